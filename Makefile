@@ -1,0 +1,171 @@
+# reel: one Makefile, no recursion. `make help` lists the targets.
+#
+#   make [V=release|debug|asan|tsan|cov] [O=build] [VERBOSE=1] [target]
+#
+# Every variant has its own folder $(O)/$(V), so switching never mixes objects.
+
+V ?= release
+O ?= build
+B := $(O)/$(V)
+CC ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+MANDIR ?= $(PREFIX)/share/man
+PKG_CONFIG ?= pkg-config
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules
+
+# ---- modules: one line each says what a module may include; the same line gives the link order ----
+MODULES := base profiles db launcher/sched autotune launcher trainer curator
+MAY_base           :=
+MAY_profiles       := base
+MAY_db             := base
+MAY_launcher/sched := base
+MAY_autotune       := base profiles db launcher/sched
+MAY_launcher       := base profiles db launcher/sched autotune
+MAY_trainer        := base profiles
+MAY_curator        := base profiles
+
+# ---- what each module needs from outside ----
+PKGS_base          := libcjson libxxhash
+PKGS_db            := sqlite3
+PKGS_launcher      := hwloc
+PKGS_curator       := libavformat libavcodec libavutil libswscale
+pkg-cflags = $(if $(1),$(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null))
+pkg-libs   = $(if $(1),$(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null))
+CFLAGS_launcher := $(call pkg-cflags,$(PKGS_launcher))
+CFLAGS_db       := $(call pkg-cflags,$(PKGS_db))
+CFLAGS_curator  := $(call pkg-cflags,$(PKGS_curator))
+CFLAGS_base     := $(call pkg-cflags,$(PKGS_base))
+MPICC ?= mpicc
+CFLAGS_trainer  := $(shell $(MPICC) --showme:compile 2>/dev/null | sed 's/-I/-isystem /g') -ffp-contract=off
+LIBS_base       := $(call pkg-libs,$(PKGS_base)) -lm -lpthread
+LIBS_db         := $(call pkg-libs,$(PKGS_db))
+LIBS_launcher   := $(call pkg-libs,$(PKGS_launcher))
+LIBS_curator    := $(call pkg-libs,$(PKGS_curator))
+LIBS_trainer    := $(shell $(MPICC) --showme:link 2>/dev/null) -ldl
+
+# ---- flags ----
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+        -Wwrite-strings -Wundef -Wpointer-arith -Wformat=2 -Wno-format-nonliteral
+WARN_CONV := -Wconversion -Wno-sign-conversion
+ifdef CI
+WARN += -Werror
+endif
+OPT_release := -O2 -g
+OPT_debug   := -O0 -g3
+OPT_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+OPT_tsan    := -O1 -g -fsanitize=thread
+OPT_cov     := -O0 -g --coverage
+ifeq ($(OPT_$(V)),)
+$(error V=$(V) is not a variant: use release, debug, asan, tsan or cov)
+endif
+MARCH ?= native
+OPT_trainer := $(if $(filter release,$(V)),-O3 -march=$(MARCH))
+CFLAGS  := -std=c17 -D_GNU_SOURCE -I. -fno-common $(WARN) $(OPT_$(V)) $(EXTRA_CFLAGS)
+LDFLAGS := $(filter -fsanitize=% --coverage,$(OPT_$(V))) $(EXTRA_LDFLAGS)
+
+# ---- objects ----
+src = $(sort $(wildcard $(1)/*.c))
+CMD_SRC   := $(call src,launcher/cmd)
+# a program's main lives in a file named main.c; everything else of a module is library code
+lib_src    = $(filter-out %/main.c,$(call src,$(1)))
+objs       = $(patsubst %.c,$(B)/obj/%.o,$(1))
+# layers below a module, itself first, in link order
+closure    = $(1) $(foreach m,autotune launcher/sched db profiles base,$(if $(filter $(m),$(MAY_$(1))),$(m)))
+lib_objs   = $(foreach m,$(call closure,$(1)),$(call objs,$(call lib_src,$(m)))) $(if $(filter profiles,$(call closure,$(1))),$(B)/obj/profiles/embedded.o)
+lib_libs   = $(foreach m,$(call closure,$(1)),$(LIBS_$(m)))
+
+PROGRAMS := $(B)/reel $(B)/reel-train $(B)/reel-curate
+
+all: $(PROGRAMS) ## build the three programs (default)
+.DEFAULT_GOAL := all
+
+$(B)/reel: $(call objs,$(CMD_SRC)) $(call lib_objs,launcher) $(B)/flags
+	$(call link,$(filter %.o,$^),$(call lib_libs,launcher))
+$(B)/reel-train: $(call objs,trainer/main.c) $(call lib_objs,trainer) $(B)/flags
+	$(call link,$(filter %.o,$^),$(call lib_libs,trainer))
+$(B)/reel-curate: $(call objs,curator/main.c) $(call lib_objs,curator) $(B)/flags
+	$(call link,$(filter %.o,$^),$(call lib_libs,curator))
+
+# quiet by default; VERBOSE=1 shows the command lines
+Q := $(if $(VERBOSE),,@)
+say = $(if $(VERBOSE),,@printf '  %-6s %s\n' $(1) $(2))
+define link
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(1) $(2)
+endef
+
+module_of = $(firstword $(foreach m,launcher/sched autotune launcher trainer curator profiles db base,$(if $(filter $(m)/%,$(1)),$(m))))
+$(B)/obj/%.o: %.c $(B)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(CFLAGS_base) $(CFLAGS_$(call module_of,$<)) $(OPT_$(call module_of,$<)) -MMD -MP -c -o $@ $<
+
+# the profiles in profiles/**/*.json are compiled in, so that a plan needs no installed files
+PROFILE_JSON := $(sort $(wildcard profiles/*/*.json))
+$(B)/gen/profiles/embedded.c: $(PROFILE_JSON) contrib/embed-profiles
+	@mkdir -p $(@D)
+	$(Q)contrib/embed-profiles $(PROFILE_JSON) > $@
+$(B)/obj/profiles/embedded.o: $(B)/gen/profiles/embedded.c $(B)/flags
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# a stamp that changes only when compiler or flags do
+$(B)/flags: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(CC) $(CFLAGS) $(foreach m,$(MODULES),$(CFLAGS_$(m)) $(OPT_$(m))) $(LDFLAGS)' | cmp -s - $@ || \
+	 printf '%s\n' '$(CC) $(CFLAGS) $(foreach m,$(MODULES),$(CFLAGS_$(m)) $(OPT_$(m))) $(LDFLAGS)' > $@
+FORCE:
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
+
+# ---- tests: tests/unit/test_<module>_<what>.c is one cmocka program linked with that module and what lies below ----
+UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
+UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
+TEST_LIBS := -lcmocka
+test_word   = $(word 2,$(subst _, ,$(notdir $(1))))
+test_module = $(if $(filter sched,$(call test_word,$(1))),launcher/sched,$(call test_word,$(1)))
+# a test names extra link flags in a line `// LINK: -Wl,--wrap=malloc`
+test_link   = $(shell sed -n 's|^// LINK: ||p' $(1))
+.SECONDEXPANSION:
+$(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o $$(call lib_objs,$$(call test_module,$$@)) $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) $(call test_link,tests/unit/$*.c) -o $@ $(filter %.o,$^) $(call lib_libs,$(call test_module,$@)) $(TEST_LIBS)
+$(B)/obj/tests/unit/test_trainer_%.o: CFLAGS += $(CFLAGS_trainer)
+$(B)/obj/tests/unit/test_curator_%.o: CFLAGS += $(CFLAGS_curator)
+$(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher)
+$(B)/obj/tests/unit/test_db_%.o: CFLAGS += $(CFLAGS_db)
+.PRECIOUS: $(B)/obj/%.o
+
+tests: $(UNIT_BIN) $(PROGRAMS) ## build the programs and the unit tests
+
+# Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.
+check: ## install what the tests need, build, run every ordinary test and the lint
+	@contrib/deps check
+	@$(MAKE) --no-print-directory tests
+	@tests/run --build $(B) $(T)
+
+demo: ## curate, look, tune, launch, preempt, report: the whole pass under build/demo
+	@contrib/deps build
+	@$(MAKE) --no-print-directory all
+	@contrib/demo --bin $(B) --out $(O)/demo $(if $(VIDEO),--video '$(VIDEO)')
+
+lint: ## layers, function length, headers alone, banned calls
+	@tests/lint --build $(B)
+
+install: all ## install programs, man pages and completion under PREFIX (DESTDIR honoured)
+	contrib/install-files '$(B)' '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(MANDIR)' '$(DESTDIR)$(PREFIX)/share/bash-completion/completions'
+
+clean: ## remove the build folder of this variant
+	rm -rf $(B)
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: all tests check demo lint install clean help FORCE

@@ -1,0 +1,58 @@
+/* evlog: append-only event logs, one file per writer.
+ *
+ * The format essay is at the top of evlog.c. A record is marker, length, sequence, checksum, payload (one JSON
+ * object). Damage loses only the records it overlaps: the reader resynchronises by marker and reports the gap.
+ *
+ * Every event carries: ev (kind), wall (UTC s), mono (s), boot, host, run, attempt, writer, seq and the kind's own
+ * fields. The writer adds the common ones; the caller's callback adds its own.
+ */
+#ifndef BASE_EVLOG_H
+#define BASE_EVLOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/json.h"
+
+struct evlog_ids {
+    const char *run;    /* run id, 32 hex digits; or the tune's or curation's id */
+    int64_t attempt;    /* from 1; 0 where there is none (submission, tune) */
+    const char *writer; /* unique among the writers of a run and attempt: "agent", "rank0", "submit-<token>" */
+    const char *token;  /* submission token or NULL */
+};
+
+struct evlog; /* an open log for writing */
+
+/* Opens (creating or continuing) `<dir>/<writer>.a<attempt>.evlog`. Continues after the last good record:
+ * the next seq is one more than the greatest seen; a torn tail is left as it is, and skipped by readers.
+ * Only one process may have a log open: guarded by flock, ERR_BUSY otherwise. */
+int evlog_open(const char *dir, const struct evlog_ids *ids, struct evlog **out, struct err *err);
+void evlog_close(struct evlog *log); /* fsync; NULL is fine */
+
+/* Append one event. fields: a JSON object's inside written by the caller through json_put_*:
+ *     struct evlog_event e; evlog_begin(log, &e, "step"); json_put_int(&e.out, "step", 7); evlog_commit(log, &e, true, err);
+ * durable: fdatasync before returning. A failed append leaves the file at its former length and may be retried. */
+struct evlog_event {
+    struct str text;
+    struct json_out out;
+};
+void evlog_begin(struct evlog *log, struct evlog_event *e, const char *kind);
+int evlog_commit(struct evlog *log, struct evlog_event *e, bool durable, struct err *err);
+
+/* ---- reading ---- */
+struct evlog_damage {
+    int64_t offset, bytes; /* skipped region */
+    char reason[64];       /* "bad checksum", "zeroed block", "torn tail", "missing seq 12..14" */
+};
+struct evlog_reader;
+int evlog_reader_open(const char *path, struct evlog_reader **out, struct err *err);
+/* 1: *event is the next good record's parsed object (borrowed until the next call); 0: end (a later call may find
+ * more, the file may grow); <0: I/O error. Damage is not an error: it is counted and listed. */
+int evlog_reader_next(struct evlog_reader *r, const cJSON **event, struct err *err);
+int64_t evlog_reader_offset(const struct evlog_reader *r); /* just past the last record returned */
+int evlog_reader_seek(struct evlog_reader *r, int64_t offset, struct err *err);
+size_t evlog_reader_damage(const struct evlog_reader *r, const struct evlog_damage **list);
+void evlog_reader_close(struct evlog_reader *r);
+
+#endif

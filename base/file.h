@@ -1,0 +1,53 @@
+/* file: read whole files; publish files and folders atomically.
+ *
+ * Publishing: write to `<path>.tmp.<pid>.<n>` beside the target, fsync it, rename over the target, fsync the folder.
+ * A reader sees the old content or the new, never a part; on any failure the temporary is removed and the old
+ * content stands. The only things assumed of a shared file system are atomic rename and exclusive create.
+ */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err);
+bool file_exists(const char *path);
+int file_mkdirs(const char *path, struct err *err);             /* like mkdir -p, mode 0777 & ~umask */
+int file_remove_tree(const char *path, struct err *err);        /* no error if absent; does not follow links */
+char *file_join(const char *dir, const char *name);             /* returns new; NULL when out of memory */
+
+/* Whole content at once. */
+int file_publish(const char *path, const void *bytes, size_t n, struct err *err);
+
+/* In pieces. Either file_pub_commit or file_pub_abort ends it; abort after a failed call is required and safe. */
+struct file_pub {
+    int fd;
+    char *path, *tmp;
+    int64_t bytes; /* written so far */
+};
+int file_pub_open(struct file_pub *p, const char *path, struct err *err);
+int file_pub_write(struct file_pub *p, const void *bytes, size_t n, struct err *err);
+int file_pub_commit(struct file_pub *p, struct err *err);
+void file_pub_abort(struct file_pub *p);
+
+/* Rename a finished folder (all its files already fsynced) to its final name and fsync the parent. */
+int file_publish_dir(const char *tmp_dir, const char *final_dir, struct err *err);
+int file_fsync_dir(const char *path, struct err *err);
+int file_fsync(int fd, const char *path, struct err *err);
+
+/* write(2) until done; EINTR is retried, a short write of 0 is an error. */
+int file_write_all(int fd, const void *bytes, size_t n, const char *path, struct err *err);
+
+/* O_EXCL create with content: ERR_EXISTS if somebody was first. The claim of an attempt. */
+int file_create_exclusive(const char *path, const void *bytes, size_t n, struct err *err);
+
+/* flock(2) on a lock file, created if absent. wait_s 0: try once (ERR_BUSY). The fd is closed by file_unlock. */
+int file_lock(const char *path, double wait_s, int *fd, struct err *err);
+void file_unlock(int fd);
+
+#endif

@@ -1,0 +1,18 @@
+/* id: 128-bit random identifiers (runs, submission tokens), 32 lower-case hex digits as text. */
+#ifndef BASE_ID_H
+#define BASE_ID_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { ID_TEXT_BYTES = 33 };
+struct id { uint64_t hi, lo; };
+
+int id_random(struct id *out, struct err *err); /* getrandom(2) */
+char *id_format(struct id id, char buf[ID_TEXT_BYTES]);
+int id_parse(const char *text, struct id *out, struct err *err);
+bool id_equal(struct id a, struct id b);
+
+#endif

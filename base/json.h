@@ -1,0 +1,96 @@
+/* json: strict reading through tables, append-only writing.
+ *
+ * Parsing is done by cJSON; this adds what our formats demand: no duplicate or unknown key, no trailing text, no
+ * non-finite number, valid UTF-8, bounded depth; and errors that name the file, the place, the value and what is
+ * allowed:  `run.json: stages[1].gbs is 0: give an integer from 1 to 1048576`.
+ *
+ * Reading a struct is a table of fields:
+ *
+ *     static const struct json_field fields[] = {
+ *         {"layers", JSON_INT, offsetof(struct model, layers), .min = 1, .max = 1024},
+ *         {"adaln", JSON_ENUM, offsetof(struct model, adaln), .names = adaln_names, .optional = true},
+ *     };
+ *     json_read(&doc, doc.root, "", fields, ARRAY_LEN(fields), &model, err);
+ *
+ * Fields that are objects or arrays are declared JSON_ANY (so that they count as known) and read by a second
+ * json_read on json_member(). 64-bit ids, seeds and hashes are strings in JSON: JSON_U64TEXT.
+ */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/limits.h"
+#include "base/str.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+struct json_doc {
+    char *name;  /* file name, or what the caller calls the text, for errors */
+    cJSON *root;
+};
+
+int json_parse(const char *text, size_t len, const char *name, struct json_doc *out, struct err *err);
+int json_load(const char *path, struct json_doc *out, struct err *err);
+void json_release(struct json_doc *doc); /* safe on a zeroed struct */
+
+enum json_type {
+    JSON_INT,     /* int64_t, in [min, max] when max > min */
+    JSON_NUM,     /* double, in [min, max] when max > min */
+    JSON_BOOL,    /* bool */
+    JSON_TEXT,    /* const char *, copied into the doc's or the given arena; see json_read */
+    JSON_ENUM,    /* int: index into names */
+    JSON_U64TEXT, /* uint64_t written as a string, decimal or 0x hex */
+    JSON_ANY,     /* accepted, not stored: object, array or value read separately */
+};
+
+struct json_field {
+    const char *name;
+    enum json_type type;
+    size_t offset;
+    bool optional;            /* absent: the target keeps its value (set defaults before) */
+    double min, max;          /* both 0: unbounded */
+    const char *const *names; /* JSON_ENUM: ended by NULL */
+};
+
+/* Read the object `obj` found at `path` ("" at the root, "stages[1]") into *out. Texts are copied into `arena`.
+ * Unknown keys, wrong types, missing fields and values outside the bounds are ERR_INPUT. */
+int json_read(const struct json_doc *doc, const cJSON *obj, const char *path, const struct json_field *fields,
+              size_t n_fields, struct arena *arena, void *out, struct err *err);
+
+/* Check that root is an object whose "schema" is exactly `schema` ("reel.plan/1"). */
+int json_check_schema(const struct json_doc *doc, const char *schema, struct err *err);
+
+/* Member of an object, NULL if absent. For text, number access with a fallback when reading trusted records. */
+const cJSON *json_member(const cJSON *obj, const char *key);
+const char *json_text(const cJSON *obj, const char *key, const char *fallback); /* borrowed from the tree */
+double json_num(const cJSON *obj, const char *key, double fallback);
+int64_t json_int(const cJSON *obj, const char *key, int64_t fallback);
+
+/* ---- writing: appends to a str; commas and nesting are kept by the writer ---- */
+struct json_out {
+    struct str *s;
+    int depth;
+    int indent;                         /* spaces a level; 0 = one line */
+    bool first[LIMIT_JSON_DEPTH];   /* is the next member the first of its container */
+};
+void json_out_init(struct json_out *o, struct str *s, int indent);
+/* key is NULL inside arrays and at the root. Numbers: %.17g shortest that reads back; non-finite becomes null. */
+void json_obj_begin(struct json_out *o, const char *key);
+void json_obj_end(struct json_out *o);
+void json_arr_begin(struct json_out *o, const char *key);
+void json_arr_end(struct json_out *o);
+void json_put_text(struct json_out *o, const char *key, const char *value); /* NULL value: null */
+void json_put_int(struct json_out *o, const char *key, int64_t value);
+void json_put_num(struct json_out *o, const char *key, double value);
+void json_put_bool(struct json_out *o, const char *key, bool value);
+void json_put_u64text(struct json_out *o, const char *key, uint64_t value);
+void json_put_null(struct json_out *o, const char *key);
+void json_put_tree(struct json_out *o, const char *key, const cJSON *tree); /* a parsed value, as it is */
+
+#endif

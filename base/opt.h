@@ -1,0 +1,75 @@
+/* opt: one table per command gives parsing, --help, the man page's OPTIONS, completion and the settings keys.
+ *
+ * Long names are lower case with dashes; every boolean also has --no-NAME; `--` ends options; NAME=VALUE or
+ * NAME VALUE. Values come from, in this order: the flag, then (for options marked OPT_SETTING) the settings layers
+ * run file > environment REEL_NAME > user file > site file, then the table's default. --help is always there.
+ *
+ *     static const struct opt opts[] = {
+ *         {"steps", 0, OPT_INT, "N", "optimizer steps to run", .fallback = "100", .min = 1, .max = 1e12},
+ *         {"json", 0, OPT_BOOL, NULL, "print one JSON object"},
+ *     };
+ *     static const struct opt_cmd cmd = {"tune", "find the fastest layout", "MODEL", opts, ARRAY_LEN(opts), 1, 1};
+ */
+#ifndef BASE_OPT_H
+#define BASE_OPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/settings.h"
+#include "base/str.h"
+
+enum opt_type { OPT_BOOL, OPT_INT, OPT_NUM, OPT_TEXT, OPT_BYTES, OPT_SECONDS, OPT_ENUM, OPT_LIST };
+enum { OPT_REQUIRED = 1, OPT_SETTING = 2, OPT_HIDDEN = 4 };
+
+struct opt {
+    const char *name;   /* "mbs" */
+    char letter;        /* 'n' or 0 */
+    enum opt_type type; /* OPT_LIST: text, may be given several times */
+    const char *arg;    /* "N", "DIR"; NULL for booleans */
+    const char *help;   /* one clause, no full stop */
+    const char *fallback;
+    double min, max;            /* both 0: unbounded (OPT_INT, OPT_NUM, OPT_BYTES, OPT_SECONDS) */
+    const char *const *choices; /* OPT_ENUM: ended by NULL */
+    unsigned flags;
+};
+
+struct opt_cmd {
+    const char *name;     /* "tune" */
+    const char *summary;  /* one line for the list of commands */
+    const char *operands; /* "MODEL [FILE...]" for the usage line; "" if none */
+    const struct opt *opts;
+    size_t n_opts;
+    int min_operands, max_operands; /* max -1: any number. `-- CMD…` operands count too */
+    const char *description;        /* paragraphs for --help and the man page; may be NULL */
+};
+
+struct opt_values; /* the result; owns its memory */
+
+/* argv[0] is the command's name. Errors are ERR_USAGE with the option and what is allowed, and suggest the nearest
+ * name for an unknown option. On --help *help becomes true and 0 is returned. settings may be NULL. */
+int opt_parse(const struct opt_cmd *cmd, int argc, char **argv, const struct settings *settings,
+              struct opt_values **out, bool *help, struct err *err);
+void opt_free(struct opt_values *v);
+
+/* Asking for a name that is not in the table, or with the wrong type, is a bug and aborts. */
+bool opt_bool(const struct opt_values *v, const char *name);
+int64_t opt_int(const struct opt_values *v, const char *name); /* OPT_INT, OPT_BYTES */
+double opt_num(const struct opt_values *v, const char *name);  /* OPT_NUM, OPT_SECONDS */
+const char *opt_text(const struct opt_values *v, const char *name); /* OPT_TEXT, OPT_ENUM; NULL if not given */
+int opt_enum(const struct opt_values *v, const char *name);         /* index of the choice, -1 if not given */
+size_t opt_list(const struct opt_values *v, const char *name, const char *const **items);
+bool opt_given(const struct opt_values *v, const char *name);         /* by any layer but the default */
+const char *opt_origin(const struct opt_values *v, const char *name); /* "flag", "env REEL_X", "default", a file */
+size_t opt_operands(const struct opt_values *v, const char *const **items);
+
+/* The other products of the table. `program` is "reel". */
+void opt_help(const struct opt_cmd *cmd, const char *program, struct str *out);
+void opt_man_options(const struct opt_cmd *cmd, struct str *out);  /* roff, the OPTIONS section */
+void opt_complete(const struct opt_cmd *cmd, struct str *out);     /* "--name<TAB>help" a line */
+void opt_json(const struct opt_values *v, struct str *out);        /* {"steps":{"value":…,"origin":"flag"},…} */
+
+#endif

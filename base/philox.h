@@ -1,0 +1,52 @@
+/* philox: counter-based random numbers, Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+ * SC'11). A draw is a pure function of (key, counter): the same on every rank, layout, and device.
+ *
+ * Our use: key = run seed; counter = (element block low, element block high | stream << 24 …, draw ordinal low, high);
+ * philox_at() is the one place that packs them. Normals come from a fixed rational polynomial of the
+ * inverse normal distribution in IEEE + - x / fma sqrt only, contraction off, so CPU and GPU agree bit for bit.
+ */
+#ifndef BASE_PHILOX_H
+#define BASE_PHILOX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct philox_block { uint32_t w[4]; };
+
+/* Ten rounds; the published known-answer function. */
+struct philox_block philox4x32(const uint32_t counter[4], const uint32_t key[2]);
+
+/* Streams: what the numbers are for. Never renumber: checkpoints and goldens depend on it. */
+enum philox_stream {
+    PHILOX_INIT = 1,    /* weight init: ordinal = hash of the parameter's global name */
+    PHILOX_NOISE = 2,   /* Gaussian noise of a sample: ordinal = draw ordinal */
+    PHILOX_LEVEL = 3,   /* noise level of a sample */
+    PHILOX_DROPOUT = 4, /* text dropout of a sample */
+    PHILOX_ORDER = 5,   /* data order: ordinal = epoch */
+    PHILOX_SYNTH = 6,   /* synthetic data */
+    PHILOX_TEST = 7,
+};
+
+/* Four words for element block `block` (elements 4*block .. 4*block+3; below 2^56) of draw `ordinal`. */
+struct philox_block philox_at(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t block);
+
+double philox_uniform(uint32_t hi, uint32_t lo);  /* in (0,1), never 0 or 1; 52 bits */
+double philox_normal_from_uniform(double u);      /* inverse normal CDF, absolute error < 1e-9 */
+
+/* Element `index` of the draw: one 64-bit pair an element, two elements a block. */
+double philox_uniform_at(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t index);
+double philox_normal_at(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t index);
+void philox_normal_fill(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t first, size_t n,
+                        double *out);
+
+/* Keyed permutation of 0..n-1 (cycle-walking Feistel network on Philox): position i of epoch `epoch`. O(1), no table. */
+uint64_t philox_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

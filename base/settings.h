@@ -1,0 +1,25 @@
+/* settings: key = value from several places, each remembered with its origin.
+ *
+ * Order, strongest first: run file > environment (REEL_<KEY>, dashes as underscores) > user file
+ * ($XDG_CONFIG_HOME/reel/config, else ~/.config/reel/config) > site file (/etc/reel/config, or $REEL_SITE_CONFIG).
+ * Files are lines `key = value`, `#` starts a comment; an unknown key is an error naming file and line (the known keys are given by
+ * the caller, from the option tables). Flags stand above all of this and are opt's business.
+ */
+#ifndef BASE_SETTINGS_H
+#define BASE_SETTINGS_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct settings;
+
+/* known: ended by NULL. env: NULL-ended "K=V" list (normally environ). Missing files are fine. */
+int settings_load(const char *const *known, const char *const *env, struct settings **out, struct err *err);
+int settings_add_run(struct settings *s, const char *key, const char *value, const char *file, struct err *err);
+void settings_free(struct settings *s);
+
+/* Strongest value of key, NULL if none; *origin (may be NULL) is "run FILE", "env REEL_X", "FILE:LINE". Borrowed. */
+const char *settings_get(const struct settings *s, const char *key, const char **origin);
+
+#endif

@@ -1,0 +1,42 @@
+/* str: a growing byte string.
+ *
+ * Invariant: s->p is always a terminated string (never NULL after STR_INIT), s->len its length. When memory runs
+ * out, the string keeps what it had and s->failed becomes 1 and stays: build first, ask str_check once.
+ *
+ *     struct str s = STR_INIT;
+ *     str_addf(&s, "%d rows", n);
+ *     if (str_check(&s, err) < 0) goto out;
+ */
+#ifndef BASE_STR_H
+#define BASE_STR_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct str {
+    char *p;
+    size_t len, cap;
+    int failed;
+};
+extern char str_empty[1];
+#define STR_INIT {.p = str_empty}
+
+void str_add(struct str *s, const char *text);
+void str_addn(struct str *s, const void *bytes, size_t n);
+void str_addc(struct str *s, char c);
+void str_addf(struct str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void str_addv(struct str *s, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+void str_clear(struct str *s);              /* length 0, memory kept, failed reset */
+void str_release(struct str *s);
+char *str_detach(struct str *s);            /* returns new; NULL if failed; s is empty afterwards */
+int str_check(const struct str *s, struct err *err);
+
+bool str_starts(const char *s, const char *prefix);
+bool str_ends(const char *s, const char *suffix);
+/* The entry of `names` (ended by NULL) nearest to `word` by edit distance, NULL if none is near: "did you mean". */
+const char *str_nearest(const char *word, const char *const *names);
+
+#endif

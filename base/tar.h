@@ -1,0 +1,41 @@
+/* tar: a writer whose bytes depend on content only, and a reader for what others write.
+ *
+ * Writer: POSIX ustar, integer mtime 0, uid/gid 0, mode 0444, plain headers; a name that ustar cannot hold (over 100
+ * bytes without a split, or 255 in all) or a size of 8 GiB or more is refused by name. Ends with two zero blocks.
+ * Reader: ustar, pax x/g (path, size), GNU L/K and base-256 sizes; headers are checksummed.
+ */
+#ifndef BASE_TAR_H
+#define BASE_TAR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/file.h"
+
+enum { TAR_BLOCK_BYTES = 512 };
+
+struct tar_writer {
+    struct file_pub pub; /* published atomically at commit */
+};
+int tar_writer_open(struct tar_writer *w, const char *path, struct err *err);
+int tar_writer_add(struct tar_writer *w, const char *name, const void *bytes, int64_t n, struct err *err);
+int64_t tar_writer_offset(const struct tar_writer *w); /* where the next header will stand */
+int tar_writer_commit(struct tar_writer *w, struct err *err);
+void tar_writer_abort(struct tar_writer *w);
+
+struct tar_entry {
+    char *name;            /* full path inside the archive; owned by the reader until the next call */
+    int64_t header_offset; /* first header, extension headers included */
+    int64_t data_offset, bytes;
+    bool regular;
+};
+struct tar_reader;
+int tar_reader_open(const char *path, struct tar_reader **out, struct err *err);
+int tar_reader_next(struct tar_reader *r, struct tar_entry *out, struct err *err); /* 1, 0 at end, <0 */
+/* Payload bytes [from, from+n) of an entry. */
+int tar_reader_read(struct tar_reader *r, const struct tar_entry *e, int64_t from, int64_t n, void *out, struct err *err);
+int64_t tar_reader_end(const struct tar_reader *r); /* after the end: offset of the first zero block */
+void tar_reader_close(struct tar_reader *r);
+
+#endif

@@ -1,0 +1,54 @@
+/* wds: WebDataset shards: samples in a tar, `.tar.idx` beside it, Megatron-Energon's sidecars in `.nv-meta/`.
+ *
+ * A sample is a run of adjacent files that share a key: the path up to the first dot of its last component; what
+ * follows is the part name. Keys are ASCII without dots or spaces, unique over the dataset; parts lower case,
+ * written in sorted order. `.tar.idx` is N+1 little-endian uint64: the offset of each sample's first header and
+ * the offset of the first zero block. Never an empty shard.
+ */
+#ifndef BASE_WDS_H
+#define BASE_WDS_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/tar.h"
+
+struct wds_part {
+    const char *name; /* "latent.npy", "json", "txt" */
+    const void *bytes;
+    int64_t n;
+};
+
+struct wds_writer; /* one shard */
+int wds_writer_open(const char *tar_path, struct wds_writer **out, struct err *err);
+/* Sorts the parts by name. Refuses bad keys and part names, and a key equal to the one before. */
+int wds_writer_add(struct wds_writer *w, const char *key, const struct wds_part *parts, size_t n_parts, struct err *err);
+int64_t wds_writer_samples(const struct wds_writer *w);
+int64_t wds_writer_bytes(const struct wds_writer *w); /* so far, to decide when to start a new shard */
+/* Publishes tar then idx (idx to .tar.idx.tmp, rename). ERR_STATE for an empty shard. Frees the writer in any case. */
+int wds_writer_close(struct wds_writer *w, struct err *err);
+void wds_writer_abort(struct wds_writer *w);
+
+struct wds_sample {
+    char *key;
+    int64_t offset, bytes; /* headers included: idx[i], idx[i+1]-idx[i] */
+    size_t n_parts;
+    struct wds_sample_part { char *name; int64_t data_offset, bytes; } *parts;
+};
+struct wds_reader; /* one shard, scanned or by index */
+int wds_reader_open(const char *tar_path, struct wds_reader **out, struct err *err); /* idx is used if there, else scanned */
+int64_t wds_reader_count(const struct wds_reader *r);
+/* Fills *out (borrowed until the next call). Checks that the headers at that place agree with the index: ERR_CORRUPT. */
+int wds_reader_sample(struct wds_reader *r, int64_t i, struct wds_sample *out, struct err *err);
+int wds_reader_part(struct wds_reader *r, const struct wds_sample *s, const char *part, struct str *out, struct err *err);
+void wds_reader_close(struct wds_reader *r);
+
+/* Rebuild the `.tar.idx` of a shard somebody else wrote (pax, GNU, ustar). */
+int wds_index_build(const char *tar_path, int64_t *samples, struct err *err);
+
+/* Energon's `.nv-meta`: .info.json (ordered shard_counts), split.yaml, dataset.yaml, index.uuid and index.sqlite is
+ * left to `energon prepare`. Published file by file; the uuid is derived from the content, so equal data gives equal bytes. */
+struct wds_shard { const char *path; int64_t samples; }; /* path relative to the root */
+int wds_meta_save(const char *root, const struct wds_shard *shards, size_t n, struct err *err);
+
+#endif
