@@ -1,0 +1,43 @@
+/* dataset: our own index over WebDataset shards (`<root>/.reel/index`): what is in each sample, known before any payload
+ * is read. Order, packs and balance are computed from it alone. Written by the curator, read by loader and tuner.
+ * The byte format's essay is at the top of dataset.c.
+ */
+#ifndef PROFILES_DATASET_H
+#define PROFILES_DATASET_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/limits.h"
+
+/* Parts of one sample in a shard: "latent.npy" float16 or float32 [C,T,H,W]; "text.npy" float32 [tokens, width] of the
+ * caption's true length (0 rows allowed); "txt" caption; "json" metadata. */
+struct dataset_sample {
+    uint32_t shard;          /* index into shards */
+    uint32_t index_in_shard;
+    int64_t offset, bytes;   /* in the tar, headers included */
+    int64_t latent_offset, latent_bytes; /* payload of latent.npy */
+    int64_t text_offset, text_bytes;     /* payload of text.npy; bytes 0 = none */
+    int32_t t, h, w;         /* latent cells */
+    int32_t frames, height, width; /* pixels */
+    int32_t text_len;        /* true caption length in tokens */
+    float fps;
+    float motion, sharpness; /* scores of the curator */
+    uint64_t key_hash;
+};
+struct dataset_shard { char *path; int64_t samples; uint64_t bytes_hash; int64_t bytes; }; /* path relative to root */
+struct dataset {
+    int64_t n_shards, n_samples;
+    struct dataset_shard *shards;
+    struct dataset_sample *samples; /* in dataset order: shard by shard */
+    int64_t channels, text_width;
+    char tokenizer[LIMIT_NAME_BYTES], text_encoder[LIMIT_NAME_BYTES]; /* what made the latents, the embeddings */
+    double latent_mean, latent_std; /* of the written latents (they are normalised by these at load) */
+    struct hash128 fingerprint;     /* of the index's content */
+};
+int dataset_load(const char *root, struct dataset *out, struct err *err); /* damaged index: ERR_CORRUPT with what to do */
+int dataset_save(const char *root, struct dataset *d, struct err *err);   /* atomic; fills fingerprint */
+void dataset_release(struct dataset *d);
+
+#endif

@@ -1,0 +1,27 @@
+/* flops: model FLOPs of one training step (forward + backward = 3 x forward), by two named formulas.
+ *
+ * flops_seed/1: 84·D²·L + 12·s·D·L per token (the count recovered from NVIDIA's published tokens/s and TFLOPS); for
+ * comparison with its tables only. flops_reel/1: per token and layer 6·(weights met by every token) + 12·s·d for
+ * bidirectional self-attention (the real mask area when packed or windowed) + 12·s_text·d for cross-attention;
+ * per-sample and per-text-token work counted where it happens. MFU is computed with flops_reel/1. Recompute never counts.
+ */
+#ifndef PROFILES_FLOPS_H
+#define PROFILES_FLOPS_H
+
+#include "profiles/model.h"
+
+struct flops {
+    double linear;      /* per-token matrices: attention projections, MLP, patch embedding, head */
+    double self_attn;   /* QK^T and PV of self-attention */
+    double cross_attn;  /* QK^T and PV of cross-attention */
+    double per_text;    /* cross K/V projections */
+    double per_sample;  /* AdaLN and conditioning embedders */
+    double total;
+};
+/* One sample of `s` tokens and the model's text_len, forward and backward. */
+int flops_reel_sample(const struct model *m, struct seq s, struct flops *out, struct err *err);
+double flops_seed_token(const struct model *m, double tokens); /* FLOPs per token */
+#define FLOPS_REEL_VERSION "flops_reel/1"
+#define FLOPS_SEED_VERSION "flops_seed/1"
+
+#endif

@@ -1,0 +1,46 @@
+/* layout: how a run is spread over ranks, and whether that is legal.
+ *
+ * World = tp·cp·pp·dp, tp fastest, then cp, dp, pp. `zero` 0..3 says what is sharded over data parallel ranks (0 nothing,
+ * 1 optimizer, 2 + gradients, 3 + parameters); `fsdp` is the shard group's size and divides dp·cp.
+ */
+#ifndef PROFILES_LAYOUT_H
+#define PROFILES_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/json.h"
+#include "base/str.h"
+#include "profiles/model.h"
+
+enum cp_kind { CP_RING, CP_A2A, CP_2D };
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
+extern const char *const cp_kind_names[];
+extern const char *const recompute_names[];
+
+struct layout {
+    int64_t tp, sp, cp, pp, vpp, dp; /* sp 0|1 */
+    enum cp_kind cp_kind;
+    int64_t zero, fsdp;
+    int64_t mbs;
+    enum recompute recompute;
+    int64_t recompute_layers; /* RECOMPUTE_FULL on the first k layers; 0 = all */
+};
+struct layout layout_default(void); /* all ones, zero 0, fsdp = dp at check time when 0, recompute none */
+
+/* "tp=2,dp=4,zero=1,recompute=full": keys in any order, omitted ones at their default. */
+int layout_parse(const char *text, struct layout *out, struct err *err);
+void layout_format(const struct layout *l, struct str *out); /* canonical, every key */
+int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct layout *out, struct err *err);
+void layout_write(const struct layout *l, struct json_out *o, const char *key);
+int64_t layout_world(const struct layout *l);
+
+/* 0 if `l` can run `m` with `gbs` samples of `s` on `world` ranks; else ERR_NO with the broken rule. One rule list for
+ * trainer and tuner. */
+int layout_check(const struct layout *l, const struct model *m, struct seq s, int64_t gbs, int64_t world, struct err *err);
+
+/* Micro-batches of data-parallel replica r: gbs split as evenly as it goes, then by mbs. */
+int64_t layout_replica_samples(const struct layout *l, int64_t gbs, int64_t replica);
+int64_t layout_micro_batches(const struct layout *l, int64_t gbs, int64_t replica);
+
+#endif

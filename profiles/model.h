@@ -1,0 +1,57 @@
+/* model: the description of a network (`reel.model/1`), the one thing trainer, tuner and planner agree on.
+ *
+ * A profile is looked up by name among the compiled-in files (profiles/models/NAME.json) or read from a path (an
+ * operand with a slash or ending in .json). The format's essay is at the top of model.c.
+ */
+#ifndef PROFILES_MODEL_H
+#define PROFILES_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/limits.h"
+
+enum model_family { MODEL_DIT, MODEL_MOVIEGEN, MODEL_STDIT, MODEL_GPT, MODEL_LLAMA };
+enum model_adaln {
+    ADALN_NONE,          /* no modulation */
+    ADALN_FULL,          /* D -> 9D per layer */
+    ADALN_LORA_SEPARATE, /* three pairs D -> r -> 3D, shared branch D -> 3D outside the layers (Cosmos) */
+    ADALN_LORA_FUSED,    /* one D -> 3r -> 9D (NeMo) */
+    ADALN_LORA_SINGLE,   /* one D -> r -> 9D (DFM) */
+};
+extern const char *const model_family_names[];
+extern const char *const model_adaln_names[];
+
+struct model {
+    char name[LIMIT_NAME_BYTES];
+    enum model_family family;
+    int64_t layers, hidden, heads, kv_heads, ffn; /* head dim = hidden / heads */
+    bool gated_mlp;                               /* SwiGLU: three matrices instead of two */
+    int64_t text_width, text_len;                 /* text embedding: tokens x width; 0 = no cross-attention */
+    enum model_adaln adaln;
+    int64_t adaln_rank;
+    int64_t patch_t, patch_h, patch_w; /* latent cells per token */
+    int64_t latent_channels, cond_channels;
+    int64_t vocab;         /* gpt, llama (planning only) */
+    double rope_theta;     /* 3D RoPE base, default 10000 */
+};
+
+/* Name or path. ERR_NOT_FOUND names the nearest known model. */
+int model_load(const char *name_or_path, struct model *out, struct err *err);
+int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct model *out, struct err *err);
+void model_write(const struct model *m, struct json_out *o, const char *key);
+/* First broken rule as a sentence (heads divide hidden, kv_heads divide heads, even head dim …), NULL if legal. Static text. */
+int model_check(const struct model *m, const char *where, struct err *err);
+/* Names of the compiled-in models; returns the count. */
+size_t model_names(const char *const **names);
+
+/* A sample's extent in tokens (after patching): frames x height x width. `--seq 8192` means {1, 1, 8192}; `--seq 5x8x8`. */
+struct seq { int64_t t, h, w; };
+static inline int64_t seq_tokens(struct seq s) { return s.t * s.h * s.w; }
+int seq_parse(const char *text, const char *what, struct seq *out, struct err *err);
+/* Latent cells (t, h, w) to tokens; ERR_INPUT when the patch does not divide them. */
+int seq_from_latent(const struct model *m, int64_t t, int64_t h, int64_t w, struct seq *out, struct err *err);
+
+#endif

@@ -1,0 +1,46 @@
+/* params: the list of a model's parameter tensors, in one fixed order.
+ *
+ * The one list that drives initialisation, gradient reduction, norm, sharding, checkpoint and resharding. Names are
+ * global ("blocks.3.attn.qkv.weight"); shapes are the whole tensor's, row-major, [out, in] for matrices.
+ */
+#ifndef PROFILES_PARAMS_H
+#define PROFILES_PARAMS_H
+
+#include <stdint.h>
+
+#include "profiles/model.h"
+
+enum { PARAM_LAYER_EMBED = -1, PARAM_LAYER_COND = -2, PARAM_LAYER_HEAD = -3 };
+enum param_init { PARAM_ZERO, PARAM_ONE, PARAM_NORMAL, PARAM_XAVIER };
+enum {
+    PARAM_DECAY = 1,       /* weight decay applies */
+    PARAM_TRAINABLE = 2,
+    PARAM_PER_TOKEN = 4,   /* met by every video token (counted in 6·N of flops_reel) */
+    PARAM_PER_SAMPLE = 8,  /* met once per sample (conditioning, AdaLN) */
+    PARAM_PER_TEXT = 16,   /* met by every text token (cross K/V) */
+};
+enum param_tp { PARAM_TP_NONE, PARAM_TP_ROW, PARAM_TP_COL, PARAM_TP_HEADS }; /* axis split over TP: none, dim 0 (out), dim 1 (in), dim 0 by heads */
+
+struct param {
+    char name[LIMIT_NAME_BYTES];
+    int nd;
+    int64_t dim[4];
+    int64_t count;      /* product of dims */
+    int64_t layer;      /* 0.., or PARAM_LAYER_* */
+    enum param_init init;
+    double init_std;    /* PARAM_NORMAL */
+    unsigned flags;
+    enum param_tp tp;
+    double lr_scale;
+};
+struct param_list {
+    struct param *items;
+    int64_t n, total; /* tensors, elements */
+};
+
+int params_build(const struct model *m, struct param_list *out, struct err *err);
+void params_release(struct param_list *list);
+/* Index of a name, -1 if absent. */
+int64_t params_find(const struct param_list *list, const char *name);
+
+#endif

@@ -1,0 +1,33 @@
+/* plan: a chosen layout with its prediction and evidence (`reel.plan/1`), written by the tuner, read by launcher and trainer. */
+#ifndef PROFILES_PLAN_H
+#define PROFILES_PLAN_H
+
+#include "base/hash.h"
+#include "profiles/hw.h"
+#include "profiles/layout.h"
+
+enum { PLAN_TERMS = 16, PLAN_EVIDENCE = 32 };
+struct plan_term { char name[32]; double seconds; };
+struct plan {
+    struct layout layout;
+    char model[LIMIT_NAME_BYTES];
+    struct seq seq;             /* tokens */
+    int64_t gbs;
+    enum dtype dtype;
+    char device[LIMIT_NAME_BYTES];
+    double peak_flops;          /* dense, one rank's device (CPU: of the cores of one rank) */
+    char peak_source[LIMIT_NAME_BYTES];
+    double predicted_step_s, predicted_at; /* UTC s; 0 when the plan is written by hand */
+    int64_t predicted_bytes;    /* peak per rank */
+    double measured_step_s;     /* of the winning trial; 0 if never measured */
+    int64_t n_terms;
+    struct plan_term terms[PLAN_TERMS]; /* add up to predicted_step_s */
+    int64_t n_evidence;
+    char evidence[PLAN_EVIDENCE][40];   /* trial ids */
+    struct hash128 model_hash;
+};
+int plan_load(const char *path, struct plan *out, struct err *err);
+int plan_save(const struct plan *p, const char *path, struct err *err);
+void plan_write(const struct plan *p, struct json_out *o);
+
+#endif

@@ -1,0 +1,56 @@
+/* run: what is trained (`reel.run/1`): semantics live here and only here, never in the plan. The config hash covers
+ * all of this and never the layout, so any layout may resume. The format's essay is at the top of run.c.
+ */
+#ifndef PROFILES_RUN_H
+#define PROFILES_RUN_H
+
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "profiles/hw.h"
+#include "profiles/model.h"
+
+enum objective { OBJECTIVE_EDM, OBJECTIVE_RECTIFIED_FLOW, OBJECTIVE_V };
+enum loss_norm { LOSS_NORM_TOKEN, LOSS_NORM_SAMPLE };
+enum lr_schedule { LR_CONSTANT, LR_COSINE, LR_LINEAR };
+extern const char *const objective_names[], *const loss_norm_names[], *const lr_schedule_names[];
+
+struct run_stage {
+    const char *data;     /* dataset folder, or "synthetic:TxHxW" (latent cells) */
+    struct hash128 data_fingerprint; /* of the index; zero = take what is there (filled in at launch) */
+    int64_t gbs, steps;
+};
+struct run {
+    char name[LIMIT_NAME_BYTES];
+    struct model model;
+    int64_t n_stages;
+    struct run_stage stages[LIMIT_STAGES];
+    enum objective objective;
+    double level_mean, level_std;   /* EDM: ln sigma ~ N(mean, std) */
+    double text_dropout;            /* probability a sample's caption becomes the null token */
+    enum loss_norm loss_norm;
+    struct { double lr, beta1, beta2, eps, weight_decay, clip_norm, ema_decay; } adamw; /* clip_norm 0: off; ema_decay 0: off */
+    enum lr_schedule lr_schedule;
+    int64_t warmup_steps;
+    double lr_final_scale;
+    uint64_t seed;
+    enum dtype dtype;               /* f32 or f64 on CPU */
+    int64_t ckpt_every_steps;       /* 0: only at the end and on request */
+    int64_t ckpt_keep;
+    struct { int64_t crash_without_progress; double wall_s; } budget;
+    struct { int64_t nodes, ranks_per_node, cores_per_rank; double time_limit_s; int64_t priority; } resources;
+    struct arena arena;             /* owns the texts */
+};
+
+int run_load(const char *path, struct run *out, struct err *err);
+int run_parse(const char *text, size_t len, const char *name, struct run *out, struct err *err);
+void run_write(const struct run *r, struct json_out *o); /* complete and canonical: every field written */
+int run_save(const struct run *r, const char *path, struct err *err);
+void run_release(struct run *r);
+struct hash128 run_config_hash(const struct run *r); /* of the canonical form without name, budget, resources, ckpt cadence */
+int64_t run_total_steps(const struct run *r);
+double run_lr_at(const struct run *r, int64_t step); /* pure; step from 0 */
+
+#endif
