@@ -55,7 +55,8 @@ int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((form
 /* Same, with ": <strerror(errno)>" appended. ENOMEM turns the code into ERR_NOMEM. */
 int err_set_errno(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Put "<context>: " in front of the present text and return the present code. */
+/* Put "<context>: " in front of the present text and return the present code (ERR_STATE if err is NULL: the code
+ * is kept nowhere else, so pass a struct where the code matters). */
 int err_context(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* The process exit code of an error code (0 for ERR_OK); "ERR_INPUT" for ERR_INPUT; its short sentence. */

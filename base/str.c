@@ -1,0 +1,166 @@
+#include "base/str.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char str_empty[1]; /* never written: cap 0 means "not ours" */
+
+enum { FIRST_CAP = 64 };
+
+/* Make room for n more bytes and the terminator. */
+static bool reserve(struct str *s, size_t n)
+{
+    if (s->failed || n > SIZE_MAX / 2 - s->len - 1) {
+        s->failed = 1;
+        return false;
+    }
+    size_t need = s->len + n + 1;
+    if (need <= s->cap)
+        return true;
+    size_t cap = s->cap ? s->cap : FIRST_CAP;
+    while (cap < need)
+        cap *= 2;
+    char *p = realloc(s->cap ? s->p : NULL, cap);
+    if (p == NULL) {
+        s->failed = 1;
+        return false;
+    }
+    s->p = p;
+    s->cap = cap;
+    return true;
+}
+
+void str_addn(struct str *s, const void *bytes, size_t n)
+{
+    if (n == 0 || !reserve(s, n))
+        return;
+    memcpy(s->p + s->len, bytes, n);
+    s->len += n;
+    s->p[s->len] = '\0';
+}
+
+void str_add(struct str *s, const char *text)
+{
+    str_addn(s, text, strlen(text));
+}
+
+void str_addc(struct str *s, char c)
+{
+    str_addn(s, &c, 1);
+}
+
+void str_addv(struct str *s, const char *fmt, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    if (n < 0)
+        s->failed = 1;
+    else if (n > 0 && reserve(s, (size_t)n)) {
+        vsnprintf(s->p + s->len, (size_t)n + 1, fmt, again);
+        s->len += (size_t)n;
+    }
+    va_end(again);
+}
+
+void str_addf(struct str *s, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    str_addv(s, fmt, ap);
+    va_end(ap);
+}
+
+void str_clear(struct str *s)
+{
+    s->len = 0;
+    s->failed = 0;
+    if (s->cap)
+        s->p[0] = '\0';
+}
+
+void str_release(struct str *s)
+{
+    if (s->cap)
+        free(s->p);
+    *s = (struct str)STR_INIT;
+}
+
+char *str_detach(struct str *s)
+{
+    char *p = NULL;
+    if (!s->failed && (s->cap || reserve(s, 0))) {
+        p = s->p;
+        p[s->len] = '\0';
+        s->cap = 0;
+    }
+    str_release(s);
+    return p;
+}
+
+int str_check(const struct str *s, struct err *err)
+{
+    if (!s->failed)
+        return 0;
+    return err_set(err, ERR_NOMEM, "out of memory while building a text of more than %zu bytes", s->len);
+}
+
+bool str_starts(const char *s, const char *prefix)
+{
+    return strncmp(s, prefix, strlen(prefix)) == 0;
+}
+
+bool str_ends(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), m = strlen(suffix);
+    return n >= m && memcmp(s + n - m, suffix, m) == 0;
+}
+
+enum { WORD_MAX = 64 };
+
+static size_t min_of(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Optimal string alignment distance: insert, delete, replace, or swap two neighbours cost 1 each. */
+static size_t edit_distance(const char *a, size_t n, const char *b, size_t m)
+{
+    size_t row[3][WORD_MAX + 1];
+    for (size_t j = 0; j <= m; j++)
+        row[0][j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t *now = row[i % 3], *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
+        now[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t d = min_of(up[j], now[j - 1]) + 1;
+            d = min_of(d, up[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                d = min_of(d, up2[j - 2] + 1);
+            now[j] = d;
+        }
+    }
+    return row[n % 3][m];
+}
+
+const char *str_nearest(const char *word, const char *const *names)
+{
+    size_t n = strlen(word);
+    if (n == 0 || n > WORD_MAX)
+        return NULL;
+    const char *best = NULL;
+    size_t best_d = (n + 2) / 3 + 1; /* a third of the letters may be wrong */
+    for (; *names != NULL; names++) {
+        size_t m = strlen(*names);
+        if (m == 0 || m > WORD_MAX)
+            continue;
+        size_t d = edit_distance(word, n, *names, m);
+        if (d < best_d && d < m) {
+            best = *names;
+            best_d = d;
+        }
+    }
+    return best;
+}
