@@ -1,0 +1,50 @@
+/* cmd: the commands of `reel`, one file each. A command is an option table and a function; main dispatches.
+ *
+ * Only this folder and the mains print or exit. stdout is data, stderr is talk. With --json a command prints one
+ * object with "schema" and "version"... and nothing else on stdout. Return 0 or an error code with its sentence; main
+ * prints it and exits with err_exit_code. A command whose answer is "no" returns ERR_NO after printing its output.
+ */
+#ifndef LAUNCHER_CMD_CMD_H
+#define LAUNCHER_CMD_CMD_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "base/opt.h"
+#include "base/settings.h"
+#include "base/str.h"
+
+struct cmd_env {
+    const char *home;    /* REEL_HOME, absolute */
+    const char *bin_dir; /* folder of this executable: where reel-train and reel-curate lie */
+    const char *db_path; /* --db, REEL_DB or <home>/reel.db */
+    const struct settings *settings;
+    bool stderr_tty;
+};
+
+typedef int cmd_run_fn(const struct opt_values *v, struct cmd_env *env, struct err *err);
+struct cmd {
+    const struct opt_cmd *table;
+    cmd_run_fn *run;
+    bool hidden; /* not in the list of commands: internal entry points */
+};
+
+/* All commands, in the order of help. Adding one: write cmd/NAME.c, declare it here, list it in main.c, write tests/cli/t*-NAME. */
+#define CMD_LIST(X)                                                                                   \
+    X(topo) X(model) X(curate) X(tune) X(launch) X(status) X(watch) X(cancel) X(explain) X(report) X(config) X(db)
+#define CMD_HIDDEN_LIST(X) X(agent) X(keeper)
+#define CMD_DECLARE(name)                   \
+    extern const struct opt_cmd cmd_##name; \
+    cmd_run_fn cmd_##name##_run;
+CMD_LIST(CMD_DECLARE)
+CMD_HIDDEN_LIST(CMD_DECLARE)
+
+/* Options every command may list first in its table. */
+#define CMD_OPT_JSON {"json", 0, OPT_BOOL, NULL, "print one JSON object on standard output"}
+#define CMD_OPT_DB {"db", 0, OPT_TEXT, "FILE", "database (default REEL_HOME/reel.db)", .flags = OPT_SETTING}
+#define CMD_OPT_DRY_RUN {"dry-run", 0, OPT_BOOL, NULL, "say what would be done and change nothing"}
+
+/* Print text to stdout; a failed write (full disk, closed pipe) is ERR_IO. */
+int cmd_print(const struct str *text, struct err *err);
+
+#endif
