@@ -38,6 +38,8 @@ struct dataset {
 };
 int dataset_load(const char *root, struct dataset *out, struct err *err); /* damaged index: ERR_CORRUPT with what to do */
 int dataset_save(const char *root, struct dataset *d, struct err *err);   /* atomic; fills fingerprint */
-void dataset_release(struct dataset *d);
+void dataset_release(struct dataset *d); /* frees what load made (malloc); safe on a zeroed struct */
+/* The rules an index keeps (order, ranges, sums), as ERR_INPUT with `where` in front; load and save apply them. */
+int dataset_check(const struct dataset *d, const char *where, struct err *err);
 
 #endif

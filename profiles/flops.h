@@ -9,6 +9,7 @@
 #define PROFILES_FLOPS_H
 
 #include "profiles/model.h"
+#include "profiles/params.h"
 
 struct flops {
     double linear;      /* per-token matrices: attention projections, MLP, patch embedding, head */
@@ -16,11 +17,15 @@ struct flops {
     double cross_attn;  /* QK^T and PV of cross-attention */
     double per_text;    /* cross K/V projections */
     double per_sample;  /* AdaLN and conditioning embedders */
-    double total;
+    double total;       /* the sum of the five */
+    double by_part[PARAM_PARTS]; /* the same total, by what the work is for */
 };
 /* One sample of `s` tokens and the model's text_len, forward and backward. */
 int flops_reel_sample(const struct model *m, struct seq s, struct flops *out, struct err *err);
-double flops_seed_token(const struct model *m, double tokens); /* FLOPs per token */
+
+/* FLOPs per token of flops_seed/1, and its two terms (NULL: not wanted). */
+double flops_seed_token(const struct model *m, double tokens);
+void flops_seed_terms(const struct model *m, double tokens, double *linear, double *attention);
 #define FLOPS_REEL_VERSION "flops_reel/1"
 #define FLOPS_SEED_VERSION "flops_seed/1"
 

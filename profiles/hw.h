@@ -2,6 +2,7 @@
  *
  * Compiled-in: GPUs a100-sxm, h100-sxm, h200-sxm, b200; clusters dgx-a100, dgx-h100, dgx-h200, dgx-b200 (nodes given at use).
  * 'This CPU' is a device too: its peak is measured (FMA rate times the cores allotted) by `reel-train probe`.
+ * The formats' essay is at the top of hw.c.
  */
 #ifndef PROFILES_HW_H
 #define PROFILES_HW_H
@@ -42,13 +43,20 @@ struct cluster {
     int64_t nodes;
     int64_t leaf_nodes;          /* nodes under one leaf switch; 0 = one flat switch */
     double spine_oversubscription; /* 1 = full bisection */
+    int64_t max_nodes;           /* largest size the description holds for; 0 = any */
 };
 
 int device_load(const char *name_or_path, struct device *out, struct err *err);
-/* "dgx-h100:8" or a file; nodes 0 in the file means it must be given. */
+int device_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct device *out, struct err *err);
+void device_write(const struct device *d, struct json_out *o, const char *key);
+/* "dgx-h100:8", "site.json" or "site.json:8"; nodes 0 in the file means the count must be given. */
 int cluster_load(const char *spec, struct cluster *out, struct err *err);
 int cluster_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct cluster *out, struct err *err);
 void cluster_write(const struct cluster *c, struct json_out *o, const char *key);
-size_t device_names(const char *const **names);
+int64_t cluster_devices(const struct cluster *c); /* nodes x devices */
+/* Switches between two nodes: 0 same node, 1 same leaf (or flat), 3 through the spine. */
+int cluster_hops(const struct cluster *c, int64_t node_a, int64_t node_b);
+size_t device_names(const char *const **names);  /* compiled-in, ended by NULL; returns the count */
+size_t cluster_names(const char *const **names);
 
 #endif

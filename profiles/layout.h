@@ -1,7 +1,10 @@
 /* layout: how a run is spread over ranks, and whether that is legal.
  *
  * World = tp·cp·pp·dp, tp fastest, then cp, dp, pp. `zero` 0..3 says what is sharded over data parallel ranks (0 nothing,
- * 1 optimizer, 2 + gradients, 3 + parameters); `fsdp` is the shard group's size and divides dp·cp.
+ * 1 optimizer, 2 + gradients, 3 + parameters); `fsdp` is the shard group's size and divides dp·cp (unused when zero is 0).
+ *
+ * Legality is a table of named rules (layout.c), each with a sentence: the tuner excludes by it, the trainer refuses by it.
+ * It says what the mathematics allows; what the present trainer has code for is the trainer's own check.
  */
 #ifndef PROFILES_LAYOUT_H
 #define PROFILES_LAYOUT_H
@@ -26,21 +29,31 @@ struct layout {
     enum recompute recompute;
     int64_t recompute_layers; /* RECOMPUTE_FULL on the first k layers; 0 = all */
 };
-struct layout layout_default(void); /* all ones, zero 0, fsdp = dp at check time when 0, recompute none */
+struct layout layout_default(void); /* all ones, sp 0, zero 0, fsdp 0 (= dp), recompute none */
 
 /* "tp=2,dp=4,zero=1,recompute=full": keys in any order, omitted ones at their default. */
 int layout_parse(const char *text, struct layout *out, struct err *err);
 void layout_format(const struct layout *l, struct str *out); /* canonical, every key */
 int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct layout *out, struct err *err);
 void layout_write(const struct layout *l, struct json_out *o, const char *key);
-int64_t layout_world(const struct layout *l);
+int64_t layout_world(const struct layout *l);                /* -1 when the product is past LIMIT_RANKS */
+int64_t layout_shard_group(const struct layout *l);          /* fsdp, or dp when fsdp is 0 */
 
 /* 0 if `l` can run `m` with `gbs` samples of `s` on `world` ranks; else ERR_NO with the broken rule. One rule list for
  * trainer and tuner. */
 int layout_check(const struct layout *l, const struct model *m, struct seq s, int64_t gbs, int64_t world, struct err *err);
 
-/* Micro-batches of data-parallel replica r: gbs split as evenly as it goes, then by mbs. */
+/* The same without a text: index of the first broken rule, -1 if legal; for counting what a search excluded and why. */
+int layout_broken_rule(const struct layout *l, const struct model *m, struct seq s, int64_t gbs, int64_t world);
+int layout_rule_count(void);
+const char *layout_rule_name(int rule);     /* "tp-divides-heads" */
+const char *layout_rule_sentence(int rule); /* what must hold, and what to give instead */
+
+/* Micro-batches of data-parallel replica r: gbs split as evenly as it goes (the first gbs mod dp replicas have one
+ * more), then by mbs; the last micro-batch of a replica may be short. */
 int64_t layout_replica_samples(const struct layout *l, int64_t gbs, int64_t replica);
+int64_t layout_replica_first(const struct layout *l, int64_t gbs, int64_t replica); /* its first sample of the batch */
 int64_t layout_micro_batches(const struct layout *l, int64_t gbs, int64_t replica);
+int64_t layout_micro_batch_samples(const struct layout *l, int64_t gbs, int64_t replica, int64_t micro_batch);
 
 #endif

@@ -1,7 +1,8 @@
 /* model: the description of a network (`reel.model/1`), the one thing trainer, tuner and planner agree on.
  *
  * A profile is looked up by name among the compiled-in files (profiles/models/NAME.json) or read from a path (an
- * operand with a slash or ending in .json). The format's essay is at the top of model.c.
+ * operand with a slash or ending in .json). `NAME+VARIANT` is the named model with another AdaLN: `dit-7b+lora_fused`.
+ * The format's essay is at the top of model.c.
  */
 #ifndef PROFILES_MODEL_H
 #define PROFILES_MODEL_H
@@ -10,19 +11,22 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/limits.h"
 
 enum model_family { MODEL_DIT, MODEL_MOVIEGEN, MODEL_STDIT, MODEL_GPT, MODEL_LLAMA };
 enum model_adaln {
-    ADALN_NONE,          /* no modulation */
+    ADALN_NONE,          /* no modulation, and no conditioning on the noise level */
     ADALN_FULL,          /* D -> 9D per layer */
     ADALN_LORA_SEPARATE, /* three pairs D -> r -> 3D, shared branch D -> 3D outside the layers (Cosmos) */
-    ADALN_LORA_FUSED,    /* one D -> 3r -> 9D (NeMo) */
-    ADALN_LORA_SINGLE,   /* one D -> r -> 9D (DFM) */
+    ADALN_LORA_FUSED,    /* one D -> 3r -> 9D, the same shared branch (NeMo) */
+    ADALN_LORA_SINGLE,   /* one D -> r -> 9D, no shared branch (DFM) */
 };
 extern const char *const model_family_names[];
 extern const char *const model_adaln_names[];
+
+enum { MODEL_FPS_WIDTH = 256, MODEL_ADALN_RANK = 256 }; /* width of the frame-rate sinusoid; rank of `+lora_*` by default */
 
 struct model {
     char name[LIMIT_NAME_BYTES];
@@ -38,13 +42,30 @@ struct model {
     double rope_theta;     /* 3D RoPE base, default 10000 */
 };
 
+static inline int64_t model_head_dim(const struct model *m) { return m->hidden / m->heads; }
+static inline bool model_is_video(const struct model *m) { return m->family != MODEL_GPT && m->family != MODEL_LLAMA; }
+static inline bool model_has_cross(const struct model *m) { return m->text_width > 0; }
+/* Latent cells in one token: patch_t * patch_h * patch_w. */
+static inline int64_t model_patch_cells(const struct model *m) { return m->patch_t * m->patch_h * m->patch_w; }
+/* Self-attentions in a layer: 3 for stdit (spatial, temporal, full), else 1. */
+static inline int64_t model_self_attentions(const struct model *m) { return m->family == MODEL_STDIT ? 3 : 1; }
+/* Sub-blocks of a layer that take a shift, a scale and a gate of width D each: 0 without AdaLN. */
+int64_t model_modulations(const struct model *m);
+/* Does the time MLP end in the branch u [3D] that every modulation adds (separate and fused), or in D (full, single)? */
+bool model_shared_modulation(const struct model *m);
+
 /* Name or path. ERR_NOT_FOUND names the nearest known model. */
 int model_load(const char *name_or_path, struct model *out, struct err *err);
 int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct model *out, struct err *err);
+/* A name or an object: what "model" is in run.json. */
+int model_read_ref(const struct json_doc *doc, const cJSON *value, const char *path, struct model *out, struct err *err);
 void model_write(const struct model *m, struct json_out *o, const char *key);
-/* First broken rule as a sentence (heads divide hidden, kv_heads divide heads, even head dim …), NULL if legal. Static text. */
+/* 0, or ERR_INPUT with the first broken rule (heads divide hidden, kv_heads divide heads, even head dim ...); `where`
+ * stands in front of the sentence. */
 int model_check(const struct model *m, const char *where, struct err *err);
-/* Names of the compiled-in models; returns the count. */
+/* Hash of the canonical text: equal for equal descriptions, however they were written. */
+struct hash128 model_hash(const struct model *m);
+/* Names of the compiled-in models, ended by NULL; returns the count. */
 size_t model_names(const char *const **names);
 
 /* A sample's extent in tokens (after patching): frames x height x width. `--seq 8192` means {1, 1, 8192}; `--seq 5x8x8`. */

@@ -1,7 +1,13 @@
 /* params: the list of a model's parameter tensors, in one fixed order.
  *
  * The one list that drives initialisation, gradient reduction, norm, sharding, checkpoint and resharding. Names are
- * global ("blocks.3.attn.qkv.weight"); shapes are the whole tensor's, row-major, [out, in] for matrices.
+ * global ("blocks.3.attn.qkv.weight"); shapes are the whole tensor's, row-major, [out, in] for matrices. Names, shapes
+ * and order are listed at the top of params.c; checkpoints depend on them.
+ *
+ *     struct param_list list;
+ *     if (params_build(&model, &list, err) < 0) return ...;
+ *     for (int64_t i = 0; i < list.n; i++) use(&list.items[i]);
+ *     params_release(&list);
  */
 #ifndef PROFILES_PARAMS_H
 #define PROFILES_PARAMS_H
@@ -11,7 +17,12 @@
 #include "profiles/model.h"
 
 enum { PARAM_LAYER_EMBED = -1, PARAM_LAYER_COND = -2, PARAM_LAYER_HEAD = -3 };
-enum param_init { PARAM_ZERO, PARAM_ONE, PARAM_NORMAL, PARAM_XAVIER };
+enum param_init {
+    PARAM_ZERO,
+    PARAM_ONE,
+    PARAM_NORMAL, /* N(0, init_std) */
+    PARAM_XAVIER, /* uniform in +-sqrt(6 / (in + out)) */
+};
 enum {
     PARAM_DECAY = 1,       /* weight decay applies */
     PARAM_TRAINABLE = 2,
@@ -20,6 +31,10 @@ enum {
     PARAM_PER_TEXT = 16,   /* met by every text token (cross K/V) */
 };
 enum param_tp { PARAM_TP_NONE, PARAM_TP_ROW, PARAM_TP_COL, PARAM_TP_HEADS }; /* axis split over TP: none, dim 0 (out), dim 1 (in), dim 0 by heads */
+
+/* What a tensor is for, in the words of `reel model`. The four between EMBED/COND and HEAD live in the layers. */
+enum param_part { PART_EMBED, PART_COND, PART_ATTN, PART_CROSS, PART_MLP, PART_MODULATION, PART_HEAD, PARAM_PARTS };
+extern const char *const param_part_names[]; /* "embedding", "conditioning", "self-attention", ... ended by NULL */
 
 struct param {
     char name[LIMIT_NAME_BYTES];
@@ -32,6 +47,7 @@ struct param {
     unsigned flags;
     enum param_tp tp;
     double lr_scale;
+    enum param_part part;
 };
 struct param_list {
     struct param *items;
@@ -40,7 +56,9 @@ struct param_list {
 
 int params_build(const struct model *m, struct param_list *out, struct err *err);
 void params_release(struct param_list *list);
-/* Index of a name, -1 if absent. */
+/* Index of a name, -1 if absent. Linear: for set-up, not for a step. */
 int64_t params_find(const struct param_list *list, const char *name);
+/* Elements of the layers alone (layer >= 0): the backbone count that published tables of this family print. */
+int64_t params_backbone(const struct param_list *list);
 
 #endif

@@ -1,4 +1,8 @@
-/* plan: a chosen layout with its prediction and evidence (`reel.plan/1`), written by the tuner, read by launcher and trainer. */
+/* plan: a chosen layout with its prediction and evidence (`reel.plan/1`), written by the tuner, read by launcher and trainer.
+ *
+ * Invariant, checked on save and load: the terms, when there are any, add up to predicted_step_s (1e-6 relative).
+ * The format's essay is at the top of plan.c.
+ */
 #ifndef PROFILES_PLAN_H
 #define PROFILES_PLAN_H
 
@@ -24,10 +28,12 @@ struct plan {
     struct plan_term terms[PLAN_TERMS]; /* add up to predicted_step_s */
     int64_t n_evidence;
     char evidence[PLAN_EVIDENCE][40];   /* trial ids */
-    struct hash128 model_hash;
+    struct hash128 model_hash;          /* model_hash(); zero when the plan is written by hand */
 };
 int plan_load(const char *path, struct plan *out, struct err *err);
-int plan_save(const struct plan *p, const char *path, struct err *err);
+int plan_parse(const char *text, size_t len, const char *name, struct plan *out, struct err *err);
+int plan_check(const struct plan *p, const char *where, struct err *err);
+int plan_save(const struct plan *p, const char *path, struct err *err); /* atomic */
 void plan_write(const struct plan *p, struct json_out *o);
 
 #endif

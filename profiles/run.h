@@ -1,5 +1,10 @@
 /* run: what is trained (`reel.run/1`): semantics live here and only here, never in the plan. The config hash covers
  * all of this and never the layout, so any layout may resume. The format's essay is at the top of run.c.
+ *
+ *     struct run r;
+ *     if (run_load("run.json", &r, err) < 0 || run_bind_data(&r, err) < 0) ...
+ *     struct hash128 h = run_config_hash(&r);
+ *     run_release(&r);
  */
 #ifndef PROFILES_RUN_H
 #define PROFILES_RUN_H
@@ -44,13 +49,24 @@ struct run {
     struct arena arena;             /* owns the texts */
 };
 
+/* Everything at its documented default but model and stages, which have none. Zero n_stages; arena initialised. */
+void run_init(struct run *r);
 int run_load(const char *path, struct run *out, struct err *err);
 int run_parse(const char *text, size_t len, const char *name, struct run *out, struct err *err);
+/* The rules between fields (betas, warm-up within the steps ...); load, parse and save apply it. `where`: file name. */
+int run_check(const struct run *r, const char *where, struct err *err);
 void run_write(const struct run *r, struct json_out *o); /* complete and canonical: every field written */
-int run_save(const struct run *r, const char *path, struct err *err);
+int run_save(const struct run *r, const char *path, struct err *err); /* atomic */
 void run_release(struct run *r);
 struct hash128 run_config_hash(const struct run *r); /* of the canonical form without name, budget, resources, ckpt cadence */
 int64_t run_total_steps(const struct run *r);
+int64_t run_stage_at(const struct run *r, int64_t step); /* index; the last stage at and past the end */
 double run_lr_at(const struct run *r, int64_t step); /* pure; step from 0 */
+
+/* Fill a stage's zero fingerprint from its dataset's index; a different one than recorded is ERR_INPUT. Also checks
+ * that channels and text width are the model's. Synthetic stages are left alone. */
+int run_bind_data(struct run *r, struct err *err);
+/* "synthetic:TxHxW" to latent cells {t, h, w}: 1 if so, 0 if `data` is a folder, ERR_INPUT if malformed. `what` names it. */
+int run_synthetic(const char *data, const char *what, int64_t thw[3], struct err *err);
 
 #endif
