@@ -1,0 +1,387 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum { CHUNK_BYTES = 64 << 10 };
+
+/* "cannot <verb> '<path>': <reason>", with what to do where errno tells. */
+static int fail(struct err *err, const char *verb, const char *path)
+{
+    switch (errno) {
+    case ENOENT:
+        return err_set(err, ERR_NOT_FOUND, "cannot %s '%s': no such file or folder", verb, path);
+    case ENOSPC:
+    case EDQUOT:
+        return err_set(err, ERR_IO, "cannot %s '%s': %s: free some space there or choose another folder", verb, path,
+                       strerror(errno));
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return err_set(err, ERR_IO, "cannot %s '%s': %s: change its permissions or choose another folder", verb, path,
+                       strerror(errno));
+    default:
+        return err_set_errno(err, ERR_IO, "cannot %s '%s'", verb, path);
+    }
+}
+
+static int read_fd(int fd, const char *path, int64_t max_bytes, struct str *out, struct err *err)
+{
+    char chunk[CHUNK_BYTES];
+    int64_t total = 0;
+
+    for (;;) {
+        ssize_t n = read(fd, chunk, sizeof chunk);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail(err, "read", path);
+        if (n == 0)
+            return str_check(out, err);
+        total += n;
+        if (total > max_bytes)
+            return err_set(err, ERR_LIMIT, "'%s' has more than the %lld bytes allowed: is it the right file?", path,
+                           (long long)max_bytes);
+        str_addn(out, chunk, (size_t)n);
+    }
+}
+
+int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err)
+{
+    size_t before = out->len;
+    int rc, fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return fail(err, "open", path);
+    rc = read_fd(fd, path, max_bytes, out, err);
+    close(fd);
+    if (rc < 0 && out->len > before) {
+        out->len = before;
+        out->p[before] = '\0';
+    }
+    return rc;
+}
+
+bool file_exists(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0;
+}
+
+static int make_dir(const char *path, struct err *err)
+{
+    struct stat st;
+
+    if (mkdir(path, 0777) == 0)
+        return 0;
+    if (errno != EEXIST && errno != EISDIR)
+        return fail(err, "make folder", path);
+    if (stat(path, &st) < 0)
+        return fail(err, "look at", path);
+    if (!S_ISDIR(st.st_mode))
+        return err_set(err, ERR_EXISTS, "cannot make folder '%s': a file of that name exists: remove it or choose another folder",
+                       path);
+    return 0;
+}
+
+int file_mkdirs(const char *path, struct err *err)
+{
+    char *copy;
+    int rc = 0;
+
+    if (path[0] == '\0')
+        return err_set(err, ERR_INPUT, "cannot make a folder: its name is empty");
+    copy = strdup(path);
+    if (!copy)
+        return err_set(err, ERR_NOMEM, "out of memory while making folder '%s'", path);
+    for (char *p = copy + 1; rc == 0 && *p; p++) {
+        if (*p != '/')
+            continue;
+        *p = '\0';
+        rc = make_dir(copy, err);
+        *p = '/';
+    }
+    if (rc == 0)
+        rc = make_dir(copy, err);
+    free(copy);
+    return rc;
+}
+
+static int remove_entry(const FTSENT *e, struct err *err)
+{
+    switch (e->fts_info) {
+    case FTS_D: /* seen again as FTS_DP after its content */
+        return 0;
+    case FTS_DP:
+        return rmdir(e->fts_path) == 0 || errno == ENOENT ? 0 : fail(err, "remove", e->fts_path);
+    case FTS_DNR:
+    case FTS_ERR:
+    case FTS_NS:
+        if (e->fts_errno == ENOENT)
+            return 0;
+        errno = e->fts_errno;
+        return fail(err, "remove", e->fts_path);
+    default:
+        return unlink(e->fts_path) == 0 || errno == ENOENT ? 0 : fail(err, "remove", e->fts_path);
+    }
+}
+
+int file_remove_tree(const char *path, struct err *err)
+{
+    char *copy = strdup(path), *roots[] = {copy, NULL};
+    FTS *fts;
+    FTSENT *e;
+    int rc = 0;
+
+    fts = copy ? fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL) : NULL;
+    if (!fts) {
+        free(copy);
+        return fail(err, "remove", path);
+    }
+    while (rc == 0 && (e = fts_read(fts)))
+        rc = remove_entry(e, err);
+    fts_close(fts);
+    free(copy);
+    return rc;
+}
+
+char *file_join(const char *dir, const char *name)
+{
+    size_t n = strlen(dir);
+    const char *sep = n == 0 || dir[n - 1] == '/' ? "" : "/";
+    char *out;
+
+    return asprintf(&out, "%s%s%s", dir, sep, name) < 0 ? NULL : out;
+}
+
+int file_write_all(int fd, const void *bytes, size_t n, const char *path, struct err *err)
+{
+    const char *p = bytes;
+
+    while (n > 0) {
+        ssize_t done = write(fd, p, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return fail(err, "write", path);
+        if (done == 0)
+            return err_set(err, ERR_IO, "cannot write '%s': the device takes no more bytes", path);
+        p += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+int file_fsync(int fd, const char *path, struct err *err)
+{
+    while (fsync(fd) < 0)
+        if (errno != EINTR)
+            return fail(err, "write to disk", path);
+    return 0;
+}
+
+/* Some file systems refuse fsync of a folder (EINVAL, ENOTSUP): there is nothing more to ask of them. */
+int file_fsync_dir(const char *path, struct err *err)
+{
+    int rc = 0, fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return fail(err, "open folder", path);
+    while (rc == 0 && fsync(fd) < 0)
+        if (errno == EINVAL || errno == ENOTSUP)
+            break;
+        else if (errno != EINTR)
+            rc = fail(err, "write to disk folder", path);
+    close(fd);
+    return rc;
+}
+
+/* fsync the folder that holds `path`. */
+static int fsync_parent(const char *path, struct err *err)
+{
+    const char *last = strrchr(path, '/');
+    char *dir = !last ? strdup(".") : strndup(path, last == path ? 1 : (size_t)(last - path));
+    int rc = dir ? file_fsync_dir(dir, err) : err_set(err, ERR_NOMEM, "out of memory while publishing '%s'", path);
+
+    free(dir);
+    return rc;
+}
+
+/* A name beside the target that nobody uses. Exclusive create settles clashes (a pid of another host). */
+static int open_temporary(struct file_pub *p, struct err *err)
+{
+    static atomic_uint counter;
+
+    for (int tries = 0; tries < 100; tries++) {
+        if (asprintf(&p->tmp, "%s.tmp.%ld.%u", p->path, (long)getpid(), atomic_fetch_add(&counter, 1)) < 0) {
+            p->tmp = NULL;
+            return err_set(err, ERR_NOMEM, "out of memory while opening '%s'", p->path);
+        }
+        p->fd = open(p->tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (p->fd >= 0)
+            return 0;
+        free(p->tmp);
+        p->tmp = NULL;
+        if (errno != EEXIST)
+            return fail(err, "create", p->path);
+    }
+    return err_set(err, ERR_EXISTS, "cannot create a temporary beside '%s': remove stale '%s.tmp.*' files", p->path, p->path);
+}
+
+int file_pub_open(struct file_pub *p, const char *path, struct err *err)
+{
+    int rc;
+
+    *p = (struct file_pub){.fd = -1, .path = strdup(path)};
+    if (!p->path)
+        return err_set(err, ERR_NOMEM, "out of memory while opening '%s'", path);
+    rc = open_temporary(p, err);
+    if (rc < 0)
+        file_pub_abort(p);
+    return rc;
+}
+
+int file_pub_write(struct file_pub *p, const void *bytes, size_t n, struct err *err)
+{
+    int rc = file_write_all(p->fd, bytes, n, p->path, err);
+
+    if (rc == 0)
+        p->bytes += (int64_t)n;
+    return rc;
+}
+
+/* Everything up to and including the rename; on failure the caller removes the temporary. */
+static int install(struct file_pub *p, struct err *err)
+{
+    int rc = file_fsync(p->fd, p->path, err), fd = p->fd;
+
+    p->fd = -1;
+    if (close(fd) < 0 && rc == 0)
+        rc = fail(err, "close", p->path);
+    if (rc == 0 && rename(p->tmp, p->path) < 0)
+        rc = fail(err, "publish", p->path);
+    return rc;
+}
+
+int file_pub_commit(struct file_pub *p, struct err *err)
+{
+    int rc = install(p, err);
+
+    if (rc == 0) {
+        free(p->tmp); /* renamed: there is nothing left to remove */
+        p->tmp = NULL;
+        rc = fsync_parent(p->path, err);
+    }
+    file_pub_abort(p);
+    return rc;
+}
+
+void file_pub_abort(struct file_pub *p)
+{
+    if (p->path && p->fd >= 0)
+        close(p->fd);
+    if (p->tmp)
+        unlink(p->tmp);
+    free(p->tmp);
+    free(p->path);
+    *p = (struct file_pub){.fd = -1};
+}
+
+int file_publish(const char *path, const void *bytes, size_t n, struct err *err)
+{
+    struct file_pub p;
+    int rc = file_pub_open(&p, path, err);
+
+    if (rc < 0)
+        return rc;
+    rc = file_pub_write(&p, bytes, n, err);
+    if (rc == 0)
+        return file_pub_commit(&p, err);
+    file_pub_abort(&p);
+    return rc;
+}
+
+int file_publish_dir(const char *tmp_dir, const char *final_dir, struct err *err)
+{
+    int rc = file_fsync_dir(tmp_dir, err);
+
+    if (rc < 0)
+        return rc;
+    if (rename(tmp_dir, final_dir) < 0) {
+        if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR)
+            return err_set(err, ERR_EXISTS, "cannot publish '%s': it exists already: remove it or choose another name",
+                           final_dir);
+        return fail(err, "publish", final_dir);
+    }
+    return fsync_parent(final_dir, err);
+}
+
+int file_create_exclusive(const char *path, const void *bytes, size_t n, struct err *err)
+{
+    int rc, fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+    if (fd < 0 && errno == EEXIST)
+        return err_set(err, ERR_EXISTS, "'%s' exists already: somebody else made it first", path);
+    if (fd < 0)
+        return fail(err, "create", path);
+    rc = file_write_all(fd, bytes, n, path, err);
+    if (rc == 0)
+        rc = file_fsync(fd, path, err);
+    if (close(fd) < 0 && rc == 0)
+        rc = fail(err, "close", path);
+    if (rc == 0)
+        rc = fsync_parent(path, err);
+    if (rc < 0)
+        unlink(path);
+    return rc;
+}
+
+/* flock has no deadline of its own, so a bounded wait asks again at growing intervals. */
+static int lock_fd(int fd, const char *path, double wait_s, struct err *err)
+{
+    double end_s = clock_mono_s() + wait_s, pause_s = 0.005;
+
+    for (;;) {
+        if (flock(fd, LOCK_EX | (wait_s < 0 ? 0 : LOCK_NB)) == 0)
+            return 0;
+        if (errno == EINTR)
+            continue;
+        if (errno != EWOULDBLOCK)
+            return fail(err, "lock", path);
+        if (clock_mono_s() >= end_s)
+            return err_set(err, ERR_BUSY, "'%s' is locked by another process: wait until it has ended", path);
+        clock_sleep_s(pause_s);
+        pause_s = pause_s < 0.1 ? pause_s * 2 : 0.1;
+    }
+}
+
+int file_lock(const char *path, double wait_s, int *fd, struct err *err)
+{
+    int rc, f = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+
+    if (f < 0)
+        return fail(err, "open lock file", path);
+    rc = lock_fd(f, path, wait_s, err);
+    if (rc < 0)
+        close(f);
+    else
+        *fd = f;
+    return rc;
+}
+
+void file_unlock(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}

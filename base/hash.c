@@ -1,0 +1,102 @@
+#include "base/hash.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+struct hash_stream {
+    XXH3_state_t *state;
+};
+
+uint64_t hash_64(const void *bytes, size_t n)
+{
+    return XXH3_64bits(bytes, n);
+}
+
+uint32_t hash_32(const void *bytes, size_t n)
+{
+    return (uint32_t)hash_64(bytes, n);
+}
+
+static struct hash128 from_xxh(XXH128_hash_t h)
+{
+    return (struct hash128){.hi = h.high64, .lo = h.low64};
+}
+
+struct hash128 hash_128(const void *bytes, size_t n)
+{
+    return from_xxh(XXH3_128bits(bytes, n));
+}
+
+char *hash_format(struct hash128 h, char buf[HASH_TEXT_BYTES])
+{
+    snprintf(buf, HASH_TEXT_BYTES, "%016llx%016llx", (unsigned long long)h.hi, (unsigned long long)h.lo);
+    return buf;
+}
+
+struct hash_stream *hash_stream_new(void)
+{
+    struct hash_stream *h = malloc(sizeof *h);
+
+    if (!h)
+        return NULL;
+    h->state = XXH3_createState(); /* wants 64-byte alignment, which malloc does not promise */
+    if (!h->state) {
+        free(h);
+        return NULL;
+    }
+    XXH3_128bits_reset(h->state);
+    return h;
+}
+
+void hash_stream_free(struct hash_stream *h)
+{
+    if (h)
+        XXH3_freeState(h->state);
+    free(h);
+}
+
+void hash_stream_add(struct hash_stream *h, const void *bytes, size_t n)
+{
+    XXH3_128bits_update(h->state, bytes, n);
+}
+
+struct hash128 hash_stream_128(const struct hash_stream *h)
+{
+    return from_xxh(XXH3_128bits_digest(h->state));
+}
+
+static int hash_fd(int fd, const char *path, struct hash_stream *h, struct err *err)
+{
+    char chunk[64 << 10];
+
+    for (;;) {
+        ssize_t n = read(fd, chunk, sizeof chunk);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_set_errno(err, ERR_IO, "cannot read '%s'", path);
+        if (n == 0)
+            return 0;
+        hash_stream_add(h, chunk, (size_t)n);
+    }
+}
+
+int hash_file(const char *path, struct hash128 *out, struct err *err)
+{
+    int rc, fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct hash_stream *h;
+
+    if (fd < 0)
+        return err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot open '%s'", path);
+    h = hash_stream_new();
+    rc = h ? hash_fd(fd, path, h, err) : err_set(err, ERR_NOMEM, "out of memory while hashing '%s'", path);
+    if (rc == 0)
+        *out = hash_stream_128(h);
+    hash_stream_free(h);
+    close(fd);
+    return rc;
+}
