@@ -148,12 +148,12 @@ tests: $(UNIT_BIN) $(PROGRAMS) ## build the programs and the unit tests
 # Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.
 check: ## install what the tests need, build, run every ordinary test and the lint
 	@contrib/deps check
-	@$(MAKE) --no-print-directory tests
+	@$(MAKE) --no-print-directory -j$$(nproc) tests
 	@tests/run --build $(B) $(T)
 
 demo: ## curate, look, tune, launch, preempt, report: the whole pass under build/demo
 	@contrib/deps build
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@contrib/demo --bin $(B) --out $(O)/demo $(if $(VIDEO),--video '$(VIDEO)')
 
 lint: ## layers, function length, headers alone, banned calls
