@@ -13,7 +13,10 @@
  *     json_read(&doc, doc.root, "", fields, ARRAY_LEN(fields), &model, err);
  *
  * Fields that are objects or arrays are declared JSON_ANY (so that they count as known) and read by a second
- * json_read on json_member(). 64-bit ids, seeds and hashes are strings in JSON: JSON_U64TEXT.
+ * json_read on json_member(). 64-bit ids, seeds and hashes are strings in JSON: JSON_U64TEXT. A JSON_INT beyond
+ * +-2^53, where a double loses digits, is refused as a number and taken (and written) as a string.
+ *
+ * Syntax errors are `run.json:3:14: expected ',' or '}' after a member, found '"'`; the scanner is json_scan.c.
  */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
@@ -43,7 +46,7 @@ enum json_type {
     JSON_INT,     /* int64_t, in [min, max] when max > min */
     JSON_NUM,     /* double, in [min, max] when max > min */
     JSON_BOOL,    /* bool */
-    JSON_TEXT,    /* const char *, copied into the doc's or the given arena; see json_read */
+    JSON_TEXT,    /* const char *, copied into the arena; see json_read */
     JSON_ENUM,    /* int: index into names */
     JSON_U64TEXT, /* uint64_t written as a string, decimal or 0x hex */
     JSON_ANY,     /* accepted, not stored: object, array or value read separately */
@@ -58,8 +61,9 @@ struct json_field {
     const char *const *names; /* JSON_ENUM: ended by NULL */
 };
 
-/* Read the object `obj` found at `path` ("" at the root, "stages[1]") into *out. Texts are copied into `arena`.
- * Unknown keys, wrong types, missing fields and values outside the bounds are ERR_INPUT. */
+/* Read the object `obj` found at `path` ("" at the root, "stages[1]") into *out. Texts are copied into `arena`, or
+ * borrowed from the tree when arena is NULL. Unknown keys, wrong types, missing fields and values outside the bounds
+ * are ERR_INPUT; all is checked before anything is stored. obj NULL (json_member found none) is ERR_INPUT too. */
 int json_read(const struct json_doc *doc, const cJSON *obj, const char *path, const struct json_field *fields,
               size_t n_fields, struct arena *arena, void *out, struct err *err);
 
@@ -77,10 +81,13 @@ struct json_out {
     struct str *s;
     int depth;
     int indent;                         /* spaces a level; 0 = one line */
+    bool done;                      /* the one root value was begun */
     bool first[LIMIT_JSON_DEPTH];   /* is the next member the first of its container */
+    bool array[LIMIT_JSON_DEPTH];   /* is the container an array: its members have no keys */
 };
 void json_out_init(struct json_out *o, struct str *s, int indent);
-/* key is NULL inside arrays and at the root. Numbers: %.17g shortest that reads back; non-finite becomes null. */
+/* key is NULL inside arrays and at the root; unbalanced nesting or a missing key is a bug and aborts. Bytes that are
+ * not UTF-8 become U+FFFD. Numbers: the shortest that reads back; non-finite becomes null. */
 void json_obj_begin(struct json_out *o, const char *key);
 void json_obj_end(struct json_out *o);
 void json_arr_begin(struct json_out *o, const char *key);
@@ -92,5 +99,9 @@ void json_put_bool(struct json_out *o, const char *key, bool value);
 void json_put_u64text(struct json_out *o, const char *key, uint64_t value);
 void json_put_null(struct json_out *o, const char *key);
 void json_put_tree(struct json_out *o, const char *key, const cJSON *tree); /* a parsed value, as it is */
+
+/* The fewest of 15 to 17 digits that read back as `value`; "null" when it is not finite. Returns buf. */
+enum { JSON_NUM_BYTES = 32 };
+char *json_format_num(double value, char buf[JSON_NUM_BYTES]);
 
 #endif
