@@ -1,0 +1,90 @@
+#include "profiles/catalog.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/str.h"
+
+const struct catalog_kind catalog_models = {"model", "models", "reel.model/1", catalog_model_names};
+const struct catalog_kind catalog_gpus = {"device", "gpus", "reel.gpu/1", catalog_gpu_names};
+const struct catalog_kind catalog_clusters = {"cluster", "clusters", "reel.cluster/1", catalog_cluster_names};
+
+bool catalog_is_path(const char *operand)
+{
+    return strchr(operand, '/') || str_ends(operand, ".json");
+}
+
+size_t catalog_count(const struct catalog_kind *kind)
+{
+    size_t n = 0;
+    while (kind->names[n])
+        n++;
+    return n;
+}
+
+static const struct catalog_entry *entry_find(const struct catalog_kind *kind, const char *name)
+{
+    size_t folder = strlen(kind->folder);
+    for (const struct catalog_entry *e = catalog_table; e->name; e++)
+        if (strncmp(e->name, kind->folder, folder) == 0 && e->name[folder] == '/' &&
+            strcmp(e->name + folder + 1, name) == 0)
+            return e;
+    return NULL;
+}
+
+static int not_found(const struct catalog_kind *kind, const char *name, struct err *err)
+{
+    const char *near = str_nearest(name, kind->names);
+    struct str known = STR_INIT;
+    for (const char *const *n = kind->names; *n; n++)
+        str_addf(&known, "%s%s", n == kind->names ? "" : ", ", *n);
+    int rc = err_set(err, ERR_NOT_FOUND, "there is no %s '%s'%s%s%s: give one of %s, or a .json file", kind->word, name,
+                     near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "", known.p);
+    str_release(&known);
+    return rc;
+}
+
+int catalog_open(const struct catalog_kind *kind, const char *name_or_path, struct json_doc *doc, struct err *err)
+{
+    struct json_doc got = {0};
+    int rc;
+    if (catalog_is_path(name_or_path)) {
+        rc = json_load(name_or_path, &got, err);
+    } else {
+        const struct catalog_entry *e = entry_find(kind, name_or_path);
+        if (!e)
+            return not_found(kind, name_or_path, err);
+        rc = json_parse(e->text, e->bytes, e->name, &got, err);
+    }
+    if (rc == 0)
+        rc = json_check_schema(&got, kind->schema, err);
+    if (rc < 0) {
+        json_release(&got);
+        return rc;
+    }
+    *doc = got;
+    return 0;
+}
+
+int catalog_copy_text(char *dst, size_t size, const char *text, const struct json_doc *doc, const char *path,
+                      const char *field, struct err *err)
+{
+    size_t n = strlen(text);
+    if (n == 0 || n >= size)
+        return err_set(err, ERR_INPUT, "%s: %s%s%s has %zu bytes: give a text of 1 to %zu", doc->name, path,
+                       *path ? "." : "", field, n, size - 1);
+    memset(dst, 0, size);
+    memcpy(dst, text, n);
+    return 0;
+}
+
+int catalog_check_inner_schema(const struct catalog_kind *kind, const struct json_doc *doc, const cJSON *obj,
+                               const char *path, struct err *err)
+{
+    const char *schema = json_text(obj, "schema", NULL);
+    if (!json_member(obj, "schema") || (schema && strcmp(schema, kind->schema) == 0))
+        return 0;
+    return err_set(err, ERR_INPUT, "%s: %s%sschema is %s: this object is a %s, give \"%s\" or leave it out", doc->name, path,
+                   *path ? "." : "", schema ? schema : "not a text", kind->word, kind->schema);
+}

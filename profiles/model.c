@@ -1,0 +1,323 @@
+/* The format reel.model/1.
+ *
+ *     {
+ *       "schema": "reel.model/1",
+ *       "name": "dit-7b",             text of 1 to 127 bytes
+ *       "family": "dit",              dit | moviegen | stdit; for planning also gpt | llama
+ *       "layers": 28, "hidden": 4096, "heads": 32,
+ *       "kv_heads": 32,               default heads; fewer is grouped-query attention
+ *       "ffn": 16384,                 default 4 x hidden
+ *       "gated_mlp": false,           SwiGLU; default true for moviegen and llama, else false
+ *       "text_width": 1024,           default 0: no cross-attention
+ *       "text_len": 512,              tokens of text the model attends to; needs text_width
+ *       "adaln": "lora_separate",     none | full | lora_separate | lora_fused | lora_single; default full, gpt, llama: none
+ *       "adaln_rank": 256,            of the lora forms only
+ *       "patch_t": 1, "patch_h": 2, "patch_w": 2,   latent cells per token; default 1
+ *       "latent_channels": 16,        of the tokenizer; video families only
+ *       "cond_channels": 0,           extra input channels (a mask, a first frame); default 0
+ *       "vocab": 0,                   gpt and llama only
+ *       "rope_theta": 10000           base of the rotary positions; default 10000
+ *     }
+ *
+ * Reading is strict: an unknown key, a wrong type or a broken rule (the table below) is one error. The writer writes
+ * every field in this order, so two descriptions of one network have one text, and model_hash is the hash of that text.
+ * Where a model stands inside another file ("model" of run.json), it is a catalog name or such an object, and "schema"
+ * may be left out.
+ *
+ * A name may carry a variant: `dit-7b+none`, `+full`, `+lora_separate`, `+lora_fused`, `+lora_single`. The lora forms keep
+ * the base's rank, or take 256 (the rank of every published configuration of this family) when the base has none.
+ *
+ * Sizes: "Training Video Foundation Models with NVIDIA NeMo" (arXiv 2503.12964), table 1, for dit-7b and dit-28b; the
+ * Cosmos 14B configuration for dit-14b; Peebles and Xie's DiT for S, B, L, XL.
+ */
+#include "profiles/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "profiles/catalog.h"
+
+const char *const model_family_names[] = {"dit", "moviegen", "stdit", "gpt", "llama", NULL};
+const char *const model_adaln_names[] = {"none", "full", "lora_separate", "lora_fused", "lora_single", NULL};
+
+static bool adaln_is_lora(enum model_adaln a)
+{
+    return a == ADALN_LORA_SEPARATE || a == ADALN_LORA_FUSED || a == ADALN_LORA_SINGLE;
+}
+
+bool model_shared_modulation(const struct model *m)
+{
+    return m->adaln == ADALN_LORA_SEPARATE || m->adaln == ADALN_LORA_FUSED;
+}
+
+int64_t model_modulations(const struct model *m)
+{
+    if (m->adaln == ADALN_NONE)
+        return 0;
+    return model_self_attentions(m) + (model_has_cross(m) ? 1 : 0) + 1;
+}
+
+size_t model_names(const char *const **names)
+{
+    *names = catalog_model_names;
+    return catalog_count(&catalog_models);
+}
+
+/* ---- rules between fields ---- */
+
+static bool heads_divide_hidden(const struct model *m) { return m->hidden % m->heads == 0; }
+static bool head_dim_even(const struct model *m) { return model_head_dim(m) % 2 == 0; }
+static bool kv_divide_heads(const struct model *m) { return m->kv_heads >= 1 && m->heads % m->kv_heads == 0; }
+static bool text_has_length(const struct model *m) { return (m->text_width > 0) == (m->text_len > 0); }
+static bool rank_with_lora(const struct model *m) { return adaln_is_lora(m->adaln) == (m->adaln_rank > 0); }
+static bool video_has_channels(const struct model *m) { return model_is_video(m) == (m->latent_channels > 0); }
+static bool language_has_vocab(const struct model *m) { return model_is_video(m) == (m->vocab == 0); }
+static bool language_is_plain(const struct model *m)
+{
+    return model_is_video(m) ||
+           (m->adaln == ADALN_NONE && m->text_width == 0 && m->cond_channels == 0 && model_patch_cells(m) == 1);
+}
+
+static bool sizes_positive(const struct model *m)
+{
+    return m->layers >= 1 && m->hidden >= 1 && m->heads >= 1 && m->ffn >= 1 && m->patch_t >= 1 && m->patch_h >= 1 &&
+           m->patch_w >= 1 && m->text_width >= 0 && m->cond_channels >= 0;
+}
+
+static const struct {
+    bool (*holds)(const struct model *m);
+    const char *sentence;
+} rules[] = {
+    {sizes_positive, "layers, hidden, heads, ffn and the patch must be 1 or more"},
+    {heads_divide_hidden, "heads must divide hidden: give a hidden that is a multiple of heads"},
+    {head_dim_even, "hidden / heads must be even, rotary positions turn pairs: give fewer heads or a larger hidden"},
+    {kv_divide_heads, "kv_heads must divide heads: give a divisor of heads"},
+    {text_has_length, "text_width and text_len go together: give both above 0 (cross-attention) or both 0 (none)"},
+    {rank_with_lora, "adaln_rank belongs to the lora forms of adaln and to them only: give 1 or more there, 0 elsewhere"},
+    {video_has_channels, "latent_channels belongs to the video families and to them only: give the tokenizer's channels"},
+    {language_has_vocab, "vocab belongs to gpt and llama and to them only: give the vocabulary's size there, 0 elsewhere"},
+    {language_is_plain, "gpt and llama have no AdaLN, text conditioning, conditioning channels or patches: leave them out"},
+};
+
+int model_check(const struct model *m, const char *where, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++)
+        if (!rules[i].holds(m))
+            return err_set(err, ERR_INPUT,
+                           "%s: %s (layers %lld, hidden %lld, heads %lld, kv_heads %lld, text %lld x %lld, adaln %s rank "
+                           "%lld, latent_channels %lld, vocab %lld)",
+                           where, rules[i].sentence, (long long)m->layers, (long long)m->hidden, (long long)m->heads,
+                           (long long)m->kv_heads, (long long)m->text_len, (long long)m->text_width,
+                           model_adaln_names[m->adaln], (long long)m->adaln_rank, (long long)m->latent_channels,
+                           (long long)m->vocab);
+    return 0;
+}
+
+/* ---- reading and writing ---- */
+
+struct model_text {
+    const char *name;
+    int family, adaln;
+    struct model m;
+};
+
+static const struct json_field fields[] = {
+    {"schema", JSON_ANY, 0, .optional = true},
+    {"name", JSON_TEXT, offsetof(struct model_text, name), .optional = false},
+    {"family", JSON_ENUM, offsetof(struct model_text, family), .names = model_family_names},
+    {"layers", JSON_INT, offsetof(struct model_text, m.layers), .min = 1, .max = 4096},
+    {"hidden", JSON_INT, offsetof(struct model_text, m.hidden), .min = 2, .max = 1 << 20},
+    {"heads", JSON_INT, offsetof(struct model_text, m.heads), .min = 1, .max = 1 << 16},
+    {"kv_heads", JSON_INT, offsetof(struct model_text, m.kv_heads), .optional = true, .min = 1, .max = 1 << 16},
+    {"ffn", JSON_INT, offsetof(struct model_text, m.ffn), .optional = true, .min = 1, .max = 1 << 22},
+    {"gated_mlp", JSON_BOOL, offsetof(struct model_text, m.gated_mlp), .optional = true},
+    {"text_width", JSON_INT, offsetof(struct model_text, m.text_width), .optional = true, .min = 0, .max = 1 << 20},
+    {"text_len", JSON_INT, offsetof(struct model_text, m.text_len), .optional = true, .min = 0, .max = 1 << 20},
+    {"adaln", JSON_ENUM, offsetof(struct model_text, adaln), .optional = true, .names = model_adaln_names},
+    {"adaln_rank", JSON_INT, offsetof(struct model_text, m.adaln_rank), .optional = true, .min = 0, .max = 1 << 20},
+    {"patch_t", JSON_INT, offsetof(struct model_text, m.patch_t), .optional = true, .min = 1, .max = 64},
+    {"patch_h", JSON_INT, offsetof(struct model_text, m.patch_h), .optional = true, .min = 1, .max = 64},
+    {"patch_w", JSON_INT, offsetof(struct model_text, m.patch_w), .optional = true, .min = 1, .max = 64},
+    {"latent_channels", JSON_INT, offsetof(struct model_text, m.latent_channels), .optional = true, .min = 0, .max = 4096},
+    {"cond_channels", JSON_INT, offsetof(struct model_text, m.cond_channels), .optional = true, .min = 0, .max = 4096},
+    {"vocab", JSON_INT, offsetof(struct model_text, m.vocab), .optional = true, .min = 0, .max = 1 << 30},
+    {"rope_theta", JSON_NUM, offsetof(struct model_text, m.rope_theta), .optional = true, .min = 1, .max = 1e12},
+};
+
+/* Defaults that hang on other fields: applied to what the text left out. */
+static void defaults_fill(struct model_text *t, const cJSON *obj)
+{
+    struct model *m = &t->m;
+    m->family = (enum model_family)t->family;
+    bool video = model_is_video(m);
+    m->adaln = json_member(obj, "adaln") ? (enum model_adaln)t->adaln : video ? ADALN_FULL : ADALN_NONE;
+    if (!json_member(obj, "kv_heads"))
+        m->kv_heads = m->heads;
+    if (!json_member(obj, "ffn"))
+        m->ffn = 4 * m->hidden;
+    if (!json_member(obj, "gated_mlp"))
+        m->gated_mlp = m->family == MODEL_MOVIEGEN || m->family == MODEL_LLAMA;
+}
+
+int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct model *out, struct err *err)
+{
+    struct arena arena;
+    struct model_text t = {.m = {.patch_t = 1, .patch_h = 1, .patch_w = 1, .rope_theta = 10000}};
+    char where[LIMIT_NAME_BYTES + 64];
+
+    arena_init(&arena, 4096);
+    int rc = json_read(doc, obj, path, fields, ARRAY_LEN(fields), &arena, &t, err);
+    if (rc == 0)
+        rc = catalog_check_inner_schema(&catalog_models, doc, obj, path, err);
+    if (rc == 0)
+        rc = catalog_copy_text(t.m.name, sizeof t.m.name, t.name, doc, path, "name", err);
+    if (rc == 0) {
+        defaults_fill(&t, obj);
+        snprintf(where, sizeof where, "%s%s%s", doc->name, *path ? ": " : "", path);
+        rc = model_check(&t.m, where, err);
+    }
+    arena_release(&arena);
+    if (rc == 0)
+        *out = t.m;
+    return rc;
+}
+
+void model_write(const struct model *m, struct json_out *o, const char *key)
+{
+    json_obj_begin(o, key);
+    json_put_text(o, "schema", catalog_models.schema);
+    json_put_text(o, "name", m->name);
+    json_put_text(o, "family", model_family_names[m->family]);
+    json_put_int(o, "layers", m->layers);
+    json_put_int(o, "hidden", m->hidden);
+    json_put_int(o, "heads", m->heads);
+    json_put_int(o, "kv_heads", m->kv_heads);
+    json_put_int(o, "ffn", m->ffn);
+    json_put_bool(o, "gated_mlp", m->gated_mlp);
+    json_put_int(o, "text_width", m->text_width);
+    json_put_int(o, "text_len", m->text_len);
+    json_put_text(o, "adaln", model_adaln_names[m->adaln]);
+    json_put_int(o, "adaln_rank", m->adaln_rank);
+    json_put_int(o, "patch_t", m->patch_t);
+    json_put_int(o, "patch_h", m->patch_h);
+    json_put_int(o, "patch_w", m->patch_w);
+    json_put_int(o, "latent_channels", m->latent_channels);
+    json_put_int(o, "cond_channels", m->cond_channels);
+    json_put_int(o, "vocab", m->vocab);
+    json_put_num(o, "rope_theta", m->rope_theta);
+    json_obj_end(o);
+}
+
+struct hash128 model_hash(const struct model *m)
+{
+    struct str s = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &s, 0);
+    model_write(m, &o, NULL);
+    BUG_ON(s.failed); /* under 1 KiB: out of memory here is the end anyway */
+    struct hash128 h = hash_128(s.p, s.len);
+    str_release(&s);
+    return h;
+}
+
+/* ---- names, variants ---- */
+
+static int variant_apply(struct model *m, const char *variant, struct err *err)
+{
+    for (int i = 0; model_adaln_names[i]; i++) {
+        if (strcmp(variant, model_adaln_names[i]) != 0)
+            continue;
+        m->adaln = (enum model_adaln)i;
+        if (!adaln_is_lora(m->adaln))
+            m->adaln_rank = 0;
+        else if (m->adaln_rank == 0)
+            m->adaln_rank = MODEL_ADALN_RANK;
+        return model_check(m, m->name, err);
+    }
+    const char *near = str_nearest(variant, model_adaln_names);
+    return err_set(err, ERR_NOT_FOUND,
+                   "model %s: '%s' is no AdaLN variant%s%s: give none, full, lora_separate, lora_fused or lora_single", m->name,
+                   variant, near ? ", did you mean " : "", near ? near : "");
+}
+
+int model_load(const char *name_or_path, struct model *out, struct err *err)
+{
+    char base[LIMIT_NAME_BYTES];
+    const char *operand = name_or_path, *plus = catalog_is_path(operand) ? NULL : strchr(operand, '+');
+    struct json_doc doc = {0};
+    struct model m;
+
+    if (plus) {
+        if (strlen(operand) >= sizeof base)
+            return err_set(err, ERR_NOT_FOUND, "there is no model '%.40s...': the name is longer than %d bytes", operand,
+                           LIMIT_NAME_BYTES - 1);
+        snprintf(base, sizeof base, "%.*s", (int)(plus - operand), operand);
+        operand = base;
+    }
+    int rc = catalog_open(&catalog_models, operand, &doc, err);
+    if (rc == 0)
+        rc = model_read(&doc, doc.root, "", &m, err);
+    if (rc == 0 && plus) {
+        snprintf(m.name, sizeof m.name, "%s", name_or_path);
+        rc = variant_apply(&m, plus + 1, err);
+    }
+    json_release(&doc);
+    if (rc == 0)
+        *out = m;
+    return rc;
+}
+
+int model_read_ref(const struct json_doc *doc, const cJSON *value, const char *path, struct model *out, struct err *err)
+{
+    if (!cJSON_IsString(value))
+        return model_read(doc, value, path, out, err);
+    int rc = model_load(value->valuestring, out, err);
+    return rc < 0 ? err_context(err, "%s: %s", doc->name, path) : 0;
+}
+
+/* ---- extents ---- */
+
+/* "8192" or "32x16x16" into v; how many numbers there were, 0 if the text is anything else. */
+static int extents_scan(const char *text, int64_t v[3])
+{
+    for (int n = 0; n < 3 && *text >= '0' && *text <= '9';) {
+        char *end;
+        v[n] = strtoll(text, &end, 10); /* saturates: the bound below refuses that too */
+        if (v[n] < 1 || v[n] > INT32_MAX)
+            return 0;
+        n++;
+        if (!*end)
+            return n;
+        if (*end != 'x')
+            return 0;
+        text = end + 1;
+    }
+    return 0;
+}
+
+int seq_parse(const char *text, const char *what, struct seq *out, struct err *err)
+{
+    int64_t v[3] = {1, 1, 1}, plane, tokens;
+    int n = extents_scan(text, v);
+    struct seq s = n == 3 ? (struct seq){v[0], v[1], v[2]} : (struct seq){1, 1, v[0]};
+    if ((n != 1 && n != 3) || !num_mul_i64(s.h, s.w, &plane) || !num_mul_i64(s.t, plane, &tokens) || tokens > INT32_MAX)
+        return err_set(err, ERR_INPUT,
+                       "%s is '%s': give tokens as one number (8192) or as frames x height x width (32x16x16), 1 to %d in all",
+                       what, text, INT32_MAX);
+    *out = s;
+    return 0;
+}
+
+int seq_from_latent(const struct model *m, int64_t t, int64_t h, int64_t w, struct seq *out, struct err *err)
+{
+    if (t < 1 || h < 1 || w < 1 || t % m->patch_t || h % m->patch_h || w % m->patch_w)
+        return err_set(err, ERR_INPUT,
+                       "latent of %lld x %lld x %lld cells (frames, height, width) does not divide into patches of %lld x %lld "
+                       "x %lld of model %s: give multiples of the patch",
+                       (long long)t, (long long)h, (long long)w, (long long)m->patch_t, (long long)m->patch_h,
+                       (long long)m->patch_w, m->name);
+    *out = (struct seq){t / m->patch_t, h / m->patch_h, w / m->patch_w};
+    return 0;
+}
