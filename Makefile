@@ -52,7 +52,7 @@ LIBS_trainer    := $(shell $(MPICC) --showme:link 2>/dev/null) -ldl
 
 # ---- flags ----
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
-        -Wwrite-strings -Wundef -Wpointer-arith -Wformat=2 -Wno-format-nonliteral
+        -Wwrite-strings -Wundef -Wpointer-arith -Wformat=2 -Wno-format-nonliteral -Wno-missing-field-initializers
 WARN_CONV := -Wconversion -Wno-sign-conversion
 ifdef CI
 WARN += -Werror

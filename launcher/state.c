@@ -1,0 +1,281 @@
+#include "launcher/state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/evlog.h"
+#include "base/file.h"
+#include "base/str.h"
+
+const char *const attempt_cause_names[] = {"",      "done",      "preempt", "time_limit", "crash",
+                                           "node_fail", "cancel", "hang",    NULL};
+
+void run_state_init(struct run_state *s)
+{
+    memset(s, 0, sizeof *s);
+    s->max_step = s->saved_step = s->last.step = -1;
+}
+
+void run_state_release(struct run_state *s)
+{
+    free(s->attempts);
+    run_state_init(s);
+}
+
+/* The attempt with this number, made (in its sorted place) if new; NULL when out of memory. */
+static struct run_attempt *attempt_get(struct run_state *s, int64_t number)
+{
+    int64_t at = s->n_attempts;
+    while (at > 0 && s->attempts[at - 1].number >= number)
+        at--;
+    if (at < s->n_attempts && s->attempts[at].number == number)
+        return &s->attempts[at];
+    struct run_attempt *grown = realloc(s->attempts, (size_t)(s->n_attempts + 1) * sizeof *grown);
+    if (!grown)
+        return NULL;
+    s->attempts = grown;
+    memmove(grown + at + 1, grown + at, (size_t)(s->n_attempts - at) * sizeof *grown);
+    s->n_attempts++;
+    grown[at] = (struct run_attempt){.number = number, .first_step = -1, .last_step = -1, .saved_step = -1, .loaded_step = -1};
+    return &grown[at];
+}
+
+static void text_set(char *to, size_t size, const cJSON *event, const char *key)
+{
+    const char *value = json_text(event, key, NULL);
+    if (value)
+        snprintf(to, size, "%s", value);
+}
+
+/* Events of the submitting side: the newest by wall time wins, so that order of folding does not matter. */
+static void apply_submission(struct run_state *s, const char *kind, const cJSON *event, double wall)
+{
+    if (strcmp(kind, "run_created") == 0) {
+        s->created_at = wall;
+        text_set(s->name, sizeof s->name, event, "name");
+        text_set(s->model, sizeof s->model, event, "model");
+        s->total_steps = json_int(event, "total_steps", 0);
+    } else if (strcmp(kind, "submit_intent") == 0 && wall >= s->intent_at) {
+        s->intent_at = wall;
+        text_set(s->token, sizeof s->token, event, "token");
+        text_set(s->sched, sizeof s->sched, event, "sched");
+    } else if (strcmp(kind, "submitted") == 0 && wall >= s->submitted_at) {
+        s->submitted_at = wall;
+        text_set(s->job_id, sizeof s->job_id, event, "job_id");
+    } else if (strcmp(kind, "cancel_requested") == 0 && (s->cancel_at == 0 || wall < s->cancel_at)) {
+        s->cancel_at = wall;
+    }
+}
+
+static enum attempt_cause cause_parse(const char *text)
+{
+    for (int i = 1; attempt_cause_names[i]; i++)
+        if (strcmp(attempt_cause_names[i], text) == 0)
+            return (enum attempt_cause)i;
+    return CAUSE_CRASH; /* an end whose cause a newer version wrote: the careful reading */
+}
+
+static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *event, double wall)
+{
+    if (strcmp(kind, "attempt_started") == 0) {
+        a->started_at = wall;
+        text_set(a->job_id, sizeof a->job_id, event, "job_id");
+    } else if (strcmp(kind, "trainer_started") == 0) {
+        a->trainer_started_at = wall;
+    } else if (strcmp(kind, "signal") == 0 && (a->signal_at == 0 || wall < a->signal_at)) {
+        a->signal_at = wall;
+        text_set(a->signal, sizeof a->signal, event, "signal");
+    } else if (strcmp(kind, "requeue") == 0) {
+        a->requeued_at = wall;
+    } else if (strcmp(kind, "attempt_ended") == 0) {
+        a->ended_at = wall;
+        a->cause = cause_parse(json_text(event, "cause", ""));
+        a->exit_code = (int)json_int(event, "exit_code", 0);
+        text_set(a->detail, sizeof a->detail, event, "detail");
+    }
+}
+
+static void apply_step(struct run_state *s, struct run_attempt *a, const cJSON *event)
+{
+    int64_t step = json_int(event, "step", -1);
+    double started = json_num(event, "started_at", 0);
+    if (step < 0)
+        return;
+    if (a->first_step < 0 || step < a->first_step) {
+        a->first_step = step;
+        a->first_step_at = started;
+    }
+    a->last_step = step > a->last_step ? step : a->last_step;
+    if (step > s->last.step || (step == s->last.step && a->number >= s->last_attempt_of_step)) {
+        s->last_attempt_of_step = a->number;
+        s->last.step = step;
+        s->last.step_s = json_num(event, "step_s", 0);
+        s->last.loss = json_num(event, "loss", NAN);
+        s->last.mfu = json_num(event, "mfu", NAN);
+        s->last.tokens = json_num(event, "tokens", 0);
+    }
+    s->max_step = step > s->max_step ? step : s->max_step;
+}
+
+static void apply_trainer(struct run_state *s, struct run_attempt *a, const char *kind, const cJSON *event)
+{
+    if (strcmp(kind, "step") == 0) {
+        apply_step(s, a, event);
+    } else if (strcmp(kind, "train_started") == 0) {
+        text_set(s->layout, sizeof s->layout, event, "layout");
+        text_set(s->device, sizeof s->device, event, "device");
+        if (s->total_steps == 0)
+            s->total_steps = json_int(event, "total_steps", 0);
+    } else if (strcmp(kind, "ckpt_saved") == 0) {
+        int64_t step = json_int(event, "step", -1);
+        a->saved_step = step > a->saved_step ? step : a->saved_step;
+        s->saved_step = step > s->saved_step ? step : s->saved_step;
+        a->save_s = fmax(a->save_s, json_num(event, "seconds", 0));
+    } else if (strcmp(kind, "ckpt_loaded") == 0) {
+        a->loaded_step = json_int(event, "step", -1);
+        a->load_s = json_num(event, "seconds", 0);
+    } else if (strcmp(kind, "ckpt_damaged") == 0) {
+        a->damaged++;
+    } else if (strcmp(kind, "train_ended") == 0) {
+        s->done |= strcmp(json_text(event, "reason", ""), "done") == 0;
+    }
+}
+
+int run_state_apply(struct run_state *s, const cJSON *event, struct err *err)
+{
+    const char *kind = json_text(event, "ev", "");
+    double wall = json_num(event, "wall", 0);
+    int64_t number = json_int(event, "attempt", 0);
+
+    text_set(s->run, sizeof s->run, event, "run");
+    s->last_event_at = wall > s->last_event_at ? wall : s->last_event_at;
+    if (number < 1) {
+        apply_submission(s, kind, event, wall);
+        return 0;
+    }
+    struct run_attempt *a = attempt_get(s, number);
+    if (!a)
+        return err_set(err, ERR_NOMEM, "out of memory folding attempt %lld", (long long)number);
+    apply_agent(a, kind, event, wall);
+    apply_trainer(s, a, kind, event);
+    return 0;
+}
+
+static int fold_file(const char *path, struct run_state *s, struct err *err)
+{
+    struct evlog_reader *reader = NULL;
+    const cJSON *event;
+    int rc = evlog_reader_open(path, &reader, err);
+    while (rc == 0 && (rc = evlog_reader_next(reader, &event, err)) == 1)
+        rc = run_state_apply(s, event, err);
+    if (reader) {
+        const struct evlog_damage *list;
+        s->damaged_records += (int64_t)evlog_reader_damage(reader, &list);
+    }
+    evlog_reader_close(reader);
+    return rc;
+}
+
+static int log_select(const struct dirent *d)
+{
+    return str_ends(d->d_name, ".evlog");
+}
+
+int run_state_load(const char *run_dir, struct run_state *s, struct err *err)
+{
+    struct dirent **names = NULL;
+    char *dir = file_join(run_dir, "events");
+    if (!dir)
+        return err_set(err, ERR_NOMEM, "out of memory reading run '%s'", run_dir);
+    int n = scandir(dir, &names, log_select, alphasort), rc = 0;
+    if (n < 0 && errno != ENOENT)
+        rc = err_set_errno(err, ERR_IO, "cannot list '%s'", dir);
+    for (int i = 0; i < n; i++) {
+        char *path = rc == 0 ? file_join(dir, names[i]->d_name) : NULL;
+        if (path)
+            rc = fold_file(path, s, err);
+        free(path);
+        free(names[i]);
+    }
+    free(names);
+    free(dir);
+    return rc;
+}
+
+/* How far the run had come after attempt i: its highest executed or saved step. */
+static int64_t attempt_reach(const struct run_attempt *a)
+{
+    return a->last_step + 1 > a->saved_step ? a->last_step + 1 : a->saved_step;
+}
+
+int64_t run_state_crashes_without_progress(const struct run_state *s)
+{
+    int64_t count = 0, reach_before = 0;
+    for (int64_t i = 0; i < s->n_attempts; i++) {
+        const struct run_attempt *a = &s->attempts[i];
+        int64_t reach = attempt_reach(a);
+        bool crashed = a->cause == CAUSE_CRASH || a->cause == CAUSE_HANG;
+        if (reach > reach_before)
+            count = 0;
+        if (crashed && reach <= reach_before)
+            count++;
+        else if (crashed)
+            count = 1;
+        reach_before = reach > reach_before ? reach : reach_before;
+    }
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    return last && (last->cause == CAUSE_CRASH || last->cause == CAUSE_HANG) ? count : 0;
+}
+
+enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget, char why[STATE_TEXT_BYTES])
+{
+    char scratch[STATE_TEXT_BYTES];
+    char *text = why ? why : scratch;
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    text[0] = 0;
+    if (s->done)
+        return RUN_NEXT_DONE;
+    if (s->cancel_at > 0)
+        return RUN_NEXT_CANCELLED;
+    if (s->submitted_at == 0)
+        return RUN_NEXT_SUBMIT;
+    if (!last || last->cause == CAUSE_NONE || s->submitted_at > last->ended_at)
+        return RUN_NEXT_WAIT;
+    int64_t crashes = run_state_crashes_without_progress(s);
+    if (budget->crash_without_progress > 0 && crashes >= budget->crash_without_progress) {
+        snprintf(text, STATE_TEXT_BYTES, "%lld crashes in a row without progress: %.160s", (long long)crashes,
+                 last->detail);
+        return RUN_NEXT_FAILED;
+    }
+    if (budget->wall_s > 0 && s->last_event_at - s->created_at > budget->wall_s) {
+        snprintf(text, STATE_TEXT_BYTES, "the wall-clock budget of %.0f s is spent", budget->wall_s);
+        return RUN_NEXT_FAILED;
+    }
+    snprintf(text, STATE_TEXT_BYTES, "attempt %lld ended by %s", (long long)last->number,
+             attempt_cause_names[last->cause]);
+    return last->requeued_at > 0 ? RUN_NEXT_WAIT : RUN_NEXT_REQUEUE;
+}
+
+const char *run_state_word(const struct run_state *s, const struct run_budget *budget)
+{
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    switch (run_state_next(s, budget, NULL)) {
+    case RUN_NEXT_DONE: return "done";
+    case RUN_NEXT_FAILED: return "failed";
+    case RUN_NEXT_CANCELLED: return "cancelled";
+    case RUN_NEXT_SUBMIT: return "created";
+    case RUN_NEXT_REQUEUE: return "waiting";
+    case RUN_NEXT_WAIT: break;
+    }
+    if (!last)
+        return "queued";
+    if (last->cause != CAUSE_NONE)
+        return "waiting";
+    if (last->signal_at > 0)
+        return "stopping";
+    return last->first_step_at > 0 ? "training" : "starting";
+}

@@ -1,0 +1,98 @@
+/* state: a run's state as a fold over its event logs.
+ *
+ * There is no other source of truth. run_state_apply is pure and commutative: every event sets fields of its own
+ * attempt or raises a maximum, so logs of several writers may be folded in any order, twice, or in part. What is to be done
+ * next (run_state_next) is a pure function of the folded state; doing it is the agent's and the launcher's part.
+ *
+ *     struct run_state s;
+ *     run_state_init(&s);
+ *     run_state_load(run_dir, &s, err);         // folds <run_dir>/events/ *.evlog
+ *     switch (run_state_next(&s, &budget, &why)) …
+ *     run_state_release(&s);
+ *
+ * Fields are what events said; -1 or 0 where none has spoken yet. Times are UTC seconds of the host that wrote the event.
+ */
+#ifndef LAUNCHER_STATE_H
+#define LAUNCHER_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "base/limits.h"
+
+enum attempt_cause { /* why an attempt ended */
+    CAUSE_NONE,      /* it has not ended, or nobody could say so (agent killed) */
+    CAUSE_DONE,
+    CAUSE_PREEMPT,
+    CAUSE_TIME_LIMIT,
+    CAUSE_CRASH,
+    CAUSE_NODE_FAIL,
+    CAUSE_CANCEL,
+    CAUSE_HANG,
+};
+extern const char *const attempt_cause_names[]; /* ended by NULL; "" for CAUSE_NONE */
+
+enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 256 };
+
+struct run_attempt {
+    int64_t number; /* from 1 */
+    char job_id[STATE_JOB_BYTES];
+    double started_at, trainer_started_at, first_step_at, ended_at;
+    double signal_at;                /* first notice to stop; 0 none */
+    char signal[16];                 /* its name */
+    double requeued_at;              /* its agent gave the job back to the scheduler to run again; 0 no */
+    double load_s, save_s;           /* checkpoint load; longest save */
+    int64_t first_step, last_step;   /* optimizer steps executed, -1 none */
+    int64_t saved_step;              /* steps contained in the newest checkpoint it published, -1 none */
+    int64_t loaded_step;             /* steps contained in the checkpoint it started from, -1 none */
+    int64_t damaged;                 /* checkpoints it found damaged and skipped */
+    enum attempt_cause cause;
+    int exit_code;
+    char detail[STATE_TEXT_BYTES];
+};
+
+struct run_state {
+    char run[ID_TEXT_BYTES], name[LIMIT_NAME_BYTES], model[LIMIT_NAME_BYTES];
+    char token[ID_TEXT_BYTES], job_id[STATE_JOB_BYTES], sched[16]; /* of the newest submission */
+    double created_at, intent_at, submitted_at, cancel_at;
+    int64_t total_steps, max_step;  /* max_step: highest step ever executed, -1 none */
+    int64_t saved_step;             /* steps in the newest published checkpoint, -1 none */
+    bool done;                      /* the last step was published */
+    double last_event_at;
+    struct { int64_t step; double step_s, loss, mfu, tokens; } last; /* of the highest step, newest execution */
+    int64_t last_attempt_of_step;
+    char layout[STATE_TEXT_BYTES], device[LIMIT_NAME_BYTES];
+    struct run_attempt *attempts; /* sorted by number */
+    int64_t n_attempts;
+    int64_t damaged_records;      /* of the logs, see evlog */
+};
+
+void run_state_init(struct run_state *s);
+void run_state_release(struct run_state *s);
+/* One event; kinds it does not know are ignored. Fails only for lack of memory. */
+int run_state_apply(struct run_state *s, const cJSON *event, struct err *err);
+/* Fold every log under <run_dir>/events. A missing folder is an empty state. */
+int run_state_load(const char *run_dir, struct run_state *s, struct err *err);
+
+enum run_next {
+    RUN_NEXT_SUBMIT,   /* no live submission: hand it to the scheduler */
+    RUN_NEXT_WAIT,     /* submitted, running, or given back to the scheduler */
+    RUN_NEXT_REQUEUE,  /* an attempt ended, the budget allows another, nobody has brought it back yet */
+    RUN_NEXT_DONE,
+    RUN_NEXT_FAILED,   /* a budget is spent; why says which */
+    RUN_NEXT_CANCELLED,
+};
+struct run_budget { int64_t crash_without_progress; double wall_s; /* 0: none */ };
+/* `why` (may be NULL) takes one clause for people. */
+enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget, char why[STATE_TEXT_BYTES]);
+
+/* Attempts in a row, up to the newest, that ended by crash or hang without one step or checkpoint more than before. */
+int64_t run_state_crashes_without_progress(const struct run_state *s);
+
+/* One word for tables: created, queued, starting, training, stopping, waiting, done, failed, cancelled. */
+const char *run_state_word(const struct run_state *s, const struct run_budget *budget);
+
+#endif
