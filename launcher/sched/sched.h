@@ -1,0 +1,255 @@
+/* sched: one interface to whatever runs jobs: this machine ("local"), later Slurm and a simulator.
+ *
+ * The idea: a job is known by a token that the submitter chose before it submitted. Submitting a token twice gives the
+ * same job, so a launcher that was killed at any moment submits again and loses or doubles nothing. A job outlives its
+ * submitter; every process of the user can poll, signal, requeue and cancel it.
+ *
+ * Invariants, whatever the implementation:
+ *   - at most one live execution of a job at any time; a job in a terminal state stays there;
+ *   - `restarts` counts executions after the first; the environment and arguments of every execution are those of the
+ *     submission, the log is appended to;
+ *   - SCHED_UNKNOWN means "no verdict": keep watching. Never treat it as ended;
+ *   - when a job has ended, no process of it is left.
+ *
+ * How a job is asked to stop (preemption, cancel, requeue, time limit): the *batch process* alone gets SIGCONT and then a
+ * signal, and passes on what it wants passed on; later every process of the job gets SIGKILL. Signals may come more than
+ * once: handlers are idempotent.
+ *     preemption   spec.signal if given (else SIGTERM); SIGTERM after the partition's grace; SIGKILL kill_wait_s later
+ *     cancel, requeue, time limit     SIGTERM at once; SIGKILL kill_wait_s later
+ *     signal_lead_s before the time limit     spec.signal; the job goes on running. A scheduler may be early (Slurm: 60 s)
+ * A preempted job that may be requeued comes back, whatever its exit code; a job that has nothing left to do finds that out
+ * first thing when it starts. sched_requeue() called by the job itself on its own id works the same way: the job is asked to
+ * stop (it may get SIGTERM at once), and is pending again when it has ended, whatever its exit code.
+ *
+ * Calling sequence:
+ *     struct sched *s;
+ *     sched_open("local", home, &s, err);
+ *     struct sched_spec spec = SCHED_SPEC_INIT;
+ *     spec.token = token; spec.name = "demo"; spec.argv = argv; spec.env = env; ...
+ *     char job[SCHED_ID_BYTES];
+ *     sched_submit(s, &spec, job, err);
+ *     struct sched_jobs jobs = {0};
+ *     sched_poll(s, NULL, &jobs, err);      // every job of this user in one query
+ *     ... sched_jobs_find(&jobs, job)->state ...
+ *     sched_jobs_release(&jobs);
+ *     sched_close(s);
+ *
+ * Inside an allocation (the tuner): sched_step_start, sched_step_poll until it has ended, sched_step_free.
+ *
+ * Errors: ERR_INPUT for a specification that cannot be, ERR_LIMIT for one that asks more than there is, ERR_NOT_FOUND for
+ * an unknown job, ERR_STATE for what the job's state forbids, ERR_TEMP/ERR_BUSY when asking again is safe and may help.
+ *
+ * A handle belongs to one thread. Nothing is kept of a spec after the call.
+ */
+#ifndef LAUNCHER_SCHED_SCHED_H
+#define LAUNCHER_SCHED_SCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+
+/* ---- states ---- */
+
+/* enum, text, terminal */
+#define SCHED_STATE_LIST(X)                                                                      \
+    X(SCHED_UNKNOWN, "unknown", false)       /* not seen, not readable: keep watching */         \
+    X(SCHED_PENDING, "pending", false)       /* waits for its first execution */                 \
+    X(SCHED_RUNNING, "running", false)                                                           \
+    X(SCHED_STOPPING, "stopping", false)     /* was asked to stop, or its last processes end */  \
+    X(SCHED_REQUEUED, "requeued", false)     /* waits for its next execution */                  \
+    X(SCHED_DONE, "done", true)              /* exit code 0 */                                   \
+    X(SCHED_FAILED, "failed", true)          /* another exit code, a signal, or not startable */ \
+    X(SCHED_CANCELLED, "cancelled", true)    /* by somebody, or preempted without requeue */     \
+    X(SCHED_TIME_LIMIT, "time_limit", true)                                                      \
+    X(SCHED_NODE_FAIL, "node_fail", true)    /* what ran it was lost, and it may not be requeued */
+
+enum sched_state {
+#define SCHED_STATE_ENUM(name, text, terminal) name,
+    SCHED_STATE_LIST(SCHED_STATE_ENUM)
+#undef SCHED_STATE_ENUM
+};
+const char *sched_state_name(enum sched_state state);
+bool sched_state_parse(const char *text, enum sched_state *out); /* false if no such state */
+bool sched_state_ended(enum sched_state state);                  /* terminal */
+
+/* ---- what there is ---- */
+
+enum sched_preempt { SCHED_PREEMPT_OFF, SCHED_PREEMPT_CANCEL, SCHED_PREEMPT_REQUEUE, SCHED_PREEMPT_SUSPEND };
+const char *sched_preempt_name(enum sched_preempt mode); /* "off" "cancel" "requeue" "suspend" */
+
+struct sched_partition {
+    const char *name;
+    bool is_default;
+    enum sched_preempt preempt; /* what happens to its jobs when something more urgent needs their place */
+    double grace_s;             /* between the notice and SIGTERM at preemption */
+    double max_time_s;          /* longest time limit; 0: none */
+    int nodes;
+    int cores_per_node;
+    int gpus_per_node;
+};
+struct sched_site {
+    const char *kind; /* "local" */
+    const char *name; /* host or cluster */
+    double kill_wait_s;
+    bool user_signal;        /* is spec.signal sent at preemption */
+    double requeue_delay_s;  /* least time between the end of an execution and the next one, 0 if none */
+    size_t n_partitions;
+    const struct sched_partition *partitions;
+};
+
+/* ---- jobs ---- */
+
+enum { SCHED_ID_BYTES = 64 };
+
+struct sched_spec {
+    const char *token;       /* 32 hex digits (base/id.h), the submission's identity */
+    const char *name;        /* for people: printable ASCII, at most LIMIT_NAME_BYTES-1; need not be unique */
+    const char *const *argv; /* NULL-ended; argv[0] an absolute path */
+    const char *const *env;  /* NULL-ended "K=V"; the job gets exactly this and the variables below */
+    const char *cwd;         /* absolute */
+    const char *log_path;    /* absolute; stdout and stderr are appended to it; its folder is made */
+    const char *partition;   /* NULL: the default one */
+    int priority;            /* a higher one goes first and, on "local", preempts lower ones; -1000..1000 */
+    int nodes;               /* 1 or more */
+    int ranks_per_node;      /* 1 or more; information for the job */
+    int cores_per_node;      /* 0: all cores of a node */
+    double time_limit_s;     /* of one execution; 0: none */
+    bool requeue;            /* may the scheduler run it again */
+    int signal;              /* early notice, 0: none */
+    double signal_lead_s;    /* how long before the time limit `signal` is sent; 0: not sent there */
+};
+#define SCHED_SPEC_INIT {.nodes = 1, .ranks_per_node = 1}
+
+/* Variables a job finds in its environment beside spec.env (which they override):
+ * REEL_JOB_ID, REEL_JOB_RESTART (0 on the first execution), REEL_JOB_CORES (per node), REEL_RUN_TOKEN (the token),
+ * REEL_JOB_SCHED (the kind, for sched_open). */
+
+struct sched_job {
+    const char *id;
+    const char *token; /* "" when the job was not submitted by us */
+    const char *name;
+    enum sched_state state;
+    int priority;
+    int restarts;
+    int nodes, cores_per_node;
+    double submitted_at; /* UTC Unix seconds; 0: did not happen yet. started_at and ended_at are the last execution's */
+    double started_at, ended_at;
+    int exit_code;      /* of the last execution; -1: none, killed by a signal, or never started */
+    int exit_signal;    /* signal that killed the batch process, or 0 */
+    const char *reason; /* why it waits, stops, or ended as it did; "" when there is nothing to say */
+};
+struct sched_jobs {
+    struct sched_job *jobs; /* by order of submission */
+    size_t n;
+    struct arena arena; /* owns jobs and their texts */
+};
+void sched_jobs_release(struct sched_jobs *jobs); /* safe on a zeroed struct */
+const struct sched_job *sched_jobs_find(const struct sched_jobs *jobs, const char *id); /* NULL if absent */
+const struct sched_job *sched_jobs_find_token(const struct sched_jobs *jobs, const char *token);
+
+/* Which jobs to list. NULL lists mean all; with both lists, a job in either is listed. */
+struct sched_filter {
+    const char *const *ids;    /* NULL-ended */
+    const char *const *tokens; /* NULL-ended */
+};
+
+/* Who gets a signal. */
+enum sched_to { SCHED_TO_BATCH, SCHED_TO_ALL };
+
+/* The job this process runs in. */
+struct sched_self {
+    char id[SCHED_ID_BYTES];
+    char token[SCHED_ID_BYTES];
+    int restarts;
+    int cores_per_node;
+};
+
+/* ---- steps: programs inside an allocation ---- */
+
+struct sched_step_spec {
+    const char *const *argv; /* NULL-ended; argv[0] an absolute path */
+    const char *const *env;  /* NULL-ended, exact; the job's own variables are added */
+    const char *cwd;         /* NULL: the caller's */
+    const char *log_path;    /* stdout and stderr, appended; NULL: /dev/null */
+    int ranks;               /* information for the scheduler, 1 or more */
+    int cores;               /* of the allocation, 0: all */
+    double deadline_s;       /* SIGTERM to the step's first process then, SIGKILL to all kill_wait_s later; 0: none */
+};
+#define SCHED_STEP_SPEC_INIT {.ranks = 1}
+
+struct sched_step_status {
+    bool ended;
+    bool timed_out;  /* the deadline stopped it */
+    bool lost;       /* what watched it was killed: no exit code */
+    int exit_code;   /* -1: killed by a signal, or lost */
+    int exit_signal;
+    double started_at, ended_at; /* UTC Unix seconds */
+};
+struct sched_step; /* owned by the process that started it; it dies with that process and with the job */
+
+/* ---- the table ---- */
+
+struct sched;
+struct sched_ops {
+    const char *kind;
+    int (*describe)(struct sched *s, struct sched_site *out, struct err *err);
+    int (*submit)(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err);
+    int (*poll)(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err);
+    int (*signal)(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err);
+    int (*requeue)(struct sched *s, const char *id, struct err *err);
+    int (*cancel)(struct sched *s, const char *id, struct err *err);
+    int (*self)(struct sched *s, struct sched_self *out, struct err *err);
+    int (*step_start)(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err);
+    int (*step_poll)(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err);
+    int (*step_signal)(struct sched_step *step, int signo, struct err *err);
+    void (*step_free)(struct sched_step *step);
+    void (*close)(struct sched *s);
+};
+/* Implementations put these first in their own structs. */
+struct sched {
+    const struct sched_ops *ops;
+};
+struct sched_step {
+    const struct sched_ops *ops;
+};
+
+/* ---- calls; they check what is common to all implementations ---- */
+
+/* kind: "local". home: REEL_HOME, absolute. Touches nothing on disk until something is submitted. */
+int sched_open(const char *kind, const char *home, struct sched **out, struct err *err);
+void sched_close(struct sched *s); /* NULL is fine; jobs go on */
+
+/* Partitions and limits; *out borrows from the handle until the next describe or close. */
+int sched_describe(struct sched *s, struct sched_site *out, struct err *err);
+
+/* Returns the id of the job with this token: a new one, or the one an earlier call made, in any state. */
+int sched_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err);
+
+/* filter NULL: all jobs. *out is released first, so one variable can be used over and over. Jobs the filter names and the
+ * scheduler does not know are absent: what that means is the caller's business (DESIGN: truth order). */
+int sched_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err);
+
+/* ERR_STATE when the job does not run. */
+int sched_signal(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err);
+
+/* No effect on a job that waits already; ERR_STATE when it has ended, is being cancelled, or may not be requeued. */
+int sched_requeue(struct sched *s, const char *id, struct err *err);
+
+/* No effect on a job that has ended. Returns when the wish is recorded: poll for the end. */
+int sched_cancel(struct sched *s, const char *id, struct err *err);
+
+/* ERR_NOT_FOUND outside a job. */
+int sched_self(struct sched *s, struct sched_self *out, struct err *err);
+
+/* Outside a job, "local" takes the whole machine for the allocation. ERR_LIMIT when the caller's running steps and this
+ * one need more cores than the allocation has. */
+int sched_step_start(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err);
+/* Waits up to wait_s (0: not at all, negative: for ever) for the end; fills *out either way. */
+int sched_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err);
+/* To the step's first process. No effect once it has ended. */
+int sched_step_signal(struct sched_step *step, int signo, struct err *err);
+void sched_step_free(struct sched_step *step); /* kills what still runs of it; NULL is fine. Before sched_close. */
+
+#endif
