@@ -32,7 +32,8 @@ void evlog_close(struct evlog *log); /* fsync; NULL is fine */
 
 /* Append one event. fields: a JSON object's inside written by the caller through json_put_*:
  *     struct evlog_event e; evlog_begin(log, &e, "step"); json_put_int(&e.out, "step", 7); evlog_commit(log, &e, true, err);
- * durable: fdatasync before returning. A failed append leaves the file at its former length and may be retried. */
+ * durable: fdatasync before returning. commit adds seq and releases the event's text in any case. A failed append
+ * leaves the file at its former length; to try again, begin again. *e must not be moved between the two calls. */
 struct evlog_event {
     struct str text;
     struct json_out out;
@@ -43,7 +44,7 @@ int evlog_commit(struct evlog *log, struct evlog_event *e, bool durable, struct 
 /* ---- reading ---- */
 struct evlog_damage {
     int64_t offset, bytes; /* skipped region */
-    char reason[64];       /* "bad checksum", "zeroed block", "torn tail", "missing seq 12..14" */
+    char reason[64];       /* "bad checksum", "zeroed block", "torn tail", "missing seq 12..14" (bytes 0), … */
 };
 struct evlog_reader;
 int evlog_reader_open(const char *path, struct evlog_reader **out, struct err *err);
@@ -51,7 +52,10 @@ int evlog_reader_open(const char *path, struct evlog_reader **out, struct err *e
  * more, the file may grow); <0: I/O error. Damage is not an error: it is counted and listed. */
 int evlog_reader_next(struct evlog_reader *r, const cJSON **event, struct err *err);
 int64_t evlog_reader_offset(const struct evlog_reader *r); /* just past the last record returned */
+/* To an offset got from evlog_reader_offset (any other is resynchronised from). Forgets the damage listed so far, and
+ * unless offset is 0 expects no particular seq next. */
 int evlog_reader_seek(struct evlog_reader *r, int64_t offset, struct err *err);
+/* Everything skipped since open or seek. An unfinished tail is listed last until a later call finds it completed. */
 size_t evlog_reader_damage(const struct evlog_reader *r, const struct evlog_damage **list);
 void evlog_reader_close(struct evlog_reader *r);
 
