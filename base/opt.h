@@ -50,7 +50,8 @@ struct opt_cmd {
 struct opt_values; /* the result; owns its memory */
 
 /* argv[0] is the command's name. Errors are ERR_USAGE with the option and what is allowed, and suggest the nearest
- * name for an unknown option. On --help *help becomes true and 0 is returned. settings may be NULL. */
+ * name for an unknown option. On --help (or -h) *help becomes true, *out NULL, and 0 is returned. settings may be NULL.
+ * A bad value in a settings layer is ERR_INPUT. Lists in settings are separated by commas; flags replace them. */
 int opt_parse(const struct opt_cmd *cmd, int argc, char **argv, const struct settings *settings,
               struct opt_values **out, bool *help, struct err *err);
 void opt_free(struct opt_values *v);
@@ -65,6 +66,9 @@ size_t opt_list(const struct opt_values *v, const char *name, const char *const 
 bool opt_given(const struct opt_values *v, const char *name);         /* by any layer but the default */
 const char *opt_origin(const struct opt_values *v, const char *name); /* "flag", "env REEL_X", "default", a file */
 size_t opt_operands(const struct opt_values *v, const char *const **items);
+
+/* A table's mistakes (name twice, fallback that does not parse, bounds on a text, …) as text; for the tests of commands. */
+int opt_check(const struct opt_cmd *cmd, struct err *err);
 
 /* The other products of the table. `program` is "reel". */
 void opt_help(const struct opt_cmd *cmd, const char *program, struct str *out);

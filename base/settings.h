@@ -2,8 +2,10 @@
  *
  * Order, strongest first: run file > environment (REEL_<KEY>, dashes as underscores) > user file
  * ($XDG_CONFIG_HOME/reel/config, else ~/.config/reel/config) > site file (/etc/reel/config, or $REEL_SITE_CONFIG).
- * Files are lines `key = value`, `#` starts a comment; an unknown key is an error naming file and line (the known keys are given by
- * the caller, from the option tables). Flags stand above all of this and are opt's business.
+ * Files are lines `key = value`; `#` at the start of a line or behind white space starts a comment. An unknown key
+ * (the known ones are given by the caller, from the option tables), a key given twice and a missing value are errors
+ * naming file and line. REEL_ variables that are not known keys are not ours to judge; an empty one counts as unset.
+ * Flags stand above all of this and are opt's business.
  */
 #ifndef BASE_SETTINGS_H
 #define BASE_SETTINGS_H
@@ -14,8 +16,10 @@
 
 struct settings;
 
-/* known: ended by NULL. env: NULL-ended "K=V" list (normally environ). Missing files are fine. */
+/* known: ended by NULL, copied. env: NULL-ended "K=V" list (normally environ), also asked for HOME and the like; NULL
+ * for none. Missing files are fine. */
 int settings_load(const char *const *known, const char *const *env, struct settings **out, struct err *err);
+/* One key of a run file; a later one wins over an earlier one. */
 int settings_add_run(struct settings *s, const char *key, const char *value, const char *file, struct err *err);
 void settings_free(struct settings *s);
 

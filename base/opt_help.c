@@ -1,0 +1,257 @@
+/* opt_help: what is made from an option table to be read: --help, the man page's OPTIONS, completion. */
+#include <string.h>
+
+#include "base/json.h"
+#include "base/opt.h"
+
+enum { LINE_CELLS = 80, HELP_CELL = 26 };
+
+/* Cells of UTF-8 text on a terminal, near enough: one a character. */
+static size_t cells(const char *text, size_t n)
+{
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++)
+        k += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return k;
+}
+
+static void pad(struct str *out, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        str_addc(out, ' ');
+}
+
+/* Append n bytes of text in lines of at most 80 cells; the cursor stands at cell `at`, further lines start at `indent`. */
+static void wrap(struct str *out, const char *text, size_t n, size_t at, size_t indent)
+{
+    const char *end = text + n;
+    for (bool first = true; text < end; first = false) {
+        text += strspn(text, " \n");
+        const char *stop = text + strcspn(text, " \n");
+        if (stop > end)
+            stop = end;
+        if (text >= stop)
+            break;
+        size_t width = cells(text, (size_t)(stop - text));
+        if (!first && at + 1 + width > LINE_CELLS) {
+            str_addc(out, '\n');
+            pad(out, indent);
+            at = indent;
+        } else if (!first) {
+            str_addc(out, ' ');
+            at++;
+        }
+        str_addn(out, text, (size_t)(stop - text));
+        at += width;
+        text = stop;
+    }
+    str_addc(out, '\n');
+}
+
+/* Paragraphs, parted by empty lines. One whose first character is a space stands as it is: an example. */
+static void add_paragraphs(struct str *out, const char *text)
+{
+    while (*text != '\0') {
+        const char *end = strstr(text, "\n\n");
+        size_t n = end != NULL ? (size_t)(end - text) : strlen(text);
+        if (*text == ' ') {
+            str_addn(out, text, n);
+            str_addc(out, '\n');
+        } else {
+            wrap(out, text, n, 0, 0);
+        }
+        str_addc(out, '\n');
+        text += n;
+        text += strspn(text, "\n");
+    }
+}
+
+static void add_note(struct str *s, int *n, const char *text)
+{
+    str_addf(s, "%s%s", (*n)++ == 0 ? " (" : "; ", text);
+}
+
+static void add_choices(struct str *s, const char *const *choices)
+{
+    str_add(s, "one of ");
+    for (size_t i = 0; choices[i] != NULL; i++)
+        str_addf(s, "%s%s", i == 0 ? "" : ", ", choices[i]);
+}
+
+/* The help clause and, in brackets, choices, bounds, default and where else it can be set. */
+static void add_help_text(struct str *s, const struct opt *o)
+{
+    char low[JSON_NUM_BYTES], high[JSON_NUM_BYTES];
+    int n = 0;
+    struct str note = STR_INIT;
+    str_add(s, o->help);
+    if (o->type == OPT_ENUM) {
+        add_choices(&note, o->choices);
+        add_note(s, &n, note.p);
+    }
+    if (o->max > o->min) {
+        str_clear(&note);
+        str_addf(&note, "from %s to %s", json_format_num(o->min, low), json_format_num(o->max, high));
+        add_note(s, &n, note.p);
+    }
+    if (o->type == OPT_LIST)
+        add_note(s, &n, "may be given several times");
+    if (o->fallback != NULL) {
+        str_clear(&note);
+        str_addf(&note, "default %s", o->fallback);
+        add_note(s, &n, note.p);
+    }
+    if (o->flags & OPT_REQUIRED)
+        add_note(s, &n, "required");
+    if (o->flags & OPT_SETTING)
+        add_note(s, &n, "setting");
+    if (n > 0)
+        str_addc(s, ')');
+    str_release(&note);
+}
+
+static void add_option(struct str *out, char letter, const char *name, const char *arg, const char *help)
+{
+    size_t start = out->len;
+    if (letter != '\0')
+        str_addf(out, "  -%c, ", letter);
+    else
+        pad(out, 6);
+    str_addf(out, "--%s%s%s", name, arg != NULL ? "=" : "", arg != NULL ? arg : "");
+    size_t width = cells(out->p + start, out->len - start);
+    if (width + 2 > HELP_CELL) {
+        str_addc(out, '\n');
+        width = 0;
+    }
+    pad(out, HELP_CELL - width);
+    wrap(out, help, strlen(help), HELP_CELL, HELP_CELL);
+}
+
+static bool has(const struct opt_cmd *cmd, bool (*test)(const struct opt *))
+{
+    for (size_t i = 0; i < cmd->n_opts; i++)
+        if (!(cmd->opts[i].flags & OPT_HIDDEN) && test(&cmd->opts[i]))
+            return true;
+    return false;
+}
+
+static bool is_setting(const struct opt *o)
+{
+    return (o->flags & OPT_SETTING) != 0;
+}
+
+static bool is_bool(const struct opt *o)
+{
+    return o->type == OPT_BOOL;
+}
+
+static bool is_h(const struct opt *o)
+{
+    return o->letter == 'h';
+}
+
+static const char no_form_note[] = "Every option without a value has a --no-NAME form.";
+static const char setting_note[] = "An option marked 'setting' is also read from REEL_NAME in the environment and from "
+                                   "the run file, the user's and the site's config; `reel config` shows where each value comes from.";
+
+void opt_help(const struct opt_cmd *cmd, const char *program, struct str *out)
+{
+    str_addf(out, "Usage: %s %s [OPTION...]%s%s\n\n", program, cmd->name, cmd->operands[0] != '\0' ? " " : "",
+             cmd->operands);
+    add_paragraphs(out, cmd->summary);
+    if (cmd->description != NULL)
+        add_paragraphs(out, cmd->description);
+    str_add(out, "Options:\n");
+    struct str help = STR_INIT;
+    for (size_t i = 0; i < cmd->n_opts; i++) {
+        const struct opt *o = &cmd->opts[i];
+        if (o->flags & OPT_HIDDEN)
+            continue;
+        str_clear(&help);
+        add_help_text(&help, o);
+        add_option(out, o->letter, o->name, o->arg, help.p);
+    }
+    out->failed |= help.failed;
+    str_release(&help);
+    add_option(out, has(cmd, is_h) ? '\0' : 'h', "help", NULL, "show this help");
+    if (has(cmd, is_bool) || has(cmd, is_setting))
+        str_addc(out, '\n');
+    if (has(cmd, is_bool))
+        wrap(out, no_form_note, sizeof no_form_note - 1, 0, 0);
+    if (has(cmd, is_setting))
+        wrap(out, setting_note, sizeof setting_note - 1, 0, 0);
+}
+
+/* ---- roff: man(7) ---- */
+
+/* A backslash would start an escape, a '-' would be set as a hyphen, a leading '.' or quote would be a request. */
+static void add_roff(struct str *out, const char *text)
+{
+    if (*text == '.' || *text == '\'')
+        str_add(out, "\\&");
+    for (; *text != '\0'; text++) {
+        if (*text == '\\')
+            str_add(out, "\\e");
+        else if (*text == '-')
+            str_add(out, "\\-");
+        else
+            str_addc(out, *text);
+        if (*text == '\n' && (text[1] == '.' || text[1] == '\''))
+            str_add(out, "\\&");
+    }
+}
+
+static void add_man_option(struct str *out, char letter, const char *name, const char *arg, const char *help)
+{
+    str_add(out, ".TP\n");
+    if (letter != '\0')
+        str_addf(out, "\\fB\\-%c\\fR, ", letter);
+    str_add(out, "\\fB\\-\\-");
+    add_roff(out, name);
+    str_add(out, "\\fR");
+    if (arg != NULL) {
+        str_add(out, "=\\fI");
+        add_roff(out, arg);
+        str_add(out, "\\fR");
+    }
+    str_addc(out, '\n');
+    add_roff(out, help);
+    str_addc(out, '\n');
+}
+
+void opt_man_options(const struct opt_cmd *cmd, struct str *out)
+{
+    struct str help = STR_INIT;
+    str_add(out, ".SH OPTIONS\n");
+    for (size_t i = 0; i < cmd->n_opts; i++) {
+        const struct opt *o = &cmd->opts[i];
+        if (o->flags & OPT_HIDDEN)
+            continue;
+        str_clear(&help);
+        add_help_text(&help, o);
+        add_man_option(out, o->letter, o->name, o->arg, help.p);
+    }
+    out->failed |= help.failed;
+    str_release(&help);
+    add_man_option(out, has(cmd, is_h) ? '\0' : 'h', "help", NULL, "show the help text");
+    if (has(cmd, is_bool)) {
+        str_add(out, ".PP\n");
+        add_roff(out, no_form_note);
+        str_addc(out, '\n');
+    }
+    if (has(cmd, is_setting)) {
+        str_add(out, ".PP\n");
+        add_roff(out, setting_note);
+        str_addc(out, '\n');
+    }
+}
+
+void opt_complete(const struct opt_cmd *cmd, struct str *out)
+{
+    for (size_t i = 0; i < cmd->n_opts; i++) {
+        const struct opt *o = &cmd->opts[i];
+        if (!(o->flags & OPT_HIDDEN))
+            str_addf(out, "--%s\t%s\n", o->name, o->help);
+    }
+    str_add(out, "--help\tshow the help text\n");
+}
