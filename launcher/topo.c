@@ -259,6 +259,8 @@ int topo_parse(const char *xml, size_t len, const char *source, struct topo *out
 {
     hwloc_topology_t top;
     struct topo t = {0};
+    if (!strstr(xml, "<topology")) /* told here, before the XML library talks to stderr */
+        return err_set(err, ERR_INPUT, "%s: not an hwloc XML topology: make one with 'reel topo --dump-xml'", source);
     int rc = topology_init(&top, err);
     if (rc < 0)
         return rc;
@@ -266,7 +268,7 @@ int topo_parse(const char *xml, size_t len, const char *source, struct topo *out
     t.source = arena_strdup(&t.arena, source);
     /* hwloc wants the terminating zero inside the length */
     if (hwloc_topology_set_xmlbuffer(top, xml, (int)len + 1) < 0 || hwloc_topology_load(top) < 0)
-        rc = err_set(err, ERR_INPUT, "%s: not an hwloc XML topology of format 2: make one with 'lstopo FILE.xml'", source);
+        rc = err_set(err, ERR_INPUT, "%s: not an hwloc XML topology of format 2: make one with 'reel topo --dump-xml'", source);
     else
         rc = read_all(top, &t, err);
     hwloc_topology_destroy(top);

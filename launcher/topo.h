@@ -47,6 +47,7 @@ struct topo {
 };
 
 int topo_capture(struct str *xml, struct err *err);
+/* xml: terminated text of length len; source names it in errors. */
 int topo_parse(const char *xml, size_t len, const char *source, struct topo *out, struct err *err);
 void topo_release(struct topo *t);
 
