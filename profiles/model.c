@@ -118,15 +118,14 @@ int model_check(const struct model *m, const char *where, struct err *err)
 /* ---- reading and writing ---- */
 
 struct model_text {
-    const char *name;
-    int family, adaln;
+    const char *name; /* borrowed from the parsed tree */
     struct model m;
 };
 
 static const struct json_field fields[] = {
     {"schema", JSON_ANY, 0, .optional = true},
     {"name", JSON_TEXT, offsetof(struct model_text, name), .optional = false},
-    {"family", JSON_ENUM, offsetof(struct model_text, family), .names = model_family_names},
+    {"family", JSON_ENUM, offsetof(struct model_text, m.family), .names = model_family_names},
     {"layers", JSON_INT, offsetof(struct model_text, m.layers), .min = 1, .max = 4096},
     {"hidden", JSON_INT, offsetof(struct model_text, m.hidden), .min = 2, .max = 1 << 20},
     {"heads", JSON_INT, offsetof(struct model_text, m.heads), .min = 1, .max = 1 << 16},
@@ -135,7 +134,7 @@ static const struct json_field fields[] = {
     {"gated_mlp", JSON_BOOL, offsetof(struct model_text, m.gated_mlp), .optional = true},
     {"text_width", JSON_INT, offsetof(struct model_text, m.text_width), .optional = true, .min = 0, .max = 1 << 20},
     {"text_len", JSON_INT, offsetof(struct model_text, m.text_len), .optional = true, .min = 0, .max = 1 << 20},
-    {"adaln", JSON_ENUM, offsetof(struct model_text, adaln), .optional = true, .names = model_adaln_names},
+    {"adaln", JSON_ENUM, offsetof(struct model_text, m.adaln), .optional = true, .names = model_adaln_names},
     {"adaln_rank", JSON_INT, offsetof(struct model_text, m.adaln_rank), .optional = true, .min = 0, .max = 1 << 20},
     {"patch_t", JSON_INT, offsetof(struct model_text, m.patch_t), .optional = true, .min = 1, .max = 64},
     {"patch_h", JSON_INT, offsetof(struct model_text, m.patch_h), .optional = true, .min = 1, .max = 64},
@@ -150,9 +149,8 @@ static const struct json_field fields[] = {
 static void defaults_fill(struct model_text *t, const cJSON *obj)
 {
     struct model *m = &t->m;
-    m->family = (enum model_family)t->family;
-    bool video = model_is_video(m);
-    m->adaln = json_member(obj, "adaln") ? (enum model_adaln)t->adaln : video ? ADALN_FULL : ADALN_NONE;
+    if (!json_member(obj, "adaln"))
+        m->adaln = model_is_video(m) ? ADALN_FULL : ADALN_NONE;
     if (!json_member(obj, "kv_heads"))
         m->kv_heads = m->heads;
     if (!json_member(obj, "ffn"))
@@ -163,12 +161,10 @@ static void defaults_fill(struct model_text *t, const cJSON *obj)
 
 int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct model *out, struct err *err)
 {
-    struct arena arena;
     struct model_text t = {.m = {.patch_t = 1, .patch_h = 1, .patch_w = 1, .rope_theta = 10000}};
     char where[LIMIT_NAME_BYTES + 64];
 
-    arena_init(&arena, 4096);
-    int rc = json_read(doc, obj, path, fields, ARRAY_LEN(fields), &arena, &t, err);
+    int rc = json_read(doc, obj, path, fields, ARRAY_LEN(fields), NULL, &t, err);
     if (rc == 0)
         rc = catalog_check_inner_schema(&catalog_models, doc, obj, path, err);
     if (rc == 0)
@@ -178,7 +174,6 @@ int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, s
         snprintf(where, sizeof where, "%s%s%s", doc->name, *path ? ": " : "", path);
         rc = model_check(&t.m, where, err);
     }
-    arena_release(&arena);
     if (rc == 0)
         *out = t.m;
     return rc;

@@ -1,0 +1,313 @@
+/* The formats reel.gpu/1 and reel.cluster/1.
+ *
+ *     {
+ *       "schema": "reel.gpu/1",
+ *       "name": "h100-sxm",
+ *       "peak_source": "NVIDIA H100 SXM datasheet, dense",
+ *       "peak_flops": {"f64": 66.9e12, "f32": 66.9e12, "bf16": 989.4e12, "fp8": 1978.9e12},
+ *       "memory_bytes": 85520809984,          what the driver reports as total
+ *       "memory_bytes_per_s": 3.35e12,        datasheet
+ *       "gemm_efficiency": 0.80,              share of the peak that large bf16 matrix products reach
+ *       "attn_fwd_efficiency": 0.65,          the same for fused attention, head dim 128, no mask, 8k tokens
+ *       "attn_bwd_efficiency": 0.565,         its backward, counted as 2.5 x the forward's FLOPs
+ *       "cpu": false                          optional: a processor; its peak is measured, not printed on a sheet
+ *     }
+ *
+ * Peaks are dense, per device; a dtype left out, or 0, is unknown, and then no MFU is given for it. Efficiencies are
+ * priors in (0, 1]: starting values that measurements replace. Where they come from: matrix products from
+ * ml-engineering's best cases (271, 795, 795, 1745 TFLOP/s); attention from FlashAttention-3's table (H100), cuDNN 9.19's
+ * (H200) and its GB200 rows (B200), "about 70 %" for FlashAttention-2 on A100.
+ *
+ *     {
+ *       "schema": "reel.cluster/1",
+ *       "name": "dgx-h100",
+ *       "device": "h100-sxm",                 a name, or an object as above (its "schema" may be left out)
+ *       "nodes": 0,                           0: given at use, "dgx-h100:8"
+ *       "max_nodes": 512,                     optional; 0 or absent: any number
+ *       "node": {
+ *         "devices": 8,
+ *         "link_bytes_per_s": 450e9,          device to device inside the node, one direction (NVLink; a CPU: memory)
+ *         "link_latency_s": 3.4e-6,
+ *         "nics": 8,
+ *         "nic_bytes_per_s": 50e9,            each, one direction
+ *         "nic_latency_s": 14e-6,
+ *         "cores": 112,
+ *         "memory_bytes": 2199023255552       host memory
+ *       },
+ *       "leaf_nodes": 32,                     nodes under one leaf switch, counted from node 0; 0: one flat switch
+ *       "spine_oversubscription": 1           leaf's downlink over its uplink bandwidth; 1: full bisection
+ *     }
+ *
+ * The switch tree has two levels: nodes [k·leaf_nodes, (k+1)·leaf_nodes) share leaf k, all leaves share the spine. DGX: a
+ * scalable unit of NVIDIA's reference designs is one leaf group (20 nodes for A100, 32 after). Latencies are NCCL's own
+ * tuning constants for its Simple protocol on NVLink and network.
+ */
+#include "profiles/hw.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "profiles/catalog.h"
+
+const char *const dtype_names[] = {"f64", "f32", "bf16", "fp8", NULL};
+
+int64_t dtype_bytes(enum dtype d)
+{
+    static const int64_t bytes[] = {8, 4, 2, 1};
+    return bytes[d];
+}
+
+size_t device_names(const char *const **names)
+{
+    *names = catalog_gpu_names;
+    return catalog_count(&catalog_gpus);
+}
+
+size_t cluster_names(const char *const **names)
+{
+    *names = catalog_cluster_names;
+    return catalog_count(&catalog_clusters);
+}
+
+/* Path of a member, for error sentences: "device" + "peak_flops" -> "device.peak_flops". */
+static const char *path_join(char *buf, size_t size, const char *path, const char *key)
+{
+    snprintf(buf, size, "%s%s%s", path, *path ? "." : "", key);
+    return buf;
+}
+
+/* ---- devices ---- */
+
+struct device_text {
+    const char *name, *peak_source;
+    struct device d;
+};
+
+#define AT(field) offsetof(struct device_text, field)
+static const struct json_field device_fields[] = {
+    {"schema", JSON_ANY, 0, .optional = true},
+    {"name", JSON_TEXT, AT(name), .optional = false},
+    {"peak_source", JSON_TEXT, AT(peak_source), .optional = false},
+    {"peak_flops", JSON_ANY, 0, .optional = false},
+    {"memory_bytes", JSON_INT, AT(d.memory_bytes), .min = 1, .max = 0x1p50},
+    {"memory_bytes_per_s", JSON_NUM, AT(d.memory_bytes_per_s), .min = 0, .max = 1e18},
+    {"gemm_efficiency", JSON_NUM, AT(d.gemm_efficiency), .min = 1e-3, .max = 1},
+    {"attn_fwd_efficiency", JSON_NUM, AT(d.attn_fwd_efficiency), .min = 1e-3, .max = 1},
+    {"attn_bwd_efficiency", JSON_NUM, AT(d.attn_bwd_efficiency), .min = 1e-3, .max = 1},
+    {"cpu", JSON_BOOL, AT(d.cpu), .optional = true},
+};
+#undef AT
+#define PEAK(dtype) offsetof(struct device, peak_flops) + (dtype) * sizeof(double), .optional = true, .min = 0, .max = 1e20
+static const struct json_field peak_fields[] = {
+    {"f64", JSON_NUM, PEAK(DTYPE_F64)},
+    {"f32", JSON_NUM, PEAK(DTYPE_F32)},
+    {"bf16", JSON_NUM, PEAK(DTYPE_BF16)},
+    {"fp8", JSON_NUM, PEAK(DTYPE_FP8)},
+};
+#undef PEAK
+
+int device_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct device *out, struct err *err)
+{
+    struct device_text t = {0};
+    char peaks[LIMIT_NAME_BYTES];
+
+    path_join(peaks, sizeof peaks, path, "peak_flops");
+    int rc = json_read(doc, obj, path, device_fields, ARRAY_LEN(device_fields), NULL, &t, err);
+    if (rc == 0)
+        rc = json_read(doc, json_member(obj, "peak_flops"), peaks, peak_fields, ARRAY_LEN(peak_fields), NULL, &t.d, err);
+    if (rc == 0)
+        rc = catalog_check_inner_schema(&catalog_gpus, doc, obj, path, err);
+    if (rc == 0)
+        rc = catalog_copy_text(t.d.name, sizeof t.d.name, t.name, doc, path, "name", err);
+    if (rc == 0)
+        rc = catalog_copy_text(t.d.peak_source, sizeof t.d.peak_source, t.peak_source, doc, path, "peak_source", err);
+    if (rc == 0)
+        *out = t.d;
+    return rc;
+}
+
+void device_write(const struct device *d, struct json_out *o, const char *key)
+{
+    json_obj_begin(o, key);
+    json_put_text(o, "schema", catalog_gpus.schema);
+    json_put_text(o, "name", d->name);
+    json_put_text(o, "peak_source", d->peak_source);
+    json_obj_begin(o, "peak_flops");
+    for (int i = 0; dtype_names[i]; i++)
+        json_put_num(o, dtype_names[i], d->peak_flops[i]);
+    json_obj_end(o);
+    json_put_int(o, "memory_bytes", d->memory_bytes);
+    json_put_num(o, "memory_bytes_per_s", d->memory_bytes_per_s);
+    json_put_num(o, "gemm_efficiency", d->gemm_efficiency);
+    json_put_num(o, "attn_fwd_efficiency", d->attn_fwd_efficiency);
+    json_put_num(o, "attn_bwd_efficiency", d->attn_bwd_efficiency);
+    json_put_bool(o, "cpu", d->cpu);
+    json_obj_end(o);
+}
+
+int device_load(const char *name_or_path, struct device *out, struct err *err)
+{
+    struct json_doc doc = {0};
+    int rc = catalog_open(&catalog_gpus, name_or_path, &doc, err);
+    if (rc == 0)
+        rc = device_read(&doc, doc.root, "", out, err);
+    json_release(&doc);
+    return rc;
+}
+
+/* ---- clusters ---- */
+
+struct cluster_text {
+    const char *name;
+    struct cluster c;
+};
+
+#define AT(field) offsetof(struct cluster_text, c.field)
+static const struct json_field cluster_fields[] = {
+    {"schema", JSON_ANY, 0, .optional = true},
+    {"name", JSON_TEXT, offsetof(struct cluster_text, name), .optional = false},
+    {"device", JSON_ANY, 0, .optional = false},
+    {"nodes", JSON_INT, AT(nodes), .min = 0, .max = LIMIT_RANKS},
+    {"max_nodes", JSON_INT, AT(max_nodes), .optional = true, .min = 0, .max = LIMIT_RANKS},
+    {"node", JSON_ANY, 0, .optional = false},
+    {"leaf_nodes", JSON_INT, AT(leaf_nodes), .optional = true, .min = 0, .max = LIMIT_RANKS},
+    {"spine_oversubscription", JSON_NUM, AT(spine_oversubscription), .optional = true, .min = 1, .max = 1000},
+};
+#undef AT
+#define AT(field) offsetof(struct node_profile, field)
+static const struct json_field node_fields[] = {
+    {"devices", JSON_INT, AT(devices), .min = 1, .max = 4096},
+    {"link_bytes_per_s", JSON_NUM, AT(link_bytes_per_s), .min = 1, .max = 1e18},
+    {"link_latency_s", JSON_NUM, AT(link_latency_s), .min = 0, .max = 1},
+    {"nics", JSON_INT, AT(nics), .min = 0, .max = 4096},
+    {"nic_bytes_per_s", JSON_NUM, AT(nic_bytes_per_s), .min = 0, .max = 1e18},
+    {"nic_latency_s", JSON_NUM, AT(nic_latency_s), .min = 0, .max = 1},
+    {"cores", JSON_INT, AT(cores), .min = 1, .max = 1 << 20},
+    {"memory_bytes", JSON_INT, AT(memory_bytes), .min = 1, .max = 0x1p50},
+};
+#undef AT
+
+static int cluster_device(const struct json_doc *doc, const cJSON *obj, const char *path, struct device *out, struct err *err)
+{
+    const cJSON *device = json_member(obj, "device");
+    char where[LIMIT_NAME_BYTES];
+    path_join(where, sizeof where, path, "device");
+    if (!cJSON_IsString(device))
+        return device_read(doc, device, where, out, err);
+    int rc = device_load(device->valuestring, out, err);
+    return rc < 0 ? err_context(err, "%s: %s", doc->name, where) : 0;
+}
+
+static int cluster_rules(const struct cluster *c, const char *where, struct err *err)
+{
+    if (c->max_nodes && c->nodes > c->max_nodes)
+        return err_set(err, ERR_INPUT, "%s: cluster %s has %lld nodes, its description holds for 1 to %lld: give fewer", where,
+                       c->name, (long long)c->nodes, (long long)c->max_nodes);
+    if (c->nodes != 1 && (c->node.nics == 0 || c->node.nic_bytes_per_s <= 0))
+        return err_set(err, ERR_INPUT,
+                       "%s: cluster %s has several nodes but no network: give node.nics and node.nic_bytes_per_s above 0", where,
+                       c->name);
+    return 0;
+}
+
+int cluster_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct cluster *out, struct err *err)
+{
+    struct cluster_text t = {.c.spine_oversubscription = 1};
+    char node[LIMIT_NAME_BYTES];
+
+    path_join(node, sizeof node, path, "node");
+    int rc = json_read(doc, obj, path, cluster_fields, ARRAY_LEN(cluster_fields), NULL, &t, err);
+    if (rc == 0)
+        rc = catalog_check_inner_schema(&catalog_clusters, doc, obj, path, err);
+    if (rc == 0)
+        rc = catalog_copy_text(t.c.name, sizeof t.c.name, t.name, doc, path, "name", err);
+    if (rc == 0)
+        rc = json_read(doc, json_member(obj, "node"), node, node_fields, ARRAY_LEN(node_fields), NULL, &t.c.node, err);
+    if (rc == 0)
+        rc = cluster_device(doc, obj, path, &t.c.device, err);
+    if (rc == 0)
+        rc = cluster_rules(&t.c, doc->name, err);
+    if (rc == 0)
+        *out = t.c;
+    return rc;
+}
+
+void cluster_write(const struct cluster *c, struct json_out *o, const char *key)
+{
+    json_obj_begin(o, key);
+    json_put_text(o, "schema", catalog_clusters.schema);
+    json_put_text(o, "name", c->name);
+    device_write(&c->device, o, "device");
+    json_put_int(o, "nodes", c->nodes);
+    json_put_int(o, "max_nodes", c->max_nodes);
+    json_obj_begin(o, "node");
+    json_put_int(o, "devices", c->node.devices);
+    json_put_num(o, "link_bytes_per_s", c->node.link_bytes_per_s);
+    json_put_num(o, "link_latency_s", c->node.link_latency_s);
+    json_put_int(o, "nics", c->node.nics);
+    json_put_num(o, "nic_bytes_per_s", c->node.nic_bytes_per_s);
+    json_put_num(o, "nic_latency_s", c->node.nic_latency_s);
+    json_put_int(o, "cores", c->node.cores);
+    json_put_int(o, "memory_bytes", c->node.memory_bytes);
+    json_obj_end(o);
+    json_put_int(o, "leaf_nodes", c->leaf_nodes);
+    json_put_num(o, "spine_oversubscription", c->spine_oversubscription);
+    json_obj_end(o);
+}
+
+/* "dgx-h100:8" -> base "dgx-h100", *nodes 8; no colon: *nodes 0. The colon counts only in the last component. */
+static int spec_split(const char *spec, char *base, size_t size, int64_t *nodes, struct err *err)
+{
+    const char *slash = strrchr(spec, '/'), *colon = strchr(slash ? slash : spec, ':');
+    size_t len = colon ? (size_t)(colon - spec) : strlen(spec);
+    *nodes = 0;
+    if (len >= size)
+        return err_set(err, ERR_INPUT, "cluster '%.60s...' is longer than %zu bytes: give a name or a shorter path", spec,
+                       size - 1);
+    snprintf(base, size, "%.*s", (int)len, spec);
+    if (!colon)
+        return 0;
+    int rc = num_parse_i64(colon + 1, "cluster: the number of nodes", nodes, err);
+    if (rc == 0 && (*nodes < 1 || *nodes > LIMIT_RANKS))
+        rc = err_set(err, ERR_INPUT, "cluster '%s': %lld nodes: give 1 to %d", spec, (long long)*nodes, LIMIT_RANKS);
+    return rc;
+}
+
+int cluster_load(const char *spec, struct cluster *out, struct err *err)
+{
+    char base[LIMIT_PATH_BYTES];
+    int64_t nodes;
+    struct json_doc doc = {0};
+    struct cluster c = {0};
+
+    int rc = spec_split(spec, base, sizeof base, &nodes, err);
+    if (rc == 0)
+        rc = catalog_open(&catalog_clusters, base, &doc, err);
+    if (rc == 0)
+        rc = cluster_read(&doc, doc.root, "", &c, err);
+    json_release(&doc);
+    if (rc < 0)
+        return rc;
+    if (nodes)
+        c.nodes = nodes;
+    if (c.nodes == 0)
+        return err_set(err, ERR_INPUT, "cluster '%s' has no number of nodes: give it as %s:N", spec, base);
+    rc = cluster_rules(&c, spec, err);
+    if (rc == 0)
+        *out = c;
+    return rc;
+}
+
+int64_t cluster_devices(const struct cluster *c)
+{
+    return c->nodes * c->node.devices;
+}
+
+int cluster_hops(const struct cluster *c, int64_t node_a, int64_t node_b)
+{
+    if (node_a == node_b)
+        return 0;
+    return c->leaf_nodes == 0 || node_a / c->leaf_nodes == node_b / c->leaf_nodes ? 1 : 3;
+}

@@ -1,0 +1,148 @@
+/* The two spellings of a layout: "tp=2,dp=4,..." on command lines and in tables, an object in plans. One table of keys
+ * serves both; values here are checked for range only, legality is layout.c's. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "profiles/layout.h"
+
+#define RANKS .min = 1, .max = LIMIT_RANKS
+#define AT(field) offsetof(struct layout, field)
+static const struct json_field fields[] = {
+    {"tp", JSON_INT, AT(tp), .optional = true, RANKS},
+    {"sp", JSON_INT, AT(sp), .optional = true, .min = 0, .max = 1},
+    {"cp", JSON_INT, AT(cp), .optional = true, RANKS},
+    {"cp_kind", JSON_ENUM, AT(cp_kind), .optional = true, .names = cp_kind_names},
+    {"pp", JSON_INT, AT(pp), .optional = true, RANKS},
+    {"vpp", JSON_INT, AT(vpp), .optional = true, RANKS},
+    {"dp", JSON_INT, AT(dp), .optional = true, RANKS},
+    {"zero", JSON_INT, AT(zero), .optional = true, .min = 0, .max = 3},
+    {"fsdp", JSON_INT, AT(fsdp), .optional = true, .min = 0, .max = LIMIT_RANKS},
+    {"mbs", JSON_INT, AT(mbs), .optional = true, RANKS},
+    {"recompute", JSON_ENUM, AT(recompute), .optional = true, .names = recompute_names},
+    {"recompute_layers", JSON_INT, AT(recompute_layers), .optional = true, .min = 0, .max = 4096},
+};
+
+int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct layout *out, struct err *err)
+{
+    struct layout l = layout_default();
+    int rc = json_read(doc, obj, path, fields, ARRAY_LEN(fields), NULL, &l, err);
+    if (rc == 0)
+        *out = l;
+    return rc;
+}
+
+void layout_write(const struct layout *l, struct json_out *o, const char *key)
+{
+    json_obj_begin(o, key);
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
+        const void *at = (const char *)l + fields[i].offset;
+        if (fields[i].type == JSON_ENUM)
+            json_put_text(o, fields[i].name, fields[i].names[*(const int *)at]);
+        else
+            json_put_int(o, fields[i].name, *(const int64_t *)at);
+    }
+    json_obj_end(o);
+}
+
+void layout_format(const struct layout *l, struct str *out)
+{
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
+        const void *at = (const char *)l + fields[i].offset;
+        str_addf(out, "%s%s=", i ? "," : "", fields[i].name);
+        if (fields[i].type == JSON_ENUM)
+            str_add(out, fields[i].names[*(const int *)at]);
+        else
+            str_addf(out, "%lld", (long long)*(const int64_t *)at);
+    }
+}
+
+/* ---- parsing ---- */
+
+static int enum_set(const struct json_field *field, const char *value, int *out, struct err *err)
+{
+    struct str allowed = STR_INIT;
+    for (int i = 0; field->names[i]; i++) {
+        if (strcmp(value, field->names[i]) == 0) {
+            *out = i;
+            str_release(&allowed);
+            return 0;
+        }
+        str_addf(&allowed, "%s%s", i ? ", " : "", field->names[i]);
+    }
+    int rc = err_set(err, ERR_INPUT, "layout: %s is '%s': give one of %s", field->name, value, allowed.p);
+    str_release(&allowed);
+    return rc;
+}
+
+static int value_set(const struct json_field *field, const char *value, struct layout *l, struct err *err)
+{
+    void *at = (char *)l + field->offset;
+    char what[64];
+    int64_t n;
+    if (field->type == JSON_ENUM)
+        return enum_set(field, value, at, err);
+    snprintf(what, sizeof what, "layout: %s", field->name);
+    int rc = num_parse_i64(value, what, &n, err);
+    if (rc < 0)
+        return rc;
+    if ((double)n < field->min || (double)n > field->max)
+        return err_set(err, ERR_INPUT, "%s is %s: give %.0f to %.0f", what, value, field->min, field->max);
+    *(int64_t *)at = n;
+    return 0;
+}
+
+static const struct json_field *field_find(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+        if (strcmp(fields[i].name, name) == 0)
+            return &fields[i];
+    return NULL;
+}
+
+static int unknown_key(const char *key, struct err *err)
+{
+    const char *names[ARRAY_LEN(fields) + 1] = {0};
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+        names[i] = fields[i].name;
+    const char *near = str_nearest(key, names);
+    return err_set(err, ERR_INPUT,
+                   "layout: '%s' is no key%s%s: give tp, sp, cp, cp_kind, pp, vpp, dp, zero, fsdp, mbs, recompute or "
+                   "recompute_layers as key=value, separated by commas",
+                   key, near ? ", did you mean " : "", near ? near : "");
+}
+
+/* One "key=value"; seen: bit i when fields[i] was given. */
+static int pair_set(char *pair, struct layout *l, unsigned *seen, struct err *err)
+{
+    char *equals = strchr(pair, '=');
+    if (equals)
+        *equals = '\0';
+    const struct json_field *field = field_find(pair);
+    if (!field)
+        return unknown_key(pair, err);
+    if (!equals)
+        return err_set(err, ERR_INPUT, "layout: %s has no value: give %s=VALUE", pair, pair);
+    unsigned bit = 1u << (field - fields);
+    if (*seen & bit)
+        return err_set(err, ERR_INPUT, "layout: %s is given twice: give it once", pair);
+    *seen |= bit;
+    return value_set(field, equals + 1, l, err);
+}
+
+int layout_parse(const char *text, struct layout *out, struct err *err)
+{
+    struct layout l = layout_default();
+    unsigned seen = 0;
+    int rc = 0;
+    char *copy = *text ? strdup(text) : NULL;
+    if (*text && !copy)
+        return err_set(err, ERR_NOMEM, "layout: no memory to read '%.40s'", text);
+    for (char *rest = copy, *pair; rc == 0 && (pair = strsep(&rest, ","));)
+        rc = pair_set(pair, &l, &seen, err);
+    free(copy);
+    if (rc == 0)
+        *out = l;
+    return rc;
+}
