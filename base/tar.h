@@ -33,9 +33,11 @@ struct tar_entry {
 struct tar_reader;
 int tar_reader_open(const char *path, struct tar_reader **out, struct err *err);
 int tar_reader_next(struct tar_reader *r, struct tar_entry *out, struct err *err); /* 1, 0 at end, <0 */
+/* Go on at a header's offset got from an entry or an index. pax g headers passed over are not applied. */
+int tar_reader_seek(struct tar_reader *r, int64_t header_offset, struct err *err);
 /* Payload bytes [from, from+n) of an entry. */
 int tar_reader_read(struct tar_reader *r, const struct tar_entry *e, int64_t from, int64_t n, void *out, struct err *err);
-int64_t tar_reader_end(const struct tar_reader *r); /* after the end: offset of the first zero block */
+int64_t tar_reader_end(const struct tar_reader *r); /* after the end: offset of the first zero block; -1 before */
 void tar_reader_close(struct tar_reader *r);
 
 #endif
