@@ -281,7 +281,8 @@ int file_pub_commit(struct file_pub *p, struct err *err)
     if (rc == 0) {
         free(p->tmp); /* renamed: there is nothing left to remove */
         p->tmp = NULL;
-        rc = fsync_parent(p->path, err);
+        if ((rc = fsync_parent(p->path, err)) < 0)
+            err_context(err, "'%s' is published but may not survive a power cut", p->path);
     }
     file_pub_abort(p);
     return rc;

@@ -2,7 +2,8 @@
  *
  * Publishing: write to `<path>.tmp.<pid>.<n>` beside the target, fsync it, rename over the target, fsync the folder.
  * A reader sees the old content or the new, never a part; on any failure the temporary is removed and the old
- * content stands. The only things assumed of a shared file system are atomic rename and exclusive create.
+ * content stands. (If only the fsync of the folder fails, the new content stands, and the error says that it may not
+ * survive a power cut.) A link is replaced, not followed. The only things assumed of a shared file system are atomic rename and exclusive create.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
@@ -15,6 +16,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
+/* Appends the content. ERR_NOT_FOUND if there is none, ERR_LIMIT above max_bytes; *out is as before on failure. */
 int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err);
 bool file_exists(const char *path);
 int file_mkdirs(const char *path, struct err *err);             /* like mkdir -p, mode 0777 & ~umask */
@@ -35,7 +37,8 @@ int file_pub_write(struct file_pub *p, const void *bytes, size_t n, struct err *
 int file_pub_commit(struct file_pub *p, struct err *err);
 void file_pub_abort(struct file_pub *p);
 
-/* Rename a finished folder (all its files already fsynced) to its final name and fsync the parent. */
+/* Rename a finished folder (all its files already fsynced) to its final name and fsync the parent. ERR_EXISTS if a file
+ * or a folder with content has that name. On failure the temporary folder is left to the caller. */
 int file_publish_dir(const char *tmp_dir, const char *final_dir, struct err *err);
 int file_fsync_dir(const char *path, struct err *err);
 int file_fsync(int fd, const char *path, struct err *err);
@@ -43,10 +46,12 @@ int file_fsync(int fd, const char *path, struct err *err);
 /* write(2) until done; EINTR is retried, a short write of 0 is an error. */
 int file_write_all(int fd, const void *bytes, size_t n, const char *path, struct err *err);
 
-/* O_EXCL create with content: ERR_EXISTS if somebody was first. The claim of an attempt. */
+/* O_EXCL create with content: ERR_EXISTS if somebody was first. The claim of an attempt. A reader may meet the file
+ * before its content, and a crash may leave it empty: its existence is the claim. */
 int file_create_exclusive(const char *path, const void *bytes, size_t n, struct err *err);
 
-/* flock(2) on a lock file, created if absent. wait_s 0: try once (ERR_BUSY). The fd is closed by file_unlock. */
+/* flock(2) on a lock file, created if absent and never removed. wait_s 0: try once (ERR_BUSY); negative: for ever. The
+ * lock is gone when the fd is closed: by file_unlock or by the process's end. */
 int file_lock(const char *path, double wait_s, int *fd, struct err *err);
 void file_unlock(int fd);
 

@@ -3,7 +3,7 @@
  *
  * Our use: key = run seed; counter = (element block low, element block high | stream << 24 …, draw ordinal low, high);
  * philox_at() is the one place that packs them. Normals come from a fixed rational polynomial of the
- * inverse normal distribution in IEEE + - x / fma sqrt only, contraction off, so CPU and GPU agree bit for bit.
+ * inverse normal distribution in IEEE + - x / sqrt only, contraction off, so CPU and GPU agree bit for bit.
  */
 #ifndef BASE_PHILOX_H
 #define BASE_PHILOX_H
@@ -31,11 +31,12 @@ enum philox_stream {
     PHILOX_TEST = 7,
 };
 
-/* Four words for element block `block` (elements 4*block .. 4*block+3; below 2^56) of draw `ordinal`. */
+/* Four words of block `block` (below 2^56) of draw `ordinal`: the two elements 2*block and 2*block+1, or whatever a caller
+ * of its own makes of them. */
 struct philox_block philox_at(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t block);
 
 double philox_uniform(uint32_t hi, uint32_t lo);  /* in (0,1), never 0 or 1; 52 bits */
-double philox_normal_from_uniform(double u);      /* inverse normal CDF, absolute error < 1e-9 */
+double philox_normal_from_uniform(double u);      /* inverse normal CDF of u in (0,1), absolute error < 1e-14 */
 
 /* Element `index` of the draw: one 64-bit pair an element, two elements a block. */
 double philox_uniform_at(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t index);

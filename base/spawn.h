@@ -1,7 +1,7 @@
 /* spawn: start programs by argument vector, with deadline and process group. Never a shell built from user text.
  *
  * The child gets exactly the environment given, its own process group (or session), default signal handlers and mask,
- * and no descriptor but 0, 1, 2. Failure to exec is reported to the caller as an error, not as exit code 127.
+ * and no descriptor but 0, 1, 2. Failure to exec is reported to the caller as ERR_ENV, not as exit code 127.
  */
 #ifndef BASE_SPAWN_H
 #define BASE_SPAWN_H
@@ -32,11 +32,13 @@ struct spawn_exit {
 int spawn_start(const struct spawn *s, pid_t *pid, struct err *err);
 /* Wait up to deadline_s (negative: for ever). ERR_TIMEOUT if still running. */
 int spawn_wait(pid_t pid, double deadline_s, struct spawn_exit *out, struct err *err);
-/* Signal the whole group; SIGTERM, then after grace_s SIGKILL; waits for the leader. */
+/* Signal the whole group: SIGTERM, then SIGKILL when the leader has ended or grace_s is over; reaps the leader. */
 int spawn_stop_group(pid_t pid, double grace_s, struct spawn_exit *out, struct err *err);
 
-/* Run to the end, capturing output; at the deadline the group is killed and out->timed_out set (returns 0).
- * Over LIMIT_CAPTURE_BYTES the child is killed: ERR_LIMIT. out/errout may be NULL: then /dev/null. input may be NULL. */
+/* Run to the end, appending output to the texts; at the deadline (negative: none) the group is killed and
+ * out->timed_out set (returns 0). Processes that the child leaves in its group are killed when it ends.
+ * Over LIMIT_CAPTURE_BYTES the child is killed: ERR_LIMIT. A text that is NULL: the descriptor of *s, else /dev/null.
+ * input and out may be NULL. */
 int spawn_run(const struct spawn *s, const char *input, double deadline_s, struct str *out_text, struct str *err_text,
               struct spawn_exit *out, struct err *err);
 

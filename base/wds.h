@@ -21,11 +21,12 @@ struct wds_part {
 
 struct wds_writer; /* one shard */
 int wds_writer_open(const char *tar_path, struct wds_writer **out, struct err *err);
-/* Sorts the parts by name. Refuses bad keys and part names, and a key equal to the one before. */
+/* Sorts the parts by name. Refuses bad keys and part names and a key that the shard has already. */
 int wds_writer_add(struct wds_writer *w, const char *key, const struct wds_part *parts, size_t n_parts, struct err *err);
 int64_t wds_writer_samples(const struct wds_writer *w);
 int64_t wds_writer_bytes(const struct wds_writer *w); /* so far, to decide when to start a new shard */
-/* Publishes tar then idx (idx to .tar.idx.tmp, rename). ERR_STATE for an empty shard. Frees the writer in any case. */
+/* Removes an old idx, publishes tar, then idx. ERR_STATE for an empty shard or one with a sample that could not be written
+ * whole. Frees the writer in any case. */
 int wds_writer_close(struct wds_writer *w, struct err *err);
 void wds_writer_abort(struct wds_writer *w);
 
@@ -46,8 +47,9 @@ void wds_reader_close(struct wds_reader *r);
 /* Rebuild the `.tar.idx` of a shard somebody else wrote (pax, GNU, ustar). */
 int wds_index_build(const char *tar_path, int64_t *samples, struct err *err);
 
-/* Energon's `.nv-meta`: .info.json (ordered shard_counts), split.yaml, dataset.yaml, index.uuid and index.sqlite is
- * left to `energon prepare`. Published file by file; the uuid is derived from the content, so equal data gives equal bytes. */
+/* Energon's `.nv-meta`: .info.json (ordered shard_counts), split.yaml, dataset.yaml, index.uuid; index.sqlite is left
+ * to `energon prepare`. Published file by file; the uuid is derived from paths, counts and `.tar.idx` files (which must
+ * be there), so equal data gives equal bytes. */
 struct wds_shard { const char *path; int64_t samples; }; /* path relative to the root */
 int wds_meta_save(const char *root, const struct wds_shard *shards, size_t n, struct err *err);
 
