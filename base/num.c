@@ -168,15 +168,16 @@ static double parse_colons(const char *text)
     return -1;
 }
 
-static double second_factor(const char *unit)
+/* v of a unit in seconds, -1 if there is no such unit. Small units divide: 40us is 4e-5 to the last bit. */
+static double scale_seconds(double v, const char *unit)
 {
-    static const struct { const char *unit; double s; } table[] = {
-        {"", 1}, {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86400},
+    static const struct { const char *unit; double factor, divisor; } table[] = {
+        {"", 1, 1}, {"s", 1, 1}, {"ms", 1, 1e3}, {"us", 1, 1e6}, {"m", 60, 1}, {"min", 60, 1}, {"h", 3600, 1}, {"d", 86400, 1},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (strcmp(unit, table[i].unit) == 0)
-            return table[i].s;
-    return 0;
+            return v * table[i].factor / table[i].divisor;
+    return -1;
 }
 
 int num_parse_seconds(const char *text, const char *what, double *out, struct err *err)
@@ -187,8 +188,7 @@ int num_parse_seconds(const char *text, const char *what, double *out, struct er
         v = parse_colons(text);
     } else {
         const char *unit = scan_decimal(text, false, &v);
-        double factor = unit != NULL ? second_factor(unit) : 0;
-        v = factor > 0 ? v * factor : -1;
+        v = unit != NULL ? scale_seconds(v, unit) : -1;
     }
     if (!(v >= 0) || !isfinite(v))
         return refuse(err, what, text, allowed);
