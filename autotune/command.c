@@ -1,5 +1,6 @@
 #include "autotune/command.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -68,6 +69,24 @@ int command_environment(const char *const *environ_list, const char *const *extr
 static const char *const mpirun_words[] = {"mpirun", "--oversubscribe", "--bind-to", "none", "--mca",
                                            "mpi_yield_when_idle", "1", "-n", NULL};
 
+/* Where PATH has a program, as an absolute path in the arena. */
+static int program_find(const char *name, struct arena *arena, const char **out, struct err *err)
+{
+    const char *path = getenv("PATH");
+    while (path && *path) {
+        size_t n = strcspn(path, ":");
+        const char *full = arena_printf(arena, "%.*s/%s", (int)n, path, name);
+        if (!full)
+            return err_set(err, ERR_NOMEM, "out of memory looking for %s", name);
+        if (full[0] == '/' && access(full, X_OK) == 0) {
+            *out = full;
+            return 0;
+        }
+        path += path[n] ? n + 1 : n;
+    }
+    return err_set(err, ERR_ENV, "%s is not on PATH: install Open MPI, or use a layout of one rank", name);
+}
+
 int command_trainer(const char *bin_dir, int64_t ranks, const char *const *args, const char *const *environ_list,
                     struct arena *arena, struct command *out, struct err *err)
 {
@@ -79,7 +98,10 @@ int command_trainer(const char *bin_dir, int64_t ranks, const char *const *args,
     if (!argv)
         return err_set(err, ERR_NOMEM, "out of memory building the trainer's command");
     if (ranks > 1) {
-        for (size_t i = 0; mpirun_words[i]; i++)
+        int found = program_find(mpirun_words[0], arena, &argv[n++], err);
+        if (found < 0)
+            return found;
+        for (size_t i = 1; mpirun_words[i]; i++)
             argv[n++] = mpirun_words[i];
         argv[n++] = arena_printf(arena, "%lld", (long long)ranks);
     }

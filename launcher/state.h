@@ -74,8 +74,15 @@ void run_state_init(struct run_state *s);
 void run_state_release(struct run_state *s);
 /* One event; kinds it does not know are ignored. Fails only for lack of memory. */
 int run_state_apply(struct run_state *s, const cJSON *event, struct err *err);
-/* Fold every log under <run_dir>/events. A missing folder is an empty state. */
+/* Fold every log under <run_dir>/events into *s (initialised). A missing folder is an empty state. */
 int run_state_load(const char *run_dir, struct run_state *s, struct err *err);
+
+/* The same, kept open: each update reads only what was appended since, and finds new logs. For those who follow a run. */
+struct run_fold;
+int run_fold_open(const char *run_dir, struct run_fold **out, struct err *err);
+int run_fold_update(struct run_fold *f, struct err *err);
+const struct run_state *run_fold_state(const struct run_fold *f);
+void run_fold_close(struct run_fold *f);
 
 enum run_next {
     RUN_NEXT_SUBMIT,   /* no live submission: hand it to the scheduler */

@@ -1,0 +1,39 @@
+/* agent: the batch process of a run. It keeps the run alive; no live `reel` on a login node is needed.
+ *
+ * One execution of the agent is one attempt:
+ *   1. fold the run's events. Done already, or cancelled: exit at once (a scheduler may run finished work again).
+ *   2. claim the next attempt by exclusive create of claims/attempt-<n>; step aside when another agent holds the run.
+ *   3. say how the attempt before ended if its agent was killed before it could.
+ *   4. start the trainer; pass on every notice to stop as SIGUSR1 (save and stop), as often as it comes.
+ *   5. when the trainer has ended: say why the attempt ended, and unless the run is over, give the own job back to the
+ *      scheduler (sched_requeue) before exiting: an exit code alone requeues nothing (DESIGN section 4).
+ * Every step is an event in the run's log; see launcher/state.h for what follows from them.
+ */
+#ifndef LAUNCHER_AGENT_H
+#define LAUNCHER_AGENT_H
+
+#include "base/err.h"
+#include "launcher/state.h"
+
+struct agent_conf {
+    const char *run_dir; /* absolute; run.json, plan.json, events/, claims/, logs/ */
+    const char *home;    /* REEL_HOME, for the scheduler */
+    const char *bin_dir; /* where reel-train lies */
+};
+
+/* Runs one attempt to its end. *exit_code: 0 the run is done (or was when we came), 1 it failed or was cancelled,
+ * 75 it was interrupted and given back. Errors are those of the agent itself. */
+int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err);
+
+/* Why an attempt ended, from what is known when the trainer is gone; pure. */
+struct agent_evidence {
+    bool done;              /* the trainer published the last step */
+    bool stop_requested;    /* a notice came */
+    bool cancel_requested;  /* by event */
+    bool time_limit_near;   /* the notice came at the end of the job's time limit */
+    int exit_code;          /* of the trainer; -1 killed */
+    int exit_signal;
+};
+enum attempt_cause agent_cause(const struct agent_evidence *e);
+
+#endif

@@ -1,0 +1,168 @@
+#include "launcher/home.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/str.h"
+
+enum { LEAST_PREFIX = 4 };
+
+char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%.3900s/runs/%s", home, run_id);
+    return buf;
+}
+
+static int is_id(const char *name)
+{
+    return strlen(name) == ID_TEXT_BYTES - 1 && strspn(name, "0123456789abcdef") == ID_TEXT_BYTES - 1;
+}
+
+struct listed {
+    char *id;
+    double mtime;
+};
+
+static int newest_first(const void *x, const void *y)
+{
+    const struct listed *a = x, *b = y;
+    return a->mtime < b->mtime ? 1 : a->mtime > b->mtime ? -1 : strcmp(a->id, b->id);
+}
+
+static int listed_add(struct listed **list, size_t *n, const char *home, const char *id, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct stat st = {0};
+    stat(home_run_dir(home, id, path), &st);
+    struct listed *grown = realloc(*list, (*n + 1) * sizeof *grown);
+    char *copy = strdup(id);
+    if (grown)
+        *list = grown;
+    if (!grown || !copy) {
+        free(copy);
+        return err_set(err, ERR_NOMEM, "out of memory listing runs");
+    }
+    grown[(*n)++] = (struct listed){copy, (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec * 1e-9};
+    return 0;
+}
+
+int home_runs_list(const char *home, char ***ids, size_t *n, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct listed *list = NULL;
+    size_t count = 0;
+    int rc = 0;
+    snprintf(path, sizeof path, "%s/runs", home);
+    DIR *dir = opendir(path);
+    if (!dir && errno != ENOENT)
+        return err_set_errno(err, ERR_IO, "cannot list '%s'", path);
+    for (struct dirent *d; dir && rc == 0 && (d = readdir(dir));)
+        if (is_id(d->d_name))
+            rc = listed_add(&list, &count, home, d->d_name, err);
+    if (dir)
+        closedir(dir);
+    char **out = rc == 0 ? calloc(count + 1, sizeof *out) : NULL;
+    if (rc == 0 && !out)
+        rc = err_set(err, ERR_NOMEM, "out of memory listing runs");
+    if (count)
+        qsort(list, count, sizeof *list, newest_first);
+    for (size_t i = 0; i < count; i++)
+        rc == 0 ? (void)(out[i] = list[i].id) : free(list[i].id);
+    free(list);
+    if (rc == 0) {
+        *ids = out;
+        *n = count;
+    }
+    return rc;
+}
+
+void home_runs_free(char **ids, size_t n)
+{
+    for (size_t i = 0; ids && i < n; i++)
+        free(ids[i]);
+    free(ids);
+}
+
+/* The id in names/<name>; ERR_NOT_FOUND when there is none. */
+static int name_read(const char *home, const char *name, char id[ID_TEXT_BYTES], struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    snprintf(path, sizeof path, "%s/names/%s", home, name);
+    int rc = strchr(name, '/') || name[0] == '.' || !file_exists(path)
+                 ? err_set(err, ERR_NOT_FOUND, "no run is named '%s'", name)
+                 : file_read(path, 256, &text, err);
+    if (rc == 0 && (text.len < ID_TEXT_BYTES - 1 || (text.p[ID_TEXT_BYTES - 1] = 0, !is_id(text.p))))
+        rc = err_set(err, ERR_CORRUPT, "'%s' does not hold a run id: remove it, the run itself is not touched", path);
+    if (rc == 0)
+        memcpy(id, text.p, ID_TEXT_BYTES);
+    str_release(&text);
+    return rc;
+}
+
+/* Say which known name is nearest. */
+static int not_found(const char *home, const char *wanted, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    const char *names[257];
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/names", home);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && n < 256 && (d = readdir(dir));)
+        if (d->d_name[0] != '.' && (names[n] = strdup(d->d_name)))
+            n++;
+    names[n] = NULL;
+    const char *near = str_nearest(wanted, names);
+    int rc = err_set(err, ERR_NOT_FOUND, "no run '%s' under %s%s%s%s: 'reel status' lists the runs", wanted, home,
+                     near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+    while (n > 0)
+        free((char *)(uintptr_t)names[--n]);
+    if (dir)
+        closedir(dir);
+    return rc;
+}
+
+int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTES], struct err *err)
+{
+    char **ids = NULL;
+    size_t n = 0, fits = 0, which = 0, len = strlen(name_or_id);
+    if (name_read(home, name_or_id, id, NULL) == 0)
+        return 0;
+    int rc = home_runs_list(home, &ids, &n, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < n && len >= LEAST_PREFIX; i++)
+        if (strncmp(ids[i], name_or_id, len) == 0) {
+            fits++;
+            which = i;
+        }
+    if (fits == 1)
+        memcpy(id, ids[which], ID_TEXT_BYTES);
+    else if (fits > 1)
+        rc = err_set(err, ERR_INPUT, "'%s' is the beginning of %zu run ids: give more digits", name_or_id, fits);
+    else
+        rc = not_found(home, name_or_id, err);
+    home_runs_free(ids, n);
+    return rc;
+}
+
+int home_name_claim(const char *home, const char *name, const char *id, char taken_by[ID_TEXT_BYTES], struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    if (!*name || strchr(name, '/') || name[0] == '.' || strlen(name) >= LIMIT_NAME_BYTES)
+        return err_set(err, ERR_INPUT, "'%s' cannot name a run: use letters, digits, '-' and '_'", name);
+    snprintf(path, sizeof path, "%s/names", home);
+    int rc = file_mkdirs(path, err);
+    if (rc < 0)
+        return rc;
+    snprintf(path, sizeof path, "%.3800s/names/%s", home, name);
+    rc = file_create_exclusive(path, id, strlen(id), err);
+    if (rc == ERR_EXISTS && name_read(home, name, taken_by, err) == 0)
+        return err_set(err, ERR_EXISTS, "the name '%s' belongs to run %s already: choose another", name, taken_by);
+    return rc;
+}

@@ -1,0 +1,30 @@
+/* home: where runs lie under REEL_HOME, and how a run is named.
+ *
+ *     <home>/runs/<run id>/{run.json,plan.json,events/,ckpt/,logs/,claims/}
+ *     <home>/names/<name>      a file holding the run id; made by exclusive create, so a name has one run
+ */
+#ifndef LAUNCHER_HOME_H
+#define LAUNCHER_HOME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "base/limits.h"
+
+/* <home>/runs/<id> into buf. */
+char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYTES]);
+
+/* A name, an id, or the unique beginning (4 digits or more) of an id. ERR_NOT_FOUND suggests the nearest name; ERR_INPUT
+ * when a beginning fits several. */
+int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTES], struct err *err);
+
+/* Bind name to id. ERR_EXISTS when the name is taken: *taken_by is its run. */
+int home_name_claim(const char *home, const char *name, const char *id, char taken_by[ID_TEXT_BYTES], struct err *err);
+
+/* All run ids, newest folder first; returns new array of new strings. */
+int home_runs_list(const char *home, char ***ids, size_t *n, struct err *err);
+void home_runs_free(char **ids, size_t n);
+
+#endif

@@ -1,0 +1,47 @@
+/* launch: make a run, hand it to the scheduler exactly once, follow it to its end.
+ *
+ * The follower is a convenience: kill it at any moment and the run goes on; start it again and it takes up where it was. Before
+ * anything is submitted the intent with its token is durable in the run's log; a scheduler gives one job for one token, so
+ * submitting again after a crash between the two doubles nothing.
+ */
+#ifndef LAUNCHER_LAUNCH_H
+#define LAUNCHER_LAUNCH_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "base/limits.h"
+#include "launcher/sched/sched.h"
+#include "launcher/state.h"
+#include "profiles/plan.h"
+#include "profiles/run.h"
+
+struct launch {
+    const char *home, *bin_dir; /* borrowed */
+    char run_id[ID_TEXT_BYTES];
+    char run_dir[LIMIT_PATH_BYTES];
+    struct run_budget budget;
+};
+
+/* Make the run's folder (run.json, plan.json, settings.json, event run_created) and bind its name, or take the existing run
+ * of that name when it has the same configuration: then its plan stands and *existed is true. ERR_EXISTS: the name belongs
+ * to another configuration. settings_json may be NULL. */
+int launch_create(const char *home, const char *bin_dir, const struct run *run, const struct plan *plan,
+                  const char *settings_json, struct launch *out, bool *existed, struct err *err);
+/* An existing run, by name or id. */
+int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out, struct err *err);
+
+/* Submit if the folded state asks for it (nothing submitted, an intent left open, or its job is gone and the run is
+ * not over); otherwise nothing. Idempotent. `job_lost`: the caller has seen the last job end for good. */
+int launch_submit(const struct launch *l, struct sched *s, bool job_lost, struct err *err);
+
+/* Event cancel_requested, then the scheduler's cancel. */
+int launch_cancel(const struct launch *l, struct sched *s, struct err *err);
+
+/* Follow until the run is over or *stop becomes non-zero; resubmits a lost job. `show` is called when something changed.
+ * *next is how it ended (RUN_NEXT_WAIT: stopped following). s may be NULL: only watch. */
+typedef void launch_show_fn(void *ctx, const struct run_state *s, const struct run_budget *budget, const char *job_state);
+int launch_follow(const struct launch *l, struct sched *s, const volatile int *stop, launch_show_fn *show, void *ctx,
+                  enum run_next *next, struct err *err);
+
+#endif
