@@ -67,18 +67,6 @@ int catalog_open(const struct catalog_kind *kind, const char *name_or_path, stru
     return 0;
 }
 
-int catalog_copy_text(char *dst, size_t size, const char *text, const struct json_doc *doc, const char *path,
-                      const char *field, struct err *err)
-{
-    size_t n = strlen(text);
-    if (n == 0 || n >= size)
-        return err_set(err, ERR_INPUT, "%s: %s%s%s has %zu bytes: give a text of 1 to %zu", doc->name, path,
-                       *path ? "." : "", field, n, size - 1);
-    memset(dst, 0, size);
-    memcpy(dst, text, n);
-    return 0;
-}
-
 int catalog_check_inner_schema(const struct catalog_kind *kind, const struct json_doc *doc, const cJSON *obj,
                                const char *path, struct err *err)
 {

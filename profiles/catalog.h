@@ -33,9 +33,6 @@ bool catalog_is_path(const char *operand);
 int catalog_open(const struct catalog_kind *kind, const char *name_or_path, struct json_doc *doc, struct err *err);
 size_t catalog_count(const struct catalog_kind *kind);
 
-/* Copy `text` into a fixed field of `size` bytes; ERR_INPUT naming file and field when it does not fit or is empty. */
-int catalog_copy_text(char *dst, size_t size, const char *text, const struct json_doc *doc, const char *path,
-                      const char *field, struct err *err);
 /* "reel.model/1" inside an object is optional; if there, it must be the right one. */
 int catalog_check_inner_schema(const struct catalog_kind *kind, const struct json_doc *doc, const cJSON *obj,
                                const char *path, struct err *err);

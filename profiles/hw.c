@@ -50,6 +50,7 @@
 
 #include "base/num.h"
 #include "profiles/catalog.h"
+#include "profiles/field.h"
 
 const char *const dtype_names[] = {"f64", "f32", "bf16", "fp8", NULL};
 
@@ -69,13 +70,6 @@ size_t cluster_names(const char *const **names)
 {
     *names = catalog_cluster_names;
     return catalog_count(&catalog_clusters);
-}
-
-/* Path of a member, for error sentences: "device" + "peak_flops" -> "device.peak_flops". */
-static const char *path_join(char *buf, size_t size, const char *path, const char *key)
-{
-    snprintf(buf, size, "%s%s%s", path, *path ? "." : "", key);
-    return buf;
 }
 
 /* ---- devices ---- */
@@ -113,16 +107,16 @@ int device_read(const struct json_doc *doc, const cJSON *obj, const char *path, 
     struct device_text t = {0};
     char peaks[LIMIT_NAME_BYTES];
 
-    path_join(peaks, sizeof peaks, path, "peak_flops");
+    field_path(peaks, sizeof peaks, path, "peak_flops");
     int rc = json_read(doc, obj, path, device_fields, ARRAY_LEN(device_fields), NULL, &t, err);
     if (rc == 0)
         rc = json_read(doc, json_member(obj, "peak_flops"), peaks, peak_fields, ARRAY_LEN(peak_fields), NULL, &t.d, err);
     if (rc == 0)
         rc = catalog_check_inner_schema(&catalog_gpus, doc, obj, path, err);
     if (rc == 0)
-        rc = catalog_copy_text(t.d.name, sizeof t.d.name, t.name, doc, path, "name", err);
+        rc = field_copy_text(t.d.name, sizeof t.d.name, t.name, doc, path, "name", err);
     if (rc == 0)
-        rc = catalog_copy_text(t.d.peak_source, sizeof t.d.peak_source, t.peak_source, doc, path, "peak_source", err);
+        rc = field_copy_text(t.d.peak_source, sizeof t.d.peak_source, t.peak_source, doc, path, "peak_source", err);
     if (rc == 0)
         *out = t.d;
     return rc;
@@ -193,7 +187,7 @@ static int cluster_device(const struct json_doc *doc, const cJSON *obj, const ch
 {
     const cJSON *device = json_member(obj, "device");
     char where[LIMIT_NAME_BYTES];
-    path_join(where, sizeof where, path, "device");
+    field_path(where, sizeof where, path, "device");
     if (!cJSON_IsString(device))
         return device_read(doc, device, where, out, err);
     int rc = device_load(device->valuestring, out, err);
@@ -217,12 +211,12 @@ int cluster_read(const struct json_doc *doc, const cJSON *obj, const char *path,
     struct cluster_text t = {.c.spine_oversubscription = 1};
     char node[LIMIT_NAME_BYTES];
 
-    path_join(node, sizeof node, path, "node");
+    field_path(node, sizeof node, path, "node");
     int rc = json_read(doc, obj, path, cluster_fields, ARRAY_LEN(cluster_fields), NULL, &t, err);
     if (rc == 0)
         rc = catalog_check_inner_schema(&catalog_clusters, doc, obj, path, err);
     if (rc == 0)
-        rc = catalog_copy_text(t.c.name, sizeof t.c.name, t.name, doc, path, "name", err);
+        rc = field_copy_text(t.c.name, sizeof t.c.name, t.name, doc, path, "name", err);
     if (rc == 0)
         rc = json_read(doc, json_member(obj, "node"), node, node_fields, ARRAY_LEN(node_fields), NULL, &t.c.node, err);
     if (rc == 0)
@@ -243,14 +237,7 @@ void cluster_write(const struct cluster *c, struct json_out *o, const char *key)
     json_put_int(o, "nodes", c->nodes);
     json_put_int(o, "max_nodes", c->max_nodes);
     json_obj_begin(o, "node");
-    json_put_int(o, "devices", c->node.devices);
-    json_put_num(o, "link_bytes_per_s", c->node.link_bytes_per_s);
-    json_put_num(o, "link_latency_s", c->node.link_latency_s);
-    json_put_int(o, "nics", c->node.nics);
-    json_put_num(o, "nic_bytes_per_s", c->node.nic_bytes_per_s);
-    json_put_num(o, "nic_latency_s", c->node.nic_latency_s);
-    json_put_int(o, "cores", c->node.cores);
-    json_put_int(o, "memory_bytes", c->node.memory_bytes);
+    field_write_table(o, node_fields, ARRAY_LEN(node_fields), &c->node);
     json_obj_end(o);
     json_put_int(o, "leaf_nodes", c->leaf_nodes);
     json_put_num(o, "spine_oversubscription", c->spine_oversubscription);

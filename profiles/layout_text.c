@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "profiles/field.h"
 #include "profiles/layout.h"
 
 #define RANKS .min = 1, .max = LIMIT_RANKS
@@ -36,13 +37,7 @@ int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, 
 void layout_write(const struct layout *l, struct json_out *o, const char *key)
 {
     json_obj_begin(o, key);
-    for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
-        const void *at = (const char *)l + fields[i].offset;
-        if (fields[i].type == JSON_ENUM)
-            json_put_text(o, fields[i].name, fields[i].names[*(const int *)at]);
-        else
-            json_put_int(o, fields[i].name, *(const int64_t *)at);
-    }
+    field_write_table(o, fields, ARRAY_LEN(fields), l);
     json_obj_end(o);
 }
 

@@ -38,6 +38,7 @@
 
 #include "base/num.h"
 #include "profiles/catalog.h"
+#include "profiles/field.h"
 
 const char *const model_family_names[] = {"dit", "moviegen", "stdit", "gpt", "llama", NULL};
 const char *const model_adaln_names[] = {"none", "full", "lora_separate", "lora_fused", "lora_single", NULL};
@@ -168,7 +169,7 @@ int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, s
     if (rc == 0)
         rc = catalog_check_inner_schema(&catalog_models, doc, obj, path, err);
     if (rc == 0)
-        rc = catalog_copy_text(t.m.name, sizeof t.m.name, t.name, doc, path, "name", err);
+        rc = field_copy_text(t.m.name, sizeof t.m.name, t.name, doc, path, "name", err);
     if (rc == 0) {
         defaults_fill(&t, obj);
         snprintf(where, sizeof where, "%s%s%s", doc->name, *path ? ": " : "", path);

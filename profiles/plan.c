@@ -1,0 +1,253 @@
+/* The format reel.plan/1: a chosen layout with what was predicted and measured for it.
+ *
+ *     {
+ *       "schema": "reel.plan/1",
+ *       "layout": {"tp": 1, ..., "recompute_layers": 0},   any key left out is at its default
+ *       "model": "dit-tiny", "model_hash": "...",          hash of the model's canonical text; left out: not checked
+ *       "seq": {"t": 5, "h": 8, "w": 8},                   tokens of one sample
+ *       "gbs": 16, "dtype": "f32",
+ *       "device": "cpu", "peak_flops": 2.6e11, "peak_source": "measured FMA rate x 1 core",   one rank's, dense
+ *       "predicted": {"step_s": 0.52, "at": 1772366400, "bytes": 123456789},   left out, or 0: nothing predicted
+ *       "terms": [{"name": "gemm", "seconds": 0.4}, ...],  at most 16; add up to predicted.step_s
+ *       "measured_step_s": 0.55,                           of the winning trial; 0 or left out: never measured
+ *       "evidence": ["trial-id", ...]                      at most 32 trials this rests on
+ *     }
+ *
+ * A plan written by hand needs schema, layout, model, seq, gbs and dtype. peak_flops 0 means unknown: no MFU is given.
+ */
+#include "profiles/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "profiles/field.h"
+
+static const char plan_schema[] = "reel.plan/1";
+
+struct plan_text {
+    const char *model, *model_hash, *device, *peak_source;
+    struct plan p;
+};
+
+#define AT(field) offsetof(struct plan_text, p.field)
+static const struct json_field top_fields[] = {
+    {"schema", JSON_ANY, 0, .optional = false},
+    {"layout", JSON_ANY, 0, .optional = false},
+    {"model", JSON_TEXT, offsetof(struct plan_text, model), .optional = false},
+    {"model_hash", JSON_TEXT, offsetof(struct plan_text, model_hash), .optional = true},
+    {"seq", JSON_ANY, 0, .optional = false},
+    {"gbs", JSON_INT, AT(gbs), .min = 1, .max = 1 << 30},
+    {"dtype", JSON_ENUM, AT(dtype), .names = dtype_names},
+    {"device", JSON_TEXT, offsetof(struct plan_text, device), .optional = true},
+    {"peak_flops", JSON_NUM, AT(peak_flops), .optional = true, .min = 0, .max = 1e20},
+    {"peak_source", JSON_TEXT, offsetof(struct plan_text, peak_source), .optional = true},
+    {"predicted", JSON_ANY, 0, .optional = true},
+    {"terms", JSON_ANY, 0, .optional = true},
+    {"measured_step_s", JSON_NUM, AT(measured_step_s), .optional = true, .min = 0, .max = 1e9},
+    {"evidence", JSON_ANY, 0, .optional = true},
+};
+#undef AT
+#define AT(field) offsetof(struct plan, field)
+static const struct json_field seq_fields[] = {
+    {"t", JSON_INT, AT(seq.t), .min = 1, .max = 1 << 20},
+    {"h", JSON_INT, AT(seq.h), .min = 1, .max = 1 << 20},
+    {"w", JSON_INT, AT(seq.w), .min = 1, .max = INT32_MAX},
+};
+static const struct json_field predicted_fields[] = {
+    {"step_s", JSON_NUM, AT(predicted_step_s), .min = 0, .max = 1e9},
+    {"at", JSON_NUM, AT(predicted_at), .min = 0, .max = 1e12},
+    {"bytes", JSON_INT, AT(predicted_bytes), .min = 0, .max = 0x1p50},
+};
+#undef AT
+
+/* ---- reading ---- */
+
+/* Members of an optional array, at most `max`: their number, or ERR_INPUT. */
+static int array_length(const struct json_doc *doc, const char *key, int max, struct err *err)
+{
+    const cJSON *list = json_member(doc->root, key);
+    int n = list ? cJSON_GetArraySize(list) : 0;
+    if ((list && !cJSON_IsArray(list)) || n > max)
+        return err_set(err, ERR_INPUT, "%s: %s %s: give an array of at most %d", doc->name, key,
+                       cJSON_IsArray(list) ? "is too long" : "is no array", max);
+    return n;
+}
+
+static int terms_read(const struct json_doc *doc, struct plan *p, struct err *err)
+{
+    struct term_text { const char *name; double seconds; };
+    static const struct json_field fields[] = {
+        {"name", JSON_TEXT, offsetof(struct term_text, name), .optional = false},
+        {"seconds", JSON_NUM, offsetof(struct term_text, seconds), .min = -1e9, .max = 1e9},
+    };
+    int n = array_length(doc, "terms", PLAN_TERMS, err), rc = n < 0 ? n : 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        struct term_text t = {0};
+        char path[32];
+        snprintf(path, sizeof path, "terms[%d]", i);
+        rc = json_read(doc, cJSON_GetArrayItem(json_member(doc->root, "terms"), i), path, fields, ARRAY_LEN(fields), NULL, &t,
+                       err);
+        if (rc == 0)
+            rc = field_copy_text(p->terms[i].name, sizeof p->terms[i].name, t.name, doc, path, "name", err);
+        p->terms[i].seconds = t.seconds;
+    }
+    p->n_terms = n;
+    return rc;
+}
+
+static int evidence_read(const struct json_doc *doc, struct plan *p, struct err *err)
+{
+    int n = array_length(doc, "evidence", PLAN_EVIDENCE, err), rc = n < 0 ? n : 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        const cJSON *item = cJSON_GetArrayItem(json_member(doc->root, "evidence"), i);
+        char path[32];
+        snprintf(path, sizeof path, "evidence[%d]", i);
+        if (!cJSON_IsString(item))
+            return err_set(err, ERR_INPUT, "%s: %s is no text: give a trial id", doc->name, path);
+        rc = field_copy_text(p->evidence[i], sizeof p->evidence[i], item->valuestring, doc, "", path, err);
+    }
+    p->n_evidence = n;
+    return rc;
+}
+
+static int texts_read(const struct json_doc *doc, struct plan_text *t, struct err *err)
+{
+    struct plan *p = &t->p;
+    int rc = field_copy_text(p->model, sizeof p->model, t->model, doc, "", "model", err);
+    if (rc == 0 && t->model_hash)
+        rc = field_read_hash(t->model_hash, doc, "", "model_hash", &p->model_hash, err);
+    if (rc == 0 && t->device)
+        rc = field_copy_text(p->device, sizeof p->device, t->device, doc, "", "device", err);
+    if (rc == 0 && t->peak_source)
+        rc = field_copy_text(p->peak_source, sizeof p->peak_source, t->peak_source, doc, "", "peak_source", err);
+    return rc;
+}
+
+static int plan_read(const struct json_doc *doc, struct plan *out, struct err *err)
+{
+    struct plan_text t = {.p.layout = layout_default()};
+    const cJSON *root = doc->root, *predicted;
+    int rc = json_check_schema(doc, plan_schema, err);
+    if (rc == 0)
+        rc = json_read(doc, root, "", top_fields, ARRAY_LEN(top_fields), NULL, &t, err);
+    if (rc == 0)
+        rc = texts_read(doc, &t, err);
+    if (rc == 0)
+        rc = layout_read(doc, json_member(root, "layout"), "layout", &t.p.layout, err);
+    if (rc == 0)
+        rc = json_read(doc, json_member(root, "seq"), "seq", seq_fields, ARRAY_LEN(seq_fields), NULL, &t.p, err);
+    if (rc == 0 && (predicted = json_member(root, "predicted")))
+        rc = json_read(doc, predicted, "predicted", predicted_fields, ARRAY_LEN(predicted_fields), NULL, &t.p, err);
+    if (rc == 0)
+        rc = terms_read(doc, &t.p, err);
+    if (rc == 0)
+        rc = evidence_read(doc, &t.p, err);
+    if (rc == 0)
+        rc = plan_check(&t.p, doc->name, err);
+    if (rc == 0)
+        *out = t.p;
+    return rc;
+}
+
+int plan_parse(const char *text, size_t len, const char *name, struct plan *out, struct err *err)
+{
+    struct json_doc doc = {0};
+    int rc = json_parse(text, len, name, &doc, err);
+    if (rc == 0)
+        rc = plan_read(&doc, out, err);
+    json_release(&doc);
+    return rc;
+}
+
+int plan_load(const char *path, struct plan *out, struct err *err)
+{
+    struct json_doc doc = {0};
+    int rc = json_load(path, &doc, err);
+    if (rc == 0)
+        rc = plan_read(&doc, out, err);
+    json_release(&doc);
+    return rc;
+}
+
+/* ---- rules, writing ---- */
+
+int plan_check(const struct plan *p, const char *where, struct err *err)
+{
+    double sum = 0, scale = p->predicted_step_s;
+    if (p->n_terms < 0 || p->n_terms > PLAN_TERMS || p->n_evidence < 0 || p->n_evidence > PLAN_EVIDENCE)
+        return err_set(err, ERR_INPUT, "%s: %lld terms and %lld trials of evidence: give at most %d and %d", where,
+                       (long long)p->n_terms, (long long)p->n_evidence, PLAN_TERMS, PLAN_EVIDENCE);
+    for (int64_t i = 0; i < p->n_terms; i++) {
+        sum += p->terms[i].seconds;
+        scale = fmax(scale, fabs(p->terms[i].seconds)); /* terms may cancel: overlap is a negative term */
+    }
+    if (p->n_terms && !(fabs(sum - p->predicted_step_s) <= 1e-6 * scale))
+        return err_set(err, ERR_INPUT, "%s: the terms add up to %.9g s, predicted.step_s is %.9g s: they must be equal", where, sum,
+                       p->predicted_step_s);
+    if (layout_world(&p->layout) < 0)
+        return err_set(err, ERR_INPUT, "%s: the layout's tp x cp x pp x dp is above %d ranks: give smaller ones", where,
+                       LIMIT_RANKS);
+    return 0;
+}
+
+static void terms_write(const struct plan *p, struct json_out *o)
+{
+    json_arr_begin(o, "terms");
+    for (int64_t i = 0; i < p->n_terms; i++) {
+        json_obj_begin(o, NULL);
+        json_put_text(o, "name", p->terms[i].name);
+        json_put_num(o, "seconds", p->terms[i].seconds);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
+void plan_write(const struct plan *p, struct json_out *o)
+{
+    char hex[HASH_TEXT_BYTES];
+    json_obj_begin(o, NULL);
+    json_put_text(o, "schema", plan_schema);
+    layout_write(&p->layout, o, "layout");
+    json_put_text(o, "model", p->model);
+    if (p->model_hash.hi || p->model_hash.lo)
+        json_put_text(o, "model_hash", hash_format(p->model_hash, hex));
+    json_obj_begin(o, "seq");
+    field_write_table(o, seq_fields, ARRAY_LEN(seq_fields), p);
+    json_obj_end(o);
+    json_put_int(o, "gbs", p->gbs);
+    json_put_text(o, "dtype", dtype_names[p->dtype]);
+    if (*p->device)
+        json_put_text(o, "device", p->device);
+    json_put_num(o, "peak_flops", p->peak_flops);
+    if (*p->peak_source)
+        json_put_text(o, "peak_source", p->peak_source);
+    json_obj_begin(o, "predicted");
+    field_write_table(o, predicted_fields, ARRAY_LEN(predicted_fields), p);
+    json_obj_end(o);
+    terms_write(p, o);
+    json_put_num(o, "measured_step_s", p->measured_step_s);
+    json_arr_begin(o, "evidence");
+    for (int64_t i = 0; i < p->n_evidence; i++)
+        json_put_text(o, NULL, p->evidence[i]);
+    json_arr_end(o);
+    json_obj_end(o);
+}
+
+int plan_save(const struct plan *p, const char *path, struct err *err)
+{
+    struct str s = STR_INIT;
+    struct json_out o;
+    int rc = plan_check(p, path, err);
+    if (rc == 0) {
+        json_out_init(&o, &s, 2);
+        plan_write(p, &o);
+        str_addc(&s, '\n');
+        rc = str_check(&s, err);
+    }
+    if (rc == 0)
+        rc = file_publish(path, s.p, s.len, err);
+    str_release(&s);
+    return rc;
+}

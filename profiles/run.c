@@ -1,0 +1,360 @@
+/* The format reel.run/1: what is trained. Everything but model and stages has a default, shown here.
+ *
+ *     {
+ *       "schema": "reel.run/1",
+ *       "name": "demo",                        default "run"; an alias for people, the run's id is another thing
+ *       "model": "dit-tiny",                   a catalog name, with variant if wanted, or a reel.model/1 object
+ *       "stages": [                            1 to 16, trained one after the other
+ *         {"data": "clips",                    dataset folder, or "synthetic:TxHxW" (latent cells)
+ *          "data_fingerprint": "9f0c...",      32 hex digits, the index's; left out: whatever is there at launch
+ *          "gbs": 16,                          samples (packs) of one optimizer step
+ *          "steps": 200}],
+ *       "objective": {
+ *         "kind": "edm",                       edm | rectified_flow | v
+ *         "level_mean": 0, "level_std": 1,     edm: ln sigma ~ N(mean, std); else logit of the level ~ N(mean, std)
+ *         "text_dropout": 0.2,                 probability that a caption becomes the null token
+ *         "loss_norm": "token"},               token: mean over valid latent elements of the batch; sample: mean of
+ *                                              per-sample means
+ *       "adamw": {
+ *         "lr": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8,
+ *         "weight_decay": 0.1,
+ *         "clip_norm": 1,                      global gradient norm; 0: no clipping
+ *         "ema_decay": 0},                     decay of the averaged weights; 0: no average is kept
+ *       "schedule": {
+ *         "kind": "constant",                  constant | cosine | linear, over the steps of all stages together
+ *         "warmup_steps": 100,                 lr rises linearly to its full value; fewer steps in all: cut to a tenth
+ *         "final_scale": 0.1},                 cosine, linear: lr of the last step, as a share
+ *       "random": {"seed": "1234"},            64 bits, written as a text
+ *       "numerics": {"dtype": "f32"},          f64 | f32 | bf16: storage of weights and activations
+ *       "checkpoint": {
+ *         "every_steps": 0,                    0: at the end and on request only
+ *         "keep": 2},                          newest ones that stay on disk
+ *       "budget": {
+ *         "crash_without_progress": 3,         attempts in a row that may die before they publish a new step
+ *         "wall_s": 0},                        seconds of training over all attempts; 0: no bound
+ *       "resources": {
+ *         "nodes": 1, "ranks_per_node": 1, "cores_per_rank": 1,
+ *         "time_limit_s": 0,                   of one attempt; 0: the partition's
+ *         "priority": 0}
+ *     }
+ *
+ * A relative data folder is taken from the working directory of the program that reads the file. The writer writes every
+ * field, the model as an object, in this order: that text is canonical. The config hash is XXH3-128 of the canonical text
+ * (one line) of schema, model, stages, objective, adamw, schedule, random and numerics: what decides the numbers.
+ * Name, checkpoint, budget and resources are left out, and so is the data's place once its fingerprint is known: a moved
+ * dataset is the same dataset. The layout is not part of a run at all, so any layout may resume it.
+ *
+ * Defaults follow the published recipes of this family (lr 1e-4, betas 0.9 / 0.95, decay 0.1, warm-up 100 then constant,
+ * P_mean 0, P_std 1, text dropout 0.2, seed 1234).
+ */
+#include "profiles/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/num.h"
+#include "profiles/field.h"
+
+static const char run_schema[] = "reel.run/1";
+const char *const objective_names[] = {"edm", "rectified_flow", "v", NULL};
+const char *const loss_norm_names[] = {"token", "sample", NULL};
+const char *const lr_schedule_names[] = {"constant", "cosine", "linear", NULL};
+
+void run_init(struct run *r)
+{
+    *r = (struct run){
+        .name = "run",
+        .level_std = 1,
+        .text_dropout = 0.2,
+        .adamw = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip_norm = 1},
+        .warmup_steps = 100,
+        .lr_final_scale = 0.1,
+        .seed = 1234,
+        .dtype = DTYPE_F32,
+        .ckpt_keep = 2,
+        .budget = {.crash_without_progress = 3},
+        .resources = {.nodes = 1, .ranks_per_node = 1, .cores_per_rank = 1},
+    };
+    arena_init(&r->arena, 4096);
+}
+
+void run_release(struct run *r)
+{
+    arena_release(&r->arena);
+    memset(r, 0, sizeof *r);
+}
+
+/* ---- the tables: one section is one object of the file ---- */
+
+#define AT(field) offsetof(struct run, field), .optional = true
+static const struct json_field objective_fields[] = {
+    {"kind", JSON_ENUM, AT(objective), .names = objective_names},
+    {"level_mean", JSON_NUM, AT(level_mean), .min = -100, .max = 100},
+    {"level_std", JSON_NUM, AT(level_std), .min = 0, .max = 100},
+    {"text_dropout", JSON_NUM, AT(text_dropout), .min = 0, .max = 1},
+    {"loss_norm", JSON_ENUM, AT(loss_norm), .names = loss_norm_names},
+};
+static const struct json_field adamw_fields[] = {
+    {"lr", JSON_NUM, AT(adamw.lr), .min = 0, .max = 1e3},
+    {"beta1", JSON_NUM, AT(adamw.beta1), .min = 0, .max = 1},
+    {"beta2", JSON_NUM, AT(adamw.beta2), .min = 0, .max = 1},
+    {"eps", JSON_NUM, AT(adamw.eps), .min = 0, .max = 1},
+    {"weight_decay", JSON_NUM, AT(adamw.weight_decay), .min = 0, .max = 1e3},
+    {"clip_norm", JSON_NUM, AT(adamw.clip_norm), .min = 0, .max = 1e30},
+    {"ema_decay", JSON_NUM, AT(adamw.ema_decay), .min = 0, .max = 1},
+};
+static const struct json_field schedule_fields[] = {
+    {"kind", JSON_ENUM, AT(lr_schedule), .names = lr_schedule_names},
+    {"warmup_steps", JSON_INT, AT(warmup_steps), .min = 0, .max = 1e12},
+    {"final_scale", JSON_NUM, AT(lr_final_scale), .min = 0, .max = 1},
+};
+static const struct json_field random_fields[] = {
+    {"seed", JSON_U64TEXT, AT(seed)},
+};
+static const struct json_field numerics_fields[] = {
+    {"dtype", JSON_ENUM, AT(dtype), .names = dtype_names},
+};
+static const struct json_field checkpoint_fields[] = {
+    {"every_steps", JSON_INT, AT(ckpt_every_steps), .min = 0, .max = 1e12},
+    {"keep", JSON_INT, AT(ckpt_keep), .min = 1, .max = 1e6},
+};
+static const struct json_field budget_fields[] = {
+    {"crash_without_progress", JSON_INT, AT(budget.crash_without_progress), .min = 1, .max = 1e6},
+    {"wall_s", JSON_NUM, AT(budget.wall_s), .min = 0, .max = 1e12},
+};
+static const struct json_field resources_fields[] = {
+    {"nodes", JSON_INT, AT(resources.nodes), .min = 1, .max = LIMIT_RANKS},
+    {"ranks_per_node", JSON_INT, AT(resources.ranks_per_node), .min = 1, .max = LIMIT_RANKS},
+    {"cores_per_rank", JSON_INT, AT(resources.cores_per_rank), .min = 1, .max = 1 << 20},
+    {"time_limit_s", JSON_NUM, AT(resources.time_limit_s), .min = 0, .max = 1e9},
+    {"priority", JSON_INT, AT(resources.priority), .min = -1e9, .max = 1e9},
+};
+
+static const struct section {
+    const char *key;
+    const struct json_field *fields;
+    size_t n_fields;
+    bool hashed; /* decides the numbers */
+} sections[] = {
+    {"objective", objective_fields, ARRAY_LEN(objective_fields), true},
+    {"adamw", adamw_fields, ARRAY_LEN(adamw_fields), true},
+    {"schedule", schedule_fields, ARRAY_LEN(schedule_fields), true},
+    {"random", random_fields, ARRAY_LEN(random_fields), true},
+    {"numerics", numerics_fields, ARRAY_LEN(numerics_fields), true},
+    {"checkpoint", checkpoint_fields, ARRAY_LEN(checkpoint_fields), false},
+    {"budget", budget_fields, ARRAY_LEN(budget_fields), false},
+    {"resources", resources_fields, ARRAY_LEN(resources_fields), false},
+};
+
+struct run_top {
+    const char *name;
+};
+static const struct json_field top_fields[] = {
+    {"schema", JSON_ANY, 0, .optional = false},
+    {"name", JSON_TEXT, offsetof(struct run_top, name), .optional = true},
+    {"model", JSON_ANY, 0, .optional = false},
+    {"stages", JSON_ANY, 0, .optional = false},
+    {"objective", JSON_ANY, 0, .optional = true},
+    {"adamw", JSON_ANY, 0, .optional = true},
+    {"schedule", JSON_ANY, 0, .optional = true},
+    {"random", JSON_ANY, 0, .optional = true},
+    {"numerics", JSON_ANY, 0, .optional = true},
+    {"checkpoint", JSON_ANY, 0, .optional = true},
+    {"budget", JSON_ANY, 0, .optional = true},
+    {"resources", JSON_ANY, 0, .optional = true},
+};
+
+/* ---- reading ---- */
+
+struct stage_text {
+    const char *data, *fingerprint;
+    struct run_stage s;
+};
+static const struct json_field stage_fields[] = {
+    {"data", JSON_TEXT, offsetof(struct stage_text, data), .optional = false},
+    {"data_fingerprint", JSON_TEXT, offsetof(struct stage_text, fingerprint), .optional = true},
+    {"gbs", JSON_INT, offsetof(struct stage_text, s.gbs), .min = 1, .max = 1 << 30},
+    {"steps", JSON_INT, offsetof(struct stage_text, s.steps), .min = 1, .max = 1e12},
+};
+
+static int stage_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct run *r, struct err *err)
+{
+    struct stage_text t = {0};
+    int rc = json_read(doc, obj, path, stage_fields, ARRAY_LEN(stage_fields), &r->arena, &t, err);
+    if (rc == 0 && t.fingerprint)
+        rc = field_read_hash(t.fingerprint, doc, path, "data_fingerprint", &t.s.data_fingerprint, err);
+    if (rc == 0 && !*t.data)
+        rc = err_set(err, ERR_INPUT, "%s: %s.data is empty: give a dataset folder or synthetic:TxHxW", doc->name, path);
+    if (rc < 0)
+        return rc;
+    t.s.data = t.data;
+    r->stages[r->n_stages++] = t.s;
+    return 0;
+}
+
+static int stages_read(const struct json_doc *doc, struct run *r, struct err *err)
+{
+    const cJSON *list = json_member(doc->root, "stages"), *item;
+    int n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0, rc = 0;
+    if (n < 1 || n > LIMIT_STAGES)
+        return err_set(err, ERR_INPUT, "%s: stages %s: give an array of 1 to %d stages", doc->name,
+                       cJSON_IsArray(list) ? n ? "is too long" : "is empty" : "is no array", LIMIT_STAGES);
+    cJSON_ArrayForEach(item, list)
+    {
+        char path[32];
+        snprintf(path, sizeof path, "stages[%lld]", (long long)r->n_stages);
+        if ((rc = stage_read(doc, item, path, r, err)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int sections_read(const struct json_doc *doc, struct run *r, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
+        const struct section *s = &sections[i];
+        const cJSON *obj = json_member(doc->root, s->key);
+        int rc = obj ? json_read(doc, obj, s->key, s->fields, s->n_fields, NULL, r, err) : 0;
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* A default warm-up longer than a short run would never reach the full rate: then a tenth of the steps. */
+static void warmup_default(const struct json_doc *doc, struct run *r)
+{
+    if (!json_member(json_member(doc->root, "schedule"), "warmup_steps") && r->warmup_steps > run_total_steps(r) / 10)
+        r->warmup_steps = run_total_steps(r) / 10;
+}
+
+static int run_read(const struct json_doc *doc, struct run *r, struct err *err)
+{
+    struct run_top top = {"run"};
+    int rc = json_check_schema(doc, run_schema, err);
+    if (rc == 0)
+        rc = json_read(doc, doc->root, "", top_fields, ARRAY_LEN(top_fields), NULL, &top, err);
+    if (rc == 0)
+        rc = field_copy_text(r->name, sizeof r->name, top.name, doc, "", "name", err);
+    if (rc == 0)
+        rc = model_read_ref(doc, json_member(doc->root, "model"), "model", &r->model, err);
+    if (rc == 0)
+        rc = stages_read(doc, r, err);
+    if (rc == 0)
+        rc = sections_read(doc, r, err);
+    if (rc < 0)
+        return rc;
+    warmup_default(doc, r);
+    return run_check(r, doc->name, err);
+}
+
+static int run_from_doc(const struct json_doc *doc, struct run *out, struct err *err)
+{
+    struct run r;
+    run_init(&r);
+    int rc = run_read(doc, &r, err);
+    if (rc < 0)
+        run_release(&r);
+    else
+        *out = r;
+    return rc;
+}
+
+int run_parse(const char *text, size_t len, const char *name, struct run *out, struct err *err)
+{
+    struct json_doc doc = {0};
+    int rc = json_parse(text, len, name, &doc, err);
+    if (rc == 0)
+        rc = run_from_doc(&doc, out, err);
+    json_release(&doc);
+    return rc;
+}
+
+int run_load(const char *path, struct run *out, struct err *err)
+{
+    struct json_doc doc = {0};
+    int rc = json_load(path, &doc, err);
+    if (rc == 0)
+        rc = run_from_doc(&doc, out, err);
+    json_release(&doc);
+    return rc;
+}
+
+/* ---- writing ---- */
+
+static bool fingerprint_known(const struct run_stage *s)
+{
+    return s->data_fingerprint.hi || s->data_fingerprint.lo;
+}
+
+static void stages_write(const struct run *r, struct json_out *o, bool for_hash)
+{
+    json_arr_begin(o, "stages");
+    for (int64_t i = 0; i < r->n_stages; i++) {
+        const struct run_stage *s = &r->stages[i];
+        char hex[HASH_TEXT_BYTES];
+        json_obj_begin(o, NULL);
+        if (!for_hash || !fingerprint_known(s))
+            json_put_text(o, "data", s->data);
+        if (fingerprint_known(s))
+            json_put_text(o, "data_fingerprint", hash_format(s->data_fingerprint, hex));
+        json_put_int(o, "gbs", s->gbs);
+        json_put_int(o, "steps", s->steps);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
+static void run_put(const struct run *r, struct json_out *o, bool for_hash)
+{
+    json_obj_begin(o, NULL);
+    json_put_text(o, "schema", run_schema);
+    if (!for_hash)
+        json_put_text(o, "name", r->name);
+    model_write(&r->model, o, "model");
+    stages_write(r, o, for_hash);
+    for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
+        if (for_hash && !sections[i].hashed)
+            continue;
+        json_obj_begin(o, sections[i].key);
+        field_write_table(o, sections[i].fields, sections[i].n_fields, r);
+        json_obj_end(o);
+    }
+    json_obj_end(o);
+}
+
+void run_write(const struct run *r, struct json_out *o)
+{
+    run_put(r, o, false);
+}
+
+int run_save(const struct run *r, const char *path, struct err *err)
+{
+    struct str s = STR_INIT;
+    struct json_out o;
+    int rc = run_check(r, path, err);
+    if (rc == 0) {
+        json_out_init(&o, &s, 2);
+        run_write(r, &o);
+        str_addc(&s, '\n');
+        rc = str_check(&s, err);
+    }
+    if (rc == 0)
+        rc = file_publish(path, s.p, s.len, err);
+    str_release(&s);
+    return rc;
+}
+
+struct hash128 run_config_hash(const struct run *r)
+{
+    struct str s = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &s, 0);
+    run_put(r, &o, true);
+    BUG_ON(s.failed); /* a few KiB: out of memory here is the end anyway */
+    struct hash128 h = hash_128(s.p, s.len);
+    str_release(&s);
+    return h;
+}

@@ -1,0 +1,139 @@
+/* What follows from a run by arithmetic: its rules, its steps, its learning rate, its data. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "profiles/dataset.h"
+#include "profiles/run.h"
+
+int64_t run_total_steps(const struct run *r)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < r->n_stages; i++)
+        n += r->stages[i].steps; /* at most 16 x 1e12 */
+    return n;
+}
+
+int64_t run_stage_at(const struct run *r, int64_t step)
+{
+    int64_t i = 0;
+    while (i < r->n_stages - 1 && step >= r->stages[i].steps)
+        step -= r->stages[i++].steps;
+    return i;
+}
+
+/* Warm-up: step k of w has (k + 1) / w of the rate. After it, a share p of the way to the last step, which gets
+ * lr · lr_final_scale exactly; past the end the rate stays there. */
+double run_lr_at(const struct run *r, int64_t step)
+{
+    int64_t last = run_total_steps(r) - 1, first = r->warmup_steps;
+    double lr = r->adamw.lr, end = r->lr_final_scale;
+    if (step < first)
+        return lr * (double)(step + 1) / (double)first;
+    if (r->lr_schedule == LR_CONSTANT)
+        return lr;
+    double p = last > first ? (double)num_min_i64(step - first, last - first) / (double)(last - first) : 1.0;
+    double share = r->lr_schedule == LR_COSINE ? 0.5 * (1 + cos(M_PI * p)) : 1 - p;
+    return lr * (end + (1 - end) * share);
+}
+
+int run_synthetic(const char *data, const char *what, int64_t thw[3], struct err *err)
+{
+    static const char prefix[] = "synthetic:";
+    struct seq s;
+    if (!str_starts(data, prefix))
+        return 0;
+    const char *extent = data + strlen(prefix);
+    if (!strchr(extent, 'x') || seq_parse(extent, what, &s, NULL) < 0)
+        return err_set(err, ERR_INPUT,
+                       "%s is '%s': give synthetic:TxHxW with the latent's frames, height and width in cells, such as "
+                       "synthetic:5x16x16",
+                       what, data);
+    thw[0] = s.t;
+    thw[1] = s.h;
+    thw[2] = s.w;
+    return 1;
+}
+
+/* ---- rules between fields ---- */
+
+static int stage_check(const struct run *r, int64_t i, const char *where, struct err *err)
+{
+    char what[LIMIT_PATH_BYTES];
+    int64_t thw[3];
+    struct seq s;
+    snprintf(what, sizeof what, "%s: stages[%lld].data", where, (long long)i);
+    int rc = run_synthetic(r->stages[i].data, what, thw, err);
+    if (rc <= 0)
+        return rc;
+    rc = seq_from_latent(&r->model, thw[0], thw[1], thw[2], &s, err);
+    return rc < 0 ? err_context(err, "%s", what) : 0;
+}
+
+int run_check(const struct run *r, const char *where, struct err *err)
+{
+    int64_t steps = run_total_steps(r);
+    int rc = 0;
+    if (r->n_stages < 1)
+        return err_set(err, ERR_INPUT, "%s: stages is empty: give at least one stage", where);
+    if (!model_is_video(&r->model))
+        return err_set(err, ERR_INPUT, "%s: model %s is of family %s, which is for planning only: give a dit model", where,
+                       r->model.name, model_family_names[r->model.family]);
+    if (r->dtype == DTYPE_FP8)
+        return err_set(err, ERR_INPUT, "%s: numerics.dtype is fp8, which weights are not stored in: give f64, f32 or bf16",
+                       where);
+    if (r->adamw.beta1 >= 1 || r->adamw.beta2 >= 1 || r->adamw.ema_decay >= 1)
+        return err_set(err, ERR_INPUT,
+                       "%s: adamw.beta1 %g, beta2 %g, ema_decay %g: each must be below 1, or its average never moves", where,
+                       r->adamw.beta1, r->adamw.beta2, r->adamw.ema_decay);
+    if (r->warmup_steps > steps)
+        return err_set(err, ERR_INPUT, "%s: schedule.warmup_steps is %lld, the stages have %lld steps in all: give fewer", where,
+                       (long long)r->warmup_steps, (long long)steps);
+    for (int64_t i = 0; i < r->n_stages && rc == 0; i++)
+        rc = stage_check(r, i, where, err);
+    return rc;
+}
+
+/* ---- data ---- */
+
+static int stage_bind(struct run *r, int64_t i, const struct dataset *d, struct err *err)
+{
+    struct run_stage *s = &r->stages[i];
+    char want[HASH_TEXT_BYTES], found[HASH_TEXT_BYTES];
+    if (d->channels != r->model.latent_channels)
+        return err_set(err, ERR_INPUT, "stages[%lld].data '%s' has latents of %lld channels, model %s takes %lld: give other data",
+                       (long long)i, s->data, (long long)d->channels, r->model.name, (long long)r->model.latent_channels);
+    if (d->text_width && r->model.text_width && d->text_width != r->model.text_width)
+        return err_set(err, ERR_INPUT,
+                       "stages[%lld].data '%s' has text embeddings of width %lld, model %s takes %lld: give other data",
+                       (long long)i, s->data, (long long)d->text_width, r->model.name, (long long)r->model.text_width);
+    bool known = s->data_fingerprint.hi || s->data_fingerprint.lo;
+    if (known && (s->data_fingerprint.hi != d->fingerprint.hi || s->data_fingerprint.lo != d->fingerprint.lo))
+        return err_set(err, ERR_INPUT,
+                       "stages[%lld].data '%s' has fingerprint %s, the run was made for %s: give the data it was made for, or "
+                       "take data_fingerprint out for a new run",
+                       (long long)i, s->data, hash_format(d->fingerprint, found), hash_format(s->data_fingerprint, want));
+    s->data_fingerprint = d->fingerprint;
+    return 0;
+}
+
+int run_bind_data(struct run *r, struct err *err)
+{
+    int64_t thw[3];
+    for (int64_t i = 0; i < r->n_stages; i++) {
+        struct dataset d = {0};
+        int synthetic = run_synthetic(r->stages[i].data, "data", thw, err);
+        if (synthetic < 0)
+            return synthetic;
+        if (synthetic)
+            continue;
+        int rc = dataset_load(r->stages[i].data, &d, err);
+        if (rc == 0)
+            rc = stage_bind(r, i, &d, err);
+        dataset_release(&d);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
