@@ -1,0 +1,86 @@
+/* buffers: every buffer that a micro-batch of a DiT needs beside weights, gradients and moments, by pure arithmetic.
+ *
+ * One list, used by the trainer to allocate once (and never in a step) and by the tuner to predict bytes. The buffers and
+ * their shapes are the table at the top of buffers.c. Weights, gradients, moments and communication buffers are added to the
+ * same list by whoever owns them (buffer_list_add), so that one printed table shows all memory of a rank.
+ *
+ *     struct buffer_list list = {0};
+ *     buffers_dit(&spec, &list, err);                      // items[DIT_*] are the model's, in that order
+ *     buffer_list_add(&list, "weights", BUFFER_WEIGHT, dtype, 1, 1, total, err);
+ *     list.total                                           // bytes
+ */
+#ifndef PROFILES_BUFFERS_H
+#define PROFILES_BUFFERS_H
+
+#include <stdint.h>
+
+#include "profiles/hw.h"
+#include "profiles/layout.h"
+#include "profiles/model.h"
+
+enum buffer_category {
+    BUFFER_INPUT,  /* latents, noise, text, positions of the micro-batch */
+    BUFFER_SAVED,  /* kept from forward for backward */
+    BUFFER_WORK,   /* lives inside one block's forward or backward */
+    BUFFER_WEIGHT,
+    BUFFER_GRAD,
+    BUFFER_OPTIM,
+    BUFFER_COMM,
+    BUFFER_CATEGORIES,
+};
+extern const char *const buffer_category_names[];
+
+/* s tokens, n samples, x text rows (real tokens, then one null token per sample at most). */
+enum dit_buffer {
+    /* input */
+    DIT_LATENT, DIT_NOISE, DIT_COND_LATENT, DIT_PATCHES, DIT_TEXT, DIT_COS, DIT_SIN,
+    /* conditioning, saved */
+    DIT_TIME_SIN, DIT_TIME_PRE, DIT_TIME_ACT, DIT_FPS_SIN, DIT_FPS_PRE, DIT_FPS_ACT, DIT_COND_PRE, DIT_COND_RSTD,
+    DIT_COND, DIT_COND_SILU, DIT_SHARED,
+    /* of each block: its input and modulation are kept in any case */
+    DIT_X, DIT_MOD, DIT_MOD_LOW,
+    /* of each block, or of one when blocks are recomputed */
+    DIT_STATS, DIT_QKV, DIT_QK_RSTD, DIT_ATTN, DIT_LSE, DIT_ATTN_OUT, DIT_X_CROSS, DIT_CROSS_Q, DIT_CROSS_KV, DIT_CROSS_RSTD,
+    DIT_CROSS_K_RSTD, DIT_CROSS_ATTN, DIT_CROSS_LSE, DIT_CROSS_OUT, DIT_X_MLP, DIT_MLP_PRE, DIT_MLP_OUT,
+    /* final layer */
+    DIT_FINAL_MOD, DIT_FINAL_LOW, DIT_X_FINAL, DIT_FINAL_STATS, DIT_PRED,
+    /* working */
+    DIT_NORMED, DIT_QK, DIT_CROSS_QN, DIT_CROSS_KN, DIT_MLP_ACT, DIT_DX, DIT_DBRANCH, DIT_DNORMED, DIT_DATTN, DIT_DELTA, DIT_DQKV,
+    DIT_DCROSS_Q, DIT_DCROSS_KV, DIT_DMLP, DIT_DMOD, DIT_DLOW, DIT_DCOND_SILU, DIT_DSHARED, DIT_DCOND, DIT_DCOND_PRE,
+    DIT_DTIME, DIT_DFPS, DIT_DNULL,
+    DIT_BUFFERS,
+};
+
+struct buffer {
+    char name[40];
+    enum buffer_category category;
+    enum dtype dtype;
+    int64_t count;      /* copies: one per layer, or 1; 0 when the model has no such buffer */
+    int64_t rows, cols; /* of one copy */
+    int64_t bytes;      /* of all copies; each copy starts at a multiple of BUFFER_ALIGN_BYTES */
+    int64_t offset;     /* in one arena that holds every buffer of the list */
+};
+enum { BUFFER_ALIGN_BYTES = 256, BUFFER_LIST_MAX = 128 };
+
+struct buffer_list {
+    int64_t n, total; /* buffers, bytes */
+    struct buffer items[BUFFER_LIST_MAX];
+};
+
+struct buffer_spec {
+    const struct model *model;
+    enum dtype act, stat;   /* activations; statistics and modulation gradients */
+    int64_t tokens, samples; /* most of a micro-batch */
+    int64_t text_tokens;    /* most caption tokens of a micro-batch, null tokens apart */
+    enum recompute recompute;
+};
+
+/* Fills an empty list with DIT_BUFFERS entries. ERR_INPUT for a family other than dit, ERR_LIMIT past 2^62 bytes. */
+int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err);
+int buffer_list_add(struct buffer_list *list, const char *name, enum buffer_category category, enum dtype dtype,
+                    int64_t count, int64_t rows, int64_t cols, struct err *err);
+int64_t buffer_list_bytes(const struct buffer_list *list, enum buffer_category category);
+/* Bytes from one copy of b to the next. */
+int64_t buffer_stride_bytes(const struct buffer *b);
+
+#endif

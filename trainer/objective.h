@@ -1,0 +1,46 @@
+/* objective: what the network is asked to predict, as a table.
+ *
+ * With data x0 = data_scale · latent and noise eps of variance 1, and a noise level L = ln(sigma / alpha), the log of
+ * noise amplitude over data amplitude, each row gives
+ *     noised sample   x_t   = alpha · x0 + sigma · eps
+ *     network input         = c_in · x_t
+ *     target          T     = p · x0 + q · eps
+ *     loss                  = w · (F - T)²
+ *     time embedding of       c_noise
+ *     clean estimate  x0^   = c_skip · x_t + c_out · F,  so x0^ - x0 = c_out · (F - T)
+ *
+ * EDM (Karras et al., "Elucidating the design space of diffusion-based generative models", table 1, column "ours") is taken in
+ * F-space: with its weight, w · c_out² = 1, the loss is the plain (F - T)² and no small sigma is divided by.
+ * Rectified flow: alpha = 1 - t, sigma = t, T = eps - x0; L normal is t logit-normal (Esser et al., "Scaling rectified
+ * flow transformers"). v-prediction (Salimans and Ho, "Progressive distillation"): alpha = cos, sigma = sin, T = alpha
+ * eps - sigma x0. One noise-level variable serves all three: L ~ N(mean, std), and a resolution-dependent shift adds ln(shift).
+ */
+#ifndef TRAINER_OBJECTIVE_H
+#define TRAINER_OBJECTIVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "profiles/run.h"
+
+#define OBJECTIVE_SIGMA_DATA 0.5
+
+struct objective_coef {
+    double alpha, sigma, c_in;
+    double p, q, w;
+    double c_noise;
+    double c_skip, c_out;
+};
+
+struct objective_row {
+    double data_scale; /* x0 = data_scale · latent: 0.5 for EDM, whose sigma_data is 0.5 */
+    void (*coef)(double level, struct objective_coef *out);
+};
+
+extern const struct objective_row objective_rows[]; /* by enum objective */
+
+/* Drawn from (seed, draw ordinal) alone. */
+double objective_level_draw(uint64_t seed, uint64_t ordinal, double mean, double std);
+bool objective_text_dropped(uint64_t seed, uint64_t ordinal, double probability);
+
+#endif

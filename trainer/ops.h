@@ -1,0 +1,246 @@
+/* ops: the arithmetic of the trainer as one table of calls, at the granularity a GPU wants fused and a CPU can check.
+ *
+ * The model is written over this table and knows neither the backend nor the number format: a tensor carries its
+ * dtype, and the table says which dtype each class of tensor has (`act`: activations and compute weights; `stat`:
+ * statistics, losses, modulation gradients, weight gradients, optimizer state). The CPU tables have act = stat = f64
+ * (the oracle) or f32.
+ *
+ * Every call takes the table, a stream and one struct of arguments, which is read before the call returns. Calls queue
+ * work; they do not fail: errors of a device come with the next stream_sync. Wrong shapes are broken invariants.
+ * Optional tensors have ptr NULL. All results are the same for the same inputs whatever the thread or repetition:
+ * every sum has a fixed order.
+ *
+ * Letters: s tokens of the micro-batch, n samples, D hidden, H heads, K kv_heads, d head dim, C latent channels,
+ * P cells of a patch. Index arrays are int32 in device memory.
+ */
+#ifndef TRAINER_OPS_H
+#define TRAINER_OPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/philox.h"
+#include "trainer/dev.h"
+#include "trainer/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { OPS_HEAD_DIM_MAX = 256 }; /* bounds the attention tiles */
+
+/* GELU by erf is the reference's for the plain MLP; the tanh form is what cuBLASLt fuses. SWIGLU is silu(gate) * up. */
+enum ops_act_kind { OPS_ACT_NONE, OPS_ACT_SILU, OPS_ACT_GELU_ERF, OPS_ACT_GELU_TANH, OPS_ACT_SWIGLU };
+
+/* c [m, n] = act(alpha · op(a) [m, k] · op(b) [k, n]) + beta · c, op(x) = x or its transpose. A linear layer y = x Wᵀ
+ * is {.a = x, .b = W, .tb = true}. `aux` [m, n] takes the value before act. beta 0 never reads c. */
+struct ops_gemm {
+    struct tensor a, b, c;
+    bool ta, tb;
+    double alpha, beta;
+    enum ops_act_kind act; /* not SWIGLU */
+    struct tensor aux;
+};
+
+/* Softmax attention over packed segments: queries q_start[i] .. q_start[i+1]-1 see keys k_start[i] .. + k_len[i]-1 and
+ * nothing else. o = softmax(scale · q kᵀ) v; lse = log sum exp of the scaled logits. k_len 0: o = 0, lse = -inf and no
+ * gradient. Grouped queries: head h reads kv head h / (H / K). Backward needs o, lse and d_o; key ranges of two segments must not overlap
+ * there. The accumulate flags add to what dq, or dk and dv, hold (ring attention); without them every row of every
+ * segment is written and rows outside segments are left alone. */
+struct ops_attn {
+    struct tensor q, k, v;  /* [s, H d], [keys, K d], [keys, K d] */
+    struct tensor o;        /* [s, H d] */
+    struct tensor lse;      /* [s, H] stat */
+    int64_t n;              /* segments */
+    const int32_t *q_start; /* [n + 1] */
+    const int32_t *k_start, *k_len; /* [n] */
+    int64_t max_q, max_k;   /* bounds of a segment's lengths */
+    int64_t heads, kv_heads, head_dim;
+    double scale;
+    struct tensor d_o, dq, dk, dv; /* backward */
+    struct tensor delta;           /* [s, H] stat, working */
+    bool accumulate_dq, accumulate_dkv;
+};
+
+/* Two partial attentions over disjoint keys become one, in o and lse: weights exp(lse - lse_total). */
+struct ops_lse_merge {
+    struct tensor o, lse;               /* [s, H d], [s, H]: in and out */
+    struct tensor o_part, lse_part;
+    int64_t heads, head_dim;
+};
+
+/* Gate, residual, norm and modulate of AdaLN in one pass. With m = sample[row]:
+ *   x_out = x + gate[m] * branch          (branch absent: x_out = x; gate absent: gate 1)
+ *   y = (x_out - mean) · rstd · (1 + scale[m]) + shift[m]   (scale and shift absent: plain norm; y absent: none)
+ * mean and variance over the row, LayerNorm without affine. x_out may be x itself or absent.
+ * Backward: dx holds the gradient that reaches x_out from later layers and gets the whole one, which is also the
+ * gradient of x; dbranch = gate[m] * dx; dshift[m] = sum dy, dscale[m] = sum dy · norm, dgate[m] = sum dx · branch over
+ * the rows of sample m, written, not added. It reads x_out and stats. `sample` never decreases. */
+struct ops_adaln {
+    const int32_t *sample; /* [s] */
+    int64_t n;
+    struct tensor x, branch, x_out, y; /* [s, D] */
+    struct tensor gate, shift, scale;  /* [n, D] */
+    struct tensor stats;               /* [s, 2] stat: mean, rstd; written forward, read backward */
+    double eps;
+    struct tensor dy, dx, dbranch;       /* [s, D] */
+    struct tensor dgate, dshift, dscale; /* [n, D] */
+};
+
+/* RMS norm of each head with a learned gain [d], then rotary positions: pair (j, j + d/2) turned by the angle whose
+ * cosine and sine stand in column j of cos and sin (absent: no positions). With heads 1 and d = D it is a row norm.
+ * Backward: dsrc from ddst (may be the same memory); dgain = its column sums + beta · dgain. */
+struct ops_headnorm {
+    struct tensor src, dst;  /* [s, heads · d] */
+    int64_t heads, head_dim;
+    struct tensor gain;      /* [1, d] */
+    struct tensor rstd;      /* [s, heads] stat */
+    struct tensor cos, sin;  /* [s, d/2] stat */
+    double eps;
+    struct tensor ddst, dsrc;
+    struct tensor dgain;     /* [1, d] stat */
+    double beta;
+};
+
+/* Angles of 3D rotary positions: the d/2 pairs of a head are pairs_t for time, pairs_h, pairs_w, in that order; pair j
+ * of an axis with p pairs has frequency theta^(-j/p). Time counts at 24 frames a second: index · 24 / fps. */
+struct ops_rope {
+    const int32_t *pos;    /* [s, 3] token's place t, h, w in its sample */
+    const int32_t *sample; /* [s] */
+    const double *fps;     /* [n] */
+    int64_t pairs_t, pairs_h, pairs_w;
+    double theta;
+    struct tensor cos, sin; /* [s, d/2] stat */
+};
+
+/* y = act(x). SWIGLU: x [rows, 2 F] holds gate then up, y [rows, F]. Backward: dx from dy and x (dx may be x's memory, or dy's
+ * except for SWIGLU); y, when given, is written again. */
+struct ops_act {
+    enum ops_act_kind kind;
+    struct tensor x, y;
+    struct tensor dy, dx;
+};
+
+struct ops_colsum {
+    struct tensor x, out; /* [rows, cols], [1, cols] stat */
+    double beta;          /* out = sum + beta · out */
+};
+
+/* One sample of a micro-batch as the kernels see it; the array lies in device memory. Network input in_data · latent +
+ * in_noise · noise, target out_data · latent + out_noise · noise (objective.h). */
+struct ops_sample {
+    int64_t token, n_tokens; /* its rows */
+    int64_t cell;            /* its first latent cell: element cell · C of the latent and noise buffers, [C, t, h, w] */
+    int32_t t, h, w;         /* latent cells */
+    int32_t reserved;
+    uint64_t ordinal;
+    double in_data, in_noise, out_data, out_noise;
+    double weight;           /* of its squared error */
+};
+
+/* Shared by the calls between latents and tokens. Columns of a token: channel, then patch t, h, w (fastest last). */
+struct ops_latents {
+    const struct ops_sample *samples; /* [n] */
+    int64_t n, channels, cond_channels;
+    int64_t patch_t, patch_h, patch_w;
+    struct tensor latent, noise; /* [1, cells · C] stat */
+    struct tensor cond;          /* [1, cells · cond_channels] stat; absent: zeros */
+    struct tensor tokens;        /* patchify: out [s, (C + cond) P]; unpatchify and loss: in [s, C P] */
+    struct tensor out;           /* unpatchify: [1, cells · C] stat */
+    /* loss: error e = tokens - target; loss[i] = sum e² of sample i, without weight; dtokens = 2 · weight · inv_norm · e */
+    double inv_norm;
+    struct tensor dtokens;
+    double *loss;                /* [n] in device memory */
+};
+
+/* Standard normals: element j of sample i's latent is philox_normal_at(seed, stream, ordinal, j). */
+struct ops_normal {
+    const struct ops_sample *samples;
+    int64_t n, channels;
+    uint64_t seed;
+    enum philox_stream stream;
+    struct tensor out; /* [1, cells · C] stat */
+};
+
+/* out[i] = cos(v f_j) for the first half of the columns, sin(v f_j) for the rest, f_j = 10000^(-j / (width/2)). An odd
+ * last column is 0. */
+struct ops_sinusoid {
+    const double *values; /* [n] */
+    struct tensor out;    /* [n, width] */
+};
+
+/* What changes from step to step, in device memory, so that a captured graph stays valid. */
+struct ops_step {
+    double lr;
+    double bias1, bias2; /* 1 - beta1^t, 1 - beta2^t, t from 1 */
+    double grad_scale;   /* clip factor */
+    int32_t skip;        /* not 0: change nothing */
+    int32_t reserved;
+};
+
+/* AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2) on a run of elements:
+ * g = grad_scale · grad; m, v updated; master -= lr · lr_scale · (m̂ / (sqrt(v̂) + eps) + weight_decay · master);
+ * ema = ema_decay · ema + (1 - ema_decay) · master; weight = master in its dtype. */
+struct ops_adamw {
+    const struct ops_step *step;
+    struct tensor grad, master, m, v; /* [1, count] stat */
+    struct tensor ema, weight;        /* optional; weight may be master's memory */
+    double beta1, beta2, eps, weight_decay, lr_scale, ema_decay;
+};
+
+/* One read gives the sum of squares (of the finite values) and the count of the others. */
+struct ops_health {
+    double sumsq;
+    int64_t nonfinite;
+};
+struct ops_sumsq {
+    struct tensor x;
+    struct ops_health *out; /* device memory */
+    bool accumulate;        /* add to *out */
+};
+
+struct ops_copy { struct tensor src, dst; };              /* with conversion; one source row is repeated */
+struct ops_axpy { struct tensor x, y; double alpha; };    /* y += alpha · x, with conversion */
+
+struct ops {
+    const char *name;        /* "cpu-f64" */
+    struct dev *dev;         /* borrowed; outlives the table */
+    enum dtype act, stat;
+    int64_t workspace_bytes; /* taken at opening, for the memory plan */
+    void *self;              /* the backend's own */
+
+    void (*gemm)(struct ops *o, struct dev_stream *s, const struct ops_gemm *a);
+    void (*attn_fwd)(struct ops *o, struct dev_stream *s, const struct ops_attn *a);
+    void (*attn_bwd)(struct ops *o, struct dev_stream *s, const struct ops_attn *a);
+    void (*lse_merge)(struct ops *o, struct dev_stream *s, const struct ops_lse_merge *a);
+    void (*adaln_fwd)(struct ops *o, struct dev_stream *s, const struct ops_adaln *a);
+    void (*adaln_bwd)(struct ops *o, struct dev_stream *s, const struct ops_adaln *a);
+    void (*headnorm_fwd)(struct ops *o, struct dev_stream *s, const struct ops_headnorm *a);
+    void (*headnorm_bwd)(struct ops *o, struct dev_stream *s, const struct ops_headnorm *a);
+    void (*rope)(struct ops *o, struct dev_stream *s, const struct ops_rope *a);
+    void (*act_fwd)(struct ops *o, struct dev_stream *s, const struct ops_act *a);
+    void (*act_bwd)(struct ops *o, struct dev_stream *s, const struct ops_act *a);
+    void (*colsum)(struct ops *o, struct dev_stream *s, const struct ops_colsum *a);
+    void (*patchify)(struct ops *o, struct dev_stream *s, const struct ops_latents *a);
+    void (*unpatchify)(struct ops *o, struct dev_stream *s, const struct ops_latents *a);
+    void (*loss)(struct ops *o, struct dev_stream *s, const struct ops_latents *a);
+    void (*normal)(struct ops *o, struct dev_stream *s, const struct ops_normal *a);
+    void (*sinusoid)(struct ops *o, struct dev_stream *s, const struct ops_sinusoid *a);
+    void (*adamw)(struct ops *o, struct dev_stream *s, const struct ops_adamw *a);
+    void (*sumsq)(struct ops *o, struct dev_stream *s, const struct ops_sumsq *a);
+    void (*copy)(struct ops *o, struct dev_stream *s, const struct ops_copy *a);
+    void (*axpy)(struct ops *o, struct dev_stream *s, const struct ops_axpy *a);
+
+    void (*close)(struct ops *o);
+};
+
+enum ops_blas { OPS_BLAS_OWN, OPS_BLAS_OPENBLAS };
+
+/* The CPU table in f64 or f32 (else ERR_INPUT). OPS_BLAS_OPENBLAS loads libopenblas at run time, set to one thread;
+ * ERR_ENV says what to install when there is none. Bitwise statements hold for the own GEMM only. Close with o->close. */
+int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct ops **out, struct err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
