@@ -259,9 +259,11 @@ static int check_size(struct evlog_reader *r, int64_t *size, struct err *err)
     if (*size >= r->at)
         return 0;
     rc = add_damage(r, *size, r->at - *size, "file truncated", err);
-    if (rc == 0)
-        r->at = *size;
-    return rc;
+    if (rc < 0)
+        return rc;
+    r->at = *size;
+    r->window_len = 0; /* what will stand there is not what we hold */
+    return 0;
 }
 
 /* The first good record at or after `from`: 1, 0 if none; *why is what stands at `from` otherwise. */
