@@ -8,9 +8,9 @@
  *     48      8  f64 latent_mean     56  8  f64 latent_std
  *     64    128  tokenizer          192 128 text_encoder     NUL-padded
  *    320         n_shards  x 32: i64 samples, u64 bytes_hash, i64 bytes, u32 path length, u32 zero
- *                n_samples x 124: u32 shard, u32 index_in_shard, i64 offset, i64 bytes, i64 latent_offset,
+ *                n_samples x 112: u32 shard, u32 index_in_shard, i64 offset, i64 bytes, i64 latent_offset,
  *                    i64 latent_bytes, i64 text_offset, i64 text_bytes, i32 t, h, w, i32 frames, height, width,
- *                    i32 text_len, f32 fps, f32 motion, f32 sharpness, u64 key_hash, u64 zero, u32 zero
+ *                    i32 text_len, f32 fps, f32 motion, f32 sharpness, u64 key_hash, u64 zero
  *                the shards' paths, one after the other, not terminated
  *    end-16  16  XXH3-128 of all before it: high half, low half
  *
@@ -30,7 +30,7 @@
 #include "base/file.h"
 #include "base/num.h"
 
-enum { HEADER_BYTES = 320, SHARD_BYTES = 32, SAMPLE_BYTES = 124, SUM_BYTES = 16, RESERVED_BYTES = 12 };
+enum { HEADER_BYTES = 320, SHARD_BYTES = 32, SAMPLE_BYTES = 112, SUM_BYTES = 16, RESERVED_BYTES = 8 };
 static const char magic[8] = "REELIDX1";
 static const int64_t max_index_bytes = (int64_t)64 << 30; /* 500 million samples; more is not an index */
 

@@ -1,0 +1,325 @@
+/* Runs: defaults, strictness, the canonical text, what the config hash covers, learning rates, bound data. */
+#include "test_profiles.h"
+
+#include "profiles/dataset.h"
+#include "profiles/run.h"
+#include "scratch.h"
+
+#define SHORT "{\"schema\": \"reel.run/1\", \"model\": \"dit-tiny\", "
+#define STAGE "\"stages\": [{\"data\": \"synthetic:5x16x16\", \"gbs\": 4, \"steps\": 2000}]"
+#define WITH(rest) SHORT STAGE ", " rest "}"
+
+static int parse(const char *text, struct run *r, struct err *err)
+{
+    return run_parse(text, strlen(text), "run.json", r, err);
+}
+
+static struct str text_of(const struct run *r)
+{
+    struct str s = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &s, 2);
+    run_write(r, &o);
+    return s;
+}
+
+static void defaults(void **state)
+{
+    struct run r;
+    struct err err;
+    (void)state;
+    assert_ok(parse(SHORT STAGE "}", &r, &err), &err);
+    assert_string_equal(r.name, "run");
+    assert_string_equal(r.model.name, "dit-tiny");
+    assert_int_equal(r.n_stages, 1);
+    assert_string_equal(r.stages[0].data, "synthetic:5x16x16");
+    assert_int_equal(r.stages[0].gbs, 4);
+    assert_true(r.objective == OBJECTIVE_EDM && r.level_mean == 0 && r.level_std == 1 && r.text_dropout == 0.2);
+    assert_true(r.loss_norm == LOSS_NORM_TOKEN && r.dtype == DTYPE_F32 && r.seed == 1234);
+    assert_true(r.adamw.lr == 1e-4 && r.adamw.beta1 == 0.9 && r.adamw.beta2 == 0.95 && r.adamw.eps == 1e-8);
+    assert_true(r.adamw.weight_decay == 0.1 && r.adamw.clip_norm == 1 && r.adamw.ema_decay == 0);
+    assert_true(r.lr_schedule == LR_CONSTANT && r.warmup_steps == 100 && r.lr_final_scale == 0.1);
+    assert_true(r.ckpt_every_steps == 0 && r.ckpt_keep == 2 && r.budget.crash_without_progress == 3 && r.budget.wall_s == 0);
+    assert_true(r.resources.nodes == 1 && r.resources.ranks_per_node == 1 && r.resources.cores_per_rank == 1);
+    run_release(&r);
+    /* the default warm-up shrinks with a short run, a given one is taken or refused */
+    assert_ok(parse(SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 4, \"steps\": 70}]}", &r, &err), &err);
+    assert_int_equal(r.warmup_steps, 7);
+    run_release(&r);
+}
+
+static void refused(void **state)
+{
+    static const struct { const char *text, *says; } rows[] = {
+        {"{\"schema\": \"reel.run/2\"}", "schema is 'reel.run/2': give a file of schema 'reel.run/1'"},
+        {"{}", "no text 'schema'"},
+        {"{\"schema\": \"reel.run/1\", " STAGE "}", "model is missing"},
+        {SHORT "\"stages\": []}", "stages is empty: give an array of 1 to 16"},
+        {SHORT "\"stages\": {}}", "stages is no array"},
+        {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 0, \"steps\": 1}]}", "stages[0].gbs is 0"},
+        {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 1, \"steps\": 1}, {\"data\": \"d\", \"gbs\": 1}]}",
+         "stages[1].steps is missing"},
+        {SHORT "\"stages\": [{\"data\": \"\", \"gbs\": 1, \"steps\": 1}]}", "stages[0].data is empty"},
+        {SHORT "\"stages\": [{\"data\": \"synthetic:5x16\", \"gbs\": 1, \"steps\": 1}]}",
+         "stages[0].data is 'synthetic:5x16': give synthetic:TxHxW"},
+        {SHORT "\"stages\": [{\"data\": \"synthetic:64\", \"gbs\": 1, \"steps\": 1}]}", "give synthetic:TxHxW"},
+        {SHORT "\"stages\": [{\"data\": \"synthetic:5x15x16\", \"gbs\": 1, \"steps\": 1}]}",
+         "stages[0].data: latent of 5 x 15 x 16"},
+        {SHORT "\"stages\": [{\"data\": \"d\", \"data_fingerprint\": \"12\", \"gbs\": 1, \"steps\": 1}]}",
+         "stages[0].data_fingerprint is '12': give 32 lower-case hex digits"},
+        {WITH("\"layout\": {}"), "layout is not a known key"},
+        {WITH("\"optimizer\": {}"), "optimizer is not a known key"},
+        {WITH("\"adamw\": {\"lr\": \"1e-4\"}"), "adamw.lr is \"1e-4\": give a number"},
+        {WITH("\"adamw\": {\"learning_rate\": 1}"), "adamw.learning_rate is not a known key"},
+        {WITH("\"adamw\": {\"beta2\": 1}"), "each must be below 1"},
+        {WITH("\"adamw\": {\"lr\": -1}"), "adamw.lr is -1"},
+        {WITH("\"objective\": {\"kind\": \"edm2\"}"), "objective.kind is \"edm2\": give one of edm, rectified_flow, v"},
+        {WITH("\"objective\": {\"text_dropout\": 1.5}"), "objective.text_dropout is 1.5"},
+        {WITH("\"schedule\": {\"warmup_steps\": 2001}"), "warmup_steps is 2001, the stages have 2000 steps"},
+        {WITH("\"random\": {\"seed\": 7}"), "random.seed is 7: give a whole number written as a text"},
+        {WITH("\"numerics\": {\"dtype\": \"fp8\"}"), "numerics.dtype is fp8"},
+        {WITH("\"numerics\": {\"dtype\": \"f16\"}"), "numerics.dtype is \"f16\": give one of f64, f32, bf16"},
+        {WITH("\"checkpoint\": {\"keep\": 0}"), "checkpoint.keep is 0"},
+        {WITH("\"resources\": {\"nodes\": 0}"), "resources.nodes is 0"},
+        {WITH("\"budget\": 3"), "budget is 3: give an object"},
+        {WITH("\"name\": \"\""), "name has 0 bytes"},
+        {"{\"schema\": \"reel.run/1\", \"model\": \"dit-tny\", " STAGE "}", "run.json: model: there is no model 'dit-tny'"},
+        {"{\"schema\": \"reel.run/1\", \"model\": {\"name\": \"x\"}, " STAGE "}", "model.family is missing"},
+        {"{\"schema\": \"reel.run/1\", \"model\": 3, " STAGE "}", "model is 3"},
+        {"{\"schema\": \"reel.run/1\", \"model\": {\"name\": \"g\", \"family\": \"gpt\", \"layers\": 1, \"hidden\": 64, "
+         "\"heads\": 4, \"vocab\": 9}, " STAGE "}", "which is for planning only"},
+        {WITH("\"seed\": 1") " x", "run.json:1:"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct run r;
+        struct err err;
+        int rc = parse(rows[i].text, &r, &err);
+        assert_true(rc < 0 && err_exit_code(rc) == 3);
+        assert_says(&err, rows[i].says);
+        assert_says(&err, "run.json");
+    }
+}
+
+static const char everything[] =
+    "{\"schema\": \"reel.run/1\", \"name\": \"big\", \"model\": \"dit-7b+lora_fused\", \"stages\": ["
+    "{\"data\": \"images\", \"data_fingerprint\": \"00112233445566778899aabbccddeeff\", \"gbs\": 4608, \"steps\": 100},"
+    "{\"data\": \"clips \\u00e9\", \"gbs\": 256, \"steps\": 50}],"
+    "\"objective\": {\"kind\": \"rectified_flow\", \"level_mean\": -1.2, \"level_std\": 1.2, \"text_dropout\": 0.1, \"loss_norm\": \"sample\"},"
+    "\"adamw\": {\"lr\": 6e-5, \"beta1\": 0.8, \"beta2\": 0.99, \"eps\": 1e-7, \"weight_decay\": 0, \"clip_norm\": 0, \"ema_decay\": 0.9999},"
+    "\"schedule\": {\"kind\": \"cosine\", \"warmup_steps\": 10, \"final_scale\": 0.01},"
+    "\"random\": {\"seed\": \"18446744073709551615\"}, \"numerics\": {\"dtype\": \"bf16\"},"
+    "\"checkpoint\": {\"every_steps\": 25, \"keep\": 5}, \"budget\": {\"crash_without_progress\": 1, \"wall_s\": 3600.5},"
+    "\"resources\": {\"nodes\": 8, \"ranks_per_node\": 8, \"cores_per_rank\": 14, \"time_limit_s\": 14400, \"priority\": -5}}";
+
+static void round_trip(void **state)
+{
+    struct run r, back, loaded;
+    struct err err;
+    (void)state;
+    assert_ok(parse(everything, &r, &err), &err);
+    assert_true(r.seed == UINT64_MAX && r.stages[0].data_fingerprint.lo == 0x8899aabbccddeeffull);
+    assert_true(r.adamw.ema_decay == 0.9999 && r.resources.priority == -5 && r.budget.wall_s == 3600.5);
+    struct str first = text_of(&r);
+    assert_ok(run_parse(first.p, first.len, "again.json", &back, &err), &err);
+    struct str second = text_of(&back);
+    assert_string_equal(first.p, second.p);
+    assert_ok(run_save(&r, in_scratch("run.json"), &err), &err);
+    assert_ok(run_load(in_scratch("run.json"), &loaded, &err), &err);
+    struct str third = text_of(&loaded);
+    assert_string_equal(first.p, third.p);
+    struct hash128 a = run_config_hash(&r), b = run_config_hash(&loaded);
+    assert_memory_equal(&a, &b, sizeof a);
+    run_release(&r);
+    run_release(&back);
+    run_release(&loaded);
+    str_release(&first);
+    str_release(&second);
+    str_release(&third);
+}
+
+/* Saving what breaks a rule fails and leaves the file that was there. */
+static void save_refused(void **state)
+{
+    struct run r;
+    struct err err;
+    struct str text = STR_INIT;
+    (void)state;
+    assert_ok(parse(everything, &r, &err), &err);
+    assert_ok(run_save(&r, in_scratch("run.json"), &err), &err);
+    r.warmup_steps = 151;
+    assert_fails(run_save(&r, in_scratch("run.json"), &err), ERR_INPUT, &err, "warmup_steps is 151");
+    r.warmup_steps = 10;
+    assert_true(run_save(&r, in_scratch("no/such/run.json"), &err) < 0);
+    assert_ok(file_read(in_scratch("run.json"), 1 << 20, &text, &err), &err);
+    assert_non_null(strstr(text.p, "\"warmup_steps\": 10"));
+    assert_int_equal(count_entries(scratch), 1);
+    str_release(&text);
+    run_release(&r);
+}
+
+/* ---- what the config hash covers ---- */
+
+static void set_name(struct run *r) { snprintf(r->name, sizeof r->name, "other"); }
+static void set_every(struct run *r) { r->ckpt_every_steps = 1; }
+static void set_keep(struct run *r) { r->ckpt_keep = 9; }
+static void set_crashes(struct run *r) { r->budget.crash_without_progress = 9; }
+static void set_wall(struct run *r) { r->budget.wall_s = 9; }
+static void set_nodes(struct run *r) { r->resources.nodes = 9; }
+static void set_ranks(struct run *r) { r->resources.ranks_per_node = 9; }
+static void set_cores(struct run *r) { r->resources.cores_per_rank = 9; }
+static void set_limit(struct run *r) { r->resources.time_limit_s = 9; }
+static void set_priority(struct run *r) { r->resources.priority = 9; }
+static void move_known_data(struct run *r) { r->stages[0].data = "elsewhere"; }
+static void move_unknown_data(struct run *r) { r->stages[1].data = "elsewhere"; }
+static void set_fingerprint(struct run *r) { r->stages[0].data_fingerprint.hi ^= 1; }
+static void set_gbs(struct run *r) { r->stages[1].gbs++; }
+static void set_steps(struct run *r) { r->stages[1].steps++; }
+static void drop_stage(struct run *r) { r->n_stages = 1; }
+static void set_layers(struct run *r) { r->model.layers++; }
+static void set_theta(struct run *r) { r->model.rope_theta *= 2; }
+static void set_objective(struct run *r) { r->objective = OBJECTIVE_V; }
+static void set_mean(struct run *r) { r->level_mean = 0; }
+static void set_std(struct run *r) { r->level_std = 2; }
+static void set_dropout(struct run *r) { r->text_dropout = 0; }
+static void set_norm(struct run *r) { r->loss_norm = LOSS_NORM_TOKEN; }
+static void set_lr(struct run *r) { r->adamw.lr *= 1.0000001; }
+static void set_beta1(struct run *r) { r->adamw.beta1 = 0; }
+static void set_beta2(struct run *r) { r->adamw.beta2 = 0; }
+static void set_eps(struct run *r) { r->adamw.eps = 0; }
+static void set_decay(struct run *r) { r->adamw.weight_decay = 1; }
+static void set_clip(struct run *r) { r->adamw.clip_norm = 1; }
+static void set_ema(struct run *r) { r->adamw.ema_decay = 0; }
+static void set_schedule(struct run *r) { r->lr_schedule = LR_LINEAR; }
+static void set_warmup(struct run *r) { r->warmup_steps = 0; }
+static void set_final(struct run *r) { r->lr_final_scale = 0; }
+static void set_seed(struct run *r) { r->seed--; }
+static void set_dtype(struct run *r) { r->dtype = DTYPE_F64; }
+
+static const struct { void (*change)(struct run *r); const char *what; bool covered; } changes[] = {
+#define OUTSIDE(f) {f, #f, false}
+    OUTSIDE(set_name), OUTSIDE(set_every), OUTSIDE(set_keep), OUTSIDE(set_crashes), OUTSIDE(set_wall), OUTSIDE(set_nodes),
+    OUTSIDE(set_ranks), OUTSIDE(set_cores), OUTSIDE(set_limit), OUTSIDE(set_priority), OUTSIDE(move_known_data),
+#define COVERED(f) {f, #f, true}
+    COVERED(move_unknown_data), COVERED(set_fingerprint), COVERED(set_gbs), COVERED(set_steps), COVERED(drop_stage),
+    COVERED(set_layers), COVERED(set_theta), COVERED(set_objective), COVERED(set_mean), COVERED(set_std), COVERED(set_dropout),
+    COVERED(set_norm), COVERED(set_lr), COVERED(set_beta1), COVERED(set_beta2), COVERED(set_eps), COVERED(set_decay),
+    COVERED(set_clip), COVERED(set_ema), COVERED(set_schedule), COVERED(set_warmup), COVERED(set_final), COVERED(set_seed),
+    COVERED(set_dtype),
+};
+
+static void config_hash(void **state)
+{
+    struct hash128 seen[ARRAY_LEN(changes)], base;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(changes); i++) {
+        struct run r;
+        struct err err;
+        assert_ok(parse(everything, &r, &err), &err);
+        base = run_config_hash(&r);
+        changes[i].change(&r);
+        seen[i] = run_config_hash(&r);
+        bool same = memcmp(&base, &seen[i], sizeof base) == 0;
+        if (same == changes[i].covered)
+            fail_msg("%s: the hash %s", changes[i].what, same ? "did not change" : "changed");
+        for (size_t k = 0; k < i && changes[i].covered; k++)
+            assert_memory_not_equal(&seen[k], &seen[i], sizeof base);
+        run_release(&r);
+    }
+}
+
+/* ---- steps and rates ---- */
+
+static void stages(void **state)
+{
+    static const struct { int64_t step, stage; } rows[] = {{0, 0}, {99, 0}, {100, 1}, {149, 1}, {150, 1}, {1000000, 1}};
+    struct run r;
+    struct err err;
+    (void)state;
+    assert_ok(parse(everything, &r, &err), &err);
+    assert_int_equal(run_total_steps(&r), 150);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        assert_int_equal(run_stage_at(&r, rows[i].step), rows[i].stage);
+    run_release(&r);
+}
+
+/* lr 1, 4 steps of warm-up of 14 in all, last one at a tenth. By hand: step 7 is (7 - 4) / 9 = 1/3 of the way, so the
+ * cosine's share is (1 + cos 60) / 2 = 0.75 and the line's 2/3; step 10 is 2/3 of it: 0.25 and 1/3. */
+static void learning_rates(void **state)
+{
+    static const struct { int64_t step; double constant, cosine, linear; } rows[] = {
+        {0, 0.25, 0.25, 0.25}, {1, 0.5, 0.5, 0.5},   {2, 0.75, 0.75, 0.75}, {3, 1, 1, 1},       {4, 1, 1, 1},
+        {7, 1, 0.775, 0.7},    {10, 1, 0.325, 0.4},  {13, 1, 0.1, 0.1},     {14, 1, 0.1, 0.1},  {1000, 1, 0.1, 0.1},
+    };
+    struct run r = {.n_stages = 2, .stages = {{.steps = 5}, {.steps = 9}}, .adamw = {.lr = 1}, .warmup_steps = 4,
+                    .lr_final_scale = 0.1};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        r.lr_schedule = LR_CONSTANT;
+        assert_close(run_lr_at(&r, rows[i].step), rows[i].constant, 1e-15, "constant");
+        r.lr_schedule = LR_COSINE;
+        assert_close(run_lr_at(&r, rows[i].step), rows[i].cosine, 1e-14, "cosine");
+        r.lr_schedule = LR_LINEAR;
+        assert_close(run_lr_at(&r, rows[i].step), rows[i].linear, 1e-14, "linear");
+    }
+    /* all warm-up; no warm-up and one step: no division by zero, and the last step gets the final rate */
+    r.warmup_steps = 14;
+    assert_close(run_lr_at(&r, 13), 1, 1e-15, "all warm-up");
+    r = (struct run){.n_stages = 1, .stages = {{.steps = 1}}, .adamw = {.lr = 1}, .lr_final_scale = 0.1, .lr_schedule = LR_LINEAR};
+    assert_close(run_lr_at(&r, 0), 0.1, 1e-15, "one step");
+}
+
+/* ---- data ---- */
+
+static void save_dataset(const char *root, int64_t channels, int64_t text_width)
+{
+    struct dataset_shard shard = {.path = (char *)"a.tar", .samples = 1, .bytes = 100000};
+    struct dataset_sample sample = {.offset = 0, .bytes = 50000, .latent_offset = 512, .latent_bytes = 40000, .t = 5, .h = 8,
+                                    .w = 8, .frames = 33, .height = 64, .width = 64, .fps = 24};
+    struct dataset d = {.n_shards = 1, .n_samples = 1, .shards = &shard, .samples = &sample, .channels = channels,
+                        .text_width = text_width, .tokenizer = "t", .text_encoder = "e", .latent_std = 1};
+    struct err err;
+    assert_ok(dataset_save(root, &d, &err), &err);
+}
+
+static void bind_data(void **state)
+{
+    const char *root = in_scratch("data");
+    struct run r;
+    struct err err;
+    char text[1024];
+    (void)state;
+    snprintf(text, sizeof text, SHORT "\"stages\": [{\"data\": \"synthetic:5x16x16\", \"gbs\": 1, \"steps\": 1}, "
+             "{\"data\": \"%s\", \"gbs\": 1, \"steps\": 1}]}", root);
+    assert_ok(parse(text, &r, &err), &err);
+    assert_fails(run_bind_data(&r, &err), ERR_NOT_FOUND, &err, "is no dataset");
+    save_dataset(root, 16, 64);
+    assert_ok(run_bind_data(&r, &err), &err);
+    assert_true(r.stages[1].data_fingerprint.lo != 0 && r.stages[0].data_fingerprint.lo == 0);
+    struct hash128 bound = r.stages[1].data_fingerprint;
+    assert_ok(run_bind_data(&r, &err), &err); /* again: equal, no complaint */
+    assert_memory_equal(&bound, &r.stages[1].data_fingerprint, sizeof bound);
+    save_dataset(root, 16, 0);
+    assert_fails(run_bind_data(&r, &err), ERR_INPUT, &err, "the run was made for");
+    assert_memory_equal(&bound, &r.stages[1].data_fingerprint, sizeof bound);
+    save_dataset(root, 8, 64);
+    assert_fails(run_bind_data(&r, &err), ERR_INPUT, &err, "has latents of 8 channels, model dit-tiny takes 16");
+    save_dataset(root, 16, 63);
+    assert_fails(run_bind_data(&r, &err), ERR_INPUT, &err, "width 63, model dit-tiny takes 64");
+    run_release(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(refused),
+        cmocka_unit_test_setup_teardown(round_trip, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(save_refused, scratch_setup, scratch_teardown),
+        cmocka_unit_test(config_hash),
+        cmocka_unit_test(stages),
+        cmocka_unit_test(learning_rates),
+        cmocka_unit_test_setup_teardown(bind_data, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests_name("profiles_run", tests, NULL, NULL);
+}
