@@ -30,24 +30,25 @@ enum buffer_category {
 };
 extern const char *const buffer_category_names[];
 
-/* s tokens, n samples, x text rows (real tokens, then one null token per sample at most). */
+/* What a micro-batch of a DiT needs; shapes in buffers.c. */
 enum dit_buffer {
     /* input */
-    DIT_LATENT, DIT_NOISE, DIT_COND_LATENT, DIT_PATCHES, DIT_TEXT, DIT_COS, DIT_SIN,
-    /* conditioning, saved */
+    DIT_STAGE, DIT_LATENT, DIT_NOISE, DIT_COND_LATENT, DIT_PATCHES, DIT_TEXT, DIT_COS, DIT_SIN,
+    /* conditioning of each sample, saved */
     DIT_TIME_SIN, DIT_TIME_PRE, DIT_TIME_ACT, DIT_FPS_SIN, DIT_FPS_PRE, DIT_FPS_ACT, DIT_COND_PRE, DIT_COND_RSTD,
-    DIT_COND, DIT_COND_SILU, DIT_SHARED,
-    /* of each block: its input and modulation are kept in any case */
-    DIT_X, DIT_MOD, DIT_MOD_LOW,
+    DIT_COND, DIT_COND_SILU, DIT_SHARED, DIT_FINAL_LOW, DIT_FINAL_MOD,
+    /* of each block, in any case: its input and modulation */
+    DIT_X, DIT_MOD_LOW, DIT_MOD,
     /* of each block, or of one when blocks are recomputed */
-    DIT_STATS, DIT_QKV, DIT_QK_RSTD, DIT_ATTN, DIT_LSE, DIT_ATTN_OUT, DIT_X_CROSS, DIT_CROSS_Q, DIT_CROSS_KV, DIT_CROSS_RSTD,
-    DIT_CROSS_K_RSTD, DIT_CROSS_ATTN, DIT_CROSS_LSE, DIT_CROSS_OUT, DIT_X_MLP, DIT_MLP_PRE, DIT_MLP_OUT,
-    /* final layer */
-    DIT_FINAL_MOD, DIT_FINAL_LOW, DIT_X_FINAL, DIT_FINAL_STATS, DIT_PRED,
-    /* working */
-    DIT_NORMED, DIT_QK, DIT_CROSS_QN, DIT_CROSS_KN, DIT_MLP_ACT, DIT_DX, DIT_DBRANCH, DIT_DNORMED, DIT_DATTN, DIT_DELTA, DIT_DQKV,
-    DIT_DCROSS_Q, DIT_DCROSS_KV, DIT_DMLP, DIT_DMOD, DIT_DLOW, DIT_DCOND_SILU, DIT_DSHARED, DIT_DCOND, DIT_DCOND_PRE,
-    DIT_DTIME, DIT_DFPS, DIT_DNULL,
+    DIT_QKV, DIT_ATTN, DIT_LSE, DIT_ATTN_OUT, DIT_X_CROSS, DIT_CROSS_Q, DIT_CROSS_KV, DIT_CROSS_ATTN, DIT_CROSS_LSE,
+    DIT_CROSS_OUT, DIT_X_MLP, DIT_MLP_PRE, DIT_MLP_OUT,
+    /* output */
+    DIT_X_FINAL, DIT_PRED,
+    /* working, forward and backward */
+    DIT_STATS, DIT_NORMED, DIT_QK, DIT_QK_RSTD, DIT_CROSS_QN, DIT_CROSS_KN, DIT_CROSS_RSTD, DIT_CROSS_K_RSTD, DIT_MLP_ACT,
+    /* working, backward */
+    DIT_DPRED, DIT_DX, DIT_DBRANCH, DIT_DNORMED, DIT_DATTN, DIT_DELTA, DIT_DQKV, DIT_DCROSS_Q, DIT_DCROSS_KV, DIT_DMLP,
+    DIT_DMLP_ACT, DIT_DMOD, DIT_DLOW, DIT_DCOND_SILU, DIT_DCOND, DIT_DCOND_PRE, DIT_DSHARED, DIT_DTIME, DIT_DFPS, DIT_DNULL,
     DIT_BUFFERS,
 };
 

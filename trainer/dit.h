@@ -1,8 +1,8 @@
 /* dit: the video diffusion transformer: forward and backward of one micro-batch over the ops table.
  *
  * Samples of different shapes and caption lengths share a micro-batch: their tokens are concatenated, attention stays
- * inside each sample, and noise, noise level, frame rate and text dropout are per sample. All random numbers are functions of
- * (seed, stream, draw ordinal), so grouping and layout do not change them; an empty or dropped caption is the one
+ * inside each sample, and noise, noise level, frame rate and text dropout are per sample. All random numbers are
+ * functions of (seed, stream, draw ordinal), so grouping and layout do not change them; an empty or dropped caption is the one
  * learned null token. Architecture: essay at the top of dit_block.c; parameter names: profiles/params.c.
  *
  * Weights and gradients are flat buffers of the caller (flat.h); activations are planned by profiles/buffers.h and taken
@@ -29,7 +29,7 @@ struct dit_config {
     const struct param_list *params;
     const struct flat *flat;
     enum objective objective;
-    double level_mean, level_std;    /* of the noise level ln(sigma/alpha), objective.h; add ln(shift) to the mean for a shift */
+    double level_mean, level_std;    /* of ln(sigma/alpha), see objective.h; add ln(shift) to the mean for a shift */
     double text_dropout;             /* probability */
     uint64_t seed;
     enum recompute recompute;        /* none or full */

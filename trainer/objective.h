@@ -9,11 +9,12 @@
  *     time embedding of       c_noise
  *     clean estimate  x0^   = c_skip · x_t + c_out · F,  so x0^ - x0 = c_out · (F - T)
  *
- * EDM (Karras et al., "Elucidating the design space of diffusion-based generative models", table 1, column "ours") is taken in
- * F-space: with its weight, w · c_out² = 1, the loss is the plain (F - T)² and no small sigma is divided by.
+ * EDM (Karras et al., "Elucidating the design space of diffusion-based generative models", table 1, last column) is
+ * taken in F-space: with its weight, w · c_out² = 1, the loss is the plain (F - T)² and no small sigma is divided by.
  * Rectified flow: alpha = 1 - t, sigma = t, T = eps - x0; L normal is t logit-normal (Esser et al., "Scaling rectified
- * flow transformers"). v-prediction (Salimans and Ho, "Progressive distillation"): alpha = cos, sigma = sin, T = alpha
- * eps - sigma x0. One noise-level variable serves all three: L ~ N(mean, std), and a resolution-dependent shift adds ln(shift).
+ * flow transformers"). v-prediction (Salimans and Ho, "Progressive distillation"): alpha = cos, sigma = sin,
+ * T = alpha eps - sigma x0. One noise-level variable serves all three: L ~ N(mean, std), and a resolution-dependent
+ * shift adds ln(shift) to the mean.
  */
 #ifndef TRAINER_OBJECTIVE_H
 #define TRAINER_OBJECTIVE_H

@@ -32,8 +32,8 @@ enum { OPS_HEAD_DIM_MAX = 256 }; /* bounds the attention tiles */
 /* GELU by erf is the reference's for the plain MLP; the tanh form is what cuBLASLt fuses. SWIGLU is silu(gate) * up. */
 enum ops_act_kind { OPS_ACT_NONE, OPS_ACT_SILU, OPS_ACT_GELU_ERF, OPS_ACT_GELU_TANH, OPS_ACT_SWIGLU };
 
-/* c [m, n] = act(alpha · op(a) [m, k] · op(b) [k, n]) + beta · c, op(x) = x or its transpose. A linear layer y = x Wᵀ
- * is {.a = x, .b = W, .tb = true}. `aux` [m, n] takes the value before act. beta 0 never reads c. */
+/* c [m, n] = act(alpha · op(a) [m, k] · op(b) [k, n] + beta · c), op(x) = x or its transpose; an act needs beta 0. A
+ * linear layer y = x Wᵀ is {.a = x, .b = W, .tb = true}. `aux` [m, n] takes the value before act. beta 0 never reads c. */
 struct ops_gemm {
     struct tensor a, b, c;
     bool ta, tb;
@@ -44,8 +44,8 @@ struct ops_gemm {
 
 /* Softmax attention over packed segments: queries q_start[i] .. q_start[i+1]-1 see keys k_start[i] .. + k_len[i]-1 and
  * nothing else. o = softmax(scale · q kᵀ) v; lse = log sum exp of the scaled logits. k_len 0: o = 0, lse = -inf and no
- * gradient. Grouped queries: head h reads kv head h / (H / K). Backward needs o, lse and d_o; key ranges of two segments must not overlap
- * there. The accumulate flags add to what dq, or dk and dv, hold (ring attention); without them every row of every
+ * gradient. Grouped queries: head h reads kv head h / (H / K). Backward needs o, lse and d_o, and there the key ranges
+ * of two segments must not overlap. The accumulate flags add to what dq, or dk and dv, hold (ring attention); without them every row of every
  * segment is written and rows outside segments are left alone. */
 struct ops_attn {
     struct tensor q, k, v;  /* [s, H d], [keys, K d], [keys, K d] */
@@ -73,8 +73,8 @@ struct ops_lse_merge {
  *   x_out = x + gate[m] * branch          (branch absent: x_out = x; gate absent: gate 1)
  *   y = (x_out - mean) · rstd · (1 + scale[m]) + shift[m]   (scale and shift absent: plain norm; y absent: none)
  * mean and variance over the row, LayerNorm without affine. x_out may be x itself or absent.
- * Backward: dx holds the gradient that reaches x_out from later layers and gets the whole one, which is also the
- * gradient of x; dbranch = gate[m] * dx; dshift[m] = sum dy, dscale[m] = sum dy · norm, dgate[m] = sum dx · branch over
+ * Backward: dx holds the gradient that reaches x_out from later layers and gets the whole one, which is also that of
+ * x (dy absent: no norm, dx stays); dbranch = gate[m] * dx; dshift[m] = sum dy, dscale[m] = sum dy · norm, dgate[m] = sum dx · branch over
  * the rows of sample m, written, not added. It reads x_out and stats. `sample` never decreases. */
 struct ops_adaln {
     const int32_t *sample; /* [s] */
@@ -113,7 +113,7 @@ struct ops_rope {
     struct tensor cos, sin; /* [s, d/2] stat */
 };
 
-/* y = act(x). SWIGLU: x [rows, 2 F] holds gate then up, y [rows, F]. Backward: dx from dy and x (dx may be x's memory, or dy's
+/* y = act(x). SWIGLU: x [rows, 2 F] holds gate then up, y [rows, F]. Backward: dx from dy and x (dx may be dy's memory
  * except for SWIGLU); y, when given, is written again. */
 struct ops_act {
     enum ops_act_kind kind;

@@ -1,0 +1,45 @@
+#include "trainer/objective.h"
+
+#include <math.h>
+
+#include "base/philox.h"
+
+static void edm_coef(double level, struct objective_coef *c)
+{
+    const double sd = OBJECTIVE_SIGMA_DATA;
+    double sigma = exp(level), r = sqrt(sigma * sigma + sd * sd);
+    *c = (struct objective_coef){.alpha = 1, .sigma = sigma, .c_in = 1 / r,
+                                 .p = sigma / (sd * r), .q = -sd / r, .w = 1,
+                                 .c_noise = level / 4,
+                                 .c_skip = sd * sd / (r * r), .c_out = sigma * sd / r};
+}
+
+static void rectified_flow_coef(double level, struct objective_coef *c)
+{
+    double t = 1 / (1 + exp(-level));
+    *c = (struct objective_coef){.alpha = 1 - t, .sigma = t, .c_in = 1, .p = -1, .q = 1, .w = 1, .c_noise = level / 4,
+                                 .c_skip = 1, .c_out = -t};
+}
+
+static void v_coef(double level, struct objective_coef *c)
+{
+    double angle = atan(exp(level)), alpha = cos(angle), sigma = sin(angle);
+    *c = (struct objective_coef){.alpha = alpha, .sigma = sigma, .c_in = 1, .p = -sigma, .q = alpha, .w = 1,
+                                 .c_noise = level / 4, .c_skip = alpha, .c_out = -sigma};
+}
+
+const struct objective_row objective_rows[] = {
+    [OBJECTIVE_EDM] = {OBJECTIVE_SIGMA_DATA, edm_coef},
+    [OBJECTIVE_RECTIFIED_FLOW] = {1, rectified_flow_coef},
+    [OBJECTIVE_V] = {1, v_coef},
+};
+
+double objective_level_draw(uint64_t seed, uint64_t ordinal, double mean, double std)
+{
+    return mean + std * philox_normal_at(seed, PHILOX_LEVEL, ordinal, 0);
+}
+
+bool objective_text_dropped(uint64_t seed, uint64_t ordinal, double probability)
+{
+    return philox_uniform_at(seed, PHILOX_DROPOUT, ordinal, 0) < probability;
+}

@@ -1,0 +1,245 @@
+/* Softmax attention for REAL, forward and backward, by tiles of BQ queries and BK keys on the packed product of
+ * gemm_impl.h. No score outlives its tile.
+ *
+ * Scores are held transposed, [key][query], so that maxima, sums and exponentials of a query run down a column and
+ * every step is elementwise over queries. Forward is the online softmax (Milakov and Gimelshein 2018): running maximum
+ * m and sum l of a query, the partial output scaled by exp(m_old - m_new). Backward (Dao et al., FlashAttention, algorithm 4)
+ * recomputes P = exp(scale q kᵀ - lse); with delta = rowsum(dO · O): dV = Pᵀ dO, dS = P (dO Vᵀ - delta), dQ = scale dS K,
+ * dK = scale dSᵀ Q. Keys are the outer loop, so every sum has one order.
+ */
+#ifndef TRAINER_OPS_CPU_ATTN_IMPL_H
+#define TRAINER_OPS_CPU_ATTN_IMPL_H
+
+#include "trainer/gemm_impl.h"
+#include "trainer/math_impl.h"
+
+enum { BQ = 96, BK = 120, DMAX = OPS_HEAD_DIM_MAX };
+_Static_assert(BQ % NR == 0 && BQ % MR == 0 && BK % MR == 0 && DMAX % NR == 0, "tiles hold whole panels");
+
+/* Packed operands and score tiles of one (query tile, key tile) pair. */
+struct attn_tiles {
+    REAL q_cols[DMAX * BQ], g_cols[DMAX * BQ];  /* Qᵀ, dOᵀ as right operands */
+    REAL q_rows[BQ * DMAX], g_rows[BQ * DMAX];  /* Q, dO as right operands */
+    REAL k_left[BK * DMAX], v_left[BK * DMAX];  /* K, V as left operands */
+    REAL k_rows[BK * DMAX], v_rows[BK * DMAX];  /* K, V as right operands */
+    REAL s[BK * BQ], ds[BK * BQ];               /* [key][query] */
+    REAL out[BQ * DMAX];
+    REAL m[BQ], l[BQ], shrink[BQ], delta[BQ];
+    REAL left[BK > BQ ? (BK + MR) * BK : (BQ + MR) * BQ]; /* a score tile as left operand; last: no vector is read from it */
+};
+_Static_assert(sizeof(REAL) * DMAX * BQ % 64 == 0 && sizeof(REAL) * DMAX * BK % 64 == 0, "right operands stay aligned");
+
+/* A tile of queries of head h, or of keys of kv head h. */
+static const REAL *head_at(const struct tensor *t, int64_t row, int64_t head, int64_t d)
+{
+    return row_of(t, row) + head * d;
+}
+
+static void pack_queries(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
+{
+    pack_b((struct operand){head_at(t, row, head, a->head_dim), 1, t->ld}, a->head_dim, n, out);
+}
+
+static void pack_rows(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
+{
+    pack_b((struct operand){head_at(t, row, head, a->head_dim), t->ld, 1}, n, a->head_dim, out);
+}
+
+static void pack_keys(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
+{
+    pack_a((struct operand){head_at(t, row, head, a->head_dim), t->ld, 1}, n, a->head_dim, out);
+}
+
+/* Scores [keys][BQ] to probabilities relative to the running maximum; `shrink` is what earlier sums must be scaled by. */
+static void softmax_tile(struct attn_tiles *w, int64_t keys, int64_t queries)
+{
+    REAL top[BQ], sum[BQ] = {0};
+    memcpy(top, w->m, sizeof top);
+    for (int64_t k = 0; k < keys; k++)
+        for (int64_t q = 0; q < queries; q++)
+            top[q] = w->s[k * BQ + q] > top[q] ? w->s[k * BQ + q] : top[q];
+    for (int64_t k = 0; k < keys; k++)
+        for (int64_t q = 0; q < queries; q++) {
+            REAL p = real_exp(w->s[k * BQ + q] - top[q]);
+            w->s[k * BQ + q] = p;
+            sum[q] += p;
+        }
+    for (int64_t q = 0; q < queries; q++) {
+        w->shrink[q] = real_exp(w->m[q] - top[q]);
+        w->l[q] = w->l[q] * w->shrink[q] + sum[q];
+        w->m[q] = top[q];
+    }
+}
+
+static void attn_fwd_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t seg, int64_t q0, int64_t nq, int64_t head)
+{
+    int64_t d = a->head_dim, kv = head / (a->heads / a->kv_heads);
+    int64_t end = a->k_start[seg] + a->k_len[seg];
+    for (int64_t q = 0; q < nq; q++) {
+        w->m[q] = -(REAL)INFINITY;
+        w->l[q] = 0;
+    }
+    memset(w->out, 0, (size_t)(nq * d) * sizeof(REAL));
+    pack_queries(a, &a->q, q0, nq, head, w->q_cols);
+    for (int64_t k0 = a->k_start[seg]; k0 < end; k0 += BK) {
+        int64_t nk = end - k0 < BK ? end - k0 : BK;
+        pack_keys(a, &a->k, k0, nk, kv, w->k_left);
+        gemm_packed(w->k_left, w->q_cols, nk, nq, d, (REAL)a->scale, 0, w->s, BQ);
+        softmax_tile(w, nk, nq);
+        for (int64_t q = 0; q < nq; q++)
+            for (int64_t j = 0; j < d; j++)
+                w->out[q * d + j] *= w->shrink[q];
+        pack_a((struct operand){w->s, 1, BQ}, nq, nk, w->left);
+        pack_rows(a, &a->v, k0, nk, kv, w->v_rows);
+        gemm_packed(w->left, w->v_rows, nq, d, nk, 1, 1, w->out, d);
+    }
+}
+
+static void store_tile(const struct ops_attn *a, const struct attn_tiles *w, int64_t q0, int64_t nq, int64_t head)
+{
+    int64_t d = a->head_dim;
+    for (int64_t q = 0; q < nq; q++) {
+        REAL *o = row_of(&a->o, q0 + q) + head * d, inv = w->l[q] == 0 ? 0 : 1 / w->l[q];
+        for (int64_t j = 0; j < d; j++)
+            o[j] = w->out[q * d + j] * inv;
+        row_of(&a->lse, q0 + q)[head] = w->m[q] + (REAL)log(w->l[q]); /* no keys: -inf */
+    }
+}
+
+static void attn_check(const struct ops_attn *a)
+{
+    BUG_ON(a->head_dim > DMAX || a->head_dim < 1 || a->heads % a->kv_heads != 0);
+    BUG_ON(a->q.cols != a->heads * a->head_dim || a->k.cols != a->kv_heads * a->head_dim || a->v.cols != a->k.cols);
+}
+
+static void op_attn_fwd(struct ops *o, struct dev_stream *s, const struct ops_attn *a)
+{
+    (void)s;
+    struct attn_tiles *w = ((struct ops_cpu *)o)->tiles;
+    attn_check(a);
+    for (int64_t seg = 0; seg < a->n; seg++)
+        for (int64_t head = 0; head < a->heads; head++)
+            for (int64_t q0 = a->q_start[seg]; q0 < a->q_start[seg + 1]; q0 += BQ) {
+                int64_t nq = a->q_start[seg + 1] - q0 < BQ ? a->q_start[seg + 1] - q0 : BQ;
+                attn_fwd_tile(a, w, seg, q0, nq, head);
+                store_tile(a, w, q0, nq, head);
+            }
+}
+
+/* ---- backward ---- */
+
+static void attn_delta(const struct ops_attn *a, int64_t seg)
+{
+    int64_t d = a->head_dim;
+    for (int64_t i = a->q_start[seg]; i < a->q_start[seg + 1]; i++)
+        for (int64_t h = 0; h < a->heads; h++)
+            row_of(&a->delta, i)[h] = row_dot(row_of(&a->o, i) + h * d, row_of(&a->d_o, i) + h * d, d);
+}
+
+/* s: probabilities, ds: gradient of the scores before `scale`. */
+static void softmax_tile_bwd(struct attn_tiles *w, int64_t keys, int64_t queries)
+{
+    for (int64_t k = 0; k < keys; k++)
+        for (int64_t q = 0; q < queries; q++) {
+            REAL p = real_exp(w->s[k * BQ + q] - w->l[q]);
+            w->s[k * BQ + q] = p;
+            w->ds[k * BQ + q] = p * (w->ds[k * BQ + q] - w->delta[q]);
+        }
+}
+
+static void load_query_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t q0, int64_t nq, int64_t head)
+{
+    pack_queries(a, &a->q, q0, nq, head, w->q_cols);
+    pack_queries(a, &a->d_o, q0, nq, head, w->g_cols);
+    pack_rows(a, &a->q, q0, nq, head, w->q_rows);
+    pack_rows(a, &a->d_o, q0, nq, head, w->g_rows);
+    for (int64_t q = 0; q < nq; q++) {
+        w->l[q] = row_of(&a->lse, q0 + q)[head];
+        w->delta[q] = row_of(&a->delta, q0 + q)[head];
+    }
+}
+
+static void load_key_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t k0, int64_t nk, int64_t kv)
+{
+    pack_keys(a, &a->k, k0, nk, kv, w->k_left);
+    pack_keys(a, &a->v, k0, nk, kv, w->v_left);
+    pack_rows(a, &a->k, k0, nk, kv, w->k_rows);
+}
+
+/* One pair of tiles; beta_q, beta_kv 0 write, 1 add. */
+static void attn_bwd_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t q0, int64_t nq, int64_t head, int64_t k0,
+                          int64_t nk, REAL beta_q, REAL beta_kv)
+{
+    int64_t d = a->head_dim, kv = head / (a->heads / a->kv_heads);
+    REAL scale = (REAL)a->scale;
+    gemm_packed(w->k_left, w->q_cols, nk, nq, d, scale, 0, w->s, BQ);
+    gemm_packed(w->v_left, w->g_cols, nk, nq, d, 1, 0, w->ds, BQ);
+    softmax_tile_bwd(w, nk, nq);
+    pack_a((struct operand){w->s, BQ, 1}, nk, nq, w->left);
+    gemm_packed(w->left, w->g_rows, nk, d, nq, 1, beta_kv, row_of(&a->dv, k0) + kv * d, a->dv.ld);
+    pack_a((struct operand){w->ds, BQ, 1}, nk, nq, w->left);
+    gemm_packed(w->left, w->q_rows, nk, d, nq, scale, beta_kv, row_of(&a->dk, k0) + kv * d, a->dk.ld);
+    pack_a((struct operand){w->ds, 1, BQ}, nq, nk, w->left);
+    gemm_packed(w->left, w->k_rows, nq, d, nk, scale, beta_q, row_of(&a->dq, q0) + head * d, a->dq.ld);
+}
+
+static void zero_range(const struct tensor *t, int64_t first, int64_t n)
+{
+    for (int64_t i = first; i < first + n; i++)
+        memset(row_of(t, i), 0, (size_t)t->cols * sizeof(REAL));
+}
+
+/* All query tiles of the group of heads that reads kv head `kv`, against one key tile. */
+static void attn_bwd_keys(const struct ops_attn *a, struct attn_tiles *w, int64_t seg, int64_t kv, int64_t k0, int64_t nk)
+{
+    int64_t group = a->heads / a->kv_heads, first = a->q_start[seg], end = a->q_start[seg + 1];
+    REAL beta_q = k0 > a->k_start[seg] || a->accumulate_dq ? 1 : 0;
+    load_key_tile(a, w, k0, nk, kv);
+    for (int64_t head = kv * group; head < (kv + 1) * group; head++)
+        for (int64_t q0 = first; q0 < end; q0 += BQ) {
+            int64_t nq = end - q0 < BQ ? end - q0 : BQ;
+            bool opened = head > kv * group || q0 > first || a->accumulate_dkv;
+            load_query_tile(a, w, q0, nq, head);
+            attn_bwd_tile(a, w, q0, nq, head, k0, nk, beta_q, opened ? 1 : 0);
+        }
+}
+
+static void op_attn_bwd(struct ops *o, struct dev_stream *s, const struct ops_attn *a)
+{
+    (void)s;
+    struct attn_tiles *w = ((struct ops_cpu *)o)->tiles;
+    attn_check(a);
+    for (int64_t seg = 0; seg < a->n; seg++) {
+        int64_t queries = a->q_start[seg + 1] - a->q_start[seg], k_start = a->k_start[seg], keys = a->k_len[seg];
+        attn_delta(a, seg);
+        if (keys == 0 && !a->accumulate_dq)
+            zero_range(&a->dq, a->q_start[seg], queries);
+        if (queries == 0 && !a->accumulate_dkv) {
+            zero_range(&a->dk, k_start, keys);
+            zero_range(&a->dv, k_start, keys);
+        }
+        for (int64_t k0 = k_start; k0 < k_start + keys; k0 += BK)
+            for (int64_t kv = 0; kv < a->kv_heads; kv++)
+                attn_bwd_keys(a, w, seg, kv, k0, k_start + keys - k0 < BK ? k_start + keys - k0 : BK);
+    }
+}
+
+static void op_lse_merge(struct ops *o, struct dev_stream *s, const struct ops_lse_merge *a)
+{
+    (void)o, (void)s;
+    int64_t d = a->head_dim;
+    for (int64_t i = 0; i < a->o.rows; i++)
+        for (int64_t h = 0; h < a->heads; h++) {
+            REAL *restrict out = row_of(&a->o, i) + h * d, *lse = row_of(&a->lse, i) + h;
+            const REAL *restrict part = row_of(&a->o_part, i) + h * d;
+            REAL l0 = *lse, l1 = row_of(&a->lse_part, i)[h], top = l0 > l1 ? l0 : l1;
+            if (top == -(REAL)INFINITY)
+                continue;
+            REAL e0 = real_exp(l0 - top), e1 = real_exp(l1 - top), inv = 1 / (e0 + e1);
+            for (int64_t j = 0; j < d; j++)
+                out[j] = (out[j] * e0 + part[j] * e1) * inv;
+            *lse = top + (REAL)log(e0 + e1);
+        }
+}
+
+#endif

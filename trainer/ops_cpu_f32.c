@@ -1,0 +1,6 @@
+/* The CPU table for float. */
+#define REAL float
+#include "trainer/ops_cpu_table_impl.h"
+
+void ops_cpu_fill_f32(struct ops_cpu *c) { fill_table(&c->ops); }
+int64_t ops_cpu_workspace_f32(int64_t parts[4]) { return workspace_parts(parts); }

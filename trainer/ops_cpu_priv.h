@@ -1,0 +1,39 @@
+/* ops_cpu_priv: what the two CPU tables share: the context, and the type that the `_impl.h` files are compiled for.
+ *
+ * ops_cpu_f64.c and ops_cpu_f32.c define REAL and include every `_impl.h`; there is one source of each operation.
+ * Alone, an `_impl.h` compiles for double.
+ */
+#ifndef TRAINER_OPS_CPU_PRIV_H
+#define TRAINER_OPS_CPU_PRIV_H
+
+#include "trainer/ops.h"
+
+#ifndef REAL
+#define REAL double
+#define REAL_IS_F64 1
+#endif
+
+typedef void ops_cpu_dgemm(int order, int ta, int tb, int m, int n, int k, double alpha, const double *a, int lda,
+                           const double *b, int ldb, double beta, double *c, int ldc);
+typedef void ops_cpu_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda,
+                           const float *b, int ldb, float beta, float *c, int ldc);
+
+struct ops_cpu {
+    struct ops ops; /* first member: the table is the context */
+    void *pack_a, *pack_b; /* GEMM panels */
+    void *tiles;           /* attention scratch */
+    void *rows;            /* partial sums of row reductions, ROW_SCRATCH elements */
+    void *blas;            /* handle of libopenblas, or NULL */
+    ops_cpu_dgemm *dgemm;
+    ops_cpu_sgemm *sgemm;
+};
+
+enum { ROW_SCRATCH = 1 << 16 }; /* elements: bounds hidden, ffn of a reduction done in one piece; wider ones go by pieces */
+
+void ops_cpu_fill_f64(struct ops_cpu *c);
+void ops_cpu_fill_f32(struct ops_cpu *c);
+/* Bytes that a table of each type needs. */
+int64_t ops_cpu_workspace_f64(int64_t parts[4]);
+int64_t ops_cpu_workspace_f32(int64_t parts[4]);
+
+#endif

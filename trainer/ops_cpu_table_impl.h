@@ -1,0 +1,45 @@
+/* Fills the table with the calls compiled for REAL; included once by ops_cpu_f64.c and once by ops_cpu_f32.c. */
+#ifndef TRAINER_OPS_CPU_TABLE_IMPL_H
+#define TRAINER_OPS_CPU_TABLE_IMPL_H
+
+#include "trainer/ops_cpu_attn_impl.h"
+#include "trainer/ops_cpu_elem_impl.h"
+#include "trainer/ops_cpu_latents_impl.h"
+#include "trainer/ops_cpu_norm_impl.h"
+
+static inline void fill_table(struct ops *t)
+{
+    t->gemm = op_gemm;
+    t->attn_fwd = op_attn_fwd;
+    t->attn_bwd = op_attn_bwd;
+    t->lse_merge = op_lse_merge;
+    t->adaln_fwd = op_adaln_fwd;
+    t->adaln_bwd = op_adaln_bwd;
+    t->headnorm_fwd = op_headnorm_fwd;
+    t->headnorm_bwd = op_headnorm_bwd;
+    t->rope = op_rope;
+    t->act_fwd = op_act_fwd;
+    t->act_bwd = op_act_bwd;
+    t->colsum = op_colsum;
+    t->patchify = op_patchify;
+    t->unpatchify = op_unpatchify;
+    t->loss = op_loss;
+    t->normal = op_normal;
+    t->sinusoid = op_sinusoid;
+    t->adamw = op_adamw;
+    t->sumsq = op_sumsq;
+    t->copy = op_copy;
+    t->axpy = op_axpy;
+}
+
+/* Bytes of pack_a, pack_b, tiles, rows; returns their sum. */
+static inline int64_t workspace_parts(int64_t parts[4])
+{
+    parts[0] = (int64_t)sizeof(REAL) * MC * KC;
+    parts[1] = (int64_t)sizeof(REAL) * NC * KC;
+    parts[2] = (int64_t)sizeof(struct attn_tiles);
+    parts[3] = (int64_t)sizeof(REAL) * ROW_SCRATCH;
+    return parts[0] + parts[1] + parts[2] + parts[3];
+}
+
+#endif
