@@ -1,6 +1,10 @@
 /* dataset: our own index over WebDataset shards (`<root>/.reel/index`): what is in each sample, known before any payload
  * is read. Order, packs and balance are computed from it alone. Written by the curator, read by loader and tuner.
  * The byte format's essay is at the top of dataset.c.
+ *
+ * Invariants (dataset_check): at least one shard, none empty; samples shard by shard, numbered from 0, at rising offsets
+ * without overlap, inside their shard; payloads inside their sample; the latent holds at least 2·channels·t·h·w bytes; a
+ * caption (text_len > 0) has an embedding; shard paths stay below the root; scores are finite, latent_std above 0.
  */
 #ifndef PROFILES_DATASET_H
 #define PROFILES_DATASET_H
