@@ -32,7 +32,7 @@ struct cmd {
 /* All commands, in the order of help. Adding one: write cmd/NAME.c, add X(NAME) here, write tests/cli/t*-NAME. */
 #define CMD_LIST(X) \
     X(topo) X(model) X(config)
-#define CMD_HIDDEN_LIST(X)
+#define CMD_HIDDEN_LIST(X) X(keeper)
 #define CMD_DECLARE(name)                   \
     extern const struct opt_cmd cmd_##name; \
     cmd_run_fn cmd_##name##_run;

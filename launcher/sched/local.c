@@ -1,0 +1,493 @@
+/* The scheduler of one machine
+ * ============================
+ *
+ * There is no daemon. The truth is a folder, <home>/sched/local/<host>/, and every process that has something to do with
+ * it moves things on: submitters, pollers, and the keepers of running jobs. <host> is in the path because process numbers
+ * mean nothing on another machine that shares the home.
+ *
+ *     lock             flock(2) of everything that writes here
+ *     machine.json     cores, grace, kill wait (reel.sched-local/1). Written when REEL_LOCAL_CORES, REEL_LOCAL_GRACE or
+ *                      REEL_LOCAL_KILL_WAIT were set for a submission: the last one that said something counts, for all
+ *     N.job            the record of job N (reel.sched-job/1), fields as in rec_fields, local_spool.c. Every change is a
+ *                      whole new file by rename, made under the lock, read without it
+ *     N.program        its folder, log, arguments and environment, NUL-separated after a magic word; written once
+ *     keeper.log       what keepers had to complain about
+ *
+ * A job exists from the moment N.job appears, with its token in it: N.program is there before. Submission looks for the
+ * token under the lock, so a token gets one job, whoever dies when. N is one more than the highest there is; records stay.
+ *
+ * Every execution has a keeper (local_keeper.c), started by whoever's pass decided it: this program executed again, in a
+ * session of its own, nobody's child. It adopts whatever the job leaves behind and kills it at the end.
+ *
+ * States of a record. "starting" is pending or requeued with starting_at > 0: its cores are taken.
+ *
+ *     from              to                         by, and when
+ *     -                 pending                    submit
+ *     pending, requeued starting                   a pass: it is next and there are cores
+ *     starting          starting, with keeper      the keeper's claim, before anything is executed
+ *     starting          starting again             a pass: no claim for CLAIM_S; failed after STARTS_MAX
+ *     starting          running                    the keeper, when the batch process has been started
+ *     starting          failed                     the keeper: the program, folder or log cannot be opened
+ *     pending, requeued,
+ *     starting unclaimed cancelled                 cancel
+ *     running           stopping + stop cause      cancel, requeue: whoever calls. preempt: a pass. time limit, shutdown:
+ *                                                  the keeper. The record says so before the first signal is sent
+ *     stopping          stopping, stronger cause   time limit < preempt < shutdown < requeue < cancel; never put off
+ *     running           done, failed               the keeper, when no process of the job is left: exit code 0, another
+ *     stopping          cancelled                  the same, cause cancel; preempt without permission to requeue
+ *     stopping          requeued, restarts + 1     the same, cause requeue, preempt, shutdown
+ *     stopping          time_limit                 the same, cause time limit
+ *     claimed, running, requeued or node_fail      lost: keeper killed (its guard does this), or both, or the machine was
+ *     stopping                                     restarted (a pass does). A cause given before decides as above
+ *
+ * A settled job whose state is requeued is queued by its first place in line. Waiting jobs start strictly by priority, then
+ * age; one that does not fit yet lets nobody pass, and asks running jobs of lower priority, least urgent and youngest
+ * first, to make room, if that suffices. local_decide() in local_pass.c is all of it, and has no side effects. */
+#include "launcher/sched/local.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "launcher/sched/local_priv.h"
+
+#define LOCK_WAIT_S 30.0
+#define PARTITION "local"
+
+struct local {
+    struct sched base;
+    struct local_spool spool;
+    struct sched_partition partition; /* what the last describe gave out */
+    struct local_steps steps;
+};
+
+static struct local *local_of(struct sched *s)
+{
+    return (struct local *)s;
+}
+
+/* ---- settings ---- */
+
+static int env_seconds(const char *name, double *out, struct err *err)
+{
+    const char *text = getenv(name);
+    double v;
+    int rc = text && text[0] ? num_parse_seconds(text, name, &v, err) : 1;
+    if (rc == 0 && (v < 0 || v > 1e6))
+        rc = err_set(err, ERR_INPUT, "%s is %s: give 0 to 1000000 seconds", name, text);
+    if (rc == 0)
+        *out = v;
+    return rc < 0 ? rc : 0;
+}
+
+static int env_cores(int64_t *out, struct err *err)
+{
+    const char *text = getenv("REEL_LOCAL_CORES");
+    int64_t v;
+    int rc = text && text[0] ? num_parse_i64(text, "REEL_LOCAL_CORES", &v, err) : 1;
+    if (rc == 0 && (v < 1 || v > LIMIT_RANKS))
+        rc = err_set(err, ERR_INPUT, "REEL_LOCAL_CORES is %s: give 1 to %d", text, LIMIT_RANKS);
+    if (rc == 0)
+        *out = v;
+    return rc < 0 ? rc : 0;
+}
+
+/* The spool's settings with the environment's over them. *changed: the environment says something new. */
+static int machine_now(const struct local_spool *sp, struct local_machine *out, bool *changed, struct err *err)
+{
+    struct local_machine kept, m;
+    int rc = local_machine_load(sp, &kept, err);
+    if (rc < 0)
+        return rc;
+    m = kept;
+    if ((rc = env_cores(&m.cores, err)) < 0 || (rc = env_seconds("REEL_LOCAL_GRACE", &m.grace_s, err)) < 0 ||
+        (rc = env_seconds("REEL_LOCAL_KILL_WAIT", &m.kill_wait_s, err)) < 0)
+        return rc;
+    *changed = m.cores != kept.cores || m.grace_s != kept.grace_s || m.kill_wait_s != kept.kill_wait_s;
+    *out = m;
+    return 0;
+}
+
+static int local_describe(struct sched *s, struct sched_site *out, struct err *err)
+{
+    struct local *l = local_of(s);
+    struct local_machine m;
+    bool changed;
+    int rc = machine_now(&l->spool, &m, &changed, err);
+    if (rc < 0)
+        return rc;
+    l->partition = (struct sched_partition){.name = PARTITION, .is_default = true, .preempt = SCHED_PREEMPT_REQUEUE,
+                                            .grace_s = m.grace_s, .nodes = 1, .cores_per_node = (int)m.cores};
+    *out = (struct sched_site){.kind = "local", .name = clock_host(), .kill_wait_s = m.kill_wait_s, .user_signal = true,
+                               .n_partitions = 1, .partitions = &l->partition};
+    return 0;
+}
+
+/* ---- submit ---- */
+
+static int check_fits(const struct sched_spec *spec, const struct local_machine *m, struct err *err)
+{
+    if (spec->partition && strcmp(spec->partition, PARTITION) != 0)
+        return err_set(err, ERR_INPUT, "job '%s': there is no partition '%s' on this machine: leave it out, or give '%s'",
+                       spec->name, spec->partition, PARTITION);
+    if (spec->nodes != 1)
+        return err_set(err, ERR_LIMIT, "job '%s' asks for %d nodes, and the local scheduler has this machine only: ask for "
+                       "1 node, or use a cluster", spec->name, spec->nodes);
+    if (spec->cores_per_node > m->cores)
+        return err_set(err, ERR_LIMIT, "job '%s' asks for %d cores, and this machine has %lld for jobs: ask for fewer, or "
+                       "raise REEL_LOCAL_CORES", spec->name, spec->cores_per_node, (long long)m->cores);
+    return 0;
+}
+
+static int submit_new(struct local *l, const struct sched_spec *spec, int64_t id, struct err *err)
+{
+    struct local_machine m;
+    bool changed;
+    int rc = machine_now(&l->spool, &m, &changed, err);
+    if (rc < 0 || (rc = check_fits(spec, &m, err)) < 0)
+        return rc;
+    if (changed && (rc = local_machine_save(&l->spool, &m, err)) < 0)
+        return rc;
+    const struct local_rec rec = {
+        .id = id, .token = spec->token, .name = spec->name, .reason = "", .boot = "", .state = SCHED_PENDING,
+        .priority = spec->priority, .cores = spec->cores_per_node ? spec->cores_per_node : m.cores,
+        .requeue = spec->requeue, .signal = spec->signal, .time_limit_s = spec->time_limit_s,
+        .signal_lead_s = spec->signal_lead_s, .submitted_at = clock_wall_s(), .exit_code = -1};
+    if ((rc = local_program_save(&l->spool, id, spec, err)) < 0)
+        return rc;
+    return local_rec_save(&l->spool, &rec, err);
+}
+
+/* Under the lock. A record that cannot be read may hold this very token: then nobody can say, and nothing is done. */
+static int submit_once(struct local *l, const struct sched_spec *spec, int64_t *id, struct err *err)
+{
+    struct local_recs recs;
+    const struct local_rec *unreadable = NULL;
+    int64_t last = 0;
+    int rc = local_recs_load(&l->spool, true, &recs, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < recs.n && *id == 0; i++) {
+        last = recs.v[i].id;
+        if (recs.v[i].state == SCHED_UNKNOWN)
+            unreadable = &recs.v[i];
+        else if (strcmp(recs.v[i].token, spec->token) == 0)
+            *id = recs.v[i].id;
+    }
+    if (*id == 0 && unreadable)
+        rc = err_set(err, ERR_CORRUPT, "job '%s' is not submitted: the record of job %lld cannot be read and may be this "
+                     "one: %s (repair or remove that file)", spec->name, (long long)unreadable->id, unreadable->reason);
+    else if (*id == 0 && (rc = submit_new(l, spec, last + 1, err)) == 0)
+        *id = last + 1;
+    local_recs_release(&recs);
+    return rc;
+}
+
+/* The job is in the queue when its record is: a pass that fails now is made up for by the next one. */
+static void pass_or_log(struct local *l, double wait_s)
+{
+    struct err err = {0};
+    int rc = local_pass(&l->spool, wait_s, &err);
+    if (rc < 0 && rc != ERR_BUSY)
+        log_msg(LOG_WARN, "local scheduler: %s", err.text);
+}
+
+static int local_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+{
+    struct local *l = local_of(s);
+    int64_t job = 0;
+    int lock, rc = file_mkdirs(l->spool.dir, err);
+    if (rc < 0 || (rc = local_lock(&l->spool, LOCK_WAIT_S, &lock, err)) < 0)
+        return rc;
+    rc = submit_once(l, spec, &job, err);
+    file_unlock(lock);
+    if (rc < 0)
+        return rc;
+    pass_or_log(l, LOCK_WAIT_S);
+    snprintf(id, SCHED_ID_BYTES, "%lld", (long long)job);
+    return 0;
+}
+
+/* ---- poll ---- */
+
+static bool listed(const char *const *list, const char *text)
+{
+    for (size_t i = 0; list && list[i]; i++)
+        if (strcmp(list[i], text) == 0)
+            return true;
+    return false;
+}
+
+static bool wanted(const struct sched_filter *f, const char *id, const char *token)
+{
+    return !f || (!f->ids && !f->tokens) || listed(f->ids, id) || listed(f->tokens, token);
+}
+
+/* Why a job waits, behind what its record says already ("preempted by job 4"). */
+static const char *reason_format(const struct local_rec *r, const struct local_decision *d, int64_t cores, struct arena *a)
+{
+    char why[128] = "";
+    if (r->state == SCHED_PENDING || r->state == SCHED_REQUEUED) {
+        if (r->cores > cores)
+            snprintf(why, sizeof why, "asks for %lld cores, the machine has %lld", (long long)r->cores, (long long)cores);
+        else if (d->behind)
+            snprintf(why, sizeof why, "waits behind job %lld", (long long)d->behind);
+        else if (d->free_cores >= 0)
+            snprintf(why, sizeof why, "waits for %lld cores, %lld are free", (long long)r->cores, (long long)d->free_cores);
+    }
+    const char *text = arena_printf(a, "%s%s%s", r->reason, r->reason[0] && why[0] ? "; " : "", why);
+    return text ? text : "";
+}
+
+static void job_fill(struct sched_job *job, const struct local_rec *r, const char *id, const char *reason, struct arena *a)
+{
+    const char *token = arena_strdup(a, r->token), *name = arena_strdup(a, r->name);
+    *job = (struct sched_job){
+        .id = id, .token = token ? token : "", .name = name ? name : "", .state = (enum sched_state)r->state,
+        .priority = (int)r->priority, .restarts = (int)r->restarts, .nodes = 1, .cores_per_node = (int)r->cores,
+        .submitted_at = r->submitted_at, .started_at = r->started_at, .ended_at = r->ended_at,
+        .exit_code = (int)r->exit_code, .exit_signal = (int)r->exit_signal, .reason = reason};
+}
+
+static int jobs_fill(const struct local_recs *recs, const struct sched_filter *filter, int64_t cores,
+                     struct sched_jobs *out, struct err *err)
+{
+    struct local_decision *d = calloc(recs->n + 1, sizeof *d);
+    out->jobs = arena_array(&out->arena, recs->n + 1, sizeof *out->jobs);
+    if (!d || !out->jobs) {
+        free(d);
+        return err_set(err, ERR_NOMEM, "out of memory while listing %zu jobs", recs->n);
+    }
+    local_decide(recs, cores, d);
+    for (size_t i = 0; i < recs->n; i++) {
+        const struct local_rec *r = &recs->v[i];
+        const char *id = arena_printf(&out->arena, "%lld", (long long)r->id);
+        if (id && wanted(filter, id, r->token))
+            job_fill(&out->jobs[out->n++], r, id, reason_format(r, &d[i], cores, &out->arena), &out->arena);
+    }
+    free(d);
+    return 0;
+}
+
+/* Looking moves things on: after a restart of the machine this is what starts the queue again. Somebody who may only
+ * read sees what is recorded. */
+static int local_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err)
+{
+    struct local *l = local_of(s);
+    struct local_machine m;
+    struct local_recs recs;
+    struct sched_jobs jobs = {0};
+    if (file_exists(l->spool.dir))
+        pass_or_log(l, 0);
+    int rc = local_machine_load(&l->spool, &m, err);
+    if (rc < 0 || (rc = local_recs_load(&l->spool, false, &recs, err)) < 0)
+        return rc;
+    rc = jobs_fill(&recs, filter, m.cores, &jobs, err);
+    local_recs_release(&recs);
+    if (rc < 0)
+        sched_jobs_release(&jobs);
+    else
+        *out = jobs;
+    return rc;
+}
+
+/* ---- wishes ---- */
+
+static int id_of(const char *text, int64_t *out, struct err *err)
+{
+    if (num_parse_i64(text, "job id", out, NULL) < 0 || *out < 1)
+        return err_set(err, ERR_NOT_FOUND, "there is no job '%s' on this machine", text);
+    return 0;
+}
+
+static int signal_rec(struct local *l, const struct local_rec *r, int signo, enum sched_to to, struct err *err)
+{
+    if ((r->state != SCHED_RUNNING && r->state != SCHED_STOPPING) || strcmp(r->boot, clock_boot_id()) != 0)
+        return err_set(err, ERR_STATE, "job %lld does not run (it is %s): only running jobs get signals",
+                       (long long)r->id, sched_state_name((enum sched_state)r->state));
+    if (to == SCHED_TO_BATCH || !proc_alive(r->keeper)) {
+        int rc = proc_signal(r->batch, signo, err);
+        return rc != ERR_NOT_FOUND ? rc : err_set(err, ERR_STATE, "job %lld is ending: its batch process is gone",
+                                                  (long long)r->id);
+    }
+    proc_signal_below((pid_t)r->keeper.pid, signo, local_is_keeper, &l->spool);
+    return 0;
+}
+
+static int local_signal(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err)
+{
+    struct local *l = local_of(s);
+    struct local_rec r;
+    int64_t job;
+    int rc = id_of(id, &job, err);
+    if (rc == 0 && (rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err)) == 0)
+        rc = signal_rec(l, &r, signo, to, err);
+    arena_reset(&l->spool.texts);
+    return rc;
+}
+
+static int ask_requeue(struct local *l, struct local_rec *r, struct err *err)
+{
+    if (sched_state_ended((enum sched_state)r->state))
+        return err_set(err, ERR_STATE, "job %lld has ended (%s): submit it anew", (long long)r->id,
+                       sched_state_name((enum sched_state)r->state));
+    if (r->stop == STOP_CANCEL)
+        return err_set(err, ERR_STATE, "job %lld is being cancelled and cannot be requeued", (long long)r->id);
+    if (!r->requeue)
+        return err_set(err, ERR_STATE, "job %lld was submitted without permission to requeue", (long long)r->id);
+    if (r->state != SCHED_RUNNING && r->state != SCHED_STOPPING)
+        return 0;
+    return local_rec_ask(&l->spool, r, STOP_REQUEUE, "requeued on request", err);
+}
+
+static int ask_cancel(struct local *l, struct local_rec *r, struct err *err)
+{
+    if (sched_state_ended((enum sched_state)r->state))
+        return 0;
+    if (r->keeper.pid != 0)
+        return local_rec_ask(&l->spool, r, STOP_CANCEL, "cancelled on request", err);
+    r->state = SCHED_CANCELLED;
+    r->reason = "cancelled on request";
+    r->starting_at = 0;
+    r->ended_at = clock_wall_s();
+    return local_rec_save(&l->spool, r, err);
+}
+
+typedef int ask_fn(struct local *l, struct local_rec *r, struct err *err);
+
+static int ask(struct sched *s, const char *id, ask_fn *fn, struct err *err)
+{
+    struct local *l = local_of(s);
+    struct local_rec r;
+    int64_t job;
+    int lock, rc = id_of(id, &job, err);
+    if (rc < 0)
+        return rc;
+    if (!file_exists(l->spool.dir))
+        return err_set(err, ERR_NOT_FOUND, "there is no job '%s' on this machine", id);
+    if ((rc = local_lock(&l->spool, LOCK_WAIT_S, &lock, err)) < 0)
+        return rc;
+    if ((rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err)) == 0)
+        rc = fn(l, &r, err);
+    file_unlock(lock);
+    arena_reset(&l->spool.texts);
+    if (rc == 0)
+        pass_or_log(l, LOCK_WAIT_S); /* a cancelled job may have held up the queue; a lost one is found */
+    return rc;
+}
+
+static int local_requeue(struct sched *s, const char *id, struct err *err)
+{
+    return ask(s, id, ask_requeue, err);
+}
+
+static int local_cancel(struct sched *s, const char *id, struct err *err)
+{
+    return ask(s, id, ask_cancel, err);
+}
+
+/* ---- inside a job ---- */
+
+static int local_self(struct sched *s, struct sched_self *out, struct err *err)
+{
+    const char *id = getenv("REEL_JOB_ID"), *token = getenv("REEL_RUN_TOKEN"), *restart = getenv("REEL_JOB_RESTART"),
+               *cores = getenv("REEL_JOB_CORES"), *kind = getenv("REEL_JOB_SCHED");
+    int64_t n_restarts, n_cores;
+    int rc;
+    (void)s;
+    if (!id || !token || !restart || !cores || !kind || strcmp(kind, "local") != 0)
+        return err_set(err, ERR_NOT_FOUND, "this process does not run in a job of the local scheduler");
+    if ((rc = num_parse_i64(restart, "REEL_JOB_RESTART", &n_restarts, err)) < 0 ||
+        (rc = num_parse_i64(cores, "REEL_JOB_CORES", &n_cores, err)) < 0)
+        return rc;
+    struct sched_self self = {.restarts = (int)n_restarts, .cores_per_node = (int)n_cores};
+    snprintf(self.id, sizeof self.id, "%s", id);
+    snprintf(self.token, sizeof self.token, "%s", token);
+    *out = self;
+    return 0;
+}
+
+/* The job's own variables go along, so that a step finds its job and its processes are known by the marker. */
+static int step_env(const struct sched_self *self, const char *const *base, struct arena *texts, const char ***out,
+                    struct err *err)
+{
+    const char *own[6] = {NULL};
+    if (self->id[0]) {
+        own[0] = arena_printf(texts, "REEL_JOB_ID=%s", self->id);
+        own[1] = arena_printf(texts, "REEL_RUN_TOKEN=%s", self->token);
+        own[2] = arena_printf(texts, "REEL_JOB_RESTART=%d", self->restarts);
+        own[3] = arena_printf(texts, "REEL_JOB_CORES=%d", self->cores_per_node);
+        own[4] = "REEL_JOB_SCHED=local";
+    }
+    return local_env_merge(base, own, out, err);
+}
+
+static int local_step_start_op(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out,
+                               struct err *err)
+{
+    struct local *l = local_of(s);
+    struct sched_self self = {0};
+    struct arena texts = {0};
+    const char **env = NULL;
+    bool changed;
+    int rc = machine_now(&l->spool, &l->steps.machine, &changed, err);
+    if (rc < 0)
+        return rc;
+    l->steps.cores = local_self(s, &self, NULL) == 0 ? self.cores_per_node : l->steps.machine.cores;
+    if ((rc = step_env(&self, spec->env, &texts, &env, err)) == 0)
+        rc = local_step_start(&l->steps, spec, env, out, err);
+    free(env);
+    arena_release(&texts);
+    return rc;
+}
+
+/* ---- the table ---- */
+
+static void local_close(struct sched *s)
+{
+    local_spool_release(&local_of(s)->spool);
+    free(s);
+}
+
+static const struct sched_ops local_ops = {
+    .kind = "local",
+    .describe = local_describe,
+    .submit = local_submit,
+    .poll = local_poll,
+    .signal = local_signal,
+    .requeue = local_requeue,
+    .cancel = local_cancel,
+    .self = local_self,
+    .step_start = local_step_start_op,
+    .step_poll = local_step_poll,
+    .step_signal = local_step_signal,
+    .step_free = local_step_free,
+    .close = local_close,
+};
+
+int sched_local_open(const char *home, struct sched **out, struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES];
+    struct local_machine m;
+    bool changed;
+    struct local *l = calloc(1, sizeof *l);
+    if (!l)
+        return err_set(err, ERR_NOMEM, "out of memory for the local scheduler");
+    int rc = 0;
+    if ((size_t)snprintf(dir, sizeof dir, "%s/sched/local/%s", home, clock_host()) >= sizeof dir)
+        rc = err_set(err, ERR_LIMIT, "the state folder's path is too long: choose a shorter REEL_HOME");
+    if (rc == 0 && (rc = local_spool_init(&l->spool, dir, err)) == 0)
+        rc = machine_now(&l->spool, &m, &changed, err); /* bad settings are told now, not at the first job */
+    l->base.ops = &local_ops;
+    l->steps.spool = &l->spool;
+    l->steps.ops = &local_ops;
+    if (rc < 0)
+        local_close(&l->base);
+    else
+        *out = &l->base;
+    return rc;
+}

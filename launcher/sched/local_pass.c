@@ -1,0 +1,335 @@
+/* The pass: recover what lost its keeper, decide who starts and who makes room, record that, start keepers. */
+#include "launcher/sched/local_priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+
+/* A keeper that has not come up in this time is started again, and after so many the job is given up. */
+#define CLAIM_S 10.0
+enum { STARTS_MAX = 3 };
+#define SWEEP_S 2.0
+
+/* ---- decisions ---- */
+
+static bool is_waiting(const struct local_rec *r)
+{
+    return (r->state == SCHED_PENDING || r->state == SCHED_REQUEUED) && r->starting_at == 0;
+}
+
+bool local_holds_cores(const struct local_rec *r)
+{
+    return r->state == SCHED_RUNNING || r->state == SCHED_STOPPING || r->starting_at > 0;
+}
+
+static bool goes_before(const struct local_rec *a, const struct local_rec *b)
+{
+    return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
+}
+
+/* The next waiting job after `last` (NULL: the first); NULL when there is none. */
+static const struct local_rec *queue_next(const struct local_recs *recs, int64_t cores, const struct local_rec *last)
+{
+    const struct local_rec *best = NULL;
+    for (size_t i = 0; i < recs->n; i++) {
+        const struct local_rec *r = &recs->v[i];
+        if (!is_waiting(r) || r->cores > cores || (last && !goes_before(last, r)))
+            continue;
+        if (!best || goes_before(r, best))
+            best = r;
+    }
+    return best;
+}
+
+static bool can_make_room(const struct local_rec *r, const struct local_rec *for_whom, const struct local_decision *d)
+{
+    return r->state == SCHED_RUNNING && r->stop == STOP_NONE && d->act == ACT_NONE && r->priority < for_whom->priority;
+}
+
+/* Least urgent first; of equals the one that has run least. NULL when nobody may be asked. */
+static const struct local_rec *victim_next(const struct local_recs *recs, const struct local_rec *for_whom,
+                                           const struct local_decision *d)
+{
+    const struct local_rec *best = NULL;
+    for (size_t i = 0; i < recs->n; i++) {
+        const struct local_rec *r = &recs->v[i];
+        if (!can_make_room(r, for_whom, &d[i]))
+            continue;
+        if (!best || r->priority < best->priority || (r->priority == best->priority && r->started_at > best->started_at))
+            best = r;
+    }
+    return best;
+}
+
+/* Ask as few as suffice; nobody when all of them together would not do. */
+static void make_room(const struct local_recs *recs, const struct local_rec *job, int64_t needed, struct local_decision *d)
+{
+    int64_t possible = 0;
+    for (size_t i = 0; i < recs->n; i++)
+        possible += can_make_room(&recs->v[i], job, &d[i]) ? recs->v[i].cores : 0;
+    while (needed > 0 && possible >= needed) {
+        const struct local_rec *victim = victim_next(recs, job, d);
+        d[victim - recs->v] = (struct local_decision){.act = ACT_PREEMPT, .by = job->id, .free_cores = -1};
+        needed -= victim->cores;
+        possible -= victim->cores;
+    }
+}
+
+/* Strictly in order, nobody overtakes: a large job cannot be starved by small ones that keep fitting. A job that asks for
+ * more than the machine has (it was made smaller since) holds nobody up. */
+void local_decide(const struct local_recs *recs, int64_t cores, struct local_decision *out)
+{
+    int64_t free_cores = cores, coming = 0, blocked_by = 0;
+    for (size_t i = 0; i < recs->n; i++) {
+        const struct local_rec *r = &recs->v[i];
+        out[i] = (struct local_decision){.act = ACT_NONE, .free_cores = -1};
+        if (!local_holds_cores(r))
+            continue;
+        free_cores -= r->cores;
+        coming += r->stop != STOP_NONE ? r->cores : 0;
+    }
+    for (const struct local_rec *job = NULL; (job = queue_next(recs, cores, job));) {
+        struct local_decision *d = &out[job - recs->v];
+        if (blocked_by) {
+            d->behind = blocked_by;
+        } else if (job->cores <= free_cores) {
+            d->act = ACT_START;
+            free_cores -= job->cores;
+        } else {
+            d->free_cores = free_cores;
+            make_room(recs, job, job->cores - free_cores - coming, out);
+            blocked_by = job->id;
+        }
+    }
+}
+
+/* ---- transitions ---- */
+
+static const char *keep(struct arena *texts, const char *text)
+{
+    const char *s = arena_strdup(texts, text);
+    return s ? s : "";
+}
+
+static const char *exit_text(const struct local_rec *r, bool lost, char *buf, size_t size)
+{
+    if (lost)
+        snprintf(buf, size, "its keeper was killed, or the machine restarted");
+    else if (r->exit_signal)
+        snprintf(buf, size, "killed by signal %d (%s)", (int)r->exit_signal, strsignal((int)r->exit_signal));
+    else
+        snprintf(buf, size, "exit code %d", (int)r->exit_code);
+    return buf;
+}
+
+static enum sched_state verdict(const struct local_rec *r, bool lost)
+{
+    enum sched_state again = SCHED_REQUEUED;
+    switch ((enum local_stop)r->stop) {
+    case STOP_CANCEL: return SCHED_CANCELLED;
+    case STOP_REQUEUE: return again;
+    case STOP_PREEMPT: return r->requeue ? again : SCHED_CANCELLED;
+    case STOP_SHUTDOWN: return r->requeue ? again : SCHED_NODE_FAIL;
+    case STOP_TIME_LIMIT: return SCHED_TIME_LIMIT;
+    case STOP_NONE: break;
+    }
+    if (lost)
+        return r->requeue ? again : SCHED_NODE_FAIL;
+    return r->exit_code == 0 ? SCHED_DONE : SCHED_FAILED;
+}
+
+void local_rec_settle(struct local_rec *r, bool lost, double now, struct arena *texts)
+{
+    char buf[160];
+    if (lost)
+        r->exit_code = -1, r->exit_signal = 0;
+    r->state = (int)verdict(r, lost);
+    if (r->state == SCHED_DONE)
+        r->reason = "";
+    else if (r->stop == STOP_NONE && !r->reason[0])
+        r->reason = keep(texts, exit_text(r, lost, buf, sizeof buf));
+    r->restarts += r->state == SCHED_REQUEUED;
+    r->ended_at = now;
+    r->stop = STOP_NONE;
+    r->starting_at = 0;
+    r->starts = 0;
+    r->boot = "";
+    r->guard = r->keeper = r->batch = (struct proc_id){0};
+}
+
+int local_rec_ask(const struct local_spool *sp, struct local_rec *r, enum local_stop stop, const char *reason, struct err *err)
+{
+    struct local_rec next = *r;
+    if (r->stop >= (int)stop)
+        return 0;
+    next.stop = (int)stop;
+    next.reason = reason;
+    if (next.state == SCHED_RUNNING)
+        next.state = SCHED_STOPPING;
+    int rc = local_rec_save(sp, &next, err);
+    if (rc == 0)
+        *r = next;
+    return rc;
+}
+
+/* ---- keepers ---- */
+
+bool local_is_keeper(pid_t pid, void *ctx)
+{
+    const struct local_spool *sp = ctx;
+    const char *words[] = {"reel", "keeper", sp->dir};
+    return proc_argv_is(pid, words, 3);
+}
+
+/* A keeper inherits little: what a program needs to load and run. Neither the submitter's settings (the spool has them)
+ * nor the marker of a job it was submitted from, by which that job's processes are found. */
+static int keeper_start(const struct local_spool *sp, int64_t id, struct err *err)
+{
+    static const char *const kept[] = {"PATH", "HOME", "USER", "TMPDIR", "LD_LIBRARY_PATH", "ASAN_OPTIONS",
+                                       "UBSAN_OPTIONS", "GCOV_PREFIX", NULL};
+    const char *env[16];
+    char log[LIMIT_PATH_BYTES], job[32];
+    struct arena texts = {0};
+    size_t n = 0;
+    int rc = local_spool_path(sp, "keeper.log", log, err);
+    for (size_t i = 0; kept[i]; i++) {
+        const char *value = getenv(kept[i]);
+        char *entry = value ? arena_printf(&texts, "%s=%s", kept[i], value) : NULL;
+        if (entry)
+            env[n++] = entry;
+    }
+    env[n++] = "REEL_SITE_CONFIG=/dev/null"; /* a broken settings file must not keep jobs from starting */
+    env[n++] = "XDG_CONFIG_HOME=/nonexistent";
+    env[n++] = "REEL_HOME=/dev/null"; /* a keeper is told its spool */
+    env[n] = NULL;
+    snprintf(job, sizeof job, "%lld", (long long)id);
+    const char *argv[] = {"reel", "keeper", sp->dir, job, NULL};
+    if (rc == 0)
+        rc = proc_detach_self(argv, env, log, err);
+    arena_release(&texts);
+    return rc;
+}
+
+/* ---- recovery ---- */
+
+static bool keepers_lost(const struct local_rec *r)
+{
+    return strcmp(r->boot, clock_boot_id()) != 0 || (!proc_alive(r->guard) && !proc_alive(r->keeper));
+}
+
+/* A process of the job itself cannot declare its own execution over. */
+static bool is_own_job(const struct local_rec *r)
+{
+    const char *token = getenv("REEL_RUN_TOKEN");
+    return token && strcmp(token, r->token) == 0;
+}
+
+static bool sweep(const struct local_rec *r)
+{
+    char entry[128];
+    if (strcmp(r->boot, clock_boot_id()) != 0)
+        return true;
+    snprintf(entry, sizeof entry, "REEL_RUN_TOKEN=%s", r->token);
+    return proc_kill_marked(entry, SWEEP_S);
+}
+
+/* The keeper was started and did not claim the job. True: start one again. */
+static bool restart_claim(struct local_rec *r, double now)
+{
+    if (fabs(now - r->starting_at) < CLAIM_S)
+        return false;
+    r->starting_at = now;
+    if (++r->starts < STARTS_MAX)
+        return true;
+    r->state = SCHED_FAILED;
+    r->reason = "its keeper could not be started: see keeper.log in the spool";
+    r->ended_at = now;
+    r->starting_at = 0;
+    return false;
+}
+
+/* True when r changed; *start when a keeper is to be started for it. */
+static bool recover(struct local_rec *r, double now, struct arena *texts, bool *start)
+{
+    if (!local_holds_cores(r))
+        return false;
+    if (r->keeper.pid == 0) {
+        double before = r->starting_at;
+        *start = restart_claim(r, now);
+        return r->starting_at != before;
+    }
+    if (!keepers_lost(r) || is_own_job(r) || !sweep(r))
+        return false;
+    local_rec_settle(r, true, now, texts);
+    return true;
+}
+
+/* ---- the pass ---- */
+
+static int apply(const struct local_spool *sp, struct local_recs *recs, size_t i, const struct local_decision *d,
+                 struct err *err)
+{
+    struct local_rec *r = &recs->v[i];
+    char reason[64];
+    if (d->act == ACT_PREEMPT) {
+        snprintf(reason, sizeof reason, "preempted by job %lld", (long long)d->by);
+        return local_rec_ask(sp, r, STOP_PREEMPT, keep(&recs->arena, reason), err);
+    }
+    struct local_rec next = *r;
+    next.starting_at = clock_wall_s();
+    next.starts = 0;
+    next.reason = "";
+    int rc = local_rec_save(sp, &next, err);
+    if (rc == 0)
+        *r = next;
+    return rc;
+}
+
+/* Under the lock: bring the records up to date. start[i]: a keeper is to be started for job i afterwards. */
+static int pass_records(const struct local_spool *sp, struct local_recs *recs, bool *start, struct err *err)
+{
+    struct local_machine machine;
+    struct local_decision *d = arena_array(&recs->arena, recs->n + 1, sizeof *d);
+    int rc = d ? local_machine_load(sp, &machine, err) : err_set(err, ERR_NOMEM, "out of memory in the scheduling pass");
+    double now = clock_wall_s();
+    for (size_t i = 0; rc == 0 && i < recs->n; i++)
+        if (recover(&recs->v[i], now, &recs->arena, &start[i]))
+            rc = local_rec_save(sp, &recs->v[i], err);
+    if (rc < 0)
+        return rc;
+    local_decide(recs, machine.cores, d);
+    for (size_t i = 0; rc == 0 && i < recs->n; i++)
+        if (d[i].act != ACT_NONE && (rc = apply(sp, recs, i, &d[i], err)) == 0)
+            start[i] = start[i] || d[i].act == ACT_START;
+    return rc;
+}
+
+int local_pass(const struct local_spool *sp, double wait_s, struct err *err)
+{
+    struct local_recs recs = {0};
+    bool *start = NULL;
+    int lock, rc = local_lock(sp, wait_s, &lock, err);
+    if (rc < 0)
+        return rc;
+    if ((rc = local_recs_load(sp, true, &recs, err)) == 0) {
+        start = arena_array(&recs.arena, recs.n + 1, sizeof *start);
+        rc = start ? pass_records(sp, &recs, start, err) : err_set(err, ERR_NOMEM, "out of memory in the scheduling pass");
+    }
+    file_unlock(lock);
+    /* What was recorded is started even when something later in the pass failed; a keeper that cannot be started now is
+     * started by a later pass. */
+    for (size_t i = 0; start && i < recs.n; i++) {
+        struct err why = {0};
+        if (start[i] && keeper_start(sp, recs.v[i].id, &why) < 0)
+            log_msg(LOG_WARN, "%s", why.text);
+    }
+    local_recs_release(&recs);
+    return rc;
+}

@@ -1,0 +1,50 @@
+/* proc: process identities and trees, from /proc.
+ *
+ * A pid alone names a process only until it is reused; pid and start time together name it for one boot. A process
+ * that called proc_adopt() becomes the parent of every orphan below it, so that setsid and double forks hide nothing.
+ */
+#ifndef LAUNCHER_SCHED_PROC_H
+#define LAUNCHER_SCHED_PROC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct proc_id {
+    int64_t pid;   /* 0: none */
+    int64_t start; /* clock ticks since boot */
+};
+
+struct proc_id proc_identify(pid_t pid); /* {0} if there is no such process or it is a zombie */
+bool proc_alive(struct proc_id id);      /* false for a zombie */
+
+/* Signal exactly this process: ERR_NOT_FOUND when it is gone, whoever has its number now. */
+int proc_signal(struct proc_id id, int signo, struct err *err);
+
+/* Processes that a kill leaves alone, with all below them. NULL: none. */
+typedef bool proc_spare_fn(pid_t pid, void *ctx);
+
+void proc_adopt(void); /* become the subreaper of what lies below */
+
+/* Send signo to every descendant of root that is not spared; returns how many there were (0: none left). */
+size_t proc_signal_below(pid_t root, int signo, proc_spare_fn *spare, void *ctx);
+
+/* SIGKILL everything below this process and reap it, until nothing unspared is left. Waits for a process in
+ * uninterruptible sleep as long as that lasts. */
+void proc_kill_below(proc_spare_fn *spare, void *ctx);
+
+/* SIGKILL every process of this user with `entry` ("K=V") in its environment, until none is left; false if some
+ * are left after max_s. */
+bool proc_kill_marked(const char *entry, double max_s);
+
+/* Does the argument vector of pid begin with `words` (n of them). */
+bool proc_argv_is(pid_t pid, const char *const *words, size_t n);
+
+/* Start argv as a process of its own session that is nobody's child, by executing this very program again (its
+ * path need not exist any more). stderr is appended to log_path, stdin and stdout are /dev/null. */
+int proc_detach_self(const char *const *argv, const char *const *env, const char *log_path, struct err *err);
+
+#endif

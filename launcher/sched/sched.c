@@ -1,0 +1,255 @@
+#include "launcher/sched/sched.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "launcher/sched/local.h"
+
+static const struct {
+    const char *text;
+    bool ended;
+} states[] = {
+#define STATE_ROW(name, text, terminal) [name] = {text, terminal},
+    SCHED_STATE_LIST(STATE_ROW)
+#undef STATE_ROW
+};
+enum { N_STATES = sizeof states / sizeof states[0], MAX_PRIORITY = 1000 };
+
+const char *sched_state_name(enum sched_state state)
+{
+    return (unsigned)state < N_STATES ? states[state].text : "unknown";
+}
+
+bool sched_state_parse(const char *text, enum sched_state *out)
+{
+    for (int i = 0; i < N_STATES; i++)
+        if (strcmp(states[i].text, text) == 0) {
+            *out = (enum sched_state)i;
+            return true;
+        }
+    return false;
+}
+
+bool sched_state_ended(enum sched_state state)
+{
+    return (unsigned)state < N_STATES && states[state].ended;
+}
+
+const char *sched_preempt_name(enum sched_preempt mode)
+{
+    static const char *const names[] = {"off", "cancel", "requeue", "suspend"};
+    return (unsigned)mode < 4 ? names[mode] : "off";
+}
+
+/* ---- lists of jobs ---- */
+
+void sched_jobs_release(struct sched_jobs *jobs)
+{
+    arena_release(&jobs->arena);
+    *jobs = (struct sched_jobs){0};
+}
+
+const struct sched_job *sched_jobs_find(const struct sched_jobs *jobs, const char *id)
+{
+    for (size_t i = 0; i < jobs->n; i++)
+        if (strcmp(jobs->jobs[i].id, id) == 0)
+            return &jobs->jobs[i];
+    return NULL;
+}
+
+const struct sched_job *sched_jobs_find_token(const struct sched_jobs *jobs, const char *token)
+{
+    for (size_t i = 0; i < jobs->n; i++)
+        if (strcmp(jobs->jobs[i].token, token) == 0)
+            return &jobs->jobs[i];
+    return NULL;
+}
+
+/* ---- checks common to all implementations ---- */
+
+static int check_name(const char *name, struct err *err)
+{
+    if (!name || !name[0] || strlen(name) >= LIMIT_NAME_BYTES)
+        return err_set(err, ERR_INPUT, "job name '%s' must have 1 to %d characters", name ? name : "",
+                       LIMIT_NAME_BYTES - 1);
+    for (const char *p = name; *p; p++)
+        if (!isgraph((unsigned char)*p) && *p != ' ')
+            return err_set(err, ERR_INPUT, "job name '%s' has a character that is not printable ASCII: use letters, "
+                           "digits and punctuation", name);
+    return 0;
+}
+
+static int check_argv(const char *const *argv, struct err *err)
+{
+    if (!argv || !argv[0])
+        return err_set(err, ERR_INPUT, "there is no program to run: give its path and arguments");
+    if (argv[0][0] != '/')
+        return err_set(err, ERR_INPUT, "program '%s' is not an absolute path: a job does not search PATH", argv[0]);
+    return 0;
+}
+
+static int check_env(const char *const *env, struct err *err)
+{
+    if (!env)
+        return err_set(err, ERR_INPUT, "there is no environment list: give the job's variables (an empty list is fine)");
+    for (size_t i = 0; env[i]; i++)
+        if (!strchr(env[i], '=') || env[i][0] == '=')
+            return err_set(err, ERR_INPUT, "environment entry %zu, '%s', is not NAME=VALUE", i, env[i]);
+    return 0;
+}
+
+static int check_absolute(const char *what, const char *path, struct err *err)
+{
+    if (!path || path[0] != '/')
+        return err_set(err, ERR_INPUT, "the job's %s '%s' is not an absolute path", what, path ? path : "");
+    return 0;
+}
+
+static int check_counts(const struct sched_spec *s, struct err *err)
+{
+    const struct {
+        const char *what;
+        int value, min, max;
+    } counts[] = {
+        {"nodes", s->nodes, 1, LIMIT_RANKS},
+        {"ranks per node", s->ranks_per_node, 1, LIMIT_RANKS},
+        {"cores per node", s->cores_per_node, 0, LIMIT_RANKS},
+        {"priority", s->priority, -MAX_PRIORITY, MAX_PRIORITY},
+        {"signal", s->signal, 0, SIGRTMAX},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (counts[i].value < counts[i].min || counts[i].value > counts[i].max)
+            return err_set(err, ERR_INPUT, "job '%s': %s is %d: give %d to %d", s->name, counts[i].what, counts[i].value,
+                           counts[i].min, counts[i].max);
+    return 0;
+}
+
+static int check_times(const struct sched_spec *s, struct err *err)
+{
+    if (!isfinite(s->time_limit_s) || s->time_limit_s < 0)
+        return err_set(err, ERR_INPUT, "job '%s': time limit is %g s: give 0 (none) or more", s->name, s->time_limit_s);
+    if (!isfinite(s->signal_lead_s) || s->signal_lead_s < 0)
+        return err_set(err, ERR_INPUT, "job '%s': signal lead is %g s: give 0 or more", s->name, s->signal_lead_s);
+    if (s->signal_lead_s > 0 && s->signal == 0)
+        return err_set(err, ERR_INPUT, "job '%s': a lead of %g s is asked for and no signal: give the signal too",
+                       s->name, s->signal_lead_s);
+    return 0;
+}
+
+static int check_spec(const struct sched_spec *s, struct err *err)
+{
+    struct id token;
+    int rc;
+    if ((rc = check_name(s->name, err)) < 0)
+        return rc;
+    if (!s->token || (rc = id_parse(s->token, &token, err)) < 0)
+        return err_set(err, ERR_INPUT, "job '%s': token '%s' is not 32 hex digits", s->name, s->token ? s->token : "");
+    if ((rc = check_argv(s->argv, err)) < 0 || (rc = check_env(s->env, err)) < 0 ||
+        (rc = check_absolute("working folder", s->cwd, err)) < 0 || (rc = check_absolute("log", s->log_path, err)) < 0 ||
+        (rc = check_counts(s, err)) < 0)
+        return rc;
+    return check_times(s, err);
+}
+
+static int check_signal(int signo, struct err *err)
+{
+    if (signo < 1 || signo > SIGRTMAX)
+        return err_set(err, ERR_INPUT, "%d is not a signal: give 1 to %d", signo, SIGRTMAX);
+    return 0;
+}
+
+/* ---- calls ---- */
+
+int sched_open(const char *kind, const char *home, struct sched **out, struct err *err)
+{
+    if (!home || home[0] != '/')
+        return err_set(err, ERR_INPUT, "the state folder '%s' is not an absolute path: set REEL_HOME to one",
+                       home ? home : "");
+    if (strcmp(kind, "local") == 0)
+        return sched_local_open(home, out, err);
+    return err_set(err, ERR_INPUT, "scheduler '%s' is not known: give local", kind);
+}
+
+void sched_close(struct sched *s)
+{
+    if (s)
+        s->ops->close(s);
+}
+
+int sched_describe(struct sched *s, struct sched_site *out, struct err *err)
+{
+    return s->ops->describe(s, out, err);
+}
+
+int sched_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+{
+    int rc = check_spec(spec, err);
+    return rc < 0 ? rc : s->ops->submit(s, spec, id, err);
+}
+
+int sched_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err)
+{
+    sched_jobs_release(out);
+    return s->ops->poll(s, filter, out, err);
+}
+
+int sched_signal(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err)
+{
+    int rc = check_signal(signo, err);
+    return rc < 0 ? rc : s->ops->signal(s, id, signo, to, err);
+}
+
+int sched_requeue(struct sched *s, const char *id, struct err *err)
+{
+    return s->ops->requeue(s, id, err);
+}
+
+int sched_cancel(struct sched *s, const char *id, struct err *err)
+{
+    return s->ops->cancel(s, id, err);
+}
+
+int sched_self(struct sched *s, struct sched_self *out, struct err *err)
+{
+    return s->ops->self(s, out, err);
+}
+
+static int check_step(const struct sched_step_spec *spec, struct err *err)
+{
+    int rc;
+    if ((rc = check_argv(spec->argv, err)) < 0 || (rc = check_env(spec->env, err)) < 0)
+        return rc;
+    if (spec->ranks < 1 || spec->cores < 0)
+        return err_set(err, ERR_INPUT, "a step of %d ranks on %d cores: give 1 rank or more, and 0 cores (all) or more",
+                       spec->ranks, spec->cores);
+    if (!isfinite(spec->deadline_s) || spec->deadline_s < 0)
+        return err_set(err, ERR_INPUT, "a step's deadline is %g s: give 0 (none) or more", spec->deadline_s);
+    return 0;
+}
+
+int sched_step_start(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err)
+{
+    int rc = check_step(spec, err);
+    return rc < 0 ? rc : s->ops->step_start(s, spec, out, err);
+}
+
+int sched_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err)
+{
+    return step->ops->step_poll(step, wait_s, out, err);
+}
+
+int sched_step_signal(struct sched_step *step, int signo, struct err *err)
+{
+    int rc = check_signal(signo, err);
+    return rc < 0 ? rc : step->ops->step_signal(step, signo, err);
+}
+
+void sched_step_free(struct sched_step *step)
+{
+    if (step)
+        step->ops->step_free(step);
+}
