@@ -486,6 +486,27 @@ static void large_damage_and_record(void **state)
     free(text);
 }
 
+/* A marker that lies across the end of what the reader holds at once, at each of its bytes. */
+static void marker_across_windows(void **state)
+{
+    static struct image im;
+    enum { WINDOW = 64 << 10 };
+    char *bytes = malloc(WINDOW + MAX_BYTES);
+
+    (void)state;
+    image_make(&im);
+    for (size_t junk = WINDOW - 10; junk < WINDOW + 4; junk++) {
+        struct seen s;
+        memset(bytes, '-', junk);
+        memcpy(bytes + junk, im.bytes, im.n);
+        put_file(bytes, junk + im.n);
+        s = read_log();
+        assert_int_equal(s.n, RECORDS);
+        assert_int_equal(s.damage[0].bytes, junk);
+    }
+    free(bytes);
+}
+
 /* ---- live files ---- */
 
 /* A record that arrives byte by byte: an unfinished tail is not damage once it is finished. */
@@ -733,6 +754,7 @@ int main(void)
         IN_SCRATCH(cut_and_doubled),
         IN_SCRATCH(missing_file),
         IN_SCRATCH(large_damage_and_record),
+        IN_SCRATCH(marker_across_windows),
         IN_SCRATCH(record_growing_under_the_reader),
         IN_SCRATCH(file_truncated_under_the_reader),
         IN_SCRATCH(seek_and_continue),

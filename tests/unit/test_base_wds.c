@@ -310,6 +310,12 @@ static void damaged_shard(void **state)
     assert_non_null(strstr(err.text, "sample 1 of '"));
     assert_non_null(strstr(err.text, "bad header checksum"));
     wds_reader_close(r);
+    assert_int_equal(truncate(in_scratch("s.tar"), (off_t)shard_index[3] + 100), 0); /* all files, no end */
+    assert_int_equal(wds_reader_open(in_scratch("s.tar"), &r, &err), 0);
+    assert_int_equal(wds_reader_sample(r, 2, &s, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "sample 2 of '"));
+    assert_non_null(strstr(err.text, "ends too early"));
+    wds_reader_close(r);
     assert_int_equal(unlink(in_scratch("s.tar.idx")), 0);
     assert_int_equal(wds_reader_open(in_scratch("s.tar"), &r, &err), ERR_CORRUPT);
     assert_int_equal(wds_reader_open(in_scratch("absent.tar"), &r, &err), ERR_NOT_FOUND);
