@@ -62,6 +62,12 @@ int __wrap_ftruncate(int fd, off_t size)
     return -1;
 }
 
+static int faultless_setup(void **state)
+{
+    memset(&fault, 0, sizeof fault);
+    return scratch_setup(state);
+}
+
 /* ---- a small log ---- */
 
 enum { RECORDS = 5, MAX_BYTES = 8192, MAX_SEEN = 4 * RECORDS };
@@ -604,7 +610,7 @@ static void full_disk(void **state)
 
     (void)state;
     append_n(1, 1);
-    record = size_of(log_path());
+    record = size_of(log_path()) - 60; /* two times are printed as short as they come: up to 24 bytes each */
     for (int64_t room = 0; room < record; room += 5) {
         struct evlog *log;
         struct seen s;
@@ -742,7 +748,7 @@ static void killed_writers(void **state)
 
 int main(void)
 {
-#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, faultless_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         IN_SCRATCH(format_is_as_documented),
         IN_SCRATCH(events_carry_the_common_fields),
