@@ -214,7 +214,8 @@ static int dispatch(int argc, char **argv, struct err *err)
 int main(int argc, char **argv)
 {
     struct err err = {0};
-    log_set_sink(log_to_stderr, "reel");
+    static char program[] = "reel";
+    log_set_sink(log_to_stderr, program);
     log_set_level(LOG_INFO);
     int rc = dispatch(argc, argv, &err);
     if (rc < 0 && err.text[0])

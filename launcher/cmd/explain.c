@@ -1,0 +1,148 @@
+/* reel explain: why a run was not training, gap by gap. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "launcher/cmd/cmd.h"
+#include "launcher/launch.h"
+
+static const struct opt opts[] = {
+    CMD_OPT_JSON,
+};
+const struct opt_cmd cmd_explain = {
+    "explain", "say why a run was not training: each gap with its cause and its parts", "RUN", opts, ARRAY_LEN(opts), 1, 1, NULL};
+
+/* The time between two attempts' training, taken apart. Seconds; NAN where an event is missing. */
+struct gap {
+    double total, stopping, waiting, starting, load;
+    int64_t replayed;
+    double notice_to_save;
+};
+
+static double between(double from, double to)
+{
+    return from > 0 && to > 0 ? to - from : NAN;
+}
+
+/* From the notice (or the end, if there was none) of `a` to the first step of `b`. b NULL: not back yet. */
+static struct gap gap_of(const struct run_attempt *a, const struct run_attempt *b)
+{
+    double from = a->signal_at > 0 ? a->signal_at : a->ended_at;
+    return (struct gap){
+        .total = b ? between(from, b->first_step_at) : NAN,
+        .stopping = between(from, a->ended_at),
+        .waiting = b ? between(a->ended_at, b->started_at) : NAN,
+        .starting = b ? between(b->started_at, b->first_step_at) : NAN,
+        .load = b ? b->load_s : NAN,
+        .replayed = b && b->first_step >= 0 && a->last_step >= b->first_step ? a->last_step - b->first_step + 1 : 0,
+    };
+}
+
+static void seconds_add(struct str *out, const char *label, double s)
+{
+    char buf[32];
+    if (isfinite(s))
+        str_addf(out, "%s %s", label, num_format_seconds(s, buf, sizeof buf));
+}
+
+static void gap_text(const struct run_attempt *a, const struct run_attempt *b, struct str *out)
+{
+    struct gap g = gap_of(a, b);
+    char when[32];
+    str_addf(out, "  %s ", clock_format_utc(a->signal_at > 0 ? a->signal_at : a->ended_at, when, sizeof when));
+    seconds_add(out, "not training for", g.total);
+    str_addf(out, "%s: attempt %lld ended by %s", isfinite(g.total) ? "" : "not training since", (long long)a->number,
+             attempt_cause_names[a->cause]);
+    if (a->signal_at > 0)
+        str_addf(out, " (%s at the agent)", a->signal);
+    seconds_add(out, ", stopped within", g.stopping);
+    if (a->saved_step >= 0)
+        str_addf(out, ", %lld steps saved", (long long)a->saved_step);
+    seconds_add(out, ", waited", g.waiting);
+    seconds_add(out, ", started in", g.starting);
+    seconds_add(out, " of which loading", g.load);
+    str_addf(out, ", replayed %lld step%s", (long long)g.replayed, g.replayed == 1 ? "" : "s");
+    if (a->cause == CAUSE_CRASH || a->cause == CAUSE_NODE_FAIL || a->cause == CAUSE_HANG)
+        str_addf(out, "; %s", a->detail);
+    str_addc(out, '\n');
+}
+
+static void gap_json(const struct run_attempt *a, const struct run_attempt *b, struct json_out *o)
+{
+    struct gap g = gap_of(a, b);
+    json_obj_begin(o, NULL);
+    json_put_int(o, "after_attempt", a->number);
+    json_put_text(o, "cause", attempt_cause_names[a->cause]);
+    json_put_text(o, "signal", a->signal);
+    json_put_num(o, "seconds", g.total);
+    json_put_num(o, "stopping_s", g.stopping);
+    json_put_num(o, "waiting_s", g.waiting);
+    json_put_num(o, "starting_s", g.starting);
+    json_put_num(o, "load_s", g.load);
+    json_put_int(o, "replayed_steps", g.replayed);
+    json_put_int(o, "damaged_checkpoints", b ? b->damaged : 0);
+    json_put_text(o, "detail", a->detail);
+    json_obj_end(o);
+}
+
+static void explain_text(const struct run_state *s, const struct run_budget *budget, struct str *out)
+{
+    char buf[32], why[STATE_TEXT_BYTES];
+    run_state_next(s, budget, why);
+    str_addf(out, "run %s (%.8s): %s, %lld of %lld steps, %lld attempt%s\n", s->name, s->run, run_state_word(s, budget),
+             (long long)(s->max_step + 1), (long long)s->total_steps, (long long)s->n_attempts, s->n_attempts == 1 ? "" : "s");
+    if (*why)
+        str_addf(out, "  %s\n", why);
+    if (s->n_attempts && s->attempts[0].first_step_at > 0 && s->submitted_at > 0)
+        str_addf(out, "  first step %s after the run was made\n",
+                 num_format_seconds(s->attempts[0].first_step_at - s->created_at, buf, sizeof buf));
+    for (int64_t i = 0; i < s->n_attempts; i++)
+        if (s->attempts[i].cause != CAUSE_NONE && s->attempts[i].cause != CAUSE_DONE)
+            gap_text(&s->attempts[i], i + 1 < s->n_attempts ? &s->attempts[i + 1] : NULL, out);
+    for (int64_t i = 0; i < s->n_attempts; i++)
+        if (s->attempts[i].damaged)
+            str_addf(out, "  attempt %lld found %lld damaged checkpoint%s and used an older one\n",
+                     (long long)s->attempts[i].number, (long long)s->attempts[i].damaged, s->attempts[i].damaged == 1 ? "" : "s");
+}
+
+static void explain_json(const struct run_state *s, const struct run_budget *budget, struct json_out *o)
+{
+    json_obj_begin(o, NULL);
+    json_put_text(o, "schema", "reel.explain/1");
+    json_put_text(o, "run", s->run);
+    json_put_text(o, "name", s->name);
+    json_put_text(o, "state", run_state_word(s, budget));
+    json_arr_begin(o, "gaps");
+    for (int64_t i = 0; i < s->n_attempts; i++)
+        if (s->attempts[i].cause != CAUSE_NONE && s->attempts[i].cause != CAUSE_DONE)
+            gap_json(&s->attempts[i], i + 1 < s->n_attempts ? &s->attempts[i + 1] : NULL, o);
+    json_arr_end(o);
+    json_obj_end(o);
+}
+
+int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    const char *const *operands;
+    struct launch l;
+    struct run_state state;
+    struct str text = STR_INIT;
+    struct json_out o;
+    opt_operands(v, &operands);
+    run_state_init(&state);
+    int rc = launch_open(env->home, env->bin_dir, operands[0], &l, err);
+    if (rc == 0)
+        rc = run_state_load(l.run_dir, &state, err);
+    if (rc == 0 && opt_bool(v, "json")) {
+        json_out_init(&o, &text, 2);
+        explain_json(&state, &l.budget, &o);
+        str_addc(&text, '\n');
+    } else if (rc == 0) {
+        explain_text(&state, &l.budget, &text);
+    }
+    if (rc == 0)
+        rc = cmd_print(&text, err);
+    run_state_release(&state);
+    str_release(&text);
+    return rc;
+}

@@ -1,0 +1,117 @@
+#include "launcher/cmd/follow.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "base/progress.h"
+
+static volatile int interrupted;
+
+static void on_interrupt(int signo)
+{
+    (void)signo;
+    interrupted = 1;
+}
+
+struct view {
+    bool quiet, started;
+    char word[16];
+    int64_t attempts, step;
+    struct progress progress;
+};
+
+static void attempt_said(const struct run_attempt *a)
+{
+    fprintf(stderr, "attempt %lld ended: %s (steps %lld..%lld, %lld saved)\n", (long long)a->number,
+            attempt_cause_names[a->cause], (long long)a->first_step, (long long)a->last_step, (long long)a->saved_step);
+}
+
+/* Words change seldom and get a line of their own; steps are the progress line. */
+static void show(void *ctx, const struct run_state *s, const struct run_budget *budget, const char *job_state)
+{
+    struct view *v = ctx;
+    const char *word = run_state_word(s, budget);
+    char note[128];
+    if (v->quiet)
+        return;
+    if (strcmp(word, v->word) != 0) {
+        if (v->started && v->progress.done > 0)
+            progress_end(&v->progress, v->word);
+        v->started = false;
+        fprintf(stderr, "run %s (%.8s): %s%s%s%s\n", s->name, s->run, word, *job_state ? " [job " : "", job_state,
+                *job_state ? "]" : "");
+        snprintf(v->word, sizeof v->word, "%s", word);
+    }
+    for (int64_t i = 0; i < s->n_attempts; i++)
+        if (s->attempts[i].number > v->attempts && s->attempts[i].cause != CAUSE_NONE) {
+            attempt_said(&s->attempts[i]);
+            v->attempts = s->attempts[i].number;
+        }
+    if (s->last.step >= 0 && s->last.step != v->step && strcmp(word, "training") == 0) {
+        if (!v->started)
+            progress_start(&v->progress, "train", s->total_steps, false);
+        v->started = true;
+        v->step = s->last.step;
+        snprintf(note, sizeof note, "loss %.4f, %.3f s/step, MFU %.1f %%", s->last.loss, s->last.step_s, 100 * s->last.mfu);
+        progress_step(&v->progress, s->last.step + 1, note);
+    }
+}
+
+static int end_print(const struct launch *l, enum run_next next, struct err *err)
+{
+    static const char *const words[] = {"created", "running", "waiting", "done", "failed", "cancelled"};
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 2);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "schema", "reel.launch/1");
+    json_put_text(&o, "run", l->run_id);
+    json_put_text(&o, "run_dir", l->run_dir);
+    json_put_text(&o, "state", words[next]);
+    json_obj_end(&o);
+    str_addc(&text, '\n');
+    int rc = cmd_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
+static int verdict(const struct launch *l, enum run_next next, struct err *err)
+{
+    char why[STATE_TEXT_BYTES] = "";
+    struct run_state state;
+    run_state_init(&state);
+    if (next == RUN_NEXT_DONE || next == RUN_NEXT_WAIT)
+        return 0;
+    if (run_state_load(l->run_dir, &state, NULL) == 0)
+        run_state_next(&state, &l->budget, why);
+    run_state_release(&state);
+    return next == RUN_NEXT_CANCELLED ? err_set(err, ERR_NO, "run %s was cancelled", l->run_id)
+                                      : err_set(err, ERR_NO, "run %s failed: %s (logs in %s/logs)", l->run_id, why, l->run_dir);
+}
+
+int cmd_follow(const struct launch *l, struct sched *s, bool json, bool quiet, struct err *err)
+{
+    struct view view = {.quiet = quiet, .step = -1};
+    struct sigaction action = {.sa_handler = on_interrupt}, before;
+    enum run_next next = RUN_NEXT_WAIT;
+    sigaction(SIGINT, &action, &before);
+    int rc = launch_follow(l, s, &interrupted, show, &view, &next, err);
+    sigaction(SIGINT, &before, NULL);
+    if (rc < 0)
+        return rc;
+    if (view.started)
+        progress_end(&view.progress, NULL);
+    if (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE || next == RUN_NEXT_SUBMIT) {
+        fprintf(stderr, "run %s goes on by itself: 'reel watch %.8s' follows it again\n", l->run_id, l->run_id);
+        next = RUN_NEXT_WAIT;
+    } else if (!quiet) {
+        fprintf(stderr, "run %s: %s\n", l->run_id, next == RUN_NEXT_DONE ? "done" : "over");
+    }
+    if (json && (rc = end_print(l, next, err)) < 0)
+        return rc;
+    return verdict(l, next, err);
+}

@@ -1,0 +1,196 @@
+/* reel launch: hand a run to the scheduler and follow it. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "launcher/cmd/follow.h"
+#include "profiles/dataset.h"
+
+static const struct opt opts[] = {
+    CMD_OPT_JSON,
+    CMD_OPT_DRY_RUN,
+    {"plan", 0, OPT_TEXT, "FILE", "layout to use, as written by 'reel tune' (default: data parallel over the run's ranks)"},
+    {"name", 0, OPT_TEXT, "NAME", "name of the run instead of the one in the file"},
+    {"priority", 0, OPT_INT, "N", "priority instead of the one in the file", .min = -1000, .max = 1000},
+    {"scheduler", 0, OPT_ENUM, "KIND", "who runs the job", .fallback = "local",
+     .choices = (const char *const[]){"local", NULL}, .flags = OPT_SETTING},
+    {"detach", 'd', OPT_BOOL, NULL, "return as soon as the job is submitted"},
+    {"quiet", 'q', OPT_BOOL, NULL, "no progress, only the end"},
+};
+const struct opt_cmd cmd_launch = {
+    "launch", "run a training to its end, through preemption and crashes", "RUN.json", opts, ARRAY_LEN(opts), 1, 1,
+    "Submits the run's agent and follows it. Interrupting or killing this command changes nothing: the run goes on, and the "
+    "same command with the same file takes it up again instead of making a second one."};
+
+/* Paths in a run file are the user's; in the run's own folder they are absolute. */
+static int data_resolve(struct run *run, struct err *err)
+{
+    for (int64_t i = 0; i < run->n_stages; i++) {
+        int64_t thw[3];
+        int synthetic = run_synthetic(run->stages[i].data, "data", thw, err);
+        if (synthetic < 0)
+            return synthetic;
+        if (synthetic)
+            continue;
+        char *path = realpath(run->stages[i].data, NULL);
+        if (!path)
+            return err_set_errno(err, ERR_INPUT, "stages[%lld].data: cannot find the dataset '%s'", (long long)i,
+                                 run->stages[i].data);
+        run->stages[i].data = arena_strdup(&run->arena, path);
+        free(path);
+        if (!run->stages[i].data)
+            return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    return run_bind_data(run, err);
+}
+
+/* Extent in tokens of the first stage's first sample, for the plan's record. */
+static int seq_of(const struct run *run, struct seq *out, struct err *err)
+{
+    int64_t thw[3];
+    struct dataset d;
+    int rc = run_synthetic(run->stages[0].data, "data", thw, err);
+    if (rc < 0)
+        return rc;
+    if (rc == 0) {
+        if ((rc = dataset_load(run->stages[0].data, &d, err)) < 0)
+            return rc;
+        if (d.n_samples < 1)
+            rc = err_set(err, ERR_INPUT, "%s: the dataset has no samples", run->stages[0].data);
+        else
+            thw[0] = d.samples[0].t, thw[1] = d.samples[0].h, thw[2] = d.samples[0].w;
+        dataset_release(&d);
+        if (rc < 0)
+            return rc;
+    }
+    return seq_from_latent(&run->model, thw[0], thw[1], thw[2], out, err);
+}
+
+/* Without a tuned plan: data parallel over the run's ranks. No peak is known then, so no MFU is given. */
+static int plan_make(const struct run *run, struct plan *plan, struct err *err)
+{
+    *plan = (struct plan){.layout = layout_default(), .gbs = run->stages[0].gbs, .dtype = run->dtype};
+    plan->layout.dp = run->resources.nodes * run->resources.ranks_per_node;
+    snprintf(plan->model, sizeof plan->model, "%s", run->model.name);
+    snprintf(plan->device, sizeof plan->device, "cpu");
+    plan->model_hash = model_hash(&run->model);
+    int rc = seq_of(run, &plan->seq, err);
+    return rc < 0 ? rc : layout_check(&plan->layout, &run->model, plan->seq, plan->gbs, layout_world(&plan->layout), err);
+}
+
+/* A tuned plan decides how many ranks there are; it must have been made for this model and batch. */
+static int plan_take(const char *path, struct run *run, struct plan *plan, struct err *err)
+{
+    int rc = plan_load(path, plan, err);
+    if (rc < 0)
+        return rc;
+    struct hash128 want = model_hash(&run->model), none = {0};
+    if (memcmp(&plan->model_hash, &none, sizeof none) && memcmp(&plan->model_hash, &want, sizeof want))
+        return err_set(err, ERR_INPUT, "%s: made for model '%s', the run trains '%s': tune again", path, plan->model,
+                       run->model.name);
+    if (plan->gbs != run->stages[0].gbs)
+        return err_set(err, ERR_INPUT, "%s: gbs is %lld, the run's is %lld: tune again", path, (long long)plan->gbs,
+                       (long long)run->stages[0].gbs);
+    int64_t world = layout_world(&plan->layout), nodes = run->resources.nodes;
+    if (world % nodes)
+        return err_set(err, ERR_INPUT, "%s: %lld ranks cannot be spread evenly over the run's %lld nodes", path,
+                       (long long)world, (long long)nodes);
+    run->resources.ranks_per_node = world / nodes;
+    return 0;
+}
+
+static void settings_format(const struct opt_values *v, struct str *out)
+{
+    opt_json(v, out);
+    str_addc(out, '\n');
+}
+
+static int dry_print(const struct run *run, const struct plan *plan, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 2);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "schema", "reel.launch/1");
+    json_put_bool(&o, "dry_run", true);
+    json_put_text(&o, "name", run->name);
+    json_put_int(&o, "total_steps", run_total_steps(run));
+    json_put_int(&o, "ranks", layout_world(&plan->layout));
+    layout_write(&plan->layout, &o, "layout");
+    json_obj_end(&o);
+    str_addc(&text, '\n');
+    int rc = cmd_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
+static int load_all(const struct opt_values *v, const char *run_path, struct run *run, struct plan *plan, struct err *err)
+{
+    int rc = run_load(run_path, run, err);
+    if (rc < 0)
+        return rc;
+    if (opt_given(v, "name"))
+        snprintf(run->name, sizeof run->name, "%s", opt_text(v, "name"));
+    if (opt_given(v, "priority"))
+        run->resources.priority = opt_int(v, "priority");
+    if ((rc = data_resolve(run, err)) < 0)
+        return err_context(err, "%s", run_path);
+    return opt_given(v, "plan") ? plan_take(opt_text(v, "plan"), run, plan, err) : plan_make(run, plan, err);
+}
+
+static int submitted_print(const struct launch *l, bool json, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 2);
+    if (json) {
+        json_obj_begin(&o, NULL);
+        json_put_text(&o, "schema", "reel.launch/1");
+        json_put_text(&o, "run", l->run_id);
+        json_put_text(&o, "run_dir", l->run_dir);
+        json_put_text(&o, "state", "submitted");
+        json_obj_end(&o);
+    } else {
+        str_addf(&text, "run %s submitted: 'reel watch %.8s' follows it", l->run_id, l->run_id);
+    }
+    str_addc(&text, '\n');
+    int rc = cmd_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
+int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    const char *const *operands;
+    struct run run = {0};
+    struct plan plan;
+    struct launch l;
+    struct sched *s = NULL;
+    struct str settings = STR_INIT;
+    bool existed = false;
+    opt_operands(v, &operands);
+    int rc = load_all(v, operands[0], &run, &plan, err);
+    if (rc < 0)
+        goto out;
+    if (opt_bool(v, "dry-run")) {
+        rc = dry_print(&run, &plan, err);
+        goto out;
+    }
+    settings_format(v, &settings);
+    if ((rc = launch_create(env->home, env->bin_dir, &run, &plan, settings.p, &l, &existed, err)) < 0 ||
+        (rc = sched_open(opt_text(v, "scheduler"), env->home, &s, err)) < 0)
+        goto out;
+    if (existed && !opt_bool(v, "quiet"))
+        fprintf(stderr, "run '%s' exists (%s): taking it up\n", run.name, l.run_id);
+    if ((rc = launch_submit(&l, s, false, err)) < 0)
+        goto out;
+    rc = opt_bool(v, "detach") ? submitted_print(&l, opt_bool(v, "json"), err)
+                               : cmd_follow(&l, s, opt_bool(v, "json"), opt_bool(v, "quiet"), err);
+out:
+    sched_close(s);
+    run_release(&run);
+    str_release(&settings);
+    return rc;
+}

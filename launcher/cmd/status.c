@@ -1,0 +1,121 @@
+/* reel status: every run, or one, as its event logs tell it. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "launcher/cmd/cmd.h"
+#include "launcher/home.h"
+#include "launcher/launch.h"
+
+static const struct opt opts[] = {
+    CMD_OPT_JSON,
+};
+const struct opt_cmd cmd_status = {"status", "show the runs: state, step, MFU, attempts", "[RUN]", opts, ARRAY_LEN(opts), 0, 1,
+                                   "Read from the runs' own event logs; the scheduler and the database are not asked."};
+
+static void row_text(const struct run_state *s, const struct run_budget *budget, struct str *out)
+{
+    char ago[32];
+    str_addf(out, "%-20.20s %.8s %-10s %6lld/%-6lld", s->name, s->run, run_state_word(s, budget), (long long)(s->max_step + 1),
+             (long long)s->total_steps);
+    if (s->last.step >= 0 && isfinite(s->last.mfu))
+        str_addf(out, " %5.1f %%", 100 * s->last.mfu);
+    else
+        str_addf(out, "     - ");
+    if (s->last.step >= 0)
+        str_addf(out, " loss %-9.4g", s->last.loss);
+    else
+        str_addf(out, " loss -        ");
+    str_addf(out, " %2lld attempt%s  last word %s ago", (long long)s->n_attempts, s->n_attempts == 1 ? " " : "s",
+             num_format_seconds(clock_wall_s() - s->last_event_at, ago, sizeof ago));
+    if (s->damaged_records)
+        str_addf(out, "  (%lld damaged place%s in its logs)", (long long)s->damaged_records,
+                 s->damaged_records == 1 ? "" : "s");
+    str_addc(out, '\n');
+}
+
+static void row_json(const struct run_state *s, const struct run_budget *budget, struct json_out *o)
+{
+    json_obj_begin(o, NULL);
+    json_put_text(o, "run", s->run);
+    json_put_text(o, "name", s->name);
+    json_put_text(o, "state", run_state_word(s, budget));
+    json_put_text(o, "model", s->model);
+    json_put_text(o, "layout", s->layout);
+    json_put_int(o, "steps_done", s->max_step + 1);
+    json_put_int(o, "total_steps", s->total_steps);
+    json_put_int(o, "saved_step", s->saved_step);
+    json_put_num(o, "mfu", s->last.step >= 0 ? s->last.mfu : NAN);
+    json_put_num(o, "loss", s->last.step >= 0 ? s->last.loss : NAN);
+    json_put_num(o, "step_s", s->last.step >= 0 ? s->last.step_s : NAN);
+    json_put_text(o, "sched", s->sched);
+    json_put_text(o, "job_id", s->job_id);
+    json_put_int(o, "damaged_records", s->damaged_records);
+    json_put_num(o, "last_event_at", s->last_event_at);
+    json_arr_begin(o, "attempts");
+    for (int64_t i = 0; i < s->n_attempts; i++) {
+        json_obj_begin(o, NULL);
+        json_put_int(o, "attempt", s->attempts[i].number);
+        json_put_text(o, "cause", attempt_cause_names[s->attempts[i].cause]);
+        json_put_num(o, "started_at", s->attempts[i].started_at);
+        json_put_num(o, "ended_at", s->attempts[i].ended_at);
+        json_put_int(o, "first_step", s->attempts[i].first_step);
+        json_put_int(o, "last_step", s->attempts[i].last_step);
+        json_put_text(o, "detail", s->attempts[i].detail);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+    json_obj_end(o);
+}
+
+static int row_add(const struct cmd_env *env, const char *run, struct str *text, struct json_out *json, struct err *err)
+{
+    struct launch l;
+    struct run_state state;
+    run_state_init(&state);
+    int rc = launch_open(env->home, env->bin_dir, run, &l, err);
+    if (rc == 0)
+        rc = run_state_load(l.run_dir, &state, err);
+    if (rc == 0)
+        json ? row_json(&state, &l.budget, json) : row_text(&state, &l.budget, text);
+    run_state_release(&state);
+    return rc;
+}
+
+int cmd_status_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    const char *const *operands;
+    bool json = opt_bool(v, "json");
+    size_t n = opt_operands(v, &operands), n_ids = 0;
+    char **ids = NULL;
+    struct str text = STR_INIT;
+    struct json_out o;
+    int rc = 0;
+
+    json_out_init(&o, &text, 2);
+    if (json) {
+        json_obj_begin(&o, NULL);
+        json_put_text(&o, "schema", "reel.status/1");
+        json_arr_begin(&o, "runs");
+    }
+    if (n)
+        rc = row_add(env, operands[0], &text, json ? &o : NULL, err);
+    else
+        rc = home_runs_list(env->home, &ids, &n_ids, err);
+    for (size_t i = 0; rc == 0 && i < n_ids; i++)
+        if (row_add(env, ids[i], &text, json ? &o : NULL, err) < 0 && !json)
+            str_addf(&text, "%-20s %.8s unreadable: %s\n", "?", ids[i], err->text); /* one bad folder hides no other run */
+    if (json) {
+        json_arr_end(&o);
+        json_obj_end(&o);
+        str_addc(&text, '\n');
+    } else if (!n && !n_ids) {
+        str_addf(&text, "no runs under %s\n", env->home);
+    }
+    if (rc == 0)
+        rc = cmd_print(&text, err);
+    home_runs_free(ids, n_ids);
+    str_release(&text);
+    return rc;
+}
