@@ -27,7 +27,10 @@
 extern "C" {
 #endif
 
-enum { OPS_HEAD_DIM_MAX = 256 }; /* bounds the attention tiles */
+enum {
+    OPS_HEAD_DIM_MAX = 256, /* bounds the attention tiles */
+    OPS_ROW_MAX = 1 << 16,  /* bounds 3 · width of the rows whose per-sample or gain sums are kept while summing */
+};
 
 /* GELU by erf is the reference's for the plain MLP; the tanh form is what cuBLASLt fuses. SWIGLU is silu(gate) * up. */
 enum ops_act_kind { OPS_ACT_NONE, OPS_ACT_SILU, OPS_ACT_GELU_ERF, OPS_ACT_GELU_TANH, OPS_ACT_SWIGLU };
@@ -72,10 +75,10 @@ struct ops_lse_merge {
 /* Gate, residual, norm and modulate of AdaLN in one pass. With m = sample[row]:
  *   x_out = x + gate[m] * branch          (branch absent: x_out = x; gate absent: gate 1)
  *   y = (x_out - mean) · rstd · (1 + scale[m]) + shift[m]   (scale and shift absent: plain norm; y absent: none)
- * mean and variance over the row, LayerNorm without affine. x_out may be x itself or absent.
+ * mean and variance over the row, LayerNorm without affine. x_out is other memory than x, or absent.
  * Backward: dx holds the gradient that reaches x_out from later layers and gets the whole one, which is also that of
  * x (dy absent: no norm, dx stays); dbranch = gate[m] * dx; dshift[m] = sum dy, dscale[m] = sum dy · norm, dgate[m] = sum dx · branch over
- * the rows of sample m, written, not added. It reads x_out and stats. `sample` never decreases. */
+ * the rows of sample m, written, not added. It reads x_out and stats. `sample` never decreases; n > 0 wants it. */
 struct ops_adaln {
     const int32_t *sample; /* [s] */
     int64_t n;

@@ -143,10 +143,10 @@ static void op_colsum(struct ops *o, struct dev_stream *s, const struct ops_cols
     (void)s;
     REAL *scratch = ((struct ops_cpu *)o)->rows;
     BUG_ON(a->out.cols != a->x.cols);
-    for (int64_t col = 0; col < a->x.cols; col += ROW_SCRATCH / 2) {
-        int64_t n = a->x.cols - col < ROW_SCRATCH / 2 ? a->x.cols - col : ROW_SCRATCH / 2;
+    for (int64_t col = 0; col < a->x.cols; col += OPS_ROW_MAX / 2) {
+        int64_t n = a->x.cols - col < OPS_ROW_MAX / 2 ? a->x.cols - col : OPS_ROW_MAX / 2;
         REAL *out = row_of(&a->out, 0) + col;
-        column_sums(&a->x, col, n, scratch, scratch + ROW_SCRATCH / 2);
+        column_sums(&a->x, col, n, scratch, scratch + OPS_ROW_MAX / 2);
         for (int64_t j = 0; j < n; j++)
             out[j] = scratch[j] + (a->beta == 0 ? 0 : (REAL)a->beta * out[j]);
     }

@@ -115,7 +115,7 @@ static void op_adaln_bwd(struct ops *o, struct dev_stream *s, const struct ops_a
     (void)s;
     int64_t n = a->dx.cols, rows = a->dx.rows;
     REAL *part = ((struct ops_cpu *)o)->rows, *dshift = part, *dscale = part + n, *dgate = part + 2 * n;
-    BUG_ON(3 * n > ROW_SCRATCH);
+    BUG_ON(3 * n > OPS_ROW_MAX);
     memset(part, 0, (size_t)(3 * n) * sizeof *part);
     zero_rows(&a->dshift, a->n);
     zero_rows(&a->dscale, a->n);
@@ -194,7 +194,7 @@ static void op_headnorm_bwd(struct ops *o, struct dev_stream *s, const struct op
     (void)s;
     int64_t d = a->head_dim;
     REAL *total = ((struct ops_cpu *)o)->rows, *part = total + d, *dy = part + d, *out = a->dgain.ptr;
-    BUG_ON(3 * d > ROW_SCRATCH || a->dgain.cols != d);
+    BUG_ON(3 * d > OPS_ROW_MAX || a->dgain.cols != d);
     memset(total, 0, (size_t)(2 * d) * sizeof *total);
     for (int64_t i = 0; i < a->src.rows; i++) {
         for (int64_t h = 0; h < a->heads; h++) {

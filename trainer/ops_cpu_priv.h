@@ -22,13 +22,12 @@ struct ops_cpu {
     struct ops ops; /* first member: the table is the context */
     void *pack_a, *pack_b; /* GEMM panels */
     void *tiles;           /* attention scratch */
-    void *rows;            /* partial sums of row reductions, ROW_SCRATCH elements */
+    void *rows;            /* partial sums of row reductions, OPS_ROW_MAX elements */
     void *blas;            /* handle of libopenblas, or NULL */
     ops_cpu_dgemm *dgemm;
     ops_cpu_sgemm *sgemm;
 };
 
-enum { ROW_SCRATCH = 1 << 16 }; /* elements: bounds hidden, ffn of a reduction done in one piece; wider ones go by pieces */
 
 void ops_cpu_fill_f64(struct ops_cpu *c);
 void ops_cpu_fill_f32(struct ops_cpu *c);

@@ -1,0 +1,111 @@
+/* What the trainer's unit tests share: an opened CPU table, random tensors, and gradients by central differences. */
+#ifndef TESTS_TRAINER_FIXTURE_H
+#define TESTS_TRAINER_FIXTURE_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/philox.h"
+#include "trainer/ops.h"
+
+#define LEN(a) ((int)(sizeof(a) / sizeof((a)[0])))
+
+struct bench {
+    struct dev *dev;
+    struct dev_stream *stream;
+    struct ops *ops;
+};
+
+static inline struct bench bench_open(enum dtype dtype)
+{
+    struct bench b;
+    struct err err = {0};
+    if (dev_cpu_open(true, &b.dev, &err) < 0 || b.dev->stream_new(b.dev, "test", &b.stream, &err) < 0 ||
+        ops_cpu_open(b.dev, dtype, OPS_BLAS_OWN, &b.ops, &err) < 0)
+        fail_msg("%s", err.text);
+    return b;
+}
+
+static inline void bench_close(struct bench *b)
+{
+    b->ops->close(b->ops);
+    b->dev->stream_free(b->dev, b->stream);
+    assert_int_equal(b->dev->alloc_bytes, 0); /* nothing left behind */
+    b->dev->close(b->dev);
+}
+
+/* N(0, 1) numbers that depend on `id` only. */
+static inline void fill_normal(double *x, int64_t n, uint64_t id)
+{
+    philox_normal_fill(7, PHILOX_TEST, id, 0, (size_t)n, x);
+}
+
+static inline double *new_normal(int64_t n, uint64_t id)
+{
+    double *x = malloc((size_t)(n ? n : 1) * sizeof *x);
+    assert_non_null(x);
+    fill_normal(x, n, id);
+    return x;
+}
+
+static inline double *new_nan(int64_t n)
+{
+    double *x = malloc((size_t)(n ? n : 1) * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = NAN;
+    return x;
+}
+
+static inline double dot(const double *a, const double *b, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++)
+        s += a[i] * b[i];
+    return s;
+}
+
+static inline struct tensor f64(double *p, int64_t rows, int64_t cols) { return tensor_of(p, DTYPE_F64, rows, cols); }
+
+/* One tensor whose gradient is checked. */
+struct fd_slot {
+    const char *name;
+    double *x;
+    const double *grad;
+    int64_t n;
+};
+
+/* Derivative of f along one random direction of x by central differences of fourth order:
+ * (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h, against grad · direction; relative tolerance `tol`. */
+static inline void fd_check(const char *what, const struct fd_slot *s, uint64_t id, double (*f)(void *), void *ctx, double tol)
+{
+    static const double step[4] = {1, -1, 2, -2}, weight[4] = {8, -8, -1, 1};
+    const double h = 5e-4;
+    double *v = new_normal(s->n, id), *keep = malloc((size_t)s->n * sizeof *keep), numeric = 0;
+    double norm = sqrt(dot(v, v, s->n)), analytic = dot(s->grad, v, s->n) / norm;
+    memcpy(keep, s->x, (size_t)s->n * sizeof *keep);
+    for (int k = 0; k < 4; k++) {
+        for (int64_t i = 0; i < s->n; i++)
+            s->x[i] = keep[i] + step[k] * h * v[i] / norm;
+        numeric += weight[k] * f(ctx) / (12 * h);
+    }
+    memcpy(s->x, keep, (size_t)s->n * sizeof *keep);
+    double scale = fmax(fabs(numeric), fabs(analytic));
+    if (!(dot(s->grad, s->grad, s->n) > 0))
+        fail_msg("%s: gradient of %s is zero or not a number", what, s->name);
+    if (!(fabs(numeric - analytic) <= tol * scale))
+        fail_msg("%s, %s: numeric %.15g, analytic %.15g, relative difference %.3g > %.1g", what, s->name, numeric, analytic,
+                 fabs(numeric - analytic) / scale, tol);
+    free(v);
+    free(keep);
+}
+
+#endif
