@@ -5,11 +5,12 @@
 #include "trainer/math_impl.h"
 #include "trainer/gemm_impl.h"
 
+/* With e = exp(-x): s = 1 / (1 + e) is the logistic function and e s = 1 - s, without its cancellation near s = 1. */
 static inline REAL silu(REAL x) { return x / (1 + real_exp(-x)); }
 static inline REAL silu_slope(REAL x)
 {
-    REAL s = 1 / (1 + real_exp(-x));
-    return s * (1 + x * (1 - s));
+    REAL e = real_exp(-x), s = 1 / (1 + e);
+    return s * (1 + x * e * s);
 }
 
 static inline REAL gelu_erf(REAL x) { return (REAL)0.5 * x * (1 + real_erf(x * (REAL)0.70710678118654752440)); }
@@ -19,18 +20,18 @@ static inline REAL gelu_erf_slope(REAL x)
     return cdf + x * (REAL)0.39894228040143267794 * real_exp((REAL)-0.5 * x * x);
 }
 
-/* tanh(u) as 1 - 2 / (exp(2u) + 1) */
-static inline REAL gelu_tanh_inner(REAL x)
+/* (1 + tanh(u)) / 2 is the logistic function of 2u. */
+static inline REAL gelu_tanh_exp(REAL x)
 {
     REAL u = (REAL)0.79788456080286535588 * (x + (REAL)0.044715 * x * x * x);
-    return 1 - 2 / (real_exp(2 * u) + 1);
+    return real_exp(-2 * u);
 }
-static inline REAL gelu_tanh(REAL x) { return (REAL)0.5 * x * (1 + gelu_tanh_inner(x)); }
+static inline REAL gelu_tanh(REAL x) { return x / (1 + gelu_tanh_exp(x)); }
 static inline REAL gelu_tanh_slope(REAL x)
 {
-    REAL t = gelu_tanh_inner(x);
+    REAL e = gelu_tanh_exp(x), s = 1 / (1 + e);
     REAL du = (REAL)0.79788456080286535588 * (1 + 3 * (REAL)0.044715 * x * x);
-    return (REAL)0.5 * (1 + t) + (REAL)0.5 * x * (1 - t * t) * du;
+    return s + 2 * x * s * (e * s) * du;
 }
 
 static void act_row(enum ops_act_kind kind, int64_t n, const REAL *x, REAL *y)

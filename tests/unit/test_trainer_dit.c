@@ -1,0 +1,521 @@
+/* The whole model: gradients against central differences for every tensor of every variant, grouping, recompute, f32, memory. */
+// LINK: -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=aligned_alloc
+#include "tests/unit/trainer_fixture.h"
+
+#include "trainer/dit.h"
+#include "trainer/objective.h"
+
+/* ---- counting allocations ---- */
+
+static int64_t allocations;
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+void *__wrap_malloc(size_t n) { allocations++; return __real_malloc(n); }
+void *__wrap_calloc(size_t n, size_t size) { allocations++; return __real_calloc(n, size); }
+void *__wrap_realloc(void *p, size_t n) { allocations++; return __real_realloc(p, n); }
+void *__wrap_aligned_alloc(size_t align, size_t n) { allocations++; return __real_aligned_alloc(align, n); }
+
+/* ---- models ---- */
+
+enum { CHANNELS = 3, TEXT_WIDTH = 5, SEED = 1 };
+
+/* head dim 12: six pairs, two for each axis */
+static struct model small(enum model_adaln adaln, int64_t kv_heads, bool gated, bool text, int64_t cond_channels)
+{
+    struct model m = {.name = "small", .family = MODEL_DIT, .layers = 2, .hidden = 24, .heads = 2, .kv_heads = kv_heads, .ffn = 20,
+                      .gated_mlp = gated, .text_width = text ? TEXT_WIDTH : 0, .text_len = text ? 8 : 0, .adaln = adaln,
+                      .adaln_rank = adaln == ADALN_NONE || adaln == ADALN_FULL ? 0 : 3, .patch_t = 1, .patch_h = 2, .patch_w = 2,
+                      .latent_channels = CHANNELS, .cond_channels = cond_channels, .rope_theta = 100};
+    return m;
+}
+
+static const struct variant {
+    const char *name;
+    enum model_adaln adaln;
+    int64_t kv_heads;
+    bool gated, text;
+    int64_t cond_channels;
+    enum objective objective;
+} variants[] = {
+    {"full", ADALN_FULL, 2, false, true, 0, OBJECTIVE_EDM},
+    {"none", ADALN_NONE, 2, false, true, 0, OBJECTIVE_EDM},
+    {"lora_separate", ADALN_LORA_SEPARATE, 2, false, true, 0, OBJECTIVE_EDM},
+    {"lora_fused", ADALN_LORA_FUSED, 2, false, true, 0, OBJECTIVE_EDM},
+    {"lora_single", ADALN_LORA_SINGLE, 2, false, true, 0, OBJECTIVE_EDM},
+    {"gated, grouped queries", ADALN_FULL, 1, true, true, 0, OBJECTIVE_RECTIFIED_FLOW},
+    {"no text, conditioning channels", ADALN_LORA_SEPARATE, 1, false, false, 2, OBJECTIVE_V},
+};
+
+/* ---- samples: mixed shapes, captions of 0 to 4 tokens; with seed 1 and probability 0.5 some captions drop ---- */
+
+enum { SAMPLES = 4, MAX_CELLS = 24 };
+static const struct { int32_t t, h, w, text_len; double fps; } shapes[SAMPLES] = {
+    {2, 4, 2, 3, 24}, {1, 2, 4, 0, 30}, {3, 2, 2, 1, 12}, {1, 4, 6, 4, 30},
+};
+
+struct data {
+    struct batch_sample samples[SAMPLES];
+    float latent[SAMPLES][CHANNELS * MAX_CELLS], cond[SAMPLES][2 * MAX_CELLS], text[SAMPLES][4 * TEXT_WIDTH];
+};
+
+static void fill_float(float *out, int n, uint64_t id)
+{
+    double x[128];
+    fill_normal(x, n, id);
+    for (int i = 0; i < n; i++)
+        out[i] = (float)x[i];
+}
+
+static void data_init(struct data *d)
+{
+    for (int i = 0; i < SAMPLES; i++) {
+        fill_float(d->latent[i], CHANNELS * MAX_CELLS, 100 + (uint64_t)i);
+        fill_float(d->cond[i], 2 * MAX_CELLS, 200 + (uint64_t)i);
+        fill_float(d->text[i], 4 * TEXT_WIDTH, 300 + (uint64_t)i);
+        d->samples[i] = (struct batch_sample){.ordinal = 40 + (uint64_t)i, .latent = d->latent[i],
+                                              .cond = i == 2 ? NULL : d->cond[i], .t = shapes[i].t, .h = shapes[i].h,
+                                              .w = shapes[i].w, .text = d->text[i], .text_len = shapes[i].text_len,
+                                              .fps = shapes[i].fps, .loss_weight = 1 + 0.25 * i};
+    }
+}
+
+/* ---- a model with random weights ---- */
+
+struct rig {
+    struct bench b;
+    struct model m;
+    struct param_list list;
+    struct flat flat;
+    double *weights; /* f64 master; f32 rigs compute from a narrowed copy */
+    void *device_weights, *grads;
+    struct dit_config config;
+    struct dit *dit;
+    struct data data;
+};
+
+/* All weights random and non-zero: zero gates and outputs would hide a broken attention. */
+static void random_weights(struct rig *r)
+{
+    memset(r->weights, 0, (size_t)r->flat.total * sizeof(double));
+    for (int64_t i = 0; i < r->list.n; i++) {
+        const struct param *p = &r->list.items[i];
+        double *w = r->weights + r->flat.offset[i], scale = p->nd > 1 ? 0.8 / sqrt((double)p->dim[1]) : 0.3;
+        fill_normal(w, p->count, 1000 + (uint64_t)i);
+        for (int64_t j = 0; j < p->count; j++)
+            w[j] = scale * w[j] + (p->init == PARAM_ONE ? 1 : 0);
+    }
+}
+
+static void rig_open(struct rig *r, const struct model *m, enum objective objective, enum recompute recompute, enum dtype dtype)
+{
+    struct err err = {0};
+    memset(r, 0, sizeof *r);
+    r->b = bench_open(dtype);
+    r->m = *m;
+    data_init(&r->data);
+    if (params_build(&r->m, &r->list, &err) < 0 || flat_build(&r->list, &r->flat, &err) < 0)
+        fail_msg("%s", err.text);
+    r->weights = malloc((size_t)r->flat.total * sizeof(double));
+    random_weights(r);
+    int64_t bytes = r->flat.total * dtype_bytes(dtype);
+    r->b.dev->alloc(r->b.dev, "weights", bytes, &r->device_weights, &err);
+    r->b.dev->alloc(r->b.dev, "gradients", bytes, &r->grads, &err);
+    for (int64_t i = 0; i < r->flat.total; i++) {
+        if (dtype == DTYPE_F64)
+            ((double *)r->device_weights)[i] = r->weights[i];
+        else
+            ((float *)r->device_weights)[i] = (float)r->weights[i];
+    }
+    r->config = (struct dit_config){.model = &r->m, .params = &r->list, .flat = &r->flat, .objective = objective,
+                                    .level_mean = -0.3, .level_std = 0.8, .text_dropout = 0.5, .seed = SEED,
+                                    .recompute = recompute, .max_tokens = 24, .max_samples = SAMPLES, .max_text_tokens = 8};
+    if (dit_new(&r->config, r->b.ops, r->b.stream, r->device_weights, r->grads, &r->dit, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void rig_close(struct rig *r)
+{
+    dit_free(r->dit);
+    r->b.dev->free(r->b.dev, r->device_weights);
+    r->b.dev->free(r->b.dev, r->grads);
+    free(r->weights);
+    flat_release(&r->flat);
+    params_release(&r->list);
+    bench_close(&r->b);
+}
+
+static const double INV_NORM = 1.0 / 37;
+
+static struct dit_result step(struct rig *r, int first, int n, bool accumulate)
+{
+    struct err err = {0};
+    struct dit_result out = {0};
+    struct batch b = {r->data.samples + first, n, accumulate};
+    if (dit_step(r->dit, &b, INV_NORM, &out, &err) < 0)
+        fail_msg("%s", err.text);
+    return out;
+}
+
+static double rig_loss(void *ctx) { return INV_NORM * step(ctx, 0, SAMPLES, false).loss_sum; }
+
+/* ---- gradients ---- */
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    /* text_null has a gradient because samples 1 (empty) and at least one other (coin) have no caption, the text weights
+     * because at least one has */
+    bool drop = false, keep = false;
+    for (int i = 0; i < SAMPLES; i++)
+        if (shapes[i].text_len > 0)
+            *(objective_text_dropped(SEED, 40 + (uint64_t)i, 0.5) ? &drop : &keep) = true;
+    assert_true(drop && keep);
+    for (int v = 0; v < LEN(variants); v++) {
+        struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
+        struct rig r;
+        rig_open(&r, &m, variants[v].objective, RECOMPUTE_NONE, DTYPE_F64);
+        rig_loss(&r);
+        double *grad = malloc((size_t)r.flat.total * sizeof *grad);
+        memcpy(grad, r.grads, (size_t)r.flat.total * sizeof *grad);
+        for (int64_t i = 0; i < r.list.n; i++) {
+            struct fd_slot slot = {r.list.items[i].name, (double *)r.device_weights + r.flat.offset[i], grad + r.flat.offset[i],
+                                   r.list.items[i].count};
+            fd_check(variants[v].name, &slot, 5000 + (uint64_t)i, rig_loss, &r, 1e-7);
+        }
+        free(grad);
+        rig_close(&r);
+    }
+}
+
+static double largest_difference(const double *a, const double *b, int64_t n, double *scale)
+{
+    double most = 0;
+    *scale = 0;
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, fabs(a[i] - b[i]));
+        *scale = fmax(*scale, fabs(a[i]));
+    }
+    return most;
+}
+
+/* 1 x 4, 2 x 2, 4 x 1 samples: same loss and gradient of every tensor; each draw hangs on its ordinal alone. */
+static void test_grouping(void **state)
+{
+    (void)state;
+    for (int v = 0; v < LEN(variants); v++) {
+        struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
+        struct rig r;
+        rig_open(&r, &m, variants[v].objective, RECOMPUTE_NONE, DTYPE_F64);
+        double loss = step(&r, 0, SAMPLES, false).loss_sum;
+        double *want = malloc((size_t)r.flat.total * sizeof *want);
+        memcpy(want, r.grads, (size_t)r.flat.total * sizeof *want);
+        for (int size = 1; size <= 2; size++) {
+            double sum = 0, scale;
+            for (int first = 0; first < SAMPLES; first += size)
+                sum += step(&r, first, size, first > 0).loss_sum;
+            assert_true(fabs(sum - loss) <= 1e-12 * loss);
+            for (int64_t i = 0; i < r.list.n; i++) {
+                double most = largest_difference(want + r.flat.offset[i], (double *)r.grads + r.flat.offset[i], r.list.items[i].count, &scale);
+                if (!(most <= 1e-12 * scale))
+                    fail_msg("%s by %d: %s differs by %.3g of %.3g", variants[v].name, size, r.list.items[i].name, most, scale);
+            }
+        }
+        free(want);
+        rig_close(&r);
+    }
+}
+
+static void test_empty_micro_batch(void **state)
+{
+    (void)state;
+    struct model m = small(ADALN_FULL, 2, false, true, 0);
+    struct rig r;
+    rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, DTYPE_F64);
+    step(&r, 0, 2, false);
+    double *before = malloc((size_t)r.flat.total * sizeof *before);
+    memcpy(before, r.grads, (size_t)r.flat.total * sizeof *before);
+    assert_true(step(&r, 0, 0, true).loss_sum == 0);
+    assert_memory_equal(before, r.grads, (size_t)r.flat.total * sizeof *before);
+    assert_true(step(&r, 0, 0, false).tokens == 0);
+    for (int64_t i = 0; i < r.flat.total; i++)
+        assert_true(((double *)r.grads)[i] == 0);
+    free(before);
+    rig_close(&r);
+}
+
+/* A batch without any null token overwrites the gradient of text_null too. */
+static void test_overwrite_unused(void **state)
+{
+    (void)state;
+    struct model m = small(ADALN_FULL, 2, false, true, 0);
+    struct rig r;
+    rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, DTYPE_F64);
+    int with_caption = -1;
+    for (int i = 0; i < SAMPLES; i++)
+        if (shapes[i].text_len > 0 && !objective_text_dropped(SEED, 40 + (uint64_t)i, 0.5))
+            with_caption = i;
+    assert_true(with_caption >= 0);
+    step(&r, 0, SAMPLES, false);
+    int64_t at = params_find(&r.list, "text_null");
+    const double *g = (double *)r.grads + r.flat.offset[at];
+    assert_true(dot(g, g, TEXT_WIDTH) > 0);
+    step(&r, with_caption, 1, false);
+    assert_true(dot(g, g, TEXT_WIDTH) == 0);
+    rig_close(&r);
+}
+
+/* ---- the same numbers by other ways ---- */
+
+static void test_recompute_bitwise(void **state)
+{
+    (void)state;
+    for (enum dtype dtype = DTYPE_F64; dtype <= DTYPE_F32; dtype++)
+        for (int v = 0; v < LEN(variants); v++) {
+            struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
+            struct rig kept, again;
+            m.layers = 3;
+            rig_open(&kept, &m, variants[v].objective, RECOMPUTE_NONE, dtype);
+            rig_open(&again, &m, variants[v].objective, RECOMPUTE_FULL, dtype);
+            double a = step(&kept, 0, SAMPLES, false).loss_sum, b = step(&again, 0, SAMPLES, false).loss_sum;
+            assert_true(a == b);
+            assert_memory_equal(kept.grads, again.grads, (size_t)(kept.flat.total * dtype_bytes(dtype)));
+            assert_true(again.b.dev->alloc_bytes < kept.b.dev->alloc_bytes);
+            rig_close(&kept);
+            rig_close(&again);
+        }
+}
+
+/* f32 differs from f64 by its rounding: 24-bit numbers through two blocks, a few 1e-6 relative to the tensor's norm. */
+static void test_f32_near_f64(void **state)
+{
+    (void)state;
+    for (int v = 0; v < LEN(variants); v++) {
+        struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
+        struct rig d, f;
+        rig_open(&d, &m, variants[v].objective, RECOMPUTE_NONE, DTYPE_F64);
+        rig_open(&f, &m, variants[v].objective, RECOMPUTE_NONE, DTYPE_F32);
+        double a = step(&d, 0, SAMPLES, false).loss_sum, b = step(&f, 0, SAMPLES, false).loss_sum;
+        assert_true(fabs(a - b) <= 2e-6 * a);
+        for (int64_t i = 0; i < d.list.n; i++) {
+            double num = 0, den = 0;
+            for (int64_t j = d.flat.offset[i]; j < d.flat.offset[i] + d.list.items[i].count; j++) {
+                double want = ((double *)d.grads)[j], diff = want - ((float *)f.grads)[j];
+                num += diff * diff;
+                den += want * want;
+            }
+            if (!(sqrt(num) <= 2e-5 * sqrt(den)))
+                fail_msg("%s: %s differs by %.3g", variants[v].name, d.list.items[i].name, sqrt(num / den));
+        }
+        rig_close(&d);
+        rig_close(&f);
+    }
+}
+
+/* dit_forward on a sample noised by hand gives the loss that dit_step reports for it. */
+static void test_forward_agrees(void **state)
+{
+    (void)state;
+    for (int v = 0; v < LEN(variants); v++) {
+        struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
+        const struct objective_row *row = &objective_rows[variants[v].objective];
+        struct rig r;
+        struct err err = {0};
+        rig_open(&r, &m, variants[v].objective, RECOMPUTE_NONE, DTYPE_F64);
+        struct dit_result result = step(&r, 0, SAMPLES, false);
+        double x[SAMPLES][CHANNELS * MAX_CELLS], out[SAMPLES][CHANNELS * MAX_CELLS], noise[CHANNELS * MAX_CELLS], sum = 0, sum_x0 = 0;
+        double loss[SAMPLES];
+        struct dit_eval_sample eval[SAMPLES];
+        memcpy(loss, result.sample_loss, sizeof loss);
+        for (int i = 0; i < SAMPLES; i++) {
+            const struct batch_sample *s = &r.data.samples[i];
+            struct objective_coef c;
+            double level = objective_level_draw(SEED, s->ordinal, -0.3, 0.8);
+            int n = CHANNELS * s->t * s->h * s->w;
+            row->coef(level, &c);
+            assert_true(level == result.sample_level[i]);
+            philox_normal_fill(SEED, PHILOX_NOISE, s->ordinal, 0, (size_t)n, noise);
+            for (int j = 0; j < n; j++)
+                x[i][j] = c.alpha * row->data_scale * s->latent[j] + c.sigma * noise[j];
+            eval[i] = (struct dit_eval_sample){x[i], out[i], level, objective_text_dropped(SEED, s->ordinal, 0.5), s->cond, s->t,
+                                               s->h, s->w, s->text, s->text_len, s->fps};
+        }
+        if (dit_forward(r.dit, eval, SAMPLES, &err) < 0)
+            fail_msg("%s", err.text);
+        for (int i = 0; i < SAMPLES; i++) {
+            const struct batch_sample *s = &r.data.samples[i];
+            struct objective_coef c;
+            int n = CHANNELS * s->t * s->h * s->w;
+            double squares = 0, squares_x0 = 0;
+            row->coef(result.sample_level[i], &c);
+            philox_normal_fill(SEED, PHILOX_NOISE, s->ordinal, 0, (size_t)n, noise);
+            for (int j = 0; j < n; j++) {
+                double x0 = row->data_scale * s->latent[j], target = c.p * x0 + c.q * noise[j];
+                double clean = c.c_skip * x[i][j] + c.c_out * out[i][j];
+                squares += (out[i][j] - target) * (out[i][j] - target);
+                squares_x0 += (clean - x0) * (clean - x0);
+            }
+            assert_true(fabs(loss[i] - c.w * squares / n) <= 1e-12 * loss[i]);
+            sum += s->loss_weight * c.w * squares;
+            sum_x0 += s->loss_weight * squares_x0;
+        }
+        assert_true(fabs(sum - result.loss_sum) <= 1e-12 * sum);
+        assert_true(fabs(sum_x0 - result.loss_x0_sum) <= 1e-11 * sum_x0);
+        rig_close(&r);
+    }
+}
+
+/* ---- memory ---- */
+
+static void test_steady_state_allocates_nothing(void **state)
+{
+    (void)state;
+    for (int v = 0; v < LEN(variants); v++)
+        for (enum recompute recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute += RECOMPUTE_FULL) {
+            struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
+            struct rig r;
+            rig_open(&r, &m, variants[v].objective, recompute, DTYPE_F32);
+            step(&r, 0, SAMPLES, false);
+            int64_t before = allocations, bytes = r.b.dev->alloc_bytes;
+            step(&r, 0, SAMPLES, false);
+            step(&r, 1, 2, true);
+            step(&r, 0, 0, true);
+            assert_int_equal(allocations, before);
+            assert_int_equal(r.b.dev->alloc_bytes, bytes);
+            rig_close(&r);
+        }
+}
+
+/* The plan states the bytes before anything is taken, and dit_new takes those. */
+static void test_plan_is_what_is_taken(void **state)
+{
+    (void)state;
+    struct model m = small(ADALN_LORA_FUSED, 1, true, true, 1);
+    struct rig r;
+    struct err err = {0};
+    rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, DTYPE_F64);
+    struct buffer_list plan = {0};
+    struct dit *second;
+    assert_int_equal(dit_plan(&r.config, DTYPE_F64, DTYPE_F64, &plan, &err), 0);
+    int64_t before = r.b.dev->alloc_bytes, sum = 0;
+    assert_int_equal(dit_new(&r.config, r.b.ops, r.b.stream, r.device_weights, NULL, &second, &err), 0);
+    assert_int_equal(r.b.dev->alloc_bytes - before, plan.total);
+    for (int c = 0; c < BUFFER_CATEGORIES; c++)
+        sum += buffer_list_bytes(&plan, (enum buffer_category)c);
+    assert_int_equal(sum, plan.total);
+    for (int64_t i = 1; i < plan.n; i++)
+        assert_int_equal(plan.items[i].offset, plan.items[i - 1].offset + plan.items[i - 1].bytes);
+    dit_free(second);
+    rig_close(&r);
+}
+
+/* ---- what is refused ---- */
+
+static void test_bad_batches(void **state)
+{
+    (void)state;
+    struct model m = small(ADALN_FULL, 2, false, true, 0);
+    struct rig r;
+    rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, DTYPE_F64);
+    const struct batch_sample good = r.data.samples[0];
+    struct { const char *word; struct batch_sample s; } bad[] = {{"patches", good}, {"patches", good}, {"text_len", good},
+                                                                 {"text_len", good}, {"fps", good}, {"fps", good},
+                                                                 {"planned", good}, {"planned", good}};
+    bad[0].s.h = 3;
+    bad[1].s.t = 0;
+    bad[2].s.text_len = -1;
+    bad[3].s.text = NULL;
+    bad[4].s.fps = 0;
+    bad[5].s.fps = NAN;
+    bad[6].s.t = 100;
+    bad[7].s.text_len = 9;
+    bad[7].s.ordinal = 40; /* its coin keeps the caption: checked */
+    for (uint64_t o = 40; objective_text_dropped(SEED, bad[7].s.ordinal, 0.5); o++)
+        bad[7].s.ordinal = o;
+    for (int i = 0; i < LEN(bad); i++) {
+        struct err err = {0};
+        struct dit_result out = {.tokens = -7};
+        struct batch b = {&bad[i].s, 1, false};
+        assert_int_equal(dit_step(r.dit, &b, INV_NORM, &out, &err), ERR_INPUT);
+        if (!strstr(err.text, bad[i].word))
+            fail_msg("case %d: '%s' does not say '%s'", i, err.text, bad[i].word);
+        assert_int_equal(out.tokens, -7); /* results only on success */
+    }
+    struct batch many = {r.data.samples, SAMPLES + 1, false};
+    struct err err = {0};
+    struct dit_result out;
+    assert_int_equal(dit_step(r.dit, &many, INV_NORM, &out, &err), ERR_INPUT);
+    assert_non_null(strstr(err.text, "samples"));
+    rig_close(&r);
+}
+
+static void test_bad_configurations(void **state)
+{
+    (void)state;
+    struct model m = small(ADALN_FULL, 2, false, true, 0), other = small(ADALN_LORA_FUSED, 2, false, true, 0);
+    struct rig r;
+    rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, DTYPE_F64);
+    struct model stdit = m, wide = m;
+    stdit.family = MODEL_STDIT;
+    wide.hidden = 1024;
+    struct { const char *word; struct dit_config c; } bad[] = {{"selective", r.config}, {"family", r.config}, {"head dim", r.config},
+                                                               {"bounds", r.config}, {"adaln.a.weight", r.config}};
+    bad[0].c.recompute = RECOMPUTE_SELECTIVE;
+    bad[1].c.model = &stdit;
+    bad[2].c.model = &wide;
+    bad[3].c.max_samples = 0;
+    bad[4].c.model = &other; /* with another model's parameter list */
+    for (int i = 0; i < LEN(bad); i++) {
+        struct err err = {0};
+        struct dit *d = NULL;
+        assert_int_equal(dit_new(&bad[i].c, r.b.ops, r.b.stream, r.device_weights, r.grads, &d, &err), ERR_INPUT);
+        assert_null(d);
+        if (!strstr(err.text, bad[i].word))
+            fail_msg("case %d: '%s' does not say '%s'", i, err.text, bad[i].word);
+    }
+    rig_close(&r);
+}
+
+/* ---- first values ---- */
+
+static void test_init(void **state)
+{
+    (void)state;
+    struct model m = small(ADALN_FULL, 2, false, true, 0);
+    struct rig r;
+    rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, DTYPE_F64);
+    double *w = malloc((size_t)r.flat.total * sizeof *w), part[7];
+    flat_init(&r.flat, &r.list, 3, w, DTYPE_F64);
+    for (int64_t i = 0; i < r.list.n; i++) {
+        const struct param *p = &r.list.items[i];
+        const double *x = w + r.flat.offset[i];
+        assert_int_equal(r.flat.offset[i] % FLAT_ALIGN, 0);
+        double rms = sqrt(dot(x, x, p->count) / (double)p->count);
+        double want = p->init == PARAM_ZERO ? 0 : p->init == PARAM_ONE ? 1 : p->init == PARAM_NORMAL ? p->init_std
+                    : sqrt(2.0 / (double)(p->dim[0] + p->dim[1])); /* a uniform of half width a has deviation a / sqrt(3) */
+        assert_true(fabs(rms - want) <= (p->init == PARAM_ZERO || p->init == PARAM_ONE ? 0 : 4 * want / sqrt((double)p->count)));
+        if (p->count >= 20) { /* any part alone, as a rank that owns a shard makes it */
+            flat_init_values(p, 3, 11, 7, part);
+            assert_memory_equal(part, x + 11, sizeof part);
+        }
+    }
+    free(w);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_grouping), cmocka_unit_test(test_empty_micro_batch),
+        cmocka_unit_test(test_overwrite_unused), cmocka_unit_test(test_recompute_bitwise), cmocka_unit_test(test_f32_near_f64),
+        cmocka_unit_test(test_forward_agrees), cmocka_unit_test(test_steady_state_allocates_nothing),
+        cmocka_unit_test(test_plan_is_what_is_taken), cmocka_unit_test(test_bad_batches),
+        cmocka_unit_test(test_bad_configurations), cmocka_unit_test(test_init),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

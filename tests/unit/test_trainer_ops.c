@@ -1,0 +1,699 @@
+/* Every operation in f64 against central differences (1e-7, one random direction a tensor), against its definition where it
+ * has no gradient, and f32 against f64. */
+#include "tests/unit/trainer_fixture.h"
+
+#include "trainer/objective.h"
+
+static const double TOL = 1e-7;
+
+/* ---- attention ---- */
+
+struct attn_case {
+    const char *name;
+    int64_t heads, kv_heads, d, n;
+    int32_t q[3], k[3];
+    double logit_scale;
+    double shift; /* added to q's first component and to k's: logits far from 0 */
+};
+static const struct attn_case attn_cases[] = {
+    {"one segment", 2, 2, 6, 1, {7}, {7}, 1, 0},
+    {"grouped queries", 6, 2, 8, 2, {5, 9}, {5, 9}, 1, 0},
+    {"longer than tiles", 2, 1, 20, 2, {200, 3}, {130, 250}, 1, 0},
+    {"cross, one key, no keys", 2, 2, 4, 3, {6, 5, 4}, {3, 1, 0}, 1, 0},
+    {"no queries", 1, 1, 4, 2, {0, 4}, {3, 5}, 1, 0},
+    {"logits near -100", 2, 2, 8, 1, {20}, {130}, 1, -17},
+    {"sharp logits", 2, 2, 8, 1, {20}, {30}, 4, 0},
+};
+
+struct attn_run {
+    struct bench *b;
+    struct ops_attn a;
+    const double *cot;
+    int64_t s, keys;
+    int32_t q_start[4], k_start[3], k_len[3];
+};
+
+static void attn_setup(struct attn_run *r, struct bench *b, const struct attn_case *c)
+{
+    *r = (struct attn_run){.b = b};
+    for (int64_t i = 0; i < c->n; i++) {
+        r->q_start[i + 1] = r->q_start[i] + c->q[i];
+        r->k_start[i] = (int32_t)r->keys;
+        r->k_len[i] = c->k[i];
+        r->keys += c->k[i];
+    }
+    r->s = r->q_start[c->n];
+    int64_t wq = c->heads * c->d, wk = c->kv_heads * c->d;
+    r->a = (struct ops_attn){.q = f64(new_normal(r->s * wq, 1), r->s, wq), .k = f64(new_normal(r->keys * wk, 2), r->keys, wk),
+                             .v = f64(new_normal(r->keys * wk, 3), r->keys, wk), .o = f64(new_nan(r->s * wq), r->s, wq),
+                             .lse = f64(new_nan(r->s * c->heads), r->s, c->heads), .n = c->n, .q_start = r->q_start,
+                             .k_start = r->k_start, .k_len = r->k_len, .max_q = r->s, .max_k = r->keys, .heads = c->heads,
+                             .kv_heads = c->kv_heads, .head_dim = c->d, .scale = c->logit_scale / sqrt((double)c->d),
+                             .d_o = f64(new_normal(r->s * wq, 4), r->s, wq), .dq = f64(new_nan(r->s * wq), r->s, wq),
+                             .dk = f64(new_nan(r->keys * wk), r->keys, wk), .dv = f64(new_nan(r->keys * wk), r->keys, wk),
+                             .delta = f64(new_nan(r->s * c->heads), r->s, c->heads)};
+    r->cot = r->a.d_o.ptr;
+    for (int64_t i = 0; i < r->s * c->heads; i++)
+        ((double *)r->a.q.ptr)[i * c->d] -= c->shift;
+    for (int64_t i = 0; i < r->keys * c->kv_heads; i++)
+        ((double *)r->a.k.ptr)[i * c->d] += c->shift;
+}
+
+static void attn_release(struct attn_run *r)
+{
+    void *all[] = {r->a.q.ptr, r->a.k.ptr, r->a.v.ptr, r->a.o.ptr, r->a.lse.ptr, r->a.d_o.ptr, r->a.dq.ptr, r->a.dk.ptr,
+                   r->a.dv.ptr, r->a.delta.ptr};
+    for (int i = 0; i < LEN(all); i++)
+        free(all[i]);
+}
+
+static double attn_value(void *ctx)
+{
+    struct attn_run *r = ctx;
+    r->b->ops->attn_fwd(r->b->ops, r->b->stream, &r->a);
+    return dot(r->a.o.ptr, r->cot, r->s * r->a.o.cols);
+}
+
+/* Output and lse of one query by the definition. */
+static void attn_plain(const struct ops_attn *a, int64_t seg, int64_t q, int64_t h, double *out, double *lse)
+{
+    int64_t d = a->head_dim, kv = h / (a->heads / a->kv_heads);
+    const double *Q = (const double *)a->q.ptr + q * a->q.ld + h * d;
+    double top = -INFINITY, sum = 0, logit[512];
+    for (int64_t k = 0; k < a->k_len[seg]; k++) {
+        logit[k] = a->scale * dot(Q, (const double *)a->k.ptr + (a->k_start[seg] + k) * a->k.ld + kv * d, d);
+        top = fmax(top, logit[k]);
+    }
+    memset(out, 0, (size_t)d * sizeof *out);
+    for (int64_t k = 0; k < a->k_len[seg]; k++) {
+        double p = exp(logit[k] - top);
+        sum += p;
+        for (int64_t j = 0; j < d; j++)
+            out[j] += p * ((const double *)a->v.ptr)[(a->k_start[seg] + k) * a->v.ld + kv * d + j];
+    }
+    for (int64_t j = 0; j < d && sum > 0; j++)
+        out[j] /= sum;
+    *lse = top + log(sum);
+}
+
+static void attn_check_forward(const struct attn_run *r, const char *name)
+{
+    const struct ops_attn *a = &r->a;
+    for (int64_t seg = 0; seg < a->n; seg++)
+        for (int64_t q = a->q_start[seg]; q < a->q_start[seg + 1]; q++)
+            for (int64_t h = 0; h < a->heads; h++) {
+                double want[64], lse, got = ((const double *)a->lse.ptr)[q * a->heads + h];
+                attn_plain(a, seg, q, h, want, &lse);
+                if (!(lse == got || fabs(lse - got) <= 1e-12 * (1 + fabs(lse))))
+                    fail_msg("%s: lse(%ld, %ld) %.15g, want %.15g", name, (long)q, (long)h, got, lse);
+                for (int64_t j = 0; j < a->head_dim; j++)
+                    assert_true(fabs(((const double *)a->o.ptr)[q * a->o.ld + h * a->head_dim + j] - want[j]) <= 1e-12);
+            }
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    struct bench b = bench_open(DTYPE_F64);
+    for (int i = 0; i < LEN(attn_cases); i++) {
+        struct attn_run r;
+        attn_setup(&r, &b, &attn_cases[i]);
+        attn_value(&r);
+        attn_check_forward(&r, attn_cases[i].name);
+        b.ops->attn_bwd(b.ops, b.stream, &r.a);
+        const struct fd_slot slots[] = {{"q", r.a.q.ptr, r.a.dq.ptr, r.s * r.a.q.cols},
+                                        {"k", r.a.k.ptr, r.a.dk.ptr, r.keys * r.a.k.cols},
+                                        {"v", r.a.v.ptr, r.a.dv.ptr, r.keys * r.a.v.cols}};
+        for (int s = 0; s < 3; s++)
+            fd_check(attn_cases[i].name, &slots[s], 10 + (uint64_t)s, attn_value, &r, TOL);
+        attn_release(&r);
+    }
+    bench_close(&b);
+}
+
+/* The keys in two parts, merged by lse, and the backward of both parts accumulated, equal one pass: the ring. */
+static void test_attention_in_parts(void **state)
+{
+    (void)state;
+    static const struct attn_case c = {"ring", 4, 2, 8, 2, {130, 9}, {140, 6}, 1, 0};
+    struct bench b = bench_open(DTYPE_F64);
+    struct attn_run whole, part;
+    attn_setup(&whole, &b, &c);
+    attn_setup(&part, &b, &c);
+    b.ops->attn_fwd(b.ops, b.stream, &whole.a);
+    b.ops->attn_bwd(b.ops, b.stream, &whole.a);
+    struct tensor o2 = f64(new_nan(part.s * part.a.o.cols), part.s, part.a.o.cols), lse2 = f64(new_nan(part.s * 4), part.s, 4);
+    int32_t start2[2], len1[2] = {50, 6}, len2[2]; /* the second segment has all its keys in the first part */
+    for (int i = 0; i < 2; i++) {
+        start2[i] = part.k_start[i] + len1[i];
+        len2[i] = part.k_len[i] - len1[i];
+    }
+    struct ops_attn first = part.a, second = part.a;
+    first.k_len = len1;
+    second.k_start = start2;
+    second.k_len = len2;
+    second.o = o2;
+    second.lse = lse2;
+    b.ops->attn_fwd(b.ops, b.stream, &first);
+    b.ops->attn_fwd(b.ops, b.stream, &second);
+    b.ops->lse_merge(b.ops, b.stream, &(struct ops_lse_merge){first.o, first.lse, o2, lse2, 4, 8});
+    second.o = first.o;
+    second.lse = first.lse;
+    b.ops->attn_bwd(b.ops, b.stream, &first);
+    second.accumulate_dq = true;
+    b.ops->attn_bwd(b.ops, b.stream, &second);
+    const struct tensor *pairs[][2] = {{&whole.a.o, &part.a.o}, {&whole.a.lse, &part.a.lse}, {&whole.a.dq, &part.a.dq},
+                                       {&whole.a.dk, &part.a.dk}, {&whole.a.dv, &part.a.dv}};
+    for (int p = 0; p < LEN(pairs); p++)
+        for (int64_t i = 0; i < pairs[p][0]->rows * pairs[p][0]->cols; i++)
+            assert_true(fabs(((double *)pairs[p][0]->ptr)[i] - ((double *)pairs[p][1]->ptr)[i]) <= 1e-13);
+    /* dk and dv accumulate when asked */
+    part.a.accumulate_dkv = true;
+    b.ops->attn_bwd(b.ops, b.stream, &part.a);
+    for (int64_t i = 0; i < part.keys * part.a.dk.cols; i++)
+        assert_true(fabs(((double *)part.a.dk.ptr)[i] - 2 * ((double *)whole.a.dk.ptr)[i]) <= 1e-13);
+    free(o2.ptr), free(lse2.ptr);
+    attn_release(&whole);
+    attn_release(&part);
+    bench_close(&b);
+}
+
+/* ---- AdaLN ---- */
+
+struct adaln_case {
+    const char *name;
+    int64_t s, d, n;
+    int32_t first[4]; /* first token of each sample */
+    bool branch, gate, mod, y;
+};
+static const struct adaln_case adaln_cases[] = {
+    {"all, three samples", 150, 37, 3, {0, 70, 71}, true, true, true, true},
+    {"no branch", 9, 16, 2, {0, 4}, false, false, true, true},
+    {"no modulation", 9, 33, 1, {0}, true, false, false, true},
+    {"gate alone", 70, 20, 2, {0, 66}, true, true, false, false},
+    {"norm alone", 5, 48, 1, {0}, false, false, false, true},
+};
+
+struct adaln_run {
+    struct bench *b;
+    struct ops_adaln a;
+    int32_t sample[256];
+    double *cot_x, *cot_y;
+};
+
+static double adaln_value(void *ctx)
+{
+    struct adaln_run *r = ctx;
+    r->b->ops->adaln_fwd(r->b->ops, r->b->stream, &r->a);
+    int64_t count = r->a.x.rows * r->a.x.cols;
+    double v = dot(r->a.x_out.ptr, r->cot_x, count);
+    return r->a.y.ptr ? v + dot(r->a.y.ptr, r->cot_y, count) : v;
+}
+
+static void adaln_setup(struct adaln_run *r, struct bench *b, const struct adaln_case *c)
+{
+    int64_t sd = c->s * c->d, nd = c->n * c->d;
+    *r = (struct adaln_run){.b = b, .cot_x = new_normal(sd, 1), .cot_y = new_normal(sd, 2)};
+    struct ops_adaln *a = &r->a;
+    for (int64_t i = 0, m = 0; i < c->s; i++) {
+        m += m + 1 < c->n && i == c->first[m + 1];
+        r->sample[i] = (int32_t)m;
+    }
+    *a = (struct ops_adaln){.sample = r->sample, .n = c->n, .x = f64(new_normal(sd, 3), c->s, c->d),
+                            .x_out = f64(new_nan(sd), c->s, c->d), .stats = f64(new_nan(2 * c->s), c->s, 2), .eps = 1e-6,
+                            .dx = f64(new_normal(sd, 1), c->s, c->d)};
+    if (c->branch) {
+        a->branch = f64(new_normal(sd, 4), c->s, c->d);
+        a->dbranch = f64(new_nan(sd), c->s, c->d);
+    }
+    if (c->gate) {
+        a->gate = f64(new_normal(nd, 5), c->n, c->d);
+        a->dgate = f64(new_nan(nd), c->n, c->d);
+    }
+    if (c->mod) {
+        a->shift = f64(new_normal(nd, 6), c->n, c->d);
+        a->scale = f64(new_normal(nd, 7), c->n, c->d);
+        a->dshift = f64(new_nan(nd), c->n, c->d);
+        a->dscale = f64(new_nan(nd), c->n, c->d);
+    }
+    if (c->y) {
+        a->y = f64(new_nan(sd), c->s, c->d);
+        a->dy = f64(r->cot_y, c->s, c->d);
+    }
+}
+
+static void adaln_release(struct adaln_run *r)
+{
+    struct ops_adaln *a = &r->a;
+    void *all[] = {a->x.ptr, a->x_out.ptr, a->stats.ptr, a->dx.ptr, a->branch.ptr, a->dbranch.ptr, a->gate.ptr, a->dgate.ptr,
+                   a->shift.ptr, a->scale.ptr, a->dshift.ptr, a->dscale.ptr, a->y.ptr, r->cot_x, r->cot_y};
+    for (int i = 0; i < LEN(all); i++)
+        free(all[i]);
+}
+
+static void test_adaln(void **state)
+{
+    (void)state;
+    struct bench b = bench_open(DTYPE_F64);
+    for (int i = 0; i < LEN(adaln_cases); i++) {
+        const struct adaln_case *c = &adaln_cases[i];
+        struct adaln_run r;
+        adaln_setup(&r, &b, c);
+        adaln_value(&r);
+        b.ops->adaln_bwd(b.ops, b.stream, &r.a);
+        int64_t sd = c->s * c->d, nd = c->n * c->d;
+        const struct fd_slot slots[] = {{"x", r.a.x.ptr, r.a.dx.ptr, sd}, {"branch", r.a.branch.ptr, r.a.dbranch.ptr, sd},
+                                        {"gate", r.a.gate.ptr, r.a.dgate.ptr, nd}, {"shift", r.a.shift.ptr, r.a.dshift.ptr, nd},
+                                        {"scale", r.a.scale.ptr, r.a.dscale.ptr, nd}};
+        for (int s = 0; s < LEN(slots); s++)
+            if (slots[s].x)
+                fd_check(c->name, &slots[s], 20 + (uint64_t)s, adaln_value, &r, TOL);
+        adaln_release(&r);
+    }
+    bench_close(&b);
+}
+
+/* ---- head norm and positions ---- */
+
+struct head_run {
+    struct bench *b;
+    struct ops_headnorm a;
+    double *cot;
+};
+
+static double head_value(void *ctx)
+{
+    struct head_run *r = ctx;
+    r->b->ops->headnorm_fwd(r->b->ops, r->b->stream, &r->a);
+    return dot(r->a.dst.ptr, r->cot, r->a.dst.rows * r->a.dst.cols);
+}
+
+static void check_headnorm(struct bench *b, int64_t s, int64_t heads, int64_t d, bool positions)
+{
+    int64_t n = s * heads * d;
+    struct head_run r = {.b = b, .cot = new_normal(n, 1)};
+    double *gain = new_normal(d, 2), *angle = new_normal(s * (d / 2), 3), *c = new_nan(s * (d / 2)), *sn = new_nan(s * (d / 2));
+    double *dgain = new_nan(d), *dsrc = new_normal(n, 1), *grad = new_nan(d);
+    for (int64_t i = 0; i < s * (d / 2); i++) {
+        c[i] = cos(angle[i]);
+        sn[i] = sin(angle[i]);
+    }
+    r.a = (struct ops_headnorm){.src = f64(new_normal(n, 4), s, heads * d), .dst = f64(new_nan(n), s, heads * d), .heads = heads,
+                                .head_dim = d, .gain = f64(gain, 1, d), .rstd = f64(new_nan(s * heads), s, heads), .eps = 1e-6,
+                                .ddst = f64(dsrc, s, heads * d), .dsrc = f64(dsrc, s, heads * d), .dgain = f64(dgain, 1, d)};
+    if (positions) {
+        r.a.cos = f64(c, s, d / 2);
+        r.a.sin = f64(sn, s, d / 2);
+    }
+    head_value(&r);
+    b->ops->headnorm_bwd(b->ops, b->stream, &r.a); /* in place */
+    memcpy(grad, dgain, (size_t)d * sizeof *grad);
+    const struct fd_slot slots[] = {{"src", r.a.src.ptr, dsrc, n}, {"gain", gain, grad, d}};
+    for (int i = 0; i < 2; i++)
+        fd_check("headnorm", &slots[i], 30 + (uint64_t)i, head_value, &r, TOL);
+    memcpy(dsrc, r.cot, (size_t)n * sizeof *dsrc);
+    r.a.beta = 1;
+    b->ops->headnorm_bwd(b->ops, b->stream, &r.a); /* adds: twice the gradient */
+    for (int64_t j = 0; j < d; j++)
+        assert_true(fabs(dgain[j] - 2 * grad[j]) <= 1e-12 * (1 + fabs(grad[j])));
+    void *all[] = {r.cot, gain, angle, c, sn, dgain, dsrc, grad, r.a.src.ptr, r.a.dst.ptr, r.a.rstd.ptr};
+    for (int i = 0; i < LEN(all); i++)
+        free(all[i]);
+}
+
+static void test_headnorm(void **state)
+{
+    (void)state;
+    struct bench b = bench_open(DTYPE_F64);
+    check_headnorm(&b, 130, 3, 10, true);
+    check_headnorm(&b, 7, 2, 64, true);
+    check_headnorm(&b, 5, 1, 37, false); /* a row norm */
+    bench_close(&b);
+}
+
+/* Angles are places times frequencies; scores of rotated vectors hang on differences of places alone. */
+static void test_rope(void **state)
+{
+    (void)state;
+    enum { S = 3, HALF = 6 };
+    struct bench b = bench_open(DTYPE_F64);
+    const int32_t pos[3 * S] = {0, 0, 0, 2, 1, 3, 5, 4, 7}, sample[S] = {0, 0, 1};
+    const double fps[2] = {24, 12};
+    double c[S * HALF], s[S * HALF];
+    b.ops->rope(b.ops, b.stream, &(struct ops_rope){pos, sample, fps, 2, 2, 2, 10000, f64(c, S, HALF), f64(s, S, HALF)});
+    const double want[S][HALF] = {{0}, {2, 2e-2, 1, 1e-2, 3, 3e-2}, {10, 10e-2, 4, 4e-2, 7, 7e-2}}; /* 12 fps: time doubled */
+    for (int i = 0; i < S; i++)
+        for (int j = 0; j < HALF; j++) {
+            assert_true(fabs(c[i * HALF + j] - cos(want[i][j])) < 1e-13);
+            assert_true(fabs(s[i * HALF + j] - sin(want[i][j])) < 1e-13);
+        }
+    bench_close(&b);
+}
+
+static void test_sinusoid(void **state)
+{
+    (void)state;
+    struct bench b = bench_open(DTYPE_F64);
+    const double v[2] = {-1.5, 0.25};
+    double out[2 * 5];
+    b.ops->sinusoid(b.ops, b.stream, &(struct ops_sinusoid){v, f64(out, 2, 5)});
+    for (int i = 0; i < 2; i++) {
+        const double want[5] = {cos(v[i]), cos(v[i] / 100), sin(v[i]), sin(v[i] / 100), 0};
+        for (int j = 0; j < 5; j++)
+            assert_true(fabs(out[5 * i + j] - want[j]) < 1e-14);
+    }
+    bench_close(&b);
+}
+
+/* ---- activations ---- */
+
+struct act_run {
+    struct bench *b;
+    struct ops_act a;
+    double *cot;
+};
+
+static double act_value(void *ctx)
+{
+    struct act_run *r = ctx;
+    r->b->ops->act_fwd(r->b->ops, r->b->stream, &r->a);
+    return dot(r->a.y.ptr, r->cot, r->a.y.rows * r->a.y.cols);
+}
+
+static double act_plain(enum ops_act_kind kind, double x, double up)
+{
+    switch (kind) {
+    case OPS_ACT_NONE: return x;
+    case OPS_ACT_SILU: return x / (1 + exp(-x));
+    case OPS_ACT_GELU_ERF: return 0.5 * x * (1 + erf(x / sqrt(2)));
+    case OPS_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+    case OPS_ACT_SWIGLU: return x / (1 + exp(-x)) * up;
+    }
+    return NAN;
+}
+
+static void test_activations(void **state)
+{
+    (void)state;
+    enum { ROWS = 5, F = 40 };
+    struct bench b = bench_open(DTYPE_F64);
+    for (enum ops_act_kind kind = OPS_ACT_NONE; kind <= OPS_ACT_SWIGLU; kind++) {
+        int64_t wide = kind == OPS_ACT_SWIGLU ? 2 * F : F;
+        struct act_run r = {.b = &b, .cot = new_normal(ROWS * F, 1)};
+        double *x = new_normal(ROWS * wide, 2), *y = new_nan(ROWS * F), *dx = new_nan(ROWS * wide), *again = new_nan(ROWS * F);
+        for (int64_t i = 0; i < ROWS * wide; i++)
+            x[i] *= 2;
+        r.a = (struct ops_act){.kind = kind, .x = f64(x, ROWS, wide), .y = f64(y, ROWS, F), .dy = f64(r.cot, ROWS, F),
+                               .dx = f64(dx, ROWS, wide)};
+        act_value(&r);
+        for (int i = 0; i < ROWS; i++)
+            for (int j = 0; j < F; j++) {
+                double want = act_plain(kind, x[i * wide + j], kind == OPS_ACT_SWIGLU ? x[i * wide + F + j] : 0);
+                assert_true(fabs(y[i * F + j] - want) <= 1e-14 * (1 + fabs(want)));
+            }
+        struct ops_act back = r.a;
+        back.y = f64(again, ROWS, F);
+        b.ops->act_bwd(b.ops, b.stream, &back);
+        assert_memory_equal(again, y, ROWS * F * sizeof *y); /* made again with the same bits */
+        const struct fd_slot slot = {"x", x, dx, ROWS * wide};
+        fd_check("activation", &slot, 40 + (uint64_t)kind, act_value, &r, TOL);
+        free(r.cot), free(x), free(y), free(dx), free(again);
+    }
+    bench_close(&b);
+}
+
+/* ---- latents, loss, noise ---- */
+
+struct latent_run {
+    struct bench *b;
+    struct ops_latents a;
+    struct ops_sample samples[2];
+    double loss[2];
+};
+
+static void latent_setup(struct latent_run *r, struct bench *b)
+{
+    *r = (struct latent_run){.b = b};
+    r->samples[0] = (struct ops_sample){.token = 0, .n_tokens = 6, .cell = 0, .t = 2, .h = 2, .w = 6, .ordinal = 11,
+                                        .in_data = 0.5, .in_noise = 1.25, .out_data = -0.3, .out_noise = 0.8, .weight = 1.5};
+    r->samples[1] = (struct ops_sample){.token = 6, .n_tokens = 2, .cell = 24, .t = 1, .h = 4, .w = 2, .ordinal = 12,
+                                        .in_data = 2, .in_noise = 0.1, .out_data = 1, .out_noise = -1, .weight = 0.25};
+    r->a = (struct ops_latents){.samples = r->samples, .n = 2, .channels = 3, .patch_t = 1, .patch_h = 2, .patch_w = 2,
+                                .latent = f64(new_normal(96, 1), 1, 96), .noise = f64(new_nan(96), 1, 96), .inv_norm = 0.01,
+                                .loss = r->loss};
+}
+
+static double loss_value(void *ctx)
+{
+    struct latent_run *r = ctx;
+    r->b->ops->loss(r->b->ops, r->b->stream, &r->a);
+    return r->a.inv_norm * (r->samples[0].weight * r->loss[0] + r->samples[1].weight * r->loss[1]);
+}
+
+/* The cell of a token's column, by the layout's definition. */
+static int64_t cell_of(const struct ops_sample *s, int64_t token, int64_t column, int64_t *channel)
+{
+    int64_t nw = s->w / 2, nh = s->h / 2, ph = column / 2 % 2, pw = column % 2;
+    int64_t w = token % nw * 2 + pw, h = token / nw % nh * 2 + ph, t = token / nw / nh;
+    *channel = column / 4;
+    return (t * s->h + h) * s->w + w;
+}
+
+static void test_latents(void **state)
+{
+    (void)state;
+    struct bench b = bench_open(DTYPE_F64);
+    struct latent_run r;
+    latent_setup(&r, &b);
+    const double *latent = r.a.latent.ptr, *noise = r.a.noise.ptr;
+    double *cond = new_normal(64, 3), *tokens = new_nan(8 * 20), *back = new_nan(96), *pred = new_normal(8 * 12, 4),
+           *dpred = new_nan(8 * 12);
+    b.ops->normal(b.ops, b.stream, &(struct ops_normal){r.samples, 2, 3, 99, PHILOX_NOISE, r.a.noise});
+    struct ops_latents in = r.a;
+    in.cond_channels = 2;
+    in.cond = f64(cond, 1, 64);
+    in.tokens = f64(tokens, 8, 20);
+    b.ops->patchify(b.ops, b.stream, &in);
+    for (int i = 0; i < 2; i++) {
+        const struct ops_sample *s = &r.samples[i];
+        int64_t cells = (int64_t)s->t * s->h * s->w;
+        for (int64_t k = 0; k < s->n_tokens; k++)
+            for (int64_t j = 0; j < 20; j++) {
+                int64_t c, at = cell_of(s, k, j, &c);
+                double want = c < 3 ? s->in_data * latent[s->cell * 3 + c * cells + at] + s->in_noise * noise[s->cell * 3 + c * cells + at]
+                                    : cond[s->cell * 2 + (c - 3) * cells + at];
+                assert_true(fabs(tokens[(s->token + k) * 20 + j] - want) < 1e-14);
+            }
+        for (int64_t e = 0; e < cells * 3; e++) /* noise is a function of seed, ordinal and element alone */
+            assert_true(noise[s->cell * 3 + e] == philox_normal_at(99, PHILOX_NOISE, s->ordinal, (uint64_t)e));
+    }
+    r.a.tokens = f64(pred, 8, 12);
+    r.a.out = f64(back, 1, 96);
+    b.ops->unpatchify(b.ops, b.stream, &r.a);
+    for (int i = 0; i < 2; i++)
+        for (int64_t k = 0; k < r.samples[i].n_tokens; k++)
+            for (int64_t j = 0; j < 12; j++) {
+                const struct ops_sample *s = &r.samples[i];
+                int64_t c, at = cell_of(s, k, j, &c);
+                assert_true(back[s->cell * 3 + c * s->t * s->h * s->w + at] == pred[(s->token + k) * 12 + j]);
+            }
+    r.a.dtokens = f64(dpred, 8, 12);
+    loss_value(&r);
+    double sum[2] = {0};
+    for (int i = 0; i < 2; i++)
+        for (int64_t e = 0; e < r.samples[i].n_tokens * 12; e++) {
+            const struct ops_sample *s = &r.samples[i];
+            double d = back[s->cell * 3 + e] - s->out_data * latent[s->cell * 3 + e] - s->out_noise * noise[s->cell * 3 + e];
+            sum[i] += d * d;
+        }
+    assert_true(fabs(sum[0] - r.loss[0]) < 1e-12 * sum[0] && fabs(sum[1] - r.loss[1]) < 1e-12 * sum[1]);
+    double *keep = new_nan(8 * 12);
+    memcpy(keep, dpred, 8 * 12 * sizeof *keep);
+    const struct fd_slot slot = {"prediction", pred, keep, 8 * 12};
+    fd_check("loss", &slot, 50, loss_value, &r, TOL);
+    free(cond), free(tokens), free(back), free(pred), free(dpred), free(keep), free(r.a.latent.ptr), free(r.a.noise.ptr);
+    bench_close(&b);
+}
+
+/* ---- sums, copies, optimizer ---- */
+
+static void test_sums(void **state)
+{
+    (void)state;
+    enum { R = 150, C = 9 };
+    struct bench b = bench_open(DTYPE_F64);
+    double *x = new_normal(R * C, 1), out[C], want[C] = {0};
+    for (int i = 0; i < R * C; i++)
+        want[i % C] += x[i];
+    for (int j = 0; j < C; j++)
+        out[j] = NAN; /* beta 0 does not read */
+    b.ops->colsum(b.ops, b.stream, &(struct ops_colsum){f64(x, R, C), f64(out, 1, C), 0});
+    b.ops->colsum(b.ops, b.stream, &(struct ops_colsum){f64(x, R, C), f64(out, 1, C), 0.5});
+    for (int j = 0; j < C; j++)
+        assert_true(fabs(out[j] - 1.5 * want[j]) < 1e-12);
+    b.ops->colsum(b.ops, b.stream, &(struct ops_colsum){f64(x, 0, C), f64(out, 1, C), 0});
+    for (int j = 0; j < C; j++)
+        assert_true(out[j] == 0);
+    struct ops_health h = {0, 0};
+    double plain = dot(x, x, R * C) - x[3] * x[3] - x[77] * x[77];
+    x[3] = INFINITY;
+    x[77] = NAN;
+    b.ops->sumsq(b.ops, b.stream, &(struct ops_sumsq){f64(x, 1, R * C), &h, false});
+    assert_true(fabs(h.sumsq - plain) < 1e-11 && h.nonfinite == 2);
+    b.ops->sumsq(b.ops, b.stream, &(struct ops_sumsq){f64(x, 1, R * C), &h, true});
+    assert_true(fabs(h.sumsq - 2 * plain) < 1e-11 && h.nonfinite == 4);
+    free(x);
+    bench_close(&b);
+}
+
+static void test_copies(void **state)
+{
+    (void)state;
+    struct bench b = bench_open(DTYPE_F64);
+    float f[6] = {1.5f, -2, 3, 4, 5, 6};
+    double d[12], y[6] = {1, 1, 1, 1, 1, 1};
+    b.ops->copy(b.ops, b.stream, &(struct ops_copy){tensor_of(f, DTYPE_F32, 2, 3), f64(d, 2, 3)});
+    for (int i = 0; i < 6; i++)
+        assert_true(d[i] == f[i]);
+    struct tensor column = tensor_cols(f64(d, 4, 3), 1, 2); /* one row into every row of a view */
+    b.ops->copy(b.ops, b.stream, &(struct ops_copy){f64(y, 1, 2), column});
+    for (int i = 0; i < 4; i++)
+        assert_true(d[3 * i + 1] == 1 && d[3 * i + 2] == 1);
+    assert_true(d[0] == 1.5 && d[3] == 4);
+    b.ops->axpy(b.ops, b.stream, &(struct ops_axpy){tensor_cols(f64(d, 2, 3), 0, 2), tensor_cols(f64(y, 2, 3), 1, 2), -2});
+    const double want[6] = {1, -2, -1, 1, -7, -1};
+    for (int i = 0; i < 6; i++)
+        assert_true(y[i] == want[i]);
+    double back[2] = {0.1, 3};
+    float g[2];
+    b.ops->copy(b.ops, b.stream, &(struct ops_copy){f64(back, 1, 2), tensor_of(g, DTYPE_F32, 1, 2)});
+    assert_true(g[0] == 0.1f && g[1] == 3);
+    bench_close(&b);
+}
+
+static void test_adamw(void **state)
+{
+    (void)state;
+    enum { N = 21 };
+    struct bench b = bench_open(DTYPE_F64);
+    double *w = new_normal(N, 1), *want = new_normal(N, 1), *ema = new_normal(N, 1), *want_ema = new_normal(N, 1), out[N];
+    double m[N] = {0}, v[N] = {0}, wm[N] = {0}, wv[N] = {0};
+    struct ops_step step = {0};
+    struct ops_adamw a = {.step = &step, .master = f64(w, 1, N), .m = f64(m, 1, N), .v = f64(v, 1, N), .ema = f64(ema, 1, N),
+                          .weight = f64(out, 1, N), .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1,
+                          .lr_scale = 2, .ema_decay = 0.95};
+    for (int t = 1; t <= 3; t++) {
+        double *g = new_normal(N, 10 + (uint64_t)t);
+        a.grad = f64(g, 1, N);
+        step = (struct ops_step){.lr = 1e-2 / t, .bias1 = 1 - pow(0.9, t), .bias2 = 1 - pow(0.99, t), .grad_scale = 0.5};
+        b.ops->adamw(b.ops, b.stream, &a);
+        for (int i = 0; i < N; i++) {
+            double grad = 0.5 * g[i], lr = 2 * 1e-2 / t;
+            wm[i] = 0.9 * wm[i] + 0.1 * grad;
+            wv[i] = 0.99 * wv[i] + 0.01 * grad * grad;
+            want[i] -= lr * (wm[i] / (1 - pow(0.9, t)) / (sqrt(wv[i] / (1 - pow(0.99, t))) + 1e-8) + 0.1 * want[i]);
+            want_ema[i] = 0.95 * want_ema[i] + 0.05 * want[i];
+            assert_true(fabs(w[i] - want[i]) < 1e-13 && fabs(ema[i] - want_ema[i]) < 1e-13 && out[i] == w[i]);
+        }
+        free(g);
+    }
+    step.skip = 1;
+    double *g = new_nan(N), before[N];
+    memcpy(before, w, sizeof before);
+    a.grad = f64(g, 1, N);
+    b.ops->adamw(b.ops, b.stream, &a);
+    assert_memory_equal(w, before, sizeof before);
+    assert_true(m[0] == m[0] && v[0] == v[0] && ema[0] == ema[0]);
+    free(g), free(w), free(want), free(ema), free(want_ema);
+    bench_close(&b);
+}
+
+/* ---- f32 beside f64 ---- */
+
+/* GELU, SiLU and their slopes over their whole range: f32 approximates erf and exp by its own polynomials. */
+static void test_f32_functions(void **state)
+{
+    (void)state;
+    enum { N = 20001 };
+    struct bench b = bench_open(DTYPE_F32);
+    float *x = malloc(N * 4), *y = malloc(N * 4), *dx = malloc(N * 4), *one = malloc(N * 4);
+    for (int i = 0; i < N; i++) {
+        x[i] = (float)(-10 + 20.0 * i / (N - 1));
+        one[i] = 1;
+    }
+    struct tensor tx = tensor_of(x, DTYPE_F32, 1, N);
+    for (enum ops_act_kind kind = OPS_ACT_SILU; kind <= OPS_ACT_GELU_TANH; kind++) {
+        struct ops_act a = {.kind = kind, .x = tx, .y = tensor_of(y, DTYPE_F32, 1, N), .dy = tensor_of(one, DTYPE_F32, 1, N),
+                            .dx = tensor_of(dx, DTYPE_F32, 1, N)};
+        b.ops->act_bwd(b.ops, b.stream, &a);
+        for (int i = 0; i < N; i++) {
+            double h = 1e-5, at = x[i], want = act_plain(kind, at, 0);
+            double slope = (act_plain(kind, at + h, 0) - act_plain(kind, at - h, 0)) / (2 * h);
+            if (!(fabs(y[i] - want) <= 4e-7 * (1 + fabs(at))) || !(fabs(dx[i] - slope) <= 1.5e-6))
+                fail_msg("kind %d at %g: %.9g want %.9g, slope %.9g want %.9g", (int)kind, at, (double)y[i], want, (double)dx[i], slope);
+        }
+    }
+    free(x), free(y), free(dx), free(one);
+    bench_close(&b);
+}
+
+static float *narrow(const double *x, int64_t n)
+{
+    float *f = malloc((size_t)n * sizeof *f);
+    assert_non_null(f);
+    for (int64_t i = 0; i < n; i++)
+        f[i] = (float)x[i];
+    return f;
+}
+
+static double relative_error(const float *got, const double *want, int64_t n)
+{
+    double num = 0, den = 0;
+    for (int64_t i = 0; i < n; i++) {
+        num += (got[i] - want[i]) * (got[i] - want[i]);
+        den += want[i] * want[i];
+    }
+    return sqrt(num / den);
+}
+
+static void test_f32_attention(void **state)
+{
+    (void)state;
+    struct bench b = bench_open(DTYPE_F64), s = bench_open(DTYPE_F32);
+    struct attn_run r;
+    attn_setup(&r, &b, &attn_cases[2]);
+    attn_value(&r);
+    b.ops->attn_bwd(b.ops, b.stream, &r.a);
+    struct ops_attn a = r.a;
+    struct tensor *in[] = {&a.q, &a.k, &a.v, &a.d_o, &a.o, &a.lse, &a.delta, &a.dq, &a.dk, &a.dv};
+    for (int i = 0; i < LEN(in); i++) {
+        in[i]->ptr = narrow(in[i]->ptr, in[i]->rows * in[i]->cols);
+        in[i]->dtype = DTYPE_F32;
+        if (i > 3)
+            memset(in[i]->ptr, 0xff, (size_t)(in[i]->rows * in[i]->cols) * 4);
+    }
+    s.ops->attn_fwd(s.ops, s.stream, &a);
+    s.ops->attn_bwd(s.ops, s.stream, &a);
+    /* sums of 250 terms with 24-bit numbers: a few 1e-7 */
+    assert_true(relative_error(a.o.ptr, r.a.o.ptr, r.s * r.a.o.cols) < 1e-6);
+    assert_true(relative_error(a.dq.ptr, r.a.dq.ptr, r.s * r.a.q.cols) < 1e-6);
+    assert_true(relative_error(a.dk.ptr, r.a.dk.ptr, r.keys * r.a.k.cols) < 1e-6);
+    assert_true(relative_error(a.dv.ptr, r.a.dv.ptr, r.keys * r.a.v.cols) < 1e-6);
+    for (int i = 0; i < LEN(in); i++)
+        free(in[i]->ptr);
+    attn_release(&r);
+    bench_close(&b);
+    bench_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_in_parts), cmocka_unit_test(test_adaln),
+        cmocka_unit_test(test_headnorm), cmocka_unit_test(test_rope), cmocka_unit_test(test_sinusoid),
+        cmocka_unit_test(test_activations), cmocka_unit_test(test_latents), cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_copies), cmocka_unit_test(test_adamw), cmocka_unit_test(test_f32_functions),
+        cmocka_unit_test(test_f32_attention),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
