@@ -143,7 +143,13 @@ $(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher)
 $(B)/obj/tests/unit/test_db_%.o: CFLAGS += $(CFLAGS_db)
 .PRECIOUS: $(B)/obj/%.o
 
-tests: $(UNIT_BIN) $(PROGRAMS) ## build the programs and the unit tests
+# stand-ins for programs, for tests of who starts them; `see tests/cli/t4100-launch
+STUBS := $(patsubst tests/stub/%.c,$(B)/tests/stub/%,$(wildcard tests/stub/*.c))
+$(B)/tests/stub/%: $(B)/obj/tests/stub/%.o $(call lib_objs,profiles) $(B)/flags
+	@mkdir -p $(@D)
+	$(call link,$(filter %.o,$^),$(call lib_libs,profiles))
+
+tests: $(UNIT_BIN) $(PROGRAMS) $(STUBS) ## build the programs and the unit tests
 
 # Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.
 check: ## install what the tests need, build, run every ordinary test and the lint

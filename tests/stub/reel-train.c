@@ -1,0 +1,115 @@
+/* A stand-in for reel-train in launcher tests: real events, signals and exit codes, no numerics. Training is a counter kept in
+ * <run-dir>/ckpt/step; what goes wrong is asked for by environment:
+ *   REEL_STUB_STEP_S     seconds a step takes (default 0.02)
+ *   REEL_STUB_CRASH_AT   crash (exit 5) before this step in attempts up to REEL_STUB_CRASH_ATTEMPTS (default: all)
+ *   REEL_STUB_DEAF       ignore the request to save */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/evlog.h"
+#include "base/file.h"
+#include "profiles/run.h"
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int signo)
+{
+    (void)signo;
+    stop = 1;
+}
+
+static const char *arg(int argc, char **argv, const char *name)
+{
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], name) == 0)
+            return argv[i + 1];
+    fprintf(stderr, "stub: %s is missing\n", name);
+    exit(2);
+}
+
+static double number(const char *name, double fallback)
+{
+    const char *text = getenv(name);
+    return text ? strtod(text, NULL) : fallback;
+}
+
+static void check(int rc, const struct err *err)
+{
+    if (rc >= 0)
+        return;
+    fprintf(stderr, "stub: %s\n", err->text);
+    exit(err_exit_code(rc));
+}
+
+static void step_event(struct evlog *log, int64_t step, double step_s)
+{
+    struct evlog_event e;
+    struct err err = {0};
+    evlog_begin(log, &e, "step");
+    json_put_int(&e.out, "step", step);
+    json_put_num(&e.out, "started_at", clock_wall_s());
+    json_put_num(&e.out, "step_s", step_s);
+    json_put_num(&e.out, "loss", 1.0 / (double)(step + 1));
+    json_put_int(&e.out, "tokens", 64);
+    check(evlog_commit(log, &e, true, &err), &err);
+}
+
+static void save(const char *path, struct evlog *log, int64_t steps)
+{
+    struct evlog_event e;
+    struct err err = {0};
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)steps);
+    check(file_publish(path, text, strlen(text), &err), &err);
+    evlog_begin(log, &e, "ckpt_saved");
+    json_put_int(&e.out, "step", steps);
+    json_put_num(&e.out, "seconds", 0.001);
+    check(evlog_commit(log, &e, true, &err), &err);
+}
+
+static void ended(struct evlog *log, const char *reason, int64_t next)
+{
+    struct evlog_event e;
+    struct err err = {0};
+    evlog_begin(log, &e, "train_ended");
+    json_put_int(&e.out, "next_step", next);
+    json_put_text(&e.out, "reason", reason);
+    check(evlog_commit(log, &e, true, &err), &err);
+    evlog_close(log);
+}
+
+int main(int argc, char **argv)
+{
+    struct err err = {0};
+    struct run run = {0};
+    struct evlog *log = NULL;
+    struct str text = STR_INIT;
+    const char *dir = arg(argc, argv, "--run-dir");
+    int64_t attempt = strtoll(arg(argc, argv, "--attempt"), NULL, 10), crash_at = (int64_t)number("REEL_STUB_CRASH_AT", -1);
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGUSR1, &action, NULL);
+    check(run_load(arg(argc, argv, "--run"), &run, &err), &err);
+    char *events = file_join(dir, "events"), *ckpt = file_join(dir, "ckpt"), *path = file_join(dir, "ckpt/step");
+    check(file_mkdirs(ckpt, &err), &err);
+    struct evlog_ids ids = {strrchr(dir, '/') + 1, attempt, "rank0", NULL};
+    check(evlog_open(events, &ids, &log, &err), &err);
+    int64_t step = file_exists(path) && file_read(path, 64, &text, &err) == 0 ? strtoll(text.p, NULL, 10) : 0;
+    double step_s = number("REEL_STUB_STEP_S", 0.02);
+    for (; step < run_total_steps(&run); step++) {
+        if (step == crash_at && attempt <= (int64_t)number("REEL_STUB_CRASH_ATTEMPTS", 1e9))
+            return 5;
+        clock_sleep_s(step_s);
+        step_event(log, step, step_s);
+        if (stop && !getenv("REEL_STUB_DEAF")) {
+            save(path, log, step + 1);
+            ended(log, "stop", step + 1);
+            return 75;
+        }
+    }
+    save(path, log, step);
+    ended(log, "done", step);
+    return 0;
+}

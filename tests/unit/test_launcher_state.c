@@ -1,0 +1,190 @@
+/* The run as a fold: what follows from which events, in any order, twice, or in part. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "launcher/agent.h"
+#include "launcher/state.h"
+
+enum { MAX_EVENTS = 32 };
+
+/* Shorthand of an event: attempt, kind, seconds, and the kind's own fields as JSON members. */
+struct ev {
+    int attempt;
+    const char *kind;
+    double wall;
+    const char *fields;
+};
+#define CREATED {0, "run_created", 100, "\"name\":\"n\",\"model\":\"m\",\"total_steps\":10"}
+#define INTENT {0, "submit_intent", 101, "\"sched\":\"local\",\"token\":\"aa\""}
+#define SUBMITTED {0, "submitted", 102, "\"job_id\":\"7\""}
+#define STARTED(n, t) {n, "attempt_started", t, "\"job_id\":\"7\""}
+#define STEP(n, t, s) {n, "step", t, "\"step\":" #s ",\"started_at\":" #t ",\"step_s\":1,\"loss\":0.5"}
+#define SAVED(n, t, s) {n, "ckpt_saved", t, "\"step\":" #s ",\"seconds\":0.1"}
+#define NOTICE(n, t) {n, "signal", t, "\"signal\":\"SIGUSR1\""}
+#define ENDED(n, t, cause) {n, "attempt_ended", t, "\"cause\":\"" cause "\",\"exit_code\":5,\"detail\":\"why\""}
+#define REQUEUE(n, t) {n, "requeue", t, "\"job_id\":\"7\""}
+#define TRAINED(n, t, reason) {n, "train_ended", t, "\"reason\":\"" reason "\""}
+
+static const struct fold_case {
+    const char *what;
+    struct ev events[MAX_EVENTS];
+    enum run_next next;
+    const char *word;
+    int64_t max_step, saved, attempts, crashes;
+} cases[] = {
+    {"nothing but made", {CREATED}, RUN_NEXT_SUBMIT, "created", -1, -1, 0, 0},
+    {"intent without an answer", {CREATED, INTENT}, RUN_NEXT_SUBMIT, "created", -1, -1, 0, 0},
+    {"submitted", {CREATED, INTENT, SUBMITTED}, RUN_NEXT_WAIT, "queued", -1, -1, 0, 0},
+    {"started", {CREATED, INTENT, SUBMITTED, STARTED(1, 110)}, RUN_NEXT_WAIT, "starting", -1, -1, 1, 0},
+    {"training", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), STEP(1, 112, 1)}, RUN_NEXT_WAIT, "training", 1, -1, 1, 0},
+    {"notice", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), NOTICE(1, 112)}, RUN_NEXT_WAIT, "stopping", 0, -1, 1, 0},
+    {"preempted, not given back", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), NOTICE(1, 112), SAVED(1, 112, 1),
+     ENDED(1, 113, "preempt")}, RUN_NEXT_REQUEUE, "waiting", 0, 1, 1, 0},
+    {"preempted and given back", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), ENDED(1, 113, "preempt"), REQUEUE(1, 113)},
+     RUN_NEXT_WAIT, "waiting", 0, -1, 1, 0},
+    {"submitted again after its end", {CREATED, SUBMITTED, STARTED(1, 110), ENDED(1, 113, "node_fail"),
+     {0, "submitted", 120, "\"job_id\":\"8\""}}, RUN_NEXT_WAIT, "waiting", -1, -1, 1, 0},
+    {"ten preemptions spend no budget", {CREATED, SUBMITTED, ENDED(1, 111, "preempt"), ENDED(2, 112, "preempt"),
+     ENDED(3, 113, "preempt"), ENDED(4, 114, "preempt"), ENDED(5, 115, "preempt")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 5, 0},
+    {"three crashes without a step", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"), ENDED(3, 113, "crash")},
+     RUN_NEXT_FAILED, "failed", -1, -1, 3, 3},
+    {"a hang counts as a crash", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "hang"), ENDED(3, 113, "crash")},
+     RUN_NEXT_FAILED, "failed", -1, -1, 3, 3},
+    {"progress between crashes restores the budget", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"),
+     STEP(3, 113, 0), ENDED(3, 114, "crash"), STEP(4, 115, 1), ENDED(4, 116, "crash")}, RUN_NEXT_REQUEUE, "waiting", 1, -1, 4, 1},
+    {"the same step again is no progress", {CREATED, SUBMITTED, STEP(1, 111, 3), ENDED(1, 112, "crash"), STEP(2, 113, 3),
+     ENDED(2, 114, "crash"), STEP(3, 115, 3), ENDED(3, 116, "crash")}, RUN_NEXT_FAILED, "failed", 3, -1, 3, 3},
+    {"preemption between crashes", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "preempt"), ENDED(3, 113, "crash"),
+     ENDED(4, 114, "preempt")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 4, 0},
+    {"done", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 9), SAVED(1, 112, 10), TRAINED(1, 112, "done"),
+     ENDED(1, 113, "done")}, RUN_NEXT_DONE, "done", 9, 10, 1, 0},
+    {"done though the agent died before it said so", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 9),
+     TRAINED(1, 112, "done")}, RUN_NEXT_DONE, "done", 9, -1, 1, 0},
+    {"stopped is not done", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 4), TRAINED(1, 112, "stop")}, RUN_NEXT_WAIT,
+     "training", 4, -1, 1, 0},
+    {"cancelled", {CREATED, SUBMITTED, STARTED(1, 110), {0, "cancel_requested", 111, "\"x\":1"}}, RUN_NEXT_CANCELLED, "cancelled",
+     -1, -1, 1, 0},
+    {"done before the cancel came", {CREATED, SUBMITTED, TRAINED(1, 110, "done"), {0, "cancel_requested", 111, "\"x\":1"}},
+     RUN_NEXT_DONE, "done", -1, -1, 1, 0},
+    {"unknown kinds are ignored", {CREATED, {0, "of_the_future", 101, "\"x\":1"}, SUBMITTED}, RUN_NEXT_WAIT, "queued", -1, -1, 0, 0},
+};
+
+static size_t count_events(const struct fold_case *c)
+{
+    size_t n = 0;
+    while (n < MAX_EVENTS && c->events[n].kind)
+        n++;
+    return n;
+}
+
+static void apply(struct run_state *s, const struct ev *e)
+{
+    char text[512];
+    struct json_doc doc;
+    struct err err = {0};
+    snprintf(text, sizeof text, "{\"ev\":\"%s\",\"wall\":%g,\"run\":\"r\",\"attempt\":%d,%s}", e->kind, e->wall, e->attempt, e->fields);
+    if (json_parse(text, strlen(text), e->kind, &doc, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(run_state_apply(s, doc.root, &err), 0);
+    json_release(&doc);
+}
+
+static void expect(const struct fold_case *c, const struct run_state *s, const char *how)
+{
+    static const struct run_budget budget = {3, 0};
+    enum run_next next = run_state_next(s, &budget, NULL);
+    const char *word = run_state_word(s, &budget);
+    if (next != c->next || strcmp(word, c->word) != 0 || s->max_step != c->max_step || s->saved_step != c->saved ||
+        s->n_attempts != c->attempts || run_state_crashes_without_progress(s) != c->crashes)
+        fail_msg("%s (%s): next %d word %s max_step %lld saved %lld attempts %lld crashes %lld", c->what, how, next, word,
+                 (long long)s->max_step, (long long)s->saved_step, (long long)s->n_attempts,
+                 (long long)run_state_crashes_without_progress(s));
+}
+
+static void folds(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        size_t n = count_events(&cases[i]);
+        struct run_state s;
+        run_state_init(&s);
+        for (size_t k = 0; k < n; k++)
+            apply(&s, &cases[i].events[k]);
+        expect(&cases[i], &s, "in order");
+        for (size_t k = 0; k < n; k++)
+            apply(&s, &cases[i].events[k]);
+        expect(&cases[i], &s, "twice");
+        run_state_release(&s);
+        for (size_t k = n; k-- > 0;)
+            apply(&s, &cases[i].events[k]);
+        expect(&cases[i], &s, "backwards");
+        run_state_release(&s);
+    }
+}
+
+/* Every rotation of the events gives the same state: no order is special. */
+static void order_does_not_matter(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        size_t n = count_events(&cases[i]);
+        for (size_t from = 0; from < n; from++) {
+            struct run_state s;
+            run_state_init(&s);
+            for (size_t k = 0; k < n; k++)
+                apply(&s, &cases[i].events[(from + k) % n]);
+            expect(&cases[i], &s, "rotated");
+            run_state_release(&s);
+        }
+    }
+}
+
+static void wall_budget(void **state)
+{
+    static const struct ev events[] = {CREATED, SUBMITTED, STEP(1, 111, 0), ENDED(1, 160, "preempt")};
+    static const struct { double wall_s; enum run_next next; } table[] = {{0, RUN_NEXT_REQUEUE}, {59, RUN_NEXT_FAILED}, {61, RUN_NEXT_REQUEUE}};
+    struct run_state s;
+    (void)state;
+    run_state_init(&s);
+    for (size_t k = 0; k < 4; k++)
+        apply(&s, &events[k]);
+    for (size_t i = 0; i < 3; i++) {
+        char why[STATE_TEXT_BYTES];
+        struct run_budget budget = {3, table[i].wall_s};
+        assert_int_equal(run_state_next(&s, &budget, why), table[i].next);
+        assert_true(*why);
+    }
+    run_state_release(&s);
+}
+
+static void causes(void **state)
+{
+    static const struct { struct agent_evidence e; enum attempt_cause cause; } table[] = {
+        {{.done = true}, CAUSE_DONE},
+        {{.done = true, .stop_requested = true}, CAUSE_DONE},
+        {{.stop_requested = true, .exit_code = 75}, CAUSE_PREEMPT},
+        {{.stop_requested = true, .exit_code = -1, .exit_signal = 9}, CAUSE_PREEMPT},
+        {{.stop_requested = true, .time_limit_near = true, .exit_code = 75}, CAUSE_TIME_LIMIT},
+        {{.stop_requested = true, .cancel_requested = true}, CAUSE_CANCEL},
+        {{.exit_code = 5}, CAUSE_CRASH},
+        {{.exit_code = 0}, CAUSE_CRASH}, /* exit 0 without the last step published is not done */
+        {{.exit_code = -1, .exit_signal = 11}, CAUSE_CRASH},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        assert_int_equal(agent_cause(&table[i].e), table[i].cause);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(folds), cmocka_unit_test(order_does_not_matter),
+                                       cmocka_unit_test(wall_budget), cmocka_unit_test(causes)};
+    return cmocka_run_group_tests_name("state", tests, NULL, NULL);
+}
