@@ -50,6 +50,7 @@ struct keeper {
     int signal_fd, watch_fd;
     pid_t batch;
     bool ended; /* the batch process has ended, its status is in rec */
+    bool missed; /* the record was not there at the last look */
     double pass_at_s;
 };
 
@@ -85,7 +86,7 @@ static bool change_record(struct keeper *k, change_fn *change)
     bool done = false, told = false;
     int rc;
     while ((rc = change_once(k, change, &done, &err)) < 0) {
-        if (rc == ERR_NOT_FOUND)
+        if (rc == ERR_NOT_FOUND || !file_exists(k->spool.dir))
             return false;
         if (!told)
             log_msg(LOG_WARN, "job %lld: %s; trying again", (long long)k->rec.id, err.text);
@@ -310,6 +311,18 @@ static void hear_signals(struct keeper *k)
     reap(k);
 }
 
+/* The record, or the whole spool, was removed: nobody can see or cancel this job any more, so it ends. Believed at the
+ * second look, PASS_EVERY_S after the first. */
+static void look_for_record(struct keeper *k)
+{
+    char path[LIMIT_PATH_BYTES], name[64];
+    snprintf(name, sizeof name, "%lld.job", (long long)k->rec.id);
+    bool missing = local_spool_path(&k->spool, name, path, NULL) == 0 && !file_exists(path);
+    if (missing && k->missed && k->rec.stop < STOP_CANCEL)
+        k->rec.stop = STOP_CANCEL;
+    k->missed = missing;
+}
+
 /* Somebody wrote into the spool: look whether our record holds a new wish. */
 static void hear_wishes(struct keeper *k)
 {
@@ -334,6 +347,7 @@ static void watch(struct keeper *k)
         plan_stop(k, now_s);
         follow_plan(k, now_s);
         if (due(&k->pass_at_s, now_s)) {
+            look_for_record(k);
             local_pass(&k->spool, 0, NULL);
             k->pass_at_s = now_s + PASS_EVERY_S;
         }
