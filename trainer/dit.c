@@ -98,11 +98,12 @@ static int allocate(struct dit *d, struct err *err)
         return rc;
     d->host_block = calloc(1, (size_t)bytes);
     d->views = calloc((size_t)n, sizeof *d->views);
-    d->sample_loss = calloc((size_t)(3 * n), sizeof *d->sample_loss);
+    d->sample_loss = calloc((size_t)(4 * n), sizeof *d->sample_loss);
     if (!d->host_block || !d->views || !d->sample_loss)
         return err_set(err, ERR_NOMEM, "model %s: no memory for the tables of %lld samples", d->m->name, (long long)n);
     d->sample_level = d->sample_loss + n;
-    d->sample_out = d->sample_level + n;
+    d->sample_w = d->sample_level + n;
+    d->sample_out = d->sample_w + n;
     d->device_block = (char *)d->arena + d->plan.items[DIT_BUFFERS].offset;
     dit_index_bind(&d->host, d->host_block, d->c.max_tokens, n);
     dit_index_bind(&d->device, d->device_block, d->c.max_tokens, n);
@@ -225,7 +226,7 @@ static void fill_result(struct dit *d, const struct batch *b, struct dit_result 
         double squares = d->host.loss[i], cells = (double)s->t * s->h * s->w * (double)d->m->latent_channels;
         r.loss_sum += s->weight * squares;
         r.loss_x0_sum += b->samples[i].loss_weight * d->sample_out[i] * d->sample_out[i] * squares;
-        d->sample_loss[i] = b->samples[i].loss_weight == 0 ? squares / cells : s->weight / b->samples[i].loss_weight * squares / cells;
+        d->sample_loss[i] = d->sample_w[i] * squares / cells;
     }
     r.stage_s = d->dev->event_elapsed_s(d->dev, d->event[0], d->event[1]);
     r.forward_s = d->dev->event_elapsed_s(d->dev, d->event[1], d->event[2]);

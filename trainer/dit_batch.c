@@ -198,6 +198,7 @@ static void draw(struct dit *d, const struct batch_sample *b, int64_t i)
     s->weight = b->loss_weight * k.w;
     d->host.c_noise[i] = k.c_noise;
     d->sample_level[i] = level;
+    d->sample_w[i] = k.w;
     d->sample_out[i] = k.c_out;
 }
 

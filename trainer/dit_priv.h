@@ -66,7 +66,8 @@ struct dit {
     void *host_block, *device_block;
     struct dit_view *views; /* [max_samples] */
     struct dit_extent now;
-    double *sample_loss, *sample_level, *sample_out; /* [max_samples]; out: c_out² of each sample */
+    double *sample_loss, *sample_level; /* [max_samples] */
+    double *sample_w, *sample_out;      /* [max_samples] the objective's w and c_out */
     double beta;          /* of weight gradients: 0 overwrites, 1 accumulates */
     struct dev_event *event[4]; /* start, staged, forward done, backward done */
     int64_t head_dim, q_width, kv_width; /* d, H d, K d */

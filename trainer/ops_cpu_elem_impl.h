@@ -228,24 +228,35 @@ static void op_axpy(struct ops *o, struct dev_stream *s, const struct ops_axpy *
     }
 }
 
+/* Squares of the finite values into `lane`; returns how many are not. */
+static int64_t squares_of(const REAL *restrict x, int64_t n, double *restrict lane)
+{
+    int64_t bad[SUM_LANES] = {0}, j = 0, total = 0;
+    for (; j + SUM_LANES <= n; j += SUM_LANES)
+        for (int l = 0; l < SUM_LANES; l++) {
+            double v = x[j + l], finite = v - v; /* 0, or NaN for inf and NaN */
+            lane[l] += finite == 0 ? v * v : 0;
+            bad[l] += finite != 0;
+        }
+    for (int l = 0; j < n; j++, l++) {
+        double v = x[j], finite = v - v;
+        lane[l] += finite == 0 ? v * v : 0;
+        bad[l] += finite != 0;
+    }
+    for (int l = 0; l < SUM_LANES; l++)
+        total += bad[l];
+    return total;
+}
+
 static void op_sumsq(struct ops *o, struct dev_stream *s, const struct ops_sumsq *a)
 {
     (void)o, (void)s;
     struct ops_health h = a->accumulate ? *a->out : (struct ops_health){0, 0};
-    for (int64_t i = 0; i < a->x.rows; i++) {
-        const REAL *restrict x = row_of(&a->x, i);
-        double lane[SUM_LANES] = {0};
-        int64_t bad = 0;
-        for (int64_t j = 0; j < a->x.cols; j++) {
-            double v = x[j];
-            bool finite = v - v == 0; /* inf - inf and nan - nan are nan */
-            lane[j % SUM_LANES] += finite ? v * v : 0;
-            bad += !finite;
-        }
-        for (int l = 0; l < SUM_LANES; l++)
-            h.sumsq += lane[l];
-        h.nonfinite += bad;
-    }
+    double lane[SUM_LANES] = {0};
+    for (int64_t i = 0; i < a->x.rows; i++)
+        h.nonfinite += squares_of(row_of(&a->x, i), a->x.cols, lane);
+    for (int l = 0; l < SUM_LANES; l++)
+        h.sumsq += lane[l];
     *a->out = h;
 }
 

@@ -370,6 +370,27 @@ static void test_forward_agrees(void **state)
     }
 }
 
+/* A bad latent shows in the loss and is counted in the gradients: nothing on the way swallows it. */
+static void test_nonfinite_shows(void **state)
+{
+    (void)state;
+    struct model m = small(ADALN_FULL, 2, false, true, 0);
+    for (enum dtype dtype = DTYPE_F64; dtype <= DTYPE_F32; dtype++) {
+        struct rig r;
+        struct ops_health h;
+        rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, dtype);
+        struct ops_sumsq norm = {tensor_of(r.grads, dtype, 1, r.flat.total), &h, false};
+        step(&r, 0, SAMPLES, false);
+        r.b.ops->sumsq(r.b.ops, r.b.stream, &norm);
+        assert_true(h.nonfinite == 0 && h.sumsq > 0);
+        r.data.latent[2][5] = NAN;
+        assert_true(isnan(step(&r, 0, SAMPLES, false).loss_sum));
+        r.b.ops->sumsq(r.b.ops, r.b.stream, &norm);
+        assert_true(h.nonfinite > 0);
+        rig_close(&r);
+    }
+}
+
 /* ---- memory ---- */
 
 static void test_steady_state_allocates_nothing(void **state)
@@ -513,7 +534,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients), cmocka_unit_test(test_grouping), cmocka_unit_test(test_empty_micro_batch),
         cmocka_unit_test(test_overwrite_unused), cmocka_unit_test(test_recompute_bitwise), cmocka_unit_test(test_f32_near_f64),
-        cmocka_unit_test(test_forward_agrees), cmocka_unit_test(test_steady_state_allocates_nothing),
+        cmocka_unit_test(test_forward_agrees), cmocka_unit_test(test_nonfinite_shows),
+        cmocka_unit_test(test_steady_state_allocates_nothing),
         cmocka_unit_test(test_plan_is_what_is_taken), cmocka_unit_test(test_bad_batches),
         cmocka_unit_test(test_bad_configurations), cmocka_unit_test(test_init),
     };

@@ -1,0 +1,121 @@
+/* The buffer list of a DiT's micro-batch: the counts it promises, what recompute saves, and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "profiles/buffers.h"
+
+static struct model load(const char *name)
+{
+    struct model m;
+    struct err err = {0};
+    if (model_load(name, &m, &err) < 0)
+        fail_msg("%s", err.text);
+    return m;
+}
+
+static struct buffer_list plan_of(const struct model *m, int64_t tokens, int64_t samples, enum recompute recompute)
+{
+    struct buffer_spec spec = {.model = m, .act = DTYPE_BF16, .stat = DTYPE_F32, .tokens = tokens, .samples = samples,
+                               .text_tokens = samples * m->text_len, .recompute = recompute};
+    struct buffer_list list = {0};
+    struct err err = {0};
+    if (buffers_dit(&spec, &list, &err) < 0)
+        fail_msg("%s", err.text);
+    return list;
+}
+
+/* A plain MLP of 4 D and as many kv heads as heads: 16 vectors of width D a token and block are saved in `act`. */
+static void test_sixteen_vectors(void **state)
+{
+    (void)state;
+    struct model m = load("dit-7b");
+    struct buffer_list list = plan_of(&m, 8192, 1, RECOMPUTE_NONE);
+    int64_t per_layer = 0;
+    for (int i = 0; i < DIT_BUFFERS; i++) {
+        const struct buffer *b = &list.items[i];
+        if (b->category == BUFFER_SAVED && b->count == m.layers && b->rows == 8192 && b->dtype == DTYPE_BF16)
+            per_layer += buffer_stride_bytes(b);
+    }
+    assert_int_equal(per_layer, 16 * 8192 * m.hidden * 2);
+}
+
+static void test_recompute(void **state)
+{
+    (void)state;
+    struct model m = load("dit-7b");
+    struct buffer_list none = plan_of(&m, 8192, 1, RECOMPUTE_NONE), full = plan_of(&m, 8192, 1, RECOMPUTE_FULL);
+    int64_t saved_once = 0;
+    for (int i = 0; i < DIT_BUFFERS; i++) {
+        assert_true(full.items[i].rows == none.items[i].rows && full.items[i].cols == none.items[i].cols);
+        if (full.items[i].count != none.items[i].count) {
+            assert_int_equal(full.items[i].count, 1);
+            saved_once += buffer_stride_bytes(&full.items[i]);
+        }
+    }
+    assert_int_equal(none.total - full.total, (m.layers - 1) * saved_once);
+    assert_int_equal(full.items[DIT_X].count, m.layers); /* a block's input is what it is made again from */
+}
+
+/* Each copy aligned; buffers one behind the other; categories add up; linear in tokens. */
+static void test_arena(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"dit-tiny", "dit-s", "dit-7b+none", "dit-7b+lora_fused", "dit-7b+lora_single"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        struct model m = load(names[k]);
+        struct buffer_list list = plan_of(&m, 777, 3, RECOMPUTE_NONE);
+        int64_t at = 0, sum = 0;
+        for (int64_t i = 0; i < list.n; i++) {
+            const struct buffer *b = &list.items[i];
+            assert_int_equal(b->offset, at);
+            assert_int_equal(b->offset % BUFFER_ALIGN_BYTES, 0);
+            assert_int_equal(buffer_stride_bytes(b) % BUFFER_ALIGN_BYTES, 0);
+            if (b->count > 0)
+                assert_true(buffer_stride_bytes(b) >= b->rows * b->cols * dtype_bytes(b->dtype));
+            at += b->bytes;
+        }
+        assert_int_equal(at, list.total);
+        for (int c = 0; c < BUFFER_CATEGORIES; c++)
+            sum += buffer_list_bytes(&list, (enum buffer_category)c);
+        assert_int_equal(sum, list.total);
+    }
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    struct model m = load("dit-tiny"), stdit = m;
+    stdit.family = MODEL_STDIT;
+    const struct { struct buffer_spec spec; int rc; const char *word; } cases[] = {
+        {{&stdit, DTYPE_F32, DTYPE_F32, 8, 1, 8, RECOMPUTE_NONE}, ERR_INPUT, "stdit"},
+        {{&m, DTYPE_F32, DTYPE_F32, 8, 1, 8, RECOMPUTE_SELECTIVE}, ERR_INPUT, "selective"},
+        {{&m, DTYPE_F32, DTYPE_F32, INT64_C(1) << 31, 1, 8, RECOMPUTE_NONE}, ERR_LIMIT, "2147483648 tokens"},
+        {{&m, DTYPE_F32, DTYPE_F32, 8, INT64_C(1) << 40, 8, RECOMPUTE_NONE}, ERR_LIMIT, "samples"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct buffer_list list = {0};
+        struct err err = {0};
+        assert_int_equal(buffers_dit(&cases[i].spec, &list, &err), cases[i].rc);
+        assert_non_null(strstr(err.text, cases[i].word));
+    }
+    struct buffer_list list = {0};
+    struct err err = {0};
+    assert_int_equal(buffer_list_add(&list, "moments", BUFFER_OPTIM, DTYPE_F64, 2, INT64_C(1) << 31, INT64_C(1) << 31, &err), ERR_LIMIT);
+    assert_non_null(strstr(err.text, "moments"));
+    assert_true(list.n == 0 && list.total == 0);
+    for (int i = 0; i < BUFFER_LIST_MAX; i++)
+        assert_int_equal(buffer_list_add(&list, "x", BUFFER_COMM, DTYPE_F32, 1, 1, 1, &err), 0);
+    assert_int_equal(buffer_list_add(&list, "one more", BUFFER_COMM, DTYPE_F32, 1, 1, 1, &err), ERR_LIMIT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sixteen_vectors), cmocka_unit_test(test_recompute),
+                                       cmocka_unit_test(test_arena), cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
