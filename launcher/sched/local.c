@@ -318,13 +318,27 @@ static int signal_rec(struct local *l, const struct local_rec *r, int signo, enu
     return 0;
 }
 
+/* Between the claim and the record of the batch process. */
+static bool comes_up(const struct local_rec *r)
+{
+    return r->keeper.pid != 0 && r->batch.pid == 0 && strcmp(r->boot, clock_boot_id()) == 0 && proc_alive(r->keeper);
+}
+
 static int local_signal(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err)
 {
     struct local *l = local_of(s);
     struct local_rec r;
+    double end_s = clock_mono_s() + LOCK_WAIT_S;
     int64_t job;
     int rc = id_of(id, &job, err);
-    if (rc == 0 && (rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err)) == 0)
+    while (rc == 0) {
+        rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err);
+        if (rc < 0 || !comes_up(&r) || clock_mono_s() > end_s)
+            break;
+        arena_reset(&l->spool.texts);
+        clock_sleep_s(0.01);
+    }
+    if (rc == 0)
         rc = signal_rec(l, &r, signo, to, err);
     arena_reset(&l->spool.texts);
     return rc;
@@ -339,8 +353,8 @@ static int ask_requeue(struct local *l, struct local_rec *r, struct err *err)
         return err_set(err, ERR_STATE, "job %lld is being cancelled and cannot be requeued", (long long)r->id);
     if (!r->requeue)
         return err_set(err, ERR_STATE, "job %lld was submitted without permission to requeue", (long long)r->id);
-    if (r->state != SCHED_RUNNING && r->state != SCHED_STOPPING)
-        return 0;
+    if (r->keeper.pid == 0)
+        return 0; /* waits already; claimed is as good as running: the job itself may be quicker than its keeper's record */
     return local_rec_ask(&l->spool, r, STOP_REQUEUE, "requeued on request", err);
 }
 

@@ -1,7 +1,7 @@
 /* sched_conformance: what every implementation of launcher/sched must do, written against sched.h only.
  *
- * A test program fills in a struct conform, calls conform_write_program and conform_submit_cases in the setup of its
- * cmocka group of CONFORM_TESTS, and lets main() call conform_program() first: jobs of the suite run the test program itself when they have to use the
+ * A test program fills in a struct conform and calls conform_write_program in the setup of its cmocka group of
+ * CONFORM_TESTS, and lets main() call conform_program() first: jobs of the suite run the test program itself when they have to use the
  * interface from inside (a job that requeues itself).
  *
  *     int main(int argc, char **argv)
@@ -11,7 +11,7 @@
  *         return cmocka_run_group_tests_name("sched conformance (local)", tests, setup, teardown);
  *     }
  *
- * Independent jobs are submitted together by the setup and collected by the tests. States are waited for with a long
+ * Independent jobs are submitted together and then collected. States are waited for with a long
  * patience; no test asserts how long something took. Scripts wait for files, not for time, where the order matters. */
 #ifndef TESTS_SCHED_CONFORMANCE_H
 #define TESTS_SCHED_CONFORMANCE_H
@@ -165,8 +165,9 @@ static unsigned conform_ended_set(void)
 }
 
 /* What a failed test left running. */
-static void conform_cancel_all(void)
+static int conform_cancel_all(void **state)
 {
+    (void)state;
     struct sched_jobs jobs = {0};
     double end_s = clock_mono_s() + conform.patience_s;
     bool live = true;
@@ -179,6 +180,7 @@ static void conform_cancel_all(void)
             clock_sleep_s(0.1);
     }
     sched_jobs_release(&jobs);
+    return 0;
 }
 
 static void conform_wait_text(const char *file, const char *text)
@@ -286,10 +288,9 @@ static bool conform_program(int argc, char **argv, int *rc)
     return true;
 }
 
-static int conform_submit_cases(void)
+static void conform_submit_cases(void)
 {
-    if (file_publish(conform_path("append.log"), "old\n", 4, NULL) < 0)
-        return -1;
+    assert_int_equal(file_publish(conform_path("append.log"), "old\n", 4, NULL), 0);
     for (int i = 0; i < CONFORM_CASES; i++) {
         const struct conform_case *c = &conform_cases[i];
         struct conform_job *j = &conform_jobs[i];
@@ -300,7 +301,6 @@ static int conform_submit_cases(void)
         j->spec.signal_lead_s = c->signal ? conform.time_limit_s / 2 : 0;
         conform_submit(j, false);
     }
-    return 0;
 }
 
 static void conform_do(const struct conform_case *c, const struct conform_job *j)
@@ -351,6 +351,7 @@ static void conform_check(const struct conform_case *c, const struct conform_job
 static void conform_test_cases(void **state)
 {
     (void)state;
+    conform_submit_cases();
     for (int i = 0; i < CONFORM_CASES; i++)
         conform_do(&conform_cases[i], &conform_jobs[i]);
     for (int i = 0; i < CONFORM_CASES; i++)
@@ -362,7 +363,7 @@ static void conform_test_log_over_restarts(void **state)
 {
     (void)state;
     for (int run = 0; run <= 2; run++) {
-        char word[16];
+        char word[32];
         snprintf(word, sizeof word, "run %d\n", run);
         assert_int_equal(conform_count(conform_read("itself.log"), word), 1);
     }
@@ -686,12 +687,11 @@ static void conform_test_step_limits(void **state)
     }
 }
 
-#define CONFORM_TESTS                                                                                             \
-    cmocka_unit_test(conform_test_describe), cmocka_unit_test(conform_test_refusals),                             \
-        cmocka_unit_test(conform_test_cases), cmocka_unit_test(conform_test_token),                               \
-        cmocka_unit_test(conform_test_log_over_restarts), cmocka_unit_test(conform_test_environment),             \
-        cmocka_unit_test(conform_test_folder), cmocka_unit_test(conform_test_unknown_and_ended),                  \
-        cmocka_unit_test(conform_test_order), cmocka_unit_test(conform_test_preempt),                             \
-        cmocka_unit_test(conform_test_steps), cmocka_unit_test(conform_test_step_limits)
+#define CONFORM_TEST(name) cmocka_unit_test_teardown(conform_test_##name, conform_cancel_all)
+#define CONFORM_TESTS                                                                                     \
+    CONFORM_TEST(describe), CONFORM_TEST(refusals), CONFORM_TEST(cases), CONFORM_TEST(token),             \
+        CONFORM_TEST(log_over_restarts), CONFORM_TEST(environment), CONFORM_TEST(folder),                 \
+        CONFORM_TEST(unknown_and_ended), CONFORM_TEST(order), CONFORM_TEST(preempt), CONFORM_TEST(steps), \
+        CONFORM_TEST(step_limits)
 
 #endif

@@ -17,7 +17,7 @@ static int setup_with(const char *grace)
     setenv("REEL_LOCAL_GRACE", grace, 1);
     setenv("REEL_LOCAL_KILL_WAIT", "300ms", 1);
     conform = (struct conform){.kind = "local", .home = home, .dir = dir, .low_priority = 0, .urgent_priority = 100,
-                               .cores = 4, .time_limit_s = 1, .patience_s = 100};
+                               .cores = 4, .time_limit_s = 1, .patience_s = 60};
     if (sched_open("local", home, &conform.s, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         return -1;
@@ -29,7 +29,7 @@ static int setup_with(const char *grace)
 static int setup_grace(void **state)
 {
     (void)state;
-    return setup_with("300ms") < 0 ? -1 : conform_submit_cases();
+    return setup_with("300ms");
 }
 
 static int setup_no_grace(void **state)
@@ -41,7 +41,6 @@ static int setup_no_grace(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    conform_cancel_all();
     sched_close(conform.s);
     return file_remove_tree(dir, NULL);
 }
@@ -54,7 +53,7 @@ int main(int argc, char **argv)
     if (conform_program(argc, argv, &rc))
         return rc;
     const struct CMUnitTest all[] = {CONFORM_TESTS};
-    const struct CMUnitTest preempt[] = {cmocka_unit_test(conform_test_preempt)};
+    const struct CMUnitTest preempt[] = {CONFORM_TEST(preempt)};
     rc = cmocka_run_group_tests_name("sched conformance: local", all, setup_grace, teardown);
     return rc + cmocka_run_group_tests_name("sched conformance: local, grace 0", preempt, setup_no_grace, teardown);
 }
