@@ -60,17 +60,20 @@ static size_t columns(void)
     return n < LINE_BYTES ? n : LINE_BYTES - 1;
 }
 
-/* On a terminal the line is written over the former one: cut before the last column, blanks up to it. */
+/* On a terminal the line is written over the former one: cut before the last column, blanks up to it. A column is a
+ * character: bytes that continue a UTF-8 character take none. */
 static size_t fit_live(char line[LINE_BYTES], size_t n)
 {
-    size_t width = columns() - 1;
-    if (n > width) {
-        for (n = width; n > 0 && ((unsigned char)line[n] & 0xc0) == 0x80; n--)
-            ; /* not inside a UTF-8 character */
+    size_t width = columns() - 1, used = 0, i = 0;
+    for (; i < n; i++) {
+        bool starts = ((unsigned char)line[i] & 0xc0) != 0x80;
+        if (starts && used == width)
+            break;
+        used += starts;
     }
-    while (n < width)
-        line[n++] = ' ';
-    return n;
+    while (used++ < width && i < LINE_BYTES - 1)
+        line[i++] = ' ';
+    return i;
 }
 
 static void show(struct progress *p, double now, bool last, const char *note)
