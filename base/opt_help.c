@@ -66,9 +66,16 @@ static void add_paragraphs(struct str *out, const char *text)
     }
 }
 
+/* What stands before the n-th note in the brackets behind the help clause. */
+static void begin_note(struct str *s, int *n)
+{
+    str_add(s, (*n)++ == 0 ? " (" : "; ");
+}
+
 static void add_note(struct str *s, int *n, const char *text)
 {
-    str_addf(s, "%s%s", (*n)++ == 0 ? " (" : "; ", text);
+    begin_note(s, n);
+    str_add(s, text);
 }
 
 static void add_choices(struct str *s, const char *const *choices)
@@ -83,23 +90,20 @@ static void add_help_text(struct str *s, const struct opt *o)
 {
     char low[JSON_NUM_BYTES], high[JSON_NUM_BYTES];
     int n = 0;
-    struct str note = STR_INIT;
     str_add(s, o->help);
     if (o->type == OPT_ENUM) {
-        add_choices(&note, o->choices);
-        add_note(s, &n, note.p);
+        begin_note(s, &n);
+        add_choices(s, o->choices);
     }
     if (o->max > o->min) {
-        str_clear(&note);
-        str_addf(&note, "from %s to %s", json_format_num(o->min, low), json_format_num(o->max, high));
-        add_note(s, &n, note.p);
+        begin_note(s, &n);
+        str_addf(s, "from %s to %s", json_format_num(o->min, low), json_format_num(o->max, high));
     }
     if (o->type == OPT_LIST)
         add_note(s, &n, "may be given several times");
     if (o->fallback != NULL) {
-        str_clear(&note);
-        str_addf(&note, "default %s", o->fallback);
-        add_note(s, &n, note.p);
+        begin_note(s, &n);
+        str_addf(s, "default %s", o->fallback);
     }
     if (o->flags & OPT_REQUIRED)
         add_note(s, &n, "required");
@@ -107,7 +111,6 @@ static void add_help_text(struct str *s, const struct opt *o)
         add_note(s, &n, "setting");
     if (n > 0)
         str_addc(s, ')');
-    str_release(&note);
 }
 
 static void add_option(struct str *out, char letter, const char *name, const char *arg, const char *help)
@@ -125,6 +128,23 @@ static void add_option(struct str *out, char letter, const char *name, const cha
     }
     pad(out, HELP_CELL - width);
     wrap(out, help, strlen(help), HELP_CELL, HELP_CELL);
+}
+
+typedef void add_option_fn(struct str *out, char letter, const char *name, const char *arg, const char *help);
+
+/* Every option that is not hidden, through `add`. */
+static void add_all(const struct opt_cmd *cmd, struct str *out, add_option_fn *add)
+{
+    for (size_t i = 0; i < cmd->n_opts; i++) {
+        const struct opt *o = &cmd->opts[i];
+        if (o->flags & OPT_HIDDEN)
+            continue;
+        struct str help = STR_INIT;
+        add_help_text(&help, o);
+        add(out, o->letter, o->name, o->arg, help.p);
+        out->failed |= help.failed;
+        str_release(&help);
+    }
 }
 
 static bool has(const struct opt_cmd *cmd, bool (*test)(const struct opt *))
@@ -162,17 +182,7 @@ void opt_help(const struct opt_cmd *cmd, const char *program, struct str *out)
     if (cmd->description != NULL)
         add_paragraphs(out, cmd->description);
     str_add(out, "Options:\n");
-    struct str help = STR_INIT;
-    for (size_t i = 0; i < cmd->n_opts; i++) {
-        const struct opt *o = &cmd->opts[i];
-        if (o->flags & OPT_HIDDEN)
-            continue;
-        str_clear(&help);
-        add_help_text(&help, o);
-        add_option(out, o->letter, o->name, o->arg, help.p);
-    }
-    out->failed |= help.failed;
-    str_release(&help);
+    add_all(cmd, out, add_option);
     add_option(out, has(cmd, is_h) ? '\0' : 'h', "help", NULL, "show this help");
     if (has(cmd, is_bool) || has(cmd, is_setting))
         str_addc(out, '\n');
@@ -221,18 +231,8 @@ static void add_man_option(struct str *out, char letter, const char *name, const
 
 void opt_man_options(const struct opt_cmd *cmd, struct str *out)
 {
-    struct str help = STR_INIT;
     str_add(out, ".SH OPTIONS\n");
-    for (size_t i = 0; i < cmd->n_opts; i++) {
-        const struct opt *o = &cmd->opts[i];
-        if (o->flags & OPT_HIDDEN)
-            continue;
-        str_clear(&help);
-        add_help_text(&help, o);
-        add_man_option(out, o->letter, o->name, o->arg, help.p);
-    }
-    out->failed |= help.failed;
-    str_release(&help);
+    add_all(cmd, out, add_man_option);
     add_man_option(out, has(cmd, is_h) ? '\0' : 'h', "help", NULL, "show the help text");
     if (has(cmd, is_bool)) {
         str_add(out, ".PP\n");

@@ -1,11 +1,14 @@
 /* JSON: what the scanner refuses and where, tables of fields, the writer read back. */
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -286,7 +289,9 @@ static void test_schema(void **state)
 static void test_load(void **state)
 {
     (void)state;
-    char path[] = "/tmp/reel-json-XXXXXX";
+    const char *tmp = getenv("TMPDIR");
+    char path[256];
+    snprintf(path, sizeof path, "%s/reel-json-XXXXXX", tmp != NULL ? tmp : "/tmp");
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, "{\"a\": \n!}", 9), 9);
@@ -383,6 +388,77 @@ static void test_writer(void **state)
     str_release(&again);
 }
 
+/* ---- misuse of the writer is a bug: it aborts ---- */
+
+static void end_wrong(struct json_out *o)
+{
+    json_obj_begin(o, NULL);
+    json_arr_end(o);
+}
+
+static void end_too_often(struct json_out *o)
+{
+    json_obj_begin(o, NULL);
+    json_obj_end(o);
+    json_obj_end(o);
+}
+
+static void key_missing(struct json_out *o)
+{
+    json_obj_begin(o, NULL);
+    json_put_int(o, NULL, 1);
+}
+
+static void key_in_array(struct json_out *o)
+{
+    json_arr_begin(o, NULL);
+    json_put_int(o, "k", 1);
+}
+
+static void two_roots(struct json_out *o)
+{
+    json_put_int(o, NULL, 1);
+    json_put_int(o, NULL, 2);
+}
+
+static void too_deep(struct json_out *o)
+{
+    for (int i = 0; i <= LIMIT_JSON_DEPTH; i++)
+        json_arr_begin(o, NULL);
+}
+
+static void no_misuse(struct json_out *o)
+{
+    for (int i = 0; i < LIMIT_JSON_DEPTH; i++)
+        json_arr_begin(o, NULL);
+}
+
+static const struct { void (*write)(struct json_out *); bool aborts; } misuses[] = {
+    {end_wrong, true},    {end_too_often, true}, {key_missing, true}, {key_in_array, true},
+    {two_roots, true},    {too_deep, true},      {no_misuse, false},
+};
+
+static void test_misuse_aborts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(misuses); i++) {
+        int status = 0;
+        pid_t pid = fork();
+        if (pid == 0) {
+            struct str s = STR_INIT;
+            struct json_out o;
+            close(STDERR_FILENO);
+            signal(SIGABRT, SIG_DFL);
+            json_out_init(&o, &s, 0);
+            misuses[i].write(&o);
+            _exit(0);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        if (misuses[i].aborts ? !(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) : status != 0)
+            fail_msg("misuse %zu: status 0x%x", i, (unsigned)status);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -391,7 +467,7 @@ int main(void)
         cmocka_unit_test(test_tables),       cmocka_unit_test(test_table_values),
         cmocka_unit_test(test_places),       cmocka_unit_test(test_schema),
         cmocka_unit_test(test_load),         cmocka_unit_test(test_numbers_read_back),
-        cmocka_unit_test(test_writer),
+        cmocka_unit_test(test_writer),       cmocka_unit_test(test_misuse_aborts),
     };
     return cmocka_run_group_tests_name("base_json", tests, NULL, NULL);
 }
