@@ -43,7 +43,7 @@ CFLAGS_db       := $(call pkg-cflags,$(PKGS_db))
 CFLAGS_curator  := $(call pkg-cflags,$(PKGS_curator))
 CFLAGS_base     := $(call pkg-cflags,$(PKGS_base))
 MPICC ?= mpicc
-CFLAGS_trainer  := $(shell $(MPICC) --showme:compile 2>/dev/null | sed 's/-I/-isystem /g') -ffp-contract=off
+CFLAGS_trainer  := $(shell $(MPICC) --showme:compile 2>/dev/null | sed 's/-I/-isystem /g') -ffp-contract=off -fno-math-errno
 LIBS_base       := $(call pkg-libs,$(PKGS_base)) -lm -lpthread
 LIBS_db         := $(call pkg-libs,$(PKGS_db))
 LIBS_launcher   := $(call pkg-libs,$(PKGS_launcher))
@@ -52,7 +52,7 @@ LIBS_trainer    := $(shell $(MPICC) --showme:link 2>/dev/null) -ldl
 
 # ---- flags ----
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
-        -Wwrite-strings -Wundef -Wpointer-arith -Wformat=2 -Wno-format-nonliteral -Wno-missing-field-initializers
+        -Wwrite-strings -Wundef -Wpointer-arith -Wformat=2 -Wno-format-nonliteral -Wno-missing-field-initializers -Wno-format-truncation
 WARN_CONV := -Wconversion -Wno-sign-conversion
 ifdef CI
 WARN += -Werror

@@ -30,7 +30,12 @@ struct dataset_sample {
     float motion, sharpness; /* scores of the curator */
     uint64_t key_hash;
 };
-struct dataset_shard { char *path; int64_t samples; uint64_t bytes_hash; int64_t bytes; }; /* path relative to root */
+struct dataset_shard {
+    char *path;          /* relative to root */
+    int64_t samples;
+    uint64_t bytes_hash; /* .lo of hash_file() of the tar */
+    int64_t bytes;       /* size of the tar */
+};
 struct dataset {
     int64_t n_shards, n_samples;
     struct dataset_shard *shards;

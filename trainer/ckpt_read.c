@@ -1,0 +1,225 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/num.h"
+#include "trainer/ckpt_priv.h"
+
+struct manifest_head {
+    int64_t step, updates, padded;
+    uint64_t ordinal;
+    const char *config_hash, *model, *layout;
+    int dtype;
+    bool ema;
+};
+static const struct json_field head_fields[] = {
+    {"schema", JSON_ANY},
+    {"step", JSON_INT, offsetof(struct manifest_head, step), .min = 0, .max = 1e15},
+    {"updates", JSON_INT, offsetof(struct manifest_head, updates), .min = 0, .max = 1e15},
+    {"ordinal", JSON_U64TEXT, offsetof(struct manifest_head, ordinal)},
+    {"config_hash", JSON_TEXT, offsetof(struct manifest_head, config_hash)},
+    {"model", JSON_TEXT, offsetof(struct manifest_head, model)},
+    {"layout", JSON_TEXT, offsetof(struct manifest_head, layout)},
+    {"dtype", JSON_ENUM, offsetof(struct manifest_head, dtype), .names = dtype_names},
+    {"ema", JSON_BOOL, offsetof(struct manifest_head, ema)},
+    {"padded", JSON_INT, offsetof(struct manifest_head, padded), .min = 1, .max = 1e15},
+    {"tensors", JSON_ANY},
+    {"files", JSON_ANY},
+};
+
+struct tensor_row { const char *name; int64_t offset; };
+static const struct json_field tensor_fields[] = {
+    {"name", JSON_TEXT, offsetof(struct tensor_row, name)},
+    {"shape", JSON_ANY},
+    {"offset", JSON_INT, offsetof(struct tensor_row, offset), .min = 0, .max = 1e15},
+};
+
+struct file_row { const char *name, *hash; int64_t first, n, bytes; };
+static const struct json_field file_fields[] = {
+    {"name", JSON_TEXT, offsetof(struct file_row, name)},
+    {"first", JSON_INT, offsetof(struct file_row, first), .min = 0, .max = 1e15},
+    {"n", JSON_INT, offsetof(struct file_row, n), .min = 1, .max = 1e15},
+    {"bytes", JSON_INT, offsetof(struct file_row, bytes), .min = 1, .max = 1e16},
+    {"hash", JSON_TEXT, offsetof(struct file_row, hash)},
+};
+
+static int hash_parse(const char *text, struct hash128 *out, struct err *err)
+{
+    unsigned long long hi, lo;
+    if (strlen(text) != HASH_TEXT_BYTES - 1 || sscanf(text, "%16llx%16llx", &hi, &lo) != 2)
+        return err_set(err, ERR_CORRUPT, "'%s' is not a hash of 32 hex digits", text);
+    *out = (struct hash128){hi, lo};
+    return 0;
+}
+
+static int tensors_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m, struct err *err)
+{
+    const cJSON *list = json_member(doc->root, "tensors"), *item;
+    m->tensors = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *m->tensors);
+    if (!m->tensors)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    cJSON_ArrayForEach(item, list) {
+        struct ckpt_tensor *t = &m->tensors[m->n_tensors];
+        struct tensor_row row;
+        char path[32];
+        snprintf(path, sizeof path, "tensors[%lld]", (long long)m->n_tensors);
+        int rc = json_read(doc, item, path, tensor_fields, ARRAY_LEN(tensor_fields), arena, &row, err);
+        if (rc < 0)
+            return rc;
+        snprintf(t->name, sizeof t->name, "%s", row.name);
+        t->offset = row.offset;
+        t->count = 1;
+        const cJSON *dim;
+        cJSON_ArrayForEach(dim, json_member(item, "shape")) {
+            if (t->nd == 4 || !cJSON_IsNumber(dim) || dim->valuedouble < 1 || !num_mul_i64(t->count, (int64_t)dim->valuedouble, &t->count))
+                return err_set(err, ERR_CORRUPT, "%s: %s.shape is not one of 1 to 4 dimensions", doc->name, path);
+            t->dim[t->nd++] = (int64_t)dim->valuedouble;
+        }
+        m->n_tensors++;
+    }
+    return 0;
+}
+
+static int files_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m, struct err *err)
+{
+    const cJSON *list = json_member(doc->root, "files"), *item;
+    int64_t next = 0;
+    m->files = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *m->files);
+    if (!m->files)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    cJSON_ArrayForEach(item, list) {
+        struct ckpt_file *f = &m->files[m->n_files];
+        struct file_row row;
+        char path[32];
+        snprintf(path, sizeof path, "files[%lld]", (long long)m->n_files);
+        int rc = json_read(doc, item, path, file_fields, ARRAY_LEN(file_fields), arena, &row, err);
+        if (rc < 0 || (rc = hash_parse(row.hash, &f->hash, err)) < 0)
+            return rc;
+        if (row.first != next || strchr(row.name, '/'))
+            return err_set(err, ERR_CORRUPT, "%s: %s does not follow the file before it", doc->name, path);
+        snprintf(f->name, sizeof f->name, "%s", row.name);
+        f->first = row.first, f->n = row.n, f->bytes = row.bytes;
+        next = row.first + row.n;
+        m->n_files++;
+    }
+    if (next != m->padded)
+        return err_set(err, ERR_CORRUPT, "%s: the files hold %lld of %lld elements", doc->name, (long long)next, (long long)m->padded);
+    return 0;
+}
+
+static int manifest_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m, struct err *err)
+{
+    struct manifest_head head = {0};
+    int rc = json_check_schema(doc, "reel.ckpt/1", err);
+    if (rc == 0)
+        rc = json_read(doc, doc->root, "", head_fields, ARRAY_LEN(head_fields), arena, &head, err);
+    if (rc < 0)
+        return rc;
+    m->meta = (struct ckpt_meta){.step = head.step, .updates = head.updates, .ordinal = head.ordinal};
+    m->dtype = (enum dtype)head.dtype;
+    m->ema = head.ema;
+    m->padded = head.padded;
+    snprintf(m->model, sizeof m->model, "%s", head.model);
+    snprintf(m->layout, sizeof m->layout, "%s", head.layout);
+    if ((rc = hash_parse(head.config_hash, &m->meta.config_hash, err)) < 0 || (rc = tensors_read(doc, arena, m, err)) < 0)
+        return rc;
+    return files_read(doc, arena, m, err);
+}
+
+int ckpt_manifest_load(const char *dir, struct ckpt_manifest *out, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct json_doc doc = {0};
+    struct ckpt_manifest m = {0};
+    struct arena arena;
+    arena_init(&arena, 0);
+    snprintf(path, sizeof path, "%s/manifest.json", dir);
+    int rc = json_load(path, &doc, err);
+    if (rc == 0)
+        rc = manifest_read(&doc, &arena, &m, err);
+    for (int64_t i = 0; i < m.n_files; i++)
+        m.meta.bytes += m.files[i].bytes;
+    if (rc < 0)
+        ckpt_manifest_release(&m);
+    else
+        *out = m;
+    json_release(&doc);
+    arena_release(&arena);
+    return rc;
+}
+
+void ckpt_manifest_release(struct ckpt_manifest *m)
+{
+    free(m->tensors);
+    free(m->files);
+    *m = (struct ckpt_manifest){0};
+}
+
+int64_t ckpt_tensor_find(const struct ckpt_manifest *m, const char *name)
+{
+    for (int64_t i = 0; i < m->n_tensors; i++)
+        if (strcmp(m->tensors[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err)
+{
+    for (int64_t i = part; i < m->n_files; i += n_parts) {
+        char path[LIMIT_PATH_BYTES];
+        struct stat st;
+        struct hash128 hash;
+        const struct ckpt_file *f = &m->files[i];
+        snprintf(path, sizeof path, "%s/%s", dir, f->name);
+        if (stat(path, &st) < 0)
+            return err_set_errno(err, ERR_CORRUPT, "cannot read '%s'", path);
+        if (st.st_size != f->bytes || f->bytes != f->n * dtype_bytes(m->dtype) * (m->ema ? 4 : 3))
+            return err_set(err, ERR_CORRUPT, "'%s' has %lld bytes, the manifest says %lld", path, (long long)st.st_size,
+                           (long long)f->bytes);
+        int rc = hash_file(path, &hash, err);
+        if (rc < 0)
+            return rc;
+        if (memcmp(&hash, &f->hash, sizeof hash) != 0)
+            return err_set(err, ERR_CORRUPT, "'%s' is damaged: its checksum is not the manifest's", path);
+    }
+    return 0;
+}
+
+static int pread_all(const char *path, int64_t offset, int64_t bytes, void *out, struct err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+    if (fd < 0)
+        return err_set_errno(err, ERR_IO, "cannot read '%s'", path);
+    for (int64_t done = 0; done < bytes && rc == 0;) {
+        ssize_t n = pread(fd, (char *)out + done, (size_t)(bytes - done), offset + done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            rc = n < 0 ? err_set_errno(err, ERR_IO, "cannot read '%s'", path) : err_set(err, ERR_CORRUPT, "'%s' is too short", path);
+        done += n > 0 ? n : 0;
+    }
+    close(fd);
+    return rc;
+}
+
+int ckpt_read(const char *dir, const struct ckpt_manifest *m, enum ckpt_buffer buffer, int64_t tensor, int64_t first, int64_t n,
+              void *out, struct err *err)
+{
+    int64_t bytes = dtype_bytes(m->dtype), from = m->tensors[tensor].offset + first, end = from + n;
+    for (int64_t i = 0; i < m->n_files; i++) {
+        const struct ckpt_file *f = &m->files[i];
+        int64_t a = from > f->first ? from : f->first, b = end < f->first + f->n ? end : f->first + f->n;
+        char path[LIMIT_PATH_BYTES];
+        if (a >= b)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", dir, f->name);
+        int rc = pread_all(path, ((int64_t)buffer * f->n + a - f->first) * bytes, (b - a) * bytes, (char *)out + (a - from) * bytes, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}

@@ -1,0 +1,177 @@
+/* reel-train train: one rank's part of a run, or of a trial. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/num.h"
+#include "profiles/dataset.h"
+#include "trainer/main.h"
+#include "trainer/train.h"
+
+static const char *const blas_names[] = {"own", "openblas", NULL};
+static const char *const cli_dtypes[] = {"f64", "f32", NULL};
+
+static const struct opt opts[] = {
+    {"run", 0, OPT_TEXT, "FILE", "what to train (reel.run/1)"},
+    {"plan", 0, OPT_TEXT, "FILE", "layout (reel.plan/1)"},
+    {"run-dir", 0, OPT_TEXT, "DIR", "folder of the run: events/ and ckpt/ lie there", .flags = OPT_REQUIRED},
+    {"attempt", 0, OPT_INT, "N", "number of this attempt", .fallback = "1", .min = 1, .max = 1e9},
+    {"trial", 0, OPT_BOOL, NULL, "measure only: no checkpoint, no events, one JSON object at the end"},
+    {"steps", 0, OPT_INT, "N", "stop after N steps of this attempt; with --model: length of the run", .min = 1, .max = 1e12},
+    {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = blas_names},
+    {"memory-limit", 0, OPT_BYTES, "SIZE", "answer no when a rank's memory plan is larger", .min = 1, .max = 1e18},
+    {"verify", 0, OPT_BOOL, NULL, "compare the dataset's shards with their checksums first (default)", .fallback = "true"},
+    {"model", 0, OPT_TEXT, "NAME|FILE", "without --run: model"},
+    {"layout", 0, OPT_TEXT, "TEXT", "without --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
+    {"gbs", 0, OPT_INT, "N", "without --run: samples of a step", .fallback = "8", .min = 1, .max = 1e9},
+    {"seq", 0, OPT_TEXT, "TxHxW", "without --run: tokens of a synthetic sample", .fallback = "1x8x8"},
+    {"data", 0, OPT_TEXT, "DIR", "without --run: dataset folder or 'synthetic'", .fallback = "synthetic"},
+    {"seed", 0, OPT_TEXT, "K", "without --run: seed", .fallback = "1234"},
+    {"dtype", 0, OPT_ENUM, "TYPE", "without --run: number format", .fallback = "f32", .choices = cli_dtypes},
+    {"lr", 0, OPT_NUM, "X", "without --run: learning rate", .min = 0, .max = 1e3},
+};
+const struct opt_cmd train_cmd_train = {
+    "train", "train, resume and save a run (started directly or by mpirun)", "", opts, ARRAY_LEN(opts), 0, 0,
+    "SIGUSR1 or SIGTERM asks to save and stop at the next step: exit status 75. Status 0 means the last step is published."};
+
+static volatile sig_atomic_t stop;
+
+static void on_stop(int signo)
+{
+    (void)signo;
+    stop = 1;
+}
+
+static void say(void *ctx, const char *line)
+{
+    (void)ctx;
+    fprintf(stderr, "%s\n", line);
+}
+
+/* A run described by options alone: the form used by hand and by tests. */
+static int run_from_options(const struct opt_values *v, struct run *run, struct err *err)
+{
+    struct seq seq;
+    uint64_t seed = 0;
+    run_init(run);
+    snprintf(run->name, sizeof run->name, "options");
+    int rc = model_load(opt_text(v, "model"), &run->model, err);
+    if (rc == 0)
+        rc = seq_parse(opt_text(v, "seq"), "--seq", &seq, err);
+    if (rc == 0)
+        rc = num_parse_u64(opt_text(v, "seed"), "--seed", &seed, err);
+    if (rc < 0)
+        return rc;
+    const struct model *m = &run->model;
+    run->seed = seed;
+    run->dtype = opt_enum(v, "dtype") == 0 ? DTYPE_F64 : DTYPE_F32;
+    if (opt_given(v, "lr"))
+        run->adamw.lr = opt_num(v, "lr");
+    run->n_stages = 1;
+    run->stages[0] = (struct run_stage){.gbs = opt_int(v, "gbs"), .steps = opt_given(v, "steps") ? opt_int(v, "steps") : 10};
+    run->warmup_steps = num_min_i64(run->warmup_steps, run->stages[0].steps / 10);
+    const char *data = opt_text(v, "data");
+    run->stages[0].data = strcmp(data, "synthetic") ? arena_strdup(&run->arena, data)
+                                                    : arena_printf(&run->arena, "synthetic:%lldx%lldx%lld", (long long)(seq.t * m->patch_t),
+                                                                   (long long)(seq.h * m->patch_h), (long long)(seq.w * m->patch_w));
+    return run->stages[0].data ? run_check(run, "options", err) : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+static int plan_from_options(const struct opt_values *v, const struct run *run, struct plan *plan, struct err *err)
+{
+    int64_t thw[3];
+    *plan = (struct plan){.layout = layout_default(), .gbs = run->stages[0].gbs, .dtype = run->dtype, .device = "cpu"};
+    int rc = opt_text(v, "layout") ? layout_parse(opt_text(v, "layout"), &plan->layout, err) : 0;
+    if (rc == 0)
+        rc = run_synthetic(run->stages[0].data, "data", thw, err);
+    if (rc == 0) { /* a folder: any sample's extent serves for the checks */
+        struct dataset d;
+        if ((rc = dataset_load(run->stages[0].data, &d, err)) < 0)
+            return rc;
+        thw[0] = d.samples[0].t, thw[1] = d.samples[0].h, thw[2] = d.samples[0].w;
+        dataset_release(&d);
+    }
+    return rc < 0 ? rc : seq_from_latent(&run->model, thw[0], thw[1], thw[2], &plan->seq, err);
+}
+
+static int inputs_load(const struct opt_values *v, struct run *run, struct plan *plan, struct err *err)
+{
+    const char *run_path = opt_text(v, "run"), *plan_path = opt_text(v, "plan");
+    if (!run_path == !opt_text(v, "model"))
+        return err_set(err, ERR_USAGE, "give --run FILE or --model NAME, one of them");
+    int rc = run_path ? run_load(run_path, run, err) : run_from_options(v, run, err);
+    if (rc == 0)
+        rc = run_bind_data(run, err);
+    if (rc == 0)
+        rc = plan_path ? plan_load(plan_path, plan, err) : plan_from_options(v, run, plan, err);
+    return rc;
+}
+
+static int trial_print(const struct train_report *r, const char *dir, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 0);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "schema", "reel.trial/1");
+    json_put_int(&o, "steps", r->steps);
+    json_put_num(&o, "step_s", r->median_step_s);
+    json_put_num(&o, "tokens", r->tokens);
+    json_put_num(&o, "model_flops", r->model_flops);
+    json_put_num(&o, "mfu", r->mfu);
+    json_put_num(&o, "loss", r->loss);
+    json_put_int(&o, "planned_bytes", r->planned_bytes);
+    json_put_int(&o, "peak_bytes", r->peak_bytes);
+    json_obj_end(&o);
+    str_addc(&text, '\n');
+    snprintf(path, sizeof path, "%s/trial.json", dir);
+    int rc = file_publish(path, text.p, text.len, err);
+    if (rc == 0)
+        rc = train_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
+static int train_here(const struct opt_values *v, struct comm *world, struct err *err)
+{
+    struct run run = {0};
+    struct plan plan;
+    struct train_report report;
+    int rc = inputs_load(v, &run, &plan, err);
+    if (rc == 0)
+        rc = file_mkdirs(opt_text(v, "run-dir"), err);
+    struct train_conf conf = {
+        .run = &run, .plan = &plan, .run_dir = opt_text(v, "run-dir"), .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
+        .max_steps = opt_given(v, "steps") && opt_text(v, "run") ? opt_int(v, "steps") : 0, .verify = opt_bool(v, "verify"),
+        .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
+        .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &stop, .say = say};
+    if ((rc = comm_agree(world, rc, err)) == 0)
+        rc = train_run(&conf, &report, err);
+    if (rc == 0 && conf.trial && world->rank == 0)
+        rc = trial_print(&report, conf.run_dir, err);
+    if (rc == 0 && report.end != TRAIN_DONE && !conf.trial)
+        rc = ERR_TEMP; /* no sentence: saved, and to be run again */
+    run_release(&run);
+    return rc;
+}
+
+int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struct err *err)
+{
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    struct comm *world = NULL;
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    int rc = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") ? comm_mpi_open(&argc, &argv, &world, err)
+                                                                  : comm_self_open(&world, err);
+    if (rc < 0)
+        return rc;
+    rc = train_here(v, world, err);
+    if (rc == ERR_TEMP && err->code != ERR_TEMP)
+        err->text[0] = 0;
+    world->close(world);
+    return rc;
+}

@@ -1,0 +1,75 @@
+/* reel-train: what runs on every rank. */
+#include "trainer/main.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/log.h"
+
+static const struct {
+    const struct opt_cmd *table;
+    train_cmd_fn *run;
+} commands[] = {
+    {&train_cmd_train, train_cmd_train_run},
+    {&train_cmd_ckpt, train_cmd_ckpt_run},
+};
+
+int train_print(const struct str *text, struct err *err)
+{
+    if (str_check(text, err) < 0)
+        return ERR_NOMEM;
+    if (fwrite(text->p, 1, text->len, stdout) != text->len || fflush(stdout) != 0)
+        return err_set_errno(err, ERR_IO, "cannot write to standard output");
+    return 0;
+}
+
+static int overview(struct err *err)
+{
+    struct str text = STR_INIT;
+    str_addf(&text, "usage: reel-train COMMAND [options]\n\ncommands:\n");
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        str_addf(&text, "  %-8s %s\n", commands[i].table->name, commands[i].table->summary);
+    int rc = train_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
+static int command_run(size_t i, int argc, char **argv, struct err *err)
+{
+    struct opt_values *v = NULL;
+    struct str text = STR_INIT;
+    bool help = false;
+    int rc = opt_parse(commands[i].table, argc, argv, NULL, &v, &help, err);
+    if (rc == 0 && help) {
+        opt_help(commands[i].table, "reel-train", &text);
+        rc = train_print(&text, err);
+    } else if (rc == 0) {
+        rc = commands[i].run(v, argc, argv, err);
+    }
+    str_release(&text);
+    opt_free(v);
+    return rc;
+}
+
+static int dispatch(int argc, char **argv, struct err *err)
+{
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)
+        return overview(err);
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        if (strcmp(commands[i].table->name, argv[1]) == 0)
+            return command_run(i, argc - 1, argv + 1, err);
+    return err_set(err, ERR_USAGE, "'%s' is not a reel-train command: see 'reel-train --help'", argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    static char program[] = "reel-train";
+    struct err err = {0};
+    log_set_sink(log_to_stderr, program);
+    log_set_level(LOG_INFO);
+    int rc = dispatch(argc, argv, &err);
+    if (rc < 0 && err.text[0])
+        fprintf(stderr, "reel-train: %s\n", err.text);
+    return err_exit_code(rc);
+}

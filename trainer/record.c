@@ -1,0 +1,120 @@
+#include "trainer/record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "profiles/flops.h"
+
+int record_open(struct record *r, const char *run_dir, int64_t attempt, struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES];
+    const char *slash = strrchr(run_dir, '/');
+    struct evlog_ids ids = {slash && slash[1] ? slash + 1 : run_dir, attempt, "rank0", getenv("REEL_RUN_TOKEN")};
+    snprintf(dir, sizeof dir, "%s/events", run_dir);
+    int rc = file_mkdirs(dir, err);
+    return rc < 0 ? rc : evlog_open(dir, &ids, &r->log, err);
+}
+
+void record_close(struct record *r)
+{
+    evlog_close(r->log);
+    r->log = NULL;
+}
+
+static void commit(struct record *r, struct evlog_event *e, bool durable)
+{
+    struct err err = {0};
+    if (evlog_commit(r->log, e, durable, &err) < 0)
+        log_msg(LOG_WARN, "event lost: %s", err.text);
+}
+
+void record_started(struct record *r, const struct run *run, const struct plan *plan, int64_t next_step, double peak_flops)
+{
+    struct evlog_event e;
+    struct str layout = STR_INIT;
+    char hash[HASH_TEXT_BYTES], seq[64];
+    if (!r->log)
+        return;
+    layout_format(&plan->layout, &layout);
+    snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)plan->seq.t, (long long)plan->seq.h, (long long)plan->seq.w);
+    evlog_begin(r->log, &e, "train_started");
+    json_put_int(&e.out, "next_step", next_step);
+    json_put_int(&e.out, "total_steps", run_total_steps(run));
+    json_put_text(&e.out, "model", run->model.name);
+    json_put_text(&e.out, "layout", layout.p);
+    json_put_text(&e.out, "seq", seq);
+    json_put_int(&e.out, "gbs", run->stages[0].gbs);
+    json_put_int(&e.out, "world", layout_world(&plan->layout));
+    json_put_text(&e.out, "device", plan->device);
+    json_put_text(&e.out, "dtype", dtype_names[run->dtype]);
+    json_put_num(&e.out, "peak_flops", peak_flops);
+    json_put_text(&e.out, "peak_source", plan->peak_source);
+    json_put_text(&e.out, "flops_formula", FLOPS_REEL_VERSION);
+    json_put_text(&e.out, "config_hash", hash_format(run_config_hash(run), hash));
+    commit(r, &e, true);
+    str_release(&layout);
+}
+
+void record_step(struct record *r, const struct record_step *s)
+{
+    struct evlog_event e;
+    if (!r->log)
+        return;
+    evlog_begin(r->log, &e, "step");
+    json_put_int(&e.out, "step", s->step);
+    json_put_num(&e.out, "started_at", s->started_at);
+    json_put_num(&e.out, "step_s", s->step_s);
+    json_put_int(&e.out, "tokens", (int64_t)s->tokens);
+    json_put_num(&e.out, "loss", s->loss);
+    json_put_num(&e.out, "grad_norm", s->grad_norm);
+    json_put_num(&e.out, "lr", s->lr);
+    json_put_num(&e.out, "model_flops", s->model_flops);
+    json_put_num(&e.out, "mfu", s->mfu);
+    json_put_num(&e.out, "data_s", s->data_s);
+    json_put_num(&e.out, "forward_s", s->forward_s);
+    json_put_num(&e.out, "backward_s", s->backward_s);
+    json_put_num(&e.out, "comm_s", s->comm_s);
+    json_put_num(&e.out, "optim_s", s->optim_s);
+    json_put_int(&e.out, "peak_bytes", s->peak_bytes);
+    json_put_bool(&e.out, "skipped", s->skipped);
+    commit(r, &e, false);
+}
+
+void record_ckpt(struct record *r, const char *kind, int64_t step, const char *dir, int64_t bytes, double started_at, double seconds)
+{
+    struct evlog_event e;
+    if (!r->log)
+        return;
+    evlog_begin(r->log, &e, kind);
+    json_put_int(&e.out, "step", step);
+    json_put_text(&e.out, "dir", dir);
+    json_put_int(&e.out, "bytes", bytes);
+    json_put_num(&e.out, "started_at", started_at);
+    json_put_num(&e.out, "seconds", seconds);
+    commit(r, &e, true);
+}
+
+void record_damaged(struct record *r, const char *dir, const char *reason)
+{
+    struct evlog_event e;
+    if (!r->log)
+        return;
+    evlog_begin(r->log, &e, "ckpt_damaged");
+    json_put_text(&e.out, "dir", dir);
+    json_put_text(&e.out, "reason", reason);
+    commit(r, &e, true);
+}
+
+void record_ended(struct record *r, int64_t next_step, const char *reason)
+{
+    struct evlog_event e;
+    if (!r->log)
+        return;
+    evlog_begin(r->log, &e, "train_ended");
+    json_put_int(&e.out, "next_step", next_step);
+    json_put_text(&e.out, "reason", reason);
+    commit(r, &e, true);
+}

@@ -1,0 +1,29 @@
+/* record: what rank 0 writes into the run's event log. Other ranks call too and nothing happens. Field names: the events' essay
+ * at the top of db/ingest.c. A step's event is written after the step; a failed write is logged and training goes on. */
+#ifndef TRAINER_RECORD_H
+#define TRAINER_RECORD_H
+
+#include "base/evlog.h"
+#include "profiles/plan.h"
+#include "profiles/run.h"
+
+struct record { struct evlog *log; }; /* log NULL: nothing is recorded */
+
+struct record_step {
+    int64_t step;
+    double started_at, step_s, data_s, forward_s, backward_s, comm_s, optim_s;
+    double tokens, loss, grad_norm, lr, model_flops, mfu;
+    int64_t peak_bytes;
+    bool skipped;
+};
+
+/* Opens <run_dir>/events/rank0.a<attempt>.evlog, making the folder. */
+int record_open(struct record *r, const char *run_dir, int64_t attempt, struct err *err);
+void record_close(struct record *r);
+void record_started(struct record *r, const struct run *run, const struct plan *plan, int64_t next_step, double peak_flops);
+void record_step(struct record *r, const struct record_step *s);
+void record_ckpt(struct record *r, const char *kind, int64_t step, const char *dir, int64_t bytes, double started_at, double seconds);
+void record_damaged(struct record *r, const char *dir, const char *reason);
+void record_ended(struct record *r, int64_t next_step, const char *reason);
+
+#endif

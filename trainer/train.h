@@ -1,0 +1,53 @@
+/* train: one process's part of a run: open everything, step, save when asked or due, report.
+ *
+ * All memory is planned and shown before step 0; a step allocates nothing. Nothing but the checkpoint carries state from
+ * attempt to attempt: noise, levels, dropout and order are functions of (seed, draw ordinal).
+ *
+ * How it ends: the run's last step published (TRAIN_DONE), asked to stop and saved (TRAIN_STOPPED), or an error. The request to
+ * stop is agreed between ranks at the step boundary, in the same exchange that sums the loss.
+ */
+#ifndef TRAINER_TRAIN_H
+#define TRAINER_TRAIN_H
+
+#include <signal.h>
+
+#include "profiles/plan.h"
+#include "profiles/run.h"
+#include "trainer/comm.h"
+#include "trainer/ops.h"
+
+enum { TRAIN_SKIPS_MAX = 10 }; /* steps in a row with a gradient that is not finite before training stops */
+
+struct train_conf {
+    const struct run *run;
+    const struct plan *plan;
+    const char *run_dir;     /* events/ and ckpt/ lie below */
+    int64_t attempt;         /* from 1 */
+    bool trial;              /* measure only: no checkpoint, no events */
+    int64_t max_steps;       /* stop after so many steps of this attempt (trial, tests); 0: the run's end */
+    bool verify;             /* compare shards with their checksums before training */
+    enum ops_blas blas;
+    int64_t memory_limit_bytes; /* ERR_NO when the plan is larger; 0: none */
+    struct comm *world;
+    const volatile sig_atomic_t *stop;
+    void (*say)(void *ctx, const char *line); /* rank 0: the memory plan, checkpoints; may be NULL */
+    void *say_ctx;
+};
+
+enum train_end { TRAIN_DONE, TRAIN_STOPPED, TRAIN_LIMIT };
+enum { TRAIN_TIMES_MAX = 4096 };
+struct train_report {
+    enum train_end end;
+    int64_t steps;          /* of this attempt */
+    int64_t next_step;
+    double loss;            /* of the last step */
+    double tokens, model_flops; /* of the last step, whole batch */
+    double mfu;             /* of the median step; NaN when no peak is known */
+    double median_step_s;   /* without the first */
+    int64_t planned_bytes;  /* of this rank */
+    int64_t peak_bytes;     /* resident, most over ranks */
+};
+
+int train_run(const struct train_conf *conf, struct train_report *out, struct err *err);
+
+#endif
