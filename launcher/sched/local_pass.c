@@ -12,9 +12,10 @@
 #include "base/file.h"
 #include "base/log.h"
 
-/* A keeper that has not come up in this time is started again, and after so many the job is given up. */
-#define CLAIM_S 10.0
-enum { STARTS_MAX = 3 };
+/* A keeper that has not come up in this time (doubled each time) is started again; after so many the job is given up.
+ * Two keepers that come up late do no harm: one claims the job, the other ends. */
+#define CLAIM_S 2.0
+enum { STARTS_MAX = 5 };
 #define SWEEP_S 2.0
 
 /* ---- decisions ---- */
@@ -243,7 +244,7 @@ static bool sweep(const struct local_rec *r)
 /* The keeper was started and did not claim the job. True: start one again. */
 static bool restart_claim(struct local_rec *r, double now)
 {
-    if (fabs(now - r->starting_at) < CLAIM_S)
+    if (fabs(now - r->starting_at) < ldexp(CLAIM_S, (int)r->starts))
         return false;
     r->starting_at = now;
     if (++r->starts < STARTS_MAX)

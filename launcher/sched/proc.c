@@ -241,42 +241,56 @@ bool proc_kill_marked(const char *entry, double max_s)
 
 /* ---- starting what outlives us ---- */
 
-static void detach_exec(const char *const *argv, const char *const *env, const char *log_path)
+/* fail_fd closes at exec; a byte in it says that there was none. */
+static void detach_exec(const char *const *argv, const char *const *env, const char *log_path, int fail_fd)
 {
     int null_fd = open("/dev/null", O_RDWR);
     int log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     sigset_t none;
+    fail_fd = fcntl(fail_fd, F_DUPFD, 3);
     if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(null_fd, 1) < 0 || dup2(log_fd < 0 ? null_fd : log_fd, 2) < 0)
-        _exit(126);
-    for (int fd = 3; fd < 1024; fd++) /* the lock of the spool, a database: none of it is the child's */
+        goto failed;
+    fail_fd = fail_fd == 3 ? 3 : dup2(fail_fd, 3);
+    fcntl(3, F_SETFD, FD_CLOEXEC);
+    for (int fd = 4; fd < 1024; fd++) /* the lock of the spool, a database: none of it is the child's */
         close(fd);
     syscall(SYS_close_range, 1024u, ~0u, 0u);
     for (int sig = 1; sig < NSIG; sig++)
         signal(sig, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (chdir("/") < 0)
-        _exit(126);
-    execve("/proc/self/exe", (char *const *)argv, (char *const *)env);
-    _exit(127);
+    if (chdir("/") == 0)
+        execve("/proc/self/exe", (char *const *)argv, (char *const *)env);
+failed:
+    _exit(write(fail_fd, "x", 1) != 1);
 }
 
+/* Returns when the program is executed, not merely forked: from then on its argument vector tells what it is. */
 int proc_detach_self(const char *const *argv, const char *const *env, const char *log_path, struct err *err)
 {
+    int fds[2];
+    char byte;
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return err_set_errno(err, ERR_TEMP, "cannot make a pipe to start '%s %s'", argv[0], argv[1]);
     pid_t middle = fork();
-    if (middle < 0)
-        return err_set_errno(err, ERR_TEMP, "cannot start '%s %s': too many processes?", argv[0], argv[1]);
     if (middle == 0) {
         setsid();
         pid_t pid = fork();
         if (pid == 0)
-            detach_exec(argv, env, log_path);
+            detach_exec(argv, env, log_path, fds[1]);
         _exit(pid < 0);
     }
-    int status = 0;
-    while (waitpid(middle, &status, 0) < 0 && errno == EINTR)
+    int status = middle < 0;
+    close(fds[1]);
+    while (middle > 0 && waitpid(middle, &status, 0) < 0 && errno == EINTR)
         ;
+    ssize_t n;
+    while ((n = read(fds[0], &byte, 1)) < 0 && errno == EINTR)
+        ;
+    close(fds[0]);
     if (status != 0)
         return err_set(err, ERR_TEMP, "cannot start '%s %s': too many processes?", argv[0], argv[1]);
+    if (n != 0)
+        return err_set(err, ERR_TEMP, "cannot execute '%s %s' (is this program's file readable?)", argv[0], argv[1]);
     return 0;
 }

@@ -215,7 +215,7 @@ static void test_restarted_machine(void **state)
     called_off.state = SCHED_STOPPING;
     called_off.stop = STOP_CANCEL;
     struct local_rec unclaimed = {.state = SCHED_PENDING, .starting_at = 5};
-    struct local_rec hopeless = {.state = SCHED_PENDING, .starting_at = 5, .starts = 2};
+    struct local_rec hopeless = {.state = SCHED_PENDING, .starting_at = 5, .starts = 4};
     struct conform_job a = planted(1001, "reboot", "echo run $REEL_JOB_RESTART", before),
                        b = planted(1002, "rebootnever", "exit 0", never),
                        c = planted(1003, "rebootcancel", "exit 0", called_off),
