@@ -64,7 +64,7 @@ static size_t find_room(const struct arena_block *b, size_t bytes, size_t align)
 
 static struct arena_block *block_new(size_t size)
 {
-    if (size > SIZE_MAX - sizeof(struct arena_block))
+    if (size > PTRDIFF_MAX - sizeof(struct arena_block)) /* no object is larger */
         return NULL;
     struct arena_block *b = malloc(sizeof *b + size);
     if (b != NULL)
