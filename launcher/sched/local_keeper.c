@@ -435,6 +435,8 @@ int sched_local_keeper(const char *spool, const char *job, struct err *err)
     int rc = local_spool_init(&k.spool, spool, err);
     if (rc < 0 || (rc = num_parse_i64(job, "job id", &k.rec.id, err)) < 0)
         return rc;
+    if (!file_exists(spool))
+        return err_set(err, ERR_NOT_FOUND, "there is no spool '%s': keepers are started by the local scheduler", spool);
     proc_adopt();
     pid_t child = fork();
     if (child < 0)
