@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A text that filled its buffer lost its end: say so. */
 static void mark_cut(char *text, size_t size)
@@ -109,13 +110,14 @@ const char *err_describe(int code)
     return "unknown error";
 }
 
+/* One write, so that the lines of several ranks do not mix. */
 void err_bug(const char *file, int line, const char *fmt, ...)
 {
+    char text[ERR_TEXT_BYTES];
     va_list ap;
     va_start(ap, fmt);
-    fprintf(stderr, "%s:%d: ", file, line);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    dprintf(STDERR_FILENO, "%s:%d: %s\n", file, line, text);
     abort();
 }
