@@ -36,7 +36,7 @@ struct ingest_report {
 int ingest_run(struct store *db, const char *const *dirs, size_t n_dirs, double wait_s, struct ingest_report *report,
                struct err *err);
 
-/* Open the database for writing (creating it) and ingest; with *out NULL-able the store stays open for the caller.
+/* Open the database for writing (creating it) and ingest; the store stays open for the caller.
  * A busy lock (ERR_BUSY) is turned into reading what is there: *stale becomes true and the store is opened read-only. */
 int ingest_open(const char *db_path, const char *const *dirs, size_t n_dirs, double wait_s, struct store **out,
                 bool *stale, struct err *err);

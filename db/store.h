@@ -64,7 +64,7 @@ void store_bind_text(struct store_query *q, int i, const char *text); /* from 1;
 void store_bind_int(struct store_query *q, int i, int64_t value);
 void store_bind_num(struct store_query *q, int i, double value); /* NaN: NULL */
 int store_next(struct store_query *q, struct err *err);          /* 1 a row, 0 the end, <0 */
-int store_reset(struct store_query *q, struct err *err);         /* run again with new bindings */
+void store_reset(struct store_query *q);                          /* run again with new bindings */
 void store_end(struct store_query *q);                           /* NULL is fine */
 
 enum store_type { STORE_NULL, STORE_INT, STORE_NUM, STORE_TEXT, STORE_BLOB };

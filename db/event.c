@@ -1,0 +1,250 @@
+#include "db/event.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/str.h"
+
+enum { Q_INSERT, Q_KNOWN, Q_DROP, Q_CONFLICT, Q_STEP, Q_START, Q_TRIAL, N_QUERIES };
+static const char *const sql[N_QUERIES] = {
+    [Q_INSERT] = "INSERT INTO event(run, attempt, writer, seq, kind, wall, mono, boot, host, json)"
+                 " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING RETURNING id",
+    [Q_KNOWN] = "SELECT id, wall, json FROM event WHERE run = ?1 AND attempt = ?2 AND writer = ?3 AND seq = ?4",
+    [Q_DROP] = "DELETE FROM event WHERE id = ?1",
+    [Q_CONFLICT] = "INSERT INTO conflict(run, attempt, writer, seq, json) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
+    [Q_STEP] = "INSERT INTO step(event, run, attempt, writer, seq, step, started_at, step_s, tokens, loss, grad_norm, lr,"
+               " model_flops, flops_per_token, mfu, data_s, forward_s, backward_s, comm_s, optim_s, peak_bytes, skipped)"
+               " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
+    [Q_START] = "INSERT INTO train_start(event, run, attempt, writer, seq, next_step, total_steps, model, layout, extent, gbs,"
+                " world, device, dtype, peak_flops, peak_source, flops_formula, config_hash, trial)"
+                " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+    [Q_TRIAL] = "INSERT INTO trial_event(event, tune, trial, kind, wall, seq) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+};
+
+struct event_writer {
+    struct store_query *q[N_QUERIES];
+    struct str text;
+};
+
+int event_writer_new(struct store *db, struct event_writer **out, struct err *err)
+{
+    struct event_writer *w = calloc(1, sizeof *w);
+    int rc = w ? 0 : err_set(err, ERR_NOMEM, "out of memory preparing to write events");
+    if (w)
+        w->text = (struct str)STR_INIT;
+    for (int i = 0; i < N_QUERIES && rc == 0; i++)
+        rc = store_ask(db, sql[i], &w->q[i], err);
+    if (rc < 0) {
+        event_writer_free(w);
+        return rc;
+    }
+    *out = w;
+    return 0;
+}
+
+void event_writer_free(struct event_writer *w)
+{
+    if (!w)
+        return;
+    for (int i = 0; i < N_QUERIES; i++)
+        store_end(w->q[i]);
+    str_release(&w->text);
+    free(w);
+}
+
+bool event_key_read(const cJSON *event, struct event_key *out)
+{
+    const cJSON *attempt = json_member(event, "attempt"), *seq = json_member(event, "seq");
+    const char *run = json_text(event, "run", NULL), *writer = json_text(event, "writer", NULL);
+    if (!run || !writer || !json_text(event, "ev", NULL) || !cJSON_IsNumber(attempt) || !cJSON_IsNumber(seq))
+        return false;
+    if (!isfinite(json_num(event, "wall", NAN)) || !isfinite(json_num(event, "mono", NAN)))
+        return false;
+    *out = (struct event_key){run, writer, (int64_t)attempt->valuedouble, (int64_t)seq->valuedouble};
+    return true;
+}
+
+/* ---- binding members: absent or of a wrong type is NULL ---- */
+
+static void bind_num(struct store_query *q, int i, const cJSON *event, const char *key)
+{
+    const cJSON *m = json_member(event, key);
+    store_bind_num(q, i, cJSON_IsNumber(m) ? m->valuedouble : NAN);
+}
+
+static void bind_int(struct store_query *q, int i, const cJSON *event, const char *key)
+{
+    const cJSON *m = json_member(event, key);
+    if (cJSON_IsBool(m))
+        store_bind_int(q, i, cJSON_IsTrue(m));
+    else if (cJSON_IsNumber(m) && fabs(m->valuedouble) < 9e18)
+        store_bind_int(q, i, (int64_t)m->valuedouble);
+    else
+        store_bind_text(q, i, NULL);
+}
+
+static void bind_text(struct store_query *q, int i, const cJSON *event, const char *key)
+{
+    store_bind_text(q, i, json_text(event, key, NULL));
+}
+
+static void bind_key(struct store_query *q, int first, const struct event_key *k)
+{
+    store_bind_text(q, first, k->run);
+    store_bind_int(q, first + 1, k->attempt);
+    store_bind_text(q, first + 2, k->writer);
+    store_bind_int(q, first + 3, k->seq);
+}
+
+/* Run a statement that gives at most one row of which the first column is wanted. */
+static int run_once(struct store_query *q, int64_t *first, struct err *err)
+{
+    int rc = store_next(q, err);
+    if (rc == 1 && first) {
+        *first = store_int(q, 0);
+        int end = store_next(q, err);
+        rc = end < 0 ? end : 1;
+    }
+    store_reset(q);
+    return rc;
+}
+
+/* ---- projections: pure functions of one event ---- */
+
+static int project_step(struct event_writer *w, int64_t id, const struct event_key *k, const cJSON *e, struct err *err)
+{
+    static const struct {
+        const char *key;
+        bool whole;
+    } members[] = {{"step", true},         {"started_at", false}, {"step_s", false},    {"tokens", true},     {"loss", false},
+                   {"grad_norm", false},   {"lr", false},         {"model_flops", false}, {NULL, false},      {"mfu", false},
+                   {"data_s", false},      {"forward_s", false},  {"backward_s", false}, {"comm_s", false},   {"optim_s", false},
+                   {"peak_bytes", true},   {"skipped", true}};
+    struct store_query *q = w->q[Q_STEP];
+    if (!cJSON_IsNumber(json_member(e, "step")))
+        return 0; /* the raw row stays; there is nothing to count */
+    store_bind_int(q, 1, id);
+    bind_key(q, 2, k);
+    for (int i = 0; i < (int)ARRAY_LEN(members); i++) {
+        if (!members[i].key)
+            store_bind_num(q, 6 + i, json_num(e, "model_flops", NAN) / json_num(e, "tokens", NAN));
+        else
+            (members[i].whole ? bind_int : bind_num)(q, 6 + i, e, members[i].key);
+    }
+    return run_once(q, NULL, err);
+}
+
+static int project_start(struct event_writer *w, int64_t id, const struct event_key *k, const cJSON *e, struct err *err)
+{
+    static const struct {
+        const char *key;
+        void (*bind)(struct store_query *, int, const cJSON *, const char *);
+    } members[] = {{"next_step", bind_int},   {"total_steps", bind_int},  {"model", bind_text},        {"layout", bind_text},
+                   {"extent", bind_text},     {"gbs", bind_int},          {"world", bind_int},         {"device", bind_text},
+                   {"dtype", bind_text},      {"peak_flops", bind_num},   {"peak_source", bind_text},  {"flops_formula", bind_text},
+                   {"config_hash", bind_text}};
+    struct store_query *q = w->q[Q_START];
+    store_bind_int(q, 1, id);
+    bind_key(q, 2, k);
+    for (int i = 0; i < (int)ARRAY_LEN(members); i++)
+        members[i].bind(q, 6 + i, e, members[i].key);
+    const cJSON *trial = json_member(e, "trial");
+    store_bind_int(q, 19, trial && !cJSON_IsFalse(trial) && !cJSON_IsNull(trial));
+    return run_once(q, NULL, err);
+}
+
+static int project_trial(struct event_writer *w, int64_t id, const struct event_key *k, const cJSON *e, struct err *err)
+{
+    struct store_query *q = w->q[Q_TRIAL];
+    if (!json_text(e, "trial", NULL))
+        return 0;
+    store_bind_int(q, 1, id);
+    store_bind_text(q, 2, k->run);
+    bind_text(q, 3, e, "trial");
+    bind_text(q, 4, e, "ev");
+    bind_num(q, 5, e, "wall");
+    store_bind_int(q, 6, k->seq);
+    return run_once(q, NULL, err);
+}
+
+static int project(struct event_writer *w, int64_t id, const struct event_key *k, const cJSON *e, struct err *err)
+{
+    const char *kind = json_text(e, "ev", "");
+    if (strcmp(kind, "step") == 0)
+        return project_step(w, id, k, e, err);
+    if (strcmp(kind, "train_started") == 0)
+        return project_start(w, id, k, e, err);
+    if (str_starts(kind, "trial_"))
+        return project_trial(w, id, k, e, err);
+    return 0;
+}
+
+/* ---- the raw row ---- */
+
+/* 1 and *id when the key was free, 0 when not. */
+static int insert(struct event_writer *w, const struct event_key *k, const cJSON *e, int64_t *id, struct err *err)
+{
+    struct store_query *q = w->q[Q_INSERT];
+    bind_key(q, 1, k);
+    bind_text(q, 5, e, "ev");
+    bind_num(q, 6, e, "wall");
+    bind_num(q, 7, e, "mono");
+    store_bind_text(q, 8, json_text(e, "boot", "unknown"));
+    store_bind_text(q, 9, json_text(e, "host", "unknown"));
+    store_bind_text(q, 10, w->text.p);
+    return run_once(q, id, err);
+}
+
+static int conflict_add(struct event_writer *w, const struct event_key *k, const char *text, struct err *err)
+{
+    struct store_query *q = w->q[Q_CONFLICT];
+    bind_key(q, 1, k);
+    store_bind_text(q, 5, text);
+    return run_once(q, NULL, err);
+}
+
+/* The key is taken: the same event again (0), or another: the later one stays, whatever the order they come in. 1 when
+ * the known one was dropped and the key is free. */
+static int contend(struct event_writer *w, const struct event_key *k, const cJSON *e, struct err *err)
+{
+    struct store_query *q = w->q[Q_KNOWN];
+    bind_key(q, 1, k);
+    int rc = store_next(q, err);
+    if (rc <= 0) {
+        store_reset(q);
+        return rc;
+    }
+    int64_t id = store_int(q, 0);
+    double wall = json_num(e, "wall", 0), known = store_num(q, 1);
+    int order = strcmp(w->text.p, store_text(q, 2));
+    bool wins = wall > known || (wall == known && order > 0);
+    rc = order == 0 ? 0 : conflict_add(w, k, wins ? store_text(q, 2) : w->text.p, err);
+    store_reset(q);
+    if (rc < 0 || order == 0 || !wins)
+        return rc;
+    store_bind_int(w->q[Q_DROP], 1, id);
+    rc = run_once(w->q[Q_DROP], NULL, err);
+    return rc < 0 ? rc : 1;
+}
+
+int event_write(struct event_writer *w, const cJSON *event, struct err *err)
+{
+    struct event_key k;
+    struct json_out out;
+    int64_t id = 0;
+    BUG_ON(!event_key_read(event, &k));
+    str_clear(&w->text);
+    json_out_init(&out, &w->text, 0);
+    json_put_tree(&out, NULL, event);
+    int rc = str_check(&w->text, err);
+    if (rc == 0)
+        rc = insert(w, &k, event, &id, err);
+    if (rc == 0 && (rc = contend(w, &k, event, err)) > 0)
+        rc = insert(w, &k, event, &id, err);
+    if (rc <= 0)
+        return rc;
+    rc = project(w, id, &k, event, err);
+    return rc < 0 ? rc : 1;
+}

@@ -1,0 +1,563 @@
+#include "db/ingest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/evlog.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/limits.h"
+#include "base/num.h"
+#include "db/event.h"
+#include "db/fold.h"
+
+enum { TAIL_BYTES = 4096, HASH_HEX_BYTES = 17 };
+
+struct ingest {
+    struct store *db;
+    struct event_writer *writer;
+    struct ingest_report report;
+};
+
+/* A log as the last ingest left it (table file), and as it is now. */
+struct log_file {
+    const char *path;
+    int64_t bytes, mtime_ns, read_to, last_seq; /* bytes -1: to be read anew */
+    char tail_hash[HASH_HEX_BYTES];
+    int64_t now_bytes, now_mtime_ns;
+};
+
+/* ---- small questions ---- */
+
+static int ask1(struct store *db, const char *sql, const char *text, struct err *err)
+{
+    struct store_query *q = NULL;
+    int rc = store_ask(db, sql, &q, err);
+    if (rc == 0) {
+        store_bind_text(q, 1, text);
+        rc = store_next(q, err);
+    }
+    store_end(q);
+    return rc < 0 ? rc : 0;
+}
+
+/* Hash of the last bytes before `end`: changes when the log was cut there and grew again. */
+static int tail_hash(const char *path, int64_t end, char out[HASH_HEX_BYTES], struct err *err)
+{
+    char buf[TAIL_BYTES];
+    int64_t want = end < TAIL_BYTES ? end : TAIL_BYTES, got = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_set_errno(err, ERR_IO, "cannot open event log '%s'", path);
+    while (got < want) {
+        ssize_t k = pread(fd, buf + got, (size_t)(want - got), end - want + got);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            break;
+        got += k;
+    }
+    close(fd);
+    if (got < want)
+        return err_set(err, ERR_IO, "cannot read '%s': it became shorter", path);
+    snprintf(out, HASH_HEX_BYTES, "%016llx", (unsigned long long)hash_64(buf, (size_t)want));
+    return 0;
+}
+
+/* 1: the file is there; 0: it is gone; <0. */
+static int log_file_look(struct ingest *in, struct log_file *f, struct err *err)
+{
+    struct store_query *q = NULL;
+    struct stat st;
+    if (stat(f->path, &st) != 0)
+        return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot look at event log '%s'", f->path);
+    f->now_bytes = st.st_size;
+    f->now_mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    f->bytes = -1;
+    f->read_to = f->last_seq = 0;
+    f->tail_hash[0] = 0;
+    int rc = store_ask(in->db, "SELECT bytes, mtime_ns, read_to, last_seq, tail_hash FROM file WHERE path = ?1", &q, err);
+    if (rc < 0)
+        return rc;
+    store_bind_text(q, 1, f->path);
+    if ((rc = store_next(q, err)) > 0) {
+        f->bytes = store_int(q, 0);
+        f->mtime_ns = store_int(q, 1);
+        f->read_to = store_int(q, 2);
+        f->last_seq = store_int(q, 3);
+        snprintf(f->tail_hash, sizeof f->tail_hash, "%s", store_text(q, 4));
+    }
+    store_end(q);
+    return rc < 0 ? rc : 1;
+}
+
+static bool log_file_unchanged(const struct log_file *f)
+{
+    return f->bytes >= 0 && f->bytes == f->now_bytes && f->mtime_ns == f->now_mtime_ns;
+}
+
+/* ---- which files ---- */
+
+/* Remember a folder, by its one true name: a home met through a link is not read twice. */
+static int source_add(struct ingest *in, const char *dir, struct err *err)
+{
+    char real[PATH_MAX];
+    if (!realpath(dir, real)) {
+        if (errno == ENOENT)
+            return 0; /* nothing was written there yet */
+        return err_set_errno(err, ERR_IO, "cannot look into folder '%s'", dir);
+    }
+    return ask1(in->db, "INSERT INTO source(path) VALUES (?1) ON CONFLICT DO NOTHING", real, err);
+}
+
+static void glob_escape(struct str *out, const char *path)
+{
+    for (; *path; path++) {
+        if (strchr("\\*?[", *path))
+            str_addc(out, '\\');
+        str_addc(out, *path);
+    }
+}
+
+static int source_list(struct ingest *in, const char *dir, struct err *err)
+{
+    static const char *const patterns[] = {"/*.evlog", "/events/*.evlog", "/.reel/events/*.evlog", "/runs/*/events/*.evlog",
+                                           "/tunes/*/events/*.evlog", "/curations/*/.reel/events/*.evlog"};
+    char real[PATH_MAX];
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(patterns) && rc == 0; i++) {
+        struct str pattern = STR_INIT;
+        glob_t found = {0};
+        glob_escape(&pattern, dir);
+        str_add(&pattern, patterns[i]);
+        rc = str_check(&pattern, err);
+        if (rc == 0 && glob(pattern.p, 0, NULL, &found) == GLOB_NOSPACE)
+            rc = err_set(err, ERR_NOMEM, "out of memory listing event logs in '%s'", dir);
+        for (size_t k = 0; k < found.gl_pathc && rc == 0; k++)
+            if (realpath(found.gl_pathv[k], real))
+                rc = ask1(in->db, "INSERT INTO found(path) VALUES (?1) ON CONFLICT DO NOTHING", real, err);
+        globfree(&found);
+        str_release(&pattern);
+    }
+    return rc;
+}
+
+/* All logs under all folders known, into the temporary table `found`. */
+static int files_find(struct ingest *in, struct err *err)
+{
+    struct store_query *q = NULL;
+    int rc = store_ask(in->db, "SELECT path FROM source ORDER BY path", &q, err);
+    if (rc < 0)
+        return rc;
+    while ((rc = store_next(q, err)) > 0)
+        if ((rc = source_list(in, store_text(q, 0), err)) < 0)
+            break;
+    store_end(q);
+    return rc;
+}
+
+/* ---- reading one file ---- */
+
+static int log_file_save(struct ingest *in, const struct log_file *f, const struct event_key *k, struct err *err)
+{
+    struct store_query *q = NULL;
+    int rc = store_ask(in->db,
+                       "INSERT INTO file(path, bytes, mtime_ns, read_to, last_seq, tail_hash, run, attempt, writer)"
+                       " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT(path) DO UPDATE SET bytes = ?2, mtime_ns = ?3,"
+                       " read_to = ?4, last_seq = ?5, tail_hash = ?6, run = coalesce(run, ?7), attempt = coalesce(attempt, ?8),"
+                       " writer = coalesce(writer, ?9)", &q, err);
+    if (rc < 0)
+        return rc;
+    store_bind_text(q, 1, f->path);
+    store_bind_int(q, 2, f->now_bytes);
+    store_bind_int(q, 3, f->now_mtime_ns);
+    store_bind_int(q, 4, f->read_to);
+    store_bind_int(q, 5, f->last_seq);
+    store_bind_text(q, 6, f->tail_hash);
+    if (k->run) {
+        store_bind_text(q, 7, k->run);
+        store_bind_int(q, 8, k->attempt);
+        store_bind_text(q, 9, k->writer);
+    }
+    rc = store_next(q, err);
+    store_end(q);
+    return rc;
+}
+
+static int damage_add(struct ingest *in, const char *path, int64_t at, int64_t bytes, const char *reason, struct err *err)
+{
+    struct store_query *q = NULL;
+    int rc = store_ask(in->db, "INSERT INTO damage(file, at_byte, bytes, reason) VALUES (?1, ?2, ?3, ?4)"
+                       " ON CONFLICT DO NOTHING", &q, err);
+    if (rc < 0)
+        return rc;
+    store_bind_text(q, 1, path);
+    store_bind_int(q, 2, at);
+    store_bind_int(q, 3, bytes);
+    store_bind_text(q, 4, reason);
+    rc = store_next(q, err);
+    store_end(q);
+    return rc;
+}
+
+/* Events from f->read_to to the end. *gap becomes true when the first is not the successor of the last one read: only a
+ * reading from the start can say what is missing. */
+static int events_read(struct ingest *in, struct evlog_reader *r, struct log_file *f, struct event_key *first, char run[],
+                       char writer[], bool *gap, struct err *err)
+{
+    const cJSON *event = NULL;
+    struct event_key k;
+    int rc;
+    while ((rc = evlog_reader_next(r, &event, err)) > 0) {
+        if (!event_key_read(event, &k)) {
+            rc = damage_add(in, f->path, evlog_reader_offset(r) - 1, 1, "not an event: run, attempt, writer, seq, ev, wall, mono", err);
+        } else {
+            *gap = *gap || (f->read_to > 0 && !first->run && k.seq > f->last_seq + 1);
+            if (!first->run) {
+                snprintf(run, LIMIT_NAME_BYTES, "%s", k.run);
+                snprintf(writer, LIMIT_NAME_BYTES, "%s", k.writer);
+                *first = (struct event_key){run, writer, k.attempt, k.seq};
+            }
+            f->last_seq = num_max_i64(f->last_seq, k.seq);
+            rc = event_write(in->writer, event, err);
+            in->report.events_new += rc > 0;
+            if (rc > 0)
+                rc = ask1(in->db, "INSERT INTO touched(run) VALUES (?1) ON CONFLICT DO NOTHING", k.run, err);
+        }
+        if (rc < 0)
+            return rc;
+    }
+    return rc;
+}
+
+static int damage_save(struct ingest *in, struct evlog_reader *r, const char *path, struct err *err)
+{
+    const struct evlog_damage *list;
+    size_t n = evlog_reader_damage(r, &list);
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = damage_add(in, path, list[i].offset, list[i].bytes, list[i].reason, err);
+    return rc;
+}
+
+/* Read on from where the last ingest stopped. Damage is listed from a reading of the whole file: what was skipped
+ * earlier may be whole by now, and a gap in the numbering shows only from both its sides. */
+static int log_file_read(struct ingest *in, struct log_file *f, struct err *err)
+{
+    struct evlog_reader *r = NULL;
+    struct event_key first = {0};
+    char run[LIMIT_NAME_BYTES], writer[LIMIT_NAME_BYTES];
+    const struct evlog_damage *list;
+    bool gap = false, again = f->read_to > 0;
+    int rc = evlog_reader_open(f->path, &r, err);
+    if (rc == 0)
+        rc = log_file_save(in, f, &first, err); /* the row that damage refers to */
+    if (rc == 0 && again)
+        rc = evlog_reader_seek(r, f->read_to, err);
+    if (rc == 0)
+        rc = events_read(in, r, f, &first, run, writer, &gap, err);
+    if (rc == 0 && again && (gap || evlog_reader_damage(r, &list))) {
+        rc = evlog_reader_seek(r, 0, err);
+        f->read_to = f->last_seq = 0;
+        again = false;
+        if (rc == 0)
+            rc = events_read(in, r, f, &first, run, writer, &gap, err);
+    }
+    if (rc == 0 && !again)
+        rc = ask1(in->db, "DELETE FROM damage WHERE file = ?1 AND reason NOT LIKE 'not an event%'", f->path, err);
+    if (rc == 0)
+        rc = damage_save(in, r, f->path, err);
+    if (rc == 0) {
+        f->read_to = evlog_reader_offset(r);
+        rc = tail_hash(f->path, f->read_to, f->tail_hash, err);
+    }
+    if (rc == 0)
+        rc = log_file_save(in, f, &first, err);
+    evlog_reader_close(r);
+    in->report.files_read++;
+    return rc;
+}
+
+/* ---- rewritten files ---- */
+
+static int writer_forget(struct ingest *in, const char *path, struct err *err)
+{
+    static const char *const sql[] = {
+        "INSERT INTO touched(run) SELECT run FROM file WHERE path = ?1 AND run IS NOT NULL ON CONFLICT DO NOTHING",
+        "DELETE FROM event WHERE (run, attempt, writer) = (SELECT run, attempt, writer FROM file WHERE path = ?1)",
+        "DELETE FROM conflict WHERE (run, attempt, writer) = (SELECT run, attempt, writer FROM file WHERE path = ?1)",
+        "UPDATE file SET bytes = -1, read_to = 0, last_seq = 0 WHERE path = ?1"
+        " OR (run, attempt, writer) = (SELECT run, attempt, writer FROM file WHERE path = ?1)",
+        "DELETE FROM damage WHERE file = ?1",
+    };
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(sql) && rc == 0; i++)
+        rc = ask1(in->db, sql[i], path, err);
+    return rc;
+}
+
+/* A log that became shorter, or whose end was rewritten: forget what its writer said; it and its copies are read anew. */
+static int log_file_verify(struct ingest *in, struct log_file *f, struct err *err)
+{
+    char now[HASH_HEX_BYTES] = "";
+    int rc = log_file_look(in, f, err);
+    if (rc <= 0 || f->bytes < 0 || log_file_unchanged(f))
+        return rc < 0 ? rc : 0;
+    rc = f->now_bytes < f->read_to ? 0 : tail_hash(f->path, f->read_to, now, err);
+    if (rc == 0 && strcmp(now, f->tail_hash) != 0)
+        rc = writer_forget(in, f->path, err);
+    return rc;
+}
+
+static int log_file_ingest(struct ingest *in, struct log_file *f, struct err *err)
+{
+    int rc = log_file_look(in, f, err);
+    if (rc <= 0)
+        return rc;
+    in->report.files++;
+    return log_file_unchanged(f) ? 0 : log_file_read(in, f, err);
+}
+
+typedef int log_file_fn(struct ingest *in, struct log_file *f, struct err *err);
+
+static int files_each(struct ingest *in, log_file_fn *fn, struct err *err)
+{
+    struct store_query *q = NULL;
+    int rc = store_ask(in->db, "SELECT path FROM found ORDER BY path", &q, err);
+    if (rc < 0)
+        return rc;
+    while ((rc = store_next(q, err)) > 0) {
+        struct log_file f = {.path = store_text(q, 0)};
+        if ((rc = fn(in, &f, err)) < 0)
+            break;
+    }
+    store_end(q);
+    return rc;
+}
+
+/* ---- the whole ---- */
+
+static int runs_fold(struct ingest *in, struct err *err)
+{
+    struct store_query *q = NULL;
+    int rc = store_ask(in->db, "SELECT run FROM touched ORDER BY run", &q, err);
+    if (rc < 0)
+        return rc;
+    while ((rc = store_next(q, err)) > 0)
+        if ((rc = fold_run(in->db, store_text(q, 0), err)) < 0)
+            break;
+    store_end(q);
+    return rc;
+}
+
+static int report_fill(struct ingest *in, struct err *err)
+{
+    int rc = store_ask_int(in->db, "SELECT count(*) FROM damage", &in->report.damage, err);
+    if (rc == 0)
+        rc = store_ask_int(in->db, "SELECT coalesce(sum(bytes), 0) FROM damage", &in->report.damage_bytes, err);
+    if (rc == 0)
+        rc = store_ask_int(in->db, "SELECT count(*) FROM conflict", &in->report.conflicts, err);
+    return rc;
+}
+
+static int ingest_all(struct ingest *in, const char *const *dirs, size_t n_dirs, struct err *err)
+{
+    int rc = store_exec(in->db, "CREATE TEMP TABLE IF NOT EXISTS found(path TEXT PRIMARY KEY);"
+                        "CREATE TEMP TABLE IF NOT EXISTS touched(run TEXT PRIMARY KEY);"
+                        "BEGIN IMMEDIATE; DELETE FROM found; DELETE FROM touched", err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < n_dirs && rc == 0; i++)
+        rc = source_add(in, dirs[i], err);
+    if (rc == 0)
+        rc = files_find(in, err);
+    if (rc == 0)
+        rc = files_each(in, log_file_verify, err);
+    if (rc == 0)
+        rc = files_each(in, log_file_ingest, err);
+    if (rc == 0)
+        rc = runs_fold(in, err);
+    if (rc == 0)
+        rc = report_fill(in, err);
+    if (rc == 0)
+        rc = store_exec(in->db, "COMMIT", err);
+    if (rc < 0)
+        store_exec(in->db, "ROLLBACK", NULL);
+    return rc;
+}
+
+static int ingest_lock(const char *db_path, double wait_s, int *fd, struct err *err)
+{
+    char lock[LIMIT_PATH_BYTES];
+    if (snprintf(lock, sizeof lock, "%s.lock", db_path) >= (int)sizeof lock)
+        return err_set(err, ERR_LIMIT, "database path '%.80s…' is too long", db_path);
+    return file_lock(lock, wait_s, fd, err);
+}
+
+static int ingest_locked(struct store *db, const char *const *dirs, size_t n_dirs, struct ingest_report *report, struct err *err)
+{
+    struct ingest in = {.db = db};
+    int rc = event_writer_new(db, &in.writer, err);
+    if (rc == 0)
+        rc = ingest_all(&in, dirs, n_dirs, err);
+    event_writer_free(in.writer);
+    if (rc == 0 && report)
+        *report = in.report;
+    return rc;
+}
+
+int ingest_run(struct store *db, const char *const *dirs, size_t n_dirs, double wait_s, struct ingest_report *report,
+               struct err *err)
+{
+    int fd = -1, rc = ingest_lock(store_path(db), wait_s, &fd, err);
+    if (rc < 0)
+        return rc;
+    rc = store_refresh(db, err); /* a rebuild may have put another file in its place while we waited */
+    if (rc == 0)
+        rc = ingest_locked(db, dirs, n_dirs, report, err);
+    file_unlock(fd);
+    return rc;
+}
+
+static int parent_make(const char *path, struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES];
+    snprintf(dir, sizeof dir, "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (!slash || slash == dir)
+        return 0;
+    *slash = 0;
+    return file_mkdirs(dir, err);
+}
+
+int ingest_open(const char *db_path, const char *const *dirs, size_t n_dirs, double wait_s, struct store **out,
+                bool *stale, struct err *err)
+{
+    struct store *db = NULL;
+    *stale = false;
+    int rc = 0;
+    if (file_exists(db_path) && access(db_path, W_OK) != 0)
+        rc = ERR_BUSY; /* somebody else's database: reading is all we may do */
+    else if ((rc = parent_make(db_path, err)) == 0 && (rc = store_open(db_path, STORE_WRITE, &db, err)) == 0)
+        rc = ingest_run(db, dirs, n_dirs, wait_s, NULL, err);
+    if (rc == ERR_BUSY) {
+        store_close(db);
+        db = NULL;
+        *stale = true;
+        rc = store_open(db_path, STORE_READ, &db, err);
+    }
+    if (rc < 0) {
+        store_close(db);
+        return rc;
+    }
+    *out = db;
+    return 0;
+}
+
+/* ---- rebuilding ---- */
+
+static int sources_copy(const char *db_path, struct store *to, struct err *err)
+{
+    struct store *old = NULL;
+    struct store_query *q = NULL;
+    struct ingest in = {.db = to};
+    int rc = 0;
+    if (store_open(db_path, STORE_WRITE, &old, NULL) < 0 || store_ask(old, "SELECT path FROM source", &q, NULL) < 0)
+        goto out; /* absent, damaged or foreign: that is why it is rebuilt */
+    while (store_next(q, NULL) > 0)
+        if ((rc = source_add(&in, store_text(q, 0), err)) < 0)
+            break;
+out:
+    store_end(q);
+    store_close(old);
+    return rc;
+}
+
+/* SQLite would apply a journal of the old file to the new one: it goes first. */
+static void journals_remove(const char *path)
+{
+    static const char *const tails[] = {"-journal", "-wal", "-shm"};
+    char name[LIMIT_PATH_BYTES + 16];
+    for (size_t i = 0; i < ARRAY_LEN(tails); i++) {
+        snprintf(name, sizeof name, "%s%s", path, tails[i]);
+        unlink(name);
+    }
+}
+
+static int replace(const char *fresh, const char *path, struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES];
+    journals_remove(path);
+    if (rename(fresh, path) != 0)
+        return err_set_errno(err, ERR_IO, "cannot put the rebuilt database at %s", path);
+    snprintf(dir, sizeof dir, "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (!slash)
+        return file_fsync_dir(".", err);
+    slash[slash == dir] = 0;
+    return file_fsync_dir(dir, err);
+}
+
+static int rebuild_locked(const char *db_path, const char *fresh, const char *const *dirs, size_t n_dirs,
+                          struct ingest_report *report, struct err *err)
+{
+    struct store *db = NULL;
+    unlink(fresh);
+    journals_remove(fresh);
+    int rc = store_open(fresh, STORE_WRITE, &db, err);
+    if (rc == 0 && file_exists(db_path))
+        rc = sources_copy(db_path, db, err);
+    if (rc == 0)
+        rc = ingest_locked(db, dirs, n_dirs, report, err);
+    if (rc == 0)
+        rc = store_exec(db, "PRAGMA journal_mode=DELETE", err); /* nothing of it lies outside the one file */
+    store_close(db);
+    if (rc == 0)
+        rc = replace(fresh, db_path, err);
+    if (rc < 0) {
+        unlink(fresh);
+        journals_remove(fresh);
+    }
+    return rc;
+}
+
+int ingest_rebuild(const char *db_path, const char *const *dirs, size_t n_dirs, double wait_s,
+                   struct ingest_report *report, struct err *err)
+{
+    char fresh[LIMIT_PATH_BYTES];
+    int fd = -1, rc = parent_make(db_path, err);
+    if (snprintf(fresh, sizeof fresh, "%s.rebuild", db_path) >= (int)sizeof fresh)
+        return err_set(err, ERR_LIMIT, "database path '%.80s…' is too long", db_path);
+    if (rc == 0)
+        rc = ingest_lock(db_path, wait_s, &fd, err);
+    if (rc < 0)
+        return rc;
+    rc = rebuild_locked(db_path, fresh, dirs, n_dirs, report, err);
+    file_unlock(fd);
+    return rc;
+}
+
+int ingest_link_curation(const char *home, const char *id, const char *dir, struct err *err)
+{
+    char folder[LIMIT_PATH_BYTES], link[LIMIT_PATH_BYTES + LIMIT_NAME_BYTES], real[PATH_MAX];
+    if (!*id || strchr(id, '/') || strlen(id) >= LIMIT_NAME_BYTES)
+        return err_set(err, ERR_INPUT, "curation id '%.80s': give a name without '/'", id);
+    if (!realpath(dir, real))
+        return err_set_errno(err, ERR_IO, "cannot look at dataset '%s'", dir);
+    snprintf(folder, sizeof folder, "%s/curations", home);
+    snprintf(link, sizeof link, "%s/%s", folder, id);
+    int rc = file_mkdirs(folder, err);
+    if (rc < 0)
+        return rc;
+    unlink(link);
+    if (symlink(real, link) != 0 && errno != EEXIST)
+        return err_set_errno(err, ERR_IO, "cannot link '%s' to '%s'", link, real);
+    return 0;
+}

@@ -1,0 +1,295 @@
+/* What is in the database
+ *
+ * Logs are the truth, the database a cache of them that can be asked. Three kinds of things are in it.
+ *
+ * 1. Where it came from: `source` (folders to look in), `file` (how far each log was read), `damage` (regions of logs
+ *    that could not be read), `conflict` (events that lost against another under the same key).
+ * 2. `event`, one row an event, whole text included; and projections of single events into typed columns where many
+ *    rows are to be asked quickly: `step`, `train_start`, `trial_event`. A projection's key is its event's; it goes with it.
+ * 3. What is computed from one run's events together, anew whenever the run has new ones (db/fold.c): `run_clock`, the
+ *    difference between a host's monotonic clock and UTC, and `span`, the run's time by cause.
+ *
+ * Everything else is a view. v_trial, v_step, v_attempt and v_time are public: names, columns, units and meaning stay, new
+ * columns may come behind the old. The other views and all tables may change with any release.
+ *
+ * Units: seconds, bytes, FLOPs; `*_at`, `from` and `to` are UTC Unix seconds; mfu is a fraction of the dense peak.
+ *
+ * MFU. model_flops is the step's model FLOPs (forward and backward, no recomputation) over all ranks, peak_flops the dense
+ * peak of all ranks together: mfu = model_flops / (step_s * peak_flops). `step` keeps model_flops / tokens, so that the view
+ * check_mfu recomputes every number from tokens, step_s and peak; `reel db check` reports the largest difference.
+ */
+#include "db/schema.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/json.h"
+#include "db/store_priv.h"
+
+/* Migrations: step i brings user_version i to i + 1. Published steps never change; a new one is added behind. Views are
+ * not part of a step: after the last one they are dropped and made from the list below, so a changed view is a new
+ * version with an empty step. */
+static const char *const steps[] = {
+    "CREATE TABLE source(path TEXT PRIMARY KEY) STRICT;"
+    "CREATE TABLE file(path TEXT PRIMARY KEY, bytes INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, read_to INTEGER NOT NULL,"
+    " last_seq INTEGER NOT NULL, tail_hash TEXT NOT NULL, run TEXT, attempt INTEGER, writer TEXT) STRICT;"
+    "CREATE TABLE damage(file TEXT NOT NULL REFERENCES file(path) ON DELETE CASCADE, at_byte INTEGER NOT NULL,"
+    " bytes INTEGER NOT NULL, reason TEXT NOT NULL, PRIMARY KEY(file, at_byte, reason)) STRICT;"
+    "CREATE TABLE event(id INTEGER PRIMARY KEY, run TEXT NOT NULL, attempt INTEGER NOT NULL, writer TEXT NOT NULL,"
+    " seq INTEGER NOT NULL, kind TEXT NOT NULL, wall REAL NOT NULL, mono REAL NOT NULL, boot TEXT NOT NULL,"
+    " host TEXT NOT NULL, json TEXT NOT NULL, UNIQUE(run, attempt, writer, seq)) STRICT;"
+    "CREATE INDEX event_kind ON event(kind, run, attempt);"
+    "CREATE TABLE conflict(run TEXT NOT NULL, attempt INTEGER NOT NULL, writer TEXT NOT NULL, seq INTEGER NOT NULL,"
+    " json TEXT NOT NULL, PRIMARY KEY(run, attempt, writer, seq, json)) STRICT;"
+    "CREATE TABLE step(event INTEGER PRIMARY KEY REFERENCES event(id) ON DELETE CASCADE, run TEXT NOT NULL,"
+    " attempt INTEGER NOT NULL, writer TEXT NOT NULL, seq INTEGER NOT NULL, step INTEGER NOT NULL, started_at REAL,"
+    " step_s REAL, tokens INTEGER, loss REAL, grad_norm REAL, lr REAL, model_flops REAL, flops_per_token REAL, mfu REAL,"
+    " data_s REAL, forward_s REAL, backward_s REAL, comm_s REAL, optim_s REAL, peak_bytes INTEGER, skipped INTEGER) STRICT;"
+    "CREATE INDEX step_run ON step(run, step, attempt, writer, seq);"
+    "CREATE TABLE train_start(event INTEGER PRIMARY KEY REFERENCES event(id) ON DELETE CASCADE, run TEXT NOT NULL,"
+    " attempt INTEGER NOT NULL, writer TEXT NOT NULL, seq INTEGER NOT NULL, next_step INTEGER, total_steps INTEGER,"
+    " model TEXT, layout TEXT, extent TEXT, gbs INTEGER, world INTEGER, device TEXT, dtype TEXT, peak_flops REAL,"
+    " peak_source TEXT, flops_formula TEXT, config_hash TEXT, trial INTEGER NOT NULL) STRICT;"
+    "CREATE INDEX train_start_run ON train_start(run, attempt, writer, seq);"
+    "CREATE TABLE trial_event(event INTEGER PRIMARY KEY REFERENCES event(id) ON DELETE CASCADE, tune TEXT NOT NULL,"
+    " trial TEXT NOT NULL, kind TEXT NOT NULL, wall REAL NOT NULL, seq INTEGER NOT NULL) STRICT;"
+    "CREATE INDEX trial_event_trial ON trial_event(tune, trial, kind, wall, seq);"
+    "CREATE TABLE run_clock(run TEXT NOT NULL, host TEXT NOT NULL, boot TEXT NOT NULL, offset_s REAL NOT NULL,"
+    " PRIMARY KEY(run, host, boot)) STRICT;"
+    "CREATE TABLE span(run TEXT NOT NULL, n INTEGER NOT NULL, cause TEXT NOT NULL, from_at REAL NOT NULL,"
+    " to_at REAL NOT NULL, seconds REAL NOT NULL CHECK(seconds >= 0), PRIMARY KEY(run, n)) STRICT;",
+};
+
+int schema_version(void) { return (int)ARRAY_LEN(steps); }
+
+/* ---- views, each after those it stands on ---- */
+
+struct view {
+    const char *name, *sql, *text;
+    bool is_public;
+};
+#define FIELD(key) "json_extract(e.json, '$." key "')"
+#define FIRST_OF(key, event_kind)                                                                         \
+    "(SELECT " FIELD(key) " FROM event e WHERE e.kind = '" event_kind "' AND e.run = a.run AND e.attempt = a.attempt" \
+    " ORDER BY e.seq, e.writer LIMIT 1)"
+#define LAYOUT(key) "json_extract(l.keys, '$." key "')"
+
+static const struct view views[] = {
+    {"event_time",
+     "SELECT e.id, e.run, e.attempt, e.writer, e.seq, e.kind, coalesce(e.mono + c.offset_s, e.wall) AS at, e.wall, e.json"
+     " FROM event e LEFT JOIN run_clock c ON c.run = e.run AND c.host = e.host AND c.boot = e.boot",
+     "Every event with `at`, its time on the run's clock: monotonic within a host's boot, whatever the wall clock did.", false},
+    {"run",
+     "SELECT r.run, max(CASE WHEN e.kind = 'run_created' THEN " FIELD("name") " END) AS name,"
+     " max(CASE WHEN e.kind = 'run_created' THEN " FIELD("model") " END) AS model,"
+     " max(CASE WHEN e.kind = 'run_created' THEN " FIELD("config_hash") " END) AS config_hash,"
+     " max(CASE WHEN e.kind IN ('run_created', 'train_started') THEN " FIELD("total_steps") " END) AS total_steps,"
+     " (SELECT min(at) FROM event_time t WHERE t.run = r.run) AS first_at,"
+     " (SELECT max(at) FROM event_time t WHERE t.run = r.run) AS last_at"
+     " FROM (SELECT run FROM event WHERE kind IN ('run_created', 'submit_intent', 'attempt_started', 'train_started')"
+     "  UNION SELECT run FROM step) r"
+     " LEFT JOIN event e ON e.run = r.run AND e.kind IN ('run_created', 'train_started')"
+     " WHERE NOT EXISTS (SELECT 1 FROM train_start t WHERE t.run = r.run AND t.trial)"
+     " OR EXISTS (SELECT 1 FROM train_start t WHERE t.run = r.run AND NOT t.trial) GROUP BY r.run",
+     "Training runs, with their name.", false},
+    {"v_step",
+     "SELECT s.run, s.attempt, s.step, s.started_at, s.step_s, s.tokens, s.mfu, s.loss,"
+     " row_number() OVER (PARTITION BY s.run, s.step ORDER BY s.attempt, s.seq, s.writer) > 1 AS replayed"
+     " FROM step s WHERE NOT EXISTS (SELECT 1 FROM train_start t WHERE t.run = s.run AND t.attempt = s.attempt AND t.trial)",
+     "One row an optimizer step done, replays included; never steps of trials.\n"
+     "  run         run id\n"
+     "  attempt     from 1\n"
+     "  step        index of the step, from 0\n"
+     "  started_at  UTC s\n"
+     "  step_s      duration, s\n"
+     "  tokens      of the global batch\n"
+     "  mfu         model FLOPs / (step_s x dense peak of all ranks)\n"
+     "  loss        NULL when it was not finite\n"
+     "  replayed    1 on every execution of a (run, step) after its first by attempt", true},
+    {"v_attempt",
+     "SELECT a.run, a.attempt, " FIRST_OF("sched", "attempt_started") " AS scheduler,"
+     " CAST(" FIRST_OF("job_id", "attempt_started") " AS TEXT) AS job_id,"
+     " coalesce((SELECT min(t.at) FROM event_time t WHERE t.kind = 'attempt_started' AND t.run = a.run AND t.attempt = a.attempt),"
+     "  (SELECT min(t.at) FROM event_time t WHERE t.kind = 'train_started' AND t.run = a.run AND t.attempt = a.attempt)) AS started_at,"
+     " (SELECT max(t.at) FROM event_time t WHERE t.kind = 'attempt_ended' AND t.run = a.run AND t.attempt = a.attempt) AS ended_at,"
+     " (SELECT " FIELD("cause") " FROM event e WHERE e.kind = 'attempt_ended' AND e.run = a.run AND e.attempt = a.attempt"
+     "  ORDER BY e.seq DESC, e.writer LIMIT 1) AS cause,"
+     " (SELECT min(s.step) FROM step s WHERE s.run = a.run AND s.attempt = a.attempt) AS first_step,"
+     " (SELECT max(s.step) FROM step s WHERE s.run = a.run AND s.attempt = a.attempt) AS last_step"
+     " FROM (SELECT run, attempt FROM event WHERE attempt >= 1 AND kind IN ('attempt_started', 'train_started', 'attempt_ended')"
+     "  UNION SELECT run, attempt FROM step) a"
+     " WHERE NOT EXISTS (SELECT 1 FROM train_start t WHERE t.run = a.run AND t.attempt = a.attempt AND t.trial)",
+     "One row a time a run was started.\n"
+     "  run         run id\n"
+     "  attempt     from 1\n"
+     "  scheduler   slurm, local, ...; NULL when the trainer was started by hand\n"
+     "  job_id      the scheduler's\n"
+     "  started_at  UTC s\n"
+     "  ended_at    UTC s; NULL while it runs, and when nobody lived to say so\n"
+     "  cause       done, preempt, time_limit, crash, node_fail, cancel, hang; NULL as above\n"
+     "  first_step  least step done in it; NULL if none\n"
+     "  last_step   greatest step done in it", true},
+    {"v_time",
+     "SELECT run, cause, from_at AS \"from\", to_at AS \"to\", seconds FROM span",
+     "Where a run's time went: rows of a run do not overlap and add up to the time from its first submission to its last\n"
+     "event. Durations come from monotonic clocks. (from and to are SQL words: write them in double quotes.)\n"
+     "  run      run id\n"
+     "  cause    queue         submitted, first attempt not started\n"
+     "           start         attempt started, first step not begun (less load)\n"
+     "           load, save    reading and writing checkpoints, while no step runs\n"
+     "           train         steps, the first time each is done\n"
+     "           replay        steps done again after a restart\n"
+     "           down:CAUSE    from an attempt's end by CAUSE to the start of the next; down:unknown when nobody said why\n"
+     "           other         within an attempt, none of these\n"
+     "  from     UTC s\n"
+     "  to       UTC s\n"
+     "  seconds  to - from", true},
+    {"v_trial",
+     "WITH t AS (SELECT DISTINCT tune, trial FROM trial_event),"
+     " k AS (SELECT t.tune, t.trial,"
+     "  (SELECT event FROM trial_event x WHERE x.tune = t.tune AND x.trial = t.trial AND x.kind = 'trial_started'"
+     "   ORDER BY wall DESC, seq DESC LIMIT 1) AS started,"
+     "  (SELECT event FROM trial_event x WHERE x.tune = t.tune AND x.trial = t.trial AND x.kind = 'trial_ended'"
+     "   ORDER BY wall DESC, seq DESC LIMIT 1) AS ended FROM t),"
+     " p AS (SELECT k.*, (SELECT x.event FROM trial_event x WHERE x.tune = k.tune AND x.trial = k.trial AND x.kind = 'trial_predicted'"
+     "   ORDER BY x.wall > coalesce((SELECT wall FROM event WHERE id = k.started), 9e99), x.wall DESC, x.seq DESC LIMIT 1) AS predicted,"
+     "  (SELECT id FROM event WHERE kind = 'tune_started' AND run = k.tune ORDER BY wall DESC, seq DESC LIMIT 1) AS tuned FROM k),"
+     " j AS (SELECT p.tune, p.trial, p.started, x.json AS px, y.json AS ey, z.json AS tz,"
+     "  json_extract(x.json, '$.layout') AS layout FROM p LEFT JOIN event x ON x.id = p.predicted"
+     "  LEFT JOIN event y ON y.id = p.ended LEFT JOIN event z ON z.id = p.tuned),"
+     " l AS (SELECT j.*, '{\"' || replace(replace(layout, '=', '\":\"'), ',', '\",\"') || '\"}' AS text FROM j),"
+     " m AS (SELECT l.*, CASE WHEN json_valid(l.layout) THEN l.layout WHEN json_valid(l.text) THEN l.text END AS keys FROM l)"
+     " SELECT l.trial, l.tune, json_extract(l.tz, '$.model') AS model, json_extract(l.tz, '$.extent') AS seq,"
+     " coalesce(json_extract(l.ey, '$.gpus'), json_extract(l.tz, '$.ranks')) AS gpus, json_extract(l.tz, '$.device') AS device,"
+     " l.layout, CAST(" LAYOUT("tp") " AS INTEGER) AS tp, CAST(" LAYOUT("sp") " AS INTEGER) AS sp,"
+     " CAST(" LAYOUT("cp") " AS INTEGER) AS cp, " LAYOUT("cp_kind") " AS cp_kind, CAST(" LAYOUT("pp") " AS INTEGER) AS pp,"
+     " CAST(" LAYOUT("vpp") " AS INTEGER) AS vpp, CAST(" LAYOUT("dp") " AS INTEGER) AS dp,"
+     " CAST(" LAYOUT("zero") " AS INTEGER) AS zero, CAST(" LAYOUT("fsdp") " AS INTEGER) AS fsdp,"
+     " CAST(" LAYOUT("mbs") " AS INTEGER) AS mbs, " LAYOUT("recompute") " AS recompute,"
+     " CAST(" LAYOUT("recompute_layers") " AS INTEGER) AS recompute_layers,"
+     " json_extract(l.px, '$.predicted_step_s') AS predicted_step_s, json_extract(l.px, '$.predicted_at') AS predicted_at,"
+     " json_extract(l.ey, '$.measured_step_s') AS measured_step_s, json_extract(l.ey, '$.tokens') AS tokens,"
+     " json_extract(l.ey, '$.mfu') AS mfu, json_extract(l.ey, '$.peak_bytes') AS peak_bytes,"
+     " coalesce(json_extract(l.ey, '$.state'), CASE WHEN l.started IS NOT NULL THEN 'running' ELSE 'predicted' END) AS state,"
+     " json_extract(l.ey, '$.cause') AS cause FROM m l",
+     "One row a trial of a layout; the prediction is the last one made before the trial began.\n"
+     "  trial             trial id\n"
+     "  tune              id of the tuning it belongs to\n"
+     "  model             name\n"
+     "  seq               tokens of a sample, TxHxW\n"
+     "  gpus              ranks\n"
+     "  device            GPU or CPU name\n"
+     "  layout            canonical text; then its keys, one column each:\n"
+     "  tp sp cp cp_kind pp vpp dp zero fsdp mbs recompute recompute_layers\n"
+     "  predicted_step_s  s\n"
+     "  predicted_at      UTC s, before the measurement\n"
+     "  measured_step_s   s; NULL if it was not measured\n"
+     "  tokens            per step\n"
+     "  mfu               as in v_step\n"
+     "  peak_bytes        of the fullest rank\n"
+     "  state             ok, oom, failed, timeout, skipped; running; predicted (never begun)\n"
+     "  cause             one sentence, where the state is not ok", true},
+    {"ckpt",
+     "SELECT t.run, t.attempt, t.kind, t.at, json_extract(t.json, '$.step') AS step, json_extract(t.json, '$.dir') AS dir,"
+     " json_extract(t.json, '$.bytes') AS bytes, json_extract(t.json, '$.seconds') AS seconds,"
+     " json_extract(t.json, '$.reason') AS reason FROM event_time t WHERE t.kind IN ('ckpt_saved', 'ckpt_loaded', 'ckpt_damaged')",
+     "Checkpoints saved, loaded and found damaged.", false},
+    {"signal",
+     "SELECT t.run, t.attempt, t.at, json_extract(t.json, '$.signal') AS signal, json_extract(t.json, '$.from') AS sender"
+     " FROM event_time t WHERE t.kind = 'signal'",
+     "Signals the agents heard.", false},
+    {"check_mfu",
+     "SELECT c.*, c.tokens * c.flops_per_token / (c.step_s * c.peak_flops) AS recomputed,"
+     " abs(c.mfu / (c.tokens * c.flops_per_token / (c.step_s * c.peak_flops)) - 1) AS difference FROM ("
+     "SELECT 'step' AS source, s.run AS run, s.attempt || ':' || s.step AS item, s.tokens, s.step_s, s.flops_per_token,"
+     " (SELECT t.peak_flops FROM train_start t WHERE t.run = s.run AND t.attempt = s.attempt AND t.writer = s.writer"
+     "  AND t.seq < s.seq ORDER BY t.seq DESC LIMIT 1) AS peak_flops, s.mfu FROM step s WHERE s.mfu IS NOT NULL"
+     " UNION ALL SELECT 'trial', e.run, " FIELD("trial") ", " FIELD("tokens") ", " FIELD("measured_step_s") ","
+     " 1.0 * " FIELD("model_flops") " / " FIELD("tokens") ", " FIELD("peak_flops") ", " FIELD("mfu")
+     " FROM event e WHERE e.kind = 'trial_ended' AND " FIELD("mfu") " IS NOT NULL) c",
+     "Every MFU recorded beside the one recomputed from tokens, step_s and peak; difference is relative, NULL when something is missing.",
+     false},
+};
+
+/* ---- migrating ---- */
+
+static int exec(sqlite3 *sql, const char *text, struct err *err)
+{
+    int rc = sqlite3_exec(sql, text, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : store_error(sql, rc, "change the schema", err);
+}
+
+static int views_make(sqlite3 *sql, struct err *err)
+{
+    struct str text = STR_INIT;
+    for (size_t i = ARRAY_LEN(views); i-- > 0;)
+        str_addf(&text, "DROP VIEW IF EXISTS %s;\n", views[i].name);
+    for (size_t i = 0; i < ARRAY_LEN(views); i++)
+        str_addf(&text, "CREATE VIEW %s AS %s;\n", views[i].name, views[i].sql);
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        rc = exec(sql, text.p, err);
+    str_release(&text);
+    return rc;
+}
+
+static int version_read(sqlite3 *sql, int *version, struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    int rc = sqlite3_prepare_v2(sql, "PRAGMA user_version", -1, &stmt, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(stmt);
+    if (rc == SQLITE_ROW)
+        *version = sqlite3_column_int(stmt, 0);
+    sqlite3_finalize(stmt);
+    return rc == SQLITE_ROW ? 0 : store_error(sql, rc, "read the schema version", err);
+}
+
+/* One step and the version it leads to, in one transaction; nothing if another process was first. */
+static int step_apply(sqlite3 *sql, int from, int last, struct err *err)
+{
+    char pragma[96];
+    int now = from, rc = exec(sql, "BEGIN IMMEDIATE", err);
+    if (rc < 0)
+        return rc;
+    rc = version_read(sql, &now, err);
+    if (rc == 0 && now == from) {
+        rc = exec(sql, steps[from], err);
+        if (rc == 0 && from + 1 == last && last == schema_version())
+            rc = views_make(sql, err);
+        snprintf(pragma, sizeof pragma, "PRAGMA application_id=%d; PRAGMA user_version=%d", SCHEMA_APPLICATION_ID, from + 1);
+        if (rc == 0)
+            rc = exec(sql, pragma, err);
+    }
+    if (rc == 0)
+        rc = exec(sql, "COMMIT", err);
+    if (rc < 0)
+        sqlite3_exec(sql, "ROLLBACK", NULL, NULL, NULL);
+    return rc;
+}
+
+int schema_migrate(sqlite3 *sql, int version, struct err *err)
+{
+    int now = 0, rc = version_read(sql, &now, err);
+    BUG_ON(version > schema_version());
+    for (; rc == 0 && now < version; now++)
+        rc = step_apply(sql, now, version, err);
+    return rc;
+}
+
+/* ---- describing ---- */
+
+void schema_describe(struct str *out, bool all)
+{
+    str_addf(out, "Schema %d. Times are UTC Unix seconds, durations seconds, mfu a fraction of the dense peak.\n"
+                  "The views v_* are public and stable; everything else may change.\n", schema_version());
+    for (int public_first = 1; public_first >= (all ? 0 : 1); public_first--)
+        for (size_t i = 0; i < ARRAY_LEN(views); i++)
+            if (views[i].is_public == (bool)public_first)
+                str_addf(out, "\n%s\n%s\n", views[i].name, views[i].text);
+    for (size_t i = 0; all && i < ARRAY_LEN(steps); i++) {
+        str_addf(out, "\n-- tables, migration %zu\n", i + 1);
+        for (const char *p = steps[i]; *p; p++)
+            str_add(out, (const char[]){*p, *p == ';' ? '\n' : 0, 0});
+    }
+}

@@ -1,0 +1,317 @@
+#include "db/store.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include "base/json.h"
+#include "base/limits.h"
+#include "db/schema.h"
+#include "db/store_priv.h"
+
+struct store {
+    sqlite3 *sql;
+    unsigned flags;
+    const char *journal;
+    dev_t dev; /* of the file opened: a rebuild puts another in its place */
+    ino_t ino;
+    char path[LIMIT_PATH_BYTES];
+};
+
+struct store_query {
+    sqlite3 *sql;
+    sqlite3_stmt *stmt;
+};
+
+/* ---- errors ---- */
+
+int store_error(sqlite3 *sql, int rc, const char *what, struct err *err)
+{
+    const char *file = sqlite3_db_filename(sql, "main");
+    if (!file || !file[0])
+        file = "database";
+    switch (rc & 0xff) {
+    case SQLITE_NOMEM:
+        return err_set(err, ERR_NOMEM, "%s: out of memory, cannot %s", file, what);
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return err_set(err, ERR_BUSY, "%s: locked by another process for %d s, cannot %s: try again", file, STORE_BUSY_S, what);
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return err_set(err, ERR_CORRUPT, "%s: damaged, or not a database (%s): 'reel db rebuild' makes it anew from the event logs",
+                       file, sqlite3_errmsg(sql));
+    case SQLITE_FULL:
+        return err_set(err, ERR_IO, "%s: no space left on the device, cannot %s: nothing was changed", file, what);
+    case SQLITE_READONLY:
+        if (sqlite3_extended_errcode(sql) == SQLITE_READONLY_ROLLBACK)
+            return err_set(err, ERR_STATE, "%s: an interrupted write is to be undone first: run 'reel db ingest'", file);
+        return err_set(err, ERR_INPUT, "%s: opened for reading only, cannot %s", file, what);
+    case SQLITE_ERROR:
+    case SQLITE_RANGE:
+        return err_set(err, ERR_INPUT, "%s: cannot %s: %s", file, what, sqlite3_errmsg(sql));
+    default:
+        return err_set(err, ERR_IO, "%s: cannot %s: %s", file, what, sqlite3_errmsg(sql));
+    }
+}
+
+/* ---- journal mode ---- */
+
+/* f_type of file systems whose locks and shared memory stay on one host (linux/magic.h, statfs(2)). */
+static const struct {
+    long type;
+    const char *name;
+} local_fs[] = {
+    {0xEF53, "ext2/3/4"},  {0x58465342, "xfs"},  {0x9123683E, "btrfs"}, {0x01021994, "tmpfs"},
+    {0xF2F52010, "f2fs"},  {0x2FC12FC1, "zfs"},  {0xCA451A4E, "bcachefs"},
+};
+enum { WAL_SAFE_VERSION = 3051003 }; /* first release without the WAL-reset bug */
+
+bool store_wal_allowed(long fs_type, int sqlite_version, const char **why)
+{
+    bool local = false;
+    for (size_t i = 0; i < ARRAY_LEN(local_fs); i++)
+        local = local || local_fs[i].type == fs_type;
+    if (why)
+        *why = !local                              ? "delete: not on a file system known to be local"
+               : sqlite_version < WAL_SAFE_VERSION ? "delete: SQLite before 3.51.3 can damage a WAL file"
+                                                   : "wal: local file system, SQLite 3.51.3 or newer";
+    return local && sqlite_version >= WAL_SAFE_VERSION;
+}
+
+static int journal_set(struct store *db, struct err *err)
+{
+    struct statfs fs;
+    sqlite3_stmt *stmt = NULL;
+    if (statfs(db->path, &fs) != 0)
+        return err_set_errno(err, ERR_IO, "cannot ask the file system of %s", db->path);
+    bool wal = store_wal_allowed((long)fs.f_type, sqlite3_libversion_number(), &db->journal);
+    int rc = sqlite3_prepare_v2(db->sql, wal ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE", -1, &stmt, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(stmt);
+    bool agreed = rc == SQLITE_ROW && strcmp((const char *)sqlite3_column_text(stmt, 0), wal ? "wal" : "delete") == 0;
+    sqlite3_finalize(stmt);
+    if (agreed)
+        return 0;
+    return store_error(db->sql, rc == SQLITE_ROW ? SQLITE_BUSY : rc, "choose the journal", err);
+}
+
+/* ---- opening ---- */
+
+static int quick_check(struct store *db, struct err *err)
+{
+    struct store_query *q = NULL;
+    int rc = store_ask(db, "PRAGMA quick_check(1)", &q, err);
+    if (rc == 0 && (rc = store_next(q, err)) > 0 && strcmp(store_text(q, 0), "ok") != 0)
+        rc = err_set(err, ERR_CORRUPT, "%s: damaged (%s): 'reel db rebuild' makes it anew from the event logs", db->path,
+                     store_text(q, 0));
+    store_end(q);
+    return rc < 0 ? rc : 0;
+}
+
+/* A reader takes only the schema it knows; a writer migrates. A file of size 0 is a new database. */
+static int schema_settle(struct store *db, struct err *err)
+{
+    int64_t app = 0, version = 0, objects = 0;
+    int rc = store_ask_int(db, "PRAGMA application_id", &app, err);
+    if (rc == 0)
+        rc = store_ask_int(db, "PRAGMA user_version", &version, err);
+    if (rc == 0)
+        rc = store_ask_int(db, "SELECT count(*) FROM sqlite_schema", &objects, err);
+    if (rc < 0)
+        return rc;
+    if (app != SCHEMA_APPLICATION_ID && (objects || app || version))
+        return err_set(err, ERR_CORRUPT, "%s: a database of another program (application id %lld): give another --db",
+                       db->path, (long long)app);
+    if (version > schema_version())
+        return err_set(err, ERR_STATE, "%s: written by a newer reel (schema %lld, this one knows %d): use that reel, or "
+                       "'reel db rebuild' to make it anew", db->path, (long long)version, schema_version());
+    if (version == schema_version())
+        return 0;
+    if (!(db->flags & STORE_WRITE))
+        return err_set(err, ERR_STATE, "%s: schema %lld is older than this reel's %d: 'reel db ingest' brings it up to date",
+                       db->path, (long long)version, schema_version());
+    return schema_migrate(db->sql, schema_version(), err);
+}
+
+static int store_connect(struct store *db, struct err *err)
+{
+    struct stat st;
+    bool write = db->flags & STORE_WRITE;
+    if (!write && stat(db->path, &st) != 0 && errno == ENOENT)
+        return err_set(err, ERR_NOT_FOUND, "%s: no database there: 'reel db ingest' makes it from the event logs", db->path);
+    int mode = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
+    int rc = sqlite3_open_v2(db->path, &db->sql, mode, NULL);
+    if (rc != SQLITE_OK)
+        return err_set(err, rc == SQLITE_NOMEM ? ERR_NOMEM : ERR_IO, "cannot open the database %s: %s: check the folder and its permissions",
+                       db->path, sqlite3_errstr(rc));
+    sqlite3_extended_result_codes(db->sql, 1);
+    sqlite3_busy_timeout(db->sql, STORE_BUSY_S * 1000);
+    rc = store_exec(db, "PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF", err);
+    if (rc == 0 && db->flags & STORE_CHECK)
+        rc = quick_check(db, err);
+    if (rc == 0)
+        rc = schema_settle(db, err);
+    if (rc < 0)
+        return rc;
+    if (stat(db->path, &st) != 0)
+        return err_set_errno(err, ERR_IO, "cannot look at %s", db->path);
+    db->dev = st.st_dev;
+    db->ino = st.st_ino;
+    db->journal = "not chosen: opened for reading";
+    return write ? journal_set(db, err) : 0;
+}
+
+int store_open(const char *path, unsigned flags, struct store **out, struct err *err)
+{
+    struct store *db = calloc(1, sizeof *db);
+    if (!db)
+        return err_set(err, ERR_NOMEM, "out of memory opening %s", path);
+    db->flags = flags;
+    size_t n = strlen(path);
+    int rc = 0;
+    if (n == 0 || n >= sizeof db->path)
+        rc = err_set(err, ERR_INPUT, "database path '%.80s' is empty or too long", path);
+    else
+        memcpy(db->path, path, n + 1);
+    if (rc == 0)
+        rc = store_connect(db, err);
+    if (rc < 0) {
+        store_close(db);
+        return rc;
+    }
+    *out = db;
+    return 0;
+}
+
+void store_close(struct store *db)
+{
+    if (!db)
+        return;
+    sqlite3_close_v2(db->sql);
+    free(db);
+}
+
+int store_refresh(struct store *db, struct err *err)
+{
+    struct stat st;
+    if (stat(db->path, &st) == 0 && st.st_dev == db->dev && st.st_ino == db->ino)
+        return 0;
+    sqlite3_close_v2(db->sql);
+    db->sql = NULL;
+    return store_connect(db, err);
+}
+
+const char *store_path(const struct store *db) { return db->path; }
+const char *store_journal(const struct store *db) { return db->journal; }
+sqlite3 *store_sqlite(struct store *db) { return db->sql; }
+
+/* ---- asking ---- */
+
+int store_exec(struct store *db, const char *sql, struct err *err)
+{
+    int rc = sqlite3_exec(db->sql, sql, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : store_error(db->sql, rc, "run a statement", err);
+}
+
+int store_ask(struct store *db, const char *sql, struct store_query **out, struct err *err)
+{
+    const char *tail = NULL;
+    sqlite3_stmt *stmt = NULL;
+    int rc = sqlite3_prepare_v2(db->sql, sql, -1, &stmt, &tail);
+    if (rc != SQLITE_OK)
+        return store_error(db->sql, rc, "prepare the query", err);
+    if (!stmt || tail[strspn(tail, " \t\r\n;")]) {
+        sqlite3_finalize(stmt);
+        return err_set(err, ERR_INPUT, "%s: give exactly one SQL statement", stmt ? "text after the first statement" : "no statement");
+    }
+    struct store_query *q = calloc(1, sizeof *q);
+    if (!q) {
+        sqlite3_finalize(stmt);
+        return err_set(err, ERR_NOMEM, "out of memory preparing a query");
+    }
+    *q = (struct store_query){db->sql, stmt};
+    *out = q;
+    return 0;
+}
+
+/* A failed bind (no such parameter, no memory) would silently ask something else: it is a bug in the caller. */
+void store_bind_text(struct store_query *q, int i, const char *text)
+{
+    BUG_ON(sqlite3_bind_text(q->stmt, i, text, -1, SQLITE_TRANSIENT) != SQLITE_OK);
+}
+
+void store_bind_int(struct store_query *q, int i, int64_t value)
+{
+    BUG_ON(sqlite3_bind_int64(q->stmt, i, value) != SQLITE_OK);
+}
+
+void store_bind_num(struct store_query *q, int i, double value)
+{
+    BUG_ON(sqlite3_bind_double(q->stmt, i, value) != SQLITE_OK);
+}
+
+int store_next(struct store_query *q, struct err *err)
+{
+    int rc = sqlite3_step(q->stmt);
+    if (rc == SQLITE_ROW)
+        return 1;
+    return rc == SQLITE_DONE ? 0 : store_error(q->sql, rc, "run the query", err);
+}
+
+void store_reset(struct store_query *q)
+{
+    sqlite3_reset(q->stmt); /* its code repeats the error of the step before, which the caller has seen */
+    sqlite3_clear_bindings(q->stmt);
+}
+
+void store_end(struct store_query *q)
+{
+    if (!q)
+        return;
+    sqlite3_finalize(q->stmt);
+    free(q);
+}
+
+int store_columns(const struct store_query *q) { return sqlite3_column_count(q->stmt); }
+const char *store_column_name(const struct store_query *q, int i) { return sqlite3_column_name(q->stmt, i); }
+
+enum store_type store_column_type(const struct store_query *q, int i)
+{
+    switch (sqlite3_column_type(q->stmt, i)) {
+    case SQLITE_INTEGER: return STORE_INT;
+    case SQLITE_FLOAT: return STORE_NUM;
+    case SQLITE_TEXT: return STORE_TEXT;
+    case SQLITE_BLOB: return STORE_BLOB;
+    default: return STORE_NULL;
+    }
+}
+
+const char *store_text(struct store_query *q, int i)
+{
+    const char *text = (const char *)sqlite3_column_text(q->stmt, i);
+    return text ? text : "";
+}
+
+int64_t store_int(struct store_query *q, int i) { return sqlite3_column_int64(q->stmt, i); }
+
+double store_num(struct store_query *q, int i)
+{
+    return sqlite3_column_type(q->stmt, i) == SQLITE_NULL ? NAN : sqlite3_column_double(q->stmt, i);
+}
+
+int store_ask_int(struct store *db, const char *sql, int64_t *out, struct err *err)
+{
+    struct store_query *q = NULL;
+    int rc = store_ask(db, sql, &q, err);
+    if (rc == 0)
+        rc = store_next(q, err);
+    if (rc == 1)
+        *out = store_int(q, 0);
+    else if (rc == 0)
+        rc = err_set(err, ERR_NOT_FOUND, "%s: no row for: %s", db->path, sql);
+    store_end(q);
+    return rc < 0 ? rc : 0;
+}

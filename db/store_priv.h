@@ -1,0 +1,13 @@
+/* store, inside: what ingest needs of the connection itself. */
+#ifndef DB_STORE_PRIV_H
+#define DB_STORE_PRIV_H
+
+#include <sqlite3.h>
+
+#include "db/store.h"
+
+sqlite3 *store_sqlite(struct store *db);
+/* The error of the last call on `sql` as ours; `what` is the clause after "cannot": "write the events". */
+int store_error(sqlite3 *sql, int rc, const char *what, struct err *err);
+
+#endif
