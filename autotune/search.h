@@ -1,0 +1,54 @@
+/* search: which layout to measure next, and when to stop. Pure: it never runs anything.
+ *
+ * The idea: predict all; measure the baseline first (dp = all ranks, zero 0, mbs 1, no recompute), so that the answer is never
+ * worse than what one would have done unthinkingly; then always the layout whose *optimistic* end (prediction minus
+ * SEARCH_SIGMAS standard deviations of its logarithm) is least; learn from every measurement; stop when no untried layout's
+ * optimistic end is below the best by the margin. A layout that ran out of memory rules out all that need as much.
+ *
+ *     search_init(&s, items, n, &spec...); while ((i = search_next(&s)) >= 0) { measure; search_tell(&s, i, ...); }
+ *     s.best, s.stop_reason
+ */
+#ifndef AUTOTUNE_SEARCH_H
+#define AUTOTUNE_SEARCH_H
+
+#include "autotune/cost.h"
+#include "autotune/memory.h"
+
+enum trial_state { TRIAL_UNTRIED, TRIAL_OK, TRIAL_OOM, TRIAL_FAILED, TRIAL_TIMEOUT, TRIAL_SKIPPED };
+extern const char *const trial_state_names[]; /* "untried", "ok", "oom", "failed", "timeout", "skipped" */
+
+struct search_item {
+    struct layout layout;
+    double terms[COST_TERMS];     /* before scales, seconds */
+    double planned_bytes;         /* of a rank */
+    double bound_s;
+    enum trial_state state;
+    double measured_s;            /* TRIAL_OK */
+};
+struct search_conf {
+    double margin;         /* 0.02: what a better layout must gain to be worth a trial */
+    int64_t max_trials;
+    double limit_bytes;    /* of a rank on the whole machine divided by ranks is the caller's; 0: unknown */
+    double min_fit;        /* least probability of fitting that is tried */
+};
+struct search {
+    struct search_item *items; /* borrowed */
+    size_t n;
+    struct search_conf conf;
+    struct cost_fit fit;
+    struct memory_learned memory;
+    int64_t trials;
+    int64_t best;              /* index, -1 */
+    const char *stop_reason;   /* static; set by search_next when it returns -1 */
+};
+#define SEARCH_SIGMAS 1.5
+void search_init(struct search *s, struct search_item *items, size_t n, const struct search_conf *conf);
+/* Index of the layout to measure, -1 to stop. */
+int64_t search_next(struct search *s);
+/* peak_bytes 0: not known. reused: from an earlier search, does not count as a trial. */
+void search_tell(struct search *s, int64_t i, enum trial_state state, double measured_s, double peak_bytes, bool reused);
+double search_predict(const struct search *s, int64_t i, double scaled[COST_TERMS], double *log_sd);
+int64_t search_baseline(const struct search *s);
+double search_limit(const struct search *s, int64_t i); /* bytes of a rank of item i: the machine's, shared by its ranks */
+
+#endif

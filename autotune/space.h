@@ -1,0 +1,47 @@
+/* space: every layout worth a thought for a model, a batch and some numbers of ranks, and why the others were left out.
+ *
+ * The idea: enumerate the whole grid, ask layout_broken_rule() for legality and a table of named limits for what the present
+ * trainer has code for, and count each excluded class under the rule that excluded it. Each legal layout is met once.
+ *
+ *     struct space_spec spec = {&model, seq, gbs, ranks, n_ranks, true};
+ *     struct space space = {0};
+ *     space_build(&spec, &space, err);       // space.items[0..n), space.excluded[0..n_excluded)
+ *     space_release(&space);
+ *
+ * Errors: ERR_INPUT for no or bad numbers of ranks or gbs, ERR_NO when nothing is left, ERR_NOMEM.
+ */
+#ifndef AUTOTUNE_SPACE_H
+#define AUTOTUNE_SPACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "profiles/layout.h"
+
+struct space_spec {
+    const struct model *model; /* borrowed */
+    struct seq seq;            /* tokens of a sample */
+    int64_t gbs;               /* samples of a step */
+    const int64_t *ranks;      /* numbers of ranks to try, borrowed */
+    size_t n_ranks;
+    bool trainer_limits;       /* leave out what the trainer has no code for */
+};
+struct space_excluded {
+    const char *rule, *sentence; /* static */
+    int64_t count;
+};
+enum { SPACE_CLASSES = 64 };
+struct space {
+    struct layout *items; /* by ranks, then by the grid's order */
+    size_t n, room;
+    struct space_excluded excluded[SPACE_CLASSES];
+    size_t n_excluded;
+    int64_t visited; /* n + the sum of the counts */
+};
+int space_build(const struct space_spec *spec, struct space *out, struct err *err);
+void space_release(struct space *s); /* safe on a zeroed struct */
+
+/* NULL if the trainer has code for the layout, else the limit's sentence. */
+const char *space_trainer_limit(const struct layout *l);
+
+#endif

@@ -1,0 +1,37 @@
+/* trial: one layout measured for a few steps, as one step inside the allocation.
+ *
+ * A trial has its own folder with run.json, plan.json, log and (written by the trainer) trial.json. Its deadline is what says
+ * "clearly slower": a trial that would need several times the best step is ended and counts as timeout.
+ *
+ *     struct trial_conf conf = {sched, bin_dir, dir, steps, deadline_s, limit_bytes, cores, "own"};
+ *     trial_run(&conf, &run, &plan, &result, err);    // <0 only when trials cannot be run at all
+ */
+#ifndef AUTOTUNE_TRIAL_H
+#define AUTOTUNE_TRIAL_H
+
+#include "autotune/search.h"
+#include "launcher/sched/sched.h"
+#include "profiles/plan.h"
+#include "profiles/run.h"
+
+struct trial_conf {
+    struct sched *sched;
+    const char *bin_dir, *dir; /* dir is made */
+    int64_t steps;             /* 2 or more: the first is not counted */
+    double deadline_s;
+    int64_t limit_bytes;       /* of a rank; 0: none */
+    int64_t cores;             /* of the allocation, 0: all */
+    const char *blas;          /* "own", "openblas" */
+};
+struct trial_result {
+    enum trial_state state;
+    char cause[256];           /* one line; "" when ok */
+    double step_s, tokens, model_flops, mfu; /* median step; of one step; NaN without peak */
+    int64_t peak_bytes, planned_bytes, steps;
+};
+int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan, struct trial_result *out,
+              struct err *err);
+/* Class and cause from how the step ended and the end of its log. Pure. */
+enum trial_state trial_classify(const struct sched_step_status *end, const char *log_tail, char cause[256]);
+
+#endif
