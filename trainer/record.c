@@ -45,7 +45,7 @@ void record_started(struct record *r, const struct run *run, const struct plan *
     json_put_int(&e.out, "total_steps", run_total_steps(run));
     json_put_text(&e.out, "model", run->model.name);
     json_put_text(&e.out, "layout", layout.p);
-    json_put_text(&e.out, "seq", seq);
+    json_put_text(&e.out, "extent", seq); /* "seq" is the record number every event carries */
     json_put_int(&e.out, "gbs", run->stages[0].gbs);
     json_put_int(&e.out, "world", layout_world(&plan->layout));
     json_put_text(&e.out, "device", plan->device);

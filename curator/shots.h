@@ -1,0 +1,39 @@
+/* shots: where one shot ends and the next begins, from small planes of every frame.
+ *
+ * The content difference of two frames is the mean absolute difference of their shrunken Y, U and V planes (8-bit units, Y counted
+ * twice). A hard cut at frame i is a difference d(i, i-1) of at least `threshold` that also stands out: at least `ratio`
+ * times the mean of its four neighbours, so that fast motion is no cut. A flash is told from a cut by looking across
+ * it: when a frame shortly after resembles the one before, nothing was cut. A run of black frames is one boundary, in its middle
+ * (fades, and cuts through black). Dissolves between two pictures are not detected.
+ * The idea of content difference with adaptive ratio is PySceneDetect's AdaptiveDetector.
+ *
+ *     struct shots *s; shots_new(&conf, &s, err);
+ *     for every frame: shots_push(s, planes);
+ *     n = shots_end(s, &bounds);        // first frames of all shots, bounds[0] == 0
+ */
+#ifndef CURATOR_SHOTS_H
+#define CURATOR_SHOTS_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { SHOTS_W = 64, SHOTS_H = 36, SHOTS_PLANE = SHOTS_W * SHOTS_H, SHOTS_BYTES = 3 * SHOTS_PLANE }; /* Y, U, V planes */
+
+struct shots_conf {
+    double threshold;  /* least difference of a cut, 8-bit units */
+    double ratio;      /* least multiple of the neighbours' mean */
+    int64_t min_frames; /* a boundary sooner after the one before is dropped */
+};
+#define SHOTS_CONF_DEFAULT {.threshold = 9.0, .ratio = 3.0, .min_frames = 6}
+
+struct shots;
+int shots_new(const struct shots_conf *conf, struct shots **out, struct err *err);
+void shots_free(struct shots *s);
+int shots_push(struct shots *s, const uint8_t planes[SHOTS_BYTES], struct err *err);
+/* First frames of the shots, borrowed; returns how many (0 when no frame was pushed). */
+int64_t shots_end(struct shots *s, const int64_t **bounds, struct err *err);
+/* d(i, i-1) of a pushed frame: the motion score's raw material. 0 for frame 0. */
+double shots_difference(const struct shots *s, int64_t frame);
+
+#endif

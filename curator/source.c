@@ -1,0 +1,395 @@
+#include "curator/source.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/num.h"
+#include "base/wds.h"
+#include "curator/npy.h"
+#include "curator/video.h"
+
+enum { CAPTION_BYTES = 8192 };
+
+/* One pass over the video leaves: kept frames as RGB in an unlinked spool file (memory stays bounded), their place in the source. */
+struct pass {
+    const struct source_conf *c;
+    struct shots *shots;
+    int spool;
+    int64_t frame_bytes, n_kept, room;
+    int64_t *kept_index;  /* source frame of kept frame i */
+    double *kept_time;
+    double next_time;
+};
+
+static int kept_grow(struct pass *p, struct err *err)
+{
+    int64_t room = p->room ? 2 * p->room : 1024;
+    int64_t *index = realloc(p->kept_index, (size_t)room * sizeof *index);
+    if (index)
+        p->kept_index = index;
+    double *time = realloc(p->kept_time, (size_t)room * sizeof *time);
+    if (time)
+        p->kept_time = time;
+    if (!index || !time)
+        return err_set(err, ERR_NOMEM, "out of memory for %lld frames", (long long)room);
+    p->room = room;
+    return 0;
+}
+
+/* Every frame reaches the detector; those due at the wanted rate reach the spool. */
+static int frame_take(void *ctx, const struct video_frame *f, struct err *err)
+{
+    struct pass *p = ctx;
+    int rc = shots_push(p->shots, f->planes, err);
+    if (rc < 0 || (p->c->fps > 0 && f->time_s + 1e-6 < p->next_time))
+        return rc;
+    if (p->n_kept == p->room && (rc = kept_grow(p, err)) < 0)
+        return rc;
+    p->next_time += p->c->fps > 0 ? 1 / p->c->fps : 0;
+    p->kept_index[p->n_kept] = f->index;
+    p->kept_time[p->n_kept++] = f->time_s;
+    return file_write_all(p->spool, f->rgb, (size_t)p->frame_bytes, "the frame spool", err);
+}
+
+static int spool_open(const struct source_conf *c, const struct source *s, int *fd, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 64], hash[HASH_TEXT_BYTES];
+    snprintf(path, sizeof path, "%s/%s.frames", c->work_dir, hash_format(s->hash, hash));
+    *fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        return err_set_errno(err, ERR_IO, "cannot make '%s'", path);
+    unlink(path);
+    return 0;
+}
+
+/* ---- captions ---- */
+
+/* The file beside the video with another ending; "" if there is none. */
+static int sidecar_read(const char *video, const char *ending, struct str *out, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 8];
+    const char *slash = strrchr(video, '/'), *dot = strrchr(video, '.');
+    int stem = dot && dot > (slash ? slash : video) ? (int)(dot - video) : (int)strlen(video);
+    snprintf(path, sizeof path, "%.*s%s", stem, video, ending);
+    if (!file_exists(path))
+        return 0;
+    int rc = file_read(path, 1 << 20, out, err);
+    return rc < 0 ? rc : 1;
+}
+
+static int caption_find(const struct source *s, char out[CAPTION_BYTES], struct err *err)
+{
+    static const struct json_field fields[] = {{"caption", JSON_TEXT, 0}};
+    struct str text = STR_INIT;
+    struct json_doc doc = {0};
+    const char *caption = NULL;
+    out[0] = 0;
+    int rc = sidecar_read(s->path, ".txt", &text, err);
+    if (rc == 1) {
+        snprintf(out, CAPTION_BYTES, "%s", text.p);
+        out[strcspn(out, "\r\n")] = 0;
+    } else if (rc == 0 && (rc = sidecar_read(s->path, ".json", &text, err)) == 1) {
+        char name[LIMIT_PATH_BYTES + 32];
+        snprintf(name, sizeof name, "caption of %s", s->name);
+        rc = json_parse(text.p, text.len, name, &doc, err);
+        if (rc == 0 && (rc = json_read(&doc, doc.root, "", fields, ARRAY_LEN(fields), NULL, &caption, err)) == 0)
+            snprintf(out, CAPTION_BYTES, "%s", caption);
+    }
+    json_release(&doc);
+    str_release(&text);
+    return rc < 0 ? rc : 0;
+}
+
+/* ---- clips ---- */
+
+struct clip_buffers { uint8_t *rgb, *back; float *latent, *text; };
+
+struct clip {
+    int64_t ordinal, first_kept, shot;
+    double start_s, end_s, fps, psnr, motion, sharpness;
+    int64_t text_len;
+};
+
+static int clip_read(const struct pass *p, const struct clip *k, uint8_t *rgb, struct err *err)
+{
+    int64_t bytes = p->c->frames * p->frame_bytes;
+    for (int64_t done = 0; done < bytes;) {
+        ssize_t n = pread(p->spool, rgb + done, (size_t)(bytes - done), k->first_kept * p->frame_bytes + done);
+        if (n <= 0)
+            return err_set_errno(err, ERR_IO, "cannot read frames back from the spool");
+        done += n;
+    }
+    return 0;
+}
+
+/* Mean absolute Laplacian of green in the middle frame, 8-bit units. */
+static double sharpness_of(const struct source_conf *c, const uint8_t *rgb)
+{
+    const uint8_t *f = rgb + (c->frames / 2) * c->height * c->width * 3 + 1;
+    double sum = 0;
+    for (int y = 1; y < c->height - 1; y++)
+        for (int x = 1; x < c->width - 1; x++) {
+            const uint8_t *p = f + (y * c->width + x) * 3;
+            sum += abs(4 * p[0] - p[-3] - p[3] - p[-3 * c->width] - p[3 * c->width]);
+        }
+    return sum / ((double)(c->height - 2) * (c->width - 2));
+}
+
+static double motion_of(const struct pass *p, const struct clip *k)
+{
+    int64_t from = p->kept_index[k->first_kept] + 1, to = p->kept_index[k->first_kept + p->c->frames - 1];
+    double sum = 0;
+    for (int64_t i = from; i <= to; i++)
+        sum += shots_difference(p->shots, i);
+    return to >= from ? sum / (double)(to - from + 1) : 0;
+}
+
+static void clip_json(const struct source_conf *c, const struct source *s, const struct clip *k, const char *caption, struct str *out)
+{
+    struct json_out o;
+    char hash[HASH_TEXT_BYTES];
+    json_out_init(&o, out, 0);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "source", s->name);
+    json_put_text(&o, "source_hash", hash_format(s->hash, hash));
+    json_put_num(&o, "start_s", k->start_s);
+    json_put_num(&o, "end_s", k->end_s);
+    json_put_int(&o, "shot", k->shot);
+    json_put_num(&o, "fps", k->fps);
+    json_put_int(&o, "frames", c->frames);
+    json_put_int(&o, "height", c->height);
+    json_put_int(&o, "width", c->width);
+    json_put_num(&o, "motion", k->motion);
+    json_put_num(&o, "sharpness", k->sharpness);
+    json_put_num(&o, "psnr_db", k->psnr);
+    json_put_text(&o, "tokenizer", c->tokenizer->name);
+    json_put_text(&o, "text_encoder", c->encoder->name);
+    json_put_int(&o, "text_len", k->text_len);
+    if (*caption)
+        json_put_text(&o, "caption", caption);
+    json_obj_end(&o);
+}
+
+static int clip_write(struct wds_writer *w, const struct source_conf *c, const struct source *s, const struct clip *k,
+                      const char *caption, const struct clip_buffers *b, struct err *err)
+{
+    struct str latent = STR_INIT, text = STR_INIT, json = STR_INIT;
+    char key[64], hash[HASH_TEXT_BYTES];
+    const int64_t shape[] = {c->tokenizer->channels, tokenizer_latent_frames(c->frames), c->height / 8, c->width / 8};
+    const int64_t text_shape[] = {k->text_len, c->text_width};
+    npy_format(b->latent, shape, 4, &latent);
+    npy_format(b->text, text_shape, 2, &text);
+    clip_json(c, s, k, caption, &json);
+    snprintf(key, sizeof key, "%.16s-%05lld", hash_format(s->hash, hash), (long long)k->ordinal);
+    struct wds_part parts[] = {{"latent.npy", latent.p, (int64_t)latent.len}, {"text.npy", text.p, (int64_t)text.len},
+                               {"json", json.p, (int64_t)json.len}, {"txt", caption, (int64_t)strlen(caption)}};
+    int rc = latent.failed || text.failed || json.failed ? err_set(err, ERR_NOMEM, "out of memory for a clip") : 0;
+    if (rc == 0)
+        rc = wds_writer_add(w, key, parts, *caption ? 4 : 3, err);
+    str_release(&latent);
+    str_release(&text);
+    str_release(&json);
+    return rc;
+}
+
+/* Describe, tokenise and write one clip. */
+static int clip_make(struct wds_writer *w, struct pass *p, const struct source *s, struct clip *k, const char *caption,
+                     const struct clip_buffers *b, struct source_result *r, struct err *err)
+{
+    const struct source_conf *c = p->c;
+    int rc = clip_read(p, k, b->rgb, err);
+    if (rc < 0)
+        return rc;
+    k->start_s = p->kept_time[k->first_kept];
+    k->end_s = p->kept_time[k->first_kept + c->frames - 1];
+    k->fps = k->end_s > k->start_s ? (double)(c->frames - 1) / (k->end_s - k->start_s) : 24;
+    k->motion = motion_of(p, k);
+    k->sharpness = sharpness_of(c, b->rgb);
+    c->tokenizer->encode(b->rgb, c->frames, c->height, c->width, b->latent);
+    c->tokenizer->decode(b->latent, c->frames, c->height, c->width, b->back);
+    k->psnr = psnr(b->rgb, b->back, c->frames * p->frame_bytes);
+    k->text_len = c->encoder->encode(caption, c->text_width, c->text_len, b->text);
+    r->psnr_sum += k->psnr;
+    r->clips++;
+    return clip_write(w, c, s, k, caption, b, err);
+}
+
+static int64_t kept_at(const struct pass *p, int64_t source_frame)
+{
+    int64_t lo = 0, hi = p->n_kept;
+    while (lo < hi) {
+        int64_t mid = (lo + hi) / 2;
+        if (p->kept_index[mid] < source_frame)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Whole clips of every shot, one after the other; what does not fill a clip is counted. */
+static int clips_make(struct wds_writer *w, struct pass *p, const struct source *s, const char *caption, const struct clip_buffers *b,
+                      struct source_result *r, struct err *err)
+{
+    const int64_t *bounds;
+    int64_t n = shots_end(p->shots, &bounds, err);
+    if (n < 0)
+        return (int)n;
+    r->shots = n;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t first = kept_at(p, bounds[i]), end = i + 1 < n ? kept_at(p, bounds[i + 1]) : p->n_kept, at = first;
+        for (; at + p->c->frames <= end; at += p->c->frames) {
+            struct clip k = {.ordinal = r->clips, .first_kept = at, .shot = i};
+            int rc = clip_make(w, p, s, &k, caption, b, r, err);
+            if (rc < 0)
+                return rc;
+        }
+        r->rejected += at == first;
+        r->unused_frames += end - at;
+    }
+    return 0;
+}
+
+static int buffers_take(const struct source_conf *c, struct clip_buffers *b, struct err *err)
+{
+    size_t rgb = (size_t)(c->frames * c->height * c->width * 3);
+    *b = (struct clip_buffers){malloc(rgb), malloc(rgb),
+                               malloc((size_t)tokenizer_elements(c->tokenizer, c->frames, c->height, c->width) * sizeof(float)),
+                               malloc((size_t)(c->text_len * c->text_width + 1) * sizeof(float))};
+    return b->rgb && b->back && b->latent && b->text ? 0 : err_set(err, ERR_NOMEM, "out of memory for clips of %dx%d", c->height, c->width);
+}
+
+static int clips_publish(struct pass *p, const struct source *s, const char *caption, struct source_result *r, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct wds_writer *w = NULL;
+    struct clip_buffers b = {0};
+    source_shard_path(p->c, s, path);
+    int rc = buffers_take(p->c, &b, err);
+    if (rc == 0)
+        rc = wds_writer_open(path, &w, err);
+    if (rc == 0)
+        rc = clips_make(w, p, s, caption, &b, r, err);
+    if (rc == 0 && r->clips > 0)
+        rc = wds_writer_close(w, err);
+    else if (w)
+        wds_writer_abort(w);
+    free(b.rgb);
+    free(b.back);
+    free(b.latent);
+    free(b.text);
+    return rc;
+}
+
+/* ---- the result's record ---- */
+
+static void record_path(const struct source_conf *c, const struct source *s, char out[LIMIT_PATH_BYTES])
+{
+    char hash[HASH_TEXT_BYTES];
+    snprintf(out, LIMIT_PATH_BYTES, "%s/%s.json", c->work_dir, hash_format(s->hash, hash));
+}
+
+void source_shard_path(const struct source_conf *c, const struct source *s, char out[LIMIT_PATH_BYTES])
+{
+    char hash[HASH_TEXT_BYTES];
+    snprintf(out, LIMIT_PATH_BYTES, "%s/%s.tar", c->work_dir, hash_format(s->hash, hash));
+}
+
+struct result_row { struct source_result r; const char *reason; };
+#define AT(field) offsetof(struct result_row, r.field)
+static const struct json_field result_fields[] = {
+    {"ok", JSON_BOOL, AT(ok)},         {"frames", JSON_INT, AT(frames)},     {"shots", JSON_INT, AT(shots)},
+    {"clips", JSON_INT, AT(clips)},    {"rejected", JSON_INT, AT(rejected)}, {"unused_frames", JSON_INT, AT(unused_frames)},
+    {"seconds", JSON_NUM, AT(seconds)}, {"psnr_sum", JSON_NUM, AT(psnr_sum)}, {"reason", JSON_TEXT, offsetof(struct result_row, reason)},
+};
+
+int source_result_load(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct json_doc doc = {0};
+    struct result_row row = {0};
+    record_path(c, s, path);
+    if (!file_exists(path))
+        return err_set(err, ERR_NOT_FOUND, "'%s' is not there", path);
+    int rc = json_load(path, &doc, err);
+    if (rc == 0)
+        rc = json_read(&doc, doc.root, "", result_fields, ARRAY_LEN(result_fields), NULL, &row, err);
+    if (rc == 0) {
+        *out = row.r;
+        snprintf(out->reason, sizeof out->reason, "%s", row.reason);
+    }
+    json_release(&doc);
+    return rc;
+}
+
+static int result_save(const struct source_conf *c, const struct source *s, const struct source_result *r, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 0);
+    json_obj_begin(&o, NULL);
+    json_put_bool(&o, "ok", r->ok);
+    json_put_int(&o, "frames", r->frames);
+    json_put_int(&o, "shots", r->shots);
+    json_put_int(&o, "clips", r->clips);
+    json_put_int(&o, "rejected", r->rejected);
+    json_put_int(&o, "unused_frames", r->unused_frames);
+    json_put_num(&o, "seconds", r->seconds);
+    json_put_num(&o, "psnr_sum", r->psnr_sum);
+    json_put_text(&o, "reason", r->reason);
+    json_obj_end(&o);
+    record_path(c, s, path);
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        rc = file_publish(path, text.p, text.len, err);
+    str_release(&text);
+    return rc;
+}
+
+int source_process(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err)
+{
+    struct pass p = {.c = c, .spool = -1, .frame_bytes = (int64_t)c->height * c->width * 3};
+    struct video_info info;
+    struct err why = {0};
+    char caption[CAPTION_BYTES];
+    if (source_result_load(c, s, out, NULL) == 0)
+        return 0;
+    *out = (struct source_result){0};
+    int rc = shots_new(&c->shots, &p.shots, err);
+    if (rc == 0)
+        rc = spool_open(c, s, &p.spool, err);
+    if (rc == 0)
+        rc = caption_find(s, caption, err);
+    if (rc == 0 && (rc = video_decode(s->path, c->height, c->width, frame_take, &p, &info, &why)) == ERR_INPUT) {
+        snprintf(out->reason, sizeof out->reason, "%.250s", why.text);
+        rc = result_save(c, s, out, err);
+        goto out;
+    }
+    if (rc < 0 && why.code)
+        rc = err_set(err, why.code, "%s", why.text);
+    if (rc < 0)
+        goto out;
+    out->ok = true;
+    out->frames = info.frames;
+    out->seconds = info.seconds;
+    snprintf(out->reason, sizeof out->reason, "%s", info.damage);
+    rc = clips_publish(&p, s, caption, out, err);
+    if (rc == 0 && out->clips == 0 && !out->reason[0])
+        snprintf(out->reason, sizeof out->reason, "no shot is long enough for a clip of %lld frames", (long long)c->frames);
+    if (rc == 0)
+        rc = result_save(c, s, out, err);
+out:
+    if (p.spool >= 0)
+        close(p.spool);
+    shots_free(p.shots);
+    free(p.kept_index);
+    free(p.kept_time);
+    return rc;
+}

@@ -1,0 +1,48 @@
+/* source: one video file to clips: decode once, find shots, cut clips, describe, tokenise. The result is a small shard of its own in
+ * the work folder, published atomically, so that a killed curation takes up after the sources it had finished.
+ */
+#ifndef CURATOR_SOURCE_H
+#define CURATOR_SOURCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "base/limits.h"
+#include "curator/shots.h"
+#include "curator/text.h"
+#include "curator/tokenizer.h"
+
+struct source_conf {
+    int height, width;         /* of clips, multiples of 16 */
+    int64_t frames;            /* of a clip, 1 + 8k */
+    double fps;                /* frames a second kept; 0: all */
+    struct shots_conf shots;
+    int64_t text_width, text_len;
+    const struct tokenizer *tokenizer;
+    const struct text_encoder *encoder;
+    const char *work_dir;
+};
+struct source {
+    char path[LIMIT_PATH_BYTES];  /* as opened */
+    char name[LIMIT_PATH_BYTES];  /* relative to its operand: what records say */
+    struct hash128 hash;          /* of the file */
+};
+/* What became of it; saved as <work>/<hash>.json when all of it is done. */
+struct source_result {
+    bool ok;              /* some frame decoded */
+    int64_t frames, shots, clips;
+    int64_t rejected;     /* shots too short for one clip */
+    int64_t unused_frames; /* in no clip: short shots, and the rest of shots behind their last whole clip */
+    double seconds;       /* of video */
+    double psnr_sum;      /* over clips */
+    char reason[256];     /* damage, or why it gave nothing; "" when all is well */
+};
+
+/* Does the work unless <work>/<hash>.json says that it is done. A bad video is a result (ok false), not an error. */
+int source_process(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err);
+/* The work shard of a finished source; there is none when it gave no clip. */
+void source_shard_path(const struct source_conf *c, const struct source *s, char out[LIMIT_PATH_BYTES]);
+int source_result_load(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err);
+
+#endif

@@ -1,0 +1,159 @@
+/* Shot detection on made sequences: moving textures with noise, flashes, fades through black and hard cuts at known frames. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/philox.h"
+#include "curator/shots.h"
+
+enum { MAX_FRAMES = 4000, MAX_CUTS = 64 };
+
+/* A scene: two drifting waves a plane, with their own colours, contrast and speed. */
+struct scene { double fx[3], fy[3], vx[3], vy[3], level[3], swing[3]; };
+
+static double uniform(uint64_t seed, uint64_t *k, double lo, double hi)
+{
+    return lo + (hi - lo) * philox_uniform_at(seed, PHILOX_TEST, 1, (*k)++);
+}
+
+static struct scene scene_make(uint64_t seed, uint64_t *k)
+{
+    struct scene s;
+    for (int p = 0; p < 3; p++) {
+        s.fx[p] = uniform(seed, k, 0.02, 0.35), s.fy[p] = uniform(seed, k, 0.02, 0.35);
+        s.vx[p] = uniform(seed, k, -1.5, 1.5), s.vy[p] = uniform(seed, k, -1.5, 1.5);
+        s.level[p] = uniform(seed, k, p ? 90 : 70, p ? 165 : 190);
+        s.swing[p] = uniform(seed, k, p ? 5 : 20, p ? 35 : 55);
+    }
+    return s;
+}
+
+static void frame_draw(const struct scene *s, double t, double gain, double noise, uint64_t seed, int64_t frame, uint8_t *out)
+{
+    struct philox_block r = {0};
+    for (int p = 0; p < 3; p++) {
+        double across[SHOTS_W], down[SHOTS_H];
+        for (int x = 0; x < SHOTS_W; x++)
+            across[x] = sin(s->fx[p] * (x + s->vx[p] * t));
+        for (int y = 0; y < SHOTS_H; y++)
+            down[y] = cos(s->fy[p] * (y + s->vy[p] * t));
+        for (int i = 0; i < SHOTS_PLANE; i++) {
+            if (i % 4 == 0)
+                r = philox4x32((uint32_t[]){(uint32_t)i, (uint32_t)p, (uint32_t)frame, 9}, (uint32_t[]){(uint32_t)seed, 3});
+            double v = s->level[p] + s->swing[p] * (across[i % SHOTS_W] + down[i / SHOTS_W]) / 2;
+            v += noise * ((double)r.w[i % 4] / 4294967296.0 - 0.5);
+            v = p ? 128 + gain * (v - 128) : 16 + gain * (v - 16);
+            out[p * SHOTS_PLANE + i] = (uint8_t)fmin(235, fmax(16, v));
+        }
+    }
+}
+
+struct truth { int64_t cuts[MAX_CUTS], n, fades[MAX_CUTS], n_fades; };
+
+/* Pushes one sequence; scenes of 20 to 90 frames, one in six followed by a fade through black, one in five holding a flash. */
+static void sequence_push(struct shots *s, uint64_t seed, struct truth *truth)
+{
+    uint64_t k = 0;
+    int64_t frame = 0;
+    uint8_t planes[SHOTS_BYTES];
+    struct err err = {0};
+    *truth = (struct truth){0};
+    for (int scene = 0; scene < 14; scene++) {
+        struct scene look = scene_make(seed, &k);
+        int64_t length = (int64_t)uniform(seed, &k, 20, 90), flash = uniform(seed, &k, 0, 1) < 0.2 ? length / 2 : -1;
+        bool fade = uniform(seed, &k, 0, 1) < 1.0 / 6;
+        double noise = uniform(seed, &k, 0, 12);
+        for (int64_t i = 0; i < length; i++, frame++) {
+            double gain = fade && i >= length - 12 ? (double)(length - 1 - i) / 12 : 1;
+            frame_draw(&look, (double)i, gain, noise, seed, frame, planes);
+            if (flash >= 0 && i >= flash && i < flash + 2)
+                memset(planes, 230, SHOTS_PLANE);
+            assert_int_equal(shots_push(s, planes, &err), 0);
+        }
+        if (fade) {
+            memset(planes, 16, SHOTS_PLANE);
+            memset(planes + SHOTS_PLANE, 128, 2 * SHOTS_PLANE);
+            for (int i = 0; i < 4; i++, frame++)
+                assert_int_equal(shots_push(s, planes, &err), 0);
+            truth->fades[truth->n_fades++] = frame;
+        } else if (scene < 13) {
+            truth->cuts[truth->n++] = frame;
+        }
+    }
+}
+
+static bool within(const int64_t *list, int64_t n, int64_t frame, int64_t slack)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (llabs(list[i] - frame) <= slack)
+            return true;
+    return false;
+}
+
+static void hard_cuts(void **state)
+{
+    int64_t seeds = getenv("SHOT_SEEDS") ? strtoll(getenv("SHOT_SEEDS"), NULL, 10) : 40, found = 0, all = 0, wrong = 0, said = 0, fades = 0, fades_found = 0;
+    (void)state;
+    for (int64_t seed = 1; seed <= seeds; seed++) {
+        struct shots_conf conf = SHOTS_CONF_DEFAULT;
+        struct shots *s;
+        struct truth truth;
+        struct err err = {0};
+        const int64_t *bounds;
+        assert_int_equal(shots_new(&conf, &s, &err), 0);
+        sequence_push(s, (uint64_t)seed, &truth);
+        int64_t n = shots_end(s, &bounds, &err);
+        assert_true(n > 0 && bounds[0] == 0);
+        all += truth.n;
+        fades += truth.n_fades;
+        for (int64_t i = 0; i < truth.n; i++)
+            found += within(bounds, n, truth.cuts[i], 0);
+        for (int64_t i = 0; i < truth.n_fades; i++)
+            fades_found += within(bounds, n, truth.fades[i], 10);
+        for (int64_t i = 1; i < n; i++) {
+            bool fade = within(truth.fades, truth.n_fades, bounds[i], 10);
+            said += !fade;
+            wrong += !fade && !within(truth.cuts, truth.n, bounds[i], 0);
+        }
+        shots_free(s);
+    }
+    double recall = (double)found / (double)all, precision = 1 - (double)wrong / (double)said;
+    printf("# %lld seeds: %lld of %lld cuts found, frame exact (recall %.4f), %lld of %lld said ones wrong (precision %.4f), %lld of %lld fades\n",
+           (long long)seeds, (long long)found, (long long)all, recall, (long long)wrong, (long long)said, precision, (long long)fades_found,
+           (long long)fades);
+    assert_true(recall >= 0.95);
+    assert_true(precision >= 0.95);
+    assert_true(fades == 0 || (double)fades_found / (double)fades >= 0.9);
+}
+
+static void short_inputs(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        struct shots_conf conf = SHOTS_CONF_DEFAULT;
+        struct shots *s;
+        struct err err = {0};
+        const int64_t *bounds;
+        uint8_t planes[SHOTS_BYTES];
+        memset(planes, 100, sizeof planes);
+        assert_int_equal(shots_new(&conf, &s, &err), 0);
+        for (int i = 0; i < n; i++)
+            assert_int_equal(shots_push(s, planes, &err), 0);
+        assert_int_equal(shots_end(s, &bounds, &err), n > 0);
+        shots_free(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hard_cuts), cmocka_unit_test(short_inputs)};
+    return cmocka_run_group_tests_name("shots", tests, NULL, NULL);
+}
