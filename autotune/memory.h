@@ -2,7 +2,7 @@
  *
  * Activations, inputs and working memory come from the buffer list that the trainer itself allocates by (profiles/buffers);
  * weights, gradients, moments and average from the parameter list. `overhead` is what a process holds beside (program, MPI,
- * libraries): a prior, replaced by the median of measured minus planned once trials have told (memory_learn).
+ * libraries): a prior, replaced by the mean of measured minus planned once trials have told (memory_learn).
  */
 #ifndef AUTOTUNE_MEMORY_H
 #define AUTOTUNE_MEMORY_H
@@ -25,7 +25,7 @@ int memory_predict(const struct memory_spec *spec, const struct layout *l, struc
 
 struct memory_learned { /* zeroed: nothing measured */
     int64_t n;
-    double overhead_sum, overhead_max;
+    double overhead_sum;
 };
 void memory_learn(struct memory_learned *m, double planned_bytes, double peak_bytes);
 double memory_peak(const struct memory_learned *m, double planned_bytes);

@@ -1,0 +1,231 @@
+/* The terms of a data-parallel step on the slowest replica: n samples in m micro-batches, S tokens a sample, D hidden, F ffn,
+ * L layers, P parameters, w bytes a number, d replicas. G and A are the model FLOPs of n samples (flops_reel/1: forward and
+ * backward) in matrices and in attention.
+ *
+ *     gemm         G / gemm_flops
+ *     attention    A / attn_flops
+ *     elementwise  n S L w (48 D + 10 F) / copy_bytes     about 16 passes over D and 3.3 over F forward, twice that backward
+ *     weight_io    m 4 P w / copy_bytes                   weights forward and backward, gradients read and written
+ *     recompute    (gemm + attention + elementwise) / 3   with full recompute: one more forward
+ *     contention   (all above) (rank_loss (d - 1) + max(0, d / cores - 1))
+ *     dp_reduce    2 (d - 1)/d P w / comm_bytes + 2 (d - 1) latency     reduce-scatter and all-gather, zero 0 and 1 alike
+ *     optimizer    (P g + P o / (zero ? d : 1)) w / copy_bytes          g = 2: zeroing, norm; o = 7 (+ 2 with EMA): AdamW
+ *     launch       (n forward + backward operations: 60 L m) launch_s
+ *     overhead     overhead_s
+ *
+ * Where it is rough, the scales take it up: that is what trials are for. The counts 48, 10, 60 are priors by counting the
+ * trainer's operations, not measurements.
+ *
+ * Fit. y_i = ln measured_i, f_i(theta) = ln(e^theta_all sum_t e^theta_t term_it). Ridge: theta_k ~ N(0, sd_k). Eight
+ * Gauss-Newton steps of (J' W J / noise^2 + diag(1/sd^2)) delta = J' W r / noise^2 - theta / sd^2, W Huber weights at two sd of noise.
+ * The inverse of the matrix is the covariance that prediction intervals come from.
+ */
+#include "autotune/cost.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "profiles/flops.h"
+#include "profiles/params.h"
+
+#define COST_NAME(id, name, sd, what) name,
+const char *const cost_term_names[COST_TERMS] = {COST_TERM_LIST(COST_NAME)};
+#define COST_SD(id, name, sd, what) sd,
+static const double prior_sd[COST_SCALES] = {COST_TERM_LIST(COST_SD) 0.40};
+
+#define AT(field) offsetof(struct cost_rates, field)
+const struct cost_rate_info cost_rate_table[] = {
+    {"gemm_flops", "FLOP/s", "probe: our gemm at the model's shapes", 1e6, 1e17, AT(gemm_flops)},
+    {"attn_flops", "FLOP/s", "device profile: share of the peak", 1e6, 1e17, AT(attn_flops)},
+    {"copy_bytes", "B/s", "probe: copy of 64 MiB, read plus written", 1e6, 1e15, AT(copy_bytes)},
+    {"rank_loss", "1", "probe: gemm of one rank alone and among others", 0, 10, AT(rank_loss)},
+    {"comm_latency_s", "s", "probe: all-reduce of 8 bytes", 0, 10, AT(comm_latency_s)},
+    {"comm_bytes", "B/s", "probe: all-reduce of 8 MiB", 1e3, 1e15, AT(comm_bytes)},
+    {"launch_s", "s", "prior: a call on the CPU", 0, 1, AT(launch_s)},
+    {"overhead_s", "s", "prior", 0, 100, AT(overhead_s)},
+    {NULL, NULL, NULL, 0, 0, 0},
+};
+#undef AT
+
+struct cost_rates cost_rates_prior(const struct device *d, enum dtype dtype)
+{
+    double peak = d->peak_flops[dtype] > 0 ? d->peak_flops[dtype] : 1e10;
+    double bytes = d->memory_bytes_per_s > 0 ? d->memory_bytes_per_s : 1e10;
+    return (struct cost_rates){.gemm_flops = peak * (d->gemm_efficiency > 0 ? d->gemm_efficiency : 0.5),
+                               .attn_flops = peak * (d->attn_fwd_efficiency > 0 ? d->attn_fwd_efficiency : 0.25),
+                               .copy_bytes = bytes, .rank_loss = 0.05, .comm_latency_s = 20e-6, .comm_bytes = bytes / 8,
+                               .launch_s = 1e-6, .overhead_s = 2e-3};
+}
+
+static int rates_check(const struct cost_rates *r, struct err *err)
+{
+    for (const struct cost_rate_info *i = cost_rate_table; i->name; i++) {
+        double v;
+        memcpy(&v, (const char *)r + i->offset, sizeof v);
+        if (!(v >= i->lo && v <= i->hi))
+            return err_set(err, ERR_INPUT, "the rate %s is %g %s: give %g to %g", i->name, v, i->unit, i->lo, i->hi);
+    }
+    return 0;
+}
+
+/* FLOPs of n samples in matrices and in attention. */
+static int work_of(const struct cost_spec *spec, double n, double *matrices, double *attention, struct err *err)
+{
+    struct flops f;
+    int rc = flops_reel_sample(spec->model, spec->seq, &f, err);
+    if (rc < 0)
+        return rc;
+    *matrices = n * (f.linear + f.per_text + f.per_sample);
+    *attention = n * (f.self_attn + f.cross_attn);
+    return 0;
+}
+
+static int parameters_of(const struct model *m, double *out, struct err *err)
+{
+    struct param_list list;
+    int rc = params_build(m, &list, err);
+    if (rc < 0)
+        return rc;
+    *out = (double)list.total;
+    params_release(&list);
+    return 0;
+}
+
+static int inputs_check(const struct cost_rates *r, const struct layout *l, struct err *err)
+{
+    if (l->tp * l->cp * l->pp != 1)
+        return err_set(err, ERR_INPUT, "the cost of a layout with tp %lld, cp %lld, pp %lld is not modelled: give 1 for all three",
+                       (long long)l->tp, (long long)l->cp, (long long)l->pp);
+    return rates_check(r, err);
+}
+
+int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l, double terms[COST_TERMS],
+               struct err *err)
+{
+    const struct model *model = spec->model;
+    double matrices = 0, attention = 0, P = 0;
+    double n = (double)layout_replica_samples(l, spec->gbs, 0), m = (double)layout_micro_batches(l, spec->gbs, 0);
+    double w = (double)dtype_bytes(spec->dtype), d = (double)l->dp, t[COST_TERMS] = {0};
+    int rc = inputs_check(r, l, err);
+    if (rc == 0)
+        rc = work_of(spec, n, &matrices, &attention, err);
+    if (rc == 0)
+        rc = parameters_of(model, &P, err);
+    if (rc < 0)
+        return rc;
+    double tokens = n * (double)seq_tokens(spec->seq), L = (double)model->layers;
+    double ranks_a_core = spec->cores > 0 ? d / (double)spec->cores : 1;
+    t[COST_GEMM] = matrices / r->gemm_flops;
+    t[COST_ATTENTION] = attention / r->attn_flops;
+    t[COST_ELEMENTWISE] = tokens * L * w * (48 * (double)model->hidden + 10 * (double)model->ffn) / r->copy_bytes;
+    t[COST_WEIGHT_IO] = m * 4 * P * w / r->copy_bytes;
+    if (l->recompute == RECOMPUTE_FULL)
+        t[COST_RECOMPUTE] = (t[COST_GEMM] + t[COST_ATTENTION] + t[COST_ELEMENTWISE]) / 3;
+    double compute = t[COST_GEMM] + t[COST_ATTENTION] + t[COST_ELEMENTWISE] + t[COST_WEIGHT_IO] + t[COST_RECOMPUTE];
+    t[COST_CONTENTION] = compute * (r->rank_loss * (d - 1) + fmax(0, ranks_a_core - 1));
+    if (l->dp > 1)
+        t[COST_DP_REDUCE] = 2 * (d - 1) / d * P * w / r->comm_bytes + 2 * (d - 1) * r->comm_latency_s;
+    t[COST_OPTIMIZER] = (2 * P + (spec->ema ? 9 : 7) * P / (l->zero ? d : 1)) * w / r->copy_bytes;
+    t[COST_LAUNCH] = 60 * L * m * r->launch_s;
+    t[COST_OVERHEAD] = r->overhead_s;
+    memcpy(terms, t, sizeof t);
+    return 0;
+}
+
+int cost_bound(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l, double *out,
+               struct err *err)
+{
+    double matrices = 0, attention = 0;
+    int rc = inputs_check(r, l, err);
+    if (rc == 0)
+        rc = work_of(spec, (double)layout_replica_samples(l, spec->gbs, 0), &matrices, &attention, err);
+    if (rc == 0)
+        *out = (matrices + attention) / fmax(r->gemm_flops, r->attn_flops);
+    return rc;
+}
+
+/* ---- learning ---- */
+
+void cost_fit_init(struct cost_fit *f)
+{
+    *f = (struct cost_fit){.noise = 0.03};
+    for (int k = 0; k < COST_SCALES; k++)
+        f->cov[k][k] = prior_sd[k] * prior_sd[k];
+}
+
+/* Sum of the scaled terms without "all"; J: derivative of its logarithm. */
+static double forward(const struct cost_fit *f, const double terms[COST_TERMS], double J[COST_SCALES])
+{
+    double sum = 0;
+    for (int t = 0; t < COST_TERMS; t++)
+        sum += J[t] = exp(f->log_scale[t]) * terms[t];
+    for (int t = 0; t < COST_TERMS; t++)
+        J[t] = sum > 0 ? J[t] / sum : 0;
+    J[COST_TERMS] = 1;
+    return sum;
+}
+
+/* Inverse of a symmetric positive definite matrix, by Gauss-Jordan without pivoting (safe for such). */
+static void invert(double a[COST_SCALES][COST_SCALES], double out[COST_SCALES][COST_SCALES])
+{
+    memset(out, 0, sizeof(double) * COST_SCALES * COST_SCALES);
+    for (int i = 0; i < COST_SCALES; i++)
+        out[i][i] = 1;
+    for (int c = 0; c < COST_SCALES; c++) {
+        double pivot = a[c][c];
+        for (int k = 0; k < COST_SCALES; k++)
+            a[c][k] /= pivot, out[c][k] /= pivot;
+        for (int r = 0; r < COST_SCALES; r++) {
+            double by = a[r][c];
+            for (int k = 0; r != c && k < COST_SCALES; k++)
+                a[r][k] -= by * a[c][k], out[r][k] -= by * out[c][k];
+        }
+    }
+}
+
+static void gauss_newton(struct cost_fit *f)
+{
+    double A[COST_SCALES][COST_SCALES] = {{0}}, g[COST_SCALES], J[COST_SCALES];
+    for (int k = 0; k < COST_SCALES; k++) {
+        A[k][k] = 1 / (prior_sd[k] * prior_sd[k]);
+        g[k] = -f->log_scale[k] * A[k][k];
+    }
+    for (int64_t i = 0; i < f->n; i++) {
+        double residual = f->log_measured[i] - log(forward(f, f->terms[i], J)) - f->log_scale[COST_TERMS];
+        double sds = fabs(residual) / f->noise, weight = sds <= 2 ? 1 : 2 / sds;
+        weight /= f->noise * f->noise;
+        for (int a = 0; a < COST_SCALES; a++) {
+            g[a] += weight * J[a] * residual;
+            for (int b = 0; b < COST_SCALES; b++)
+                A[a][b] += weight * J[a] * J[b];
+        }
+    }
+    invert(A, f->cov);
+    for (int a = 0; a < COST_SCALES; a++)
+        for (int b = 0; b < COST_SCALES; b++)
+            f->log_scale[a] += f->cov[a][b] * g[b];
+}
+
+void cost_fit_add(struct cost_fit *f, const double terms[COST_TERMS], double measured_s)
+{
+    if (!(measured_s > 0) || !isfinite(measured_s) || f->n == COST_FIT_MAX)
+        return;
+    memcpy(f->terms[f->n], terms, sizeof f->terms[0]);
+    f->log_measured[f->n++] = log(measured_s);
+    for (int i = 0; i < 8; i++)
+        gauss_newton(f);
+}
+
+double cost_step(const struct cost_fit *f, const double terms[COST_TERMS], double scaled[COST_TERMS], double *log_sd)
+{
+    double J[COST_SCALES], all = exp(f->log_scale[COST_TERMS]), sum = forward(f, terms, J) * all, var = f->noise * f->noise;
+    for (int a = 0; a < COST_SCALES; a++)
+        for (int b = 0; b < COST_SCALES; b++)
+            var += J[a] * f->cov[a][b] * J[b];
+    for (int t = 0; scaled && t < COST_TERMS; t++)
+        scaled[t] = exp(f->log_scale[t]) * terms[t] * all;
+    if (log_sd)
+        *log_sd = sqrt(var);
+    return sum;
+}

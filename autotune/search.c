@@ -1,0 +1,103 @@
+#include "autotune/search.h"
+
+#include <math.h>
+
+const char *const trial_state_names[] = {"untried", "ok", "oom", "failed", "timeout", "skipped", NULL};
+
+void search_init(struct search *s, struct search_item *items, size_t n, const struct search_conf *conf)
+{
+    *s = (struct search){.items = items, .n = n, .conf = *conf, .best = -1};
+    cost_fit_init(&s->fit);
+}
+
+double search_predict(const struct search *s, int64_t i, double scaled[COST_TERMS], double *log_sd)
+{
+    return cost_step(&s->fit, s->items[i].terms, scaled, log_sd);
+}
+
+double search_limit(const struct search *s, int64_t i)
+{
+    return s->conf.limit_bytes / (double)layout_world(&s->items[i].layout);
+}
+
+static bool plain(const struct layout *l)
+{
+    return l->zero == 0 && l->mbs == 1 && l->recompute == RECOMPUTE_NONE && l->tp * l->cp * l->pp == 1;
+}
+
+int64_t search_baseline(const struct search *s)
+{
+    int64_t at = -1;
+    for (int64_t i = 0; i < (int64_t)s->n; i++)
+        if (plain(&s->items[i].layout) && (at < 0 || s->items[i].layout.dp > s->items[at].layout.dp))
+            at = i;
+    return at;
+}
+
+static bool worth_memory(const struct search *s, int64_t i)
+{
+    return memory_fits(&s->memory, s->items[i].planned_bytes, search_limit(s, i)) >= s->conf.min_fit;
+}
+
+/* The untried layout whose optimistic end is least; -1 when none is left. */
+static int64_t most_promising(const struct search *s, double *optimistic_s)
+{
+    int64_t at = -1;
+    for (int64_t i = 0; i < (int64_t)s->n; i++) {
+        double log_sd, end = search_predict(s, i, NULL, &log_sd) * exp(-SEARCH_SIGMAS * log_sd);
+        if (s->items[i].state == TRIAL_UNTRIED && worth_memory(s, i) && (at < 0 || end < *optimistic_s)) {
+            at = i;
+            *optimistic_s = end;
+        }
+    }
+    return at;
+}
+
+int64_t search_next(struct search *s)
+{
+    int64_t base = search_baseline(s), at;
+    double optimistic_s;
+    s->stop_reason = "the budget of trials is spent";
+    if (s->trials >= s->conf.max_trials)
+        return -1;
+    if (base >= 0 && s->items[base].state == TRIAL_UNTRIED)
+        return base;
+    s->stop_reason = "no untried layout fits the memory";
+    at = most_promising(s, &optimistic_s);
+    if (at < 0)
+        return -1;
+    s->stop_reason = "no untried layout can beat the best by the margin";
+    if (s->best >= 0 && optimistic_s > s->items[s->best].measured_s * (1 - s->conf.margin))
+        return -1;
+    s->stop_reason = NULL;
+    return at;
+}
+
+/* Whatever needs as much memory a rank, on as many ranks, would fail in the same way. */
+static void skip_dominated(struct search *s, int64_t oom)
+{
+    const struct search_item *o = &s->items[oom];
+    for (size_t i = 0; i < s->n; i++) {
+        struct search_item *c = &s->items[i];
+        if (c->state == TRIAL_UNTRIED && layout_world(&c->layout) >= layout_world(&o->layout) &&
+            c->planned_bytes >= o->planned_bytes)
+            c->state = TRIAL_SKIPPED;
+    }
+}
+
+void search_tell(struct search *s, int64_t i, enum trial_state state, double measured_s, double peak_bytes, bool reused)
+{
+    struct search_item *item = &s->items[i];
+    item->state = state;
+    s->trials += !reused;
+    if (peak_bytes > 0)
+        memory_learn(&s->memory, item->planned_bytes, peak_bytes);
+    if (state == TRIAL_OOM)
+        skip_dominated(s, i);
+    if (state != TRIAL_OK)
+        return;
+    item->measured_s = measured_s;
+    cost_fit_add(&s->fit, item->terms, measured_s);
+    if (s->best < 0 || measured_s < s->items[s->best].measured_s)
+        s->best = i;
+}

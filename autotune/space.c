@@ -1,0 +1,181 @@
+#include "autotune/space.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+
+/* What the present trainer has code for. One line a limit; a line goes when the code comes. */
+static bool no_tp(const struct layout *l) { return l->tp == 1; }
+static bool no_cp(const struct layout *l) { return l->cp == 1; }
+static bool no_pp(const struct layout *l) { return l->pp == 1; }
+static bool zero_to_1(const struct layout *l) { return l->zero <= 1; }
+static bool shards_over_dp(const struct layout *l) { return !l->zero || layout_shard_group(l) == l->dp; }
+static bool whole_recompute(const struct layout *l)
+{
+    return l->recompute != RECOMPUTE_SELECTIVE && l->recompute_layers == 0;
+}
+static bool zero_needs_dp(const struct layout *l) { return !l->zero || l->dp > 1; }
+
+static const struct {
+    const char *rule, *sentence;
+    bool (*holds)(const struct layout *l);
+} limits[] = {
+    {"trainer-tp", "the trainer has no tensor parallelism: tp must be 1", no_tp},
+    {"trainer-cp", "the trainer has no context parallelism: cp must be 1", no_cp},
+    {"trainer-pp", "the trainer has no pipeline parallelism: pp must be 1", no_pp},
+    {"trainer-zero", "the trainer shards the optimizer at most: zero must be 0 or 1", zero_to_1},
+    {"trainer-shard-group", "the trainer shards over all of dp: fsdp must be 0", shards_over_dp},
+    {"trainer-recompute", "the trainer recomputes all blocks or none: recompute must be none or full", whole_recompute},
+    {"trainer-zero-alone", "sharding over one rank is zero 0 by another name: zero must be 0 when dp is 1", zero_needs_dp},
+};
+
+const char *space_trainer_limit(const struct layout *l)
+{
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++)
+        if (!limits[i].holds(l))
+            return limits[i].sentence;
+    return NULL;
+}
+
+static int limit_index(const struct layout *l)
+{
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++)
+        if (!limits[i].holds(l))
+            return (int)i;
+    return -1;
+}
+
+static void exclude(struct space *s, const char *rule, const char *sentence)
+{
+    for (size_t i = 0; i < s->n_excluded; i++)
+        if (s->excluded[i].rule == rule) {
+            s->excluded[i].count++;
+            return;
+        }
+    BUG_ON(s->n_excluded == SPACE_CLASSES);
+    s->excluded[s->n_excluded++] = (struct space_excluded){rule, sentence, 1};
+}
+
+static int keep(struct space *s, const struct layout *l, struct err *err)
+{
+    if (s->n == s->room) {
+        size_t room = s->room ? 2 * s->room : 256;
+        struct layout *items = realloc(s->items, room * sizeof *items);
+        if (!items)
+            return err_set(err, ERR_NOMEM, "out of memory for %zu layouts", room);
+        s->items = items;
+        s->room = room;
+    }
+    s->items[s->n++] = *l;
+    return 0;
+}
+
+static int consider(const struct space_spec *spec, struct space *s, const struct layout *l, int64_t world, struct err *err)
+{
+    int rule = layout_broken_rule(l, spec->model, spec->seq, spec->gbs, world);
+    s->visited++;
+    if (rule >= 0) {
+        exclude(s, layout_rule_name(rule), layout_rule_sentence(rule));
+        return 0;
+    }
+    int limit = spec->trainer_limits ? limit_index(l) : -1;
+    if (limit >= 0) {
+        exclude(s, limits[limit].rule, limits[limit].sentence);
+        return 0;
+    }
+    return keep(s, l, err);
+}
+
+/* Sizes of a micro-batch worth a look in a replica's share: 1 to 8, powers of two, divisors. */
+static bool mbs_worth(int64_t mbs, int64_t share)
+{
+    return mbs <= 8 || (mbs & (mbs - 1)) == 0 || share % mbs == 0;
+}
+
+/* The inner loops: how the state is sharded, micro-batch, recompute. */
+static int consider_state(const struct space_spec *spec, struct space *s, struct layout l, int64_t world, struct err *err)
+{
+    int64_t group = l.dp * l.cp, share = num_ceil_div(spec->gbs, l.dp);
+    int rc = 0;
+    for (l.zero = 0; l.zero <= 3; l.zero++)
+        for (int64_t fsdp = 0; fsdp < group && (fsdp == 0 || l.zero > 0); fsdp++) {
+            if (fsdp == 1 || (fsdp && group % fsdp) || (fsdp && fsdp == l.dp))
+                continue; /* one rank shards nothing; dp is spelt 0 */
+            l.fsdp = fsdp;
+            for (l.mbs = 1; l.mbs <= share; l.mbs++)
+                for (int r = RECOMPUTE_NONE; mbs_worth(l.mbs, share) && r <= RECOMPUTE_FULL && rc == 0; r++) {
+                    l.recompute = (enum recompute)r;
+                    rc = consider(spec, s, &l, world, err);
+                }
+            if (rc < 0)
+                return rc;
+        }
+    return rc;
+}
+
+/* The ways to write one grid: sp, the kind of cp, virtual stages. */
+static int consider_grid(const struct space_spec *spec, struct space *s, struct layout l, int64_t world, struct err *err)
+{
+    int rc = 0;
+    for (l.sp = 0; l.sp <= (l.tp > 1); l.sp++)
+        for (int k = CP_RING; k <= (l.cp > 1 ? CP_2D : CP_RING); k++)
+            for (l.vpp = 1; l.vpp <= (l.pp > 1 ? 4 : 1) && rc == 0; l.vpp *= 2) {
+                l.cp_kind = (enum cp_kind)k;
+                rc = consider_state(spec, s, l, world, err);
+            }
+    return rc;
+}
+
+static int consider_world(const struct space_spec *spec, struct space *s, int64_t world, struct err *err)
+{
+    struct layout l = layout_default();
+    int rc = 0;
+    for (l.tp = 1; l.tp <= world; l.tp++)
+        for (l.cp = 1; world % l.tp == 0 && l.cp <= world / l.tp; l.cp++)
+            for (l.pp = 1; world / l.tp % l.cp == 0 && l.pp <= world / l.tp / l.cp && rc == 0; l.pp++)
+                if (world / l.tp / l.cp % l.pp == 0) {
+                    l.dp = world / l.tp / l.cp / l.pp;
+                    rc = consider_grid(spec, s, l, world, err);
+                }
+    return rc;
+}
+
+static int spec_check(const struct space_spec *spec, struct err *err)
+{
+    if (spec->gbs < 1 || spec->gbs > 1 << 24)
+        return err_set(err, ERR_INPUT, "gbs is %lld: give 1 to %d samples", (long long)spec->gbs, 1 << 24);
+    if (spec->n_ranks < 1)
+        return err_set(err, ERR_INPUT, "no number of ranks to try: give one or more");
+    for (size_t i = 0; i < spec->n_ranks; i++) {
+        if (spec->ranks[i] < 1 || spec->ranks[i] > LIMIT_RANKS)
+            return err_set(err, ERR_INPUT, "ranks is %lld: give 1 to %d", (long long)spec->ranks[i], LIMIT_RANKS);
+        for (size_t k = 0; k < i; k++)
+            if (spec->ranks[k] == spec->ranks[i])
+                return err_set(err, ERR_INPUT, "ranks has %lld twice: give each number once", (long long)spec->ranks[i]);
+    }
+    return 0;
+}
+
+int space_build(const struct space_spec *spec, struct space *out, struct err *err)
+{
+    struct space s = {0};
+    int rc = spec_check(spec, err);
+    for (size_t i = 0; i < spec->n_ranks && rc == 0; i++)
+        rc = consider_world(spec, &s, spec->ranks[i], err);
+    if (rc == 0 && s.n == 0)
+        rc = err_set(err, ERR_NO, "no layout is left for model '%s', gbs %lld: %s", spec->model->name, (long long)spec->gbs,
+                     s.n_excluded ? s.excluded[s.n_excluded - 1].sentence : "the grid is empty");
+    if (rc < 0) {
+        space_release(&s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+void space_release(struct space *s)
+{
+    free(s->items);
+    *s = (struct space){0};
+}

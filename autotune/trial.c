@@ -1,0 +1,160 @@
+#include "autotune/trial.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "autotune/command.h"
+#include "base/file.h"
+
+extern char **environ;
+
+enum { LOG_TAIL_BYTES = 4096, EXIT_NO = 1, KILLED_STATUS = 128 + SIGKILL };
+
+/* ---- failure classes ---- */
+
+static const char *const oom_words[] = {"out of memory", "memory plan", "memory limit", "Cannot allocate memory", "bad_alloc", "Out of memory", NULL};
+
+static bool says_oom(const char *text)
+{
+    for (int i = 0; oom_words[i]; i++)
+        if (strstr(text, oom_words[i]))
+            return true;
+    return false;
+}
+
+/* The first line that our trainer wrote as its error: "reel-train: …"; else the last line. */
+static void cause_line(const char *tail, char cause[256])
+{
+    const char *at = strstr(tail, "reel-train: "), *last = tail;
+    for (const char *p = tail; *p; p++)
+        if (*p == '\n' && p[1])
+            last = p + 1;
+    const char *line = at ? at : last;
+    snprintf(cause, 256, "%.*s", (int)strcspn(line, "\n"), line);
+}
+
+enum trial_state trial_classify(const struct sched_step_status *end, const char *log_tail, char cause[256])
+{
+    cause[0] = '\0';
+    if (end->timed_out) {
+        snprintf(cause, 256, "did not end before its deadline");
+        return TRIAL_TIMEOUT;
+    }
+    if (end->lost) {
+        snprintf(cause, 256, "what watched it was killed");
+        return TRIAL_FAILED;
+    }
+    if (end->exit_code == 0 && end->exit_signal == 0)
+        return TRIAL_OK;
+    cause_line(log_tail, cause);
+    if (end->exit_signal == SIGKILL || end->exit_code == KILLED_STATUS || says_oom(log_tail))
+        return TRIAL_OOM; /* nobody but the kernel, short of memory, sends SIGKILL before the deadline */
+    if (!cause[0])
+        snprintf(cause, 256, "ended with exit code %d, signal %d and wrote nothing", end->exit_code, end->exit_signal);
+    return TRIAL_FAILED;
+}
+
+/* ---- running ---- */
+
+static int files_save(const struct trial_conf *c, const struct run *run, const struct plan *plan, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    int rc = file_mkdirs(c->dir, err);
+    snprintf(path, sizeof path, "%s/run.json", c->dir);
+    if (rc == 0)
+        rc = run_save(run, path, err);
+    snprintf(path, sizeof path, "%s/plan.json", c->dir);
+    return rc < 0 ? rc : plan_save(plan, path, err);
+}
+
+static int command_make(const struct trial_conf *c, const struct plan *plan, struct arena *arena, struct command *out,
+                        const char **log, struct err *err)
+{
+    const char *run_json = arena_printf(arena, "%s/run.json", c->dir), *plan_json = arena_printf(arena, "%s/plan.json", c->dir);
+    const char *steps = arena_printf(arena, "%lld", (long long)c->steps);
+    const char *limit = arena_printf(arena, "%lld", (long long)c->limit_bytes);
+    *log = arena_printf(arena, "%s/log", c->dir);
+    if (!run_json || !plan_json || !steps || !limit || !*log)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    const char *args[] = {"train", "--run", run_json, "--plan", plan_json, "--run-dir", c->dir, "--trial", "--steps", steps,
+                          "--no-verify", "--blas", c->blas, c->limit_bytes > 0 ? "--memory-limit" : NULL, limit, NULL};
+    return command_trainer(c->bin_dir, layout_world(&plan->layout), args, (const char *const *)environ, arena, out, err);
+}
+
+static int step_run(const struct trial_conf *c, const struct plan *plan, struct sched_step_status *end, struct err *err)
+{
+    struct arena arena = {0};
+    struct command command;
+    struct sched_step *step = NULL;
+    struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
+    int rc = command_make(c, plan, &arena, &command, &spec.log_path, err);
+    if (rc == 0) {
+        spec.argv = command.argv;
+        spec.env = command.env;
+        spec.ranks = (int)layout_world(&plan->layout);
+        spec.cores = (int)c->cores;
+        spec.deadline_s = c->deadline_s;
+        rc = sched_step_start(c->sched, &spec, &step, err);
+    }
+    while (rc == 0 && (rc = sched_step_poll(step, 1, end, err)) == 0 && !end->ended)
+        ;
+    sched_step_free(step);
+    arena_release(&arena);
+    return rc;
+}
+
+static int log_tail_read(const struct trial_conf *c, struct str *out, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/log", c->dir);
+    int rc = file_read(path, LIMIT_CAPTURE_BYTES, out, err);
+    return rc == ERR_NOT_FOUND ? 0 : rc;
+}
+
+/* What the trainer reported; a report that is missing or makes no sense is a failed trial, not an error of ours. */
+static void report_read(const struct trial_conf *c, struct trial_result *r)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct json_doc doc = {0};
+    struct err why = {0};
+    snprintf(path, sizeof path, "%s/trial.json", c->dir);
+    if (json_load(path, &doc, &why) == 0 && json_check_schema(&doc, "reel.trial/1", &why) == 0) {
+        r->step_s = json_num(doc.root, "step_s", NAN);
+        r->tokens = json_num(doc.root, "tokens", 0);
+        r->model_flops = json_num(doc.root, "model_flops", 0);
+        r->mfu = json_num(doc.root, "mfu", NAN);
+        r->peak_bytes = json_int(doc.root, "peak_bytes", 0);
+        r->planned_bytes = json_int(doc.root, "planned_bytes", 0);
+        r->steps = json_int(doc.root, "steps", 0);
+        if (!(r->step_s > 0) || r->steps < 2)
+            err_set(&why, ERR_INPUT, "it measured %lld steps: 2 or more are needed", (long long)r->steps);
+    }
+    if (why.code) {
+        r->state = TRIAL_FAILED;
+        snprintf(r->cause, sizeof r->cause, "no usable report: %.200s", why.text);
+    }
+    json_release(&doc);
+}
+
+int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan, struct trial_result *out,
+              struct err *err)
+{
+    struct sched_step_status end = {0};
+    struct trial_result r = {.mfu = NAN};
+    struct str log = STR_INIT;
+    int rc = files_save(conf, run, plan, err);
+    if (rc == 0)
+        rc = step_run(conf, plan, &end, err);
+    if (rc == 0)
+        rc = log_tail_read(conf, &log, err);
+    if (rc == 0) {
+        r.state = trial_classify(&end, log.len > LOG_TAIL_BYTES ? log.p + log.len - LOG_TAIL_BYTES : log.p, r.cause);
+        if (r.state == TRIAL_OK)
+            report_read(conf, &r);
+        *out = r;
+    }
+    str_release(&log);
+    return rc;
+}
