@@ -401,6 +401,7 @@ struct evlog {
     char *path, *run, *writer, *token;
     int64_t attempt, next_seq;
     int fd;
+    struct str spare; /* the last event's memory, for the next: a steady writer allocates nothing */
 };
 
 static int check_ids(const struct evlog_ids *ids, struct err *err)
@@ -484,6 +485,7 @@ int evlog_open(const char *dir, const struct evlog_ids *ids, struct evlog **out,
     if (!log)
         return err_set(err, ERR_NOMEM, "out of memory while opening an event log in '%s'", dir);
     log->fd = -1;
+    log->spare = (struct str)STR_INIT;
     rc = copy_ids(log, dir, ids, err);
     if (rc == 0)
         rc = open_log(log, dir, err);
@@ -502,6 +504,7 @@ void evlog_close(struct evlog *log)
         fsync(log->fd); /* best effort: what had to be durable was synced when it was committed */
         close(log->fd);
     }
+    str_release(&log->spare);
     free(log->path);
     free(log->run);
     free(log->writer);
@@ -513,7 +516,9 @@ void evlog_begin(struct evlog *log, struct evlog_event *e, const char *kind)
 {
     static const char header[HEADER_BYTES];
 
-    e->text = (struct str)STR_INIT;
+    e->text = log->spare;
+    log->spare = (struct str)STR_INIT;
+    str_clear(&e->text);
     str_addn(&e->text, header, sizeof header); /* filled in by commit: header and payload are one write */
     json_out_init(&e->out, &e->text, 0);
     json_obj_begin(&e->out, NULL);
@@ -587,6 +592,8 @@ int evlog_commit(struct evlog *log, struct evlog_event *e, bool durable, struct 
 
     if (rc == 0)
         rc = append(log, &e->text, durable, err);
-    str_release(&e->text);
+    str_release(&log->spare); /* of another event that ended in between */
+    log->spare = e->text;
+    e->text = (struct str)STR_INIT;
     return rc;
 }
