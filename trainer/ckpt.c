@@ -5,19 +5,29 @@
  *     {"schema": "reel.ckpt/1", "step": 120, "updates": 120, "ordinal": "960", "config_hash": "…", "model": "dit-tiny",
  *      "layout": "tp=1,…", "dtype": "f32", "ema": true, "padded": 3792896,
  *      "tensors": [{"name": "patch_embed.weight", "shape": [192, 64], "offset": 0}, …],
- *      "files": [{"name": "rank-00000.bin", "first": 0, "n": 1896448, "bytes": …, "hash": "…"}, …]}
+ *      "files": [{"name": "rank-00000.bin", "first": 0, "n": 1896448, "bytes": …, "hash": "…"}, …],
+ *      "checksum": "…"}
  *
  * Every buffer (weights, m, v, and ema when "ema") has the flat layout: tensor i's elements lie at offset … offset + count, row
  * major. File k holds elements first … first + n - 1 of each buffer, the buffers one after the other in that order, raw
  * little-endian numbers of "dtype", no header. The files cover 0 … padded - 1 without overlap. `hash` is XXH3-128 of the
- * file. Numbers are those of the run's own dtype: loading gives back the same bits.
+ * file; "checksum", always last, is that of the manifest's own bytes up to the comma before it. Numbers are those of the run's
+ * own dtype: loading gives back the same bits.
  *
  * A reader finds tensors by name and takes what it needs of each from whatever files hold it, so that the group that reads need not be like
  * the one that wrote. "layout" is for people; nothing depends on it.
  *
  * Publishing: rank 0 makes `.tmp-step-…`; every rank writes and syncs its file; rank 0 collects sizes and hashes, writes and
  * syncs the manifest, renames the folder and syncs its parent. A kill at any moment leaves the old checkpoints and at most a
- * `.tmp-…` folder, which the next save removes. All ranks agree on success before anybody goes on.
+ * `.tmp-…` folder, which the next save removes. All ranks agree on success before anybody goes on. A checkpoint that already
+ * stands under the name is kept when it verifies (the run is the same whoever ran it), else set aside like any damaged one.
+ *
+ * Removing: after a save, the oldest beyond the `keep` newest go. Only those count whose manifest reads and whose files have the
+ * right sizes, so that a damaged one never pushes out a good one.
+ *
+ * Loading: rank 0 lists the folders; each, from the newest, is verified by all ranks together (file k by rank k mod ranks). A
+ * damaged one (unreadable manifest, wrong size or hash, missing file) is renamed `….damaged`, replacing an older such folder of
+ * the same step, and the next one is tried. One that cannot be read because the file system fails (EIO) is passed over and left.
  */
 #include "trainer/ckpt.h"
 
@@ -31,6 +41,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/num.h"
 #include "trainer/ckpt_priv.h"
 
 static const char ckpt_schema[] = "reel.ckpt/1";
@@ -129,6 +140,8 @@ static int manifest_write(const char *dir, const struct optim *o, const struct c
     json_put_int(&j, "padded", o->padded);
     tensors_write(o, &j);
     files_write(files, o->dp->size, &j);
+    if (str_check(&text, NULL) == 0)
+        json_put_text(&j, "checksum", hash_format(hash_128(text.p, text.len), hash));
     json_obj_end(&j);
     str_addc(&text, '\n');
     snprintf(path, sizeof path, "%s/manifest.json", dir);
@@ -154,30 +167,56 @@ static int tmp_make(const char *ckpt_dir, const char *tmp, struct err *err)
     return rc == 0 ? file_mkdirs(tmp, err) : rc;
 }
 
-/* Rank 0: the folder becomes visible. A checkpoint of the same step that stands there (verified or not) makes room. */
-static int publish(const char *tmp, const char *final, struct err *err)
+static int set_aside(const char *dir, struct err *err)
 {
-    char old[LIMIT_PATH_BYTES + 16];
-    snprintf(old, sizeof old, "%s.replaced", final);
-    if (file_exists(final) && (file_remove_tree(old, err) < 0 || rename(final, old) < 0))
-        return err_set_errno(err, ERR_IO, "cannot move '%s' aside", final);
-    int rc = file_publish_dir(tmp, final, err);
-    if (rc == 0)
-        rc = file_remove_tree(old, err);
+    char to[LIMIT_PATH_BYTES + 16];
+    snprintf(to, sizeof to, "%s.damaged", dir);
+    int rc = file_remove_tree(to, err);
+    if (rc == 0 && rename(dir, to) < 0)
+        rc = err_set_errno(err, ERR_IO, "cannot set the damaged checkpoint '%s' aside", dir);
     return rc;
 }
 
+/* Whole by manifest and file sizes; with `hashes`, by content too. */
+static int folder_check(const char *dir, bool hashes, struct err *err)
+{
+    struct ckpt_manifest m = {0};
+    int rc = ckpt_manifest_load(dir, &m, err);
+    if (rc == 0)
+        rc = hashes ? ckpt_verify(dir, &m, 0, 1, err) : ckpt_sizes_check(dir, &m, 0, 1, err);
+    ckpt_manifest_release(&m);
+    return rc;
+}
+
+/* Rank 0: the folder becomes visible, unless a good one of the same step is. */
+static int publish(const char *tmp, const char *final, struct err *err)
+{
+    if (file_exists(final)) {
+        if (folder_check(final, true, NULL) == 0)
+            return file_remove_tree(tmp, err);
+        int rc = set_aside(final, err);
+        if (rc < 0)
+            return rc;
+    }
+    return file_publish_dir(tmp, final, err);
+}
+
+/* Failures are left alone: an old checkpoint too many harms nobody. */
 static void keep_newest(const char *ckpt_dir, int64_t keep)
 {
-    struct ckpt_names names = {0};
-    if (ckpt_names_list(ckpt_dir, &names, NULL) < 0)
+    struct ckpt_list list = {0};
+    int64_t good = 0;
+    if (ckpt_list_load(ckpt_dir, &list, NULL) < 0)
         return;
-    for (int64_t i = keep > 0 ? keep : 1; i < names.n; i++) {
+    for (int64_t i = 0; i < list.n; i++) {
         char path[LIMIT_PATH_BYTES];
-        snprintf(path, sizeof path, "%s/%s", ckpt_dir, names.names[i]);
-        file_remove_tree(path, NULL); /* an old one too many harms nobody */
+        ckpt_dir_format(ckpt_dir, list.steps[i], path);
+        if (good >= keep)
+            file_remove_tree(path, NULL);
+        else
+            good += folder_check(path, false, NULL) == 0;
     }
-    ckpt_names_release(&names);
+    free(list.steps);
 }
 
 int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, const char *layout, int64_t keep,
@@ -187,9 +226,9 @@ int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta
     struct ckpt_file own = {0}, *files = calloc((size_t)o->dp->size, sizeof *files);
     struct hash_stream *hash = hash_stream_new();
     bool first = o->dp->rank == 0;
-    snprintf(ckpt_dir, sizeof ckpt_dir, "%.3900s/ckpt", run_dir);
-    snprintf(tmp, sizeof tmp, "%.4000s/.tmp-step-%08lld", ckpt_dir, (long long)meta->step);
-    snprintf(final, sizeof final, "%.4000s/step-%08lld", ckpt_dir, (long long)meta->step);
+    snprintf(ckpt_dir, sizeof ckpt_dir, "%s/ckpt", run_dir);
+    snprintf(tmp, sizeof tmp, "%s/.tmp-step-%08lld", ckpt_dir, (long long)meta->step);
+    ckpt_dir_format(ckpt_dir, meta->step, final);
     int rc = files && hash ? 0 : err_set(err, ERR_NOMEM, "out of memory saving");
     if (rc == 0 && first)
         rc = tmp_make(ckpt_dir, tmp, err);
@@ -197,7 +236,7 @@ int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta
     if (rc == 0)
         rc = comm_agree(o->dp, rank_file_write(tmp, o, &own, hash, err), err);
     if (rc == 0)
-        rc = o->dp->all_gather(o->dp, &own, files, (int64_t)sizeof own, DTYPE_FP8, err); /* bytes */
+        rc = o->dp->all_gather(o->dp, &own, files, (int64_t)sizeof own, DTYPE_FP8, NULL, err); /* bytes */
     if (rc == 0 && first && (rc = manifest_write(tmp, o, meta, layout, files, err)) == 0)
         rc = publish(tmp, final, err);
     rc = comm_agree(o->dp, rc, err);
@@ -218,40 +257,64 @@ int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta
 
 /* ---- finding and loading ---- */
 
-static int newest_first(const void *a, const void *b)
+void ckpt_dir_format(const char *ckpt_dir, int64_t step, char out[LIMIT_PATH_BYTES])
 {
-    return strcmp(*(char *const *)b, *(char *const *)a); /* fixed width: text order is step order */
+    snprintf(out, LIMIT_PATH_BYTES, "%s/step-%08lld", ckpt_dir, (long long)step);
 }
 
-int ckpt_names_list(const char *ckpt_dir, struct ckpt_names *out, struct err *err)
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err)
 {
     DIR *dir = opendir(ckpt_dir);
+    struct ckpt_list list = {0};
     if (!dir)
         return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot list '%s'", ckpt_dir);
     int rc = 0;
     for (struct dirent *d; rc == 0 && (d = readdir(dir));) {
-        if (strncmp(d->d_name, "step-", 5) != 0 || strlen(d->d_name) != 13 || strspn(d->d_name + 5, "0123456789") != 8)
+        const char *digits = d->d_name + 5;
+        int64_t step;
+        if (!str_starts(d->d_name, "step-") || strlen(digits) < 8 || strspn(digits, "0123456789") != strlen(digits) ||
+            num_parse_i64(digits, "step", &step, NULL) < 0)
             continue;
-        char **grown = realloc(out->names, (size_t)(out->n + 1) * sizeof *grown), *copy = strdup(d->d_name);
-        if (grown)
-            out->names = grown;
-        if (grown && copy)
-            grown[out->n++] = copy;
-        else
+        int64_t *grown = realloc(list.steps, (size_t)(list.n + 1) * sizeof *grown);
+        if (!grown)
             rc = err_set(err, ERR_NOMEM, "out of memory listing '%s'", ckpt_dir);
+        else
+            list.steps = grown, list.steps[list.n++] = step;
     }
     closedir(dir);
-    if (out->n > 1)
-        qsort(out->names, (size_t)out->n, sizeof *out->names, newest_first);
+    if (rc < 0)
+        free(list.steps);
+    else
+        *out = list;
+    if (rc == 0 && list.n > 1)
+        qsort(list.steps, (size_t)list.n, sizeof *list.steps, newest_first);
     return rc;
 }
 
-void ckpt_names_release(struct ckpt_names *names)
+/* Rank 0's list on every rank: a network file system may show each rank another one. */
+static int list_share(const char *ckpt_dir, struct comm *dp, struct ckpt_list *out, struct err *err)
 {
-    for (int64_t i = 0; i < names->n; i++)
-        free(names->names[i]);
-    free(names->names);
-    *names = (struct ckpt_names){0};
+    struct ckpt_list list = {0};
+    int rc = comm_agree(dp, dp->rank == 0 ? ckpt_list_load(ckpt_dir, &list, err) : 0, err);
+    if (rc == 0)
+        rc = dp->broadcast(dp, &list.n, (int64_t)sizeof list.n, 0, NULL, err);
+    if (rc == 0 && dp->rank != 0)
+        list.steps = calloc((size_t)list.n + 1, sizeof *list.steps);
+    if (rc == 0)
+        rc = comm_agree(dp, list.n == 0 || list.steps ? 0 : err_set(err, ERR_NOMEM, "out of memory listing '%s'", ckpt_dir), err);
+    if (rc == 0 && list.n > 0)
+        rc = dp->broadcast(dp, list.steps, list.n * (int64_t)sizeof *list.steps, 0, NULL, err);
+    if (rc < 0)
+        free(list.steps);
+    else
+        *out = list;
+    return rc;
 }
 
 /* Own range of every tensor of one buffer. A tensor that is missing or of another size makes the checkpoint another model's. */
@@ -282,7 +345,7 @@ static int state_load(const char *dir, const struct ckpt_manifest *m, struct opt
         return err_set(err, ERR_INPUT, "%s: holds %s numbers, the run is %s", dir, dtype_names[m->dtype], dtype_names[o->ops->stat]);
     if (o->ema && !m->ema)
         return err_set(err, ERR_INPUT, "%s: holds no average (EMA), the run keeps one", dir);
-    int rc = optim_init(o, err); /* gaps between tensors are zero again */
+    int rc = optim_zero(o, err);
     for (int b = 0; b < CKPT_BUFFERS && rc == 0; b++)
         if (b != CKPT_EMA || o->ema)
             rc = buffer_load(dir, m, o, (enum ckpt_buffer)b, err);
@@ -290,15 +353,16 @@ static int state_load(const char *dir, const struct ckpt_manifest *m, struct opt
     return rc;
 }
 
-/* One candidate: 0 loaded, ERR_CORRUPT (all ranks alike) damaged, else an error that no other checkpoint mends. */
+/* One candidate: 0 loaded, ERR_CORRUPT damaged, ERR_IO not readable now, else an error that no other checkpoint mends; all
+ * ranks alike. */
 static int candidate_load(const char *dir, struct optim *o, struct hash128 config, struct ckpt_meta *out, struct err *err)
 {
     struct ckpt_manifest m = {0};
     int rc = ckpt_manifest_load(dir, &m, err);
     if (rc == 0)
         rc = ckpt_verify(dir, &m, o->dp->rank, o->dp->size, err);
-    if (rc == ERR_INPUT || rc == ERR_NOT_FOUND || rc == ERR_IO || rc == ERR_LIMIT)
-        rc = ERR_CORRUPT;
+    if (rc == ERR_INPUT || rc == ERR_NOT_FOUND || rc == ERR_LIMIT)
+        rc = err->code = ERR_CORRUPT;
     rc = comm_agree(o->dp, rc, err);
     if (rc == 0 && memcmp(&m.meta.config_hash, &config, sizeof config) != 0)
         rc = err_set(err, ERR_INPUT, "%s: was written by another configuration (model, data, objective, optimizer or seed differ): "
@@ -311,40 +375,39 @@ static int candidate_load(const char *dir, struct optim *o, struct hash128 confi
     return rc;
 }
 
-static int set_aside(const char *dir, struct err *err)
+/* Rank 0 tells and renames, all agree. */
+static int candidate_reject(const char *dir, int status, struct optim *o, ckpt_damage_fn *on_damage, void *ctx, const char *why,
+                            struct err *err)
 {
-    char to[LIMIT_PATH_BYTES + 16];
-    snprintf(to, sizeof to, "%s.damaged", dir);
-    if (file_remove_tree(to, err) < 0 || rename(dir, to) < 0)
-        return err_set_errno(err, ERR_IO, "cannot set the damaged checkpoint '%s' aside", dir);
-    return 0;
+    int rc = 0;
+    if (o->dp->rank == 0) {
+        if (on_damage)
+            on_damage(ctx, dir, why);
+        if (status == ERR_CORRUPT)
+            rc = set_aside(dir, err);
+    }
+    return comm_agree(o->dp, rc, err);
 }
 
 int ckpt_load(const char *run_dir, struct optim *o, struct hash128 config_hash, ckpt_damage_fn *on_damage, void *ctx,
               struct ckpt_meta *out, bool *found, struct err *err)
 {
     char ckpt_dir[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES];
-    struct ckpt_names names = {0};
-    snprintf(ckpt_dir, sizeof ckpt_dir, "%.3900s/ckpt", run_dir);
+    struct ckpt_list list = {0};
+    snprintf(ckpt_dir, sizeof ckpt_dir, "%s/ckpt", run_dir);
     *found = false;
-    int rc = comm_agree(o->dp, ckpt_names_list(ckpt_dir, &names, err), err);
-    for (int64_t i = 0; rc == 0 && i < names.n && !*found; i++) {
+    int rc = list_share(ckpt_dir, o->dp, &list, err);
+    for (int64_t i = 0; rc == 0 && i < list.n && !*found; i++) {
         struct err why = {0};
-        snprintf(dir, sizeof dir, "%.3900s/%.64s", ckpt_dir, names.names[i]);
+        ckpt_dir_format(ckpt_dir, list.steps[i], dir);
         int got = candidate_load(dir, o, config_hash, out, &why);
-        if (got == ERR_CORRUPT) {
-            if (o->dp->rank == 0) {
-                if (on_damage)
-                    on_damage(ctx, dir, why.text);
-                rc = set_aside(dir, err);
-            }
-            rc = comm_agree(o->dp, rc, err);
-        } else if (got < 0) {
+        if (got == ERR_CORRUPT || got == ERR_IO)
+            rc = candidate_reject(dir, got, o, on_damage, ctx, why.text, err);
+        else if (got < 0)
             rc = err_set(err, got, "%s", why.text);
-        } else {
+        else
             *found = true;
-        }
     }
-    ckpt_names_release(&names);
+    free(list.steps);
     return rc;
 }

@@ -3,6 +3,12 @@
  * A checkpoint is a folder <run>/ckpt/step-<8 digits>: manifest.json and one file a rank. The format's essay is at the
  * top of ckpt.c. It is written as .tmp-step-…, every file synced, and renamed; a reader never sees a part. Loading takes the
  * newest that verifies; a damaged one is set aside (renamed *.damaged, never deleted) and the next older one is used.
+ * Saving under a full disk leaves the older checkpoints as they were and removes what was begun.
+ *
+ *     ckpt_load(run_dir, &optim, config_hash, told, ctx, &meta, &found, err);   // all ranks of optim.dp
+ *     ckpt_save(run_dir, &optim, &meta, layout_text, keep, &written, err);
+ *
+ * Errors: ERR_IO (disk full, not writable), ERR_INPUT (another run's, or another dtype's checkpoint), all ranks alike.
  */
 #ifndef TRAINER_CKPT_H
 #define TRAINER_CKPT_H
@@ -42,7 +48,8 @@ struct ckpt_manifest {
 };
 int ckpt_manifest_load(const char *dir, struct ckpt_manifest *out, struct err *err);
 void ckpt_manifest_release(struct ckpt_manifest *m);
-/* Sizes and checksums of the files i with i mod n_parts = part. ERR_CORRUPT names the file. */
+/* Sizes, and sizes and checksums, of the files i with i mod n_parts = part. ERR_CORRUPT names the file. */
+int ckpt_sizes_check(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err);
 int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err);
 
 enum ckpt_buffer { CKPT_WEIGHTS, CKPT_M, CKPT_V, CKPT_EMA, CKPT_BUFFERS };

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/num.h"
 #include "trainer/ckpt_priv.h"
 
@@ -29,6 +30,7 @@ static const struct json_field head_fields[] = {
     {"padded", JSON_INT, offsetof(struct manifest_head, padded), .min = 1, .max = 1e15},
     {"tensors", JSON_ANY},
     {"files", JSON_ANY},
+    {"checksum", JSON_ANY},
 };
 
 struct tensor_row { const char *name; int64_t offset; };
@@ -125,9 +127,31 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
     m->padded = head.padded;
     snprintf(m->model, sizeof m->model, "%s", head.model);
     snprintf(m->layout, sizeof m->layout, "%s", head.layout);
-    if ((rc = hash_parse(head.config_hash, &m->meta.config_hash, err)) < 0 || (rc = tensors_read(doc, arena, m, err)) < 0)
+    if ((rc = hash_parse(head.config_hash, &m->meta.config_hash, err)) < 0 || (rc = tensors_read(doc, arena, m, err)) < 0 ||
+        (rc = files_read(doc, arena, m, err)) < 0)
         return rc;
-    return files_read(doc, arena, m, err);
+    for (int64_t i = 0; i < m->n_tensors; i++)
+        if (m->tensors[i].count > m->padded || m->tensors[i].offset > m->padded - m->tensors[i].count)
+            return err_set(err, ERR_CORRUPT, "%s: tensor '%s' ends past the %lld elements of a buffer", doc->name, m->tensors[i].name,
+                           (long long)m->padded);
+    return 0;
+}
+
+/* The text up to the comma before "checksum" hashes to its value. */
+static int checksum_check(const struct str *text, const char *path, struct err *err)
+{
+    static const char key[] = "\"checksum\"";
+    struct hash128 want, got;
+    char value[HASH_TEXT_BYTES];
+    const char *at = NULL;
+    for (const char *p = text->p; (p = strstr(p, key)); p++)
+        at = p;
+    if (!at || sscanf(at + sizeof key - 1, " : \"%32[0-9a-f]\"", value) != 1 || hash_parse(value, &want, NULL) < 0)
+        return err_set(err, ERR_CORRUPT, "'%s' has no checksum at its end", path);
+    while (at > text->p && *at != ',')
+        at--;
+    got = hash_128(text->p, (size_t)(at - text->p));
+    return memcmp(&got, &want, sizeof got) == 0 ? 0 : err_set(err, ERR_CORRUPT, "'%s' is damaged: its checksum does not fit", path);
 }
 
 int ckpt_manifest_load(const char *dir, struct ckpt_manifest *out, struct err *err)
@@ -135,10 +159,15 @@ int ckpt_manifest_load(const char *dir, struct ckpt_manifest *out, struct err *e
     char path[LIMIT_PATH_BYTES];
     struct json_doc doc = {0};
     struct ckpt_manifest m = {0};
+    struct str text = STR_INIT;
     struct arena arena;
     arena_init(&arena, 0);
     snprintf(path, sizeof path, "%s/manifest.json", dir);
-    int rc = json_load(path, &doc, err);
+    int rc = file_read(path, LIMIT_JSON_BYTES, &text, err);
+    if (rc == 0)
+        rc = checksum_check(&text, path, err);
+    if (rc == 0)
+        rc = json_parse(text.p, text.len, path, &doc, err);
     if (rc == 0)
         rc = manifest_read(&doc, &arena, &m, err);
     for (int64_t i = 0; i < m.n_files; i++)
@@ -147,6 +176,7 @@ int ckpt_manifest_load(const char *dir, struct ckpt_manifest *out, struct err *e
         ckpt_manifest_release(&m);
     else
         *out = m;
+    str_release(&text);
     json_release(&doc);
     arena_release(&arena);
     return rc;
@@ -167,26 +197,34 @@ int64_t ckpt_tensor_find(const struct ckpt_manifest *m, const char *name)
     return -1;
 }
 
-int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err)
+int ckpt_sizes_check(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err)
 {
     for (int64_t i = part; i < m->n_files; i += n_parts) {
         char path[LIMIT_PATH_BYTES];
         struct stat st;
-        struct hash128 hash;
         const struct ckpt_file *f = &m->files[i];
         snprintf(path, sizeof path, "%s/%s", dir, f->name);
         if (stat(path, &st) < 0)
-            return err_set_errno(err, ERR_CORRUPT, "cannot read '%s'", path);
+            return err_set_errno(err, errno == ENOENT ? ERR_CORRUPT : ERR_IO, "cannot read '%s'", path);
         if (st.st_size != f->bytes || f->bytes != f->n * dtype_bytes(m->dtype) * (m->ema ? 4 : 3))
             return err_set(err, ERR_CORRUPT, "'%s' has %lld bytes, the manifest says %lld", path, (long long)st.st_size,
                            (long long)f->bytes);
-        int rc = hash_file(path, &hash, err);
-        if (rc < 0)
-            return rc;
-        if (memcmp(&hash, &f->hash, sizeof hash) != 0)
-            return err_set(err, ERR_CORRUPT, "'%s' is damaged: its checksum is not the manifest's", path);
     }
     return 0;
+}
+
+int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err)
+{
+    int rc = ckpt_sizes_check(dir, m, part, n_parts, err);
+    for (int64_t i = part; i < m->n_files && rc == 0; i += n_parts) {
+        char path[LIMIT_PATH_BYTES];
+        struct hash128 hash;
+        snprintf(path, sizeof path, "%s/%s", dir, m->files[i].name);
+        rc = hash_file(path, &hash, err);
+        if (rc == 0 && memcmp(&hash, &m->files[i].hash, sizeof hash) != 0)
+            rc = err_set(err, ERR_CORRUPT, "'%s' is damaged: its checksum is not the manifest's", path);
+    }
+    return rc;
 }
 
 static int pread_all(const char *path, int64_t offset, int64_t bytes, void *out, struct err *err)

@@ -6,10 +6,13 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/num.h"
 #include "profiles/dataset.h"
 #include "trainer/main.h"
 #include "trainer/train.h"
+
+enum { TRIAL_STEPS = 5, RUN_DIR_MAX = LIMIT_PATH_BYTES - 256 };
 
 static const char *const blas_names[] = {"own", "openblas", NULL};
 static const char *const cli_dtypes[] = {"f64", "f32", NULL};
@@ -20,10 +23,11 @@ static const struct opt opts[] = {
     {"run-dir", 0, OPT_TEXT, "DIR", "folder of the run: events/ and ckpt/ lie there", .flags = OPT_REQUIRED},
     {"attempt", 0, OPT_INT, "N", "number of this attempt", .fallback = "1", .min = 1, .max = 1e9},
     {"trial", 0, OPT_BOOL, NULL, "measure only: no checkpoint, no events, one JSON object at the end"},
-    {"steps", 0, OPT_INT, "N", "stop after N steps of this attempt; with --model: length of the run", .min = 1, .max = 1e12},
+    {"steps", 0, OPT_INT, "N", "stop after N steps of this attempt (trial: 5); with --model: length of the run", .min = 1, .max = 1e12},
     {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = blas_names},
     {"memory-limit", 0, OPT_BYTES, "SIZE", "answer no when a rank's memory plan is larger", .min = 1, .max = 1e18},
-    {"verify", 0, OPT_BOOL, NULL, "compare the dataset's shards with their checksums first (default)", .fallback = "true"},
+    {"verify", 0, OPT_BOOL, NULL, "compare the dataset's shards with their checksums first (default); --no-verify: their sizes only",
+     .fallback = "true"},
     {"model", 0, OPT_TEXT, "NAME|FILE", "without --run: model"},
     {"layout", 0, OPT_TEXT, "TEXT", "without --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
     {"gbs", 0, OPT_INT, "N", "without --run: samples of a step", .fallback = "8", .min = 1, .max = 1e9},
@@ -48,7 +52,7 @@ static void on_stop(int signo)
 static void say(void *ctx, const char *line)
 {
     (void)ctx;
-    fprintf(stderr, "%s\n", line);
+    log_msg(LOG_INFO, "%s", line);
 }
 
 /* A run described by options alone: the form used by hand and by tests. */
@@ -110,7 +114,9 @@ static int inputs_load(const struct opt_values *v, struct run *run, struct plan 
     return rc;
 }
 
-static int trial_print(const struct train_report *r, const char *dir, struct err *err)
+/* reel.trial/1, on stdout and as <run-dir>/trial.json. state: ok, or oom when the plan was past --memory-limit (then the
+ * measured fields are null). */
+static int trial_print(const struct train_report *r, const char *state, const char *dir, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
@@ -118,8 +124,16 @@ static int trial_print(const struct train_report *r, const char *dir, struct err
     json_out_init(&o, &text, 0);
     json_obj_begin(&o, NULL);
     json_put_text(&o, "schema", "reel.trial/1");
+    json_put_text(&o, "state", state);
     json_put_int(&o, "steps", r->steps);
     json_put_num(&o, "step_s", r->median_step_s);
+    json_put_num(&o, "min_step_s", r->min_step_s);
+    json_put_num(&o, "max_step_s", r->max_step_s);
+    json_put_num(&o, "data_s", r->phases.data_s);
+    json_put_num(&o, "forward_s", r->phases.forward_s);
+    json_put_num(&o, "backward_s", r->phases.backward_s);
+    json_put_num(&o, "comm_s", r->phases.comm_s);
+    json_put_num(&o, "optim_s", r->phases.optim_s);
     json_put_num(&o, "tokens", r->tokens);
     json_put_num(&o, "model_flops", r->model_flops);
     json_put_num(&o, "mfu", r->mfu);
@@ -136,25 +150,52 @@ static int trial_print(const struct train_report *r, const char *dir, struct err
     return rc;
 }
 
-static int train_here(const struct opt_values *v, struct comm *world, struct err *err)
+/* ERR_NO stays the answer of a trial that does not fit. */
+static int trial_end(const struct train_report *r, int status, const char *dir, struct err *err)
+{
+    struct err more = {0};
+    if (status != 0 && status != ERR_NO)
+        return status;
+    int rc = trial_print(r, status == 0 ? "ok" : "oom", dir, &more);
+    return rc < 0 ? err_set(err, rc, "%s", more.text) : status;
+}
+
+static int64_t steps_wanted(const struct opt_values *v)
+{
+    if (opt_bool(v, "trial"))
+        return opt_given(v, "steps") ? opt_int(v, "steps") : TRIAL_STEPS;
+    return opt_given(v, "steps") && opt_text(v, "run") ? opt_int(v, "steps") : 0;
+}
+
+static int dir_make(const char *dir, struct err *err)
+{
+    if (strlen(dir) > RUN_DIR_MAX)
+        return err_set(err, ERR_LIMIT, "--run-dir has %zu bytes: give a path of at most %d", strlen(dir), RUN_DIR_MAX);
+    return file_mkdirs(dir, err);
+}
+
+/* *end: how training ended, when 0 is returned. */
+static int train_here(const struct opt_values *v, struct comm *world, enum train_end *end, struct err *err)
 {
     struct run run = {0};
     struct plan plan;
-    struct train_report report;
+    struct train_report report = {0};
+    const char *dir = opt_text(v, "run-dir");
     int rc = inputs_load(v, &run, &plan, err);
     if (rc == 0)
-        rc = file_mkdirs(opt_text(v, "run-dir"), err);
+        rc = dir_make(dir, err);
     struct train_conf conf = {
-        .run = &run, .plan = &plan, .run_dir = opt_text(v, "run-dir"), .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
-        .max_steps = opt_given(v, "steps") && opt_text(v, "run") ? opt_int(v, "steps") : 0, .verify = opt_bool(v, "verify"),
+        .run = &run, .plan = &plan, .run_dir = dir, .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
+        .max_steps = steps_wanted(v), .verify = opt_bool(v, "verify"),
         .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
         .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &stop, .say = say};
-    if ((rc = comm_agree(world, rc, err)) == 0)
+    rc = comm_agree(world, rc, err);
+    bool trained = rc == 0;
+    if (rc == 0)
         rc = train_run(&conf, &report, err);
-    if (rc == 0 && conf.trial && world->rank == 0)
-        rc = trial_print(&report, conf.run_dir, err);
-    if (rc == 0 && report.end != TRAIN_DONE && !conf.trial)
-        rc = ERR_TEMP; /* no sentence: saved, and to be run again */
+    if (trained && conf.trial && world->rank == 0)
+        rc = trial_end(&report, rc, dir, err);
+    *end = conf.trial ? TRAIN_DONE : report.end;
     run_release(&run);
     return rc;
 }
@@ -163,15 +204,22 @@ int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struc
 {
     struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
     struct comm *world = NULL;
+    enum train_end end = TRAIN_DONE;
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     int rc = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") ? comm_mpi_open(&argc, &argv, &world, err)
                                                                   : comm_self_open(&world, err);
     if (rc < 0)
         return rc;
-    rc = train_here(v, world, err);
-    if (rc == ERR_TEMP && err->code != ERR_TEMP)
-        err->text[0] = 0;
+    rc = train_here(v, world, &end, err);
+    if (rc < 0 && world->broken) {
+        log_msg(LOG_ERROR, "%s", err->text);
+        world->abort(world, err_exit_code(rc));
+    }
+    if (rc < 0 && world->rank != 0)
+        err->text[0] = 0; /* rank 0 says it */
+    if (rc == 0 && end != TRAIN_DONE)
+        rc = ERR_TEMP; /* no sentence: saved, and to be run again */
     world->close(world);
     return rc;
 }

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/num.h"
 
 static int64_t piece_elements(const struct flat *flat, int dp_size)
@@ -26,7 +25,8 @@ int optim_plan(const struct flat *flat, const struct run *run, int zero, int dp_
     if (rc == 0 && run->adamw.ema_decay > 0)
         rc = buffer_list_add(plan, "ema", BUFFER_OPTIM, t, 1, 1, own, err);
     if (rc == 0 && dp_size > 1)
-        rc = buffer_list_add(plan, "gradient pieces of all ranks", BUFFER_COMM, t, 1, 1, all, err);
+        rc = buffer_list_add(plan, "gradient chunks of all ranks", BUFFER_COMM, DTYPE_FP8, 1, 1,
+                             comm_reserve_bytes(dp_size, piece * dtype_bytes(t)), err);
     return rc;
 }
 
@@ -79,7 +79,7 @@ static struct tensor run_of(const struct optim *o, void *buffer, int64_t first, 
     return tensor_of((char *)buffer + first * dtype_bytes(o->ops->stat), o->ops->stat, 1, n);
 }
 
-int optim_init(struct optim *o, struct err *err)
+int optim_zero(struct optim *o, struct err *err)
 {
     struct dev *dev = o->ops->dev;
     int64_t bytes = dtype_bytes(o->ops->stat);
@@ -87,24 +87,29 @@ int optim_init(struct optim *o, struct err *err)
     dev->zero(dev, o->grads, o->padded * bytes, o->stream);
     dev->zero(dev, o->m, o->own_n * bytes, o->stream);
     dev->zero(dev, o->v, o->own_n * bytes, o->stream);
-    int rc = dev->stream_sync(dev, o->stream, err);
+    if (o->ema)
+        dev->zero(dev, o->ema, o->own_n * bytes, o->stream);
+    o->updates = 0;
+    BUG_ON(!dev->host_memory); /* set-up and checkpoints read and write the buffers directly */
+    return dev->stream_sync(dev, o->stream, err);
+}
+
+int optim_init(struct optim *o, struct err *err)
+{
+    int64_t bytes = dtype_bytes(o->ops->stat);
+    int rc = optim_zero(o, err);
     if (rc < 0)
         return rc;
-    BUG_ON(!dev->host_memory);
     flat_init(o->flat, o->params, o->run->seed, o->weights, o->ops->stat);
     if (o->ema)
         memcpy(o->ema, (char *)o->weights + o->own_first * bytes, (size_t)(o->own_n * bytes));
-    o->updates = 0;
     return 0;
 }
 
 /* Sum over the data-parallel group: everywhere with zero 0, in the own piece with zero 1. */
 static int grads_sum(struct optim *o, struct err *err)
 {
-    if (o->dp->size == 1)
-        return 0;
-    return o->zero ? o->dp->reduce_scatter(o->dp, o->grads, o->shard, o->ops->stat, err)
-                   : comm_all_reduce(o->dp, o->grads, o->shard, o->ops->stat, err);
+    return (o->zero ? o->dp->reduce_scatter : o->dp->all_reduce)(o->dp, o->grads, o->shard, o->ops->stat, o->stream, err);
 }
 
 /* Norm of the whole gradient: pieces are summed one by one and then in rank order, the same way for zero 0 and 1. */
@@ -118,6 +123,7 @@ static int health_take(struct optim *o, double *norm, double *bad, struct err *e
         int rc = o->ops->dev->stream_sync(o->ops->dev, o->stream, err);
         if (rc < 0)
             return rc;
+        BUG_ON(!o->ops->dev->host_memory);
         sums[0] += o->health->sumsq;
         sums[1] += (double)o->health->nonfinite;
     }
@@ -155,11 +161,10 @@ static void tensor_update(struct optim *o, int64_t i)
 
 int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct err *err)
 {
-    double started = clock_mono_s(), norm, bad, clip = o->run->adamw.clip_norm;
+    double norm, bad, clip = o->run->adamw.clip_norm;
     int rc = grads_sum(o, err);
     if (rc < 0 || (rc = health_take(o, &norm, &bad, err)) < 0)
         return rc;
-    double comm_s = clock_mono_s() - started;
     bool skip = bad > 0 || !isfinite(norm);
     double t = (double)(o->updates + 1);
     *o->step = (struct ops_step){
@@ -174,10 +179,9 @@ int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct e
     if ((rc = o->ops->dev->stream_sync(o->ops->dev, o->stream, err)) < 0)
         return rc;
     o->updates += !skip;
-    started = clock_mono_s();
-    if (o->zero && o->dp->size > 1 && !skip)
+    if (o->zero && !skip)
         rc = o->dp->all_gather(o->dp, (char *)o->weights + o->own_first * dtype_bytes(o->ops->stat), o->weights, o->shard,
-                               o->ops->stat, err);
-    *out = (struct optim_result){norm, skip, comm_s + clock_mono_s() - started};
+                               o->ops->stat, o->stream, err);
+    *out = (struct optim_result){norm, skip};
     return rc;
 }

@@ -34,7 +34,10 @@ struct optim {
     int64_t updates;            /* optimizer updates done: the t of the bias corrections */
 };
 
-struct optim_result { double grad_norm; bool skipped; double comm_s; };
+struct optim_result {
+    double grad_norm; /* of the global batch, before clipping */
+    bool skipped;
+};
 
 /* Bytes this rank will take, as entries of the memory plan. */
 int optim_plan(const struct flat *flat, const struct run *run, int zero, int dp_size, enum dtype t, struct buffer_list *plan,
@@ -42,6 +45,7 @@ int optim_plan(const struct flat *flat, const struct run *run, int zero, int dp_
 int optim_open(struct optim *o, const struct param_list *params, const struct flat *flat, const struct run *run, int zero,
                struct comm *dp, struct ops *ops, struct dev_stream *stream, struct err *err);
 void optim_close(struct optim *o); /* safe on a zeroed struct */
+int optim_zero(struct optim *o, struct err *err); /* all buffers, gaps between tensors included: before a checkpoint is loaded */
 /* First weights from the seed; zero moments; average = weights. */
 int optim_init(struct optim *o, struct err *err);
 /* `step`: index of the optimizer step, for the learning rate. Gradients are those of this rank's samples. */

@@ -17,7 +17,8 @@ struct train {
     const struct train_conf *conf;
     const struct run *run;
     const struct layout *layout;
-    struct comm *dp; /* every rank is a data-parallel one: the present trainer splits nothing else */
+    struct comm_grid grid;
+    struct comm *dp; /* grid.dp */
     struct param_list params;
     struct flat flat;
     struct dev *dev;
@@ -32,6 +33,7 @@ struct train {
     int64_t next_step, skips;
     double *times;     /* step_s of this attempt, up to TRAIN_TIMES_MAX */
     int64_t n_times;
+    struct train_phases phases; /* sums */
     struct hash128 config_hash;
     char layout_text[256];
 };
@@ -53,16 +55,21 @@ static int64_t resident_peak_bytes(void)
 static int capability_check(const struct train *t, struct err *err)
 {
     const struct layout *l = t->layout;
-    if (layout_world(l) != t->conf->world->size)
-        return err_set(err, ERR_USAGE, "the layout needs %lld ranks, %d were started: mpirun -n %lld", (long long)layout_world(l),
-                       t->conf->world->size, (long long)layout_world(l));
+    const struct plan *plan = t->conf->plan;
+    struct hash128 none = {0}, model = model_hash(&t->run->model);
+    if (memcmp(&plan->model_hash, &none, sizeof none) != 0 && memcmp(&plan->model_hash, &model, sizeof model) != 0)
+        return err_set(err, ERR_INPUT, "the plan was made for model '%s', the run trains '%s' of another shape: plan again", plan->model,
+                       t->run->model.name);
+    if (plan->gbs != t->run->stages[0].gbs)
+        return err_set(err, ERR_INPUT, "the plan was made for batches of %lld samples, the run's have %lld: plan again",
+                       (long long)plan->gbs, (long long)t->run->stages[0].gbs);
     if (l->tp * l->cp * l->pp != 1 || l->zero > 1 || l->recompute == RECOMPUTE_SELECTIVE ||
         (l->recompute == RECOMPUTE_FULL && l->recompute_layers && l->recompute_layers != t->run->model.layers) ||
         (l->zero && layout_shard_group(l) != l->dp))
         return err_set(err, ERR_INPUT, "layout '%s': this trainer runs dp, zero 0 and 1 over all of dp, mbs, recompute none and full", t->layout_text);
     if (t->run->dtype != DTYPE_F32 && t->run->dtype != DTYPE_F64)
         return err_set(err, ERR_INPUT, "numerics.dtype '%s': the CPU trains in f32 or f64", dtype_names[t->run->dtype]);
-    return layout_check(l, &t->run->model, t->conf->plan->seq, t->run->stages[0].gbs, t->conf->world->size, err);
+    return layout_check(l, &t->run->model, plan->seq, t->run->stages[0].gbs, t->conf->world->size, err);
 }
 
 static int loaders_open(struct train *t, struct loader_bounds *most, struct err *err)
@@ -105,14 +112,36 @@ static int plan_make(struct train *t, const struct dit_config *c, struct err *er
     return rc;
 }
 
+static int64_t entry_bytes(const struct buffer_list *plan, const char *name)
+{
+    for (int64_t i = 0; i < plan->n; i++)
+        if (strcmp(plan->items[i].name, name) == 0)
+            return plan->items[i].bytes;
+    return 0;
+}
+
 static void plan_say(const struct train *t)
 {
-    char line[512], bytes[32];
-    int n = snprintf(line, sizeof line, "memory plan of a rank: %s", num_format_bytes(t->plan.total, bytes, sizeof bytes));
-    for (int c = 0; c < BUFFER_CATEGORIES && n < (int)sizeof line; c++)
-        n += snprintf(line + n, sizeof line - (size_t)n, "%s %s %s", c ? "," : " =", buffer_category_names[c],
-                      num_format_bytes(buffer_list_bytes(&t->plan, (enum buffer_category)c), bytes, sizeof bytes));
-    say(t, line);
+    const struct buffer_list *p = &t->plan;
+    int64_t ema = entry_bytes(p, "ema"), loader = entry_bytes(p, "loader");
+    const struct { const char *what; int64_t bytes; } rows[] = {
+        {"weights", buffer_list_bytes(p, BUFFER_WEIGHT)},
+        {"gradients", buffer_list_bytes(p, BUFFER_GRAD)},
+        {"optimizer", buffer_list_bytes(p, BUFFER_OPTIM) - ema},
+        {"average (EMA)", ema},
+        {"activations", buffer_list_bytes(p, BUFFER_SAVED)},
+        {"inputs", buffer_list_bytes(p, BUFFER_INPUT) - loader},
+        {"work", buffer_list_bytes(p, BUFFER_WORK)},
+        {"communication", buffer_list_bytes(p, BUFFER_COMM)},
+        {"loader", loader},
+        {"total", p->total},
+    };
+    char line[128], bytes[32];
+    say(t, "memory plan of a rank:");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        snprintf(line, sizeof line, "  %-14s %12s", rows[i].what, num_format_bytes(rows[i].bytes, bytes, sizeof bytes));
+        say(t, line);
+    }
 }
 
 static int limit_check(const struct train *t, struct err *err)
@@ -139,32 +168,50 @@ static int machine_open(struct train *t, struct err *err)
     return rc;
 }
 
-static int train_open(struct train *t, struct err *err)
+/* What follows from files and options: loaders, the model's tensors, the memory plan. */
+static int inputs_open(struct train *t, struct loader_bounds *bounds, struct err *err)
 {
-    struct loader_bounds bounds;
-    struct str text = STR_INIT;
-    layout_format(t->layout, &text);
-    snprintf(t->layout_text, sizeof t->layout_text, "%s", text.p);
-    str_release(&text);
     int rc = capability_check(t, err);
-    if (rc < 0 || (rc = comm_agree(t->conf->world, loaders_open(t, &bounds, err), err)) < 0 ||
-        (rc = t->conf->world->split(t->conf->world, 0, t->conf->world->rank, &t->dp, err)) < 0 ||
-        (rc = machine_open(t, err)) < 0)
-        return rc;
-    struct dit_config c = dit_config_of(t, &bounds);
-    if ((rc = plan_make(t, &c, err)) < 0)
-        return rc;
-    plan_say(t);
-    if ((rc = limit_check(t, err)) < 0)
-        return rc;
-    rc = optim_open(&t->optim, &t->params, &t->flat, t->run, (int)t->layout->zero, t->dp, t->ops, t->stream, err);
     if (rc == 0)
-        rc = dit_new(&c, t->ops, t->stream, t->optim.weights, t->optim.grads, &t->dit, err);
+        rc = loaders_open(t, bounds, err);
+    return rc < 0 ? rc : machine_open(t, err);
+}
+
+/* Everything a step needs, taken once. */
+static int memory_take(struct train *t, const struct dit_config *c, struct err *err)
+{
+    int rc = optim_open(&t->optim, &t->params, &t->flat, t->run, (int)t->layout->zero, t->dp, t->ops, t->stream, err);
+    if (rc == 0)
+        rc = dit_new(c, t->ops, t->stream, t->optim.weights, t->optim.grads, &t->dit, err);
     if (rc == 0 && !(t->times = calloc(TRAIN_TIMES_MAX, sizeof *t->times)))
         rc = err_set(err, ERR_NOMEM, "out of memory");
     if (rc == 0 && !t->conf->trial && t->conf->world->rank == 0)
         rc = record_open(&t->record, t->conf->run_dir, t->conf->attempt, err);
-    return comm_agree(t->conf->world, rc, err);
+    return rc;
+}
+
+/* Each rank's own failures are agreed on before the next collective call. */
+static int train_open(struct train *t, struct err *err)
+{
+    struct comm *world = t->conf->world;
+    struct loader_bounds bounds = {0};
+    struct str text = STR_INIT;
+    layout_format(t->layout, &text);
+    snprintf(t->layout_text, sizeof t->layout_text, "%s", text.p);
+    str_release(&text);
+    int rc = comm_agree(world, inputs_open(t, &bounds, err), err);
+    if (rc < 0)
+        return rc;
+    comm_bind(world, t->dev);
+    if ((rc = comm_grid_open(world, t->layout, &t->grid, err)) < 0)
+        return rc;
+    t->dp = t->grid.dp;
+    struct dit_config c = dit_config_of(t, &bounds);
+    if ((rc = comm_agree(world, plan_make(t, &c, err), err)) < 0)
+        return rc;
+    plan_say(t);
+    rc = comm_agree(world, limit_check(t, err), err);
+    return rc < 0 ? rc : comm_agree(world, memory_take(t, &c, err), err);
 }
 
 static void train_close(struct train *t)
@@ -182,8 +229,8 @@ static void train_close(struct train *t)
         t->dev->close(t->dev);
     flat_release(&t->flat);
     params_release(&t->params);
-    if (t->dp)
-        t->dp->close(t->dp);
+    comm_grid_close(&t->grid);
+    comm_bind(t->conf->world, NULL);
     free(t->times);
 }
 
@@ -212,7 +259,7 @@ static void damage_told(void *ctx, const char *dir, const char *reason)
 {
     struct train *t = ctx;
     char line[1024];
-    snprintf(line, sizeof line, "checkpoint %s is damaged and set aside: %s", dir, reason);
+    snprintf(line, sizeof line, "checkpoint %s is not used: %s", dir, reason);
     say(t, line);
     record_damaged(&t->record, dir, reason);
 }
@@ -297,6 +344,12 @@ static int micro_batches(struct train *t, struct loader *l, int64_t first_draw, 
     return 0;
 }
 
+static int err_step(int64_t step, int status, struct err *err)
+{
+    err_context(err, "step %lld", (long long)step);
+    return status;
+}
+
 static int step_run(struct train *t, int64_t step, bool *stop, struct record_step *s, struct err *err)
 {
     uint64_t ordinal;
@@ -308,19 +361,15 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     struct batch_facts facts = facts_of(t, t->loaders[stage], draw, gbs);
 
     int failed = micro_batches(t, t->loaders[stage], draw, ordinal, gbs, 1 / facts.norm, s, &loss, err);
-    double sums[] = {loss, *t->conf->stop ? 1 : 0, failed < 0};
-    double exchange = clock_mono_s();
+    double sums[] = {loss, *t->conf->stop ? 1 : 0, failed < 0}, waited = t->dp->wait_s;
     int rc = comm_sum(t->dp, sums, 3, failed < 0 ? NULL : err);
-    if (failed < 0 || rc < 0)
-        return failed < 0 ? failed : rc;
-    if (sums[2] > 0)
-        return err_set(err, ERR_CHILD, "another rank failed in step %lld: see its message", (long long)step);
-    exchange = clock_mono_s() - exchange;
-    double update = clock_mono_s();
+    if (rc < 0 || sums[2] > 0)
+        return rc < 0 ? rc : err_step(step, comm_agree(t->dp, failed, err), err);
+    double update = clock_mono_s(), before = t->dp->wait_s;
     if ((rc = optim_step(&t->optim, step, &opt, err)) < 0)
         return rc;
-    s->comm_s = exchange + opt.comm_s;
-    s->optim_s = clock_mono_s() - update - opt.comm_s;
+    s->optim_s = clock_mono_s() - update - (t->dp->wait_s - before);
+    s->comm_s = t->dp->wait_s - waited;
     s->step_s = clock_mono_s() - mono;
     s->loss = sums[0];
     s->grad_norm = opt.grad_norm;
@@ -348,15 +397,40 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median without the first step, which pays for first touches. */
-static double median_of(double *times, int64_t n)
+/* Times without the first step, which pays for first touches: median, least, most. */
+static void times_report(const struct train *t, struct train_report *out)
 {
-    if (n == 0)
-        return NAN;
+    double *times = t->times;
+    int64_t n = t->n_times;
+    out->median_step_s = out->min_step_s = out->max_step_s = NAN;
     if (n > 1)
         times++, n--;
+    if (n == 0)
+        return;
     qsort(times, (size_t)n, sizeof *times, by_value);
-    return n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+    out->median_step_s = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+    out->min_step_s = times[0];
+    out->max_step_s = times[n - 1];
+}
+
+static void phases_add(struct train *t, const struct record_step *s)
+{
+    if (t->n_times == 1)
+        t->phases = (struct train_phases){0}; /* as with the times, the first step counts only when it is the only one */
+    t->phases.data_s += s->data_s;
+    t->phases.forward_s += s->forward_s;
+    t->phases.backward_s += s->backward_s;
+    t->phases.comm_s += s->comm_s;
+    t->phases.optim_s += s->optim_s;
+    if (t->n_times < TRAIN_TIMES_MAX)
+        t->times[t->n_times++] = s->step_s;
+}
+
+static void phases_report(const struct train *t, int64_t steps, struct train_report *out)
+{
+    double n = (double)(steps > 1 ? steps - 1 : 1);
+    const struct train_phases *p = &t->phases;
+    out->phases = (struct train_phases){p->data_s / n, p->forward_s / n, p->backward_s / n, p->comm_s / n, p->optim_s / n};
 }
 
 static int report_make(struct train *t, const struct record_step *last, struct train_report *out, struct err *err)
@@ -365,14 +439,15 @@ static int report_make(struct train *t, const struct record_step *last, struct t
     int rc = comm_max(t->dp, &most, 1, err);
     out->next_step = t->next_step;
     out->loss = last->loss;
+    out->grad_norm = last->grad_norm;
     out->tokens = last->tokens;
     out->model_flops = last->model_flops;
-    out->planned_bytes = t->plan.total;
     out->peak_bytes = (int64_t)most;
-    out->median_step_s = median_of(t->times, t->n_times);
+    times_report(t, out);
+    phases_report(t, out->steps, out);
     out->mfu = t->peak_flops > 0 ? last->model_flops / out->median_step_s / t->peak_flops : NAN;
     char line[160], planned[32], peak[32];
-    snprintf(line, sizeof line, "memory of a rank: planned %s, resident at most %s",
+    snprintf(line, sizeof line, "memory of a rank: planned %s, resident at most %s (program and libraries included)",
              num_format_bytes(out->planned_bytes, planned, sizeof planned), num_format_bytes(out->peak_bytes, peak, sizeof peak));
     say(t, line);
     return rc;
@@ -380,7 +455,7 @@ static int report_make(struct train *t, const struct record_step *last, struct t
 
 static int steps_run(struct train *t, struct train_report *out, struct err *err)
 {
-    struct record_step s = {0};
+    struct record_step s = {.loss = NAN, .grad_norm = NAN};
     int64_t total = run_total_steps(t->run), end = total, every = t->run->ckpt_every_steps, saved = t->next_step;
     bool stop = false;
     int rc = 0;
@@ -392,8 +467,7 @@ static int steps_run(struct train *t, struct train_report *out, struct err *err)
         record_step(&t->record, &s);
         t->next_step++;
         out->steps++;
-        if (t->n_times < TRAIN_TIMES_MAX)
-            t->times[t->n_times++] = s.step_s;
+        phases_add(t, &s);
         rc = health_check(t, &s, err);
         if (rc == 0 && (stop || t->next_step == end || (every > 0 && t->next_step % every == 0)) && saved != t->next_step) {
             rc = state_save(t, err);
@@ -414,6 +488,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     t.config_hash = run_config_hash(conf->run);
     t.peak_flops = conf->plan->peak_flops * conf->world->size;
     int rc = train_open(&t, err);
+    out->planned_bytes = t.plan.total;
     if (rc == 0)
         rc = state_load(&t, err);
     if (rc == 0) {

@@ -36,18 +36,22 @@ struct train_conf {
 
 enum train_end { TRAIN_DONE, TRAIN_STOPPED, TRAIN_LIMIT };
 enum { TRAIN_TIMES_MAX = 4096 };
+struct train_phases { double data_s, forward_s, backward_s, comm_s, optim_s; }; /* rank 0's; comm_s includes waiting for others */
 struct train_report {
     enum train_end end;
-    int64_t steps;          /* of this attempt */
+    int64_t steps;              /* of this attempt */
     int64_t next_step;
-    double loss;            /* of the last step */
+    double loss, grad_norm;     /* of the last step; NaN when there was none */
     double tokens, model_flops; /* of the last step, whole batch */
-    double mfu;             /* of the median step; NaN when no peak is known */
-    double median_step_s;   /* without the first */
-    int64_t planned_bytes;  /* of this rank */
+    double mfu;                 /* of the median step; NaN when no peak is known */
+    double median_step_s, min_step_s, max_step_s; /* without the first step when there are more */
+    struct train_phases phases;                   /* means over the same steps */
+    int64_t planned_bytes;  /* of this rank; filled in on ERR_NO by the memory limit, too */
     int64_t peak_bytes;     /* resident, most over ranks */
 };
 
+/* Collective over conf->world. Failures are the same on all ranks, and *err holds the same sentence, unless world->broken: then
+ * only world->abort ends the others. */
 int train_run(const struct train_conf *conf, struct train_report *out, struct err *err);
 
 #endif
