@@ -13,6 +13,7 @@ static const struct {
 } commands[] = {
     {&train_cmd_train, train_cmd_train_run},
     {&train_cmd_ckpt, train_cmd_ckpt_run},
+    {&train_cmd_probe, train_cmd_probe_run},
 };
 
 int train_print(const struct str *text, struct err *err)
