@@ -16,15 +16,6 @@ static const struct {
     {&train_cmd_probe, train_cmd_probe_run},
 };
 
-int train_print(const struct str *text, struct err *err)
-{
-    if (str_check(text, err) < 0)
-        return ERR_NOMEM;
-    if (fwrite(text->p, 1, text->len, stdout) != text->len || fflush(stdout) != 0)
-        return err_set_errno(err, ERR_IO, "cannot write to standard output");
-    return 0;
-}
-
 static int overview(struct err *err)
 {
     struct str text = STR_INIT;

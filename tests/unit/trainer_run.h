@@ -1,0 +1,249 @@
+/* What the tests of running share: a world of one or of mpirun's ranks, a small model and run, a dataset made on the spot.
+ *
+ * Started by mpirun, a program runs its tests on all ranks together: the scratch folder is shared, and rank 0 alone speaks.
+ */
+#ifndef TESTS_TRAINER_RUN_H
+#define TESTS_TRAINER_RUN_H
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "scratch.h"
+#include "trainer_fixture.h"
+
+#include "base/hash.h"
+#include "base/wds.h"
+#include "profiles/dataset.h"
+#include "profiles/plan.h"
+#include "profiles/run.h"
+#include "trainer/comm.h"
+
+static struct comm *world;
+
+static inline void must(int rc, const struct err *err)
+{
+    if (rc < 0)
+        fail_msg("rank %d: %s", world ? world->rank : 0, err->text);
+}
+
+static inline void must_fail(int rc, int code, const struct err *err, const char *wanted)
+{
+    if (rc != code || !strstr(err->text, wanted))
+        fail_msg("%s instead of %s for '%s': %s", err_name(rc), err_name(code), wanted, rc < 0 ? err->text : "");
+}
+
+static inline void world_open(int argc, char **argv)
+{
+    struct err err = {0};
+    int rc = getenv("OMPI_COMM_WORLD_SIZE") ? comm_mpi_open(&argc, &argv, &world, &err) : comm_self_open(&world, &err);
+    if (rc < 0) {
+        printf("Bail out! %s\n", err.text);
+        exit(1);
+    }
+    if (world->rank > 0 && !freopen("/dev/null", "w", stdout))
+        exit(1);
+}
+
+/* The exit status of all ranks: a failure anywhere is one. */
+static inline int world_close(int failures)
+{
+    struct err err = {0};
+    double worst = failures;
+    if (comm_max(world, &worst, 1, &err) < 0)
+        world->abort(world, 1);
+    if (worst > 0 && failures == 0)
+        printf("not ok - another rank failed\n");
+    world->close(world);
+    return worst > 0;
+}
+
+static inline int shared_setup(void **state)
+{
+    struct err err = {0};
+    if (world->rank == 0 && scratch_setup(state) < 0)
+        return -1;
+    return world->broadcast(world, scratch, sizeof scratch, 0, NULL, &err);
+}
+
+static inline int shared_teardown(void **state)
+{
+    struct err err = {0};
+    world->barrier(world, &err);
+    return world->rank == 0 ? scratch_teardown(state) : 0;
+}
+
+/* A group of the first n ranks of the world; NULL on the others. Collective over the world. */
+static inline struct comm *first_ranks(int n)
+{
+    struct comm *c = NULL;
+    struct err err = {0};
+    must(world->split(world, world->rank < n, world->rank, &c, &err), &err);
+    if (world->rank < n)
+        return c;
+    c->close(c);
+    return NULL;
+}
+
+/* ---- model and run ---- */
+
+enum { RUN_CHANNELS = 3, RUN_TEXT_WIDTH = 5, RUN_TEXT_LEN = 6 };
+
+static inline struct model run_model(void)
+{
+    return (struct model){.name = "small", .family = MODEL_DIT, .layers = 2, .hidden = 24, .heads = 2, .kv_heads = 2, .ffn = 20,
+                          .text_width = RUN_TEXT_WIDTH, .text_len = RUN_TEXT_LEN, .adaln = ADALN_FULL, .patch_t = 1, .patch_h = 2,
+                          .patch_w = 2, .latent_channels = RUN_CHANNELS, .rope_theta = 100};
+}
+
+/* lr large enough that a few steps change every number that a mistake would have to hide in. data: kept. */
+static inline void run_make(struct run *r, const char *data, int64_t gbs, int64_t steps)
+{
+    struct err err = {0};
+    run_init(r);
+    r->model = run_model();
+    r->n_stages = 1;
+    r->stages[0] = (struct run_stage){.data = data, .gbs = gbs, .steps = steps};
+    r->adamw.lr = 1e-2;
+    r->adamw.ema_decay = 0.9;
+    r->warmup_steps = 0;
+    r->lr_schedule = LR_COSINE;
+    r->dtype = DTYPE_F64;
+    r->seed = 77;
+    must(run_check(r, "test", &err), &err);
+}
+
+static inline struct plan plan_make_text(const struct run *r, const char *layout)
+{
+    struct plan p = {.gbs = r->stages[0].gbs, .dtype = r->dtype, .device = "cpu", .seq = {1, 2, 2}};
+    struct err err = {0};
+    must(layout_parse(layout, &p.layout, &err), &err);
+    return p;
+}
+
+/* ---- a dataset: shards of samples with known numbers ---- */
+
+static const double made_mean = 0.25, made_std = 1.5;
+
+/* version 1.0, padded to 64 bytes */
+static inline void npy_header(struct str *out, const char *descr, const char *shape)
+{
+    char dict[256];
+    int n = snprintf(dict, sizeof dict, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);
+    int padded = (10 + n + 1 + 63) / 64 * 64 - 10;
+    str_addn(out, "\x93NUMPY\x01\x00", 8);
+    str_addc(out, (char)(padded & 255));
+    str_addc(out, (char)(padded >> 8));
+    str_add(out, dict);
+    for (int i = n; i < padded - 1; i++)
+        str_addc(out, ' ');
+    str_addc(out, '\n');
+}
+
+/* Element j of sample s's latent, before normalisation: exact in float32. */
+static inline float made_latent(int64_t s, int64_t j) { return (float)(((s * 31 + j * 7) % 64) - 32) / 16; }
+static inline float made_text(int64_t s, int64_t j) { return (float)((s + j) % 8) / 8; }
+static inline int32_t made_w(int64_t s) { return s % 3 == 0 ? 4 : 2; }
+static inline int32_t made_text_len(int64_t s) { return (int32_t)(s % 4); }
+
+static inline void made_parts(int64_t s, struct str *latent, struct str *text)
+{
+    char shape[64];
+    int64_t n = RUN_CHANNELS * 1 * 2 * made_w(s);
+    snprintf(shape, sizeof shape, "(%d, 1, 2, %d)", RUN_CHANNELS, made_w(s));
+    npy_header(latent, "<f4", shape);
+    for (int64_t j = 0; j < n; j++) {
+        float v = made_latent(s, j);
+        str_addn(latent, &v, sizeof v);
+    }
+    snprintf(shape, sizeof shape, "(%d, %d)", made_text_len(s), RUN_TEXT_WIDTH);
+    npy_header(text, "<f4", shape);
+    for (int64_t j = 0; j < made_text_len(s) * RUN_TEXT_WIDTH; j++) {
+        float v = made_text(s, j);
+        str_addn(text, &v, sizeof v);
+    }
+}
+
+static inline void made_shard(const char *path, int64_t first, int64_t n)
+{
+    struct wds_writer *w;
+    struct err err = {0};
+    must(wds_writer_open(path, &w, &err), &err);
+    for (int64_t s = first; s < first + n; s++) {
+        struct str latent = STR_INIT, text = STR_INIT;
+        char key[32];
+        snprintf(key, sizeof key, "clip-%04lld", (long long)s);
+        made_parts(s, &latent, &text);
+        struct wds_part parts[] = {{"latent.npy", latent.p, (int64_t)latent.len}, {"text.npy", text.p, (int64_t)text.len}};
+        must(wds_writer_add(w, key, parts, 2, &err), &err);
+        str_release(&latent);
+        str_release(&text);
+    }
+    must(wds_writer_close(w, &err), &err);
+}
+
+static inline void made_index(struct wds_reader *r, int64_t s, uint32_t shard, uint32_t i, struct dataset_sample *out)
+{
+    struct wds_sample at;
+    struct err err = {0};
+    must(wds_reader_sample(r, i, &at, &err), &err);
+    assert_int_equal(at.n_parts, 2);
+    *out = (struct dataset_sample){.shard = shard, .index_in_shard = i, .offset = at.offset, .bytes = at.bytes,
+                                   .latent_offset = at.parts[0].data_offset, .latent_bytes = at.parts[0].bytes,
+                                   .text_offset = at.parts[1].data_offset, .text_bytes = at.parts[1].bytes, .t = 1, .h = 2,
+                                   .w = made_w(s), .frames = 1, .height = 16, .width = 8 * made_w(s), .text_len = made_text_len(s),
+                                   .fps = 12, .key_hash = (uint64_t)s};
+}
+
+/* <scratch>/data: `shards` shards of `each` samples. Called by one rank. */
+enum { MADE_SHARDS_MAX = 8, MADE_SAMPLES_MAX = 64 };
+static inline void dataset_make(int64_t shards, int64_t each)
+{
+    struct dataset_shard list[MADE_SHARDS_MAX];
+    struct dataset_sample samples[MADE_SAMPLES_MAX];
+    static char names[MADE_SHARDS_MAX][16];
+    struct err err = {0};
+    must(file_mkdirs(in_scratch("data"), &err), &err);
+    for (int64_t k = 0; k < shards; k++) {
+        char path[512];
+        struct hash128 hash;
+        struct str bytes = STR_INIT;
+        struct wds_reader *r;
+        snprintf(names[k], sizeof names[k], "s%lld.tar", (long long)k);
+        snprintf(path, sizeof path, "%s/%s", in_scratch("data"), names[k]);
+        made_shard(path, k * each, each);
+        must(hash_file(path, &hash, &err), &err);
+        must(file_read(path, 1 << 24, &bytes, &err), &err);
+        list[k] = (struct dataset_shard){names[k], each, hash.lo, (int64_t)bytes.len};
+        str_release(&bytes);
+        must(wds_reader_open(path, &r, &err), &err);
+        for (int64_t i = 0; i < each; i++)
+            made_index(r, k * each + i, (uint32_t)k, (uint32_t)i, &samples[k * each + i]);
+        wds_reader_close(r);
+    }
+    struct dataset d = {.n_shards = shards, .n_samples = shards * each, .shards = list, .samples = samples,
+                        .channels = RUN_CHANNELS, .text_width = RUN_TEXT_WIDTH, .tokenizer = "made", .text_encoder = "made",
+                        .latent_mean = made_mean, .latent_std = made_std};
+    must(dataset_save(in_scratch("data"), &d, &err), &err);
+}
+
+/* One byte of a file turned over, or the file cut to `bytes`. */
+static inline void file_flip(const char *path, int64_t at)
+{
+    unsigned char b;
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0 && pread(fd, &b, 1, at) == 1);
+    b ^= 0x10;
+    assert_true(pwrite(fd, &b, 1, at) == 1);
+    close(fd);
+}
+
+static inline int64_t file_bytes(const char *path)
+{
+    int fd = open(path, O_RDONLY);
+    int64_t n = lseek(fd, 0, SEEK_END);
+    assert_true(fd >= 0);
+    close(fd);
+    return n;
+}
+
+#endif
