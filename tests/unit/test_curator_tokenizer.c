@@ -1,0 +1,151 @@
+/* The wavelet tokenizer, captions' embedding, and the .npy we write. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/philox.h"
+#include "curator/npy.h"
+#include "curator/text.h"
+#include "curator/tokenizer.h"
+
+enum { H = 32, W = 48, FRAMES = 17, PIXELS = FRAMES * H * W * 3 };
+
+/* The transform is orthonormal: it keeps the energy and is inverted to rounding, for one frame and for eight. */
+static void transform_inverts(void **state)
+{
+    (void)state;
+    for (int t = 1; t <= 8; t += 7) {
+        float block[512], before[512];
+        double energy = 0, energy_after = 0;
+        int n = 64 * t;
+        for (int i = 0; i < n; i++)
+            energy += pow(before[i] = block[i] = (float)philox_normal_at(3, PHILOX_TEST, (uint64_t)t, (uint64_t)i), 2);
+        wavelet_forward(block, t);
+        for (int i = 0; i < n; i++)
+            energy_after += (double)block[i] * block[i];
+        assert_true(fabs(energy_after / energy - 1) < 1e-5);
+        assert_true(fabsf(block[1] - before[1]) > 1e-3f);
+        wavelet_inverse(block, t);
+        for (int i = 0; i < n; i++)
+            assert_true(fabsf(block[i] - before[i]) < 1e-5f);
+    }
+}
+
+/* A drifting coloured gradient: smooth in space and time, as the kept coefficients want it. */
+static void clip_draw(uint8_t *rgb, double speed)
+{
+    for (int f = 0; f < FRAMES; f++)
+        for (int y = 0; y < H; y++)
+            for (int x = 0; x < W; x++)
+                for (int c = 0; c < 3; c++)
+                    rgb[((f * H + y) * W + x) * 3 + c] = (uint8_t)(128 + 60 * sin(0.11 * (x + speed * f) + c) + 40 * cos(0.13 * y));
+}
+
+/* What can be said by the kept coefficients comes back; detail beyond them costs what PSNR says. */
+static void round_trip(void **state)
+{
+    const struct tokenizer *t = &tokenizer_wavelet;
+    int64_t n = tokenizer_elements(t, FRAMES, H, W);
+    uint8_t *rgb = malloc(PIXELS), *back = malloc(PIXELS);
+    float *latent = malloc((size_t)n * sizeof *latent), *again = malloc((size_t)n * sizeof *again);
+    (void)state;
+    assert_int_equal(n, 16 * 3 * (H / 8) * (W / 8));
+    memset(rgb, 77, PIXELS);
+    t->encode(rgb, FRAMES, H, W, latent);
+    t->decode(latent, FRAMES, H, W, back);
+    assert_true(psnr(rgb, back, PIXELS) > 50); /* one colour: nothing is lost but rounding */
+    clip_draw(rgb, 0.5);
+    t->encode(rgb, FRAMES, H, W, latent);
+    t->decode(latent, FRAMES, H, W, back);
+    double smooth = psnr(rgb, back, PIXELS);
+    assert_true(smooth > 25 && smooth < 60);
+    t->encode(back, FRAMES, H, W, again); /* a decoded clip is a fixed point up to rounding to bytes */
+    double worst = 0;
+    for (int64_t i = 0; i < n; i++)
+        worst = fmax(worst, fabs((double)again[i] - latent[i]));
+    assert_true(worst < 0.1);
+    for (int i = 0; i < PIXELS; i++)
+        rgb[i] = (uint8_t)philox4x32((uint32_t[]){(uint32_t)i, 0, 0, 0}, (uint32_t[]){1, 2}).w[0];
+    t->encode(rgb, FRAMES, H, W, latent);
+    t->decode(latent, FRAMES, H, W, back);
+    assert_true(psnr(rgb, back, PIXELS) < 15); /* noise has no few coefficients */
+    free(rgb), free(back), free(latent), free(again);
+}
+
+/* Latent frame j sees no frame past 8j: changing the last eight frames changes the last latent frame only. */
+static void causal(void **state)
+{
+    const struct tokenizer *t = &tokenizer_wavelet;
+    int64_t n = tokenizer_elements(t, FRAMES, H, W), cells = (H / 8) * (W / 8), changed = 0;
+    uint8_t *rgb = malloc(PIXELS);
+    float *a = malloc((size_t)n * sizeof *a), *b = malloc((size_t)n * sizeof *b);
+    (void)state;
+    clip_draw(rgb, 1);
+    t->encode(rgb, FRAMES, H, W, a);
+    memset(rgb + 9 * H * W * 3, 200, (size_t)8 * H * W * 3);
+    t->encode(rgb, FRAMES, H, W, b);
+    for (int64_t c = 0; c < 16; c++)
+        for (int64_t i = 0; i < 3 * cells; i++) {
+            bool differs = a[c * 3 * cells + i] != b[c * 3 * cells + i];
+            changed += differs;
+            if (i < 2 * cells)
+                assert_false(differs);
+        }
+    assert_true(changed > 0);
+    free(rgb), free(a), free(b);
+}
+
+static double dot(const float *a, const float *b, int n)
+{
+    double s = 0;
+    for (int i = 0; i < n; i++)
+        s += (double)a[i] * b[i];
+    return s;
+}
+
+static void captions(void **state)
+{
+    static const struct { const char *caption; int64_t rows; } table[] = {
+        {"", 0}, {"  ,.; ", 0}, {"one", 1}, {"A dog, running!", 3}, {"\xc3\xa9t\xc3\xa9 d'or", 3}, {"a b c d e f g h i j k l", 8},
+    };
+    float out[8 * 64], other[8 * 64];
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        int64_t n = text_encoder_hashed.encode(table[i].caption, 64, 8, out);
+        assert_int_equal(n, table[i].rows);
+        for (int64_t k = 0; k < n; k++)
+            assert_true(fabs(dot(out + 64 * k, out + 64 * k, 64) - 1) < 1e-5);
+    }
+    text_encoder_hashed.encode("Running runner DOG", 64, 8, out);
+    text_encoder_hashed.encode("running dog", 64, 8, other);
+    assert_true(dot(out, other, 64) > 0.999);                      /* case does not matter */
+    assert_true(dot(out, out + 64, 64) > dot(out, out + 128, 64)); /* running is nearer to runner than to dog */
+}
+
+static void npy_bytes(void **state)
+{
+    static const float values[] = {1, 2, 3, 4, 5, 6};
+    struct str s = STR_INIT;
+    (void)state;
+    npy_format(values, (const int64_t[]){2, 3}, 2, &s);
+    assert_int_equal(s.len, 128 + sizeof values);
+    assert_memory_equal(s.p, "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 69);
+    assert_int_equal(s.p[127], '\n');
+    assert_memory_equal(s.p + 128, values, sizeof values);
+    str_release(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(transform_inverts), cmocka_unit_test(round_trip), cmocka_unit_test(causal),
+                                       cmocka_unit_test(captions), cmocka_unit_test(npy_bytes)};
+    return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
+}
