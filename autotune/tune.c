@@ -1,0 +1,385 @@
+#include "autotune/tune.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/id.h"
+#include "base/num.h"
+
+#define MIN_FIT 0.05 /* probability of fitting below which a layout is not tried */
+
+/* ---- identity ---- */
+
+static int identity_make(struct tune *t, struct err *err)
+{
+    const struct tune_conf *c = &t->conf;
+    struct str key = STR_INIT;
+    struct id random;
+    char hex[HASH_TEXT_BYTES];
+    const struct run *r = c->run;
+    str_addf(&key, "%s %lldx%lldx%lld gbs %lld %s cpu %s %lld cores, steps %lld blas %s version %s data %s ema %d ranks",
+             hash_format(model_hash(&r->model), hex), (long long)c->seq.t, (long long)c->seq.h, (long long)c->seq.w,
+             (long long)r->stages[0].gbs, dtype_names[r->dtype], clock_host(), (long long)c->cores, (long long)c->trial_steps,
+             c->blas, c->version, r->stages[0].data, r->adamw.ema_decay > 0);
+    for (size_t i = 0; i < c->n_ranks; i++)
+        str_addf(&key, " %lld", (long long)c->ranks[i]);
+    int rc = str_check(&key, err);
+    if (rc == 0 && c->fresh && (rc = id_random(&random, err)) == 0)
+        str_addf(&key, " fresh %016llx%016llx", (unsigned long long)random.hi, (unsigned long long)random.lo);
+    if (rc == 0)
+        hash_format(hash_128(key.p, key.len), t->id);
+    str_release(&key);
+    snprintf(t->dir, sizeof t->dir, "%s/tunes/%s", c->home, t->id);
+    return rc;
+}
+
+/* ---- open: probe, enumerate, predict ---- */
+
+static int machine_probe(struct tune *t, struct err *err)
+{
+    const struct tune_conf *c = &t->conf;
+    struct probe one, many;
+    int64_t most = 1;
+    for (size_t i = 0; i < c->n_ranks; i++)
+        most = num_max_i64(most, c->ranks[i]);
+    int rc = probe_run(c->bin_dir, 1, c->run->dtype, c->blas, &one, err);
+    many = one;
+    if (rc == 0 && most > 1)
+        rc = probe_run(c->bin_dir, most, c->run->dtype, c->blas, &many, err);
+    if (rc == 0)
+        probe_rates(&one, &many, c->run->dtype, num_min_i64(most, c->cores), &t->device, &t->rates);
+    return rc;
+}
+
+static int items_predict(struct tune *t, struct err *err)
+{
+    const struct run *run = t->conf.run;
+    struct memory_spec memory = {&run->model, t->conf.seq, run->dtype, run->adamw.ema_decay > 0};
+    t->cost = (struct cost_spec){&run->model, t->conf.seq, run->stages[0].gbs, run->dtype, t->conf.cores, memory.ema};
+    t->items = calloc(t->space.n, sizeof *t->items);
+    t->trial_ids = calloc(t->space.n, sizeof *t->trial_ids);
+    if (!t->items || !t->trial_ids)
+        return err_set(err, ERR_NOMEM, "out of memory for %zu layouts", t->space.n);
+    for (size_t i = 0; i < t->space.n; i++) {
+        struct search_item *item = &t->items[i];
+        struct memory_bytes bytes;
+        item->layout = t->space.items[i];
+        int rc = cost_terms(&t->cost, &t->rates, &item->layout, item->terms, err);
+        if (rc == 0)
+            rc = cost_bound(&t->cost, &t->rates, &item->layout, &item->bound_s, err);
+        if (rc == 0)
+            rc = memory_predict(&memory, &item->layout, &bytes, err);
+        if (rc < 0)
+            return rc;
+        item->planned_bytes = bytes.total;
+    }
+    struct search_conf conf = {t->conf.margin, t->conf.max_trials, (double)t->conf.memory_bytes, MIN_FIT};
+    search_init(&t->search, t->items, t->space.n, &conf);
+    return 0;
+}
+
+int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
+{
+    *t = (struct tune){.conf = *conf, .started_mono = clock_mono_s()};
+    struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs, conf->ranks, conf->n_ranks, true};
+    int rc = space_build(&spec, &t->space, err);
+    if (rc == 0)
+        rc = identity_make(t, err);
+    if (rc == 0)
+        rc = machine_probe(t, err);
+    return rc < 0 ? rc : items_predict(t, err);
+}
+
+void tune_release(struct tune *t)
+{
+    evlog_close(t->log);
+    space_release(&t->space);
+    free(t->items);
+    free(t->trial_ids);
+    *t = (struct tune){0};
+}
+
+/* ---- plans ---- */
+
+/* Dense peak of one rank: a core's, or its share of one when ranks outnumber cores. */
+static double rank_peak(const struct tune *t, const struct layout *l)
+{
+    double ranks = (double)layout_world(l), cores = (double)t->conf.cores;
+    return t->device.peak_flops[t->conf.run->dtype] * fmin(1, cores / ranks);
+}
+
+static void evidence_add(struct plan *p, const char *trial)
+{
+    if (trial[0] && p->n_evidence < PLAN_EVIDENCE)
+        snprintf(p->evidence[p->n_evidence++], sizeof p->evidence[0], "%s", trial);
+}
+
+void tune_plan(const struct tune *t, int64_t i, struct plan *out)
+{
+    const struct run *run = t->conf.run;
+    const struct search_item *item = &t->items[i];
+    struct plan p = {.layout = item->layout, .seq = t->conf.seq, .gbs = run->stages[0].gbs, .dtype = run->dtype,
+                     .peak_flops = rank_peak(t, &item->layout), .predicted_at = clock_wall_s(),
+                     .measured_step_s = item->measured_s, .model_hash = model_hash(&run->model), .n_terms = COST_TERMS};
+    double scaled[COST_TERMS], sum = 0;
+    snprintf(p.model, sizeof p.model, "%s", run->model.name);
+    snprintf(p.device, sizeof p.device, "%s", t->device.name);
+    snprintf(p.peak_source, sizeof p.peak_source, "%s", t->device.peak_source);
+    search_predict(&t->search, i, scaled, NULL);
+    for (int k = 0; k < COST_TERMS; k++) {
+        snprintf(p.terms[k].name, sizeof p.terms[k].name, "%s", cost_term_names[k]);
+        sum += p.terms[k].seconds = scaled[k];
+    }
+    p.predicted_step_s = sum;
+    p.predicted_bytes = (int64_t)memory_peak(&t->search.memory, item->planned_bytes);
+    evidence_add(&p, t->trial_ids[i]);
+    for (size_t k = 0; k < t->space.n; k++)
+        if ((int64_t)k != i)
+            evidence_add(&p, t->trial_ids[k]);
+    *out = p;
+}
+
+/* ---- events ---- */
+
+static void put_layout(struct json_out *o, const struct layout *l)
+{
+    struct str text = STR_INIT;
+    layout_format(l, &text);
+    json_put_text(o, "layout", text.p);
+    str_release(&text);
+}
+
+static int event_tune_started(struct tune *t, struct err *err)
+{
+    struct evlog_event e;
+    char seq[64];
+    snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)t->conf.seq.t, (long long)t->conf.seq.h, (long long)t->conf.seq.w);
+    evlog_begin(t->log, &e, "tune_started");
+    json_put_text(&e.out, "model", t->conf.run->model.name);
+    json_put_text(&e.out, "seq", seq);
+    json_put_int(&e.out, "gbs", t->conf.run->stages[0].gbs);
+    json_put_text(&e.out, "device", t->device.name);
+    json_put_int(&e.out, "ranks", t->conf.ranks[t->conf.n_ranks - 1]);
+    json_put_text(&e.out, "dtype", dtype_names[t->conf.run->dtype]);
+    json_put_num(&e.out, "peak_flops", t->device.peak_flops[t->conf.run->dtype]);
+    json_put_text(&e.out, "peak_source", t->device.peak_source);
+    return evlog_commit(t->log, &e, true, err);
+}
+
+static int event_predicted(struct tune *t, int64_t i, const struct plan *p, struct err *err)
+{
+    struct evlog_event e;
+    evlog_begin(t->log, &e, "trial_predicted");
+    json_put_text(&e.out, "trial", t->trial_ids[i]);
+    put_layout(&e.out, &p->layout);
+    json_put_num(&e.out, "predicted_step_s", p->predicted_step_s);
+    json_put_num(&e.out, "predicted_at", p->predicted_at);
+    json_put_int(&e.out, "predicted_bytes", p->predicted_bytes);
+    json_obj_begin(&e.out, "terms");
+    for (int64_t k = 0; k < p->n_terms; k++)
+        json_put_num(&e.out, p->terms[k].name, p->terms[k].seconds);
+    json_obj_end(&e.out);
+    int rc = evlog_commit(t->log, &e, true, err);
+    if (rc < 0)
+        return rc;
+    evlog_begin(t->log, &e, "trial_started");
+    json_put_text(&e.out, "trial", t->trial_ids[i]);
+    json_put_num(&e.out, "started_at", clock_wall_s());
+    return evlog_commit(t->log, &e, true, err);
+}
+
+static int event_trial_ended(struct tune *t, int64_t i, const struct plan *p, const struct trial_result *r, struct err *err)
+{
+    struct evlog_event e;
+    int64_t world = layout_world(&p->layout);
+    bool ok = r->state == TRIAL_OK;
+    evlog_begin(t->log, &e, "trial_ended");
+    json_put_text(&e.out, "trial", t->trial_ids[i]);
+    json_put_text(&e.out, "state", trial_state_names[r->state]);
+    json_put_text(&e.out, "cause", r->cause);
+    json_put_num(&e.out, "measured_step_s", ok ? r->step_s : NAN);
+    json_put_num(&e.out, "tokens", r->tokens);
+    json_put_num(&e.out, "model_flops", r->model_flops);
+    json_put_num(&e.out, "peak_flops", p->peak_flops * (double)world);
+    json_put_num(&e.out, "mfu", ok ? r->mfu : NAN);
+    json_put_int(&e.out, "peak_bytes", r->peak_bytes);
+    json_put_int(&e.out, "steps", r->steps);
+    json_put_int(&e.out, "gpus", world);
+    return evlog_commit(t->log, &e, true, err);
+}
+
+static int event_tune_ended(struct tune *t, struct err *err)
+{
+    struct evlog_event e;
+    evlog_begin(t->log, &e, "tune_ended");
+    json_put_text(&e.out, "winner", t->search.best >= 0 ? t->trial_ids[t->search.best] : NULL);
+    json_put_text(&e.out, "reason", t->search.stop_reason);
+    return evlog_commit(t->log, &e, true, err);
+}
+
+/* ---- earlier trials of the same question ---- */
+
+static int64_t item_of_layout(const struct tune *t, const char *text)
+{
+    struct str s = STR_INIT;
+    int64_t at = -1;
+    for (size_t i = 0; i < t->space.n && at < 0; i++) {
+        str_clear(&s);
+        layout_format(&t->items[i].layout, &s);
+        if (strcmp(s.p, text) == 0)
+            at = (int64_t)i;
+    }
+    str_release(&s);
+    return at;
+}
+
+static int64_t item_of_trial(const struct tune *t, const char *trial)
+{
+    for (size_t i = 0; i < t->space.n; i++)
+        if (t->trial_ids[i][0] && strcmp(t->trial_ids[i], trial) == 0)
+            return (int64_t)i;
+    return -1;
+}
+
+/* Only verdicts about the layout are taken over: a failure or a deadline may have been the day's. */
+static void event_reuse(struct tune *t, const cJSON *event)
+{
+    const char *kind = json_text(event, "ev", ""), *state = json_text(event, "state", "");
+    const char *trial = json_text(event, "trial", "");
+    if (strcmp(kind, "trial_predicted") == 0) {
+        int64_t i = item_of_layout(t, json_text(event, "layout", ""));
+        if (i >= 0 && t->items[i].state == TRIAL_UNTRIED)
+            snprintf(t->trial_ids[i], sizeof t->trial_ids[i], "%s", trial);
+        return;
+    }
+    int64_t i = strcmp(kind, "trial_ended") == 0 ? item_of_trial(t, trial) : -1;
+    bool ok = strcmp(state, "ok") == 0, oom = strcmp(state, "oom") == 0;
+    double measured_s = json_num(event, "measured_step_s", 0);
+    if (i < 0 || t->items[i].state != TRIAL_UNTRIED || !(oom || (ok && measured_s > 0)))
+        return;
+    search_tell(&t->search, i, ok ? TRIAL_OK : TRIAL_OOM, measured_s, json_num(event, "peak_bytes", 0), true);
+    t->reused++;
+}
+
+static int events_reuse(struct tune *t, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 32];
+    struct evlog_reader *reader;
+    const cJSON *event;
+    snprintf(path, sizeof path, "%s/events/tune.a0.evlog", t->dir);
+    if (!file_exists(path))
+        return 0;
+    int rc = evlog_reader_open(path, &reader, err);
+    if (rc < 0)
+        return rc;
+    while ((rc = evlog_reader_next(reader, &event, err)) == 1)
+        event_reuse(t, event);
+    evlog_reader_close(reader);
+    for (size_t i = 0; i < t->space.n; i++)
+        if (t->items[i].state == TRIAL_UNTRIED || t->items[i].state == TRIAL_SKIPPED)
+            t->trial_ids[i][0] = '\0';
+    return rc;
+}
+
+static int events_open(struct tune *t, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 32];
+    struct evlog_ids ids = {t->id, 0, "tune", NULL};
+    snprintf(path, sizeof path, "%s/events", t->dir);
+    int rc = file_mkdirs(path, err);
+    if (rc == 0)
+        rc = evlog_open(path, &ids, &t->log, err);
+    return rc < 0 ? rc : events_reuse(t, err);
+}
+
+/* ---- the loop ---- */
+
+static void say_trial(const struct tune *t, const struct plan *p, const struct trial_result *r)
+{
+    char line[640], predicted[32], measured[32], mfu[32] = "";
+    if (!t->conf.say)
+        return;
+    num_format_seconds(p->predicted_step_s, predicted, sizeof predicted);
+    num_format_seconds(r->step_s, measured, sizeof measured);
+    if (isfinite(r->mfu))
+        snprintf(mfu, sizeof mfu, ", MFU %.1f %%", 100 * r->mfu);
+    int n = snprintf(line, sizeof line, "trial %lld: dp=%lld zero=%lld mbs=%lld recompute=%s  predicted %s", (long long)t->search.trials,
+                     (long long)p->layout.dp, (long long)p->layout.zero, (long long)p->layout.mbs,
+                     recompute_names[p->layout.recompute], predicted);
+    if (r->state == TRIAL_OK)
+        snprintf(line + n, sizeof line - (size_t)n, ", measured %s (%+.0f %%)%s", measured, 100 * (r->step_s / p->predicted_step_s - 1), mfu);
+    else
+        snprintf(line + n, sizeof line - (size_t)n, ", %s: %s", trial_state_names[r->state], r->cause);
+    t->conf.say(t->conf.say_ctx, line);
+}
+
+/* The trial's run: the first stage alone, long enough. */
+static struct run trial_run_of(const struct tune *t)
+{
+    struct run run = *t->conf.run;
+    run.n_stages = 1;
+    run.stages[0].steps = num_max_i64(run.stages[0].steps, num_max_i64(t->conf.trial_steps, run.warmup_steps));
+    return run;
+}
+
+/* Before anything is measured predictions may be far off, so the first trial's deadline is generous; later ones are ended when
+ * they would take four times the best. */
+static double deadline_of(const struct tune *t, const struct plan *p)
+{
+    double steps = (double)t->conf.trial_steps + 1;
+    double step_s = t->search.best >= 0 ? 4 * t->items[t->search.best].measured_s : 30 * p->predicted_step_s;
+    return 30 + steps * step_s;
+}
+
+static int measure(struct tune *t, int64_t i, struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES + 64];
+    struct id id;
+    struct plan plan;
+    struct run run = trial_run_of(t);
+    struct trial_result result;
+    int rc = id_random(&id, err);
+    if (rc < 0)
+        return rc;
+    id_format(id, t->trial_ids[i]);
+    tune_plan(t, i, &plan);
+    snprintf(dir, sizeof dir, "%s/trials/%s", t->dir, t->trial_ids[i]);
+    struct trial_conf conf = {t->conf.sched, t->conf.bin_dir, dir, t->conf.trial_steps, deadline_of(t, &plan),
+                              (int64_t)search_limit(&t->search, i), 0, t->conf.blas};
+    rc = event_predicted(t, i, &plan, err);
+    if (rc == 0)
+        rc = trial_run(&conf, &run, &plan, &result, err);
+    if (rc == 0)
+        rc = event_trial_ended(t, i, &plan, &result, err);
+    if (rc < 0)
+        return rc;
+    search_tell(&t->search, i, result.state, result.step_s, (double)result.peak_bytes, false);
+    say_trial(t, &plan, &result);
+    return 0;
+}
+
+int tune_search(struct tune *t, struct plan *winner, struct err *err)
+{
+    int64_t i = -1;
+    int rc = events_open(t, err);
+    if (rc == 0)
+        rc = event_tune_started(t, err);
+    while (rc == 0 && (i = search_next(&t->search)) >= 0) {
+        if (t->conf.budget_s > 0 && clock_mono_s() - t->started_mono > t->conf.budget_s) {
+            t->search.stop_reason = "the time budget is spent";
+            break;
+        }
+        rc = measure(t, i, err);
+    }
+    if (rc == 0)
+        rc = event_tune_ended(t, err);
+    if (rc == 0 && t->search.best < 0)
+        rc = err_set(err, ERR_NO, "no trial came to its end (%s): see the logs under %s/trials", t->search.stop_reason, t->dir);
+    if (rc == 0)
+        tune_plan(t, t->search.best, winner);
+    return rc;
+}

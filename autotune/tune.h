@@ -1,0 +1,55 @@
+/* tune: one search from beginning to end: probe, predict, measure, learn, choose; everything in the tune's event log.
+ *
+ * A tune's folder is <home>/tunes/<id>; its id is the hash of what the answer depends on (model, extent, gbs, dtype, device,
+ * ranks, trial steps, BLAS, version), so that the same question asked again finds its trials and measures only what is
+ * missing. `fresh` takes a random id. A prediction is durable in the log before its trial starts.
+ *
+ * Events: tune_started, trial_predicted, trial_started, trial_ended, tune_ended (fields: the contract in db/ingest.c).
+ */
+#ifndef AUTOTUNE_TUNE_H
+#define AUTOTUNE_TUNE_H
+
+#include "autotune/probe.h"
+#include "autotune/space.h"
+#include "autotune/trial.h"
+#include "base/evlog.h"
+
+struct tune_conf {
+    const char *home, *bin_dir; /* borrowed */
+    const struct run *run;      /* its first stage is tuned; data paths absolute */
+    struct seq seq;             /* tokens of a sample */
+    const int64_t *ranks;
+    size_t n_ranks;
+    int64_t max_trials, trial_steps, cores;
+    double margin, budget_s;    /* budget_s 0: none */
+    int64_t memory_bytes;       /* of the machine, for all ranks; 0: unknown */
+    const char *blas;
+    const char *version;
+    bool fresh;
+    struct sched *sched;
+    void (*say)(void *ctx, const char *line); /* progress, a line a trial; may be NULL */
+    void *say_ctx;
+};
+struct tune {
+    struct tune_conf conf;
+    char id[40], dir[LIMIT_PATH_BYTES];
+    struct space space;
+    struct search_item *items;
+    struct search search;
+    struct device device;   /* peak of one core */
+    struct cost_rates rates;
+    struct cost_spec cost;
+    struct evlog *log;
+    double started_mono;
+    char (*trial_ids)[40];  /* of each item, "" before */
+    int64_t reused;
+};
+/* Probe and predict, start nothing: what --dry-run shows. tune_release in any case. */
+int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err);
+/* Measure until the search stops. ERR_NO when no trial came to its end. */
+int tune_search(struct tune *t, struct plan *winner, struct err *err);
+/* The plan of item i as predicted now. */
+void tune_plan(const struct tune *t, int64_t i, struct plan *out);
+void tune_release(struct tune *t);
+
+#endif

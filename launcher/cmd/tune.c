@@ -1,0 +1,293 @@
+/* reel tune: find the fastest layout of a training step by prediction and a few measured trials. */
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "autotune/tune.h"
+#include "base/num.h"
+#include "launcher/cmd/cmd.h"
+#include "profiles/dataset.h"
+
+#define TUNE_VERSION "1" /* of trainer and cost model together: earlier trials under another one are not taken over */
+#define MEMORY_SHARE 0.9 /* of the machine's, for all ranks, unless --memory says otherwise */
+enum { RANKS_MAX = 16, SHOWN = 8 };
+
+static const struct opt opts[] = {
+    CMD_OPT_JSON,
+    CMD_OPT_DRY_RUN,
+    {"run", 0, OPT_TEXT, "RUN.json", "what is trained; its first stage is tuned"},
+    {"seq", 0, OPT_TEXT, "TxHxW", "with MODEL: tokens of a sample", .fallback = "1x16x16"},
+    {"gbs", 0, OPT_INT, "N", "with MODEL: samples of a step", .fallback = "8", .min = 1, .max = 1 << 24},
+    {"data", 0, OPT_TEXT, "DIR", "with MODEL: dataset folder instead of synthetic samples"},
+    {"ranks", 0, OPT_TEXT, "N[,M...]", "numbers of ranks to try", .fallback = "1"},
+    {"max-trials", 0, OPT_INT, "N", "most layouts measured", .fallback = "12", .min = 1, .max = 200},
+    {"trial-steps", 0, OPT_INT, "N", "steps of a trial; the first is not counted", .fallback = "6", .min = 2, .max = 1000},
+    {"margin", 0, OPT_NUM, "SHARE", "gain a further trial must promise", .fallback = "0.02", .min = 0, .max = 0.5},
+    {"time", 0, OPT_SECONDS, "TIME", "start no trial after so long", .min = 1, .max = 1e7},
+    {"memory", 0, OPT_BYTES, "SIZE", "memory for all ranks (default 90 % of the machine's)", .min = 1 << 20, .max = 0x1p50},
+    {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS", .fallback = "own",
+     .choices = (const char *const[]){"own", "openblas", NULL}},
+    {"fresh", 0, OPT_BOOL, NULL, "measure again what an equal search measured before"},
+    {"output", 'o', OPT_TEXT, "FILE", "where the winner goes", .fallback = "plan.json"},
+    {"quiet", 'q', OPT_BOOL, NULL, "no progress"},
+};
+const struct opt_cmd cmd_tune = {
+    "tune", "find the fastest layout by prediction and a few measured trials", "[MODEL]", opts, ARRAY_LEN(opts), 0, 1,
+    "Every layout the trainer can run is predicted from the machine's measured rates. Plain data parallelism is measured first, "
+    "then whatever may still be faster; each measurement corrects the predictions. The search ends when nothing untried can "
+    "beat the best by the margin. Each prediction is recorded before its measurement, under REEL_HOME/tunes.\n\n"
+    "Trials run as steps inside the present job, or on the whole machine outside of one. The same question asked again "
+    "takes over the trials of the last time."};
+
+struct inputs {
+    struct run run;
+    struct seq seq;
+    int64_t ranks[RANKS_MAX];
+    size_t n_ranks;
+};
+
+static int ranks_parse(const char *text, struct inputs *in, struct err *err)
+{
+    char word[32];
+    for (const char *p = text;; p++) {
+        size_t n = strcspn(p, ",");
+        struct err why;
+        if (in->n_ranks == RANKS_MAX || n >= sizeof word)
+            return err_set(err, ERR_USAGE, "--ranks is '%s': give at most %d numbers, separated by commas", text, RANKS_MAX);
+        memcpy(word, p, n);
+        word[n] = '\0';
+        if (num_parse_i64(word, "--ranks", &in->ranks[in->n_ranks], &why) < 0)
+            return err_set(err, ERR_USAGE, "%s", why.text);
+        if (in->ranks[in->n_ranks] < 1 || in->ranks[in->n_ranks] > 4096)
+            return err_set(err, ERR_USAGE, "--ranks is '%s': give numbers from 1 to 4096", text);
+        in->n_ranks++;
+        p += n;
+        if (!*p)
+            return 0;
+    }
+}
+
+/* Trials run elsewhere: a dataset's path becomes absolute. */
+static int data_bind(struct run *run, struct seq *seq, struct err *err)
+{
+    int64_t thw[3];
+    struct dataset d;
+    int rc = run_synthetic(run->stages[0].data, "data", thw, err);
+    if (rc < 0)
+        return rc;
+    if (rc == 0) {
+        char *path = realpath(run->stages[0].data, NULL);
+        if (!path)
+            return err_set_errno(err, ERR_INPUT, "cannot find the dataset '%s'", run->stages[0].data);
+        run->stages[0].data = arena_strdup(&run->arena, path);
+        free(path);
+        if (!run->stages[0].data)
+            return err_set(err, ERR_NOMEM, "out of memory");
+        if ((rc = dataset_load(run->stages[0].data, &d, err)) < 0)
+            return rc;
+        thw[0] = d.samples[0].t, thw[1] = d.samples[0].h, thw[2] = d.samples[0].w;
+        dataset_release(&d);
+    }
+    run->n_stages = 1; /* only the first is tuned */
+    rc = seq_from_latent(&run->model, thw[0], thw[1], thw[2], seq, err);
+    return rc < 0 ? rc : run_bind_data(run, err);
+}
+
+static int run_from_options(const struct opt_values *v, const char *model, struct inputs *in, struct err *err)
+{
+    struct run *run = &in->run;
+    struct err why;
+    run_init(run);
+    snprintf(run->name, sizeof run->name, "tune");
+    if (seq_parse(opt_text(v, "seq"), "--seq", &in->seq, &why) < 0)
+        return err_set(err, ERR_USAGE, "%s", why.text);
+    int rc = model_load(model, &run->model, err);
+    if (rc < 0)
+        return rc;
+    const struct model *m = &run->model;
+    run->n_stages = 1;
+    run->warmup_steps = 0;
+    run->stages[0] = (struct run_stage){.gbs = opt_int(v, "gbs"), .steps = opt_int(v, "trial-steps")};
+    run->stages[0].data = opt_given(v, "data")
+                              ? arena_strdup(&run->arena, opt_text(v, "data"))
+                              : arena_printf(&run->arena, "synthetic:%lldx%lldx%lld", (long long)(in->seq.t * m->patch_t),
+                                             (long long)(in->seq.h * m->patch_h), (long long)(in->seq.w * m->patch_w));
+    return run->stages[0].data ? run_check(run, "options", err) : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+static int inputs_load(const struct opt_values *v, struct inputs *in, struct err *err)
+{
+    const char *const *operands, *path = opt_text(v, "run");
+    size_t n = opt_operands(v, &operands);
+    if ((n == 1) == (path != NULL))
+        return err_set(err, ERR_USAGE, "give a MODEL or --run RUN.json, one of them");
+    if (path && (opt_given(v, "seq") || opt_given(v, "gbs") || opt_given(v, "data")))
+        return err_set(err, ERR_USAGE, "--seq, --gbs and --data describe a MODEL: with --run they are the file's");
+    int rc = ranks_parse(opt_text(v, "ranks"), in, err);
+    if (rc == 0)
+        rc = path ? run_load(path, &in->run, err) : run_from_options(v, operands[0], in, err);
+    return rc < 0 ? rc : data_bind(&in->run, &in->seq, err);
+}
+
+static void say(void *ctx, const char *line)
+{
+    (void)ctx;
+    fprintf(stderr, "%s\n", line);
+}
+
+static int conf_make(const struct opt_values *v, const struct cmd_env *env, const struct inputs *in, struct sched *s,
+                     struct tune_conf *out, struct err *err)
+{
+    struct sched_site site;
+    const char *job_cores = getenv("REEL_JOB_CORES");
+    int64_t cores = 0;
+    int rc = sched_describe(s, &site, err);
+    if (rc < 0)
+        return rc;
+    cores = site.n_partitions ? site.partitions[0].cores_per_node : 1;
+    if (job_cores && (rc = num_parse_i64(job_cores, "REEL_JOB_CORES", &cores, err)) < 0)
+        return rc;
+    double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) * MEMORY_SHARE;
+    *out = (struct tune_conf){
+        .home = env->home, .bin_dir = env->bin_dir, .run = &in->run, .seq = in->seq, .ranks = in->ranks, .n_ranks = in->n_ranks,
+        .max_trials = opt_int(v, "max-trials"), .trial_steps = opt_int(v, "trial-steps"), .cores = cores,
+        .margin = opt_num(v, "margin"), .budget_s = opt_given(v, "time") ? opt_num(v, "time") : 0,
+        .memory_bytes = opt_given(v, "memory") ? opt_int(v, "memory") : (int64_t)machine,
+        .blas = opt_enum(v, "blas") == 1 ? "openblas" : "own", .version = TUNE_VERSION, .fresh = opt_bool(v, "fresh"),
+        .sched = s, .say = opt_bool(v, "quiet") ? NULL : say};
+    return 0;
+}
+
+/* ---- what is shown ---- */
+
+static void json_space(const struct tune *t, struct json_out *o)
+{
+    json_put_int(o, "layouts", (int64_t)t->space.n);
+    json_arr_begin(o, "excluded");
+    for (size_t i = 0; i < t->space.n_excluded; i++) {
+        json_obj_begin(o, NULL);
+        json_put_text(o, "rule", t->space.excluded[i].rule);
+        json_put_int(o, "count", t->space.excluded[i].count);
+        json_put_text(o, "because", t->space.excluded[i].sentence);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
+static void json_items(const struct tune *t, struct json_out *o)
+{
+    json_arr_begin(o, "candidates");
+    for (size_t i = 0; i < t->space.n; i++) {
+        double log_sd, predicted = search_predict(&t->search, (int64_t)i, NULL, &log_sd);
+        const struct search_item *item = &t->items[i];
+        json_obj_begin(o, NULL);
+        layout_write(&item->layout, o, "layout");
+        json_put_text(o, "state", trial_state_names[item->state]);
+        json_put_text(o, "trial", t->trial_ids[i][0] ? t->trial_ids[i] : NULL);
+        json_put_num(o, "predicted_step_s", predicted);
+        json_put_num(o, "optimistic_step_s", predicted * exp(-SEARCH_SIGMAS * log_sd));
+        json_put_num(o, "measured_step_s", item->state == TRIAL_OK ? item->measured_s : NAN);
+        json_put_num(o, "planned_bytes", item->planned_bytes);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
+static void text_items(const struct tune *t, struct str *out)
+{
+    bool shown[4096] = {false};
+    str_addf(out, "%zu layouts can run, %lld are left out:\n", t->space.n, (long long)(t->space.visited - (int64_t)t->space.n));
+    for (size_t i = 0; i < t->space.n_excluded; i++)
+        str_addf(out, "  %8lld  %s\n", (long long)t->space.excluded[i].count, t->space.excluded[i].sentence);
+    str_addf(out, "fastest by prediction:\n");
+    for (int k = 0; k < SHOWN; k++) {
+        double least = INFINITY, s;
+        int64_t at = -1;
+        char time[32], bytes[32];
+        for (int64_t i = 0; i < (int64_t)t->space.n && i < 4096; i++)
+            if (!shown[i] && (s = search_predict(&t->search, i, NULL, NULL)) < least)
+                least = s, at = i;
+        if (at < 0)
+            break;
+        shown[at] = true;
+        const struct layout *l = &t->items[at].layout;
+        str_addf(out, "  %10s  %10s a rank  dp=%lld zero=%lld mbs=%lld recompute=%s\n", num_format_seconds(least, time, sizeof time),
+                 num_format_bytes((int64_t)t->items[at].planned_bytes, bytes, sizeof bytes), (long long)l->dp, (long long)l->zero,
+                 (long long)l->mbs, recompute_names[l->recompute]);
+    }
+}
+
+static void text_winner(const struct tune *t, const struct plan *p, const char *path, struct str *out)
+{
+    char measured[32];
+    struct str layout = STR_INIT;
+    layout_format(&p->layout, &layout);
+    str_addf(out, "winner: %s a step, %s\n", num_format_seconds(p->measured_step_s, measured, sizeof measured), layout.p);
+    int64_t base = search_baseline(&t->search);
+    if (base >= 0 && t->items[base].state == TRIAL_OK)
+        str_addf(out, "  %.2f times as fast as plain data parallelism (dp=%lld zero=0 mbs=1)\n",
+                 t->items[base].measured_s / p->measured_step_s, (long long)t->items[base].layout.dp);
+    str_addf(out, "  %lld trials%s, stopped: %s\n", (long long)t->search.trials, t->reused ? " beside those of an earlier search" : "",
+             t->search.stop_reason);
+    str_addf(out, "plan written to %s; records in %s\n", path, t->dir);
+    str_release(&layout);
+}
+
+static int tune_print(const struct tune *t, const struct plan *winner, const char *path, bool json, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 2);
+    if (json) {
+        json_obj_begin(&o, NULL);
+        json_put_text(&o, "schema", "reel.tune/1");
+        json_put_bool(&o, "dry_run", winner == NULL);
+        json_put_text(&o, "tune", t->id);
+        json_put_text(&o, "winner", winner ? t->trial_ids[t->search.best] : NULL);
+        json_put_text(&o, "plan", winner ? path : NULL);
+        json_put_num(&o, "measured_step_s", winner ? winner->measured_step_s : NAN);
+        json_put_text(&o, "reason", t->search.stop_reason);
+        json_put_int(&o, "trials", t->search.trials);
+        json_put_int(&o, "reused", t->reused);
+        json_space(t, &o);
+        json_items(t, &o);
+        json_obj_end(&o);
+        str_addc(&text, '\n');
+    } else if (winner) {
+        text_winner(t, winner, path, &text);
+    } else {
+        text_items(t, &text);
+    }
+    int rc = cmd_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
+int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    struct inputs in = {0};
+    struct tune_conf conf;
+    struct tune t = {0};
+    struct sched *s = NULL;
+    struct plan winner;
+    bool dry = opt_bool(v, "dry-run");
+    const char *path = opt_text(v, "output");
+    int rc = inputs_load(v, &in, err);
+    if (rc == 0)
+        rc = sched_open("local", env->home, &s, err);
+    if (rc == 0)
+        rc = conf_make(v, env, &in, s, &conf, err);
+    if (rc == 0)
+        rc = tune_open(&t, &conf, err);
+    if (rc == 0 && !dry && (rc = tune_search(&t, &winner, err)) == 0)
+        rc = plan_save(&winner, path, err);
+    if (rc == 0)
+        rc = tune_print(&t, dry ? NULL : &winner, path, opt_bool(v, "json"), err);
+    tune_release(&t);
+    sched_close(s);
+    run_release(&in.run);
+    return rc;
+}
