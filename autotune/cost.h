@@ -25,8 +25,8 @@
     X(ELEMENTWISE, "elementwise", 0.50, "norms, modulation, activations, copies: bytes moved")                \
     X(WEIGHT_IO, "weight_io", 0.50, "weights read and gradients added once a micro-batch")                    \
     X(RECOMPUTE, "recompute", 0.30, "forward of the blocks a second time")                                    \
-    X(CONTENTION, "contention", 0.50, "ranks of a machine slowing each other: shared memory, clocks")         \
-    X(DP_REDUCE, "dp_reduce", 0.60, "gradients summed over data-parallel ranks, parameters gathered back")    \
+    X(CONTENTION, "contention", 1.00, "ranks of a machine slowing each other: shared memory, clocks")         \
+    X(DP_REDUCE, "dp_reduce", 1.00, "gradients summed over data-parallel ranks, parameters gathered back")    \
     X(OPTIMIZER, "optimizer", 0.50, "norm, clip and AdamW: bytes moved")                                      \
     X(LAUNCH, "launch", 0.70, "cost of starting operations, times operations")                                \
     X(OVERHEAD, "overhead", 0.70, "loader, agreement on stop, record: once a step")

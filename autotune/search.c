@@ -39,13 +39,26 @@ static bool worth_memory(const struct search *s, int64_t i)
     return memory_fits(&s->memory, s->items[i].planned_bytes, search_limit(s, i)) >= s->conf.min_fit;
 }
 
-/* The untried layout whose optimistic end is least; -1 when none is left. */
-static int64_t most_promising(const struct search *s, double *optimistic_s)
+static bool ranks_tried(const struct search *s, int64_t world)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->items[i].state != TRIAL_UNTRIED && s->items[i].state != TRIAL_SKIPPED &&
+            layout_world(&s->items[i].layout) == world)
+            return true;
+    return false;
+}
+
+/* The untried layout whose optimistic end is least; -1 when none is left. new_ranks: only among numbers of ranks of which
+ * nothing was measured yet. */
+static int64_t most_promising(const struct search *s, bool new_ranks, double *optimistic_s)
 {
     int64_t at = -1;
     for (int64_t i = 0; i < (int64_t)s->n; i++) {
         double log_sd, end = search_predict(s, i, NULL, &log_sd) * exp(-SEARCH_SIGMAS * log_sd);
-        if (s->items[i].state == TRIAL_UNTRIED && worth_memory(s, i) && (at < 0 || end < *optimistic_s)) {
+        if (s->items[i].state != TRIAL_UNTRIED || !worth_memory(s, i) ||
+            (new_ranks && ranks_tried(s, layout_world(&s->items[i].layout))))
+            continue;
+        if (at < 0 || end < *optimistic_s) {
             at = i;
             *optimistic_s = end;
         }
@@ -62,8 +75,12 @@ int64_t search_next(struct search *s)
         return -1;
     if (base >= 0 && s->items[base].state == TRIAL_UNTRIED)
         return base;
+    if ((at = most_promising(s, true, &optimistic_s)) >= 0) {
+        s->stop_reason = NULL;
+        return at;
+    }
     s->stop_reason = "no untried layout fits the memory";
-    at = most_promising(s, &optimistic_s);
+    at = most_promising(s, false, &optimistic_s);
     if (at < 0)
         return -1;
     s->stop_reason = "no untried layout can beat the best by the margin";

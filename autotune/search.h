@@ -1,11 +1,12 @@
 /* search: which layout to measure next, and when to stop. Pure: it never runs anything.
  *
  * The idea: predict all; measure the baseline first (dp = all ranks, zero 0, mbs 1, no recompute), so that the answer is never
- * worse than what one would have done unthinkingly; then always the layout whose *optimistic* end (prediction minus
+ * worse than what one would have done unthinkingly; then the most promising layout of each other number of ranks, as what ranks
+ * do to each other on one machine is the least known of all; then always the layout whose *optimistic* end (prediction minus
  * SEARCH_SIGMAS standard deviations of its logarithm) is least; learn from every measurement; stop when no untried layout's
  * optimistic end is below the best by the margin. A layout that ran out of memory rules out all that need as much.
  *
- *     search_init(&s, items, n, &spec...); while ((i = search_next(&s)) >= 0) { measure; search_tell(&s, i, ...); }
+ *     search_init(&s, items, n, &conf); while ((i = search_next(&s)) >= 0) { measure; search_tell(&s, i, ...); }
  *     s.best, s.stop_reason
  */
 #ifndef AUTOTUNE_SEARCH_H
@@ -28,7 +29,7 @@ struct search_item {
 struct search_conf {
     double margin;         /* 0.02: what a better layout must gain to be worth a trial */
     int64_t max_trials;
-    double limit_bytes;    /* of a rank on the whole machine divided by ranks is the caller's; 0: unknown */
+    double limit_bytes;    /* memory of the machine, shared by all ranks; 0: unknown */
     double min_fit;        /* least probability of fitting that is tried */
 };
 struct search {

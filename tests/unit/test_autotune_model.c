@@ -1,0 +1,148 @@
+/* Space, memory and cost: hand-counted layouts, what may only grow or shrink, terms that add up, a fit that recovers. */
+#include "test_profiles.h"
+
+#include <math.h>
+
+#include "autotune/cost.h"
+#include "autotune/memory.h"
+#include "autotune/space.h"
+
+static const struct cost_rates rates = {5e10, 3e10, 1e10, 0.05, 1e-6, 1e9, 1e-6, 1e-3};
+
+static struct model tiny(void)
+{
+    struct model m;
+    struct err err;
+    assert_ok(model_load("dit-tiny", &m, &err), &err);
+    return m;
+}
+
+/* What the trainer can run, counted by hand: micro-batches x recompute (none, full) x zero (0, and 1 when dp > 1). */
+static void space_counts(void **state)
+{
+    static const struct { int64_t gbs, ranks[2]; size_t n_ranks, n; int rc; const char *says; } rows[] = {
+        {1, {1}, 1, 2, 0, NULL},
+        {4, {1}, 1, 8, 0, NULL},        /* mbs 1..4 */
+        {4, {2}, 1, 8, 0, NULL},        /* mbs 1, 2 */
+        {4, {1, 2}, 2, 16, 0, NULL},
+        {9, {1}, 1, 18, 0, NULL},       /* mbs 1..8, 9 */
+        {2, {4}, 1, 0, ERR_NO, "no layout is left"},
+        {0, {1}, 1, 0, ERR_INPUT, "gbs is 0"},
+        {4, {0}, 1, 0, ERR_INPUT, "ranks is 0"},
+        {4, {2, 2}, 2, 0, ERR_INPUT, "ranks has 2 twice"},
+        {4, {1}, 0, 0, ERR_INPUT, "no number of ranks"},
+    };
+    struct model m = tiny();
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct space_spec spec = {&m, {1, 8, 8}, rows[i].gbs, rows[i].ranks, rows[i].n_ranks, true};
+        struct space s = {0};
+        struct err err = {0};
+        int64_t out = 0;
+        int rc = space_build(&spec, &s, &err);
+        if (rows[i].rc < 0) {
+            assert_fails(rc, rows[i].rc, &err, rows[i].says);
+            continue;
+        }
+        assert_ok(rc, &err);
+        assert_int_equal(s.n, rows[i].n);
+        for (size_t k = 0; k < s.n_excluded; k++)
+            out += s.excluded[k].count;
+        assert_int_equal(s.visited, (int64_t)s.n + out);
+        space_release(&s);
+    }
+}
+
+static struct layout layout_of(const char *text)
+{
+    struct layout l;
+    struct err err;
+    assert_ok(layout_parse(text, &l, &err), &err);
+    return l;
+}
+
+/* less[i] needs fewer bytes than more[i]. */
+static void memory_orders(void **state)
+{
+    static const struct { const char *less, *more; } rows[] = {
+        {"mbs=1", "mbs=2"}, {"recompute=full,mbs=2", "mbs=2"}, {"dp=2,zero=1", "dp=2,zero=0"}, {"dp=4,zero=1", "dp=2,zero=1"},
+        {"dp=1", "dp=2"},
+    };
+    struct model m = tiny();
+    struct memory_spec spec = {&m, {1, 8, 8}, DTYPE_F32, true};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct memory_bytes a, b;
+        struct err err;
+        struct layout less = layout_of(rows[i].less), more = layout_of(rows[i].more);
+        assert_ok(memory_predict(&spec, &less, &a, &err), &err);
+        assert_ok(memory_predict(&spec, &more, &b, &err), &err);
+        assert_true(a.total < b.total);
+        double sum = a.weights + a.gradients + a.optimizer + a.ema + a.activations + a.work + a.comm;
+        assert_true(fabs(sum / a.total - 1) < 1e-12);
+        struct memory_learned none = {0};
+        assert_true(memory_fits(&none, a.total, 1e9) >= memory_fits(&none, b.total, 1e9));
+        assert_true(memory_fits(&none, a.total, 2e8) >= memory_fits(&none, a.total, 1e8)); /* more memory never fits less */
+    }
+}
+
+/* Over every layout of a space: bound <= sum of terms, all terms >= 0, and a better rate never costs time. */
+static void cost_properties(void **state)
+{
+    struct model m = tiny();
+    struct space_spec in = {&m, {1, 8, 8}, 8, (const int64_t[]){1, 2, 4}, 3, true};
+    struct cost_spec spec = {&m, {1, 8, 8}, 8, DTYPE_F32, 2, true};
+    struct space s = {0};
+    struct err err;
+    (void)state;
+    assert_ok(space_build(&in, &s, &err), &err);
+    for (size_t i = 0; i < s.n; i++) {
+        double terms[COST_TERMS], better[COST_TERMS], bound, sum = 0, scaled[COST_TERMS];
+        struct cost_fit fit;
+        struct cost_rates wide = rates;
+        wide.copy_bytes *= 2;
+        wide.comm_bytes *= 2;
+        assert_ok(cost_terms(&spec, &rates, &s.items[i], terms, &err), &err);
+        assert_ok(cost_terms(&spec, &wide, &s.items[i], better, &err), &err);
+        assert_ok(cost_bound(&spec, &rates, &s.items[i], &bound, &err), &err);
+        cost_fit_init(&fit);
+        for (int t = 0; t < COST_TERMS; t++) {
+            assert_true(terms[t] >= 0 && better[t] <= terms[t]);
+            sum += terms[t];
+        }
+        assert_true(bound <= sum);
+        assert_true(fabs(cost_step(&fit, terms, scaled, NULL) / sum - 1) < 1e-12);
+    }
+    space_release(&s);
+    struct layout tp = layout_of("tp=2");
+    struct cost_rates broken = rates;
+    double terms[COST_TERMS];
+    assert_fails(cost_terms(&spec, &rates, &tp, terms, &err), ERR_INPUT, &err, "tp 2");
+    broken.gemm_flops = NAN;
+    tp = layout_of("");
+    assert_fails(cost_terms(&spec, &broken, &tp, terms, &err), ERR_INPUT, &err, "gemm_flops is nan");
+}
+
+/* A machine three times slower than the priors say is learnt from one measurement, and the interval narrows. */
+static void fit_learns(void **state)
+{
+    struct cost_fit fit;
+    double terms[COST_TERMS] = {1, 0.5, 0.3, 0.1, 0, 0.1, 0.1, 0.1, 0.01, 0.01}, before, after;
+    (void)state;
+    cost_fit_init(&fit);
+    double sum = cost_step(&fit, terms, NULL, &before);
+    cost_fit_add(&fit, terms, 3 * sum);
+    double learnt = cost_step(&fit, terms, NULL, &after);
+    assert_true(fabs(learnt / (3 * sum) - 1) < 0.05);
+    assert_true(after < before / 3);
+    cost_fit_add(&fit, terms, NAN);
+    cost_fit_add(&fit, terms, 0);
+    assert_int_equal(fit.n, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(space_counts), cmocka_unit_test(memory_orders),
+                                       cmocka_unit_test(cost_properties), cmocka_unit_test(fit_learns)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,134 @@
+/* The search against a simulated machine (the model with other constants, plus noise), and how a trial's end is classed. */
+#include "test_profiles.h"
+
+#include <math.h>
+
+#include "autotune/search.h"
+#include "autotune/space.h"
+#include "autotune/trial.h"
+#include "base/philox.h"
+
+enum { CASES = 20, MAX_TRIALS = 12 };
+
+/* Truth: each term times a factor drawn for the case, each trial 1 % noise. */
+static double truth_of(uint64_t seed, const double terms[COST_TERMS])
+{
+    double sum = 0;
+    for (int t = 0; t < COST_TERMS; t++)
+        sum += terms[t] * exp(0.4 * philox_normal_at(seed, PHILOX_TEST, 0, (uint64_t)t));
+    return sum;
+}
+
+static struct search_item *items_make(const struct model *m, size_t *n)
+{
+    static const struct cost_rates rates = {5e10, 3e10, 1e10, 0.05, 1e-6, 1e9, 1e-6, 1e-3};
+    struct space_spec in = {m, {1, 8, 8}, 16, (const int64_t[]){1, 2, 4}, 3, true};
+    struct cost_spec spec = {m, {1, 8, 8}, 16, DTYPE_F32, 4, true};
+    struct memory_spec memory = {m, {1, 8, 8}, DTYPE_F32, true};
+    struct space s = {0};
+    struct err err;
+    assert_ok(space_build(&in, &s, &err), &err);
+    struct search_item *items = calloc(s.n, sizeof *items);
+    assert_non_null(items);
+    for (size_t i = 0; i < s.n; i++) {
+        struct memory_bytes bytes;
+        items[i].layout = s.items[i];
+        assert_ok(cost_terms(&spec, &rates, &s.items[i], items[i].terms, &err), &err);
+        assert_ok(memory_predict(&memory, &s.items[i], &bytes, &err), &err);
+        items[i].planned_bytes = bytes.total;
+    }
+    *n = s.n;
+    space_release(&s);
+    return items;
+}
+
+static void finds_the_best(void **state)
+{
+    struct model m;
+    struct err err;
+    double trials = 0;
+    int close = 0;
+    (void)state;
+    assert_ok(model_load("dit-tiny", &m, &err), &err);
+    for (uint64_t seed = 1; seed <= CASES; seed++) {
+        size_t n;
+        struct search_item *items = items_make(&m, &n);
+        struct search_conf conf = {0.005, MAX_TRIALS, 0, 0.05};
+        struct search s;
+        double best = INFINITY;
+        int64_t i, first = -1;
+        search_init(&s, items, n, &conf);
+        for (size_t k = 0; k < n; k++)
+            best = fmin(best, truth_of(seed, items[k].terms));
+        while ((i = search_next(&s)) >= 0) {
+            first = first < 0 ? i : first;
+            assert_int_equal(items[i].state, TRIAL_UNTRIED);
+            double noise = 1 + 0.01 * philox_normal_at(seed, PHILOX_TEST, 1, (uint64_t)i);
+            search_tell(&s, i, TRIAL_OK, truth_of(seed, items[i].terms) * noise, 0, false);
+        }
+        assert_int_equal(first, search_baseline(&s));
+        assert_non_null(s.stop_reason);
+        assert_true(items[s.best].measured_s <= items[first].measured_s); /* never worse than the plain layout */
+        close += truth_of(seed, items[s.best].terms) <= best * 1.01;
+        trials += (double)s.trials / CASES;
+        free(items);
+    }
+    print_message("within 1 %% of the best in %d of %d, %.1f trials on average\n", close, CASES, trials);
+    assert_true(close >= CASES * 9 / 10);
+}
+
+static void oom_rules_out(void **state)
+{
+    struct model m;
+    struct err err;
+    struct search s;
+    size_t n;
+    struct search_conf conf = {0.02, 100, 0, 0.05};
+    (void)state;
+    assert_ok(model_load("dit-tiny", &m, &err), &err);
+    struct search_item *items = items_make(&m, &n);
+    search_init(&s, items, n, &conf);
+    int64_t base = search_next(&s);
+    search_tell(&s, base, TRIAL_OOM, 0, 0, false);
+    for (size_t i = 0; i < n; i++)
+        if (items[i].layout.dp == items[base].layout.dp)
+            assert_int_equal(items[i].state == TRIAL_SKIPPED,
+                             (int64_t)i != base && items[i].planned_bytes >= items[base].planned_bytes);
+    assert_int_equal(s.best, -1);
+    conf.limit_bytes = 1; /* nothing fits */
+    for (size_t i = 0; i < n; i++)
+        items[i].state = TRIAL_SKIPPED;
+    search_init(&s, items, n, &conf);
+    assert_int_equal(search_next(&s), -1);
+    assert_string_equal(s.stop_reason, "no untried layout fits the memory");
+    free(items);
+}
+
+static void classes(void **state)
+{
+    static const struct { struct sched_step_status end; const char *log; enum trial_state state; const char *says; } rows[] = {
+        {{.ended = true}, "", TRIAL_OK, ""},
+        {{.ended = true, .timed_out = true, .exit_code = -1, .exit_signal = 15}, "x", TRIAL_TIMEOUT, "deadline"},
+        {{.ended = true, .lost = true, .exit_code = -1}, "", TRIAL_FAILED, "watched"},
+        {{.ended = true, .exit_code = -1, .exit_signal = 9}, "step 1\n", TRIAL_OOM, "step 1"},
+        {{.ended = true, .exit_code = 137}, "", TRIAL_OOM, ""},
+        {{.ended = true, .exit_code = 1}, "reel-train: out of memory by plan: a rank needs 2 GiB\n", TRIAL_OOM, "needs 2 GiB"},
+        {{.ended = true, .exit_code = 3}, "a\nreel-train: bad field\nmpirun noise\n", TRIAL_FAILED, "bad field"},
+        {{.ended = true, .exit_code = 5}, "", TRIAL_FAILED, "exit code 5"},
+        {{.ended = true, .exit_code = -1, .exit_signal = 11}, "one\ntwo\n", TRIAL_FAILED, "two"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        char cause[256];
+        assert_int_equal(trial_classify(&rows[i].end, rows[i].log, cause), rows[i].state);
+        if (!strstr(cause, rows[i].says))
+            fail_msg("row %zu: '%s' does not say '%s'", i, cause, rows[i].says);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_best), cmocka_unit_test(oom_rules_out),
+                                       cmocka_unit_test(classes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
