@@ -1,0 +1,358 @@
+/* The loader: what .npy it takes, which sample each draw is, what it reads, and what it says of damaged data. */
+#include "trainer_run.h"
+
+#include "base/num.h"
+#include "trainer/loader.h"
+#include "trainer/npy.h"
+
+/* ---- npy ---- */
+
+static const struct npy_case {
+    const char *name, *descr, *shape;
+    int payload;   /* bytes */
+    const char *says; /* NULL: taken */
+} npy_cases[] = {
+    {"float32", "<f4", "(2, 3)", 24, NULL},
+    {"float16", "<f2", "(2, 3)", 12, NULL},
+    {"shape without blank", "<f4", "(2,3)", 24, NULL},
+    {"shape with trailing comma", "<f4", "(2, 3,)", 24, NULL},
+    {"float64", "<f8", "(2, 3)", 48, "must be float32 or float16"},
+    {"big-endian", ">f4", "(2, 3)", 24, "must be float32 or float16"},
+    {"integers", "<i4", "(2, 3)", 24, "must be float32 or float16"},
+    {"another shape", "<f4", "(3, 2)", 24, "another shape"},
+    {"more dimensions", "<f4", "(2, 3, 1)", 24, "another shape"},
+    {"fewer dimensions", "<f4", "(6,)", 24, "another shape"},
+    {"no shape", "<f4", "None", 24, "another shape"},
+    {"short payload", "<f4", "(2, 3)", 23, "holds 23 payload bytes, its shape needs 24"},
+    {"long payload", "<f4", "(2, 3)", 25, "holds 25 payload bytes, its shape needs 24"},
+    {"empty payload", "<f4", "(2, 3)", 0, "holds 0 payload bytes"},
+};
+
+static void npy_table(void **state)
+{
+    const int64_t shape[] = {2, 3};
+    (void)state;
+    for (int i = 0; i < LEN(npy_cases); i++) {
+        const struct npy_case *c = &npy_cases[i];
+        struct str file = STR_INIT;
+        struct err err = {0};
+        float out[6];
+        npy_header(&file, c->descr, c->shape);
+        for (int k = 0; k < c->payload; k++)
+            str_addc(&file, k % 2 ? 0x3c : 0);
+        int rc = npy_parse(file.p, (int64_t)file.len, shape, 2, "x.npy", out, &err);
+        if (c->says)
+            must_fail(rc, ERR_CORRUPT, &err, c->says);
+        else if (rc < 0)
+            fail_msg("%s: %s", c->name, err.text);
+        str_release(&file);
+    }
+}
+
+static void npy_cut_anywhere(void **state)
+{
+    const int64_t shape[] = {2, 3};
+    struct str file = STR_INIT;
+    float out[6];
+    (void)state;
+    npy_header(&file, "<f4", "(2, 3)");
+    for (int k = 0; k < 24; k++)
+        str_addc(&file, 0);
+    for (size_t n = 0; n < file.len; n++) {
+        char *exact = malloc(n + 1); /* so that a read past the end is seen */
+        struct err err = {0};
+        memcpy(exact, file.p, n);
+        assert_int_equal(npy_parse(exact, (int64_t)n, shape, 2, "x.npy", out, &err), ERR_CORRUPT);
+        free(exact);
+    }
+    str_release(&file);
+}
+
+static void npy_halves(void **state)
+{
+    static const struct { uint16_t half; float value; } known[] = {
+        {0x0000, 0.0f}, {0x3c00, 1.0f}, {0xc000, -2.0f}, {0x7bff, 65504.0f}, {0x0001, 0x1p-24f}, {0x8001, -0x1p-24f},
+        {0x0400, 0x1p-14f}, {0x03ff, 0x1p-14f - 0x1p-24f}, {0x3555, 0.333251953125f},
+    };
+    const int64_t shape[] = {1};
+    (void)state;
+    for (int i = 0; i < LEN(known) + 2; i++) {
+        uint16_t half = i < LEN(known) ? known[i].half : i == LEN(known) ? 0x7c00 : 0x7e00; /* infinity, NaN */
+        struct str file = STR_INIT;
+        struct err err = {0};
+        float out;
+        npy_header(&file, "<f2", "(1,)");
+        str_addn(&file, &half, 2);
+        int rc = npy_parse(file.p, (int64_t)file.len, shape, 1, "x.npy", &out, &err);
+        if (i < LEN(known)) {
+            must(rc, &err);
+            assert_true(out == known[i].value);
+        } else {
+            must_fail(rc, ERR_CORRUPT, &err, "element 0 is not finite");
+        }
+        str_release(&file);
+    }
+}
+
+/* ---- order and content ---- */
+
+enum { SHARDS = 3, EACH = 4, SAMPLES = SHARDS * EACH };
+
+static int with_data(void **state)
+{
+    if (shared_setup(state) < 0)
+        return -1;
+    dataset_make(SHARDS, EACH);
+    return 0;
+}
+
+static struct loader *open_loader(struct run *run, int64_t mbs, bool verify)
+{
+    struct loader *l;
+    struct err err = {0};
+    run_make(run, in_scratch("data"), 8, 20);
+    must(loader_open(run, 0, mbs, verify, 0, 1, &l, &err), &err);
+    return l;
+}
+
+static void every_sample_once_an_epoch(void **state)
+{
+    struct run run;
+    struct loader *l = open_loader(&run, 2, true);
+    int same_place = 0;
+    int64_t first[SAMPLES];
+    (void)state;
+    for (int epoch = 0; epoch < 5; epoch++) {
+        int seen[SAMPLES] = {0};
+        for (int64_t i = 0; i < SAMPLES; i++) {
+            struct loader_draw d = loader_draw(l, epoch * SAMPLES + i);
+            assert_in_range(d.sample, 0, SAMPLES - 1);
+            assert_int_equal(seen[d.sample]++, 0);
+            assert_int_equal(d.tokens, made_w(d.sample) / 2);
+            assert_int_equal(d.elements, RUN_CHANNELS * 2 * made_w(d.sample));
+            if (epoch == 0)
+                first[i] = d.sample;
+            same_place += epoch > 0 && first[i] == d.sample;
+        }
+    }
+    assert_true(same_place < 2 * SAMPLES); /* of 4 epochs' 48 places about 4 agree by chance */
+    loader_close(l);
+    run_release(&run);
+}
+
+static void sample_check(const struct batch_sample *s, int64_t id, uint64_t ordinal)
+{
+    assert_int_equal(s->ordinal, ordinal);
+    assert_true(s->t == 1 && s->h == 2 && s->w == made_w(id) && s->text_len == made_text_len(id) && s->fps == 12);
+    for (int64_t j = 0; j < RUN_CHANNELS * 2 * made_w(id); j++)
+        assert_true(s->latent[j] == (made_latent(id, j) - (float)made_mean) * (float)(1 / made_std));
+    for (int64_t j = 0; j < made_text_len(id) * RUN_TEXT_WIDTH; j++)
+        assert_true(s->text[j] == made_text(id, j));
+}
+
+/* Reading any window of draws in any grouping gives the sample that the order says: the loader has no state. */
+static void reads_what_the_order_says(void **state)
+{
+    static const struct { int64_t first, n; } windows[] = {{0, 4}, {5, 1}, {5, 3}, {2, 4}, {SAMPLES - 2, 4}, {7 * SAMPLES + 3, 2}, {0, 4}};
+    struct run run;
+    struct loader *l = open_loader(&run, 4, true);
+    (void)state;
+    for (int k = 0; k < LEN(windows); k++) {
+        struct batch b = {0};
+        struct err err = {0};
+        must(loader_read(l, windows[k].first, windows[k].n, 1000, &b, &err), &err);
+        assert_int_equal(b.n, windows[k].n);
+        for (int64_t i = 0; i < b.n; i++)
+            sample_check(&b.samples[i], loader_draw(l, windows[k].first + i).sample, 1000 + (uint64_t)(windows[k].first + i));
+    }
+    loader_close(l);
+    run_release(&run);
+}
+
+/* The replicas' parts of a step are disjoint and together the step, also where dp does not divide gbs. */
+static void replicas_share_a_step(void **state)
+{
+    (void)state;
+    for (int64_t dp = 1; dp <= 8; dp++)
+        for (int64_t gbs = dp; gbs <= 13; gbs++) {
+            struct layout l = layout_default();
+            int seen[16] = {0};
+            l.dp = dp;
+            l.mbs = 2;
+            for (int64_t r = 0; r < dp; r++) {
+                int64_t at = layout_replica_first(&l, gbs, r), n = 0;
+                for (int64_t m = 0; m < layout_micro_batches(&l, gbs, r); m++)
+                    for (int64_t i = 0; i < layout_micro_batch_samples(&l, gbs, r, m); i++)
+                        seen[at + n++]++;
+                assert_int_equal(n, layout_replica_samples(&l, gbs, r));
+            }
+            for (int64_t i = 0; i < gbs; i++)
+                assert_int_equal(seen[i], 1);
+        }
+}
+
+static void loss_norm_by_sample(void **state)
+{
+    struct run run;
+    struct loader *l;
+    struct batch b = {0};
+    struct err err = {0};
+    (void)state;
+    run_make(&run, in_scratch("data"), 8, 20);
+    run.loss_norm = LOSS_NORM_SAMPLE;
+    must(loader_open(&run, 0, 4, false, 0, 1, &l, &err), &err);
+    must(loader_read(l, 0, 4, 0, &b, &err), &err);
+    for (int64_t i = 0; i < 4; i++)
+        assert_true(b.samples[i].loss_weight == 1.0 / (double)loader_draw(l, i).elements);
+    loader_close(l);
+    run_release(&run);
+}
+
+static void synthetic(void **state)
+{
+    struct run run;
+    struct loader *a, *b;
+    struct batch x = {0}, y = {0};
+    struct err err = {0};
+    double sum = 0, squares = 0;
+    int64_t n = RUN_CHANNELS * 2 * 8 * 8;
+    (void)state;
+    run_make(&run, "synthetic:2x8x8", 8, 20);
+    must(loader_open(&run, 0, 4, false, 0, 1, &a, &err), &err);
+    must(loader_open(&run, 0, 2, false, 0, 1, &b, &err), &err);
+    must(loader_read(a, 4, 4, 0, &x, &err), &err);
+    must(loader_read(b, 6, 2, 0, &y, &err), &err);
+    assert_memory_equal(x.samples[2].latent, y.samples[0].latent, (size_t)n * sizeof(float)); /* whatever the grouping */
+    assert_memory_not_equal(x.samples[0].latent, x.samples[1].latent, (size_t)n * sizeof(float));
+    for (int64_t i = 0; i < n; i++)
+        sum += x.samples[0].latent[i], squares += pow(x.samples[0].latent[i], 2);
+    assert_true(fabs(sum / (double)n) < 0.2 && fabs(squares / (double)n - 1) < 0.3);
+    loader_close(a);
+    loader_close(b);
+    run_release(&run);
+}
+
+/* ---- damage ---- */
+
+static void expect_open(bool verify, int code, const char *says)
+{
+    struct run run;
+    struct loader *l = NULL;
+    struct err err = {0};
+    run_make(&run, in_scratch("data"), 8, 20);
+    must_fail(loader_open(&run, 0, 2, verify, 0, 1, &l, &err), code, &err, says);
+    assert_null(l);
+    run_release(&run);
+}
+
+static void damaged_shards(void **state)
+{
+    char shard[512], hidden[512];
+    (void)state;
+    snprintf(shard, sizeof shard, "%s", in_scratch("data/s1.tar"));
+    snprintf(hidden, sizeof hidden, "%s", in_scratch("hidden"));
+    int64_t bytes = file_bytes(shard);
+    for (int64_t at = 600; at < bytes; at += 1777) { /* any byte */
+        file_flip(shard, at);
+        expect_open(true, ERR_CORRUPT, "s1.tar' is damaged: its checksum is not the index's");
+        file_flip(shard, at);
+    }
+    assert_int_equal(rename(shard, hidden), 0);
+    expect_open(true, ERR_INPUT, "cannot read shard");
+    expect_open(false, ERR_INPUT, "s1.tar");
+    assert_int_equal(rename(hidden, shard), 0);
+    assert_int_equal(truncate(shard, bytes - 512), 0);
+    expect_open(false, ERR_CORRUPT, "the index says");
+}
+
+/* Only the shards of one's own share are hashed; all are looked at. */
+static void verification_is_shared(void **state)
+{
+    struct run run;
+    struct loader *l;
+    struct err err = {0};
+    (void)state;
+    file_flip(in_scratch("data/s1.tar"), 700);
+    run_make(&run, in_scratch("data"), 8, 20);
+    must(loader_open(&run, 0, 2, true, 0, 2, &l, &err), &err); /* has s0 and s2 */
+    loader_close(l);
+    must_fail(loader_open(&run, 0, 2, true, 1, 2, &l, &err), ERR_CORRUPT, &err, "s1.tar");
+    run_release(&run);
+}
+
+/* Damage that the checksum did not see, because it was not asked or came later: found at the sample, which is named. */
+static void damaged_sample(void **state)
+{
+    struct dataset d;
+    struct run run;
+    struct err err = {0};
+    struct loader *l = open_loader(&run, 1, true);
+    struct batch b = {0};
+    const float nan = NAN;
+    (void)state;
+    must(dataset_load(in_scratch("data"), &d, &err), &err);
+    const struct dataset_sample *s = &d.samples[5]; /* the second of shard 1 */
+    const struct { int64_t at; const char *says; } cases[] = {
+        {s->latent_offset, "latent.npy is not in the .npy format"}, {s->latent_offset + 20, "latent.npy must be float32"},
+        {s->text_offset + 1, "text.npy is not in the .npy format"},
+    };
+    int64_t draw = 0;
+    while (loader_draw(l, draw).sample != 5)
+        draw++;
+    for (int i = 0; i < LEN(cases); i++) {
+        file_flip(in_scratch("data/s1.tar"), cases[i].at);
+        must_fail(loader_read(l, draw, 1, 0, &b, &err), ERR_CORRUPT, &err, cases[i].says);
+        char place[64];
+        snprintf(place, sizeof place, "s1.tar', sample 1 at offset %lld", (long long)s->offset);
+        assert_non_null(strstr(err.text, place));
+        file_flip(in_scratch("data/s1.tar"), cases[i].at);
+    }
+    int fd = open(in_scratch("data/s1.tar"), O_RDWR);
+    assert_int_equal(pwrite(fd, &nan, sizeof nan, s->latent_offset + s->latent_bytes - 4), 4);
+    close(fd);
+    must_fail(loader_read(l, draw, 1, 0, &b, &err), ERR_CORRUPT, &err, "is not finite");
+    assert_int_equal(truncate(in_scratch("data/s1.tar"), s->latent_offset + 30), 0);
+    must_fail(loader_read(l, draw, 1, 0, &b, &err), ERR_CORRUPT, &err, "ends before offset");
+    loader_close(l);
+    dataset_release(&d);
+    run_release(&run);
+}
+
+static void model_does_not_fit(void **state)
+{
+    struct run run;
+    struct loader *l;
+    struct err err = {0};
+    (void)state;
+    run_make(&run, in_scratch("data"), 8, 20);
+    run.model.latent_channels = 4;
+    must_fail(loader_open(&run, 0, 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "latents have 3 channels, model 'small' takes 4");
+    run.model.latent_channels = RUN_CHANNELS;
+    run.model.text_len = 2;
+    must_fail(loader_open(&run, 0, 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "a caption of 3 tokens, model 'small' takes 2");
+    run.model.text_len = RUN_TEXT_LEN;
+    run.model.patch_w = 4;
+    must_fail(loader_open(&run, 0, 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "sample 1");
+    run_release(&run);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(npy_table), cmocka_unit_test(npy_cut_anywhere), cmocka_unit_test(npy_halves),
+        cmocka_unit_test(every_sample_once_an_epoch), cmocka_unit_test(reads_what_the_order_says),
+        cmocka_unit_test(replicas_share_a_step), cmocka_unit_test(loss_norm_by_sample), cmocka_unit_test(synthetic),
+        cmocka_unit_test_setup_teardown(damaged_shards, with_data, shared_teardown),
+        cmocka_unit_test_setup_teardown(verification_is_shared, with_data, shared_teardown),
+        cmocka_unit_test_setup_teardown(damaged_sample, with_data, shared_teardown),
+        cmocka_unit_test(model_does_not_fit),
+    };
+    struct CMUnitTest placed[LEN(tests)];
+    for (int i = 0; i < LEN(tests); i++) { /* each in a folder of its own */
+        placed[i] = tests[i];
+        if (i >= 3 && !placed[i].setup_func)
+            placed[i].setup_func = with_data, placed[i].teardown_func = shared_teardown;
+    }
+    world_open(argc, argv);
+    return world_close(cmocka_run_group_tests(placed, NULL, NULL));
+}
