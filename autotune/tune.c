@@ -21,10 +21,10 @@ static int identity_make(struct tune *t, struct err *err)
     struct id random;
     char hex[HASH_TEXT_BYTES];
     const struct run *r = c->run;
-    str_addf(&key, "%s %lldx%lldx%lld gbs %lld %s cpu %s %lld cores, steps %lld blas %s version %s data %s ema %d ranks",
+    str_addf(&key, "%s %lldx%lldx%lld gbs %lld %s cpu %s %lld cores, %lld bytes, steps %lld blas %s version %s data %s ema %d ranks",
              hash_format(model_hash(&r->model), hex), (long long)c->seq.t, (long long)c->seq.h, (long long)c->seq.w,
-             (long long)r->stages[0].gbs, dtype_names[r->dtype], clock_host(), (long long)c->cores, (long long)c->trial_steps,
-             c->blas, c->version, r->stages[0].data, r->adamw.ema_decay > 0);
+             (long long)r->stages[0].gbs, dtype_names[r->dtype], clock_host(), (long long)c->cores, (long long)c->memory_bytes,
+             (long long)c->trial_steps, c->blas, c->version, r->stages[0].data, r->adamw.ema_decay > 0);
     for (size_t i = 0; i < c->n_ranks; i++)
         str_addf(&key, " %lld", (long long)c->ranks[i]);
     int rc = str_check(&key, err);

@@ -1,7 +1,7 @@
 /* tune: one search from beginning to end: probe, predict, measure, learn, choose; everything in the tune's event log.
  *
  * A tune's folder is <home>/tunes/<id>; its id is the hash of what the answer depends on (model, extent, gbs, dtype, device,
- * ranks, trial steps, BLAS, version), so that the same question asked again finds its trials and measures only what is
+ * memory, ranks, trial steps, BLAS, version), so that the same question asked again finds its trials and measures only what is
  * missing. `fresh` takes a random id. A prediction is durable in the log before its trial starts.
  *
  * Events: tune_started, trial_predicted, trial_started, trial_ended, tune_ended (fields: the contract in db/ingest.c).
