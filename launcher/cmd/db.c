@@ -1,0 +1,195 @@
+/* reel db: fill, rebuild, check and ask the database. */
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/num.h"
+#include "db/ingest.h"
+#include "db/schema.h"
+#include "db/store.h"
+#include "launcher/cmd/cmd.h"
+
+static const struct opt opts[] = {
+    CMD_OPT_JSON,
+    CMD_OPT_DB,
+    {"wait", 0, OPT_SECONDS, "TIME", "how long to wait for another ingester", .fallback = "30", .min = 0, .max = 86400},
+    {"all", 0, OPT_BOOL, NULL, "schema: tables and inner views too"},
+};
+const struct opt_cmd cmd_db = {
+    "db", "fill, rebuild, check or ask the database of runs and trials", "ingest [DIR...] | rebuild [DIR...] | check | schema | query SQL", opts,
+    ARRAY_LEN(opts), 1, -1,
+    "ingest reads what is new in the event logs under REEL_HOME and the folders given. rebuild makes the database anew from the logs. "
+    "check recomputes every MFU from tokens, step time and peak. query asks in SQL, read-only; see 'reel db schema' for the views."};
+
+static int report_print(const struct ingest_report *r, const char *path, bool json, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct json_out o;
+    char bytes[32];
+    if (json) {
+        json_out_init(&o, &text, 2);
+        json_obj_begin(&o, NULL);
+        json_put_text(&o, "schema", "reel.db/1");
+        json_put_text(&o, "db", path);
+        json_put_int(&o, "files", r->files);
+        json_put_int(&o, "files_read", r->files_read);
+        json_put_int(&o, "events_new", r->events_new);
+        json_put_int(&o, "conflicts", r->conflicts);
+        json_put_int(&o, "damage", r->damage);
+        json_put_int(&o, "damage_bytes", r->damage_bytes);
+        json_obj_end(&o);
+        str_addc(&text, '\n');
+    } else {
+        str_addf(&text, "%s: %lld new events from %lld of %lld logs", path, (long long)r->events_new, (long long)r->files_read,
+                 (long long)r->files);
+        if (r->damage)
+            str_addf(&text, "; %lld damaged regions (%s), see table damage", (long long)r->damage,
+                     num_format_bytes(r->damage_bytes, bytes, sizeof bytes));
+        if (r->conflicts)
+            str_addf(&text, "; %lld conflicting events", (long long)r->conflicts);
+        str_addc(&text, '\n');
+    }
+    int rc = cmd_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
+/* REEL_HOME and what was named: where logs are looked for. */
+static int ingest(const struct cmd_env *env, const char *const *dirs, size_t n, bool rebuild, double wait_s, bool json, struct err *err)
+{
+    const char *all[64] = {env->home};
+    struct ingest_report report = {0};
+    struct store *db = NULL;
+    if (n > 63)
+        return err_set(err, ERR_USAGE, "%zu folders: give at most 63 at a time", n);
+    memcpy(all + 1, dirs, n * sizeof *dirs);
+    int rc = rebuild ? ingest_rebuild(env->db_path, all, n + 1, wait_s, &report, err)
+                     : store_open(env->db_path, STORE_WRITE, &db, err);
+    if (rc == 0 && !rebuild)
+        rc = ingest_run(db, all, n + 1, wait_s, &report, err);
+    store_close(db);
+    return rc < 0 ? rc : report_print(&report, env->db_path, json, err);
+}
+
+static void cell_text(struct store_query *q, int i, struct str *out)
+{
+    if (i)
+        str_addc(out, '\t');
+    str_add(out, store_text(q, i));
+}
+
+static void cell_json(struct store_query *q, int i, struct json_out *o)
+{
+    const char *name = store_column_name(q, i);
+    switch (store_column_type(q, i)) {
+    case STORE_INT: json_put_int(o, name, store_int(q, i)); break;
+    case STORE_NUM: json_put_num(o, name, store_num(q, i)); break;
+    case STORE_NULL: json_put_null(o, name); break;
+    case STORE_TEXT:
+    case STORE_BLOB: json_put_text(o, name, store_text(q, i)); break;
+    }
+}
+
+static int rows_add(struct store_query *q, bool json, struct str *text, struct err *err)
+{
+    struct json_out o;
+    int rc, n = store_columns(q);
+    json_out_init(&o, text, json ? 1 : 0);
+    if (json) {
+        json_obj_begin(&o, NULL);
+        json_put_text(&o, "schema", "reel.query/1");
+        json_arr_begin(&o, "rows");
+    }
+    for (int i = 0; i < n && !json; i++)
+        str_addf(text, "%s%s", store_column_name(q, i), i + 1 < n ? "\t" : "\n");
+    while ((rc = store_next(q, err)) > 0) {
+        if (json)
+            json_obj_begin(&o, NULL);
+        for (int i = 0; i < n; i++)
+            json ? cell_json(q, i, &o) : cell_text(q, i, text);
+        json ? json_obj_end(&o) : str_addc(text, '\n');
+    }
+    if (json && rc == 0) {
+        json_arr_end(&o);
+        json_obj_end(&o);
+        str_addc(text, '\n');
+    }
+    return rc;
+}
+
+static int query(const struct cmd_env *env, const char *sql, bool json, struct err *err)
+{
+    struct store *db = NULL;
+    struct store_query *q = NULL;
+    struct str text = STR_INIT;
+    int rc = store_open(env->db_path, STORE_READ, &db, err);
+    if (rc == 0)
+        rc = store_ask(db, sql, &q, err);
+    if (rc == 0)
+        rc = rows_add(q, json, &text, err);
+    if (rc == 0)
+        rc = cmd_print(&text, err);
+    store_end(q);
+    store_close(db);
+    str_release(&text);
+    return rc;
+}
+
+static const double MFU_TOLERANCE = 1e-9; /* the two ways differ by rounding only */
+
+static int check(const struct cmd_env *env, bool json, struct err *err)
+{
+    struct store *db = NULL;
+    struct store_query *q = NULL;
+    struct str text = STR_INIT;
+    int64_t n = 0, missing = 0;
+    double worst = 0;
+    int rc = store_open(env->db_path, STORE_READ | STORE_CHECK, &db, err);
+    if (rc == 0)
+        rc = store_ask(db, "SELECT count(*), count(*) - count(difference), coalesce(max(difference), 0) FROM check_mfu", &q, err);
+    if (rc == 0 && (rc = store_next(q, err)) > 0) {
+        n = store_int(q, 0), missing = store_int(q, 1), worst = store_num(q, 2);
+        rc = 0;
+    }
+    store_end(q);
+    store_close(db);
+    if (rc < 0)
+        return rc;
+    if (json)
+        str_addf(&text, "{\"schema\": \"reel.db.check/1\", \"mfu\": %lld, \"not_recomputable\": %lld, \"largest_difference\": %.3g}\n",
+                 (long long)n, (long long)missing, worst);
+    else
+        str_addf(&text, "%lld MFU recomputed from tokens, step time and peak: largest relative difference %.2g; %lld not recomputable\n",
+                 (long long)n, worst, (long long)missing);
+    rc = cmd_print(&text, err);
+    str_release(&text);
+    if (rc == 0 && (worst > MFU_TOLERANCE || missing))
+        rc = err_set(err, ERR_NO, "%s: recorded MFU and recomputed MFU differ by up to %.3g, %lld cannot be recomputed: ask view check_mfu",
+                     env->db_path, worst, (long long)missing);
+    return rc;
+}
+
+static int schema(bool all, struct err *err)
+{
+    struct str text = STR_INIT;
+    schema_describe(&text, all);
+    int rc = cmd_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
+int cmd_db_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    const char *const *w;
+    size_t n = opt_operands(v, &w);
+    bool json = opt_bool(v, "json");
+    if (strcmp(w[0], "ingest") == 0 || strcmp(w[0], "rebuild") == 0)
+        return ingest(env, w + 1, n - 1, w[0][0] == 'r', opt_num(v, "wait"), json, err);
+    if (strcmp(w[0], "query") == 0 && n == 2)
+        return query(env, w[1], json, err);
+    if (strcmp(w[0], "check") == 0 && n == 1)
+        return check(env, json, err);
+    if (strcmp(w[0], "schema") == 0 && n == 1)
+        return schema(opt_bool(v, "all"), err);
+    return err_set(err, ERR_USAGE, "reel db: give ingest, rebuild, check, schema, or query SQL");
+}
