@@ -160,7 +160,7 @@ static int event_tune_started(struct tune *t, struct err *err)
     snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)t->conf.seq.t, (long long)t->conf.seq.h, (long long)t->conf.seq.w);
     evlog_begin(t->log, &e, "tune_started");
     json_put_text(&e.out, "model", t->conf.run->model.name);
-    json_put_text(&e.out, "seq", seq);
+    json_put_text(&e.out, "extent", seq);
     json_put_int(&e.out, "gbs", t->conf.run->stages[0].gbs);
     json_put_text(&e.out, "device", t->device.name);
     json_put_int(&e.out, "ranks", t->conf.ranks[t->conf.n_ranks - 1]);
