@@ -146,7 +146,9 @@ static int checksum_check(const struct str *text, const char *path, struct err *
     const char *at = NULL;
     for (const char *p = text->p; (p = strstr(p, key)); p++)
         at = p;
-    if (!at || sscanf(at + sizeof key - 1, " : \"%32[0-9a-f]\"", value) != 1 || hash_parse(value, &want, NULL) < 0)
+    int end = 0;
+    if (!at || sscanf(at + sizeof key - 1, ": \"%32[0-9a-f]\"%n", value, &end) != 1 || hash_parse(value, &want, NULL) < 0 ||
+        strcmp(at + sizeof key - 1 + end, "\n}\n") != 0)
         return err_set(err, ERR_CORRUPT, "'%s' has no checksum at its end", path);
     while (at > text->p && *at != ',')
         at--;

@@ -1,0 +1,405 @@
+/* Checkpoints: any group writes, any group reads, the same bits; damage of every kind is passed over; a full disk, leftovers and
+ * what is kept. Under mpirun the groups are real. */
+#include "trainer_run.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "base/num.h"
+#include "trainer/ckpt_priv.h"
+
+struct rig {
+    struct bench b;
+    struct run run;
+    struct param_list params;
+    struct flat flat;
+    struct optim o;
+};
+
+static void rig_open_as(struct rig *r, int zero, struct comm *dp, enum dtype dtype, double ema)
+{
+    struct err err = {0};
+    r->b = bench_open(dtype);
+    run_make(&r->run, "synthetic:1x4x4", 8, 20);
+    r->run.dtype = dtype;
+    r->run.adamw.ema_decay = ema;
+    must(params_build(&r->run.model, &r->params, &err), &err);
+    must(flat_build(&r->params, &r->flat, &err), &err);
+    must(optim_open(&r->o, &r->params, &r->flat, &r->run, zero, dp, r->b.ops, r->b.stream, &err), &err);
+}
+
+static void rig_open(struct rig *r, int zero, struct comm *dp)
+{
+    rig_open_as(r, zero, dp, DTYPE_F64, 0.9);
+}
+
+static void rig_close(struct rig *r)
+{
+    optim_close(&r->o);
+    flat_release(&r->flat);
+    params_release(&r->params);
+    run_release(&r->run);
+    bench_close(&r->b);
+}
+
+/* Element i of buffer b in the state called `salt`; no two alike. */
+static double number(int64_t salt, int b, int64_t i)
+{
+    return (double)salt + 0.1 * b + 1e-7 * (double)i;
+}
+
+static void state_set(struct rig *r, int64_t salt)
+{
+    struct err err = {0};
+    must(optim_zero(&r->o, &err), &err);
+    double *weights = r->o.weights, *own[] = {NULL, r->o.m, r->o.v, r->o.ema};
+    for (int64_t t = 0; t < r->params.n; t++)
+        for (int64_t i = r->flat.offset[t]; i < r->flat.offset[t] + r->params.items[t].count; i++) {
+            weights[i] = number(salt, 0, i);
+            for (int b = 1; b < 4; b++)
+                if (own[b] && i >= r->o.own_first && i < r->o.own_first + r->o.own_n)
+                    own[b][i - r->o.own_first] = number(salt, b, i);
+        }
+    r->o.updates = 1000 + salt;
+}
+
+static void state_check(const struct rig *r, int64_t salt)
+{
+    const double *weights = r->o.weights, *own[] = {NULL, r->o.m, r->o.v, r->o.ema};
+    for (int64_t t = 0; t < r->params.n; t++)
+        for (int64_t i = r->flat.offset[t]; i < r->flat.offset[t] + r->params.items[t].count; i++) {
+            assert_true(weights[i] == number(salt, 0, i));
+            for (int b = 1; b < 4; b++)
+                assert_true(i < r->o.own_first || i >= r->o.own_first + r->o.own_n || own[b][i - r->o.own_first] == number(salt, b, i));
+        }
+    assert_int_equal(r->o.updates, 1000 + salt);
+}
+
+static const struct hash128 config = {0x1234, 0x5678}, other_config = {0x1234, 0x5679};
+
+static int try_save(struct rig *r, int64_t step, int64_t keep, struct err *err)
+{
+    struct ckpt_meta meta = {.step = step, .ordinal = (uint64_t)step * 8, .config_hash = config}, written = {0};
+    state_set(r, step);
+    int rc = ckpt_save(scratch, &r->o, &meta, "dp=1", keep, &written, err);
+    if (rc == 0)
+        assert_true(written.bytes == r->o.padded * 8 * 4 && written.updates == 1000 + step);
+    return rc;
+}
+
+static void save(struct rig *r, int64_t step, int64_t keep)
+{
+    struct err err = {0};
+    must(try_save(r, step, keep, &err), &err);
+}
+
+struct told { int n; char dir[LIMIT_PATH_BYTES], reason[ERR_TEXT_BYTES]; };
+
+static void on_damage(void *ctx, const char *dir, const char *reason)
+{
+    struct told *t = ctx;
+    t->n++;
+    snprintf(t->dir, sizeof t->dir, "%s", dir);
+    snprintf(t->reason, sizeof t->reason, "%s", reason);
+}
+
+/* Loads and expects the state of `step`; -1: nothing found. */
+static void load_expect(struct rig *r, int64_t step, struct told *told)
+{
+    struct ckpt_meta meta = {0};
+    bool found = false;
+    struct err err = {0};
+    *told = (struct told){0};
+    must(ckpt_load(scratch, &r->o, config, on_damage, told, &meta, &found, &err), &err);
+    assert_int_equal(found, step >= 0);
+    if (!found)
+        return;
+    assert_true(meta.step == step && meta.ordinal == (uint64_t)step * 8 && meta.updates == 1000 + step);
+    state_check(r, step);
+}
+
+static const char *step_file(int64_t step, const char *file)
+{
+    char name[128];
+    snprintf(name, sizeof name, "ckpt/step-%08lld/%s", (long long)step, file);
+    return in_scratch(name);
+}
+
+static bool exists(int64_t step, const char *suffix)
+{
+    char name[128];
+    snprintf(name, sizeof name, "ckpt/step-%08lld%s", (long long)step, suffix);
+    return file_exists(in_scratch(name));
+}
+
+/* ---- groups ---- */
+
+static void write_as(int ranks, int zero)
+{
+    struct comm *dp = first_ranks(ranks);
+    if (!dp)
+        return;
+    struct rig r;
+    rig_open(&r, zero, dp);
+    save(&r, 10 * ranks + zero, 1);
+    rig_close(&r);
+    dp->close(dp);
+}
+
+static void read_as(int ranks, int zero, int64_t step)
+{
+    struct comm *dp = first_ranks(ranks);
+    if (!dp)
+        return;
+    struct rig r;
+    struct told told;
+    rig_open(&r, zero, dp);
+    load_expect(&r, step, &told);
+    assert_int_equal(told.n, 0);
+    rig_close(&r);
+    dp->close(dp);
+}
+
+static void any_group_reads_any_group(void **state)
+{
+    struct err err = {0};
+    (void)state;
+    for (int w = 2; w < 2 * world->size + 2; w++) {
+        write_as(w / 2, w % 2);
+        must(world->barrier(world, &err), &err);
+        for (int k = 2; k < 2 * world->size + 2; k++)
+            read_as(k / 2, k % 2, 10 * (w / 2) + w % 2);
+        must(world->barrier(world, &err), &err);
+    }
+}
+
+/* ---- damage; on rank 0 alone from here ---- */
+
+static void copy_tree(const char *from, const char *to)
+{
+    static const char *const files[] = {"manifest.json", "rank-00000.bin"};
+    struct err err = {0};
+    must(file_remove_tree(to, &err), &err);
+    must(file_mkdirs(to, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        char a[600], b[600];
+        struct str bytes = STR_INIT;
+        snprintf(a, sizeof a, "%s/%s", from, files[i]);
+        snprintf(b, sizeof b, "%s/%s", to, files[i]);
+        must(file_read(a, 1 << 24, &bytes, &err), &err);
+        FILE *f = fopen(b, "wb");
+        assert_true(f && fwrite(bytes.p, 1, bytes.len, f) == bytes.len && fclose(f) == 0);
+        str_release(&bytes);
+    }
+}
+
+/* Step 2 is put back from the copy, harmed, and must be passed over for step 1. */
+static void harmed(struct rig *r, const char *what)
+{
+    struct told told;
+    load_expect(r, 1, &told);
+    if (told.n != 1 || !strstr(told.dir, "step-00000002") || told.reason[0] == 0)
+        fail_msg("%s: told %d times, of '%s': %s", what, told.n, told.dir, told.reason);
+    assert_true(!exists(2, "") && exists(2, ".damaged"));
+    copy_tree(in_scratch("copy"), step_file(2, ""));
+}
+
+static void any_damage_is_passed_over(void **state)
+{
+    static const char *const files[] = {"manifest.json", "rank-00000.bin"};
+    struct rig r;
+    (void)state;
+    rig_open(&r, 0, world);
+    save(&r, 1, 9);
+    save(&r, 2, 9);
+    copy_tree(step_file(2, ""), in_scratch("copy"));
+    for (int f = 0; f < 2; f++) {
+        int64_t bytes = file_bytes(step_file(2, files[f]));
+        const int64_t cuts[] = {0, 1, bytes / 3, bytes / 2, bytes - 1, bytes + 1};
+        for (int i = 0; i < LEN(cuts); i++) {
+            assert_int_equal(truncate(step_file(2, files[f]), cuts[i]), 0);
+            harmed(&r, files[f]);
+        }
+        for (int64_t at = 0; at < bytes; at = at == bytes - 1 ? bytes : num_min_i64(at + bytes / 40 + 1, bytes - 1)) {
+            file_flip(step_file(2, files[f]), at);
+            harmed(&r, files[f]);
+        }
+        assert_int_equal(unlink(step_file(2, files[f])), 0);
+        harmed(&r, files[f]);
+    }
+    struct told told;
+    load_expect(&r, 2, &told); /* unharmed it is taken */
+    assert_int_equal(told.n, 0);
+    rig_close(&r);
+}
+
+static void all_damaged_is_a_fresh_start(void **state)
+{
+    struct rig r;
+    struct told told;
+    (void)state;
+    rig_open(&r, 0, world);
+    load_expect(&r, -1, &told); /* no folder at all */
+    for (int64_t step = 1; step <= 3; step++) {
+        save(&r, step, 9);
+        file_flip(step_file(step, "rank-00000.bin"), 5);
+    }
+    load_expect(&r, -1, &told);
+    assert_int_equal(told.n, 3);
+    for (int64_t step = 1; step <= 3; step++)
+        assert_true(exists(step, ".damaged") && !exists(step, ""));
+    rig_close(&r);
+}
+
+/* ---- what no other checkpoint mends ---- */
+
+static void refused(struct rig *r, struct hash128 hash, const char *says)
+{
+    struct ckpt_meta meta;
+    bool found = false;
+    struct told told = {0};
+    struct err err = {0};
+    must_fail(ckpt_load(scratch, &r->o, hash, on_damage, &told, &meta, &found, &err), ERR_INPUT, &err, says);
+    assert_true(told.n == 0 && !found && exists(4, ""));
+    rig_close(r);
+}
+
+static void another_run_is_refused(void **state)
+{
+    struct rig r;
+    (void)state;
+    rig_open_as(&r, 0, world, DTYPE_F64, 0);
+    state_set(&r, 4);
+    struct ckpt_meta meta = {.step = 4, .config_hash = config}, written;
+    struct err err = {0};
+    must(ckpt_save(scratch, &r.o, &meta, "dp=1", 1, &written, &err), &err);
+    refused(&r, other_config, "was written by another configuration");
+    rig_open_as(&r, 0, world, DTYPE_F32, 0);
+    refused(&r, config, "holds f64 numbers, the run is f32");
+    rig_open_as(&r, 0, world, DTYPE_F64, 0.9);
+    refused(&r, config, "holds no average (EMA)");
+    rig_open_as(&r, 0, world, DTYPE_F64, 0);
+    snprintf(r.params.items[3].name, sizeof r.params.items[3].name, "blocks.77.weight");
+    refused(&r, config, "tensor 'blocks.77.weight' is missing or of another shape");
+}
+
+/* ---- saving under difficulties ---- */
+
+static void full_disk_leaves_the_old_ones(void **state)
+{
+    const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+    struct rig r;
+    struct told told;
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    rig_open(&r, 0, world);
+    save(&r, 1, 2);
+    save(&r, 2, 2);
+    int64_t bytes = file_bytes(step_file(2, "rank-00000.bin"));
+    const int64_t limits[] = {0, 100, 4096, bytes / 2, bytes - 1};
+    for (int i = 0; i < LEN(limits); i++) {
+        struct rlimit full = {(rlim_t)limits[i], RLIM_INFINITY};
+        struct err err = {0};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
+        int rc = try_save(&r, 3, 2, &err);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+        must_fail(rc, ERR_IO, &err, "File too large");
+        assert_non_null(strstr(err.text, ".tmp-step-00000003/"));
+        assert_int_equal(count_entries(in_scratch("ckpt")), 2);
+        load_expect(&r, 2, &told);
+        assert_int_equal(told.n, 0);
+    }
+    save(&r, 3, 2);
+    load_expect(&r, 3, &told);
+    rig_close(&r);
+}
+
+static void unwritable_folder(void **state)
+{
+    struct rig r;
+    struct err err = {0};
+    (void)state;
+    rig_open(&r, 0, world);
+    must(file_publish(in_scratch("ckpt"), "a file", 6, &err), &err);
+    must_fail(try_save(&r, 3, 2, &err), ERR_EXISTS, &err, "/ckpt'");
+    rig_close(&r);
+}
+
+static void keeps_the_newest_good_ones(void **state)
+{
+    struct rig r;
+    (void)state;
+    rig_open(&r, 0, world);
+    for (int64_t step = 1; step <= 5; step++)
+        save(&r, step, 2);
+    assert_true(!exists(3, "") && exists(4, "") && exists(5, ""));
+    assert_int_equal(truncate(step_file(5, "rank-00000.bin"), 77), 0);
+    save(&r, 6, 2);
+    assert_true(exists(6, "") && exists(5, "") && exists(4, "")); /* the short one does not count */
+    save(&r, 123456789, 2); /* past 8 digits, and the newest */
+    assert_true(exists(123456789, "") && exists(6, "") && !exists(5, "") && !exists(4, ""));
+    save(&r, 99999999, 1);
+    assert_true(exists(123456789, "") && !exists(99999999, ""));
+    rig_close(&r);
+}
+
+static void leftovers_and_strangers(void **state)
+{
+    static const char *const strangers[] = {"step-12", "step-abcdefgh", "step-00000009.damaged", "notes", "step-00000005 (copy)"};
+    struct rig r;
+    struct told told;
+    struct err err = {0};
+    (void)state;
+    rig_open(&r, 0, world);
+    must(file_mkdirs(in_scratch("ckpt/.tmp-step-00000007/x"), &err), &err); /* of a save that was killed */
+    for (int i = 0; i < LEN(strangers); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "ckpt/%s", strangers[i]);
+        must(file_mkdirs(in_scratch(name), &err), &err);
+    }
+    load_expect(&r, -1, &told);
+    assert_int_equal(told.n, 0);
+    save(&r, 3, 1);
+    assert_false(file_exists(in_scratch("ckpt/.tmp-step-00000007")));
+    assert_int_equal(count_entries(in_scratch("ckpt")), LEN(strangers) + 1);
+    rig_close(&r);
+}
+
+/* A good one of the same step stays, a damaged one is set aside. */
+static void the_same_step_again(void **state)
+{
+    struct rig r;
+    struct stat before, after;
+    struct told told;
+    (void)state;
+    rig_open(&r, 0, world);
+    save(&r, 3, 2);
+    assert_int_equal(stat(step_file(3, "rank-00000.bin"), &before), 0);
+    save(&r, 3, 2);
+    assert_int_equal(stat(step_file(3, "rank-00000.bin"), &after), 0);
+    assert_true(before.st_ino == after.st_ino);
+    file_flip(step_file(3, "rank-00000.bin"), 9);
+    save(&r, 3, 2);
+    assert_true(exists(3, ".damaged"));
+    assert_int_equal(count_entries(in_scratch("ckpt")), 2);
+    load_expect(&r, 3, &told);
+    assert_int_equal(told.n, 0);
+    rig_close(&r);
+}
+
+#define ALONE(f) cmocka_unit_test_setup_teardown(f, shared_setup, shared_teardown)
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        ALONE(any_group_reads_any_group), ALONE(any_damage_is_passed_over), ALONE(all_damaged_is_a_fresh_start),
+        ALONE(another_run_is_refused), ALONE(full_disk_leaves_the_old_ones), ALONE(unwritable_folder),
+        ALONE(keeps_the_newest_good_ones), ALONE(leftovers_and_strangers), ALONE(the_same_step_again),
+    };
+    world_open(argc, argv);
+    if (world->size > 1) { /* the rest needs no second rank */
+        const struct CMUnitTest shared[] = {ALONE(any_group_reads_any_group)};
+        return world_close(cmocka_run_group_tests(shared, NULL, NULL));
+    }
+    return world_close(cmocka_run_group_tests(tests, NULL, NULL));
+}
