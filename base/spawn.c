@@ -88,6 +88,10 @@ static void default_signals(void)
 
     for (int sig = 1; sig < NSIG; sig++)
         sigaction(sig, &dfl, NULL); /* fails for SIGKILL and SIGSTOP, rightly */
+    /* glibc keeps signals 32 and 33 to itself and will not touch them; a parent that is not glibc may have ignored them */
+    static const unsigned long kernel_default[4]; /* handler, flags, restorer, mask: all zero is SIG_DFL */
+    for (int sig = 32; sig <= 33; sig++)
+        syscall(SYS_rt_sigaction, sig, kernel_default, NULL, (size_t)8);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
