@@ -157,6 +157,9 @@ check: ## install what the tests need, build, run every ordinary test and the li
 	@$(MAKE) --no-print-directory -j$$(nproc) tests
 	@tests/run --build $(B) $(T)
 
+check-slow: tests ## the long proofs: 100 kills of a training, 300 seeds of shots, 400 killed submitters
+	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 tests/run --build $(B) 't6100-resume\|curator_shots\|sched'
+
 demo: ## curate, look, tune, launch, preempt, report: the whole pass under build/demo
 	@contrib/deps build
 	@$(MAKE) --no-print-directory -j$$(nproc) all
@@ -174,4 +177,4 @@ clean: ## remove the build folder of this variant
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all tests check demo lint install clean help FORCE
+.PHONY: all tests check check-slow demo lint install clean help FORCE
