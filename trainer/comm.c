@@ -122,13 +122,18 @@ static int axis_open(struct comm *world, int64_t size, int64_t stride, int64_t p
     return world->split(world, (int)(world->rank - place * stride), (int)place, out, err);
 }
 
+int comm_size_error(const struct comm *world, const struct layout *l, struct err *err)
+{
+    return err_set(err, ERR_USAGE, "the layout needs %lld ranks, %d were started: use mpirun -n %lld", (long long)layout_world(l),
+                   world->size, (long long)layout_world(l));
+}
+
 int comm_grid_open(struct comm *world, const struct layout *l, struct comm_grid *out, struct err *err)
 {
     struct comm_grid g = {0};
     struct comm_place p = comm_grid_place(l, world->rank);
     if (layout_world(l) != world->size)
-        return err_set(err, ERR_USAGE, "the layout needs %lld ranks, %d were started: use mpirun -n %lld",
-                       (long long)layout_world(l), world->size, (long long)layout_world(l));
+        return comm_size_error(world, l, err);
     int rc = axis_open(world, l->tp, 1, p.tp, &g.tp, err);
     if (rc == 0)
         rc = axis_open(world, l->cp, l->tp, p.cp, &g.cp, err);

@@ -109,6 +109,7 @@ struct comm_place {
 };
 struct comm_place comm_grid_place(const struct layout *l, int64_t rank);
 /* ERR_USAGE when the world has another size than the layout. */
+int comm_size_error(const struct comm *world, const struct layout *l, struct err *err); /* that error */
 int comm_grid_open(struct comm *world, const struct layout *l, struct comm_grid *out, struct err *err);
 void comm_grid_close(struct comm_grid *g); /* safe on a zeroed struct */
 

@@ -57,6 +57,8 @@ static int capability_check(const struct train *t, struct err *err)
     const struct layout *l = t->layout;
     const struct plan *plan = t->conf->plan;
     struct hash128 none = {0}, model = model_hash(&t->run->model);
+    if (layout_world(l) != t->conf->world->size)
+        return comm_size_error(t->conf->world, l, err);
     if (memcmp(&plan->model_hash, &none, sizeof none) != 0 && memcmp(&plan->model_hash, &model, sizeof model) != 0)
         return err_set(err, ERR_INPUT, "the plan was made for model '%s', the run trains '%s' of another shape: plan again", plan->model,
                        t->run->model.name);

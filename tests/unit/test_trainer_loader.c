@@ -110,7 +110,7 @@ static struct loader *open_loader(struct run *run, int64_t mbs, bool verify)
 {
     struct loader *l;
     struct err err = {0};
-    run_make(run, in_scratch("data"), 8, 20);
+    run_make(run, data_dir(), 8, 20);
     must(loader_open(run, 0, mbs, verify, 0, 1, &l, &err), &err);
     return l;
 }
@@ -198,7 +198,7 @@ static void loss_norm_by_sample(void **state)
     struct batch b = {0};
     struct err err = {0};
     (void)state;
-    run_make(&run, in_scratch("data"), 8, 20);
+    run_make(&run, data_dir(), 8, 20);
     run.loss_norm = LOSS_NORM_SAMPLE;
     must(loader_open(&run, 0, 4, false, 0, 1, &l, &err), &err);
     must(loader_read(l, 0, 4, 0, &b, &err), &err);
@@ -239,7 +239,7 @@ static void expect_open(bool verify, int code, const char *says)
     struct run run;
     struct loader *l = NULL;
     struct err err = {0};
-    run_make(&run, in_scratch("data"), 8, 20);
+    run_make(&run, data_dir(), 8, 20);
     must_fail(loader_open(&run, 0, 2, verify, 0, 1, &l, &err), code, &err, says);
     assert_null(l);
     run_release(&run);
@@ -273,7 +273,7 @@ static void verification_is_shared(void **state)
     struct err err = {0};
     (void)state;
     file_flip(in_scratch("data/s1.tar"), 700);
-    run_make(&run, in_scratch("data"), 8, 20);
+    run_make(&run, data_dir(), 8, 20);
     must(loader_open(&run, 0, 2, true, 0, 2, &l, &err), &err); /* has s0 and s2 */
     loader_close(l);
     must_fail(loader_open(&run, 0, 2, true, 1, 2, &l, &err), ERR_CORRUPT, &err, "s1.tar");
@@ -324,7 +324,7 @@ static void model_does_not_fit(void **state)
     struct loader *l;
     struct err err = {0};
     (void)state;
-    run_make(&run, in_scratch("data"), 8, 20);
+    run_make(&run, data_dir(), 8, 20);
     run.model.latent_channels = 4;
     must_fail(loader_open(&run, 0, 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "latents have 3 channels, model 'small' takes 4");
     run.model.latent_channels = RUN_CHANNELS;

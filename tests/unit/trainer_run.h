@@ -122,6 +122,14 @@ static inline struct plan plan_make_text(const struct run *r, const char *layout
 
 /* ---- a dataset: shards of samples with known numbers ---- */
 
+/* <scratch>/data, as a text that stays. */
+static inline const char *data_dir(void)
+{
+    static char dir[512];
+    snprintf(dir, sizeof dir, "%s/data", scratch);
+    return dir;
+}
+
 static const double made_mean = 0.25, made_std = 1.5;
 
 /* version 1.0, padded to 64 bytes */

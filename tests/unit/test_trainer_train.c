@@ -1,0 +1,456 @@
+/* Whole runs of a small model: nothing allocated in a step; resuming, grouping, recompute and layouts change nothing; how training
+ * ends. Under mpirun the layouts spread over its ranks. */
+// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=posix_memalign,--wrap=strdup
+#include "trainer_run.h"
+
+#include <signal.h>
+
+#include "base/evlog.h"
+#include "trainer/ckpt_priv.h"
+#include "trainer/train.h"
+
+static long allocations;
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
+int __real_posix_memalign(void **p, size_t align, size_t n);
+char *__real_strdup(const char *s);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+int __wrap_posix_memalign(void **p, size_t align, size_t n);
+char *__wrap_strdup(const char *s);
+void *__wrap_malloc(size_t n) { allocations++; return __real_malloc(n); }
+void *__wrap_calloc(size_t n, size_t size) { allocations++; return __real_calloc(n, size); }
+void *__wrap_realloc(void *p, size_t n) { allocations++; return __real_realloc(p, n); }
+void *__wrap_aligned_alloc(size_t align, size_t n) { allocations++; return __real_aligned_alloc(align, n); }
+int __wrap_posix_memalign(void **p, size_t align, size_t n) { allocations++; return __real_posix_memalign(p, align, n); }
+char *__wrap_strdup(const char *s) { allocations++; return __real_strdup(s); }
+
+/* ---- training into <scratch>/<name>, by the first ranks of the world ---- */
+
+static volatile sig_atomic_t stop;
+
+struct job {
+    const char *name, *layout;
+    int64_t attempt, max_steps, memory_limit_bytes;
+    bool trial;
+    struct plan *plan; /* instead of layout */
+};
+
+static int try_train(struct run *run, const struct job *j, struct train_report *report, struct err *err)
+{
+    struct plan plan = j->plan ? *j->plan : plan_make_text(run, j->layout ? j->layout : "dp=1");
+    int ranks = (int)layout_world(&plan.layout), rc = 0;
+    struct comm *group = first_ranks(ranks < world->size ? ranks : world->size);
+    char dir[512];
+    snprintf(dir, sizeof dir, "%s", in_scratch(j->name));
+    struct train_conf conf = {.run = run, .plan = &plan, .run_dir = dir, .attempt = j->attempt ? j->attempt : 1, .trial = j->trial,
+                              .max_steps = j->max_steps, .verify = true, .memory_limit_bytes = j->memory_limit_bytes,
+                              .world = group, .stop = &stop};
+    if (group) {
+        rc = train_run(&conf, report, err);
+        group->close(group);
+    }
+    struct err none;
+    world->barrier(world, &none);
+    return rc;
+}
+
+static struct train_report train(struct run *run, const struct job *j)
+{
+    struct train_report report = {0};
+    struct err err = {0};
+    must(try_train(run, j, &report, &err), &err);
+    must(world->broadcast(world, &report, sizeof report, 0, NULL, &err), &err); /* to ranks that had no part in it */
+    return report;
+}
+
+/* ---- comparing ---- */
+
+static void ckpt_open(const char *name, int64_t step, char dir[600], struct ckpt_manifest *m)
+{
+    struct err err = {0};
+    snprintf(dir, 600, "%s/ckpt/step-%08lld", in_scratch(name), (long long)step);
+    must(ckpt_manifest_load(dir, m, &err), &err);
+    must(ckpt_verify(dir, m, 0, 1, &err), &err);
+}
+
+static double tensor_difference(const char *da, struct ckpt_manifest *a, const char *db, struct ckpt_manifest *b,
+                                enum ckpt_buffer buffer, int64_t t)
+{
+    int64_t n = a->tensors[t].count;
+    double *x = calloc((size_t)n, 8), *y = calloc((size_t)n, 8), most = 0, scale = 1e-12;
+    struct err err = {0};
+    must(ckpt_read(da, a, buffer, t, 0, n, x, &err), &err);
+    must(ckpt_read(db, b, buffer, ckpt_tensor_find(b, a->tensors[t].name), 0, n, y, &err), &err);
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, fabs(x[i] - y[i]));
+        scale = fmax(scale, fabs(x[i]));
+        if (!isfinite(x[i]) || !isfinite(y[i]))
+            most = INFINITY;
+    }
+    free(x);
+    free(y);
+    return most / scale;
+}
+
+/* Largest relative difference over tensors of weights, moments and average; rank 0 looks, the others get 0. */
+static double difference(const char *name_a, const char *name_b, int64_t step)
+{
+    struct ckpt_manifest a, b;
+    char da[600], db[600];
+    double most = 0;
+    if (world->rank != 0)
+        return 0;
+    ckpt_open(name_a, step, da, &a);
+    ckpt_open(name_b, step, db, &b);
+    assert_int_equal(a.n_tensors, b.n_tensors);
+    assert_true(a.meta.updates == b.meta.updates && a.meta.ordinal == b.meta.ordinal);
+    for (int k = 0; k < CKPT_BUFFERS; k++)
+        for (int64_t t = 0; t < a.n_tensors; t++)
+            most = fmax(most, tensor_difference(da, &a, db, &b, (enum ckpt_buffer)k, t));
+    ckpt_manifest_release(&a);
+    ckpt_manifest_release(&b);
+    return most;
+}
+
+enum { STEPS_MAX = 64 };
+struct told_steps { double loss[STEPS_MAX], norm[STEPS_MAX]; int64_t n, skipped, loaded; char end[16]; };
+
+/* What rank 0's log of one attempt says. */
+static struct told_steps told(const char *name, int64_t attempt)
+{
+    struct told_steps t = {0};
+    struct evlog_reader *r;
+    struct err err = {0};
+    const cJSON *e;
+    char path[600];
+    snprintf(path, sizeof path, "%s/events/rank0.a%lld.evlog", in_scratch(name), (long long)attempt);
+    must(evlog_reader_open(path, &r, &err), &err);
+    while (evlog_reader_next(r, &e, &err) == 1) {
+        const char *ev = json_text(e, "ev", "");
+        if (strcmp(ev, "step") == 0) {
+            int64_t step = json_int(e, "step", -1);
+            assert_in_range(step, 0, STEPS_MAX - 1);
+            t.loss[step] = json_num(e, "loss", NAN);
+            t.norm[step] = json_num(e, "grad_norm", NAN);
+            t.skipped += cJSON_IsTrue(cJSON_GetObjectItem(e, "skipped"));
+            t.n++;
+        }
+        t.loaded += strcmp(ev, "ckpt_loaded") == 0;
+        if (strcmp(ev, "train_ended") == 0)
+            snprintf(t.end, sizeof t.end, "%s", json_text(e, "reason", ""));
+    }
+    evlog_reader_close(r);
+    return t;
+}
+
+/* ---- the steady state ---- */
+
+/* A run of 12 steps allocates as often as one of 4. */
+static void a_step_allocates_nothing(void **state)
+{
+    static const char *const layouts[] = {"dp=1,mbs=2", "dp=1,mbs=1,recompute=full", "dp=2,zero=0,mbs=2", "dp=2,zero=1,mbs=1"};
+    long count[2];
+    (void)state;
+    for (int i = 0; i < LEN(layouts); i++) {
+        for (int k = 0; k < 2; k++) {
+            struct run run;
+            char name[32];
+            snprintf(name, sizeof name, "alloc-%d-%d", i, k);
+            run_make(&run, data_dir(), 6, k ? 12 : 4);
+            struct plan plan = plan_make_text(&run, layouts[i]);
+            allocations = 0;
+            if (layout_world(&plan.layout) <= world->size)
+                train(&run, &(struct job){.name = name, .layout = layouts[i]});
+            count[k] = allocations;
+            run_release(&run);
+        }
+        if (count[0] != count[1])
+            fail_msg("%s: %ld allocations in 4 steps, %ld in 12", layouts[i], count[0], count[1]);
+    }
+}
+
+/* ---- the same run ---- */
+
+static void resumed_is_bitwise_equal(void **state)
+{
+    struct run run;
+    (void)state;
+    run_make(&run, data_dir(), 5, 9);
+    run.ckpt_every_steps = 2;
+    train(&run, &(struct job){.name = "whole"});
+    assert_int_equal(train(&run, &(struct job){.name = "parts", .max_steps = 3}).end, TRAIN_LIMIT);
+    assert_int_equal(train(&run, &(struct job){.name = "parts", .max_steps = 1, .attempt = 2}).next_step, 4);
+    assert_int_equal(train(&run, &(struct job){.name = "parts", .attempt = 3}).end, TRAIN_DONE);
+    assert_true(difference("whole", "parts", 9) == 0);
+    if (world->rank == 0) {
+        struct told_steps whole = told("whole", 1), parts[] = {told("parts", 1), told("parts", 2), told("parts", 3)};
+        assert_true(whole.n == 9 && parts[0].n == 3 && parts[1].n == 1 && parts[2].n == 5 && parts[2].loaded == 1);
+        for (int64_t step = 0; step < 9; step++)
+            assert_true(whole.loss[step] == parts[step < 3 ? 0 : step < 4 ? 1 : 2].loss[step]);
+        assert_true(whole.loss[8] != whole.loss[0]);
+    }
+    struct train_report again = train(&run, &(struct job){.name = "parts", .attempt = 4});
+    assert_true(again.end == TRAIN_DONE && again.steps == 0); /* nothing left to do */
+    run_release(&run);
+}
+
+static void stages_follow_each_other(void **state)
+{
+    struct run run;
+    (void)state;
+    run_make(&run, data_dir(), 4, 3);
+    run.n_stages = 2;
+    run.stages[1] = (struct run_stage){.data = "synthetic:1x4x4", .gbs = 2, .steps = 4};
+    train(&run, &(struct job){.name = "whole"});
+    for (int64_t i = 1; i <= 7; i++)
+        train(&run, &(struct job){.name = "parts", .max_steps = 1, .attempt = i});
+    assert_true(difference("whole", "parts", 7) == 0);
+    struct ckpt_manifest m;
+    char dir[600];
+    ckpt_open("whole", 7, dir, &m);
+    assert_int_equal(m.meta.ordinal, 3 * 4 + 4 * 2); /* ordinals go on over stages */
+    ckpt_manifest_release(&m);
+    run_release(&run);
+}
+
+static void recompute_is_bitwise_equal(void **state)
+{
+    struct run run;
+    (void)state;
+    run_make(&run, data_dir(), 5, 6);
+    train(&run, &(struct job){.name = "kept", .layout = "mbs=2"});
+    train(&run, &(struct job){.name = "again", .layout = "mbs=2,recompute=full"});
+    assert_true(difference("kept", "again", 6) == 0);
+    run_release(&run);
+}
+
+/* Every way to spread 5 samples: micro-batches, ranks that have fewer, ZeRO. Weights, moments, average, losses and norms. */
+static void layouts_agree(void **state)
+{
+    static const char *const layouts[] = {"mbs=2", "mbs=5", "dp=2,zero=0", "dp=2,zero=1", "dp=2,zero=1,mbs=2,recompute=full",
+                                          "dp=3,zero=0", "dp=3,zero=1,mbs=2", "dp=4,zero=0", "dp=4,zero=1"};
+    static const enum loss_norm norms[] = {LOSS_NORM_TOKEN, LOSS_NORM_SAMPLE};
+    (void)state;
+    for (int k = 0; k < LEN(norms); k++) {
+        struct run run;
+        char base[32];
+        snprintf(base, sizeof base, "one-%d", k);
+        run_make(&run, data_dir(), 5, 6);
+        run.loss_norm = norms[k];
+        train(&run, &(struct job){.name = base});
+        for (int i = 0; i < LEN(layouts); i++) {
+            char name[32];
+            snprintf(name, sizeof name, "many-%d-%d", k, i);
+            struct plan plan = plan_make_text(&run, layouts[i]);
+            if (layout_world(&plan.layout) > world->size)
+                continue;
+            train(&run, &(struct job){.name = name, .layout = layouts[i]});
+            double d = difference(base, name, 6);
+            if (!(d <= 1e-11))
+                fail_msg("%s: %.3g", layouts[i], d);
+            struct told_steps a = {0}, b = {0};
+            if (world->rank == 0)
+                a = told(base, 1), b = told(name, 1);
+            for (int64_t s = 0; s < a.n; s++)
+                assert_true(fabs(a.loss[s] - b.loss[s]) <= 1e-12 * a.loss[s] && fabs(a.norm[s] - b.norm[s]) <= 1e-11 * a.norm[s]);
+        }
+        run_release(&run);
+    }
+}
+
+/* A run may change its layout at every restart. */
+static void a_layout_resumes_another(void **state)
+{
+    static const char *const layouts[] = {"dp=1", "dp=2,zero=1", "dp=3,zero=0,mbs=2", "dp=4,zero=1", "dp=1,mbs=3", "dp=2,zero=0"};
+    struct run run;
+    (void)state;
+    run_make(&run, data_dir(), 5, LEN(layouts));
+    train(&run, &(struct job){.name = "whole"});
+    for (int i = 0; i < LEN(layouts); i++) {
+        struct plan plan = plan_make_text(&run, layouts[i]);
+        const char *layout = layout_world(&plan.layout) <= world->size ? layouts[i] : "dp=1,mbs=2";
+        assert_int_equal(train(&run, &(struct job){.name = "parts", .layout = layout, .max_steps = 1, .attempt = i + 1}).steps, 1);
+    }
+    double d = difference("whole", "parts", LEN(layouts));
+    if (!(d <= 1e-11))
+        fail_msg("%.3g", d);
+    run_release(&run);
+}
+
+static void zero_is_bitwise_equal(void **state)
+{
+    struct run run;
+    char a[16], b[16];
+    (void)state;
+    run_make(&run, data_dir(), 5, 6);
+    snprintf(a, sizeof a, "dp=%d,zero=0", world->size);
+    snprintf(b, sizeof b, "dp=%d,zero=1", world->size);
+    train(&run, &(struct job){.name = "a", .layout = a});
+    train(&run, &(struct job){.name = "b", .layout = b});
+    assert_true(difference("a", "b", 6) == 0);
+    run_release(&run);
+}
+
+/* ---- how it ends ---- */
+
+static void asked_to_stop(void **state)
+{
+    struct run run;
+    char layout[16];
+    (void)state;
+    run_make(&run, data_dir(), 5, 6);
+    snprintf(layout, sizeof layout, "dp=%d", world->size);
+    stop = world->rank == world->size - 1; /* one rank hears the signal */
+    struct train_report r = train(&run, &(struct job){.name = "x", .layout = layout});
+    stop = 0;
+    assert_true(r.end == TRAIN_STOPPED && r.steps == 1 && r.next_step == 1);
+    if (world->rank == 0)
+        assert_string_equal(told("x", 1).end, "stop");
+    train(&run, &(struct job){.name = "x", .layout = layout, .attempt = 2});
+    train(&run, &(struct job){.name = "y", .layout = layout});
+    assert_true(difference("x", "y", 6) == 0);
+    if (world->rank == 0)
+        assert_string_equal(told("x", 2).end, "done");
+    run_release(&run);
+}
+
+/* Latents that overflow float32 when normalised: every gradient is NaN, every step skipped, and then it is enough. */
+static void not_finite_for_too_long(void **state)
+{
+    struct run run;
+    struct dataset d;
+    struct err err = {0};
+    struct train_report r;
+    char layout[16];
+    (void)state;
+    if (world->rank == 0) {
+        must(dataset_load(in_scratch("data"), &d, &err), &err);
+        d.latent_std = 1e-44;
+        must(dataset_save(in_scratch("data"), &d, &err), &err);
+        dataset_release(&d);
+    }
+    world->barrier(world, &err);
+    run_make(&run, data_dir(), 5, 40);
+    snprintf(layout, sizeof layout, "dp=%d,zero=1", world->size);
+    must_fail(try_train(&run, &(struct job){.name = "x", .layout = layout}, &r, &err), ERR_STATE, &err,
+              "10 steps in a row had a gradient that is not finite (last: step 9)");
+    if (world->rank == 0) {
+        struct told_steps t = told("x", 1);
+        assert_true(t.n == 10 && t.skipped == 10);
+        assert_string_equal(t.end, "error");
+        assert_false(file_exists(in_scratch("x/ckpt")));
+    }
+    run_release(&run);
+}
+
+/* One rank's data is damaged after it was verified: all end with its sentence. */
+static void one_rank_meets_damage(void **state)
+{
+    struct run run;
+    struct train_report r;
+    struct err err = {0};
+    char layout[16];
+    (void)state;
+    if (world->rank == 0) { /* the index is told of the damaged bytes, so that only reading finds out */
+        struct dataset d;
+        struct hash128 hash;
+        must(dataset_load(in_scratch("data"), &d, &err), &err);
+        file_flip(in_scratch("data/s1.tar"), d.samples[5].latent_offset);
+        must(hash_file(in_scratch("data/s1.tar"), &hash, &err), &err);
+        d.shards[1].bytes_hash = hash.lo;
+        must(dataset_save(in_scratch("data"), &d, &err), &err);
+        dataset_release(&d);
+    }
+    world->barrier(world, &err);
+    run_make(&run, data_dir(), 5, 40);
+    snprintf(layout, sizeof layout, "dp=%d", world->size);
+    must_fail(try_train(&run, &(struct job){.name = "x", .layout = layout}, &r, &err), ERR_CORRUPT, &err,
+              "s1.tar', sample 1 at offset");
+    run_release(&run);
+}
+
+static void refusals(void **state)
+{
+    static const struct { const char *layout; int code; const char *says; } cases[] = {
+        {"dp=64", ERR_USAGE, "use mpirun -n 64"},
+        {"dp=1,zero=2", ERR_INPUT, "this trainer runs dp, zero 0 and 1"},
+        {"dp=1,recompute=selective", ERR_INPUT, "this trainer runs dp, zero 0 and 1"},
+        {"dp=1,mbs=9", ERR_NO, "mbs"},
+    };
+    struct run run;
+    struct train_report r;
+    (void)state;
+    run_make(&run, data_dir(), 5, 4);
+    for (int i = 0; i < LEN(cases); i++) {
+        struct err err = {0};
+        int rc = try_train(&run, &(struct job){.name = "x", .layout = cases[i].layout}, &r, &err);
+        if (world->rank == 0)
+            must_fail(rc, cases[i].code, &err, cases[i].says);
+    }
+    struct plan plan = plan_make_text(&run, "dp=1");
+    struct err err = {0};
+    plan.gbs = 6;
+    int rc = try_train(&run, &(struct job){.name = "x", .plan = &plan}, &r, &err);
+    if (world->rank == 0)
+        must_fail(rc, ERR_INPUT, &err, "the plan was made for batches of 6 samples, the run's have 5");
+    plan.gbs = 5;
+    plan.model_hash.lo = 1;
+    rc = try_train(&run, &(struct job){.name = "x", .plan = &plan}, &r, &err);
+    if (world->rank == 0)
+        must_fail(rc, ERR_INPUT, &err, "the plan was made for model");
+    run.dtype = DTYPE_BF16;
+    rc = try_train(&run, &(struct job){.name = "x"}, &r, &err);
+    if (world->rank == 0)
+        must_fail(rc, ERR_INPUT, &err, "'bf16'");
+    run_release(&run);
+}
+
+/* The plan is a promise: a limit at its total passes, one byte less does not; a trial leaves no checkpoint and no events. */
+static void memory_limit_and_trial(void **state)
+{
+    struct run run;
+    struct train_report r = {0};
+    struct err err = {0};
+    (void)state;
+    run_make(&run, data_dir(), 5, 40);
+    struct train_report ok = train(&run, &(struct job){.name = "x", .trial = true, .max_steps = 3});
+    if (world->rank == 0) {
+        assert_true(ok.steps == 3 && ok.median_step_s > 0 && ok.planned_bytes > 0 && ok.peak_bytes > ok.planned_bytes / 2);
+        assert_true(ok.min_step_s <= ok.median_step_s && ok.median_step_s <= ok.max_step_s && isnan(ok.mfu));
+        assert_false(file_exists(in_scratch("x/ckpt")) || file_exists(in_scratch("x/events")));
+    }
+    train(&run, &(struct job){.name = "x", .trial = true, .max_steps = 1, .memory_limit_bytes = ok.planned_bytes});
+    int rc = try_train(&run, &(struct job){.name = "x", .trial = true, .max_steps = 1, .memory_limit_bytes = ok.planned_bytes - 1}, &r, &err);
+    if (world->rank == 0) {
+        must_fail(rc, ERR_NO, &err, "out of memory by plan");
+        assert_true(r.planned_bytes == ok.planned_bytes && r.steps == 0);
+    }
+    run_release(&run);
+}
+
+static int setup(void **state)
+{
+    struct err err;
+    if (shared_setup(state) < 0)
+        return -1;
+    if (world->rank == 0)
+        dataset_make(3, 4);
+    return world->barrier(world, &err);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, shared_teardown)
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_step_allocates_nothing), CASE(resumed_is_bitwise_equal), CASE(stages_follow_each_other),
+        CASE(recompute_is_bitwise_equal), CASE(layouts_agree), CASE(a_layout_resumes_another), CASE(zero_is_bitwise_equal),
+        CASE(asked_to_stop), CASE(not_finite_for_too_long), CASE(one_rank_meets_damage), CASE(refusals), CASE(memory_limit_and_trial),
+    };
+    world_open(argc, argv);
+    return world_close(cmocka_run_group_tests(tests, NULL, NULL));
+}
