@@ -20,7 +20,7 @@ static const char *const sql[N_QUERIES] = {
     [Q_START] = "INSERT INTO train_start(event, run, attempt, writer, seq, next_step, total_steps, model, layout, extent, gbs,"
                 " world, device, dtype, peak_flops, peak_source, flops_formula, config_hash, trial)"
                 " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
-    [Q_TRIAL] = "INSERT INTO trial_event(event, tune, trial, kind, wall, seq) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    [Q_TRIAL] = "INSERT INTO trial_event(event, tune, trial, kind, seq) VALUES (?1, ?2, ?3, ?4, ?5)",
 };
 
 struct event_writer {
@@ -164,8 +164,7 @@ static int project_trial(struct event_writer *w, int64_t id, const struct event_
     store_bind_text(q, 2, k->run);
     bind_text(q, 3, e, "trial");
     bind_text(q, 4, e, "ev");
-    bind_num(q, 5, e, "wall");
-    store_bind_int(q, 6, k->seq);
+    store_bind_int(q, 5, k->seq);
     return run_once(q, NULL, err);
 }
 

@@ -237,6 +237,20 @@ static int events_read(struct ingest *in, struct evlog_reader *r, struct log_fil
     return rc;
 }
 
+/* What the last reading said about the unfinished end. */
+static int damage_drop(struct ingest *in, const struct log_file *f, struct err *err)
+{
+    struct store_query *q = NULL;
+    int rc = store_ask(in->db, "DELETE FROM damage WHERE file = ?1 AND at_byte >= ?2", &q, err);
+    if (rc < 0)
+        return rc;
+    store_bind_text(q, 1, f->path);
+    store_bind_int(q, 2, f->read_to);
+    rc = store_next(q, err);
+    store_end(q);
+    return rc;
+}
+
 static int damage_save(struct ingest *in, struct evlog_reader *r, const char *path, struct err *err)
 {
     const struct evlog_damage *list;
@@ -259,6 +273,8 @@ static int log_file_read(struct ingest *in, struct log_file *f, struct err *err)
     int rc = evlog_reader_open(f->path, &r, err);
     if (rc == 0)
         rc = log_file_save(in, f, &first, err); /* the row that damage refers to */
+    if (rc == 0)
+        rc = damage_drop(in, f, err);
     if (rc == 0 && again)
         rc = evlog_reader_seek(r, f->read_to, err);
     if (rc == 0)
@@ -266,12 +282,11 @@ static int log_file_read(struct ingest *in, struct log_file *f, struct err *err)
     if (rc == 0 && again && (gap || evlog_reader_damage(r, &list))) {
         rc = evlog_reader_seek(r, 0, err);
         f->read_to = f->last_seq = 0;
-        again = false;
+        if (rc == 0)
+            rc = damage_drop(in, f, err);
         if (rc == 0)
             rc = events_read(in, r, f, &first, run, writer, &gap, err);
     }
-    if (rc == 0 && !again)
-        rc = ask1(in->db, "DELETE FROM damage WHERE file = ?1 AND reason NOT LIKE 'not an event%'", f->path, err);
     if (rc == 0)
         rc = damage_save(in, r, f->path, err);
     if (rc == 0) {

@@ -149,7 +149,7 @@ static int store_connect(struct store *db, struct err *err)
                        db->path, sqlite3_errstr(rc));
     sqlite3_extended_result_codes(db->sql, 1);
     sqlite3_busy_timeout(db->sql, STORE_BUSY_S * 1000);
-    rc = store_exec(db, "PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF", err);
+    rc = store_exec(db, "PRAGMA foreign_keys=ON", err);
     if (rc == 0 && db->flags & STORE_CHECK)
         rc = quick_check(db, err);
     if (rc == 0)
