@@ -65,6 +65,9 @@ static int capability_check(const struct train *t, struct err *err)
     if (plan->gbs != t->run->stages[0].gbs)
         return err_set(err, ERR_INPUT, "the plan was made for batches of %lld samples, the run's have %lld: plan again",
                        (long long)plan->gbs, (long long)t->run->stages[0].gbs);
+    if (plan->dtype != t->run->dtype)
+        return err_set(err, ERR_INPUT, "the plan was made for %s, the run trains in %s: plan again", dtype_names[plan->dtype],
+                       dtype_names[t->run->dtype]);
     if (l->tp * l->cp * l->pp != 1 || l->zero > 1 || l->recompute == RECOMPUTE_SELECTIVE ||
         (l->recompute == RECOMPUTE_FULL && l->recompute_layers && l->recompute_layers != t->run->model.layers) ||
         (l->zero && layout_shard_group(l) != l->dp))
@@ -457,7 +460,7 @@ static int report_make(struct train *t, const struct record_step *last, struct t
 
 static int steps_run(struct train *t, struct train_report *out, struct err *err)
 {
-    struct record_step s = {.loss = NAN, .grad_norm = NAN};
+    struct record_step s = {.loss = NAN, .grad_norm = NAN, .tokens = NAN, .model_flops = NAN};
     int64_t total = run_total_steps(t->run), end = total, every = t->run->ckpt_every_steps, saved = t->next_step;
     bool stop = false;
     int rc = 0;
@@ -486,7 +489,8 @@ static int steps_run(struct train *t, struct train_report *out, struct err *err)
 int train_run(const struct train_conf *conf, struct train_report *out, struct err *err)
 {
     struct train t = {.conf = conf, .run = conf->run, .layout = &conf->plan->layout};
-    *out = (struct train_report){.loss = NAN};
+    *out = (struct train_report){.loss = NAN, .grad_norm = NAN, .tokens = NAN, .model_flops = NAN, .mfu = NAN, .median_step_s = NAN,
+                                 .min_step_s = NAN, .max_step_s = NAN, .phases = {NAN, NAN, NAN, NAN, NAN}};
     t.config_hash = run_config_hash(conf->run);
     t.peak_flops = conf->plan->peak_flops * conf->world->size;
     int rc = train_open(&t, err);

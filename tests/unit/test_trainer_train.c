@@ -403,6 +403,11 @@ static void refusals(void **state)
     rc = try_train(&run, &(struct job){.name = "x", .plan = &plan}, &r, &err);
     if (world->rank == 0)
         must_fail(rc, ERR_INPUT, &err, "the plan was made for model");
+    plan.model_hash.lo = 0;
+    plan.dtype = DTYPE_F32;
+    rc = try_train(&run, &(struct job){.name = "x", .plan = &plan}, &r, &err);
+    if (world->rank == 0)
+        must_fail(rc, ERR_INPUT, &err, "the plan was made for f32, the run trains in f64");
     run.dtype = DTYPE_BF16;
     rc = try_train(&run, &(struct job){.name = "x"}, &r, &err);
     if (world->rank == 0)
