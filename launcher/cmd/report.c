@@ -1,4 +1,4 @@
-/* reel report: one run as one HTML file. */
+/* reel report: a run, its tuning and its data as one HTML file. */
 #include <stdio.h>
 
 #include "base/file.h"
@@ -10,20 +10,44 @@
 static const struct opt opts[] = {
     CMD_OPT_JSON,
     CMD_OPT_DB,
-    {"out", 'o', OPT_TEXT, "FILE", "where to write the page", .fallback = "report.html"},
+    {"out", 'o', OPT_TEXT, "FILE", "where to write the page (with --json: nowhere unless given)", .fallback = "report.html"},
+    {"tune", 0, OPT_TEXT, "ID", "show this tuning's trials (default: the newest of the run's model)"},
+    {"curation", 0, OPT_TEXT, "ID", "show this curation (default: the last before the run)"},
 };
 const struct opt_cmd cmd_report = {
-    "report", "write a run's report: MFU, loss, trials, where the time went", "RUN", opts, ARRAY_LEN(opts), 1, 1,
-    "Reads what is new in the logs first. One HTML file without outside assets; with --json the headline numbers on standard output."};
+    "report", "write a report: MFU, loss, where the time went, trials, data", "[RUN]", opts, ARRAY_LEN(opts), 0, 1,
+    "RUN is a name, an id or its beginning; without it --tune ID reports a tuning alone. Reads what is new in the logs first. One HTML file "
+    "without outside assets; with --json the same numbers as one object on standard output."};
 
-static int numbers_print(const struct report_numbers *n, struct err *err)
+/* A name binds under REEL_HOME; what is not there (any more) may still be in the database. */
+static int scope_find(const struct opt_values *v, const struct cmd_env *env, struct store *db, struct report_scope *out, struct err *err)
+{
+    const char *const *operands, *run;
+    char id[ID_TEXT_BYTES];
+    run = opt_operands(v, &operands) ? operands[0] : NULL;
+    if (run && home_run_find(env->home, run, id, NULL) == 0)
+        run = id;
+    return report_scope_find(db, run, opt_text(v, "tune"), opt_text(v, "curation"), out, err);
+}
+
+static int page_publish(struct store *db, const struct report_scope *scope, const struct report_numbers *n, const char *path, struct err *err)
+{
+    struct str page = STR_INIT;
+    int rc = report_html(db, scope, n, &page, err);
+    if (rc == 0)
+        rc = file_publish(path, page.p, page.len, err);
+    if (rc == 0)
+        fprintf(stderr, "report: %s\n", path);
+    str_release(&page);
+    return rc;
+}
+
+static int json_print(struct store *db, const struct report_scope *scope, const struct report_numbers *n, struct err *err)
 {
     struct str text = STR_INIT;
-    struct json_out o;
-    json_out_init(&o, &text, 2);
-    report_numbers_write(n, &o);
-    str_addc(&text, '\n');
-    int rc = cmd_print(&text, err);
+    int rc = report_json(db, scope, n, &text, err);
+    if (rc == 0)
+        rc = cmd_print(&text, err);
     str_release(&text);
     return rc;
 }
@@ -32,27 +56,22 @@ int cmd_report_run(const struct opt_values *v, struct cmd_env *env, struct err *
 {
     const char *const *operands, *const dirs[] = {env->home};
     struct store *db = NULL;
+    struct report_scope scope;
     struct report_numbers n;
-    struct str page = STR_INIT;
-    char id[ID_TEXT_BYTES];
-    bool stale = false;
-    opt_operands(v, &operands);
-    int rc = home_run_find(env->home, operands[0], id, err);
-    if (rc == 0)
-        rc = ingest_open(env->db_path, dirs, 1, 5, &db, &stale, err);
+    bool stale = false, json = opt_bool(v, "json");
+    if (!opt_operands(v, &operands) && !opt_given(v, "tune"))
+        return err_set(err, ERR_USAGE, "reel report: give a RUN ('reel status' lists them) or --tune ID");
+    int rc = ingest_open(env->db_path, dirs, 1, 5, &db, &stale, err);
     if (rc == 0 && stale)
-        fprintf(stderr, "reel: another process fills the database: the report may lack the newest events\n");
+        fprintf(stderr, "reel: another process fills the database, or it may only be read: the report may lack the newest events\n");
     if (rc == 0)
-        rc = report_numbers_read(db, id, &n, err);
+        rc = scope_find(v, env, db, &scope, err);
     if (rc == 0)
-        rc = report_html(db, &n, &page, err);
-    if (rc == 0)
-        rc = file_publish(opt_text(v, "out"), page.p, page.len, err);
-    if (rc == 0)
-        rc = opt_bool(v, "json") ? numbers_print(&n, err) : 0;
-    if (rc == 0)
-        fprintf(stderr, "report: %s\n", opt_text(v, "out"));
+        rc = report_numbers_read(db, &scope, &n, err);
+    if (rc == 0 && (!json || opt_given(v, "out")))
+        rc = page_publish(db, &scope, &n, opt_text(v, "out"), err);
+    if (rc == 0 && json)
+        rc = json_print(db, &scope, &n, err);
     store_close(db);
-    str_release(&page);
     return rc;
 }
