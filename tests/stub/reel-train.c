@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/evlog.h"
@@ -100,7 +101,7 @@ int main(int argc, char **argv)
     double step_s = number("REEL_STUB_STEP_S", 0.02);
     for (; step < run_total_steps(&run); step++) {
         if (step == crash_at && attempt <= (int64_t)number("REEL_STUB_CRASH_ATTEMPTS", 1e9))
-            return 5;
+            _exit(5); /* a crash closes nothing */
         clock_sleep_s(step_s);
         step_event(log, step, step_s);
         if (stop && !getenv("REEL_STUB_DEAF")) {
