@@ -462,8 +462,9 @@ static int steps_run(struct train *t, struct train_report *out, struct err *err)
 {
     struct record_step s = {.loss = NAN, .grad_norm = NAN, .tokens = NAN, .model_flops = NAN};
     int64_t total = run_total_steps(t->run), end = total, every = t->run->ckpt_every_steps, saved = t->next_step;
-    bool stop = false;
-    int rc = 0;
+    double asked = *t->conf->stop ? 1 : 0; /* while we were starting: not even one step then */
+    int rc = comm_max(t->dp, &asked, 1, err);
+    bool stop = asked > 0;
     if (t->conf->max_steps > 0 && t->next_step + t->conf->max_steps < total)
         end = t->next_step + t->conf->max_steps;
     while (t->next_step < end && !stop && rc == 0) {
