@@ -125,7 +125,7 @@ void chart_label(struct chart *c, double x, double y, const char *text)
     static const double around[8][2] = {{1, 0}, {-1, 0}, {0, -1}, {0, 1}, {1, -1}, {1, 1}, {-1, -1}, {-1, 1}};
     double w = CHAR_PX * (double)strlen(text), px = chart_x(c, x), py = chart_y(c, y);
     for (int i = 0; i < 8; i++) {
-        double cx = px + around[i][0] * (w / 2 + 8), cy = py + around[i][1] * 13;
+        double cx = px + around[i][0] * (w / 2 + 11), cy = py + around[i][1] * 13;
         struct chart_box b = {cx - w / 2, cy - LABEL_PX / 2.0, cx + w / 2, cy + LABEL_PX / 2.0};
         if (!box_free(c, b))
             continue;

@@ -90,11 +90,12 @@ static int chart_draw(struct report *r, double hi, struct err *err)
     struct chart c = {.out = r->out, .x_title = "predicted step, s", .y_title = "measured step, s", .label = "measured against predicted step time of the trials",
                       .y_scale = 1, .width = 480, .height = 440, .x = chart_axis_round(0, hi, 6), .y = chart_axis_round(0, hi, 6)};
     chart_begin(&c);
-    str_addf(r->out, "<line class=\"ideal\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">as predicted</text>\n", chart_x(&c, 0),
-             chart_y(&c, 0), chart_x(&c, c.x.hi), chart_y(&c, c.y.hi), chart_x(&c, c.x.hi) - 22, chart_y(&c, c.y.hi) + 12);
+    str_addf(r->out, "<line class=\"ideal\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", chart_x(&c, 0), chart_y(&c, 0), chart_x(&c, c.x.hi),
+             chart_y(&c, c.y.hi));
     int rc = report_each(r->db, TRIALS, r->scope->tune, mark_row, &c, err);
     if (rc == 0)
         rc = report_each(r->db, TRIALS, r->scope->tune, label_row, &c, err);
+    chart_label(&c, 0.35 * c.x.hi, 0.35 * c.y.hi, "as predicted");
     chart_end(&c);
     return rc;
 }
@@ -168,7 +169,8 @@ static void total_row(struct store_query *q, void *ctx)
 {
     struct str *out = ctx;
     char bytes[32], seconds[32];
-    str_addf(out, "<p>%lld clips in %lld shards, %s, made in %s.</p>\n", (long long)store_int(q, 0), (long long)store_int(q, 1),
+    str_addf(out, "<p>%lld clip%s in %lld shard%s, %s, made in %s.</p>\n", (long long)store_int(q, 0), store_int(q, 0) == 1 ? "" : "s",
+             (long long)store_int(q, 1), store_int(q, 1) == 1 ? "" : "s",
              num_format_bytes(store_int(q, 2), bytes, sizeof bytes), num_format_seconds(store_num(q, 3), seconds, sizeof seconds));
 }
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/num.h"
 #include "db/ingest.h"
@@ -62,6 +63,9 @@ static int ingest(const struct cmd_env *env, const char *const *dirs, size_t n, 
     struct store *db = NULL;
     if (n > 63)
         return err_set(err, ERR_USAGE, "%zu folders: give at most 63 at a time", n);
+    for (size_t i = 0; i < n; i++)
+        if (!file_exists(dirs[i]))
+            return err_set(err, ERR_NOT_FOUND, "no folder '%s': give a run, a dataset or a folder of event logs", dirs[i]);
     memcpy(all + 1, dirs, n * sizeof *dirs);
     int rc = rebuild ? ingest_rebuild(env->db_path, all, n + 1, wait_s, &report, err)
                      : store_open(env->db_path, STORE_WRITE, &db, err);
