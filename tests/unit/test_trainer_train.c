@@ -298,6 +298,31 @@ static void zero_is_bitwise_equal(void **state)
     run_release(&run);
 }
 
+/* Mean over all elements and mean of the samples' means are one where samples are alike, and two where they are not. */
+static void loss_norms(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct run run;
+        struct told_steps t[2] = {{{0}}};
+        run_make(&run, k ? data_dir() : "synthetic:1x4x4", 5, 4);
+        for (int i = 0; i < 2; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "x-%d-%d", k, i);
+            run.loss_norm = i ? LOSS_NORM_SAMPLE : LOSS_NORM_TOKEN;
+            train(&run, &(struct job){.name = name});
+            if (world->rank == 0)
+                t[i] = told(name, 1);
+        }
+        for (int64_t s = 0; s < t[0].n; s++) {
+            double off = fabs(t[0].loss[s] / t[1].loss[s] - 1);
+            assert_true(k ? off > 1e-6 : off < 1e-12);
+            assert_true(t[0].loss[s] > 0.05 && t[0].loss[s] < 20); /* a mean of squares of numbers near 1 */
+        }
+        run_release(&run);
+    }
+}
+
 /* A later stage may have fewer samples than there are replicas: those without run empty micro-batches. */
 static void replicas_without_samples(void **state)
 {
@@ -487,7 +512,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         CASE(a_step_allocates_nothing), CASE(resumed_is_bitwise_equal), CASE(stages_follow_each_other),
         CASE(recompute_is_bitwise_equal), CASE(layouts_agree), CASE(a_layout_resumes_another), CASE(zero_is_bitwise_equal),
-        CASE(replicas_without_samples), CASE(asked_to_stop), CASE(not_finite_for_too_long), CASE(one_rank_meets_damage), CASE(refusals), CASE(memory_limit_and_trial),
+        CASE(replicas_without_samples), CASE(loss_norms), CASE(asked_to_stop), CASE(not_finite_for_too_long), CASE(one_rank_meets_damage), CASE(refusals), CASE(memory_limit_and_trial),
     };
     world_open(argc, argv);
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));
