@@ -207,6 +207,7 @@ int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struc
     enum train_end end = TRAIN_DONE;
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGPIPE, SIG_IGN); /* whoever read our messages may be gone: the run goes on */
     int rc = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") ? comm_mpi_open(&argc, &argv, &world, err)
                                                                   : comm_self_open(&world, err);
     if (rc < 0)

@@ -22,7 +22,8 @@ struct loader {
     struct dataset data;     /* n_samples 0 for synthetic data */
     int64_t synthetic[3];    /* latent cells t, h, w */
     bool is_synthetic;
-    int *shard_fd;
+    int fd;                  /* of the shard read last; -1: none. One, so that a dataset may have more shards than files may be open */
+    uint32_t fd_shard;
     double *flops;           /* by sample; one entry for synthetic */
     struct loader_bounds bounds;
     int64_t mbs, max_elements, max_text, raw_bytes;
@@ -61,15 +62,14 @@ static int shard_path(const struct loader *l, int64_t i, char path[LIMIT_PATH_BY
     return snprintf(path, 2 * LIMIT_PATH_BYTES, "%s/%s", l->root, l->data.shards[i].path);
 }
 
-static int shard_open(struct loader *l, int64_t i, bool verify, struct err *err)
+static int shard_check(const struct loader *l, int64_t i, bool verify, struct err *err)
 {
     char path[2 * LIMIT_PATH_BYTES];
     struct stat st;
     struct hash128 hash;
     const struct dataset_shard *shard = &l->data.shards[i];
     shard_path(l, i, path);
-    l->shard_fd[i] = open(path, O_RDONLY | O_CLOEXEC);
-    if (l->shard_fd[i] < 0 || fstat(l->shard_fd[i], &st) < 0)
+    if (access(path, R_OK) < 0 || stat(path, &st) < 0)
         return err_set_errno(err, ERR_INPUT, "cannot read shard '%s'", path);
     if (st.st_size != shard->bytes)
         return err_set(err, ERR_CORRUPT, "shard '%s' has %lld bytes, the index says %lld: curate again, or restore it", path,
@@ -82,16 +82,11 @@ static int shard_open(struct loader *l, int64_t i, bool verify, struct err *err)
     return rc;
 }
 
-static int shards_open(struct loader *l, bool verify, int rank, int world, struct err *err)
+static int shards_check(const struct loader *l, bool verify, int rank, int world, struct err *err)
 {
-    l->shard_fd = malloc((size_t)l->data.n_shards * sizeof *l->shard_fd);
-    if (!l->shard_fd)
-        return err_set(err, ERR_NOMEM, "out of memory opening %lld shards", (long long)l->data.n_shards);
-    for (int64_t i = 0; i < l->data.n_shards; i++)
-        l->shard_fd[i] = -1;
     int rc = 0;
     for (int64_t i = 0; i < l->data.n_shards && rc == 0; i++)
-        rc = shard_open(l, i, verify && i % world == rank, err);
+        rc = shard_check(l, i, verify && i % world == rank, err);
     return rc;
 }
 
@@ -141,7 +136,7 @@ static int loader_fill(struct loader *l, const struct run *run, const struct run
     l->is_synthetic = rc == 1;
     snprintf(l->root, sizeof l->root, "%s", stage->data);
     if (!l->is_synthetic && ((rc = dataset_load(stage->data, &l->data, err)) < 0 ||
-                             (rc = shards_open(l, verify, rank, world, err)) < 0))
+                             (rc = shards_check(l, verify, rank, world, err)) < 0))
         return rc;
     if (!l->is_synthetic && l->data.channels != run->model.latent_channels)
         return err_set(err, ERR_INPUT, "%s: latents have %lld channels, model '%s' takes %lld", l->root,
@@ -162,6 +157,7 @@ int loader_open(const struct run *run, int64_t stage, int64_t mbs, bool verify, 
     struct loader *l = calloc(1, sizeof *l);
     if (!l)
         return err_set(err, ERR_NOMEM, "out of memory");
+    l->fd = -1;
     l->model = run->model;
     l->mbs = mbs;
     l->seed = run->seed;
@@ -178,10 +174,8 @@ void loader_close(struct loader *l)
 {
     if (!l)
         return;
-    for (int64_t i = 0; l->shard_fd && i < l->data.n_shards; i++)
-        if (l->shard_fd[i] >= 0)
-            close(l->shard_fd[i]);
-    free(l->shard_fd);
+    if (l->fd >= 0)
+        close(l->fd);
     dataset_release(&l->data);
     free(l->flops);
     free(l->latents);
@@ -216,10 +210,26 @@ struct loader_draw loader_draw(const struct loader *l, int64_t draw)
     return d;
 }
 
+static int shard_use(struct loader *l, uint32_t shard, struct err *err)
+{
+    char path[2 * LIMIT_PATH_BYTES];
+    if (l->fd >= 0 && l->fd_shard == shard)
+        return 0;
+    if (l->fd >= 0)
+        close(l->fd);
+    shard_path(l, shard, path);
+    l->fd = open(path, O_RDONLY | O_CLOEXEC);
+    l->fd_shard = shard;
+    return l->fd >= 0 ? 0 : err_set_errno(err, ERR_IO, "cannot open it");
+}
+
 static int payload_read(struct loader *l, const struct dataset_sample *s, int64_t offset, int64_t bytes, struct err *err)
 {
+    int rc = shard_use(l, s->shard, err);
+    if (rc < 0)
+        return rc;
     for (int64_t done = 0; done < bytes;) {
-        ssize_t n = pread(l->shard_fd[s->shard], l->raw + done, (size_t)(bytes - done), offset + done);
+        ssize_t n = pread(l->fd, l->raw + done, (size_t)(bytes - done), offset + done);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)

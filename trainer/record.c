@@ -10,9 +10,13 @@
 
 int record_open(struct record *r, const char *run_dir, int64_t attempt, struct err *err)
 {
-    char dir[LIMIT_PATH_BYTES];
-    const char *slash = strrchr(run_dir, '/');
-    struct evlog_ids ids = {slash && slash[1] ? slash + 1 : run_dir, attempt, "rank0", getenv("REEL_RUN_TOKEN")};
+    char dir[LIMIT_PATH_BYTES], run[LIMIT_PATH_BYTES];
+    size_t n = strlen(run_dir);
+    while (n > 1 && run_dir[n - 1] == '/')
+        n--;
+    snprintf(run, sizeof run, "%.*s", (int)n, run_dir);
+    const char *slash = strrchr(run, '/');
+    struct evlog_ids ids = {slash && slash[1] ? slash + 1 : run, attempt, "rank0", getenv("REEL_RUN_TOKEN")};
     snprintf(dir, sizeof dir, "%s/events", run_dir);
     int rc = file_mkdirs(dir, err);
     return rc < 0 ? rc : evlog_open(dir, &ids, &r->log, err);

@@ -17,7 +17,7 @@ struct record_step {
     bool skipped;
 };
 
-/* Opens <run_dir>/events/rank0.a<attempt>.evlog, making the folder. */
+/* Opens <run_dir>/events/rank0.a<attempt>.evlog, making the folder. The run's id is the folder's name. */
 int record_open(struct record *r, const char *run_dir, int64_t attempt, struct err *err);
 void record_close(struct record *r);
 void record_started(struct record *r, const struct run *run, const struct plan *plan, int64_t next_step, double peak_flops);

@@ -318,6 +318,24 @@ static void damaged_sample(void **state)
     run_release(&run);
 }
 
+/* A shard that goes away while training: named with the sample that was wanted. */
+static void shard_goes_away(void **state)
+{
+    struct run run;
+    struct err err = {0};
+    struct loader *l = open_loader(&run, 1, true);
+    struct batch b = {0};
+    int64_t draw = 0;
+    (void)state;
+    while (loader_draw(l, draw).sample != 9) /* the second of shard 2 */
+        draw++;
+    assert_int_equal(unlink(in_scratch("data/s2.tar")), 0);
+    must_fail(loader_read(l, draw, 1, 0, &b, &err), ERR_IO, &err, "s2.tar', sample 1 at offset");
+    must_fail(loader_read(l, draw, 1, 0, &b, &err), ERR_IO, &err, "cannot open it");
+    loader_close(l);
+    run_release(&run);
+}
+
 static void model_does_not_fit(void **state)
 {
     struct run run;
@@ -345,7 +363,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(damaged_shards, with_data, shared_teardown),
         cmocka_unit_test_setup_teardown(verification_is_shared, with_data, shared_teardown),
         cmocka_unit_test_setup_teardown(damaged_sample, with_data, shared_teardown),
-        cmocka_unit_test(model_does_not_fit),
+        cmocka_unit_test(shard_goes_away), cmocka_unit_test(model_does_not_fit),
     };
     struct CMUnitTest placed[LEN(tests)];
     for (int i = 0; i < LEN(tests); i++) { /* each in a folder of its own */
