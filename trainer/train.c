@@ -447,6 +447,7 @@ static int report_make(struct train *t, const struct record_step *last, struct t
     out->grad_norm = last->grad_norm;
     out->tokens = last->tokens;
     out->model_flops = last->model_flops;
+    out->taken_bytes = t->dev->peak_bytes;
     out->peak_bytes = (int64_t)most;
     times_report(t, out);
     phases_report(t, out->steps, out);

@@ -47,6 +47,7 @@ struct train_report {
     double median_step_s, min_step_s, max_step_s; /* without the first step when there are more */
     struct train_phases phases;                   /* means over the same steps */
     int64_t planned_bytes;  /* of this rank; filled in on ERR_NO by the memory limit, too */
+    int64_t taken_bytes;    /* of them from the device, at most at one time */
     int64_t peak_bytes;     /* resident, most over ranks */
 };
 

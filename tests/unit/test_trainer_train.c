@@ -484,6 +484,8 @@ static void memory_limit_and_trial(void **state)
     struct train_report ok = train(&run, &(struct job){.name = "x", .trial = true, .max_steps = 3});
     if (world->rank == 0) {
         assert_true(ok.steps == 3 && ok.median_step_s > 0 && ok.planned_bytes > 0 && ok.peak_bytes > ok.planned_bytes / 2);
+        /* what the device gave is what was planned, but for the loader, communication, and one page or so of small blocks */
+        assert_in_range(ok.taken_bytes, ok.planned_bytes * 9 / 10, ok.planned_bytes + 8192);
         assert_true(ok.min_step_s <= ok.median_step_s && ok.median_step_s <= ok.max_step_s && isnan(ok.mfu));
         assert_false(file_exists(in_scratch("x/ckpt")) || file_exists(in_scratch("x/events")));
     }
