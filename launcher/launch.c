@@ -297,25 +297,40 @@ static int no_attempt(const struct launch *l, const struct run_state *state, str
                    l->run_dir);
 }
 
-static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_next *next, struct err *err)
+static bool is_over(enum run_next next)
+{
+    return next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED;
+}
+
+/* The trainer says done a moment before its agent tells how the attempt ended. */
+static bool end_told(const struct run_state *s)
+{
+    return s->n_attempts == 0 || s->attempts[s->n_attempts - 1].cause != CAUSE_NONE;
+}
+
+/* over: nothing more is to come. */
+static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_next *next, bool *over, struct err *err)
 {
     int rc = run_fold_update(f->fold, err);
     const struct run_state *state = run_fold_state(f->fold);
     if (rc < 0)
         return rc;
     *next = run_state_next(state, &f->l->budget, NULL);
-    if (*next == RUN_NEXT_DONE || *next == RUN_NEXT_FAILED || *next == RUN_NEXT_CANCELLED)
+    *over = is_over(*next) && (!f->s || !state->job_id[0] || end_told(state));
+    if (*over)
         return 0;
     if ((rc = job_look(f, state, err)) < 0)
         return rc == ERR_TEMP || rc == ERR_BUSY ? 0 : rc;
-    if (f->s && f->lost >= LOST_POLLS) {
-        if (state->n_attempts <= *attempts_at_submit)
-            return no_attempt(f->l, state, err);
-        *attempts_at_submit = state->n_attempts;
-        f->lost = 0;
-        return launch_submit(f->l, f->s, true, err);
-    }
-    return 0;
+    if (!f->s || f->lost < LOST_POLLS)
+        return 0;
+    *over = is_over(*next);
+    if (*over)
+        return 0;
+    if (state->n_attempts <= *attempts_at_submit)
+        return no_attempt(f->l, state, err);
+    *attempts_at_submit = state->n_attempts;
+    f->lost = 0;
+    return launch_submit(f->l, f->s, true, err);
 }
 
 int launch_follow(const struct launch *l, struct sched *s, const volatile int *stop, launch_show_fn *show, void *ctx,
@@ -323,13 +338,14 @@ int launch_follow(const struct launch *l, struct sched *s, const volatile int *s
 {
     struct follow f = {.l = l, .s = s, .job_state = ""};
     int64_t attempts_at_submit = -1;
+    bool over = false;
     int rc = run_fold_open(l->run_dir, &f.fold, err);
-    while (rc == 0 && (rc = follow_once(&f, &attempts_at_submit, next, err)) == 0) {
+    while (rc == 0 && (rc = follow_once(&f, &attempts_at_submit, next, &over, err)) == 0) {
         if (attempts_at_submit < 0)
             attempts_at_submit = 0;
         if (show)
             show(ctx, run_fold_state(f.fold), &l->budget, f.job_state);
-        if (*next == RUN_NEXT_DONE || *next == RUN_NEXT_FAILED || *next == RUN_NEXT_CANCELLED || *stop)
+        if (over || *stop)
             break;
         clock_sleep_s(FOLLOW_EVERY_S);
     }
