@@ -66,7 +66,23 @@ static int64_t most_promising(const struct search *s, bool new_ranks, double *op
     return at;
 }
 
-int64_t search_next(struct search *s)
+/* Of the best and those close to it, when there are any, the least measured; -1 when each was measured often enough. */
+static int64_t contender(const struct search *s)
+{
+    int64_t at = -1, n = 0;
+    for (int64_t i = 0; i < (int64_t)s->n && s->best >= 0; i++) {
+        const struct search_item *c = &s->items[i];
+        if (c->state != TRIAL_OK || c->measured_s > s->items[s->best].measured_s * (1 + SEARCH_CONTEST))
+            continue;
+        n++;
+        if (c->measures < s->conf.repeats && (at < 0 || c->measures < s->items[at].measures ||
+                                              (c->measures == s->items[at].measures && c->measured_s < s->items[at].measured_s)))
+            at = i;
+    }
+    return n > 1 && s->repeated < SEARCH_CONTENDERS * (s->conf.repeats - 1) ? at : -1;
+}
+
+static int64_t next_untried(struct search *s)
 {
     int64_t base = search_baseline(s), at;
     double optimistic_s;
@@ -90,6 +106,12 @@ int64_t search_next(struct search *s)
     return at;
 }
 
+int64_t search_next(struct search *s)
+{
+    int64_t at = next_untried(s);
+    return at >= 0 ? at : contender(s);
+}
+
 /* Whatever needs as much memory a rank, on as many ranks, would fail in the same way. */
 static void skip_dominated(struct search *s, int64_t oom)
 {
@@ -105,15 +127,21 @@ static void skip_dominated(struct search *s, int64_t oom)
 void search_tell(struct search *s, int64_t i, enum trial_state state, double measured_s, double peak_bytes, bool reused)
 {
     struct search_item *item = &s->items[i];
-    item->state = state;
-    s->trials += !reused;
+    if (item->measures > 0) {
+        s->repeated += !reused;
+        state = state == TRIAL_OK ? TRIAL_OK : TRIAL_FAILED;
+    } else {
+        item->state = state;
+        s->trials += !reused;
+    }
+    item->measures++;
     if (peak_bytes > 0)
         memory_learn(&s->memory, item->planned_bytes, peak_bytes);
     if (state == TRIAL_OOM)
         skip_dominated(s, i);
     if (state != TRIAL_OK)
         return;
-    item->measured_s = measured_s;
+    item->measured_s = item->measures > 1 ? fmin(item->measured_s, measured_s) : measured_s;
     cost_fit_add(&s->fit, item->terms, measured_s);
     if (s->best < 0 || measured_s < s->items[s->best].measured_s)
         s->best = i;

@@ -75,11 +75,17 @@ static int command_make(const struct trial_conf *c, const struct plan *plan, str
     const char *run_json = arena_printf(arena, "%s/run.json", c->dir), *plan_json = arena_printf(arena, "%s/plan.json", c->dir);
     const char *steps = arena_printf(arena, "%lld", (long long)c->steps);
     const char *limit = arena_printf(arena, "%lld", (long long)c->limit_bytes);
+    const char *give_up = arena_printf(arena, "%.9gs", c->give_up_s);
     *log = arena_printf(arena, "%s/log", c->dir);
-    if (!run_json || !plan_json || !steps || !limit || !*log)
+    if (!run_json || !plan_json || !steps || !limit || !give_up || !*log)
         return err_set(err, ERR_NOMEM, "out of memory");
-    const char *args[] = {"train", "--run", run_json, "--plan", plan_json, "--run-dir", c->dir, "--trial", "--steps", steps,
-                          "--no-verify", "--blas", c->blas, c->limit_bytes > 0 ? "--memory-limit" : NULL, limit, NULL};
+    const char *args[20] = {"train", "--run", run_json, "--plan", plan_json, "--run-dir", c->dir, "--trial", "--steps", steps,
+                            "--no-verify", "--blas", c->blas};
+    int n = 13;
+    if (c->give_up_s > 0)
+        args[n++] = "--give-up", args[n++] = give_up;
+    if (c->limit_bytes > 0)
+        args[n++] = "--memory-limit", args[n++] = limit;
     return command_trainer(c->bin_dir, layout_world(&plan->layout), args, (const char *const *)environ, arena, out, err);
 }
 
@@ -131,6 +137,8 @@ static void report_read(const struct trial_conf *c, struct trial_result *r)
         if (!(r->step_s > 0) || r->steps < 2)
             err_set(&why, ERR_INPUT, "it measured %lld steps: 2 or more are needed", (long long)r->steps);
     }
+    if (!why.code && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(doc.root, "stopped_early")))
+        snprintf(r->cause, sizeof r->cause, "ended early: each of %lld steps slower than %.4g s", (long long)r->steps - 1, c->give_up_s);
     if (why.code) {
         r->state = TRIAL_FAILED;
         snprintf(r->cause, sizeof r->cause, "no usable report: %.200s", why.text);

@@ -1,9 +1,9 @@
 /* trial: one layout measured for a few steps, as one step inside the allocation.
  *
- * A trial has its own folder with run.json, plan.json, log and (written by the trainer) trial.json. Its deadline is what says
- * "clearly slower": a trial that would need several times the best step is ended and counts as timeout.
+ * A trial has its own folder with run.json, plan.json, log and (written by the trainer) trial.json. It stops early when each of its
+ * steps was slower than give_up_s: that is a measurement too, of fewer steps. What hangs is ended at the deadline.
  *
- *     struct trial_conf conf = {sched, bin_dir, dir, steps, deadline_s, limit_bytes, cores, "own"};
+ *     struct trial_conf conf = {sched, bin_dir, dir, steps, give_up_s, deadline_s, limit_bytes, cores, "own"};
  *     trial_run(&conf, &run, &plan, &result, err);    // <0 only when trials cannot be run at all
  */
 #ifndef AUTOTUNE_TRIAL_H
@@ -18,6 +18,7 @@ struct trial_conf {
     struct sched *sched;
     const char *bin_dir, *dir; /* dir is made */
     int64_t steps;             /* 2 or more: the first is not counted */
+    double give_up_s;          /* 0: measure all steps */
     double deadline_s;
     int64_t limit_bytes;       /* of a rank; 0: none */
     int64_t cores;             /* of the allocation, 0: all */
@@ -25,7 +26,7 @@ struct trial_conf {
 };
 struct trial_result {
     enum trial_state state;
-    char cause[256];           /* one line; "" when ok */
+    char cause[256];           /* one line; "" when ok and all steps measured */
     double step_s, tokens, model_flops, mfu; /* median step; of one step; NaN without peak */
     int64_t peak_bytes, planned_bytes, steps;
 };

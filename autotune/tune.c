@@ -11,6 +11,7 @@
 #include "base/num.h"
 
 #define MIN_FIT 0.05 /* probability of fitting below which a layout is not tried */
+#define GIVE_UP 1.3  /* times the best step: a trial slower than this in every step ends early */
 
 /* ---- identity ---- */
 
@@ -19,15 +20,21 @@ static int identity_make(struct tune *t, struct err *err)
     const struct tune_conf *c = &t->conf;
     struct str key = STR_INIT;
     struct id random;
-    char hex[HASH_TEXT_BYTES];
+    char model[HASH_TEXT_BYTES], data[HASH_TEXT_BYTES], binary[HASH_TEXT_BYTES], path[LIMIT_PATH_BYTES];
     const struct run *r = c->run;
-    str_addf(&key, "%s %lldx%lldx%lld gbs %lld %s cpu %s %lld cores, %lld bytes, steps %lld blas %s version %s data %s ema %d ranks",
-             hash_format(model_hash(&r->model), hex), (long long)c->seq.t, (long long)c->seq.h, (long long)c->seq.w,
+    struct hash128 trainer;
+    snprintf(path, sizeof path, "%s/reel-train", c->bin_dir);
+    int rc = hash_file(path, &trainer, err);
+    if (rc < 0)
+        return rc;
+    str_addf(&key, "%s %lldx%lldx%lld gbs %lld %s cpu %s %lld cores, %lld bytes, steps %lld blas %s trainer %s data %s %s ema %d ranks",
+             hash_format(model_hash(&r->model), model), (long long)c->seq.t, (long long)c->seq.h, (long long)c->seq.w,
              (long long)r->stages[0].gbs, dtype_names[r->dtype], clock_host(), (long long)c->cores, (long long)c->memory_bytes,
-             (long long)c->trial_steps, c->blas, c->version, r->stages[0].data, r->adamw.ema_decay > 0);
+             (long long)c->trial_steps, c->blas, hash_format(trainer, binary), r->stages[0].data,
+             hash_format(r->stages[0].data_fingerprint, data), r->adamw.ema_decay > 0);
     for (size_t i = 0; i < c->n_ranks; i++)
         str_addf(&key, " %lld", (long long)c->ranks[i]);
-    int rc = str_check(&key, err);
+    rc = str_check(&key, err);
     if (rc == 0 && c->fresh && (rc = id_random(&random, err)) == 0)
         str_addf(&key, " fresh %016llx%016llx", (unsigned long long)random.hi, (unsigned long long)random.lo);
     if (rc == 0)
@@ -77,7 +84,7 @@ static int items_predict(struct tune *t, struct err *err)
             return rc;
         item->planned_bytes = bytes.total;
     }
-    struct search_conf conf = {t->conf.margin, t->conf.max_trials, (double)t->conf.memory_bytes, MIN_FIT};
+    struct search_conf conf = {t->conf.margin, t->conf.max_trials, (double)t->conf.memory_bytes, MIN_FIT, t->conf.repeats};
     search_init(&t->search, t->items, t->space.n, &conf);
     return 0;
 }
@@ -88,9 +95,9 @@ int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
     struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs, conf->ranks, conf->n_ranks, true};
     int rc = space_build(&spec, &t->space, err);
     if (rc == 0)
-        rc = identity_make(t, err);
-    if (rc == 0)
         rc = machine_probe(t, err);
+    if (rc == 0)
+        rc = identity_make(t, err);
     return rc < 0 ? rc : items_predict(t, err);
 }
 
@@ -170,11 +177,11 @@ static int event_tune_started(struct tune *t, struct err *err)
     return evlog_commit(t->log, &e, true, err);
 }
 
-static int event_predicted(struct tune *t, int64_t i, const struct plan *p, struct err *err)
+static int event_predicted(struct tune *t, const struct plan *p, struct err *err)
 {
     struct evlog_event e;
     evlog_begin(t->log, &e, "trial_predicted");
-    json_put_text(&e.out, "trial", t->trial_ids[i]);
+    json_put_text(&e.out, "trial", t->trial);
     put_layout(&e.out, &p->layout);
     json_put_num(&e.out, "predicted_step_s", p->predicted_step_s);
     json_put_num(&e.out, "predicted_at", p->predicted_at);
@@ -187,18 +194,18 @@ static int event_predicted(struct tune *t, int64_t i, const struct plan *p, stru
     if (rc < 0)
         return rc;
     evlog_begin(t->log, &e, "trial_started");
-    json_put_text(&e.out, "trial", t->trial_ids[i]);
+    json_put_text(&e.out, "trial", t->trial);
     json_put_num(&e.out, "started_at", clock_wall_s());
     return evlog_commit(t->log, &e, true, err);
 }
 
-static int event_trial_ended(struct tune *t, int64_t i, const struct plan *p, const struct trial_result *r, struct err *err)
+static int event_trial_ended(struct tune *t, const struct plan *p, const struct trial_result *r, struct err *err)
 {
     struct evlog_event e;
     int64_t world = layout_world(&p->layout);
     bool ok = r->state == TRIAL_OK;
     evlog_begin(t->log, &e, "trial_ended");
-    json_put_text(&e.out, "trial", t->trial_ids[i]);
+    json_put_text(&e.out, "trial", t->trial);
     json_put_text(&e.out, "state", trial_state_names[r->state]);
     json_put_text(&e.out, "cause", r->cause);
     json_put_num(&e.out, "measured_step_s", ok ? r->step_s : NAN);
@@ -237,31 +244,29 @@ static int64_t item_of_layout(const struct tune *t, const char *text)
     return at;
 }
 
-static int64_t item_of_trial(const struct tune *t, const char *trial)
+/* Item i's trial, known to the search by now, gives its name to the layout when its measurement stands. */
+static void trial_named(struct tune *t, int64_t i, double measured_s)
 {
-    for (size_t i = 0; i < t->space.n; i++)
-        if (t->trial_ids[i][0] && strcmp(t->trial_ids[i], trial) == 0)
-            return (int64_t)i;
-    return -1;
+    if (!t->trial_ids[i][0] || t->items[i].measured_s == measured_s)
+        snprintf(t->trial_ids[i], sizeof t->trial_ids[i], "%s", t->trial);
 }
 
-/* Only verdicts about the layout are taken over: a failure or a deadline may have been the day's. */
-static void event_reuse(struct tune *t, const cJSON *event)
+/* Trials follow one another: a prediction names the layout, the end that follows tells how it went. Only verdicts about the
+ * layout are taken over: a failure or a deadline may have been the day's. */
+static void event_reuse(struct tune *t, const cJSON *event, int64_t *i)
 {
     const char *kind = json_text(event, "ev", ""), *state = json_text(event, "state", "");
-    const char *trial = json_text(event, "trial", "");
-    if (strcmp(kind, "trial_predicted") == 0) {
-        int64_t i = item_of_layout(t, json_text(event, "layout", ""));
-        if (i >= 0 && t->items[i].state == TRIAL_UNTRIED)
-            snprintf(t->trial_ids[i], sizeof t->trial_ids[i], "%s", trial);
-        return;
-    }
-    int64_t i = strcmp(kind, "trial_ended") == 0 ? item_of_trial(t, trial) : -1;
     bool ok = strcmp(state, "ok") == 0, oom = strcmp(state, "oom") == 0;
     double measured_s = json_num(event, "measured_step_s", 0);
-    if (i < 0 || t->items[i].state != TRIAL_UNTRIED || !(oom || (ok && measured_s > 0)))
+    if (strcmp(kind, "trial_predicted") == 0) {
+        *i = item_of_layout(t, json_text(event, "layout", ""));
+        snprintf(t->trial, sizeof t->trial, "%s", json_text(event, "trial", ""));
+    }
+    if (*i < 0 || strcmp(kind, "trial_ended") != 0 || strcmp(t->trial, json_text(event, "trial", "")) != 0 ||
+        !(oom || (ok && measured_s > 0)))
         return;
-    search_tell(&t->search, i, ok ? TRIAL_OK : TRIAL_OOM, measured_s, json_num(event, "peak_bytes", 0), true);
+    search_tell(&t->search, *i, ok ? TRIAL_OK : TRIAL_OOM, measured_s, json_num(event, "peak_bytes", 0), true);
+    trial_named(t, *i, measured_s);
     t->reused++;
 }
 
@@ -276,12 +281,10 @@ static int events_reuse(struct tune *t, struct err *err)
     int rc = evlog_reader_open(path, &reader, err);
     if (rc < 0)
         return rc;
+    int64_t i = -1;
     while ((rc = evlog_reader_next(reader, &event, err)) == 1)
-        event_reuse(t, event);
+        event_reuse(t, event, &i);
     evlog_reader_close(reader);
-    for (size_t i = 0; i < t->space.n; i++)
-        if (t->items[i].state == TRIAL_UNTRIED || t->items[i].state == TRIAL_SKIPPED)
-            t->trial_ids[i][0] = '\0';
     return rc;
 }
 
@@ -307,11 +310,13 @@ static void say_trial(const struct tune *t, const struct plan *p, const struct t
     num_format_seconds(r->step_s, measured, sizeof measured);
     if (isfinite(r->mfu))
         snprintf(mfu, sizeof mfu, ", MFU %.1f %%", 100 * r->mfu);
-    int n = snprintf(line, sizeof line, "trial %lld: dp=%lld zero=%lld mbs=%lld recompute=%s  predicted %s", (long long)t->search.trials,
+    int n = snprintf(line, sizeof line, "trial %lld: dp=%lld zero=%lld mbs=%lld recompute=%s  predicted %s",
+                     (long long)(t->search.trials + t->search.repeated),
                      (long long)p->layout.dp, (long long)p->layout.zero, (long long)p->layout.mbs,
                      recompute_names[p->layout.recompute], predicted);
     if (r->state == TRIAL_OK)
-        snprintf(line + n, sizeof line - (size_t)n, ", measured %s (%+.0f %%)%s", measured, 100 * (r->step_s / p->predicted_step_s - 1), mfu);
+        snprintf(line + n, sizeof line - (size_t)n, ", measured %s (%+.0f %%)%s%s%s", measured,
+                 100 * (r->step_s / p->predicted_step_s - 1), mfu, r->cause[0] ? ", " : "", r->cause);
     else
         snprintf(line + n, sizeof line - (size_t)n, ", %s: %s", trial_state_names[r->state], r->cause);
     t->conf.say(t->conf.say_ctx, line);
@@ -326,8 +331,13 @@ static struct run trial_run_of(const struct tune *t)
     return run;
 }
 
-/* Before anything is measured predictions may be far off, so the first trial's deadline is generous; later ones are ended when
- * they would take four times the best. */
+/* What is slower in every step by so much is not worth its remaining steps. */
+static double give_up_of(const struct tune *t)
+{
+    return t->search.best >= 0 ? GIVE_UP * t->items[t->search.best].measured_s : 0;
+}
+
+/* For what hangs, and for first steps that never end. Before anything is measured predictions may be far off: generous then. */
 static double deadline_of(const struct tune *t, const struct plan *p)
 {
     double steps = (double)t->conf.trial_steps + 1;
@@ -345,19 +355,20 @@ static int measure(struct tune *t, int64_t i, struct err *err)
     int rc = id_random(&id, err);
     if (rc < 0)
         return rc;
-    id_format(id, t->trial_ids[i]);
+    id_format(id, t->trial);
     tune_plan(t, i, &plan);
-    snprintf(dir, sizeof dir, "%s/trials/%s", t->dir, t->trial_ids[i]);
-    struct trial_conf conf = {t->conf.sched, t->conf.bin_dir, dir, t->conf.trial_steps, deadline_of(t, &plan),
+    snprintf(dir, sizeof dir, "%s/trials/%s", t->dir, t->trial);
+    struct trial_conf conf = {t->conf.sched, t->conf.bin_dir, dir, t->conf.trial_steps, give_up_of(t), deadline_of(t, &plan),
                               (int64_t)search_limit(&t->search, i), 0, t->conf.blas};
-    rc = event_predicted(t, i, &plan, err);
+    rc = event_predicted(t, &plan, err);
     if (rc == 0)
         rc = trial_run(&conf, &run, &plan, &result, err);
     if (rc == 0)
-        rc = event_trial_ended(t, i, &plan, &result, err);
+        rc = event_trial_ended(t, &plan, &result, err);
     if (rc < 0)
         return rc;
     search_tell(&t->search, i, result.state, result.step_s, (double)result.peak_bytes, false);
+    trial_named(t, i, result.step_s);
     say_trial(t, &plan, &result);
     return 0;
 }

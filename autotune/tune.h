@@ -1,7 +1,7 @@
 /* tune: one search from beginning to end: probe, predict, measure, learn, choose; everything in the tune's event log.
  *
- * A tune's folder is <home>/tunes/<id>; its id is the hash of what the answer depends on (model, extent, gbs, dtype, device,
- * memory, ranks, trial steps, BLAS, version), so that the same question asked again finds its trials and measures only what is
+ * A tune's folder is <home>/tunes/<id>; its id is the hash of what the answer depends on (model, extent, gbs, dtype, host, memory,
+ * ranks, trial steps, BLAS, the trainer's binary, the dataset's fingerprint), so that the same question asked again finds its trials and measures only what is
  * missing. `fresh` takes a random id. A prediction is durable in the log before its trial starts.
  *
  * Events: tune_started, trial_predicted, trial_started, trial_ended, tune_ended (fields: the contract in db/ingest.c).
@@ -20,11 +20,10 @@ struct tune_conf {
     struct seq seq;             /* tokens of a sample */
     const int64_t *ranks;
     size_t n_ranks;
-    int64_t max_trials, trial_steps, cores;
+    int64_t max_trials, trial_steps, repeats, cores;
     double margin, budget_s;    /* budget_s 0: none */
     int64_t memory_bytes;       /* of the machine, for all ranks; 0: unknown */
     const char *blas;
-    const char *version;
     bool fresh;
     struct sched *sched;
     void (*say)(void *ctx, const char *line); /* progress, a line a trial; may be NULL */
@@ -41,7 +40,8 @@ struct tune {
     struct cost_spec cost;
     struct evlog *log;
     double started_mono;
-    char (*trial_ids)[40];  /* of each item, "" before */
+    char (*trial_ids)[40];  /* of each item, the one whose measurement stands; "" before */
+    char trial[40];         /* the present one */
     int64_t reused;
 };
 /* Probe and predict, start nothing: what --dry-run shows. tune_release in any case. */

@@ -25,6 +25,7 @@ static const struct opt opts[] = {
     {"trial", 0, OPT_BOOL, NULL, "measure only: no checkpoint, no events, one JSON object at the end"},
     {"steps", 0, OPT_INT, "N", "stop after N steps of this attempt (trial: 5); with --model: length of the run", .min = 1, .max = 1e12},
     {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = blas_names},
+    {"give-up", 0, OPT_SECONDS, "TIME", "trial: end early when even the fastest of two or more counted steps took longer", .min = 1e-9, .max = 1e9},
     {"memory-limit", 0, OPT_BYTES, "SIZE", "answer no when a rank's memory plan is larger", .min = 1, .max = 1e18},
     {"verify", 0, OPT_BOOL, NULL, "compare the dataset's shards with their checksums first (default); --no-verify: their sizes only",
      .fallback = "true"},
@@ -126,6 +127,7 @@ static int trial_print(const struct train_report *r, const char *state, const ch
     json_put_text(&o, "schema", "reel.trial/1");
     json_put_text(&o, "state", state);
     json_put_int(&o, "steps", r->steps);
+    json_put_bool(&o, "stopped_early", r->end == TRAIN_STOPPED);
     json_put_num(&o, "step_s", r->median_step_s);
     json_put_num(&o, "min_step_s", r->min_step_s);
     json_put_num(&o, "max_step_s", r->max_step_s);
@@ -188,7 +190,8 @@ static int train_here(const struct opt_values *v, struct comm *world, enum train
         .run = &run, .plan = &plan, .run_dir = dir, .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
         .max_steps = steps_wanted(v), .verify = opt_bool(v, "verify"),
         .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
-        .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &stop, .say = say};
+        .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &stop, .say = say,
+        .give_up_s = opt_given(v, "give-up") ? opt_num(v, "give-up") : 0};
     rc = comm_agree(world, rc, err);
     bool trained = rc == 0;
     if (rc == 0)

@@ -355,6 +355,15 @@ static int err_step(int64_t step, int status, struct err *err)
     return status;
 }
 
+/* A trial that is plainly too slow: no counted step, and the first is none, was as fast as asked for. */
+static bool hopeless(const struct train *t)
+{
+    bool slow = t->conf->trial && t->conf->give_up_s > 0 && t->n_times > TRAIN_GIVE_UP_STEPS;
+    for (int64_t i = 1; slow && i < t->n_times; i++)
+        slow = t->times[i] > t->conf->give_up_s;
+    return slow;
+}
+
 static int step_run(struct train *t, int64_t step, bool *stop, struct record_step *s, struct err *err)
 {
     uint64_t ordinal;
@@ -366,7 +375,7 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     struct batch_facts facts = facts_of(t, t->loaders[stage], draw, gbs);
 
     int failed = micro_batches(t, t->loaders[stage], draw, ordinal, gbs, 1 / facts.norm, s, &loss, err);
-    double sums[] = {loss, *t->conf->stop ? 1 : 0, failed < 0}, waited = t->dp->wait_s;
+    double sums[] = {loss, *t->conf->stop || hopeless(t) ? 1 : 0, failed < 0}, waited = t->dp->wait_s;
     int rc = comm_sum(t->dp, sums, 3, failed < 0 ? NULL : err);
     if (rc < 0 || sums[2] > 0)
         return rc < 0 ? rc : err_step(step, comm_agree(t->dp, failed, err), err);

@@ -28,6 +28,7 @@ struct train_conf {
     bool verify;             /* compare shards with their checksums before training */
     enum ops_blas blas;
     int64_t memory_limit_bytes; /* ERR_NO when the plan is larger; 0: none */
+    double give_up_s;        /* trial: end when even the fastest of two counted steps took longer; 0: never */
     struct comm *world;
     const volatile sig_atomic_t *stop;
     void (*say)(void *ctx, const char *line); /* rank 0: the memory plan, checkpoints; may be NULL */
@@ -35,7 +36,7 @@ struct train_conf {
 };
 
 enum train_end { TRAIN_DONE, TRAIN_STOPPED, TRAIN_LIMIT };
-enum { TRAIN_TIMES_MAX = 4096 };
+enum { TRAIN_TIMES_MAX = 4096, TRAIN_GIVE_UP_STEPS = 2 /* counted ones, before a trial gives up */ };
 struct train_phases { double data_s, forward_s, backward_s, comm_s, optim_s; }; /* rank 0's; comm_s includes waiting for others */
 struct train_report {
     enum train_end end;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "autotune/tune.h"
@@ -11,7 +12,6 @@
 #include "launcher/cmd/cmd.h"
 #include "profiles/dataset.h"
 
-#define TUNE_VERSION "1" /* of trainer and cost model together: earlier trials under another one are not taken over */
 #define MEMORY_SHARE 0.9 /* of the machine's, for all ranks, unless --memory says otherwise */
 enum { RANKS_MAX = 16, SHOWN = 8 };
 
@@ -25,6 +25,7 @@ static const struct opt opts[] = {
     {"ranks", 0, OPT_TEXT, "N[,M...]", "numbers of ranks to try", .fallback = "1"},
     {"max-trials", 0, OPT_INT, "N", "most layouts measured", .fallback = "12", .min = 1, .max = 200},
     {"trial-steps", 0, OPT_INT, "N", "steps of a trial; the first is not counted", .fallback = "6", .min = 2, .max = 1000},
+    {"repeats", 0, OPT_INT, "N", "measurements of the layouts that come within 10 % of the best", .fallback = "2", .min = 1, .max = 10},
     {"margin", 0, OPT_NUM, "SHARE", "gain a further trial must promise", .fallback = "0.02", .min = 0, .max = 0.5},
     {"time", 0, OPT_SECONDS, "TIME", "start no trial after so long", .min = 1, .max = 1e7},
     {"memory", 0, OPT_BYTES, "SIZE", "memory for all ranks (default 90 % of the machine's)", .min = 1 << 20, .max = 0x1p50},
@@ -153,10 +154,11 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
     double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) * MEMORY_SHARE;
     *out = (struct tune_conf){
         .home = env->home, .bin_dir = env->bin_dir, .run = &in->run, .seq = in->seq, .ranks = in->ranks, .n_ranks = in->n_ranks,
-        .max_trials = opt_int(v, "max-trials"), .trial_steps = opt_int(v, "trial-steps"), .cores = cores,
+        .max_trials = opt_int(v, "max-trials"), .trial_steps = opt_int(v, "trial-steps"), .repeats = opt_int(v, "repeats"),
+        .cores = cores,
         .margin = opt_num(v, "margin"), .budget_s = opt_given(v, "time") ? opt_num(v, "time") : 0,
         .memory_bytes = opt_given(v, "memory") ? opt_int(v, "memory") : (int64_t)machine,
-        .blas = opt_enum(v, "blas") == 1 ? "openblas" : "own", .version = TUNE_VERSION, .fresh = opt_bool(v, "fresh"),
+        .blas = opt_enum(v, "blas") == 1 ? "openblas" : "own", .fresh = opt_bool(v, "fresh"),
         .sched = s, .say = opt_bool(v, "quiet") ? NULL : say};
     return 0;
 }
@@ -230,8 +232,8 @@ static void text_winner(const struct tune *t, const struct plan *p, const char *
     if (base >= 0 && t->items[base].state == TRIAL_OK)
         str_addf(out, "  %.2f times as fast as plain data parallelism (dp=%lld zero=0 mbs=1)\n",
                  t->items[base].measured_s / p->measured_step_s, (long long)t->items[base].layout.dp);
-    str_addf(out, "  %lld trials%s, stopped: %s\n", (long long)t->search.trials, t->reused ? " beside those of an earlier search" : "",
-             t->search.stop_reason);
+    str_addf(out, "  %lld layouts measured, %lld measured again%s, stopped: %s\n", (long long)t->search.trials,
+             (long long)t->search.repeated, t->reused ? ", beside those of an earlier search" : "", t->search.stop_reason);
     str_addf(out, "plan written to %s; records in %s\n", path, t->dir);
     str_release(&layout);
 }
@@ -251,6 +253,7 @@ static int tune_print(const struct tune *t, const struct plan *winner, const cha
         json_put_num(&o, "measured_step_s", winner ? winner->measured_step_s : NAN);
         json_put_text(&o, "reason", t->search.stop_reason);
         json_put_int(&o, "trials", t->search.trials);
+        json_put_int(&o, "repeated", t->search.repeated);
         json_put_int(&o, "reused", t->reused);
         json_space(t, &o);
         json_items(t, &o);
@@ -266,6 +269,20 @@ static int tune_print(const struct tune *t, const struct plan *winner, const cha
     return rc;
 }
 
+/* Before hours of trials: can the winner be written where it is wanted? */
+static int output_check(const char *path, struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    snprintf(dir, sizeof dir, "%.*s", slash == path ? 1 : slash ? (int)(slash - path) : 1, slash ? path : ".");
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return err_set(err, ERR_USAGE, "--output '%s' is a folder: give a file", path);
+    if (access(dir, W_OK) != 0)
+        return err_set_errno(err, ERR_IO, "cannot write --output '%s'", path);
+    return 0;
+}
+
 int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     struct inputs in = {0};
@@ -276,6 +293,8 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     bool dry = opt_bool(v, "dry-run");
     const char *path = opt_text(v, "output");
     int rc = inputs_load(v, &in, err);
+    if (rc == 0 && !dry)
+        rc = output_check(path, err);
     if (rc == 0)
         rc = sched_open("local", env->home, &s, err);
     if (rc == 0)

@@ -77,6 +77,30 @@ static void finds_the_best(void **state)
     assert_true(close >= CASES * 9 / 10);
 }
 
+/* One layout's first measurement was disturbed: measured again, the search finds that it is the best after all. */
+static void measures_again(void **state)
+{
+    struct search_item items[4] = {{.terms = {1.00}}, {.terms = {1.05}}, {.terms = {1.08}}, {.terms = {1.3}}};
+    static const double truth[] = {1.00, 0.97, 1.08, 1.3};
+    struct search_conf conf = {.margin = 0, .max_trials = 4, .repeats = 3};
+    struct search s;
+    int64_t i, measured[4] = {0};
+    (void)state;
+    for (int64_t k = 0; k < 4; k++)
+        items[k].layout = (struct layout){.tp = 1, .cp = 1, .pp = 1, .dp = 4 - k, .mbs = 1};
+    search_init(&s, items, 4, &conf);
+    while ((i = search_next(&s)) >= 0)
+        search_tell(&s, i, TRIAL_OK, truth[i] * (measured[i]++ == 0 && i == 1 ? 1.06 : 1), 0, false);
+    assert_int_equal(s.best, 1);
+    assert_true(items[1].measured_s == 0.97);
+    assert_int_equal(measured[0], 3);
+    assert_int_equal(measured[1], 3);
+    assert_int_equal(measured[3], 1); /* far off: once is enough */
+    assert_int_equal(s.trials, 4);
+    assert_int_equal(s.repeated, measured[0] + measured[1] + measured[2] - 3);
+    assert_non_null(s.stop_reason);
+}
+
 static void oom_rules_out(void **state)
 {
     struct model m;
@@ -128,7 +152,7 @@ static void classes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_best), cmocka_unit_test(oom_rules_out),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_best), cmocka_unit_test(oom_rules_out), cmocka_unit_test(measures_again),
                                        cmocka_unit_test(classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
