@@ -1,4 +1,4 @@
-/* opt: one table per command gives parsing, --help, the man page's OPTIONS, completion and the settings keys.
+/* opt: one table per command gives parsing, --help, the man page, completion and the settings keys.
  *
  * Long names are lower case with dashes; every boolean also has --no-NAME; `--` ends options; NAME=VALUE or
  * NAME VALUE. Values come from, in this order: the flag, then (for options marked OPT_SETTING) the settings layers
@@ -70,9 +70,9 @@ size_t opt_operands(const struct opt_values *v, const char *const **items);
 /* A table's mistakes (name twice, fallback that does not parse, bounds on a text, …) as text; for the tests of commands. */
 int opt_check(const struct opt_cmd *cmd, struct err *err);
 
-/* The other products of the table. `program` is "reel". */
+/* The other products of the table. `program` is "reel", NULL where the command is a program of its own. */
 void opt_help(const struct opt_cmd *cmd, const char *program, struct str *out);
-void opt_man_options(const struct opt_cmd *cmd, struct str *out);  /* roff, the OPTIONS section */
+void opt_man(const struct opt_cmd *cmd, const char *program, struct str *out); /* roff, the whole page: man(7) */
 void opt_complete(const struct opt_cmd *cmd, struct str *out);     /* "--name<TAB>help" a line */
 void opt_json(const struct opt_values *v, struct str *out);        /* {"steps":{"value":…,"origin":"flag"},…} */
 

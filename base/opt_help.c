@@ -1,4 +1,5 @@
-/* opt_help: what is made from an option table to be read: --help, the man page's OPTIONS, completion. */
+/* opt_help: what is made from an option table to be read: --help, the man page, completion. */
+#include <ctype.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -174,10 +175,20 @@ static const char no_form_note[] = "Every option without a value has a --no-NAME
 static const char setting_note[] = "An option marked 'setting' is also read from REEL_NAME in the environment and from "
                                    "the run file, the user's and the site's config; `reel config` shows where each value comes from.";
 
+static const char exit_note[] = "0 done or yes, 1 no, 2 usage, 3 invalid input, 4 environment missing, 5 operation failed, "
+                                "75 temporary, 128+n a child died of signal n.";
+
+static void add_synopsis(const struct opt_cmd *cmd, const char *program, struct str *out)
+{
+    str_addf(out, "%s%s%s [OPTION...]%s%s\n", program ? program : "", program ? " " : "", cmd->name,
+             cmd->operands[0] != '\0' ? " " : "", cmd->operands);
+}
+
 void opt_help(const struct opt_cmd *cmd, const char *program, struct str *out)
 {
-    str_addf(out, "Usage: %s %s [OPTION...]%s%s\n\n", program, cmd->name, cmd->operands[0] != '\0' ? " " : "",
-             cmd->operands);
+    str_add(out, "Usage: ");
+    add_synopsis(cmd, program, out);
+    str_addc(out, '\n');
     add_paragraphs(out, cmd->summary);
     if (cmd->description != NULL)
         add_paragraphs(out, cmd->description);
@@ -229,21 +240,52 @@ static void add_man_option(struct str *out, char letter, const char *name, const
     str_addc(out, '\n');
 }
 
-void opt_man_options(const struct opt_cmd *cmd, struct str *out)
+static void add_man_paragraph(struct str *out, const char *text)
 {
+    str_add(out, ".PP\n");
+    add_roff(out, text);
+    str_addc(out, '\n');
+}
+
+static void add_man_head(const struct opt_cmd *cmd, const char *program, struct str *out)
+{
+    struct str title = STR_INIT;
+    str_addf(&title, "%s%s%s", program ? program : "", program ? "-" : "", cmd->name);
+    str_add(out, ".TH \"");
+    for (const char *c = title.p; *c != '\0'; c++)
+        str_addc(out, (char)toupper((unsigned char)*c));
+    str_add(out, "\" 1 \"\" \"reel\"\n.SH NAME\n");
+    add_roff(out, title.p);
+    str_add(out, " \\- ");
+    add_roff(out, cmd->summary);
+    str_add(out, "\n.SH SYNOPSIS\n");
+    out->failed |= title.failed;
+    str_release(&title);
+}
+
+void opt_man(const struct opt_cmd *cmd, const char *program, struct str *out)
+{
+    struct str synopsis = STR_INIT;
+    add_man_head(cmd, program, out);
+    add_synopsis(cmd, program, &synopsis);
+    add_roff(out, synopsis.p);
+    if (cmd->description != NULL) {
+        str_add(out, ".SH DESCRIPTION\n");
+        add_roff(out, cmd->description);
+        str_addc(out, '\n');
+    }
     str_add(out, ".SH OPTIONS\n");
     add_all(cmd, out, add_man_option);
     add_man_option(out, has(cmd, is_h) ? '\0' : 'h', "help", NULL, "show the help text");
-    if (has(cmd, is_bool)) {
-        str_add(out, ".PP\n");
-        add_roff(out, no_form_note);
-        str_addc(out, '\n');
-    }
-    if (has(cmd, is_setting)) {
-        str_add(out, ".PP\n");
-        add_roff(out, setting_note);
-        str_addc(out, '\n');
-    }
+    if (has(cmd, is_bool))
+        add_man_paragraph(out, no_form_note);
+    if (has(cmd, is_setting))
+        add_man_paragraph(out, setting_note);
+    str_add(out, ".SH EXIT STATUS\n");
+    add_roff(out, exit_note);
+    str_addc(out, '\n');
+    out->failed |= synopsis.failed;
+    str_release(&synopsis);
 }
 
 void opt_complete(const struct opt_cmd *cmd, struct str *out)

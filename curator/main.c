@@ -491,7 +491,7 @@ int main(int argc, char **argv)
     argv[0] = name;
     int rc = opt_parse(&command, argc, argv, NULL, &v, &help, &err);
     if (rc == 0 && help) {
-        opt_help(&command, "reel", &text);
+        opt_help(&command, NULL, &text);
         fputs(text.p, stdout);
     } else if (rc == 0) {
         rc = run(v, &err);

@@ -44,8 +44,22 @@ static int command_run(size_t i, int argc, char **argv, struct err *err)
     return rc;
 }
 
+/* `reel-train help --man COMMAND`, for packagers. */
+static int man_run(const char *name, struct err *err)
+{
+    struct str text = STR_INIT;
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        if (strcmp(commands[i].table->name, name) == 0)
+            opt_man(commands[i].table, "reel-train", &text);
+    int rc = text.len ? train_print(&text, err) : err_set(err, ERR_USAGE, "'%s' is not a reel-train command: see 'reel-train --help'", name);
+    str_release(&text);
+    return rc;
+}
+
 static int dispatch(int argc, char **argv, struct err *err)
 {
+    if (argc == 4 && strcmp(argv[1], "help") == 0 && strcmp(argv[2], "--man") == 0)
+        return man_run(argv[3], err);
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)
         return overview(err);
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)

@@ -185,7 +185,7 @@ static int help_run(int argc, char **argv, struct err *err)
         if (!c)
             rc = command_unknown(name, err);
         else if (strcmp(form, "man") == 0)
-            opt_man_options(c->table, &text);
+            opt_man(c->table, "reel", &text);
         else if (strcmp(form, "complete") == 0)
             opt_complete(c->table, &text);
         else if (strcmp(form, "text") == 0)

@@ -282,14 +282,19 @@ static void test_man_and_completion(void **state)
     };
     static const struct opt_cmd two = {"x", "y", "", table, 3, 0, 0, NULL};
     struct str s = STR_INIT;
-    opt_man_options(&two, &s);
-    static const char man[] = ".SH OPTIONS\n"
+    opt_man(&two, "reel", &s);
+    static const char man[] = ".TH \"REEL-X\" 1 \"\" \"reel\"\n.SH NAME\nreel\\-x \\- y\n.SH SYNOPSIS\nreel x [OPTION...]\n"
+                              ".SH OPTIONS\n"
                               ".TP\n\\fB\\-\\-dry\\-run\\fR\n\\&.dots and \\ebackslashes and \\-dashes\n"
                               ".TP\n\\fB\\-t\\fR, \\fB\\-\\-to\\fR=\\fIA\\-B\\fR\nit's\n\\&.a request\n"
                               ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nshow the help text\n";
     if (!str_starts(s.p, man))
         assert_string_equal(s.p, man);
     assert_null(strstr(s.p, "hide"));
+    assert_non_null(strstr(s.p, "\n.SH EXIT STATUS\n0 done"));
+    str_clear(&s);
+    opt_man(&(struct opt_cmd){"tool", "y", "FILE", table, 3, 1, 1, "What it\nis."}, NULL, &s);
+    assert_non_null(strstr(s.p, ".SH NAME\ntool \\- y\n.SH SYNOPSIS\ntool [OPTION...] FILE\n.SH DESCRIPTION\nWhat it\nis.\n.SH OPTIONS\n"));
     str_clear(&s);
     opt_complete(&two, &s);
     assert_string_equal(s.p, "--dry-run\t.dots and \\backslashes and -dashes\n--to\tit's\n.a request\n--help\tshow the help text\n");
