@@ -534,6 +534,19 @@ void evlog_begin(struct evlog *log, struct evlog_event *e, const char *kind)
         json_put_text(&e->out, "token", log->token);
 }
 
+/* A key twice makes a record no reader takes; a token of its own would pass for a submission's. */
+static int check_keys(const struct evlog *log, const char *event, struct err *err)
+{
+    const char *key = json_written_twice(event);
+
+    if (!key && !log->token)
+        key = json_written_key(event, "\"token\"");
+    if (!key)
+        return 0;
+    return err_set(err, ERR_INPUT, "event for '%s' names a field twice, or one that the log adds itself: %.*s", log->path,
+                   (int)strcspn(key, ":"), key);
+}
+
 /* Close the object, check it and fill in the header: e->text is then the whole record. */
 static int seal(const struct evlog *log, struct evlog_event *e, struct err *err)
 {
@@ -545,6 +558,7 @@ static int seal(const struct evlog *log, struct evlog_event *e, struct err *err)
     json_obj_end(&e->out);
     str_addc(&e->text, '\n');
     rc = str_check(&e->text, err);
+    rc = rc < 0 ? rc : check_keys(log, e->text.p + HEADER_BYTES, err);
     if (rc < 0)
         return rc;
     n = e->text.len - HEADER_BYTES;

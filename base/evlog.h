@@ -33,7 +33,8 @@ void evlog_close(struct evlog *log); /* fsync; NULL is fine */
 /* Append one event. fields: a JSON object's inside written by the caller through json_put_*:
  *     struct evlog_event e; evlog_begin(log, &e, "step"); json_put_int(&e.out, "step", 7); evlog_commit(log, &e, true, err);
  * durable: fdatasync before returning. commit adds seq and releases the event's text in any case. A failed append
- * leaves the file at its former length; to try again, begin again. *e must not be moved between the two calls. */
+ * leaves the file at its former length; to try again, begin again. *e must not be moved between the two calls.
+ * ERR_INPUT, and nothing written: a key twice in its object, or one of the names above that the log adds (and token). */
 struct evlog_event {
     struct str text;
     struct json_out out;

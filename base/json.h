@@ -100,6 +100,11 @@ void json_put_u64text(struct json_out *o, const char *key, uint64_t value);
 void json_put_null(struct json_out *o, const char *key);
 void json_put_tree(struct json_out *o, const char *key, const cJSON *tree); /* a parsed value, as it is */
 
+/* Look at text that a json_out wrote (borrowed, pointers into it), without parsing it: the place of a key, given as it
+ * is written (`"token"`), in the object that text begins with; of a key that stands twice in its object. NULL: none. */
+const char *json_written_key(const char *object, const char *quoted);
+const char *json_written_twice(const char *text);
+
 /* The fewest of 15 to 17 digits that read back as `value`; "null" when it is not finite. Returns buf. */
 enum { JSON_NUM_BYTES = 32 };
 char *json_format_num(double value, char buf[JSON_NUM_BYTES]);

@@ -681,6 +681,64 @@ static void failing_sync(void **state)
     assert_string_equal(s.damage[0].reason, "missing seq 2");
 }
 
+/* An event that readers would have to refuse, or that claims another writer's identity, is not written. */
+static void event_with_a_key_twice(void **state)
+{
+    static const char *const keys[] = {"ev",  "wall",    "mono",   "boot",  "host", "run",
+                                       "seq", "attempt", "writer", "token", "step", "a \"quoted\", one"};
+    struct evlog_ids own = ids;
+    const cJSON *event;
+
+    (void)state;
+    for (size_t i = 0; i < 2 * ARRAY_LEN(keys); i++) {
+        const char *key = keys[i / 2];
+        struct evlog_event e;
+        struct evlog *log;
+        struct err err = {0};
+        own.token = i % 2 ? NULL : "tok";
+        assert_int_equal(evlog_open(scratch, &own, &log, NULL), 0);
+        evlog_begin(log, &e, "step");
+        json_put_text(&e.out, "step", "\\\", \"step\": {");
+        json_put_int(&e.out, "a \"quoted\", one", 1);
+        json_put_int(&e.out, key, 2);
+        assert_int_equal(evlog_commit(log, &e, true, &err), ERR_INPUT);
+        assert_non_null(strstr(err.text, key[0] == 'a' && key[1] == ' ' ? "quoted" : key));
+        assert_non_null(strstr(err.text, "agent.a2.evlog"));
+        assert_int_equal(size_of(log_path()), 0);
+        evlog_close(log);
+    }
+    append_n(1, 1);
+    struct evlog_reader *r;
+    assert_int_equal(evlog_reader_open(log_path(), &r, NULL), 0);
+    assert_int_equal(evlog_reader_next(r, &event, NULL), 1);
+    assert_int_equal(json_int(event, "seq", -1), 1); /* the refused ones took no number */
+    evlog_reader_close(r);
+}
+
+/* Objects inside: a key may stand in several, in one of them only once. */
+static void event_with_a_key_twice_inside(void **state)
+{
+    (void)state;
+    for (int twice = 0; twice < 2; twice++) {
+        struct evlog_event e;
+        struct evlog *log;
+        assert_int_equal(evlog_open(scratch, &ids, &log, NULL), 0);
+        evlog_begin(log, &e, "step");
+        json_arr_begin(&e.out, "list");
+        for (int i = 0; i < 2; i++) {
+            json_obj_begin(&e.out, NULL);
+            json_put_int(&e.out, "seq", i);
+            json_obj_begin(&e.out, "run");
+            json_obj_end(&e.out);
+            json_put_int(&e.out, twice && i == 1 ? "seq" : "x", i);
+            json_obj_end(&e.out);
+        }
+        json_arr_end(&e.out);
+        assert_int_equal(evlog_commit(log, &e, true, NULL), twice ? ERR_INPUT : 0);
+        evlog_close(log);
+    }
+}
+
 static void one_writer_at_a_time(void **state)
 {
     struct evlog *first = open_log(), *second = NULL;
@@ -767,6 +825,8 @@ int main(void)
         IN_SCRATCH(full_disk),
         IN_SCRATCH(full_disk_and_failing_truncate),
         IN_SCRATCH(failing_sync),
+        IN_SCRATCH(event_with_a_key_twice),
+        IN_SCRATCH(event_with_a_key_twice_inside),
         IN_SCRATCH(one_writer_at_a_time),
         IN_SCRATCH(bad_ids),
         IN_SCRATCH(killed_writers),
