@@ -47,4 +47,7 @@ CMD_HIDDEN_LIST(CMD_DECLARE)
 /* Print text to stdout; a failed write (full disk, closed pipe) is ERR_IO. */
 int cmd_print(const struct str *text, struct err *err);
 
+/* What the logs hold anew goes into the database. The logs remain when it cannot be: that is a line on stderr, no failure. */
+void cmd_ingest(const struct cmd_env *env);
+
 #endif

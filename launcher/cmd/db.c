@@ -75,6 +75,17 @@ static int ingest(const struct cmd_env *env, const char *const *dirs, size_t n, 
     return rc < 0 ? rc : report_print(&report, env->db_path, json, err);
 }
 
+void cmd_ingest(const struct cmd_env *env)
+{
+    const char *const dirs[] = {env->home};
+    struct store *db = NULL;
+    struct err err = {0};
+    bool stale;
+    if (ingest_open(env->db_path, dirs, 1, 5, &db, &stale, &err) < 0)
+        fprintf(stderr, "reel: the records stay in the event logs, 'reel db ingest' reads them: %s\n", err.text);
+    store_close(db);
+}
+
 static void cell_text(struct store_query *q, int i, struct str *out)
 {
     if (i)

@@ -186,8 +186,12 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
         fprintf(stderr, "run '%s' exists (%s): taking it up\n", run.name, l.run_id);
     if ((rc = launch_submit(&l, s, false, err)) < 0)
         goto out;
-    rc = opt_bool(v, "detach") ? submitted_print(&l, opt_bool(v, "json"), err)
-                               : cmd_follow(&l, s, opt_bool(v, "json"), opt_bool(v, "quiet"), err);
+    if (opt_bool(v, "detach")) {
+        rc = submitted_print(&l, opt_bool(v, "json"), err);
+    } else {
+        rc = cmd_follow(&l, s, opt_bool(v, "json"), opt_bool(v, "quiet"), err);
+        cmd_ingest(env);
+    }
 out:
     sched_close(s);
     run_release(&run);

@@ -305,6 +305,8 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
         rc = plan_save(&winner, path, err);
     if (rc == 0)
         rc = tune_print(&t, dry ? NULL : &winner, path, opt_bool(v, "json"), err);
+    if (t.log)
+        cmd_ingest(env);
     tune_release(&t);
     sched_close(s);
     run_release(&in.run);
