@@ -40,7 +40,7 @@ pkg-cflags = $(if $(1),$(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null))
 pkg-libs   = $(if $(1),$(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null))
 CFLAGS_launcher := $(call pkg-cflags,$(PKGS_launcher))
 CFLAGS_db       := $(call pkg-cflags,$(PKGS_db))
-CFLAGS_curator  := $(call pkg-cflags,$(PKGS_curator))
+CFLAGS_curator  := $(call pkg-cflags,$(PKGS_curator)) -ffp-contract=off
 CFLAGS_base     := $(call pkg-cflags,$(PKGS_base))
 MPICC ?= mpicc
 CFLAGS_trainer  := $(shell $(MPICC) --showme:compile 2>/dev/null | sed 's/-I/-isystem /g') -ffp-contract=off -fno-math-errno

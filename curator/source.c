@@ -211,8 +211,9 @@ static int clip_make(struct wds_writer *w, struct pass *p, const struct source *
     k->fps = k->end_s > k->start_s ? (double)(c->frames - 1) / (k->end_s - k->start_s) : 24;
     k->motion = motion_of(p, k);
     k->sharpness = sharpness_of(c, b->rgb);
-    c->tokenizer->encode(b->rgb, c->frames, c->height, c->width, b->latent);
-    c->tokenizer->decode(b->latent, c->frames, c->height, c->width, b->back);
+    if ((rc = c->tokenizer->encode(b->rgb, c->frames, c->height, c->width, b->latent, err)) < 0 ||
+        (rc = c->tokenizer->decode(b->latent, c->frames, c->height, c->width, b->back, err)) < 0)
+        return rc;
     k->psnr = psnr(b->rgb, b->back, c->frames * p->frame_bytes);
     k->text_len = c->encoder->encode(caption, c->text_width, c->text_len, b->text);
     r->psnr_sum += k->psnr;
