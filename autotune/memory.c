@@ -1,41 +1,56 @@
-/* What a rank of the data-parallel trainer holds, P parameters padded to dp equal pieces, w bytes a number:
- *     weights, gradients   P w each
- *     optimizer            2 P w, the average P w; divided by dp with zero 1
- *     comm                 P w when dp > 1: the pieces of all ranks
- *     activations, work    the buffer list of a micro-batch
- * The trainer adds tiles and the loader's buffers: a few megabytes, which `overhead` covers.
- */
 #include "autotune/memory.h"
 
 #include <math.h>
 
-#include "base/num.h"
 #include "profiles/params.h"
+
+/* The trainer's tiles of matrix products and attention. */
+enum { TILE_ELEMENTS = 512 * 1024 };
+
+static int state_add(const struct memory_spec *spec, const struct layout *l, struct buffer_list *list, struct err *err)
+{
+    struct param_list params;
+    int rc = params_build(spec->model, &params, err);
+    if (rc < 0)
+        return rc;
+    rc = buffers_state(&(struct buffer_state){buffers_flat_elements(&params), l->dp, l->zero > 0, spec->ema, spec->dtype}, list, err);
+    params_release(&params);
+    return rc;
+}
+
+static double bytes_of(const struct buffer_list *list, enum buffer_category category)
+{
+    return (double)buffer_list_bytes(list, category);
+}
 
 int memory_predict(const struct memory_spec *spec, const struct layout *l, struct memory_bytes *out, struct err *err)
 {
     struct buffer_list list = {0};
-    struct param_list params;
-    struct buffer_spec buffers = {spec->model, spec->dtype, spec->dtype, seq_tokens(spec->seq) * l->mbs, l->mbs,
-                                  spec->model->text_len * l->mbs, l->recompute};
+    const struct model *m = spec->model;
+    struct buffer_spec buffers = {m, spec->dtype, spec->dtype, seq_tokens(spec->seq) * l->mbs, l->mbs, m->text_len * l->mbs,
+                                  l->recompute};
     int rc = buffers_dit(&buffers, &list, err);
     if (rc == 0)
-        rc = params_build(spec->model, &params, err);
+        rc = state_add(spec, l, &list, err);
+    if (rc == 0)
+        rc = buffer_list_add(&list, "tiles", BUFFER_WORK, spec->dtype, 1, 1, TILE_ELEMENTS, err);
     if (rc < 0)
         return rc;
-    double piece = (double)num_ceil_div(params.total, l->dp), all = piece * (double)l->dp;
-    double width = (double)dtype_bytes(spec->dtype), own = (l->zero ? piece : all) * width;
-    params_release(&params);
-    struct memory_bytes b = {.weights = all * width, .gradients = all * width, .optimizer = 2 * own,
-                             .ema = spec->ema ? own : 0, .comm = l->dp > 1 ? all * width : 0};
-    b.activations = (double)(buffer_list_bytes(&list, BUFFER_SAVED) + buffer_list_bytes(&list, BUFFER_INPUT));
-    b.work = (double)buffer_list_bytes(&list, BUFFER_WORK);
-    b.total = b.weights + b.gradients + b.optimizer + b.ema + b.activations + b.work + b.comm;
+    int64_t ranks = layout_world(l);
+    struct memory_bytes b = {.process = (double)(buffers_process_bytes(ranks) + buffers_process_growth_bytes(ranks))};
+    b.weights = bytes_of(&list, BUFFER_WEIGHT);
+    b.gradients = bytes_of(&list, BUFFER_GRAD);
+    b.optimizer = bytes_of(&list, BUFFER_OPTIM);
+    b.ema = bytes_of(&list, BUFFER_EMA);
+    b.activations = bytes_of(&list, BUFFER_SAVED) + bytes_of(&list, BUFFER_INPUT);
+    b.work = bytes_of(&list, BUFFER_WORK);
+    b.comm = bytes_of(&list, BUFFER_COMM);
+    b.total = (double)list.total + b.process;
     *out = b;
     return 0;
 }
 
-#define OVERHEAD_PRIOR_BYTES (64.0 * 1024 * 1024) /* program, MPI and BLAS, before any trial */
+#define OVERHEAD_PRIOR_BYTES (4.0 * 1024 * 1024) /* the loader's buffers and a BLAS library, before any trial */
 
 void memory_learn(struct memory_learned *m, double planned_bytes, double peak_bytes)
 {

@@ -1,8 +1,8 @@
 /* memory: bytes of one rank, by category, and the probability that they fit. Pure.
  *
- * Activations, inputs and working memory come from the buffer list that the trainer itself allocates by (profiles/buffers);
- * weights, gradients, moments and average from the parameter list. `overhead` is what a process holds beside (program, MPI,
- * libraries): a prior, replaced by the mean of measured minus planned once trials have told (memory_learn).
+ * The buffers are the list that the trainer itself allocates by (profiles/buffers), so the two agree. What is estimated: the
+ * process (program, libraries, MPI), which the trainer measures, and its tiles and loader. A prior for all that is missed is replaced
+ * by the mean of measured minus planned once trials have told (memory_learn).
  */
 #ifndef AUTOTUNE_MEMORY_H
 #define AUTOTUNE_MEMORY_H
@@ -11,8 +11,8 @@
 #include "profiles/layout.h"
 
 struct memory_bytes { /* of the fullest rank */
-    double weights, gradients, optimizer, ema, activations, work, comm;
-    double total; /* the sum of the seven */
+    double weights, gradients, optimizer, ema, activations, work, comm, process;
+    double total; /* the sum of the eight */
 };
 struct memory_spec {
     const struct model *model;

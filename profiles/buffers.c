@@ -15,8 +15,8 @@
 
 #include "base/num.h"
 
-const char *const buffer_category_names[] = {"input", "saved", "working", "weights", "gradients", "optimizer",
-                                             "communication", NULL};
+const char *const buffer_category_names[] = {"inputs", "activations", "work", "weights", "gradients", "optimizer",
+                                             "average (EMA)", "communication", "loader", "process", NULL};
 
 struct shape {
     const char *name;
@@ -165,6 +165,51 @@ int64_t buffer_list_bytes(const struct buffer_list *list, enum buffer_category c
     for (int64_t i = 0; i < list->n; i++)
         sum += list->items[i].category == category ? list->items[i].bytes : 0;
     return sum;
+}
+
+int64_t buffers_flat_elements(const struct param_list *params)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < params->n; i++)
+        n += num_round_up(params->items[i].count, BUFFER_FLAT_ALIGN);
+    return n;
+}
+
+int64_t buffers_piece_elements(int64_t elements, int64_t dp)
+{
+    return num_round_up(num_ceil_div(elements, dp), BUFFER_FLAT_ALIGN);
+}
+
+int64_t buffers_exchange_bytes(int64_t dp, int64_t piece_bytes)
+{
+    return dp == 1 ? 0 : num_round_up(num_min_i64(piece_bytes, BUFFER_EXCHANGE_BYTES) * dp, BUFFER_ALIGN_BYTES);
+}
+
+int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err)
+{
+    int64_t piece = buffers_piece_elements(spec->elements, spec->dp), all = piece * spec->dp, own = spec->zero ? piece : all;
+    enum dtype t = spec->dtype;
+    int rc = buffer_list_add(list, "weights", BUFFER_WEIGHT, t, 1, 1, all, err);
+    if (rc == 0)
+        rc = buffer_list_add(list, "gradients", BUFFER_GRAD, t, 1, 1, all, err);
+    if (rc == 0)
+        rc = buffer_list_add(list, "adamw m, v", BUFFER_OPTIM, t, 2, 1, own, err);
+    if (rc == 0)
+        rc = buffer_list_add(list, "ema", BUFFER_EMA, t, spec->ema, 1, own, err);
+    return rc < 0 ? rc : buffer_list_add(list, "gradient chunks of all ranks", BUFFER_COMM, DTYPE_FP8, 1, 1,
+                                         buffers_exchange_bytes(spec->dp, piece * dtype_bytes(t)), err);
+}
+
+enum { KIB = 1024, MIB = 1024 * KIB };
+
+int64_t buffers_process_bytes(int64_t ranks)
+{
+    return ranks == 1 ? 7 * MIB / 2 : 15 * MIB / 2 + ranks * 7 * MIB / 4;
+}
+
+int64_t buffers_process_growth_bytes(int64_t ranks)
+{
+    return ranks * 512 * KIB;
 }
 
 int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err)

@@ -1,12 +1,14 @@
-/* buffers: every buffer that a micro-batch of a DiT needs beside weights, gradients and moments, by pure arithmetic.
+/* buffers: every buffer that a rank training a DiT needs, by pure arithmetic.
  *
- * One list, used by the trainer to allocate once (and never in a step) and by the tuner to predict bytes. The buffers and
- * their shapes are the table at the top of buffers.c. Weights, gradients, moments and communication buffers are added to the
- * same list by whoever owns them (buffer_list_add), so that one printed table shows all memory of a rank.
+ * One list, used by the trainer to allocate once (and never in a step) and by the tuner to predict bytes, so that the two
+ * agree. The buffers of a micro-batch and their shapes are the table at the top of buffers.c; weights, gradients, moments and
+ * what is on its way between ranks follow from the parameter list (buffers_state). The trainer adds what it knows alone
+ * (its tiles, its loaders' buffers, the measured process), so that one printed table shows all memory of a rank.
  *
  *     struct buffer_list list = {0};
  *     buffers_dit(&spec, &list, err);                      // items[DIT_*] are the model's, in that order
- *     buffer_list_add(&list, "weights", BUFFER_WEIGHT, dtype, 1, 1, total, err);
+ *     buffers_state(&(struct buffer_state){elements, dp, zero, ema, dtype}, &list, err);
+ *     buffer_list_add(&list, "loader", BUFFER_LOADER, DTYPE_FP8, 1, 1, bytes, err);
  *     list.total                                           // bytes
  */
 #ifndef PROFILES_BUFFERS_H
@@ -17,6 +19,7 @@
 #include "profiles/hw.h"
 #include "profiles/layout.h"
 #include "profiles/model.h"
+#include "profiles/params.h"
 
 enum buffer_category {
     BUFFER_INPUT,  /* latents, noise, text, positions of the micro-batch */
@@ -25,7 +28,10 @@ enum buffer_category {
     BUFFER_WEIGHT,
     BUFFER_GRAD,
     BUFFER_OPTIM,
+    BUFFER_EMA,
     BUFFER_COMM,
+    BUFFER_LOADER,
+    BUFFER_PROCESS, /* program, libraries, MPI, stacks: all that no buffer is */
     BUFFER_CATEGORIES,
 };
 extern const char *const buffer_category_names[];
@@ -61,7 +67,12 @@ struct buffer {
     int64_t bytes;      /* of all copies; each copy starts at a multiple of BUFFER_ALIGN_BYTES */
     int64_t offset;     /* in one arena that holds every buffer of the list */
 };
-enum { BUFFER_ALIGN_BYTES = 256, BUFFER_LIST_MAX = 128 };
+enum {
+    BUFFER_ALIGN_BYTES = 256,
+    BUFFER_LIST_MAX = 128,
+    BUFFER_FLAT_ALIGN = 16,           /* elements: where tensors begin in a flat buffer, and what pieces of it are a multiple of */
+    BUFFER_EXCHANGE_BYTES = 1 << 18,  /* of every rank's piece that are on the way at a time */
+};
 
 struct buffer_list {
     int64_t n, total; /* buffers, bytes */
@@ -78,6 +89,25 @@ struct buffer_spec {
 
 /* Fills an empty list with DIT_BUFFERS entries. ERR_INPUT for a family other than dit, ERR_LIMIT past 2^62 bytes. */
 int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err);
+/* What a rank of a data-parallel group keeps over the steps: weights and gradients whole, moments and average (EMA) whole or, with
+ * zero, its own piece of dp, and the chunks of an exchange. */
+struct buffer_state {
+    int64_t elements; /* buffers_flat_elements */
+    int64_t dp;
+    bool zero, ema;
+    enum dtype dtype;
+};
+int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err);
+/* Elements of a flat buffer of all tensors, and of one of the dp pieces it is padded to. */
+int64_t buffers_flat_elements(const struct param_list *params);
+int64_t buffers_piece_elements(int64_t elements, int64_t dp);
+/* Memory for exchanging pieces of piece_bytes among dp ranks. */
+int64_t buffers_exchange_bytes(int64_t dp, int64_t piece_bytes);
+/* A process before anything of the list is taken, and what it grows by in its first steps (code and stacks touched first, MPI's
+ * segments of messages). Measured with Open MPI 4 on Linux x86-64; the trainer measures the first itself. */
+int64_t buffers_process_bytes(int64_t ranks);
+int64_t buffers_process_growth_bytes(int64_t ranks);
+
 int buffer_list_add(struct buffer_list *list, const char *name, enum buffer_category category, enum dtype dtype,
                     int64_t count, int64_t rows, int64_t cols, struct err *err);
 int64_t buffer_list_bytes(const struct buffer_list *list, enum buffer_category category);

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
-
 void comm_bind(struct comm *c, struct dev *dev)
 {
     c->dev = dev;
@@ -15,14 +13,9 @@ int comm_wait_stream(struct comm *c, struct dev_stream *s, struct err *err)
     return s && c->dev ? c->dev->stream_sync(c->dev, s, err) : 0;
 }
 
-int64_t comm_reserve_bytes(int size, int64_t piece_bytes)
-{
-    return size == 1 ? 0 : num_round_up(num_min_i64(piece_bytes, COMM_CHUNK_BYTES) * size, DEV_ALIGN_BYTES);
-}
-
 int comm_reserve(struct comm *c, int64_t piece_bytes, struct err *err)
 {
-    int64_t bytes = comm_reserve_bytes(c->size, piece_bytes);
+    int64_t bytes = buffers_exchange_bytes(c->size, piece_bytes);
     if (bytes <= c->scratch_bytes)
         return 0;
     free(c->scratch);

@@ -27,12 +27,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "profiles/hw.h"
-#include "profiles/layout.h"
+#include "profiles/buffers.h"
 #include "trainer/dev.h"
 
 enum {
-    COMM_CHUNK_BYTES = 1 << 18, /* of every piece of a reduce-scatter that are on the way at a time */
+    COMM_CHUNK_BYTES = BUFFER_EXCHANGE_BYTES, /* of every piece of a reduce-scatter that are on the way at a time */
     COMM_SCALARS = 32,          /* most numbers of comm_sum and comm_max */
     COMM_MESSAGES = 64,         /* most of one send_recv */
 };
@@ -85,9 +84,8 @@ int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err);
 /* Streams given to c, and to what is split from it later, are this device's. */
 void comm_bind(struct comm *c, struct dev *dev);
 
-/* Working memory for reduce_scatter and all_reduce of pieces of `piece_bytes`; before the first of them. And how much that is. */
+/* Working memory for reduce_scatter and all_reduce of pieces of `piece_bytes` (buffers_exchange_bytes); before the first of them. */
 int comm_reserve(struct comm *c, int64_t piece_bytes, struct err *err);
-int64_t comm_reserve_bytes(int size, int64_t piece_bytes);
 
 /* all_reduce of data that no stream is working on. */
 int comm_all_reduce(struct comm *c, void *buf, int64_t n, enum dtype t, struct err *err);

@@ -8,10 +8,10 @@
 
 #include <stdint.h>
 
-#include "profiles/params.h"
+#include "profiles/buffers.h"
 #include "trainer/tensor.h"
 
-enum { FLAT_ALIGN = 16 }; /* elements */
+enum { FLAT_ALIGN = BUFFER_FLAT_ALIGN }; /* elements */
 
 struct flat {
     int64_t n;       /* tensors */

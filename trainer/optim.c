@@ -6,28 +6,10 @@
 
 #include "base/num.h"
 
-static int64_t piece_elements(const struct flat *flat, int dp_size)
-{
-    return num_round_up(num_ceil_div(flat->total, dp_size), FLAT_ALIGN);
-}
-
 int optim_plan(const struct flat *flat, const struct run *run, int zero, int dp_size, enum dtype t, struct buffer_list *plan,
                struct err *err)
 {
-    int64_t piece = piece_elements(flat, dp_size), all = piece * dp_size, own = zero ? piece : all;
-    int rc = buffer_list_add(plan, "weights", BUFFER_WEIGHT, t, 1, 1, all, err);
-    if (rc == 0)
-        rc = buffer_list_add(plan, "gradients", BUFFER_GRAD, t, 1, 1, all, err);
-    if (rc == 0)
-        rc = buffer_list_add(plan, "adamw m", BUFFER_OPTIM, t, 1, 1, own, err);
-    if (rc == 0)
-        rc = buffer_list_add(plan, "adamw v", BUFFER_OPTIM, t, 1, 1, own, err);
-    if (rc == 0 && run->adamw.ema_decay > 0)
-        rc = buffer_list_add(plan, "ema", BUFFER_OPTIM, t, 1, 1, own, err);
-    if (rc == 0 && dp_size > 1)
-        rc = buffer_list_add(plan, "gradient chunks of all ranks", BUFFER_COMM, DTYPE_FP8, 1, 1,
-                             comm_reserve_bytes(dp_size, piece * dtype_bytes(t)), err);
-    return rc;
+    return buffers_state(&(struct buffer_state){flat->total, dp_size, zero, run->adamw.ema_decay > 0, t}, plan, err);
 }
 
 static int take(struct optim *o, const char *what, int64_t elements, void **out, struct err *err)
@@ -40,7 +22,7 @@ int optim_open(struct optim *o, const struct param_list *params, const struct fl
 {
     BUG_ON(ops->act != ops->stat);
     *o = (struct optim){.params = params, .flat = flat, .run = run, .ops = ops, .stream = stream, .dp = dp, .zero = zero};
-    o->shard = piece_elements(flat, dp->size);
+    o->shard = buffers_piece_elements(flat->total, dp->size);
     o->padded = o->shard * dp->size;
     o->own_first = zero ? o->shard * dp->rank : 0;
     o->own_n = zero ? o->shard : o->padded;

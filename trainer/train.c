@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/num.h"
@@ -29,6 +30,7 @@ struct train {
     struct loader *loaders[LIMIT_STAGES];
     struct record record;
     struct buffer_list plan;
+    int64_t process_bytes; /* resident before any of the plan was taken, and some growth */
     double peak_flops; /* of the world, 0 unknown */
     int64_t next_step, skips;
     double *times;     /* step_s of this attempt, up to TRAIN_TIMES_MAX */
@@ -48,6 +50,19 @@ static int64_t resident_peak_bytes(void)
 {
     struct rusage u;
     return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
+}
+
+/* Resident now; 0 where the system does not say. */
+static int64_t resident_bytes(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (!f)
+        return 0;
+    if (fscanf(f, "%*s %ld", &pages) != 1)
+        pages = 0;
+    fclose(f);
+    return pages * sysconf(_SC_PAGESIZE);
 }
 
 /* ---- setting up ---- */
@@ -113,38 +128,18 @@ static int plan_make(struct train *t, const struct dit_config *c, struct err *er
     if (rc == 0)
         rc = buffer_list_add(&t->plan, "gemm and attention tiles", BUFFER_WORK, DTYPE_FP8, 1, 1, t->ops->workspace_bytes, err);
     if (rc == 0)
-        rc = buffer_list_add(&t->plan, "loader", BUFFER_INPUT, DTYPE_FP8, 1, 1, loader, err);
-    return rc;
-}
-
-static int64_t entry_bytes(const struct buffer_list *plan, const char *name)
-{
-    for (int64_t i = 0; i < plan->n; i++)
-        if (strcmp(plan->items[i].name, name) == 0)
-            return plan->items[i].bytes;
-    return 0;
+        rc = buffer_list_add(&t->plan, "loader", BUFFER_LOADER, DTYPE_FP8, 1, 1, loader, err);
+    return rc < 0 ? rc : buffer_list_add(&t->plan, "process", BUFFER_PROCESS, DTYPE_FP8, 1, 1, t->process_bytes, err);
 }
 
 static void plan_say(const struct train *t)
 {
-    const struct buffer_list *p = &t->plan;
-    int64_t ema = entry_bytes(p, "ema"), loader = entry_bytes(p, "loader");
-    const struct { const char *what; int64_t bytes; } rows[] = {
-        {"weights", buffer_list_bytes(p, BUFFER_WEIGHT)},
-        {"gradients", buffer_list_bytes(p, BUFFER_GRAD)},
-        {"optimizer", buffer_list_bytes(p, BUFFER_OPTIM) - ema},
-        {"average (EMA)", ema},
-        {"activations", buffer_list_bytes(p, BUFFER_SAVED)},
-        {"inputs", buffer_list_bytes(p, BUFFER_INPUT) - loader},
-        {"work", buffer_list_bytes(p, BUFFER_WORK)},
-        {"communication", buffer_list_bytes(p, BUFFER_COMM)},
-        {"loader", loader},
-        {"total", p->total},
-    };
     char line[128], bytes[32];
     say(t, "memory plan of a rank:");
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        snprintf(line, sizeof line, "  %-14s %12s", rows[i].what, num_format_bytes(rows[i].bytes, bytes, sizeof bytes));
+    for (int c = 0; c <= BUFFER_CATEGORIES; c++) {
+        bool all = c == BUFFER_CATEGORIES;
+        int64_t n = all ? t->plan.total : buffer_list_bytes(&t->plan, (enum buffer_category)c);
+        snprintf(line, sizeof line, "  %-14s %12s", all ? "total" : buffer_category_names[c], num_format_bytes(n, bytes, sizeof bytes));
         say(t, line);
     }
 }
@@ -159,27 +154,32 @@ static int limit_check(const struct train *t, struct err *err)
                    num_format_bytes(t->conf->memory_limit_bytes, have, sizeof have));
 }
 
-static int machine_open(struct train *t, struct err *err)
-{
-    int rc = dev_cpu_open(false, &t->dev, err);
-    if (rc == 0)
-        rc = t->dev->stream_new(t->dev, "compute", &t->stream, err);
-    if (rc == 0)
-        rc = ops_cpu_open(t->dev, t->run->dtype, t->conf->blas, &t->ops, err);
-    if (rc == 0)
-        rc = params_build(&t->run->model, &t->params, err);
-    if (rc == 0)
-        rc = flat_build(&t->params, &t->flat, err);
-    return rc;
-}
-
-/* What follows from files and options: loaders, the model's tensors, the memory plan. */
-static int inputs_open(struct train *t, struct loader_bounds *bounds, struct err *err)
+static int device_open(struct train *t, struct err *err)
 {
     int rc = capability_check(t, err);
     if (rc == 0)
-        rc = loaders_open(t, bounds, err);
-    return rc < 0 ? rc : machine_open(t, err);
+        rc = dev_cpu_open(false, &t->dev, err);
+    if (rc == 0)
+        rc = t->dev->stream_new(t->dev, "compute", &t->stream, err);
+    return rc < 0 ? rc : ops_cpu_open(t->dev, t->run->dtype, t->conf->blas, &t->ops, err);
+}
+
+/* Libraries are loaded, the groups are open and have exchanged messages, and of the plan only the tiles are taken. */
+static int process_measure(struct train *t, struct err *err)
+{
+    double most = (double)(resident_bytes() - t->ops->workspace_bytes);
+    int rc = comm_max(t->conf->world, &most, 1, err);
+    t->process_bytes = (int64_t)most + buffers_process_growth_bytes(t->conf->world->size);
+    return rc;
+}
+
+/* What follows from files and options: loaders and the list of tensors. */
+static int inputs_open(struct train *t, struct loader_bounds *bounds, struct err *err)
+{
+    int rc = loaders_open(t, bounds, err);
+    if (rc == 0)
+        rc = params_build(&t->run->model, &t->params, err);
+    return rc < 0 ? rc : flat_build(&t->params, &t->flat, err);
 }
 
 /* Everything a step needs, taken once. */
@@ -204,11 +204,12 @@ static int train_open(struct train *t, struct err *err)
     layout_format(t->layout, &text);
     snprintf(t->layout_text, sizeof t->layout_text, "%s", text.p);
     str_release(&text);
-    int rc = comm_agree(world, inputs_open(t, &bounds, err), err);
+    int rc = comm_agree(world, device_open(t, err), err);
     if (rc < 0)
         return rc;
     comm_bind(world, t->dev);
-    if ((rc = comm_grid_open(world, t->layout, &t->grid, err)) < 0)
+    if ((rc = comm_grid_open(world, t->layout, &t->grid, err)) < 0 || (rc = process_measure(t, err)) < 0 ||
+        (rc = comm_agree(world, inputs_open(t, &bounds, err), err)) < 0)
         return rc;
     t->dp = t->grid.dp;
     struct dit_config c = dit_config_of(t, &bounds);
@@ -462,7 +463,7 @@ static int report_make(struct train *t, const struct record_step *last, struct t
     phases_report(t, out->steps, out);
     out->mfu = t->peak_flops > 0 ? last->model_flops / out->median_step_s / t->peak_flops : NAN;
     char line[160], planned[32], peak[32];
-    snprintf(line, sizeof line, "memory of a rank: planned %s, resident at most %s (program and libraries included)",
+    snprintf(line, sizeof line, "memory of a rank: planned %s, resident at most %s",
              num_format_bytes(out->planned_bytes, planned, sizeof planned), num_format_bytes(out->peak_bytes, peak, sizeof peak));
     say(t, line);
     return rc;
@@ -506,6 +507,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     t.peak_flops = conf->plan->peak_flops * conf->world->size;
     int rc = train_open(&t, err);
     out->planned_bytes = t.plan.total;
+    out->process_bytes = t.process_bytes;
     if (rc == 0)
         rc = state_load(&t, err);
     if (rc == 0) {

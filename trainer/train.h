@@ -1,6 +1,7 @@
 /* train: one process's part of a run: open everything, step, save when asked or due, report.
  *
- * All memory is planned and shown before step 0; a step allocates nothing. Nothing but the checkpoint carries state from
+ * All memory is planned and shown before step 0, the process itself included, and resident memory is within 5 % of that plan;
+ * a step allocates nothing, a checkpoint is written from the buffers themselves. Nothing but the checkpoint carries state from
  * attempt to attempt: noise, levels, dropout and order are functions of (seed, draw ordinal).
  *
  * How it ends: the run's last step published (TRAIN_DONE), asked to stop and saved (TRAIN_STOPPED), or an error. The request to
@@ -48,6 +49,7 @@ struct train_report {
     double median_step_s, min_step_s, max_step_s; /* without the first step when there are more */
     struct train_phases phases;                   /* means over the same steps */
     int64_t planned_bytes;  /* of this rank; filled in on ERR_NO by the memory limit, too */
+    int64_t process_bytes;  /* of them: program, libraries, MPI, measured when the groups were open */
     int64_t taken_bytes;    /* of them from the device, at most at one time */
     int64_t peak_bytes;     /* resident, most over ranks */
 };

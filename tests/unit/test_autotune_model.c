@@ -78,7 +78,7 @@ static void memory_orders(void **state)
         assert_ok(memory_predict(&spec, &less, &a, &err), &err);
         assert_ok(memory_predict(&spec, &more, &b, &err), &err);
         assert_true(a.total < b.total);
-        double sum = a.weights + a.gradients + a.optimizer + a.ema + a.activations + a.work + a.comm;
+        double sum = a.weights + a.gradients + a.optimizer + a.ema + a.activations + a.work + a.comm + a.process;
         assert_true(fabs(sum / a.total - 1) < 1e-12);
         struct memory_learned none = {0};
         assert_true(memory_fits(&none, a.total, 1e9) >= memory_fits(&none, b.total, 1e9));

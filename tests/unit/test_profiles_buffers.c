@@ -113,9 +113,37 @@ static void test_refused(void **state)
     assert_int_equal(buffer_list_add(&list, "one more", BUFFER_COMM, DTYPE_F32, 1, 1, 1, &err), ERR_LIMIT);
 }
 
+/* Bytes by category, counted by hand; every buffer is rounded up to 256. */
+static void test_state(void **state)
+{
+    (void)state;
+    static const struct { struct buffer_state spec; int64_t weight, optim, ema, comm; } rows[] = {
+        {{1000, 1, false, false, DTYPE_F64}, 8192, 2 * 8192, 0, 0},           /* 1008 elements, 8064 bytes */
+        {{1000, 1, true, true, DTYPE_F32}, 4096, 2 * 4096, 4096, 0},          /* alone, zero spares nothing */
+        {{1000, 3, false, true, DTYPE_F64}, 8192, 2 * 8192, 8192, 8192},      /* pieces of 336; 3 x 2688 on the way */
+        {{1000, 3, true, true, DTYPE_F64}, 8192, 2 * 2816, 2816, 8192},
+        {{1 << 20, 2, true, false, DTYPE_F32}, 4 << 20, 2 * (2 << 20), 0, 2 * BUFFER_EXCHANGE_BYTES},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buffer_list list = {0};
+        struct err err = {0};
+        assert_int_equal(buffers_state(&rows[i].spec, &list, &err), 0);
+        assert_int_equal(buffer_list_bytes(&list, BUFFER_WEIGHT), rows[i].weight);
+        assert_int_equal(buffer_list_bytes(&list, BUFFER_GRAD), rows[i].weight);
+        assert_int_equal(buffer_list_bytes(&list, BUFFER_OPTIM), rows[i].optim);
+        assert_int_equal(buffer_list_bytes(&list, BUFFER_EMA), rows[i].ema);
+        assert_int_equal(buffer_list_bytes(&list, BUFFER_COMM), rows[i].comm);
+    }
+    struct param params[] = {{.count = 1}, {.count = 16}, {.count = 17}};
+    assert_int_equal(buffers_flat_elements(&(struct param_list){params, 3, 34}), 16 + 16 + 32);
+    for (int64_t ranks = 1; ranks < 64; ranks *= 2)
+        assert_true(buffers_process_bytes(ranks) < buffers_process_bytes(2 * ranks));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sixteen_vectors), cmocka_unit_test(test_recompute),
-                                       cmocka_unit_test(test_arena), cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_arena), cmocka_unit_test(test_state),
+                                       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
