@@ -195,7 +195,7 @@ static int set_from_next(struct parser *p, const struct opt *o, const char *what
 {
     const char *text = p->next < p->argc ? p->argv[p->next] : NULL;
     if (text == NULL || (text[0] == '-' && text[1] == '-'))
-        return err_set(p->err, ERR_USAGE, "%s: %s needs a value: give %s=%s", p->cmd->name, what, what, o->arg);
+        return err_set(p->err, ERR_USAGE, "%s: %s needs a value: give %s%c%s", p->cmd->name, what, what, what[1] == '-' ? '=' : ' ', o->arg);
     p->next++;
     return set_flag(p, o, what, text);
 }
@@ -273,15 +273,28 @@ static int add_operand(struct parser *p, const char *text)
     return 0;
 }
 
+/* Is the argument, which begins with '-', an option of this table? */
+static bool is_ours(const struct parser *p, const char *arg)
+{
+    if (arg[1] != '-')
+        return find_letter(p->cmd, arg[1]) != NULL;
+    size_t n = strcspn(arg + 2, "=");
+    return find_name(p->cmd, arg + 2, n) != NULL || (n > 3 && str_starts(arg + 2, "no-") && find_name(p->cmd, arg + 5, n - 3) != NULL);
+}
+
 static int parse_args(struct parser *p)
 {
+    if (p->cmd->pass && p->argc > 1 && strcmp(p->argv[1], "--") == 0)
+        p->next++;
     bool options = true;
     for (int rc = 0; p->next < p->argc;) {
         const char *arg = p->argv[p->next++];
         if (!options || arg[0] != '-' || arg[1] == '\0')
             rc = add_operand(p, arg);
         else if (strcmp(arg, "--") == 0)
-            options = false;
+            rc = (options = false, p->cmd->pass) ? add_operand(p, arg) : 0;
+        else if (p->cmd->pass && !is_ours(p, arg))
+            rc = add_operand(p, arg);
         else
             rc = arg[1] == '-' ? parse_long(p, arg + 2) : parse_letters(p, arg + 1);
         if (rc < 0)
@@ -293,7 +306,7 @@ static int parse_args(struct parser *p)
 static bool wants_help(const struct opt_cmd *cmd, int argc, char **argv)
 {
     bool letter = find_letter(cmd, 'h') == NULL;
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+    for (int i = 1; i < argc && !cmd->pass && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0 || (letter && strcmp(argv[i], "-h") == 0))
             return true;
     return false;

@@ -45,6 +45,8 @@ struct opt_cmd {
     size_t n_opts;
     int min_operands, max_operands; /* max -1: any number. `-- CMD…` operands count too */
     const char *description;        /* paragraphs for --help and the man page; may be NULL */
+    bool pass; /* the rest is for another program: options not in this table (--help too), and `--` with what follows it, are
+                * operands, in their order; only a `--` before everything else is dropped */
 };
 
 struct opt_values; /* the result; owns its memory */

@@ -146,6 +146,36 @@ static void test_lines(void **state)
     }
 }
 
+/* A command before another program's: its own options are read, the others are handed on in their order. */
+static void test_pass(void **state)
+{
+    static const struct opt few[] = {{"out", 'o', OPT_TEXT, "DIR", "where the results go"}, {"json", 0, OPT_BOOL, NULL, "print JSON"}};
+    static const struct opt_cmd pass = {"tune", "hand on", "ARGS...", few, ARRAY_LEN(few), 0, -1, .pass = true};
+    static const struct { const char *line, *result; } table[] = {
+        {"", "- 0"}, {"a --size 3x4 -o d b", "d 0 [a] [--size] [3x4] [b]"}, {"-- a -od --size=3", "d 0 [a] [--size=3]"},
+        {"--out=d -q --no-json --no-color", "d 0 [-q] [--no-color]"}, {"-- -- a -o d", "- 0 [--] [a] [-o] [d]"},
+        {"a -- --json", "- 0 [a] [--] [--json]"}, {"--json --help -h", "- 1 [--help] [-h]"}, {"- -j", "- 0 [-] [-j]"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        struct opt_values *v = NULL;
+        struct err err = {0};
+        struct str s = STR_INIT;
+        char copy[64], *argv[16];
+        const char *const *items;
+        bool help;
+        snprintf(copy, sizeof copy, "%s", table[i].line);
+        assert_int_equal(opt_parse(&pass, words(copy, argv), argv, NULL, &v, &help, &err), 0);
+        assert_false(help);
+        str_addf(&s, "%s %d", opt_text(v, "out") ? opt_text(v, "out") : "-", opt_bool(v, "json"));
+        for (size_t k = 0, n = opt_operands(v, &items); k < n; k++)
+            str_addf(&s, " [%s]", items[k]);
+        assert_string_equal(s.p, table[i].result);
+        str_release(&s);
+        opt_free(v);
+    }
+}
+
 static void test_help_flag(void **state)
 {
     (void)state;
@@ -351,7 +381,7 @@ static void test_table_check(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),     cmocka_unit_test(test_help_flag),          cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_lines),     cmocka_unit_test(test_pass), cmocka_unit_test(test_help_flag),          cmocka_unit_test(test_layers),
         cmocka_unit_test(test_required),  cmocka_unit_test(test_bad_settings),       cmocka_unit_test(test_help_text),
         cmocka_unit_test(test_json),      cmocka_unit_test(test_man_and_completion), cmocka_unit_test(test_table_check),
     };
