@@ -113,20 +113,25 @@ static int by_name(const void *a, const void *b)
 {
     const struct source *x = a, *y = b;
     int order = strcmp(x->name, y->name);
-    return order ? order : memcmp(&x->hash, &y->hash, sizeof x->hash);
+    return order ? order : memcmp(&x->hash, &y->hash, sizeof x->hash); /* two files may have one name, below two folders given */
 }
 
-/* The same bytes under two names are one source: keys come from the content. */
+static int by_hash(const void *a, const void *b)
+{
+    const struct source *x = a, *y = b;
+    int order = memcmp(&x->hash, &y->hash, sizeof x->hash);
+    return order ? order : strcmp(x->name, y->name);
+}
+
+/* The same bytes under two names are one source, the first by name: keys come from the content. */
 static void duplicates_drop(struct curation *k)
 {
     int64_t kept = 0;
+    qsort(k->sources, (size_t)k->n, sizeof *k->sources, by_hash);
     for (int64_t i = 0; i < k->n; i++) {
-        bool seen = false;
-        for (int64_t j = 0; j < kept && !seen; j++)
-            seen = memcmp(&k->sources[j].hash, &k->sources[i].hash, sizeof k->sources[i].hash) == 0;
-        if (seen) {
+        if (kept > 0 && memcmp(&k->sources[kept - 1].hash, &k->sources[i].hash, sizeof k->sources[i].hash) == 0) {
             k->duplicates++;
-            log_msg(LOG_WARN, "%s: same content as another source, left out", k->sources[i].name);
+            log_msg(LOG_WARN, "%s: same content as %s, left out", k->sources[i].name, k->sources[kept - 1].name);
         } else {
             k->sources[kept++] = k->sources[i];
         }
@@ -152,8 +157,8 @@ static int sources_find(struct curation *k, const struct opt_values *v, struct e
     if (rc == 0 && k->n == 0)
         rc = err_set(err, ERR_INPUT, "no video found in '%s'", operands[0]);
     if (rc == 0) {
-        qsort(k->sources, (size_t)k->n, sizeof *k->sources, by_name);
         duplicates_drop(k);
+        qsort(k->sources, (size_t)k->n, sizeof *k->sources, by_name);
     }
     return rc;
 }
@@ -496,8 +501,8 @@ int main(int argc, char **argv)
     } else if (rc == 0) {
         rc = run(v, &err);
     }
-    if (rc < 0 && err.text[0])
-        fprintf(stderr, "reel-curate: %s\n", err.text);
+    if (rc < 0 && err.text[0]) /* what opt_parse says begins with the program's name */
+        fprintf(stderr, "%s%s\n", v ? "reel-curate: " : "", err.text);
     str_release(&text);
     opt_free(v);
     return err_exit_code(rc);

@@ -1,35 +1,54 @@
-/* reel curate: start reel-curate, which links the FFmpeg libraries so that this program need not. */
+/* reel curate: start reel-curate, which links the FFmpeg libraries so that this program need not; its log is then known to reports. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include "base/spawn.h"
+#include "db/ingest.h"
 #include "launcher/cmd/cmd.h"
 
-/* Options are reel-curate's own; they come behind `--` unread, so that there is one table of them. */
+/* All other options are reel-curate's own and handed on unread, so that there is one table of them. */
 static const struct opt opts[] = {
-    {"options", 0, OPT_BOOL, NULL, "show the options of reel-curate"},
+    {"out", 'o', OPT_TEXT, "DIR", "folder of the dataset to make"},
 };
 const struct opt_cmd cmd_curate = {
-    "curate", "make a dataset of latents from videos", "-- SRC... -o DIR [options]", opts, ARRAY_LEN(opts), 0, -1,
-    "Everything behind -- goes to reel-curate: 'reel curate --options' shows what it takes."};
+    "curate", "make a dataset of latents from videos", "SRC... -o DIR [options of reel-curate]", opts, ARRAY_LEN(opts), 0, -1,
+    "The options are those of reel-curate, which does the work: 'reel curate --help' lists them. When it has made the dataset, its "
+    "record is read into the database.", .pass = true};
+
+/* The dataset may lie anywhere: a link named after its place makes its log one of this REEL_HOME's. */
+static void record(const struct cmd_env *env, const char *out)
+{
+    char place[LIMIT_PATH_BYTES], log[LIMIT_PATH_BYTES], id[HASH_TEXT_BYTES];
+    struct err err = {0};
+    snprintf(log, sizeof log, "%.4000s/.reel/events", out);
+    if (!file_exists(log)) /* a dry run, or only help */
+        return;
+    if (!realpath(out, place) || ingest_link_curation(env->home, hash_format(hash_128(place, strlen(place)), id), place, &err) < 0)
+        fprintf(stderr, "reel: the dataset is made; 'reel db ingest %s' makes its record known to reports: %s\n", out, err.text);
+    else
+        cmd_ingest(env);
+}
 
 int cmd_curate_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
-    const char *const *operands;
-    size_t n = opt_operands(v, &operands);
+    const char *const *operands, *out = opt_text(v, "out");
+    size_t n = opt_operands(v, &operands), at = 0;
     struct arena arena;
     struct spawn spawn = SPAWN_INIT;
     struct spawn_exit end;
     pid_t pid;
     arena_init(&arena, 0);
     const char **argv = arena_array(&arena, n + 3, sizeof *argv);
-    int rc = argv && (argv[0] = arena_printf(&arena, "%s/reel-curate", env->bin_dir)) ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+    int rc = argv && (argv[at++] = arena_printf(&arena, "%s/reel-curate", env->bin_dir)) &&
+             (!out || (argv[at++] = arena_printf(&arena, "--out=%s", out))) ? 0 : err_set(err, ERR_NOMEM, "out of memory");
     for (size_t i = 0; rc == 0 && i < n; i++)
-        argv[i + 1] = operands[i];
-    if (rc == 0 && (opt_bool(v, "options") || n == 0))
-        argv[1] = "--help";
+        argv[at++] = operands[i];
     spawn.argv = argv;
     spawn.die_with_parent = true;
     if (rc == 0)
@@ -38,6 +57,8 @@ int cmd_curate_run(const struct opt_values *v, struct cmd_env *env, struct err *
         rc = spawn_wait(pid, -1, &end, err);
     if (rc == 0 && spawn_status(&end) != 0) /* it has said why; its exit code is ours */
         exit(spawn_status(&end));
+    if (rc == 0 && out)
+        record(env, out);
     arena_release(&arena);
     return rc;
 }
