@@ -1,8 +1,9 @@
 /* Whole runs of a small model: nothing allocated in a step; resuming, grouping, recompute and layouts change nothing; how training
  * ends. Under mpirun the layouts spread over its ranks. */
-// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=posix_memalign,--wrap=strdup
+// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup,--wrap=strndup,--wrap=fopen,--wrap=opendir
 #include "trainer_run.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <sys/time.h>
 
@@ -10,25 +11,33 @@
 #include "trainer/ckpt_priv.h"
 #include "trainer/train.h"
 
+/* ---- what allocates, called by our objects; calls from inside MPI and other libraries are theirs and not seen ---- */
+
 static long allocations;
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t n);
 void *__real_aligned_alloc(size_t align, size_t n);
-int __real_posix_memalign(void **p, size_t align, size_t n);
 char *__real_strdup(const char *s);
+char *__real_strndup(const char *s, size_t n);
+FILE *__real_fopen(const char *path, const char *mode);
+DIR *__real_opendir(const char *path);
 void *__wrap_malloc(size_t n);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 void *__wrap_aligned_alloc(size_t align, size_t n);
-int __wrap_posix_memalign(void **p, size_t align, size_t n);
 char *__wrap_strdup(const char *s);
+char *__wrap_strndup(const char *s, size_t n);
+FILE *__wrap_fopen(const char *path, const char *mode);
+DIR *__wrap_opendir(const char *path);
 void *__wrap_malloc(size_t n) { allocations++; return __real_malloc(n); }
 void *__wrap_calloc(size_t n, size_t size) { allocations++; return __real_calloc(n, size); }
 void *__wrap_realloc(void *p, size_t n) { allocations++; return __real_realloc(p, n); }
 void *__wrap_aligned_alloc(size_t align, size_t n) { allocations++; return __real_aligned_alloc(align, n); }
-int __wrap_posix_memalign(void **p, size_t align, size_t n) { allocations++; return __real_posix_memalign(p, align, n); }
 char *__wrap_strdup(const char *s) { allocations++; return __real_strdup(s); }
+char *__wrap_strndup(const char *s, size_t n) { allocations++; return __real_strndup(s, n); }
+FILE *__wrap_fopen(const char *path, const char *mode) { allocations++; return __real_fopen(path, mode); }
+DIR *__wrap_opendir(const char *path) { allocations++; return __real_opendir(path); }
 
 /* ---- training into <scratch>/<name>, by the first ranks of the world ---- */
 
@@ -152,10 +161,11 @@ static struct told_steps told(const char *name, int64_t attempt)
 
 /* ---- the steady state ---- */
 
-/* A run of 12 steps allocates as often as one of 4. */
+/* On every rank, a run of 12 steps allocates as often as one of 2: steps from the third on do not. */
 static void a_step_allocates_nothing(void **state)
 {
-    static const char *const layouts[] = {"dp=1,mbs=2", "dp=1,mbs=1,recompute=full", "dp=2,zero=0,mbs=2", "dp=2,zero=1,mbs=1"};
+    static const char *const layouts[] = {"dp=1,mbs=2", "dp=1,mbs=1,recompute=full", "dp=2,zero=0,mbs=2", "dp=2,zero=1,mbs=1",
+                                          "dp=4,zero=0,mbs=1,recompute=full", "dp=4,zero=1,mbs=2"};
     long count[2];
     (void)state;
     for (int i = 0; i < LEN(layouts); i++) {
@@ -163,7 +173,7 @@ static void a_step_allocates_nothing(void **state)
             struct run run;
             char name[32];
             snprintf(name, sizeof name, "alloc-%d-%d", i, k);
-            run_make(&run, data_dir(), 6, k ? 12 : 4);
+            run_make(&run, data_dir(), 6, k ? 12 : 2);
             struct plan plan = plan_make_text(&run, layouts[i]);
             allocations = 0;
             if (layout_world(&plan.layout) <= world->size)
@@ -172,7 +182,7 @@ static void a_step_allocates_nothing(void **state)
             run_release(&run);
         }
         if (count[0] != count[1])
-            fail_msg("%s: %ld allocations in 4 steps, %ld in 12", layouts[i], count[0], count[1]);
+            fail_msg("%s, rank %d: %ld allocations in 2 steps, %ld in 12", layouts[i], world->rank, count[0], count[1]);
     }
 }
 
