@@ -154,6 +154,7 @@ tests: $(UNIT_BIN) $(PROGRAMS) $(STUBS) ## build the programs and the unit tests
 # Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.
 check: ## install what the tests need, build, run every ordinary test and the lint
 	@contrib/deps check
+	@contrib/slurm-cluster unpack
 	@$(MAKE) --no-print-directory -j$$(nproc) tests
 	@tests/run --build $(B) $(T)
 
