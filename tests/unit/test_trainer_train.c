@@ -181,8 +181,11 @@ static void a_step_allocates_nothing(void **state)
             count[k] = allocations;
             run_release(&run);
         }
-        if (count[0] != count[1])
-            fail_msg("%s, rank %d: %ld allocations in 2 steps, %ld in 12", layouts[i], world->rank, count[0], count[1]);
+        double more = (double)labs(count[1] - count[0]);
+        struct err err = {0};
+        must(comm_max(world, &more, 1, &err), &err);
+        if (more > 0)
+            fail_msg("%s: up to %.0f allocations in the steps from 3 to 12", layouts[i], more);
     }
 }
 
