@@ -193,8 +193,9 @@ static int trainer_command(struct agent *a, struct command *out, struct err *err
     char *attempt = arena_printf(&a->arena, "%lld", (long long)a->attempt);
     if (!run_json || !plan_json || !attempt)
         return err_set(err, ERR_NOMEM, "out of memory");
-    const char *args[] = {"train",     "--run", run_json, "--plan", plan_json, "--run-dir", a->conf->run_dir,
-                          "--attempt", attempt, NULL};
+    /* the run's events say how it ended; mpirun would hold a status other than 0 back for two seconds */
+    const char *args[] = {"train",     "--run", run_json,    "--plan", plan_json, "--run-dir", a->conf->run_dir,
+                          "--attempt", attempt, "--stop-ok", NULL};
     return command_trainer(a->conf->bin_dir, layout_world(&a->plan.layout), args, (const char *const *)environ, &a->arena,
                            out, err);
 }
@@ -267,9 +268,10 @@ static int trainer_watch(struct agent *a, pid_t pid, struct spawn_exit *end, str
         while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
             if (info.ssi_signo != SIGCHLD)
                 notice_take(a, (int)info.ssi_signo);
-        int rc = spawn_wait(pid, 0, end, err);
+        struct err running;
+        int rc = spawn_wait(pid, 0, end, &running);
         if (rc != ERR_TIMEOUT)
-            return rc;
+            return rc < 0 ? err_set(err, rc, "%s", running.text) : rc;
         if (a->stop_requested)
             kill(pid, SIGUSR1);
     }

@@ -29,6 +29,7 @@ static const struct opt opts[] = {
     {"memory-limit", 0, OPT_BYTES, "SIZE", "answer no when a rank's memory plan is larger", .min = 1, .max = 1e18},
     {"verify", 0, OPT_BOOL, NULL, "compare the dataset's shards with their checksums first (default); --no-verify: their sizes only",
      .fallback = "true"},
+    {"stop-ok", 0, OPT_BOOL, NULL, "exit status 0, not 75, when saved before the last step: for callers that read the run's events"},
     {"model", 0, OPT_TEXT, "NAME|FILE", "without --run: model"},
     {"layout", 0, OPT_TEXT, "TEXT", "without --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
     {"gbs", 0, OPT_INT, "N", "without --run: samples of a step", .fallback = "8", .min = 1, .max = 1e9},
@@ -40,7 +41,8 @@ static const struct opt opts[] = {
 };
 const struct opt_cmd train_cmd_train = {
     "train", "train, resume and save a run (started directly or by mpirun)", "", opts, ARRAY_LEN(opts), 0, 0,
-    "SIGUSR1 or SIGTERM asks to save and stop at the next step: exit status 75. Status 0 means the last step is published."};
+    "SIGUSR1 or SIGTERM asks to save and stop at the next step: exit status 75. Status 0 means the last step is published. Open MPI's "
+    "mpirun takes two seconds more to end when a rank's status is not 0; --mca odls_base_sigkill_timeout 0 spares them."};
 
 static volatile sig_atomic_t stop;
 
@@ -222,7 +224,7 @@ int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struc
     }
     if (rc < 0 && world->rank != 0)
         err->text[0] = 0; /* rank 0 says it */
-    if (rc == 0 && end != TRAIN_DONE)
+    if (rc == 0 && end != TRAIN_DONE && !opt_bool(v, "stop-ok"))
         rc = ERR_TEMP; /* no sentence: saved, and to be run again */
     world->close(world);
     return rc;
