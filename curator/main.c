@@ -31,7 +31,7 @@ static const struct opt opts[] = {
     {"frames", 0, OPT_INT, "N", "frames of a clip, 1 + 8k", .fallback = "17", .min = 1, .max = 4097},
     {"fps", 0, OPT_NUM, "F", "frames a second to keep (0: all)", .fallback = "0", .min = 0, .max = 1000},
     {"jobs", 'j', OPT_INT, "N", "sources worked on at a time", .fallback = "2", .min = 1, .max = 1024},
-    {"threshold", 0, OPT_NUM, "X", "least difference of a cut, 8-bit units", .fallback = "9", .min = 0.1, .max = 255},
+    {"threshold", 0, OPT_NUM, "X", "least difference of a cut, 8-bit units", .fallback = "2.5", .min = 0.1, .max = 255},
     {"min-shot", 0, OPT_INT, "N", "least frames of a shot", .fallback = "6", .min = 1, .max = 1e6},
     {"shard-bytes", 0, OPT_BYTES, "SIZE", "a shard is closed once it is this large", .fallback = "64M", .min = 1, .max = 1e12},
     {"text-width", 0, OPT_INT, "N", "width of a text embedding", .fallback = "64", .min = 8, .max = 65536},
@@ -203,6 +203,7 @@ static void identity_text(const struct curation *k, struct str *out)
     json_put_int(&o, "width", k->conf.width);
     json_put_int(&o, "frames", k->conf.frames);
     json_put_num(&o, "fps", k->conf.fps);
+    json_put_text(&o, "detector", SHOTS_NAME);
     json_put_num(&o, "threshold", k->conf.shots.threshold);
     json_put_int(&o, "min_shot", k->conf.shots.min_frames);
     json_put_int(&o, "shard_bytes", k->shard_bytes);

@@ -1,22 +1,26 @@
 #include "curator/shots.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ACROSS = 4 }; /* frames looked across for a flash */
-static const double BLACK_LUMA = 24, FLASH_SHARE = 0.4;
+#include "curator/pair.h"
+
+enum { ACROSS = 4, NEAR = 2 }; /* frames looked across for a flash; neighbours on either side */
+static const double BLACK_LUMA = 24, SAME_LIKENESS = 0.85, SAME_TINT = 6, SAME_SHARE = 0.4;
 
 struct frame_facts {
-    float d;              /* to the frame before */
-    float across[ACROSS]; /* d(i + 1 + k, i - 1): this frame and k more skipped; filled as later frames come; negative: not known */
-    float luma;
+    float d, luma;            /* plain difference to the frame before; mean of luma */
+    struct pair_facts before; /* against the frame before */
+    bool back[ACROSS];        /* [k]: the frame k + 1 later shows what the frame before this one showed */
 };
 struct shots {
     struct shots_conf conf;
     struct frame_facts *facts;
     int64_t n, room;
-    uint8_t ring[ACROSS + 2][SHOTS_BYTES]; /* newest planes, frame f at f mod size */
+    uint8_t planes[SHOTS_BYTES];           /* of the newest frame */
+    struct pair_frame ring[ACROSS + 2];    /* the newest frames, frame f at f mod size */
     int64_t *bounds, n_bounds;
 };
 
@@ -49,9 +53,34 @@ static float difference(const uint8_t *a, const uint8_t *b)
     return (float)(2 * y + uv) / (4.0f * SHOTS_PLANE);
 }
 
-static const uint8_t *planes_of(const struct shots *s, int64_t frame)
+static struct pair_frame *ring_at(struct shots *s, int64_t frame)
 {
-    return s->ring[frame % (ACROSS + 2)];
+    return &s->ring[frame % (ACROSS + 2)];
+}
+
+/* The same picture in another light? */
+static bool is_same(const struct pair_facts *f)
+{
+    return f->likeness >= SAME_LIKENESS && f->tint < SAME_TINT;
+}
+
+/* Does frame i show something else than the one before? */
+static bool is_break(const struct shots *s, int64_t i)
+{
+    const struct pair_facts *f = &s->facts[i].before;
+    return f->rest >= s->conf.threshold && !is_same(f);
+}
+
+/* With the newest frame, i, it is known of each break shortly before whether the picture came back. */
+static void back_mark(struct shots *s, int64_t i)
+{
+    for (int64_t k = 0; k < ACROSS && i - k - 1 >= 1; k++) {
+        struct frame_facts *began = &s->facts[i - k - 1];
+        if (!is_break(s, i - k - 1))
+            continue;
+        struct pair_facts across = pair_compare(ring_at(s, i - k - 2), ring_at(s, i));
+        began->back[k] = is_same(&across) || across.rest < SAME_SHARE * began->before.rest;
+    }
 }
 
 int shots_push(struct shots *s, const uint8_t planes[SHOTS_BYTES], struct err *err)
@@ -66,14 +95,16 @@ int shots_push(struct shots *s, const uint8_t planes[SHOTS_BYTES], struct err *e
     }
     int64_t i = s->n++, luma = 0;
     struct frame_facts *f = &s->facts[i];
-    memcpy(s->ring[i % (ACROSS + 2)], planes, SHOTS_BYTES);
     for (int k = 0; k < SHOTS_PLANE; k++)
         luma += planes[k];
-    *f = (struct frame_facts){.d = i ? difference(planes, planes_of(s, i - 1)) : 0, .luma = (float)luma / SHOTS_PLANE};
-    for (int k = 0; k < ACROSS; k++)
-        f->across[k] = -1;
-    for (int k = 0; k < ACROSS && i - k - 2 >= 0; k++)
-        s->facts[i - k - 1].across[k] = difference(planes, planes_of(s, i - k - 2));
+    *f = (struct frame_facts){.luma = (float)luma / SHOTS_PLANE};
+    pair_shrink(planes, ring_at(s, i));
+    if (i > 0) {
+        f->d = difference(planes, s->planes);
+        f->before = pair_compare(ring_at(s, i - 1), ring_at(s, i));
+        back_mark(s, i);
+    }
+    memcpy(s->planes, planes, SHOTS_BYTES);
     return 0;
 }
 
@@ -82,31 +113,25 @@ double shots_difference(const struct shots *s, int64_t frame)
     return s->facts[frame].d;
 }
 
-/* Mean difference of the two frames on either side. */
+/* The median of what the frames on either side differ from the ones before them: their mean without least and greatest. */
 static double neighbours(const struct shots *s, int64_t i)
 {
-    double sum = 0;
+    double sum = 0, least = HUGE_VAL, most = 0;
     int n = 0;
-    for (int64_t k = i - 2; k <= i + 2; k++)
+    for (int64_t k = i - NEAR; k <= i + NEAR; k++)
         if (k > 0 && k < s->n && k != i) {
-            sum += s->facts[k].d;
-            n++;
+            double rest = s->facts[k].before.rest;
+            sum += rest, least = fmin(least, rest), most = fmax(most, rest), n++;
         }
-    return n ? sum / n : 0;
+    return n > 2 ? (sum - least - most) / (n - 2) : n ? sum / n : 0;
 }
 
-/* Does a frame shortly after i resemble the one before it (i begins a flash), or the one at i one before the last few (ends it)? */
+/* Is i where something short begins that the picture comes back from, or where the picture came back? */
 static bool is_flash(const struct shots *s, int64_t i)
 {
-    double limit = FLASH_SHARE * s->facts[i].d;
-    for (int k = 0; k < ACROSS; k++) {
-        float after = s->facts[i].across[k];
-        if (after >= 0 && after < limit)
+    for (int k = 0; k < ACROSS; k++)
+        if (s->facts[i].back[k] || (i - 1 - k > 0 && s->facts[i - 1 - k].back[k]))
             return true;
-        int64_t begin = i - 1 - k; /* the flash would have begun here and ended at i */
-        if (begin > 0 && s->facts[begin].across[k] >= 0 && s->facts[begin].across[k] < limit && s->facts[begin].d > limit)
-            return true;
-    }
     return false;
 }
 
@@ -117,11 +142,8 @@ static bool is_black(const struct shots *s, int64_t i)
 
 static bool is_cut(const struct shots *s, int64_t i)
 {
-    const struct frame_facts *f = &s->facts[i];
-    if (f->d < s->conf.threshold || is_black(s, i) || is_black(s, i - 1))
-        return false;
-    double near = neighbours(s, i);
-    return f->d >= s->conf.ratio * near && !is_flash(s, i);
+    return is_break(s, i) && !is_black(s, i) && !is_black(s, i - 1) && !is_flash(s, i) &&
+           s->facts[i].before.rest >= s->conf.ratio * neighbours(s, i);
 }
 
 static void bound_add(struct shots *s, int64_t frame)

@@ -1,10 +1,10 @@
 /* shots: where one shot ends and the next begins, from small planes of every frame.
  *
- * The content difference of two frames is the mean absolute difference of their shrunken Y, U and V planes (8-bit units, Y counted
- * twice). A hard cut at frame i is a difference d(i, i-1) of at least `threshold` that also stands out: at least `ratio`
- * times the mean of its four neighbours, so that fast motion is no cut. A flash is told from a cut by looking across
- * it: when a frame shortly after resembles the one before, nothing was cut. A run of black frames is one boundary, in its middle
- * (fades, and cuts through black). Dissolves between two pictures are not detected.
+ * A frame is a break when it shows something else than the frame before, once camera motion, exposure and titles are taken out
+ * (curator/pair.h): what is left differs by `threshold` (8-bit units) or more, and it is not the same picture in another light. A
+ * hard cut is a break that stands out, at least `ratio` times the median of its four neighbours, so that what motion search does not
+ * follow is no cut; and that is no flash: within four frames the picture from before it does not come back. A run of black
+ * frames is one boundary, in its middle (fades, and cuts through black). Dissolves between two pictures are not detected.
  * The idea of content difference with adaptive ratio is PySceneDetect's AdaptiveDetector.
  *
  *     struct shots *s; shots_new(&conf, &s, err);
@@ -20,12 +20,14 @@
 
 enum { SHOTS_W = 64, SHOTS_H = 36, SHOTS_PLANE = SHOTS_W * SHOTS_H, SHOTS_BYTES = 3 * SHOTS_PLANE }; /* Y, U, V planes */
 
+#define SHOTS_NAME "shots-moved-pairs/2" /* changes when the same frames may give other bounds */
+
 struct shots_conf {
-    double threshold;  /* least difference of a cut, 8-bit units */
-    double ratio;      /* least multiple of the neighbours' mean */
+    double threshold;   /* least difference of a cut, 8-bit units */
+    double ratio;       /* least multiple of the neighbours' median */
     int64_t min_frames; /* a boundary sooner after the one before is dropped */
 };
-#define SHOTS_CONF_DEFAULT {.threshold = 9.0, .ratio = 3.0, .min_frames = 6}
+#define SHOTS_CONF_DEFAULT {.threshold = 2.5, .ratio = 2.5, .min_frames = 6}
 
 struct shots;
 int shots_new(const struct shots_conf *conf, struct shots **out, struct err *err);
