@@ -13,6 +13,14 @@ static void mark_cut(char *text, size_t size)
     memcpy(text + size - 4, "...", 4);
 }
 
+/* File names and quoted values may hold line breaks and terminal commands: a message is one line that does nothing. */
+static void disarm(char *text)
+{
+    for (; *text != '\0'; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            *text = '?';
+}
+
 /* Formatted apart from err->text, because the arguments may point into it. */
 static void fill(struct err *err, int code, const char *fmt, va_list ap)
 {
@@ -22,6 +30,7 @@ static void fill(struct err *err, int code, const char *fmt, va_list ap)
         snprintf(text, sizeof text, "(unprintable message: %.200s)", fmt);
     else if ((size_t)n >= sizeof text)
         mark_cut(text, sizeof text);
+    disarm(text);
     err->code = code;
     memcpy(err->text, text, sizeof text);
 }

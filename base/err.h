@@ -46,7 +46,7 @@ enum { ERR_TEXT_BYTES = 1024 };
 
 struct err {
     int code;
-    char text[ERR_TEXT_BYTES]; /* always terminated; over-long text ends in "..." */
+    char text[ERR_TEXT_BYTES]; /* terminated; one line: '?' for control characters; over-long text ends in "..." */
 };
 
 /* Fill *err (if not NULL) and return `code`, so that reporting and returning is one statement. */

@@ -35,6 +35,14 @@ static int fail(struct err *err, const char *verb, const char *path)
     }
 }
 
+/* A path to read that leads to no file is a wrong path, as a missing file is. */
+static int fail_read(struct err *err, const char *verb, const char *path)
+{
+    bool wrong = errno == EISDIR || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG;
+
+    return wrong ? err_set_errno(err, ERR_INPUT, "cannot %s '%.600s': give a file", verb, path) : fail(err, verb, path);
+}
+
 static int read_fd(int fd, const char *path, int64_t max_bytes, struct str *out, struct err *err)
 {
     char chunk[CHUNK_BYTES];
@@ -45,7 +53,7 @@ static int read_fd(int fd, const char *path, int64_t max_bytes, struct str *out,
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fail(err, "read", path);
+            return fail_read(err, "read", path);
         if (n == 0)
             return str_check(out, err);
         total += n;
@@ -62,7 +70,7 @@ int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *
     int rc, fd = open(path, O_RDONLY | O_CLOEXEC);
 
     if (fd < 0)
-        return fail(err, "open", path);
+        return fail_read(err, "open", path);
     rc = read_fd(fd, path, max_bytes, out, err);
     close(fd);
     if (rc < 0 && out->len > before) {

@@ -16,7 +16,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* Appends the content. ERR_NOT_FOUND if there is none, ERR_LIMIT above max_bytes; *out is as before on failure. */
+/* Appends the content. ERR_NOT_FOUND if there is none, ERR_INPUT if the path leads to no file, ERR_LIMIT above max_bytes; *out is as before on failure. */
 int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err);
 bool file_exists(const char *path);
 int file_mkdirs(const char *path, struct err *err);             /* like mkdir -p, mode 0777 & ~umask */

@@ -166,7 +166,7 @@ static void add_allowed(struct str *s, const struct json_field *f)
         [JSON_BOOL] = "true or false",
         [JSON_TEXT] = "a text",
         [JSON_ENUM] = "one of ",
-        [JSON_U64TEXT] = "a whole number written as a text, such as \"17\" or \"0x11\"",
+        [JSON_U64TEXT] = "a whole number below 2^64 written as a text, such as \"17\" or \"0x11\"",
         [JSON_ANY] = "a value",
     };
     char a[JSON_NUM_BYTES], b[JSON_NUM_BYTES];

@@ -43,6 +43,8 @@ static void test_set(void **state)
     errno = EACCES;
     assert_int_equal(err_set_errno(&err, ERR_IO, "open %s", "f"), ERR_IO);
     assert_string_equal(err.text, "open f: Permission denied");
+    err_set(&err, ERR_INPUT, "'%s'", "two\nlines \x1b[2J \x7f \xc3\xa9");
+    assert_string_equal(err.text, "'two?lines ?[2J ? \xc3\xa9'");
     errno = ENOMEM;
     assert_int_equal(err_set_errno(&err, ERR_IO, "map"), ERR_NOMEM);
     errno = ENOMEM;

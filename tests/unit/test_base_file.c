@@ -307,7 +307,9 @@ static void read_limits(void **state)
     assert_int_equal(publish_once(in_scratch("f"), "12345", &err), 0);
     assert_int_equal(file_read(in_scratch("f"), 4, &s, &err), ERR_LIMIT);
     assert_int_equal(file_read(in_scratch("absent"), 4, &s, &err), ERR_NOT_FOUND);
-    assert_int_equal(file_read(scratch, 4, &s, &err), ERR_IO);
+    assert_int_equal(file_read(scratch, 4, &s, &err), ERR_INPUT);
+    assert_non_null(strstr(err.text, "give a file"));
+    assert_int_equal(file_read(in_scratch("f/below"), 4, &s, &err), ERR_INPUT);
     assert_string_equal(s.p, "before ");
     assert_int_equal(file_read(in_scratch("f"), 5, &s, &err), 0);
     assert_string_equal(s.p, "before 12345");

@@ -196,7 +196,7 @@ static const struct {
     {"{\"n\": 1, \"name\": {}}", "name is an object: give a text"},
     {"{\"n\": 1, \"kind\": \"lora_fsed\"}", "kind is \"lora_fsed\": give one of none, full, lora_fused (did you mean lora_fused?)"},
     {"{\"n\": 1, \"kind\": 1}", "kind is 1: give one of"},
-    {"{\"n\": 1, \"seed\": 7}", "seed is 7: give a whole number written as a text"},
+    {"{\"n\": 1, \"seed\": 7}", "seed is 7: give a whole number below 2^64 written as a text"},
     {"{\"n\": 1, \"seed\": \"-7\"}", "seed is \"-7\""},
     {"{\"n\": 1, \"seed\": \"18446744073709551616\"}", "seed is"},
     {"{\"n\": 1, \"nmae\": \"a\"}", "nmae is not a known key: did you mean 'name'?"},

@@ -76,7 +76,7 @@ static void refused(void **state)
         {WITH("\"objective\": {\"kind\": \"edm2\"}"), "objective.kind is \"edm2\": give one of edm, rectified_flow, v"},
         {WITH("\"objective\": {\"text_dropout\": 1.5}"), "objective.text_dropout is 1.5"},
         {WITH("\"schedule\": {\"warmup_steps\": 2001}"), "warmup_steps is 2001, the stages have 2000 steps"},
-        {WITH("\"random\": {\"seed\": 7}"), "random.seed is 7: give a whole number written as a text"},
+        {WITH("\"random\": {\"seed\": 7}"), "random.seed is 7: give a whole number below 2^64 written as a text"},
         {WITH("\"numerics\": {\"dtype\": \"fp8\"}"), "numerics.dtype is fp8"},
         {WITH("\"numerics\": {\"dtype\": \"f16\"}"), "numerics.dtype is \"f16\": give one of f64, f32, bf16"},
         {WITH("\"checkpoint\": {\"keep\": 0}"), "checkpoint.keep is 0"},
