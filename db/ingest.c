@@ -441,17 +441,6 @@ int ingest_run(struct store *db, const char *const *dirs, size_t n_dirs, double 
     return rc;
 }
 
-static int parent_make(const char *path, struct err *err)
-{
-    char dir[LIMIT_PATH_BYTES];
-    snprintf(dir, sizeof dir, "%s", path);
-    char *slash = strrchr(dir, '/');
-    if (!slash || slash == dir)
-        return 0;
-    *slash = 0;
-    return file_mkdirs(dir, err);
-}
-
 int ingest_open(const char *db_path, const char *const *dirs, size_t n_dirs, double wait_s, struct store **out,
                 bool *stale, struct err *err)
 {
@@ -460,7 +449,7 @@ int ingest_open(const char *db_path, const char *const *dirs, size_t n_dirs, dou
     int rc = 0;
     if (file_exists(db_path) && access(db_path, W_OK) != 0)
         rc = ERR_BUSY; /* somebody else's database: reading is all we may do */
-    else if ((rc = parent_make(db_path, err)) == 0 && (rc = store_open(db_path, STORE_WRITE, &db, err)) == 0)
+    else if ((rc = store_open(db_path, STORE_WRITE, &db, err)) == 0)
         rc = ingest_run(db, dirs, n_dirs, wait_s, NULL, err);
     if (rc == ERR_BUSY) {
         store_close(db);
@@ -506,9 +495,27 @@ static void journals_remove(const char *path)
     }
 }
 
-static int replace(const char *fresh, const char *path, struct err *err)
+/* A rebuild replaces what was reel's; another file of that name (a slip in --db) is kept beside it. */
+static int foreign_keep(const char *path, struct ingest_report *report, struct err *err)
+{
+    char kept[LIMIT_PATH_BYTES + 16];
+    if (!store_is_foreign(path))
+        return 0;
+    snprintf(kept, sizeof kept, "%s.replaced", path);
+    if (link(path, kept) != 0)
+        return err_set_errno(err, ERR_INPUT, "%s is no database of reel's and cannot be kept as %s: move it away or give another --db",
+                             path, kept);
+    if (report)
+        report->kept_foreign = true;
+    return 0;
+}
+
+static int replace(const char *fresh, const char *path, struct ingest_report *report, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];
+    int rc = foreign_keep(path, report, err);
+    if (rc < 0)
+        return rc;
     journals_remove(path);
     if (rename(fresh, path) != 0)
         return err_set_errno(err, ERR_IO, "cannot put the rebuilt database at %s", path);
@@ -527,7 +534,7 @@ static int rebuild_locked(const char *db_path, const char *fresh, const char *co
     unlink(fresh);
     journals_remove(fresh);
     int rc = store_open(fresh, STORE_WRITE, &db, err);
-    if (rc == 0 && file_exists(db_path))
+    if (rc == 0 && file_exists(db_path) && !store_is_foreign(db_path))
         rc = sources_copy(db_path, db, err);
     if (rc == 0)
         rc = ingest_locked(db, dirs, n_dirs, report, err);
@@ -535,7 +542,7 @@ static int rebuild_locked(const char *db_path, const char *fresh, const char *co
         rc = store_exec(db, "PRAGMA journal_mode=DELETE", err); /* nothing of it lies outside the one file */
     store_close(db);
     if (rc == 0)
-        rc = replace(fresh, db_path, err);
+        rc = replace(fresh, db_path, report, err);
     if (rc < 0) {
         unlink(fresh);
         journals_remove(fresh);
@@ -547,7 +554,7 @@ int ingest_rebuild(const char *db_path, const char *const *dirs, size_t n_dirs, 
                    struct ingest_report *report, struct err *err)
 {
     char fresh[LIMIT_PATH_BYTES];
-    int fd = -1, rc = parent_make(db_path, err);
+    int fd = -1, rc = store_folder_make(db_path, err);
     if (snprintf(fresh, sizeof fresh, "%s.rebuild", db_path) >= (int)sizeof fresh)
         return err_set(err, ERR_LIMIT, "database path '%.80s…' is too long", db_path);
     if (rc == 0)

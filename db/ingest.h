@@ -29,6 +29,7 @@ struct ingest_report {
     int64_t events_new;
     int64_t conflicts;             /* in the database now */
     int64_t damage, damage_bytes;  /* regions in the database now, all files; table `damage` lists them */
+    bool kept_foreign;             /* rebuild: what stood there was not reel's and is kept as <path>.replaced */
 };
 
 /* Read what is new under the folders given and under those given before. One transaction: all or nothing.
@@ -42,7 +43,8 @@ int ingest_open(const char *db_path, const char *const *dirs, size_t n_dirs, dou
                 bool *stale, struct err *err);
 
 /* Build a fresh database beside `db_path` and put it in its place by rename. The folders remembered by the old one are
- * read too, if it can still be opened. On failure the old file stands. */
+ * read too, if it can still be opened. On failure the old file stands. A file there that
+ * never was reel's database is kept as <db_path>.replaced; ERR_INPUT if it cannot be. */
 int ingest_rebuild(const char *db_path, const char *const *dirs, size_t n_dirs, double wait_s,
                    struct ingest_report *report, struct err *err);
 

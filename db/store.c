@@ -1,12 +1,16 @@
 #include "db/store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "db/schema.h"
@@ -136,14 +140,45 @@ static int schema_settle(struct store *db, struct err *err)
     return schema_migrate(db->sql, schema_version(), err);
 }
 
+int store_folder_make(const char *path, struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES];
+    snprintf(dir, sizeof dir, "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (!slash || slash == dir)
+        return 0;
+    *slash = 0;
+    return file_mkdirs(dir, err);
+}
+
+/* The application id stands at byte 68 of an SQLite file, high byte first: found even where what lies before is damaged. */
+bool store_is_foreign(const char *path)
+{
+    enum { APPLICATION_ID_AT = 68 };
+    unsigned char head[APPLICATION_ID_AT + 4] = {0};
+    bool ours = true;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof head);
+    for (int i = 0; i < 4; i++)
+        ours = ours && head[APPLICATION_ID_AT + i] == (unsigned char)(SCHEMA_APPLICATION_ID >> (24 - 8 * i));
+    if (fd >= 0)
+        close(fd);
+    return n > 0 && !ours;
+}
+
 static int store_connect(struct store *db, struct err *err)
 {
     struct stat st;
     bool write = db->flags & STORE_WRITE;
+    int rc = write ? store_folder_make(db->path, err) : 0;
+    if (rc < 0)
+        return rc;
+    if (stat(db->path, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(err, ERR_INPUT, "%s is not a file: give the path of a database", db->path);
     if (!write && stat(db->path, &st) != 0 && errno == ENOENT)
         return err_set(err, ERR_NOT_FOUND, "%s: no database there: 'reel db ingest' makes it from the event logs", db->path);
     int mode = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
-    int rc = sqlite3_open_v2(db->path, &db->sql, mode, NULL);
+    rc = sqlite3_open_v2(db->path, &db->sql, mode, NULL);
     if (rc != SQLITE_OK)
         return err_set(err, rc == SQLITE_NOMEM ? ERR_NOMEM : ERR_IO, "cannot open the database %s: %s: check the folder and its permissions",
                        db->path, sqlite3_errstr(rc));

@@ -40,7 +40,9 @@ enum store_flags {
 enum { STORE_BUSY_S = 10 }; /* how long a statement waits for another process's lock */
 
 struct store;
-int store_open(const char *path, unsigned flags, struct store **out, struct err *err);
+int store_open(const char *path, unsigned flags, struct store **out, struct err *err); /* STORE_WRITE makes the folder */
+int store_folder_make(const char *path, struct err *err);
+bool store_is_foreign(const char *path); /* something stands there that never was reel's database, damaged or not */
 void store_close(struct store *db); /* NULL is fine */
 const char *store_path(const struct store *db);
 /* "wal: …" or "delete: …" with the reason. */

@@ -38,6 +38,7 @@ static int report_print(const struct ingest_report *r, const char *path, bool js
         json_put_int(&o, "conflicts", r->conflicts);
         json_put_int(&o, "damage", r->damage);
         json_put_int(&o, "damage_bytes", r->damage_bytes);
+        json_put_bool(&o, "kept_foreign", r->kept_foreign);
         json_obj_end(&o);
         str_addc(&text, '\n');
     } else {
@@ -48,6 +49,8 @@ static int report_print(const struct ingest_report *r, const char *path, bool js
                      num_format_bytes(r->damage_bytes, bytes, sizeof bytes));
         if (r->conflicts)
             str_addf(&text, "; %lld conflicting events", (long long)r->conflicts);
+        if (r->kept_foreign)
+            str_addf(&text, "; what stood there was no database of reel's and is kept as %s.replaced", path);
         str_addc(&text, '\n');
     }
     int rc = cmd_print(&text, err);

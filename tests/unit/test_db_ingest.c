@@ -578,6 +578,22 @@ static void test_rebuild_of_a_damaged_database(void **state)
     if (ingest_rebuild(db_path, (const char *const[]){home}, 1, 0, NULL, &err) < 0)
         fail_msg("%s", err.text);
     assert_true(ask_num("SELECT count(*) FROM v_step") == FX_EXECUTED);
+
+    /* what was never reel's is kept, once; a second one is not replaced */
+    char kept[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    struct ingest_report report = {0};
+    snprintf(kept, sizeof kept, "%s.replaced", db_path);
+    assert_int_equal(file_read(kept, 100, &text, NULL), 0);
+    assert_string_equal(text.p, "garbage garbage garbage garbage garbage garbage");
+    assert_int_equal(ingest_rebuild(db_path, (const char *const[]){home}, 1, 0, &report, NULL), 0);
+    assert_false(report.kept_foreign);
+    assert_int_equal(file_publish(db_path, "a note", 6, NULL), 0);
+    assert_int_equal(ingest_rebuild(db_path, (const char *const[]){home}, 1, 0, &report, &err), ERR_INPUT);
+    str_clear(&text);
+    assert_int_equal(file_read(db_path, 100, &text, NULL), 0);
+    assert_string_equal(text.p, "a note");
+    str_release(&text);
 }
 
 /* ---- MFU ---- */
