@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/str.h"
+#include "profiles/run.h"
 
 enum { LEAST_PREFIX = 4 };
 
@@ -154,10 +155,9 @@ int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTE
 int home_name_claim(const char *home, const char *name, const char *id, char taken_by[ID_TEXT_BYTES], struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
-    if (!*name || strchr(name, '/') || name[0] == '.' || strlen(name) >= LIMIT_NAME_BYTES)
-        return err_set(err, ERR_INPUT, "'%s' cannot name a run: use letters, digits, '-' and '_'", name);
     snprintf(path, sizeof path, "%s/names", home);
-    int rc = file_mkdirs(path, err);
+    int rc = run_name_check(name, "name", err);
+    rc = rc < 0 ? rc : file_mkdirs(path, err);
     if (rc < 0)
         return rc;
     snprintf(path, sizeof path, "%.3800s/names/%s", home, name);

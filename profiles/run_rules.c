@@ -71,10 +71,24 @@ static int stage_check(const struct run *r, int64_t i, const char *where, struct
     return rc < 0 ? err_context(err, "%s", what) : 0;
 }
 
+int run_name_check(const char *name, const char *what, struct err *err)
+{
+    bool bad = !*name || name[0] == '.' || strlen(name) >= LIMIT_NAME_BYTES;
+    for (const char *p = name; *p; p++)
+        bad = bad || *p == '/' || (unsigned char)*p < ' ' || *p == 0x7f;
+    return bad ? err_set(err, ERR_INPUT, "%s is '%.200s': give a run's name of 1 to %d letters, digits, '-' and '_'", what, name,
+                         LIMIT_NAME_BYTES - 1)
+               : 0;
+}
+
 int run_check(const struct run *r, const char *where, struct err *err)
 {
+    char what[LIMIT_PATH_BYTES];
     int64_t steps = run_total_steps(r);
-    int rc = 0;
+    snprintf(what, sizeof what, "%s: name", where);
+    int rc = run_name_check(r->name, what, err);
+    if (rc < 0)
+        return rc;
     if (r->n_stages < 1)
         return err_set(err, ERR_INPUT, "%s: stages is empty: give at least one stage", where);
     if (!model_is_video(&r->model))

@@ -63,15 +63,14 @@ static int run_from_options(const struct opt_values *v, struct run *run, struct 
 {
     struct seq seq;
     uint64_t seed = 0;
+    struct err why = {0};
     run_init(run);
     snprintf(run->name, sizeof run->name, "options");
     int rc = model_load(opt_text(v, "model"), &run->model, err);
-    if (rc == 0)
-        rc = seq_parse(opt_text(v, "seq"), "--seq", &seq, err);
-    if (rc == 0)
-        rc = num_parse_u64(opt_text(v, "seed"), "--seed", &seed, err);
     if (rc < 0)
         return rc;
+    if (seq_parse(opt_text(v, "seq"), "--seq", &seq, &why) < 0 || num_parse_u64(opt_text(v, "seed"), "--seed", &seed, &why) < 0)
+        return err_set(err, ERR_USAGE, "%s", why.text);
     const struct model *m = &run->model;
     run->seed = seed;
     run->dtype = opt_enum(v, "dtype") == 0 ? DTYPE_F64 : DTYPE_F32;

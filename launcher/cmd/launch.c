@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "launcher/cmd/follow.h"
@@ -128,16 +129,33 @@ static int dry_print(const struct run *run, const struct plan *plan, struct err 
 
 static int load_all(const struct opt_values *v, const char *run_path, struct run *run, struct plan *plan, struct err *err)
 {
+    struct err why = {0};
     int rc = run_load(run_path, run, err);
     if (rc < 0)
         return rc;
-    if (opt_given(v, "name"))
+    if (opt_given(v, "name")) {
+        if (run_name_check(opt_text(v, "name"), "--name", &why) < 0)
+            return err_set(err, ERR_USAGE, "%s", why.text);
         snprintf(run->name, sizeof run->name, "%s", opt_text(v, "name"));
+    }
     if (opt_given(v, "priority"))
         run->resources.priority = opt_int(v, "priority");
     if ((rc = data_resolve(run, err)) < 0)
         return err_context(err, "%s", run_path);
     return opt_given(v, "plan") ? plan_take(opt_text(v, "plan"), run, plan, err) : plan_make(run, plan, err);
+}
+
+/* Before anything is recorded: what the job will start is there. */
+static int programs_check(const char *bin_dir, struct err *err)
+{
+    static const char *const names[] = {"reel", "reel-train"};
+    char path[LIMIT_PATH_BYTES + 16];
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        snprintf(path, sizeof path, "%s/%s", bin_dir, names[i]);
+        if (access(path, X_OK) != 0)
+            return err_set_errno(err, ERR_ENV, "cannot run '%s', which the job needs", path);
+    }
+    return 0;
 }
 
 static int submitted_print(const struct launch *l, bool json, struct err *err)
@@ -172,7 +190,7 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
     bool existed = false;
     opt_operands(v, &operands);
     int rc = load_all(v, operands[0], &run, &plan, err);
-    if (rc < 0)
+    if (rc < 0 || (rc = programs_check(env->bin_dir, err)) < 0)
         goto out;
     if (opt_bool(v, "dry-run")) {
         rc = dry_print(&run, &plan, err);

@@ -67,6 +67,8 @@ int cmd_topo_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     int rc;
 
     if (opt_bool(v, "dump-xml")) {
+        if (path || opt_bool(v, "json"))
+            return err_set(err, ERR_USAGE, "--dump-xml prints this machine as XML: give it without --xml and --json");
         rc = topo_capture(&xml, err);
         rc = rc < 0 ? rc : cmd_print(&xml, err);
         goto out;

@@ -276,6 +276,8 @@ static int output_check(const char *path, struct err *err)
     const char *slash = strrchr(path, '/');
     snprintf(dir, sizeof dir, "%.*s", slash == path ? 1 : slash ? (int)(slash - path) : 1, slash ? path : ".");
     struct stat st;
+    if (!*path)
+        return err_set(err, ERR_USAGE, "--output is empty: give a file");
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         return err_set(err, ERR_USAGE, "--output '%s' is a folder: give a file", path);
     if (access(dir, W_OK) != 0)
