@@ -38,7 +38,8 @@ int file_pub_commit(struct file_pub *p, struct err *err);
 void file_pub_abort(struct file_pub *p);
 
 /* Rename a finished folder (all its files already fsynced) to its final name and fsync the parent. ERR_EXISTS if a file
- * or a folder with content has that name. On failure the temporary folder is left to the caller. */
+ * or a folder with content has that name. On failure the temporary folder is left to the caller,
+ * unless only the parent's fsync failed: then the folder stands under its final name. */
 int file_publish_dir(const char *tmp_dir, const char *final_dir, struct err *err);
 int file_fsync_dir(const char *path, struct err *err);
 int file_fsync(int fd, const char *path, struct err *err);

@@ -188,14 +188,20 @@ static int folder_check(const char *dir, bool hashes, struct err *err)
     return rc;
 }
 
+/* Of a look at a checkpoint: it is not whole. Anything else (no memory, a failing file system) says nothing about it. */
+static bool is_damage(int rc)
+{
+    return rc == ERR_CORRUPT || rc == ERR_INPUT || rc == ERR_NOT_FOUND || rc == ERR_LIMIT;
+}
+
 /* Rank 0: the folder becomes visible, unless a good one of the same step is. */
 static int publish(const char *tmp, const char *final, struct err *err)
 {
     if (file_exists(final)) {
-        if (folder_check(final, true, NULL) == 0)
+        int rc = folder_check(final, true, err);
+        if (rc == 0)
             return file_remove_tree(tmp, err);
-        int rc = set_aside(final, err);
-        if (rc < 0)
+        if (!is_damage(rc) || (rc = set_aside(final, err)) < 0)
             return rc;
     }
     return file_publish_dir(tmp, final, err);
@@ -361,7 +367,7 @@ static int candidate_load(const char *dir, struct optim *o, struct hash128 confi
     int rc = ckpt_manifest_load(dir, &m, err);
     if (rc == 0)
         rc = ckpt_verify(dir, &m, o->dp->rank, o->dp->size, err);
-    if (rc == ERR_INPUT || rc == ERR_NOT_FOUND || rc == ERR_LIMIT)
+    if (is_damage(rc))
         rc = err->code = ERR_CORRUPT;
     rc = comm_agree(o->dp, rc, err);
     if (rc == 0 && memcmp(&m.meta.config_hash, &config, sizeof config) != 0)

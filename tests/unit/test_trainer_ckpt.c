@@ -1,5 +1,6 @@
 /* Checkpoints: any group writes, any group reads, the same bits; damage of every kind is passed over; a full disk, leftovers and
  * what is kept. Under mpirun the groups are real. */
+// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread
 #include "trainer_run.h"
 
 #include <signal.h>
@@ -7,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/num.h"
+#include "fault.h"
 #include "trainer/ckpt_priv.h"
 
 struct rig {
@@ -388,6 +390,92 @@ static void the_same_step_again(void **state)
     rig_close(&r);
 }
 
+/* ---- every call that can fail, failing once ---- */
+
+static void expect_fault(const char *what, enum fault_kind kind, long n, int rc, const struct err *err)
+{
+    int want = kind == FAULT_ALLOC ? ERR_NOMEM : ERR_IO;
+    if (rc != 0 && (rc != want || err->code != want || !err->text[0]))
+        fail_msg("%s, %s %ld: %d '%s'", what, fault_names[kind], n, rc, err->text);
+}
+
+/* Saving step 3 beside 1 and 2: those stand and nothing else, or it stands too, whole. */
+static bool save_fails_at(struct rig *r, enum fault_kind kind, long n)
+{
+    struct err err = {0};
+    struct told told;
+    fault_arm(kind, n);
+    int rc = try_save(r, 3, 9, &err);
+    bool met = fault_disarm();
+    expect_fault("saving", kind, n, rc, &err);
+    assert_true(exists(1, "") && exists(2, "") && (rc < 0 || exists(3, "")));
+    bool stands = exists(3, ""); /* after a failure too, when the last sync was what failed */
+    if (rc < 0 && count_entries(in_scratch("ckpt")) != 2 + stands)
+        fail_msg("saving, %s %ld: %d entries are left (%s)", fault_names[kind], n, count_entries(in_scratch("ckpt")), err.text);
+    load_expect(r, stands ? 3 : 2, &told);
+    assert_int_equal(told.n, 0);
+    assert_int_equal(file_remove_tree(step_file(3, ""), NULL), 0);
+    return met;
+}
+
+/* Saving step 2 again: the good one that stands is never put aside. */
+static bool save_again_fails_at(struct rig *r, enum fault_kind kind, long n)
+{
+    struct err err = {0};
+    struct told told;
+    fault_arm(kind, n);
+    int rc = try_save(r, 2, 9, &err);
+    bool met = fault_disarm();
+    expect_fault("saving again", kind, n, rc, &err);
+    if (exists(2, ".damaged"))
+        fail_msg("saving again, %s %ld: a good checkpoint was set aside (%d '%s')", fault_names[kind], n, rc, err.text);
+    load_expect(r, 2, &told);
+    assert_int_equal(told.n, 0);
+    return met;
+}
+
+/* Loading with 1 and 2 there: no good one is called damaged; the next start has step 2. */
+static bool load_fails_at(struct rig *r, enum fault_kind kind, long n)
+{
+    struct ckpt_meta meta = {0};
+    struct told told = {0};
+    struct err err = {0};
+    bool found = false;
+    fault_arm(kind, n);
+    int rc = ckpt_load(scratch, &r->o, config, on_damage, &told, &meta, &found, &err);
+    bool met = fault_disarm();
+    expect_fault("loading", kind, n, rc, &err);
+    if (rc == 0)
+        assert_true(found && meta.step == (told.n ? 1 : 2));
+    if (exists(2, ".damaged"))
+        fail_msg("loading, %s %ld: a good checkpoint was set aside: %s", fault_names[kind], n, told.reason);
+    load_expect(r, 2, &told);
+    return met;
+}
+
+static void any_fault(void **state)
+{
+    static const struct { const char *name; bool (*run)(struct rig *, enum fault_kind, long); bool reads; } scenes[] = {
+        {"save", save_fails_at, false}, {"save again", save_again_fails_at, true}, {"load", load_fails_at, true}};
+    struct rig r;
+    (void)state;
+    rig_open(&r, 0, world);
+    save(&r, 1, 9);
+    save(&r, 2, 9);
+    for (int i = 0; i < LEN(scenes); i++)
+        for (enum fault_kind kind = FAULT_ALLOC; kind < FAULT_KINDS; kind++) {
+            long n = 1, hits = 0;
+            while (scenes[i].run(&r, kind, n)) {
+                n += fault_step(kind == FAULT_ALLOC ? 17 : kind == FAULT_READ ? 3 : 1);
+                hits++;
+            }
+            bool expected = i < 2 ? kind != FAULT_LINK && (kind != FAULT_READ || scenes[i].reads) : kind == FAULT_ALLOC || kind == FAULT_READ;
+            if (expected && !hits)
+                fail_msg("%s: met no %s", scenes[i].name, fault_names[kind]);
+        }
+    rig_close(&r);
+}
+
 #define ALONE(f) cmocka_unit_test_setup_teardown(f, shared_setup, shared_teardown)
 int main(int argc, char **argv)
 {
@@ -395,6 +483,7 @@ int main(int argc, char **argv)
         ALONE(any_group_reads_any_group), ALONE(any_damage_is_passed_over), ALONE(all_damaged_is_a_fresh_start),
         ALONE(another_run_is_refused), ALONE(full_disk_leaves_the_old_ones), ALONE(unwritable_folder),
         ALONE(keeps_the_newest_good_ones), ALONE(leftovers_and_strangers), ALONE(the_same_step_again),
+        ALONE(any_fault),
     };
     world_open(argc, argv);
     if (world->size > 1) { /* the rest needs no second rank */
