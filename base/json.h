@@ -109,4 +109,7 @@ const char *json_written_twice(const char *text);
 enum { JSON_NUM_BYTES = 32 };
 char *json_format_num(double value, char buf[JSON_NUM_BYTES]);
 
+/* Length in bytes (1 to 4) of the UTF-8 sequence at p, of which n > 0 bytes may be read; 0 if there is no valid one. */
+size_t json_utf8_len(const char *p, size_t n);
+
 #endif

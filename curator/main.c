@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +25,8 @@
 #include "base/opt.h"
 #include "base/progress.h"
 #include "curator/shard.h"
+
+static const double LOCK_WAIT_S = 2; /* the workers of a killed curation are gone by then */
 
 static const struct opt opts[] = {
     {"out", 'o', OPT_TEXT, "DIR", "folder of the dataset to make", .flags = OPT_REQUIRED},
@@ -43,7 +46,7 @@ static const struct opt opts[] = {
 static const struct opt_cmd command = {
     "reel-curate", "make a dataset of latents from videos", "SRC...", opts, ARRAY_LEN(opts), 1, -1,
     "SRC is a video, or a folder searched for files ending in mp4, mkv, mov, webm, avi, m4v or mpg. A caption is taken from NAME.txt or "
-    "NAME.json ({\"caption\": \"...\"}) beside NAME.mp4. A source that cannot be read is reported and left out; status 3 when none gave a clip."};
+    "NAME.json ({\"caption\": \"...\"}) beside NAME.mp4. A source that cannot be decoded is reported and left out; status 3 when none gave a clip."};
 
 struct curation {
     struct source_conf conf;
@@ -70,11 +73,12 @@ static int source_add(struct curation *k, const char *path, const char *name, st
     struct source *s = &k->sources[k->n];
     snprintf(s->path, sizeof s->path, "%s", path);
     snprintf(s->name, sizeof s->name, "%s", name);
-    int rc = hash_file(path, &s->hash, err);
-    if (rc < 0)
-        return rc == ERR_NOT_FOUND ? err_set(err, ERR_INPUT, "source '%s' is not there", path) : rc;
+    struct err why = {0};
+    s->caption = NULL;
     k->n++;
-    return 0;
+    if (hash_file(path, &s->hash, &why) < 0)
+        return err_set(err, ERR_INPUT, "source '%s': %s: make it readable, or leave it out", name, why.text);
+    return source_caption_read(s, err);
 }
 
 static bool is_video_name(const char *name)
@@ -97,12 +101,13 @@ static int folder_add(struct curation *k, const char *path, const char *name, st
         struct stat st;
         snprintf(sub, sizeof sub, "%s/%s", path, entries[i]->d_name);
         snprintf(sub_name, sizeof sub_name, "%s%s%s", name, *name ? "/" : "", entries[i]->d_name);
-        if (rc == 0 && entries[i]->d_name[0] != '.' && stat(sub, &st) == 0) {
-            if (S_ISDIR(st.st_mode))
-                rc = folder_add(k, sub, sub_name, err);
-            else if (is_video_name(sub))
-                rc = source_add(k, sub, sub_name, err);
-        }
+        bool hidden = entries[i]->d_name[0] == '.', there = rc == 0 && !hidden && stat(sub, &st) == 0;
+        if (there && S_ISDIR(st.st_mode))
+            rc = folder_add(k, sub, sub_name, err);
+        else if (there && S_ISREG(st.st_mode) && is_video_name(sub))
+            rc = source_add(k, sub, sub_name, err);
+        else if (rc == 0 && !hidden && is_video_name(sub))
+            log_msg(LOG_WARN, "%s: %s, left out", sub_name, there ? "neither a file nor a folder" : "a link to nothing");
         free(entries[i]);
     }
     free(entries);
@@ -132,6 +137,7 @@ static void duplicates_drop(struct curation *k)
         if (kept > 0 && memcmp(&k->sources[kept - 1].hash, &k->sources[i].hash, sizeof k->sources[i].hash) == 0) {
             k->duplicates++;
             log_msg(LOG_WARN, "%s: same content as %s, left out", k->sources[i].name, k->sources[kept - 1].name);
+            free(k->sources[i].caption);
         } else {
             k->sources[kept++] = k->sources[i];
         }
@@ -151,6 +157,8 @@ static int sources_find(struct curation *k, const struct opt_values *v, struct e
             rc = err_set_errno(err, ERR_INPUT, "source '%s'", operands[i]);
         else if (S_ISDIR(st.st_mode))
             rc = folder_add(k, operands[i], "", err);
+        else if (!S_ISREG(st.st_mode))
+            rc = err_set(err, ERR_INPUT, "source '%s' is neither a file nor a folder", operands[i]);
         else
             rc = source_add(k, operands[i], slash ? slash + 1 : operands[i], err);
     }
@@ -191,7 +199,7 @@ static int conf_read(struct curation *k, const struct opt_values *v, struct err 
     return 0;
 }
 
-/* Options that decide the bytes, and the sources with names and hashes: the same text, the same dataset. */
+/* Options that decide the bytes, and the sources with names and hashes of content and caption: the same text, the same dataset. */
 static void identity_text(const struct curation *k, struct str *out)
 {
     struct json_out o;
@@ -216,6 +224,7 @@ static void identity_text(const struct curation *k, struct str *out)
         json_obj_begin(&o, NULL);
         json_put_text(&o, "name", k->sources[i].name);
         json_put_text(&o, "hash", hash_format(k->sources[i].hash, hash));
+        json_put_text(&o, "caption", hash_format(hash_128(k->sources[i].caption, strlen(k->sources[i].caption)), hash));
         json_obj_end(&o);
     }
     json_arr_end(&o);
@@ -239,6 +248,16 @@ static int out_check(const struct curation *k, const struct str *identity, struc
     if (S_ISDIR(st.st_mode) && rmdir(k->out) == 0)
         return 0; /* an empty folder makes room */
     return err_set(err, ERR_EXISTS, "'%s' exists and holds something else: give another --out, or remove it", k->out);
+}
+
+/* Two at work on one OUT would write into the same files. The lock file goes with its holder, if he is not killed. */
+static int work_lock(const struct curation *k, char path[LIMIT_PATH_BYTES], int *fd, struct err *err)
+{
+    snprintf(path, LIMIT_PATH_BYTES, "%.3980s.lock", k->partial);
+    int rc = file_mkdirs(k->partial, err);
+    if (rc == 0)
+        rc = file_lock(path, LOCK_WAIT_S, fd, err);
+    return rc == ERR_BUSY ? err_set(err, rc, "another curation is at work on '%s': wait for its end, or give another --out", k->out) : rc;
 }
 
 /* The partial folder: kept when it was begun with the same options and sources, else made anew. */
@@ -266,6 +285,7 @@ static void child_run(const struct curation *k, int64_t i)
 {
     struct err err = {0};
     struct source_result r;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     int rc = source_process(&k->conf, &k->sources[i], &r, &err);
     if (rc < 0) {
         char path[LIMIT_PATH_BYTES + 64], hash[HASH_TEXT_BYTES];
@@ -460,8 +480,9 @@ static int run(const struct opt_values *v, struct err *err)
     static struct curation k;
     struct shard_summary summary = {0};
     struct str identity = STR_INIT;
+    char lock_path[LIMIT_PATH_BYTES];
     bool existed = false;
-    int rc = conf_read(&k, v, err);
+    int lock = -1, rc = conf_read(&k, v, err);
     if (rc == 0)
         rc = sources_find(&k, v, err);
     for (int64_t i = 0; rc == 0 && opt_bool(v, "dry-run") && i < k.n; i++)
@@ -471,6 +492,8 @@ static int run(const struct opt_values *v, struct err *err)
     identity_text(&k, &identity);
     if ((rc = str_check(&identity, err)) < 0 || (rc = out_check(&k, &identity, err)) < 0)
         goto out;
+    if (rc == 0 && ((rc = work_lock(&k, lock_path, &lock, err)) < 0 || (rc = out_check(&k, &identity, err)) < 0)) /* it may have come meanwhile */
+        goto out;
     existed = rc == 1;
     rc = existed ? 0 : curate(&k, &identity, &summary, err);
     if (existed && !k.quiet)
@@ -478,7 +501,14 @@ static int run(const struct opt_values *v, struct err *err)
     if (rc == 0 && opt_bool(v, "json"))
         rc = json_print(&k, &summary, existed, err);
 out:
+    if (lock >= 0) {
+        rmdir(k.partial); /* is there, empty, if the dataset had come meanwhile */
+        unlink(lock_path);
+        file_unlock(lock);
+    }
     str_release(&identity);
+    for (int64_t i = 0; i < k.n; i++)
+        free(k.sources[i].caption);
     free(k.sources);
     free(k.results);
     return rc;

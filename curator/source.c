@@ -83,27 +83,51 @@ static int sidecar_read(const char *video, const char *ending, struct str *out, 
     return rc < 0 ? rc : 1;
 }
 
-static int caption_find(const struct source *s, char out[CAPTION_BYTES], struct err *err)
+/* The caption as it is kept: whole, valid UTF-8. */
+static int caption_take(struct source *s, const char *text, size_t n, struct err *err)
+{
+    if (n >= CAPTION_BYTES)
+        return err_set(err, ERR_INPUT, "caption of %s: %zu bytes: at most %d are kept, shorten it", s->name, n, CAPTION_BYTES - 1);
+    for (size_t i = 0, step; i < n; i += step)
+        if ((step = text[i] ? json_utf8_len(text + i, n - i) : 0) == 0)
+            return err_set(err, ERR_INPUT, "caption of %s: byte %zu is not valid UTF-8: save the file as UTF-8", s->name, i + 1);
+    s->caption = strndup(n ? text : "", n);
+    return s->caption ? 0 : err_set(err, ERR_NOMEM, "out of memory for the caption of %s", s->name);
+}
+
+static int json_caption(const struct source *s, struct json_doc *doc, const char **out, struct err *err)
 {
     static const struct json_field fields[] = {{"caption", JSON_TEXT, 0}};
+    char name[LIMIT_PATH_BYTES + 32];
+    struct str text = STR_INIT;
+    int rc = sidecar_read(s->path, ".json", &text, err);
+    snprintf(name, sizeof name, "caption of %s", s->name);
+    if (rc == 1 && (rc = json_parse(text.p, text.len, name, doc, err)) == 0)
+        rc = json_read(doc, doc->root, "", fields, ARRAY_LEN(fields), NULL, out, err);
+    str_release(&text);
+    return rc;
+}
+
+int source_caption_read(struct source *s, struct err *err)
+{
     struct str text = STR_INIT;
     struct json_doc doc = {0};
-    const char *caption = NULL;
-    out[0] = 0;
+    const char *caption = "";
+    size_t n = 0;
     int rc = sidecar_read(s->path, ".txt", &text, err);
     if (rc == 1) {
-        snprintf(out, CAPTION_BYTES, "%s", text.p);
-        out[strcspn(out, "\r\n")] = 0;
-    } else if (rc == 0 && (rc = sidecar_read(s->path, ".json", &text, err)) == 1) {
-        char name[LIMIT_PATH_BYTES + 32];
-        snprintf(name, sizeof name, "caption of %s", s->name);
-        rc = json_parse(text.p, text.len, name, &doc, err);
-        if (rc == 0 && (rc = json_read(&doc, doc.root, "", fields, ARRAY_LEN(fields), NULL, &caption, err)) == 0)
-            snprintf(out, CAPTION_BYTES, "%s", caption);
+        caption = text.p;
+        while (n < text.len && caption[n] != '\r' && caption[n] != '\n')
+            n++;
+        rc = 0;
+    } else if (rc == 0 && (rc = json_caption(s, &doc, &caption, err)) == 0) {
+        n = strlen(caption);
     }
+    if (rc == 0)
+        rc = caption_take(s, caption, n, err);
     json_release(&doc);
     str_release(&text);
-    return rc < 0 ? rc : 0;
+    return rc;
 }
 
 /* ---- clips ---- */
@@ -150,7 +174,7 @@ static double motion_of(const struct pass *p, const struct clip *k)
     return to >= from ? sum / (double)(to - from + 1) : 0;
 }
 
-static void clip_json(const struct source_conf *c, const struct source *s, const struct clip *k, const char *caption, struct str *out)
+static void clip_json(const struct source_conf *c, const struct source *s, const struct clip *k, struct str *out)
 {
     struct json_out o;
     char hash[HASH_TEXT_BYTES];
@@ -171,13 +195,13 @@ static void clip_json(const struct source_conf *c, const struct source *s, const
     json_put_text(&o, "tokenizer", c->tokenizer->name);
     json_put_text(&o, "text_encoder", c->encoder->name);
     json_put_int(&o, "text_len", k->text_len);
-    if (*caption)
-        json_put_text(&o, "caption", caption);
+    if (*s->caption)
+        json_put_text(&o, "caption", s->caption);
     json_obj_end(&o);
 }
 
 static int clip_write(struct wds_writer *w, const struct source_conf *c, const struct source *s, const struct clip *k,
-                      const char *caption, const struct clip_buffers *b, struct err *err)
+                      const struct clip_buffers *b, struct err *err)
 {
     struct str latent = STR_INIT, text = STR_INIT, json = STR_INIT;
     char key[64], hash[HASH_TEXT_BYTES];
@@ -185,13 +209,13 @@ static int clip_write(struct wds_writer *w, const struct source_conf *c, const s
     const int64_t text_shape[] = {k->text_len, c->text_width};
     npy_format(b->latent, shape, 4, &latent);
     npy_format(b->text, text_shape, 2, &text);
-    clip_json(c, s, k, caption, &json);
+    clip_json(c, s, k, &json);
     snprintf(key, sizeof key, "%.16s-%05lld", hash_format(s->hash, hash), (long long)k->ordinal);
     struct wds_part parts[] = {{"latent.npy", latent.p, (int64_t)latent.len}, {"text.npy", text.p, (int64_t)text.len},
-                               {"json", json.p, (int64_t)json.len}, {"txt", caption, (int64_t)strlen(caption)}};
+                               {"json", json.p, (int64_t)json.len}, {"txt", s->caption, (int64_t)strlen(s->caption)}};
     int rc = latent.failed || text.failed || json.failed ? err_set(err, ERR_NOMEM, "out of memory for a clip") : 0;
     if (rc == 0)
-        rc = wds_writer_add(w, key, parts, *caption ? 4 : 3, err);
+        rc = wds_writer_add(w, key, parts, *s->caption ? 4 : 3, err);
     str_release(&latent);
     str_release(&text);
     str_release(&json);
@@ -199,7 +223,7 @@ static int clip_write(struct wds_writer *w, const struct source_conf *c, const s
 }
 
 /* Describe, tokenise and write one clip. */
-static int clip_make(struct wds_writer *w, struct pass *p, const struct source *s, struct clip *k, const char *caption,
+static int clip_make(struct wds_writer *w, struct pass *p, const struct source *s, struct clip *k,
                      const struct clip_buffers *b, struct source_result *r, struct err *err)
 {
     const struct source_conf *c = p->c;
@@ -215,10 +239,10 @@ static int clip_make(struct wds_writer *w, struct pass *p, const struct source *
         (rc = c->tokenizer->decode(b->latent, c->frames, c->height, c->width, b->back, err)) < 0)
         return rc;
     k->psnr = psnr(b->rgb, b->back, c->frames * p->frame_bytes);
-    k->text_len = c->encoder->encode(caption, c->text_width, c->text_len, b->text);
+    k->text_len = c->encoder->encode(s->caption, c->text_width, c->text_len, b->text);
     r->psnr_sum += k->psnr;
     r->clips++;
-    return clip_write(w, c, s, k, caption, b, err);
+    return clip_write(w, c, s, k, b, err);
 }
 
 static int64_t kept_at(const struct pass *p, int64_t source_frame)
@@ -235,7 +259,7 @@ static int64_t kept_at(const struct pass *p, int64_t source_frame)
 }
 
 /* Whole clips of every shot, one after the other; what does not fill a clip is counted. */
-static int clips_make(struct wds_writer *w, struct pass *p, const struct source *s, const char *caption, const struct clip_buffers *b,
+static int clips_make(struct wds_writer *w, struct pass *p, const struct source *s, const struct clip_buffers *b,
                       struct source_result *r, struct err *err)
 {
     const int64_t *bounds;
@@ -247,7 +271,7 @@ static int clips_make(struct wds_writer *w, struct pass *p, const struct source 
         int64_t first = kept_at(p, bounds[i]), end = i + 1 < n ? kept_at(p, bounds[i + 1]) : p->n_kept, at = first;
         for (; at + p->c->frames <= end; at += p->c->frames) {
             struct clip k = {.ordinal = r->clips, .first_kept = at, .shot = i};
-            int rc = clip_make(w, p, s, &k, caption, b, r, err);
+            int rc = clip_make(w, p, s, &k, b, r, err);
             if (rc < 0)
                 return rc;
         }
@@ -266,7 +290,7 @@ static int buffers_take(const struct source_conf *c, struct clip_buffers *b, str
     return b->rgb && b->back && b->latent && b->text ? 0 : err_set(err, ERR_NOMEM, "out of memory for clips of %dx%d", c->height, c->width);
 }
 
-static int clips_publish(struct pass *p, const struct source *s, const char *caption, struct source_result *r, struct err *err)
+static int clips_publish(struct pass *p, const struct source *s, struct source_result *r, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct wds_writer *w = NULL;
@@ -276,7 +300,7 @@ static int clips_publish(struct pass *p, const struct source *s, const char *cap
     if (rc == 0)
         rc = wds_writer_open(path, &w, err);
     if (rc == 0)
-        rc = clips_make(w, p, s, caption, &b, r, err);
+        rc = clips_make(w, p, s, &b, r, err);
     if (rc == 0 && r->clips > 0)
         rc = wds_writer_close(w, err);
     else if (w)
@@ -359,15 +383,12 @@ int source_process(const struct source_conf *c, const struct source *s, struct s
     struct pass p = {.c = c, .spool = -1, .frame_bytes = (int64_t)c->height * c->width * 3};
     struct video_info info;
     struct err why = {0};
-    char caption[CAPTION_BYTES];
     if (source_result_load(c, s, out, NULL) == 0)
         return 0;
     *out = (struct source_result){0};
     int rc = shots_new(&c->shots, &p.shots, err);
     if (rc == 0)
         rc = spool_open(c, s, &p.spool, err);
-    if (rc == 0)
-        rc = caption_find(s, caption, err);
     if (rc == 0 && (rc = video_decode(s->path, c->height, c->width, frame_take, &p, &info, &why)) == ERR_INPUT) {
         snprintf(out->reason, sizeof out->reason, "%.250s", why.text);
         rc = result_save(c, s, out, err);
@@ -381,7 +402,7 @@ int source_process(const struct source_conf *c, const struct source *s, struct s
     out->frames = info.frames;
     out->seconds = info.seconds;
     snprintf(out->reason, sizeof out->reason, "%s", info.damage);
-    rc = clips_publish(&p, s, caption, out, err);
+    rc = clips_publish(&p, s, out, err);
     if (rc == 0 && out->clips == 0 && !out->reason[0])
         snprintf(out->reason, sizeof out->reason, "no shot is long enough for a clip of %lld frames", (long long)c->frames);
     if (rc == 0)

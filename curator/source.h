@@ -27,6 +27,7 @@ struct source {
     char path[LIMIT_PATH_BYTES];  /* as opened */
     char name[LIMIT_PATH_BYTES];  /* relative to its operand: what records say */
     struct hash128 hash;          /* of the file */
+    char *caption;                /* the first line of NAME.txt, or "caption" of NAME.json; "" without either. Freed by the owner */
 };
 /* What became of it; saved as <work>/<hash>.json when all of it is done. */
 struct source_result {
@@ -39,6 +40,8 @@ struct source_result {
     char reason[256];     /* damage, or why it gave nothing; "" when all is well */
 };
 
+/* Reads the caption beside s->path into s->caption. ERR_INPUT: not UTF-8, too long, not the JSON expected. */
+int source_caption_read(struct source *s, struct err *err);
 /* Does the work unless <work>/<hash>.json says that it is done. A bad video is a result (ok false), not an error. */
 int source_process(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err);
 /* The work shard of a finished source; there is none when it gave no clip. */
