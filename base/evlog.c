@@ -347,8 +347,12 @@ int evlog_reader_next(struct evlog_reader *r, const cJSON **event, struct err *e
     while ((rc = next_record(r, &rec, err)) == 1) {
         json_release(&r->doc);
         r->doc = (struct json_doc){0};
-        if (json_parse((const char *)rec.payload, rec.payload_bytes, r->path, &r->doc, NULL) == 0 &&
-            cJSON_IsObject(r->doc.root)) {
+        int parsed = json_parse((const char *)rec.payload, rec.payload_bytes, r->path, &r->doc, NULL);
+        if (parsed == ERR_NOMEM) {
+            r->at = rec.offset; /* the record is good: the next call may have the memory */
+            return err_set(err, ERR_NOMEM, "out of memory while reading '%s'", r->path);
+        }
+        if (parsed == 0 && cJSON_IsObject(r->doc.root)) {
             *event = r->doc.root;
             return 1;
         }

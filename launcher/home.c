@@ -132,9 +132,10 @@ int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTE
 {
     char **ids = NULL;
     size_t n = 0, fits = 0, which = 0, len = strlen(name_or_id);
-    if (name_read(home, name_or_id, id, NULL) == 0)
-        return 0;
-    int rc = home_runs_list(home, &ids, &n, err);
+    int rc = name_read(home, name_or_id, id, err);
+    if (rc != ERR_NOT_FOUND)
+        return rc;
+    rc = home_runs_list(home, &ids, &n, err);
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < n && len >= LEAST_PREFIX; i++)
@@ -162,7 +163,7 @@ int home_name_claim(const char *home, const char *name, const char *id, char tak
         return rc;
     snprintf(path, sizeof path, "%.3800s/names/%s", home, name);
     rc = file_create_exclusive(path, id, strlen(id), err);
-    if (rc == ERR_EXISTS && name_read(home, name, taken_by, err) == 0)
-        return err_set(err, ERR_EXISTS, "the name '%s' belongs to run %s already: choose another", name, taken_by);
-    return rc;
+    if (rc != ERR_EXISTS || (rc = name_read(home, name, taken_by, err)) < 0)
+        return rc;
+    return err_set(err, ERR_EXISTS, "the name '%s' belongs to run %s already: choose another", name, taken_by);
 }

@@ -138,20 +138,24 @@ int launch_create(const char *home, const char *bin_dir, const struct run *run, 
     struct launch l;
     int rc;
     *existed = false;
-    if (home_run_find(home, run->name, taken, NULL) == 0) {
+    rc = home_run_find(home, run->name, taken, err);
+    if (rc == 0) {
         *existed = true;
         return existing_take(home, bin_dir, run, taken, out, err);
     }
+    if (rc != ERR_NOT_FOUND && rc != ERR_INPUT) /* ids that begin like this name are no obstacle */
+        return rc;
     if ((rc = id_random(&unique, err)) < 0)
         return rc;
     launch_init(&l, home, bin_dir, id_format(unique, id), run);
-    if ((rc = folder_write(&l, run, plan, settings_json, err)) < 0)
-        return rc;
-    /* the name last: whoever finds it finds a whole run. Losing the race leaves a nameless folder, which is removed. */
-    rc = home_name_claim(home, run->name, id, taken, err);
+    /* the name last: whoever finds it finds a whole run. A folder without one (the race lost, the disk full) is removed. */
+    rc = folder_write(&l, run, plan, settings_json, err);
+    bool whole = rc == 0;
+    if (whole)
+        rc = home_name_claim(home, run->name, id, taken, err);
     if (rc < 0) {
         file_remove_tree(l.run_dir, NULL);
-        if (rc != ERR_EXISTS)
+        if (!whole || rc != ERR_EXISTS)
             return rc;
         *existed = true;
         return existing_take(home, bin_dir, run, taken, out, err);
