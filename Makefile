@@ -149,7 +149,13 @@ $(B)/tests/stub/%: $(B)/obj/tests/stub/%.o $(call lib_objs,profiles) $(B)/flags
 	@mkdir -p $(@D)
 	$(call link,$(filter %.o,$^),$(call lib_libs,profiles))
 
-tests: $(UNIT_BIN) $(PROGRAMS) $(STUBS) ## build the programs and the unit tests
+# programs that the scripts in tests/slurm run against a private cluster
+SLURM_TESTS := $(patsubst tests/slurm/%.c,$(B)/tests/slurm/%,$(wildcard tests/slurm/*.c))
+$(B)/tests/slurm/%: $(B)/obj/tests/slurm/%.o $(call lib_objs,launcher/sched) $(B)/flags
+	@mkdir -p $(@D)
+	$(call link,$(filter %.o,$^),$(call lib_libs,launcher/sched) $(TEST_LIBS))
+
+tests: $(UNIT_BIN) $(PROGRAMS) $(STUBS) $(SLURM_TESTS) ## build the programs and the unit tests
 
 # Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.
 check: ## install what the tests need, build, run every ordinary test and the lint

@@ -406,25 +406,6 @@ static int local_cancel(struct sched *s, const char *id, struct err *err)
 
 /* ---- inside a job ---- */
 
-static int local_self(struct sched *s, struct sched_self *out, struct err *err)
-{
-    const char *id = getenv("REEL_JOB_ID"), *token = getenv("REEL_RUN_TOKEN"), *restart = getenv("REEL_JOB_RESTART"),
-               *cores = getenv("REEL_JOB_CORES"), *kind = getenv("REEL_JOB_SCHED");
-    int64_t n_restarts, n_cores;
-    int rc;
-    (void)s;
-    if (!id || !token || !restart || !cores || !kind || strcmp(kind, "local") != 0)
-        return err_set(err, ERR_NOT_FOUND, "this process does not run in a job of the local scheduler");
-    if ((rc = num_parse_i64(restart, "REEL_JOB_RESTART", &n_restarts, err)) < 0 ||
-        (rc = num_parse_i64(cores, "REEL_JOB_CORES", &n_cores, err)) < 0)
-        return rc;
-    struct sched_self self = {.restarts = (int)n_restarts, .cores_per_node = (int)n_cores};
-    snprintf(self.id, sizeof self.id, "%s", id);
-    snprintf(self.token, sizeof self.token, "%s", token);
-    *out = self;
-    return 0;
-}
-
 /* The job's own variables go along, so that a step finds its job and its processes are known by the marker. */
 static int step_env(const struct sched_self *self, const char *const *base, struct arena *texts, const char ***out,
                     struct err *err)
@@ -451,7 +432,7 @@ static int local_step_start_op(struct sched *s, const struct sched_step_spec *sp
     int rc = machine_now(&l->spool, &l->steps.machine, &changed, err);
     if (rc < 0)
         return rc;
-    l->steps.cores = local_self(s, &self, NULL) == 0 ? self.cores_per_node : l->steps.machine.cores;
+    l->steps.cores = sched_self(s, &self, NULL) == 0 ? self.cores_per_node : l->steps.machine.cores;
     if ((rc = step_env(&self, spec->env, &texts, &env, err)) == 0)
         rc = local_step_start(&l->steps, spec, env, out, err);
     free(env);
@@ -469,13 +450,13 @@ static void local_close(struct sched *s)
 
 static const struct sched_ops local_ops = {
     .kind = "local",
+    .absence_s = 1.5,
     .describe = local_describe,
     .submit = local_submit,
     .poll = local_poll,
     .signal = local_signal,
     .requeue = local_requeue,
     .cancel = local_cancel,
-    .self = local_self,
     .step_start = local_step_start_op,
     .step_poll = local_step_poll,
     .step_signal = local_step_signal,

@@ -185,8 +185,8 @@ int local_rec_ask(const struct local_spool *sp, struct local_rec *r, enum local_
 bool local_is_keeper(pid_t pid, void *ctx)
 {
     const struct local_spool *sp = ctx;
-    const char *words[] = {"reel", "keeper", sp->dir};
-    return proc_argv_is(pid, words, 3);
+    const char *words[] = {"reel", "keeper", sp ? sp->dir : ""};
+    return sp && proc_argv_is(pid, words, 3);
 }
 
 /* A keeper inherits little: what a program needs to load and run. Neither the submitter's settings (the spool has them)

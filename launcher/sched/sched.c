@@ -3,11 +3,15 @@
 #include <ctype.h>
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/num.h"
 #include "launcher/sched/local.h"
+#include "launcher/sched/slurm.h"
 
 static const struct {
     const char *text;
@@ -171,7 +175,9 @@ int sched_open(const char *kind, const char *home, struct sched **out, struct er
                        home ? home : "");
     if (strcmp(kind, "local") == 0)
         return sched_local_open(home, out, err);
-    return err_set(err, ERR_INPUT, "scheduler '%s' is not known: give local", kind);
+    if (strcmp(kind, "slurm") == 0)
+        return sched_slurm_open(home, out, err);
+    return err_set(err, ERR_INPUT, "scheduler '%s' is not known: give local or slurm", kind);
 }
 
 void sched_close(struct sched *s)
@@ -215,7 +221,20 @@ int sched_cancel(struct sched *s, const char *id, struct err *err)
 
 int sched_self(struct sched *s, struct sched_self *out, struct err *err)
 {
-    return s->ops->self(s, out, err);
+    const char *id = getenv("REEL_JOB_ID"), *token = getenv("REEL_RUN_TOKEN"), *restart = getenv("REEL_JOB_RESTART"),
+               *cores = getenv("REEL_JOB_CORES"), *kind = getenv("REEL_JOB_SCHED");
+    int64_t n_restarts, n_cores;
+    int rc;
+    if (!id || !token || !restart || !cores || !kind || strcmp(kind, s->ops->kind) != 0)
+        return err_set(err, ERR_NOT_FOUND, "this process does not run in a job of the scheduler '%s'", s->ops->kind);
+    if ((rc = num_parse_i64(restart, "REEL_JOB_RESTART", &n_restarts, err)) < 0 ||
+        (rc = num_parse_i64(cores, "REEL_JOB_CORES", &n_cores, err)) < 0)
+        return rc;
+    struct sched_self self = {.restarts = (int)n_restarts, .cores_per_node = (int)n_cores};
+    snprintf(self.id, sizeof self.id, "%s", id);
+    snprintf(self.token, sizeof self.token, "%s", token);
+    *out = self;
+    return 0;
 }
 
 static int check_step(const struct sched_step_spec *spec, struct err *err)

@@ -1,4 +1,4 @@
-/* sched: one interface to whatever runs jobs: this machine ("local"), later Slurm and a simulator.
+/* sched: one interface to whatever runs jobs: this machine ("local"), Slurm ("slurm"), later a simulator.
  *
  * The idea: a job is known by a token that the submitter chose before it submitted. Submitting a token twice gives the
  * same job, so a launcher that was killed at any moment submits again and loses or doubles nothing. A job outlives its
@@ -9,7 +9,7 @@
  *   - `restarts` counts executions after the first; the environment and arguments of every execution are those of the
  *     submission, the log is appended to;
  *   - SCHED_UNKNOWN means "no verdict": keep watching. Never treat it as ended;
- *   - when a job has ended, no process of it is left.
+ *   - when a job has ended, no process of it is left (on Slurm: as far as the site's ProctrackType reaches).
  *
  * How a job is asked to stop (preemption, cancel, requeue, time limit): the *batch process* alone gets SIGCONT and then a
  * signal, and passes on what it wants passed on; later every process of the job gets SIGKILL. Signals may come more than
@@ -111,10 +111,12 @@ struct sched_spec {
     const char *cwd;         /* absolute */
     const char *log_path;    /* absolute; stdout and stderr are appended to it; its folder is made */
     const char *partition;   /* NULL: the default one */
+    const char *account, *qos, *exclude; /* Slurm's; NULL: none. exclude: nodes, "n[1-2],n7" */
     int priority;            /* a higher one goes first and, on "local", preempts lower ones; -1000..1000 */
     int nodes;               /* 1 or more */
     int ranks_per_node;      /* 1 or more; information for the job */
     int cores_per_node;      /* 0: all cores of a node */
+    int gpus_per_node;
     double time_limit_s;     /* of one execution; 0: none */
     bool requeue;            /* may the scheduler run it again */
     int signal;              /* early notice, 0: none */
@@ -173,7 +175,8 @@ struct sched_step_spec {
     const char *const *env;  /* NULL-ended, exact; the job's own variables are added */
     const char *cwd;         /* NULL: the caller's */
     const char *log_path;    /* stdout and stderr, appended; NULL: /dev/null */
-    int ranks;               /* information for the scheduler, 1 or more */
+    int ranks;               /* 1 or more; see sched_ops.starts_ranks */
+    int nodes;               /* of the allocation; 0: all of them when there are that many ranks */
     int cores;               /* of the allocation, 0: all */
     double deadline_s;       /* SIGTERM to the step's first process then, SIGKILL to all kill_wait_s later; 0: none */
 };
@@ -194,13 +197,14 @@ struct sched_step; /* owned by the process that started it; it dies with that pr
 struct sched;
 struct sched_ops {
     const char *kind;
+    double absence_s; /* how long a job must be absent from clean answers before it counts as gone */
+    bool starts_ranks; /* a step of n ranks is n processes of its argv that find each other; else it is one: mpirun */
     int (*describe)(struct sched *s, struct sched_site *out, struct err *err);
     int (*submit)(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err);
     int (*poll)(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err);
     int (*signal)(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err);
     int (*requeue)(struct sched *s, const char *id, struct err *err);
     int (*cancel)(struct sched *s, const char *id, struct err *err);
-    int (*self)(struct sched *s, struct sched_self *out, struct err *err);
     int (*step_start)(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err);
     int (*step_poll)(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err);
     int (*step_signal)(struct sched_step *step, int signo, struct err *err);
@@ -217,7 +221,7 @@ struct sched_step {
 
 /* ---- calls; they check what is common to all implementations ---- */
 
-/* kind: "local". home: REEL_HOME, absolute. Touches nothing on disk until something is submitted. */
+/* kind: "local" or "slurm". home: REEL_HOME, absolute. Touches nothing on disk until something is submitted. */
 int sched_open(const char *kind, const char *home, struct sched **out, struct err *err);
 void sched_close(struct sched *s); /* NULL is fine; jobs go on */
 

@@ -1,0 +1,296 @@
+#include "launcher/sched/slurm.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/num.h"
+#include "launcher/sched/slurm_priv.h"
+
+static const double POLL_S = 30;
+
+static struct sched_slurm *slurm_of(struct sched *s)
+{
+    return (struct sched_slurm *)s;
+}
+
+/* ---- states ---- */
+
+static const struct {
+    const char *word;
+    enum sched_state state;
+} states[] = {
+    /* squeue(1) JOB STATE CODES, up to 25.11 */
+    {"PENDING", SCHED_PENDING},         {"CONFIGURING", SCHED_PENDING},      {"RUNNING", SCHED_RUNNING},
+    {"SIGNALING", SCHED_RUNNING},       {"RESIZING", SCHED_RUNNING},         {"SUSPENDED", SCHED_RUNNING},
+    {"STOPPED", SCHED_RUNNING},         {"POWER_UP_NODE", SCHED_PENDING},    {"COMPLETING", SCHED_STOPPING},
+    {"STAGE_OUT", SCHED_STOPPING},      {"PREEMPTED", SCHED_STOPPING},       {"REQUEUED", SCHED_REQUEUED},
+    {"REQUEUE_FED", SCHED_REQUEUED},    {"REQUEUE_HOLD", SCHED_REQUEUED},    {"SPECIAL_EXIT", SCHED_REQUEUED},
+    {"EXPEDITING", SCHED_REQUEUED},     {"COMPLETED", SCHED_DONE},           {"CANCELLED", SCHED_CANCELLED},
+    {"REVOKED", SCHED_CANCELLED},       {"FAILED", SCHED_FAILED},            {"OUT_OF_MEMORY", SCHED_FAILED},
+    {"LAUNCH_FAILED", SCHED_STOPPING},  {"TIMEOUT", SCHED_TIME_LIMIT},       {"DEADLINE", SCHED_TIME_LIMIT},
+    {"NODE_FAIL", SCHED_NODE_FAIL},     {"BOOT_FAIL", SCHED_NODE_FAIL},
+};
+static const double FLICKER_S = 60; /* a requeue shows as PREEMPTED or NODE_FAIL for a moment */
+
+enum sched_state slurm_state(const struct slurm_job *j, double now)
+{
+    enum sched_state state = SCHED_UNKNOWN;
+    for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
+        if (strcmp(j->state, states[i].word) == 0)
+            state = states[i].state;
+    bool settled = j->ended_at > 0 && (!j->requeue ? now >= j->ended_at : now > j->ended_at + FLICKER_S);
+    if (strcmp(j->state, "PREEMPTED") == 0 && settled)
+        return SCHED_CANCELLED;
+    if (state == SCHED_NODE_FAIL && !settled)
+        return SCHED_STOPPING;
+    return state == SCHED_PENDING && j->restarts > 0 ? SCHED_REQUEUED : state;
+}
+
+const char *slurm_token(const char *comment)
+{
+    struct id id;
+    const char *token = comment + strlen(SLURM_COMMENT);
+    return strncmp(comment, SLURM_COMMENT, strlen(SLURM_COMMENT)) == 0 && id_parse(token, &id, NULL) == 0 ? token : "";
+}
+
+static const char *reason_of(const struct slurm_job *j, enum sched_state state)
+{
+    if (j->reason[0] || state == SCHED_RUNNING || state == SCHED_DONE)
+        return j->reason;
+    return j->state; /* "PREEMPTED", "CANCELLED": Slurm's own word is the reason */
+}
+
+static int job_convert(const struct slurm_job *j, double now, struct arena *arena, struct sched_job *out, struct err *err)
+{
+    enum sched_state state = slurm_state(j, now);
+    bool ended = sched_state_ended(state), ran = j->started_at > 0 && j->started_at <= now;
+    int status = ended && ran ? j->exit_status : -1;
+    *out = (struct sched_job){
+        .id = arena_strdup(arena, j->id), .token = arena_strdup(arena, slurm_token(j->comment)),
+        .name = arena_strdup(arena, j->name), .reason = arena_strdup(arena, reason_of(j, state)), .state = state,
+        .priority = -j->nice / SLURM_NICE, .restarts = j->restarts, .nodes = j->nodes,
+        .cores_per_node = j->nodes > 0 ? j->cores / j->nodes : 0, .submitted_at = j->submitted_at,
+        .started_at = ran ? j->started_at : 0, .ended_at = ended ? j->ended_at : 0,
+        .exit_code = status < 0 || status & 0x7f ? -1 : status >> 8 & 0xff, .exit_signal = status < 0 ? 0 : status & 0x7f};
+    return out->id && out->token && out->name && out->reason ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *out, struct err *err)
+{
+    int rc = 0;
+    out->jobs = arena_array(&out->arena, in->n + 1, sizeof *out->jobs);
+    if (!out->jobs)
+        return err_set(err, ERR_NOMEM, "out of memory for %zu jobs", in->n);
+    for (size_t i = 0; rc == 0 && i < in->n; i++)
+        rc = job_convert(&in->v[i], now, &out->arena, &out->jobs[out->n++], err);
+    return rc;
+}
+
+/* ---- what there is ---- */
+
+static int describe(struct sched *s, struct sched_site *out, struct err *err)
+{
+    struct sched_slurm *l = slurm_of(s);
+    arena_release(&l->site_arena);
+    arena_init(&l->site_arena, 0);
+    int rc = l->rpc->ops->site(l->rpc, &l->site_arena, &l->site, err);
+    l->described = rc == 0;
+    if (rc == 0)
+        *out = l->site.site;
+    return rc;
+}
+
+static int submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+{
+    return slurm_submit_once(slurm_of(s), spec, id, err);
+}
+
+/* ---- polling ---- */
+
+static bool in_list(const char *const *list, const char *text)
+{
+    for (; list && *list; list++)
+        if (strcmp(*list, text) == 0)
+            return true;
+    return false;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    long long x = atoll(((const struct slurm_job *)a)->id), y = atoll(((const struct slurm_job *)b)->id);
+    return (x > y) - (x < y);
+}
+
+static void keep_only(struct slurm_jobs *jobs, const struct sched_filter *f)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < jobs->n; i++)
+        if (!f || (!f->ids && !f->tokens) || in_list(f->ids, jobs->v[i].id) || in_list(f->tokens, slurm_token(jobs->v[i].comment)))
+            jobs->v[n++] = jobs->v[i];
+    jobs->n = n;
+    qsort(jobs->v, n, sizeof *jobs->v, by_id);
+}
+
+static int poll_(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err)
+{
+    struct arena arena;
+    struct slurm_jobs jobs = {0};
+    arena_init(&arena, 0);
+    int rc = slurm_poll_shared(slurm_of(s), &arena, &jobs, err);
+    if (rc == 0) {
+        keep_only(&jobs, filter);
+        arena_init(&out->arena, 0);
+        rc = slurm_to_sched(&jobs, clock_wall_s(), out, err);
+    }
+    arena_release(&arena);
+    return rc;
+}
+
+/* ---- acting on a job of ours ---- */
+
+/* Ids are handed out again after a controller lost its state: ours is the one whose comment names a token bound to this id. */
+static int ours(struct sched_slurm *l, const char *id, enum sched_state *state, struct err *err)
+{
+    struct arena arena;
+    struct slurm_jobs jobs = {0};
+    struct slurm_record record;
+    if (!id[0] || strspn(id, "0123456789") != strlen(id))
+        return err_set(err, ERR_NOT_FOUND, "'%s' is not the id of a Slurm job", id);
+    arena_init(&arena, 0);
+    int rc = l->rpc->ops->jobs(l->rpc, id, &arena, &jobs, err);
+    const char *token = rc == 0 && jobs.n ? slurm_token(jobs.v[0].comment) : "";
+    if (rc == 0 && !jobs.n)
+        rc = err_set(err, ERR_NOT_FOUND, "Slurm knows no job %s", id);
+    else if (rc == 0 && (!token[0] || slurm_record_load(l, token, &record, NULL) < 0 || !record.exists ||
+                         (record.id[0] && strcmp(record.id, id) != 0)))
+        rc = err_set(err, ERR_NOT_FOUND, "job %s ('%s') was not submitted from %s", id, jobs.v[0].name, l->home);
+    if (rc == 0)
+        *state = slurm_state(&jobs.v[0], clock_wall_s());
+    arena_release(&arena);
+    return rc;
+}
+
+static int signal_(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err)
+{
+    struct sched_slurm *l = slurm_of(s);
+    enum sched_state state;
+    int rc = ours(l, id, &state, err);
+    if (rc == 0 && state != SCHED_RUNNING && state != SCHED_UNKNOWN)
+        rc = err_set(err, ERR_STATE, "job %s is %s: only a running job takes a signal", id, sched_state_name(state));
+    return rc < 0 ? rc : l->rpc->ops->signal(l->rpc, id, signo, to == SCHED_TO_ALL, err);
+}
+
+static int requeue(struct sched *s, const char *id, struct err *err)
+{
+    struct sched_slurm *l = slurm_of(s);
+    enum sched_state state;
+    int rc = ours(l, id, &state, err);
+    if (rc == 0 && sched_state_ended(state))
+        rc = err_set(err, ERR_STATE, "job %s has ended (%s): it cannot run again", id, sched_state_name(state));
+    if (rc < 0 || state == SCHED_PENDING || state == SCHED_REQUEUED)
+        return rc;
+    return l->rpc->ops->requeue(l->rpc, id, err);
+}
+
+static int cancel(struct sched *s, const char *id, struct err *err)
+{
+    struct sched_slurm *l = slurm_of(s);
+    enum sched_state state;
+    int rc = ours(l, id, &state, err);
+    if (rc < 0 || sched_state_ended(state))
+        return rc;
+    rc = l->rpc->ops->cancel(l->rpc, id, err);
+    return rc == ERR_STATE ? 0 : rc; /* it ended in between */
+}
+
+/* ---- the table ---- */
+
+static int step_start(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err)
+{
+    return slurm_step_start(slurm_of(s), spec, out, err);
+}
+
+static void close_(struct sched *s)
+{
+    struct sched_slurm *l = slurm_of(s);
+    if (l->rpc)
+        l->rpc->ops->close(l->rpc);
+    arena_release(&l->site_arena);
+    free(l);
+}
+
+static const struct sched_ops slurm_ops = {
+    .kind = "slurm",
+    .absence_s = 300,
+    .starts_ranks = true,
+    .describe = describe,
+    .submit = submit,
+    .poll = poll_,
+    .signal = signal_,
+    .requeue = requeue,
+    .cancel = cancel,
+    .step_start = step_start,
+    .step_poll = slurm_step_poll,
+    .step_signal = slurm_step_signal,
+    .step_free = slurm_step_free,
+    .close = close_,
+};
+
+/* REEL_SLURM_HELPER, or reel-slurm beside this program. */
+static void helper_path(char out[LIMIT_PATH_BYTES])
+{
+    const char *given = getenv("REEL_SLURM_HELPER");
+    char *slash;
+    if (given && *given) {
+        snprintf(out, LIMIT_PATH_BYTES, "%s", given);
+        return;
+    }
+    char self[LIMIT_PATH_BYTES - 32];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    if ((slash = strrchr(self, '/')))
+        *slash = '\0';
+    snprintf(out, LIMIT_PATH_BYTES, "%s/reel-slurm", self);
+}
+
+static int rpc_open(struct sched_slurm *l, struct err *err)
+{
+    const char *via = getenv("REEL_SLURM_VIA");
+    char helper[LIMIT_PATH_BYTES];
+    helper_path(helper);
+    if (!via || !*via || strcmp(via, "auto") == 0)
+        via = access(helper, X_OK) == 0 && slurm_helper_open(helper, &l->rpc, NULL) == 0 ? "" : "commands";
+    if (strcmp(via, "helper") == 0)
+        return slurm_helper_open(helper, &l->rpc, err);
+    if (strcmp(via, "commands") == 0)
+        return slurm_commands_open(&l->rpc, err);
+    return *via ? err_set(err, ERR_INPUT, "REEL_SLURM_VIA is '%s': give auto, commands or helper", via) : 0;
+}
+
+int sched_slurm_open(const char *home, struct sched **out, struct err *err)
+{
+    const char *poll_s = getenv("REEL_SLURM_POLL_S");
+    struct sched_slurm *l = calloc(1, sizeof *l);
+    int rc = 0;
+    if (!l)
+        return err_set(err, ERR_NOMEM, "out of memory for the scheduler");
+    l->base.ops = &slurm_ops;
+    l->poll_s = POLL_S;
+    if (poll_s && *poll_s && (rc = num_parse_f64(poll_s, "REEL_SLURM_POLL_S", &l->poll_s, err)) == 0 && l->poll_s < 0)
+        rc = err_set(err, ERR_INPUT, "REEL_SLURM_POLL_S is %s: give 0 or more seconds", poll_s);
+    if (rc == 0 && ((size_t)snprintf(l->home, sizeof l->home, "%s", home) >= sizeof l->home ||
+                    (size_t)snprintf(l->dir, sizeof l->dir, "%s/sched/slurm", home) >= sizeof l->dir - 128))
+        rc = err_set(err, ERR_LIMIT, "the state folder's path is too long: choose a shorter REEL_HOME");
+    if (rc == 0)
+        rc = rpc_open(l, err);
+    if (rc < 0)
+        close_(&l->base);
+    else
+        *out = &l->base;
+    return rc;
+}

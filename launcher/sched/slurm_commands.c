@@ -1,0 +1,279 @@
+/* slurm_commands: the controller asked through sbatch, squeue, scontrol, scancel and sinfo.
+ *
+ * Commands are found on PATH, run with our environment less what would change their meaning (SBATCH_*, SQUEUE_*, ...), and
+ * killed at the deadline. squeue prints JSON from Slurm 23.02 on; before that its --json ignores every filter, so the text form
+ * is asked for. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "base/spawn.h"
+#include "base/str.h"
+#include "launcher/sched/slurm_text.h"
+
+enum { JSON_FROM = 2302, DEADLINE_S = 60 };
+
+extern char **environ;
+
+struct commands {
+    struct slurm_rpc rpc;
+    int version; /* 2205; 0: not asked yet */
+};
+
+/* ---- running one ---- */
+
+static bool changes_meaning(const char *entry)
+{
+    static const char *const prefixes[] = {"SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SLURM_TIME_FORMAT=",
+                                           "SLURM_CLUSTERS=", "SLURM_JSON="};
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (str_starts(entry, prefixes[i]))
+            return true;
+    return false;
+}
+
+static const char **environment(struct arena *arena, const char *const *from)
+{
+    size_t n = 0, k = 0;
+    while (from[n])
+        n++;
+    const char **env = arena_array(arena, n + 2, sizeof *env);
+    for (size_t i = 0; env && i < n; i++)
+        if (!changes_meaning(from[i]))
+            env[k++] = from[i];
+    if (env)
+        env[k++] = "SLURM_TIME_FORMAT=%s";
+    return env;
+}
+
+/* out may be NULL. Anything but exit code 0 is an error of the class its words tell. */
+static int ask_with(const char *const *argv, const char *const *env, const char *input, struct str *out, struct err *err)
+{
+    struct spawn s = SPAWN_INIT;
+    struct spawn_exit end;
+    struct str said = STR_INIT;
+    s.argv = argv;
+    s.env = env;
+    s.die_with_parent = true;
+    int rc = spawn_run(&s, input, DEADLINE_S, out, &said, &end, err);
+    if (rc == 0 && end.timed_out)
+        rc = err_set(err, ERR_TEMP, "%s did not answer within %d s", argv[0], DEADLINE_S);
+    else if (rc == 0 && end.signal)
+        rc = err_set(err, ERR_TEMP, "%s died of signal %d", argv[0], end.signal);
+    else if (rc == 0 && end.code != 0)
+        rc = slurm_text_error(argv[0], said.len ? said.p : "", err);
+    str_release(&said);
+    return rc;
+}
+
+static int ask(const char *const *argv, struct str *out, struct err *err)
+{
+    struct arena arena;
+    arena_init(&arena, 0);
+    const char **env = environment(&arena, (const char *const *)environ);
+    int rc = env ? ask_with(argv, env, NULL, out, err) : err_set(err, ERR_NOMEM, "out of memory");
+    arena_release(&arena);
+    return rc;
+}
+
+/* ---- the calls ---- */
+
+static int site(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out, struct err *err)
+{
+    static const char *const config_argv[] = {"scontrol", "show", "config", NULL},
+                             *const partition_argv[] = {"scontrol", "show", "partition", "-o", NULL},
+                             *const node_argv[] = {"sinfo", "-h", "-o", "%R|%c|%G", NULL};
+    struct str config = STR_INIT, partitions = STR_INIT, nodes = STR_INIT;
+    int rc;
+    (void)r;
+    if ((rc = ask(config_argv, &config, err)) == 0 && (rc = ask(partition_argv, &partitions, err)) == 0 &&
+        (rc = ask(node_argv, &nodes, err)) == 0 && (rc = str_check(&config, err)) == 0)
+        rc = slurm_text_site(config.p, partitions.len ? partitions.p : "", nodes.len ? nodes.p : "", arena, out, err);
+    str_release(&config);
+    str_release(&partitions);
+    str_release(&nodes);
+    return rc;
+}
+
+/* 2205 from "slurm-wlm 22.05.8" or "slurm 22.05.8". */
+static int version_of(struct commands *c, int *version, struct err *err)
+{
+    static const char *const argv[] = {"sinfo", "--version", NULL};
+    struct str text = STR_INIT;
+    int major, minor, rc = 0;
+    if (!c->version && (rc = ask(argv, &text, err)) == 0) {
+        if (text.len && sscanf(text.p, "%*s %d.%d", &major, &minor) == 2)
+            c->version = major * 100 + minor;
+        else
+            rc = err_set(err, ERR_ENV, "sinfo --version printed no version: '%.60s'", text.len ? text.p : "");
+    }
+    str_release(&text);
+    *version = c->version;
+    return rc;
+}
+
+static int jobs(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out, struct err *err)
+{
+    char user[32];
+    struct str text = STR_INIT;
+    int version, rc = version_of((struct commands *)r, &version, err);
+    snprintf(user, sizeof user, "%u", (unsigned)getuid());
+    const char *argv[12] = {"squeue", "-h", "-t", "all", id ? "-j" : "-u", id ? id : user};
+    int n = 6;
+    if (version >= JSON_FROM)
+        argv[n++] = "--json";
+    else
+        argv[n++] = "-O", argv[n++] = slurm_text_squeue_format();
+    if (rc == 0)
+        rc = ask(argv, &text, err);
+    if (rc == ERR_NOT_FOUND) {
+        *out = (struct slurm_jobs){0};
+        rc = 0;
+    } else if (rc == 0) {
+        const char *p = text.len ? text.p : "";
+        rc = version >= JSON_FROM ? slurm_text_jobs_json(p, arena, out, err) : slurm_text_jobs(p, arena, out, err);
+    }
+    str_release(&text);
+    return rc;
+}
+
+static int signal_(struct slurm_rpc *r, const char *id, int signo, bool all, struct err *err)
+{
+    char number[32];
+    const char *argv[] = {"scancel", all ? "--full" : "--batch", number, id, NULL};
+    (void)r;
+    snprintf(number, sizeof number, "--signal=%d", signo);
+    return ask(argv, NULL, err);
+}
+
+static int requeue(struct slurm_rpc *r, const char *id, struct err *err)
+{
+    const char *argv[] = {"scontrol", "requeue", id, NULL};
+    (void)r;
+    return ask(argv, NULL, err);
+}
+
+static int cancel(struct slurm_rpc *r, const char *id, struct err *err)
+{
+    const char *argv[] = {"scancel", id, NULL};
+    (void)r;
+    return ask(argv, NULL, err);
+}
+
+/* ---- submitting ---- */
+
+enum { MAX_ARGS = 40 };
+struct args {
+    const char *v[MAX_ARGS];
+    int n;
+    struct arena *arena;
+    bool failed;
+};
+
+static void arg(struct args *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void arg(struct args *a, const char *fmt, ...)
+{
+    char text[LIMIT_PATH_BYTES + 64];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    BUG_ON(a->n >= MAX_ARGS - 1);
+    const char *copy = arena_strdup(a->arena, text);
+    a->failed |= !copy;
+    a->v[a->n++] = copy;
+}
+
+/* `%` begins a pattern in --output (sbatch(1) "filename pattern"). */
+static void arg_output(struct args *a, const char *path)
+{
+    struct str s = STR_INIT;
+    for (; *path; path++)
+        str_addn(&s, "%%", *path == '%' ? 2 : 0), str_addn(&s, path, *path != '%');
+    arg(a, "--output=%s", s.len ? s.p : "");
+    str_release(&s);
+}
+
+static void args_fill(struct args *a, const struct slurm_submit *w)
+{
+    const struct sched_spec *s = w->spec;
+    arg(a, "sbatch");
+    arg(a, "--parsable");
+    arg(a, "--job-name=%s", s->name);
+    arg(a, "--comment=%s", w->comment);
+    arg(a, "--chdir=%s", s->cwd);
+    arg_output(a, s->log_path);
+    arg(a, "--open-mode=append");
+    arg(a, "--export=ALL");
+    arg(a, "--nice=%d", w->nice);
+    arg(a, s->requeue ? "--requeue" : "--no-requeue");
+    arg(a, "--nodes=%d", s->nodes);
+    arg(a, "--ntasks-per-node=1");
+    if (s->cores_per_node > 0)
+        arg(a, "--cpus-per-task=%d", s->cores_per_node);
+    else
+        arg(a, "--exclusive");
+    if (s->gpus_per_node > 0)
+        arg(a, "--gres=gpu:%d", s->gpus_per_node);
+    if (s->partition)
+        arg(a, "--partition=%s", s->partition);
+    if (s->account)
+        arg(a, "--account=%s", s->account);
+    if (s->qos)
+        arg(a, "--qos=%s", s->qos);
+    if (s->exclude)
+        arg(a, "--exclude=%s", s->exclude);
+    if (s->time_limit_s > 0)
+        arg(a, "--time=%lld", (long long)((s->time_limit_s + 59) / 60));
+    if (s->signal)
+        arg(a, "--signal=B:%d@%lld", s->signal, (long long)(s->signal_lead_s + 0.5));
+}
+
+static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCHED_ID_BYTES], struct err *err)
+{
+    struct arena arena;
+    struct str text = STR_INIT;
+    (void)r;
+    arena_init(&arena, 0);
+    struct args a = {.arena = &arena};
+    args_fill(&a, w);
+    int rc = a.failed ? err_set(err, ERR_NOMEM, "out of memory") : ask_with(a.v, w->env, w->script, &text, err);
+    size_t digits = rc == 0 && text.len ? strspn(text.p, "0123456789") : 0; /* "123" or "123;cluster" */
+    if (rc == 0 && (digits == 0 || digits >= SCHED_ID_BYTES))
+        rc = err_set(err, ERR_TEMP, "sbatch printed no job id: '%.60s'", text.len ? text.p : "");
+    if (rc == 0)
+        snprintf(id, SCHED_ID_BYTES, "%.*s", (int)digits, text.p);
+    str_release(&text);
+    arena_release(&arena);
+    return rc;
+}
+
+static void close_(struct slurm_rpc *r)
+{
+    free(r);
+}
+
+static const struct slurm_rpc_ops ops = {"commands", site, submit, jobs, signal_, requeue, cancel, close_};
+
+int slurm_commands_open(struct slurm_rpc **out, struct err *err)
+{
+    const char *path = getenv("PATH");
+    char file[LIMIT_PATH_BYTES];
+    for (const char *p = path; p && *p; p += strspn(p, ":")) {
+        int n = (int)strcspn(p, ":");
+        snprintf(file, sizeof file, "%.*s/sbatch", n, p);
+        p += n;
+        if (access(file, X_OK) != 0)
+            continue;
+        struct commands *c = calloc(1, sizeof *c);
+        if (!c)
+            return err_set(err, ERR_NOMEM, "out of memory");
+        c->rpc.ops = &ops;
+        *out = &c->rpc;
+        return 0;
+    }
+    return err_set(err, ERR_ENV, "no sbatch on PATH: Slurm's commands are needed on this machine, or --scheduler local");
+}

@@ -1,0 +1,151 @@
+/* The answer that all processes of a user share
+ * =============================================
+ *
+ * <home>/sched/slurm/poll-<cluster>.json, <cluster> being a hash of SLURM_CONF and SLURM_CLUSTERS (processes that see the cluster through
+ * other files ask for themselves):
+ *
+ *     {"schema": "reel.slurm-poll/1", "asked_at": s, "answered_at": s, "said": "...", "jobs": [{...}, ...]}
+ *
+ * asked_at is the last attempt, answered_at the last clean answer; said is why the last attempt failed, "" if it did not. Whoever finds
+ * the last attempt older than poll_s takes the lock and asks; the others read. A failed attempt counts as one too, so that a
+ * controller in trouble is not asked more often than a sound one. Jobs of ours that an answer lacks (the controller forgets them
+ * MinJobAge after their end) are asked of accounting together, once: an answer of accounting is kept as long as the file. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "launcher/sched/slurm_priv.h"
+#include "launcher/sched/slurm_wire.h"
+
+static const char poll_schema[] = "reel.slurm-poll/1";
+enum { MAX_BYTES = 64 << 20, LOCK_WAIT_S = 90 };
+
+static void paths(const struct sched_slurm *s, char file[LIMIT_PATH_BYTES + 64], char lock[LIMIT_PATH_BYTES + 64])
+{
+    const char *conf = getenv("SLURM_CONF"), *clusters = getenv("SLURM_CLUSTERS");
+    char which[2 * LIMIT_PATH_BYTES], hex[HASH_TEXT_BYTES];
+    snprintf(which, sizeof which, "%s\n%s", conf ? conf : "", clusters ? clusters : "");
+    hash_format(hash_128(which, strlen(which)), hex);
+    snprintf(file, LIMIT_PATH_BYTES + 64, "%s/poll-%.16s.json", s->dir, hex);
+    snprintf(lock, LIMIT_PATH_BYTES + 64, "%s/poll-%.16s.lock", s->dir, hex);
+}
+
+/* ---- the file ---- */
+
+struct answer {
+    double asked_at, answered_at;
+    const char *said;
+    struct slurm_jobs jobs;
+};
+
+/* A file that is absent or cannot be read is an answer never asked for: it is only a cache. */
+static int answer_load(const char *path, struct arena *arena, struct answer *out, struct err *err)
+{
+    struct json_doc doc = {0};
+    const cJSON *v;
+    int rc = 0;
+    *out = (struct answer){.said = ""};
+    if (json_load(path, &doc, NULL) < 0 || json_check_schema(&doc, poll_schema, NULL) < 0) {
+        json_release(&doc);
+        return 0;
+    }
+    const cJSON *list = json_member(doc.root, "jobs");
+    out->jobs.v = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *out->jobs.v);
+    out->asked_at = json_num(doc.root, "asked_at", 0);
+    out->answered_at = json_num(doc.root, "answered_at", 0);
+    out->said = arena_strdup(arena, json_text(doc.root, "said", ""));
+    if (!out->jobs.v || !out->said)
+        rc = err_set(err, ERR_NOMEM, "out of memory");
+    cJSON_ArrayForEach(v, list)
+        if (rc == 0)
+            rc = slurm_wire_job_read(v, arena, &out->jobs.v[out->jobs.n++], err);
+    json_release(&doc);
+    return rc;
+}
+
+static int answer_save(const char *path, const struct answer *a, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 0);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "schema", poll_schema);
+    json_put_num(&o, "asked_at", a->asked_at);
+    json_put_num(&o, "answered_at", a->answered_at);
+    json_put_text(&o, "said", a->said);
+    json_arr_begin(&o, "jobs");
+    for (size_t i = 0; i < a->jobs.n; i++)
+        slurm_wire_job_write(&a->jobs.v[i], &o);
+    json_arr_end(&o);
+    json_obj_end(&o);
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        rc = file_publish(path, text.p, text.len, err);
+    str_release(&text);
+    return rc;
+}
+
+/* ---- asking ---- */
+
+static bool fresh(const struct sched_slurm *s, const struct answer *a)
+{
+    double age = clock_wall_s() - a->asked_at; /* of another host's clock, perhaps */
+    return a->asked_at > 0 && age >= 0 && age < s->poll_s;
+}
+
+static int verdict(const struct answer *a, struct err *err)
+{
+    if (!a->said[0])
+        return 0;
+    if (a->answered_at > 0)
+        return err_set(err, ERR_TEMP, "the controller last answered %.0f s ago: %s", clock_wall_s() - a->answered_at, a->said);
+    return err_set(err, ERR_TEMP, "the controller does not answer: %s", a->said);
+}
+
+static int ask(struct sched_slurm *s, const char *file, struct arena *arena, struct answer *a, struct err *err)
+{
+    struct err why = {0};
+    struct slurm_jobs jobs;
+    a->asked_at = clock_wall_s();
+    int rc = s->rpc->ops->jobs(s->rpc, NULL, arena, &jobs, &why);
+    if (rc == 0) {
+        a->jobs = jobs;
+        a->answered_at = clock_wall_s();
+        a->said = "";
+    } else {
+        a->said = arena_strdup(arena, why.text);
+    }
+    if (!a->said)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if (rc < 0 && rc != ERR_TEMP)
+        return err_set(err, rc, "%s", why.text);
+    return answer_save(file, a, err);
+}
+
+int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out, struct err *err)
+{
+    char file[LIMIT_PATH_BYTES + 64], lock[LIMIT_PATH_BYTES + 64];
+    struct answer a;
+    int fd = -1, rc;
+    paths(s, file, lock);
+    if ((rc = file_mkdirs(s->dir, err)) < 0 || (rc = answer_load(file, arena, &a, err)) < 0)
+        return rc;
+    if (!fresh(s, &a)) {
+        /* somebody else asks: take what it gets, or what is there when it takes long */
+        rc = file_lock(lock, a.answered_at > 0 ? 1 : LOCK_WAIT_S, &fd, err);
+        if (rc == 0 && (rc = answer_load(file, arena, &a, err)) == 0 && !fresh(s, &a))
+            rc = ask(s, file, arena, &a, err);
+        if (fd >= 0)
+            file_unlock(fd);
+        if (rc == ERR_BUSY && a.answered_at > 0)
+            rc = 0;
+    }
+    if (rc == 0 && (rc = verdict(&a, err)) == 0)
+        *out = a.jobs;
+    return rc;
+}

@@ -1,0 +1,54 @@
+/* slurm_priv: what the files of the scheduler "slurm" share. */
+#ifndef LAUNCHER_SCHED_SLURM_PRIV_H
+#define LAUNCHER_SCHED_SLURM_PRIV_H
+
+#include "base/limits.h"
+#include "launcher/sched/slurm.h"
+#include "launcher/sched/slurm_rpc.h"
+
+#define SLURM_COMMENT "reel:"
+enum { LOOK_APART_S = 10, SLURM_NICE = 1000 }; /* a step of priority, in nice: more than queue age makes in a while */
+
+struct sched_slurm {
+    struct sched base;
+    struct slurm_rpc *rpc;
+    char home[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES]; /* dir: <home>/sched/slurm */
+    double poll_s;
+    bool described;
+    struct slurm_site site;
+    struct arena site_arena;
+};
+
+/* ---- pure ---- */
+
+/* Slurm's word for a job's state as ours. PREEMPTED, COMPLETING, REQUEUED and what we do not know are live; a job that was
+ * preempted and does not come back is over when a minute has passed. */
+enum sched_state slurm_state(const struct slurm_job *j, double now);
+/* The token in a comment of ours, "" in anybody else's. */
+const char *slurm_token(const char *comment);
+int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *out, struct err *err); /* copies the texts */
+
+/* ---- records of submissions: <dir>/jobs/<token>.json ---- */
+
+struct slurm_record {
+    bool exists;
+    char id[SCHED_ID_BYTES]; /* "": an intent whose outcome is not known */
+};
+int slurm_record_load(const struct sched_slurm *s, const char *token, struct slurm_record *out, struct err *err);
+
+/* One job for one token, whatever happened before. */
+int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err);
+
+/* ---- the shared answer ---- */
+
+/* Every job of this user, not older than poll_s. ERR_TEMP: the controller did not answer lately. */
+int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out, struct err *err);
+
+/* ---- steps (slurm_step.c) ---- */
+
+int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err);
+int slurm_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err);
+int slurm_step_signal(struct sched_step *step, int signo, struct err *err);
+void slurm_step_free(struct sched_step *step);
+
+#endif

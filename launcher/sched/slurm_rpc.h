@@ -1,0 +1,81 @@
+/* slurm_rpc: the few things we ask of a Slurm controller, over its commands or over libslurm.
+ *
+ * Two implementations give the same results: "commands" (sbatch, squeue, scontrol, scancel, sinfo, sacct) and "helper" (the
+ * program reel-slurm, which links libslurm). What stands above them (slurm*.c) knows neither. Every call is one burst of requests
+ * with a deadline; nothing is kept between calls.
+ *
+ * Errors, classed by what the caller may conclude:
+ *   ERR_TEMP         no clear answer: a time-out, no connection, a dead client, a busy controller. After `submit` the job may exist
+ *   ERR_INPUT        the controller refused, and says why: nothing was done
+ *   ERR_NOT_FOUND    there is no such job;  ERR_STATE  its state forbids it;  ERR_ENV  no Slurm here, or not one we can talk to
+ */
+#ifndef LAUNCHER_SCHED_SLURM_RPC_H
+#define LAUNCHER_SCHED_SLURM_RPC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "launcher/sched/sched.h"
+
+/* A job as the controller tells of it; texts are never NULL. */
+struct slurm_job {
+    const char *id;       /* "123" */
+    const char *state;    /* "RUNNING", "COMPLETING", ...: the base state, replaced by a flag that says more */
+    const char *reason;   /* "" for None */
+    const char *comment, *name;
+    int restarts, nodes, cores; /* cores of all nodes */
+    int nice;
+    int exit_status;      /* as of wait(2); -1 when there is none to tell */
+    bool requeue;         /* may be run again */
+    double submitted_at, started_at, ended_at; /* UTC Unix seconds, 0: not yet */
+};
+struct slurm_jobs {
+    struct slurm_job *v;
+    size_t n;
+};
+
+/* The site, and what check-site wants to know beside it. */
+struct slurm_site {
+    struct sched_site site;   /* texts and partitions in the arena of the call */
+    const char *version;      /* "22.05.8" */
+    const char *preempt_type; /* "preempt/partition_prio" */
+    const char *proctrack;    /* "proctrack/cgroup" */
+    const char *topology;     /* "topology/tree" */
+    const char *accounting;   /* "accounting_storage/none" */
+    bool job_requeue;         /* JobRequeue: may jobs be run again unless they say otherwise */
+    double min_job_age_s;     /* how long an ended job is remembered */
+};
+
+/* What to submit: options of sbatch in one struct. */
+struct slurm_submit {
+    const struct sched_spec *spec;
+    const char *comment; /* "reel:<token>" */
+    const char *script;
+    const char *const *env; /* the job's, exact */
+    int nice;
+};
+
+struct slurm_rpc;
+struct slurm_rpc_ops {
+    const char *name; /* "commands", "helper" */
+    int (*site)(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out, struct err *err);
+    int (*submit)(struct slurm_rpc *r, const struct slurm_submit *what, char id[SCHED_ID_BYTES], struct err *err);
+    /* id NULL: all jobs of this user that the controller remembers; else that job, of whomever (n is 0 or 1). */
+    int (*jobs)(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out, struct err *err);
+    int (*signal)(struct slurm_rpc *r, const char *id, int signo, bool all, struct err *err);
+    int (*requeue)(struct slurm_rpc *r, const char *id, struct err *err);
+    int (*cancel)(struct slurm_rpc *r, const char *id, struct err *err);
+    void (*close)(struct slurm_rpc *r);
+};
+struct slurm_rpc {
+    const struct slurm_rpc_ops *ops;
+};
+
+/* ERR_ENV when sbatch is not on PATH. */
+int slurm_commands_open(struct slurm_rpc **out, struct err *err);
+/* helper: path of reel-slurm. ERR_ENV when it cannot be run or refuses its libslurm. */
+int slurm_helper_open(const char *helper, struct slurm_rpc **out, struct err *err);
+
+#endif

@@ -1,0 +1,284 @@
+/* Submitting exactly once
+ * =======================
+ *
+ * <home>/sched/slurm/jobs/<token>.json: {"schema": "reel.slurm-job/1", "token": ..., "job_id": "" | "123"}
+ *
+ *   record        what is known                               submit does
+ *   none          nothing was submitted                       writes the intent (durable), then submits
+ *   intent        a submitter died or got no clear answer     looks for the token first
+ *   bound         the job's id                                answers it
+ *
+ *   sbatch says                    job may exist    then
+ *   an id                          yes              bind
+ *   no, and why                    no               remove the intent, tell why
+ *   nothing clear (ERR_TEMP)       yes              look for the token
+ *
+ * Looking: every job of the user, straight from the controller. Found: bind. Absent: a request that was cut off may still be on
+ * its way, so only a second clean answer, more than LOOK_APART_S later, means that it is not there; then it is submitted again.
+ * While the controller does not answer nothing can be known: ERR_TEMP, the intent stays, and the next call goes on from there.
+ *
+ * A lock makes submitters of one token take turns. The client that submits dies with its submitter, so that no request
+ * is begun after its submitter's death. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "launcher/sched/slurm_priv.h"
+
+static const char record_schema[] = "reel.slurm-job/1";
+enum { TRIES = 3, LOCK_WAIT_S = 120 };
+extern char **environ;
+
+/* ---- records ---- */
+
+static void record_path(const struct sched_slurm *s, const char *token, char out[LIMIT_PATH_BYTES + 64])
+{
+    snprintf(out, LIMIT_PATH_BYTES + 64, "%s/jobs/%s.json", s->dir, token);
+}
+
+int slurm_record_load(const struct sched_slurm *s, const char *token, struct slurm_record *out, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 64];
+    struct json_doc doc = {0};
+    *out = (struct slurm_record){0};
+    record_path(s, token, path);
+    if (!file_exists(path))
+        return 0;
+    int rc = json_load(path, &doc, err);
+    if (rc == 0 && (rc = json_check_schema(&doc, record_schema, err)) == 0) {
+        out->exists = true;
+        snprintf(out->id, sizeof out->id, "%s", json_text(doc.root, "job_id", ""));
+    }
+    json_release(&doc);
+    return rc;
+}
+
+static int record_save(const struct sched_slurm *s, const char *token, const char *id, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 64];
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 0);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "schema", record_schema);
+    json_put_text(&o, "token", token);
+    json_put_text(&o, "job_id", id);
+    json_obj_end(&o);
+    str_addc(&text, '\n');
+    record_path(s, token, path);
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        rc = file_publish(path, text.p, text.len, err);
+    str_release(&text);
+    return rc;
+}
+
+static void record_remove(const struct sched_slurm *s, const char *token)
+{
+    char path[LIMIT_PATH_BYTES + 64];
+    record_path(s, token, path);
+    unlink(path);
+}
+
+/* ---- the job's script and environment ---- */
+
+static void quote(struct str *out, const char *text)
+{
+    str_addc(out, '\'');
+    for (; *text; text++)
+        if (*text == '\'')
+            str_add(out, "'\\''");
+        else
+            str_addc(out, *text);
+    str_addc(out, '\'');
+}
+
+/* What a Slurm daemon or the shell adds and nobody submitted goes again; our own variables come from Slurm's. */
+static void script_format(const struct sched_spec *spec, struct str *out)
+{
+    static const char *const added[] = {"HOSTNAME", "ENVIRONMENT", "TMPDIR", NULL};
+    str_add(out, "#!/bin/sh\n");
+    for (int i = 0; added[i]; i++) {
+        bool submitted = false;
+        for (const char *const *e = spec->env; *e; e++)
+            submitted |= str_starts(*e, added[i]) && (*e)[strlen(added[i])] == '=';
+        if (!submitted)
+            str_addf(out, "unset %s\n", added[i]);
+    }
+    str_addf(out, "export REEL_JOB_SCHED=slurm REEL_RUN_TOKEN=%s REEL_JOB_ID=\"$SLURM_JOB_ID\" "
+             "REEL_JOB_RESTART=\"${SLURM_RESTART_COUNT:-0}\" REEL_JOB_CORES=\"$SLURM_CPUS_ON_NODE\"\nexec", spec->token);
+    for (const char *const *a = spec->argv; *a; a++) {
+        str_addc(out, ' ');
+        quote(out, *a);
+    }
+    str_addc(out, '\n');
+}
+
+static bool is_slurms(const char *entry)
+{
+    return str_starts(entry, "SLURM_") || str_starts(entry, "SBATCH_") || str_starts(entry, "PMIX_") || str_starts(entry, "PMI_");
+}
+
+/* The job's environment as submitted: what the spec says, less what belongs to a job we may be in, and which cluster. */
+static const char **job_env(const struct sched_spec *spec, struct arena *arena)
+{
+    static const char *const which[] = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", NULL};
+    size_t n = 0, k = 0;
+    while (spec->env[n])
+        n++;
+    const char **env = arena_array(arena, n + 5, sizeof *env);
+    for (size_t i = 0; env && i < n; i++)
+        if (!is_slurms(spec->env[i]))
+            env[k++] = spec->env[i];
+    for (int i = 0; env && which[i]; i++)
+        if (getenv(which[i]) && !(env[k++] = arena_printf(arena, "%s=%s", which[i], getenv(which[i]))))
+            return NULL;
+    if (env)
+        env[k++] = "SLURM_EXIT_ERROR=1"; /* never empty: a submission without environment fails (errno 2019) */
+    return env;
+}
+
+/* ---- submitting and looking ---- */
+
+static int submit(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+{
+    char comment[64];
+    struct arena arena;
+    struct str script = STR_INIT;
+    arena_init(&arena, 0);
+    snprintf(comment, sizeof comment, SLURM_COMMENT "%s", spec->token);
+    script_format(spec, &script);
+    struct slurm_submit what = {spec, comment, script.p, job_env(spec, &arena), -spec->priority * SLURM_NICE};
+    int rc = str_check(&script, err);
+    if (rc == 0 && !what.env)
+        rc = err_set(err, ERR_NOMEM, "out of memory");
+    if (rc == 0)
+        rc = s->rpc->ops->submit(s->rpc, &what, id, err);
+    str_release(&script);
+    arena_release(&arena);
+    return rc;
+}
+
+/* 1: found. 0: a clean answer without it. */
+static int look(struct sched_slurm *s, const char *token, char id[SCHED_ID_BYTES], struct err *err)
+{
+    struct arena arena;
+    struct slurm_jobs jobs = {0};
+    arena_init(&arena, 0);
+    int rc = s->rpc->ops->jobs(s->rpc, NULL, &arena, &jobs, err);
+    for (size_t i = 0; rc == 0 && i < jobs.n; i++)
+        if (strcmp(slurm_token(jobs.v[i].comment), token) == 0) {
+            snprintf(id, SCHED_ID_BYTES, "%s", jobs.v[i].id);
+            rc = 1;
+        }
+    arena_release(&arena);
+    return rc;
+}
+
+static int look_twice(struct sched_slurm *s, const char *token, char id[SCHED_ID_BYTES], struct err *err)
+{
+    int rc = look(s, token, id, err);
+    if (rc != 0)
+        return rc;
+    clock_sleep_s(LOOK_APART_S + 0.5);
+    return look(s, token, id, err);
+}
+
+/* An intent stands. open: its outcome is not known. */
+static int carry_out(struct sched_slurm *s, const struct sched_spec *spec, bool open, char id[SCHED_ID_BYTES], struct err *err)
+{
+    int rc = 0;
+    for (int i = 0; i < TRIES; i++) {
+        if (open && (rc = look_twice(s, spec->token, id, err)) != 0)
+            return rc < 0 ? rc : 0;
+        rc = submit(s, spec, id, err);
+        if (rc != ERR_TEMP)
+            return rc;
+        open = true;
+    }
+    return rc;
+}
+
+/* Slurm takes jobs that no node will ever fit and lets them wait: what cannot be is refused here. */
+static int fits(struct sched_slurm *s, const struct sched_spec *spec, struct err *err)
+{
+    struct sched_site site;
+    const struct sched_partition *p = NULL;
+    int rc = s->described ? 0 : sched_describe(&s->base, &site, err);
+    if (rc < 0)
+        return rc;
+    site = s->site.site;
+    for (size_t i = 0; i < site.n_partitions; i++)
+        if (spec->partition ? strcmp(site.partitions[i].name, spec->partition) == 0 : site.partitions[i].is_default)
+            p = &site.partitions[i];
+    if (!p)
+        return spec->partition ? err_set(err, ERR_INPUT, "there is no partition '%s'", spec->partition)
+                               : err_set(err, ERR_INPUT, "this cluster has no default partition: name one");
+    if (spec->nodes > p->nodes)
+        return err_set(err, ERR_LIMIT, "%d nodes are asked for and partition %s has %d", spec->nodes, p->name, p->nodes);
+    if (spec->cores_per_node > p->cores_per_node)
+        return err_set(err, ERR_LIMIT, "%d cores a node are asked for and the largest node of partition %s has %d",
+                       spec->cores_per_node, p->name, p->cores_per_node);
+    if (spec->gpus_per_node > p->gpus_per_node)
+        return err_set(err, ERR_LIMIT, "%d GPUs a node are asked for and the largest node of partition %s has %d",
+                       spec->gpus_per_node, p->name, p->gpus_per_node);
+    if (p->max_time_s > 0 && spec->time_limit_s > p->max_time_s)
+        return err_set(err, ERR_LIMIT, "a time limit of %.0f s is asked for and partition %s allows %.0f s", spec->time_limit_s,
+                       p->name, p->max_time_s);
+    return 0;
+}
+
+static int once_locked(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+{
+    struct slurm_record record;
+    char got[SCHED_ID_BYTES];
+    int rc = slurm_record_load(s, spec->token, &record, err);
+    if (rc == 0 && !record.exists && (rc = fits(s, spec, err)) == 0)
+        rc = record_save(s, spec->token, "", err);
+    if (rc < 0)
+        return rc;
+    if (record.id[0]) {
+        memcpy(id, record.id, sizeof record.id);
+        return 0;
+    }
+    rc = carry_out(s, spec, record.exists, got, err);
+    if (rc == 0) {
+        rc = record_save(s, spec->token, got, err);
+        memcpy(id, got, sizeof got);
+    } else if (rc != ERR_TEMP && rc != ERR_NOMEM) {
+        record_remove(s, spec->token);
+    }
+    return rc;
+}
+
+static int log_dir_make(const char *log_path, struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES];
+    snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(log_path, '/') - log_path), log_path);
+    return dir[0] ? file_mkdirs(dir, err) : 0;
+}
+
+int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 64];
+    int lock = -1, rc = log_dir_make(spec->log_path, err);
+    snprintf(path, sizeof path, "%s/jobs", s->dir);
+    if (rc == 0)
+        rc = file_mkdirs(path, err);
+    snprintf(path, sizeof path, "%s/jobs/lock-%.2s", s->dir, spec->token); /* a few files serve all tokens */
+    if (rc == 0)
+        rc = file_lock(path, LOCK_WAIT_S, &lock, err);
+    if (rc == 0)
+        rc = once_locked(s, spec, id, err);
+    if (lock >= 0)
+        file_unlock(lock);
+    if (rc < 0)
+        err_context(err, "job '%s' (%d nodes, %d cores a node, partition %s)", spec->name, spec->nodes, spec->cores_per_node,
+                    spec->partition ? spec->partition : "default");
+    return rc;
+}

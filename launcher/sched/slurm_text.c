@@ -1,0 +1,375 @@
+#include "launcher/sched/slurm_text.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/json.h"
+#include "base/num.h"
+#include "base/str.h"
+
+/* ---- squeue -O ---- */
+
+enum { F_ID, F_STATE, F_REASON, F_RESTARTS, F_NODES, F_CORES, F_NICE, F_EXIT, F_REQUEUE, F_SUBMIT, F_START, F_END, F_COMMENT, F_NAME, N_FIELDS };
+static const char *const squeue_fields[N_FIELDS] = {
+    [F_ID] = "JobID", [F_STATE] = "State", [F_REASON] = "Reason", [F_RESTARTS] = "RestartCnt", [F_NODES] = "NumNodes",
+    [F_CORES] = "NumCPUs", [F_NICE] = "Nice", [F_EXIT] = "exit_code", [F_REQUEUE] = "Requeue", [F_SUBMIT] = "SubmitTime",
+    [F_START] = "StartTime", [F_END] = "EndTime", [F_COMMENT] = "Comment", [F_NAME] = "Name",
+};
+
+const char *slurm_text_squeue_format(void)
+{
+    static char format[512];
+    if (!format[0])
+        for (int i = 0; i < N_FIELDS; i++)
+            snprintf(format + strlen(format), sizeof format - strlen(format), "%s%s:" SLURM_SQUEUE_SEPARATOR, i ? "," : "",
+                     squeue_fields[i]);
+    return format;
+}
+
+/* The number a text begins with, 0 when it begins with none: "N/A", "8+". */
+static int whole(const char *text)
+{
+    long n = strtol(text, NULL, 10);
+    return n > INT_MAX ? INT_MAX : n < INT_MIN ? INT_MIN : (int)n;
+}
+
+static const char *plain(const char *text)
+{
+    return strcmp(text, "(null)") == 0 || strcmp(text, "N/A") == 0 || strcmp(text, "None") == 0 ? "" : text;
+}
+
+/* Splits one line in place; false when a field is missing. */
+static bool fields_split(char *line, char *f[N_FIELDS])
+{
+    for (int i = 0; i < N_FIELDS; i++) {
+        f[i] = line;
+        line = strstr(line, SLURM_SQUEUE_SEPARATOR);
+        if (!line)
+            return false;
+        *line++ = '\0';
+    }
+    return true;
+}
+
+/* A job that never ran has no exit status; one that waits for its next run has the end of the last one. */
+static double time_of(const char *text)
+{
+    return strtod(plain(text), NULL); /* "N/A" and "" are 0 */
+}
+
+static void job_fill(char *const f[N_FIELDS], struct slurm_job *j)
+{
+    *j = (struct slurm_job){
+        .id = f[F_ID], .state = f[F_STATE], .reason = plain(f[F_REASON]), .comment = plain(f[F_COMMENT]), .name = f[F_NAME],
+        .restarts = whole(f[F_RESTARTS]), .nodes = whole(f[F_NODES]), .cores = whole(f[F_CORES]), .nice = whole(f[F_NICE]),
+        .exit_status = whole(f[F_EXIT]), .requeue = f[F_REQUEUE][0] == '1' || f[F_REQUEUE][0] == 'y',
+        .submitted_at = time_of(f[F_SUBMIT]), .started_at = time_of(f[F_START]), .ended_at = time_of(f[F_END])};
+}
+
+static size_t lines_count(const char *text)
+{
+    size_t n = 0;
+    for (; *text; text++)
+        n += *text == '\n';
+    return n + 1;
+}
+
+int slurm_text_jobs(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err)
+{
+    char *copy = arena_strdup(arena, text), *save = NULL;
+    struct slurm_jobs jobs = {.v = arena_array(arena, lines_count(text), sizeof *jobs.v)};
+    if (!copy || !jobs.v)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    for (char *line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *f[N_FIELDS], shown[64];
+        snprintf(shown, sizeof shown, "%s", line);
+        if (!fields_split(line, f))
+            return err_set(err, ERR_INPUT, "squeue printed a line without our %d fields: '%s'", N_FIELDS, shown);
+        job_fill(f, &jobs.v[jobs.n++]);
+    }
+    *out = jobs;
+    return 0;
+}
+
+/* ---- squeue --json ---- */
+
+/* 22.05: 5; from 23.02: {"set": true, "infinite": false, "number": 5}. */
+static double json_number(const cJSON *obj, const char *key, double fallback)
+{
+    const cJSON *v = json_member(obj, key);
+    if (cJSON_IsObject(v))
+        return cJSON_IsFalse(json_member(v, "set")) ? fallback : json_num(v, "number", fallback);
+    return json_num(obj, key, fallback);
+}
+
+static int json_exit_status(const cJSON *job)
+{
+    const cJSON *v = json_member(job, "exit_code");
+    if (!cJSON_IsObject(v))
+        return (int)json_num(job, "exit_code", -1);
+    if (!json_member(v, "return_code"))
+        return (int)json_number(job, "exit_code", -1);
+    const cJSON *signal = json_member(v, "signal");
+    int signo = (int)(json_member(signal, "id") ? json_number(signal, "id", 0) : json_num(signal, "signal_id", 0));
+    return (int)json_number(v, "return_code", 0) << 8 | signo;
+}
+
+/* "RUNNING", or from 23.11 ["RUNNING", "COMPLETING"]: the flag says more. */
+static const char *json_state(const cJSON *job)
+{
+    const cJSON *v = json_member(job, "job_state");
+    if (cJSON_IsArray(v))
+        v = cJSON_GetArrayItem(v, cJSON_GetArraySize(v) - 1);
+    return cJSON_IsString(v) ? v->valuestring : "";
+}
+
+static int job_from_json(const cJSON *job, struct arena *arena, struct slurm_job *j, struct err *err)
+{
+    *j = (struct slurm_job){
+        .id = arena_printf(arena, "%lld", (long long)json_number(job, "job_id", 0)),
+        .state = arena_strdup(arena, json_state(job)),
+        .reason = arena_strdup(arena, plain(json_text(job, "state_reason", ""))),
+        .comment = arena_strdup(arena, json_text(job, "comment", "")),
+        .name = arena_strdup(arena, json_text(job, "name", "")),
+        .restarts = (int)json_number(job, "restart_cnt", 0), .nodes = (int)json_number(job, "node_count", 0),
+        .cores = (int)json_number(job, "cpus", 0), .nice = (int)json_number(job, "nice", 0),
+        .exit_status = json_exit_status(job), .requeue = cJSON_IsTrue(json_member(job, "requeue")),
+        .submitted_at = json_number(job, "submit_time", 0), .started_at = json_number(job, "start_time", 0),
+        .ended_at = json_number(job, "end_time", 0)};
+    return j->id && j->state && j->reason && j->comment && j->name ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+int slurm_text_jobs_json(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err)
+{
+    cJSON *root = cJSON_Parse(text);
+    const cJSON *list = json_member(root, "jobs"), *job;
+    struct slurm_jobs jobs = {.v = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *jobs.v)};
+    int rc = !jobs.v ? err_set(err, ERR_NOMEM, "out of memory")
+                     : cJSON_IsArray(list) ? 0 : err_set(err, ERR_INPUT, "squeue --json printed no list of jobs");
+    cJSON_ArrayForEach(job, list)
+        if (rc == 0)
+            rc = job_from_json(job, arena, &jobs.v[jobs.n++], err);
+    if (rc == 0)
+        *out = jobs;
+    cJSON_Delete(root);
+    return rc;
+}
+
+/* ---- scontrol ---- */
+
+/* The value behind "Key=" (keys begin a word) up to the next white space; "" when the key is not there. */
+static const char *pair(const char *line, const char *key, char *buf, size_t size)
+{
+    size_t n = strlen(key);
+    buf[0] = '\0';
+    for (const char *p = line; (p = strstr(p, key)); p += n)
+        if ((p == line || p[-1] == ' ') && p[n] == '=') {
+            snprintf(buf, size, "%.*s", (int)strcspn(p + n + 1, " \n"), p + n + 1);
+            break;
+        }
+    return buf;
+}
+
+/* The value of "Key    = value" in `scontrol show config`. */
+static const char *setting(const char *config, const char *key, struct arena *arena)
+{
+    size_t n = strlen(key);
+    for (const char *p = config; p; p = strchr(p, '\n'), p = p ? p + 1 : p)
+        if (strncmp(p, key, n) == 0 && (p[n] == ' ' || p[n] == '=')) {
+            p += n + strspn(p + n, " =");
+            char *value = arena_strndup(arena, p, strcspn(p, "\n"));
+            for (char *end = value ? value + strlen(value) : NULL; end && end > value && end[-1] == ' ';)
+                *--end = '\0';
+            return value ? plain(value) : "";
+        }
+    return "";
+}
+
+double slurm_text_duration(const char *text)
+{
+    double days = 0, part[3] = {0};
+    int n = 0;
+    const char *dash = strchr(text, '-');
+    if (*text < '0' || *text > '9')
+        return 0;
+    if (dash) {
+        days = strtod(text, NULL);
+        text = dash + 1;
+    }
+    for (char *end; n < 3; text = end + 1) {
+        part[n++] = strtod(text, &end);
+        if (*end != ':')
+            break;
+    }
+    if (dash) /* days-hours[:minutes[:seconds]] */
+        return days * 86400 + part[0] * 3600 + part[1] * 60 + part[2];
+    return n == 3 ? part[0] * 3600 + part[1] * 60 + part[2] : part[0] * 60 + part[1];
+}
+
+int slurm_text_gpus(const char *gres)
+{
+    int n = 0;
+    for (const char *p = gres; (p = strstr(p, "gpu")); p += 3) {
+        if (p != gres && p[-1] != ',')
+            continue;
+        const char *end = p + strcspn(p, ",("), *digits = end;
+        while (digits > p && digits[-1] >= '0' && digits[-1] <= '9')
+            digits--;
+        n += digits > p && digits[-1] == ':' && digits < end ? whole(digits) : 1;
+    }
+    return n;
+}
+
+static enum sched_preempt preempt_of(const char *mode, const char *cluster_mode, const char *type)
+{
+    if (strcasecmp(type, "preempt/none") == 0 || !type[0])
+        return SCHED_PREEMPT_OFF;
+    if (!mode[0])
+        mode = cluster_mode;
+    return strcasestr(mode, "REQUEUE")   ? SCHED_PREEMPT_REQUEUE
+           : strcasestr(mode, "CANCEL")  ? SCHED_PREEMPT_CANCEL
+           : strcasestr(mode, "SUSPEND") ? SCHED_PREEMPT_SUSPEND
+                                         : SCHED_PREEMPT_OFF;
+}
+
+/* Cores and GPUs of the largest kind of node of a partition, from sinfo's "name|cores|gres" lines ("8+": of several kinds). */
+static void node_shape(const char *nodes, const char *partition, int *cores, int *gpus)
+{
+    size_t n = strlen(partition);
+    for (const char *p = nodes; p && *p; p = strchr(p, '\n'), p = p ? p + 1 : p) {
+        char gres[256];
+        if (strncmp(p, partition, n) != 0 || p[n] != '|')
+            continue;
+        const char *bar = strpbrk(p + n + 1, "|\n");
+        snprintf(gres, sizeof gres, "%.*s", bar && *bar == '|' ? (int)strcspn(bar + 1, "\n") : 0, bar ? bar + 1 : "");
+        int c = whole(p + n + 1), g = slurm_text_gpus(gres);
+        *cores = c > *cores ? c : *cores;
+        *gpus = g > *gpus ? g : *gpus;
+    }
+}
+
+static void partition_fill(const char *line, const char *nodes, const struct slurm_site *s, const char *cluster_mode,
+                           struct arena *arena, struct sched_partition *p)
+{
+    char v[256];
+    p->name = arena_strdup(arena, pair(line, "PartitionName", v, sizeof v));
+    p->is_default = strcasecmp(pair(line, "Default", v, sizeof v), "YES") == 0;
+    p->preempt = preempt_of(pair(line, "PreemptMode", v, sizeof v), cluster_mode, s->preempt_type);
+    p->grace_s = strtod(pair(line, "GraceTime", v, sizeof v), NULL);
+    p->max_time_s = slurm_text_duration(pair(line, "MaxTime", v, sizeof v));
+    p->nodes = whole(pair(line, "TotalNodes", v, sizeof v));
+    if (p->name)
+        node_shape(nodes, p->name, &p->cores_per_node, &p->gpus_per_node);
+}
+
+/* cred_expire of AuthInfo bounds how soon a requeued job may start again (120 s unless set; slurm.conf(5) AuthInfo). */
+static double requeue_delay_of(const char *auth_info)
+{
+    const char *p = strstr(auth_info, "cred_expire=");
+    return p ? strtod(p + strlen("cred_expire="), NULL) : 120;
+}
+
+int slurm_text_site(const char *config, const char *partitions, const char *nodes, struct arena *arena,
+                    struct slurm_site *out, struct err *err)
+{
+    struct sched_partition *v = arena_array(arena, lines_count(partitions), sizeof *v);
+    const char *mode = setting(config, "PreemptMode", arena);
+    struct slurm_site s = {
+        .version = setting(config, "SLURM_VERSION", arena), .preempt_type = setting(config, "PreemptType", arena),
+        .proctrack = setting(config, "ProctrackType", arena), .topology = setting(config, "TopologyPlugin", arena),
+        .accounting = setting(config, "AccountingStorageType", arena),
+        .job_requeue = whole(setting(config, "JobRequeue", arena)) == 1,
+        .min_job_age_s = strtod(setting(config, "MinJobAge", arena), NULL)};
+    s.site = (struct sched_site){.kind = "slurm", .name = setting(config, "ClusterName", arena), .partitions = v,
+                                 .kill_wait_s = strtod(setting(config, "KillWait", arena), NULL),
+                                 .requeue_delay_s = requeue_delay_of(setting(config, "AuthInfo", arena))};
+    s.site.user_signal = strstr(setting(config, "SlurmctldParameters", arena), "preempt_send_user_signal") ||
+                         strstr(setting(config, "PreemptParameters", arena), "send_user_signal");
+    if (!v)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if (!s.version[0] || !s.site.name[0])
+        return err_set(err, ERR_INPUT, "scontrol show config printed neither SLURM_VERSION nor ClusterName");
+    for (const char *p = partitions; p && *p; p = strchr(p, '\n'), p = p ? p + 1 : p)
+        if (strncmp(p, "PartitionName=", strlen("PartitionName=")) == 0) {
+            char *line = arena_strndup(arena, p, strcspn(p, "\n"));
+            if (!line)
+                return err_set(err, ERR_NOMEM, "out of memory");
+            partition_fill(line, nodes, &s, mode, arena, &v[s.site.n_partitions++]);
+        }
+    *out = s;
+    return 0;
+}
+
+/* ---- what commands say when they fail ---- */
+
+static const struct {
+    const char *words;
+    int code;
+} failures[] = {
+    /* slurm/slurm_errno.c's texts; the order matters where one holds another */
+    {"Invalid job id", ERR_NOT_FOUND},
+    {"Job/step already completing or completed", ERR_STATE},
+    {"Job/step already completed", ERR_STATE},
+    {"Requested operation is presently disabled", ERR_STATE},
+    {"Job is not pending nor running", ERR_STATE},
+    {"Job is pending execution", ERR_STATE},
+    {"job has not yet started", ERR_STATE},
+    {"Only batch jobs are accepted or processed", ERR_STATE},
+    {"Job can not be altered now", ERR_TEMP},
+    {"Unable to contact slurm controller", ERR_TEMP},
+    {"Socket timed out", ERR_TEMP},
+    {"Connection refused", ERR_TEMP},
+    {"Connection timed out", ERR_TEMP},
+    {"Connection reset", ERR_TEMP},
+    {"Zero Bytes were transmitted", ERR_TEMP},
+    {"Message receive failure", ERR_TEMP},
+    {"Communication connection failure", ERR_TEMP},
+    {"Communication shutdown failure", ERR_TEMP},
+    {"Slurm backup controller in standby mode", ERR_TEMP},
+    {"Slurm temporarily unable to accept job", ERR_TEMP},
+    {"Resource temporarily unavailable", ERR_TEMP},
+    {"Resource is busy", ERR_TEMP},
+    {"Rate limit exceeded", ERR_TEMP},
+    {"Unexpected message received", ERR_TEMP},
+    {"I/O error writing script/environment to file", ERR_TEMP},
+    {"Protocol authentication error", ERR_TEMP},
+    {"Invalid authentication credential", ERR_TEMP},
+    {"Unable to process configuration file", ERR_ENV},
+    {"Could not establish a configuration source", ERR_ENV},
+    {"Incompatible versions of client and server", ERR_ENV},
+    {"Requested node configuration is not available", ERR_LIMIT},
+    {"More processors requested than permitted", ERR_LIMIT},
+    {"Node count specification invalid", ERR_LIMIT},
+    {"CPU count specification invalid", ERR_LIMIT},
+};
+
+/* The first line that tells something, without "sbatch: error: " in front. */
+static void sentence_of(const char *text, char *buf, size_t size)
+{
+    const char *line = text;
+    while (*line == '\n')
+        line++;
+    int n = (int)strcspn(line, "\n");
+    const char *colon = strstr(line, "error: ");
+    if (colon && colon < line + n) {
+        n -= (int)(colon + 7 - line);
+        line = colon + 7;
+    }
+    snprintf(buf, size, "%.*s", n, line);
+}
+
+int slurm_text_error(const char *what, const char *stderr_text, struct err *err)
+{
+    char said[300];
+    int code = ERR_INPUT;
+    sentence_of(stderr_text, said, sizeof said);
+    for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++)
+        if (strstr(stderr_text, failures[i].words)) {
+            code = failures[i].code;
+            break;
+        }
+    return err_set(err, said[0] ? code : ERR_TEMP, "%s: %s", what, said[0] ? said : "it failed and said nothing");
+}

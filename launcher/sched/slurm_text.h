@@ -1,0 +1,32 @@
+/* slurm_text: what Slurm's commands print, read. Pure: text in, structs out; tested with recorded output of several versions.
+ *
+ * Formats: scontrol(1) `show config` ("Key   = value" a line), `show partition -o` and `show job -o` ("Key=value Key=value" a
+ * line); squeue(1) -O with a separator of ours behind every field; squeue --json (22.05 plain values, 23.11 {"set","number"} and
+ * states as arrays); the stderr of all of them.
+ */
+#ifndef LAUNCHER_SCHED_SLURM_TEXT_H
+#define LAUNCHER_SCHED_SLURM_TEXT_H
+
+#include "launcher/sched/slurm_rpc.h"
+
+/* The fields of squeue -O in our order; the separator cannot stand in any field before the last one. */
+#define SLURM_SQUEUE_SEPARATOR "\x1f"
+const char *slurm_text_squeue_format(void);
+
+/* Output of squeue with that format and times as seconds (SLURM_TIME_FORMAT=%s). ERR_INPUT names the line that is not understood. */
+int slurm_text_jobs(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err);
+/* Output of squeue --json, any version. */
+int slurm_text_jobs_json(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err);
+
+/* config: `scontrol show config`; partitions: `scontrol show partition -o`; nodes: `sinfo -h -o '%R|%c|%G'`. */
+int slurm_text_site(const char *config, const char *partitions, const char *nodes, struct arena *arena,
+                    struct slurm_site *out, struct err *err);
+
+/* "1-02:03:04", "02:03:04", "30", "UNLIMITED" (0) as sacct and scontrol write limits: minutes when there is no colon. */
+double slurm_text_duration(const char *text);
+int slurm_text_gpus(const char *gres); /* "gpu:a100:8(S:0-1),nic:2" -> 8 */
+
+/* The class of a failed command by what it said; the first sentence it said goes into err. `what` names the command. */
+int slurm_text_error(const char *what, const char *stderr_text, struct err *err);
+
+#endif

@@ -1,0 +1,133 @@
+#include "launcher/sched/slurm_wire.h"
+
+#include <string.h>
+
+/* ---- jobs ---- */
+
+void slurm_wire_job_write(const struct slurm_job *j, struct json_out *o)
+{
+    json_obj_begin(o, NULL);
+    json_put_text(o, "id", j->id);
+    json_put_text(o, "state", j->state);
+    json_put_text(o, "reason", j->reason);
+    json_put_text(o, "comment", j->comment);
+    json_put_text(o, "name", j->name);
+    json_put_int(o, "restarts", j->restarts);
+    json_put_int(o, "nodes", j->nodes);
+    json_put_int(o, "cores", j->cores);
+    json_put_int(o, "nice", j->nice);
+    json_put_int(o, "exit_status", j->exit_status);
+    json_put_bool(o, "requeue", j->requeue);
+    json_put_num(o, "submitted_at", j->submitted_at);
+    json_put_num(o, "started_at", j->started_at);
+    json_put_num(o, "ended_at", j->ended_at);
+    json_obj_end(o);
+}
+
+int slurm_wire_job_read(const cJSON *v, struct arena *arena, struct slurm_job *j, struct err *err)
+{
+    *j = (struct slurm_job){
+        .id = arena_strdup(arena, json_text(v, "id", "")), .state = arena_strdup(arena, json_text(v, "state", "")),
+        .reason = arena_strdup(arena, json_text(v, "reason", "")), .comment = arena_strdup(arena, json_text(v, "comment", "")),
+        .name = arena_strdup(arena, json_text(v, "name", "")), .restarts = (int)json_int(v, "restarts", 0),
+        .nodes = (int)json_int(v, "nodes", 0), .cores = (int)json_int(v, "cores", 0), .nice = (int)json_int(v, "nice", 0),
+        .exit_status = (int)json_int(v, "exit_status", -1), .requeue = cJSON_IsTrue(json_member(v, "requeue")),
+        .submitted_at = json_num(v, "submitted_at", 0), .started_at = json_num(v, "started_at", 0),
+        .ended_at = json_num(v, "ended_at", 0)};
+    return j->id && j->state && j->reason && j->comment && j->name ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+/* ---- the site ---- */
+
+void slurm_wire_site_write(const struct slurm_site *s, struct json_out *o)
+{
+    json_put_text(o, "name", s->site.name);
+    json_put_text(o, "version", s->version);
+    json_put_text(o, "preempt_type", s->preempt_type);
+    json_put_text(o, "proctrack", s->proctrack);
+    json_put_text(o, "topology", s->topology);
+    json_put_text(o, "accounting", s->accounting);
+    json_put_bool(o, "job_requeue", s->job_requeue);
+    json_put_num(o, "min_job_age_s", s->min_job_age_s);
+    json_put_num(o, "kill_wait_s", s->site.kill_wait_s);
+    json_put_num(o, "requeue_delay_s", s->site.requeue_delay_s);
+    json_put_bool(o, "user_signal", s->site.user_signal);
+    json_arr_begin(o, "partitions");
+    for (size_t i = 0; i < s->site.n_partitions; i++) {
+        const struct sched_partition *p = &s->site.partitions[i];
+        json_obj_begin(o, NULL);
+        json_put_text(o, "name", p->name);
+        json_put_bool(o, "default", p->is_default);
+        json_put_int(o, "preempt", p->preempt);
+        json_put_num(o, "grace_s", p->grace_s);
+        json_put_num(o, "max_time_s", p->max_time_s);
+        json_put_int(o, "nodes", p->nodes);
+        json_put_int(o, "cores_per_node", p->cores_per_node);
+        json_put_int(o, "gpus_per_node", p->gpus_per_node);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
+static const char *text_of(const cJSON *v, const char *key, struct arena *arena, bool *failed)
+{
+    const char *copy = arena_strdup(arena, json_text(v, key, ""));
+    *failed |= !copy;
+    return copy;
+}
+
+int slurm_wire_site_read(const cJSON *v, struct arena *arena, struct slurm_site *out, struct err *err)
+{
+    const cJSON *list = json_member(v, "partitions"), *item;
+    struct sched_partition *p = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *p);
+    bool failed = !p;
+    struct slurm_site s = {
+        .site = {.kind = "slurm", .name = text_of(v, "name", arena, &failed), .partitions = p,
+                 .kill_wait_s = json_num(v, "kill_wait_s", 0), .requeue_delay_s = json_num(v, "requeue_delay_s", 0),
+                 .user_signal = cJSON_IsTrue(json_member(v, "user_signal"))},
+        .version = text_of(v, "version", arena, &failed), .preempt_type = text_of(v, "preempt_type", arena, &failed),
+        .proctrack = text_of(v, "proctrack", arena, &failed), .topology = text_of(v, "topology", arena, &failed),
+        .accounting = text_of(v, "accounting", arena, &failed), .job_requeue = cJSON_IsTrue(json_member(v, "job_requeue")),
+        .min_job_age_s = json_num(v, "min_job_age_s", 0)};
+    cJSON_ArrayForEach(item, list)
+        if (!failed)
+            p[s.site.n_partitions++] = (struct sched_partition){
+                .name = text_of(item, "name", arena, &failed), .is_default = cJSON_IsTrue(json_member(item, "default")),
+                .preempt = (enum sched_preempt)json_int(item, "preempt", 0), .grace_s = json_num(item, "grace_s", 0),
+                .max_time_s = json_num(item, "max_time_s", 0), .nodes = (int)json_int(item, "nodes", 0),
+                .cores_per_node = (int)json_int(item, "cores_per_node", 0),
+                .gpus_per_node = (int)json_int(item, "gpus_per_node", 0)};
+    if (failed)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    *out = s;
+    return 0;
+}
+
+/* ---- bytes ---- */
+
+void slurm_wire_escape(const char *bytes, struct str *out)
+{
+    for (; *bytes; bytes++)
+        if (*bytes >= ' ' && *bytes < 0x7f && *bytes != '%')
+            str_addc(out, *bytes);
+        else
+            str_addf(out, "%%%02X", (unsigned char)*bytes);
+}
+
+static int nibble(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+void slurm_wire_unescape(char *text)
+{
+    char *to = text;
+    for (; *text; text++)
+        if (text[0] == '%' && nibble(text[1]) >= 0 && nibble(text[2]) >= 0) {
+            *to++ = (char)(nibble(text[1]) << 4 | nibble(text[2]));
+            text += 2;
+        } else {
+            *to++ = *text;
+        }
+    *to = '\0';
+}

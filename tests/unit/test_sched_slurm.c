@@ -1,0 +1,298 @@
+/* What the scheduler "slurm" decides without a Slurm: texts of several versions read, states, errors, records, the shared answer. */
+#include "sched_helpers.h"
+
+#include "base/str.h"
+#include "launcher/sched/slurm_priv.h"
+#include "launcher/sched/slurm_text.h"
+#include "launcher/sched/slurm_wire.h"
+
+static struct arena arena;
+
+static int arena_setup(void **state)
+{
+    (void)state;
+    arena_init(&arena, 0);
+    return 0;
+}
+
+static int arena_teardown(void **state)
+{
+    (void)state;
+    arena_release(&arena);
+    return 0;
+}
+
+/* ---- states ---- */
+
+static void test_states(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *word;
+        bool requeue;
+        int restarts;
+        double ended_ago_s; /* -1: not ended */
+        enum sched_state wanted;
+    } cases[] = {
+        {"PENDING", true, 0, -1, SCHED_PENDING},
+        {"PENDING", true, 2, -1, SCHED_REQUEUED},
+        {"CONFIGURING", true, 1, -1, SCHED_REQUEUED},
+        {"RUNNING", true, 3, -1, SCHED_RUNNING},
+        {"SUSPENDED", true, 0, -1, SCHED_RUNNING},
+        {"COMPLETING", true, 0, 1, SCHED_STOPPING},
+        {"REQUEUE_HOLD", true, 1, 1, SCHED_REQUEUED},
+        {"REQUEUED", true, 1, 1, SCHED_REQUEUED},
+        {"PREEMPTED", true, 0, 1, SCHED_STOPPING}, /* comes back in a moment */
+        {"PREEMPTED", true, 0, 3600, SCHED_CANCELLED},
+        {"PREEMPTED", false, 0, 1, SCHED_CANCELLED},
+        {"PREEMPTED", false, 0, -1, SCHED_STOPPING},
+        {"NODE_FAIL", true, 0, 1, SCHED_STOPPING},
+        {"NODE_FAIL", true, 0, 3600, SCHED_NODE_FAIL},
+        {"NODE_FAIL", false, 0, 1, SCHED_NODE_FAIL},
+        {"COMPLETED", true, 0, 1, SCHED_DONE},
+        {"FAILED", false, 0, 1, SCHED_FAILED},
+        {"OUT_OF_MEMORY", false, 0, 1, SCHED_FAILED},
+        {"TIMEOUT", false, 0, 1, SCHED_TIME_LIMIT},
+        {"DEADLINE", false, 0, 1, SCHED_TIME_LIMIT},
+        {"CANCELLED", true, 0, 1, SCHED_CANCELLED},
+        {"BORROWED_BY_MARTIANS", true, 0, 1, SCHED_UNKNOWN}, /* of a release to come: keep watching */
+        {"", true, 0, -1, SCHED_UNKNOWN},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        double now = 1e9;
+        struct slurm_job j = {.state = cases[i].word, .requeue = cases[i].requeue, .restarts = cases[i].restarts,
+                              .ended_at = cases[i].ended_ago_s < 0 ? 0 : now - cases[i].ended_ago_s};
+        enum sched_state got = slurm_state(&j, now);
+        if (got != cases[i].wanted)
+            fail_msg("%s, requeue %d, restarts %d, ended %g s ago: %s, expected %s", cases[i].word, cases[i].requeue,
+                     cases[i].restarts, cases[i].ended_ago_s, sched_state_name(got), sched_state_name(cases[i].wanted));
+    }
+}
+
+static void test_token(void **state)
+{
+    (void)state;
+    assert_string_equal(slurm_token("reel:00112233445566778899aabbccddeeff"), "00112233445566778899aabbccddeeff");
+    assert_string_equal(slurm_token("reel:00112233445566778899aabbccddeef"), "");
+    assert_string_equal(slurm_token("reel:"), "");
+    assert_string_equal(slurm_token("real:00112233445566778899aabbccddeeff"), "");
+    assert_string_equal(slurm_token("my job"), "");
+}
+
+/* ---- squeue ---- */
+
+#define SEP SLURM_SQUEUE_SEPARATOR
+#define LINE(id, state, reason, restarts, exit_code, requeue, start, end, comment, name)                                        \
+    id SEP state SEP reason SEP restarts SEP "2" SEP "16" SEP "-1000" SEP exit_code SEP requeue SEP "1795247415" SEP start SEP \
+        end SEP comment SEP name SEP "\n"
+
+static void test_squeue_text(void **state)
+{
+    (void)state;
+    struct slurm_jobs jobs;
+    struct sched_jobs out = {0};
+    static const char text[] =
+        LINE("7", "RUNNING", "None", "0", "0", "1", "1795247417", "1795250000", "reel:00112233445566778899aabbccddeeff", "a b|c;")
+        LINE("8", "FAILED", "NonZeroExitCode", "1", "768", "0", "1795247417", "1795247418", "(null)", "x")
+        LINE("9", "FAILED", "RaisedSignal:9(Killed)", "0", "9", "1", "1795247417", "1795247418", "", "")
+        LINE("10", "PENDING", "Priority", "0", "0", "1", "N/A", "N/A", "", "y");
+    assert_int_equal(slurm_text_jobs(text, &arena, &jobs, NULL), 0);
+    assert_int_equal(jobs.n, 4);
+    arena_init(&out.arena, 0);
+    assert_int_equal(slurm_to_sched(&jobs, 1795248000, &out, NULL), 0);
+    const struct sched_job *j = out.jobs;
+    assert_string_equal(j[0].token, "00112233445566778899aabbccddeeff");
+    assert_string_equal(j[0].name, "a b|c;");
+    assert_int_equal(j[0].priority, 1);
+    assert_int_equal(j[0].cores_per_node, 8);
+    assert_true(j[0].started_at == 1795247417 && j[0].ended_at == 0 && j[0].exit_code == -1);
+    assert_string_equal(j[0].reason, "");
+    assert_true(j[1].exit_code == 3 && j[1].exit_signal == 0 && j[1].ended_at == 1795247418 && j[1].restarts == 1);
+    assert_string_equal(j[1].token, "");
+    assert_string_equal(j[1].reason, "NonZeroExitCode");
+    assert_true(j[2].exit_code == -1 && j[2].exit_signal == 9);
+    assert_true(j[3].started_at == 0 && j[3].ended_at == 0 && j[3].state == SCHED_PENDING);
+    assert_string_equal(j[3].reason, "Priority");
+    sched_jobs_release(&out);
+    assert_int_equal(slurm_text_jobs("", &arena, &jobs, NULL), 0);
+    assert_int_equal(jobs.n, 0);
+}
+
+static void test_squeue_text_refused(void **state)
+{
+    (void)state;
+    struct slurm_jobs jobs;
+    struct err err = {0};
+    assert_int_equal(slurm_text_jobs("7" SEP "RUNNING" SEP "\n", &arena, &jobs, &err), ERR_INPUT);
+    assert_non_null(strstr(err.text, "14 fields"));
+    assert_int_equal(slurm_text_jobs("slurm_load_jobs error\n", &arena, &jobs, &err), ERR_INPUT);
+}
+
+static void test_squeue_json(void **state)
+{
+    (void)state;
+    /* the shapes of 22.05 (plain numbers), 23.02 (no_val objects) and 23.11 (states as arrays, exit codes as objects) */
+    static const struct {
+        const char *text, *state;
+        int exit_status, restarts;
+        double started_at;
+    } cases[] = {
+        {"{\"jobs\": [{\"job_id\": 5, \"job_state\": \"FAILED\", \"exit_code\": 768, \"restart_cnt\": 2, \"start_time\": 17, "
+         "\"end_time\": 18, \"submit_time\": 16, \"comment\": \"c\", \"name\": \"n\", \"nice\": 1000, \"node_count\": 2, \"cpus\": 8, "
+         "\"requeue\": true, \"state_reason\": \"None\", \"new_field_of_another_year\": [1]}]}", "FAILED", 768, 2, 17},
+        {"{\"jobs\": [{\"job_id\": 5, \"job_state\": \"COMPLETED\", \"exit_code\": {\"set\": true, \"infinite\": false, \"number\": 0}, "
+         "\"restart_cnt\": 0, \"start_time\": {\"set\": true, \"infinite\": false, \"number\": 17}, \"requeue\": true}]}", "COMPLETED",
+         0, 0, 17},
+        {"{\"jobs\": [{\"job_id\": 5, \"job_state\": [\"RUNNING\", \"COMPLETING\"], \"exit_code\": {\"status\": [\"SIGNALED\"], "
+         "\"return_code\": {\"set\": true, \"number\": 0}, \"signal\": {\"id\": {\"set\": true, \"number\": 9}, \"name\": \"SIGKILL\"}}, "
+         "\"start_time\": {\"set\": false, \"number\": 0}, \"restart_cnt\": 1}]}", "COMPLETING", 9, 1, 0},
+        {"{\"jobs\": [{\"job_id\": 5, \"job_state\": [\"FAILED\"], \"exit_code\": {\"return_code\": {\"set\": true, \"number\": 3}, "
+         "\"signal\": {\"signal_id\": 0}}, \"restart_cnt\": 1}]}", "FAILED", 768, 1, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct slurm_jobs jobs;
+        assert_int_equal(slurm_text_jobs_json(cases[i].text, &arena, &jobs, NULL), 0);
+        assert_int_equal(jobs.n, 1);
+        assert_string_equal(jobs.v[0].id, "5");
+        assert_string_equal(jobs.v[0].state, cases[i].state);
+        assert_int_equal(jobs.v[0].exit_status, cases[i].exit_status);
+        assert_int_equal(jobs.v[0].restarts, cases[i].restarts);
+        assert_true(jobs.v[0].started_at == cases[i].started_at);
+    }
+    struct slurm_jobs jobs;
+    assert_int_equal(slurm_text_jobs_json("{\"jobs\": []}", &arena, &jobs, NULL), 0);
+    assert_int_equal(jobs.n, 0);
+    static const char *const bad[] = {"", "{}", "{\"jobs\": 5}", "{\"jobs\": [", "squeue: error"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_int_equal(slurm_text_jobs_json(bad[i], &arena, &jobs, NULL), ERR_INPUT);
+}
+
+/* ---- the site ---- */
+
+static void test_site(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "Configuration data as of 2026-11-21T07:50:15\nAuthInfo                = socket=/m,cred_expire=5\nClusterName             = west\n"
+        "JobRequeue              = 1\nKillWait                = 30 sec\nMinJobAge               = 300 sec\n"
+        "PreemptMode             = REQUEUE\nPreemptType             = preempt/partition_prio\n"
+        "ProctrackType           = proctrack/cgroup\nSLURM_VERSION           = 22.05.8\n"
+        "SlurmctldParameters     = preempt_send_user_signal\nTopologyPlugin          = topology/tree\n"
+        "AccountingStorageType   = accounting_storage/none\n";
+    static const char partitions[] =
+        "PartitionName=low AllowGroups=ALL Default=YES QoS=N/A GraceTime=8 MaxTime=1-00:00:00 PreemptMode=REQUEUE TotalCPUs=32 TotalNodes=4\n"
+        "PartitionName=high Default=NO GraceTime=0 MaxTime=UNLIMITED PreemptMode=OFF TotalCPUs=32 TotalNodes=4\n"
+        "PartitionName=odd Default=NO GraceTime=0 MaxTime=30 PreemptMode=GANG,SUSPEND TotalNodes=9\n";
+    static const char nodes[] = "low|8|gpu:8\nhigh|8|(null)\nodd|16+|gpu:a100:4(S:0-1),nic:2\nodd|8|gpu:a100:8\nlowest|99|gpu:99\n";
+    struct slurm_site s;
+    assert_int_equal(slurm_text_site(config, partitions, nodes, &arena, &s, NULL), 0);
+    assert_string_equal(s.site.name, "west");
+    assert_string_equal(s.version, "22.05.8");
+    assert_string_equal(s.proctrack, "proctrack/cgroup");
+    assert_true(s.site.kill_wait_s == 30 && s.site.requeue_delay_s == 5 && s.site.user_signal && s.job_requeue && s.min_job_age_s == 300);
+    assert_int_equal(s.site.n_partitions, 3);
+    const struct sched_partition *p = s.site.partitions;
+    assert_true(p[0].is_default && p[0].preempt == SCHED_PREEMPT_REQUEUE && p[0].grace_s == 8 && p[0].max_time_s == 86400);
+    assert_true(p[0].nodes == 4 && p[0].cores_per_node == 8 && p[0].gpus_per_node == 8);
+    assert_true(!p[1].is_default && p[1].preempt == SCHED_PREEMPT_OFF && p[1].max_time_s == 0 && p[1].gpus_per_node == 0);
+    assert_true(p[2].preempt == SCHED_PREEMPT_SUSPEND && p[2].max_time_s == 1800 && p[2].cores_per_node == 16 && p[2].gpus_per_node == 8);
+    assert_int_equal(slurm_text_site("ClusterName = west\nSLURM_VERSION = 20.11.9\n", "", "", &arena, &s, NULL), 0);
+    assert_true(s.site.requeue_delay_s == 120 && !s.site.user_signal && s.site.n_partitions == 0); /* what is not said is the default */
+    assert_int_equal(slurm_text_site("garbage", "", "", &arena, &s, NULL), ERR_INPUT);
+}
+
+static void test_durations_and_gpus(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        double s;
+    } times[] = {{"UNLIMITED", 0}, {"INFINITE", 0}, {"", 0}, {"30", 1800}, {"30:15", 1815}, {"02:03:04", 7384},
+                 {"1-02:03:04", 93784}, {"7-00", 604800}, {"2-12:30", 217800}};
+    for (size_t i = 0; i < ARRAY_LEN(times); i++)
+        if (slurm_text_duration(times[i].text) != times[i].s)
+            fail_msg("'%s': %g, expected %g", times[i].text, slurm_text_duration(times[i].text), times[i].s);
+    static const struct {
+        const char *text;
+        int n;
+    } gres[] = {{"(null)", 0}, {"", 0}, {"gpu:8", 8}, {"gpu", 1}, {"gpu:a100:4", 4}, {"gpu:a100:4(S:0-1)", 4}, {"gpu:h100_80gb:8,nic:2", 8},
+                {"nic:2,gpu:3", 3}, {"gpu:v100:2,gpu:a100:6", 8}, {"mygpu:7", 0}, {"gpu:tesla", 1}};
+    for (size_t i = 0; i < ARRAY_LEN(gres); i++)
+        if (slurm_text_gpus(gres[i].text) != gres[i].n)
+            fail_msg("'%s': %d, expected %d", gres[i].text, slurm_text_gpus(gres[i].text), gres[i].n);
+}
+
+/* ---- errors ---- */
+
+static void test_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *said, *sentence;
+        int code;
+    } cases[] = {
+        {"sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)\n",
+         "x: Batch job submission failed: Unable to contact slurm controller (connect failure)", ERR_TEMP},
+        {"sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n", NULL, ERR_TEMP},
+        {"sbatch: error: Batch job submission failed: Slurm temporarily unable to accept job, sleeping and retrying\n", NULL, ERR_TEMP},
+        {"sbatch: error: invalid partition specified: no\nsbatch: error: Batch job submission failed: Invalid partition name specified\n",
+         "x: invalid partition specified: no", ERR_INPUT},
+        {"sbatch: error: Batch job submission failed: Requested node configuration is not available\n", NULL, ERR_LIMIT},
+        {"slurm_load_jobs error: Invalid job id specified\n", "x: Invalid job id specified", ERR_NOT_FOUND},
+        {"scancel: error: Kill job error on job id 99999999: Invalid job id specified\n", NULL, ERR_NOT_FOUND},
+        {"Job/step already completing or completed for job 3\n", NULL, ERR_STATE},
+        {"sinfo: fatal: Unable to process configuration file\n", NULL, ERR_ENV},
+        {"\n", "x: it failed and said nothing", ERR_TEMP},
+        {"", NULL, ERR_TEMP},
+        {"something nobody has heard of", "x: something nobody has heard of", ERR_INPUT},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err err = {0};
+        int rc = slurm_text_error("x", cases[i].said, &err);
+        if (rc != cases[i].code)
+            fail_msg("'%s': %s, expected %s", cases[i].said, err_name(rc), err_name(cases[i].code));
+        if (cases[i].sentence)
+            assert_string_equal(err.text, cases[i].sentence);
+    }
+}
+
+/* ---- the wire ---- */
+
+static void test_wire(void **state)
+{
+    (void)state;
+    struct str text = STR_INIT;
+    struct json_out o;
+    struct json_doc doc = {0};
+    struct slurm_job got;
+    const struct slurm_job j = {"12", "RUNNING", "r", "c", "n \"x\"", 3, 4, 32, -1000, 768, true, 1e9 + 1, 1e9 + 2, 1e9 + 3};
+    json_out_init(&o, &text, 0);
+    slurm_wire_job_write(&j, &o);
+    assert_int_equal(json_parse(text.p, text.len, "wire", &doc, NULL), 0);
+    assert_int_equal(slurm_wire_job_read(doc.root, &arena, &got, NULL), 0);
+    assert_string_equal(got.name, j.name);
+    assert_true(got.restarts == 3 && got.nodes == 4 && got.cores == 32 && got.nice == -1000 && got.exit_status == 768 && got.requeue);
+    assert_true(got.submitted_at == j.submitted_at && got.started_at == j.started_at && got.ended_at == j.ended_at);
+    json_release(&doc);
+    str_release(&text);
+    char every[256];
+    for (int i = 1; i < 256; i++)
+        every[i - 1] = (char)i;
+    every[255] = '\0';
+    slurm_wire_escape(every, &text);
+    for (const char *p = text.p; *p; p++)
+        assert_true(*p >= ' ' && *p < 0x7f);
+    slurm_wire_unescape(text.p);
+    assert_string_equal(text.p, every);
+    str_release(&text);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, arena_setup, arena_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(states), TEST(token), TEST(squeue_text), TEST(squeue_text_refused), TEST(squeue_json), TEST(site),
+        TEST(durations_and_gpus), TEST(errors), TEST(wire),
+    };
+    return cmocka_run_group_tests_name("sched slurm", tests, NULL, NULL);
+}
