@@ -167,6 +167,9 @@ check: ## install what the tests need, build, run every ordinary test and the li
 check-slow: tests ## the long proofs: 100 kills of a training, 300 seeds of shots, 400 killed submitters
 	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 tests/run --build $(B) 't6100-resume\|curator_shots\|sched'
 
+check-peers: tests ## webdataset and Megatron-Energon read our shards (build/peers-venv; see tests/peers/readers)
+	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/readers
+
 demo: ## curate, look, tune, launch, preempt, report: the whole pass under build/demo
 	@contrib/deps build
 	@$(MAKE) --no-print-directory -j$$(nproc) all
@@ -184,4 +187,4 @@ clean: ## remove the build folder of this variant
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all tests check check-slow demo lint install clean help FORCE
+.PHONY: all tests check check-slow check-peers demo lint install clean help FORCE
