@@ -28,6 +28,7 @@ struct store {
 struct store_query {
     sqlite3 *sql;
     sqlite3_stmt *stmt;
+    int failed; /* SQLite's code of a bind or a column that found no memory: the next step reports it */
 };
 
 /* ---- errors ---- */
@@ -267,30 +268,37 @@ int store_ask(struct store *db, const char *sql, struct store_query **out, struc
         sqlite3_finalize(stmt);
         return err_set(err, ERR_NOMEM, "out of memory preparing a query");
     }
-    *q = (struct store_query){db->sql, stmt};
+    *q = (struct store_query){.sql = db->sql, .stmt = stmt};
     *out = q;
     return 0;
 }
 
-/* A failed bind (no such parameter, no memory) would silently ask something else: it is a bug in the caller. */
+/* A failed bind would silently ask something else. No such parameter is a bug in the caller; no memory is told by the step. */
+static void bound(struct store_query *q, int rc)
+{
+    BUG_ON(rc != SQLITE_OK && rc != SQLITE_NOMEM && rc != SQLITE_TOOBIG);
+    if (rc != SQLITE_OK)
+        q->failed = rc;
+}
+
 void store_bind_text(struct store_query *q, int i, const char *text)
 {
-    BUG_ON(sqlite3_bind_text(q->stmt, i, text, -1, SQLITE_TRANSIENT) != SQLITE_OK);
+    bound(q, sqlite3_bind_text(q->stmt, i, text, -1, SQLITE_TRANSIENT));
 }
 
 void store_bind_int(struct store_query *q, int i, int64_t value)
 {
-    BUG_ON(sqlite3_bind_int64(q->stmt, i, value) != SQLITE_OK);
+    bound(q, sqlite3_bind_int64(q->stmt, i, value));
 }
 
 void store_bind_num(struct store_query *q, int i, double value)
 {
-    BUG_ON(sqlite3_bind_double(q->stmt, i, value) != SQLITE_OK);
+    bound(q, sqlite3_bind_double(q->stmt, i, value));
 }
 
 int store_next(struct store_query *q, struct err *err)
 {
-    int rc = sqlite3_step(q->stmt);
+    int rc = q->failed ? q->failed : sqlite3_step(q->stmt);
     if (rc == SQLITE_ROW)
         return 1;
     return rc == SQLITE_DONE ? 0 : store_error(q->sql, rc, "run the query", err);
@@ -300,6 +308,7 @@ void store_reset(struct store_query *q)
 {
     sqlite3_reset(q->stmt); /* its code repeats the error of the step before, which the caller has seen */
     sqlite3_clear_bindings(q->stmt);
+    q->failed = SQLITE_OK;
 }
 
 void store_end(struct store_query *q)
@@ -327,6 +336,8 @@ enum store_type store_column_type(const struct store_query *q, int i)
 const char *store_text(struct store_query *q, int i)
 {
     const char *text = (const char *)sqlite3_column_text(q->stmt, i);
+    if (!text && sqlite3_column_type(q->stmt, i) != SQLITE_NULL)
+        q->failed = SQLITE_NOMEM;
     return text ? text : "";
 }
 
