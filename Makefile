@@ -170,6 +170,9 @@ check-slow: tests ## the long proofs: 100 kills of a training, 300 seeds of shot
 check-peers: tests ## webdataset and Megatron-Energon read our shards (build/peers-venv; see tests/peers/readers)
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/readers
 
+check-faults: tests ## every fault: each allocation, read, write, sync and rename fails once; submitters killed 400 times
+	@FAULT_STEP=1 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 tests/run --build $(B) 'fault\|trainer_ckpt\|sched_local'
+
 demo: ## curate, look, tune, launch, preempt, report: the whole pass under build/demo
 	@contrib/deps build
 	@$(MAKE) --no-print-directory -j$$(nproc) all
@@ -187,4 +190,4 @@ clean: ## remove the build folder of this variant
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all tests check check-slow check-peers demo lint install clean help FORCE
+.PHONY: all tests check check-slow check-faults check-peers demo lint install clean help FORCE

@@ -384,7 +384,7 @@ int opt_parse(const struct opt_cmd *cmd, int argc, char **argv, const struct set
     *help = wants_help(cmd, argc, argv);
     if (*help) {
         *out = NULL;
-        return 0;
+        return opt_check(cmd, err);
     }
     struct opt_values *v = values_new(cmd, argc);
     if (v == NULL)

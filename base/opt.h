@@ -52,8 +52,9 @@ struct opt_cmd {
 struct opt_values; /* the result; owns its memory */
 
 /* argv[0] is the command's name. Errors are ERR_USAGE with the option and what is allowed, and suggest the nearest
- * name for an unknown option. On --help (or -h) *help becomes true, *out NULL, and 0 is returned. settings may be NULL.
- * A bad value in a settings layer is ERR_INPUT. Lists in settings are separated by commas; flags replace them. */
+ * name for an unknown option. On --help (or -h) *help becomes true, *out NULL, and the result is opt_check's. settings
+ * may be NULL. A bad value in a settings layer is ERR_INPUT. Lists in settings are separated by commas; flags replace
+ * them. */
 int opt_parse(const struct opt_cmd *cmd, int argc, char **argv, const struct settings *settings,
               struct opt_values **out, bool *help, struct err *err);
 void opt_free(struct opt_values *v);
