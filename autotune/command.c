@@ -87,7 +87,7 @@ static int program_find(const char *name, struct arena *arena, const char **out,
     return err_set(err, ERR_ENV, "%s is not on PATH: install Open MPI, or use a layout of one rank", name);
 }
 
-int command_trainer(const char *bin_dir, int64_t ranks, const char *const *args, const char *const *environ_list,
+int command_trainer(const char *bin_dir, int64_t ranks, bool starts_ranks, const char *const *args, const char *const *environ_list,
                     struct arena *arena, struct command *out, struct err *err)
 {
     static const char *const threads[] = {"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", NULL};
@@ -97,7 +97,7 @@ int command_trainer(const char *bin_dir, int64_t ranks, const char *const *args,
     const char **argv = arena_array(arena, room, sizeof *argv);
     if (!argv)
         return err_set(err, ERR_NOMEM, "out of memory building the trainer's command");
-    if (ranks > 1) {
+    if (ranks > 1 && !starts_ranks) {
         int found = program_find(mpirun_words[0], arena, &argv[n++], err);
         if (found < 0)
             return found;

@@ -1,12 +1,13 @@
 /* command: how our trainer is started: argument vector and environment, for a run (agent) and for a trial (tuner).
  *
- * One rank is started directly; several under mpirun on this machine's cores. The environment is an explicit list: what
+ * One rank is started directly, several under mpirun on this machine's cores, unless the scheduler starts ranks itself (srun). The environment is an explicit list: what
  * programs need to run (PATH, HOME, locale, library paths), what belongs to the field's libraries (OMPI_, UCX_, NCCL_,
  * CUDA_, SLURM_, PMIX_, OMP_, REEL_), and nothing else.
  */
 #ifndef AUTOTUNE_COMMAND_H
 #define AUTOTUNE_COMMAND_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/arena.h"
@@ -17,9 +18,9 @@ struct command {
     const char **env;  /* NULL-ended */
 };
 
-/* bin_dir: where reel-train lies. args: the arguments behind "reel-train" ("train", "--run", …), NULL-ended, borrowed.
+/* bin_dir: where reel-train lies. starts_ranks: of sched_ops; the argument vector is then one rank's. args: the arguments behind "reel-train" ("train", "--run", …), NULL-ended, borrowed.
  * environ_list: normally environ. Everything is copied into the arena. */
-int command_trainer(const char *bin_dir, int64_t ranks, const char *const *args, const char *const *environ_list,
+int command_trainer(const char *bin_dir, int64_t ranks, bool starts_ranks, const char *const *args, const char *const *environ_list,
                     struct arena *arena, struct command *out, struct err *err);
 
 /* The environment part alone; `extra` ("K=V", NULL-ended, may be NULL) wins over what is inherited. */

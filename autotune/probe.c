@@ -56,7 +56,7 @@ int probe_run(const char *bin_dir, int64_t ranks, enum dtype dtype, const char *
     struct command command;
     struct str text = STR_INIT, errors = STR_INIT;
     struct spawn_exit end;
-    int rc = command_trainer(bin_dir, ranks, args, (const char *const *)environ, &arena, &command, err);
+    int rc = command_trainer(bin_dir, ranks, false, args, (const char *const *)environ, &arena, &command, err);
     if (rc == 0) {
         struct spawn spawn = SPAWN_INIT;
         spawn.argv = command.argv;

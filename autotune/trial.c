@@ -86,7 +86,7 @@ static int command_make(const struct trial_conf *c, const struct plan *plan, str
         args[n++] = "--give-up", args[n++] = give_up;
     if (c->limit_bytes > 0)
         args[n++] = "--memory-limit", args[n++] = limit;
-    return command_trainer(c->bin_dir, layout_world(&plan->layout), args, (const char *const *)environ, arena, out, err);
+    return command_trainer(c->bin_dir, layout_world(&plan->layout), c->sched->ops->starts_ranks, args, (const char *const *)environ, arena, out, err);
 }
 
 static int step_run(const struct trial_conf *c, const struct plan *plan, struct sched_step_status *end, struct err *err)

@@ -23,7 +23,10 @@
 #include "profiles/plan.h"
 #include "profiles/run.h"
 
-enum { NOTICE_REPEAT_MS = 1000 }; /* a trainer that starts up may not hear yet: say it again until it has ended */
+enum {
+    TRAINER_SAVED = 75,      /* its exit status when it was asked to stop and has saved */
+    NOTICE_REPEAT_MS = 1000, /* a trainer that starts up may not hear yet: say it again until it has ended */
+};
 
 extern char **environ;
 
@@ -32,7 +35,8 @@ struct agent {
     struct run run;
     struct plan plan;
     struct run_state state;
-    struct sched *sched;
+    struct sched *steps; /* what starts the trainer */
+    struct sched *sched; /* the same when we are a job of it; NULL: started by hand */
     struct sched_self self;
     struct evlog *log;
     int64_t attempt;
@@ -49,7 +53,7 @@ enum attempt_cause agent_cause(const struct agent_evidence *e)
         return CAUSE_DONE;
     if (e->cancel_requested)
         return CAUSE_CANCEL;
-    if (e->stop_requested)
+    if (e->stop_requested || e->exit_code == TRAINER_SAVED) /* a notice that reached the trainer's step alone */
         return e->time_limit_near ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
     return CAUSE_CRASH;
 }
@@ -83,15 +87,15 @@ static void event_signal(struct agent *a, int signo)
     event_log(a, &e);
 }
 
-static void event_ended(struct evlog *log, enum attempt_cause cause, const struct spawn_exit *end,
+static void event_ended(struct evlog *log, enum attempt_cause cause, const struct sched_step_status *end,
                         const char *detail)
 {
     struct evlog_event e;
     struct err err = {0};
     evlog_begin(log, &e, "attempt_ended");
     json_put_text(&e.out, "cause", attempt_cause_names[cause]);
-    json_put_int(&e.out, "exit_code", end ? end->code : -1);
-    json_put_int(&e.out, "signal", end ? end->signal : 0);
+    json_put_int(&e.out, "exit_code", end ? end->exit_code : -1);
+    json_put_int(&e.out, "signal", end ? end->exit_signal : 0);
     json_put_text(&e.out, "detail", detail);
     if (evlog_commit(log, &e, true, &err) < 0)
         log_msg(LOG_WARN, "event lost: %s", err.text);
@@ -196,45 +200,32 @@ static int trainer_command(struct agent *a, struct command *out, struct err *err
     /* the run's events say how it ended; mpirun would hold a status other than 0 back for two seconds */
     const char *args[] = {"train",     "--run", run_json,    "--plan", plan_json, "--run-dir", a->conf->run_dir,
                           "--attempt", attempt, "--stop-ok", NULL};
-    return command_trainer(a->conf->bin_dir, layout_world(&a->plan.layout), args, (const char *const *)environ, &a->arena,
+    return command_trainer(a->conf->bin_dir, layout_world(&a->plan.layout), a->steps->ops->starts_ranks, args, (const char *const *)environ, &a->arena,
                            out, err);
 }
 
-static int trainer_log_open(struct agent *a, struct err *err)
+static int trainer_start(struct agent *a, struct sched_step **step, struct err *err)
 {
-    char path[LIMIT_PATH_BYTES];
-    snprintf(path, sizeof path, "%s/logs", a->conf->run_dir);
-    int rc = file_mkdirs(path, err);
-    if (rc < 0)
-        return rc;
-    snprintf(path, sizeof path, "%s/logs/attempt-%lld.log", a->conf->run_dir, (long long)a->attempt);
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    return fd >= 0 ? fd : err_set_errno(err, ERR_IO, "cannot open the trainer's log '%s'", path);
-}
-
-static int trainer_start(struct agent *a, pid_t *pid, struct err *err)
-{
+    char log[LIMIT_PATH_BYTES];
     struct command command;
-    int rc = trainer_command(a, &command, err);
+    struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
+    snprintf(log, sizeof log, "%s/logs", a->conf->run_dir);
+    int rc = file_mkdirs(log, err);
+    if (rc == 0)
+        rc = trainer_command(a, &command, err);
     if (rc < 0)
         return rc;
-    int fd = trainer_log_open(a, err);
-    if (fd < 0)
-        return fd;
-    struct spawn spawn = SPAWN_INIT;
-    spawn.argv = command.argv;
-    spawn.env = command.env;
-    spawn.cwd = a->conf->run_dir;
-    spawn.fd_out = spawn.fd_err = fd;
-    spawn.die_with_parent = true;
-    rc = spawn_start(&spawn, pid, err);
-    close(fd);
-    if (rc < 0)
+    snprintf(log, sizeof log, "%s/logs/attempt-%lld.log", a->conf->run_dir, (long long)a->attempt);
+    spec.argv = command.argv;
+    spec.env = command.env;
+    spec.cwd = a->conf->run_dir;
+    spec.log_path = log;
+    spec.ranks = (int)layout_world(&a->plan.layout);
+    if ((rc = sched_step_start(a->steps, &spec, step, err)) < 0)
         return rc;
     struct evlog_event e;
     evlog_begin(a->log, &e, "trainer_started");
-    json_put_int(&e.out, "pid", *pid);
-    json_put_int(&e.out, "ranks", layout_world(&a->plan.layout));
+    json_put_int(&e.out, "ranks", spec.ranks);
     event_log(a, &e);
     return 0;
 }
@@ -258,7 +249,7 @@ static void notice_take(struct agent *a, int signo)
 }
 
 /* Watch until the trainer has ended. Signals arrive on the descriptor, never in a handler. */
-static int trainer_watch(struct agent *a, pid_t pid, struct spawn_exit *end, struct err *err)
+static int trainer_watch(struct agent *a, struct sched_step *step, struct sched_step_status *end, struct err *err)
 {
     for (;;) {
         struct pollfd p = {.fd = a->signal_fd, .events = POLLIN};
@@ -268,12 +259,11 @@ static int trainer_watch(struct agent *a, pid_t pid, struct spawn_exit *end, str
         while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
             if (info.ssi_signo != SIGCHLD)
                 notice_take(a, (int)info.ssi_signo);
-        struct err running;
-        int rc = spawn_wait(pid, 0, end, &running);
-        if (rc != ERR_TIMEOUT)
-            return rc < 0 ? err_set(err, rc, "%s", running.text) : rc;
+        int rc = sched_step_poll(step, 0, end, err);
+        if (rc < 0 || end->ended)
+            return rc;
         if (a->stop_requested)
-            kill(pid, SIGUSR1);
+            sched_step_signal(step, SIGUSR1, NULL);
     }
 }
 
@@ -302,10 +292,10 @@ static int agent_load(struct agent *a, struct err *err)
     snprintf(path, sizeof path, "%s/plan.json", a->conf->run_dir);
     if ((rc = plan_load(path, &a->plan, err)) < 0 || (rc = run_state_load(a->conf->run_dir, &a->state, err)) < 0)
         return rc;
-    if (!kind || !*kind)
-        return 0; /* by hand, without a scheduler: one attempt, no requeue */
-    if ((rc = sched_open(kind, a->conf->home, &a->sched, err)) < 0)
+    bool by_hand = !kind || !*kind; /* one attempt on this machine, no requeue */
+    if ((rc = sched_open(by_hand ? "local" : kind, a->conf->home, &a->steps, err)) < 0 || by_hand)
         return rc;
+    a->sched = a->steps;
     return sched_self(a->sched, &a->self, err);
 }
 
@@ -325,24 +315,26 @@ static void requeue(struct agent *a)
 }
 
 /* The trainer is gone: fold again (it wrote events), name the cause, decide. */
-static int attempt_finish(struct agent *a, const struct spawn_exit *end, int *exit_code, struct err *err)
+static int attempt_finish(struct agent *a, const struct sched_step_status *end, int *exit_code, struct err *err)
 {
     struct evlog_event e;
     char detail[STATE_TEXT_BYTES], why[STATE_TEXT_BYTES];
     evlog_begin(a->log, &e, "trainer_exited");
-    json_put_int(&e.out, "code", end->code);
-    json_put_int(&e.out, "signal", end->signal);
+    json_put_int(&e.out, "code", end->exit_code);
+    json_put_int(&e.out, "signal", end->exit_signal);
     event_log(a, &e);
 
     run_state_release(&a->state);
     int rc = run_state_load(a->conf->run_dir, &a->state, err);
     if (rc < 0)
         return rc;
+    if (end->exit_code == TRAINER_SAVED && !a->stop_requested)
+        a->time_limit_near = near_time_limit(a);
     struct agent_evidence evidence = {a->state.done, a->stop_requested, a->state.cancel_at > 0, a->time_limit_near,
-                                      end->code, end->signal};
+                                      end->exit_code, end->exit_signal};
     enum attempt_cause cause = agent_cause(&evidence);
-    snprintf(detail, sizeof detail, "trainer %s %d; see logs/attempt-%lld.log", end->signal ? "died of signal" : "exited with",
-             end->signal ? end->signal : end->code, (long long)a->attempt);
+    snprintf(detail, sizeof detail, "trainer %s %d; see logs/attempt-%lld.log", end->exit_signal ? "died of signal" : "exited with",
+             end->exit_signal ? end->exit_signal : end->exit_code, (long long)a->attempt);
     event_ended(a->log, cause, end, detail);
 
     run_state_release(&a->state);
@@ -359,27 +351,27 @@ static int attempt_finish(struct agent *a, const struct spawn_exit *end, int *ex
 
 static int attempt_run(struct agent *a, int *exit_code, struct err *err)
 {
-    struct spawn_exit end = {.code = -1};
-    pid_t pid;
+    struct sched_step_status end;
+    struct sched_step *step = NULL;
     int rc;
     if ((rc = events_open(a, a->attempt, &a->log, err)) < 0)
         return rc;
     a->started_mono = clock_mono_s();
     event_started(a);
-    rc = trainer_start(a, &pid, err);
+    rc = trainer_start(a, &step, err);
     if (rc < 0) {
         event_ended(a->log, CAUSE_CRASH, NULL, err ? err->text : "the trainer could not be started");
         return rc;
     }
-    if ((rc = trainer_watch(a, pid, &end, err)) < 0)
-        return rc;
-    return attempt_finish(a, &end, exit_code, err);
+    rc = trainer_watch(a, step, &end, err);
+    sched_step_free(step);
+    return rc < 0 ? rc : attempt_finish(a, &end, exit_code, err);
 }
 
 static void agent_release(struct agent *a)
 {
     evlog_close(a->log);
-    sched_close(a->sched);
+    sched_close(a->steps);
     run_state_release(&a->state);
     run_release(&a->run);
     arena_release(&a->arena);

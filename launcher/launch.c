@@ -15,7 +15,7 @@
 
 extern char **environ;
 
-enum { LOST_POLLS = 3 };              /* polls in a row that show a job ended or absent before it counts as lost */
+enum { ENDED_POLLS = 3 };             /* polls in a row that show a job ended before it counts as lost: its log may lag */
 static const double FOLLOW_EVERY_S = 0.5;
 
 /* ---- events of the submitting side: one writer a process ---- */
@@ -273,11 +273,13 @@ struct follow {
     struct sched *s;
     struct sched_jobs jobs;
     struct run_fold *fold;
-    int lost; /* polls in a row in which the job was over or absent though the run is not */
+    int ended;           /* polls in a row in which the job was over though the run is not */
+    double absent_since; /* monotonic; -1: it was there in the last clean answer */
+    bool lost;           /* the job is over or gone for good */
     const char *job_state;
 };
 
-/* What the scheduler says of the run's job, and how often in a row it has said that there is none. */
+/* What the scheduler says of the run's job. A job under our id that carries another token is somebody else's. */
 static int job_look(struct follow *f, const struct run_state *state, struct err *err)
 {
     const char *ids[] = {state->job_id, NULL};
@@ -289,8 +291,13 @@ static int job_look(struct follow *f, const struct run_state *state, struct err 
     if (rc < 0)
         return rc;
     const struct sched_job *job = sched_jobs_find(&f->jobs, state->job_id);
-    f->job_state = job ? sched_state_name(job->state) : "absent";
-    f->lost = !job || sched_state_ended(job->state) ? f->lost + 1 : 0;
+    if (job && job->token[0] && strcmp(job->token, state->token) != 0)
+        job = NULL;
+    f->job_state = job ? sched_state_name(job->state) : "not listed";
+    f->ended = job && sched_state_ended(job->state) ? f->ended + 1 : 0;
+    if (job || f->absent_since < 0)
+        f->absent_since = job ? -1 : clock_mono_s();
+    f->lost = f->ended >= ENDED_POLLS || (!job && clock_mono_s() - f->absent_since >= f->s->ops->absence_s);
     return 0;
 }
 
@@ -325,7 +332,7 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
         return 0;
     if ((rc = job_look(f, state, err)) < 0)
         return rc == ERR_TEMP || rc == ERR_BUSY ? 0 : rc;
-    if (!f->s || f->lost < LOST_POLLS)
+    if (!f->s || !f->lost)
         return 0;
     *over = is_over(*next);
     if (*over)
@@ -333,14 +340,16 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
     if (state->n_attempts <= *attempts_at_submit)
         return no_attempt(f->l, state, err);
     *attempts_at_submit = state->n_attempts;
-    f->lost = 0;
+    f->ended = 0;
+    f->absent_since = -1;
+    f->lost = false;
     return launch_submit(f->l, f->s, true, err);
 }
 
 int launch_follow(const struct launch *l, struct sched *s, const volatile int *stop, launch_show_fn *show, void *ctx,
                   enum run_next *next, struct err *err)
 {
-    struct follow f = {.l = l, .s = s, .job_state = ""};
+    struct follow f = {.l = l, .s = s, .absent_since = -1, .job_state = ""};
     int64_t attempts_at_submit = -1;
     bool over = false;
     int rc = run_fold_open(l->run_dir, &f.fold, err);
