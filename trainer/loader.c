@@ -148,6 +148,10 @@ static int loader_fill(struct loader *l, const struct run *run, const struct run
     rc = 0;
     for (int64_t i = 0; i < n && rc == 0; i++)
         rc = measure_sample(l, i, err);
+    if (rc == 0 && !l->is_synthetic && l->max_text > 0 && l->model.text_width > 0 && l->data.text_width != l->model.text_width)
+        rc = err_set(err, ERR_INPUT, "%s: text embeddings are %lld wide, model '%s' takes %lld: curate with --text-width %lld", l->root,
+                     (long long)l->data.text_width, run->model.name, (long long)run->model.text_width,
+                     (long long)run->model.text_width);
     return rc < 0 ? rc : buffers_take(l, err);
 }
 
@@ -258,10 +262,6 @@ static int text_read(struct loader *l, const struct dataset_sample *s, float *ou
     const int64_t shape[] = {s->text_len, l->model.text_width};
     if (s->text_len == 0 || l->model.text_width == 0)
         return 0;
-    if (l->data.text_width != l->model.text_width)
-        return err_set(err, ERR_INPUT, "text embeddings are %lld wide, model '%s' takes %lld: curate with --text-width %lld",
-                       (long long)l->data.text_width, l->model.name, (long long)l->model.text_width,
-                       (long long)l->model.text_width);
     int rc = payload_read(l, s, s->text_offset, s->text_bytes, err);
     return rc < 0 ? rc : npy_parse(l->raw, s->text_bytes, shape, 2, "text.npy", out, err);
 }

@@ -349,6 +349,13 @@ static void model_does_not_fit(void **state)
     run.model.text_len = 2;
     must_fail(loader_open(&run, 0, 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "a caption of 3 tokens, model 'small' takes 2");
     run.model.text_len = RUN_TEXT_LEN;
+    run.model.text_width = 7;
+    must_fail(loader_open(&run, 0, 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "embeddings are 5 wide, model 'small' takes 7");
+    run.model.text_width = run.model.text_len = 0; /* a model without captions leaves them unread */
+    must(loader_open(&run, 0, 2, false, 0, 1, &l, &err), &err);
+    loader_close(l);
+    run.model.text_width = RUN_TEXT_WIDTH;
+    run.model.text_len = RUN_TEXT_LEN;
     run.model.patch_w = 4;
     must_fail(loader_open(&run, 0, 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "sample 1");
     run_release(&run);
