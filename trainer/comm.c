@@ -41,11 +41,6 @@ void comm_sum_pieces(const struct comm *c, void *out, int64_t n, enum dtype t)
     }
 }
 
-int comm_all_reduce(struct comm *c, void *buf, int64_t n, enum dtype t, struct err *err)
-{
-    return c->all_reduce(c, buf, n, t, NULL, err);
-}
-
 /* ---- scalars and agreement ---- */
 
 /* n values of every rank, folded in rank order by sum or maximum. */

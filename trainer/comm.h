@@ -87,8 +87,6 @@ void comm_bind(struct comm *c, struct dev *dev);
 /* Working memory for reduce_scatter and all_reduce of pieces of `piece_bytes` (buffers_exchange_bytes); before the first of them. */
 int comm_reserve(struct comm *c, int64_t piece_bytes, struct err *err);
 
-/* all_reduce of data that no stream is working on. */
-int comm_all_reduce(struct comm *c, void *buf, int64_t n, enum dtype t, struct err *err);
 /* Up to COMM_SCALARS numbers of the host, folded in rank order. */
 int comm_sum(struct comm *c, double *values, int n, struct err *err);
 int comm_max(struct comm *c, double *values, int n, struct err *err);

@@ -1,6 +1,17 @@
 /* The communication table on one rank, and on as many as mpirun starts (tests/cli/t6010-train-mpi): every call against the
  * answer worked out here, sums in rank order to the last bit. */
+// LINK: -Wl,--wrap=MPI_Allgather
 #include "trainer_run.h"
+
+#include <mpi.h>
+
+static bool mpi_fails;
+int __real_MPI_Allgather(const void *send, int n, MPI_Datatype t, void *recv, int m, MPI_Datatype u, MPI_Comm c);
+int __wrap_MPI_Allgather(const void *send, int n, MPI_Datatype t, void *recv, int m, MPI_Datatype u, MPI_Comm c);
+int __wrap_MPI_Allgather(const void *send, int n, MPI_Datatype t, void *recv, int m, MPI_Datatype u, MPI_Comm c)
+{
+    return mpi_fails ? MPI_ERR_TRUNCATE : __real_MPI_Allgather(send, n, t, recv, m, u, c);
+}
 
 enum { CHUNK = COMM_CHUNK_BYTES / 8 };
 
@@ -230,12 +241,31 @@ static void grid(void **state)
     }
 }
 
+/* A failed MPI call: the group and what it was split from are broken, and failing together is no longer tried. */
+static void mpi_call_fails(void **state)
+{
+    struct comm *part;
+    struct err err = {0};
+    double own = 1, all[64];
+    (void)state;
+    if (strcmp(world->name, "mpi") != 0)
+        return;
+    must(world->split(world, 0, world->rank, &part, &err), &err);
+    mpi_fails = true;
+    must_fail(part->all_gather(part, &own, all, 1, DTYPE_F64, NULL, &err), ERR_TEMP, &err, "MPI all-gather failed on rank");
+    assert_non_null(strstr(err.text, "MPI_ERR_TRUNCATE"));
+    assert_true(part->broken && world->broken);
+    assert_int_equal(comm_agree(part, ERR_TEMP, &err), ERR_TEMP);
+    mpi_fails = world->broken = false;
+    part->close(part);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gather), cmocka_unit_test(reduce), cmocka_unit_test(reduce_f32), cmocka_unit_test(exchange),
         cmocka_unit_test(messages), cmocka_unit_test(alone_must_match), cmocka_unit_test(broadcast), cmocka_unit_test(scalars),
-        cmocka_unit_test(agreement), cmocka_unit_test(grid),
+        cmocka_unit_test(agreement), cmocka_unit_test(grid), cmocka_unit_test(mpi_call_fails),
     };
     world_open(argc, argv);
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));
