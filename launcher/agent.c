@@ -23,10 +23,7 @@
 #include "profiles/plan.h"
 #include "profiles/run.h"
 
-enum {
-    TRAINER_SAVED = 75,      /* its exit status when it was asked to stop and has saved */
-    NOTICE_REPEAT_MS = 1000, /* a trainer that starts up may not hear yet: say it again until it has ended */
-};
+enum { NOTICE_REPEAT_MS = 1000 }; /* a trainer that starts up may not hear yet: say it again until it has ended */
 
 extern char **environ;
 
@@ -53,7 +50,7 @@ enum attempt_cause agent_cause(const struct agent_evidence *e)
         return CAUSE_DONE;
     if (e->cancel_requested)
         return CAUSE_CANCEL;
-    if (e->stop_requested || e->exit_code == TRAINER_SAVED) /* a notice that reached the trainer's step alone */
+    if (e->stop_requested)
         return e->time_limit_near ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
     return CAUSE_CRASH;
 }
@@ -314,6 +311,14 @@ static void requeue(struct agent *a)
     event_log(a, &e);
 }
 
+static const struct run_attempt *state_attempt(const struct run_state *s, int64_t number)
+{
+    for (int64_t i = 0; i < s->n_attempts; i++)
+        if (s->attempts[i].number == number)
+            return &s->attempts[i];
+    return NULL;
+}
+
 /* The trainer is gone: fold again (it wrote events), name the cause, decide. */
 static int attempt_finish(struct agent *a, const struct sched_step_status *end, int *exit_code, struct err *err)
 {
@@ -328,8 +333,11 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     int rc = run_state_load(a->conf->run_dir, &a->state, err);
     if (rc < 0)
         return rc;
-    if (end->exit_code == TRAINER_SAVED && !a->stop_requested)
+    const struct run_attempt *told = state_attempt(&a->state, a->attempt);
+    if (told && told->stopped && !a->stop_requested) { /* the exit status of srun does not tell: 0 for a step that was cancelled */
+        a->stop_requested = true;
         a->time_limit_near = near_time_limit(a);
+    }
     struct agent_evidence evidence = {a->state.done, a->stop_requested, a->state.cancel_at > 0, a->time_limit_near,
                                       end->exit_code, end->exit_signal};
     enum attempt_cause cause = agent_cause(&evidence);

@@ -28,7 +28,7 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err);
 /* Why an attempt ended, from what is known when the trainer is gone; pure. */
 struct agent_evidence {
     bool done;              /* the trainer published the last step */
-    bool stop_requested;    /* a notice came */
+    bool stop_requested;    /* a notice came, here or at the trainer's step alone: it saved and stopped by itself */
     bool cancel_requested;  /* by event */
     bool time_limit_near;   /* the notice came at the end of the job's time limit */
     int exit_code;          /* of the trainer; -1 killed */

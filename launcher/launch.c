@@ -206,6 +206,11 @@ static int submit_now(const struct launch *l, struct sched *s, const char *token
     spec.nodes = (int)run->resources.nodes;
     spec.ranks_per_node = (int)run->resources.ranks_per_node;
     spec.cores_per_node = (int)(run->resources.cores_per_rank * run->resources.ranks_per_node);
+    spec.gpus_per_node = (int)run->resources.gpus_per_node;
+    spec.partition = run->resources.partition;
+    spec.account = run->resources.account;
+    spec.qos = run->resources.qos;
+    spec.exclude = run->resources.exclude;
     spec.time_limit_s = run->resources.time_limit_s;
     spec.requeue = true;
     spec.signal = SIGUSR1;

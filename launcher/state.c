@@ -79,6 +79,15 @@ static enum attempt_cause cause_parse(const char *text)
     return CAUSE_CRASH; /* an end whose cause a newer version wrote: the careful reading */
 }
 
+static void apply_notice(struct run_attempt *a, const cJSON *event, double heard_at, bool at_step)
+{
+    if (heard_at <= 0 || (a->signal_at > 0 && a->signal_at <= heard_at))
+        return;
+    a->signal_at = heard_at;
+    a->signal_at_step = at_step;
+    text_set(a->signal, sizeof a->signal, event, "signal");
+}
+
 static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *event, double wall)
 {
     if (strcmp(kind, "attempt_started") == 0) {
@@ -86,9 +95,8 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
         text_set(a->job_id, sizeof a->job_id, event, "job_id");
     } else if (strcmp(kind, "trainer_started") == 0) {
         a->trainer_started_at = wall;
-    } else if (strcmp(kind, "signal") == 0 && (a->signal_at == 0 || wall < a->signal_at)) {
-        a->signal_at = wall;
-        text_set(a->signal, sizeof a->signal, event, "signal");
+    } else if (strcmp(kind, "signal") == 0) {
+        apply_notice(a, event, wall, false);
     } else if (strcmp(kind, "requeue") == 0) {
         a->requeued_at = wall;
     } else if (strcmp(kind, "attempt_ended") == 0) {
@@ -142,6 +150,10 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
         a->damaged++;
     } else if (strcmp(kind, "train_ended") == 0) {
         s->done |= strcmp(json_text(event, "reason", ""), "done") == 0;
+        a->stopped |= strcmp(json_text(event, "reason", ""), "stop") == 0;
+    } else if (strcmp(kind, "stop_seen") == 0) {
+        a->stop_seen_at = json_num(event, "seen_at", 0);
+        apply_notice(a, event, json_num(event, "heard_at", 0), true);
     }
 }
 

@@ -41,8 +41,11 @@ struct run_attempt {
     int64_t number; /* from 1 */
     char job_id[STATE_JOB_BYTES];
     double started_at, trainer_started_at, first_step_at, ended_at;
-    double signal_at;                /* first notice to stop; 0 none */
+    double signal_at;                /* first notice to stop, at the agent or at the trainer; 0 none */
     char signal[16];                 /* its name */
+    bool signal_at_step;             /* it reached the trainer's step and not (yet) the agent: Slurm within a grace time */
+    double stop_seen_at;             /* the trainer's ranks agreed to save and stop; 0 no */
+    bool stopped;                    /* it saved and stopped because it was asked to */
     double requeued_at;              /* its agent gave the job back to the scheduler to run again; 0 no */
     double load_s, save_s;           /* checkpoint load; longest save */
     int64_t first_step, last_step;   /* optimizer steps executed, -1 none */

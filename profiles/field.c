@@ -46,6 +46,9 @@ void field_write_table(struct json_out *o, const struct json_field *fields, size
         case JSON_ENUM: json_put_text(o, f->name, f->names[*(const int *)at]); break;
         case JSON_U64TEXT: json_put_u64text(o, f->name, *(const uint64_t *)at); break;
         case JSON_TEXT:
+            if (*(const char *const *)at)
+                json_put_text(o, f->name, *(const char *const *)at);
+            break;
         case JSON_ANY: break;
         }
     }

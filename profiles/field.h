@@ -15,7 +15,7 @@ int field_read_hash(const char *text, const struct json_doc *doc, const char *pa
                     struct hash128 *out, struct err *err);
 /* "device" + "peak_flops" -> "device.peak_flops"; returns buf. */
 const char *field_path(char *buf, size_t size, const char *path, const char *key);
-/* Write the fields of a table from the struct at `from`, in the table's order; JSON_TEXT and JSON_ANY are skipped. */
+/* Write the fields of a table from the struct at `from`, in the table's order; JSON_ANY and texts that are NULL are skipped. */
 void field_write_table(struct json_out *o, const struct json_field *fields, size_t n, const void *from);
 
 #endif

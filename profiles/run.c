@@ -33,9 +33,11 @@
  *         "crash_without_progress": 3,         attempts in a row that may die before they publish a new step
  *         "wall_s": 0},                        seconds of training over all attempts; 0: no bound
  *       "resources": {
- *         "nodes": 1, "ranks_per_node": 1, "cores_per_rank": 1,
+ *         "nodes": 1, "ranks_per_node": 1, "cores_per_rank": 1, "gpus_per_node": 0,
  *         "time_limit_s": 0,                   of one attempt; 0: the partition's
- *         "priority": 0}
+ *         "priority": 0,                       -1000..1000, a higher one first
+ *         "partition": "gpu", "account": "...", "qos": "...",   Slurm's; left out: its default
+ *         "exclude": "n[1-2]"}                 nodes not to be used
  *     }
  *
  * A relative data folder is taken from the working directory of the program that reads the file. The writer writes every
@@ -129,7 +131,12 @@ static const struct json_field resources_fields[] = {
     {"ranks_per_node", JSON_INT, AT(resources.ranks_per_node), .min = 1, .max = LIMIT_RANKS},
     {"cores_per_rank", JSON_INT, AT(resources.cores_per_rank), .min = 1, .max = 1 << 20},
     {"time_limit_s", JSON_NUM, AT(resources.time_limit_s), .min = 0, .max = 1e9},
-    {"priority", JSON_INT, AT(resources.priority), .min = -1e9, .max = 1e9},
+    {"gpus_per_node", JSON_INT, AT(resources.gpus_per_node), .min = 0, .max = 1024},
+    {"priority", JSON_INT, AT(resources.priority), .min = -1000, .max = 1000},
+    {"partition", JSON_TEXT, AT(resources.partition)},
+    {"account", JSON_TEXT, AT(resources.account)},
+    {"qos", JSON_TEXT, AT(resources.qos)},
+    {"exclude", JSON_TEXT, AT(resources.exclude)},
 };
 
 static const struct section {
@@ -216,7 +223,7 @@ static int sections_read(const struct json_doc *doc, struct run *r, struct err *
     for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
         const struct section *s = &sections[i];
         const cJSON *obj = json_member(doc->root, s->key);
-        int rc = obj ? json_read(doc, obj, s->key, s->fields, s->n_fields, NULL, r, err) : 0;
+        int rc = obj ? json_read(doc, obj, s->key, s->fields, s->n_fields, &r->arena, r, err) : 0;
         if (rc < 0)
             return rc;
     }

@@ -45,7 +45,12 @@ struct run {
     int64_t ckpt_every_steps;       /* 0: only at the end and on request */
     int64_t ckpt_keep;
     struct { int64_t crash_without_progress; double wall_s; } budget;
-    struct { int64_t nodes, ranks_per_node, cores_per_rank; double time_limit_s; int64_t priority; } resources;
+    struct {
+        int64_t nodes, ranks_per_node, cores_per_rank, gpus_per_node;
+        double time_limit_s;
+        int64_t priority;
+        const char *partition, *account, *qos, *exclude; /* NULL: the scheduler's default */
+    } resources;
     struct arena arena;             /* owns the texts */
 };
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -45,11 +46,16 @@ const struct opt_cmd train_cmd_train = {
     "mpirun takes two seconds more to end when a rank's status is not 0; --mca odls_base_sigkill_timeout 0 spares them."};
 
 static volatile sig_atomic_t stop;
+static volatile struct timespec stop_heard;
 
 static void on_stop(int signo)
 {
-    (void)signo;
-    stop = 1;
+    struct timespec now;
+    if (stop)
+        return;
+    clock_gettime(CLOCK_REALTIME, &now);
+    stop_heard = now;
+    stop = signo;
 }
 
 static void say(void *ctx, const char *line)
@@ -191,7 +197,8 @@ static int train_here(const struct opt_values *v, struct comm *world, enum train
         .run = &run, .plan = &plan, .run_dir = dir, .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
         .max_steps = steps_wanted(v), .verify = opt_bool(v, "verify"),
         .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
-        .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &stop, .say = say,
+        .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &stop,
+        .stop_heard = &stop_heard, .say = say,
         .give_up_s = opt_given(v, "give-up") ? opt_num(v, "give-up") : 0};
     rc = comm_agree(world, rc, err);
     bool trained = rc == 0;

@@ -1,9 +1,12 @@
 #include "trainer/record.h"
 
+#include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "profiles/flops.h"
@@ -109,6 +112,20 @@ void record_damaged(struct record *r, const char *dir, const char *reason)
     evlog_begin(r->log, &e, "ckpt_damaged");
     json_put_text(&e.out, "dir", dir);
     json_put_text(&e.out, "reason", reason);
+    commit(r, &e, true);
+}
+
+void record_stop_seen(struct record *r, int signo, const volatile struct timespec *heard)
+{
+    struct evlog_event e;
+    if (!r->log)
+        return;
+    evlog_begin(r->log, &e, "stop_seen");
+    if (signo) { /* else another rank heard it */
+        json_put_text(&e.out, "signal", signo == SIGTERM ? "SIGTERM" : signo == SIGUSR1 ? "SIGUSR1" : "other");
+        json_put_num(&e.out, "heard_at", heard ? (double)heard->tv_sec + 1e-9 * (double)heard->tv_nsec : NAN);
+    }
+    json_put_num(&e.out, "seen_at", clock_wall_s());
     commit(r, &e, true);
 }
 

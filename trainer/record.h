@@ -3,6 +3,8 @@
 #ifndef TRAINER_RECORD_H
 #define TRAINER_RECORD_H
 
+#include <time.h>
+
 #include "base/evlog.h"
 #include "profiles/plan.h"
 #include "profiles/run.h"
@@ -24,6 +26,8 @@ void record_started(struct record *r, const struct run *run, const struct plan *
 void record_step(struct record *r, const struct record_step *s);
 void record_ckpt(struct record *r, const char *kind, int64_t step, const char *dir, int64_t bytes, double started_at, double seconds);
 void record_damaged(struct record *r, const char *dir, const char *reason);
+/* The ranks have agreed to save and stop. signo, heard: this rank's own notice, 0 and NULL when it had none. */
+void record_stop_seen(struct record *r, int signo, const volatile struct timespec *heard);
 void record_ended(struct record *r, int64_t next_step, const char *reason);
 
 #endif

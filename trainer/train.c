@@ -476,12 +476,16 @@ static int steps_run(struct train *t, struct train_report *out, struct err *err)
     double asked = *t->conf->stop ? 1 : 0; /* while we were starting: not even one step then */
     int rc = comm_max(t->dp, &asked, 1, err);
     bool stop = asked > 0;
+    if (rc == 0 && stop)
+        record_stop_seen(&t->record, *t->conf->stop, t->conf->stop_heard);
     if (t->conf->max_steps > 0 && t->next_step + t->conf->max_steps < total)
         end = t->next_step + t->conf->max_steps;
     while (t->next_step < end && !stop && rc == 0) {
         if ((rc = step_run(t, t->next_step, &stop, &s, err)) < 0)
             return rc;
         record_step(&t->record, &s);
+        if (stop)
+            record_stop_seen(&t->record, *t->conf->stop, t->conf->stop_heard);
         t->next_step++;
         out->steps++;
         phases_add(t, &s);

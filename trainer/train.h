@@ -31,7 +31,8 @@ struct train_conf {
     int64_t memory_limit_bytes; /* ERR_NO when the plan is larger; 0: none */
     double give_up_s;        /* trial: end when even the fastest of two counted steps took longer; 0: never */
     struct comm *world;
-    const volatile sig_atomic_t *stop;
+    const volatile sig_atomic_t *stop;         /* the signal that asks to save and stop; 0 until then */
+    const volatile struct timespec *stop_heard; /* CLOCK_REALTIME of the first; set before *stop; may be NULL */
     void (*say)(void *ctx, const char *line); /* rank 0: the memory plan, checkpoints; may be NULL */
     void *say_ctx;
 };

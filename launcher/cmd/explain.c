@@ -55,7 +55,7 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     str_addf(out, "%s: attempt %lld ended by %s", isfinite(g.total) ? "" : "not training since", (long long)a->number,
              attempt_cause_names[a->cause]);
     if (a->signal_at > 0)
-        str_addf(out, " (%s at the agent)", a->signal);
+        str_addf(out, " (%s at the %s)", a->signal, a->signal_at_step ? "trainer's step" : "agent");
     seconds_add(out, ", stopped within", g.stopping);
     if (a->saved_step >= 0)
         str_addf(out, ", %lld steps saved", (long long)a->saved_step);

@@ -56,7 +56,9 @@ static void show(void *ctx, const struct run_state *s, const struct run_budget *
             progress_start(&v->progress, "train", s->total_steps, false);
         v->started = true;
         v->step = s->last.step;
-        snprintf(note, sizeof note, "loss %.4f, %.3f s/step, MFU %.1f %%", s->last.loss, s->last.step_s, 100 * s->last.mfu);
+        int n = snprintf(note, sizeof note, "loss %.4f, %.3f s/step", s->last.loss, s->last.step_s);
+        if (isfinite(s->last.mfu))
+            snprintf(note + n, sizeof note - (size_t)n, ", MFU %.1f %%", 100 * s->last.mfu);
         progress_step(&v->progress, s->last.step + 1, note);
     }
 }

@@ -16,7 +16,10 @@ static const struct opt opts[] = {
     {"name", 0, OPT_TEXT, "NAME", "name of the run instead of the one in the file"},
     {"priority", 0, OPT_INT, "N", "priority instead of the one in the file", .min = -1000, .max = 1000},
     {"scheduler", 0, OPT_ENUM, "KIND", "who runs the job", .fallback = "local",
-     .choices = (const char *const[]){"local", NULL}, .flags = OPT_SETTING},
+     .choices = (const char *const[]){"local", "slurm", NULL}, .flags = OPT_SETTING},
+    {"partition", 0, OPT_TEXT, "NAME", "Slurm partition instead of the one in the file", .flags = OPT_SETTING},
+    {"account", 0, OPT_TEXT, "NAME", "Slurm account instead of the one in the file", .flags = OPT_SETTING},
+    {"qos", 0, OPT_TEXT, "NAME", "Slurm quality of service instead of the one in the file", .flags = OPT_SETTING},
     {"detach", 'd', OPT_BOOL, NULL, "return as soon as the job is submitted"},
     {"quiet", 'q', OPT_BOOL, NULL, "no progress, only the end"},
 };
@@ -127,6 +130,18 @@ static int dry_print(const struct run *run, const struct plan *plan, struct err 
     return rc;
 }
 
+/* What the command line and the settings say of where it runs goes into the run's own file: every resubmission says the same. */
+static int place_take(const struct opt_values *v, struct run *run, struct err *err)
+{
+    const struct {
+        const char *name, **to;
+    } places[] = {{"partition", &run->resources.partition}, {"account", &run->resources.account}, {"qos", &run->resources.qos}};
+    for (size_t i = 0; i < ARRAY_LEN(places); i++)
+        if (opt_given(v, places[i].name) && !(*places[i].to = arena_strdup(&run->arena, opt_text(v, places[i].name))))
+            return err_set(err, ERR_NOMEM, "out of memory");
+    return 0;
+}
+
 static int load_all(const struct opt_values *v, const char *run_path, struct run *run, struct plan *plan, struct err *err)
 {
     struct err why = {0};
@@ -140,6 +155,8 @@ static int load_all(const struct opt_values *v, const char *run_path, struct run
     }
     if (opt_given(v, "priority"))
         run->resources.priority = opt_int(v, "priority");
+    if ((rc = place_take(v, run, err)) < 0)
+        return rc;
     if ((rc = data_resolve(run, err)) < 0)
         return err_context(err, "%s", run_path);
     return opt_given(v, "plan") ? plan_take(opt_text(v, "plan"), run, plan, err) : plan_make(run, plan, err);

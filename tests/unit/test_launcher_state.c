@@ -45,6 +45,10 @@ static const struct fold_case {
     {"started", {CREATED, INTENT, SUBMITTED, STARTED(1, 110)}, RUN_NEXT_WAIT, "starting", -1, -1, 1, 0},
     {"training", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), STEP(1, 112, 1)}, RUN_NEXT_WAIT, "training", 1, -1, 1, 0},
     {"notice", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), NOTICE(1, 112)}, RUN_NEXT_WAIT, "stopping", 0, -1, 1, 0},
+    {"notice at the trainer alone", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), {1, "stop_seen", 112,
+     "\"signal\":\"SIGTERM\",\"heard_at\":111.5,\"seen_at\":112"}}, RUN_NEXT_WAIT, "stopping", 0, -1, 1, 0},
+    {"another rank heard it", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), {1, "stop_seen", 112, "\"seen_at\":112"}},
+     RUN_NEXT_WAIT, "training", 0, -1, 1, 0},
     {"preempted, not given back", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), NOTICE(1, 112), SAVED(1, 112, 1),
      ENDED(1, 113, "preempt")}, RUN_NEXT_REQUEUE, "waiting", 0, 1, 1, 0},
     {"preempted and given back", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), ENDED(1, 113, "preempt"), REQUEUE(1, 113)},
@@ -182,9 +186,39 @@ static void causes(void **state)
         assert_int_equal(agent_cause(&table[i].e), table[i].cause);
 }
 
+/* The first notice counts, wherever it was heard; the trainer's end says that it stopped because it was asked to. */
+static void notices(void **state)
+{
+    (void)state;
+    static const struct ev at_step = {1, "stop_seen", 113, "\"signal\":\"SIGTERM\",\"heard_at\":112.5,\"seen_at\":113"};
+    static const struct {
+        struct ev events[3];
+        const char *signal;
+        double signal_at, seen_at;
+        bool at_step, stopped;
+    } table[] = {
+        {{NOTICE(1, 112), at_step, TRAINED(1, 114, "stop")}, "SIGUSR1", 112, 113, false, true},
+        {{at_step, NOTICE(1, 120)}, "SIGTERM", 112.5, 113, true, false},
+        {{at_step, TRAINED(1, 114, "done")}, "SIGTERM", 112.5, 113, true, false},
+        {{{1, "stop_seen", 113, "\"seen_at\":113"}, TRAINED(1, 114, "stop")}, "", 0, 113, false, true},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        struct run_state s;
+        run_state_init(&s);
+        for (size_t k = 0; k < 3 && table[i].events[k].kind; k++)
+            apply(&s, &table[i].events[k]);
+        assert_int_equal(s.n_attempts, 1);
+        assert_string_equal(s.attempts[0].signal, table[i].signal);
+        assert_true(s.attempts[0].signal_at == table[i].signal_at && s.attempts[0].stop_seen_at == table[i].seen_at);
+        assert_true(s.attempts[0].signal_at_step == table[i].at_step && s.attempts[0].stopped == table[i].stopped);
+        run_state_release(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(folds), cmocka_unit_test(order_does_not_matter),
-                                       cmocka_unit_test(wall_budget), cmocka_unit_test(causes)};
+                                       cmocka_unit_test(wall_budget), cmocka_unit_test(causes),
+                                       cmocka_unit_test(notices)};
     return cmocka_run_group_tests_name("state", tests, NULL, NULL);
 }
