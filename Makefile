@@ -155,7 +155,19 @@ $(B)/tests/slurm/%: $(B)/obj/tests/slurm/%.o $(call lib_objs,launcher/sched) $(B
 	@mkdir -p $(@D)
 	$(call link,$(filter %.o,$^),$(call lib_libs,launcher/sched) $(TEST_LIBS))
 
-tests: $(UNIT_BIN) $(PROGRAMS) $(STUBS) $(SLURM_TESTS) ## build the programs and the unit tests
+# parsers behind libFuzzer's entry; the ordinary build replays files through them, `make fuzz` looks for new ones
+FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(FUZZ_SRC))
+$(FUZZ_BIN): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(call lib_objs,trainer) $(B)/flags
+	@mkdir -p $(@D)
+	$(call link,$(filter %.o,$^),$(call lib_libs,trainer))
+FUZZ_LIB := $(call src,base) $(call src,profiles) trainer/npy.c $(B)/gen/profiles/embedded.c
+$(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
+	@mkdir -p $(@D)
+	$(call say,CLANG,$@)
+	$(Q)clang -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer,address,undefined $(CFLAGS_base) -o $@ $^ $(LIBS_base)
+
+tests: $(UNIT_BIN) $(FUZZ_BIN) $(PROGRAMS) $(STUBS) $(SLURM_TESTS) ## build the programs and the unit tests
 
 # Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.
 check: ## install what the tests need, build, run every ordinary test and the lint
@@ -169,6 +181,13 @@ check-slow: tests ## the long proofs: 100 kills of a training, 300 seeds of shot
 
 check-peers: tests ## webdataset and Megatron-Energon read our shards (build/peers-venv; see tests/peers/readers)
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/readers
+
+fuzz: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC)) ## search for inputs that break a parser (clang): FUZZ_S=60 seconds each
+	@mkdir -p $(B)/fuzz/found $(B)/fuzz/tmp
+	@for f in $^; do n=$${f##*/fuzz_}; mkdir -p $(B)/fuzz/new/$$n; \
+	  TMPDIR=$(abspath $(B)/fuzz/tmp) $$f -max_total_time=$(or $(FUZZ_S),60) -max_len=65536 -print_final_stats=1 \
+	    -artifact_prefix=$(B)/fuzz/found/$$n- $(B)/fuzz/new/$$n tests/fuzz/corpus/$$n > $(B)/fuzz/$$n.log 2>&1 || { tail -n 30 $(B)/fuzz/$$n.log; exit 1; }; \
+	  sed -n "s/.*executed_units: */  $$n: inputs tried: /p" $(B)/fuzz/$$n.log; done
 
 check-faults: tests ## every fault: each allocation, read, write, sync and rename fails once; submitters killed 400 times
 	@FAULT_STEP=1 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 tests/run --build $(B) 'fault\|trainer_ckpt\|sched_local'
@@ -190,4 +209,4 @@ clean: ## remove the build folder of this variant
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all tests check check-slow check-faults check-peers demo lint install clean help FORCE
+.PHONY: all tests check check-slow check-faults check-peers fuzz demo lint install clean help FORCE
