@@ -21,11 +21,12 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 # ---- modules: one line each says what a module may include; the same line gives the link order ----
-MODULES := base profiles db launcher/sched autotune launcher trainer curator
+MODULES := base profiles db launcher/sched launcher/slurm autotune launcher trainer curator
 MAY_base           :=
 MAY_profiles       := base
 MAY_db             := base
 MAY_launcher/sched := base
+MAY_launcher/slurm := base launcher/sched
 MAY_autotune       := base profiles db launcher/sched
 MAY_launcher       := base profiles db launcher/sched autotune
 MAY_trainer        := base profiles
@@ -49,6 +50,25 @@ LIBS_db         := $(call pkg-libs,$(PKGS_db))
 LIBS_launcher   := $(call pkg-libs,$(PKGS_launcher))
 LIBS_curator    := $(call pkg-libs,$(PKGS_curator))
 LIBS_trainer    := $(shell $(MPICC) --showme:link 2>/dev/null) -ldl
+
+# libslurm of this machine, else the one that contrib/slurm-cluster unpacked (its programs run in this tree only).
+# SLURM=0: reel asks Slurm through its commands alone. SLURM=1: an error when there is no libslurm.
+has-slurm = $(shell $(CC) $(1) -include slurm/slurm.h -E -x c /dev/null > /dev/null 2>&1 && echo yes)
+SLURM_UNPACKED := $(CURDIR)/build/slurm-packages/root/usr
+ifneq ($(SLURM),0)
+CFLAGS_launcher/slurm := $(call pkg-cflags,slurm)
+LIBS_launcher/slurm   := $(or $(call pkg-libs,slurm),-lslurm)
+SLURM_FOUND           := $(if $(call has-slurm,$(CFLAGS_launcher/slurm)),installed)
+ifeq ($(SLURM_FOUND)$(call has-slurm,-I$(SLURM_UNPACKED)/include),yes)
+SLURM_FOUND           := unpacked
+SLURM_LIBDIR          := $(patsubst %/,%,$(dir $(firstword $(wildcard $(SLURM_UNPACKED)/lib/*/libslurm.so))))
+CFLAGS_launcher/slurm := -isystem $(SLURM_UNPACKED)/include
+LIBS_launcher/slurm   := -L$(SLURM_LIBDIR) -Wl,--disable-new-dtags,-rpath,$(SLURM_LIBDIR) -lslurm
+endif
+ifeq ($(SLURM)$(SLURM_FOUND),1)
+$(error SLURM=1 and no slurm/slurm.h: install libslurm-dev, set PKG_CONFIG_PATH to the folder of slurm.pc, or run contrib/slurm-cluster unpack)
+endif
+endif
 
 # ---- flags ----
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
@@ -81,9 +101,9 @@ closure    = $(1) $(foreach m,autotune launcher/sched db profiles base,$(if $(fi
 lib_objs   = $(foreach m,$(call closure,$(1)),$(call objs,$(call lib_src,$(m)))) $(if $(filter profiles,$(call closure,$(1))),$(B)/obj/profiles/embedded.o)
 lib_libs   = $(foreach m,$(call closure,$(1)),$(LIBS_$(m)))
 
-PROGRAMS := $(B)/reel $(B)/reel-train $(B)/reel-curate
+PROGRAMS := $(B)/reel $(B)/reel-train $(B)/reel-curate $(if $(SLURM_FOUND),$(B)/reel-slurm)
 
-all: $(PROGRAMS) ## build the three programs (default)
+all: $(PROGRAMS) ## build the programs: reel, reel-train, reel-curate, and reel-slurm where libslurm is (default)
 .DEFAULT_GOAL := all
 
 $(B)/reel: $(call objs,$(CMD_SRC)) $(call lib_objs,launcher) $(B)/flags
@@ -92,6 +112,9 @@ $(B)/reel-train: $(call objs,trainer/main.c) $(call lib_objs,trainer) $(B)/flags
 	$(call link,$(filter %.o,$^),$(call lib_libs,trainer))
 $(B)/reel-curate: $(call objs,curator/main.c) $(call lib_objs,curator) $(B)/flags
 	$(call link,$(filter %.o,$^),$(call lib_libs,curator))
+# of launcher/sched only what the protocol needs: the rest would be linked with the GPL for nothing
+$(B)/reel-slurm: $(call objs,$(call src,launcher/slurm) launcher/sched/slurm_wire.c launcher/sched/slurm_text.c $(call lib_src,base)) $(B)/flags
+	$(call link,$(filter %.o,$^),$(LIBS_launcher/slurm) $(LIBS_base))
 
 # quiet by default; VERBOSE=1 shows the command lines
 Q := $(if $(VERBOSE),,@)
@@ -101,7 +124,7 @@ define link
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(1) $(2)
 endef
 
-module_of = $(firstword $(foreach m,launcher/sched autotune launcher trainer curator profiles db base,$(if $(filter $(m)/%,$(1)),$(m))))
+module_of = $(firstword $(foreach m,launcher/sched launcher/slurm autotune launcher trainer curator profiles db base,$(if $(filter $(m)/%,$(1)),$(m))))
 $(B)/obj/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
@@ -201,7 +224,7 @@ lint: ## layers, function length, headers alone, banned calls
 	@tests/lint --build $(B)
 
 install: all ## install programs, man pages and completion under PREFIX (DESTDIR honoured)
-	contrib/install-files '$(B)' '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(MANDIR)' '$(DESTDIR)$(PREFIX)/share/bash-completion/completions'
+	contrib/install-files '$(B)' '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(MANDIR)' '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' $(if $(filter installed,$(SLURM_FOUND)),reel-slurm)
 
 clean: ## remove the build folder of this variant
 	rm -rf $(B)

@@ -1,0 +1,94 @@
+/* The site is written down as the commands would print it and read by the reader of their output: one place knows what it means. */
+#include "launcher/slurm/api.h"
+
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/str.h"
+#include "launcher/sched/slurm_text.h"
+
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+#define slurm_free_ctl_conf slurm_free_conf
+#endif
+
+enum { SHOW = SHOW_ALL | SHOW_LOCAL };
+
+/* libslurm prints what scontrol prints. */
+static int printed(FILE *f, char **text, struct str *out, struct err *err)
+{
+    out->failed |= fclose(f) != 0;
+    str_add(out, *text ? *text : "");
+    free(*text);
+    return str_check(out, err);
+}
+
+/* `scontrol show config` */
+static int config_write(struct str *out, struct err *err)
+{
+    slurm_conf_t *conf = NULL;
+    char *text = NULL;
+    size_t n;
+    if (slurm_load_ctl_conf(0, &conf) != SLURM_SUCCESS)
+        return api_error("configuration", err);
+    FILE *f = open_memstream(&text, &n);
+    if (f)
+        slurm_print_ctl_conf(f, conf);
+    slurm_free_ctl_conf(conf);
+    return f ? printed(f, &text, out, err) : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+/* `sinfo -h -o '%R|%c|%G'`, a line a node. node_inx: first and last of each range in the table of nodes, then -1. */
+static void nodes_write(const partition_info_t *p, const node_info_msg_t *nodes, struct str *out)
+{
+    for (const int32_t *range = p->node_inx; range && *range >= 0; range += 2)
+        for (int32_t i = range[0]; i <= range[1] && i < (int32_t)nodes->record_count; i++)
+            if (nodes->node_array[i].name)
+                str_addf(out, "%s|%u|%s\n", p->name, (unsigned)nodes->node_array[i].cpus,
+                         nodes->node_array[i].gres ? nodes->node_array[i].gres : "");
+}
+
+/* `scontrol show partition -o`, and the nodes */
+static int write_both(partition_info_msg_t *p, const node_info_msg_t *n, struct str *partitions, struct str *nodes, struct err *err)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    for (uint32_t i = 0; i < p->record_count; i++) {
+        slurm_print_partition_info(f, &p->partition_array[i], 1);
+        nodes_write(&p->partition_array[i], n, nodes);
+    }
+    int rc = printed(f, &text, partitions, err);
+    return rc < 0 ? rc : str_check(nodes, err);
+}
+
+static int partitions_write(struct str *partitions, struct str *nodes, struct err *err)
+{
+    partition_info_msg_t *p = NULL;
+    node_info_msg_t *n = NULL;
+    int rc = slurm_load_partitions(0, &p, SHOW) == SLURM_SUCCESS ? 0 : api_error("partitions", err);
+    if (rc == 0 && slurm_load_node(0, &n, SHOW) != SLURM_SUCCESS)
+        rc = api_error("nodes", err);
+    if (rc == 0)
+        rc = write_both(p, n, partitions, nodes, err);
+    slurm_free_partition_info_msg(p);
+    slurm_free_node_info_msg(n);
+    return rc;
+}
+
+int api_site(struct arena *arena, struct slurm_site *out, struct err *err)
+{
+    struct str config = STR_INIT, partitions = STR_INIT, nodes = STR_INIT;
+    int rc = config_write(&config, err);
+    if (rc == 0)
+        rc = partitions_write(&partitions, &nodes, err);
+    if (rc == 0)
+        rc = slurm_text_site(config.p, partitions.p, nodes.p, arena, out, err);
+    str_release(&config);
+    str_release(&partitions);
+    str_release(&nodes);
+    return rc;
+}

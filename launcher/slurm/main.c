@@ -1,0 +1,321 @@
+/* reel-slurm: a Slurm controller's answers as lines of JSON (launcher/sched/slurm_wire.h), for reel, which does not link libslurm.
+ *
+ * What libslurm says goes to a file of ours: it prints where it likes, and ends the process when it finds no configuration. Its
+ * last line is then the error of the reply that is owed. A request that takes longer than the deadline ends the process by SIGALRM. */
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/opt.h"
+#include "launcher/sched/slurm_wire.h"
+#include "launcher/slurm/api.h"
+
+static const struct opt opts[] = {
+    {"deadline", 0, OPT_SECONDS, "TIME", "longest time a request may take", .fallback = "50s", .min = 1, .max = 86400},
+};
+static const struct opt_cmd command = {
+    "reel-slurm", "ask Slurm's controller for reel", "", opts, ARRAY_LEN(opts), 0, 0,
+    "Started by reel where it finds this program beside itself; REEL_SLURM_VIA=commands does without. Reads requests as lines of JSON "
+    "from standard input and answers each with one line, until end of file."};
+
+/* ---- what libslurm says ---- */
+
+static bool owed; /* a reply is owed */
+
+static void stderr_take(void)
+{
+    int fd = memfd_create("reel-slurm", MFD_CLOEXEC);
+    if (fd >= 0 && dup2(fd, STDERR_FILENO) >= 0)
+        close(fd);
+}
+
+static void stderr_forget(void)
+{
+    if (ftruncate(STDERR_FILENO, 0) == 0)
+        lseek(STDERR_FILENO, 0, SEEK_SET);
+}
+
+/* The last line, without "reel-slurm: error: " in front. */
+static void stderr_last(char *buf, size_t size)
+{
+    off_t end = lseek(STDERR_FILENO, 0, SEEK_END), room = (off_t)size - 1;
+    ssize_t n = pread(STDERR_FILENO, buf, size - 1, end > room ? end - room : 0);
+    while (n > 0 && buf[n - 1] == '\n')
+        n--;
+    buf[n > 0 ? n : 0] = '\0';
+    char *line = strrchr(buf, '\n'), *mark;
+    line = line ? line + 1 : buf;
+    if ((mark = strstr(line, "error: ")) || (mark = strstr(line, "fatal: ")))
+        line = mark + strlen("error: ");
+    memmove(buf, line, strlen(line) + 1);
+}
+
+/* ---- replies ---- */
+
+static void reply(struct str *text)
+{
+    str_addc(text, '\n');
+    owed = false;
+    fwrite(text->p, 1, text->len, stdout);
+    fflush(stdout);
+}
+
+static void reply_error(int code, const char *said)
+{
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 0);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "error", err_name(code));
+    json_put_text(&o, "text", said);
+    json_obj_end(&o);
+    reply(&text);
+    str_release(&text);
+}
+
+static int unclear = ERR_ENV; /* what an end of the process within libslurm means; ERR_TEMP once we have said hello */
+
+static void last_words(void)
+{
+    char said[512];
+    if (!owed)
+        return;
+    stderr_last(said, sizeof said);
+    reply_error(unclear, said[0] ? said : "libslurm ended reel-slurm");
+    _exit(err_exit_code(unclear));
+}
+
+static void hello(void)
+{
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 0);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "schema", SLURM_WIRE_SCHEMA);
+    json_put_text(&o, "slurm", api_release());
+    json_obj_end(&o);
+    reply(&text);
+    str_release(&text);
+}
+
+/* ---- requests: each is read whole before Slurm is asked, and writes the members of its reply ---- */
+
+typedef int request_fn(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err);
+
+static int do_site(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
+{
+    struct slurm_site site;
+    (void)request;
+    int rc = api_site(arena, &site, err);
+    if (rc < 0)
+        return rc;
+    json_obj_begin(o, "site");
+    slurm_wire_site_write(&site, o);
+    json_obj_end(o);
+    return 0;
+}
+
+static int do_jobs(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
+{
+    struct slurm_jobs jobs;
+    int rc = api_jobs(json_text(request->root, "id", NULL), arena, &jobs, err);
+    if (rc < 0)
+        return rc;
+    json_arr_begin(o, "jobs");
+    for (size_t i = 0; i < jobs.n; i++)
+        slurm_wire_job_write(&jobs.v[i], o);
+    json_arr_end(o);
+    return 0;
+}
+
+static int do_act(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
+{
+    const char *op = json_text(request->root, "op", ""), *id = json_text(request->root, "id", NULL);
+    int64_t signo = json_int(request->root, "signal", 0);
+    (void)arena;
+    (void)o;
+    if (!id)
+        return err_set(err, ERR_INPUT, "request: there is no text 'id'");
+    if (strcmp(op, "requeue") == 0)
+        return api_requeue(id, err);
+    if (strcmp(op, "cancel") == 0)
+        return api_cancel(id, err);
+    if (signo < 1 || signo > SIGRTMAX)
+        return err_set(err, ERR_INPUT, "request: 'signal' is %lld: give 1 to %d", (long long)signo, SIGRTMAX);
+    return api_signal(id, (int)signo, cJSON_IsTrue(json_member(request->root, "all")), err);
+}
+
+struct numbers {
+    int64_t nice, nodes, cores, gpus, minutes, signal, lead_s;
+    bool requeue;
+};
+#define NUMBER(key, member, low, high) {key, JSON_INT, offsetof(struct numbers, member), .min = (low), .max = (high)}
+static const struct json_field submit_fields[] = {
+    NUMBER("nice", nice, -2147483645, 2147483645), NUMBER("nodes", nodes, 1, 1 << 20),
+    NUMBER("cores_per_node", cores, 0, UINT16_MAX - 2), NUMBER("gpus_per_node", gpus, 0, UINT16_MAX),
+    NUMBER("time_limit_min", minutes, 0, 1 << 30), NUMBER("signal", signal, 0, 127), NUMBER("signal_lead_s", lead_s, 0, UINT16_MAX),
+    {"requeue", JSON_BOOL, offsetof(struct numbers, requeue)},
+    {"op", JSON_ANY}, {"name", JSON_ANY}, {"comment", JSON_ANY}, {"cwd", JSON_ANY}, {"log", JSON_ANY}, {"script", JSON_ANY},
+    {"env", JSON_ANY}, {"partition", JSON_ANY}, {"account", JSON_ANY}, {"qos", JSON_ANY}, {"exclude", JSON_ANY},
+};
+
+/* A text that must be there; escaped bytes come back as they were. */
+static int bytes_read(const cJSON *v, const char *key, const char **out, struct err *err)
+{
+    if (!cJSON_IsString(v))
+        return err_set(err, ERR_INPUT, "request: '%s' is no text", key);
+    slurm_wire_unescape(v->valuestring);
+    *out = v->valuestring;
+    return 0;
+}
+
+/* An environment without variables would be refused as unreadable. */
+static int env_read(const cJSON *list, struct arena *arena, const char *const **out, struct err *err)
+{
+    const cJSON *v;
+    size_t n = 0;
+    int rc = 0;
+    if (cJSON_GetArraySize(list) < 1)
+        return err_set(err, ERR_INPUT, "request: 'env' has no variable");
+    const char **env = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *env);
+    if (!env)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    cJSON_ArrayForEach(v, list)
+        if (rc == 0)
+            rc = bytes_read(v, "env", &env[n++], err);
+    *out = env;
+    return rc;
+}
+
+static int do_submit(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
+{
+    const cJSON *root = request->root;
+    struct numbers n;
+    struct sched_spec spec = SCHED_SPEC_INIT;
+    struct slurm_submit what = {.spec = &spec, .comment = json_text(root, "comment", NULL)};
+    char id[SCHED_ID_BYTES];
+    int rc = json_read(request, root, "", submit_fields, ARRAY_LEN(submit_fields), NULL, &n, err);
+    if (rc < 0 || (rc = bytes_read(json_member(root, "cwd"), "cwd", &spec.cwd, err)) < 0 ||
+        (rc = bytes_read(json_member(root, "log"), "log", &spec.log_path, err)) < 0 ||
+        (rc = bytes_read(json_member(root, "script"), "script", &what.script, err)) < 0 ||
+        (rc = env_read(json_member(root, "env"), arena, &what.env, err)) < 0)
+        return rc;
+    spec.name = json_text(root, "name", NULL);
+    spec.partition = json_text(root, "partition", NULL);
+    spec.account = json_text(root, "account", NULL);
+    spec.qos = json_text(root, "qos", NULL);
+    spec.exclude = json_text(root, "exclude", NULL);
+    spec.nodes = (int)n.nodes;
+    spec.cores_per_node = (int)n.cores;
+    spec.gpus_per_node = (int)n.gpus;
+    spec.time_limit_s = (double)n.minutes * 60;
+    spec.requeue = n.requeue;
+    spec.signal = (int)n.signal;
+    spec.signal_lead_s = (double)n.lead_s;
+    what.nice = (int)n.nice;
+    if (!spec.name || !what.comment)
+        return err_set(err, ERR_INPUT, "request: 'name' or 'comment' is no text");
+    rc = api_submit(&what, id, err);
+    if (rc == 0)
+        json_put_text(o, "id", id);
+    return rc;
+}
+
+static int dispatch(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
+{
+    static const struct {
+        const char *op;
+        request_fn *run;
+    } ops[] = {{"site", do_site}, {"jobs", do_jobs}, {"submit", do_submit}, {"signal", do_act}, {"requeue", do_act}, {"cancel", do_act}};
+    const char *op = json_text(request->root, "op", "");
+    for (size_t i = 0; i < ARRAY_LEN(ops); i++)
+        if (strcmp(ops[i].op, op) == 0)
+            return ops[i].run(request, arena, o, err);
+    return err_set(err, ERR_INPUT, "request: op is '%s': give site, jobs, submit, signal, requeue or cancel", op);
+}
+
+static void serve(const char *line, size_t n)
+{
+    struct arena arena;
+    struct json_doc request = {0};
+    struct str text = STR_INIT;
+    struct json_out o;
+    struct err err = {0};
+    arena_init(&arena, 0);
+    json_out_init(&o, &text, 0);
+    json_obj_begin(&o, NULL);
+    int rc = json_parse(line, n, "request", &request, &err);
+    if (rc == 0)
+        rc = dispatch(&request, &arena, &o, &err);
+    if (rc == 0) {
+        json_obj_end(&o);
+        rc = str_check(&text, &err);
+    }
+    if (rc == 0)
+        reply(&text);
+    else
+        reply_error(rc, err.text);
+    json_release(&request);
+    str_release(&text);
+    arena_release(&arena);
+}
+
+/* ---- the program ---- */
+
+static int run(unsigned deadline_s)
+{
+    struct err err = {0};
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+    owed = true;
+    alarm(deadline_s);
+    int rc = api_open(&err);
+    alarm(0);
+    if (rc < 0) {
+        reply_error(rc, err.text);
+        return rc;
+    }
+    hello();
+    unclear = ERR_TEMP;
+    while ((n = getline(&line, &room, stdin)) > 0) {
+        stderr_forget();
+        owed = true;
+        alarm(deadline_s);
+        serve(line, (size_t)n);
+        alarm(0);
+    }
+    free(line);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    char name[] = "reel-slurm";
+    struct opt_values *v = NULL;
+    struct str text = STR_INIT;
+    struct err err = {0};
+    bool help = false;
+    argv[0] = name;
+    int rc = opt_parse(&command, argc, argv, NULL, &v, &help, &err);
+    if (rc == 0 && help) {
+        opt_help(&command, NULL, &text);
+        fputs(text.p, stdout);
+    } else if (rc == 0) {
+        signal(SIGALRM, SIG_DFL);
+        stderr_take();
+        atexit(last_words);
+        rc = run((unsigned)opt_num(v, "deadline"));
+    } else {
+        fprintf(stderr, "%s\n", err.text);
+    }
+    str_release(&text);
+    opt_free(v);
+    return err_exit_code(rc);
+}
