@@ -2,11 +2,13 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "autotune/command.h"
+#include "base/file.h"
+#include "base/limits.h"
 #include "base/num.h"
-#include "base/spawn.h"
 
 enum { PROBE_DEADLINE_S = 120 };
 
@@ -49,33 +51,67 @@ int probe_parse(const char *text, size_t len, const char *name, struct probe *ou
     return rc;
 }
 
-int probe_run(const char *bin_dir, int64_t ranks, enum dtype dtype, const char *blas, struct probe *out, struct err *err)
+static int step_run(struct sched *s, const struct command *command, int64_t ranks, const char *log, struct err *err)
 {
-    const char *args[] = {"probe", "--json", "--dtype", dtype_names[dtype], "--blas", blas, NULL};
-    struct arena arena = {0};
-    struct command command;
-    struct str text = STR_INIT, errors = STR_INIT;
-    struct spawn_exit end;
-    int rc = command_trainer(bin_dir, ranks, false, args, (const char *const *)environ, &arena, &command, err);
-    if (rc == 0) {
-        struct spawn spawn = SPAWN_INIT;
-        spawn.argv = command.argv;
-        spawn.env = command.env;
-        rc = spawn_run(&spawn, NULL, PROBE_DEADLINE_S, &text, &errors, &end, err);
-    }
+    struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
+    struct sched_step_status end;
+    struct sched_step *step = NULL;
+    struct str text = STR_INIT;
+    spec.argv = command->argv;
+    spec.env = command->env;
+    spec.log_path = log;
+    spec.ranks = (int)ranks;
+    spec.deadline_s = PROBE_DEADLINE_S;
+    int rc = sched_step_start(s, &spec, &step, err);
+    if (rc == 0)
+        rc = sched_step_poll(step, -1, &end, err);
+    sched_step_free(step);
     if (rc == 0 && end.timed_out)
         rc = err_set(err, ERR_TIMEOUT, "the probe on %lld ranks did not end within %d s", (long long)ranks, PROBE_DEADLINE_S);
-    else if (rc == 0 && spawn_status(&end) != 0)
+    else if (rc == 0 && end.exit_code != 0) {
+        file_read(log, LIMIT_CAPTURE_BYTES, &text, NULL);
         rc = err_set(err, ERR_CHILD, "the probe on %lld ranks failed with exit status %d: %.*s", (long long)ranks,
-                     spawn_status(&end), (int)strcspn(errors.p, "\n"), errors.p);
+                     end.exit_signal ? 128 + end.exit_signal : end.exit_code, text.len ? (int)strcspn(text.p, "\n") : 0,
+                     text.len ? text.p : "");
+    }
+    str_release(&text);
+    return rc;
+}
+
+static int probe_in(struct sched *s, const char *dir, const char *bin_dir, int64_t ranks, enum dtype dtype, const char *blas,
+                    struct probe *out, struct err *err)
+{
+    struct arena arena = {0};
+    struct command command;
+    struct str text = STR_INIT;
+    const char *log = arena_printf(&arena, "%s/log", dir), *json = arena_printf(&arena, "%s/probe.json", dir);
+    const char *args[] = {"probe", "--json", "--dtype", dtype_names[dtype], "--blas", blas, "--out", json, NULL};
+    int rc = log && json ? command_trainer(bin_dir, ranks, s->ops->starts_ranks, args, (const char *const *)environ, &arena, &command, err)
+                         : err_set(err, ERR_NOMEM, "out of memory");
+    if (rc == 0)
+        rc = step_run(s, &command, ranks, log, err);
+    if (rc == 0)
+        rc = file_read(json, LIMIT_CAPTURE_BYTES, &text, err);
     if (rc == 0)
         rc = probe_parse(text.p, text.len, "reel-train probe", out, err);
     if (rc == 0 && out->ranks != ranks)
         rc = err_set(err, ERR_CHILD, "the probe was started on %lld ranks and ran on %lld", (long long)ranks,
                      (long long)out->ranks);
     str_release(&text);
-    str_release(&errors);
     arena_release(&arena);
+    return rc;
+}
+
+int probe_run(struct sched *s, const char *bin_dir, int64_t ranks, enum dtype dtype, const char *blas, struct probe *out,
+              struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES];
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/reel-probe.XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(dir))
+        return err_set_errno(err, ERR_IO, "cannot make a folder for the probe: '%s'", dir);
+    int rc = probe_in(s, dir, bin_dir, ranks, dtype, blas, out, err);
+    file_remove_tree(dir, NULL);
     return rc;
 }
 

@@ -8,13 +8,15 @@
 #define AUTOTUNE_PROBE_H
 
 #include "autotune/cost.h"
+#include "launcher/sched/sched.h"
 
 struct probe {
     int64_t ranks;
     double fma_flops, gemm_flops, copy_bytes; /* per rank */
     double latency_s, bus_bytes;              /* 0 with one rank */
 };
-int probe_run(const char *bin_dir, int64_t ranks, enum dtype dtype, const char *blas, struct probe *out, struct err *err);
+/* As a step of s, so that on Slurm the ranks lie on the nodes of the allocation. */
+int probe_run(struct sched *s, const char *bin_dir, int64_t ranks, enum dtype dtype, const char *blas, struct probe *out, struct err *err);
 int probe_parse(const char *text, size_t len, const char *name, struct probe *out, struct err *err);
 /* Rates and this machine's device from a probe of one rank and one of several (many may equal one). */
 void probe_rates(const struct probe *one, const struct probe *many, enum dtype dtype, int64_t cores, struct device *device,

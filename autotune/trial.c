@@ -8,6 +8,7 @@
 #include "autotune/command.h"
 #include "base/file.h"
 
+static const double POLL_S = 0.5;
 extern char **environ;
 
 enum { LOG_TAIL_BYTES = 4096, EXIT_NO = 1, KILLED_STATUS = 128 + SIGKILL };
@@ -104,8 +105,9 @@ static int step_run(const struct trial_conf *c, const struct plan *plan, struct 
         spec.deadline_s = c->deadline_s;
         rc = sched_step_start(c->sched, &spec, &step, err);
     }
-    while (rc == 0 && (rc = sched_step_poll(step, 1, end, err)) == 0 && !end->ended)
-        ;
+    while (rc == 0 && (rc = sched_step_poll(step, POLL_S, end, err)) == 0 && !end->ended)
+        if (c->stop && *c->stop)
+            rc = err_set(err, ERR_TEMP, "asked to stop in the middle of a trial");
     sched_step_free(step);
     arena_release(&arena);
     return rc;

@@ -3,11 +3,13 @@
  * A trial has its own folder with run.json, plan.json, log and (written by the trainer) trial.json. It stops early when each of its
  * steps was slower than give_up_s: that is a measurement too, of fewer steps. What hangs is ended at the deadline.
  *
- *     struct trial_conf conf = {sched, bin_dir, dir, steps, give_up_s, deadline_s, limit_bytes, cores, "own"};
+ *     struct trial_conf conf = {sched, bin_dir, dir, steps, give_up_s, deadline_s, limit_bytes, cores, "own", NULL};
  *     trial_run(&conf, &run, &plan, &result, err);    // <0 only when trials cannot be run at all
  */
 #ifndef AUTOTUNE_TRIAL_H
 #define AUTOTUNE_TRIAL_H
+
+#include <signal.h>
 
 #include "autotune/search.h"
 #include "launcher/sched/sched.h"
@@ -23,6 +25,7 @@ struct trial_conf {
     int64_t limit_bytes;       /* of a rank; 0: none */
     int64_t cores;             /* of the allocation, 0: all */
     const char *blas;          /* "own", "openblas" */
+    const volatile sig_atomic_t *stop; /* not 0: end the trial, ERR_TEMP; may be NULL */
 };
 struct trial_result {
     enum trial_state state;

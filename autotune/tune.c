@@ -29,13 +29,15 @@ static int identity_make(struct tune *t, struct err *err)
         return rc;
     str_addf(&key, "%s %lldx%lldx%lld gbs %lld %s cpu %s %lld cores, %lld bytes, steps %lld blas %s trainer %s data %s %s ema %d ranks",
              hash_format(model_hash(&r->model), model), (long long)c->seq.t, (long long)c->seq.h, (long long)c->seq.w,
-             (long long)r->stages[0].gbs, dtype_names[r->dtype], clock_host(), (long long)c->cores, (long long)c->memory_bytes,
+             (long long)r->stages[0].gbs, dtype_names[r->dtype], c->where, (long long)c->cores, (long long)c->memory_bytes,
              (long long)c->trial_steps, c->blas, hash_format(trainer, binary), r->stages[0].data,
              hash_format(r->stages[0].data_fingerprint, data), r->adamw.ema_decay > 0);
     for (size_t i = 0; i < c->n_ranks; i++)
         str_addf(&key, " %lld", (long long)c->ranks[i]);
     rc = str_check(&key, err);
-    if (rc == 0 && c->fresh && (rc = id_random(&random, err)) == 0)
+    if (rc == 0 && c->fresh && c->salt[0])
+        str_addf(&key, " fresh %s", c->salt);
+    else if (rc == 0 && c->fresh && (rc = id_random(&random, err)) == 0)
         str_addf(&key, " fresh %016llx%016llx", (unsigned long long)random.hi, (unsigned long long)random.lo);
     if (rc == 0)
         hash_format(hash_128(key.p, key.len), t->id);
@@ -53,10 +55,10 @@ static int machine_probe(struct tune *t, struct err *err)
     int64_t most = 1;
     for (size_t i = 0; i < c->n_ranks; i++)
         most = num_max_i64(most, c->ranks[i]);
-    int rc = probe_run(c->bin_dir, 1, c->run->dtype, c->blas, &one, err);
+    int rc = probe_run(c->sched, c->bin_dir, 1, c->run->dtype, c->blas, &one, err);
     many = one;
     if (rc == 0 && most > 1)
-        rc = probe_run(c->bin_dir, most, c->run->dtype, c->blas, &many, err);
+        rc = probe_run(c->sched, c->bin_dir, most, c->run->dtype, c->blas, &many, err);
     if (rc == 0)
         probe_rates(&one, &many, c->run->dtype, num_min_i64(most, c->cores), &t->device, &t->rates);
     return rc;
@@ -359,7 +361,7 @@ static int measure(struct tune *t, int64_t i, struct err *err)
     tune_plan(t, i, &plan);
     snprintf(dir, sizeof dir, "%s/trials/%s", t->dir, t->trial);
     struct trial_conf conf = {t->conf.sched, t->conf.bin_dir, dir, t->conf.trial_steps, give_up_of(t), deadline_of(t, &plan),
-                              (int64_t)search_limit(&t->search, i), 0, t->conf.blas};
+                              (int64_t)search_limit(&t->search, i), 0, t->conf.blas, t->conf.stop};
     rc = event_predicted(t, &plan, err);
     if (rc == 0)
         rc = trial_run(&conf, &run, &plan, &result, err);
@@ -380,6 +382,8 @@ int tune_search(struct tune *t, struct plan *winner, struct err *err)
     if (rc == 0)
         rc = event_tune_started(t, err);
     while (rc == 0 && (i = search_next(&t->search)) >= 0) {
+        if (t->conf.stop && *t->conf.stop)
+            return err_set(err, ERR_TEMP, "asked to stop after %lld trials", (long long)t->search.trials);
         if (t->conf.budget_s > 0 && clock_mono_s() - t->started_mono > t->conf.budget_s) {
             t->search.stop_reason = "the time budget is spent";
             break;

@@ -1,6 +1,6 @@
 /* tune: one search from beginning to end: probe, predict, measure, learn, choose; everything in the tune's event log.
  *
- * A tune's folder is <home>/tunes/<id>; its id is the hash of what the answer depends on (model, extent, gbs, dtype, host, memory,
+ * A tune's folder is <home>/tunes/<id>; its id is the hash of what the answer depends on (model, extent, gbs, dtype, host or cluster, memory,
  * ranks, trial steps, BLAS, the trainer's binary, the dataset's fingerprint), so that the same question asked again finds its trials and measures only what is
  * missing. `fresh` takes a random id. A prediction is durable in the log before its trial starts.
  *
@@ -9,10 +9,13 @@
 #ifndef AUTOTUNE_TUNE_H
 #define AUTOTUNE_TUNE_H
 
+#include <signal.h>
+
 #include "autotune/probe.h"
 #include "autotune/space.h"
 #include "autotune/trial.h"
 #include "base/evlog.h"
+#include "base/id.h"
 
 struct tune_conf {
     const char *home, *bin_dir; /* borrowed */
@@ -24,7 +27,10 @@ struct tune_conf {
     double margin, budget_s;    /* budget_s 0: none */
     int64_t memory_bytes;       /* of the machine, for all ranks; 0: unknown */
     const char *blas;
-    bool fresh;
+    const char *where;          /* whose measurements these are: host, or cluster */
+    bool fresh;                 /* take over no earlier trials, but those of a search with the same salt */
+    char salt[ID_TEXT_BYTES];   /* "": a random one */
+    const volatile sig_atomic_t *stop; /* asked to stop: tune_search ends the present trial and is ERR_TEMP */
     struct sched *sched;
     void (*say)(void *ctx, const char *line); /* progress, a line a trial; may be NULL */
     void *say_ctx;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "trainer/comm.h"
 #include "trainer/main.h"
@@ -23,6 +24,7 @@ static const struct opt opts[] = {
     {"json", 0, OPT_BOOL, NULL, "print one JSON object (the only form there is)"},
     {"dtype", 0, OPT_ENUM, "TYPE", "number format", .fallback = "f32", .choices = probe_dtypes},
     {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = probe_blas},
+    {"out", 0, OPT_TEXT, "FILE", "write to this file instead of standard output"},
 };
 const struct opt_cmd train_cmd_probe = {
     "probe", "measure FMA, GEMM, copy and all-reduce rates of this machine", "", opts, ARRAY_LEN(opts), 0, 0,
@@ -176,7 +178,7 @@ static int slowest(struct probe *p, struct err *err)
     return rc;
 }
 
-static int probe_print(const struct probe *p, struct err *err)
+static int probe_print(const struct probe *p, const char *path, struct err *err)
 {
     struct str text = STR_INIT;
     struct json_out o;
@@ -206,7 +208,9 @@ static int probe_print(const struct probe *p, struct err *err)
     json_put_num(&o, "bus_bytes_per_s", p->bus_bytes);
     json_obj_end(&o);
     str_addc(&text, '\n');
-    int rc = train_print(&text, err);
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        rc = path ? file_publish(path, text.p, text.len, err) : train_print(&text, err);
     str_release(&text);
     return rc;
 }
@@ -254,7 +258,7 @@ int train_cmd_probe_run(const struct opt_values *v, int argc, char **argv, struc
     if (rc == 0)
         rc = slowest(&p, err);
     if (rc == 0 && p.world->rank == 0)
-        rc = probe_print(&p, err);
+        rc = probe_print(&p, opt_text(v, "out"), err);
     probe_close(&p);
     p.world->close(p.world);
     return rc;

@@ -1,6 +1,7 @@
 /* reel tune: find the fastest layout of a training step by prediction and a few measured trials. */
 #include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +9,11 @@
 #include <unistd.h>
 
 #include "autotune/tune.h"
+#include "base/clock.h"
+#include "base/file.h"
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
+#include "launcher/cmd/tune_job.h"
 #include "profiles/dataset.h"
 
 #define MEMORY_SHARE 0.9 /* of the machine's, for all ranks, unless --memory says otherwise */
@@ -33,15 +37,21 @@ static const struct opt opts[] = {
      .choices = (const char *const[]){"own", "openblas", NULL}},
     {"fresh", 0, OPT_BOOL, NULL, "measure again what an equal search measured before"},
     {"output", 'o', OPT_TEXT, "FILE", "where the winner goes", .fallback = "plan.json"},
+    {"nodes", 0, OPT_INT, "N", "search inside an allocation of N Slurm nodes, taken for it", .min = 1, .max = 4096},
+    {"partition", 0, OPT_TEXT, "NAME", "with --nodes: Slurm partition", .flags = OPT_SETTING},
+    {"account", 0, OPT_TEXT, "NAME", "with --nodes: Slurm account", .flags = OPT_SETTING},
+    {"qos", 0, OPT_TEXT, "NAME", "with --nodes: Slurm quality of service", .flags = OPT_SETTING},
     {"quiet", 'q', OPT_BOOL, NULL, "no progress"},
+    {"result", 0, OPT_TEXT, "FILE", "print to this file, when all is done", .flags = OPT_HIDDEN},
 };
 const struct opt_cmd cmd_tune = {
     "tune", "find the fastest layout by prediction and a few measured trials", "[MODEL]", opts, ARRAY_LEN(opts), 0, 1,
     "Every layout the trainer can run is predicted from the machine's measured rates. Plain data parallelism is measured first, "
     "then whatever may still be faster; each measurement corrects the predictions. The search ends when nothing untried can "
     "beat the best by the margin. Each prediction is recorded before its measurement, under REEL_HOME/tunes.\n\n"
-    "Trials run as steps inside the present job, or on the whole machine outside of one. The same question asked again "
-    "takes over the trials of the last time."};
+    "Trials run as steps inside the present job, or on the whole machine outside of one. With --nodes the search itself becomes "
+    "a job: preempted, it comes back; this command killed, it goes on. The same question asked again takes over the trials of "
+    "the last time."};
 
 struct inputs {
     struct run run;
@@ -133,6 +143,30 @@ static int inputs_load(const struct opt_values *v, struct inputs *in, struct err
     return rc < 0 ? rc : data_bind(&in->run, &in->seq, err);
 }
 
+static volatile sig_atomic_t stop;
+
+static void on_stop(int signo)
+{
+    stop = signo;
+}
+
+/* In a job: what asks us to stop also asks us to come back; finished trials are kept. */
+static void stops_take(void)
+{
+    struct sigaction action = {.sa_handler = on_stop};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+static int come_back(struct sched *s, struct err *err)
+{
+    struct sched_self self;
+    int rc = sched_self(s, &self, err);
+    if (rc == 0)
+        rc = sched_requeue(s, self.id, err);
+    return rc < 0 ? rc : err_set(err, ERR_TEMP, "asked to stop: job %s goes on with the remaining trials when it runs again", self.id);
+}
+
 static void say(void *ctx, const char *line)
 {
     (void)ctx;
@@ -143,23 +177,24 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
                      struct tune_conf *out, struct err *err)
 {
     struct sched_site site;
-    const char *job_cores = getenv("REEL_JOB_CORES");
-    int64_t cores = 0;
-    int rc = sched_describe(s, &site, err);
+    struct sched_self self = {.nodes = 1};
+    bool in_job = sched_self(s, &self, NULL) == 0;
+    int rc = in_job ? 0 : sched_describe(s, &site, err);
     if (rc < 0)
         return rc;
-    cores = site.n_partitions ? site.partitions[0].cores_per_node : 1;
-    if (job_cores && (rc = num_parse_i64(job_cores, "REEL_JOB_CORES", &cores, err)) < 0)
-        return rc;
-    double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) * MEMORY_SHARE;
-    *out = (struct tune_conf){
+    int64_t cores = in_job ? (int64_t)self.cores_per_node * self.nodes : site.n_partitions ? site.partitions[0].cores_per_node : 1;
+    const char *cluster = getenv("SLURM_CLUSTER_NAME");
+    double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) * MEMORY_SHARE * self.nodes;
+    struct tune_conf conf = {
         .home = env->home, .bin_dir = env->bin_dir, .run = &in->run, .seq = in->seq, .ranks = in->ranks, .n_ranks = in->n_ranks,
         .max_trials = opt_int(v, "max-trials"), .trial_steps = opt_int(v, "trial-steps"), .repeats = opt_int(v, "repeats"),
         .cores = cores,
         .margin = opt_num(v, "margin"), .budget_s = opt_given(v, "time") ? opt_num(v, "time") : 0,
         .memory_bytes = opt_given(v, "memory") ? opt_int(v, "memory") : (int64_t)machine,
         .blas = opt_enum(v, "blas") == 1 ? "openblas" : "own", .fresh = opt_bool(v, "fresh"),
-        .sched = s, .say = opt_bool(v, "quiet") ? NULL : say};
+        .where = in_job && cluster ? cluster : clock_host(), .stop = &stop, .sched = s, .say = opt_bool(v, "quiet") ? NULL : say};
+    snprintf(conf.salt, sizeof conf.salt, "%s", in_job ? self.token : ""); /* a job that comes back means the same search */
+    *out = conf;
     return 0;
 }
 
@@ -238,12 +273,12 @@ static void text_winner(const struct tune *t, const struct plan *p, const char *
     str_release(&layout);
 }
 
-static int tune_print(const struct tune *t, const struct plan *winner, const char *path, bool json, struct err *err)
+static int tune_print(const struct tune *t, const struct plan *winner, const char *path, const struct opt_values *v, struct err *err)
 {
     struct str text = STR_INIT;
     struct json_out o;
     json_out_init(&o, &text, 2);
-    if (json) {
+    if (opt_bool(v, "json")) {
         json_obj_begin(&o, NULL);
         json_put_text(&o, "schema", "reel.tune/1");
         json_put_bool(&o, "dry_run", winner == NULL);
@@ -264,7 +299,9 @@ static int tune_print(const struct tune *t, const struct plan *winner, const cha
     } else {
         text_items(t, &text);
     }
-    int rc = cmd_print(&text, err);
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        rc = opt_given(v, "result") ? file_publish(opt_text(v, "result"), text.p, text.len, err) : cmd_print(&text, err);
     str_release(&text);
     return rc;
 }
@@ -285,6 +322,13 @@ static int output_check(const char *path, struct err *err)
     return 0;
 }
 
+/* Inside a job its scheduler starts the trials, else this machine's. */
+static int scheduler_open(const struct cmd_env *env, struct sched **s, struct err *err)
+{
+    const char *kind = getenv("REEL_JOB_SCHED");
+    return sched_open(kind && *kind ? kind : "local", env->home, s, err);
+}
+
 int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     struct inputs in = {0};
@@ -297,16 +341,25 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     int rc = inputs_load(v, &in, err);
     if (rc == 0 && !dry)
         rc = output_check(path, err);
+    if (rc == 0 && !dry && opt_given(v, "nodes")) {
+        rc = tune_job_run(v, env, &in.run, err);
+        run_release(&in.run);
+        return rc;
+    }
     if (rc == 0)
-        rc = sched_open("local", env->home, &s, err);
+        rc = scheduler_open(env, &s, err);
+    if (getenv("REEL_JOB_ID"))
+        stops_take();
     if (rc == 0)
         rc = conf_make(v, env, &in, s, &conf, err);
     if (rc == 0)
         rc = tune_open(&t, &conf, err);
     if (rc == 0 && !dry && (rc = tune_search(&t, &winner, err)) == 0)
         rc = plan_save(&winner, path, err);
+    if (rc == ERR_TEMP && stop)
+        rc = come_back(s, err);
     if (rc == 0)
-        rc = tune_print(&t, dry ? NULL : &winner, path, opt_bool(v, "json"), err);
+        rc = tune_print(&t, dry ? NULL : &winner, path, v, err);
     if (t.log)
         cmd_ingest(env);
     tune_release(&t);

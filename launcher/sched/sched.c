@@ -222,15 +222,16 @@ int sched_cancel(struct sched *s, const char *id, struct err *err)
 int sched_self(struct sched *s, struct sched_self *out, struct err *err)
 {
     const char *id = getenv("REEL_JOB_ID"), *token = getenv("REEL_RUN_TOKEN"), *restart = getenv("REEL_JOB_RESTART"),
-               *cores = getenv("REEL_JOB_CORES"), *kind = getenv("REEL_JOB_SCHED");
-    int64_t n_restarts, n_cores;
+               *cores = getenv("REEL_JOB_CORES"), *nodes = getenv("REEL_JOB_NODES"), *kind = getenv("REEL_JOB_SCHED");
+    int64_t n_restarts, n_cores, n_nodes = 1;
     int rc;
     if (!id || !token || !restart || !cores || !kind || strcmp(kind, s->ops->kind) != 0)
         return err_set(err, ERR_NOT_FOUND, "this process does not run in a job of the scheduler '%s'", s->ops->kind);
     if ((rc = num_parse_i64(restart, "REEL_JOB_RESTART", &n_restarts, err)) < 0 ||
-        (rc = num_parse_i64(cores, "REEL_JOB_CORES", &n_cores, err)) < 0)
+        (rc = num_parse_i64(cores, "REEL_JOB_CORES", &n_cores, err)) < 0 ||
+        (nodes && (rc = num_parse_i64(nodes, "REEL_JOB_NODES", &n_nodes, err)) < 0))
         return rc;
-    struct sched_self self = {.restarts = (int)n_restarts, .cores_per_node = (int)n_cores};
+    struct sched_self self = {.restarts = (int)n_restarts, .nodes = (int)n_nodes, .cores_per_node = (int)n_cores};
     snprintf(self.id, sizeof self.id, "%s", id);
     snprintf(self.token, sizeof self.token, "%s", token);
     *out = self;

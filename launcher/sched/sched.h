@@ -125,8 +125,8 @@ struct sched_spec {
 #define SCHED_SPEC_INIT {.nodes = 1, .ranks_per_node = 1}
 
 /* Variables a job finds in its environment beside spec.env (which they override):
- * REEL_JOB_ID, REEL_JOB_RESTART (0 on the first execution), REEL_JOB_CORES (per node), REEL_RUN_TOKEN (the token),
- * REEL_JOB_SCHED (the kind, for sched_open). */
+ * REEL_JOB_ID, REEL_JOB_RESTART (0 on the first execution), REEL_JOB_NODES (absent: 1), REEL_JOB_CORES (per node),
+ * REEL_RUN_TOKEN (the token), REEL_JOB_SCHED (the kind, for sched_open). */
 
 struct sched_job {
     const char *id;
@@ -165,7 +165,7 @@ struct sched_self {
     char id[SCHED_ID_BYTES];
     char token[SCHED_ID_BYTES];
     int restarts;
-    int cores_per_node;
+    int nodes, cores_per_node;
 };
 
 /* ---- steps: programs inside an allocation ---- */

@@ -194,7 +194,10 @@ static int requeue(struct sched *s, const char *id, struct err *err)
         rc = err_set(err, ERR_STATE, "job %s has ended (%s): it cannot run again", id, sched_state_name(state));
     if (rc < 0 || state == SCHED_PENDING || state == SCHED_REQUEUED)
         return rc;
-    return l->rpc->ops->requeue(l->rpc, id, err);
+    rc = l->rpc->ops->requeue(l->rpc, id, err);
+    if (rc == ERR_STATE && ours(l, id, &state, NULL) == 0 && !sched_state_ended(state))
+        return 0; /* the preemption has done it already */
+    return rc;
 }
 
 static int cancel(struct sched *s, const char *id, struct err *err)

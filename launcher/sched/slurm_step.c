@@ -41,9 +41,12 @@ static int allocation(int64_t *nodes, int64_t *cores, struct err *err)
     return rc;
 }
 
-static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes, int64_t cores, struct arena *arena)
+/* per_node: cores of one node. */
+static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes, int64_t per_node, struct arena *arena)
 {
     size_t n = 0, k = 0;
+    int64_t ranks_per_node = num_ceil_div(spec->ranks, nodes), cores = spec->cores ? spec->cores / spec->ranks : per_node;
+    cores = num_max_i64(1, num_min_i64(cores, per_node / ranks_per_node));
     while (spec->argv[n])
         n++;
     const char **v = arena_array(arena, n + MAX_OPTIONS, sizeof *v);
@@ -57,7 +60,7 @@ static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes,
     v[k++] = spec->ranks > 1 ? "--mpi=pmix" : "--mpi=none";
     v[k++] = arena_printf(arena, "--nodes=%lld", (long long)nodes);
     v[k++] = arena_printf(arena, "--ntasks=%d", spec->ranks);
-    v[k++] = arena_printf(arena, "--cpus-per-task=%lld", (long long)num_max_i64(1, cores / spec->ranks));
+    v[k++] = arena_printf(arena, "--cpus-per-task=%lld", (long long)cores);
     for (size_t i = 1; i < k; i++)
         if (!v[i])
             return NULL;
@@ -100,8 +103,9 @@ int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec, 
     arena_init(&arena, 0);
     st->base.ops = s->base.ops;
     st->steps = (struct local_steps){.ops = s->base.ops, .machine = {.kill_wait_s = KILL_WAIT_S}, .cores = cores};
+    int64_t per_node = cores / nodes;
     nodes = spec->nodes ? spec->nodes : num_min_i64(nodes, spec->ranks);
-    watched.argv = srun_argv(spec, nodes, spec->cores ? spec->cores : cores, &arena);
+    watched.argv = srun_argv(spec, nodes, per_node, &arena);
     const char **env = srun_env(spec, &arena);
     rc = watched.argv && env ? local_step_start(&st->steps, &watched, env, &st->inner, err)
                              : err_set(err, ERR_NOMEM, "out of memory for a step");

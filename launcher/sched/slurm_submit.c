@@ -111,7 +111,7 @@ static void script_format(const struct sched_spec *spec, struct str *out)
             str_addf(out, "unset %s\n", added[i]);
     }
     str_addf(out, "export REEL_JOB_SCHED=slurm REEL_RUN_TOKEN=%s REEL_JOB_ID=\"$SLURM_JOB_ID\" "
-             "REEL_JOB_RESTART=\"${SLURM_RESTART_COUNT:-0}\" REEL_JOB_CORES=\"$SLURM_CPUS_ON_NODE\"\nexec", spec->token);
+             "REEL_JOB_RESTART=\"${SLURM_RESTART_COUNT:-0}\" REEL_JOB_NODES=\"$SLURM_JOB_NUM_NODES\" REEL_JOB_CORES=\"$SLURM_CPUS_ON_NODE\"\nexec", spec->token);
     for (const char *const *a = spec->argv; *a; a++) {
         str_addc(out, ' ');
         quote(out, *a);

@@ -182,7 +182,7 @@ static void conform_test_log_over_restarts(void **state)
 
 static bool conform_env_is_known(const char *entry)
 {
-    static const char *const own[] = {"REEL_JOB_ID=", "REEL_JOB_RESTART=", "REEL_JOB_CORES=", "REEL_RUN_TOKEN=",
+    static const char *const own[] = {"REEL_JOB_ID=", "REEL_JOB_RESTART=", "REEL_JOB_CORES=", "REEL_JOB_NODES=", "REEL_RUN_TOKEN=",
                                       "REEL_JOB_SCHED=", "SLURM", "PWD=", "OLDPWD=", "SHLVL=", "_=", NULL};
     for (int i = 0; own[i]; i++)
         if (str_starts(entry, own[i]))
