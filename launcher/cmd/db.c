@@ -12,6 +12,7 @@
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
+    CMD_OPT_DRY_RUN,
     CMD_OPT_DB,
     {"wait", 0, OPT_SECONDS, "TIME", "how long to wait for another ingester", .fallback = "30", .min = 0, .max = 86400},
     {"all", 0, OPT_BOOL, NULL, "schema: tables and inner views too"},
@@ -58,9 +59,37 @@ static int report_print(const struct ingest_report *r, const char *path, bool js
     return rc;
 }
 
-/* REEL_HOME and what was named: where logs are looked for. */
-static int ingest(const struct cmd_env *env, const char *const *dirs, size_t n, bool rebuild, double wait_s, bool json, struct err *err)
+static int dry_print(const struct cmd_env *env, const char *const *dirs, size_t n, bool rebuild, bool json, struct err *err)
 {
+    struct str text = STR_INIT;
+    struct json_out o;
+    if (json) {
+        json_out_init(&o, &text, 2);
+        json_obj_begin(&o, NULL);
+        json_put_text(&o, "schema", "reel.db/1");
+        json_put_bool(&o, "dry_run", true);
+        json_put_text(&o, "db", env->db_path);
+        json_arr_begin(&o, "folders");
+        for (size_t i = 0; i < n; i++)
+            json_put_text(&o, NULL, dirs[i]);
+        json_arr_end(&o);
+        json_obj_end(&o);
+    } else {
+        str_addf(&text, "would %s %s from the event logs under", rebuild ? "make anew" : "fill", env->db_path);
+        for (size_t i = 0; i < n; i++)
+            str_addf(&text, " %s", dirs[i]);
+    }
+    str_addc(&text, '\n');
+    int rc = cmd_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
+/* REEL_HOME and what was named: where logs are looked for. */
+static int ingest(const struct opt_values *v, const struct cmd_env *env, const char *const *dirs, size_t n, bool rebuild, struct err *err)
+{
+    bool json = opt_bool(v, "json");
+    double wait_s = opt_num(v, "wait");
     const char *all[64] = {env->home};
     struct ingest_report report = {0};
     struct store *db = NULL;
@@ -70,6 +99,8 @@ static int ingest(const struct cmd_env *env, const char *const *dirs, size_t n, 
         if (!file_exists(dirs[i]))
             return err_set(err, ERR_NOT_FOUND, "no folder '%s': give a run, a dataset or a folder of event logs", dirs[i]);
     memcpy(all + 1, dirs, n * sizeof *dirs);
+    if (opt_bool(v, "dry-run"))
+        return dry_print(env, all, n + 1, rebuild, json, err);
     int rc = rebuild ? ingest_rebuild(env->db_path, all, n + 1, wait_s, &report, err)
                      : store_open(env->db_path, STORE_WRITE, &db, err);
     if (rc == 0 && !rebuild)
@@ -187,12 +218,24 @@ static int check(const struct cmd_env *env, bool json, struct err *err)
     return rc;
 }
 
-static int schema(bool all, struct err *err)
+static int schema(bool all, bool json, struct err *err)
 {
-    struct str text = STR_INIT;
+    struct str text = STR_INIT, object = STR_INIT;
+    struct json_out o;
     schema_describe(&text, all);
-    int rc = cmd_print(&text, err);
+    int rc = str_check(&text, err);
+    if (rc == 0 && json) {
+        json_out_init(&o, &object, 2);
+        json_obj_begin(&o, NULL);
+        json_put_text(&o, "schema", "reel.db.schema/1");
+        json_put_text(&o, "text", text.p);
+        json_obj_end(&o);
+        str_addc(&object, '\n');
+    }
+    if (rc == 0)
+        rc = cmd_print(json ? &object : &text, err);
     str_release(&text);
+    str_release(&object);
     return rc;
 }
 
@@ -202,12 +245,12 @@ int cmd_db_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
     size_t n = opt_operands(v, &w);
     bool json = opt_bool(v, "json");
     if (strcmp(w[0], "ingest") == 0 || strcmp(w[0], "rebuild") == 0)
-        return ingest(env, w + 1, n - 1, w[0][0] == 'r', opt_num(v, "wait"), json, err);
+        return ingest(v, env, w + 1, n - 1, w[0][0] == 'r', err);
     if (strcmp(w[0], "query") == 0 && n == 2)
         return query(env, w[1], json, err);
     if (strcmp(w[0], "check") == 0 && n == 1)
         return check(env, json, err);
     if (strcmp(w[0], "schema") == 0 && n == 1)
-        return schema(opt_bool(v, "all"), err);
+        return schema(opt_bool(v, "all"), json, err);
     return err_set(err, ERR_USAGE, "reel db: give ingest, rebuild, check, schema, or query SQL");
 }

@@ -9,6 +9,7 @@
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
+    CMD_OPT_DRY_RUN,
     CMD_OPT_DB,
     {"out", 'o', OPT_TEXT, "FILE", "where to write the page (with --json: nowhere unless given)", .fallback = "report.html"},
     {"tune", 0, OPT_TEXT, "ID", "show this tuning's trials (default: the newest of the run's model)"},
@@ -61,16 +62,19 @@ int cmd_report_run(const struct opt_values *v, struct cmd_env *env, struct err *
     bool stale = false, json = opt_bool(v, "json");
     if (!opt_operands(v, &operands) && !opt_given(v, "tune"))
         return err_set(err, ERR_USAGE, "reel report: give a RUN ('reel status' lists them) or --tune ID");
-    int rc = ingest_open(env->db_path, dirs, 1, 5, &db, &stale, err);
+    bool dry = opt_bool(v, "dry-run");
+    int rc = dry ? store_open(env->db_path, STORE_READ, &db, err) : ingest_open(env->db_path, dirs, 1, 5, &db, &stale, err);
     if (rc == 0 && stale)
         fprintf(stderr, "reel: another process fills the database, or it may only be read: the report may lack the newest events\n");
     if (rc == 0)
         rc = scope_find(v, env, db, &scope, err);
     if (rc == 0)
         rc = report_numbers_read(db, &scope, &n, err);
-    if (rc == 0 && (!json || opt_given(v, "out")))
+    if (rc == 0 && dry)
+        fprintf(stderr, "would write %s from %s as it is\n", opt_text(v, "out"), env->db_path);
+    if (rc == 0 && !dry && (!json || opt_given(v, "out")))
         rc = page_publish(db, &scope, &n, opt_text(v, "out"), err);
-    if (rc == 0 && json)
+    if (rc == 0 && json) /* of a dry run too: numbers change nothing */
         rc = json_print(db, &scope, &n, err);
     store_close(db);
     return rc;
