@@ -162,7 +162,8 @@ static const struct json_field submit_fields[] = {
     NUMBER("time_limit_min", minutes, 0, 1 << 30), NUMBER("signal", signal, 0, 127), NUMBER("signal_lead_s", lead_s, 0, UINT16_MAX),
     {"requeue", JSON_BOOL, offsetof(struct numbers, requeue)},
     {"op", JSON_ANY}, {"name", JSON_ANY}, {"comment", JSON_ANY}, {"cwd", JSON_ANY}, {"log", JSON_ANY}, {"script", JSON_ANY},
-    {"env", JSON_ANY}, {"partition", JSON_ANY}, {"account", JSON_ANY}, {"qos", JSON_ANY}, {"exclude", JSON_ANY},
+    {"env", JSON_ANY}, {"partition", JSON_ANY, .optional = true}, {"account", JSON_ANY, .optional = true},
+    {"qos", JSON_ANY, .optional = true}, {"exclude", JSON_ANY, .optional = true},
 };
 
 /* A text that must be there; escaped bytes come back as they were. */
@@ -288,7 +289,7 @@ static int run(unsigned deadline_s)
         stderr_forget();
         owed = true;
         alarm(deadline_s);
-        serve(line, (size_t)n);
+        serve(line, (size_t)n - (line[n - 1] == '\n'));
         alarm(0);
     }
     free(line);

@@ -206,7 +206,8 @@ static void test_site(void **state)
 static bool own(const char *word)
 {
     static const char *const keys[] = {"JobId=", "SubmitTime=", "EligibleTime=", "AccrueTime=", "StartTime=", "EndTime=", "LastSchedEval=",
-                                       "RunTime=", "PreemptEligibleTime=", "Priority=", "Scheduler=", "SLURM_JOB_ID=", "SLURM_JOBID=", "SLURM_TASK_PID=", "SLURM_CONF="};
+                                       "RunTime=",
+                                       "PreemptEligibleTime=", "Priority=", "Scheduler=", "SLURM_JOB_ID=", "SLURM_JOBID=", "SLURM_TASK_PID=", "SLURM_CONF="};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (str_starts(word, keys[i]))
             return true;
@@ -231,7 +232,7 @@ static void assert_same_words(const char *a, const char *b, const char *between)
 
 static void test_submissions(void **state)
 {
-    static const char script[] = "#!/bin/sh\n(env | sort; ulimit -a; umask; pwd; cat; echo \"$0\" | sed 's/job[0-9]*//') > \"out.$SLURM_JOB_ID\"\n"
+    static const char script[] = "#!/bin/sh\n(env | sort; ulimit -a; umask; pwd; cat) > \"out.$SLURM_JOB_ID\"\n"
                                  "echo first; echo second >&2\n";
     struct sched_spec specs[4];
     const char *ids[4][N_WAYS], *log;
@@ -379,8 +380,8 @@ static int teardown(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(test_site),         cmocka_unit_test(test_jobs),         cmocka_unit_test(test_submissions), cmocka_unit_test(test_no_such_job), cmocka_unit_test(test_refused_submissions),
-        cmocka_unit_test(test_helper_killed), cmocka_unit_test(test_controller_stopped),
+        cmocka_unit_test(test_site), cmocka_unit_test(test_jobs), cmocka_unit_test(test_submissions), cmocka_unit_test(test_no_such_job),
+        cmocka_unit_test(test_refused_submissions), cmocka_unit_test(test_helper_killed), cmocka_unit_test(test_controller_stopped),
     };
     if (argc < 3) {
         fprintf(stderr, "usage: same HELPER SLURMCTLD_PID [TEST]\n");
