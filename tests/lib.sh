@@ -1,0 +1,24 @@
+# What the scripts of tests/cli and tests/slurm share: a scratch folder to be in, TAP lines, refusals, patience.
+# Sourced first; REEL_BIN (a variant's build folder) and REEL_SRC are set by tests/run, or point at the release build.
+set -u
+REEL_SRC=${REEL_SRC:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
+export REEL_SRC REEL_BIN=${REEL_BIN:-$REEL_SRC/build/release}
+dir=$(mktemp -d "${TMPDIR:-/tmp}/$(basename "$0" | cut -d- -f1).XXXXXX") || exit 4
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 4
+export REEL_HOME=$dir/home
+reel=$REEL_BIN/reel
+n=0
+ok() { # RESULT NAME: one TAP line, with what was said last when it is a failure
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; tail -n 8 out err 2> /dev/null | sed 's/^/# /'; fi
+}
+refuses() { # NAME CODE PATTERN: the last command failed so, in one line on stderr, with nothing on stdout
+    local rc=$?
+    [ $rc -eq "$2" ] && grep -q -- "$3" err && [ ! -s out ] && [ "$(wc -l < err)" -eq 1 ]
+    ok $? "$1"
+}
+wait_for() { # SECONDS COMMAND...: until it succeeds
+    local end=$((SECONDS + $1)); shift
+    until "$@"; do [ $SECONDS -ge $end ] && return 1; sleep 0.1; done
+}
