@@ -1,5 +1,5 @@
 /* The two ways to ask a controller give the same: what they tell of every kind of job and of the site, what their submissions look
- * like to Slurm and from inside the job, and how they refuse. Run by t8020-helper on a private cluster of one node with 4 cores:
+ * like to Slurm and from inside the job, and how they refuse. Run by t8020-helper on a private cluster of two nodes with 4 cores each:
  *
  *     same HELPER SLURMCTLD_PID
  */
@@ -128,6 +128,7 @@ static void test_jobs(void **state)
     for (int i = 0; i < N; i++) {
         struct sched_spec s = spec_of(kinds[i][0]);
         s.requeue = i != 1;
+        s.nodes = i == WAITING ? 2 : 1;
         s.cores_per_node = i == WAITING ? 4 : 1;
         s.time_limit_s = i == ENDLESS ? 0 : 600;
         ids[i] = submit(i % N_WAYS, &s, scripts[i < 3 ? i : 3]);
@@ -239,6 +240,7 @@ static void test_submissions(void **state)
     (void)state;
     for (int i = 0; i < 4; i++)
         specs[i] = spec_of("shape");
+    specs[1].nodes = 2;
     specs[1].cores_per_node = 0;
     specs[1].gpus_per_node = 2;
     specs[1].requeue = false;
@@ -247,6 +249,7 @@ static void test_submissions(void **state)
     specs[2].time_limit_s = 121;
     specs[2].partition = "high";
     specs[2].cores_per_node = 3;
+    specs[2].exclude = "n0";
     specs[3].time_limit_s = 0;
     specs[3].log_path = log = arena_printf(&arena, "%s/log-%%j-'x'-%%%%", dir);
     for (int i = 0; i < 4; i++)
@@ -303,7 +306,7 @@ static void test_refused_submissions(void **state)
     bad[2].cores_per_node = 64;
     bad[3].gpus_per_node = 9;
     bad[4].exclude = "no-such-node";
-    bad[5].exclude = "n0";
+    bad[5].exclude = "n[0-1]";
     bad[6].qos = "no-such-qos";
     for (int i = 0; i < 7; i++) {
         struct slurm_submit what = {.spec = &bad[i], .comment = "", .script = "#!/bin/sh\n", .env = plain_env};
