@@ -65,7 +65,8 @@ SLURM_LIBDIR          := $(patsubst %/,%,$(dir $(firstword $(wildcard $(SLURM_UN
 CFLAGS_launcher/slurm := -isystem $(SLURM_UNPACKED)/include
 LIBS_launcher/slurm   := -L$(SLURM_LIBDIR) -Wl,--disable-new-dtags,-rpath,$(SLURM_LIBDIR) -lslurm
 endif
-ifeq ($(SLURM)$(SLURM_FOUND),1)
+# demo and check install first, and build by a make of their own
+ifeq ($(SLURM)$(SLURM_FOUND)$(filter demo check help clean,$(MAKECMDGOALS)),1)
 $(error SLURM=1 and no slurm/slurm.h: install libslurm-dev, set PKG_CONFIG_PATH to the folder of slurm.pc, or run contrib/slurm-cluster unpack)
 endif
 endif
@@ -215,10 +216,11 @@ fuzz: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC)) ## search for inputs th
 check-faults: tests ## every fault: each allocation, read, write, sync and rename fails once; submitters killed 400 times
 	@FAULT_STEP=1 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 tests/run --build $(B) 'fault\|trainer_ckpt\|sched_local'
 
-demo: ## curate, look, tune, launch, preempt, report: the whole pass under build/demo
+demo: ## curate, look, tune, launch, preempt, report: the whole pass under build/demo; SLURM=1: on a private Slurm cluster
 	@contrib/deps build
+	$(if $(filter 1,$(SLURM)),@contrib/slurm-cluster unpack)
 	@$(MAKE) --no-print-directory -j$$(nproc) all
-	@contrib/demo --bin $(B) --out $(O)/demo $(if $(VIDEO),--video '$(VIDEO)')
+	@contrib/demo --bin $(B) --out $(O)/demo $(if $(VIDEO),--video '$(VIDEO)') $(if $(filter 1,$(SLURM)),--slurm)
 
 lint: ## layers, function length, headers alone, banned calls
 	@tests/lint --build $(B)
