@@ -182,7 +182,9 @@ static int signal_(struct sched *s, const char *id, int signo, enum sched_to to,
     int rc = ours(l, id, &state, err);
     if (rc == 0 && state != SCHED_RUNNING && state != SCHED_UNKNOWN)
         rc = err_set(err, ERR_STATE, "job %s is %s: only a running job takes a signal", id, sched_state_name(state));
-    return rc < 0 ? rc : l->rpc->ops->signal(l->rpc, id, signo, to == SCHED_TO_ALL, err);
+    if (rc == 0 && (rc = l->rpc->ops->signal(l->rpc, id, signo, to == SCHED_TO_ALL, err)) == ERR_NOT_FOUND)
+        rc = err_set(err, ERR_STATE, "job %s has ended just now", id);
+    return rc;
 }
 
 static int requeue(struct sched *s, const char *id, struct err *err)
@@ -284,7 +286,10 @@ int sched_slurm_open(const char *home, struct sched **out, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory for the scheduler");
     l->base.ops = &slurm_ops;
     l->poll_s = POLL_S;
-    if (poll_s && *poll_s && (rc = num_parse_f64(poll_s, "REEL_SLURM_POLL_S", &l->poll_s, err)) == 0 && l->poll_s < 0)
+    if (getenv("SLURM_CLUSTERS") || getenv("SBATCH_CLUSTERS"))
+        rc = err_set(err, ERR_ENV, "SLURM_CLUSTERS or SBATCH_CLUSTERS is set: a job could go to one cluster and be looked for on another; "
+                     "unset it, and choose the cluster by SLURM_CONF");
+    if (rc == 0 && poll_s && *poll_s && (rc = num_parse_f64(poll_s, "REEL_SLURM_POLL_S", &l->poll_s, err)) == 0 && l->poll_s < 0)
         rc = err_set(err, ERR_INPUT, "REEL_SLURM_POLL_S is %s: give 0 or more seconds", poll_s);
     if (rc == 0 && ((size_t)snprintf(l->home, sizeof l->home, "%s", home) >= sizeof l->home ||
                     (size_t)snprintf(l->dir, sizeof l->dir, "%s/sched/slurm", home) >= sizeof l->dir - 128))

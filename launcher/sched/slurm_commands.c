@@ -84,8 +84,8 @@ static int ask(const char *const *argv, struct str *out, struct err *err)
 static int site(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out, struct err *err)
 {
     static const char *const config_argv[] = {"scontrol", "show", "config", NULL},
-                             *const partition_argv[] = {"scontrol", "show", "partition", "-o", NULL},
-                             *const node_argv[] = {"sinfo", "-h", "-o", "%R|%c|%G", NULL};
+                             *const partition_argv[] = {"scontrol", "show", "partition", "-a", "-o", NULL},
+                             *const node_argv[] = {"sinfo", "-a", "-h", "-o", "%R|%c|%G", NULL};
     struct str config = STR_INIT, partitions = STR_INIT, nodes = STR_INIT;
     int rc;
     (void)r;
@@ -121,8 +121,8 @@ static int jobs(struct slurm_rpc *r, const char *id, struct arena *arena, struct
     struct str text = STR_INIT;
     int version, rc = version_of((struct commands *)r, &version, err);
     snprintf(user, sizeof user, "%u", (unsigned)getuid());
-    const char *argv[12] = {"squeue", "-h", "-t", "all", id ? "-j" : "-u", id ? id : user};
-    int n = 6;
+    const char *argv[12] = {"squeue", "-a", "-h", "-t", "all", id ? "-j" : "-u", id ? id : user};
+    int n = 7;
     if (version >= JSON_FROM)
         argv[n++] = "--json";
     else
@@ -241,6 +241,11 @@ static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCH
     struct args a = {.arena = &arena};
     args_fill(&a, w);
     int rc = a.failed ? err_set(err, ERR_NOMEM, "out of memory") : ask_with(a.v, w->env, w->script, &text, err);
+    if (rc == ERR_CHILD) { /* words nobody knows: who can tell what became of the job */
+        if (err)
+            err->code = ERR_TEMP;
+        rc = ERR_TEMP;
+    }
     size_t digits = rc == 0 && text.len ? strspn(text.p, "0123456789") : 0; /* "123" or "123;cluster" */
     if (rc == 0 && (digits == 0 || digits >= SCHED_ID_BYTES))
         rc = err_set(err, ERR_TEMP, "sbatch printed no job id: '%.60s'", text.len ? text.p : "");

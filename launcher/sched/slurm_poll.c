@@ -1,7 +1,7 @@
 /* The answer that all processes of a user share
  * =============================================
  *
- * <home>/sched/slurm/poll-<cluster>.json, <cluster> being a hash of SLURM_CONF and SLURM_CLUSTERS (processes that see the cluster through
+ * <home>/sched/slurm/poll-<cluster>.json, <cluster> being a hash of SLURM_CONF (processes that see the cluster through
  * other files ask for themselves):
  *
  *     {"schema": "reel.slurm-poll/1", "asked_at": s, "answered_at": s, "said": "...", "jobs": [{...}, ...]}
@@ -27,10 +27,9 @@ enum { MAX_BYTES = 64 << 20, LOCK_WAIT_S = 90 };
 
 static void paths(const struct sched_slurm *s, char file[LIMIT_PATH_BYTES + 64], char lock[LIMIT_PATH_BYTES + 64])
 {
-    const char *conf = getenv("SLURM_CONF"), *clusters = getenv("SLURM_CLUSTERS");
-    char which[2 * LIMIT_PATH_BYTES], hex[HASH_TEXT_BYTES];
-    snprintf(which, sizeof which, "%s\n%s", conf ? conf : "", clusters ? clusters : "");
-    hash_format(hash_128(which, strlen(which)), hex);
+    const char *conf = getenv("SLURM_CONF");
+    char hex[HASH_TEXT_BYTES];
+    hash_format(hash_128(conf ? conf : "", conf ? strlen(conf) : 0), hex);
     snprintf(file, LIMIT_PATH_BYTES + 64, "%s/poll-%.16s.json", s->dir, hex);
     snprintf(lock, LIMIT_PATH_BYTES + 64, "%s/poll-%.16s.lock", s->dir, hex);
 }

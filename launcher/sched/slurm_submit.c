@@ -127,7 +127,7 @@ static bool is_slurms(const char *entry)
 /* The job's environment as submitted: what the spec says, less what belongs to a job we may be in, and which cluster. */
 static const char **job_env(const struct sched_spec *spec, struct arena *arena)
 {
-    static const char *const which[] = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", NULL};
+    static const char *const which[] = {"SLURM_CONF", "SLURM_CONF_SERVER", NULL};
     size_t n = 0, k = 0;
     while (spec->env[n])
         n++;
@@ -213,6 +213,8 @@ static int fits(struct sched_slurm *s, const struct sched_spec *spec, struct err
     if (rc < 0)
         return rc;
     site = s->site.site;
+    if (strchr(spec->log_path, '\\'))
+        return err_set(err, ERR_INPUT, "the log's path '%s' has a backslash, which sbatch takes away: use another folder", spec->log_path);
     for (size_t i = 0; i < site.n_partitions; i++)
         if (spec->partition ? strcmp(site.partitions[i].name, spec->partition) == 0 : site.partitions[i].is_default)
             p = &site.partitions[i];

@@ -315,6 +315,9 @@ static const struct {
     {"Job/step already completed", ERR_STATE},
     {"Requested operation is presently disabled", ERR_STATE},
     {"Job is not pending nor running", ERR_STATE},
+    {"Job is not running", ERR_STATE},
+    {"Job has already finished", ERR_STATE},
+    {"Job has already started", ERR_STATE},
     {"Job is pending execution", ERR_STATE},
     {"job has not yet started", ERR_STATE},
     {"Only batch jobs are accepted or processed", ERR_STATE},
@@ -334,6 +337,16 @@ static const struct {
     {"Resource is busy", ERR_TEMP},
     {"Rate limit exceeded", ERR_TEMP},
     {"Unexpected message received", ERR_TEMP},
+    {"Message send failure", ERR_TEMP},
+    {"Failed to send entire message", ERR_TEMP},
+    {"Received zero length message", ERR_TEMP},
+    {"Failed to connect to authentication agent", ERR_TEMP},
+    {"Controller is in standby mode", ERR_TEMP},
+    {"Unable to create job record, try again", ERR_TEMP},
+    {"Requested nodes are busy", ERR_TEMP},
+    {"Broken pipe", ERR_TEMP},
+    {"No route to host", ERR_TEMP},
+    {"Network is unreachable", ERR_TEMP},
     {"I/O error writing script/environment to file", ERR_TEMP},
     {"Protocol authentication error", ERR_TEMP},
     {"Invalid authentication credential", ERR_TEMP},
@@ -344,6 +357,24 @@ static const struct {
     {"More processors requested than permitted", ERR_LIMIT},
     {"Node count specification invalid", ERR_LIMIT},
     {"CPU count specification invalid", ERR_LIMIT},
+    {"Memory required by task is not available", ERR_LIMIT},
+    {"Requested time limit is invalid", ERR_LIMIT},
+    {"violates accounting", ERR_LIMIT},
+    {"Job exceeds the limits", ERR_LIMIT},
+    {"nvalid partition", ERR_INPUT},
+    {"nvalid account", ERR_INPUT},
+    {"nvalid qos", ERR_INPUT},
+    {"nvalid feature", ERR_INPUT},
+    {"nvalid generic resource", ERR_INPUT},
+    {"nvalid node name", ERR_INPUT},
+    {"nvalid wckey", ERR_INPUT},
+    {"Invalid directive", ERR_INPUT},
+    {"unrecognized option", ERR_INPUT},
+    {"Unable to open file", ERR_INPUT},
+    {"No partition specified or system default partition", ERR_INPUT},
+    {"not permitted to use this partition", ERR_INPUT},
+    {"Access/permission denied", ERR_INPUT},
+    {"Invalid user id", ERR_INPUT},
 };
 
 /* The first line that tells something, without "sbatch: error: " in front. */
@@ -364,7 +395,7 @@ static void sentence_of(const char *text, char *buf, size_t size)
 int slurm_text_error(const char *what, const char *stderr_text, struct err *err)
 {
     char said[300];
-    int code = ERR_INPUT;
+    int code = ERR_CHILD;
     sentence_of(stderr_text, said, sizeof said);
     for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++)
         if (strstr(stderr_text, failures[i].words)) {

@@ -26,7 +26,8 @@ int slurm_text_site(const char *config, const char *partitions, const char *node
 double slurm_text_duration(const char *text);
 int slurm_text_gpus(const char *gres); /* "gpu:a100:8(S:0-1),nic:2" -> 8 */
 
-/* The class of a failed command by what it said; the first sentence it said goes into err. `what` names the command. */
+/* The class of a failed command by what it said, ERR_CHILD when nobody has heard of it; the first sentence it said goes into err.
+ * `what` names the command. */
 int slurm_text_error(const char *what, const char *stderr_text, struct err *err);
 
 #endif

@@ -68,9 +68,9 @@ static void conform_write_program(void)
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(n > 0);
     self[n] = '\0';
-    const char *via = getenv("REEL_SLURM_VIA");
-    str_addf(&text, "#!/bin/sh\nPATH='%s' REEL_SLURM_VIA='%s' exec '%s' \"$1\" '%s' '%s'\n", getenv("PATH"), via ? via : "",
-             self, conform.kind, conform.home);
+    const char *via = getenv("REEL_SLURM_VIA"), *helper = getenv("REEL_SLURM_HELPER");
+    str_addf(&text, "#!/bin/sh\nPATH='%s' REEL_SLURM_VIA='%s' REEL_SLURM_HELPER='%s' exec '%s' \"$1\" '%s' '%s'\n", getenv("PATH"),
+             via ? via : "", helper ? helper : "", self, conform.kind, conform.home);
     if (file_publish(conform_path("program"), text.p, text.len, &err) < 0 || chmod(conform_path("program"), 0755) < 0)
         fail_msg("%s", err.text);
     str_release(&text);

@@ -244,7 +244,10 @@ static void test_errors(void **state)
         {"sinfo: fatal: Unable to process configuration file\n", NULL, ERR_ENV},
         {"\n", "x: it failed and said nothing", ERR_TEMP},
         {"", NULL, ERR_TEMP},
-        {"something nobody has heard of", "x: something nobody has heard of", ERR_INPUT},
+        {"sbatch: error: Batch job submission failed: Broken pipe", NULL, ERR_TEMP},
+        {"sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size)", NULL, ERR_LIMIT},
+        {"sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified", NULL, ERR_INPUT},
+        {"something nobody has heard of", "x: something nobody has heard of", ERR_CHILD},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct err err = {0};
