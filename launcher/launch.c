@@ -296,7 +296,7 @@ static int job_look(struct follow *f, const struct run_state *state, struct err 
     if (rc < 0)
         return rc;
     const struct sched_job *job = sched_jobs_find(&f->jobs, state->job_id);
-    if (job && job->token[0] && strcmp(job->token, state->token) != 0)
+    if (job && strcmp(job->token, state->token) != 0)
         job = NULL;
     f->job_state = job ? sched_state_name(job->state) : "not listed";
     f->ended = job && sched_state_ended(job->state) ? f->ended + 1 : 0;

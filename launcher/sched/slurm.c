@@ -136,6 +136,50 @@ static void keep_only(struct slurm_jobs *jobs, const struct sched_filter *f)
     qsort(jobs->v, n, sizeof *jobs->v, by_id);
 }
 
+/* Ids of the filter that the controller did not name; NULL when there are none, or no memory to say so. */
+static const char **absent_ids(const struct sched_filter *f, const struct slurm_jobs *jobs, struct arena *arena)
+{
+    size_t n = 0, k = 0;
+    while (f && f->ids && f->ids[n])
+        n++;
+    const char **ids = n ? arena_array(arena, n + 1, sizeof *ids) : NULL;
+    for (size_t i = 0; ids && i < n; i++) {
+        bool there = !f->ids[i][0] || strspn(f->ids[i], "0123456789") != strlen(f->ids[i]);
+        for (size_t j = 0; j < jobs->n; j++)
+            there |= strcmp(jobs->v[j].id, f->ids[i]) == 0;
+        if (!there)
+            ids[k++] = f->ids[i];
+    }
+    return k ? ids : NULL;
+}
+
+/* What the controller has forgotten accounting may remember; asked no oftener than the controller. No accounting, or none that
+ * answers: nothing is known, and the jobs stay absent. */
+static void recall(struct sched_slurm *l, const char *const *ids, struct slurm_jobs *jobs, struct arena *arena)
+{
+    struct sched_site site;
+    if (!l->described && sched_describe(&l->base, &site, NULL) < 0)
+        return;
+    if (!l->site.accounting[0] || strcmp(l->site.accounting, "accounting_storage/none") == 0)
+        return;
+    if (l->history_at == 0 || clock_mono_s() - l->history_at >= l->poll_s) {
+        l->history_at = clock_mono_s();
+        arena_release(&l->history_arena);
+        arena_init(&l->history_arena, 0);
+        l->history = (struct slurm_jobs){0};
+        slurm_history(ids, &l->history_arena, &l->history, NULL);
+    }
+    struct slurm_jobs both = {arena_array(arena, jobs->n + l->history.n + 1, sizeof *both.v), 0};
+    if (!both.v)
+        return;
+    for (size_t i = 0; i < jobs->n; i++)
+        both.v[both.n++] = jobs->v[i];
+    for (size_t i = 0; i < l->history.n; i++)
+        if (in_list(ids, l->history.v[i].id) && sched_state_ended(slurm_state(&l->history.v[i], clock_wall_s())))
+            both.v[both.n++] = l->history.v[i];
+    *jobs = both;
+}
+
 static int poll_(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err)
 {
     struct arena arena;
@@ -144,6 +188,9 @@ static int poll_(struct sched *s, const struct sched_filter *filter, struct sche
     int rc = slurm_poll_shared(slurm_of(s), &arena, &jobs, err);
     if (rc == 0) {
         keep_only(&jobs, filter);
+        const char **absent = absent_ids(filter, &jobs, &arena);
+        if (absent)
+            recall(slurm_of(s), absent, &jobs, &arena);
         arena_init(&out->arena, 0);
         rc = slurm_to_sched(&jobs, clock_wall_s(), out, err);
     }
@@ -226,6 +273,7 @@ static void close_(struct sched *s)
     if (l->rpc)
         l->rpc->ops->close(l->rpc);
     arena_release(&l->site_arena);
+    arena_release(&l->history_arena);
     free(l);
 }
 

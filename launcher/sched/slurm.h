@@ -7,7 +7,9 @@
  * is signalled, requeued or cancelled its comment must name a token of ours that is bound to this id.
  *
  * Gentle. Polls of all processes of the user share one answer of the controller, under a lock, at most every REEL_SLURM_POLL_S seconds
- * (default 30): <home>/sched/slurm/poll-<cluster>.json. Jobs that the controller has forgotten are asked of accounting, as seldom.
+ * (default 30): <home>/sched/slurm/poll-<cluster>.json. A job that the controller has forgotten (MinJobAge after
+ * its end) is asked of accounting, where there is some that keeps comments; what nobody knows is absent, and counts as gone after five
+ * minutes of clean answers without it.
  *
  * Settings, from the environment: REEL_SLURM_VIA (auto, commands, helper), REEL_SLURM_HELPER (path of reel-slurm; default: beside
  * this program), REEL_SLURM_POLL_S.

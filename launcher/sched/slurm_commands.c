@@ -163,6 +163,22 @@ static int cancel(struct slurm_rpc *r, const char *id, struct err *err)
     return ask(argv, NULL, err);
 }
 
+int slurm_history(const char *const *ids, struct arena *arena, struct slurm_jobs *out, struct err *err)
+{
+    struct str list = STR_INIT, text = STR_INIT;
+    for (const char *const *id = ids; *id; id++)
+        str_addf(&list, "%s%s", list.len ? "," : "", *id);
+    const char *argv[] = {"sacct", "-n", "-P", "-X", "-j", list.p, "-o", SLURM_SACCT_FIELDS, NULL};
+    int rc = str_check(&list, err);
+    if (rc == 0)
+        rc = ask(argv, &text, err);
+    if (rc == 0)
+        rc = slurm_text_history(text.len ? text.p : "", arena, out, err);
+    str_release(&list);
+    str_release(&text);
+    return rc;
+}
+
 /* ---- submitting ---- */
 
 enum { MAX_ARGS = 40 };

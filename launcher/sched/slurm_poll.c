@@ -8,8 +8,7 @@
  *
  * asked_at is the last attempt, answered_at the last clean answer; said is why the last attempt failed, "" if it did not. Whoever finds
  * the last attempt older than poll_s takes the lock and asks; the others read. A failed attempt counts as one too, so that a
- * controller in trouble is not asked more often than a sound one. Jobs of ours that an answer lacks (the controller forgets them
- * MinJobAge after their end) are asked of accounting together, once: an answer of accounting is kept as long as the file. */
+ * controller in trouble is not asked more often than a sound one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -17,6 +17,9 @@ struct sched_slurm {
     bool described;
     struct slurm_site site;
     struct arena site_arena;
+    double history_at;           /* monotonic, of the last question to accounting; 0: none */
+    struct slurm_jobs history;   /* its answer */
+    struct arena history_arena;
 };
 
 /* ---- pure ---- */

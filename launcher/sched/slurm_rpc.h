@@ -73,6 +73,9 @@ struct slurm_rpc {
     const struct slurm_rpc_ops *ops;
 };
 
+/* What accounting remembers of these jobs (NULL-ended), through sacct whichever way the controller is asked. */
+int slurm_history(const char *const *ids, struct arena *arena, struct slurm_jobs *out, struct err *err);
+
 /* ERR_ENV when sbatch is not on PATH. */
 int slurm_commands_open(struct slurm_rpc **out, struct err *err);
 /* helper: path of reel-slurm. ERR_ENV when it cannot be run or refuses its libslurm. */

@@ -94,6 +94,44 @@ int slurm_text_jobs(const char *text, struct arena *arena, struct slurm_jobs *ou
     return 0;
 }
 
+/* ---- sacct ---- */
+
+enum { A_ID, A_STATE, A_EXIT, A_NODES, A_CORES, A_SUBMIT, A_START, A_END, A_COMMENT, A_NAME, N_ACCOUNTED };
+
+/* "3:0", "0:9" as of wait(2). */
+static int accounted_exit(const char *text)
+{
+    const char *colon = strchr(text, ':');
+    return whole(text) << 8 | (colon ? whole(colon + 1) : 0);
+}
+
+int slurm_text_history(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err)
+{
+    char *copy = arena_strdup(arena, text), *save = NULL;
+    struct slurm_jobs jobs = {.v = arena_array(arena, lines_count(text), sizeof *jobs.v)};
+    if (!copy || !jobs.v)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    for (char *line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *f[N_ACCOUNTED];
+        int n = 0;
+        for (char *p = line; p && n < N_ACCOUNTED; n++) {
+            f[n] = p;
+            p = n < N_ACCOUNTED - 1 ? strchr(p, '|') : NULL;
+            if (p)
+                *p++ = '\0';
+        }
+        if (n < N_ACCOUNTED)
+            return err_set(err, ERR_INPUT, "sacct printed a line without our %d fields: '%.60s'", N_ACCOUNTED, line);
+        f[A_STATE][strcspn(f[A_STATE], " +")] = '\0'; /* "CANCELLED by 1000" */
+        jobs.v[jobs.n++] = (struct slurm_job){
+            .id = f[A_ID], .state = f[A_STATE], .reason = "", .comment = f[A_COMMENT], .name = f[A_NAME],
+            .nodes = whole(f[A_NODES]), .cores = whole(f[A_CORES]), .exit_status = accounted_exit(f[A_EXIT]),
+            .submitted_at = time_of(f[A_SUBMIT]), .started_at = time_of(f[A_START]), .ended_at = time_of(f[A_END])};
+    }
+    *out = jobs;
+    return 0;
+}
+
 /* ---- squeue --json ---- */
 
 /* 22.05: 5; from 23.02: {"set": true, "infinite": false, "number": 5}. */

@@ -18,6 +18,11 @@ int slurm_text_jobs(const char *text, struct arena *arena, struct slurm_jobs *ou
 /* Output of squeue --json, any version. */
 int slurm_text_jobs_json(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err);
 
+/* Output of sacct -n -P -X with these fields and times as seconds: what accounting remembers of jobs. Ids that ran more than once
+ * stand there once, with their last run. The comment is there only where the site stores it (AccountingStoreFlags=job_comment). */
+#define SLURM_SACCT_FIELDS "JobIDRaw,State,ExitCode,NNodes,NCPUS,Submit,Start,End,Comment,JobName"
+int slurm_text_history(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err);
+
 /* config: `scontrol show config`; partitions: `scontrol show partition -o`; nodes: `sinfo -h -o '%R|%c|%G'`. */
 int slurm_text_site(const char *config, const char *partitions, const char *nodes, struct arena *arena,
                     struct slurm_site *out, struct err *err);

@@ -167,6 +167,166 @@ static void test_squeue_json(void **state)
         assert_int_equal(slurm_text_jobs_json(bad[i], &arena, &jobs, NULL), ERR_INPUT);
 }
 
+/* ---- accounting ---- */
+
+static void test_history(void **state)
+{
+    (void)state;
+    struct slurm_jobs jobs;
+    struct err err = {0};
+    static const char text[] = "12|COMPLETED|0:0|2|16|1795247415|1795247417|1795247500|reel:00112233445566778899aabbccddeeff|a|b\n"
+                               "13|CANCELLED by 1000|0:15|1|8|1795247415|Unknown|1795247500||n\n"
+                               "14|FAILED|3:0|1|8|1795247415|1795247417|1795247500||n\n";
+    assert_int_equal(slurm_text_history(text, &arena, &jobs, NULL), 0);
+    assert_int_equal(jobs.n, 3);
+    assert_string_equal(jobs.v[0].name, "a|b");
+    assert_string_equal(slurm_token(jobs.v[0].comment), "00112233445566778899aabbccddeeff");
+    assert_true(jobs.v[0].nodes == 2 && jobs.v[0].cores == 16 && jobs.v[0].ended_at == 1795247500);
+    assert_string_equal(jobs.v[1].state, "CANCELLED");
+    assert_true(jobs.v[1].started_at == 0 && jobs.v[1].exit_status == 15);
+    assert_int_equal(jobs.v[2].exit_status, 768);
+    assert_int_equal(slurm_text_history("", &arena, &jobs, NULL), 0);
+    assert_int_equal(jobs.n, 0);
+    assert_int_equal(slurm_text_history("12|COMPLETED|0:0\n", &arena, &jobs, &err), ERR_INPUT);
+}
+
+/* ---- stand-ins for Slurm's commands: scripts in a folder that is all of PATH but the system's ---- */
+
+static char fake[64];
+
+static void fake_command(const char *name, const char *body)
+{
+    char path[128], text[4096];
+    snprintf(path, sizeof path, "%s/%s", fake, name);
+    snprintf(text, sizeof text, "#!/bin/sh\ncd '%s'\necho \"%s $*\" >> asked\n%s\n", fake, name, body);
+    assert_int_equal(file_publish(path, text, strlen(text), NULL), 0);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+static int fake_setup(void **state)
+{
+    char path[256];
+    snprintf(fake, sizeof fake, "/tmp/reel-fake.XXXXXX");
+    if (!mkdtemp(fake))
+        return -1;
+    snprintf(path, sizeof path, "%s:/usr/bin:/bin", fake);
+    setenv("PATH", path, 1);
+    setenv("REEL_SLURM_VIA", "commands", 1);
+    setenv("REEL_SLURM_POLL_S", "1000", 1);
+    fake_command("sinfo", "[ \"$1\" = --version ] && echo slurm 22.05.8 || echo 'low|8|gpu:8'");
+    fake_command("scontrol", "[ \"$2\" = config ] && printf 'ClusterName = west\\nSLURM_VERSION = 22.05.8\\nKillWait = 30 sec\\nAccountingStorageType = "
+                             "accounting_storage/slurmdbd\\n' || echo 'PartitionName=low Default=YES MaxTime=UNLIMITED TotalNodes=4'");
+    fake_command("sbatch", "echo 41");
+    fake_command("squeue", "cat queue 2> /dev/null; exit 0");
+    fake_command("sacct", "cat accounts 2> /dev/null; exit 0");
+    return arena_setup(state);
+}
+
+static int fake_teardown(void **state)
+{
+    file_remove_tree(fake, NULL);
+    return arena_teardown(state);
+}
+
+static struct sched *fake_open(void)
+{
+    struct sched *s = NULL;
+    struct err err = {0};
+    if (sched_open("slurm", fake, &s, &err) < 0)
+        fail_msg("%s", err.text);
+    return s;
+}
+
+static void fake_file(const char *name, const char *text)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", fake, name);
+    assert_int_equal(file_publish(path, text, strlen(text), NULL), 0);
+}
+
+static int fake_asked(const char *command)
+{
+    char path[128];
+    struct str text = STR_INIT;
+    int n = 0;
+    snprintf(path, sizeof path, "%s/asked", fake);
+    if (file_exists(path))
+        file_read(path, 1 << 20, &text, NULL);
+    for (const char *p = text.len ? text.p : ""; *p; p = strchr(p, '\n') + 1)
+        n += strncmp(p, command, strlen(command)) == 0 && p[strlen(command)] == ' ';
+    str_release(&text);
+    return n;
+}
+
+#define TOKEN "00112233445566778899aabbccddeeff"
+
+/* Truth order: the controller, then accounting, then nothing. */
+static void test_forgotten(void **state)
+{
+    (void)state;
+    static const char *const ids[] = {"12", NULL};
+    struct sched_jobs jobs = {0};
+    struct sched *s = fake_open();
+    fake_file("accounts", "12|COMPLETED|0:0|2|16|1795247415|1795247417|1795247500|reel:" TOKEN "|n\n");
+    assert_int_equal(sched_poll(s, &(struct sched_filter){.ids = ids}, &jobs, NULL), 0);
+    assert_int_equal(jobs.n, 1);
+    assert_int_equal(jobs.jobs[0].state, SCHED_DONE);
+    assert_string_equal(jobs.jobs[0].token, TOKEN);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(sched_poll(s, &(struct sched_filter){.ids = ids}, &jobs, NULL), 0);
+    assert_int_equal(fake_asked("sacct"), 1); /* asked as seldom as the controller */
+    assert_int_equal(sched_poll(s, NULL, &jobs, NULL), 0);
+    assert_int_equal(jobs.n, 0); /* only jobs that somebody asks for are recalled */
+    sched_close(s);
+
+    s = fake_open(); /* accounting is behind: a state that is no end tells nothing */
+    fake_file("accounts", "12|RUNNING|0:0|2|16|1795247415|1795247417|Unknown|reel:" TOKEN "|n\n");
+    assert_int_equal(sched_poll(s, &(struct sched_filter){.ids = ids}, &jobs, NULL), 0);
+    assert_int_equal(jobs.n, 0);
+    sched_jobs_release(&jobs);
+    sched_close(s);
+}
+
+/* One answer serves all processes: many handles, many polls, one query; a controller in trouble is not asked more often either. */
+static void test_shared_answer(void **state)
+{
+    (void)state;
+    struct sched_jobs jobs = {0};
+    struct err err = {0};
+    fake_file("queue", LINE("7", "RUNNING", "None", "0", "0", "1", "1795247417", "1795250000", "reel:" TOKEN, "n"));
+    for (int i = 0; i < 20; i++) {
+        struct sched *s = fake_open();
+        for (int k = 0; k < 5; k++)
+            assert_int_equal(sched_poll(s, NULL, &jobs, NULL), 0);
+        assert_int_equal(jobs.n, 1);
+        sched_close(s);
+    }
+    assert_int_equal(fake_asked("squeue"), 1);
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/sched", fake);
+    file_remove_tree(dir, NULL);
+    fake_command("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1");
+    for (int i = 0; i < 5; i++) {
+        struct sched *s = fake_open();
+        assert_int_equal(sched_poll(s, NULL, &jobs, &err), ERR_TEMP);
+        assert_non_null(strstr(err.text, "Unable to contact"));
+        sched_close(s);
+    }
+    assert_int_equal(fake_asked("squeue"), 2);
+    sched_jobs_release(&jobs);
+}
+
+static void test_several_clusters(void **state)
+{
+    (void)state;
+    struct sched *s = NULL;
+    struct err err = {0};
+    setenv("SLURM_CLUSTERS", "east,west", 1);
+    assert_int_equal(sched_open("slurm", fake, &s, &err), ERR_ENV);
+    assert_non_null(strstr(err.text, "SLURM_CLUSTERS"));
+    unsetenv("SLURM_CLUSTERS");
+}
+
 /* ---- the site ---- */
 
 static void test_site(void **state)
@@ -295,7 +455,9 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, arena_setup, arena_teardown)
     const struct CMUnitTest tests[] = {
         TEST(states), TEST(token), TEST(squeue_text), TEST(squeue_text_refused), TEST(squeue_json), TEST(site),
-        TEST(durations_and_gpus), TEST(errors), TEST(wire),
+        TEST(durations_and_gpus), TEST(errors), TEST(wire), TEST(history),
+#define FAKED(name) cmocka_unit_test_setup_teardown(test_##name, fake_setup, fake_teardown)
+        FAKED(forgotten), FAKED(shared_answer), FAKED(several_clusters),
     };
     return cmocka_run_group_tests_name("sched slurm", tests, NULL, NULL);
 }
