@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "launcher/cmd/follow.h"
+#include "launcher/cmd/lead.h"
 #include "profiles/dataset.h"
 
 static const struct opt opts[] = {
@@ -20,6 +21,8 @@ static const struct opt opts[] = {
     {"partition", 0, OPT_TEXT, "NAME", "Slurm partition instead of the one in the file", .flags = OPT_SETTING},
     {"account", 0, OPT_TEXT, "NAME", "Slurm account instead of the one in the file", .flags = OPT_SETTING},
     {"qos", 0, OPT_TEXT, "NAME", "Slurm quality of service instead of the one in the file", .flags = OPT_SETTING},
+    {"lead", 0, OPT_ENUM, "RULE", "when saves take longer than a preemption leaves", .fallback = "warn",
+     .choices = (const char *const[]){"warn", "refuse", "ignore", NULL}, .flags = OPT_SETTING},
     {"detach", 'd', OPT_BOOL, NULL, "return as soon as the job is submitted"},
     {"quiet", 'q', OPT_BOOL, NULL, "no progress, only the end"},
 };
@@ -214,8 +217,9 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
         goto out;
     }
     settings_format(v, &settings);
-    if ((rc = launch_create(env->home, env->bin_dir, &run, &plan, settings.p, &l, &existed, err)) < 0 ||
-        (rc = sched_open(opt_text(v, "scheduler"), env->home, &s, err)) < 0)
+    if ((rc = sched_open(opt_text(v, "scheduler"), env->home, &s, err)) < 0 ||
+        (rc = lead_check(env, s, run.resources.partition, run.model.name, (enum lead_rule)opt_enum(v, "lead"), err)) < 0 ||
+        (rc = launch_create(env->home, env->bin_dir, &run, &plan, settings.p, &l, &existed, err)) < 0)
         goto out;
     if (existed && !opt_bool(v, "quiet"))
         fprintf(stderr, "run '%s' exists (%s): taking it up\n", run.name, l.run_id);

@@ -105,6 +105,15 @@ static int describe(struct sched *s, struct sched_site *out, struct err *err)
     return rc;
 }
 
+int sched_slurm_site(struct sched *s, struct slurm_site *out, struct err *err)
+{
+    struct sched_site common;
+    int rc = describe(s, &common, err);
+    if (rc == 0)
+        *out = slurm_of(s)->site;
+    return rc;
+}
+
 static int submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
 {
     return slurm_submit_once(slurm_of(s), spec, id, err);

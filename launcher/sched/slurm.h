@@ -20,8 +20,11 @@
 #ifndef LAUNCHER_SCHED_SLURM_H
 #define LAUNCHER_SCHED_SLURM_H
 
-#include "launcher/sched/sched.h"
+#include "launcher/sched/slurm_rpc.h"
 
 int sched_slurm_open(const char *home, struct sched **out, struct err *err);
+
+/* What sched_describe tells and what Slurm alone has; borrows from the handle like it. s: of kind "slurm". */
+int sched_slurm_site(struct sched *s, struct slurm_site *out, struct err *err);
 
 #endif
