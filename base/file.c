@@ -336,7 +336,8 @@ int file_publish_dir(const char *tmp_dir, const char *final_dir, struct err *err
     return fsync_parent(final_dir, err);
 }
 
-int file_create_exclusive(const char *path, const void *bytes, size_t n, struct err *err)
+/* Where a file system has no hard links: a crash between the two calls leaves the name without its content. */
+static int create_then_write(const char *path, const void *bytes, size_t n, struct err *err)
 {
     int rc, fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 
@@ -347,12 +348,41 @@ int file_create_exclusive(const char *path, const void *bytes, size_t n, struct 
     rc = file_write_all(fd, bytes, n, path, err);
     if (rc == 0)
         rc = file_fsync(fd, path, err);
-    if (close(fd) < 0 && rc == 0)
-        rc = fail(err, "close", path);
-    if (rc == 0)
-        rc = fsync_parent(path, err);
+    close(fd);
     if (rc < 0)
         unlink(path);
+    return rc;
+}
+
+/* Give the finished file its name, unless somebody has it. A reply lost on the way shows in the count of links. */
+static int link_exclusive(struct file_pub *p, const void *bytes, size_t n, struct err *err)
+{
+    struct stat st;
+    int why;
+
+    if (link(p->tmp, p->path) == 0 || (why = errno, fstat(p->fd, &st) == 0 && st.st_nlink == 2))
+        return 0;
+    if (why == EEXIST)
+        return err_set(err, ERR_EXISTS, "'%s' exists already: somebody else made it first", p->path);
+    if (why == EPERM || why == EOPNOTSUPP || why == ENOSYS)
+        return create_then_write(p->path, bytes, n, err);
+    errno = why;
+    return fail(err, "create", p->path);
+}
+
+int file_create_exclusive(const char *path, const void *bytes, size_t n, struct err *err)
+{
+    struct file_pub p;
+    int rc = file_pub_open(&p, path, err);
+
+    if (rc < 0)
+        return rc;
+    rc = file_pub_write(&p, bytes, n, err);
+    if (rc == 0)
+        rc = file_fsync(p.fd, path, err);
+    if (rc == 0 && (rc = link_exclusive(&p, bytes, n, err)) == 0 && (rc = fsync_parent(path, err)) < 0)
+        unlink(path);
+    file_pub_abort(&p);
     return rc;
 }
 

@@ -47,8 +47,8 @@ int file_fsync(int fd, const char *path, struct err *err);
 /* write(2) until done; EINTR is retried, a short write of 0 is an error. */
 int file_write_all(int fd, const void *bytes, size_t n, const char *path, struct err *err);
 
-/* O_EXCL create with content: ERR_EXISTS if somebody was first. The claim of an attempt. A reader may meet the file
- * before its content, and a crash may leave it empty: its existence is the claim. */
+/* Create with content, for one: ERR_EXISTS if somebody was first. The claim of an attempt, a name. The content is there when the
+ * name is, except on a file system without hard links: there a reader or a crash may meet the name before its content. */
 int file_create_exclusive(const char *path, const void *bytes, size_t n, struct err *err);
 
 /* flock(2) on a lock file, created if absent and never removed. wait_s 0: try once (ERR_BUSY); negative: for ever. The

@@ -11,7 +11,7 @@
 #include "base/num.h"
 #include "launcher/sched/slurm_priv.h"
 
-static const double POLL_S = 30;
+static const double POLL_S = 30, LOOK_APART_S = 10.5;
 
 static struct sched_slurm *slurm_of(struct sched *s)
 {
@@ -334,20 +334,28 @@ static int rpc_open(struct sched_slurm *l, struct err *err)
     return *via ? err_set(err, ERR_INPUT, "REEL_SLURM_VIA is '%s': give auto, commands or helper", via) : 0;
 }
 
+static int seconds_from_env(const char *name, double fallback, double *out, struct err *err)
+{
+    const char *text = getenv(name);
+    *out = fallback;
+    int rc = text && *text ? num_parse_f64(text, name, out, err) : 0;
+    return rc == 0 && *out < 0 ? err_set(err, ERR_INPUT, "%s is %s: give 0 or more seconds", name, text) : rc;
+}
+
 int sched_slurm_open(const char *home, struct sched **out, struct err *err)
 {
-    const char *poll_s = getenv("REEL_SLURM_POLL_S");
     struct sched_slurm *l = calloc(1, sizeof *l);
     int rc = 0;
     if (!l)
         return err_set(err, ERR_NOMEM, "out of memory for the scheduler");
     l->base.ops = &slurm_ops;
-    l->poll_s = POLL_S;
     if (getenv("SLURM_CLUSTERS") || getenv("SBATCH_CLUSTERS"))
         rc = err_set(err, ERR_ENV, "SLURM_CLUSTERS or SBATCH_CLUSTERS is set: a job could go to one cluster and be looked for on another; "
                      "unset it, and choose the cluster by SLURM_CONF");
-    if (rc == 0 && poll_s && *poll_s && (rc = num_parse_f64(poll_s, "REEL_SLURM_POLL_S", &l->poll_s, err)) == 0 && l->poll_s < 0)
-        rc = err_set(err, ERR_INPUT, "REEL_SLURM_POLL_S is %s: give 0 or more seconds", poll_s);
+    if (rc == 0)
+        rc = seconds_from_env("REEL_SLURM_POLL_S", POLL_S, &l->poll_s, err);
+    if (rc == 0)
+        rc = seconds_from_env("REEL_SLURM_LOOK_S", LOOK_APART_S, &l->look_apart_s, err);
     if (rc == 0 && ((size_t)snprintf(l->home, sizeof l->home, "%s", home) >= sizeof l->home ||
                     (size_t)snprintf(l->dir, sizeof l->dir, "%s/sched/slurm", home) >= sizeof l->dir - 128))
         rc = err_set(err, ERR_LIMIT, "the state folder's path is too long: choose a shorter REEL_HOME");

@@ -3,7 +3,7 @@
  * Exactly once. Under <home>/sched/slurm/jobs/<token>.json stands the intent, durable before anything is submitted, and later the job
  * id it became. The token is also the job's comment ("reel:<token>"), so that after an ambiguous outcome (time-out, killed
  * launcher, restarted controller) the job is looked for by token before anything is submitted again: absent in two clean answers
- * more than LOOK_APART_S apart means it is not there. A job id alone is never trusted: controllers hand ids out again, so before a job
+ * more than REEL_SLURM_LOOK_S apart means it is not there. A job id alone is never trusted: controllers hand ids out again, so before a job
  * is signalled, requeued or cancelled its comment must name a token of ours that is bound to this id.
  *
  * Gentle. Polls of all processes of the user share one answer of the controller, under a lock, at most every REEL_SLURM_POLL_S seconds
@@ -12,7 +12,7 @@
  * minutes of clean answers without it.
  *
  * Settings, from the environment: REEL_SLURM_VIA (auto, commands, helper), REEL_SLURM_HELPER (path of reel-slurm; default: beside
- * this program), REEL_SLURM_POLL_S.
+ * this program), REEL_SLURM_POLL_S (30), REEL_SLURM_LOOK_S (10; less is for tests).
  *
  * What holds only as far as the site allows (`reel check-site` tells): no process outlives its job (ProctrackType), a positive
  * priority (needs operator rights: nice below 0), time limits are whole minutes.

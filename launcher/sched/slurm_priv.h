@@ -7,13 +7,13 @@
 #include "launcher/sched/slurm_rpc.h"
 
 #define SLURM_COMMENT "reel:"
-enum { LOOK_APART_S = 10, SLURM_NICE = 1000 }; /* a step of priority, in nice: more than queue age makes in a while */
+enum { SLURM_NICE = 1000 }; /* a step of priority, in nice: more than queue age makes in a while */
 
 struct sched_slurm {
     struct sched base;
     struct slurm_rpc *rpc;
     char home[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES]; /* dir: <home>/sched/slurm */
-    double poll_s;
+    double poll_s, look_apart_s;
     bool described;
     struct slurm_site site;
     struct arena site_arena;

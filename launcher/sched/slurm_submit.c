@@ -14,7 +14,7 @@
  *   nothing clear (ERR_TEMP)       yes              look for the token
  *
  * Looking: every job of the user, straight from the controller. Found: bind. Absent: a request that was cut off may still be on
- * its way, so only a second clean answer, more than LOOK_APART_S later, means that it is not there; then it is submitted again.
+ * its way, so only a second clean answer, more than REEL_SLURM_LOOK_S later, means that it is not there; then it is submitted again.
  * While the controller does not answer nothing can be known: ERR_TEMP, the intent stays, and the next call goes on from there.
  *
  * A lock makes submitters of one token take turns. The client that submits dies with its submitter, so that no request
@@ -185,7 +185,7 @@ static int look_twice(struct sched_slurm *s, const char *token, char id[SCHED_ID
     int rc = look(s, token, id, err);
     if (rc != 0)
         return rc;
-    clock_sleep_s(LOOK_APART_S + 0.5);
+    clock_sleep_s(s->look_apart_s);
     return look(s, token, id, err);
 }
 

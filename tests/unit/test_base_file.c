@@ -1,5 +1,5 @@
 /* Files: atomic publish under every failing call, short writes, locks, folders. */
-// LINK: -Wl,--wrap=write -Wl,--wrap=fsync -Wl,--wrap=rename -Wl,--wrap=close
+// LINK: -Wl,--wrap=write -Wl,--wrap=fsync -Wl,--wrap=rename -Wl,--wrap=close -Wl,--wrap=link
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,6 +41,8 @@ int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
+int __real_link(const char *from, const char *to);
+int __wrap_link(const char *from, const char *to);
 int __real_close(int fd);
 int __wrap_close(int fd);
 
@@ -59,6 +61,20 @@ int __wrap_fsync(int fd)
 int __wrap_rename(const char *from, const char *to)
 {
     return fails("rename") ? -1 : __real_rename(from, to);
+}
+
+static enum { LINK_SOUND, LINK_NONE, LINK_REPLY_LOST } link_as; /* no hard links here; done, and the answer says that it was there */
+
+int __wrap_link(const char *from, const char *to)
+{
+    int rc = link_as == LINK_NONE ? -1 : fails("link") ? -1 : __real_link(from, to);
+    if (link_as == LINK_NONE)
+        errno = EPERM;
+    if (rc == 0 && link_as == LINK_REPLY_LOST) {
+        errno = EEXIST;
+        return -1;
+    }
+    return rc;
 }
 
 int __wrap_close(int fd)
@@ -347,6 +363,14 @@ static void claims(void **state)
     }
     assert_int_equal(file_create_exclusive(in_scratch("claim"), "yours", 5, &err), ERR_EXISTS);
     expect_content(in_scratch("claim"), "mine");
+    for (link_as = LINK_NONE; link_as <= LINK_REPLY_LOST; link_as++) {
+        unlink(in_scratch("claim"));
+        assert_int_equal(file_create_exclusive(in_scratch("claim"), "mine", 4, &err), 0);
+        expect_content(in_scratch("claim"), "mine");
+        if (link_as == LINK_NONE)
+            assert_int_equal(file_create_exclusive(in_scratch("claim"), "yours", 5, &err), ERR_EXISTS);
+    }
+    link_as = LINK_SOUND;
 }
 
 static void locks(void **state)

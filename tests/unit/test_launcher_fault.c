@@ -186,7 +186,7 @@ static const struct scene {
     {"plan_save", do_plan_save, after_plan_save, 1u << FAULT_ALLOC | 1u << FAULT_WRITE | 1u << FAULT_SYNC | 1u << FAULT_RENAME},
     {"run_save", do_run_save, after_run_save, 1u << FAULT_ALLOC | 1u << FAULT_WRITE | 1u << FAULT_SYNC | 1u << FAULT_RENAME},
     {"launch_create", do_create, after_create,
-     1u << FAULT_ALLOC | 1u << FAULT_WRITE | 1u << FAULT_SYNC | 1u << FAULT_RENAME | 1u << FAULT_MKDIR},
+     1u << FAULT_ALLOC | 1u << FAULT_WRITE | 1u << FAULT_SYNC | 1u << FAULT_RENAME | 1u << FAULT_MKDIR | 1u << FAULT_LINK},
     {"run_state_load", do_state, NULL, 1u << FAULT_ALLOC | 1u << FAULT_READ}, /* of the run the setup below makes */
     {"home_runs_list", do_list, NULL, 1u << FAULT_ALLOC},
 };
