@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,8 +39,9 @@ struct agent {
     struct evlog *log;
     int64_t attempt;
     int lock_fd, signal_fd;
-    bool stop_requested, time_limit_near;
-    double started_mono;
+    bool stop_requested, time_limit_near, hung;
+    double started_mono, moved_mono; /* of the attempt; when rank 0's log grew last */
+    int64_t log_bytes;
     struct arena arena;
 };
 
@@ -50,6 +52,8 @@ enum attempt_cause agent_cause(const struct agent_evidence *e)
         return CAUSE_DONE;
     if (e->cancel_requested)
         return CAUSE_CANCEL;
+    if (e->hung)
+        return CAUSE_HANG;
     if (e->stop_requested)
         return e->time_limit_near ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
     return CAUSE_CRASH;
@@ -245,6 +249,22 @@ static void notice_take(struct agent *a, int signo)
     event_signal(a, signo);
 }
 
+/* Rank 0 writes an event for every step, save and load: when its log has not grown for so long nothing moves any more. The log's
+ * size on our own clock, for its times may be another host's. */
+static bool hangs(struct agent *a)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct stat st;
+    double limit_s = a->run.budget.hang_s, now_s = clock_mono_s();
+    snprintf(path, sizeof path, "%s/events/rank0.a%lld.evlog", a->conf->run_dir, (long long)a->attempt);
+    int64_t bytes = stat(path, &st) == 0 ? (int64_t)st.st_size : 0;
+    if (bytes != a->log_bytes || a->moved_mono == 0) {
+        a->log_bytes = bytes;
+        a->moved_mono = now_s;
+    }
+    return limit_s > 0 && now_s - a->moved_mono > limit_s;
+}
+
 /* Watch until the trainer has ended. Signals arrive on the descriptor, never in a handler. */
 static int trainer_watch(struct agent *a, struct sched_step *step, struct sched_step_status *end, struct err *err)
 {
@@ -261,6 +281,12 @@ static int trainer_watch(struct agent *a, struct sched_step *step, struct sched_
             return rc;
         if (a->stop_requested)
             sched_step_signal(step, SIGUSR1, NULL);
+        if (hangs(a)) {
+            log_msg(LOG_WARN, "no event of the trainer for %g s: it hangs, and is ended", a->run.budget.hang_s);
+            a->hung = true;
+            *end = (struct sched_step_status){.ended = true, .exit_code = -1, .exit_signal = SIGKILL};
+            return 0; /* freeing the step kills what is left of it */
+        }
     }
 }
 
@@ -338,7 +364,7 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
         a->stop_requested = true;
         a->time_limit_near = near_time_limit(a);
     }
-    struct agent_evidence evidence = {a->state.done, a->stop_requested, a->state.cancel_at > 0, a->time_limit_near,
+    struct agent_evidence evidence = {a->state.done, a->stop_requested, a->state.cancel_at > 0, a->time_limit_near, a->hung,
                                       end->exit_code, end->exit_signal};
     enum attempt_cause cause = agent_cause(&evidence);
     snprintf(detail, sizeof detail, "trainer %s %d; see logs/attempt-%lld.log", end->exit_signal ? "died of signal" : "exited with",

@@ -31,6 +31,7 @@ struct agent_evidence {
     bool stop_requested;    /* a notice came, here or at the trainer's step alone: it saved and stopped by itself */
     bool cancel_requested;  /* by event */
     bool time_limit_near;   /* the notice came at the end of the job's time limit */
+    bool hung;              /* ended by the agent because nothing moved */
     int exit_code;          /* of the trainer; -1 killed */
     int exit_signal;
 };

@@ -31,7 +31,8 @@
  *         "keep": 2},                          newest ones that stay on disk
  *       "budget": {
  *         "crash_without_progress": 3,         attempts in a row that may die before they publish a new step
- *         "wall_s": 0},                        seconds of training over all attempts; 0: no bound
+ *         "wall_s": 0,                         seconds of training over all attempts; 0: no bound
+ *         "hang_s": 1800},                     without one event of the trainer (step, save, load) it hangs and is ended; 0: never
  *       "resources": {
  *         "nodes": 1, "ranks_per_node": 1, "cores_per_rank": 1, "gpus_per_node": 0,
  *         "time_limit_s": 0,                   of one attempt; 0: the partition's
@@ -76,7 +77,7 @@ void run_init(struct run *r)
         .seed = 1234,
         .dtype = DTYPE_F32,
         .ckpt_keep = 2,
-        .budget = {.crash_without_progress = 3},
+        .budget = {.crash_without_progress = 3, .hang_s = 1800},
         .resources = {.nodes = 1, .ranks_per_node = 1, .cores_per_rank = 1},
     };
     arena_init(&r->arena, 4096);
@@ -125,6 +126,7 @@ static const struct json_field checkpoint_fields[] = {
 static const struct json_field budget_fields[] = {
     {"crash_without_progress", JSON_INT, AT(budget.crash_without_progress), .min = 1, .max = 1e6},
     {"wall_s", JSON_NUM, AT(budget.wall_s), .min = 0, .max = 1e12},
+    {"hang_s", JSON_NUM, AT(budget.hang_s), .min = 0, .max = 1e9},
 };
 static const struct json_field resources_fields[] = {
     {"nodes", JSON_INT, AT(resources.nodes), .min = 1, .max = LIMIT_RANKS},

@@ -44,7 +44,7 @@ struct run {
     enum dtype dtype;               /* f32 or f64 on CPU */
     int64_t ckpt_every_steps;       /* 0: only at the end and on request */
     int64_t ckpt_keep;
-    struct { int64_t crash_without_progress; double wall_s; } budget;
+    struct { int64_t crash_without_progress; double wall_s, hang_s; } budget;
     struct {
         int64_t nodes, ranks_per_node, cores_per_rank, gpus_per_node;
         double time_limit_s;

@@ -2,6 +2,7 @@
  * <run-dir>/ckpt/step; what goes wrong is asked for by environment:
  *   REEL_STUB_STEP_S     seconds a step takes (default 0.02)
  *   REEL_STUB_CRASH_AT   crash (exit 5) before this step in attempts up to REEL_STUB_CRASH_ATTEMPTS (default: all)
+ *   REEL_STUB_HANG_AT    do nothing more from this step on, in the first attempt
  *   REEL_STUB_DEAF       ignore the request to save */
 #include <signal.h>
 #include <stdio.h>
@@ -100,6 +101,8 @@ int main(int argc, char **argv)
     int64_t step = file_exists(path) && file_read(path, 64, &text, &err) == 0 ? strtoll(text.p, NULL, 10) : 0;
     double step_s = number("REEL_STUB_STEP_S", 0.02);
     for (; step < run_total_steps(&run); step++) {
+        while (attempt == 1 && step == (int64_t)number("REEL_STUB_HANG_AT", -1))
+            clock_sleep_s(1);
         if (step == crash_at && attempt <= (int64_t)number("REEL_STUB_CRASH_ATTEMPTS", 1e9))
             _exit(5); /* a crash closes nothing */
         clock_sleep_s(step_s);

@@ -177,6 +177,9 @@ static void causes(void **state)
         {{.stop_requested = true, .exit_code = -1, .exit_signal = 9}, CAUSE_PREEMPT},
         {{.stop_requested = true, .time_limit_near = true, .exit_code = 75}, CAUSE_TIME_LIMIT},
         {{.stop_requested = true, .cancel_requested = true}, CAUSE_CANCEL},
+        {{.hung = true, .exit_code = -1, .exit_signal = 9}, CAUSE_HANG},
+        {{.hung = true, .stop_requested = true, .exit_code = -1, .exit_signal = 9}, CAUSE_HANG},
+        {{.hung = true, .done = true}, CAUSE_DONE},
         {{.exit_code = 5}, CAUSE_CRASH},
         {{.exit_code = 0}, CAUSE_CRASH}, /* exit 0 without the last step published is not done */
         {{.exit_code = -1, .exit_signal = 11}, CAUSE_CRASH},
