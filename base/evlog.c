@@ -500,6 +500,15 @@ int evlog_open(const char *dir, const struct evlog_ids *ids, struct evlog **out,
     return rc;
 }
 
+bool evlog_held(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        close(fd);
+    return held;
+}
+
 void evlog_close(struct evlog *log)
 {
     if (!log)

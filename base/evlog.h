@@ -30,6 +30,9 @@ struct evlog; /* an open log for writing */
 int evlog_open(const char *dir, const struct evlog_ids *ids, struct evlog **out, struct err *err);
 void evlog_close(struct evlog *log); /* fsync; NULL is fine */
 
+/* Does a process have this log file open for writing: does its writer live, wherever it runs. False where there are no locks. */
+bool evlog_held(const char *path);
+
 /* Append one event. fields: a JSON object's inside written by the caller through json_put_*:
  *     struct evlog_event e; evlog_begin(log, &e, "step"); json_put_int(&e.out, "step", 7); evlog_commit(log, &e, true, err);
  * durable: fdatasync before returning. commit adds seq and releases the event's text in any case. A failed append

@@ -24,7 +24,10 @@
 #include "profiles/plan.h"
 #include "profiles/run.h"
 
-enum { NOTICE_REPEAT_MS = 1000 }; /* a trainer that starts up may not hear yet: say it again until it has ended */
+enum {
+    NOTICE_REPEAT_MS = 1000, /* a trainer that starts up may not hear yet: say it again until it has ended */
+    LINGER_MS = 2000,        /* between the end of a step and the notice that explains it */
+};
 
 extern char **environ;
 
@@ -249,6 +252,20 @@ static void notice_take(struct agent *a, int signo)
     event_signal(a, signo);
 }
 
+static const struct run_attempt *state_attempt(const struct run_state *s, int64_t number)
+{
+    for (int64_t i = 0; i < s->n_attempts; i++)
+        if (s->attempts[i].number == number)
+            return &s->attempts[i];
+    return NULL;
+}
+
+static char *rank0_log(const struct agent *a, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/events/rank0.a%lld.evlog", a->conf->run_dir, (long long)a->attempt);
+    return buf;
+}
+
 /* Rank 0 writes an event for every step, save and load: when its log has not grown for so long nothing moves any more. The log's
  * size on our own clock, for its times may be another host's. */
 static bool hangs(struct agent *a)
@@ -256,8 +273,7 @@ static bool hangs(struct agent *a)
     char path[LIMIT_PATH_BYTES];
     struct stat st;
     double limit_s = a->run.budget.hang_s, now_s = clock_mono_s();
-    snprintf(path, sizeof path, "%s/events/rank0.a%lld.evlog", a->conf->run_dir, (long long)a->attempt);
-    int64_t bytes = stat(path, &st) == 0 ? (int64_t)st.st_size : 0;
+    int64_t bytes = stat(rank0_log(a, path), &st) == 0 ? (int64_t)st.st_size : 0;
     if (bytes != a->log_bytes || a->moved_mono == 0) {
         a->log_bytes = bytes;
         a->moved_mono = now_s;
@@ -265,18 +281,48 @@ static bool hangs(struct agent *a)
     return limit_s > 0 && now_s - a->moved_mono > limit_s;
 }
 
+/* Take the notices that came, or come within this time. */
+static int notices_take(struct agent *a, int wait_ms, struct err *err)
+{
+    struct pollfd p = {.fd = a->signal_fd, .events = POLLIN};
+    struct signalfd_siginfo info;
+    if (poll(&p, 1, wait_ms) < 0 && errno != EINTR)
+        return err_set_errno(err, ERR_IO, "cannot wait for signals");
+    while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+        if (info.ssi_signo != SIGCHLD)
+            notice_take(a, (int)info.ssi_signo);
+    return 0;
+}
+
+/* srun may end before its tasks: told that the step is cancelled it leaves at once, while rank 0 still saves. As long as rank 0 lives it
+ * holds its log; and the notice that ended the step comes to this level a moment later. */
+static int trainer_linger(struct agent *a, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct run_state now;
+    int rc = 0;
+    while (rc == 0 && evlog_held(rank0_log(a, path)) && !hangs(a))
+        rc = notices_take(a, LINGER_MS / 20, err);
+    run_state_init(&now);
+    if (rc == 0)
+        rc = run_state_load(a->conf->run_dir, &now, err);
+    const struct run_attempt *told = state_attempt(&now, a->attempt);
+    bool explained = now.done || (told && told->stopped);
+    for (int ms = 0; rc == 0 && !explained && !a->stop_requested && ms < LINGER_MS; ms += LINGER_MS / 20)
+        rc = notices_take(a, LINGER_MS / 20, err);
+    run_state_release(&now);
+    return rc;
+}
+
 /* Watch until the trainer has ended. Signals arrive on the descriptor, never in a handler. */
 static int trainer_watch(struct agent *a, struct sched_step *step, struct sched_step_status *end, struct err *err)
 {
     for (;;) {
-        struct pollfd p = {.fd = a->signal_fd, .events = POLLIN};
-        struct signalfd_siginfo info;
-        if (poll(&p, 1, NOTICE_REPEAT_MS) < 0 && errno != EINTR)
-            return err_set_errno(err, ERR_IO, "cannot wait for signals");
-        while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
-            if (info.ssi_signo != SIGCHLD)
-                notice_take(a, (int)info.ssi_signo);
-        int rc = sched_step_poll(step, 0, end, err);
+        int rc = notices_take(a, NOTICE_REPEAT_MS, err);
+        if (rc == 0)
+            rc = sched_step_poll(step, 0, end, err);
+        if (rc == 0 && end->ended && a->steps->ops->starts_ranks)
+            rc = trainer_linger(a, err);
         if (rc < 0 || end->ended)
             return rc;
         if (a->stop_requested)
@@ -335,14 +381,6 @@ static void requeue(struct agent *a)
     evlog_begin(a->log, &e, "requeue");
     json_put_text(&e.out, "job_id", a->self.id);
     event_log(a, &e);
-}
-
-static const struct run_attempt *state_attempt(const struct run_state *s, int64_t number)
-{
-    for (int64_t i = 0; i < s->n_attempts; i++)
-        if (s->attempts[i].number == number)
-            return &s->attempts[i];
-    return NULL;
 }
 
 /* The trainer is gone: fold again (it wrote events), name the cause, decide. */

@@ -804,11 +804,27 @@ static void killed_writers(void **state)
     evlog_reader_close(r);
 }
 
+/* A log is held as long as its writer lives. */
+static void held(void **state)
+{
+    struct evlog *log;
+    struct err err;
+
+    (void)state;
+    assert_false(evlog_held(log_path())); /* not there */
+    assert_int_equal(evlog_open(in_scratch(""), &ids, &log, &err), 0);
+    assert_true(evlog_held(log_path()));
+    assert_true(evlog_held(log_path())); /* asking takes nothing away */
+    evlog_close(log);
+    assert_false(evlog_held(log_path()));
+}
+
 int main(void)
 {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, faultless_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         IN_SCRATCH(format_is_as_documented),
+        IN_SCRATCH(held),
         IN_SCRATCH(events_carry_the_common_fields),
         IN_SCRATCH(flipped_bit_anywhere),
         IN_SCRATCH(zeroed_block_anywhere),
