@@ -214,7 +214,7 @@ fuzz: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC)) ## search for inputs th
 	  sed -n "s/.*executed_units: */  $$n: inputs tried: /p" $(B)/fuzz/$$n.log; done
 
 check-faults: tests ## every fault: each allocation, read, write, sync and rename fails once; submitters killed 400 times, and at every system call
-	@FAULT_STEP=1 REEL_TEST_KILLS=400 EVERY=1 TEST_TIMEOUT=3000 tests/run --build $(B) 'fault\|trainer_ckpt\|sched_local\|submit-killed'
+	@FAULT_STEP=1 REEL_TEST_KILLS=400 EVERY=1 KILLS=100 STOPS=50 TEST_TIMEOUT=3000 tests/run --build $(B) 'fault\|trainer_ckpt\|sched_local\|submit-'
 
 demo: ## curate, look, tune, launch, preempt, report: the whole pass under build/demo; SLURM=1: on a private Slurm cluster
 	@contrib/deps build

@@ -221,7 +221,7 @@ static int submit_now(const struct launch *l, struct sched *s, const char *token
     return rc;
 }
 
-int launch_submit(const struct launch *l, struct sched *s, bool job_lost, struct err *err)
+int launch_submit(const struct launch *l, struct sched *s, const char *lost_token, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32], token[ID_TEXT_BYTES], job[SCHED_ID_BYTES];
     struct run_state state;
@@ -236,6 +236,7 @@ int launch_submit(const struct launch *l, struct sched *s, bool job_lost, struct
     if ((rc = file_lock(path, 30, &lock, err)) < 0 || (rc = run_state_load(l->run_dir, &state, err)) < 0)
         goto out;
     enum run_next next = run_state_next(&state, &l->budget, NULL);
+    bool job_lost = lost_token && strcmp(lost_token, state.token) == 0;
     if (next != RUN_NEXT_SUBMIT && !(job_lost && (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE)))
         goto out;
     snprintf(path, sizeof path, "%s/run.json", l->run_dir);
@@ -280,7 +281,7 @@ struct follow {
     struct run_fold *fold;
     int ended;           /* polls in a row in which the job was over though the run is not */
     double absent_since; /* monotonic; -1: it was there in the last clean answer */
-    bool lost;           /* the job is over or gone for good */
+    bool lost, vanished; /* the job is over or gone for good; it went without a word: a controller that lost its state */
     const char *job_state;
 };
 
@@ -302,7 +303,8 @@ static int job_look(struct follow *f, const struct run_state *state, struct err 
     f->ended = job && sched_state_ended(job->state) ? f->ended + 1 : 0;
     if (job || f->absent_since < 0)
         f->absent_since = job ? -1 : clock_mono_s();
-    f->lost = f->ended >= ENDED_POLLS || (!job && clock_mono_s() - f->absent_since >= f->s->ops->absence_s);
+    f->vanished = !job;
+    f->lost = f->ended >= ENDED_POLLS || (!job && clock_mono_s() - f->absent_since >= f->s->absence_s);
     return 0;
 }
 
@@ -342,13 +344,15 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
     *over = is_over(*next);
     if (*over)
         return 0;
-    if (state->n_attempts <= *attempts_at_submit)
+    if (state->n_attempts <= *attempts_at_submit && !f->vanished)
         return no_attempt(f->l, state, err);
     *attempts_at_submit = state->n_attempts;
     f->ended = 0;
     f->absent_since = -1;
     f->lost = false;
-    return launch_submit(f->l, f->s, true, err);
+    char token[ID_TEXT_BYTES]; /* the fold goes on while we wait for the lock */
+    snprintf(token, sizeof token, "%s", state->token);
+    return launch_submit(f->l, f->s, token, err);
 }
 
 int launch_follow(const struct launch *l, struct sched *s, const volatile int *stop, launch_show_fn *show, void *ctx,

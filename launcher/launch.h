@@ -32,8 +32,9 @@ int launch_create(const char *home, const char *bin_dir, const struct run *run, 
 int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out, struct err *err);
 
 /* Submit if the folded state asks for it (nothing submitted, an intent left open, or its job is gone and the run is
- * not over); otherwise nothing. Idempotent. `job_lost`: the caller has seen the last job end for good. */
-int launch_submit(const struct launch *l, struct sched *s, bool job_lost, struct err *err);
+ * not over); otherwise nothing. Idempotent. lost_token: the submission whose job the caller has seen end, or vanish, for good; NULL:
+ * none. Of several who saw it one submits again. */
+int launch_submit(const struct launch *l, struct sched *s, const char *lost_token, struct err *err);
 
 /* Event cancel_requested, then the scheduler's cancel. */
 int launch_cancel(const struct launch *l, struct sched *s, struct err *err);

@@ -223,7 +223,7 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
         goto out;
     if (existed && !opt_bool(v, "quiet"))
         fprintf(stderr, "run '%s' exists (%s): taking it up\n", run.name, l.run_id);
-    if ((rc = launch_submit(&l, s, false, err)) < 0)
+    if ((rc = launch_submit(&l, s, NULL, err)) < 0)
         goto out;
     if (opt_bool(v, "detach")) {
         rc = submitted_print(&l, opt_bool(v, "json"), err);

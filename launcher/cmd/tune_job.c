@@ -262,7 +262,7 @@ static int follow(struct tune_job *j, struct err *err)
         said = job.state;
         seen |= job.state != SCHED_UNKNOWN;
         absent_since = job.state != SCHED_UNKNOWN ? -1 : absent_since < 0 ? clock_mono_s() : absent_since;
-        bool gone = absent_since >= 0 && clock_mono_s() - absent_since >= j->s->ops->absence_s;
+        bool gone = absent_since >= 0 && clock_mono_s() - absent_since >= j->s->absence_s;
         if ((seen && !live && job.state != SCHED_UNKNOWN) || gone) {
             log_show(j);
             return ended(j, &job, err);

@@ -450,7 +450,6 @@ static void local_close(struct sched *s)
 
 static const struct sched_ops local_ops = {
     .kind = "local",
-    .absence_s = 1.5,
     .describe = local_describe,
     .submit = local_submit,
     .poll = local_poll,
@@ -478,6 +477,7 @@ int sched_local_open(const char *home, struct sched **out, struct err *err)
     if (rc == 0 && (rc = local_spool_init(&l->spool, dir, err)) == 0)
         rc = machine_now(&l->spool, &m, &changed, err); /* bad settings are told now, not at the first job */
     l->base.ops = &local_ops;
+    l->base.absence_s = 1.5;
     l->steps.spool = &l->spool;
     l->steps.ops = &local_ops;
     if (rc < 0)

@@ -197,7 +197,6 @@ struct sched_step; /* owned by the process that started it; it dies with that pr
 struct sched;
 struct sched_ops {
     const char *kind;
-    double absence_s; /* how long a job must be absent from clean answers before it counts as gone */
     bool starts_ranks; /* a step of n ranks is n processes of its argv that find each other; else it is one: mpirun */
     int (*describe)(struct sched *s, struct sched_site *out, struct err *err);
     int (*submit)(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err);
@@ -214,6 +213,7 @@ struct sched_ops {
 /* Implementations put these first in their own structs. */
 struct sched {
     const struct sched_ops *ops;
+    double absence_s; /* how long a job must be absent from clean answers before it counts as gone */
 };
 struct sched_step {
     const struct sched_ops *ops;

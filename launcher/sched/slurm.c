@@ -11,7 +11,7 @@
 #include "base/num.h"
 #include "launcher/sched/slurm_priv.h"
 
-static const double POLL_S = 30, LOOK_APART_S = 10.5;
+static const double POLL_S = 30, LOOK_APART_S = 10.5, ABSENCE_S = 300;
 
 static struct sched_slurm *slurm_of(struct sched *s)
 {
@@ -288,7 +288,6 @@ static void close_(struct sched *s)
 
 static const struct sched_ops slurm_ops = {
     .kind = "slurm",
-    .absence_s = 300,
     .starts_ranks = true,
     .describe = describe,
     .submit = submit,
@@ -356,6 +355,8 @@ int sched_slurm_open(const char *home, struct sched **out, struct err *err)
         rc = seconds_from_env("REEL_SLURM_POLL_S", POLL_S, &l->poll_s, err);
     if (rc == 0)
         rc = seconds_from_env("REEL_SLURM_LOOK_S", LOOK_APART_S, &l->look_apart_s, err);
+    if (rc == 0)
+        rc = seconds_from_env("REEL_SLURM_ABSENCE_S", ABSENCE_S, &l->base.absence_s, err);
     if (rc == 0 && ((size_t)snprintf(l->home, sizeof l->home, "%s", home) >= sizeof l->home ||
                     (size_t)snprintf(l->dir, sizeof l->dir, "%s/sched/slurm", home) >= sizeof l->dir - 128))
         rc = err_set(err, ERR_LIMIT, "the state folder's path is too long: choose a shorter REEL_HOME");

@@ -12,7 +12,8 @@
  * minutes of clean answers without it.
  *
  * Settings, from the environment: REEL_SLURM_VIA (auto, commands, helper), REEL_SLURM_HELPER (path of reel-slurm; default: beside
- * this program), REEL_SLURM_POLL_S (30), REEL_SLURM_LOOK_S (10; less is for tests).
+ * this program), REEL_SLURM_POLL_S (30), REEL_SLURM_LOOK_S (10) and
+ * REEL_SLURM_ABSENCE_S (300; less of these two is for tests).
  *
  * What holds only as far as the site allows (`reel check-site` tells): no process outlives its job (ProctrackType), a positive
  * priority (needs operator rights: nice below 0), time limits are whole minutes.
