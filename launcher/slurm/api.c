@@ -31,11 +31,11 @@ const char *api_release(void)
 static int library_of(int release)
 {
     static const struct {
-        int release, library;
+        int release, soname;
     } known[] = {{2108, 37}, {2205, 38}, {2302, 39}, {2311, 40}, {2405, 41}, {2411, 42}, {2505, 43}, {2511, 44}, {2605, 45}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (known[i].release == release)
-            return known[i].library;
+            return known[i].soname;
     return 0;
 }
 
