@@ -27,6 +27,7 @@
 enum {
     NOTICE_REPEAT_MS = 1000, /* a trainer that starts up may not hear yet: say it again until it has ended */
     LINGER_MS = 2000,        /* between the end of a step and the notice that explains it */
+    AWAY_S = 3,              /* longer between two looks, and it was not the trainer that stood still */
 };
 
 extern char **environ;
@@ -43,7 +44,7 @@ struct agent {
     int64_t attempt;
     int lock_fd, signal_fd;
     bool stop_requested, time_limit_near, hung;
-    double started_mono, moved_mono; /* of the attempt; when rank 0's log grew last */
+    double started_mono, moved_mono, looked_mono; /* of the attempt; when rank 0's log grew last, and was looked at */
     int64_t log_bytes;
     struct arena arena;
 };
@@ -274,7 +275,11 @@ static bool hangs(struct agent *a)
     struct stat st;
     double limit_s = a->run.budget.hang_s, now_s = clock_mono_s();
     int64_t bytes = stat(rank0_log(a, path), &st) == 0 ? (int64_t)st.st_size : 0;
-    if (bytes != a->log_bytes || a->moved_mono == 0) {
+    double away_s = now_s - a->looked_mono;
+    a->looked_mono = now_s;
+    if (away_s > AWAY_S) /* we were suspended, and the trainer with us */
+        a->moved_mono += away_s;
+    if (bytes != a->log_bytes || a->log_bytes < 0) {
         a->log_bytes = bytes;
         a->moved_mono = now_s;
     }
@@ -455,7 +460,7 @@ static void agent_release(struct agent *a)
 
 int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
 {
-    struct agent a = {.conf = conf, .lock_fd = -1, .signal_fd = -1};
+    struct agent a = {.conf = conf, .lock_fd = -1, .signal_fd = -1, .log_bytes = -1};
     run_state_init(&a.state);
     arena_init(&a.arena, 0);
     int rc = signals_take(&a, err);

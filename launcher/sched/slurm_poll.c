@@ -22,7 +22,7 @@
 #include "launcher/sched/slurm_wire.h"
 
 static const char poll_schema[] = "reel.slurm-poll/1";
-enum { MAX_BYTES = 64 << 20, LOCK_WAIT_S = 90 };
+enum { LOCK_WAIT_S = 90 };
 
 static void paths(const struct sched_slurm *s, char file[LIMIT_PATH_BYTES + 64], char lock[LIMIT_PATH_BYTES + 64])
 {

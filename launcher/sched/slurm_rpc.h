@@ -7,7 +7,7 @@
  * Errors, classed by what the caller may conclude:
  *   ERR_TEMP         no clear answer: a time-out, no connection, a dead client, a busy controller. After `submit` the job may exist
  *   ERR_INPUT        the controller refused, and says why: nothing was done
- *   ERR_NOT_FOUND    there is no such job;  ERR_STATE  its state forbids it;  ERR_ENV  no Slurm here, or not one we can talk to
+ *   ERR_NOT_FOUND    there is no such job (cancel may say nothing of it);  ERR_STATE  its state forbids it;  ERR_ENV  no Slurm here, or not one we can talk to
  */
 #ifndef LAUNCHER_SCHED_SLURM_RPC_H
 #define LAUNCHER_SCHED_SLURM_RPC_H
