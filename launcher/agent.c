@@ -417,8 +417,7 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     run_state_release(&a->state);
     if ((rc = run_state_load(a->conf->run_dir, &a->state, err)) < 0)
         return rc;
-    struct run_budget budget = {a->run.budget.crash_without_progress, a->run.budget.wall_s};
-    enum run_next next = run_state_next(&a->state, &budget, why);
+    enum run_next next = run_state_next(&a->state, &a->run.budget, why);
     if (next == RUN_NEXT_REQUEUE)
         requeue(a);
     log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt, attempt_cause_names[cause], *why ? ": " : "", why);

@@ -73,7 +73,7 @@ static void launch_init(struct launch *l, const char *home, const char *bin_dir,
     *l = (struct launch){.home = home, .bin_dir = bin_dir};
     snprintf(l->run_id, sizeof l->run_id, "%s", run_id);
     home_run_dir(home, run_id, l->run_dir);
-    l->budget = (struct run_budget){run->budget.crash_without_progress, run->budget.wall_s};
+    l->budget = run->budget;
 }
 
 int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out, struct err *err)

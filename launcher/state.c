@@ -96,9 +96,13 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
     } else if (strcmp(kind, "trainer_started") == 0) {
         a->trainer_started_at = wall;
     } else if (strcmp(kind, "signal") == 0) {
-        apply_notice(a, event, wall, false);
+        apply_notice(a, event, wall, json_text(event, "node", NULL) != NULL);
     } else if (strcmp(kind, "requeue") == 0) {
         a->requeued_at = wall;
+    } else if (strcmp(kind, "node_lost") == 0) {
+        text_set(a->node_lost, sizeof a->node_lost, event, "node");
+    } else if (strcmp(kind, "progress") == 0) {
+        a->progressed = true;
     } else if (strcmp(kind, "attempt_ended") == 0) {
         a->ended_at = wall;
         a->cause = cause_parse(json_text(event, "cause", ""));
@@ -296,23 +300,49 @@ static int64_t attempt_reach(const struct run_attempt *a)
     return a->last_step + 1 > a->saved_step ? a->last_step + 1 : a->saved_step;
 }
 
-int64_t run_state_crashes_without_progress(const struct run_state *s)
+static enum attempt_cause budget_of(enum attempt_cause cause)
+{
+    return cause == CAUSE_HANG ? CAUSE_CRASH : cause;
+}
+
+/* What a budget counts, NULL for causes that have none. */
+static const char *budget_name(enum attempt_cause cause)
+{
+    switch (budget_of(cause)) {
+    case CAUSE_CRASH: return "crashes";
+    case CAUSE_NODE_FAIL: return "lost nodes";
+    case CAUSE_PREEMPT: return "preemptions";
+    case CAUSE_TIME_LIMIT: return "time limits";
+    default: return NULL;
+    }
+}
+
+int64_t run_state_without_progress(const struct run_state *s)
 {
     int64_t count = 0, reach_before = 0;
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    if (!last || !budget_name(last->cause))
+        return 0;
     for (int64_t i = 0; i < s->n_attempts; i++) {
         const struct run_attempt *a = &s->attempts[i];
-        int64_t reach = attempt_reach(a);
-        bool crashed = a->cause == CAUSE_CRASH || a->cause == CAUSE_HANG;
-        if (reach > reach_before)
-            count = 0;
-        if (crashed && reach <= reach_before)
+        bool further = attempt_reach(a) > reach_before || a->progressed;
+        reach_before = attempt_reach(a) > reach_before ? attempt_reach(a) : reach_before;
+        count = further ? 0 : count;
+        if (budget_of(a->cause) == budget_of(last->cause) && (!further || budget_of(a->cause) == CAUSE_CRASH))
             count++;
-        else if (crashed)
-            count = 1;
-        reach_before = reach > reach_before ? reach : reach_before;
     }
-    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
-    return last && (last->cause == CAUSE_CRASH || last->cause == CAUSE_HANG) ? count : 0;
+    return count;
+}
+
+static int64_t budget_for(const struct run_budget *b, enum attempt_cause cause)
+{
+    switch (budget_of(cause)) {
+    case CAUSE_CRASH: return b->crash;
+    case CAUSE_NODE_FAIL: return b->node_fail;
+    case CAUSE_PREEMPT: return b->preempt;
+    case CAUSE_TIME_LIMIT: return b->time_limit;
+    default: return 0;
+    }
 }
 
 enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget, char why[STATE_TEXT_BYTES])
@@ -329,10 +359,9 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
         return RUN_NEXT_SUBMIT;
     if (!last || last->cause == CAUSE_NONE || s->submitted_at > last->ended_at)
         return RUN_NEXT_WAIT;
-    int64_t crashes = run_state_crashes_without_progress(s);
-    if (budget->crash_without_progress > 0 && crashes >= budget->crash_without_progress) {
-        snprintf(text, STATE_TEXT_BYTES, "%lld crashes in a row without progress: %.160s", (long long)crashes,
-                 last->detail);
+    int64_t bound = budget_for(budget, last->cause), count = run_state_without_progress(s);
+    if (bound > 0 && count >= bound) {
+        snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.160s", (long long)count, budget_name(last->cause), last->detail);
         return RUN_NEXT_FAILED;
     }
     if (budget->wall_s > 0 && s->last_event_at - s->created_at > budget->wall_s) {

@@ -22,6 +22,7 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "profiles/run.h"
 
 enum attempt_cause { /* why an attempt ended */
     CAUSE_NONE,      /* it has not ended, or nobody could say so (agent killed) */
@@ -45,6 +46,8 @@ struct run_attempt {
     char signal[16];                 /* its name */
     bool signal_at_step;             /* it reached the trainer's step and not (yet) the agent: Slurm within a grace time */
     double stop_seen_at;             /* the trainer's ranks agreed to save and stop; 0 no */
+    char node_lost[64];              /* a node of it failed; "" none */
+    bool progressed;                 /* a foreign trainer's sign that it came further, see wrap.h */
     bool stopped;                    /* it saved and stopped because it was asked to */
     double requeued_at;              /* its agent gave the job back to the scheduler to run again; 0 no */
     double load_s, save_s;           /* checkpoint load; longest save */
@@ -95,12 +98,12 @@ enum run_next {
     RUN_NEXT_FAILED,   /* a budget is spent; why says which */
     RUN_NEXT_CANCELLED,
 };
-struct run_budget { int64_t crash_without_progress; double wall_s; /* 0: none */ };
 /* `why` (may be NULL) takes one clause for people. */
 enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget, char why[STATE_TEXT_BYTES]);
 
-/* Attempts in a row, up to the newest, that ended by crash or hang without one step or checkpoint more than before. */
-int64_t run_state_crashes_without_progress(const struct run_state *s);
+/* Attempts that ended like the newest one (crash and hang count as one) since the last that brought a step or checkpoint more than
+ * those before it; a crash that did counts itself, a preemption that did does not. */
+int64_t run_state_without_progress(const struct run_state *s);
 
 /* One word for tables: created, queued, starting, training, stopping, waiting, done, failed, cancelled. */
 const char *run_state_word(const struct run_state *s, const struct run_budget *budget);

@@ -30,8 +30,11 @@
  *         "every_steps": 0,                    0: at the end and on request only
  *         "keep": 2},                          newest ones that stay on disk
  *       "budget": {
- *         "crash_without_progress": 3,         attempts in a row that may die before they publish a new step
- *         "wall_s": 0,                         seconds of training over all attempts; 0: no bound
+ *         "crash_without_progress": 3,         crashes and hangs without a new step between them that end the run
+ *         "node_fail_without_progress": 10,    the same for lost nodes,
+ *         "preempt_without_progress": 50,      preemptions,
+ *         "time_limit_without_progress": 3,    and time limits; 0: no bound
+ *         "wall_s": 0,                         seconds since the run was made; 0: no bound
  *         "hang_s": 1800},                     without one event of the trainer (step, save, load) it hangs and is ended; 0: never
  *       "resources": {
  *         "nodes": 1, "ranks_per_node": 1, "cores_per_rank": 1, "gpus_per_node": 0,
@@ -77,7 +80,7 @@ void run_init(struct run *r)
         .seed = 1234,
         .dtype = DTYPE_F32,
         .ckpt_keep = 2,
-        .budget = {.crash_without_progress = 3, .hang_s = 1800},
+        .budget = {.crash = 3, .node_fail = 10, .preempt = 50, .time_limit = 3, .hang_s = 1800},
         .resources = {.nodes = 1, .ranks_per_node = 1, .cores_per_rank = 1},
     };
     arena_init(&r->arena, 4096);
@@ -124,7 +127,10 @@ static const struct json_field checkpoint_fields[] = {
     {"keep", JSON_INT, AT(ckpt_keep), .min = 1, .max = 1e6},
 };
 static const struct json_field budget_fields[] = {
-    {"crash_without_progress", JSON_INT, AT(budget.crash_without_progress), .min = 1, .max = 1e6},
+    {"crash_without_progress", JSON_INT, AT(budget.crash), .min = 0, .max = 1e6},
+    {"node_fail_without_progress", JSON_INT, AT(budget.node_fail), .min = 0, .max = 1e6},
+    {"preempt_without_progress", JSON_INT, AT(budget.preempt), .min = 0, .max = 1e6},
+    {"time_limit_without_progress", JSON_INT, AT(budget.time_limit), .min = 0, .max = 1e6},
     {"wall_s", JSON_NUM, AT(budget.wall_s), .min = 0, .max = 1e12},
     {"hang_s", JSON_NUM, AT(budget.hang_s), .min = 0, .max = 1e9},
 };

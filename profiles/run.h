@@ -22,6 +22,13 @@ enum loss_norm { LOSS_NORM_TOKEN, LOSS_NORM_SAMPLE };
 enum lr_schedule { LR_CONSTANT, LR_COSINE, LR_LINEAR };
 extern const char *const objective_names[], *const loss_norm_names[], *const lr_schedule_names[];
 
+/* When to give up. The counts are of attempts that ended that way and brought no new step, since the last one that did; 0: no bound. */
+struct run_budget {
+    int64_t crash;      /* crashes and hangs */
+    int64_t node_fail, preempt, time_limit;
+    double wall_s;      /* since the run was made; 0: no bound */
+    double hang_s;      /* without an event of the trainer; 0: never */
+};
 struct run_stage {
     const char *data;     /* dataset folder, or "synthetic:TxHxW" (latent cells) */
     struct hash128 data_fingerprint; /* of the index; zero = take what is there (filled in at launch) */
@@ -44,7 +51,7 @@ struct run {
     enum dtype dtype;               /* f32 or f64 on CPU */
     int64_t ckpt_every_steps;       /* 0: only at the end and on request */
     int64_t ckpt_keep;
-    struct { int64_t crash_without_progress; double wall_s, hang_s; } budget;
+    struct run_budget budget;
     struct {
         int64_t nodes, ranks_per_node, cores_per_rank, gpus_per_node;
         double time_limit_s;

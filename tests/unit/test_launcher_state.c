@@ -37,7 +37,7 @@ static const struct fold_case {
     struct ev events[MAX_EVENTS];
     enum run_next next;
     const char *word;
-    int64_t max_step, saved, attempts, crashes;
+    int64_t max_step, saved, attempts, without;
 } cases[] = {
     {"nothing but made", {CREATED}, RUN_NEXT_SUBMIT, "created", -1, -1, 0, 0},
     {"intent without an answer", {CREATED, INTENT}, RUN_NEXT_SUBMIT, "created", -1, -1, 0, 0},
@@ -54,9 +54,20 @@ static const struct fold_case {
     {"preempted and given back", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), ENDED(1, 113, "preempt"), REQUEUE(1, 113)},
      RUN_NEXT_WAIT, "waiting", 0, -1, 1, 0},
     {"submitted again after its end", {CREATED, SUBMITTED, STARTED(1, 110), ENDED(1, 113, "node_fail"),
-     {0, "submitted", 120, "\"job_id\":\"8\""}}, RUN_NEXT_WAIT, "waiting", -1, -1, 1, 0},
-    {"ten preemptions spend no budget", {CREATED, SUBMITTED, ENDED(1, 111, "preempt"), ENDED(2, 112, "preempt"),
-     ENDED(3, 113, "preempt"), ENDED(4, 114, "preempt"), ENDED(5, 115, "preempt")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 5, 0},
+     {0, "submitted", 120, "\"job_id\":\"8\""}}, RUN_NEXT_WAIT, "waiting", -1, -1, 1, 1},
+    {"preemptions have their own budget", {CREATED, SUBMITTED, ENDED(1, 111, "preempt"), ENDED(2, 112, "preempt"),
+     ENDED(3, 113, "preempt"), ENDED(4, 114, "preempt"), ENDED(5, 115, "preempt")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 5, 5},
+    {"and with progress none is spent", {CREATED, SUBMITTED, ENDED(1, 111, "preempt"), STEP(2, 112, 0), ENDED(2, 112, "preempt"),
+     STEP(3, 113, 1), ENDED(3, 113, "preempt")}, RUN_NEXT_REQUEUE, "waiting", 1, -1, 3, 0},
+    {"two time limits without a step", {CREATED, SUBMITTED, ENDED(1, 111, "time_limit"), ENDED(2, 112, "time_limit")},
+     RUN_NEXT_FAILED, "failed", -1, -1, 2, 2},
+    {"a time limit with steps each", {CREATED, SUBMITTED, STEP(1, 110, 0), ENDED(1, 111, "time_limit"), STEP(2, 112, 1),
+     ENDED(2, 113, "time_limit")}, RUN_NEXT_REQUEUE, "waiting", 1, -1, 2, 0},
+    {"four lost nodes", {CREATED, SUBMITTED, ENDED(1, 111, "node_fail"), ENDED(2, 112, "node_fail"), ENDED(3, 113, "crash"),
+     ENDED(4, 114, "node_fail"), ENDED(5, 115, "node_fail")}, RUN_NEXT_FAILED, "failed", -1, -1, 5, 4},
+    {"a foreign trainer came further each time", {CREATED, SUBMITTED, {1, "progress", 110, "\"step\":3"}, ENDED(1, 111, "crash"),
+     {2, "progress", 112, "\"step\":4"}, ENDED(2, 113, "crash"), {3, "progress", 114, "\"step\":5"}, ENDED(3, 115, "crash")},
+     RUN_NEXT_REQUEUE, "waiting", -1, -1, 3, 1},
     {"three crashes without a step", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"), ENDED(3, 113, "crash")},
      RUN_NEXT_FAILED, "failed", -1, -1, 3, 3},
     {"a hang counts as a crash", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "hang"), ENDED(3, 113, "crash")},
@@ -66,7 +77,7 @@ static const struct fold_case {
     {"the same step again is no progress", {CREATED, SUBMITTED, STEP(1, 111, 3), ENDED(1, 112, "crash"), STEP(2, 113, 3),
      ENDED(2, 114, "crash"), STEP(3, 115, 3), ENDED(3, 116, "crash")}, RUN_NEXT_FAILED, "failed", 3, -1, 3, 3},
     {"preemption between crashes", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "preempt"), ENDED(3, 113, "crash"),
-     ENDED(4, 114, "preempt")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 4, 0},
+     ENDED(4, 114, "preempt")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 4, 2},
     {"done", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 9), SAVED(1, 112, 10), TRAINED(1, 112, "done"),
      ENDED(1, 113, "done")}, RUN_NEXT_DONE, "done", 9, 10, 1, 0},
     {"done though the agent died before it said so", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 9),
@@ -102,14 +113,14 @@ static void apply(struct run_state *s, const struct ev *e)
 
 static void expect(const struct fold_case *c, const struct run_state *s, const char *how)
 {
-    static const struct run_budget budget = {3, 0};
+    static const struct run_budget budget = {.crash = 3, .node_fail = 4, .preempt = 12, .time_limit = 2};
     enum run_next next = run_state_next(s, &budget, NULL);
     const char *word = run_state_word(s, &budget);
     if (next != c->next || strcmp(word, c->word) != 0 || s->max_step != c->max_step || s->saved_step != c->saved ||
-        s->n_attempts != c->attempts || run_state_crashes_without_progress(s) != c->crashes)
-        fail_msg("%s (%s): next %d word %s max_step %lld saved %lld attempts %lld crashes %lld", c->what, how, next, word,
+        s->n_attempts != c->attempts || run_state_without_progress(s) != c->without)
+        fail_msg("%s (%s): next %d word %s max_step %lld saved %lld attempts %lld without progress %lld", c->what, how, next, word,
                  (long long)s->max_step, (long long)s->saved_step, (long long)s->n_attempts,
-                 (long long)run_state_crashes_without_progress(s));
+                 (long long)run_state_without_progress(s));
 }
 
 static void folds(void **state)
@@ -161,7 +172,7 @@ static void wall_budget(void **state)
         apply(&s, &events[k]);
     for (size_t i = 0; i < 3; i++) {
         char why[STATE_TEXT_BYTES];
-        struct run_budget budget = {3, table[i].wall_s};
+        struct run_budget budget = {.crash = 3, .wall_s = table[i].wall_s};
         assert_int_equal(run_state_next(&s, &budget, why), table[i].next);
         assert_true(*why);
     }

@@ -39,7 +39,7 @@ static void defaults(void **state)
     assert_true(r.adamw.lr == 1e-4 && r.adamw.beta1 == 0.9 && r.adamw.beta2 == 0.95 && r.adamw.eps == 1e-8);
     assert_true(r.adamw.weight_decay == 0.1 && r.adamw.clip_norm == 1 && r.adamw.ema_decay == 0);
     assert_true(r.lr_schedule == LR_CONSTANT && r.warmup_steps == 100 && r.lr_final_scale == 0.1);
-    assert_true(r.ckpt_every_steps == 0 && r.ckpt_keep == 2 && r.budget.crash_without_progress == 3 && r.budget.wall_s == 0);
+    assert_true(r.ckpt_every_steps == 0 && r.ckpt_keep == 2 && r.budget.crash == 3 && r.budget.wall_s == 0);
     assert_true(r.resources.nodes == 1 && r.resources.ranks_per_node == 1 && r.resources.cores_per_rank == 1);
     run_release(&r);
     /* the default warm-up shrinks with a short run, a given one is taken or refused */
@@ -163,7 +163,7 @@ static void save_refused(void **state)
 static void set_name(struct run *r) { snprintf(r->name, sizeof r->name, "other"); }
 static void set_every(struct run *r) { r->ckpt_every_steps = 1; }
 static void set_keep(struct run *r) { r->ckpt_keep = 9; }
-static void set_crashes(struct run *r) { r->budget.crash_without_progress = 9; }
+static void set_crashes(struct run *r) { r->budget.crash = 9; }
 static void set_wall(struct run *r) { r->budget.wall_s = 9; }
 static void set_nodes(struct run *r) { r->resources.nodes = 9; }
 static void set_ranks(struct run *r) { r->resources.ranks_per_node = 9; }
