@@ -25,16 +25,4 @@ struct agent_conf {
  * 75 it was interrupted and given back. Errors are those of the agent itself. */
 int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err);
 
-/* Why an attempt ended, from what is known when the trainer is gone; pure. */
-struct agent_evidence {
-    bool done;              /* the trainer published the last step */
-    bool stop_requested;    /* a notice came, here or at the trainer's step alone: it saved and stopped by itself */
-    bool cancel_requested;  /* by event */
-    bool time_limit_near;   /* the notice came at the end of the job's time limit */
-    bool hung;              /* ended by the agent because nothing moved */
-    int exit_code;          /* of the trainer; -1 killed */
-    int exit_signal;
-};
-enum attempt_cause agent_cause(const struct agent_evidence *e);
-
 #endif

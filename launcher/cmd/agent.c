@@ -1,8 +1,8 @@
 /* reel agent: the batch process of a run, started by the scheduler. Not for people: see `reel launch`. */
 #include <stdlib.h>
 
-#include "launcher/agent.h"
 #include "launcher/cmd/cmd.h"
+#include "launcher/guard.h"
 
 static const struct opt opts[] = {
     {"run-dir", 0, OPT_TEXT, "DIR", "the run's folder", .flags = OPT_REQUIRED},
@@ -14,10 +14,15 @@ int cmd_agent_run(const struct opt_values *v, struct cmd_env *env, struct err *e
 {
     struct agent_conf conf = {opt_text(v, "run-dir"), env->home, env->bin_dir};
     int exit_code = 5;
-    int rc = agent_run(&conf, &exit_code, err);
-    if (rc == ERR_BUSY) /* another agent holds the run: not an error of this job */
-        return rc;
+    int rc = guard_run(&conf, &exit_code, err);
     if (rc < 0)
         return rc;
-    return exit_code == 0 ? 0 : exit_code == 75 ? ERR_TEMP : ERR_NO;
+    switch (exit_code) { /* what went wrong has been told */
+    case 0: return 0;
+    case 1: return ERR_NO;
+    case 3: return ERR_INPUT;
+    case 4: return ERR_ENV;
+    case 75: return ERR_TEMP;
+    default: return ERR_CHILD;
+    }
 }

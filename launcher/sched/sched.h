@@ -176,6 +176,7 @@ struct sched_step_spec {
     const char *cwd;         /* NULL: the caller's */
     const char *log_path;    /* stdout and stderr, appended; NULL: /dev/null */
     int ranks;               /* 1 or more; see sched_ops.starts_ranks */
+    bool per_node;           /* one rank on every node of the allocation, beside other steps: `ranks` and `cores` do not count */
     int nodes;               /* of the allocation; 0: all of them when there are that many ranks */
     int cores;               /* of the allocation, 0: all */
     double deadline_s;       /* SIGTERM to the step's first process then, SIGKILL to all kill_wait_s later; 0: none */
@@ -188,6 +189,7 @@ struct sched_step_status {
     bool lost;       /* what watched it was killed: no exit code */
     int exit_code;   /* -1: killed by a signal, or lost */
     int exit_signal;
+    char node_lost[SCHED_ID_BYTES]; /* a node of it failed, says the scheduler; "" none. May be told before the end */
     double started_at, ended_at; /* UTC Unix seconds */
 };
 struct sched_step; /* owned by the process that started it; it dies with that process and with the job */

@@ -4,8 +4,10 @@
  * died of signal n; a program's own codes above 128 read the same), and at SIGTERM ends the step: tasks that do not hear it are
  * killed by their node KillWait later. */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/id.h"
@@ -20,7 +22,16 @@ struct slurm_step {
     struct sched_step base;
     struct local_steps steps; /* of this one alone */
     struct sched_step *inner;
+    char *log_path; /* NULL: none */
+    int64_t read_to;
+    char node_lost[SCHED_ID_BYTES];
 };
+
+static int64_t log_size(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 ? (int64_t)st.st_size : 0;
+}
 
 static int from_env(const char *name, int64_t fallback, int64_t *out, struct err *err)
 {
@@ -45,21 +56,24 @@ static int allocation(int64_t *nodes, int64_t *cores, struct err *err)
 static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes, int64_t per_node, struct arena *arena)
 {
     size_t n = 0, k = 0;
-    int64_t ranks_per_node = num_ceil_div(spec->ranks, nodes), cores = spec->cores ? spec->cores / spec->ranks : per_node;
-    cores = num_max_i64(1, num_min_i64(cores, per_node / ranks_per_node));
+    int64_t ranks = spec->per_node ? nodes : spec->ranks;
+    int64_t ranks_per_node = num_ceil_div(ranks, nodes), cores = spec->cores ? spec->cores / ranks : per_node;
+    cores = spec->per_node ? 1 : num_max_i64(1, num_min_i64(cores, per_node / ranks_per_node));
     while (spec->argv[n])
         n++;
     const char **v = arena_array(arena, n + MAX_OPTIONS, sizeof *v);
     if (!v)
         return NULL;
     v[k++] = "srun";
-    v[k++] = "--exact";
+    v[k++] = spec->per_node ? "--overlap" : "--exact";
     v[k++] = "--export=ALL";
     v[k++] = "--input=none";
-    v[k++] = "--kill-on-bad-exit=1";
-    v[k++] = spec->ranks > 1 ? "--mpi=pmix" : "--mpi=none";
+    v[k++] = spec->per_node ? "--kill-on-bad-exit=0" : "--kill-on-bad-exit=1";
+    v[k++] = !spec->per_node && ranks > 1 ? "--mpi=pmix" : "--mpi=none";
+    if (spec->per_node)
+        v[k++] = "--gres=none";
     v[k++] = arena_printf(arena, "--nodes=%lld", (long long)nodes);
-    v[k++] = arena_printf(arena, "--ntasks=%d", spec->ranks);
+    v[k++] = arena_printf(arena, "--ntasks=%lld", (long long)ranks);
     v[k++] = arena_printf(arena, "--cpus-per-task=%lld", (long long)cores);
     for (size_t i = 1; i < k; i++)
         if (!v[i])
@@ -104,22 +118,48 @@ int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec, 
     st->base.ops = s->base.ops;
     st->steps = (struct local_steps){.ops = s->base.ops, .machine = {.kill_wait_s = KILL_WAIT_S}, .cores = cores};
     int64_t per_node = cores / nodes;
-    nodes = spec->nodes ? spec->nodes : num_min_i64(nodes, spec->ranks);
+    if (!spec->per_node)
+        nodes = spec->nodes ? spec->nodes : num_min_i64(nodes, spec->ranks);
+    st->log_path = spec->log_path ? strdup(spec->log_path) : NULL;
+    st->read_to = spec->log_path ? log_size(spec->log_path) : 0;
     watched.argv = srun_argv(spec, nodes, per_node, &arena);
     const char **env = srun_env(spec, &arena);
     rc = watched.argv && env ? local_step_start(&st->steps, &watched, env, &st->inner, err)
                              : err_set(err, ERR_NOMEM, "out of memory for a step");
     arena_release(&arena);
-    if (rc < 0)
+    if (rc < 0) {
+        free(st->log_path);
         free(st);
-    else
+    } else {
         *out = &st->base;
+    }
     return rc;
+}
+
+/* The controller tells srun, and srun says so in the step's log: "srun: error: Node failure on n2" (srun's step_launch.c, all releases).
+ * No other source names the node before the job's processes are killed. */
+static void node_failure_find(struct slurm_step *st)
+{
+    static const char said[] = "srun: error: Node failure on ";
+    FILE *f = st->log_path && !st->node_lost[0] ? fopen(st->log_path, "re") : NULL;
+    char line[1024];
+    if (!f)
+        return;
+    if (fseeko(f, (off_t)st->read_to, SEEK_SET) == 0)
+        while (fgets(line, sizeof line, f) && (strchr(line, '\n') || strlen(line) == sizeof line - 1)) { /* an unfinished line is read again */
+            st->read_to = (int64_t)ftello(f);
+            if (strncmp(line, said, strlen(said)) == 0)
+                snprintf(st->node_lost, sizeof st->node_lost, "%.*s", (int)strcspn(line + strlen(said), " ,\n"), line + strlen(said));
+        }
+    fclose(f);
 }
 
 int slurm_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err)
 {
-    int rc = local_step_poll(((struct slurm_step *)step)->inner, wait_s, out, err);
+    struct slurm_step *st = (struct slurm_step *)step;
+    int rc = local_step_poll(st->inner, wait_s, out, err);
+    node_failure_find(st);
+    snprintf(out->node_lost, sizeof out->node_lost, "%s", st->node_lost);
     if (rc == 0 && out->exit_code > SIGNAL_CODES && out->exit_code <= SIGNAL_CODES + SIGNALS) {
         out->exit_signal = out->exit_code - SIGNAL_CODES;
         out->exit_code = -1;
@@ -142,5 +182,6 @@ void slurm_step_free(struct sched_step *step)
         local_step_poll(st->inner, KILL_WAIT_S, &status, NULL);
     }
     local_step_free(st->inner);
+    free(st->log_path);
     free(st);
 }

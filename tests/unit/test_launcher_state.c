@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "launcher/agent.h"
+#include "launcher/attempt.h"
 #include "launcher/state.h"
 
 enum { MAX_EVENTS = 32 };
@@ -181,7 +181,7 @@ static void wall_budget(void **state)
 
 static void causes(void **state)
 {
-    static const struct { struct agent_evidence e; enum attempt_cause cause; } table[] = {
+    static const struct { struct attempt_evidence e; enum attempt_cause cause; } table[] = {
         {{.done = true}, CAUSE_DONE},
         {{.done = true, .stop_requested = true}, CAUSE_DONE},
         {{.stop_requested = true, .exit_code = 75}, CAUSE_PREEMPT},
@@ -191,13 +191,15 @@ static void causes(void **state)
         {{.hung = true, .exit_code = -1, .exit_signal = 9}, CAUSE_HANG},
         {{.hung = true, .stop_requested = true, .exit_code = -1, .exit_signal = 9}, CAUSE_HANG},
         {{.hung = true, .done = true}, CAUSE_DONE},
+        {{.node_lost = true, .stop_requested = true, .exit_code = -1, .exit_signal = 15}, CAUSE_NODE_FAIL}, /* the others are told to stop */
+        {{.node_lost = true, .cancel_requested = true}, CAUSE_CANCEL},
         {{.exit_code = 5}, CAUSE_CRASH},
         {{.exit_code = 0}, CAUSE_CRASH}, /* exit 0 without the last step published is not done */
         {{.exit_code = -1, .exit_signal = 11}, CAUSE_CRASH},
     };
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        assert_int_equal(agent_cause(&table[i].e), table[i].cause);
+        assert_int_equal(attempt_cause_of(&table[i].e), table[i].cause);
 }
 
 /* The first notice counts, wherever it was heard; the trainer's end says that it stopped because it was asked to. */

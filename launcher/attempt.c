@@ -1,0 +1,205 @@
+#include "launcher/attempt.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+
+static const double MOURN_S = 30; /* for what a dead agent left behind to end */
+
+enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
+{
+    if (e->done)
+        return CAUSE_DONE;
+    if (e->cancel_requested)
+        return CAUSE_CANCEL;
+    if (e->hung)
+        return CAUSE_HANG;
+    if (e->node_lost)
+        return CAUSE_NODE_FAIL;
+    if (e->stop_requested)
+        return e->time_limit_near ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
+    return CAUSE_CRASH;
+}
+
+const struct run_attempt *attempt_told(const struct run_state *s, int64_t number)
+{
+    for (int64_t i = 0; i < s->n_attempts; i++)
+        if (s->attempts[i].number == number)
+            return &s->attempts[i];
+    return NULL;
+}
+
+void attempt_init(struct attempt *a, const char *run_dir, const struct sched_self *self)
+{
+    *a = (struct attempt){.run_dir = run_dir, .self = self, .lock_fd = -1};
+}
+
+void attempt_release(struct attempt *a)
+{
+    evlog_close(a->log);
+    if (a->lock_fd >= 0)
+        file_unlock(a->lock_fd);
+    attempt_init(a, NULL, NULL);
+}
+
+/* ---- events ---- */
+
+static int log_open(const struct attempt *a, const char *run, int64_t number, struct evlog **out, struct err *err)
+{
+    char *dir = file_join(a->run_dir, "events");
+    struct evlog_ids ids = {run, number, "agent", a->self->token};
+    int rc = dir ? evlog_open(dir, &ids, out, err) : err_set(err, ERR_NOMEM, "out of memory");
+    free(dir);
+    return rc;
+}
+
+static void commit(struct evlog *log, struct evlog_event *e)
+{
+    struct err err = {0};
+    if (evlog_commit(log, e, true, &err) < 0)
+        log_msg(LOG_WARN, "event lost: %s", err.text);
+}
+
+void attempt_event(struct attempt *a, struct evlog_event *e)
+{
+    commit(a->log, e);
+}
+
+static void end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail)
+{
+    struct evlog_event e;
+    evlog_begin(log, &e, "attempt_ended");
+    json_put_text(&e.out, "cause", attempt_cause_names[cause]);
+    json_put_int(&e.out, "exit_code", exit_code);
+    json_put_int(&e.out, "signal", exit_signal);
+    json_put_text(&e.out, "detail", detail);
+    commit(log, &e);
+}
+
+void attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail)
+{
+    end_put(a->log, cause, exit_code, exit_signal, detail);
+}
+
+/* ---- the attempt before us ---- */
+
+/* Who was told to stop and did not come to its end was stopped; the rest ended with their agent. agent_signal: what the agent died of, 0
+ * unknown. */
+static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal, char detail[STATE_TEXT_BYTES])
+{
+    if (last->node_lost[0]) {
+        snprintf(detail, STATE_TEXT_BYTES, "node %s was lost", last->node_lost);
+        return CAUSE_NODE_FAIL;
+    }
+    if (last->signal_at > 0) {
+        snprintf(detail, STATE_TEXT_BYTES, "killed before it had finished stopping");
+        return CAUSE_PREEMPT;
+    }
+    if (agent_signal) {
+        snprintf(detail, STATE_TEXT_BYTES, "its agent died of signal %d", agent_signal);
+        return CAUSE_CRASH;
+    }
+    snprintf(detail, STATE_TEXT_BYTES, "its agent was killed, or its node was lost");
+    return CAUSE_NODE_FAIL;
+}
+
+/* Opens the log of the newest attempt, NULL if there is none, and ends it there if its end is open. */
+static int silent_close(const struct attempt *a, const struct run_state *state, int agent_signal, struct evlog **log, struct err *err)
+{
+    const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1] : NULL;
+    char detail[STATE_TEXT_BYTES] = "cancelled";
+    int rc = last ? log_open(a, state->run, last->number, log, err) : 0;
+    if (rc < 0 || !last || last->cause != CAUSE_NONE)
+        return rc;
+    enum attempt_cause cause = state->cancel_at > 0 ? CAUSE_CANCEL : cause_of_silent(last, agent_signal, detail);
+    end_put(*log, cause, -1, agent_signal, detail);
+    return 0;
+}
+
+/* ---- claiming ---- */
+
+static int lock_take(struct attempt *a, double wait_s, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/claims", a->run_dir);
+    int rc = file_mkdirs(path, err);
+    snprintf(path, sizeof path, "%s/claims/lock", a->run_dir);
+    return rc < 0 ? rc : file_lock(path, wait_s, &a->lock_fd, err);
+}
+
+/* By exclusive create: of two agents on different hosts that fold the same state only one gets the number. */
+static int claim_create(const struct attempt *a, int64_t number, struct err *err)
+{
+    char name[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    struct json_out o;
+    snprintf(name, sizeof name, "%s/claims/attempt-%lld", a->run_dir, (long long)number);
+    json_out_init(&o, &text, 0);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "job_id", a->self->id);
+    json_put_text(&o, "token", a->self->token);
+    json_put_text(&o, "host", clock_host());
+    json_put_int(&o, "pid", getpid());
+    json_obj_end(&o);
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        rc = file_create_exclusive(name, text.p, text.len, err);
+    str_release(&text);
+    return rc;
+}
+
+/* Highest attempt anyone has claimed, 0 if none. */
+static int64_t claim_highest(const struct attempt *a)
+{
+    char path[LIMIT_PATH_BYTES];
+    int64_t highest = 0;
+    snprintf(path, sizeof path, "%s/claims", a->run_dir);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        long long n;
+        if (sscanf(d->d_name, "attempt-%lld", &n) == 1 && n > highest)
+            highest = n;
+    }
+    if (dir)
+        closedir(dir);
+    return highest;
+}
+
+int attempt_claim(struct attempt *a, const struct run_state *state, struct err *err)
+{
+    int rc = lock_take(a, 0, err);
+    if (rc < 0)
+        return rc;
+    if (a->self->token[0] && state->token[0] && strcmp(a->self->token, state->token) != 0)
+        return err_set(err, ERR_BUSY, "this job (token %s) was replaced by a newer submission (token %s)", a->self->token, state->token);
+    struct evlog *before = NULL;
+    rc = silent_close(a, state, 0, &before, err);
+    evlog_close(before);
+    if (rc < 0)
+        return rc;
+    int64_t number = claim_highest(a) + 1;
+    if ((rc = claim_create(a, number, err)) < 0)
+        return rc;
+    a->number = number;
+    return log_open(a, state->run, number, &a->log, err);
+}
+
+int attempt_mourn(struct attempt *a, int signo, struct err *err)
+{
+    struct run_state state;
+    run_state_init(&state);
+    int rc = lock_take(a, MOURN_S, err);
+    if (rc == 0)
+        rc = run_state_load(a->run_dir, &state, err);
+    if (rc == 0)
+        rc = silent_close(a, &state, signo, &a->log, err);
+    run_state_release(&state);
+    return rc;
+}

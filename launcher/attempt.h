@@ -1,0 +1,62 @@
+/* attempt: who may run a run now, and what is known of how an attempt ended.
+ *
+ * An attempt belongs to the agent that created claims/attempt-<n>, which it does under claims/lock. The lock says that no other
+ * agent of the run lives on this host (its processes hold it to their end), the token that its submission is the one that counts, the
+ * number which attempt it is. An attempt that ended without a word gets its end from whoever comes next: the guard of its agent
+ * (launcher/guard.h), or the next attempt.
+ *
+ *     struct attempt a;
+ *     attempt_init(&a, run_dir, &self);
+ *     run_state_load(run_dir, &state, err);
+ *     attempt_claim(&a, &state, err);       // ERR_BUSY: step aside
+ *     …  attempt_event(&a, &e)  …  attempt_end(&a, cause, …)
+ *     attempt_release(&a);
+ */
+#ifndef LAUNCHER_ATTEMPT_H
+#define LAUNCHER_ATTEMPT_H
+
+#include "base/err.h"
+#include "base/evlog.h"
+#include "launcher/sched/sched.h"
+#include "launcher/state.h"
+
+struct attempt {
+    const char *run_dir;           /* borrowed */
+    const struct sched_self *self; /* borrowed; zeroed outside a job */
+    int64_t number;                /* 0: none is claimed */
+    struct evlog *log;
+    int lock_fd;
+};
+
+void attempt_init(struct attempt *a, const char *run_dir, const struct sched_self *self);
+void attempt_release(struct attempt *a);
+
+/* Takes the next number and opens its log, having said how the one before ended if that is open. */
+int attempt_claim(struct attempt *a, const struct run_state *state, struct err *err);
+
+/* For the guard: opens the log of the newest attempt, whose agent died of this signal, and ends the attempt if its end is open. Waits for
+ * what the agent left behind to let go of the lock. */
+int attempt_mourn(struct attempt *a, int signo, struct err *err);
+
+/* A full disk must not end the training it reports on: a lost event is a warning. */
+void attempt_event(struct attempt *a, struct evlog_event *e);
+void attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail);
+
+/* NULL if the state knows no such attempt. */
+const struct run_attempt *attempt_told(const struct run_state *s, int64_t number);
+
+/* Why an attempt ended, from what is known when the trainer is gone; pure. In order of certainty: what was published, what was asked, what
+ * the scheduler told, what the exit tells. */
+struct attempt_evidence {
+    bool done;              /* the trainer published the last step */
+    bool stop_requested;    /* a notice came, here or at the trainer's step alone: it saved and stopped by itself */
+    bool cancel_requested;  /* by event */
+    bool time_limit_near;   /* the notice came at the end of the job's time limit */
+    bool hung;              /* ended by the agent because nothing moved */
+    bool node_lost;         /* the scheduler said that a node of the step failed */
+    int exit_code;          /* of the trainer; -1 killed */
+    int exit_signal;
+};
+enum attempt_cause attempt_cause_of(const struct attempt_evidence *e);
+
+#endif

@@ -1,0 +1,82 @@
+#include "launcher/guard.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "launcher/work.h"
+
+/* The child: signals stay blocked, the agent takes them from a descriptor. Its exit status is ours, what went wrong is told here. */
+static void agent_live(const struct agent_conf *conf, pid_t parent)
+{
+    struct err err = {0};
+    int exit_code = 5;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+        _exit(5);
+    int rc = agent_run(conf, &exit_code, &err);
+    if (rc < 0)
+        log_msg(LOG_ERROR, "%s", err.text);
+    fflush(NULL);
+    _exit(rc < 0 ? err_exit_code(rc) : exit_code);
+}
+
+/* Pass on what comes until the child has ended; its wait status. */
+static int agent_wait(pid_t child, const sigset_t *signals)
+{
+    int status;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        int signo = sigwaitinfo(signals, NULL);
+        if (signo > 0 && signo != SIGCHLD)
+            kill(child, signo);
+    }
+    return status;
+}
+
+/* The agent is dead: end its attempt in its name, and bring the run back if it may come back. */
+static int aftermath(const struct agent_conf *conf, int signo, int *exit_code, struct err *err)
+{
+    struct attempt attempt;
+    struct work work = {0};
+    struct run_state state;
+    char why[STATE_TEXT_BYTES];
+    run_state_init(&state);
+    attempt_init(&attempt, conf->run_dir, &work.self);
+    int rc = work_load(&work, conf->run_dir, conf->home, err);
+    if (rc == 0 && (rc = attempt_mourn(&attempt, signo, err)) == 0)
+        rc = run_state_load(conf->run_dir, &state, err);
+    if (rc == 0) {
+        enum run_next next = run_state_next(&state, &work.run.budget, why);
+        log_msg(LOG_WARN, "the agent died of signal %d%s%s", signo, *why ? ": " : "", why);
+        if (next == RUN_NEXT_REQUEUE && attempt.log)
+            work_requeue(&work, &attempt);
+        *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
+    }
+    work_release(&work);
+    attempt_release(&attempt);
+    run_state_release(&state);
+    return rc;
+}
+
+int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
+{
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGCHLD, 0}; *s; s++)
+        sigaddset(&signals, *s);
+    if (sigprocmask(SIG_BLOCK, &signals, NULL) < 0)
+        return err_set_errno(err, ERR_IO, "cannot block signals");
+    fflush(NULL);
+    pid_t parent = getpid(), child = fork();
+    if (child < 0)
+        return err_set_errno(err, ERR_ENV, "cannot start the agent's process");
+    if (child == 0)
+        agent_live(conf, parent);
+    int status = agent_wait(child, &signals);
+    if (WIFSIGNALED(status))
+        return aftermath(conf, WTERMSIG(status), exit_code, err);
+    *exit_code = WEXITSTATUS(status);
+    return 0;
+}
