@@ -28,7 +28,7 @@ struct commands {
 static bool changes_meaning(const char *entry)
 {
     static const char *const prefixes[] = {"SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SLURM_TIME_FORMAT=",
-                                           "SLURM_CLUSTERS=", "SLURM_JSON="};
+                                           "SLURM_CLUSTERS=", "SLURM_JSON=", "SLURM_TOPO_LEN="};
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (str_starts(entry, prefixes[i]))
             return true;
@@ -95,6 +95,20 @@ static int site(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out
     str_release(&config);
     str_release(&partitions);
     str_release(&nodes);
+    return rc;
+}
+
+static int net(struct slurm_rpc *r, struct arena *arena, struct slurm_net *out, struct err *err)
+{
+    static const char *const node_argv[] = {"scontrol", "show", "node", "-a", "-o", NULL},
+                             *const topology_argv[] = {"scontrol", "show", "topology", "-o", NULL};
+    struct str nodes = STR_INIT, topology = STR_INIT;
+    int rc;
+    (void)r;
+    if ((rc = ask(node_argv, &nodes, err)) == 0 && (rc = ask(topology_argv, &topology, err)) == 0)
+        rc = slurm_text_net(nodes.p, topology.p, arena, out, err);
+    str_release(&nodes);
+    str_release(&topology);
     return rc;
 }
 
@@ -277,7 +291,7 @@ static void close_(struct slurm_rpc *r)
     free(r);
 }
 
-static const struct slurm_rpc_ops ops = {"commands", site, submit, jobs, signal_, requeue, cancel, close_};
+static const struct slurm_rpc_ops ops = {"commands", site, net, submit, jobs, signal_, requeue, cancel, close_};
 
 int slurm_commands_open(struct slurm_rpc **out, struct err *err)
 {

@@ -184,6 +184,21 @@ static int site(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out
     return rc;
 }
 
+static int net(struct slurm_rpc *r, struct arena *arena, struct slurm_net *out, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct json_doc doc = {0};
+    struct json_out o;
+    request_begin(&o, &text, "net");
+    json_obj_end(&o);
+    int rc = ask(helper_of(r), &text, &doc, err);
+    if (rc == 0)
+        rc = slurm_wire_net_read(json_member(doc.root, "net"), arena, out, err);
+    json_release(&doc);
+    str_release(&text);
+    return rc;
+}
+
 static int jobs_read(const cJSON *list, struct arena *arena, struct slurm_jobs *out, struct err *err)
 {
     const cJSON *v;
@@ -313,7 +328,7 @@ static void close_(struct slurm_rpc *r)
     free(h);
 }
 
-static const struct slurm_rpc_ops ops = {"helper", site, submit, jobs, signal_, requeue, cancel, close_};
+static const struct slurm_rpc_ops ops = {"helper", site, net, submit, jobs, signal_, requeue, cancel, close_};
 
 int slurm_helper_open(const char *path, struct slurm_rpc **out, struct err *err)
 {

@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -48,6 +49,30 @@ struct slurm_site {
     double min_job_age_s;     /* how long an ended job is remembered */
 };
 
+/* A node as the controller tells of it. */
+struct slurm_node {
+    const char *name;
+    const char *state;      /* "IDLE", "ALLOCATED+DRAIN", "DOWN*": as scontrol writes it */
+    const char *reason;     /* why it is drained or down, "" when it is not */
+    const char *gres;       /* "gpu:h100:8(S:0-1)", "" for none */
+    const char *partitions; /* "low,high" */
+    int cpus, sockets, cores_per_socket, threads_per_core, gpus;
+    int64_t memory_bytes;
+};
+/* A switch of the tree, or a block; aggregated blocks are the switches above blocks. */
+struct slurm_switch {
+    const char *name;
+    const char *nodes;    /* those below it, at any depth: "n[0-3]" */
+    const char *children; /* switches right below it, "" for a leaf: "leaf[0-1]" */
+};
+struct slurm_net {
+    struct slurm_node *nodes;
+    size_t n_nodes;
+    struct slurm_switch *switches;
+    size_t n_switches;
+    const char *kind; /* "tree", "block", "none"; "unknown": the site has a network, of a kind that is not read here */
+};
+
 /* What to submit: options of sbatch in one struct. */
 struct slurm_submit {
     const struct sched_spec *spec;
@@ -61,6 +86,7 @@ struct slurm_rpc;
 struct slurm_rpc_ops {
     const char *name; /* "commands", "helper" */
     int (*site)(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out, struct err *err);
+    int (*net)(struct slurm_rpc *r, struct arena *arena, struct slurm_net *out, struct err *err);
     int (*submit)(struct slurm_rpc *r, const struct slurm_submit *what, char id[SCHED_ID_BYTES], struct err *err);
     /* id NULL: all jobs of this user that the controller remembers; else that job, of whomever (n is 0 or 1). */
     int (*jobs)(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out, struct err *err);

@@ -341,6 +341,84 @@ int slurm_text_site(const char *config, const char *partitions, const char *node
     return 0;
 }
 
+/* ---- nodes and network ---- */
+
+/* What stands behind "Key=", NULL when the key is not there; keys begin a word. */
+static const char *behind(const char *line, const char *key)
+{
+    size_t n = strlen(key);
+    const char *p = line;
+    while ((p = strstr(p, key)) && !((p == line || p[-1] == ' ') && p[n] == '='))
+        p += n;
+    return p ? p + n + 1 : NULL;
+}
+
+static const char *value_of(const char *line, const char *key, struct arena *arena)
+{
+    const char *p = behind(line, key), *value = p ? arena_strndup(arena, p, strcspn(p, " ")) : "";
+    return value ? plain(value) : NULL;
+}
+
+/* "what somebody wrote [user@time]", and further keys behind it. */
+static const char *reason_of(const char *line, struct arena *arena)
+{
+    const char *p = behind(line, "Reason"), *end = p;
+    while (end && (end = strstr(end, " [")) && !(end[2 + strcspn(end + 2, " @]")] == '@'))
+        end++;
+    return !p ? "" : end ? arena_strndup(arena, p, (size_t)(end - p)) : arena_strdup(arena, p);
+}
+
+static int number_of(const char *line, const char *key)
+{
+    char v[32];
+    return whole(pair(line, key, v, sizeof v));
+}
+
+static bool node_fill(const char *line, struct arena *arena, struct slurm_node *n)
+{
+    char memory[32];
+    *n = (struct slurm_node){
+        .name = value_of(line, "NodeName", arena), .state = value_of(line, "State", arena),
+        .reason = reason_of(line, arena), .gres = value_of(line, "Gres", arena),
+        .partitions = value_of(line, "Partitions", arena), .cpus = number_of(line, "CPUTot"),
+        .sockets = number_of(line, "Sockets"), .cores_per_socket = number_of(line, "CoresPerSocket"),
+        .threads_per_core = number_of(line, "ThreadsPerCore"),
+        .memory_bytes = (int64_t)strtoll(pair(line, "RealMemory", memory, sizeof memory), NULL, 10) << 20};
+    n->gpus = n->gres ? slurm_text_gpus(n->gres) : 0;
+    return n->name && n->state && n->reason && n->gres && n->partitions;
+}
+
+/* An aggregated block is named by its blocks: "b[1-2]". */
+static bool switch_fill(const char *line, struct arena *arena, struct slurm_switch *s, const char **kind)
+{
+    bool tree = str_starts(line, "SwitchName="), blocks = str_starts(line, "AggregatedBlock=");
+    *kind = tree ? "tree" : blocks || str_starts(line, "BlockName=") ? "block" : "unknown";
+    s->name = value_of(line, tree ? "SwitchName" : blocks ? "AggregatedBlock" : "BlockName", arena);
+    s->nodes = value_of(line, "Nodes", arena);
+    s->children = tree ? value_of(line, "Switches", arena) : blocks ? s->name : "";
+    return s->name && s->nodes && s->children;
+}
+
+int slurm_text_net(const char *nodes, const char *topology, struct arena *arena, struct slurm_net *out, struct err *err)
+{
+    struct slurm_net net = {.nodes = arena_array(arena, lines_count(nodes), sizeof *net.nodes),
+                            .switches = arena_array(arena, lines_count(topology), sizeof *net.switches), .kind = "none"};
+    char *copy = arena_strdup(arena, nodes), *save = NULL, *lines = arena_strdup(arena, topology);
+    bool failed = !net.nodes || !net.switches || !copy || !lines;
+    for (char *line = failed ? NULL : strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        if (str_starts(line, "NodeName="))
+            failed |= !node_fill(line, arena, &net.nodes[net.n_nodes++]);
+    for (char *line = failed ? NULL : strtok_r(lines, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        if (strchr(line, '='))
+            failed |= !switch_fill(line, arena, &net.switches[net.n_switches++], &net.kind);
+    if (failed)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if (strcmp(net.kind, "unknown") == 0)
+        net.n_switches = 0;
+    *out = net;
+    return 0;
+}
+
 /* ---- what commands say when they fail ---- */
 
 static const struct {
@@ -391,6 +469,7 @@ static const struct {
     {"Unable to process configuration file", ERR_ENV},
     {"Could not establish a configuration source", ERR_ENV},
     {"Incompatible versions of client and server", ERR_ENV},
+    {"Job dependency problem", ERR_INPUT},
     {"Requested node configuration is not available", ERR_LIMIT},
     {"More processors requested than permitted", ERR_LIMIT},
     {"Node count specification invalid", ERR_LIMIT},

@@ -1,6 +1,6 @@
 /* slurm_text: what Slurm's commands print, read. Pure: text in, structs out; tested with recorded output of several versions.
  *
- * Formats: scontrol(1) `show config` ("Key   = value" a line), `show partition -o` and `show job -o` ("Key=value Key=value" a
+ * Formats: scontrol(1) `show config` ("Key   = value" a line), `show partition -o`, `show node -o` and `show topology -o` ("Key=value Key=value" a
  * line); squeue(1) -O with a separator of ours behind every field; squeue --json (22.05 plain values, 23.11 {"set","number"} and
  * states as arrays); the stderr of all of them.
  */
@@ -26,6 +26,10 @@ int slurm_text_history(const char *text, struct arena *arena, struct slurm_jobs 
 /* config: `scontrol show config`; partitions: `scontrol show partition -o`; nodes: `sinfo -h -o '%R|%c|%G'`. */
 int slurm_text_site(const char *config, const char *partitions, const char *nodes, struct arena *arena,
                     struct slurm_site *out, struct err *err);
+
+/* nodes: `scontrol show node -o`; topology: `scontrol show topology -o` ("" where the site has none). Lines of topology plugins:
+ * tree "SwitchName=", block "BlockName=" and "AggregatedBlock="; of any other the kind is "unknown" and there are no switches. */
+int slurm_text_net(const char *nodes, const char *topology, struct arena *arena, struct slurm_net *out, struct err *err);
 
 /* "1-02:03:04", "02:03:04", "30", "UNLIMITED" (0) as sacct and scontrol write limits: minutes when there is no colon. */
 double slurm_text_duration(const char *text);

@@ -103,6 +103,67 @@ int slurm_wire_site_read(const cJSON *v, struct arena *arena, struct slurm_site 
     return 0;
 }
 
+/* ---- nodes and network ---- */
+
+void slurm_wire_net_write(const struct slurm_net *net, struct json_out *o)
+{
+    json_put_text(o, "kind", net->kind);
+    json_arr_begin(o, "nodes");
+    for (size_t i = 0; i < net->n_nodes; i++) {
+        const struct slurm_node *n = &net->nodes[i];
+        json_obj_begin(o, NULL);
+        json_put_text(o, "name", n->name);
+        json_put_text(o, "state", n->state);
+        json_put_text(o, "reason", n->reason);
+        json_put_text(o, "gres", n->gres);
+        json_put_text(o, "partitions", n->partitions);
+        json_put_int(o, "cpus", n->cpus);
+        json_put_int(o, "sockets", n->sockets);
+        json_put_int(o, "cores_per_socket", n->cores_per_socket);
+        json_put_int(o, "threads_per_core", n->threads_per_core);
+        json_put_int(o, "gpus", n->gpus);
+        json_put_int(o, "memory_bytes", n->memory_bytes);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+    json_arr_begin(o, "switches");
+    for (size_t i = 0; i < net->n_switches; i++) {
+        json_obj_begin(o, NULL);
+        json_put_text(o, "name", net->switches[i].name);
+        json_put_text(o, "nodes", net->switches[i].nodes);
+        json_put_text(o, "children", net->switches[i].children);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
+int slurm_wire_net_read(const cJSON *v, struct arena *arena, struct slurm_net *out, struct err *err)
+{
+    const cJSON *nodes = json_member(v, "nodes"), *switches = json_member(v, "switches"), *item;
+    struct slurm_net net = {.nodes = arena_array(arena, (size_t)cJSON_GetArraySize(nodes) + 1, sizeof *net.nodes),
+                            .switches = arena_array(arena, (size_t)cJSON_GetArraySize(switches) + 1, sizeof *net.switches)};
+    bool failed = !net.nodes || !net.switches;
+    net.kind = text_of(v, "kind", arena, &failed);
+    cJSON_ArrayForEach(item, nodes)
+        if (!failed)
+            net.nodes[net.n_nodes++] = (struct slurm_node){
+                .name = text_of(item, "name", arena, &failed), .state = text_of(item, "state", arena, &failed),
+                .reason = text_of(item, "reason", arena, &failed), .gres = text_of(item, "gres", arena, &failed),
+                .partitions = text_of(item, "partitions", arena, &failed), .cpus = (int)json_int(item, "cpus", 0),
+                .sockets = (int)json_int(item, "sockets", 0), .cores_per_socket = (int)json_int(item, "cores_per_socket", 0),
+                .threads_per_core = (int)json_int(item, "threads_per_core", 0), .gpus = (int)json_int(item, "gpus", 0),
+                .memory_bytes = json_int(item, "memory_bytes", 0)};
+    cJSON_ArrayForEach(item, switches)
+        if (!failed)
+            net.switches[net.n_switches++] = (struct slurm_switch){.name = text_of(item, "name", arena, &failed),
+                                                                   .nodes = text_of(item, "nodes", arena, &failed),
+                                                                   .children = text_of(item, "children", arena, &failed)};
+    if (failed)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    *out = net;
+    return 0;
+}
+
 /* ---- bytes ---- */
 
 void slurm_wire_escape(const char *bytes, struct str *out)

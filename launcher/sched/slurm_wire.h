@@ -8,6 +8,7 @@
  * then a reply for each request, in order, until end of file:
  *
  *     {"op": "site"}                                      {"site": {...}}
+ *     {"op": "net"}                                       {"net": {...}}
  *     {"op": "jobs", "id": null | "123"}                  {"jobs": [{...}, ...]}
  *     {"op": "submit", "name": ..., "comment": ..., "cwd": ..., "log": ..., "script": ..., "env": ["K=V", ...], "nice": -5,
  *      "requeue": true, "nodes": 1, "cores_per_node": 0, "gpus_per_node": 0, "partition": null, "account": null, "qos": null,
@@ -34,6 +35,9 @@ int slurm_wire_job_read(const cJSON *v, struct arena *arena, struct slurm_job *j
 /* Members of the object that is open. */
 void slurm_wire_site_write(const struct slurm_site *s, struct json_out *o);
 int slurm_wire_site_read(const cJSON *v, struct arena *arena, struct slurm_site *out, struct err *err);
+
+void slurm_wire_net_write(const struct slurm_net *n, struct json_out *o);
+int slurm_wire_net_read(const cJSON *v, struct arena *arena, struct slurm_net *out, struct err *err);
 
 /* Bytes as printable ASCII, and back in place. */
 void slurm_wire_escape(const char *bytes, struct str *out);

@@ -1,4 +1,5 @@
-/* The site is written down as the commands would print it and read by the reader of their output: one place knows what it means. */
+/* Site, nodes and network are written down as the commands would print them and read by the reader of their output: one place knows what it
+ * means. */
 #include "launcher/slurm/api.h"
 
 #include <slurm/slurm.h>
@@ -11,6 +12,18 @@
 
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
 #define slurm_free_ctl_conf slurm_free_conf
+#endif
+
+/* The network of one name, and of some nodes or units: all of it. */
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
+#define TOPO_ARGS(t) (t), NULL
+#define TOPO_ALL NULL, NULL,
+#elif SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
+#define TOPO_ARGS(t) (t)
+#define TOPO_ALL NULL,
+#else
+#define TOPO_ARGS(t) (t)
+#define TOPO_ALL
 #endif
 
 enum { SHOW = SHOW_ALL | SHOW_LOCAL };
@@ -90,5 +103,58 @@ int api_site(struct arena *arena, struct slurm_site *out, struct err *err)
     str_release(&config);
     str_release(&partitions);
     str_release(&nodes);
+    return rc;
+}
+
+/* `scontrol show node -o` */
+static int nodes_print(struct str *out, struct err *err)
+{
+    partition_info_msg_t *p = NULL;
+    node_info_msg_t *n = NULL;
+    char *text = NULL;
+    size_t size;
+    FILE *f = NULL;
+    int rc = slurm_load_partitions(0, &p, SHOW) == SLURM_SUCCESS ? 0 : api_error("partitions", err);
+    if (rc == 0 && slurm_load_node(0, &n, SHOW) != SLURM_SUCCESS)
+        rc = api_error("nodes", err);
+    if (rc == 0 && !(f = open_memstream(&text, &size)))
+        rc = err_set(err, ERR_NOMEM, "out of memory");
+    if (rc == 0) {
+        slurm_populate_node_partitions(n, p);
+        for (uint32_t i = 0; i < n->record_count; i++)
+            if (n->node_array[i].name)
+                slurm_print_node_table(f, &n->node_array[i], 1);
+        rc = printed(f, &text, out, err);
+    }
+    slurm_free_partition_info_msg(p);
+    slurm_free_node_info_msg(n);
+    return rc;
+}
+
+/* `scontrol show topology -o`; without a network libslurm prints nothing here and complains on stderr. */
+static int topology_print(struct str *out, struct err *err)
+{
+    topo_info_response_msg_t *t = NULL;
+    char *text = NULL;
+    size_t size;
+    if (slurm_load_topo(TOPO_ARGS(&t)) != SLURM_SUCCESS)
+        return api_error("topology", err);
+    FILE *f = open_memstream(&text, &size);
+    if (f && t)
+        slurm_print_topo_info_msg(f, t, TOPO_ALL 1);
+    slurm_free_topo_info_msg(t);
+    return f ? printed(f, &text, out, err) : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+int api_net(struct arena *arena, struct slurm_net *out, struct err *err)
+{
+    struct str nodes = STR_INIT, topology = STR_INIT;
+    int rc = nodes_print(&nodes, err);
+    if (rc == 0)
+        rc = topology_print(&topology, err);
+    if (rc == 0)
+        rc = slurm_text_net(nodes.p, topology.p, arena, out, err);
+    str_release(&nodes);
+    str_release(&topology);
     return rc;
 }

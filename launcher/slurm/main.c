@@ -121,6 +121,19 @@ static int do_site(const struct json_doc *request, struct arena *arena, struct j
     return 0;
 }
 
+static int do_net(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
+{
+    struct slurm_net net;
+    (void)request;
+    int rc = api_net(arena, &net, err);
+    if (rc < 0)
+        return rc;
+    json_obj_begin(o, "net");
+    slurm_wire_net_write(&net, o);
+    json_obj_end(o);
+    return 0;
+}
+
 static int do_jobs(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
 {
     struct slurm_jobs jobs;
@@ -233,12 +246,13 @@ static int dispatch(const struct json_doc *request, struct arena *arena, struct 
     static const struct {
         const char *op;
         request_fn *run;
-    } ops[] = {{"site", do_site}, {"jobs", do_jobs}, {"submit", do_submit}, {"signal", do_act}, {"requeue", do_act}, {"cancel", do_act}};
+    } ops[] = {{"site", do_site}, {"net", do_net}, {"jobs", do_jobs}, {"submit", do_submit}, {"signal", do_act}, {"requeue", do_act},
+             {"cancel", do_act}};
     const char *op = json_text(request->root, "op", "");
     for (size_t i = 0; i < ARRAY_LEN(ops); i++)
         if (strcmp(ops[i].op, op) == 0)
             return ops[i].run(request, arena, o, err);
-    return err_set(err, ERR_INPUT, "request: op is '%s': give site, jobs, submit, signal, requeue or cancel", op);
+    return err_set(err, ERR_INPUT, "request: op is '%s': give site, net, jobs, submit, signal, requeue or cancel", op);
 }
 
 static void serve(const char *line, size_t n)

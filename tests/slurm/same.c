@@ -201,6 +201,44 @@ static void test_site(void **state)
     }
 }
 
+static void test_net(void **state)
+{
+    struct slurm_net a, b;
+    (void)state;
+    output_of("scontrol update nodename=n1 state=drain reason='a [new] fan'");
+    must(ways[COMMANDS]->ops->net(ways[COMMANDS], &arena, &a, &why));
+    must(ways[HELPER]->ops->net(ways[HELPER], &arena, &b, &why));
+    output_of("scontrol update nodename=n1 state=resume");
+    assert_string_equal(a.kind, "tree");
+    assert_string_equal(a.kind, b.kind);
+    assert_int_equal(a.n_nodes, 2);
+    assert_int_equal(b.n_nodes, 2);
+    for (size_t i = 0; i < a.n_nodes; i++) {
+        const struct slurm_node *p = &a.nodes[i], *q = &b.nodes[i];
+        assert_string_equal(p->name, q->name);
+        assert_string_equal(p->state, q->state);
+        assert_string_equal(p->reason, q->reason);
+        assert_string_equal(p->reason, i ? "a [new] fan" : "");
+        assert_string_equal(p->gres, q->gres);
+        assert_string_equal(p->partitions, q->partitions);
+        assert_string_equal(p->partitions, "low,high");
+        assert_int_equal(p->cpus, q->cpus);
+        assert_int_equal(p->sockets, q->sockets);
+        assert_int_equal(p->cores_per_socket, q->cores_per_socket);
+        assert_int_equal(p->threads_per_core, q->threads_per_core);
+        assert_int_equal(p->gpus, q->gpus);
+        assert_true(p->memory_bytes == q->memory_bytes && p->memory_bytes == (int64_t)1 << 30);
+    }
+    assert_int_equal(a.n_switches, 2);
+    assert_int_equal(b.n_switches, 2);
+    for (size_t i = 0; i < a.n_switches; i++) {
+        assert_string_equal(a.switches[i].name, b.switches[i].name);
+        assert_string_equal(a.switches[i].nodes, b.switches[i].nodes);
+        assert_string_equal(a.switches[i].children, b.switches[i].children);
+        assert_string_equal(a.switches[i].children, i ? "leaf[0-0]" : "");
+    }
+}
+
 /* ---- what they submit ---- */
 
 /* "Key=value" words of which the one job's may differ from the other's: names of the job itself, and times. */
@@ -383,7 +421,7 @@ static int teardown(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(test_site), cmocka_unit_test(test_jobs), cmocka_unit_test(test_submissions), cmocka_unit_test(test_no_such_job),
+        cmocka_unit_test(test_site), cmocka_unit_test(test_net), cmocka_unit_test(test_jobs), cmocka_unit_test(test_submissions), cmocka_unit_test(test_no_such_job),
         cmocka_unit_test(test_refused_submissions), cmocka_unit_test(test_helper_killed), cmocka_unit_test(test_controller_stopped),
     };
     if (argc < 3) {

@@ -1,0 +1,180 @@
+#include "launcher/sched/hosts.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+
+int hosts_compare(const char *a, const char *b)
+{
+    return strverscmp(a, b);
+}
+
+/* ---- a list into names ---- */
+
+struct expansion {
+    struct arena *arena;
+    const char *list; /* the whole of it, for errors */
+    const char **v;
+    size_t n, room;
+};
+
+static int bad(const struct expansion *x, struct err *err)
+{
+    return err_set(err, ERR_INPUT, "'%.100s' is no list of nodes like n[1-3],n7", x->list);
+}
+
+static int name_add(struct expansion *x, const char *name, struct err *err)
+{
+    if (x->n == HOSTS_MAX)
+        return err_set(err, ERR_LIMIT, "'%.100s' names more than %d nodes", x->list, HOSTS_MAX);
+    if (x->n + 1 >= x->room) {
+        size_t room = x->room ? 2 * x->room : 64;
+        const char **v = arena_array(x->arena, room, sizeof *v);
+        if (!v)
+            return err_set(err, ERR_NOMEM, "out of memory");
+        if (x->n)
+            memcpy(v, x->v, x->n * sizeof *v);
+        x->v = v;
+        x->room = room;
+    }
+    x->v[x->n] = arena_strdup(x->arena, name);
+    return x->v[x->n++] ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+/* "3" or "01-16"; *width is that of the first number when it begins with 0. */
+static int range_parse(const char **text, long *low, long *high, int *width)
+{
+    char *end;
+    if (!isdigit((unsigned char)**text))
+        return -1;
+    *low = *high = strtol(*text, &end, 10);
+    *width = **text == '0' ? (int)(end - *text) : 1;
+    if (*end == '-') {
+        const char *from = end + 1;
+        if (!isdigit((unsigned char)*from))
+            return -1;
+        *high = strtol(from, &end, 10);
+    }
+    *text = end;
+    return *low <= *high && *high - *low < HOSTS_MAX && *width < 20 ? 0 : -1;
+}
+
+/* One element of the list: head is what stands before `text`, whose brackets are still to be taken. */
+static int element_expand(struct expansion *x, const char *head, const char *text, struct err *err)
+{
+    const char *open = strchr(text, '['), *close = open ? strchr(open, ']') : NULL;
+    char name[LIMIT_NAME_BYTES * 4];
+    if (!open)
+        return (size_t)snprintf(name, sizeof name, "%s%s", head, text) < sizeof name && *name ? name_add(x, name, err) : bad(x, err);
+    if (!close || close == open + 1)
+        return bad(x, err);
+    for (const char *p = open + 1; p < close; p += *p == ',') {
+        long low, high;
+        int width, rc = 0;
+        if (range_parse(&p, &low, &high, &width) < 0 || (*p != ',' && *p != ']'))
+            return bad(x, err);
+        for (; rc == 0 && low <= high; low++) {
+            int len = snprintf(name, sizeof name, "%s%.*s%0*ld", head, (int)(open - text), text, width, low);
+            rc = (size_t)len < sizeof name ? element_expand(x, name, close + 1, err) : bad(x, err);
+        }
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+int hosts_expand(const char *list, struct arena *arena, const char ***names, size_t *n, struct err *err)
+{
+    struct expansion x = {.arena = arena, .list = list};
+    char *copy = arena_strdup(arena, list), *from = copy;
+    int rc = copy ? 0 : err_set(err, ERR_NOMEM, "out of memory"), depth = 0;
+    for (char *p = copy; rc == 0 && *from; p++) {
+        depth += (*p == '[') - (*p == ']');
+        if (depth < 0 || depth > 1 || (!*p && depth))
+            return bad(&x, err);
+        if (*p && (*p != ',' || depth))
+            continue;
+        bool last = !*p;
+        *p = '\0';
+        rc = element_expand(&x, "", from, err);
+        from = last ? p : p + 1;
+    }
+    if (rc == 0 && !x.v && !(x.v = arena_array(arena, 1, sizeof *x.v)))
+        rc = err_set(err, ERR_NOMEM, "out of memory");
+    if (rc == 0) {
+        x.v[x.n] = NULL;
+        *names = x.v;
+        *n = x.n;
+    }
+    return rc;
+}
+
+/* ---- names into a list ---- */
+
+/* Where the digits at a name's end begin; none beyond what a long holds. */
+static size_t digits_at(const char *name)
+{
+    size_t len = strlen(name), i = len;
+    while (i > 0 && len - i < 18 && isdigit((unsigned char)name[i - 1]))
+        i--;
+    return i;
+}
+
+/* May b stand in one pair of brackets with a: same head, numbers of equal width or without leading zeros. */
+static bool same_head(const char *a, const char *b)
+{
+    size_t i = digits_at(a), k = digits_at(b);
+    if (i != k || strncmp(a, b, i) != 0 || !a[i] || !b[k])
+        return false;
+    return strlen(a) == strlen(b) || (a[i] != '0' && b[k] != '0');
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return hosts_compare(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* names[0..n) have one head and ascend. */
+static void run_fold(const char *const *names, size_t n, struct str *out)
+{
+    size_t at = digits_at(names[0]);
+    if (n == 1) {
+        str_add(out, names[0]);
+        return;
+    }
+    str_addf(out, "%.*s[", (int)at, names[0]);
+    for (size_t i = 0, k; i < n; i = k) {
+        for (k = i + 1; k < n && strtol(names[k] + at, NULL, 10) == strtol(names[k - 1] + at, NULL, 10) + 1; k++)
+            ;
+        str_addf(out, "%s%s", i ? "," : "", names[i] + at);
+        if (k > i + 1)
+            str_addf(out, "-%s", names[k - 1] + at);
+    }
+    str_addc(out, ']');
+}
+
+void hosts_fold(const char *const *names, size_t n, struct str *out)
+{
+    const char **v = calloc(n + 1, sizeof *v);
+    size_t m = 0;
+    if (!v) {
+        out->failed = 1;
+        return;
+    }
+    memcpy(v, names, n * sizeof *v);
+    qsort(v, n, sizeof *v, by_name);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(v[i], v[m - 1]) != 0)
+            v[m++] = v[i];
+    for (size_t i = 0, k; i < m; i = k) {
+        for (k = i + 1; k < m && same_head(v[i], v[k]); k++)
+            ;
+        if (i)
+            str_addc(out, ',');
+        run_fold(v + i, k - i, out);
+    }
+    free(v);
+}
