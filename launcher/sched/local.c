@@ -42,7 +42,8 @@
  *
  * A settled job whose state is requeued is queued by its first place in line. Waiting jobs start strictly by priority, then
  * age; one that does not fit yet lets nobody pass, and asks running jobs of lower priority, least urgent and youngest
- * first, to make room, if that suffices. local_decide() in local_pass.c is all of it, and has no side effects. */
+ * first, to make room, if that suffices; one that comes after another job is in the queue when that has ended. local_decide() in
+ * local_pass.c is all of it, and has no side effects. */
 #include "launcher/sched/local.h"
 
 #include <stdio.h>
@@ -129,6 +130,13 @@ static int local_describe(struct sched *s, struct sched_site *out, struct err *e
 
 /* ---- submit ---- */
 
+static int id_of(const char *text, int64_t *out, struct err *err)
+{
+    if (num_parse_i64(text, "job id", out, NULL) < 0 || *out < 1)
+        return err_set(err, ERR_NOT_FOUND, "there is no job '%s' on this machine", text);
+    return 0;
+}
+
 static int check_fits(const struct sched_spec *spec, const struct local_machine *m, struct err *err)
 {
     if (spec->partition && strcmp(spec->partition, PARTITION) != 0)
@@ -143,19 +151,34 @@ static int check_fits(const struct sched_spec *spec, const struct local_machine 
     return 0;
 }
 
+/* The number of the job that spec.after names, 0: none; it has a record, readable or not. */
+static int after_of(struct local *l, const struct sched_spec *spec, int64_t *out, struct err *err)
+{
+    struct local_rec r;
+    *out = 0;
+    int rc = spec->after ? id_of(spec->after, out, err) : 0;
+    if (rc == 0 && *out && local_rec_load(&l->spool, *out, &l->spool.texts, &r, err) == ERR_NOT_FOUND)
+        rc = ERR_NOT_FOUND;
+    arena_reset(&l->spool.texts);
+    if (rc < 0)
+        err_context(err, "job '%s' is to come after another", spec->name);
+    return rc;
+}
+
 static int submit_new(struct local *l, const struct sched_spec *spec, int64_t id, struct err *err)
 {
     struct local_machine m;
     bool changed;
+    int64_t after;
     int rc = machine_now(&l->spool, &m, &changed, err);
-    if (rc < 0 || (rc = check_fits(spec, &m, err)) < 0)
+    if (rc < 0 || (rc = check_fits(spec, &m, err)) < 0 || (rc = after_of(l, spec, &after, err)) < 0)
         return rc;
     if (changed && (rc = local_machine_save(&l->spool, &m, err)) < 0)
         return rc;
     const struct local_rec rec = {
         .id = id, .token = spec->token, .name = spec->name, .reason = "", .boot = "", .state = SCHED_PENDING,
         .priority = spec->priority, .cores = spec->cores_per_node ? spec->cores_per_node : m.cores,
-        .requeue = spec->requeue, .signal = spec->signal, .time_limit_s = spec->time_limit_s,
+        .requeue = spec->requeue, .after = after, .signal = spec->signal, .time_limit_s = spec->time_limit_s,
         .signal_lead_s = spec->signal_lead_s, .submitted_at = clock_wall_s(), .exit_code = -1};
     if ((rc = local_program_save(&l->spool, id, spec, err)) < 0)
         return rc;
@@ -232,7 +255,9 @@ static const char *reason_format(const struct local_rec *r, const struct local_d
 {
     char why[128] = "";
     if (r->state == SCHED_PENDING || r->state == SCHED_REQUEUED) {
-        if (r->cores > cores)
+        if (d->depends)
+            snprintf(why, sizeof why, "Dependency: job %lld has not ended", (long long)r->after);
+        else if (r->cores > cores)
             snprintf(why, sizeof why, "asks for %lld cores, the machine has %lld", (long long)r->cores, (long long)cores);
         else if (d->behind)
             snprintf(why, sizeof why, "waits behind job %lld", (long long)d->behind);
@@ -296,13 +321,6 @@ static int local_poll(struct sched *s, const struct sched_filter *filter, struct
 }
 
 /* ---- wishes ---- */
-
-static int id_of(const char *text, int64_t *out, struct err *err)
-{
-    if (num_parse_i64(text, "job id", out, NULL) < 0 || *out < 1)
-        return err_set(err, ERR_NOT_FOUND, "there is no job '%s' on this machine", text);
-    return 0;
-}
 
 static int signal_rec(struct local *l, const struct local_rec *r, int signo, enum sched_to to, struct err *err)
 {

@@ -35,13 +35,23 @@ static bool goes_before(const struct local_rec *a, const struct local_rec *b)
     return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
 }
 
+/* A predecessor that cannot be read may live: only an end that is seen lets go. */
+static bool depends(const struct local_recs *recs, const struct local_rec *r)
+{
+    for (size_t i = 0; r->after && is_waiting(r) && i < recs->n; i++)
+        if (recs->v[i].id == r->after)
+            return !sched_state_ended((enum sched_state)recs->v[i].state);
+    return false;
+}
+
 /* The next waiting job after `last` (NULL: the first); NULL when there is none. */
-static const struct local_rec *queue_next(const struct local_recs *recs, int64_t cores, const struct local_rec *last)
+static const struct local_rec *queue_next(const struct local_recs *recs, int64_t cores, const struct local_decision *d,
+                                          const struct local_rec *last)
 {
     const struct local_rec *best = NULL;
     for (size_t i = 0; i < recs->n; i++) {
         const struct local_rec *r = &recs->v[i];
-        if (!is_waiting(r) || r->cores > cores || (last && !goes_before(last, r)))
+        if (!is_waiting(r) || d[i].depends || r->cores > cores || (last && !goes_before(last, r)))
             continue;
         if (!best || goes_before(r, best))
             best = r;
@@ -90,13 +100,13 @@ void local_decide(const struct local_recs *recs, int64_t cores, struct local_dec
     int64_t free_cores = cores, coming = 0, blocked_by = 0;
     for (size_t i = 0; i < recs->n; i++) {
         const struct local_rec *r = &recs->v[i];
-        out[i] = (struct local_decision){.act = ACT_NONE, .free_cores = -1};
+        out[i] = (struct local_decision){.act = ACT_NONE, .free_cores = -1, .depends = depends(recs, r)};
         if (!local_holds_cores(r))
             continue;
         free_cores -= r->cores;
         coming += r->stop != STOP_NONE ? r->cores : 0;
     }
-    for (const struct local_rec *job = NULL; (job = queue_next(recs, cores, job));) {
+    for (const struct local_rec *job = NULL; (job = queue_next(recs, cores, out, job));) {
         struct local_decision *d = &out[job - recs->v];
         if (blocked_by) {
             d->behind = blocked_by;

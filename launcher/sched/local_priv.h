@@ -33,6 +33,7 @@ struct local_rec {
     int stop;  /* enum local_stop */
     int64_t priority, cores, restarts;
     bool requeue;
+    int64_t after;       /* the job whose end it waits for, 0: none */
     int64_t signal;
     double time_limit_s, signal_lead_s;
     double submitted_at, started_at, ended_at; /* UTC Unix seconds, 0: not yet */
@@ -93,6 +94,7 @@ struct local_decision {
     int64_t by;        /* ACT_PREEMPT: the job it makes room for */
     int64_t free_cores; /* for a waiting job: what was left when its turn came; -1 when not reached */
     int64_t behind;     /* for a waiting job: the job of the queue it waits behind, 0 if it is the first */
+    bool depends;       /* a waiting job that is not in the queue yet: the job it comes after has not ended */
 };
 /* out: recs->n decisions. */
 void local_decide(const struct local_recs *recs, int64_t cores, struct local_decision *out);

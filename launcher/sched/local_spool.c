@@ -77,6 +77,7 @@ static const struct json_field rec_fields[] = {
     {.name = "cores", .type = JSON_INT, AT(cores), .min = 1, .max = LIMIT_RANKS},
     {.name = "restarts", .type = JSON_INT, AT(restarts), .min = 0, .max = 1e9},
     {.name = "requeue", .type = JSON_BOOL, AT(requeue)},
+    {.name = "after", .type = JSON_INT, AT(after), .min = 0, .max = 9e15, .optional = true},
     {.name = "signal", .type = JSON_INT, AT(signal), .min = 0, .max = 64},
     {.name = "time_limit_s", .type = JSON_NUM, AT(time_limit_s)},
     {.name = "signal_lead_s", .type = JSON_NUM, AT(signal_lead_s)},

@@ -37,7 +37,7 @@
  * Inside an allocation (the tuner): sched_step_start, sched_step_poll until it has ended, sched_step_free.
  *
  * Errors: ERR_INPUT for a specification that cannot be, ERR_LIMIT for one that asks more than there is, ERR_NOT_FOUND for
- * an unknown job, ERR_STATE for what the job's state forbids, ERR_TEMP/ERR_BUSY when asking again is safe and may help.
+ * an unknown job (spec.after too), ERR_STATE for what the job's state forbids, ERR_TEMP/ERR_BUSY when asking again is safe and may help.
  *
  * A handle belongs to one thread. Nothing is kept of a spec after the call.
  */
@@ -121,6 +121,7 @@ struct sched_spec {
     bool requeue;            /* may the scheduler run it again */
     int signal;              /* early notice, 0: none */
     double signal_lead_s;    /* how long before the time limit `signal` is sent; 0: not sent there */
+    const char *after;       /* a job of ours: this one starts only when that has ended, however (a requeue is no end); NULL: none */
 };
 #define SCHED_SPEC_INIT {.nodes = 1, .ranks_per_node = 1}
 

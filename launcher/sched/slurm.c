@@ -210,7 +210,7 @@ static int poll_(struct sched *s, const struct sched_filter *filter, struct sche
 /* ---- acting on a job of ours ---- */
 
 /* Ids are handed out again after a controller lost its state: ours is the one whose comment names a token bound to this id. */
-static int ours(struct sched_slurm *l, const char *id, enum sched_state *state, struct err *err)
+int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *state, struct err *err)
 {
     struct arena arena;
     struct slurm_jobs jobs = {0};
@@ -235,7 +235,7 @@ static int signal_(struct sched *s, const char *id, int signo, enum sched_to to,
 {
     struct sched_slurm *l = slurm_of(s);
     enum sched_state state;
-    int rc = ours(l, id, &state, err);
+    int rc = slurm_job_ours(l, id, &state, err);
     if (rc == 0 && state != SCHED_RUNNING && state != SCHED_UNKNOWN)
         rc = err_set(err, ERR_STATE, "job %s is %s: only a running job takes a signal", id, sched_state_name(state));
     if (rc == 0 && (rc = l->rpc->ops->signal(l->rpc, id, signo, to == SCHED_TO_ALL, err)) == ERR_NOT_FOUND)
@@ -247,13 +247,13 @@ static int requeue(struct sched *s, const char *id, struct err *err)
 {
     struct sched_slurm *l = slurm_of(s);
     enum sched_state state;
-    int rc = ours(l, id, &state, err);
+    int rc = slurm_job_ours(l, id, &state, err);
     if (rc == 0 && sched_state_ended(state))
         rc = err_set(err, ERR_STATE, "job %s has ended (%s): it cannot run again", id, sched_state_name(state));
     if (rc < 0 || state == SCHED_PENDING || state == SCHED_REQUEUED)
         return rc;
     rc = l->rpc->ops->requeue(l->rpc, id, err);
-    if (rc == ERR_STATE && ours(l, id, &state, NULL) == 0 && !sched_state_ended(state))
+    if (rc == ERR_STATE && slurm_job_ours(l, id, &state, NULL) == 0 && !sched_state_ended(state))
         return 0; /* the preemption has done it already */
     return rc;
 }
@@ -262,7 +262,7 @@ static int cancel(struct sched *s, const char *id, struct err *err)
 {
     struct sched_slurm *l = slurm_of(s);
     enum sched_state state;
-    int rc = ours(l, id, &state, err);
+    int rc = slurm_job_ours(l, id, &state, err);
     if (rc < 0 || sched_state_ended(state))
         return rc;
     rc = l->rpc->ops->cancel(l->rpc, id, err);

@@ -256,6 +256,8 @@ static void args_fill(struct args *a, const struct slurm_submit *w)
         arg(a, "--qos=%s", s->qos);
     if (s->exclude)
         arg(a, "--exclude=%s", s->exclude);
+    if (s->after)
+        arg(a, "--dependency=afterany:%s", s->after);
     if (s->time_limit_s > 0)
         arg(a, "--time=%lld", (long long)((s->time_limit_s + 59) / 60));
     if (s->signal)

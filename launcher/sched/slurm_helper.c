@@ -262,6 +262,7 @@ static void submit_write(const struct slurm_submit *w, struct json_out *o)
     json_put_text(o, "account", s->account);
     json_put_text(o, "qos", s->qos);
     json_put_text(o, "exclude", s->exclude);
+    json_put_text(o, "after", s->after);
     json_put_int(o, "time_limit_min", (int64_t)((s->time_limit_s + 59) / 60));
     json_put_int(o, "signal", s->signal);
     json_put_int(o, "signal_lead_s", (int64_t)(s->signal_lead_s + 0.5));

@@ -37,7 +37,11 @@ struct slurm_record {
     bool exists;
     char id[SCHED_ID_BYTES]; /* "": an intent whose outcome is not known */
 };
+bool slurm_record_of_id(const struct sched_slurm *s, const char *id); /* was this id given to a submission from here */
 int slurm_record_load(const struct sched_slurm *s, const char *token, struct slurm_record *out, struct err *err);
+
+/* Its state; ERR_NOT_FOUND: nobody's, not ours, or forgotten. */
+int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *state, struct err *err);
 
 /* One job for one token, whatever happened before. */
 int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err);

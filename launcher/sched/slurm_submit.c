@@ -19,6 +19,7 @@
  *
  * A lock makes submitters of one token take turns. The client that submits dies with its submitter, so that no request
  * is begun after its submitter's death. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/id.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "launcher/sched/slurm_priv.h"
@@ -56,6 +58,24 @@ int slurm_record_load(const struct sched_slurm *s, const char *token, struct slu
     }
     json_release(&doc);
     return rc;
+}
+
+bool slurm_record_of_id(const struct sched_slurm *s, const char *id)
+{
+    char dir[LIMIT_PATH_BYTES + 64], token[ID_TEXT_BYTES];
+    struct slurm_record record;
+    bool found = false;
+    snprintf(dir, sizeof dir, "%s/jobs", s->dir);
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && !found && (e = readdir(d));) {
+        if (!str_ends(e->d_name, ".json"))
+            continue;
+        snprintf(token, sizeof token, "%.*s", (int)sizeof token - 1, e->d_name);
+        found = slurm_record_load(s, token, &record, NULL) == 0 && record.exists && strcmp(record.id, id) == 0;
+    }
+    if (d)
+        closedir(d);
+    return found;
 }
 
 static int record_save(const struct sched_slurm *s, const char *token, const char *id, struct err *err)
@@ -145,8 +165,20 @@ static const char **job_env(const struct sched_spec *spec, struct arena *arena)
 
 /* ---- submitting and looking ---- */
 
-static int submit(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+/* The job to come after; NULL when it ended so long ago that the controller has forgotten it, and might refuse its id. */
+static int after_of(struct sched_slurm *s, const char *after, const char **out, struct err *err)
 {
+    enum sched_state state;
+    *out = NULL;
+    int rc = after ? slurm_job_ours(s, after, &state, err) : 0;
+    if (rc == 0)
+        *out = after;
+    return rc == ERR_NOT_FOUND && slurm_record_of_id(s, after) ? 0 : rc;
+}
+
+static int submit(struct sched_slurm *s, const struct sched_spec *wanted, char id[SCHED_ID_BYTES], struct err *err)
+{
+    struct sched_spec copy = *wanted, *spec = &copy;
     char comment[64];
     struct arena arena;
     struct str script = STR_INIT;
@@ -155,6 +187,8 @@ static int submit(struct sched_slurm *s, const struct sched_spec *spec, char id[
     script_format(spec, &script);
     struct slurm_submit what = {spec, comment, script.p, job_env(spec, &arena), -spec->priority * SLURM_NICE};
     int rc = str_check(&script, err);
+    if (rc == 0)
+        rc = after_of(s, wanted->after, &spec->after, err);
     if (rc == 0 && !what.env)
         rc = err_set(err, ERR_NOMEM, "out of memory");
     if (rc == 0)

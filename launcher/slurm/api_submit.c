@@ -171,8 +171,10 @@ int api_submit(const struct slurm_submit *what, char id[SCHED_ID_BYTES], struct 
     d.std_out = output_pattern(s->log_path, &arena);
     if (s->gpus_per_node > 0)
         d.tres_per_node = arena_printf(&arena, GRES_PREFIX "gpu:%d", s->gpus_per_node);
+    if (s->after)
+        d.dependency = arena_printf(&arena, "afterany:%s", s->after);
     int rc = env_fill(what, &arena, &d, err);
-    if (rc == 0 && (!d.std_out || (s->gpus_per_node > 0 && !d.tres_per_node)))
+    if (rc == 0 && (!d.std_out || (s->after && !d.dependency) || (s->gpus_per_node > 0 && !d.tres_per_node)))
         rc = err_set(err, ERR_NOMEM, "out of memory");
     if (rc == 0 && slurm_submit_batch_job(&d, &answer) != SLURM_SUCCESS)
         rc = api_error("submit", err);

@@ -177,6 +177,7 @@ static const struct json_field submit_fields[] = {
     {"op", JSON_ANY}, {"name", JSON_ANY}, {"comment", JSON_ANY}, {"cwd", JSON_ANY}, {"log", JSON_ANY}, {"script", JSON_ANY},
     {"env", JSON_ANY}, {"partition", JSON_ANY, .optional = true}, {"account", JSON_ANY, .optional = true},
     {"qos", JSON_ANY, .optional = true}, {"exclude", JSON_ANY, .optional = true},
+    {"after", JSON_ANY, .optional = true},
 };
 
 /* A text that must be there; escaped bytes come back as they were. */
@@ -225,6 +226,7 @@ static int do_submit(const struct json_doc *request, struct arena *arena, struct
     spec.account = json_text(root, "account", NULL);
     spec.qos = json_text(root, "qos", NULL);
     spec.exclude = json_text(root, "exclude", NULL);
+    spec.after = json_text(root, "after", NULL);
     spec.nodes = (int)n.nodes;
     spec.cores_per_node = (int)n.cores;
     spec.gpus_per_node = (int)n.gpus;

@@ -269,6 +269,8 @@ static void conform_test_refusals(void **state)
     REFUSED(signal = 99, ERR_INPUT, "99");
     REFUSED(signal_lead_s = 5, ERR_INPUT, "signal");
     REFUSED(partition = "no-such-partition", ERR_INPUT, "no-such-partition");
+    REFUSED(after = "99999999", ERR_NOT_FOUND, "99999999");
+    REFUSED(after = "x", ERR_NOT_FOUND, "'x'");
 #undef REFUSED
     struct sched_jobs jobs = {0};
     const char *const tokens[] = {token, NULL};
@@ -348,6 +350,49 @@ static void conform_test_order(void **state)
         conform_wait(all[i], conform_ended_set());
     assert_string_equal(conform_read("order"), "urgent\nold\nyoung\n");
     assert_int_equal(conform_state(off.id), SCHED_CANCELLED);
+}
+
+/* ---- one job after another ---- */
+
+static void conform_waits(const struct conform_job *j)
+{
+    struct sched_jobs jobs = {0};
+    const struct sched_job *job = conform_look(j->id, &jobs);
+    if (!job || job->state != SCHED_PENDING || !strstr(job->reason, "Dependency"))
+        fail_msg("%s: %s (%s), expected to wait for another job", j->name, job ? sched_state_name(job->state) : "not there",
+                 job ? job->reason : "");
+    sched_jobs_release(&jobs);
+}
+
+static void conform_test_after(void **state)
+{
+    struct conform_job first = {.name = "first", .script = "echo run $REEL_JOB_RESTART; until [ -e \"$1/end$REEL_JOB_RESTART\" ]; do "
+                                "sleep 0.02; done; exit 3", .spec = {.requeue = true}};
+    struct conform_job next = {.name = "next", .script = "[ -e \"$1/end1\" ] && echo after", .spec = {.after = first.id}};
+    struct conform_job gone = {.name = "gone", .script = CONFORM_UP}, heir = {.name = "heir", .script = "exit 0", .spec = {.after = gone.id}},
+                       late = {.name = "late", .script = "exit 0", .spec = {.after = first.id}};
+    struct sched_jobs jobs = {0};
+    (void)state;
+    conform_submit(&first, false);
+    conform_submit(&next, false);
+    conform_submit(&gone, false);
+    conform_submit(&heir, false);
+    conform_wait_text("first.log", "run 0\n");
+    conform_wait_text("gone.log", "up\n");
+    conform_waits(&next);
+    assert_int_equal(sched_requeue(conform.s, first.id, NULL), 0); /* no end: it runs again first */
+    assert_int_equal(sched_cancel(conform.s, gone.id, NULL), 0);
+    conform_wait(&heir, 1u << SCHED_DONE);
+    conform_wait_text("first.log", "run 1\n");
+    conform_waits(&next);
+    conform_touch("end1");
+    conform_wait(&next, 1u << SCHED_DONE);
+    assert_int_equal(conform_count(conform_read("next.log"), "after\n"), 1);
+    const struct sched_job *job = conform_look(next.id, &jobs);
+    assert_true(job->started_at >= job->submitted_at && conform_state(first.id) == SCHED_FAILED);
+    sched_jobs_release(&jobs);
+    conform_submit(&late, false); /* one that has ended already holds nobody up */
+    conform_wait(&late, 1u << SCHED_DONE);
 }
 
 /* ---- preemption ---- */
@@ -507,7 +552,7 @@ static void conform_test_step_limits(void **state)
 #define CONFORM_TESTS                                                                                     \
     CONFORM_TEST(describe), CONFORM_TEST(refusals), CONFORM_TEST(cases), CONFORM_TEST(token),             \
         CONFORM_TEST(log_over_restarts), CONFORM_TEST(environment), CONFORM_TEST(folder),                 \
-        CONFORM_TEST(unknown_and_ended), CONFORM_TEST(order), CONFORM_TEST(preempt), CONFORM_TEST(steps), \
+        CONFORM_TEST(unknown_and_ended), CONFORM_TEST(order), CONFORM_TEST(after), CONFORM_TEST(preempt), CONFORM_TEST(steps), \
         CONFORM_TEST(step_limits)
 
 #endif

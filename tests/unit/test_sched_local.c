@@ -17,6 +17,7 @@ struct decide_job {
     int64_t priority, cores;
     double started_at;
     char expected; /* 's' start, 'p' preempt, '.' nothing */
+    int64_t after;
 };
 struct decide_case {
     const char *name;
@@ -48,6 +49,10 @@ static const struct decide_case decide_cases[] = {
     {"too large holds nobody up", 4, {{P, 0, false, 9, 8, 0, '.'}, {P, 0, false, 0, 4, 0, 's'}}},
     {"ended and unreadable hold nothing", 4,
      {{SCHED_DONE, 0, false, 0, 4, 1, '.'}, {SCHED_UNKNOWN, 0, false, 0, 4, 0, '.'}, {P, 0, false, 0, 4, 0, 's'}}},
+    {"after a live one: not in the queue", 4, {{R, 0, false, 0, 2, 1, '.'}, {P, 0, false, 9, 4, 0, '.', 1}, {P, 0, false, 0, 2, 0, 's'}}},
+    {"after one that runs again", 4, {{Q, 0, false, 0, 4, 1, 's'}, {P, 0, false, 9, 4, 0, '.', 1}}},
+    {"after one that has ended", 4, {{SCHED_NODE_FAIL, 0, false, 0, 2, 1, '.'}, {P, 0, false, 0, 4, 0, 's', 1}}},
+    {"after one that cannot be read", 4, {{SCHED_UNKNOWN, 0, false, 0, 1, 0, '.'}, {P, 0, false, 0, 1, 0, '.', 1}}},
 };
 #undef P
 #undef Q
@@ -64,7 +69,7 @@ static void test_decide(void **state)
         for (; n < 6 && decide_cases[c].jobs[n].expected; n++) {
             const struct decide_job *j = &decide_cases[c].jobs[n];
             recs[n] = (struct local_rec){.id = (int64_t)n + 1, .state = j->state, .stop = j->stop, .cores = j->cores,
-                                         .priority = j->priority, .started_at = j->started_at, .starting_at = j->starting};
+                                         .priority = j->priority, .started_at = j->started_at, .starting_at = j->starting, .after = j->after};
         }
         const struct local_recs all = {.v = recs, .n = n};
         local_decide(&all, decide_cases[c].cores, d);

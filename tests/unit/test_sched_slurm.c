@@ -287,6 +287,44 @@ static void test_forgotten(void **state)
     sched_close(s);
 }
 
+static int submit_after(const char *token, const char *after, char id[SCHED_ID_BYTES], struct err *err)
+{
+    const char *argv[] = {"/bin/true", NULL}, *env[] = {"A=1", NULL};
+    struct sched_spec spec = SCHED_SPEC_INIT;
+    struct sched *s = fake_open();
+    spec.token = token;
+    spec.name = "n";
+    spec.argv = argv;
+    spec.env = env;
+    spec.cwd = fake;
+    spec.log_path = "/tmp/reel-fake.log";
+    spec.after = after;
+    int rc = sched_submit(s, &spec, id, err);
+    sched_close(s);
+    return rc;
+}
+
+/* The controller knows the first job, then has forgotten it; what it does with a dependency on an unknown id is its own affair. */
+static void test_after(void **state)
+{
+    static const char other[] = "10112233445566778899aabbccddeeff", third[] = "20112233445566778899aabbccddeeff";
+    char id[SCHED_ID_BYTES];
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(submit_after(TOKEN, NULL, id, &err), 0);
+    assert_string_equal(id, "41");
+    fake_file("queue", LINE("41", "RUNNING", "None", "0", "0", "1", "1795247417", "1795250000", "reel:" TOKEN, "n"));
+    fake_command("sbatch", "case $* in *--dependency=afterany:41*) echo 42;; *) echo 43;; esac");
+    assert_int_equal(submit_after(other, "41", id, &err), 0);
+    assert_string_equal(id, "42");
+    fake_file("queue", "");
+    assert_int_equal(submit_after(third, "41", id, &err), 0);
+    assert_string_equal(id, "43");
+    assert_int_equal(submit_after("30112233445566778899aabbccddeeff", "17", id, &err), ERR_NOT_FOUND);
+    assert_non_null(strstr(err.text, "no job 17"));
+    assert_int_equal(fake_asked("sbatch"), 3);
+}
+
 /* One answer serves all processes: many handles, many polls, one query; a controller in trouble is not asked more often either. */
 static void test_shared_answer(void **state)
 {
@@ -457,7 +495,7 @@ int main(void)
         TEST(states), TEST(token), TEST(squeue_text), TEST(squeue_text_refused), TEST(squeue_json), TEST(site),
         TEST(durations_and_gpus), TEST(errors), TEST(wire), TEST(history),
 #define FAKED(name) cmocka_unit_test_setup_teardown(test_##name, fake_setup, fake_teardown)
-        FAKED(forgotten), FAKED(shared_answer), FAKED(several_clusters),
+        FAKED(forgotten), FAKED(after), FAKED(shared_answer), FAKED(several_clusters),
     };
     return cmocka_run_group_tests_name("sched slurm", tests, NULL, NULL);
 }
