@@ -37,6 +37,13 @@ void place_groups(const int64_t ranks[PLACE_GROUPS], int64_t ranks_per_node, int
 /* Sorts the nodes. groups: of place_groups. */
 int place_order(struct place_node *nodes, size_t n, const int64_t *groups, struct err *err);
 
+/* The first rank of node i of n; ranks are spread evenly, the first nodes have one more when that does not come out. */
+static inline int64_t place_first_rank(int64_t ranks, size_t n, size_t i)
+{
+    int64_t more = ranks % (int64_t)n, k = (int64_t)i;
+    return ranks / (int64_t)n * k + (k < more ? k : more);
+}
+
 /* Links between switches (and between a node and its switch) that the ring of the nodes in this order passes. */
 int64_t place_crossings(const struct place_node *nodes, size_t n);
 /* How many groups of so many nodes lie under more than one leaf switch. */

@@ -257,6 +257,14 @@ int sched_step_start(struct sched *s, const struct sched_step_spec *spec, struct
     return rc < 0 ? rc : s->ops->step_start(s, spec, out, err);
 }
 
+int sched_place(struct sched *s, const struct sched_step_spec *spec, struct arena *arena, struct sched_placement *out, struct err *err)
+{
+    int rc = check_step(spec, err);
+    if (rc == 0 && !s->ops->place)
+        rc = err_set(err, ERR_NOT_FOUND, "'%s' has one machine: there is nothing to place", s->ops->kind);
+    return rc < 0 ? rc : s->ops->place(s, spec, arena, out, err);
+}
+
 int sched_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err)
 {
     return step->ops->step_poll(step, wait_s, out, err);

@@ -49,6 +49,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "launcher/sched/place.h"
 
 /* ---- states ---- */
 
@@ -180,6 +181,8 @@ struct sched_step_spec {
     bool per_node;           /* one rank on every node of the allocation, beside other steps: `ranks` and `cores` do not count */
     int nodes;               /* of the allocation; 0: all of them when there are that many ranks */
     int cores;               /* of the allocation, 0: all */
+    int64_t groups[PLACE_GROUPS]; /* sizes of the layout's nested groups of ranks, the innermost first, 0: none; see sched_place */
+    const char *const *cpus; /* of the ranks of a node, in order, NULL-ended: CPUs each is bound to, "0-3,8"; NULL: as the scheduler does */
     double deadline_s;       /* SIGTERM to the step's first process then, SIGKILL to all kill_wait_s later; 0: none */
 };
 #define SCHED_STEP_SPEC_INIT {.ranks = 1}
@@ -192,6 +195,13 @@ struct sched_step_status {
     int exit_signal;
     char node_lost[SCHED_ID_BYTES]; /* a node of it failed, says the scheduler; "" none. May be told before the end */
     double started_at, ended_at; /* UTC Unix seconds */
+};
+/* Where the ranks of a step of several nodes go. */
+struct sched_placement {
+    const struct place_node *nodes; /* in the order of their ranks, which are place_first_rank(ranks, n, i) and on */
+    size_t n;
+    int ranks;
+    const char *network; /* "tree", "block", "none", "unknown" */
 };
 struct sched_step; /* owned by the process that started it; it dies with that process and with the job */
 
@@ -208,6 +218,7 @@ struct sched_ops {
     int (*requeue)(struct sched *s, const char *id, struct err *err);
     int (*cancel)(struct sched *s, const char *id, struct err *err);
     int (*step_start)(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err);
+    int (*place)(struct sched *s, const struct sched_step_spec *spec, struct arena *arena, struct sched_placement *out, struct err *err);
     int (*step_poll)(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err);
     int (*step_signal)(struct sched_step *step, int signo, struct err *err);
     void (*step_free)(struct sched_step *step);
@@ -253,6 +264,9 @@ int sched_self(struct sched *s, struct sched_self *out, struct err *err);
 /* Outside a job, "local" takes the whole machine for the allocation. ERR_LIMIT when the caller's running steps and this
  * one need more cores than the allocation has. */
 int sched_step_start(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err);
+/* Where sched_step_start will put the ranks of a step of several nodes: consecutive ranks under the same switch (place.h). What is known of
+ * the network is asked once a handle. ERR_NOT_FOUND: there is nothing to choose, or the network cannot be had: the scheduler's own order. */
+int sched_place(struct sched *s, const struct sched_step_spec *spec, struct arena *arena, struct sched_placement *out, struct err *err);
 /* Waits up to wait_s (0: not at all, negative: for ever) for the end; fills *out either way. */
 int sched_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err);
 /* To the step's first process. No effect once it has ended. */

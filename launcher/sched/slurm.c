@@ -276,6 +276,11 @@ static int step_start(struct sched *s, const struct sched_step_spec *spec, struc
     return slurm_step_start(slurm_of(s), spec, out, err);
 }
 
+static int place(struct sched *s, const struct sched_step_spec *spec, struct arena *arena, struct sched_placement *out, struct err *err)
+{
+    return slurm_place(slurm_of(s), spec, arena, out, err);
+}
+
 static void close_(struct sched *s)
 {
     struct sched_slurm *l = slurm_of(s);
@@ -283,6 +288,7 @@ static void close_(struct sched *s)
         l->rpc->ops->close(l->rpc);
     arena_release(&l->site_arena);
     arena_release(&l->history_arena);
+    arena_release(&l->net_arena);
     free(l);
 }
 
@@ -296,6 +302,7 @@ static const struct sched_ops slurm_ops = {
     .requeue = requeue,
     .cancel = cancel,
     .step_start = step_start,
+    .place = place,
     .step_poll = slurm_step_poll,
     .step_signal = slurm_step_signal,
     .step_free = slurm_step_free,

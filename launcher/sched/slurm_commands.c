@@ -98,14 +98,14 @@ static int site(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out
     return rc;
 }
 
-static int net(struct slurm_rpc *r, struct arena *arena, struct slurm_net *out, struct err *err)
+static int net(struct slurm_rpc *r, bool with_nodes, struct arena *arena, struct slurm_net *out, struct err *err)
 {
     static const char *const node_argv[] = {"scontrol", "show", "node", "-a", "-o", NULL},
                              *const topology_argv[] = {"scontrol", "show", "topology", "-o", NULL};
     struct str nodes = STR_INIT, topology = STR_INIT;
     int rc;
     (void)r;
-    if ((rc = ask(node_argv, &nodes, err)) == 0 && (rc = ask(topology_argv, &topology, err)) == 0)
+    if ((rc = with_nodes ? ask(node_argv, &nodes, err) : 0) == 0 && (rc = ask(topology_argv, &topology, err)) == 0)
         rc = slurm_text_net(nodes.p, topology.p, arena, out, err);
     str_release(&nodes);
     str_release(&topology);

@@ -184,12 +184,13 @@ static int site(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out
     return rc;
 }
 
-static int net(struct slurm_rpc *r, struct arena *arena, struct slurm_net *out, struct err *err)
+static int net(struct slurm_rpc *r, bool with_nodes, struct arena *arena, struct slurm_net *out, struct err *err)
 {
     struct str text = STR_INIT;
     struct json_doc doc = {0};
     struct json_out o;
     request_begin(&o, &text, "net");
+    json_put_bool(&o, "nodes", with_nodes);
     json_obj_end(&o);
     int rc = ask(helper_of(r), &text, &doc, err);
     if (rc == 0)

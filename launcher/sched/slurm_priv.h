@@ -17,6 +17,9 @@ struct sched_slurm {
     bool described;
     struct slurm_site site;
     struct arena site_arena;
+    bool net_asked;              /* once: answer in net, or net.kind is NULL */
+    struct slurm_net net;        /* without nodes */
+    struct arena net_arena;
     double history_at;           /* monotonic, of the last question to accounting; 0: none */
     struct slurm_jobs history;   /* its answer */
     struct arena history_arena;
@@ -50,6 +53,14 @@ int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec, char
 
 /* Every job of this user, not older than poll_s. ERR_TEMP: the controller did not answer lately. */
 int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out, struct err *err);
+
+/* ---- where the ranks of a step go (slurm_place.c) ---- */
+
+int slurm_place(struct sched_slurm *s, const struct sched_step_spec *spec, struct arena *arena, struct sched_placement *out,
+                struct err *err);
+/* The placement as srun reads it: a host a rank, in a file of its own under s->dir; *path in the arena. */
+int slurm_host_file_write(const struct sched_slurm *s, const struct sched_placement *p, struct arena *arena, const char **path,
+                          struct err *err);
 
 /* ---- steps (slurm_step.c) ---- */
 

@@ -86,7 +86,8 @@ struct slurm_rpc;
 struct slurm_rpc_ops {
     const char *name; /* "commands", "helper" */
     int (*site)(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out, struct err *err);
-    int (*net)(struct slurm_rpc *r, struct arena *arena, struct slurm_net *out, struct err *err);
+    /* with_nodes: else the switches alone, which are fewer. */
+    int (*net)(struct slurm_rpc *r, bool with_nodes, struct arena *arena, struct slurm_net *out, struct err *err);
     int (*submit)(struct slurm_rpc *r, const struct slurm_submit *what, char id[SCHED_ID_BYTES], struct err *err);
     /* id NULL: all jobs of this user that the controller remembers; else that job, of whomever (n is 0 or 1). */
     int (*jobs)(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out, struct err *err);

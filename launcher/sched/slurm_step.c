@@ -23,6 +23,7 @@ struct slurm_step {
     struct local_steps steps; /* of this one alone */
     struct sched_step *inner;
     char *log_path; /* NULL: none */
+    char *host_file; /* NULL: ranks go where srun puts them */
     int64_t read_to;
     char node_lost[SCHED_ID_BYTES];
 };
@@ -52,8 +53,23 @@ static int allocation(int64_t *nodes, int64_t *cores, struct err *err)
     return rc;
 }
 
+/* The CPUs of a node's ranks as srun wants them. */
+static const char *cpu_bind(const char *const *cpus, struct arena *arena)
+{
+    struct str text = STR_INIT;
+    int rc = 0;
+    str_add(&text, "--cpu-bind=mask_cpu:");
+    for (const char *const *c = cpus; rc == 0 && *c; c++) {
+        str_add(&text, c == cpus ? "" : ",");
+        rc = place_mask(*c, &text, NULL);
+    }
+    const char *word = rc == 0 && !text.failed ? arena_strdup(arena, text.p) : NULL;
+    str_release(&text);
+    return word;
+}
+
 /* per_node: cores of one node. */
-static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes, int64_t per_node, struct arena *arena)
+static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes, int64_t per_node, bool placed, struct arena *arena)
 {
     size_t n = 0, k = 0;
     int64_t ranks = spec->per_node ? nodes : spec->ranks;
@@ -72,6 +88,10 @@ static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes,
     v[k++] = !spec->per_node && ranks > 1 ? "--mpi=pmix" : "--mpi=none";
     if (spec->per_node)
         v[k++] = "--gres=none";
+    if (placed)
+        v[k++] = "--distribution=arbitrary";
+    if (spec->cpus)
+        v[k++] = cpu_bind(spec->cpus, arena);
     v[k++] = arena_printf(arena, "--nodes=%lld", (long long)nodes);
     v[k++] = arena_printf(arena, "--ntasks=%lld", (long long)ranks);
     v[k++] = arena_printf(arena, "--cpus-per-task=%lld", (long long)cores);
@@ -82,8 +102,8 @@ static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes,
     return v;
 }
 
-/* The step's own environment and what srun needs to find its job. */
-static const char **srun_env(const struct sched_step_spec *spec, struct arena *arena)
+/* The step's own environment and what srun needs to find its job, and its hosts. */
+static const char **srun_env(const struct sched_step_spec *spec, const char *host_file, struct arena *arena)
 {
     extern char **environ;
     size_t n = 0, m = 0, k = 0;
@@ -91,14 +111,39 @@ static const char **srun_env(const struct sched_step_spec *spec, struct arena *a
         n++;
     while (environ[m])
         m++;
-    const char **v = arena_array(arena, n + m + 1, sizeof *v);
+    const char **v = arena_array(arena, n + m + 2, sizeof *v);
     for (size_t i = 0; v && i < n; i++)
         if (strncmp(spec->env[i], "SLURM_", 6) != 0)
             v[k++] = spec->env[i];
     for (size_t i = 0; v && i < m; i++)
         if (strncmp(environ[i], "SLURM_", 6) == 0 || strncmp(environ[i], "REEL_JOB_", 9) == 0)
             v[k++] = environ[i];
+    if (v && host_file)
+        v[k++] = arena_printf(arena, "SLURM_HOSTFILE=%s", host_file);
     return v;
+}
+
+/* Puts the ranks of several nodes in the order of the network where that is known; else srun's order stays. */
+static int step_place(struct sched_slurm *s, const struct sched_step_spec *spec, struct slurm_step *st, struct arena *arena, struct err *err)
+{
+    struct sched_placement p;
+    const char *path;
+    int rc = slurm_place(s, spec, arena, &p, err);
+    if (rc < 0)
+        return rc == ERR_NOMEM ? rc : 0;
+    rc = slurm_host_file_write(s, &p, arena, &path, err);
+    if (rc == 0 && !(st->host_file = strdup(path)))
+        rc = err_set(err, ERR_NOMEM, "out of memory");
+    return rc;
+}
+
+static void step_release(struct slurm_step *st)
+{
+    if (st->host_file)
+        unlink(st->host_file);
+    free(st->host_file);
+    free(st->log_path);
+    free(st);
 }
 
 int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err)
@@ -122,17 +167,17 @@ int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec, 
         nodes = spec->nodes ? spec->nodes : num_min_i64(nodes, spec->ranks);
     st->log_path = spec->log_path ? strdup(spec->log_path) : NULL;
     st->read_to = spec->log_path ? log_size(spec->log_path) : 0;
-    watched.argv = srun_argv(spec, nodes, per_node, &arena);
-    const char **env = srun_env(spec, &arena);
-    rc = watched.argv && env ? local_step_start(&st->steps, &watched, env, &st->inner, err)
-                             : err_set(err, ERR_NOMEM, "out of memory for a step");
+    rc = step_place(s, spec, st, &arena, err);
+    watched.argv = srun_argv(spec, nodes, per_node, st->host_file != NULL, &arena);
+    const char **env = srun_env(spec, st->host_file, &arena);
+    if (rc == 0)
+        rc = watched.argv && env ? local_step_start(&st->steps, &watched, env, &st->inner, err)
+                                 : err_set(err, ERR_NOMEM, "out of memory for a step");
     arena_release(&arena);
-    if (rc < 0) {
-        free(st->log_path);
-        free(st);
-    } else {
+    if (rc < 0)
+        step_release(st);
+    else
         *out = &st->base;
-    }
     return rc;
 }
 
@@ -182,6 +227,5 @@ void slurm_step_free(struct sched_step *step)
         local_step_poll(st->inner, KILL_WAIT_S, &status, NULL);
     }
     local_step_free(st->inner);
-    free(st->log_path);
-    free(st);
+    step_release(st);
 }

@@ -8,7 +8,7 @@
  * then a reply for each request, in order, until end of file:
  *
  *     {"op": "site"}                                      {"site": {...}}
- *     {"op": "net"}                                       {"net": {...}}
+ *     {"op": "net", "nodes": true | false}                {"net": {...}}
  *     {"op": "jobs", "id": null | "123"}                  {"jobs": [{...}, ...]}
  *     {"op": "submit", "name": ..., "comment": ..., "cwd": ..., "log": ..., "script": ..., "env": ["K=V", ...], "nice": -5,
  *      "requeue": true, "nodes": 1, "cores_per_node": 0, "gpus_per_node": 0, "partition": null, "account": null, "qos": null,

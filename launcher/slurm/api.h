@@ -19,7 +19,7 @@ const char *api_release(void);
 int api_open(struct err *err);
 
 int api_site(struct arena *arena, struct slurm_site *out, struct err *err);
-int api_net(struct arena *arena, struct slurm_net *out, struct err *err);
+int api_net(bool with_nodes, struct arena *arena, struct slurm_net *out, struct err *err);
 /* id NULL: all jobs of this user. ERR_NOT_FOUND when there is no such job. */
 int api_jobs(const char *id, struct arena *arena, struct slurm_jobs *out, struct err *err);
 int api_submit(const struct slurm_submit *what, char id[SCHED_ID_BYTES], struct err *err);

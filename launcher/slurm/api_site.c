@@ -146,10 +146,10 @@ static int topology_print(struct str *out, struct err *err)
     return f ? printed(f, &text, out, err) : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-int api_net(struct arena *arena, struct slurm_net *out, struct err *err)
+int api_net(bool with_nodes, struct arena *arena, struct slurm_net *out, struct err *err)
 {
     struct str nodes = STR_INIT, topology = STR_INIT;
-    int rc = nodes_print(&nodes, err);
+    int rc = with_nodes ? nodes_print(&nodes, err) : 0;
     if (rc == 0)
         rc = topology_print(&topology, err);
     if (rc == 0)

@@ -124,8 +124,7 @@ static int do_site(const struct json_doc *request, struct arena *arena, struct j
 static int do_net(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
 {
     struct slurm_net net;
-    (void)request;
-    int rc = api_net(arena, &net, err);
+    int rc = api_net(cJSON_IsTrue(json_member(request->root, "nodes")), arena, &net, err);
     if (rc < 0)
         return rc;
     json_obj_begin(o, "net");

@@ -206,8 +206,8 @@ static void test_net(void **state)
     struct slurm_net a, b;
     (void)state;
     output_of("scontrol update nodename=n1 state=drain reason='a [new] fan'");
-    must(ways[COMMANDS]->ops->net(ways[COMMANDS], &arena, &a, &why));
-    must(ways[HELPER]->ops->net(ways[HELPER], &arena, &b, &why));
+    must(ways[COMMANDS]->ops->net(ways[COMMANDS], true, &arena, &a, &why));
+    must(ways[HELPER]->ops->net(ways[HELPER], true, &arena, &b, &why));
     output_of("scontrol update nodename=n1 state=resume");
     assert_string_equal(a.kind, "tree");
     assert_string_equal(a.kind, b.kind);
@@ -236,6 +236,10 @@ static void test_net(void **state)
         assert_string_equal(a.switches[i].nodes, b.switches[i].nodes);
         assert_string_equal(a.switches[i].children, b.switches[i].children);
         assert_string_equal(a.switches[i].children, i ? "leaf[0-0]" : "");
+    }
+    for (int way = 0; way < N_WAYS; way++) {
+        must(ways[way]->ops->net(ways[way], false, &arena, &a, &why));
+        assert_true(a.n_nodes == 0 && a.n_switches == 2);
     }
 }
 
