@@ -19,6 +19,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "launcher/attempt.h"
+#include "launcher/node_agent.h"
+#include "launcher/ranks.h"
 #include "launcher/work.h"
 
 enum {
@@ -34,6 +36,7 @@ struct agent {
     struct work work;
     struct run_state state;
     struct attempt attempt;
+    struct node_agents *nodes; /* NULL: none */
     int signal_fd;
     bool stop_requested, time_limit_near, hung, node_lost;
     double started_mono, moved_mono, looked_mono; /* of the attempt; when rank 0's log grew last, and was looked at */
@@ -65,6 +68,16 @@ static void event_signal(struct agent *a, int signo)
 
 /* ---- the trainer ---- */
 
+static void nodes_start(struct agent *a)
+{
+    struct node_agent_conf conf = {a->conf->run_dir, a->attempt.number, SIGUSR1};
+    struct err err = {0};
+    if (!a->work.steps->ops->starts_ranks || !a->work.run.resources.node_agents)
+        return;
+    if (node_agents_start(a->work.steps, &conf, a->conf->bin_dir, &a->nodes, &err) < 0)
+        log_msg(LOG_WARN, "no node agents, the trainer is told through srun alone: %s", err.text);
+}
+
 static int trainer_command(struct agent *a, struct command *out, struct err *err)
 {
     char *run_json = arena_printf(&a->arena, "%s/run.json", a->conf->run_dir);
@@ -75,8 +88,13 @@ static int trainer_command(struct agent *a, struct command *out, struct err *err
     /* the run's events say how it ended; mpirun would hold a status other than 0 back for two seconds */
     const char *args[] = {"train",     "--run", run_json,    "--plan", plan_json, "--run-dir", a->conf->run_dir,
                           "--attempt", attempt, "--stop-ok", NULL};
-    return command_trainer(a->conf->bin_dir, layout_world(&a->work.plan.layout), a->work.steps->ops->starts_ranks, args, (const char *const *)environ, &a->arena,
-                           out, err);
+    char mark[LIMIT_NAME_BYTES];
+    const char **env;
+    node_agent_mark(a->conf->run_dir, a->attempt.number, mark);
+    const char *extra[] = {arena_printf(&a->arena, RANKS_VARIABLE "=%s", mark), NULL};
+    int rc = extra[0] ? command_environment((const char *const *)environ, extra, &a->arena, &env, err) : err_set(err, ERR_NOMEM, "out of memory");
+    return rc < 0 ? rc : command_trainer(a->conf->bin_dir, layout_world(&a->work.plan.layout), a->work.steps->ops->starts_ranks, args,
+                                         (const char *const *)env, &a->arena, out, err);
 }
 
 static int trainer_start(struct agent *a, struct sched_step **step, struct err *err)
@@ -113,14 +131,13 @@ static bool near_time_limit(const struct agent *a)
     return limit > 0 && elapsed >= limit - fmax(early_s, limit * 0.1) && elapsed >= limit * 0.5;
 }
 
-static void notice_take(struct agent *a, int signo)
+static void stop_request(struct agent *a, const char *where)
 {
-    if (!a->stop_requested) {
-        a->time_limit_near = near_time_limit(a);
-        log_msg(LOG_INFO, "notice to stop (signal %d): asking the trainer to save", signo);
-    }
+    if (a->stop_requested)
+        return;
     a->stop_requested = true;
-    event_signal(a, signo);
+    a->time_limit_near = near_time_limit(a);
+    log_msg(LOG_INFO, "notice to stop %s: asking the trainer to save", where);
 }
 
 static char *rank0_log(const struct agent *a, char buf[LIMIT_PATH_BYTES])
@@ -156,8 +173,12 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
     if (poll(&p, 1, wait_ms) < 0 && errno != EINTR)
         return err_set_errno(err, ERR_IO, "cannot wait for signals");
     while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
-        if (info.ssi_signo != SIGCHLD)
-            notice_take(a, (int)info.ssi_signo);
+        if (info.ssi_signo != SIGCHLD) {
+            stop_request(a, "here");
+            event_signal(a, (int)info.ssi_signo);
+        }
+    if (node_agents_heard(a->nodes)) /* it wrote the event */
+        stop_request(a, "at a node agent");
     return 0;
 }
 
@@ -201,14 +222,17 @@ static int trainer_watch(struct agent *a, struct sched_step *step, struct sched_
         int rc = notices_take(a, NOTICE_REPEAT_MS, err);
         if (rc == 0)
             rc = sched_step_poll(step, 0, end, err);
-        if (rc == 0 && end->node_lost[0])
-            node_lost_note(a, end->node_lost);
+        const char *lost = node_agents_lost(a->nodes);
+        if (rc == 0 && (end->node_lost[0] || lost[0]))
+            node_lost_note(a, end->node_lost[0] ? end->node_lost : lost);
         if (rc == 0 && end->ended && a->work.steps->ops->starts_ranks)
             rc = trainer_linger(a, err);
         if (rc < 0 || end->ended)
             return rc;
-        if (a->stop_requested)
+        if (a->stop_requested) {
             sched_step_signal(step, SIGUSR1, NULL);
+            node_agents_tell(a->nodes);
+        }
         if (hangs(a)) {
             log_msg(LOG_WARN, "no event of the trainer for %g s: it hangs, and is ended", a->work.run.budget.hang_s);
             a->hung = true;
@@ -276,6 +300,7 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     int rc;
     a->started_mono = clock_mono_s();
     event_started(a);
+    nodes_start(a);
     rc = trainer_start(a, &step, err);
     if (rc < 0) {
         attempt_end(&a->attempt, CAUSE_CRASH, -1, 0, err ? err->text : "the trainer could not be started");
@@ -283,11 +308,14 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     }
     rc = trainer_watch(a, step, &end, err);
     sched_step_free(step);
+    node_agents_free(a->nodes); /* before the requeue, which signals the steps like a preemption */
+    a->nodes = NULL;
     return rc < 0 ? rc : attempt_finish(a, &end, exit_code, err);
 }
 
 static void agent_release(struct agent *a)
 {
+    node_agents_free(a->nodes);
     work_release(&a->work);
     run_state_release(&a->state);
     arena_release(&a->arena);

@@ -40,6 +40,7 @@
  *         "nodes": 1, "ranks_per_node": 1, "cores_per_rank": 1, "gpus_per_node": 0,
  *         "time_limit_s": 0,                   of one attempt; 0: the partition's
  *         "priority": 0,                       -1000..1000, a higher one first
+ *         "node_agents": true,                 Slurm: a process on each node hears notices to stop, beside the batch process
  *         "partition": "gpu", "account": "...", "qos": "...",   Slurm's; left out: its default
  *         "exclude": "n[1-2]"}                 nodes not to be used
  *     }
@@ -81,7 +82,7 @@ void run_init(struct run *r)
         .dtype = DTYPE_F32,
         .ckpt_keep = 2,
         .budget = {.crash = 3, .node_fail = 10, .preempt = 50, .time_limit = 3, .hang_s = 1800},
-        .resources = {.nodes = 1, .ranks_per_node = 1, .cores_per_rank = 1},
+        .resources = {.nodes = 1, .ranks_per_node = 1, .cores_per_rank = 1, .node_agents = true},
     };
     arena_init(&r->arena, 4096);
 }
@@ -141,6 +142,7 @@ static const struct json_field resources_fields[] = {
     {"time_limit_s", JSON_NUM, AT(resources.time_limit_s), .min = 0, .max = 1e9},
     {"gpus_per_node", JSON_INT, AT(resources.gpus_per_node), .min = 0, .max = 1024},
     {"priority", JSON_INT, AT(resources.priority), .min = -1000, .max = 1000},
+    {"node_agents", JSON_BOOL, AT(resources.node_agents)},
     {"partition", JSON_TEXT, AT(resources.partition)},
     {"account", JSON_TEXT, AT(resources.account)},
     {"qos", JSON_TEXT, AT(resources.qos)},

@@ -56,6 +56,7 @@ struct run {
         int64_t nodes, ranks_per_node, cores_per_rank, gpus_per_node;
         double time_limit_s;
         int64_t priority;
+        bool node_agents;           /* Slurm: a process on each node hears notices too (launcher/node_agent.h) */
         const char *partition, *account, *qos, *exclude; /* NULL: the scheduler's default */
     } resources;
     struct arena arena;             /* owns the texts */

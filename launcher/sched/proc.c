@@ -20,11 +20,6 @@
 
 enum { PROC_FILE_BYTES = 8 << 20 }; /* environ and cmdline: the kernel allows argument lists of some MB */
 
-struct proc_row {
-    pid_t pid, parent;
-    bool below; /* found to be a descendant that is not spared */
-};
-
 /* ---- one process ---- */
 
 struct stat_line {
@@ -96,7 +91,7 @@ int proc_signal(struct proc_id id, int signo, struct err *err)
     return rc;
 }
 
-static bool proc_file(pid_t pid, const char *name, struct str *out)
+bool proc_read(pid_t pid, const char *name, struct str *out)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%ld/%s", (long)pid, name);
@@ -114,7 +109,7 @@ static bool proc_file(pid_t pid, const char *name, struct str *out)
 bool proc_argv_is(pid_t pid, const char *const *words, size_t n)
 {
     struct str text = STR_INIT;
-    bool same = proc_file(pid, "cmdline", &text);
+    bool same = proc_read(pid, "cmdline", &text);
     const char *p = text.p, *end = text.p + text.len;
     for (size_t i = 0; same && i < n; i++) {
         same = p < end && strcmp(p, words[i]) == 0;
@@ -126,8 +121,7 @@ bool proc_argv_is(pid_t pid, const char *const *words, size_t n)
 
 /* ---- the tree ---- */
 
-/* Fills *out (new, to be freed) with every process; returns how many. */
-static size_t rows_read(struct proc_row **out)
+size_t proc_list(struct proc_row **out)
 {
     DIR *d = opendir("/proc");
     struct proc_row *rows = NULL;
@@ -144,7 +138,7 @@ static size_t rows_read(struct proc_row **out)
             rows = more;
             cap = cap ? 2 * cap : 256;
         }
-        rows[n++] = (struct proc_row){pid, s.parent, false};
+        rows[n++] = (struct proc_row){.pid = pid, .parent = s.parent};
     }
     if (d)
         closedir(d);
@@ -158,27 +152,27 @@ static bool row_is_below(const struct proc_row *rows, size_t n, pid_t root, cons
         return true;
     for (size_t i = 0; i < n; i++)
         if (rows[i].pid == row->parent)
-            return rows[i].below;
+            return rows[i].marked;
     return false;
 }
 
 size_t proc_signal_below(pid_t root, int signo, proc_spare_fn *spare, void *ctx)
 {
     struct proc_row *rows;
-    size_t n = rows_read(&rows), found = 0, before;
+    size_t n = proc_list(&rows), found = 0, before;
     do { /* children may be listed before their parents: until nothing is added */
         before = found;
         for (size_t i = 0; i < n; i++) {
-            if (rows[i].below || rows[i].pid == root || !row_is_below(rows, n, root, &rows[i]))
+            if (rows[i].marked || rows[i].pid == root || !row_is_below(rows, n, root, &rows[i]))
                 continue;
             if (spare && spare(rows[i].pid, ctx))
                 continue;
-            rows[i].below = true;
+            rows[i].marked = true;
             found++;
         }
     } while (found > before);
     for (size_t i = 0; i < n; i++)
-        if (rows[i].below)
+        if (rows[i].marked)
             kill(rows[i].pid, signo);
     free(rows);
     return found;
@@ -208,7 +202,7 @@ static bool environ_has(pid_t pid, const char *entry)
 {
     struct str text = STR_INIT;
     bool has = false;
-    if (proc_file(pid, "environ", &text))
+    if (proc_read(pid, "environ", &text))
         for (const char *p = text.p, *end = text.p + text.len; p < end && !has; p += strlen(p) + 1)
             has = strcmp(p, entry) == 0;
     str_release(&text);
@@ -218,7 +212,7 @@ static bool environ_has(pid_t pid, const char *entry)
 static size_t kill_marked_once(const char *entry)
 {
     struct proc_row *rows;
-    size_t n = rows_read(&rows), found = 0;
+    size_t n = proc_list(&rows), found = 0;
     for (size_t i = 0; i < n; i++)
         if (rows[i].pid != getpid() && environ_has(rows[i].pid, entry)) {
             kill(rows[i].pid, SIGKILL);

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "base/str.h"
 
 struct proc_id {
     int64_t pid;   /* 0: none */
@@ -20,6 +21,16 @@ struct proc_id {
 
 struct proc_id proc_identify(pid_t pid); /* {0} if there is no such process or it is a zombie */
 bool proc_alive(struct proc_id id);      /* false for a zombie */
+
+/* Every process of this machine (of this pid namespace): *out is new, to be freed; returns how many. */
+struct proc_row {
+    pid_t pid, parent;
+    bool marked; /* the caller's */
+};
+size_t proc_list(struct proc_row **out);
+
+/* Appends /proc/PID/<name>, up to some MB; false when it cannot be read (gone, another user's). */
+bool proc_read(pid_t pid, const char *name, struct str *out);
 
 /* Signal exactly this process: ERR_NOT_FOUND when it is gone, whoever has its number now. */
 int proc_signal(struct proc_id id, int signo, struct err *err);

@@ -1,0 +1,117 @@
+#include "launcher/ranks.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "launcher/sched/proc.h"
+
+/* By which rank a process is: torchrun and many others, Open MPI, PMIx, PMI, Slurm's task of a numbered step. */
+static const char *const rank_variables[] = {"RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_STEP_ID",
+                                             "SLURM_PROCID", NULL};
+
+struct process {
+    pid_t pid, parent;
+    struct str numbers; /* "RANK=3\n...", "" for a process that is none */
+    bool first, launcher;
+};
+
+/* The value of a variable among the entries of a /proc/PID/environ, NULL if it has none. */
+static const char *environ_get(const struct str *environ_text, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = environ_text->p, *end = p + environ_text->len; p < end; p += strlen(p) + 1)
+        if (strncmp(p, name, n) == 0 && p[n] == '=')
+            return p + n + 1;
+    return NULL;
+}
+
+/* The numbers, in an order of our own: shells shuffle what they export. False for a process without our mark. */
+static bool environ_numbers(pid_t pid, const char *mark, struct str *out)
+{
+    struct str text = STR_INIT;
+    const char *value = proc_read(pid, "environ", &text) ? environ_get(&text, RANKS_VARIABLE) : NULL;
+    bool marked = value && strcmp(value, mark) == 0;
+    bool step = marked && environ_get(&text, "SLURM_STEP_ID"); /* the batch script has a SLURM_PROCID too */
+    for (const char *const *v = rank_variables; marked && *v; v++)
+        if ((value = environ_get(&text, *v)) && (step || !str_starts(*v, "SLURM_")))
+            str_addf(out, "%s=%s\n", *v, value);
+    str_release(&text);
+    return marked;
+}
+
+/* Is the signal handled, or held back by one who waits for it? SigBlk and SigCgt of /proc/PID/status, proc(5). */
+static bool is_heard(pid_t pid, int signo)
+{
+    static const char *const masks[] = {"\nSigBlk:", "\nSigCgt:"};
+    struct str text = STR_INIT;
+    bool heard = false;
+    if (proc_read(pid, "status", &text))
+        for (int i = 0; i < 2; i++) {
+            const char *at = strstr(text.p, masks[i]);
+            heard |= at && strtoull(at + strlen(masks[i]), NULL, 16) >> (signo - 1) & 1;
+        }
+    str_release(&text);
+    return heard;
+}
+
+static struct process *find(struct process *list, size_t n, pid_t pid)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i].pid == pid)
+            return &list[i];
+    return NULL;
+}
+
+/* Which are the first of their rank, and which of those have ranks below them. */
+static void classify(struct process *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct process *p = &list[i], *parent = find(list, n, p->parent);
+        p->first = p->numbers.len > 0 && (!parent || strcmp(parent->numbers.p, p->numbers.p) != 0);
+        for (size_t depth = 0; p->first && parent && depth < n; depth++, parent = find(list, n, parent->parent))
+            parent->launcher = true;
+    }
+}
+
+static int processes_read(const char *mark, struct process **out, size_t *n, struct err *err)
+{
+    struct proc_row *rows;
+    size_t n_rows = proc_list(&rows);
+    struct process *list = calloc(n_rows + 1, sizeof *list);
+    *n = 0;
+    for (size_t i = 0; list && i < n_rows; i++) {
+        struct process p = {.pid = rows[i].pid, .parent = rows[i].parent, .numbers = STR_INIT};
+        if (environ_numbers(p.pid, mark, &p.numbers))
+            list[(*n)++] = p;
+        else
+            str_release(&p.numbers);
+    }
+    free(rows);
+    *out = list;
+    return list ? 0 : err_set(err, ERR_NOMEM, "out of memory looking for the trainer's processes");
+}
+
+int ranks_tell(const char *mark, int signo, struct ranks_told *out, struct err *err)
+{
+    struct process *list;
+    size_t n;
+    *out = (struct ranks_told){0};
+    int rc = processes_read(mark, &list, &n, err);
+    if (rc < 0)
+        return rc;
+    classify(list, n);
+    for (size_t i = 0; i < n; i++) {
+        if (list[i].first && !list[i].launcher && is_heard(list[i].pid, signo))
+            out->told += kill(list[i].pid, signo) == 0;
+        else if (list[i].first && !list[i].launcher) {
+            out->deaf++;
+            out->deaf_pid = list[i].pid;
+        }
+        str_release(&list[i].numbers);
+    }
+    free(list);
+    return 0;
+}

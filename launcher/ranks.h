@@ -1,0 +1,24 @@
+/* ranks: the processes of a trainer on this node, and how they are told to save and stop.
+ *
+ * Whatever started them (srun, mpirun, torchrun, a script), the trainer's processes carry REEL_TRAINER=<mark> in their environment. A rank
+ * is the first process of each rank's own: where the variables by which launchers number ranks differ from the parent's (srun's
+ * task, torchrun's worker, mpirun's process); a data-loading child has its parent's numbers and is not one, a launcher that has
+ * ranks of its own below it is not one either. A process that would die of the signal, having no handler for it, is not sent it. */
+#ifndef LAUNCHER_RANKS_H
+#define LAUNCHER_RANKS_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+#define RANKS_VARIABLE "REEL_TRAINER"
+
+struct ranks_told {
+    int64_t told, deaf; /* ranks that got the signal; that have no handler for it */
+    pid_t deaf_pid;     /* one of those */
+};
+/* mark: the value of RANKS_VARIABLE. This user's processes on this machine. */
+int ranks_tell(const char *mark, int signo, struct ranks_told *out, struct err *err);
+
+#endif
