@@ -9,7 +9,7 @@
  * 3. What is computed from one run's events together, anew whenever the run has new ones (db/fold.c): `run_clock`, the
  *    difference between a host's monotonic clock and UTC, and `span`, the run's time by cause.
  *
- * Everything else is a view. v_trial, v_step, v_attempt and v_time are public: names, columns, units and meaning stay, new
+ * Everything else is a view. v_trial, v_step, v_attempt, v_time and v_notice are public: names, columns, units and meaning stay, new
  * columns may come behind the old. The other views and all tables may change with any release.
  *
  * Units: seconds, bytes, FLOPs; `*_at`, `from` and `to` are UTC Unix seconds; mfu is a fraction of the dense peak.
@@ -58,6 +58,7 @@ static const char *const steps[] = {
     " PRIMARY KEY(run, host, boot)) STRICT;"
     "CREATE TABLE span(run TEXT NOT NULL, n INTEGER NOT NULL, cause TEXT NOT NULL, from_at REAL NOT NULL,"
     " to_at REAL NOT NULL, seconds REAL NOT NULL CHECK(seconds >= 0), PRIMARY KEY(run, n)) STRICT;",
+    "", /* v_notice */
 };
 
 int schema_version(void) { return (int)ARRAY_LEN(steps); }
@@ -144,6 +145,31 @@ static const struct view views[] = {
      "  from     UTC s\n"
      "  to       UTC s\n"
      "  seconds  to - from", true},
+    {"v_notice",
+     "SELECT f.run, f.attempt, f.signal, f.level, f.node, f.at AS noticed_at, h.at AS heard_at, h.phase, s.at AS seen_at, e.at AS stopped_at,"
+     " h.at - f.at AS hear_s, s.at - f.at AS see_s"
+     " FROM (SELECT run, attempt, min(at) AS at, json_extract(json, '$.signal') AS signal, json_extract(json, '$.node') AS node,"
+     "  CASE WHEN kind = 'stop_heard' THEN 'rank' WHEN json_extract(json, '$.node') IS NULL THEN 'batch' ELSE 'node' END AS level"
+     "  FROM event_time WHERE kind IN ('signal', 'stop_heard') GROUP BY run, attempt) f"
+     " LEFT JOIN (SELECT run, attempt, min(at) AS at, json_extract(json, '$.phase') AS phase FROM event_time WHERE kind = 'stop_heard'"
+     "  GROUP BY run, attempt) h ON h.run = f.run AND h.attempt = f.attempt"
+     " LEFT JOIN (SELECT run, attempt, min(at) AS at FROM event_time WHERE kind = 'stop_seen' GROUP BY run, attempt) s"
+     "  ON s.run = f.run AND s.attempt = f.attempt"
+     " LEFT JOIN (SELECT run, attempt, max(at) AS at FROM event_time WHERE kind = 'train_ended' GROUP BY run, attempt) e"
+     "  ON e.run = f.run AND e.attempt = f.attempt",
+     "One row an attempt that was told to stop: who heard first, and how long the word took to the trainer.\n"
+     "  run         run id\n"
+     "  attempt     from 1\n"
+     "  signal      SIGTERM, SIGUSR1, other\n"
+     "  level       where it was heard first: batch (the agent), node (a node agent), rank (the trainer itself)\n"
+     "  node        its name, at level node\n"
+     "  noticed_at  UTC s\n"
+     "  heard_at    rank 0 of the trainer heard; NULL if never\n"
+     "  phase       what it did then: start, load, step, save\n"
+     "  seen_at     its ranks agreed to save and stop\n"
+     "  stopped_at  it had ended\n"
+     "  hear_s      heard_at - noticed_at, s\n"
+     "  see_s       seen_at - noticed_at, s", true},
     {"v_trial",
      "WITH t AS (SELECT DISTINCT tune, trial FROM trial_event),"
      " k AS (SELECT t.tune, t.trial,"

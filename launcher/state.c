@@ -155,6 +155,8 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
     } else if (strcmp(kind, "train_ended") == 0) {
         s->done |= strcmp(json_text(event, "reason", ""), "done") == 0;
         a->stopped |= strcmp(json_text(event, "reason", ""), "stop") == 0;
+    } else if (strcmp(kind, "stop_heard") == 0) {
+        apply_notice(a, event, json_num(event, "heard_at", 0), true);
     } else if (strcmp(kind, "stop_seen") == 0) {
         a->stop_seen_at = json_num(event, "seen_at", 0);
         apply_notice(a, event, json_num(event, "heard_at", 0), true);

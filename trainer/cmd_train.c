@@ -11,6 +11,7 @@
 #include "base/num.h"
 #include "profiles/dataset.h"
 #include "trainer/main.h"
+#include "trainer/notice.h"
 #include "trainer/train.h"
 
 enum { TRIAL_STEPS = 5, RUN_DIR_MAX = LIMIT_PATH_BYTES - 256 };
@@ -44,19 +45,6 @@ const struct opt_cmd train_cmd_train = {
     "train", "train, resume and save a run (started directly or by mpirun)", "", opts, ARRAY_LEN(opts), 0, 0,
     "SIGUSR1 or SIGTERM asks to save and stop at the next step: exit status 75. Status 0 means the last step is published. Open MPI's "
     "mpirun takes two seconds more to end when a rank's status is not 0; --mca odls_base_sigkill_timeout 0 spares them."};
-
-static volatile sig_atomic_t stop;
-static volatile struct timespec stop_heard;
-
-static void on_stop(int signo)
-{
-    struct timespec now;
-    if (stop)
-        return;
-    clock_gettime(CLOCK_REALTIME, &now);
-    stop_heard = now;
-    stop = signo;
-}
 
 static void say(void *ctx, const char *line)
 {
@@ -184,7 +172,7 @@ static int dir_make(const char *dir, struct err *err)
 }
 
 /* *end: how training ended, when 0 is returned. */
-static int train_here(const struct opt_values *v, struct comm *world, enum train_end *end, struct err *err)
+static int train_here(const struct opt_values *v, struct comm *world, struct notice *notice, enum train_end *end, struct err *err)
 {
     struct run run = {0};
     struct plan plan;
@@ -197,11 +185,13 @@ static int train_here(const struct opt_values *v, struct comm *world, enum train
         .run = &run, .plan = &plan, .run_dir = dir, .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
         .max_steps = steps_wanted(v), .verify = opt_bool(v, "verify"),
         .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
-        .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &stop,
-        .stop_heard = &stop_heard, .say = say,
+        .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &notice->signo,
+        .stop_heard = &notice->heard, .phase = &notice->phase, .say = say,
         .give_up_s = opt_given(v, "give-up") ? opt_num(v, "give-up") : 0};
     rc = comm_agree(world, rc, err);
     bool trained = rc == 0;
+    if (trained && world->rank == 0 && !conf.trial)
+        notice_record(notice, dir, conf.attempt);
     if (rc == 0)
         rc = train_run(&conf, &report, err);
     if (trained && conf.trial && world->rank == 0)
@@ -213,17 +203,18 @@ static int train_here(const struct opt_values *v, struct comm *world, enum train
 
 int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struct err *err)
 {
-    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    static struct notice notice; /* its thread lives to the end of the process */
     struct comm *world = NULL;
     enum train_end end = TRAIN_DONE;
-    sigaction(SIGUSR1, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    signal(SIGPIPE, SIG_IGN); /* whoever read our messages may be gone: the run goes on */
-    int rc = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") ? comm_mpi_open(&argc, &argv, &world, err)
-                                                                  : comm_self_open(&world, err);
+    int rc = notice_listen(&notice, err);
     if (rc < 0)
         return rc;
-    rc = train_here(v, world, &end, err);
+    signal(SIGPIPE, SIG_IGN); /* whoever read our messages may be gone: the run goes on */
+    rc = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") ? comm_mpi_open(&argc, &argv, &world, err)
+                                                              : comm_self_open(&world, err);
+    if (rc < 0)
+        return rc;
+    rc = train_here(v, world, &notice, &end, err);
     if (rc < 0 && world->broken) {
         log_msg(LOG_ERROR, "%s", err->text);
         world->abort(world, err_exit_code(rc));

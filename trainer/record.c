@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "profiles/flops.h"
 
-int record_open(struct record *r, const char *run_dir, int64_t attempt, struct err *err)
+int record_log_open(const char *run_dir, int64_t attempt, const char *writer, struct evlog **out, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES], run[LIMIT_PATH_BYTES];
     size_t n = strlen(run_dir);
@@ -19,10 +19,15 @@ int record_open(struct record *r, const char *run_dir, int64_t attempt, struct e
         n--;
     snprintf(run, sizeof run, "%.*s", (int)n, run_dir);
     const char *slash = strrchr(run, '/');
-    struct evlog_ids ids = {slash && slash[1] ? slash + 1 : run, attempt, "rank0", getenv("REEL_RUN_TOKEN")};
+    struct evlog_ids ids = {slash && slash[1] ? slash + 1 : run, attempt, writer, getenv("REEL_RUN_TOKEN")};
     snprintf(dir, sizeof dir, "%s/events", run_dir);
     int rc = file_mkdirs(dir, err);
-    return rc < 0 ? rc : evlog_open(dir, &ids, &r->log, err);
+    return rc < 0 ? rc : evlog_open(dir, &ids, out, err);
+}
+
+int record_open(struct record *r, const char *run_dir, int64_t attempt, struct err *err)
+{
+    return record_log_open(run_dir, attempt, "rank0", &r->log, err);
 }
 
 void record_close(struct record *r)

@@ -19,6 +19,8 @@ struct record_step {
     bool skipped;
 };
 
+/* Opens <run_dir>/events/<writer>.a<attempt>.evlog, making the folder. *out is new. */
+int record_log_open(const char *run_dir, int64_t attempt, const char *writer, struct evlog **out, struct err *err);
 /* Opens <run_dir>/events/rank0.a<attempt>.evlog, making the folder. The run's id is the folder's name. */
 int record_open(struct record *r, const char *run_dir, int64_t attempt, struct err *err);
 void record_close(struct record *r);

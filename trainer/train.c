@@ -270,11 +270,18 @@ static void damage_told(void *ctx, const char *dir, const char *reason)
     record_damaged(&t->record, dir, reason);
 }
 
+static void phase_set(const struct train *t, const char *phase)
+{
+    if (t->conf->phase)
+        *t->conf->phase = phase;
+}
+
 static int state_load(struct train *t, struct err *err)
 {
     struct ckpt_meta meta = {0};
     bool found = false;
     double wall = clock_wall_s(), mono = clock_mono_s();
+    phase_set(t, "load");
     if (!t->conf->trial) {
         int rc = ckpt_load(t->conf->run_dir, &t->optim, t->config_hash, damage_told, t, &meta, &found, err);
         if (rc < 0)
@@ -469,17 +476,26 @@ static int report_make(struct train *t, const struct record_step *last, struct t
     return rc;
 }
 
+/* Between steps: has any rank been asked to stop? At the boundary of a step its last exchange tells. */
+static int stop_agree(struct train *t, bool *stop, struct err *err)
+{
+    double asked = *t->conf->stop ? 1 : 0;
+    int rc = comm_max(t->dp, &asked, 1, err);
+    *stop = asked > 0;
+    if (rc == 0 && *stop)
+        record_stop_seen(&t->record, *t->conf->stop, t->conf->stop_heard);
+    return rc;
+}
+
 static int steps_run(struct train *t, struct train_report *out, struct err *err)
 {
     struct record_step s = {.loss = NAN, .grad_norm = NAN, .tokens = NAN, .model_flops = NAN};
     int64_t total = run_total_steps(t->run), end = total, every = t->run->ckpt_every_steps, saved = t->next_step;
-    double asked = *t->conf->stop ? 1 : 0; /* while we were starting: not even one step then */
-    int rc = comm_max(t->dp, &asked, 1, err);
-    bool stop = asked > 0;
-    if (rc == 0 && stop)
-        record_stop_seen(&t->record, *t->conf->stop, t->conf->stop_heard);
+    bool stop;
+    int rc = stop_agree(t, &stop, err); /* asked while we were starting: not even one step then */
     if (t->conf->max_steps > 0 && t->next_step + t->conf->max_steps < total)
         end = t->next_step + t->conf->max_steps;
+    phase_set(t, "step");
     while (t->next_step < end && !stop && rc == 0) {
         if ((rc = step_run(t, t->next_step, &stop, &s, err)) < 0)
             return rc;
@@ -491,8 +507,12 @@ static int steps_run(struct train *t, struct train_report *out, struct err *err)
         phases_add(t, &s);
         rc = health_check(t, &s, err);
         if (rc == 0 && (stop || t->next_step == end || (every > 0 && t->next_step % every == 0)) && saved != t->next_step) {
+            phase_set(t, "save");
             rc = state_save(t, err);
+            phase_set(t, "step");
             saved = t->next_step;
+            if (rc == 0 && !stop && t->next_step < end) /* asked while we were saving: no further step, no further save */
+                rc = stop_agree(t, &stop, err);
         }
     }
     if (rc < 0)

@@ -33,6 +33,7 @@ struct train_conf {
     struct comm *world;
     const volatile sig_atomic_t *stop;         /* the signal that asks to save and stop; 0 until then */
     const volatile struct timespec *stop_heard; /* CLOCK_REALTIME of the first; set before *stop; may be NULL */
+    const char *volatile *phase;                /* set to what this process does: "start" "load" "step" "save"; may be NULL */
     void (*say)(void *ctx, const char *line); /* rank 0: the memory plan, checkpoints; may be NULL */
     void *say_ctx;
 };
