@@ -14,19 +14,21 @@
 #error "hwloc 2.0 or newer is needed: XML of 1.x is not read"
 #endif
 
-static int topology_init(hwloc_topology_t *t, struct err *err)
+static int topology_init(hwloc_topology_t *t, bool whole, struct err *err)
 {
     if (hwloc_topology_init(t) < 0)
         return err_set_errno(err, ERR_NOMEM, "hwloc cannot make a topology");
+    if (whole)
+        hwloc_topology_set_flags(*t, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
     hwloc_topology_set_io_types_filter(*t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     return 0;
 }
 
-int topo_capture(struct str *xml, struct err *err)
+int topo_capture(bool whole, struct str *xml, struct err *err)
 {
     hwloc_topology_t t;
     char *buffer = NULL;
-    int len = 0, rc = topology_init(&t, err);
+    int len = 0, rc = topology_init(&t, whole, err);
     if (rc < 0)
         return rc;
     if (hwloc_topology_load(t) < 0)
@@ -261,7 +263,7 @@ int topo_parse(const char *xml, size_t len, const char *source, struct topo *out
     struct topo t = {0};
     if (!strstr(xml, "<topology")) /* told here, before the XML library talks to stderr */
         return err_set(err, ERR_INPUT, "%s: not an hwloc XML topology: make one with 'reel topo --dump-xml'", source);
-    int rc = topology_init(&top, err);
+    int rc = topology_init(&top, true, err); /* what is to be left out the capture has left out */
     if (rc < 0)
         return rc;
     arena_init(&t.arena, 0);
@@ -410,9 +412,9 @@ static void write_device(const struct topo *t, const struct topo_device *d, stru
     json_obj_end(o);
 }
 
-void topo_write(const struct topo *t, const struct topo_allowed *a, struct json_out *o)
+void topo_write(const struct topo *t, const struct topo_allowed *a, const char *key, struct json_out *o)
 {
-    json_obj_begin(o, NULL);
+    json_obj_begin(o, key);
     json_put_text(o, "schema", "reel.topo/1");
     json_put_text(o, "source", t->source);
     json_put_text(o, "host", t->host);

@@ -4,7 +4,7 @@
  * may hang: the command runs it in a child with a deadline), topo_parse reads it. I/O objects are kept; they carry no
  * cpuset of their own, so nearness is found by climbing to the first ancestor that has one (hwloc manual, "I/O Devices").
  *
- *     topo_capture(&xml, err);  topo_parse(xml.p, xml.len, "live", &t, err);  …  topo_release(&t);
+ *     topo_capture(false, &xml, err);  topo_parse(xml.p, xml.len, "live", &t, err);  …  topo_release(&t);
  */
 #ifndef LAUNCHER_TOPO_H
 #define LAUNCHER_TOPO_H
@@ -46,7 +46,8 @@ struct topo {
     struct arena arena;
 };
 
-int topo_capture(struct str *xml, struct err *err);
+/* whole: with what a cgroup keeps from this process. */
+int topo_capture(bool whole, struct str *xml, struct err *err);
 /* xml: terminated text of length len; source names it in errors. */
 int topo_parse(const char *xml, size_t len, const char *source, struct topo *out, struct err *err);
 void topo_release(struct topo *t);
@@ -65,6 +66,6 @@ int64_t topo_usable_cpus(const struct topo *t, const struct topo_allowed *a);
 int topo_check(const struct topo *t, struct err *err);
 
 void topo_format(const struct topo *t, const struct topo_allowed *a, struct str *out);
-void topo_write(const struct topo *t, const struct topo_allowed *a, struct json_out *o); /* "reel.topo/1" */
+void topo_write(const struct topo *t, const struct topo_allowed *a, const char *key, struct json_out *o); /* "reel.topo/1" */
 
 #endif

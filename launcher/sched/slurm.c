@@ -114,6 +114,11 @@ int sched_slurm_site(struct sched *s, struct slurm_site *out, struct err *err)
     return rc;
 }
 
+int sched_slurm_net(struct sched *s, struct arena *arena, struct slurm_net *out, struct err *err)
+{
+    return slurm_of(s)->rpc->ops->net(slurm_of(s)->rpc, true, arena, out, err);
+}
+
 static int submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
 {
     return slurm_submit_once(slurm_of(s), spec, id, err);

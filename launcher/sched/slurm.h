@@ -28,4 +28,7 @@ int sched_slurm_open(const char *home, struct sched **out, struct err *err);
 /* What sched_describe tells and what Slurm alone has; borrows from the handle like it. s: of kind "slurm". */
 int sched_slurm_site(struct sched *s, struct slurm_site *out, struct err *err);
 
+/* Its nodes and switches; in the arena. */
+int sched_slurm_net(struct sched *s, struct arena *arena, struct slurm_net *out, struct err *err);
+
 #endif

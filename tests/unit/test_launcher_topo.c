@@ -188,7 +188,7 @@ static void this_machine(void **state)
     struct topo t;
     struct err err = {0};
     (void)state;
-    if (topo_capture(&xml, &err) < 0 || topo_parse(xml.p, xml.len, "live", &t, &err) < 0 || topo_check(&t, &err) < 0)
+    if (topo_capture(false, &xml, &err) < 0 || topo_parse(xml.p, xml.len, "live", &t, &err) < 0 || topo_check(&t, &err) < 0)
         fail_msg("%s", err.text);
     assert_true(t.pus >= 1 && t.cores >= 1 && t.cores <= t.pus && t.memory_bytes > 0);
     topo_release(&t);
