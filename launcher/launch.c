@@ -326,6 +326,11 @@ static bool end_told(const struct run_state *s)
     return s->n_attempts == 0 || s->attempts[s->n_attempts - 1].cause != CAUSE_NONE;
 }
 
+static bool may_help_later(int rc)
+{
+    return rc == ERR_TEMP || rc == ERR_BUSY || rc == ERR_TIMEOUT;
+}
+
 /* over: nothing more is to come. */
 static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_next *next, bool *over, struct err *err)
 {
@@ -338,7 +343,7 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
     if (*over)
         return 0;
     if ((rc = job_look(f, state, err)) < 0)
-        return rc == ERR_TEMP || rc == ERR_BUSY ? 0 : rc;
+        return may_help_later(rc) || rc == ERR_CHILD ? 0 : rc; /* no answer, or one in words we do not know: keep watching */
     if (!f->s || !f->lost)
         return 0;
     *over = is_over(*next);
@@ -352,7 +357,8 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
     f->lost = false;
     char token[ID_TEXT_BYTES]; /* the fold goes on while we wait for the lock */
     snprintf(token, sizeof token, "%s", state->token);
-    return launch_submit(f->l, f->s, token, err);
+    rc = launch_submit(f->l, f->s, token, err); /* its intent stands: the next time it is gone for good takes it up */
+    return may_help_later(rc) ? 0 : rc;
 }
 
 int launch_follow(const struct launch *l, struct sched *s, const volatile int *stop, launch_show_fn *show, void *ctx,

@@ -1,5 +1,6 @@
 #include "launcher/sched/slurm_text.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -440,16 +441,12 @@ static const struct {
     {"Job can not be altered now", ERR_TEMP},
     {"Unable to contact slurm controller", ERR_TEMP},
     {"Socket timed out", ERR_TEMP},
-    {"Connection refused", ERR_TEMP},
-    {"Connection timed out", ERR_TEMP},
-    {"Connection reset", ERR_TEMP},
     {"Zero Bytes were transmitted", ERR_TEMP},
     {"Message receive failure", ERR_TEMP},
     {"Communication connection failure", ERR_TEMP},
     {"Communication shutdown failure", ERR_TEMP},
     {"Slurm backup controller in standby mode", ERR_TEMP},
     {"Slurm temporarily unable to accept job", ERR_TEMP},
-    {"Resource temporarily unavailable", ERR_TEMP},
     {"Resource is busy", ERR_TEMP},
     {"Rate limit exceeded", ERR_TEMP},
     {"Unexpected message received", ERR_TEMP},
@@ -460,9 +457,6 @@ static const struct {
     {"Controller is in standby mode", ERR_TEMP},
     {"Unable to create job record, try again", ERR_TEMP},
     {"Requested nodes are busy", ERR_TEMP},
-    {"Broken pipe", ERR_TEMP},
-    {"No route to host", ERR_TEMP},
-    {"Network is unreachable", ERR_TEMP},
     {"I/O error writing script/environment to file", ERR_TEMP},
     {"Protocol authentication error", ERR_TEMP},
     {"Invalid authentication credential", ERR_TEMP},
@@ -494,6 +488,11 @@ static const struct {
     {"Invalid user id", ERR_INPUT},
 };
 
+/* The system's own reasons for having no answer, as slurm_strerror gives them: the texts of strerror(3). */
+static const int transport_errnos[] = {EAGAIN,     EINTR,        EIO,         EPIPE,     ENOMEM,     ENOBUFS,   EMFILE,   ENFILE,      ECONNREFUSED,
+                                       ECONNRESET, ECONNABORTED, ENOTCONN,    ESHUTDOWN, ETIMEDOUT,  EHOSTDOWN, ENETDOWN, EHOSTUNREACH, ENETUNREACH,
+                                       ENETRESET,  EADDRINUSE,   EADDRNOTAVAIL};
+
 /* The first line that tells something, without "sbatch: error: " in front. */
 static void sentence_of(const char *text, char *buf, size_t size)
 {
@@ -514,10 +513,11 @@ int slurm_text_error(const char *what, const char *stderr_text, struct err *err)
     char said[300];
     int code = ERR_CHILD;
     sentence_of(stderr_text, said, sizeof said);
-    for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++)
-        if (strstr(stderr_text, failures[i].words)) {
+    for (size_t i = 0; i < sizeof transport_errnos / sizeof transport_errnos[0]; i++)
+        if (strstr(stderr_text, strerror(transport_errnos[i])))
+            code = ERR_TEMP;
+    for (size_t i = sizeof failures / sizeof failures[0]; i-- > 0;) /* the first counts */
+        if (strstr(stderr_text, failures[i].words))
             code = failures[i].code;
-            break;
-        }
     return err_set(err, said[0] ? code : ERR_TEMP, "%s: %s", what, said[0] ? said : "it failed and said nothing");
 }
