@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "launcher/attempt.h"
+#include "launcher/launch.h"
 #include "launcher/node_agent.h"
 #include "launcher/ranks.h"
 #include "launcher/work.h"
@@ -38,7 +39,9 @@ struct agent {
     struct attempt attempt;
     struct node_agents *nodes; /* NULL: none */
     int signal_fd;
-    bool stop_requested, time_limit_near, hung, node_lost;
+    bool stop_requested, hung, node_lost;
+    int notice_signo;      /* of the first notice */
+    double notice_after_s; /* the attempt's start */
     double started_mono, moved_mono, looked_mono; /* of the attempt; when rank 0's log grew last, and was looked at */
     int64_t log_bytes;
     struct arena arena;
@@ -123,20 +126,26 @@ static int trainer_start(struct agent *a, struct sched_step **step, struct err *
     return 0;
 }
 
-/* Was the notice the one before the time limit? A scheduler may send it early (Slurm: up to 60 s). */
+/* Was the notice the one before the time limit? Our own signal is, where preemption does not send it; else what tells is when it came: a
+ * scheduler may send it early (Slurm: up to 60 s). */
 static bool near_time_limit(const struct agent *a)
 {
-    double limit = a->work.run.resources.time_limit_s, early_s = 60;
-    double elapsed = clock_mono_s() - a->started_mono;
-    return limit > 0 && elapsed >= limit - fmax(early_s, limit * 0.1) && elapsed >= limit * 0.5;
+    double limit = a->work.run.resources.time_limit_s, early_s = 60 + launch_lead_s(limit);
+    struct sched_site site;
+    if (limit <= 0)
+        return false;
+    if (a->notice_signo == SIGUSR1 && sched_describe(a->work.steps, &site, NULL) == 0 && !site.user_signal)
+        return true;
+    return a->notice_after_s >= limit - fmax(early_s, limit * 0.1) && a->notice_after_s >= limit * 0.5;
 }
 
-static void stop_request(struct agent *a, const char *where)
+static void stop_request(struct agent *a, int signo, const char *where)
 {
     if (a->stop_requested)
         return;
     a->stop_requested = true;
-    a->time_limit_near = near_time_limit(a);
+    a->notice_signo = signo;
+    a->notice_after_s = clock_mono_s() - a->started_mono;
     log_msg(LOG_INFO, "notice to stop %s: asking the trainer to save", where);
 }
 
@@ -174,11 +183,11 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
         return err_set_errno(err, ERR_IO, "cannot wait for signals");
     while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
         if (info.ssi_signo != SIGCHLD) {
-            stop_request(a, "here");
+            stop_request(a, (int)info.ssi_signo, "here");
             event_signal(a, (int)info.ssi_signo);
         }
     if (node_agents_heard(a->nodes)) /* it wrote the event */
-        stop_request(a, "at a node agent");
+        stop_request(a, SIGTERM, "at a node agent");
     return 0;
 }
 
@@ -271,11 +280,9 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     if (rc < 0)
         return rc;
     const struct run_attempt *told = attempt_told(&a->state, a->attempt.number);
-    if (told && told->stopped && !a->stop_requested) { /* the exit status of srun does not tell: 0 for a step that was cancelled */
-        a->stop_requested = true;
-        a->time_limit_near = near_time_limit(a);
-    }
-    struct attempt_evidence evidence = {a->state.done, a->stop_requested, a->state.cancel_at > 0, a->time_limit_near, a->hung,
+    if (told && told->stopped) /* the exit status of srun does not tell: 0 for a step that was cancelled */
+        stop_request(a, SIGTERM, "at the trainer");
+    struct attempt_evidence evidence = {a->state.done, a->stop_requested, a->state.cancel_at > 0, a->stop_requested && near_time_limit(a), a->hung,
                                         a->node_lost, end->exit_code, end->exit_signal};
     enum attempt_cause cause = attempt_cause_of(&evidence);
     snprintf(detail, sizeof detail, "trainer %s %d; see logs/attempt-%lld.log", end->exit_signal ? "died of signal" : "exited with",

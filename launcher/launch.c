@@ -1,5 +1,6 @@
 #include "launcher/launch.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,6 +185,11 @@ static int intent_make(const struct launch *l, const struct run_state *state, co
     return rc;
 }
 
+double launch_lead_s(double time_limit_s)
+{
+    return fmin(60, time_limit_s / 4);
+}
+
 static int submit_now(const struct launch *l, struct sched *s, const char *token, const struct run *run,
                       char id[SCHED_ID_BYTES], struct err *err)
 {
@@ -214,7 +220,7 @@ static int submit_now(const struct launch *l, struct sched *s, const char *token
     spec.time_limit_s = run->resources.time_limit_s;
     spec.requeue = true;
     spec.signal = SIGUSR1;
-    spec.signal_lead_s = run->resources.time_limit_s > 0 ? 60 : 0;
+    spec.signal_lead_s = launch_lead_s(run->resources.time_limit_s);
     if (rc == 0)
         rc = sched_submit(s, &spec, id, err);
     arena_release(&arena);

@@ -36,6 +36,9 @@ int launch_open(const char *home, const char *bin_dir, const char *name_or_id, s
  * none. Of several who saw it one submits again. */
 int launch_submit(const struct launch *l, struct sched *s, const char *lost_token, struct err *err);
 
+/* How long before its time limit a job is told to save. */
+double launch_lead_s(double time_limit_s);
+
 /* Event cancel_requested, then the scheduler's cancel. */
 int launch_cancel(const struct launch *l, struct sched *s, struct err *err);
 

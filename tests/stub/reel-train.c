@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/evlog.h"
 #include "base/file.h"
+#include "base/limits.h"
 #include "profiles/run.h"
 
 static volatile sig_atomic_t stop;
@@ -83,6 +84,18 @@ static void ended(struct evlog *log, const char *reason, int64_t next)
     evlog_close(log);
 }
 
+/* A rank other than 0 lives as long as rank 0 does. */
+static int follow_rank0(const char *dir, int64_t attempt)
+{
+    char log[LIMIT_PATH_BYTES];
+    snprintf(log, sizeof log, "%s/events/rank0.a%lld.evlog", dir, (long long)attempt);
+    for (double begun = clock_mono_s(); !evlog_held(log) && clock_mono_s() - begun < 10;)
+        clock_sleep_s(0.05);
+    while (evlog_held(log))
+        clock_sleep_s(0.05);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct err err = {0};
@@ -93,6 +106,8 @@ int main(int argc, char **argv)
     int64_t attempt = strtoll(arg(argc, argv, "--attempt"), NULL, 10), crash_at = (int64_t)number("REEL_STUB_CRASH_AT", -1);
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGUSR1, &action, NULL);
+    if (number("SLURM_PROCID", 0) > 0)
+        return follow_rank0(dir, attempt);
     check(run_load(arg(argc, argv, "--run"), &run, &err), &err);
     char *events = file_join(dir, "events"), *ckpt = file_join(dir, "ckpt"), *path = file_join(dir, "ckpt/step");
     check(file_mkdirs(ckpt, &err), &err);
