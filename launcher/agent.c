@@ -22,6 +22,7 @@
 #include "launcher/launch.h"
 #include "launcher/node_agent.h"
 #include "launcher/ranks.h"
+#include "launcher/successor.h"
 #include "launcher/work.h"
 
 enum {
@@ -293,8 +294,7 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     if ((rc = run_state_load(a->conf->run_dir, &a->state, err)) < 0)
         return rc;
     enum run_next next = run_state_next(&a->state, &a->work.run.budget, why);
-    if (next == RUN_NEXT_REQUEUE)
-        work_requeue(&a->work, &a->attempt);
+    successor_settle(a->conf, &a->work, &a->attempt, &a->state, next);
     log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number, attempt_cause_names[cause], *why ? ": " : "", why);
     *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
     return 0;
@@ -307,6 +307,7 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     int rc;
     a->started_mono = clock_mono_s();
     event_started(a);
+    successor_prepare(a->conf, &a->work, a->state.run);
     nodes_start(a);
     rc = trainer_start(a, &step, err);
     if (rc < 0) {
@@ -318,6 +319,20 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     node_agents_free(a->nodes); /* before the requeue, which signals the steps like a preemption */
     a->nodes = NULL;
     return rc < 0 ? rc : attempt_finish(a, &end, exit_code, err);
+}
+
+/* The attempt before may have ended with nobody left to judge it: a run whose budget it spent is over. */
+static int budget_look(struct agent *a, bool *spent, struct err *err)
+{
+    char why[STATE_TEXT_BYTES];
+    run_state_release(&a->state);
+    int rc = run_state_load(a->conf->run_dir, &a->state, err);
+    *spent = rc == 0 && run_state_next(&a->state, &a->work.run.budget, why) == RUN_NEXT_FAILED;
+    if (*spent) {
+        log_msg(LOG_WARN, "run %s is over: %s", a->state.run, why);
+        successor_settle(a->conf, &a->work, &a->attempt, &a->state, RUN_NEXT_FAILED);
+    }
+    return rc;
 }
 
 static void agent_release(struct agent *a)
@@ -334,6 +349,7 @@ static void agent_release(struct agent *a)
 int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
 {
     struct agent a = {.conf = conf, .signal_fd = -1, .log_bytes = -1};
+    bool spent = false;
     attempt_init(&a.attempt, conf->run_dir, &a.work.self);
     run_state_init(&a.state);
     arena_init(&a.arena, 0);
@@ -349,8 +365,10 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
         *exit_code = a.state.done ? 0 : 1;
         goto out;
     }
-    if ((rc = attempt_claim(&a.attempt, &a.state, err)) == 0)
-        rc = attempt_run(&a, exit_code, err);
+    if ((rc = attempt_claim(&a.attempt, &a.state, err)) == 0 && (rc = budget_look(&a, &spent, err)) == 0) {
+        *exit_code = 1;
+        rc = spent ? 0 : attempt_run(&a, exit_code, err);
+    }
 out:
     agent_release(&a);
     return rc;

@@ -4,9 +4,10 @@
  *   1. fold the run's events. Done already, or cancelled: exit at once (a scheduler may run finished work again).
  *   2. claim the next attempt by exclusive create of claims/attempt-<n>; step aside when another agent holds the run.
  *   3. say how the attempt before ended if its agent was killed before it could.
+ *      Where jobs may not run again, submit the job that goes on when this one has ended (launcher/successor.h).
  *   4. start the trainer; pass on every notice to stop as SIGUSR1 (save and stop), as often as it comes.
  *   5. when the trainer has ended: say why the attempt ended, and unless the run is over, give the own job back to the
- *      scheduler (sched_requeue) before exiting: an exit code alone requeues nothing (DESIGN section 4).
+ *      scheduler (sched_requeue) before exiting, an exit code alone requeues nothing (DESIGN section 4); or leave it to the successor.
  * Every step is an event in the run's log; see launcher/state.h for what follows from them.
  */
 #ifndef LAUNCHER_AGENT_H

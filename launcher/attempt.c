@@ -172,12 +172,32 @@ static int64_t claim_highest(const struct attempt *a)
     return highest;
 }
 
+/* Of the newest claim, "" if there is none. */
+static void claim_token(const struct attempt *a, char token[ID_TEXT_BYTES])
+{
+    char path[LIMIT_PATH_BYTES];
+    struct json_doc doc = {0};
+    snprintf(path, sizeof path, "%s/claims/attempt-%lld", a->run_dir, (long long)claim_highest(a));
+    snprintf(token, ID_TEXT_BYTES, "%s", file_exists(path) && json_load(path, &doc, NULL) == 0 ? json_text(doc.root, "token", "") : "");
+    json_release(&doc);
+}
+
+/* A job that comes back while its successor waits may go on; once the successor has begun it may not. */
+static bool is_replaced(const struct attempt *a, const struct run_state *state)
+{
+    char newest[ID_TEXT_BYTES];
+    if (!a->self->token[0] || !state->token[0] || strcmp(a->self->token, state->token) == 0)
+        return false;
+    claim_token(a, newest);
+    return strcmp(a->self->token, state->after) != 0 || strcmp(newest, state->token) == 0;
+}
+
 int attempt_claim(struct attempt *a, const struct run_state *state, struct err *err)
 {
     int rc = lock_take(a, 0, err);
     if (rc < 0)
         return rc;
-    if (a->self->token[0] && state->token[0] && strcmp(a->self->token, state->token) != 0)
+    if (is_replaced(a, state))
         return err_set(err, ERR_BUSY, "this job (token %s) was replaced by a newer submission (token %s)", a->self->token, state->token);
     struct evlog *before = NULL;
     rc = silent_close(a, state, 0, &before, err);

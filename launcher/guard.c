@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "launcher/successor.h"
 #include "launcher/work.h"
 
 /* The child: signals stay blocked, the agent takes them from a descriptor. Its exit status is ours, what went wrong is told here. */
@@ -50,8 +51,8 @@ static int aftermath(const struct agent_conf *conf, int signo, int *exit_code, s
     if (rc == 0) {
         enum run_next next = run_state_next(&state, &work.run.budget, why);
         log_msg(LOG_WARN, "the agent died of signal %d%s%s", signo, *why ? ": " : "", why);
-        if (next == RUN_NEXT_REQUEUE && attempt.log)
-            work_requeue(&work, &attempt);
+        if (attempt.log)
+            successor_settle(conf, &work, &attempt, &state, next);
         *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
     }
     work_release(&work);

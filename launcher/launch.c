@@ -37,18 +37,6 @@ static int log_open(const struct launch *l, const char *token, struct evlog **ou
     return rc;
 }
 
-static int event_put(struct evlog *log, const char *kind, const char *key1, const char *value1, const char *key2,
-                     const char *value2, struct err *err)
-{
-    struct evlog_event e;
-    evlog_begin(log, &e, kind);
-    if (key1)
-        json_put_text(&e.out, key1, value1);
-    if (key2)
-        json_put_text(&e.out, key2, value2);
-    return evlog_commit(log, &e, true, err);
-}
-
 static int event_created(const struct launch *l, const struct run *run, struct err *err)
 {
     struct evlog *log = NULL;
@@ -167,22 +155,58 @@ int launch_create(const char *home, const char *bin_dir, const struct run *run, 
 
 /* ---- submitting ---- */
 
-/* The token to submit with: that of an intent whose outcome we do not know, else a new one with a new intent. */
-static int intent_make(const struct launch *l, const struct run_state *state, const char *kind, char token[ID_TEXT_BYTES],
-                       struct evlog **log, struct err *err)
+struct intent {
+    char token[ID_TEXT_BYTES], after[ID_TEXT_BYTES], after_job[STATE_JOB_BYTES];
+    int64_t order;
+};
+
+/* Is there an intent whose outcome nobody knows? */
+static bool intent_open(const struct run_state *s)
+{
+    return s->token[0] && strcmp(s->token, s->job_token) != 0;
+}
+
+static int event_intent(struct evlog *log, const struct intent *i, const char *kind, struct err *err)
+{
+    struct evlog_event e;
+    evlog_begin(log, &e, "submit_intent"); /* the token is in every event of this log */
+    json_put_text(&e.out, "sched", kind);
+    json_put_int(&e.out, "order", i->order);
+    if (i->after[0]) {
+        json_put_text(&e.out, "after", i->after);
+        json_put_text(&e.out, "after_job", i->after_job);
+    }
+    return evlog_commit(log, &e, true, err);
+}
+
+static int event_submitted(struct evlog *log, const struct intent *i, const char *kind, const char *job, struct err *err)
+{
+    struct evlog_event e;
+    evlog_begin(log, &e, "submitted");
+    json_put_text(&e.out, "sched", kind);
+    json_put_int(&e.out, "order", i->order);
+    json_put_text(&e.out, "job_id", job);
+    return evlog_commit(log, &e, true, err);
+}
+
+/* What to submit with: an intent whose outcome we do not know, else a new one, in the log. self: the job it comes after; NULL: none, or
+ * that of the open intent. */
+static int intent_make(const struct launch *l, const struct run_state *state, const struct sched_self *self, const char *kind,
+                       struct intent *i, struct evlog **log, struct err *err)
 {
     struct id unique;
-    bool open_intent = state->intent_at > 0 && state->intent_at > state->submitted_at;
+    bool open = intent_open(state) && (!self || strcmp(state->after, self->token) == 0);
     int rc = 0;
-    if (open_intent)
-        snprintf(token, ID_TEXT_BYTES, "%s", state->token);
+    *i = (struct intent){.order = open ? state->intent_order : state->intent_order + 1};
+    snprintf(i->after, sizeof i->after, "%s", open ? state->after : self ? self->token : "");
+    snprintf(i->after_job, sizeof i->after_job, "%s", open ? state->after_job : self ? self->id : "");
+    if (open)
+        snprintf(i->token, sizeof i->token, "%s", state->token);
     else if ((rc = id_random(&unique, err)) == 0)
-        id_format(unique, token);
+        id_format(unique, i->token);
     if (rc == 0)
-        rc = log_open(l, token, log, err);
-    if (rc == 0 && !open_intent)
-        rc = event_put(*log, "submit_intent", "sched", kind, NULL, NULL, err); /* the token is in every event of this log */
-    return rc;
+        rc = log_open(l, i->token, log, err);
+    return rc < 0 || open ? rc : event_intent(*log, i, kind, err);
 }
 
 double launch_lead_s(double time_limit_s)
@@ -190,72 +214,167 @@ double launch_lead_s(double time_limit_s)
     return fmin(60, time_limit_s / 4);
 }
 
-static int submit_now(const struct launch *l, struct sched *s, const char *token, const struct run *run,
-                      char id[SCHED_ID_BYTES], struct err *err)
+static void place_fill(const struct run *run, struct sched_spec *spec)
+{
+    spec->name = run->name;
+    spec->priority = (int)run->resources.priority;
+    spec->nodes = (int)run->resources.nodes;
+    spec->ranks_per_node = (int)run->resources.ranks_per_node;
+    spec->cores_per_node = (int)(run->resources.cores_per_rank * run->resources.ranks_per_node);
+    spec->gpus_per_node = (int)run->resources.gpus_per_node;
+    spec->partition = run->resources.partition;
+    spec->account = run->resources.account;
+    spec->qos = run->resources.qos;
+    spec->exclude = run->resources.exclude;
+    spec->time_limit_s = run->resources.time_limit_s;
+    spec->requeue = true;
+    spec->signal = SIGUSR1;
+    spec->signal_lead_s = launch_lead_s(run->resources.time_limit_s);
+}
+
+/* How the run comes back; a partition that is not there is the submission's to refuse. */
+static int again_decide(const struct run *run, struct sched *s, const char **how, struct err *err)
+{
+    struct sched_site site;
+    enum run_again again = run->resources.again;
+    int rc = again == AGAIN_AUTO ? sched_describe(s, &site, err) : 0;
+    if (rc == 0 && again == AGAIN_AUTO) {
+        const struct sched_partition *p = sched_site_partition(&site, run->resources.partition);
+        again = p && p->preempt == SCHED_PREEMPT_CANCEL ? AGAIN_SUCCESSOR : AGAIN_REQUEUE;
+    }
+    *how = again_names[again];
+    return rc;
+}
+
+static int submit_now(const struct launch *l, struct sched *s, const struct intent *i, const struct run *run, char id[SCHED_ID_BYTES],
+                      struct err *err)
 {
     struct arena arena;
     struct sched_spec spec = SCHED_SPEC_INIT;
-    const char **env = NULL;
+    const char **env = NULL, *how;
+    int rc = again_decide(run, s, &how, err);
+    if (rc < 0)
+        return rc;
     arena_init(&arena, 0);
-    const char *home = arena_printf(&arena, "REEL_HOME=%s", l->home);
-    const char *extra[] = {home, NULL};
+    const char *extra[] = {arena_printf(&arena, "REEL_HOME=%s", l->home), arena_printf(&arena, LAUNCH_AGAIN_ENV "=%s", how), NULL};
     const char *argv[] = {arena_printf(&arena, "%s/reel", l->bin_dir), "agent", "--run-dir", l->run_dir, NULL};
-    int rc = home && argv[0] ? command_environment((const char *const *)environ, extra, &arena, &env, err)
-                             : err_set(err, ERR_NOMEM, "out of memory");
-    spec.token = token;
-    spec.name = run->name;
+    spec.log_path = arena_printf(&arena, "%s/logs/agent.log", l->run_dir);
+    rc = extra[0] && extra[1] && argv[0] && spec.log_path ? command_environment((const char *const *)environ, extra, &arena, &env, err)
+                                                          : err_set(err, ERR_NOMEM, "out of memory");
+    place_fill(run, &spec);
+    spec.token = i->token;
     spec.argv = argv;
     spec.env = (const char *const *)env;
     spec.cwd = l->run_dir;
-    spec.log_path = arena_printf(&arena, "%s/logs/agent.log", l->run_dir);
-    spec.priority = (int)run->resources.priority;
-    spec.nodes = (int)run->resources.nodes;
-    spec.ranks_per_node = (int)run->resources.ranks_per_node;
-    spec.cores_per_node = (int)(run->resources.cores_per_rank * run->resources.ranks_per_node);
-    spec.gpus_per_node = (int)run->resources.gpus_per_node;
-    spec.partition = run->resources.partition;
-    spec.account = run->resources.account;
-    spec.qos = run->resources.qos;
-    spec.exclude = run->resources.exclude;
-    spec.time_limit_s = run->resources.time_limit_s;
-    spec.requeue = true;
-    spec.signal = SIGUSR1;
-    spec.signal_lead_s = launch_lead_s(run->resources.time_limit_s);
+    spec.after = i->after_job[0] ? i->after_job : NULL;
     if (rc == 0)
         rc = sched_submit(s, &spec, id, err);
     arena_release(&arena);
     return rc;
 }
 
-int launch_submit(const struct launch *l, struct sched *s, const char *lost_token, struct err *err)
+/* One submitter at a time decides: the lock, and the run as it is under it. */
+static int submit_begin(const struct launch *l, int *lock, struct run_state *state, struct err *err)
 {
-    char path[LIMIT_PATH_BYTES + 32], token[ID_TEXT_BYTES], job[SCHED_ID_BYTES];
-    struct run_state state;
-    struct run run = {0};
-    struct evlog *log = NULL;
-    int lock = -1, rc;
-    run_state_init(&state);
+    char path[LIMIT_PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/claims", l->run_dir);
-    if ((rc = file_mkdirs(path, err)) < 0)
-        goto out;
-    snprintf(path, sizeof path, "%s/claims/submit.lock", l->run_dir); /* one submitter at a time decides */
-    if ((rc = file_lock(path, 30, &lock, err)) < 0 || (rc = run_state_load(l->run_dir, &state, err)) < 0)
-        goto out;
-    enum run_next next = run_state_next(&state, &l->budget, NULL);
-    bool job_lost = lost_token && strcmp(lost_token, state.token) == 0;
-    if (next != RUN_NEXT_SUBMIT && !(job_lost && (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE)))
-        goto out;
+    int rc = file_mkdirs(path, err);
+    snprintf(path, sizeof path, "%s/claims/submit.lock", l->run_dir);
+    if (rc == 0)
+        rc = file_lock(path, 30, lock, err);
+    return rc < 0 ? rc : run_state_load(l->run_dir, state, err);
+}
+
+static int submit_locked(const struct launch *l, struct sched *s, const struct run_state *state, const struct sched_self *self,
+                         char id[SCHED_ID_BYTES], struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 32];
+    struct run run = {0};
+    struct intent intent;
+    struct evlog *log = NULL;
     snprintf(path, sizeof path, "%s/run.json", l->run_dir);
-    if ((rc = run_load(path, &run, err)) < 0 || (rc = intent_make(l, &state, s->ops->kind, token, &log, err)) < 0 ||
-        (rc = submit_now(l, s, token, &run, job, err)) < 0)
-        goto out;
-    rc = event_put(log, "submitted", "sched", s->ops->kind, "job_id", job, err);
-out:
+    int rc = run_load(path, &run, err);
+    if (rc == 0 && (rc = intent_make(l, state, self, s->ops->kind, &intent, &log, err)) == 0)
+        rc = submit_now(l, s, &intent, &run, id, err);
+    if (rc == ERR_NOT_FOUND && !self && intent.after_job[0]) { /* a job that nobody knows any more has ended */
+        intent.after_job[0] = '\0';
+        rc = submit_now(l, s, &intent, &run, id, err);
+    }
+    if (rc == 0)
+        rc = event_submitted(log, &intent, s->ops->kind, id, err);
     evlog_close(log);
     run_release(&run);
+    return rc;
+}
+
+int launch_submit(const struct launch *l, struct sched *s, const char *lost_token, struct err *err)
+{
+    char job[SCHED_ID_BYTES];
+    struct run_state state;
+    int lock = -1;
+    run_state_init(&state);
+    int rc = submit_begin(l, &lock, &state, err);
+    if (rc == 0) {
+        enum run_next next = run_state_next(&state, &l->budget, NULL);
+        bool job_lost = lost_token && strcmp(lost_token, state.token) == 0;
+        if (next == RUN_NEXT_SUBMIT || (job_lost && (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE)))
+            rc = submit_locked(l, s, &state, NULL, job, err);
+    }
     run_state_release(&state);
     if (lock >= 0)
         file_unlock(lock);
+    return rc;
+}
+
+/* Does the newest submission wait for this job, and may it still start? What the scheduler does not list may. */
+static int successor_waits(struct sched *s, const struct run_state *state, const char *token, bool *waits, struct err *err)
+{
+    const char *ids[] = {state->job_id, NULL};
+    struct sched_filter filter = {.ids = ids};
+    struct sched_jobs jobs = {0};
+    *waits = strcmp(state->after, token) == 0 && !intent_open(state);
+    int rc = *waits ? sched_poll(s, &filter, &jobs, err) : 0;
+    const struct sched_job *job = rc == 0 && *waits ? sched_jobs_find(&jobs, state->job_id) : NULL;
+    if (job && strcmp(job->token, state->token) == 0 && sched_state_ended(job->state))
+        *waits = false;
+    sched_jobs_release(&jobs);
+    return rc;
+}
+
+int launch_successor(const struct launch *l, struct sched *s, const struct sched_self *self, char id[SCHED_ID_BYTES], struct err *err)
+{
+    struct run_state state;
+    bool waits = false;
+    int lock = -1;
+    run_state_init(&state);
+    int rc = submit_begin(l, &lock, &state, err);
+    if (rc == 0 && strcmp(state.token, self->token) != 0 && strcmp(state.after, self->token) != 0)
+        rc = err_set(err, ERR_BUSY, "job %s was replaced by a newer submission (token %s)", self->id, state.token);
+    if (rc == 0)
+        rc = successor_waits(s, &state, self->token, &waits, err);
+    if (rc == 0 && waits)
+        snprintf(id, SCHED_ID_BYTES, "%s", state.job_id);
+    else if (rc == 0)
+        rc = submit_locked(l, s, &state, self, id, err);
+    run_state_release(&state);
+    if (lock >= 0)
+        file_unlock(lock);
+    return rc;
+}
+
+/* The jobs of a run that may live, successor first: cancelled the other way round it could start in between. */
+static int jobs_cancel(struct sched *s, const struct run_state *state, struct err *err)
+{
+    const char *running = state->n_attempts ? state->attempts[state->n_attempts - 1].job_id : "";
+    const char *ids[] = {state->after_job, running};
+    int rc = state->job_id[0] ? sched_cancel(s, state->job_id, err) : 0;
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+        if (ids[i][0] && strcmp(ids[i], state->job_id) != 0) {
+            struct err why = {0};
+            int got = sched_cancel(s, ids[i], &why);
+            if (got < 0 && got != ERR_NOT_FOUND) /* ended and forgotten */
+                rc = err_set(err, got, "%s", why.text);
+        }
     return rc;
 }
 
@@ -269,10 +388,13 @@ int launch_cancel(const struct launch *l, struct sched *s, struct err *err)
         rc = err_set(err, ERR_NO, "run %s is done: there is nothing to cancel", state.name);
     if (rc == 0)
         rc = log_open(l, NULL, &log, err);
+    if (rc == 0) {
+        struct evlog_event e;
+        evlog_begin(log, &e, "cancel_requested");
+        rc = evlog_commit(log, &e, true, err);
+    }
     if (rc == 0)
-        rc = event_put(log, "cancel_requested", NULL, NULL, NULL, NULL, err);
-    if (rc == 0 && state.job_id[0])
-        rc = sched_cancel(s, state.job_id, err);
+        rc = jobs_cancel(s, &state, err);
     evlog_close(log);
     run_state_release(&state);
     return rc;
@@ -280,21 +402,51 @@ int launch_cancel(const struct launch *l, struct sched *s, struct err *err)
 
 /* ---- following ---- */
 
+/* A job of the run as the scheduler shows it. */
+struct watched {
+    char id[STATE_JOB_BYTES];
+    int ended;           /* polls in a row in which it was over */
+    double absent_since; /* monotonic; -1: it was there in the last clean answer */
+    bool over, vanished; /* over, or gone, for good; it went without a word: a controller that lost its state */
+    const char *word;
+};
+
 struct follow {
     const struct launch *l;
     struct sched *s;
     struct sched_jobs jobs;
     struct run_fold *fold;
-    int ended;           /* polls in a row in which the job was over though the run is not */
-    double absent_since; /* monotonic; -1: it was there in the last clean answer */
-    bool lost, vanished; /* the job is over or gone for good; it went without a word: a controller that lost its state */
+    struct watched newest, before; /* the newest submission's job, and the one that it comes after */
+    bool lost;                     /* nothing of the run is left at the scheduler */
     const char *job_state;
 };
 
-/* What the scheduler says of the run's job. A job under our id that carries another token is somebody else's. */
+static void watched_reset(struct watched *w, const char *id)
+{
+    *w = (struct watched){.absent_since = -1, .word = ""};
+    snprintf(w->id, sizeof w->id, "%s", id);
+}
+
+/* A job under our id that carries another token is somebody else's. */
+static void watched_look(struct watched *w, const struct follow *f, const char *id, const char *token)
+{
+    if (strcmp(w->id, id) != 0)
+        watched_reset(w, id);
+    const struct sched_job *job = id[0] ? sched_jobs_find(&f->jobs, id) : NULL;
+    if (job && token[0] && strcmp(job->token, token) != 0)
+        job = NULL;
+    w->word = job ? sched_state_name(job->state) : "not listed";
+    w->ended = job && sched_state_ended(job->state) ? w->ended + 1 : 0;
+    if (job || w->absent_since < 0)
+        w->absent_since = job ? -1 : clock_mono_s();
+    w->vanished = !job;
+    w->over = !id[0] || w->ended >= ENDED_POLLS || (!job && clock_mono_s() - w->absent_since >= f->s->absence_s);
+}
+
+/* What the scheduler says of the run's jobs: it is lost when neither the newest nor the one before can bring it on. */
 static int job_look(struct follow *f, const struct run_state *state, struct err *err)
 {
-    const char *ids[] = {state->job_id, NULL};
+    const char *ids[] = {state->job_id, state->after_job[0] ? state->after_job : NULL, NULL};
     struct sched_filter filter = {ids, NULL};
     f->job_state = "";
     if (!f->s || !state->job_id[0])
@@ -302,15 +454,11 @@ static int job_look(struct follow *f, const struct run_state *state, struct err 
     int rc = sched_poll(f->s, &filter, &f->jobs, err);
     if (rc < 0)
         return rc;
-    const struct sched_job *job = sched_jobs_find(&f->jobs, state->job_id);
-    if (job && strcmp(job->token, state->token) != 0)
-        job = NULL;
-    f->job_state = job ? sched_state_name(job->state) : "not listed";
-    f->ended = job && sched_state_ended(job->state) ? f->ended + 1 : 0;
-    if (job || f->absent_since < 0)
-        f->absent_since = job ? -1 : clock_mono_s();
-    f->vanished = !job;
-    f->lost = f->ended >= ENDED_POLLS || (!job && clock_mono_s() - f->absent_since >= f->s->absence_s);
+    watched_look(&f->newest, f, state->job_id, state->job_token);
+    watched_look(&f->before, f, state->after_job, state->after);
+    bool before_lives = f->before.id[0] && !f->before.over && !f->before.vanished && f->before.ended == 0;
+    f->job_state = before_lives ? f->before.word : f->newest.word;
+    f->lost = f->newest.over && f->before.over;
     return 0;
 }
 
@@ -355,11 +503,11 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
     *over = is_over(*next);
     if (*over)
         return 0;
-    if (state->n_attempts <= *attempts_at_submit && !f->vanished)
+    if (state->n_attempts <= *attempts_at_submit && !f->newest.vanished)
         return no_attempt(f->l, state, err);
     *attempts_at_submit = state->n_attempts;
-    f->ended = 0;
-    f->absent_since = -1;
+    watched_reset(&f->newest, "");
+    watched_reset(&f->before, "");
     f->lost = false;
     char token[ID_TEXT_BYTES]; /* the fold goes on while we wait for the lock */
     snprintf(token, sizeof token, "%s", state->token);
@@ -370,9 +518,11 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
 int launch_follow(const struct launch *l, struct sched *s, const volatile int *stop, launch_show_fn *show, void *ctx,
                   enum run_next *next, struct err *err)
 {
-    struct follow f = {.l = l, .s = s, .absent_since = -1, .job_state = ""};
+    struct follow f = {.l = l, .s = s, .job_state = ""};
     int64_t attempts_at_submit = -1;
     bool over = false;
+    watched_reset(&f.newest, "");
+    watched_reset(&f.before, "");
     int rc = run_fold_open(l->run_dir, &f.fold, err);
     while (rc == 0 && (rc = follow_once(&f, &attempts_at_submit, next, &over, err)) == 0) {
         if (attempts_at_submit < 0)

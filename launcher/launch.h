@@ -39,7 +39,15 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
 /* How long before its time limit a job is told to save. */
 double launch_lead_s(double time_limit_s);
 
-/* Event cancel_requested, then the scheduler's cancel. */
+/* For the job of this run that runs now: a successor, which starts when that has ended. The one there is if it may still start, else a
+ * new one, *id. A run whose site lets no job run again (PreemptMode=CANCEL) goes on by it, with nobody alive to look after it.
+ * ERR_BUSY: another submission has taken the run over. */
+int launch_successor(const struct launch *l, struct sched *s, const struct sched_self *self, char id[SCHED_ID_BYTES], struct err *err);
+
+/* What a job finds in its environment: "successor", or anything else for "requeue". */
+#define LAUNCH_AGAIN_ENV "REEL_JOB_AGAIN"
+
+/* Event cancel_requested, then the scheduler's cancel, of the job that runs and of its successor. */
 int launch_cancel(const struct launch *l, struct sched *s, struct err *err);
 
 /* Follow until the run is over or *stop becomes non-zero; resubmits a lost job. `show` is called when something changed.

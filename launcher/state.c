@@ -51,21 +51,38 @@ static void text_set(char *to, size_t size, const cJSON *event, const char *key)
         snprintf(to, size, "%s", value);
 }
 
-/* Events of the submitting side: the newest by wall time wins, so that order of folding does not matter. */
+static bool is_newer(int64_t order, double wall, int64_t than_order, double than_wall)
+{
+    return order != than_order ? order > than_order : wall >= than_wall;
+}
+
+static void apply_intent(struct run_state *s, const cJSON *event, int64_t order, double wall)
+{
+    s->intent_at = wall;
+    s->intent_order = order;
+    s->after[0] = s->after_job[0] = '\0';
+    text_set(s->token, sizeof s->token, event, "token");
+    text_set(s->after, sizeof s->after, event, "after");
+    text_set(s->after_job, sizeof s->after_job, event, "after_job");
+    text_set(s->sched, sizeof s->sched, event, "sched");
+}
+
+/* Events of the submitting side: the newest wins, so that order of folding does not matter. */
 static void apply_submission(struct run_state *s, const char *kind, const cJSON *event, double wall)
 {
+    int64_t order = json_int(event, "order", 0);
     if (strcmp(kind, "run_created") == 0) {
         s->created_at = wall;
         text_set(s->name, sizeof s->name, event, "name");
         text_set(s->model, sizeof s->model, event, "model");
         s->total_steps = json_int(event, "total_steps", 0);
-    } else if (strcmp(kind, "submit_intent") == 0 && wall >= s->intent_at) {
-        s->intent_at = wall;
-        text_set(s->token, sizeof s->token, event, "token");
-        text_set(s->sched, sizeof s->sched, event, "sched");
-    } else if (strcmp(kind, "submitted") == 0 && wall >= s->submitted_at) {
+    } else if (strcmp(kind, "submit_intent") == 0 && is_newer(order, wall, s->intent_order, s->intent_at)) {
+        apply_intent(s, event, order, wall);
+    } else if (strcmp(kind, "submitted") == 0 && is_newer(order, wall, s->submitted_order, s->submitted_at)) {
         s->submitted_at = wall;
+        s->submitted_order = order;
         text_set(s->job_id, sizeof s->job_id, event, "job_id");
+        text_set(s->job_token, sizeof s->job_token, event, "token");
     } else if (strcmp(kind, "cancel_requested") == 0 && (s->cancel_at == 0 || wall < s->cancel_at)) {
         s->cancel_at = wall;
     }

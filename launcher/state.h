@@ -62,7 +62,11 @@ struct run_attempt {
 
 struct run_state {
     char run[ID_TEXT_BYTES], name[LIMIT_NAME_BYTES], model[LIMIT_NAME_BYTES];
-    char token[ID_TEXT_BYTES], job_id[STATE_JOB_BYTES], sched[16]; /* of the newest submission */
+    /* Of the newest submission, by order, which counts them: clocks differ. A token that is not job_token's is an intent whose outcome is
+     * not known. after, after_job: token and job whose end the newest one waits for, a job of this run that may still live; "" none. */
+    char token[ID_TEXT_BYTES], after[ID_TEXT_BYTES], after_job[STATE_JOB_BYTES], sched[16];
+    char job_id[STATE_JOB_BYTES], job_token[ID_TEXT_BYTES];
+    int64_t intent_order, submitted_order;
     double created_at, intent_at, submitted_at, cancel_at;
     int64_t total_steps, max_step;  /* max_step: highest step ever executed, -1 none */
     int64_t saved_step;             /* steps in the newest published checkpoint, -1 none */

@@ -42,7 +42,9 @@
  *         "priority": 0,                       -1000..1000, a higher one first
  *         "node_agents": true,                 Slurm: a process on each node hears notices to stop, beside the batch process
  *         "partition": "gpu", "account": "...", "qos": "...",   Slurm's; left out: its default
- *         "exclude": "n[1-2]"}                 nodes not to be used
+ *         "exclude": "n[1-2]",                 nodes not to be used
+ *         "again": "auto"}                     how the run comes back: "requeue" its job, or "successor": each job submits the next,
+ *                                              which waits for its end; auto: successor where the partition's preemption cancels jobs
  *     }
  *
  * A relative data folder is taken from the working directory of the program that reads the file. The writer writes every
@@ -65,6 +67,7 @@
 #include "profiles/field.h"
 
 static const char run_schema[] = "reel.run/1";
+const char *const again_names[] = {"auto", "requeue", "successor", NULL};
 const char *const objective_names[] = {"edm", "rectified_flow", "v", NULL};
 const char *const loss_norm_names[] = {"token", "sample", NULL};
 const char *const lr_schedule_names[] = {"constant", "cosine", "linear", NULL};
@@ -147,6 +150,7 @@ static const struct json_field resources_fields[] = {
     {"account", JSON_TEXT, AT(resources.account)},
     {"qos", JSON_TEXT, AT(resources.qos)},
     {"exclude", JSON_TEXT, AT(resources.exclude)},
+    {"again", JSON_ENUM, AT(resources.again), .names = again_names},
 };
 
 static const struct section {

@@ -20,6 +20,8 @@
 enum objective { OBJECTIVE_EDM, OBJECTIVE_RECTIFIED_FLOW, OBJECTIVE_V };
 enum loss_norm { LOSS_NORM_TOKEN, LOSS_NORM_SAMPLE };
 enum lr_schedule { LR_CONSTANT, LR_COSINE, LR_LINEAR };
+enum run_again { AGAIN_AUTO, AGAIN_REQUEUE, AGAIN_SUCCESSOR }; /* how a run comes back: its job again, or another that waits for its end */
+extern const char *const again_names[];
 extern const char *const objective_names[], *const loss_norm_names[], *const lr_schedule_names[];
 
 /* When to give up. The counts are of attempts that ended that way and brought no new step, since the last one that did; 0: no bound. */
@@ -58,6 +60,7 @@ struct run {
         int64_t priority;
         bool node_agents;           /* Slurm: a process on each node hears notices too (launcher/node_agent.h) */
         const char *partition, *account, *qos, *exclude; /* NULL: the scheduler's default */
+        enum run_again again;
     } resources;
     struct arena arena;             /* owns the texts */
 };

@@ -21,6 +21,8 @@ static const struct opt opts[] = {
     {"partition", 0, OPT_TEXT, "NAME", "Slurm partition instead of the one in the file", .flags = OPT_SETTING},
     {"account", 0, OPT_TEXT, "NAME", "Slurm account instead of the one in the file", .flags = OPT_SETTING},
     {"qos", 0, OPT_TEXT, "NAME", "Slurm quality of service instead of the one in the file", .flags = OPT_SETTING},
+    {"again", 0, OPT_ENUM, "HOW", "how it comes back, instead of resources.again of the file: its job requeued, or a successor that waits for its end",
+     .fallback = "auto", .choices = again_names, .flags = OPT_SETTING},
     {"lead", 0, OPT_ENUM, "RULE", "when saves take longer than a preemption leaves", .fallback = "warn",
      .choices = (const char *const[]){"warn", "refuse", "ignore", NULL}, .flags = OPT_SETTING},
     {"detach", 'd', OPT_BOOL, NULL, "return as soon as the job is submitted"},
@@ -142,6 +144,8 @@ static int place_take(const struct opt_values *v, struct run *run, struct err *e
     for (size_t i = 0; i < ARRAY_LEN(places); i++)
         if (opt_given(v, places[i].name) && !(*places[i].to = arena_strdup(&run->arena, opt_text(v, places[i].name))))
             return err_set(err, ERR_NOMEM, "out of memory");
+    if (opt_given(v, "again"))
+        run->resources.again = (enum run_again)opt_enum(v, "again");
     return 0;
 }
 

@@ -29,11 +29,8 @@ double lead_longest_save(const struct cmd_env *env, const char *model)
 
 int lead_partition(const struct sched_site *site, const char *name, const struct sched_partition **out, struct err *err)
 {
-    for (size_t i = 0; i < site->n_partitions; i++)
-        if (name ? strcmp(site->partitions[i].name, name) == 0 : site->partitions[i].is_default) {
-            *out = &site->partitions[i];
-            return 0;
-        }
+    if ((*out = sched_site_partition(site, name)))
+        return 0;
     return name ? err_set(err, ERR_INPUT, "there is no partition '%s'", name)
                 : err_set(err, ERR_INPUT, "this cluster has no default partition: give --partition");
 }

@@ -37,6 +37,7 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
 
 static void row_json(const struct run_state *s, const struct run_budget *budget, struct json_out *o)
 {
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
     json_obj_begin(o, NULL);
     json_put_text(o, "run", s->run);
     json_put_text(o, "name", s->name);
@@ -50,7 +51,7 @@ static void row_json(const struct run_state *s, const struct run_budget *budget,
     json_put_num(o, "loss", s->last.step >= 0 ? s->last.loss : NAN);
     json_put_num(o, "step_s", s->last.step >= 0 ? s->last.step_s : NAN);
     json_put_text(o, "sched", s->sched);
-    json_put_text(o, "job_id", s->job_id);
+    json_put_text(o, "job_id", last && last->cause == CAUSE_NONE && last->job_id[0] ? last->job_id : s->job_id); /* not its successor */
     json_put_int(o, "damaged_records", s->damaged_records);
     json_put_num(o, "last_event_at", s->last_event_at);
     json_arr_begin(o, "attempts");

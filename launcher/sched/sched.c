@@ -49,6 +49,14 @@ const char *sched_preempt_name(enum sched_preempt mode)
     return (unsigned)mode < 4 ? names[mode] : "off";
 }
 
+const struct sched_partition *sched_site_partition(const struct sched_site *site, const char *name)
+{
+    for (size_t i = 0; i < site->n_partitions; i++)
+        if (name ? strcmp(site->partitions[i].name, name) == 0 : site->partitions[i].is_default)
+            return &site->partitions[i];
+    return NULL;
+}
+
 /* ---- lists of jobs ---- */
 
 void sched_jobs_release(struct sched_jobs *jobs)

@@ -100,6 +100,9 @@ struct sched_site {
     const struct sched_partition *partitions;
 };
 
+/* The partition of this name, NULL: the default one; NULL when there is none. */
+const struct sched_partition *sched_site_partition(const struct sched_site *site, const char *name);
+
 /* ---- jobs ---- */
 
 enum { SCHED_ID_BYTES = 64 };

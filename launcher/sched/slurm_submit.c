@@ -242,17 +242,14 @@ static int carry_out(struct sched_slurm *s, const struct sched_spec *spec, bool 
 static int fits(struct sched_slurm *s, const struct sched_spec *spec, struct err *err)
 {
     struct sched_site site;
-    const struct sched_partition *p = NULL;
+    const struct sched_partition *p;
     int rc = s->described ? 0 : sched_describe(&s->base, &site, err);
     if (rc < 0)
         return rc;
     site = s->site.site;
     if (strchr(spec->log_path, '\\'))
         return err_set(err, ERR_INPUT, "the log's path '%s' has a backslash, which sbatch takes away: use another folder", spec->log_path);
-    for (size_t i = 0; i < site.n_partitions; i++)
-        if (spec->partition ? strcmp(site.partitions[i].name, spec->partition) == 0 : site.partitions[i].is_default)
-            p = &site.partitions[i];
-    if (!p)
+    if (!(p = sched_site_partition(&site, spec->partition)))
         return spec->partition ? err_set(err, ERR_INPUT, "there is no partition '%s'", spec->partition)
                                : err_set(err, ERR_INPUT, "this cluster has no default partition: name one");
     if (spec->nodes > p->nodes)

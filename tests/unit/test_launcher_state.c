@@ -161,6 +161,34 @@ static void order_does_not_matter(void **state)
     }
 }
 
+/* A successor is newer than the job it comes after, whatever the clocks of their hosts say. */
+static void submissions_by_order(void **state)
+{
+    static const struct ev events[] = {
+        {0, "submit_intent", 101, "\"token\":\"aa\",\"order\":1"}, {0, "submitted", 102, "\"job_id\":\"7\",\"token\":\"aa\",\"order\":1"},
+        {0, "submit_intent", 90, "\"token\":\"bb\",\"order\":2,\"after\":\"aa\",\"after_job\":\"7\""},
+        {0, "submitted", 91, "\"job_id\":\"8\",\"token\":\"bb\",\"order\":2"}, {0, "submit_intent", 95, "\"token\":\"cc\",\"order\":3"}};
+    (void)state;
+    for (size_t from = 0; from < 5; from++) {
+        struct run_state s;
+        run_state_init(&s);
+        for (size_t k = 0; k < 4; k++)
+            if ((from + k) % 5 != 4)
+                apply(&s, &events[(from + k) % 5]);
+        if (from == 0) {
+            assert_string_equal(s.token, "bb");
+            assert_true(strcmp(s.after, "aa") == 0 && strcmp(s.after_job, "7") == 0);
+        }
+        for (size_t k = 0; k < 5; k++)
+            apply(&s, &events[(from + k) % 5]);
+        assert_string_equal(s.token, "cc");
+        assert_true(!s.after[0] && !s.after_job[0]);
+        assert_string_equal(s.job_id, "8");
+        assert_string_equal(s.job_token, "bb");
+        run_state_release(&s);
+    }
+}
+
 static void wall_budget(void **state)
 {
     static const struct ev events[] = {CREATED, SUBMITTED, STEP(1, 111, 0), ENDED(1, 160, "preempt")};
@@ -234,7 +262,7 @@ static void notices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(folds), cmocka_unit_test(order_does_not_matter),
-                                       cmocka_unit_test(wall_budget), cmocka_unit_test(causes),
+                                       cmocka_unit_test(submissions_by_order), cmocka_unit_test(wall_budget), cmocka_unit_test(causes),
                                        cmocka_unit_test(notices)};
     return cmocka_run_group_tests_name("state", tests, NULL, NULL);
 }

@@ -81,6 +81,7 @@ static void refused(void **state)
         {WITH("\"numerics\": {\"dtype\": \"f16\"}"), "numerics.dtype is \"f16\": give one of f64, f32, bf16"},
         {WITH("\"checkpoint\": {\"keep\": 0}"), "checkpoint.keep is 0"},
         {WITH("\"resources\": {\"nodes\": 0}"), "resources.nodes is 0"},
+        {WITH("\"resources\": {\"again\": \"never\"}"), "resources.again is \"never\": give one of auto, requeue, successor"},
         {WITH("\"budget\": 3"), "budget is 3: give an object"},
         {WITH("\"name\": \"\""), "name has 0 bytes"},
         {"{\"schema\": \"reel.run/1\", \"model\": \"dit-tny\", " STAGE "}", "run.json: model: there is no model 'dit-tny'"},
@@ -110,7 +111,8 @@ static const char everything[] =
     "\"schedule\": {\"kind\": \"cosine\", \"warmup_steps\": 10, \"final_scale\": 0.01},"
     "\"random\": {\"seed\": \"18446744073709551615\"}, \"numerics\": {\"dtype\": \"bf16\"},"
     "\"checkpoint\": {\"every_steps\": 25, \"keep\": 5}, \"budget\": {\"crash_without_progress\": 1, \"wall_s\": 3600.5},"
-    "\"resources\": {\"nodes\": 8, \"ranks_per_node\": 8, \"cores_per_rank\": 14, \"time_limit_s\": 14400, \"priority\": -5}}";
+    "\"resources\": {\"nodes\": 8, \"ranks_per_node\": 8, \"cores_per_rank\": 14, \"time_limit_s\": 14400, \"priority\": -5,"
+    "\"again\": \"successor\"}}";
 
 static void round_trip(void **state)
 {
@@ -119,7 +121,7 @@ static void round_trip(void **state)
     (void)state;
     assert_ok(parse(everything, &r, &err), &err);
     assert_true(r.seed == UINT64_MAX && r.stages[0].data_fingerprint.lo == 0x8899aabbccddeeffull);
-    assert_true(r.adamw.ema_decay == 0.9999 && r.resources.priority == -5 && r.budget.wall_s == 3600.5);
+    assert_true(r.adamw.ema_decay == 0.9999 && r.resources.priority == -5 && r.resources.again == AGAIN_SUCCESSOR && r.budget.wall_s == 3600.5);
     struct str first = text_of(&r);
     assert_ok(run_parse(first.p, first.len, "again.json", &back, &err), &err);
     struct str second = text_of(&back);
@@ -170,6 +172,7 @@ static void set_ranks(struct run *r) { r->resources.ranks_per_node = 9; }
 static void set_cores(struct run *r) { r->resources.cores_per_rank = 9; }
 static void set_limit(struct run *r) { r->resources.time_limit_s = 9; }
 static void set_priority(struct run *r) { r->resources.priority = 9; }
+static void set_again(struct run *r) { r->resources.again = AGAIN_REQUEUE; }
 static void move_known_data(struct run *r) { r->stages[0].data = "elsewhere"; }
 static void move_unknown_data(struct run *r) { r->stages[1].data = "elsewhere"; }
 static void set_fingerprint(struct run *r) { r->stages[0].data_fingerprint.hi ^= 1; }
@@ -199,7 +202,7 @@ static void set_dtype(struct run *r) { r->dtype = DTYPE_F64; }
 static const struct { void (*change)(struct run *r); const char *what; bool covered; } changes[] = {
 #define OUTSIDE(f) {f, #f, false}
     OUTSIDE(set_name), OUTSIDE(set_every), OUTSIDE(set_keep), OUTSIDE(set_crashes), OUTSIDE(set_wall), OUTSIDE(set_nodes),
-    OUTSIDE(set_ranks), OUTSIDE(set_cores), OUTSIDE(set_limit), OUTSIDE(set_priority), OUTSIDE(move_known_data),
+    OUTSIDE(set_ranks), OUTSIDE(set_cores), OUTSIDE(set_limit), OUTSIDE(set_priority), OUTSIDE(set_again), OUTSIDE(move_known_data),
 #define COVERED(f) {f, #f, true}
     COVERED(move_unknown_data), COVERED(set_fingerprint), COVERED(set_gbs), COVERED(set_steps), COVERED(drop_stage),
     COVERED(set_layers), COVERED(set_theta), COVERED(set_objective), COVERED(set_mean), COVERED(set_std), COVERED(set_dropout),

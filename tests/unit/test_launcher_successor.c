@@ -1,0 +1,327 @@
+/* One run, several jobs: what is submitted, exactly once, when each job submits the next; against a scheduler that is a list. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "launcher/attempt.h"
+#include "launcher/launch.h"
+#include "scratch.h"
+
+/* ---- the scheduler ---- */
+
+enum { MAX_JOBS = 8 };
+static struct {
+    char token[ID_TEXT_BYTES], id[SCHED_ID_BYTES], after[SCHED_ID_BYTES];
+    enum sched_state state;
+    bool as_successor; /* REEL_JOB_AGAIN of its environment */
+} jobs[MAX_JOBS];
+static int n_jobs, n_cancelled;
+static bool cut_off;              /* the next submission is made and not acknowledged */
+static enum sched_preempt preempt;
+
+static int fake_describe(struct sched *s, struct sched_site *out, struct err *err)
+{
+    static struct sched_partition partition;
+    (void)s, (void)err;
+    partition = (struct sched_partition){.name = "p", .is_default = true, .preempt = preempt, .nodes = 1, .cores_per_node = 4};
+    *out = (struct sched_site){.kind = "local", .name = "fake", .n_partitions = 1, .partitions = &partition};
+    return 0;
+}
+
+static int find(const char *token)
+{
+    int i = 0;
+    while (i < n_jobs && strcmp(jobs[i].token, token) != 0)
+        i++;
+    return i;
+}
+
+static int fake_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+{
+    int i = find(spec->token);
+    (void)s;
+    if (spec->after && strcmp(spec->after, "77") == 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no job 77");
+    if (i == n_jobs) {
+        assert_true(n_jobs++ < MAX_JOBS);
+        snprintf(jobs[i].token, sizeof jobs[i].token, "%s", spec->token);
+        snprintf(jobs[i].id, sizeof jobs[i].id, "%d", i + 1);
+        snprintf(jobs[i].after, sizeof jobs[i].after, "%s", spec->after ? spec->after : "");
+        jobs[i].state = SCHED_PENDING;
+        for (const char *const *e = spec->env; *e; e++)
+            jobs[i].as_successor |= strcmp(*e, LAUNCH_AGAIN_ENV "=successor") == 0;
+    }
+    if (cut_off) {
+        cut_off = false;
+        return err_set(err, ERR_TEMP, "no answer");
+    }
+    snprintf(id, SCHED_ID_BYTES, "%s", jobs[i].id);
+    return 0;
+}
+
+static int fake_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err)
+{
+    (void)s, (void)filter, (void)err;
+    arena_init(&out->arena, 0);
+    out->jobs = arena_array(&out->arena, MAX_JOBS, sizeof *out->jobs);
+    for (int i = 0; i < n_jobs; i++)
+        if (jobs[i].state != SCHED_UNKNOWN) /* here: forgotten */
+            out->jobs[out->n++] = (struct sched_job){.id = jobs[i].id, .token = jobs[i].token, .name = "", .reason = "", .state = jobs[i].state};
+    return 0;
+}
+
+static int fake_cancel(struct sched *s, const char *id, struct err *err)
+{
+    int i = atoi(id) - 1;
+    (void)s;
+    if (i < 0 || i >= n_jobs)
+        return err_set(err, ERR_NOT_FOUND, "there is no job %s", id);
+    jobs[i].state = SCHED_CANCELLED;
+    n_cancelled++;
+    return 0;
+}
+
+static const struct sched_ops ops = {.kind = "local", .describe = fake_describe, .submit = fake_submit, .poll = fake_poll,
+                                     .cancel = fake_cancel};
+static struct sched sched = {.ops = &ops, .absence_s = 0.1};
+
+/* ---- the run ---- */
+
+static struct launch l;
+
+static void make_run(const char *again)
+{
+    char text[512];
+    struct run run;
+    struct plan plan;
+    struct err err = {0};
+    bool existed;
+    memset(jobs, 0, sizeof jobs);
+    n_jobs = n_cancelled = 0;
+    cut_off = false;
+    snprintf(text, sizeof text, "{\"schema\": \"reel.run/1\", \"name\": \"%s\", \"model\": \"dit-tiny\", \"stages\": [{\"data\": \"synthetic:1x4x4\", "
+             "\"gbs\": 2, \"steps\": 4}], \"resources\": {\"again\": \"%s\"}}", again, again);
+    if (run_parse(text, strlen(text), "run.json", &run, &err) < 0)
+        fail_msg("%s", err.text);
+    plan = (struct plan){.layout = layout_default(), .seq = {1, 4, 4}, .gbs = 2, .dtype = run.dtype, .device = "cpu", .model = "dit-tiny"};
+    plan.model_hash = model_hash(&run.model);
+    if (launch_create(in_scratch("home"), "/bin", &run, &plan, NULL, &l, &existed, &err) < 0 || launch_submit(&l, &sched, NULL, &err) < 0)
+        fail_msg("%s", err.text);
+    run_release(&run);
+    assert_int_equal(n_jobs, 1);
+}
+
+static struct sched_self self_of(int job)
+{
+    struct sched_self self = {.nodes = 1};
+    memcpy(self.id, jobs[job].id, sizeof self.id);
+    memcpy(self.token, jobs[job].token, sizeof jobs[job].token);
+    return self;
+}
+
+static struct run_state state_now(void)
+{
+    struct run_state s;
+    run_state_init(&s);
+    assert_int_equal(run_state_load(l.run_dir, &s, NULL), 0);
+    return s;
+}
+
+/* The agent of this job takes the next attempt. */
+static int claim(int job)
+{
+    struct sched_self self = self_of(job);
+    struct run_state s = state_now();
+    struct attempt a;
+    struct err err = {0};
+    attempt_init(&a, l.run_dir, &self);
+    int rc = attempt_claim(&a, &s, &err);
+    attempt_release(&a);
+    run_state_release(&s);
+    return rc;
+}
+
+static int succeed(int job, char id[SCHED_ID_BYTES])
+{
+    struct sched_self self = self_of(job);
+    struct err err = {0};
+    return launch_successor(&l, &sched, &self, id, &err);
+}
+
+/* ---- tests ---- */
+
+static void decides(void **state)
+{
+    static const struct { const char *again; enum sched_preempt preempt; bool successor; } table[] = {
+        {"auto", SCHED_PREEMPT_REQUEUE, false}, {"auto", SCHED_PREEMPT_CANCEL, true}, {"auto", SCHED_PREEMPT_OFF, false},
+        {"requeue", SCHED_PREEMPT_CANCEL, false}, {"successor", SCHED_PREEMPT_REQUEUE, true}};
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        scratch_setup(state);
+        preempt = table[i].preempt;
+        make_run(table[i].again);
+        assert_int_equal(jobs[0].as_successor, table[i].successor);
+        scratch_teardown(state);
+    }
+    scratch_setup(state);
+}
+
+static void once(void **state)
+{
+    char id[SCHED_ID_BYTES];
+    (void)state;
+    make_run("successor");
+    assert_int_equal(claim(0), 0);
+    cut_off = true;
+    assert_int_equal(succeed(0, id), ERR_TEMP); /* made and not acknowledged: the intent stands */
+    assert_int_equal(n_jobs, 2);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(succeed(0, id), 0);
+        assert_string_equal(id, "2");
+        assert_int_equal(n_jobs, 2);
+    }
+    assert_string_equal(jobs[1].after, "1");
+    assert_true(jobs[1].as_successor);
+    jobs[1].state = SCHED_CANCELLED; /* by somebody's hand */
+    assert_int_equal(succeed(0, id), 0);
+    assert_string_equal(id, "3");
+    assert_string_equal(jobs[2].after, "1");
+}
+
+/* A first job that comes back goes on while its successor waits, and no longer once that has begun. */
+static void one_lives(void **state)
+{
+    char id[SCHED_ID_BYTES];
+    (void)state;
+    make_run("successor");
+    assert_int_equal(claim(0), 0);
+    assert_int_equal(succeed(0, id), 0);
+    assert_int_equal(claim(0), 0);
+    assert_int_equal(claim(1), 0);
+    assert_int_equal(claim(0), ERR_BUSY);
+    assert_int_equal(succeed(1, id), 0);
+    assert_int_equal(claim(0), ERR_BUSY);
+    assert_int_equal(succeed(0, id), ERR_BUSY);
+    assert_int_equal(claim(1), 0);
+    assert_int_equal(n_jobs, 3);
+}
+
+static void taken_up(void **state)
+{
+    char id[SCHED_ID_BYTES];
+    struct err err = {0};
+    (void)state;
+    make_run("successor");
+    assert_int_equal(claim(0), 0);
+    cut_off = true;
+    assert_int_equal(succeed(0, id), ERR_TEMP);
+    struct run_state s = state_now();
+    assert_string_equal(s.token, jobs[1].token);
+    assert_string_equal(s.job_token, jobs[0].token);
+    assert_int_equal(launch_submit(&l, &sched, NULL, &err), 0); /* nobody has seen it lost */
+    assert_int_equal(launch_submit(&l, &sched, jobs[0].token, &err), 0);
+    assert_int_equal(launch_submit(&l, &sched, s.token, &err), 0); /* a follower that saw the first one's end */
+    run_state_release(&s);
+    s = state_now();
+    assert_int_equal(n_jobs, 2);
+    assert_string_equal(s.job_id, "2");
+    assert_string_equal(s.after_job, "1");
+    assert_int_equal(launch_cancel(&l, &sched, &err), 0);
+    assert_true(n_cancelled == 2 && jobs[0].state == SCHED_CANCELLED && jobs[1].state == SCHED_CANCELLED);
+    run_state_release(&s);
+}
+
+/* An intent after a job that the scheduler knows no more is submitted by itself. */
+static void forgotten(void **state)
+{
+    char id[SCHED_ID_BYTES];
+    struct err err = {0};
+    (void)state;
+    make_run("successor");
+    snprintf(jobs[0].id, sizeof jobs[0].id, "77");
+    assert_int_equal(succeed(0, id), ERR_NOT_FOUND); /* it runs: never without waiting for it */
+    assert_int_equal(n_jobs, 1);
+    struct run_state s = state_now();
+    assert_int_equal(launch_submit(&l, &sched, s.token, &err), 0);
+    assert_int_equal(n_jobs, 2);
+    assert_string_equal(jobs[1].token, s.token);
+    run_state_release(&s);
+}
+
+struct looks {
+    int n, stop_at;
+    volatile int stop;
+    char word[32];
+};
+
+static void look(void *ctx, const struct run_state *s, const struct run_budget *budget, const char *job_state)
+{
+    struct looks *k = ctx;
+    (void)s, (void)budget;
+    snprintf(k->word, sizeof k->word, "%s", job_state);
+    k->stop = ++k->n >= k->stop_at;
+}
+
+static int follow(struct looks *k)
+{
+    enum run_next next;
+    struct err err = {0};
+    k->n = k->stop = 0;
+    return launch_follow(&l, &sched, &k->stop, look, k, &next, &err);
+}
+
+/* The end of the first job is no loss while its successor waits, nor the successor's while the first one runs. */
+static void followed(void **state)
+{
+    struct looks k = {.stop_at = 3};
+    char id[SCHED_ID_BYTES];
+    (void)state;
+    make_run("successor");
+    assert_int_equal(claim(0), 0);
+    assert_int_equal(succeed(0, id), 0);
+    jobs[0].state = SCHED_RUNNING;
+    jobs[1].state = SCHED_CANCELLED;
+    assert_int_equal(follow(&k), 0);
+    assert_string_equal(k.word, "running");
+    jobs[0].state = SCHED_FAILED;
+    jobs[1].state = SCHED_PENDING;
+    assert_int_equal(follow(&k), 0);
+    assert_string_equal(k.word, "pending");
+    assert_int_equal(n_jobs, 2);
+}
+
+static void followed_to_the_end(void **state)
+{
+    struct looks k = {.stop_at = 2};
+    struct run_state s;
+    char id[SCHED_ID_BYTES];
+    (void)state;
+    make_run("successor");
+    assert_int_equal(claim(0), 0);
+    struct sched_self self = self_of(0);
+    struct attempt a;
+    s = state_now();
+    attempt_init(&a, l.run_dir, &self);
+    assert_int_equal(attempt_claim(&a, &s, NULL), 0);
+    attempt_end(&a, CAUSE_PREEMPT, -1, 9, "gone");
+    attempt_release(&a);
+    run_state_release(&s);
+    assert_int_equal(succeed(0, id), 0);
+    jobs[0].state = jobs[1].state = SCHED_UNKNOWN;
+    assert_int_equal(follow(&k), 0);
+    assert_int_equal(n_jobs, 3); /* both are over: one more, which comes after nobody */
+    assert_string_equal(jobs[2].after, "");
+}
+
+#define IN_SCRATCH(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+int main(void)
+{
+    const struct CMUnitTest all[] = {IN_SCRATCH(decides),   IN_SCRATCH(once),     IN_SCRATCH(one_lives),          IN_SCRATCH(taken_up),
+                                     IN_SCRATCH(forgotten), IN_SCRATCH(followed), IN_SCRATCH(followed_to_the_end)};
+    return cmocka_run_group_tests_name("successors", all, NULL, NULL);
+}
