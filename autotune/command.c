@@ -64,6 +64,13 @@ int command_environment(const char *const *environ_list, const char *const *extr
     return 0;
 }
 
+void command_groups(const struct layout *l, int64_t groups[PLACE_GROUPS])
+{
+    groups[0] = l->tp;
+    groups[1] = l->tp * l->cp;
+    groups[2] = l->tp * l->cp * l->dp;
+}
+
 /* Several ranks of one machine: no binding (the scheduler's cores are the limit), more ranks than cores allowed (tests and
  * laptops), and no busy waiting, which starves ranks that share a core. */
 static const char *const mpirun_words[] = {"mpirun", "--oversubscribe", "--bind-to", "none", "--mca",

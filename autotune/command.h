@@ -12,6 +12,8 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "launcher/sched/place.h"
+#include "profiles/layout.h"
 
 struct command {
     const char **argv; /* NULL-ended */
@@ -22,6 +24,9 @@ struct command {
  * environ_list: normally environ. Everything is copied into the arena. */
 int command_trainer(const char *bin_dir, int64_t ranks, bool starts_ranks, const char *const *args, const char *const *environ_list,
                     struct arena *arena, struct command *out, struct err *err);
+
+/* The sizes of a layout's groups of ranks, the innermost first: whose ranks talk most (sched_step_spec.groups). */
+void command_groups(const struct layout *l, int64_t groups[PLACE_GROUPS]);
 
 /* The environment part alone; `extra` ("K=V", NULL-ended, may be NULL) wins over what is inherited. */
 int command_environment(const char *const *environ_list, const char *const *extra, struct arena *arena,

@@ -101,6 +101,7 @@ static int step_run(const struct trial_conf *c, const struct plan *plan, struct 
         spec.argv = command.argv;
         spec.env = command.env;
         spec.ranks = (int)layout_world(&plan->layout);
+        command_groups(&plan->layout, spec.groups);
         spec.cores = (int)c->cores;
         spec.deadline_s = c->deadline_s;
         rc = sched_step_start(c->sched, &spec, &step, err);

@@ -21,6 +21,7 @@
 #include "launcher/attempt.h"
 #include "launcher/launch.h"
 #include "launcher/node_agent.h"
+#include "launcher/placement.h"
 #include "launcher/ranks.h"
 #include "launcher/successor.h"
 #include "launcher/work.h"
@@ -101,6 +102,23 @@ static int trainer_command(struct agent *a, struct command *out, struct err *err
                                          (const char *const *)env, &a->arena, out, err);
 }
 
+/* Where the ranks will run goes on record before they do. */
+static void placement_record(struct agent *a, const struct placement *p)
+{
+    struct evlog_event e;
+    struct err err = {0};
+    if (!p->known)
+        return;
+    if (placement_save(p, a->conf->run_dir, a->attempt.number, &err) < 0)
+        log_msg(LOG_WARN, "the placement is not written down: %s", err.text);
+    evlog_begin(a->attempt.log, &e, "placed");
+    json_put_int(&e.out, "nodes", (int64_t)p->on.n);
+    json_put_text(&e.out, "network", p->on.network);
+    json_put_text(&e.out, "switches", p->switches);
+    json_put_bool(&e.out, "cpus_bound", p->cpus != NULL);
+    attempt_event(&a->attempt, &e);
+}
+
 static int trainer_start(struct agent *a, struct sched_step **step, struct err *err)
 {
     char log[LIMIT_PATH_BYTES];
@@ -118,6 +136,11 @@ static int trainer_start(struct agent *a, struct sched_step **step, struct err *
     spec.cwd = a->conf->run_dir;
     spec.log_path = log;
     spec.ranks = (int)layout_world(&a->work.plan.layout);
+    command_groups(&a->work.plan.layout, spec.groups);
+    struct placement placement;
+    placement_find(&placement, a->work.steps, a->conf->home, &a->work.self, &spec, &a->arena);
+    placement_record(a, &placement);
+    spec.cpus = placement.cpus;
     if ((rc = sched_step_start(a->work.steps, &spec, step, err)) < 0)
         return rc;
     struct evlog_event e;

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/str.h"
+#include "launcher/placement.h"
 #include "launcher/topo.h"
 
 /* A machine as text: sections of PCI slots. One letter a slot inside a switch: G an NVIDIA GPU, N an InfiniBand card,
@@ -156,6 +157,41 @@ static void machines(void **state)
     }
 }
 
+/* Two CPUs a NUMA node: which of them each of a node's ranks is bound to; none where the ranks do not fill the machine. */
+static void bound_ranks(void **state)
+{
+    static const struct {
+        const char *spec;
+        int ranks, cpus; /* of the job */
+        const char *wanted; /* NULL: not bound */
+    } table[] = {
+        {"GN|GN/GN|GN", 4, 4, "0 1 2 3"}, {"G/G", 2, 4, "0-1 2-3"}, {"G/G", 4, 4, NULL}, {"G/G", 1, 4, NULL}, {"G/G", 2, 2, NULL},
+        {"/", 2, 4, "0-1 2-3"}, {"/", 4, 4, "0 1 2 3"}, {"/", 1, 4, NULL}, {"/", 3, 4, NULL}, {"/", 8, 4, NULL}, {"E", 1, 2, "0-1"},
+        {"GGG", 3, 2, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct str xml = STR_INIT, got = STR_INIT;
+        struct arena arena = {0};
+        const char *cpus[8];
+        struct topo t;
+        bool gpus = false;
+        machine_xml(table[i].spec, &xml);
+        assert_int_equal(topo_parse(xml.p, xml.len, table[i].spec, &t, NULL), 0);
+        bool bound = placement_cpus(&t, table[i].ranks, table[i].cpus, &arena, cpus, &gpus);
+        for (int r = 0; bound && r < table[i].ranks; r++)
+            str_addf(&got, "%s%s", r ? " " : "", cpus[r]);
+        if (bound != (table[i].wanted != NULL) || (bound && strcmp(got.p, table[i].wanted) != 0))
+            fail_msg("%s, %d ranks on %d CPUs: '%s'", table[i].spec, table[i].ranks, table[i].cpus, got.p);
+        if (bound)
+            assert_int_equal(gpus, strchr(table[i].spec, 'G') != NULL);
+        arena_release(&arena);
+        topo_release(&t);
+        str_release(&xml);
+        str_release(&got);
+    }
+}
+
 static void refuses_what_is_no_topology(void **state)
 {
     static const char *const bad[] = {"", "no xml", "<topology version=\"2.0\"></topology>", "<a/>"};
@@ -197,7 +233,7 @@ static void this_machine(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(machines), cmocka_unit_test(refuses_what_is_no_topology),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(machines), cmocka_unit_test(bound_ranks), cmocka_unit_test(refuses_what_is_no_topology),
                                        cmocka_unit_test(usable_cpus), cmocka_unit_test(this_machine)};
     return cmocka_run_group_tests_name("topo", tests, NULL, NULL);
 }
