@@ -326,33 +326,29 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
     return rc;
 }
 
-/* Does the newest submission wait for this job, and may it still start? What the scheduler does not list may. */
-static int successor_waits(struct sched *s, const struct run_state *state, const char *token, bool *waits, struct err *err)
+/* Does the newest submission wait for this job, and may it still start? It may unless the scheduler says that it has ended. */
+static bool successor_waits(struct sched *s, const struct run_state *state, const char *token)
 {
     const char *ids[] = {state->job_id, NULL};
     struct sched_filter filter = {.ids = ids};
     struct sched_jobs jobs = {0};
-    *waits = strcmp(state->after, token) == 0 && !intent_open(state);
-    int rc = *waits ? sched_poll(s, &filter, &jobs, err) : 0;
-    const struct sched_job *job = rc == 0 && *waits ? sched_jobs_find(&jobs, state->job_id) : NULL;
+    bool waits = strcmp(state->after, token) == 0 && !intent_open(state);
+    const struct sched_job *job = waits && sched_poll(s, &filter, &jobs, NULL) == 0 ? sched_jobs_find(&jobs, state->job_id) : NULL;
     if (job && strcmp(job->token, state->token) == 0 && sched_state_ended(job->state))
-        *waits = false;
+        waits = false;
     sched_jobs_release(&jobs);
-    return rc;
+    return waits;
 }
 
 int launch_successor(const struct launch *l, struct sched *s, const struct sched_self *self, char id[SCHED_ID_BYTES], struct err *err)
 {
     struct run_state state;
-    bool waits = false;
     int lock = -1;
     run_state_init(&state);
     int rc = submit_begin(l, &lock, &state, err);
     if (rc == 0 && strcmp(state.token, self->token) != 0 && strcmp(state.after, self->token) != 0)
         rc = err_set(err, ERR_BUSY, "job %s was replaced by a newer submission (token %s)", self->id, state.token);
-    if (rc == 0)
-        rc = successor_waits(s, &state, self->token, &waits, err);
-    if (rc == 0 && waits)
+    if (rc == 0 && successor_waits(s, &state, self->token))
         snprintf(id, SCHED_ID_BYTES, "%s", state.job_id);
     else if (rc == 0)
         rc = submit_locked(l, s, &state, self, id, err);

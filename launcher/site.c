@@ -42,8 +42,8 @@ static void comes_back(const struct site_facts *f, struct site_promise *out)
             p->name);
         break;
     case SCHED_PREEMPT_CANCEL:
-        say(out, name, SITE_BROKEN, "set PreemptMode=REQUEUE for the partition; until then a live 'reel launch' submits again",
-            "partition %s cancels preempted jobs", p->name);
+        say(out, name, SITE_PARTLY, "let jobs submit jobs on the nodes, or set PreemptMode=REQUEUE for the partition",
+            "partition %s cancels preempted jobs: each job of a run submits its successor", p->name);
         break;
     }
 }

@@ -23,6 +23,7 @@ static struct {
 } jobs[MAX_JOBS];
 static int n_jobs, n_cancelled;
 static bool cut_off;              /* the next submission is made and not acknowledged */
+static bool silent;               /* no answer to a poll */
 static enum sched_preempt preempt;
 
 static int fake_describe(struct sched *s, struct sched_site *out, struct err *err)
@@ -67,7 +68,9 @@ static int fake_submit(struct sched *s, const struct sched_spec *spec, char id[S
 
 static int fake_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err)
 {
-    (void)s, (void)filter, (void)err;
+    (void)s, (void)filter;
+    if (silent)
+        return err_set(err, ERR_TEMP, "no answer");
     arena_init(&out->arena, 0);
     out->jobs = arena_array(&out->arena, MAX_JOBS, sizeof *out->jobs);
     for (int i = 0; i < n_jobs; i++)
@@ -181,12 +184,14 @@ static void once(void **state)
     assert_int_equal(succeed(0, id), ERR_TEMP); /* made and not acknowledged: the intent stands */
     assert_int_equal(n_jobs, 2);
     for (int i = 0; i < 3; i++) {
+        silent = i == 2; /* an acknowledged job is there until somebody says that it has ended */
         assert_int_equal(succeed(0, id), 0);
         assert_string_equal(id, "2");
         assert_int_equal(n_jobs, 2);
     }
     assert_string_equal(jobs[1].after, "1");
     assert_true(jobs[1].as_successor);
+    silent = false;
     jobs[1].state = SCHED_CANCELLED; /* by somebody's hand */
     assert_int_equal(succeed(0, id), 0);
     assert_string_equal(id, "3");
