@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "launcher/attempt.h"
+#include "launcher/foreign.h"
 #include "launcher/launch.h"
 #include "launcher/node_agent.h"
 #include "launcher/placement.h"
@@ -40,6 +41,7 @@ struct agent {
     struct run_state state;
     struct attempt attempt;
     struct node_agents *nodes; /* NULL: none */
+    struct foreign foreign;    /* zeroed when the trainer is ours */
     int signal_fd;
     bool stop_requested, hung, node_lost;
     int notice_signo;      /* of the first notice */
@@ -71,20 +73,31 @@ static void event_signal(struct agent *a, int signo)
     attempt_event(&a->attempt, &e);
 }
 
+/* What our own trainer says itself. */
+static void event_done(struct agent *a)
+{
+    struct evlog_event e;
+    evlog_begin(a->attempt.log, &e, "train_ended");
+    json_put_text(&e.out, "reason", "done");
+    attempt_event(&a->attempt, &e);
+}
+
 /* ---- the trainer ---- */
 
 static void nodes_start(struct agent *a)
 {
-    struct node_agent_conf conf = {a->conf->run_dir, a->attempt.number, SIGUSR1};
+    struct node_agent_conf conf = {a->conf->run_dir, a->attempt.number, a->work.notice};
     struct err err = {0};
-    if (!a->work.steps->ops->starts_ranks || !a->work.run.resources.node_agents)
+    if (!a->work.sched || !a->work.sched->ops->starts_ranks || !a->work.node_agents || !a->work.notice)
         return;
-    if (node_agents_start(a->work.steps, &conf, a->conf->bin_dir, &a->nodes, &err) < 0)
+    if (node_agents_start(a->work.sched, &conf, a->conf->bin_dir, &a->nodes, &err) < 0)
         log_msg(LOG_WARN, "no node agents, the trainer is told through srun alone: %s", err.text);
 }
 
 static int trainer_command(struct agent *a, struct command *out, struct err *err)
 {
+    if (a->work.foreign)
+        return foreign_command(&a->work.wrap, a->conf->run_dir, a->attempt.number, &a->arena, out, err);
     char *run_json = arena_printf(&a->arena, "%s/run.json", a->conf->run_dir);
     char *plan_json = arena_printf(&a->arena, "%s/plan.json", a->conf->run_dir);
     char *attempt = arena_printf(&a->arena, "%lld", (long long)a->attempt.number);
@@ -119,6 +132,16 @@ static void placement_record(struct agent *a, const struct placement *p)
     attempt_event(&a->attempt, &e);
 }
 
+/* Where the step's ranks go, for it and for people. */
+static void ranks_place(struct agent *a, struct sched_step_spec *spec)
+{
+    struct placement placement;
+    command_groups(&a->work.plan.layout, spec->groups);
+    placement_find(&placement, a->work.steps, a->conf->home, &a->work.self, spec, &a->arena);
+    placement_record(a, &placement);
+    spec->cpus = placement.cpus;
+}
+
 static int trainer_start(struct agent *a, struct sched_step **step, struct err *err)
 {
     char log[LIMIT_PATH_BYTES];
@@ -133,19 +156,21 @@ static int trainer_start(struct agent *a, struct sched_step **step, struct err *
     snprintf(log, sizeof log, "%s/logs/attempt-%lld.log", a->conf->run_dir, (long long)a->attempt.number);
     spec.argv = command.argv;
     spec.env = command.env;
-    spec.cwd = a->conf->run_dir;
+    spec.cwd = a->work.foreign ? a->work.wrap.cwd : a->conf->run_dir;
     spec.log_path = log;
-    spec.ranks = (int)layout_world(&a->work.plan.layout);
-    command_groups(&a->work.plan.layout, spec.groups);
-    struct placement placement;
-    placement_find(&placement, a->work.steps, a->conf->home, &a->work.self, &spec, &a->arena);
-    placement_record(a, &placement);
-    spec.cpus = placement.cpus;
+    spec.ranks = a->work.foreign ? 1 : (int)layout_world(&a->work.plan.layout);
+    if (a->work.foreign)
+        rc = foreign_open(&a->foreign, &a->work.wrap, &a->state, &a->attempt, log, err);
+    else
+        ranks_place(a, &spec);
+    if (rc < 0)
+        return rc;
     if ((rc = sched_step_start(a->work.steps, &spec, step, err)) < 0)
         return rc;
     struct evlog_event e;
     evlog_begin(a->attempt.log, &e, "trainer_started");
     json_put_int(&e.out, "ranks", spec.ranks);
+    json_put_bool(&e.out, "foreign", a->work.foreign);
     attempt_event(&a->attempt, &e);
     return 0;
 }
@@ -154,7 +179,7 @@ static int trainer_start(struct agent *a, struct sched_step **step, struct err *
  * scheduler may send it early (Slurm: up to 60 s). */
 static bool near_time_limit(const struct agent *a)
 {
-    double limit = a->work.run.resources.time_limit_s, early_s = 60 + launch_lead_s(limit);
+    double limit = a->work.time_limit_s, early_s = 60 + launch_lead_s(limit);
     struct sched_site site;
     if (limit <= 0)
         return false;
@@ -179,14 +204,20 @@ static char *rank0_log(const struct agent *a, char buf[LIMIT_PATH_BYTES])
     return buf;
 }
 
-/* Rank 0 writes an event for every step, save and load: when its log has not grown for so long nothing moves any more. The log's
- * size on our own clock, for its times may be another host's. */
+static char *output_log(const struct agent *a, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/logs/attempt-%lld.log", a->conf->run_dir, (long long)a->attempt.number);
+    return buf;
+}
+
+/* Rank 0 writes an event for every step, save and load, a foreign trainer prints: when that log has not grown for so long nothing moves any
+ * more. The log's size on our own clock, for its times may be another host's. */
 static bool hangs(struct agent *a)
 {
     char path[LIMIT_PATH_BYTES];
     struct stat st;
-    double limit_s = a->work.run.budget.hang_s, now_s = clock_mono_s();
-    int64_t bytes = stat(rank0_log(a, path), &st) == 0 ? (int64_t)st.st_size : 0;
+    double limit_s = a->work.budget.hang_s, now_s = clock_mono_s();
+    int64_t bytes = stat(a->work.foreign ? output_log(a, path) : rank0_log(a, path), &st) == 0 ? (int64_t)st.st_size : 0;
     double away_s = now_s - a->looked_mono;
     a->looked_mono = now_s;
     if (away_s > AWAY_S) /* we were suspended, and the trainer with us */
@@ -248,6 +279,15 @@ static void node_lost_note(struct agent *a, const char *node)
     attempt_event(&a->attempt, &e);
 }
 
+static void trainer_tell(struct agent *a, struct sched_step *step)
+{
+    if (a->work.foreign)
+        foreign_tell(&a->foreign, a->conf->run_dir);
+    else
+        sched_step_signal(step, SIGUSR1, NULL);
+    node_agents_tell(a->nodes);
+}
+
 /* Watch until the trainer has ended. Signals arrive on the descriptor, never in a handler. */
 static int trainer_watch(struct agent *a, struct sched_step *step, struct sched_step_status *end, struct err *err)
 {
@@ -258,16 +298,16 @@ static int trainer_watch(struct agent *a, struct sched_step *step, struct sched_
         const char *lost = node_agents_lost(a->nodes);
         if (rc == 0 && (end->node_lost[0] || lost[0]))
             node_lost_note(a, end->node_lost[0] ? end->node_lost : lost);
-        if (rc == 0 && end->ended && a->work.steps->ops->starts_ranks)
+        if (a->work.foreign)
+            foreign_follow(&a->foreign, end->ended);
+        if (rc == 0 && end->ended && a->work.sched && a->work.sched->ops->starts_ranks)
             rc = trainer_linger(a, err);
         if (rc < 0 || end->ended)
             return rc;
-        if (a->stop_requested) {
-            sched_step_signal(step, SIGUSR1, NULL);
-            node_agents_tell(a->nodes);
-        }
+        if (a->stop_requested)
+            trainer_tell(a, step);
         if (hangs(a)) {
-            log_msg(LOG_WARN, "no event of the trainer for %g s: it hangs, and is ended", a->work.run.budget.hang_s);
+            log_msg(LOG_WARN, "no sign of the trainer for %g s: it hangs, and is ended", a->work.budget.hang_s);
             a->hung = true;
             *end = (struct sched_step_status){.ended = true, .exit_code = -1, .exit_signal = SIGKILL};
             return 0; /* freeing the step kills what is left of it */
@@ -298,6 +338,8 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     json_put_int(&e.out, "code", end->exit_code);
     json_put_int(&e.out, "signal", end->exit_signal);
     attempt_event(&a->attempt, &e);
+    if (a->work.foreign && foreign_has_done(&a->work.wrap, end, a->stop_requested))
+        event_done(a);
 
     run_state_release(&a->state);
     int rc = run_state_load(a->conf->run_dir, &a->state, err);
@@ -316,7 +358,7 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     run_state_release(&a->state);
     if ((rc = run_state_load(a->conf->run_dir, &a->state, err)) < 0)
         return rc;
-    enum run_next next = run_state_next(&a->state, &a->work.run.budget, why);
+    enum run_next next = run_state_next(&a->state, &a->work.budget, why);
     successor_settle(a->conf, &a->work, &a->attempt, &a->state, next);
     log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number, attempt_cause_names[cause], *why ? ": " : "", why);
     *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
@@ -325,11 +367,13 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
 
 static int attempt_run(struct agent *a, int *exit_code, struct err *err)
 {
-    struct sched_step_status end;
+    struct sched_step_status end = {.ended = true};
     struct sched_step *step = NULL;
     int rc;
     a->started_mono = clock_mono_s();
     event_started(a);
+    if (a->work.foreign && foreign_is_done(&a->work.wrap))
+        return attempt_finish(a, &end, exit_code, err);
     successor_prepare(a->conf, &a->work, a->state.run);
     nodes_start(a);
     rc = trainer_start(a, &step, err);
@@ -350,7 +394,7 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
     char why[STATE_TEXT_BYTES];
     run_state_release(&a->state);
     int rc = run_state_load(a->conf->run_dir, &a->state, err);
-    *spent = rc == 0 && run_state_next(&a->state, &a->work.run.budget, why) == RUN_NEXT_FAILED;
+    *spent = rc == 0 && run_state_next(&a->state, &a->work.budget, why) == RUN_NEXT_FAILED;
     if (*spent) {
         log_msg(LOG_WARN, "run %s is over: %s", a->state.run, why);
         successor_settle(a->conf, &a->work, &a->attempt, &a->state, RUN_NEXT_FAILED);
@@ -360,6 +404,7 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
 
 static void agent_release(struct agent *a)
 {
+    foreign_close(&a->foreign);
     node_agents_free(a->nodes);
     work_release(&a->work);
     run_state_release(&a->state);

@@ -49,7 +49,7 @@ static int aftermath(const struct agent_conf *conf, int signo, int *exit_code, s
     if (rc == 0 && (rc = attempt_mourn(&attempt, signo, err)) == 0)
         rc = run_state_load(conf->run_dir, &state, err);
     if (rc == 0) {
-        enum run_next next = run_state_next(&state, &work.run.budget, why);
+        enum run_next next = run_state_next(&state, &work.budget, why);
         log_msg(LOG_WARN, "the agent died of signal %d%s%s", signo, *why ? ": " : "", why);
         if (attempt.log)
             successor_settle(conf, &work, &attempt, &state, next);

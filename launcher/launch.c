@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "launcher/home.h"
+#include "launcher/wrap.h"
 
 extern char **environ;
 
@@ -21,7 +22,7 @@ static const double FOLLOW_EVERY_S = 0.5;
 
 /* ---- events of the submitting side: one writer a process ---- */
 
-static int log_open(const struct launch *l, const char *token, struct evlog **out, struct err *err)
+int launch_log_open(const struct launch *l, const char *token, struct evlog **out, struct err *err)
 {
     char *dir = file_join(l->run_dir, "events"), writer[64], text[ID_TEXT_BYTES];
     struct id unique;
@@ -42,7 +43,7 @@ static int event_created(const struct launch *l, const struct run *run, struct e
     struct evlog *log = NULL;
     struct evlog_event e;
     char hash[HASH_TEXT_BYTES];
-    int rc = log_open(l, NULL, &log, err);
+    int rc = launch_log_open(l, NULL, &log, err);
     if (rc < 0)
         return rc;
     evlog_begin(log, &e, "run_created");
@@ -57,12 +58,24 @@ static int event_created(const struct launch *l, const struct run *run, struct e
 
 /* ---- making and finding runs ---- */
 
-static void launch_init(struct launch *l, const char *home, const char *bin_dir, const char *run_id, const struct run *run)
+static void launch_init(struct launch *l, const char *home, const char *bin_dir, const char *run_id, const struct run_budget *budget)
 {
     *l = (struct launch){.home = home, .bin_dir = bin_dir};
     snprintf(l->run_id, sizeof l->run_id, "%s", run_id);
     home_run_dir(home, run_id, l->run_dir);
-    l->budget = run->budget;
+    l->budget = *budget;
+}
+
+static int wrapped_open(const char *home, const char *bin_dir, const char *id, const char *run_dir, struct launch *out, struct err *err)
+{
+    struct wrap wrap;
+    int rc = wrap_load(run_dir, &wrap, err);
+    if (rc < 0)
+        return rc;
+    launch_init(out, home, bin_dir, id, &wrap.budget);
+    out->wrapped = true;
+    wrap_release(&wrap);
+    return 0;
 }
 
 int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out, struct err *err)
@@ -73,10 +86,12 @@ int launch_open(const char *home, const char *bin_dir, const char *name_or_id, s
     if (rc < 0)
         return rc;
     home_run_dir(home, id, path);
+    if (wrap_is(path))
+        return wrapped_open(home, bin_dir, id, path, out, err);
     strncat(path, "/run.json", sizeof path - strlen(path) - 1);
     if ((rc = run_load(path, &run, err)) < 0)
         return rc;
-    launch_init(out, home, bin_dir, id, &run);
+    launch_init(out, home, bin_dir, id, &run.budget);
     run_release(&run);
     return 0;
 }
@@ -114,7 +129,7 @@ static int existing_take(const char *home, const char *bin_dir, const struct run
         rc = err_set(err, ERR_EXISTS, "run '%s' exists with another configuration (%s): give this one another name",
                      run->name, path);
     else
-        launch_init(out, home, bin_dir, id, &old);
+        launch_init(out, home, bin_dir, id, &old.budget);
     run_release(&old);
     return rc;
 }
@@ -136,7 +151,7 @@ int launch_create(const char *home, const char *bin_dir, const struct run *run, 
         return rc;
     if ((rc = id_random(&unique, err)) < 0)
         return rc;
-    launch_init(&l, home, bin_dir, id_format(unique, id), run);
+    launch_init(&l, home, bin_dir, id_format(unique, id), &run->budget);
     /* the name last: whoever finds it finds a whole run. A folder without one (the race lost, the disk full) is removed. */
     rc = folder_write(&l, run, plan, settings_json, err);
     bool whole = rc == 0;
@@ -205,7 +220,7 @@ static int intent_make(const struct launch *l, const struct run_state *state, co
     else if ((rc = id_random(&unique, err)) == 0)
         id_format(unique, i->token);
     if (rc == 0)
-        rc = log_open(l, i->token, log, err);
+        rc = launch_log_open(l, i->token, log, err);
     return rc < 0 || open ? rc : event_intent(*log, i, kind, err);
 }
 
@@ -383,13 +398,13 @@ int launch_cancel(const struct launch *l, struct sched *s, struct err *err)
     if (rc == 0 && state.done)
         rc = err_set(err, ERR_NO, "run %s is done: there is nothing to cancel", state.name);
     if (rc == 0)
-        rc = log_open(l, NULL, &log, err);
+        rc = launch_log_open(l, NULL, &log, err);
     if (rc == 0) {
         struct evlog_event e;
         evlog_begin(log, &e, "cancel_requested");
         rc = evlog_commit(log, &e, true, err);
     }
-    if (rc == 0)
+    if (rc == 0 && !l->wrapped) /* whose job it is we cannot prove: the user ends it */
         rc = jobs_cancel(s, &state, err);
     evlog_close(log);
     run_state_release(&state);

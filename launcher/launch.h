@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "base/evlog.h"
 #include "base/limits.h"
 #include "launcher/sched/sched.h"
 #include "launcher/state.h"
@@ -21,6 +22,7 @@ struct launch {
     char run_id[ID_TEXT_BYTES];
     char run_dir[LIMIT_PATH_BYTES];
     struct run_budget budget;
+    bool wrapped; /* somebody else's trainer in a job that somebody else submitted (launcher/wrap.h) */
 };
 
 /* Make the run's folder (run.json, plan.json, settings.json, event run_created) and bind its name, or take the existing run
@@ -36,6 +38,9 @@ int launch_open(const char *home, const char *bin_dir, const char *name_or_id, s
  * none. Of several who saw it one submits again. */
 int launch_submit(const struct launch *l, struct sched *s, const char *lost_token, struct err *err);
 
+/* A log for events of the run itself (attempt 0), of a writer of its own; *out is new. token may be NULL. */
+int launch_log_open(const struct launch *l, const char *token, struct evlog **out, struct err *err);
+
 /* How long before its time limit a job is told to save. */
 double launch_lead_s(double time_limit_s);
 
@@ -47,7 +52,7 @@ int launch_successor(const struct launch *l, struct sched *s, const struct sched
 /* What a job finds in its environment: "successor", or anything else for "requeue". */
 #define LAUNCH_AGAIN_ENV "REEL_JOB_AGAIN"
 
-/* Event cancel_requested, then the scheduler's cancel, of the job that runs and of its successor. */
+/* Event cancel_requested, then the scheduler's cancel, of the job that runs and of its successor; a wrapped run's job is left to its owner, s may be NULL. */
 int launch_cancel(const struct launch *l, struct sched *s, struct err *err);
 
 /* Follow until the run is over or *stop becomes non-zero; resubmits a lost job. `show` is called when something changed.

@@ -57,6 +57,19 @@ static bool is_heard(pid_t pid, int signo)
     return heard;
 }
 
+/* Programs that start ranks and take a signal for their own end. */
+static bool is_starter(pid_t pid)
+{
+    static const char *const names[] = {"srun\n", "mpirun\n", "mpiexec\n", "prterun\n", NULL};
+    struct str text = STR_INIT;
+    bool starter = false;
+    if (proc_read(pid, "comm", &text))
+        for (const char *const *name = names; *name; name++)
+            starter |= strcmp(text.p, *name) == 0;
+    str_release(&text);
+    return starter;
+}
+
 static struct process *find(struct process *list, size_t n, pid_t pid)
 {
     for (size_t i = 0; i < n; i++)
@@ -74,6 +87,18 @@ static void classify(struct process *list, size_t n)
         for (size_t depth = 0; p->first && parent && depth < n; depth++, parent = find(list, n, parent->parent))
             parent->launcher = true;
     }
+}
+
+/* Started by no launcher that numbers ranks: those that hear count, the topmost of each line. */
+static bool hears_first(struct process *list, size_t n, const struct process *p, int signo)
+{
+    struct process *above = find(list, n, p->parent);
+    if (!is_heard(p->pid, signo) || is_starter(p->pid))
+        return false;
+    for (size_t depth = 0; above && depth < n; depth++, above = find(list, n, above->parent))
+        if (is_heard(above->pid, signo) && !is_starter(above->pid))
+            return false;
+    return true;
 }
 
 static int processes_read(const char *mark, struct process **out, size_t *n, struct err *err)
@@ -94,24 +119,35 @@ static int processes_read(const char *mark, struct process **out, size_t *n, str
     return list ? 0 : err_set(err, ERR_NOMEM, "out of memory looking for the trainer's processes");
 }
 
+static void tell(pid_t pid, int signo, struct ranks_told *out)
+{
+    if (is_heard(pid, signo)) {
+        out->told += kill(pid, signo) == 0;
+        return;
+    }
+    out->deaf++;
+    out->deaf_pid = pid;
+}
+
 int ranks_tell(const char *mark, int signo, struct ranks_told *out, struct err *err)
 {
     struct process *list;
-    size_t n;
+    size_t n, numbered = 0;
     *out = (struct ranks_told){0};
     int rc = processes_read(mark, &list, &n, err);
     if (rc < 0)
         return rc;
     classify(list, n);
-    for (size_t i = 0; i < n; i++) {
-        if (list[i].first && !list[i].launcher && is_heard(list[i].pid, signo))
-            out->told += kill(list[i].pid, signo) == 0;
-        else if (list[i].first && !list[i].launcher) {
-            out->deaf++;
-            out->deaf_pid = list[i].pid;
-        }
+    for (size_t i = 0; i < n; i++)
+        numbered += list[i].first;
+    for (size_t i = 0; i < n; i++)
+        if (numbered ? list[i].first && !list[i].launcher : hears_first(list, n, &list[i], signo))
+            tell(list[i].pid, signo, out);
+    for (size_t i = 0; i < n && !numbered && !out->told && !out->deaf; i++)
+        if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
+            tell(list[i].pid, signo, out); /* nobody hears: it is the first that is deaf */
+    for (size_t i = 0; i < n; i++)
         str_release(&list[i].numbers);
-    }
     free(list);
     return 0;
 }

@@ -3,7 +3,8 @@
  * Whatever started them (srun, mpirun, torchrun, a script), the trainer's processes carry REEL_TRAINER=<mark> in their environment. A rank
  * is the first process of each rank's own: where the variables by which launchers number ranks differ from the parent's (srun's
  * task, torchrun's worker, mpirun's process); a data-loading child has its parent's numbers and is not one, a launcher that has
- * ranks of its own below it is not one either. A process that would die of the signal, having no handler for it, is not sent it. */
+ * ranks of its own below it is not one either. Where nothing is numbered it is the topmost process that handles the signal, srun and its
+ * like apart. A process that would die of the signal, having no handler for it, is not sent it. */
 #ifndef LAUNCHER_RANKS_H
 #define LAUNCHER_RANKS_H
 

@@ -83,6 +83,7 @@ static void apply_submission(struct run_state *s, const char *kind, const cJSON 
         s->submitted_order = order;
         text_set(s->job_id, sizeof s->job_id, event, "job_id");
         text_set(s->job_token, sizeof s->job_token, event, "token");
+        text_set(s->sched, sizeof s->sched, event, "sched");
     } else if (strcmp(kind, "cancel_requested") == 0 && (s->cancel_at == 0 || wall < s->cancel_at)) {
         s->cancel_at = wall;
     }
@@ -105,6 +106,13 @@ static void apply_notice(struct run_attempt *a, const cJSON *event, double heard
     text_set(a->signal, sizeof a->signal, event, "signal");
 }
 
+/* A foreign trainer does not say when its first step begins: it counts as training from its start. */
+static void apply_moving(struct run_attempt *a, double wall)
+{
+    if (a->first_step_at == 0 || wall < a->first_step_at)
+        a->first_step_at = wall;
+}
+
 static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *event, double wall)
 {
     if (strcmp(kind, "attempt_started") == 0) {
@@ -112,6 +120,8 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
         text_set(a->job_id, sizeof a->job_id, event, "job_id");
     } else if (strcmp(kind, "trainer_started") == 0) {
         a->trainer_started_at = wall;
+        if (cJSON_IsTrue(json_member(event, "foreign")))
+            apply_moving(a, wall);
     } else if (strcmp(kind, "signal") == 0) {
         apply_notice(a, event, wall, json_text(event, "node", NULL) != NULL);
     } else if (strcmp(kind, "requeue") == 0) {
@@ -120,6 +130,7 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
         text_set(a->node_lost, sizeof a->node_lost, event, "node");
     } else if (strcmp(kind, "progress") == 0) {
         a->progressed = true;
+        apply_moving(a, wall);
     } else if (strcmp(kind, "attempt_ended") == 0) {
         a->ended_at = wall;
         a->cause = cause_parse(json_text(event, "cause", ""));
@@ -154,6 +165,10 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
 {
     if (strcmp(kind, "step") == 0) {
         apply_step(s, a, event);
+    } else if (strcmp(kind, "progress") == 0) { /* steps done, as it printed them */
+        int64_t last = json_int(event, "step", 0) - 1;
+        a->last_step = last > a->last_step ? last : a->last_step;
+        s->max_step = last > s->max_step ? last : s->max_step;
     } else if (strcmp(kind, "train_started") == 0) {
         text_set(s->layout, sizeof s->layout, event, "layout");
         text_set(s->device, sizeof s->device, event, "device");

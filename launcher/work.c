@@ -1,31 +1,88 @@
 #include "launcher/work.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/num.h"
 
-int work_load(struct work *w, const char *run_dir, const char *home, struct err *err)
+static int ours_load(struct work *w, const char *run_dir, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
-    const char *kind = getenv("REEL_JOB_SCHED");
-    bool by_hand = !kind || !*kind;
     snprintf(path, sizeof path, "%s/run.json", run_dir);
     int rc = run_load(path, &w->run, err);
     snprintf(path, sizeof path, "%s/plan.json", run_dir);
     if (rc < 0 || (rc = plan_load(path, &w->plan, err)) < 0)
         return rc;
-    if ((rc = sched_open(by_hand ? "local" : kind, home, &w->steps, err)) < 0 || by_hand)
+    w->budget = w->run.budget;
+    w->time_limit_s = w->run.resources.time_limit_s;
+    w->node_agents = w->run.resources.node_agents;
+    w->notice = SIGUSR1;
+    return 0;
+}
+
+static int foreign_load(struct work *w, const char *run_dir, struct err *err)
+{
+    int rc = wrap_load(run_dir, &w->wrap, err);
+    if (rc < 0)
+        return rc;
+    w->foreign = true;
+    w->budget = w->wrap.budget;
+    w->node_agents = w->wrap.node_agents;
+    w->notice = (int)w->wrap.notice;
+    return 0;
+}
+
+/* A job of ours: what starts ranks is the scheduler itself. */
+static int job_find(struct work *w, const char *home, struct err *err)
+{
+    const char *kind = getenv("REEL_JOB_SCHED");
+    bool by_hand = !kind || !*kind;
+    int rc = sched_open(by_hand ? "local" : kind, home, &w->steps, err);
+    if (rc < 0 || by_hand)
         return rc;
     w->sched = w->steps;
     return sched_self(w->sched, &w->self, err);
 }
 
+/* Somebody's script: the command starts its ranks itself; the job is one of Slurm's or none. */
+static int foreign_job_find(struct work *w, const char *home, struct err *err)
+{
+    const char *id = getenv("SLURM_JOB_ID"), *restarts = getenv("SLURM_RESTART_COUNT");
+    struct err why = {0};
+    int64_t n = 0;
+    int rc = sched_open("local", home, &w->steps, err);
+    if (rc < 0 || !id || !*id)
+        return rc;
+    if (sched_open("slurm", home, &w->sched, &why) < 0) {
+        log_msg(LOG_WARN, "job %s is not brought back when it ends early: %s", id, why.text);
+        return 0;
+    }
+    if (restarts && *restarts && (rc = num_parse_i64(restarts, "SLURM_RESTART_COUNT", &n, err)) < 0)
+        return rc;
+    w->self.restarts = (int)n;
+    snprintf(w->self.id, sizeof w->self.id, "%s", id);
+    return 0;
+}
+
+int work_load(struct work *w, const char *run_dir, const char *home, struct err *err)
+{
+    bool foreign = wrap_is(run_dir);
+    int rc = foreign ? foreign_load(w, run_dir, err) : ours_load(w, run_dir, err);
+    if (rc < 0)
+        return rc;
+    return foreign ? foreign_job_find(w, home, err) : job_find(w, home, err);
+}
+
 void work_release(struct work *w)
 {
+    if (w->sched != w->steps)
+        sched_close(w->sched);
     sched_close(w->steps);
     run_release(&w->run);
+    wrap_release(&w->wrap);
     *w = (struct work){0};
 }
 

@@ -5,18 +5,26 @@
 #include "base/err.h"
 #include "launcher/attempt.h"
 #include "launcher/sched/sched.h"
+#include "launcher/wrap.h"
 #include "profiles/plan.h"
 #include "profiles/run.h"
 
 struct work {
-    struct run run;
+    struct run run;         /* ours, with its plan … */
     struct plan plan;
+    bool foreign;           /* … or somebody else's trainer */
+    struct wrap wrap;
+    struct run_budget budget;
+    double time_limit_s;    /* of one attempt; 0: none, or not known */
+    bool node_agents;
+    int notice;             /* the signal that asks the trainer to save and stop; 0: it is not told */
     struct sched *steps;    /* what starts the trainer */
-    struct sched *sched;    /* the same when we are a job of it; NULL: started by hand, one attempt on this machine */
+    struct sched *sched;    /* whose job we are; NULL: started by hand, one attempt on this machine */
     struct sched_self self; /* zeroed when started by hand */
 };
 
-/* Reads <run_dir>/run.json and plan.json, opens the scheduler that REEL_JOB_SCHED names. *w is zeroed before, released after failure too. */
+/* Reads the run's folder and finds the job: the scheduler that REEL_JOB_SCHED names, for a wrapped command Slurm when it runs in a job of
+ * it. *w is zeroed before, released after failure too. */
 int work_load(struct work *w, const char *run_dir, const char *home, struct err *err);
 void work_release(struct work *w);
 

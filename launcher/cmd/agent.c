@@ -17,7 +17,12 @@ int cmd_agent_run(const struct opt_values *v, struct cmd_env *env, struct err *e
     int rc = guard_run(&conf, &exit_code, err);
     if (rc < 0)
         return rc;
-    switch (exit_code) { /* what went wrong has been told */
+    return cmd_agent_status(exit_code);
+}
+
+int cmd_agent_status(int exit_code)
+{
+    switch (exit_code) {
     case 0: return 0;
     case 1: return ERR_NO;
     case 3: return ERR_INPUT;

@@ -24,6 +24,8 @@ static int cancelled_print(const struct launch *l, bool json, bool dry, struct e
         str_addc(&text, '\n');
     } else {
         str_addf(&text, "%s run %s\n", dry ? "would cancel" : "cancelled", l->run_id);
+        if (l->wrapped) /* we cannot prove whose job it is */
+            str_addf(&text, "its job was not submitted by reel: end it (scancel), or wait for it to end; it will not come back\n");
     }
     int rc = cmd_print(&text, err);
     str_release(&text);
@@ -41,7 +43,9 @@ int cmd_cancel_run(const struct opt_values *v, struct cmd_env *env, struct err *
     int rc = launch_open(env->home, env->bin_dir, operands[0], &l, err);
     if (rc == 0)
         rc = run_state_load(l.run_dir, &state, err);
-    if (rc == 0 && !opt_bool(v, "dry-run") && (rc = sched_open(state.sched[0] ? state.sched : "local", env->home, &s, err)) == 0)
+    if (rc == 0 && !opt_bool(v, "dry-run") && !l.wrapped)
+        rc = sched_open(state.sched[0] ? state.sched : "local", env->home, &s, err);
+    if (rc == 0 && !opt_bool(v, "dry-run"))
         rc = launch_cancel(&l, s, err);
     if (rc == 0)
         rc = cancelled_print(&l, opt_bool(v, "json"), opt_bool(v, "dry-run"), err);

@@ -31,7 +31,7 @@ struct cmd {
 
 /* All commands, in the order of help. Adding one: write cmd/NAME.c, add X(NAME) here, write tests/cli/t*-NAME. */
 #define CMD_LIST(X) \
-    X(topo) X(model) X(curate) X(tune) X(launch) X(status) X(watch) X(cancel) X(explain) X(report) X(db) X(config) X(check_site)
+    X(topo) X(model) X(curate) X(tune) X(launch) X(wrap) X(status) X(watch) X(cancel) X(explain) X(report) X(db) X(config) X(check_site)
 #define CMD_HIDDEN_LIST(X) X(agent) X(node_agent) X(keeper)
 #define CMD_DECLARE(name)                   \
     extern const struct opt_cmd cmd_##name; \
@@ -46,6 +46,9 @@ CMD_HIDDEN_LIST(CMD_DECLARE)
 
 /* Print text to stdout; a failed write (full disk, closed pipe) is ERR_IO. */
 int cmd_print(const struct str *text, struct err *err);
+
+/* The result that makes the program exit as an agent did; what went wrong has been told. */
+int cmd_agent_status(int exit_code);
 
 /* What the logs hold anew goes into the database. The logs remain when it cannot be: that is a line on stderr, no failure. */
 void cmd_ingest(const struct cmd_env *env);

@@ -214,6 +214,13 @@ static int poll_(struct sched *s, const struct sched_filter *filter, struct sche
 
 /* ---- acting on a job of ours ---- */
 
+/* The job this process runs in: its user's, whoever submitted it. */
+static bool is_own(const char *id)
+{
+    const char *own = getenv("SLURM_JOB_ID");
+    return own && strcmp(own, id) == 0;
+}
+
 /* Ids are handed out again after a controller lost its state: ours is the one whose comment names a token bound to this id. */
 int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *state, struct err *err)
 {
@@ -227,8 +234,8 @@ int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *stat
     const char *token = rc == 0 && jobs.n ? slurm_token(jobs.v[0].comment) : "";
     if (rc == 0 && !jobs.n)
         rc = err_set(err, ERR_NOT_FOUND, "Slurm knows no job %s", id);
-    else if (rc == 0 && (!token[0] || slurm_record_load(l, token, &record, NULL) < 0 || !record.exists ||
-                         (record.id[0] && strcmp(record.id, id) != 0)))
+    else if (rc == 0 && !is_own(id) && (!token[0] || slurm_record_load(l, token, &record, NULL) < 0 || !record.exists ||
+                                        (record.id[0] && strcmp(record.id, id) != 0)))
         rc = err_set(err, ERR_NOT_FOUND, "job %s ('%s') was not submitted from %s", id, jobs.v[0].name, l->home);
     if (rc == 0)
         *state = slurm_state(&jobs.v[0], clock_wall_s());

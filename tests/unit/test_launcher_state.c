@@ -67,7 +67,7 @@ static const struct fold_case {
      ENDED(4, 114, "node_fail"), ENDED(5, 115, "node_fail")}, RUN_NEXT_FAILED, "failed", -1, -1, 5, 4},
     {"a foreign trainer came further each time", {CREATED, SUBMITTED, {1, "progress", 110, "\"step\":3"}, ENDED(1, 111, "crash"),
      {2, "progress", 112, "\"step\":4"}, ENDED(2, 113, "crash"), {3, "progress", 114, "\"step\":5"}, ENDED(3, 115, "crash")},
-     RUN_NEXT_REQUEUE, "waiting", -1, -1, 3, 1},
+     RUN_NEXT_REQUEUE, "waiting", 4, -1, 3, 1},
     {"three crashes without a step", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"), ENDED(3, 113, "crash")},
      RUN_NEXT_FAILED, "failed", -1, -1, 3, 3},
     {"a hang counts as a crash", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "hang"), ENDED(3, 113, "crash")},

@@ -1,0 +1,135 @@
+/* reel wrap: keep somebody else's trainer alive, from inside a job script that somebody else wrote. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/num.h"
+#include "launcher/cmd/cmd.h"
+#include "launcher/guard.h"
+#include "launcher/tail.h"
+#include "launcher/wrapped.h"
+
+static const char *const notices[] = {"USR1", "USR2", "TERM", "INT", "HUP", "none", NULL};
+static const int notice_signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, 0};
+
+static const struct opt opts[] = {
+    {"name", 0, OPT_TEXT, "NAME", "the run's name; the same name again goes on with the same run (default: the job's name and id)"},
+    {"notice", 0, OPT_ENUM, "SIGNAL", "what asks the trainer to save and stop", .fallback = "USR1", .choices = notices},
+    {"step-pattern", 0, OPT_TEXT, "REGEX", "finds the number of steps done in a line it prints: a POSIX extended expression with one group"},
+    {"saves", 0, OPT_TEXT, "DIR", "its checkpoint folder: something new in it is progress"},
+    {"done-file", 0, OPT_TEXT, "FILE", "it is done when this file is there (default: when it exits with 0 without having been asked to stop)"},
+    {"steps", 0, OPT_INT, "N", "how many steps the run has, for status", .fallback = "0", .max = 1e12},
+    {"max-crashes", 0, OPT_INT, "N", "crashes and hangs without progress that end the run; 0: no bound", .fallback = "3", .max = 1e6},
+    {"max-preempts", 0, OPT_INT, "N", "preemptions without progress that end the run; 0: no bound", .fallback = "50", .max = 1e6},
+    {"wall", 0, OPT_SECONDS, "TIME", "give up so long after the run was made; 0: never", .fallback = "0"},
+    {"hang", 0, OPT_SECONDS, "TIME", "it hangs when it prints nothing for so long, and is ended; 0: never", .fallback = "0"},
+    {"node-agents", 0, OPT_BOOL, NULL, "a process on each node hears notices and tells the ranks there", .fallback = "true"},
+};
+const struct opt_cmd cmd_wrap = {
+    "wrap", "keep any trainer alive from inside its own job script", "-- COMMAND [ARGUMENT...]", opts, ARRAY_LEN(opts), 1, -1,
+    "Put it in front of the command that trains, as the script's last line: exec reel wrap -- srun python train.py. It starts the command, "
+    "tells its ranks on every node when the job is to stop, and when they have ended gives the job back to Slurm (scontrol requeue) until "
+    "the command is done or a budget is spent. The trainer has to save when it gets the signal, exit, and load its newest checkpoint when "
+    "it starts. Use exec, so that Slurm's signals reach it; ask for #SBATCH --requeue, --open-mode=append and --signal=B:USR1@120. What the "
+    "trainer prints goes to the job's output and to logs/attempt-N.log of the run's folder.\n\n"
+    "Exit status 0: done. 75: ended early and given back. 1: a budget is spent, or the run is cancelled."};
+
+/* Slurm's job name may hold anything; ours becomes a file's. */
+static void name_make(const struct opt_values *v, const char *job_id, const char *const *argv, char out[LIMIT_NAME_BYTES])
+{
+    const char *name = opt_text(v, "name"), *job = getenv("SLURM_JOB_NAME"), *slash = strrchr(argv[0], '/');
+    time_t now = time(NULL);
+    struct tm tm;
+    char when[32];
+    gmtime_r(&now, &tm);
+    strftime(when, sizeof when, "%Y%m%d-%H%M%S", &tm);
+    if (name)
+        snprintf(out, LIMIT_NAME_BYTES, "%s", name);
+    else if (*job_id)
+        snprintf(out, LIMIT_NAME_BYTES, "%.80s-%s", job && *job ? job : "job", job_id);
+    else
+        snprintf(out, LIMIT_NAME_BYTES, "%.80s-%s", slash ? slash + 1 : argv[0], when);
+    for (char *c = out; !name && *c; c++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", *c))
+            *c = '_';
+}
+
+/* The step's first word must be a path: found as the shell would. */
+static int program_find(const char *name, struct arena *arena, const char **out, struct err *err)
+{
+    const char *path = getenv("PATH");
+    char *copy = arena_strdup(arena, path ? path : "/usr/bin:/bin"), *save = NULL, cwd[LIMIT_PATH_BYTES];
+    if (strchr(name, '/')) {
+        *out = name[0] == '/' ? name : getcwd(cwd, sizeof cwd) ? arena_printf(arena, "%s/%s", cwd, name) : NULL;
+        return *out ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+    }
+    for (char *dir = copy ? strtok_r(copy, ":", &save) : NULL; dir; dir = strtok_r(NULL, ":", &save)) {
+        char *at = arena_printf(arena, "%s/%s", dir, name);
+        if (at && at[0] == '/' && access(at, X_OK) == 0) {
+            *out = at;
+            return 0;
+        }
+    }
+    return err_set(err, ERR_ENV, "cannot find the command '%s' on PATH: give its path, or load the module that brings it", name);
+}
+
+/* Absolute, for the agent's own folder is another. */
+static const char *path_absolute(const char *path, const char *cwd, struct arena *arena)
+{
+    return !path || path[0] == '/' ? path : arena_printf(arena, "%s/%s", cwd, path);
+}
+
+static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap *w, struct err *err)
+{
+    const char *const *operands;
+    size_t n = opt_operands(v, &operands);
+    char cwd[LIMIT_PATH_BYTES];
+    const char **argv = arena_array(&w->arena, n + 1, sizeof *argv);
+    if (!getcwd(cwd, sizeof cwd))
+        return err_set_errno(err, ERR_ENV, "cannot name the working folder");
+    if (!argv || !(w->cwd = arena_strdup(&w->arena, cwd)))
+        return err_set(err, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++)
+        argv[i] = operands[i];
+    name_make(v, job_id, operands, w->name);
+    w->argv = argv;
+    w->notice = notice_signals[opt_enum(v, "notice")];
+    w->step_pattern = opt_text(v, "step-pattern");
+    w->saves = path_absolute(opt_text(v, "saves"), cwd, &w->arena);
+    w->done_file = path_absolute(opt_text(v, "done-file"), cwd, &w->arena);
+    w->total_steps = opt_int(v, "steps");
+    w->node_agents = opt_bool(v, "node-agents");
+    w->budget.crash = opt_int(v, "max-crashes");
+    w->budget.preempt = opt_int(v, "max-preempts");
+    w->budget.wall_s = opt_num(v, "wall");
+    w->budget.hang_s = opt_num(v, "hang");
+    int rc = run_name_check(w->name, "--name", err);
+    if (rc == 0 && w->step_pattern)
+        rc = tail_pattern_check(w->step_pattern, err);
+    return rc < 0 ? rc : program_find(operands[0], &w->arena, &argv[0], err);
+}
+
+int cmd_wrap_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    const char *job = getenv("SLURM_JOB_ID"), *restarts = getenv("SLURM_RESTART_COUNT");
+    const char *job_id = job ? job : "";
+    bool first = !restarts || !*restarts || strcmp(restarts, "0") == 0;
+    struct wrap w;
+    struct launch l;
+    int exit_code = 5;
+    wrap_init(&w);
+    int rc = wrap_make(v, job_id, &w, err);
+    if (rc == 0)
+        rc = wrapped_open(env->home, env->bin_dir, &w, job_id, !first, first && !opt_given(v, "name"), &l, err);
+    wrap_release(&w);
+    if (rc < 0)
+        return rc;
+    struct agent_conf conf = {l.run_dir, env->home, env->bin_dir};
+    rc = guard_run(&conf, &exit_code, err);
+    return rc < 0 ? rc : cmd_agent_status(exit_code);
+}

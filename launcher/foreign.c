@@ -1,0 +1,108 @@
+#include "launcher/foreign.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "launcher/node_agent.h"
+#include "launcher/ranks.h"
+
+static const double SAVES_EVERY_S = 30;
+
+extern char **environ;
+
+static const char **environment(const char *run_dir, int64_t attempt, struct arena *arena)
+{
+    size_t n = 0, k = 0;
+    char mark[LIMIT_NAME_BYTES];
+    const char *slash = strrchr(run_dir, '/');
+    while (environ[n])
+        n++;
+    const char **env = arena_array(arena, n + 5, sizeof *env);
+    for (size_t i = 0; env && i < n; i++)
+        if (strncmp(environ[i], RANKS_VARIABLE "=", strlen(RANKS_VARIABLE "=")) != 0)
+            env[k++] = environ[i];
+    node_agent_mark(run_dir, attempt, mark);
+    const char *const added[] = {arena_printf(arena, RANKS_VARIABLE "=%s", mark), arena_printf(arena, "REEL_RUN_DIR=%s", run_dir),
+                                 arena_printf(arena, "REEL_RUN_ID=%s", slash ? slash + 1 : run_dir),
+                                 arena_printf(arena, "REEL_ATTEMPT=%lld", (long long)attempt)};
+    for (size_t i = 0; i < sizeof added / sizeof added[0]; i++) {
+        if (!env || !added[i])
+            return NULL;
+        env[k++] = added[i];
+    }
+    return env;
+}
+
+int foreign_command(const struct wrap *w, const char *run_dir, int64_t attempt, struct arena *arena, struct command *out, struct err *err)
+{
+    out->argv = (const char **)w->argv;
+    out->env = environment(run_dir, attempt, arena);
+    return out->env ? 0 : err_set(err, ERR_NOMEM, "out of memory for the command's environment");
+}
+
+int foreign_open(struct foreign *f, const struct wrap *w, const struct run_state *state, struct attempt *attempt, const char *log,
+                 struct err *err)
+{
+    *f = (struct foreign){.wrap = w, .attempt = attempt, .step_told = state->max_step + 1, .save_told = wrap_newest_save(w),
+                          .looked_mono = clock_mono_s()};
+    return tail_open(log, w->step_pattern, STDOUT_FILENO, &f->tail, err);
+}
+
+static void progress_put(struct foreign *f, int64_t step)
+{
+    struct evlog_event e;
+    evlog_begin(f->attempt->log, &e, "progress");
+    if (step > 0)
+        json_put_int(&e.out, "step", step);
+    attempt_event(f->attempt, &e);
+}
+
+void foreign_follow(struct foreign *f, bool last)
+{
+    tail_pump(&f->tail);
+    if (f->tail.step > f->step_told) {
+        f->step_told = f->tail.step;
+        progress_put(f, f->step_told);
+    }
+    if (!f->wrap->saves || (!last && clock_mono_s() - f->looked_mono < SAVES_EVERY_S))
+        return;
+    f->looked_mono = clock_mono_s();
+    double newest = wrap_newest_save(f->wrap);
+    if (newest > f->save_told)
+        progress_put(f, 0);
+    f->save_told = newest > f->save_told ? newest : f->save_told;
+}
+
+void foreign_close(struct foreign *f)
+{
+    tail_close(&f->tail);
+}
+
+void foreign_tell(struct foreign *f, const char *run_dir)
+{
+    char mark[LIMIT_NAME_BYTES];
+    struct ranks_told told;
+    struct err err = {0};
+    if (!f->wrap->notice)
+        return;
+    node_agent_mark(run_dir, f->attempt->number, mark);
+    if (ranks_tell(mark, (int)f->wrap->notice, &told, &err) < 0)
+        log_msg(LOG_WARN, "%s", err.text);
+    else if (told.deaf && !f->deaf_told)
+        log_msg(LOG_WARN, "process %ld of the trainer has no handler for signal %lld: it is not told to save; see --notice",
+                (long)told.deaf_pid, (long long)f->wrap->notice);
+    f->deaf_told |= told.deaf > 0;
+}
+
+bool foreign_is_done(const struct wrap *w)
+{
+    return w->done_file && file_exists(w->done_file);
+}
+
+bool foreign_has_done(const struct wrap *w, const struct sched_step_status *end, bool stop_requested)
+{
+    return w->done_file ? foreign_is_done(w) : end->exit_code == 0 && !stop_requested;
+}

@@ -1,0 +1,37 @@
+/* foreign: the agent's part that is different for a wrapped command (launcher/wrap.h): starting, telling, following, judging. */
+#ifndef LAUNCHER_FOREIGN_H
+#define LAUNCHER_FOREIGN_H
+
+#include "autotune/command.h"
+#include "launcher/attempt.h"
+#include "launcher/tail.h"
+#include "launcher/work.h"
+
+struct foreign {
+    const struct wrap *wrap;   /* borrowed */
+    struct attempt *attempt;   /* borrowed; where progress is told */
+    struct tail tail;
+    int64_t step_told;         /* greatest number of steps any attempt is known to have done */
+    double save_told, looked_mono;
+    bool deaf_told;
+};
+
+/* Its argument vector, and our environment with the marks: REEL_TRAINER, REEL_RUN_ID, REEL_RUN_DIR, REEL_ATTEMPT. */
+int foreign_command(const struct wrap *w, const char *run_dir, int64_t attempt, struct arena *arena, struct command *out, struct err *err);
+
+/* log: where its output goes, copied to standard output from now on. state: of the run, before this attempt. */
+int foreign_open(struct foreign *f, const struct wrap *w, const struct run_state *state, struct attempt *attempt, const char *log,
+                 struct err *err);
+/* Copies what it printed, tells of progress. `last`: it has ended. */
+void foreign_follow(struct foreign *f, bool last);
+void foreign_close(struct foreign *f); /* safe on a zeroed struct */
+
+/* Tells its ranks on this node to save and stop. */
+void foreign_tell(struct foreign *f, const char *run_dir);
+
+/* The done file is there. */
+bool foreign_is_done(const struct wrap *w);
+/* Now that it has ended: is it done? */
+bool foreign_has_done(const struct wrap *w, const struct sched_step_status *end, bool stop_requested);
+
+#endif

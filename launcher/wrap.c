@@ -1,0 +1,155 @@
+#include "launcher/wrap.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/json.h"
+
+#define SCHEMA "reel.wrap/1"
+
+struct wrap_text {
+    const char *name;
+    struct wrap w;
+};
+#define AT(field) offsetof(struct wrap_text, w.field)
+static const struct json_field fields[] = {
+    {"schema", JSON_ANY, 0},
+    {"name", JSON_TEXT, offsetof(struct wrap_text, name)},
+    {"argv", JSON_ANY, 0},
+    {"cwd", JSON_TEXT, AT(cwd)},
+    {"notice", JSON_INT, AT(notice), .max = 64},
+    {"step_pattern", JSON_TEXT, AT(step_pattern), .optional = true},
+    {"saves", JSON_TEXT, AT(saves), .optional = true},
+    {"done_file", JSON_TEXT, AT(done_file), .optional = true},
+    {"total_steps", JSON_INT, AT(total_steps), .max = 1e12},
+    {"node_agents", JSON_BOOL, AT(node_agents)},
+    {"crash", JSON_INT, AT(budget.crash), .max = 1e6},
+    {"node_fail", JSON_INT, AT(budget.node_fail), .max = 1e6},
+    {"preempt", JSON_INT, AT(budget.preempt), .max = 1e6},
+    {"time_limit", JSON_INT, AT(budget.time_limit), .max = 1e6},
+    {"wall_s", JSON_NUM, AT(budget.wall_s), .max = 1e12},
+    {"hang_s", JSON_NUM, AT(budget.hang_s), .max = 1e9},
+};
+
+void wrap_init(struct wrap *w)
+{
+    *w = (struct wrap){.notice = 10 /* SIGUSR1 */, .node_agents = true,
+                       .budget = {.crash = 3, .node_fail = 10, .preempt = 50, .time_limit = 3}};
+    arena_init(&w->arena, 0);
+}
+
+void wrap_release(struct wrap *w)
+{
+    arena_release(&w->arena);
+    *w = (struct wrap){0};
+}
+
+static void path_of(const char *run_dir, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/wrap.json", run_dir);
+}
+
+bool wrap_is(const char *run_dir)
+{
+    char path[LIMIT_PATH_BYTES];
+    path_of(run_dir, path);
+    return file_exists(path);
+}
+
+static int argv_read(const struct json_doc *doc, struct wrap *w, struct err *err)
+{
+    const cJSON *list = json_member(doc->root, "argv"), *item;
+    int n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0, k = 0;
+    const char **argv = arena_array(&w->arena, (size_t)n + 1, sizeof *argv);
+    if (!argv)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    cJSON_ArrayForEach(item, list)
+        if (cJSON_IsString(item) && !(argv[k++] = arena_strdup(&w->arena, item->valuestring)))
+            return err_set(err, ERR_NOMEM, "out of memory");
+    w->argv = argv;
+    return n > 0 && k == n ? 0 : err_set(err, ERR_INPUT, "%s: argv is no list of texts: give the command and its arguments", doc->name);
+}
+
+int wrap_load(const char *run_dir, struct wrap *out, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct json_doc doc = {0};
+    struct wrap_text t = {0};
+    path_of(run_dir, path);
+    wrap_init(&t.w);
+    int rc = json_load(path, &doc, err);
+    if (rc == 0 && (rc = json_check_schema(&doc, SCHEMA, err)) == 0)
+        rc = json_read(&doc, doc.root, "", fields, ARRAY_LEN(fields), &t.w.arena, &t, err);
+    if (rc == 0)
+        rc = argv_read(&doc, &t.w, err);
+    json_release(&doc);
+    if (rc < 0) {
+        wrap_release(&t.w);
+        return rc;
+    }
+    snprintf(t.w.name, sizeof t.w.name, "%s", t.name);
+    *out = t.w;
+    return 0;
+}
+
+static void text_put(struct json_out *o, const char *key, const char *value)
+{
+    if (value)
+        json_put_text(o, key, value);
+}
+
+int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 2);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "schema", SCHEMA);
+    json_put_text(&o, "name", w->name);
+    json_arr_begin(&o, "argv");
+    for (const char *const *a = w->argv; *a; a++)
+        json_put_text(&o, NULL, *a);
+    json_arr_end(&o);
+    json_put_text(&o, "cwd", w->cwd);
+    json_put_int(&o, "notice", w->notice);
+    text_put(&o, "step_pattern", w->step_pattern);
+    text_put(&o, "saves", w->saves);
+    text_put(&o, "done_file", w->done_file);
+    json_put_int(&o, "total_steps", w->total_steps);
+    json_put_bool(&o, "node_agents", w->node_agents);
+    json_put_int(&o, "crash", w->budget.crash);
+    json_put_int(&o, "node_fail", w->budget.node_fail);
+    json_put_int(&o, "preempt", w->budget.preempt);
+    json_put_int(&o, "time_limit", w->budget.time_limit);
+    json_put_num(&o, "wall_s", w->budget.wall_s);
+    json_put_num(&o, "hang_s", w->budget.hang_s);
+    json_obj_end(&o);
+    str_addc(&text, '\n');
+    path_of(run_dir, path);
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        rc = file_publish(path, text.p, text.len, err);
+    str_release(&text);
+    return rc;
+}
+
+double wrap_newest_save(const struct wrap *w)
+{
+    DIR *dir = w->saves ? opendir(w->saves) : NULL;
+    double newest = 0;
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        struct stat st;
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || fstatat(dirfd(dir), d->d_name, &st, 0) < 0)
+            continue;
+        double at = (double)st.st_mtim.tv_sec + 1e-9 * (double)st.st_mtim.tv_nsec;
+        newest = at > newest ? at : newest;
+    }
+    if (dir)
+        closedir(dir);
+    return newest;
+}

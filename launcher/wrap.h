@@ -1,0 +1,45 @@
+/* wrap: somebody else's trainer kept alive like ours: what is known of it, <run_dir>/wrap.json (schema reel.wrap/1).
+ *
+ * The agent starts its command as it is, beside nothing but the marks of launcher/ranks.h in its environment, copies what it prints to the
+ * job's own output, and passes notices on as the signal it wants. How it ended:
+ *     exit 0, nobody asked it to stop           done
+ *     the done file is there                    done, whatever the exit code; with a done file exit 0 alone is not
+ *     anything else                             as with our own trainer: by the notice, the lost node, the silence, or a crash
+ * That it came further is told by the numbers its step pattern finds in what it prints, or by something new in its checkpoint folder;
+ * with neither no attempt counts as progress, and three crashes in all end the run. */
+#ifndef LAUNCHER_WRAP_H
+#define LAUNCHER_WRAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/limits.h"
+#include "profiles/run.h"
+
+struct wrap {
+    char name[LIMIT_NAME_BYTES];
+    const char *const *argv;  /* NULL-ended */
+    const char *cwd;
+    int64_t notice;           /* signal that asks it to save and stop; 0: none, it is not told */
+    const char *step_pattern; /* POSIX extended, its first group the number of steps done; NULL: none */
+    const char *saves;        /* its checkpoint folder; NULL: not known */
+    const char *done_file;    /* NULL: none */
+    int64_t total_steps;      /* 0: not known */
+    bool node_agents;
+    struct run_budget budget;
+    struct arena arena;       /* owns the texts */
+};
+
+/* Defaults; arena initialised. */
+void wrap_init(struct wrap *w);
+void wrap_release(struct wrap *w); /* safe on a zeroed struct */
+bool wrap_is(const char *run_dir); /* is this run a wrapped one */
+int wrap_load(const char *run_dir, struct wrap *out, struct err *err);
+int wrap_save(const struct wrap *w, const char *run_dir, struct err *err); /* atomic */
+
+/* The modification time of the newest entry of its checkpoint folder, UTC s; 0 when there is none. */
+double wrap_newest_save(const struct wrap *w);
+
+#endif

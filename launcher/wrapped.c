@@ -1,0 +1,94 @@
+#include "launcher/wrapped.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/id.h"
+#include "launcher/home.h"
+
+enum { MOST_SAME_NAMES = 10000 };
+
+static int event_created(const struct launch *l, const struct wrap *w, struct err *err)
+{
+    struct evlog *log = NULL;
+    struct evlog_event e;
+    int rc = launch_log_open(l, NULL, &log, err);
+    if (rc < 0)
+        return rc;
+    evlog_begin(log, &e, "run_created");
+    json_put_text(&e.out, "name", w->name);
+    json_put_text(&e.out, "model", w->argv[0]);
+    json_put_int(&e.out, "total_steps", w->total_steps);
+    rc = evlog_commit(log, &e, true, err);
+    evlog_close(log);
+    return rc;
+}
+
+static int event_job(const struct launch *l, const char *job_id, struct err *err)
+{
+    struct evlog *log = NULL;
+    struct evlog_event e;
+    int rc = launch_log_open(l, NULL, &log, err);
+    if (rc < 0)
+        return rc;
+    evlog_begin(log, &e, "submitted");
+    json_put_text(&e.out, "sched", *job_id ? "slurm" : "none");
+    json_put_text(&e.out, "job_id", job_id);
+    rc = evlog_commit(log, &e, true, err);
+    evlog_close(log);
+    return rc;
+}
+
+static void launch_of(const char *home, const char *bin_dir, const char *id, const struct wrap *w, struct launch *out)
+{
+    *out = (struct launch){.home = home, .bin_dir = bin_dir, .budget = w->budget, .wrapped = true};
+    snprintf(out->run_id, sizeof out->run_id, "%s", id);
+    home_run_dir(home, id, out->run_dir);
+}
+
+/* The name last: whoever finds it finds a whole run. */
+static int make(const char *home, const char *bin_dir, const struct wrap *w, struct launch *out, struct err *err)
+{
+    char id[ID_TEXT_BYTES], taken[ID_TEXT_BYTES];
+    struct id unique;
+    int rc = id_random(&unique, err);
+    if (rc < 0)
+        return rc;
+    launch_of(home, bin_dir, id_format(unique, id), w, out);
+    if ((rc = file_mkdirs(out->run_dir, err)) == 0 && (rc = wrap_save(w, out->run_dir, err)) == 0 && (rc = event_created(out, w, err)) == 0)
+        rc = home_name_claim(home, w->name, id, taken, err);
+    if (rc < 0)
+        file_remove_tree(out->run_dir, NULL);
+    return rc;
+}
+
+static int take(const char *home, const char *bin_dir, const struct wrap *w, const char *id, struct launch *out, struct err *err)
+{
+    launch_of(home, bin_dir, id, w, out);
+    if (!wrap_is(out->run_dir))
+        return err_set(err, ERR_EXISTS, "run '%s' is one of 'reel launch': give this one another --name", w->name);
+    return wrap_save(w, out->run_dir, err);
+}
+
+int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const char *job_id, bool again, bool fresh, struct launch *out, struct err *err)
+{
+    char id[ID_TEXT_BYTES], stem[LIMIT_NAME_BYTES - 8];
+    bool made = false;
+    int rc = ERR_EXISTS;
+    snprintf(stem, sizeof stem, "%s", w->name);
+    for (int i = 2; rc == ERR_EXISTS && i < MOST_SAME_NAMES; i++) {
+        int found = home_run_find(home, w->name, id, err);
+        if (found < 0 && found != ERR_NOT_FOUND && found != ERR_INPUT) /* ids that begin like this name are no obstacle */
+            return found;
+        if (found == 0 && !fresh)
+            rc = take(home, bin_dir, w, id, out, err);
+        else if (found < 0)
+            made = (rc = make(home, bin_dir, w, out, err)) == 0;
+        if (rc == ERR_EXISTS && !fresh)
+            return rc;
+        if (rc == ERR_EXISTS)
+            snprintf(w->name, sizeof w->name, "%s-%d", stem, i);
+    }
+    return rc < 0 || (again && !made) ? rc : event_job(out, job_id, err);
+}

@@ -1,0 +1,13 @@
+/* wrapped: the run of a wrapped command: made, or found again by its name. */
+#ifndef LAUNCHER_WRAPPED_H
+#define LAUNCHER_WRAPPED_H
+
+#include "launcher/launch.h"
+#include "launcher/wrap.h"
+
+/* The run named w->name: a new one, or that of earlier invocations, with *w as its new settings; and the event that this job belongs to
+ * it. job_id: "" outside a job. again: the job runs again and belongs to it already. fresh: the name was made up, and a run that has it is another one: *w is renamed. ERR_EXISTS: the name
+ * belongs to a run that is not a wrapped one. */
+int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const char *job_id, bool again, bool fresh, struct launch *out, struct err *err);
+
+#endif
