@@ -1,6 +1,6 @@
 /* home: where runs lie under REEL_HOME, and how a run is named.
  *
- *     <home>/runs/<run id>/{run.json,plan.json,events/,ckpt/,logs/,claims/}
+ *     <home>/runs/<run id>/{run.json,plan.json,events/,ckpt/,logs/,claims/,placement/}
  *     <home>/names/<name>      a file holding the run id; made by exclusive create, so a name has one run
  */
 #ifndef LAUNCHER_HOME_H
