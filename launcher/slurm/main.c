@@ -325,6 +325,8 @@ int main(int argc, char **argv)
         fputs(text.p, stdout);
     } else if (rc == 0) {
         signal(SIGALRM, SIG_DFL);
+        for (const int *s = (const int[]){SIGTERM, SIGINT, SIGHUP, SIGUSR1, 0}; *s; s++)
+            signal(*s, SIG_IGN); /* in a job these come to us too, when its agent needs us most; we end at end of file */
         stderr_take();
         atexit(last_words);
         rc = run((unsigned)opt_num(v, "deadline"));

@@ -372,6 +372,10 @@ static void test_helper_killed(void **state)
     job(HELPER, "1"); /* it runs */
     int pid = atoi(output_of("cat /proc/%d/task/%d/children", (int)getpid(), (int)getpid()));
     assert_true(pid > 0);
+    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGHUP, SIGINT, 0}; *s; s++) /* a preemption tells every process of a batch step */
+        assert_int_equal(kill(pid, *s), 0);
+    clock_sleep_s(0.2);
+    must(ways[HELPER]->ops->jobs(ways[HELPER], NULL, &arena, &jobs, &why));
     assert_int_equal(kill(pid, SIGKILL), 0);
     clock_sleep_s(0.2);
     assert_int_equal(ways[HELPER]->ops->jobs(ways[HELPER], NULL, &arena, &jobs, &err), ERR_TEMP);
