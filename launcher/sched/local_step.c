@@ -2,7 +2,8 @@
  *
  * The watcher is a child of the caller. It adopts orphans, starts the step's program, tells the caller its identity, waits
  * for its end or the deadline, kills what is left below, and sends the outcome. It ends early, killing everything, when
- * the caller frees the step or dies (SIGTERM, which it also gets as parent-death signal). When the watcher itself is
+ * the caller frees the step or dies (SIGRTMAX, which it also gets as parent-death signal; SIGTERM is what a scheduler sends every
+ * process of a job that it ends, and the step may want to save then). When the watcher itself is
  * killed its child dies by parent-death signal, and inside a job the job's keeper ends the rest. */
 #include "launcher/sched/local_priv.h"
 
@@ -40,6 +41,8 @@ struct local_step {
 };
 
 /* ---- the watcher ---- */
+
+#define LEAVE SIGRTMAX /* no constant in glibc */
 
 struct watcher {
     const struct local_steps *steps;
@@ -124,7 +127,7 @@ static void watch(struct watcher *w)
         struct pollfd fd = {.fd = w->signal_fd, .events = POLLIN};
         poll(&fd, 1, isinf(first_s) ? -1 : (int)ceil(1000 * fmin(first_s - now_s, 60)));
         while (read(w->signal_fd, &info, sizeof info) == sizeof info)
-            if (info.ssi_signo == SIGTERM)
+            if (info.ssi_signo == (uint32_t)LEAVE)
                 return;
     }
 }
@@ -136,7 +139,7 @@ static void watcher_main(struct watcher *w, pid_t caller)
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, NULL);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    prctl(PR_SET_PDEATHSIG, LEAVE);
     if (getppid() != caller)
         _exit(1);
     w->out_fd = keep_only(w->out_fd);
@@ -285,7 +288,7 @@ void local_step_free(struct sched_step *step)
     struct local_step *st = (struct local_step *)step;
     struct sched_step_status status;
     if (!st->status.ended) {
-        kill(st->watcher, SIGTERM);
+        kill(st->watcher, LEAVE);
         local_step_poll(step, -1, &status, NULL);
     }
     close(st->fd);
