@@ -147,10 +147,7 @@ static int trainer_start(struct agent *a, struct sched_step **step, struct err *
     char log[LIMIT_PATH_BYTES];
     struct command command;
     struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
-    snprintf(log, sizeof log, "%s/logs", a->conf->run_dir);
-    int rc = file_mkdirs(log, err);
-    if (rc == 0)
-        rc = trainer_command(a, &command, err);
+    int rc = trainer_command(a, &command, err);
     if (rc < 0)
         return rc;
     snprintf(log, sizeof log, "%s/logs/attempt-%lld.log", a->conf->run_dir, (long long)a->attempt.number);
@@ -338,6 +335,8 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     json_put_int(&e.out, "code", end->exit_code);
     json_put_int(&e.out, "signal", end->exit_signal);
     attempt_event(&a->attempt, &e);
+    if (a->work.foreign && end->exit_code == WRAP_AGAIN)
+        stop_request(a, SIGTERM, "at the trainer");
     if (a->work.foreign && foreign_has_done(&a->work.wrap, end, a->stop_requested))
         event_done(a);
 
@@ -369,14 +368,18 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
 {
     struct sched_step_status end = {.ended = true};
     struct sched_step *step = NULL;
+    char logs[LIMIT_PATH_BYTES];
     int rc;
     a->started_mono = clock_mono_s();
     event_started(a);
     if (a->work.foreign && foreign_is_done(&a->work.wrap))
         return attempt_finish(a, &end, exit_code, err);
     successor_prepare(a->conf, &a->work, a->state.run);
-    nodes_start(a);
-    rc = trainer_start(a, &step, err);
+    snprintf(logs, sizeof logs, "%s/logs", a->conf->run_dir);
+    if ((rc = file_mkdirs(logs, err)) == 0) {
+        nodes_start(a);
+        rc = trainer_start(a, &step, err);
+    }
     if (rc < 0) {
         attempt_end(&a->attempt, CAUSE_CRASH, -1, 0, err ? err->text : "the trainer could not be started");
         return rc;

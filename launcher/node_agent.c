@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -153,7 +154,10 @@ static void signals_read(struct node *n, int fd)
 int node_agent_run(const struct node_agent_conf *conf, struct err *err)
 {
     struct node n = {.conf = conf};
+    pid_t step = getppid();
     int fd = signals_open(err), rc = fd < 0 ? fd : 0;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != step) /* a node agent does not outlive its step */
+        return err_set(err, ERR_ENV, "the step of this node agent has ended");
     while (rc == 0 && !n.end) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
         if (poll(&p, 1, n.asked ? TELL_EVERY_MS : -1) < 0 && errno != EINTR)

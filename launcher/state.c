@@ -75,7 +75,7 @@ static void apply_submission(struct run_state *s, const char *kind, const cJSON 
         s->created_at = wall;
         text_set(s->name, sizeof s->name, event, "name");
         text_set(s->model, sizeof s->model, event, "model");
-        s->total_steps = json_int(event, "total_steps", 0);
+        s->total_steps = json_int(event, "total_steps", 0) > 0 ? json_int(event, "total_steps", 0) : s->total_steps;
     } else if (strcmp(kind, "submit_intent") == 0 && is_newer(order, wall, s->intent_order, s->intent_at)) {
         apply_intent(s, event, order, wall);
     } else if (strcmp(kind, "submitted") == 0 && is_newer(order, wall, s->submitted_order, s->submitted_at)) {

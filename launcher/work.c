@@ -4,9 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/num.h"
+
+enum { REQUEUE_TRIES = 5 };
 
 static int ours_load(struct work *w, const char *run_dir, struct err *err)
 {
@@ -92,7 +95,13 @@ void work_requeue(struct work *w, struct attempt *attempt)
     struct evlog_event e;
     if (!w->sched)
         return;
-    if (sched_requeue(w->sched, w->self.id, &err) < 0) {
+    int rc = ERR_TEMP;
+    for (int i = 0; (rc == ERR_TEMP || rc == ERR_BUSY) && i < REQUEUE_TRIES; i++) {
+        if (i > 0)
+            clock_sleep_s(1); /* a job that is ended has all its processes signalled: the one that asked may have died of that */
+        rc = sched_requeue(w->sched, w->self.id, &err);
+    }
+    if (rc < 0) {
         log_msg(LOG_WARN, "cannot requeue job %s: %s", w->self.id, err.text);
         return;
     }

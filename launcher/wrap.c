@@ -1,6 +1,7 @@
 #include "launcher/wrap.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,7 @@ static const struct json_field fields[] = {
 
 void wrap_init(struct wrap *w)
 {
-    *w = (struct wrap){.notice = 10 /* SIGUSR1 */, .node_agents = true,
+    *w = (struct wrap){.notice = SIGTERM, .node_agents = true,
                        .budget = {.crash = 3, .node_fail = 10, .preempt = 50, .time_limit = 3}};
     arena_init(&w->arena, 0);
 }

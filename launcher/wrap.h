@@ -4,6 +4,7 @@
  * job's own output, and passes notices on as the signal it wants. How it ended:
  *     exit 0, nobody asked it to stop           done
  *     the done file is there                    done, whatever the exit code; with a done file exit 0 alone is not
+ *     exit 75 (EX_TEMPFAIL of sysexits.h)       it was told to stop, though we did not hear it, and has saved
  *     anything else                             as with our own trainer: by the notice, the lost node, the silence, or a crash
  * That it came further is told by the numbers its step pattern finds in what it prints, or by something new in its checkpoint folder;
  * with neither no attempt counts as progress, and three crashes in all end the run. */
@@ -17,6 +18,8 @@
 #include "base/err.h"
 #include "base/limits.h"
 #include "profiles/run.h"
+
+enum { WRAP_AGAIN = 75 };
 
 struct wrap {
     char name[LIMIT_NAME_BYTES];

@@ -19,7 +19,7 @@ static const int notice_signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, 
 
 static const struct opt opts[] = {
     {"name", 0, OPT_TEXT, "NAME", "the run's name; the same name again goes on with the same run (default: the job's name and id)"},
-    {"notice", 0, OPT_ENUM, "SIGNAL", "what asks the trainer to save and stop", .fallback = "USR1", .choices = notices},
+    {"notice", 0, OPT_ENUM, "SIGNAL", "what asks the trainer to save and stop; Slurm sends every process TERM when it ends a job", .fallback = "TERM", .choices = notices},
     {"step-pattern", 0, OPT_TEXT, "REGEX", "finds the number of steps done in a line it prints: a POSIX extended expression with one group"},
     {"saves", 0, OPT_TEXT, "DIR", "its checkpoint folder: something new in it is progress"},
     {"done-file", 0, OPT_TEXT, "FILE", "it is done when this file is there (default: when it exits with 0 without having been asked to stop)"},
@@ -36,7 +36,8 @@ const struct opt_cmd cmd_wrap = {
     "tells its ranks on every node when the job is to stop, and when they have ended gives the job back to Slurm (scontrol requeue) until "
     "the command is done or a budget is spent. The trainer has to save when it gets the signal, exit, and load its newest checkpoint when "
     "it starts. Use exec, so that Slurm's signals reach it; ask for #SBATCH --requeue, --open-mode=append and --signal=B:USR1@120. What the "
-    "trainer prints goes to the job's output and to logs/attempt-N.log of the run's folder.\n\n"
+    "trainer prints goes to the job's output and to logs/attempt-N.log of the run's folder. It finds REEL_RUN_DIR, REEL_RUN_ID and REEL_ATTEMPT "
+    "in its environment; its exit status 75 says that it has saved and is to be run again. Job scripts to begin with: contrib/sbatch.\n\n"
     "Exit status 0: done. 75: ended early and given back. 1: a budget is spent, or the run is cancelled."};
 
 /* Slurm's job name may hold anything; ours becomes a file's. */
