@@ -180,7 +180,7 @@ static bool near_time_limit(const struct agent *a)
     struct sched_site site;
     if (limit <= 0)
         return false;
-    if (a->notice_signo == SIGUSR1 && sched_describe(a->work.steps, &site, NULL) == 0 && !site.user_signal)
+    if (a->notice_signo == SIGUSR1 && sched_describe(a->work.sched ? a->work.sched : a->work.steps, &site, NULL) == 0 && !site.user_signal)
         return true;
     return a->notice_after_s >= limit - fmax(early_s, limit * 0.1) && a->notice_after_s >= limit * 0.5;
 }
@@ -276,6 +276,19 @@ static void node_lost_note(struct agent *a, const char *node)
     attempt_event(&a->attempt, &e);
 }
 
+/* Everybody else is only told to stop, and srun may be ended before it has said why: ask. */
+static void node_lost_look(struct agent *a)
+{
+    char node[SCHED_ID_BYTES];
+    struct err err = {0};
+    if (a->node_lost || !a->work.sched)
+        return;
+    if (sched_lost_node(a->work.sched, node, &err) < 0)
+        log_msg(LOG_WARN, "whether a node was lost is not known: %s", err.text);
+    else if (node[0])
+        node_lost_note(a, node);
+}
+
 static void trainer_tell(struct agent *a, struct sched_step *step)
 {
     if (a->work.foreign)
@@ -347,6 +360,8 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     const struct run_attempt *told = attempt_told(&a->state, a->attempt.number);
     if (told && told->stopped) /* the exit status of srun does not tell: 0 for a step that was cancelled */
         stop_request(a, SIGTERM, "at the trainer");
+    if (a->stop_requested)
+        node_lost_look(a);
     struct attempt_evidence evidence = {a->state.done, a->stop_requested, a->state.cancel_at > 0, a->stop_requested && near_time_limit(a), a->hung,
                                         a->node_lost, end->exit_code, end->exit_signal};
     enum attempt_cause cause = attempt_cause_of(&evidence);

@@ -289,3 +289,9 @@ void sched_step_free(struct sched_step *step)
     if (step)
         step->ops->step_free(step);
 }
+
+int sched_lost_node(struct sched *s, char node[SCHED_ID_BYTES], struct err *err)
+{
+    node[0] = 0;
+    return s->ops->lost_node ? s->ops->lost_node(s, node, err) : 0;
+}

@@ -225,6 +225,7 @@ struct sched_ops {
     int (*step_poll)(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err);
     int (*step_signal)(struct sched_step *step, int signo, struct err *err);
     void (*step_free)(struct sched_step *step);
+    int (*lost_node)(struct sched *s, char node[SCHED_ID_BYTES], struct err *err); /* NULL: never */
     void (*close)(struct sched *s);
 };
 /* Implementations put these first in their own structs. */
@@ -275,5 +276,8 @@ int sched_step_poll(struct sched_step *step, double wait_s, struct sched_step_st
 /* To the step's first process. No effect once it has ended. */
 int sched_step_signal(struct sched_step *step, int signo, struct err *err);
 void sched_step_free(struct sched_step *step); /* kills what still runs of it; NULL is fine. Before sched_close. */
+
+/* A node of the allocation this process runs in that the scheduler has given up for lost, "" when there is none. */
+int sched_lost_node(struct sched *s, char node[SCHED_ID_BYTES], struct err *err);
 
 #endif

@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/num.h"
+#include "launcher/sched/hosts.h"
 #include "launcher/sched/slurm_priv.h"
 
 static const double POLL_S = 30, LOOK_APART_S = 10.5, ABSENCE_S = 300;
@@ -243,6 +245,18 @@ int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *stat
     return rc;
 }
 
+int sched_slurm_ends_at(struct sched *s, const char *id, double *ends_at, struct err *err)
+{
+    struct arena arena;
+    struct slurm_jobs jobs = {0};
+    arena_init(&arena, 0);
+    int rc = slurm_of(s)->rpc->ops->jobs(slurm_of(s)->rpc, id, &arena, &jobs, err);
+    if (rc == 0)
+        *ends_at = jobs.n && slurm_state(&jobs.v[0], clock_wall_s()) == SCHED_RUNNING ? jobs.v[0].ended_at : 0;
+    arena_release(&arena);
+    return rc;
+}
+
 static int signal_(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err)
 {
     struct sched_slurm *l = slurm_of(s);
@@ -304,6 +318,29 @@ static void close_(struct sched *s)
     free(l);
 }
 
+/* sinfo(1) NODE STATE CODES: the base state DOWN, with flags behind it. */
+static bool is_down(const struct slurm_node *n)
+{
+    return strncasecmp(n->state, "DOWN", strlen("DOWN")) == 0;
+}
+
+static int lost_node(struct sched *s, char node[SCHED_ID_BYTES], struct err *err)
+{
+    const char *list = getenv("SLURM_JOB_NODELIST"), **names;
+    struct slurm_net net;
+    struct arena arena;
+    size_t n;
+    arena_init(&arena, 0);
+    int rc = hosts_expand(list ? list : "", &arena, &names, &n, err);
+    if (rc == 0 && n > 1) /* the loss of its only node ends the process that asks */
+        rc = sched_slurm_net(s, &arena, &net, err);
+    for (size_t i = 0; rc == 0 && n > 1 && i < net.n_nodes; i++)
+        if (is_down(&net.nodes[i]) && in_list(names, net.nodes[i].name))
+            snprintf(node, SCHED_ID_BYTES, "%s", net.nodes[i].name);
+    arena_release(&arena);
+    return rc;
+}
+
 static const struct sched_ops slurm_ops = {
     .kind = "slurm",
     .starts_ranks = true,
@@ -315,6 +352,7 @@ static const struct sched_ops slurm_ops = {
     .cancel = cancel,
     .step_start = step_start,
     .place = place,
+    .lost_node = lost_node,
     .step_poll = slurm_step_poll,
     .step_signal = slurm_step_signal,
     .step_free = slurm_step_free,
