@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "launcher/sched/slurm.h"
 
 enum { REQUEUE_TRIES = 5 };
 
@@ -67,6 +68,10 @@ static int foreign_job_find(struct work *w, const char *home, struct err *err)
         return rc;
     w->self.restarts = (int)n;
     snprintf(w->self.id, sizeof w->self.id, "%s", id);
+    double ends_at = 0;
+    if (sched_slurm_ends_at(w->sched, id, &ends_at, &why) < 0)
+        log_msg(LOG_WARN, "a time limit will read as a preemption: %s", why.text);
+    w->time_limit_s = ends_at > 0 ? ends_at - clock_wall_s() : 0;
     return 0;
 }
 
