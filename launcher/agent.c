@@ -443,6 +443,8 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
     if (rc == 0)
         rc = work_load(&a.work, conf->run_dir, conf->home, err);
     if (rc == 0)
+        rc = attempt_lock(&a.attempt, err);
+    if (rc == 0)
         rc = run_state_load(conf->run_dir, &a.state, err);
     if (rc < 0)
         goto out;

@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 
-static const double MOURN_S = 30; /* for what a dead agent left behind to end */
+static const double LET_GO_S = 30; /* for what the attempt before left behind to end */
 
 enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
 {
@@ -125,13 +125,13 @@ static int silent_close(const struct attempt *a, const struct run_state *state, 
 
 /* ---- claiming ---- */
 
-static int lock_take(struct attempt *a, double wait_s, struct err *err)
+int attempt_lock(struct attempt *a, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     snprintf(path, sizeof path, "%s/claims", a->run_dir);
     int rc = file_mkdirs(path, err);
     snprintf(path, sizeof path, "%s/claims/lock", a->run_dir);
-    return rc < 0 ? rc : file_lock(path, wait_s, &a->lock_fd, err);
+    return rc < 0 ? rc : file_lock(path, LET_GO_S, &a->lock_fd, err);
 }
 
 /* By exclusive create: of two agents on different hosts that fold the same state only one gets the number. */
@@ -194,13 +194,10 @@ static bool is_replaced(const struct attempt *a, const struct run_state *state)
 
 int attempt_claim(struct attempt *a, const struct run_state *state, struct err *err)
 {
-    int rc = lock_take(a, 0, err);
-    if (rc < 0)
-        return rc;
     if (is_replaced(a, state))
         return err_set(err, ERR_BUSY, "this job (token %s) was replaced by a newer submission (token %s)", a->self->token, state->token);
     struct evlog *before = NULL;
-    rc = silent_close(a, state, 0, &before, err);
+    int rc = silent_close(a, state, 0, &before, err);
     evlog_close(before);
     if (rc < 0)
         return rc;
@@ -215,7 +212,7 @@ int attempt_mourn(struct attempt *a, int signo, struct err *err)
 {
     struct run_state state;
     run_state_init(&state);
-    int rc = lock_take(a, MOURN_S, err);
+    int rc = attempt_lock(a, err);
     if (rc == 0)
         rc = run_state_load(a->run_dir, &state, err);
     if (rc == 0)

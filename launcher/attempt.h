@@ -7,7 +7,8 @@
  *
  *     struct attempt a;
  *     attempt_init(&a, run_dir, &self);
- *     run_state_load(run_dir, &state, err);
+ *     attempt_lock(&a, err);                // ERR_BUSY: step aside
+ *     run_state_load(run_dir, &state, err); // what is not done yet, and how the attempt before ended
  *     attempt_claim(&a, &state, err);       // ERR_BUSY: step aside
  *     …  attempt_event(&a, &e)  …  attempt_end(&a, cause, …)
  *     attempt_release(&a);
@@ -31,7 +32,9 @@ struct attempt {
 void attempt_init(struct attempt *a, const char *run_dir, const struct sched_self *self);
 void attempt_release(struct attempt *a);
 
-/* Takes the next number and opens its log, having said how the one before ended if that is open. */
+/* Waits half a minute for what the attempt before left behind on this host. */
+int attempt_lock(struct attempt *a, struct err *err);
+/* Under the lock, with the state folded since: takes the next number and opens its log, having said how the one before ended if that is open. */
 int attempt_claim(struct attempt *a, const struct run_state *state, struct err *err);
 
 /* For the guard: opens the log of the newest attempt, whose agent died of this signal, and ends the attempt if its end is open. Waits for

@@ -144,6 +144,7 @@ static int claim(int job)
     struct attempt a;
     struct err err = {0};
     attempt_init(&a, l.run_dir, &self);
+    assert_int_equal(attempt_lock(&a, NULL), 0);
     int rc = attempt_claim(&a, &s, &err);
     attempt_release(&a);
     run_state_release(&s);
@@ -312,6 +313,7 @@ static void followed_to_the_end(void **state)
     struct attempt a;
     s = state_now();
     attempt_init(&a, l.run_dir, &self);
+    assert_int_equal(attempt_lock(&a, NULL), 0);
     assert_int_equal(attempt_claim(&a, &s, NULL), 0);
     attempt_end(&a, CAUSE_PREEMPT, -1, 9, "gone");
     attempt_release(&a);
