@@ -67,7 +67,7 @@ static void event_signal(struct agent *a, int signo)
 {
     struct evlog_event e;
     evlog_begin(a->attempt.log, &e, "signal");
-    json_put_text(&e.out, "signal", signo == SIGTERM ? "SIGTERM" : signo == SIGUSR1 ? "SIGUSR1" : "other");
+    json_put_text(&e.out, "signal", signo == SIGTERM ? "SIGTERM" : signo == SIGUSR1 ? "SIGUSR1" : signo == SIGUSR2 ? "SIGUSR2" : "other");
     json_put_int(&e.out, "number", signo);
     json_put_text(&e.out, "from", "scheduler");
     attempt_event(&a->attempt, &e);
@@ -329,7 +329,7 @@ static int signals_take(struct agent *a, struct err *err)
 {
     sigset_t set;
     sigemptyset(&set);
-    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGCHLD, 0}; *s; s++)
+    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGCHLD, 0}; *s; s++)
         sigaddset(&set, *s);
     if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
         return err_set_errno(err, ERR_IO, "cannot block signals");

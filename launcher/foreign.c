@@ -62,7 +62,7 @@ static void progress_put(struct foreign *f, int64_t step)
 
 void foreign_follow(struct foreign *f, bool last)
 {
-    tail_pump(&f->tail);
+    tail_pump(&f->tail, last);
     if (f->tail.step > f->step_told) {
         f->step_told = f->tail.step;
         progress_put(f, f->step_told);

@@ -65,10 +65,11 @@ int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
 {
     sigset_t signals;
     sigemptyset(&signals);
-    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGCHLD, 0}; *s; s++)
+    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGCHLD, 0}; *s; s++)
         sigaddset(&signals, *s);
     if (sigprocmask(SIG_BLOCK, &signals, NULL) < 0)
         return err_set_errno(err, ERR_IO, "cannot block signals");
+    signal(SIGPIPE, SIG_IGN); /* whoever read the output may go; the trainer has the default again */
     fflush(NULL);
     pid_t parent = getpid(), child = fork();
     if (child < 0)

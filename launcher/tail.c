@@ -1,14 +1,17 @@
 #include "launcher/tail.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/num.h"
 
-enum { LINE_MAX_BYTES = 64 << 10, NUMBER_BYTES = 24 };
+enum { LINE_MAX_BYTES = 64 << 10, NUMBER_BYTES = 24, LAST_WAIT_MS = 1000 };
 
 static int pattern_compile(const char *pattern, regex_t *out, struct err *err)
 {
@@ -65,24 +68,46 @@ static void line_search(struct tail *t)
         t->step = step;
 }
 
-/* Progress bars end a line by a carriage return. */
+/* Progress bars end a line by a carriage return; what is longer than a line may be is searched in pieces. */
 static void lines_take(struct tail *t, const char *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (bytes[i] != '\n' && bytes[i] != '\r' && t->line.len < LINE_MAX_BYTES) {
-            str_addc(&t->line, bytes[i]);
+        bool ends = bytes[i] == '\n' || bytes[i] == '\r';
+        if (!ends)
+            str_addc(&t->line, bytes[i] ? bytes[i] : ' '); /* a zero would end the text */
+        if (!ends && t->line.len < LINE_MAX_BYTES)
             continue;
-        }
         line_search(t);
         str_clear(&t->line);
     }
 }
 
-void tail_pump(struct tail *t)
+/* Will PIPE_BUF bytes go out at once? Nobody there any more counts as yes: the write fails. */
+static bool out_takes(struct tail *t, bool last)
 {
-    char buf[16 << 10];
+    struct pollfd p = {.fd = t->out_fd, .events = POLLOUT};
+    if (t->out_fd < 0 || poll(&p, 1, last ? LAST_WAIT_MS : 0) > 0)
+        return true;
+    if (last)
+        t->out_fd = -1;
+    return last;
+}
+
+static void cut_look(struct tail *t)
+{
+    struct stat st;
+    if (t->fd < 0 || fstat(t->fd, &st) < 0 || st.st_size >= lseek(t->fd, 0, SEEK_CUR))
+        return;
+    lseek(t->fd, 0, SEEK_SET);
+    str_clear(&t->line);
+}
+
+void tail_pump(struct tail *t, bool last)
+{
+    char buf[PIPE_BUF];
     ssize_t n;
-    while (t->fd >= 0 && (n = read(t->fd, buf, sizeof buf)) > 0) {
+    cut_look(t);
+    while (t->fd >= 0 && out_takes(t, last) && (n = read(t->fd, buf, sizeof buf)) > 0) {
         if (t->out_fd >= 0 && file_write_all(t->out_fd, buf, (size_t)n, "standard output", NULL) < 0)
             t->out_fd = -1; /* whoever read it is gone; the log has it all */
         if (t->searching)

@@ -20,8 +20,9 @@ struct tail {
 
 /* What the log holds already is passed over. pattern: POSIX extended with one group, NULL: none. out_fd -1: not copied. */
 int tail_open(const char *path, const char *pattern, int out_fd, struct tail *out, struct err *err);
-/* Takes what was appended since. */
-void tail_pump(struct tail *t);
+/* Takes what was appended since, from its beginning when it was emptied. Never waits for whoever reads out_fd: while that stands still
+ * nothing is taken. `last`: takes it all, and copies no more to one who stands still. */
+void tail_pump(struct tail *t, bool last);
 void tail_close(struct tail *t); /* safe on a zeroed struct */
 
 /* ERR_USAGE with the reason when a pattern is none, or has no group. */

@@ -2,6 +2,7 @@
 #include "launcher/cmd/cmd.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,6 +216,7 @@ int main(int argc, char **argv)
 {
     struct err err = {0};
     static char program[] = "reel";
+    signal(SIGCHLD, SIG_DFL); /* whoever started us may ignore it: then no child's end could be waited for */
     log_set_sink(log_to_stderr, program);
     log_set_level(LOG_INFO);
     int rc = dispatch(argc, argv, &err);
