@@ -89,8 +89,7 @@ void home_runs_free(char **ids, size_t n)
     free(ids);
 }
 
-/* The id in names/<name>; ERR_NOT_FOUND when there is none. */
-static int name_read(const char *home, const char *name, char id[ID_TEXT_BYTES], struct err *err)
+int home_name_find(const char *home, const char *name, char id[ID_TEXT_BYTES], struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
@@ -132,7 +131,7 @@ int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTE
 {
     char **ids = NULL;
     size_t n = 0, fits = 0, which = 0, len = strlen(name_or_id);
-    int rc = name_read(home, name_or_id, id, err);
+    int rc = home_name_find(home, name_or_id, id, err);
     if (rc != ERR_NOT_FOUND)
         return rc;
     rc = home_runs_list(home, &ids, &n, err);
@@ -163,7 +162,7 @@ int home_name_claim(const char *home, const char *name, const char *id, char tak
         return rc;
     snprintf(path, sizeof path, "%.3800s/names/%s", home, name);
     rc = file_create_exclusive(path, id, strlen(id), err);
-    if (rc != ERR_EXISTS || (rc = name_read(home, name, taken_by, err)) < 0)
+    if (rc != ERR_EXISTS || (rc = home_name_find(home, name, taken_by, err)) < 0)
         return rc;
     return err_set(err, ERR_EXISTS, "the name '%s' belongs to run %s already: choose another", name, taken_by);
 }

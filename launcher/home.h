@@ -20,6 +20,9 @@ char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYT
  * when a beginning fits several. */
 int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTES], struct err *err);
 
+/* The run that has exactly this name; ERR_NOT_FOUND when there is none. */
+int home_name_find(const char *home, const char *name, char id[ID_TEXT_BYTES], struct err *err);
+
 /* Bind name to id. ERR_EXISTS when the name is taken: *taken_by is its run. */
 int home_name_claim(const char *home, const char *name, const char *id, char taken_by[ID_TEXT_BYTES], struct err *err);
 

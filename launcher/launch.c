@@ -142,12 +142,12 @@ int launch_create(const char *home, const char *bin_dir, const struct run *run, 
     struct launch l;
     int rc;
     *existed = false;
-    rc = home_run_find(home, run->name, taken, err);
+    rc = home_name_find(home, run->name, taken, err);
     if (rc == 0) {
         *existed = true;
         return existing_take(home, bin_dir, run, taken, out, err);
     }
-    if (rc != ERR_NOT_FOUND && rc != ERR_INPUT) /* ids that begin like this name are no obstacle */
+    if (rc != ERR_NOT_FOUND)
         return rc;
     if ((rc = id_random(&unique, err)) < 0)
         return rc;

@@ -71,23 +71,45 @@ static int take(const char *home, const char *bin_dir, const struct wrap *w, con
     return wrap_save(w, out->run_dir, err);
 }
 
-int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const char *job_id, bool again, bool fresh, struct launch *out, struct err *err)
+/* As home_name_find; that there is none is no error, and says nothing. */
+static int name_look(const char *home, const char *name, char id[ID_TEXT_BYTES], struct err *err)
+{
+    struct err why = {0};
+    int rc = home_name_find(home, name, id, &why);
+    return rc < 0 && rc != ERR_NOT_FOUND ? err_set(err, rc, "%s", why.text) : rc;
+}
+
+/* Of the runs whose made-up name this job might have got the last is its own. */
+static void name_last(const char *home, const char *stem, struct wrap *w)
+{
+    char id[ID_TEXT_BYTES], name[LIMIT_NAME_BYTES];
+    for (int i = 2; i < MOST_SAME_NAMES; i++) {
+        snprintf(name, sizeof name, "%s-%d", stem, i);
+        if (name_look(home, name, id, NULL) != 0)
+            return;
+        memcpy(w->name, name, sizeof name);
+    }
+}
+
+int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const char *job_id, bool again, bool made_up, struct launch *out, struct err *err)
 {
     char id[ID_TEXT_BYTES], stem[LIMIT_NAME_BYTES - 8];
     bool made = false;
     int rc = ERR_EXISTS;
     snprintf(stem, sizeof stem, "%s", w->name);
+    if (made_up && again)
+        name_last(home, stem, w);
     for (int i = 2; rc == ERR_EXISTS && i < MOST_SAME_NAMES; i++) {
-        int found = home_run_find(home, w->name, id, err);
-        if (found < 0 && found != ERR_NOT_FOUND && found != ERR_INPUT) /* ids that begin like this name are no obstacle */
+        int found = name_look(home, w->name, id, err);
+        if (found < 0 && found != ERR_NOT_FOUND)
             return found;
-        if (found == 0 && !fresh)
+        if (found == 0 && (again || !made_up)) {
             rc = take(home, bin_dir, w, id, out, err);
-        else if (found < 0)
-            made = (rc = make(home, bin_dir, w, out, err)) == 0;
-        if (rc == ERR_EXISTS && !fresh)
-            return rc;
-        if (rc == ERR_EXISTS)
+            break;
+        }
+        if (found < 0)
+            made = (rc = make(home, bin_dir, w, out, err)) == 0; /* ERR_EXISTS: another was faster, and it is there now */
+        if (rc == ERR_EXISTS && made_up && !again)
             snprintf(w->name, sizeof w->name, "%s-%d", stem, i);
     }
     return rc < 0 || (again && !made) ? rc : event_job(out, job_id, err);

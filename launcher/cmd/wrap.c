@@ -85,6 +85,19 @@ static const char *path_absolute(const char *path, const char *cwd, struct arena
     return !path || path[0] == '/' ? path : arena_printf(arena, "%s/%s", cwd, path);
 }
 
+/* What wrap.json cannot hold would come back as something else. */
+static int words_check(const char *const *words, struct err *err)
+{
+    for (int i = 0; words[i]; i++)
+        for (const char *p = words[i]; *p;) {
+            size_t n = json_utf8_len(p, strlen(p));
+            if (n == 0)
+                return err_set(err, ERR_INPUT, "argument %d of the command is not UTF-8: put the command into a script of its own, and give that", i);
+            p += n;
+        }
+    return 0;
+}
+
 static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap *w, struct err *err)
 {
     const char *const *operands;
@@ -109,7 +122,9 @@ static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap
     w->budget.preempt = opt_int(v, "max-preempts");
     w->budget.wall_s = opt_num(v, "wall");
     w->budget.hang_s = opt_num(v, "hang");
-    int rc = run_name_check(w->name, "--name", err);
+    int rc = run_name_check(opt_given(v, "name") ? opt_text(v, "name") : w->name, "--name", err);
+    if (rc == 0)
+        rc = words_check(argv, err);
     if (rc == 0 && w->step_pattern)
         rc = tail_pattern_check(w->step_pattern, err);
     return rc < 0 ? rc : program_find(operands[0], &w->arena, &argv[0], err);
@@ -126,7 +141,7 @@ int cmd_wrap_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     wrap_init(&w);
     int rc = wrap_make(v, job_id, &w, err);
     if (rc == 0)
-        rc = wrapped_open(env->home, env->bin_dir, &w, job_id, !first, first && !opt_given(v, "name"), &l, err);
+        rc = wrapped_open(env->home, env->bin_dir, &w, job_id, !first, !opt_given(v, "name"), &l, err);
     wrap_release(&w);
     if (rc < 0)
         return rc;
