@@ -350,7 +350,8 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     attempt_event(&a->attempt, &e);
     if (a->work.foreign && end->exit_code == WRAP_AGAIN)
         stop_request(a, SIGTERM, "at the trainer");
-    if (a->work.foreign && foreign_has_done(&a->work.wrap, end, a->stop_requested))
+    bool done = a->work.foreign && foreign_has_done(&a->work.wrap, end, a->stop_requested);
+    if (done)
         event_done(a);
 
     run_state_release(&a->state);
@@ -362,7 +363,7 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
         stop_request(a, SIGTERM, "at the trainer");
     if (a->stop_requested)
         node_lost_look(a);
-    struct attempt_evidence evidence = {a->state.done, a->stop_requested, a->state.cancel_at > 0, a->stop_requested && near_time_limit(a), a->hung,
+    struct attempt_evidence evidence = {done || a->state.done, a->stop_requested, a->state.cancel_at > 0, a->stop_requested && near_time_limit(a), a->hung,
                                         a->node_lost, end->exit_code, end->exit_signal};
     enum attempt_cause cause = attempt_cause_of(&evidence);
     snprintf(detail, sizeof detail, "trainer %s %d; see logs/attempt-%lld.log", end->exit_signal ? "died of signal" : "exited with",
@@ -370,7 +371,7 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail);
 
     run_state_release(&a->state);
-    if ((rc = run_state_load(a->conf->run_dir, &a->state, err)) < 0)
+    if ((rc = run_state_load(a->conf->run_dir, &a->state, err)) < 0 || (rc = run_state_end(&a->state, a->attempt.number, cause, detail, err)) < 0)
         return rc;
     enum run_next next = run_state_next(&a->state, &a->work.budget, why);
     successor_settle(a->conf, &a->work, &a->attempt, &a->state, next);

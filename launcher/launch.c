@@ -332,7 +332,8 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
     if (rc == 0) {
         enum run_next next = run_state_next(&state, &l->budget, NULL);
         bool job_lost = lost_token && strcmp(lost_token, state.token) == 0;
-        if (next == RUN_NEXT_SUBMIT || (job_lost && (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE)))
+        bool unanswered = state.submitted_at == 0; /* its job may have begun already: the scheduler gives the same one */
+        if (next == RUN_NEXT_SUBMIT || ((job_lost || unanswered) && (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE)))
             rc = submit_locked(l, s, &state, NULL, job, err);
     }
     run_state_release(&state);

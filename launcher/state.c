@@ -118,6 +118,7 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
     if (strcmp(kind, "attempt_started") == 0) {
         a->started_at = wall;
         text_set(a->job_id, sizeof a->job_id, event, "job_id");
+        text_set(a->token, sizeof a->token, event, "token");
     } else if (strcmp(kind, "trainer_started") == 0) {
         a->trainer_started_at = wall;
         if (cJSON_IsTrue(json_member(event, "foreign")))
@@ -131,7 +132,7 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
     } else if (strcmp(kind, "progress") == 0) {
         a->progressed = true;
         apply_moving(a, wall);
-    } else if (strcmp(kind, "attempt_ended") == 0) {
+    } else if (strcmp(kind, "attempt_ended") == 0 && (a->cause == CAUSE_NONE || wall < a->ended_at)) { /* told twice: the first */
         a->ended_at = wall;
         a->cause = cause_parse(json_text(event, "cause", ""));
         a->exit_code = (int)json_int(event, "exit_code", 0);
@@ -212,6 +213,20 @@ int run_state_apply(struct run_state *s, const cJSON *event, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory folding attempt %lld", (long long)number);
     apply_agent(a, kind, event, wall);
     apply_trainer(s, a, kind, event);
+    return 0;
+}
+
+int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause, const char *detail, struct err *err)
+{
+    struct run_attempt *a = attempt_get(s, attempt);
+    if (!a)
+        return err_set(err, ERR_NOMEM, "out of memory folding attempt %lld", (long long)attempt);
+    if (a->cause != CAUSE_NONE)
+        return 0;
+    a->cause = cause;
+    a->ended_at = s->last_event_at;
+    snprintf(a->detail, sizeof a->detail, "%s", detail);
+    s->done |= cause == CAUSE_DONE;
     return 0;
 }
 
@@ -379,6 +394,15 @@ static int64_t budget_for(const struct run_budget *b, enum attempt_cause cause)
     }
 }
 
+/* Is a submission out that is newer than this ended attempt, its own and the successor that waits for it apart? By token, for clocks of
+ * hosts differ; by time where there is none. */
+static bool is_submitted_since(const struct run_state *s, const struct run_attempt *a)
+{
+    if (a->token[0] && s->job_token[0])
+        return strcmp(a->token, s->job_token) != 0 && strcmp(a->token, s->after) != 0;
+    return s->submitted_at > a->ended_at;
+}
+
 enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget, char why[STATE_TEXT_BYTES])
 {
     char scratch[STATE_TEXT_BYTES];
@@ -389,9 +413,9 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
         return RUN_NEXT_DONE;
     if (s->cancel_at > 0)
         return RUN_NEXT_CANCELLED;
-    if (s->submitted_at == 0)
+    if (s->submitted_at == 0 && !last) /* a submitter may die before it can say that it has submitted */
         return RUN_NEXT_SUBMIT;
-    if (!last || last->cause == CAUSE_NONE || s->submitted_at > last->ended_at)
+    if (!last || last->cause == CAUSE_NONE || is_submitted_since(s, last))
         return RUN_NEXT_WAIT;
     int64_t bound = budget_for(budget, last->cause), count = run_state_without_progress(s);
     if (bound > 0 && count >= bound) {

@@ -40,7 +40,7 @@ enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 256 };
 
 struct run_attempt {
     int64_t number; /* from 1 */
-    char job_id[STATE_JOB_BYTES];
+    char job_id[STATE_JOB_BYTES], token[ID_TEXT_BYTES]; /* of its submission; "" outside a job, and for a wrapped run */
     double started_at, trainer_started_at, first_step_at, ended_at;
     double signal_at;                /* first notice to stop, at the agent or at the trainer; 0 none */
     char signal[16];                 /* its name */
@@ -84,6 +84,8 @@ void run_state_init(struct run_state *s);
 void run_state_release(struct run_state *s);
 /* One event; kinds it does not know are ignored. Fails only for lack of memory. */
 int run_state_apply(struct run_state *s, const cJSON *event, struct err *err);
+/* The end of an attempt that its log could not take (a full disk). Fails only for lack of memory. */
+int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause, const char *detail, struct err *err);
 /* Fold every log under <run_dir>/events into *s (initialised). A missing folder is an empty state. */
 int run_state_load(const char *run_dir, struct run_state *s, struct err *err);
 
@@ -95,7 +97,7 @@ const struct run_state *run_fold_state(const struct run_fold *f);
 void run_fold_close(struct run_fold *f);
 
 enum run_next {
-    RUN_NEXT_SUBMIT,   /* no live submission: hand it to the scheduler */
+    RUN_NEXT_SUBMIT,   /* neither submitted nor begun: hand it to the scheduler */
     RUN_NEXT_WAIT,     /* submitted, running, or given back to the scheduler */
     RUN_NEXT_REQUEUE,  /* an attempt ended, the budget allows another, nobody has brought it back yet */
     RUN_NEXT_DONE,
