@@ -244,13 +244,13 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
 }
 
 /* srun may end before its tasks: told that the step is cancelled it leaves at once, while rank 0 still saves. As long as rank 0 lives it
- * holds its log; and the notice that ended the step comes to this level a moment later. */
+ * holds its log, and a foreign trainer's ranks are seen here; and the notice that ended the step comes to this level a moment later. */
 static int trainer_linger(struct agent *a, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct run_state now;
     int rc = 0;
-    while (rc == 0 && evlog_held(rank0_log(a, path)) && !hangs(a))
+    while (rc == 0 && !a->work.foreign && evlog_held(rank0_log(a, path)) && !hangs(a))
         rc = notices_take(a, LINGER_MS / 20, err);
     run_state_init(&now);
     if (rc == 0)
@@ -259,6 +259,8 @@ static int trainer_linger(struct agent *a, struct err *err)
     bool explained = now.done || (told && told->stopped);
     for (int ms = 0; rc == 0 && !explained && !a->stop_requested && ms < LINGER_MS; ms += LINGER_MS / 20)
         rc = notices_take(a, LINGER_MS / 20, err);
+    while (rc == 0 && a->work.foreign && a->stop_requested && foreign_lives(&a->foreign, a->conf->run_dir) && !hangs(a))
+        rc = notices_take(a, LINGER_MS / 4, err);
     run_state_release(&now);
     return rc;
 }
@@ -291,10 +293,10 @@ static void node_lost_look(struct agent *a)
 
 static void trainer_tell(struct agent *a, struct sched_step *step)
 {
-    if (a->work.foreign)
-        foreign_tell(&a->foreign, a->conf->run_dir);
-    else
+    if (!a->work.foreign)
         sched_step_signal(step, SIGUSR1, NULL);
+    else if (!node_agents_live(a->nodes)) /* else the one on this node does */
+        foreign_tell(&a->foreign, a->conf->run_dir);
     node_agents_tell(a->nodes);
 }
 
@@ -308,10 +310,10 @@ static int trainer_watch(struct agent *a, struct sched_step *step, struct sched_
         const char *lost = node_agents_lost(a->nodes);
         if (rc == 0 && (end->node_lost[0] || lost[0]))
             node_lost_note(a, end->node_lost[0] ? end->node_lost : lost);
-        if (a->work.foreign)
-            foreign_follow(&a->foreign, end->ended);
         if (rc == 0 && end->ended && a->work.sched && a->work.sched->ops->starts_ranks)
             rc = trainer_linger(a, err);
+        if (a->work.foreign)
+            foreign_follow(&a->foreign, end->ended);
         if (rc < 0 || end->ended)
             return rc;
         if (a->stop_requested)

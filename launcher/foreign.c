@@ -79,22 +79,29 @@ void foreign_follow(struct foreign *f, bool last)
 void foreign_close(struct foreign *f)
 {
     tail_close(&f->tail);
+    ranks_release(&f->told);
 }
 
 void foreign_tell(struct foreign *f, const char *run_dir)
 {
     char mark[LIMIT_NAME_BYTES];
-    struct ranks_told told;
     struct err err = {0};
     if (!f->wrap->notice)
         return;
     node_agent_mark(run_dir, f->attempt->number, mark);
-    if (ranks_tell(mark, (int)f->wrap->notice, &told, &err) < 0)
+    if (ranks_tell(mark, (int)f->wrap->notice, &f->told, &err) < 0)
         log_msg(LOG_WARN, "%s", err.text);
-    else if (told.deaf && !f->deaf_told)
+    else if (f->told.deaf && !f->deaf_told)
         log_msg(LOG_WARN, "process %ld of the trainer has no handler for signal %lld: it is not told to save; see --notice",
-                (long)told.deaf_pid, (long long)f->wrap->notice);
-    f->deaf_told |= told.deaf > 0;
+                (long)f->told.deaf_pid, (long long)f->wrap->notice);
+    f->deaf_told |= f->told.deaf > 0;
+}
+
+bool foreign_lives(const struct foreign *f, const char *run_dir)
+{
+    char mark[LIMIT_NAME_BYTES];
+    node_agent_mark(run_dir, f->attempt->number, mark);
+    return ranks_count(mark) > 0;
 }
 
 bool foreign_is_done(const struct wrap *w)

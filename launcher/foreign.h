@@ -4,6 +4,7 @@
 
 #include "autotune/command.h"
 #include "launcher/attempt.h"
+#include "launcher/ranks.h"
 #include "launcher/tail.h"
 #include "launcher/work.h"
 
@@ -13,6 +14,7 @@ struct foreign {
     struct tail tail;
     int64_t step_told;         /* greatest number of steps any attempt is known to have done */
     double save_told, looked_mono;
+    struct ranks_told told;
     bool deaf_told;
 };
 
@@ -28,6 +30,8 @@ void foreign_close(struct foreign *f); /* safe on a zeroed struct */
 
 /* Tells its ranks on this node to save and stop. */
 void foreign_tell(struct foreign *f, const char *run_dir);
+/* Do ranks of it live on here, after what started them has ended? */
+bool foreign_lives(const struct foreign *f, const char *run_dir);
 
 /* The done file is there. */
 bool foreign_is_done(const struct wrap *w);

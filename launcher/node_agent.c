@@ -52,7 +52,7 @@ struct node {
     const struct node_agent_conf *conf;
     struct evlog *log; /* opened by the first to hear, and by one whose ranks do not hear */
     bool asked, end, deaf_told;
-    int64_t told;
+    struct ranks_told told;
 };
 
 static struct evlog *node_log(struct node *n)
@@ -118,16 +118,15 @@ static void deaf_note(struct node *n, const struct ranks_told *told)
 static void ranks_pass(struct node *n)
 {
     char mark[LIMIT_NAME_BYTES];
-    struct ranks_told told;
+    size_t before = n->told.n_pids;
     struct err err = {0};
     node_agent_mark(n->conf->run_dir, n->conf->attempt, mark);
-    if (ranks_tell(mark, n->conf->signo, &told, &err) < 0)
+    if (ranks_tell(mark, n->conf->signo, &n->told, &err) < 0)
         log_msg(LOG_WARN, "%s", err.text);
-    if (told.told > n->told)
-        log_msg(LOG_INFO, "%lld ranks of node %s told to save", (long long)told.told, node_name());
-    n->told = told.told > n->told ? told.told : n->told;
-    if (told.deaf && !n->deaf_told)
-        deaf_note(n, &told);
+    if (n->told.n_pids > before)
+        log_msg(LOG_INFO, "%zu ranks of node %s told to save", n->told.n_pids, node_name());
+    if (n->told.deaf && !n->deaf_told)
+        deaf_note(n, &n->told);
 }
 
 static int signals_open(struct err *err)
@@ -167,6 +166,7 @@ int node_agent_run(const struct node_agent_conf *conf, struct err *err)
             ranks_pass(&n);
     }
     evlog_close(n.log);
+    ranks_release(&n.told);
     if (fd >= 0)
         close(fd);
     return rc;
@@ -246,6 +246,13 @@ const char *node_agents_lost(struct node_agents *n)
         return "";
     look(n);
     return n->status.node_lost;
+}
+
+bool node_agents_live(struct node_agents *n)
+{
+    if (n)
+        look(n);
+    return n && !n->gone;
 }
 
 void node_agents_tell(struct node_agents *n)

@@ -6,8 +6,8 @@
  *     Slurm -> node agent: the first to hear makes claims/notice-<attempt> (exclusive create) and writes the event `signal`, naming
  *              its node; the batch agent looks for that file once a second
  *     Slurm -> batch agent: SIGALRM to the step of the node agents (srun passes it on)
- *     either way every node agent tells the ranks of its node (launcher/ranks.h), once a second until the end: a trainer that starts up
- *              may not hear yet
+ *     either way every node agent tells the ranks of its node (launcher/ranks.h), each once, and looks once a second for more: a trainer that
+ *              starts up may not hear yet
  *
  * SIGUSR2 ends the node agents. Everything may come twice and in any order.
  */
@@ -42,6 +42,7 @@ int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, c
                       struct err *err);
 bool node_agents_heard(struct node_agents *n);            /* a notice came to one of them. NULL: never */
 const char *node_agents_lost(struct node_agents *n);      /* a node the scheduler lost; "" none */
+bool node_agents_live(struct node_agents *n);
 void node_agents_tell(struct node_agents *n);             /* pass a notice on to all ranks */
 void node_agents_free(struct node_agents *n);             /* ends them; NULL is fine */
 

@@ -119,35 +119,74 @@ static int processes_read(const char *mark, struct process **out, size_t *n, str
     return list ? 0 : err_set(err, ERR_NOMEM, "out of memory looking for the trainer's processes");
 }
 
-static void tell(pid_t pid, int signo, struct ranks_told *out)
+static void tell(pid_t pid, int signo, struct ranks_told *told)
 {
-    if (is_heard(pid, signo)) {
-        out->told += kill(pid, signo) == 0;
+    for (size_t i = 0; i < told->n_pids; i++)
+        if (told->pids[i] == pid)
+            return;
+    if (!is_heard(pid, signo)) {
+        told->deaf++;
+        told->deaf_pid = pid;
         return;
     }
-    out->deaf++;
-    out->deaf_pid = pid;
+    pid_t *grown = realloc(told->pids, (told->n_pids + 1) * sizeof *grown);
+    if (!grown || kill(pid, signo) < 0) { /* with no memory to remember it: at the next call */
+        told->pids = grown ? grown : told->pids;
+        return;
+    }
+    told->pids = grown;
+    told->pids[told->n_pids++] = pid;
 }
 
-int ranks_tell(const char *mark, int signo, struct ranks_told *out, struct err *err)
+static void list_free(struct process *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        str_release(&list[i].numbers);
+    free(list);
+}
+
+static bool is_rank(const struct process *p)
+{
+    return p->first && !p->launcher;
+}
+
+int ranks_tell(const char *mark, int signo, struct ranks_told *told, struct err *err)
 {
     struct process *list;
     size_t n, numbered = 0;
-    *out = (struct ranks_told){0};
     int rc = processes_read(mark, &list, &n, err);
     if (rc < 0)
         return rc;
+    told->deaf = 0;
     classify(list, n);
     for (size_t i = 0; i < n; i++)
         numbered += list[i].first;
     for (size_t i = 0; i < n; i++)
-        if (numbered ? list[i].first && !list[i].launcher : hears_first(list, n, &list[i], signo))
-            tell(list[i].pid, signo, out);
-    for (size_t i = 0; i < n && !numbered && !out->told && !out->deaf; i++)
+        if (numbered ? is_rank(&list[i]) : hears_first(list, n, &list[i], signo))
+            tell(list[i].pid, signo, told);
+    for (size_t i = 0; i < n && !numbered && !told->n_pids && !told->deaf; i++)
         if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
-            tell(list[i].pid, signo, out); /* nobody hears: it is the first that is deaf */
-    for (size_t i = 0; i < n; i++)
-        str_release(&list[i].numbers);
-    free(list);
+            tell(list[i].pid, signo, told); /* nobody hears: it is the first that is deaf */
+    list_free(list, n);
     return 0;
+}
+
+void ranks_release(struct ranks_told *told)
+{
+    free(told->pids);
+    *told = (struct ranks_told){0};
+}
+
+int64_t ranks_count(const char *mark)
+{
+    struct process *list;
+    size_t n;
+    int64_t ranks = 0;
+    if (processes_read(mark, &list, &n, NULL) < 0)
+        return -1;
+    classify(list, n);
+    for (size_t i = 0; i < n; i++)
+        ranks += is_rank(&list[i]);
+    list_free(list, n);
+    return ranks;
 }

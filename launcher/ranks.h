@@ -15,11 +15,19 @@
 
 #define RANKS_VARIABLE "REEL_TRAINER"
 
+/* Kept from call to call, zeroed before the first: a rank is told once, for its handler may do more than set a flag; one that has no handler
+ * yet, because it is starting, is told when it has. */
 struct ranks_told {
-    int64_t told, deaf; /* ranks that got the signal; that have no handler for it */
-    pid_t deaf_pid;     /* one of those */
+    int64_t deaf;   /* ranks without a handler, at the last call */
+    pid_t deaf_pid; /* one of those */
+    pid_t *pids;    /* those told so far */
+    size_t n_pids;
 };
 /* mark: the value of RANKS_VARIABLE. This user's processes on this machine. */
-int ranks_tell(const char *mark, int signo, struct ranks_told *out, struct err *err);
+int ranks_tell(const char *mark, int signo, struct ranks_told *told, struct err *err);
+void ranks_release(struct ranks_told *told);
+
+/* How many ranks live here; -1 when that cannot be told. */
+int64_t ranks_count(const char *mark);
 
 #endif
