@@ -341,11 +341,28 @@ static int signals_take(struct agent *a, struct err *err)
 
 /* ---- one attempt ---- */
 
+/* Why the attempt ended is known: say so, and give the job back unless the run is over. */
+static int attempt_settle(struct agent *a, enum attempt_cause cause, const struct sched_step_status *end, const char *detail, int *exit_code,
+                          struct err *err)
+{
+    char why[STATE_TEXT_BYTES];
+    attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail);
+    run_state_release(&a->state);
+    int rc = run_state_load(a->conf->run_dir, &a->state, err);
+    if (rc < 0 || (rc = run_state_end(&a->state, a->attempt.number, cause, detail, err)) < 0)
+        return rc;
+    enum run_next next = run_state_next(&a->state, &a->work.budget, why);
+    successor_settle(a->conf, &a->work, &a->attempt, &a->state, next);
+    log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number, attempt_cause_names[cause], *why ? ": " : "", why);
+    *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
+    return 0;
+}
+
 /* The trainer is gone: fold again (it wrote events), name the cause, decide. */
 static int attempt_finish(struct agent *a, const struct sched_step_status *end, int *exit_code, struct err *err)
 {
     struct evlog_event e;
-    char detail[STATE_TEXT_BYTES], why[STATE_TEXT_BYTES];
+    char detail[STATE_TEXT_BYTES];
     evlog_begin(a->attempt.log, &e, "trainer_exited");
     json_put_int(&e.out, "code", end->exit_code);
     json_put_int(&e.out, "signal", end->exit_signal);
@@ -367,19 +384,23 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
         node_lost_look(a);
     struct attempt_evidence evidence = {done || a->state.done, a->stop_requested, a->state.cancel_at > 0, a->stop_requested && near_time_limit(a), a->hung,
                                         a->node_lost, end->exit_code, end->exit_signal};
-    enum attempt_cause cause = attempt_cause_of(&evidence);
     snprintf(detail, sizeof detail, "trainer %s %d; see logs/attempt-%lld.log", end->exit_signal ? "died of signal" : "exited with",
              end->exit_signal ? end->exit_signal : end->exit_code, (long long)a->attempt.number);
-    attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail);
+    return attempt_settle(a, attempt_cause_of(&evidence), end, detail, exit_code, err);
+}
 
-    run_state_release(&a->state);
-    if ((rc = run_state_load(a->conf->run_dir, &a->state, err)) < 0 || (rc = run_state_end(&a->state, a->attempt.number, cause, detail, err)) < 0)
+/* The trainer could not be started, or not be watched any longer: a crash like others, for on another node it may go well. By hand the
+ * error is the answer. */
+static int attempt_fail(struct agent *a, int rc, int *exit_code, struct err *err)
+{
+    static const struct sched_step_status none = {.ended = true, .exit_code = -1};
+    struct err more = {0};
+    if (!a->work.sched) {
+        attempt_end(&a->attempt, CAUSE_CRASH, -1, 0, err->text);
         return rc;
-    enum run_next next = run_state_next(&a->state, &a->work.budget, why);
-    successor_settle(a->conf, &a->work, &a->attempt, &a->state, next);
-    log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number, attempt_cause_names[cause], *why ? ": " : "", why);
-    *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
-    return 0;
+    }
+    log_msg(LOG_ERROR, "%s", err->text);
+    return attempt_settle(a, CAUSE_CRASH, &none, err->text, exit_code, &more) < 0 ? rc : 0;
 }
 
 static int attempt_run(struct agent *a, int *exit_code, struct err *err)
@@ -398,15 +419,12 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
         nodes_start(a);
         rc = trainer_start(a, &step, err);
     }
-    if (rc < 0) {
-        attempt_end(&a->attempt, CAUSE_CRASH, -1, 0, err ? err->text : "the trainer could not be started");
-        return rc;
-    }
-    rc = trainer_watch(a, step, &end, err);
+    if (rc == 0)
+        rc = trainer_watch(a, step, &end, err);
     sched_step_free(step);
     node_agents_free(a->nodes); /* before the requeue, which signals the steps like a preemption */
     a->nodes = NULL;
-    return rc < 0 ? rc : attempt_finish(a, &end, exit_code, err);
+    return rc == 0 ? attempt_finish(a, &end, exit_code, err) : attempt_fail(a, rc, exit_code, err);
 }
 
 /* The attempt before may have ended with nobody left to judge it: a run whose budget it spent is over. */

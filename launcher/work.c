@@ -1,5 +1,6 @@
 #include "launcher/work.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,9 @@
 #include "base/num.h"
 #include "launcher/sched/slurm.h"
 
-enum { REQUEUE_TRIES = 5 };
+/* The controller may be away, and what asks it may die of the signal that ends all processes of a job: a run without a follower has nobody
+ * else to bring it back. */
+static const double REQUEUE_FOR_S = 1800, REQUEUE_PAUSE_S = 30;
 
 static int ours_load(struct work *w, const char *run_dir, struct err *err)
 {
@@ -100,10 +103,11 @@ void work_requeue(struct work *w, struct attempt *attempt)
     struct evlog_event e;
     if (!w->sched)
         return;
-    int rc = ERR_TEMP;
-    for (int i = 0; (rc == ERR_TEMP || rc == ERR_BUSY) && i < REQUEUE_TRIES; i++) {
-        if (i > 0)
-            clock_sleep_s(1); /* a job that is ended has all its processes signalled: the one that asked may have died of that */
+    double begun_s = clock_mono_s(), pause_s = 1;
+    int rc = sched_requeue(w->sched, w->self.id, &err);
+    while ((rc == ERR_TEMP || rc == ERR_BUSY) && clock_mono_s() - begun_s < REQUEUE_FOR_S) {
+        clock_sleep_s(pause_s);
+        pause_s = fmin(2 * pause_s, REQUEUE_PAUSE_S);
         rc = sched_requeue(w->sched, w->self.id, &err);
     }
     if (rc < 0) {
