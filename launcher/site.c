@@ -57,7 +57,7 @@ static void notice(const struct site_facts *f, struct site_promise *out)
         say(out, name, SITE_HOLDS, "", "preemption sends the job's own signal to the batch process at once");
     else if (f->partition->grace_s > 0)
         say(out, name, SITE_PARTLY, "set SlurmctldParameters=preempt_send_user_signal",
-            "the step gets SIGTERM at once, the batch process only after the grace of %g s: the trainer hears it, a wrapped one must too",
+            "every process of a step gets SIGTERM at once, the batch process after the grace of %g s: node agents hear it, a wrapped trainer has to handle it",
             f->partition->grace_s);
     else
         say(out, name, SITE_HOLDS, "", "SIGTERM comes to step and batch process at once");
