@@ -128,8 +128,9 @@ static void test_jobs(void **state)
     for (int i = 0; i < N; i++) {
         struct sched_spec s = spec_of(kinds[i][0]);
         s.requeue = i != 1;
-        s.nodes = i == WAITING ? 2 : 1;
-        s.cores_per_node = i == WAITING ? 4 : 1;
+        bool wide = i == WAITING || i == HELD; /* all there is: it cannot start before it is held */
+        s.nodes = wide ? 2 : 1;
+        s.cores_per_node = wide ? 4 : 1;
         s.time_limit_s = i == ENDLESS ? 0 : 600;
         ids[i] = submit(i % N_WAYS, &s, scripts[i < 3 ? i : 3]);
         if (i == HELD)
