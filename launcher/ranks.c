@@ -5,8 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/str.h"
 #include "launcher/sched/proc.h"
+
+enum { HELD_BACK_LOOKS = 4 };
+static const double HELD_BACK_S = 0.003;
 
 /* By which rank a process is: torchrun and many others, Open MPI, PMIx, PMI, Slurm's task of a numbered step. */
 static const char *const rank_variables[] = {"RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_STEP_ID",
@@ -42,19 +46,29 @@ static bool environ_numbers(pid_t pid, const char *mark, struct str *out)
     return marked;
 }
 
-/* Is the signal handled, or held back by one who waits for it? SigBlk and SigCgt of /proc/PID/status, proc(5). */
+/* A mask of /proc/PID/status, proc(5): "SigBlk", "SigCgt". */
+static bool is_in_mask(pid_t pid, const char *mask, int signo)
+{
+    struct str text = STR_INIT;
+    const char *at = proc_read(pid, "status", &text) ? strstr(text.p, mask) : NULL;
+    bool in = at && strtoull(at + strlen(mask), NULL, 16) >> (signo - 1) & 1;
+    str_release(&text);
+    return in;
+}
+
+/* Is the signal handled, or held back by one who waits for it (sigwait, signalfd)? A shell holds it back for a moment whenever it forks, so
+ * that has to last. */
 static bool is_heard(pid_t pid, int signo)
 {
-    static const char *const masks[] = {"\nSigBlk:", "\nSigCgt:"};
-    struct str text = STR_INIT;
-    bool heard = false;
-    if (proc_read(pid, "status", &text))
-        for (int i = 0; i < 2; i++) {
-            const char *at = strstr(text.p, masks[i]);
-            heard |= at && strtoull(at + strlen(masks[i]), NULL, 16) >> (signo - 1) & 1;
-        }
-    str_release(&text);
-    return heard;
+    bool held_back = true;
+    if (is_in_mask(pid, "\nSigCgt:", signo))
+        return true;
+    for (int i = 0; i < HELD_BACK_LOOKS && held_back; i++) {
+        if (i > 0)
+            clock_sleep_s(HELD_BACK_S);
+        held_back = is_in_mask(pid, "\nSigBlk:", signo);
+    }
+    return held_back;
 }
 
 /* Programs that start ranks and take a signal for their own end. */
