@@ -278,7 +278,7 @@ static void node_lost_note(struct agent *a, const char *node)
     attempt_event(&a->attempt, &e);
 }
 
-/* Everybody else is only told to stop, and srun may be ended before it has said why: ask. */
+/* Everybody else is only told to stop, or sees its peers gone, and srun may be ended before it has said why: ask. */
 static void node_lost_look(struct agent *a)
 {
     char node[SCHED_ID_BYTES];
@@ -380,7 +380,7 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     const struct run_attempt *told = attempt_told(&a->state, a->attempt.number);
     if (told && told->stopped) /* the exit status of srun does not tell: 0 for a step that was cancelled */
         stop_request(a, SIGTERM, "at the trainer");
-    if (a->stop_requested)
+    if (!done && !a->state.done)
         node_lost_look(a);
     struct attempt_evidence evidence = {done || a->state.done, a->stop_requested, a->state.cancel_at > 0, a->stop_requested && near_time_limit(a), a->hung,
                                         a->node_lost, end->exit_code, end->exit_signal};
