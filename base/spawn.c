@@ -471,3 +471,10 @@ int spawn_status(const struct spawn_exit *e)
 {
     return e->signal ? 128 + e->signal : e->code;
 }
+
+const char *signal_name(int signo, char out[SIGNAL_NAME_BYTES])
+{
+    const char *abbrev = sigabbrev_np(signo);
+    snprintf(out, SIGNAL_NAME_BYTES, abbrev ? "SIG%s" : "other", abbrev);
+    return out;
+}

@@ -45,4 +45,8 @@ int spawn_run(const struct spawn *s, const char *input, double deadline_s, struc
 /* Shell-style exit status: code, or 128 + signal. */
 int spawn_status(const struct spawn_exit *e);
 
+/* "SIGTERM"; "other" for a number without a name. */
+enum { SIGNAL_NAME_BYTES = 16 };
+const char *signal_name(int signo, char out[SIGNAL_NAME_BYTES]);
+
 #endif

@@ -160,7 +160,7 @@ static const struct view views[] = {
      "One row an attempt that was told to stop: who heard first, and how long the word took to the trainer.\n"
      "  run         run id\n"
      "  attempt     from 1\n"
-     "  signal      SIGTERM, SIGUSR1, other\n"
+     "  signal      its name (SIGTERM); other, for one without a name\n"
      "  level       where it was heard first: batch (the agent), node (a node agent), rank (the trainer itself)\n"
      "  node        its name, at level node\n"
      "  noticed_at  UTC s\n"

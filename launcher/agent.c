@@ -18,6 +18,7 @@
 #include "base/evlog.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/spawn.h"
 #include "launcher/attempt.h"
 #include "launcher/foreign.h"
 #include "launcher/launch.h"
@@ -66,8 +67,9 @@ static void event_started(struct agent *a)
 static void event_signal(struct agent *a, int signo)
 {
     struct evlog_event e;
+    char name[SIGNAL_NAME_BYTES];
     evlog_begin(a->attempt.log, &e, "signal");
-    json_put_text(&e.out, "signal", signo == SIGTERM ? "SIGTERM" : signo == SIGUSR1 ? "SIGUSR1" : signo == SIGUSR2 ? "SIGUSR2" : "other");
+    json_put_text(&e.out, "signal", signal_name(signo, name));
     json_put_int(&e.out, "number", signo);
     json_put_text(&e.out, "from", "scheduler");
     attempt_event(&a->attempt, &e);

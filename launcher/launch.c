@@ -58,7 +58,7 @@ static int event_created(const struct launch *l, const struct run *run, struct e
 
 /* ---- making and finding runs ---- */
 
-static void launch_init(struct launch *l, const char *home, const char *bin_dir, const char *run_id, const struct run_budget *budget)
+void launch_init(struct launch *l, const char *home, const char *bin_dir, const char *run_id, const struct run_budget *budget)
 {
     *l = (struct launch){.home = home, .bin_dir = bin_dir};
     snprintf(l->run_id, sizeof l->run_id, "%s", run_id);
@@ -66,7 +66,7 @@ static void launch_init(struct launch *l, const char *home, const char *bin_dir,
     l->budget = *budget;
 }
 
-static int wrapped_open(const char *home, const char *bin_dir, const char *id, const char *run_dir, struct launch *out, struct err *err)
+static int foreign_open(const char *home, const char *bin_dir, const char *id, const char *run_dir, struct launch *out, struct err *err)
 {
     struct wrap wrap;
     int rc = wrap_load(run_dir, &wrap, err);
@@ -87,7 +87,7 @@ int launch_open(const char *home, const char *bin_dir, const char *name_or_id, s
         return rc;
     home_run_dir(home, id, path);
     if (wrap_is(path))
-        return wrapped_open(home, bin_dir, id, path, out, err);
+        return foreign_open(home, bin_dir, id, path, out, err);
     strncat(path, "/run.json", sizeof path - strlen(path) - 1);
     if ((rc = run_load(path, &run, err)) < 0)
         return rc;

@@ -30,6 +30,8 @@ struct launch {
  * to another configuration. settings_json may be NULL. */
 int launch_create(const char *home, const char *bin_dir, const struct run *run, const struct plan *plan,
                   const char *settings_json, struct launch *out, bool *existed, struct err *err);
+/* The handle alone, as the two others fill it; what it names need not be there yet. */
+void launch_init(struct launch *l, const char *home, const char *bin_dir, const char *run_id, const struct run_budget *budget);
 /* An existing run, by name or id. */
 int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out, struct err *err);
 

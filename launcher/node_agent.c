@@ -16,6 +16,7 @@
 #include "base/evlog.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/spawn.h"
 #include "launcher/ranks.h"
 
 enum { TELL_EVERY_MS = 1000, PASS_ON = SIGALRM, END = SIGUSR2 };
@@ -74,15 +75,10 @@ static void commit(struct node *n, struct evlog_event *e)
         log_msg(LOG_WARN, "event lost: %s", err.text);
 }
 
-static const char *signal_name(int signo)
-{
-    return signo == SIGTERM ? "SIGTERM" : signo == SIGUSR1 ? "SIGUSR1" : "other";
-}
-
 /* From the scheduler: the first on any node leaves word for the batch agent. */
 static void notice_take(struct node *n, int signo)
 {
-    char path[LIMIT_PATH_BYTES], text[256];
+    char path[LIMIT_PATH_BYTES], text[256], name[SIGNAL_NAME_BYTES];
     struct err err = {0};
     notice_path(n->conf, path);
     int len = snprintf(text, sizeof text, "{\"node\": \"%s\", \"signal\": %d, \"wall\": %.6f}\n", node_name(), signo, clock_wall_s());
@@ -92,7 +88,7 @@ static void notice_take(struct node *n, int signo)
     if (rc == 0 && node_log(n)) {
         struct evlog_event e;
         evlog_begin(n->log, &e, "signal");
-        json_put_text(&e.out, "signal", signal_name(signo));
+        json_put_text(&e.out, "signal", signal_name(signo, name));
         json_put_int(&e.out, "number", signo);
         json_put_text(&e.out, "from", "scheduler");
         json_put_text(&e.out, "node", node_name());

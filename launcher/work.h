@@ -28,7 +28,8 @@ struct work {
 int work_load(struct work *w, const char *run_dir, const char *home, struct err *err);
 void work_release(struct work *w);
 
-/* Gives the own job back to the scheduler, with an event. A failure is a warning: a follower brings the run back. */
+/* Gives the own job back to the scheduler, with an event. A failure is a warning: then a follower of the run brings it back
+ * (`reel launch` with its name; a wrapped run has none, its owner submits its script again). */
 void work_requeue(struct work *w, struct attempt *attempt);
 
 #endif

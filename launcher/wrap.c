@@ -38,8 +38,7 @@ static const struct json_field fields[] = {
 
 void wrap_init(struct wrap *w)
 {
-    *w = (struct wrap){.notice = SIGTERM, .node_agents = true,
-                       .budget = {.crash = 3, .node_fail = 10, .preempt = 50, .time_limit = 3}};
+    *w = (struct wrap){.notice = SIGTERM, .node_agents = true, .budget = RUN_BUDGET_INIT};
     arena_init(&w->arena, 0);
 }
 

@@ -42,9 +42,8 @@ static int event_job(const struct launch *l, const char *job_id, struct err *err
 
 static void launch_of(const char *home, const char *bin_dir, const char *id, const struct wrap *w, struct launch *out)
 {
-    *out = (struct launch){.home = home, .bin_dir = bin_dir, .budget = w->budget, .wrapped = true};
-    snprintf(out->run_id, sizeof out->run_id, "%s", id);
-    home_run_dir(home, id, out->run_dir);
+    launch_init(out, home, bin_dir, id, &w->budget);
+    out->wrapped = true;
 }
 
 /* The name last: whoever finds it finds a whole run. */

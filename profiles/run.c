@@ -84,9 +84,10 @@ void run_init(struct run *r)
         .seed = 1234,
         .dtype = DTYPE_F32,
         .ckpt_keep = 2,
-        .budget = {.crash = 3, .node_fail = 10, .preempt = 50, .time_limit = 3, .hang_s = 1800},
+        .budget = RUN_BUDGET_INIT,
         .resources = {.nodes = 1, .ranks_per_node = 1, .cores_per_rank = 1, .node_agents = true},
     };
+    r->budget.hang_s = 1800;
     arena_init(&r->arena, 4096);
 }
 

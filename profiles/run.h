@@ -31,6 +31,7 @@ struct run_budget {
     double wall_s;      /* since the run was made; 0: no bound */
     double hang_s;      /* without an event of the trainer; 0: never */
 };
+#define RUN_BUDGET_INIT {.crash = 3, .node_fail = 10, .preempt = 50, .time_limit = 3}
 struct run_stage {
     const char *data;     /* dataset folder, or "synthetic:TxHxW" (latent cells) */
     struct hash128 data_fingerprint; /* of the index; zero = take what is there (filled in at launch) */

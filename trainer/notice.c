@@ -7,6 +7,7 @@
 #include "base/evlog.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/spawn.h"
 #include "trainer/record.h"
 
 enum { STACK_BYTES = 256 << 10 };
@@ -16,11 +17,12 @@ static void write_event(struct notice *n)
     struct evlog *log = NULL;
     struct evlog_event e;
     struct err err = {0};
+    char name[SIGNAL_NAME_BYTES];
     n->written = true;
     int rc = record_log_open(n->run_dir, n->attempt, "rank0-notice", &log, &err);
     if (rc == 0) {
         evlog_begin(log, &e, "stop_heard");
-        json_put_text(&e.out, "signal", n->signo == SIGTERM ? "SIGTERM" : "SIGUSR1");
+        json_put_text(&e.out, "signal", signal_name(n->signo, name));
         json_put_num(&e.out, "heard_at", (double)n->heard.tv_sec + 1e-9 * (double)n->heard.tv_nsec);
         json_put_text(&e.out, "phase", n->heard_in);
         rc = evlog_commit(log, &e, true, &err);

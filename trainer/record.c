@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/spawn.h"
 #include "profiles/flops.h"
 
 int record_log_open(const char *run_dir, int64_t attempt, const char *writer, struct evlog **out, struct err *err)
@@ -123,11 +124,12 @@ void record_damaged(struct record *r, const char *dir, const char *reason)
 void record_stop_seen(struct record *r, int signo, const volatile struct timespec *heard)
 {
     struct evlog_event e;
+    char name[SIGNAL_NAME_BYTES];
     if (!r->log)
         return;
     evlog_begin(r->log, &e, "stop_seen");
     if (signo) { /* else another rank heard it */
-        json_put_text(&e.out, "signal", signo == SIGTERM ? "SIGTERM" : signo == SIGUSR1 ? "SIGUSR1" : "other");
+        json_put_text(&e.out, "signal", signal_name(signo, name));
         json_put_num(&e.out, "heard_at", heard ? (double)heard->tv_sec + 1e-9 * (double)heard->tv_nsec : NAN);
     }
     json_put_num(&e.out, "seen_at", clock_wall_s());
