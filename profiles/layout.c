@@ -190,3 +190,45 @@ int64_t layout_micro_batch_samples(const struct layout *l, int64_t gbs, int64_t 
     int64_t left = layout_replica_samples(l, gbs, replica) - micro_batch * l->mbs;
     return num_max_i64(0, num_min_i64(left, l->mbs));
 }
+
+/* ---- who stands where ---- */
+
+struct layout_place layout_place(const struct layout *l, int64_t rank)
+{
+    return (struct layout_place){.tp = rank % l->tp, .cp = rank / l->tp % l->cp, .dp = rank / (l->tp * l->cp) % l->dp,
+                                 .pp = rank / (l->tp * l->cp * l->dp)};
+}
+
+int64_t layout_rank(const struct layout *l, struct layout_place p)
+{
+    return p.tp + l->tp * (p.cp + l->cp * (p.dp + l->dp * p.pp));
+}
+
+int64_t layout_data_rank(const struct layout *l, struct layout_place p)
+{
+    return p.dp * l->cp + p.cp;
+}
+
+int64_t layout_chunk_first(const struct layout *l, int64_t layers, int64_t chunk)
+{
+    int64_t chunks = l->pp * l->vpp;
+    return chunk * (layers / chunks) + num_min_i64(chunk, layers % chunks);
+}
+
+int64_t layout_run_first(int64_t tokens, int64_t cp, int64_t r)
+{
+    return tokens * r / cp;
+}
+
+int64_t layout_a2a_group(const struct layout *l, const struct model *m)
+{
+    if (l->cp_kind == CP_RING)
+        return 1;
+    if (l->cp_kind == CP_A2A)
+        return l->cp;
+    struct layout_case c = {.l = l, .m = m};
+    for (int64_t a = l->cp / 2; a > 1; a--)
+        if (l->cp % a == 0 && heads_for_a2a(&c, a))
+            return a;
+    return 1; /* the rule cp-2d-splits is broken */
+}

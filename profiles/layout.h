@@ -56,4 +56,20 @@ int64_t layout_replica_first(const struct layout *l, int64_t gbs, int64_t replic
 int64_t layout_micro_batches(const struct layout *l, int64_t gbs, int64_t replica);
 int64_t layout_micro_batch_samples(const struct layout *l, int64_t gbs, int64_t replica, int64_t micro_batch);
 
+/* Place of a rank along the axes: tp fastest, then cp, dp, pp. */
+struct layout_place { int64_t tp, cp, dp, pp; };
+struct layout_place layout_place(const struct layout *l, int64_t rank);
+int64_t layout_rank(const struct layout *l, struct layout_place p);
+/* Ranks that share a tp and pp place form the data group, of dp·cp ranks, cp fastest: place.dp · cp + place.cp. A shard group is
+ * layout_shard_group() consecutive ones of them. */
+int64_t layout_data_rank(const struct layout *l, struct layout_place p);
+/* Pipeline chunk c of pp·vpp holds layers first(c) .. first(c+1)-1, as even as it goes, the first ones one more; it lives on stage c mod pp
+ * as its virtual stage c / pp. first(pp·vpp) = layers. */
+int64_t layout_chunk_first(const struct layout *l, int64_t layers, int64_t chunk);
+/* cp rank r of `cp` has tokens first(r) .. first(r+1)-1 of a sample: near-equal runs, n·r/cp. */
+int64_t layout_run_first(int64_t tokens, int64_t cp, int64_t r);
+/* 2d: all-to-all groups of a = this many consecutive cp ranks, the ring over the cp / a groups. cp for a2a, 1 for ring;
+ * for 2d the largest a below cp, above 1, that divides cp with heads divisible by tp·a (rule cp-2d-splits). */
+int64_t layout_a2a_group(const struct layout *l, const struct model *m);
+
 #endif

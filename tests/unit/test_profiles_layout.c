@@ -250,12 +250,92 @@ static void micro_batches(void **state)
             }
 }
 
+/* ---- who stands where ---- */
+
+/* A rank and its place give each other; tp is fastest, then cp, dp, pp; data ranks count cp first. */
+static void places(void **state)
+{
+    struct layout l = layout_default();
+    int64_t rank = 0;
+    (void)state;
+    l.tp = 2, l.cp = 3, l.dp = 4, l.pp = 5;
+    for (int64_t pp = 0; pp < 5; pp++)
+        for (int64_t dp = 0; dp < 4; dp++)
+            for (int64_t cp = 0; cp < 3; cp++)
+                for (int64_t tp = 0; tp < 2; tp++, rank++) {
+                    struct layout_place p = layout_place(&l, rank);
+                    assert_true(p.tp == tp && p.cp == cp && p.dp == dp && p.pp == pp);
+                    assert_int_equal(layout_rank(&l, p), rank);
+                    assert_int_equal(layout_data_rank(&l, p), rank / 2 % 12);
+                }
+}
+
+/* Runs of layers: all of them, in order, none empty, the longer ones first and by one layer. */
+static void chunks_of_layers(void **state)
+{
+    (void)state;
+    for (int64_t pp = 1; pp <= 5; pp++)
+        for (int64_t vpp = 1; vpp <= 3; vpp++)
+            for (int64_t layers = pp * vpp; layers <= 3 * pp * vpp + 2; layers++) {
+                struct layout l = layout_default();
+                l.pp = pp, l.vpp = vpp;
+                int64_t n = pp * vpp, before = layers;
+                assert_int_equal(layout_chunk_first(&l, layers, 0), 0);
+                assert_int_equal(layout_chunk_first(&l, layers, n), layers);
+                for (int64_t c = 0; c < n; c++) {
+                    int64_t has = layout_chunk_first(&l, layers, c + 1) - layout_chunk_first(&l, layers, c);
+                    assert_true(has >= 1 && has <= before && (has == layers / n || has == layers / n + 1));
+                    before = has;
+                }
+            }
+}
+
+static void runs_of_tokens(void **state)
+{
+    (void)state;
+    for (int64_t cp = 1; cp <= 8; cp++)
+        for (int64_t tokens = cp; tokens <= 40; tokens++) {
+            assert_int_equal(layout_run_first(tokens, cp, 0), 0);
+            assert_int_equal(layout_run_first(tokens, cp, cp), tokens);
+            for (int64_t r = 0; r < cp; r++) {
+                int64_t has = layout_run_first(tokens, cp, r + 1) - layout_run_first(tokens, cp, r);
+                assert_true(has == tokens / cp || has == tokens / cp + 1);
+            }
+        }
+}
+
+static void a2a_groups(void **state)
+{
+    static const struct { const char *layout; int64_t heads, kv_heads, group; } rows[] = {
+        {"", 12, 12, 1},
+        {"cp=4", 12, 12, 1},
+        {"cp=4,cp_kind=a2a", 12, 12, 4},
+        {"cp=4,cp_kind=2d", 12, 12, 2},
+        {"cp=12,cp_kind=2d", 12, 12, 6},
+        {"cp=12,cp_kind=2d", 4, 4, 4},       /* 6 does not divide 4 heads */
+        {"cp=12,cp_kind=2d,tp=2", 12, 12, 6},
+        {"cp=12,cp_kind=2d,tp=4", 12, 12, 3}, /* 4·6 and 4·4 do not divide 12 */
+        {"cp=12,cp_kind=2d", 12, 4, 4},       /* 6 and 4 k/v heads: neither divides the other */
+        {"cp=16,cp_kind=2d", 16, 2, 8},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct model m = small;
+        struct layout l;
+        struct err err;
+        m.heads = rows[i].heads, m.kv_heads = rows[i].kv_heads;
+        assert_ok(layout_parse(rows[i].layout, &l, &err), &err);
+        assert_int_equal(layout_a2a_group(&l, &m), rows[i].group);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parse_good), cmocka_unit_test(parse_bad),         cmocka_unit_test(json_both_ways),
         cmocka_unit_test(rules),      cmocka_unit_test(every_rule_is_met), cmocka_unit_test(shares),
-        cmocka_unit_test(micro_batches),
+        cmocka_unit_test(micro_batches), cmocka_unit_test(places), cmocka_unit_test(chunks_of_layers),
+        cmocka_unit_test(runs_of_tokens), cmocka_unit_test(a2a_groups),
     };
     return cmocka_run_group_tests_name("profiles_layout", tests, NULL, NULL);
 }
