@@ -242,7 +242,8 @@ int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta
     if (rc == 0)
         rc = comm_agree(o->dp, rank_file_write(tmp, o, &own, hash, err), err);
     if (rc == 0)
-        rc = o->dp->all_gather(o->dp, &own, files, (int64_t)sizeof own, DTYPE_FP8, NULL, err); /* bytes */
+        rc = comm_do(o->dp, &(struct comm_op){.kind = COMM_ALL_GATHER, .what = "files of a checkpoint", .send = &own, .recv = files,
+                                              .n = (int64_t)sizeof own, .dtype = DTYPE_FP8}, NULL, err); /* bytes */
     if (rc == 0 && first && (rc = manifest_write(tmp, o, meta, layout, files, err)) == 0)
         rc = publish(tmp, final, err);
     rc = comm_agree(o->dp, rc, err);
@@ -309,13 +310,13 @@ static int list_share(const char *ckpt_dir, struct comm *dp, struct ckpt_list *o
     struct ckpt_list list = {0};
     int rc = comm_agree(dp, dp->rank == 0 ? ckpt_list_load(ckpt_dir, &list, err) : 0, err);
     if (rc == 0)
-        rc = dp->broadcast(dp, &list.n, (int64_t)sizeof list.n, 0, NULL, err);
+        rc = comm_broadcast_bytes(dp, &list.n, (int64_t)sizeof list.n, 0, err);
     if (rc == 0 && dp->rank != 0)
         list.steps = calloc((size_t)list.n + 1, sizeof *list.steps);
     if (rc == 0)
         rc = comm_agree(dp, list.n == 0 || list.steps ? 0 : err_set(err, ERR_NOMEM, "out of memory listing '%s'", ckpt_dir), err);
     if (rc == 0 && list.n > 0)
-        rc = dp->broadcast(dp, list.steps, list.n * (int64_t)sizeof *list.steps, 0, NULL, err);
+        rc = comm_broadcast_bytes(dp, list.steps, list.n * (int64_t)sizeof *list.steps, 0, err);
     if (rc < 0)
         free(list.steps);
     else

@@ -31,6 +31,8 @@ static const struct opt opts[] = {
     {"memory-limit", 0, OPT_BYTES, "SIZE", "answer no when a rank's memory plan is larger", .min = 1, .max = 1e18},
     {"verify", 0, OPT_BOOL, NULL, "compare the dataset's shards with their checksums first (default); --no-verify: their sizes only",
      .fallback = "true"},
+    {"comm-deadline", 0, OPT_SECONDS, "TIME", "end with status 75 when the other ranks keep an exchange waiting for so long; 0: never",
+     .fallback = "10m", .min = 0, .max = 1e9},
     {"stop-ok", 0, OPT_BOOL, NULL, "exit status 0, not 75, when saved before the last step: for callers that read the run's events"},
     {"model", 0, OPT_TEXT, "NAME|FILE", "without --run: model"},
     {"layout", 0, OPT_TEXT, "TEXT", "without --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
@@ -214,15 +216,16 @@ int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struc
                                                               : comm_self_open(&world, err);
     if (rc < 0)
         return rc;
+    world->conf->deadline_s = opt_num(v, "comm-deadline");
     rc = train_here(v, world, &notice, &end, err);
     if (rc < 0 && world->broken) {
         log_msg(LOG_ERROR, "%s", err->text);
-        world->abort(world, err_exit_code(rc));
+        comm_abort(world, err_exit_code(rc));
     }
     if (rc < 0 && world->rank != 0)
         err->text[0] = 0; /* rank 0 says it */
     if (rc == 0 && end != TRAIN_DONE && !opt_bool(v, "stop-ok"))
         rc = ERR_TEMP; /* no sentence: saved, and to be run again */
-    world->close(world);
+    comm_close(world);
     return rc;
 }

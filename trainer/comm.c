@@ -3,42 +3,266 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/num.h"
+#include "trainer/comm_priv.h"
+
+const char *const comm_kind_names[] = {"all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send-recv", "broadcast", "barrier", NULL};
+
+#ifdef __OPTIMIZE__
+enum { CHECK_AT_FIRST = 0 };
+#else
+enum { CHECK_AT_FIRST = 1 };
+#endif
+
+/* ---- groups ---- */
+
+static int int_order(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+/* Hash of the sorted world ranks and the axis: the same on all ranks of the group. `sorted`: as many ints to work in. */
+static uint64_t group_id(const struct comm *c, int *sorted)
+{
+    memcpy(sorted, c->world_ranks, (size_t)c->size * sizeof *sorted);
+    qsort(sorted, (size_t)c->size, sizeof *sorted, int_order);
+    uint64_t parts[] = {hash_64(sorted, (size_t)c->size * sizeof *sorted), hash_64(c->axis, strlen(c->axis))};
+    return hash_64(parts, sizeof parts);
+}
+
+/* What a group holds, from its arena; false when out of memory. */
+static bool group_fill(struct comm *c, const int *world_ranks)
+{
+    size_t n = (size_t)c->size;
+    int *ranks = arena_array(&c->arena, 2 * n, sizeof *ranks);
+    int64_t *ranges = arena_array(&c->arena, 4 * (COMM_WORKS + 1) * n, sizeof *ranges);
+    c->scalars = arena_array(&c->arena, n * COMM_SCALARS, sizeof *c->scalars);
+    c->works = arena_array(&c->arena, COMM_WORKS + 1, sizeof *c->works);
+    if (!ranks || !ranges || !c->scalars || !c->works)
+        return false;
+    for (int r = 0; r < c->size; r++)
+        ranks[r] = world_ranks ? world_ranks[r] : r;
+    c->world_ranks = ranks;
+    c->id = group_id(c, ranks + n);
+    for (int i = 0; i <= COMM_WORKS; i++, ranges += 4 * n) {
+        struct comm_work *w = &c->works[i];
+        w->c = c;
+        w->send_n = ranges, w->send_at = ranges + n, w->recv_n = ranges + 2 * n, w->recv_at = ranges + 3 * n;
+    }
+    return true;
+}
+
+int comm_new(struct comm *parent, const struct comm_backend *backend, const char *axis, int rank, int size, const int *world_ranks,
+             struct comm **out, struct err *err)
+{
+    struct comm *c = calloc(1, sizeof *c);
+    struct comm_world *world = parent ? parent->world : calloc(1, sizeof *world);
+    if (c && world) {
+        *c = (struct comm){.name = backend->name, .axis = axis, .rank = rank, .size = size, .parent = parent, .conf = &world->conf,
+                           .dev = parent ? parent->dev : NULL, .backend = backend, .world = world};
+        arena_init(&c->arena, 0);
+        if (!parent)
+            *world = (struct comm_world){.conf = {.check = CHECK_AT_FIRST}, .rank = rank, .size = size};
+        if (group_fill(c, world_ranks)) {
+            *out = c;
+            return 0;
+        }
+        arena_release(&c->arena);
+    }
+    if (!parent)
+        free(world);
+    free(c);
+    return err_set(err, ERR_NOMEM, "out of memory opening group %s of %d ranks", axis, size);
+}
+
+void comm_free(struct comm *c)
+{
+    if (!c->parent) {
+        comm_order_free(c->world->order);
+        free(c->world);
+    }
+    arena_release(&c->arena);
+    free(c);
+}
+
+void comm_break(struct comm *c)
+{
+    for (; c; c = c->parent)
+        c->broken = true;
+}
+
 void comm_bind(struct comm *c, struct dev *dev)
 {
     c->dev = dev;
 }
 
-int comm_wait_stream(struct comm *c, struct dev_stream *s, struct err *err)
+int comm_split(struct comm *c, const char *axis, int color, int key, struct comm **out, struct err *err)
 {
-    return s && c->dev ? c->dev->stream_sync(c->dev, s, err) : 0;
+    return c->backend->split(c, axis, color, key, out, err);
 }
 
-int comm_reserve(struct comm *c, int64_t piece_bytes, struct err *err)
+void comm_abort(struct comm *c, int exit_code)
 {
-    int64_t bytes = buffers_exchange_bytes(c->size, piece_bytes);
-    if (bytes <= c->scratch_bytes)
+    c->backend->abort(c, exit_code);
+}
+
+void comm_close(struct comm *c)
+{
+    if (!c)
+        return;
+    c->backend->close(c);
+    comm_free(c);
+}
+
+int comm_reserve(struct comm *c, int works, int64_t bytes, struct err *err)
+{
+    BUG_ON(works < 0 || works > COMM_WORKS || bytes < 0);
+    return c->backend->reserve(c, works, bytes, err);
+}
+
+/* ---- operations ---- */
+
+static int64_t largest(const int64_t *n, int size)
+{
+    int64_t most = 0;
+    for (int r = 0; r < size; r++)
+        most = num_max_i64(most, n[r]);
+    return most;
+}
+
+static int counts_check(const struct comm_work *w, struct err *err)
+{
+    struct comm *c = w->c;
+    int64_t most = num_max_i64(largest(w->send_n, c->size), largest(w->recv_n, c->size));
+    for (int i = 0; i < w->op.n_messages; i++)
+        most = num_max_i64(most, w->messages[i].n);
+    if (most <= c->backend->count_max)
         return 0;
-    free(c->scratch);
-    c->scratch = aligned_alloc(DEV_ALIGN_BYTES, (size_t)bytes);
-    c->scratch_bytes = c->scratch ? bytes : 0;
-    return c->scratch ? 0 : err_set(err, ERR_NOMEM, "cannot take %lld bytes for communication", (long long)bytes);
+    return err_set(err, ERR_LIMIT, "%s '%s' of %lld elements a rank: MPI counts end at %lld", comm_kind_names[w->op.kind], w->op.what,
+                   (long long)most, (long long)c->backend->count_max);
 }
 
-void comm_sum_pieces(const struct comm *c, void *out, int64_t n, enum dtype t)
+static bool is_scalars(const struct comm_work *w)
 {
-    BUG_ON(t != DTYPE_F64 && t != DTYPE_F32);
-    memcpy(out, c->scratch, (size_t)(n * dtype_bytes(t)));
-    for (int r = 1; r < c->size; r++) {
-        if (t == DTYPE_F64) {
-            const double *from = (const double *)c->scratch + r * n;
-            for (int64_t i = 0; i < n; i++)
-                ((double *)out)[i] += from[i];
-        } else {
-            const float *from = (const float *)c->scratch + r * n;
-            for (int64_t i = 0; i < n; i++)
-                ((float *)out)[i] += from[i];
-        }
-    }
+    return w == &w->c->works[COMM_WORKS];
+}
+
+/* A free work; scalars have one of their own, so that they can always be done. */
+static struct comm_work *work_take(struct comm *c, bool scalars)
+{
+    struct comm_work *w = &c->works[COMM_WORKS];
+    for (int i = 0; i < COMM_WORKS && !scalars; i++)
+        if (!(w = &c->works[i])->taken)
+            break;
+    BUG_ON(w->taken); /* COMM_WORKS in flight */
+    w->taken = true;
+    w->done = false;
+    return w;
+}
+
+/* Until the backend has it, a failure leaves nothing behind. */
+static int work_prepare(struct comm_work *w, const struct comm_op *op, bool ordered, struct err *err)
+{
+    comm_work_plan(w, op);
+    int rc = counts_check(w, err);
+    if (rc == 0 && w->c->conf->check && ordered && w->c->size > 1)
+        rc = comm_order_add(w->c, w, op, err);
+    if (rc == 0 && w->c->conf->check)
+        rc = comm_work_cover(w, err);
+    if (rc < 0)
+        w->taken = false;
+    return rc;
+}
+
+static int broken_error(const struct comm *c, const struct comm_op *op, struct err *err)
+{
+    return err_set(err, ERR_TEMP, "%s '%s' in group %s: an earlier operation failed: the ranks no longer agree and must be ended",
+                   comm_kind_names[op->kind], op->what, c->axis);
+}
+
+static int work_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, bool scalars, bool ordered,
+                      struct comm_work **out, struct err *err)
+{
+    double started = clock_mono_s();
+    if (c->broken)
+        return broken_error(c, op, err);
+    int rc = s && c->dev ? c->dev->stream_sync(c->dev, s, err) : 0;
+    if (rc < 0)
+        return rc;
+    struct comm_work *w = work_take(c, scalars);
+    w->start_s = started;
+    if ((rc = work_prepare(w, op, ordered, err)) < 0)
+        return rc;
+    c->sent_bytes += comm_work_sent_bytes(w);
+    c->ops++;
+    comm_work_own(w);
+    rc = c->backend->start(c, w, err);
+    c->wait_s += clock_mono_s() - started;
+    if (rc == 0)
+        *out = w;
+    return rc;
+}
+
+int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct comm_work **out, struct err *err)
+{
+    return work_start(c, op, s, false, true, out, err);
+}
+
+int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err)
+{
+    (void)s; /* what is queued from here on comes after */
+    if (!w)
+        return 0;
+    BUG_ON(w->c != c || !w->taken);
+    if (c->broken && !w->done)
+        return broken_error(c, &w->op, err);
+    double entered = clock_mono_s(), until = w->start_s + c->conf->latency_s, now;
+    int rc = w->done ? 0 : c->backend->wait(c, w, err);
+    if (rc == 0 && !is_scalars(w) && until > (now = clock_mono_s()))
+        clock_sleep_s(until - now);
+    now = clock_mono_s();
+    c->wait_s += now - entered;
+    if (rc < 0)
+        return rc;
+    comm_work_uncover(w, true);
+    w->taken = false;
+    if (c->conf->trace)
+        c->conf->trace(c->conf->trace_ctx, c, &w->op, w->start_s, entered, now);
+    return 0;
+}
+
+int comm_do(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct err *err)
+{
+    struct comm_work *w;
+    int rc = comm_start(c, op, s, &w, err);
+    return rc < 0 ? rc : comm_wait(c, w, s, err);
+}
+
+int comm_do_quietly(struct comm *c, const struct comm_op *op, bool ordered, struct err *err)
+{
+    struct comm_work *w;
+    int rc = work_start(c, op, NULL, true, ordered, &w, err);
+    return rc < 0 ? rc : comm_wait(c, w, NULL, err);
+}
+
+void comm_progress(struct comm *c)
+{
+    if (c->world->flight)
+        c->backend->progress(c);
+}
+
+int comm_barrier(struct comm *c, struct err *err)
+{
+    return comm_do(c, &(struct comm_op){.kind = COMM_BARRIER, .what = "barrier", .dtype = DTYPE_FP8}, NULL, err);
+}
+
+int comm_broadcast_bytes(struct comm *c, void *buf, int64_t bytes, int root, struct err *err)
+{
+    struct comm_op op = {.kind = COMM_BROADCAST, .what = "bytes", .recv = buf, .n = bytes, .root = root, .dtype = DTYPE_FP8};
+    return comm_do(c, &op, NULL, err);
 }
 
 /* ---- scalars and agreement ---- */
@@ -51,7 +275,8 @@ static int fold_scalars(struct comm *c, double *values, int n, bool max, struct 
     if (c->size == 1)
         return 0;
     memcpy(mine, values, (size_t)n * sizeof *mine);
-    int rc = c->all_gather(c, mine, c->scalars, n, DTYPE_F64, NULL, err);
+    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = max ? "maximum" : "sum", .send = mine, .recv = c->scalars, .n = n, .dtype = DTYPE_F64};
+    int rc = comm_do_quietly(c, &op, true, err);
     for (int k = 0; k < n && rc == 0; k++) {
         values[k] = c->scalars[k];
         for (int r = 1; r < c->size; r++) {
@@ -84,63 +309,10 @@ int comm_agree(struct comm *c, int status, struct err *err)
         return rc;
     if (rank == c->rank)
         told = *err, told.code = status;
-    if ((rc = c->broadcast(c, &told, (int64_t)sizeof told, rank, NULL, err)) < 0)
+    struct comm_op op = {.kind = COMM_BROADCAST, .what = "a failure", .recv = &told, .n = (int64_t)sizeof told, .root = rank, .dtype = DTYPE_FP8};
+    if ((rc = comm_do_quietly(c, &op, true, err)) < 0)
         return rc;
     if (rank == 0)
         return err_set(err, told.code, "%s", told.text);
     return err_set(err, told.code, "rank %d: %s", rank, told.text);
-}
-
-/* ---- grid ---- */
-
-struct comm_place comm_grid_place(const struct layout *l, int64_t rank)
-{
-    return (struct comm_place){rank % l->tp, rank / l->tp % l->cp, rank / (l->tp * l->cp) % l->dp, rank / (l->tp * l->cp * l->dp)};
-}
-
-/* The group of the ranks that differ from `rank` in one axis only; `place` is the own place on it. */
-static int axis_open(struct comm *world, int64_t size, int64_t stride, int64_t place, struct comm **out, struct err *err)
-{
-    if (size == 1) {
-        int rc = comm_self_open(out, err);
-        if (rc == 0)
-            (*out)->dev = world->dev;
-        return rc;
-    }
-    return world->split(world, (int)(world->rank - place * stride), (int)place, out, err);
-}
-
-int comm_size_error(const struct comm *world, const struct layout *l, struct err *err)
-{
-    return err_set(err, ERR_USAGE, "the layout needs %lld ranks, %d were started: use mpirun -n %lld", (long long)layout_world(l),
-                   world->size, (long long)layout_world(l));
-}
-
-int comm_grid_open(struct comm *world, const struct layout *l, struct comm_grid *out, struct err *err)
-{
-    struct comm_grid g = {0};
-    struct comm_place p = comm_grid_place(l, world->rank);
-    if (layout_world(l) != world->size)
-        return comm_size_error(world, l, err);
-    int rc = axis_open(world, l->tp, 1, p.tp, &g.tp, err);
-    if (rc == 0)
-        rc = axis_open(world, l->cp, l->tp, p.cp, &g.cp, err);
-    if (rc == 0)
-        rc = axis_open(world, l->dp, l->tp * l->cp, p.dp, &g.dp, err);
-    if (rc == 0)
-        rc = axis_open(world, l->pp, l->tp * l->cp * l->dp, p.pp, &g.pp, err);
-    if (rc < 0)
-        comm_grid_close(&g);
-    else
-        *out = g;
-    return rc;
-}
-
-void comm_grid_close(struct comm_grid *g)
-{
-    struct comm *all[] = {g->tp, g->cp, g->dp, g->pp};
-    for (int i = 0; i < 4; i++)
-        if (all[i])
-            all[i]->close(all[i]);
-    *g = (struct comm_grid){0};
 }

@@ -1,25 +1,32 @@
-/* comm: collective communication as one table, independent of what computes. Backends: self (one rank) and MPI.
+/* comm: collective communication, issued and awaited apart, independent of what computes. Backends: self (one rank) and MPI.
  *
- * Calls are stream-ordered like those of dev.h: a call takes the stream that wrote its buffers, and what is queued on that
- * stream afterwards sees the result. Both backends work inline: they wait for the stream (when comm_bind gave them a device
- * and the stream is not NULL), communicate, and return when all is done. Buffers are host-addressable.
+ * comm_start begins an operation on data that `stream` has written and gives a work; comm_wait completes it, and what is
+ * queued on the stream afterwards sees the result. Until the wait the source must not be written and the destination not be read:
+ * with conf.check, destinations hold NaN until then (a missing wait shows in the loss) and sources are copied first. Buffers are
+ * host-addressable. The blocking calls are start and wait.
  *
- * Every call but send_recv is collective: all ranks of the group issue the same calls in the same order, and over several
- * groups in one global order. Builds without optimisation compare kind, count and type of every call between the ranks
- * and abort on the first that differs.
+ * Order: all ranks of a group start the same operations in the same order, and two ranks that share several groups start those of
+ * all shared groups in one order; they may wait in any. Of a send_recv only the ranks between which messages go take part. With
+ * conf.check each rank keeps, for every other rank, a hash of what it started in groups they share (group, kind, counts, type,
+ * what); comm_order_check compares them and names the first that differs.
  *
- * Sums are formed by ourselves in rank order (ranks exchange pieces, each adds up its own from rank 0 on), so a result depends
- * on the numbers and the group only, never on arrival; all-reduce is reduce-scatter and all-gather of the same pieces and
- * gives bitwise what those give.
+ * Sums are formed by ourselves in rank order, so a result depends on the numbers and the group only, never on arrival; an all-reduce is
+ * reduce-scatter and all-gather of near-equal parts.
+ *
+ * Deadlines: a wait that lasts longer than conf.deadline_s ends with ERR_TEMP and a sentence that names the operation and the ranks
+ * of the world whose data did not come; `broken` is set on the group and all it was split from: only `abort` ends the others then.
+ * A failed MPI call does the same. Any other error is this rank's own: share it by comm_agree before going on.
+ * conf.latency_s: no operation completes sooner than so long after its start (tests of overlap); scalars are exempt.
+ *
+ * Memory: works and their requests are taken when a group is opened; scratch of reductions by comm_reserve; a step allocates nothing.
  *
  *     struct comm *world;
  *     comm_mpi_open(&argc, &argv, &world, err);            // or comm_self_open
- *     comm_grid_open(world, &layout, &grid, err);          // grid.dp, grid.tp, ...
- *     comm_reserve(grid.dp, piece_bytes, err);             // working memory, planned before the first step
- *     grid.dp->reduce_scatter(grid.dp, grads, n_each, DTYPE_F32, stream, err);
- *
- * Errors: a failed MPI call gives ERR_TEMP and sets `broken` on the group and all it was split from: the ranks no longer agree,
- * and only `abort` ends them. Any other error is this rank's own: share it by comm_agree before going on.
+ *     comm_grid_open(world, &layout, &model, &grid, err);  // grid.dp, grid.tp, ...
+ *     comm_reserve(grid.dp, 2, bytes, err);                // before the first step
+ *     comm_start(grid.dp, &(struct comm_op){.kind = COMM_ALL_REDUCE, .what = "gradients", .recv = g, .n = n, .dtype = t}, s, &w, err);
+ *     ...                                                  // compute something else; comm_progress(grid.dp) now and then
+ *     comm_wait(grid.dp, w, s, err);
  */
 #ifndef TRAINER_COMM_H
 #define TRAINER_COMM_H
@@ -27,14 +34,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "profiles/buffers.h"
+#include "profiles/layout.h"
 #include "trainer/dev.h"
 
 enum {
-    COMM_CHUNK_BYTES = BUFFER_EXCHANGE_BYTES, /* of every piece of a reduce-scatter that are on the way at a time */
-    COMM_SCALARS = 32,          /* most numbers of comm_sum and comm_max */
-    COMM_MESSAGES = 64,         /* most of one send_recv */
+    COMM_CHUNK_BYTES = BUFFER_EXCHANGE_BYTES, /* of a message of a reduction */
+    COMM_SCALARS = 32,                        /* most numbers of comm_sum and comm_max */
+    COMM_MESSAGES = 64,                       /* most of one send_recv */
+    COMM_WORKS = 8,                           /* in flight in one group at a time */
 };
+
+enum comm_kind { COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_ALL_REDUCE, COMM_ALL_TO_ALL, COMM_SEND_RECV, COMM_BROADCAST, COMM_BARRIER };
+extern const char *const comm_kind_names[]; /* "all-gather", … */
 
 /* One direction of a send_recv: n elements to or from `peer`. Messages between two ranks meet in the order of their lists. */
 struct comm_message {
@@ -44,74 +57,105 @@ struct comm_message {
     bool send;
 };
 
-struct comm {
-    const char *name; /* "self", "mpi" */
-    int rank, size;
-    bool broken;         /* a call failed: see above */
-    int64_t sent_bytes;  /* by this rank, since opening: compared with the cost formulas */
-    double wait_s;       /* spent in calls, since opening */
-    struct comm *parent; /* what it was split from */
-    struct dev *dev;     /* of the streams, NULL: data is ready; borrowed */
-    void *self;          /* the backend's own */
-    void *scratch;       /* see comm_reserve */
-    int64_t scratch_bytes;
-    double *scalars;     /* [size · COMM_SCALARS], for comm_sum and comm_max; NULL in a group of one */
+/* Parts: part r is n elements at r·n, or with `counts` (may differ, may be 0) counts[r] elements at at[r]. The arrays are borrowed until
+ * comm_start returns.
+ *   all-gather      recv's part r = rank r's `send`; send may be recv's own part
+ *   reduce-scatter  recv (own part's elements) = sum over ranks of their `send`'s part `rank`; recv may be send's own part. f32, f64
+ *   all-reduce      recv, n elements in place: sum over ranks. f32, f64. Any n
+ *   all-to-all      counts[r] elements at at[r] of send go to rank r; recv_counts[r] at recv_at[r] of recv come from it
+ *   send-recv       messages, all at once
+ *   broadcast       recv, n elements, from root
+ *   barrier */
+struct comm_op {
+    enum comm_kind kind;
+    const char *what; /* "gradients of a unit": in errors and traces; a literal */
+    const void *send;
+    void *recv;
+    int64_t n;
+    const int64_t *counts, *at, *recv_counts, *recv_at;
+    const struct comm_message *messages;
+    int n_messages, root;
+    enum dtype dtype;
+};
 
-    /* recv = concatenation of every rank's send, in rank order; send may be recv's own piece. n elements a rank. */
-    int (*all_gather)(struct comm *c, const void *send, void *recv, int64_t n, enum dtype t, struct dev_stream *s, struct err *err);
-    /* buf holds size pieces of n elements; piece `rank` becomes the sum over ranks of that piece; the others are as before.
-     * f32, f64. */
-    int (*reduce_scatter)(struct comm *c, void *buf, int64_t n, enum dtype t, struct dev_stream *s, struct err *err);
-    /* All pieces of buf become their sums. */
-    int (*all_reduce)(struct comm *c, void *buf, int64_t n, enum dtype t, struct dev_stream *s, struct err *err);
-    /* send_n[i] elements to rank i from send + send_at[i] elements; received likewise. Counts may differ and be 0. */
-    int (*all_to_all)(struct comm *c, const void *send, const int *send_n, const int *send_at, void *recv, const int *recv_n,
-                      const int *recv_at, enum dtype t, struct dev_stream *s, struct err *err);
-    /* All messages of the list at once, so that no order of sends and receives can lock up. */
-    int (*send_recv)(struct comm *c, const struct comm_message *list, int n, enum dtype t, struct dev_stream *s, struct err *err);
-    int (*broadcast)(struct comm *c, void *buf, int64_t bytes, int root, struct dev_stream *s, struct err *err);
-    int (*barrier)(struct comm *c, struct err *err);
-    /* Ranks of one color form a group, ordered by key, then by rank here. */
-    int (*split)(struct comm *c, int color, int key, struct comm **out, struct err *err);
-    void (*abort)(struct comm *c, int exit_code); /* ends every rank of the world */
-    void (*close)(struct comm *c);                /* parts before the whole */
+struct comm_work; /* one operation in flight; belongs to its group; over after comm_wait */
+
+struct comm;
+/* Of the world; inherited by what is split from it. */
+struct comm_conf {
+    double deadline_s; /* 0: none */
+    double latency_s;
+    bool check;        /* at first: true in builds without optimisation */
+    /* rank-local; called when a work is over; may be NULL. Times of clock_mono_s: started, wait entered, over. */
+    void (*trace)(void *ctx, const struct comm *c, const struct comm_op *op, double start_s, double wait_s, double end_s);
+    void *trace_ctx;
+};
+
+struct comm {
+    const char *name;        /* backend: "self", "mpi" */
+    const char *axis;        /* "world", "tp", …: in errors; borrowed */
+    int rank, size;
+    const int *world_ranks;  /* [size] */
+    bool broken;             /* see above */
+    int64_t sent_bytes, ops; /* by this rank, to others, since opening: compared with the cost formulas */
+    double wait_s;           /* spent in comm_start and comm_wait */
+    int64_t scratch_bytes;   /* reserved; touched only as far as reductions fill it */
+    struct comm *parent;     /* what it was split from */
+    struct comm_conf *conf;  /* the world's */
+    struct dev *dev;         /* of the streams, NULL: data is ready; borrowed */
+
+    /* inside: comm_priv.h */
+    const struct comm_backend *backend;
+    struct comm_world *world;
+    struct comm_work *works; /* [COMM_WORKS + 1]: the last for scalars */
+    double *scalars;         /* [size · COMM_SCALARS] */
+    uint64_t id;             /* hash of axis and world ranks */
+    struct arena arena;
+    void *self;              /* the backend's own */
 };
 
 int comm_self_open(struct comm **out, struct err *err);
 /* Initialises MPI. One process without mpirun is a world of one. ERR_ENV if MPI cannot start. */
 int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err);
-
 /* Streams given to c, and to what is split from it later, are this device's. */
 void comm_bind(struct comm *c, struct dev *dev);
+/* Ranks of one color form a group, ordered by key, then by rank here. axis: a literal. */
+int comm_split(struct comm *c, const char *axis, int color, int key, struct comm **out, struct err *err);
+void comm_abort(struct comm *c, int exit_code); /* ends every rank of the world */
+void comm_close(struct comm *c);                /* NULL is fine; parts before the whole */
 
-/* Working memory for reduce_scatter and all_reduce of pieces of `piece_bytes` (buffers_exchange_bytes); before the first of them. */
-int comm_reserve(struct comm *c, int64_t piece_bytes, struct err *err);
+/* Scratch so that `works` reductions of up to `bytes` each (all ranks' parts for one rank: size · part) can be in flight whole; larger or
+ * further ones are done chunk by chunk in waits and comm_progress, in what there is (at least COMM_CHUNK_BYTES · size, always
+ * reserved). While no work is in flight. */
+int comm_reserve(struct comm *c, int works, int64_t bytes, struct err *err);
+
+int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct comm_work **out, struct err *err);
+int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err); /* w NULL: nothing to do */
+int comm_do(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct err *err); /* both */
+void comm_progress(struct comm *c); /* lets the works of all groups move; cheap; between compute calls */
+int comm_order_check(struct comm *world, struct err *err); /* collective; ERR_STATE names what differs; 0 without conf.check */
+
+/* The commonest blocking calls. */
+int comm_barrier(struct comm *c, struct err *err);
+int comm_broadcast_bytes(struct comm *c, void *buf, int64_t bytes, int root, struct err *err);
 
 /* Up to COMM_SCALARS numbers of the host, folded in rank order. */
 int comm_sum(struct comm *c, double *values, int n, struct err *err);
 int comm_max(struct comm *c, double *values, int n, struct err *err);
-
 /* Agreement on failure: 0 when every rank gives 0; else, on all ranks, the status of the lowest failing rank, and its sentence
  * in *err ("rank 2: ..." when it was not rank 0). err is not NULL. */
 int comm_agree(struct comm *c, int status, struct err *err);
 
-/* The groups of one layout: ranks run tp fastest, then cp, dp, pp. A group of one is a self. */
+/* The groups of one layout. A group of one is a self. */
 struct comm_grid {
     struct comm *tp, *cp, *dp, *pp;
+    struct comm *kv;         /* tp ranks that hold copies of the same k/v heads: consecutive ones */
+    struct comm *a2a, *ring; /* cp = a2a · ring: layout_a2a_group consecutive cp ranks; same place in every a2a group */
+    struct comm *shard;      /* layout_shard_group() consecutive ranks of the data group (dp·cp) */
+    struct comm *replica;    /* ranks of the data group with the same place in their shard group */
 };
-/* Place of a world rank along the four axes. */
-struct comm_place {
-    int64_t tp, cp, dp, pp;
-};
-struct comm_place comm_grid_place(const struct layout *l, int64_t rank);
-/* ERR_USAGE when the world has another size than the layout. */
-int comm_size_error(const struct comm *world, const struct layout *l, struct err *err); /* that error */
-int comm_grid_open(struct comm *world, const struct layout *l, struct comm_grid *out, struct err *err);
+int comm_size_error(const struct comm *world, const struct layout *l, struct err *err); /* ERR_USAGE: the world's size is another */
+int comm_grid_open(struct comm *world, const struct layout *l, const struct model *m, struct comm_grid *out, struct err *err);
 void comm_grid_close(struct comm_grid *g); /* safe on a zeroed struct */
-
-/* ---- for backends ---- */
-int comm_wait_stream(struct comm *c, struct dev_stream *s, struct err *err);
-/* out[0..n-1] = sum over ranks r, in order, of scratch[r · n ..]. */
-void comm_sum_pieces(const struct comm *c, void *out, int64_t n, enum dtype t);
 
 #endif

@@ -40,7 +40,7 @@ int optim_open(struct optim *o, const struct param_list *params, const struct fl
     if (rc == 0)
         rc = ops->dev->alloc(ops->dev, "health", sizeof *o->health, (void **)&o->health, err);
     if (rc == 0)
-        rc = comm_reserve(dp, o->shard * dtype_bytes(ops->stat), err);
+        rc = comm_reserve(dp, 1, buffers_exchange_bytes(dp->size, o->shard * dtype_bytes(ops->stat)), err);
     if (rc < 0)
         optim_close(o);
     return rc;
@@ -91,7 +91,11 @@ int optim_init(struct optim *o, struct err *err)
 /* Sum over the data-parallel group: everywhere with zero 0, in the own piece with zero 1. */
 static int grads_sum(struct optim *o, struct err *err)
 {
-    return (o->zero ? o->dp->reduce_scatter : o->dp->all_reduce)(o->dp, o->grads, o->shard, o->ops->stat, o->stream, err);
+    char *own = (char *)o->grads + o->own_first * dtype_bytes(o->ops->stat);
+    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "gradients", .recv = o->grads, .n = o->padded, .dtype = o->ops->stat};
+    if (o->zero)
+        op.kind = COMM_REDUCE_SCATTER, op.send = o->grads, op.recv = own, op.n = o->shard;
+    return comm_do(o->dp, &op, o->stream, err);
 }
 
 /* Norm of the whole gradient: pieces are summed one by one and then in rank order, the same way for zero 0 and 1. */
@@ -141,6 +145,13 @@ static void tensor_update(struct optim *o, int64_t i)
     o->ops->adamw(o->ops, o->stream, &args);
 }
 
+static int weights_gather(struct optim *o, struct err *err)
+{
+    const char *own = (const char *)o->weights + o->own_first * dtype_bytes(o->ops->stat);
+    return comm_do(o->dp, &(struct comm_op){.kind = COMM_ALL_GATHER, .what = "weights", .send = own, .recv = o->weights, .n = o->shard,
+                                            .dtype = o->ops->stat}, o->stream, err);
+}
+
 int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct err *err)
 {
     double norm, bad, clip = o->run->adamw.clip_norm;
@@ -162,8 +173,7 @@ int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct e
         return rc;
     o->updates += !skip;
     if (o->zero && !skip)
-        rc = o->dp->all_gather(o->dp, (char *)o->weights + o->own_first * dtype_bytes(o->ops->stat), o->weights, o->shard,
-                               o->ops->stat, o->stream, err);
+        rc = weights_gather(o, err);
     *out = (struct optim_result){norm, skip};
     return rc;
 }

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/num.h"
 #include "trainer/comm.h"
 #include "trainer/main.h"
 #include "trainer/ops.h"
@@ -118,7 +119,7 @@ static int copy_rate(struct probe *p, struct err *err)
 
 static int rates_measure(struct probe *p, struct err *err)
 {
-    int rc = p->world->barrier(p->world, err);
+    int rc = comm_barrier(p->world, err);
     p->dev->zero(p->dev, p->a, COPY_BYTES, p->stream);
     p->dev->zero(p->dev, p->b, COPY_BYTES, p->stream);
     p->fma = fma_rate(p->dtype);
@@ -132,13 +133,14 @@ static int rates_measure(struct probe *p, struct err *err)
 
 static int reduce_seconds(struct probe *p, int64_t bytes, double *best, struct err *err)
 {
-    int64_t each = bytes / dtype_bytes(p->dtype) / p->world->size;
+    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "probe", .recv = p->a, .dtype = p->dtype,
+                         .n = num_max_i64(bytes / dtype_bytes(p->dtype), p->world->size)};
     *best = INFINITY;
     for (int i = 0; i < REPEATS; i++) {
-        int rc = p->world->barrier(p->world, err);
+        int rc = comm_barrier(p->world, err);
         double start = clock_mono_s();
         if (rc == 0)
-            rc = p->world->all_reduce(p->world, p->a, each > 0 ? each : 1, p->dtype, NULL, err);
+            rc = comm_do(p->world, &op, NULL, err);
         if (rc < 0)
             return rc;
         *best = fmin(*best, clock_mono_s() - start);
@@ -153,7 +155,7 @@ static int comm_measure(struct probe *p, struct err *err)
     double small_s, large_s, W = p->world->size;
     if (p->world->size < 2)
         return 0;
-    int rc = comm_reserve(p->world, REDUCE_BYTES / p->world->size, err);
+    int rc = comm_reserve(p->world, 1, REDUCE_BYTES, err);
     if (rc == 0)
         rc = reduce_seconds(p, 1, &small_s, err);
     if (rc == 0)
@@ -260,6 +262,6 @@ int train_cmd_probe_run(const struct opt_values *v, int argc, char **argv, struc
     if (rc == 0 && p.world->rank == 0)
         rc = probe_print(&p, opt_text(v, "out"), err);
     probe_close(&p);
-    p.world->close(p.world);
+    comm_close(p.world);
     return rc;
 }

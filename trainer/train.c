@@ -208,7 +208,7 @@ static int train_open(struct train *t, struct err *err)
     if (rc < 0)
         return rc;
     comm_bind(world, t->dev);
-    if ((rc = comm_grid_open(world, t->layout, &t->grid, err)) < 0 || (rc = process_measure(t, err)) < 0 ||
+    if ((rc = comm_grid_open(world, t->layout, &t->run->model, &t->grid, err)) < 0 || (rc = process_measure(t, err)) < 0 ||
         (rc = comm_agree(world, inputs_open(t, &bounds, err), err)) < 0)
         return rc;
     t->dp = t->grid.dp;

@@ -57,7 +57,7 @@ struct train_report {
 };
 
 /* Collective over conf->world. Failures are the same on all ranks, and *err holds the same sentence, unless world->broken: then
- * only world->abort ends the others. */
+ * only comm_abort ends the others. */
 int train_run(const struct train_conf *conf, struct train_report *out, struct err *err);
 
 #endif

@@ -1,144 +1,333 @@
-/* The communication table on one rank, and on as many as mpirun starts (tests/cli/t6010-train-mpi): every call against the
- * answer worked out here, sums in rank order to the last bit. */
-// LINK: -Wl,--wrap=MPI_Allgather
-#include "trainer_run.h"
+/* Communication on one rank, and on as many as mpirun starts (tests/cli/t6010-train-mpi): every operation against the answer
+ * worked out apart (comm_trial.h), sums in rank order to the last bit; in flight together; late, failed and out of order. */
+// LINK: -Wl,--wrap=MPI_Irecv -Wl,--wrap=MPI_Testsome -Wl,--wrap=clock_sleep_s
+#include "comm_trial.h"
 
+#include <limits.h>
 #include <mpi.h>
 
-static bool mpi_fails;
-int __real_MPI_Allgather(const void *send, int n, MPI_Datatype t, void *recv, int m, MPI_Datatype u, MPI_Comm c);
-int __wrap_MPI_Allgather(const void *send, int n, MPI_Datatype t, void *recv, int m, MPI_Datatype u, MPI_Comm c);
-int __wrap_MPI_Allgather(const void *send, int n, MPI_Datatype t, void *recv, int m, MPI_Datatype u, MPI_Comm c)
+#include "base/clock.h"
+
+/* ---- MPI and the clock, as the tests want them ---- */
+
+static bool irecv_fails, testsome_fails;
+static double slept_s, long_sleep_s = 1e-3; /* naps of a long wait are shorter */
+int __real_MPI_Irecv(void *buf, int n, MPI_Datatype t, int peer, int tag, MPI_Comm c, MPI_Request *r);
+int __wrap_MPI_Irecv(void *buf, int n, MPI_Datatype t, int peer, int tag, MPI_Comm c, MPI_Request *r);
+int __real_MPI_Testsome(int n, MPI_Request *r, int *done, int *which, MPI_Status *s);
+int __wrap_MPI_Testsome(int n, MPI_Request *r, int *done, int *which, MPI_Status *s);
+void __real_clock_sleep_s(double seconds);
+void __wrap_clock_sleep_s(double seconds);
+
+int __wrap_MPI_Irecv(void *buf, int n, MPI_Datatype t, int peer, int tag, MPI_Comm c, MPI_Request *r)
 {
-    return mpi_fails ? MPI_ERR_TRUNCATE : __real_MPI_Allgather(send, n, t, recv, m, u, c);
+    return irecv_fails ? MPI_ERR_TRUNCATE : __real_MPI_Irecv(buf, n, t, peer, tag, c, r);
+}
+
+int __wrap_MPI_Testsome(int n, MPI_Request *r, int *done, int *which, MPI_Status *s)
+{
+    int status = __real_MPI_Testsome(n, r, done, which, s);
+    if (!testsome_fails || *done <= 0)
+        return status;
+    for (int i = 0; i < *done; i++)
+        s[i].MPI_ERROR = i == *done - 1 ? MPI_ERR_OTHER : MPI_SUCCESS;
+    return MPI_ERR_IN_STATUS;
+}
+
+void __wrap_clock_sleep_s(double seconds)
+{
+    slept_s += seconds > long_sleep_s ? seconds : 0;
+    __real_clock_sleep_s(seconds);
 }
 
 enum { CHUNK = COMM_CHUNK_BYTES / 8 };
+static bool is_mpi(void) { return strcmp(world->name, "mpi") == 0; }
 
-/* Numbers whose sum depends on the order of adding. */
-static double rough(int rank, int64_t i)
+static struct comm *copy_of_world(const char *axis)
 {
-    static const double sizes[] = {1e16, 1, -1e16, 3, 1e-9, -7e15};
-    return sizes[(rank * 5 + i) % 6] * (1 + 0.125 * (double)(i % 11)) + rank;
+    struct comm *c;
+    struct err err = {0};
+    must(comm_split(world, axis, 0, world->rank, &c, &err), &err);
+    return c;
 }
 
-static double rough_sum(int64_t i, int size)
+/* Collective. Both ways to run a test: with copies and NaN, and without. */
+static void check_set(bool on)
 {
-    double s = rough(0, i);
-    for (int r = 1; r < size; r++)
-        s += rough(r, i);
-    return s;
+    struct err err = {0};
+    must(comm_barrier(world, &err), &err);
+    world->conf->check = on;
 }
 
-static float rough_sum_f32(int64_t i, int size)
+/* ---- each operation alone ---- */
+
+static void trial_run(struct comm *c, enum comm_kind kind, unsigned seed, enum dtype dtype, bool in_place, int64_t most)
 {
-    float s = (float)rough(0, i);
-    for (int r = 1; r < size; r++)
-        s += (float)rough(r, i);
-    return s;
+    struct trial t;
+    struct err err = {0};
+    trial_make(&t, c, kind, seed, dtype, in_place, most);
+    int64_t sent = c->sent_bytes, ops = c->ops;
+    must(comm_start(c, &t.op, NULL, &t.work, &err), &err);
+    if (c->conf->check)
+        trial_each(&t, must_be_nan);
+    must(comm_wait(c, t.work, NULL, &err), &err);
+    trial_verify(&t);
+    if (c->sent_bytes - sent != trial_sent_bytes(&t) || c->ops != ops + 1)
+        fail_msg("%s, seed %u: %lld bytes sent, want %lld", comm_kind_names[kind], seed, (long long)(c->sent_bytes - sent),
+                 (long long)trial_sent_bytes(&t));
+    trial_release(&t);
 }
 
-static void gather(void **state)
+static void operations(void **state)
 {
-    double own[3], all[3 * 64];
+    static const int64_t most[] = {0, 1, 7, 300};
+    bool before = world->conf->check;
+    (void)state;
+    for (int check = 0; check < 2; check++) {
+        check_set(check);
+        for (int kind = 0; kind < KINDS; kind++)
+            for (unsigned seed = 0; seed < 12; seed++)
+                for (int way = 0; way < 4; way++)
+                    trial_run(world, (enum comm_kind)kind, seed * 7 + (unsigned)kind, way & 1 ? DTYPE_F64 : DTYPE_F32, way & 2, most[seed % 4]);
+    }
+    check_set(before);
+}
+
+/* Parts around the length of a message, with scratch for one of them, and for all. */
+static void long_reductions(void **state)
+{
+    static const int64_t most[] = {CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5};
     struct err err = {0};
     (void)state;
-    for (int in_place = 0; in_place < 2; in_place++) {
-        double *send = in_place ? all + 3 * world->rank : own;
-        memset(all, 0, sizeof all);
-        for (int i = 0; i < 3; i++)
-            send[i] = rough(world->rank, i);
-        must(world->all_gather(world, send, all, 3, DTYPE_F64, NULL, &err), &err);
-        for (int k = 0; k < 3 * world->size; k++)
-            assert_true(all[k] == rough(k / 3, k % 3));
+    for (int scratch_parts = 0; scratch_parts < 3; scratch_parts++) {
+        struct comm *c = copy_of_world("dp");
+        must(comm_reserve(c, scratch_parts, scratch_parts * 2LL * COMM_CHUNK_BYTES * c->size, &err), &err);
+        for (unsigned i = 0; i < 4; i++) {
+            trial_run(c, COMM_REDUCE_SCATTER, 3 * i, DTYPE_F64, i % 2, most[i]);
+            trial_run(c, COMM_REDUCE_SCATTER, 3 * i + 1, DTYPE_F32, i % 2, 2 * most[i]);
+            trial_run(c, COMM_ALL_REDUCE, 3 * i, i % 2 ? DTYPE_F32 : DTYPE_F64, true, most[i]);
+        }
+        comm_close(c);
     }
 }
 
-static void reduce_f64(int64_t n)
+/* Larger than any buffer MPI would hide a mistake in. */
+static void long_messages(void **state)
 {
-    int64_t total = n * world->size;
-    double *a = malloc((size_t)(total + 1) * sizeof *a), *b = malloc((size_t)(total + 1) * sizeof *b);
-    struct err err = {0};
-    for (int64_t i = 0; i < total; i++)
-        a[i] = b[i] = rough(world->rank, i);
-    must(comm_reserve(world, n * 8, &err), &err);
-    must(world->reduce_scatter(world, a, n, DTYPE_F64, NULL, &err), &err);
-    must(world->all_reduce(world, b, n, DTYPE_F64, NULL, &err), &err);
-    for (int64_t i = 0; i < total; i++) {
-        bool own = i / (n ? n : 1) == world->rank;
-        double want = rough_sum(i, world->size);
-        if (a[i] != (own ? want : rough(world->rank, i)) || b[i] != want)
-            fail_msg("n %lld, element %lld: %.17g and %.17g, want %.17g", (long long)n, (long long)i, a[i], b[i], want);
+    (void)state;
+    for (unsigned seed = 0; seed < 3; seed++) {
+        trial_run(world, COMM_SEND_RECV, seed, DTYPE_F64, false, 60000);
+        trial_run(world, COMM_ALL_TO_ALL, seed, DTYPE_F64, false, 60000);
+        trial_run(world, COMM_ALL_GATHER, 3 * seed, DTYPE_F64, true, 60000);
+        trial_run(world, COMM_BROADCAST, seed, DTYPE_F64, false, 60000);
     }
-    free(a);
-    free(b);
 }
 
-static void reduce(void **state)
+static void too_many_elements_are_refused(void **state)
 {
-    static const int64_t sizes[] = {0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 5};
-    (void)state;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        reduce_f64(sizes[i]);
-}
-
-static void reduce_f32(void **state)
-{
-    enum { N = 33 };
-    float x[N * 64];
+    double x[RANKS] = {0};
+    struct comm_work *w = NULL;
     struct err err = {0};
     (void)state;
-    for (int i = 0; i < N * world->size; i++)
-        x[i] = (float)rough(world->rank, i);
-    must(comm_reserve(world, N * 4, &err), &err);
-    must(world->all_reduce(world, x, N, DTYPE_F32, NULL, &err), &err);
-    for (int i = 0; i < N * world->size; i++)
-        assert_true(x[i] == rough_sum_f32(i, world->size));
+    if (!is_mpi())
+        return;
+    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "far too much", .send = x, .recv = x, .n = (int64_t)INT_MAX + 1, .dtype = DTYPE_F64};
+    for (int i = 0; i < COMM_WORKS + 1; i++) /* leaves no work taken */
+        must_fail(comm_start(world, &op, NULL, &w, &err), ERR_LIMIT, &err, "all-gather 'far too much' of 2147483648 elements a rank: MPI counts end at");
+    assert_null(w);
+    trial_run(world, COMM_ALL_GATHER, 1, DTYPE_F64, false, 5);
 }
 
-/* Rank a sends a + b + (a == b) mod 3 elements to rank b, so some pairs exchange nothing. */
-static int count_between(int a, int b) { return (a + b + (a == b)) % 3; }
+/* ---- in flight together ---- */
 
-static void exchange(void **state)
+/* Started in one order, waited for in orders that differ from rank to rank, long reductions with scratch for one among them. */
+static void waits_in_any_order(void **state)
 {
-    int send_n[64], send_at[64], recv_n[64], recv_at[64], sends = 0, recvs = 0;
-    double out[256], in[256];
     struct err err = {0};
     (void)state;
-    for (int r = 0; r < world->size; r++) {
-        send_n[r] = count_between(world->rank, r), recv_n[r] = count_between(r, world->rank);
-        send_at[r] = sends, recv_at[r] = recvs;
-        for (int k = 0; k < send_n[r]; k++)
-            out[sends++] = 100 * world->rank + 10 * r + k;
-        recvs += recv_n[r];
+    for (unsigned round = 0; round < 6; round++) {
+        struct comm *c = copy_of_world("dp");
+        struct trial t[COMM_WORKS];
+        must(comm_reserve(c, (int)(round % 3), (round % 3) * 5 * COMM_CHUNK_BYTES * (int64_t)c->size, &err), &err);
+        for (unsigned i = 0; i < COMM_WORKS; i++) {
+            enum comm_kind kind = i % 2 ? (enum comm_kind)(mixed(round, i) % KINDS) : COMM_ALL_REDUCE;
+            bool is_long = i % 2 == 0 || round % 2;
+            trial_make(&t[i], c, kind, 9 * round + i, DTYPE_F64, round % 2, is_long ? 2 * CHUNK + 3 * i : 50);
+            must(comm_start(c, &t[i].op, NULL, &t[i].work, &err), &err);
+        }
+        for (unsigned k = 0; k < COMM_WORKS; k++) {
+            unsigned i = (k * 3 + (unsigned)c->rank * 5 + round) % COMM_WORKS;
+            must(comm_wait(c, t[i].work, NULL, &err), &err);
+            trial_verify(&t[i]);
+            trial_release(&t[i]);
+        }
+        must(comm_wait(c, NULL, NULL, &err), &err);
+        comm_close(c);
     }
-    must(world->all_to_all(world, out, send_n, send_at, in, recv_n, recv_at, DTYPE_F64, NULL, &err), &err);
-    for (int r = 0; r < world->size; r++)
-        for (int k = 0; k < recv_n[r]; k++)
-            assert_true(in[recv_at[r] + k] == 100 * r + 10 * world->rank + k);
 }
 
-/* Two messages to the next rank and one to the rank before, all at once: larger than any buffer MPI would hide a mistake in. */
-static void messages(void **state)
+enum { GROUPS = 4, SOAK_OPS = 300, IN_FLIGHT = 20 };
+
+/* Any of a rank's works in flight. */
+static void soak_end(struct trial *t, int *n, int i)
 {
-    enum { BIG = 40000 };
-    int next = (world->rank + 1) % world->size, before = (world->rank + world->size - 1) % world->size;
-    double *big_out = calloc(BIG, 8), *big_in = calloc(BIG, 8), small_out = world->rank, small_in = -1, back_in = -1;
+    struct err err = {0};
+    must(comm_wait(t[i].c, t[i].work, NULL, &err), &err);
+    trial_verify(&t[i]);
+    trial_release(&t[i]);
+    t[i] = t[--*n];
+}
+
+static int of_group(const struct trial *t, int n, const struct comm *c)
+{
+    int in = 0;
+    for (int i = 0; i < n; i++)
+        in += t[i].c == c;
+    return in;
+}
+
+static void soak(bool check, unsigned seed)
+{
+    static struct trial t[IN_FLIGHT];
+    struct comm *g[GROUPS];
+    struct err err = {0};
+    int n = 0, colors[GROUPS] = {0, world->rank % 2, world->rank / 2, (int)(mixed(seed, (unsigned)world->rank) % 3)};
+    unsigned own = seed + 1000 * (unsigned)world->rank;
+    for (int i = 0; i < GROUPS; i++)
+        must(comm_split(world, (const char *[]){"world", "tp", "cp", "dp"}[i], colors[i], i % 2 ? -world->rank : world->rank, &g[i], &err), &err);
+    check_set(check);
+    for (unsigned k = 0; k < SOAK_OPS; k++) {
+        struct comm *c = g[mixed(seed, k) % GROUPS];
+        enum comm_kind kind = (enum comm_kind)(mixed(seed + 1, k) % KINDS);
+        unsigned x = mixed(seed + 2, k);
+        while (n > 0 && (n == IN_FLIGHT || of_group(t, n, c) == COMM_WORKS || (own = mixed(own, k)) % 3 == 0))
+            soak_end(t, &n, (int)((own = mixed(own, 7)) % (unsigned)n));
+        trial_make(&t[n], c, kind, k, x & 1 ? DTYPE_F64 : DTYPE_F32, x & 2, x % 17 == 0 ? CHUNK + 9 : x % 40);
+        must(comm_start(c, &t[n].op, NULL, &t[n].work, &err), &err);
+        n++;
+        if (own % 5 == 0)
+            comm_progress(c);
+    }
+    while (n > 0)
+        soak_end(t, &n, n - 1);
+    must(comm_order_check(world, &err), &err);
+    for (int i = 0; i < GROUPS; i++)
+        comm_close(g[i]);
+}
+
+static void random_operations_of_random_groups(void **state)
+{
+    bool before = world->conf->check;
+    (void)state;
+    soak(false, 1);
+    soak(true, 2);
+    check_set(before);
+}
+
+/* ---- check mode ---- */
+
+/* Whatever has come meanwhile, without its wait an operation leaves NaN; and what is sent was copied. */
+static void a_missing_wait_leaves_nan(void **state)
+{
+    bool before = world->conf->check;
     struct err err = {0};
     (void)state;
-    for (int i = 0; i < BIG; i++)
-        big_out[i] = rough(world->rank, i);
-    struct comm_message list[] = {
-        {big_out, BIG, next, true}, {&small_out, 1, next, true}, {&small_out, 1, before, true},
-        {big_in, BIG, before, false}, {&small_in, 1, before, false}, {&back_in, 1, next, false},
-    };
-    must(world->send_recv(world, list, 6, DTYPE_F64, NULL, &err), &err);
-    for (int i = 0; i < BIG; i++)
-        assert_true(big_in[i] == rough(before, i));
-    assert_true(small_in == before && back_in == next);
-    free(big_out);
-    free(big_in);
+    check_set(true);
+    for (int kind = 0; kind < KINDS - 1; kind++)
+        for (int in_place = 0; in_place < 2; in_place++) {
+            struct trial t;
+            trial_make(&t, world, (enum comm_kind)kind, 6 + (unsigned)kind, DTYPE_F64, in_place, 40);
+            must(comm_start(world, &t.op, NULL, &t.work, &err), &err);
+            if (!t.in_place && kind != COMM_BROADCAST && kind != COMM_REDUCE_SCATTER)
+                for (int64_t i = 0; i < (kind == COMM_ALL_GATHER ? t.counts[world->rank] : t.send_total); i++)
+                    put(t.send, i, 5, DTYPE_F64);
+            for (int i = 0; i < 50; i++)
+                comm_progress(world);
+            must(comm_barrier(world, &err), &err);
+            trial_each(&t, must_be_nan);
+            must(comm_wait(world, t.work, NULL, &err), &err);
+            trial_verify(&t);
+            trial_release(&t);
+        }
+    check_set(before);
 }
+
+/* Two groups of the same two ranks or more: one rank starts theirs the other way round. Nothing hangs, and all are told. */
+static void order_is_compared(void **state)
+{
+    struct comm *a = copy_of_world("tp"), *b = copy_of_world("cp");
+    bool before = world->conf->check;
+    struct comm_work *wa, *wb;
+    double x = 1, y = 2;
+    struct err err = {0};
+    (void)state;
+    check_set(true);
+    must(comm_order_check(world, &err), &err);
+    struct comm_op first = {.kind = COMM_ALL_REDUCE, .what = "first sums", .recv = &x, .n = 1, .dtype = DTYPE_F64};
+    struct comm_op second = {.kind = COMM_ALL_REDUCE, .what = "second sums", .recv = &y, .n = 1, .dtype = DTYPE_F64};
+    bool other = world->rank == 1;
+    if (other)
+        must(comm_start(b, &second, NULL, &wb, &err), &err);
+    must(comm_start(a, &first, NULL, &wa, &err), &err);
+    if (!other)
+        must(comm_start(b, &second, NULL, &wb, &err), &err);
+    must(comm_wait(a, wa, NULL, &err), &err);
+    must(comm_wait(b, wb, NULL, &err), &err);
+    assert_true(x == world->size && y == 2 * world->size);
+    if (world->size > 1) {
+        must_fail(comm_order_check(world, &err), ERR_STATE, &err, "ranks 0 and 1 of the world do not start the same operations in the same order");
+        assert_non_null(strstr(err.text, "all-reduce 'first sums' of 1 f64 in group tp"));
+        assert_non_null(strstr(err.text, "all-reduce 'second sums' of 1 f64 in group cp"));
+        assert_true(strstr(err.text, "on rank 0") < strstr(err.text, "second") && strstr(err.text, "second") < strstr(err.text, "on rank 1"));
+    }
+    check_set(before);
+    comm_close(a);
+    comm_close(b);
+}
+
+/* ---- latency ---- */
+
+static struct { double start_s, wait_s, end_s; const char *what; } traced[4];
+static int n_traced;
+
+static void trace(void *ctx, const struct comm *c, const struct comm_op *op, double start_s, double wait_s, double end_s)
+{
+    assert_ptr_equal(ctx, &n_traced);
+    assert_true(c->size == world->size && n_traced < 4);
+    traced[n_traced].start_s = start_s, traced[n_traced].wait_s = wait_s, traced[n_traced].end_s = end_s;
+    traced[n_traced++].what = op->what;
+}
+
+/* Two works started together: each lasts the latency, and the second's wait sleeps only for what it was started later. */
+static void latency(void **state)
+{
+    const double latency_s = 0.05;
+    struct comm_work *w[2];
+    double x[2] = {1, 1};
+    struct err err = {0};
+    (void)state;
+    world->conf->latency_s = latency_s;
+    world->conf->trace = trace, world->conf->trace_ctx = &n_traced;
+    n_traced = 0, slept_s = 0;
+    for (int i = 0; i < 2; i++)
+        must(comm_start(world, &(struct comm_op){.kind = COMM_ALL_REDUCE, .what = i ? "b" : "a", .recv = &x[i], .n = 1, .dtype = DTYPE_F64}, NULL,
+                        &w[i], &err), &err);
+    for (int i = 0; i < 2; i++)
+        must(comm_wait(world, w[i], NULL, &err), &err);
+    world->conf->latency_s = 0;
+    world->conf->trace = NULL;
+    assert_int_equal(n_traced, 2);
+    assert_true(strcmp(traced[0].what, "a") == 0 && strcmp(traced[1].what, "b") == 0);
+    for (int i = 0; i < 2; i++) {
+        assert_true(traced[i].end_s - traced[i].start_s >= latency_s);
+        assert_true(traced[i].start_s <= traced[i].wait_s && traced[i].wait_s <= traced[i].end_s);
+    }
+    assert_true(traced[0].end_s <= traced[1].wait_s && traced[1].start_s <= traced[0].wait_s);
+    if (slept_s > latency_s + (traced[1].start_s - traced[0].start_s))
+        fail_msg("slept for %g s: more than one latency of %g s", slept_s, latency_s);
+}
+
+/* ---- errors ---- */
 
 static void alone_must_match(void **state)
 {
@@ -150,23 +339,9 @@ static void alone_must_match(void **state)
     struct comm_message lists[][2] = {{{&a, 1, 0, true}}, {{&b, 1, 0, false}}, {{&a, 1, 0, true}, {&b, 0, 0, false}}};
     const int n[] = {1, 1, 2};
     for (int i = 0; i < 3; i++)
-        must_fail(self->send_recv(self, lists[i], n[i], DTYPE_F64, NULL, &err), ERR_STATE, &err, "a rank alone");
-    self->close(self);
-}
-
-static void broadcast(void **state)
-{
-    struct err err = {0};
-    (void)state;
-    for (int root = 0; root < world->size; root++) {
-        char text[40] = "";
-        if (world->rank == root)
-            snprintf(text, sizeof text, "from %d", root);
-        must(world->broadcast(world, text, sizeof text, root, NULL, &err), &err);
-        char want[40];
-        snprintf(want, sizeof want, "from %d", root);
-        assert_string_equal(text, want);
-    }
+        must_fail(comm_do(self, &(struct comm_op){.kind = COMM_SEND_RECV, .what = "to itself", .messages = lists[i], .n_messages = n[i],
+                                                  .dtype = DTYPE_F64}, NULL, &err), ERR_STATE, &err, "a rank alone");
+    comm_close(self);
 }
 
 static void scalars(void **state)
@@ -175,11 +350,15 @@ static void scalars(void **state)
     struct err err = {0};
     (void)state;
     for (int i = 0; i < COMM_SCALARS; i++)
-        sums[i] = rough(world->rank, i);
+        sums[i] = rough(0, world->rank, i);
     must(comm_sum(world, sums, COMM_SCALARS, &err), &err);
     must(comm_max(world, most, 2, &err), &err);
-    for (int i = 0; i < COMM_SCALARS; i++)
-        assert_true(sums[i] == rough_sum(i, world->size));
+    for (int i = 0; i < COMM_SCALARS; i++) {
+        double sum = rough(0, 0, i);
+        for (int r = 1; r < world->size; r++)
+            sum += rough(0, r, i);
+        assert_true(sums[i] == sum);
+    }
     assert_true(most[0] == world->size - 1 && most[1] == 0);
 }
 
@@ -202,70 +381,188 @@ static void agreement(void **state)
     }
 }
 
-/* Every axis' group holds the ranks that differ on that axis only, in order. */
-static void axis_check(struct comm *c, const struct layout *l, int axis)
+/* After an error that in earnest only an abort follows: the next test goes on with the world. */
+static void world_mend(struct comm *part)
 {
-    double own = world->rank, members[64];
-    struct comm_place here = comm_grid_place(l, world->rank);
-    int64_t mine[4] = {here.tp, here.cp, here.dp, here.pp};
-    struct err err = {0};
-    must(c->all_gather(c, &own, members, 1, DTYPE_F64, NULL, &err), &err);
-    assert_int_equal(c->rank, mine[axis]);
-    for (int i = 0; i < c->size; i++) {
-        struct comm_place p = comm_grid_place(l, c->size == 1 ? world->rank : (int64_t)members[i]);
-        int64_t place[4] = {p.tp, p.cp, p.dp, p.pp};
-        for (int k = 0; k < 4; k++)
-            assert_int_equal(place[k], k == axis ? i : mine[k]);
-    }
-}
-
-static void grid(void **state)
-{
-    static const int64_t splits[][4] = {{1, 1, 1, 1}, {2, 1, 1, 1}, {1, 1, 2, 1}, {1, 1, 1, 3}, {1, 3, 1, 1}, {2, 1, 2, 1}, {1, 2, 1, 2}, {4, 1, 1, 1}};
-    (void)state;
-    for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
-        struct layout l = layout_default();
-        struct comm_grid g = {0};
-        struct err err = {0};
-        l.tp = splits[i][0], l.cp = splits[i][1], l.dp = splits[i][2], l.pp = splits[i][3];
-        int rc = comm_grid_open(world, &l, &g, &err);
-        if (layout_world(&l) != world->size) {
-            must_fail(rc, ERR_USAGE, &err, "use mpirun -n");
-            continue;
-        }
-        must(rc, &err);
-        struct comm *axes[] = {g.tp, g.cp, g.dp, g.pp};
-        for (int k = 0; k < 4; k++)
-            axis_check(axes[k], &l, k);
-        comm_grid_close(&g);
-    }
+    assert_true(part->broken && world->broken);
+    part->broken = world->broken = false;
 }
 
 /* A failed MPI call: the group and what it was split from are broken, and failing together is no longer tried. */
 static void mpi_call_fails(void **state)
 {
-    struct comm *part;
-    struct err err = {0};
-    double own = 1, all[64];
+    double own = 1, all[RANKS];
+    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "numbers", .send = &own, .recv = all, .n = 1, .dtype = DTYPE_F64};
     (void)state;
-    if (strcmp(world->name, "mpi") != 0)
-        return;
-    must(world->split(world, 0, world->rank, &part, &err), &err);
-    mpi_fails = true;
-    must_fail(part->all_gather(part, &own, all, 1, DTYPE_F64, NULL, &err), ERR_TEMP, &err, "MPI all-gather failed on rank");
-    assert_non_null(strstr(err.text, "MPI_ERR_TRUNCATE"));
-    assert_true(part->broken && world->broken);
-    assert_int_equal(comm_agree(part, ERR_TEMP, &err), ERR_TEMP);
-    mpi_fails = world->broken = false;
-    part->close(part);
+    for (int way = 0; way < 2 && is_mpi() && world->size > 1; way++) {
+        struct comm *part = copy_of_world("dp");
+        struct err err = {0};
+        irecv_fails = way == 0, testsome_fails = way == 1;
+        must_fail(comm_do(part, &op, NULL, &err), ERR_TEMP, &err, "MPI all-gather failed on rank");
+        assert_non_null(strstr(err.text, way ? "MPI_ERR_OTHER" : "MPI_ERR_TRUNCATE"));
+        irecv_fails = testsome_fails = false;
+        assert_true(part->broken && world->broken);
+        assert_int_equal(comm_agree(part, ERR_TEMP, &err), ERR_TEMP);
+        must_fail(comm_do(part, &op, NULL, &err), ERR_TEMP, &err, "an earlier operation failed");
+        part->broken = way == 1; /* what is still on the way must not be freed */
+        world->broken = false;
+        must(comm_barrier(world, &err), &err);
+        comm_close(part);
+    }
+}
+
+static void hang_until_told(bool hangs, int tag)
+{
+    char c = 0;
+    for (int r = 0; r < world->size && hangs; r++)
+        if (r != world->rank)
+            MPI_Recv(&c, 1, MPI_CHAR, r, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (!hangs)
+        MPI_Send(&c, 1, MPI_CHAR, world->size - 1, tag, MPI_COMM_WORLD);
+}
+
+/* The last rank never enters: the others' waits end, and name it and the operation. */
+static void a_rank_that_hangs_is_named(void **state)
+{
+    enum { BIG = 1 << 18 };
+    static double big[BIG], all[RANKS]; /* outlive what is on the way */
+    static double own = 1;
+    int last = world->size - 1;
+    char none[64], taken[64];
+    snprintf(none, sizeof none, ": no data from rank %d", last);
+    snprintf(taken, sizeof taken, ": not taken by rank %d:", last);
+    struct comm_op gather = {.kind = COMM_ALL_GATHER, .what = "numbers of all", .send = &own, .recv = all, .n = 1, .dtype = DTYPE_F64};
+    struct comm_op spread = {.kind = COMM_BROADCAST, .what = "much", .recv = big, .n = BIG, .dtype = DTYPE_F64};
+    (void)state;
+    for (int way = 0; way < 2 && is_mpi() && world->size > 1; way++) {
+        struct comm *part = copy_of_world("dp");
+        struct err err = {0};
+        world->conf->deadline_s = 0.2;
+        bool late = world->rank != last && (way == 0 || world->rank == 0);
+        if (late) {
+            must_fail(comm_do(part, way ? &spread : &gather, NULL, &err), ERR_TEMP, &err, way ? "broadcast 'much' in group dp" : "all-gather 'numbers of all' in group dp");
+            assert_non_null(strstr(err.text, way ? taken : none));
+            assert_non_null(strstr(err.text, "hangs or is gone: end all ranks"));
+            world_mend(part);
+        } else if (world->rank != last)
+            must(comm_do(part, &spread, NULL, &err), &err);
+        hang_until_told(world->rank == last, 20000 + way);
+        world->conf->deadline_s = 0;
+        if (world->rank == last)
+            must(comm_do(part, way ? &spread : &gather, NULL, &err), &err);
+        must(comm_barrier(world, &err), &err);
+        part->broken = true; /* its messages were not waited for: not to be freed */
+        comm_close(part);
+    }
+}
+
+/* In time there is no error. */
+static void a_deadline_that_holds(void **state)
+{
+    (void)state;
+    world->conf->deadline_s = 60;
+    for (int kind = 0; kind < KINDS; kind++)
+        trial_run(world, (enum comm_kind)kind, 1, DTYPE_F64, false, 30);
+    world->conf->deadline_s = 0;
+}
+
+/* ---- the groups of a layout ---- */
+
+typedef bool together_fn(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b);
+static bool same(struct layout_place a, struct layout_place b, const char *but)
+{
+    return (a.tp == b.tp || *but == 't') && (a.cp == b.cp || *but == 'c') && (a.dp == b.dp || *but == 'd') && (a.pp == b.pp || *but == 'p');
+}
+static bool in_tp(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b) { return (void)l, (void)m, same(a, b, "t"); }
+static bool in_cp(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b) { return (void)l, (void)m, same(a, b, "c"); }
+static bool in_dp(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b) { return (void)l, (void)m, same(a, b, "d"); }
+static bool in_pp(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b) { return (void)l, (void)m, same(a, b, "p"); }
+/* tp rank t works on k/v head t · kv_heads / tp */
+static bool in_kv(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b)
+{
+    return same(a, b, "t") && (a.tp == b.tp || (l->tp > m->kv_heads && a.tp * m->kv_heads / l->tp == b.tp * m->kv_heads / l->tp));
+}
+static bool in_a2a(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b)
+{
+    int64_t n = l->cp_kind == CP_RING ? 1 : l->cp_kind == CP_A2A ? l->cp : 2; /* cp 4 in two */
+    return (void)m, same(a, b, "c") && a.cp / n == b.cp / n;
+}
+static bool in_ring(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b)
+{
+    return same(a, b, "c") && (a.cp == b.cp || !in_a2a(l, m, a, b)) && (l->cp_kind != CP_2D || a.cp % 2 == b.cp % 2);
+}
+static bool in_data(struct layout_place a, struct layout_place b) { return a.tp == b.tp && a.pp == b.pp; }
+static bool in_shard(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b)
+{
+    int64_t n = l->fsdp ? l->fsdp : l->dp;
+    return (void)m, in_data(a, b) && (a.dp * l->cp + a.cp) / n == (b.dp * l->cp + b.cp) / n;
+}
+static bool in_replica(const struct layout *l, const struct model *m, struct layout_place a, struct layout_place b)
+{
+    int64_t n = l->fsdp ? l->fsdp : l->dp;
+    return (void)m, in_data(a, b) && (a.dp * l->cp + a.cp) % n == (b.dp * l->cp + b.cp) % n;
+}
+
+/* The group holds just the ranks that belong together, in the order of the world, and works. */
+static void group_check(struct comm *c, const char *axis, const struct layout *l, const struct model *m, together_fn *together)
+{
+    struct layout_place here = layout_place(l, world->rank);
+    double members[RANKS], own = world->rank;
+    int n = 0, rank = -1;
+    struct err err = {0};
+    assert_string_equal(c->axis, axis);
+    must(comm_do(c, &(struct comm_op){.kind = COMM_ALL_GATHER, .what = "ranks", .send = &own, .recv = members, .n = 1, .dtype = DTYPE_F64}, NULL,
+                 &err), &err);
+    for (int r = 0; r < world->size; r++) {
+        if (!together(l, m, here, layout_place(l, r)))
+            continue;
+        if (n >= c->size || members[n] != r || c->world_ranks[n] != r)
+            fail_msg("group %s of rank %d has %d ranks, not rank %d as its %dth", axis, world->rank, c->size, r, n);
+        rank = r == world->rank ? n : rank;
+        n++;
+    }
+    assert_true(n == c->size && rank == c->rank);
+    assert_string_equal(c->name, n == 1 ? "self" : "mpi");
+}
+
+static void grid(void **state)
+{
+    static const char *const layouts[] = {
+        "", "tp=2", "dp=2,zero=1", "pp=3", "cp=3", "tp=2,dp=2", "cp=2,pp=2", "tp=4", "cp=4,cp_kind=2d", "cp=4,cp_kind=a2a", "dp=4,zero=3,fsdp=2",
+        "cp=2,dp=2,zero=3,fsdp=4", "cp=2,dp=2,zero=1", "dp=6,fsdp=3,zero=2", "tp=2,cp=2,dp=2,zero=3", "tp=4,dp=2", "cp=4,dp=2,zero=3,fsdp=4,cp_kind=2d",
+        "tp=2,cp=2,pp=2", "dp=8,fsdp=2,zero=3",
+    };
+    struct model m = run_model();
+    (void)state;
+    m.heads = 4, m.kv_heads = 2;
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct layout l;
+        struct comm_grid g = {0};
+        struct err err = {0};
+        must(layout_parse(layouts[i], &l, &err), &err);
+        int rc = comm_grid_open(world, &l, &m, &g, &err);
+        if (layout_world(&l) != world->size) {
+            must_fail(rc, ERR_USAGE, &err, "use mpirun -n");
+            continue;
+        }
+        must(rc, &err);
+        group_check(g.tp, "tp", &l, &m, in_tp), group_check(g.cp, "cp", &l, &m, in_cp), group_check(g.dp, "dp", &l, &m, in_dp);
+        group_check(g.pp, "pp", &l, &m, in_pp), group_check(g.kv, "kv", &l, &m, in_kv), group_check(g.a2a, "a2a", &l, &m, in_a2a);
+        group_check(g.ring, "ring", &l, &m, in_ring), group_check(g.shard, "shard", &l, &m, in_shard);
+        group_check(g.replica, "replica", &l, &m, in_replica);
+        comm_grid_close(&g);
+    }
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gather), cmocka_unit_test(reduce), cmocka_unit_test(reduce_f32), cmocka_unit_test(exchange),
-        cmocka_unit_test(messages), cmocka_unit_test(alone_must_match), cmocka_unit_test(broadcast), cmocka_unit_test(scalars),
-        cmocka_unit_test(agreement), cmocka_unit_test(grid), cmocka_unit_test(mpi_call_fails),
+        cmocka_unit_test(operations), cmocka_unit_test(long_reductions), cmocka_unit_test(long_messages),
+        cmocka_unit_test(too_many_elements_are_refused), cmocka_unit_test(waits_in_any_order),
+        cmocka_unit_test(random_operations_of_random_groups), cmocka_unit_test(a_missing_wait_leaves_nan), cmocka_unit_test(latency),
+        cmocka_unit_test(alone_must_match), cmocka_unit_test(scalars), cmocka_unit_test(agreement), cmocka_unit_test(grid),
+        cmocka_unit_test(a_deadline_that_holds), cmocka_unit_test(mpi_call_fails), cmocka_unit_test(a_rank_that_hangs_is_named),
+        cmocka_unit_test(order_is_compared), /* last: the ranks' orders differ from here on */
     };
     world_open(argc, argv);
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));

@@ -50,10 +50,10 @@ static inline int world_close(int failures)
     struct err err = {0};
     double worst = failures;
     if (comm_max(world, &worst, 1, &err) < 0)
-        world->abort(world, 1);
+        comm_abort(world, 1);
     if (worst > 0 && failures == 0)
         printf("not ok - another rank failed\n");
-    world->close(world);
+    comm_close(world);
     return worst > 0;
 }
 
@@ -62,13 +62,13 @@ static inline int shared_setup(void **state)
     struct err err = {0};
     if (world->rank == 0 && scratch_setup(state) < 0)
         return -1;
-    return world->broadcast(world, scratch, sizeof scratch, 0, NULL, &err);
+    return comm_broadcast_bytes(world, scratch, sizeof scratch, 0, &err);
 }
 
 static inline int shared_teardown(void **state)
 {
     struct err err = {0};
-    world->barrier(world, &err);
+    comm_barrier(world, &err);
     return world->rank == 0 ? scratch_teardown(state) : 0;
 }
 
@@ -77,10 +77,10 @@ static inline struct comm *first_ranks(int n)
 {
     struct comm *c = NULL;
     struct err err = {0};
-    must(world->split(world, world->rank < n, world->rank, &c, &err), &err);
+    must(comm_split(world, "dp", world->rank < n, world->rank, &c, &err), &err);
     if (world->rank < n)
         return c;
-    c->close(c);
+    comm_close(c);
     return NULL;
 }
 
