@@ -23,6 +23,7 @@ enum {
     TAG_MESSAGE = TAGS,
     SUM_BLOCK = 512,   /* elements added up at a time: they stay in the first-level cache */
     NAMED_RANKS = 16,  /* at most, in a sentence */
+    EAGER_POLLS = 32,  /* before a wait looks at the clock and gives way: small messages are there by then */
 };
 static const double sleep_after_s = 0.2; /* without a message: then the core is left to others between polls */
 static const double nap_s = 20e-6;
@@ -238,7 +239,7 @@ static int reduction_advance(struct comm_work *w)
     if (m->recvs.open == 0 && m->got < part)
         status = part_receive(w);
     if (m->got == part)
-        slot_give(w); /* not later: two ranks' sends could wait for each other's slots */
+        slot_give(w); /* what others have not taken yet needs none: the next reduction's data may come */
     if (status == MPI_SUCCESS && m->sends.open == 0 && m->sent < longest_part(w))
         status = parts_send(w);
     if (status != MPI_SUCCESS || m->got < part || m->sends.open > 0 || m->sent < longest_part(w))
@@ -253,7 +254,7 @@ static int work_advance(struct comm_work *w)
 {
     struct mpi_work *m = own_of(w);
     int status = batch_test(w, &m->recvs);
-    if (status == MPI_SUCCESS)
+    if (status == MPI_SUCCESS && (m->reducing || m->recvs.open == 0)) /* an exchange's sends are over by then */
         status = batch_test(w, &m->sends);
     if (status == MPI_SUCCESS && m->reducing)
         status = reduction_advance(w);
@@ -335,12 +336,12 @@ static void open_ranks(const struct comm *c, const struct mpi_batch *b, char *te
 }
 
 /* A reduction without scratch has nothing open: what is before it in the list has. */
-static const struct comm_work *open_work(const struct comm_work *w)
+static struct comm_work *open_work(struct comm_work *w)
 {
     const struct mpi_work *m = own_of(w);
     if (m->sends.open + m->recvs.open > 0)
         return w;
-    for (const struct comm_work *o = w->c->world->flight; o; o = own_of(o)->next)
+    for (struct comm_work *o = w->c->world->flight; o; o = own_of(o)->next)
         if (own_of(o)->sends.open + own_of(o)->recvs.open > 0)
             return o;
     return w;
@@ -348,7 +349,8 @@ static const struct comm_work *open_work(const struct comm_work *w)
 
 static int wait_late(struct comm_work *w, double waited_s, struct err *err)
 {
-    const struct comm_work *o = open_work(w);
+    struct comm_work *o = open_work(w);
+    batch_test(o, &own_of(o)->sends);
     char from[200], to[200], behind[128] = "", missing[480];
     open_ranks(o->c, &own_of(o)->recvs, from, sizeof from);
     open_ranks(o->c, &own_of(o)->sends, to, sizeof to);
@@ -370,7 +372,7 @@ int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
     double entered = clock_mono_s(), moved = entered, deadline_s = c->conf->deadline_s;
     int64_t completed = c->world->completed;
     struct comm_work *failed = NULL;
-    for (;;) {
+    for (int polls = 0;; polls += polls < EAGER_POLLS) {
         int status = flight_advance(c->world, &failed);
         if (status != MPI_SUCCESS) {
             comm_break(c);
@@ -378,6 +380,8 @@ int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
         }
         if (w->done)
             return 0;
+        if (polls < EAGER_POLLS)
+            continue;
         double now = clock_mono_s();
         if (completed != c->world->completed)
             completed = c->world->completed, moved = now;

@@ -224,6 +224,43 @@ static void random_operations_of_random_groups(void **state)
     check_set(before);
 }
 
+static struct comm_work *one_message(double *x, int peer, bool send)
+{
+    struct comm_work *w;
+    struct comm_message m = {x, 1, peer, send};
+    struct err err = {0};
+    must(comm_start(world, &(struct comm_op){.kind = COMM_SEND_RECV, .what = "an edge", .messages = &m, .n_messages = 1, .dtype = DTYPE_F64}, NULL,
+                    &w, &err), &err);
+    return w;
+}
+
+/* Along a pipeline a rank takes part only in the messages of its edges, and what is one send_recv here may be two there. */
+static void messages_are_between_two(void **state)
+{
+    int last = world->size - 1, rank = world->rank;
+    bool before = world->conf->check;
+    double in = -1, out = 10 + rank, back = -1, answer = 20 + rank, sum = 1;
+    struct comm_work *w[2] = {NULL, NULL};
+    struct err err = {0};
+    (void)state;
+    check_set(true);
+    if (rank > 0) { /* two, started apart */
+        w[0] = one_message(&in, rank - 1, false);
+        w[1] = one_message(&answer, rank - 1, true);
+    }
+    if (rank < last) { /* one, of two messages */
+        struct comm_message list[] = {{&back, 1, rank + 1, false}, {&out, 1, rank + 1, true}};
+        must(comm_do(world, &(struct comm_op){.kind = COMM_SEND_RECV, .what = "an edge", .messages = list, .n_messages = 2, .dtype = DTYPE_F64}, NULL,
+                     &err), &err);
+    }
+    must(comm_do(world, &(struct comm_op){.kind = COMM_ALL_REDUCE, .what = "ones", .recv = &sum, .n = 1, .dtype = DTYPE_F64}, NULL, &err), &err);
+    must(comm_wait(world, w[1], NULL, &err), &err);
+    must(comm_wait(world, w[0], NULL, &err), &err);
+    assert_true(sum == world->size && (rank == 0 || in == 10 + rank - 1) && (rank == last || back == 20 + rank + 1));
+    must(comm_order_check(world, &err), &err);
+    check_set(before);
+}
+
 /* ---- check mode ---- */
 
 /* Whatever has come meanwhile, without its wait an operation leaves NaN; and what is sent was copied. */
@@ -559,7 +596,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations), cmocka_unit_test(long_reductions), cmocka_unit_test(long_messages),
         cmocka_unit_test(too_many_elements_are_refused), cmocka_unit_test(waits_in_any_order),
-        cmocka_unit_test(random_operations_of_random_groups), cmocka_unit_test(a_missing_wait_leaves_nan), cmocka_unit_test(latency),
+        cmocka_unit_test(random_operations_of_random_groups), cmocka_unit_test(messages_are_between_two),
+        cmocka_unit_test(a_missing_wait_leaves_nan), cmocka_unit_test(latency),
         cmocka_unit_test(alone_must_match), cmocka_unit_test(scalars), cmocka_unit_test(agreement), cmocka_unit_test(grid),
         cmocka_unit_test(a_deadline_that_holds), cmocka_unit_test(mpi_call_fails), cmocka_unit_test(a_rank_that_hangs_is_named),
         cmocka_unit_test(order_is_compared), /* last: the ranks' orders differ from here on */
