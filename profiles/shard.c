@@ -1,0 +1,291 @@
+/* Who holds what. R rows, C columns of the whole matrix; tp rank t of T, K k/v heads, d head dim, copies = max(1, T / K).
+ *
+ *   tensor                                 row ranges of rank t                                     columns
+ *   attn.qkv (spatial, temporal, full)     q: heads t·H/T ..; k, v: heads of the rank               all
+ *   cross.q                                heads t·H/T ..                                           all
+ *   cross.kv                               k, v: heads of the rank                                  all
+ *   mlp.fc1, gated                         gate: t·F/T ..; up: F + t·F/T ..                         all
+ *   any other cut by rows                  t·R/T ..                                                 all
+ *   cut by columns (out, fc2)              all                                                      t·C/T ..
+ *   the rest                               all                                                      all
+ *
+ * k/v heads of a rank: K/T from t·K/T on, or with T > K the one head t / copies, which `copies` consecutive ranks hold. The
+ * query heads t·H/T .. of such a rank all use that head, as a head has H/K consecutive queries.
+ *
+ * Gradients that are partial sums over tp (SHARD_SUM_TP): gains of q and k norms (own heads), the null token of the text (through
+ * own heads of cross.kv), the low side `a` of a modulation pair (through own rows of `b`), and with sp what is replicated and
+ * meets every token (own tokens). The conditioning's other tensors are replicated too, but their gradient comes from a sum over
+ * tp already and is computed alike on all tp ranks. Over pp: the conditioning, which every stage feeds its layers from.
+ */
+#include "profiles/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "profiles/buffers.h"
+
+struct cut {
+    const struct model *m;
+    const struct layout *l;
+    struct layout_place place;
+    int64_t copies;
+};
+
+static bool name_ends(const struct param *p, const char *end)
+{
+    size_t n = strlen(p->name), e = strlen(end);
+    return n >= e && strcmp(p->name + n - e, end) == 0;
+}
+
+static int64_t param_rows(const struct param *p) { return p->nd > 1 ? p->dim[0] : 1; }
+static int64_t param_cols(const struct param *p) { return p->count / param_rows(p); }
+
+/* ---- one tensor ---- */
+
+static void rows_add(struct shard_tensor *t, int64_t first, int64_t n)
+{
+    BUG_ON(t->n == SHARD_RANGES);
+    t->first[t->n] = first;
+    t->n_rows[t->n++] = n;
+    t->rows += n;
+}
+
+/* The rank's part of `n` rows that begin at row `base`. */
+static void rows_add_part(const struct cut *c, struct shard_tensor *t, int64_t base, int64_t n)
+{
+    BUG_ON(n % c->l->tp);
+    rows_add(t, base + c->place.tp * (n / c->l->tp), n / c->l->tp);
+}
+
+/* The rank's heads of k, then of v; k begins at row `base`. */
+static void rows_add_kv(const struct cut *c, struct shard_tensor *t, int64_t base)
+{
+    int64_t d = model_head_dim(c->m), all = c->m->kv_heads * d;
+    int64_t n = c->copies > 1 ? d : all / c->l->tp, first = c->place.tp / c->copies * n;
+    BUG_ON(n * c->l->tp != all * c->copies);
+    rows_add(t, base + first, n);
+    rows_add(t, base + all + first, n);
+}
+
+static void cut_heads(const struct cut *c, const struct param *p, struct shard_tensor *t)
+{
+    bool kv = name_ends(p, ".kv.weight"), qkv = name_ends(p, ".qkv.weight");
+    int64_t q_rows = kv ? 0 : c->m->heads * model_head_dim(c->m);
+    BUG_ON(p->dim[0] != q_rows + (kv || qkv ? 2 * c->m->kv_heads * model_head_dim(c->m) : 0));
+    if (!kv)
+        rows_add_part(c, t, 0, q_rows);
+    t->kv_row = t->rows;
+    if (kv || qkv)
+        rows_add_kv(c, t, q_rows);
+    if (c->copies == 1)
+        t->kv_row = t->rows;
+    else if (t->kv_row < t->rows)
+        t->sums |= SHARD_SUM_KV;
+}
+
+static void cut_rows(const struct cut *c, const struct param *p, struct shard_tensor *t)
+{
+    int64_t parts = p->part == PART_MLP && c->m->gated_mlp ? 2 : 1;
+    for (int64_t i = 0; i < parts; i++)
+        rows_add_part(c, t, i * (p->dim[0] / parts), p->dim[0] / parts);
+}
+
+static void cut_cols(const struct cut *c, const struct param *p, struct shard_tensor *t)
+{
+    BUG_ON(param_cols(p) % c->l->tp);
+    rows_add(t, 0, param_rows(p));
+    t->cols = param_cols(p) / c->l->tp;
+    t->col = c->place.tp * t->cols;
+}
+
+/* Where the gradient of a tensor that every tp rank holds whole is a partial sum. */
+static unsigned replicated_sums(const struct cut *c, const struct param *p)
+{
+    bool conditioning = p->layer == PARAM_LAYER_COND;
+    bool own_heads = name_ends(p, ".q_norm.weight") || name_ends(p, ".k_norm.weight") || strcmp(p->name, "text_null") == 0;
+    bool own_rows = name_ends(p, ".a.weight");
+    bool own_tokens = c->l->sp && !conditioning;
+    unsigned tp = c->l->tp > 1 && (own_heads || own_rows || own_tokens) ? SHARD_SUM_TP : 0;
+    return tp | (conditioning && c->l->pp > 1 ? SHARD_SUM_PP : 0);
+}
+
+static int64_t own_rows(const struct cut *c, const struct param *p, const struct shard_tensor *t)
+{
+    bool first_stage = p->layer != PARAM_LAYER_COND || c->place.pp == 0;
+    if (!first_stage || (p->tp == PARAM_TP_NONE && c->place.tp > 0))
+        return 0;
+    return c->place.tp % c->copies == 0 ? t->rows : t->kv_row;
+}
+
+/* All but the offset. */
+static struct shard_tensor tensor_cut(const struct cut *c, const struct param *p)
+{
+    struct shard_tensor t = {.cols = param_cols(p), .kv_row = -1};
+    switch (p->tp) {
+    case PARAM_TP_NONE:
+        rows_add(&t, 0, param_rows(p));
+        t.sums = replicated_sums(c, p);
+        break;
+    case PARAM_TP_ROW: cut_rows(c, p, &t); break;
+    case PARAM_TP_COL: cut_cols(c, p, &t); break;
+    case PARAM_TP_HEADS: cut_heads(c, p, &t); break;
+    }
+    if (t.kv_row < 0)
+        t.kv_row = t.rows;
+    t.count = t.rows * t.cols;
+    t.own_rows = own_rows(c, p, &t);
+    return t;
+}
+
+/* ---- units ---- */
+
+static int64_t chunk_of(const struct layout *l, int64_t layers, int64_t layer)
+{
+    int64_t chunk = 0;
+    while (layout_chunk_first(l, layers, chunk + 1) <= layer)
+        chunk++;
+    return chunk;
+}
+
+static bool held(const struct cut *c, int64_t layer)
+{
+    const struct layout *l = c->l;
+    switch (layer) {
+    case PARAM_LAYER_COND: return true;
+    case PARAM_LAYER_EMBED: return c->place.pp == 0;
+    case PARAM_LAYER_HEAD: return c->place.pp == l->pp - 1;
+    default: return chunk_of(l, c->m->layers, layer) % l->pp == c->place.pp;
+    }
+}
+
+/* The unit of the tensors from u->first_param on that are of u->layer: offsets, and the unit's size. */
+static void unit_fill(const struct cut *c, const struct param_list *params, struct shards *sh, struct shard_unit *u)
+{
+    int64_t at = u->offset;
+    for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++) {
+        struct shard_tensor *t = &sh->tensors[i];
+        *t = tensor_cut(c, &params->items[i]);
+        t->offset = at;
+        at += num_round_up(t->count, BUFFER_FLAT_ALIGN);
+    }
+    u->elements = num_round_up(at - u->offset, sh->group * BUFFER_FLAT_ALIGN);
+}
+
+static int64_t layer_tensors(const struct param_list *params, int64_t first)
+{
+    int64_t n = 1;
+    while (first + n < params->n && params->items[first + n].layer == params->items[first].layer)
+        n++;
+    return n;
+}
+
+static void units_fill(const struct cut *c, const struct param_list *params, struct shards *sh)
+{
+    for (int64_t i = 0, n; i < params->n; i += n) {
+        n = layer_tensors(params, i);
+        if (!held(c, params->items[i].layer))
+            continue;
+        struct shard_unit *u = &sh->units[sh->n_units++];
+        *u = (struct shard_unit){.layer = params->items[i].layer, .first_param = i, .n_params = n, .offset = sh->total};
+        unit_fill(c, params, sh, u);
+        sh->total += u->elements;
+    }
+}
+
+/* Most elements that padding can add: to each tensor, and to each unit; fine when the sum stays below 2^62. */
+static bool within_limit(const struct param_list *params, int64_t units, int64_t group)
+{
+    int64_t padding, sum;
+    return num_mul_i64(units, group * BUFFER_FLAT_ALIGN, &padding) && num_add_i64(padding, params->total, &sum) &&
+           num_add_i64(sum, params->n * BUFFER_FLAT_ALIGN, &sum) && sum < (int64_t)1 << 62;
+}
+
+int shards_build(const struct model *m, const struct param_list *params, const struct layout *l, int64_t rank, struct shards *out,
+                 struct err *err)
+{
+    struct cut c = {.m = m, .l = l, .place = layout_place(l, rank), .copies = num_max_i64(1, l->tp / m->kv_heads)};
+    struct shards sh = {.place = c.place, .tp = l->tp, .group = layout_shard_group(l), .kv_copies = c.copies, .n_tensors = params->n};
+    int64_t max_units = m->layers + 3;
+    BUG_ON(rank < 0 || rank >= layout_world(l));
+    sh.group_rank = layout_data_rank(l, c.place) % sh.group;
+    if (!within_limit(params, max_units, sh.group))
+        return err_set(err, ERR_LIMIT, "model %s: more than 2^62 elements in a rank's flat buffer: give a smaller model", m->name);
+    sh.units = calloc((size_t)max_units, sizeof *sh.units);
+    sh.tensors = calloc((size_t)params->n, sizeof *sh.tensors);
+    if (!sh.units || !sh.tensors) {
+        shards_release(&sh);
+        return err_set(err, ERR_NOMEM, "model %s: no memory for the places of %lld tensors", m->name, (long long)params->n);
+    }
+    for (int64_t i = 0; i < params->n; i++)
+        sh.tensors[i].offset = -1;
+    units_fill(&c, params, &sh);
+    *out = sh;
+    return 0;
+}
+
+void shards_release(struct shards *sh)
+{
+    free(sh->units);
+    free(sh->tensors);
+    *sh = (struct shards){0};
+}
+
+int64_t shards_unit(const struct shards *sh, int64_t layer)
+{
+    for (int64_t i = 0; i < sh->n_units; i++)
+        if (sh->units[i].layer == layer)
+            return i;
+    return -1;
+}
+
+/* ---- local and global elements ---- */
+
+/* Rows from row `row` of range i on that follow one another globally too. */
+static int64_t rows_run(const struct shard_tensor *t, int i, int64_t row)
+{
+    int64_t run = t->n_rows[i] - row;
+    for (; i + 1 < t->n && t->first[i] + t->n_rows[i] == t->first[i + 1]; i++)
+        run += t->n_rows[i + 1];
+    return run;
+}
+
+int64_t shard_to_global(const struct shard_tensor *t, const struct param *p, int64_t local, int64_t *run)
+{
+    int64_t cols = param_cols(p), row = local / t->cols, col = local % t->cols;
+    int i = 0;
+    BUG_ON(local < 0 || local >= t->count);
+    for (; row >= t->n_rows[i]; i++)
+        row -= t->n_rows[i];
+    *run = (t->cols == cols ? rows_run(t, i, row) * cols : t->cols) - col;
+    return (t->first[i] + row) * cols + t->col + col;
+}
+
+/* Global element g is not in the shard: how many from it on are not either. */
+static int64_t outside_run(const struct shard_tensor *t, const struct param *p, int64_t g)
+{
+    int64_t cols = param_cols(p), next = p->count;
+    for (int i = 0; i < t->n; i++) {
+        int64_t row = g / cols + (g % cols >= t->col); /* the first whose columns begin after g */
+        row = num_max_i64(row, t->first[i]);
+        if (row < t->first[i] + t->n_rows[i])
+            next = num_min_i64(next, row * cols + t->col);
+    }
+    return next - g;
+}
+
+int64_t shard_to_local(const struct shard_tensor *t, const struct param *p, int64_t global, int64_t *run)
+{
+    int64_t cols = param_cols(p), row = global / cols, col = global % cols - t->col, before = 0;
+    BUG_ON(global < 0 || global >= p->count);
+    for (int i = 0; i < t->n && col >= 0 && col < t->cols; i++) {
+        int64_t in_range = row - t->first[i];
+        if (in_range >= 0 && in_range < t->n_rows[i]) {
+            *run = (t->cols == cols ? rows_run(t, i, in_range) * cols : t->cols) - col;
+            return (before + in_range) * t->cols + col;
+        }
+        before += t->n_rows[i];
+    }
+    *run = outside_run(t, p, global);
+    return -1;
+}
