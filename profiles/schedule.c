@@ -1,0 +1,218 @@
+/* The order. All ranks take forwards in one sequence: groups of pp micro-batches, in a group chunk by chunk, in a chunk micro-batch by
+ * micro-batch; F(k) is its k-th. B(k) is the same with the chunks reversed. A rank does w forwards (warm-up), then a forward and a
+ * backward in turn, then the backwards that are left:
+ *
+ *     w = pp - rank - 1                              vpp 1
+ *     w = 2·(pp - rank - 1) + (vpp - 1)·pp           vpp > 1 (Megatron-LM)
+ *
+ *     pp 2, vpp 2, m 2 (chunk.micro)   rank 0: F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1      w = 4
+ *                                      rank 1: F0.0 F0.1 F1.0 B1.0 F1.1 B1.1 B0.0 B0.1      w = 2
+ *
+ * No deadlock. Give rank r's steps the times
+ *
+ *     F(k): 2·(k - w) + c        B(k): 2·k + 1 + c        c = s·(pp - 1 - r), s = 1 for vpp 1, else 2
+ *
+ * These grow along each rank's list. A list in which every wait is for something of a smaller time cannot be stuck: of all steps
+ * not done, the one with the smallest time can go. With e = w(r) - w(r+1), equal to s, and g = pp, the distance in the sequence from a
+ * micro-batch in one chunk to the same in the next chunk:
+ *
+ *     F(k) of r+1 after F(k) of r                  2·e > s
+ *     B(k) of r after B(k) of r+1                  s > 0
+ *     F(k+g) of 0 after F(k) of pp-1               2·g + s·(pp-1) > 2·e·(pp-1), only where vpp > 1: e = s = 2
+ *     B(k+g) of pp-1 after B(k) of 0               2·g > s·(pp-1), likewise
+ *     B of the last chunk after its own F          at most (vpp-1)·g = w further on in the sequence
+ *
+ * Sends that end when the receiver asks, one buffer a kind: F(k+1) of r also waits for rank r+1 to be done with the step before its
+ * F(k), whose time is at least 1 smaller than that of F(k): 2 + s > 2·e - 1; likewise B(k+1) of r+1 for r: 2 > s - 1; F(k+1) of pp-1
+ * for F(k+g) of 0: 2 + s·(pp-1) > 2·g - 1; B(k+1) of 0 for B(k+g) of pp-1: 2 + s·(pp-1) > 2·g - 1. The last two are why groups
+ * have pp micro-batches and not more.
+ *
+ * Leaving out micro-batches keeps all of it: a step waits for steps of its own micro-batch, and for the ends of sends before it.
+ */
+#include "profiles/schedule.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/num.h"
+
+/* ---- one rank's list, step by step ---- */
+
+struct walk {
+    int64_t pp, vpp, m;
+    int64_t warm, total;        /* forwards before the first pair; forwards, absent micro-batches included */
+    int64_t forwards, backwards; /* done so far, likewise */
+};
+
+static struct walk walk_start(int64_t pp, int64_t vpp, int64_t m, int64_t rank)
+{
+    BUG_ON(pp < 1 || vpp < 1 || m < 1 || rank < 0 || rank >= pp || (pp == 1 && vpp > 1));
+    struct walk w = {.pp = pp, .vpp = vpp, .m = m, .total = num_round_up(m, pp) * vpp};
+    w.warm = vpp == 1 ? pp - rank - 1 : 2 * (pp - rank - 1) + (vpp - 1) * pp;
+    return w;
+}
+
+static struct pipe_step step_at(const struct walk *w, int kind, int64_t k)
+{
+    int64_t group = k / (w->pp * w->vpp), in_group = k % (w->pp * w->vpp), chunk = in_group / w->pp;
+    return (struct pipe_step){.kind = kind,
+                              .chunk = kind == PIPE_FORWARD ? chunk : w->vpp - 1 - chunk,
+                              .micro = group * w->pp + in_group % w->pp};
+}
+
+/* The next step; false at the end, *out untouched. */
+static bool walk_next(struct walk *w, struct pipe_step *out)
+{
+    while (w->backwards < w->total) {
+        bool forward = w->forwards < w->total && w->forwards - w->backwards <= w->warm;
+        struct pipe_step s = forward ? step_at(w, PIPE_FORWARD, w->forwards++) : step_at(w, PIPE_BACKWARD, w->backwards++);
+        if (s.micro < w->m) {
+            *out = s;
+            return true;
+        }
+    }
+    return false;
+}
+
+int64_t schedule_length(int64_t pp, int64_t vpp, int64_t m)
+{
+    (void)pp;
+    return 2 * vpp * m;
+}
+
+void schedule_build(int64_t pp, int64_t vpp, int64_t m, int64_t rank, struct pipe_step *out)
+{
+    struct walk w = walk_start(pp, vpp, m, rank);
+    while (walk_next(&w, out))
+        out++;
+}
+
+int64_t schedule_in_flight(int64_t pp, int64_t vpp, int64_t m, int64_t rank)
+{
+    struct walk w = walk_start(pp, vpp, m, rank);
+    struct pipe_step s;
+    int64_t now = 0, most = 0;
+    while (walk_next(&w, &s)) {
+        now += s.kind == PIPE_FORWARD ? 1 : -1;
+        most = num_max_i64(most, now);
+    }
+    return most;
+}
+
+/* ---- replay ---- */
+
+/* What is known of one step of one global chunk and micro-batch; times in seconds, negative: not yet. */
+struct event { double end_s, taken_s; /* done; its output has reached the next chunk's rank */ };
+
+struct stage {
+    struct walk walk;
+    struct pipe_step step;     /* the next one */
+    bool more;
+    double free_s;             /* end of the one before */
+    struct event *last[2];     /* by kind: whose output is, or was, in the send buffer; NULL: none */
+};
+
+struct replay {
+    int64_t pp, vpp, m;
+    const double *cost_s[2];
+    double send_s;
+    struct event *events; /* [kind][global chunk][micro] */
+    struct stage *stages; /* [pp] */
+};
+
+static struct event *event_of(const struct replay *r, int kind, int64_t g, int64_t micro)
+{
+    return &r->events[(kind * r->pp * r->vpp + g) * r->m + micro];
+}
+
+/* The step whose output this one needs, NULL for the first forward. */
+static struct event *input_of(const struct replay *r, int kind, int64_t g, int64_t micro)
+{
+    int64_t last = r->pp * r->vpp - 1;
+    if (kind == PIPE_FORWARD)
+        return g ? event_of(r, PIPE_FORWARD, g - 1, micro) : NULL;
+    return g < last ? event_of(r, PIPE_BACKWARD, g + 1, micro) : event_of(r, PIPE_FORWARD, g, micro);
+}
+
+static bool is_sent(const struct replay *r, int kind, int64_t g)
+{
+    return kind == PIPE_FORWARD ? g < r->pp * r->vpp - 1 : g > 0;
+}
+
+/* Asks for the step's input: does it have it, or will it, at a known time? */
+static bool receive(const struct replay *r, struct stage *s, struct event *input, bool own, double *start_s)
+{
+    if (!input || own)
+        return true;
+    if (input->end_s < 0)
+        return false;
+    if (input->taken_s < 0)
+        input->taken_s = (input->end_s > s->free_s ? input->end_s : s->free_s) + r->send_s;
+    *start_s = input->taken_s;
+    return true;
+}
+
+/* Does the stage's next step if all that it waits for is known. */
+static bool stage_advance(const struct replay *r, int64_t rank)
+{
+    struct stage *s = &r->stages[rank];
+    int kind = s->step.kind;
+    int64_t g = s->step.chunk * r->pp + rank;
+    double start_s = s->free_s;
+    bool own = kind == PIPE_BACKWARD && g == r->pp * r->vpp - 1;
+    if (!s->more || !receive(r, s, input_of(r, kind, g, s->step.micro), own, &start_s))
+        return false;
+    if (is_sent(r, kind, g) && s->last[kind]) {
+        if (s->last[kind]->taken_s < 0)
+            return false;
+        start_s = start_s > s->last[kind]->taken_s ? start_s : s->last[kind]->taken_s;
+    }
+    struct event *e = event_of(r, kind, g, s->step.micro);
+    e->end_s = s->free_s = start_s + r->cost_s[kind][g];
+    if (is_sent(r, kind, g))
+        s->last[kind] = e;
+    s->more = walk_next(&s->walk, &s->step);
+    return true;
+}
+
+static double replay_run(const struct replay *r)
+{
+    double end_s = 0;
+    bool moved = true;
+    for (int64_t i = 0; i < r->pp; i++) {
+        r->stages[i] = (struct stage){.walk = walk_start(r->pp, r->vpp, r->m, i)};
+        r->stages[i].more = walk_next(&r->stages[i].walk, &r->stages[i].step);
+    }
+    for (int64_t i = 0; i < 2 * r->pp * r->vpp * r->m; i++)
+        r->events[i] = (struct event){-1, -1};
+    while (moved) {
+        moved = false;
+        for (int64_t i = 0; i < r->pp; i++)
+            while (stage_advance(r, i))
+                moved = true;
+    }
+    for (int64_t i = 0; i < r->pp; i++) {
+        BUG_ON(r->stages[i].more); /* a deadlock: see the proof above */
+        end_s = r->stages[i].free_s > end_s ? r->stages[i].free_s : end_s;
+    }
+    return end_s;
+}
+
+double schedule_replay(int64_t pp, int64_t vpp, int64_t m, const double *forward_s, const double *backward_s, double send_s)
+{
+    struct replay r = {.pp = pp, .vpp = vpp, .m = m, .cost_s = {forward_s, backward_s}, .send_s = send_s};
+    double end_s = -1;
+    r.events = calloc((size_t)(2 * pp * vpp * m), sizeof *r.events);
+    r.stages = calloc((size_t)pp, sizeof *r.stages);
+    if (r.events && r.stages)
+        end_s = replay_run(&r);
+    free(r.events);
+    free(r.stages);
+    return end_s;
+}
+
+double schedule_bubble(int64_t pp, int64_t vpp, int64_t m)
+{
+    return (double)(pp - 1) / (double)(vpp * m);
+}
