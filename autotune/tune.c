@@ -97,6 +97,8 @@ int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
     struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs, conf->ranks, conf->n_ranks, true};
     int rc = space_build(&spec, &t->space, err);
     if (rc == 0)
+        rc = space_check(&spec, &t->space, err);
+    if (rc == 0)
         rc = machine_probe(t, err);
     if (rc == 0)
         rc = identity_make(t, err);

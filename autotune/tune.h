@@ -12,7 +12,7 @@
 #include <signal.h>
 
 #include "autotune/probe.h"
-#include "autotune/space.h"
+#include "profiles/space.h"
 #include "autotune/trial.h"
 #include "base/evlog.h"
 #include "base/id.h"

@@ -1,11 +1,11 @@
-/* Space, memory and cost: hand-counted layouts, what may only grow or shrink, terms that add up, a fit that recovers. */
+/* Memory and cost: what may only grow or shrink, terms that add up, a fit that recovers. */
 #include "test_profiles.h"
 
 #include <math.h>
 
 #include "autotune/cost.h"
 #include "autotune/memory.h"
-#include "autotune/space.h"
+#include "profiles/space.h"
 
 static const struct cost_rates rates = {5e10, 3e10, 1e10, 0.05, 1e-6, 1e9, 1e-6, 1e-3};
 
@@ -15,42 +15,6 @@ static struct model tiny(void)
     struct err err;
     assert_ok(model_load("dit-tiny", &m, &err), &err);
     return m;
-}
-
-/* What the trainer can run, counted by hand: micro-batches x recompute (none, full) x zero (0, and 1 when dp > 1). */
-static void space_counts(void **state)
-{
-    static const struct { int64_t gbs, ranks[2]; size_t n_ranks, n; int rc; const char *says; } rows[] = {
-        {1, {1}, 1, 2, 0, NULL},
-        {4, {1}, 1, 8, 0, NULL},        /* mbs 1..4 */
-        {4, {2}, 1, 8, 0, NULL},        /* mbs 1, 2 */
-        {4, {1, 2}, 2, 16, 0, NULL},
-        {9, {1}, 1, 18, 0, NULL},       /* mbs 1..8, 9 */
-        {2, {4}, 1, 0, ERR_NO, "no layout is left"},
-        {0, {1}, 1, 0, ERR_INPUT, "gbs is 0"},
-        {4, {0}, 1, 0, ERR_INPUT, "ranks is 0"},
-        {4, {2, 2}, 2, 0, ERR_INPUT, "ranks has 2 twice"},
-        {4, {1}, 0, 0, ERR_INPUT, "no number of ranks"},
-    };
-    struct model m = tiny();
-    (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        struct space_spec spec = {&m, {1, 8, 8}, rows[i].gbs, rows[i].ranks, rows[i].n_ranks, true};
-        struct space s = {0};
-        struct err err = {0};
-        int64_t out = 0;
-        int rc = space_build(&spec, &s, &err);
-        if (rows[i].rc < 0) {
-            assert_fails(rc, rows[i].rc, &err, rows[i].says);
-            continue;
-        }
-        assert_ok(rc, &err);
-        assert_int_equal(s.n, rows[i].n);
-        for (size_t k = 0; k < s.n_excluded; k++)
-            out += s.excluded[k].count;
-        assert_int_equal(s.visited, (int64_t)s.n + out);
-        space_release(&s);
-    }
 }
 
 static struct layout layout_of(const char *text)
@@ -142,7 +106,6 @@ static void fit_learns(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(space_counts), cmocka_unit_test(memory_orders),
-                                       cmocka_unit_test(cost_properties), cmocka_unit_test(fit_learns)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_orders), cmocka_unit_test(cost_properties), cmocka_unit_test(fit_learns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

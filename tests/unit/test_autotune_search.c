@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "autotune/search.h"
-#include "autotune/space.h"
+#include "profiles/space.h"
 #include "autotune/trial.h"
 #include "base/philox.h"
 

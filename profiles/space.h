@@ -1,4 +1,5 @@
-/* space: every layout worth a thought for a model, a batch and some numbers of ranks, and why the others were left out.
+/* space: every layout worth a thought for a model, a batch and some numbers of ranks, and why the others were left out. The tuner
+ * searches it, the trainer lists it.
  *
  * The idea: enumerate the whole grid, ask layout_broken_rule() for legality and a table of named limits for what the present
  * trainer has code for, and count each excluded class under the rule that excluded it. Each legal layout is met once.
@@ -6,12 +7,13 @@
  *     struct space_spec spec = {&model, seq, gbs, ranks, n_ranks, true};
  *     struct space space = {0};
  *     space_build(&spec, &space, err);       // space.items[0..n), space.excluded[0..n_excluded)
+ *     space_check(&spec, &space, err);       // where none left is an error
  *     space_release(&space);
  *
- * Errors: ERR_INPUT for no or bad numbers of ranks or gbs, ERR_NO when nothing is left, ERR_NOMEM.
+ * Errors: ERR_INPUT for no or bad numbers of ranks or gbs, ERR_NOMEM.
  */
-#ifndef AUTOTUNE_SPACE_H
-#define AUTOTUNE_SPACE_H
+#ifndef PROFILES_SPACE_H
+#define PROFILES_SPACE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +41,8 @@ struct space {
     int64_t visited; /* n + the sum of the counts */
 };
 int space_build(const struct space_spec *spec, struct space *out, struct err *err);
+/* ERR_NO when nothing is left. */
+int space_check(const struct space_spec *spec, const struct space *s, struct err *err);
 void space_release(struct space *s); /* safe on a zeroed struct */
 
 /* NULL if the trainer has code for the layout, else the limit's sentence. */

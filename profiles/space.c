@@ -1,4 +1,4 @@
-#include "autotune/space.h"
+#include "profiles/space.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static bool whole_recompute(const struct layout *l)
 {
     return l->recompute != RECOMPUTE_SELECTIVE && l->recompute_layers == 0;
 }
-static bool zero_needs_dp(const struct layout *l) { return !l->zero || l->dp > 1; }
+static bool zero_needs_group(const struct layout *l) { return !l->zero || layout_shard_group(l) > 1; }
 
 static const struct {
     const char *rule, *sentence;
@@ -27,16 +27,8 @@ static const struct {
     {"trainer-zero", "the trainer shards the optimizer at most: zero must be 0 or 1", zero_to_1},
     {"trainer-shard-group", "the trainer shards over all of dp: fsdp must be 0", shards_over_dp},
     {"trainer-recompute", "the trainer recomputes all blocks or none: recompute must be none or full", whole_recompute},
-    {"trainer-zero-alone", "sharding over one rank is zero 0 by another name: zero must be 0 when dp is 1", zero_needs_dp},
+    {"trainer-zero-alone", "sharding over one rank is zero 0 by another name: zero must be 0 when dp or fsdp is 1", zero_needs_group},
 };
-
-const char *space_trainer_limit(const struct layout *l)
-{
-    for (size_t i = 0; i < ARRAY_LEN(limits); i++)
-        if (!limits[i].holds(l))
-            return limits[i].sentence;
-    return NULL;
-}
 
 static int limit_index(const struct layout *l)
 {
@@ -44,6 +36,12 @@ static int limit_index(const struct layout *l)
         if (!limits[i].holds(l))
             return (int)i;
     return -1;
+}
+
+const char *space_trainer_limit(const struct layout *l)
+{
+    int i = limit_index(l);
+    return i < 0 ? NULL : limits[i].sentence;
 }
 
 static void exclude(struct space *s, const char *rule, const char *sentence)
@@ -99,7 +97,7 @@ static int consider_state(const struct space_spec *spec, struct space *s, struct
     int64_t group = l.dp * l.cp, share = num_ceil_div(spec->gbs, l.dp);
     int rc = 0;
     for (l.zero = 0; l.zero <= 3; l.zero++)
-        for (int64_t fsdp = 0; fsdp < group && (fsdp == 0 || l.zero > 0); fsdp++) {
+        for (int64_t fsdp = 0; fsdp <= group && (fsdp == 0 || l.zero > 0); fsdp++) {
             if (fsdp == 1 || (fsdp && group % fsdp) || (fsdp && fsdp == l.dp))
                 continue; /* one rank shards nothing; dp is spelt 0 */
             l.fsdp = fsdp;
@@ -163,15 +161,20 @@ int space_build(const struct space_spec *spec, struct space *out, struct err *er
     int rc = spec_check(spec, err);
     for (size_t i = 0; i < spec->n_ranks && rc == 0; i++)
         rc = consider_world(spec, &s, spec->ranks[i], err);
-    if (rc == 0 && s.n == 0)
-        rc = err_set(err, ERR_NO, "no layout is left for model '%s', gbs %lld: %s", spec->model->name, (long long)spec->gbs,
-                     s.n_excluded ? s.excluded[s.n_excluded - 1].sentence : "the grid is empty");
     if (rc < 0) {
         space_release(&s);
         return rc;
     }
     *out = s;
     return 0;
+}
+
+int space_check(const struct space_spec *spec, const struct space *s, struct err *err)
+{
+    if (s->n > 0)
+        return 0;
+    return err_set(err, ERR_NO, "no layout is left for model '%s', gbs %lld: %s", spec->model->name, (long long)spec->gbs,
+                   s->n_excluded ? s->excluded[s->n_excluded - 1].sentence : "the grid is empty");
 }
 
 void space_release(struct space *s)
