@@ -1,0 +1,147 @@
+/* Pieces of units and lists of runs: every element of the model counts once over all owners, and ranks that sum together list the same. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "profiles/buffers.h"
+#include "profiles/piece.h"
+
+static const struct model model = {.name = "small", .family = MODEL_DIT, .layers = 4, .hidden = 16, .heads = 8, .kv_heads = 2, .ffn = 24,
+                                   .text_width = 6, .text_len = 3, .adaln = ADALN_LORA_SINGLE, .adaln_rank = 3, .patch_t = 1, .patch_h = 1,
+                                   .patch_w = 1, .latent_channels = 3, .rope_theta = 100};
+static const char *const layouts[] = {"dp=1", "dp=3", "cp=2,dp=2,fsdp=4", "tp=2,sp=1", "tp=4,dp=2", "tp=8,sp=1", "pp=4", "tp=4,sp=1,pp=2,vpp=2",
+                                      "tp=2,pp=2,dp=2", "dp=8"};
+enum { N_LAYOUTS = sizeof layouts / sizeof *layouts };
+
+static struct param_list params;
+
+static void shards_of(const char *text, int64_t rank, struct layout *l, struct shards *sh)
+{
+    struct err err = {0};
+    assert_int_equal(layout_parse(text, l, &err), 0);
+    assert_int_equal(shards_build(&model, &params, l, rank, sh, &err), 0);
+}
+
+/* Elements of a run that belong to a tensor. */
+static int64_t run_elements(const struct shards *sh, const struct piece_run *run)
+{
+    const struct shard_unit *u = &sh->units[run->unit];
+    int64_t first = piece_whole(sh, run->unit, run->at), n = 0;
+    assert_true(first >= u->offset && first + run->n <= u->offset + u->elements);
+    for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++)
+        for (int64_t e = first; e < first + run->n; e++)
+            n += e >= sh->tensors[i].offset && e < sh->tensors[i].offset + sh->tensors[i].count;
+    return n;
+}
+
+static void every_element_counts_once(void **state)
+{
+    (void)state;
+    for (int k = 0; k < N_LAYOUTS; k++) {
+        struct layout l;
+        int64_t counted = 0;
+        for (int64_t rank = 0, world = 1; rank < world; rank++) {
+            struct shards sh;
+            struct piece_runs runs;
+            struct err err = {0};
+            shards_of(layouts[k], rank, &l, &sh);
+            world = layout_world(&l);
+            assert_int_equal(piece_runs_build(&sh, &params, PIECE_ONCE, &runs, &err), 0);
+            for (int64_t i = 0; i < runs.n && layout_data_rank(&l, sh.place) < sh.group; i++) {
+                counted += run_elements(&sh, &runs.items[i]);
+                assert_true(i == 0 || runs.items[i].at >= runs.items[i - 1].at + runs.items[i - 1].n);
+            }
+            piece_runs_release(&runs);
+            shards_release(&sh);
+        }
+        assert_int_equal(counted, params.total);
+    }
+}
+
+static void same_runs(const char *layout, int64_t a, int64_t b, enum piece_rule rule)
+{
+    struct layout l;
+    struct shards sa, sb;
+    struct piece_runs ra, rb;
+    struct err err = {0};
+    shards_of(layout, a, &l, &sa);
+    shards_of(layout, b, &l, &sb);
+    assert_int_equal(piece_runs_build(&sa, &params, rule, &ra, &err), 0);
+    assert_int_equal(piece_runs_build(&sb, &params, rule, &rb, &err), 0);
+    assert_true(ra.n > 0 && ra.n == rb.n && ra.elements == rb.elements);
+    for (int64_t i = 0; i < ra.n; i++)
+        assert_int_equal(ra.items[i].n, rb.items[i].n);
+    piece_runs_release(&ra);
+    piece_runs_release(&rb);
+    shards_release(&sa);
+    shards_release(&sb);
+}
+
+static void partners_have_equal_lists(void **state)
+{
+    (void)state;
+    same_runs("tp=4,dp=2", 0, 3, PIECE_SUM_TP);
+    same_runs("tp=4,dp=2", 4, 7, PIECE_SUM_TP);
+    same_runs("tp=8,sp=1", 0, 3, PIECE_SUM_KV);
+    same_runs("tp=4,sp=1,pp=2,vpp=2", 1, 5, PIECE_SUM_PP);
+    same_runs("pp=4", 0, 3, PIECE_SUM_PP);
+}
+
+/* A row of own pieces: tensor by tensor they are what the whole has. */
+static void a_piece_is_a_part_of_the_whole(void **state)
+{
+    struct layout l;
+    struct shards sh;
+    (void)state;
+    for (int64_t rank = 0; rank < 3; rank++) {
+        shards_of("dp=3", rank, &l, &sh);
+        for (int64_t k = 0; k < sh.n_units; k++)
+            for (int64_t i = sh.units[k].first_param; i < sh.units[k].first_param + sh.units[k].n_params; i++) {
+                struct piece p = piece_of(&sh, &sh.units[k], &sh.tensors[i], 0, sh.tensors[i].count);
+                if (p.n)
+                    assert_int_equal(piece_whole(&sh, k, p.at), sh.tensors[i].offset + p.local);
+                assert_true(p.n >= 0 && p.at + p.n <= sh.total / sh.group);
+            }
+        shards_release(&sh);
+    }
+}
+
+/* The packing buffer holds the longest of the lists; none is needed without tp and pp. */
+static void packing(void **state)
+{
+    (void)state;
+    for (int k = 0; k < N_LAYOUTS; k++) {
+        struct layout l;
+        struct shards sh;
+        struct err err = {0};
+        int64_t pack, most = 0;
+        shards_of(layouts[k], 0, &l, &sh);
+        assert_int_equal(piece_pack_elements(&sh, &params, &pack, &err), 0);
+        for (enum piece_rule rule = PIECE_SUM_TP; rule < PIECE_RULES; rule++) {
+            struct piece_runs runs;
+            assert_int_equal(piece_runs_build(&sh, &params, rule, &runs, &err), 0);
+            most = runs.elements > most ? runs.elements : most;
+            piece_runs_release(&runs);
+        }
+        assert_int_equal(pack, most);
+        assert_int_equal(pack == 0, l.tp * l.pp == 1);
+        shards_release(&sh);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_element_counts_once), cmocka_unit_test(partners_have_equal_lists),
+                                       cmocka_unit_test(a_piece_is_a_part_of_the_whole), cmocka_unit_test(packing)};
+    struct err err = {0};
+    if (params_build(&model, &params, &err) < 0)
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    params_release(&params);
+    return failed;
+}
