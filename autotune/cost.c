@@ -34,6 +34,22 @@ const char *const cost_term_names[COST_TERMS] = {COST_TERM_LIST(COST_NAME)};
 #define COST_SD(id, name, sd, what) sd,
 static const double prior_sd[COST_SCALES] = {COST_TERM_LIST(COST_SD) 0.40};
 
+/* What there are no terms for yet; a line goes when they come. */
+static bool no_tp(const struct layout *l) { return l->tp == 1; }
+static bool no_cp(const struct layout *l) { return l->cp == 1; }
+static bool no_pp(const struct layout *l) { return l->pp == 1; }
+static bool zero_to_1(const struct layout *l) { return l->zero <= 1; }
+static bool shards_over_dp(const struct layout *l) { return !l->zero || layout_shard_group(l) == l->dp; }
+static bool whole_recompute(const struct layout *l) { return l->recompute != RECOMPUTE_SELECTIVE && l->recompute_layers == 0; }
+const struct space_limit cost_limits[COST_LIMITS] = {
+    {"tuner-tp", "the tuner cannot price tensor parallelism yet: tp must be 1", no_tp},
+    {"tuner-cp", "the tuner cannot price context parallelism yet: cp must be 1", no_cp},
+    {"tuner-pp", "the tuner cannot price pipeline parallelism yet: pp must be 1", no_pp},
+    {"tuner-zero", "the tuner cannot price sharded gradients and weights yet: zero must be 0 or 1", zero_to_1},
+    {"tuner-shard-group", "the tuner prices sharding over all of dp: fsdp must be 0", shards_over_dp},
+    {"tuner-recompute", "the tuner prices recomputing all blocks or none: recompute must be none or full", whole_recompute},
+};
+
 #define AT(field) offsetof(struct cost_rates, field)
 const struct cost_rate_info cost_rate_table[] = {
     {"gemm_flops", "FLOP/s", "probe: our gemm at the model's shapes", 1e6, 1e17, AT(gemm_flops)},

@@ -17,6 +17,7 @@
 
 #include "profiles/hw.h"
 #include "profiles/layout.h"
+#include "profiles/space.h"
 
 /* name, sd of ln(scale) before any trial, what it is */
 #define COST_TERM_LIST(X)                                                                                     \
@@ -61,6 +62,9 @@ struct cost_spec {
     int64_t cores; /* of the machine; more ranks than cores share them */
     bool ema;
 };
+/* Layouts that cannot be priced, for space_build. */
+enum { COST_LIMITS = 6 };
+extern const struct space_limit cost_limits[COST_LIMITS];
 /* From a device's published or measured peak and its priors. */
 struct cost_rates cost_rates_prior(const struct device *d, enum dtype dtype);
 /* ERR_INPUT when a rate is not positive and finite, or the layout is not data-parallel only (tp, cp, pp 1). */

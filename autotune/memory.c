@@ -2,18 +2,27 @@
 
 #include <math.h>
 
-#include "profiles/params.h"
+#include "profiles/piece.h"
 
 /* The trainer's tiles of matrix products and attention. */
 enum { TILE_ELEMENTS = 512 * 1024 };
 
+/* Rank 0's: it holds the embedding beside its layers. */
 static int state_add(const struct memory_spec *spec, const struct layout *l, struct buffer_list *list, struct err *err)
 {
     struct param_list params;
     int rc = params_build(spec->model, &params, err);
     if (rc < 0)
         return rc;
-    rc = buffers_state(&(struct buffer_state){buffers_flat_elements(&params), l->dp, l->zero > 0, spec->ema, spec->dtype}, list, err);
+    struct shards sh = {0};
+    int64_t pack = 0;
+    rc = shards_build(spec->model, &params, l, 0, &sh, err);
+    if (rc == 0)
+        rc = piece_pack_elements(&sh, &params, &pack, err);
+    if (rc == 0)
+        rc = buffers_state(&(struct buffer_state){.elements = sh.total, .group = sh.group, .zero = (int)l->zero, .ema = spec->ema,
+                                                  .pack = pack, .dtype = spec->dtype, .replicas = l->dp * l->cp / sh.group}, list, err);
+    shards_release(&sh);
     params_release(&params);
     return rc;
 }
@@ -28,7 +37,7 @@ int memory_predict(const struct memory_spec *spec, const struct layout *l, struc
     struct buffer_list list = {0};
     const struct model *m = spec->model;
     struct buffer_spec buffers = {m, spec->dtype, spec->dtype, seq_tokens(spec->seq) * l->mbs, l->mbs, m->text_len * l->mbs,
-                                  l->recompute};
+                                  l, 1};
     int rc = buffers_dit(&buffers, &list, err);
     if (rc == 0)
         rc = state_add(spec, l, &list, err);

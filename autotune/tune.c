@@ -94,7 +94,7 @@ static int items_predict(struct tune *t, struct err *err)
 int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
 {
     *t = (struct tune){.conf = *conf, .started_mono = clock_mono_s()};
-    struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs, conf->ranks, conf->n_ranks, true};
+    struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs, conf->ranks, conf->n_ranks, cost_limits, COST_LIMITS};
     int rc = space_build(&spec, &t->space, err);
     if (rc == 0)
         rc = space_check(&spec, &t->space, err);

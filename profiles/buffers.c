@@ -1,12 +1,15 @@
-/* The buffers of a DiT's micro-batch, and their shapes. s tokens, n samples, x text rows (caption tokens, then at most one
- * null token a sample), D hidden, d head dim, H heads, K kv_heads, F ffn, c text width, C channels, P cells of a patch,
- * A modulated sub-blocks, R columns of the low-rank side of a block's modulation.
+/* The buffers of a DiT's micro-batch on one rank, and their shapes. n samples, x text rows (caption tokens, then at most one null
+ * token a sample), s tokens of this context-parallel rank, r of them in the residual stream (all; with sp its tensor-parallel
+ * part), u those of its all-to-all group, D hidden, d head dim, H heads and K kv_heads and F ffn of this tensor-parallel rank, h and k
+ * heads after the all-to-all, c text width, C channels, P cells of a patch, S self-attentions and B sub-blocks of a layer, A modulated ones, R columns of the low-rank side
+ * of a block's modulation, L layers of a pipeline chunk.
  *
  * What is saved from forward for backward is 16 vectors of width D a token and block at F = 4D, K = H: the block's
  * input, qkv (3), attention output, its projection, the residual after it, cross q, cross attention output, its
  * projection, the residual after it, the MLP before its activation (4) and its output. Normed and modulated inputs, normed
- * queries and keys, and activations are elementwise functions of these and made again in backward. With full recompute
- * only the input and the modulation of each block are kept, and there is one copy of the rest.
+ * queries and keys, and activations are elementwise functions of these and made again in backward. With selective recompute the
+ * block's input, its modulation, qkv and the attentions' outputs are kept, and attention is not run again; with full recompute only
+ * the input and the modulation of each of the first layers (of a chunk). There is one copy of the rest.
  */
 #include "profiles/buffers.h"
 
@@ -18,25 +21,58 @@
 const char *const buffer_category_names[] = {"inputs", "activations", "work", "weights", "gradients", "optimizer",
                                              "average (EMA)", "communication", "loader", "process", NULL};
 
+enum keep {
+    ONCE,  /* working memory */
+    SLOT,  /* for each micro-batch in flight */
+    LAYER, /* and each layer */
+    ATTENTION, BLOCK, /* likewise, as far as attention, or the rest of a block, is not recomputed */
+};
+
 struct shape {
     const char *name;
     enum buffer_category category;
     enum { ACT, STAT, WIDE } type; /* WIDE: f64 whatever the others are */
-    int64_t count, rows, cols;
+    enum keep keep;
+    int64_t has, rows, cols; /* has: copies of a layer, or 1 */
 };
 
 struct dims {
-    int64_t s, n, x, D, d, H, K, F, F1, c, C, Cc, P, L, A, R, saved;
-    int64_t cond, shared, cross, low, gated; /* 0 or 1: does the model have it */
+    int64_t s, r, u, n, x, D, d, H, K, h, k, F, F1, c, C, Cc, P, A, S, B, R, tp, a, ring;
+    int64_t cond, shared, cross, low, gated, sp, cp; /* 0 or 1: does the model, or the layout, have it */
 };
 
-static struct dims dims_of(const struct buffer_spec *b)
+int64_t buffers_run_tokens(const struct buffer_spec *spec, int64_t runs)
+{
+    return (spec->tokens + spec->samples * (runs - 1)) / runs;
+}
+
+/* What the layout makes of the extents. */
+static void dims_cut(struct dims *v, const struct buffer_spec *b, const struct layout *l)
 {
     const struct model *m = b->model;
-    struct dims v = {.s = b->tokens, .n = b->samples, .D = m->hidden, .d = model_head_dim(m), .H = m->heads,
-                     .K = m->kv_heads, .F = m->ffn, .F1 = m->gated_mlp ? 2 * m->ffn : m->ffn, .c = m->text_width,
-                     .C = m->latent_channels, .Cc = m->cond_channels, .P = model_patch_cells(m), .L = m->layers,
-                     .A = model_modulations(m)};
+    v->tp = l->tp;
+    v->a = layout_a2a_group(l, m);
+    v->ring = l->cp / v->a;
+    v->sp = l->sp;
+    v->cp = l->cp > 1;
+    v->s = buffers_run_tokens(b, l->cp);
+    v->u = buffers_run_tokens(b, v->ring);
+    v->r = l->sp ? num_ceil_div(v->s, l->tp) : v->s;
+    v->H = m->heads / l->tp;
+    v->K = num_max_i64(1, m->kv_heads / l->tp);
+    v->h = v->H / v->a;
+    v->k = num_max_i64(1, v->K / v->a);
+    v->F = m->ffn / l->tp;
+    v->F1 = m->gated_mlp ? 2 * v->F : v->F;
+}
+
+static struct dims dims_of(const struct buffer_spec *b, const struct layout *l)
+{
+    const struct model *m = b->model;
+    struct dims v = {.n = b->samples, .D = m->hidden, .d = model_head_dim(m), .c = m->text_width, .C = m->latent_channels,
+                     .Cc = m->cond_channels, .P = model_patch_cells(m), .A = model_modulations(m), .S = model_self_attentions(m)};
+    v.B = v.S + model_has_cross(m) + 1;
+    dims_cut(&v, b, l);
     v.cond = m->adaln != ADALN_NONE;
     v.shared = v.cond && model_shared_modulation(m);
     v.low = v.cond && m->adaln != ADALN_FULL;
@@ -44,96 +80,130 @@ static struct dims dims_of(const struct buffer_spec *b)
     v.gated = m->gated_mlp;
     v.R = !v.low ? 0 : m->adaln == ADALN_LORA_SINGLE ? m->adaln_rank : v.A * m->adaln_rank;
     v.x = v.cross ? b->text_tokens + b->samples : 0;
-    v.saved = b->recompute == RECOMPUTE_FULL ? 1 : v.L;
     return v;
 }
 
-static void input_shapes(const struct dims *v, struct shape *t)
+static void input_shapes(const struct buffer_spec *b, const struct dims *v, struct shape *t)
 {
-    int64_t cells = v->s * v->P;
+    int64_t cells = b->tokens * v->P;
     int64_t stage = num_max_i64(num_max_i64(cells * v->C, cells * v->Cc), v->x * v->c);
-    t[DIT_STAGE] = (struct shape){"staging", BUFFER_INPUT, WIDE, 1, 1, stage};
-    t[DIT_LATENT] = (struct shape){"latent", BUFFER_INPUT, STAT, 1, 1, cells * v->C};
-    t[DIT_NOISE] = (struct shape){"noise", BUFFER_INPUT, STAT, 1, 1, cells * v->C};
-    t[DIT_COND_LATENT] = (struct shape){"conditioning latent", BUFFER_INPUT, STAT, v->Cc > 0, 1, cells * v->Cc};
-    t[DIT_PATCHES] = (struct shape){"patches", BUFFER_INPUT, ACT, 1, v->s, (v->C + v->Cc) * v->P};
-    t[DIT_TEXT] = (struct shape){"text", BUFFER_INPUT, ACT, v->cross, v->x, v->c};
-    t[DIT_COS] = (struct shape){"rope cos", BUFFER_INPUT, STAT, 1, v->s, v->d / 2};
-    t[DIT_SIN] = (struct shape){"rope sin", BUFFER_INPUT, STAT, 1, v->s, v->d / 2};
+    t[DIT_STAGE] = (struct shape){"staging", BUFFER_INPUT, WIDE, ONCE, 1, 1, stage};
+    t[DIT_LATENT] = (struct shape){"latent", BUFFER_INPUT, STAT, SLOT, 1, 1, cells * v->C};
+    t[DIT_NOISE] = (struct shape){"noise", BUFFER_INPUT, STAT, SLOT, 1, 1, cells * v->C};
+    t[DIT_COND_LATENT] = (struct shape){"conditioning latent", BUFFER_INPUT, STAT, SLOT, v->Cc > 0, 1, cells * v->Cc};
+    t[DIT_PATCHES] = (struct shape){"patches", BUFFER_INPUT, ACT, SLOT, 1, v->r, (v->C + v->Cc) * v->P};
+    t[DIT_TEXT] = (struct shape){"text", BUFFER_INPUT, ACT, SLOT, v->cross, v->x, v->c};
+    t[DIT_COS] = (struct shape){"rope cos", BUFFER_INPUT, STAT, SLOT, 1, v->s, v->d / 2};
+    t[DIT_SIN] = (struct shape){"rope sin", BUFFER_INPUT, STAT, SLOT, 1, v->s, v->d / 2};
 }
 
 static void cond_shapes(const struct dims *v, struct shape *t)
 {
-    t[DIT_TIME_SIN] = (struct shape){"time sinusoid", BUFFER_SAVED, ACT, v->cond, v->n, v->D};
-    t[DIT_TIME_PRE] = (struct shape){"time hidden", BUFFER_SAVED, ACT, v->cond, v->n, v->D};
-    t[DIT_TIME_ACT] = (struct shape){"time activated", BUFFER_SAVED, ACT, v->cond, v->n, v->D};
-    t[DIT_FPS_SIN] = (struct shape){"fps sinusoid", BUFFER_SAVED, ACT, v->cond, v->n, MODEL_FPS_WIDTH};
-    t[DIT_FPS_PRE] = (struct shape){"fps hidden", BUFFER_SAVED, ACT, v->cond, v->n, MODEL_FPS_WIDTH};
-    t[DIT_FPS_ACT] = (struct shape){"fps activated", BUFFER_SAVED, ACT, v->cond, v->n, MODEL_FPS_WIDTH};
-    t[DIT_COND_PRE] = (struct shape){"conditioning before norm", BUFFER_SAVED, ACT, v->cond, v->n, v->D};
-    t[DIT_COND_RSTD] = (struct shape){"conditioning rstd", BUFFER_SAVED, STAT, v->cond, v->n, 1};
-    t[DIT_COND] = (struct shape){"conditioning", BUFFER_SAVED, ACT, v->cond, v->n, v->D};
-    t[DIT_COND_SILU] = (struct shape){"conditioning activated", BUFFER_SAVED, ACT, v->cond, v->n, v->D};
-    t[DIT_SHARED] = (struct shape){"shared modulation", BUFFER_SAVED, ACT, v->shared, v->n, 3 * v->D};
-    t[DIT_FINAL_LOW] = (struct shape){"final low rank", BUFFER_SAVED, ACT, v->low, v->n, v->R};
-    t[DIT_FINAL_MOD] = (struct shape){"final modulation", BUFFER_SAVED, ACT, v->cond, v->n, 2 * v->D};
+    t[DIT_TIME_SIN] = (struct shape){"time sinusoid", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
+    t[DIT_TIME_PRE] = (struct shape){"time hidden", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
+    t[DIT_TIME_ACT] = (struct shape){"time activated", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
+    t[DIT_FPS_SIN] = (struct shape){"fps sinusoid", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, MODEL_FPS_WIDTH};
+    t[DIT_FPS_PRE] = (struct shape){"fps hidden", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, MODEL_FPS_WIDTH};
+    t[DIT_FPS_ACT] = (struct shape){"fps activated", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, MODEL_FPS_WIDTH};
+    t[DIT_COND_PRE] = (struct shape){"conditioning before norm", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
+    t[DIT_COND_RSTD] = (struct shape){"conditioning rstd", BUFFER_SAVED, STAT, SLOT, v->cond, v->n, 1};
+    t[DIT_COND] = (struct shape){"conditioning", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
+    t[DIT_COND_SILU] = (struct shape){"conditioning activated", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, v->D};
+    t[DIT_SHARED] = (struct shape){"shared modulation", BUFFER_SAVED, ACT, SLOT, v->shared, v->n, 3 * v->D};
+    t[DIT_FINAL_LOW] = (struct shape){"final low rank", BUFFER_SAVED, ACT, SLOT, v->low, v->n, v->R};
+    t[DIT_FINAL_MOD] = (struct shape){"final modulation", BUFFER_SAVED, ACT, SLOT, v->cond, v->n, 2 * v->D};
 }
 
 static void block_shapes(const struct dims *v, struct shape *t)
 {
-    int64_t s = v->s, D = v->D, Hd = v->H * v->d, Kd = v->K * v->d, each = v->saved, cross = v->cross ? each : 0;
-    t[DIT_X] = (struct shape){"block input", BUFFER_SAVED, ACT, v->L, s, D};
-    t[DIT_MOD_LOW] = (struct shape){"modulation low rank", BUFFER_SAVED, ACT, v->low ? v->L : 0, v->n, v->R};
-    t[DIT_MOD] = (struct shape){"modulation", BUFFER_SAVED, ACT, v->cond ? v->L : 0, v->n, 3 * v->A * D};
-    t[DIT_QKV] = (struct shape){"qkv", BUFFER_SAVED, ACT, each, s, Hd + 2 * Kd};
-    t[DIT_ATTN] = (struct shape){"attention", BUFFER_SAVED, ACT, each, s, Hd};
-    t[DIT_LSE] = (struct shape){"attention lse", BUFFER_SAVED, STAT, each, s, v->H};
-    t[DIT_ATTN_OUT] = (struct shape){"attention out", BUFFER_SAVED, ACT, each, s, D};
-    t[DIT_X_CROSS] = (struct shape){"residual before cross", BUFFER_SAVED, ACT, cross, s, D};
-    t[DIT_CROSS_Q] = (struct shape){"cross q", BUFFER_SAVED, ACT, cross, s, Hd};
-    t[DIT_CROSS_KV] = (struct shape){"cross kv", BUFFER_SAVED, ACT, cross, v->x, 2 * Kd};
-    t[DIT_CROSS_ATTN] = (struct shape){"cross attention", BUFFER_SAVED, ACT, cross, s, Hd};
-    t[DIT_CROSS_LSE] = (struct shape){"cross lse", BUFFER_SAVED, STAT, cross, s, v->H};
-    t[DIT_CROSS_OUT] = (struct shape){"cross out", BUFFER_SAVED, ACT, cross, s, D};
-    t[DIT_X_MLP] = (struct shape){"residual before mlp", BUFFER_SAVED, ACT, each, s, D};
-    t[DIT_MLP_PRE] = (struct shape){"mlp hidden", BUFFER_SAVED, ACT, each, s, v->F1};
-    t[DIT_MLP_OUT] = (struct shape){"mlp out", BUFFER_SAVED, ACT, each, s, D};
-    t[DIT_X_FINAL] = (struct shape){"final input", BUFFER_SAVED, ACT, 1, s, D};
-    t[DIT_PRED] = (struct shape){"prediction", BUFFER_SAVED, ACT, 1, s, v->C * v->P};
+    int64_t s = v->s, r = v->r, D = v->D, Hd = v->H * v->d, Kd = v->K * v->d, u = v->a > 1 ? v->u : s;
+    t[DIT_X] = (struct shape){"block input", BUFFER_SAVED, ACT, LAYER, 1, r, D};
+    t[DIT_MOD_LOW] = (struct shape){"modulation low rank", BUFFER_SAVED, ACT, LAYER, v->low, v->n, v->R};
+    t[DIT_MOD] = (struct shape){"modulation", BUFFER_SAVED, ACT, LAYER, v->cond, v->n, 3 * v->A * D};
+    t[DIT_QKV] = (struct shape){"qkv", BUFFER_SAVED, ACT, ATTENTION, v->S, s, Hd + 2 * Kd};
+    t[DIT_ATTN] = (struct shape){"attention", BUFFER_SAVED, ACT, ATTENTION, v->S, s, Hd};
+    t[DIT_LSE] = (struct shape){"attention lse", BUFFER_SAVED, STAT, ATTENTION, v->S, u, v->a > 1 ? v->h : v->H};
+    t[DIT_CROSS_Q] = (struct shape){"cross q", BUFFER_SAVED, ACT, BLOCK, v->cross, s, Hd};
+    t[DIT_CROSS_KV] = (struct shape){"cross kv", BUFFER_SAVED, ACT, BLOCK, v->cross, v->x, 2 * Kd};
+    t[DIT_CROSS_ATTN] = (struct shape){"cross attention", BUFFER_SAVED, ACT, ATTENTION, v->cross, s, Hd};
+    t[DIT_CROSS_LSE] = (struct shape){"cross lse", BUFFER_SAVED, STAT, ATTENTION, v->cross, s, v->H};
+    t[DIT_MLP_PRE] = (struct shape){"mlp hidden", BUFFER_SAVED, ACT, BLOCK, 1, s, v->F1};
+    t[DIT_RES] = (struct shape){"residual before a sub-block", BUFFER_SAVED, ACT, BLOCK, v->B - 1, r, D};
+    t[DIT_OUT] = (struct shape){"sub-block out", BUFFER_SAVED, ACT, BLOCK, v->B, r, D};
+    t[DIT_X_FINAL] = (struct shape){"final input", BUFFER_SAVED, ACT, SLOT, 1, r, D};
+    t[DIT_PRED] = (struct shape){"prediction", BUFFER_WORK, ACT, ONCE, 1, r, v->C * v->P};
+    t[DIT_DPRED] = (struct shape){"d prediction", BUFFER_SAVED, ACT, SLOT, 1, r, v->C * v->P};
 }
 
 static void work_shapes(const struct dims *v, struct shape *t)
 {
-    int64_t s = v->s, n = v->n, D = v->D, Hd = v->H * v->d, Kd = v->K * v->d;
-    t[DIT_STATS] = (struct shape){"norm statistics", BUFFER_WORK, STAT, 1, s, 2};
-    t[DIT_NORMED] = (struct shape){"normed", BUFFER_WORK, ACT, 1, s, D};
-    t[DIT_QK] = (struct shape){"normed qk", BUFFER_WORK, ACT, 1, s, Hd + Kd};
-    t[DIT_QK_RSTD] = (struct shape){"qk rstd", BUFFER_WORK, STAT, 1, s, v->H + v->K};
-    t[DIT_CROSS_QN] = (struct shape){"normed cross q", BUFFER_WORK, ACT, v->cross, s, Hd};
-    t[DIT_CROSS_KN] = (struct shape){"normed cross k", BUFFER_WORK, ACT, v->cross, v->x, Kd};
-    t[DIT_CROSS_RSTD] = (struct shape){"cross q rstd", BUFFER_WORK, STAT, v->cross, s, v->H};
-    t[DIT_CROSS_K_RSTD] = (struct shape){"cross k rstd", BUFFER_WORK, STAT, v->cross, v->x, v->K};
-    t[DIT_MLP_ACT] = (struct shape){"mlp activated", BUFFER_WORK, ACT, 1, s, v->F};
-    t[DIT_DPRED] = (struct shape){"d prediction", BUFFER_WORK, ACT, 1, s, v->C * v->P};
-    t[DIT_DX] = (struct shape){"d residual", BUFFER_WORK, ACT, 1, s, D};
-    t[DIT_DBRANCH] = (struct shape){"d branch", BUFFER_WORK, ACT, 1, s, D};
-    t[DIT_DNORMED] = (struct shape){"d normed", BUFFER_WORK, ACT, 1, s, D};
-    t[DIT_DATTN] = (struct shape){"d attention", BUFFER_WORK, ACT, 1, s, Hd};
-    t[DIT_DELTA] = (struct shape){"attention delta", BUFFER_WORK, STAT, 1, s, v->H};
-    t[DIT_DQKV] = (struct shape){"d qkv", BUFFER_WORK, ACT, 1, s, Hd + 2 * Kd};
-    t[DIT_DCROSS_Q] = (struct shape){"d cross q", BUFFER_WORK, ACT, v->cross, s, Hd};
-    t[DIT_DCROSS_KV] = (struct shape){"d cross kv", BUFFER_WORK, ACT, v->cross, v->x, 2 * Kd};
-    t[DIT_DMLP] = (struct shape){"d mlp hidden", BUFFER_WORK, ACT, 1, s, v->F1};
-    t[DIT_DMLP_ACT] = (struct shape){"d mlp activated", BUFFER_WORK, ACT, v->gated, s, v->F};
-    t[DIT_DMOD] = (struct shape){"d modulation", BUFFER_WORK, STAT, v->cond, n, 3 * v->A * D};
-    t[DIT_DLOW] = (struct shape){"d modulation low rank", BUFFER_WORK, STAT, v->low, n, v->R};
-    t[DIT_DCOND_SILU] = (struct shape){"d conditioning activated", BUFFER_WORK, STAT, v->cond, n, D};
-    t[DIT_DCOND] = (struct shape){"d conditioning", BUFFER_WORK, STAT, v->cond, n, D};
-    t[DIT_DCOND_PRE] = (struct shape){"d conditioning before norm", BUFFER_WORK, STAT, v->cond, n, D};
-    t[DIT_DSHARED] = (struct shape){"d shared modulation", BUFFER_WORK, STAT, v->shared, n, 3 * D};
-    t[DIT_DTIME] = (struct shape){"d time", BUFFER_WORK, STAT, v->cond, n, D};
-    t[DIT_DFPS] = (struct shape){"d fps", BUFFER_WORK, STAT, v->cond, n, MODEL_FPS_WIDTH};
-    t[DIT_DNULL] = (struct shape){"d null text", BUFFER_WORK, STAT, v->cross, n, v->c};
+    int64_t s = v->s, r = v->r, n = v->n, D = v->D, Hd = v->H * v->d, Kd = v->K * v->d, own = 3 * v->A * D / v->tp, tp = v->tp > 1 && v->cond;
+    t[DIT_STATS] = (struct shape){"norm statistics", BUFFER_WORK, STAT, ONCE, 1, r, 2};
+    t[DIT_NORMED] = (struct shape){"normed", BUFFER_WORK, ACT, ONCE, 1, r, D};
+    t[DIT_NORMED_ALL] = (struct shape){"normed, all tp ranks'", BUFFER_WORK, ACT, ONCE, v->sp, s, D};
+    t[DIT_PARTIAL] = (struct shape){"partial sums over tp", BUFFER_WORK, ACT, ONCE, v->sp, s, D};
+    t[DIT_QK] = (struct shape){"normed qk", BUFFER_WORK, ACT, ONCE, 1, s, Hd + Kd};
+    t[DIT_QK_RSTD] = (struct shape){"qk rstd", BUFFER_WORK, STAT, ONCE, 1, s, v->H + v->K};
+    t[DIT_CROSS_QN] = (struct shape){"normed cross q", BUFFER_WORK, ACT, ONCE, v->cross, s, Hd};
+    t[DIT_CROSS_KN] = (struct shape){"normed cross k", BUFFER_WORK, ACT, ONCE, v->cross, v->x, Kd};
+    t[DIT_CROSS_RSTD] = (struct shape){"cross q rstd", BUFFER_WORK, STAT, ONCE, v->cross, s, v->H};
+    t[DIT_CROSS_K_RSTD] = (struct shape){"cross k rstd", BUFFER_WORK, STAT, ONCE, v->cross, v->x, v->K};
+    t[DIT_MLP_ACT] = (struct shape){"mlp activated", BUFFER_WORK, ACT, ONCE, 1, s, v->F};
+    t[DIT_MOD_OWN] = (struct shape){"modulation, own columns", BUFFER_WORK, ACT, ONCE, tp, n, own};
+    t[DIT_MOD_PARTS] = (struct shape){"modulation by tp rank", BUFFER_WORK, ACT, ONCE, tp, v->tp * n, own};
+    t[DIT_DX] = (struct shape){"d residual", BUFFER_WORK, ACT, ONCE, 1, r, D};
+    t[DIT_DBRANCH] = (struct shape){"d branch", BUFFER_WORK, ACT, ONCE, 1, r, D};
+    t[DIT_DNORMED] = (struct shape){"d normed", BUFFER_WORK, ACT, ONCE, 1, r, D};
+    t[DIT_DATTN] = (struct shape){"d attention", BUFFER_WORK, ACT, ONCE, 1, s, Hd};
+    t[DIT_DELTA] = (struct shape){"attention delta", BUFFER_WORK, STAT, ONCE, 1, s, v->H};
+    t[DIT_DQKV] = (struct shape){"d qkv", BUFFER_WORK, ACT, ONCE, 1, s, Hd + 2 * Kd};
+    t[DIT_DCROSS_Q] = (struct shape){"d cross q", BUFFER_WORK, ACT, ONCE, v->cross, s, Hd};
+    t[DIT_DCROSS_KV] = (struct shape){"d cross kv", BUFFER_WORK, ACT, ONCE, v->cross, v->x, 2 * Kd};
+    t[DIT_DMLP] = (struct shape){"d mlp hidden", BUFFER_WORK, ACT, ONCE, 1, s, v->F1};
+    t[DIT_DMLP_ACT] = (struct shape){"d mlp activated", BUFFER_WORK, ACT, ONCE, v->gated, s, v->F};
+    t[DIT_DMOD] = (struct shape){"d modulation", BUFFER_WORK, STAT, ONCE, v->cond, n, 3 * v->A * D};
+    t[DIT_DMOD_OWN] = (struct shape){"d modulation, own columns", BUFFER_WORK, STAT, ONCE, tp, n, own};
+    t[DIT_DMOD_PARTS] = (struct shape){"d modulation by tp rank", BUFFER_WORK, STAT, ONCE, tp && v->sp, v->tp * n, own};
+    t[DIT_DLOW] = (struct shape){"d modulation low rank", BUFFER_WORK, STAT, ONCE, v->low, n, v->R};
+    t[DIT_DCOND_SILU] = (struct shape){"d conditioning activated", BUFFER_WORK, STAT, ONCE, v->cond, n, D};
+    t[DIT_DCOND] = (struct shape){"d conditioning", BUFFER_WORK, STAT, ONCE, v->cond, n, D};
+    t[DIT_DCOND_PRE] = (struct shape){"d conditioning before norm", BUFFER_WORK, STAT, ONCE, v->cond, n, D};
+    t[DIT_DSHARED] = (struct shape){"d shared modulation", BUFFER_WORK, STAT, ONCE, v->shared, n, 3 * D};
+    t[DIT_DTIME] = (struct shape){"d time", BUFFER_WORK, STAT, ONCE, v->cond, n, D};
+    t[DIT_DFPS] = (struct shape){"d fps", BUFFER_WORK, STAT, ONCE, v->cond, n, MODEL_FPS_WIDTH};
+    t[DIT_DNULL] = (struct shape){"d null text", BUFFER_WORK, STAT, ONCE, v->cross, n, v->c};
+}
+
+/* Blocks that ranks exchange hold, one behind the other, q, k, v of each row; the larger direction bounds both buffers. */
+static void cp_shapes(const struct dims *v, struct shape *t)
+{
+    int64_t d = v->d, x = v->a > 1, y = v->ring > 1, qkv = (v->h + 2 * v->k) * d, pack = num_max_i64(v->s * v->a, v->u) * qkv;
+    t[DIT_CP_PACK] = (struct shape){"heads leaving", BUFFER_WORK, ACT, ONCE, x, 1, pack};
+    t[DIT_CP_UNPACK] = (struct shape){"heads arriving", BUFFER_WORK, ACT, ONCE, x, 1, pack};
+    t[DIT_CP_QKV] = (struct shape){"exchanged qkv", BUFFER_WORK, ACT, ONCE, x, v->u, qkv};
+    t[DIT_CP_O] = (struct shape){"exchanged attention", BUFFER_WORK, ACT, ONCE, x, v->u, v->h * d};
+    t[DIT_CP_D_O] = (struct shape){"d exchanged attention", BUFFER_WORK, ACT, ONCE, x, v->u, v->h * d};
+    t[DIT_CP_DELTA] = (struct shape){"exchanged delta", BUFFER_WORK, STAT, ONCE, x, v->u, v->h};
+    t[DIT_CP_DQKV] = (struct shape){"d exchanged qkv", BUFFER_WORK, ACT, ONCE, x, v->u, qkv};
+    t[DIT_CP_KV] = (struct shape){"ring k, v", BUFFER_WORK, ACT, ONCE, y, 2 * v->u, 2 * v->k * d};
+    t[DIT_CP_O_PART] = (struct shape){"ring attention part", BUFFER_WORK, ACT, ONCE, y, v->u, v->h * d};
+    t[DIT_CP_LSE_PART] = (struct shape){"ring lse part", BUFFER_WORK, STAT, ONCE, y, v->u, v->h};
+    t[DIT_CP_DKV] = (struct shape){"ring d k, v", BUFFER_WORK, ACT, ONCE, y, 3 * v->u, 2 * v->k * d};
+}
+
+/* Copies of a buffer: of the layers of a chunk that are not recomputed, for every slot, and one for the others. */
+static void copies_set(struct buffer *b, enum keep keep, int64_t has, const struct layout *l, int64_t layers, int64_t slots)
+{
+    bool attention = keep == ATTENTION, block = keep == BLOCK;
+    int64_t again = 0;
+    if (l->recompute == RECOMPUTE_FULL && (attention || block))
+        again = l->recompute_layers ? num_min_i64(l->recompute_layers, layers) : layers;
+    if (l->recompute == RECOMPUTE_SELECTIVE && block)
+        again = layers;
+    b->per = keep >= LAYER ? has : 0;
+    b->each = keep == ONCE ? 0 : keep == SLOT ? 1 : (layers - again) * has;
+    b->shared = keep == ONCE ? 1 : again > 0 ? has : 0;
+    b->count = b->each * slots + b->shared;
 }
 
 int64_t buffer_stride_bytes(const struct buffer *b)
@@ -167,37 +237,30 @@ int64_t buffer_list_bytes(const struct buffer_list *list, enum buffer_category c
     return sum;
 }
 
-int64_t buffers_flat_elements(const struct param_list *params)
-{
-    int64_t n = 0;
-    for (int64_t i = 0; i < params->n; i++)
-        n += num_round_up(params->items[i].count, BUFFER_FLAT_ALIGN);
-    return n;
-}
-
-int64_t buffers_piece_elements(int64_t elements, int64_t dp)
-{
-    return num_round_up(num_ceil_div(elements, dp), BUFFER_FLAT_ALIGN);
-}
-
 int64_t buffers_exchange_bytes(int64_t dp, int64_t piece_bytes)
 {
-    return dp == 1 ? 0 : num_round_up(num_min_i64(piece_bytes, BUFFER_EXCHANGE_BYTES) * dp, BUFFER_ALIGN_BYTES);
+    return dp <= 1 ? 0 : num_round_up(num_min_i64(piece_bytes, BUFFER_EXCHANGE_BYTES) * dp, BUFFER_ALIGN_BYTES);
 }
 
 int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err)
 {
-    int64_t piece = buffers_piece_elements(spec->elements, spec->dp), all = piece * spec->dp, own = spec->zero ? piece : all;
+    int64_t all = spec->elements, own = all / spec->group;
     enum dtype t = spec->dtype;
-    int rc = buffer_list_add(list, "weights", BUFFER_WEIGHT, t, 1, 1, all, err);
+    BUG_ON(all % spec->group);
+    int rc = buffer_list_add(list, "weights", BUFFER_WEIGHT, t, 1, 1, spec->zero < 3 ? all : own, err);
     if (rc == 0)
-        rc = buffer_list_add(list, "gradients", BUFFER_GRAD, t, 1, 1, all, err);
+        rc = buffer_list_add(list, "gradients", BUFFER_GRAD, t, 1, 1, spec->zero < 2 ? all : own, err);
     if (rc == 0)
-        rc = buffer_list_add(list, "adamw m, v", BUFFER_OPTIM, t, 2, 1, own, err);
+        rc = buffer_list_add(list, "adamw m, v", BUFFER_OPTIM, t, 2, 1, spec->zero < 1 ? all : own, err);
     if (rc == 0)
-        rc = buffer_list_add(list, "ema", BUFFER_EMA, t, spec->ema, 1, own, err);
-    return rc < 0 ? rc : buffer_list_add(list, "gradient chunks of all ranks", BUFFER_COMM, DTYPE_FP8, 1, 1,
-                                         buffers_exchange_bytes(spec->dp, piece * dtype_bytes(t)), err);
+        rc = buffer_list_add(list, "ema", BUFFER_EMA, t, spec->ema, 1, spec->zero < 1 ? all : own, err);
+    if (rc == 0)
+        rc = buffer_list_add(list, "partial sums", BUFFER_COMM, t, 1, 1, spec->pack, err);
+    if (rc == 0)
+        rc = buffer_list_add(list, "gradient chunks of the shard group", BUFFER_COMM, DTYPE_FP8, 1, 1,
+                             buffers_exchange_bytes(spec->group, own * dtype_bytes(t)), err);
+    return rc < 0 ? rc : buffer_list_add(list, "gradient chunks of its replicas", BUFFER_COMM, DTYPE_FP8, 1, 1,
+                                         buffers_exchange_bytes(spec->replicas, own * dtype_bytes(t) / num_max_i64(1, spec->replicas)), err);
 }
 
 enum { KIB = 1024, MIB = 1024 * KIB };
@@ -212,28 +275,43 @@ int64_t buffers_process_growth_bytes(int64_t ranks)
     return ranks * 512 * KIB;
 }
 
-int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err)
+static int buffers_check(const struct buffer_spec *spec, struct err *err)
 {
-    struct shape table[DIT_BUFFERS];
-    int rc = 0;
-    BUG_ON(list->n != 0);
     if (spec->model->family != MODEL_DIT)
         return err_set(err, ERR_INPUT, "model %s: family '%s' has no buffer list: give a model of family dit",
                        spec->model->name, model_family_names[spec->model->family]);
-    if (spec->recompute == RECOMPUTE_SELECTIVE)
-        return err_set(err, ERR_INPUT, "layout: recompute=selective has no buffer list: give none or full");
     if (spec->tokens > INT32_MAX || spec->samples > INT32_MAX || spec->text_tokens > INT32_MAX)
         return err_set(err, ERR_LIMIT, "micro-batch of %lld tokens, %lld samples, %lld text tokens: each must be below 2^31",
                        (long long)spec->tokens, (long long)spec->samples, (long long)spec->text_tokens);
-    struct dims v = dims_of(spec);
-    input_shapes(&v, table);
+    return 0;
+}
+
+int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err)
+{
+    struct layout plain = layout_default();
+    const struct layout *l = spec->layout ? spec->layout : &plain;
+    struct shape table[DIT_BUFFERS] = {0};
+    BUG_ON(list->n != 0);
+    int rc = buffers_check(spec, err);
+    if (rc < 0)
+        return rc;
+    struct dims v = dims_of(spec, l);
+    input_shapes(spec, &v, table);
     cond_shapes(&v, table);
     block_shapes(&v, table);
     work_shapes(&v, table);
+    cp_shapes(&v, table);
     for (int i = 0; i < DIT_BUFFERS && rc == 0; i++) {
         const struct shape *t = &table[i];
+        struct buffer b = {.each = 0};
+        if (t->has)
+            copies_set(&b, t->keep, t->has, l, num_ceil_div(spec->model->layers, l->pp * l->vpp), num_max_i64(1, spec->slots));
         enum dtype type = t->type == ACT ? spec->act : t->type == STAT ? spec->stat : DTYPE_F64;
-        rc = buffer_list_add(list, t->name, t->category, type, t->count, t->rows, t->cols, err);
+        rc = buffer_list_add(list, t->name, t->category, type, b.count, t->rows, t->cols, err);
+        if (rc == 0) {
+            struct buffer *added = &list->items[list->n - 1];
+            added->each = b.each, added->shared = b.shared, added->per = b.per;
+        }
     }
     return rc;
 }

@@ -7,7 +7,7 @@
  *
  *     struct buffer_list list = {0};
  *     buffers_dit(&spec, &list, err);                      // items[DIT_*] are the model's, in that order
- *     buffers_state(&(struct buffer_state){elements, dp, zero, ema, dtype}, &list, err);
+ *     buffers_state(&(struct buffer_state){.elements = sh.total, ...}, &list, err);
  *     buffer_list_add(&list, "loader", BUFFER_LOADER, DTYPE_FP8, 1, 1, bytes, err);
  *     list.total                                           // bytes
  */
@@ -45,16 +45,20 @@ enum dit_buffer {
     DIT_COND, DIT_COND_SILU, DIT_SHARED, DIT_FINAL_LOW, DIT_FINAL_MOD,
     /* of each block, in any case: its input and modulation */
     DIT_X, DIT_MOD_LOW, DIT_MOD,
-    /* of each block, or of one when blocks are recomputed */
-    DIT_QKV, DIT_ATTN, DIT_LSE, DIT_ATTN_OUT, DIT_X_CROSS, DIT_CROSS_Q, DIT_CROSS_KV, DIT_CROSS_ATTN, DIT_CROSS_LSE,
-    DIT_CROSS_OUT, DIT_X_MLP, DIT_MLP_PRE, DIT_MLP_OUT,
+    /* of each block, or of one when blocks are recomputed; attention's also with selective recompute */
+    DIT_QKV, DIT_ATTN, DIT_LSE, DIT_CROSS_Q, DIT_CROSS_KV, DIT_CROSS_ATTN, DIT_CROSS_LSE, DIT_MLP_PRE,
+    DIT_RES, DIT_OUT, /* the residual before each sub-block but the first, and each sub-block's output */
     /* output */
-    DIT_X_FINAL, DIT_PRED,
+    DIT_X_FINAL, DIT_PRED, DIT_DPRED,
     /* working, forward and backward */
-    DIT_STATS, DIT_NORMED, DIT_QK, DIT_QK_RSTD, DIT_CROSS_QN, DIT_CROSS_KN, DIT_CROSS_RSTD, DIT_CROSS_K_RSTD, DIT_MLP_ACT,
+    DIT_STATS, DIT_NORMED, DIT_NORMED_ALL, DIT_PARTIAL, DIT_QK, DIT_QK_RSTD, DIT_CROSS_QN, DIT_CROSS_KN, DIT_CROSS_RSTD,
+    DIT_CROSS_K_RSTD, DIT_MLP_ACT, DIT_MOD_OWN, DIT_MOD_PARTS,
     /* working, backward */
-    DIT_DPRED, DIT_DX, DIT_DBRANCH, DIT_DNORMED, DIT_DATTN, DIT_DELTA, DIT_DQKV, DIT_DCROSS_Q, DIT_DCROSS_KV, DIT_DMLP,
-    DIT_DMLP_ACT, DIT_DMOD, DIT_DLOW, DIT_DCOND_SILU, DIT_DCOND, DIT_DCOND_PRE, DIT_DSHARED, DIT_DTIME, DIT_DFPS, DIT_DNULL,
+    DIT_DX, DIT_DBRANCH, DIT_DNORMED, DIT_DATTN, DIT_DELTA, DIT_DQKV, DIT_DCROSS_Q, DIT_DCROSS_KV, DIT_DMLP,
+    DIT_DMLP_ACT, DIT_DMOD, DIT_DMOD_OWN, DIT_DMOD_PARTS, DIT_DLOW, DIT_DCOND_SILU, DIT_DCOND, DIT_DCOND_PRE, DIT_DSHARED, DIT_DTIME, DIT_DFPS, DIT_DNULL,
+    /* attention over context-parallel ranks: heads exchanged, keys and values on their way round the ring */
+    DIT_CP_PACK, DIT_CP_UNPACK, DIT_CP_QKV, DIT_CP_O, DIT_CP_KV, DIT_CP_O_PART, DIT_CP_LSE_PART, DIT_CP_D_O, DIT_CP_DELTA,
+    DIT_CP_DQKV, DIT_CP_DKV,
     DIT_BUFFERS,
 };
 
@@ -62,7 +66,10 @@ struct buffer {
     char name[40];
     enum buffer_category category;
     enum dtype dtype;
-    int64_t count;      /* copies: one per layer, or 1; 0 when the model has no such buffer */
+    int64_t count;      /* copies: slots · each + shared; 0 when the model has no such buffer */
+    int64_t each;       /* copies in each slot: `per` a layer that is not recomputed, or 1; 0: all slots share */
+    int64_t shared;     /* the last so many copies serve all layers that are recomputed, or all slots */
+    int64_t per;        /* copies of a layer: one for each of its self-attentions or sub-blocks; 0: not of layers */
     int64_t rows, cols; /* of one copy */
     int64_t bytes;      /* of all copies; each copy starts at a multiple of BUFFER_ALIGN_BYTES */
     int64_t offset;     /* in one arena that holds every buffer of the list */
@@ -82,25 +89,29 @@ struct buffer_list {
 struct buffer_spec {
     const struct model *model;
     enum dtype act, stat;   /* activations; statistics and modulation gradients */
-    int64_t tokens, samples; /* most of a micro-batch */
+    int64_t tokens, samples; /* most of a micro-batch, all context-parallel ranks together */
     int64_t text_tokens;    /* most caption tokens of a micro-batch, null tokens apart */
-    enum recompute recompute;
+    const struct layout *layout; /* NULL: layout_default() */
+    int64_t slots;          /* micro-batches of a pipeline chunk whose activations are held at a time; 0: 1 */
 };
+/* Most tokens of a micro-batch that one of `runs` context-parallel ranks has, each with a run of every sample. */
+int64_t buffers_run_tokens(const struct buffer_spec *spec, int64_t runs);
 
 /* Fills an empty list with DIT_BUFFERS entries. ERR_INPUT for a family other than dit, ERR_LIMIT past 2^62 bytes. */
 int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err);
-/* What a rank of a data-parallel group keeps over the steps: weights and gradients whole, moments and average (EMA) whole or, with
- * zero, its own piece of dp, and the chunks of an exchange. */
+/* What a rank keeps over the steps: weights, gradients, moments and average (EMA), each whole or, by zero, its own pieces alone
+ * (trainer/optim.h); what it packs for partial sums; and the chunks of an exchange in the shard
+ * group and among its replicas. */
 struct buffer_state {
-    int64_t elements; /* buffers_flat_elements */
-    int64_t dp;
-    bool zero, ema;
+    int64_t elements; /* of the flat buffer: struct shards' total, which divides by group */
+    int64_t group;    /* shard group's size */
+    int zero;         /* 0..3 */
+    bool ema;
+    int64_t pack;     /* piece_pack_elements */
     enum dtype dtype;
+    int64_t replicas; /* of the shard group; 0 like 1 */
 };
 int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err);
-/* Elements of a flat buffer of all tensors, and of one of the dp pieces it is padded to. */
-int64_t buffers_flat_elements(const struct param_list *params);
-int64_t buffers_piece_elements(int64_t elements, int64_t dp);
 /* Memory for exchanging pieces of piece_bytes among dp ranks. */
 int64_t buffers_exchange_bytes(int64_t dp, int64_t piece_bytes);
 /* A process before anything of the list is taken, and what it grows by in its first steps (code and stacks touched first, MPI's

@@ -5,45 +5,6 @@
 
 #include "base/num.h"
 
-/* What the present trainer has code for. One line a limit; a line goes when the code comes. */
-static bool no_tp(const struct layout *l) { return l->tp == 1; }
-static bool no_cp(const struct layout *l) { return l->cp == 1; }
-static bool no_pp(const struct layout *l) { return l->pp == 1; }
-static bool zero_to_1(const struct layout *l) { return l->zero <= 1; }
-static bool shards_over_dp(const struct layout *l) { return !l->zero || layout_shard_group(l) == l->dp; }
-static bool whole_recompute(const struct layout *l)
-{
-    return l->recompute != RECOMPUTE_SELECTIVE && l->recompute_layers == 0;
-}
-static bool zero_needs_group(const struct layout *l) { return !l->zero || layout_shard_group(l) > 1; }
-
-static const struct {
-    const char *rule, *sentence;
-    bool (*holds)(const struct layout *l);
-} limits[] = {
-    {"trainer-tp", "the trainer has no tensor parallelism: tp must be 1", no_tp},
-    {"trainer-cp", "the trainer has no context parallelism: cp must be 1", no_cp},
-    {"trainer-pp", "the trainer has no pipeline parallelism: pp must be 1", no_pp},
-    {"trainer-zero", "the trainer shards the optimizer at most: zero must be 0 or 1", zero_to_1},
-    {"trainer-shard-group", "the trainer shards over all of dp: fsdp must be 0", shards_over_dp},
-    {"trainer-recompute", "the trainer recomputes all blocks or none: recompute must be none or full", whole_recompute},
-    {"trainer-zero-alone", "sharding over one rank is zero 0 by another name: zero must be 0 when dp or fsdp is 1", zero_needs_group},
-};
-
-static int limit_index(const struct layout *l)
-{
-    for (size_t i = 0; i < ARRAY_LEN(limits); i++)
-        if (!limits[i].holds(l))
-            return (int)i;
-    return -1;
-}
-
-const char *space_trainer_limit(const struct layout *l)
-{
-    int i = limit_index(l);
-    return i < 0 ? NULL : limits[i].sentence;
-}
-
 static void exclude(struct space *s, const char *rule, const char *sentence)
 {
     for (size_t i = 0; i < s->n_excluded; i++)
@@ -77,9 +38,13 @@ static int consider(const struct space_spec *spec, struct space *s, const struct
         exclude(s, layout_rule_name(rule), layout_rule_sentence(rule));
         return 0;
     }
-    int limit = spec->trainer_limits ? limit_index(l) : -1;
-    if (limit >= 0) {
-        exclude(s, limits[limit].rule, limits[limit].sentence);
+    for (size_t i = 0; i < spec->n_limits; i++)
+        if (!spec->limits[i].holds(l)) {
+            exclude(s, spec->limits[i].rule, spec->limits[i].sentence);
+            return 0;
+        }
+    if (l->zero && layout_shard_group(l) == 1) {
+        exclude(s, "zero-alone", "sharding over one rank is zero 0 by another name: zero must be 0 when dp or fsdp is 1");
         return 0;
     }
     return keep(s, l, err);

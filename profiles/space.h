@@ -4,7 +4,7 @@
  * The idea: enumerate the whole grid, ask layout_broken_rule() for legality and a table of named limits for what the present
  * trainer has code for, and count each excluded class under the rule that excluded it. Each legal layout is met once.
  *
- *     struct space_spec spec = {&model, seq, gbs, ranks, n_ranks, true};
+ *     struct space_spec spec = {&model, seq, gbs, ranks, n_ranks, limits, n_limits};
  *     struct space space = {0};
  *     space_build(&spec, &space, err);       // space.items[0..n), space.excluded[0..n_excluded)
  *     space_check(&spec, &space, err);       // where none left is an error
@@ -20,13 +20,19 @@
 
 #include "profiles/layout.h"
 
+/* What a caller cannot use, beside what is not legal. */
+struct space_limit {
+    const char *rule, *sentence; /* static */
+    bool (*holds)(const struct layout *l);
+};
 struct space_spec {
     const struct model *model; /* borrowed */
     struct seq seq;            /* tokens of a sample */
     int64_t gbs;               /* samples of a step */
     const int64_t *ranks;      /* numbers of ranks to try, borrowed */
     size_t n_ranks;
-    bool trainer_limits;       /* leave out what the trainer has no code for */
+    const struct space_limit *limits; /* borrowed; NULL: none */
+    size_t n_limits;
 };
 struct space_excluded {
     const char *rule, *sentence; /* static */
@@ -44,8 +50,5 @@ int space_build(const struct space_spec *spec, struct space *out, struct err *er
 /* ERR_NO when nothing is left. */
 int space_check(const struct space_spec *spec, const struct space *s, struct err *err);
 void space_release(struct space *s); /* safe on a zeroed struct */
-
-/* NULL if the trainer has code for the layout, else the limit's sentence. */
-const char *space_trainer_limit(const struct layout *l);
 
 #endif

@@ -1,12 +1,14 @@
-/* ckpt: checkpoints (`reel.ckpt/1`): published whole or not at all, verified, loadable under any data-parallel layout.
+/* ckpt: checkpoints (`reel.ckpt/1`): published whole or not at all, verified, written and loaded under any layout.
  *
- * A checkpoint is a folder <run>/ckpt/step-<8 digits>: manifest.json and one file a rank. The format's essay is at the
- * top of ckpt.c. It is written as .tmp-step-…, every file synced, and renamed; a reader never sees a part. Loading takes the
+ * A checkpoint is a folder <run>/ckpt/step-<8 digits>: manifest.json and one file a rank of the first replica. The format's essay is
+ * at the top of ckpt.c. It is written as .tmp-step-…, every file synced, and renamed; a reader never sees a part. Loading takes the
  * newest that verifies; a damaged one is set aside (renamed *.damaged, never deleted) and the next older one is used.
  * Saving under a full disk leaves the older checkpoints as they were and removes what was begun.
  *
- *     ckpt_load(run_dir, &optim, config_hash, told, ctx, &meta, &found, err);   // all ranks of optim.dp
- *     ckpt_save(run_dir, &optim, &meta, layout_text, keep, &written, err);
+ *     ckpt_load(run_dir, &optim, config_hash, told, ctx, &meta, &found, err);   // all ranks of the world
+ *     ckpt_save(run_dir, &optim, &meta, keep, &written, err);
+ *
+ * What one rank writes and reads needs no other rank (struct ckpt_state): ckpt_file_write, ckpt_state_load.
  *
  * Errors: ERR_IO (disk full, not writable), ERR_INPUT (another run's, or another dtype's checkpoint), all ranks alike.
  */
@@ -24,9 +26,9 @@ struct ckpt_meta {
     int64_t bytes;
 };
 
-/* Collective over o->dp. Keeps the newest `keep` checkpoints, this one included. `layout`: text for the record. */
-int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, const char *layout, int64_t keep,
-              struct ckpt_meta *written, struct err *err);
+/* Collective over the world. Keeps the newest `keep` checkpoints, this one included. */
+int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
+              struct err *err);
 
 /* Collective. Loads the newest good one; *found false if there is none. on_damage (rank 0) is told of each set aside.
  * ERR_INPUT when its configuration is not this run's. */
@@ -34,17 +36,19 @@ typedef void ckpt_damage_fn(void *ctx, const char *dir, const char *reason);
 int ckpt_load(const char *run_dir, struct optim *o, struct hash128 config_hash, ckpt_damage_fn *on_damage, void *ctx,
               struct ckpt_meta *out, bool *found, struct err *err);
 
-/* ---- one folder, for the commands ---- */
-struct ckpt_tensor { char name[LIMIT_NAME_BYTES]; int64_t offset, count; int nd; int64_t dim[4]; };
-struct ckpt_file { char name[32]; int64_t first, n, bytes; struct hash128 hash; };
+/* ---- one folder ---- */
+
+struct ckpt_tensor { char name[LIMIT_NAME_BYTES]; int64_t count; int nd; int64_t dim[4]; };
+struct ckpt_file { char name[32]; int64_t n, bytes; struct hash128 hash; }; /* n: elements of each buffer */
 struct ckpt_manifest {
     struct ckpt_meta meta;
-    char model[LIMIT_NAME_BYTES], layout[256];
+    struct model model;
+    struct layout layout;
     enum dtype dtype;
     bool ema;
-    int64_t n_tensors, n_files, padded;
+    int64_t n_tensors, n_files;
     struct ckpt_tensor *tensors;
-    struct ckpt_file *files;
+    struct ckpt_file *files; /* by rank: ckpt_file_of */
 };
 int ckpt_manifest_load(const char *dir, struct ckpt_manifest *out, struct err *err);
 void ckpt_manifest_release(struct ckpt_manifest *m);
@@ -54,8 +58,34 @@ int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_
 
 enum ckpt_buffer { CKPT_WEIGHTS, CKPT_M, CKPT_V, CKPT_EMA, CKPT_BUFFERS };
 extern const char *const ckpt_buffer_names[];
-/* Elements of tensor t of one buffer, first .. first+n-1, in the checkpoint's dtype. */
-int ckpt_read(const char *dir, const struct ckpt_manifest *m, enum ckpt_buffer buffer, int64_t tensor, int64_t first, int64_t n,
-              void *out, struct err *err);
+
+/* ---- one rank's state, and one rank's file ---- */
+
+/* Borrowed. Buffers in host memory, whole or of own pieces by zero (optim.h); ema NULL when there is none. */
+struct ckpt_state {
+    const struct param_list *params;
+    const struct shards *sh;
+    int64_t zero;
+    enum dtype dtype;
+    char *buffers[CKPT_BUFFERS];
+};
+/* Files of a layout: tp·pp·shard group. The index of the one of place (tp, pp) and piece f; of a rank's own, -1 if it writes none. */
+int64_t ckpt_files(const struct layout *l);
+int64_t ckpt_file_of(const struct layout *l, int64_t tp, int64_t piece, int64_t pp);
+int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank);
+/* Written, synced, and hashed from memory as it went out. */
+int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank, struct ckpt_file *out, struct err *err);
+/* m: meta, model, layout, dtype, ema, files; the tensors are those of `params`. */
+int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const struct param_list *params, struct err *err);
+/* Fills this rank's buffers from the files that hold its elements, whatever layout wrote them; gaps are left as they are. */
+int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct ckpt_state *to, struct err *err);
+
+/* ---- whole tensors, one at a time, for the commands ---- */
+
+struct ckpt_source;
+int ckpt_source_open(const char *dir, const struct ckpt_manifest *m, struct ckpt_source **out, struct err *err); /* borrows both */
+void ckpt_source_close(struct ckpt_source *s); /* NULL is fine */
+/* All elements of tensor number t of the manifest, row major, in the checkpoint's dtype. */
+int ckpt_source_read(struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t, void *out, struct err *err);
 
 #endif

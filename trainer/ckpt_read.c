@@ -1,19 +1,17 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/num.h"
 #include "trainer/ckpt_priv.h"
 
 struct manifest_head {
-    int64_t step, updates, padded;
+    int64_t step, updates;
     uint64_t ordinal;
-    const char *config_hash, *model, *layout;
+    const char *config_hash, *layout;
     int dtype;
     bool ema;
 };
@@ -23,27 +21,24 @@ static const struct json_field head_fields[] = {
     {"updates", JSON_INT, offsetof(struct manifest_head, updates), .min = 0, .max = 1e15},
     {"ordinal", JSON_U64TEXT, offsetof(struct manifest_head, ordinal)},
     {"config_hash", JSON_TEXT, offsetof(struct manifest_head, config_hash)},
-    {"model", JSON_TEXT, offsetof(struct manifest_head, model)},
+    {"model", JSON_ANY},
     {"layout", JSON_TEXT, offsetof(struct manifest_head, layout)},
     {"dtype", JSON_ENUM, offsetof(struct manifest_head, dtype), .names = dtype_names},
     {"ema", JSON_BOOL, offsetof(struct manifest_head, ema)},
-    {"padded", JSON_INT, offsetof(struct manifest_head, padded), .min = 1, .max = 1e15},
     {"tensors", JSON_ANY},
     {"files", JSON_ANY},
     {"checksum", JSON_ANY},
 };
 
-struct tensor_row { const char *name; int64_t offset; };
+struct tensor_row { const char *name; };
 static const struct json_field tensor_fields[] = {
     {"name", JSON_TEXT, offsetof(struct tensor_row, name)},
     {"shape", JSON_ANY},
-    {"offset", JSON_INT, offsetof(struct tensor_row, offset), .min = 0, .max = 1e15},
 };
 
-struct file_row { const char *name, *hash; int64_t first, n, bytes; };
+struct file_row { const char *name, *hash; int64_t n, bytes; };
 static const struct json_field file_fields[] = {
     {"name", JSON_TEXT, offsetof(struct file_row, name)},
-    {"first", JSON_INT, offsetof(struct file_row, first), .min = 0, .max = 1e15},
     {"n", JSON_INT, offsetof(struct file_row, n), .min = 1, .max = 1e15},
     {"bytes", JSON_INT, offsetof(struct file_row, bytes), .min = 1, .max = 1e16},
     {"hash", JSON_TEXT, offsetof(struct file_row, hash)},
@@ -73,7 +68,6 @@ static int tensors_read(const struct json_doc *doc, struct arena *arena, struct 
         if (rc < 0)
             return rc;
         snprintf(t->name, sizeof t->name, "%s", row.name);
-        t->offset = row.offset;
         t->count = 1;
         const cJSON *dim;
         cJSON_ArrayForEach(dim, json_member(item, "shape")) {
@@ -89,7 +83,6 @@ static int tensors_read(const struct json_doc *doc, struct arena *arena, struct 
 static int files_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m, struct err *err)
 {
     const cJSON *list = json_member(doc->root, "files"), *item;
-    int64_t next = 0;
     m->files = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *m->files);
     if (!m->files)
         return err_set(err, ERR_NOMEM, "out of memory");
@@ -101,16 +94,26 @@ static int files_read(const struct json_doc *doc, struct arena *arena, struct ck
         int rc = json_read(doc, item, path, file_fields, ARRAY_LEN(file_fields), arena, &row, err);
         if (rc < 0 || (rc = hash_parse(row.hash, &f->hash, err)) < 0)
             return rc;
-        if (row.first != next || strchr(row.name, '/'))
-            return err_set(err, ERR_CORRUPT, "%s: %s does not follow the file before it", doc->name, path);
+        if (strchr(row.name, '/'))
+            return err_set(err, ERR_CORRUPT, "%s: %s.name '%s' is no file of this folder", doc->name, path, row.name);
         snprintf(f->name, sizeof f->name, "%s", row.name);
-        f->first = row.first, f->n = row.n, f->bytes = row.bytes;
-        next = row.first + row.n;
+        f->n = row.n, f->bytes = row.bytes;
         m->n_files++;
     }
-    if (next != m->padded)
-        return err_set(err, ERR_CORRUPT, "%s: the files hold %lld of %lld elements", doc->name, (long long)next, (long long)m->padded);
+    if (m->n_files != ckpt_files(&m->layout))
+        return err_set(err, ERR_CORRUPT, "%s: names %lld files, its layout has %lld", doc->name, (long long)m->n_files,
+                       (long long)ckpt_files(&m->layout));
     return 0;
+}
+
+/* Legal for the model, as far as positions depend on it: with as many tokens and samples as it may need. */
+static int layout_read_text(const struct json_doc *doc, const char *text, const struct model *m, struct layout *out, struct err *err)
+{
+    int rc = layout_parse(text, out, err);
+    if (rc < 0)
+        return rc;
+    int rule = layout_broken_rule(out, m, (struct seq){1, 1, out->tp * out->cp}, out->dp * out->mbs, layout_world(out));
+    return rule < 0 ? 0 : err_set(err, ERR_CORRUPT, "%s: layout '%s': %s", doc->name, text, layout_rule_sentence(rule));
 }
 
 static int manifest_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m, struct err *err)
@@ -124,16 +127,12 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
     m->meta = (struct ckpt_meta){.step = head.step, .updates = head.updates, .ordinal = head.ordinal};
     m->dtype = (enum dtype)head.dtype;
     m->ema = head.ema;
-    m->padded = head.padded;
-    snprintf(m->model, sizeof m->model, "%s", head.model);
-    snprintf(m->layout, sizeof m->layout, "%s", head.layout);
+    if ((rc = model_read(doc, json_member(doc->root, "model"), "model", &m->model, err)) < 0 ||
+        (rc = layout_read_text(doc, head.layout, &m->model, &m->layout, err)) < 0)
+        return rc;
     if ((rc = hash_parse(head.config_hash, &m->meta.config_hash, err)) < 0 || (rc = tensors_read(doc, arena, m, err)) < 0 ||
         (rc = files_read(doc, arena, m, err)) < 0)
         return rc;
-    for (int64_t i = 0; i < m->n_tensors; i++)
-        if (m->tensors[i].count > m->padded || m->tensors[i].offset > m->padded - m->tensors[i].count)
-            return err_set(err, ERR_CORRUPT, "%s: tensor '%s' ends past the %lld elements of a buffer", doc->name, m->tensors[i].name,
-                           (long long)m->padded);
     return 0;
 }
 
@@ -227,39 +226,4 @@ int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_
             rc = err_set(err, ERR_CORRUPT, "'%s' is damaged: its checksum is not the manifest's", path);
     }
     return rc;
-}
-
-static int pread_all(const char *path, int64_t offset, int64_t bytes, void *out, struct err *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
-    if (fd < 0)
-        return err_set_errno(err, ERR_IO, "cannot read '%s'", path);
-    for (int64_t done = 0; done < bytes && rc == 0;) {
-        ssize_t n = pread(fd, (char *)out + done, (size_t)(bytes - done), offset + done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            rc = n < 0 ? err_set_errno(err, ERR_IO, "cannot read '%s'", path) : err_set(err, ERR_CORRUPT, "'%s' is too short", path);
-        done += n > 0 ? n : 0;
-    }
-    close(fd);
-    return rc;
-}
-
-int ckpt_read(const char *dir, const struct ckpt_manifest *m, enum ckpt_buffer buffer, int64_t tensor, int64_t first, int64_t n,
-              void *out, struct err *err)
-{
-    int64_t bytes = dtype_bytes(m->dtype), from = m->tensors[tensor].offset + first, end = from + n;
-    for (int64_t i = 0; i < m->n_files; i++) {
-        const struct ckpt_file *f = &m->files[i];
-        int64_t a = from > f->first ? from : f->first, b = end < f->first + f->n ? end : f->first + f->n;
-        char path[LIMIT_PATH_BYTES];
-        if (a >= b)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", dir, f->name);
-        int rc = pread_all(path, ((int64_t)buffer * f->n + a - f->first) * bytes, (b - a) * bytes, (char *)out + (a - from) * bytes, err);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
 }

@@ -1,34 +1,45 @@
-/* reel-train ckpt show|verify|diff: look at checkpoints. */
+/* reel-train ckpt show|verify|diff|export: look at checkpoints, compare them, take the weights out. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/num.h"
+#include "base/safetensors.h"
+#include "trainer/ckpt_diff.h"
 #include "trainer/ckpt_priv.h"
 #include "trainer/main.h"
 
+enum { ROWS_SHOWN = 10 }; /* of a diff within its tolerance; those beyond are all shown */
+
 static const struct opt opts[] = {
     {"tol", 0, OPT_NUM, "X", "diff: largest relative difference of a tensor that still counts as equal", .fallback = "0", .min = 0, .max = 1e9},
-    {"floor", 0, OPT_NUM, "X", "diff: differences are relative to the larger of this and the tensor's greatest number", .fallback = "1e-12",
-     .min = 1e-300, .max = 1e9},
+    {"floor", 0, OPT_NUM, "X", "diff: differences are relative to the larger of this (v: its square) and the tensor's greatest number",
+     .fallback = "1e-12", .min = 1e-150, .max = 1e9},
+    {"json", 0, OPT_BOOL, NULL, "diff: print one JSON object"},
+    {"safetensors", 0, OPT_TEXT, "FILE", "export: write the weights to FILE"},
+    {"ema", 0, OPT_BOOL, NULL, "export: the average of the weights instead"},
 };
 const struct opt_cmd train_cmd_ckpt = {
-    "ckpt", "show, verify or compare checkpoints", "show|verify DIR, diff A B", opts, ARRAY_LEN(opts), 2, 3,
-    "diff covers weights, moments and average: per tensor max|a-b| / max(max|a|, floor). A missing tensor or a number that is not finite fails."};
+    "ckpt", "show, verify, compare or export checkpoints", "show|verify|export DIR, diff A B", opts, ARRAY_LEN(opts), 2, 3,
+    "The layouts that wrote do not matter. diff covers weights, moments and average: per tensor max|a-b| / max(max|a|, floor). A missing "
+    "tensor, another shape or a number that is not finite fails."};
 
 static int show(const char *dir, struct err *err)
 {
     struct ckpt_manifest m = {0};
-    struct str text = STR_INIT;
+    struct str text = STR_INIT, layout = STR_INIT;
     char bytes[32], hash[HASH_TEXT_BYTES];
     int rc = ckpt_manifest_load(dir, &m, err);
     if (rc < 0)
         return rc;
-    str_addf(&text, "%s\n  model %s, %s, %lld steps (%lld updates), next draw %llu\n  written by %s\n  config %s\n  %lld tensors, %lld files, %s%s\n",
-             dir, m.model, dtype_names[m.dtype], (long long)m.meta.step, (long long)m.meta.updates, (unsigned long long)m.meta.ordinal,
-             m.layout, hash_format(m.meta.config_hash, hash), (long long)m.n_tensors, (long long)m.n_files,
-             num_format_bytes(m.meta.bytes, bytes, sizeof bytes), m.ema ? ", with EMA" : "");
+    layout_format(&m.layout, &layout);
+    str_addf(&text, "%s\n  model %s, %s, %lld steps (%lld updates), next draw %llu\n  written by %s (%lld ranks)\n  config %s\n"
+             "  %lld tensors, %lld files, %s%s\n",
+             dir, m.model.name, dtype_names[m.dtype], (long long)m.meta.step, (long long)m.meta.updates, (unsigned long long)m.meta.ordinal,
+             layout.p ? layout.p : "", (long long)layout_world(&m.layout), hash_format(m.meta.config_hash, hash), (long long)m.n_tensors,
+             (long long)m.n_files, num_format_bytes(m.meta.bytes, bytes, sizeof bytes), m.ema ? ", with EMA" : "");
     for (int64_t i = 0; i < m.n_tensors; i++) {
         str_addf(&text, "  %-36s", m.tensors[i].name);
         for (int d = 0; d < m.tensors[i].nd; d++)
@@ -37,6 +48,7 @@ static int show(const char *dir, struct err *err)
     }
     rc = train_print(&text, err);
     ckpt_manifest_release(&m);
+    str_release(&layout);
     str_release(&text);
     return rc;
 }
@@ -57,93 +69,144 @@ static int verify(const char *dir, struct err *err)
     return rc;
 }
 
-struct side { const char *dir; struct ckpt_manifest m; void *raw; };
+/* ---- diff ---- */
 
-static double value_at(const struct side *s, int64_t i)
+static void diff_text(const struct ckpt_diff *d, double tol, double floor_value, struct str *text)
 {
-    return s->m.dtype == DTYPE_F64 ? ((double *)s->raw)[i] : (double)((float *)s->raw)[i];
-}
-
-/* Relative difference of one tensor of one buffer; NaN when a number is not finite. */
-static int tensor_diff(struct side *a, struct side *b, enum ckpt_buffer buffer, int64_t ta, int64_t tb, double floor_value, double *out,
-                       struct err *err)
-{
-    int64_t n = a->m.tensors[ta].count;
-    double most = 0, scale = floor_value;
-    int rc = ckpt_read(a->dir, &a->m, buffer, ta, 0, n, a->raw, err);
-    if (rc == 0)
-        rc = ckpt_read(b->dir, &b->m, buffer, tb, 0, n, b->raw, err);
-    for (int64_t i = 0; i < n && rc == 0; i++) {
-        double x = value_at(a, i), y = value_at(b, i);
-        if (!isfinite(x) || !isfinite(y)) {
-            *out = NAN;
-            return 0;
-        }
-        most = fmax(most, fabs(x - y));
-        scale = fmax(scale, fabs(x));
+    for (int64_t i = 0; i < d->n && (d->rows[i].beyond || (i < ROWS_SHOWN && d->rows[i].difference > 0)); i++) {
+        const struct ckpt_diff_row *r = &d->rows[i];
+        if (i == 0)
+            str_addf(text, "%-7s  %-36s  difference\n", "buffer", "tensor");
+        str_addf(text, "%-7s  %-36s  ", ckpt_buffer_names[r->buffer], r->name);
+        r->kind == CKPT_DIFF_VALUE ? str_addf(text, "%.3g\n", r->difference) : str_addf(text, "%s\n", ckpt_diff_kind_names[r->kind]);
     }
-    *out = most / scale;
-    return rc;
+    str_addf(text, "%lld tensors of each buffer, %lld beyond %g, largest among the others %.3g (floor %g, of v %g)\n",
+             (long long)d->n_tensors, (long long)d->n_beyond, tol, d->largest, floor_value, ckpt_diff_floor(CKPT_V, floor_value));
 }
 
-static int side_open(struct side *s, struct err *err)
+/* reel.ckpt-diff/1: all rows, the worst first; `difference` null where `kind` is not "value". */
+static void diff_json(const struct ckpt_diff *d, double tol, double floor_value, struct str *text)
 {
-    int64_t most = 1;
-    int rc = ckpt_manifest_load(s->dir, &s->m, err);
-    if (rc == 0)
-        rc = ckpt_verify(s->dir, &s->m, 0, 1, err);
-    for (int64_t i = 0; i < s->m.n_tensors; i++)
-        most = num_max_i64(most, s->m.tensors[i].count);
-    if (rc == 0 && !(s->raw = malloc((size_t)(most * dtype_bytes(s->m.dtype)))))
-        rc = err_set(err, ERR_NOMEM, "out of memory");
-    return rc;
-}
-
-static int diff_all(struct side *a, struct side *b, double tol, double floor_value, struct str *text, int64_t *worse, struct err *err)
-{
-    double worst = 0;
-    for (int buffer = 0; buffer < CKPT_BUFFERS; buffer++) {
-        if (buffer == CKPT_EMA && !a->m.ema)
-            continue;
-        for (int64_t i = 0; i < a->m.n_tensors; i++) {
-            double d;
-            int64_t j = ckpt_tensor_find(&b->m, a->m.tensors[i].name);
-            bool there = j >= 0 && b->m.tensors[j].count == a->m.tensors[i].count;
-            int rc = there ? tensor_diff(a, b, (enum ckpt_buffer)buffer, i, j, floor_value, &d, err) : 0;
-            if (rc < 0)
-                return rc;
-            if (there && d <= tol) {
-                worst = fmax(worst, d);
-                continue;
-            }
-            ++*worse;
-            str_addf(text, "%s %s: ", ckpt_buffer_names[buffer], a->m.tensors[i].name);
-            there ? str_addf(text, "%.3g\n", d) : str_addf(text, "missing or of another shape in %s\n", b->dir);
-        }
+    struct json_out j;
+    json_out_init(&j, text, 0);
+    json_obj_begin(&j, NULL);
+    json_put_text(&j, "schema", "reel.ckpt-diff/1");
+    json_put_num(&j, "tol", tol);
+    json_put_num(&j, "floor", floor_value);
+    json_put_num(&j, "floor_v", ckpt_diff_floor(CKPT_V, floor_value));
+    json_put_bool(&j, "equal", d->n_beyond == 0);
+    json_put_int(&j, "beyond", d->n_beyond);
+    json_put_num(&j, "largest_within", d->largest);
+    json_arr_begin(&j, "tensors");
+    for (int64_t i = 0; i < d->n; i++) {
+        json_obj_begin(&j, NULL);
+        json_put_text(&j, "name", d->rows[i].name);
+        json_put_text(&j, "buffer", ckpt_buffer_names[d->rows[i].buffer]);
+        json_put_text(&j, "kind", ckpt_diff_kind_names[d->rows[i].kind]);
+        json_put_num(&j, "difference", d->rows[i].difference);
+        json_obj_end(&j);
     }
-    str_addf(text, "%lld tensors of each buffer, %lld beyond %g, largest among the others %.3g (floor %g)\n",
-             (long long)a->m.n_tensors, (long long)*worse, tol, worst, floor_value);
-    return 0;
+    json_arr_end(&j);
+    json_obj_end(&j);
+    str_addc(text, '\n');
 }
 
-static int diff(const char *dir_a, const char *dir_b, double tol, double floor_value, struct err *err)
+static int diff(const char *dir_a, const char *dir_b, const struct opt_values *v, struct err *err)
 {
-    struct side a = {.dir = dir_a}, b = {.dir = dir_b};
+    double tol = opt_num(v, "tol"), floor_value = opt_num(v, "floor");
+    struct ckpt_diff d;
     struct str text = STR_INIT;
-    int64_t worse = 0;
-    int rc = side_open(&a, err);
-    if (rc == 0)
-        rc = side_open(&b, err);
-    if (rc == 0 && (a.m.ema != b.m.ema || a.m.n_tensors != b.m.n_tensors))
-        rc = err_set(err, ERR_NO, "%s and %s do not hold the same tensors", dir_a, dir_b);
-    if (rc == 0 && (rc = diff_all(&a, &b, tol, floor_value, &text, &worse, err)) == 0 && (rc = train_print(&text, err)) == 0 && worse)
-        rc = err_set(err, ERR_NO, "%lld tensors differ by more than %g", (long long)worse, tol);
-    free(a.raw);
-    free(b.raw);
-    ckpt_manifest_release(&a.m);
-    ckpt_manifest_release(&b.m);
+    int rc = ckpt_diff(dir_a, dir_b, tol, floor_value, &d, err);
+    if (rc < 0)
+        return rc;
+    opt_bool(v, "json") ? diff_json(&d, tol, floor_value, &text) : diff_text(&d, tol, floor_value, &text);
+    if ((rc = train_print(&text, err)) == 0 && d.n_beyond > 0)
+        rc = err_set(err, ERR_NO, "%lld tensors differ by more than %g", (long long)d.n_beyond, tol);
+    ckpt_diff_release(&d);
     str_release(&text);
     return rc;
+}
+
+/* ---- export ---- */
+
+static struct safetensors_tensor exported(const struct ckpt_tensor *t, enum dtype dtype)
+{
+    struct safetensors_tensor out = {.nd = t->nd};
+    snprintf(out.name, sizeof out.name, "%s", t->name);
+    snprintf(out.dtype, sizeof out.dtype, "%s", dtype == DTYPE_F64 ? "F64" : "F32");
+    memcpy(out.dim, t->dim, sizeof t->dim);
+    return out;
+}
+
+/* One tensor at a time, through memory for the largest. */
+static int tensors_export(struct ckpt_source *source, const struct safetensors_tensor *list, int64_t n, enum ckpt_buffer buffer,
+                          struct safetensors_writer *w, struct err *err)
+{
+    int64_t most = 1;
+    for (int64_t i = 0; i < n; i++)
+        most = num_max_i64(most, list[i].bytes);
+    void *raw = malloc((size_t)most);
+    int rc = raw ? 0 : err_set(err, ERR_NOMEM, "out of memory exporting");
+    for (int64_t i = 0; i < n && rc == 0; i++) {
+        rc = ckpt_source_read(source, buffer, i, raw, err);
+        if (rc == 0)
+            rc = safetensors_add(w, raw, list[i].bytes, err);
+    }
+    free(raw);
+    return rc;
+}
+
+static int manifest_export(const char *dir, const struct ckpt_manifest *m, const char *path, enum ckpt_buffer buffer, struct err *err)
+{
+    struct safetensors_tensor *list = calloc((size_t)m->n_tensors + 1, sizeof *list);
+    struct safetensors_writer *w = NULL;
+    struct ckpt_source *source = NULL;
+    char step[32], hash[HASH_TEXT_BYTES];
+    snprintf(step, sizeof step, "%lld", (long long)m->meta.step);
+    const struct safetensors_meta meta[] = {{"source", "reel.ckpt/1"}, {"model", m->model.name}, {"step", step},
+                                            {"buffer", ckpt_buffer_names[buffer]}, {"config_hash", hash_format(m->meta.config_hash, hash)}};
+    int rc = list ? ckpt_source_open(dir, m, &source, err) : err_set(err, ERR_NOMEM, "out of memory exporting");
+    for (int64_t i = 0; i < m->n_tensors && rc == 0; i++)
+        list[i] = exported(&m->tensors[i], m->dtype);
+    if (rc == 0)
+        rc = safetensors_create(path, list, m->n_tensors, meta, (int64_t)ARRAY_LEN(meta), &w, err);
+    if (rc == 0) {
+        rc = tensors_export(source, list, m->n_tensors, buffer, w, err);
+        rc < 0 ? safetensors_abort(w) : (void)(rc = safetensors_commit(w, err));
+    }
+    ckpt_source_close(source);
+    free(list);
+    return rc;
+}
+
+static int export(const char *dir, const struct opt_values *v, struct err *err)
+{
+    const char *path = opt_text(v, "safetensors");
+    enum ckpt_buffer buffer = opt_bool(v, "ema") ? CKPT_EMA : CKPT_WEIGHTS;
+    struct ckpt_manifest m = {0};
+    if (!path)
+        return err_set(err, ERR_USAGE, "reel-train ckpt export: give --safetensors FILE");
+    int rc = ckpt_manifest_load(dir, &m, err);
+    if (rc == 0 && buffer == CKPT_EMA && !m.ema)
+        rc = err_set(err, ERR_INPUT, "%s: holds no average (EMA): export without --ema", dir);
+    if (rc == 0)
+        rc = ckpt_verify(dir, &m, 0, 1, err);
+    if (rc == 0)
+        rc = manifest_export(dir, &m, path, buffer, err);
+    ckpt_manifest_release(&m);
+    return rc;
+}
+
+/* ---- */
+
+static int options_check(const struct opt_values *v, const char *verb, struct err *err)
+{
+    static const struct { const char *option, *verb; } only[] = {
+        {"tol", "diff"}, {"floor", "diff"}, {"json", "diff"}, {"safetensors", "export"}, {"ema", "export"}};
+    for (size_t i = 0; i < ARRAY_LEN(only); i++)
+        if (opt_given(v, only[i].option) && strcmp(verb, only[i].verb) != 0)
+            return err_set(err, ERR_USAGE, "reel-train ckpt %s: --%s is for %s", verb, only[i].option, only[i].verb);
+    return 0;
 }
 
 int train_cmd_ckpt_run(const struct opt_values *v, int argc, char **argv, struct err *err)
@@ -151,11 +214,16 @@ int train_cmd_ckpt_run(const struct opt_values *v, int argc, char **argv, struct
     const char *const *w;
     size_t n = opt_operands(v, &w);
     (void)argc, (void)argv;
+    int rc = options_check(v, w[0], err);
+    if (rc < 0)
+        return rc;
     if (strcmp(w[0], "show") == 0 && n == 2)
         return show(w[1], err);
     if (strcmp(w[0], "verify") == 0 && n == 2)
         return verify(w[1], err);
     if (strcmp(w[0], "diff") == 0 && n == 3)
-        return diff(w[1], w[2], opt_num(v, "tol"), opt_num(v, "floor"), err);
-    return err_set(err, ERR_USAGE, "reel-train ckpt: give 'show DIR', 'verify DIR' or 'diff A B'");
+        return diff(w[1], w[2], v, err);
+    if (strcmp(w[0], "export") == 0 && n == 2)
+        return export(w[1], v, err);
+    return err_set(err, ERR_USAGE, "reel-train ckpt: give 'show DIR', 'verify DIR', 'export DIR --safetensors FILE' or 'diff A B'");
 }

@@ -10,7 +10,6 @@ static const struct opt opts[] = {
     {"ranks", 0, OPT_INT, "N", "number of ranks", .flags = OPT_REQUIRED, .min = 1, .max = 4096},
     {"gbs", 0, OPT_INT, "N", "samples of a step", .fallback = "8", .min = 1, .max = 1 << 20},
     {"seq", 0, OPT_TEXT, "TxHxW", "tokens of a sample", .fallback = "1x8x8"},
-    {"allowed", 0, OPT_BOOL, NULL, "also the layouts that the rules allow and this trainer has no code for"},
     {"json", 0, OPT_BOOL, NULL, "print one JSON object (reel.layouts/1)"},
 };
 const struct opt_cmd train_cmd_layouts = {
@@ -62,7 +61,7 @@ int train_cmd_layouts_run(const struct opt_values *v, int argc, char **argv, str
 {
     struct model model;
     int64_t ranks = opt_int(v, "ranks");
-    struct space_spec spec = {&model, .gbs = opt_int(v, "gbs"), .ranks = &ranks, .n_ranks = 1, .trainer_limits = !opt_bool(v, "allowed")};
+    struct space_spec spec = {&model, .gbs = opt_int(v, "gbs"), .ranks = &ranks, .n_ranks = 1};
     struct space space = {0};
     struct str text = STR_INIT;
     struct err why = {0};

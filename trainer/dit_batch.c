@@ -1,6 +1,7 @@
 /* A micro-batch on its way to the device.
  *
- * Tokens: samples one after another, each in (t, h, w) order. Latents: flat, sample i's [C, t, h, w] at cell · C. Text rows:
+ * Tokens: samples one after another, each in (t, h, w) order; of each, a context-parallel rank has a run, and of the rows so
+ * packed a tensor-parallel rank has a run in the residual stream when there is sequence parallelism. Latents: whole samples, flat, sample i's [C, t, h, w] at cell · C. Text rows:
  * first one null token for each sample without a caption (dropped by its coin, or empty), then the captions of the
  * others; so the rows whose gradient goes to `text_null` are one range, and no two samples share a row.
  * Values arrive in the caller's type and are converted on the device through one staging buffer; the stream's order
@@ -12,18 +13,18 @@
 #include "base/num.h"
 #include "trainer/dit_priv.h"
 
-int64_t dit_index_bind(struct dit_index *x, void *block, int64_t tokens, int64_t samples)
+int64_t dit_index_bind(struct dit_index *x, void *block, int64_t tokens, int64_t samples, int64_t ring)
 {
-    const int64_t bytes[] = {samples * (int64_t)sizeof *x->samples, samples * 8, samples * 8, samples * 8, tokens * 4,
-                             tokens * 12, (samples + 1) * 4, samples * 4, samples * 4, samples * 4};
-    void *at[10];
+    const int64_t bytes[] = {samples * (int64_t)sizeof *x->samples, samples * 8, samples * 8, samples * 8, tokens * 4, tokens * 12,
+                             (samples + 1) * 4, (samples + 1) * 4, ring * samples * 4, ring * samples * 4, samples * 4, samples * 4};
+    void *at[12];
     int64_t used = 0;
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 12; i++) {
         at[i] = block ? (char *)block + used : NULL;
         used += num_round_up(bytes[i], 64);
     }
     *x = (struct dit_index){.samples = at[0], .fps = at[1], .c_noise = at[2], .loss = at[3], .sample = at[4], .pos = at[5],
-                            .q_start = at[6], .q_len = at[7], .k_start = at[8], .k_len = at[9]};
+                            .q_start = at[6], .u_start = at[7], .ring_start = at[8], .ring_len = at[9], .k_start = at[10], .k_len = at[11]};
     return used;
 }
 
@@ -46,25 +47,75 @@ static int check_sample(const struct dit *d, const struct dit_view *v, int64_t i
     return 0;
 }
 
+/* Tokens of a sample of `tokens` in the run of group `r` of the ring. */
+static int64_t ring_first(const struct dit *d, int64_t tokens, int64_t r)
+{
+    return layout_run_first(tokens, d->c.layout->cp, r * (d->c.layout->cp / d->ring));
+}
+
+/* Where the keys of sample i stand among those of each group of the ring, which has filled `filled` rows of earlier samples. */
+static void add_ring(struct dit *d, int64_t tokens, int64_t i)
+{
+    int64_t n = d->c.max_samples;
+    for (int64_t r = 0; r < d->ring; r++) {
+        int32_t *start = d->host.ring_start + r * n, *len = d->host.ring_len + r * n;
+        start[i] = i ? start[i - 1] + len[i - 1] : 0;
+        len[i] = (int32_t)(ring_first(d, tokens, r + 1) - ring_first(d, tokens, r));
+        d->now.max_u = num_max_i64(d->now.max_u, len[i]);
+    }
+    int64_t own = d->ring_rank * n + i;
+    d->host.u_start[i] = d->host.ring_start[own];
+    d->host.u_start[i + 1] = d->host.ring_start[own] + d->host.ring_len[own];
+    d->now.u = d->host.u_start[i + 1];
+}
+
+/* This rank's run of a sample. */
 static void add_tokens(struct dit *d, const struct dit_view *v, int64_t i)
 {
     const struct model *m = d->m;
     struct dit_extent *e = &d->now;
     struct ops_sample *s = &d->host.samples[i];
     int32_t nt = v->t / (int32_t)m->patch_t, nh = v->h / (int32_t)m->patch_h, nw = v->w / (int32_t)m->patch_w;
-    *s = (struct ops_sample){.token = e->s, .n_tokens = (int64_t)nt * nh * nw, .cell = e->cells, .t = v->t, .h = v->h, .w = v->w};
+    int64_t tokens = (int64_t)nt * nh * nw, cp = d->c.layout->cp, end = layout_run_first(tokens, cp, d->place.cp + 1);
+    *s = (struct ops_sample){.first = layout_run_first(tokens, cp, d->place.cp), .cell = e->cells, .t = v->t, .h = v->h, .w = v->w};
     d->host.q_start[i] = (int32_t)e->s;
-    d->host.q_len[i] = (int32_t)s->n_tokens;
-    for (int32_t t = 0; t < nt; t++)
-        for (int32_t h = 0; h < nh; h++)
-            for (int32_t w = 0; w < nw; w++, e->s++) {
-                d->host.sample[e->s] = (int32_t)i;
-                memcpy(d->host.pos + 3 * e->s, (int32_t[3]){t, h, w}, 12);
-            }
+    for (int64_t k = s->first; k < end; k++, e->s++) {
+        d->host.sample[e->s] = (int32_t)i;
+        memcpy(d->host.pos + 3 * e->s, (int32_t[3]){(int32_t)(k / nw / nh), (int32_t)(k / nw % nh), (int32_t)(k % nw)}, 12);
+    }
     d->host.q_start[i + 1] = (int32_t)e->s;
     e->cells += (int64_t)v->t * v->h * v->w;
-    e->max_q = num_max_i64(e->max_q, s->n_tokens);
+    e->max_q = num_max_i64(e->max_q, end - s->first);
     d->host.fps[i] = v->fps;
+    add_ring(d, tokens, i);
+}
+
+void dit_parts(struct dit *d)
+{
+    int64_t parts = d->c.layout->sp ? d->c.layout->tp : 1, D = d->m->hidden;
+    for (int64_t r = 0; r < parts; r++) {
+        d->part_at[r] = layout_run_first(d->now.s, parts, r) * D;
+        d->part_n[r] = layout_run_first(d->now.s, parts, r + 1) * D - d->part_at[r];
+    }
+}
+
+/* The part of the packed tokens that this rank has in the residual stream, and what of each sample lies in it. */
+static void cut_rows(struct dit *d)
+{
+    struct dit_extent *e = &d->now;
+    int64_t own = d->c.layout->sp ? d->place.tp : 0;
+    dit_parts(d);
+    e->r_first = d->part_at[own] / d->m->hidden;
+    e->r = d->part_n[own] / d->m->hidden;
+    for (int64_t i = 0; i < e->n; i++) {
+        struct ops_sample *s = &d->host.samples[i];
+        int64_t from = num_max_i64(d->host.q_start[i], e->r_first), to = num_min_i64(d->host.q_start[i + 1], e->r_first + e->r);
+        s->first += from - d->host.q_start[i];
+        s->token = from - e->r_first;
+        s->n_tokens = num_max_i64(0, to - from);
+        if (s->n_tokens == 0)
+            s->first = s->token = 0;
+    }
 }
 
 static bool is_null(const struct dit *d, const struct dit_view *v)
@@ -106,9 +157,10 @@ static int check_bounds(const struct dit *d, const struct dit_view *v, int64_t n
 static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
 {
     d->now = (struct dit_extent){.n = n};
-    d->host.q_start[0] = 0;
+    d->host.q_start[0] = d->host.u_start[0] = 0;
     for (int64_t i = 0; i < n; i++)
         add_tokens(d, &v[i], i);
+    cut_rows(d);
     for (int pass = 0; pass < 2 && model_has_cross(d->m); pass++) {
         for (int64_t i = 0; i < n; i++)
             if (is_null(d, &v[i]) == (pass == 0))
@@ -124,7 +176,7 @@ static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
 static void upload(struct dit *d, const void *src, enum dtype from, enum dit_buffer id, int64_t at, int64_t n)
 {
     const struct buffer *b = &d->plan.items[id];
-    struct tensor to = tensor_of((char *)d->arena + b->offset + at * dtype_bytes(b->dtype), b->dtype, 1, n);
+    struct tensor to = tensor_of((char *)dit_buffer(d, id, 0, 0).ptr + at * dtype_bytes(b->dtype), b->dtype, 1, n);
     if (from == b->dtype) {
         d->dev->copy(d->dev, to.ptr, src, n * dtype_bytes(from), DEV_H2D, d->stream);
         return;
@@ -141,7 +193,7 @@ static void upload_sample(struct dit *d, const struct dit_view *v, int64_t i)
     if (m->cond_channels > 0 && v->cond)
         upload(d, v->cond, DTYPE_F32, DIT_COND_LATENT, at, cells * m->cond_channels);
     else if (m->cond_channels > 0)
-        d->dev->zero(d->dev, (char *)d->arena + d->plan.items[DIT_COND_LATENT].offset + at * dtype_bytes(d->o->stat),
+        d->dev->zero(d->dev, (char *)dit_buffer(d, DIT_COND_LATENT, 0, 0).ptr + at * dtype_bytes(d->o->stat),
                      cells * m->cond_channels * dtype_bytes(d->o->stat), d->stream);
     if (model_has_cross(m) && !is_null(d, v))
         upload(d, v->text, DTYPE_F32, DIT_TEXT, d->host.k_start[i] * m->text_width, v->text_len * m->text_width);
@@ -163,13 +215,14 @@ static struct ops_latents latents(const struct dit *d)
 static void finish(struct dit *d, const struct dit_view *v, bool noised)
 {
     const struct model *m = d->m;
-    int64_t bytes = dit_index_bind(&(struct dit_index){0}, NULL, d->c.max_tokens, d->c.max_samples);
+    int64_t bytes = buffer_stride_bytes(&d->plan.items[DIT_BUFFERS]);
     int64_t half = d->head_dim / 2, side = d->head_dim / 6;
     struct ops_latents patches = latents(d);
-    patches.tokens = dit_buffer(d, DIT_PATCHES, 0, d->now.s);
-    d->dev->copy(d->dev, d->device_block, d->host_block, bytes, DEV_H2D, d->stream);
+    patches.tokens = dit_rows(d, DIT_PATCHES, 0);
+    d->dev->copy(d->dev, d->device_index, d->host_index, bytes, DEV_H2D, d->stream);
     for (int64_t i = 0; i < d->now.n; i++)
         upload_sample(d, &v[i], i);
+    dit_use(d, PARAM_LAYER_COND, PARAM_LAYER_EMBED);
     if (d->now.null_rows > 0)
         d->o->copy(d->o, d->stream, &(struct ops_copy){dit_weight(d, d->p.text_null), dit_buffer(d, DIT_TEXT, 0, d->now.null_rows)});
     if (noised)
@@ -252,7 +305,7 @@ int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t
 void dit_fetch_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n)
 {
     struct ops_latents a = latents(d);
-    a.tokens = dit_buffer(d, DIT_PRED, 0, d->now.s);
+    a.tokens = dit_rows(d, DIT_PRED, 0);
     a.out = dit_buffer(d, DIT_NOISE, 0, 1);
     d->o->unpatchify(d->o, d->stream, &a);
     for (int64_t i = 0; i < n; i++) {

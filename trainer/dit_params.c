@@ -23,13 +23,14 @@ static int64_t find(struct finder *f, int64_t layer, const char *name)
     return i;
 }
 
-/* The three pairs of lora_separate, one for each sub-block. */
+static const char *const self_names[] = {"spatial", "temporal", "attn"};
+
+/* The pairs of lora_separate, one for each sub-block. */
 static void separate_units(struct finder *f, const struct model *m, int64_t layer, struct dit_block_params *b)
 {
-    static const char *const with_text[] = {"attn", "cross", "mlp"}, *const without[] = {"attn", "mlp"};
-    int64_t n = model_modulations(m), D = m->hidden, r = m->adaln_rank;
+    int64_t n = model_modulations(m), selves = model_self_attentions(m), D = m->hidden, r = m->adaln_rank;
     for (int64_t i = 0; i < n; i++) {
-        const char *sub = model_has_cross(m) ? with_text[i] : without[i];
+        const char *sub = i < selves ? self_names[i + 3 - selves] : i < n - 1 ? "cross" : "mlp";
         char a[64], w[64];
         snprintf(a, sizeof a, "adaln.%s.a.weight", sub);
         snprintf(w, sizeof w, "adaln.%s.b.weight", sub);
@@ -61,12 +62,22 @@ static void block_units(struct finder *f, const struct model *m, int64_t layer, 
     b->n_units = 1;
 }
 
+static struct dit_attn_params find_attention(struct finder *f, int64_t layer, const char *sub)
+{
+    static const char *const parts[] = {"qkv", "q_norm", "k_norm", "out"};
+    int64_t at[4];
+    for (int i = 0; i < 4; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.%s.weight", sub, parts[i]);
+        at[i] = find(f, layer, name);
+    }
+    return (struct dit_attn_params){at[0], at[1], at[2], at[3]};
+}
+
 static void find_block(struct finder *f, const struct model *m, int64_t layer, struct dit_block_params *b)
 {
-    b->qkv = find(f, layer, "attn.qkv.weight");
-    b->q_norm = find(f, layer, "attn.q_norm.weight");
-    b->k_norm = find(f, layer, "attn.k_norm.weight");
-    b->out = find(f, layer, "attn.out.weight");
+    for (int64_t i = 0; i < model_self_attentions(m); i++)
+        b->self[i] = find_attention(f, layer, self_names[i + 3 - model_self_attentions(m)]);
     if (model_has_cross(m)) {
         b->cross_q = find(f, layer, "cross.q.weight");
         b->cross_kv = find(f, layer, "cross.kv.weight");

@@ -6,6 +6,7 @@
 #include "trainer/objective.h"
 
 #define DIT_EPS 1e-6 /* of every norm */
+enum { DIT_NO_LAYER = -100 };
 
 /* One product that makes modulation columns col .. col+width-1 of a sample: silu(e) wᵀ, or silu(e) aᵀ bᵀ through low-rank
  * columns low .. low+rank-1. Parameters as indices of the list; a is -1 for the full form. */
@@ -13,11 +14,12 @@ struct mod_unit {
     int64_t a, w;
     int64_t col, width, low, rank;
 };
-enum { MOD_UNITS = 3 };
+enum { MOD_UNITS = 5, DIT_SELVES = 3, DIT_SUBS = 5 };
 
 /* Indices into the parameter list; -1 where the model has no such tensor. */
+struct dit_attn_params { int64_t qkv, q_norm, k_norm, out; };
 struct dit_block_params {
-    int64_t qkv, q_norm, k_norm, out;
+    struct dit_attn_params self[DIT_SELVES];
     int64_t cross_q, cross_kv, cross_q_norm, cross_k_norm, cross_out;
     int64_t fc1, fc2;
     int64_t n_units;
@@ -29,12 +31,21 @@ struct dit_params {
     struct dit_block_params *blocks; /* [layers] */
 };
 
+/* The sub-blocks of a layer, in order, which is also that of the modulation's columns. */
+enum dit_sub_kind { DIT_SELF, DIT_CROSS, DIT_MLP };
+struct dit_sub {
+    enum dit_sub_kind kind;
+    int64_t self; /* which of the layer's self-attentions */
+};
+
 /* What the kernels read beside tensors: one block of memory on the host, one with the same layout on the device. */
 struct dit_index {
     struct ops_sample *samples; /* [n] */
     double *fps, *c_noise, *loss; /* [n] */
     int32_t *sample, *pos;      /* [s], [s, 3] */
-    int32_t *q_start, *q_len;   /* [n + 1], [n]: tokens of each sample */
+    int32_t *q_start;           /* [n + 1]: this rank's tokens of each sample */
+    int32_t *u_start;           /* [n + 1]: its all-to-all group's */
+    int32_t *ring_start, *ring_len; /* [ring, n]: where each group's keys of each sample stand */
     int32_t *k_start, *k_len;   /* [n]: text rows of each sample */
 };
 
@@ -48,9 +59,18 @@ struct dit_view {
 
 /* The micro-batch in hand. */
 struct dit_extent {
-    int64_t n, s, cells, text; /* samples, tokens, latent cells, text rows */
+    int64_t n, s, cells, text; /* samples, tokens of this rank, latent cells of all, text rows */
+    int64_t r_first, r;        /* its tokens in the residual stream */
+    int64_t u;                 /* tokens of its all-to-all group */
     int64_t null_rows;         /* text rows 0 .. null_rows-1 are the null token */
-    int64_t max_q, max_k;      /* longest segment of tokens, of text */
+    int64_t max_q, max_u, max_k; /* longest segment of tokens, of a group's tokens, of text */
+};
+
+/* A chunk of a micro-batch in flight. */
+struct dit_slot {
+    struct dit_index host, device;
+    struct dit_extent now;
+    int64_t first, end; /* its layers */
 };
 
 struct dit {
@@ -59,25 +79,48 @@ struct dit {
     struct ops *o;
     struct dev *dev;
     struct dev_stream *stream;
-    void *weights, *grads, *arena;
+    void *arena;
+    struct units *units;
+    int64_t *param_unit;  /* [params] */
+    struct layout_place place;
     struct buffer_list plan;
     struct dit_params p;
+    struct dit_slot *slots; /* [c.slots] */
+    int64_t slot;           /* the one in hand, whose fields stand below as well */
     struct dit_index host, device;
-    void *host_block, *device_block;
+    int64_t first, end;
+    void *host_block;       /* of all slots */
+    void *host_index, *device_index; /* of the one in hand */
     struct dit_view *views; /* [max_samples] */
     struct dit_extent now;
     double *sample_loss, *sample_level; /* [max_samples] */
     double *sample_w, *sample_out;      /* [max_samples] the objective's w and c_out */
-    double beta;          /* of weight gradients: 0 overwrites, 1 accumulates */
+    int64_t kept, kept_slot; /* layer whose activations stand in the copy that recomputed layers share; -1 */
+    int64_t *part_n, *part_at; /* [tp] elements of each tp rank's rows of the residual stream */
+    int64_t *cp_counts;        /* [4, a] of an exchange of heads */
+    int64_t ring, ring_rank;   /* all-to-all groups of cp ranks, and the own one's number */
+    int failed;           /* of communication: kept, given at the end of the micro-batch */
+    struct err err;
     struct dev_event *event[4]; /* start, staged, forward done, backward done */
-    int64_t head_dim, q_width, kv_width; /* d, H d, K d */
+    struct dit_sub subs[DIT_SUBS];
+    int64_t n_subs;
+    int64_t head_dim, heads, kv_heads;   /* of this tp rank */
+    int64_t q_width, kv_width;           /* H d, K d */
     enum ops_act_kind mlp_act;
 };
 
-/* A block's buffers are indexed by layer; with full recompute one copy serves all layers. `rows`: of the micro-batch. */
-struct tensor dit_buffer(const struct dit *d, enum dit_buffer id, int64_t copy, int64_t rows);
+/* A block's buffers are indexed by layer; layers that are recomputed share a copy. `rows`: of the micro-batch. */
+struct tensor dit_buffer(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t rows);
+struct tensor dit_copy(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t which, int64_t rows); /* of several a layer */
+bool dit_recomputed(const struct dit *d, int64_t layer);
 struct tensor dit_weight(const struct dit *d, int64_t param);
 struct tensor dit_grad(const struct dit *d, int64_t param);
+double dit_beta(const struct dit *d, int64_t param); /* of its gradient */
+/* The weights of a unit, and the next one's on their way; -1: none. */
+void dit_use(struct dit *d, int64_t layer, int64_t next);
+void dit_done(struct dit *d, int64_t layer); /* its gradients of this micro-batch are written */
+static inline struct tensor dit_tokens(const struct dit *d, enum dit_buffer id, int64_t layer) { return dit_buffer(d, id, layer, d->now.s); }
+static inline struct tensor dit_rows(const struct dit *d, enum dit_buffer id, int64_t layer) { return dit_buffer(d, id, layer, d->now.r); }
 bool dit_has_cond(const struct dit *d);
 
 /* y = x wᵀ; dx = dy w + beta · dx; dw = dyᵀ x, overwriting or accumulating as the step says. */
@@ -86,35 +129,49 @@ void dit_linear_add(struct dit *d, struct tensor x, int64_t param, struct tensor
 void dit_linear_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor dx, double beta);
 void dit_linear_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param);
 
+/* dit_tp.c: token rows and columns over tensor-parallel ranks. Without tp they do nothing, and the views are the same memory. */
+struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all); /* all tokens from each rank's own rows */
+struct tensor dit_partial(const struct dit *d, struct tensor own);                     /* where this rank's summands go */
+void dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, const char *what, int fault); /* own rows of their sum */
+void dit_sum_tp(struct dit *d, struct tensor t, const char *what, int fault);          /* in place; fault: point that leaves it out */
+void dit_mod_gather(struct dit *d, struct tensor mod, const struct mod_unit *units, int64_t n); /* DIT_MOD_OWN -> all columns */
+struct tensor dit_dmod_own(struct dit *d, struct tensor dmod, const struct mod_unit *units, int64_t n); /* own columns, summed */
+int64_t dit_mod_width(const struct dit *d, const struct mod_unit *unit);               /* own columns of a unit */
+/* dit_cp.c: self-attention over context-parallel ranks; q, k normed in DIT_QK, v in DIT_QKV. */
+void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self);
+void dit_attention_bwd(struct dit *d, int64_t layer, int64_t self); /* DIT_DATTN -> DIT_DQKV */
+void dit_comm(struct dit *d, struct comm *c, const struct comm_op *op); /* keeps a failure in d */
 /* dit_params.c */
 int dit_params_find(const struct model *m, const struct param_list *list, struct dit_params *out, struct err *err);
 /* dit_batch.c: checks, lays out and uploads a micro-batch; fills d->now and the input buffers. */
-int64_t dit_index_bind(struct dit_index *x, void *block, int64_t tokens, int64_t samples); /* returns bytes */
+int64_t dit_index_bind(struct dit_index *x, void *block, int64_t tokens, int64_t samples, int64_t ring); /* returns bytes */
+void dit_parts(struct dit *d); /* part_n, part_at of the micro-batch in hand */
 int dit_stage(struct dit *d, const struct batch *b, struct err *err);
 int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n, struct err *err);
 void dit_fetch_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n);
 /* dit_cond.c: from noise level and frame rate to the modulation of every layer, and back. */
 void dit_cond_fwd(struct dit *d);
+void dit_mod_fwd(struct dit *d, int64_t layer);
+void dit_final_mod_fwd(struct dit *d);
 void dit_cond_bwd_start(struct dit *d);
 void dit_mod_bwd(struct dit *d, const struct mod_unit *units, int64_t n_units, struct tensor low, struct tensor dmod);
 void dit_cond_bwd(struct dit *d);
 /* dit_block.c, dit_block_bwd.c */
-void dit_block_fwd(struct dit *d, int64_t layer);    /* from the block before (layer 0: from DIT_X 0) */
+void dit_block_fwd(struct dit *d, int64_t layer);    /* from the block before; the chunk's first one from DIT_X */
 void dit_block_again(struct dit *d, int64_t layer);  /* from the kept DIT_X of the layer: recompute */
-void dit_close_block(struct dit *d, int64_t layer, struct tensor x_out, struct tensor y, struct tensor shift,
-                     struct tensor scale); /* x_out = residual + gate · MLP of `layer`, and the next norm */
+/* x_out = residual + gate · last sub-block's output of `layer`, and the next norm, if y. */
+void dit_block_close(struct dit *d, int64_t layer, struct tensor x_out, struct tensor y, struct tensor shift, struct tensor scale);
 void dit_block_bwd(struct dit *d, int64_t layer);    /* DIT_DX: from the block's output to its input */
 /* Pieces that backward makes again. */
-void dit_norm_again(struct dit *d, struct tensor x, int64_t layer, int64_t sub);
-void dit_qk_again(struct dit *d, int64_t layer);
+void dit_norm_again(struct dit *d, int64_t layer, int64_t sub); /* DIT_NORMED: a sub-block's input */
+void dit_qk_again(struct dit *d, int64_t layer, int64_t self);
 void dit_cross_qk_again(struct dit *d, int64_t layer);
+struct tensor dit_res(const struct dit *d, int64_t layer, int64_t sub); /* the residual before a sub-block */
+struct tensor dit_out(const struct dit *d, int64_t layer, int64_t sub); /* a sub-block's output */
 struct tensor dit_mod(const struct dit *d, int64_t layer, int64_t sub, int64_t chunk); /* chunk: 0 shift, 1 scale, 2 gate */
-struct ops_attn dit_self_attn(const struct dit *d, int64_t layer);
+struct ops_attn dit_attn(const struct dit *d); /* what all attentions have in common */
 struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer);
 struct ops_headnorm dit_headnorm(const struct dit *d, struct tensor src, struct tensor dst, int64_t gain, struct tensor rstd,
                                  bool positions);
-
-/* Sub-blocks in the order of the modulation's columns; without text, MLP stands second. */
-static inline int64_t dit_sub_mlp(const struct dit *d) { return model_has_cross(d->m) ? 2 : 1; }
 
 #endif

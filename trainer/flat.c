@@ -22,6 +22,18 @@ int flat_build(const struct param_list *list, struct flat *out, struct err *err)
     return 0;
 }
 
+int flat_of_shards(const struct shards *sh, struct flat *out, struct err *err)
+{
+    struct flat f = {.n = sh->n_tensors, .total = sh->total};
+    f.offset = malloc((size_t)(f.n ? f.n : 1) * sizeof *f.offset);
+    if (!f.offset)
+        return err_set(err, ERR_NOMEM, "flat buffer: no memory for the offsets of %lld tensors", (long long)f.n);
+    for (int64_t i = 0; i < f.n; i++)
+        f.offset[i] = sh->tensors[i].offset;
+    *out = f;
+    return 0;
+}
+
 void flat_release(struct flat *f)
 {
     free(f->offset);
@@ -52,7 +64,7 @@ void flat_init_values(const struct param *p, uint64_t seed, int64_t first, int64
     }
 }
 
-static void store(void *buffer, enum dtype dtype, int64_t at, const double *values, int64_t n)
+void flat_store(void *buffer, enum dtype dtype, int64_t at, const double *values, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
         if (dtype == DTYPE_F64)
@@ -72,6 +84,6 @@ void flat_init(const struct flat *f, const struct param_list *list, uint64_t see
         for (int64_t j = 0; j < list->items[i].count; j += PIECE) {
             int64_t n = num_min_i64(list->items[i].count - j, PIECE);
             flat_init_values(&list->items[i], seed, j, n, values);
-            store(buffer, dtype, f->offset[i] + j, values, n);
+            flat_store(buffer, dtype, f->offset[i] + j, values, n);
         }
 }

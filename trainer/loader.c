@@ -266,18 +266,16 @@ static int text_read(struct loader *l, const struct dataset_sample *s, float *ou
     return rc < 0 ? rc : npy_parse(l->raw, s->text_bytes, shape, 2, "text.npy", out, err);
 }
 
-static void synthetic_fill(struct loader *l, uint64_t sample, float *latent, float *text, struct batch_sample *out)
+static void synthetic_fill(struct loader *l, uint64_t sample, float *latent, float *text)
 {
     int64_t n = elements_of(l, l->synthetic), text_n = l->max_text * l->model.text_width;
     for (int64_t i = 0; i < n; i++)
         latent[i] = (float)philox_normal_at(l->seed, PHILOX_SYNTH, sample, (uint64_t)i);
     for (int64_t i = 0; i < text_n; i++)
         text[i] = (float)philox_normal_at(l->seed, PHILOX_SYNTH, sample, (uint64_t)(n + i));
-    out->text_len = (int32_t)l->max_text;
-    out->fps = 24;
 }
 
-static int stored_fill(struct loader *l, int64_t sample, float *latent, float *text, struct batch_sample *out, struct err *err)
+static int stored_fill(struct loader *l, int64_t sample, float *latent, float *text, struct err *err)
 {
     const struct dataset_sample *s = &l->data.samples[sample];
     int rc = latent_read(l, s, latent, err);
@@ -286,32 +284,37 @@ static int stored_fill(struct loader *l, int64_t sample, float *latent, float *t
     if (rc < 0)
         return err_context(err, "shard '%s/%s', sample %u at offset %lld", l->root, l->data.shards[s->shard].path,
                            s->index_in_shard, (long long)s->offset);
-    out->text_len = l->model.text_width ? s->text_len : 0;
-    out->fps = s->fps > 0 ? s->fps : 24;
     return 0;
+}
+
+/* What the index says of draw `draw`; its payload's place is number i of the micro-batch. */
+static void describe(struct loader *l, int64_t draw, uint64_t ordinal_base, int64_t i)
+{
+    struct loader_draw d = loader_draw(l, draw);
+    const struct dataset_sample *at = l->is_synthetic ? NULL : &l->data.samples[d.sample];
+    int64_t thw[3];
+    thw_of(l, d.sample, thw);
+    l->samples[i] = (struct batch_sample){.ordinal = ordinal_base + (uint64_t)draw, .latent = l->latents + i * l->max_elements,
+                                          .text = l->texts + i * l->max_text * l->model.text_width, .t = (int32_t)thw[0],
+                                          .h = (int32_t)thw[1], .w = (int32_t)thw[2], .fps = at && at->fps > 0 ? at->fps : 24,
+                                          .text_len = at ? (l->model.text_width ? at->text_len : 0) : (int32_t)l->max_text,
+                                          .loss_weight = l->loss_norm == LOSS_NORM_SAMPLE ? 1.0 / (double)d.elements : 1};
 }
 
 int loader_read(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base, struct batch *out, struct err *err)
 {
+    int rc = 0;
     BUG_ON(n > l->mbs);
-    for (int64_t i = 0; i < n; i++) {
-        struct loader_draw d = loader_draw(l, first + i);
+    for (int64_t i = 0; i < n; i++)
+        describe(l, first + i, ordinal_base, i);
+    *out = (struct batch){l->samples, n};
+    for (int64_t i = 0; i < n && rc == 0; i++) {
+        int64_t sample = loader_draw(l, first + i).sample;
         float *latent = l->latents + i * l->max_elements, *text = l->texts + i * l->max_text * l->model.text_width;
-        struct batch_sample *s = &l->samples[i];
-        int64_t thw[3];
-        thw_of(l, d.sample, thw);
-        *s = (struct batch_sample){.ordinal = ordinal_base + (uint64_t)(first + i), .latent = latent, .text = text,
-                                   .t = (int32_t)thw[0], .h = (int32_t)thw[1], .w = (int32_t)thw[2],
-                                   .loss_weight = l->loss_norm == LOSS_NORM_SAMPLE ? 1.0 / (double)d.elements : 1};
-        int rc = 0;
         if (l->is_synthetic)
-            synthetic_fill(l, (uint64_t)d.sample, latent, text, s);
+            synthetic_fill(l, (uint64_t)sample, latent, text);
         else
-            rc = stored_fill(l, d.sample, latent, text, s, err);
-        if (rc < 0)
-            return rc;
+            rc = stored_fill(l, sample, latent, text, err);
     }
-    out->samples = l->samples;
-    out->n = n;
-    return 0;
+    return rc;
 }

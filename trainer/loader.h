@@ -32,7 +32,8 @@ struct loader_draw { int64_t sample; struct seq seq; int64_t elements, tokens; d
 struct loader_draw loader_draw(const struct loader *l, int64_t draw); /* draw: number within the stage */
 
 /* Read draws first .. first+n-1 of the stage (n <= mbs) into out->samples (borrowed until the next call). `ordinal_base` is
- * the ordinal of the stage's draw 0. With loss_norm sample each sample's loss_weight is 1 / its elements. */
+ * the ordinal of the stage's draw 0. With loss_norm sample each sample's loss_weight is 1 / its elements. On failure *out has the right
+ * samples and shapes, which the index alone gives, and any payload: the ranks that compute with it together stay in step. */
 int loader_read(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base, struct batch *out, struct err *err);
 
 #endif

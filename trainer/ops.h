@@ -132,7 +132,8 @@ struct ops_colsum {
 /* One sample of a micro-batch as the kernels see it; the array lies in device memory. Network input in_data · latent +
  * in_noise · noise, target out_data · latent + out_noise · noise (objective.h). */
 struct ops_sample {
-    int64_t token, n_tokens; /* its rows */
+    int64_t token, n_tokens; /* its rows here: */
+    int64_t first;           /* tokens first .. first+n_tokens-1 of the sample, in (t, h, w) order of its patches */
     int64_t cell;            /* its first latent cell: element cell · C of the latent and noise buffers, [C, t, h, w] */
     int32_t t, h, w;         /* latent cells */
     int32_t reserved;

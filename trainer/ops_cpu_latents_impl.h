@@ -14,12 +14,14 @@ static struct patch_walk patch_walk_of(const struct ops_latents *a, const struct
 {
     struct patch_walk p = {.nt = m->t / a->patch_t, .nh = m->h / a->patch_h, .nw = m->w / a->patch_w,
                            .row = m->w, .plane = (int64_t)m->h * m->w, .cells = (int64_t)m->t * m->h * m->w};
-    BUG_ON(p.nt * p.nh * p.nw != m->n_tokens);
+    BUG_ON(m->first + m->n_tokens > p.nt * p.nh * p.nw);
     return p;
 }
 
-static int64_t patch_start(const struct ops_latents *a, const struct patch_walk *p, int64_t token)
+/* Of row `row` of the sample's rows. */
+static int64_t patch_start(const struct ops_latents *a, const struct ops_sample *m, const struct patch_walk *p, int64_t row)
 {
+    int64_t token = m->first + row;
     int64_t w = token % p->nw, h = token / p->nw % p->nh, t = token / p->nw / p->nh;
     return t * a->patch_t * p->plane + h * a->patch_h * p->row + w * a->patch_w;
 }
@@ -44,7 +46,7 @@ static void scatter_patch(const struct ops_latents *a, const struct patch_walk *
 
 static void patchify_token(const struct ops_latents *a, const struct ops_sample *m, const struct patch_walk *p, int64_t token)
 {
-    int64_t patch = a->patch_t * a->patch_h * a->patch_w, at = patch_start(a, p, token);
+    int64_t patch = a->patch_t * a->patch_h * a->patch_w, at = patch_start(a, m, p, token);
     const REAL *latent = (const REAL *)a->latent.ptr + m->cell * a->channels;
     const REAL *noise = (const REAL *)a->noise.ptr + m->cell * a->channels;
     REAL *out = row_of(&a->tokens, m->token + token);
@@ -84,14 +86,14 @@ static void op_unpatchify(struct ops *o, struct dev_stream *s, const struct ops_
         for (int64_t k = 0; k < m->n_tokens; k++)
             for (int64_t c = 0; c < a->channels; c++)
                 scatter_patch(a, &p, row_of(&a->tokens, m->token + k) + c * patch,
-                              out + c * p.cells + patch_start(a, &p, k));
+                              out + c * p.cells + patch_start(a, m, &p, k));
     }
 }
 
 /* Error, gradient and sum of squares of one token; the row of dtokens first takes the target. */
 static double loss_token(const struct ops_latents *a, const struct ops_sample *m, const struct patch_walk *p, int64_t token)
 {
-    int64_t patch = a->patch_t * a->patch_h * a->patch_w, at = patch_start(a, p, token), n = a->channels * patch;
+    int64_t patch = a->patch_t * a->patch_h * a->patch_w, at = patch_start(a, m, p, token), n = a->channels * patch;
     const REAL *latent = (const REAL *)a->latent.ptr + m->cell * a->channels;
     const REAL *noise = (const REAL *)a->noise.ptr + m->cell * a->channels;
     const REAL *restrict pred = row_of(&a->tokens, m->token + token);

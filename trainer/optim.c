@@ -5,42 +5,70 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "trainer/fault.h"
+#include "trainer/flat.h"
 
-int optim_plan(const struct flat *flat, const struct run *run, int zero, int dp_size, enum dtype t, struct buffer_list *plan,
-               struct err *err)
+int fault_active = FAULT_POINT_NONE;
+
+/* ---- memory ---- */
+
+int optim_plan(const struct optim_conf *c, struct buffer_list *plan, struct err *err)
 {
-    return buffers_state(&(struct buffer_state){flat->total, dp_size, zero, run->adamw.ema_decay > 0, t}, plan, err);
+    int64_t pack = 0;
+    int rc = piece_pack_elements(c->sh, c->params, &pack, err);
+    if (rc < 0)
+        return rc;
+    return buffers_state(&(struct buffer_state){.elements = c->sh->total, .group = c->sh->group, .zero = (int)c->layout->zero, .pack = pack,
+                                                .ema = c->run->adamw.ema_decay > 0, .dtype = c->ops->stat,
+                                                .replicas = c->grid->replica->size}, plan, err);
 }
 
 static int take(struct optim *o, const char *what, int64_t elements, void **out, struct err *err)
 {
-    return o->ops->dev->alloc(o->ops->dev, what, elements * dtype_bytes(o->ops->stat), out, err);
+    return o->c.ops->dev->alloc(o->c.ops->dev, what, elements * dtype_bytes(o->c.ops->stat), out, err);
 }
 
-int optim_open(struct optim *o, const struct param_list *params, const struct flat *flat, const struct run *run, int zero,
-               struct comm *dp, struct ops *ops, struct dev_stream *stream, struct err *err)
+static int runs_open(struct optim *o, int64_t *pack, struct err *err)
 {
-    BUG_ON(ops->act != ops->stat);
-    *o = (struct optim){.params = params, .flat = flat, .run = run, .ops = ops, .stream = stream, .dp = dp, .zero = zero};
-    o->shard = buffers_piece_elements(flat->total, dp->size);
-    o->padded = o->shard * dp->size;
-    o->own_first = zero ? o->shard * dp->rank : 0;
-    o->own_n = zero ? o->shard : o->padded;
-    int rc = take(o, "weights", o->padded, &o->weights, err);
+    int rc = 0;
+    *pack = 0;
+    for (enum piece_rule rule = 0; rule < PIECE_RULES && rc == 0; rule++) {
+        rc = piece_runs_build(o->c.sh, o->c.params, rule, &o->runs[rule], err);
+        if (rule != PIECE_ONCE)
+            *pack = num_max_i64(*pack, o->runs[rule].elements);
+    }
+    return rc;
+}
+
+static int buffers_take(struct optim *o, int64_t pack, struct err *err)
+{
+    struct dev *dev = o->c.ops->dev;
+    int rc = take(o, "weights", o->n_weights, &o->weights, err);
     if (rc == 0)
-        rc = take(o, "gradients", o->padded, &o->grads, err);
+        rc = take(o, "gradients", o->n_grads, &o->grads, err);
     if (rc == 0)
-        rc = take(o, "adamw m", o->own_n, &o->m, err);
+        rc = take(o, "adamw m", o->n_state, &o->m, err);
     if (rc == 0)
-        rc = take(o, "adamw v", o->own_n, &o->v, err);
-    if (rc == 0 && run->adamw.ema_decay > 0)
-        rc = take(o, "ema", o->own_n, &o->ema, err);
+        rc = take(o, "adamw v", o->n_state, &o->v, err);
+    if (rc == 0 && o->c.run->adamw.ema_decay > 0)
+        rc = take(o, "ema", o->n_state, &o->ema, err);
+    if (rc == 0 && pack > 0)
+        rc = take(o, "partial sums", pack, &o->pack, err);
     if (rc == 0)
-        rc = ops->dev->alloc(ops->dev, "step block", sizeof *o->step, (void **)&o->step, err);
+        rc = dev->alloc(dev, "step block", sizeof *o->step, (void **)&o->step, err);
+    return rc < 0 ? rc : dev->alloc(dev, "health", sizeof *o->health, (void **)&o->health, err);
+}
+
+int optim_open(struct optim *o, const struct optim_conf *c, struct err *err)
+{
+    int64_t pack, own = c->sh->total / c->sh->group;
+    BUG_ON(c->ops->act != c->ops->stat);
+    BUG_ON(c->grid->shard->size != c->sh->group || c->grid->shard->rank != c->sh->group_rank);
+    *o = (struct optim){.c = *c, .own = own, .n_weights = c->layout->zero < 3 ? c->sh->total : own, .n_grads = c->layout->zero < 2 ? c->sh->total : own,
+                        .n_state = c->layout->zero < 1 ? c->sh->total : own};
+    int rc = runs_open(o, &pack, err);
     if (rc == 0)
-        rc = ops->dev->alloc(ops->dev, "health", sizeof *o->health, (void **)&o->health, err);
-    if (rc == 0)
-        rc = comm_reserve(dp, 1, buffers_exchange_bytes(dp->size, o->shard * dtype_bytes(ops->stat)), err);
+        rc = buffers_take(o, pack, err);
     if (rc < 0)
         optim_close(o);
     return rc;
@@ -48,132 +76,289 @@ int optim_open(struct optim *o, const struct param_list *params, const struct fl
 
 void optim_close(struct optim *o)
 {
-    if (!o->ops)
+    if (!o->c.ops)
         return;
-    void *all[] = {o->weights, o->grads, o->m, o->v, o->ema, o->step, o->health};
+    void *all[] = {o->weights, o->grads, o->m, o->v, o->ema, o->pack, o->step, o->health};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        o->ops->dev->free(o->ops->dev, all[i]);
+        o->c.ops->dev->free(o->c.ops->dev, all[i]);
+    for (int rule = 0; rule < PIECE_RULES; rule++)
+        piece_runs_release(&o->runs[rule]);
     memset(o, 0, sizeof *o);
+}
+
+static char *element(const struct optim *o, void *buffer, int64_t at)
+{
+    return (char *)buffer + at * dtype_bytes(o->c.ops->stat);
 }
 
 static struct tensor run_of(const struct optim *o, void *buffer, int64_t first, int64_t n)
 {
-    return tensor_of((char *)buffer + first * dtype_bytes(o->ops->stat), o->ops->stat, 1, n);
+    return tensor_of(element(o, buffer, first), o->c.ops->stat, 1, n);
 }
 
 int optim_zero(struct optim *o, struct err *err)
 {
-    struct dev *dev = o->ops->dev;
-    int64_t bytes = dtype_bytes(o->ops->stat);
-    dev->zero(dev, o->weights, o->padded * bytes, o->stream);
-    dev->zero(dev, o->grads, o->padded * bytes, o->stream);
-    dev->zero(dev, o->m, o->own_n * bytes, o->stream);
-    dev->zero(dev, o->v, o->own_n * bytes, o->stream);
+    struct dev *dev = o->c.ops->dev;
+    int64_t bytes = dtype_bytes(o->c.ops->stat);
+    dev->zero(dev, o->weights, o->n_weights * bytes, o->c.stream);
+    dev->zero(dev, o->grads, o->n_grads * bytes, o->c.stream);
+    dev->zero(dev, o->m, o->n_state * bytes, o->c.stream);
+    dev->zero(dev, o->v, o->n_state * bytes, o->c.stream);
     if (o->ema)
-        dev->zero(dev, o->ema, o->own_n * bytes, o->stream);
+        dev->zero(dev, o->ema, o->n_state * bytes, o->c.stream);
     o->updates = 0;
     BUG_ON(!dev->host_memory); /* set-up and checkpoints read and write the buffers directly */
-    return dev->stream_sync(dev, o->stream, err);
+    return dev->stream_sync(dev, o->c.stream, err);
+}
+
+/* ---- first weights ---- */
+
+/* Local elements first .. end-1 of tensor i, to `at` of a buffer, by their global numbers. */
+static void values_set(struct optim *o, int64_t i, int64_t first, int64_t end, void *buffer, int64_t at)
+{
+    enum { PIECE = 512 };
+    const struct param *p = &o->c.params->items[i];
+    double values[PIECE];
+    for (int64_t j = first, n; j < end; j += n, at += n) {
+        int64_t run, global = shard_to_global(&o->c.sh->tensors[i], p, j, &run);
+        n = num_min_i64(num_min_i64(run, end - j), PIECE);
+        flat_init_values(p, o->c.run->seed, global, n, values);
+        flat_store(buffer, o->c.ops->stat, at, values, n);
+    }
+}
+
+/* All of a buffer, whole or of own pieces. */
+static void weights_set(struct optim *o, void *buffer, bool whole)
+{
+    const struct shards *sh = o->c.sh;
+    for (int64_t k = 0; k < sh->n_units; k++) {
+        const struct shard_unit *u = &sh->units[k];
+        for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++) {
+            const struct shard_tensor *t = &sh->tensors[i];
+            struct piece own = piece_of(sh, u, t, 0, t->count);
+            if (whole)
+                values_set(o, i, 0, t->count, buffer, t->offset);
+            else
+                values_set(o, i, own.local, own.local + own.n, buffer, own.at);
+        }
+    }
 }
 
 int optim_init(struct optim *o, struct err *err)
 {
-    int64_t bytes = dtype_bytes(o->ops->stat);
     int rc = optim_zero(o, err);
     if (rc < 0)
         return rc;
-    flat_init(o->flat, o->params, o->run->seed, o->weights, o->ops->stat);
+    weights_set(o, o->weights, o->c.layout->zero < 3);
     if (o->ema)
-        memcpy(o->ema, (char *)o->weights + o->own_first * bytes, (size_t)(o->own_n * bytes));
+        weights_set(o, o->ema, o->c.layout->zero < 1);
     return 0;
 }
 
-/* Sum over the data-parallel group: everywhere with zero 0, in the own piece with zero 1. */
-static int grads_sum(struct optim *o, struct err *err)
+/* ---- gradients ---- */
+
+/* Place of the own elements at `at` of unit `unit` in the gradients. */
+static char *own_grads(const struct optim *o, int64_t unit, int64_t at)
 {
-    char *own = (char *)o->grads + o->own_first * dtype_bytes(o->ops->stat);
-    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "gradients", .recv = o->grads, .n = o->padded, .dtype = o->ops->stat};
-    if (o->zero)
-        op.kind = COMM_REDUCE_SCATTER, op.send = o->grads, op.recv = own, op.n = o->shard;
-    return comm_do(o->dp, &op, o->stream, err);
+    return element(o, o->grads, o->c.layout->zero < 2 ? piece_whole(o->c.sh, unit, at) : at);
 }
 
-/* Norm of the whole gradient: pieces are summed one by one and then in rank order, the same way for zero 0 and 1. */
+static int64_t unit_own(const struct optim *o, int64_t unit) { return o->c.sh->units[unit].offset / o->c.sh->group; }
+static int64_t unit_piece(const struct optim *o, int64_t unit) { return o->c.sh->units[unit].elements / o->c.sh->group; }
+
+/* zero 0 and 1: each unit's sum over the shard group, into the own piece. */
+static int shard_sum(struct optim *o, struct err *err)
+{
+    int rc = 0;
+    for (int64_t k = 0; k < o->c.sh->n_units && o->c.layout->zero < 2 && rc == 0; k++) {
+        struct comm_op op = {.kind = COMM_REDUCE_SCATTER, .what = "gradients of a unit", .send = element(o, o->grads, o->c.sh->units[k].offset),
+                             .recv = own_grads(o, k, unit_own(o, k)), .n = unit_piece(o, k), .dtype = o->c.ops->stat};
+        rc = comm_do(o->c.grid->shard, &op, o->c.stream, err);
+    }
+    return rc;
+}
+
+/* Own pieces over the replicas of the shard group. */
+static int replica_sum(struct optim *o, struct err *err)
+{
+    bool joined = o->c.layout->zero >= 2; /* the pieces follow one another */
+    int rc = 0;
+    if (o->c.grid->replica->size == 1 || fault_active == FAULT_POINT_SUM_REPLICA)
+        return 0;
+    for (int64_t k = 0; k < (joined ? 1 : o->c.sh->n_units) && rc == 0; k++) {
+        struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "gradients over replicas", .recv = own_grads(o, k, unit_own(o, k)),
+                             .n = joined ? o->own : unit_piece(o, k), .dtype = o->c.ops->stat};
+        rc = comm_do(o->c.grid->replica, &op, o->c.stream, err);
+    }
+    return rc;
+}
+
+/* All runs of one rule to or from the packing buffer. */
+static void pack_copy(struct optim *o, const struct piece_runs *runs, bool out)
+{
+    struct dev *dev = o->c.ops->dev;
+    int64_t at = 0, bytes = dtype_bytes(o->c.ops->stat);
+    for (int64_t i = 0; i < runs->n; i++) {
+        const struct piece_run *r = &runs->items[i];
+        char *grads = own_grads(o, r->unit, r->at), *packed = element(o, o->pack, at);
+        dev->copy(dev, out ? grads : packed, out ? packed : grads, r->n * bytes, DEV_D2D, o->c.stream);
+        at += r->n;
+    }
+}
+
+/* Partial sums over one axis, of what the rule names: one all-reduce. */
+static int axis_sum(struct optim *o, struct comm *axis, enum piece_rule rule, const char *what, struct err *err)
+{
+    const struct piece_runs *runs = &o->runs[rule];
+    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = what, .recv = o->pack, .n = runs->elements, .dtype = o->c.ops->stat};
+    if (runs->n == 0 || axis->size == 1)
+        return 0;
+    pack_copy(o, runs, false);
+    int rc = comm_do(axis, &op, o->c.stream, err);
+    if (rc == 0)
+        pack_copy(o, runs, true);
+    return rc;
+}
+
+static int axes_sum(struct optim *o, struct err *err)
+{
+    const struct comm_grid *g = o->c.grid;
+    const struct { struct comm *axis; enum piece_rule rule; enum fault_point fault; const char *what; } sums[] = {
+        {g->tp, PIECE_SUM_TP, FAULT_POINT_SUM_TP, "gradients of what tp replicates"},
+        {g->kv, PIECE_SUM_KV, FAULT_POINT_SUM_KV, "gradients of copied k/v heads"},
+        {g->pp, PIECE_SUM_PP, FAULT_POINT_SUM_PP, "gradients of the conditioning"},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof sums / sizeof *sums && rc == 0; i++)
+        if (fault_active != (int)sums[i].fault)
+            rc = axis_sum(o, sums[i].axis, sums[i].rule, sums[i].what, err);
+    return rc;
+}
+
+/* Each unit's own piece to the shard group, in a whole buffer. */
+static int units_gather(struct optim *o, void *buffer, const char *what, struct err *err)
+{
+    int rc = 0;
+    for (int64_t k = 0; k < o->c.sh->n_units && rc == 0; k++) {
+        struct comm_op op = {.kind = COMM_ALL_GATHER, .what = what, .send = element(o, buffer, piece_whole(o->c.sh, k, unit_own(o, k))),
+                             .recv = element(o, buffer, o->c.sh->units[k].offset), .n = unit_piece(o, k), .dtype = o->c.ops->stat};
+        rc = comm_do(o->c.grid->shard, &op, o->c.stream, err);
+    }
+    return rc;
+}
+
+/* ---- norm ---- */
+
+static void run_measure(struct optim *o, int64_t unit, int64_t at, int64_t n)
+{
+    struct tensor x = tensor_of(own_grads(o, unit, at), o->c.ops->stat, 1, n);
+    struct ops_sumsq args = {.x = x, .out = o->health, .accumulate = true};
+    o->c.ops->sumsq(o->c.ops, o->c.stream, &args);
+}
+
+/* What this rank contributes to the sum of squares: own pieces, of the first replica, and of copies the first. */
+static void own_measure(struct optim *o)
+{
+    const struct piece_runs *once = &o->runs[PIECE_ONCE];
+    if (fault_active == FAULT_POINT_COUNT_ONCE) {
+        for (int64_t k = 0; k < o->c.sh->n_units; k++)
+            run_measure(o, k, unit_own(o, k), unit_piece(o, k));
+    } else if (o->c.grid->replica->rank == 0) {
+        for (int64_t i = 0; i < once->n; i++)
+            run_measure(o, once->items[i].unit, once->items[i].at, once->items[i].n);
+    }
+}
+
 static int health_take(struct optim *o, double *norm, double *bad, struct err *err)
 {
-    double sums[2] = {0, 0};
-    int pieces = o->zero ? 1 : o->dp->size;
-    for (int p = 0; p < pieces; p++) {
-        struct ops_sumsq args = {.x = run_of(o, o->grads, o->own_first + p * o->shard, o->shard), .out = o->health};
-        o->ops->sumsq(o->ops, o->stream, &args);
-        int rc = o->ops->dev->stream_sync(o->ops->dev, o->stream, err);
-        if (rc < 0)
-            return rc;
-        BUG_ON(!o->ops->dev->host_memory);
-        sums[0] += o->health->sumsq;
-        sums[1] += (double)o->health->nonfinite;
-    }
-    int rc = o->zero ? comm_sum(o->dp, sums, 2, err) : 0;
+    struct dev *dev = o->c.ops->dev;
+    dev->zero(dev, o->health, sizeof *o->health, o->c.stream);
+    own_measure(o);
+    int rc = dev->stream_sync(dev, o->c.stream, err);
+    if (rc < 0)
+        return rc;
+    BUG_ON(!dev->host_memory);
+    double sums[2] = {o->health->sumsq, (double)o->health->nonfinite};
+    rc = comm_sum(o->c.world, sums, 2, err);
     *norm = sqrt(sums[0]);
     *bad = sums[1];
     return rc;
 }
 
-/* AdamW on what lies of tensor i in the own range. */
-static void tensor_update(struct optim *o, int64_t i)
+/* ---- update ---- */
+
+/* AdamW on what this rank updates of tensor i of unit u: all of it, or what lies in the own piece. */
+static void tensor_update(struct optim *o, int64_t unit, int64_t i)
 {
-    const struct param *p = &o->params->items[i];
-    int64_t first = num_max_i64(o->flat->offset[i], o->own_first);
-    int64_t end = num_min_i64(o->flat->offset[i] + p->count, o->own_first + o->own_n);
-    if (first >= end || !(p->flags & PARAM_TRAINABLE))
+    const struct param *p = &o->c.params->items[i];
+    const struct shard_tensor *t = &o->c.sh->tensors[i];
+    const struct run *r = o->c.run;
+    struct piece own = piece_of(o->c.sh, &o->c.sh->units[unit], t, 0, t->count);
+    bool all = o->c.layout->zero == 0;
+    int64_t n = all ? t->count : own.n, state = all ? t->offset : own.at;
+    if (n == 0 || !(p->flags & PARAM_TRAINABLE))
         return;
+    int64_t whole = all ? t->offset : t->offset + own.local;
     struct ops_adamw args = {
         .step = o->step,
-        .grad = run_of(o, o->grads, first, end - first),
-        .master = run_of(o, o->weights, first, end - first),
-        .m = run_of(o, o->m, first - o->own_first, end - first),
-        .v = run_of(o, o->v, first - o->own_first, end - first),
-        .ema = o->ema ? run_of(o, o->ema, first - o->own_first, end - first) : tensor_none(),
+        .grad = run_of(o, o->grads, o->c.layout->zero < 2 ? whole : own.at, n),
+        .master = run_of(o, o->weights, o->c.layout->zero < 3 ? whole : own.at, n),
+        .m = run_of(o, o->m, state, n),
+        .v = run_of(o, o->v, state, n),
+        .ema = o->ema ? run_of(o, o->ema, state, n) : tensor_none(),
         .weight = tensor_none(),
-        .beta1 = o->run->adamw.beta1,
-        .beta2 = o->run->adamw.beta2,
-        .eps = o->run->adamw.eps,
-        .weight_decay = p->flags & PARAM_DECAY ? o->run->adamw.weight_decay : 0,
+        .beta1 = r->adamw.beta1,
+        .beta2 = r->adamw.beta2,
+        .eps = r->adamw.eps,
+        .weight_decay = p->flags & PARAM_DECAY ? r->adamw.weight_decay : 0,
         .lr_scale = p->lr_scale,
-        .ema_decay = o->run->adamw.ema_decay,
+        .ema_decay = r->adamw.ema_decay,
     };
-    o->ops->adamw(o->ops, o->stream, &args);
+    o->c.ops->adamw(o->c.ops, o->c.stream, &args);
 }
 
-static int weights_gather(struct optim *o, struct err *err)
+static int update(struct optim *o, struct err *err)
 {
-    const char *own = (const char *)o->weights + o->own_first * dtype_bytes(o->ops->stat);
-    return comm_do(o->dp, &(struct comm_op){.kind = COMM_ALL_GATHER, .what = "weights", .send = own, .recv = o->weights, .n = o->shard,
-                                            .dtype = o->ops->stat}, o->stream, err);
+    const struct shards *sh = o->c.sh;
+    int rc = o->c.layout->zero == 0 ? units_gather(o, o->grads, "summed gradients of a unit", err) : 0;
+    if (rc < 0)
+        return rc;
+    for (int64_t k = 0; k < sh->n_units; k++)
+        for (int64_t i = sh->units[k].first_param; i < sh->units[k].first_param + sh->units[k].n_params; i++)
+            tensor_update(o, k, i);
+    if ((rc = o->c.ops->dev->stream_sync(o->c.ops->dev, o->c.stream, err)) < 0)
+        return rc;
+    o->updates++;
+    return o->c.layout->zero == 1 || o->c.layout->zero == 2 ? units_gather(o, o->weights, "weights of a unit", err) : 0;
+}
+
+static void step_block_set(struct optim *o, int64_t step, double norm)
+{
+    double clip = o->c.run->adamw.clip_norm, t = (double)(o->updates + 1);
+    *o->step = (struct ops_step){
+        .lr = run_lr_at(o->c.run, step),
+        .bias1 = 1 - pow(o->c.run->adamw.beta1, t),
+        .bias2 = 1 - pow(o->c.run->adamw.beta2, t),
+        .grad_scale = clip > 0 && norm > clip ? clip / norm : 1,
+    };
 }
 
 int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct err *err)
 {
-    double norm, bad, clip = o->run->adamw.clip_norm;
-    int rc = grads_sum(o, err);
-    if (rc < 0 || (rc = health_take(o, &norm, &bad, err)) < 0)
+    double norm = 0, bad = 0;
+    int rc = shard_sum(o, err);
+    if (rc == 0)
+        rc = replica_sum(o, err);
+    if (rc == 0)
+        rc = axes_sum(o, err);
+    if (rc == 0)
+        rc = health_take(o, &norm, &bad, err);
+    if (rc < 0)
         return rc;
     bool skip = bad > 0 || !isfinite(norm);
-    double t = (double)(o->updates + 1);
-    *o->step = (struct ops_step){
-        .lr = run_lr_at(o->run, step),
-        .bias1 = 1 - pow(o->run->adamw.beta1, t),
-        .bias2 = 1 - pow(o->run->adamw.beta2, t),
-        .grad_scale = clip > 0 && norm > clip ? clip / norm : 1,
-        .skip = skip,
-    };
-    for (int64_t i = 0; i < o->params->n && !skip; i++)
-        tensor_update(o, i);
-    if ((rc = o->ops->dev->stream_sync(o->ops->dev, o->stream, err)) < 0)
-        return rc;
-    o->updates += !skip;
-    if (o->zero && !skip)
-        rc = weights_gather(o, err);
+    step_block_set(o, step, norm);
+    if (!skip)
+        rc = update(o, err);
     *out = (struct optim_result){norm, skip};
     return rc;
 }

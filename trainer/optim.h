@@ -1,34 +1,50 @@
-/* optim: weights, gradients and optimizer state of one rank, and the step that changes them.
+/* optim: weights, gradients and optimizer state of one rank, and the step that changes them, under any layout.
  *
- * All buffers have the flat layout (flat.h), padded so that it divides by the data-parallel size. Piece r of `shard` elements
- * belongs to rank r of the data-parallel group: with zero 1 it alone updates them and holds their moments (ZeRO stage 1, Rajbhandari
- * et al., "ZeRO: memory optimizations toward training trillion parameter models"); with zero 0 every rank updates
- * everything. Gradient sums are formed piece by piece in rank order in both, so both give bitwise the same run.
+ * What a rank holds is said by profiles/shard.h: units in one flat buffer, each cut into the pieces of a shard group. Which buffers are
+ * whole ([sh.total], element by element as in shard.h) and which hold the own pieces alone ([sh.total / group], see profiles/piece.h)
+ * follows from zero (ZeRO, Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models"):
  *
- * A step: sum gradients, global norm, clip, AdamW by tensor (decay, trainable, lr_scale from the parameter list), average
- * (EMA), and with zero 1 an all-gather of the weights. A gradient that is not finite anywhere skips the update on all ranks alike.
+ *     zero            0      1      2      3
+ *     weights         whole  whole  whole  own
+ *     gradients       whole  whole  own    own
+ *     m, v, average   whole  own    own    own
+ *
+ * A step: each unit's gradients summed over the shard group into the own piece (zero 2 and 3: the model has done so), the pieces
+ * over the replicas of the shard group, then what tp, copies of k/v heads or pp hold partial sums of, one packed all-reduce an axis.
+ * Global norm, every element of the model counted once; clip; AdamW by tensor (decay, trainable, lr_scale from the parameter list);
+ * average (EMA). With zero 0 the gradients are gathered and everybody updates everything, with 1 and 2 the weights are gathered, with 3
+ * the model gathers them. Sums are formed in rank order whatever zero is, so that layouts that differ in it alone give bitwise the
+ * same run. A gradient that is not finite anywhere skips the update on all ranks alike.
  */
 #ifndef TRAINER_OPTIM_H
 #define TRAINER_OPTIM_H
 
 #include "profiles/buffers.h"
+#include "profiles/piece.h"
 #include "profiles/run.h"
 #include "trainer/comm.h"
-#include "trainer/flat.h"
 #include "trainer/ops.h"
 
-struct optim {
-    const struct param_list *params; /* borrowed, like flat, run, ops, dp */
-    const struct flat *flat;
+/* All borrowed. */
+struct optim_conf {
+    const struct param_list *params;
+    const struct shards *sh;
     const struct run *run;
+    const struct layout *layout;
+    struct comm *world;
+    const struct comm_grid *grid;
     struct ops *ops;
     struct dev_stream *stream;
-    struct comm *dp;
-    int zero;
-    int64_t padded, shard;      /* elements of the whole buffer; of a piece */
-    int64_t own_first, own_n;   /* what this rank updates and holds moments of */
-    void *weights, *grads;      /* [padded]; act = stat on the CPU, so master is the weight itself */
-    void *m, *v, *ema;          /* [own_n]; ema NULL when off */
+};
+
+struct optim {
+    struct optim_conf c;
+    int64_t own;                /* elements of a buffer of own pieces */
+    int64_t n_weights, n_grads, n_state; /* elements of the buffers: sh.total or own */
+    void *weights, *grads;      /* act = stat on the CPU, so master is the weight itself */
+    void *m, *v, *ema;          /* ema NULL when off */
+    struct piece_runs runs[PIECE_RULES];
+    void *pack;                 /* of the longest of the sums over tp, kv, pp; NULL without any */
     struct ops_step *step;      /* device-resident step block */
     struct ops_health *health;
     int64_t updates;            /* optimizer updates done: the t of the bias corrections */
@@ -40,15 +56,13 @@ struct optim_result {
 };
 
 /* Bytes this rank will take, as entries of the memory plan. */
-int optim_plan(const struct flat *flat, const struct run *run, int zero, int dp_size, enum dtype t, struct buffer_list *plan,
-               struct err *err);
-int optim_open(struct optim *o, const struct param_list *params, const struct flat *flat, const struct run *run, int zero,
-               struct comm *dp, struct ops *ops, struct dev_stream *stream, struct err *err);
+int optim_plan(const struct optim_conf *c, struct buffer_list *plan, struct err *err);
+int optim_open(struct optim *o, const struct optim_conf *c, struct err *err);
 void optim_close(struct optim *o); /* safe on a zeroed struct */
 int optim_zero(struct optim *o, struct err *err); /* all buffers, gaps between tensors included: before a checkpoint is loaded */
-/* First weights from the seed; zero moments; average = weights. */
+/* First weights from the seed, by global name and element: the same under any layout; zero moments; average = weights. */
 int optim_init(struct optim *o, struct err *err);
-/* `step`: index of the optimizer step, for the learning rate. Gradients are those of this rank's samples. */
+/* Collective over the world. `step`: index of the optimizer step, for the learning rate. Gradients are those of this rank's samples. */
 int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct err *err);
 
 #endif

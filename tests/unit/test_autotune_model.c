@@ -54,7 +54,7 @@ static void memory_orders(void **state)
 static void cost_properties(void **state)
 {
     struct model m = tiny();
-    struct space_spec in = {&m, {1, 8, 8}, 8, (const int64_t[]){1, 2, 4}, 3, true};
+    struct space_spec in = {&m, {1, 8, 8}, 8, (const int64_t[]){1, 2, 4}, 3, cost_limits, COST_LIMITS};
     struct cost_spec spec = {&m, {1, 8, 8}, 8, DTYPE_F32, 2, true};
     struct space s = {0};
     struct err err;

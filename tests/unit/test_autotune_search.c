@@ -22,7 +22,7 @@ static double truth_of(uint64_t seed, const double terms[COST_TERMS])
 static struct search_item *items_make(const struct model *m, size_t *n)
 {
     static const struct cost_rates rates = {5e10, 3e10, 1e10, 0.05, 1e-6, 1e9, 1e-6, 1e-3};
-    struct space_spec in = {m, {1, 8, 8}, 16, (const int64_t[]){1, 2, 4}, 3, true};
+    struct space_spec in = {m, {1, 8, 8}, 16, (const int64_t[]){1, 2, 4}, 3, cost_limits, COST_LIMITS};
     struct cost_spec spec = {m, {1, 8, 8}, 16, DTYPE_F32, 4, true};
     struct memory_spec memory = {m, {1, 8, 8}, DTYPE_F32, true};
     struct space s = {0};

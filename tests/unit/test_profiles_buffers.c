@@ -20,8 +20,10 @@ static struct model load(const char *name)
 
 static struct buffer_list plan_of(const struct model *m, int64_t tokens, int64_t samples, enum recompute recompute)
 {
+    struct layout l = layout_default();
+    l.recompute = recompute;
     struct buffer_spec spec = {.model = m, .act = DTYPE_BF16, .stat = DTYPE_F32, .tokens = tokens, .samples = samples,
-                               .text_tokens = samples * m->text_len, .recompute = recompute};
+                               .text_tokens = samples * m->text_len, .layout = &l};
     struct buffer_list list = {0};
     struct err err = {0};
     if (buffers_dit(&spec, &list, &err) < 0)
@@ -38,8 +40,8 @@ static void test_sixteen_vectors(void **state)
     int64_t per_layer = 0;
     for (int i = 0; i < DIT_BUFFERS; i++) {
         const struct buffer *b = &list.items[i];
-        if (b->category == BUFFER_SAVED && b->count == m.layers && b->rows == 8192 && b->dtype == DTYPE_BF16)
-            per_layer += buffer_stride_bytes(b);
+        if (b->category == BUFFER_SAVED && b->per > 0 && b->rows == 8192 && b->dtype == DTYPE_BF16)
+            per_layer += b->bytes / m.layers;
     }
     assert_int_equal(per_layer, 16 * 8192 * m.hidden * 2);
 }
@@ -53,8 +55,8 @@ static void test_recompute(void **state)
     for (int i = 0; i < DIT_BUFFERS; i++) {
         assert_true(full.items[i].rows == none.items[i].rows && full.items[i].cols == none.items[i].cols);
         if (full.items[i].count != none.items[i].count) {
-            assert_int_equal(full.items[i].count, 1);
-            saved_once += buffer_stride_bytes(&full.items[i]);
+            assert_int_equal(full.items[i].count, full.items[i].per);
+            saved_once += full.items[i].bytes;
         }
     }
     assert_int_equal(none.total - full.total, (m.layers - 1) * saved_once);
@@ -92,10 +94,9 @@ static void test_refused(void **state)
     struct model m = load("dit-tiny"), stdit = m;
     stdit.family = MODEL_STDIT;
     const struct { struct buffer_spec spec; int rc; const char *word; } cases[] = {
-        {{&stdit, DTYPE_F32, DTYPE_F32, 8, 1, 8, RECOMPUTE_NONE}, ERR_INPUT, "stdit"},
-        {{&m, DTYPE_F32, DTYPE_F32, 8, 1, 8, RECOMPUTE_SELECTIVE}, ERR_INPUT, "selective"},
-        {{&m, DTYPE_F32, DTYPE_F32, INT64_C(1) << 31, 1, 8, RECOMPUTE_NONE}, ERR_LIMIT, "2147483648 tokens"},
-        {{&m, DTYPE_F32, DTYPE_F32, 8, INT64_C(1) << 40, 8, RECOMPUTE_NONE}, ERR_LIMIT, "samples"},
+        {{&stdit, DTYPE_F32, DTYPE_F32, 8, 1, 8, NULL, 1}, ERR_INPUT, "stdit"},
+        {{&m, DTYPE_F32, DTYPE_F32, INT64_C(1) << 31, 1, 8, NULL, 1}, ERR_LIMIT, "2147483648 tokens"},
+        {{&m, DTYPE_F32, DTYPE_F32, 8, INT64_C(1) << 40, 8, NULL, 1}, ERR_LIMIT, "samples"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct buffer_list list = {0};
@@ -117,25 +118,26 @@ static void test_refused(void **state)
 static void test_state(void **state)
 {
     (void)state;
-    static const struct { struct buffer_state spec; int64_t weight, optim, ema, comm; } rows[] = {
-        {{1000, 1, false, false, DTYPE_F64}, 8192, 2 * 8192, 0, 0},           /* 1008 elements, 8064 bytes */
-        {{1000, 1, true, true, DTYPE_F32}, 4096, 2 * 4096, 4096, 0},          /* alone, zero spares nothing */
-        {{1000, 3, false, true, DTYPE_F64}, 8192, 2 * 8192, 8192, 8192},      /* pieces of 336; 3 x 2688 on the way */
-        {{1000, 3, true, true, DTYPE_F64}, 8192, 2 * 2816, 2816, 8192},
-        {{1 << 20, 2, true, false, DTYPE_F32}, 4 << 20, 2 * (2 << 20), 0, 2 * BUFFER_EXCHANGE_BYTES},
+    static const struct { struct buffer_state spec; int64_t weight, grad, optim, ema, comm; } rows[] = {
+        {{1008, 1, 0, false, 0, DTYPE_F64}, 8192, 8192, 2 * 8192, 0, 0},          /* 8064 bytes */
+        {{1008, 1, 1, true, 0, DTYPE_F32}, 4096, 4096, 2 * 4096, 4096, 0},        /* alone, zero spares nothing */
+        {{1008, 3, 0, true, 0, DTYPE_F64}, 8192, 8192, 2 * 8192, 8192, 8192},     /* pieces of 336; 3 x 2688 on the way */
+        {{1008, 3, 1, true, 0, DTYPE_F64}, 8192, 8192, 2 * 2816, 2816, 8192},
+        {{1008, 3, 2, true, 0, DTYPE_F64}, 8192, 2816, 2 * 2816, 2816, 8192},
+        {{1008, 3, 3, true, 100, DTYPE_F64}, 2816, 2816, 2 * 2816, 2816, 8192 + 1024}, /* and 800 to pack partial sums */
+        {{1008, 1, 1, false, 0, DTYPE_F64, 2}, 8192, 8192, 2 * 8192, 0, 8192},    /* two replicas: halves on the way */
+        {{1 << 20, 2, 1, false, 0, DTYPE_F32}, 4 << 20, 4 << 20, 2 * (2 << 20), 0, 2 * BUFFER_EXCHANGE_BYTES},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct buffer_list list = {0};
         struct err err = {0};
         assert_int_equal(buffers_state(&rows[i].spec, &list, &err), 0);
         assert_int_equal(buffer_list_bytes(&list, BUFFER_WEIGHT), rows[i].weight);
-        assert_int_equal(buffer_list_bytes(&list, BUFFER_GRAD), rows[i].weight);
+        assert_int_equal(buffer_list_bytes(&list, BUFFER_GRAD), rows[i].grad);
         assert_int_equal(buffer_list_bytes(&list, BUFFER_OPTIM), rows[i].optim);
         assert_int_equal(buffer_list_bytes(&list, BUFFER_EMA), rows[i].ema);
         assert_int_equal(buffer_list_bytes(&list, BUFFER_COMM), rows[i].comm);
     }
-    struct param params[] = {{.count = 1}, {.count = 16}, {.count = 17}};
-    assert_int_equal(buffers_flat_elements(&(struct param_list){params, 3, 34}), 16 + 16 + 32);
     for (int64_t ranks = 1; ranks < 64; ranks *= 2)
         assert_true(buffers_process_bytes(ranks) < buffers_process_bytes(2 * ranks));
 }

@@ -11,7 +11,7 @@
 #include "profiles/buffers.h"
 #include "profiles/piece.h"
 
-static const struct model model = {.name = "small", .family = MODEL_DIT, .layers = 4, .hidden = 16, .heads = 8, .kv_heads = 2, .ffn = 24,
+static struct model model = {.name = "small", .family = MODEL_DIT, .layers = 4, .hidden = 16, .heads = 8, .kv_heads = 2, .ffn = 24,
                                    .text_width = 6, .text_len = 3, .adaln = ADALN_LORA_SINGLE, .adaln_rank = 3, .patch_t = 1, .patch_h = 1,
                                    .patch_w = 1, .latent_channels = 3, .rope_theta = 100};
 static const char *const layouts[] = {"dp=1", "dp=3", "cp=2,dp=2,fsdp=4", "tp=2,sp=1", "tp=4,dp=2", "tp=8,sp=1", "pp=4", "tp=4,sp=1,pp=2,vpp=2",
@@ -39,28 +39,48 @@ static int64_t run_elements(const struct shards *sh, const struct piece_run *run
     return n;
 }
 
+/* Elements that the owners of one replica count together. */
+static int64_t counted_elements(const char *layout)
+{
+    struct layout l;
+    int64_t counted = 0;
+    for (int64_t rank = 0, world = 1; rank < world; rank++) {
+        struct shards sh;
+        struct piece_runs runs;
+        struct err err = {0};
+        shards_of(layout, rank, &l, &sh);
+        world = layout_world(&l);
+        assert_int_equal(piece_runs_build(&sh, &params, PIECE_ONCE, &runs, &err), 0);
+        for (int64_t i = 0; i < runs.n && layout_data_rank(&l, sh.place) < sh.group; i++) {
+            counted += run_elements(&sh, &runs.items[i]);
+            assert_true(i == 0 || runs.items[i].at >= runs.items[i - 1].at + runs.items[i - 1].n);
+        }
+        piece_runs_release(&runs);
+        shards_release(&sh);
+    }
+    return counted;
+}
+
 static void every_element_counts_once(void **state)
 {
     (void)state;
-    for (int k = 0; k < N_LAYOUTS; k++) {
-        struct layout l;
-        int64_t counted = 0;
-        for (int64_t rank = 0, world = 1; rank < world; rank++) {
-            struct shards sh;
-            struct piece_runs runs;
-            struct err err = {0};
-            shards_of(layouts[k], rank, &l, &sh);
-            world = layout_world(&l);
-            assert_int_equal(piece_runs_build(&sh, &params, PIECE_ONCE, &runs, &err), 0);
-            for (int64_t i = 0; i < runs.n && layout_data_rank(&l, sh.place) < sh.group; i++) {
-                counted += run_elements(&sh, &runs.items[i]);
-                assert_true(i == 0 || runs.items[i].at >= runs.items[i - 1].at + runs.items[i - 1].n);
-            }
-            piece_runs_release(&runs);
-            shards_release(&sh);
-        }
-        assert_int_equal(counted, params.total);
-    }
+    for (int k = 0; k < N_LAYOUTS; k++)
+        assert_int_equal(counted_elements(layouts[k]), params.total);
+}
+
+/* Where copied k/v rows begin in the middle of a line of 16 elements: 6 rows of 12 of the one q head, then the copies. */
+static void counted_rows_end_anywhere(void **state)
+{
+    struct model wide = model;
+    struct param_list list = params;
+    struct err err = {0};
+    (void)state;
+    model.heads = 2, model.kv_heads = 1, model.hidden = 12;
+    assert_int_equal(params_build(&model, &params, &err), 0);
+    int64_t counted = counted_elements("tp=2,dp=2"), total = params.total;
+    params_release(&params);
+    model = wide, params = list;
+    assert_int_equal(counted, total);
 }
 
 static void same_runs(const char *layout, int64_t a, int64_t b, enum piece_rule rule)
@@ -136,8 +156,8 @@ static void packing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_element_counts_once), cmocka_unit_test(partners_have_equal_lists),
-                                       cmocka_unit_test(a_piece_is_a_part_of_the_whole), cmocka_unit_test(packing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_element_counts_once), cmocka_unit_test(counted_rows_end_anywhere),
+                                       cmocka_unit_test(partners_have_equal_lists), cmocka_unit_test(a_piece_is_a_part_of_the_whole), cmocka_unit_test(packing)};
     struct err err = {0};
     if (params_build(&model, &params, &err) < 0)
         return 1;

@@ -10,71 +10,62 @@
 #include "base/num.h"
 #include "fault.h"
 #include "trainer/ckpt_priv.h"
+#include "trainer_state.h"
 
 struct rig {
     struct bench b;
     struct run run;
     struct param_list params;
-    struct flat flat;
+    struct layout layout;
+    struct shards sh;
+    struct comm_grid grid;
     struct optim o;
 };
 
-static void rig_open_as(struct rig *r, int zero, struct comm *dp, enum dtype dtype, double ema)
+/* `group`: all ranks of the layout. */
+static void rig_open_as(struct rig *r, const char *layout, struct comm *group, enum dtype dtype, double ema)
 {
     struct err err = {0};
     r->b = bench_open(dtype);
     run_make(&r->run, "synthetic:1x4x4", 8, 20);
     r->run.dtype = dtype;
     r->run.adamw.ema_decay = ema;
+    must(layout_parse(layout, &r->layout, &err), &err);
     must(params_build(&r->run.model, &r->params, &err), &err);
-    must(flat_build(&r->params, &r->flat, &err), &err);
-    must(optim_open(&r->o, &r->params, &r->flat, &r->run, zero, dp, r->b.ops, r->b.stream, &err), &err);
+    must(shards_build(&r->run.model, &r->params, &r->layout, group->rank, &r->sh, &err), &err);
+    must(comm_grid_open(group, &r->layout, &r->run.model, &r->grid, &err), &err);
+    struct optim_conf conf = {&r->params, &r->sh, &r->run, &r->layout, group, &r->grid, r->b.ops, r->b.stream};
+    must(optim_open(&r->o, &conf, &err), &err);
 }
 
-static void rig_open(struct rig *r, int zero, struct comm *dp)
+static void rig_open(struct rig *r, const char *layout, struct comm *group)
 {
-    rig_open_as(r, zero, dp, DTYPE_F64, 0.9);
+    rig_open_as(r, layout, group, DTYPE_F64, 0.9);
 }
 
 static void rig_close(struct rig *r)
 {
     optim_close(&r->o);
-    flat_release(&r->flat);
+    comm_grid_close(&r->grid);
+    shards_release(&r->sh);
     params_release(&r->params);
     run_release(&r->run);
     bench_close(&r->b);
 }
 
-/* Element i of buffer b in the state called `salt`; no two alike. */
-static double number(int64_t salt, int b, int64_t i)
-{
-    return (double)salt + 0.1 * b + 1e-7 * (double)i;
-}
-
 static void state_set(struct rig *r, int64_t salt)
 {
     struct err err = {0};
+    struct ckpt_state s = ckpt_state_of(&r->o);
     must(optim_zero(&r->o, &err), &err);
-    double *weights = r->o.weights, *own[] = {NULL, r->o.m, r->o.v, r->o.ema};
-    for (int64_t t = 0; t < r->params.n; t++)
-        for (int64_t i = r->flat.offset[t]; i < r->flat.offset[t] + r->params.items[t].count; i++) {
-            weights[i] = number(salt, 0, i);
-            for (int b = 1; b < 4; b++)
-                if (own[b] && i >= r->o.own_first && i < r->o.own_first + r->o.own_n)
-                    own[b][i - r->o.own_first] = number(salt, b, i);
-        }
+    state_visit(&s, salt, state_put);
     r->o.updates = 1000 + salt;
 }
 
 static void state_check(const struct rig *r, int64_t salt)
 {
-    const double *weights = r->o.weights, *own[] = {NULL, r->o.m, r->o.v, r->o.ema};
-    for (int64_t t = 0; t < r->params.n; t++)
-        for (int64_t i = r->flat.offset[t]; i < r->flat.offset[t] + r->params.items[t].count; i++) {
-            assert_true(weights[i] == number(salt, 0, i));
-            for (int b = 1; b < 4; b++)
-                assert_true(i < r->o.own_first || i >= r->o.own_first + r->o.own_n || own[b][i - r->o.own_first] == number(salt, b, i));
-        }
+    struct ckpt_state s = ckpt_state_of(&r->o);
+    assert_true(state_visit(&s, salt, state_compare) > 0);
     assert_int_equal(r->o.updates, 1000 + salt);
 }
 
@@ -84,9 +75,12 @@ static int try_save(struct rig *r, int64_t step, int64_t keep, struct err *err)
 {
     struct ckpt_meta meta = {.step = step, .ordinal = (uint64_t)step * 8, .config_hash = config}, written = {0};
     state_set(r, step);
-    int rc = ckpt_save(scratch, &r->o, &meta, "dp=1", keep, &written, err);
-    if (rc == 0)
-        assert_true(written.bytes == r->o.padded * 8 * 4 && written.updates == 1000 + step);
+    int rc = ckpt_save(scratch, &r->o, &meta, keep, &written, err);
+    double bytes = ckpt_file_of_rank(&r->layout, r->o.c.world->rank) < 0 ? 0 : (double)r->o.own * 8 * 4;
+    if (rc == 0) {
+        must(comm_sum(r->o.c.world, &bytes, 1, err), err);
+        assert_true((double)written.bytes == bytes && written.updates == 1000 + step);
+    }
     return rc;
 }
 
@@ -137,41 +131,59 @@ static bool exists(int64_t step, const char *suffix)
 
 /* ---- groups ---- */
 
-static void write_as(int ranks, int zero)
+static const char *const group_layouts[] = {"dp=1", "dp=1,zero=1", "dp=2", "dp=2,zero=1", "tp=2", "dp=2,zero=3", "dp=3,zero=1", "cp=2,dp=2,zero=2",
+                                            "dp=4", "dp=4,zero=1", "tp=2,dp=2,zero=1", "pp=2,dp=2,zero=3", "dp=4,zero=1,fsdp=2"};
+
+static void group_write(const char *layout, int64_t step)
 {
-    struct comm *dp = first_ranks(ranks);
-    if (!dp)
+    struct layout l;
+    struct err err = {0};
+    must(layout_parse(layout, &l, &err), &err);
+    struct comm *group = first_ranks((int)layout_world(&l));
+    if (!group)
         return;
     struct rig r;
-    rig_open(&r, zero, dp);
-    save(&r, 10 * ranks + zero, 1);
+    rig_open(&r, layout, group);
+    save(&r, step, 1);
     rig_close(&r);
-    comm_close(dp);
+    comm_close(group);
 }
 
-static void read_as(int ranks, int zero, int64_t step)
+static void group_read(const char *layout, int64_t step)
 {
-    struct comm *dp = first_ranks(ranks);
-    if (!dp)
+    struct layout l;
+    struct err err = {0};
+    must(layout_parse(layout, &l, &err), &err);
+    struct comm *group = first_ranks((int)layout_world(&l));
+    if (!group)
         return;
     struct rig r;
     struct told told;
-    rig_open(&r, zero, dp);
+    rig_open(&r, layout, group);
     load_expect(&r, step, &told);
     assert_int_equal(told.n, 0);
     rig_close(&r);
-    comm_close(dp);
+    comm_close(group);
+}
+
+static bool fits(const char *layout)
+{
+    struct layout l;
+    return layout_parse(layout, &l, NULL) == 0 && layout_world(&l) <= world->size;
 }
 
 static void any_group_reads_any_group(void **state)
 {
     struct err err = {0};
     (void)state;
-    for (int w = 2; w < 2 * world->size + 2; w++) {
-        write_as(w / 2, w % 2);
+    for (int w = 0; w < LEN(group_layouts); w++) {
+        if (!fits(group_layouts[w]))
+            continue;
+        group_write(group_layouts[w], w + 1);
         must(comm_barrier(world, &err), &err);
-        for (int k = 2; k < 2 * world->size + 2; k++)
-            read_as(k / 2, k % 2, 10 * (w / 2) + w % 2);
+        for (int r = 0; r < LEN(group_layouts); r++)
+            if (fits(group_layouts[r]))
+                group_read(group_layouts[r], w + 1);
         must(comm_barrier(world, &err), &err);
     }
 }
@@ -212,7 +224,7 @@ static void any_damage_is_passed_over(void **state)
     static const char *const files[] = {"manifest.json", "rank-00000.bin"};
     struct rig r;
     (void)state;
-    rig_open(&r, 0, world);
+    rig_open(&r, "dp=1", world);
     save(&r, 1, 9);
     save(&r, 2, 9);
     copy_tree(step_file(2, ""), in_scratch("copy"));
@@ -241,7 +253,7 @@ static void all_damaged_is_a_fresh_start(void **state)
     struct rig r;
     struct told told;
     (void)state;
-    rig_open(&r, 0, world);
+    rig_open(&r, "dp=1", world);
     load_expect(&r, -1, &told); /* no folder at all */
     for (int64_t step = 1; step <= 3; step++) {
         save(&r, step, 9);
@@ -271,17 +283,17 @@ static void another_run_is_refused(void **state)
 {
     struct rig r;
     (void)state;
-    rig_open_as(&r, 0, world, DTYPE_F64, 0);
+    rig_open_as(&r, "dp=1", world, DTYPE_F64, 0);
     state_set(&r, 4);
     struct ckpt_meta meta = {.step = 4, .config_hash = config}, written;
     struct err err = {0};
-    must(ckpt_save(scratch, &r.o, &meta, "dp=1", 1, &written, &err), &err);
+    must(ckpt_save(scratch, &r.o, &meta, 1, &written, &err), &err);
     refused(&r, other_config, "was written by another configuration");
-    rig_open_as(&r, 0, world, DTYPE_F32, 0);
+    rig_open_as(&r, "dp=1", world, DTYPE_F32, 0);
     refused(&r, config, "holds f64 numbers, the run is f32");
-    rig_open_as(&r, 0, world, DTYPE_F64, 0.9);
+    rig_open_as(&r, "dp=1", world, DTYPE_F64, 0.9);
     refused(&r, config, "holds no average (EMA)");
-    rig_open_as(&r, 0, world, DTYPE_F64, 0);
+    rig_open_as(&r, "dp=1", world, DTYPE_F64, 0);
     snprintf(r.params.items[3].name, sizeof r.params.items[3].name, "blocks.77.weight");
     refused(&r, config, "tensor 'blocks.77.weight' is missing or of another shape");
 }
@@ -295,7 +307,7 @@ static void full_disk_leaves_the_old_ones(void **state)
     struct told told;
     (void)state;
     signal(SIGXFSZ, SIG_IGN);
-    rig_open(&r, 0, world);
+    rig_open(&r, "dp=1", world);
     save(&r, 1, 2);
     save(&r, 2, 2);
     int64_t bytes = file_bytes(step_file(2, "rank-00000.bin"));
@@ -322,7 +334,7 @@ static void unwritable_folder(void **state)
     struct rig r;
     struct err err = {0};
     (void)state;
-    rig_open(&r, 0, world);
+    rig_open(&r, "dp=1", world);
     must(file_publish(in_scratch("ckpt"), "a file", 6, &err), &err);
     must_fail(try_save(&r, 3, 2, &err), ERR_EXISTS, &err, "/ckpt'");
     rig_close(&r);
@@ -332,7 +344,7 @@ static void keeps_the_newest_good_ones(void **state)
 {
     struct rig r;
     (void)state;
-    rig_open(&r, 0, world);
+    rig_open(&r, "dp=1", world);
     for (int64_t step = 1; step <= 5; step++)
         save(&r, step, 2);
     assert_true(!exists(3, "") && exists(4, "") && exists(5, ""));
@@ -353,7 +365,7 @@ static void leftovers_and_strangers(void **state)
     struct told told;
     struct err err = {0};
     (void)state;
-    rig_open(&r, 0, world);
+    rig_open(&r, "dp=1", world);
     must(file_mkdirs(in_scratch("ckpt/.tmp-step-00000007/x"), &err), &err); /* of a save that was killed */
     for (int i = 0; i < LEN(strangers); i++) {
         char name[64];
@@ -375,7 +387,7 @@ static void the_same_step_again(void **state)
     struct stat before, after;
     struct told told;
     (void)state;
-    rig_open(&r, 0, world);
+    rig_open(&r, "dp=1", world);
     save(&r, 3, 2);
     assert_int_equal(stat(step_file(3, "rank-00000.bin"), &before), 0);
     save(&r, 3, 2);
@@ -459,7 +471,7 @@ static void any_fault(void **state)
         {"save", save_fails_at, false}, {"save again", save_again_fails_at, true}, {"load", load_fails_at, true}};
     struct rig r;
     (void)state;
-    rig_open(&r, 0, world);
+    rig_open(&r, "dp=1", world);
     save(&r, 1, 9);
     save(&r, 2, 9);
     for (int i = 0; i < LEN(scenes); i++)

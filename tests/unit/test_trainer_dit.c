@@ -1,9 +1,8 @@
 /* The whole model: gradients against central differences for every tensor of every variant, grouping, recompute, f32, memory. */
 // LINK: -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=aligned_alloc
-#include "tests/unit/trainer_fixture.h"
+#include "tests/unit/trainer_model.h"
 
-#include "trainer/dit.h"
-#include "trainer/objective.h"
+#include "trainer/flat.h"
 
 /* ---- counting allocations ---- */
 
@@ -22,8 +21,6 @@ void *__wrap_realloc(void *p, size_t n) { allocations++; return __real_realloc(p
 void *__wrap_aligned_alloc(size_t align, size_t n) { allocations++; return __real_aligned_alloc(align, n); }
 
 /* ---- models ---- */
-
-enum { CHANNELS = 3, TEXT_WIDTH = 5, SEED = 1 };
 
 /* head dim 12: six pairs, two for each axis */
 static struct model small(enum model_adaln adaln, int64_t kv_heads, bool gated, bool text, int64_t cond_channels)
@@ -52,115 +49,10 @@ static const struct variant {
     {"no text, conditioning channels", ADALN_LORA_SEPARATE, 1, false, false, 2, OBJECTIVE_V},
 };
 
-/* ---- samples: mixed shapes, captions of 0 to 4 tokens; with seed 1 and probability 0.5 some captions drop ---- */
-
-enum { SAMPLES = 4, MAX_CELLS = 24 };
-static const struct { int32_t t, h, w, text_len; double fps; } shapes[SAMPLES] = {
-    {2, 4, 2, 3, 24}, {1, 2, 4, 0, 30}, {3, 2, 2, 1, 12}, {1, 4, 6, 4, 30},
-};
-
-struct data {
-    struct batch_sample samples[SAMPLES];
-    float latent[SAMPLES][CHANNELS * MAX_CELLS], cond[SAMPLES][2 * MAX_CELLS], text[SAMPLES][4 * TEXT_WIDTH];
-};
-
-static void fill_float(float *out, int n, uint64_t id)
-{
-    double x[128];
-    fill_normal(x, n, id);
-    for (int i = 0; i < n; i++)
-        out[i] = (float)x[i];
-}
-
-static void data_init(struct data *d)
-{
-    for (int i = 0; i < SAMPLES; i++) {
-        fill_float(d->latent[i], CHANNELS * MAX_CELLS, 100 + (uint64_t)i);
-        fill_float(d->cond[i], 2 * MAX_CELLS, 200 + (uint64_t)i);
-        fill_float(d->text[i], 4 * TEXT_WIDTH, 300 + (uint64_t)i);
-        d->samples[i] = (struct batch_sample){.ordinal = 40 + (uint64_t)i, .latent = d->latent[i],
-                                              .cond = i == 2 ? NULL : d->cond[i], .t = shapes[i].t, .h = shapes[i].h,
-                                              .w = shapes[i].w, .text = d->text[i], .text_len = shapes[i].text_len,
-                                              .fps = shapes[i].fps, .loss_weight = 1 + 0.25 * i};
-    }
-}
-
-/* ---- a model with random weights ---- */
-
-struct rig {
-    struct bench b;
-    struct model m;
-    struct param_list list;
-    struct flat flat;
-    double *weights; /* f64 master; f32 rigs compute from a narrowed copy */
-    void *device_weights, *grads;
-    struct dit_config config;
-    struct dit *dit;
-    struct data data;
-};
-
-/* All weights random and non-zero: zero gates and outputs would hide a broken attention. */
-static void random_weights(struct rig *r)
-{
-    memset(r->weights, 0, (size_t)r->flat.total * sizeof(double));
-    for (int64_t i = 0; i < r->list.n; i++) {
-        const struct param *p = &r->list.items[i];
-        double *w = r->weights + r->flat.offset[i], scale = p->nd > 1 ? 0.8 / sqrt((double)p->dim[1]) : 0.3;
-        fill_normal(w, p->count, 1000 + (uint64_t)i);
-        for (int64_t j = 0; j < p->count; j++)
-            w[j] = scale * w[j] + (p->init == PARAM_ONE ? 1 : 0);
-    }
-}
-
-static void rig_open(struct rig *r, const struct model *m, enum objective objective, enum recompute recompute, enum dtype dtype)
-{
-    struct err err = {0};
-    memset(r, 0, sizeof *r);
-    r->b = bench_open(dtype);
-    r->m = *m;
-    data_init(&r->data);
-    if (params_build(&r->m, &r->list, &err) < 0 || flat_build(&r->list, &r->flat, &err) < 0)
-        fail_msg("%s", err.text);
-    r->weights = malloc((size_t)r->flat.total * sizeof(double));
-    random_weights(r);
-    int64_t bytes = r->flat.total * dtype_bytes(dtype);
-    r->b.dev->alloc(r->b.dev, "weights", bytes, &r->device_weights, &err);
-    r->b.dev->alloc(r->b.dev, "gradients", bytes, &r->grads, &err);
-    for (int64_t i = 0; i < r->flat.total; i++) {
-        if (dtype == DTYPE_F64)
-            ((double *)r->device_weights)[i] = r->weights[i];
-        else
-            ((float *)r->device_weights)[i] = (float)r->weights[i];
-    }
-    r->config = (struct dit_config){.model = &r->m, .params = &r->list, .flat = &r->flat, .objective = objective,
-                                    .level_mean = -0.3, .level_std = 0.8, .text_dropout = 0.5, .seed = SEED,
-                                    .recompute = recompute, .max_tokens = 24, .max_samples = SAMPLES, .max_text_tokens = 8};
-    if (dit_new(&r->config, r->b.ops, r->b.stream, r->device_weights, r->grads, &r->dit, &err) < 0)
-        fail_msg("%s", err.text);
-}
-
-static void rig_close(struct rig *r)
-{
-    dit_free(r->dit);
-    r->b.dev->free(r->b.dev, r->device_weights);
-    r->b.dev->free(r->b.dev, r->grads);
-    free(r->weights);
-    flat_release(&r->flat);
-    params_release(&r->list);
-    bench_close(&r->b);
-}
-
-static const double INV_NORM = 1.0 / 37;
-
-static struct dit_result step(struct rig *r, int first, int n, bool accumulate)
-{
-    struct err err = {0};
-    struct dit_result out = {0};
-    struct batch b = {r->data.samples + first, n, accumulate};
-    if (dit_step(r->dit, &b, INV_NORM, &out, &err) < 0)
-        fail_msg("%s", err.text);
-    return out;
-}
+static const struct layout plain = {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1};
+static const struct layout recomputing[] = {{.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1, .recompute = RECOMPUTE_FULL},
+                                            {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1, .recompute = RECOMPUTE_SELECTIVE},
+                                            {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1, .recompute = RECOMPUTE_FULL, .recompute_layers = 2}};
 
 static double rig_loss(void *ctx) { return INV_NORM * step(ctx, 0, SAMPLES, false).loss_sum; }
 
@@ -179,12 +71,12 @@ static void test_gradients(void **state)
     for (int v = 0; v < LEN(variants); v++) {
         struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
         struct rig r;
-        rig_open(&r, &m, variants[v].objective, RECOMPUTE_NONE, DTYPE_F64);
+        rig_open(&r, NULL, &m, &plain, variants[v].objective, DTYPE_F64);
         rig_loss(&r);
-        double *grad = malloc((size_t)r.flat.total * sizeof *grad);
-        memcpy(grad, r.grads, (size_t)r.flat.total * sizeof *grad);
+        double *grad = malloc((size_t)r.sh.total * sizeof *grad);
+        memcpy(grad, r.grads, (size_t)r.sh.total * sizeof *grad);
         for (int64_t i = 0; i < r.list.n; i++) {
-            struct fd_slot slot = {r.list.items[i].name, (double *)r.device_weights + r.flat.offset[i], grad + r.flat.offset[i],
+            struct fd_slot slot = {r.list.items[i].name, (double *)r.weights + r.sh.tensors[i].offset, grad + r.sh.tensors[i].offset,
                                    r.list.items[i].count};
             fd_check(variants[v].name, &slot, 5000 + (uint64_t)i, rig_loss, &r, 1e-7);
         }
@@ -211,17 +103,17 @@ static void test_grouping(void **state)
     for (int v = 0; v < LEN(variants); v++) {
         struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
         struct rig r;
-        rig_open(&r, &m, variants[v].objective, RECOMPUTE_NONE, DTYPE_F64);
+        rig_open(&r, NULL, &m, &plain, variants[v].objective, DTYPE_F64);
         double loss = step(&r, 0, SAMPLES, false).loss_sum;
-        double *want = malloc((size_t)r.flat.total * sizeof *want);
-        memcpy(want, r.grads, (size_t)r.flat.total * sizeof *want);
+        double *want = malloc((size_t)r.sh.total * sizeof *want);
+        memcpy(want, r.grads, (size_t)r.sh.total * sizeof *want);
         for (int size = 1; size <= 2; size++) {
             double sum = 0, scale;
             for (int first = 0; first < SAMPLES; first += size)
                 sum += step(&r, first, size, first > 0).loss_sum;
             assert_true(fabs(sum - loss) <= 1e-12 * loss);
             for (int64_t i = 0; i < r.list.n; i++) {
-                double most = largest_difference(want + r.flat.offset[i], (double *)r.grads + r.flat.offset[i], r.list.items[i].count, &scale);
+                double most = largest_difference(want + r.sh.tensors[i].offset, (double *)r.grads + r.sh.tensors[i].offset, r.list.items[i].count, &scale);
                 if (!(most <= 1e-12 * scale))
                     fail_msg("%s by %d: %s differs by %.3g of %.3g", variants[v].name, size, r.list.items[i].name, most, scale);
             }
@@ -236,14 +128,14 @@ static void test_empty_micro_batch(void **state)
     (void)state;
     struct model m = small(ADALN_FULL, 2, false, true, 0);
     struct rig r;
-    rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, DTYPE_F64);
+    rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
     step(&r, 0, 2, false);
-    double *before = malloc((size_t)r.flat.total * sizeof *before);
-    memcpy(before, r.grads, (size_t)r.flat.total * sizeof *before);
+    double *before = malloc((size_t)r.sh.total * sizeof *before);
+    memcpy(before, r.grads, (size_t)r.sh.total * sizeof *before);
     assert_true(step(&r, 0, 0, true).loss_sum == 0);
-    assert_memory_equal(before, r.grads, (size_t)r.flat.total * sizeof *before);
+    assert_memory_equal(before, r.grads, (size_t)r.sh.total * sizeof *before);
     assert_true(step(&r, 0, 0, false).tokens == 0);
-    for (int64_t i = 0; i < r.flat.total; i++)
+    for (int64_t i = 0; i < r.sh.total; i++)
         assert_true(((double *)r.grads)[i] == 0);
     free(before);
     rig_close(&r);
@@ -255,7 +147,7 @@ static void test_overwrite_unused(void **state)
     (void)state;
     struct model m = small(ADALN_FULL, 2, false, true, 0);
     struct rig r;
-    rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, DTYPE_F64);
+    rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
     int with_caption = -1;
     for (int i = 0; i < SAMPLES; i++)
         if (shapes[i].text_len > 0 && !objective_text_dropped(SEED, 40 + (uint64_t)i, 0.5))
@@ -263,7 +155,7 @@ static void test_overwrite_unused(void **state)
     assert_true(with_caption >= 0);
     step(&r, 0, SAMPLES, false);
     int64_t at = params_find(&r.list, "text_null");
-    const double *g = (double *)r.grads + r.flat.offset[at];
+    const double *g = (double *)r.grads + r.sh.tensors[at].offset;
     assert_true(dot(g, g, TEXT_WIDTH) > 0);
     step(&r, with_caption, 1, false);
     assert_true(dot(g, g, TEXT_WIDTH) == 0);
@@ -276,15 +168,17 @@ static void test_recompute_bitwise(void **state)
 {
     (void)state;
     for (enum dtype dtype = DTYPE_F64; dtype <= DTYPE_F32; dtype++)
-        for (int v = 0; v < LEN(variants); v++) {
-            struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
+        for (int k = 0; k < LEN(variants) * LEN(recomputing); k++) {
+            const struct variant *v = &variants[k % LEN(variants)];
+            const struct layout *l = &recomputing[k / LEN(variants)];
+            struct model m = small(v->adaln, v->kv_heads, v->gated, v->text, v->cond_channels);
             struct rig kept, again;
             m.layers = 3;
-            rig_open(&kept, &m, variants[v].objective, RECOMPUTE_NONE, dtype);
-            rig_open(&again, &m, variants[v].objective, RECOMPUTE_FULL, dtype);
+            rig_open(&kept, NULL, &m, &plain, v->objective, dtype);
+            rig_open(&again, NULL, &m, l, v->objective, dtype);
             double a = step(&kept, 0, SAMPLES, false).loss_sum, b = step(&again, 0, SAMPLES, false).loss_sum;
             assert_true(a == b);
-            assert_memory_equal(kept.grads, again.grads, (size_t)(kept.flat.total * dtype_bytes(dtype)));
+            assert_memory_equal(kept.grads, again.grads, (size_t)(kept.sh.total * dtype_bytes(dtype)));
             assert_true(again.b.dev->alloc_bytes < kept.b.dev->alloc_bytes);
             rig_close(&kept);
             rig_close(&again);
@@ -298,13 +192,13 @@ static void test_f32_near_f64(void **state)
     for (int v = 0; v < LEN(variants); v++) {
         struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
         struct rig d, f;
-        rig_open(&d, &m, variants[v].objective, RECOMPUTE_NONE, DTYPE_F64);
-        rig_open(&f, &m, variants[v].objective, RECOMPUTE_NONE, DTYPE_F32);
+        rig_open(&d, NULL, &m, &plain, variants[v].objective, DTYPE_F64);
+        rig_open(&f, NULL, &m, &plain, variants[v].objective, DTYPE_F32);
         double a = step(&d, 0, SAMPLES, false).loss_sum, b = step(&f, 0, SAMPLES, false).loss_sum;
         assert_true(fabs(a - b) <= 2e-6 * a);
         for (int64_t i = 0; i < d.list.n; i++) {
             double num = 0, den = 0;
-            for (int64_t j = d.flat.offset[i]; j < d.flat.offset[i] + d.list.items[i].count; j++) {
+            for (int64_t j = d.sh.tensors[i].offset; j < d.sh.tensors[i].offset + d.list.items[i].count; j++) {
                 double want = ((double *)d.grads)[j], diff = want - ((float *)f.grads)[j];
                 num += diff * diff;
                 den += want * want;
@@ -326,7 +220,7 @@ static void test_forward_agrees(void **state)
         const struct objective_row *row = &objective_rows[variants[v].objective];
         struct rig r;
         struct err err = {0};
-        rig_open(&r, &m, variants[v].objective, RECOMPUTE_NONE, DTYPE_F64);
+        rig_open(&r, NULL, &m, &plain, variants[v].objective, DTYPE_F64);
         struct dit_result result = step(&r, 0, SAMPLES, false);
         double x[SAMPLES][CHANNELS * MAX_CELLS], out[SAMPLES][CHANNELS * MAX_CELLS], noise[CHANNELS * MAX_CELLS], sum = 0, sum_x0 = 0;
         double loss[SAMPLES];
@@ -378,8 +272,8 @@ static void test_nonfinite_shows(void **state)
     for (enum dtype dtype = DTYPE_F64; dtype <= DTYPE_F32; dtype++) {
         struct rig r;
         struct ops_health h;
-        rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, dtype);
-        struct ops_sumsq norm = {tensor_of(r.grads, dtype, 1, r.flat.total), &h, false};
+        rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, dtype);
+        struct ops_sumsq norm = {tensor_of(r.grads, dtype, 1, r.sh.total), &h, false};
         step(&r, 0, SAMPLES, false);
         r.b.ops->sumsq(r.b.ops, r.b.stream, &norm);
         assert_true(h.nonfinite == 0 && h.sumsq > 0);
@@ -397,10 +291,10 @@ static void test_steady_state_allocates_nothing(void **state)
 {
     (void)state;
     for (int v = 0; v < LEN(variants); v++)
-        for (enum recompute recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute += RECOMPUTE_FULL) {
+        for (int recompute = 0; recompute <= 1; recompute++) {
             struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
             struct rig r;
-            rig_open(&r, &m, variants[v].objective, recompute, DTYPE_F32);
+            rig_open(&r, NULL, &m, recompute ? &recomputing[0] : &plain, variants[v].objective, DTYPE_F32);
             step(&r, 0, SAMPLES, false);
             int64_t before = allocations, bytes = r.b.dev->alloc_bytes;
             step(&r, 0, SAMPLES, false);
@@ -419,12 +313,12 @@ static void test_plan_is_what_is_taken(void **state)
     struct model m = small(ADALN_LORA_FUSED, 1, true, true, 1);
     struct rig r;
     struct err err = {0};
-    rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, DTYPE_F64);
+    rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
     struct buffer_list plan = {0};
     struct dit *second;
     assert_int_equal(dit_plan(&r.config, DTYPE_F64, DTYPE_F64, &plan, &err), 0);
     int64_t before = r.b.dev->alloc_bytes, sum = 0;
-    assert_int_equal(dit_new(&r.config, r.b.ops, r.b.stream, r.device_weights, NULL, &second, &err), 0);
+    assert_int_equal(dit_new(&r.config, r.b.ops, r.b.stream, &r.units, &second, &err), 0);
     assert_int_equal(r.b.dev->alloc_bytes - before, plan.total);
     for (int c = 0; c < BUFFER_CATEGORIES; c++)
         sum += buffer_list_bytes(&plan, (enum buffer_category)c);
@@ -442,7 +336,7 @@ static void test_bad_batches(void **state)
     (void)state;
     struct model m = small(ADALN_FULL, 2, false, true, 0);
     struct rig r;
-    rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, DTYPE_F64);
+    rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
     const struct batch_sample good = r.data.samples[0];
     struct { const char *word; struct batch_sample s; } bad[] = {{"patches", good}, {"patches", good}, {"text_len", good},
                                                                  {"text_len", good}, {"fps", good}, {"fps", good},
@@ -461,13 +355,13 @@ static void test_bad_batches(void **state)
     for (int i = 0; i < LEN(bad); i++) {
         struct err err = {0};
         struct dit_result out = {.tokens = -7};
-        struct batch b = {&bad[i].s, 1, false};
+        struct batch b = {&bad[i].s, 1};
         assert_int_equal(dit_step(r.dit, &b, INV_NORM, &out, &err), ERR_INPUT);
         if (!strstr(err.text, bad[i].word))
             fail_msg("case %d: '%s' does not say '%s'", i, err.text, bad[i].word);
         assert_int_equal(out.tokens, -7); /* results only on success */
     }
-    struct batch many = {r.data.samples, SAMPLES + 1, false};
+    struct batch many = {r.data.samples, SAMPLES + 1};
     struct err err = {0};
     struct dit_result out;
     assert_int_equal(dit_step(r.dit, &many, INV_NORM, &out, &err), ERR_INPUT);
@@ -480,21 +374,20 @@ static void test_bad_configurations(void **state)
     (void)state;
     struct model m = small(ADALN_FULL, 2, false, true, 0), other = small(ADALN_LORA_FUSED, 2, false, true, 0);
     struct rig r;
-    rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, DTYPE_F64);
+    rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
     struct model stdit = m, wide = m;
     stdit.family = MODEL_STDIT;
     wide.hidden = 1024;
-    struct { const char *word; struct dit_config c; } bad[] = {{"selective", r.config}, {"family", r.config}, {"head dim", r.config},
+    struct { const char *word; struct dit_config c; } bad[] = {{"family", r.config}, {"family", r.config}, {"head dim", r.config},
                                                                {"bounds", r.config}, {"adaln.a.weight", r.config}};
-    bad[0].c.recompute = RECOMPUTE_SELECTIVE;
-    bad[1].c.model = &stdit;
+    bad[0].c.model = bad[1].c.model = &stdit;
     bad[2].c.model = &wide;
     bad[3].c.max_samples = 0;
     bad[4].c.model = &other; /* with another model's parameter list */
     for (int i = 0; i < LEN(bad); i++) {
         struct err err = {0};
         struct dit *d = NULL;
-        assert_int_equal(dit_new(&bad[i].c, r.b.ops, r.b.stream, r.device_weights, r.grads, &d, &err), ERR_INPUT);
+        assert_int_equal(dit_new(&bad[i].c, r.b.ops, r.b.stream, &r.units, &d, &err), ERR_INPUT);
         assert_null(d);
         if (!strstr(err.text, bad[i].word))
             fail_msg("case %d: '%s' does not say '%s'", i, err.text, bad[i].word);
@@ -509,13 +402,16 @@ static void test_init(void **state)
     (void)state;
     struct model m = small(ADALN_FULL, 2, false, true, 0);
     struct rig r;
-    rig_open(&r, &m, OBJECTIVE_EDM, RECOMPUTE_NONE, DTYPE_F64);
-    double *w = malloc((size_t)r.flat.total * sizeof *w), part[7];
-    flat_init(&r.flat, &r.list, 3, w, DTYPE_F64);
+    rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
+    struct flat flat;
+    struct err err = {0};
+    assert_int_equal(flat_build(&r.list, &flat, &err), 0);
+    double *w = malloc((size_t)flat.total * sizeof *w), part[7];
+    flat_init(&flat, &r.list, 3, w, DTYPE_F64);
     for (int64_t i = 0; i < r.list.n; i++) {
         const struct param *p = &r.list.items[i];
-        const double *x = w + r.flat.offset[i];
-        assert_int_equal(r.flat.offset[i] % FLAT_ALIGN, 0);
+        const double *x = w + flat.offset[i];
+        assert_int_equal(flat.offset[i] % FLAT_ALIGN, 0);
         double rms = sqrt(dot(x, x, p->count) / (double)p->count);
         double want = p->init == PARAM_ZERO ? 0 : p->init == PARAM_ONE ? 1 : p->init == PARAM_NORMAL ? p->init_std
                     : sqrt(2.0 / (double)(p->dim[0] + p->dim[1])); /* a uniform of half width a has deviation a / sqrt(3) */
@@ -526,6 +422,7 @@ static void test_init(void **state)
         }
     }
     free(w);
+    flat_release(&flat);
     rig_close(&r);
 }
 

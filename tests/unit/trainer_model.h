@@ -1,0 +1,212 @@
+/* What the tests of the model share: small models, a batch of mixed shapes, and a rig that holds one rank's part of a model with
+ * random weights, the same whatever the layout. */
+#ifndef TESTS_TRAINER_MODEL_H
+#define TESTS_TRAINER_MODEL_H
+
+#include "trainer_fixture.h"
+
+#include "profiles/shard.h"
+#include "trainer/dit.h"
+#include "trainer/objective.h"
+#include "trainer/optim.h"
+#include "trainer/pipe.h"
+
+enum { CHANNELS = 3, TEXT_WIDTH = 5, SEED = 1 };
+
+/* ---- samples: mixed shapes, captions of 0 to 4 tokens; with seed 1 and probability 0.5 some captions drop ---- */
+
+enum { SAMPLES = 4, MAX_CELLS = 24, BATCH_TOKENS = 24, BATCH_TEXT = 8 };
+static const struct { int32_t t, h, w, text_len; double fps; } shapes[SAMPLES] = {
+    {2, 4, 2, 3, 24}, {1, 2, 4, 0, 30}, {3, 2, 2, 1, 12}, {1, 4, 6, 4, 30},
+};
+
+struct data {
+    struct batch_sample samples[SAMPLES];
+    float latent[SAMPLES][CHANNELS * MAX_CELLS], cond[SAMPLES][2 * MAX_CELLS], text[SAMPLES][4 * TEXT_WIDTH];
+};
+
+static inline void fill_float(float *out, int n, uint64_t id)
+{
+    double x[128];
+    fill_normal(x, n, id);
+    for (int i = 0; i < n; i++)
+        out[i] = (float)x[i];
+}
+
+static inline void data_init(struct data *d)
+{
+    for (int i = 0; i < SAMPLES; i++) {
+        fill_float(d->latent[i], CHANNELS * MAX_CELLS, 100 + (uint64_t)i);
+        fill_float(d->cond[i], 2 * MAX_CELLS, 200 + (uint64_t)i);
+        fill_float(d->text[i], 4 * TEXT_WIDTH, 300 + (uint64_t)i);
+        d->samples[i] = (struct batch_sample){.ordinal = 40 + (uint64_t)i, .latent = d->latent[i],
+                                              .cond = i == 2 ? NULL : d->cond[i], .t = shapes[i].t, .h = shapes[i].h,
+                                              .w = shapes[i].w, .text = d->text[i], .text_len = shapes[i].text_len,
+                                              .fps = shapes[i].fps, .loss_weight = 1 + 0.25 * i};
+    }
+}
+
+/* ---- one rank's part of a model with random weights ---- */
+
+struct rig {
+    struct bench b;
+    struct model m;
+    struct layout layout;
+    struct comm *self; /* opened here: a world of one */
+    struct param_list list;
+    struct shards sh;
+    struct comm_grid grid;
+    struct units units;
+    struct optim optim;    /* zeroed without a run */
+    void *weights, *grads; /* device */
+    struct dit_config config;
+    struct dit *dit;
+    struct pipe pipe;
+    struct data data;
+};
+
+/* Elements of a device buffer that zero shards from `level` on. */
+static inline int64_t rig_elements(const struct rig *r, int level)
+{
+    return r->layout.zero >= level ? r->sh.total / r->sh.group : r->sh.total;
+}
+
+/* Tensor i of the whole model. All random and non-zero: zero gates and outputs would hide a broken attention. */
+static inline double *rig_tensor(const struct rig *r, int64_t i)
+{
+    const struct param *p = &r->list.items[i];
+    double *w = new_normal(p->count, 1000 + (uint64_t)i), scale = p->nd > 1 ? 0.8 / sqrt((double)p->dim[1]) : 0.3;
+    for (int64_t j = 0; j < p->count; j++)
+        w[j] = scale * w[j] + (p->init == PARAM_ONE ? 1 : 0);
+    return w;
+}
+
+/* This rank's whole flat buffer of weights. */
+static inline double *rig_flat(const struct rig *r)
+{
+    double *flat = calloc((size_t)r->sh.total, sizeof *flat);
+    for (int64_t i = 0; i < r->list.n; i++) {
+        const struct shard_tensor *t = &r->sh.tensors[i];
+        double *whole = rig_tensor(r, i);
+        for (int64_t j = 0, run; t->offset >= 0 && j < t->count; j += run) {
+            int64_t g = shard_to_global(t, &r->list.items[i], j, &run);
+            memcpy(flat + t->offset + j, whole + g, (size_t)run * sizeof *flat);
+        }
+        free(whole);
+    }
+    return flat;
+}
+
+static inline void rig_store(const struct rig *r, int64_t at, double value)
+{
+    if (r->b.ops->act == DTYPE_F64)
+        ((double *)r->weights)[at] = value;
+    else
+        ((float *)r->weights)[at] = (float)value;
+}
+
+/* The rank's pieces of every unit, or with zero below 3 everything. */
+static inline void rig_weights(struct rig *r)
+{
+    double *flat = rig_flat(r);
+    for (int64_t u = 0; u < r->sh.n_units; u++) {
+        const struct shard_unit *s = &r->sh.units[u];
+        int64_t n = r->layout.zero == 3 ? s->elements / r->sh.group : s->elements;
+        for (int64_t j = 0; j < n; j++)
+            rig_store(r, (r->layout.zero == 3 ? s->offset / r->sh.group : s->offset) + j,
+                      flat[s->offset + (r->layout.zero == 3 ? r->sh.group_rank * n : 0) + j]);
+    }
+    free(flat);
+}
+
+static inline void rig_memory(struct rig *r, struct comm *world, const struct run *run)
+{
+    struct err err = {0};
+    int64_t bytes = dtype_bytes(r->b.ops->act);
+    if (run) {
+        struct optim_conf c = {.params = &r->list, .sh = &r->sh, .run = run, .layout = &r->layout, .world = world, .grid = &r->grid,
+                               .ops = r->b.ops, .stream = r->b.stream};
+        if (optim_open(&r->optim, &c, &err) < 0 || optim_zero(&r->optim, &err) < 0)
+            fail_msg("%s", err.text);
+        r->weights = r->optim.weights;
+        r->grads = r->optim.grads;
+        return;
+    }
+    r->b.dev->alloc(r->b.dev, "weights", rig_elements(r, 3) * bytes, &r->weights, &err);
+    r->b.dev->alloc(r->b.dev, "gradients", rig_elements(r, 2) * bytes, &r->grads, &err);
+    memset(r->grads, 0, (size_t)(rig_elements(r, 2) * bytes));
+}
+
+/* world NULL: alone. run: with an optimizer, whose weights and gradients they are then. */
+static inline void rig_open_run(struct rig *r, struct comm *world, const struct model *m, const struct layout *l, enum objective objective,
+                                enum dtype dtype, const struct run *run)
+{
+    struct err err = {0};
+    memset(r, 0, sizeof *r);
+    r->b = bench_open(dtype);
+    r->m = *m;
+    r->layout = *l;
+    data_init(&r->data);
+    if (!world && comm_self_open(&r->self, &err) < 0)
+        fail_msg("%s", err.text);
+    world = world ? world : r->self;
+    comm_bind(world, r->b.dev);
+    if (params_build(&r->m, &r->list, &err) < 0 || shards_build(&r->m, &r->list, l, world->rank, &r->sh, &err) < 0 ||
+        comm_grid_open(world, l, m, &r->grid, &err) < 0)
+        fail_msg("%s", err.text);
+    rig_memory(r, world, run);
+    rig_weights(r);
+    if (units_open(&r->units, &r->sh, (int)l->zero, r->grid.shard, r->b.ops, r->b.stream, r->weights, r->grads, &err) < 0)
+        fail_msg("%s", err.text);
+    r->config = (struct dit_config){.model = &r->m, .params = &r->list, .shards = &r->sh, .layout = &r->layout, .grid = &r->grid,
+                                    .objective = objective, .level_mean = -0.3, .level_std = 0.8, .text_dropout = 0.5, .seed = SEED,
+                                    .max_tokens = BATCH_TOKENS, .max_samples = SAMPLES, .max_text_tokens = BATCH_TEXT,
+                                    .slots = pipe_slots(l, SAMPLES, r->sh.place.pp)};
+    if (dit_new(&r->config, r->b.ops, r->b.stream, &r->units, &r->dit, &err) < 0 ||
+        pipe_open(&r->pipe, r->dit, &r->layout, r->sh.place, r->grid.pp, r->b.stream, SAMPLES, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static inline void rig_open(struct rig *r, struct comm *world, const struct model *m, const struct layout *l, enum objective objective,
+                            enum dtype dtype)
+{
+    rig_open_run(r, world, m, l, objective, dtype, NULL);
+}
+
+static inline void rig_close(struct rig *r)
+{
+    pipe_close(&r->pipe);
+    dit_free(r->dit);
+    units_close(&r->units);
+    if (r->optim.weights) {
+        optim_close(&r->optim);
+    } else {
+        r->b.dev->free(r->b.dev, r->weights);
+        r->b.dev->free(r->b.dev, r->grads);
+    }
+    comm_grid_close(&r->grid);
+    comm_close(r->self);
+    shards_release(&r->sh);
+    params_release(&r->list);
+    bench_close(&r->b);
+}
+
+static const double INV_NORM = 1.0 / 37;
+
+/* A micro-batch; `accumulate`: not the first of its step. */
+static inline struct dit_result step(struct rig *r, int first, int n, bool accumulate)
+{
+    struct err err = {0};
+    struct dit_result out = {0};
+    struct batch b = {r->data.samples + first, n};
+    if (!accumulate)
+        units_begin(&r->units);
+    if (dit_step(r->dit, &b, INV_NORM, &out, &err) < 0)
+        fail_msg("%s", err.text);
+    units_flush(&r->units);
+    if (units_failed(&r->units, &err) < 0)
+        fail_msg("%s", err.text);
+    return out;
+}
+
+#endif

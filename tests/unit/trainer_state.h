@@ -1,0 +1,125 @@
+/* A rank's state with numbers that say where they belong: every element of the weights and moments of a model has a number of its own,
+ * the same under every layout. */
+#ifndef TESTS_TRAINER_STATE_H
+#define TESTS_TRAINER_STATE_H
+
+#include "trainer_run.h"
+
+#include "trainer/ckpt.h"
+
+/* Whole numbers below 2^52: exact in f64. `salt` tells states apart. */
+static inline double state_number(int64_t salt, int buffer, int64_t tensor, int64_t global)
+{
+    assert_true(tensor < 1 << 10 && global < 1 << 28);
+    return (double)(((salt % 4096 * 4 + buffer) * 1024 + tensor) * (INT64_C(1) << 28) + global);
+}
+
+/* Element `local` of tensor t of unit u in a buffer; -1: in the piece of another rank. Written out once more, to be a check. */
+static inline int64_t state_place(const struct ckpt_state *s, int buffer, const struct shard_unit *u, const struct shard_tensor *t, int64_t local)
+{
+    int64_t in_unit = t->offset + local - u->offset, each = u->elements / s->sh->group;
+    if (buffer == CKPT_WEIGHTS ? s->zero < 3 : s->zero < 1)
+        return t->offset + local;
+    return in_unit / each == s->sh->group_rank ? u->offset / s->sh->group + in_unit % each : -1;
+}
+
+typedef void state_fn(double *element, double number);
+static inline void state_put(double *element, double number) { *element = number; }
+static inline void state_compare(double *element, double number)
+{
+    if (*element != number)
+        fail_msg("%.0f instead of %.0f: buffer %d, tensor %d, element %d", *element, number, (int)(number / 0x1p38) % 4,
+                 (int)((int64_t)number >> 28) % 1024, (int)((int64_t)number & ((1 << 28) - 1)));
+}
+
+/* All elements that a rank holds; f64. */
+static inline int64_t state_visit(const struct ckpt_state *s, int64_t salt, state_fn *fn)
+{
+    int64_t visited = 0;
+    for (int b = 0; b < CKPT_BUFFERS; b++)
+        for (int64_t k = 0; s->buffers[b] && k < s->sh->n_units; k++) {
+            const struct shard_unit *u = &s->sh->units[k];
+            for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++)
+                for (int64_t j = 0, run; j < s->sh->tensors[i].count; j += run) {
+                    int64_t global = shard_to_global(&s->sh->tensors[i], &s->params->items[i], j, &run);
+                    for (int64_t e = 0; e < run; e++) {
+                        int64_t at = state_place(s, b, u, &s->sh->tensors[i], j + e);
+                        if (at >= 0)
+                            fn((double *)s->buffers[b] + at, state_number(salt, b, i, global + e)), visited++;
+                    }
+                }
+        }
+    return visited;
+}
+
+/* ---- ranks without a group ---- */
+
+/* One rank of a layout: what it holds, in memory of its own. */
+struct holder {
+    struct shards sh;
+    struct ckpt_state s;
+    int64_t bytes[CKPT_BUFFERS];
+};
+
+static inline void holder_open(struct holder *h, const struct model *m, const struct param_list *params, const struct layout *l, int64_t rank)
+{
+    struct err err = {0};
+    *h = (struct holder){0};
+    must(shards_build(m, params, l, rank, &h->sh, &err), &err);
+    h->s = (struct ckpt_state){.params = params, .sh = &h->sh, .zero = l->zero, .dtype = DTYPE_F64};
+    for (int b = 0; b < CKPT_BUFFERS; b++) {
+        bool whole = b == CKPT_WEIGHTS ? l->zero < 3 : l->zero < 1;
+        h->bytes[b] = (whole ? h->sh.total : h->sh.total / h->sh.group) * 8;
+        h->s.buffers[b] = calloc(1, (size_t)h->bytes[b]);
+        assert_non_null(h->s.buffers[b]);
+    }
+}
+
+static inline void holder_close(struct holder *h)
+{
+    for (int b = 0; b < CKPT_BUFFERS; b++)
+        free(h->s.buffers[b]);
+    shards_release(&h->sh);
+}
+
+/* What a model of eight small heads can be trained under. Two k/v heads: from tp 4 on they are copied. */
+static inline struct model wide_model(enum model_family family, enum model_adaln adaln)
+{
+    return (struct model){.name = "wide", .family = family, .layers = 4, .hidden = 16, .heads = 8, .kv_heads = 2, .ffn = 24,
+                          .gated_mlp = family == MODEL_MOVIEGEN, .text_width = 6, .text_len = 3, .adaln = adaln,
+                          .adaln_rank = adaln == ADALN_NONE || adaln == ADALN_FULL ? 0 : 4,
+                          .patch_t = 1, .patch_h = 1, .patch_w = 1, .latent_channels = 3, .rope_theta = 100};
+}
+
+static inline struct layout layout_of(const char *text)
+{
+    struct layout l;
+    struct err err = {0};
+    must(layout_parse(text, &l, &err), &err);
+    return l;
+}
+
+/* A folder as the ranks of l would leave it; salt = its step. */
+static inline void folder_write(const char *dir, const struct model *m, const struct param_list *params, const struct layout *l, int64_t step,
+                                state_fn *put)
+{
+    struct ckpt_file files[64];
+    struct ckpt_manifest manifest = {.meta = {.step = step}, .model = *m, .layout = *l, .dtype = DTYPE_F64, .ema = true, .files = files};
+    struct err err = {0};
+    must(file_remove_tree(dir, &err), &err);
+    must(file_mkdirs(dir, &err), &err);
+    for (int64_t rank = 0; rank < layout_world(l); rank++) {
+        struct holder h;
+        if (ckpt_file_of_rank(l, rank) < 0)
+            continue;
+        assert_int_equal(ckpt_file_of_rank(l, rank), manifest.n_files); /* in the order of the ranks */
+        holder_open(&h, m, params, l, rank);
+        state_visit(&h.s, step, put);
+        must(ckpt_file_write(dir, &h.s, rank, &files[manifest.n_files++], &err), &err);
+        holder_close(&h);
+    }
+    assert_int_equal(manifest.n_files, ckpt_files(l));
+    must(ckpt_manifest_write(dir, &manifest, params, &err), &err);
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* Tensor and sequence parallelism: what crosses the tp group.
+ *
+ * Rows: with sp each rank has a run of the packed tokens in the residual stream; a column-parallel product wants them all (all-gather),
+ * a row-parallel one leaves summands for all (reduce-scatter). Without sp rows are everybody's and summands are all-reduced.
+ * Columns of a modulation: rank r makes columns r · w .. of each unit, w = width / tp; gathered rank by rank and put in their places.
+ */
+#include "trainer/dit_priv.h"
+#include "trainer/fault.h"
+
+void dit_comm(struct dit *d, struct comm *c, const struct comm_op *op)
+{
+    if (d->failed == 0)
+        d->failed = comm_do(c, op, d->stream, &d->err);
+}
+
+/* ---- rows ---- */
+
+struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all)
+{
+    if (!d->c.layout->sp)
+        return own;
+    struct tensor to = dit_tokens(d, all, 0);
+    dit_comm(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_ALL_GATHER, .what = "token rows of tp ranks", .dtype = own.dtype, .send = own.ptr,
+                                                 .recv = to.ptr, .counts = d->part_n, .at = d->part_at});
+    return to;
+}
+
+struct tensor dit_partial(const struct dit *d, struct tensor own)
+{
+    return d->c.layout->sp ? dit_tokens(d, DIT_PARTIAL, 0) : own;
+}
+
+void dit_sum_tp(struct dit *d, struct tensor t, const char *what, int fault)
+{
+    if (d->c.layout->tp > 1 && fault_active != fault)
+        dit_comm(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_ALL_REDUCE, .what = what, .dtype = t.dtype, .recv = t.ptr, .n = t.rows * t.cols});
+}
+
+void dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, const char *what, int fault)
+{
+    if (!d->c.layout->sp) {
+        dit_sum_tp(d, own, what, fault);
+        return;
+    }
+    if (fault_active == fault) {
+        d->o->copy(d->o, d->stream, &(struct ops_copy){tensor_rows(partial, d->now.r_first, d->now.r), own});
+        return;
+    }
+    dit_comm(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_REDUCE_SCATTER, .what = what, .dtype = own.dtype, .send = partial.ptr,
+                                                 .recv = own.ptr, .counts = d->part_n, .at = d->part_at});
+}
+
+/* ---- columns of a modulation ---- */
+
+int64_t dit_mod_width(const struct dit *d, const struct mod_unit *unit)
+{
+    return unit->width / d->c.layout->tp;
+}
+
+static int64_t own_width(const struct dit *d, const struct mod_unit *units, int64_t n)
+{
+    int64_t width = 0;
+    for (int64_t i = 0; i < n; i++)
+        width += dit_mod_width(d, &units[i]);
+    return width;
+}
+
+/* Columns between `whole` [n, …] and rank r's part [n, own]. */
+static void columns_copy(struct dit *d, struct tensor whole, struct tensor part, const struct mod_unit *units, int64_t n, int64_t r, bool out)
+{
+    for (int64_t i = 0, at = 0; i < n; i++) {
+        int64_t w = dit_mod_width(d, &units[i]);
+        struct tensor a = tensor_cols(whole, units[i].col + r * w, w), b = tensor_cols(part, at, w);
+        d->o->copy(d->o, d->stream, &(struct ops_copy){out ? a : b, out ? b : a});
+        at += w;
+    }
+}
+
+/* [n, own] of every rank, one behind the other. */
+static struct tensor part_of(const struct dit *d, enum dit_buffer parts, int64_t own, int64_t r)
+{
+    struct tensor t = dit_buffer(d, parts, 0, d->now.n * d->c.layout->tp);
+    return tensor_of((char *)t.ptr + r * d->now.n * own * dtype_bytes(t.dtype), t.dtype, d->now.n, own);
+}
+
+void dit_mod_gather(struct dit *d, struct tensor mod, const struct mod_unit *units, int64_t n)
+{
+    int64_t own = own_width(d, units, n), tp = d->c.layout->tp;
+    struct tensor from = dit_buffer(d, DIT_MOD_OWN, 0, d->now.n), mine = part_of(d, DIT_MOD_PARTS, own, d->place.tp);
+    d->o->copy(d->o, d->stream, &(struct ops_copy){tensor_cols(from, 0, own), mine}); /* dense: the final one is narrower */
+    dit_comm(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_ALL_GATHER, .what = "modulation", .dtype = mine.dtype, .n = d->now.n * own,
+                                                 .send = mine.ptr, .recv = part_of(d, DIT_MOD_PARTS, own, 0).ptr});
+    for (int64_t r = 0; r < tp; r++)
+        columns_copy(d, mod, part_of(d, DIT_MOD_PARTS, own, r), units, n, r, false);
+}
+
+struct tensor dit_dmod_own(struct dit *d, struct tensor dmod, const struct mod_unit *units, int64_t n)
+{
+    int64_t own = own_width(d, units, n);
+    if (d->c.layout->tp == 1)
+        return dmod;
+    struct tensor to = tensor_of(dit_buffer(d, DIT_DMOD_OWN, 0, d->now.n).ptr, dmod.dtype, d->now.n, own);
+    if (!d->c.layout->sp || fault_active == FAULT_POINT_SUM_MOD) {
+        columns_copy(d, dmod, to, units, n, d->place.tp, true);
+        return to;
+    }
+    for (int64_t r = 0; r < d->c.layout->tp; r++)
+        columns_copy(d, dmod, part_of(d, DIT_DMOD_PARTS, own, r), units, n, r, true);
+    dit_comm(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_REDUCE_SCATTER, .what = "gradient of a modulation", .dtype = dmod.dtype,
+                                                 .send = part_of(d, DIT_DMOD_PARTS, own, 0).ptr, .recv = to.ptr, .n = d->now.n * own});
+    return to;
+}

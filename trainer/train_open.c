@@ -1,0 +1,232 @@
+/* Setting up a run: what this process can do of the layout, the groups, the memory plan, and everything a step needs, taken once. */
+#include "trainer/train_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/num.h"
+
+void train_say(const struct train *t, const char *line)
+{
+    if (t->conf->say && t->conf->world->rank == 0)
+        t->conf->say(t->conf->say_ctx, line);
+}
+
+int64_t train_resident_peak_bytes(void)
+{
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
+}
+
+/* Resident now; 0 where the system does not say. */
+static int64_t resident_bytes(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (!f)
+        return 0;
+    if (fscanf(f, "%*s %ld", &pages) != 1)
+        pages = 0;
+    fclose(f);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* ---- setting up ---- */
+
+static int capability_check(const struct train *t, struct err *err)
+{
+    const struct layout *l = t->layout;
+    const struct plan *plan = t->conf->plan;
+    struct hash128 none = {0}, model = model_hash(&t->run->model);
+    if (layout_world(l) != t->conf->world->size)
+        return comm_size_error(t->conf->world, l, err);
+    if (memcmp(&plan->model_hash, &none, sizeof none) != 0 && memcmp(&plan->model_hash, &model, sizeof model) != 0)
+        return err_set(err, ERR_INPUT, "the plan was made for model '%s', the run trains '%s' of another shape: plan again", plan->model,
+                       t->run->model.name);
+    if (plan->gbs != t->run->stages[0].gbs)
+        return err_set(err, ERR_INPUT, "the plan was made for batches of %lld samples, the run's have %lld: plan again",
+                       (long long)plan->gbs, (long long)t->run->stages[0].gbs);
+    if (plan->dtype != t->run->dtype)
+        return err_set(err, ERR_INPUT, "the plan was made for %s, the run trains in %s: plan again", dtype_names[plan->dtype],
+                       dtype_names[t->run->dtype]);
+    if (t->run->dtype != DTYPE_F32 && t->run->dtype != DTYPE_F64)
+        return err_set(err, ERR_INPUT, "numerics.dtype '%s': the CPU trains in f32 or f64", dtype_names[t->run->dtype]);
+    return layout_check(l, &t->run->model, plan->seq, t->run->stages[0].gbs, t->conf->world->size, err);
+}
+
+static int loaders_open(struct train *t, struct loader_bounds *most, struct err *err)
+{
+    *most = (struct loader_bounds){0};
+    for (int64_t i = 0; i < t->run->n_stages; i++) {
+        int rc = loader_open(t->run, i, t->layout->mbs, t->conf->verify, t->conf->world->rank, t->conf->world->size,
+                             &t->loaders[i], err);
+        if (rc < 0)
+            return rc;
+        struct loader_bounds b = loader_bounds(t->loaders[i]);
+        most->tokens = num_max_i64(most->tokens, b.tokens);
+        most->samples = num_max_i64(most->samples, b.samples);
+        most->text_tokens = num_max_i64(most->text_tokens, b.text_tokens);
+    }
+    return 0;
+}
+
+static struct dit_config dit_config_of(const struct train *t, const struct loader_bounds *b)
+{
+    return (struct dit_config){
+        .model = &t->run->model, .params = &t->params, .shards = &t->sh, .layout = t->layout, .grid = &t->grid,
+        .objective = t->run->objective, .level_mean = t->run->level_mean, .level_std = t->run->level_std,
+        .text_dropout = t->run->text_dropout, .seed = t->run->seed, .max_tokens = b->tokens, .max_samples = b->samples,
+        .max_text_tokens = b->text_tokens, .slots = pipe_slots(t->layout, t->most_micros, t->sh.place.pp)};
+}
+
+static struct optim_conf optim_conf_of(const struct train *t)
+{
+    return (struct optim_conf){.params = &t->params, .sh = &t->sh, .run = t->run, .layout = t->layout, .world = t->conf->world,
+                               .grid = &t->grid, .ops = t->ops, .stream = t->stream};
+}
+
+static int plan_make(struct train *t, const struct dit_config *c, struct err *err)
+{
+    struct optim_conf o = optim_conf_of(t);
+    int64_t loader = 0;
+    int rc = dit_plan(c, t->ops->act, t->ops->stat, &t->plan, err);
+    for (int64_t i = 0; i < t->run->n_stages; i++)
+        loader += loader_bytes(t->loaders[i]);
+    if (rc == 0)
+        rc = units_plan(&t->sh, (int)t->layout->zero, t->ops->act, t->ops->stat, &t->plan, err);
+    if (rc == 0)
+        rc = optim_plan(&o, &t->plan, err);
+    if (rc == 0)
+        rc = buffer_list_add(&t->plan, "gemm and attention tiles", BUFFER_WORK, DTYPE_FP8, 1, 1, t->ops->workspace_bytes, err);
+    if (rc == 0)
+        rc = buffer_list_add(&t->plan, "loader", BUFFER_LOADER, DTYPE_FP8, 1, 1, loader, err);
+    return rc < 0 ? rc : buffer_list_add(&t->plan, "process", BUFFER_PROCESS, DTYPE_FP8, 1, 1, t->process_bytes, err);
+}
+
+static void plan_say(const struct train *t)
+{
+    char line[128], bytes[32];
+    train_say(t, "memory plan of a rank:");
+    for (int c = 0; c <= BUFFER_CATEGORIES; c++) {
+        bool all = c == BUFFER_CATEGORIES;
+        int64_t n = all ? t->plan.total : buffer_list_bytes(&t->plan, (enum buffer_category)c);
+        snprintf(line, sizeof line, "  %-14s %12s", all ? "total" : buffer_category_names[c], num_format_bytes(n, bytes, sizeof bytes));
+        train_say(t, line);
+    }
+}
+
+static int limit_check(const struct train *t, struct err *err)
+{
+    char need[32], have[32];
+    if (t->conf->memory_limit_bytes == 0 || t->plan.total <= t->conf->memory_limit_bytes)
+        return 0;
+    return err_set(err, ERR_NO, "out of memory by plan: a rank needs %s, the limit is %s",
+                   num_format_bytes(t->plan.total, need, sizeof need),
+                   num_format_bytes(t->conf->memory_limit_bytes, have, sizeof have));
+}
+
+static int device_open(struct train *t, struct err *err)
+{
+    int rc = capability_check(t, err);
+    if (rc == 0)
+        rc = dev_cpu_open(false, &t->dev, err);
+    if (rc == 0)
+        rc = t->dev->stream_new(t->dev, "compute", &t->stream, err);
+    return rc < 0 ? rc : ops_cpu_open(t->dev, t->run->dtype, t->conf->blas, &t->ops, err);
+}
+
+/* Libraries are loaded, the groups are open and have exchanged messages, and of the plan only the tiles are taken. */
+static int process_measure(struct train *t, struct err *err)
+{
+    double most = (double)(resident_bytes() - t->ops->workspace_bytes);
+    int rc = comm_max(t->conf->world, &most, 1, err);
+    t->process_bytes = (int64_t)most + buffers_process_growth_bytes(t->conf->world->size);
+    return rc;
+}
+
+/* What follows from files and options: loaders and the list of tensors. */
+static int inputs_open(struct train *t, struct loader_bounds *bounds, struct err *err)
+{
+    int rc = loaders_open(t, bounds, err);
+    if (rc == 0)
+        rc = params_build(&t->run->model, &t->params, err);
+    for (int64_t i = 0; i < t->run->n_stages; i++)
+        t->most_micros = num_max_i64(t->most_micros, layout_micro_batches(t->layout, t->run->stages[i].gbs, 0));
+    return rc < 0 ? rc : shards_build(&t->run->model, &t->params, t->layout, t->conf->world->rank, &t->sh, err);
+}
+
+/* Everything a step needs, taken once. */
+static int memory_take(struct train *t, const struct dit_config *c, struct err *err)
+{
+    struct optim_conf o = optim_conf_of(t);
+    int rc = optim_open(&t->optim, &o, err);
+    if (rc == 0)
+        rc = units_open(&t->units, &t->sh, (int)t->layout->zero, t->grid.shard, t->ops, t->stream, t->optim.weights, t->optim.grads, err);
+    if (rc == 0)
+        rc = dit_new(c, t->ops, t->stream, &t->units, &t->dit, err);
+    if (rc == 0)
+        rc = pipe_open(&t->pipe, t->dit, t->layout, t->sh.place, t->grid.pp, t->stream, t->most_micros, err);
+    if (rc == 0 && !(t->times = calloc(TRAIN_TIMES_MAX, sizeof *t->times)))
+        rc = err_set(err, ERR_NOMEM, "out of memory");
+    if (rc == 0 && !t->conf->trial && t->conf->world->rank == 0)
+        rc = record_open(&t->record, t->conf->run_dir, t->conf->attempt, err);
+    return rc;
+}
+
+int train_open(struct train *t, struct err *err)
+{
+    struct comm *world = t->conf->world;
+    struct loader_bounds bounds = {0};
+    struct str text = STR_INIT;
+    layout_format(t->layout, &text);
+    snprintf(t->layout_text, sizeof t->layout_text, "%s", text.p);
+    str_release(&text);
+    int rc = comm_agree(world, device_open(t, err), err);
+    if (rc < 0)
+        return rc;
+    comm_bind(world, t->dev);
+    if ((rc = comm_grid_open(world, t->layout, &t->run->model, &t->grid, err)) < 0 || (rc = process_measure(t, err)) < 0 ||
+        (rc = comm_agree(world, inputs_open(t, &bounds, err), err)) < 0)
+        return rc;
+    struct dit_config c = dit_config_of(t, &bounds);
+    if ((rc = comm_agree(world, plan_make(t, &c, err), err)) < 0)
+        return rc;
+    plan_say(t);
+    rc = comm_agree(world, limit_check(t, err), err);
+    return rc < 0 ? rc : comm_agree(world, memory_take(t, &c, err), err);
+}
+
+void train_close(struct train *t)
+{
+    record_close(&t->record);
+    pipe_close(&t->pipe);
+    dit_free(t->dit);
+    units_close(&t->units);
+    optim_close(&t->optim);
+    for (int i = 0; i < LIMIT_STAGES; i++)
+        loader_close(t->loaders[i]);
+    if (t->ops)
+        t->ops->close(t->ops);
+    if (t->stream)
+        t->dev->stream_free(t->dev, t->stream);
+    if (t->dev)
+        t->dev->close(t->dev);
+    shards_release(&t->sh);
+    params_release(&t->params);
+    comm_grid_close(&t->grid);
+    comm_bind(t->conf->world, NULL);
+    free(t->times);
+}
+
+double train_waited_s(const struct train *t)
+{
+    const struct comm_grid *g = &t->grid;
+    const struct comm *all[] = {t->conf->world, g->tp, g->cp, g->dp, g->pp, g->kv, g->a2a, g->ring, g->shard, g->replica};
+    double sum = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        sum += all[i]->wait_s;
+    return sum;
+}

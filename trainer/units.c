@@ -1,0 +1,225 @@
+#include "trainer/units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "trainer/fault.h"
+
+static int64_t most_elements(const struct shards *sh)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < sh->n_units; i++)
+        most = num_max_i64(most, sh->units[i].elements);
+    return most;
+}
+
+int units_plan(const struct shards *sh, int zero, enum dtype act, enum dtype stat, struct buffer_list *plan, struct err *err)
+{
+    int64_t most = most_elements(sh);
+    int rc = buffer_list_add(plan, "gathered weights", BUFFER_WORK, act, zero == 3 ? 2 : 0, 1, most, err);
+    if (rc == 0)
+        rc = buffer_list_add(plan, "gradients of a unit", BUFFER_WORK, stat, zero >= 2 ? 2 : 0, 1, most, err);
+    return rc < 0 ? rc : buffer_list_add(plan, "summed gradients of a unit", BUFFER_COMM, stat, zero >= 2 ? 2 : 0, 1, most / sh->group, err);
+}
+
+static int take(struct units *u, const char *what, int64_t elements, enum dtype t, void **out, struct err *err)
+{
+    return u->ops->dev->alloc(u->ops->dev, what, elements * dtype_bytes(t), out, err);
+}
+
+int units_open(struct units *u, const struct shards *sh, int zero, struct comm *shard_group, struct ops *ops, struct dev_stream *stream,
+               void *weights, void *grads, struct err *err)
+{
+    int rc = 0;
+    *u = (struct units){.sh = sh, .zero = zero, .group = shard_group, .ops = ops, .stream = stream, .weights = weights, .grads = grads,
+                        .most = most_elements(sh)};
+    u->written = calloc((size_t)sh->n_units, sizeof *u->written);
+    if (!u->written)
+        rc = err_set(err, ERR_NOMEM, "out of memory for %lld units", (long long)sh->n_units);
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        u->w[i].unit = u->g[i].unit = -1;
+        if (zero == 3)
+            rc = take(u, "gathered weights", u->most, ops->act, &u->w[i].ptr, err);
+        if (rc == 0 && zero >= 2)
+            rc = take(u, "gradients of a unit", u->most, ops->stat, &u->g[i].ptr, err);
+        if (rc == 0 && zero >= 2)
+            rc = take(u, "summed gradients of a unit", u->most / sh->group, ops->stat, &u->sums[i], err);
+    }
+    if (rc == 0 && zero >= 2)
+        rc = comm_reserve(shard_group, 2, u->most * dtype_bytes(ops->stat), err);
+    if (rc < 0)
+        units_close(u);
+    return rc;
+}
+
+void units_close(struct units *u)
+{
+    if (!u->ops)
+        return;
+    for (int i = 0; i < 2; i++) {
+        u->ops->dev->free(u->ops->dev, u->w[i].ptr);
+        u->ops->dev->free(u->ops->dev, u->g[i].ptr);
+        u->ops->dev->free(u->ops->dev, u->sums[i]);
+    }
+    free(u->written);
+    *u = (struct units){0};
+}
+
+static void *at(void *buffer, int64_t element, enum dtype t)
+{
+    return (char *)buffer + element * dtype_bytes(t);
+}
+
+static void start(struct units *u, const struct comm_op *op, struct comm_work **work)
+{
+    *work = NULL;
+    if (u->failed == 0)
+        u->failed = comm_start(u->group, op, u->stream, work, &u->err);
+}
+
+static void await(struct units *u, struct comm_work **work)
+{
+    if (*work && u->failed == 0)
+        u->failed = comm_wait(u->group, *work, u->stream, &u->err);
+    *work = NULL;
+}
+
+void units_begin(struct units *u)
+{
+    memset(u->written, 0, (size_t)u->sh->n_units * sizeof *u->written);
+}
+
+/* ---- weights ---- */
+
+static void gather(struct units *u, struct unit_buffer *b, int64_t unit)
+{
+    const struct shard_unit *s = &u->sh->units[unit];
+    int64_t piece = s->elements / u->sh->group;
+    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "weights of a unit", .dtype = u->ops->act, .n = piece,
+                         .send = at(u->weights, s->offset / u->sh->group, u->ops->act), .recv = b->ptr};
+    b->unit = unit;
+    start(u, &op, &b->work);
+}
+
+void units_use(struct units *u, int64_t unit, int64_t next)
+{
+    if (u->zero < 3)
+        return;
+    int have = u->w[1].unit == unit;
+    if (u->w[have].unit != unit) {
+        await(u, &u->w[have].work);
+        gather(u, &u->w[have], unit);
+    }
+    await(u, &u->w[have].work);
+    if (next < 0 || u->w[!have].unit == next)
+        return;
+    await(u, &u->w[!have].work);
+    gather(u, &u->w[!have], next);
+}
+
+void *units_weights(struct units *u, int64_t unit)
+{
+    if (u->zero < 3)
+        return at(u->weights, u->sh->units[unit].offset, u->ops->act);
+    int have = u->w[1].unit == unit;
+    BUG_ON(u->w[have].unit != unit || u->w[have].work);
+    return u->w[have].ptr;
+}
+
+void units_forget(struct units *u)
+{
+    for (int i = 0; i < 2; i++) {
+        await(u, &u->w[i].work);
+        u->w[i].unit = -1;
+    }
+}
+
+/* ---- gradients ---- */
+
+static struct tensor row(void *ptr, enum dtype t, int64_t n)
+{
+    return tensor_of(ptr, t, 1, n);
+}
+
+/* What came out of the working buffer goes into the own piece. */
+static void collect(struct units *u, int i)
+{
+    struct unit_buffer *g = &u->g[i];
+    if (g->unit < 0)
+        return;
+    const struct shard_unit *s = &u->sh->units[g->unit];
+    enum dtype t = u->ops->stat;
+    int64_t piece = s->elements / u->sh->group;
+    struct tensor sum = row(u->sums[i], t, piece), own = row(at(u->grads, s->offset / u->sh->group, t), t, piece);
+    await(u, &g->work);
+    if (u->written[g->unit])
+        u->ops->axpy(u->ops, u->stream, &(struct ops_axpy){sum, own, 1});
+    else
+        u->ops->copy(u->ops, u->stream, &(struct ops_copy){sum, own});
+    u->written[g->unit] = true;
+    g->unit = -1;
+}
+
+/* The working buffer of a unit: the one it has, or the one used longer ago. */
+static int working(struct units *u, int64_t unit)
+{
+    for (int i = 0; i < 2; i++)
+        if (u->g[i].unit == unit && !u->g[i].work)
+            return i;
+    int i = u->turn;
+    u->turn = !i;
+    collect(u, i);
+    return i;
+}
+
+void *units_grads(struct units *u, int64_t unit)
+{
+    if (u->zero < 2)
+        return at(u->grads, u->sh->units[unit].offset, u->ops->stat);
+    int i = working(u, unit);
+    if (u->g[i].unit != unit) { /* the gaps between tensors are summed as well */
+        u->ops->dev->zero(u->ops->dev, u->g[i].ptr, u->sh->units[unit].elements * dtype_bytes(u->ops->stat), u->stream);
+        u->g[i].unit = unit;
+    }
+    return u->g[i].ptr;
+}
+
+double units_beta(const struct units *u, int64_t unit)
+{
+    return u->zero < 2 && u->written[unit] ? 1 : 0;
+}
+
+void units_done(struct units *u, int64_t unit)
+{
+    if (u->zero < 2) {
+        u->written[unit] = true;
+        return;
+    }
+    const struct shard_unit *s = &u->sh->units[unit];
+    void *from = units_grads(u, unit);
+    int i = from == u->g[1].ptr;
+    struct comm_op op = {.kind = COMM_REDUCE_SCATTER, .what = "gradients of a unit", .dtype = u->ops->stat, .send = from,
+                         .recv = u->sums[i], .n = s->elements / u->sh->group};
+    if (fault_active == FAULT_POINT_SUM_UNIT)
+        u->ops->copy(u->ops, u->stream, &(struct ops_copy){row(at(from, op.n * u->sh->group_rank, op.dtype), op.dtype, op.n), row(op.recv, op.dtype, op.n)});
+    else
+        start(u, &op, &u->g[i].work);
+    if (u->failed)
+        u->g[i].unit = -1;
+}
+
+void units_flush(struct units *u)
+{
+    enum dtype t = u->ops->stat;
+    for (int64_t i = 0; i < u->sh->n_units && u->zero < 2; i++)
+        if (!u->written[i]) /* not one sample here */
+            u->ops->dev->zero(u->ops->dev, at(u->grads, u->sh->units[i].offset, t), u->sh->units[i].elements * dtype_bytes(t), u->stream);
+    for (int i = 0; i < 2 && u->zero >= 2; i++)
+        collect(u, i);
+}
+
+int units_failed(struct units *u, struct err *err)
+{
+    return u->failed < 0 ? err_set(err, u->failed, "%s", u->err.text) : 0;
+}

@@ -1,0 +1,64 @@
+/* units: where the model finds the weights of a unit (embedding, conditioning, a layer, head) and leaves their gradients, whatever is
+ * sharded over data-parallel ranks.
+ *
+ *   zero 0, 1   whole flat buffers of weights and gradients; the first micro-batch of a step overwrites gradients, later ones add
+ *   zero 2      gradients of one unit at a time in one of two working buffers; units_done starts their sum over the shard group, which
+ *               is added to the own pieces while the next unit is computed
+ *   zero 3      weights likewise: gathered into one of two working buffers, the next unit's under the present one's computation
+ *
+ * One unit is in use at a time:
+ *
+ *     units_use(&u, unit, next);             // weights are there; the gather of `next` (-1: none) begins
+ *     units_weights(&u, unit), units_grads(&u, unit)
+ *     units_done(&u, unit);                  // in backward: this micro-batch's gradients of the unit are written
+ *     units_flush(&u);                       // after the last micro-batch of a step: own pieces, or whole buffers, are complete here
+ *
+ * Calls queue; a failure is kept and given by units_failed. Layout of buffers and pieces: profiles/shard.h.
+ */
+#ifndef TRAINER_UNITS_H
+#define TRAINER_UNITS_H
+
+#include "profiles/shard.h"
+#include "trainer/comm.h"
+#include "trainer/ops.h"
+
+struct unit_buffer { /* a working buffer */
+    int64_t unit;    /* what is in it; -1: nothing */
+    void *ptr;
+    struct comm_work *work; /* gather into it, or sum out of it, under way */
+};
+
+struct units {
+    const struct shards *sh;  /* borrowed, like ops, stream, group, weights, grads */
+    struct ops *ops;
+    struct dev_stream *stream;
+    struct comm *group;       /* shard group */
+    int zero;
+    void *weights, *grads;    /* zero 3, zero 2 and up: own pieces; else whole */
+    bool *written;            /* [n_units] gradients of this step hold something */
+    struct unit_buffer w[2], g[2];
+    void *sums[2];            /* zero 2, 3: own piece of the sum out of g[i] */
+    int turn;                 /* the g used next */
+    int64_t most;             /* elements of the largest unit */
+    int failed;
+    struct err err;
+};
+
+/* What units_open will take, for the memory plan. */
+int units_plan(const struct shards *sh, int zero, enum dtype act, enum dtype stat, struct buffer_list *plan, struct err *err);
+int units_open(struct units *u, const struct shards *sh, int zero, struct comm *shard_group, struct ops *ops, struct dev_stream *stream,
+               void *weights, void *grads, struct err *err);
+void units_close(struct units *u); /* safe on a zeroed struct */
+
+void units_begin(struct units *u); /* before a step's first micro-batch */
+void units_use(struct units *u, int64_t unit, int64_t next);
+void *units_weights(struct units *u, int64_t unit);
+void *units_grads(struct units *u, int64_t unit);
+double units_beta(const struct units *u, int64_t unit); /* 0: gradients overwrite; 1: they add */
+void units_done(struct units *u, int64_t unit);
+void units_flush(struct units *u);
+int units_failed(struct units *u, struct err *err);
+/* The weights have changed: gathered copies are void. */
+void units_forget(struct units *u);
+
+#endif
