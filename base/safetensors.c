@@ -75,7 +75,7 @@ static void header_write(const struct safetensors_tensor *tensors, int64_t n, co
     for (int64_t i = 0; i < n; i++)
         tensor_write(&j, &tensors[i]);
     json_obj_end(&j);
-    while (out->len % ALIGN_BYTES)
+    for (size_t pad = -out->len % ALIGN_BYTES; pad > 0; pad--)
         str_addc(out, ' ');
 }
 

@@ -1,4 +1,5 @@
-/* safetensors: what is written is read, byte for byte; what the format forbids is refused with its reason; nothing half-written stays. */
+/* safetensors: what is written is read, byte for byte; what the format forbids is refused with its reason; nothing half-written stays, whichever call fails. */
+// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,8 +10,10 @@
 
 #include <cmocka.h>
 
+#include "fault.h"
 #include "scratch.h"
 
+#include "base/file.h"
 #include "base/safetensors.h"
 
 static void write_two(const char *path)
@@ -69,6 +72,47 @@ static void half_written_does_not_stay(void **state)
     assert_int_equal(safetensors_create(in_scratch("h.safetensors"), &odd, 1, NULL, 0, &w, &err), ERR_INPUT);
     assert_int_equal(safetensors_create(in_scratch("h.safetensors"), &huge, 1, NULL, 0, &w, &err), ERR_LIMIT);
     assert_int_equal(count_entries(scratch), 0);
+}
+
+static int write_and_read(const char *path, struct err *err)
+{
+    struct safetensors_tensor t = {"a", "F32", 1, {2}};
+    struct safetensors_writer *w;
+    struct safetensors_reader r;
+    float a[2] = {1, 2};
+    int rc = safetensors_create(path, &t, 1, NULL, 0, &w, err);
+    if (rc < 0)
+        return rc;
+    if ((rc = safetensors_add(w, a, 8, err)) < 0) {
+        safetensors_abort(w);
+        return rc;
+    }
+    if ((rc = safetensors_commit(w, err)) < 0 || (rc = safetensors_open(path, &r, err)) < 0)
+        return rc;
+    rc = safetensors_read(&r, &r.tensors[0], 0, 8, a, err);
+    safetensors_close(&r);
+    return rc;
+}
+
+static void any_call_may_fail(void **state)
+{
+    (void)state;
+    for (enum fault_kind kind = FAULT_ALLOC; kind < FAULT_KINDS; kind++) {
+        long n = 1;
+        bool met = true;
+        for (; met; n++) {
+            struct err err = {0};
+            fault_arm(kind, n);
+            int rc = write_and_read(in_scratch("f.safetensors"), &err);
+            met = fault_disarm();
+            if (met ? rc != (kind == FAULT_ALLOC ? ERR_NOMEM : ERR_IO) || !err.text[0] : rc != 0)
+                fail_msg("%s %ld: %d '%s'", fault_names[kind], n, rc, err.text);
+            assert_true(count_entries(scratch) <= 1); /* the file, or nothing */
+            assert_int_equal(met && kind != FAULT_READ && kind != FAULT_SYNC && n == 1 ? file_exists(in_scratch("f.safetensors")) : 0, 0);
+            remove(in_scratch("f.safetensors"));
+        }
+        assert_true(n > 2 || kind == FAULT_MKDIR || kind == FAULT_LINK);
+    }
 }
 
 /* A file of this header (its length as it is, or `length`) and n bytes of data. */
@@ -138,6 +182,6 @@ static void forbidden_is_refused(void **state)
 #define ALONE(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {ALONE(written_is_read), ALONE(half_written_does_not_stay), ALONE(forbidden_is_refused)};
+    const struct CMUnitTest tests[] = {ALONE(written_is_read), ALONE(half_written_does_not_stay), ALONE(any_call_may_fail), ALONE(forbidden_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
 /* Comparing checkpoints: layouts do not matter, the measure is what it says, and what cannot be compared is never equal. */
+// LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread
+#include "fault.h"
 #include "trainer_state.h"
 
 #include "trainer/ckpt_diff.h"
@@ -119,9 +121,37 @@ static void what_cannot_be_compared(void **state)
     ckpt_diff_release(&d);
 }
 
+/* Every allocation and read fails once: an error, never another answer. */
+static void any_call_may_fail(void **state)
+{
+    struct model m = wide_model(MODEL_DIT, ADALN_NONE);
+    static const enum fault_kind kinds[] = {FAULT_ALLOC, FAULT_READ};
+    char a[LIMIT_PATH_BYTES], b[LIMIT_PATH_BYTES];
+    (void)state;
+    folder_of("a", &m, "tp=2,pp=2,zero=1,dp=2");
+    folder_of("b", &m, "dp=1");
+    snprintf(a, sizeof a, "%s", in_scratch("a"));
+    snprintf(b, sizeof b, "%s", in_scratch("b"));
+    for (int k = 0; k < LEN(kinds); k++) {
+        bool met = true;
+        long n = 1;
+        for (; met; n += fault_step(7)) {
+            struct ckpt_diff d = {0};
+            struct err err = {0};
+            fault_arm(kinds[k], n);
+            int rc = ckpt_diff(a, b, 0, 1e-12, &d, &err);
+            met = fault_disarm();
+            if (met ? rc != (kinds[k] == FAULT_ALLOC ? ERR_NOMEM : ERR_IO) || !err.text[0] : rc != 0 || d.n_beyond != 0)
+                fail_msg("%s %ld: %d '%s'", fault_names[kinds[k]], n, rc, err.text);
+            ckpt_diff_release(&d);
+        }
+        assert_true(n > 20);
+    }
+}
+
 #define ALONE(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {ALONE(layouts_do_not_matter), ALONE(the_measure), ALONE(what_cannot_be_compared)};
+    const struct CMUnitTest tests[] = {ALONE(layouts_do_not_matter), ALONE(the_measure), ALONE(what_cannot_be_compared), ALONE(any_call_may_fail)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
