@@ -179,6 +179,13 @@ $(B)/tests/slurm/%: $(B)/obj/tests/slurm/%.o $(call lib_objs,launcher/sched) $(B
 	@mkdir -p $(@D)
 	$(call link,$(filter %.o,$^),$(call lib_libs,launcher/sched) $(TEST_LIBS))
 
+# what the trainer makes of small cases, for PyTorch to make the same of; see tests/peers/torch
+PEERS_BIN := $(patsubst tests/peers/%.c,$(B)/tests/peers/%,$(sort $(wildcard tests/peers/*.c)))
+$(PEERS_BIN): $(B)/tests/peers/%: $(B)/obj/tests/peers/%.o $(call lib_objs,trainer) $(B)/flags
+	@mkdir -p $(@D)
+	$(call link,$(filter %.o,$^),$(call lib_libs,trainer) $(TEST_LIBS))
+$(B)/obj/tests/peers/%.o: CFLAGS += $(CFLAGS_trainer)
+
 # parsers behind libFuzzer's entry; the ordinary build replays files through them, `make fuzz` looks for new ones
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(FUZZ_SRC))
@@ -191,7 +198,7 @@ $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	$(call say,CLANG,$@)
 	$(Q)clang -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer,address,undefined $(CFLAGS_base) -o $@ $^ $(LIBS_base)
 
-tests: $(UNIT_BIN) $(FUZZ_BIN) $(PROGRAMS) $(STUBS) $(SLURM_TESTS) ## build the programs and the unit tests
+tests: $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(STUBS) $(SLURM_TESTS) ## build the programs and the unit tests
 
 # Packages are installed by a first make; what they bring (pkg-config, mpicc) is seen by the second.
 check: ## install what the tests need, build, run every ordinary test and the lint
@@ -203,8 +210,9 @@ check: ## install what the tests need, build, run every ordinary test and the li
 check-slow: tests ## the long proofs: 100 kills of a training, 300 seeds of shots, 400 killed submitters
 	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 tests/run --build $(B) 't6100-resume\|curator_shots\|sched'
 
-check-peers: tests ## webdataset and Megatron-Energon read our shards (build/peers-venv; see tests/peers/readers)
+check-peers: tests ## webdataset and Megatron-Energon read our shards, PyTorch computes our model (see tests/peers/readers, torch)
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/readers
+	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/torch
 
 fuzz: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC)) ## search for inputs that break a parser (clang): FUZZ_S=60 seconds each
 	@mkdir -p $(B)/fuzz/found $(B)/fuzz/tmp

@@ -1,0 +1,69 @@
+"""What the references share: reads the cases of model_dump and ops_dump, sets their results beside a reference's, prints the table.
+
+A case is a safetensors file: texts that describe it, tensors "in/..." and the trainer's results "out/...". A reference takes the texts and
+the inputs, and gives every result by name. Two tensors agree when max |a - b| <= 1e-10 max |b|: sums of some hundred float64
+products in another order differ by 1e-17 to 1e-14 of the largest element, a wrong formula or a constant cut short by far more.
+"""
+import glob
+import json
+import os
+import struct
+import sys
+
+import torch
+
+TOLERANCE = 1e-10
+
+
+def read(path):
+    """Texts, inputs and results of a case."""
+    with open(path, "rb") as f:
+        data = f.read()
+    length, = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    texts, tensors = header.pop("__metadata__"), {}
+    for name, x in header.items():
+        first, end = (8 + length + at for at in x["data_offsets"])
+        assert x["dtype"] == "F64"
+        values = torch.frombuffer(bytearray(data[first:end]), dtype=torch.float64) if end > first else torch.zeros(0, dtype=torch.float64)
+        tensors[name] = values.reshape(x["shape"])
+    part = lambda prefix: {n[len(prefix):]: t for n, t in tensors.items() if n.startswith(prefix)}
+    return texts, part("in/"), part("out/")
+
+
+def difference(ours, reference):
+    """max |a - b| / max |b|; what is not finite must be the same; nan where shapes differ."""
+    if ours.shape != reference.shape:
+        return float("nan")
+    if ours.numel() == 0:
+        return 0.0
+    same = ours == reference
+    off = torch.where(same, torch.zeros_like(ours), (ours - reference).abs()).max()
+    scale = torch.where(torch.isfinite(reference), reference.abs(), torch.zeros_like(reference)).max()
+    return float(off / scale) if off != 0 else 0.0
+
+
+def compare(name, ours, reference, worst):
+    """One case: its `worst` tensors, and all that do not agree, as lines; how many those are, of how many."""
+    off = {n: difference(ours[n], reference[n].detach()) for n in ours if n in reference}
+    off.update({n: float("nan") for n in set(ours) ^ set(reference)})  # one side alone has it
+    order = sorted(off, key=lambda n: off[n] if off[n] == off[n] else float("inf"), reverse=True)
+    bad = [n for n in order if not off[n] <= TOLERANCE]
+    for n in order[:max(worst, len(bad))]:
+        print(f"  {name:<34} {n:<36} {off[n]:9.2e}{'  DIFFERS' if n in bad else ''}")
+    return len(bad), len(order)
+
+
+def main(references, worst):
+    """references: by the text "op", functions of (texts, inputs) that give the results."""
+    bad = tensors = 0
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)
+    paths = sorted(glob.glob(os.path.join(sys.argv[1], "*.safetensors")))
+    for path in paths:
+        texts, inputs, ours = read(path)
+        name = os.path.basename(path)[:-len(".safetensors")]
+        some_bad, some = compare(name, ours, references[texts["op"]](texts, inputs), worst)
+        bad, tensors = bad + some_bad, tensors + some
+    print(f"{len(paths)} cases, {tensors} tensors, {bad} differ by more than {TOLERANCE:g}")
+    sys.exit(0 if bad == 0 and tensors > 0 else 1)

@@ -1,0 +1,205 @@
+/* model_dump DIR: what the model makes of a small batch, in float64, one file a variant: for a reference to make the same of.
+ *
+ *   in/weight/NAME  every weight, shapes and names as at the top of profiles/params.c
+ *   in/latent/I, in/noise/I, in/cond/I [C, t, h, w], in/text/I [text_len, text_width]   of sample I; no cond: zeros; noise as drawn
+ *   in/level, dropped, fps, loss_weight [n], in/inv_norm
+ *   out/prediction/I [C, t, h, w], out/sample_loss [n], out/loss_sum, out/loss_x0_sum (trainer/dit.h), out/grad/NAME of inv_norm · loss_sum
+ *
+ * The model's fields and the objective are texts.
+ */
+#include "tests/unit/trainer_model.h"
+
+#include "tests/peers/dump.h"
+
+struct variant {
+    const char *name;
+    struct model m; /* what is left 0 is filled in by complete() */
+    bool text;
+    enum objective objective;
+    int32_t shape[SAMPLES][3]; /* latent cells of the samples; all 0: the rig's */
+};
+
+static const struct variant variants[] = {
+    {"full", {.adaln = ADALN_FULL}, true, OBJECTIVE_EDM},
+    {"full-v", {.adaln = ADALN_FULL, .layers = 1}, true, OBJECTIVE_V},
+    {"full-flow", {.adaln = ADALN_FULL, .layers = 1}, true, OBJECTIVE_RECTIFIED_FLOW},
+    {"none", {.adaln = ADALN_NONE}, true, OBJECTIVE_EDM},
+    {"separate", {.adaln = ADALN_LORA_SEPARATE}, true, OBJECTIVE_EDM},
+    {"fused", {.adaln = ADALN_LORA_FUSED}, true, OBJECTIVE_RECTIFIED_FLOW},
+    {"single", {.adaln = ADALN_LORA_SINGLE}, true, OBJECTIVE_V},
+    {"grouped", {.adaln = ADALN_FULL, .hidden = 48, .heads = 4, .kv_heads = 2}, true, OBJECTIVE_EDM},
+    {"grouped-gated", {.adaln = ADALN_LORA_FUSED, .kv_heads = 1, .gated_mlp = true}, true, OBJECTIVE_RECTIFIED_FLOW},
+    {"gated-none", {.adaln = ADALN_NONE, .gated_mlp = true}, false, OBJECTIVE_V},
+    {"no-text-cond", {.adaln = ADALN_LORA_SEPARATE, .kv_heads = 1, .cond_channels = 2}, false, OBJECTIVE_V},
+    {"no-text-fused", {.adaln = ADALN_LORA_FUSED}, false, OBJECTIVE_EDM},
+    {"no-text-single", {.adaln = ADALN_LORA_SINGLE, .layers = 3}, false, OBJECTIVE_EDM},
+    {"cond", {.adaln = ADALN_FULL, .cond_channels = 1}, true, OBJECTIVE_EDM},
+    /* head dim 16: pairs 4, 2, 2; patches in time */
+    {"patch-t", {.adaln = ADALN_FULL, .hidden = 32, .patch_t = 2, .patch_h = 1, .patch_w = 2}, true, OBJECTIVE_EDM,
+     {{4, 2, 2}, {2, 3, 2}, {6, 1, 2}, {2, 2, 4}}},
+    {"patch-none", {.adaln = ADALN_LORA_SEPARATE, .patch_t = 1, .patch_h = 1, .patch_w = 1}, true, OBJECTIVE_V,
+     {{2, 1, 3}, {1, 2, 2}, {3, 2, 1}, {1, 1, 5}}},
+    /* wider than the frame rate's embedding */
+    {"wide", {.adaln = ADALN_LORA_SEPARATE, .layers = 1, .hidden = 264}, true, OBJECTIVE_EDM},
+};
+
+static int64_t or_else(int64_t value, int64_t otherwise) { return value ? value : otherwise; }
+
+static struct model complete(const struct variant *v)
+{
+    struct model m = v->m;
+    bool lora = m.adaln != ADALN_NONE && m.adaln != ADALN_FULL;
+    snprintf(m.name, sizeof m.name, "%s", v->name);
+    m.layers = or_else(m.layers, 2);
+    m.hidden = or_else(m.hidden, 24);
+    m.heads = or_else(m.heads, 2);
+    m.kv_heads = or_else(m.kv_heads, m.heads);
+    m.ffn = 20;
+    m.text_width = v->text ? TEXT_WIDTH : 0;
+    m.text_len = v->text ? 8 : 0;
+    m.adaln_rank = lora ? 3 : 0;
+    m.patch_t = or_else(m.patch_t, 1);
+    m.patch_h = or_else(m.patch_h, 2);
+    m.patch_w = or_else(m.patch_w, 2);
+    m.latent_channels = CHANNELS;
+    m.rope_theta = 100;
+    return m;
+}
+
+static void write_model(struct dump *d, const struct model *m, enum objective objective)
+{
+    static const char *const objectives[] = {[OBJECTIVE_EDM] = "edm", [OBJECTIVE_RECTIFIED_FLOW] = "rectified_flow", [OBJECTIVE_V] = "v"};
+    const struct { const char *name; int64_t value; } fields[] = {
+        {"layers", m->layers}, {"hidden", m->hidden}, {"heads", m->heads}, {"kv_heads", m->kv_heads}, {"ffn", m->ffn},
+        {"gated_mlp", m->gated_mlp}, {"text_width", m->text_width}, {"adaln_rank", m->adaln_rank}, {"patch_t", m->patch_t},
+        {"patch_h", m->patch_h}, {"patch_w", m->patch_w}, {"latent_channels", m->latent_channels}, {"cond_channels", m->cond_channels}};
+    dump_text(d, "op", "model");
+    dump_text(d, "family", "%s", model_family_names[m->family]);
+    dump_text(d, "adaln", "%s", model_adaln_names[m->adaln]);
+    dump_text(d, "objective", "%s", objectives[objective]);
+    dump_text(d, "rope_theta", "%.17g", m->rope_theta);
+    for (int i = 0; i < LEN(fields); i++)
+        dump_text(d, fields[i].name, "%" PRId64, fields[i].value);
+}
+
+static void write_params(struct dump *d, const struct rig *r, const char *prefix, const double *flat)
+{
+    char name[DUMP_NAME_BYTES];
+    for (int64_t i = 0; i < r->list.n; i++) {
+        const struct param *p = &r->list.items[i];
+        snprintf(name, sizeof name, "%s/%s", prefix, p->name);
+        dump_tensor(d, name, flat + r->sh.tensors[i].offset, p->nd, p->dim);
+    }
+}
+
+static void write_floats(struct dump *d, const char *name, const float *data, int nd, const int64_t *dim)
+{
+    double x[CHANNELS * MAX_CELLS];
+    int64_t n = 1;
+    for (int i = 0; i < nd; i++)
+        n *= dim[i];
+    for (int64_t i = 0; i < n; i++)
+        x[i] = data ? data[i] : 0;
+    dump_tensor(d, name, x, nd, dim);
+}
+
+static void write_sample(struct dump *d, const struct model *m, const struct batch_sample *s, int i)
+{
+    char name[DUMP_NAME_BYTES];
+    double noise[CHANNELS * MAX_CELLS];
+    const int64_t latent[] = {CHANNELS, s->t, s->h, s->w}, cond[] = {m->cond_channels, s->t, s->h, s->w};
+    snprintf(name, sizeof name, "in/latent/%d", i);
+    write_floats(d, name, s->latent, 4, latent);
+    snprintf(name, sizeof name, "in/cond/%d", i);
+    write_floats(d, name, s->cond, 4, cond);
+    snprintf(name, sizeof name, "in/text/%d", i);
+    write_floats(d, name, s->text, 2, (int64_t[]){s->text_len, TEXT_WIDTH});
+    snprintf(name, sizeof name, "in/noise/%d", i);
+    philox_normal_fill(SEED, PHILOX_NOISE, s->ordinal, 0, (size_t)(CHANNELS * s->t * s->h * s->w), noise);
+    dump_tensor(d, name, noise, 4, latent);
+}
+
+static void write_batch(struct dump *d, const struct rig *r, const struct dit_result *result)
+{
+    double dropped[SAMPLES], fps[SAMPLES], weight[SAMPLES];
+    for (int i = 0; i < SAMPLES; i++) {
+        const struct batch_sample *s = &r->data.samples[i];
+        dropped[i] = objective_text_dropped(SEED, s->ordinal, r->config.text_dropout);
+        fps[i] = s->fps;
+        weight[i] = s->loss_weight;
+        write_sample(d, &r->m, s, i);
+    }
+    dump_vector(d, "in/level", result->sample_level, SAMPLES);
+    dump_vector(d, "in/dropped", dropped, SAMPLES);
+    dump_vector(d, "in/fps", fps, SAMPLES);
+    dump_vector(d, "in/loss_weight", weight, SAMPLES);
+    dump_number(d, "in/inv_norm", INV_NORM);
+}
+
+/* The network on the samples as dit_step noised them. */
+static void write_prediction(struct dump *d, struct rig *r, const double *levels)
+{
+    const struct objective_row *row = &objective_rows[r->config.objective];
+    struct dit_eval_sample eval[SAMPLES];
+    double x[SAMPLES][CHANNELS * MAX_CELLS], out[SAMPLES][CHANNELS * MAX_CELLS], noise[CHANNELS * MAX_CELLS];
+    struct err err = {0};
+    for (int i = 0; i < SAMPLES; i++) {
+        const struct batch_sample *s = &r->data.samples[i];
+        struct objective_coef c;
+        int64_t n = (int64_t)CHANNELS * s->t * s->h * s->w;
+        row->coef(levels[i], &c);
+        philox_normal_fill(SEED, PHILOX_NOISE, s->ordinal, 0, (size_t)n, noise);
+        for (int64_t j = 0; j < n; j++)
+            x[i][j] = c.alpha * row->data_scale * s->latent[j] + c.sigma * noise[j];
+        eval[i] = (struct dit_eval_sample){x[i], out[i], levels[i], objective_text_dropped(SEED, s->ordinal, r->config.text_dropout),
+                                           s->cond, s->t, s->h, s->w, s->text, s->text_len, s->fps};
+    }
+    if (dit_forward(r->dit, eval, SAMPLES, &err) < 0)
+        dump_fail("forward", err.text);
+    for (int i = 0; i < SAMPLES; i++) {
+        char name[DUMP_NAME_BYTES];
+        snprintf(name, sizeof name, "out/prediction/%d", i);
+        dump_tensor(d, name, out[i], 4, (int64_t[]){CHANNELS, eval[i].t, eval[i].h, eval[i].w});
+    }
+}
+
+static void set_shapes(struct rig *r, const struct variant *v)
+{
+    for (int i = 0; i < SAMPLES && v->shape[i][0]; i++) {
+        r->data.samples[i].t = v->shape[i][0];
+        r->data.samples[i].h = v->shape[i][1];
+        r->data.samples[i].w = v->shape[i][2];
+    }
+}
+
+static void write_variant(struct dump *d, const struct variant *v, const char *dir)
+{
+    static const struct layout plain = {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1};
+    struct model m = complete(v);
+    struct rig r;
+    rig_open(&r, NULL, &m, &plain, v->objective, DTYPE_F64);
+    set_shapes(&r, v);
+    struct dit_result result = step(&r, 0, SAMPLES, false);
+    write_model(d, &m, v->objective);
+    write_params(d, &r, "in/weight", r.weights);
+    write_batch(d, &r, &result);
+    dump_vector(d, "out/sample_loss", result.sample_loss, SAMPLES);
+    dump_number(d, "out/loss_sum", result.loss_sum);
+    dump_number(d, "out/loss_x0_sum", result.loss_x0_sum);
+    write_params(d, &r, "out/grad", r.grads);
+    double levels[SAMPLES];
+    memcpy(levels, result.sample_level, sizeof levels);
+    write_prediction(d, &r, levels);
+    dump_save(d, dir, v->name);
+    rig_close(&r);
+}
+
+int main(int argc, char **argv)
+{
+    static struct dump d;
+    if (argc != 2)
+        dump_fail("usage", "model_dump DIR");
+    for (int i = 0; i < LEN(variants); i++)
+        write_variant(&d, &variants[i], argv[1]);
+    return 0;
+}

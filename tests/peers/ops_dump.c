@@ -1,0 +1,449 @@
+/* ops_dump DIR: single operations of the trainer's table (trainer/ops.h) on random numbers in float64, one file a case, for a reference
+ * to make the same of. Each case runs on dense tensors, and again ("-strided") on views whose rows stand apart, with NaN between them. */
+#include "tests/unit/trainer_fixture.h"
+
+#include "tests/peers/dump.h"
+
+enum { POOL = 64, APART = 3 };
+
+struct job {
+    struct bench b;
+    struct dump d;
+    int64_t apart;  /* elements between rows */
+    double *pool[POOL];
+    int n;
+    uint64_t id;    /* of the next random tensor */
+    const char *dir;
+};
+
+/* ---- tensors of a case ---- */
+
+static struct tensor blank(struct job *j, int64_t rows, int64_t cols)
+{
+    if (j->n == POOL)
+        dump_fail("too many tensors", "pool");
+    struct tensor t = f64(new_nan(rows * (cols + j->apart)), rows, cols);
+    t.ld = cols + j->apart;
+    return j->pool[j->n++] = t.ptr, t;
+}
+
+static void store(struct job *j, const char *prefix, const char *name, struct tensor t)
+{
+    char full[DUMP_NAME_BYTES];
+    double *x = new_nan(t.rows * t.cols);
+    for (int64_t i = 0; i < t.rows; i++) {
+        const double *row = tensor_at(&t, i, 0);
+        memcpy(x + i * t.cols, row, (size_t)t.cols * sizeof *x);
+        for (int64_t k = t.cols; k < t.ld; k++)
+            if (!isnan(row[k]))
+                dump_fail("written between rows", name);
+    }
+    snprintf(full, sizeof full, "%s/%s", prefix, name);
+    dump_matrix(&j->d, full, x, t.rows, t.cols);
+    free(x);
+}
+
+static struct tensor given(struct job *j, const char *name, int64_t rows, int64_t cols, double scale)
+{
+    struct tensor t = blank(j, rows, cols);
+    double *x = new_normal(rows * cols, ++j->id);
+    for (int64_t i = 0; i < rows * cols; i++)
+        *(double *)tensor_at(&t, i / cols, i % cols) = scale * x[i];
+    free(x);
+    store(j, "in", name, t);
+    return t;
+}
+
+static void made(struct job *j, const char *name, struct tensor t)
+{
+    if (t.ptr)
+        store(j, "out", name, t);
+}
+
+static void begin(struct job *j, const char *op)
+{
+    j->id = 0;
+    dump_text(&j->d, "op", "%s", op);
+}
+
+static void end(struct job *j, const char *op, const char *name)
+{
+    char file[DUMP_NAME_BYTES];
+    snprintf(file, sizeof file, "%s%s%s%s", op, *name ? "-" : "", name, j->apart ? "-strided" : "");
+    dump_save(&j->d, j->dir, file);
+    while (j->n > 0)
+        free(j->pool[--j->n]);
+}
+
+/* ---- attention ---- */
+
+enum { SEGMENTS = 3 };
+static const struct attn_case {
+    const char *name;
+    int64_t heads, kv_heads, d, n;
+    int32_t q[SEGMENTS], k[SEGMENTS], split[SEGMENTS]; /* split: keys of the first of two parts; all 0: one pass */
+    double sharp; /* factor of the logits */
+} attn_cases[] = {
+    {"one", 2, 2, 6, 1, {7}, {7}, {0}, 1},
+    {"grouped-ragged", 6, 2, 8, 3, {5, 9, 1}, {5, 9, 1}, {0}, 1},
+    {"one-kv-long", 4, 1, 20, 2, {200, 3}, {130, 250}, {0}, 1},
+    {"cross-no-keys", 2, 2, 4, 3, {6, 5, 4}, {3, 1, 0}, {0}, 1},
+    {"no-queries", 1, 1, 4, 2, {0, 4}, {3, 5}, {0}, 1},
+    {"sharp", 4, 2, 8, 1, {20}, {130}, {0}, 12},
+    {"merged", 4, 2, 8, 3, {130, 9, 5}, {140, 6, 7}, {50, 6, 3}, 1}, /* the second part of segment 1 has no keys */
+    {"merged-sharp", 2, 1, 8, 2, {9, 70}, {20, 90}, {3, 65}, 12},
+};
+
+struct attn_segments { int32_t q_start[SEGMENTS + 1], k_start[SEGMENTS], part_start[SEGMENTS], part_len[SEGMENTS]; };
+
+static struct ops_attn attn_args(struct job *j, const struct attn_case *c, struct attn_segments *g)
+{
+    int64_t keys = 0, wq = c->heads * c->d, wk = c->kv_heads * c->d;
+    g->q_start[0] = 0;
+    for (int i = 0; i < c->n; i++) {
+        g->q_start[i + 1] = g->q_start[i] + c->q[i];
+        g->k_start[i] = (int32_t)keys;
+        g->part_start[i] = g->k_start[i] + c->split[i];
+        g->part_len[i] = c->k[i] - c->split[i];
+        keys += c->k[i];
+    }
+    int64_t s = g->q_start[c->n];
+    return (struct ops_attn){.q = given(j, "q", s, wq, c->sharp), .k = given(j, "k", keys, wk, 1), .v = given(j, "v", keys, wk, 1),
+                             .o = blank(j, s, wq), .lse = blank(j, s, c->heads), .n = c->n, .q_start = g->q_start, .k_start = g->k_start,
+                             .k_len = c->k, .max_q = s, .max_k = keys, .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->d,
+                             .scale = 1 / sqrt((double)c->d), .d_o = given(j, "d_o", s, wq, 1), .dq = blank(j, s, wq),
+                             .dk = blank(j, keys, wk), .dv = blank(j, keys, wk), .delta = blank(j, s, c->heads)};
+}
+
+/* As the ring does: each part's forward, the merge, each part's backward with the merged o and lse. */
+static void attn_two_parts(struct job *j, const struct attn_case *c, const struct attn_segments *g, const struct ops_attn *whole)
+{
+    struct ops *o = j->b.ops;
+    struct ops_attn first = *whole, second = *whole;
+    first.k_len = c->split;
+    second.k_start = g->part_start;
+    second.k_len = g->part_len;
+    second.o = blank(j, whole->o.rows, whole->o.cols);
+    second.lse = blank(j, whole->lse.rows, whole->lse.cols);
+    o->attn_fwd(o, j->b.stream, &first);
+    o->attn_fwd(o, j->b.stream, &second);
+    o->lse_merge(o, j->b.stream, &(struct ops_lse_merge){first.o, first.lse, second.o, second.lse, c->heads, c->d});
+    second.o = first.o;
+    second.lse = first.lse;
+    o->attn_bwd(o, j->b.stream, &first);
+    second.accumulate_dq = true;
+    o->attn_bwd(o, j->b.stream, &second);
+}
+
+static void attn(struct job *j, const struct attn_case *c)
+{
+    struct attn_segments g;
+    begin(j, "attn");
+    struct ops_attn a = attn_args(j, c, &g);
+    if (c->split[0]) {
+        attn_two_parts(j, c, &g, &a);
+    } else {
+        j->b.ops->attn_fwd(j->b.ops, j->b.stream, &a);
+        j->b.ops->attn_bwd(j->b.ops, j->b.stream, &a);
+    }
+    dump_text(&j->d, "heads", "%" PRId64, c->heads);
+    dump_text(&j->d, "kv_heads", "%" PRId64, c->kv_heads);
+    dump_i32(&j->d, "in/q_len", c->q, c->n);
+    dump_i32(&j->d, "in/k_len", c->k, c->n);
+    dump_number(&j->d, "in/scale", a.scale);
+    made(j, "o", a.o), made(j, "lse", a.lse), made(j, "dq", a.dq), made(j, "dk", a.dk), made(j, "dv", a.dv);
+    end(j, "attn", c->name);
+}
+
+/* ---- AdaLN ---- */
+
+static const struct adaln_case {
+    const char *name;
+    int64_t s, d, n;
+    int32_t len[3]; /* tokens of each sample */
+    bool branch, gate, mod, y;
+} adaln_cases[] = {
+    {"all", 150, 37, 3, {70, 1, 79}, true, true, true, true},
+    {"no-branch", 9, 16, 2, {4, 5}, false, false, true, true},
+    {"no-modulation", 9, 33, 2, {3, 6}, true, false, false, true},
+    {"no-gate", 9, 33, 2, {3, 6}, true, false, true, true},
+    {"no-norm", 70, 20, 2, {66, 4}, true, true, false, false},
+    {"norm", 5, 48, 1, {5}, false, false, false, true},
+};
+
+static struct ops_adaln adaln_args(struct job *j, const struct adaln_case *c, const int32_t *sample)
+{
+    struct ops_adaln a = {.sample = sample, .n = c->n, .x = given(j, "x", c->s, c->d, 1), .x_out = blank(j, c->s, c->d),
+                          .stats = blank(j, c->s, 2), .eps = 1e-6, .dx = given(j, "dx_out", c->s, c->d, 1)};
+    if (c->branch) {
+        a.branch = given(j, "branch", c->s, c->d, 1);
+        a.dbranch = blank(j, c->s, c->d);
+    }
+    if (c->gate) {
+        a.gate = given(j, "gate", c->n, c->d, 1);
+        a.dgate = blank(j, c->n, c->d);
+    }
+    if (c->mod) {
+        a.shift = given(j, "shift", c->n, c->d, 1);
+        a.scale = given(j, "scale", c->n, c->d, 1);
+        a.dshift = blank(j, c->n, c->d);
+        a.dscale = blank(j, c->n, c->d);
+    }
+    if (c->y) {
+        a.dy = given(j, "dy", c->s, c->d, 1);
+        a.y = blank(j, c->s, c->d);
+    }
+    return a;
+}
+
+static void adaln(struct job *j, const struct adaln_case *c)
+{
+    int32_t sample[256];
+    for (int32_t i = 0, m = 0, left = c->len[0]; i < c->s; i++, left--) {
+        if (left == 0)
+            left = c->len[++m];
+        sample[i] = m;
+    }
+    begin(j, "adaln");
+    struct ops_adaln a = adaln_args(j, c, sample);
+    j->b.ops->adaln_fwd(j->b.ops, j->b.stream, &a);
+    j->b.ops->adaln_bwd(j->b.ops, j->b.stream, &a);
+    dump_i32(&j->d, "in/sample", sample, c->s);
+    dump_number(&j->d, "in/eps", a.eps);
+    made(j, "x_out", a.x_out), made(j, "y", a.y), made(j, "dx", a.dx), made(j, "dbranch", a.dbranch);
+    made(j, "dgate", a.dgate), made(j, "dshift", a.dshift), made(j, "dscale", a.dscale);
+    end(j, "adaln", c->name);
+}
+
+/* ---- norms of heads, positions ---- */
+
+static const struct head_case {
+    const char *name;
+    int64_t s, heads, d, pairs[3];
+    double beta;
+} head_cases[] = {
+    {"turned", 130, 3, 10, {3, 1, 1}, 0},
+    {"turned-wide", 7, 2, 64, {12, 10, 10}, 0.5},
+    {"row", 5, 1, 37, {0}, 0},
+};
+
+static struct tensor turns(struct job *j, const struct head_case *c, struct tensor *sin_out)
+{
+    static const double fps[2] = {24, 30};
+    int32_t pos[3 * 256], sample[256];
+    for (int32_t i = 0; i < c->s; i++) {
+        sample[i] = i >= c->s / 2;
+        pos[3 * i] = i % 7;
+        pos[3 * i + 1] = i / 3 % 5;
+        pos[3 * i + 2] = i * 11 % 13;
+    }
+    struct tensor cos_out = blank(j, c->s, c->d / 2);
+    *sin_out = blank(j, c->s, c->d / 2);
+    j->b.ops->rope(j->b.ops, j->b.stream, &(struct ops_rope){pos, sample, fps, c->pairs[0], c->pairs[1], c->pairs[2], 500, cos_out, *sin_out});
+    dump_i32(&j->d, "in/pos", pos, 3 * c->s);
+    dump_i32(&j->d, "in/sample", sample, c->s);
+    dump_vector(&j->d, "in/fps", fps, 2);
+    dump_number(&j->d, "in/theta", 500);
+    for (int i = 0; i < 3; i++)
+        dump_text(&j->d, (const char *[]){"pairs_t", "pairs_h", "pairs_w"}[i], "%" PRId64, c->pairs[i]);
+    made(j, "cos", cos_out), made(j, "sin", *sin_out);
+    return cos_out;
+}
+
+static void head_norm(struct job *j, const struct head_case *c)
+{
+    begin(j, "headnorm");
+    struct ops_headnorm a = {.src = given(j, "src", c->s, c->heads * c->d, 1), .dst = blank(j, c->s, c->heads * c->d), .heads = c->heads,
+                             .head_dim = c->d, .gain = given(j, "gain", 1, c->d, 1), .rstd = blank(j, c->s, c->heads), .eps = 1e-6,
+                             .ddst = given(j, "ddst", c->s, c->heads * c->d, 1), .dsrc = blank(j, c->s, c->heads * c->d),
+                             .dgain = given(j, "dgain", 1, c->d, 1), .beta = c->beta};
+    if (c->pairs[0])
+        a.cos = turns(j, c, &a.sin);
+    j->b.ops->headnorm_fwd(j->b.ops, j->b.stream, &a);
+    j->b.ops->headnorm_bwd(j->b.ops, j->b.stream, &a);
+    dump_text(&j->d, "heads", "%" PRId64, c->heads);
+    dump_number(&j->d, "in/eps", a.eps);
+    dump_number(&j->d, "in/beta", c->beta);
+    made(j, "dst", a.dst), made(j, "dsrc", a.dsrc), made(j, "dgain", a.dgain);
+    end(j, "headnorm", c->name);
+}
+
+/* ---- activations, products, sums ---- */
+
+static const char *const act_names[] = {[OPS_ACT_NONE] = "none", [OPS_ACT_SILU] = "silu", [OPS_ACT_GELU_ERF] = "gelu",
+                                        [OPS_ACT_GELU_TANH] = "gelu-tanh", [OPS_ACT_SWIGLU] = "swiglu"};
+
+static void act(struct job *j, enum ops_act_kind kind)
+{
+    enum { ROWS = 5, F = 40 };
+    int64_t wide = kind == OPS_ACT_SWIGLU ? 2 * F : F;
+    begin(j, "act");
+    struct ops_act a = {.kind = kind, .x = given(j, "x", ROWS, wide, 3), .y = blank(j, ROWS, F), .dy = given(j, "dy", ROWS, F, 1),
+                        .dx = blank(j, ROWS, wide)};
+    j->b.ops->act_fwd(j->b.ops, j->b.stream, &a);
+    j->b.ops->act_bwd(j->b.ops, j->b.stream, &a);
+    dump_text(&j->d, "act", "%s", act_names[kind]);
+    made(j, "y", a.y), made(j, "dx", a.dx);
+    end(j, "act", act_names[kind]);
+}
+
+static const struct gemm_case {
+    const char *name;
+    int64_t m, n, k;
+    bool ta, tb;
+    double alpha, beta;
+    enum ops_act_kind act;
+    bool aux;
+} gemm_cases[] = {
+    {"linear", 70, 33, 150, false, true, 1, 0, OPS_ACT_NONE, false},
+    {"dx", 7, 130, 33, false, false, 1, 1, OPS_ACT_NONE, false},
+    {"dw", 33, 17, 129, true, false, -0.5, 0.25, OPS_ACT_NONE, false},
+    {"both", 5, 6, 7, true, true, 2, 0, OPS_ACT_NONE, false},
+    {"silu", 20, 9, 31, false, true, 1, 0, OPS_ACT_SILU, true},
+    {"gelu", 20, 9, 31, false, true, 0.5, 0, OPS_ACT_GELU_ERF, true},
+    {"gelu-tanh", 20, 9, 31, false, true, 1, 0, OPS_ACT_GELU_TANH, false},
+};
+
+static void gemm(struct job *j, const struct gemm_case *c)
+{
+    begin(j, "gemm");
+    struct ops_gemm g = {.a = c->ta ? given(j, "a", c->k, c->m, 1) : given(j, "a", c->m, c->k, 1),
+                         .b = c->tb ? given(j, "b", c->n, c->k, 1) : given(j, "b", c->k, c->n, 1),
+                         .c = c->beta != 0 ? given(j, "c", c->m, c->n, 1) : blank(j, c->m, c->n), .ta = c->ta, .tb = c->tb,
+                         .alpha = c->alpha, .beta = c->beta, .act = c->act};
+    if (c->aux)
+        g.aux = blank(j, c->m, c->n);
+    j->b.ops->gemm(j->b.ops, j->b.stream, &g);
+    dump_text(&j->d, "ta", "%d", c->ta);
+    dump_text(&j->d, "tb", "%d", c->tb);
+    dump_text(&j->d, "act", "%s", act_names[c->act]);
+    dump_number(&j->d, "in/alpha", c->alpha);
+    dump_number(&j->d, "in/beta", c->beta);
+    made(j, "c", g.c), made(j, "aux", g.aux);
+    end(j, "gemm", c->name);
+}
+
+static void sums(struct job *j)
+{
+    struct ops_health h = {0};
+    begin(j, "sums");
+    struct tensor x = given(j, "x", 300, 37, 1), total = given(j, "total", 1, 37, 1);
+    j->b.ops->colsum(j->b.ops, j->b.stream, &(struct ops_colsum){x, total, 0.5});
+    j->b.ops->sumsq(j->b.ops, j->b.stream, &(struct ops_sumsq){tensor_of(total.ptr, DTYPE_F64, 1, 37), &h, false});
+    dump_number(&j->d, "in/beta", 0.5);
+    made(j, "total", total);
+    dump_number(&j->d, "out/sumsq", h.sumsq);
+    dump_number(&j->d, "out/nonfinite", (double)h.nonfinite);
+    end(j, "sums", "");
+}
+
+static void sinusoid(struct job *j, int64_t width, const char *name)
+{
+    static const double values[3] = {-1.7, 0.25, 30};
+    begin(j, "sinusoid");
+    struct tensor out = blank(j, 3, width);
+    j->b.ops->sinusoid(j->b.ops, j->b.stream, &(struct ops_sinusoid){values, out});
+    dump_vector(&j->d, "in/values", values, 3);
+    dump_text(&j->d, "width", "%" PRId64, width);
+    made(j, "out", out);
+    end(j, "sinusoid", name);
+}
+
+/* ---- latents ---- */
+
+enum { LATENT_CHANNELS = 3, LATENT_COND = 2, LATENT_SAMPLES = 2 };
+static const struct ops_sample latent_samples[LATENT_SAMPLES] = {
+    {.token = 0, .n_tokens = 8, .cell = 0, .t = 2, .h = 4, .w = 8, .in_data = 0.5, .in_noise = 1.25, .out_data = -0.3, .out_noise = 0.8, .weight = 1.5},
+    {.token = 8, .n_tokens = 4, .cell = 64, .t = 4, .h = 2, .w = 4, .in_data = 2, .in_noise = 0.1, .out_data = 1, .out_noise = -1, .weight = 0.25},
+};
+
+static void latents(struct job *j)
+{
+    enum { CELLS = 96, TOKENS = 12, P = 8 };
+    double loss[LATENT_SAMPLES];
+    struct ops *o = j->b.ops;
+    begin(j, "latents");
+    struct ops_latents a = {.samples = latent_samples, .n = LATENT_SAMPLES, .channels = LATENT_CHANNELS, .cond_channels = LATENT_COND, .patch_t = 2,
+                            .patch_h = 2, .patch_w = 2, .latent = given(j, "latent", 1, CELLS * LATENT_CHANNELS, 1),
+                            .noise = given(j, "noise", 1, CELLS * LATENT_CHANNELS, 1), .cond = given(j, "cond", 1, CELLS * LATENT_COND, 1),
+                            .tokens = blank(j, TOKENS, (LATENT_CHANNELS + LATENT_COND) * P), .inv_norm = 0.01, .loss = loss};
+    o->patchify(o, j->b.stream, &a);
+    made(j, "patches", a.tokens);
+    a.tokens = given(j, "prediction", TOKENS, LATENT_CHANNELS * P, 1);
+    a.out = blank(j, 1, CELLS * LATENT_CHANNELS);
+    o->unpatchify(o, j->b.stream, &a);
+    made(j, "unpatched", a.out);
+    a.dtokens = blank(j, TOKENS, LATENT_CHANNELS * P);
+    o->loss(o, j->b.stream, &a);
+    made(j, "dprediction", a.dtokens);
+    dump_vector(&j->d, "out/loss", loss, LATENT_SAMPLES);
+    dump_number(&j->d, "in/inv_norm", a.inv_norm);
+    for (int i = 0; i < LATENT_SAMPLES; i++) {
+        const struct ops_sample *s = &latent_samples[i];
+        char name[DUMP_NAME_BYTES];
+        snprintf(name, sizeof name, "in/sample/%d", i);
+        dump_vector(&j->d, name, (double[]){s->t, s->h, s->w, s->in_data, s->in_noise, s->out_data, s->out_noise, s->weight}, 8);
+    }
+    end(j, "latents", "");
+}
+
+/* ---- AdamW ---- */
+
+static void adamw(struct job *j, const char *name, double eps, double weight_decay, double lr_scale)
+{
+    enum { N = 50, STEPS = 5 };
+    double lr[STEPS], clip[STEPS], zero[2][N] = {{0}};
+    struct ops_step step = {0};
+    begin(j, "adamw");
+    struct tensor grads = given(j, "grads", STEPS, N, 1), ema = given(j, "ema", 1, N, 1), m = f64(zero[0], 1, N), v = f64(zero[1], 1, N);
+    struct tensor weight = blank(j, 1, N);
+    struct ops_adamw a = {.step = &step, .master = given(j, "master", 1, N, 1), .m = m, .v = v, .ema = ema, .weight = weight, .beta1 = 0.9,
+                          .beta2 = 0.99, .eps = eps, .weight_decay = weight_decay, .lr_scale = lr_scale, .ema_decay = 0.95};
+    for (int t = 1; t <= STEPS; t++) {
+        lr[t - 1] = 1e-2 / t;
+        clip[t - 1] = t % 2 ? 1 : 0.3;
+        step = (struct ops_step){.lr = lr[t - 1], .bias1 = 1 - pow(a.beta1, t), .bias2 = 1 - pow(a.beta2, t), .grad_scale = clip[t - 1]};
+        a.grad = tensor_rows(grads, t - 1, 1);
+        j->b.ops->adamw(j->b.ops, j->b.stream, &a);
+    }
+    dump_vector(&j->d, "in/lr", lr, STEPS);
+    dump_vector(&j->d, "in/clip", clip, STEPS);
+    dump_vector(&j->d, "in/settings", (double[]){a.beta1, a.beta2, eps, weight_decay, lr_scale, a.ema_decay}, 6);
+    made(j, "master", a.master), made(j, "weight", weight), made(j, "m", m), made(j, "v", v), made(j, "ema", ema);
+    end(j, "adamw", name);
+}
+
+/* ---- all ---- */
+
+static void write_cases(struct job *j)
+{
+    for (int i = 0; i < LEN(attn_cases); i++)
+        attn(j, &attn_cases[i]);
+    for (int i = 0; i < LEN(adaln_cases); i++)
+        adaln(j, &adaln_cases[i]);
+    for (int i = 0; i < LEN(head_cases); i++)
+        head_norm(j, &head_cases[i]);
+    for (int i = 0; i < LEN(act_names); i++)
+        act(j, (enum ops_act_kind)i);
+    for (int i = 0; i < LEN(gemm_cases); i++)
+        gemm(j, &gemm_cases[i]);
+    sums(j);
+    sinusoid(j, 24, "even");
+    sinusoid(j, 5, "odd");
+    latents(j);
+    adamw(j, "", 1e-8, 0.1, 1);
+    adamw(j, "no-decay-large-eps", 1e-2, 0, 0.5);
+}
+
+int main(int argc, char **argv)
+{
+    static struct job j;
+    if (argc != 2)
+        dump_fail("usage", "ops_dump DIR");
+    j.dir = argv[1];
+    j.b = bench_open(DTYPE_F64);
+    for (j.apart = 0; j.apart <= APART; j.apart += APART)
+        write_cases(&j);
+    bench_close(&j.b);
+    return 0;
+}

@@ -1,0 +1,143 @@
+"""ops_torch.py DIR: single operations in PyTorch, as trainer/ops.h defines them, against the cases that ops_dump wrote to DIR; gradients are autograd's."""
+import torch
+
+import case
+
+functional = torch.nn.functional
+ACT = {"none": lambda x: x, "silu": functional.silu, "gelu": functional.gelu, "gelu-tanh": lambda x: functional.gelu(x, approximate="tanh"),
+       "swiglu": lambda x: functional.silu(x.chunk(2, 1)[0]) * x.chunk(2, 1)[1]}
+
+
+def leaves(given, *names):
+    return [given[n].requires_grad_() for n in names]
+
+
+def gradients(outputs, cotangents, inputs):
+    """Zero where an input is not used"""
+    return [torch.zeros_like(i) if g is None else g for i, g in
+            zip(inputs, torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True))]
+
+
+def attn(texts, given):
+    """Each segment by the definition; whether the trainer did it in one pass or in parts"""
+    q, k, v = leaves(given, "q", "k", "v")
+    heads, kv_heads = int(texts["heads"]), int(texts["kv_heads"])
+    out, lse = [], []
+    q_len, k_len = ([int(n) for n in given[x]] for x in ("q_len", "k_len"))
+    for sq, sk, sv in zip(q.split(q_len), k.split(k_len), v.split(k_len)):
+        sq = sq.reshape(len(sq), heads, q.shape[1] // heads)
+        sk, sv = (x.reshape(len(x), kv_heads, q.shape[1] // heads).repeat_interleave(heads // kv_heads, 1) for x in (sk, sv))
+        logits = given["scale"] * torch.einsum("qhd,khd->qhk", sq, sk)
+        out.append(torch.einsum("qhk,khd->qhd", logits.softmax(-1), sv).flatten(1))
+        lse.append(logits.logsumexp(-1) if len(sk) else torch.full((len(sq), heads), -float("inf")))
+    o = torch.cat(out)
+    dq, dk, dv = gradients([o], [given["d_o"]], [q, k, v])
+    return {"o": o, "lse": torch.cat(lse), "dq": dq, "dk": dk, "dv": dv}
+
+
+def adaln(texts, given):
+    names = [n for n in ("x", "branch", "gate", "shift", "scale") if n in given]
+    inputs = dict(zip(names, leaves(given, *names)))
+    row = given["sample"].long()
+    x_out = inputs["x"]
+    if "branch" in inputs:
+        x_out = x_out + (inputs["gate"][row] if "gate" in inputs else 1) * inputs["branch"]
+    else:
+        x_out = x_out + 0
+    results, outputs, cotangents = {"x_out": x_out}, [x_out], [given["dx_out"]]
+    if "dy" in given:
+        y = functional.layer_norm(x_out, x_out.shape[1:], eps=float(given["eps"]))
+        if "shift" in inputs:
+            y = y * (1 + inputs["scale"][row]) + inputs["shift"][row]
+        results["y"] = y
+        outputs.append(y)
+        cotangents.append(given["dy"])
+    results.update(zip(["d" + n for n in names], gradients(outputs, cotangents, list(inputs.values()))))
+    return results
+
+
+def headnorm(texts, given):
+    src, gain = leaves(given, "src", "gain")
+    heads, (rows, width), results = int(texts["heads"]), src.shape, {}
+    x = src.reshape(rows, heads, width // heads)
+    x = x / torch.sqrt(x.square().mean(-1, keepdim=True) + given["eps"]) * gain
+    if "pos" in given:
+        pos = given["pos"].reshape(rows, 3).clone()
+        pos[:, 0] *= 24 / given["fps"][given["sample"].long()]
+        pairs = [int(texts["pairs_" + axis]) for axis in "thw"]
+        angle = torch.cat([pos[:, i:i + 1] * given["theta"] ** (-torch.arange(p) / p) for i, p in enumerate(pairs)], 1)
+        results = {"cos": torch.cos(angle), "sin": torch.sin(angle)}
+        # as complex numbers, component j with component j + d/2
+        turned = torch.complex(*x.chunk(2, -1)) * torch.polar(torch.ones_like(angle), angle)[:, None]
+        x = torch.cat([turned.real, turned.imag], -1)
+    dst = x.flatten(1)
+    dsrc, dgain = gradients([dst], [given["ddst"]], [src, gain])
+    before = given["beta"] * given["dgain"] if given["beta"] != 0 else 0
+    return {**results, "dst": dst, "dsrc": dsrc, "dgain": dgain + before}
+
+
+def act(texts, given):
+    x, = leaves(given, "x")
+    y = ACT[texts["act"]](x)
+    return {"y": y, "dx": gradients([y], [given["dy"]], [x])[0]}
+
+
+def gemm(texts, given):
+    a, b = (given[x].T if texts["t" + x] == "1" else given[x] for x in "ab")
+    before = given["alpha"] * (a @ b) + (given["beta"] * given["c"] if "c" in given else 0)
+    results = {"c": ACT[texts["act"]](before)}
+    if texts["act"] in ("silu", "gelu"):  # the cases with aux
+        results["aux"] = before
+    return results
+
+
+def sums(texts, given):
+    total = given["x"].sum(0, keepdim=True) + given["beta"] * given["total"]
+    return {"total": total, "sumsq": total.square().sum(), "nonfinite": torch.tensor(0.0)}
+
+
+def sinusoid(texts, given):
+    width = int(texts["width"])
+    angle = given["values"][:, None] * 10000 ** (-torch.arange(width // 2) / (width // 2))
+    return {"out": functional.pad(torch.cat([torch.cos(angle), torch.sin(angle)], 1), (0, width % 2))}
+
+
+def latents(texts, given):
+    def patches(x):
+        """[C, t, h, w] to [tokens, C · 8], patches of 2 x 2 x 2"""
+        return x.unfold(1, 2, 2).unfold(2, 2, 2).unfold(3, 2, 2).permute(1, 2, 3, 0, 4, 5, 6).flatten(3).flatten(0, 2)
+
+    prediction, = leaves(given, "prediction")
+    cell = token = total = 0
+    made, unpatched, losses = [], [], []
+    for i in range(2):
+        t, h, w = (int(n) for n in given[f"sample/{i}"][:3])
+        in_data, in_noise, out_data, out_noise, weight = given[f"sample/{i}"][3:]
+        cells = t * h * w
+        latent, noise, cond = (given[n][0, cell * c:(cell + cells) * c].reshape(c, t, h, w) for n, c in (("latent", 3), ("noise", 3), ("cond", 2)))
+        made.append(patches(torch.cat([in_data * latent + in_noise * noise, cond])))
+        own = prediction[token:token + cells // 8]
+        error = own - patches(out_data * latent + out_noise * noise)
+        losses.append(error.square().sum())
+        total = total + given["inv_norm"] * weight * losses[-1]
+        unpatched.append(own.reshape(t // 2, h // 2, w // 2, 3, 2, 2, 2).permute(3, 0, 4, 1, 5, 2, 6).flatten())
+        cell, token = cell + cells, token + cells // 8
+    return {"patches": torch.cat(made), "unpatched": torch.cat(unpatched)[None], "loss": torch.stack(losses),
+            "dprediction": gradients([total], None, [prediction])[0]}
+
+
+def adamw(texts, given):
+    beta1, beta2, eps, weight_decay, lr_scale, ema_decay = (float(x) for x in given["settings"])
+    weight, average = torch.nn.Parameter(given["master"].clone()), given["ema"].clone()
+    optimizer = torch.optim.AdamW([weight], betas=(beta1, beta2), eps=eps, weight_decay=weight_decay)
+    for grad, lr, clip in zip(given["grads"], given["lr"], given["clip"]):
+        optimizer.param_groups[0]["lr"] = float(lr) * lr_scale
+        weight.grad = (clip * grad)[None]
+        optimizer.step()
+        average = ema_decay * average + (1 - ema_decay) * weight.detach()
+    state = optimizer.state[weight]
+    return {"master": weight, "weight": weight, "m": state["exp_avg"], "v": state["exp_avg_sq"], "ema": average}
+
+
+if __name__ == "__main__":
+    case.main({f.__name__: f for f in (attn, adaln, headnorm, act, gemm, sums, sinusoid, latents, adamw)}, 1)
