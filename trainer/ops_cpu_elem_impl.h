@@ -5,12 +5,13 @@
 #include "trainer/math_impl.h"
 #include "trainer/gemm_impl.h"
 
-/* With e = exp(-x): s = 1 / (1 + e) is the logistic function and e s = 1 - s, without its cancellation near s = 1. */
+/* With e = exp(-x): s = 1 / (1 + e) is the logistic function and e s = 1 - s, without its cancellation near s = 1. Where e is near
+ * the largest number, e x overflows and e s does not. */
 static inline REAL silu(REAL x) { return x / (1 + real_exp(-x)); }
 static inline REAL silu_slope(REAL x)
 {
     REAL e = real_exp(-x), s = 1 / (1 + e);
-    return s * (1 + x * e * s);
+    return s * (1 + x * (e * s));
 }
 
 static inline REAL gelu_erf(REAL x) { return (REAL)0.5 * x * (1 + real_erf(x * (REAL)0.70710678118654752440)); }
