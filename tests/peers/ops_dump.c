@@ -273,18 +273,21 @@ static void head_norm(struct job *j, const struct head_case *c)
 static const char *const act_names[] = {[OPS_ACT_NONE] = "none", [OPS_ACT_SILU] = "silu", [OPS_ACT_GELU_ERF] = "gelu",
                                         [OPS_ACT_GELU_TANH] = "gelu-tanh", [OPS_ACT_SWIGLU] = "swiglu"};
 
-static void act(struct job *j, enum ops_act_kind kind)
+/* scale 400: past both ends of what exp can hold */
+static void act(struct job *j, enum ops_act_kind kind, double scale)
 {
     enum { ROWS = 5, F = 40 };
     int64_t wide = kind == OPS_ACT_SWIGLU ? 2 * F : F;
+    char name[DUMP_NAME_BYTES];
     begin(j, "act");
-    struct ops_act a = {.kind = kind, .x = given(j, "x", ROWS, wide, 3), .y = blank(j, ROWS, F), .dy = given(j, "dy", ROWS, F, 1),
+    struct ops_act a = {.kind = kind, .x = given(j, "x", ROWS, wide, scale), .y = blank(j, ROWS, F), .dy = given(j, "dy", ROWS, F, 1),
                         .dx = blank(j, ROWS, wide)};
     j->b.ops->act_fwd(j->b.ops, j->b.stream, &a);
     j->b.ops->act_bwd(j->b.ops, j->b.stream, &a);
     dump_text(&j->d, "act", "%s", act_names[kind]);
     made(j, "y", a.y), made(j, "dx", a.dx);
-    end(j, "act", act_names[kind]);
+    snprintf(name, sizeof name, "%s-%g", act_names[kind], scale);
+    end(j, "act", name);
 }
 
 static const struct gemm_case {
@@ -353,38 +356,50 @@ static void sinusoid(struct job *j, int64_t width, const char *name)
 
 enum { LATENT_CHANNELS = 3, LATENT_COND = 2, LATENT_SAMPLES = 2 };
 static const struct ops_sample latent_samples[LATENT_SAMPLES] = {
-    {.token = 0, .n_tokens = 8, .cell = 0, .t = 2, .h = 4, .w = 8, .in_data = 0.5, .in_noise = 1.25, .out_data = -0.3, .out_noise = 0.8, .weight = 1.5},
-    {.token = 8, .n_tokens = 4, .cell = 64, .t = 4, .h = 2, .w = 4, .in_data = 2, .in_noise = 0.1, .out_data = 1, .out_noise = -1, .weight = 0.25},
+    {.n_tokens = 8, .cell = 0, .t = 2, .h = 4, .w = 8, .in_data = 0.5, .in_noise = 1.25, .out_data = -0.3, .out_noise = 0.8, .weight = 1.5},
+    {.n_tokens = 4, .cell = 64, .t = 4, .h = 2, .w = 4, .in_data = 2, .in_noise = 0.1, .out_data = 1, .out_noise = -1, .weight = 0.25},
 };
 
-static void latents(struct job *j)
+/* `run`: eighths run[0] .. run[1]-1 of each sample's tokens, as a context-parallel rank has them. */
+static void latents(struct job *j, const char *file, const int64_t run[2])
 {
-    enum { CELLS = 96, TOKENS = 12, P = 8 };
+    enum { CELLS = 96, P = 8 };
+    struct ops_sample samples[LATENT_SAMPLES];
+    int64_t tokens = 0;
+    for (int i = 0; i < LATENT_SAMPLES; i++) {
+        samples[i] = latent_samples[i];
+        samples[i].token = tokens;
+        samples[i].first = run[0] * latent_samples[i].n_tokens / 8;
+        samples[i].n_tokens = run[1] * latent_samples[i].n_tokens / 8 - samples[i].first;
+        tokens += samples[i].n_tokens;
+    }
     double loss[LATENT_SAMPLES];
     struct ops *o = j->b.ops;
     begin(j, "latents");
-    struct ops_latents a = {.samples = latent_samples, .n = LATENT_SAMPLES, .channels = LATENT_CHANNELS, .cond_channels = LATENT_COND, .patch_t = 2,
+    struct ops_latents a = {.samples = samples, .n = LATENT_SAMPLES, .channels = LATENT_CHANNELS, .cond_channels = LATENT_COND, .patch_t = 2,
                             .patch_h = 2, .patch_w = 2, .latent = given(j, "latent", 1, CELLS * LATENT_CHANNELS, 1),
                             .noise = given(j, "noise", 1, CELLS * LATENT_CHANNELS, 1), .cond = given(j, "cond", 1, CELLS * LATENT_COND, 1),
-                            .tokens = blank(j, TOKENS, (LATENT_CHANNELS + LATENT_COND) * P), .inv_norm = 0.01, .loss = loss};
+                            .tokens = blank(j, tokens, (LATENT_CHANNELS + LATENT_COND) * P), .inv_norm = 0.01, .loss = loss};
     o->patchify(o, j->b.stream, &a);
     made(j, "patches", a.tokens);
-    a.tokens = given(j, "prediction", TOKENS, LATENT_CHANNELS * P, 1);
+    a.tokens = given(j, "prediction", tokens, LATENT_CHANNELS * P, 1);
     a.out = blank(j, 1, CELLS * LATENT_CHANNELS);
+    memset(a.out.ptr, 0, CELLS * LATENT_CHANNELS * sizeof(double)); /* cells of other ranks' tokens stay */
     o->unpatchify(o, j->b.stream, &a);
     made(j, "unpatched", a.out);
-    a.dtokens = blank(j, TOKENS, LATENT_CHANNELS * P);
+    a.dtokens = blank(j, tokens, LATENT_CHANNELS * P);
     o->loss(o, j->b.stream, &a);
     made(j, "dprediction", a.dtokens);
     dump_vector(&j->d, "out/loss", loss, LATENT_SAMPLES);
     dump_number(&j->d, "in/inv_norm", a.inv_norm);
     for (int i = 0; i < LATENT_SAMPLES; i++) {
-        const struct ops_sample *s = &latent_samples[i];
+        const struct ops_sample *s = &samples[i];
         char name[DUMP_NAME_BYTES];
         snprintf(name, sizeof name, "in/sample/%d", i);
-        dump_vector(&j->d, name, (double[]){s->t, s->h, s->w, s->in_data, s->in_noise, s->out_data, s->out_noise, s->weight}, 8);
+        dump_vector(&j->d, name, (double[]){s->t, s->h, s->w, (double)s->first, (double)s->n_tokens, s->in_data, s->in_noise, s->out_data,
+                                          s->out_noise, s->weight}, 10);
     }
-    end(j, "latents", "");
+    end(j, "latents", file);
 }
 
 /* ---- AdamW ---- */
@@ -423,14 +438,17 @@ static void write_cases(struct job *j)
         adaln(j, &adaln_cases[i]);
     for (int i = 0; i < LEN(head_cases); i++)
         head_norm(j, &head_cases[i]);
-    for (int i = 0; i < LEN(act_names); i++)
-        act(j, (enum ops_act_kind)i);
+    for (int i = 0; i < LEN(act_names); i++) {
+        act(j, (enum ops_act_kind)i, 3);
+        act(j, (enum ops_act_kind)i, 400);
+    }
     for (int i = 0; i < LEN(gemm_cases); i++)
         gemm(j, &gemm_cases[i]);
     sums(j);
     sinusoid(j, 24, "even");
     sinusoid(j, 5, "odd");
-    latents(j);
+    latents(j, "whole", (const int64_t[]){0, 8});
+    latents(j, "run", (const int64_t[]){2, 6});
     adamw(j, "", 1e-8, 0.1, 1);
     adamw(j, "no-decay-large-eps", 1e-2, 0, 0.5);
 }

@@ -111,17 +111,18 @@ def latents(texts, given):
     cell = token = total = 0
     made, unpatched, losses = [], [], []
     for i in range(2):
-        t, h, w = (int(n) for n in given[f"sample/{i}"][:3])
-        in_data, in_noise, out_data, out_noise, weight = given[f"sample/{i}"][3:]
+        t, h, w, first, n = (int(n) for n in given[f"sample/{i}"][:5])
+        in_data, in_noise, out_data, out_noise, weight = given[f"sample/{i}"][5:]
         cells = t * h * w
         latent, noise, cond = (given[n][0, cell * c:(cell + cells) * c].reshape(c, t, h, w) for n, c in (("latent", 3), ("noise", 3), ("cond", 2)))
-        made.append(patches(torch.cat([in_data * latent + in_noise * noise, cond])))
-        own = prediction[token:token + cells // 8]
-        error = own - patches(out_data * latent + out_noise * noise)
+        made.append(patches(torch.cat([in_data * latent + in_noise * noise, cond]))[first:first + n])
+        own = prediction[token:token + n]
+        error = own - patches(out_data * latent + out_noise * noise)[first:first + n]
         losses.append(error.square().sum())
         total = total + given["inv_norm"] * weight * losses[-1]
+        own = functional.pad(own, (0, 0, first, cells // 8 - first - n))
         unpatched.append(own.reshape(t // 2, h // 2, w // 2, 3, 2, 2, 2).permute(3, 0, 4, 1, 5, 2, 6).flatten())
-        cell, token = cell + cells, token + cells // 8
+        cell, token = cell + cells, token + n
     return {"patches": torch.cat(made), "unpatched": torch.cat(unpatched)[None], "loss": torch.stack(losses),
             "dprediction": gradients([total], None, [prediction])[0]}
 
