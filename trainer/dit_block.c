@@ -1,12 +1,18 @@
-/* The block, forward.
+/* The block, forward. With x = patches Wembedᵀ before the first block, and F = modulate(norm(x)) Woutᵀ, back in cells, after the last:
  *
  *     y = modulate(norm(x));  qkv = y Wqkvᵀ;  q, k = rope(rmsnorm per head);  x += gate · attention(q, k, v) Woutᵀ
- *     y = modulate(norm(x));  q = rmsnorm(y Wqᵀ), k, v = text Wkvᵀ (k normed);  x += gate · attention Woutᵀ
+ *     y = modulate(norm(x));  q = rmsnorm(y Wqᵀ), k, v = text Wkvᵀ (k normed);  x += gate · attention(q, k, v) Woutᵀ
  *     y = modulate(norm(x));  x += gate · act(y Wfc1ᵀ) Wfc2ᵀ
  *
- * norm is LayerNorm without affine. Gate, residual and the next norm are one call, so the gate of a block's MLP belongs to
+ *     modulate(y) = (1 + scale) y + shift; without AdaLN y, and gate 1
+ *     attention   = softmax(q kᵀ / sqrt(d)) v; query head h reads k/v head h / (H / K), in both attentions
+ *     act         = GELU by erf; gated: silu(gate) · up
+ *     rope        of a token's place in patches, t, h, w: of the d/2 pairs of a head, a third (rounded down) each for h and w, the rest
+ *                 for t; angles, and which components pair, as in ops.h
+ *
+ * norm is LayerNorm without affine; every norm has eps 1e-6. Gate, residual and the next norm are one call, so the gate of a block's MLP belongs to
  * the first call of the block after it (dit_close_block), which writes that block's input. Order and forms as the DiT with cross-attention of
- * NVIDIA's Cosmos 1 and NeMo; the AdaLN forms are in dit_cond.c. The cross-attention sees the caption's true tokens only.
+ * NVIDIA's Cosmos 1 and NeMo; the AdaLN forms are in dit_cond.c. The cross-attention sees the caption's true tokens only, or the null token.
  *
  * Tensor parallelism as Megatron-LM (Shoeybi et al. 2019): qkv, q, kv and fc1 make this rank's heads and columns, out and fc2 its summands
  * of the branch. Between, in the residual stream, with sequence parallelism (Korthikanti et al. 2022) a rank has its rows only.

@@ -2,10 +2,10 @@
  *
  * Noise level: sinusoid z of c_noise, width D, then a two-layer MLP with SiLU. In the full and single forms its output, D wide, is the
  * conditioning vector; in the separate and fused LoRA forms it is u, 3D wide, and the vector is z itself. The frame rate's
- * embedding (sinusoid of width 256, MLP) is added to the first components. An RMS norm with gain gives e.
+ * embedding (sinusoid of the frames a second, width 256, MLP with SiLU) is added to the first components. An RMS norm with gain gives e.
  *
  * Modulation of a layer: silu(e) Wᵀ, or silu(e) Aᵀ Bᵀ, plus u in every chunk of 3D (shift, scale, gate) where there is a
- * u; the final layer takes shift and scale, 2D. u is one tensor for all layers: its gradient is summed over layers and sub-blocks
+ * u; the final layer takes shift and scale, 2D, and the first 2D of u. u is one tensor for all layers: its gradient is summed over layers and sub-blocks
  * and goes on into the MLP (the published code detaches it and trains none).
  *
  * Over tp ranks the last matrix of each modulation is cut by rows: a rank makes its columns, and all are gathered. Back, a rank takes

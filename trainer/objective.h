@@ -9,6 +9,13 @@
  *     time embedding of       c_noise
  *     clean estimate  x0^   = c_skip · x_t + c_out · F,  so x0^ - x0 = c_out · (F - T)
  *
+ *                       data_scale  alpha     sigma    c_in           T                        c_skip         c_out           with
+ *     edm               d = 0.5     1         s        1/sqrt(s²+d²)  (x0 - c_skip x_t)/c_out  d²/(s²+d²)     s d/sqrt(s²+d²) s = exp(L)
+ *     rectified_flow    1           1 - t     t        1              eps - x0                 1              -t              t = 1/(1+exp(-L))
+ *     v                 1           cos a     sin a    1              alpha eps - sigma x0     alpha          -sigma          tan a = exp(L)
+ *
+ * and c_noise = L / 4, w = 1 in all three.
+ *
  * EDM (Karras et al., "Elucidating the design space of diffusion-based generative models", table 1, last column) is
  * taken in F-space: with its weight, w · c_out² = 1, the loss is the plain (F - T)² and no small sigma is divided by.
  * Rectified flow: alpha = 1 - t, sigma = t, T = eps - x0; L normal is t logit-normal (Esser et al., "Scaling rectified

@@ -166,8 +166,8 @@ struct ops_normal {
     struct tensor out; /* [1, cells · C] stat */
 };
 
-/* out[i] = cos(v f_j) for the first half of the columns, sin(v f_j) for the rest, f_j = 10000^(-j / (width/2)). An odd
- * last column is 0. */
+/* out[i] = cos(v f_j) for the first half of the columns, sin(v f_j) for the rest, f_j = 10000^(-j / half), half = width / 2
+ * rounded down. An odd last column is 0. */
 struct ops_sinusoid {
     const double *values; /* [n] */
     struct tensor out;    /* [n, width] */
