@@ -1,7 +1,7 @@
 """What the references share: reads the cases of model_dump and ops_dump, sets their results beside a reference's, prints the table.
 
 A case is a safetensors file: texts that describe it, tensors "in/..." and the trainer's results "out/...". A reference takes the texts and
-the inputs, and gives every result by name. Two tensors agree when max |a - b| <= 1e-10 max |b|: sums of some hundred float64
+the inputs, and gives every result by name. Two tensors agree when max |a - b| <= 1e-10 max |b|: float64 sums of some hundred
 products in another order differ by 1e-17 to 1e-14 of the largest element, a wrong formula or a constant cut short by far more.
 """
 import glob
@@ -31,21 +31,33 @@ def read(path):
     return texts, part("in/"), part("out/")
 
 
-def difference(ours, reference):
-    """max |a - b| / max |b|; what is not finite must be the same; nan where shapes differ."""
+def largest(x):
+    """Largest finite magnitude"""
+    return float(torch.where(torch.isfinite(x), x.abs(), torch.zeros_like(x)).max()) if x.numel() > 0 else 0.0
+
+
+def difference(ours, reference, scale):
+    """max |a - b| / scale; what is not finite must be the same; nan where shapes differ"""
     if ours.shape != reference.shape:
         return float("nan")
     if ours.numel() == 0:
         return 0.0
-    same = ours == reference
-    off = torch.where(same, torch.zeros_like(ours), (ours - reference).abs()).max()
-    scale = torch.where(torch.isfinite(reference), reference.abs(), torch.zeros_like(reference)).max()
-    return float(off / scale) if off != 0 else 0.0
+    off = float(torch.where(ours == reference, torch.zeros_like(ours), (ours - reference).abs()).max())
+    return off if off == 0 or off != off else off / scale if scale > 0 else float("inf")
+
+
+def scales(reference):
+    """Of each result its largest element; of one that is all zero that of its kind, "grad" of "grad/...": there terms cancel"""
+    kind = lambda name: name.split("/")[0]
+    own = {n: largest(x) for n, x in reference.items()}
+    return {n: own[n] or max(own[other] for other in own if kind(other) == kind(n)) for n in own}
 
 
 def compare(name, ours, reference, worst):
     """One case: its `worst` tensors, and all that do not agree, as lines; how many those are, of how many."""
-    off = {n: difference(ours[n], reference[n].detach()) for n in ours if n in reference}
+    reference = {n: x.detach() for n, x in reference.items()}
+    scale = scales(reference)
+    off = {n: difference(ours[n], reference[n], scale[n]) for n in ours if n in reference}
     off.update({n: float("nan") for n in set(ours) ^ set(reference)})  # one side alone has it
     order = sorted(off, key=lambda n: off[n] if off[n] == off[n] else float("inf"), reverse=True)
     bad = [n for n in order if not off[n] <= TOLERANCE]

@@ -11,12 +11,16 @@
 
 #include "tests/peers/dump.h"
 
+/* Mixed: one sample has no caption, of the others' some are dropped by their coins. */
+enum captions { MIXED, NOWHERE, EVERYWHERE };
+
 struct variant {
     const char *name;
     struct model m; /* what is left 0 is filled in by complete() */
     bool text;
     enum objective objective;
     int32_t shape[SAMPLES][3]; /* latent cells of the samples; all 0: the rig's */
+    enum captions captions;
 };
 
 static const struct variant variants[] = {
@@ -34,6 +38,8 @@ static const struct variant variants[] = {
     {"no-text-fused", {.adaln = ADALN_LORA_FUSED}, false, OBJECTIVE_EDM},
     {"no-text-single", {.adaln = ADALN_LORA_SINGLE, .layers = 3}, false, OBJECTIVE_EDM},
     {"cond", {.adaln = ADALN_FULL, .cond_channels = 1}, true, OBJECTIVE_EDM},
+    {"captions-nowhere", {.adaln = ADALN_FULL, .kv_heads = 1}, true, OBJECTIVE_EDM, {{0}}, NOWHERE},
+    {"captions-everywhere", {.adaln = ADALN_NONE}, true, OBJECTIVE_RECTIFIED_FLOW, {{0}}, EVERYWHERE},
     /* head dim 16: pairs 4, 2, 2; patches in time */
     {"patch-t", {.adaln = ADALN_FULL, .hidden = 32, .patch_t = 2, .patch_h = 1, .patch_w = 2}, true, OBJECTIVE_EDM,
      {{4, 2, 2}, {2, 3, 2}, {6, 1, 2}, {2, 2, 4}}},
@@ -163,8 +169,21 @@ static void write_prediction(struct dump *d, struct rig *r, const double *levels
     }
 }
 
-static void set_shapes(struct rig *r, const struct variant *v)
+/* 1 or 3 tokens, or none; for a caption that stays, the next ordinal whose coin keeps it. */
+static void set_caption(struct rig *r, int i, enum captions captions)
 {
+    struct batch_sample *s = &r->data.samples[i];
+    if (captions == MIXED)
+        return;
+    s->text_len = captions == EVERYWHERE ? 1 + 2 * (i % 2) : 0;
+    while (captions == EVERYWHERE && objective_text_dropped(SEED, s->ordinal, r->config.text_dropout))
+        s->ordinal += SAMPLES;
+}
+
+static void set_samples(struct rig *r, const struct variant *v)
+{
+    for (int i = 0; i < SAMPLES; i++)
+        set_caption(r, i, v->captions);
     for (int i = 0; i < SAMPLES && v->shape[i][0]; i++) {
         r->data.samples[i].t = v->shape[i][0];
         r->data.samples[i].h = v->shape[i][1];
@@ -178,7 +197,7 @@ static void write_variant(struct dump *d, const struct variant *v, const char *d
     struct model m = complete(v);
     struct rig r;
     rig_open(&r, NULL, &m, &plain, v->objective, DTYPE_F64);
-    set_shapes(&r, v);
+    set_samples(&r, v);
     struct dit_result result = step(&r, 0, SAMPLES, false);
     write_model(d, &m, v->objective);
     write_params(d, &r, "in/weight", r.weights);

@@ -198,7 +198,7 @@ def reference(texts, given):
     (given["inv_norm"] * loss).backward()
     results = {f"prediction/{i}": r[0] for i, r in enumerate(runs)}
     results.update({"sample_loss": torch.stack([r[1] for r in runs]), "loss_sum": loss, "loss_x0_sum": sum(r[3] for r in runs)})
-    results.update({f"grad/{n}": w.grad for n, w in weights.items()})
+    results.update({f"grad/{n}": torch.zeros_like(w) if w.grad is None else w.grad for n, w in weights.items()})
     return results
 
 

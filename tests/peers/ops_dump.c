@@ -3,6 +3,7 @@
 #include "tests/unit/trainer_fixture.h"
 
 #include "tests/peers/dump.h"
+#include "trainer/objective.h"
 
 enum { POOL = 64, APART = 3 };
 
@@ -402,6 +403,35 @@ static void latents(struct job *j, const char *file, const int64_t run[2])
     end(j, "latents", file);
 }
 
+/* ---- random numbers ---- */
+
+static void draws(struct job *j)
+{
+    enum { N = 4, CELLS = 60, CHANNELS = 2 };
+    static const uint64_t ordinal[N] = {0, 41, 42, 9000000001}; /* the last does not fit 32 bits */
+    const uint64_t seed = 81985529216486895;                    /* nor does the seed; exact as text */
+    struct ops_sample samples[N];
+    double level[N], dropped[N];
+    begin(j, "draws");
+    dump_text(&j->d, "seed", "%" PRIu64, seed);
+    for (int i = 0; i < N; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "ordinal_%d", i);
+        dump_text(&j->d, key, "%" PRIu64, ordinal[i]);
+        samples[i] = (struct ops_sample){.ordinal = ordinal[i], .cell = i * CELLS, .t = 3, .h = 4, .w = 5};
+        level[i] = objective_level_draw(seed, ordinal[i], -0.3, 0.8);
+        dropped[i] = objective_text_dropped(seed, ordinal[i], 0.5);
+    }
+    struct tensor noise = blank(j, 1, N * CELLS * CHANNELS);
+    j->b.ops->normal(j->b.ops, j->b.stream, &(struct ops_normal){samples, N, CHANNELS, seed, PHILOX_NOISE, noise});
+    dump_vector(&j->d, "in/level_law", (double[]){-0.3, 0.8}, 2);
+    dump_number(&j->d, "in/dropout", 0.5);
+    made(j, "noise", noise);
+    dump_vector(&j->d, "out/level", level, N);
+    dump_vector(&j->d, "out/dropped", dropped, N);
+    end(j, "draws", "");
+}
+
 /* ---- AdamW ---- */
 
 static void adamw(struct job *j, const char *name, double eps, double weight_decay, double lr_scale)
@@ -449,6 +479,7 @@ static void write_cases(struct job *j)
     sinusoid(j, 5, "odd");
     latents(j, "whole", (const int64_t[]){0, 8});
     latents(j, "run", (const int64_t[]){2, 6});
+    draws(j);
     adamw(j, "", 1e-8, 0.1, 1);
     adamw(j, "no-decay-large-eps", 1e-2, 0, 0.5);
 }

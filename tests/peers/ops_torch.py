@@ -127,6 +127,36 @@ def latents(texts, given):
             "dprediction": gradients([total], None, [prediction])[0]}
 
 
+NOISE, LEVEL, DROPOUT = 2, 3, 4  # streams of base/philox.h
+
+
+def philox(counter, key):
+    """Salmon et al. 2011: ten rounds on four words"""
+    (a, b, c, d), (k, l) = counter, key
+    for _ in range(10):
+        p, q = 0xD2511F53 * a, 0xCD9E8D57 * c
+        a, b, c, d = (q >> 32) ^ b ^ k, q & 0xFFFFFFFF, (p >> 32) ^ d ^ l, p & 0xFFFFFFFF
+        k, l = (k + 0x9E3779B9) & 0xFFFFFFFF, (l + 0xBB67AE85) & 0xFFFFFFFF
+    return a, b, c, d
+
+
+def uniforms(seed, stream, ordinal, n):
+    """Elements 0 .. n-1 of a draw: two words each, high first, two elements a block; 52 bits and a half"""
+    words = []
+    for block in range((n + 1) // 2):
+        counter = (block & 0xFFFFFFFF, block >> 32 | stream << 24, ordinal & 0xFFFFFFFF, ordinal >> 32)
+        words += philox(counter, (seed & 0xFFFFFFFF, seed >> 32))
+    return torch.tensor([((high << 32 | low) // 4096 + 0.5) / 2 ** 52 for high, low in zip(words[::2], words[1::2])][:n])
+
+
+def draws(texts, given):
+    seed, ordinals = int(texts["seed"]), [int(texts[f"ordinal_{i}"]) for i in range(4)]
+    normal = lambda stream, n: torch.special.ndtri(torch.stack([uniforms(seed, stream, o, n) for o in ordinals]))
+    mean, std = given["level_law"]
+    dropped = torch.cat([uniforms(seed, DROPOUT, o, 1) for o in ordinals]) < given["dropout"]
+    return {"noise": normal(NOISE, 120).flatten()[None], "level": mean + std * normal(LEVEL, 1)[:, 0], "dropped": dropped.double()}
+
+
 def adamw(texts, given):
     beta1, beta2, eps, weight_decay, lr_scale, ema_decay = (float(x) for x in given["settings"])
     weight, average = torch.nn.Parameter(given["master"].clone()), given["ema"].clone()
@@ -141,4 +171,4 @@ def adamw(texts, given):
 
 
 if __name__ == "__main__":
-    case.main({f.__name__: f for f in (attn, adaln, headnorm, act, gemm, sums, sinusoid, latents, adamw)}, 1)
+    case.main({f.__name__: f for f in (attn, adaln, headnorm, act, gemm, sums, sinusoid, latents, draws, adamw)}, 1)
