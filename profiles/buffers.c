@@ -38,7 +38,7 @@ struct shape {
 
 struct dims {
     int64_t s, r, u, n, x, D, d, H, K, h, k, F, F1, c, C, Cc, P, A, S, B, R, tp, a, ring;
-    int64_t cond, shared, cross, low, gated, sp, cp; /* 0 or 1: does the model, or the layout, have it */
+    int64_t cond, shared, cross, low, gated, sp, cp, pp; /* 0 or 1: does the model, or the layout, have it */
 };
 
 int64_t buffers_run_tokens(const struct buffer_spec *spec, int64_t runs)
@@ -55,6 +55,7 @@ static void dims_cut(struct dims *v, const struct buffer_spec *b, const struct l
     v->ring = l->cp / v->a;
     v->sp = l->sp;
     v->cp = l->cp > 1;
+    v->pp = l->pp > 1;
     v->s = buffers_run_tokens(b, l->cp);
     v->u = buffers_run_tokens(b, v->ring);
     v->r = l->sp ? num_ceil_div(v->s, l->tp) : v->s;
@@ -152,6 +153,7 @@ static void work_shapes(const struct dims *v, struct shape *t)
     t[DIT_MOD_OWN] = (struct shape){"modulation, own columns", BUFFER_WORK, ACT, ONCE, tp, n, own};
     t[DIT_MOD_PARTS] = (struct shape){"modulation by tp rank", BUFFER_WORK, ACT, ONCE, tp, v->tp * n, own};
     t[DIT_DX] = (struct shape){"d residual", BUFFER_WORK, ACT, ONCE, 1, r, D};
+    t[DIT_DX_OUT] = (struct shape){"d residual on its way", BUFFER_WORK, ACT, ONCE, v->pp, r, D};
     t[DIT_DBRANCH] = (struct shape){"d branch", BUFFER_WORK, ACT, ONCE, 1, r, D};
     t[DIT_DNORMED] = (struct shape){"d normed", BUFFER_WORK, ACT, ONCE, 1, r, D};
     t[DIT_DATTN] = (struct shape){"d attention", BUFFER_WORK, ACT, ONCE, 1, s, Hd};

@@ -423,7 +423,8 @@ struct tensor dit_gradient_in(struct dit *d, int64_t slot)
 
 struct tensor dit_gradient_out(struct dit *d, int64_t slot)
 {
-    return dit_boundary_out(d, slot);
+    slot_take(d, slot);
+    return dit_rows(d, DIT_DX_OUT, 0);
 }
 
 void dit_chunk_forward(struct dit *d, int64_t slot, double inv_norm)
@@ -441,7 +442,7 @@ void dit_chunk_backward(struct dit *d, int64_t slot)
     slot_take(d, slot);
     backward(d);
     if (!is_first(d))
-        d->o->copy(d->o, d->stream, &(struct ops_copy){dit_rows(d, DIT_DX, 0), dit_rows(d, DIT_X_FINAL, 0)});
+        d->o->copy(d->o, d->stream, &(struct ops_copy){dit_rows(d, DIT_DX, 0), dit_rows(d, DIT_DX_OUT, 0)});
 }
 
 void dit_chunk_result(struct dit *d, int64_t slot, const struct batch *b, struct dit_result *out)

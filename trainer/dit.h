@@ -99,11 +99,11 @@ int dit_step(struct dit *d, const struct batch *b, double inv_norm, struct dit_r
  *     dit_begin(d, slot, chunk, &batch, err);       // inputs laid out
  *     receive into dit_boundary_in(d, slot)         // unless it is the first chunk: [rows, D]
  *     dit_chunk_forward(d, slot, inv_norm);
- *     send dit_boundary_out(d, slot)                // unless it is the last chunk; its memory is the slot's until the next forward ends
+ *     send dit_boundary_out(d, slot)                // unless it is the last chunk; its memory is written by the next forward in the slot
  *     ...
  *     receive into dit_gradient_in(d, slot)         // unless the last chunk
  *     dit_chunk_backward(d, slot);
- *     send dit_gradient_out(d, slot)                // unless the first chunk; in the memory of dit_boundary_out
+ *     send dit_gradient_out(d, slot)                // unless the first chunk; its memory is written by the next backward
  *     dit_chunk_result(d, slot, &batch, &result)    // of the last chunk, right after its forward
  */
 int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b, struct err *err);

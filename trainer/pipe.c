@@ -75,7 +75,8 @@ static int receive(struct pipe *p, const struct pipe_step *s, struct tensor t, s
     return rc < 0 ? rc : comm_wait(p->group, work, p->stream, err);
 }
 
-/* The send that last left this kind of buffer must be over before it is written again. */
+/* The send that last left this kind of buffer must be over before it is written again. Of this kind only: a step that waited for a send of
+ * the other kind could wait for a rank that waits for this step. */
 static int sent_wait(struct pipe *p, int kind, struct err *err)
 {
     struct comm_work *work = p->sent[kind];
@@ -99,7 +100,7 @@ static int forward_step(struct pipe *p, const struct pipe_step *s, const struct 
     p->holder[slot] = holder_of(p, s);
     if (has_neighbour(p, s, false))
         rc = receive(p, s, dit_boundary_in(p->dit, slot), err);
-    if (rc < 0 || (rc = sent_wait(p, PIPE_FORWARD, err)) < 0 || (rc = sent_wait(p, PIPE_BACKWARD, err)) < 0)
+    if (rc < 0 || (rc = sent_wait(p, PIPE_FORWARD, err)) < 0)
         return rc;
     started = clock_mono_s();
     dit_chunk_forward(p->dit, slot, w->inv_norm);
