@@ -203,6 +203,14 @@ struct ops_sumsq {
     bool accumulate;        /* add to *out */
 };
 
+/* Rows in another order: dst row i = src row index[i]; back: dst row index[i] = src row i. The index names every row once; dst is other
+ * memory than src, of the same type. */
+struct ops_permute {
+    struct tensor src, dst;
+    const int32_t *index; /* [rows] */
+    bool back;
+};
+
 struct ops_copy { struct tensor src, dst; };              /* with conversion; one source row is repeated */
 struct ops_axpy { struct tensor x, y; double alpha; };    /* y += alpha · x, with conversion */
 
@@ -234,6 +242,7 @@ struct ops {
     void (*sumsq)(struct ops *o, struct dev_stream *s, const struct ops_sumsq *a);
     void (*copy)(struct ops *o, struct dev_stream *s, const struct ops_copy *a);
     void (*axpy)(struct ops *o, struct dev_stream *s, const struct ops_axpy *a);
+    void (*permute)(struct ops *o, struct dev_stream *s, const struct ops_permute *a);
 
     void (*close)(struct ops *o);
 };

@@ -238,6 +238,17 @@ static void op_axpy(struct ops *o, struct dev_stream *s, const struct ops_axpy *
     }
 }
 
+static void op_permute(struct ops *o, struct dev_stream *s, const struct ops_permute *a)
+{
+    (void)o, (void)s;
+    BUG_ON(a->src.cols != a->dst.cols || a->src.rows != a->dst.rows || a->src.dtype != a->dst.dtype);
+    size_t bytes = (size_t)(a->dst.cols * dtype_bytes(a->dst.dtype));
+    for (int64_t i = 0; i < a->dst.rows; i++) {
+        int64_t from = a->back ? i : a->index[i], to = a->back ? a->index[i] : i;
+        memcpy(tensor_at(&a->dst, to, 0), tensor_at(&a->src, from, 0), bytes);
+    }
+}
+
 /* Squares of the finite values into `lane`; returns how many are not. */
 static int64_t squares_of(const REAL *restrict x, int64_t n, double *restrict lane)
 {

@@ -30,6 +30,7 @@ static inline void fill_table(struct ops *t)
     t->sumsq = op_sumsq;
     t->copy = op_copy;
     t->axpy = op_axpy;
+    t->permute = op_permute;
 }
 
 /* Bytes of pack_a, pack_b, tiles, rows; returns their sum. */

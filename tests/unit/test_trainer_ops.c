@@ -397,6 +397,33 @@ static void test_copies(void **state)
     bench_close(&b);
 }
 
+/* Rows of a view by a shuffled index, against a row at a time; and back again. */
+static void test_permute(void **state)
+{
+    (void)state;
+    enum { R = 100, C = 5, W = 8 };
+    static int32_t index[R];
+    struct bench b = bench_open(DTYPE_F64);
+    double *x = new_normal(R * W, 1), *moved = new_nan(R * W), *back = new_nan(R * C);
+    for (int i = 0; i < R; i++)
+        index[i] = (i * 37 + 11) % R; /* 37 and 100 share no divisor: every row once */
+    struct tensor from = tensor_cols(f64(x, R, W), 2, C), to = tensor_cols(f64(moved, R, W), 1, C), again = f64(back, R, C);
+    b.ops->permute(b.ops, b.stream, &(struct ops_permute){from, to, index, false});
+    b.ops->permute(b.ops, b.stream, &(struct ops_permute){to, again, index, true});
+    for (int i = 0; i < R; i++)
+        for (int j = 0; j < W; j++) {
+            if (j >= 1 && j <= C)
+                assert_true(moved[i * W + j] == x[index[i] * W + j + 1]);
+            else
+                assert_true(isnan(moved[i * W + j])); /* columns beside the view are not ours */
+            if (j < C)
+                assert_true(back[i * C + j] == x[i * W + j + 2]);
+        }
+    b.ops->permute(b.ops, b.stream, &(struct ops_permute){tensor_rows(from, 0, 0), tensor_rows(to, 0, 0), NULL, false});
+    free(x), free(moved), free(back);
+    bench_close(&b);
+}
+
 static void test_adamw(void **state)
 {
     (void)state;
@@ -469,7 +496,7 @@ int main(void)
         cmocka_unit_test(test_adaln),
         cmocka_unit_test(test_headnorm), cmocka_unit_test(test_rope), cmocka_unit_test(test_sinusoid),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_latents), cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_copies), cmocka_unit_test(test_adamw), cmocka_unit_test(test_f32_functions),
+        cmocka_unit_test(test_copies), cmocka_unit_test(test_permute), cmocka_unit_test(test_adamw), cmocka_unit_test(test_f32_functions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
