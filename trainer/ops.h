@@ -75,7 +75,7 @@ struct ops_lse_merge {
 /* Gate, residual, norm and modulate of AdaLN in one pass. With m = sample[row]:
  *   x_out = x + gate[m] * branch          (branch absent: x_out = x; gate absent: gate 1)
  *   y = (x_out - mean) · rstd · (1 + scale[m]) + shift[m]   (scale and shift absent: plain norm; y absent: none)
- * mean and variance over the row, LayerNorm without affine. x_out is other memory than x, or absent.
+ * mean and variance over the row, LayerNorm without affine; with `rms` the mean is 0: RMSNorm. x_out is other memory than x, or absent.
  * Backward: dx holds the gradient that reaches x_out from later layers and gets the whole one, which is also that of
  * x (dy absent: no norm, dx stays); dbranch = gate[m] * dx; dshift[m] = sum dy, dscale[m] = sum dy · norm, dgate[m] = sum dx · branch over
  * the rows of sample m, written, not added. It reads x_out and stats. `sample` never decreases; n > 0 wants it. */
@@ -86,6 +86,7 @@ struct ops_adaln {
     struct tensor gate, shift, scale;  /* [n, D] */
     struct tensor stats;               /* [s, 2] stat: mean, rstd; written forward, read backward */
     double eps;
+    bool rms;
     struct tensor dy, dx, dbranch;       /* [s, D] */
     struct tensor dgate, dshift, dscale; /* [n, D] */
 };

@@ -1,4 +1,4 @@
-/* Norms for REAL: AdaLN (gate, residual, LayerNorm, modulate) and per-head RMS norm with rotary positions. */
+/* Norms for REAL: AdaLN (gate, residual, LayerNorm or RMSNorm, modulate) and per-head RMS norm with rotary positions. */
 #ifndef TRAINER_OPS_CPU_NORM_IMPL_H
 #define TRAINER_OPS_CPU_NORM_IMPL_H
 
@@ -45,14 +45,14 @@ static void op_adaln_fwd(struct ops *o, struct dev_stream *s, const struct ops_a
         }
         if (!y)
             continue;
-        stats[0] = row_sum(x, n) / (REAL)n;
+        stats[0] = a->rms ? 0 : row_sum(x, n) / (REAL)n;
         stats[1] = 1 / real_sqrt(row_sumsq(x, stats[0], n) / (REAL)n + (REAL)a->eps);
         modulate_row(n, x, stats[0], stats[1], row_of(&a->shift, m), row_of(&a->scale, m), y);
     }
 }
 
-/* Gradient of norm and modulation of one row, added to dx; adds to the sample's partial sums. */
-static void norm_row_bwd(int64_t n, const REAL *restrict x, const REAL *restrict stats, const REAL *restrict scale,
+/* Gradient of norm and modulation of one row, added to dx; adds to the sample's partial sums. rms: no mean was taken off. */
+static void norm_row_bwd(int64_t n, bool rms, const REAL *restrict x, const REAL *restrict stats, const REAL *restrict scale,
                          const REAL *restrict dy, REAL *restrict dx, REAL *restrict dshift, REAL *restrict dscale)
 {
     REAL mean = stats[0], rstd = stats[1];
@@ -69,7 +69,7 @@ static void norm_row_bwd(int64_t n, const REAL *restrict x, const REAL *restrict
         sum[l] += g;
         dot[l] += g * (x[j] - mean);
     }
-    REAL c0 = lanes_total(sum) / (REAL)n, c1 = lanes_total(dot) * rstd * rstd / (REAL)n;
+    REAL c0 = rms ? 0 : lanes_total(sum) / (REAL)n, c1 = lanes_total(dot) * rstd * rstd / (REAL)n;
     if (!scale) {
         for (j = 0; j < n; j++)
             dx[j] += rstd * (dy[j] - c0 - (x[j] - mean) * c1);
@@ -124,7 +124,7 @@ static void op_adaln_bwd(struct ops *o, struct dev_stream *s, const struct ops_a
         int64_t m = a->sample ? a->sample[i] : 0;
         REAL *dx = row_of(&a->dx, i);
         if (a->dy.ptr)
-            norm_row_bwd(n, row_of(&a->x_out, i), row_of(&a->stats, i), row_of(&a->scale, m), row_of(&a->dy, i), dx, dshift,
+            norm_row_bwd(n, a->rms, row_of(&a->x_out, i), row_of(&a->stats, i), row_of(&a->scale, m), row_of(&a->dy, i), dx, dshift,
                          dscale);
         if (a->branch.ptr)
             gate_row_bwd(n, dx, row_of(&a->branch, i), row_of(&a->gate, m), row_of(&a->dbranch, i), dgate);

@@ -10,7 +10,7 @@ struct adaln_case {
     const char *name;
     int64_t s, d, n;
     int32_t first[4]; /* first token of each sample */
-    bool branch, gate, mod, y;
+    bool branch, gate, mod, y, rms;
 };
 static const struct adaln_case adaln_cases[] = {
     {"all, three samples", 150, 37, 3, {0, 70, 71}, true, true, true, true},
@@ -18,6 +18,8 @@ static const struct adaln_case adaln_cases[] = {
     {"no modulation", 9, 33, 1, {0}, true, false, false, true},
     {"gate alone", 70, 20, 2, {0, 66}, true, true, false, false},
     {"norm alone", 5, 48, 1, {0}, false, false, false, true},
+    {"rms, all, three samples", 150, 37, 3, {0, 70, 71}, true, true, true, true, true},
+    {"rms alone", 5, 48, 1, {0}, false, false, false, true, true},
 };
 
 struct adaln_run {
@@ -46,7 +48,7 @@ static void adaln_setup(struct adaln_run *r, struct bench *b, const struct adaln
         r->sample[i] = (int32_t)m;
     }
     *a = (struct ops_adaln){.sample = r->sample, .n = c->n, .x = f64(new_normal(sd, 3), c->s, c->d),
-                            .x_out = f64(new_nan(sd), c->s, c->d), .stats = f64(new_nan(2 * c->s), c->s, 2), .eps = 1e-6,
+                            .x_out = f64(new_nan(sd), c->s, c->d), .stats = f64(new_nan(2 * c->s), c->s, 2), .eps = 1e-6, .rms = c->rms,
                             .dx = f64(new_normal(sd, 1), c->s, c->d)};
     if (c->branch) {
         a->branch = f64(new_normal(sd, 4), c->s, c->d);
@@ -96,6 +98,25 @@ static void test_adaln(void **state)
                 fd_check(c->name, &slots[s], 20 + (uint64_t)s, adaln_value, &r, TOL);
         adaln_release(&r);
     }
+    bench_close(&b);
+}
+
+/* RMSNorm by its definition: y = x · rstd · (1 + scale) + shift, rstd over the mean square, whatever the mean is. */
+static void test_adaln_rms_values(void **state)
+{
+    (void)state;
+    enum { D = 21 };
+    struct bench b = bench_open(DTYPE_F64);
+    double *x = new_normal(D, 1), *shift = new_normal(D, 2), *scale = new_normal(D, 3), y[D], stats[2], square = 0;
+    for (int j = 0; j < D; j++) {
+        x[j] += 5;
+        square += x[j] * x[j] / D;
+    }
+    b.ops->adaln_fwd(b.ops, b.stream, &(struct ops_adaln){.n = 1, .x = f64(x, 1, D), .y = f64(y, 1, D), .shift = f64(shift, 1, D),
+                                                         .scale = f64(scale, 1, D), .stats = f64(stats, 1, 2), .eps = 1e-6, .rms = true});
+    for (int j = 0; j < D; j++)
+        assert_true(fabs(y[j] - (x[j] / sqrt(square + 1e-6) * (1 + scale[j]) + shift[j])) < 1e-14);
+    free(x), free(shift), free(scale);
     bench_close(&b);
 }
 
@@ -493,7 +514,7 @@ static void test_f32_functions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adaln),
+        cmocka_unit_test(test_adaln), cmocka_unit_test(test_adaln_rms_values),
         cmocka_unit_test(test_headnorm), cmocka_unit_test(test_rope), cmocka_unit_test(test_sinusoid),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_latents), cmocka_unit_test(test_sums),
         cmocka_unit_test(test_copies), cmocka_unit_test(test_permute), cmocka_unit_test(test_adamw), cmocka_unit_test(test_f32_functions),
