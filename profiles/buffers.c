@@ -1,6 +1,6 @@
 /* The buffers of a DiT's micro-batch on one rank, and their shapes. n samples, x text rows (caption tokens, then at most one null
  * token a sample), s tokens of this context-parallel rank, r of them in the residual stream (all; with sp its tensor-parallel
- * part), u those of its all-to-all group, D hidden, d head dim, H heads and K kv_heads and F ffn of this tensor-parallel rank, h and k
+ * part), u those of its all-to-all group, g those of the segments dealt to it, D hidden, d head dim, H heads and K kv_heads and F ffn of this tensor-parallel rank, h and k
  * heads after the all-to-all, c text width, C channels, P cells of a patch, S self-attentions and B sub-blocks of a layer, A modulated ones, R columns of the low-rank side
  * of a block's modulation, L layers of a pipeline chunk.
  *
@@ -10,6 +10,10 @@
  * queries and keys, and activations are elementwise functions of these and made again in backward. With selective recompute the
  * block's input, its modulation, qkv and the attentions' outputs are kept, and attention is not run again; with full recompute only
  * the input and the modulation of each of the first layers (of a chunk). There is one copy of the rest.
+ *
+ * g: of a sample of t tokens in K = t / l segments of l tokens (frames, or places over time) a rank gets at most ceil(K / cp) segments,
+ * at most (t + l (cp - 1)) / cp tokens. The longest segment of an image is all of it, and dealt to one rank: without more
+ * knowledge of the samples than their tokens, g is all tokens.
  */
 #include "profiles/buffers.h"
 
@@ -37,13 +41,18 @@ struct shape {
 };
 
 struct dims {
-    int64_t s, r, u, n, x, D, d, H, K, h, k, F, F1, c, C, Cc, P, A, S, B, R, tp, a, ring;
+    int64_t s, r, u, g, n, x, D, d, H, K, h, k, F, F1, c, C, Cc, P, A, S, B, R, tp, a, ring;
     int64_t cond, shared, cross, low, gated, sp, cp, pp; /* 0 or 1: does the model, or the layout, have it */
 };
 
 int64_t buffers_run_tokens(const struct buffer_spec *spec, int64_t runs)
 {
     return (spec->tokens + spec->samples * (runs - 1)) / runs;
+}
+
+int64_t buffers_dealt_tokens(const struct buffer_spec *spec)
+{
+    return model_self_attentions(spec->model) > 1 ? spec->tokens : 0;
 }
 
 /* What the layout makes of the extents. */
@@ -58,6 +67,7 @@ static void dims_cut(struct dims *v, const struct buffer_spec *b, const struct l
     v->pp = l->pp > 1;
     v->s = buffers_run_tokens(b, l->cp);
     v->u = buffers_run_tokens(b, v->ring);
+    v->g = buffers_dealt_tokens(b);
     v->r = l->sp ? num_ceil_div(v->s, l->tp) : v->s;
     v->H = m->heads / l->tp;
     v->K = num_max_i64(1, m->kv_heads / l->tp);
@@ -117,13 +127,13 @@ static void cond_shapes(const struct dims *v, struct shape *t)
 
 static void block_shapes(const struct dims *v, struct shape *t)
 {
-    int64_t s = v->s, r = v->r, D = v->D, Hd = v->H * v->d, Kd = v->K * v->d, u = v->a > 1 ? v->u : s;
+    int64_t s = v->s, r = v->r, D = v->D, Hd = v->H * v->d, Kd = v->K * v->d, u = num_max_i64(v->a > 1 ? v->u : s, v->g);
     t[DIT_X] = (struct shape){"block input", BUFFER_SAVED, ACT, LAYER, 1, r, D};
     t[DIT_MOD_LOW] = (struct shape){"modulation low rank", BUFFER_SAVED, ACT, LAYER, v->low, v->n, v->R};
     t[DIT_MOD] = (struct shape){"modulation", BUFFER_SAVED, ACT, LAYER, v->cond, v->n, 3 * v->A * D};
     t[DIT_QKV] = (struct shape){"qkv", BUFFER_SAVED, ACT, ATTENTION, v->S, s, Hd + 2 * Kd};
     t[DIT_ATTN] = (struct shape){"attention", BUFFER_SAVED, ACT, ATTENTION, v->S, s, Hd};
-    t[DIT_LSE] = (struct shape){"attention lse", BUFFER_SAVED, STAT, ATTENTION, v->S, u, v->a > 1 ? v->h : v->H};
+    t[DIT_LSE] = (struct shape){"attention lse", BUFFER_SAVED, STAT, ATTENTION, v->S, u, v->g ? v->H : v->h};
     t[DIT_CROSS_Q] = (struct shape){"cross q", BUFFER_SAVED, ACT, BLOCK, v->cross, s, Hd};
     t[DIT_CROSS_KV] = (struct shape){"cross kv", BUFFER_SAVED, ACT, BLOCK, v->cross, v->x, 2 * Kd};
     t[DIT_CROSS_ATTN] = (struct shape){"cross attention", BUFFER_SAVED, ACT, ATTENTION, v->cross, s, Hd};
@@ -176,17 +186,20 @@ static void work_shapes(const struct dims *v, struct shape *t)
     t[DIT_DNULL] = (struct shape){"d null text", BUFFER_WORK, STAT, ONCE, v->cross, n, v->c};
 }
 
-/* Blocks that ranks exchange hold, one behind the other, q, k, v of each row; the larger direction bounds both buffers. */
+/* Blocks that ranks exchange hold, one behind the other, q, k, v of each row (of segments in backward: output and its gradient); the
+ * larger direction bounds both buffers. */
 static void cp_shapes(const struct dims *v, struct shape *t)
 {
-    int64_t d = v->d, x = v->a > 1, y = v->ring > 1, qkv = (v->h + 2 * v->k) * d, pack = num_max_i64(v->s * v->a, v->u) * qkv;
-    t[DIT_CP_PACK] = (struct shape){"heads leaving", BUFFER_WORK, ACT, ONCE, x, 1, pack};
-    t[DIT_CP_UNPACK] = (struct shape){"heads arriving", BUFFER_WORK, ACT, ONCE, x, 1, pack};
-    t[DIT_CP_QKV] = (struct shape){"exchanged qkv", BUFFER_WORK, ACT, ONCE, x, v->u, qkv};
-    t[DIT_CP_O] = (struct shape){"exchanged attention", BUFFER_WORK, ACT, ONCE, x, v->u, v->h * d};
-    t[DIT_CP_D_O] = (struct shape){"d exchanged attention", BUFFER_WORK, ACT, ONCE, x, v->u, v->h * d};
-    t[DIT_CP_DELTA] = (struct shape){"exchanged delta", BUFFER_WORK, STAT, ONCE, x, v->u, v->h};
-    t[DIT_CP_DQKV] = (struct shape){"d exchanged qkv", BUFFER_WORK, ACT, ONCE, x, v->u, qkv};
+    int64_t d = v->d, y = v->ring > 1, h = v->g ? v->H : v->h, k = v->g ? v->K : v->k, qkv = (h + 2 * k) * d;
+    int64_t u = num_max_i64(v->a > 1 ? v->u : 0, v->g), x = u > 0, heads = v->a > 1 ? num_max_i64(v->s * v->a, v->u) : 0;
+    int64_t pack = num_max_i64(heads * (v->h + 2 * v->k) * d, num_max_i64(v->s, v->g) * num_max_i64(qkv, 2 * h * d));
+    t[DIT_CP_PACK] = (struct shape){"heads or segments leaving", BUFFER_WORK, ACT, ONCE, v->cp && x, 1, pack};
+    t[DIT_CP_UNPACK] = (struct shape){"heads or segments arriving", BUFFER_WORK, ACT, ONCE, v->cp && x, 1, pack};
+    t[DIT_CP_QKV] = (struct shape){"exchanged qkv", BUFFER_WORK, ACT, ONCE, x, u, qkv};
+    t[DIT_CP_O] = (struct shape){"exchanged attention", BUFFER_WORK, ACT, ONCE, x, u, h * d};
+    t[DIT_CP_D_O] = (struct shape){"d exchanged attention", BUFFER_WORK, ACT, ONCE, x, u, h * d};
+    t[DIT_CP_DELTA] = (struct shape){"exchanged delta", BUFFER_WORK, STAT, ONCE, x, u, h};
+    t[DIT_CP_DQKV] = (struct shape){"d exchanged qkv", BUFFER_WORK, ACT, ONCE, x, u, qkv};
     t[DIT_CP_KV] = (struct shape){"ring k, v", BUFFER_WORK, ACT, ONCE, y, 2 * v->u, 2 * v->k * d};
     t[DIT_CP_O_PART] = (struct shape){"ring attention part", BUFFER_WORK, ACT, ONCE, y, v->u, v->h * d};
     t[DIT_CP_LSE_PART] = (struct shape){"ring lse part", BUFFER_WORK, STAT, ONCE, y, v->u, v->h};
@@ -279,8 +292,8 @@ int64_t buffers_process_growth_bytes(int64_t ranks)
 
 static int buffers_check(const struct buffer_spec *spec, struct err *err)
 {
-    if (spec->model->family != MODEL_DIT)
-        return err_set(err, ERR_INPUT, "model %s: family '%s' has no buffer list: give a model of family dit",
+    if (!model_is_video(spec->model))
+        return err_set(err, ERR_INPUT, "model %s: family '%s' has no buffer list: give a model of family dit, moviegen or stdit",
                        spec->model->name, model_family_names[spec->model->family]);
     if (spec->tokens > INT32_MAX || spec->samples > INT32_MAX || spec->text_tokens > INT32_MAX)
         return err_set(err, ERR_LIMIT, "micro-batch of %lld tokens, %lld samples, %lld text tokens: each must be below 2^31",

@@ -56,7 +56,7 @@ enum dit_buffer {
     /* working, backward */
     DIT_DX, DIT_DX_OUT, DIT_DBRANCH, DIT_DNORMED, DIT_DATTN, DIT_DELTA, DIT_DQKV, DIT_DCROSS_Q, DIT_DCROSS_KV, DIT_DMLP,
     DIT_DMLP_ACT, DIT_DMOD, DIT_DMOD_OWN, DIT_DMOD_PARTS, DIT_DLOW, DIT_DCOND_SILU, DIT_DCOND, DIT_DCOND_PRE, DIT_DSHARED, DIT_DTIME, DIT_DFPS, DIT_DNULL,
-    /* attention over context-parallel ranks: heads exchanged, keys and values on their way round the ring */
+    /* attention over context-parallel ranks: heads or segments exchanged, keys and values on their way round the ring */
     DIT_CP_PACK, DIT_CP_UNPACK, DIT_CP_QKV, DIT_CP_O, DIT_CP_KV, DIT_CP_O_PART, DIT_CP_LSE_PART, DIT_CP_D_O, DIT_CP_DELTA,
     DIT_CP_DQKV, DIT_CP_DKV,
     DIT_BUFFERS,
@@ -97,7 +97,11 @@ struct buffer_spec {
 /* Most tokens of a micro-batch that one of `runs` context-parallel ranks has, each with a run of every sample. */
 int64_t buffers_run_tokens(const struct buffer_spec *spec, int64_t runs);
 
-/* Fills an empty list with DIT_BUFFERS entries. ERR_INPUT for a family other than dit, ERR_LIMIT past 2^62 bytes. */
+/* Most tokens of a micro-batch whose spatial or temporal segments are dealt to one of the context-parallel ranks; 0 without such
+ * attentions. Derived in buffers.c. */
+int64_t buffers_dealt_tokens(const struct buffer_spec *spec);
+
+/* Fills an empty list with DIT_BUFFERS entries. ERR_INPUT for a family of language models, ERR_LIMIT past 2^62 bytes. */
 int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err);
 /* What a rank keeps over the steps: weights, gradients, moments and average (EMA), each whole or, by zero, its own pieces alone
  * (trainer/optim.h); what it packs for partial sums; and the chunks of an exchange in the shard

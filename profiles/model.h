@@ -49,6 +49,8 @@ static inline bool model_has_cross(const struct model *m) { return m->text_width
 static inline int64_t model_patch_cells(const struct model *m) { return m->patch_t * m->patch_h * m->patch_w; }
 /* Self-attentions in a layer: 3 for stdit (spatial, temporal, full), else 1. */
 static inline int64_t model_self_attentions(const struct model *m) { return m->family == MODEL_STDIT ? 3 : 1; }
+/* Are a layer's norms, and the last one, RMS norms? Else LayerNorms, both without affine. */
+static inline bool model_rms_norm(const struct model *m) { return m->family == MODEL_MOVIEGEN; }
 /* Sub-blocks of a layer that take a shift, a scale and a gate of width D each: 0 without AdaLN. */
 int64_t model_modulations(const struct model *m);
 /* Does the time MLP end in the branch u [3D] that every modulation adds (separate and fused), or in D (full, single)? */

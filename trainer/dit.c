@@ -118,18 +118,31 @@ static int check_config(const struct dit_config *c, struct err *err)
     return 0;
 }
 
+static struct buffer_spec buffer_spec_of(const struct dit_config *c, enum dtype act, enum dtype stat)
+{
+    return (struct buffer_spec){.model = c->model, .act = act, .stat = stat, .tokens = c->max_tokens, .samples = c->max_samples,
+                                .text_tokens = c->max_text_tokens, .layout = c->layout, .slots = c->slots};
+}
+
+static struct dit_index_most index_most(const struct dit_config *c)
+{
+    struct buffer_spec spec = buffer_spec_of(c, DTYPE_F64, DTYPE_F64);
+    return (struct dit_index_most){.tokens = buffers_run_tokens(&spec, c->layout->cp), .samples = c->max_samples,
+                                   .ring = c->layout->cp / layout_a2a_group(c->layout, c->model), .dealt = buffers_dealt_tokens(&spec),
+                                   .cp = c->layout->cp};
+}
+
 int dit_plan(const struct dit_config *c, enum dtype act, enum dtype stat, struct buffer_list *plan, struct err *err)
 {
-    struct buffer_spec spec = {.model = c->model, .act = act, .stat = stat, .tokens = c->max_tokens, .samples = c->max_samples,
-                               .text_tokens = c->max_text_tokens, .layout = c->layout, .slots = c->slots};
+    struct buffer_spec spec = buffer_spec_of(c, act, stat);
     struct dit_index none;
-    int64_t ring = c->layout->cp / layout_a2a_group(c->layout, c->model);
     int rc = check_config(c, err);
     if (rc == 0)
         rc = buffers_dit(&spec, plan, err);
     if (rc < 0)
         return rc;
-    int64_t bytes = dit_index_bind(&none, NULL, buffers_run_tokens(&spec, c->layout->cp), c->max_samples, ring);
+    struct dit_index_most most = index_most(c);
+    int64_t bytes = dit_index_bind(&none, NULL, &most);
     return buffer_list_add(plan, "index arrays", BUFFER_INPUT, DTYPE_F64, num_max_i64(1, c->slots), 1, num_ceil_div(bytes, 8), err);
 }
 
@@ -171,27 +184,27 @@ static void *index_block(const struct dit *d, void *all, int64_t slot)
 
 static int allocate(struct dit *d, struct err *err)
 {
-    struct buffer_spec spec = {.tokens = d->c.max_tokens, .samples = d->c.max_samples};
-    int64_t tokens = buffers_run_tokens(&spec, d->c.layout->cp);
+    struct dit_index_most most = index_most(&d->c);
     int rc = d->dev->alloc(d->dev, "activations of a micro-batch", d->plan.total, &d->arena, err);
     if (rc == 0)
         rc = tables_make(d, err);
     if (rc < 0)
         return rc;
     for (int64_t i = 0; i < d->c.slots; i++) {
-        dit_index_bind(&d->slots[i].host, index_block(d, d->host_block, i), tokens, d->c.max_samples, d->ring);
-        dit_index_bind(&d->slots[i].device, index_block(d, (char *)d->arena + d->plan.items[DIT_BUFFERS].offset, i), tokens, d->c.max_samples, d->ring);
+        dit_index_bind(&d->slots[i].host, index_block(d, d->host_block, i), &most);
+        dit_index_bind(&d->slots[i].device, index_block(d, (char *)d->arena + d->plan.items[DIT_BUFFERS].offset, i), &most);
     }
     return new_events(d, err);
 }
 
 static void subs_set(struct dit *d)
 {
-    for (int64_t i = 0; i < model_self_attentions(d->m); i++)
-        d->subs[d->n_subs++] = (struct dit_sub){DIT_SELF, i};
+    int64_t selves = model_self_attentions(d->m);
+    for (int64_t i = 0; i < selves; i++)
+        d->subs[d->n_subs++] = (struct dit_sub){DIT_SELF, i, (enum dit_reach)(DIT_FULL + 1 - selves + i)};
     if (model_has_cross(d->m))
-        d->subs[d->n_subs++] = (struct dit_sub){DIT_CROSS, 0};
-    d->subs[d->n_subs++] = (struct dit_sub){DIT_MLP, 0};
+        d->subs[d->n_subs++] = (struct dit_sub){.kind = DIT_CROSS};
+    d->subs[d->n_subs++] = (struct dit_sub){.kind = DIT_MLP};
 }
 
 /* What of the model is this rank's. */
@@ -320,7 +333,7 @@ static void loss(struct dit *d, double inv_norm)
 static struct ops_adaln final_norm(const struct dit *d)
 {
     return (struct ops_adaln){.sample = d->device.sample + d->now.r_first, .n = d->now.n, .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS,
-                              .shift = final_mod(d, DIT_FINAL_MOD, 0), .scale = final_mod(d, DIT_FINAL_MOD, 1)};
+                              .rms = model_rms_norm(d->m), .shift = final_mod(d, DIT_FINAL_MOD, 0), .scale = final_mod(d, DIT_FINAL_MOD, 1)};
 }
 
 /* DIT_DPRED -> DIT_DX of the last block's output. */

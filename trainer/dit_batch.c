@@ -13,18 +13,45 @@
 #include "base/num.h"
 #include "trainer/dit_priv.h"
 
-int64_t dit_index_bind(struct dit_index *x, void *block, int64_t tokens, int64_t samples, int64_t ring)
+/* The next `bytes` of a block; block NULL: only counts. */
+static void *take(void *block, int64_t *used, int64_t bytes)
 {
-    const int64_t bytes[] = {samples * (int64_t)sizeof *x->samples, samples * 8, samples * 8, samples * 8, tokens * 4, tokens * 12,
-                             (samples + 1) * 4, (samples + 1) * 4, ring * samples * 4, ring * samples * 4, samples * 4, samples * 4};
-    void *at[12];
-    int64_t used = 0;
-    for (int i = 0; i < 12; i++) {
-        at[i] = block ? (char *)block + used : NULL;
-        used += num_round_up(bytes[i], 64);
-    }
-    *x = (struct dit_index){.samples = at[0], .fps = at[1], .c_noise = at[2], .loss = at[3], .sample = at[4], .pos = at[5],
-                            .q_start = at[6], .u_start = at[7], .ring_start = at[8], .ring_len = at[9], .k_start = at[10], .k_len = at[11]};
+    void *at = block ? (char *)block + *used : NULL;
+    *used += num_round_up(bytes, 64);
+    return at;
+}
+
+static void bind_deal(struct dit_deal_index *x, void *block, int64_t *used, const struct dit_index_most *most)
+{
+    int64_t dealt = most->dealt, **rows[] = {&x->send_n, &x->send_at, &x->come_n, &x->come_at};
+    *x = (struct dit_deal_index){.send = NULL};
+    if (dealt == 0)
+        return;
+    x->send = take(block, used, most->tokens * 4);
+    x->come = take(block, used, dealt * 4);
+    x->start = take(block, used, (dealt + 1) * 4);
+    x->len = take(block, used, dealt * 4);
+    for (int i = 0; i < 4; i++)
+        *rows[i] = take(block, used, most->cp * 8);
+}
+
+int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_most *most)
+{
+    int64_t used = 0, n = most->samples;
+    x->samples = take(block, &used, n * (int64_t)sizeof *x->samples);
+    x->fps = take(block, &used, n * 8);
+    x->c_noise = take(block, &used, n * 8);
+    x->loss = take(block, &used, n * 8);
+    x->sample = take(block, &used, most->tokens * 4);
+    x->pos = take(block, &used, most->tokens * 12);
+    x->q_start = take(block, &used, (n + 1) * 4);
+    x->u_start = take(block, &used, (n + 1) * 4);
+    x->ring_start = take(block, &used, most->ring * n * 4);
+    x->ring_len = take(block, &used, most->ring * n * 4);
+    x->k_start = take(block, &used, n * 4);
+    x->k_len = take(block, &used, n * 4);
+    for (int i = 0; i < DIT_DEALS; i++)
+        bind_deal(&x->deal[i], block, &used, most);
     return used;
 }
 
@@ -161,6 +188,7 @@ static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
     for (int64_t i = 0; i < n; i++)
         add_tokens(d, &v[i], i);
     cut_rows(d);
+    dit_deal(d);
     for (int pass = 0; pass < 2 && model_has_cross(d->m); pass++) {
         for (int64_t i = 0; i < n; i++)
             if (is_null(d, &v[i]) == (pass == 0))

@@ -10,7 +10,8 @@
  *     rope        of a token's place in patches, t, h, w: of the d/2 pairs of a head, a third (rounded down) each for h and w, the rest
  *                 for t; angles, and which components pair, as in ops.h
  *
- * norm is LayerNorm without affine; every norm has eps 1e-6. Gate, residual and the next norm are one call, so the gate of a block's MLP belongs to
+ * norm is LayerNorm without affine, or for the family moviegen RMSNorm; every norm has eps 1e-6. stdit has three self-attentions, each a
+ * sub-block: of the tokens of a frame, of a place over time, of all (dit_segments.c). Gate, residual and the next norm are one call, so the gate of a block's MLP belongs to
  * the first call of the block after it (dit_close_block), which writes that block's input. Order and forms as the DiT with cross-attention of
  * NVIDIA's Cosmos 1 and NeMo; the AdaLN forms are in dit_cond.c. The cross-attention sees the caption's true tokens only, or the null token.
  *
@@ -45,7 +46,7 @@ static void residual_norm(struct dit *d, int64_t layer, int64_t sub, struct tens
 {
     struct ops_adaln a = {.sample = d->device.sample + d->now.r_first, .n = d->now.n, .x = dit_res(d, layer, sub),
                           .branch = dit_out(d, layer, sub), .x_out = x_out, .y = y, .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS,
-                          .gate = dit_mod(d, layer, sub, 2), .shift = shift, .scale = scale};
+                          .rms = model_rms_norm(d->m), .gate = dit_mod(d, layer, sub, 2), .shift = shift, .scale = scale};
     d->o->adaln_fwd(d->o, d->stream, &a);
 }
 
@@ -53,7 +54,7 @@ void dit_norm_again(struct dit *d, int64_t layer, int64_t sub)
 {
     struct ops_adaln a = {.sample = d->device.sample + d->now.r_first, .n = d->now.n, .x = dit_res(d, layer, sub),
                           .y = dit_rows(d, DIT_NORMED, 0), .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS,
-                          .shift = dit_mod(d, layer, sub, 0), .scale = dit_mod(d, layer, sub, 1)};
+                          .rms = model_rms_norm(d->m), .shift = dit_mod(d, layer, sub, 0), .scale = dit_mod(d, layer, sub, 1)};
     d->o->adaln_fwd(d->o, d->stream, &a);
 }
 

@@ -17,7 +17,8 @@ static struct tensor dmod(const struct dit *d, int64_t sub, int64_t chunk)
  * there is only the other. */
 static void adaln_bwd(struct dit *d, int64_t layer, int64_t sub)
 {
-    struct ops_adaln a = {.sample = d->device.sample + d->now.r_first, .n = d->now.n, .eps = DIT_EPS, .dx = dit_rows(d, DIT_DX, 0)};
+    struct ops_adaln a = {.sample = d->device.sample + d->now.r_first, .n = d->now.n, .eps = DIT_EPS,
+                          .rms = model_rms_norm(d->m), .dx = dit_rows(d, DIT_DX, 0)};
     if (sub + 1 < d->n_subs) {
         a.x_out = dit_res(d, layer, sub + 1);
         a.stats = dit_rows(d, DIT_STATS, 0);

@@ -62,8 +62,7 @@ static int64_t block_width(const struct slice *s, int n)
     return w;
 }
 
-/* Rows [at, at + rows) of a buffer of exchanged blocks, as a matrix of the blocks' width. */
-static struct tensor block(const struct dit *d, enum dit_buffer id, int64_t at, int64_t rows, int64_t width)
+struct tensor dit_cp_block(const struct dit *d, enum dit_buffer id, int64_t at, int64_t rows, int64_t width)
 {
     struct tensor t = dit_buffer(d, id, 0, 1);
     BUG_ON((at + rows) * width > t.cols);
@@ -108,8 +107,8 @@ static void exchange(struct dit *d, const struct slice *s, int n, bool in, const
     int64_t *counts[4] = {d->cp_counts, d->cp_counts + a, d->cp_counts + 2 * a, d->cp_counts + 3 * a};
     for (int64_t p = 0; p < a; p++) { /* one direction has s rows for every peer, the other each peer's own */
         int64_t rows = peer_tokens(d, p);
-        struct tensor local = block(d, in ? DIT_CP_PACK : DIT_CP_UNPACK, here, d->now.s, w);
-        struct tensor grouped = block(d, in ? DIT_CP_UNPACK : DIT_CP_PACK, there, rows, w);
+        struct tensor local = dit_cp_block(d, in ? DIT_CP_PACK : DIT_CP_UNPACK, here, d->now.s, w);
+        struct tensor grouped = dit_cp_block(d, in ? DIT_CP_UNPACK : DIT_CP_PACK, there, rows, w);
         counts[in ? 0 : 2][p] = d->now.s * w, counts[in ? 1 : 3][p] = here * w;
         counts[in ? 2 : 0][p] = rows * w, counts[in ? 3 : 1][p] = there * w;
         if (in)
@@ -120,13 +119,13 @@ static void exchange(struct dit *d, const struct slice *s, int n, bool in, const
         there += rows;
     }
     dit_comm(d, d->c.grid->a2a, &(struct comm_op){.kind = COMM_ALL_TO_ALL, .what = what, .dtype = d->o->act,
-                                                  .send = block(d, DIT_CP_PACK, 0, 0, w).ptr, .recv = block(d, DIT_CP_UNPACK, 0, 0, w).ptr,
+                                                  .send = dit_cp_block(d, DIT_CP_PACK, 0, 0, w).ptr, .recv = dit_cp_block(d, DIT_CP_UNPACK, 0, 0, w).ptr,
                                                   .counts = counts[0], .at = counts[1], .recv_counts = counts[2], .recv_at = counts[3]});
     for (int64_t p = 0; p < a; p++) {
         if (in)
-            grouped_copy(d, s, n, p, block(d, DIT_CP_UNPACK, counts[3][p] / w, counts[2][p] / w, w), false);
+            grouped_copy(d, s, n, p, dit_cp_block(d, DIT_CP_UNPACK, counts[3][p] / w, counts[2][p] / w, w), false);
         else
-            local_copy(d, s, n, p, block(d, DIT_CP_UNPACK, counts[3][p] / w, d->now.s, w), false);
+            local_copy(d, s, n, p, dit_cp_block(d, DIT_CP_UNPACK, counts[3][p] / w, d->now.s, w), false);
     }
 }
 
@@ -232,28 +231,35 @@ static void ring_bwd(struct dit *d, struct ops_attn a)
 
 /* ---- both ---- */
 
-static struct tensor cp_rows(const struct dit *d, enum dit_buffer id) { return dit_buffer(d, id, 0, d->now.u); }
+static struct tensor cp_rows(const struct dit *d, enum dit_buffer id, int64_t rows, int64_t cols)
+{
+    return tensor_cols(dit_buffer(d, id, 0, rows), 0, cols);
+}
 
-/* q, k, v, and for backward their gradients, as the attention's arithmetic meets them. */
+void dit_attention_tensors(const struct dit *d, struct ops_attn *a, int64_t layer, int64_t self, bool moved, int64_t rows)
+{
+    int64_t q = a->heads * d->head_dim, kv = a->kv_heads * d->head_dim;
+    struct tensor qk = dit_tokens(d, DIT_QK, 0), qkv = dit_copy(d, DIT_QKV, layer, self, d->now.s), dqkv = dit_tokens(d, DIT_DQKV, 0);
+    if (moved) {
+        qk = qkv = cp_rows(d, DIT_CP_QKV, rows, q + 2 * kv);
+        dqkv = cp_rows(d, DIT_CP_DQKV, rows, q + 2 * kv);
+        a->d_o = cp_rows(d, DIT_CP_D_O, rows, q);
+        a->delta = cp_rows(d, DIT_CP_DELTA, rows, a->heads);
+    }
+    a->q = tensor_cols(qk, 0, q), a->k = tensor_cols(qk, q, kv), a->v = tensor_cols(qkv, q + kv, kv);
+    a->dq = tensor_cols(dqkv, 0, q), a->dk = tensor_cols(dqkv, q, kv), a->dv = tensor_cols(dqkv, q + kv, kv);
+    a->o = moved ? cp_rows(d, DIT_CP_O, rows, q) : dit_copy(d, DIT_ATTN, layer, self, d->now.s);
+    a->lse = tensor_cols(dit_copy(d, DIT_LSE, layer, self, rows), 0, a->heads);
+}
+
+/* Of whole samples: q, k, v, and for backward their gradients, as the attention's arithmetic meets them. */
 static struct ops_attn attention_of(const struct dit *d, int64_t layer, int64_t self)
 {
     struct ops_attn a = dit_attn(d);
     bool x = group_size(d) > 1;
-    struct tensor qk = dit_tokens(d, DIT_QK, 0), qkv = dit_copy(d, DIT_QKV, layer, self, d->now.s), dqkv = dit_tokens(d, DIT_DQKV, 0);
-    int64_t q = d->q_width, kv = d->kv_width;
-    if (x) {
-        a.heads = q_heads(d);
-        a.kv_heads = kv_heads(d);
-        q = a.heads * d->head_dim, kv = a.kv_heads * d->head_dim;
-        qk = qkv = cp_rows(d, DIT_CP_QKV);
-        dqkv = cp_rows(d, DIT_CP_DQKV);
-        a.d_o = cp_rows(d, DIT_CP_D_O);
-        a.delta = cp_rows(d, DIT_CP_DELTA);
-    }
-    a.q = tensor_cols(qk, 0, q), a.k = tensor_cols(qk, q, kv), a.v = tensor_cols(qkv, q + kv, kv);
-    a.dq = tensor_cols(dqkv, 0, q), a.dk = tensor_cols(dqkv, q, kv), a.dv = tensor_cols(dqkv, q + kv, kv);
-    a.o = x ? cp_rows(d, DIT_CP_O) : dit_copy(d, DIT_ATTN, layer, self, d->now.s);
-    a.lse = dit_copy(d, DIT_LSE, layer, self, x ? d->now.u : d->now.s);
+    a.heads = q_heads(d);
+    a.kv_heads = kv_heads(d);
+    dit_attention_tensors(d, &a, layer, self, x, x ? d->now.u : d->now.s);
     a.q_start = d->device.u_start;
     a.k_start = d->device.ring_start + d->ring_rank * d->c.max_samples;
     a.k_len = d->device.ring_len + d->ring_rank * d->c.max_samples;
@@ -272,6 +278,10 @@ static void exchange_qkv(struct dit *d, struct tensor qkv, const struct ops_attn
 
 void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self)
 {
+    if (dit_self_reach(d, self) != DIT_FULL) {
+        dit_segments_fwd(d, layer, self);
+        return;
+    }
     struct ops_attn a = attention_of(d, layer, self);
     bool x = group_size(d) > 1;
     if (x)
@@ -297,6 +307,10 @@ static void exchange_back(struct dit *d, const struct ops_attn *a)
 
 void dit_attention_bwd(struct dit *d, int64_t layer, int64_t self)
 {
+    if (dit_self_reach(d, self) != DIT_FULL) {
+        dit_segments_bwd(d, layer, self);
+        return;
+    }
     struct ops_attn a = attention_of(d, layer, self);
     bool x = group_size(d) > 1;
     if (x) {

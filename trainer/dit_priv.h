@@ -33,10 +33,24 @@ struct dit_params {
 
 /* The sub-blocks of a layer, in order, which is also that of the modulation's columns. */
 enum dit_sub_kind { DIT_SELF, DIT_CROSS, DIT_MLP };
+/* What a token of a self-attention sees: the tokens of its frame, those of its place in all frames, or the whole sample. */
+enum dit_reach { DIT_SPATIAL, DIT_TEMPORAL, DIT_FULL };
+enum { DIT_DEALS = DIT_FULL }; /* reaches whose segments are dealt to context-parallel ranks: dit_segments.c */
 struct dit_sub {
     enum dit_sub_kind kind;
     int64_t self; /* which of the layer's self-attentions */
+    enum dit_reach reach;
 };
+
+/* How the tokens of a reach go from each rank's runs to whole segments. Rows of the ranks: where p's begin and how many, of those
+ * that leave and of those that come. */
+struct dit_deal_index {
+    int32_t *send;                          /* [s]: own token that leaves as row j */
+    int32_t *come;                          /* [rows]: what stands as row j of the segments, among what has come */
+    int32_t *start, *len;                   /* [segments + 1], [segments] */
+    int64_t *send_n, *send_at, *come_n, *come_at; /* [cp]: host only */
+};
+struct dit_deal_extent { int64_t rows, segments, longest; };
 
 /* What the kernels read beside tensors: one block of memory on the host, one with the same layout on the device. */
 struct dit_index {
@@ -47,7 +61,10 @@ struct dit_index {
     int32_t *u_start;           /* [n + 1]: its all-to-all group's */
     int32_t *ring_start, *ring_len; /* [ring, n]: where each group's keys of each sample stand */
     int32_t *k_start, *k_len;   /* [n]: text rows of each sample */
+    struct dit_deal_index deal[DIT_DEALS];
 };
+/* Most of everything in the index. */
+struct dit_index_most { int64_t tokens, samples, ring, dealt, cp; };
 
 /* What dit_step and dit_forward have in common of a sample. */
 struct dit_view {
@@ -64,6 +81,7 @@ struct dit_extent {
     int64_t u;                 /* tokens of its all-to-all group */
     int64_t null_rows;         /* text rows 0 .. null_rows-1 are the null token */
     int64_t max_q, max_u, max_k; /* longest segment of tokens, of a group's tokens, of text */
+    struct dit_deal_extent deal[DIT_DEALS];
 };
 
 /* A chunk of a micro-batch in flight. */
@@ -97,7 +115,7 @@ struct dit {
     double *sample_w, *sample_out;      /* [max_samples] the objective's w and c_out */
     int64_t kept, kept_slot; /* layer whose activations stand in the copy that recomputed layers share; -1 */
     int64_t *part_n, *part_at; /* [tp] elements of each tp rank's rows of the residual stream */
-    int64_t *cp_counts;        /* [4, a] of an exchange of heads */
+    int64_t *cp_counts;        /* [4, cp] of an exchange of heads or of segments */
     int64_t ring, ring_rank;   /* all-to-all groups of cp ranks, and the own one's number */
     int failed;           /* of communication: kept, given at the end of the micro-batch */
     struct err err;
@@ -122,6 +140,7 @@ void dit_done(struct dit *d, int64_t layer); /* its gradients of this micro-batc
 static inline struct tensor dit_tokens(const struct dit *d, enum dit_buffer id, int64_t layer) { return dit_buffer(d, id, layer, d->now.s); }
 static inline struct tensor dit_rows(const struct dit *d, enum dit_buffer id, int64_t layer) { return dit_buffer(d, id, layer, d->now.r); }
 bool dit_has_cond(const struct dit *d);
+static inline enum dit_reach dit_self_reach(const struct dit *d, int64_t self) { return d->subs[self].reach; } /* they are the first subs */
 
 /* y = x wᵀ; dx = dy w + beta · dx; dw = dyᵀ x, overwriting or accumulating as the step says. */
 void dit_linear(struct dit *d, struct tensor x, int64_t param, struct tensor y);
@@ -141,10 +160,18 @@ int64_t dit_mod_width(const struct dit *d, const struct mod_unit *unit);        
 void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self);
 void dit_attention_bwd(struct dit *d, int64_t layer, int64_t self); /* DIT_DATTN -> DIT_DQKV */
 void dit_comm(struct dit *d, struct comm *c, const struct comm_op *op); /* keeps a failure in d */
+/* Rows [at, at + rows) of a buffer of exchanged blocks, as a matrix of the blocks' width. */
+struct tensor dit_cp_block(const struct dit *d, enum dit_buffer id, int64_t at, int64_t rows, int64_t width);
+/* q, k, v and so on of an attention with a->heads and a->kv_heads: `moved`: `rows` rows that an exchange has brought; else the own tokens. */
+void dit_attention_tensors(const struct dit *d, struct ops_attn *a, int64_t layer, int64_t self, bool moved, int64_t rows);
+/* dit_segments.c: self-attention inside frames or along time. */
+void dit_deal(struct dit *d); /* index arrays of the micro-batch in hand */
+void dit_segments_fwd(struct dit *d, int64_t layer, int64_t self);
+void dit_segments_bwd(struct dit *d, int64_t layer, int64_t self);
 /* dit_params.c */
 int dit_params_find(const struct model *m, const struct param_list *list, struct dit_params *out, struct err *err);
 /* dit_batch.c: checks, lays out and uploads a micro-batch; fills d->now and the input buffers. */
-int64_t dit_index_bind(struct dit_index *x, void *block, int64_t tokens, int64_t samples, int64_t ring); /* returns bytes */
+int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_most *most); /* returns bytes */
 void dit_parts(struct dit *d); /* part_n, part_at of the micro-batch in hand */
 int dit_stage(struct dit *d, const struct batch *b, struct err *err);
 int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n, struct err *err);

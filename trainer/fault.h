@@ -25,6 +25,10 @@ enum fault_point {
     FAULT_POINT_RING_MERGE,  /* the partial attentions of the ring */
     FAULT_POINT_RING_DKV,    /* gradients of keys and values on the ring */
     FAULT_POINT_A2A_DKV,     /* of k/v heads that several all-to-all ranks hold */
+    FAULT_POINT_SEGMENTS_IN, /* q, k, v of frames and places dealt to cp ranks */
+    FAULT_POINT_SEGMENTS_OUT, /* their attention */
+    FAULT_POINT_SEGMENTS_D_IN, /* its output and gradient */
+    FAULT_POINT_SEGMENTS_D_OUT, /* gradients of q, k, v */
     FAULT_POINTS,
 };
 extern int fault_active; /* an enum fault_point */

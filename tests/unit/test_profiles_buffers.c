@@ -91,10 +91,10 @@ static void test_arena(void **state)
 static void test_refused(void **state)
 {
     (void)state;
-    struct model m = load("dit-tiny"), stdit = m;
-    stdit.family = MODEL_STDIT;
+    struct model m = load("dit-tiny"), gpt = m;
+    gpt.family = MODEL_GPT;
     const struct { struct buffer_spec spec; int rc; const char *word; } cases[] = {
-        {{&stdit, DTYPE_F32, DTYPE_F32, 8, 1, 8, NULL, 1}, ERR_INPUT, "stdit"},
+        {{&gpt, DTYPE_F32, DTYPE_F32, 8, 1, 8, NULL, 1}, ERR_INPUT, "gpt"},
         {{&m, DTYPE_F32, DTYPE_F32, INT64_C(1) << 31, 1, 8, NULL, 1}, ERR_LIMIT, "2147483648 tokens"},
         {{&m, DTYPE_F32, DTYPE_F32, 8, INT64_C(1) << 40, 8, NULL, 1}, ERR_LIMIT, "samples"},
     };

@@ -39,6 +39,7 @@ static const struct variant {
     bool gated, text;
     int64_t cond_channels;
     enum objective objective;
+    enum model_family family;
 } variants[] = {
     {"full", ADALN_FULL, 2, false, true, 0, OBJECTIVE_EDM},
     {"none", ADALN_NONE, 2, false, true, 0, OBJECTIVE_EDM},
@@ -47,7 +48,18 @@ static const struct variant {
     {"lora_single", ADALN_LORA_SINGLE, 2, false, true, 0, OBJECTIVE_EDM},
     {"gated, grouped queries", ADALN_FULL, 1, true, true, 0, OBJECTIVE_RECTIFIED_FLOW},
     {"no text, conditioning channels", ADALN_LORA_SEPARATE, 1, false, false, 2, OBJECTIVE_V},
+    {"stdit", ADALN_FULL, 2, false, true, 0, OBJECTIVE_RECTIFIED_FLOW, MODEL_STDIT},
+    {"stdit, lora_separate, grouped queries, no text", ADALN_LORA_SEPARATE, 1, true, false, 1, OBJECTIVE_EDM, MODEL_STDIT},
+    {"moviegen", ADALN_FULL, 1, true, true, 0, OBJECTIVE_RECTIFIED_FLOW, MODEL_MOVIEGEN},
+    {"moviegen, lora_fused", ADALN_LORA_FUSED, 2, true, true, 0, OBJECTIVE_EDM, MODEL_MOVIEGEN},
 };
+
+static struct model model_of(const struct variant *v)
+{
+    struct model m = small(v->adaln, v->kv_heads, v->gated, v->text, v->cond_channels);
+    m.family = v->family;
+    return m;
+}
 
 static const struct layout plain = {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1};
 static const struct layout recomputing[] = {{.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1, .recompute = RECOMPUTE_FULL},
@@ -69,7 +81,7 @@ static void test_gradients(void **state)
             *(objective_text_dropped(SEED, 40 + (uint64_t)i, 0.5) ? &drop : &keep) = true;
     assert_true(drop && keep);
     for (int v = 0; v < LEN(variants); v++) {
-        struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
+        struct model m = model_of(&variants[v]);
         struct rig r;
         rig_open(&r, NULL, &m, &plain, variants[v].objective, DTYPE_F64);
         rig_loss(&r);
@@ -101,7 +113,7 @@ static void test_grouping(void **state)
 {
     (void)state;
     for (int v = 0; v < LEN(variants); v++) {
-        struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
+        struct model m = model_of(&variants[v]);
         struct rig r;
         rig_open(&r, NULL, &m, &plain, variants[v].objective, DTYPE_F64);
         double loss = step(&r, 0, SAMPLES, false).loss_sum;
@@ -171,7 +183,7 @@ static void test_recompute_bitwise(void **state)
         for (int k = 0; k < LEN(variants) * LEN(recomputing); k++) {
             const struct variant *v = &variants[k % LEN(variants)];
             const struct layout *l = &recomputing[k / LEN(variants)];
-            struct model m = small(v->adaln, v->kv_heads, v->gated, v->text, v->cond_channels);
+            struct model m = model_of(v);
             struct rig kept, again;
             m.layers = 3;
             rig_open(&kept, NULL, &m, &plain, v->objective, dtype);
@@ -190,7 +202,7 @@ static void test_f32_near_f64(void **state)
 {
     (void)state;
     for (int v = 0; v < LEN(variants); v++) {
-        struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
+        struct model m = model_of(&variants[v]);
         struct rig d, f;
         rig_open(&d, NULL, &m, &plain, variants[v].objective, DTYPE_F64);
         rig_open(&f, NULL, &m, &plain, variants[v].objective, DTYPE_F32);
@@ -216,7 +228,7 @@ static void test_forward_agrees(void **state)
 {
     (void)state;
     for (int v = 0; v < LEN(variants); v++) {
-        struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
+        struct model m = model_of(&variants[v]);
         const struct objective_row *row = &objective_rows[variants[v].objective];
         struct rig r;
         struct err err = {0};
@@ -292,7 +304,7 @@ static void test_steady_state_allocates_nothing(void **state)
     (void)state;
     for (int v = 0; v < LEN(variants); v++)
         for (int recompute = 0; recompute <= 1; recompute++) {
-            struct model m = small(variants[v].adaln, variants[v].kv_heads, variants[v].gated, variants[v].text, variants[v].cond_channels);
+            struct model m = model_of(&variants[v]);
             struct rig r;
             rig_open(&r, NULL, &m, recompute ? &recomputing[0] : &plain, variants[v].objective, DTYPE_F32);
             step(&r, 0, SAMPLES, false);
@@ -375,12 +387,12 @@ static void test_bad_configurations(void **state)
     struct model m = small(ADALN_FULL, 2, false, true, 0), other = small(ADALN_LORA_FUSED, 2, false, true, 0);
     struct rig r;
     rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
-    struct model stdit = m, wide = m;
-    stdit.family = MODEL_STDIT;
+    struct model language = m, wide = m;
+    language.family = MODEL_GPT;
     wide.hidden = 1024;
     struct { const char *word; struct dit_config c; } bad[] = {{"family", r.config}, {"family", r.config}, {"head dim", r.config},
                                                                {"bounds", r.config}, {"adaln.a.weight", r.config}};
-    bad[0].c.model = bad[1].c.model = &stdit;
+    bad[0].c.model = bad[1].c.model = &language;
     bad[2].c.model = &wide;
     bad[3].c.max_samples = 0;
     bad[4].c.model = &other; /* with another model's parameter list */
@@ -393,6 +405,56 @@ static void test_bad_configurations(void **state)
             fail_msg("case %d: '%s' does not say '%s'", i, err.text, bad[i].word);
     }
     rig_close(&r);
+}
+
+/* ---- who sees whom ---- */
+
+enum { SEEN_T = 3, SEEN_H = 4, SEEN_W = 2, SEEN_CELLS = SEEN_T * SEEN_H * SEEN_W };
+
+/* The prediction for two samples, the second 1 x 4 x 2; cell `changed` of the first one is another. */
+static void predict(struct rig *r, int changed, double out[2][CHANNELS * SEEN_CELLS])
+{
+    double x[CHANNELS * SEEN_CELLS], other[CHANNELS * SEEN_CELLS];
+    struct err err = {0};
+    fill_normal(x, CHANNELS * SEEN_CELLS, 77);
+    fill_normal(other, CHANNELS * SEEN_CELLS, 78);
+    if (changed >= 0)
+        x[changed] += 1;
+    struct dit_eval_sample s[2] = {{.x_t = x, .out = out[0], .level = 0.1, .t = SEEN_T, .h = SEEN_H, .w = SEEN_W, .fps = 24},
+                                   {.x_t = other, .out = out[1], .level = 0.1, .t = 1, .h = SEEN_H, .w = SEEN_W, .fps = 24}};
+    if (dit_forward(r->dit, s, 2, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+/* One layer with only one of its self-attentions: a change of one cell reaches the tokens of its frame, or of its place in all frames, and
+ * no others, bit for bit. */
+static void test_reaches(void **state)
+{
+    (void)state;
+    static const char *const outs[] = {"blocks.0.spatial.out.weight", "blocks.0.temporal.out.weight", "blocks.0.attn.out.weight"};
+    for (int reach = 0; reach < 3; reach++) {
+        struct model m = small(ADALN_FULL, 2, false, false, 0);
+        struct rig r;
+        double before[2][CHANNELS * SEEN_CELLS], after[2][CHANNELS * SEEN_CELLS];
+        m.family = MODEL_STDIT;
+        m.layers = 1;
+        rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
+        for (int k = 0; k < 3; k++) {
+            int64_t at = params_find(&r.list, outs[k]);
+            memset((double *)r.weights + r.sh.tensors[at].offset, 0, k == reach ? 0 : (size_t)r.list.items[at].count * 8);
+        }
+        int changed = 1 * SEEN_H * SEEN_W + 2 * SEEN_W; /* channel 0, frame 1, row 2: the token of frame 1, place (1, 0) */
+        predict(&r, -1, before);
+        predict(&r, changed, after);
+        for (int j = 0; j < CHANNELS * SEEN_CELLS; j++) {
+            bool frame = j / (SEEN_H * SEEN_W) % SEEN_T == 1, place = j / SEEN_W % SEEN_H / 2 == 1;
+            bool sees = reach == 0 ? frame : reach == 1 ? place : true;
+            if ((before[0][j] != after[0][j]) != sees)
+                fail_msg("%s alone: element %d %s", outs[reach], j, sees ? "has not changed" : "has changed");
+        }
+        assert_memory_equal(before[1], after[1], CHANNELS * SEEN_H * SEEN_W * 8);
+        rig_close(&r);
+    }
 }
 
 /* ---- first values ---- */
@@ -434,7 +496,7 @@ int main(void)
         cmocka_unit_test(test_forward_agrees), cmocka_unit_test(test_nonfinite_shows),
         cmocka_unit_test(test_steady_state_allocates_nothing),
         cmocka_unit_test(test_plan_is_what_is_taken), cmocka_unit_test(test_bad_batches),
-        cmocka_unit_test(test_bad_configurations), cmocka_unit_test(test_init),
+        cmocka_unit_test(test_bad_configurations), cmocka_unit_test(test_reaches), cmocka_unit_test(test_init),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,8 +26,10 @@ static const double TOLERANCE = 1e-11, MOVED = 1e-6;
 
 /* ---- models: heads and widths that eight tp ranks divide ---- */
 
+enum { FULL, STDIT, MOVIEGEN, COVERED, SEPARATE = COVERED, FUSED, SINGLE, BARE }; /* the first ones' layouts are all covered; the others meet some */
 static const struct model_case {
     const char *name;
+    enum model_family family;
     enum model_adaln adaln;
     int64_t kv_heads;
     bool gated, text;
@@ -35,17 +37,18 @@ static const struct model_case {
     enum objective objective;
     enum loss_norm norm;
 } models[] = {
-    {"full", ADALN_FULL, 8, false, true, 0, 5, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
-    {"lora_separate, 2 kv heads, gated", ADALN_LORA_SEPARATE, 2, true, true, 2, 4, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
-    {"lora_fused, 1 kv head", ADALN_LORA_FUSED, 1, false, true, 0, 4, OBJECTIVE_V, LOSS_NORM_TOKEN},
-    {"lora_single, no text", ADALN_LORA_SINGLE, 4, true, false, 2, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
-    {"nothing but tokens", ADALN_NONE, 8, false, false, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
+    [FULL] = {"full", MODEL_DIT, ADALN_FULL, 8, false, true, 0, 5, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
+    [STDIT] = {"stdit, 4 kv heads", MODEL_STDIT, ADALN_LORA_SINGLE, 4, false, true, 0, 4, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
+    [MOVIEGEN] = {"moviegen, 2 kv heads", MODEL_MOVIEGEN, ADALN_LORA_SEPARATE, 2, true, true, 0, 5, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
+    [SEPARATE] = {"lora_separate, 2 kv heads, gated", MODEL_DIT, ADALN_LORA_SEPARATE, 2, true, true, 2, 4, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
+    [FUSED] = {"lora_fused, 1 kv head", MODEL_DIT, ADALN_LORA_FUSED, 1, false, true, 0, 4, OBJECTIVE_V, LOSS_NORM_TOKEN},
+    [SINGLE] = {"lora_single, no text", MODEL_DIT, ADALN_LORA_SINGLE, 4, true, false, 2, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
+    [BARE] = {"nothing but tokens", MODEL_DIT, ADALN_NONE, 8, false, false, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
 };
-enum { COVERED = 3 }; /* models whose layouts are all covered; the others meet some of them */
 
 static struct model model_of(const struct model_case *c)
 {
-    return (struct model){.name = "small", .family = MODEL_DIT, .layers = c->layers, .hidden = 48, .heads = 8, .kv_heads = c->kv_heads, .ffn = 16,
+    return (struct model){.name = "small", .family = c->family, .layers = c->layers, .hidden = 48, .heads = 8, .kv_heads = c->kv_heads, .ffn = 16,
                           .gated_mlp = c->gated, .text_width = c->text ? TEXT_WIDTH : 0, .text_len = c->text ? 8 : 0, .adaln = c->adaln,
                           .adaln_rank = c->adaln == ADALN_NONE || c->adaln == ADALN_FULL ? 0 : 3, .patch_t = 1, .patch_h = 2, .patch_w = 2,
                           .latent_channels = CHANNELS, .cond_channels = c->cond_channels, .rope_theta = 100};
@@ -478,18 +481,20 @@ static const struct {
     int fault, model;
     const char *layout;
 } faults[] = {
-    {FAULT_POINT_SUM_REPLICA, 0, "dp=4,zero=1,fsdp=2"}, {FAULT_POINT_SUM_REPLICA, 0, "cp=2,dp=2,zero=3"},
-    {FAULT_POINT_SUM_TP, 0, "tp=2"},                     {FAULT_POINT_SUM_TP, 1, "tp=2,sp=1"},
-    {FAULT_POINT_SUM_KV, 2, "tp=2"},                     {FAULT_POINT_SUM_KV, 1, "tp=8"},
-    {FAULT_POINT_SUM_PP, 0, "pp=2"},                     {FAULT_POINT_SUM_PP, 1, "pp=2,vpp=2"},
-    {FAULT_POINT_COUNT_ONCE, 0, "tp=2"},                 {FAULT_POINT_COUNT_ONCE, 1, "pp=2"},
-    {FAULT_POINT_SUM_UNIT, 0, "dp=2,zero=3"},            {FAULT_POINT_SUM_UNIT, 1, "dp=2,zero=2"},
-    {FAULT_POINT_SUM_BRANCH, 0, "tp=2"},                 {FAULT_POINT_SUM_BRANCH, 1, "tp=2,sp=1"},
-    {FAULT_POINT_SUM_INPUT, 0, "tp=2"},                  {FAULT_POINT_SUM_INPUT, 1, "tp=2,sp=1"},
-    {FAULT_POINT_SUM_MOD, 0, "tp=2,sp=1"},               {FAULT_POINT_SUM_MOD, 1, "tp=4,sp=1"},
-    {FAULT_POINT_SUM_COND, 0, "tp=2"},                   {FAULT_POINT_SUM_SHARED, 1, "tp=2"},
-    {FAULT_POINT_RING_MERGE, 0, "cp=2"},                 {FAULT_POINT_RING_DKV, 1, "cp=3"},
-    {FAULT_POINT_A2A_DKV, 2, "cp=2,cp_kind=a2a"},        {FAULT_POINT_A2A_DKV, 1, "cp=8,cp_kind=2d"},
+    {FAULT_POINT_SUM_REPLICA, FULL, "dp=4,zero=1,fsdp=2"}, {FAULT_POINT_SUM_REPLICA, FULL, "cp=2,dp=2,zero=3"},
+    {FAULT_POINT_SUM_TP, FULL, "tp=2"},                     {FAULT_POINT_SUM_TP, SEPARATE, "tp=2,sp=1"},
+    {FAULT_POINT_SUM_KV, FUSED, "tp=2"},                     {FAULT_POINT_SUM_KV, SEPARATE, "tp=8"},
+    {FAULT_POINT_SUM_PP, FULL, "pp=2"},                     {FAULT_POINT_SUM_PP, SEPARATE, "pp=2,vpp=2"},
+    {FAULT_POINT_COUNT_ONCE, FULL, "tp=2"},                 {FAULT_POINT_COUNT_ONCE, SEPARATE, "pp=2"},
+    {FAULT_POINT_SUM_UNIT, FULL, "dp=2,zero=3"},            {FAULT_POINT_SUM_UNIT, SEPARATE, "dp=2,zero=2"},
+    {FAULT_POINT_SUM_BRANCH, FULL, "tp=2"},                 {FAULT_POINT_SUM_BRANCH, SEPARATE, "tp=2,sp=1"},
+    {FAULT_POINT_SUM_INPUT, FULL, "tp=2"},                  {FAULT_POINT_SUM_INPUT, SEPARATE, "tp=2,sp=1"},
+    {FAULT_POINT_SUM_MOD, FULL, "tp=2,sp=1"},               {FAULT_POINT_SUM_MOD, SEPARATE, "tp=4,sp=1"},
+    {FAULT_POINT_SUM_COND, FULL, "tp=2"},                   {FAULT_POINT_SUM_SHARED, SEPARATE, "tp=2"},
+    {FAULT_POINT_RING_MERGE, FULL, "cp=2"},                 {FAULT_POINT_RING_DKV, SEPARATE, "cp=3"},
+    {FAULT_POINT_A2A_DKV, FUSED, "cp=2,cp_kind=a2a"},        {FAULT_POINT_A2A_DKV, SEPARATE, "cp=8,cp_kind=2d"},
+    {FAULT_POINT_SEGMENTS_IN, STDIT, "cp=2"},            {FAULT_POINT_SEGMENTS_OUT, STDIT, "cp=3"},
+    {FAULT_POINT_SEGMENTS_D_IN, STDIT, "tp=2,cp=4"},     {FAULT_POINT_SEGMENTS_D_OUT, STDIT, "cp=2,cp_kind=a2a"},
 };
 
 static void fault_run(int i)

@@ -17,7 +17,7 @@ enum { CHANNELS = 3, TEXT_WIDTH = 5, SEED = 1 };
 
 enum { SAMPLES = 4, MAX_CELLS = 24, BATCH_TOKENS = 24, BATCH_TEXT = 8 };
 static const struct { int32_t t, h, w, text_len; double fps; } shapes[SAMPLES] = {
-    {2, 4, 2, 3, 24}, {1, 2, 4, 0, 30}, {3, 2, 2, 1, 12}, {1, 4, 6, 4, 30},
+    {2, 4, 2, 3, 24}, {1, 2, 4, 0, 30}, {3, 4, 2, 1, 12}, {1, 4, 6, 4, 30},
 };
 
 struct data {
