@@ -42,7 +42,7 @@ struct shape {
 
 struct dims {
     int64_t s, r, u, g, n, x, D, d, H, K, h, k, F, F1, c, C, Cc, P, A, S, B, R, tp, a, ring;
-    int64_t cond, shared, cross, low, gated, sp, cp, pp; /* 0 or 1: does the model, or the layout, have it */
+    int64_t cond, shared, cross, low, gated, rope, sp, cp, pp; /* 0 or 1: does the model, or the layout, have it */
 };
 
 int64_t buffers_run_tokens(const struct buffer_spec *spec, int64_t runs)
@@ -89,6 +89,7 @@ static struct dims dims_of(const struct buffer_spec *b, const struct layout *l)
     v.low = v.cond && m->adaln != ADALN_FULL;
     v.cross = model_has_cross(m);
     v.gated = m->gated_mlp;
+    v.rope = !model_has_tables(m);
     v.R = !v.low ? 0 : m->adaln == ADALN_LORA_SINGLE ? m->adaln_rank : v.A * m->adaln_rank;
     v.x = v.cross ? b->text_tokens + b->samples : 0;
     return v;
@@ -104,8 +105,8 @@ static void input_shapes(const struct buffer_spec *b, const struct dims *v, stru
     t[DIT_COND_LATENT] = (struct shape){"conditioning latent", BUFFER_INPUT, STAT, SLOT, v->Cc > 0, 1, cells * v->Cc};
     t[DIT_PATCHES] = (struct shape){"patches", BUFFER_INPUT, ACT, SLOT, 1, v->r, (v->C + v->Cc) * v->P};
     t[DIT_TEXT] = (struct shape){"text", BUFFER_INPUT, ACT, SLOT, v->cross, v->x, v->c};
-    t[DIT_COS] = (struct shape){"rope cos", BUFFER_INPUT, STAT, SLOT, 1, v->s, v->d / 2};
-    t[DIT_SIN] = (struct shape){"rope sin", BUFFER_INPUT, STAT, SLOT, 1, v->s, v->d / 2};
+    t[DIT_COS] = (struct shape){"rope cos", BUFFER_INPUT, STAT, SLOT, v->rope, v->s, v->d / 2};
+    t[DIT_SIN] = (struct shape){"rope sin", BUFFER_INPUT, STAT, SLOT, v->rope, v->s, v->d / 2};
 }
 
 static void cond_shapes(const struct dims *v, struct shape *t)

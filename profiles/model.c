@@ -16,11 +16,13 @@
  *       "latent_channels": 16,        of the tokenizer; video families only
  *       "cond_channels": 0,           extra input channels (a mask, a first frame); default 0
  *       "vocab": 0,                   gpt and llama only
- *       "rope_theta": 10000           base of the rotary positions; default 10000
+ *       "rope_theta": 10000,          base of the rotary positions; default 10000
+ *       "pos_t": 128, "pos_h": 120, "pos_w": 120   learned position tables: most tokens of a sample along time, height, width;
+ *                                     default 0: none. A model with tables has no rotary positions
  *     }
  *
  * Reading is strict: an unknown key, a wrong type or a broken rule (the table below) is one error. The writer writes
- * every field in this order, so two descriptions of one network have one text, and model_hash is the hash of that text.
+ * every field in this order, the tables only where there are any, so two descriptions of one network have one text, and model_hash is the hash of that text.
  * Where a model stands inside another file ("model" of run.json), it is a catalog name or such an object, and "schema"
  * may be left out.
  *
@@ -28,7 +30,9 @@
  * the base's rank, or take 256 (the rank of every published configuration of this family) when the base has none.
  *
  * Sizes: "Training Video Foundation Models with NVIDIA NeMo" (arXiv 2503.12964), table 1, for dit-7b and dit-28b; the
- * Cosmos 14B configuration for dit-14b; Peebles and Xie's DiT for S, B, L, XL.
+ * Cosmos 14B configuration for dit-14b; Peebles and Xie's DiT for S, B, L, XL. stdit-xl: depth, width and text of Open-Sora 1.2's
+ * STDiT3-XL/2 (its one modulation for all layers is nearest to lora_single; the layer's full attention is ours). moviegen-1b: the 1B
+ * Llama-shaped MovieGen of NeMo with grouped queries.
  */
 #include "profiles/model.h"
 
@@ -81,6 +85,11 @@ static bool language_is_plain(const struct model *m)
            (m->adaln == ADALN_NONE && m->text_width == 0 && m->cond_channels == 0 && model_patch_cells(m) == 1);
 }
 
+static bool tables_together(const struct model *m)
+{
+    return (m->pos_t > 0) == (m->pos_h > 0) && (m->pos_t > 0) == (m->pos_w > 0) && (model_is_video(m) || m->pos_t == 0);
+}
+
 static bool sizes_positive(const struct model *m)
 {
     return m->layers >= 1 && m->hidden >= 1 && m->heads >= 1 && m->ffn >= 1 && m->patch_t >= 1 && m->patch_h >= 1 &&
@@ -99,6 +108,7 @@ static const struct {
     {rank_with_lora, "adaln_rank belongs to the lora forms of adaln and to them only: give 1 or more there, 0 elsewhere"},
     {video_has_channels, "latent_channels belongs to the video families and to them only: give the tokenizer's channels"},
     {language_has_vocab, "vocab belongs to gpt and llama and to them only: give the vocabulary's size there, 0 elsewhere"},
+    {tables_together, "pos_t, pos_h and pos_w go together, in the video families: give all above 0 (learned tables) or leave them out"},
     {language_is_plain, "gpt and llama have no AdaLN, text conditioning, conditioning channels or patches: leave them out"},
 };
 
@@ -144,6 +154,9 @@ static const struct json_field fields[] = {
     {"cond_channels", JSON_INT, offsetof(struct model_text, m.cond_channels), .optional = true, .min = 0, .max = 4096},
     {"vocab", JSON_INT, offsetof(struct model_text, m.vocab), .optional = true, .min = 0, .max = 1 << 30},
     {"rope_theta", JSON_NUM, offsetof(struct model_text, m.rope_theta), .optional = true, .min = 1, .max = 1e12},
+    {"pos_t", JSON_INT, offsetof(struct model_text, m.pos_t), .optional = true, .min = 0, .max = 1 << 20},
+    {"pos_h", JSON_INT, offsetof(struct model_text, m.pos_h), .optional = true, .min = 0, .max = 1 << 20},
+    {"pos_w", JSON_INT, offsetof(struct model_text, m.pos_w), .optional = true, .min = 0, .max = 1 << 20},
 };
 
 /* Defaults that hang on other fields: applied to what the text left out. */
@@ -203,6 +216,11 @@ void model_write(const struct model *m, struct json_out *o, const char *key)
     json_put_int(o, "cond_channels", m->cond_channels);
     json_put_int(o, "vocab", m->vocab);
     json_put_num(o, "rope_theta", m->rope_theta);
+    if (model_has_tables(m)) {
+        json_put_int(o, "pos_t", m->pos_t);
+        json_put_int(o, "pos_h", m->pos_h);
+        json_put_int(o, "pos_w", m->pos_w);
+    }
     json_obj_end(o);
 }
 

@@ -40,11 +40,14 @@ struct model {
     int64_t latent_channels, cond_channels;
     int64_t vocab;         /* gpt, llama (planning only) */
     double rope_theta;     /* 3D RoPE base, default 10000 */
+    int64_t pos_t, pos_h, pos_w; /* rows of the learned position tables, which take rope's place; 0: none */
 };
 
 static inline int64_t model_head_dim(const struct model *m) { return m->hidden / m->heads; }
 static inline bool model_is_video(const struct model *m) { return m->family != MODEL_GPT && m->family != MODEL_LLAMA; }
 static inline bool model_has_cross(const struct model *m) { return m->text_width > 0; }
+/* Positions from learned tables, added to the patch embedding, instead of rotary ones? */
+static inline bool model_has_tables(const struct model *m) { return m->pos_t > 0; }
 /* Latent cells in one token: patch_t * patch_h * patch_w. */
 static inline int64_t model_patch_cells(const struct model *m) { return m->patch_t * m->patch_h * m->patch_w; }
 /* Self-attentions in a layer: 3 for stdit (spatial, temporal, full), else 1. */

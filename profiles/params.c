@@ -3,6 +3,8 @@
  * All matrices are row-major [out, in]; nothing has a bias.
  *
  *   patch_embed.weight        [D, (C + cond_channels) P]  input columns: channel, then patch t, h, w (fastest last)
+ *   pos_t.weight, pos_h.weight, pos_w.weight  [pos_t, D], [pos_h, D], [pos_w, D]  with position tables: the rows of a token's place are
+ *                             added to its patch embedding
  *   time_mlp.0.weight         [D, D]     of the sinusoid of the noise level, width D; SiLU after it
  *   time_mlp.2.weight         [D, D]     full, lora_single: the conditioning vector e
  *                             [3D, D]    lora_separate, lora_fused: u, added to every modulation; e is the sinusoid itself
@@ -28,12 +30,12 @@
  *
  * adaln none has no conditioning tensors (time_mlp, fps_mlp, cond_norm). stdit has two more self-attentions of the same
  * form before attn, named spatial and temporal, each with its modulation (A is 5). moviegen is dit with its own kv_heads
- * and gated MLP; its factorised position tables are not in the list, as their size is not the model's but the data's.
+ * and gated MLP.
  * gpt and llama (for planning): token_embed.weight [vocab, D], blocks with norm1.weight and norm2.weight [D] instead
  * of AdaLN and without QK norm, final.norm.weight [D], and for llama final.out.weight [vocab, D] (gpt ties it).
  *
  * Initialisation as Cosmos's general_dit.py: Xavier-uniform linears, embedder MLPs N(0, 0.02), the last matrix of each
- * modulation and the final output zero (with full AdaLN each gate starts at 0: a block is the identity), norm gains one.
+ * modulation and the final output zero; position tables N(0, 0.02) (with full AdaLN each gate starts at 0: a block is the identity), norm gains one.
  * Weight decay applies to matrices only. Splits over TP are by rows for fc1 (gate and up each), q, qkv, kv (by heads) and
  * the modulation's last matrix, by columns for out and fc2; the rest is replicated.
  */
@@ -137,6 +139,11 @@ static void add_embedding(struct builder *b)
     }
     int64_t in = (m->latent_channels + m->cond_channels) * model_patch_cells(m);
     add(b, matrix(PART_EMBED, m->hidden, in, PARAM_PER_TOKEN, PARAM_TP_NONE), "patch_embed.weight");
+    if (model_has_tables(m)) { /* look-ups, like token_embed */
+        add(b, normal_matrix(PART_EMBED, m->pos_t, m->hidden, 0), "pos_t.weight");
+        add(b, normal_matrix(PART_EMBED, m->pos_h, m->hidden, 0), "pos_h.weight");
+        add(b, normal_matrix(PART_EMBED, m->pos_w, m->hidden, 0), "pos_w.weight");
+    }
 }
 
 static void add_conditioning(struct builder *b)

@@ -302,14 +302,29 @@ static void head_fwd(struct dit *d)
     dit_linear(d, normed, d->p.final_out, dit_rows(d, DIT_PRED, 0));
 }
 
+static struct ops_table position_table(const struct dit *d, int axis)
+{
+    return (struct ops_table){.index = d->device.pos + 3 * d->now.r_first + axis, .stride = 3};
+}
+
+static void embed_fwd(struct dit *d)
+{
+    struct tensor x = dit_rows(d, DIT_X, 0);
+    dit_use(d, PARAM_LAYER_EMBED, 0);
+    dit_linear(d, dit_rows(d, DIT_PATCHES, 0), d->p.patch_embed, x);
+    for (int axis = 0; axis < 3 && model_has_tables(d->m); axis++) {
+        struct ops_table t = position_table(d, axis);
+        t.x = x, t.table = dit_weight(d, d->p.pos[axis]);
+        d->o->table_fwd(d->o, d->stream, &t);
+    }
+}
+
 static void forward(struct dit *d)
 {
     int64_t after = is_last(d) ? PARAM_LAYER_HEAD : DIT_NO_LAYER;
     dit_cond_fwd(d);
-    if (is_first(d)) {
-        dit_use(d, PARAM_LAYER_EMBED, 0);
-        dit_linear(d, dit_rows(d, DIT_PATCHES, 0), d->p.patch_embed, dit_rows(d, DIT_X, 0));
-    }
+    if (is_first(d))
+        embed_fwd(d);
     for (int64_t l = d->first; l < d->end; l++) {
         dit_use(d, l, l + 1 < d->end ? l + 1 : after);
         dit_block_fwd(d, l);
@@ -362,6 +377,11 @@ static void final_bwd(struct dit *d)
 static void embed_bwd(struct dit *d)
 {
     dit_linear_dw(d, dit_rows(d, DIT_DX, 0), dit_rows(d, DIT_PATCHES, 0), d->p.patch_embed);
+    for (int axis = 0; axis < 3 && model_has_tables(d->m); axis++) {
+        struct ops_table t = position_table(d, axis);
+        t.dx = dit_rows(d, DIT_DX, 0), t.dtable = dit_grad(d, d->p.pos[axis]), t.beta = dit_beta(d, d->p.pos[axis]);
+        d->o->table_bwd(d->o, d->stream, &t);
+    }
     dit_done(d, PARAM_LAYER_EMBED);
 }
 

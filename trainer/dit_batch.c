@@ -65,6 +65,12 @@ static int check_sample(const struct dit *d, const struct dit_view *v, int64_t i
                        "micro-batch sample %lld: latent of %d x %d x %d cells is not a whole number of %lld x %lld x %lld "
                        "patches: curate with a size that the patch divides",
                        (long long)i, v->t, v->h, v->w, (long long)m->patch_t, (long long)m->patch_h, (long long)m->patch_w);
+    if (model_has_tables(m) && (v->t / m->patch_t > m->pos_t || v->h / m->patch_h > m->pos_h || v->w / m->patch_w > m->pos_w))
+        return err_set(err, ERR_INPUT,
+                       "micro-batch sample %lld: %lld x %lld x %lld tokens are past the position tables of model %s (%lld x %lld x %lld): "
+                       "give smaller samples, or a model with larger pos_t, pos_h, pos_w",
+                       (long long)i, (long long)(v->t / m->patch_t), (long long)(v->h / m->patch_h), (long long)(v->w / m->patch_w), m->name,
+                       (long long)m->pos_t, (long long)m->pos_h, (long long)m->pos_w);
     if (v->text_len < 0 || (v->text_len > 0 && !v->text))
         return err_set(err, ERR_INPUT, "micro-batch sample %lld: text_len %d with %s text: give its embedding or length 0",
                        (long long)i, v->text_len, v->text ? "a" : "no");
@@ -239,12 +245,20 @@ static struct ops_latents latents(const struct dit *d)
     return a;
 }
 
+/* Of rotary positions. */
+static void angles(struct dit *d)
+{
+    int64_t half = d->head_dim / 2, side = d->head_dim / 6;
+    d->o->rope(d->o, d->stream, &(struct ops_rope){d->device.pos, d->device.sample, d->device.fps, half - 2 * side, side, side,
+                                                   d->m->rope_theta, dit_buffer(d, DIT_COS, 0, d->now.s),
+                                                   dit_buffer(d, DIT_SIN, 0, d->now.s)});
+}
+
 /* Everything but the latents themselves, which are in place; ends with the input patches and positions. */
 static void finish(struct dit *d, const struct dit_view *v, bool noised)
 {
     const struct model *m = d->m;
     int64_t bytes = buffer_stride_bytes(&d->plan.items[DIT_BUFFERS]);
-    int64_t half = d->head_dim / 2, side = d->head_dim / 6;
     struct ops_latents patches = latents(d);
     patches.tokens = dit_rows(d, DIT_PATCHES, 0);
     d->dev->copy(d->dev, d->device_index, d->host_index, bytes, DEV_H2D, d->stream);
@@ -257,9 +271,8 @@ static void finish(struct dit *d, const struct dit_view *v, bool noised)
         d->o->normal(d->o, d->stream, &(struct ops_normal){d->device.samples, d->now.n, m->latent_channels, d->c.seed,
                                                            PHILOX_NOISE, dit_buffer(d, DIT_NOISE, 0, 1)});
     d->o->patchify(d->o, d->stream, &patches);
-    d->o->rope(d->o, d->stream, &(struct ops_rope){d->device.pos, d->device.sample, d->device.fps, half - 2 * side, side, side,
-                                                   m->rope_theta, dit_buffer(d, DIT_COS, 0, d->now.s),
-                                                   dit_buffer(d, DIT_SIN, 0, d->now.s)});
+    if (!model_has_tables(m))
+        angles(d);
 }
 
 /* ---- the two ways in ---- */

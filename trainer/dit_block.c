@@ -68,7 +68,7 @@ struct ops_headnorm dit_headnorm(const struct dit *d, struct tensor src, struct 
 {
     struct ops_headnorm h = {.src = src, .dst = dst, .heads = src.cols / d->head_dim, .head_dim = d->head_dim,
                              .gain = dit_weight(d, gain), .rstd = rstd, .eps = DIT_EPS};
-    if (positions) {
+    if (positions && !model_has_tables(d->m)) {
         h.cos = dit_tokens(d, DIT_COS, 0);
         h.sin = dit_tokens(d, DIT_SIN, 0);
     }

@@ -113,6 +113,8 @@ int dit_params_find(const struct model *m, const struct param_list *list, struct
         return err_set(err, ERR_NOMEM, "model %s: no memory for the tables of %lld layers", m->name, (long long)m->layers);
     p.patch_embed = find(&f, -1, "patch_embed.weight");
     p.final_out = find(&f, -1, "final.out.weight");
+    for (int i = 0; i < 3; i++)
+        p.pos[i] = model_has_tables(m) ? find(&f, -1, (const char *const[]){"pos_t.weight", "pos_h.weight", "pos_w.weight"}[i]) : -1;
     if (m->adaln != ADALN_NONE)
         find_cond(&f, m, &p);
     if (model_has_cross(m))

@@ -26,7 +26,7 @@ struct dit_block_params {
     struct mod_unit units[MOD_UNITS];
 };
 struct dit_params {
-    int64_t patch_embed, time0, time2, fps0, fps2, cond_norm, text_null, final_out;
+    int64_t patch_embed, pos[3], time0, time2, fps0, fps2, cond_norm, text_null, final_out;
     struct mod_unit final_unit;
     struct dit_block_params *blocks; /* [layers] */
 };

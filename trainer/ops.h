@@ -212,6 +212,16 @@ struct ops_permute {
     bool back;
 };
 
+/* A learned table's rows by index: x row i += table row index[i · stride]. Backward: dtable row k = sum of the dx rows i with that index k,
+ * + beta · dtable. */
+struct ops_table {
+    const int32_t *index;
+    int64_t stride;
+    struct tensor x, table;   /* [s, D], [rows, D] */
+    struct tensor dx, dtable; /* [s, D], [rows, D] stat */
+    double beta;
+};
+
 struct ops_copy { struct tensor src, dst; };              /* with conversion; one source row is repeated */
 struct ops_axpy { struct tensor x, y; double alpha; };    /* y += alpha · x, with conversion */
 
@@ -244,6 +254,8 @@ struct ops {
     void (*copy)(struct ops *o, struct dev_stream *s, const struct ops_copy *a);
     void (*axpy)(struct ops *o, struct dev_stream *s, const struct ops_axpy *a);
     void (*permute)(struct ops *o, struct dev_stream *s, const struct ops_permute *a);
+    void (*table_fwd)(struct ops *o, struct dev_stream *s, const struct ops_table *a);
+    void (*table_bwd)(struct ops *o, struct dev_stream *s, const struct ops_table *a);
 
     void (*close)(struct ops *o);
 };

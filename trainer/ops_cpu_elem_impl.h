@@ -249,6 +249,35 @@ static void op_permute(struct ops *o, struct dev_stream *s, const struct ops_per
     }
 }
 
+static void op_table_fwd(struct ops *o, struct dev_stream *s, const struct ops_table *a)
+{
+    (void)o, (void)s;
+    BUG_ON(a->x.cols != a->table.cols);
+    for (int64_t i = 0; i < a->x.rows; i++) {
+        const REAL *restrict row = row_of(&a->table, a->index[i * a->stride]);
+        REAL *restrict x = row_of(&a->x, i);
+        for (int64_t j = 0; j < a->x.cols; j++)
+            x[j] += row[j];
+    }
+}
+
+static void op_table_bwd(struct ops *o, struct dev_stream *s, const struct ops_table *a)
+{
+    (void)o, (void)s;
+    BUG_ON(a->dx.cols != a->dtable.cols);
+    for (int64_t k = 0; k < a->dtable.rows; k++) {
+        REAL *row = row_of(&a->dtable, k);
+        for (int64_t j = 0; j < a->dtable.cols; j++)
+            row[j] = a->beta == 0 ? 0 : (REAL)a->beta * row[j];
+    }
+    for (int64_t i = 0; i < a->dx.rows; i++) {
+        const REAL *restrict dx = row_of(&a->dx, i);
+        REAL *restrict row = row_of(&a->dtable, a->index[i * a->stride]);
+        for (int64_t j = 0; j < a->dx.cols; j++)
+            row[j] += dx[j];
+    }
+}
+
 /* Squares of the finite values into `lane`; returns how many are not. */
 static int64_t squares_of(const REAL *restrict x, int64_t n, double *restrict lane)
 {

@@ -31,6 +31,8 @@ static inline void fill_table(struct ops *t)
     t->copy = op_copy;
     t->axpy = op_axpy;
     t->permute = op_permute;
+    t->table_fwd = op_table_fwd;
+    t->table_bwd = op_table_bwd;
 }
 
 /* Bytes of pack_a, pack_b, tiles, rows; returns their sum. */

@@ -13,7 +13,7 @@ static void compiled_in(void **state)
     const char *const *names;
     struct err err;
     (void)state;
-    assert_int_equal(model_names(&names), ARRAY_LEN(sizes));
+    assert_int_equal(model_names(&names), ARRAY_LEN(sizes) + 2); /* and those of other_families */
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         struct model m;
         assert_ok(model_load(sizes[i].name, &m, &err), &err);
@@ -29,6 +29,19 @@ static void compiled_in(void **state)
         assert_int_equal(m.text_width, tiny ? 64 : 1024);
         assert_int_equal(m.text_len, tiny ? 16 : 512);
     }
+}
+
+static void other_families(void **state)
+{
+    struct model m;
+    struct err err;
+    (void)state;
+    assert_ok(model_load("stdit-xl", &m, &err), &err);
+    assert_true(m.family == MODEL_STDIT && m.layers == 28 && m.hidden == 1152 && m.heads == 16 && m.kv_heads == 16 && m.ffn == 4608);
+    assert_true(!m.gated_mlp && !model_has_tables(&m) && !model_rms_norm(&m) && model_modulations(&m) == 5);
+    assert_ok(model_load("moviegen-1b", &m, &err), &err);
+    assert_true(m.family == MODEL_MOVIEGEN && m.layers == 16 && m.hidden == 2048 && m.heads == 32 && m.kv_heads == 8 && m.ffn == 8192);
+    assert_true(m.gated_mlp && model_has_tables(&m) && model_rms_norm(&m) && m.pos_t == 128 && m.pos_h == 120 && m.pos_w == 120);
 }
 
 static void variants(void **state)
@@ -91,6 +104,11 @@ static const struct { const char *text, *says; } bad_texts[] = {
     {HEAD SIZE "\"latent_channels\": 16, \"vocab\": 7}", "vocab belongs to gpt and llama"},
     {"{\"schema\": \"reel.model/1\", \"name\": \"g\", \"family\": \"gpt\", " SIZE "\"vocab\": 100, \"adaln\": \"full\"}",
      "gpt and llama have no AdaLN"},
+    {HEAD SIZE "\"latent_channels\": 16, \"pos_t\": 4, \"pos_h\": 4}", "pos_t, pos_h and pos_w go together"},
+    {HEAD SIZE "\"latent_channels\": 16, \"pos_w\": 4}", "pos_t, pos_h and pos_w go together"},
+    {HEAD SIZE "\"latent_channels\": 16, \"pos_w\": -1}", "pos_w is -1"},
+    {"{\"schema\": \"reel.model/1\", \"name\": \"g\", \"family\": \"gpt\", " SIZE "\"vocab\": 100, \"pos_t\": 1, \"pos_h\": 1, \"pos_w\": 1}",
+     "in the video families"},
     {"{\"schema\": \"reel.model/1\", \"name\": \"\", \"family\": \"dit\", " SIZE "\"latent_channels\": 16}",
      "name has 0 bytes"},
 };
@@ -115,7 +133,7 @@ static void refused(void **state)
 /* What is written reads back equal, from a file too; hashes tell descriptions apart. */
 static void round_trip(void **state)
 {
-    static const char *const names[] = {"dit-tiny", "dit-7b+lora_fused", "dit-xl+none"};
+    static const char *const names[] = {"dit-tiny", "dit-7b+lora_fused", "dit-xl+none", "moviegen-1b"};
     struct hash128 seen[ARRAY_LEN(names)];
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -185,7 +203,7 @@ static void latent_to_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(compiled_in),
+        cmocka_unit_test(compiled_in), cmocka_unit_test(other_families),
         cmocka_unit_test(variants),
         cmocka_unit_test(refused),
         cmocka_unit_test_setup_teardown(round_trip, scratch_setup, scratch_teardown),

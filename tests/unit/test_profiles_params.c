@@ -213,6 +213,28 @@ static void shapes_follow_fields(void **state)
     params_release(&list);
 }
 
+/* Position tables follow the patch embedding; they are looked up, no token's product. */
+static void position_tables(void **state)
+{
+    static const struct want rows[] = {{"pos_t.weight", 9, 192, PARAM_NORMAL, 0, PARAM_TP_NONE},
+                                       {"pos_h.weight", 5, 192, PARAM_NORMAL, 0, PARAM_TP_NONE},
+                                       {"pos_w.weight", 7, 192, PARAM_NORMAL, 0, PARAM_TP_NONE}};
+    struct model m = model_of("dit-tiny");
+    (void)state;
+    struct param_list without = list_of(&m);
+    m.pos_t = 9, m.pos_h = 5, m.pos_w = 7;
+    struct param_list list = list_of(&m);
+    for (int i = 0; i < 3; i++) {
+        assert_param(&list.items[i + 1], &rows[i]);
+        assert_int_equal(list.items[i + 1].layer, PARAM_LAYER_EMBED);
+        assert_int_equal(list.items[i + 1].part, PART_EMBED);
+    }
+    assert_int_equal(list.n, without.n + 3);
+    assert_int_equal(list.total, without.total + 21 * 192);
+    params_release(&list);
+    params_release(&without);
+}
+
 /* Without text: no cross-attention, two modulated sub-blocks, no null token. */
 static void without_text(void **state)
 {
@@ -274,7 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_table),      cmocka_unit_test(compiled_in_rows), cmocka_unit_test(outside_the_layers),
-        cmocka_unit_test(whole_lists),          cmocka_unit_test(shapes_follow_fields), cmocka_unit_test(without_text),
+        cmocka_unit_test(whole_lists),          cmocka_unit_test(shapes_follow_fields), cmocka_unit_test(position_tables), cmocka_unit_test(without_text),
         cmocka_unit_test(planning_families),    cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests_name("profiles_params", tests, NULL, NULL);

@@ -40,6 +40,7 @@ static const struct variant {
     int64_t cond_channels;
     enum objective objective;
     enum model_family family;
+    bool tables;
 } variants[] = {
     {"full", ADALN_FULL, 2, false, true, 0, OBJECTIVE_EDM},
     {"none", ADALN_NONE, 2, false, true, 0, OBJECTIVE_EDM},
@@ -50,14 +51,16 @@ static const struct variant {
     {"no text, conditioning channels", ADALN_LORA_SEPARATE, 1, false, false, 2, OBJECTIVE_V},
     {"stdit", ADALN_FULL, 2, false, true, 0, OBJECTIVE_RECTIFIED_FLOW, MODEL_STDIT},
     {"stdit, lora_separate, grouped queries, no text", ADALN_LORA_SEPARATE, 1, true, false, 1, OBJECTIVE_EDM, MODEL_STDIT},
-    {"moviegen", ADALN_FULL, 1, true, true, 0, OBJECTIVE_RECTIFIED_FLOW, MODEL_MOVIEGEN},
-    {"moviegen, lora_fused", ADALN_LORA_FUSED, 2, true, true, 0, OBJECTIVE_EDM, MODEL_MOVIEGEN},
+    {"moviegen", ADALN_FULL, 1, true, true, 0, OBJECTIVE_RECTIFIED_FLOW, MODEL_MOVIEGEN, true},
+    {"moviegen, lora_fused, rotary positions", ADALN_LORA_FUSED, 2, true, true, 0, OBJECTIVE_EDM, MODEL_MOVIEGEN},
 };
 
 static struct model model_of(const struct variant *v)
 {
     struct model m = small(v->adaln, v->kv_heads, v->gated, v->text, v->cond_channels);
     m.family = v->family;
+    if (v->tables)
+        m.pos_t = 3, m.pos_h = 2, m.pos_w = 4; /* the last row of w: no token has it */
     return m;
 }
 
@@ -381,6 +384,27 @@ static void test_bad_batches(void **state)
     rig_close(&r);
 }
 
+/* A sample that needs a row past the end of one of the tables, for each. */
+static void test_past_the_tables(void **state)
+{
+    (void)state;
+    struct model m = small(ADALN_FULL, 2, false, true, 0);
+    struct rig r;
+    m.pos_t = m.pos_h = m.pos_w = 2;
+    rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
+    for (int axis = 0; axis < 4; axis++) {
+        struct batch_sample s = r.data.samples[0];
+        struct batch b = {&s, 1};
+        struct dit_result out;
+        struct err err = {0};
+        s.t = axis == 0 ? 3 : 2, s.h = axis == 1 ? 6 : 2, s.w = axis == 2 ? 6 : 2;
+        int rc = dit_step(r.dit, &b, INV_NORM, &out, &err);
+        assert_int_equal(rc, axis < 3 ? ERR_INPUT : 0);
+        assert_true(axis == 3 || strstr(err.text, "position tables"));
+    }
+    rig_close(&r);
+}
+
 static void test_bad_configurations(void **state)
 {
     (void)state;
@@ -496,7 +520,7 @@ int main(void)
         cmocka_unit_test(test_forward_agrees), cmocka_unit_test(test_nonfinite_shows),
         cmocka_unit_test(test_steady_state_allocates_nothing),
         cmocka_unit_test(test_plan_is_what_is_taken), cmocka_unit_test(test_bad_batches),
-        cmocka_unit_test(test_bad_configurations), cmocka_unit_test(test_reaches), cmocka_unit_test(test_init),
+        cmocka_unit_test(test_past_the_tables), cmocka_unit_test(test_bad_configurations), cmocka_unit_test(test_reaches), cmocka_unit_test(test_init),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

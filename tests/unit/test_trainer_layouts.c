@@ -36,10 +36,11 @@ static const struct model_case {
     int64_t cond_channels, layers;
     enum objective objective;
     enum loss_norm norm;
+    bool tables;
 } models[] = {
     [FULL] = {"full", MODEL_DIT, ADALN_FULL, 8, false, true, 0, 5, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
     [STDIT] = {"stdit, 4 kv heads", MODEL_STDIT, ADALN_LORA_SINGLE, 4, false, true, 0, 4, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
-    [MOVIEGEN] = {"moviegen, 2 kv heads", MODEL_MOVIEGEN, ADALN_LORA_SEPARATE, 2, true, true, 0, 5, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
+    [MOVIEGEN] = {"moviegen, 2 kv heads, tables", MODEL_MOVIEGEN, ADALN_LORA_SEPARATE, 2, true, true, 0, 5, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN, true},
     [SEPARATE] = {"lora_separate, 2 kv heads, gated", MODEL_DIT, ADALN_LORA_SEPARATE, 2, true, true, 2, 4, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
     [FUSED] = {"lora_fused, 1 kv head", MODEL_DIT, ADALN_LORA_FUSED, 1, false, true, 0, 4, OBJECTIVE_V, LOSS_NORM_TOKEN},
     [SINGLE] = {"lora_single, no text", MODEL_DIT, ADALN_LORA_SINGLE, 4, true, false, 2, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
@@ -51,7 +52,8 @@ static struct model model_of(const struct model_case *c)
     return (struct model){.name = "small", .family = c->family, .layers = c->layers, .hidden = 48, .heads = 8, .kv_heads = c->kv_heads, .ffn = 16,
                           .gated_mlp = c->gated, .text_width = c->text ? TEXT_WIDTH : 0, .text_len = c->text ? 8 : 0, .adaln = c->adaln,
                           .adaln_rank = c->adaln == ADALN_NONE || c->adaln == ADALN_FULL ? 0 : 3, .patch_t = 1, .patch_h = 2, .patch_w = 2,
-                          .latent_channels = CHANNELS, .cond_channels = c->cond_channels, .rope_theta = 100};
+                          .latent_channels = CHANNELS, .cond_channels = c->cond_channels, .rope_theta = 100,
+                          .pos_t = c->tables ? 3 : 0, .pos_h = c->tables ? 2 : 0, .pos_w = c->tables ? 4 : 0};
 }
 
 /* ---- layouts: settings and their values ---- */

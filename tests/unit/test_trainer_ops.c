@@ -445,6 +445,36 @@ static void test_permute(void **state)
     bench_close(&b);
 }
 
+/* Rows of a table by every third index; the gradient is a sum by index, and rows that nobody names have none. */
+static void test_table(void **state)
+{
+    (void)state;
+    enum { S = 40, R = 6, D = 5 };
+    static int32_t index[3 * S];
+    struct bench b = bench_open(DTYPE_F64);
+    double *x = new_normal(S * D, 1), *table = new_normal(R * D, 2), *dx = new_normal(S * D, 3), y[S * D], dtable[R * D], want[R * D] = {0};
+    memcpy(y, x, sizeof y);
+    for (int i = 0; i < S; i++) {
+        index[3 * i + 1] = (i * 7 + i / 5) % (R - 1); /* never the last row */
+        for (int j = 0; j < D; j++)
+            want[index[3 * i + 1] * D + j] += dx[i * D + j];
+    }
+    struct ops_table a = {.index = index + 1, .stride = 3, .x = f64(y, S, D), .table = f64(table, R, D), .dx = f64(dx, S, D),
+                          .dtable = f64(dtable, R, D)};
+    b.ops->table_fwd(b.ops, b.stream, &a);
+    for (int j = 0; j < S * D; j++)
+        assert_true(y[j] == x[j] + table[index[3 * (j / D) + 1] * D + j % D]);
+    for (int j = 0; j < R * D; j++)
+        dtable[j] = NAN; /* beta 0 does not read */
+    b.ops->table_bwd(b.ops, b.stream, &a);
+    a.beta = 0.5;
+    b.ops->table_bwd(b.ops, b.stream, &a);
+    for (int j = 0; j < R * D; j++)
+        assert_true(fabs(dtable[j] - 1.5 * want[j]) < 1e-13);
+    free(x), free(table), free(dx);
+    bench_close(&b);
+}
+
 static void test_adamw(void **state)
 {
     (void)state;
@@ -517,7 +547,7 @@ int main(void)
         cmocka_unit_test(test_adaln), cmocka_unit_test(test_adaln_rms_values),
         cmocka_unit_test(test_headnorm), cmocka_unit_test(test_rope), cmocka_unit_test(test_sinusoid),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_latents), cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_copies), cmocka_unit_test(test_permute), cmocka_unit_test(test_adamw), cmocka_unit_test(test_f32_functions),
+        cmocka_unit_test(test_copies), cmocka_unit_test(test_permute), cmocka_unit_test(test_table), cmocka_unit_test(test_adamw), cmocka_unit_test(test_f32_functions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
