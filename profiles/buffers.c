@@ -12,8 +12,9 @@
  * the input and the modulation of each of the first layers (of a chunk). There is one copy of the rest.
  *
  * g: of a sample of t tokens in K = t / l segments of l tokens (frames, or places over time) a rank gets at most ceil(K / cp) segments,
- * at most (t + l (cp - 1)) / cp tokens. The longest segment of an image is all of it, and dealt to one rank: without more
- * knowledge of the samples than their tokens, g is all tokens.
+ * at most (t + l (cp - 1)) / cp tokens. Over n samples, whose segments have at most segment_tokens tokens and together no more than there are,
+ * that is (tokens + min(n · segment_tokens, tokens) (cp - 1)) / cp. An image is one spatial segment and goes to one rank: where only
+ * tokens are known, g is all tokens.
  */
 #include "profiles/buffers.h"
 
@@ -52,7 +53,12 @@ int64_t buffers_run_tokens(const struct buffer_spec *spec, int64_t runs)
 
 int64_t buffers_dealt_tokens(const struct buffer_spec *spec)
 {
-    return model_self_attentions(spec->model) > 1 ? spec->tokens : 0;
+    int64_t cp = spec->layout ? spec->layout->cp : 1, segments = spec->tokens;
+    if (model_self_attentions(spec->model) == 1)
+        return 0;
+    if (spec->segment_tokens > 0 && spec->segment_tokens < spec->tokens / num_max_i64(1, spec->samples))
+        segments = spec->segment_tokens * spec->samples;
+    return (spec->tokens + segments * (cp - 1)) / cp;
 }
 
 /* What the layout makes of the extents. */

@@ -332,6 +332,13 @@ int seq_from_latent(const struct model *m, int64_t t, int64_t h, int64_t w, stru
                        "x %lld of model %s: give multiples of the patch",
                        (long long)t, (long long)h, (long long)w, (long long)m->patch_t, (long long)m->patch_h,
                        (long long)m->patch_w, m->name);
-    *out = (struct seq){t / m->patch_t, h / m->patch_h, w / m->patch_w};
+    struct seq s = {t / m->patch_t, h / m->patch_h, w / m->patch_w};
+    if (!model_places(m, s))
+        return err_set(err, ERR_INPUT,
+                       "%lld x %lld x %lld tokens (time, height, width) are past the position tables of model %s (%lld x %lld x %lld): give "
+                       "smaller samples, or a model with larger pos_t, pos_h, pos_w",
+                       (long long)s.t, (long long)s.h, (long long)s.w, m->name, (long long)m->pos_t, (long long)m->pos_h,
+                       (long long)m->pos_w);
+    *out = s;
     return 0;
 }

@@ -76,8 +76,15 @@ size_t model_names(const char *const **names);
 /* A sample's extent in tokens (after patching): frames x height x width. `--seq 8192` means {1, 1, 8192}; `--seq 5x8x8`. */
 struct seq { int64_t t, h, w; };
 static inline int64_t seq_tokens(struct seq s) { return s.t * s.h * s.w; }
+/* Tokens that spatial or temporal attention must have together: of a frame, or of a place in all frames. */
+static inline int64_t seq_longest_segment(struct seq s) { return s.t > s.h * s.w ? s.t : s.h * s.w; }
+/* Has every place a row in the model's position tables, if it has any? */
+static inline bool model_places(const struct model *m, struct seq s)
+{
+    return !model_has_tables(m) || (s.t <= m->pos_t && s.h <= m->pos_h && s.w <= m->pos_w);
+}
 int seq_parse(const char *text, const char *what, struct seq *out, struct err *err);
-/* Latent cells (t, h, w) to tokens; ERR_INPUT when the patch does not divide them. */
+/* Latent cells (t, h, w) to tokens; ERR_INPUT when the patch does not divide them, or a position table is too short. */
 int seq_from_latent(const struct model *m, int64_t t, int64_t h, int64_t w, struct seq *out, struct err *err);
 
 #endif

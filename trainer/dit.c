@@ -121,7 +121,8 @@ static int check_config(const struct dit_config *c, struct err *err)
 static struct buffer_spec buffer_spec_of(const struct dit_config *c, enum dtype act, enum dtype stat)
 {
     return (struct buffer_spec){.model = c->model, .act = act, .stat = stat, .tokens = c->max_tokens, .samples = c->max_samples,
-                                .text_tokens = c->max_text_tokens, .layout = c->layout, .slots = c->slots};
+                                .text_tokens = c->max_text_tokens, .layout = c->layout, .slots = c->slots,
+                                .segment_tokens = c->max_segment};
 }
 
 static struct dit_index_most index_most(const struct dit_config *c)

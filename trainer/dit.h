@@ -44,6 +44,7 @@ struct dit_config {
     uint64_t seed;
     int64_t max_tokens, max_samples; /* of one micro-batch, over all context-parallel ranks */
     int64_t max_text_tokens;         /* caption tokens of one micro-batch */
+    int64_t max_segment;             /* seq_longest_segment() of a sample; 0: not known, more memory for stdit under cp */
     int64_t slots;                   /* chunks of micro-batches whose activations are held at a time; 0: 1 */
 };
 

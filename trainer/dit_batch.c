@@ -60,17 +60,13 @@ int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_
 static int check_sample(const struct dit *d, const struct dit_view *v, int64_t i, struct err *err)
 {
     const struct model *m = d->m;
-    if (v->t < 1 || v->h < 1 || v->w < 1 || v->t % m->patch_t || v->h % m->patch_h || v->w % m->patch_w)
-        return err_set(err, ERR_INPUT,
-                       "micro-batch sample %lld: latent of %d x %d x %d cells is not a whole number of %lld x %lld x %lld "
-                       "patches: curate with a size that the patch divides",
-                       (long long)i, v->t, v->h, v->w, (long long)m->patch_t, (long long)m->patch_h, (long long)m->patch_w);
-    if (model_has_tables(m) && (v->t / m->patch_t > m->pos_t || v->h / m->patch_h > m->pos_h || v->w / m->patch_w > m->pos_w))
-        return err_set(err, ERR_INPUT,
-                       "micro-batch sample %lld: %lld x %lld x %lld tokens are past the position tables of model %s (%lld x %lld x %lld): "
-                       "give smaller samples, or a model with larger pos_t, pos_h, pos_w",
-                       (long long)i, (long long)(v->t / m->patch_t), (long long)(v->h / m->patch_h), (long long)(v->w / m->patch_w), m->name,
-                       (long long)m->pos_t, (long long)m->pos_h, (long long)m->pos_w);
+    struct seq seq;
+    int rc = seq_from_latent(m, v->t, v->h, v->w, &seq, err);
+    if (rc < 0)
+        return err_context(err, "micro-batch sample %lld", (long long)i);
+    if (model_self_attentions(m) > 1 && d->c.max_segment > 0 && seq_longest_segment(seq) > d->c.max_segment)
+        return err_set(err, ERR_INPUT, "micro-batch sample %lld: a frame or a place over time has %lld tokens: memory is planned for %lld",
+                       (long long)i, (long long)seq_longest_segment(seq), (long long)d->c.max_segment);
     if (v->text_len < 0 || (v->text_len > 0 && !v->text))
         return err_set(err, ERR_INPUT, "micro-batch sample %lld: text_len %d with %s text: give its embedding or length 0",
                        (long long)i, v->text_len, v->text ? "a" : "no");

@@ -107,6 +107,7 @@ static int measure_sample(struct loader *l, int64_t i, struct err *err)
         return rc;
     l->flops[i] = flops.total;
     l->bounds.tokens = num_max_i64(l->bounds.tokens, seq_tokens(seq));
+    l->bounds.segment = num_max_i64(l->bounds.segment, seq_longest_segment(seq));
     l->max_elements = num_max_i64(l->max_elements, elements_of(l, thw));
     l->max_text = num_max_i64(l->max_text, text);
     if (!l->is_synthetic)
@@ -123,7 +124,7 @@ static int buffers_take(struct loader *l, struct err *err)
     l->samples = calloc((size_t)l->mbs, sizeof *l->samples);
     l->bytes = (latent + text) * (int64_t)sizeof(float) + l->raw_bytes + l->mbs * (int64_t)sizeof *l->samples +
                count_of(l) * (int64_t)(l->is_synthetic ? 0 : sizeof *l->flops + sizeof *l->data.samples);
-    l->bounds = (struct loader_bounds){l->bounds.tokens * l->mbs, l->mbs, l->max_text * l->mbs, latent};
+    l->bounds = (struct loader_bounds){l->bounds.tokens * l->mbs, l->mbs, l->max_text * l->mbs, latent, l->bounds.segment};
     return l->latents && l->texts && l->raw && l->samples ? 0 : err_set(err, ERR_NOMEM, "out of memory for the loader's buffers");
 }
 

@@ -16,7 +16,7 @@
 struct loader;
 
 /* The most one micro-batch of mbs samples can hold, over the whole dataset: what the memory plan needs. */
-struct loader_bounds { int64_t tokens, samples, text_tokens, latent_elements; };
+struct loader_bounds { int64_t tokens, samples, text_tokens, latent_elements, segment; }; /* segment: of one sample, seq_longest_segment() */
 
 /* Opens stage `stage` of the run. Shards this process may read are compared with the index: size always, content hash when
  * `verify` (each rank checks the shards i with i mod world = rank). ERR_CORRUPT names shard and remedy. */

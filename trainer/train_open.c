@@ -69,6 +69,7 @@ static int loaders_open(struct train *t, struct loader_bounds *most, struct err 
         most->tokens = num_max_i64(most->tokens, b.tokens);
         most->samples = num_max_i64(most->samples, b.samples);
         most->text_tokens = num_max_i64(most->text_tokens, b.text_tokens);
+        most->segment = num_max_i64(most->segment, b.segment);
     }
     return 0;
 }
@@ -79,7 +80,7 @@ static struct dit_config dit_config_of(const struct train *t, const struct loade
         .model = &t->run->model, .params = &t->params, .shards = &t->sh, .layout = t->layout, .grid = &t->grid,
         .objective = t->run->objective, .level_mean = t->run->level_mean, .level_std = t->run->level_std,
         .text_dropout = t->run->text_dropout, .seed = t->run->seed, .max_tokens = b->tokens, .max_samples = b->samples,
-        .max_text_tokens = b->text_tokens, .slots = pipe_slots(t->layout, t->most_micros, t->sh.place.pp)};
+        .max_text_tokens = b->text_tokens, .max_segment = b->segment, .slots = pipe_slots(t->layout, t->most_micros, t->sh.place.pp)};
 }
 
 static struct optim_conf optim_conf_of(const struct train *t)

@@ -67,7 +67,7 @@ static void test_recompute(void **state)
 static void test_arena(void **state)
 {
     (void)state;
-    static const char *const names[] = {"dit-tiny", "dit-s", "dit-7b+none", "dit-7b+lora_fused", "dit-7b+lora_single"};
+    static const char *const names[] = {"dit-tiny", "dit-s", "dit-7b+none", "dit-7b+lora_fused", "dit-7b+lora_single", "stdit-xl", "moviegen-1b"};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         struct model m = load(names[k]);
         struct buffer_list list = plan_of(&m, 777, 3, RECOMPUTE_NONE);
@@ -86,6 +86,42 @@ static void test_arena(void **state)
             sum += buffer_list_bytes(&list, (enum buffer_category)c);
         assert_int_equal(sum, list.total);
     }
+}
+
+/* Most tokens of dealt segments, against dealing: every sample of up to 8 frames of up to 9 tokens, one and two of them, to 1 .. 8 ranks.
+ * The bound is met by some. */
+static int64_t dealt_to(int64_t rank, int64_t cp, int64_t segments, int64_t length)
+{
+    int64_t n = 0;
+    for (int64_t k = 0; k < segments; k++)
+        n += k * cp / segments == rank ? length : 0;
+    return n;
+}
+
+static void test_dealt(void **state)
+{
+    (void)state;
+    struct model m = load("stdit-xl"), none = load("dit-tiny");
+    struct layout l = layout_default();
+    int64_t met = 0;
+    for (l.cp = 1; l.cp <= 8; l.cp++)
+        for (int64_t t = 1; t <= 8; t++)
+            for (int64_t frame = 1; frame <= 9; frame++)
+                for (int64_t samples = 1; samples <= 2; samples++) {
+                    struct buffer_spec spec = {.model = &m, .tokens = samples * t * frame, .samples = samples, .layout = &l};
+                    int64_t unknown = buffers_dealt_tokens(&spec), most = 0;
+                    spec.segment_tokens = t > frame ? t : frame;
+                    int64_t known = buffers_dealt_tokens(&spec);
+                    for (int64_t r = 0; r < l.cp; r++) {
+                        int64_t spatial = samples * dealt_to(r, l.cp, t, frame), temporal = samples * dealt_to(r, l.cp, frame, t);
+                        most = spatial > most ? spatial : most;
+                        most = temporal > most ? temporal : most;
+                    }
+                    assert_true(most <= known && known <= unknown && unknown == spec.tokens);
+                    met += l.cp > 1 && most == known;
+                }
+    assert_true(met > 100);
+    assert_int_equal(buffers_dealt_tokens(&(struct buffer_spec){.model = &none, .tokens = 64, .samples = 1, .layout = &l}), 0);
 }
 
 static void test_refused(void **state)
@@ -146,6 +182,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sixteen_vectors), cmocka_unit_test(test_recompute),
                                        cmocka_unit_test(test_arena), cmocka_unit_test(test_state),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_dealt), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -405,6 +405,30 @@ static void test_past_the_tables(void **state)
     rig_close(&r);
 }
 
+/* Memory planned for segments of at most three tokens: the image of six is refused, the video of two frames of two is not. */
+static void test_past_the_longest_segment(void **state)
+{
+    (void)state;
+    struct model m = small(ADALN_FULL, 2, false, true, 0);
+    struct rig r;
+    struct err err = {0};
+    struct dit *d;
+    m.family = MODEL_STDIT;
+    rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
+    struct dit_config c = r.config;
+    c.max_segment = 3;
+    assert_int_equal(dit_new(&c, r.b.ops, r.b.stream, &r.units, &d, &err), 0);
+    for (int i = 0; i < SAMPLES; i += SAMPLES - 1) {
+        struct batch b = {&r.data.samples[i], 1};
+        struct dit_result out;
+        units_begin(&r.units);
+        assert_int_equal(dit_step(d, &b, INV_NORM, &out, &err), i ? ERR_INPUT : 0);
+    }
+    assert_non_null(strstr(err.text, "has 6 tokens: memory is planned for 3"));
+    dit_free(d);
+    rig_close(&r);
+}
+
 static void test_bad_configurations(void **state)
 {
     (void)state;
@@ -520,7 +544,7 @@ int main(void)
         cmocka_unit_test(test_forward_agrees), cmocka_unit_test(test_nonfinite_shows),
         cmocka_unit_test(test_steady_state_allocates_nothing),
         cmocka_unit_test(test_plan_is_what_is_taken), cmocka_unit_test(test_bad_batches),
-        cmocka_unit_test(test_past_the_tables), cmocka_unit_test(test_bad_configurations), cmocka_unit_test(test_reaches), cmocka_unit_test(test_init),
+        cmocka_unit_test(test_past_the_tables), cmocka_unit_test(test_past_the_longest_segment), cmocka_unit_test(test_bad_configurations), cmocka_unit_test(test_reaches), cmocka_unit_test(test_init),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -495,6 +495,7 @@ static const struct {
     {FAULT_POINT_SUM_COND, FULL, "tp=2"},                   {FAULT_POINT_SUM_SHARED, SEPARATE, "tp=2"},
     {FAULT_POINT_RING_MERGE, FULL, "cp=2"},                 {FAULT_POINT_RING_DKV, SEPARATE, "cp=3"},
     {FAULT_POINT_A2A_DKV, FUSED, "cp=2,cp_kind=a2a"},        {FAULT_POINT_A2A_DKV, SEPARATE, "cp=8,cp_kind=2d"},
+    {FAULT_POINT_SUM_TP, MOVIEGEN, "tp=2,sp=1"},
     {FAULT_POINT_SEGMENTS_IN, STDIT, "cp=2"},            {FAULT_POINT_SEGMENTS_OUT, STDIT, "cp=3"},
     {FAULT_POINT_SEGMENTS_D_IN, STDIT, "tp=2,cp=4"},     {FAULT_POINT_SEGMENTS_D_OUT, STDIT, "cp=2,cp_kind=a2a"},
 };
