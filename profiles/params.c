@@ -30,7 +30,7 @@
  *
  * adaln none has no conditioning tensors (time_mlp, fps_mlp, cond_norm). stdit has two more self-attentions of the same
  * form before attn, named spatial and temporal, each with its modulation (A is 5). moviegen is dit with its own kv_heads
- * and gated MLP.
+ * and gated MLP, and RMS norms.
  * gpt and llama (for planning): token_embed.weight [vocab, D], blocks with norm1.weight and norm2.weight [D] instead
  * of AdaLN and without QK norm, final.norm.weight [D], and for llama final.out.weight [vocab, D] (gpt ties it).
  *

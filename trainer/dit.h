@@ -7,7 +7,7 @@
  *
  * Layouts. This rank holds its shards of the weights (profiles/shard.h) and computes: with tp, its heads and columns, the sums
  * over tp ranks where a row-parallel product ends; with sp, its part of the tokens in the residual stream; with cp, its run of
- * every sample, attention in dit_cp.c. Gradients are those of this rank's part: shard_tensor.sums says where they remain to be summed.
+ * every sample, attention in dit_cp.c and dit_segments.c. Gradients are those of this rank's part: shard_tensor.sums says where they remain to be summed.
  * What a layout may not change: loss and gradients of the global batch, up to rounding.
  *
  * Weights and gradients are reached by units.h; activations are planned by profiles/buffers.h and taken from the device once, in

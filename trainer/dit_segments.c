@@ -7,9 +7,10 @@
  *     spatial    t            h · w                 k · h w + m
  *     temporal   h · w        t                     m · h w + k
  *
- * Segment k goes to rank floor(k · cp / K), whole and with all heads of the tensor-parallel rank: one all-to-all of rows brings q, k and
- * v there, the attention is local, another one takes its output home; so for the gradients. Who sends what to whom follows from
- * the extents of the samples alone, so all ranks know it, and the index arrays are made with the micro-batch.
+ * Segment k of sample i goes to rank floor(k · cp / K) - i, modulo cp: ranks take turns at being the first, or images, of one frame, would
+ * all go to rank 0. It goes there whole and with all heads of the tensor-parallel rank: one all-to-all of rows brings q, k and v, the
+ * attention is local, another one takes its output home; so for the gradients. Who sends what to whom follows from the
+ * extents of the samples alone, so all ranks know it, and the index arrays are made with the micro-batch.
  *
  * Rows leave by rank they go to, then sample, segment, place in the segment, and come from each rank in that order: `send` lists the own
  * tokens as they leave, `come` says which of the rows that came (rank by rank) is each row of the own segments, one after another. The
@@ -22,21 +23,24 @@
 
 /* ---- who gets what ---- */
 
-struct cut { int64_t tokens, segments, length, next_segment, next_token; };
+struct cut { int64_t tokens, segments, length, next_segment, next_token, turn; };
 
 static struct cut cut_of(const struct dit *d, int64_t i, enum dit_reach reach)
 {
     const struct ops_sample *s = &d->host.samples[i];
     int64_t t = s->t / d->m->patch_t, frame = (s->h / d->m->patch_h) * (s->w / d->m->patch_w);
     if (reach == DIT_SPATIAL)
-        return (struct cut){t * frame, t, frame, frame, 1};
-    return (struct cut){t * frame, frame, t, 1, frame};
+        return (struct cut){t * frame, t, frame, frame, 1, i};
+    return (struct cut){t * frame, frame, t, 1, frame, i};
 }
 
-/* The first segment that goes to rank r or a later one. */
-static int64_t deal_first(const struct dit *d, const struct cut *c, int64_t r)
+struct range { int64_t first, end; };
+
+/* The segments that go to rank r. */
+static struct range dealt(const struct dit *d, const struct cut *c, int64_t r)
 {
-    return num_ceil_div(r * c->segments, d->c.layout->cp);
+    int64_t cp = d->c.layout->cp, place = (r + c->turn) % cp;
+    return (struct range){num_ceil_div(place * c->segments, cp), num_ceil_div((place + 1) * c->segments, cp)};
 }
 
 /* The rank whose run has a token: the last p with tokens · p / cp <= token. */
@@ -52,8 +56,9 @@ static int64_t send_to(struct dit *d, enum dit_reach reach, int64_t r, int64_t a
     int64_t cp = d->c.layout->cp, me = d->place.cp;
     for (int64_t i = 0; i < d->now.n; i++) {
         struct cut c = cut_of(d, i, reach);
-        int64_t first = layout_run_first(c.tokens, cp, me), end = layout_run_first(c.tokens, cp, me + 1), last = deal_first(d, &c, r + 1);
-        for (int64_t k = deal_first(d, &c, r); k < last; k++)
+        int64_t first = layout_run_first(c.tokens, cp, me), end = layout_run_first(c.tokens, cp, me + 1);
+        struct range theirs = dealt(d, &c, r);
+        for (int64_t k = theirs.first; k < theirs.end; k++)
             for (int64_t m = 0; m < c.length; m++) {
                 int64_t token = k * c.next_segment + m * c.next_token;
                 if (token >= first && token < end)
@@ -81,12 +86,12 @@ static void deal_segments(struct dit *d, enum dit_reach reach)
     x->start[0] = 0;
     for (int64_t i = 0; i < d->now.n; i++) {
         struct cut c = cut_of(d, i, reach);
-        int64_t n = deal_first(d, &c, d->place.cp + 1) - deal_first(d, &c, d->place.cp);
-        for (int64_t k = 0; k < n; k++) {
+        struct range own = dealt(d, &c, d->place.cp);
+        for (int64_t k = own.first; k < own.end; k++) {
             x->len[e.segments] = (int32_t)c.length;
             x->start[++e.segments] = (int32_t)(e.rows += c.length);
         }
-        e.longest = n > 0 ? num_max_i64(e.longest, c.length) : e.longest;
+        e.longest = own.first < own.end ? num_max_i64(e.longest, c.length) : e.longest;
     }
     d->now.deal[reach] = e;
 }
@@ -99,8 +104,8 @@ static void come_walk(struct dit *d, enum dit_reach reach, bool place)
         x->come_n[r] = 0;
     for (int64_t i = 0, row = 0; i < d->now.n; i++) {
         struct cut c = cut_of(d, i, reach);
-        int64_t last = deal_first(d, &c, d->place.cp + 1);
-        for (int64_t k = deal_first(d, &c, d->place.cp); k < last; k++)
+        struct range own = dealt(d, &c, d->place.cp);
+        for (int64_t k = own.first; k < own.end; k++)
             for (int64_t m = 0; m < c.length; m++, row++) {
                 int64_t p = holder(d, &c, k * c.next_segment + m * c.next_token), nth = x->come_n[p]++;
                 if (place)
