@@ -207,8 +207,9 @@ check: ## install what the tests need, build, run every ordinary test and the li
 	@$(MAKE) --no-print-directory -j$$(nproc) tests
 	@tests/run --build $(B) $(T)
 
-check-slow: tests ## the long proofs: 100 kills of a training, 300 seeds of shots, 400 killed submitters
+check-slow: tests ## the long proofs: 100 kills of a training, 300 seeds of shots, 400 killed submitters, every legal layout
 	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 tests/run --build $(B) 't6100-resume\|curator_shots\|sched'
+	@REEL_BIN=$(abspath $(B)) tests/slow/all-layouts
 
 check-peers: tests ## webdataset and Megatron-Energon read our shards, PyTorch computes our model (see tests/peers/readers, torch)
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/readers
