@@ -1,8 +1,8 @@
 /* space: every layout worth a thought for a model, a batch and some numbers of ranks, and why the others were left out. The tuner
  * searches it, the trainer lists it.
  *
- * The idea: enumerate the whole grid, ask layout_broken_rule() for legality and a table of named limits for what the present
- * trainer has code for, and count each excluded class under the rule that excluded it. Each legal layout is met once.
+ * The idea: enumerate the whole grid, ask layout_broken_rule() for legality and the caller's named limits for what it cannot
+ * use (cost_limits: what the tuner cannot price), and count each excluded class under the rule that excluded it. Each legal layout is met once.
  *
  *     struct space_spec spec = {&model, seq, gbs, ranks, n_ranks, limits, n_limits};
  *     struct space space = {0};

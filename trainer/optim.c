@@ -6,7 +6,7 @@
 
 #include "base/num.h"
 #include "trainer/fault.h"
-#include "trainer/flat.h"
+#include "trainer/init.h"
 
 int fault_active = FAULT_POINT_NONE;
 
@@ -122,8 +122,8 @@ static void values_set(struct optim *o, int64_t i, int64_t first, int64_t end, v
     for (int64_t j = first, n; j < end; j += n, at += n) {
         int64_t run, global = shard_to_global(&o->c.sh->tensors[i], p, j, &run);
         n = num_min_i64(num_min_i64(run, end - j), PIECE);
-        flat_init_values(p, o->c.run->seed, global, n, values);
-        flat_store(buffer, o->c.ops->stat, at, values, n);
+        init_values(p, o->c.run->seed, global, n, values);
+        init_store(buffer, o->c.ops->stat, at, values, n);
     }
 }
 

@@ -91,12 +91,11 @@ static int forward_step(struct pipe *p, const struct pipe_step *s, const struct 
     int64_t slot = slot_find(p, -1);
     struct batch b = {0};
     struct dit_result done;
-    double started = clock_mono_s();
     int rc = w->batch(w->ctx, s->micro, &b, err);
-    double read = clock_mono_s();
+    double started = clock_mono_s();
     if (rc < 0 || (rc = dit_begin(p->dit, slot, global_chunk(p, s), &b, err)) < 0)
         return rc;
-    r->stage_s += clock_mono_s() - read;
+    r->stage_s += clock_mono_s() - started;
     p->holder[slot] = holder_of(p, s);
     if (has_neighbour(p, s, false))
         rc = receive(p, s, dit_boundary_in(p->dit, slot), err);

@@ -1,8 +1,8 @@
 /* pipe: the micro-batches of a step, through this rank's pipeline chunks, in the order of profiles/schedule.h.
  *
  * Every rank lays out every micro-batch itself (extents follow from metadata), so only the residual stream [rows, D] and its gradient
- * cross stages, to the rank after and before on the ring of stages. A receive is started before it is needed and a send awaited when
- * the next one of its kind goes: the protocol whose freedom from deadlock schedule.c shows. Without pipeline: forward, backward, one by one.
+ * cross stages, to the rank after and before on the ring of stages. A receive is started and awaited where it is needed, a send awaited
+ * when its buffer is to be written again: the protocol whose freedom from deadlock schedule.c shows. Without pipeline: forward, backward, one by one.
  *
  *     pipe_open(&p, dit, model, layout, place, grid.pp, stream, most_micros, err);
  *     pipe_run(&p, &step, &result, err);            // micro-batches 0 .. step.micros-1, the gradients into the dit's units

@@ -6,6 +6,9 @@
  *               is added to the own pieces while the next unit is computed
  *   zero 3      weights likewise: gathered into one of two working buffers, the next unit's under the present one's computation
  *
+ * Starting and awaiting are apart, so that both can overlap with computation; how far a message gets meanwhile is the backend's (MPI moves
+ * it in calls of ours alone, and none is made between two operations yet).
+ *
  * One unit is in use at a time:
  *
  *     units_use(&u, unit, next);             // weights are there; the gather of `next` (-1: none) begins

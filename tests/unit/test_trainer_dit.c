@@ -2,7 +2,7 @@
 // LINK: -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=aligned_alloc
 #include "tests/unit/trainer_model.h"
 
-#include "trainer/flat.h"
+#include "trainer/init.h"
 
 /* ---- counting allocations ---- */
 
@@ -511,29 +511,24 @@ static void test_init(void **state)
 {
     (void)state;
     struct model m = small(ADALN_FULL, 2, false, true, 0);
-    struct rig r;
-    rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
-    struct flat flat;
+    struct param_list list;
     struct err err = {0};
-    assert_int_equal(flat_build(&r.list, &flat, &err), 0);
-    double *w = malloc((size_t)flat.total * sizeof *w), part[7];
-    flat_init(&flat, &r.list, 3, w, DTYPE_F64);
-    for (int64_t i = 0; i < r.list.n; i++) {
-        const struct param *p = &r.list.items[i];
-        const double *x = w + flat.offset[i];
-        assert_int_equal(flat.offset[i] % FLAT_ALIGN, 0);
+    assert_int_equal(params_build(&m, &list, &err), 0);
+    for (int64_t i = 0; i < list.n; i++) {
+        const struct param *p = &list.items[i];
+        double *x = malloc((size_t)p->count * sizeof *x), part[7];
+        init_values(p, 3, 0, p->count, x);
         double rms = sqrt(dot(x, x, p->count) / (double)p->count);
         double want = p->init == PARAM_ZERO ? 0 : p->init == PARAM_ONE ? 1 : p->init == PARAM_NORMAL ? p->init_std
                     : sqrt(2.0 / (double)(p->dim[0] + p->dim[1])); /* a uniform of half width a has deviation a / sqrt(3) */
         assert_true(fabs(rms - want) <= (p->init == PARAM_ZERO || p->init == PARAM_ONE ? 0 : 4 * want / sqrt((double)p->count)));
         if (p->count >= 20) { /* any part alone, as a rank that owns a shard makes it */
-            flat_init_values(p, 3, 11, 7, part);
+            init_values(p, 3, 11, 7, part);
             assert_memory_equal(part, x + 11, sizeof part);
         }
+        free(x);
     }
-    free(w);
-    flat_release(&flat);
-    rig_close(&r);
+    params_release(&list);
 }
 
 int main(void)

@@ -3,7 +3,7 @@
 #include "trainer_run.h"
 
 #include "trainer/fault.h"
-#include "trainer/flat.h"
+#include "trainer/init.h"
 #include "trainer/optim.h"
 
 struct rig {
@@ -134,7 +134,7 @@ static void reference_open(const struct rig *r, struct reference *x)
     *x = (struct reference){malloc(bytes), calloc(1, bytes), calloc(1, bytes), malloc(bytes), calloc((size_t)r->params.n, sizeof(int64_t))};
     for (int64_t t = 0, at = 0; t < r->params.n; at += r->params.items[t++].count) {
         x->first[t] = at;
-        flat_init_values(&r->params.items[t], r->run.seed, 0, r->params.items[t].count, x->w + at);
+        init_values(&r->params.items[t], r->run.seed, 0, r->params.items[t].count, x->w + at);
     }
     memcpy(x->ema, x->w, bytes);
 }
