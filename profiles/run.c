@@ -11,7 +11,13 @@
  *          "steps": 200}],
  *       "objective": {
  *         "kind": "edm",                       edm | rectified_flow | v
- *         "level_mean": 0, "level_std": 1,     edm: ln sigma ~ N(mean, std); else logit of the level ~ N(mean, std)
+ *         "level": "normal",                   how L = ln(sigma / alpha), the log of noise over data amplitude, is drawn:
+ *                                              normal | logistic | uniform | mode | cosine (trainer/objective.h)
+ *         "level_mean": 0, "level_std": 1,     normal (edm: ln sigma ~ N(mean, std); rectified flow: logit t), logistic
+ *         "level_min": -5, "level_max": 5,     uniform
+ *         "level_mode_scale": 1.29,            mode, -1 to 1.75
+ *         "shift": 1,                          factor on sigma / alpha of all samples
+ *         "shift_tokens": 0, "shift_power": 0.5,  not 0: and (tokens / shift_tokens)^shift_power for each sample's own tokens
  *         "text_dropout": 0.2,                 probability that a caption becomes the null token
  *         "loss_norm": "token"},               token: mean over valid latent elements of the batch; sample: mean of
  *                                              per-sample means
@@ -68,6 +74,7 @@
 
 static const char run_schema[] = "reel.run/1";
 const char *const again_names[] = {"auto", "requeue", "successor", NULL};
+const char *const level_dist_names[] = {"normal", "logistic", "uniform", "mode", "cosine", NULL};
 const char *const objective_names[] = {"edm", "rectified_flow", "v", NULL};
 const char *const loss_norm_names[] = {"token", "sample", NULL};
 const char *const lr_schedule_names[] = {"constant", "cosine", "linear", NULL};
@@ -76,7 +83,7 @@ void run_init(struct run *r)
 {
     *r = (struct run){
         .name = "run",
-        .level_std = 1,
+        .level = {.std = 1, .min = -5, .max = 5, .mode_scale = 1.29, .shift = 1, .shift_power = 0.5},
         .text_dropout = 0.2,
         .adamw = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip_norm = 1},
         .warmup_steps = 100,
@@ -102,8 +109,15 @@ void run_release(struct run *r)
 #define AT(field) offsetof(struct run, field), .optional = true
 static const struct json_field objective_fields[] = {
     {"kind", JSON_ENUM, AT(objective), .names = objective_names},
-    {"level_mean", JSON_NUM, AT(level_mean), .min = -100, .max = 100},
-    {"level_std", JSON_NUM, AT(level_std), .min = 0, .max = 100},
+    {"level", JSON_ENUM, AT(level.dist), .names = level_dist_names},
+    {"level_mean", JSON_NUM, AT(level.mean), .min = -100, .max = 100},
+    {"level_std", JSON_NUM, AT(level.std), .min = 0, .max = 100},
+    {"level_min", JSON_NUM, AT(level.min), .min = -100, .max = 100},
+    {"level_max", JSON_NUM, AT(level.max), .min = -100, .max = 100},
+    {"level_mode_scale", JSON_NUM, AT(level.mode_scale), .min = -1, .max = 1.75},
+    {"shift", JSON_NUM, AT(level.shift), .min = 1e-6, .max = 1e6},
+    {"shift_tokens", JSON_INT, AT(level.shift_tokens), .min = 0, .max = 1e12},
+    {"shift_power", JSON_NUM, AT(level.shift_power), .min = 0, .max = 10},
     {"text_dropout", JSON_NUM, AT(text_dropout), .min = 0, .max = 1},
     {"loss_norm", JSON_ENUM, AT(loss_norm), .names = loss_norm_names},
 };

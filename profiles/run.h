@@ -21,8 +21,20 @@ enum objective { OBJECTIVE_EDM, OBJECTIVE_RECTIFIED_FLOW, OBJECTIVE_V };
 enum loss_norm { LOSS_NORM_TOKEN, LOSS_NORM_SAMPLE };
 enum lr_schedule { LR_CONSTANT, LR_COSINE, LR_LINEAR };
 enum run_again { AGAIN_AUTO, AGAIN_REQUEUE, AGAIN_SUCCESSOR }; /* how a run comes back: its job again, or another that waits for its end */
-extern const char *const again_names[];
+enum level_dist { LEVEL_NORMAL, LEVEL_LOGISTIC, LEVEL_UNIFORM, LEVEL_MODE, LEVEL_COSINE };
+extern const char *const again_names[], *const level_dist_names[];
 extern const char *const objective_names[], *const loss_norm_names[], *const lr_schedule_names[];
+
+/* How the noise level L = ln(sigma / alpha) of a sample is drawn: trainer/objective.h. */
+struct run_level {
+    enum level_dist dist;
+    double mean, std;      /* normal, logistic */
+    double min, max;       /* uniform */
+    double mode_scale;     /* mode */
+    double shift;          /* factor on sigma / alpha: L grows by its logarithm */
+    int64_t shift_tokens;  /* 0: the same for all; else a sample of n tokens gets (n / shift_tokens)^shift_power besides */
+    double shift_power;
+};
 
 /* When to give up. The counts are of attempts that ended that way and brought no new step, since the last one that did; 0: no bound. */
 struct run_budget {
@@ -43,7 +55,7 @@ struct run {
     int64_t n_stages;
     struct run_stage stages[LIMIT_STAGES];
     enum objective objective;
-    double level_mean, level_std;   /* EDM: ln sigma ~ N(mean, std) */
+    struct run_level level;
     double text_dropout;            /* probability a sample's caption becomes the null token */
     enum loss_norm loss_norm;
     struct { double lr, beta1, beta2, eps, weight_decay, clip_norm, ema_decay; } adamw; /* clip_norm 0: off; ema_decay 0: off */

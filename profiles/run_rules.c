@@ -101,6 +101,9 @@ int run_check(const struct run *r, const char *where, struct err *err)
         return err_set(err, ERR_INPUT,
                        "%s: adamw.beta1 %g, beta2 %g, ema_decay %g: each must be below 1, or its average never moves", where,
                        r->adamw.beta1, r->adamw.beta2, r->adamw.ema_decay);
+    if (r->level.min > r->level.max)
+        return err_set(err, ERR_INPUT, "%s: objective.level_min %g is above level_max %g: give a smaller one", where, r->level.min,
+                       r->level.max);
     if (r->warmup_steps > steps)
         return err_set(err, ERR_INPUT, "%s: schedule.warmup_steps is %lld, the stages have %lld steps in all: give fewer", where,
                        (long long)r->warmup_steps, (long long)steps);

@@ -162,13 +162,12 @@ static int tables_make(struct dit *d, struct err *err)
     d->host_block = calloc(1, (size_t)bytes);
     d->slots = calloc((size_t)d->c.slots, sizeof *d->slots);
     d->views = calloc((size_t)n, sizeof *d->views);
-    d->sample_loss = calloc((size_t)(4 * n), sizeof *d->sample_loss);
+    d->sample_loss = calloc((size_t)(3 * n), sizeof *d->sample_loss);
     d->part_n = calloc((size_t)(2 * d->c.layout->tp + 4 * d->c.layout->cp), sizeof *d->part_n);
     d->param_unit = calloc((size_t)d->c.params->n, sizeof *d->param_unit);
     if (!d->host_block || !d->slots || !d->views || !d->sample_loss || !d->part_n || !d->param_unit)
         return err_set(err, ERR_NOMEM, "model %s: no memory for the tables of %lld samples", d->m->name, (long long)n);
-    d->sample_level = d->sample_loss + n;
-    d->sample_w = d->sample_level + n;
+    d->sample_w = d->sample_loss + n;
     d->sample_out = d->sample_w + n;
     d->part_at = d->part_n + d->c.layout->tp;
     d->cp_counts = d->part_at + d->c.layout->tp;
@@ -409,8 +408,7 @@ static void backward(struct dit *d)
 
 static void fill_result(struct dit *d, const struct batch *b, struct dit_result *out)
 {
-    struct dit_result r = {.tokens = d->now.r,
-                           .sample_loss = d->sample_loss, .sample_level = d->sample_level};
+    struct dit_result r = {.tokens = d->now.r, .sample_loss = d->sample_loss};
     for (int64_t i = 0; i < b->n; i++) {
         const struct ops_sample *s = &d->host.samples[i];
         double squares = d->host.loss[i], cells = (double)s->t * s->h * s->w * (double)d->m->latent_channels;

@@ -1,8 +1,8 @@
 /* dit: the video diffusion transformer: forward and backward of one micro-batch over the ops table.
  *
  * Samples of different shapes and caption lengths share a micro-batch: their tokens are concatenated, attention stays
- * inside each sample, and noise, noise level, frame rate and text dropout are per sample. All random numbers are
- * functions of (seed, stream, draw ordinal), so grouping and layout do not change them; an empty or dropped caption is the one
+ * inside each sample, and noise, noise level, frame rate and text dropout are per sample. The noise is a function of
+ * (seed, draw ordinal), so grouping and layout do not change it; an empty or dropped caption is the one
  * learned null token. Architecture: essay at the top of dit_block.c; parameter names: profiles/params.c.
  *
  * Layouts. This rank holds its shards of the weights (profiles/shard.h) and computes: with tp, its heads and columns, the sums
@@ -39,8 +39,6 @@ struct dit_config {
     const struct layout *layout;
     const struct comm_grid *grid;
     enum objective objective;
-    double level_mean, level_std;    /* of ln(sigma/alpha), see objective.h; add ln(shift) to the mean for a shift */
-    double text_dropout;             /* probability */
     uint64_t seed;
     int64_t max_tokens, max_samples; /* of one micro-batch, over all context-parallel ranks */
     int64_t max_text_tokens;         /* caption tokens of one micro-batch */
@@ -56,6 +54,8 @@ struct batch_sample {
     const float *text;    /* [text_len, text_width] */
     int32_t text_len;     /* true length, 0 = no caption */
     double fps;
+    double level;         /* ln(sigma / alpha): objective_level_draw() */
+    bool drop_text;       /* null token instead of the caption */
     double loss_weight;   /* 1 for loss_norm token; 1 / (its latent elements) for loss_norm sample */
 };
 struct batch {
@@ -70,7 +70,6 @@ struct dit_result {
     int64_t tokens;
     double stage_s, forward_s, backward_s; /* copying and noising; the rest of forward; backward */
     const double *sample_loss;  /* [n] mean of w · (F - T)² of each sample; borrowed until the next step */
-    const double *sample_level; /* [n] ln(sigma / alpha) drawn */
 };
 
 /* For validation and sampling: the network on given noised latents. */

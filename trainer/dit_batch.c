@@ -278,8 +278,7 @@ static void draw(struct dit *d, const struct batch_sample *b, int64_t i)
     const struct objective_row *row = &objective_rows[d->c.objective];
     struct ops_sample *s = &d->host.samples[i];
     struct objective_coef k;
-    double level = objective_level_draw(d->c.seed, b->ordinal, d->c.level_mean, d->c.level_std);
-    row->coef(level, &k);
+    row->coef(b->level, &k);
     s->ordinal = b->ordinal;
     s->in_data = k.c_in * k.alpha * row->data_scale;
     s->in_noise = k.c_in * k.sigma;
@@ -287,7 +286,6 @@ static void draw(struct dit *d, const struct batch_sample *b, int64_t i)
     s->out_noise = k.q;
     s->weight = b->loss_weight * k.w;
     d->host.c_noise[i] = k.c_noise;
-    d->sample_level[i] = level;
     d->sample_w[i] = k.w;
     d->sample_out[i] = k.c_out;
 }
@@ -299,7 +297,7 @@ int dit_stage(struct dit *d, const struct batch *b, struct err *err)
     for (int64_t i = 0; i < b->n && i < d->c.max_samples; i++) {
         const struct batch_sample *s = &b->samples[i];
         v[i] = (struct dit_view){s->cond, s->text, s->t, s->h, s->w, s->text_len, s->fps,
-                                    objective_text_dropped(d->c.seed, s->ordinal, d->c.text_dropout)};
+                                    s->drop_text};
     }
     int rc = check_bounds(d, v, b->n, err);
     if (rc < 0)

@@ -111,7 +111,7 @@ struct dit {
     void *host_index, *device_index; /* of the one in hand */
     struct dit_view *views; /* [max_samples] */
     struct dit_extent now;
-    double *sample_loss, *sample_level; /* [max_samples] */
+    double *sample_loss; /* [max_samples] */
     double *sample_w, *sample_out;      /* [max_samples] the objective's w and c_out */
     int64_t kept, kept_slot; /* layer whose activations stand in the copy that recomputed layers share; -1 */
     int64_t *part_n, *part_at; /* [tp] elements of each tp rank's rows of the residual stream */

@@ -15,6 +15,7 @@
 #include "profiles/dataset.h"
 #include "profiles/flops.h"
 #include "trainer/npy.h"
+#include "trainer/objective.h"
 
 struct loader {
     struct model model;
@@ -28,6 +29,8 @@ struct loader {
     struct loader_bounds bounds;
     int64_t mbs, max_elements, max_text, raw_bytes;
     uint64_t seed;
+    struct run_level level;
+    double text_dropout;
     enum loss_norm loss_norm;
     float *latents, *texts;  /* mbs samples each */
     char *raw;               /* one payload as it lies in the shard */
@@ -166,6 +169,8 @@ int loader_open(const struct run *run, int64_t stage, int64_t mbs, bool verify, 
     l->model = run->model;
     l->mbs = mbs;
     l->seed = run->seed;
+    l->level = run->level;
+    l->text_dropout = run->text_dropout;
     l->loss_norm = run->loss_norm;
     int rc = loader_fill(l, run, &run->stages[stage], verify, rank, world, err);
     if (rc < 0)
@@ -294,11 +299,14 @@ static void describe(struct loader *l, int64_t draw, uint64_t ordinal_base, int6
     struct loader_draw d = loader_draw(l, draw);
     const struct dataset_sample *at = l->is_synthetic ? NULL : &l->data.samples[d.sample];
     int64_t thw[3];
+    uint64_t ordinal = ordinal_base + (uint64_t)draw;
     thw_of(l, d.sample, thw);
-    l->samples[i] = (struct batch_sample){.ordinal = ordinal_base + (uint64_t)draw, .latent = l->latents + i * l->max_elements,
+    l->samples[i] = (struct batch_sample){.ordinal = ordinal, .latent = l->latents + i * l->max_elements,
                                           .text = l->texts + i * l->max_text * l->model.text_width, .t = (int32_t)thw[0],
                                           .h = (int32_t)thw[1], .w = (int32_t)thw[2], .fps = at && at->fps > 0 ? at->fps : 24,
                                           .text_len = at ? (l->model.text_width ? at->text_len : 0) : (int32_t)l->max_text,
+                                          .level = objective_level_draw(l->seed, ordinal, &l->level, d.tokens),
+                                          .drop_text = objective_text_dropped(l->seed, ordinal, l->text_dropout),
                                           .loss_weight = l->loss_norm == LOSS_NORM_SAMPLE ? 1.0 / (double)d.elements : 1};
 }
 

@@ -34,9 +34,38 @@ const struct objective_row objective_rows[] = {
     [OBJECTIVE_V] = {1, v_coef},
 };
 
-double objective_level_draw(uint64_t seed, uint64_t ordinal, double mean, double std)
+static double mode_time(double u, double scale)
 {
-    return mean + std * philox_normal_at(seed, PHILOX_LEVEL, ordinal, 0);
+    double sine = sin(M_PI_2 * u);
+    return u - scale * (sine * sine - u);
+}
+
+static double level_quantile(const struct run_level *l, double u)
+{
+    switch (l->dist) {
+    case LEVEL_NORMAL:
+        return l->mean + l->std * philox_normal_from_uniform(u);
+    case LEVEL_LOGISTIC:
+        return l->mean + l->std * log(u / (1 - u));
+    case LEVEL_UNIFORM:
+        return l->min + (l->max - l->min) * u;
+    case LEVEL_MODE:
+        return log(mode_time(u, l->mode_scale) / mode_time(1 - u, l->mode_scale)); /* 1 - t(u) = t(1 - u) */
+    case LEVEL_COSINE:
+        return log(tan(M_PI_2 * u));
+    }
+    BUG_ON(true);
+}
+
+double objective_level(const struct run_level *l, double u, int64_t tokens)
+{
+    double larger = l->shift_tokens ? l->shift_power * log((double)tokens / (double)l->shift_tokens) : 0;
+    return level_quantile(l, u) + log(l->shift) + larger;
+}
+
+double objective_level_draw(uint64_t seed, uint64_t ordinal, const struct run_level *l, int64_t tokens)
+{
+    return objective_level(l, philox_uniform_at(seed, PHILOX_LEVEL, ordinal, 0), tokens);
 }
 
 bool objective_text_dropped(uint64_t seed, uint64_t ordinal, double probability)

@@ -20,8 +20,16 @@
  * taken in F-space: with its weight, w · c_out² = 1, the loss is the plain (F - T)² and no small sigma is divided by.
  * Rectified flow: alpha = 1 - t, sigma = t, T = eps - x0; L normal is t logit-normal (Esser et al., "Scaling rectified
  * flow transformers"). v-prediction (Salimans and Ho, "Progressive distillation"): alpha = cos, sigma = sin,
- * T = alpha eps - sigma x0. One noise-level variable serves all three: L ~ N(mean, std), and a resolution-dependent
- * shift adds ln(shift) to the mean.
+ * T = alpha eps - sigma x0.
+ *
+ * One noise-level variable serves all three. How it is drawn, from u uniform in (0, 1), as a rising function of it:
+ *     normal     mean + std · (inverse normal distribution)(u)       EDM's ln sigma; rectified flow: t logit-normal
+ *     logistic   mean + std · ln(u / (1 - u))                        mean 0, std 1: rectified flow's t uniform
+ *     uniform    min + (max - min) · u                               ln sigma uniform
+ *     mode       t = u - s (sin²(pi u / 2) - u), L = ln(t / (1 - t)) Esser et al., "mode sampling with heavy tails" (their u is 1 - u)
+ *     cosine     ln tan(pi u / 2)                                    v: the angle uniform; rectified flow: their "CosMap"
+ * and then ln(shift) is added, and with shift_tokens N, for a sample of n tokens, power · ln(n / N): larger samples need more noise to be
+ * destroyed as much (Esser et al., section 5.3.2: t' = shift t / (1 + (shift - 1) t), shift = sqrt(n / N), is the same in L).
  */
 #ifndef TRAINER_OBJECTIVE_H
 #define TRAINER_OBJECTIVE_H
@@ -47,8 +55,10 @@ struct objective_row {
 
 extern const struct objective_row objective_rows[]; /* by enum objective */
 
+/* The level of which a share u of all draws lies below; `tokens` of the sample. */
+double objective_level(const struct run_level *l, double u, int64_t tokens);
 /* Drawn from (seed, draw ordinal) alone. */
-double objective_level_draw(uint64_t seed, uint64_t ordinal, double mean, double std);
+double objective_level_draw(uint64_t seed, uint64_t ordinal, const struct run_level *l, int64_t tokens);
 bool objective_text_dropped(uint64_t seed, uint64_t ordinal, double probability);
 
 #endif

@@ -78,8 +78,7 @@ static struct dit_config dit_config_of(const struct train *t, const struct loade
 {
     return (struct dit_config){
         .model = &t->run->model, .params = &t->params, .shards = &t->sh, .layout = t->layout, .grid = &t->grid,
-        .objective = t->run->objective, .level_mean = t->run->level_mean, .level_std = t->run->level_std,
-        .text_dropout = t->run->text_dropout, .seed = t->run->seed, .max_tokens = b->tokens, .max_samples = b->samples,
+        .objective = t->run->objective, .seed = t->run->seed, .max_tokens = b->tokens, .max_samples = b->samples,
         .max_text_tokens = b->text_tokens, .max_segment = b->segment, .slots = pipe_slots(t->layout, t->most_micros, t->sh.place.pp)};
 }
 

@@ -125,17 +125,18 @@ static void write_sample(struct dump *d, const struct model *m, const struct bat
     dump_tensor(d, name, noise, 4, latent);
 }
 
-static void write_batch(struct dump *d, const struct rig *r, const struct dit_result *result)
+static void write_batch(struct dump *d, const struct rig *r)
 {
-    double dropped[SAMPLES], fps[SAMPLES], weight[SAMPLES];
+    double level[SAMPLES], dropped[SAMPLES], fps[SAMPLES], weight[SAMPLES];
     for (int i = 0; i < SAMPLES; i++) {
         const struct batch_sample *s = &r->data.samples[i];
-        dropped[i] = objective_text_dropped(SEED, s->ordinal, r->config.text_dropout);
+        level[i] = s->level;
+        dropped[i] = s->drop_text;
         fps[i] = s->fps;
         weight[i] = s->loss_weight;
         write_sample(d, &r->m, s, i);
     }
-    dump_vector(d, "in/level", result->sample_level, SAMPLES);
+    dump_vector(d, "in/level", level, SAMPLES);
     dump_vector(d, "in/dropped", dropped, SAMPLES);
     dump_vector(d, "in/fps", fps, SAMPLES);
     dump_vector(d, "in/loss_weight", weight, SAMPLES);
@@ -143,7 +144,7 @@ static void write_batch(struct dump *d, const struct rig *r, const struct dit_re
 }
 
 /* The network on the samples as dit_step noised them. */
-static void write_prediction(struct dump *d, struct rig *r, const double *levels)
+static void write_prediction(struct dump *d, struct rig *r)
 {
     const struct objective_row *row = &objective_rows[r->config.objective];
     struct dit_eval_sample eval[SAMPLES];
@@ -153,12 +154,11 @@ static void write_prediction(struct dump *d, struct rig *r, const double *levels
         const struct batch_sample *s = &r->data.samples[i];
         struct objective_coef c;
         int64_t n = (int64_t)CHANNELS * s->t * s->h * s->w;
-        row->coef(levels[i], &c);
+        row->coef(s->level, &c);
         philox_normal_fill(SEED, PHILOX_NOISE, s->ordinal, 0, (size_t)n, noise);
         for (int64_t j = 0; j < n; j++)
             x[i][j] = c.alpha * row->data_scale * s->latent[j] + c.sigma * noise[j];
-        eval[i] = (struct dit_eval_sample){x[i], out[i], levels[i], objective_text_dropped(SEED, s->ordinal, r->config.text_dropout),
-                                           s->cond, s->t, s->h, s->w, s->text, s->text_len, s->fps};
+        eval[i] = (struct dit_eval_sample){x[i], out[i], s->level, s->drop_text, s->cond, s->t, s->h, s->w, s->text, s->text_len, s->fps};
     }
     if (dit_forward(r->dit, eval, SAMPLES, &err) < 0)
         dump_fail("forward", err.text);
@@ -169,15 +169,14 @@ static void write_prediction(struct dump *d, struct rig *r, const double *levels
     }
 }
 
-/* 1 or 3 tokens, or none; for a caption that stays, the next ordinal whose coin keeps it. */
+/* 1 or 3 tokens that stay, or none. */
 static void set_caption(struct rig *r, int i, enum captions captions)
 {
     struct batch_sample *s = &r->data.samples[i];
     if (captions == MIXED)
         return;
     s->text_len = captions == EVERYWHERE ? 1 + 2 * (i % 2) : 0;
-    while (captions == EVERYWHERE && objective_text_dropped(SEED, s->ordinal, r->config.text_dropout))
-        s->ordinal += SAMPLES;
+    s->drop_text = false;
 }
 
 static void set_samples(struct rig *r, const struct variant *v)
@@ -201,14 +200,12 @@ static void write_variant(struct dump *d, const struct variant *v, const char *d
     struct dit_result result = step(&r, 0, SAMPLES, false);
     write_model(d, &m, v->objective);
     write_params(d, &r, "in/weight", r.weights);
-    write_batch(d, &r, &result);
+    write_batch(d, &r);
     dump_vector(d, "out/sample_loss", result.sample_loss, SAMPLES);
     dump_number(d, "out/loss_sum", result.loss_sum);
     dump_number(d, "out/loss_x0_sum", result.loss_x0_sum);
     write_params(d, &r, "out/grad", r.grads);
-    double levels[SAMPLES];
-    memcpy(levels, result.sample_level, sizeof levels);
-    write_prediction(d, &r, levels);
+    write_prediction(d, &r);
     dump_save(d, dir, v->name);
     rig_close(&r);
 }

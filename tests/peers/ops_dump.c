@@ -419,7 +419,7 @@ static void draws(struct job *j)
         snprintf(key, sizeof key, "ordinal_%d", i);
         dump_text(&j->d, key, "%" PRIu64, ordinal[i]);
         samples[i] = (struct ops_sample){.ordinal = ordinal[i], .cell = i * CELLS, .t = 3, .h = 4, .w = 5};
-        level[i] = objective_level_draw(seed, ordinal[i], -0.3, 0.8);
+        level[i] = objective_level_draw(seed, ordinal[i], &(struct run_level){.mean = -0.3, .std = 0.8, .shift = 1}, 1);
         dropped[i] = objective_text_dropped(seed, ordinal[i], 0.5);
     }
     struct tensor noise = blank(j, 1, N * CELLS * CHANNELS);

@@ -34,7 +34,7 @@ static void defaults(void **state)
     assert_int_equal(r.n_stages, 1);
     assert_string_equal(r.stages[0].data, "synthetic:5x16x16");
     assert_int_equal(r.stages[0].gbs, 4);
-    assert_true(r.objective == OBJECTIVE_EDM && r.level_mean == 0 && r.level_std == 1 && r.text_dropout == 0.2);
+    assert_true(r.objective == OBJECTIVE_EDM && r.level.dist == LEVEL_NORMAL && r.level.mean == 0 && r.level.std == 1 && r.level.shift == 1 && r.text_dropout == 0.2);
     assert_true(r.loss_norm == LOSS_NORM_TOKEN && r.dtype == DTYPE_F32 && r.seed == 1234);
     assert_true(r.adamw.lr == 1e-4 && r.adamw.beta1 == 0.9 && r.adamw.beta2 == 0.95 && r.adamw.eps == 1e-8);
     assert_true(r.adamw.weight_decay == 0.1 && r.adamw.clip_norm == 1 && r.adamw.ema_decay == 0);
@@ -75,6 +75,9 @@ static void refused(void **state)
         {WITH("\"adamw\": {\"lr\": -1}"), "adamw.lr is -1"},
         {WITH("\"objective\": {\"kind\": \"edm2\"}"), "objective.kind is \"edm2\": give one of edm, rectified_flow, v"},
         {WITH("\"objective\": {\"text_dropout\": 1.5}"), "objective.text_dropout is 1.5"},
+        {WITH("\"objective\": {\"level\": \"flat\"}"), "objective.level is \"flat\": give one of normal, logistic, uniform, mode, cosine"},
+        {WITH("\"objective\": {\"level_min\": 6}"), "objective.level_min 6 is above level_max 5"},
+        {WITH("\"objective\": {\"shift\": 0}"), "objective.shift is 0"},
         {WITH("\"schedule\": {\"warmup_steps\": 2001}"), "warmup_steps is 2001, the stages have 2000 steps"},
         {WITH("\"random\": {\"seed\": 7}"), "random.seed is 7: give a whole number below 2^64 written as a text"},
         {WITH("\"numerics\": {\"dtype\": \"fp8\"}"), "numerics.dtype is fp8"},
@@ -106,7 +109,7 @@ static const char everything[] =
     "{\"schema\": \"reel.run/1\", \"name\": \"big\", \"model\": \"dit-7b+lora_fused\", \"stages\": ["
     "{\"data\": \"images\", \"data_fingerprint\": \"00112233445566778899aabbccddeeff\", \"gbs\": 4608, \"steps\": 100},"
     "{\"data\": \"clips \\u00e9\", \"gbs\": 256, \"steps\": 50}],"
-    "\"objective\": {\"kind\": \"rectified_flow\", \"level_mean\": -1.2, \"level_std\": 1.2, \"text_dropout\": 0.1, \"loss_norm\": \"sample\"},"
+    "\"objective\": {\"kind\": \"rectified_flow\", \"level\": \"logistic\", \"level_mean\": -1.2, \"level_std\": 1.2, \"shift\": 3, \"shift_tokens\": 256, \"shift_power\": 1, \"text_dropout\": 0.1, \"loss_norm\": \"sample\"},"
     "\"adamw\": {\"lr\": 6e-5, \"beta1\": 0.8, \"beta2\": 0.99, \"eps\": 1e-7, \"weight_decay\": 0, \"clip_norm\": 0, \"ema_decay\": 0.9999},"
     "\"schedule\": {\"kind\": \"cosine\", \"warmup_steps\": 10, \"final_scale\": 0.01},"
     "\"random\": {\"seed\": \"18446744073709551615\"}, \"numerics\": {\"dtype\": \"bf16\"},"
@@ -182,8 +185,15 @@ static void drop_stage(struct run *r) { r->n_stages = 1; }
 static void set_layers(struct run *r) { r->model.layers++; }
 static void set_theta(struct run *r) { r->model.rope_theta *= 2; }
 static void set_objective(struct run *r) { r->objective = OBJECTIVE_V; }
-static void set_mean(struct run *r) { r->level_mean = 0; }
-static void set_std(struct run *r) { r->level_std = 2; }
+static void set_dist(struct run *r) { r->level.dist = LEVEL_COSINE; }
+static void set_mean(struct run *r) { r->level.mean = 0; }
+static void set_std(struct run *r) { r->level.std = 2; }
+static void set_min(struct run *r) { r->level.min = -9; }
+static void set_max(struct run *r) { r->level.max = 9; }
+static void set_mode(struct run *r) { r->level.mode_scale = 0; }
+static void set_shift(struct run *r) { r->level.shift = 2; }
+static void set_shift_tokens(struct run *r) { r->level.shift_tokens = 0; }
+static void set_shift_power(struct run *r) { r->level.shift_power = 2; }
 static void set_dropout(struct run *r) { r->text_dropout = 0; }
 static void set_norm(struct run *r) { r->loss_norm = LOSS_NORM_TOKEN; }
 static void set_lr(struct run *r) { r->adamw.lr *= 1.0000001; }
@@ -205,7 +215,8 @@ static const struct { void (*change)(struct run *r); const char *what; bool cove
     OUTSIDE(set_ranks), OUTSIDE(set_cores), OUTSIDE(set_limit), OUTSIDE(set_priority), OUTSIDE(set_again), OUTSIDE(move_known_data),
 #define COVERED(f) {f, #f, true}
     COVERED(move_unknown_data), COVERED(set_fingerprint), COVERED(set_gbs), COVERED(set_steps), COVERED(drop_stage),
-    COVERED(set_layers), COVERED(set_theta), COVERED(set_objective), COVERED(set_mean), COVERED(set_std), COVERED(set_dropout),
+    COVERED(set_layers), COVERED(set_theta), COVERED(set_objective), COVERED(set_dist), COVERED(set_mean), COVERED(set_std), COVERED(set_min),
+    COVERED(set_max), COVERED(set_mode), COVERED(set_shift), COVERED(set_shift_tokens), COVERED(set_shift_power), COVERED(set_dropout),
     COVERED(set_norm), COVERED(set_lr), COVERED(set_beta1), COVERED(set_beta2), COVERED(set_eps), COVERED(set_decay),
     COVERED(set_clip), COVERED(set_ema), COVERED(set_schedule), COVERED(set_warmup), COVERED(set_final), COVERED(set_seed),
     COVERED(set_dtype),

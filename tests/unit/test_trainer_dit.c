@@ -81,7 +81,7 @@ static void test_gradients(void **state)
     bool drop = false, keep = false;
     for (int i = 0; i < SAMPLES; i++)
         if (shapes[i].text_len > 0)
-            *(objective_text_dropped(SEED, 40 + (uint64_t)i, 0.5) ? &drop : &keep) = true;
+            *(objective_text_dropped(SEED, 40 + (uint64_t)i, 0.5) ? &drop : &keep) = true; /* as data_init does */
     assert_true(drop && keep);
     for (int v = 0; v < LEN(variants); v++) {
         struct model m = model_of(&variants[v]);
@@ -244,14 +244,12 @@ static void test_forward_agrees(void **state)
         for (int i = 0; i < SAMPLES; i++) {
             const struct batch_sample *s = &r.data.samples[i];
             struct objective_coef c;
-            double level = objective_level_draw(SEED, s->ordinal, -0.3, 0.8);
             int n = CHANNELS * s->t * s->h * s->w;
-            row->coef(level, &c);
-            assert_true(level == result.sample_level[i]);
+            row->coef(s->level, &c);
             philox_normal_fill(SEED, PHILOX_NOISE, s->ordinal, 0, (size_t)n, noise);
             for (int j = 0; j < n; j++)
                 x[i][j] = c.alpha * row->data_scale * s->latent[j] + c.sigma * noise[j];
-            eval[i] = (struct dit_eval_sample){x[i], out[i], level, objective_text_dropped(SEED, s->ordinal, 0.5), s->cond, s->t,
+            eval[i] = (struct dit_eval_sample){x[i], out[i], s->level, s->drop_text, s->cond, s->t,
                                                s->h, s->w, s->text, s->text_len, s->fps};
         }
         if (dit_forward(r.dit, eval, SAMPLES, &err) < 0)
@@ -261,7 +259,7 @@ static void test_forward_agrees(void **state)
             struct objective_coef c;
             int n = CHANNELS * s->t * s->h * s->w;
             double squares = 0, squares_x0 = 0;
-            row->coef(result.sample_level[i], &c);
+            row->coef(s->level, &c);
             philox_normal_fill(SEED, PHILOX_NOISE, s->ordinal, 0, (size_t)n, noise);
             for (int j = 0; j < n; j++) {
                 double x0 = row->data_scale * s->latent[j], target = c.p * x0 + c.q * noise[j];
@@ -364,9 +362,7 @@ static void test_bad_batches(void **state)
     bad[5].s.fps = NAN;
     bad[6].s.t = 100;
     bad[7].s.text_len = 9;
-    bad[7].s.ordinal = 40; /* its coin keeps the caption: checked */
-    for (uint64_t o = 40; objective_text_dropped(SEED, bad[7].s.ordinal, 0.5); o++)
-        bad[7].s.ordinal = o;
+    bad[7].s.drop_text = false;
     for (int i = 0; i < LEN(bad); i++) {
         struct err err = {0};
         struct dit_result out = {.tokens = -7};

@@ -75,10 +75,11 @@ static void test_draws(void **state)
 {
     (void)state;
     enum { N = 40000 };
+    const struct run_level law = {.mean = -0.4, .std = 1.2, .shift = 1};
     double sum = 0, sumsq = 0;
     int dropped = 0;
     for (uint64_t i = 0; i < N; i++) {
-        double x = objective_level_draw(5, i, -0.4, 1.2);
+        double x = objective_level_draw(5, i, &law, 7);
         sum += x;
         sumsq += x * x;
         dropped += objective_text_dropped(5, i, 0.2);
@@ -89,13 +90,55 @@ static void test_draws(void **state)
     close_to(mean, -0.4, 5 * 1.2 / sqrt(N));
     close_to(sd, 1.2, 5 * 1.2 / sqrt(2.0 * N));
     close_to((double)dropped / N, 0.2, 5 * 0.4 / sqrt(N));
-    assert_true(objective_level_draw(5, 3, 0, 1) == objective_level_draw(5, 3, 0, 1));
-    assert_true(objective_level_draw(5, 3, 0, 1) != objective_level_draw(6, 3, 0, 1));
+    assert_true(objective_level_draw(5, 3, &law, 7) == objective_level_draw(5, 3, &law, 9));
+    assert_true(objective_level_draw(5, 3, &law, 7) != objective_level_draw(6, 3, &law, 7));
+}
+
+/* Rectified flow's time t = sigma of each law, by its published formula. */
+static double time_of(double level)
+{
+    struct objective_coef c;
+    objective_rows[OBJECTIVE_RECTIFIED_FLOW].coef(level, &c);
+    return c.sigma;
+}
+
+static void test_laws(void **state)
+{
+    (void)state;
+    const struct run_level logistic = {.dist = LEVEL_LOGISTIC, .std = 1, .shift = 1}, cosine = {.dist = LEVEL_COSINE, .shift = 1},
+                           uniform = {.dist = LEVEL_UNIFORM, .min = -6, .max = 4, .shift = 1},
+                           mode = {.dist = LEVEL_MODE, .mode_scale = 1.29, .shift = 1}, normal = {.mean = 0.5, .std = 2, .shift = 1};
+    const struct run_level *all[] = {&logistic, &cosine, &uniform, &mode, &normal};
+    for (double u = 0.01; u < 0.995; u += 0.01) {
+        double v = 1 - u, c = cos(M_PI / 2 * v), published = 1 - v - 1.29 * (c * c - 1 + v);
+        close_to(time_of(objective_level(&logistic, u, 1)), u, 1e-12);
+        close_to(objective_level(&uniform, u, 1), -6 + 10 * u, 1e-13);
+        close_to(time_of(objective_level(&mode, u, 1)), published, 1e-12);
+        close_to(time_of(objective_level(&cosine, u, 1)), 1 - 1 / (tan(M_PI / 2 * u) + 1), 1e-12);
+        close_to(0.5 * erfc(-(objective_level(&normal, u, 1) - 0.5) / 2 / sqrt(2)), u, 1e-12);
+        for (int i = 0; i < LEN(all); i++)
+            assert_true(objective_level(all[i], u, 1) < objective_level(all[i], u + 0.001, 1));
+    }
+    for (int i = 0; i < LEN(all); i++) /* the ends of what philox_uniform can give */
+        assert_true(isfinite(objective_level(all[i], 0x1p-53, 1)) && isfinite(objective_level(all[i], 1 - 0x1p-53, 1)));
+}
+
+/* t' = a t / (1 + (a - 1) t), a = shift · (n / N)^power. */
+static void test_shift(void **state)
+{
+    (void)state;
+    struct run_level plain = {.std = 1, .shift = 1}, shifted = {.std = 1, .shift = 1.5, .shift_tokens = 256, .shift_power = 0.5};
+    for (double u = 0.05; u < 1; u += 0.1)
+        for (int64_t n = 64; n <= 4096; n *= 4) {
+            double t = time_of(objective_level(&plain, u, n)), a = 1.5 * sqrt((double)n / 256);
+            close_to(time_of(objective_level(&shifted, u, n)), a * t / (1 + (a - 1) * t), 1e-12);
+        }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_edm_table), cmocka_unit_test(test_identities),
-                                       cmocka_unit_test(test_rows), cmocka_unit_test(test_draws)};
+                                       cmocka_unit_test(test_rows), cmocka_unit_test(test_draws), cmocka_unit_test(test_laws),
+                                       cmocka_unit_test(test_shift)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

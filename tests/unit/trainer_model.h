@@ -33,6 +33,8 @@ static inline void fill_float(float *out, int n, uint64_t id)
         out[i] = (float)x[i];
 }
 
+static const struct run_level batch_level = {.mean = -0.3, .std = 0.8, .shift = 1};
+
 static inline void data_init(struct data *d)
 {
     for (int i = 0; i < SAMPLES; i++) {
@@ -42,7 +44,9 @@ static inline void data_init(struct data *d)
         d->samples[i] = (struct batch_sample){.ordinal = 40 + (uint64_t)i, .latent = d->latent[i],
                                               .cond = i == 2 ? NULL : d->cond[i], .t = shapes[i].t, .h = shapes[i].h,
                                               .w = shapes[i].w, .text = d->text[i], .text_len = shapes[i].text_len,
-                                              .fps = shapes[i].fps, .loss_weight = 1 + 0.25 * i};
+                                              .fps = shapes[i].fps, .loss_weight = 1 + 0.25 * i,
+                                              .level = objective_level_draw(SEED, 40 + (uint64_t)i, &batch_level, 1),
+                                              .drop_text = objective_text_dropped(SEED, 40 + (uint64_t)i, 0.5)};
     }
 }
 
@@ -159,8 +163,7 @@ static inline void rig_open_run(struct rig *r, struct comm *world, const struct 
     if (units_open(&r->units, &r->sh, (int)l->zero, r->grid.shard, r->b.ops, r->b.stream, r->weights, r->grads, &err) < 0)
         fail_msg("%s", err.text);
     r->config = (struct dit_config){.model = &r->m, .params = &r->list, .shards = &r->sh, .layout = &r->layout, .grid = &r->grid,
-                                    .objective = objective, .level_mean = -0.3, .level_std = 0.8, .text_dropout = 0.5, .seed = SEED,
-                                    .max_tokens = BATCH_TOKENS, .max_samples = SAMPLES, .max_text_tokens = BATCH_TEXT,
+                                    .objective = objective, .seed = SEED, .max_tokens = BATCH_TOKENS, .max_samples = SAMPLES, .max_text_tokens = BATCH_TEXT,
                                     .slots = pipe_slots(l, SAMPLES, r->sh.place.pp)};
     if (dit_new(&r->config, r->b.ops, r->b.stream, &r->units, &r->dit, &err) < 0 ||
         pipe_open(&r->pipe, r->dit, &r->layout, r->sh.place, r->grid.pp, r->b.stream, SAMPLES, &err) < 0)
