@@ -14,7 +14,8 @@
  *       "adaln_rank": 256,            of the lora forms only
  *       "patch_t": 1, "patch_h": 2, "patch_w": 2,   latent cells per token; default 1
  *       "latent_channels": 16,        of the tokenizer; video families only
- *       "cond_channels": 0,           extra input channels (a mask, a first frame); default 0
+ *       "cond_channels": 0,           extra input channels; default 0. The trainer fills 1: a padding mask; latent_channels + 1: first
+ *                                     frames and their mask; latent_channels + 2: both
  *       "vocab": 0,                   gpt and llama only
  *       "rope_theta": 10000,          base of the rotary positions; default 10000
  *       "pos_t": 128, "pos_h": 120, "pos_w": 120   learned position tables: most tokens of a sample along time, height, width;
@@ -322,6 +323,13 @@ int seq_parse(const char *text, const char *what, struct seq *out, struct err *e
                        what, text, INT32_MAX);
     *out = s;
     return 0;
+}
+
+void model_pad_latent(const struct model *m, const int64_t thw[3], int64_t out[3])
+{
+    out[0] = num_round_up(thw[0], m->patch_t);
+    out[1] = num_round_up(thw[1], m->patch_h);
+    out[2] = num_round_up(thw[2], m->patch_w);
 }
 
 int seq_from_latent(const struct model *m, int64_t t, int64_t h, int64_t w, struct seq *out, struct err *err)

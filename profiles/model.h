@@ -56,6 +56,9 @@ static inline int64_t model_self_attentions(const struct model *m) { return m->f
 static inline bool model_rms_norm(const struct model *m) { return m->family == MODEL_MOVIEGEN; }
 /* Sub-blocks of a layer that take a shift, a scale and a gate of width D each: 0 without AdaLN. */
 int64_t model_modulations(const struct model *m);
+/* What the conditioning channels take, in this order: the first frames' latents [C] and a mask of theirs (C + 1), a padding mask (1). */
+static inline bool model_cond_frames(const struct model *m) { return m->cond_channels > m->latent_channels; }
+static inline bool model_cond_padding(const struct model *m) { return m->cond_channels == 1 || m->cond_channels == m->latent_channels + 2; }
 /* Does the time MLP end in the branch u [3D] that every modulation adds (separate and fused), or in D (full, single)? */
 bool model_shared_modulation(const struct model *m);
 
@@ -84,6 +87,8 @@ static inline bool model_places(const struct model *m, struct seq s)
     return !model_has_tables(m) || (s.t <= m->pos_t && s.h <= m->pos_h && s.w <= m->pos_w);
 }
 int seq_parse(const char *text, const char *what, struct seq *out, struct err *err);
+/* Latent cells rounded up to whole patches. */
+void model_pad_latent(const struct model *m, const int64_t thw[3], int64_t out[3]);
 /* Latent cells (t, h, w) to tokens; ERR_INPUT when the patch does not divide them, or a position table is too short. */
 int seq_from_latent(const struct model *m, int64_t t, int64_t h, int64_t w, struct seq *out, struct err *err);
 

@@ -7,8 +7,17 @@
  *       "stages": [                            1 to 16, trained one after the other
  *         {"data": "clips",                    dataset folder, or "synthetic:TxHxW" (latent cells)
  *          "data_fingerprint": "9f0c...",      32 hex digits, the index's; left out: whatever is there at launch
- *          "gbs": 16,                          samples (packs) of one optimizer step
+ *          "gbs": 16,                          packs of one optimizer step; a pack is one sample, but with
+ *          "pack_tokens": 0,                   not 0: as many as fit into so many tokens (profiles/pack.h)
+ *          "gbs_first": 4, "gbs_more": 4, "gbs_every_steps": 10,   left out or all three: the first steps have smaller batches,
+ *                                              gbs_first packs, every gbs_every_steps steps gbs_more more, until there are gbs
+ *          "plan": "256p.plan.json",           left out: the plan given to the program. The stage's own layout, for as many ranks
  *          "steps": 200}],
+ *       "validation": {
+ *         "data": "held-out",                  dataset folder or "synthetic:TxHxW"; left out: no validation
+ *         "every_steps": 0,                    0: never; else after so many steps, and at the end
+ *         "samples": 16, "bins": 8},           the first `samples` of the data's order, each once in each of `bins` equally probable
+ *                                              bins of the noise level's distribution, with fixed draws; the average's loss as well
  *       "objective": {
  *         "kind": "edm",                       edm | rectified_flow | v
  *         "level": "normal",                   how L = ln(sigma / alpha), the log of noise over data amplitude, is drawn:
@@ -18,6 +27,8 @@
  *         "level_mode_scale": 1.29,            mode, -1 to 1.75
  *         "shift": 1,                          factor on sigma / alpha of all samples
  *         "shift_tokens": 0, "shift_power": 0.5,  not 0: and (tokens / shift_tokens)^shift_power for each sample's own tokens
+ *         "condition_probability": 0,          probability that a video is given its first frames (a model with channels for them)
+ *         "condition_frames": 1,               how many latent frames; a sample with no more is never given them
  *         "text_dropout": 0.2,                 probability that a caption becomes the null token
  *         "loss_norm": "token"},               token: mean over valid latent elements of the batch; sample: mean of
  *                                              per-sample means
@@ -56,8 +67,8 @@
  * A relative data folder is taken from the working directory of the program that reads the file. The writer writes every
  * field, the model as an object, in this order: that text is canonical. The config hash is XXH3-128 of the canonical text
  * (one line) of schema, model, stages, objective, adamw, schedule, random and numerics: what decides the numbers.
- * Name, checkpoint, budget and resources are left out, and so is the data's place once its fingerprint is known: a moved
- * dataset is the same dataset. The layout is not part of a run at all, so any layout may resume it.
+ * Name, validation, checkpoint, budget and resources are left out, and so is the data's place once its fingerprint is known: a moved
+ * dataset is the same dataset. Layouts are not part of a run's identity at all, so any layout may resume it.
  *
  * Defaults follow the published recipes of this family (lr 1e-4, betas 0.9 / 0.95, decay 0.1, warm-up 100 then constant,
  * P_mean 0, P_std 1, text dropout 0.2, seed 1234).
@@ -84,6 +95,7 @@ void run_init(struct run *r)
     *r = (struct run){
         .name = "run",
         .level = {.std = 1, .min = -5, .max = 5, .mode_scale = 1.29, .shift = 1, .shift_power = 0.5},
+        .condition_frames = 1,
         .text_dropout = 0.2,
         .adamw = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip_norm = 1},
         .warmup_steps = 100,
@@ -91,6 +103,7 @@ void run_init(struct run *r)
         .seed = 1234,
         .dtype = DTYPE_F32,
         .ckpt_keep = 2,
+        .validation = {.samples = 16, .bins = 8},
         .budget = RUN_BUDGET_INIT,
         .resources = {.nodes = 1, .ranks_per_node = 1, .cores_per_rank = 1, .node_agents = true},
     };
@@ -118,8 +131,16 @@ static const struct json_field objective_fields[] = {
     {"shift", JSON_NUM, AT(level.shift), .min = 1e-6, .max = 1e6},
     {"shift_tokens", JSON_INT, AT(level.shift_tokens), .min = 0, .max = 1e12},
     {"shift_power", JSON_NUM, AT(level.shift_power), .min = 0, .max = 10},
+    {"condition_probability", JSON_NUM, AT(condition_probability), .min = 0, .max = 1},
+    {"condition_frames", JSON_INT, AT(condition_frames), .min = 1, .max = 1 << 20},
     {"text_dropout", JSON_NUM, AT(text_dropout), .min = 0, .max = 1},
     {"loss_norm", JSON_ENUM, AT(loss_norm), .names = loss_norm_names},
+};
+static const struct json_field validation_fields[] = {
+    {"data", JSON_TEXT, AT(validation.data)},
+    {"every_steps", JSON_INT, AT(validation.every_steps), .min = 0, .max = 1e12},
+    {"samples", JSON_INT, AT(validation.samples), .min = 1, .max = 1e9},
+    {"bins", JSON_INT, AT(validation.bins), .min = 1, .max = RUN_BINS_MAX},
 };
 static const struct json_field adamw_fields[] = {
     {"lr", JSON_NUM, AT(adamw.lr), .min = 0, .max = 1e3},
@@ -179,6 +200,7 @@ static const struct section {
     {"schedule", schedule_fields, ARRAY_LEN(schedule_fields), true},
     {"random", random_fields, ARRAY_LEN(random_fields), true},
     {"numerics", numerics_fields, ARRAY_LEN(numerics_fields), true},
+    {"validation", validation_fields, ARRAY_LEN(validation_fields), false},
     {"checkpoint", checkpoint_fields, ARRAY_LEN(checkpoint_fields), false},
     {"budget", budget_fields, ARRAY_LEN(budget_fields), false},
     {"resources", resources_fields, ARRAY_LEN(resources_fields), false},
@@ -197,6 +219,7 @@ static const struct json_field top_fields[] = {
     {"schedule", JSON_ANY, 0, .optional = true},
     {"random", JSON_ANY, 0, .optional = true},
     {"numerics", JSON_ANY, 0, .optional = true},
+    {"validation", JSON_ANY, 0, .optional = true},
     {"checkpoint", JSON_ANY, 0, .optional = true},
     {"budget", JSON_ANY, 0, .optional = true},
     {"resources", JSON_ANY, 0, .optional = true},
@@ -205,14 +228,19 @@ static const struct json_field top_fields[] = {
 /* ---- reading ---- */
 
 struct stage_text {
-    const char *data, *fingerprint;
+    const char *fingerprint;
     struct run_stage s;
 };
 static const struct json_field stage_fields[] = {
-    {"data", JSON_TEXT, offsetof(struct stage_text, data), .optional = false},
+    {"data", JSON_TEXT, offsetof(struct stage_text, s.data), .optional = false},
     {"data_fingerprint", JSON_TEXT, offsetof(struct stage_text, fingerprint), .optional = true},
     {"gbs", JSON_INT, offsetof(struct stage_text, s.gbs), .min = 1, .max = 1 << 30},
     {"steps", JSON_INT, offsetof(struct stage_text, s.steps), .min = 1, .max = 1e12},
+    {"pack_tokens", JSON_INT, offsetof(struct stage_text, s.pack_tokens), .optional = true, .min = 0, .max = 1e12},
+    {"gbs_first", JSON_INT, offsetof(struct stage_text, s.gbs_first), .optional = true, .min = 0, .max = 1 << 30},
+    {"gbs_more", JSON_INT, offsetof(struct stage_text, s.gbs_more), .optional = true, .min = 0, .max = 1 << 30},
+    {"gbs_every_steps", JSON_INT, offsetof(struct stage_text, s.gbs_every_steps), .optional = true, .min = 0, .max = 1e12},
+    {"plan", JSON_TEXT, offsetof(struct stage_text, s.plan), .optional = true},
 };
 
 static int stage_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct run *r, struct err *err)
@@ -221,11 +249,10 @@ static int stage_read(const struct json_doc *doc, const cJSON *obj, const char *
     int rc = json_read(doc, obj, path, stage_fields, ARRAY_LEN(stage_fields), &r->arena, &t, err);
     if (rc == 0 && t.fingerprint)
         rc = field_read_hash(t.fingerprint, doc, path, "data_fingerprint", &t.s.data_fingerprint, err);
-    if (rc == 0 && !*t.data)
+    if (rc == 0 && !*t.s.data)
         rc = err_set(err, ERR_INPUT, "%s: %s.data is empty: give a dataset folder or synthetic:TxHxW", doc->name, path);
     if (rc < 0)
         return rc;
-    t.s.data = t.data;
     r->stages[r->n_stages++] = t.s;
     return 0;
 }
@@ -338,6 +365,12 @@ static void stages_write(const struct run *r, struct json_out *o, bool for_hash)
             json_put_text(o, "data_fingerprint", hash_format(s->data_fingerprint, hex));
         json_put_int(o, "gbs", s->gbs);
         json_put_int(o, "steps", s->steps);
+        json_put_int(o, "pack_tokens", s->pack_tokens);
+        json_put_int(o, "gbs_first", s->gbs_first);
+        json_put_int(o, "gbs_more", s->gbs_more);
+        json_put_int(o, "gbs_every_steps", s->gbs_every_steps);
+        if (s->plan && !for_hash)
+            json_put_text(o, "plan", s->plan);
         json_obj_end(o);
     }
     json_arr_end(o);

@@ -25,6 +25,7 @@ enum level_dist { LEVEL_NORMAL, LEVEL_LOGISTIC, LEVEL_UNIFORM, LEVEL_MODE, LEVEL
 extern const char *const again_names[], *const level_dist_names[];
 extern const char *const objective_names[], *const loss_norm_names[], *const lr_schedule_names[];
 
+enum { RUN_BINS_MAX = 15 };
 /* How the noise level L = ln(sigma / alpha) of a sample is drawn: trainer/objective.h. */
 struct run_level {
     enum level_dist dist;
@@ -47,15 +48,28 @@ struct run_budget {
 struct run_stage {
     const char *data;     /* dataset folder, or "synthetic:TxHxW" (latent cells) */
     struct hash128 data_fingerprint; /* of the index; zero = take what is there (filled in at launch) */
-    int64_t gbs, steps;
+    int64_t gbs, steps;   /* packs of a step */
+    int64_t pack_tokens;  /* most tokens of a pack of samples; 0: a pack is one sample */
+    int64_t gbs_first, gbs_more, gbs_every_steps; /* ramp: gbs_first packs a step, gbs_more more every so many steps, up to gbs; 0: none */
+    const char *plan;     /* file of the stage's own layout; NULL: the run's. Not of the run's identity */
+};
+/* Fixed draws whose loss is measured now and then. */
+struct run_validation {
+    const char *data;     /* as a stage's; NULL: none */
+    int64_t every_steps;  /* 0: never */
+    int64_t samples;      /* the first so many of the data's order */
+    int64_t bins;         /* of the noise level's distribution, equally probable: each sample is measured once in each */
 };
 struct run {
     char name[LIMIT_NAME_BYTES];
     struct model model;
     int64_t n_stages;
     struct run_stage stages[LIMIT_STAGES];
+    struct run_validation validation;
     enum objective objective;
     struct run_level level;
+    double condition_probability;   /* that a video is given its first latent frames */
+    int64_t condition_frames;
     double text_dropout;            /* probability a sample's caption becomes the null token */
     enum loss_norm loss_norm;
     struct { double lr, beta1, beta2, eps, weight_decay, clip_norm, ema_decay; } adamw; /* clip_norm 0: off; ema_decay 0: off */
@@ -92,6 +106,11 @@ void run_release(struct run *r);
 struct hash128 run_config_hash(const struct run *r); /* of the canonical form without name, budget, resources, ckpt cadence */
 int64_t run_total_steps(const struct run *r);
 int64_t run_stage_at(const struct run *r, int64_t step); /* index; the last stage at and past the end */
+int64_t run_stage_first(const struct run *r, int64_t stage); /* its first step */
+/* Packs of step `step` of a stage, counted from the stage's first step; packs drawn before it in the stage. */
+int64_t run_stage_gbs(const struct run_stage *s, int64_t step);
+int64_t run_stage_draws(const struct run_stage *s, int64_t step);
+uint64_t run_ordinal_at(const struct run *r, int64_t step); /* draw ordinal of the first pack of a step of the run */
 double run_lr_at(const struct run *r, int64_t step); /* pure; step from 0 */
 
 /* Fill a stage's zero fingerprint from its dataset's index; a different one than recorded is ERR_INPUT. Also checks

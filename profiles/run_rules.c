@@ -23,6 +23,42 @@ int64_t run_stage_at(const struct run *r, int64_t step)
     return i;
 }
 
+int64_t run_stage_first(const struct run *r, int64_t stage)
+{
+    int64_t step = 0;
+    for (int64_t i = 0; i < stage; i++)
+        step += r->stages[i].steps;
+    return step;
+}
+
+/* Steps of a ramp that have less than the full batch. */
+static int64_t ramp_levels(const struct run_stage *s)
+{
+    return s->gbs_first ? num_ceil_div(s->gbs - s->gbs_first, s->gbs_more) : 0;
+}
+
+int64_t run_stage_gbs(const struct run_stage *s, int64_t step)
+{
+    int64_t level = s->gbs_first ? step / s->gbs_every_steps : 0;
+    return level < ramp_levels(s) ? s->gbs_first + level * s->gbs_more : s->gbs;
+}
+
+int64_t run_stage_draws(const struct run_stage *s, int64_t step)
+{
+    int64_t every = s->gbs_first ? s->gbs_every_steps : 1, level = num_min_i64(step / every, ramp_levels(s));
+    int64_t whole = every * (level * s->gbs_first + level * (level - 1) / 2 * s->gbs_more); /* of the levels that are over */
+    return whole + (step - level * every) * run_stage_gbs(s, level * every);
+}
+
+uint64_t run_ordinal_at(const struct run *r, int64_t step)
+{
+    int64_t stage = run_stage_at(r, step);
+    uint64_t drawn = (uint64_t)run_stage_draws(&r->stages[stage], step - run_stage_first(r, stage));
+    for (int64_t i = 0; i < stage; i++)
+        drawn += (uint64_t)run_stage_draws(&r->stages[i], r->stages[i].steps);
+    return drawn;
+}
+
 /* Warm-up: step k of w has (k + 1) / w of the rate. After it, a share p of the way to the last step, which gets
  * lr · lr_final_scale exactly; past the end the rate stays there. */
 double run_lr_at(const struct run *r, int64_t step)
@@ -58,17 +94,46 @@ int run_synthetic(const char *data, const char *what, int64_t thw[3], struct err
 
 /* ---- rules between fields ---- */
 
-static int stage_check(const struct run *r, int64_t i, const char *where, struct err *err)
+static int ramp_check(const struct run_stage *s, int64_t i, const char *where, struct err *err)
 {
-    char what[LIMIT_PATH_BYTES];
+    if (s->gbs_first == 0 && s->gbs_more == 0 && s->gbs_every_steps == 0)
+        return 0;
+    if (s->gbs_first < 1 || s->gbs_more < 1 || s->gbs_every_steps < 1)
+        return err_set(err, ERR_INPUT, "%s: stages[%lld] has a batch ramp of gbs_first %lld, gbs_more %lld, gbs_every_steps %lld: give all three, or "
+                       "none", where, (long long)i, (long long)s->gbs_first, (long long)s->gbs_more, (long long)s->gbs_every_steps);
+    if (s->gbs_first > s->gbs)
+        return err_set(err, ERR_INPUT, "%s: stages[%lld].gbs_first is %lld, above its gbs %lld: give less", where, (long long)i,
+                       (long long)s->gbs_first, (long long)s->gbs);
+    return 0;
+}
+
+static int data_check(const struct run *r, const char *data, const char *what, struct err *err)
+{
     int64_t thw[3];
     struct seq s;
-    snprintf(what, sizeof what, "%s: stages[%lld].data", where, (long long)i);
-    int rc = run_synthetic(r->stages[i].data, what, thw, err);
+    int rc = run_synthetic(data, what, thw, err);
     if (rc <= 0)
         return rc;
     rc = seq_from_latent(&r->model, thw[0], thw[1], thw[2], &s, err);
     return rc < 0 ? err_context(err, "%s", what) : 0;
+}
+
+static int stage_check(const struct run *r, int64_t i, const char *where, struct err *err)
+{
+    char what[LIMIT_PATH_BYTES];
+    snprintf(what, sizeof what, "%s: stages[%lld].data", where, (long long)i);
+    int rc = data_check(r, r->stages[i].data, what, err);
+    return rc < 0 ? rc : ramp_check(&r->stages[i], i, where, err);
+}
+
+static int validation_check(const struct run *r, const char *where, struct err *err)
+{
+    char what[LIMIT_PATH_BYTES];
+    snprintf(what, sizeof what, "%s: validation.data", where);
+    if (r->validation.every_steps > 0 && !r->validation.data)
+        return err_set(err, ERR_INPUT, "%s: validation.every_steps is %lld without data: give a dataset folder or synthetic:TxHxW", where,
+                       (long long)r->validation.every_steps);
+    return r->validation.data ? data_check(r, r->validation.data, what, err) : 0;
 }
 
 int run_name_check(const char *name, const char *what, struct err *err)
@@ -101,6 +166,13 @@ int run_check(const struct run *r, const char *where, struct err *err)
         return err_set(err, ERR_INPUT,
                        "%s: adamw.beta1 %g, beta2 %g, ema_decay %g: each must be below 1, or its average never moves", where,
                        r->adamw.beta1, r->adamw.beta2, r->adamw.ema_decay);
+    int64_t C = r->model.latent_channels, cond = r->model.cond_channels;
+    if (cond != 0 && cond != 1 && cond != C + 1 && cond != C + 2)
+        return err_set(err, ERR_INPUT, "%s: model %s has %lld conditioning channels: give 0, 1 (a padding mask), %lld (first frames and their "
+                       "mask) or %lld (both)", where, r->model.name, (long long)cond, (long long)C + 1, (long long)C + 2);
+    if (r->condition_probability > 0 && !model_cond_frames(&r->model))
+        return err_set(err, ERR_INPUT, "%s: objective.condition_probability is %g, and model %s has no channels for first frames: give it "
+                       "cond_channels %lld", where, r->condition_probability, r->model.name, (long long)C + 1);
     if (r->level.min > r->level.max)
         return err_set(err, ERR_INPUT, "%s: objective.level_min %g is above level_max %g: give a smaller one", where, r->level.min,
                        r->level.max);
@@ -109,7 +181,7 @@ int run_check(const struct run *r, const char *where, struct err *err)
                        (long long)r->warmup_steps, (long long)steps);
     for (int64_t i = 0; i < r->n_stages && rc == 0; i++)
         rc = stage_check(r, i, where, err);
-    return rc;
+    return rc < 0 ? rc : validation_check(r, where, err);
 }
 
 /* ---- data ---- */

@@ -411,7 +411,7 @@ static void fill_result(struct dit *d, const struct batch *b, struct dit_result 
     struct dit_result r = {.tokens = d->now.r, .sample_loss = d->sample_loss};
     for (int64_t i = 0; i < b->n; i++) {
         const struct ops_sample *s = &d->host.samples[i];
-        double squares = d->host.loss[i], cells = (double)s->t * s->h * s->w * (double)d->m->latent_channels;
+        double squares = d->host.loss[i], cells = (double)s->valid_t * s->valid_h * s->valid_w * (double)d->m->latent_channels;
         r.loss_sum += s->weight * squares;
         r.loss_x0_sum += b->samples[i].loss_weight * d->sample_out[i] * d->sample_out[i] * squares;
         d->sample_loss[i] = d->sample_w[i] * squares / cells;

@@ -51,6 +51,7 @@ struct batch_sample {
     const float *latent;  /* [C, t, h, w], normalised */
     const float *cond;    /* [cond_channels, t, h, w]; NULL: zeros */
     int32_t t, h, w;      /* latent cells; multiples of the patch */
+    int32_t valid_t, valid_h, valid_w; /* cells that count in the loss, the first of each axis; 0, 0, 0: all */
     const float *text;    /* [text_len, text_width] */
     int32_t text_len;     /* true length, 0 = no caption */
     double fps;

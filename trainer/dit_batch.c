@@ -285,6 +285,9 @@ static void draw(struct dit *d, const struct batch_sample *b, int64_t i)
     s->out_data = k.p * row->data_scale;
     s->out_noise = k.q;
     s->weight = b->loss_weight * k.w;
+    s->valid_t = b->valid_t ? b->valid_t : b->t;
+    s->valid_h = b->valid_h ? b->valid_h : b->h;
+    s->valid_w = b->valid_w ? b->valid_w : b->w;
     d->host.c_noise[i] = k.c_noise;
     d->sample_w[i] = k.w;
     d->sample_out[i] = k.c_out;

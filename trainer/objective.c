@@ -68,7 +68,12 @@ double objective_level_draw(uint64_t seed, uint64_t ordinal, const struct run_le
     return objective_level(l, philox_uniform_at(seed, PHILOX_LEVEL, ordinal, 0), tokens);
 }
 
-bool objective_text_dropped(uint64_t seed, uint64_t ordinal, double probability)
+/* Coins of a draw, by number. */
+static bool coin(uint64_t seed, uint64_t ordinal, uint64_t number, double probability)
 {
-    return philox_uniform_at(seed, PHILOX_DROPOUT, ordinal, 0) < probability;
+    return philox_uniform_at(seed, PHILOX_DROPOUT, ordinal, number) < probability;
 }
+
+bool objective_text_dropped(uint64_t seed, uint64_t ordinal, double probability) { return coin(seed, ordinal, 0, probability); }
+
+bool objective_conditioned(uint64_t seed, uint64_t ordinal, double probability) { return coin(seed, ordinal, 1, probability); }

@@ -60,5 +60,6 @@ double objective_level(const struct run_level *l, double u, int64_t tokens);
 /* Drawn from (seed, draw ordinal) alone. */
 double objective_level_draw(uint64_t seed, uint64_t ordinal, const struct run_level *l, int64_t tokens);
 bool objective_text_dropped(uint64_t seed, uint64_t ordinal, double probability);
+bool objective_conditioned(uint64_t seed, uint64_t ordinal, double probability); /* given its first frames? */
 
 #endif

@@ -137,7 +137,7 @@ struct ops_sample {
     int64_t first;           /* tokens first .. first+n_tokens-1 of the sample, in (t, h, w) order of its patches */
     int64_t cell;            /* its first latent cell: element cell · C of the latent and noise buffers, [C, t, h, w] */
     int32_t t, h, w;         /* latent cells */
-    int32_t reserved;
+    int32_t valid_t, valid_h, valid_w; /* those that count in the loss: the first so many; the rest is padding */
     uint64_t ordinal;
     double in_data, in_noise, out_data, out_noise;
     double weight;           /* of its squared error */
@@ -152,7 +152,8 @@ struct ops_latents {
     struct tensor cond;          /* [1, cells · cond_channels] stat; absent: zeros */
     struct tensor tokens;        /* patchify: out [s, (C + cond) P]; unpatchify and loss: in [s, C P] */
     struct tensor out;           /* unpatchify: [1, cells · C] stat */
-    /* loss: error e = tokens - target; loss[i] = sum e² of sample i, without weight; dtokens = 2 · weight · inv_norm · e */
+    /* loss: error e = tokens - target; loss[i] = sum e² of sample i, without weight; dtokens = 2 · weight · inv_norm · e;
+     * e = 0 in padding */
     double inv_norm;
     struct tensor dtokens;
     double *loss;                /* [n] in device memory */

@@ -90,6 +90,28 @@ static void op_unpatchify(struct ops *o, struct dev_stream *s, const struct ops_
     }
 }
 
+/* Cells of a patch row at column w of the latent that count: the first so many of its patch_w. */
+static int64_t valid_cells(const struct ops_latents *a, const struct ops_sample *m, int64_t t, int64_t h, int64_t w)
+{
+    int64_t left = t < m->valid_t && h < m->valid_h ? m->valid_w - w : 0;
+    return left < 0 ? 0 : left < a->patch_w ? left : a->patch_w;
+}
+
+/* The target becomes the prediction where there is padding: no error. */
+static void forgive_padding(const struct ops_latents *a, const struct ops_sample *m, const struct patch_walk *p, int64_t token, const REAL *pred,
+                            REAL *target)
+{
+    int64_t place = m->first + token, w0 = place % p->nw * a->patch_w, h0 = place / p->nw % p->nh * a->patch_h,
+            t0 = place / p->nw / p->nh * a->patch_t;
+    if (t0 + a->patch_t <= m->valid_t && h0 + a->patch_h <= m->valid_h && w0 + a->patch_w <= m->valid_w)
+        return;
+    for (int64_t c = 0, at = 0; c < a->channels; c++)
+        for (int64_t t = t0; t < t0 + a->patch_t; t++)
+            for (int64_t h = h0; h < h0 + a->patch_h; h++, at += a->patch_w)
+                for (int64_t w = valid_cells(a, m, t, h, w0); w < a->patch_w; w++)
+                    target[at + w] = pred[at + w];
+}
+
 /* Error, gradient and sum of squares of one token; the row of dtokens first takes the target. */
 static double loss_token(const struct ops_latents *a, const struct ops_sample *m, const struct patch_walk *p, int64_t token)
 {
@@ -104,6 +126,7 @@ static double loss_token(const struct ops_latents *a, const struct ops_sample *m
         gather_patch(a, p, latent + c * p->cells + at, (REAL)m->out_data, false, out + c * patch);
         gather_patch(a, p, noise + c * p->cells + at, (REAL)m->out_noise, true, out + c * patch);
     }
+    forgive_padding(a, m, p, token, pred, out);
     for (int64_t j = 0; j < n; j++) {
         REAL e = pred[j] - out[j];
         sum += (double)e * (double)e;

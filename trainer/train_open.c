@@ -61,7 +61,7 @@ static int loaders_open(struct train *t, struct loader_bounds *most, struct err 
 {
     *most = (struct loader_bounds){0};
     for (int64_t i = 0; i < t->run->n_stages; i++) {
-        int rc = loader_open(t->run, i, t->layout->mbs, t->conf->verify, t->conf->world->rank, t->conf->world->size,
+        int rc = loader_open(t->run, &t->run->stages[i], t->layout->mbs, t->conf->verify, t->conf->world->rank, t->conf->world->size,
                              &t->loaders[i], err);
         if (rc < 0)
             return rc;

@@ -369,6 +369,7 @@ static void latents(struct job *j, const char *file, const int64_t run[2])
     int64_t tokens = 0;
     for (int i = 0; i < LATENT_SAMPLES; i++) {
         samples[i] = latent_samples[i];
+        samples[i].valid_t = samples[i].t, samples[i].valid_h = samples[i].h, samples[i].valid_w = samples[i].w;
         samples[i].token = tokens;
         samples[i].first = run[0] * latent_samples[i].n_tokens / 8;
         samples[i].n_tokens = run[1] * latent_samples[i].n_tokens / 8 - samples[i].first;

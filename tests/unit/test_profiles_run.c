@@ -75,6 +75,12 @@ static void refused(void **state)
         {WITH("\"adamw\": {\"lr\": -1}"), "adamw.lr is -1"},
         {WITH("\"objective\": {\"kind\": \"edm2\"}"), "objective.kind is \"edm2\": give one of edm, rectified_flow, v"},
         {WITH("\"objective\": {\"text_dropout\": 1.5}"), "objective.text_dropout is 1.5"},
+        {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 4, \"steps\": 9, \"gbs_first\": 2}]}", "give all three, or none"},
+        {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 4, \"steps\": 9, \"gbs_first\": 5, \"gbs_more\": 1, \"gbs_every_steps\": 1}]}",
+         "stages[0].gbs_first is 5, above its gbs 4"},
+        {WITH("\"validation\": {\"every_steps\": 5}"), "validation.every_steps is 5 without data"},
+        {WITH("\"validation\": {\"data\": \"synthetic:5x15x16\"}"), "validation.data: latent of 5 x 15 x 16"},
+        {WITH("\"objective\": {\"condition_probability\": 0.5}"), "has no channels for first frames: give it cond_channels 17"},
         {WITH("\"objective\": {\"level\": \"flat\"}"), "objective.level is \"flat\": give one of normal, logistic, uniform, mode, cosine"},
         {WITH("\"objective\": {\"level_min\": 6}"), "objective.level_min 6 is above level_max 5"},
         {WITH("\"objective\": {\"shift\": 0}"), "objective.shift is 0"},
@@ -108,7 +114,8 @@ static void refused(void **state)
 static const char everything[] =
     "{\"schema\": \"reel.run/1\", \"name\": \"big\", \"model\": \"dit-7b+lora_fused\", \"stages\": ["
     "{\"data\": \"images\", \"data_fingerprint\": \"00112233445566778899aabbccddeeff\", \"gbs\": 4608, \"steps\": 100},"
-    "{\"data\": \"clips \\u00e9\", \"gbs\": 256, \"steps\": 50}],"
+    "{\"data\": \"clips \\u00e9\", \"gbs\": 256, \"steps\": 50, \"pack_tokens\": 9000, \"gbs_first\": 16, \"gbs_more\": 24, \"gbs_every_steps\": 2,"
+    " \"plan\": \"b.json\"}], \"validation\": {\"data\": \"held\", \"every_steps\": 7, \"samples\": 5, \"bins\": 3},"
     "\"objective\": {\"kind\": \"rectified_flow\", \"level\": \"logistic\", \"level_mean\": -1.2, \"level_std\": 1.2, \"shift\": 3, \"shift_tokens\": 256, \"shift_power\": 1, \"text_dropout\": 0.1, \"loss_norm\": \"sample\"},"
     "\"adamw\": {\"lr\": 6e-5, \"beta1\": 0.8, \"beta2\": 0.99, \"eps\": 1e-7, \"weight_decay\": 0, \"clip_norm\": 0, \"ema_decay\": 0.9999},"
     "\"schedule\": {\"kind\": \"cosine\", \"warmup_steps\": 10, \"final_scale\": 0.01},"
@@ -185,6 +192,14 @@ static void drop_stage(struct run *r) { r->n_stages = 1; }
 static void set_layers(struct run *r) { r->model.layers++; }
 static void set_theta(struct run *r) { r->model.rope_theta *= 2; }
 static void set_objective(struct run *r) { r->objective = OBJECTIVE_V; }
+static void set_pack(struct run *r) { r->stages[1].pack_tokens = 0; }
+static void set_ramp(struct run *r) { r->stages[1].gbs_first = 17; }
+static void set_more(struct run *r) { r->stages[1].gbs_more = 25; }
+static void set_ramp_every(struct run *r) { r->stages[1].gbs_every_steps = 3; }
+static void set_plan(struct run *r) { r->stages[1].plan = "c.json"; }
+static void set_validation(struct run *r) { r->validation.samples = 6; }
+static void set_condition(struct run *r) { r->condition_probability = 0.25; }
+static void set_frames(struct run *r) { r->condition_frames = 3; }
 static void set_dist(struct run *r) { r->level.dist = LEVEL_COSINE; }
 static void set_mean(struct run *r) { r->level.mean = 0; }
 static void set_std(struct run *r) { r->level.std = 2; }
@@ -212,10 +227,11 @@ static void set_dtype(struct run *r) { r->dtype = DTYPE_F64; }
 static const struct { void (*change)(struct run *r); const char *what; bool covered; } changes[] = {
 #define OUTSIDE(f) {f, #f, false}
     OUTSIDE(set_name), OUTSIDE(set_every), OUTSIDE(set_keep), OUTSIDE(set_crashes), OUTSIDE(set_wall), OUTSIDE(set_nodes),
-    OUTSIDE(set_ranks), OUTSIDE(set_cores), OUTSIDE(set_limit), OUTSIDE(set_priority), OUTSIDE(set_again), OUTSIDE(move_known_data),
+    OUTSIDE(set_ranks), OUTSIDE(set_cores), OUTSIDE(set_limit), OUTSIDE(set_priority), OUTSIDE(set_again), OUTSIDE(move_known_data), OUTSIDE(set_plan), OUTSIDE(set_validation),
 #define COVERED(f) {f, #f, true}
     COVERED(move_unknown_data), COVERED(set_fingerprint), COVERED(set_gbs), COVERED(set_steps), COVERED(drop_stage),
-    COVERED(set_layers), COVERED(set_theta), COVERED(set_objective), COVERED(set_dist), COVERED(set_mean), COVERED(set_std), COVERED(set_min),
+    COVERED(set_layers), COVERED(set_theta), COVERED(set_objective), COVERED(set_dist), COVERED(set_pack), COVERED(set_ramp), COVERED(set_more),
+    COVERED(set_ramp_every), COVERED(set_condition), COVERED(set_frames), COVERED(set_mean), COVERED(set_std), COVERED(set_min),
     COVERED(set_max), COVERED(set_mode), COVERED(set_shift), COVERED(set_shift_tokens), COVERED(set_shift_power), COVERED(set_dropout),
     COVERED(set_norm), COVERED(set_lr), COVERED(set_beta1), COVERED(set_beta2), COVERED(set_eps), COVERED(set_decay),
     COVERED(set_clip), COVERED(set_ema), COVERED(set_schedule), COVERED(set_warmup), COVERED(set_final), COVERED(set_seed),
@@ -255,6 +271,35 @@ static void stages(void **state)
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         assert_int_equal(run_stage_at(&r, rows[i].step), rows[i].stage);
     run_release(&r);
+}
+
+/* Counted by hand from the definition, one step after the other. */
+static void batch_ramp(void **state)
+{
+    static const struct run_stage ramps[] = {{.gbs = 16, .steps = 40},
+                                             {.gbs = 16, .steps = 40, .gbs_first = 4, .gbs_more = 5, .gbs_every_steps = 3},
+                                             {.gbs = 16, .steps = 40, .gbs_first = 16, .gbs_more = 1, .gbs_every_steps = 1},
+                                             {.gbs = 16, .steps = 2, .gbs_first = 1, .gbs_more = 3, .gbs_every_steps = 4}};
+    struct run r = {.n_stages = ARRAY_LEN(ramps)};
+    int64_t drawn = 0, step = 0;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(ramps); i++) {
+        int64_t in_stage = 0, gbs = ramps[i].gbs_first ? ramps[i].gbs_first : ramps[i].gbs;
+        r.stages[i] = ramps[i];
+        for (int64_t k = 0; k < ramps[i].steps; k++) {
+            if (k > 0 && ramps[i].gbs_first && k % ramps[i].gbs_every_steps == 0)
+                gbs = gbs + ramps[i].gbs_more > ramps[i].gbs ? ramps[i].gbs : gbs + ramps[i].gbs_more;
+            assert_int_equal(run_stage_gbs(&ramps[i], k), gbs);
+            assert_int_equal(run_stage_draws(&ramps[i], k), in_stage);
+            in_stage += gbs;
+        }
+    }
+    for (size_t i = 0; i < ARRAY_LEN(ramps); i++)
+        for (int64_t k = 0; k < ramps[i].steps; k++, step++) {
+            assert_int_equal(run_ordinal_at(&r, step), drawn);
+            drawn += run_stage_gbs(&ramps[i], k);
+        }
+    assert_int_equal(run_ordinal_at(&r, step), drawn); /* past the end: where the next stage would begin */
 }
 
 /* lr 1, 4 steps of warm-up of 14 in all, last one at a tenth. By hand: step 7 is (7 - 4) / 9 = 1/3 of the way, so the
@@ -332,7 +377,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(save_refused, scratch_setup, scratch_teardown),
         cmocka_unit_test(config_hash),
         cmocka_unit_test(stages),
-        cmocka_unit_test(learning_rates),
+        cmocka_unit_test(batch_ramp), cmocka_unit_test(learning_rates),
         cmocka_unit_test_setup_teardown(bind_data, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests_name("profiles_run", tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include "base/num.h"
 #include "trainer/loader.h"
 #include "trainer/npy.h"
+#include "trainer/objective.h"
 
 /* ---- npy ---- */
 
@@ -111,8 +112,13 @@ static struct loader *open_loader(struct run *run, int64_t mbs, bool verify)
     struct loader *l;
     struct err err = {0};
     run_make(run, data_dir(), 8, 20);
-    must(loader_open(run, 0, mbs, verify, 0, 1, &l, &err), &err);
+    must(loader_open(run, &run->stages[0], mbs, verify, 0, 1, &l, &err), &err);
     return l;
+}
+
+static int64_t sample_of(const struct loader *l, int64_t draw)
+{
+    return loader_sample(l, loader_draw(l, draw).pack, 0);
 }
 
 static void every_sample_once_an_epoch(void **state)
@@ -126,13 +132,15 @@ static void every_sample_once_an_epoch(void **state)
         int seen[SAMPLES] = {0};
         for (int64_t i = 0; i < SAMPLES; i++) {
             struct loader_draw d = loader_draw(l, epoch * SAMPLES + i);
-            assert_in_range(d.sample, 0, SAMPLES - 1);
-            assert_int_equal(seen[d.sample]++, 0);
-            assert_int_equal(d.tokens, made_w(d.sample) / 2);
-            assert_int_equal(d.elements, RUN_CHANNELS * 2 * made_w(d.sample));
+            int64_t sample = loader_sample(l, d.pack, 0);
+            assert_in_range(sample, 0, SAMPLES - 1);
+            assert_int_equal(seen[sample]++, 0);
+            assert_int_equal(d.samples, 1);
+            assert_int_equal(d.tokens, made_w(sample) / 2);
+            assert_int_equal(d.elements, RUN_CHANNELS * 2 * made_w(sample));
             if (epoch == 0)
-                first[i] = d.sample;
-            same_place += epoch > 0 && first[i] == d.sample;
+                first[i] = sample;
+            same_place += epoch > 0 && first[i] == sample;
         }
     }
     assert_true(same_place < 2 * SAMPLES); /* of 4 epochs' 48 places about 4 agree by chance */
@@ -163,7 +171,7 @@ static void reads_what_the_order_says(void **state)
         must(loader_read(l, windows[k].first, windows[k].n, 1000, &b, &err), &err);
         assert_int_equal(b.n, windows[k].n);
         for (int64_t i = 0; i < b.n; i++)
-            sample_check(&b.samples[i], loader_draw(l, windows[k].first + i).sample, 1000 + (uint64_t)(windows[k].first + i));
+            sample_check(&b.samples[i], sample_of(l, windows[k].first + i), 1000 + (uint64_t)(windows[k].first + i));
     }
     loader_close(l);
     run_release(&run);
@@ -200,7 +208,7 @@ static void loss_norm_by_sample(void **state)
     (void)state;
     run_make(&run, data_dir(), 8, 20);
     run.loss_norm = LOSS_NORM_SAMPLE;
-    must(loader_open(&run, 0, 4, false, 0, 1, &l, &err), &err);
+    must(loader_open(&run, &run.stages[0], 4, false, 0, 1, &l, &err), &err);
     must(loader_read(l, 0, 4, 0, &b, &err), &err);
     for (int64_t i = 0; i < 4; i++)
         assert_true(b.samples[i].loss_weight == 1.0 / (double)loader_draw(l, i).elements);
@@ -218,8 +226,8 @@ static void synthetic(void **state)
     int64_t n = RUN_CHANNELS * 2 * 8 * 8;
     (void)state;
     run_make(&run, "synthetic:2x8x8", 8, 20);
-    must(loader_open(&run, 0, 4, false, 0, 1, &a, &err), &err);
-    must(loader_open(&run, 0, 2, false, 0, 1, &b, &err), &err);
+    must(loader_open(&run, &run.stages[0], 4, false, 0, 1, &a, &err), &err);
+    must(loader_open(&run, &run.stages[0], 2, false, 0, 1, &b, &err), &err);
     must(loader_read(a, 4, 4, 0, &x, &err), &err);
     must(loader_read(b, 6, 2, 0, &y, &err), &err);
     assert_memory_equal(x.samples[2].latent, y.samples[0].latent, (size_t)n * sizeof(float)); /* whatever the grouping */
@@ -232,6 +240,106 @@ static void synthetic(void **state)
     run_release(&run);
 }
 
+/* ---- packs, padding, conditioning ---- */
+
+/* Every sample once an epoch, no pack above its tokens; the ordinals of a step's samples differ; the buffers suffice. */
+static void packs(void **state)
+{
+    enum { PACK_TOKENS = 7 };
+    struct run run;
+    struct loader *l;
+    struct batch b = {0};
+    struct err err = {0};
+    int64_t samples = 0, packs = 0;
+    int seen[SAMPLES] = {0};
+    (void)state;
+    run_make(&run, data_dir(), 8, 20);
+    run.stages[0].pack_tokens = PACK_TOKENS;
+    must(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), &err);
+    for (; samples < SAMPLES; packs++) {
+        struct loader_draw d = loader_draw(l, packs);
+        int64_t tokens = 0, elements = 0;
+        for (int64_t j = 0; j < d.samples; j++) {
+            int64_t sample = loader_sample(l, d.pack, j);
+            assert_int_equal(seen[sample]++, 0);
+            tokens += made_w(sample) / 2;
+            elements += RUN_CHANNELS * 2 * made_w(sample);
+        }
+        assert_true(tokens <= PACK_TOKENS && tokens == d.tokens && elements == d.elements);
+        samples += d.samples;
+    }
+    assert_true(samples == SAMPLES && packs < SAMPLES);
+    must(loader_read(l, 0, 2, 50, &b, &err), &err);
+    for (int64_t draw = 0, i = 0; draw < 2; draw++)
+        for (int64_t j = 0; j < loader_draw(l, draw).samples; j++, i++)
+            sample_check(&b.samples[i], loader_sample(l, loader_draw(l, draw).pack, j), (uint64_t)(50 + draw) | (uint64_t)j << 48);
+    assert_true(b.n > 2 && b.n <= loader_bounds(l).samples && loader_bounds(l).tokens <= 2 * PACK_TOKENS);
+    loader_close(l);
+    run.stages[0].pack_tokens = 1;
+    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "a pack takes 1: give a larger pack_tokens");
+    run_release(&run);
+}
+
+/* A patch of 3 x 4 does not divide 2 x w cells: zeros behind, the norm counts what is there. */
+static void padding_and_conditioning(void **state)
+{
+    struct run run;
+    struct loader *l;
+    struct batch b = {0};
+    struct err err = {0};
+    (void)state;
+    run_make(&run, data_dir(), 8, 20);
+    run.model.patch_h = 3, run.model.patch_w = 4, run.model.cond_channels = RUN_CHANNELS + 2;
+    run.loss_norm = LOSS_NORM_SAMPLE;
+    must(loader_open(&run, &run.stages[0], 4, false, 0, 1, &l, &err), &err);
+    must(loader_read(l, 0, 4, 0, &b, &err), &err);
+    for (int64_t i = 0; i < b.n; i++) {
+        const struct batch_sample *s = &b.samples[i];
+        int64_t id = sample_of(l, i), w = made_w(id), cells = 3 * s->w;
+        assert_true(s->h == 3 && s->w == (w + 3) / 4 * 4 && s->valid_t == 1 && s->valid_h == 2 && s->valid_w == w);
+        assert_true(s->loss_weight == 1.0 / (double)(RUN_CHANNELS * 2 * w) && loader_draw(l, i).elements == RUN_CHANNELS * 2 * w);
+        for (int64_t c = 0; c < RUN_CHANNELS; c++)
+            for (int64_t h = 0; h < 3; h++)
+                for (int64_t k = 0; k < s->w; k++) {
+                    bool valid = h < 2 && k < w;
+                    float want = valid ? (made_latent(id, (c * 2 + h) * w + k) - (float)made_mean) * (float)(1 / made_std) : 0;
+                    assert_true(s->latent[c * cells + h * s->w + k] == want);
+                    assert_true(s->cond[c * cells + h * s->w + k] == 0); /* one frame: nothing to predict if it were given */
+                    assert_true(s->cond[(RUN_CHANNELS + 1) * cells + h * s->w + k] == valid);
+                }
+    }
+    loader_close(l);
+    run_release(&run);
+}
+
+static void first_frames(void **state)
+{
+    struct run run;
+    struct loader *l;
+    struct batch b = {0};
+    struct err err = {0};
+    int given = 0;
+    (void)state;
+    run_make(&run, "synthetic:3x4x4", 8, 20);
+    run.model.cond_channels = RUN_CHANNELS + 1;
+    run.condition_probability = 0.5;
+    run.condition_frames = 2;
+    must(loader_open(&run, &run.stages[0], 16, false, 0, 1, &l, &err), &err);
+    must(loader_read(l, 0, 16, 0, &b, &err), &err);
+    for (int64_t i = 0; i < b.n; i++) {
+        const struct batch_sample *s = &b.samples[i];
+        bool coin = objective_conditioned(run.seed, s->ordinal, 0.5);
+        given += coin;
+        for (int64_t e = 0; e < (RUN_CHANNELS + 1) * 48; e++) {
+            bool frame = coin && e % 48 < 2 * 16;
+            assert_true(s->cond[e] == (!frame ? 0 : e < RUN_CHANNELS * 48 ? s->latent[e] : 1));
+        }
+    }
+    assert_true(given > 2 && given < 14);
+    loader_close(l);
+    run_release(&run);
+}
+
 /* ---- damage ---- */
 
 static void expect_open(bool verify, int code, const char *says)
@@ -240,7 +348,7 @@ static void expect_open(bool verify, int code, const char *says)
     struct loader *l = NULL;
     struct err err = {0};
     run_make(&run, data_dir(), 8, 20);
-    must_fail(loader_open(&run, 0, 2, verify, 0, 1, &l, &err), code, &err, says);
+    must_fail(loader_open(&run, &run.stages[0], 2, verify, 0, 1, &l, &err), code, &err, says);
     assert_null(l);
     run_release(&run);
 }
@@ -274,9 +382,9 @@ static void verification_is_shared(void **state)
     (void)state;
     file_flip(in_scratch("data/s1.tar"), 700);
     run_make(&run, data_dir(), 8, 20);
-    must(loader_open(&run, 0, 2, true, 0, 2, &l, &err), &err); /* has s0 and s2 */
+    must(loader_open(&run, &run.stages[0], 2, true, 0, 2, &l, &err), &err); /* has s0 and s2 */
     loader_close(l);
-    must_fail(loader_open(&run, 0, 2, true, 1, 2, &l, &err), ERR_CORRUPT, &err, "s1.tar");
+    must_fail(loader_open(&run, &run.stages[0], 2, true, 1, 2, &l, &err), ERR_CORRUPT, &err, "s1.tar");
     run_release(&run);
 }
 
@@ -297,7 +405,7 @@ static void damaged_sample(void **state)
         {s->text_offset + 1, "text.npy is not in the .npy format"},
     };
     int64_t draw = 0;
-    while (loader_draw(l, draw).sample != 5)
+    while (sample_of(l, draw) != 5)
         draw++;
     for (int i = 0; i < LEN(cases); i++) {
         file_flip(in_scratch("data/s1.tar"), cases[i].at);
@@ -327,7 +435,7 @@ static void shard_goes_away(void **state)
     struct batch b = {0};
     int64_t draw = 0;
     (void)state;
-    while (loader_draw(l, draw).sample != 9) /* the second of shard 2 */
+    while (sample_of(l, draw) != 9) /* the second of shard 2 */
         draw++;
     assert_int_equal(unlink(in_scratch("data/s2.tar")), 0);
     must_fail(loader_read(l, draw, 1, 0, &b, &err), ERR_IO, &err, "s2.tar', sample 1 at offset");
@@ -344,20 +452,21 @@ static void model_does_not_fit(void **state)
     (void)state;
     run_make(&run, data_dir(), 8, 20);
     run.model.latent_channels = 4;
-    must_fail(loader_open(&run, 0, 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "latents have 3 channels, model 'small' takes 4");
+    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "latents have 3 channels, model 'small' takes 4");
     run.model.latent_channels = RUN_CHANNELS;
     run.model.text_len = 2;
-    must_fail(loader_open(&run, 0, 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "a caption of 3 tokens, model 'small' takes 2");
+    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "a caption of 3 tokens, model 'small' takes 2");
     run.model.text_len = RUN_TEXT_LEN;
     run.model.text_width = 7;
-    must_fail(loader_open(&run, 0, 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "embeddings are 5 wide, model 'small' takes 7");
+    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "embeddings are 5 wide, model 'small' takes 7");
     run.model.text_width = run.model.text_len = 0; /* a model without captions leaves them unread */
-    must(loader_open(&run, 0, 2, false, 0, 1, &l, &err), &err);
+    must(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), &err);
     loader_close(l);
     run.model.text_width = RUN_TEXT_WIDTH;
     run.model.text_len = RUN_TEXT_LEN;
-    run.model.patch_w = 4;
-    must_fail(loader_open(&run, 0, 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "sample 1");
+    run.model.pos_t = run.model.pos_h = run.model.pos_w = 3;
+    run.model.patch_w = 1;
+    must_fail(loader_open(&run, &run.stages[0], 2, false, 0, 1, &l, &err), ERR_INPUT, &err, "sample 0: 1 x 1 x 4 tokens");
     run_release(&run);
 }
 
@@ -367,6 +476,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(npy_table), cmocka_unit_test(npy_cut_anywhere), cmocka_unit_test(npy_halves),
         cmocka_unit_test(every_sample_once_an_epoch), cmocka_unit_test(reads_what_the_order_says),
         cmocka_unit_test(replicas_share_a_step), cmocka_unit_test(loss_norm_by_sample), cmocka_unit_test(synthetic),
+        cmocka_unit_test(packs), cmocka_unit_test(padding_and_conditioning), cmocka_unit_test(first_frames),
         cmocka_unit_test_setup_teardown(damaged_shards, with_data, shared_teardown),
         cmocka_unit_test_setup_teardown(verification_is_shared, with_data, shared_teardown),
         cmocka_unit_test_setup_teardown(damaged_sample, with_data, shared_teardown),
