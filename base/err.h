@@ -31,6 +31,7 @@ extern "C" {
     X(ERR_EXISTS, -10, 5, "the object exists already")                \
     X(ERR_STATE, -11, 5, "not possible in this state")                \
     X(ERR_CHILD, -12, 5, "a child process failed")                    \
+    X(ERR_DIVERGED, -16, 6, "training diverged")                      \
     X(ERR_TIMEOUT, -13, 75, "the deadline passed")                    \
     X(ERR_BUSY, -14, 75, "somebody else holds it")                    \
     X(ERR_TEMP, -15, 75, "temporary, safe to run again")

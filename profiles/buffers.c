@@ -277,6 +277,8 @@ int buffers_state(const struct buffer_state *spec, struct buffer_list *list, str
     if (rc == 0)
         rc = buffer_list_add(list, "ema", BUFFER_EMA, t, spec->ema, 1, spec->zero < 1 ? all : own, err);
     if (rc == 0)
+        rc = buffer_list_add(list, "exchange of weights and average", BUFFER_WORK, t, spec->ema ? 1 : 0, 1, BUFFER_SWAP_ELEMENTS, err);
+    if (rc == 0)
         rc = buffer_list_add(list, "partial sums", BUFFER_COMM, t, 1, 1, spec->pack, err);
     if (rc == 0)
         rc = buffer_list_add(list, "gradient chunks of the shard group", BUFFER_COMM, DTYPE_FP8, 1, 1,

@@ -107,6 +107,7 @@ int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct
 /* What a rank keeps over the steps: weights, gradients, moments and average (EMA), each whole or, by zero, its own pieces alone
  * (trainer/optim.h); what it packs for partial sums; and the chunks of an exchange in the shard
  * group and among its replicas. */
+enum { BUFFER_SWAP_ELEMENTS = 1 << 14 }; /* through which weights and average change places */
 struct buffer_state {
     int64_t elements; /* of the flat buffer: struct shards' total, which divides by group */
     int64_t group;    /* shard group's size */

@@ -30,6 +30,7 @@ struct layout {
     int64_t recompute_layers; /* RECOMPUTE_FULL on the first k layers; 0 = all */
 };
 struct layout layout_default(void); /* all ones, sp 0, zero 0, fsdp 0 (= dp), recompute none */
+bool layout_equal(const struct layout *a, const struct layout *b);
 
 /* "tp=2,dp=4,zero=1,recompute=full": keys in any order, omitted ones at their default. */
 int layout_parse(const char *text, struct layout *out, struct err *err);

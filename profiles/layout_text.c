@@ -141,3 +141,14 @@ int layout_parse(const char *text, struct layout *out, struct err *err)
         *out = l;
     return rc;
 }
+
+bool layout_equal(const struct layout *a, const struct layout *b)
+{
+    struct str x = STR_INIT, y = STR_INIT;
+    layout_format(a, &x);
+    layout_format(b, &y);
+    bool equal = str_check(&x, NULL) == 0 && str_check(&y, NULL) == 0 && strcmp(x.p, y.p) == 0;
+    str_release(&x);
+    str_release(&y);
+    return equal;
+}

@@ -52,7 +52,9 @@
  *         "preempt_without_progress": 50,      preemptions,
  *         "time_limit_without_progress": 3,    and time limits; 0: no bound
  *         "wall_s": 0,                         seconds since the run was made; 0: no bound
- *         "hang_s": 1800},                     without one event of the trainer (step, save, load) it hangs and is ended; 0: never
+ *         "hang_s": 1800,                      without one event of the trainer (step, save, load) it hangs and is ended; 0: never
+ *         "nonfinite_steps": 10},              steps in a row skipped because a gradient was not finite: then the state is saved and
+ *                                              training ends with exit status 6, for good; 0: no bound
  *       "resources": {
  *         "nodes": 1, "ranks_per_node": 1, "cores_per_rank": 1, "gpus_per_node": 0,
  *         "time_limit_s": 0,                   of one attempt; 0: the partition's
@@ -108,6 +110,7 @@ void run_init(struct run *r)
         .resources = {.nodes = 1, .ranks_per_node = 1, .cores_per_rank = 1, .node_agents = true},
     };
     r->budget.hang_s = 1800;
+    r->budget.nonfinite_steps = 10;
     arena_init(&r->arena, 4096);
 }
 
@@ -173,6 +176,7 @@ static const struct json_field budget_fields[] = {
     {"time_limit_without_progress", JSON_INT, AT(budget.time_limit), .min = 0, .max = 1e6},
     {"wall_s", JSON_NUM, AT(budget.wall_s), .min = 0, .max = 1e12},
     {"hang_s", JSON_NUM, AT(budget.hang_s), .min = 0, .max = 1e9},
+    {"nonfinite_steps", JSON_INT, AT(budget.nonfinite_steps), .min = 0, .max = 1e9},
 };
 static const struct json_field resources_fields[] = {
     {"nodes", JSON_INT, AT(resources.nodes), .min = 1, .max = LIMIT_RANKS},

@@ -43,6 +43,7 @@ struct run_budget {
     int64_t node_fail, preempt, time_limit;
     double wall_s;      /* since the run was made; 0: no bound */
     double hang_s;      /* without an event of the trainer; 0: never */
+    int64_t nonfinite_steps; /* in a row, skipped because a gradient was not finite, before training ends; 0: no bound */
 };
 #define RUN_BUDGET_INIT {.crash = 3, .node_fail = 10, .preempt = 50, .time_limit = 3}
 struct run_stage {
@@ -116,6 +117,8 @@ double run_lr_at(const struct run *r, int64_t step); /* pure; step from 0 */
 /* Fill a stage's zero fingerprint from its dataset's index; a different one than recorded is ERR_INPUT. Also checks
  * that channels and text width are the model's. Synthetic stages are left alone. */
 int run_bind_data(struct run *r, struct err *err);
+/* Tokens of the stage's first sample, by which plans are checked. */
+int run_stage_seq(const struct run *r, int64_t stage, struct seq *out, struct err *err);
 /* "synthetic:TxHxW" to latent cells {t, h, w}: 1 if so, 0 if `data` is a folder, ERR_INPUT if malformed. `what` names it. */
 int run_synthetic(const char *data, const char *what, int64_t thw[3], struct err *err);
 

@@ -226,3 +226,22 @@ int run_bind_data(struct run *r, struct err *err)
     }
     return 0;
 }
+
+int run_stage_seq(const struct run *r, int64_t stage, struct seq *out, struct err *err)
+{
+    int64_t thw[3], padded[3];
+    const char *data = r->stages[stage].data;
+    int rc = run_synthetic(data, "data", thw, err);
+    if (rc == 0) {
+        struct dataset d;
+        if ((rc = dataset_load(data, &d, err)) < 0)
+            return rc;
+        BUG_ON(d.n_samples < 1); /* dataset_check */
+        thw[0] = d.samples[0].t, thw[1] = d.samples[0].h, thw[2] = d.samples[0].w;
+        dataset_release(&d);
+    }
+    if (rc < 0)
+        return rc;
+    model_pad_latent(&r->model, thw, padded);
+    return seq_from_latent(&r->model, padded[0], padded[1], padded[2], out, err);
+}

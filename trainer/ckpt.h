@@ -30,6 +30,8 @@ struct ckpt_meta {
 int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
               struct err *err);
 
+/* Of the newest folder, whatever it is worth; 0: none. */
+int64_t ckpt_newest_step(const char *run_dir);
 /* Collective. Loads the newest good one; *found false if there is none. on_damage (rank 0) is told of each set aside.
  * ERR_INPUT when its configuration is not this run's. */
 typedef void ckpt_damage_fn(void *ctx, const char *dir, const char *reason);

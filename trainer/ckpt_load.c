@@ -51,6 +51,16 @@ int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err)
     return rc;
 }
 
+int64_t ckpt_newest_step(const char *run_dir)
+{
+    char dir[LIMIT_PATH_BYTES];
+    struct ckpt_list list = {0};
+    snprintf(dir, sizeof dir, "%s/ckpt", run_dir);
+    int64_t step = ckpt_list_load(dir, &list, NULL) == 0 && list.n > 0 ? list.steps[0] : 0;
+    free(list.steps);
+    return step;
+}
+
 /* Rank 0's list on every rank: a network file system may show each rank another one. */
 static int list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out, struct err *err)
 {

@@ -9,7 +9,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/num.h"
-#include "profiles/dataset.h"
 #include "trainer/main.h"
 #include "trainer/notice.h"
 #include "trainer/train.h"
@@ -84,31 +83,30 @@ static int run_from_options(const struct opt_values *v, struct run *run, struct 
 
 static int plan_from_options(const struct opt_values *v, const struct run *run, struct plan *plan, struct err *err)
 {
-    int64_t thw[3];
     *plan = (struct plan){.layout = layout_default(), .gbs = run->stages[0].gbs, .dtype = run->dtype, .device = "cpu"};
     int rc = opt_text(v, "layout") ? layout_parse(opt_text(v, "layout"), &plan->layout, err) : 0;
-    if (rc == 0)
-        rc = run_synthetic(run->stages[0].data, "data", thw, err);
-    if (rc == 0) { /* a folder: any sample's extent serves for the checks */
-        struct dataset d;
-        if ((rc = dataset_load(run->stages[0].data, &d, err)) < 0)
-            return rc;
-        thw[0] = d.samples[0].t, thw[1] = d.samples[0].h, thw[2] = d.samples[0].w;
-        dataset_release(&d);
-    }
-    return rc < 0 ? rc : seq_from_latent(&run->model, thw[0], thw[1], thw[2], &plan->seq, err);
+    return rc < 0 ? rc : run_stage_seq(run, 0, &plan->seq, err);
 }
 
-static int inputs_load(const struct opt_values *v, struct run *run, struct plan *plan, struct err *err)
+/* plans[i]: stage i's own, or the one given. */
+static int inputs_load(const struct opt_values *v, struct run *run, struct plan plans[LIMIT_STAGES], struct err *err)
 {
     const char *run_path = opt_text(v, "run"), *plan_path = opt_text(v, "plan");
+    struct plan given;
     if (!run_path == !opt_text(v, "model"))
         return err_set(err, ERR_USAGE, "give --run FILE or --model NAME, one of them");
     int rc = run_path ? run_load(run_path, run, err) : run_from_options(v, run, err);
     if (rc == 0)
         rc = run_bind_data(run, err);
     if (rc == 0)
-        rc = plan_path ? plan_load(plan_path, plan, err) : plan_from_options(v, run, plan, err);
+        rc = plan_path ? plan_load(plan_path, &given, err) : plan_from_options(v, run, &given, err);
+    for (int64_t i = 0; i < run->n_stages && rc == 0; i++) {
+        plans[i] = given;
+        if (run->stages[i].plan)
+            rc = plan_load(run->stages[i].plan, &plans[i], err);
+        else if (i > 0) /* made for the first stage; its layout serves the others */
+            plans[i].gbs = run->stages[i].gbs, rc = run_stage_seq(run, i, &plans[i].seq, err);
+    }
     return rc;
 }
 
@@ -177,14 +175,14 @@ static int dir_make(const char *dir, struct err *err)
 static int train_here(const struct opt_values *v, struct comm *world, struct notice *notice, enum train_end *end, struct err *err)
 {
     struct run run = {0};
-    struct plan plan;
+    static struct plan plans[LIMIT_STAGES];
     struct train_report report = {0};
     const char *dir = opt_text(v, "run-dir");
-    int rc = inputs_load(v, &run, &plan, err);
+    int rc = inputs_load(v, &run, plans, err);
     if (rc == 0)
         rc = dir_make(dir, err);
     struct train_conf conf = {
-        .run = &run, .plan = &plan, .run_dir = dir, .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
+        .run = &run, .plans = plans, .run_dir = dir, .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
         .max_steps = steps_wanted(v), .verify = opt_bool(v, "verify"),
         .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
         .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &notice->signo,

@@ -52,6 +52,8 @@ static int buffers_take(struct optim *o, int64_t pack, struct err *err)
         rc = take(o, "adamw v", o->n_state, &o->v, err);
     if (rc == 0 && o->c.run->adamw.ema_decay > 0)
         rc = take(o, "ema", o->n_state, &o->ema, err);
+    if (rc == 0 && o->ema)
+        rc = take(o, "exchange of weights and average", BUFFER_SWAP_ELEMENTS, &o->swap, err);
     if (rc == 0 && pack > 0)
         rc = take(o, "partial sums", pack, &o->pack, err);
     if (rc == 0)
@@ -78,7 +80,7 @@ void optim_close(struct optim *o)
 {
     if (!o->c.ops)
         return;
-    void *all[] = {o->weights, o->grads, o->m, o->v, o->ema, o->pack, o->step, o->health};
+    void *all[] = {o->weights, o->grads, o->m, o->v, o->ema, o->swap, o->pack, o->step, o->health};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         o->c.ops->dev->free(o->c.ops->dev, all[i]);
     for (int rule = 0; rule < PIECE_RULES; rule++)
@@ -245,6 +247,31 @@ static int units_gather(struct optim *o, void *buffer, const char *what, struct 
         rc = comm_do(o->c.grid->shard, &op, o->c.stream, err);
     }
     return rc;
+}
+
+/* n elements of the weights from `weight` on, and of the average from `at` on. */
+static void swap_run(struct optim *o, int64_t weight, int64_t at, int64_t n)
+{
+    struct dev *dev = o->c.ops->dev;
+    int64_t size = dtype_bytes(o->c.ops->stat);
+    for (int64_t i = 0; i < n; i += BUFFER_SWAP_ELEMENTS) {
+        int64_t bytes = num_min_i64(BUFFER_SWAP_ELEMENTS, n - i) * size;
+        void *w = element(o, o->weights, weight + i), *e = element(o, o->ema, at + i);
+        dev->copy(dev, o->swap, w, bytes, DEV_D2D, o->c.stream);
+        dev->copy(dev, w, e, bytes, DEV_D2D, o->c.stream);
+        dev->copy(dev, e, o->swap, bytes, DEV_D2D, o->c.stream);
+    }
+}
+
+int optim_average_swap(struct optim *o, struct err *err)
+{
+    bool alike = o->c.layout->zero == 0 || o->c.layout->zero == 3; /* both whole, or both of own pieces */
+    BUG_ON(!o->ema);
+    if (alike)
+        swap_run(o, 0, 0, o->n_state);
+    for (int64_t k = 0; k < o->c.sh->n_units && !alike; k++)
+        swap_run(o, piece_whole(o->c.sh, k, unit_own(o, k)), unit_own(o, k), unit_piece(o, k));
+    return alike ? 0 : units_gather(o, o->weights, "weights of a unit", err);
 }
 
 /* ---- norm ---- */

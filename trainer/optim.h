@@ -43,6 +43,7 @@ struct optim {
     int64_t n_weights, n_grads, n_state; /* elements of the buffers: sh.total or own */
     void *weights, *grads;      /* act = stat on the CPU, so master is the weight itself */
     void *m, *v, *ema;          /* ema NULL when off */
+    void *swap;                 /* [BUFFER_SWAP_ELEMENTS] with ema, for validation */
     struct piece_runs runs[PIECE_RULES];
     void *pack;                 /* of the longest of the sums over tp, kv, pp; NULL without any */
     struct ops_step *step;      /* device-resident step block */
@@ -62,6 +63,8 @@ void optim_close(struct optim *o); /* safe on a zeroed struct */
 int optim_zero(struct optim *o, struct err *err); /* all buffers, gaps between tensors included: before a checkpoint is loaded */
 /* First weights from the seed, by global name and element: the same under any layout; zero moments; average = weights. */
 int optim_init(struct optim *o, struct err *err);
+/* Exchanges weights and average, on all ranks; a second call brings everything back, bit for bit. Gathered copies are void (units_forget). */
+int optim_average_swap(struct optim *o, struct err *err);
 /* Collective over the world. `step`: index of the optimizer step, for the learning rate. Gradients are those of this rank's samples. */
 int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct err *err);
 

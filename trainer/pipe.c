@@ -114,6 +114,17 @@ static int forward_step(struct pipe *p, const struct pipe_step *s, const struct 
     return 0;
 }
 
+/* Without backward steps the slot is free as soon as its output is sent: that is awaited before the buffer is written again. */
+static int validate_step(struct pipe *p, const struct pipe_step *s, const struct pipe_work *w, struct pipe_result *r, struct err *err)
+{
+    if (s->kind != PIPE_FORWARD)
+        return 0;
+    int rc = forward_step(p, s, w, r, err);
+    if (rc == 0)
+        p->holder[slot_find(p, holder_of(p, s))] = -1;
+    return rc;
+}
+
 static int backward_step(struct pipe *p, const struct pipe_step *s, struct pipe_result *r, struct err *err)
 {
     int64_t slot = slot_find(p, holder_of(p, s));
@@ -142,7 +153,7 @@ int pipe_run(struct pipe *p, const struct pipe_work *w, struct pipe_result *out,
         p->holder[i] = -1;
     for (int64_t i = 0, n = schedule_length(l->pp, l->vpp, w->micros); i < n && rc == 0; i++) {
         const struct pipe_step *s = &p->steps[i];
-        rc = s->kind == PIPE_FORWARD ? forward_step(p, s, w, &r, err) : backward_step(p, s, &r, err);
+        rc = w->forward_only ? validate_step(p, s, w, &r, err) : s->kind == PIPE_FORWARD ? forward_step(p, s, w, &r, err) : backward_step(p, s, &r, err);
     }
     for (int kind = 0; kind < 2 && rc == 0; kind++)
         rc = sent_wait(p, kind, err);

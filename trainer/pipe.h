@@ -33,6 +33,7 @@ struct pipe_work {
     double inv_norm;
     pipe_batch_fn *batch;
     void *ctx;
+    bool forward_only; /* losses alone; gradients are left as they are */
 };
 struct pipe_result {
     double loss_sum, loss_x0_sum;           /* as dit_result; 0 on all but the last stage */

@@ -110,6 +110,31 @@ void record_ckpt(struct record *r, const char *kind, int64_t step, const char *d
     commit(r, &e, true);
 }
 
+static void losses_put(struct json_out *o, const char *key, const double *bins, int64_t n)
+{
+    json_arr_begin(o, key);
+    for (int64_t i = 0; i < n; i++)
+        json_put_num(o, NULL, bins[i]);
+    json_arr_end(o);
+}
+
+void record_validation(struct record *r, int64_t step, const struct run_validation *v, const double *bins, const double *average,
+                       double started_at, double seconds)
+{
+    struct evlog_event e;
+    if (!r->log)
+        return;
+    evlog_begin(r->log, &e, "validation");
+    json_put_int(&e.out, "step", step);
+    json_put_int(&e.out, "samples", v->samples);
+    losses_put(&e.out, "bins", bins, v->bins);
+    if (average)
+        losses_put(&e.out, "average_bins", average, v->bins);
+    json_put_num(&e.out, "started_at", started_at);
+    json_put_num(&e.out, "seconds", seconds);
+    commit(r, &e, false);
+}
+
 void record_damaged(struct record *r, const char *dir, const char *reason)
 {
     struct evlog_event e;

@@ -27,6 +27,9 @@ void record_close(struct record *r);
 void record_started(struct record *r, const struct run *run, const struct plan *plan, int64_t next_step, double peak_flops);
 void record_step(struct record *r, const struct record_step *s);
 void record_ckpt(struct record *r, const char *kind, int64_t step, const char *dir, int64_t bytes, double started_at, double seconds);
+/* bins: loss by noise level of the weights, of their average (NULL: none). */
+void record_validation(struct record *r, int64_t step, const struct run_validation *v, const double *bins, const double *average,
+                       double started_at, double seconds);
 void record_damaged(struct record *r, const char *dir, const char *reason);
 /* The ranks have agreed to save and stop. signo, heard: this rank's own notice, 0 and NULL when it had none. */
 void record_stop_seen(struct record *r, int signo, const volatile struct timespec *heard);

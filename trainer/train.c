@@ -11,25 +11,6 @@
 
 /* ---- checkpoints ---- */
 
-/* Steps before a stage, and the ordinal of its first draw. */
-static int64_t stage_first_step(const struct run *run, int64_t stage, uint64_t *ordinal)
-{
-    int64_t step = 0;
-    *ordinal = 0;
-    for (int64_t i = 0; i < stage; i++) {
-        step += run->stages[i].steps;
-        *ordinal += (uint64_t)(run->stages[i].steps * run->stages[i].gbs);
-    }
-    return step;
-}
-
-static uint64_t ordinal_at(const struct run *run, int64_t step)
-{
-    uint64_t base;
-    int64_t stage = run_stage_at(run, step), first = stage_first_step(run, stage, &base);
-    return base + (uint64_t)((step - first) * run->stages[stage].gbs);
-}
-
 static void damage_told(void *ctx, const char *dir, const char *reason)
 {
     struct train *t = ctx;
@@ -56,9 +37,9 @@ static int state_load(struct train *t, struct err *err)
         if (rc < 0)
             return rc;
     }
+    t->next_step = meta.step; /* 0 when there is none */
     if (!found)
         return optim_init(&t->optim, err);
-    t->next_step = meta.step;
     char dir[64], line[128];
     snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)meta.step);
     snprintf(line, sizeof line, "loaded %s", dir);
@@ -69,7 +50,7 @@ static int state_load(struct train *t, struct err *err)
 
 static int state_save(struct train *t, struct err *err)
 {
-    struct ckpt_meta meta = {.step = t->next_step, .ordinal = ordinal_at(t->run, t->next_step), .config_hash = t->config_hash}, written;
+    struct ckpt_meta meta = {.step = t->next_step, .ordinal = run_ordinal_at(t->run, t->next_step), .config_hash = t->config_hash}, written;
     double wall = clock_wall_s(), mono = clock_mono_s();
     char dir[64];
     if (t->conf->trial)
@@ -165,14 +146,14 @@ static bool hopeless(const struct train *t)
 
 static int step_run(struct train *t, int64_t step, bool *stop, struct record_step *s, struct err *err)
 {
-    uint64_t ordinal;
-    int64_t stage = run_stage_at(t->run, step), first = stage_first_step(t->run, stage, &ordinal);
-    int64_t gbs = t->run->stages[stage].gbs, draw = (step - first) * gbs;
+    int64_t stage = run_stage_at(t->run, step), first = run_stage_first(t->run, stage);
+    int64_t gbs = run_stage_gbs(&t->run->stages[stage], step - first), draw = run_stage_draws(&t->run->stages[stage], step - first);
     double mono = clock_mono_s(), loss = 0;
     struct optim_result opt;
     *s = (struct record_step){.step = step, .started_at = clock_wall_s(), .lr = run_lr_at(t->run, step)};
     struct batch_facts facts = facts_of(t, t->loaders[stage], draw, gbs);
-    struct share share = {.t = t, .loader = t->loaders[stage], .first_draw = draw, .gbs = gbs, .ordinal = ordinal};
+    struct share share = {.t = t, .loader = t->loaders[stage], .first_draw = draw, .gbs = gbs,
+                          .ordinal = run_ordinal_at(t->run, first)};
     double waited = train_waited_s(t);
     int rc = micro_batches(&share, 1 / facts.norm, s, &loss, err);
     if (rc < 0)
@@ -204,13 +185,16 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     return 0;
 }
 
+/* Skipped steps left nothing behind but their number: what is saved can be looked at, or go on with another learning rate. */
 static int health_check(struct train *t, const struct record_step *s, struct err *err)
 {
+    int64_t most = t->run->budget.nonfinite_steps;
     t->skips = s->skipped ? t->skips + 1 : 0;
-    if (t->skips < TRAIN_SKIPS_MAX)
+    if (most == 0 || t->skips < most)
         return 0;
-    return err_set(err, ERR_STATE, "%d steps in a row had a gradient that is not finite (last: step %lld): lower the learning rate, or look "
-                   "at the data", TRAIN_SKIPS_MAX, (long long)s->step);
+    int rc = state_save(t, err);
+    return rc < 0 ? rc : err_set(err, ERR_DIVERGED, "%lld steps in a row had a gradient that is not finite (last: step %lld), the state is saved: "
+                                 "lower the learning rate, or look at the data", (long long)most, (long long)s->step);
 }
 
 static int by_value(const void *a, const void *b)
@@ -266,9 +250,6 @@ static int report_make(struct train *t, const struct record_step *last, struct t
     out->model_flops = last->model_flops;
     out->taken_bytes = t->dev->peak_bytes;
     out->peak_bytes = (int64_t)most;
-    times_report(t, out);
-    phases_report(t, out->steps, out);
-    out->mfu = t->peak_flops > 0 ? last->model_flops / out->median_step_s / t->peak_flops : NAN;
     char line[160], planned[32], peak[32];
     snprintf(line, sizeof line, "memory of a rank: planned %s, resident at most %s",
              num_format_bytes(out->planned_bytes, planned, sizeof planned), num_format_bytes(out->peak_bytes, peak, sizeof peak));
@@ -287,59 +268,160 @@ static int stop_agree(struct train *t, bool *stop, struct err *err)
     return rc;
 }
 
-static int steps_run(struct train *t, struct train_report *out, struct err *err)
+/* ---- validation ---- */
+
+static int loss_measure(struct train *t, struct validate_loss *out, struct err *err)
 {
-    struct record_step s = {.loss = NAN, .grad_norm = NAN, .tokens = NAN, .model_flops = NAN};
-    int64_t total = run_total_steps(t->run), end = total, every = t->run->ckpt_every_steps, saved = t->next_step;
-    bool stop;
-    int rc = stop_agree(t, &stop, err); /* asked while we were starting: not even one step then */
-    if (t->conf->max_steps > 0 && t->next_step + t->conf->max_steps < total)
-        end = t->next_step + t->conf->max_steps;
+    bool counted = t->layout->tp == 1 || t->layout->sp || t->sh.place.tp == 0; /* else tp ranks have the same */
+    return validate_run(&t->validate, &t->pipe, t->conf->world, counted, out, err);
+}
+
+static int average_measure(struct train *t, struct validate_loss *out, struct err *err)
+{
+    int rc = optim_average_swap(&t->optim, err);
+    units_forget(&t->units);
+    if (rc == 0)
+        rc = loss_measure(t, out, err);
+    if (rc == 0)
+        rc = optim_average_swap(&t->optim, err);
+    units_forget(&t->units);
+    return rc;
+}
+
+static int validation(struct train *t, struct err *err)
+{
+    struct validate_loss loss, average;
+    double wall = clock_wall_s(), mono = clock_mono_s();
+    char line[160];
+    phase_set(t, "validate");
+    int rc = loss_measure(t, &loss, err);
+    if (rc == 0 && t->optim.ema)
+        rc = average_measure(t, &average, err);
     phase_set(t, "step");
-    while (t->next_step < end && !stop && rc == 0) {
-        if ((rc = step_run(t, t->next_step, &stop, &s, err)) < 0)
+    if (rc < 0)
+        return rc;
+    int n = snprintf(line, sizeof line, "step %lld: validation loss %.6g", (long long)t->next_step, loss.mean);
+    if (t->optim.ema)
+        snprintf(line + n, sizeof line - (size_t)n, ", of the average %.6g", average.mean);
+    train_say(t, line);
+    record_validation(&t->record, t->next_step, &t->run->validation, loss.bins, t->optim.ema ? average.bins : NULL, wall, clock_mono_s() - mono);
+    return 0;
+}
+
+static bool validation_due(const struct train *t)
+{
+    int64_t every = t->run->validation.every_steps;
+    return t->validate.loader && (t->next_step % every == 0 || t->next_step == run_total_steps(t->run));
+}
+
+/* ---- the attempt ---- */
+
+/* Due after the step just done: validation, a checkpoint; saving takes time, in which a request to stop may come. */
+static int between_steps(struct train *t, int64_t end, int64_t *saved, bool *stop, struct err *err)
+{
+    int64_t every = t->run->ckpt_every_steps;
+    int rc = validation_due(t) && !*stop ? validation(t, err) : 0;
+    if (rc < 0 || *saved == t->next_step || !(*stop || t->next_step == end || (every > 0 && t->next_step % every == 0)))
+        return rc;
+    phase_set(t, "save");
+    rc = state_save(t, err);
+    phase_set(t, "step");
+    *saved = t->next_step;
+    return rc == 0 && !*stop && t->next_step < end ? stop_agree(t, stop, err) : rc; /* no further step, no further save */
+}
+
+/* To the segment's end, or the attempt's. */
+static int steps_run(struct train *t, struct train_report *out, bool *stop, struct record_step *s, struct err *err)
+{
+    int64_t end = num_min_i64(t->end_step, run_stage_first(t->run, t->end_stage)), saved = t->next_step;
+    int rc = stop_agree(t, stop, err); /* asked while we were starting: not even one step then */
+    phase_set(t, "step");
+    while (t->next_step < end && !*stop && rc == 0) {
+        if ((rc = step_run(t, t->next_step, stop, s, err)) < 0)
             return rc;
-        record_step(&t->record, &s);
-        if (stop)
+        record_step(&t->record, s);
+        if (*stop)
             record_stop_seen(&t->record, *t->conf->stop, t->conf->stop_heard);
         t->next_step++;
         out->steps++;
-        phases_add(t, &s);
-        rc = health_check(t, &s, err);
-        if (rc == 0 && (stop || t->next_step == end || (every > 0 && t->next_step % every == 0)) && saved != t->next_step) {
-            phase_set(t, "save");
-            rc = state_save(t, err);
-            phase_set(t, "step");
-            saved = t->next_step;
-            if (rc == 0 && !stop && t->next_step < end) /* asked while we were saving: no further step, no further save */
-                rc = stop_agree(t, &stop, err);
-        }
+        phases_add(t, s);
+        rc = health_check(t, s, err);
+        if (rc == 0)
+            rc = between_steps(t, end, &saved, stop, err);
     }
-    if (rc < 0)
-        return rc;
-    out->end = t->next_step == total ? TRAIN_DONE : stop ? TRAIN_STOPPED : TRAIN_LIMIT;
-    record_ended(&t->record, t->next_step, out->end == TRAIN_DONE ? "done" : "stop");
-    return report_make(t, &s, out, err);
+    return rc < 0 ? rc : report_make(t, s, out, err);
+}
+
+static bool in_segment(const struct train *t, int64_t step)
+{
+    int64_t stage = run_stage_at(t->run, step);
+    return stage >= t->first_stage && stage < t->end_stage;
+}
+
+static void attempt_bounds(struct train *t)
+{
+    int64_t total = run_total_steps(t->run), most = t->conf->max_steps;
+    if (t->end_step < 0)
+        t->end_step = most > 0 && t->next_step + most < total ? t->next_step + most : total;
+    if (t->conf->trial) /* there is no checkpoint for the next segment */
+        t->end_step = num_min_i64(t->end_step, run_stage_first(t->run, t->end_stage));
+}
+
+/* One segment, that of the next step. *more: there are steps left to do, in another one. */
+static int segment_run(struct train *t, struct train_report *out, bool *stop, bool *more, struct err *err)
+{
+    struct record_step s = {.loss = NAN, .grad_norm = NAN, .tokens = NAN, .model_flops = NAN};
+    int rc = train_open(t, t->next_step, err);
+    out->planned_bytes = num_max_i64(out->planned_bytes, t->memory.total);
+    out->process_bytes = num_max_i64(out->process_bytes, t->process_bytes);
+    if (rc == 0)
+        rc = state_load(t, err);
+    if (rc == 0 && in_segment(t, t->next_step)) { /* else the newest checkpoint was damaged, and an older one lies elsewhere */
+        attempt_bounds(t);
+        record_started(&t->record, t->run, t->plan, t->next_step, t->peak_flops);
+        rc = steps_run(t, out, stop, &s, err);
+    }
+    *more = rc == 0 && !*stop && (t->end_step < 0 || t->next_step < t->end_step);
+    train_close(t);
+    return rc;
+}
+
+/* The step of the newest checkpoint, whatever it is worth: its segment is tried first. */
+static int newest_step(struct train *t, struct err *err)
+{
+    double step = !t->conf->trial && t->conf->world->rank == 0 ? (double)ckpt_newest_step(t->conf->run_dir) : 0;
+    int rc = comm_max(t->conf->world, &step, 1, err);
+    t->next_step = (int64_t)step;
+    return rc;
+}
+
+static int attempt_open(struct train *t, struct err *err)
+{
+    int rc = 0;
+    if (!(t->times = calloc(TRAIN_TIMES_MAX, sizeof *t->times)))
+        rc = err_set(err, ERR_NOMEM, "out of memory");
+    if (rc == 0 && !t->conf->trial && t->conf->world->rank == 0)
+        rc = record_open(&t->record, t->conf->run_dir, t->conf->attempt, err);
+    rc = comm_agree(t->conf->world, rc, err);
+    return rc < 0 ? rc : newest_step(t, err);
 }
 
 int train_run(const struct train_conf *conf, struct train_report *out, struct err *err)
 {
-    struct train t = {.conf = conf, .run = conf->run, .layout = &conf->plan->layout};
+    struct train t = {.conf = conf, .run = conf->run, .end_step = -1, .config_hash = run_config_hash(conf->run)};
+    bool stop = false, more = true;
     *out = (struct train_report){.loss = NAN, .grad_norm = NAN, .tokens = NAN, .model_flops = NAN, .mfu = NAN, .median_step_s = NAN,
                                  .min_step_s = NAN, .max_step_s = NAN, .phases = {NAN, NAN, NAN, NAN, NAN}};
-    t.config_hash = run_config_hash(conf->run);
-    t.peak_flops = conf->plan->peak_flops * conf->world->size;
-    int rc = train_open(&t, err);
-    out->planned_bytes = t.plan.total;
-    out->process_bytes = t.process_bytes;
+    int rc = attempt_open(&t, err);
+    while (rc == 0 && more)
+        rc = segment_run(&t, out, &stop, &more, err);
+    times_report(&t, out);
+    phases_report(&t, out->steps, out);
+    out->mfu = t.peak_flops > 0 ? out->model_flops / out->median_step_s / t.peak_flops : NAN;
     if (rc == 0)
-        rc = state_load(&t, err);
-    if (rc == 0) {
-        record_started(&t.record, t.run, conf->plan, t.next_step, t.peak_flops);
-        rc = steps_run(&t, out, err);
-        if (rc < 0)
-            record_ended(&t.record, t.next_step, "error");
-    }
-    train_close(&t);
+        out->end = t.next_step == run_total_steps(t.run) ? TRAIN_DONE : stop ? TRAIN_STOPPED : TRAIN_LIMIT;
+    record_ended(&t.record, t.next_step, rc < 0 ? "error" : out->end == TRAIN_DONE ? "done" : "stop");
+    record_close(&t.record);
+    free(t.times);
     return rc;
 }

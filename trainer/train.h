@@ -5,7 +5,11 @@
  * attempt to attempt: noise, levels, dropout and order are functions of (seed, draw ordinal).
  *
  * How it ends: the run's last step published (TRAIN_DONE), asked to stop and saved (TRAIN_STOPPED), or an error. The request to
- * stop is agreed between ranks at the step boundary, in the same exchange that sums the loss.
+ * stop is agreed between ranks at the step boundary, in the same exchange that sums the loss. After budget.nonfinite_steps steps in a row
+ * that were skipped the state is saved and ERR_DIVERGED returned.
+ *
+ * Stages that follow one another under one layout are a segment. Between segments the state goes through a checkpoint, which any layout
+ * loads, and everything is set up anew; the run is the same as under one layout throughout.
  */
 #ifndef TRAINER_TRAIN_H
 #define TRAINER_TRAIN_H
@@ -17,11 +21,9 @@
 #include "trainer/comm.h"
 #include "trainer/ops.h"
 
-enum { TRAIN_SKIPS_MAX = 10 }; /* steps in a row with a gradient that is not finite before training stops */
-
 struct train_conf {
     const struct run *run;
-    const struct plan *plan;
+    const struct plan *plans; /* [run->n_stages] of each stage; all for the world's ranks */
     const char *run_dir;     /* events/ and ckpt/ lie below */
     int64_t attempt;         /* from 1 */
     bool trial;              /* measure only: no checkpoint, no events */

@@ -36,42 +36,79 @@ static int64_t resident_bytes(void)
 
 /* ---- setting up ---- */
 
-static int capability_check(const struct train *t, struct err *err)
+/* Stages around the one of `step` that have its layout. */
+static void segment_take(struct train *t, int64_t step)
 {
-    const struct layout *l = t->layout;
-    const struct plan *plan = t->conf->plan;
+    const struct plan *plans = t->conf->plans;
+    int64_t stage = run_stage_at(t->run, step);
+    t->first_stage = stage, t->end_stage = stage + 1;
+    while (t->first_stage > 0 && layout_equal(&plans[t->first_stage - 1].layout, &plans[stage].layout))
+        t->first_stage--;
+    while (t->end_stage < t->run->n_stages && layout_equal(&plans[t->end_stage].layout, &plans[stage].layout))
+        t->end_stage++;
+    t->plan = &plans[t->first_stage];
+    t->layout = &t->plan->layout;
+}
+
+static int stage_check(const struct train *t, int64_t stage, struct err *err)
+{
+    const struct plan *plan = &t->conf->plans[stage];
+    const struct run_stage *s = &t->run->stages[stage];
     struct hash128 none = {0}, model = model_hash(&t->run->model);
-    if (layout_world(l) != t->conf->world->size)
-        return comm_size_error(t->conf->world, l, err);
     if (memcmp(&plan->model_hash, &none, sizeof none) != 0 && memcmp(&plan->model_hash, &model, sizeof model) != 0)
         return err_set(err, ERR_INPUT, "the plan was made for model '%s', the run trains '%s' of another shape: plan again", plan->model,
                        t->run->model.name);
-    if (plan->gbs != t->run->stages[0].gbs)
+    if (plan->gbs != s->gbs)
         return err_set(err, ERR_INPUT, "the plan was made for batches of %lld samples, the run's have %lld: plan again",
-                       (long long)plan->gbs, (long long)t->run->stages[0].gbs);
+                       (long long)plan->gbs, (long long)s->gbs);
     if (plan->dtype != t->run->dtype)
         return err_set(err, ERR_INPUT, "the plan was made for %s, the run trains in %s: plan again", dtype_names[plan->dtype],
                        dtype_names[t->run->dtype]);
+    /* batches smaller than the segment's first, in later stages and ramps, leave replicas without samples: slow, not wrong */
+    return layout_check(t->layout, &t->run->model, plan->seq, t->plan->gbs, t->conf->world->size, err);
+}
+
+static int capability_check(const struct train *t, struct err *err)
+{
+    int rc = 0;
+    if (layout_world(t->layout) != t->conf->world->size)
+        return comm_size_error(t->conf->world, t->layout, err);
     if (t->run->dtype != DTYPE_F32 && t->run->dtype != DTYPE_F64)
         return err_set(err, ERR_INPUT, "numerics.dtype '%s': the CPU trains in f32 or f64", dtype_names[t->run->dtype]);
-    return layout_check(l, &t->run->model, plan->seq, t->run->stages[0].gbs, t->conf->world->size, err);
+    for (int64_t i = t->first_stage; i < t->end_stage && rc == 0; i++)
+        if ((rc = stage_check(t, i, err)) < 0 && t->run->n_stages > 1)
+            err_context(err, "stage %lld", (long long)i);
+    return rc;
+}
+
+static void bounds_add(struct loader_bounds *most, const struct loader *l)
+{
+    struct loader_bounds b = loader_bounds(l);
+    most->tokens = num_max_i64(most->tokens, b.tokens);
+    most->samples = num_max_i64(most->samples, b.samples);
+    most->text_tokens = num_max_i64(most->text_tokens, b.text_tokens);
+    most->segment = num_max_i64(most->segment, b.segment);
 }
 
 static int loaders_open(struct train *t, struct loader_bounds *most, struct err *err)
 {
+    const struct comm *world = t->conf->world;
+    bool validates = t->run->validation.every_steps > 0 && !t->conf->trial;
     *most = (struct loader_bounds){0};
-    for (int64_t i = 0; i < t->run->n_stages; i++) {
-        int rc = loader_open(t->run, &t->run->stages[i], t->layout->mbs, t->conf->verify, t->conf->world->rank, t->conf->world->size,
-                             &t->loaders[i], err);
+    for (int64_t i = t->first_stage; i < t->end_stage; i++) {
+        int rc = loader_open(t->run, &t->run->stages[i], t->layout->mbs, t->conf->verify, world->rank, world->size, &t->loaders[i], err);
         if (rc < 0)
             return rc;
-        struct loader_bounds b = loader_bounds(t->loaders[i]);
-        most->tokens = num_max_i64(most->tokens, b.tokens);
-        most->samples = num_max_i64(most->samples, b.samples);
-        most->text_tokens = num_max_i64(most->text_tokens, b.text_tokens);
-        most->segment = num_max_i64(most->segment, b.segment);
+        bounds_add(most, t->loaders[i]);
+        t->most_gbs = num_max_i64(t->most_gbs, t->run->stages[i].gbs);
     }
-    return 0;
+    t->most_micros = layout_micro_batches(t->layout, t->most_gbs, 0);
+    if (!validates)
+        return 0;
+    int rc = validate_open(&t->validate, t->run, t->layout, layout_place(t->layout, world->rank), t->most_gbs, t->conf->verify, world, err);
+    if (rc == 0)
+        bounds_add(most, t->validate.loader);
+    return rc;
 }
 
 static struct dit_config dit_config_of(const struct train *t, const struct loader_bounds *b)
@@ -92,18 +129,20 @@ static int plan_make(struct train *t, const struct dit_config *c, struct err *er
 {
     struct optim_conf o = optim_conf_of(t);
     int64_t loader = 0;
-    int rc = dit_plan(c, t->ops->act, t->ops->stat, &t->plan, err);
-    for (int64_t i = 0; i < t->run->n_stages; i++)
+    int rc = dit_plan(c, t->ops->act, t->ops->stat, &t->memory, err);
+    for (int64_t i = t->first_stage; i < t->end_stage; i++)
         loader += loader_bytes(t->loaders[i]);
+    if (t->validate.loader)
+        loader += loader_bytes(t->validate.loader);
     if (rc == 0)
-        rc = units_plan(&t->sh, (int)t->layout->zero, t->ops->act, t->ops->stat, &t->plan, err);
+        rc = units_plan(&t->sh, (int)t->layout->zero, t->ops->act, t->ops->stat, &t->memory, err);
     if (rc == 0)
-        rc = optim_plan(&o, &t->plan, err);
+        rc = optim_plan(&o, &t->memory, err);
     if (rc == 0)
-        rc = buffer_list_add(&t->plan, "gemm and attention tiles", BUFFER_WORK, DTYPE_FP8, 1, 1, t->ops->workspace_bytes, err);
+        rc = buffer_list_add(&t->memory, "gemm and attention tiles", BUFFER_WORK, DTYPE_FP8, 1, 1, t->ops->workspace_bytes, err);
     if (rc == 0)
-        rc = buffer_list_add(&t->plan, "loader", BUFFER_LOADER, DTYPE_FP8, 1, 1, loader, err);
-    return rc < 0 ? rc : buffer_list_add(&t->plan, "process", BUFFER_PROCESS, DTYPE_FP8, 1, 1, t->process_bytes, err);
+        rc = buffer_list_add(&t->memory, "loader", BUFFER_LOADER, DTYPE_FP8, 1, 1, loader, err);
+    return rc < 0 ? rc : buffer_list_add(&t->memory, "process", BUFFER_PROCESS, DTYPE_FP8, 1, 1, t->process_bytes, err);
 }
 
 static void plan_say(const struct train *t)
@@ -112,7 +151,7 @@ static void plan_say(const struct train *t)
     train_say(t, "memory plan of a rank:");
     for (int c = 0; c <= BUFFER_CATEGORIES; c++) {
         bool all = c == BUFFER_CATEGORIES;
-        int64_t n = all ? t->plan.total : buffer_list_bytes(&t->plan, (enum buffer_category)c);
+        int64_t n = all ? t->memory.total : buffer_list_bytes(&t->memory, (enum buffer_category)c);
         snprintf(line, sizeof line, "  %-14s %12s", all ? "total" : buffer_category_names[c], num_format_bytes(n, bytes, sizeof bytes));
         train_say(t, line);
     }
@@ -121,10 +160,10 @@ static void plan_say(const struct train *t)
 static int limit_check(const struct train *t, struct err *err)
 {
     char need[32], have[32];
-    if (t->conf->memory_limit_bytes == 0 || t->plan.total <= t->conf->memory_limit_bytes)
+    if (t->conf->memory_limit_bytes == 0 || t->memory.total <= t->conf->memory_limit_bytes)
         return 0;
     return err_set(err, ERR_NO, "out of memory by plan: a rank needs %s, the limit is %s",
-                   num_format_bytes(t->plan.total, need, sizeof need),
+                   num_format_bytes(t->memory.total, need, sizeof need),
                    num_format_bytes(t->conf->memory_limit_bytes, have, sizeof have));
 }
 
@@ -153,8 +192,6 @@ static int inputs_open(struct train *t, struct loader_bounds *bounds, struct err
     int rc = loaders_open(t, bounds, err);
     if (rc == 0)
         rc = params_build(&t->run->model, &t->params, err);
-    for (int64_t i = 0; i < t->run->n_stages; i++)
-        t->most_micros = num_max_i64(t->most_micros, layout_micro_batches(t->layout, t->run->stages[i].gbs, 0));
     return rc < 0 ? rc : shards_build(&t->run->model, &t->params, t->layout, t->conf->world->rank, &t->sh, err);
 }
 
@@ -169,21 +206,15 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
         rc = dit_new(c, t->ops, t->stream, &t->units, &t->dit, err);
     if (rc == 0)
         rc = pipe_open(&t->pipe, t->dit, t->layout, t->sh.place, t->grid.pp, t->stream, t->most_micros, err);
-    if (rc == 0 && !(t->times = calloc(TRAIN_TIMES_MAX, sizeof *t->times)))
-        rc = err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0 && !t->conf->trial && t->conf->world->rank == 0)
-        rc = record_open(&t->record, t->conf->run_dir, t->conf->attempt, err);
     return rc;
 }
 
-int train_open(struct train *t, struct err *err)
+int train_open(struct train *t, int64_t step, struct err *err)
 {
     struct comm *world = t->conf->world;
     struct loader_bounds bounds = {0};
-    struct str text = STR_INIT;
-    layout_format(t->layout, &text);
-    snprintf(t->layout_text, sizeof t->layout_text, "%s", text.p);
-    str_release(&text);
+    segment_take(t, step);
+    t->peak_flops = t->plan->peak_flops * world->size;
     int rc = comm_agree(world, device_open(t, err), err);
     if (rc < 0)
         return rc;
@@ -201,7 +232,7 @@ int train_open(struct train *t, struct err *err)
 
 void train_close(struct train *t)
 {
-    record_close(&t->record);
+    validate_close(&t->validate);
     pipe_close(&t->pipe);
     dit_free(t->dit);
     units_close(&t->units);
@@ -218,7 +249,9 @@ void train_close(struct train *t)
     params_release(&t->params);
     comm_grid_close(&t->grid);
     comm_bind(t->conf->world, NULL);
-    free(t->times);
+    *t = (struct train){.conf = t->conf, .run = t->run, .record = t->record, .next_step = t->next_step, .skips = t->skips,
+                        .end_step = t->end_step, .times = t->times, .n_times = t->n_times, .phases = t->phases,
+                        .config_hash = t->config_hash, .peak_flops = t->peak_flops};
 }
 
 double train_waited_s(const struct train *t)

@@ -7,10 +7,23 @@
 #include "trainer/pipe.h"
 #include "trainer/record.h"
 #include "trainer/train.h"
+#include "trainer/validate.h"
 
 struct train {
+    /* of the attempt */
     const struct train_conf *conf;
     const struct run *run;
+    struct record record;
+    int64_t next_step, skips, end_step; /* end_step: the attempt goes no further; -1: not known yet */
+    double *times;     /* step_s of this attempt, up to TRAIN_TIMES_MAX */
+    int64_t n_times;
+    struct train_phases phases; /* sums */
+    struct hash128 config_hash;
+    double peak_flops; /* of the world, by the plan of the last segment; 0 unknown */
+
+    /* of the segment: what train_open makes and train_close ends */
+    int64_t first_stage, end_stage;
+    const struct plan *plan; /* of its first stage */
     const struct layout *layout;
     struct comm_grid grid;
     struct param_list params;
@@ -23,21 +36,14 @@ struct train {
     struct dit *dit;
     struct pipe pipe;
     struct loader *loaders[LIMIT_STAGES];
-    int64_t most_micros; /* micro-batches of a step, over all stages of the run */
-    struct record record;
-    struct buffer_list plan;
+    struct validate validate;
+    int64_t most_gbs, most_micros; /* packs of a step, a replica's micro-batches, over its stages */
+    struct buffer_list memory;
     int64_t process_bytes; /* resident before any of the plan was taken, and some growth */
-    double peak_flops; /* of the world, 0 unknown */
-    int64_t next_step, skips;
-    double *times;     /* step_s of this attempt, up to TRAIN_TIMES_MAX */
-    int64_t n_times;
-    struct train_phases phases; /* sums */
-    struct hash128 config_hash;
-    char layout_text[256];
 };
 
 /* train_open.c. Each rank's own failures are agreed on before the next collective call. */
-int train_open(struct train *t, struct err *err);
+int train_open(struct train *t, int64_t step, struct err *err); /* the segment that step lies in */
 void train_close(struct train *t);
 void train_say(const struct train *t, const char *line); /* rank 0 */
 int64_t train_resident_peak_bytes(void);

@@ -33,48 +33,36 @@ const struct opt_cmd cmd_launch = {
     "Submits the run's agent and follows it. Interrupting or killing this command changes nothing: the run goes on, and the "
     "same command with the same file takes it up again instead of making a second one."};
 
-/* Paths in a run file are the user's; in the run's own folder they are absolute. */
-static int data_resolve(struct run *run, struct err *err)
+static int path_resolve(struct run *run, const char **path, const char *what, struct err *err)
 {
-    for (int64_t i = 0; i < run->n_stages; i++) {
-        int64_t thw[3];
-        int synthetic = run_synthetic(run->stages[i].data, "data", thw, err);
-        if (synthetic < 0)
-            return synthetic;
-        if (synthetic)
-            continue;
-        char *path = realpath(run->stages[i].data, NULL);
-        if (!path)
-            return err_set_errno(err, ERR_INPUT, "stages[%lld].data: cannot find the dataset '%s'", (long long)i,
-                                 run->stages[i].data);
-        run->stages[i].data = arena_strdup(&run->arena, path);
-        free(path);
-        if (!run->stages[i].data)
-            return err_set(err, ERR_NOMEM, "out of memory");
-    }
-    return run_bind_data(run, err);
+    char *real = realpath(*path, NULL);
+    if (!real)
+        return err_set_errno(err, ERR_INPUT, "%s: cannot find '%s'", what, *path);
+    *path = arena_strdup(&run->arena, real);
+    free(real);
+    return *path ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-/* Extent in tokens of the first stage's first sample, for the plan's record. */
-static int seq_of(const struct run *run, struct seq *out, struct err *err)
+static int data_resolve(struct run *run, const char **data, const char *what, struct err *err)
 {
     int64_t thw[3];
-    struct dataset d;
-    int rc = run_synthetic(run->stages[0].data, "data", thw, err);
-    if (rc < 0)
-        return rc;
-    if (rc == 0) {
-        if ((rc = dataset_load(run->stages[0].data, &d, err)) < 0)
-            return rc;
-        if (d.n_samples < 1)
-            rc = err_set(err, ERR_INPUT, "%s: the dataset has no samples", run->stages[0].data);
-        else
-            thw[0] = d.samples[0].t, thw[1] = d.samples[0].h, thw[2] = d.samples[0].w;
-        dataset_release(&d);
-        if (rc < 0)
-            return rc;
+    int rc = run_synthetic(*data, what, thw, err);
+    return rc == 0 ? path_resolve(run, data, what, err) : rc < 0 ? rc : 0;
+}
+
+/* Paths in a run file are the user's; in the run's own folder they are absolute. */
+static int paths_resolve(struct run *run, struct err *err)
+{
+    char what[64];
+    int rc = run->validation.data ? data_resolve(run, &run->validation.data, "validation.data", err) : 0;
+    for (int64_t i = 0; i < run->n_stages && rc == 0; i++) {
+        snprintf(what, sizeof what, "stages[%lld].data", (long long)i);
+        rc = data_resolve(run, &run->stages[i].data, what, err);
+        snprintf(what, sizeof what, "stages[%lld].plan", (long long)i);
+        if (rc == 0 && run->stages[i].plan)
+            rc = path_resolve(run, &run->stages[i].plan, what, err);
     }
-    return seq_from_latent(&run->model, thw[0], thw[1], thw[2], out, err);
+    return rc < 0 ? rc : run_bind_data(run, err);
 }
 
 /* Without a tuned plan: data parallel over the run's ranks. No peak is known then, so no MFU is given. */
@@ -85,7 +73,7 @@ static int plan_make(const struct run *run, struct plan *plan, struct err *err)
     snprintf(plan->model, sizeof plan->model, "%s", run->model.name);
     snprintf(plan->device, sizeof plan->device, "cpu");
     plan->model_hash = model_hash(&run->model);
-    int rc = seq_of(run, &plan->seq, err);
+    int rc = run_stage_seq(run, 0, &plan->seq, err);
     return rc < 0 ? rc : layout_check(&plan->layout, &run->model, plan->seq, plan->gbs, layout_world(&plan->layout), err);
 }
 
@@ -164,7 +152,7 @@ static int load_all(const struct opt_values *v, const char *run_path, struct run
         run->resources.priority = opt_int(v, "priority");
     if ((rc = place_take(v, run, err)) < 0)
         return rc;
-    if ((rc = data_resolve(run, err)) < 0)
+    if ((rc = paths_resolve(run, err)) < 0)
         return err_context(err, "%s", run_path);
     return opt_given(v, "plan") ? plan_take(opt_text(v, "plan"), run, plan, err) : plan_make(run, plan, err);
 }

@@ -85,7 +85,6 @@ static int ranks_parse(const char *text, struct inputs *in, struct err *err)
 static int data_bind(struct run *run, struct seq *seq, struct err *err)
 {
     int64_t thw[3];
-    struct dataset d;
     int rc = run_synthetic(run->stages[0].data, "data", thw, err);
     if (rc < 0)
         return rc;
@@ -97,13 +96,9 @@ static int data_bind(struct run *run, struct seq *seq, struct err *err)
         free(path);
         if (!run->stages[0].data)
             return err_set(err, ERR_NOMEM, "out of memory");
-        if ((rc = dataset_load(run->stages[0].data, &d, err)) < 0)
-            return rc;
-        thw[0] = d.samples[0].t, thw[1] = d.samples[0].h, thw[2] = d.samples[0].w;
-        dataset_release(&d);
     }
     run->n_stages = 1; /* only the first is tuned */
-    rc = seq_from_latent(&run->model, thw[0], thw[1], thw[2], seq, err);
+    rc = run_stage_seq(run, 0, seq, err);
     return rc < 0 ? rc : run_bind_data(run, err);
 }
 
