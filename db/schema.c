@@ -9,7 +9,7 @@
  * 3. What is computed from one run's events together, anew whenever the run has new ones (db/fold.c): `run_clock`, the
  *    difference between a host's monotonic clock and UTC, and `span`, the run's time by cause.
  *
- * Everything else is a view. v_trial, v_step, v_attempt, v_time and v_notice are public: names, columns, units and meaning stay, new
+ * Everything else is a view. v_trial, v_step, v_attempt, v_time, v_notice and v_validation are public: names, columns, units and meaning stay, new
  * columns may come behind the old. The other views and all tables may change with any release.
  *
  * Units: seconds, bytes, FLOPs; `*_at`, `from` and `to` are UTC Unix seconds; mfu is a fraction of the dense peak.
@@ -59,6 +59,7 @@ static const char *const steps[] = {
     "CREATE TABLE span(run TEXT NOT NULL, n INTEGER NOT NULL, cause TEXT NOT NULL, from_at REAL NOT NULL,"
     " to_at REAL NOT NULL, seconds REAL NOT NULL CHECK(seconds >= 0), PRIMARY KEY(run, n)) STRICT;",
     "", /* v_notice */
+    "", /* v_validation */
 };
 
 int schema_version(void) { return (int)ARRAY_LEN(steps); }
@@ -107,6 +108,21 @@ static const struct view views[] = {
      "  mfu         model FLOPs / (step_s x dense peak of all ranks)\n"
      "  loss        NULL when it was not finite\n"
      "  replayed    1 on every execution of a (run, step) after its first by attempt", true},
+    {"v_validation",
+     "SELECT e.run, e.attempt, " FIELD("step") " AS step, w.weights, b.key AS bin, b.value AS loss, " FIELD("samples") " AS samples,"
+     " " FIELD("started_at") " AS started_at, " FIELD("seconds") " AS seconds"
+     " FROM event e JOIN (SELECT 'model' AS weights, 'bins' AS field UNION ALL SELECT 'average', 'average_bins') w"
+     " JOIN json_each(e.json, '$.' || w.field) b WHERE e.kind = 'validation'",
+     "Loss on fixed draws, one row a bin of the noise level; replays included.\n"
+     "  run         run id\n"
+     "  attempt     from 1\n"
+     "  step        steps done\n"
+     "  weights     model, or average (EMA)\n"
+     "  bin         from 0, rising noise; all bins are equally probable in training\n"
+     "  loss        mean over samples of w (F - T)^2; NULL when it was not finite\n"
+     "  samples     that were measured in each bin\n"
+     "  started_at  UTC s\n"
+     "  seconds     the whole validation took", true},
     {"v_attempt",
      "SELECT a.run, a.attempt, " FIRST_OF("sched", "attempt_started") " AS scheduler,"
      " CAST(" FIRST_OF("job_id", "attempt_started") " AS TEXT) AS job_id,"
@@ -127,7 +143,7 @@ static const struct view views[] = {
      "  job_id      the scheduler's\n"
      "  started_at  UTC s\n"
      "  ended_at    UTC s; NULL while it runs, and when nobody lived to say so\n"
-     "  cause       done, preempt, time_limit, crash, node_fail, cancel, hang; NULL as above\n"
+     "  cause       done, preempt, time_limit, crash, node_fail, cancel, hang, diverged; NULL as above\n"
      "  first_step  least step done in it; NULL if none\n"
      "  last_step   greatest step done in it", true},
     {"v_time",

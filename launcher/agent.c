@@ -385,7 +385,7 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     if (!done && !a->state.done)
         node_lost_look(a);
     struct attempt_evidence evidence = {done || a->state.done, a->stop_requested, a->state.cancel_at > 0, a->stop_requested && near_time_limit(a), a->hung,
-                                        a->node_lost, end->exit_code, end->exit_signal};
+                                        a->node_lost, !a->work.foreign, end->exit_code, end->exit_signal};
     snprintf(detail, sizeof detail, "trainer %s %d; see logs/attempt-%lld.log", end->exit_signal ? "died of signal" : "exited with",
              end->exit_signal ? end->exit_signal : end->exit_code, (long long)a->attempt.number);
     return attempt_settle(a, attempt_cause_of(&evidence), end, detail, exit_code, err);

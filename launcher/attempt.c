@@ -25,7 +25,7 @@ enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
         return CAUSE_NODE_FAIL;
     if (e->stop_requested)
         return e->time_limit_near ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
-    return CAUSE_CRASH;
+    return e->ours && e->exit_code == err_exit_code(ERR_DIVERGED) ? CAUSE_DIVERGED : CAUSE_CRASH;
 }
 
 const struct run_attempt *attempt_told(const struct run_state *s, int64_t number)

@@ -57,6 +57,7 @@ struct attempt_evidence {
     bool time_limit_near;   /* the notice came at the end of the job's time limit */
     bool hung;              /* ended by the agent because nothing moved */
     bool node_lost;         /* the scheduler said that a node of the step failed */
+    bool ours;              /* reel-train, whose exit status 6 says that training diverged */
     int exit_code;          /* of the trainer; -1 killed */
     int exit_signal;
 };

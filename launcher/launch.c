@@ -96,14 +96,40 @@ int launch_open(const char *home, const char *bin_dir, const char *name_or_id, s
     return 0;
 }
 
+/* The run's folder has plans of its own: what the user's files become later does not matter. */
+static int stage_plans_write(const struct launch *l, struct run *run, char paths[LIMIT_STAGES][LIMIT_PATH_BYTES + 32], int64_t world,
+                             struct err *err)
+{
+    for (int64_t i = 0; i < run->n_stages; i++) {
+        const char *from = run->stages[i].plan;
+        struct plan plan;
+        if (!from)
+            continue;
+        snprintf(paths[i], sizeof paths[i], "%s/stage-%02lld.plan.json", l->run_dir, (long long)i);
+        int rc = plan_load(from, &plan, err);
+        if (rc == 0 && layout_world(&plan.layout) != world)
+            rc = err_set(err, ERR_INPUT, "stages[%lld].plan '%s' is for %lld ranks, the run has %lld: give plans for as many", (long long)i, from,
+                         (long long)layout_world(&plan.layout), (long long)world);
+        if (rc == 0 && (rc = layout_check(&plan.layout, &run->model, plan.seq, plan.gbs, world, err)) < 0)
+            err_context(err, "stages[%lld].plan '%s'", (long long)i, from);
+        if (rc < 0 || (rc = plan_save(&plan, paths[i], err)) < 0)
+            return rc;
+        run->stages[i].plan = paths[i];
+    }
+    return 0;
+}
+
 static int folder_write(const struct launch *l, const struct run *run, const struct plan *plan, const char *settings_json,
                         struct err *err)
 {
-    char path[LIMIT_PATH_BYTES + 32];
+    char path[LIMIT_PATH_BYTES + 32], plans[LIMIT_STAGES][LIMIT_PATH_BYTES + 32];
+    struct run own = *run; /* borrows all but the plans' paths */
     int rc = file_mkdirs(l->run_dir, err);
+    if (rc == 0)
+        rc = stage_plans_write(l, &own, plans, layout_world(&plan->layout), err);
     snprintf(path, sizeof path, "%s/run.json", l->run_dir);
     if (rc == 0)
-        rc = run_save(run, path, err);
+        rc = run_save(&own, path, err);
     snprintf(path, sizeof path, "%s/plan.json", l->run_dir);
     if (rc == 0)
         rc = plan_save(plan, path, err);

@@ -12,7 +12,7 @@
 #include "base/str.h"
 
 const char *const attempt_cause_names[] = {"",      "done",      "preempt", "time_limit", "crash",
-                                           "node_fail", "cancel", "hang",    NULL};
+                                           "node_fail", "cancel", "hang",    "diverged",   NULL};
 
 void run_state_init(struct run_state *s)
 {
@@ -417,6 +417,10 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
         return RUN_NEXT_SUBMIT;
     if (!last || last->cause == CAUSE_NONE || is_submitted_since(s, last))
         return RUN_NEXT_WAIT;
+    if (last->cause == CAUSE_DIVERGED) { /* the same numbers would come again */
+        snprintf(text, STATE_TEXT_BYTES, "training diverged: %.160s", last->detail);
+        return RUN_NEXT_FAILED;
+    }
     int64_t bound = budget_for(budget, last->cause), count = run_state_without_progress(s);
     if (bound > 0 && count >= bound) {
         snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.160s", (long long)count, budget_name(last->cause), last->detail);

@@ -33,6 +33,7 @@ enum attempt_cause { /* why an attempt ended */
     CAUSE_NODE_FAIL,
     CAUSE_CANCEL,
     CAUSE_HANG,
+    CAUSE_DIVERGED,  /* the trainer gave up: too many steps without a finite gradient */
 };
 extern const char *const attempt_cause_names[]; /* ended by NULL; "" for CAUSE_NONE */
 

@@ -397,8 +397,8 @@ static int newest_step(struct train *t, struct err *err)
 
 static int attempt_open(struct train *t, struct err *err)
 {
-    int rc = 0;
-    if (!(t->times = calloc(TRAIN_TIMES_MAX, sizeof *t->times)))
+    int rc = train_plans_check(t, err);
+    if (rc == 0 && !(t->times = calloc(TRAIN_TIMES_MAX, sizeof *t->times)))
         rc = err_set(err, ERR_NOMEM, "out of memory");
     if (rc == 0 && !t->conf->trial && t->conf->world->rank == 0)
         rc = record_open(&t->record, t->conf->run_dir, t->conf->attempt, err);

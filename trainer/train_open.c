@@ -81,6 +81,16 @@ static int capability_check(const struct train *t, struct err *err)
     return rc;
 }
 
+int train_plans_check(struct train *t, struct err *err)
+{
+    int rc = 0;
+    for (int64_t stage = 0; stage < t->run->n_stages && rc == 0; stage = t->end_stage) {
+        segment_take(t, run_stage_first(t->run, stage));
+        rc = capability_check(t, err);
+    }
+    return rc;
+}
+
 static void bounds_add(struct loader_bounds *most, const struct loader *l)
 {
     struct loader_bounds b = loader_bounds(l);
@@ -169,9 +179,7 @@ static int limit_check(const struct train *t, struct err *err)
 
 static int device_open(struct train *t, struct err *err)
 {
-    int rc = capability_check(t, err);
-    if (rc == 0)
-        rc = dev_cpu_open(false, &t->dev, err);
+    int rc = dev_cpu_open(false, &t->dev, err);
     if (rc == 0)
         rc = t->dev->stream_new(t->dev, "compute", &t->stream, err);
     return rc < 0 ? rc : ops_cpu_open(t->dev, t->run->dtype, t->conf->blas, &t->ops, err);

@@ -43,6 +43,7 @@ struct train {
 };
 
 /* train_open.c. Each rank's own failures are agreed on before the next collective call. */
+int train_plans_check(struct train *t, struct err *err); /* of all stages, before the first */
 int train_open(struct train *t, int64_t step, struct err *err); /* the segment that step lies in */
 void train_close(struct train *t);
 void train_say(const struct train *t, const char *line); /* rank 0 */

@@ -84,6 +84,7 @@ static const struct fold_case {
      RUN_NEXT_FAILED, "failed", -1, -1, 3, 3},
     {"a hang counts as a crash", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "hang"), ENDED(3, 113, "crash")},
      RUN_NEXT_FAILED, "failed", -1, -1, 3, 3},
+    {"who diverged once would diverge again", {CREATED, SUBMITTED, STEP(1, 110, 3), ENDED(1, 111, "diverged")}, RUN_NEXT_FAILED, "failed", 3, -1, 1, 0},
     {"progress between crashes restores the budget", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"),
      STEP(3, 113, 0), ENDED(3, 114, "crash"), STEP(4, 115, 1), ENDED(4, 116, "crash")}, RUN_NEXT_REQUEUE, "waiting", 1, -1, 4, 1},
     {"the same step again is no progress", {CREATED, SUBMITTED, STEP(1, 111, 3), ENDED(1, 112, "crash"), STEP(2, 113, 3),
