@@ -192,7 +192,7 @@ FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(FUZZ_SRC))
 $(FUZZ_BIN): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(call lib_objs,trainer) $(B)/flags
 	@mkdir -p $(@D)
 	$(call link,$(filter %.o,$^),$(call lib_libs,trainer))
-FUZZ_LIB := $(call src,base) $(call src,profiles) trainer/npy.c $(B)/gen/profiles/embedded.c
+FUZZ_LIB := $(call src,base) $(call src,profiles) $(B)/gen/profiles/embedded.c
 $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	@mkdir -p $(@D)
 	$(call say,CLANG,$@)

@@ -24,6 +24,7 @@
 #include "base/num.h"
 #include "base/opt.h"
 #include "base/progress.h"
+#include "curator/decode.h"
 #include "curator/shard.h"
 
 static const double LOCK_WAIT_S = 2; /* the workers of a killed curation are gone by then */
@@ -524,13 +525,16 @@ int main(int argc, char **argv)
     log_set_sink(log_to_stderr, program);
     log_set_level(LOG_INFO);
     signal(SIGXFSZ, SIG_IGN); /* a file limit comes back as EFBIG, a sentence */
+    bool decodes = argc > 1 && strcmp(argv[1], "decode") == 0;
+    const struct opt_cmd *table = decodes ? &decode_command : &command;
+    argc -= decodes, argv += decodes;
     argv[0] = name;
-    int rc = opt_parse(&command, argc, argv, NULL, &v, &help, &err);
+    int rc = opt_parse(table, argc, argv, NULL, &v, &help, &err);
     if (rc == 0 && help) {
-        opt_help(&command, NULL, &text);
+        opt_help(table, decodes ? "reel-curate" : NULL, &text);
         fputs(text.p, stdout);
     } else if (rc == 0) {
-        rc = run(v, &err);
+        rc = decodes ? decode_run(v, &err) : run(v, &err);
     }
     if (rc < 0 && err.text[0]) /* what opt_parse says begins with the program's name */
         fprintf(stderr, "%s%s\n", v ? "reel-curate: " : "", err.text);

@@ -9,9 +9,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/npy.h"
 #include "base/num.h"
 #include "base/wds.h"
-#include "curator/npy.h"
 #include "curator/video.h"
 
 enum { CAPTION_BYTES = 8192 };

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/npy.h"
 #include "base/num.h"
 #include "base/philox.h"
-#include "trainer/npy.h"
 
 enum { SYNTHETIC_SAMPLES = 1 << 20, SYNTHETIC_TEXT = 4, PATH_BYTES = 2 * LIMIT_PATH_BYTES };
 

@@ -15,6 +15,7 @@ static const struct {
     {&train_cmd_ckpt, train_cmd_ckpt_run},
     {&train_cmd_probe, train_cmd_probe_run},
     {&train_cmd_layouts, train_cmd_layouts_run},
+    {&train_cmd_generate, train_cmd_generate_run},
 };
 
 static int overview(struct err *err)

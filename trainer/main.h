@@ -7,8 +7,8 @@
 /* A subcommand prints its data on stdout (rank 0 only), talks on stderr, and returns 0 or an error. */
 typedef int train_cmd_fn(const struct opt_values *v, int argc, char **argv, struct err *err);
 
-extern const struct opt_cmd train_cmd_train, train_cmd_ckpt, train_cmd_probe, train_cmd_layouts;
-train_cmd_fn train_cmd_train_run, train_cmd_ckpt_run, train_cmd_probe_run, train_cmd_layouts_run;
+extern const struct opt_cmd train_cmd_train, train_cmd_ckpt, train_cmd_probe, train_cmd_layouts, train_cmd_generate;
+train_cmd_fn train_cmd_train_run, train_cmd_ckpt_run, train_cmd_probe_run, train_cmd_layouts_run, train_cmd_generate_run;
 
 int train_print(const struct str *text, struct err *err);
 

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "trainer/npy.h"
+#include "base/npy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {

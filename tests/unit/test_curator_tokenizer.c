@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
+#include "base/npy.h"
 #include "base/philox.h"
-#include "curator/npy.h"
 #include "curator/text.h"
 #include "curator/tokenizer.h"
 

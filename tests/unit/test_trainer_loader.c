@@ -1,9 +1,9 @@
 /* The loader: what .npy it takes, which sample each draw is, what it reads, and what it says of damaged data. */
 #include "trainer_run.h"
 
+#include "base/npy.h"
 #include "base/num.h"
 #include "trainer/loader.h"
-#include "trainer/npy.h"
 #include "trainer/objective.h"
 
 /* ---- npy ---- */

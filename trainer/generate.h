@@ -1,0 +1,31 @@
+/* generate: samples from a checkpoint, on one rank.
+ *
+ * Captions, shapes and frame rates (and first frames, if they are to be given) are those of draws of a dataset, in the order of the run's
+ * seed: a held-out set is sampled like a training set. Each sample starts from noise that is a function of (seed, its number in the
+ * dataset). Latents go out in the dataset's units as `<number, 6 digits>.npy`, float32 [C, t, h, w], for `reel-curate decode`.
+ */
+#ifndef TRAINER_GENERATE_H
+#define TRAINER_GENERATE_H
+
+#include "profiles/run.h"
+#include "trainer/ops.h"
+#include "trainer/sampler.h"
+
+struct generate_conf {
+    const struct run *run;    /* objective, numbers and seed; the model is the checkpoint's */
+    const char *ckpt, *data, *out; /* folders; data may be "synthetic:TxHxW" */
+    bool average;             /* the average's weights, if the checkpoint has one */
+    bool first_frames;        /* give the model the data's first frames */
+    int64_t first, samples, batch; /* draws; how many at a time */
+    double guidance;          /* 1: none; g: null + g (caption - null), of clean estimates */
+    uint64_t seed;
+    enum sampler_kind sampler;
+    int64_t steps;
+    double level_max, level_min;
+    enum ops_blas blas;
+    void (*say)(void *ctx, const char *line); /* may be NULL */
+    void *say_ctx;
+};
+int generate_run(const struct generate_conf *conf, struct err *err);
+
+#endif
