@@ -209,7 +209,7 @@ static int folder_decode(struct decoding *k, const char *dir, struct err *err)
     return rc;
 }
 
-int decode_run(const struct opt_values *v, struct err *err)
+int decode_run(const struct opt_values *v, struct str *out, struct err *err)
 {
     const char *const *operands;
     opt_operands(v, &operands);
@@ -233,7 +233,7 @@ int decode_run(const struct opt_values *v, struct err *err)
         str_addf(&k.text, "mean    psnr %6.2f dB\n", k.sum / (double)k.n);
     }
     if (rc == 0 && (rc = str_check(&k.text, err)) == 0)
-        fputs(k.text.p, stdout);
+        str_add(out, k.text.p);
     str_release(&k.text);
     dataset_release(&k.data);
     return rc;

@@ -5,6 +5,7 @@
 #include "base/opt.h"
 
 extern const struct opt_cmd decode_command;
-int decode_run(const struct opt_values *v, struct err *err);
+/* out: what goes to stdout. */
+int decode_run(const struct opt_values *v, struct str *out, struct err *err);
 
 #endif

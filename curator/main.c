@@ -534,7 +534,9 @@ int main(int argc, char **argv)
         opt_help(table, decodes ? "reel-curate" : NULL, &text);
         fputs(text.p, stdout);
     } else if (rc == 0) {
-        rc = decodes ? decode_run(v, &err) : run(v, &err);
+        rc = decodes ? decode_run(v, &text, &err) : run(v, &err);
+        if (rc == 0 && text.len)
+            fputs(text.p, stdout);
     }
     if (rc < 0 && err.text[0]) /* what opt_parse says begins with the program's name */
         fprintf(stderr, "%s%s\n", v ? "reel-curate: " : "", err.text);
