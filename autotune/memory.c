@@ -11,7 +11,7 @@ enum { TILE_ELEMENTS = 512 * 1024 };
 static int state_add(const struct memory_spec *spec, const struct layout *l, struct buffer_list *list, struct err *err)
 {
     struct param_list params;
-    int rc = params_build(spec->model, &params, err);
+    int rc = spec->tuning ? tuning_params(spec->model, spec->tuning, &params, err) : params_build(spec->model, &params, err);
     if (rc < 0)
         return rc;
     struct shards sh = {0};
@@ -20,7 +20,7 @@ static int state_add(const struct memory_spec *spec, const struct layout *l, str
     if (rc == 0)
         rc = piece_pack_elements(&sh, &params, &pack, err);
     if (rc == 0)
-        rc = buffers_state(&(struct buffer_state){.elements = sh.total, .group = sh.group, .zero = (int)l->zero, .ema = spec->ema,
+        rc = buffers_state(&(struct buffer_state){.elements = sh.total, .trained = sh.trained, .group = sh.group, .zero = (int)l->zero, .ema = spec->ema,
                                                   .pack = pack, .dtype = spec->dtype, .replicas = l->dp * l->cp / sh.group}, list, err);
     shards_release(&sh);
     params_release(&params);

@@ -9,6 +9,7 @@
 
 #include "profiles/buffers.h"
 #include "profiles/layout.h"
+#include "profiles/tuning.h"
 
 struct memory_bytes { /* of the fullest rank */
     double weights, gradients, optimizer, ema, activations, work, comm, process;
@@ -19,6 +20,7 @@ struct memory_spec {
     struct seq seq;
     enum dtype dtype;
     bool ema;
+    const struct tuning *tuning; /* NULL: everything is trained */
 };
 /* ERR_INPUT for a model whose buffers are not known (families other than dit). */
 int memory_predict(const struct memory_spec *spec, const struct layout *l, struct memory_bytes *out, struct err *err);

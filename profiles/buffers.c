@@ -266,10 +266,10 @@ int64_t buffers_exchange_bytes(int64_t dp, int64_t piece_bytes)
 
 int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err)
 {
-    int64_t all = spec->elements, own = all / spec->group;
+    int64_t all = spec->trained, own = all / spec->group;
     enum dtype t = spec->dtype;
-    BUG_ON(all % spec->group);
-    int rc = buffer_list_add(list, "weights", BUFFER_WEIGHT, t, 1, 1, spec->zero < 3 ? all : own, err);
+    BUG_ON(all % spec->group || spec->elements % spec->group);
+    int rc = buffer_list_add(list, "weights", BUFFER_WEIGHT, t, 1, 1, spec->zero < 3 ? spec->elements : spec->elements / spec->group, err);
     if (rc == 0)
         rc = buffer_list_add(list, "gradients", BUFFER_GRAD, t, 1, 1, spec->zero < 2 ? all : own, err);
     if (rc == 0)

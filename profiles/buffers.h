@@ -110,6 +110,7 @@ int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct
 enum { BUFFER_SWAP_ELEMENTS = 1 << 14 }; /* through which weights and average change places */
 struct buffer_state {
     int64_t elements; /* of the flat buffer: struct shards' total, which divides by group */
+    int64_t trained;  /* of them: struct shards' trained */
     int64_t group;    /* shard group's size */
     int zero;         /* 0..3 */
     bool ema;

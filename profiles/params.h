@@ -30,6 +30,7 @@ enum {
     PARAM_PER_SAMPLE = 8,  /* met once per sample (conditioning, AdaLN) */
     PARAM_PER_TEXT = 16,   /* met by every text token (cross K/V) */
 };
+enum param_lora { PARAM_LORA_NONE, PARAM_LORA_A, PARAM_LORA_B }; /* a run's adapters (tuning.h): A stands behind its base, B behind A */
 enum param_tp { PARAM_TP_NONE, PARAM_TP_ROW, PARAM_TP_COL, PARAM_TP_HEADS }; /* axis split over TP: none, dim 0 (out), dim 1 (in), dim 0 by heads */
 
 /* What a tensor is for, in the words of `reel model`. The four between EMBED/COND and HEAD live in the layers. */
@@ -46,6 +47,7 @@ struct param {
     double init_std;    /* PARAM_NORMAL */
     unsigned flags;
     enum param_tp tp;
+    enum param_lora lora;
     double lr_scale;
     enum param_part part;
 };

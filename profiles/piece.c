@@ -47,7 +47,7 @@ static void unit_runs(const struct shards *sh, int64_t unit, enum piece_rule rul
         const struct shard_tensor *t = &sh->tensors[i];
         int64_t first, end;
         rule_range(t, rule, &first, &end);
-        if (t->offset < 0 || first >= end)
+        if (t->unit != unit || first >= end)
             continue;
         struct piece p = piece_of(sh, u, t, first, end == t->count ? num_round_up(end, BUFFER_FLAT_ALIGN) : end);
         if (p.n > 0)
@@ -61,7 +61,7 @@ int piece_runs_build(const struct shards *sh, const struct param_list *params, e
     struct piece_runs runs = {.items = malloc((size_t)(params->n + 1) * sizeof *runs.items)};
     if (!runs.items)
         return err_set(err, ERR_NOMEM, "no memory for the runs of %lld tensors", (long long)params->n);
-    for (int64_t u = 0; u < sh->n_units; u++)
+    for (int64_t u = 0; u < sh->n_trained; u++)
         unit_runs(sh, u, rule, &runs);
     *out = runs;
     return 0;

@@ -5,6 +5,7 @@
  *
  * Some runs of the pieces are partial sums over tp, over copies of k/v heads or over pp; others count once in norms. A
  * list of runs says which, so that an axis takes one packed all-reduce and a norm few calls. Ranks that sum together have equal lists.
+ * They are about gradients: what is frozen has none.
  *
  *     struct piece_runs runs;
  *     piece_runs_build(&sh, &params, PIECE_SUM_TP, &runs, err);

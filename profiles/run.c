@@ -64,11 +64,12 @@
  *         "exclude": "n[1-2]",                 nodes not to be used
  *         "again": "auto"}                     how the run comes back: "requeue" its job, or "successor": each job submits the next,
  *                                              which waits for its end; auto: successor where the partition's preemption cancels jobs
+ *       "groups": [...], "lora": {...}         which parameters are trained, and how: described in tuning.c; left out: all, alike
  *     }
  *
  * A relative data folder is taken from the working directory of the program that reads the file. The writer writes every
  * field, the model as an object, in this order: that text is canonical. The config hash is XXH3-128 of the canonical text
- * (one line) of schema, model, stages, objective, adamw, schedule, random and numerics: what decides the numbers.
+ * (one line) of schema, model, stages, objective, adamw, schedule, random, numerics, groups and lora: what decides the numbers.
  * Name, validation, checkpoint, budget and resources are left out, and so is the data's place once its fingerprint is known: a moved
  * dataset is the same dataset. Layouts are not part of a run's identity at all, so any layout may resume it.
  *
@@ -227,6 +228,8 @@ static const struct json_field top_fields[] = {
     {"checkpoint", JSON_ANY, 0, .optional = true},
     {"budget", JSON_ANY, 0, .optional = true},
     {"resources", JSON_ANY, 0, .optional = true},
+    {"groups", JSON_ANY, 0, .optional = true},
+    {"lora", JSON_ANY, 0, .optional = true},
 };
 
 /* ---- reading ---- */
@@ -311,6 +314,8 @@ static int run_read(const struct json_doc *doc, struct run *r, struct err *err)
         rc = stages_read(doc, r, err);
     if (rc == 0)
         rc = sections_read(doc, r, err);
+    if (rc == 0)
+        rc = tuning_read(doc, doc->root, &r->tuning, err);
     if (rc < 0)
         return rc;
     warmup_default(doc, r);
@@ -395,6 +400,7 @@ static void run_put(const struct run *r, struct json_out *o, bool for_hash)
         field_write_table(o, sections[i].fields, sections[i].n_fields, r);
         json_obj_end(o);
     }
+    tuning_write(&r->tuning, o);
     json_obj_end(o);
 }
 

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "profiles/hw.h"
 #include "profiles/model.h"
+#include "profiles/tuning.h"
 
 enum objective { OBJECTIVE_EDM, OBJECTIVE_RECTIFIED_FLOW, OBJECTIVE_V };
 enum loss_norm { LOSS_NORM_TOKEN, LOSS_NORM_SAMPLE };
@@ -90,6 +91,7 @@ struct run {
         const char *partition, *account, *qos, *exclude; /* NULL: the scheduler's default */
         enum run_again again;
     } resources;
+    struct tuning tuning;           /* groups of parameters, adapters */
     struct arena arena;             /* owns the texts */
 };
 

@@ -146,6 +146,15 @@ int run_name_check(const char *name, const char *what, struct err *err)
                : 0;
 }
 
+/* Its patterns against the model's names. */
+static int tuning_check(const struct run *r, const char *where, struct err *err)
+{
+    struct param_list list = {0};
+    int rc = r->tuning.n_groups || r->tuning.lora.rank ? tuning_params(&r->model, &r->tuning, &list, err) : 0;
+    params_release(&list);
+    return rc < 0 ? err_context(err, "%s", where) : 0;
+}
+
 int run_check(const struct run *r, const char *where, struct err *err)
 {
     char what[LIMIT_PATH_BYTES];
@@ -181,7 +190,9 @@ int run_check(const struct run *r, const char *where, struct err *err)
                        (long long)r->warmup_steps, (long long)steps);
     for (int64_t i = 0; i < r->n_stages && rc == 0; i++)
         rc = stage_check(r, i, where, err);
-    return rc < 0 ? rc : validation_check(r, where, err);
+    if (rc == 0)
+        rc = validation_check(r, where, err);
+    return rc < 0 ? rc : tuning_check(r, where, err);
 }
 
 /* ---- data ---- */

@@ -16,6 +16,10 @@
  * own heads of cross.kv), the low side `a` of a modulation pair (through own rows of `b`), and with sp what is replicated and
  * meets every token (own tokens). The conditioning's other tensors are replicated too, but their gradient comes from a sum over
  * tp already and is computed alike on all tp ranks. Over pp: the conditioning, which every stage feeds its layers from.
+ *
+ * Adapters A [rank, in] and B [out, rank] are cut as their base is: B by its rows (k/v copies too), A by its columns. The one that is not
+ * cut is replicated, and its gradient a partial sum over tp: A's through own rows of B, B's through own columns of A. Beside a replicated
+ * base both are what the base is.
  */
 #include "profiles/shard.h"
 
@@ -68,6 +72,7 @@ static void rows_add_kv(const struct cut *c, struct shard_tensor *t, int64_t bas
     rows_add(t, base + all + first, n);
 }
 
+/* p: the tensor, or the one that it adapts. */
 static void cut_heads(const struct cut *c, const struct param *p, struct shard_tensor *t)
 {
     bool kv = name_ends(p, ".kv.weight"), qkv = name_ends(p, ".qkv.weight");
@@ -99,14 +104,15 @@ static void cut_cols(const struct cut *c, const struct param *p, struct shard_te
     t->col = c->place.tp * t->cols;
 }
 
-/* Where the gradient of a tensor that every tp rank holds whole is a partial sum. */
+/* Where the gradient of a tensor that every tp rank holds whole is a partial sum. p: itself, or its base. */
 static unsigned replicated_sums(const struct cut *c, const struct param *p)
 {
+    bool beside_cut = p->tp != PARAM_TP_NONE;
     bool conditioning = p->layer == PARAM_LAYER_COND;
     bool own_heads = name_ends(p, ".q_norm.weight") || name_ends(p, ".k_norm.weight") || strcmp(p->name, "text_null") == 0;
     bool own_rows = name_ends(p, ".a.weight");
     bool own_tokens = c->l->sp && !conditioning;
-    unsigned tp = c->l->tp > 1 && (own_heads || own_rows || own_tokens) ? SHARD_SUM_TP : 0;
+    unsigned tp = c->l->tp > 1 && (own_heads || own_rows || own_tokens || beside_cut) ? SHARD_SUM_TP : 0;
     return tp | (conditioning && c->l->pp > 1 ? SHARD_SUM_PP : 0);
 }
 
@@ -118,18 +124,20 @@ static int64_t own_rows(const struct cut *c, const struct param *p, const struct
     return c->place.tp % c->copies == 0 ? t->rows : t->kv_row;
 }
 
-/* All but the offset. */
+static const struct param *base_of(const struct param *p) { return p - (p->lora == PARAM_LORA_A ? 1 : p->lora == PARAM_LORA_B ? 2 : 0); }
+
+/* All but the place. */
 static struct shard_tensor tensor_cut(const struct cut *c, const struct param *p)
 {
     struct shard_tensor t = {.cols = param_cols(p), .kv_row = -1};
     switch (p->tp) {
     case PARAM_TP_NONE:
         rows_add(&t, 0, param_rows(p));
-        t.sums = replicated_sums(c, p);
+        t.sums = replicated_sums(c, base_of(p));
         break;
     case PARAM_TP_ROW: cut_rows(c, p, &t); break;
     case PARAM_TP_COL: cut_cols(c, p, &t); break;
-    case PARAM_TP_HEADS: cut_heads(c, p, &t); break;
+    case PARAM_TP_HEADS: cut_heads(c, base_of(p), &t); break;
     }
     if (t.kv_row < 0)
         t.kv_row = t.rows;
@@ -159,14 +167,19 @@ static bool held(const struct cut *c, int64_t layer)
     }
 }
 
-/* The unit of the tensors from u->first_param on that are of u->layer: offsets, and the unit's size. */
-static void unit_fill(const struct cut *c, const struct param_list *params, struct shards *sh, struct shard_unit *u)
+static bool is_trained(const struct param *p) { return p->flags & PARAM_TRAINABLE; }
+
+/* Those of the layer's tensors that are trained, or are not: offsets, and the unit's size. */
+static void unit_fill(const struct cut *c, const struct param_list *params, struct shards *sh, struct shard_unit *u, bool trained)
 {
     int64_t at = u->offset;
     for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++) {
         struct shard_tensor *t = &sh->tensors[i];
+        if (is_trained(&params->items[i]) != trained)
+            continue;
         *t = tensor_cut(c, &params->items[i]);
         t->offset = at;
+        t->unit = u - sh->units;
         at += num_round_up(t->count, BUFFER_FLAT_ALIGN);
     }
     u->elements = num_round_up(at - u->offset, sh->group * BUFFER_FLAT_ALIGN);
@@ -180,15 +193,26 @@ static int64_t layer_tensors(const struct param_list *params, int64_t first)
     return n;
 }
 
-static void units_fill(const struct cut *c, const struct param_list *params, struct shards *sh)
+static bool has_any(const struct param_list *params, int64_t first, int64_t n, bool trained)
+{
+    for (int64_t i = first; i < first + n; i++)
+        if (is_trained(&params->items[i]) == trained)
+            return true;
+    return false;
+}
+
+static void units_fill(const struct cut *c, const struct param_list *params, struct shards *sh, bool trained)
 {
     for (int64_t i = 0, n; i < params->n; i += n) {
         n = layer_tensors(params, i);
-        if (!held(c, params->items[i].layer))
+        if (!held(c, params->items[i].layer) || !has_any(params, i, n, trained))
             continue;
+        int64_t sibling = shards_unit(sh, params->items[i].layer);
+        if (sibling >= 0)
+            sh->units[sibling].sibling = sh->n_units;
         struct shard_unit *u = &sh->units[sh->n_units++];
-        *u = (struct shard_unit){.layer = params->items[i].layer, .first_param = i, .n_params = n, .offset = sh->total};
-        unit_fill(c, params, sh, u);
+        *u = (struct shard_unit){.layer = params->items[i].layer, .first_param = i, .n_params = n, .sibling = sibling, .offset = sh->total};
+        unit_fill(c, params, sh, u, trained);
         sh->total += u->elements;
     }
 }
@@ -206,7 +230,7 @@ int shards_build(const struct model *m, const struct param_list *params, const s
 {
     struct cut c = {.m = m, .l = l, .place = layout_place(l, rank), .copies = num_max_i64(1, l->tp / m->kv_heads)};
     struct shards sh = {.place = c.place, .tp = l->tp, .group = layout_shard_group(l), .kv_copies = c.copies, .n_tensors = params->n};
-    int64_t max_units = m->layers + 3;
+    int64_t max_units = 2 * (m->layers + 3);
     BUG_ON(rank < 0 || rank >= layout_world(l));
     sh.group_rank = layout_data_rank(l, c.place) % sh.group;
     if (!within_limit(params, max_units, sh.group))
@@ -218,8 +242,10 @@ int shards_build(const struct model *m, const struct param_list *params, const s
         return err_set(err, ERR_NOMEM, "model %s: no memory for the places of %lld tensors", m->name, (long long)params->n);
     }
     for (int64_t i = 0; i < params->n; i++)
-        sh.tensors[i].offset = -1;
-    units_fill(&c, params, &sh);
+        sh.tensors[i].offset = sh.tensors[i].unit = -1;
+    units_fill(&c, params, &sh, true);
+    sh.n_trained = sh.n_units, sh.trained = sh.total;
+    units_fill(&c, params, &sh, false);
     *out = sh;
     return 0;
 }

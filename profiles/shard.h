@@ -7,12 +7,15 @@
  * the same flat layout, and the conditioning unit has the same layout on all stages, so pieces can be summed across tp and pp.
  * A unit without tensors (the conditioning of a model without any) is left out.
  *
+ * Tensors that are trained and tensors that are frozen (PARAM_TRAINABLE) have units of their own, first all of the former, then the
+ * latter: gradients, moments and average are the first `trained` elements alone, and what is frozen has no place in them.
+ *
  *     struct shards sh;
  *     shards_build(&model, &params, &layout, rank, &sh, err);
  *     sh.tensors[i].offset                                   // -1: not here
  *     shards_release(&sh);
  *
- * The layout must have passed layout_check() for the model, and the list be params_build()'s of it: broken invariants otherwise.
+ * The layout must have passed layout_check() for the model, and the list be params_build()'s of it, or tuning_params()'s: broken invariants otherwise.
  * Errors: ERR_NOMEM; ERR_LIMIT past 2^62 elements.
  */
 #ifndef PROFILES_SHARD_H
@@ -38,13 +41,15 @@ struct shard_tensor {
     int64_t col;                /* first global column */
     unsigned sums;
     int64_t kv_row;             /* rows from here on have copies on other tp ranks; = rows without copies */
+    int64_t unit;               /* whose; -1: not held */
     int64_t own_rows;           /* rows 0 .. own_rows-1 are counted by this rank where every element of the model must count once
                                  * (norms, files): rows, kv_row, or 0, by the rank's place among the copies */
 };
 
 struct shard_unit {
     int64_t layer;              /* 0.. or PARAM_LAYER_* */
-    int64_t first_param, n_params;
+    int64_t first_param, n_params; /* the layer's; those with tensors[i].unit of this unit are in it */
+    int64_t sibling;            /* the unit of the layer's other tensors, frozen or trained; -1: there is none */
     int64_t offset, elements;   /* in the flat buffer; a multiple of group · BUFFER_FLAT_ALIGN */
 };
 
@@ -53,18 +58,28 @@ struct shards {
     int64_t tp;
     int64_t group, group_rank;      /* shard group's size, layout_shard_group() whatever zero is, and own place in it */
     int64_t kv_copies;              /* tp ranks that hold the same k/v heads: tp / kv_heads, at least 1 */
-    int64_t n_units;
+    int64_t n_units, n_trained;     /* units; the first n_trained hold what is trained */
     struct shard_unit *units;
     int64_t n_tensors;              /* of the whole model */
     struct shard_tensor *tensors;   /* [params->n] */
-    int64_t total;                  /* elements of the flat buffer; total / group those of a buffer of own pieces */
+    int64_t total, trained;         /* elements of the flat buffer, and of its part that is trained; / group: of buffers of own pieces */
 };
 
 int shards_build(const struct model *m, const struct param_list *params, const struct layout *l, int64_t rank, struct shards *out,
                  struct err *err);
 void shards_release(struct shards *sh); /* safe on a zeroed struct */
-/* Unit that holds layer l (or PARAM_LAYER_*); -1 when not held. */
+/* Unit that holds layer l (or PARAM_LAYER_*), the trained one if it has both; -1 when not held. */
 int64_t shards_unit(const struct shards *sh, int64_t layer);
+/* Unit of tensor i; NULL when not held. */
+static inline const struct shard_unit *shards_unit_of(const struct shards *sh, int64_t i)
+{
+    return sh->tensors[i].unit < 0 ? NULL : &sh->units[sh->tensors[i].unit];
+}
+/* Held here, and trained? */
+static inline bool shards_trained(const struct shards *sh, int64_t i)
+{
+    return sh->tensors[i].unit >= 0 && sh->tensors[i].unit < sh->n_trained;
+}
 
 /* Local element j of a tensor -> global element; *run: how many follow one another in both. */
 int64_t shard_to_global(const struct shard_tensor *t, const struct param *p, int64_t local, int64_t *run);

@@ -3,16 +3,18 @@
  * A checkpoint is a folder `step-<steps done, 8 digits>` holding `manifest.json` and tp·pp·(shard group) files:
  *
  *     {"schema": "reel.ckpt/1", "step": 120, "updates": 120, "ordinal": "960", "config_hash": "…", "model": {…reel.model/1…},
- *      "layout": "tp=1,…", "dtype": "f32", "ema": true,
+ *      "layout": "tp=1,…", "dtype": "f32", "ema": true, "groups": […], "lora": {…},
  *      "tensors": [{"name": "patch_embed.weight", "shape": [192, 64]}, …],
- *      "files": [{"name": "rank-00000.bin", "n": 1896448, "bytes": …, "hash": "…"}, …],
+ *      "files": [{"name": "rank-00000.bin", "n": 1896448, "trained": 1896448, "bytes": …, "hash": "…"}, …],
  *      "checksum": "…"}
  *
  * "layout" is the canonical text of the layout that wrote (profiles/layout.h), "tensors" the model's parameters by their global names
- * and shapes, in the parameter list's order. From model and layout follows where every element is (profiles/shard.h, piece.h): a
+ * and shapes, in the parameter list's order; "groups" and "lora" are the run's (profiles/tuning.c), left out where it has none. From model,
+ * those and layout follows where every element is (profiles/shard.h, piece.h): a
  * file is written by each rank of the first replica of the shard group (data rank below its size), whatever zero is, in the order of the
  * ranks; the one of place (tp, pp) and piece f holds piece f of each unit that this place has, one unit after the other, "n"
- * elements together: of the weights, then of m, of v, and with "ema" of the average. Raw little-endian numbers of "dtype", no
+ * elements together of the weights, then of those units alone that are trained, "trained" elements each (left out: "n"), of m, of v, and with
+ * "ema" of the average. Raw little-endian numbers of "dtype", no
  * header. Tensors that several places hold stand in the file of each. `hash` is XXH3-128 of the file; "checksum", always last,
  * is that of the manifest's own bytes up to the comma before it. Numbers are those of the run's own dtype: loading gives back the same bits.
  *
@@ -61,6 +63,8 @@ int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank)
     return data < layout_shard_group(l) ? ckpt_file_of(l, p.tp, data, p.pp) : -1;
 }
 
+int64_t ckpt_elements(const struct shards *sh, enum ckpt_buffer buffer) { return buffer == CKPT_WEIGHTS ? sh->total : sh->trained; }
+
 bool ckpt_whole(int64_t zero, enum ckpt_buffer buffer) { return buffer == CKPT_WEIGHTS ? zero < 3 : zero < 1; }
 
 struct ckpt_state ckpt_state_of(const struct optim *o)
@@ -85,8 +89,8 @@ static int buffer_write(struct out_file *f, const struct ckpt_state *s, enum ckp
     int64_t bytes = dtype_bytes(s->dtype);
     int rc = 0;
     if (!ckpt_whole(s->zero, buffer))
-        return out_write(f, s->buffers[buffer], s->sh->total / s->sh->group * bytes, err);
-    for (int64_t k = 0; k < s->sh->n_units && rc == 0; k++) {
+        return out_write(f, s->buffers[buffer], ckpt_elements(s->sh, buffer) / s->sh->group * bytes, err);
+    for (int64_t k = 0; k < (buffer == CKPT_WEIGHTS ? s->sh->n_units : s->sh->n_trained) && rc == 0; k++) {
         const struct shard_unit *u = &s->sh->units[k];
         int64_t at = piece_whole(s->sh, k, u->offset / s->sh->group);
         rc = out_write(f, s->buffers[buffer] + at * bytes, u->elements / s->sh->group * bytes, err);
@@ -96,7 +100,7 @@ static int buffer_write(struct out_file *f, const struct ckpt_state *s, enum ckp
 
 int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank, struct ckpt_file *out, struct err *err)
 {
-    struct ckpt_file file = {.n = s->sh->total / s->sh->group};
+    struct ckpt_file file = {.n = s->sh->total / s->sh->group, .trained = s->sh->trained / s->sh->group};
     struct out_file f = {.hash = hash_stream_new()};
     int rc = 0;
     if (!f.hash)
@@ -143,6 +147,7 @@ static void files_write(const struct ckpt_file *files, int64_t n, struct json_ou
         json_obj_begin(j, NULL);
         json_put_text(j, "name", files[i].name);
         json_put_int(j, "n", files[i].n);
+        json_put_int(j, "trained", files[i].trained);
         json_put_int(j, "bytes", files[i].bytes);
         json_put_text(j, "hash", hash_format(files[i].hash, hash));
         json_obj_end(j);
@@ -167,6 +172,7 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const st
     json_put_text(&j, "layout", layout.p);
     json_put_text(&j, "dtype", dtype_names[m->dtype]);
     json_put_bool(&j, "ema", m->ema);
+    tuning_write(&m->tuning, &j);
     tensors_write(params, &j);
     files_write(m->files, m->n_files, &j);
     if (str_check(&text, NULL) == 0)
@@ -261,8 +267,8 @@ static void keep_newest(const char *ckpt_dir, int64_t keep)
 static int manifest_publish(const char *tmp, const char *final, const struct optim *o, const struct ckpt_meta *meta, struct ckpt_file *files,
                             struct err *err)
 {
-    struct ckpt_manifest m = {.meta = *meta, .model = o->c.run->model, .layout = *o->c.layout, .dtype = o->c.ops->stat, .ema = o->ema != NULL,
-                              .files = files};
+    struct ckpt_manifest m = {.meta = *meta, .model = o->c.run->model, .layout = *o->c.layout, .tuning = o->c.run->tuning, .dtype = o->c.ops->stat,
+                              .ema = o->ema != NULL, .files = files};
     for (int i = 0; i < o->c.world->size; i++)
         if (files[i].n)
             files[m.n_files++] = files[i];

@@ -41,11 +41,12 @@ int ckpt_load(const char *run_dir, struct optim *o, struct hash128 config_hash, 
 /* ---- one folder ---- */
 
 struct ckpt_tensor { char name[LIMIT_NAME_BYTES]; int64_t count; int nd; int64_t dim[4]; };
-struct ckpt_file { char name[32]; int64_t n, bytes; struct hash128 hash; }; /* n: elements of each buffer */
+struct ckpt_file { char name[32]; int64_t n, trained, bytes; struct hash128 hash; }; /* elements of the weights, of the others */
 struct ckpt_manifest {
     struct ckpt_meta meta;
     struct model model;
     struct layout layout;
+    struct tuning tuning;
     enum dtype dtype;
     bool ema;
     int64_t n_tensors, n_files;
@@ -77,7 +78,7 @@ int64_t ckpt_file_of(const struct layout *l, int64_t tp, int64_t piece, int64_t 
 int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank);
 /* Written, synced, and hashed from memory as it went out. */
 int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank, struct ckpt_file *out, struct err *err);
-/* m: meta, model, layout, dtype, ema, files; the tensors are those of `params`. */
+/* m: meta, model, layout, tuning, dtype, ema, files; the tensors are those of `params`. */
 int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const struct param_list *params, struct err *err);
 /* Fills this rank's buffers from the files that hold its elements, whatever layout wrote them; gaps are left as they are. */
 int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct ckpt_state *to, struct err *err);
@@ -87,6 +88,8 @@ int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct
 struct ckpt_source;
 int ckpt_source_open(const char *dir, const struct ckpt_manifest *m, struct ckpt_source **out, struct err *err); /* borrows both */
 void ckpt_source_close(struct ckpt_source *s); /* NULL is fine */
+/* Has the buffer this tensor? What is frozen has no moments; its average is itself. */
+bool ckpt_source_has(const struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t);
 /* All elements of tensor number t of the manifest, row major, in the checkpoint's dtype. */
 int ckpt_source_read(struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t, void *out, struct err *err);
 

@@ -66,11 +66,16 @@ static bool same_shape(const struct ckpt_tensor *a, const struct ckpt_tensor *b)
     return a->nd == b->nd && memcmp(a->dim, b->dim, sizeof a->dim[0] * (size_t)a->nd) == 0;
 }
 
+static bool side_has(const struct side *s, enum ckpt_buffer buffer, int64_t t)
+{
+    return t >= 0 && ckpt_source_has(s->source, buffer, t);
+}
+
 /* Tensor ta of a, tb of b; -1: not there. */
 static int row_make(struct side *a, struct side *b, enum ckpt_buffer buffer, int64_t ta, int64_t tb, double floor, struct ckpt_diff_row *row,
                     struct err *err)
 {
-    bool there = ta >= 0 && tb >= 0 && (buffer != CKPT_EMA || (a->m.ema && b->m.ema));
+    bool there = side_has(a, buffer, ta) && side_has(b, buffer, tb) && (buffer != CKPT_EMA || (a->m.ema && b->m.ema));
     *row = (struct ckpt_diff_row){.buffer = buffer, .difference = INFINITY};
     snprintf(row->name, sizeof row->name, "%s", ta >= 0 ? a->m.tensors[ta].name : b->m.tensors[tb].name);
     row->kind = !there ? CKPT_DIFF_MISSING : same_shape(&a->m.tensors[ta], &b->m.tensors[tb]) ? CKPT_DIFF_VALUE : CKPT_DIFF_SHAPE;
@@ -98,12 +103,14 @@ static int buffer_compare(struct side *a, struct side *b, enum ckpt_buffer buffe
 {
     int rc = 0;
     for (int64_t i = 0; i < a->m.n_tensors && rc == 0; i++) {
-        rc = row_make(a, b, buffer, i, ckpt_tensor_find(&b->m, a->m.tensors[i].name), floor, &d->rows[d->n], err);
-        if (rc == 0)
+        int64_t other = ckpt_tensor_find(&b->m, a->m.tensors[i].name);
+        if (!side_has(a, buffer, i) && !side_has(b, buffer, other)) /* frozen in both */
+            continue;
+        if ((rc = row_make(a, b, buffer, i, other, floor, &d->rows[d->n], err)) == 0)
             row_judge(d, tol);
     }
     for (int64_t i = 0; i < b->m.n_tensors && rc == 0; i++) {
-        if (ckpt_tensor_find(&a->m, b->m.tensors[i].name) >= 0)
+        if (ckpt_tensor_find(&a->m, b->m.tensors[i].name) >= 0 || !side_has(b, buffer, i))
             continue;
         if ((rc = row_make(a, b, buffer, -1, i, floor, &d->rows[d->n], err)) == 0)
             row_judge(d, tol);

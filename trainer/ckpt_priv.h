@@ -16,6 +16,10 @@ bool ckpt_is_damage(int rc);
 int ckpt_set_aside(const char *dir, struct err *err);
 
 struct ckpt_state ckpt_state_of(const struct optim *o);
+/* Elements of a whole buffer. */
+int64_t ckpt_elements(const struct shards *sh, enum ckpt_buffer buffer);
+/* Where a buffer begins in a file, in bytes; CKPT_BUFFERS: the file's size. */
+int64_t ckpt_buffer_first(const struct ckpt_manifest *m, const struct ckpt_file *f, enum ckpt_buffer buffer);
 /* Does this buffer hold whole units, or own pieces? */
 bool ckpt_whole(int64_t zero, enum ckpt_buffer buffer);
 

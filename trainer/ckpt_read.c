@@ -25,6 +25,8 @@ static const struct json_field head_fields[] = {
     {"layout", JSON_TEXT, offsetof(struct manifest_head, layout)},
     {"dtype", JSON_ENUM, offsetof(struct manifest_head, dtype), .names = dtype_names},
     {"ema", JSON_BOOL, offsetof(struct manifest_head, ema)},
+    {"groups", JSON_ANY, .optional = true},
+    {"lora", JSON_ANY, .optional = true},
     {"tensors", JSON_ANY},
     {"files", JSON_ANY},
     {"checksum", JSON_ANY},
@@ -36,10 +38,11 @@ static const struct json_field tensor_fields[] = {
     {"shape", JSON_ANY},
 };
 
-struct file_row { const char *name, *hash; int64_t n, bytes; };
+struct file_row { const char *name, *hash; int64_t n, trained, bytes; };
 static const struct json_field file_fields[] = {
     {"name", JSON_TEXT, offsetof(struct file_row, name)},
     {"n", JSON_INT, offsetof(struct file_row, n), .min = 1, .max = 1e15},
+    {"trained", JSON_INT, offsetof(struct file_row, trained), .optional = true, .min = 0, .max = 1e15},
     {"bytes", JSON_INT, offsetof(struct file_row, bytes), .min = 1, .max = 1e16},
     {"hash", JSON_TEXT, offsetof(struct file_row, hash)},
 };
@@ -88,7 +91,7 @@ static int files_read(const struct json_doc *doc, struct arena *arena, struct ck
         return err_set(err, ERR_NOMEM, "out of memory");
     cJSON_ArrayForEach(item, list) {
         struct ckpt_file *f = &m->files[m->n_files];
-        struct file_row row;
+        struct file_row row = {.trained = -1};
         char path[32];
         snprintf(path, sizeof path, "files[%lld]", (long long)m->n_files);
         int rc = json_read(doc, item, path, file_fields, ARRAY_LEN(file_fields), arena, &row, err);
@@ -97,7 +100,7 @@ static int files_read(const struct json_doc *doc, struct arena *arena, struct ck
         if (strchr(row.name, '/'))
             return err_set(err, ERR_CORRUPT, "%s: %s.name '%s' is no file of this folder", doc->name, path, row.name);
         snprintf(f->name, sizeof f->name, "%s", row.name);
-        f->n = row.n, f->bytes = row.bytes;
+        f->n = row.n, f->trained = row.trained < 0 ? row.n : row.trained, f->bytes = row.bytes;
         m->n_files++;
     }
     if (m->n_files != ckpt_files(&m->layout))
@@ -128,7 +131,8 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
     m->dtype = (enum dtype)head.dtype;
     m->ema = head.ema;
     if ((rc = model_read(doc, json_member(doc->root, "model"), "model", &m->model, err)) < 0 ||
-        (rc = layout_read_text(doc, head.layout, &m->model, &m->layout, err)) < 0)
+        (rc = layout_read_text(doc, head.layout, &m->model, &m->layout, err)) < 0 ||
+        (rc = tuning_read(doc, doc->root, &m->tuning, err)) < 0)
         return rc;
     if ((rc = hash_parse(head.config_hash, &m->meta.config_hash, err)) < 0 || (rc = tensors_read(doc, arena, m, err)) < 0 ||
         (rc = files_read(doc, arena, m, err)) < 0)
@@ -198,6 +202,12 @@ int64_t ckpt_tensor_find(const struct ckpt_manifest *m, const char *name)
     return -1;
 }
 
+int64_t ckpt_buffer_first(const struct ckpt_manifest *m, const struct ckpt_file *f, enum ckpt_buffer buffer)
+{
+    int64_t others = buffer == CKPT_WEIGHTS ? 0 : buffer == CKPT_BUFFERS ? 2 + m->ema : (int64_t)buffer - 1;
+    return ((buffer == CKPT_WEIGHTS ? 0 : f->n) + others * f->trained) * dtype_bytes(m->dtype);
+}
+
 int ckpt_sizes_check(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err)
 {
     for (int64_t i = part; i < m->n_files; i += n_parts) {
@@ -207,7 +217,7 @@ int ckpt_sizes_check(const char *dir, const struct ckpt_manifest *m, int part, i
         snprintf(path, sizeof path, "%s/%s", dir, f->name);
         if (stat(path, &st) < 0)
             return err_set_errno(err, errno == ENOENT ? ERR_CORRUPT : ERR_IO, "cannot read '%s'", path);
-        if (st.st_size != f->bytes || f->bytes != f->n * dtype_bytes(m->dtype) * (m->ema ? 4 : 3))
+        if (st.st_size != f->bytes || f->bytes != ckpt_buffer_first(m, f, CKPT_BUFFERS))
             return err_set(err, ERR_CORRUPT, "'%s' has %lld bytes, the manifest says %lld", path, (long long)st.st_size,
                            (long long)f->bytes);
     }

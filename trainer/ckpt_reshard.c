@@ -73,9 +73,10 @@ static int reader_choose(struct reader *r, const struct shards *sh, struct err *
     reader_leave(r);
     r->file = &r->m->files[ckpt_file_of(&r->m->layout, sh->place.tp, sh->group_rank, sh->place.pp)];
     snprintf(r->path, sizeof r->path, "%s/%s", r->dir, r->file->name);
-    if (r->file->n != sh->total / sh->group)
-        return err_set(err, ERR_CORRUPT, "'%s' has %lld elements of each buffer, by the layout that wrote it %lld", r->path,
-                       (long long)r->file->n, (long long)(sh->total / sh->group));
+    if (r->file->n != sh->total / sh->group || r->file->trained != sh->trained / sh->group)
+        return err_set(err, ERR_CORRUPT, "'%s' has %lld elements of the weights and %lld of other buffers, by the layout that wrote it %lld and %lld",
+                       r->path, (long long)r->file->n, (long long)r->file->trained, (long long)(sh->total / sh->group),
+                       (long long)(sh->trained / sh->group));
     return 0;
 }
 
@@ -100,7 +101,7 @@ static int read_at(struct reader *r, int64_t offset, int64_t bytes, void *out, s
 /* Elements at, at+1 .. of one buffer in the chosen file. */
 static int elements_read(struct reader *r, enum ckpt_buffer buffer, int64_t at, int64_t n, void *out, struct err *err)
 {
-    int64_t offset = ((int64_t)buffer * r->file->n + at) * r->bytes, bytes = n * r->bytes;
+    int64_t offset = ckpt_buffer_first(r->m, r->file, buffer) + at * r->bytes, bytes = n * r->bytes;
     if (bytes >= WINDOW_BYTES)
         return read_at(r, offset, bytes, out, err);
     if (offset < r->window_first || offset + bytes > r->window_first + r->window_n) {
@@ -205,10 +206,11 @@ static int64_t taken_elements(const struct load *l, const struct shards *from, i
 static int unit_load(struct load *l, const struct shards *from, const struct shard_unit *u, enum ckpt_buffer buffer, struct err *err)
 {
     const struct shards *sh = l->to->sh;
-    int64_t unit = shards_unit(sh, u->layer);
     int rc = 0;
-    for (int64_t i = u->first_param; i < u->first_param + u->n_params && unit >= 0 && rc == 0; i++) {
-        struct dest d = {.sh = sh, .u = &sh->units[unit], .t = &sh->tensors[i], .base = l->to->buffers[buffer],
+    for (int64_t i = u->first_param; i < u->first_param + u->n_params && rc == 0; i++) {
+        if (shards_unit_of(from, i) != u || sh->tensors[i].unit < 0)
+            continue;
+        struct dest d = {.sh = sh, .u = shards_unit_of(sh, i), .t = &sh->tensors[i], .base = l->to->buffers[buffer],
                          .whole = ckpt_whole(l->to->zero, buffer)};
         int64_t take = taken_elements(l, from, i);
         if (take > 0)
@@ -227,7 +229,7 @@ static int place_load(struct load *l, int64_t tp, int64_t pp, struct err *err)
         from.group_rank = f;
         rc = reader_choose(&l->r, &from, err);
         for (int b = 0; b < CKPT_BUFFERS; b++)
-            for (int64_t k = 0; l->to->buffers[b] && k < from.n_units && rc == 0; k++)
+            for (int64_t k = 0; l->to->buffers[b] && k < (b == CKPT_WEIGHTS ? from.n_units : from.n_trained) && rc == 0; k++)
                 rc = unit_load(l, &from, &from.units[k], (enum ckpt_buffer)b, err);
     }
     shards_release(&from);
@@ -235,15 +237,14 @@ static int place_load(struct load *l, int64_t tp, int64_t pp, struct err *err)
 }
 
 /* Elements that a rank needs of one buffer. */
-static int64_t needed_elements(const struct ckpt_state *s, bool whole)
+static int64_t needed_elements(const struct ckpt_state *s, enum ckpt_buffer buffer)
 {
+    bool whole = ckpt_whole(s->zero, buffer);
     int64_t n = 0;
-    for (int64_t k = 0; k < s->sh->n_units; k++) {
-        const struct shard_unit *u = &s->sh->units[k];
-        for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++) {
-            const struct shard_tensor *t = &s->sh->tensors[i];
-            n += whole ? t->count : piece_of(s->sh, u, t, 0, t->count).n;
-        }
+    for (int64_t i = 0; i < s->sh->n_tensors; i++) {
+        const struct shard_tensor *t = &s->sh->tensors[i];
+        if (t->unit >= 0 && (buffer == CKPT_WEIGHTS || shards_trained(s->sh, i)))
+            n += whole ? t->count : piece_of(s->sh, shards_unit_of(s->sh, i), t, 0, t->count).n;
     }
     return n;
 }
@@ -262,7 +263,7 @@ int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct
         for (int64_t tp = 0; tp < w->tp && rc == 0; tp++)
             rc = place_load(&l, tp, pp, err);
     for (int b = 0; b < CKPT_BUFFERS && rc == 0; b++)
-        BUG_ON(to->buffers[b] && l.got[b] != needed_elements(to, ckpt_whole(to->zero, (enum ckpt_buffer)b)));
+        BUG_ON(to->buffers[b] && l.got[b] != needed_elements(to, (enum ckpt_buffer)b));
     shards_release(&l.near);
     reader_release(&l.r);
     return rc;
@@ -294,7 +295,7 @@ void ckpt_source_close(struct ckpt_source *s)
 static int places_open(struct ckpt_source *s, const struct ckpt_manifest *m, struct err *err)
 {
     struct layout alone = layout_default();
-    int rc = params_build(&m->model, &s->params, err);
+    int rc = tuning_params(&m->model, &m->tuning, &s->params, err);
     if (rc == 0)
         rc = tensors_check(s->r.dir, m, &s->params, err);
     if (rc == 0)
@@ -326,15 +327,19 @@ static int place_read(struct ckpt_source *s, struct shards *from, enum ckpt_buff
 {
     const struct param *p = &s->params.items[t];
     const struct shard_tensor *part = &from->tensors[t];
-    int64_t unit = shards_unit(from, p->layer);
     int rc = 0;
-    for (int64_t f = 0; unit >= 0 && part->own_rows > 0 && f < from->group && rc == 0; f++) {
+    for (int64_t f = 0; part->unit >= 0 && part->own_rows > 0 && f < from->group && rc == 0; f++) {
         from->group_rank = f;
-        struct piece have = piece_of(from, &from->units[unit], part, 0, part->own_rows * part->cols);
+        struct piece have = piece_of(from, shards_unit_of(from, t), part, 0, part->own_rows * part->cols);
         if (have.n > 0 && (rc = reader_choose(&s->r, from, err)) == 0)
             rc = tensor_fetch(&s->r, buffer, p, part, have, d, err);
     }
     return rc;
+}
+
+bool ckpt_source_has(const struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t)
+{
+    return buffer == CKPT_WEIGHTS || buffer == CKPT_EMA || shards_trained(&s->whole, t);
 }
 
 int ckpt_source_read(struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t, void *out, struct err *err)
@@ -342,6 +347,9 @@ int ckpt_source_read(struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t, 
     struct shard_tensor all = s->whole.tensors[t];
     struct dest d = {.t = &all, .base = out, .whole = true};
     int rc = 0;
+    BUG_ON(!ckpt_source_has(s, buffer, t));
+    if (!shards_trained(&s->whole, t))
+        buffer = CKPT_WEIGHTS;
     all.offset = 0;
     for (int64_t i = 0; i < s->n_places && rc == 0; i++)
         rc = place_read(s, &s->places[i], buffer, t, &d, err);

@@ -44,23 +44,27 @@ struct tensor dit_buffer(const struct dit *d, enum dit_buffer id, int64_t layer,
 static struct tensor param_tensor(const struct dit *d, int64_t param, void *unit, enum dtype dtype)
 {
     const struct shard_tensor *t = &d->c.shards->tensors[param];
-    int64_t at = t->offset - d->c.shards->units[d->param_unit[param]].offset;
+    int64_t at = t->offset - shards_unit_of(d->c.shards, param)->offset;
     return tensor_of((char *)unit + at * dtype_bytes(dtype), dtype, t->rows, t->cols);
 }
 
 struct tensor dit_weight(const struct dit *d, int64_t param)
 {
-    return param_tensor(d, param, units_weights(d->units, d->param_unit[param]), d->o->act);
+    return param_tensor(d, param, units_weights(d->units, d->c.shards->tensors[param].unit), d->o->act);
 }
+
+bool dit_trained(const struct dit *d, int64_t param) { return shards_trained(d->c.shards, param); }
 
 struct tensor dit_grad(const struct dit *d, int64_t param)
 {
-    return param_tensor(d, param, units_grads(d->units, d->param_unit[param]), d->o->stat);
+    if (!dit_trained(d, param))
+        return tensor_none();
+    return param_tensor(d, param, units_grads(d->units, d->c.shards->tensors[param].unit), d->o->stat);
 }
 
 double dit_beta(const struct dit *d, int64_t param)
 {
-    return units_beta(d->units, d->param_unit[param]);
+    return dit_trained(d, param) ? units_beta(d->units, d->c.shards->tensors[param].unit) : 0;
 }
 
 /* A model without conditioning has no unit of that name. */
@@ -99,7 +103,8 @@ void dit_linear_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor
 void dit_linear_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param)
 {
     struct ops_gemm g = {.a = dy, .b = x, .c = dit_grad(d, param), .ta = true, .alpha = 1, .beta = dit_beta(d, param)};
-    d->o->gemm(d->o, d->stream, &g);
+    if (g.c.ptr)
+        d->o->gemm(d->o, d->stream, &g);
 }
 
 /* ---- life ---- */
@@ -164,16 +169,12 @@ static int tables_make(struct dit *d, struct err *err)
     d->views = calloc((size_t)n, sizeof *d->views);
     d->sample_loss = calloc((size_t)(3 * n), sizeof *d->sample_loss);
     d->part_n = calloc((size_t)(2 * d->c.layout->tp + 4 * d->c.layout->cp), sizeof *d->part_n);
-    d->param_unit = calloc((size_t)d->c.params->n, sizeof *d->param_unit);
-    if (!d->host_block || !d->slots || !d->views || !d->sample_loss || !d->part_n || !d->param_unit)
+    if (!d->host_block || !d->slots || !d->views || !d->sample_loss || !d->part_n)
         return err_set(err, ERR_NOMEM, "model %s: no memory for the tables of %lld samples", d->m->name, (long long)n);
     d->sample_w = d->sample_loss + n;
     d->sample_out = d->sample_w + n;
     d->part_at = d->part_n + d->c.layout->tp;
     d->cp_counts = d->part_at + d->c.layout->tp;
-    for (int64_t u = 0; u < d->c.shards->n_units; u++)
-        for (int64_t i = 0; i < d->c.shards->units[u].n_params; i++)
-            d->param_unit[d->c.shards->units[u].first_param + i] = u;
     return 0;
 }
 
@@ -257,7 +258,6 @@ void dit_free(struct dit *d)
     free(d->views);
     free(d->sample_loss);
     free(d->part_n);
-    free(d->param_unit);
     free(d->p.blocks);
     free(d);
 }
@@ -380,7 +380,8 @@ static void embed_bwd(struct dit *d)
     for (int axis = 0; axis < 3 && model_has_tables(d->m); axis++) {
         struct ops_table t = position_table(d, axis);
         t.dx = dit_rows(d, DIT_DX, 0), t.dtable = dit_grad(d, d->p.pos[axis]), t.beta = dit_beta(d, d->p.pos[axis]);
-        d->o->table_bwd(d->o, d->stream, &t);
+        if (t.dtable.ptr)
+            d->o->table_bwd(d->o, d->stream, &t);
     }
     dit_done(d, PARAM_LAYER_EMBED);
 }

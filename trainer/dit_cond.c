@@ -190,7 +190,7 @@ static void two_layer_mlp_bwd(struct dit *d, struct tensor dout, int64_t w2, enu
 static void null_bwd(struct dit *d)
 {
     struct tensor rows = dit_buffer(d, DIT_DNULL, 0, d->now.null_rows);
-    if (d->p.text_null >= 0)
+    if (d->p.text_null >= 0 && dit_trained(d, d->p.text_null))
         d->o->colsum(d->o, d->stream, &(struct ops_colsum){rows, dit_grad(d, d->p.text_null), dit_beta(d, d->p.text_null)});
 }
 

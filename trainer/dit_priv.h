@@ -99,7 +99,6 @@ struct dit {
     struct dev_stream *stream;
     void *arena;
     struct units *units;
-    int64_t *param_unit;  /* [params] */
     struct layout_place place;
     struct buffer_list plan;
     struct dit_params p;
@@ -132,7 +131,8 @@ struct tensor dit_buffer(const struct dit *d, enum dit_buffer id, int64_t layer,
 struct tensor dit_copy(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t which, int64_t rows); /* of several a layer */
 bool dit_recomputed(const struct dit *d, int64_t layer);
 struct tensor dit_weight(const struct dit *d, int64_t param);
-struct tensor dit_grad(const struct dit *d, int64_t param);
+bool dit_trained(const struct dit *d, int64_t param);
+struct tensor dit_grad(const struct dit *d, int64_t param); /* none of what is frozen */
 double dit_beta(const struct dit *d, int64_t param); /* of its gradient */
 /* The weights of a unit, and the next one's on their way; -1: none. */
 void dit_use(struct dit *d, int64_t layer, int64_t next);
@@ -142,7 +142,7 @@ static inline struct tensor dit_rows(const struct dit *d, enum dit_buffer id, in
 bool dit_has_cond(const struct dit *d);
 static inline enum dit_reach dit_self_reach(const struct dit *d, int64_t self) { return d->subs[self].reach; } /* they are the first subs */
 
-/* y = x wᵀ; dx = dy w + beta · dx; dw = dyᵀ x, overwriting or accumulating as the step says. */
+/* y = x wᵀ; dx = dy w + beta · dx; dw = dyᵀ x, overwriting or accumulating as the step says; nothing for what is frozen. */
 void dit_linear(struct dit *d, struct tensor x, int64_t param, struct tensor y);
 void dit_linear_add(struct dit *d, struct tensor x, int64_t param, struct tensor y); /* y += x wᵀ */
 void dit_linear_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor dx, double beta);

@@ -102,7 +102,7 @@ struct ops_headnorm {
     struct tensor cos, sin;  /* [s, d/2] stat */
     double eps;
     struct tensor ddst, dsrc;
-    struct tensor dgain;     /* [1, d] stat */
+    struct tensor dgain;     /* [1, d] stat; absent: not wanted */
     double beta;
 };
 

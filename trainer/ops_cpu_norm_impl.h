@@ -194,7 +194,7 @@ static void op_headnorm_bwd(struct ops *o, struct dev_stream *s, const struct op
     (void)s;
     int64_t d = a->head_dim;
     REAL *total = ((struct ops_cpu *)o)->rows, *part = total + d, *dy = part + d, *out = a->dgain.ptr;
-    BUG_ON(3 * d > OPS_ROW_MAX || a->dgain.cols != d);
+    BUG_ON(3 * d > OPS_ROW_MAX || (out && a->dgain.cols != d));
     memset(total, 0, (size_t)(2 * d) * sizeof *total);
     for (int64_t i = 0; i < a->src.rows; i++) {
         for (int64_t h = 0; h < a->heads; h++) {
@@ -207,7 +207,7 @@ static void op_headnorm_bwd(struct ops *o, struct dev_stream *s, const struct op
             add_row(d, part, total);
     }
     add_row(d, part, total);
-    for (int64_t j = 0; j < d; j++)
+    for (int64_t j = 0; out && j < d; j++)
         out[j] = total[j] + (a->beta == 0 ? 0 : (REAL)a->beta * out[j]);
 }
 

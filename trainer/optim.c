@@ -18,7 +18,7 @@ int optim_plan(const struct optim_conf *c, struct buffer_list *plan, struct err 
     int rc = piece_pack_elements(c->sh, c->params, &pack, err);
     if (rc < 0)
         return rc;
-    return buffers_state(&(struct buffer_state){.elements = c->sh->total, .group = c->sh->group, .zero = (int)c->layout->zero, .pack = pack,
+    return buffers_state(&(struct buffer_state){.elements = c->sh->total, .trained = c->sh->trained, .group = c->sh->group, .zero = (int)c->layout->zero, .pack = pack,
                                                 .ema = c->run->adamw.ema_decay > 0, .dtype = c->ops->stat,
                                                 .replicas = c->grid->replica->size}, plan, err);
 }
@@ -63,11 +63,11 @@ static int buffers_take(struct optim *o, int64_t pack, struct err *err)
 
 int optim_open(struct optim *o, const struct optim_conf *c, struct err *err)
 {
-    int64_t pack, own = c->sh->total / c->sh->group;
+    int64_t pack, all = c->sh->trained, own = all / c->sh->group;
     BUG_ON(c->ops->act != c->ops->stat);
     BUG_ON(c->grid->shard->size != c->sh->group || c->grid->shard->rank != c->sh->group_rank);
-    *o = (struct optim){.c = *c, .own = own, .n_weights = c->layout->zero < 3 ? c->sh->total : own, .n_grads = c->layout->zero < 2 ? c->sh->total : own,
-                        .n_state = c->layout->zero < 1 ? c->sh->total : own};
+    *o = (struct optim){.c = *c, .own = own, .n_weights = c->layout->zero < 3 ? c->sh->total : c->sh->total / c->sh->group,
+                        .n_grads = c->layout->zero < 2 ? all : own, .n_state = c->layout->zero < 1 ? all : own};
     int rc = runs_open(o, &pack, err);
     if (rc == 0)
         rc = buffers_take(o, pack, err);
@@ -129,20 +129,19 @@ static void values_set(struct optim *o, int64_t i, int64_t first, int64_t end, v
     }
 }
 
-/* All of a buffer, whole or of own pieces. */
-static void weights_set(struct optim *o, void *buffer, bool whole)
+/* All of a buffer, whole or of own pieces; or of its trained part. */
+static void weights_set(struct optim *o, void *buffer, bool whole, bool frozen)
 {
     const struct shards *sh = o->c.sh;
-    for (int64_t k = 0; k < sh->n_units; k++) {
-        const struct shard_unit *u = &sh->units[k];
-        for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++) {
-            const struct shard_tensor *t = &sh->tensors[i];
-            struct piece own = piece_of(sh, u, t, 0, t->count);
-            if (whole)
-                values_set(o, i, 0, t->count, buffer, t->offset);
-            else
-                values_set(o, i, own.local, own.local + own.n, buffer, own.at);
-        }
+    for (int64_t i = 0; i < sh->n_tensors; i++) {
+        const struct shard_tensor *t = &sh->tensors[i];
+        if (t->unit < 0 || (!frozen && !shards_trained(sh, i)))
+            continue;
+        struct piece own = piece_of(sh, shards_unit_of(sh, i), t, 0, t->count);
+        if (whole)
+            values_set(o, i, 0, t->count, buffer, t->offset);
+        else
+            values_set(o, i, own.local, own.local + own.n, buffer, own.at);
     }
 }
 
@@ -151,9 +150,9 @@ int optim_init(struct optim *o, struct err *err)
     int rc = optim_zero(o, err);
     if (rc < 0)
         return rc;
-    weights_set(o, o->weights, o->c.layout->zero < 3);
+    weights_set(o, o->weights, o->c.layout->zero < 3, true);
     if (o->ema)
-        weights_set(o, o->ema, o->c.layout->zero < 1);
+        weights_set(o, o->ema, o->c.layout->zero < 1, false);
     return 0;
 }
 
@@ -172,7 +171,7 @@ static int64_t unit_piece(const struct optim *o, int64_t unit) { return o->c.sh-
 static int shard_sum(struct optim *o, struct err *err)
 {
     int rc = 0;
-    for (int64_t k = 0; k < o->c.sh->n_units && o->c.layout->zero < 2 && rc == 0; k++) {
+    for (int64_t k = 0; k < o->c.sh->n_trained && o->c.layout->zero < 2 && rc == 0; k++) {
         struct comm_op op = {.kind = COMM_REDUCE_SCATTER, .what = "gradients of a unit", .send = element(o, o->grads, o->c.sh->units[k].offset),
                              .recv = own_grads(o, k, unit_own(o, k)), .n = unit_piece(o, k), .dtype = o->c.ops->stat};
         rc = comm_do(o->c.grid->shard, &op, o->c.stream, err);
@@ -187,7 +186,7 @@ static int replica_sum(struct optim *o, struct err *err)
     int rc = 0;
     if (o->c.grid->replica->size == 1 || fault_active == FAULT_POINT_SUM_REPLICA)
         return 0;
-    for (int64_t k = 0; k < (joined ? 1 : o->c.sh->n_units) && rc == 0; k++) {
+    for (int64_t k = 0; k < (joined ? o->own > 0 : o->c.sh->n_trained) && rc == 0; k++) {
         struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "gradients over replicas", .recv = own_grads(o, k, unit_own(o, k)),
                              .n = joined ? o->own : unit_piece(o, k), .dtype = o->c.ops->stat};
         rc = comm_do(o->c.grid->replica, &op, o->c.stream, err);
@@ -237,11 +236,11 @@ static int axes_sum(struct optim *o, struct err *err)
     return rc;
 }
 
-/* Each unit's own piece to the shard group, in a whole buffer. */
+/* Each trained unit's own piece to the shard group, in a whole buffer. */
 static int units_gather(struct optim *o, void *buffer, const char *what, struct err *err)
 {
     int rc = 0;
-    for (int64_t k = 0; k < o->c.sh->n_units && rc == 0; k++) {
+    for (int64_t k = 0; k < o->c.sh->n_trained && rc == 0; k++) {
         struct comm_op op = {.kind = COMM_ALL_GATHER, .what = what, .send = element(o, buffer, piece_whole(o->c.sh, k, unit_own(o, k))),
                              .recv = element(o, buffer, o->c.sh->units[k].offset), .n = unit_piece(o, k), .dtype = o->c.ops->stat};
         rc = comm_do(o->c.grid->shard, &op, o->c.stream, err);
@@ -288,7 +287,7 @@ static void own_measure(struct optim *o)
 {
     const struct piece_runs *once = &o->runs[PIECE_ONCE];
     if (fault_active == FAULT_POINT_COUNT_ONCE) {
-        for (int64_t k = 0; k < o->c.sh->n_units; k++)
+        for (int64_t k = 0; k < o->c.sh->n_trained; k++)
             run_measure(o, k, unit_own(o, k), unit_piece(o, k));
     } else if (o->c.grid->replica->rank == 0) {
         for (int64_t i = 0; i < once->n; i++)
@@ -314,16 +313,16 @@ static int health_take(struct optim *o, double *norm, double *bad, struct err *e
 
 /* ---- update ---- */
 
-/* AdamW on what this rank updates of tensor i of unit u: all of it, or what lies in the own piece. */
-static void tensor_update(struct optim *o, int64_t unit, int64_t i)
+/* AdamW on what this rank updates of tensor i: all of it, or what lies in the own piece. */
+static void tensor_update(struct optim *o, int64_t i)
 {
     const struct param *p = &o->c.params->items[i];
     const struct shard_tensor *t = &o->c.sh->tensors[i];
     const struct run *r = o->c.run;
-    struct piece own = piece_of(o->c.sh, &o->c.sh->units[unit], t, 0, t->count);
+    struct piece own = piece_of(o->c.sh, shards_unit_of(o->c.sh, i), t, 0, t->count);
     bool all = o->c.layout->zero == 0;
     int64_t n = all ? t->count : own.n, state = all ? t->offset : own.at;
-    if (n == 0 || !(p->flags & PARAM_TRAINABLE))
+    if (n == 0)
         return;
     int64_t whole = all ? t->offset : t->offset + own.local;
     struct ops_adamw args = {
@@ -346,13 +345,12 @@ static void tensor_update(struct optim *o, int64_t unit, int64_t i)
 
 static int update(struct optim *o, struct err *err)
 {
-    const struct shards *sh = o->c.sh;
     int rc = o->c.layout->zero == 0 ? units_gather(o, o->grads, "summed gradients of a unit", err) : 0;
     if (rc < 0)
         return rc;
-    for (int64_t k = 0; k < sh->n_units; k++)
-        for (int64_t i = sh->units[k].first_param; i < sh->units[k].first_param + sh->units[k].n_params; i++)
-            tensor_update(o, k, i);
+    for (int64_t i = 0; i < o->c.sh->n_tensors; i++)
+        if (shards_trained(o->c.sh, i))
+            tensor_update(o, i);
     if ((rc = o->c.ops->dev->stream_sync(o->c.ops->dev, o->c.stream, err)) < 0)
         return rc;
     o->updates++;

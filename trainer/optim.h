@@ -1,7 +1,8 @@
 /* optim: weights, gradients and optimizer state of one rank, and the step that changes them, under any layout.
  *
- * What a rank holds is said by profiles/shard.h: units in one flat buffer, each cut into the pieces of a shard group. Which buffers are
- * whole ([sh.total], element by element as in shard.h) and which hold the own pieces alone ([sh.total / group], see profiles/piece.h)
+ * What a rank holds is said by profiles/shard.h: units in one flat buffer, each cut into the pieces of a shard group. Weights are all of it,
+ * the other buffers its trained part: what is frozen has no gradient, moments or average (the average of what stays is itself). Which are
+ * whole ([sh.total] or [sh.trained], element by element as in shard.h) and which hold the own pieces alone (/ group, see profiles/piece.h)
  * follows from zero (ZeRO, Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models"):
  *
  *     zero            0      1      2      3
@@ -39,8 +40,8 @@ struct optim_conf {
 
 struct optim {
     struct optim_conf c;
-    int64_t own;                /* elements of a buffer of own pieces */
-    int64_t n_weights, n_grads, n_state; /* elements of the buffers: sh.total or own */
+    int64_t own;                /* elements of own pieces of what is trained */
+    int64_t n_weights, n_grads, n_state; /* elements of the buffers */
     void *weights, *grads;      /* act = stat on the CPU, so master is the weight itself */
     void *m, *v, *ema;          /* ema NULL when off */
     void *swap;                 /* [BUFFER_SWAP_ELEMENTS] with ema, for validation */

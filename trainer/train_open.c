@@ -199,7 +199,7 @@ static int inputs_open(struct train *t, struct loader_bounds *bounds, struct err
 {
     int rc = loaders_open(t, bounds, err);
     if (rc == 0)
-        rc = params_build(&t->run->model, &t->params, err);
+        rc = tuning_params(&t->run->model, &t->run->tuning, &t->params, err);
     return rc < 0 ? rc : shards_build(&t->run->model, &t->params, t->layout, t->conf->world->rank, &t->sh, err);
 }
 

@@ -6,21 +6,32 @@
 #include "base/num.h"
 #include "trainer/fault.h"
 
+/* Of a unit with its sibling. */
 static int64_t most_elements(const struct shards *sh)
 {
     int64_t most = 0;
-    for (int64_t i = 0; i < sh->n_units; i++)
+    for (int64_t i = 0; i < sh->n_units; i++) {
+        const struct shard_unit *s = &sh->units[i];
+        most = num_max_i64(most, s->elements + (s->sibling < 0 ? 0 : sh->units[s->sibling].elements));
+    }
+    return most;
+}
+
+static int64_t most_trained(const struct shards *sh)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < sh->n_trained; i++)
         most = num_max_i64(most, sh->units[i].elements);
     return most;
 }
 
 int units_plan(const struct shards *sh, int zero, enum dtype act, enum dtype stat, struct buffer_list *plan, struct err *err)
 {
-    int64_t most = most_elements(sh);
+    int64_t most = most_elements(sh), trained = most_trained(sh);
     int rc = buffer_list_add(plan, "gathered weights", BUFFER_WORK, act, zero == 3 ? 2 : 0, 1, most, err);
     if (rc == 0)
-        rc = buffer_list_add(plan, "gradients of a unit", BUFFER_WORK, stat, zero >= 2 ? 2 : 0, 1, most, err);
-    return rc < 0 ? rc : buffer_list_add(plan, "summed gradients of a unit", BUFFER_COMM, stat, zero >= 2 ? 2 : 0, 1, most / sh->group, err);
+        rc = buffer_list_add(plan, "gradients of a unit", BUFFER_WORK, stat, zero >= 2 ? 2 : 0, 1, trained, err);
+    return rc < 0 ? rc : buffer_list_add(plan, "summed gradients of a unit", BUFFER_COMM, stat, zero >= 2 ? 2 : 0, 1, trained / sh->group, err);
 }
 
 static int take(struct units *u, const char *what, int64_t elements, enum dtype t, void **out, struct err *err)
@@ -33,8 +44,8 @@ int units_open(struct units *u, const struct shards *sh, int zero, struct comm *
 {
     int rc = 0;
     *u = (struct units){.sh = sh, .zero = zero, .group = shard_group, .ops = ops, .stream = stream, .weights = weights, .grads = grads,
-                        .most = most_elements(sh)};
-    u->written = calloc((size_t)sh->n_units, sizeof *u->written);
+                        .most = most_elements(sh), .most_trained = most_trained(sh)};
+    u->written = calloc((size_t)sh->n_trained + 1, sizeof *u->written);
     if (!u->written)
         rc = err_set(err, ERR_NOMEM, "out of memory for %lld units", (long long)sh->n_units);
     for (int i = 0; i < 2 && rc == 0; i++) {
@@ -42,12 +53,12 @@ int units_open(struct units *u, const struct shards *sh, int zero, struct comm *
         if (zero == 3)
             rc = take(u, "gathered weights", u->most, ops->act, &u->w[i].ptr, err);
         if (rc == 0 && zero >= 2)
-            rc = take(u, "gradients of a unit", u->most, ops->stat, &u->g[i].ptr, err);
+            rc = take(u, "gradients of a unit", u->most_trained, ops->stat, &u->g[i].ptr, err);
         if (rc == 0 && zero >= 2)
-            rc = take(u, "summed gradients of a unit", u->most / sh->group, ops->stat, &u->sums[i], err);
+            rc = take(u, "summed gradients of a unit", u->most_trained / sh->group, ops->stat, &u->sums[i], err);
     }
     if (rc == 0 && zero >= 2)
-        rc = comm_reserve(shard_group, 2, u->most * dtype_bytes(ops->stat), err);
+        rc = comm_reserve(shard_group, 2, u->most_trained * dtype_bytes(ops->stat), err);
     if (rc < 0)
         units_close(u);
     return rc;
@@ -87,19 +98,32 @@ static void await(struct units *u, struct comm_work **work)
 
 void units_begin(struct units *u)
 {
-    memset(u->written, 0, (size_t)u->sh->n_units * sizeof *u->written);
+    memset(u->written, 0, (size_t)u->sh->n_trained * sizeof *u->written);
 }
 
 /* ---- weights ---- */
 
+static void gather_unit(struct units *u, int64_t unit, void *to, struct comm_work **work)
+{
+    const struct shard_unit *s = &u->sh->units[unit];
+    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "weights of a unit", .dtype = u->ops->act, .n = s->elements / u->sh->group,
+                         .send = at(u->weights, s->offset / u->sh->group, u->ops->act), .recv = to};
+    start(u, &op, work);
+}
+
 static void gather(struct units *u, struct unit_buffer *b, int64_t unit)
 {
     const struct shard_unit *s = &u->sh->units[unit];
-    int64_t piece = s->elements / u->sh->group;
-    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "weights of a unit", .dtype = u->ops->act, .n = piece,
-                         .send = at(u->weights, s->offset / u->sh->group, u->ops->act), .recv = b->ptr};
     b->unit = unit;
-    start(u, &op, &b->work);
+    gather_unit(u, unit, b->ptr, &b->work);
+    if (s->sibling >= 0)
+        gather_unit(u, s->sibling, at(b->ptr, s->elements, u->ops->act), &b->sibling);
+}
+
+static void await_both(struct units *u, struct unit_buffer *b)
+{
+    await(u, &b->work);
+    await(u, &b->sibling);
 }
 
 void units_use(struct units *u, int64_t unit, int64_t next)
@@ -108,13 +132,13 @@ void units_use(struct units *u, int64_t unit, int64_t next)
         return;
     int have = u->w[1].unit == unit;
     if (u->w[have].unit != unit) {
-        await(u, &u->w[have].work);
+        await_both(u, &u->w[have]);
         gather(u, &u->w[have], unit);
     }
-    await(u, &u->w[have].work);
+    await_both(u, &u->w[have]);
     if (next < 0 || u->w[!have].unit == next)
         return;
-    await(u, &u->w[!have].work);
+    await_both(u, &u->w[!have]);
     gather(u, &u->w[!have], next);
 }
 
@@ -122,15 +146,17 @@ void *units_weights(struct units *u, int64_t unit)
 {
     if (u->zero < 3)
         return at(u->weights, u->sh->units[unit].offset, u->ops->act);
-    int have = u->w[1].unit == unit;
-    BUG_ON(u->w[have].unit != unit || u->w[have].work);
-    return u->w[have].ptr;
+    int64_t sibling = u->sh->units[unit].sibling;
+    int have = u->w[1].unit == unit || (sibling >= 0 && u->w[1].unit == sibling);
+    const struct unit_buffer *b = &u->w[have];
+    BUG_ON(b->work || b->sibling || b->unit < 0 || (b->unit != unit && b->unit != sibling));
+    return b->unit == unit ? b->ptr : at(b->ptr, u->sh->units[sibling].elements, u->ops->act);
 }
 
 void units_forget(struct units *u)
 {
     for (int i = 0; i < 2; i++) {
-        await(u, &u->w[i].work);
+        await_both(u, &u->w[i]);
         u->w[i].unit = -1;
     }
 }
@@ -192,6 +218,8 @@ double units_beta(const struct units *u, int64_t unit)
 
 void units_done(struct units *u, int64_t unit)
 {
+    if (unit >= u->sh->n_trained)
+        return;
     if (u->zero < 2) {
         u->written[unit] = true;
         return;
@@ -212,7 +240,7 @@ void units_done(struct units *u, int64_t unit)
 void units_flush(struct units *u)
 {
     enum dtype t = u->ops->stat;
-    for (int64_t i = 0; i < u->sh->n_units && u->zero < 2; i++)
+    for (int64_t i = 0; i < u->sh->n_trained && u->zero < 2; i++)
         if (!u->written[i]) /* not one sample here */
             u->ops->dev->zero(u->ops->dev, at(u->grads, u->sh->units[i].offset, t), u->sh->units[i].elements * dtype_bytes(t), u->stream);
     for (int i = 0; i < 2 && u->zero >= 2; i++)

@@ -1,5 +1,6 @@
 /* units: where the model finds the weights of a unit (embedding, conditioning, a layer, head) and leaves their gradients, whatever is
- * sharded over data-parallel ranks.
+ * sharded over data-parallel ranks. What is frozen of a layer is a unit of its own (shard.h), which comes and goes with the other and has
+ * no gradients.
  *
  *   zero 0, 1   whole flat buffers of weights and gradients; the first micro-batch of a step overwrites gradients, later ones add
  *   zero 2      gradients of one unit at a time in one of two working buffers; units_done starts their sum over the shard group, which
@@ -11,7 +12,7 @@
  *
  * One unit is in use at a time:
  *
- *     units_use(&u, unit, next);             // weights are there; the gather of `next` (-1: none) begins
+ *     units_use(&u, unit, next);             // weights are there, and the sibling's; the gather of `next` (-1: none) begins
  *     units_weights(&u, unit), units_grads(&u, unit)
  *     units_done(&u, unit);                  // in backward: this micro-batch's gradients of the unit are written
  *     units_flush(&u);                       // after the last micro-batch of a step: own pieces, or whole buffers, are complete here
@@ -26,9 +27,9 @@
 #include "trainer/ops.h"
 
 struct unit_buffer { /* a working buffer */
-    int64_t unit;    /* what is in it; -1: nothing */
+    int64_t unit;    /* what is in it, its sibling behind it; -1: nothing */
     void *ptr;
-    struct comm_work *work; /* gather into it, or sum out of it, under way */
+    struct comm_work *work, *sibling; /* gathers into it, or sum out of it, under way */
 };
 
 struct units {
@@ -38,11 +39,11 @@ struct units {
     struct comm *group;       /* shard group */
     int zero;
     void *weights, *grads;    /* zero 3, zero 2 and up: own pieces; else whole */
-    bool *written;            /* [n_units] gradients of this step hold something */
+    bool *written;            /* [n_trained] gradients of this step hold something */
     struct unit_buffer w[2], g[2];
     void *sums[2];            /* zero 2, 3: own piece of the sum out of g[i] */
     int turn;                 /* the g used next */
-    int64_t most;             /* elements of the largest unit */
+    int64_t most, most_trained; /* elements of the largest pair of units, and of the largest trained one */
     int failed;
     struct err err;
 };

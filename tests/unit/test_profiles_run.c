@@ -93,6 +93,8 @@ static void refused(void **state)
         {WITH("\"resources\": {\"again\": \"never\"}"), "resources.again is \"never\": give one of auto, requeue, successor"},
         {WITH("\"budget\": 3"), "budget is 3: give an object"},
         {WITH("\"name\": \"\""), "name has 0 bytes"},
+        {WITH("\"groups\": [{\"match\": \"block.*\"}]"), "groups[0].match 'block.*' matches no tensor"},
+        {WITH("\"lora\": {\"rank\": 0}"), "lora.rank is 0"},
         {"{\"schema\": \"reel.run/1\", \"model\": \"dit-tny\", " STAGE "}", "run.json: model: there is no model 'dit-tny'"},
         {"{\"schema\": \"reel.run/1\", \"model\": {\"name\": \"x\"}, " STAGE "}", "model.family is missing"},
         {"{\"schema\": \"reel.run/1\", \"model\": 3, " STAGE "}", "model is 3"},
@@ -122,7 +124,9 @@ static const char everything[] =
     "\"random\": {\"seed\": \"18446744073709551615\"}, \"numerics\": {\"dtype\": \"bf16\"},"
     "\"checkpoint\": {\"every_steps\": 25, \"keep\": 5}, \"budget\": {\"crash_without_progress\": 1, \"wall_s\": 3600.5},"
     "\"resources\": {\"nodes\": 8, \"ranks_per_node\": 8, \"cores_per_rank\": 14, \"time_limit_s\": 14400, \"priority\": -5,"
-    "\"again\": \"successor\"}}";
+    "\"again\": \"successor\"},"
+    "\"groups\": [{\"match\": \"*.attn.*\", \"lr_scale\": 0.1, \"decay\": false}],"
+    "\"lora\": {\"rank\": 8, \"alpha\": 16, \"match\": [\"*.qkv.weight\"]}}";
 
 static void round_trip(void **state)
 {
@@ -222,6 +226,13 @@ static void set_schedule(struct run *r) { r->lr_schedule = LR_LINEAR; }
 static void set_warmup(struct run *r) { r->warmup_steps = 0; }
 static void set_final(struct run *r) { r->lr_final_scale = 0; }
 static void set_seed(struct run *r) { r->seed--; }
+static void set_group(struct run *r) { r->tuning.groups[0].lr_scale = 0.2; }
+static void set_switch(struct run *r) { r->tuning.groups[0].trainable = TUNING_ON; }
+static void drop_groups(struct run *r) { r->tuning.n_groups = 0; }
+static void set_rank(struct run *r) { r->tuning.lora.rank = 9; }
+static void set_alpha(struct run *r) { r->tuning.lora.alpha = 9; }
+static void set_adapted(struct run *r) { snprintf(r->tuning.lora.match[0], LIMIT_NAME_BYTES, "*.out.weight"); }
+static void drop_lora(struct run *r) { r->tuning.lora.rank = 0; }
 static void set_dtype(struct run *r) { r->dtype = DTYPE_F64; }
 
 static const struct { void (*change)(struct run *r); const char *what; bool covered; } changes[] = {
@@ -235,7 +246,8 @@ static const struct { void (*change)(struct run *r); const char *what; bool cove
     COVERED(set_max), COVERED(set_mode), COVERED(set_shift), COVERED(set_shift_tokens), COVERED(set_shift_power), COVERED(set_dropout),
     COVERED(set_norm), COVERED(set_lr), COVERED(set_beta1), COVERED(set_beta2), COVERED(set_eps), COVERED(set_decay),
     COVERED(set_clip), COVERED(set_ema), COVERED(set_schedule), COVERED(set_warmup), COVERED(set_final), COVERED(set_seed),
-    COVERED(set_dtype),
+    COVERED(set_dtype), COVERED(set_group), COVERED(set_switch), COVERED(drop_groups), COVERED(set_rank), COVERED(set_alpha),
+    COVERED(set_adapted), COVERED(drop_lora),
 };
 
 static void config_hash(void **state)

@@ -2,9 +2,10 @@
  *
  *     mpirun -n 8 test_trainer_layouts              a covering set: every legal combination of three settings' values occurs
  *     LAYOUTS=all mpirun -n 8 …                     all of them
+ *     MODEL=groups mpirun -n 8 …                    of the models whose name begins so
  *
  * Compared are the raw gradients of the first step, then losses, norms before clipping, weights, moments and the average: every
- * tensor to 1e-11 of its largest element. All weights are random and not zero, and every tensor must have moved. Layouts of fewer
+ * tensor to 1e-11 of its largest element. All weights are random and not zero, and every tensor must have moved, frozen ones not. Layouts of fewer
  * ranks than the world's run side by side in parts of it. Then each sum that is easy to lose is left out, and must be missed. */
 #include "tests/unit/trainer_model.h"
 
@@ -26,7 +27,7 @@ static const double TOLERANCE = 1e-11, MOVED = 1e-6;
 
 /* ---- models: heads and widths that eight tp ranks divide ---- */
 
-enum { FULL, STDIT, MOVIEGEN, COVERED, SEPARATE = COVERED, FUSED, SINGLE, BARE }; /* the first ones' layouts are all covered; the others meet some */
+enum { FULL, STDIT, MOVIEGEN, COVERED, SEPARATE = COVERED, FUSED, SINGLE, BARE, GROUPS, FROZEN }; /* the first ones' layouts are all covered; the others meet some */
 static const struct model_case {
     const char *name;
     enum model_family family;
@@ -37,6 +38,7 @@ static const struct model_case {
     enum objective objective;
     enum loss_norm norm;
     bool tables;
+    const char *tuning; /* groups of parameters, adapters */
 } models[] = {
     [FULL] = {"full", MODEL_DIT, ADALN_FULL, 8, false, true, 0, 5, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
     [STDIT] = {"stdit, 4 kv heads", MODEL_STDIT, ADALN_LORA_SINGLE, 4, false, true, 0, 4, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
@@ -45,6 +47,15 @@ static const struct model_case {
     [FUSED] = {"lora_fused, 1 kv head", MODEL_DIT, ADALN_LORA_FUSED, 1, false, true, 0, 4, OBJECTIVE_V, LOSS_NORM_TOKEN},
     [SINGLE] = {"lora_single, no text", MODEL_DIT, ADALN_LORA_SINGLE, 4, true, false, 2, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
     [BARE] = {"nothing but tokens", MODEL_DIT, ADALN_NONE, 8, false, false, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
+    [GROUPS] = {"groups", MODEL_DIT, ADALN_LORA_SINGLE, 2, true, true, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN, true,
+                "{\"groups\": [{\"match\": \"blocks.*.attn.qkv.*\", \"trainable\": false}, {\"match\": \"*.adaln.b.*\", \"trainable\": false},"
+                " {\"match\": \"blocks.*.mlp.*\", \"lr_scale\": 0.1, \"decay\": false}, {\"match\": \"*.q_norm.*\", \"decay\": true},"
+                " {\"match\": \"cond_norm.*\", \"trainable\": false}, {\"match\": \"*.k_norm.*\", \"trainable\": false},"
+                " {\"match\": \"pos_h.*\", \"trainable\": false}, {\"match\": \"text_null\", \"trainable\": false}]}"},
+    /* a stage without anything trained, and a head without */
+    [FROZEN] = {"frozen layers", MODEL_DIT, ADALN_NONE, 8, false, false, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN, false,
+                "{\"groups\": [{\"match\": \"blocks.[12].*\", \"trainable\": false}, {\"match\": \"final.*\", \"trainable\": false},"
+                " {\"match\": \"blocks.3.attn.*\", \"trainable\": false}]}"},
 };
 
 static struct model model_of(const struct model_case *c)
@@ -168,16 +179,16 @@ static struct candidates covering(struct candidates all)
 
 /* ---- the sum of the ranks' gradients, by rules of this test's own ---- */
 
-/* A buffer of own pieces, or a whole one, as this rank's flat elements. */
+/* A buffer of own pieces of what is trained, or a whole one, as this rank's flat elements. */
 static double *flat_of(struct rig *r, const void *buffer, bool pieces)
 {
     struct err err = {0};
-    double *flat = calloc((size_t)r->sh.total, sizeof *flat);
+    double *flat = calloc((size_t)r->sh.trained + 1, sizeof *flat);
     if (!pieces) {
-        memcpy(flat, buffer, (size_t)r->sh.total * sizeof *flat);
+        memcpy(flat, buffer, (size_t)r->sh.trained * sizeof *flat);
         return flat;
     }
-    for (int64_t u = 0; u < r->sh.n_units; u++) {
+    for (int64_t u = 0; u < r->sh.n_trained; u++) {
         const struct shard_unit *s = &r->sh.units[u];
         struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "test", .dtype = DTYPE_F64, .n = s->elements / r->sh.group,
                              .send = (const double *)buffer + s->offset / r->sh.group, .recv = flat + s->offset};
@@ -202,7 +213,7 @@ static double *whole_gradient(struct rig *r, struct comm *part)
     double *flat = flat_of(r, r->grads, pieces), *whole = calloc((size_t)r->list.total, sizeof *whole);
     for (int64_t i = 0, at = 0; i < r->list.n; at += r->list.items[i].count, i++) {
         const struct shard_tensor *t = &r->sh.tensors[i];
-        for (int64_t j = 0, run; mine && t->offset >= 0 && j < t->count; j += run) {
+        for (int64_t j = 0, run; mine && shards_trained(&r->sh, i) && j < t->count; j += run) {
             int64_t g = shard_to_global(t, &r->list.items[i], j, &run);
             for (int64_t k = 0; k < run; k++)
                 whole[at + g + k] += counts_here(r, t, j + k) ? flat[t->offset + j + k] : 0;
@@ -255,6 +266,7 @@ static void run_init_for(struct run *run, const struct model_case *c, bool clip)
 {
     run_init(run);
     run->model = model_of(c);
+    run->tuning = tuning_of(c->tuning);
     run->loss_norm = c->norm;
     run->adamw.lr = 1e-3;
     run->adamw.clip_norm = clip ? 0.5 : 0;
@@ -300,29 +312,28 @@ static int64_t place_of(const struct rig *r, const struct shard_unit *u, int64_t
 /* All that this rank holds of a buffer, copies included; `save` instead: the whole, when it is all here. */
 static void compare_own(struct compare *c, struct rig *r, int state, const void *buffer, bool pieces, double *save)
 {
-    int64_t at[256] = {0};
+    int64_t at[512] = {0};
     assert_true(r->list.n < LEN(at));
     for (int64_t i = 1; i < r->list.n; i++)
         at[i] = at[i - 1] + r->list.items[i - 1].count;
-    for (int64_t n = 0; n < r->sh.n_units; n++) {
-        const struct shard_unit *u = &r->sh.units[n];
-        for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++) {
-            const struct shard_tensor *t = &r->sh.tensors[i];
-            double most = 0, scale = save ? 0 : largest(c->want->state[state] + at[i], NULL, r->list.items[i].count);
-            for (int64_t j = 0, run; j < t->count; j += run) {
-                int64_t g = at[i] + shard_to_global(t, &r->list.items[i], j, &run);
-                for (int64_t k = 0, p; k < run; k++)
-                    if ((p = place_of(r, u, t->offset + j + k, pieces)) >= 0) {
-                        const double *got = (const double *)buffer + p;
-                        if (save)
-                            save[g + k] = *got;
-                        else
-                            most = fmax(most, largest(got, c->want->state[state] + g + k, 1));
-                    }
-            }
-            if (!save)
-                differs(c, state, r->list.items[i].name, most, scale);
+    for (int64_t i = 0; i < r->list.n; i++) {
+        const struct shard_tensor *t = &r->sh.tensors[i];
+        if (t->unit < 0 || (state != WEIGHTS && !shards_trained(&r->sh, i)))
+            continue;
+        double most = 0, scale = save ? 0 : largest(c->want->state[state] + at[i], NULL, r->list.items[i].count);
+        for (int64_t j = 0, run; j < t->count; j += run) {
+            int64_t g = at[i] + shard_to_global(t, &r->list.items[i], j, &run);
+            for (int64_t k = 0, p; k < run; k++)
+                if ((p = place_of(r, &r->sh.units[t->unit], t->offset + j + k, pieces)) >= 0) {
+                    const double *got = (const double *)buffer + p;
+                    if (save)
+                        save[g + k] = *got;
+                    else
+                        most = fmax(most, largest(got, c->want->state[state] + g + k, 1));
+                }
         }
+        if (!save)
+            differs(c, state, r->list.items[i].name, most, scale);
     }
 }
 
@@ -385,14 +396,17 @@ static void run_layout(struct comm *part, const struct model_case *c, const stru
 static void moved_check(int model, const struct outcome *o)
 {
     struct model m = model_of(&models[model]);
+    struct tuning tuning = tuning_of(models[model].tuning);
     struct layout one = layout_default();
     struct rig r;
-    rig_open(&r, NULL, &m, &one, models[model].objective, DTYPE_F64);
+    rig_open_tuned(&r, NULL, &m, &one, models[model].objective, DTYPE_F64, NULL, &tuning);
     double *before = calloc((size_t)r.list.total, sizeof *before);
     compare_own(NULL, &r, WEIGHTS, r.weights, false, before);
-    for (int64_t i = 0, at = 0; i < r.list.n; at += r.list.items[i].count, i++)
-        if (!(largest(before + at, o->state[WEIGHTS] + at, r.list.items[i].count) >= MOVED))
-            fail_msg("%s: %s has not moved in %d steps", models[model].name, r.list.items[i].name, STEPS);
+    for (int64_t i = 0, at = 0; i < r.list.n; at += r.list.items[i].count, i++) {
+        double moved = largest(before + at, o->state[WEIGHTS] + at, r.list.items[i].count);
+        if (r.list.items[i].flags & PARAM_TRAINABLE ? !(moved >= MOVED) : moved != 0)
+            fail_msg("%s: %s has moved by %g in %d steps", models[model].name, r.list.items[i].name, moved, STEPS);
+    }
     free(before);
     rig_close(&r);
 }
@@ -458,12 +472,20 @@ static void layouts_of(int64_t w, int model, const struct candidates *c)
     comm_close(part);
 }
 
+static bool wanted_model(int model)
+{
+    const char *name = getenv("MODEL");
+    return !name || strncmp(models[model].name, name, strlen(name)) == 0;
+}
+
 static void test_layouts(void **state)
 {
     (void)state;
     every = getenv("LAYOUTS") && strcmp(getenv("LAYOUTS"), "all") == 0;
     for (int model = 0; model < LEN(models); model++) {
         struct model m = model_of(&models[model]);
+        if (!wanted_model(model))
+            continue;
         struct candidates all = legal(&m), some = every ? all : covering(all);
         if (model >= COVERED && !every)
             some.n = num_min_i64(some.n, 20);
@@ -525,7 +547,8 @@ static void test_faults(void **state)
     (void)state;
     bool met[FAULT_POINTS] = {false};
     for (int i = 0; i < LEN(faults); i++) {
-        fault_run(i);
+        if (wanted_model(faults[i].model))
+            fault_run(i);
         met[faults[i].fault] = true;
     }
     for (int f = FAULT_POINT_NONE + 1; f < FAULT_POINTS; f++)

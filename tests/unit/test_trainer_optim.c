@@ -111,17 +111,14 @@ static void grads_fill(struct rig *r, int64_t step)
     double *g = r->o.grads;
     int64_t data = layout_data_rank(&r->layout, r->sh.place), first = data - r->sh.group_rank;
     memset(g, 0, (size_t)r->o.n_grads * sizeof *g);
-    for (int64_t k = 0; k < r->sh.n_units; k++) {
-        const struct shard_unit *u = &r->sh.units[k];
-        for (int64_t t = u->first_param; t < u->first_param + u->n_params; t++)
-            for (int64_t j = 0; j < r->sh.tensors[t].count; j++) {
-                struct piece own = piece_of(&r->sh, u, &r->sh.tensors[t], j, j + 1);
-                if (r->layout.zero < 2)
-                    g[r->sh.tensors[t].offset + j] = grad_local(r, step, t, j, data);
-                for (int64_t f = 0; f < r->sh.group && r->layout.zero >= 2 && own.n; f++)
-                    g[own.at] += grad_local(r, step, t, j, first + f);
-            }
-    }
+    for (int64_t t = 0; t < r->params.n; t++)
+        for (int64_t j = 0; shards_trained(&r->sh, t) && j < r->sh.tensors[t].count; j++) {
+            struct piece own = piece_of(&r->sh, shards_unit_of(&r->sh, t), &r->sh.tensors[t], j, j + 1);
+            if (r->layout.zero < 2)
+                g[r->sh.tensors[t].offset + j] = grad_local(r, step, t, j, data);
+            for (int64_t f = 0; f < r->sh.group && r->layout.zero >= 2 && own.n; f++)
+                g[own.at] += grad_local(r, step, t, j, first + f);
+        }
 }
 
 /* ---- the same in plain loops, of the whole model ---- */
@@ -145,7 +142,7 @@ static double reference_norm(const struct rig *r, int64_t step)
 {
     double sum = 0;
     for (int64_t t = 0; t < r->params.n; t++)
-        for (int64_t i = 0; i < r->params.items[t].count; i++)
+        for (int64_t i = 0; i < r->params.items[t].count && r->params.items[t].flags & PARAM_TRAINABLE; i++)
             sum += grad_whole(step, t, i) * grad_whole(step, t, i);
     return sqrt(sum);
 }
@@ -176,19 +173,16 @@ static double state_apart(const struct rig *r, const struct reference *x)
 {
     const double *have[] = {r->o.weights, r->o.m, r->o.v, r->o.ema}, *want[] = {x->w, x->m, x->v, x->ema};
     double most = 0;
-    for (int64_t k = 0; k < r->sh.n_units; k++) {
-        const struct shard_unit *u = &r->sh.units[k];
-        for (int64_t t = u->first_param; t < u->first_param + u->n_params; t++)
-            for (int64_t j = 0; j < r->sh.tensors[t].count; j++) {
-                struct piece own = piece_of(&r->sh, u, &r->sh.tensors[t], j, j + 1);
-                int64_t run, global = x->first[t] + shard_to_global(&r->sh.tensors[t], &r->params.items[t], j, &run);
-                for (int b = 0; b < 4; b++) {
-                    bool whole = b == 0 ? r->layout.zero < 3 : r->layout.zero < 1;
-                    if (whole || own.n)
-                        most = fmax(most, apart(have[b][whole ? r->sh.tensors[t].offset + j : own.at], want[b][global]));
-                }
+    for (int64_t t = 0; t < r->params.n; t++)
+        for (int64_t j = 0; j < r->sh.tensors[t].count; j++) {
+            struct piece own = piece_of(&r->sh, shards_unit_of(&r->sh, t), &r->sh.tensors[t], j, j + 1);
+            int64_t run, global = x->first[t] + shard_to_global(&r->sh.tensors[t], &r->params.items[t], j, &run);
+            for (int b = 0; b < (shards_trained(&r->sh, t) ? 4 : 1); b++) {
+                bool whole = b == 0 ? r->layout.zero < 3 : r->layout.zero < 1;
+                if (whole || own.n)
+                    most = fmax(most, apart(have[b][whole ? r->sh.tensors[t].offset + j : own.at], want[b][global]));
             }
-    }
+        }
     return most;
 }
 
@@ -288,7 +282,7 @@ static void zero_changes_no_bit(void **state)
             }
             const double *whole[] = {a.o.weights, a.o.m, a.o.v, a.o.ema}, *own[] = {b.o.weights, b.o.m, b.o.v, b.o.ema};
             for (int buffer = 0; buffer < 4; buffer++)
-                for (int64_t k = 0; k < a.sh.n_units; k++) {
+                for (int64_t k = 0; k < (buffer ? a.sh.n_trained : a.sh.n_units); k++) {
                     int64_t n = a.sh.units[k].elements / a.sh.group, at = a.sh.units[k].offset / a.sh.group, in_whole = piece_whole(&a.sh, k, at);
                     bool all = buffer == 0 && zero < 3;
                     assert_memory_equal(whole[buffer] + in_whole, own[buffer] + (all ? in_whole : at), (size_t)n * sizeof(double));
@@ -303,12 +297,13 @@ static void zero_changes_no_bit(void **state)
 /* Of the gradients that this rank holds, one that is no padding. */
 static double *grad_any(const struct rig *r)
 {
-    for (int64_t k = r->sh.n_units - 1;; k--)
-        for (int64_t t = r->sh.units[k].first_param; t < r->sh.units[k].first_param + r->sh.units[k].n_params; t++) {
-            struct piece own = piece_of(&r->sh, &r->sh.units[k], &r->sh.tensors[t], 0, r->sh.tensors[t].count);
-            if (own.n > 0)
-                return (double *)r->o.grads + (r->layout.zero < 2 ? r->sh.tensors[t].offset + own.local : own.at);
-        }
+    for (int64_t t = r->params.n - 1;; t--) {
+        if (!shards_trained(&r->sh, t))
+            continue;
+        struct piece own = piece_of(&r->sh, shards_unit_of(&r->sh, t), &r->sh.tensors[t], 0, r->sh.tensors[t].count);
+        if (own.n > 0)
+            return (double *)r->o.grads + (r->layout.zero < 2 ? r->sh.tensors[t].offset + own.local : own.at);
+    }
 }
 
 /* One bad number on one rank: nobody changes anything, all count it alike, and the next good step is the first. */

@@ -34,17 +34,26 @@ static const char *const layouts[] = {
     "tp=2,pp=2,dp=2,zero=1", "tp=2,cp=2,dp=2,zero=2,fsdp=2", "dp=8,zero=3",
 };
 
+static const struct tuning plain;
+
+/* Frozen weights, adapters beside some of them, groups that train others. */
+static struct tuning adapted(void)
+{
+    return (struct tuning){.n_groups = 1, .groups = {{.match = "*.cross.*", .lr_scale = 1, .trainable = TUNING_ON}},
+                           .lora = {.rank = 3, .alpha = 1, .n_matches = 3, .match = {"*.attn.qkv.*", "*.fc?.*", "time_mlp.0.*"}}};
+}
+
 /* Every layout's files under every layout: all pairs of the first model, of the others each with two. */
-static void pairs(const struct model *m, int stride)
+static void pairs(const struct model *m, const struct tuning *tuning, int stride)
 {
     struct param_list params;
     struct err err = {0};
-    must(params_build(m, &params, &err), &err);
+    must(tuning_params(m, tuning, &params, &err), &err);
     for (int a = 0; a < LEN(layouts); a++) {
         struct layout from = layout_of(layouts[a]);
         char path[LIMIT_PATH_BYTES];
         snprintf(path, sizeof path, "%s", in_scratch("folder"));
-        folder_write(path, m, &params, &from, a + 1, state_put);
+        folder_write(path, m, tuning, &params, &from, a + 1, state_put);
         for (int b = a % stride; b < LEN(layouts); b += stride) {
             struct layout to = layout_of(layouts[b]);
             for (int64_t rank = 0; rank < layout_world(&to); rank++)
@@ -58,15 +67,17 @@ static void any_layout_reads_any_layout(void **state)
 {
     struct model m = wide_model(MODEL_DIT, ADALN_LORA_SEPARATE);
     (void)state;
-    pairs(&m, 1);
+    pairs(&m, &plain, 1);
 }
 
 static void of_other_families_too(void **state)
 {
     struct model m[] = {wide_model(MODEL_MOVIEGEN, ADALN_FULL), wide_model(MODEL_STDIT, ADALN_LORA_FUSED), wide_model(MODEL_DIT, ADALN_NONE)};
+    struct tuning tuning = adapted();
     (void)state;
+    pairs(&m[1], &tuning, 5);
     for (int i = 0; i < LEN(m); i++)
-        pairs(&m[i], 10);
+        pairs(&m[i], &plain, 10);
 }
 
 /* A rank that comes back under its old layout needs no other rank's file, copies of tensors notwithstanding. */
@@ -83,7 +94,7 @@ static void the_old_layout_reads_its_own_files(void **state)
         char dir[LIMIT_PATH_BYTES];
         snprintf(dir, sizeof dir, "%s", in_scratch("folder"));
         for (int64_t rank = 0; rank < layout_world(&l); rank++) {
-            folder_write(dir, &m, &params, &l, 7, state_put);
+            folder_write(dir, &m, &plain, &params, &l, 7, state_put);
             for (int64_t other = 0; other < layout_world(&l); other++) {
                 char path[LIMIT_PATH_BYTES + 32];
                 snprintf(path, sizeof path, "%s/rank-%05d.bin", dir, (int)other);
@@ -100,10 +111,11 @@ static void the_old_layout_reads_its_own_files(void **state)
 static void a_source_reads_whole_tensors(void **state)
 {
     struct model m = wide_model(MODEL_DIT, ADALN_LORA_SINGLE);
+    struct tuning tuning = adapted();
     struct param_list params;
     struct err err = {0};
     (void)state;
-    must(params_build(&m, &params, &err), &err);
+    must(tuning_params(&m, &tuning, &params, &err), &err);
     double *all = malloc((size_t)params.total * sizeof *all);
     for (int a = 0; a < LEN(layouts); a++) {
         struct layout l = layout_of(layouts[a]);
@@ -111,14 +123,18 @@ static void a_source_reads_whole_tensors(void **state)
         struct ckpt_source *source;
         char dir[LIMIT_PATH_BYTES];
         snprintf(dir, sizeof dir, "%s", in_scratch("folder"));
-        folder_write(dir, &m, &params, &l, 5, state_put);
+        folder_write(dir, &m, &tuning, &params, &l, 5, state_put);
         must(ckpt_manifest_load(dir, &manifest, &err), &err);
         must(ckpt_source_open(dir, &manifest, &source, &err), &err);
         for (int b = 0; b < CKPT_BUFFERS; b++)
             for (int64_t t = 0; t < params.n; t++) {
+                bool trained = params.items[t].flags & PARAM_TRAINABLE;
+                assert_int_equal(ckpt_source_has(source, (enum ckpt_buffer)b, t), trained || b == CKPT_WEIGHTS || b == CKPT_EMA);
+                if (!trained && (b == CKPT_M || b == CKPT_V))
+                    continue;
                 must(ckpt_source_read(source, (enum ckpt_buffer)b, t, all, &err), &err);
                 for (int64_t i = 0; i < params.items[t].count; i++)
-                    state_compare(&all[i], state_number(5, b, t, i));
+                    state_compare(&all[i], state_number(5, trained ? b : CKPT_WEIGHTS, t, i));
             }
         ckpt_source_close(source);
         ckpt_manifest_release(&manifest);

@@ -69,10 +69,11 @@ struct rig {
     struct data data;
 };
 
-/* Elements of a device buffer that zero shards from `level` on. */
+/* Elements of a device buffer that zero shards from `level` on: of the weights with 3, else of what is trained. */
 static inline int64_t rig_elements(const struct rig *r, int level)
 {
-    return r->layout.zero >= level ? r->sh.total / r->sh.group : r->sh.total;
+    int64_t all = level == 3 ? r->sh.total : r->sh.trained;
+    return r->layout.zero >= level ? all / r->sh.group : all;
 }
 
 /* Tensor i of the whole model. All random and non-zero: zero gates and outputs would hide a broken attention. */
@@ -142,8 +143,8 @@ static inline void rig_memory(struct rig *r, struct comm *world, const struct ru
 }
 
 /* world NULL: alone. run: with an optimizer, whose weights and gradients they are then. */
-static inline void rig_open_run(struct rig *r, struct comm *world, const struct model *m, const struct layout *l, enum objective objective,
-                                enum dtype dtype, const struct run *run)
+static inline void rig_open_tuned(struct rig *r, struct comm *world, const struct model *m, const struct layout *l, enum objective objective,
+                                  enum dtype dtype, const struct run *run, const struct tuning *tuning)
 {
     struct err err = {0};
     memset(r, 0, sizeof *r);
@@ -155,7 +156,7 @@ static inline void rig_open_run(struct rig *r, struct comm *world, const struct 
         fail_msg("%s", err.text);
     world = world ? world : r->self;
     comm_bind(world, r->b.dev);
-    if (params_build(&r->m, &r->list, &err) < 0 || shards_build(&r->m, &r->list, l, world->rank, &r->sh, &err) < 0 ||
+    if (tuning_params(&r->m, tuning, &r->list, &err) < 0 || shards_build(&r->m, &r->list, l, world->rank, &r->sh, &err) < 0 ||
         comm_grid_open(world, l, m, &r->grid, &err) < 0)
         fail_msg("%s", err.text);
     rig_memory(r, world, run);
@@ -168,6 +169,27 @@ static inline void rig_open_run(struct rig *r, struct comm *world, const struct 
     if (dit_new(&r->config, r->b.ops, r->b.stream, &r->units, &r->dit, &err) < 0 ||
         pipe_open(&r->pipe, r->dit, &r->layout, r->sh.place, r->grid.pp, r->b.stream, SAMPLES, &err) < 0)
         fail_msg("%s", err.text);
+}
+
+static inline void rig_open_run(struct rig *r, struct comm *world, const struct model *m, const struct layout *l, enum objective objective,
+                                enum dtype dtype, const struct run *run)
+{
+    static const struct tuning plain;
+    rig_open_tuned(r, world, m, l, objective, dtype, run, run ? &run->tuning : &plain);
+}
+
+/* Of the members "groups" and "lora" of an object; NULL: none. */
+static inline struct tuning tuning_of(const char *text)
+{
+    struct json_doc doc;
+    struct tuning t = {0};
+    struct err err = {0};
+    if (!text)
+        return t;
+    if (json_parse(text, strlen(text), "tuning", &doc, &err) < 0 || tuning_read(&doc, doc.root, &t, &err) < 0)
+        fail_msg("%s", err.text);
+    json_release(&doc);
+    return t;
 }
 
 static inline void rig_open(struct rig *r, struct comm *world, const struct model *m, const struct layout *l, enum objective objective,

@@ -37,18 +37,15 @@ static inline int64_t state_visit(const struct ckpt_state *s, int64_t salt, stat
 {
     int64_t visited = 0;
     for (int b = 0; b < CKPT_BUFFERS; b++)
-        for (int64_t k = 0; s->buffers[b] && k < s->sh->n_units; k++) {
-            const struct shard_unit *u = &s->sh->units[k];
-            for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++)
-                for (int64_t j = 0, run; j < s->sh->tensors[i].count; j += run) {
-                    int64_t global = shard_to_global(&s->sh->tensors[i], &s->params->items[i], j, &run);
-                    for (int64_t e = 0; e < run; e++) {
-                        int64_t at = state_place(s, b, u, &s->sh->tensors[i], j + e);
-                        if (at >= 0)
-                            fn((double *)s->buffers[b] + at, state_number(salt, b, i, global + e)), visited++;
-                    }
+        for (int64_t i = 0; s->buffers[b] && i < s->sh->n_tensors; i++)
+            for (int64_t j = 0, run; (b == CKPT_WEIGHTS || shards_trained(s->sh, i)) && j < s->sh->tensors[i].count; j += run) {
+                int64_t global = shard_to_global(&s->sh->tensors[i], &s->params->items[i], j, &run);
+                for (int64_t e = 0; e < run; e++) {
+                    int64_t at = state_place(s, b, shards_unit_of(s->sh, i), &s->sh->tensors[i], j + e);
+                    if (at >= 0)
+                        fn((double *)s->buffers[b] + at, state_number(salt, b, i, global + e)), visited++;
                 }
-        }
+            }
     return visited;
 }
 
@@ -69,7 +66,8 @@ static inline void holder_open(struct holder *h, const struct model *m, const st
     h->s = (struct ckpt_state){.params = params, .sh = &h->sh, .zero = l->zero, .dtype = DTYPE_F64};
     for (int b = 0; b < CKPT_BUFFERS; b++) {
         bool whole = b == CKPT_WEIGHTS ? l->zero < 3 : l->zero < 1;
-        h->bytes[b] = (whole ? h->sh.total : h->sh.total / h->sh.group) * 8;
+        int64_t all = b == CKPT_WEIGHTS ? h->sh.total : h->sh.trained;
+        h->bytes[b] = (whole ? all : all / h->sh.group) * 8;
         h->s.buffers[b] = calloc(1, (size_t)h->bytes[b]);
         assert_non_null(h->s.buffers[b]);
     }
@@ -100,11 +98,11 @@ static inline struct layout layout_of(const char *text)
 }
 
 /* A folder as the ranks of l would leave it; salt = its step. */
-static inline void folder_write(const char *dir, const struct model *m, const struct param_list *params, const struct layout *l, int64_t step,
-                                state_fn *put)
+static inline void folder_write(const char *dir, const struct model *m, const struct tuning *tuning, const struct param_list *params,
+                                const struct layout *l, int64_t step, state_fn *put)
 {
     struct ckpt_file files[64];
-    struct ckpt_manifest manifest = {.meta = {.step = step}, .model = *m, .layout = *l, .dtype = DTYPE_F64, .ema = true, .files = files};
+    struct ckpt_manifest manifest = {.meta = {.step = step}, .model = *m, .tuning = *tuning, .layout = *l, .dtype = DTYPE_F64, .ema = true, .files = files};
     struct err err = {0};
     must(file_remove_tree(dir, &err), &err);
     must(file_mkdirs(dir, &err), &err);
