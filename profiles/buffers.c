@@ -213,6 +213,14 @@ static void cp_shapes(const struct dims *v, struct shape *t)
     t[DIT_CP_DKV] = (struct shape){"ring d k, v", BUFFER_WORK, ACT, ONCE, y, 3 * v->u, 2 * v->k * d};
 }
 
+/* Of whatever rows a product has: tokens, text or samples. */
+static void lora_shapes(const struct buffer_spec *spec, const struct dims *v, struct shape *t)
+{
+    int64_t rows = num_max_i64(v->s, num_max_i64(v->x, v->n)), has = spec->lora_rank > 0;
+    t[DIT_LORA_LOW] = (struct shape){"adapter low rank", BUFFER_WORK, ACT, ONCE, has, rows, spec->lora_rank};
+    t[DIT_LORA_DLOW] = (struct shape){"d adapter low rank", BUFFER_WORK, ACT, ONCE, has, rows, spec->lora_rank};
+}
+
 /* Copies of a buffer: of the layers of a chunk that are not recomputed, for every slot, and one for the others. */
 static void copies_set(struct buffer *b, enum keep keep, int64_t has, const struct layout *l, int64_t layers, int64_t slots)
 {
@@ -325,6 +333,7 @@ int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct
     block_shapes(&v, table);
     work_shapes(&v, table);
     cp_shapes(&v, table);
+    lora_shapes(spec, &v, table);
     for (int i = 0; i < DIT_BUFFERS && rc == 0; i++) {
         const struct shape *t = &table[i];
         struct buffer b = {.each = 0};

@@ -59,6 +59,8 @@ enum dit_buffer {
     /* attention over context-parallel ranks: heads or segments exchanged, keys and values on their way round the ring */
     DIT_CP_PACK, DIT_CP_UNPACK, DIT_CP_QKV, DIT_CP_O, DIT_CP_KV, DIT_CP_O_PART, DIT_CP_LSE_PART, DIT_CP_D_O, DIT_CP_DELTA,
     DIT_CP_DQKV, DIT_CP_DKV,
+    /* adapters */
+    DIT_LORA_LOW, DIT_LORA_DLOW,
     DIT_BUFFERS,
 };
 
@@ -94,6 +96,7 @@ struct buffer_spec {
     const struct layout *layout; /* NULL: layout_default() */
     int64_t slots;          /* micro-batches of a pipeline chunk whose activations are held at a time; 0: 1 */
     int64_t segment_tokens; /* most seq_longest_segment() of a sample; 0: not known, then a sample may be one segment */
+    int64_t lora_rank;      /* of a run's adapters; 0: none */
 };
 /* Most tokens of a micro-batch that one of `runs` context-parallel ranks has, each with a run of every sample. */
 int64_t buffers_run_tokens(const struct buffer_spec *spec, int64_t runs);

@@ -20,6 +20,7 @@ static const struct opt opts[] = {
     {"json", 0, OPT_BOOL, NULL, "diff: print one JSON object"},
     {"safetensors", 0, OPT_TEXT, "FILE", "export: write the weights to FILE"},
     {"ema", 0, OPT_BOOL, NULL, "export: the average of the weights instead"},
+    {"merge-lora", 0, OPT_BOOL, NULL, "export: W + alpha/rank B A in place of a weight with its adapters"},
 };
 const struct opt_cmd train_cmd_ckpt = {
     "ckpt", "show, verify, compare or export checkpoints", "show|verify|export DIR, diff A B", opts, ARRAY_LEN(opts), 2, 3,
@@ -138,40 +139,91 @@ static struct safetensors_tensor exported(const struct ckpt_tensor *t, enum dtyp
     return out;
 }
 
-/* One tensor at a time, through memory for the largest. */
-static int tensors_export(struct ckpt_source *source, const struct safetensors_tensor *list, int64_t n, enum ckpt_buffer buffer,
-                          struct safetensors_writer *w, struct err *err)
+/* Is tensor t an adapter of the one before it, or before that? */
+static bool is_adapter(const struct ckpt_manifest *m, int64_t t)
 {
-    int64_t most = 1;
-    for (int64_t i = 0; i < n; i++)
-        most = num_max_i64(most, list[i].bytes);
-    void *raw = malloc((size_t)most);
-    int rc = raw ? 0 : err_set(err, ERR_NOMEM, "out of memory exporting");
-    for (int64_t i = 0; i < n && rc == 0; i++) {
-        rc = ckpt_source_read(source, buffer, i, raw, err);
+    return m->tuning.lora.rank && (str_ends(m->tensors[t].name, ".lora_a") || str_ends(m->tensors[t].name, ".lora_b"));
+}
+
+/* w [out, in] += scale · b [out, rank] a [rank, in]. */
+#define MERGE(REAL)                                                                                      \
+    static void merge_##REAL(REAL *w, const REAL *a, const REAL *b, int64_t out, int64_t in, int64_t rank, double scale) \
+    {                                                                                                    \
+        for (int64_t i = 0; i < out; i++)                                                                \
+            for (int64_t k = 0; k < rank; k++)                                                           \
+                for (int64_t j = 0; j < in; j++)                                                         \
+                    w[i * in + j] += (REAL)scale * b[i * rank + k] * a[k * in + j];                      \
+    }
+MERGE(double)
+MERGE(float)
+
+/* `raw`: tensor t, of which `spare` has room for both adapters. */
+static int adapters_merge(struct ckpt_source *source, const struct ckpt_manifest *m, enum ckpt_buffer buffer, int64_t t, void *raw, char *spare,
+                          struct err *err)
+{
+    const struct ckpt_tensor *w = &m->tensors[t];
+    int64_t rank = m->tuning.lora.rank;
+    char *b = spare + rank * w->dim[1] * dtype_bytes(m->dtype);
+    double scale = tuning_lora_scale(&m->tuning);
+    int rc = ckpt_source_read(source, buffer, t + 1, spare, err);
+    if (rc == 0)
+        rc = ckpt_source_read(source, buffer, t + 2, b, err);
+    if (rc < 0)
+        return rc;
+    if (m->dtype == DTYPE_F64)
+        merge_double(raw, (double *)spare, (double *)b, w->dim[0], w->dim[1], rank, scale);
+    else
+        merge_float(raw, (float *)spare, (float *)b, w->dim[0], w->dim[1], rank, scale);
+    return 0;
+}
+
+/* What is exported, and how. */
+struct export { const char *dir, *path; const struct ckpt_manifest *m; enum ckpt_buffer buffer; bool merge; };
+
+/* One tensor at a time, through memory for the largest and its adapters. */
+static int tensors_export(const struct export *e, struct ckpt_source *source, struct safetensors_writer *w, struct err *err)
+{
+    const struct ckpt_manifest *m = e->m;
+    int64_t most = 1, adapters = 1, bytes = dtype_bytes(m->dtype);
+    for (int64_t i = 0; i < m->n_tensors; i++) {
+        most = num_max_i64(most, m->tensors[i].count * bytes);
+        adapters = num_max_i64(adapters, (m->tensors[i].dim[0] + m->tensors[i].dim[1]) * m->tuning.lora.rank * bytes);
+    }
+    void *raw = malloc((size_t)most), *spare = malloc((size_t)adapters);
+    int rc = raw && spare ? 0 : err_set(err, ERR_NOMEM, "out of memory exporting");
+    for (int64_t i = 0; i < m->n_tensors && rc == 0; i++) {
+        if (e->merge && is_adapter(m, i))
+            continue;
+        rc = ckpt_source_read(source, e->buffer, i, raw, err);
+        if (rc == 0 && e->merge && i + 1 < m->n_tensors && is_adapter(m, i + 1))
+            rc = adapters_merge(source, m, e->buffer, i, raw, spare, err);
         if (rc == 0)
-            rc = safetensors_add(w, raw, list[i].bytes, err);
+            rc = safetensors_add(w, raw, m->tensors[i].count * bytes, err);
     }
     free(raw);
+    free(spare);
     return rc;
 }
 
-static int manifest_export(const char *dir, const struct ckpt_manifest *m, const char *path, enum ckpt_buffer buffer, struct err *err)
+static int manifest_export(const struct export *e, struct err *err)
 {
+    const struct ckpt_manifest *m = e->m;
+    int64_t n = 0;
     struct safetensors_tensor *list = calloc((size_t)m->n_tensors + 1, sizeof *list);
     struct safetensors_writer *w = NULL;
     struct ckpt_source *source = NULL;
     char step[32], hash[HASH_TEXT_BYTES];
     snprintf(step, sizeof step, "%lld", (long long)m->meta.step);
     const struct safetensors_meta meta[] = {{"source", "reel.ckpt/1"}, {"model", m->model.name}, {"step", step},
-                                            {"buffer", ckpt_buffer_names[buffer]}, {"config_hash", hash_format(m->meta.config_hash, hash)}};
-    int rc = list ? ckpt_source_open(dir, m, &source, err) : err_set(err, ERR_NOMEM, "out of memory exporting");
+                                            {"buffer", ckpt_buffer_names[e->buffer]}, {"config_hash", hash_format(m->meta.config_hash, hash)}};
+    int rc = list ? ckpt_source_open(e->dir, m, &source, err) : err_set(err, ERR_NOMEM, "out of memory exporting");
     for (int64_t i = 0; i < m->n_tensors && rc == 0; i++)
-        list[i] = exported(&m->tensors[i], m->dtype);
+        if (!e->merge || !is_adapter(m, i))
+            list[n++] = exported(&m->tensors[i], m->dtype);
     if (rc == 0)
-        rc = safetensors_create(path, list, m->n_tensors, meta, (int64_t)ARRAY_LEN(meta), &w, err);
+        rc = safetensors_create(e->path, list, n, meta, (int64_t)ARRAY_LEN(meta), &w, err);
     if (rc == 0) {
-        rc = tensors_export(source, list, m->n_tensors, buffer, w, err);
+        rc = tensors_export(e, source, w, err);
         rc < 0 ? safetensors_abort(w) : (void)(rc = safetensors_commit(w, err));
     }
     ckpt_source_close(source);
@@ -191,8 +243,10 @@ static int export(const char *dir, const struct opt_values *v, struct err *err)
         rc = err_set(err, ERR_INPUT, "%s: holds no average (EMA): export without --ema", dir);
     if (rc == 0)
         rc = ckpt_verify(dir, &m, 0, 1, err);
+    if (rc == 0 && opt_bool(v, "merge-lora") && !m.tuning.lora.rank)
+        rc = err_set(err, ERR_INPUT, "%s: has no adapters: export without --merge-lora", dir);
     if (rc == 0)
-        rc = manifest_export(dir, &m, path, buffer, err);
+        rc = manifest_export(&(struct export){dir, path, &m, buffer, opt_bool(v, "merge-lora")}, err);
     ckpt_manifest_release(&m);
     return rc;
 }
@@ -202,7 +256,7 @@ static int export(const char *dir, const struct opt_values *v, struct err *err)
 static int options_check(const struct opt_values *v, const char *verb, struct err *err)
 {
     static const struct { const char *option, *verb; } only[] = {
-        {"tol", "diff"}, {"floor", "diff"}, {"json", "diff"}, {"safetensors", "export"}, {"ema", "export"}};
+        {"tol", "diff"}, {"floor", "diff"}, {"json", "diff"}, {"safetensors", "export"}, {"ema", "export"}, {"merge-lora", "export"}};
     for (size_t i = 0; i < ARRAY_LEN(only); i++)
         if (opt_given(v, only[i].option) && strcmp(verb, only[i].verb) != 0)
             return err_set(err, ERR_USAGE, "reel-train ckpt %s: --%s is for %s", verb, only[i].option, only[i].verb);

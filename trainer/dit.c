@@ -86,18 +86,21 @@ void dit_linear(struct dit *d, struct tensor x, int64_t param, struct tensor y)
 {
     struct ops_gemm g = {.a = x, .b = dit_weight(d, param), .c = y, .tb = true, .alpha = 1};
     d->o->gemm(d->o, d->stream, &g);
+    dit_lora_add(d, x, param, y);
 }
 
 void dit_linear_add(struct dit *d, struct tensor x, int64_t param, struct tensor y)
 {
     struct ops_gemm g = {.a = x, .b = dit_weight(d, param), .c = y, .tb = true, .alpha = 1, .beta = 1};
     d->o->gemm(d->o, d->stream, &g);
+    dit_lora_add(d, x, param, y);
 }
 
 void dit_linear_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor dx, double beta)
 {
     struct ops_gemm g = {.a = dy, .b = dit_weight(d, param), .c = dx, .alpha = 1, .beta = beta};
     d->o->gemm(d->o, d->stream, &g);
+    dit_lora_dx(d, dy, param, dx);
 }
 
 void dit_linear_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param)
@@ -105,6 +108,7 @@ void dit_linear_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t par
     struct ops_gemm g = {.a = dy, .b = x, .c = dit_grad(d, param), .ta = true, .alpha = 1, .beta = dit_beta(d, param)};
     if (g.c.ptr)
         d->o->gemm(d->o, d->stream, &g);
+    dit_lora_dw(d, dy, x, param);
 }
 
 /* ---- life ---- */
@@ -127,7 +131,7 @@ static struct buffer_spec buffer_spec_of(const struct dit_config *c, enum dtype 
 {
     return (struct buffer_spec){.model = c->model, .act = act, .stat = stat, .tokens = c->max_tokens, .samples = c->max_samples,
                                 .text_tokens = c->max_text_tokens, .layout = c->layout, .slots = c->slots,
-                                .segment_tokens = c->max_segment};
+                                .segment_tokens = c->max_segment, .lora_rank = c->tuning ? c->tuning->lora.rank : 0};
 }
 
 static struct dit_index_most index_most(const struct dit_config *c)
@@ -231,6 +235,7 @@ int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stre
         return err_set(err, ERR_NOMEM, "model %s: no memory", c->model->name);
     *d = (struct dit){.c = *c, .m = c->model, .o = ops, .dev = ops->dev, .stream = stream, .units = units, .kept = -1};
     d->c.slots = num_max_i64(1, c->slots);
+    d->lora_scale = c->tuning ? tuning_lora_scale(c->tuning) : 0;
     cut(d);
     subs_set(d);
     int rc = dit_plan(c, ops->act, ops->stat, &d->plan, err);
@@ -374,8 +379,13 @@ static void final_bwd(struct dit *d)
     dit_done(d, PARAM_LAYER_HEAD);
 }
 
+/* Backward of the embedding wants weights if there is an adapter, for then there are two in a row. */
+static bool embed_again(const struct dit *d) { return is_first(d) && dit_lora_has(d, d->p.patch_embed); }
+
 static void embed_bwd(struct dit *d)
 {
+    if (embed_again(d))
+        dit_use(d, PARAM_LAYER_EMBED, PARAM_LAYER_COND);
     dit_linear_dw(d, dit_rows(d, DIT_DX, 0), dit_rows(d, DIT_PATCHES, 0), d->p.patch_embed);
     for (int axis = 0; axis < 3 && model_has_tables(d->m); axis++) {
         struct ops_table t = position_table(d, axis);
@@ -394,7 +404,7 @@ static void backward(struct dit *d)
         final_bwd(d);
     }
     for (int64_t l = d->end - 1; l >= d->first; l--) {
-        dit_use(d, l, l > d->first ? l - 1 : PARAM_LAYER_COND);
+        dit_use(d, l, l > d->first ? l - 1 : embed_again(d) ? PARAM_LAYER_EMBED : PARAM_LAYER_COND);
         if (dit_recomputed(d, l) && (d->kept != l || d->kept_slot != d->slot))
             dit_block_again(d, l);
         dit_block_bwd(d, l);

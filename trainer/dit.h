@@ -28,12 +28,14 @@
 #include "profiles/buffers.h"
 #include "profiles/params.h"
 #include "profiles/run.h"
+#include "profiles/tuning.h"
 #include "trainer/comm.h"
 #include "trainer/ops.h"
 #include "trainer/units.h"
 
 struct dit_config {
     const struct model *model;       /* borrowed, like all pointers here: must outlive the dit */
+    const struct tuning *tuning;     /* its adapters; NULL: none */
     const struct param_list *params;
     const struct shards *shards;
     const struct layout *layout;

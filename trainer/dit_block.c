@@ -163,7 +163,7 @@ static void mlp(struct dit *d, int64_t layer, struct tensor out)
 {
     const struct dit_block_params *p = &d->p.blocks[layer];
     struct tensor pre = dit_tokens(d, DIT_MLP_PRE, layer), act = dit_tokens(d, DIT_MLP_ACT, 0), in = normed_all(d);
-    if (d->mlp_act == OPS_ACT_SWIGLU) {
+    if (d->mlp_act == OPS_ACT_SWIGLU || dit_lora_has(d, p->fc1)) {
         struct ops_act a = {.kind = d->mlp_act, .x = pre, .y = act};
         dit_linear(d, in, p->fc1, pre);
         d->o->act_fwd(d->o, d->stream, &a);

@@ -124,6 +124,7 @@ struct dit {
     int64_t head_dim, heads, kv_heads;   /* of this tp rank */
     int64_t q_width, kv_width;           /* H d, K d */
     enum ops_act_kind mlp_act;
+    double lora_scale;
 };
 
 /* A block's buffers are indexed by layer; layers that are recomputed share a copy. `rows`: of the micro-batch. */
@@ -142,11 +143,18 @@ static inline struct tensor dit_rows(const struct dit *d, enum dit_buffer id, in
 bool dit_has_cond(const struct dit *d);
 static inline enum dit_reach dit_self_reach(const struct dit *d, int64_t self) { return d->subs[self].reach; } /* they are the first subs */
 
-/* y = x wᵀ; dx = dy w + beta · dx; dw = dyᵀ x, overwriting or accumulating as the step says; nothing for what is frozen. */
+/* y = x wᵀ; dx = dy w + beta · dx; dw = dyᵀ x, overwriting or accumulating as the step says; nothing for what is frozen.
+ * Adapters included. */
 void dit_linear(struct dit *d, struct tensor x, int64_t param, struct tensor y);
 void dit_linear_add(struct dit *d, struct tensor x, int64_t param, struct tensor y); /* y += x wᵀ */
 void dit_linear_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor dx, double beta);
 void dit_linear_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param);
+
+/* dit_lora.c: what an adapter adds to the three; nothing where there is none. */
+bool dit_lora_has(const struct dit *d, int64_t param);
+void dit_lora_add(struct dit *d, struct tensor x, int64_t param, struct tensor y);
+void dit_lora_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor dx);
+void dit_lora_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param);
 
 /* dit_tp.c: token rows and columns over tensor-parallel ranks. Without tp they do nothing, and the views are the same memory. */
 struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all); /* all tokens from each rank's own rows */

@@ -124,7 +124,7 @@ static int loaders_open(struct train *t, struct loader_bounds *most, struct err 
 static struct dit_config dit_config_of(const struct train *t, const struct loader_bounds *b)
 {
     return (struct dit_config){
-        .model = &t->run->model, .params = &t->params, .shards = &t->sh, .layout = t->layout, .grid = &t->grid,
+        .model = &t->run->model, .tuning = &t->run->tuning, .params = &t->params, .shards = &t->sh, .layout = t->layout, .grid = &t->grid,
         .objective = t->run->objective, .seed = t->run->seed, .max_tokens = b->tokens, .max_samples = b->samples,
         .max_text_tokens = b->text_tokens, .max_segment = b->segment, .slots = pipe_slots(t->layout, t->most_micros, t->sh.place.pp)};
 }

@@ -73,6 +73,21 @@ static double rig_loss(void *ctx) { return INV_NORM * step(ctx, 0, SAMPLES, fals
 
 /* ---- gradients ---- */
 
+/* Of every tensor that is trained, by central differences. */
+static void gradients_check(struct rig *r, const char *what)
+{
+    rig_loss(r);
+    double *grad = malloc((size_t)r->sh.trained * sizeof *grad);
+    memcpy(grad, r->grads, (size_t)r->sh.trained * sizeof *grad);
+    for (int64_t i = 0; i < r->list.n; i++) {
+        struct fd_slot slot = {r->list.items[i].name, (double *)r->weights + r->sh.tensors[i].offset, grad + r->sh.tensors[i].offset,
+                               r->list.items[i].count};
+        if (shards_trained(&r->sh, i))
+            fd_check(what, &slot, 5000 + (uint64_t)i, rig_loss, r, 1e-7);
+    }
+    free(grad);
+}
+
 static void test_gradients(void **state)
 {
     (void)state;
@@ -87,15 +102,23 @@ static void test_gradients(void **state)
         struct model m = model_of(&variants[v]);
         struct rig r;
         rig_open(&r, NULL, &m, &plain, variants[v].objective, DTYPE_F64);
-        rig_loss(&r);
-        double *grad = malloc((size_t)r.sh.total * sizeof *grad);
-        memcpy(grad, r.grads, (size_t)r.sh.total * sizeof *grad);
-        for (int64_t i = 0; i < r.list.n; i++) {
-            struct fd_slot slot = {r.list.items[i].name, (double *)r.weights + r.sh.tensors[i].offset, grad + r.sh.tensors[i].offset,
-                                   r.list.items[i].count};
-            fd_check(variants[v].name, &slot, 5000 + (uint64_t)i, rig_loss, &r, 1e-7);
-        }
-        free(grad);
+        gradients_check(&r, variants[v].name);
+        rig_close(&r);
+    }
+}
+
+/* Adapters beside every matrix; the base takes no gradient but passes it on. */
+static void test_adapters(void **state)
+{
+    (void)state;
+    struct tuning tuning = tuning_of("{\"lora\": {\"rank\": 2, \"alpha\": 1, \"match\": [\"*\"]},"
+                                     " \"groups\": [{\"match\": \"*_n*\", \"trainable\": true}]}");
+    for (int v = 0; v < LEN(variants); v++) {
+        struct model m = model_of(&variants[v]);
+        struct rig r;
+        rig_open_tuned(&r, NULL, &m, &plain, variants[v].objective, DTYPE_F64, NULL, &tuning);
+        assert_true(r.sh.trained < r.sh.total);
+        gradients_check(&r, variants[v].name);
         rig_close(&r);
     }
 }
@@ -530,7 +553,7 @@ static void test_init(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_grouping), cmocka_unit_test(test_empty_micro_batch),
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_adapters), cmocka_unit_test(test_grouping), cmocka_unit_test(test_empty_micro_batch),
         cmocka_unit_test(test_overwrite_unused), cmocka_unit_test(test_recompute_bitwise), cmocka_unit_test(test_f32_near_f64),
         cmocka_unit_test(test_forward_agrees), cmocka_unit_test(test_nonfinite_shows),
         cmocka_unit_test(test_steady_state_allocates_nothing),

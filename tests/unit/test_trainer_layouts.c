@@ -27,7 +27,7 @@ static const double TOLERANCE = 1e-11, MOVED = 1e-6;
 
 /* ---- models: heads and widths that eight tp ranks divide ---- */
 
-enum { FULL, STDIT, MOVIEGEN, COVERED, SEPARATE = COVERED, FUSED, SINGLE, BARE, GROUPS, FROZEN }; /* the first ones' layouts are all covered; the others meet some */
+enum { FULL, STDIT, MOVIEGEN, COVERED, SEPARATE = COVERED, FUSED, SINGLE, BARE, GROUPS, FROZEN, LORA, LORA_FULL }; /* the first ones' layouts are all covered; the others meet some */
 static const struct model_case {
     const char *name;
     enum model_family family;
@@ -56,6 +56,11 @@ static const struct model_case {
     [FROZEN] = {"frozen layers", MODEL_DIT, ADALN_NONE, 8, false, false, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN, false,
                 "{\"groups\": [{\"match\": \"blocks.[12].*\", \"trainable\": false}, {\"match\": \"final.*\", \"trainable\": false},"
                 " {\"match\": \"blocks.3.attn.*\", \"trainable\": false}]}"},
+    [LORA] = {"lora", MODEL_DIT, ADALN_LORA_SEPARATE, 2, true, true, 2, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN, false,
+              "{\"lora\": {\"rank\": 3, \"alpha\": 2, \"match\": [\"*\"]}}"},
+    [LORA_FULL] = {"lora, groups", MODEL_DIT, ADALN_FULL, 1, false, true, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN, false,
+                   "{\"lora\": {\"rank\": 2, \"alpha\": 4, \"match\": [\"blocks.[023].*.weight\", \"blocks.*.adaln.weight\", \"final.adaln.*\"]},"
+                   " \"groups\": [{\"match\": \"*.fc?.lora_a\", \"trainable\": false}, {\"match\": \"*_norm.weight\", \"trainable\": true}]}"},
 };
 
 static struct model model_of(const struct model_case *c)

@@ -40,7 +40,7 @@ static void rig_open_layout(struct rig *r, const char *layout, int zero)
     must(layout_parse(text, &r->layout, &err), &err);
     must(params_build(&r->run.model, &r->params, &err), &err);
     /* Groups: one tensor frozen, one at half the learning rate, decay as the list says. */
-    r->params.items[1].flags &= ~(unsigned)PARAM_TRAINABLE;
+    r->params.items[3].flags &= ~(unsigned)PARAM_TRAINABLE;
     r->params.items[2].lr_scale = 0.5;
     must(shards_build(&r->run.model, &r->params, &r->layout, world->rank, &r->sh, &err), &err);
     must(comm_grid_open(world, &r->layout, &r->run.model, &r->grid, &err), &err);

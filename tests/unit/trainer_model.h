@@ -55,6 +55,7 @@ static inline void data_init(struct data *d)
 struct rig {
     struct bench b;
     struct model m;
+    struct tuning tuning;
     struct layout layout;
     struct comm *self; /* opened here: a world of one */
     struct param_list list;
@@ -163,7 +164,8 @@ static inline void rig_open_tuned(struct rig *r, struct comm *world, const struc
     rig_weights(r);
     if (units_open(&r->units, &r->sh, (int)l->zero, r->grid.shard, r->b.ops, r->b.stream, r->weights, r->grads, &err) < 0)
         fail_msg("%s", err.text);
-    r->config = (struct dit_config){.model = &r->m, .params = &r->list, .shards = &r->sh, .layout = &r->layout, .grid = &r->grid,
+    r->tuning = *tuning;
+    r->config = (struct dit_config){.model = &r->m, .tuning = &r->tuning, .params = &r->list, .shards = &r->sh, .layout = &r->layout, .grid = &r->grid,
                                     .objective = objective, .seed = SEED, .max_tokens = BATCH_TOKENS, .max_samples = SAMPLES, .max_text_tokens = BATCH_TEXT,
                                     .slots = pipe_slots(l, SAMPLES, r->sh.place.pp)};
     if (dit_new(&r->config, r->b.ops, r->b.stream, &r->units, &r->dit, &err) < 0 ||
