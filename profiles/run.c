@@ -65,11 +65,12 @@
  *         "again": "auto"}                     how the run comes back: "requeue" its job, or "successor": each job submits the next,
  *                                              which waits for its end; auto: successor where the partition's preemption cancels jobs
  *       "groups": [...], "lora": {...}         which parameters are trained, and how: described in tuning.c; left out: all, alike
+ *       "init": {"from": "w.safetensors", ...} weights to begin with: described in warm.c; left out: drawn from the seed
  *     }
  *
  * A relative data folder is taken from the working directory of the program that reads the file. The writer writes every
  * field, the model as an object, in this order: that text is canonical. The config hash is XXH3-128 of the canonical text
- * (one line) of schema, model, stages, objective, adamw, schedule, random, numerics, groups and lora: what decides the numbers.
+ * (one line) of schema, model, stages, objective, adamw, schedule, random, numerics, groups, lora and init: what decides the numbers.
  * Name, validation, checkpoint, budget and resources are left out, and so is the data's place once its fingerprint is known: a moved
  * dataset is the same dataset. Layouts are not part of a run's identity at all, so any layout may resume it.
  *
@@ -230,6 +231,7 @@ static const struct json_field top_fields[] = {
     {"resources", JSON_ANY, 0, .optional = true},
     {"groups", JSON_ANY, 0, .optional = true},
     {"lora", JSON_ANY, 0, .optional = true},
+    {"init", JSON_ANY, 0, .optional = true},
 };
 
 /* ---- reading ---- */
@@ -316,6 +318,8 @@ static int run_read(const struct json_doc *doc, struct run *r, struct err *err)
         rc = sections_read(doc, r, err);
     if (rc == 0)
         rc = tuning_read(doc, doc->root, &r->tuning, err);
+    if (rc == 0)
+        rc = warm_read(doc, doc->root, &r->arena, &r->warm, err);
     if (rc < 0)
         return rc;
     warmup_default(doc, r);
@@ -401,6 +405,7 @@ static void run_put(const struct run *r, struct json_out *o, bool for_hash)
         json_obj_end(o);
     }
     tuning_write(&r->tuning, o);
+    warm_write(&r->warm, o, for_hash);
     json_obj_end(o);
 }
 

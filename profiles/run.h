@@ -17,6 +17,7 @@
 #include "profiles/hw.h"
 #include "profiles/model.h"
 #include "profiles/tuning.h"
+#include "profiles/warm.h"
 
 enum objective { OBJECTIVE_EDM, OBJECTIVE_RECTIFIED_FLOW, OBJECTIVE_V };
 enum loss_norm { LOSS_NORM_TOKEN, LOSS_NORM_SAMPLE };
@@ -92,6 +93,7 @@ struct run {
         enum run_again again;
     } resources;
     struct tuning tuning;           /* groups of parameters, adapters */
+    struct warm warm;               /* where first weights come from */
     struct arena arena;             /* owns the texts */
 };
 
@@ -116,7 +118,7 @@ int64_t run_stage_draws(const struct run_stage *s, int64_t step);
 uint64_t run_ordinal_at(const struct run *r, int64_t step); /* draw ordinal of the first pack of a step of the run */
 double run_lr_at(const struct run *r, int64_t step); /* pure; step from 0 */
 
-/* Fill a stage's zero fingerprint from its dataset's index; a different one than recorded is ERR_INPUT. Also checks
+/* Fill a stage's zero fingerprint from its dataset's index, and the zero hash of what the weights are taken from; a different one than recorded is ERR_INPUT. Also checks
  * that channels and text width are the model's. Synthetic stages are left alone. */
 int run_bind_data(struct run *r, struct err *err);
 /* Tokens of the stage's first sample, by which plans are checked. */

@@ -235,7 +235,7 @@ int run_bind_data(struct run *r, struct err *err)
         if (rc < 0)
             return rc;
     }
-    return 0;
+    return warm_bind(&r->warm, err);
 }
 
 int run_stage_seq(const struct run *r, int64_t stage, struct seq *out, struct err *err)

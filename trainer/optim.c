@@ -115,46 +115,56 @@ int optim_zero(struct optim *o, struct err *err)
 
 /* ---- first weights ---- */
 
+struct fill { struct optim *o; optim_values_fn *values; void *ctx; };
+
 /* Local elements first .. end-1 of tensor i, to `at` of a buffer, by their global numbers. */
-static void values_set(struct optim *o, int64_t i, int64_t first, int64_t end, void *buffer, int64_t at)
+static int values_set(const struct fill *f, int64_t i, int64_t first, int64_t end, void *buffer, int64_t at, struct err *err)
 {
     enum { PIECE = 512 };
-    const struct param *p = &o->c.params->items[i];
     double values[PIECE];
-    for (int64_t j = first, n; j < end; j += n, at += n) {
-        int64_t run, global = shard_to_global(&o->c.sh->tensors[i], p, j, &run);
+    int rc = 0;
+    for (int64_t j = first, n; j < end && rc == 0; j += n, at += n) {
+        int64_t run, global = shard_to_global(&f->o->c.sh->tensors[i], &f->o->c.params->items[i], j, &run);
         n = num_min_i64(num_min_i64(run, end - j), PIECE);
-        init_values(p, o->c.run->seed, global, n, values);
-        init_store(buffer, o->c.ops->stat, at, values, n);
+        rc = f->values(f->ctx, i, global, n, values, err);
+        if (rc == 0)
+            init_store(buffer, f->o->c.ops->stat, at, values, n);
     }
+    return rc;
 }
 
-/* All of a buffer, whole or of own pieces; or of its trained part. */
-static void weights_set(struct optim *o, void *buffer, bool whole, bool frozen)
+/* All of a tensor in a buffer, or of own pieces. */
+static int tensor_set(const struct fill *f, int64_t i, void *buffer, bool whole, struct err *err)
 {
-    const struct shards *sh = o->c.sh;
-    for (int64_t i = 0; i < sh->n_tensors; i++) {
-        const struct shard_tensor *t = &sh->tensors[i];
-        if (t->unit < 0 || (!frozen && !shards_trained(sh, i)))
-            continue;
-        struct piece own = piece_of(sh, shards_unit_of(sh, i), t, 0, t->count);
-        if (whole)
-            values_set(o, i, 0, t->count, buffer, t->offset);
-        else
-            values_set(o, i, own.local, own.local + own.n, buffer, own.at);
-    }
+    const struct shard_tensor *t = &f->o->c.sh->tensors[i];
+    struct piece own = piece_of(f->o->c.sh, shards_unit_of(f->o->c.sh, i), t, 0, t->count);
+    if (whole)
+        return values_set(f, i, 0, t->count, buffer, t->offset, err);
+    return values_set(f, i, own.local, own.local + own.n, buffer, own.at, err);
 }
 
-int optim_init(struct optim *o, struct err *err)
+int optim_fill(struct optim *o, optim_values_fn *values, void *ctx, struct err *err)
 {
+    struct fill f = {o, values, ctx};
     int rc = optim_zero(o, err);
-    if (rc < 0)
-        return rc;
-    weights_set(o, o->weights, o->c.layout->zero < 3, true);
-    if (o->ema)
-        weights_set(o, o->ema, o->c.layout->zero < 1, false);
+    for (int64_t i = 0; i < o->c.sh->n_tensors && rc == 0; i++) {
+        if (o->c.sh->tensors[i].unit >= 0)
+            rc = tensor_set(&f, i, o->weights, o->c.layout->zero < 3, err);
+        if (rc == 0 && o->ema && shards_trained(o->c.sh, i))
+            rc = tensor_set(&f, i, o->ema, o->c.layout->zero < 1, err);
+    }
+    return rc;
+}
+
+static int first_values(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out, struct err *err)
+{
+    const struct optim *o = ctx;
+    (void)err;
+    init_values(&o->c.params->items[tensor], o->c.run->seed, global, n, out);
     return 0;
 }
+
+int optim_init(struct optim *o, struct err *err) { return optim_fill(o, first_values, o, err); }
 
 /* ---- gradients ---- */
 

@@ -62,6 +62,9 @@ int optim_plan(const struct optim_conf *c, struct buffer_list *plan, struct err 
 int optim_open(struct optim *o, const struct optim_conf *c, struct err *err);
 void optim_close(struct optim *o); /* safe on a zeroed struct */
 int optim_zero(struct optim *o, struct err *err); /* all buffers, gaps between tensors included: before a checkpoint is loaded */
+/* Weights and average from values by tensor and global element, at most 512 a call. Moments become zero. */
+typedef int optim_values_fn(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out, struct err *err);
+int optim_fill(struct optim *o, optim_values_fn *values, void *ctx, struct err *err);
 /* First weights from the seed, by global name and element: the same under any layout; zero moments; average = weights. */
 int optim_init(struct optim *o, struct err *err);
 /* Exchanges weights and average, on all ranks; a second call brings everything back, bit for bit. Gathered copies are void (units_forget). */

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "trainer/train_priv.h"
+#include "trainer/warm_start.h"
 
 /* ---- checkpoints ---- */
 
@@ -26,6 +27,8 @@ static void phase_set(const struct train *t, const char *phase)
         *t->conf->phase = phase;
 }
 
+static void line_said(void *ctx, const char *line) { train_say(ctx, line); }
+
 static int state_load(struct train *t, struct err *err)
 {
     struct ckpt_meta meta = {0};
@@ -39,7 +42,7 @@ static int state_load(struct train *t, struct err *err)
     }
     t->next_step = meta.step; /* 0 when there is none */
     if (!found)
-        return optim_init(&t->optim, err);
+        return t->run->warm.from && !t->conf->trial ? warm_start(&t->optim, line_said, t, err) : optim_init(&t->optim, err);
     char dir[64], line[128];
     snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)meta.step);
     snprintf(line, sizeof line, "loaded %s", dir);

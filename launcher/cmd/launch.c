@@ -62,6 +62,8 @@ static int paths_resolve(struct run *run, struct err *err)
         if (rc == 0 && run->stages[i].plan)
             rc = path_resolve(run, &run->stages[i].plan, what, err);
     }
+    if (rc == 0 && run->warm.from)
+        rc = path_resolve(run, &run->warm.from, "init.from", err);
     return rc < 0 ? rc : run_bind_data(run, err);
 }
 

@@ -95,6 +95,13 @@ static void refused(void **state)
         {WITH("\"name\": \"\""), "name has 0 bytes"},
         {WITH("\"groups\": [{\"match\": \"block.*\"}]"), "groups[0].match 'block.*' matches no tensor"},
         {WITH("\"lora\": {\"rank\": 0}"), "lora.rank is 0"},
+        {WITH("\"init\": {}"), "init.from is missing"},
+        {WITH("\"init\": {\"from\": \"\"}"), "init.from is empty"},
+        {WITH("\"init\": {\"from\": \"w\", \"ema\": true}"), "init.ema is not a known key"},
+        {WITH("\"init\": {\"from\": \"w\", \"source_hash\": \"1\"}"), "init.source_hash is '1'"},
+        {WITH("\"init\": {\"from\": \"w\", \"map\": {}}"), "init.map is no array"},
+        {WITH("\"init\": {\"from\": \"w\", \"map\": [{\"from\": \"a.*.*\", \"to\": \"*\"}]}"), "init.map[0] maps 'a.*.*' to '*'"},
+        {WITH("\"init\": {\"from\": \"w\", \"map\": [{\"from\": \"a.*\", \"to\": \"b\"}]}"), "give one * in both"},
         {"{\"schema\": \"reel.run/1\", \"model\": \"dit-tny\", " STAGE "}", "run.json: model: there is no model 'dit-tny'"},
         {"{\"schema\": \"reel.run/1\", \"model\": {\"name\": \"x\"}, " STAGE "}", "model.family is missing"},
         {"{\"schema\": \"reel.run/1\", \"model\": 3, " STAGE "}", "model is 3"},
@@ -126,7 +133,8 @@ static const char everything[] =
     "\"resources\": {\"nodes\": 8, \"ranks_per_node\": 8, \"cores_per_rank\": 14, \"time_limit_s\": 14400, \"priority\": -5,"
     "\"again\": \"successor\"},"
     "\"groups\": [{\"match\": \"*.attn.*\", \"lr_scale\": 0.1, \"decay\": false}],"
-    "\"lora\": {\"rank\": 8, \"alpha\": 16, \"match\": [\"*.qkv.weight\"]}}";
+    "\"lora\": {\"rank\": 8, \"alpha\": 16, \"match\": [\"*.qkv.weight\"]},"
+    "\"init\": {\"from\": \"w.safetensors\", \"map\": [{\"from\": \"net.*\", \"to\": \"*\"}], \"partial\": true}}";
 
 static void round_trip(void **state)
 {
@@ -233,6 +241,11 @@ static void set_rank(struct run *r) { r->tuning.lora.rank = 9; }
 static void set_alpha(struct run *r) { r->tuning.lora.alpha = 9; }
 static void set_adapted(struct run *r) { snprintf(r->tuning.lora.match[0], LIMIT_NAME_BYTES, "*.out.weight"); }
 static void drop_lora(struct run *r) { r->tuning.lora.rank = 0; }
+static void set_source(struct run *r) { r->warm.from = "other.safetensors"; }
+static void set_source_hash(struct run *r) { r->warm.hash = (struct hash128){1, 2}; }
+static void set_map(struct run *r) { snprintf(r->warm.map[0].to, LIMIT_NAME_BYTES, "x.*"); }
+static void set_partial(struct run *r) { r->warm.partial = false; }
+static void drop_init(struct run *r) { r->warm.from = NULL; }
 static void set_dtype(struct run *r) { r->dtype = DTYPE_F64; }
 
 static const struct { void (*change)(struct run *r); const char *what; bool covered; } changes[] = {
@@ -247,7 +260,8 @@ static const struct { void (*change)(struct run *r); const char *what; bool cove
     COVERED(set_norm), COVERED(set_lr), COVERED(set_beta1), COVERED(set_beta2), COVERED(set_eps), COVERED(set_decay),
     COVERED(set_clip), COVERED(set_ema), COVERED(set_schedule), COVERED(set_warmup), COVERED(set_final), COVERED(set_seed),
     COVERED(set_dtype), COVERED(set_group), COVERED(set_switch), COVERED(drop_groups), COVERED(set_rank), COVERED(set_alpha),
-    COVERED(set_adapted), COVERED(drop_lora),
+    COVERED(set_adapted), COVERED(drop_lora), COVERED(set_source), COVERED(set_source_hash), COVERED(set_map), COVERED(set_partial),
+    COVERED(drop_init),
 };
 
 static void config_hash(void **state)
@@ -380,6 +394,26 @@ static void bind_data(void **state)
     run_release(&r);
 }
 
+/* ---- names of a source ---- */
+
+static void mapped_names(void **state)
+{
+    static const struct { const char *name, *becomes; } rows[] = {
+        {"net.blocks.0.q", "blocks.0.q"}, {"net.x", "x"}, {"net.", ""}, {"net", "net"}, {"other", "other"}, {"one", "two"},
+        {"a.w.end", "b.w.fin"}, {"a.end", "a.end"}, {"a.x.en", "a.x.en"},
+    };
+    struct warm w = {.n_maps = 3, .map = {{"net.*", "*"}, {"one", "two"}, {"a.*.end", "b.*.fin"}}};
+    char name[LIMIT_NAME_BYTES];
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        assert_true(warm_name(&w, rows[i].name, name));
+        assert_string_equal(name, rows[i].becomes);
+    }
+    memset(w.map[1].from, 'x', LIMIT_NAME_BYTES - 1);
+    snprintf(w.map[0].to, LIMIT_NAME_BYTES, "%0120d*", 0);
+    assert_false(warm_name(&w, "net.12345678901", name));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -387,7 +421,7 @@ int main(void)
         cmocka_unit_test(refused),
         cmocka_unit_test_setup_teardown(round_trip, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(save_refused, scratch_setup, scratch_teardown),
-        cmocka_unit_test(config_hash),
+        cmocka_unit_test(config_hash), cmocka_unit_test(mapped_names),
         cmocka_unit_test(stages),
         cmocka_unit_test(batch_ramp), cmocka_unit_test(learning_rates),
         cmocka_unit_test_setup_teardown(bind_data, scratch_setup, scratch_teardown),

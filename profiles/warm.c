@@ -1,0 +1,138 @@
+/* A member of reel.run/1, optional:
+ *
+ *     "init": {
+ *       "from": "weights.safetensors",   a safetensors file, or a folder step-… of one of our checkpoints
+ *       "source_hash": "9f0c...",        32 hex digits, of the file or of the checkpoint's manifest.json; left out: what is there at launch
+ *       "map": [                         names of the source in the model's words: the first rule whose "from" is the whole name,
+ *         {"from": "net.blocks.*",       where one * in each stands for any text; names that no rule matches stay as they are
+ *          "to": "blocks.*"}],
+ *       "partial": false}                true: tensors that are missing keep their first values; false: that is an error
+ *
+ * A tensor of the source that no parameter is called is left. Adapters (lora) may be missing either way. Shapes must be the model's; only
+ * position tables (pos_t, pos_h, pos_w) may have another number of rows and are then interpolated linearly along them: row i of n lies at
+ * (i + 1/2) m / n - 1/2 among the m rows of the source, and at the nearest end outside. Numbers in f64, f32, f16 or bf16 are converted to the
+ * run's. The average (EMA) begins as the weights.
+ *
+ * The config hash covers map, partial and source_hash, and the place only as long as that is not known.
+ */
+#include "profiles/warm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "profiles/field.h"
+
+struct warm_row { const char *from, *hash; bool partial; };
+static const struct json_field warm_fields[] = {
+    {"from", JSON_TEXT, offsetof(struct warm_row, from)},
+    {"source_hash", JSON_TEXT, offsetof(struct warm_row, hash), .optional = true},
+    {"map", JSON_ANY, .optional = true},
+    {"partial", JSON_BOOL, offsetof(struct warm_row, partial), .optional = true},
+};
+struct map_row { const char *from, *to; };
+static const struct json_field map_fields[] = {
+    {"from", JSON_TEXT, offsetof(struct map_row, from)},
+    {"to", JSON_TEXT, offsetof(struct map_row, to)},
+};
+
+static int stars(const char *s)
+{
+    int n = 0;
+    for (; *s; s++)
+        n += *s == '*';
+    return n;
+}
+
+static int map_read(const struct json_doc *doc, const cJSON *item, struct warm *w, struct err *err)
+{
+    struct map_row row = {0};
+    char path[32];
+    snprintf(path, sizeof path, "init.map[%lld]", (long long)w->n_maps);
+    if (w->n_maps == WARM_MAPS)
+        return err_set(err, ERR_INPUT, "%s: init.map is too long: give at most %d rules", doc->name, WARM_MAPS);
+    int rc = json_read(doc, item, path, map_fields, ARRAY_LEN(map_fields), NULL, &row, err);
+    if (rc == 0 && (stars(row.from) > 1 || stars(row.to) != stars(row.from)))
+        rc = err_set(err, ERR_INPUT, "%s: %s maps '%.100s' to '%.100s': give one * in both, or in none", doc->name, path, row.from, row.to);
+    if (rc == 0)
+        rc = field_copy_text(w->map[w->n_maps].from, LIMIT_NAME_BYTES, row.from, doc, path, "from", err);
+    if (rc == 0)
+        rc = field_copy_text(w->map[w->n_maps].to, LIMIT_NAME_BYTES, row.to, doc, path, "to", err);
+    w->n_maps += rc == 0;
+    return rc;
+}
+
+int warm_read(const struct json_doc *doc, const cJSON *root, struct arena *arena, struct warm *out, struct err *err)
+{
+    const cJSON *obj = json_member(root, "init"), *list = json_member(obj, "map"), *item;
+    struct warm_row row = {0};
+    *out = (struct warm){0};
+    if (!obj)
+        return 0;
+    int rc = json_read(doc, obj, "init", warm_fields, ARRAY_LEN(warm_fields), arena, &row, err);
+    if (rc == 0 && !*row.from)
+        rc = err_set(err, ERR_INPUT, "%s: init.from is empty: give a safetensors file or a checkpoint's folder", doc->name);
+    if (rc == 0 && row.hash)
+        rc = field_read_hash(row.hash, doc, "init", "source_hash", &out->hash, err);
+    if (rc == 0 && list && !cJSON_IsArray(list))
+        rc = err_set(err, ERR_INPUT, "%s: init.map is no array: give rules {\"from\": …, \"to\": …}", doc->name);
+    if (rc < 0)
+        return rc;
+    out->from = row.from;
+    out->partial = row.partial;
+    cJSON_ArrayForEach(item, list)
+        if ((rc = map_read(doc, item, out, err)) < 0)
+            return rc;
+    return 0;
+}
+
+void warm_write(const struct warm *w, struct json_out *o, bool for_hash)
+{
+    char hex[HASH_TEXT_BYTES];
+    if (!w->from)
+        return;
+    json_obj_begin(o, "init");
+    if (!for_hash || !warm_hash_known(w))
+        json_put_text(o, "from", w->from);
+    if (warm_hash_known(w))
+        json_put_text(o, "source_hash", hash_format(w->hash, hex));
+    json_arr_begin(o, "map");
+    for (int64_t i = 0; i < w->n_maps; i++) {
+        json_obj_begin(o, NULL);
+        json_put_text(o, "from", w->map[i].from);
+        json_put_text(o, "to", w->map[i].to);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+    json_put_bool(o, "partial", w->partial);
+    json_obj_end(o);
+}
+
+int warm_hash(const char *from, struct hash128 *out, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/manifest.json", from);
+    return hash_file(file_exists(path) ? path : from, out, err);
+}
+
+int warm_bind(struct warm *w, struct err *err)
+{
+    int rc = w->from && !warm_hash_known(w) ? warm_hash(w->from, &w->hash, err) : 0;
+    return rc < 0 ? err_context(err, "init.from") : 0;
+}
+
+bool warm_name(const struct warm *w, const char *name, char out[LIMIT_NAME_BYTES])
+{
+    for (int64_t i = 0; i < w->n_maps; i++) {
+        const char *from = w->map[i].from, *to = w->map[i].to, *star = strchr(from, '*');
+        size_t before = star ? (size_t)(star - from) : strlen(from), after = star ? strlen(star + 1) : 0, n = strlen(name);
+        if (!star && strcmp(from, name) == 0)
+            return snprintf(out, LIMIT_NAME_BYTES, "%s", to) < LIMIT_NAME_BYTES;
+        if (!star || n < before + after || strncmp(name, from, before) != 0 || strcmp(name + n - after, star + 1) != 0)
+            continue;
+        const char *hole = strchr(to, '*');
+        return snprintf(out, LIMIT_NAME_BYTES, "%.*s%.*s%s", (int)(hole - to), to, (int)(n - before - after), name + before, hole + 1) <
+               LIMIT_NAME_BYTES;
+    }
+    return snprintf(out, LIMIT_NAME_BYTES, "%s", name) < LIMIT_NAME_BYTES;
+}

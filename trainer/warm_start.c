@@ -1,0 +1,277 @@
+#include "trainer/warm_start.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/num.h"
+#include "base/safetensors.h"
+#include "trainer/ckpt.h"
+#include "trainer/init.h"
+
+enum { CHUNK = 512, SHAPE_BYTES = 96 };
+
+/* A tensor of the source, under the model's name for it. */
+struct entry {
+    char name[LIMIT_NAME_BYTES], own[LIMIT_NAME_BYTES];
+    int nd;
+    int64_t dim[LIMIT_DIMS], at; /* at: number in the source */
+};
+
+struct source {
+    const struct warm *w;
+    struct optim *o;
+    struct safetensors_reader file;
+    struct ckpt_manifest m;
+    struct ckpt_source *ckpt; /* NULL: a file */
+    void *whole;              /* of a checkpoint: tensor number whole_of */
+    int64_t whole_of;
+    struct entry *entries;
+    int64_t n;
+    int64_t *of; /* [params]: entry, or -1 */
+};
+
+/* ---- opening ---- */
+
+static void entry_add(struct source *s, const char *own, int nd, const int64_t *dim, int64_t at)
+{
+    struct entry *e = &s->entries[s->n];
+    *e = (struct entry){.nd = nd, .at = at};
+    if (!warm_name(s->w, own, e->name))
+        return;
+    snprintf(e->own, sizeof e->own, "%s", own);
+    memcpy(e->dim, dim, sizeof *dim * (size_t)nd);
+    s->n++;
+}
+
+static int file_open(struct source *s, struct err *err)
+{
+    int rc = safetensors_open(s->w->from, &s->file, err);
+    if (rc == 0 && !(s->entries = calloc((size_t)s->file.n + 1, sizeof *s->entries)))
+        rc = err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->w->from);
+    for (int64_t i = 0; i < s->file.n && rc == 0; i++)
+        entry_add(s, s->file.tensors[i].name, s->file.tensors[i].nd, s->file.tensors[i].dim, i);
+    return rc;
+}
+
+static int ckpt_open(struct source *s, struct err *err)
+{
+    int64_t most = 1;
+    int rc = ckpt_manifest_load(s->w->from, &s->m, err);
+    if (rc == 0)
+        rc = ckpt_verify(s->w->from, &s->m, s->o->c.world->rank, s->o->c.world->size, err);
+    if (rc == 0)
+        rc = ckpt_source_open(s->w->from, &s->m, &s->ckpt, err);
+    for (int64_t i = 0; i < s->m.n_tensors; i++)
+        most = num_max_i64(most, s->m.tensors[i].count);
+    s->whole = malloc((size_t)(most * dtype_bytes(s->m.dtype)));
+    s->entries = calloc((size_t)s->m.n_tensors + 1, sizeof *s->entries);
+    if (rc == 0 && (!s->whole || !s->entries))
+        rc = err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->w->from);
+    for (int64_t i = 0; i < s->m.n_tensors && rc == 0; i++)
+        entry_add(s, s->m.tensors[i].name, s->m.tensors[i].nd, s->m.tensors[i].dim, i);
+    return rc;
+}
+
+static void source_close(struct source *s)
+{
+    safetensors_close(&s->file);
+    ckpt_source_close(s->ckpt);
+    ckpt_manifest_release(&s->m);
+    free(s->whole);
+    free(s->entries);
+    free(s->of);
+}
+
+/* ---- does it fit? ---- */
+
+static const char *shape_text(char buf[SHAPE_BYTES], int nd, const int64_t *dim)
+{
+    int at = snprintf(buf, SHAPE_BYTES, "[");
+    for (int i = 0; i < nd; i++)
+        at += snprintf(buf + at, SHAPE_BYTES - (size_t)at, "%s%lld", i ? ", " : "", (long long)dim[i]);
+    snprintf(buf + at, SHAPE_BYTES - (size_t)at, "]");
+    return buf;
+}
+
+static bool is_table(const struct param *p) { return p->nd == 2 && strncmp(p->name, "pos_", 4) == 0; }
+
+static bool same_shape(const struct entry *e, const struct param *p)
+{
+    return e->nd == p->nd && memcmp(e->dim, p->dim, sizeof *p->dim * (size_t)p->nd) == 0;
+}
+
+static int entry_check(const struct source *s, const struct entry *e, const struct param *p, struct err *err)
+{
+    char have[SHAPE_BYTES], want[SHAPE_BYTES];
+    const char *dtype = s->ckpt ? "F64" : s->file.tensors[e->at].dtype;
+    if (strcmp(dtype, "F64") && strcmp(dtype, "F32") && strcmp(dtype, "F16") && strcmp(dtype, "BF16"))
+        return err_set(err, ERR_INPUT, "%s: tensor '%s' holds %s numbers: give F64, F32, F16 or BF16", s->w->from, e->own, dtype);
+    if (same_shape(e, p) || (is_table(p) && e->nd == 2 && e->dim[1] == p->dim[1]))
+        return 0;
+    return err_set(err, ERR_INPUT, "%s: tensor '%s' has shape %s, the model's '%s' %s: map it to another name (init.map) or change the model",
+                   s->w->from, e->own, shape_text(have, e->nd, e->dim), p->name, shape_text(want, p->nd, p->dim));
+}
+
+static int entry_find(struct source *s, int64_t i, struct err *err)
+{
+    const struct param *p = &s->o->c.params->items[i];
+    s->of[i] = -1;
+    for (int64_t k = 0; k < s->n; k++) {
+        if (strcmp(s->entries[k].name, p->name) != 0)
+            continue;
+        if (s->of[i] >= 0)
+            return err_set(err, ERR_INPUT, "%s: '%s' and '%s' are both mapped to '%s': correct init.map", s->w->from,
+                           s->entries[s->of[i]].own, s->entries[k].own, p->name);
+        s->of[i] = k;
+    }
+    return s->of[i] < 0 ? 0 : entry_check(s, &s->entries[s->of[i]], p, err);
+}
+
+static int missing_tell(const struct source *s, const struct param *p, warm_say_fn *say, void *ctx, struct err *err)
+{
+    char line[LIMIT_PATH_BYTES];
+    if (!s->w->partial && p->lora == PARAM_LORA_NONE)
+        return err_set(err, ERR_INPUT, "%s: has no tensor '%s': map a name to it (init.map), or let it keep its first values (\"partial\": true)",
+                       s->w->from, p->name);
+    snprintf(line, sizeof line, "init: no '%s' in the source: it keeps its first values", p->name);
+    if (say)
+        say(ctx, line);
+    return 0;
+}
+
+static int entries_match(struct source *s, warm_say_fn *say, void *ctx, struct err *err)
+{
+    const struct param_list *params = s->o->c.params;
+    char line[LIMIT_PATH_BYTES];
+    int64_t taken = 0;
+    int rc = 0;
+    if (!(s->of = calloc((size_t)params->n, sizeof *s->of)))
+        return err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->w->from);
+    for (int64_t i = 0; i < params->n && rc == 0; i++) {
+        rc = entry_find(s, i, err);
+        taken += s->of[i] >= 0;
+        if (rc == 0 && s->of[i] < 0)
+            rc = missing_tell(s, &params->items[i], say, ctx, err);
+    }
+    if (rc == 0 && taken == 0)
+        rc = err_set(err, ERR_INPUT, "%s: none of its %lld tensors is one of the model's: give init.map", s->w->from, (long long)s->n);
+    snprintf(line, sizeof line, "init: %lld of %lld tensors from %.2000s", (long long)taken, (long long)params->n, s->w->from);
+    if (rc == 0 && say)
+        say(ctx, line);
+    return rc;
+}
+
+/* ---- numbers ---- */
+
+static double from_f16(uint16_t h)
+{
+    int exponent = h >> 10 & 31, fraction = h & 1023;
+    double v = exponent == 31 ? (fraction ? NAN : INFINITY) : exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    return h & 0x8000 ? -v : v;
+}
+
+static double from_bf16(uint16_t h)
+{
+    uint32_t bits = (uint32_t)h << 16;
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+static void widen(const char *dtype, const void *raw, int64_t n, double *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (strcmp(dtype, "F64") == 0)
+            out[i] = ((const double *)raw)[i];
+        else if (strcmp(dtype, "F32") == 0)
+            out[i] = ((const float *)raw)[i];
+        else
+            out[i] = strcmp(dtype, "F16") == 0 ? from_f16(((const uint16_t *)raw)[i]) : from_bf16(((const uint16_t *)raw)[i]);
+    }
+}
+
+/* Elements first .. first+n-1 of a tensor of the source, n at most CHUNK. */
+static int elements_read(struct source *s, const struct entry *e, int64_t first, int64_t n, double *out, struct err *err)
+{
+    if (s->ckpt) {
+        int rc = s->whole_of == e->at ? 0 : ckpt_source_read(s->ckpt, CKPT_WEIGHTS, e->at, s->whole, err);
+        s->whole_of = rc < 0 ? -1 : e->at;
+        if (rc == 0)
+            widen(s->m.dtype == DTYPE_F64 ? "F64" : "F32", (char *)s->whole + first * dtype_bytes(s->m.dtype), n, out);
+        return rc;
+    }
+    const struct safetensors_tensor *t = &s->file.tensors[e->at];
+    int64_t bytes = safetensors_dtype_bytes(t->dtype);
+    double raw[CHUNK];
+    int rc = safetensors_read(&s->file, t, first * bytes, n * bytes, raw, err);
+    if (rc == 0)
+        widen(t->dtype, raw, n, out);
+    return rc;
+}
+
+/* Elements of a table of p's rows from one of other rows: n of them, in one row. */
+static int row_between(struct source *s, const struct entry *e, const struct param *p, int64_t global, int64_t n, double *out, struct err *err)
+{
+    int64_t cols = p->dim[1], col = global % cols, last = e->dim[0] - 1;
+    double place = ((double)(global / cols) + 0.5) * (double)e->dim[0] / (double)p->dim[0] - 0.5, next[CHUNK];
+    place = fmin(fmax(place, 0), (double)last);
+    int64_t low = (int64_t)place, high = num_min_i64(low + 1, last);
+    double share = place - (double)low;
+    int rc = elements_read(s, e, low * cols + col, n, out, err);
+    if (rc == 0)
+        rc = elements_read(s, e, high * cols + col, n, next, err);
+    for (int64_t j = 0; j < n && rc == 0; j++)
+        out[j] += share * (next[j] - out[j]);
+    return rc;
+}
+
+static int values_of(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out, struct err *err)
+{
+    struct source *s = ctx;
+    const struct param *p = &s->o->c.params->items[tensor];
+    const struct entry *e = s->of[tensor] < 0 ? NULL : &s->entries[s->of[tensor]];
+    int rc = 0;
+    if (!e)
+        init_values(p, s->o->c.run->seed, global, n, out);
+    else if (same_shape(e, p))
+        rc = elements_read(s, e, global, n, out, err);
+    for (int64_t done = 0, k; e && !same_shape(e, p) && done < n && rc == 0; done += k) {
+        k = num_min_i64(n - done, p->dim[1] - (global + done) % p->dim[1]);
+        rc = row_between(s, e, p, global + done, k, out + done, err);
+    }
+    return rc;
+}
+
+/* ---- */
+
+/* Rank 0: is it still what the run was made for? */
+static int hash_check(const struct warm *w, struct err *err)
+{
+    struct hash128 now;
+    char want[HASH_TEXT_BYTES], found[HASH_TEXT_BYTES];
+    int rc = warm_hash_known(w) ? warm_hash(w->from, &now, err) : 0;
+    if (rc < 0 || !warm_hash_known(w) || memcmp(&now, &w->hash, sizeof now) == 0)
+        return rc;
+    return err_set(err, ERR_INPUT, "init.from '%s' has hash %s, the run was made for %s: give what it was made for, or take source_hash out for "
+                   "a new run", w->from, hash_format(now, found), hash_format(w->hash, want));
+}
+
+int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct err *err)
+{
+    struct comm *world = o->c.world;
+    struct source s = {.w = &o->c.run->warm, .o = o, .file = {.fd = -1}, .whole_of = -1};
+    char manifest[LIMIT_PATH_BYTES];
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", s.w->from);
+    int rc = comm_agree(world, world->rank == 0 ? hash_check(s.w, err) : 0, err);
+    if (rc == 0)
+        rc = comm_agree(world, file_exists(manifest) ? ckpt_open(&s, err) : file_open(&s, err), err);
+    if (rc == 0)
+        rc = comm_agree(world, entries_match(&s, say, ctx, err), err);
+    if (rc == 0)
+        rc = comm_agree(world, optim_fill(o, values_of, &s, err), err);
+    source_close(&s);
+    return rc;
+}

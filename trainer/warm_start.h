@@ -1,0 +1,17 @@
+/* warm_start: first weights from a safetensors file or a checkpoint, as a run's "init" says (profiles/warm.c).
+ *
+ * Every rank reads of the source what it holds, tensor by tensor in runs of its own elements, so any layout starts with the same bits; of
+ * a checkpoint whole tensors, one at a time. What the source lacks and may lack is drawn as without it.
+ *
+ * Errors, all ranks alike: ERR_INPUT naming file, tensor and shapes; ERR_CORRUPT; ERR_NOT_FOUND; ERR_IO.
+ */
+#ifndef TRAINER_WARM_START_H
+#define TRAINER_WARM_START_H
+
+#include "trainer/optim.h"
+
+typedef void warm_say_fn(void *ctx, const char *line);
+/* In place of optim_init; collective over the world. say (every rank calls it alike): what was taken, and what is missing. */
+int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct err *err);
+
+#endif
