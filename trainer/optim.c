@@ -278,7 +278,7 @@ int optim_average_swap(struct optim *o, struct err *err)
     BUG_ON(!o->ema);
     if (alike)
         swap_run(o, 0, 0, o->n_state);
-    for (int64_t k = 0; k < o->c.sh->n_units && !alike; k++)
+    for (int64_t k = 0; k < o->c.sh->n_trained && !alike; k++)
         swap_run(o, piece_whole(o->c.sh, k, unit_own(o, k)), unit_own(o, k), unit_piece(o, k));
     return alike ? 0 : units_gather(o, o->weights, "weights of a unit", err);
 }
