@@ -21,7 +21,7 @@ static int state_add(const struct memory_spec *spec, const struct layout *l, str
         rc = piece_pack_elements(&sh, &params, &pack, err);
     if (rc == 0)
         rc = buffers_state(&(struct buffer_state){.elements = sh.total, .trained = sh.trained, .group = sh.group, .zero = (int)l->zero, .ema = spec->ema,
-                                                  .pack = pack, .dtype = spec->dtype, .replicas = l->dp * l->cp / sh.group}, list, err);
+                                                  .pack = pack, .dtype = spec->dtype, .replicas = l->dp * l->cp / sh.group, .moments_bf16 = spec->moments_bf16}, list, err);
     shards_release(&sh);
     params_release(&params);
     return rc;

@@ -30,6 +30,7 @@ enum philox_stream {
     PHILOX_SYNTH = 6,   /* synthetic data */
     PHILOX_TEST = 7,
     PHILOX_SAMPLE = 8,  /* first noise of a sample that is generated: ordinal = its number */
+    PHILOX_ROUND = 9,    /* rounding of moments: ordinal = optimizer update; a word an element, four a block */
 };
 
 /* Four words of block `block` (below 2^56) of draw `ordinal`: the two elements 2*block and 2*block+1, or whatever a caller

@@ -281,7 +281,7 @@ int buffers_state(const struct buffer_state *spec, struct buffer_list *list, str
     if (rc == 0)
         rc = buffer_list_add(list, "gradients", BUFFER_GRAD, t, 1, 1, spec->zero < 2 ? all : own, err);
     if (rc == 0)
-        rc = buffer_list_add(list, "adamw m, v", BUFFER_OPTIM, t, 2, 1, spec->zero < 1 ? all : own, err);
+        rc = buffer_list_add(list, "adamw m, v", BUFFER_OPTIM, spec->moments_bf16 ? DTYPE_BF16 : t, 2, 1, spec->zero < 1 ? all : own, err);
     if (rc == 0)
         rc = buffer_list_add(list, "ema", BUFFER_EMA, t, spec->ema, 1, spec->zero < 1 ? all : own, err);
     if (rc == 0)

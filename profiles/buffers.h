@@ -120,6 +120,7 @@ struct buffer_state {
     int64_t pack;     /* piece_pack_elements */
     enum dtype dtype;
     int64_t replicas; /* of the shard group; 0 like 1 */
+    bool moments_bf16;
 };
 int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err);
 /* Memory for exchanging pieces of piece_bytes among dp ranks. */

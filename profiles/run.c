@@ -42,7 +42,9 @@
  *         "warmup_steps": 100,                 lr rises linearly to its full value; fewer steps in all: cut to a tenth
  *         "final_scale": 0.1},                 cosine, linear: lr of the last step, as a share
  *       "random": {"seed": "1234"},            64 bits, written as a text
- *       "numerics": {"dtype": "f32"},          f64 | f32 | bf16: storage of weights and activations
+ *       "numerics": {
+ *         "dtype": "f32",                      f64 | f32 | bf16: storage of weights and activations
+ *         "moments": "same"},                  of m and v: same (as dtype), or bf16, rounded at random (trainer/optim.h)
  *       "checkpoint": {
  *         "every_steps": 0,                    0: at the end and on request only
  *         "keep": 2},                          newest ones that stay on disk
@@ -90,6 +92,7 @@
 static const char run_schema[] = "reel.run/1";
 const char *const again_names[] = {"auto", "requeue", "successor", NULL};
 const char *const level_dist_names[] = {"normal", "logistic", "uniform", "mode", "cosine", NULL};
+const char *const moments_names[] = {"same", "bf16", NULL};
 const char *const objective_names[] = {"edm", "rectified_flow", "v", NULL};
 const char *const loss_norm_names[] = {"token", "sample", NULL};
 const char *const lr_schedule_names[] = {"constant", "cosine", "linear", NULL};
@@ -166,6 +169,7 @@ static const struct json_field random_fields[] = {
 };
 static const struct json_field numerics_fields[] = {
     {"dtype", JSON_ENUM, AT(dtype), .names = dtype_names},
+    {"moments", JSON_ENUM, AT(moments), .names = moments_names},
 };
 static const struct json_field checkpoint_fields[] = {
     {"every_steps", JSON_INT, AT(ckpt_every_steps), .min = 0, .max = 1e12},

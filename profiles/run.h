@@ -21,6 +21,8 @@
 
 enum objective { OBJECTIVE_EDM, OBJECTIVE_RECTIFIED_FLOW, OBJECTIVE_V };
 enum loss_norm { LOSS_NORM_TOKEN, LOSS_NORM_SAMPLE };
+enum run_moments { MOMENTS_SAME, MOMENTS_BF16 };
+extern const char *const moments_names[]; /* "same", "bf16" */
 enum lr_schedule { LR_CONSTANT, LR_COSINE, LR_LINEAR };
 enum run_again { AGAIN_AUTO, AGAIN_REQUEUE, AGAIN_SUCCESSOR }; /* how a run comes back: its job again, or another that waits for its end */
 enum level_dist { LEVEL_NORMAL, LEVEL_LOGISTIC, LEVEL_UNIFORM, LEVEL_MODE, LEVEL_COSINE };
@@ -81,6 +83,7 @@ struct run {
     double lr_final_scale;
     uint64_t seed;
     enum dtype dtype;               /* f32 or f64 on CPU */
+    enum run_moments moments;       /* how the optimizer's m and v are kept */
     int64_t ckpt_every_steps;       /* 0: only at the end and on request */
     int64_t ckpt_keep;
     struct run_budget budget;

@@ -3,7 +3,7 @@
  * A checkpoint is a folder `step-<steps done, 8 digits>` holding `manifest.json` and tp·pp·(shard group) files:
  *
  *     {"schema": "reel.ckpt/1", "step": 120, "updates": 120, "ordinal": "960", "config_hash": "…", "model": {…reel.model/1…},
- *      "layout": "tp=1,…", "dtype": "f32", "ema": true, "groups": […], "lora": {…},
+ *      "layout": "tp=1,…", "dtype": "f32", "moments": "same", "ema": true, "groups": […], "lora": {…},
  *      "tensors": [{"name": "patch_embed.weight", "shape": [192, 64]}, …],
  *      "files": [{"name": "rank-00000.bin", "n": 1896448, "trained": 1896448, "bytes": …, "hash": "…"}, …],
  *      "checksum": "…"}
@@ -14,8 +14,8 @@
  * file is written by each rank of the first replica of the shard group (data rank below its size), whatever zero is, in the order of the
  * ranks; the one of place (tp, pp) and piece f holds piece f of each unit that this place has, one unit after the other, "n"
  * elements together of the weights, then of those units alone that are trained, "trained" elements each (left out: "n"), of m, of v, and with
- * "ema" of the average. Raw little-endian numbers of "dtype", no
- * header. Tensors that several places hold stand in the file of each. `hash` is XXH3-128 of the file; "checksum", always last,
+ * "ema" of the average. Raw little-endian numbers of "dtype", m and v of bf16 with "moments":
+ * "bf16" (left out: same), no header. Tensors that several places hold stand in the file of each. `hash` is XXH3-128 of the file; "checksum", always last,
  * is that of the manifest's own bytes up to the comma before it. Numbers are those of the run's own dtype: loading gives back the same bits.
  *
  * A reader finds tensors by name and takes what it needs of each from whatever files hold it, so that the layout that reads need not be
@@ -49,6 +49,11 @@ const char *const ckpt_buffer_names[] = {"weights", "m", "v", "ema", NULL};
 
 /* ---- one rank's file ---- */
 
+enum dtype ckpt_buffer_dtype(enum dtype dtype, enum run_moments moments, enum ckpt_buffer buffer)
+{
+    return moments == MOMENTS_BF16 && (buffer == CKPT_M || buffer == CKPT_V) ? DTYPE_BF16 : dtype;
+}
+
 int64_t ckpt_files(const struct layout *l) { return l->tp * l->pp * layout_shard_group(l); }
 
 int64_t ckpt_file_of(const struct layout *l, int64_t tp, int64_t piece, int64_t pp)
@@ -70,7 +75,7 @@ bool ckpt_whole(int64_t zero, enum ckpt_buffer buffer) { return buffer == CKPT_W
 struct ckpt_state ckpt_state_of(const struct optim *o)
 {
     return (struct ckpt_state){.params = o->c.params, .sh = o->c.sh, .zero = o->c.layout->zero, .dtype = o->c.ops->stat,
-                               .buffers = {o->weights, o->m, o->v, o->ema}};
+                               .moments = o->c.run->moments, .buffers = {o->weights, o->m, o->v, o->ema}};
 }
 
 struct out_file { int fd; char path[LIMIT_PATH_BYTES]; int64_t bytes; struct hash_stream *hash; };
@@ -86,7 +91,7 @@ static int out_write(struct out_file *f, const void *data, int64_t bytes, struct
 /* The own pieces of one buffer, one unit after the other. */
 static int buffer_write(struct out_file *f, const struct ckpt_state *s, enum ckpt_buffer buffer, struct err *err)
 {
-    int64_t bytes = dtype_bytes(s->dtype);
+    int64_t bytes = dtype_bytes(ckpt_buffer_dtype(s->dtype, s->moments, buffer));
     int rc = 0;
     if (!ckpt_whole(s->zero, buffer))
         return out_write(f, s->buffers[buffer], ckpt_elements(s->sh, buffer) / s->sh->group * bytes, err);
@@ -171,6 +176,7 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const st
     model_write(&m->model, &j, "model");
     json_put_text(&j, "layout", layout.p);
     json_put_text(&j, "dtype", dtype_names[m->dtype]);
+    json_put_text(&j, "moments", moments_names[m->moments]);
     json_put_bool(&j, "ema", m->ema);
     tuning_write(&m->tuning, &j);
     tensors_write(params, &j);
@@ -268,7 +274,7 @@ static int manifest_publish(const char *tmp, const char *final, const struct opt
                             struct err *err)
 {
     struct ckpt_manifest m = {.meta = *meta, .model = o->c.run->model, .layout = *o->c.layout, .tuning = o->c.run->tuning, .dtype = o->c.ops->stat,
-                              .ema = o->ema != NULL, .files = files};
+                              .moments = o->c.run->moments, .ema = o->ema != NULL, .files = files};
     for (int i = 0; i < o->c.world->size; i++)
         if (files[i].n)
             files[m.n_files++] = files[i];

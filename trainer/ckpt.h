@@ -48,6 +48,7 @@ struct ckpt_manifest {
     struct layout layout;
     struct tuning tuning;
     enum dtype dtype;
+    enum run_moments moments;
     bool ema;
     int64_t n_tensors, n_files;
     struct ckpt_tensor *tensors;
@@ -61,6 +62,8 @@ int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_
 
 enum ckpt_buffer { CKPT_WEIGHTS, CKPT_M, CKPT_V, CKPT_EMA, CKPT_BUFFERS };
 extern const char *const ckpt_buffer_names[];
+/* Of the numbers of a buffer: dtype, or that of the moments. */
+enum dtype ckpt_buffer_dtype(enum dtype dtype, enum run_moments moments, enum ckpt_buffer buffer);
 
 /* ---- one rank's state, and one rank's file ---- */
 
@@ -70,6 +73,7 @@ struct ckpt_state {
     const struct shards *sh;
     int64_t zero;
     enum dtype dtype;
+    enum run_moments moments;
     char *buffers[CKPT_BUFFERS];
 };
 /* Files of a layout: tp·pp·shard group. The index of the one of place (tp, pp) and piece f; of a rank's own, -1 if it writes none. */
@@ -78,7 +82,7 @@ int64_t ckpt_file_of(const struct layout *l, int64_t tp, int64_t piece, int64_t 
 int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank);
 /* Written, synced, and hashed from memory as it went out. */
 int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank, struct ckpt_file *out, struct err *err);
-/* m: meta, model, layout, tuning, dtype, ema, files; the tensors are those of `params`. */
+/* m: meta, model, layout, tuning, dtype, moments, ema, files; the tensors are those of `params`. */
 int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const struct param_list *params, struct err *err);
 /* Fills this rank's buffers from the files that hold its elements, whatever layout wrote them; gaps are left as they are. */
 int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct ckpt_state *to, struct err *err);
@@ -90,7 +94,7 @@ int ckpt_source_open(const char *dir, const struct ckpt_manifest *m, struct ckpt
 void ckpt_source_close(struct ckpt_source *s); /* NULL is fine */
 /* Has the buffer this tensor? What is frozen has no moments; its average is itself. */
 bool ckpt_source_has(const struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t);
-/* All elements of tensor number t of the manifest, row major, in the checkpoint's dtype. */
+/* All elements of tensor number t of the manifest, row major, in the buffer's dtype. */
 int ckpt_source_read(struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t, void *out, struct err *err);
 
 #endif

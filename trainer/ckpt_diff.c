@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "base/num.h"
 #include "trainer/ckpt_priv.h"
 
@@ -41,16 +42,17 @@ static void side_close(struct side *s)
     ckpt_manifest_release(&s->m);
 }
 
-static double value_at(const struct side *s, int64_t i)
+static double value_at(const struct side *s, enum ckpt_buffer buffer, int64_t i)
 {
-    return s->m.dtype == DTYPE_F64 ? ((double *)s->raw)[i] : (double)((float *)s->raw)[i];
+    enum dtype t = ckpt_buffer_dtype(s->m.dtype, s->m.moments, buffer);
+    return t == DTYPE_F64 ? ((double *)s->raw)[i] : t == DTYPE_BF16 ? (double)bf16_value(((uint16_t *)s->raw)[i]) : (double)((float *)s->raw)[i];
 }
 
-static void values_compare(const struct side *a, const struct side *b, int64_t n, double floor, struct ckpt_diff_row *row)
+static void values_compare(const struct side *a, const struct side *b, enum ckpt_buffer buffer, int64_t n, double floor, struct ckpt_diff_row *row)
 {
     double most = 0, scale = floor;
     for (int64_t i = 0; i < n; i++) {
-        double x = value_at(a, i), y = value_at(b, i);
+        double x = value_at(a, buffer, i), y = value_at(b, buffer, i);
         if (!isfinite(x) || !isfinite(y)) {
             row->kind = CKPT_DIFF_NOT_FINITE;
             return;
@@ -85,7 +87,7 @@ static int row_make(struct side *a, struct side *b, enum ckpt_buffer buffer, int
     if (rc == 0)
         rc = ckpt_source_read(b->source, buffer, tb, b->raw, err);
     if (rc == 0)
-        values_compare(a, b, a->m.tensors[ta].count, ckpt_diff_floor(buffer, floor), row);
+        values_compare(a, b, buffer, a->m.tensors[ta].count, ckpt_diff_floor(buffer, floor), row);
     return rc;
 }
 

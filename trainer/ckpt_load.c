@@ -87,6 +87,7 @@ static int state_load(const char *dir, const struct ckpt_manifest *m, struct opt
         return err_set(err, ERR_INPUT, "%s: holds %s numbers, the run is %s", dir, dtype_names[m->dtype], dtype_names[o->c.ops->stat]);
     if (o->ema && !m->ema)
         return err_set(err, ERR_INPUT, "%s: holds no average (EMA), the run keeps one", dir);
+    BUG_ON(m->moments != o->c.run->moments); /* the configuration covers it */
     int rc = optim_zero(o, err);
     struct ckpt_state to = ckpt_state_of(o);
     if (rc == 0)

@@ -12,7 +12,7 @@ struct manifest_head {
     int64_t step, updates;
     uint64_t ordinal;
     const char *config_hash, *layout;
-    int dtype;
+    int dtype, moments;
     bool ema;
 };
 static const struct json_field head_fields[] = {
@@ -24,6 +24,7 @@ static const struct json_field head_fields[] = {
     {"model", JSON_ANY},
     {"layout", JSON_TEXT, offsetof(struct manifest_head, layout)},
     {"dtype", JSON_ENUM, offsetof(struct manifest_head, dtype), .names = dtype_names},
+    {"moments", JSON_ENUM, offsetof(struct manifest_head, moments), .optional = true, .names = moments_names},
     {"ema", JSON_BOOL, offsetof(struct manifest_head, ema)},
     {"groups", JSON_ANY, .optional = true},
     {"lora", JSON_ANY, .optional = true},
@@ -129,6 +130,7 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
         return rc;
     m->meta = (struct ckpt_meta){.step = head.step, .updates = head.updates, .ordinal = head.ordinal};
     m->dtype = (enum dtype)head.dtype;
+    m->moments = (enum run_moments)head.moments;
     m->ema = head.ema;
     if ((rc = model_read(doc, json_member(doc->root, "model"), "model", &m->model, err)) < 0 ||
         (rc = layout_read_text(doc, head.layout, &m->model, &m->layout, err)) < 0 ||
@@ -204,8 +206,11 @@ int64_t ckpt_tensor_find(const struct ckpt_manifest *m, const char *name)
 
 int64_t ckpt_buffer_first(const struct ckpt_manifest *m, const struct ckpt_file *f, enum ckpt_buffer buffer)
 {
-    int64_t others = buffer == CKPT_WEIGHTS ? 0 : buffer == CKPT_BUFFERS ? 2 + m->ema : (int64_t)buffer - 1;
-    return ((buffer == CKPT_WEIGHTS ? 0 : f->n) + others * f->trained) * dtype_bytes(m->dtype);
+    int64_t bytes = 0;
+    for (int b = 0; b < (int)buffer; b++)
+        if (b != CKPT_EMA || m->ema)
+            bytes += (b == CKPT_WEIGHTS ? f->n : f->trained) * dtype_bytes(ckpt_buffer_dtype(m->dtype, m->moments, (enum ckpt_buffer)b));
+    return bytes;
 }
 
 int ckpt_sizes_check(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err)

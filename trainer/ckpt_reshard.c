@@ -30,7 +30,6 @@ struct reader {
     const struct ckpt_file *file;
     int fd; /* -1: not open */
     char path[LIMIT_PATH_BYTES];
-    int64_t bytes; /* of an element */
     char *window;
     int64_t window_first, window_n; /* bytes of the file that the window holds */
 };
@@ -49,7 +48,7 @@ struct dest {
 
 static int reader_init(struct reader *r, const char *dir, const struct ckpt_manifest *m, struct err *err)
 {
-    *r = (struct reader){.dir = dir, .m = m, .fd = -1, .bytes = dtype_bytes(m->dtype), .window = malloc(WINDOW_BYTES)};
+    *r = (struct reader){.dir = dir, .m = m, .fd = -1, .window = malloc(WINDOW_BYTES)};
     return r->window ? 0 : err_set(err, ERR_NOMEM, "out of memory reading '%s'", dir);
 }
 
@@ -98,10 +97,15 @@ static int read_at(struct reader *r, int64_t offset, int64_t bytes, void *out, s
     return 0;
 }
 
+static int64_t element_bytes(const struct reader *r, enum ckpt_buffer buffer)
+{
+    return dtype_bytes(ckpt_buffer_dtype(r->m->dtype, r->m->moments, buffer));
+}
+
 /* Elements at, at+1 .. of one buffer in the chosen file. */
 static int elements_read(struct reader *r, enum ckpt_buffer buffer, int64_t at, int64_t n, void *out, struct err *err)
 {
-    int64_t offset = ckpt_buffer_first(r->m, r->file, buffer) + at * r->bytes, bytes = n * r->bytes;
+    int64_t each = element_bytes(r, buffer), offset = ckpt_buffer_first(r->m, r->file, buffer) + at * each, bytes = n * each;
     if (bytes >= WINDOW_BYTES)
         return read_at(r, offset, bytes, out, err);
     if (offset < r->window_first || offset + bytes > r->window_first + r->window_n) {
@@ -127,7 +131,7 @@ static int local_fetch(struct reader *r, enum ckpt_buffer buffer, struct dest *d
         at += own.local - local, to = own.at, n = own.n;
     }
     d->got += n;
-    return n == 0 ? 0 : elements_read(r, buffer, at, n, d->base + to * r->bytes, err);
+    return n == 0 ? 0 : elements_read(r, buffer, at, n, d->base + to * element_bytes(r, buffer), err);
 }
 
 /* `have`: what of the writer's part `from` of tensor p lies in the chosen file. */

@@ -186,10 +186,13 @@ struct ops_step {
 
 /* AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2) on a run of elements:
  * g = grad_scale · grad; m, v updated; master -= lr · lr_scale · (m̂ / (sqrt(v̂) + eps) + weight_decay · master);
- * ema = ema_decay · ema + (1 - ema_decay) · master; weight = master in its dtype. */
+ * ema = ema_decay · ema + (1 - ema_decay) · master; weight = master in its dtype.
+ * m and v may be bf16: computed as the rest, then rounded at random (base/bf16.h) by the low half of word e mod 4 of
+ * philox_at(seed, PHILOX_ROUND, update, e / 4) for m, the high half for v, e = first + element. */
 struct ops_adamw {
     const struct ops_step *step;
-    struct tensor grad, master, m, v; /* [1, count] stat */
+    struct tensor grad, master, m, v; /* [1, count] stat; m and v may be bf16, then: */
+    uint64_t seed, update, first;     /* of the rounding; first: number of element 0 among all of the model */
     struct tensor ema, weight;        /* optional; weight may be master's memory */
     double beta1, beta2, eps, weight_decay, lr_scale, ema_decay;
 };

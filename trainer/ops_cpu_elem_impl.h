@@ -2,6 +2,7 @@
 #ifndef TRAINER_OPS_CPU_ELEM_IMPL_H
 #define TRAINER_OPS_CPU_ELEM_IMPL_H
 
+#include "base/bf16.h"
 #include "trainer/math_impl.h"
 #include "trainer/gemm_impl.h"
 
@@ -325,13 +326,34 @@ static void adamw_run(const struct ops_adamw *a, const struct ops_step *t, int64
     }
 }
 
+static void adamw_run_bf16(const struct ops_adamw *a, const struct ops_step *t, int64_t n)
+{
+    const REAL *restrict grad = a->grad.ptr;
+    REAL *restrict w = a->master.ptr;
+    uint16_t *restrict ms = a->m.ptr, *restrict vs = a->v.ptr;
+    REAL beta1 = (REAL)a->beta1, beta2 = (REAL)a->beta2, eps = (REAL)a->eps, decay = (REAL)a->weight_decay;
+    REAL lr = (REAL)(t->lr * a->lr_scale), scale = (REAL)t->grad_scale;
+    REAL unbias1 = (REAL)(1 / t->bias1), unbias2 = (REAL)(1 / t->bias2);
+    struct philox_block bits = {{0}};
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t e = a->first + (uint64_t)i;
+        if (i == 0 || e % 4 == 0)
+            bits = philox_at(a->seed, PHILOX_ROUND, a->update, e / 4);
+        REAL g = scale * grad[i], m = beta1 * (REAL)bf16_value(ms[i]) + (1 - beta1) * g, v = beta2 * (REAL)bf16_value(vs[i]) + (1 - beta2) * g * g;
+        w[i] -= lr * (m * unbias1 / (real_sqrt(v * unbias2) + eps) + decay * w[i]);
+        ms[i] = bf16_round_random((float)m, (uint16_t)bits.w[e % 4]);
+        vs[i] = bf16_round_random((float)v, (uint16_t)(bits.w[e % 4] >> 16));
+    }
+}
+
 static void op_adamw(struct ops *o, struct dev_stream *s, const struct ops_adamw *a)
 {
     (void)o, (void)s;
     int64_t n = a->master.cols;
     BUG_ON(a->master.rows != 1 || a->grad.cols != n || a->m.cols != n || a->v.cols != n);
+    BUG_ON(a->m.dtype != a->v.dtype);
     if (!a->step->skip)
-        adamw_run(a, a->step, n);
+        (a->m.dtype == DTYPE_BF16 ? adamw_run_bf16 : adamw_run)(a, a->step, n);
     if (!a->step->skip && a->ema.ptr) {
         REAL *restrict ema = a->ema.ptr;
         const REAL *restrict w = a->master.ptr;

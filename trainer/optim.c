@@ -20,12 +20,18 @@ int optim_plan(const struct optim_conf *c, struct buffer_list *plan, struct err 
         return rc;
     return buffers_state(&(struct buffer_state){.elements = c->sh->total, .trained = c->sh->trained, .group = c->sh->group, .zero = (int)c->layout->zero, .pack = pack,
                                                 .ema = c->run->adamw.ema_decay > 0, .dtype = c->ops->stat,
-                                                .replicas = c->grid->replica->size}, plan, err);
+                                                .replicas = c->grid->replica->size,
+                                                .moments_bf16 = c->run->moments == MOMENTS_BF16}, plan, err);
+}
+
+static int take_as(struct optim *o, const char *what, int64_t elements, enum dtype t, void **out, struct err *err)
+{
+    return o->c.ops->dev->alloc(o->c.ops->dev, what, elements * dtype_bytes(t), out, err);
 }
 
 static int take(struct optim *o, const char *what, int64_t elements, void **out, struct err *err)
 {
-    return o->c.ops->dev->alloc(o->c.ops->dev, what, elements * dtype_bytes(o->c.ops->stat), out, err);
+    return take_as(o, what, elements, o->c.ops->stat, out, err);
 }
 
 static int runs_open(struct optim *o, int64_t *pack, struct err *err)
@@ -47,9 +53,9 @@ static int buffers_take(struct optim *o, int64_t pack, struct err *err)
     if (rc == 0)
         rc = take(o, "gradients", o->n_grads, &o->grads, err);
     if (rc == 0)
-        rc = take(o, "adamw m", o->n_state, &o->m, err);
+        rc = take_as(o, "adamw m", o->n_state, o->moments, &o->m, err);
     if (rc == 0)
-        rc = take(o, "adamw v", o->n_state, &o->v, err);
+        rc = take_as(o, "adamw v", o->n_state, o->moments, &o->v, err);
     if (rc == 0 && o->c.run->adamw.ema_decay > 0)
         rc = take(o, "ema", o->n_state, &o->ema, err);
     if (rc == 0 && o->ema)
@@ -67,7 +73,8 @@ int optim_open(struct optim *o, const struct optim_conf *c, struct err *err)
     BUG_ON(c->ops->act != c->ops->stat);
     BUG_ON(c->grid->shard->size != c->sh->group || c->grid->shard->rank != c->sh->group_rank);
     *o = (struct optim){.c = *c, .own = own, .n_weights = c->layout->zero < 3 ? c->sh->total : c->sh->total / c->sh->group,
-                        .n_grads = c->layout->zero < 2 ? all : own, .n_state = c->layout->zero < 1 ? all : own};
+                        .n_grads = c->layout->zero < 2 ? all : own, .n_state = c->layout->zero < 1 ? all : own,
+                        .moments = c->run->moments == MOMENTS_BF16 ? DTYPE_BF16 : c->ops->stat};
     int rc = runs_open(o, &pack, err);
     if (rc == 0)
         rc = buffers_take(o, pack, err);
@@ -98,14 +105,19 @@ static struct tensor run_of(const struct optim *o, void *buffer, int64_t first, 
     return tensor_of(element(o, buffer, first), o->c.ops->stat, 1, n);
 }
 
+static struct tensor moments_of(const struct optim *o, void *buffer, int64_t first, int64_t n)
+{
+    return tensor_of((char *)buffer + first * dtype_bytes(o->moments), o->moments, 1, n);
+}
+
 int optim_zero(struct optim *o, struct err *err)
 {
     struct dev *dev = o->c.ops->dev;
     int64_t bytes = dtype_bytes(o->c.ops->stat);
     dev->zero(dev, o->weights, o->n_weights * bytes, o->c.stream);
     dev->zero(dev, o->grads, o->n_grads * bytes, o->c.stream);
-    dev->zero(dev, o->m, o->n_state * bytes, o->c.stream);
-    dev->zero(dev, o->v, o->n_state * bytes, o->c.stream);
+    dev->zero(dev, o->m, o->n_state * dtype_bytes(o->moments), o->c.stream);
+    dev->zero(dev, o->v, o->n_state * dtype_bytes(o->moments), o->c.stream);
     if (o->ema)
         dev->zero(dev, o->ema, o->n_state * bytes, o->c.stream);
     o->updates = 0;
@@ -323,8 +335,24 @@ static int health_take(struct optim *o, double *norm, double *bad, struct err *e
 
 /* ---- update ---- */
 
-/* AdamW on what this rank updates of tensor i: all of it, or what lies in the own piece. */
-static void tensor_update(struct optim *o, int64_t i)
+/* Local elements first, first+1 .. of tensor i, run by run of those that follow one another in the model, for the numbers to round by. */
+static void runs_update(struct optim *o, int64_t i, int64_t first, const struct ops_adamw *all)
+{
+    for (int64_t done = 0, n; done < all->master.cols; done += n) {
+        int64_t run, global = shard_to_global(&o->c.sh->tensors[i], &o->c.params->items[i], first + done, &run);
+        n = num_min_i64(run, all->master.cols - done);
+        struct ops_adamw args = *all;
+        args.grad = tensor_cols(all->grad, done, n), args.master = tensor_cols(all->master, done, n);
+        args.m = tensor_cols(all->m, done, n), args.v = tensor_cols(all->v, done, n);
+        if (all->ema.ptr)
+            args.ema = tensor_cols(all->ema, done, n);
+        args.first += (uint64_t)global;
+        o->c.ops->adamw(o->c.ops, o->c.stream, &args);
+    }
+}
+
+/* AdamW on what this rank updates of tensor i, whose elements are `number` and on of the model's: all of it, or what lies in the own piece. */
+static void tensor_update(struct optim *o, int64_t i, int64_t number)
 {
     const struct param *p = &o->c.params->items[i];
     const struct shard_tensor *t = &o->c.sh->tensors[i];
@@ -339,8 +367,11 @@ static void tensor_update(struct optim *o, int64_t i)
         .step = o->step,
         .grad = run_of(o, o->grads, o->c.layout->zero < 2 ? whole : own.at, n),
         .master = run_of(o, o->weights, o->c.layout->zero < 3 ? whole : own.at, n),
-        .m = run_of(o, o->m, state, n),
-        .v = run_of(o, o->v, state, n),
+        .m = moments_of(o, o->m, state, n),
+        .v = moments_of(o, o->v, state, n),
+        .seed = r->seed,
+        .update = (uint64_t)o->updates + 1,
+        .first = (uint64_t)number,
         .ema = o->ema ? run_of(o, o->ema, state, n) : tensor_none(),
         .weight = tensor_none(),
         .beta1 = r->adamw.beta1,
@@ -350,7 +381,10 @@ static void tensor_update(struct optim *o, int64_t i)
         .lr_scale = p->lr_scale,
         .ema_decay = r->adamw.ema_decay,
     };
-    o->c.ops->adamw(o->c.ops, o->c.stream, &args);
+    if (o->moments == DTYPE_BF16)
+        runs_update(o, i, all ? 0 : own.local, &args);
+    else
+        o->c.ops->adamw(o->c.ops, o->c.stream, &args);
 }
 
 static int update(struct optim *o, struct err *err)
@@ -358,9 +392,9 @@ static int update(struct optim *o, struct err *err)
     int rc = o->c.layout->zero == 0 ? units_gather(o, o->grads, "summed gradients of a unit", err) : 0;
     if (rc < 0)
         return rc;
-    for (int64_t i = 0; i < o->c.sh->n_tensors; i++)
+    for (int64_t i = 0, number = 0; i < o->c.sh->n_tensors; number += o->c.params->items[i++].count)
         if (shards_trained(o->c.sh, i))
-            tensor_update(o, i);
+            tensor_update(o, i, number);
     if ((rc = o->c.ops->dev->stream_sync(o->c.ops->dev, o->c.stream, err)) < 0)
         return rc;
     o->updates++;

@@ -15,7 +15,8 @@
  * Global norm, every element of the model counted once; clip; AdamW by tensor (decay, trainable, lr_scale from the parameter list);
  * average (EMA). With zero 0 the gradients are gathered and everybody updates everything, with 1 and 2 the weights are gathered, with 3
  * the model gathers them. Sums are formed in rank order whatever zero is, so that layouts that differ in it alone give bitwise the
- * same run. A gradient that is not finite anywhere skips the update on all ranks alike.
+ * same run. m and v may be kept in bf16 (numerics.moments): rounded at random by (update, element of the model), so that this holds for
+ * them, too; rounding amplifies what else differs. A gradient that is not finite anywhere skips the update on all ranks alike.
  */
 #ifndef TRAINER_OPTIM_H
 #define TRAINER_OPTIM_H
@@ -44,6 +45,7 @@ struct optim {
     int64_t n_weights, n_grads, n_state; /* elements of the buffers */
     void *weights, *grads;      /* act = stat on the CPU, so master is the weight itself */
     void *m, *v, *ema;          /* ema NULL when off */
+    enum dtype moments;         /* of m and v */
     void *swap;                 /* [BUFFER_SWAP_ELEMENTS] with ema, for validation */
     struct piece_runs runs[PIECE_RULES];
     void *pack;                 /* of the longest of the sums over tp, kv, pp; NULL without any */

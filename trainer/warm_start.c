@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "base/file.h"
 #include "base/num.h"
 #include "base/safetensors.h"
@@ -173,14 +174,6 @@ static double from_f16(uint16_t h)
     return h & 0x8000 ? -v : v;
 }
 
-static double from_bf16(uint16_t h)
-{
-    uint32_t bits = (uint32_t)h << 16;
-    float v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
 static void widen(const char *dtype, const void *raw, int64_t n, double *out)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -189,7 +182,7 @@ static void widen(const char *dtype, const void *raw, int64_t n, double *out)
         else if (strcmp(dtype, "F32") == 0)
             out[i] = ((const float *)raw)[i];
         else
-            out[i] = strcmp(dtype, "F16") == 0 ? from_f16(((const uint16_t *)raw)[i]) : from_bf16(((const uint16_t *)raw)[i]);
+            out[i] = strcmp(dtype, "F16") == 0 ? from_f16(((const uint16_t *)raw)[i]) : (double)bf16_value(((const uint16_t *)raw)[i]);
     }
 }
 

@@ -165,6 +165,7 @@ static void test_state(void **state)
         {{1008, 336, 3, 0, true, 0, DTYPE_F64}, 8192, 2816, 2 * 2816, 2816, 2816}, /* a third is trained */
         {{1008, 336, 3, 3, true, 0, DTYPE_F64}, 2816, 1024, 2 * 1024, 1024, 2816},
         {{1008, 0, 3, 1, true, 0, DTYPE_F64}, 8192, 0, 0, 0, 0},
+        {{1008, 1008, 1, 0, false, 0, DTYPE_F32, .moments_bf16 = true}, 4096, 4096, 2 * 2048, 0, 0},
         {{1 << 20, 1 << 20, 2, 1, false, 0, DTYPE_F32}, 4 << 20, 4 << 20, 2 * (2 << 20), 0, 2 * BUFFER_EXCHANGE_BYTES},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -22,6 +22,8 @@ struct rig {
     struct optim o;
 };
 
+static enum run_moments moments;
+
 /* `group`: all ranks of the layout. */
 static void rig_open_as(struct rig *r, const char *layout, struct comm *group, enum dtype dtype, double ema)
 {
@@ -30,6 +32,7 @@ static void rig_open_as(struct rig *r, const char *layout, struct comm *group, e
     run_make(&r->run, "synthetic:1x4x4", 8, 20);
     r->run.dtype = dtype;
     r->run.adamw.ema_decay = ema;
+    r->run.moments = moments;
     must(layout_parse(layout, &r->layout, &err), &err);
     must(params_build(&r->run.model, &r->params, &err), &err);
     must(shards_build(&r->run.model, &r->params, &r->layout, group->rank, &r->sh, &err), &err);
@@ -465,6 +468,38 @@ static bool load_fails_at(struct rig *r, enum fault_kind kind, long n)
     return met;
 }
 
+/* Weights of f64 beside moments of bf16, under the layout of as many ranks as there are. */
+static void moments_in_bf16_come_back(void **state)
+{
+    struct rig r;
+    struct err err = {0};
+    struct ckpt_meta meta = {.step = 5, .config_hash = config}, out;
+    char layout[32];
+    bool found;
+    (void)state;
+    snprintf(layout, sizeof layout, "dp=%d,zero=1", world->size);
+    moments = MOMENTS_BF16;
+    rig_open(&r, layout, world);
+    moments = MOMENTS_SAME;
+    must(optim_init(&r.o, &err), &err);
+    size_t n = (size_t)r.o.n_state;
+    uint16_t *m = r.o.m, *v = r.o.v, *kept = malloc(2 * n * sizeof *kept);
+    for (size_t i = 0; i < n; i++)
+        m[i] = (uint16_t)(i * 40503 >> 3), v[i] = (uint16_t)(i * 30011 >> 5);
+    memcpy(kept, m, n * sizeof *m), memcpy(kept + n, v, n * sizeof *v);
+    must(ckpt_save(scratch, &r.o, &meta, 2, &out, &err), &err);
+    must(ckpt_load(scratch, &r.o, config, NULL, NULL, &out, &found, &err), &err);
+    assert_true(found);
+    int64_t other = 0;
+    for (int64_t i = 0; i < r.params.n; i++) { /* between tensors there are zeros */
+        struct piece p = piece_of(&r.sh, shards_unit_of(&r.sh, i), &r.sh.tensors[i], 0, r.sh.tensors[i].count);
+        other += memcmp(m + p.at, kept + p.at, (size_t)p.n * sizeof *m) || memcmp(v + p.at, kept + n + p.at, (size_t)p.n * sizeof *v);
+    }
+    assert_int_equal(other, 0);
+    free(kept);
+    rig_close(&r);
+}
+
 static void any_fault(void **state)
 {
     static const struct { const char *name; bool (*run)(struct rig *, enum fault_kind, long); bool reads; } scenes[] = {
@@ -492,7 +527,7 @@ static void any_fault(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        ALONE(any_group_reads_any_group), ALONE(any_damage_is_passed_over), ALONE(all_damaged_is_a_fresh_start),
+        ALONE(any_group_reads_any_group), ALONE(moments_in_bf16_come_back), ALONE(any_damage_is_passed_over), ALONE(all_damaged_is_a_fresh_start),
         ALONE(another_run_is_refused), ALONE(full_disk_leaves_the_old_ones), ALONE(unwritable_folder),
         ALONE(keeps_the_newest_good_ones), ALONE(leftovers_and_strangers), ALONE(the_same_step_again),
         ALONE(any_fault),

@@ -2,6 +2,8 @@
  * tensor), and against its definition where it has no gradient; f32's own functions against libm. */
 #include "tests/unit/trainer_fixture.h"
 
+#include "base/bf16.h"
+
 static const double TOL = 1e-7;
 
 /* ---- AdaLN ---- */
@@ -477,6 +479,70 @@ static void test_table(void **state)
     bench_close(&b);
 }
 
+/* Between two neighbours, on average where it was; numbers of the format stay. */
+static void test_round_random(void **state)
+{
+    (void)state;
+    static const float between[] = {1.001f, -1.001f, 3.14159f, 1e-30f, -7e20f};
+    for (int k = 0; k < LEN(between); k++) {
+        double sum = 0, low = INFINITY, high = -INFINITY;
+        for (uint32_t r = 0; r < 1 << 16; r++) { /* every draw there is, once */
+            double y = (double)bf16_value(bf16_round_random(between[k], (uint16_t)r));
+            sum += y / (1 << 16), low = fmin(low, y), high = fmax(high, y);
+        }
+        assert_true(low < (double)between[k] && (double)between[k] < high && high - low <= fabs(low + high) / 2 / 64);
+        assert_true(fabs(sum - (double)between[k]) <= 1e-12 * fabs(sum));
+    }
+    static const float exact[] = {0, -0.0f, 1, -2.5f, INFINITY, -INFINITY};
+    for (int k = 0; k < LEN(exact); k++)
+        for (uint32_t r = 0; r < 1 << 16; r += 257)
+            assert_true(bf16_value(bf16_round_random(exact[k], (uint16_t)r)) == exact[k]);
+    assert_true(isnan(bf16_value(bf16_round_random(NAN, 0xffff))));
+}
+
+/* Moments in bf16: the weights move as by whole ones to the format's precision, in one call as in parts, and a gradient too small for a step
+ * of the format still moves its average. */
+static void test_adamw_bf16(void **state)
+{
+    (void)state;
+    enum { N = 4096, T = 200, CUT = 1001 };
+    struct bench b = bench_open(DTYPE_F64);
+    static double w[N], parts[N], g[N];
+    static uint16_t m[N], v[N], pm[N], pv[N];
+    struct ops_step step = {.lr = 1e-3, .grad_scale = 1};
+    struct ops_adamw a = {.step = &step, .beta1 = 0.999, .beta2 = 0.999, .eps = 1e-8, .lr_scale = 1, .seed = 7};
+    memset(w, 0, sizeof w), memset(m, 0, sizeof m), memset(v, 0, sizeof v);
+    memset(parts, 0, sizeof parts), memset(pm, 0, sizeof pm), memset(pv, 0, sizeof pv);
+    for (int i = 0; i < N; i++)
+        g[i] = 1;
+    for (int t = 1; t <= T; t++) {
+        step.bias1 = step.bias2 = 1 - pow(0.999, t);
+        struct ops_adamw whole = a;
+        whole.update = (uint64_t)t, whole.first = 6;
+        whole.grad = f64(g, 1, N), whole.master = f64(w, 1, N);
+        whole.m = tensor_of(m, DTYPE_BF16, 1, N), whole.v = tensor_of(v, DTYPE_BF16, 1, N);
+        b.ops->adamw(b.ops, b.stream, &whole);
+        for (int first = 0; first < N; first += CUT) {
+            int64_t n = first + CUT < N ? CUT : N - first;
+            struct ops_adamw part = whole;
+            part.first += (uint64_t)first;
+            part.grad = f64(g + first, 1, n), part.master = f64(parts + first, 1, n);
+            part.m = tensor_of(pm + first, DTYPE_BF16, 1, n), part.v = tensor_of(pv + first, DTYPE_BF16, 1, n);
+            b.ops->adamw(b.ops, b.stream, &part);
+        }
+    }
+    assert_memory_equal(m, pm, sizeof m);
+    assert_memory_equal(v, pv, sizeof v);
+    assert_memory_equal(w, parts, sizeof w);
+    double mean_m = 0, mean_v = 0, want = 1 - pow(0.999, T);
+    for (int i = 0; i < N; i++)
+        mean_m += (double)bf16_value(m[i]) / N, mean_v += (double)bf16_value(v[i]) / N;
+    assert_true(m[0] != m[1] || m[1] != m[2] || m[2] != m[3]);
+    /* one rounding errs by up to 2^-8 of the number, T of them by sqrt(T) of that, the mean of N by sqrt(N) less: 6 of these is 5e-3 */
+    assert_true(fabs(mean_m / want - 1) < 5e-3 && fabs(mean_v / want - 1) < 5e-3);
+    bench_close(&b);
+}
+
 static void test_adamw(void **state)
 {
     (void)state;
@@ -549,7 +615,7 @@ int main(void)
         cmocka_unit_test(test_adaln), cmocka_unit_test(test_adaln_rms_values),
         cmocka_unit_test(test_headnorm), cmocka_unit_test(test_rope), cmocka_unit_test(test_sinusoid),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_latents), cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_copies), cmocka_unit_test(test_permute), cmocka_unit_test(test_table), cmocka_unit_test(test_adamw), cmocka_unit_test(test_f32_functions),
+        cmocka_unit_test(test_copies), cmocka_unit_test(test_permute), cmocka_unit_test(test_table), cmocka_unit_test(test_adamw), cmocka_unit_test(test_adamw_bf16), cmocka_unit_test(test_round_random), cmocka_unit_test(test_f32_functions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@ struct rig {
 
 /* The conditioning's 70 000 elements are most of a small model, and slow to check one by one: only some tests have them. */
 static bool conditioned;
+static enum run_moments moments;
 
 /* Two heads of k and v, so that tp 4 copies them. */
 static void run_make_wide(struct run *run)
@@ -35,6 +36,7 @@ static void rig_open_layout(struct rig *r, const char *layout, int zero)
     char text[128];
     r->b = bench_open(DTYPE_F64);
     run_make_wide(&r->run);
+    r->run.moments = moments;
     r->run.adamw.clip_norm = 0.5; /* odd steps have gradients a thousand times smaller: below it */
     snprintf(text, sizeof text, "%s,zero=%d", layout, zero);
     must(layout_parse(text, &r->layout, &err), &err);
@@ -263,12 +265,11 @@ static void a_lost_sum_is_seen(void **state)
 }
 
 /* Layouts that differ in zero alone: the same bits everywhere. */
-static void zero_changes_no_bit(void **state)
+static void zero_leaves_bits(void)
 {
     struct rig a, b;
     struct optim_result ra, rb;
     struct err err = {0};
-    (void)state;
     for (int i = 0; i < LEN(layouts); i++)
         for (int zero = 1; zero <= 3 && fits(layouts[i]); zero++) {
             rig_open_layout(&a, layouts[i], 0);
@@ -280,18 +281,28 @@ static void zero_changes_no_bit(void **state)
                 must(optim_step(&b.o, step, &rb, &err), &err);
                 assert_true(ra.grad_norm == rb.grad_norm);
             }
-            const double *whole[] = {a.o.weights, a.o.m, a.o.v, a.o.ema}, *own[] = {b.o.weights, b.o.m, b.o.v, b.o.ema};
+            const char *whole[] = {a.o.weights, a.o.m, a.o.v, a.o.ema}, *own[] = {b.o.weights, b.o.m, b.o.v, b.o.ema};
             for (int buffer = 0; buffer < 4; buffer++)
                 for (int64_t k = 0; k < (buffer ? a.sh.n_trained : a.sh.n_units); k++) {
                     int64_t n = a.sh.units[k].elements / a.sh.group, at = a.sh.units[k].offset / a.sh.group, in_whole = piece_whole(&a.sh, k, at);
                     bool all = buffer == 0 && zero < 3;
-                    assert_memory_equal(whole[buffer] + in_whole, own[buffer] + (all ? in_whole : at), (size_t)n * sizeof(double));
+                    int64_t size = buffer == 1 || buffer == 2 ? dtype_bytes(a.o.moments) : 8;
+                    assert_memory_equal(whole[buffer] + in_whole * size, own[buffer] + (all ? in_whole : at) * size, (size_t)(n * size));
                 }
             if (zero < 3)
                 assert_memory_equal(a.o.weights, b.o.weights, (size_t)a.sh.total * sizeof(double));
             rig_close(&a);
             rig_close(&b);
         }
+}
+
+/* Rounded moments too: by numbers of the model, not of a rank. */
+static void zero_changes_no_bit(void **state)
+{
+    (void)state;
+    for (moments = MOMENTS_SAME; moments <= MOMENTS_BF16; moments++)
+        zero_leaves_bits();
+    moments = MOMENTS_SAME;
 }
 
 /* Of the gradients that this rank holds, one that is no padding. */
