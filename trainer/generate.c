@@ -75,8 +75,7 @@ static int device_open(struct generate *g, struct err *err)
 
 static int weights_load(struct generate *g, struct err *err)
 {
-    struct ckpt_state to = {.params = &g->params, .sh = &g->sh, .dtype = g->manifest.dtype};
-    int rc = params_build(&g->run.model, &g->params, err);
+    int rc = tuning_params(&g->run.model, &g->manifest.tuning, &g->params, err);
     if (rc == 0)
         rc = shards_build(&g->run.model, &g->params, &g->layout, 0, &g->sh, err);
     int64_t bytes = g->sh.total * dtype_bytes(g->manifest.dtype);
@@ -87,8 +86,12 @@ static int weights_load(struct generate *g, struct err *err)
     if (rc < 0)
         return rc;
     memset(g->weights, 0, (size_t)bytes);
-    to.buffers[g->conf->average ? CKPT_EMA : CKPT_WEIGHTS] = g->weights;
-    rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err);
+    for (int b = CKPT_WEIGHTS; b <= CKPT_EMA && rc == 0; b += CKPT_EMA - CKPT_WEIGHTS) { /* what is frozen has no average but itself */
+        struct ckpt_state to = {.params = &g->params, .sh = &g->sh, .dtype = g->manifest.dtype};
+        to.buffers[b] = g->weights;
+        if (b == CKPT_WEIGHTS || g->conf->average)
+            rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err);
+    }
     return rc < 0 ? rc : units_open(&g->units, &g->sh, 0, g->grid.shard, g->ops, g->stream, g->weights, g->grads, err);
 }
 
@@ -111,7 +114,7 @@ static int data_open(struct generate *g, struct err *err)
 static int model_open(struct generate *g, struct err *err)
 {
     struct loader_bounds b = loader_bounds(g->loader);
-    struct dit_config c = {.model = &g->run.model, .params = &g->params, .shards = &g->sh, .layout = &g->layout, .grid = &g->grid,
+    struct dit_config c = {.model = &g->run.model, .tuning = &g->manifest.tuning, .params = &g->params, .shards = &g->sh, .layout = &g->layout, .grid = &g->grid,
                            .objective = g->run.objective, .seed = g->run.seed, .max_tokens = b.tokens, .max_samples = b.samples,
                            .max_text_tokens = b.text_tokens, .max_segment = b.segment, .slots = 1};
     size_t n = (size_t)b.latent_elements;
