@@ -209,6 +209,7 @@ check: ## install what the tests need, build, run every ordinary test and the li
 
 check-slow: tests ## the long proofs: 100 kills of a training, 300 seeds of shots, 400 killed submitters, every legal layout
 	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 tests/run --build $(B) 't6100-resume\|curator_shots\|sched'
+	@RESUMES=all LAYOUTS=covering TEST_TIMEOUT=10000 tests/run --build $(B) 't6050-traffic\|t6120-resume'
 	@REEL_BIN=$(abspath $(B)) tests/slow/all-layouts
 
 check-peers: tests ## webdataset and Megatron-Energon read our shards, PyTorch computes our model (see tests/peers/readers, torch)

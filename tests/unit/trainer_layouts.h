@@ -44,7 +44,8 @@ static inline int world_close(int failed)
     return failed;
 }
 
-enum { STEPS = 3 };
+enum { STEPS_MAX = 4 };
+static int64_t steps = 3; /* of a run; a program may set another number before its first one */
 static const double TOLERANCE = 1e-11, MOVED = 1e-6;
 
 /* ---- models: heads and widths that eight tp ranks divide ---- */
@@ -134,7 +135,7 @@ static const char *const state_names[] = {"gradient", "weight", "m", "v", "avera
 /* What one rank with everything gives. */
 struct outcome {
     double *state[STATES]; /* [total], tensor after tensor */
-    double loss[STEPS], norm[STEPS];
+    double loss[STEPS_MAX], norm[STEPS_MAX];
 };
 struct compare { const struct outcome *want; char *text; }; /* text: the first difference, or empty; 256 bytes */
 
@@ -175,7 +176,7 @@ static inline void run_init_for(struct run *run, const struct model_case *c, boo
     run->warmup_steps = 0;
     run->lr_schedule = LR_CONSTANT;
     run->n_stages = 1;
-    run->stages[0] = (struct run_stage){.gbs = SAMPLES, .steps = STEPS};
+    run->stages[0] = (struct run_stage){.gbs = SAMPLES, .steps = steps};
 }
 
 static inline double largest(const double *a, const double *b, int64_t n)
@@ -239,20 +240,20 @@ static inline void compare_own(struct compare *c, struct rig *r, int state, cons
     }
 }
 
-static inline void compare_step(struct compare *c, int s, double loss, double norm)
+static inline void compare_step(struct compare *c, int64_t s, double loss, double norm)
 {
     double l = c->want->loss[s], n = c->want->norm[s];
     if (!*c->text && !(fabs(loss - l) <= TOLERANCE * fabs(l) && fabs(norm - n) <= TOLERANCE * n))
-        snprintf(c->text, 256, "step %d: loss %.17g, norm %.17g instead of %.17g, %.17g", s, loss, norm, l, n);
+        snprintf(c->text, 256, "step %lld: loss %.17g, norm %.17g instead of %.17g, %.17g", (long long)s, loss, norm, l, n);
 }
 
-/* A step's gradients, their whole when asked for, and the update. */
-static inline struct optim_result step_run(struct rig *r, struct comm *part, int s, double *loss, double **gradient)
+/* A step's gradients, the whole of the first one's unless gradient is NULL, and the update. */
+static inline struct optim_result step_run(struct rig *r, struct comm *part, int64_t s, double *loss, double **gradient)
 {
     struct optim_result done;
     struct err err = {0};
     *loss = gradients(r, part);
-    if (s == 0)
+    if (s == 0 && gradient)
         *gradient = whole_gradient(r, part);
     must(optim_step(&r->optim, s, &done, &err), &err);
     assert_false(done.skipped);
@@ -262,7 +263,14 @@ static inline struct optim_result step_run(struct rig *r, struct comm *part, int
     return done;
 }
 
-/* Three steps on `part`, compared with what is wanted; or `save`d. */
+static inline void compare_states(struct compare *c, struct rig *r, struct outcome *save)
+{
+    const void *buffers[STATES] = {NULL, r->weights, r->optim.m, r->optim.v, r->optim.ema};
+    for (int k = WEIGHTS; k < STATES; k++)
+        compare_own(c, r, k, buffers[k], r->layout.zero >= (k == WEIGHTS ? 3 : 1), save ? save->state[k] : NULL);
+}
+
+/* The steps on `part`, compared with what is wanted; or `save`d. */
 static inline void run_layout(struct comm *part, const struct model_case *c, const struct layout *l, bool clip, struct compare *cmp, struct outcome *save)
 {
     struct model m = model_of(c);
@@ -272,7 +280,7 @@ static inline void run_layout(struct comm *part, const struct model_case *c, con
     double *gradient = NULL;
     run_init_for(&run, c, clip);
     rig_open_run(&r, part, &m, l, c->objective, DTYPE_F64, &run);
-    for (int s = 0; s < STEPS; s++) {
+    for (int64_t s = 0; s < steps; s++) {
         double loss;
         struct optim_result done = step_run(&r, part, s, &loss, &gradient);
         if (save)
@@ -280,12 +288,9 @@ static inline void run_layout(struct comm *part, const struct model_case *c, con
         else
             compare_step(cmp, s, loss, done.grad_norm);
     }
-    const void *buffers[STATES] = {NULL, r.weights, r.optim.m, r.optim.v, r.optim.ema};
-    for (int k = WEIGHTS; k < STATES; k++) {
-        if (save)
-            save->state[k] = calloc((size_t)r.list.total, sizeof(double));
-        compare_own(cmp, &r, k, buffers[k], l->zero >= (k == WEIGHTS ? 3 : 1), save ? save->state[k] : NULL);
-    }
+    for (int k = WEIGHTS; k < STATES && save; k++)
+        save->state[k] = calloc((size_t)r.list.total, sizeof(double));
+    compare_states(cmp, &r, save);
     if (save)
         save->state[GRADS] = gradient;
     else
@@ -305,7 +310,7 @@ static inline void moved_check(int model, const struct outcome *o)
     compare_own(NULL, &r, WEIGHTS, r.weights, false, before);
     for (int64_t i = 0, at = 0; i < r.list.n; at += r.list.items[i].count, i++)
         if (!(largest(before + at, o->state[WEIGHTS] + at, r.list.items[i].count) >= MOVED))
-            fail_msg("%s: %s has not moved in %d steps", models[model].name, r.list.items[i].name, STEPS);
+            fail_msg("%s: %s has not moved in %lld steps", models[model].name, r.list.items[i].name, (long long)steps);
     free(before);
     rig_close(&r);
 }
