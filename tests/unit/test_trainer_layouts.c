@@ -6,7 +6,8 @@
  *
  * Compared are the raw gradients of the first step, then losses, norms before clipping, weights, moments and the average: every
  * tensor to 1e-11 of its largest element. All weights are random and not zero, and every tensor must have moved. Layouts of fewer
- * ranks than the world's run side by side in parts of it. Then each sum that is easy to lose is left out, and must be missed. */
+ * ranks than the world's run side by side in parts of it. Then each sum that is easy to lose is left out, and must be missed; and those that many
+ * tensors share, for each of the tensors alone. */
 #include "tests/unit/trainer_layouts.h"
 
 /* ---- all of a model's layouts ---- */
@@ -112,9 +113,56 @@ static void test_faults(void **state)
             fail_msg("fault point %d has no case", f);
 }
 
+/* ---- the partial sums of one tensor ---- */
+
+static const struct { int model; const char *layout; } partial[] = {
+    {FULL, "tp=2"}, {SEPARATE, "tp=2,sp=1"}, {FUSED, "tp=2"}, {SINGLE, "tp=2,sp=1"}, {STDIT, "tp=2"}, {MOVIEGEN, "tp=2,sp=1"},
+    {FULL, "pp=2"}, {SEPARATE, "pp=2"},
+};
+
+/* Tensors of the first layer, or of none, whose gradients the ranks of a layout hold in parts. Two ranks try one of them at a time. */
+static int partial_run(int i, struct comm *part, int mine, int parts)
+{
+    struct model m = model_of(&models[partial[i].model]);
+    struct param_list list;
+    struct shards sh;
+    struct layout l;
+    struct err err = {0};
+    int n = 0;
+    char text[256];
+    must(layout_parse(partial[i].layout, &l, &err), &err);
+    must(params_build(&m, &list, &err), &err);
+    must(shards_build(&m, &list, &l, 0, &sh, &err), &err);
+    wanted(partial[i].model, true);
+    for (int64_t t = 0; t < list.n; t++) {
+        if (sh.tensors[t].sums == 0 || list.items[t].layer > 0 || n++ % parts != mine)
+            continue;
+        rig_unsummed = t;
+        if (!layout_differs(part, partial[i].model, &l, true, text))
+            fail_msg("%s, %s: a lost sum of %s is not missed", models[partial[i].model].name, partial[i].layout, list.items[t].name);
+        rig_unsummed = -1;
+    }
+    shards_release(&sh);
+    params_release(&list);
+    return n;
+}
+
+static void test_partial_sums(void **state)
+{
+    struct comm *part;
+    struct err err = {0};
+    int parts = world->size / 2, mine = world->rank / 2, n = 0;
+    (void)state;
+    must(comm_split(world, "part", mine, world->rank, &part, &err), &err);
+    for (int i = 0; i < LEN(partial) && mine < parts; i++)
+        n += partial_run(i, part, mine, parts);
+    print_message("# %d tensors' sums left out one by one\n", n);
+    comm_close(part);
+}
+
 int main(int argc, char **argv)
 {
     world_open(&argc, &argv);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_faults)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_faults), cmocka_unit_test(test_partial_sums)};
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));
 }
