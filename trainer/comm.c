@@ -196,7 +196,7 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
     w->start_s = started;
     if ((rc = work_prepare(w, op, ordered, err)) < 0)
         return rc;
-    c->sent_bytes += comm_work_sent_bytes(w);
+    c->sent_bytes += w->sent_bytes = comm_work_sent_bytes(w);
     c->ops++;
     comm_work_own(w);
     rc = c->backend->start(c, w, err);
@@ -230,7 +230,7 @@ int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct 
     comm_work_uncover(w, true);
     w->taken = false;
     if (c->conf->trace)
-        c->conf->trace(c->conf->trace_ctx, c, &w->op, w->start_s, entered, now);
+        c->conf->trace(c->conf->trace_ctx, c, &w->op, w->sent_bytes, w->start_s, entered, now);
     return 0;
 }
 

@@ -86,8 +86,9 @@ struct comm_conf {
     double deadline_s; /* 0: none */
     double latency_s;
     bool check;        /* at first: true in builds without optimisation */
-    /* rank-local; called when a work is over; may be NULL. Times of clock_mono_s: started, wait entered, over. */
-    void (*trace)(void *ctx, const struct comm *c, const struct comm_op *op, double start_s, double wait_s, double end_s);
+    /* rank-local; called when a work is over; may be NULL. What of sent_bytes was this operation's; times of clock_mono_s: started,
+     * wait entered, over. */
+    void (*trace)(void *ctx, const struct comm *c, const struct comm_op *op, int64_t sent_bytes, double start_s, double wait_s, double end_s);
     void *trace_ctx;
 };
 
@@ -97,7 +98,7 @@ struct comm {
     int rank, size;
     const int *world_ranks;  /* [size] */
     bool broken;             /* see above */
-    int64_t sent_bytes, ops; /* by this rank, to others, since opening: compared with the cost formulas */
+    int64_t sent_bytes, ops; /* by this rank, to others, since opening: as profiles/traffic.h says */
     double wait_s;           /* spent in comm_start and comm_wait */
     int64_t scratch_bytes;   /* reserved; touched only as far as reductions fill it */
     struct comm *parent;     /* what it was split from */

@@ -1,4 +1,4 @@
-/* fault: a reduction is left out on purpose, to show that a test catches it.
+/* fault: a reduction is left out on purpose, to show that a test catches it; or a total is taken over a part.
  *
  * A sum over ranks that is forgotten changes numbers a little and stops nothing: only a comparison of layouts finds it, and only
  * a fault put in by hand shows that the comparison would. Tests set `fault_active` on every rank alike; a program never does.
@@ -29,6 +29,7 @@ enum fault_point {
     FAULT_POINT_SEGMENTS_OUT, /* their attention */
     FAULT_POINT_SEGMENTS_D_IN, /* its output and gradient */
     FAULT_POINT_SEGMENTS_D_OUT, /* gradients of q, k, v */
+    FAULT_POINT_LOSS_NORM, /* what the loss is divided by: of the own replica's samples instead of the global batch's */
     FAULT_POINTS,
 };
 extern int fault_active; /* an enum fault_point */

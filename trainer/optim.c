@@ -193,7 +193,9 @@ static int64_t unit_piece(const struct optim *o, int64_t unit) { return o->c.sh-
 static int shard_sum(struct optim *o, struct err *err)
 {
     int rc = 0;
-    for (int64_t k = 0; k < o->c.sh->n_trained && o->c.layout->zero < 2 && rc == 0; k++) {
+    if (o->c.layout->zero >= 2 || fault_active == FAULT_POINT_SUM_UNIT)
+        return 0;
+    for (int64_t k = 0; k < o->c.sh->n_trained && rc == 0; k++) {
         struct comm_op op = {.kind = COMM_REDUCE_SCATTER, .what = "gradients of a unit", .send = element(o, o->grads, o->c.sh->units[k].offset),
                              .recv = own_grads(o, k, unit_own(o, k)), .n = unit_piece(o, k), .dtype = o->c.ops->stat};
         rc = comm_do(o->c.grid->shard, &op, o->c.stream, err);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
+#include "trainer/fault.h"
 #include "trainer/train_priv.h"
 #include "trainer/warm_start.h"
 
@@ -70,17 +71,27 @@ static int state_save(struct train *t, struct err *err)
 
 struct batch_facts { double norm, tokens, flops; }; /* of the global batch, from metadata alone */
 
+/* Does sample i of the batch count in what the loss is divided by? All do: ranks divide alike, so that gradients add up. */
+static bool in_norm(const struct train *t, int64_t gbs, int64_t i)
+{
+    int64_t replica = t->sh.place.dp, first = layout_replica_first(t->layout, gbs, replica);
+    bool own = i >= first && i < first + layout_replica_samples(t->layout, gbs, replica);
+    return own || fault_active != FAULT_POINT_LOSS_NORM;
+}
+
 static struct batch_facts facts_of(const struct train *t, const struct loader *l, int64_t first_draw, int64_t gbs)
 {
     struct batch_facts f = {0};
-    double elements = 0;
+    double elements = 0, samples = 0;
     for (int64_t i = 0; i < gbs; i++) {
         struct loader_draw d = loader_draw(l, first_draw + i);
-        elements += (double)d.elements;
+        bool counts = in_norm(t, gbs, i);
+        elements += counts ? (double)d.elements : 0;
+        samples += counts;
         f.tokens += (double)d.tokens;
         f.flops += d.flops;
     }
-    f.norm = t->run->loss_norm == LOSS_NORM_SAMPLE ? (double)gbs : elements;
+    f.norm = t->run->loss_norm == LOSS_NORM_SAMPLE ? samples : elements;
     return f;
 }
 

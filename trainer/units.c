@@ -31,6 +31,8 @@ int units_plan(const struct shards *sh, int zero, enum dtype act, enum dtype sta
     int rc = buffer_list_add(plan, "gathered weights", BUFFER_WORK, act, zero == 3 ? 2 : 0, 1, most, err);
     if (rc == 0)
         rc = buffer_list_add(plan, "gradients of a unit", BUFFER_WORK, stat, zero >= 2 ? 2 : 0, 1, trained, err);
+    if (rc == 0) /* the group's scratch, as far as it is filled: the own part stays where it is */
+        rc = buffer_list_add(plan, "others' gradients of a unit", BUFFER_COMM, stat, zero >= 2 ? 2 : 0, 1, trained - trained / sh->group, err);
     return rc < 0 ? rc : buffer_list_add(plan, "summed gradients of a unit", BUFFER_COMM, stat, zero >= 2 ? 2 : 0, 1, trained / sh->group, err);
 }
 

@@ -10,6 +10,7 @@
 #include "base/evlog.h"
 #include "trainer/ckpt_diff.h"
 #include "trainer/ckpt_priv.h"
+#include "trainer/fault.h"
 #include "trainer/objective.h"
 #include "trainer/train.h"
 
@@ -413,6 +414,34 @@ static void layouts_agree(void **state)
     }
 }
 
+/* Three and two samples a replica: each divides by the batch's total. When each divides by its own, it is seen in losses and weights. */
+static void the_normaliser_is_global(void **state)
+{
+    static const enum loss_norm norms[] = {LOSS_NORM_TOKEN, LOSS_NORM_SAMPLE};
+    (void)state;
+    for (int k = 0; k < LEN(norms) && world->size >= 2; k++) {
+        struct run run;
+        char one[16], two[16];
+        run_make(&run, data_dir(), 5, 2);
+        run.loss_norm = norms[k];
+        snprintf(one, sizeof one, "one-%d", k);
+        train(&run, &(struct job){.name = one});
+        for (int broken = 0; broken <= 1; broken++) {
+            snprintf(two, sizeof two, "two-%d-%d", k, broken);
+            fault_active = broken ? FAULT_POINT_LOSS_NORM : FAULT_POINT_NONE;
+            train(&run, &(struct job){.name = two, .layout = "dp=2"});
+            fault_active = FAULT_POINT_NONE;
+            double d = difference(one, two, 2), differ[2] = {d > 1e-11, 0};
+            struct err err = {0};
+            if (world->rank == 0)
+                differ[1] = fabs(told(one, 1).loss[0] - told(two, 1).loss[0]) > 1e-11;
+            must(comm_max(world, differ, 2, &err), &err);
+            assert_true(differ[0] == broken && differ[1] == broken);
+        }
+        run_release(&run);
+    }
+}
+
 /* A run may change its layout at every restart. */
 static void a_layout_resumes_another(void **state)
 {
@@ -663,7 +692,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         CASE(a_step_allocates_nothing), CASE(resumed_is_bitwise_equal), CASE(stages_follow_each_other), CASE(stages_under_their_own_layouts), CASE(validation_is_the_same), CASE(validation_bins),
         CASE(recompute_is_bitwise_equal), CASE(layouts_agree), CASE(a_layout_resumes_another), CASE(zero_is_bitwise_equal),
-        CASE(replicas_without_samples), CASE(loss_norms), CASE(asked_to_stop), CASE(not_finite_for_too_long), CASE(one_rank_meets_damage), CASE(refusals), CASE(memory_limit_and_trial),
+        CASE(replicas_without_samples), CASE(loss_norms), CASE(the_normaliser_is_global), CASE(asked_to_stop), CASE(not_finite_for_too_long), CASE(one_rank_meets_damage), CASE(refusals), CASE(memory_limit_and_trial),
     };
     world_open(argc, argv);
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));

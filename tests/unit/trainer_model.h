@@ -125,6 +125,21 @@ static inline void rig_weights(struct rig *r)
     free(flat);
 }
 
+/* A tensor of whose partial sums over ranks the optimizer is not told; -1: none. */
+static int64_t rig_unsummed = -1;
+
+static inline int rig_optim(struct rig *r, const struct optim_conf *c, struct err *err)
+{
+    struct shard_tensor *t = rig_unsummed < 0 ? NULL : &r->sh.tensors[rig_unsummed];
+    unsigned sums = t ? t->sums : 0;
+    if (t)
+        t->sums = 0;
+    int rc = optim_open(&r->optim, c, err);
+    if (t)
+        t->sums = sums;
+    return rc;
+}
+
 static inline void rig_memory(struct rig *r, struct comm *world, const struct run *run)
 {
     struct err err = {0};
@@ -132,7 +147,7 @@ static inline void rig_memory(struct rig *r, struct comm *world, const struct ru
     if (run) {
         struct optim_conf c = {.params = &r->list, .sh = &r->sh, .run = run, .layout = &r->layout, .world = world, .grid = &r->grid,
                                .ops = r->b.ops, .stream = r->b.stream};
-        if (optim_open(&r->optim, &c, &err) < 0 || optim_zero(&r->optim, &err) < 0)
+        if (rig_optim(r, &c, &err) < 0 || optim_zero(&r->optim, &err) < 0)
             fail_msg("%s", err.text);
         r->weights = r->optim.weights;
         r->grads = r->optim.grads;

@@ -1,0 +1,524 @@
+/* What a rank sends, and when. D hidden, d head dim; H heads and K kv_heads of a tp rank; a ranks in an all-to-all group, b = cp / a
+ * groups in the ring, h = H / a and k = max(1, K / a) heads after the exchange; n samples of a micro-batch, s tokens of this cp rank in
+ * them, r those of its tp rank's rows (s without sp), u(g) tokens of all-to-all group g; S self-attentions and B sub-blocks of a
+ * layer, A modulated ones. Elements are of `act` unless * marks `stat`. A layer forward, backward, and made again by recomputation:
+ *
+ *     group  what                                    moved               forward   backward  again: selective, full
+ *     tp     modulation                              [n, 3 A D / tp]     1 (cond)  0         0, 0
+ *     tp     gradient of a modulation (sp)           [n, 3 A D / tp] *   0         1         0, 0
+ *     tp     token rows of tp ranks (sp)             [r, D]              B         2 B       B - S, B
+ *     tp     ...'s output                            [s, D]              1 each    0         1 each
+ *     tp     gradient of a branch's input            [s, D]              0         B         0, 0
+ *     a2a    q, k, v by heads                        [s, (h + 2k) d] to each      1  1       0, 1
+ *     a2a    attention by tokens                     [u - s, h d]        1         0         0, 1
+ *     a2a    attention, gradient of it, by heads     [s, h d] to each    0         1, 1      0, 0
+ *     a2a    gradients of q, k, v by tokens          [u - s, (h + 2k) d] 0         1         0, 0
+ *     ring   keys and values of the ring             [u(g), 2 k d]       b - 1     b - 1     0, b - 1
+ *     ring   gradients of ...                        [u(g), 2 k d]       0         b         0, 0
+ *     cp     q, k, v by segments                     [s', (H + 2K) d]    1         1         0, 1     per spatial, temporal attention
+ *     cp     attention of segments by tokens         [g', H d]           1         0         0, 1
+ *     cp     attention and its gradient by segments  [s', 2 H d]         0         1         0, 0
+ *     cp     gradients of q, k, v of segments        [g', (H + 2K) d]    0         1         0, 0
+ *
+ * s': own tokens in segments dealt to others; g': others' tokens in the own segments (who gets what: trainer/dit_segments.c). Outputs
+ * and the gradient of the input are all-reduces, with sp reduce-scatters. Of the layers that are recomputed, the last one run is not
+ * made again when its backward comes next: its activations are still in the copy that they share.
+ *
+ *     a chunk of a micro-batch
+ *     tp     modulation, and its gradient *, of the head  [n, 2 D / tp]
+ *     tp     gradient of the conditioning *               [n, D], of the shared modulation * [n, 3 D]: one all-reduce a backward
+ *     pp     residual stream between stages               [r, D] to the next chunk; gradient back
+ *     shard  weights of a unit (zero 3)                   piece of each unit that is not in one of the two working buffers
+ *     shard  gradients of a unit * (zero 2, 3)            unit after its backward
+ *
+ *     a step
+ *     shard  gradients of a unit * (zero 0, 1)            each unit
+ *     shard  summed gradients of a unit * (zero 0)        piece of each unit
+ *     shard  weights of a unit * (zero 1, 2)              piece of each unit
+ *     replica gradients over replicas *                   piece of each unit, from zero 2 on all in one
+ *     tp, kv, pp  gradients of what tp replicates, of copied k/v heads, of the conditioning *: piece.h's runs, packed
+ */
+#include "profiles/traffic.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "profiles/piece.h"
+#include "profiles/schedule.h"
+
+const char *const traffic_group_names[] = {"tp", "cp", "a2a", "ring", "pp", "kv", "shard", "replica", NULL};
+const char *const traffic_kind_names[] = {"all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send-recv", NULL};
+
+enum { NO_LAYER = -100, NO_UNIT = -1 };
+
+struct kept { int64_t chunk, micro, layer; };
+struct walk {
+    const struct traffic_spec *spec;
+    struct layout_place place;
+    int64_t a, ring;           /* all-to-all group's size, groups in the ring */
+    int64_t heads, kv_heads, head_dim;
+    int64_t working[2];        /* zero 3: units in the working buffers */
+    struct kept kept;          /* whose activations stand in the copy that recomputed layers share */
+    struct traffic_list *out;
+};
+
+/* A micro-batch, as this rank has it. */
+struct extent {
+    const struct traffic_micro *micro;
+    int64_t s, rows;           /* own tokens; of them in the own rows of the residual stream */
+};
+
+/* ---- the list ---- */
+
+static void sent(struct walk *w, enum traffic_group group, enum traffic_kind kind, const char *what, int64_t elements, enum dtype type)
+{
+    struct traffic_list *list = w->out;
+    struct traffic *t = list->items, *end = t + list->n;
+    while (t < end && !(t->group == group && t->kind == kind && strcmp(t->what, what) == 0))
+        t++;
+    if (t == end) {
+        BUG_ON(list->n == TRAFFIC_MAX);
+        *t = (struct traffic){.group = group, .kind = kind, .what = what};
+        list->n++;
+    }
+    t->ops++;
+    t->bytes += elements * dtype_bytes(type);
+}
+
+int64_t traffic_bytes(const struct traffic_list *list, enum traffic_group group)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < list->n; i++)
+        sum += list->items[i].group == group ? list->items[i].bytes : 0;
+    return sum;
+}
+
+/* ---- groups ---- */
+
+int64_t traffic_group_size(const struct layout *l, const struct model *m, enum traffic_group group)
+{
+    switch (group) {
+    case TRAFFIC_TP: return l->tp;
+    case TRAFFIC_CP: return l->cp;
+    case TRAFFIC_A2A: return layout_a2a_group(l, m);
+    case TRAFFIC_RING: return l->cp / layout_a2a_group(l, m);
+    case TRAFFIC_PP: return l->pp;
+    case TRAFFIC_KV: return num_max_i64(1, l->tp / m->kv_heads);
+    case TRAFFIC_SHARD: return layout_shard_group(l);
+    case TRAFFIC_REPLICA: return l->dp * l->cp / layout_shard_group(l);
+    case TRAFFIC_GROUPS: break;
+    }
+    BUG_ON(true);
+}
+
+static int64_t size_of(const struct walk *w, enum traffic_group group)
+{
+    return traffic_group_size(w->spec->layout, w->spec->model, group);
+}
+
+/* Own place in a group that is summed over. */
+static int64_t rank_in(const struct walk *w, enum traffic_group group)
+{
+    switch (group) {
+    case TRAFFIC_TP: return w->place.tp;
+    case TRAFFIC_KV: return w->place.tp % size_of(w, group);
+    case TRAFFIC_PP: return w->place.pp;
+    case TRAFFIC_REPLICA: return layout_data_rank(w->spec->layout, w->place) / w->spec->shards->group;
+    default: BUG_ON(true);
+    }
+}
+
+static void all_reduce(struct walk *w, enum traffic_group group, const char *what, int64_t n, enum dtype type)
+{
+    int64_t size = size_of(w, group), own = n / size + (rank_in(w, group) < n % size);
+    if (size > 1)
+        sent(w, group, TRAFFIC_ALL_REDUCE, what, n - own + own * (size - 1), type);
+}
+
+/* ---- rows and columns over tp ---- */
+
+static void rows_gather(struct walk *w, const struct extent *e)
+{
+    if (w->spec->layout->sp)
+        sent(w, TRAFFIC_TP, TRAFFIC_ALL_GATHER, "token rows of tp ranks", e->rows * w->spec->model->hidden * (w->spec->layout->tp - 1),
+             w->spec->act);
+}
+
+static void rows_sum(struct walk *w, const struct extent *e, const char *what)
+{
+    int64_t D = w->spec->model->hidden;
+    if (w->spec->layout->sp)
+        sent(w, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, what, (e->s - e->rows) * D, w->spec->act);
+    else
+        all_reduce(w, TRAFFIC_TP, what, e->s * D, w->spec->act);
+}
+
+/* Of `width` columns that are modulated. */
+static void modulation(struct walk *w, const struct extent *e, int64_t width, bool back)
+{
+    const struct layout *l = w->spec->layout;
+    int64_t n = e->micro->n * (width / l->tp) * (l->tp - 1);
+    if (w->spec->model->adaln == ADALN_NONE || l->tp == 1 || (back && !l->sp))
+        return;
+    if (back)
+        sent(w, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, "gradient of a modulation", n, w->spec->stat);
+    else
+        sent(w, TRAFFIC_TP, TRAFFIC_ALL_GATHER, "modulation", n, w->spec->act);
+}
+
+static int64_t layer_mod_width(const struct model *m) { return 3 * model_modulations(m) * m->hidden; }
+static int64_t head_mod_width(const struct model *m) { return 2 * m->hidden; }
+
+/* ---- attention over cp ---- */
+
+static int64_t between(int64_t x, int64_t low, int64_t high) { return num_max_i64(low, num_min_i64(x, high)); }
+
+/* Tokens of a sample before `token` whose place in their period of `period` tokens is in [first, end). */
+static int64_t periodic_before(int64_t token, int64_t period, int64_t first, int64_t end)
+{
+    return token / period * (end - first) + between(token % period, first, end) - first;
+}
+
+/* One sample's tokens in a rank's segments: all of them, and those of them in its own run. */
+struct dealt { int64_t all, own; };
+
+static struct dealt sample_dealt(const struct walk *w, struct seq q, int64_t i, bool spatial)
+{
+    int64_t cp = w->spec->layout->cp, n = seq_tokens(q), frame = q.h * q.w, segments = spatial ? q.t : frame, turn = (w->place.cp + i) % cp;
+    int64_t first = num_ceil_div(turn * segments, cp), end = num_ceil_div((turn + 1) * segments, cp);
+    int64_t from = layout_run_first(n, cp, w->place.cp), to = layout_run_first(n, cp, w->place.cp + 1);
+    if (spatial)
+        return (struct dealt){(end - first) * frame, between(end * frame, from, to) - between(first * frame, from, to)};
+    return (struct dealt){(end - first) * q.t, periodic_before(to, frame, first, end) - periodic_before(from, frame, first, end)};
+}
+
+static void segments(struct walk *w, const struct extent *e, bool spatial, bool back)
+{
+    int64_t qkv = (w->heads + 2 * w->kv_heads) * w->head_dim, o = w->heads * w->head_dim, leave = e->s, come = 0;
+    if (w->spec->layout->cp == 1)
+        return;
+    for (int64_t i = 0; i < e->micro->n; i++) {
+        struct dealt d = sample_dealt(w, e->micro->samples[i], i, spatial);
+        leave -= d.own;
+        come += d.all - d.own;
+    }
+    sent(w, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, "q, k, v by segments", leave * qkv, w->spec->act);
+    if (back) {
+        sent(w, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, "attention and its gradient by segments", leave * 2 * o, w->spec->act);
+        sent(w, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, "gradients of q, k, v of segments by tokens", come * qkv, w->spec->act);
+    } else {
+        sent(w, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, "attention of segments by tokens", come * o, w->spec->act);
+    }
+}
+
+/* u(g). */
+static int64_t group_tokens(const struct walk *w, const struct extent *e, int64_t group)
+{
+    int64_t tokens = 0, cp = w->spec->layout->cp;
+    for (int64_t i = 0; i < e->micro->n; i++) {
+        int64_t n = seq_tokens(e->micro->samples[i]);
+        tokens += layout_run_first(n, cp, (group + 1) * w->a) - layout_run_first(n, cp, group * w->a);
+    }
+    return tokens;
+}
+
+static void heads_exchange(struct walk *w, const struct extent *e, bool back)
+{
+    int64_t h = w->heads / w->a, k = num_max_i64(1, w->kv_heads / w->a), o = h * w->head_dim, qkv = (h + 2 * k) * w->head_dim;
+    int64_t in = e->s * (w->a - 1), out = group_tokens(w, e, w->place.cp / w->a) - e->s;
+    if (w->a == 1)
+        return;
+    sent(w, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, "q, k, v by heads", in * qkv, w->spec->act);
+    if (back) {
+        sent(w, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, "attention by heads", in * o, w->spec->act);
+        sent(w, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, "gradient of attention by heads", in * o, w->spec->act);
+        sent(w, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, "gradients of q, k, v by tokens", out * qkv, w->spec->act);
+    } else {
+        sent(w, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, "attention by tokens", out * o, w->spec->act);
+    }
+}
+
+/* Step j passes on the keys of the group j before the own one. */
+static void ring(struct walk *w, const struct extent *e, bool back)
+{
+    int64_t own = w->place.cp / w->a, width = 2 * num_max_i64(1, w->kv_heads / w->a) * w->head_dim;
+    for (int64_t j = 0; j < w->ring && w->ring > 1; j++) {
+        int64_t n = group_tokens(w, e, (own - j + w->ring) % w->ring) * width;
+        if (j + 1 < w->ring)
+            sent(w, TRAFFIC_RING, TRAFFIC_SEND_RECV, "keys and values of the ring", n, w->spec->act);
+        if (back)
+            sent(w, TRAFFIC_RING, TRAFFIC_SEND_RECV, "gradients of the ring's keys and values", n, w->spec->act);
+    }
+}
+
+/* Self-attention number `self` of a layer: with three, they are spatial, temporal, full. */
+static void attention(struct walk *w, const struct extent *e, int64_t self, bool back)
+{
+    if (self + 1 < model_self_attentions(w->spec->model)) {
+        segments(w, e, self == 0, back);
+        return;
+    }
+    heads_exchange(w, e, back);
+    ring(w, e, back);
+}
+
+/* ---- units over the shard group ---- */
+
+static int64_t piece_of_unit(const struct walk *w, int64_t unit)
+{
+    return w->spec->shards->units[unit].elements / w->spec->shards->group;
+}
+
+static void unit_gather(struct walk *w, int64_t unit, const char *what, enum dtype type)
+{
+    int64_t group = w->spec->shards->group;
+    if (group > 1)
+        sent(w, TRAFFIC_SHARD, TRAFFIC_ALL_GATHER, what, piece_of_unit(w, unit) * (group - 1), type);
+}
+
+static void unit_sum(struct walk *w, int64_t unit)
+{
+    int64_t group = w->spec->shards->group;
+    if (group > 1)
+        sent(w, TRAFFIC_SHARD, TRAFFIC_REDUCE_SCATTER, "gradients of a unit", piece_of_unit(w, unit) * (group - 1), w->spec->stat);
+}
+
+/* Weights of a layer's unit, and the next one's on their way, as trainer/units.c has two working buffers for them. */
+static void unit_use(struct walk *w, int64_t layer, int64_t next_layer)
+{
+    int64_t unit = shards_unit(w->spec->shards, layer), next = next_layer == NO_LAYER ? NO_UNIT : shards_unit(w->spec->shards, next_layer);
+    int have = w->working[1] == unit;
+    if (w->spec->layout->zero < 3 || unit < 0)
+        return;
+    if (w->working[have] != unit)
+        unit_gather(w, unit, "weights of a unit", w->spec->act);
+    w->working[have] = unit;
+    if (next >= 0 && w->working[!have] != next) {
+        unit_gather(w, next, "weights of a unit", w->spec->act);
+        w->working[!have] = next;
+    }
+}
+
+static void unit_done(struct walk *w, int64_t layer)
+{
+    int64_t unit = shards_unit(w->spec->shards, layer);
+    if (w->spec->layout->zero >= 2 && unit >= 0)
+        unit_sum(w, unit);
+}
+
+/* ---- layers ---- */
+
+static int64_t sub_blocks(const struct model *m) { return model_self_attentions(m) + model_has_cross(m) + 1; }
+
+/* attended: the self-attentions are done, and what went into them is not needed. */
+static void sub_blocks_run(struct walk *w, const struct extent *e, bool attended)
+{
+    const struct model *m = w->spec->model;
+    for (int64_t i = 0; i < model_self_attentions(m); i++) {
+        if (!attended) {
+            rows_gather(w, e);
+            attention(w, e, i, false);
+        }
+        rows_sum(w, e, "self-attention's output");
+    }
+    if (model_has_cross(m)) {
+        rows_gather(w, e);
+        rows_sum(w, e, "cross-attention's output");
+    }
+    rows_gather(w, e);
+    rows_sum(w, e, "MLP's output");
+}
+
+static bool recomputed(const struct walk *w, int64_t layer, int64_t first)
+{
+    const struct layout *l = w->spec->layout;
+    if (l->recompute == RECOMPUTE_FULL)
+        return l->recompute_layers == 0 || layer - first < l->recompute_layers;
+    return l->recompute == RECOMPUTE_SELECTIVE;
+}
+
+static void layer_back(struct walk *w, const struct extent *e)
+{
+    const struct model *m = w->spec->model;
+    for (int64_t sub = sub_blocks(m) - 1; sub >= 0; sub--) {
+        rows_gather(w, e); /* of the output's gradient */
+        if (sub < model_self_attentions(m))
+            attention(w, e, sub, true);
+        rows_gather(w, e); /* of the input */
+        rows_sum(w, e, "gradient of a branch's input");
+    }
+    modulation(w, e, layer_mod_width(m), true);
+}
+
+/* ---- chunks ---- */
+
+static void between_stages(struct walk *w, const struct extent *e, const char *what, bool receive, bool send)
+{
+    if (receive)
+        sent(w, TRAFFIC_PP, TRAFFIC_SEND_RECV, what, 0, w->spec->act);
+    if (send)
+        sent(w, TRAFFIC_PP, TRAFFIC_SEND_RECV, what, e->rows * w->spec->model->hidden, w->spec->act);
+}
+
+static struct kept kept_of(int64_t chunk, int64_t micro, int64_t layer) { return (struct kept){chunk, micro, layer}; }
+
+static void chunk_forward(struct walk *w, const struct extent *e, int64_t chunk, int64_t micro)
+{
+    const struct model *m = w->spec->model;
+    const struct layout *l = w->spec->layout;
+    int64_t first = layout_chunk_first(l, m->layers, chunk), end = layout_chunk_first(l, m->layers, chunk + 1);
+    bool last = end == m->layers;
+    unit_use(w, PARAM_LAYER_COND, PARAM_LAYER_EMBED);
+    if (first == 0)
+        unit_use(w, PARAM_LAYER_EMBED, 0);
+    for (int64_t i = first; i < end; i++) {
+        unit_use(w, i, i + 1 < end ? i + 1 : last ? PARAM_LAYER_HEAD : NO_LAYER);
+        modulation(w, e, layer_mod_width(m), false);
+        sub_blocks_run(w, e, false);
+        if (recomputed(w, i, first))
+            w->kept = kept_of(chunk, micro, i);
+    }
+    if (last) {
+        unit_use(w, PARAM_LAYER_HEAD, NO_LAYER);
+        modulation(w, e, head_mod_width(m), false);
+    }
+    between_stages(w, e, "residual stream between stages", first > 0, !last);
+}
+
+static void layer_again(struct walk *w, const struct extent *e, struct kept layer)
+{
+    bool there = w->kept.chunk == layer.chunk && w->kept.micro == layer.micro && w->kept.layer == layer.layer;
+    if (there)
+        return;
+    sub_blocks_run(w, e, w->spec->layout->recompute == RECOMPUTE_SELECTIVE);
+    w->kept = layer;
+}
+
+static void conditioning_back(struct walk *w, const struct extent *e)
+{
+    const struct model *m = w->spec->model;
+    unit_use(w, PARAM_LAYER_COND, NO_LAYER);
+    if (m->adaln != ADALN_NONE) {
+        all_reduce(w, TRAFFIC_TP, "gradient of the conditioning", e->micro->n * m->hidden, w->spec->stat);
+        if (model_shared_modulation(m))
+            all_reduce(w, TRAFFIC_TP, "gradient of the shared modulation", e->micro->n * 3 * m->hidden, w->spec->stat);
+    }
+    unit_done(w, PARAM_LAYER_COND);
+}
+
+static void chunk_backward(struct walk *w, const struct extent *e, int64_t chunk, int64_t micro)
+{
+    const struct model *m = w->spec->model;
+    const struct layout *l = w->spec->layout;
+    int64_t first = layout_chunk_first(l, m->layers, chunk), end = layout_chunk_first(l, m->layers, chunk + 1);
+    bool last = end == m->layers;
+    if (last) {
+        unit_use(w, PARAM_LAYER_HEAD, end - 1);
+        modulation(w, e, head_mod_width(m), true);
+        unit_done(w, PARAM_LAYER_HEAD);
+    }
+    for (int64_t i = end - 1; i >= first; i--) {
+        unit_use(w, i, i > first ? i - 1 : PARAM_LAYER_COND);
+        if (recomputed(w, i, first))
+            layer_again(w, e, kept_of(chunk, micro, i));
+        layer_back(w, e);
+        unit_done(w, i);
+    }
+    if (first == 0)
+        unit_done(w, PARAM_LAYER_EMBED);
+    conditioning_back(w, e);
+    between_stages(w, e, "gradient between stages", !last, first > 0);
+}
+
+static struct extent extent_of(const struct walk *w, int64_t micro)
+{
+    const struct layout *l = w->spec->layout;
+    struct extent e = {.micro = &w->spec->micros[micro]};
+    for (int64_t i = 0; i < e.micro->n; i++) {
+        int64_t n = seq_tokens(e.micro->samples[i]);
+        e.s += layout_run_first(n, l->cp, w->place.cp + 1) - layout_run_first(n, l->cp, w->place.cp);
+    }
+    e.rows = l->sp ? layout_run_first(e.s, l->tp, w->place.tp + 1) - layout_run_first(e.s, l->tp, w->place.tp) : e.s;
+    return e;
+}
+
+static int micros_run(struct walk *w, struct err *err)
+{
+    const struct layout *l = w->spec->layout;
+    int64_t n = schedule_length(l->pp, l->vpp, w->spec->n_micros);
+    struct pipe_step *steps = malloc((size_t)n * sizeof *steps);
+    if (!steps)
+        return err_set(err, ERR_NOMEM, "no memory for the schedule of %lld micro-batches", (long long)w->spec->n_micros);
+    schedule_build(l->pp, l->vpp, w->spec->n_micros, w->place.pp, steps);
+    for (int64_t i = 0; i < n; i++) {
+        struct extent e = extent_of(w, steps[i].micro);
+        int64_t chunk = steps[i].chunk * l->pp + w->place.pp;
+        if (steps[i].kind == PIPE_FORWARD)
+            chunk_forward(w, &e, chunk, steps[i].micro);
+        else
+            chunk_backward(w, &e, chunk, steps[i].micro);
+    }
+    free(steps);
+    return 0;
+}
+
+/* ---- the update ---- */
+
+static void replicas_sum(struct walk *w)
+{
+    const struct shards *sh = w->spec->shards;
+    if (w->spec->layout->zero >= 2) {
+        all_reduce(w, TRAFFIC_REPLICA, "gradients over replicas", sh->total / sh->group, w->spec->stat);
+        return;
+    }
+    for (int64_t u = 0; u < sh->n_units; u++)
+        all_reduce(w, TRAFFIC_REPLICA, "gradients over replicas", piece_of_unit(w, u), w->spec->stat);
+}
+
+static int partial_sums(struct walk *w, struct err *err)
+{
+    static const struct { enum piece_rule rule; enum traffic_group group; const char *what; } sums[] = {
+        {PIECE_SUM_TP, TRAFFIC_TP, "gradients of what tp replicates"},
+        {PIECE_SUM_KV, TRAFFIC_KV, "gradients of copied k/v heads"},
+        {PIECE_SUM_PP, TRAFFIC_PP, "gradients of the conditioning"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(sums); i++) {
+        struct piece_runs runs;
+        int rc = piece_runs_build(w->spec->shards, w->spec->params, sums[i].rule, &runs, err);
+        if (rc < 0)
+            return rc;
+        if (runs.n > 0)
+            all_reduce(w, sums[i].group, sums[i].what, runs.elements, w->spec->stat);
+        piece_runs_release(&runs);
+    }
+    return 0;
+}
+
+static int update_run(struct walk *w, struct err *err)
+{
+    int64_t zero = w->spec->layout->zero;
+    for (int64_t u = 0; u < w->spec->shards->n_units; u++) {
+        if (zero < 2)
+            unit_sum(w, u);
+        if (zero == 0)
+            unit_gather(w, u, "summed gradients of a unit", w->spec->stat);
+        if (zero == 1 || zero == 2)
+            unit_gather(w, u, "weights of a unit", w->spec->stat);
+    }
+    replicas_sum(w);
+    return partial_sums(w, err);
+}
+
+int traffic_step(const struct traffic_spec *spec, struct traffic_list *out, struct err *err)
+{
+    const struct layout *l = spec->layout;
+    struct walk w = {.spec = spec, .place = spec->shards->place, .a = layout_a2a_group(l, spec->model), .heads = spec->model->heads / l->tp,
+                     .kv_heads = num_max_i64(1, spec->model->kv_heads / l->tp), .head_dim = model_head_dim(spec->model),
+                     .working = {NO_UNIT, NO_UNIT}, .kept = {.layer = NO_LAYER}, .out = out};
+    BUG_ON(spec->n_micros < 1);
+    w.ring = l->cp / w.a;
+    *out = (struct traffic_list){0};
+    int rc = micros_run(&w, err);
+    return rc < 0 ? rc : update_run(&w, err);
+}

@@ -1,0 +1,375 @@
+/* A few steps of training on the ranks of a group under a layout, and what comes out compared with one rank's: what the tests
+ * of layouts share. The batch is of mixed shapes and captions, in f64; all weights are random and not zero.
+ *
+ *     world_open(&argc, &argv);
+ *     wanted(model, clip)                                   // one rank's outcome, made once by each process
+ *     layout_differs(group, model, &layout, clip, text)     // three steps of the same under a layout
+ *     return world_close(cmocka_run_group_tests(...));
+ */
+#ifndef TESTS_TRAINER_LAYOUTS_H
+#define TESTS_TRAINER_LAYOUTS_H
+
+#include "tests/unit/layout_set.h"
+#include "trainer/fault.h"
+
+static struct comm *world;
+
+static inline void must(int rc, const struct err *err)
+{
+    if (rc < 0)
+        fail_msg("rank %d: %s", world->rank, err->text);
+}
+
+/* mpirun's ranks, or one alone; operations are checked, and only rank 0 prints. */
+static inline void world_open(int *argc, char ***argv)
+{
+    struct err err = {0};
+    int rc = getenv("OMPI_COMM_WORLD_SIZE") ? comm_mpi_open(argc, argv, &world, &err) : comm_self_open(&world, &err);
+    if (rc < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        exit(1);
+    }
+    world->conf->check = true;
+    world->conf->deadline_s = 120;
+    if (world->rank != 0 && !freopen("/dev/null", "w", stdout))
+        exit(1);
+}
+
+/* The exit status. A rank that failed ends the others, who may wait for it. */
+static inline int world_close(int failed)
+{
+    if (failed)
+        comm_abort(world, 1);
+    comm_close(world);
+    return failed;
+}
+
+enum { STEPS_MAX = 4 };
+static int64_t steps = 3; /* of a run; a program may set another number before its first one */
+static const double TOLERANCE = 1e-11, MOVED = 1e-6;
+
+/* ---- models: heads and widths that eight tp ranks divide ---- */
+
+enum { FULL, STDIT, MOVIEGEN, COVERED, SEPARATE = COVERED, FUSED, SINGLE, BARE, GROUPS, FROZEN, LORA, LORA_FULL }; /* the first ones' layouts are all covered; the others meet some */
+static const struct model_case {
+    const char *name;
+    enum model_family family;
+    enum model_adaln adaln;
+    int64_t kv_heads;
+    bool gated, text;
+    int64_t cond_channels, layers;
+    enum objective objective;
+    enum loss_norm norm;
+    bool tables;
+    const char *tuning; /* groups of parameters, adapters */
+} models[] = {
+    [FULL] = {"full", MODEL_DIT, ADALN_FULL, 8, false, true, 0, 5, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
+    [STDIT] = {"stdit, 4 kv heads", MODEL_STDIT, ADALN_LORA_SINGLE, 4, false, true, 0, 4, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
+    [MOVIEGEN] = {"moviegen, 2 kv heads, tables", MODEL_MOVIEGEN, ADALN_LORA_SEPARATE, 2, true, true, 0, 5, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN, true},
+    [SEPARATE] = {"lora_separate, 2 kv heads, gated", MODEL_DIT, ADALN_LORA_SEPARATE, 2, true, true, 2, 4, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
+    [FUSED] = {"lora_fused, 1 kv head", MODEL_DIT, ADALN_LORA_FUSED, 1, false, true, 0, 4, OBJECTIVE_V, LOSS_NORM_TOKEN},
+    [SINGLE] = {"lora_single, no text", MODEL_DIT, ADALN_LORA_SINGLE, 4, true, false, 2, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
+    [BARE] = {"nothing but tokens", MODEL_DIT, ADALN_NONE, 8, false, false, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
+    [GROUPS] = {"groups", MODEL_DIT, ADALN_LORA_SINGLE, 2, true, true, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN, true,
+                "{\"groups\": [{\"match\": \"blocks.*.attn.qkv.*\", \"trainable\": false}, {\"match\": \"*.adaln.b.*\", \"trainable\": false},"
+                " {\"match\": \"blocks.*.mlp.*\", \"lr_scale\": 0.1, \"decay\": false}, {\"match\": \"*.q_norm.*\", \"decay\": true},"
+                " {\"match\": \"cond_norm.*\", \"trainable\": false}, {\"match\": \"*.k_norm.*\", \"trainable\": false},"
+                " {\"match\": \"pos_h.*\", \"trainable\": false}, {\"match\": \"text_null\", \"trainable\": false}]}"},
+    /* a stage without anything trained, and a head without */
+    [FROZEN] = {"frozen layers", MODEL_DIT, ADALN_NONE, 8, false, false, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN, false,
+                "{\"groups\": [{\"match\": \"blocks.[12].*\", \"trainable\": false}, {\"match\": \"final.*\", \"trainable\": false},"
+                " {\"match\": \"blocks.3.attn.*\", \"trainable\": false}]}"},
+    [LORA] = {"lora", MODEL_DIT, ADALN_LORA_SEPARATE, 2, true, true, 2, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN, false,
+              "{\"lora\": {\"rank\": 3, \"alpha\": 2, \"match\": [\"*\"]}}"},
+    [LORA_FULL] = {"lora, groups", MODEL_DIT, ADALN_FULL, 1, false, true, 0, 4, OBJECTIVE_EDM, LOSS_NORM_TOKEN, false,
+                   "{\"lora\": {\"rank\": 2, \"alpha\": 4, \"match\": [\"blocks.[023].*.weight\", \"blocks.*.adaln.weight\", \"final.adaln.*\"]},"
+                   " \"groups\": [{\"match\": \"*.fc?.lora_a\", \"trainable\": false}, {\"match\": \"*_norm.weight\", \"trainable\": true}]}"},
+};
+
+static inline struct model model_of(const struct model_case *c)
+{
+    return (struct model){.name = "small", .family = c->family, .layers = c->layers, .hidden = 48, .heads = 8, .kv_heads = c->kv_heads, .ffn = 16,
+                          .gated_mlp = c->gated, .text_width = c->text ? TEXT_WIDTH : 0, .text_len = c->text ? 8 : 0, .adaln = c->adaln,
+                          .adaln_rank = c->adaln == ADALN_NONE || c->adaln == ADALN_FULL ? 0 : 3, .patch_t = 1, .patch_h = 2, .patch_w = 2,
+                          .latent_channels = CHANNELS, .cond_channels = c->cond_channels, .rope_theta = 100,
+                          .pos_t = c->tables ? 3 : 0, .pos_h = c->tables ? 2 : 0, .pos_w = c->tables ? 4 : 0};
+}
+
+/* ---- the sum of the ranks' gradients, by rules of this test's own ---- */
+
+/* A buffer of own pieces of what is trained, or a whole one, as this rank's flat elements. */
+static inline double *flat_of(struct rig *r, const void *buffer, bool pieces)
+{
+    struct err err = {0};
+    double *flat = calloc((size_t)r->sh.trained + 1, sizeof *flat);
+    if (!pieces) {
+        memcpy(flat, buffer, (size_t)r->sh.trained * sizeof *flat);
+        return flat;
+    }
+    for (int64_t u = 0; u < r->sh.n_trained; u++) {
+        const struct shard_unit *s = &r->sh.units[u];
+        struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "test", .dtype = DTYPE_F64, .n = s->elements / r->sh.group,
+                             .send = (const double *)buffer + s->offset / r->sh.group, .recv = flat + s->offset};
+        must(comm_do(r->grid.shard, &op, NULL, &err), &err);
+    }
+    return flat;
+}
+
+/* Is element j of tensor t a summand, or the only copy that counts? */
+static inline bool counts_here(const struct rig *r, const struct shard_tensor *t, int64_t j)
+{
+    if ((t->sums & SHARD_SUM_TP) || ((t->sums & SHARD_SUM_PP) && r->sh.place.tp == 0))
+        return true;
+    return j < t->own_rows * t->cols || ((t->sums & SHARD_SUM_KV) && j >= t->kv_row * t->cols);
+}
+
+/* [total of all tensors, in the list's order] of the model. */
+static inline double *whole_gradient(struct rig *r, struct comm *part)
+{
+    struct err err = {0};
+    bool pieces = r->layout.zero >= 2, mine = !pieces || r->sh.group_rank == 0;
+    double *flat = flat_of(r, r->grads, pieces), *whole = calloc((size_t)r->list.total, sizeof *whole);
+    for (int64_t i = 0, at = 0; i < r->list.n; at += r->list.items[i].count, i++) {
+        const struct shard_tensor *t = &r->sh.tensors[i];
+        for (int64_t j = 0, run; mine && shards_trained(&r->sh, i) && j < t->count; j += run) {
+            int64_t g = shard_to_global(t, &r->list.items[i], j, &run);
+            for (int64_t k = 0; k < run; k++)
+                whole[at + g + k] += counts_here(r, t, j + k) ? flat[t->offset + j + k] : 0;
+        }
+    }
+    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "test", .dtype = DTYPE_F64, .recv = whole, .n = r->list.total};
+    must(comm_do(part, &op, NULL, &err), &err);
+    free(flat);
+    return whole;
+}
+
+/* ---- a run ---- */
+
+enum { GRADS, WEIGHTS, MOMENT1, MOMENT2, AVERAGE, STATES };
+static const char *const state_names[] = {"gradient", "weight", "m", "v", "average"};
+/* What one rank with everything gives. */
+struct outcome {
+    double *state[STATES]; /* [total], tensor after tensor */
+    double loss[STEPS_MAX], norm[STEPS_MAX];
+};
+struct compare { const struct outcome *want; char *text; }; /* text: the first difference, or empty; 256 bytes */
+
+static inline int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *err)
+{
+    struct rig *r = ctx;
+    (void)err;
+    out->n = layout_micro_batch_samples(&r->layout, SAMPLES, r->sh.place.dp, micro);
+    out->samples = r->data.samples + layout_replica_first(&r->layout, SAMPLES, r->sh.place.dp) + micro * r->layout.mbs;
+    return 0;
+}
+
+/* All micro-batches of this replica, empty ones at the end where others have more; the loss of the batch. */
+static inline double gradients(struct rig *r, struct comm *part)
+{
+    struct err err = {0};
+    const struct layout *l = &r->layout;
+    struct pipe_work w = {.micros = layout_micro_batches(l, SAMPLES, l->zero >= 2 ? 0 : r->sh.place.dp), .inv_norm = INV_NORM,
+                          .batch = micro_batch, .ctx = r};
+    struct pipe_result out;
+    units_begin(&r->units);
+    must(pipe_run(&r->pipe, &w, &out, &err), &err);
+    units_flush(&r->units);
+    must(units_failed(&r->units, &err), &err);
+    double loss = l->tp == 1 || l->sp || r->sh.place.tp == 0 ? out.loss_sum : 0;
+    must(comm_sum(part, &loss, 1, &err), &err);
+    return loss * INV_NORM;
+}
+
+static inline void run_init_for(struct run *run, const struct model_case *c, bool clip)
+{
+    run_init(run);
+    run->model = model_of(c);
+    run->tuning = tuning_of(c->tuning);
+    run->loss_norm = c->norm;
+    run->adamw.lr = 1e-3;
+    run->adamw.clip_norm = clip ? 0.5 : 0;
+    run->adamw.ema_decay = 0.9;
+    run->warmup_steps = 0;
+    run->lr_schedule = LR_CONSTANT;
+    run->n_stages = 1;
+    run->stages[0] = (struct run_stage){.gbs = SAMPLES, .steps = steps};
+}
+
+static inline double largest(const double *a, const double *b, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = fabs(a[i] - (b ? b[i] : 0));
+        most = fmax(most, isnan(d) ? INFINITY : d);
+    }
+    return most;
+}
+
+static inline void differs(struct compare *c, int state, const char *tensor, double most, double scale)
+{
+    if (!*c->text && !(most <= TOLERANCE * scale))
+        snprintf(c->text, 256, "%s of %s differs by %.3g of %.3g", state_names[state], tensor, most, scale);
+}
+
+static inline void compare_whole(struct compare *c, const struct param_list *list, int state, const double *got)
+{
+    const double *want = c->want->state[state];
+    for (int64_t i = 0, at = 0; i < list->n; at += list->items[i].count, i++)
+        differs(c, state, list->items[i].name, largest(got + at, want + at, list->items[i].count), largest(want + at, NULL, list->items[i].count));
+}
+
+/* Where flat element e of unit u stands in a buffer; -1: in another rank's piece. */
+static inline int64_t place_of(const struct rig *r, const struct shard_unit *u, int64_t e, bool pieces)
+{
+    int64_t piece = u->elements / r->sh.group, in = e - u->offset;
+    if (!pieces)
+        return e;
+    return in / piece == r->sh.group_rank ? u->offset / r->sh.group + in % piece : -1;
+}
+
+/* All that this rank holds of a buffer, copies included; `save` instead: the whole, when it is all here. */
+static inline void compare_own(struct compare *c, struct rig *r, int state, const void *buffer, bool pieces, double *save)
+{
+    int64_t at[512] = {0};
+    assert_true(r->list.n < LEN(at));
+    for (int64_t i = 1; i < r->list.n; i++)
+        at[i] = at[i - 1] + r->list.items[i - 1].count;
+    for (int64_t i = 0; i < r->list.n; i++) {
+        const struct shard_tensor *t = &r->sh.tensors[i];
+        if (t->unit < 0 || (state != WEIGHTS && !shards_trained(&r->sh, i)))
+            continue;
+        double most = 0, scale = save ? 0 : largest(c->want->state[state] + at[i], NULL, r->list.items[i].count);
+        for (int64_t j = 0, run; j < t->count; j += run) {
+            int64_t g = at[i] + shard_to_global(t, &r->list.items[i], j, &run);
+            for (int64_t k = 0, p; k < run; k++)
+                if ((p = place_of(r, &r->sh.units[t->unit], t->offset + j + k, pieces)) >= 0) {
+                    const double *got = (const double *)buffer + p;
+                    if (save)
+                        save[g + k] = *got;
+                    else
+                        most = fmax(most, largest(got, c->want->state[state] + g + k, 1));
+                }
+        }
+        if (!save)
+            differs(c, state, r->list.items[i].name, most, scale);
+    }
+}
+
+static inline void compare_step(struct compare *c, int64_t s, double loss, double norm)
+{
+    double l = c->want->loss[s], n = c->want->norm[s];
+    if (!*c->text && !(fabs(loss - l) <= TOLERANCE * fabs(l) && fabs(norm - n) <= TOLERANCE * n))
+        snprintf(c->text, 256, "step %lld: loss %.17g, norm %.17g instead of %.17g, %.17g", (long long)s, loss, norm, l, n);
+}
+
+/* A step's gradients, the whole of the first one's unless gradient is NULL, and the update. */
+static inline struct optim_result step_run(struct rig *r, struct comm *part, int64_t s, double *loss, double **gradient)
+{
+    struct optim_result done;
+    struct err err = {0};
+    *loss = gradients(r, part);
+    if (s == 0 && gradient)
+        *gradient = whole_gradient(r, part);
+    must(optim_step(&r->optim, s, &done, &err), &err);
+    assert_false(done.skipped);
+    units_forget(&r->units);
+    for (int i = 0; i < SAMPLES; i++)
+        r->data.samples[i].ordinal += SAMPLES; /* every step's draws are others */
+    return done;
+}
+
+static inline void compare_states(struct compare *c, struct rig *r, struct outcome *save)
+{
+    const void *buffers[STATES] = {NULL, r->weights, r->optim.m, r->optim.v, r->optim.ema};
+    for (int k = WEIGHTS; k < STATES; k++)
+        compare_own(c, r, k, buffers[k], r->layout.zero >= (k == WEIGHTS ? 3 : 1), save ? save->state[k] : NULL);
+}
+
+/* The steps on `part`, compared with what is wanted; or `save`d. */
+static inline void run_layout(struct comm *part, const struct model_case *c, const struct layout *l, bool clip, struct compare *cmp, struct outcome *save)
+{
+    struct model m = model_of(c);
+    struct run run;
+    struct rig r;
+    struct err err = {0};
+    double *gradient = NULL;
+    run_init_for(&run, c, clip);
+    rig_open_run(&r, part, &m, l, c->objective, DTYPE_F64, &run);
+    for (int64_t s = 0; s < steps; s++) {
+        double loss;
+        struct optim_result done = step_run(&r, part, s, &loss, &gradient);
+        if (save)
+            save->loss[s] = loss, save->norm[s] = done.grad_norm;
+        else
+            compare_step(cmp, s, loss, done.grad_norm);
+    }
+    for (int k = WEIGHTS; k < STATES && save; k++)
+        save->state[k] = calloc((size_t)r.list.total, sizeof(double));
+    compare_states(cmp, &r, save);
+    if (save)
+        save->state[GRADS] = gradient;
+    else
+        compare_whole(cmp, &r.list, GRADS, gradient), free(gradient);
+    must(comm_order_check(part, &err), &err);
+    rig_close(&r);
+    run_release(&run);
+}
+
+static inline void moved_check(int model, const struct outcome *o)
+{
+    struct model m = model_of(&models[model]);
+    struct tuning tuning = tuning_of(models[model].tuning);
+    struct layout one = layout_default();
+    struct rig r;
+    rig_open_tuned(&r, NULL, &m, &one, models[model].objective, DTYPE_F64, NULL, &tuning);
+    double *before = calloc((size_t)r.list.total, sizeof *before);
+    compare_own(NULL, &r, WEIGHTS, r.weights, false, before);
+    for (int64_t i = 0, at = 0; i < r.list.n; at += r.list.items[i].count, i++) {
+        double moved = largest(before + at, o->state[WEIGHTS] + at, r.list.items[i].count);
+        if (r.list.items[i].flags & PARAM_TRAINABLE ? !(moved >= MOVED) : moved != 0)
+            fail_msg("%s: %s has moved by %g in %lld steps", models[model].name, r.list.items[i].name, moved, (long long)steps);
+    }
+    free(before);
+    rig_close(&r);
+}
+
+/* What one rank gives, made once by each process. */
+static inline const struct outcome *wanted(int model, bool clip)
+{
+    static struct outcome kept[LEN(models)][2];
+    struct outcome *o = &kept[model][clip];
+    struct layout one = layout_default();
+    struct comm *self;
+    struct err err = {0};
+    if (o->state[0])
+        return o;
+    must(comm_self_open(&self, &err), &err);
+    run_layout(self, &models[model], &one, clip, NULL, o);
+    comm_close(self);
+    moved_check(model, o);
+    return o;
+}
+
+static inline const char *layout_text(const struct layout *l)
+{
+    static char text[256];
+    struct str s = STR_INIT;
+    layout_format(l, &s);
+    snprintf(text, sizeof text, "%s", s.p);
+    str_release(&s);
+    return text;
+}
+
+/* Does it differ from one rank's run? The same answer on all ranks of the part. */
+static inline bool layout_differs(struct comm *part, int model, const struct layout *l, bool clip, char text[256])
+{
+    struct err err = {0};
+    struct compare c = {wanted(model, clip), text};
+    text[0] = 0;
+    run_layout(part, &models[model], l, clip, &c, NULL);
+    double bad = *text != 0;
+    must(comm_max(part, &bad, 1, &err), &err);
+    return bad > 0;
+}
+
+#endif
