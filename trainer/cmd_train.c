@@ -131,6 +131,7 @@ static int trial_print(const struct train_report *r, const char *state, const ch
     json_put_num(&o, "backward_s", r->phases.backward_s);
     json_put_num(&o, "comm_s", r->phases.comm_s);
     json_put_num(&o, "optim_s", r->phases.optim_s);
+    json_put_num(&o, "other_s", r->phases.other_s);
     json_put_num(&o, "tokens", r->tokens);
     json_put_num(&o, "model_flops", r->model_flops);
     json_put_num(&o, "mfu", r->mfu);

@@ -183,6 +183,17 @@ static int broken_error(const struct comm *c, const struct comm_op *op, struct e
                    comm_kind_names[op->kind], op->what, c->axis);
 }
 
+static void waited_add(struct comm *c, double seconds)
+{
+    c->wait_s += seconds;
+    c->world->wait_s += seconds;
+}
+
+double comm_waited_s(const struct comm *c)
+{
+    return c->world->wait_s;
+}
+
 static int work_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, bool scalars, bool ordered,
                       struct comm_work **out, struct err *err)
 {
@@ -200,7 +211,7 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
     c->ops++;
     comm_work_own(w);
     rc = c->backend->start(c, w, err);
-    c->wait_s += clock_mono_s() - started;
+    waited_add(c, clock_mono_s() - started);
     if (rc == 0)
         *out = w;
     return rc;
@@ -224,7 +235,7 @@ int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct 
     if (rc == 0 && !is_scalars(w) && until > (now = clock_mono_s()))
         clock_sleep_s(until - now);
     now = clock_mono_s();
-    c->wait_s += now - entered;
+    waited_add(c, now - entered);
     if (rc < 0)
         return rc;
     comm_work_uncover(w, true);

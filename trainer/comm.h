@@ -132,6 +132,7 @@ int comm_reserve(struct comm *c, int works, int64_t bytes, struct err *err);
 int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct comm_work **out, struct err *err);
 int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err); /* w NULL: nothing to do */
 int comm_do(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct err *err); /* both */
+double comm_waited_s(const struct comm *c); /* wait_s of all groups of its world, those closed included */
 void comm_progress(struct comm *c); /* lets the works of all groups move; cheap; between compute calls */
 int comm_order_check(struct comm *world, struct err *err); /* collective; ERR_STATE names what differs; 0 without conf.check */
 

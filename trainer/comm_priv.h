@@ -49,6 +49,7 @@ struct comm_world {
     int rank, size;
     struct comm_work *flight;  /* the backend's works in flight, of all groups */
     int64_t completed;         /* messages: is anything moving? */
+    double wait_s;             /* of all groups */
 };
 
 /* A group of `size`; parent NULL: a world. world_ranks is copied, NULL: 0 .. size-1. */

@@ -91,6 +91,7 @@ void record_step(struct record *r, const struct record_step *s)
     json_put_num(&e.out, "backward_s", s->backward_s);
     json_put_num(&e.out, "comm_s", s->comm_s);
     json_put_num(&e.out, "optim_s", s->optim_s);
+    json_put_num(&e.out, "other_s", s->other_s);
     json_put_int(&e.out, "peak_bytes", s->peak_bytes);
     json_put_bool(&e.out, "skipped", s->skipped);
     commit(r, &e, false);

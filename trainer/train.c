@@ -154,7 +154,7 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     struct batch_facts facts = facts_of(t, t->loaders[stage], draw, gbs);
     struct share share = {.t = t, .loader = t->loaders[stage], .first_draw = draw, .gbs = gbs,
                           .ordinal = run_ordinal_at(t->run, first)};
-    double waited = train_waited_s(t);
+    double waited = comm_waited_s(t->conf->world);
     int rc = micro_batches(&share, 1 / facts.norm, s, &loss, err);
     if (rc < 0)
         return err_step(step, rc, err);
@@ -165,15 +165,16 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
         *err = share.err;
         return err_step(step, comm_agree(t->conf->world, share.failed, err), err);
     }
-    double update = clock_mono_s(), before = train_waited_s(t);
+    double update = clock_mono_s(), before = comm_waited_s(t->conf->world);
     if ((rc = optim_step(&t->optim, step, &opt, err)) < 0)
         return err_step(step, rc, err);
     units_forget(&t->units);
     if ((rc = comm_order_check(t->conf->world, err)) < 0)
         return err_step(step, rc, err);
-    s->optim_s = clock_mono_s() - update - (train_waited_s(t) - before);
-    s->comm_s = train_waited_s(t) - waited;
+    s->optim_s = clock_mono_s() - update - (comm_waited_s(t->conf->world) - before);
+    s->comm_s = comm_waited_s(t->conf->world) - waited;
     s->step_s = clock_mono_s() - mono;
+    s->other_s = s->step_s - s->data_s - s->forward_s - s->backward_s - s->comm_s - s->optim_s;
     s->loss = sums[0];
     s->grad_norm = opt.grad_norm;
     s->skipped = opt.skipped;
@@ -228,6 +229,7 @@ static void phases_add(struct train *t, const struct record_step *s)
     t->phases.backward_s += s->backward_s;
     t->phases.comm_s += s->comm_s;
     t->phases.optim_s += s->optim_s;
+    t->phases.other_s += s->other_s;
     if (t->n_times < TRAIN_TIMES_MAX)
         t->times[t->n_times++] = s->step_s;
 }
@@ -236,7 +238,7 @@ static void phases_report(const struct train *t, int64_t steps, struct train_rep
 {
     double n = (double)(steps > 1 ? steps - 1 : 1);
     const struct train_phases *p = &t->phases;
-    out->phases = (struct train_phases){p->data_s / n, p->forward_s / n, p->backward_s / n, p->comm_s / n, p->optim_s / n};
+    out->phases = (struct train_phases){p->data_s / n, p->forward_s / n, p->backward_s / n, p->comm_s / n, p->optim_s / n, p->other_s / n};
 }
 
 static int report_make(struct train *t, const struct record_step *last, struct train_report *out, struct err *err)
@@ -411,7 +413,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     struct train t = {.conf = conf, .run = conf->run, .end_step = -1, .config_hash = run_config_hash(conf->run)};
     bool stop = false, more = true;
     *out = (struct train_report){.loss = NAN, .grad_norm = NAN, .tokens = NAN, .model_flops = NAN, .mfu = NAN, .median_step_s = NAN,
-                                 .min_step_s = NAN, .max_step_s = NAN, .phases = {NAN, NAN, NAN, NAN, NAN}};
+                                 .min_step_s = NAN, .max_step_s = NAN, .phases = {NAN, NAN, NAN, NAN, NAN, NAN}};
     int rc = attempt_open(&t, err);
     while (rc == 0 && more)
         rc = segment_run(&t, out, &stop, &more, err);

@@ -42,7 +42,9 @@ struct train_conf {
 
 enum train_end { TRAIN_DONE, TRAIN_STOPPED, TRAIN_LIMIT };
 enum { TRAIN_TIMES_MAX = 4096, TRAIN_GIVE_UP_STEPS = 2 /* counted ones, before a trial gives up */ };
-struct train_phases { double data_s, forward_s, backward_s, comm_s, optim_s; }; /* rank 0's; comm_s includes waiting for others */
+/* Rank 0's. They add up to the step: comm_s is what communication and waiting for others kept the rank from computing, wherever in the
+ * step that was; the other ones do not contain it. */
+struct train_phases { double data_s, forward_s, backward_s, comm_s, optim_s, other_s; };
 struct train_report {
     enum train_end end;
     int64_t steps;              /* of this attempt */

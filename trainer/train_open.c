@@ -261,13 +261,3 @@ void train_close(struct train *t)
                         .end_step = t->end_step, .times = t->times, .n_times = t->n_times, .phases = t->phases,
                         .config_hash = t->config_hash, .peak_flops = t->peak_flops};
 }
-
-double train_waited_s(const struct train *t)
-{
-    const struct comm_grid *g = &t->grid;
-    const struct comm *all[] = {t->conf->world, g->tp, g->cp, g->dp, g->pp, g->kv, g->a2a, g->ring, g->shard, g->replica};
-    double sum = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        sum += all[i]->wait_s;
-    return sum;
-}

@@ -48,6 +48,5 @@ int train_open(struct train *t, int64_t step, struct err *err); /* the segment t
 void train_close(struct train *t);
 void train_say(const struct train *t, const char *line); /* rank 0 */
 int64_t train_resident_peak_bytes(void);
-double train_waited_s(const struct train *t); /* in communication, all groups, since opening */
 
 #endif
