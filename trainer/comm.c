@@ -207,11 +207,13 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
     w->start_s = started;
     if ((rc = work_prepare(w, op, ordered, err)) < 0)
         return rc;
-    c->sent_bytes += comm_work_sent_bytes(w);
+    w->sent_bytes = comm_work_sent_bytes(w);
+    c->sent_bytes += w->sent_bytes;
     c->ops++;
     comm_work_own(w);
     rc = c->backend->start(c, w, err);
-    waited_add(c, clock_mono_s() - started);
+    w->started_s = clock_mono_s();
+    waited_add(c, w->started_s - started);
     if (rc == 0)
         *out = w;
     return rc;
@@ -241,7 +243,7 @@ int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct 
     comm_work_uncover(w, true);
     w->taken = false;
     if (c->conf->trace)
-        c->conf->trace(c->conf->trace_ctx, c, &w->op, w->start_s, entered, now);
+        c->conf->trace(c->conf->trace_ctx, c, &w->op, &(struct comm_times){w->start_s, w->started_s, entered, now, w->sent_bytes});
     return 0;
 }
 
@@ -257,6 +259,11 @@ int comm_do_quietly(struct comm *c, const struct comm_op *op, bool ordered, stru
     struct comm_work *w;
     int rc = work_start(c, op, NULL, true, ordered, &w, err);
     return rc < 0 ? rc : comm_wait(c, w, NULL, err);
+}
+
+bool comm_busy(const struct comm *c)
+{
+    return c->world->flight;
 }
 
 void comm_progress(struct comm *c)

@@ -17,7 +17,8 @@ struct comm_work {
     struct comm *c;
     struct comm_op op; /* without the caller's arrays */
     bool taken, done;
-    double start_s;
+    double start_s, started_s;
+    int64_t sent_bytes;
     int64_t *send_n, *send_at, *recv_n, *recv_at; /* [size] elements */
     const char *src;
     char *dst;

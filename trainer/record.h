@@ -17,6 +17,7 @@ struct record_step {
     double tokens, loss, grad_norm, lr, model_flops, mfu;
     int64_t peak_bytes;
     bool skipped;
+    const double *kinds_s; /* [METER_KINDS] seconds by kind; NULL: not measured */
 };
 
 /* Opens <run_dir>/events/<writer>.a<attempt>.evlog, making the folder. *out is new. */

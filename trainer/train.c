@@ -55,7 +55,9 @@ static int state_save(struct train *t, struct err *err)
     char dir[64];
     if (t->conf->trial)
         return 0;
+    struct meter_mark at = meter_begin(t->dev->meter);
     int rc = ckpt_save(t->conf->run_dir, &t->optim, &meta, t->run->ckpt_keep, &written, err);
+    meter_span(t->dev->meter, at, "checkpoint", t->next_step);
     if (rc < 0)
         return rc;
     snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)t->next_step);
@@ -99,6 +101,7 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
     int64_t replica = s->t->sh.place.dp, n = layout_micro_batch_samples(l, s->gbs, replica, micro);
     int64_t first = s->first_draw + layout_replica_first(l, s->gbs, replica) + micro * l->mbs;
     double started = clock_mono_s();
+    struct meter_mark at = meter_begin(s->t->dev->meter);
     struct err why = {0};
     (void)err;
     *out = (struct batch){0};
@@ -106,6 +109,7 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
     if (rc < 0 && s->failed == 0)
         s->failed = rc, s->err = why;
     s->data_s += clock_mono_s() - started;
+    meter_end(s->t->dev->meter, at, METER_DATA, micro);
     return 0;
 }
 
@@ -150,6 +154,8 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     int64_t gbs = run_stage_gbs(&t->run->stages[stage], step - first), draw = run_stage_draws(&t->run->stages[stage], step - first);
     double mono = clock_mono_s(), loss = 0;
     struct optim_result opt;
+    train_profile_step_begin(t);
+    struct meter_mark whole = meter_begin(t->dev->meter), part;
     *s = (struct record_step){.step = step, .started_at = clock_wall_s(), .lr = run_lr_at(t->run, step)};
     struct batch_facts facts = facts_of(t, t->loaders[stage], draw, gbs);
     struct share share = {.t = t, .loader = t->loaders[stage], .first_draw = draw, .gbs = gbs,
@@ -166,13 +172,16 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
         return err_step(step, comm_agree(t->conf->world, share.failed, err), err);
     }
     double update = clock_mono_s(), before = comm_waited_s(t->conf->world);
+    part = meter_begin(t->dev->meter);
     if ((rc = optim_step(&t->optim, step, &opt, err)) < 0)
         return err_step(step, rc, err);
     units_forget(&t->units);
+    meter_span(t->dev->meter, part, "optimizer", step);
     if ((rc = comm_order_check(t->conf->world, err)) < 0)
         return err_step(step, rc, err);
     s->optim_s = clock_mono_s() - update - (comm_waited_s(t->conf->world) - before);
     s->comm_s = comm_waited_s(t->conf->world) - waited;
+    meter_span(t->dev->meter, whole, "step", step);
     s->step_s = clock_mono_s() - mono;
     s->other_s = s->step_s - s->data_s - s->forward_s - s->backward_s - s->comm_s - s->optim_s;
     s->loss = sums[0];
@@ -182,6 +191,7 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     s->model_flops = facts.flops;
     s->mfu = t->peak_flops > 0 ? facts.flops / s->step_s / t->peak_flops : NAN;
     s->peak_bytes = train_resident_peak_bytes();
+    train_profile_step_end(t, s);
     *stop = sums[1] > 0;
     return 0;
 }
@@ -205,6 +215,12 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Times without the first step, which pays for first touches: median, least, most. */
+static double median(double *values, int64_t n)
+{
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
 static void times_report(const struct train *t, struct train_report *out)
 {
     double *times = t->times;
@@ -214,8 +230,9 @@ static void times_report(const struct train *t, struct train_report *out)
         times++, n--;
     if (n == 0)
         return;
-    qsort(times, (size_t)n, sizeof *times, by_value);
-    out->median_step_s = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+    if (t->named)
+        out->named_share = median(t->named + (t->n_times > 1), n);
+    out->median_step_s = median(times, n);
     out->min_step_s = times[0];
     out->max_step_s = times[n - 1];
 }
@@ -405,6 +422,8 @@ static int attempt_open(struct train *t, struct err *err)
     if (rc == 0 && !t->conf->trial && t->conf->world->rank == 0)
         rc = record_open(&t->record, t->conf->run_dir, t->conf->attempt, err);
     rc = comm_agree(t->conf->world, rc, err);
+    if (rc == 0)
+        rc = train_profile_open(t, err);
     return rc < 0 ? rc : newest_step(t, err);
 }
 
@@ -413,7 +432,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     struct train t = {.conf = conf, .run = conf->run, .end_step = -1, .config_hash = run_config_hash(conf->run)};
     bool stop = false, more = true;
     *out = (struct train_report){.loss = NAN, .grad_norm = NAN, .tokens = NAN, .model_flops = NAN, .mfu = NAN, .median_step_s = NAN,
-                                 .min_step_s = NAN, .max_step_s = NAN, .phases = {NAN, NAN, NAN, NAN, NAN, NAN}};
+                                 .min_step_s = NAN, .max_step_s = NAN, .named_share = NAN, .phases = {NAN, NAN, NAN, NAN, NAN, NAN}};
     int rc = attempt_open(&t, err);
     while (rc == 0 && more)
         rc = segment_run(&t, out, &stop, &more, err);
@@ -423,6 +442,9 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     if (rc == 0)
         out->end = t.next_step == run_total_steps(t.run) ? TRAIN_DONE : stop ? TRAIN_STOPPED : TRAIN_LIMIT;
     record_ended(&t.record, t.next_step, rc < 0 ? "error" : out->end == TRAIN_DONE ? "done" : "stop");
+    if (rc == 0)
+        rc = train_profile_end(&t, out, err);
+    train_profile_close(&t);
     record_close(&t.record);
     free(t.times);
     return rc;

@@ -151,6 +151,8 @@ static int plan_make(struct train *t, const struct dit_config *c, struct err *er
     if (rc == 0)
         rc = buffer_list_add(&t->memory, "gemm and attention tiles", BUFFER_WORK, DTYPE_FP8, 1, 1, t->ops->workspace_bytes, err);
     if (rc == 0)
+        rc = buffer_list_add(&t->memory, "trace", BUFFER_WORK, DTYPE_FP8, 1, 1, train_profile_bytes(t), err);
+    if (rc == 0)
         rc = buffer_list_add(&t->memory, "loader", BUFFER_LOADER, DTYPE_FP8, 1, 1, loader, err);
     return rc < 0 ? rc : buffer_list_add(&t->memory, "process", BUFFER_PROCESS, DTYPE_FP8, 1, 1, t->process_bytes, err);
 }
@@ -235,11 +237,21 @@ int train_open(struct train *t, int64_t step, struct err *err)
         return rc;
     plan_say(t);
     rc = comm_agree(world, limit_check(t, err), err);
-    return rc < 0 ? rc : comm_agree(world, memory_take(t, &c, err), err);
+    if (rc == 0)
+        rc = comm_agree(world, memory_take(t, &c, err), err);
+    if (rc == 0)
+        train_profile_attach(t);
+    return rc;
 }
 
 void train_close(struct train *t)
 {
+    struct train next = {.conf = t->conf, .run = t->run, .record = t->record, .next_step = t->next_step, .skips = t->skips,
+                         .end_step = t->end_step, .times = t->times, .n_times = t->n_times, .phases = t->phases,
+                         .config_hash = t->config_hash, .trace_clock = t->trace_clock, .named = t->named, .peak_flops = t->peak_flops};
+    meter_detach(&t->meter);
+    next.meter = t->meter;
+    memcpy(next.kinds_s, t->kinds_s, sizeof next.kinds_s);
     validate_close(&t->validate);
     pipe_close(&t->pipe);
     dit_free(t->dit);
@@ -257,7 +269,5 @@ void train_close(struct train *t)
     params_release(&t->params);
     comm_grid_close(&t->grid);
     comm_bind(t->conf->world, NULL);
-    *t = (struct train){.conf = t->conf, .run = t->run, .record = t->record, .next_step = t->next_step, .skips = t->skips,
-                        .end_step = t->end_step, .times = t->times, .n_times = t->n_times, .phases = t->phases,
-                        .config_hash = t->config_hash, .peak_flops = t->peak_flops};
+    *t = next;
 }
