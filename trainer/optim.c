@@ -71,6 +71,8 @@ int optim_open(struct optim *o, const struct optim_conf *c, struct err *err)
     int rc = runs_open(o, &pack, err);
     if (rc == 0)
         rc = buffers_take(o, pack, err);
+    if (rc == 0)
+        rc = sums_open(&o->sums, c->sh, (int)c->layout->zero, c->grid->shard, c->grid->replica, c->ops->stat, c->stream, o->grads, err);
     if (rc < 0)
         optim_close(o);
     return rc;
@@ -83,6 +85,7 @@ void optim_close(struct optim *o)
     void *all[] = {o->weights, o->grads, o->m, o->v, o->ema, o->swap, o->pack, o->step, o->health};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         o->c.ops->dev->free(o->c.ops->dev, all[i]);
+    sums_close(&o->sums);
     for (int rule = 0; rule < PIECE_RULES; rule++)
         piece_runs_release(&o->runs[rule]);
     memset(o, 0, sizeof *o);
@@ -167,33 +170,6 @@ static char *own_grads(const struct optim *o, int64_t unit, int64_t at)
 
 static int64_t unit_own(const struct optim *o, int64_t unit) { return o->c.sh->units[unit].offset / o->c.sh->group; }
 static int64_t unit_piece(const struct optim *o, int64_t unit) { return o->c.sh->units[unit].elements / o->c.sh->group; }
-
-/* zero 0 and 1: each unit's sum over the shard group, into the own piece. */
-static int shard_sum(struct optim *o, struct err *err)
-{
-    int rc = 0;
-    for (int64_t k = 0; k < o->c.sh->n_units && o->c.layout->zero < 2 && rc == 0; k++) {
-        struct comm_op op = {.kind = COMM_REDUCE_SCATTER, .what = "gradients of a unit", .send = element(o, o->grads, o->c.sh->units[k].offset),
-                             .recv = own_grads(o, k, unit_own(o, k)), .n = unit_piece(o, k), .dtype = o->c.ops->stat};
-        rc = comm_do(o->c.grid->shard, &op, o->c.stream, err);
-    }
-    return rc;
-}
-
-/* Own pieces over the replicas of the shard group. */
-static int replica_sum(struct optim *o, struct err *err)
-{
-    bool joined = o->c.layout->zero >= 2; /* the pieces follow one another */
-    int rc = 0;
-    if (o->c.grid->replica->size == 1 || fault_active == FAULT_POINT_SUM_REPLICA)
-        return 0;
-    for (int64_t k = 0; k < (joined ? 1 : o->c.sh->n_units) && rc == 0; k++) {
-        struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "gradients over replicas", .recv = own_grads(o, k, unit_own(o, k)),
-                             .n = joined ? o->own : unit_piece(o, k), .dtype = o->c.ops->stat};
-        rc = comm_do(o->c.grid->replica, &op, o->c.stream, err);
-    }
-    return rc;
-}
 
 /* All runs of one rule to or from the packing buffer. */
 static void pack_copy(struct optim *o, const struct piece_runs *runs, bool out)
@@ -373,9 +349,7 @@ static void step_block_set(struct optim *o, int64_t step, double norm)
 int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct err *err)
 {
     double norm = 0, bad = 0;
-    int rc = shard_sum(o, err);
-    if (rc == 0)
-        rc = replica_sum(o, err);
+    int rc = sums_finish(&o->sums, err);
     if (rc == 0)
         rc = axes_sum(o, err);
     if (rc == 0)

@@ -121,7 +121,7 @@ static int micro_batches(struct share *s, double inv_norm, struct record_step *r
     int64_t n = layout_micro_batches(l, s->gbs, l->zero >= 2 ? 0 : t->sh.place.dp);
     struct pipe_work w = {.micros = num_max_i64(1, n), .inv_norm = inv_norm, .batch = micro_batch, .ctx = s};
     struct pipe_result out = {0};
-    units_begin(&t->units);
+    units_begin(&t->units, w.micros, l->vpp);
     int rc = pipe_run(&t->pipe, &w, &out, err);
     units_flush(&t->units);
     if (rc == 0)
@@ -168,6 +168,7 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     if ((rc = comm_sum(t->conf->world, sums, 3, err)) < 0)
         return err_step(step, rc, err);
     if (sums[2] > 0) {
+        sums_finish(&t->optim.sums, err); /* on their way since backward */
         *err = share.err;
         return err_step(step, comm_agree(t->conf->world, share.failed, err), err);
     }

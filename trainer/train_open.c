@@ -212,6 +212,7 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
     int rc = optim_open(&t->optim, &o, err);
     if (rc == 0)
         rc = units_open(&t->units, &t->sh, (int)t->layout->zero, t->grid.shard, t->ops, t->stream, t->optim.weights, t->optim.grads, err);
+    t->units.sums = &t->optim.sums;
     if (rc == 0)
         rc = dit_new(c, t->ops, t->stream, &t->units, &t->dit, err);
     if (rc == 0)
