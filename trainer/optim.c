@@ -213,14 +213,28 @@ static int axes_sum(struct optim *o, struct err *err)
     return rc;
 }
 
-/* Each unit's own piece to the shard group, in a whole buffer. */
-static int units_gather(struct optim *o, void *buffer, const char *what, struct err *err)
+/* Unit k's own piece to the shard group, in a whole buffer. */
+static int gather_start(struct optim *o, int64_t k, void *buffer, const char *what, struct comm_work **work, struct err *err)
+{
+    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = what, .send = element(o, buffer, piece_whole(o->c.sh, k, unit_own(o, k))),
+                         .recv = element(o, buffer, o->c.sh->units[k].offset), .n = unit_piece(o, k), .dtype = o->c.ops->stat};
+    return comm_start(o->c.grid->shard, &op, o->c.stream, work, err);
+}
+
+static int gather_wait(struct optim *o, struct comm_work **work, struct err *err)
+{
+    struct comm_work *w = *work;
+    *work = NULL;
+    return comm_wait(o->c.grid->shard, w, o->c.stream, err);
+}
+
+static int weights_gather(struct optim *o, struct err *err)
 {
     int rc = 0;
     for (int64_t k = 0; k < o->c.sh->n_units && rc == 0; k++) {
-        struct comm_op op = {.kind = COMM_ALL_GATHER, .what = what, .send = element(o, buffer, piece_whole(o->c.sh, k, unit_own(o, k))),
-                             .recv = element(o, buffer, o->c.sh->units[k].offset), .n = unit_piece(o, k), .dtype = o->c.ops->stat};
-        rc = comm_do(o->c.grid->shard, &op, o->c.stream, err);
+        struct comm_work *work = NULL;
+        if ((rc = gather_start(o, k, o->weights, "weights of a unit", &work, err)) == 0)
+            rc = gather_wait(o, &work, err);
     }
     return rc;
 }
@@ -247,7 +261,7 @@ int optim_average_swap(struct optim *o, struct err *err)
         swap_run(o, 0, 0, o->n_state);
     for (int64_t k = 0; k < o->c.sh->n_units && !alike; k++)
         swap_run(o, piece_whole(o->c.sh, k, unit_own(o, k)), unit_own(o, k), unit_piece(o, k));
-    return alike ? 0 : units_gather(o, o->weights, "weights of a unit", err);
+    return alike ? 0 : weights_gather(o, err);
 }
 
 /* ---- norm ---- */
@@ -320,19 +334,51 @@ static void tensor_update(struct optim *o, int64_t unit, int64_t i)
     o->c.ops->adamw(o->c.ops, o->c.stream, &args);
 }
 
+static void unit_update(struct optim *o, int64_t k)
+{
+    const struct shard_unit *u = &o->c.sh->units[k];
+    for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++)
+        tensor_update(o, k, i);
+}
+
+/* zero 0: everybody updates everything, each unit while the next one's gradients come. */
+static int update_gathered(struct optim *o, struct err *err)
+{
+    struct comm_work *work[2] = {0};
+    int64_t n = o->c.sh->n_units;
+    int rc = gather_start(o, 0, o->grads, "summed gradients of a unit", &work[0], err);
+    for (int64_t k = 0; k < n && rc == 0; k++) {
+        if (k + 1 < n)
+            rc = gather_start(o, k + 1, o->grads, "summed gradients of a unit", &work[(k + 1) % 2], err);
+        if (rc == 0)
+            rc = gather_wait(o, &work[k % 2], err);
+        if (rc == 0)
+            unit_update(o, k);
+    }
+    return rc;
+}
+
+/* zero 1 and 2: own pieces; each unit's weights go to the others while the next one is updated. */
+static int update_own(struct optim *o, struct err *err)
+{
+    struct comm_work *work[2] = {0};
+    int64_t n = o->c.sh->n_units;
+    int rc = 0;
+    for (int64_t k = 0; k < n && rc == 0; k++) {
+        unit_update(o, k);
+        if (o->c.layout->zero < 3 && (rc = gather_wait(o, &work[k % 2], err)) == 0)
+            rc = gather_start(o, k, o->weights, "weights of a unit", &work[k % 2], err);
+    }
+    for (int64_t k = n; k < n + 2 && rc == 0; k++)
+        rc = gather_wait(o, &work[k % 2], err);
+    return rc;
+}
+
 static int update(struct optim *o, struct err *err)
 {
-    const struct shards *sh = o->c.sh;
-    int rc = o->c.layout->zero == 0 ? units_gather(o, o->grads, "summed gradients of a unit", err) : 0;
-    if (rc < 0)
-        return rc;
-    for (int64_t k = 0; k < sh->n_units; k++)
-        for (int64_t i = sh->units[k].first_param; i < sh->units[k].first_param + sh->units[k].n_params; i++)
-            tensor_update(o, k, i);
-    if ((rc = o->c.ops->dev->stream_sync(o->c.ops->dev, o->c.stream, err)) < 0)
-        return rc;
-    o->updates++;
-    return o->c.layout->zero == 1 || o->c.layout->zero == 2 ? units_gather(o, o->weights, "weights of a unit", err) : 0;
+    int rc = o->c.layout->zero == 0 ? update_gathered(o, err) : update_own(o, err);
+    o->updates += rc == 0;
+    return rc < 0 ? rc : o->c.ops->dev->stream_sync(o->c.ops->dev, o->c.stream, err);
 }
 
 static void step_block_set(struct optim *o, int64_t step, double norm)
