@@ -467,12 +467,7 @@ static int micros_run(struct walk *w, struct err *err)
 
 static void replicas_sum(struct walk *w)
 {
-    const struct shards *sh = w->spec->shards;
-    if (w->spec->layout->zero >= 2) {
-        all_reduce(w, TRAFFIC_REPLICA, "gradients over replicas", sh->total / sh->group, w->spec->stat);
-        return;
-    }
-    for (int64_t u = 0; u < sh->n_units; u++)
+    for (int64_t u = 0; u < w->spec->shards->n_trained; u++)
         all_reduce(w, TRAFFIC_REPLICA, "gradients over replicas", piece_of_unit(w, u), w->spec->stat);
 }
 
@@ -498,7 +493,7 @@ static int partial_sums(struct walk *w, struct err *err)
 static int update_run(struct walk *w, struct err *err)
 {
     int64_t zero = w->spec->layout->zero;
-    for (int64_t u = 0; u < w->spec->shards->n_units; u++) {
+    for (int64_t u = 0; u < w->spec->shards->n_trained; u++) {
         if (zero < 2)
             unit_sum(w, u);
         if (zero == 0)
@@ -516,7 +511,7 @@ int traffic_step(const struct traffic_spec *spec, struct traffic_list *out, stru
     struct walk w = {.spec = spec, .place = spec->shards->place, .a = layout_a2a_group(l, spec->model), .heads = spec->model->heads / l->tp,
                      .kv_heads = num_max_i64(1, spec->model->kv_heads / l->tp), .head_dim = model_head_dim(spec->model),
                      .working = {NO_UNIT, NO_UNIT}, .kept = {.layer = NO_LAYER}, .out = out};
-    BUG_ON(spec->n_micros < 1);
+    BUG_ON(spec->n_micros < 1 || spec->shards->n_trained != spec->shards->n_units);
     w.ring = l->cp / w.a;
     *out = (struct traffic_list){0};
     int rc = micros_run(&w, err);

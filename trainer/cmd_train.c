@@ -26,6 +26,8 @@ static const struct opt opts[] = {
     {"trial", 0, OPT_BOOL, NULL, "measure only: no checkpoint, no events, one JSON object at the end"},
     {"steps", 0, OPT_INT, "N", "stop after N steps of this attempt (trial: 5); with --model: length of the run", .min = 1, .max = 1e12},
     {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = blas_names},
+    {"profile", 0, OPT_BOOL, NULL, "measure every kind of computation and waiting: in the events of steps, and as a table at the end"},
+    {"trace", 0, OPT_TEXT, "FILE", "write what each rank did and exchanged when, for Perfetto or chrome://tracing; with --profile's table"},
     {"give-up", 0, OPT_SECONDS, "TIME", "trial: end early when even the fastest of two or more counted steps took longer", .min = 1e-9, .max = 1e9},
     {"memory-limit", 0, OPT_BYTES, "SIZE", "answer no when a rank's memory plan is larger", .min = 1, .max = 1e18},
     {"verify", 0, OPT_BOOL, NULL, "compare the dataset's shards with their checksums first (default); --no-verify: their sizes only",
@@ -131,6 +133,7 @@ static int trial_print(const struct train_report *r, const char *state, const ch
     json_put_num(&o, "backward_s", r->phases.backward_s);
     json_put_num(&o, "comm_s", r->phases.comm_s);
     json_put_num(&o, "optim_s", r->phases.optim_s);
+    json_put_num(&o, "other_s", r->phases.other_s);
     json_put_num(&o, "tokens", r->tokens);
     json_put_num(&o, "model_flops", r->model_flops);
     json_put_num(&o, "mfu", r->mfu);
@@ -187,6 +190,7 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
         .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
         .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &notice->signo,
         .stop_heard = &notice->heard, .phase = &notice->phase, .say = say,
+        .profile = opt_bool(v, "profile"), .trace = opt_text(v, "trace"),
         .give_up_s = opt_given(v, "give-up") ? opt_num(v, "give-up") : 0};
     rc = comm_agree(world, rc, err);
     bool trained = rc == 0;

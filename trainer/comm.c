@@ -183,6 +183,17 @@ static int broken_error(const struct comm *c, const struct comm_op *op, struct e
                    comm_kind_names[op->kind], op->what, c->axis);
 }
 
+static void waited_add(struct comm *c, double seconds)
+{
+    c->wait_s += seconds;
+    c->world->wait_s += seconds;
+}
+
+double comm_waited_s(const struct comm *c)
+{
+    return c->world->wait_s;
+}
+
 static int work_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, bool scalars, bool ordered,
                       struct comm_work **out, struct err *err)
 {
@@ -196,11 +207,13 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
     w->start_s = started;
     if ((rc = work_prepare(w, op, ordered, err)) < 0)
         return rc;
-    c->sent_bytes += w->sent_bytes = comm_work_sent_bytes(w);
+    w->sent_bytes = comm_work_sent_bytes(w);
+    c->sent_bytes += w->sent_bytes;
     c->ops++;
     comm_work_own(w);
     rc = c->backend->start(c, w, err);
-    c->wait_s += clock_mono_s() - started;
+    w->started_s = clock_mono_s();
+    waited_add(c, w->started_s - started);
     if (rc == 0)
         *out = w;
     return rc;
@@ -224,13 +237,13 @@ int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct 
     if (rc == 0 && !is_scalars(w) && until > (now = clock_mono_s()))
         clock_sleep_s(until - now);
     now = clock_mono_s();
-    c->wait_s += now - entered;
+    waited_add(c, now - entered);
     if (rc < 0)
         return rc;
     comm_work_uncover(w, true);
     w->taken = false;
     if (c->conf->trace)
-        c->conf->trace(c->conf->trace_ctx, c, &w->op, w->sent_bytes, w->start_s, entered, now);
+        c->conf->trace(c->conf->trace_ctx, c, &w->op, &(struct comm_times){w->start_s, w->started_s, entered, now, w->sent_bytes});
     return 0;
 }
 
@@ -246,6 +259,11 @@ int comm_do_quietly(struct comm *c, const struct comm_op *op, bool ordered, stru
     struct comm_work *w;
     int rc = work_start(c, op, NULL, true, ordered, &w, err);
     return rc < 0 ? rc : comm_wait(c, w, NULL, err);
+}
+
+bool comm_busy(const struct comm *c)
+{
+    return c->world->flight;
 }
 
 void comm_progress(struct comm *c)

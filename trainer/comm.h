@@ -81,14 +81,19 @@ struct comm_op {
 struct comm_work; /* one operation in flight; belongs to its group; over after comm_wait */
 
 struct comm;
+/* Of an operation that is over, by clock_mono_s: comm_start entered and left, comm_wait entered and left. */
+struct comm_times {
+    double start_s, started_s, wait_s, end_s;
+    int64_t sent_bytes; /* by this rank, to others */
+};
+
 /* Of the world; inherited by what is split from it. */
 struct comm_conf {
     double deadline_s; /* 0: none */
     double latency_s;
     bool check;        /* at first: true in builds without optimisation */
-    /* rank-local; called when a work is over; may be NULL. What of sent_bytes was this operation's; times of clock_mono_s: started,
-     * wait entered, over. */
-    void (*trace)(void *ctx, const struct comm *c, const struct comm_op *op, int64_t sent_bytes, double start_s, double wait_s, double end_s);
+    /* rank-local; called when a work is over; may be NULL. */
+    void (*trace)(void *ctx, const struct comm *c, const struct comm_op *op, const struct comm_times *t);
     void *trace_ctx;
 };
 
@@ -133,6 +138,8 @@ int comm_reserve(struct comm *c, int works, int64_t bytes, struct err *err);
 int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct comm_work **out, struct err *err);
 int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err); /* w NULL: nothing to do */
 int comm_do(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct err *err); /* both */
+double comm_waited_s(const struct comm *c); /* wait_s of all groups of its world, those closed included */
+bool comm_busy(const struct comm *c);      /* something is in flight in any group of its world */
 void comm_progress(struct comm *c); /* lets the works of all groups move; cheap; between compute calls */
 int comm_order_check(struct comm *world, struct err *err); /* collective; ERR_STATE names what differs; 0 without conf.check */
 

@@ -17,7 +17,7 @@ struct comm_work {
     struct comm *c;
     struct comm_op op; /* without the caller's arrays */
     bool taken, done;
-    double start_s;
+    double start_s, started_s;
     int64_t sent_bytes;
     int64_t *send_n, *send_at, *recv_n, *recv_at; /* [size] elements */
     const char *src;
@@ -50,6 +50,7 @@ struct comm_world {
     int rank, size;
     struct comm_work *flight;  /* the backend's works in flight, of all groups */
     int64_t completed;         /* messages: is anything moving? */
+    double wait_s;             /* of all groups */
 };
 
 /* A group of `size`; parent NULL: a world. world_ranks is copied, NULL: 0 .. size-1. */

@@ -33,12 +33,14 @@ enum dev_copy { DEV_H2D, DEV_D2H, DEV_D2D };
 
 struct dev_stream;
 struct dev_event;
+struct meter;
 
 struct dev {
     const char *name;    /* "cpu" */
     bool host_memory;    /* device memory may be read and written by the host after a stream_sync */
     int64_t alloc_bytes; /* handed out now, over all allocations */
     int64_t peak_bytes;  /* the most that was handed out at one time */
+    struct meter *meter; /* meter.h; NULL: nothing is measured */
 
     int (*alloc)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err); /* free with free */
     void (*free)(struct dev *d, void *ptr);                                                    /* NULL is fine */

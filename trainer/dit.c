@@ -5,6 +5,7 @@
 
 #include "base/num.h"
 #include "trainer/dit_priv.h"
+#include "trainer/meter.h"
 
 bool dit_has_cond(const struct dit *d) { return d->m->adaln != ADALN_NONE; }
 
@@ -331,8 +332,10 @@ static void forward(struct dit *d)
     if (is_first(d))
         embed_fwd(d);
     for (int64_t l = d->first; l < d->end; l++) {
+        struct meter_mark at = meter_begin(d->dev->meter);
         dit_use(d, l, l + 1 < d->end ? l + 1 : after);
         dit_block_fwd(d, l);
+        meter_span(d->dev->meter, at, "layer forward", l);
     }
     if (is_last(d))
         head_fwd(d);
@@ -404,11 +407,13 @@ static void backward(struct dit *d)
         final_bwd(d);
     }
     for (int64_t l = d->end - 1; l >= d->first; l--) {
+        struct meter_mark at = meter_begin(d->dev->meter);
         dit_use(d, l, l > d->first ? l - 1 : embed_again(d) ? PARAM_LAYER_EMBED : PARAM_LAYER_COND);
         if (dit_recomputed(d, l) && (d->kept != l || d->kept_slot != d->slot))
             dit_block_again(d, l);
         dit_block_bwd(d, l);
         dit_done(d, l);
+        meter_span(d->dev->meter, at, "layer backward", l);
     }
     if (is_first(d))
         embed_bwd(d);
@@ -440,9 +445,11 @@ int dit_failed(struct dit *d, struct err *err)
 
 int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b, struct err *err)
 {
+    struct meter_mark at = meter_begin(d->dev->meter);
     chunk_take(d, slot, chunk);
     int rc = dit_stage(d, b, err);
     d->slots[slot].now = d->now;
+    meter_end(d->dev->meter, at, METER_STAGE, chunk);
     return rc;
 }
 
@@ -472,20 +479,24 @@ struct tensor dit_gradient_out(struct dit *d, int64_t slot)
 
 void dit_chunk_forward(struct dit *d, int64_t slot, double inv_norm)
 {
+    struct meter_mark at = meter_begin(d->dev->meter);
     slot_take(d, slot);
     forward(d);
-    if (!is_last(d))
-        return;
-    loss(d, inv_norm);
-    d->dev->copy(d->dev, d->host.loss, d->device.loss, d->now.n * 8, DEV_D2H, d->stream);
+    if (is_last(d)) {
+        loss(d, inv_norm);
+        d->dev->copy(d->dev, d->host.loss, d->device.loss, d->now.n * 8, DEV_D2H, d->stream);
+    }
+    meter_span(d->dev->meter, at, "forward of a chunk", d->first);
 }
 
 void dit_chunk_backward(struct dit *d, int64_t slot)
 {
+    struct meter_mark at = meter_begin(d->dev->meter);
     slot_take(d, slot);
     backward(d);
     if (!is_first(d))
         d->o->copy(d->o, d->stream, &(struct ops_copy){dit_rows(d, DIT_DX, 0), dit_rows(d, DIT_DX_OUT, 0)});
+    meter_span(d->dev->meter, at, "backward of a chunk", d->first);
 }
 
 void dit_chunk_result(struct dit *d, int64_t slot, const struct batch *b, struct dit_result *out)

@@ -17,7 +17,7 @@
  *     struct buffer_list plan = {0};
  *     dit_plan(&c, ops->act, ops->stat, &plan, err);              // what dit_new will take; add own buffers, print
  *     dit_new(&c, ops, stream, &units, &d, err);
- *     units_begin(&units);
+ *     units_begin(&units, micros, 1);
  *     dit_step(d, &batch, inv_norm, &result, err);                // grads (+)= d(inv_norm · loss of the batch); every micro-batch
  *     units_flush(&units);
  *     dit_free(d);

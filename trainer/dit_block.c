@@ -126,12 +126,14 @@ static void branch_out(struct dit *d, struct tensor x, int64_t param, struct ten
 {
     struct tensor part = dit_partial(d, out);
     dit_linear(d, x, param, part);
-    dit_sum_rows(d, part, out, what, FAULT_POINT_SUM_BRANCH);
+    dit_rows_wait(d, dit_sum_rows(d, part, out, what, FAULT_POINT_SUM_BRANCH));
 }
 
-static struct tensor normed_all(struct dit *d)
+/* A column-parallel product begins it: all tokens' normed rows. */
+static void branch_in(struct dit *d, int64_t param, struct tensor y)
 {
-    return dit_gather_rows(d, dit_rows(d, DIT_NORMED, 0), DIT_NORMED_ALL);
+    struct tensor in = dit_gemm_all(d, (struct ops_gemm){.b = dit_weight(d, param), .c = y, .tb = true, .alpha = 1});
+    dit_lora_add(d, in, param, y);
 }
 
 /* `kept`: the attention's output is there already; the rest is made again. */
@@ -139,7 +141,7 @@ static void self_attention(struct dit *d, int64_t layer, int64_t self, struct te
 {
     const struct dit_attn_params *p = &d->p.blocks[layer].self[self];
     if (!kept) {
-        dit_linear(d, normed_all(d), p->qkv, dit_copy(d, DIT_QKV, layer, self, d->now.s));
+        branch_in(d, p->qkv, dit_copy(d, DIT_QKV, layer, self, d->now.s));
         dit_qk_again(d, layer, self);
         dit_attention_fwd(d, layer, self);
     }
@@ -149,7 +151,7 @@ static void self_attention(struct dit *d, int64_t layer, int64_t self, struct te
 static void cross_attention(struct dit *d, int64_t layer, struct tensor out, bool kept)
 {
     const struct dit_block_params *p = &d->p.blocks[layer];
-    dit_linear(d, normed_all(d), p->cross_q, dit_tokens(d, DIT_CROSS_Q, layer));
+    branch_in(d, p->cross_q, dit_tokens(d, DIT_CROSS_Q, layer));
     dit_linear(d, dit_buffer(d, DIT_TEXT, 0, d->now.text), p->cross_kv, dit_buffer(d, DIT_CROSS_KV, layer, d->now.text));
     if (!kept) {
         dit_cross_qk_again(d, layer);
@@ -162,14 +164,13 @@ static void cross_attention(struct dit *d, int64_t layer, struct tensor out, boo
 static void mlp(struct dit *d, int64_t layer, struct tensor out)
 {
     const struct dit_block_params *p = &d->p.blocks[layer];
-    struct tensor pre = dit_tokens(d, DIT_MLP_PRE, layer), act = dit_tokens(d, DIT_MLP_ACT, 0), in = normed_all(d);
+    struct tensor pre = dit_tokens(d, DIT_MLP_PRE, layer), act = dit_tokens(d, DIT_MLP_ACT, 0);
     if (d->mlp_act == OPS_ACT_SWIGLU || dit_lora_has(d, p->fc1)) {
         struct ops_act a = {.kind = d->mlp_act, .x = pre, .y = act};
-        dit_linear(d, in, p->fc1, pre);
+        branch_in(d, p->fc1, pre);
         d->o->act_fwd(d->o, d->stream, &a);
     } else {
-        struct ops_gemm g = {.a = in, .b = dit_weight(d, p->fc1), .c = act, .tb = true, .alpha = 1, .act = d->mlp_act, .aux = pre};
-        d->o->gemm(d->o, d->stream, &g);
+        dit_gemm_all(d, (struct ops_gemm){.b = dit_weight(d, p->fc1), .c = act, .tb = true, .alpha = 1, .act = d->mlp_act, .aux = pre});
     }
     branch_out(d, act, p->fc2, out, "MLP's output");
 }

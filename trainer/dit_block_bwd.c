@@ -38,29 +38,35 @@ static void adaln_bwd(struct dit *d, int64_t layer, int64_t sub)
 }
 
 /* Gradient of the branch's output for all tokens: what the row-parallel product before it needs. */
-static struct tensor dbranch_all(struct dit *d)
+static struct tensor dbranch_all(struct dit *d, struct comm_work **work)
 {
-    return dit_gather_rows(d, dit_rows(d, DIT_DBRANCH, 0), DIT_PARTIAL);
+    return dit_gather_rows(d, dit_rows(d, DIT_DBRANCH, 0), DIT_PARTIAL, work);
 }
 
 /* The input of a sub-block's column-parallel product made again, and its weight's and its own gradient from `dout`; leaves the statistics
- * of its norm in DIT_STATS. */
+ * of its norm in DIT_STATS. The rows of tp ranks come under the one product, the sum goes under the other. */
 static void branch_in_bwd(struct dit *d, int64_t layer, int64_t sub, struct tensor dout, int64_t param)
 {
     struct tensor own = dit_rows(d, DIT_DNORMED, 0), part = dit_partial(d, own);
+    struct comm_work *rows, *sum;
     dit_norm_again(d, layer, sub);
-    dit_linear_dw(d, dout, dit_gather_rows(d, dit_rows(d, DIT_NORMED, 0), DIT_NORMED_ALL), param);
+    struct tensor in = dit_gather_rows(d, dit_rows(d, DIT_NORMED, 0), DIT_NORMED_ALL, &rows);
     dit_linear_dx(d, dout, param, part, 0);
-    dit_sum_rows(d, part, own, "gradient of a branch's input", FAULT_POINT_SUM_INPUT);
+    sum = dit_sum_rows(d, part, own, "gradient of a branch's input", FAULT_POINT_SUM_INPUT);
+    dit_rows_wait(d, rows);
+    dit_linear_dw(d, dout, in, param);
+    dit_rows_wait(d, sum);
 }
 
 /* DIT_DBRANCH -> DIT_DNORMED of the MLP's input. */
 static void mlp_bwd(struct dit *d, int64_t layer, int64_t sub)
 {
     const struct dit_block_params *p = &d->p.blocks[layer];
-    struct tensor dout = dbranch_all(d), dhidden = dit_tokens(d, DIT_DMLP, 0), act = dit_tokens(d, DIT_MLP_ACT, 0);
+    struct comm_work *rows;
+    struct tensor dout = dbranch_all(d, &rows), dhidden = dit_tokens(d, DIT_DMLP, 0), act = dit_tokens(d, DIT_MLP_ACT, 0);
     struct tensor dact = d->mlp_act == OPS_ACT_SWIGLU ? dit_tokens(d, DIT_DMLP_ACT, 0) : dhidden;
     struct ops_act a = {.kind = d->mlp_act, .x = dit_tokens(d, DIT_MLP_PRE, layer), .y = act, .dy = dact, .dx = dhidden};
+    dit_rows_wait(d, rows);
     dit_linear_dx(d, dout, p->fc2, dact, 0);
     d->o->act_bwd(d->o, d->stream, &a);
     dit_linear_dw(d, dout, act, p->fc2);
@@ -81,14 +87,16 @@ static void cross_attention_bwd(struct dit *d, int64_t layer, int64_t sub)
 {
     const struct dit_block_params *p = &d->p.blocks[layer];
     struct ops_attn a = dit_cross_attn(d, layer);
-    struct tensor dout = dbranch_all(d), dkv = dit_buffer(d, DIT_DCROSS_KV, 0, d->now.text);
+    struct comm_work *rows;
+    struct tensor dout = dbranch_all(d, &rows), dkv = dit_buffer(d, DIT_DCROSS_KV, 0, d->now.text);
     struct tensor kv = dit_buffer(d, DIT_CROSS_KV, layer, d->now.text);
     a.dq = dit_tokens(d, DIT_DCROSS_Q, 0);
     a.dk = tensor_cols(dkv, 0, d->kv_width);
     a.dv = tensor_cols(dkv, d->kv_width, d->kv_width);
+    dit_cross_qk_again(d, layer);
+    dit_rows_wait(d, rows);
     dit_linear_dw(d, dout, a.o, p->cross_out);
     dit_linear_dx(d, dout, p->cross_out, a.d_o, 0);
-    dit_cross_qk_again(d, layer);
     d->o->attn_bwd(d->o, d->stream, &a);
     headnorm_bwd(d, dit_tokens(d, DIT_CROSS_Q, layer), p->cross_q_norm, dit_tokens(d, DIT_CROSS_RSTD, 0), false, a.dq);
     headnorm_bwd(d, tensor_cols(kv, 0, d->kv_width), p->cross_k_norm, dit_buffer(d, DIT_CROSS_K_RSTD, 0, d->now.text), false, a.dk);
@@ -104,11 +112,13 @@ static void self_attention_bwd(struct dit *d, int64_t layer, int64_t sub)
     int64_t self = d->subs[sub].self;
     const struct dit_attn_params *p = &d->p.blocks[layer].self[self];
     int64_t H = d->heads, K = d->kv_heads;
-    struct tensor dout = dbranch_all(d), dqkv = dit_tokens(d, DIT_DQKV, 0), qkv = dit_copy(d, DIT_QKV, layer, self, d->now.s);
+    struct comm_work *rows;
+    struct tensor dout = dbranch_all(d, &rows), dqkv = dit_tokens(d, DIT_DQKV, 0), qkv = dit_copy(d, DIT_QKV, layer, self, d->now.s);
     struct tensor rstd = dit_tokens(d, DIT_QK_RSTD, 0), dq = tensor_cols(dqkv, 0, d->q_width), dk = tensor_cols(dqkv, d->q_width, d->kv_width);
+    dit_qk_again(d, layer, self);
+    dit_rows_wait(d, rows);
     dit_linear_dw(d, dout, dit_copy(d, DIT_ATTN, layer, self, d->now.s), p->out);
     dit_linear_dx(d, dout, p->out, dit_tokens(d, DIT_DATTN, 0), 0);
-    dit_qk_again(d, layer, self);
     dit_attention_bwd(d, layer, self);
     headnorm_bwd(d, tensor_cols(qkv, 0, d->q_width), p->q_norm, tensor_cols(rstd, 0, H), true, dq);
     headnorm_bwd(d, tensor_cols(qkv, d->q_width, d->kv_width), p->k_norm, tensor_cols(rstd, H, K), true, dk);

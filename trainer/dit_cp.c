@@ -149,20 +149,16 @@ static struct tensor travelling(const struct dit *d, enum dit_buffer id, int64_t
 
 static struct comm_work *pass_on(struct dit *d, struct tensor out, struct tensor in, const char *what)
 {
-    struct comm_work *work = NULL;
     struct comm *ring = d->c.grid->ring;
     struct comm_message m[2] = {{out.ptr, out.rows * out.cols, (ring->rank + 1) % ring->size, true},
                                 {in.ptr, in.rows * in.cols, (ring->rank + ring->size - 1) % ring->size, false}};
     struct comm_op op = {.kind = COMM_SEND_RECV, .what = what, .dtype = out.dtype, .messages = m, .n_messages = 2};
-    if (d->failed == 0)
-        d->failed = comm_start(ring, &op, d->stream, &work, &d->err);
-    return work;
+    return dit_comm_start(d, ring, &op);
 }
 
 static void arrive(struct dit *d, struct comm_work *work)
 {
-    if (d->failed == 0)
-        d->failed = comm_wait(d->c.grid->ring, work, d->stream, &d->err);
+    dit_comm_wait(d, d->c.grid->ring, work);
 }
 
 /* Keys and values of the group whose turn it is, and where they stand. */

@@ -157,9 +157,13 @@ void dit_lora_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor d
 void dit_lora_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param);
 
 /* dit_tp.c: token rows and columns over tensor-parallel ranks. Without tp they do nothing, and the views are the same memory. */
-struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all); /* all tokens from each rank's own rows */
+struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all, struct comm_work **work); /* all tokens from each rank's own
+                                                                                    * rows, there after dit_rows_wait */
+struct tensor dit_gemm_all(struct dit *d, struct ops_gemm g); /* g.a: DIT_NORMED of all tokens; own rows are multiplied while the others' arrive */
+void dit_rows_wait(struct dit *d, struct comm_work *work);
 struct tensor dit_partial(const struct dit *d, struct tensor own);                     /* where this rank's summands go */
-void dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, const char *what, int fault); /* own rows of their sum */
+/* Own rows of their sum, there after dit_rows_wait. */
+struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, const char *what, int fault);
 void dit_sum_tp(struct dit *d, struct tensor t, const char *what, int fault);          /* in place; fault: point that leaves it out */
 void dit_mod_gather(struct dit *d, struct tensor mod, const struct mod_unit *units, int64_t n); /* DIT_MOD_OWN -> all columns */
 struct tensor dit_dmod_own(struct dit *d, struct tensor dmod, const struct mod_unit *units, int64_t n); /* own columns, summed */
@@ -168,6 +172,8 @@ int64_t dit_mod_width(const struct dit *d, const struct mod_unit *unit);        
 void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self);
 void dit_attention_bwd(struct dit *d, int64_t layer, int64_t self); /* DIT_DATTN -> DIT_DQKV */
 void dit_comm(struct dit *d, struct comm *c, const struct comm_op *op); /* keeps a failure in d */
+struct comm_work *dit_comm_start(struct dit *d, struct comm *c, const struct comm_op *op); /* a failure is kept; then NULL */
+void dit_comm_wait(struct dit *d, struct comm *c, struct comm_work *work);
 /* Rows [at, at + rows) of a buffer of exchanged blocks, as a matrix of the blocks' width. */
 struct tensor dit_cp_block(const struct dit *d, enum dit_buffer id, int64_t at, int64_t rows, int64_t width);
 /* q, k, v and so on of an attention with a->heads and a->kv_heads: `moved`: `rows` rows that an exchange has brought; else the own tokens. */

@@ -13,16 +13,59 @@ void dit_comm(struct dit *d, struct comm *c, const struct comm_op *op)
         d->failed = comm_do(c, op, d->stream, &d->err);
 }
 
+struct comm_work *dit_comm_start(struct dit *d, struct comm *c, const struct comm_op *op)
+{
+    struct comm_work *work = NULL;
+    if (d->failed == 0)
+        d->failed = comm_start(c, op, d->stream, &work, &d->err);
+    return work;
+}
+
+void dit_comm_wait(struct dit *d, struct comm *c, struct comm_work *work)
+{
+    if (d->failed == 0)
+        d->failed = comm_wait(c, work, d->stream, &d->err);
+}
+
 /* ---- rows ---- */
 
-struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all)
+struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all, struct comm_work **work)
 {
+    *work = NULL;
     if (!d->c.layout->sp)
         return own;
     struct tensor to = dit_tokens(d, all, 0);
-    dit_comm(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_ALL_GATHER, .what = "token rows of tp ranks", .dtype = own.dtype, .send = own.ptr,
-                                                 .recv = to.ptr, .counts = d->part_n, .at = d->part_at});
+    *work = dit_comm_start(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_ALL_GATHER, .what = "token rows of tp ranks", .dtype = own.dtype,
+                                                               .send = own.ptr, .recv = to.ptr, .counts = d->part_n, .at = d->part_at});
     return to;
+}
+
+/* Rows first .. end-1 of a product: x is the rows themselves, g.c and g.aux all rows. */
+static void gemm_rows(struct dit *d, struct ops_gemm g, struct tensor x, int64_t first, int64_t end)
+{
+    g.a = x;
+    g.c = tensor_rows(g.c, first, end - first);
+    if (g.aux.ptr)
+        g.aux = tensor_rows(g.aux, first, end - first);
+    if (end > first)
+        d->o->gemm(d->o, d->stream, &g);
+}
+
+struct tensor dit_gemm_all(struct dit *d, struct ops_gemm g)
+{
+    struct comm_work *others;
+    struct tensor own = dit_rows(d, DIT_NORMED, 0), all = dit_gather_rows(d, own, DIT_NORMED_ALL, &others);
+    int64_t first = d->c.layout->sp ? d->now.r_first : 0, end = first + own.rows;
+    gemm_rows(d, g, own, first, end);
+    dit_rows_wait(d, others);
+    gemm_rows(d, g, tensor_rows(all, 0, first), 0, first);
+    gemm_rows(d, g, tensor_rows(all, end, all.rows - end), end, all.rows);
+    return all;
+}
+
+void dit_rows_wait(struct dit *d, struct comm_work *work)
+{
+    dit_comm_wait(d, d->c.grid->tp, work);
 }
 
 struct tensor dit_partial(const struct dit *d, struct tensor own)
@@ -36,18 +79,18 @@ void dit_sum_tp(struct dit *d, struct tensor t, const char *what, int fault)
         dit_comm(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_ALL_REDUCE, .what = what, .dtype = t.dtype, .recv = t.ptr, .n = t.rows * t.cols});
 }
 
-void dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, const char *what, int fault)
+struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, const char *what, int fault)
 {
-    if (!d->c.layout->sp) {
-        dit_sum_tp(d, own, what, fault);
-        return;
-    }
-    if (fault_active == fault) {
+    bool sp = d->c.layout->sp;
+    if (fault_active == fault && sp)
         d->o->copy(d->o, d->stream, &(struct ops_copy){tensor_rows(partial, d->now.r_first, d->now.r), own});
-        return;
-    }
-    dit_comm(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_REDUCE_SCATTER, .what = what, .dtype = own.dtype, .send = partial.ptr,
-                                                 .recv = own.ptr, .counts = d->part_n, .at = d->part_at});
+    if (fault_active == fault || d->c.layout->tp == 1)
+        return NULL;
+    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = what, .dtype = own.dtype, .recv = own.ptr, .n = own.rows * own.cols};
+    if (sp)
+        op = (struct comm_op){.kind = COMM_REDUCE_SCATTER, .what = what, .dtype = own.dtype, .send = partial.ptr, .recv = own.ptr,
+                              .counts = d->part_n, .at = d->part_at};
+    return dit_comm_start(d, d->c.grid->tp, &op);
 }
 
 /* ---- columns of a modulation ---- */

@@ -133,6 +133,7 @@ static void gemm_own(struct ops_cpu *o, int64_t m, int64_t n, int64_t k, REAL al
                 int64_t mb = m - i < MC ? m - i : MC;
                 pack_a((struct operand){a.ptr + i * a.rs + p * a.cs, a.rs, a.cs}, mb, kb, o->pack_a);
                 gemm_packed(o->pack_a, o->pack_b, mb, nb, kb, alpha, p ? 1 : beta, c + i * ldc + j, ldc);
+                ops_cpu_tick(&o->ops);
             }
         }
     }
@@ -157,6 +158,7 @@ static void gemm_blas(struct ops_cpu *o, const struct ops_gemm *g, int64_t m, in
     o->sgemm(ROW_MAJOR, ta, tb, (int)m, (int)n, (int)k, (float)g->alpha, g->a.ptr, (int)g->a.ld, g->b.ptr, (int)g->b.ld,
              (float)g->beta, g->c.ptr, (int)g->c.ld);
 #endif
+    ops_cpu_tick(&o->ops);
 }
 
 static struct operand operand_of(const struct tensor *t, bool transposed)

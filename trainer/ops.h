@@ -235,6 +235,9 @@ struct ops {
     enum dtype act, stat;
     int64_t workspace_bytes; /* taken at opening, for the memory plan */
     void *self;              /* the backend's own */
+    /* Called between the parts of products and attention by a table whose calls run at once, so that messages move meanwhile; NULL: not. */
+    void (*tick)(void *ctx);
+    void *tick_ctx;
 
     void (*gemm)(struct ops *o, struct dev_stream *s, const struct ops_gemm *a);
     void (*attn_fwd)(struct ops *o, struct dev_stream *s, const struct ops_attn *a);

@@ -123,6 +123,7 @@ static void op_attn_fwd(struct ops *o, struct dev_stream *s, const struct ops_at
                 int64_t nq = a->q_start[seg + 1] - q0 < BQ ? a->q_start[seg + 1] - q0 : BQ;
                 attn_fwd_tile(a, w, seg, q0, nq, head);
                 store_tile(a, w, q0, nq, head);
+                ops_cpu_tick(o);
             }
 }
 
@@ -219,8 +220,10 @@ static void op_attn_bwd(struct ops *o, struct dev_stream *s, const struct ops_at
             zero_range(&a->dv, k_start, keys);
         }
         for (int64_t k0 = k_start; k0 < k_start + keys; k0 += BK)
-            for (int64_t kv = 0; kv < a->kv_heads; kv++)
+            for (int64_t kv = 0; kv < a->kv_heads; kv++) {
                 attn_bwd_keys(a, w, seg, kv, k0, k_start + keys - k0 < BK ? k_start + keys - k0 : BK);
+                ops_cpu_tick(o);
+            }
     }
 }
 

@@ -29,6 +29,12 @@ struct ops_cpu {
 };
 
 
+static inline void ops_cpu_tick(const struct ops *o)
+{
+    if (o->tick)
+        o->tick(o->tick_ctx);
+}
+
 void ops_cpu_fill_f64(struct ops_cpu *c);
 void ops_cpu_fill_f32(struct ops_cpu *c);
 /* Bytes that a table of each type needs. */

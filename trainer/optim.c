@@ -78,6 +78,8 @@ int optim_open(struct optim *o, const struct optim_conf *c, struct err *err)
     int rc = runs_open(o, &pack, err);
     if (rc == 0)
         rc = buffers_take(o, pack, err);
+    if (rc == 0)
+        rc = sums_open(&o->sums, c->sh, (int)c->layout->zero, c->grid->shard, c->grid->replica, c->ops->stat, c->stream, o->grads, err);
     if (rc < 0)
         optim_close(o);
     return rc;
@@ -90,6 +92,7 @@ void optim_close(struct optim *o)
     void *all[] = {o->weights, o->grads, o->m, o->v, o->ema, o->swap, o->pack, o->step, o->health};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         o->c.ops->dev->free(o->c.ops->dev, all[i]);
+    sums_close(&o->sums);
     for (int rule = 0; rule < PIECE_RULES; rule++)
         piece_runs_release(&o->runs[rule]);
     memset(o, 0, sizeof *o);
@@ -189,35 +192,6 @@ static char *own_grads(const struct optim *o, int64_t unit, int64_t at)
 static int64_t unit_own(const struct optim *o, int64_t unit) { return o->c.sh->units[unit].offset / o->c.sh->group; }
 static int64_t unit_piece(const struct optim *o, int64_t unit) { return o->c.sh->units[unit].elements / o->c.sh->group; }
 
-/* zero 0 and 1: each unit's sum over the shard group, into the own piece. */
-static int shard_sum(struct optim *o, struct err *err)
-{
-    int rc = 0;
-    if (o->c.layout->zero >= 2 || fault_active == FAULT_POINT_SUM_UNIT)
-        return 0;
-    for (int64_t k = 0; k < o->c.sh->n_trained && rc == 0; k++) {
-        struct comm_op op = {.kind = COMM_REDUCE_SCATTER, .what = "gradients of a unit", .send = element(o, o->grads, o->c.sh->units[k].offset),
-                             .recv = own_grads(o, k, unit_own(o, k)), .n = unit_piece(o, k), .dtype = o->c.ops->stat};
-        rc = comm_do(o->c.grid->shard, &op, o->c.stream, err);
-    }
-    return rc;
-}
-
-/* Own pieces over the replicas of the shard group. */
-static int replica_sum(struct optim *o, struct err *err)
-{
-    bool joined = o->c.layout->zero >= 2; /* the pieces follow one another */
-    int rc = 0;
-    if (o->c.grid->replica->size == 1 || fault_active == FAULT_POINT_SUM_REPLICA)
-        return 0;
-    for (int64_t k = 0; k < (joined ? o->own > 0 : o->c.sh->n_trained) && rc == 0; k++) {
-        struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "gradients over replicas", .recv = own_grads(o, k, unit_own(o, k)),
-                             .n = joined ? o->own : unit_piece(o, k), .dtype = o->c.ops->stat};
-        rc = comm_do(o->c.grid->replica, &op, o->c.stream, err);
-    }
-    return rc;
-}
-
 /* All runs of one rule to or from the packing buffer. */
 static void pack_copy(struct optim *o, const struct piece_runs *runs, bool out)
 {
@@ -260,14 +234,28 @@ static int axes_sum(struct optim *o, struct err *err)
     return rc;
 }
 
-/* Each trained unit's own piece to the shard group, in a whole buffer. */
-static int units_gather(struct optim *o, void *buffer, const char *what, struct err *err)
+/* Trained unit k's own piece to the shard group, in a whole buffer. */
+static int gather_start(struct optim *o, int64_t k, void *buffer, const char *what, struct comm_work **work, struct err *err)
+{
+    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = what, .send = element(o, buffer, piece_whole(o->c.sh, k, unit_own(o, k))),
+                         .recv = element(o, buffer, o->c.sh->units[k].offset), .n = unit_piece(o, k), .dtype = o->c.ops->stat};
+    return comm_start(o->c.grid->shard, &op, o->c.stream, work, err);
+}
+
+static int gather_wait(struct optim *o, struct comm_work **work, struct err *err)
+{
+    struct comm_work *w = *work;
+    *work = NULL;
+    return comm_wait(o->c.grid->shard, w, o->c.stream, err);
+}
+
+static int weights_gather(struct optim *o, struct err *err)
 {
     int rc = 0;
     for (int64_t k = 0; k < o->c.sh->n_trained && rc == 0; k++) {
-        struct comm_op op = {.kind = COMM_ALL_GATHER, .what = what, .send = element(o, buffer, piece_whole(o->c.sh, k, unit_own(o, k))),
-                             .recv = element(o, buffer, o->c.sh->units[k].offset), .n = unit_piece(o, k), .dtype = o->c.ops->stat};
-        rc = comm_do(o->c.grid->shard, &op, o->c.stream, err);
+        struct comm_work *work = NULL;
+        if ((rc = gather_start(o, k, o->weights, "weights of a unit", &work, err)) == 0)
+            rc = gather_wait(o, &work, err);
     }
     return rc;
 }
@@ -294,7 +282,7 @@ int optim_average_swap(struct optim *o, struct err *err)
         swap_run(o, 0, 0, o->n_state);
     for (int64_t k = 0; k < o->c.sh->n_trained && !alike; k++)
         swap_run(o, piece_whole(o->c.sh, k, unit_own(o, k)), unit_own(o, k), unit_piece(o, k));
-    return alike ? 0 : units_gather(o, o->weights, "weights of a unit", err);
+    return alike ? 0 : weights_gather(o, err);
 }
 
 /* ---- norm ---- */
@@ -389,18 +377,53 @@ static void tensor_update(struct optim *o, int64_t i, int64_t number)
         o->c.ops->adamw(o->c.ops, o->c.stream, &args);
 }
 
+static void unit_update(struct optim *o, int64_t k)
+{
+    const struct shard_unit *u = &o->c.sh->units[k];
+    int64_t number = 0;
+    for (int64_t i = 0; i < u->first_param + u->n_params; number += o->c.params->items[i++].count)
+        if (i >= u->first_param && o->c.sh->tensors[i].unit == k)
+            tensor_update(o, i, number);
+}
+
+/* zero 0: everybody updates everything, each unit while the next one's gradients come. */
+static int update_gathered(struct optim *o, struct err *err)
+{
+    struct comm_work *work[2] = {0};
+    int64_t n = o->c.sh->n_trained;
+    int rc = n > 0 ? gather_start(o, 0, o->grads, "summed gradients of a unit", &work[0], err) : 0;
+    for (int64_t k = 0; k < n && rc == 0; k++) {
+        if (k + 1 < n)
+            rc = gather_start(o, k + 1, o->grads, "summed gradients of a unit", &work[(k + 1) % 2], err);
+        if (rc == 0)
+            rc = gather_wait(o, &work[k % 2], err);
+        if (rc == 0)
+            unit_update(o, k);
+    }
+    return rc;
+}
+
+/* zero 1 and 2: own pieces; each unit's weights go to the others while the next one is updated. */
+static int update_own(struct optim *o, struct err *err)
+{
+    struct comm_work *work[2] = {0};
+    int64_t n = o->c.sh->n_trained;
+    int rc = 0;
+    for (int64_t k = 0; k < n && rc == 0; k++) {
+        unit_update(o, k);
+        if (o->c.layout->zero < 3 && (rc = gather_wait(o, &work[k % 2], err)) == 0)
+            rc = gather_start(o, k, o->weights, "weights of a unit", &work[k % 2], err);
+    }
+    for (int64_t k = n; k < n + 2 && rc == 0; k++)
+        rc = gather_wait(o, &work[k % 2], err);
+    return rc;
+}
+
 static int update(struct optim *o, struct err *err)
 {
-    int rc = o->c.layout->zero == 0 ? units_gather(o, o->grads, "summed gradients of a unit", err) : 0;
-    if (rc < 0)
-        return rc;
-    for (int64_t i = 0, number = 0; i < o->c.sh->n_tensors; number += o->c.params->items[i++].count)
-        if (shards_trained(o->c.sh, i))
-            tensor_update(o, i, number);
-    if ((rc = o->c.ops->dev->stream_sync(o->c.ops->dev, o->c.stream, err)) < 0)
-        return rc;
-    o->updates++;
-    return o->c.layout->zero == 1 || o->c.layout->zero == 2 ? units_gather(o, o->weights, "weights of a unit", err) : 0;
+    int rc = o->c.layout->zero == 0 ? update_gathered(o, err) : update_own(o, err);
+    o->updates += rc == 0;
+    return rc < 0 ? rc : o->c.ops->dev->stream_sync(o->c.ops->dev, o->c.stream, err);
 }
 
 static void step_block_set(struct optim *o, int64_t step, double norm)
@@ -417,9 +440,7 @@ static void step_block_set(struct optim *o, int64_t step, double norm)
 int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct err *err)
 {
     double norm = 0, bad = 0;
-    int rc = shard_sum(o, err);
-    if (rc == 0)
-        rc = replica_sum(o, err);
+    int rc = sums_finish(&o->sums, err);
     if (rc == 0)
         rc = axes_sum(o, err);
     if (rc == 0)

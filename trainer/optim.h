@@ -11,7 +11,7 @@
  *     m, v, average   whole  own    own    own
  *
  * A step: each unit's gradients summed over the shard group into the own piece (zero 2 and 3: the model has done so), the pieces
- * over the replicas of the shard group, then what tp, copies of k/v heads or pp hold partial sums of, one packed all-reduce an axis.
+ * over the replicas of the shard group (sums.h, mostly over by now), then what tp, copies of k/v heads or pp hold partial sums of, one packed all-reduce an axis.
  * Global norm, every element of the model counted once; clip; AdamW by tensor (decay, trainable, lr_scale from the parameter list);
  * average (EMA). With zero 0 the gradients are gathered and everybody updates everything, with 1 and 2 the weights are gathered, with 3
  * the model gathers them. Sums are formed in rank order whatever zero is, so that layouts that differ in it alone give bitwise the
@@ -26,6 +26,7 @@
 #include "profiles/run.h"
 #include "trainer/comm.h"
 #include "trainer/ops.h"
+#include "trainer/sums.h"
 
 /* All borrowed. */
 struct optim_conf {
@@ -48,6 +49,7 @@ struct optim {
     enum dtype moments;         /* of m and v */
     void *swap;                 /* [BUFFER_SWAP_ELEMENTS] with ema, for validation */
     struct piece_runs runs[PIECE_RULES];
+    struct sums sums;           /* over data-parallel ranks: what units.c has not begun in backward, optim_step does */
     void *pack;                 /* of the longest of the sums over tp, kv, pp; NULL without any */
     struct ops_step *step;      /* device-resident step block */
     struct ops_health *health;

@@ -86,26 +86,29 @@ static int sent_wait(struct pipe *p, int kind, struct err *err)
 
 /* ---- steps ---- */
 
+/* Time that is not spent on communication. */
+static double busy_s(const struct pipe *p) { return clock_mono_s() - comm_waited_s(p->group); }
+
 static int forward_step(struct pipe *p, const struct pipe_step *s, const struct pipe_work *w, struct pipe_result *r, struct err *err)
 {
     int64_t slot = slot_find(p, -1);
     struct batch b = {0};
     struct dit_result done;
     int rc = w->batch(w->ctx, s->micro, &b, err);
-    double started = clock_mono_s();
+    double started = busy_s(p);
     if (rc < 0 || (rc = dit_begin(p->dit, slot, global_chunk(p, s), &b, err)) < 0)
         return rc;
-    r->stage_s += clock_mono_s() - started;
+    r->stage_s += busy_s(p) - started;
     p->holder[slot] = holder_of(p, s);
     if (has_neighbour(p, s, false))
         rc = receive(p, s, dit_boundary_in(p->dit, slot), err);
     if (rc < 0 || (rc = sent_wait(p, PIPE_FORWARD, err)) < 0)
         return rc;
-    started = clock_mono_s();
+    started = busy_s(p);
     dit_chunk_forward(p->dit, slot, w->inv_norm);
     if ((rc = dit_failed(p->dit, err)) < 0)
         return rc;
-    r->forward_s += clock_mono_s() - started;
+    r->forward_s += busy_s(p) - started;
     if (has_neighbour(p, s, true))
         return message(p, s, dit_boundary_out(p->dit, slot), true, &p->sent[PIPE_FORWARD], err);
     dit_chunk_result(p->dit, slot, &b, &done);
@@ -133,11 +136,11 @@ static int backward_step(struct pipe *p, const struct pipe_step *s, struct pipe_
         rc = receive(p, s, dit_gradient_in(p->dit, slot), err);
     if (rc < 0 || (rc = sent_wait(p, PIPE_BACKWARD, err)) < 0)
         return rc;
-    double started = clock_mono_s();
+    double started = busy_s(p);
     dit_chunk_backward(p->dit, slot);
     if ((rc = dit_failed(p->dit, err)) < 0)
         return rc;
-    r->backward_s += clock_mono_s() - started;
+    r->backward_s += busy_s(p) - started;
     p->holder[slot] = -1;
     return has_neighbour(p, s, false) ? message(p, s, dit_gradient_out(p->dit, slot), true, &p->sent[PIPE_BACKWARD], err) : 0;
 }

@@ -37,7 +37,7 @@ struct pipe_work {
 };
 struct pipe_result {
     double loss_sum, loss_x0_sum;           /* as dit_result; 0 on all but the last stage */
-    double stage_s, forward_s, backward_s;  /* of this rank */
+    double stage_s, forward_s, backward_s;  /* of this rank, without what comm_waited_s counts meanwhile */
 };
 
 /* For dit_config.slots. */

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/spawn.h"
 #include "profiles/flops.h"
+#include "trainer/meter.h"
 
 int record_log_open(const char *run_dir, int64_t attempt, const char *writer, struct evlog **out, struct err *err)
 {
@@ -71,6 +72,16 @@ void record_started(struct record *r, const struct run *run, const struct plan *
     str_release(&layout);
 }
 
+/* "kinds_s": {"gemm": …}: what took time. */
+static void kinds_put(struct json_out *o, const double *kinds_s)
+{
+    json_obj_begin(o, "kinds_s");
+    for (int k = 0; k < METER_KINDS; k++)
+        if (kinds_s[k] > 0)
+            json_put_num(o, meter_kind_names[k], kinds_s[k]);
+    json_obj_end(o);
+}
+
 void record_step(struct record *r, const struct record_step *s)
 {
     struct evlog_event e;
@@ -91,8 +102,11 @@ void record_step(struct record *r, const struct record_step *s)
     json_put_num(&e.out, "backward_s", s->backward_s);
     json_put_num(&e.out, "comm_s", s->comm_s);
     json_put_num(&e.out, "optim_s", s->optim_s);
+    json_put_num(&e.out, "other_s", s->other_s);
     json_put_int(&e.out, "peak_bytes", s->peak_bytes);
     json_put_bool(&e.out, "skipped", s->skipped);
+    if (s->kinds_s)
+        kinds_put(&e.out, s->kinds_s);
     commit(r, &e, false);
 }
 

@@ -13,10 +13,11 @@ struct record { struct evlog *log; }; /* log NULL: nothing is recorded */
 
 struct record_step {
     int64_t step;
-    double started_at, step_s, data_s, forward_s, backward_s, comm_s, optim_s;
+    double started_at, step_s, data_s, forward_s, backward_s, comm_s, optim_s, other_s; /* the phases add up to step_s: train.h */
     double tokens, loss, grad_norm, lr, model_flops, mfu;
     int64_t peak_bytes;
     bool skipped;
+    const double *kinds_s; /* [METER_KINDS] seconds by kind; NULL: not measured */
 };
 
 /* Opens <run_dir>/events/<writer>.a<attempt>.evlog, making the folder. *out is new. */

@@ -59,7 +59,9 @@ static int state_save(struct train *t, struct err *err)
     char dir[64];
     if (t->conf->trial)
         return 0;
+    struct meter_mark at = meter_begin(t->dev->meter);
     int rc = ckpt_save(t->conf->run_dir, &t->optim, &meta, t->run->ckpt_keep, &written, err);
+    meter_span(t->dev->meter, at, "checkpoint", t->next_step);
     if (rc < 0)
         return rc;
     snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)t->next_step);
@@ -113,6 +115,7 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
     int64_t replica = s->t->sh.place.dp, n = layout_micro_batch_samples(l, s->gbs, replica, micro);
     int64_t first = s->first_draw + layout_replica_first(l, s->gbs, replica) + micro * l->mbs;
     double started = clock_mono_s();
+    struct meter_mark at = meter_begin(s->t->dev->meter);
     struct err why = {0};
     (void)err;
     *out = (struct batch){0};
@@ -120,6 +123,7 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
     if (rc < 0 && s->failed == 0)
         s->failed = rc, s->err = why;
     s->data_s += clock_mono_s() - started;
+    meter_end(s->t->dev->meter, at, METER_DATA, micro);
     return 0;
 }
 
@@ -131,7 +135,7 @@ static int micro_batches(struct share *s, double inv_norm, struct record_step *r
     int64_t n = layout_micro_batches(l, s->gbs, l->zero >= 2 ? 0 : t->sh.place.dp);
     struct pipe_work w = {.micros = num_max_i64(1, n), .inv_norm = inv_norm, .batch = micro_batch, .ctx = s};
     struct pipe_result out = {0};
-    units_begin(&t->units);
+    units_begin(&t->units, w.micros, l->vpp);
     int rc = pipe_run(&t->pipe, &w, &out, err);
     units_flush(&t->units);
     if (rc == 0)
@@ -164,11 +168,13 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     int64_t gbs = run_stage_gbs(&t->run->stages[stage], step - first), draw = run_stage_draws(&t->run->stages[stage], step - first);
     double mono = clock_mono_s(), loss = 0;
     struct optim_result opt;
+    train_profile_step_begin(t);
+    struct meter_mark whole = meter_begin(t->dev->meter), part;
     *s = (struct record_step){.step = step, .started_at = clock_wall_s(), .lr = run_lr_at(t->run, step)};
     struct batch_facts facts = facts_of(t, t->loaders[stage], draw, gbs);
     struct share share = {.t = t, .loader = t->loaders[stage], .first_draw = draw, .gbs = gbs,
                           .ordinal = run_ordinal_at(t->run, first)};
-    double waited = train_waited_s(t);
+    double waited = comm_waited_s(t->conf->world);
     int rc = micro_batches(&share, 1 / facts.norm, s, &loss, err);
     if (rc < 0)
         return err_step(step, rc, err);
@@ -176,18 +182,23 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     if ((rc = comm_sum(t->conf->world, sums, 3, err)) < 0)
         return err_step(step, rc, err);
     if (sums[2] > 0) {
+        sums_finish(&t->optim.sums, err); /* on their way since backward */
         *err = share.err;
         return err_step(step, comm_agree(t->conf->world, share.failed, err), err);
     }
-    double update = clock_mono_s(), before = train_waited_s(t);
+    double update = clock_mono_s(), before = comm_waited_s(t->conf->world);
+    part = meter_begin(t->dev->meter);
     if ((rc = optim_step(&t->optim, step, &opt, err)) < 0)
         return err_step(step, rc, err);
     units_forget(&t->units);
+    meter_span(t->dev->meter, part, "optimizer", step);
     if ((rc = comm_order_check(t->conf->world, err)) < 0)
         return err_step(step, rc, err);
-    s->optim_s = clock_mono_s() - update - (train_waited_s(t) - before);
-    s->comm_s = train_waited_s(t) - waited;
+    s->optim_s = clock_mono_s() - update - (comm_waited_s(t->conf->world) - before);
+    s->comm_s = comm_waited_s(t->conf->world) - waited;
+    meter_span(t->dev->meter, whole, "step", step);
     s->step_s = clock_mono_s() - mono;
+    s->other_s = s->step_s - s->data_s - s->forward_s - s->backward_s - s->comm_s - s->optim_s;
     s->loss = sums[0];
     s->grad_norm = opt.grad_norm;
     s->skipped = opt.skipped;
@@ -195,6 +206,7 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     s->model_flops = facts.flops;
     s->mfu = t->peak_flops > 0 ? facts.flops / s->step_s / t->peak_flops : NAN;
     s->peak_bytes = train_resident_peak_bytes();
+    train_profile_step_end(t, s);
     *stop = sums[1] > 0;
     return 0;
 }
@@ -218,6 +230,12 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Times without the first step, which pays for first touches: median, least, most. */
+static double median(double *values, int64_t n)
+{
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
 static void times_report(const struct train *t, struct train_report *out)
 {
     double *times = t->times;
@@ -227,8 +245,9 @@ static void times_report(const struct train *t, struct train_report *out)
         times++, n--;
     if (n == 0)
         return;
-    qsort(times, (size_t)n, sizeof *times, by_value);
-    out->median_step_s = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+    if (t->named)
+        out->named_share = median(t->named + (t->n_times > 1), n);
+    out->median_step_s = median(times, n);
     out->min_step_s = times[0];
     out->max_step_s = times[n - 1];
 }
@@ -242,6 +261,7 @@ static void phases_add(struct train *t, const struct record_step *s)
     t->phases.backward_s += s->backward_s;
     t->phases.comm_s += s->comm_s;
     t->phases.optim_s += s->optim_s;
+    t->phases.other_s += s->other_s;
     if (t->n_times < TRAIN_TIMES_MAX)
         t->times[t->n_times++] = s->step_s;
 }
@@ -250,7 +270,7 @@ static void phases_report(const struct train *t, int64_t steps, struct train_rep
 {
     double n = (double)(steps > 1 ? steps - 1 : 1);
     const struct train_phases *p = &t->phases;
-    out->phases = (struct train_phases){p->data_s / n, p->forward_s / n, p->backward_s / n, p->comm_s / n, p->optim_s / n};
+    out->phases = (struct train_phases){p->data_s / n, p->forward_s / n, p->backward_s / n, p->comm_s / n, p->optim_s / n, p->other_s / n};
 }
 
 static int report_make(struct train *t, const struct record_step *last, struct train_report *out, struct err *err)
@@ -417,6 +437,8 @@ static int attempt_open(struct train *t, struct err *err)
     if (rc == 0 && !t->conf->trial && t->conf->world->rank == 0)
         rc = record_open(&t->record, t->conf->run_dir, t->conf->attempt, err);
     rc = comm_agree(t->conf->world, rc, err);
+    if (rc == 0)
+        rc = train_profile_open(t, err);
     return rc < 0 ? rc : newest_step(t, err);
 }
 
@@ -425,7 +447,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     struct train t = {.conf = conf, .run = conf->run, .end_step = -1, .config_hash = run_config_hash(conf->run)};
     bool stop = false, more = true;
     *out = (struct train_report){.loss = NAN, .grad_norm = NAN, .tokens = NAN, .model_flops = NAN, .mfu = NAN, .median_step_s = NAN,
-                                 .min_step_s = NAN, .max_step_s = NAN, .phases = {NAN, NAN, NAN, NAN, NAN}};
+                                 .min_step_s = NAN, .max_step_s = NAN, .named_share = NAN, .phases = {NAN, NAN, NAN, NAN, NAN, NAN}};
     int rc = attempt_open(&t, err);
     while (rc == 0 && more)
         rc = segment_run(&t, out, &stop, &more, err);
@@ -435,6 +457,9 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     if (rc == 0)
         out->end = t.next_step == run_total_steps(t.run) ? TRAIN_DONE : stop ? TRAIN_STOPPED : TRAIN_LIMIT;
     record_ended(&t.record, t.next_step, rc < 0 ? "error" : out->end == TRAIN_DONE ? "done" : "stop");
+    if (rc == 0)
+        rc = train_profile_end(&t, out, err);
+    train_profile_close(&t);
     record_close(&t.record);
     free(t.times);
     return rc;

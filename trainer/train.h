@@ -32,6 +32,8 @@ struct train_conf {
     enum ops_blas blas;
     int64_t memory_limit_bytes; /* ERR_NO when the plan is larger; 0: none */
     double give_up_s;        /* trial: end when even the fastest of two counted steps took longer; 0: never */
+    bool profile;            /* time by kind: in the events of steps, told at the end */
+    const char *trace;       /* where the picture of the run's last steps goes; NULL: none; implies profile */
     struct comm *world;
     const volatile sig_atomic_t *stop;         /* the signal that asks to save and stop; 0 until then */
     const volatile struct timespec *stop_heard; /* CLOCK_REALTIME of the first; set before *stop; may be NULL */
@@ -42,7 +44,9 @@ struct train_conf {
 
 enum train_end { TRAIN_DONE, TRAIN_STOPPED, TRAIN_LIMIT };
 enum { TRAIN_TIMES_MAX = 4096, TRAIN_GIVE_UP_STEPS = 2 /* counted ones, before a trial gives up */ };
-struct train_phases { double data_s, forward_s, backward_s, comm_s, optim_s; }; /* rank 0's; comm_s includes waiting for others */
+/* Rank 0's. They add up to the step: comm_s is what communication and waiting for others kept the rank from computing, wherever in the
+ * step that was; the other ones do not contain it. */
+struct train_phases { double data_s, forward_s, backward_s, comm_s, optim_s, other_s; };
 struct train_report {
     enum train_end end;
     int64_t steps;              /* of this attempt */
@@ -52,6 +56,7 @@ struct train_report {
     double mfu;                 /* of the median step; NaN when no peak is known */
     double median_step_s, min_step_s, max_step_s; /* without the first step when there are more */
     struct train_phases phases;                   /* means over the same steps */
+    double named_share;         /* with profile: of a step's time what the kinds of meter.h name; median over the same steps */
     int64_t planned_bytes;  /* of this rank; filled in on ERR_NO by the memory limit, too */
     int64_t process_bytes;  /* of them: program, libraries, MPI, measured when the groups were open */
     int64_t taken_bytes;    /* of them from the device, at most at one time */

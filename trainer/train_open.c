@@ -151,6 +151,8 @@ static int plan_make(struct train *t, const struct dit_config *c, struct err *er
     if (rc == 0)
         rc = buffer_list_add(&t->memory, "gemm and attention tiles", BUFFER_WORK, DTYPE_FP8, 1, 1, t->ops->workspace_bytes, err);
     if (rc == 0)
+        rc = buffer_list_add(&t->memory, "trace", BUFFER_WORK, DTYPE_FP8, 1, 1, train_profile_bytes(t), err);
+    if (rc == 0)
         rc = buffer_list_add(&t->memory, "loader", BUFFER_LOADER, DTYPE_FP8, 1, 1, loader, err);
     return rc < 0 ? rc : buffer_list_add(&t->memory, "process", BUFFER_PROCESS, DTYPE_FP8, 1, 1, t->process_bytes, err);
 }
@@ -210,6 +212,7 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
     int rc = optim_open(&t->optim, &o, err);
     if (rc == 0)
         rc = units_open(&t->units, &t->sh, (int)t->layout->zero, t->grid.shard, t->ops, t->stream, t->optim.weights, t->optim.grads, err);
+    t->units.sums = &t->optim.sums;
     if (rc == 0)
         rc = dit_new(c, t->ops, t->stream, &t->units, &t->dit, err);
     if (rc == 0)
@@ -235,11 +238,21 @@ int train_open(struct train *t, int64_t step, struct err *err)
         return rc;
     plan_say(t);
     rc = comm_agree(world, limit_check(t, err), err);
-    return rc < 0 ? rc : comm_agree(world, memory_take(t, &c, err), err);
+    if (rc == 0)
+        rc = comm_agree(world, memory_take(t, &c, err), err);
+    if (rc == 0)
+        train_profile_attach(t);
+    return rc;
 }
 
 void train_close(struct train *t)
 {
+    struct train next = {.conf = t->conf, .run = t->run, .record = t->record, .next_step = t->next_step, .skips = t->skips,
+                         .end_step = t->end_step, .times = t->times, .n_times = t->n_times, .phases = t->phases,
+                         .config_hash = t->config_hash, .trace_clock = t->trace_clock, .named = t->named, .peak_flops = t->peak_flops};
+    meter_detach(&t->meter);
+    next.meter = t->meter;
+    memcpy(next.kinds_s, t->kinds_s, sizeof next.kinds_s);
     validate_close(&t->validate);
     pipe_close(&t->pipe);
     dit_free(t->dit);
@@ -257,17 +270,5 @@ void train_close(struct train *t)
     params_release(&t->params);
     comm_grid_close(&t->grid);
     comm_bind(t->conf->world, NULL);
-    *t = (struct train){.conf = t->conf, .run = t->run, .record = t->record, .next_step = t->next_step, .skips = t->skips,
-                        .end_step = t->end_step, .times = t->times, .n_times = t->n_times, .phases = t->phases,
-                        .config_hash = t->config_hash, .peak_flops = t->peak_flops};
-}
-
-double train_waited_s(const struct train *t)
-{
-    const struct comm_grid *g = &t->grid;
-    const struct comm *all[] = {t->conf->world, g->tp, g->cp, g->dp, g->pp, g->kv, g->a2a, g->ring, g->shard, g->replica};
-    double sum = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        sum += all[i]->wait_s;
-    return sum;
+    *t = next;
 }

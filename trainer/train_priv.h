@@ -4,8 +4,10 @@
 
 #include "trainer/ckpt.h"
 #include "trainer/loader.h"
+#include "trainer/meter.h"
 #include "trainer/pipe.h"
 #include "trainer/record.h"
+#include "trainer/trace.h"
 #include "trainer/train.h"
 #include "trainer/validate.h"
 
@@ -19,6 +21,10 @@ struct train {
     int64_t n_times;
     struct train_phases phases; /* sums */
     struct hash128 config_hash;
+    struct meter meter;
+    struct trace_clock trace_clock;
+    double kinds_s[METER_KINDS], step_kinds_s[METER_KINDS]; /* with profile: sums over the counted steps; of the step at hand */
+    double *named;     /* with profile, beside times: the share of the step that has a name */
     double peak_flops; /* of the world, by the plan of the last segment; 0 unknown */
 
     /* of the segment: what train_open makes and train_close ends */
@@ -48,6 +54,13 @@ int train_open(struct train *t, int64_t step, struct err *err); /* the segment t
 void train_close(struct train *t);
 void train_say(const struct train *t, const char *line); /* rank 0 */
 int64_t train_resident_peak_bytes(void);
-double train_waited_s(const struct train *t); /* in communication, all groups, since opening */
+/* train_profile.c */
+int64_t train_profile_bytes(const struct train *t); /* for the memory plan */
+int train_profile_open(struct train *t, struct err *err); /* of the attempt; collective */
+void train_profile_attach(struct train *t);              /* of a segment: its device and operations are measured */
+void train_profile_close(struct train *t);
+void train_profile_step_begin(struct train *t);
+void train_profile_step_end(struct train *t, struct record_step *s); /* before the step's time is kept in `times` */
+int train_profile_end(struct train *t, const struct train_report *r, struct err *err); /* the table, the trace; collective, after the last segment */
 
 #endif

@@ -48,7 +48,8 @@ int units_open(struct units *u, const struct shards *sh, int zero, struct comm *
     *u = (struct units){.sh = sh, .zero = zero, .group = shard_group, .ops = ops, .stream = stream, .weights = weights, .grads = grads,
                         .most = most_elements(sh), .most_trained = most_trained(sh)};
     u->written = calloc((size_t)sh->n_trained + 1, sizeof *u->written);
-    if (!u->written)
+    u->left = calloc((size_t)sh->n_trained + 1, sizeof *u->left);
+    if (!u->written || !u->left)
         rc = err_set(err, ERR_NOMEM, "out of memory for %lld units", (long long)sh->n_units);
     for (int i = 0; i < 2 && rc == 0; i++) {
         u->w[i].unit = u->g[i].unit = -1;
@@ -57,7 +58,7 @@ int units_open(struct units *u, const struct shards *sh, int zero, struct comm *
         if (rc == 0 && zero >= 2)
             rc = take(u, "gradients of a unit", u->most_trained, ops->stat, &u->g[i].ptr, err);
         if (rc == 0 && zero >= 2)
-            rc = take(u, "summed gradients of a unit", u->most_trained / sh->group, ops->stat, &u->sums[i], err);
+            rc = take(u, "summed gradients of a unit", u->most_trained / sh->group, ops->stat, &u->summed[i], err);
     }
     if (rc == 0 && zero >= 2)
         rc = comm_reserve(shard_group, 2, u->most_trained * dtype_bytes(ops->stat), err);
@@ -73,9 +74,10 @@ void units_close(struct units *u)
     for (int i = 0; i < 2; i++) {
         u->ops->dev->free(u->ops->dev, u->w[i].ptr);
         u->ops->dev->free(u->ops->dev, u->g[i].ptr);
-        u->ops->dev->free(u->ops->dev, u->sums[i]);
+        u->ops->dev->free(u->ops->dev, u->summed[i]);
     }
     free(u->written);
+    free(u->left);
     *u = (struct units){0};
 }
 
@@ -98,9 +100,11 @@ static void await(struct units *u, struct comm_work **work)
     *work = NULL;
 }
 
-void units_begin(struct units *u)
+void units_begin(struct units *u, int64_t micros, int64_t chunks)
 {
     memset(u->written, 0, (size_t)u->sh->n_trained * sizeof *u->written);
+    for (int64_t i = 0; i < u->sh->n_trained; i++)
+        u->left[i] = micros == 0 ? -1 : micros * (u->sh->units[i].layer == PARAM_LAYER_COND ? chunks : 1);
 }
 
 /* ---- weights ---- */
@@ -170,6 +174,13 @@ static struct tensor row(void *ptr, enum dtype t, int64_t n)
     return tensor_of(ptr, t, 1, n);
 }
 
+/* After the last micro-batch's gradients of the unit. */
+static void complete(struct units *u, int64_t unit)
+{
+    if (u->left[unit] == 0 && u->sums && u->failed == 0)
+        sums_start(u->sums, unit);
+}
+
 /* What came out of the working buffer goes into the own piece. */
 static void collect(struct units *u, int i)
 {
@@ -179,14 +190,17 @@ static void collect(struct units *u, int i)
     const struct shard_unit *s = &u->sh->units[g->unit];
     enum dtype t = u->ops->stat;
     int64_t piece = s->elements / u->sh->group;
-    struct tensor sum = row(u->sums[i], t, piece), own = row(at(u->grads, s->offset / u->sh->group, t), t, piece);
+    struct tensor sum = row(u->summed[i], t, piece), own = row(at(u->grads, s->offset / u->sh->group, t), t, piece);
     await(u, &g->work);
     if (u->written[g->unit])
         u->ops->axpy(u->ops, u->stream, &(struct ops_axpy){sum, own, 1});
     else
         u->ops->copy(u->ops, u->stream, &(struct ops_copy){sum, own});
-    u->written[g->unit] = true;
+    int64_t unit = g->unit;
+    u->written[unit] = true;
     g->unit = -1;
+    if (u->g[!i].unit != unit) /* else another micro-batch's are still on their way */
+        complete(u, unit);
 }
 
 /* The working buffer of a unit: the one it has, or the one used longer ago. */
@@ -222,15 +236,17 @@ void units_done(struct units *u, int64_t unit)
 {
     if (unit >= u->sh->n_trained)
         return;
+    u->left[unit]--;
     if (u->zero < 2) {
         u->written[unit] = true;
+        complete(u, unit);
         return;
     }
     const struct shard_unit *s = &u->sh->units[unit];
     void *from = units_grads(u, unit);
     int i = from == u->g[1].ptr;
     struct comm_op op = {.kind = COMM_REDUCE_SCATTER, .what = "gradients of a unit", .dtype = u->ops->stat, .send = from,
-                         .recv = u->sums[i], .n = s->elements / u->sh->group};
+                         .recv = u->summed[i], .n = s->elements / u->sh->group};
     if (fault_active == FAULT_POINT_SUM_UNIT)
         u->ops->copy(u->ops, u->stream, &(struct ops_copy){row(at(from, op.n * u->sh->group_rank, op.dtype), op.dtype, op.n), row(op.recv, op.dtype, op.n)});
     else

@@ -2,13 +2,14 @@
  * sharded over data-parallel ranks. What is frozen of a layer is a unit of its own (shard.h), which comes and goes with the other and has
  * no gradients.
  *
- *   zero 0, 1   whole flat buffers of weights and gradients; the first micro-batch of a step overwrites gradients, later ones add
+ *   zero 0, 1   whole flat buffers of weights and gradients; the first micro-batch of a step overwrites gradients, later ones add;
+ *               with the last one units_done starts the unit's sum over the shard group (sums.h)
  *   zero 2      gradients of one unit at a time in one of two working buffers; units_done starts their sum over the shard group, which
  *               is added to the own pieces while the next unit is computed
  *   zero 3      weights likewise: gathered into one of two working buffers, the next unit's under the present one's computation
  *
- * Starting and awaiting are apart, so that both can overlap with computation; how far a message gets meanwhile is the backend's (MPI moves
- * it in calls of ours alone, and none is made between two operations yet).
+ * Starting and awaiting are apart, so that both overlap with computation; how far a message gets meanwhile is the backend's (MPI moves
+ * it in calls of ours alone: comm_progress, from the operations' tick).
  *
  * One unit is in use at a time:
  *
@@ -25,6 +26,7 @@
 #include "profiles/shard.h"
 #include "trainer/comm.h"
 #include "trainer/ops.h"
+#include "trainer/sums.h"
 
 struct unit_buffer { /* a working buffer */
     int64_t unit;    /* what is in it, its sibling behind it; -1: nothing */
@@ -40,8 +42,10 @@ struct units {
     int zero;
     void *weights, *grads;    /* zero 3, zero 2 and up: own pieces; else whole */
     bool *written;            /* [n_trained] gradients of this step hold something */
+    int64_t *left;            /* [n_trained] micro-batches of this step whose gradients are still to come; negative: not known */
+    struct sums *sums;        /* borrowed, set by the owner; NULL: the optimizer starts them all */
     struct unit_buffer w[2], g[2];
-    void *sums[2];            /* zero 2, 3: own piece of the sum out of g[i] */
+    void *summed[2];          /* zero 2, 3: own piece of the sum out of g[i] */
     int turn;                 /* the g used next */
     int64_t most, most_trained; /* elements of the largest pair of units, and of the largest trained one */
     int failed;
@@ -54,7 +58,9 @@ int units_open(struct units *u, const struct shards *sh, int zero, struct comm *
                void *weights, void *grads, struct err *err);
 void units_close(struct units *u); /* safe on a zeroed struct */
 
-void units_begin(struct units *u); /* before a step's first micro-batch */
+/* Before a step's first micro-batch. micros: so many units_done of a unit there will be, times `chunks` for the conditioning; with the last
+ * one its sum over the data-parallel ranks begins. 0: not known. */
+void units_begin(struct units *u, int64_t micros, int64_t chunks);
 void units_use(struct units *u, int64_t unit, int64_t next);
 void *units_weights(struct units *u, int64_t unit);
 void *units_grads(struct units *u, int64_t unit);

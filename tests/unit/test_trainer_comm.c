@@ -327,12 +327,13 @@ static void order_is_compared(void **state)
 static struct { double start_s, wait_s, end_s; const char *what; } traced[4];
 static int n_traced;
 
-static void trace(void *ctx, const struct comm *c, const struct comm_op *op, int64_t sent_bytes, double start_s, double wait_s, double end_s)
+static void trace(void *ctx, const struct comm *c, const struct comm_op *op, const struct comm_times *t)
 {
     assert_ptr_equal(ctx, &n_traced);
     assert_true(c->size == world->size && n_traced < 4);
-    assert_int_equal(sent_bytes, 8 * (c->rank ? 1 : c->size - 1)); /* one number: rank 0 has it to sum */
-    traced[n_traced].start_s = start_s, traced[n_traced].wait_s = wait_s, traced[n_traced].end_s = end_s;
+    assert_int_equal(t->sent_bytes, 8 * (c->rank ? 1 : c->size - 1)); /* one number: rank 0 has it to sum */
+    traced[n_traced].start_s = t->start_s, traced[n_traced].wait_s = t->wait_s, traced[n_traced].end_s = t->end_s;
+    assert_true(t->start_s <= t->started_s && t->started_s <= t->wait_s);
     traced[n_traced++].what = op->what;
 }
 

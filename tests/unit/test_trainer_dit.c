@@ -440,7 +440,7 @@ static void test_past_the_longest_segment(void **state)
     for (int i = 0; i < SAMPLES; i += SAMPLES - 1) {
         struct batch b = {&r.data.samples[i], 1};
         struct dit_result out;
-        units_begin(&r.units);
+        units_begin(&r.units, 0, 1);
         assert_int_equal(dit_step(d, &b, INV_NORM, &out, &err), i ? ERR_INPUT : 0);
     }
     assert_non_null(strstr(err.text, "has 6 tokens: memory is planned for 3"));

@@ -39,10 +39,10 @@ static bool in_grid(const struct comm *c)
     return false;
 }
 
-static void trace(void *ctx, const struct comm *c, const struct comm_op *op, int64_t sent_bytes, double start_s, double wait_s, double end_s)
+static void trace(void *ctx, const struct comm *c, const struct comm_op *op, const struct comm_times *t)
 {
     struct measured *m = seen;
-    (void)ctx, (void)start_s, (void)wait_s, (void)end_s;
+    (void)ctx;
     if (!tracing || c->size == 1 || !in_grid(c))
         return;
     while (m < seen + n_seen && !(strcmp(m->group, c->axis) == 0 && m->kind == op->kind && strcmp(m->what, op->what) == 0))
@@ -54,7 +54,7 @@ static void trace(void *ctx, const struct comm *c, const struct comm_op *op, int
         snprintf(m->what, sizeof m->what, "%s", op->what);
     }
     m->ops++;
-    m->bytes += sent_bytes;
+    m->bytes += t->sent_bytes;
 }
 
 static int64_t sent_by_groups(const struct rig *r, const struct comm *part)
@@ -123,6 +123,7 @@ static void step_measured(struct rig *r, struct comm *part, int s, char text[256
     int64_t given = given_bytes, sent = sent_by_groups(r, part);
     n_seen = 0;
     tracing = true;
+    r->units.sums = &r->optim.sums;
     gradients(r, part);
     must(optim_step(&r->optim, s, &done, &err), &err);
     units_forget(&r->units);

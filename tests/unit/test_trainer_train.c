@@ -121,6 +121,20 @@ static double difference(const char *name_a, const char *name_b, int64_t step)
 enum { STEPS_MAX = 100 };
 struct told_steps { double loss[STEPS_MAX], norm[STEPS_MAX]; int64_t n, skipped, loaded; char end[16]; };
 
+/* The phases of a step are parts of it: they do not overlap, and leave no more than all of it. */
+static void phases_check(const cJSON *e)
+{
+    static const char *const names[] = {"data_s", "forward_s", "backward_s", "comm_s", "optim_s", "other_s"};
+    double sum = 0, step = json_num(e, "step_s", NAN);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        double s = json_num(e, names[i], NAN);
+        if (!(s >= -1e-9)) /* rounding of clocks */
+            fail_msg("step %lld of %g s: %s is %g", (long long)json_int(e, "step", -1), step, names[i], s);
+        sum += s;
+    }
+    assert_true(fabs(sum - step) <= 1e-9);
+}
+
 /* What rank 0's log of one attempt says. */
 static struct told_steps told(const char *name, int64_t attempt)
 {
@@ -135,6 +149,7 @@ static struct told_steps told(const char *name, int64_t attempt)
         const char *ev = json_text(e, "ev", "");
         if (strcmp(ev, "step") == 0) {
             int64_t step = json_int(e, "step", -1);
+            phases_check(e);
             if (step < STEPS_MAX) {
                 t.loss[step] = json_num(e, "loss", NAN);
                 t.norm[step] = json_num(e, "grad_norm", NAN);
@@ -384,7 +399,7 @@ static void recompute_is_bitwise_equal(void **state)
 static void layouts_agree(void **state)
 {
     static const char *const layouts[] = {"mbs=2", "mbs=5", "dp=2,zero=0", "dp=2,zero=1", "dp=2,zero=1,mbs=2,recompute=full",
-                                          "dp=3,zero=0", "dp=3,zero=1,mbs=2", "dp=4,zero=0", "dp=4,zero=1"};
+                                          "dp=3,zero=0", "dp=3,zero=1,mbs=2", "dp=4,zero=0", "dp=4,zero=1", "dp=2,zero=3", "tp=2,sp=1"};
     static const enum loss_norm norms[] = {LOSS_NORM_TOKEN, LOSS_NORM_SAMPLE};
     (void)state;
     for (int k = 0; k < LEN(norms); k++) {

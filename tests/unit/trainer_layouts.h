@@ -171,7 +171,7 @@ static inline double gradients(struct rig *r, struct comm *part)
     struct pipe_work w = {.micros = layout_micro_batches(l, SAMPLES, l->zero >= 2 ? 0 : r->sh.place.dp), .inv_norm = INV_NORM,
                           .batch = micro_batch, .ctx = r};
     struct pipe_result out;
-    units_begin(&r->units);
+    units_begin(&r->units, w.micros, l->vpp);
     must(pipe_run(&r->pipe, &w, &out, &err), &err);
     units_flush(&r->units);
     must(units_failed(&r->units, &err), &err);
@@ -267,6 +267,7 @@ static inline struct optim_result step_run(struct rig *r, struct comm *part, int
 {
     struct optim_result done;
     struct err err = {0};
+    r->units.sums = s == 0 && gradient ? NULL : &r->optim.sums; /* the first step's gradients are read before their sums */
     *loss = gradients(r, part);
     if (s == 0 && gradient)
         *gradient = whole_gradient(r, part);

@@ -242,7 +242,7 @@ static inline struct dit_result step(struct rig *r, int first, int n, bool accum
     struct dit_result out = {0};
     struct batch b = {r->data.samples + first, n};
     if (!accumulate)
-        units_begin(&r->units);
+        units_begin(&r->units, 0, 1);
     if (dit_step(r->dit, &b, INV_NORM, &out, &err) < 0)
         fail_msg("%s", err.text);
     units_flush(&r->units);
