@@ -1,18 +1,12 @@
 /* Whole runs of a small model: nothing allocated in a step; resuming, grouping, recompute and layouts change nothing; how training
  * ends. Under mpirun the layouts spread over its ranks. */
 // LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=strdup,--wrap=strndup,--wrap=fopen,--wrap=opendir
-#include "trainer_run.h"
+#include "trainer_train.h"
 
 #include <dirent.h>
-#include <signal.h>
 #include <sys/time.h>
 
-#include "base/evlog.h"
-#include "trainer/ckpt_diff.h"
-#include "trainer/ckpt_priv.h"
 #include "trainer/fault.h"
-#include "trainer/objective.h"
-#include "trainer/train.h"
 
 /* ---- what allocates, called by our objects; calls from inside MPI and other libraries are theirs and not seen ---- */
 
@@ -41,158 +35,6 @@ char *__wrap_strdup(const char *s) { allocations++; return __real_strdup(s); }
 char *__wrap_strndup(const char *s, size_t n) { allocations++; return __real_strndup(s, n); }
 FILE *__wrap_fopen(const char *path, const char *mode) { allocations++; return __real_fopen(path, mode); }
 DIR *__wrap_opendir(const char *path) { allocations++; return __real_opendir(path); }
-
-/* ---- training into <scratch>/<name>, by the first ranks of the world ---- */
-
-static volatile sig_atomic_t stop;
-
-struct job {
-    const char *name, *layout;
-    int64_t attempt, max_steps, memory_limit_bytes;
-    bool trial;
-    struct plan *plan; /* instead of layout */
-    const char *layouts[LIMIT_STAGES]; /* of each stage, instead */
-};
-
-static int try_train(struct run *run, const struct job *j, struct train_report *report, struct err *err)
-{
-    struct plan plans[LIMIT_STAGES];
-    for (int64_t i = 0; i < run->n_stages; i++) {
-        plans[i] = j->plan ? *j->plan : plan_make_text(run, j->layouts[i] ? j->layouts[i] : j->layout ? j->layout : "dp=1");
-        if (!j->plan)
-            plans[i].gbs = run->stages[i].gbs;
-    }
-    int ranks = (int)layout_world(&plans[0].layout), rc = 0;
-    struct comm *group = first_ranks(ranks < world->size ? ranks : world->size);
-    char dir[512];
-    snprintf(dir, sizeof dir, "%s", in_scratch(j->name));
-    struct train_conf conf = {.run = run, .plans = plans, .run_dir = dir, .attempt = j->attempt ? j->attempt : 1, .trial = j->trial,
-                              .max_steps = j->max_steps, .verify = true, .memory_limit_bytes = j->memory_limit_bytes,
-                              .world = group, .stop = &stop};
-    if (group) {
-        rc = train_run(&conf, report, err);
-        comm_close(group);
-    }
-    struct err none;
-    comm_barrier(world, &none);
-    return rc;
-}
-
-static struct train_report train(struct run *run, const struct job *j)
-{
-    struct train_report report = {0};
-    struct err err = {0};
-    must(try_train(run, j, &report, &err), &err);
-    must(comm_broadcast_bytes(world, &report, sizeof report, 0, &err), &err); /* to ranks that had no part in it */
-    return report;
-}
-
-/* ---- comparing ---- */
-
-static void ckpt_open(const char *name, int64_t step, char dir[600], struct ckpt_manifest *m)
-{
-    struct err err = {0};
-    snprintf(dir, 600, "%s/ckpt/step-%08lld", in_scratch(name), (long long)step);
-    must(ckpt_manifest_load(dir, m, &err), &err);
-    must(ckpt_verify(dir, m, 0, 1, &err), &err);
-}
-
-/* Largest relative difference over tensors of weights, moments and average; rank 0 looks, the others get 0. */
-static double difference(const char *name_a, const char *name_b, int64_t step)
-{
-    struct ckpt_manifest a, b;
-    struct ckpt_diff d;
-    struct err err = {0};
-    char da[600], db[600];
-    if (world->rank != 0)
-        return 0;
-    ckpt_open(name_a, step, da, &a);
-    ckpt_open(name_b, step, db, &b);
-    assert_int_equal(a.n_tensors, b.n_tensors);
-    assert_true(a.meta.updates == b.meta.updates && a.meta.ordinal == b.meta.ordinal);
-    must(ckpt_diff(da, db, 0, 1e-12, &d, &err), &err);
-    double most = d.rows[0].difference;
-    ckpt_diff_release(&d);
-    ckpt_manifest_release(&a);
-    ckpt_manifest_release(&b);
-    return most;
-}
-
-enum { STEPS_MAX = 100 };
-struct told_steps { double loss[STEPS_MAX], norm[STEPS_MAX]; int64_t n, skipped, loaded; char end[16]; };
-
-/* The phases of a step are parts of it: they do not overlap, and leave no more than all of it. */
-static void phases_check(const cJSON *e)
-{
-    static const char *const names[] = {"data_s", "forward_s", "backward_s", "comm_s", "optim_s", "other_s"};
-    double sum = 0, step = json_num(e, "step_s", NAN);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        double s = json_num(e, names[i], NAN);
-        if (!(s >= -1e-9)) /* rounding of clocks */
-            fail_msg("step %lld of %g s: %s is %g", (long long)json_int(e, "step", -1), step, names[i], s);
-        sum += s;
-    }
-    assert_true(fabs(sum - step) <= 1e-9);
-}
-
-/* What rank 0's log of one attempt says. */
-static struct told_steps told(const char *name, int64_t attempt)
-{
-    struct told_steps t = {0};
-    struct evlog_reader *r;
-    struct err err = {0};
-    const cJSON *e;
-    char path[600];
-    snprintf(path, sizeof path, "%s/events/rank0.a%lld.evlog", in_scratch(name), (long long)attempt);
-    must(evlog_reader_open(path, &r, &err), &err);
-    while (evlog_reader_next(r, &e, &err) == 1) {
-        const char *ev = json_text(e, "ev", "");
-        if (strcmp(ev, "step") == 0) {
-            int64_t step = json_int(e, "step", -1);
-            phases_check(e);
-            if (step < STEPS_MAX) {
-                t.loss[step] = json_num(e, "loss", NAN);
-                t.norm[step] = json_num(e, "grad_norm", NAN);
-            }
-            t.skipped += cJSON_IsTrue(cJSON_GetObjectItem(e, "skipped"));
-            t.n++;
-        }
-        t.loaded += strcmp(ev, "ckpt_loaded") == 0;
-        if (strcmp(ev, "train_ended") == 0)
-            snprintf(t.end, sizeof t.end, "%s", json_text(e, "reason", ""));
-    }
-    evlog_reader_close(r);
-    return t;
-}
-
-enum { BINS = 5 };
-struct told_validation { int64_t n, step[8]; double bins[8][BINS], average[8][BINS]; };
-
-static void bins_read(const cJSON *event, const char *key, double out[BINS])
-{
-    const cJSON *list = json_member(event, key);
-    for (int i = 0; i < BINS; i++)
-        out[i] = cJSON_GetArraySize(list) == BINS ? cJSON_GetArrayItem(list, i)->valuedouble : NAN;
-}
-
-static struct told_validation told_validation(const char *name)
-{
-    struct told_validation v = {0};
-    struct evlog_reader *r;
-    struct err err = {0};
-    const cJSON *e;
-    char path[600];
-    snprintf(path, sizeof path, "%s/events/rank0.a1.evlog", in_scratch(name));
-    must(evlog_reader_open(path, &r, &err), &err);
-    while (evlog_reader_next(r, &e, &err) == 1 && v.n < 8)
-        if (strcmp(json_text(e, "ev", ""), "validation") == 0) {
-            v.step[v.n] = json_int(e, "step", -1);
-            bins_read(e, "bins", v.bins[v.n]);
-            bins_read(e, "average_bins", v.average[v.n++]);
-        }
-    evlog_reader_close(r);
-    return v;
-}
 
 /* ---- the steady state ---- */
 
@@ -249,138 +91,6 @@ static void resumed_is_bitwise_equal(void **state)
     }
     struct train_report again = train(&run, &(struct job){.name = "parts", .attempt = 4});
     assert_true(again.end == TRAIN_DONE && again.steps == 0); /* nothing left to do */
-    run_release(&run);
-}
-
-static void stages_follow_each_other(void **state)
-{
-    struct run run;
-    (void)state;
-    run_make(&run, data_dir(), 4, 3);
-    run.n_stages = 2;
-    run.stages[1] = (struct run_stage){.data = "synthetic:1x4x4", .gbs = 2, .steps = 4};
-    train(&run, &(struct job){.name = "whole"});
-    for (int64_t i = 1; i <= 7; i++)
-        train(&run, &(struct job){.name = "parts", .max_steps = 1, .attempt = i});
-    assert_true(difference("whole", "parts", 7) == 0);
-    struct ckpt_manifest m;
-    char dir[600];
-    ckpt_open("whole", 7, dir, &m);
-    assert_int_equal(m.meta.ordinal, 3 * 4 + 4 * 2); /* ordinals go on over stages */
-    ckpt_manifest_release(&m);
-    run_release(&run);
-}
-
-/* Each stage under a layout of its own, in one attempt and stopped after every step; batches that grow; packs of mixed lengths. */
-static void stages_under_their_own_layouts(void **state)
-{
-    static const char *const layouts[] = {"tp=2,sp=1,mbs=2", "dp=2,zero=3,recompute=full", "dp=2,zero=1", "pp=2,zero=0"};
-    struct run run;
-    (void)state;
-    run_make(&run, data_dir(), 4, 3);
-    run.n_stages = 4;
-    run.stages[1] = (struct run_stage){.data = "synthetic:1x4x4", .gbs = 5, .steps = 4, .gbs_first = 2, .gbs_more = 1, .gbs_every_steps = 1};
-    run.stages[2] = (struct run_stage){.data = run.stages[0].data, .gbs = 3, .steps = 2, .pack_tokens = 5};
-    run.stages[3] = run.stages[2];
-    train(&run, &(struct job){.name = "whole"});
-    if (world->size >= 2) {
-        struct job j = {.name = "own", .max_steps = 0};
-        memcpy(j.layouts, layouts, sizeof layouts);
-        train(&run, &j);
-        double d = difference("whole", "own", 11);
-        if (!(d <= 1e-11))
-            fail_msg("own layouts: %.3g", d);
-        j.name = "steps", j.max_steps = 1;
-        for (j.attempt = 1; j.attempt <= 11; j.attempt++)
-            train(&run, &j);
-        assert_true(difference("own", "steps", 11) == 0);
-    }
-    run_release(&run);
-}
-
-static void validation_run_make(struct run *run)
-{
-    run_make(run, data_dir(), 3, 5);
-    run->model.layers = 8;
-    run->adamw.lr = 1e-3; /* layers and a high rate make more of rounding */
-    run->validation = (struct run_validation){.data = "synthetic:2x4x4", .every_steps = 2, .samples = 7, .bins = BINS};
-}
-
-/* Validation leaves the run as it is, bit for bit, and gives the same losses under every layout. */
-static void validation_is_the_same(void **state)
-{
-    static const char *const layouts[] = {"dp=2,zero=0,mbs=2", "dp=2,zero=1", "dp=2,zero=2", "dp=2,zero=3,recompute=full", "tp=2", "tp=2,sp=1",
-                                          "cp=2", "pp=2", "pp=2,vpp=2,mbs=2", "pp=2,vpp=4", "pp=4,vpp=2", "pp=2,dp=2,zero=3"};
-    struct run run;
-    struct told_validation one;
-    (void)state;
-    validation_run_make(&run);
-    run.validation.every_steps = 0;
-    train(&run, &(struct job){.name = "without"});
-    run.validation.every_steps = 2;
-    train(&run, &(struct job){.name = "with"});
-    assert_true(difference("without", "with", 5) == 0);
-    if (world->rank == 0) {
-        one = told_validation("with");
-        assert_true(one.n == 3 && one.step[0] == 2 && one.step[1] == 4 && one.step[2] == 5);
-        assert_true(one.bins[2][0] != one.average[2][0] && one.bins[2][0] != one.bins[0][0]);
-    }
-    for (int i = 0; i < LEN(layouts); i++) {
-        struct plan plan = plan_make_text(&run, layouts[i]);
-        if (layout_world(&plan.layout) > world->size)
-            continue;
-        char name[32];
-        snprintf(name, sizeof name, "val-%d", i);
-        train(&run, &(struct job){.name = name, .layout = layouts[i]});
-        double d = difference("with", name, 5);
-        struct told_validation got = world->rank == 0 ? told_validation(name) : one;
-        for (int64_t v = 0; v < got.n && world->rank == 0; v++)
-            for (int b = 0; b < BINS; b++) {
-                d = fmax(d, fabs(got.bins[v][b] / one.bins[v][b] - 1));
-                d = fmax(d, fabs(got.average[v][b] / one.average[v][b] - 1));
-            }
-        if (!(d <= 1e-11) || (world->rank == 0 && got.n != one.n))
-            fail_msg("%s: %.3g", layouts[i], d);
-    }
-    run_release(&run);
-}
-
-/* At rate 0 the network's output stays 0, and the loss is the target's square: for latents of mean square M and EDM
- * (sigma² M + d²) / (sigma² + d²) with d = 0.5, at the bin's own levels. */
-static void validation_bins(void **state)
-{
-    struct run run;
-    struct dataset d;
-    struct err err = {0};
-    const double M = 9;
-    (void)state;
-    must(dataset_load(in_scratch("data"), &d, &err), &err);
-    double square = 0, n = 0;
-    for (int64_t i = 0; i < d.n_samples; i++)
-        for (int64_t j = 0; j < RUN_CHANNELS * 2 * made_w(i); j++, n++)
-            square += pow(made_latent(i, j) - (float)made_mean, 2);
-    d.latent_std = sqrt(square / n / M);
-    comm_barrier(world, &err);
-    if (world->rank == 0)
-        must(dataset_save(in_scratch("data"), &d, &err), &err);
-    comm_barrier(world, &err);
-    run_make(&run, data_dir(), 3, 1);
-    run.adamw.lr = 0;
-    run.validation = (struct run_validation){.data = data_dir(), .every_steps = 1, .samples = 40 * d.n_samples, .bins = BINS};
-    train(&run, &(struct job){.name = "bins"});
-    if (world->rank == 0) {
-        struct told_validation got = told_validation("bins");
-        for (int b = 0; b < BINS; b++) {
-            double want = 0;
-            for (int k = 0; k < 100; k++) {
-                double s = exp(2 * objective_level(&run.level, (b + (k + 0.5) / 100) / BINS, 1));
-                want += (s * M + 0.25) / (s + 0.25) / 100;
-            }
-            if (!(fabs(got.bins[0][b] / want - 1) < 0.05))
-                fail_msg("bin %d: %g, should be about %g", b, got.bins[0][b], want);
-        }
-    }
-    dataset_release(&d);
     run_release(&run);
 }
 
@@ -691,21 +401,10 @@ static void memory_limit_and_trial(void **state)
     run_release(&run);
 }
 
-static int setup(void **state)
-{
-    struct err err;
-    if (shared_setup(state) < 0)
-        return -1;
-    if (world->rank == 0)
-        dataset_make(3, 4);
-    return comm_barrier(world, &err);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, shared_teardown)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        CASE(a_step_allocates_nothing), CASE(resumed_is_bitwise_equal), CASE(stages_follow_each_other), CASE(stages_under_their_own_layouts), CASE(validation_is_the_same), CASE(validation_bins),
+        CASE(a_step_allocates_nothing), CASE(resumed_is_bitwise_equal),
         CASE(recompute_is_bitwise_equal), CASE(layouts_agree), CASE(a_layout_resumes_another), CASE(zero_is_bitwise_equal),
         CASE(replicas_without_samples), CASE(loss_norms), CASE(the_normaliser_is_global), CASE(asked_to_stop), CASE(not_finite_for_too_long), CASE(one_rank_meets_damage), CASE(refusals), CASE(memory_limit_and_trial),
     };

@@ -1,0 +1,174 @@
+/* Stages under layouts of their own, batches that grow, packs; validation. On mpirun's ranks, or one. */
+#include "trainer_train.h"
+
+#include "trainer/objective.h"
+
+enum { BINS = 5 };
+struct told_validation { int64_t n, step[8]; double bins[8][BINS], average[8][BINS]; };
+
+static void bins_read(const cJSON *event, const char *key, double out[BINS])
+{
+    const cJSON *list = json_member(event, key);
+    for (int i = 0; i < BINS; i++)
+        out[i] = cJSON_GetArraySize(list) == BINS ? cJSON_GetArrayItem(list, i)->valuedouble : NAN;
+}
+
+static struct told_validation told_validation(const char *name)
+{
+    struct told_validation v = {0};
+    struct evlog_reader *r;
+    struct err err = {0};
+    const cJSON *e;
+    char path[600];
+    snprintf(path, sizeof path, "%s/events/rank0.a1.evlog", in_scratch(name));
+    must(evlog_reader_open(path, &r, &err), &err);
+    while (evlog_reader_next(r, &e, &err) == 1 && v.n < 8)
+        if (strcmp(json_text(e, "ev", ""), "validation") == 0) {
+            v.step[v.n] = json_int(e, "step", -1);
+            bins_read(e, "bins", v.bins[v.n]);
+            bins_read(e, "average_bins", v.average[v.n++]);
+        }
+    evlog_reader_close(r);
+    return v;
+}
+
+static void stages_follow_each_other(void **state)
+{
+    struct run run;
+    (void)state;
+    run_make(&run, data_dir(), 4, 3);
+    run.n_stages = 2;
+    run.stages[1] = (struct run_stage){.data = "synthetic:1x4x4", .gbs = 2, .steps = 4};
+    train(&run, &(struct job){.name = "whole"});
+    for (int64_t i = 1; i <= 7; i++)
+        train(&run, &(struct job){.name = "parts", .max_steps = 1, .attempt = i});
+    assert_true(difference("whole", "parts", 7) == 0);
+    struct ckpt_manifest m;
+    char dir[600];
+    ckpt_open("whole", 7, dir, &m);
+    assert_int_equal(m.meta.ordinal, 3 * 4 + 4 * 2); /* ordinals go on over stages */
+    ckpt_manifest_release(&m);
+    run_release(&run);
+}
+
+/* Each stage under a layout of its own, in one attempt and stopped after every step; batches that grow; packs of mixed lengths. */
+static void stages_under_their_own_layouts(void **state)
+{
+    static const char *const layouts[] = {"tp=2,sp=1,mbs=2", "dp=2,zero=3,recompute=full", "dp=2,zero=1", "pp=2,zero=0"};
+    struct run run;
+    (void)state;
+    run_make(&run, data_dir(), 4, 3);
+    run.n_stages = 4;
+    run.stages[1] = (struct run_stage){.data = "synthetic:1x4x4", .gbs = 5, .steps = 4, .gbs_first = 2, .gbs_more = 1, .gbs_every_steps = 1};
+    run.stages[2] = (struct run_stage){.data = run.stages[0].data, .gbs = 3, .steps = 2, .pack_tokens = 5};
+    run.stages[3] = run.stages[2];
+    train(&run, &(struct job){.name = "whole"});
+    if (world->size >= 2) {
+        struct job j = {.name = "own", .max_steps = 0};
+        memcpy(j.layouts, layouts, sizeof layouts);
+        train(&run, &j);
+        double d = difference("whole", "own", 11);
+        if (!(d <= 1e-11))
+            fail_msg("own layouts: %.3g", d);
+        j.name = "steps", j.max_steps = 1;
+        for (j.attempt = 1; j.attempt <= 11; j.attempt++)
+            train(&run, &j);
+        assert_true(difference("own", "steps", 11) == 0);
+    }
+    run_release(&run);
+}
+
+static void validation_run_make(struct run *run)
+{
+    run_make(run, data_dir(), 3, 5);
+    run->model.layers = 8;
+    run->adamw.lr = 1e-3; /* layers and a high rate make more of rounding */
+    run->validation = (struct run_validation){.data = "synthetic:2x4x4", .every_steps = 2, .samples = 7, .bins = BINS};
+}
+
+/* Validation leaves the run as it is, bit for bit, and gives the same losses under every layout. */
+static void validation_is_the_same(void **state)
+{
+    static const char *const layouts[] = {"dp=2,zero=0,mbs=2", "dp=2,zero=1", "dp=2,zero=2", "dp=2,zero=3,recompute=full", "tp=2", "tp=2,sp=1",
+                                          "cp=2", "pp=2", "pp=2,vpp=2,mbs=2", "pp=2,vpp=4", "pp=4,vpp=2", "pp=2,dp=2,zero=3"};
+    struct run run;
+    struct told_validation one;
+    (void)state;
+    validation_run_make(&run);
+    run.validation.every_steps = 0;
+    train(&run, &(struct job){.name = "without"});
+    run.validation.every_steps = 2;
+    train(&run, &(struct job){.name = "with"});
+    assert_true(difference("without", "with", 5) == 0);
+    if (world->rank == 0) {
+        one = told_validation("with");
+        assert_true(one.n == 3 && one.step[0] == 2 && one.step[1] == 4 && one.step[2] == 5);
+        assert_true(one.bins[2][0] != one.average[2][0] && one.bins[2][0] != one.bins[0][0]);
+    }
+    for (int i = 0; i < LEN(layouts); i++) {
+        struct plan plan = plan_make_text(&run, layouts[i]);
+        if (layout_world(&plan.layout) > world->size)
+            continue;
+        char name[32];
+        snprintf(name, sizeof name, "val-%d", i);
+        train(&run, &(struct job){.name = name, .layout = layouts[i]});
+        double d = difference("with", name, 5);
+        struct told_validation got = world->rank == 0 ? told_validation(name) : one;
+        for (int64_t v = 0; v < got.n && world->rank == 0; v++)
+            for (int b = 0; b < BINS; b++) {
+                d = fmax(d, fabs(got.bins[v][b] / one.bins[v][b] - 1));
+                d = fmax(d, fabs(got.average[v][b] / one.average[v][b] - 1));
+            }
+        if (!(d <= 1e-11) || (world->rank == 0 && got.n != one.n))
+            fail_msg("%s: %.3g", layouts[i], d);
+    }
+    run_release(&run);
+}
+
+/* At rate 0 the network's output stays 0, and the loss is the target's square: for latents of mean square M and EDM
+ * (sigma² M + d²) / (sigma² + d²) with d = 0.5, at the bin's own levels. */
+static void validation_bins(void **state)
+{
+    struct run run;
+    struct dataset d;
+    struct err err = {0};
+    const double M = 9;
+    (void)state;
+    must(dataset_load(in_scratch("data"), &d, &err), &err);
+    double square = 0, n = 0;
+    for (int64_t i = 0; i < d.n_samples; i++)
+        for (int64_t j = 0; j < RUN_CHANNELS * 2 * made_w(i); j++, n++)
+            square += pow(made_latent(i, j) - (float)made_mean, 2);
+    d.latent_std = sqrt(square / n / M);
+    comm_barrier(world, &err);
+    if (world->rank == 0)
+        must(dataset_save(in_scratch("data"), &d, &err), &err);
+    comm_barrier(world, &err);
+    run_make(&run, data_dir(), 3, 1);
+    run.adamw.lr = 0;
+    run.validation = (struct run_validation){.data = data_dir(), .every_steps = 1, .samples = 40 * d.n_samples, .bins = BINS};
+    train(&run, &(struct job){.name = "bins"});
+    if (world->rank == 0) {
+        struct told_validation got = told_validation("bins");
+        for (int b = 0; b < BINS; b++) {
+            double want = 0;
+            for (int k = 0; k < 100; k++) {
+                double s = exp(2 * objective_level(&run.level, (b + (k + 0.5) / 100) / BINS, 1));
+                want += (s * M + 0.25) / (s + 0.25) / 100;
+            }
+            if (!(fabs(got.bins[0][b] / want - 1) < 0.05))
+                fail_msg("bin %d: %g, should be about %g", b, got.bins[0][b], want);
+        }
+    }
+    dataset_release(&d);
+    run_release(&run);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(stages_follow_each_other), CASE(stages_under_their_own_layouts), CASE(validation_is_the_same), CASE(validation_bins),
+    };
+    world_open(argc, argv);
+    return world_close(cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,150 @@
+/* What the tests of training share: runs into folders of the scratch, what their checkpoints and events say. */
+#ifndef TESTS_TRAINER_TRAIN_H
+#define TESTS_TRAINER_TRAIN_H
+
+#include "trainer_run.h"
+
+#include <signal.h>
+
+#include "base/evlog.h"
+#include "trainer/ckpt_diff.h"
+#include "trainer/ckpt_priv.h"
+#include "trainer/train.h"
+
+/* ---- training into <scratch>/<name>, by the first ranks of the world ---- */
+
+static volatile sig_atomic_t stop;
+
+struct job {
+    const char *name, *layout;
+    int64_t attempt, max_steps, memory_limit_bytes;
+    bool trial;
+    struct plan *plan; /* instead of layout */
+    const char *layouts[LIMIT_STAGES]; /* of each stage, instead */
+};
+
+static inline int try_train(struct run *run, const struct job *j, struct train_report *report, struct err *err)
+{
+    struct plan plans[LIMIT_STAGES];
+    for (int64_t i = 0; i < run->n_stages; i++) {
+        plans[i] = j->plan ? *j->plan : plan_make_text(run, j->layouts[i] ? j->layouts[i] : j->layout ? j->layout : "dp=1");
+        if (!j->plan)
+            plans[i].gbs = run->stages[i].gbs;
+    }
+    int ranks = (int)layout_world(&plans[0].layout), rc = 0;
+    struct comm *group = first_ranks(ranks < world->size ? ranks : world->size);
+    char dir[512];
+    snprintf(dir, sizeof dir, "%s", in_scratch(j->name));
+    struct train_conf conf = {.run = run, .plans = plans, .run_dir = dir, .attempt = j->attempt ? j->attempt : 1, .trial = j->trial,
+                              .max_steps = j->max_steps, .verify = true, .memory_limit_bytes = j->memory_limit_bytes,
+                              .world = group, .stop = &stop};
+    if (group) {
+        rc = train_run(&conf, report, err);
+        comm_close(group);
+    }
+    struct err none;
+    comm_barrier(world, &none);
+    return rc;
+}
+
+static inline struct train_report train(struct run *run, const struct job *j)
+{
+    struct train_report report = {0};
+    struct err err = {0};
+    must(try_train(run, j, &report, &err), &err);
+    must(comm_broadcast_bytes(world, &report, sizeof report, 0, &err), &err); /* to ranks that had no part in it */
+    return report;
+}
+
+/* ---- comparing ---- */
+
+static inline void ckpt_open(const char *name, int64_t step, char dir[600], struct ckpt_manifest *m)
+{
+    struct err err = {0};
+    snprintf(dir, 600, "%s/ckpt/step-%08lld", in_scratch(name), (long long)step);
+    must(ckpt_manifest_load(dir, m, &err), &err);
+    must(ckpt_verify(dir, m, 0, 1, &err), &err);
+}
+
+/* Largest relative difference over tensors of weights, moments and average; rank 0 looks, the others get 0. */
+static inline double difference(const char *name_a, const char *name_b, int64_t step)
+{
+    struct ckpt_manifest a, b;
+    struct ckpt_diff d;
+    struct err err = {0};
+    char da[600], db[600];
+    if (world->rank != 0)
+        return 0;
+    ckpt_open(name_a, step, da, &a);
+    ckpt_open(name_b, step, db, &b);
+    assert_int_equal(a.n_tensors, b.n_tensors);
+    assert_true(a.meta.updates == b.meta.updates && a.meta.ordinal == b.meta.ordinal);
+    must(ckpt_diff(da, db, 0, 1e-12, &d, &err), &err);
+    double most = d.rows[0].difference;
+    ckpt_diff_release(&d);
+    ckpt_manifest_release(&a);
+    ckpt_manifest_release(&b);
+    return most;
+}
+
+enum { STEPS_MAX = 100 };
+struct told_steps { double loss[STEPS_MAX], norm[STEPS_MAX]; int64_t n, skipped, loaded; char end[16]; };
+
+/* The phases of a step are parts of it: they do not overlap, and leave no more than all of it. */
+static inline void phases_check(const cJSON *e)
+{
+    static const char *const names[] = {"data_s", "forward_s", "backward_s", "comm_s", "optim_s", "other_s"};
+    double sum = 0, step = json_num(e, "step_s", NAN);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        double s = json_num(e, names[i], NAN);
+        if (!(s >= -1e-9)) /* rounding of clocks */
+            fail_msg("step %lld of %g s: %s is %g", (long long)json_int(e, "step", -1), step, names[i], s);
+        sum += s;
+    }
+    assert_true(fabs(sum - step) <= 1e-9);
+}
+
+/* What rank 0's log of one attempt says. */
+static inline struct told_steps told(const char *name, int64_t attempt)
+{
+    struct told_steps t = {0};
+    struct evlog_reader *r;
+    struct err err = {0};
+    const cJSON *e;
+    char path[600];
+    snprintf(path, sizeof path, "%s/events/rank0.a%lld.evlog", in_scratch(name), (long long)attempt);
+    must(evlog_reader_open(path, &r, &err), &err);
+    while (evlog_reader_next(r, &e, &err) == 1) {
+        const char *ev = json_text(e, "ev", "");
+        if (strcmp(ev, "step") == 0) {
+            int64_t step = json_int(e, "step", -1);
+            phases_check(e);
+            if (step < STEPS_MAX) {
+                t.loss[step] = json_num(e, "loss", NAN);
+                t.norm[step] = json_num(e, "grad_norm", NAN);
+            }
+            t.skipped += cJSON_IsTrue(cJSON_GetObjectItem(e, "skipped"));
+            t.n++;
+        }
+        t.loaded += strcmp(ev, "ckpt_loaded") == 0;
+        if (strcmp(ev, "train_ended") == 0)
+            snprintf(t.end, sizeof t.end, "%s", json_text(e, "reason", ""));
+    }
+    evlog_reader_close(r);
+    return t;
+}
+/* ---- each test in a folder of its own, with a dataset ---- */
+
+static inline int setup(void **state)
+{
+    struct err err;
+    if (shared_setup(state) < 0)
+        return -1;
+    if (world->rank == 0)
+        dataset_make(3, 4);
+    return comm_barrier(world, &err);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, shared_teardown)
+
+#endif
