@@ -47,7 +47,8 @@
  *         "moments": "same"},                  of m and v: same (as dtype), or bf16, rounded at random (trainer/optim.h)
  *       "checkpoint": {
  *         "every_steps": 0,                    0: at the end and on request only
- *         "keep": 2},                          newest ones that stay on disk
+ *         "keep": 2,                           newest ones that stay on disk
+ *         "async": false},                     true: written from a copy in memory while training goes on, but for an attempt's last one
  *       "budget": {
  *         "crash_without_progress": 3,         crashes and hangs without a new step between them that end the run
  *         "node_fail_without_progress": 10,    the same for lost nodes,
@@ -174,6 +175,7 @@ static const struct json_field numerics_fields[] = {
 static const struct json_field checkpoint_fields[] = {
     {"every_steps", JSON_INT, AT(ckpt_every_steps), .min = 0, .max = 1e12},
     {"keep", JSON_INT, AT(ckpt_keep), .min = 1, .max = 1e6},
+    {"async", JSON_BOOL, AT(ckpt_async)},
 };
 static const struct json_field budget_fields[] = {
     {"crash_without_progress", JSON_INT, AT(budget.crash), .min = 0, .max = 1e6},

@@ -86,6 +86,7 @@ struct run {
     enum run_moments moments;       /* how the optimizer's m and v are kept */
     int64_t ckpt_every_steps;       /* 0: only at the end and on request */
     int64_t ckpt_keep;
+    bool ckpt_async;                /* written from a copy while training goes on, but for the last one */
     struct run_budget budget;
     struct {
         int64_t nodes, ranks_per_node, cores_per_rank, gpus_per_node;

@@ -80,27 +80,60 @@ struct ckpt_state ckpt_state_of(const struct optim *o)
 
 struct out_file { int fd; char path[LIMIT_PATH_BYTES]; int64_t bytes; struct hash_stream *hash; };
 
-static int out_write(struct out_file *f, const void *data, int64_t bytes, struct err *err)
+static int out_write(void *ctx, const void *data, int64_t bytes, struct err *err)
 {
+    struct out_file *f = ctx;
     int rc = file_write_all(f->fd, data, (size_t)bytes, f->path, err);
     hash_stream_add(f->hash, data, (size_t)bytes);
     f->bytes += bytes;
     return rc;
 }
 
+typedef int piece_fn(void *ctx, const void *data, int64_t bytes, struct err *err);
+
 /* The own pieces of one buffer, one unit after the other. */
-static int buffer_write(struct out_file *f, const struct ckpt_state *s, enum ckpt_buffer buffer, struct err *err)
+static int buffer_visit(const struct ckpt_state *s, enum ckpt_buffer buffer, piece_fn *fn, void *ctx, struct err *err)
 {
     int64_t bytes = dtype_bytes(ckpt_buffer_dtype(s->dtype, s->moments, buffer));
     int rc = 0;
     if (!ckpt_whole(s->zero, buffer))
-        return out_write(f, s->buffers[buffer], ckpt_elements(s->sh, buffer) / s->sh->group * bytes, err);
+        return fn(ctx, s->buffers[buffer], ckpt_elements(s->sh, buffer) / s->sh->group * bytes, err);
     for (int64_t k = 0; k < (buffer == CKPT_WEIGHTS ? s->sh->n_units : s->sh->n_trained) && rc == 0; k++) {
         const struct shard_unit *u = &s->sh->units[k];
         int64_t at = piece_whole(s->sh, k, u->offset / s->sh->group);
-        rc = out_write(f, s->buffers[buffer] + at * bytes, u->elements / s->sh->group * bytes, err);
+        rc = fn(ctx, s->buffers[buffer] + at * bytes, u->elements / s->sh->group * bytes, err);
     }
     return rc;
+}
+
+int64_t ckpt_state_bytes(const struct ckpt_state *s)
+{
+    int64_t bytes = 0;
+    for (int b = 0; b < CKPT_BUFFERS; b++)
+        if (s->buffers[b])
+            bytes += ckpt_elements(s->sh, (enum ckpt_buffer)b) / s->sh->group * dtype_bytes(ckpt_buffer_dtype(s->dtype, s->moments, (enum ckpt_buffer)b));
+    return bytes;
+}
+
+static int copy_piece(void *ctx, const void *data, int64_t bytes, struct err *err)
+{
+    char **at = ctx;
+    (void)err;
+    memcpy(*at, data, (size_t)bytes);
+    *at += bytes;
+    return 0;
+}
+
+struct ckpt_state ckpt_state_copy(const struct ckpt_state *s, char *to)
+{
+    struct ckpt_state copy = *s;
+    copy.zero = 3; /* own pieces alone */
+    for (int b = 0; b < CKPT_BUFFERS; b++)
+        if (s->buffers[b]) {
+            copy.buffers[b] = to;
+            buffer_visit(s, (enum ckpt_buffer)b, copy_piece, &to, NULL);
+        }
+    return copy;
 }
 
 int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank, struct ckpt_file *out, struct err *err)
@@ -116,7 +149,7 @@ int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank, s
         rc = err_set_errno(err, ERR_IO, "cannot make '%s'", f.path);
     for (int b = 0; b < CKPT_BUFFERS && rc == 0; b++)
         if (s->buffers[b])
-            rc = buffer_write(&f, s, (enum ckpt_buffer)b, err);
+            rc = buffer_visit(s, (enum ckpt_buffer)b, out_write, &f, err);
     if (rc == 0)
         rc = file_fsync(f.fd, f.path, err);
     if (f.fd >= 0 && close(f.fd) < 0 && rc == 0)
@@ -283,40 +316,54 @@ static int manifest_publish(const char *tmp, const char *final, const struct opt
     return rc < 0 ? rc : publish(tmp, final, err);
 }
 
-int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
-              struct err *err)
+int ckpt_save_begin(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_save *s, struct err *err)
 {
-    struct comm *world = o->c.world;
-    struct ckpt_meta done = *meta;
-    char ckpt_dir[LIMIT_PATH_BYTES], tmp[LIMIT_PATH_BYTES], final[LIMIT_PATH_BYTES];
-    struct ckpt_file own = {0}, *files = calloc((size_t)world->size, sizeof *files);
-    struct ckpt_state state = ckpt_state_of(o);
-    bool first = world->rank == 0, writes = ckpt_file_of_rank(o->c.layout, world->rank) >= 0;
-    snprintf(ckpt_dir, sizeof ckpt_dir, "%s/ckpt", run_dir);
-    snprintf(tmp, sizeof tmp, "%s/.tmp-step-%08lld", ckpt_dir, (long long)meta->step);
-    ckpt_dir_format(ckpt_dir, meta->step, final);
-    int rc = files ? 0 : err_set(err, ERR_NOMEM, "out of memory saving");
-    if (rc == 0 && first)
-        rc = tmp_make(ckpt_dir, tmp, err);
+    *s = (struct ckpt_save){.o = o, .meta = *meta, .keep = keep};
+    s->meta.updates = o->updates;
+    snprintf(s->ckpt_dir, sizeof s->ckpt_dir, "%s/ckpt", run_dir);
+    snprintf(s->tmp, sizeof s->tmp, "%s/.tmp-step-%08lld", s->ckpt_dir, (long long)meta->step);
+    return comm_agree(o->c.world, o->c.world->rank == 0 ? tmp_make(s->ckpt_dir, s->tmp, err) : 0, err);
+}
+
+int ckpt_save_write(struct ckpt_save *s, const struct ckpt_state *state, struct err *err)
+{
+    bool writes = ckpt_file_of_rank(s->o->c.layout, s->o->c.world->rank) >= 0;
+    return writes ? ckpt_file_write(s->tmp, state, s->o->c.world->rank, &s->own, err) : 0;
+}
+
+int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written, struct err *err)
+{
+    struct comm *world = s->o->c.world;
+    char final[LIMIT_PATH_BYTES];
+    struct ckpt_file *files = calloc((size_t)world->size, sizeof *files);
+    bool first = world->rank == 0;
+    ckpt_dir_format(s->ckpt_dir, s->meta.step, final);
+    int rc = status == 0 && !files ? err_set(err, ERR_NOMEM, "out of memory saving") : status;
     rc = comm_agree(world, rc, err);
-    if (rc == 0)
-        rc = comm_agree(world, writes ? ckpt_file_write(tmp, &state, world->rank, &own, err) : 0, err);
-    struct comm_op gather = {.kind = COMM_ALL_GATHER, .what = "files of a checkpoint", .send = &own, .recv = files, .n = sizeof own,
+    struct comm_op gather = {.kind = COMM_ALL_GATHER, .what = "files of a checkpoint", .send = &s->own, .recv = files, .n = sizeof s->own,
                              .dtype = DTYPE_FP8}; /* bytes */
     if (rc == 0)
         rc = comm_do(world, &gather, NULL, err);
-    done.updates = o->updates;
     for (int i = 0; i < world->size && rc == 0; i++)
-        done.bytes += files[i].bytes;
+        s->meta.bytes += files[i].bytes;
     if (rc == 0 && first)
-        rc = manifest_publish(tmp, final, o, &done, files, err);
+        rc = manifest_publish(s->tmp, final, s->o, &s->meta, files, err);
     rc = comm_agree(world, rc, err);
     if (rc < 0 && first)
-        file_remove_tree(tmp, NULL);
+        file_remove_tree(s->tmp, NULL);
     if (rc == 0 && first)
-        keep_newest(ckpt_dir, keep);
+        keep_newest(s->ckpt_dir, s->keep);
     if (rc == 0)
-        *written = done;
+        *written = s->meta;
     free(files);
     return rc;
+}
+
+int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
+              struct err *err)
+{
+    struct ckpt_save s;
+    struct ckpt_state state = ckpt_state_of(o);
+    int rc = ckpt_save_begin(run_dir, o, meta, keep, &s, err);
+    return rc < 0 ? rc : ckpt_save_finish(&s, ckpt_save_write(&s, &state, err), written, err);
 }

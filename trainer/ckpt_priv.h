@@ -16,6 +16,21 @@ bool ckpt_is_damage(int rc);
 int ckpt_set_aside(const char *dir, struct err *err);
 
 struct ckpt_state ckpt_state_of(const struct optim *o);
+/* Bytes of this rank's file, and its content copied there: a state of own pieces that lasts as long as the memory. */
+int64_t ckpt_state_bytes(const struct ckpt_state *s);
+struct ckpt_state ckpt_state_copy(const struct ckpt_state *s, char *to);
+
+/* Saving in parts: begin and finish are collective, what lies between is each rank's own. status: what write gave. */
+struct ckpt_save {
+    const struct optim *o; /* borrowed */
+    char ckpt_dir[LIMIT_PATH_BYTES], tmp[LIMIT_PATH_BYTES];
+    struct ckpt_meta meta;
+    int64_t keep;
+    struct ckpt_file own;
+};
+int ckpt_save_begin(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_save *s, struct err *err);
+int ckpt_save_write(struct ckpt_save *s, const struct ckpt_state *state, struct err *err);
+int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written, struct err *err);
 /* Elements of a whole buffer. */
 int64_t ckpt_elements(const struct shards *sh, enum ckpt_buffer buffer);
 /* Where a buffer begins in a file, in bytes; CKPT_BUFFERS: the file's size. */

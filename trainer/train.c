@@ -52,21 +52,50 @@ static int state_load(struct train *t, struct err *err)
     return 0;
 }
 
+static struct ckpt_meta meta_now(const struct train *t)
+{
+    return (struct ckpt_meta){.step = t->next_step, .ordinal = run_ordinal_at(t->run, t->next_step), .config_hash = t->config_hash};
+}
+
+static void saved_record(struct train *t, const struct ckpt_meta *written, double wall, double mono)
+{
+    char dir[64];
+    snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)written->step);
+    record_ckpt(&t->record, "ckpt_saved", written->step, dir, written->bytes, wall, clock_mono_s() - mono);
+}
+
+/* The one under way is published. */
+static int save_finish(struct train *t, struct err *err)
+{
+    struct ckpt_meta written;
+    if (!t->async.under_way)
+        return 0;
+    int rc = ckpt_async_finish(&t->async, &written, err);
+    if (rc == 0)
+        saved_record(t, &written, t->async_wall, t->async_mono);
+    return rc;
+}
+
+static int save_begin(struct train *t, struct err *err)
+{
+    struct ckpt_meta meta = meta_now(t);
+    int rc = save_finish(t, err);
+    t->async_wall = clock_wall_s(), t->async_mono = clock_mono_s();
+    return rc < 0 ? rc : ckpt_async_begin(&t->async, t->conf->run_dir, &meta, t->run->ckpt_keep, err);
+}
+
 static int state_save(struct train *t, struct err *err)
 {
-    struct ckpt_meta meta = {.step = t->next_step, .ordinal = run_ordinal_at(t->run, t->next_step), .config_hash = t->config_hash}, written;
-    double wall = clock_wall_s(), mono = clock_mono_s();
-    char dir[64];
+    struct ckpt_meta meta = meta_now(t), written;
     if (t->conf->trial)
         return 0;
-    struct meter_mark at = meter_begin(t->dev->meter);
-    int rc = ckpt_save(t->conf->run_dir, &t->optim, &meta, t->run->ckpt_keep, &written, err);
-    meter_span(t->dev->meter, at, "checkpoint", t->next_step);
-    if (rc < 0)
-        return rc;
-    snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)t->next_step);
-    record_ckpt(&t->record, "ckpt_saved", t->next_step, dir, written.bytes, wall, clock_mono_s() - mono);
-    return 0;
+    int rc = save_finish(t, err);
+    double wall = clock_wall_s(), mono = clock_mono_s();
+    if (rc == 0)
+        rc = ckpt_save(t->conf->run_dir, &t->optim, &meta, t->run->ckpt_keep, &written, err);
+    if (rc == 0)
+        saved_record(t, &written, wall, mono);
+    return rc;
 }
 
 /* ---- a step ---- */
@@ -178,8 +207,8 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     int rc = micro_batches(&share, 1 / facts.norm, s, &loss, err);
     if (rc < 0)
         return err_step(step, rc, err);
-    double sums[] = {loss, *t->conf->stop || hopeless(t) ? 1 : 0, share.failed < 0};
-    if ((rc = comm_sum(t->conf->world, sums, 3, err)) < 0)
+    double sums[] = {loss, *t->conf->stop || hopeless(t) ? 1 : 0, share.failed < 0, ckpt_async_written(&t->async)};
+    if ((rc = comm_sum(t->conf->world, sums, 4, err)) < 0)
         return err_step(step, rc, err);
     if (sums[2] > 0) {
         sums_finish(&t->optim.sums, err); /* on their way since backward */
@@ -208,6 +237,7 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     s->peak_bytes = train_resident_peak_bytes();
     train_profile_step_end(t, s);
     *stop = sums[1] > 0;
+    t->all_written = sums[3] == t->conf->world->size;
     return 0;
 }
 
@@ -350,18 +380,30 @@ static bool validation_due(const struct train *t)
 
 /* ---- the attempt ---- */
 
+/* A checkpoint of the step just done: in the background when training goes on. */
+static int save_due(struct train *t, bool last, struct err *err)
+{
+    struct meter_mark at = meter_begin(t->dev->meter);
+    phase_set(t, "save");
+    int rc = t->run->ckpt_async && !last ? save_begin(t, err) : state_save(t, err);
+    phase_set(t, "step");
+    meter_span(t->dev->meter, at, "checkpoint", t->next_step);
+    return rc;
+}
+
 /* Due after the step just done: validation, a checkpoint; saving takes time, in which a request to stop may come. */
 static int between_steps(struct train *t, int64_t end, int64_t *saved, bool *stop, struct err *err)
 {
     int64_t every = t->run->ckpt_every_steps;
-    int rc = validation_due(t) && !*stop ? validation(t, err) : 0;
-    if (rc < 0 || *saved == t->next_step || !(*stop || t->next_step == end || (every > 0 && t->next_step % every == 0)))
+    bool last = *stop || t->next_step == end;
+    int rc = t->all_written ? save_finish(t, err) : 0;
+    if (rc == 0 && validation_due(t) && !*stop)
+        rc = validation(t, err);
+    if (rc < 0 || *saved == t->next_step || !(last || (every > 0 && t->next_step % every == 0)))
         return rc;
-    phase_set(t, "save");
-    rc = state_save(t, err);
-    phase_set(t, "step");
+    rc = save_due(t, last, err);
     *saved = t->next_step;
-    return rc == 0 && !*stop && t->next_step < end ? stop_agree(t, stop, err) : rc; /* no further step, no further save */
+    return rc == 0 && !last ? stop_agree(t, stop, err) : rc; /* no further step, no further save */
 }
 
 /* To the segment's end, or the attempt's. */
@@ -383,6 +425,8 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
         if (rc == 0)
             rc = between_steps(t, end, &saved, stop, err);
     }
+    if (rc == 0)
+        rc = save_finish(t, err); /* asked to stop while it was begun */
     return rc < 0 ? rc : report_make(t, s, out, err);
 }
 

@@ -135,6 +135,8 @@ static struct optim_conf optim_conf_of(const struct train *t)
                                .grid = &t->grid, .ops = t->ops, .stream = t->stream};
 }
 
+static bool writes_async(const struct train *t) { return t->run->ckpt_async && !t->conf->trial; }
+
 static int plan_make(struct train *t, const struct dit_config *c, struct err *err)
 {
     struct optim_conf o = optim_conf_of(t);
@@ -148,6 +150,8 @@ static int plan_make(struct train *t, const struct dit_config *c, struct err *er
         rc = units_plan(&t->sh, (int)t->layout->zero, t->ops->act, t->ops->stat, &t->memory, err);
     if (rc == 0)
         rc = optim_plan(&o, &t->memory, err);
+    if (rc == 0 && writes_async(t))
+        rc = buffer_list_add(&t->memory, "copy for checkpoints", BUFFER_WORK, DTYPE_FP8, 1, 1, ckpt_async_bytes(&o), err);
     if (rc == 0)
         rc = buffer_list_add(&t->memory, "gemm and attention tiles", BUFFER_WORK, DTYPE_FP8, 1, 1, t->ops->workspace_bytes, err);
     if (rc == 0)
@@ -217,7 +221,7 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
         rc = dit_new(c, t->ops, t->stream, &t->units, &t->dit, err);
     if (rc == 0)
         rc = pipe_open(&t->pipe, t->dit, t->layout, t->sh.place, t->grid.pp, t->stream, t->most_micros, err);
-    return rc;
+    return rc == 0 && writes_async(t) ? ckpt_async_open(&t->async, &t->optim, err) : rc;
 }
 
 int train_open(struct train *t, int64_t step, struct err *err)
@@ -253,6 +257,7 @@ void train_close(struct train *t)
     meter_detach(&t->meter);
     next.meter = t->meter;
     memcpy(next.kinds_s, t->kinds_s, sizeof next.kinds_s);
+    ckpt_async_close(&t->async);
     validate_close(&t->validate);
     pipe_close(&t->pipe);
     dit_free(t->dit);

@@ -3,6 +3,7 @@
 #define TRAINER_TRAIN_PRIV_H
 
 #include "trainer/ckpt.h"
+#include "trainer/ckpt_async.h"
 #include "trainer/loader.h"
 #include "trainer/meter.h"
 #include "trainer/pipe.h"
@@ -43,6 +44,9 @@ struct train {
     struct pipe pipe;
     struct loader *loaders[LIMIT_STAGES];
     struct validate validate;
+    struct ckpt_async async;
+    bool all_written; /* every rank's file of the one under way */
+    double async_wall, async_mono; /* when the one under way was begun */
     int64_t most_gbs, most_micros; /* packs of a step, a replica's micro-batches, over its stages */
     struct buffer_list memory;
     int64_t process_bytes; /* resident before any of the plan was taken, and some growth */

@@ -78,6 +78,41 @@ static void stages_under_their_own_layouts(void **state)
     run_release(&run);
 }
 
+/* Checkpoints written in the background: those of a run that waits for each, and the same after a stop. */
+static void async_is_the_same(void **state)
+{
+    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "dp=2,zero=1", "tp=2", "dp=2,pp=2,zero=2"};
+    struct run run;
+    (void)state;
+    run_make(&run, data_dir(), 4, 6);
+    run.ckpt_every_steps = 1;
+    run.ckpt_keep = 4;
+    for (int i = 0; i < LEN(layouts); i++) {
+        char waits[32], async[32];
+        struct plan plan = plan_make_text(&run, layouts[i]);
+        if (layout_world(&plan.layout) > world->size)
+            continue;
+        snprintf(waits, sizeof waits, "waits-%d", i);
+        snprintf(async, sizeof async, "async-%d", i);
+        run.ckpt_async = false;
+        train(&run, &(struct job){.name = waits, .layout = layouts[i]});
+        run.ckpt_async = true;
+        struct train_report r = train(&run, &(struct job){.name = async, .layout = layouts[i], .max_steps = 3});
+        assert_int_equal(r.end, TRAIN_LIMIT);
+        r = train(&run, &(struct job){.name = async, .layout = layouts[i], .attempt = 2});
+        assert_int_equal(r.end, TRAIN_DONE);
+        for (int64_t step = 3; step <= 6; step++)
+            assert_true(difference(waits, async, step) == 0);
+        if (world->rank == 0) {
+            assert_true(told(async, 1).saved == 3 && told(async, 2).saved == 3);
+            char path[600];
+            snprintf(path, sizeof path, "%s/ckpt/step-00000002", in_scratch(async));
+            assert_false(file_exists(path));
+        }
+    }
+    run_release(&run);
+}
+
 static void validation_run_make(struct run *run)
 {
     run_make(run, data_dir(), 3, 5);
@@ -167,7 +202,7 @@ static void validation_bins(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        CASE(stages_follow_each_other), CASE(stages_under_their_own_layouts), CASE(validation_is_the_same), CASE(validation_bins),
+        CASE(stages_follow_each_other), CASE(stages_under_their_own_layouts), CASE(async_is_the_same), CASE(validation_is_the_same), CASE(validation_bins),
     };
     world_open(argc, argv);
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));

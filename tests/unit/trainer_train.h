@@ -88,7 +88,7 @@ static inline double difference(const char *name_a, const char *name_b, int64_t 
 }
 
 enum { STEPS_MAX = 100 };
-struct told_steps { double loss[STEPS_MAX], norm[STEPS_MAX]; int64_t n, skipped, loaded; char end[16]; };
+struct told_steps { double loss[STEPS_MAX], norm[STEPS_MAX]; int64_t n, skipped, loaded, saved; char end[16]; };
 
 /* The phases of a step are parts of it: they do not overlap, and leave no more than all of it. */
 static inline void phases_check(const cJSON *e)
@@ -127,6 +127,7 @@ static inline struct told_steps told(const char *name, int64_t attempt)
             t.n++;
         }
         t.loaded += strcmp(ev, "ckpt_loaded") == 0;
+        t.saved += strcmp(ev, "ckpt_saved") == 0;
         if (strcmp(ev, "train_ended") == 0)
             snprintf(t.end, sizeof t.end, "%s", json_text(e, "reason", ""));
     }
