@@ -292,6 +292,8 @@ int report_html(struct store *db, const struct report_scope *scope, const struct
         mfu_sentence(n, out);
         rc = report_steps(&r, err);
         if (rc == 0)
+            rc = report_validation(&r, err);
+        if (rc == 0)
             rc = report_time(&r, err);
         if (rc == 0)
             rc = report_attempts(&r, err);

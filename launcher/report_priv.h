@@ -22,6 +22,7 @@ void report_cell_text(struct str *out, const char *text);
 
 /* The sections, each with its heading. */
 int report_steps(struct report *r, struct err *err);
+int report_validation(struct report *r, struct err *err); /* nothing without one */
 int report_time(struct report *r, struct err *err);
 int report_attempts(struct report *r, struct err *err);
 int report_trials(struct report *r, struct err *err);
