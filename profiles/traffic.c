@@ -7,7 +7,7 @@
  *     tp     modulation                              [n, 3 A D / tp]     1 (cond)  0         0, 0
  *     tp     gradient of a modulation (sp)           [n, 3 A D / tp] *   0         1         0, 0
  *     tp     token rows of tp ranks (sp)             [r, D]              B         2 B       B - S, B
- *     tp     ...'s output                            [s, D]              1 each    0         1 each
+ *     tp     ...'s output, in layout_tp_chunks        [s, D]              1 each    0         1 each
  *     tp     gradient of a branch's input            [s, D]              0         B         0, 0
  *     a2a    q, k, v by heads                        [s, (h + 2k) d] to each      1  1       0, 1
  *     a2a    attention by tokens                     [u - s, h d]        1         0         0, 1
@@ -35,7 +35,7 @@
  *     shard  gradients of a unit * (zero 0, 1)            each unit
  *     shard  summed gradients of a unit * (zero 0)        piece of each unit
  *     shard  weights of a unit * (zero 1, 2)              piece of each unit
- *     replica gradients over replicas *                   piece of each unit, from zero 2 on all in one
+ *     replica gradients over replicas *                   piece of each unit
  *     tp, kv, pp  gradients of what tp replicates, of copied k/v heads, of the conditioning *: piece.h's runs, packed
  */
 #include "profiles/traffic.h"
@@ -145,13 +145,33 @@ static void rows_gather(struct walk *w, const struct extent *e)
              w->spec->act);
 }
 
-static void rows_sum(struct walk *w, const struct extent *e, const char *what)
+/* Rows of chunk c of a part. */
+static int64_t chunk_rows(int64_t rows, int64_t c, int64_t chunks) { return rows * (c + 1) / chunks - rows * c / chunks; }
+
+static int64_t part_rows(const struct walk *w, const struct extent *e, int64_t r)
 {
+    int64_t tp = w->spec->layout->tp;
+    return layout_run_first(e->s, tp, r + 1) - layout_run_first(e->s, tp, r);
+}
+
+static void rows_sum(struct walk *w, const struct extent *e, int64_t chunks, const char *what)
+{
+    const struct layout *l = w->spec->layout;
     int64_t D = w->spec->model->hidden;
-    if (w->spec->layout->sp)
-        sent(w, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, what, (e->s - e->rows) * D, w->spec->act);
-    else
-        all_reduce(w, TRAFFIC_TP, what, e->s * D, w->spec->act);
+    for (int64_t c = 0; c < chunks; c++) {
+        int64_t others = 0;
+        for (int64_t r = 0; r < l->tp && l->sp; r++)
+            others += r == w->place.tp ? 0 : chunk_rows(part_rows(w, e, r), c, chunks);
+        if (l->sp)
+            sent(w, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, what, others * D, w->spec->act);
+        else
+            all_reduce(w, TRAFFIC_TP, what, chunk_rows(e->s, c, chunks) * D, w->spec->act);
+    }
+}
+
+static void branch_sum(struct walk *w, const struct extent *e, const char *what)
+{
+    rows_sum(w, e, layout_tp_chunks(w->spec->layout, e->s), what);
 }
 
 /* Of `width` columns that are modulated. */
@@ -320,14 +340,14 @@ static void sub_blocks_run(struct walk *w, const struct extent *e, bool attended
             rows_gather(w, e);
             attention(w, e, i, false);
         }
-        rows_sum(w, e, "self-attention's output");
+        branch_sum(w, e, "self-attention's output");
     }
     if (model_has_cross(m)) {
         rows_gather(w, e);
-        rows_sum(w, e, "cross-attention's output");
+        branch_sum(w, e, "cross-attention's output");
     }
     rows_gather(w, e);
-    rows_sum(w, e, "MLP's output");
+    branch_sum(w, e, "MLP's output");
 }
 
 static bool recomputed(const struct walk *w, int64_t layer, int64_t first)
@@ -346,7 +366,7 @@ static void layer_back(struct walk *w, const struct extent *e)
         if (sub < model_self_attentions(m))
             attention(w, e, sub, true);
         rows_gather(w, e); /* of the input */
-        rows_sum(w, e, "gradient of a branch's input");
+        rows_sum(w, e, 1, "gradient of a branch's input");
     }
     modulation(w, e, layer_mod_width(m), true);
 }

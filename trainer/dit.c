@@ -173,13 +173,15 @@ static int tables_make(struct dit *d, struct err *err)
     d->slots = calloc((size_t)d->c.slots, sizeof *d->slots);
     d->views = calloc((size_t)n, sizeof *d->views);
     d->sample_loss = calloc((size_t)(3 * n), sizeof *d->sample_loss);
-    d->part_n = calloc((size_t)(2 * d->c.layout->tp + 4 * d->c.layout->cp), sizeof *d->part_n);
+    d->part_n = calloc((size_t)(4 * d->c.layout->tp + 4 * d->c.layout->cp), sizeof *d->part_n);
     if (!d->host_block || !d->slots || !d->views || !d->sample_loss || !d->part_n)
         return err_set(err, ERR_NOMEM, "model %s: no memory for the tables of %lld samples", d->m->name, (long long)n);
     d->sample_w = d->sample_loss + n;
     d->sample_out = d->sample_w + n;
     d->part_at = d->part_n + d->c.layout->tp;
-    d->cp_counts = d->part_at + d->c.layout->tp;
+    d->chunk_n = d->part_at + d->c.layout->tp;
+    d->chunk_at = d->chunk_n + d->c.layout->tp;
+    d->cp_counts = d->chunk_at + d->c.layout->tp;
     return 0;
 }
 

@@ -121,12 +121,10 @@ struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer)
     return a;
 }
 
-/* A row-parallel product ends the branch: own rows of the sum over tp ranks. */
+/* A row-parallel product ends the branch: own rows of the sum over tp ranks, each chunk's sum under the next one's product. */
 static void branch_out(struct dit *d, struct tensor x, int64_t param, struct tensor out, const char *what)
 {
-    struct tensor part = dit_partial(d, out);
-    dit_linear(d, x, param, part);
-    dit_rows_wait(d, dit_sum_rows(d, part, out, what, FAULT_POINT_SUM_BRANCH));
+    dit_linear_sum(d, x, param, out, what, FAULT_POINT_SUM_BRANCH);
 }
 
 /* A column-parallel product begins it: all tokens' normed rows. */

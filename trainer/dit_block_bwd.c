@@ -52,7 +52,7 @@ static void branch_in_bwd(struct dit *d, int64_t layer, int64_t sub, struct tens
     dit_norm_again(d, layer, sub);
     struct tensor in = dit_gather_rows(d, dit_rows(d, DIT_NORMED, 0), DIT_NORMED_ALL, &rows);
     dit_linear_dx(d, dout, param, part, 0);
-    sum = dit_sum_rows(d, part, own, "gradient of a branch's input", FAULT_POINT_SUM_INPUT);
+    sum = dit_sum_rows(d, part, own, (struct dit_chunk){0, 1}, "gradient of a branch's input", FAULT_POINT_SUM_INPUT);
     dit_rows_wait(d, rows);
     dit_linear_dw(d, dout, in, param);
     dit_rows_wait(d, sum);

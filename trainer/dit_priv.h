@@ -42,6 +42,8 @@ struct dit_sub {
     enum dit_reach reach;
 };
 
+struct dit_chunk { int64_t i, of; };
+
 /* How the tokens of a reach go from each rank's runs to whole segments. Rows of the ranks: where p's begin and how many, of those
  * that leave and of those that come. */
 struct dit_deal_index {
@@ -114,6 +116,7 @@ struct dit {
     double *sample_w, *sample_out;      /* [max_samples] the objective's w and c_out */
     int64_t kept, kept_slot; /* layer whose activations stand in the copy that recomputed layers share; -1 */
     int64_t *part_n, *part_at; /* [tp] elements of each tp rank's rows of the residual stream */
+    int64_t *chunk_n, *chunk_at; /* [tp] of a chunk of them */
     int64_t *cp_counts;        /* [4, cp] of an exchange of heads or of segments */
     int64_t ring, ring_rank;   /* all-to-all groups of cp ranks, and the own one's number */
     int failed;           /* of communication: kept, given at the end of the micro-batch */
@@ -163,7 +166,10 @@ struct tensor dit_gemm_all(struct dit *d, struct ops_gemm g); /* g.a: DIT_NORMED
 void dit_rows_wait(struct dit *d, struct comm_work *work);
 struct tensor dit_partial(const struct dit *d, struct tensor own);                     /* where this rank's summands go */
 /* Own rows of their sum, there after dit_rows_wait. */
-struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, const char *what, int fault);
+/* Chunk `chunk` of `chunks` of each rank's rows (layout_tp_chunks). */
+struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, struct dit_chunk chunk, const char *what, int fault);
+/* partial = x wᵀ, adapters included, sums and all; own rows of the sum of all ranks' partials. */
+void dit_linear_sum(struct dit *d, struct tensor x, int64_t param, struct tensor own, const char *what, int fault);
 void dit_sum_tp(struct dit *d, struct tensor t, const char *what, int fault);          /* in place; fault: point that leaves it out */
 void dit_mod_gather(struct dit *d, struct tensor mod, const struct mod_unit *units, int64_t n); /* DIT_MOD_OWN -> all columns */
 struct tensor dit_dmod_own(struct dit *d, struct tensor dmod, const struct mod_unit *units, int64_t n); /* own columns, summed */

@@ -267,5 +267,7 @@ void units_flush(struct units *u)
 
 int units_failed(struct units *u, struct err *err)
 {
-    return u->failed < 0 ? err_set(err, u->failed, "%s", u->err.text) : 0;
+    if (u->failed < 0)
+        return err_set(err, u->failed, "%s", u->err.text);
+    return u->sums && u->sums->failed < 0 ? err_set(err, u->sums->failed, "%s", u->sums->err.text) : 0; /* before anybody uses a broken group */
 }
