@@ -205,6 +205,14 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
     return rc;
 }
 
+/* Rank 0 says what failed, before any rank ends: mpirun kills those that are left when one has ended with a status. */
+static void sentence_say(const struct comm *world, struct err *err)
+{
+    if (world->rank == 0 && err->text[0])
+        log_msg(LOG_ERROR, "%s", err->text);
+    err->text[0] = 0;
+}
+
 int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struct err *err)
 {
     static struct notice notice; /* its thread lives to the end of the process */
@@ -224,8 +232,8 @@ int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struc
         log_msg(LOG_ERROR, "%s", err->text);
         comm_abort(world, err_exit_code(rc));
     }
-    if (rc < 0 && world->rank != 0)
-        err->text[0] = 0; /* rank 0 says it */
+    if (rc < 0)
+        sentence_say(world, err);
     if (rc == 0 && end != TRAIN_DONE && !opt_bool(v, "stop-ok"))
         rc = ERR_TEMP; /* no sentence: saved, and to be run again */
     comm_close(world);
