@@ -30,6 +30,7 @@ extern const char *const again_names[], *const level_dist_names[];
 extern const char *const objective_names[], *const loss_norm_names[], *const lr_schedule_names[];
 
 enum { RUN_BINS_MAX = 15 };
+#define RUN_DRAWS_MAX (INT64_C(1) << 48) /* packs that all stages draw together: their ordinals leave room for a sample's number in its pack */
 /* How the noise level L = ln(sigma / alpha) of a sample is drawn: trainer/objective.h. */
 struct run_level {
     enum level_dist dist;

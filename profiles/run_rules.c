@@ -107,6 +107,17 @@ static int ramp_check(const struct run_stage *s, int64_t i, const char *where, s
     return 0;
 }
 
+/* Before anything is computed from their products. */
+static int draws_check(const struct run *r, const char *where, struct err *err)
+{
+    double draws = 0;
+    for (int64_t i = 0; i < r->n_stages; i++)
+        draws += (double)r->stages[i].gbs * (double)r->stages[i].steps;
+    return draws < (double)RUN_DRAWS_MAX ? 0
+                                         : err_set(err, ERR_INPUT, "%s: the stages draw more than 2^48 packs, %g by their gbs and steps: give fewer "
+                                                   "steps", where, draws);
+}
+
 static int data_check(const struct run *r, const char *data, const char *what, struct err *err)
 {
     int64_t thw[3];
@@ -188,6 +199,7 @@ int run_check(const struct run *r, const char *where, struct err *err)
     if (r->warmup_steps > steps)
         return err_set(err, ERR_INPUT, "%s: schedule.warmup_steps is %lld, the stages have %lld steps in all: give fewer", where,
                        (long long)r->warmup_steps, (long long)steps);
+    rc = draws_check(r, where, err);
     for (int64_t i = 0; i < r->n_stages && rc == 0; i++)
         rc = stage_check(r, i, where, err);
     if (rc == 0)

@@ -10,6 +10,8 @@
 #include "trainer/loader_source.h"
 #include "trainer/objective.h"
 
+_Static_assert(RUN_DRAWS_MAX == INT64_C(1) << LOADER_MEMBER_SHIFT, "a draw's ordinal is below a member's number");
+
 struct loader {
     struct loader_source source;
     const struct run *run;

@@ -78,6 +78,7 @@ static void refused(void **state)
         {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 4, \"steps\": 9, \"gbs_first\": 2}]}", "give all three, or none"},
         {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 4, \"steps\": 9, \"gbs_first\": 5, \"gbs_more\": 1, \"gbs_every_steps\": 1}]}",
          "stages[0].gbs_first is 5, above its gbs 4"},
+        {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 65536, \"steps\": 4294967296}]}", "the stages draw more than 2^48 packs"},
         {WITH("\"validation\": {\"every_steps\": 5}"), "validation.every_steps is 5 without data"},
         {WITH("\"validation\": {\"data\": \"synthetic:5x15x16\"}"), "validation.data: latent of 5 x 15 x 16"},
         {WITH("\"objective\": {\"condition_probability\": 0.5}"), "has no channels for first frames: give it cond_channels 17"},
