@@ -75,7 +75,7 @@ static int tensors_read(const struct json_doc *doc, struct arena *arena, struct 
         t->count = 1;
         const cJSON *dim;
         cJSON_ArrayForEach(dim, json_member(item, "shape")) {
-            if (t->nd == 4 || !cJSON_IsNumber(dim) || dim->valuedouble < 1 || !num_mul_i64(t->count, (int64_t)dim->valuedouble, &t->count))
+            if (t->nd == 4 || !cJSON_IsNumber(dim) || !(dim->valuedouble >= 1 && dim->valuedouble <= 0x1p53) || !num_mul_i64(t->count, (int64_t)dim->valuedouble, &t->count))
                 return err_set(err, ERR_CORRUPT, "%s: %s.shape is not one of 1 to 4 dimensions", doc->name, path);
             t->dim[t->nd++] = (int64_t)dim->valuedouble;
         }

@@ -104,13 +104,20 @@ static bool same_shape(const struct entry *e, const struct param *p)
     return e->nd == p->nd && memcmp(e->dim, p->dim, sizeof *p->dim * (size_t)p->nd) == 0;
 }
 
+/* The checkpoint's own type in the words of safetensors; one that they have no word for is refused by this name. */
+static const char *entry_dtype(const struct source *s, const struct entry *e)
+{
+    static const char *const words[] = {[DTYPE_F64] = "F64", [DTYPE_F32] = "F32", [DTYPE_BF16] = "BF16", [DTYPE_FP8] = "FP8"};
+    return s->ckpt ? words[s->m.dtype] : s->file.tensors[e->at].dtype;
+}
+
 static int entry_check(const struct source *s, const struct entry *e, const struct param *p, struct err *err)
 {
     char have[SHAPE_BYTES], want[SHAPE_BYTES];
-    const char *dtype = s->ckpt ? "F64" : s->file.tensors[e->at].dtype;
+    const char *dtype = entry_dtype(s, e);
     if (strcmp(dtype, "F64") && strcmp(dtype, "F32") && strcmp(dtype, "F16") && strcmp(dtype, "BF16"))
         return err_set(err, ERR_INPUT, "%s: tensor '%s' holds %s numbers: give F64, F32, F16 or BF16", s->w->from, e->own, dtype);
-    if (same_shape(e, p) || (is_table(p) && e->nd == 2 && e->dim[1] == p->dim[1]))
+    if (same_shape(e, p) || (is_table(p) && e->nd == 2 && e->dim[0] > 0 && e->dim[1] == p->dim[1]))
         return 0;
     return err_set(err, ERR_INPUT, "%s: tensor '%s' has shape %s, the model's '%s' %s: map it to another name (init.map) or change the model",
                    s->w->from, e->own, shape_text(have, e->nd, e->dim), p->name, shape_text(want, p->nd, p->dim));
@@ -193,7 +200,7 @@ static int elements_read(struct source *s, const struct entry *e, int64_t first,
         int rc = s->whole_of == e->at ? 0 : ckpt_source_read(s->ckpt, CKPT_WEIGHTS, e->at, s->whole, err);
         s->whole_of = rc < 0 ? -1 : e->at;
         if (rc == 0)
-            widen(s->m.dtype == DTYPE_F64 ? "F64" : "F32", (char *)s->whole + first * dtype_bytes(s->m.dtype), n, out);
+            widen(entry_dtype(s, e), (char *)s->whole + first * dtype_bytes(s->m.dtype), n, out);
         return rc;
     }
     const struct safetensors_tensor *t = &s->file.tensors[e->at];

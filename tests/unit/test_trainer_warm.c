@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/num.h"
 #include "base/safetensors.h"
 #include "trainer/ckpt.h"
 #include "trainer/init.h"
@@ -83,7 +84,7 @@ static void element_put(char *raw, const char *dtype, int64_t j, double x)
         ((uint16_t *)(void *)raw)[j] = strcmp(dtype, "F16") == 0 ? to_f16(x) : to_bf16(x);
 }
 
-struct make { const char *prefix; int64_t without, rows_t; bool another_shape; }; /* without: tensor left out, -1 none */
+struct make { const char *prefix; int64_t without, rows_t; bool another_shape; }; /* without: tensor left out, -1 none; rows_t: 0 the model's, -1 none */
 
 /* All tensors but `without`, each in another number format, under prefix + name. */
 static void file_make(const char *path, const struct param_list *params, struct make k)
@@ -102,7 +103,7 @@ static void file_make(const char *path, const struct param_list *params, struct 
         t->nd = p->nd;
         memcpy(t->dim, p->dim, sizeof p->dim);
         if (k.rows_t && strcmp(p->name, "pos_t.weight") == 0)
-            t->dim[0] = k.rows_t;
+            t->dim[0] = num_max_i64(0, k.rows_t);
         if (k.another_shape && strcmp(p->name, "patch_embed.weight") == 0)
             t->dim[0]--;
     }
@@ -254,6 +255,8 @@ static void refused(void **state)
     must_fail(warm_start(&r.o, NULL, NULL, &err), ERR_NOT_FOUND, &err, "none");
     r.run.warm.from = file_of(&r, (struct make){"", -1, 0, true});
     must_fail(warm_start(&r.o, NULL, NULL, &err), ERR_INPUT, &err, "tensor 'patch_embed.weight' has shape [15,");
+    r.run.warm.from = file_of(&r, (struct make){"", -1, -1, false});
+    must_fail(warm_start(&r.o, NULL, NULL, &err), ERR_INPUT, &err, "tensor 'pos_t.weight' has shape [0, 16]");
     r.run.warm.from = file_of(&r, (struct make){"x.", -1, 0, false});
     must_fail(warm_start(&r.o, NULL, NULL, &err), ERR_INPUT, &err, "has no tensor 'patch_embed.weight'");
     map_set(&r, "x.*", "*");
