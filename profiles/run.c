@@ -15,7 +15,8 @@
  *          "steps": 200}],
  *       "validation": {
  *         "data": "held-out",                  dataset folder or "synthetic:TxHxW"; left out: no validation
- *         "every_steps": 0,                    0: never; else after so many steps, and at the end
+ *         "every_steps": 0,                    0: never; else after so many steps, and at the end; given up by an attempt that is
+ *                                              asked to stop, and then what the next one begins with
  *         "samples": 16, "bins": 8},           the first `samples` of the data's order, each once in each of `bins` equally probable
  *                                              bins of the noise level's distribution, with fixed draws; the average's loss as well
  *       "objective": {

@@ -334,25 +334,27 @@ static int stop_agree(struct train *t, bool *stop, struct err *err)
 
 /* ---- validation ---- */
 
+/* 1: given up, as a rank is asked to stop. */
 static int loss_measure(struct train *t, struct validate_loss *out, struct err *err)
 {
     bool counted = t->layout->tp == 1 || t->layout->sp || t->sh.place.tp == 0; /* else tp ranks have the same */
-    return validate_run(&t->validate, &t->pipe, t->conf->world, counted, out, err);
+    return validate_run(&t->validate, &t->pipe, t->conf->world, counted, t->conf->stop, out, err);
 }
 
 static int average_measure(struct train *t, struct validate_loss *out, struct err *err)
 {
-    int rc = optim_average_swap(&t->optim, err);
+    phase_set(t, "validate average");
+    int rc = optim_average_swap(&t->optim, err), back = 0;
     units_forget(&t->units);
     if (rc == 0)
         rc = loss_measure(t, out, err);
-    if (rc == 0)
-        rc = optim_average_swap(&t->optim, err);
+    if (rc >= 0)
+        back = optim_average_swap(&t->optim, err);
     units_forget(&t->units);
-    return rc;
+    return back < 0 ? back : rc;
 }
 
-static int validation(struct train *t, struct err *err)
+static int validation(struct train *t, bool *stop, struct err *err)
 {
     struct validate_loss loss, average;
     double wall = clock_wall_s(), mono = clock_mono_s();
@@ -362,8 +364,11 @@ static int validation(struct train *t, struct err *err)
     if (rc == 0 && t->optim.ema)
         rc = average_measure(t, &average, err);
     phase_set(t, "step");
-    if (rc < 0)
-        return rc;
+    t->owed = *stop = rc == 1;
+    if (rc == 1)
+        record_stop_seen(&t->record, *t->conf->stop, t->conf->stop_heard);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
     int n = snprintf(line, sizeof line, "step %lld: validation loss %.6g", (long long)t->next_step, loss.mean);
     if (t->optim.ema)
         snprintf(line + n, sizeof line - (size_t)n, ", of the average %.6g", average.mean);
@@ -375,7 +380,14 @@ static int validation(struct train *t, struct err *err)
 static bool validation_due(const struct train *t)
 {
     int64_t every = t->run->validation.every_steps;
-    return t->validate.loader && (t->next_step % every == 0 || t->next_step == run_total_steps(t->run));
+    return t->validate.loader && t->next_step > 0 && (t->next_step % every == 0 || t->next_step == run_total_steps(t->run));
+}
+
+/* Of the step before the next one, when it is due. Whoever is asked to stop owes it, and the next attempt begins with it. */
+static int validation_try(struct train *t, bool *stop, struct err *err)
+{
+    t->owed = validation_due(t);
+    return t->owed && !*stop ? validation(t, stop, err) : 0;
 }
 
 /* ---- the attempt ---- */
@@ -395,10 +407,10 @@ static int save_due(struct train *t, bool last, struct err *err)
 static int between_steps(struct train *t, int64_t end, int64_t *saved, bool *stop, struct err *err)
 {
     int64_t every = t->run->ckpt_every_steps;
-    bool last = *stop || t->next_step == end;
     int rc = t->all_written ? save_finish(t, err) : 0;
-    if (rc == 0 && validation_due(t) && !*stop)
-        rc = validation(t, err);
+    if (rc == 0)
+        rc = validation_try(t, stop, err);
+    bool last = *stop || t->next_step == end;
     if (rc < 0 || *saved == t->next_step || !(last || (every > 0 && t->next_step % every == 0)))
         return rc;
     rc = save_due(t, last, err);
@@ -412,6 +424,8 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
     int64_t end = num_min_i64(t->end_step, run_stage_first(t->run, t->end_stage)), saved = t->next_step;
     int rc = stop_agree(t, stop, err); /* asked while we were starting: not even one step then */
     phase_set(t, "step");
+    if (rc == 0 && out->steps == 0)
+        rc = validation_try(t, stop, err); /* the attempt before may have owed it */
     while (t->next_step < end && !*stop && rc == 0) {
         if ((rc = step_run(t, t->next_step, stop, s, err)) < 0)
             return rc;
@@ -499,7 +513,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     phases_report(&t, out->steps, out);
     out->mfu = t.peak_flops > 0 ? out->model_flops / out->median_step_s / t.peak_flops : NAN;
     if (rc == 0)
-        out->end = t.next_step == run_total_steps(t.run) ? TRAIN_DONE : stop ? TRAIN_STOPPED : TRAIN_LIMIT;
+        out->end = t.next_step == run_total_steps(t.run) && !t.owed ? TRAIN_DONE : stop ? TRAIN_STOPPED : TRAIN_LIMIT;
     record_ended(&t.record, t.next_step, rc < 0 ? "error" : out->end == TRAIN_DONE ? "done" : "stop");
     if (rc == 0)
         rc = train_profile_end(&t, out, err);

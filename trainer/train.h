@@ -4,9 +4,10 @@
  * a step allocates nothing, a checkpoint is written from the buffers themselves. Nothing but the checkpoint carries state from
  * attempt to attempt: noise, levels, dropout and order are functions of (seed, draw ordinal).
  *
- * How it ends: the run's last step published (TRAIN_DONE), asked to stop and saved (TRAIN_STOPPED), or an error. The request to
- * stop is agreed between ranks at the step boundary, in the same exchange that sums the loss. After budget.nonfinite_steps steps in a row
- * that were skipped the state is saved and ERR_DIVERGED returned.
+ * How it ends: the run's last step published and validated (TRAIN_DONE), asked to stop and saved (TRAIN_STOPPED), or an error. The request
+ * to stop is agreed between ranks at the step boundary, in the same exchange that sums the loss; in a validation between passes of the
+ * pipeline: it is given up then. An attempt that resumes where a validation is due begins with it, be it for the second time. After
+ * budget.nonfinite_steps steps in a row that were skipped the state is saved and ERR_DIVERGED returned.
  *
  * Stages that follow one another under one layout are a segment. Between segments the state goes through a checkpoint, which any layout
  * loads, and everything is set up anew; the run is the same as under one layout throughout.
@@ -37,7 +38,7 @@ struct train_conf {
     struct comm *world;
     const volatile sig_atomic_t *stop;         /* the signal that asks to save and stop; 0 until then */
     const volatile struct timespec *stop_heard; /* CLOCK_REALTIME of the first; set before *stop; may be NULL */
-    const char *volatile *phase;                /* set to what this process does: "start" "load" "step" "save"; may be NULL */
+    const char *volatile *phase;                /* set to what this process does: "start" "load" "step" "validate" "validate average" "save"; may be NULL */
     void (*say)(void *ctx, const char *line); /* rank 0: the memory plan, checkpoints; may be NULL */
     void *say_ctx;
 };

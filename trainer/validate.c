@@ -68,7 +68,16 @@ static int pass(struct validate *v, struct pipe *pipe, double *sum, struct err *
     return rc;
 }
 
-int validate_run(struct validate *v, struct pipe *pipe, struct comm *world, bool counted, struct validate_loss *out, struct err *err)
+/* 1: a rank is asked to stop. */
+static int stop_agree(struct comm *world, const volatile sig_atomic_t *stop, struct err *err)
+{
+    double asked = *stop ? 1 : 0;
+    int rc = comm_max(world, &asked, 1, err);
+    return rc < 0 ? rc : asked > 0;
+}
+
+int validate_run(struct validate *v, struct pipe *pipe, struct comm *world, bool counted, const volatile sig_atomic_t *stop,
+                 struct validate_loss *out, struct err *err)
 {
     int64_t samples = v->run->validation.samples, bins = v->run->validation.bins;
     double sums[RUN_BINS_MAX + 1] = {0};
@@ -77,9 +86,10 @@ int validate_run(struct validate *v, struct pipe *pipe, struct comm *world, bool
     for (v->bin = 0; v->bin < bins && rc == 0; v->bin++)
         for (v->first = 0; v->first < samples && rc == 0; v->first += v->n) {
             v->n = num_min_i64(v->most, samples - v->first);
-            rc = pass(v, pipe, &sums[v->bin], err);
+            if ((rc = stop_agree(world, stop, err)) == 0)
+                rc = pass(v, pipe, &sums[v->bin], err);
         }
-    if (rc < 0)
+    if (rc != 0)
         return rc;
     for (int64_t b = 0; b < bins; b++)
         sums[b] = counted ? sums[b] / (double)samples : 0;

@@ -8,6 +8,8 @@
 #ifndef TRAINER_VALIDATE_H
 #define TRAINER_VALIDATE_H
 
+#include <signal.h>
+
 #include "trainer/loader.h"
 #include "trainer/pipe.h"
 
@@ -29,7 +31,9 @@ struct validate_loss { double mean, bins[RUN_BINS_MAX]; };
 int validate_open(struct validate *v, const struct run *run, const struct layout *layout, struct layout_place place, int64_t most, bool verify,
                   const struct comm *world, struct err *err);
 void validate_close(struct validate *v); /* safe on a zeroed struct */
-/* Collective over the world. counted: does this rank's loss count (else tp ranks have the same)? */
-int validate_run(struct validate *v, struct pipe *pipe, struct comm *world, bool counted, struct validate_loss *out, struct err *err);
+/* Collective over the world. counted: does this rank's loss count (else tp ranks have the same)? 1 on all ranks: given up, as *stop was set
+ * on one of them. */
+int validate_run(struct validate *v, struct pipe *pipe, struct comm *world, bool counted, const volatile sig_atomic_t *stop,
+                 struct validate_loss *out, struct err *err);
 
 #endif

@@ -1,6 +1,8 @@
 /* Stages under layouts of their own, batches that grow, packs; validation. On mpirun's ranks, or one. */
 #include "trainer_train.h"
 
+#include <sys/time.h>
+
 #include "trainer/objective.h"
 
 enum { BINS = 5 };
@@ -13,14 +15,14 @@ static void bins_read(const cJSON *event, const char *key, double out[BINS])
         out[i] = cJSON_GetArraySize(list) == BINS ? cJSON_GetArrayItem(list, i)->valuedouble : NAN;
 }
 
-static struct told_validation told_validation(const char *name)
+static struct told_validation told_validation(const char *name, int attempt)
 {
     struct told_validation v = {0};
     struct evlog_reader *r;
     struct err err = {0};
     const cJSON *e;
     char path[600];
-    snprintf(path, sizeof path, "%s/events/rank0.a1.evlog", in_scratch(name));
+    snprintf(path, sizeof path, "%s/events/rank0.a%d.evlog", in_scratch(name), attempt);
     must(evlog_reader_open(path, &r, &err), &err);
     while (evlog_reader_next(r, &e, &err) == 1 && v.n < 8)
         if (strcmp(json_text(e, "ev", ""), "validation") == 0) {
@@ -136,7 +138,7 @@ static void validation_is_the_same(void **state)
     train(&run, &(struct job){.name = "with"});
     assert_true(difference("without", "with", 5) == 0);
     if (world->rank == 0) {
-        one = told_validation("with");
+        one = told_validation("with", 1);
         assert_true(one.n == 3 && one.step[0] == 2 && one.step[1] == 4 && one.step[2] == 5);
         assert_true(one.bins[2][0] != one.average[2][0] && one.bins[2][0] != one.bins[0][0]);
     }
@@ -148,7 +150,7 @@ static void validation_is_the_same(void **state)
         snprintf(name, sizeof name, "val-%d", i);
         train(&run, &(struct job){.name = name, .layout = layouts[i]});
         double d = difference("with", name, 5);
-        struct told_validation got = world->rank == 0 ? told_validation(name) : one;
+        struct told_validation got = world->rank == 0 ? told_validation(name, 1) : one;
         for (int64_t v = 0; v < got.n && world->rank == 0; v++)
             for (int b = 0; b < BINS; b++) {
                 d = fmax(d, fabs(got.bins[v][b] / one.bins[v][b] - 1));
@@ -184,7 +186,7 @@ static void validation_bins(void **state)
     run.validation = (struct run_validation){.data = data_dir(), .every_steps = 1, .samples = 40 * d.n_samples, .bins = BINS};
     train(&run, &(struct job){.name = "bins"});
     if (world->rank == 0) {
-        struct told_validation got = told_validation("bins");
+        struct told_validation got = told_validation("bins", 1);
         for (int b = 0; b < BINS; b++) {
             double want = 0;
             for (int k = 0; k < 100; k++) {
@@ -199,10 +201,61 @@ static void validation_bins(void **state)
     run_release(&run);
 }
 
+static const char *awaited; /* phase in which this rank hears a signal */
+static void on_tick(int signo)
+{
+    (void)signo;
+    if (phase && strcmp(phase, awaited) == 0)
+        stop = 1;
+}
+
+/* Asked to stop in a validation, of the weights or of the average, in the middle of a run or at its end: it is given up, the state
+ * saved as it would be without, and the next attempt begins with it. */
+static void a_validation_is_given_up(void **state)
+{
+    static const struct { const char *phase; int64_t every_steps, samples; } cases[] = { /* samples: whole minutes; or long enough to be met */
+        {"validate", 2, 20000}, {"validate average", 2, 120}, {"validate", 5, 20000}, {"validate average", 5, 120}};
+    const struct itimerval often = {.it_interval = {.tv_usec = 1000}, .it_value = {.tv_usec = 1000}}, never = {0};
+    struct run run;
+    char layout[32];
+    (void)state;
+    validation_run_make(&run);
+    snprintf(layout, sizeof layout, "dp=%d,zero=1", world->size);
+    train(&run, &(struct job){.name = "calm", .layout = layout});
+    signal(SIGALRM, on_tick);
+    for (int i = 0; i < LEN(cases); i++) {
+        char name[32];
+        snprintf(name, sizeof name, "given-up-%d", i);
+        run.validation.every_steps = cases[i].every_steps;
+        run.validation.samples = cases[i].samples;
+        awaited = cases[i].phase, phase = "";
+        if (world->rank == world->size - 1)
+            assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+        struct train_report r = train(&run, &(struct job){.name = name, .layout = layout});
+        assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+        stop = 0;
+        assert_true(r.end == TRAIN_STOPPED && r.next_step == cases[i].every_steps);
+        assert_true(world->rank != 0 || told_validation(name, 1).n == 0);
+        run.validation.samples = 7;
+        r = train(&run, &(struct job){.name = name, .layout = layout, .attempt = 2});
+        assert_true(r.end == TRAIN_DONE && r.steps == 5 - cases[i].every_steps && difference("calm", name, 5) == 0);
+        if (world->rank == 0) {
+            struct told_validation calm = told_validation("calm", 1), got = told_validation(name, 2);
+            int64_t skipped = cases[i].every_steps == 5 ? 2 : 0;
+            assert_true(got.n == calm.n - skipped && got.step[0] == cases[i].every_steps);
+            for (int64_t v = 0; v < got.n; v++) {
+                assert_memory_equal(got.bins[v], calm.bins[v + skipped], sizeof got.bins[v]);
+                assert_memory_equal(got.average[v], calm.average[v + skipped], sizeof got.average[v]);
+            }
+        }
+    }
+    run_release(&run);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        CASE(stages_follow_each_other), CASE(stages_under_their_own_layouts), CASE(async_is_the_same), CASE(validation_is_the_same), CASE(validation_bins),
+        CASE(stages_follow_each_other), CASE(stages_under_their_own_layouts), CASE(async_is_the_same), CASE(validation_is_the_same), CASE(validation_bins), CASE(a_validation_is_given_up),
     };
     world_open(argc, argv);
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));

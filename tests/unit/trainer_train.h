@@ -14,6 +14,7 @@
 /* ---- training into <scratch>/<name>, by the first ranks of the world ---- */
 
 static volatile sig_atomic_t stop;
+static const char *volatile phase; /* of this rank's training */
 
 struct job {
     const char *name, *layout;
@@ -37,7 +38,7 @@ static inline int try_train(struct run *run, const struct job *j, struct train_r
     snprintf(dir, sizeof dir, "%s", in_scratch(j->name));
     struct train_conf conf = {.run = run, .plans = plans, .run_dir = dir, .attempt = j->attempt ? j->attempt : 1, .trial = j->trial,
                               .max_steps = j->max_steps, .verify = true, .memory_limit_bytes = j->memory_limit_bytes,
-                              .world = group, .stop = &stop};
+                              .world = group, .stop = &stop, .phase = &phase};
     if (group) {
         rc = train_run(&conf, report, err);
         comm_close(group);
