@@ -175,10 +175,12 @@ static void plan_say(const struct train *t)
 
 static int limit_check(const struct train *t, struct err *err)
 {
-    char need[32], have[32];
+    char need[32], have[32], stage[40] = "";
     if (t->conf->memory_limit_bytes == 0 || t->memory.total <= t->conf->memory_limit_bytes)
         return 0;
-    return err_set(err, ERR_NO, "out of memory by plan: a rank needs %s, the limit is %s",
+    if (t->run->n_stages > 1)
+        snprintf(stage, sizeof stage, " in stage %lld", (long long)t->first_stage);
+    return err_set(err, ERR_NO, "out of memory by plan%s: a rank needs %s, the limit is %s: give another layout, fewer tokens at a time, or a higher limit", stage,
                    num_format_bytes(t->memory.total, need, sizeof need),
                    num_format_bytes(t->conf->memory_limit_bytes, have, sizeof have));
 }

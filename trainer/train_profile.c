@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/file.h"
 #include "trainer/train_priv.h"
 
 static bool measured(const struct train *t) { return t->conf->profile || t->conf->trace; }
@@ -19,6 +20,16 @@ int64_t train_profile_bytes(const struct train *t)
     return t->conf->trace ? meter_bytes(METER_SPANS) : 0;
 }
 
+/* Rank 0, before the first step: can the file be made that the last one is followed by? */
+static int trace_try(const char *path, struct err *err)
+{
+    struct file_pub file;
+    int rc = file_pub_open(&file, path, err);
+    if (rc == 0)
+        file_pub_abort(&file);
+    return rc;
+}
+
 int train_profile_open(struct train *t, struct err *err)
 {
     int rc = 0;
@@ -28,6 +39,8 @@ int train_profile_open(struct train *t, struct err *err)
         rc = err_set(err, ERR_NOMEM, "out of memory");
     if (rc == 0)
         rc = meter_open(&t->meter, t->conf->trace ? METER_SPANS : 0, err);
+    if (rc == 0 && t->conf->trace && t->conf->world->rank == 0)
+        rc = trace_try(t->conf->trace, err);
     rc = comm_agree(t->conf->world, rc, err);
     return rc == 0 && t->conf->trace ? trace_align(t->conf->world, &t->trace_clock, err) : rc;
 }
