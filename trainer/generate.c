@@ -185,7 +185,7 @@ static int denoise(void *ctx, const double *x, double s, double *clean, struct e
     return rc;
 }
 
-/* Without padding, in the dataset's units. */
+/* Without padding, in the dataset's units; ERR_INPUT when a number is not finite. */
 static int sample_write(const struct generate *g, int64_t i, int64_t number, struct err *err)
 {
     const struct batch_sample *s = &g->batch.samples[i];
@@ -193,6 +193,7 @@ static int sample_write(const struct generate *g, int64_t i, int64_t number, str
     double scale = g->std / objective_rows[g->run.objective].data_scale;
     const double *from = g->x + g->cells[i];
     float *values = malloc((size_t)(C * s->valid_t * s->valid_h * s->valid_w) * sizeof *values), *to = values;
+    bool finite = true;
     struct str file = STR_INIT;
     char path[LIMIT_PATH_BYTES];
     if (!values)
@@ -200,11 +201,15 @@ static int sample_write(const struct generate *g, int64_t i, int64_t number, str
     for (int64_t c = 0; c < C; c++)
         for (int64_t t = 0; t < s->valid_t; t++)
             for (int64_t h = 0; h < s->valid_h; h++)
-                for (int64_t w = 0; w < s->valid_w; w++)
-                    *to++ = (float)(from[((c * s->t + t) * s->h + h) * s->w + w] * scale + g->mean);
+                for (int64_t w = 0; w < s->valid_w; w++) {
+                    *to = (float)(from[((c * s->t + t) * s->h + h) * s->w + w] * scale + g->mean);
+                    finite = finite && isfinite(*to++);
+                }
     npy_format(values, shape, 4, &file);
     snprintf(path, sizeof path, "%s/%06lld.npy", g->conf->out, (long long)number);
     int rc = str_check(&file, err);
+    if (rc == 0 && !finite)
+        rc = err_set(err, ERR_INPUT, "sample %lld is not finite: take an earlier checkpoint, less guidance or closer levels", (long long)number);
     if (rc == 0)
         rc = file_publish(path, file.p, file.len, err);
     str_release(&file);
