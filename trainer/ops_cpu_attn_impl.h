@@ -84,14 +84,14 @@ static void attn_fwd_tile(const struct ops_attn *a, struct attn_tiles *w, int64_
     for (int64_t k0 = a->k_start[seg]; k0 < end; k0 += BK) {
         int64_t nk = end - k0 < BK ? end - k0 : BK;
         pack_keys(a, &a->k, k0, nk, kv, w->k_left);
-        gemm_packed(w->k_left, w->q_cols, nk, nq, d, (REAL)a->scale, 0, w->s, BQ);
+        gemm_packed(left_packed(w->k_left, d), w->q_cols, nk, nq, d, (REAL)a->scale, 0, w->s, BQ);
         softmax_tile(w, nk, nq);
         for (int64_t q = 0; q < nq; q++)
             for (int64_t j = 0; j < d; j++)
                 w->out[q * d + j] *= w->shrink[q];
         pack_a((struct operand){w->s, 1, BQ}, nq, nk, w->left);
         pack_rows(a, &a->v, k0, nk, kv, w->v_rows);
-        gemm_packed(w->left, w->v_rows, nq, d, nk, 1, 1, w->out, d);
+        gemm_packed(left_packed(w->left, nk), w->v_rows, nq, d, nk, 1, 1, w->out, d);
     }
 }
 
@@ -173,15 +173,15 @@ static void attn_bwd_tile(const struct ops_attn *a, struct attn_tiles *w, int64_
 {
     int64_t d = a->head_dim, kv = head / (a->heads / a->kv_heads);
     REAL scale = (REAL)a->scale;
-    gemm_packed(w->k_left, w->q_cols, nk, nq, d, scale, 0, w->s, BQ);
-    gemm_packed(w->v_left, w->g_cols, nk, nq, d, 1, 0, w->ds, BQ);
+    gemm_packed(left_packed(w->k_left, d), w->q_cols, nk, nq, d, scale, 0, w->s, BQ);
+    gemm_packed(left_packed(w->v_left, d), w->g_cols, nk, nq, d, 1, 0, w->ds, BQ);
     softmax_tile_bwd(w, nk, nq);
     pack_a((struct operand){w->s, BQ, 1}, nk, nq, w->left);
-    gemm_packed(w->left, w->g_rows, nk, d, nq, 1, beta_kv, row_of(&a->dv, k0) + kv * d, a->dv.ld);
+    gemm_packed(left_packed(w->left, nq), w->g_rows, nk, d, nq, 1, beta_kv, row_of(&a->dv, k0) + kv * d, a->dv.ld);
     pack_a((struct operand){w->ds, BQ, 1}, nk, nq, w->left);
-    gemm_packed(w->left, w->q_rows, nk, d, nq, scale, beta_kv, row_of(&a->dk, k0) + kv * d, a->dk.ld);
+    gemm_packed(left_packed(w->left, nq), w->q_rows, nk, d, nq, scale, beta_kv, row_of(&a->dk, k0) + kv * d, a->dk.ld);
     pack_a((struct operand){w->ds, 1, BQ}, nq, nk, w->left);
-    gemm_packed(w->left, w->k_rows, nq, d, nk, scale, beta_q, row_of(&a->dq, q0) + head * d, a->dq.ld);
+    gemm_packed(left_packed(w->left, nk), w->k_rows, nq, d, nk, scale, beta_q, row_of(&a->dq, q0) + head * d, a->dq.ld);
 }
 
 static void zero_range(const struct tensor *t, int64_t first, int64_t n)

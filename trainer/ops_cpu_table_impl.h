@@ -38,7 +38,7 @@ static inline void fill_table(struct ops *t)
 /* Bytes of pack_a, pack_b, tiles, rows; returns their sum. */
 static inline int64_t workspace_parts(int64_t parts[4])
 {
-    parts[0] = (int64_t)sizeof(REAL) * MC * KC;
+    parts[0] = (int64_t)sizeof(REAL) * MR * KC;
     parts[1] = (int64_t)sizeof(REAL) * NC * KC;
     parts[2] = (int64_t)sizeof(struct attn_tiles);
     parts[3] = (int64_t)sizeof(REAL) * OPS_ROW_MAX;
