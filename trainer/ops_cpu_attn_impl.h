@@ -1,11 +1,12 @@
 /* Softmax attention for REAL, forward and backward, by tiles of BQ queries and BK keys on the packed product of
  * gemm_impl.h. No score outlives its tile.
  *
- * Scores are held transposed, [key][query], so that maxima, sums and exponentials of a query run down a column and
- * every step is elementwise over queries. Forward is the online softmax (Milakov and Gimelshein 2018): running maximum
- * m and sum l of a query, the partial output scaled by exp(m_old - m_new). Backward (Dao et al., FlashAttention, algorithm 4)
- * recomputes P = exp(scale q kᵀ - lse); with delta = rowsum(dO · O): dV = Pᵀ dO, dS = P (dO Vᵀ - delta), dQ = scale dS K,
- * dK = scale dSᵀ Q. Keys are the outer loop, so every sum has one order.
+ * Forward is the online softmax (Milakov and Gimelshein 2018): running maximum m and sum l of a query, the partial output
+ * scaled by exp(m_old - m_new). Its scores are held transposed, [key][query], so that maxima, sums and exponentials of a query
+ * run down a column and every step is elementwise over queries. Backward (Dao et al., FlashAttention, algorithm 4) recomputes
+ * P = exp(scale q kᵀ - lse); with delta = rowsum(dO · O): dV = Pᵀ dO, dS = P (dO Vᵀ - delta), dQ = scale dS K,
+ * dK = scale dSᵀ Q. Its scores are [query][key]. Either way the products with P, Pᵀ and dSᵀ on the left read the scores where
+ * they are; dS alone is packed. Keys are the outer loop, so every sum has one order.
  */
 #ifndef TRAINER_OPS_CPU_ATTN_IMPL_H
 #define TRAINER_OPS_CPU_ATTN_IMPL_H
@@ -13,19 +14,21 @@
 #include "trainer/gemm_impl.h"
 #include "trainer/math_impl.h"
 
-enum { BQ = 96, BK = 120, DMAX = OPS_HEAD_DIM_MAX };
-_Static_assert(BQ % NR == 0 && BQ % MR == 0 && BK % MR == 0 && DMAX % NR == 0, "tiles hold whole panels");
+enum { BQ = 96, BK = 96, DMAX = OPS_HEAD_DIM_MAX };
+_Static_assert(BQ % NR == 0 && BQ % MR == 0 && BK % NR == 0 && BK % MR == 0 && DMAX % NR == 0, "tiles hold whole panels");
 
 /* Packed operands and score tiles of one (query tile, key tile) pair. */
 struct attn_tiles {
-    REAL q_cols[DMAX * BQ], g_cols[DMAX * BQ];  /* Qᵀ, dOᵀ as right operands */
-    REAL q_rows[BQ * DMAX], g_rows[BQ * DMAX];  /* Q, dO as right operands */
-    REAL k_left[BK * DMAX], v_left[BK * DMAX];  /* K, V as left operands */
-    REAL k_rows[BK * DMAX], v_rows[BK * DMAX];  /* K, V as right operands */
-    REAL s[BK * BQ], ds[BK * BQ];               /* [key][query] */
+    REAL q_left[BQ * DMAX], g_left[BQ * DMAX]; /* Q, dO as left operands */
+    REAL q_rows[BQ * DMAX], g_rows[BQ * DMAX]; /* Q, dO as right operands */
+    REAL q_cols[DMAX * BQ];                    /* Qᵀ as right operand */
+    REAL k_left[BK * DMAX];                    /* K as left operand */
+    REAL k_rows[BK * DMAX], v_rows[BK * DMAX]; /* K, V as right operands */
+    REAL k_cols[DMAX * BK], v_cols[DMAX * BK]; /* Kᵀ, Vᵀ as right operands */
+    REAL s[BK * BQ], ds[BK * BQ];              /* forward [key][query], backward [query][key] */
+    REAL ds_left[BQ * BK];
     REAL out[BQ * DMAX];
     REAL m[BQ], l[BQ], shrink[BQ], delta[BQ];
-    REAL left[BK > BQ ? (BK + MR) * BK : (BQ + MR) * BQ]; /* a score tile as left operand; last: no vector is read from it */
 };
 _Static_assert(sizeof(REAL) * DMAX * BQ % 64 == 0 && sizeof(REAL) * DMAX * BK % 64 == 0, "right operands stay aligned");
 
@@ -35,9 +38,10 @@ static const REAL *head_at(const struct tensor *t, int64_t row, int64_t head, in
     return row_of(t, row) + head * d;
 }
 
-static void pack_queries(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
+/* n rows of head h of t, as left operand, as right operand, and transposed as right operand. */
+static void pack_left(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
 {
-    pack_b((struct operand){head_at(t, row, head, a->head_dim), 1, t->ld}, a->head_dim, n, out);
+    pack_a((struct operand){head_at(t, row, head, a->head_dim), t->ld, 1}, n, a->head_dim, out);
 }
 
 static void pack_rows(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
@@ -45,10 +49,13 @@ static void pack_rows(const struct ops_attn *a, const struct tensor *t, int64_t 
     pack_b((struct operand){head_at(t, row, head, a->head_dim), t->ld, 1}, n, a->head_dim, out);
 }
 
-static void pack_keys(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
+static void pack_cols(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
 {
-    pack_a((struct operand){head_at(t, row, head, a->head_dim), t->ld, 1}, n, a->head_dim, out);
+    pack_b((struct operand){head_at(t, row, head, a->head_dim), 1, t->ld}, a->head_dim, n, out);
 }
+
+/* The transpose of a tile of scores, where it is. */
+static inline struct left left_of_scores(const REAL *scores, int64_t ld) { return (struct left){scores, MR, ld}; }
 
 /* Scores [keys][BQ] to probabilities relative to the running maximum; `shrink` is what earlier sums must be scaled by. */
 static void softmax_tile(struct attn_tiles *w, int64_t keys, int64_t queries)
@@ -80,18 +87,17 @@ static void attn_fwd_tile(const struct ops_attn *a, struct attn_tiles *w, int64_
         w->l[q] = 0;
     }
     memset(w->out, 0, (size_t)(nq * d) * sizeof(REAL));
-    pack_queries(a, &a->q, q0, nq, head, w->q_cols);
+    pack_cols(a, &a->q, q0, nq, head, w->q_cols);
     for (int64_t k0 = a->k_start[seg]; k0 < end; k0 += BK) {
         int64_t nk = end - k0 < BK ? end - k0 : BK;
-        pack_keys(a, &a->k, k0, nk, kv, w->k_left);
+        pack_left(a, &a->k, k0, nk, kv, w->k_left);
         gemm_packed(left_packed(w->k_left, d), w->q_cols, nk, nq, d, (REAL)a->scale, 0, w->s, BQ);
         softmax_tile(w, nk, nq);
         for (int64_t q = 0; q < nq; q++)
             for (int64_t j = 0; j < d; j++)
                 w->out[q * d + j] *= w->shrink[q];
-        pack_a((struct operand){w->s, 1, BQ}, nq, nk, w->left);
         pack_rows(a, &a->v, k0, nk, kv, w->v_rows);
-        gemm_packed(left_packed(w->left, nk), w->v_rows, nq, d, nk, 1, 1, w->out, d);
+        gemm_packed(left_of_scores(w->s, BQ), w->v_rows, nq, d, nk, 1, 1, w->out, d);
     }
 }
 
@@ -140,18 +146,20 @@ static void attn_delta(const struct ops_attn *a, int64_t seg)
 /* s: probabilities, ds: gradient of the scores before `scale`. */
 static void softmax_tile_bwd(struct attn_tiles *w, int64_t keys, int64_t queries)
 {
-    for (int64_t k = 0; k < keys; k++)
-        for (int64_t q = 0; q < queries; q++) {
-            REAL p = real_exp(w->s[k * BQ + q] - w->l[q]);
-            w->s[k * BQ + q] = p;
-            w->ds[k * BQ + q] = p * (w->ds[k * BQ + q] - w->delta[q]);
+    for (int64_t q = 0; q < queries; q++) {
+        REAL *restrict s = w->s + q * BK, *restrict ds = w->ds + q * BK, l = w->l[q], delta = w->delta[q];
+        for (int64_t k = 0; k < keys; k++) {
+            REAL p = real_exp(s[k] - l);
+            s[k] = p;
+            ds[k] = p * (ds[k] - delta);
         }
+    }
 }
 
 static void load_query_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t q0, int64_t nq, int64_t head)
 {
-    pack_queries(a, &a->q, q0, nq, head, w->q_cols);
-    pack_queries(a, &a->d_o, q0, nq, head, w->g_cols);
+    pack_left(a, &a->q, q0, nq, head, w->q_left);
+    pack_left(a, &a->d_o, q0, nq, head, w->g_left);
     pack_rows(a, &a->q, q0, nq, head, w->q_rows);
     pack_rows(a, &a->d_o, q0, nq, head, w->g_rows);
     for (int64_t q = 0; q < nq; q++) {
@@ -162,8 +170,8 @@ static void load_query_tile(const struct ops_attn *a, struct attn_tiles *w, int6
 
 static void load_key_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t k0, int64_t nk, int64_t kv)
 {
-    pack_keys(a, &a->k, k0, nk, kv, w->k_left);
-    pack_keys(a, &a->v, k0, nk, kv, w->v_left);
+    pack_cols(a, &a->k, k0, nk, kv, w->k_cols);
+    pack_cols(a, &a->v, k0, nk, kv, w->v_cols);
     pack_rows(a, &a->k, k0, nk, kv, w->k_rows);
 }
 
@@ -173,15 +181,13 @@ static void attn_bwd_tile(const struct ops_attn *a, struct attn_tiles *w, int64_
 {
     int64_t d = a->head_dim, kv = head / (a->heads / a->kv_heads);
     REAL scale = (REAL)a->scale;
-    gemm_packed(left_packed(w->k_left, d), w->q_cols, nk, nq, d, scale, 0, w->s, BQ);
-    gemm_packed(left_packed(w->v_left, d), w->g_cols, nk, nq, d, 1, 0, w->ds, BQ);
+    gemm_packed(left_packed(w->q_left, d), w->k_cols, nq, nk, d, scale, 0, w->s, BK);
+    gemm_packed(left_packed(w->g_left, d), w->v_cols, nq, nk, d, 1, 0, w->ds, BK);
     softmax_tile_bwd(w, nk, nq);
-    pack_a((struct operand){w->s, BQ, 1}, nk, nq, w->left);
-    gemm_packed(left_packed(w->left, nq), w->g_rows, nk, d, nq, 1, beta_kv, row_of(&a->dv, k0) + kv * d, a->dv.ld);
-    pack_a((struct operand){w->ds, BQ, 1}, nk, nq, w->left);
-    gemm_packed(left_packed(w->left, nq), w->q_rows, nk, d, nq, scale, beta_kv, row_of(&a->dk, k0) + kv * d, a->dk.ld);
-    pack_a((struct operand){w->ds, 1, BQ}, nq, nk, w->left);
-    gemm_packed(left_packed(w->left, nk), w->k_rows, nq, d, nk, scale, beta_q, row_of(&a->dq, q0) + head * d, a->dq.ld);
+    gemm_packed(left_of_scores(w->s, BK), w->g_rows, nk, d, nq, 1, beta_kv, row_of(&a->dv, k0) + kv * d, a->dv.ld);
+    gemm_packed(left_of_scores(w->ds, BK), w->q_rows, nk, d, nq, scale, beta_kv, row_of(&a->dk, k0) + kv * d, a->dk.ld);
+    pack_a((struct operand){w->ds, BK, 1}, nq, nk, w->ds_left);
+    gemm_packed(left_packed(w->ds_left, nk), w->k_rows, nq, d, nk, scale, beta_q, row_of(&a->dq, q0) + head * d, a->dq.ld);
 }
 
 static void zero_range(const struct tensor *t, int64_t first, int64_t n)
