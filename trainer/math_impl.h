@@ -13,6 +13,18 @@
 
 #include "trainer/ops_cpu_priv.h"
 
+/* a b + c, rounded once where the processor has that: in these series accuracy is the same or better, and half the instructions go. */
+static inline REAL real_fma(REAL a, REAL b, REAL c)
+{
+#if defined(__FMA__) && defined(REAL_IS_F64)
+    return __builtin_fma(a, b, c);
+#elif defined(__FMA__)
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
 #ifdef REAL_IS_F64
 static inline REAL real_exp(REAL x)
 {
@@ -20,21 +32,21 @@ static inline REAL real_exp(REAL x)
     x = x < -708.0 ? -708.0 : x;
     x = x > 709.0 ? 709.0 : x;
     double shifted = x * 1.4426950408889634 + magic, n = shifted - magic;
-    double r = (x - n * 0x1.62e42fefa0000p-1) - n * 0x1.cf79abc9e3b3ap-40;
+    double r = real_fma(n, -0x1.cf79abc9e3b3ap-40, real_fma(n, -0x1.62e42fefa0000p-1, x));
     double p = 1.0 / 6227020800.0;
-    p = p * r + 1.0 / 479001600.0;
-    p = p * r + 1.0 / 39916800.0;
-    p = p * r + 1.0 / 3628800.0;
-    p = p * r + 1.0 / 362880.0;
-    p = p * r + 1.0 / 40320.0;
-    p = p * r + 1.0 / 5040.0;
-    p = p * r + 1.0 / 720.0;
-    p = p * r + 1.0 / 120.0;
-    p = p * r + 1.0 / 24.0;
-    p = p * r + 1.0 / 6.0;
-    p = p * r + 0.5;
-    p = p * r + 1.0;
-    p = p * r + 1.0;
+    p = real_fma(p, r, 1.0 / 479001600.0);
+    p = real_fma(p, r, 1.0 / 39916800.0);
+    p = real_fma(p, r, 1.0 / 3628800.0);
+    p = real_fma(p, r, 1.0 / 362880.0);
+    p = real_fma(p, r, 1.0 / 40320.0);
+    p = real_fma(p, r, 1.0 / 5040.0);
+    p = real_fma(p, r, 1.0 / 720.0);
+    p = real_fma(p, r, 1.0 / 120.0);
+    p = real_fma(p, r, 1.0 / 24.0);
+    p = real_fma(p, r, 1.0 / 6.0);
+    p = real_fma(p, r, 0.5);
+    p = real_fma(p, r, 1.0);
+    p = real_fma(p, r, 1.0);
     uint64_t bits;
     memcpy(&bits, &shifted, sizeof bits);
     bits = (bits + 1023) << 52;
@@ -51,15 +63,15 @@ static inline REAL real_exp(REAL x)
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
     float shifted = x * 1.44269504f + magic, n = shifted - magic;
-    float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+    float r = real_fma(n, -0x1.7f7d1cp-20f, real_fma(n, -0x1.62e4p-1f, x));
     float p = 1.0f / 5040.0f;
-    p = p * r + 1.0f / 720.0f;
-    p = p * r + 1.0f / 120.0f;
-    p = p * r + 1.0f / 24.0f;
-    p = p * r + 1.0f / 6.0f;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
+    p = real_fma(p, r, 1.0f / 720.0f);
+    p = real_fma(p, r, 1.0f / 120.0f);
+    p = real_fma(p, r, 1.0f / 24.0f);
+    p = real_fma(p, r, 1.0f / 6.0f);
+    p = real_fma(p, r, 0.5f);
+    p = real_fma(p, r, 1.0f);
+    p = real_fma(p, r, 1.0f);
     uint32_t bits;
     memcpy(&bits, &shifted, sizeof bits);
     bits = (bits + 127) << 23;
@@ -73,22 +85,22 @@ static inline REAL real_erf(REAL x)
     float a = x > 4.0f ? 4.0f : x < -4.0f ? -4.0f : x;
     float u = a * a * 0.125f - 1.0f;
     float p = 0.000596425068f;
-    p = p * u - 0.00137281509f;
-    p = p * u + 0.000616610737f;
-    p = p * u - 0.00107694211f;
-    p = p * u + 0.00557736365f;
-    p = p * u - 0.010085907f;
-    p = p * u + 0.0139081462f;
-    p = p * u - 0.0216625323f;
-    p = p * u + 0.0332170011f;
-    p = p * u - 0.0460143214f;
-    p = p * u + 0.0598559936f;
-    p = p * u - 0.0746875307f;
-    p = p * u + 0.0902120427f;
-    p = p * u - 0.107713361f;
-    p = p * u + 0.131675001f;
-    p = p * u - 0.176576172f;
-    p = p * u + 0.353530996f;
+    p = real_fma(p, u, -0.00137281509f);
+    p = real_fma(p, u, 0.000616610737f);
+    p = real_fma(p, u, -0.00107694211f);
+    p = real_fma(p, u, 0.00557736365f);
+    p = real_fma(p, u, -0.010085907f);
+    p = real_fma(p, u, 0.0139081462f);
+    p = real_fma(p, u, -0.0216625323f);
+    p = real_fma(p, u, 0.0332170011f);
+    p = real_fma(p, u, -0.0460143214f);
+    p = real_fma(p, u, 0.0598559936f);
+    p = real_fma(p, u, -0.0746875307f);
+    p = real_fma(p, u, 0.0902120427f);
+    p = real_fma(p, u, -0.107713361f);
+    p = real_fma(p, u, 0.131675001f);
+    p = real_fma(p, u, -0.176576172f);
+    p = real_fma(p, u, 0.353530996f);
     return a * p;
 }
 static inline REAL real_sqrt(REAL x) { return sqrtf(x); }
