@@ -25,7 +25,7 @@ enum { VEC_BYTES = 32, MR = 6 };
 enum { VEC_BYTES = 16, MR = 4 };
 #endif
 enum { LANES = VEC_BYTES / sizeof(REAL), NR = 2 * LANES };
-enum { KC = 256, NC = 512 };
+enum { KC = 256, NC = 768 };
 _Static_assert(NC % NR == 0, "blocks hold whole panels");
 
 typedef REAL vec __attribute__((vector_size(VEC_BYTES)));
