@@ -3,6 +3,7 @@
 
 #include <sys/time.h>
 
+#include "base/num.h"
 #include "trainer/objective.h"
 
 enum { BINS = 5 };
@@ -220,7 +221,8 @@ static void a_validation_is_given_up(void **state)
     char layout[32];
     (void)state;
     validation_run_make(&run);
-    snprintf(layout, sizeof layout, "dp=%d,zero=1", world->size);
+    int ranks = (int)num_min_i64(world->size, 3); /* as many as a step has samples */
+    snprintf(layout, sizeof layout, "dp=%d,zero=1", ranks);
     train(&run, &(struct job){.name = "calm", .layout = layout});
     signal(SIGALRM, on_tick);
     for (int i = 0; i < LEN(cases); i++) {
@@ -229,7 +231,7 @@ static void a_validation_is_given_up(void **state)
         run.validation.every_steps = cases[i].every_steps;
         run.validation.samples = cases[i].samples;
         awaited = cases[i].phase, phase = "";
-        if (world->rank == world->size - 1)
+        if (world->rank == ranks - 1)
             assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
         struct train_report r = train(&run, &(struct job){.name = name, .layout = layout});
         assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
