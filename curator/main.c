@@ -261,7 +261,23 @@ static int work_lock(const struct curation *k, char path[LIMIT_PATH_BYTES], int 
     return rc == ERR_BUSY ? err_set(err, rc, "another curation is at work on '%s': wait for its end, or give another --out", k->out) : rc;
 }
 
-/* The partial folder: kept when it was begun with the same options and sources, else made anew. */
+/* Of a killed curation the finished sources stay; shards and events are written anew, and what lay half written goes. */
+static int partial_keep_work(const struct curation *k, struct err *err)
+{
+    DIR *d = opendir(k->partial);
+    int rc = d ? 0 : err_set_errno(err, ERR_IO, "cannot read folder '%s'", k->partial);
+    for (struct dirent *e; rc == 0 && (e = readdir(d));) {
+        char path[LIMIT_PATH_BYTES + sizeof e->d_name + 1];
+        snprintf(path, sizeof path, "%s/%s", k->partial, e->d_name);
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && strcmp(path, k->work) != 0)
+            rc = file_remove_tree(path, err);
+    }
+    if (d)
+        closedir(d);
+    return rc;
+}
+
+/* The partial folder: its work is kept when it was begun with the same options and sources, else it is made anew. */
 static int partial_make(const struct curation *k, const struct str *identity, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
@@ -269,7 +285,7 @@ static int partial_make(const struct curation *k, const struct str *identity, st
     snprintf(path, sizeof path, "%s/.reel/curation.json", k->partial);
     bool same = file_read(path, LIMIT_JSON_BYTES, &old, NULL) == 0 && old.len == identity->len && memcmp(old.p, identity->p, old.len) == 0;
     str_release(&old);
-    int rc = same ? 0 : file_remove_tree(k->partial, err);
+    int rc = same ? partial_keep_work(k, err) : file_remove_tree(k->partial, err);
     if (rc == 0)
         rc = file_mkdirs(k->work, err);
     snprintf(path, sizeof path, "%s/.reel/events", k->partial);
