@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "launcher/sched/proc.h"
 #include "launcher/sched/sched.h"
 
 struct conform {
@@ -200,6 +201,30 @@ static inline int conform_marked(const char *token)
     assert_non_null(fgets(line, sizeof line, f));
     pclose(f);
     return atoi(line);
+}
+
+/* Processes that were given the scheduler's folder: keepers, which write there until they end. */
+static inline int conform_keepers(void)
+{
+    struct proc_row *rows;
+    size_t n = proc_list(&rows);
+    int found = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct str text = STR_INIT;
+        found += proc_read(rows[i].pid, "cmdline", &text) && memmem(text.p, text.len, conform.home, strlen(conform.home));
+        str_release(&text);
+    }
+    free(rows);
+    return found;
+}
+
+/* The whole of a local scheduler's scratch folder, once nobody writes there. */
+static inline int conform_remove(void)
+{
+    double until = clock_mono_s() + conform.patience_s;
+    while (conform_keepers() > 0 && clock_mono_s() < until)
+        clock_sleep_s(0.02);
+    return file_remove_tree(conform.dir, NULL);
 }
 
 #define CONFORM_UP "echo up; while :; do sleep 0.05; done"

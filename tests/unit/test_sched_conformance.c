@@ -42,7 +42,7 @@ static int teardown(void **state)
 {
     (void)state;
     sched_close(conform.s);
-    return file_remove_tree(dir, NULL);
+    return conform_remove();
 }
 
 int main(int argc, char **argv)

@@ -486,7 +486,7 @@ static int teardown(void **state)
     (void)state;
     sched_close(conform.s);
     local_spool_release(&spool);
-    return file_remove_tree(dir, NULL);
+    return conform_remove();
 }
 
 int main(int argc, char **argv)
