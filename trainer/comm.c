@@ -99,9 +99,16 @@ void comm_bind(struct comm *c, struct dev *dev)
     c->dev = dev;
 }
 
+/* Before what a backend does without a deadline: whoever is missing is named here. */
+static int all_there(struct comm *c, const char *what, struct err *err)
+{
+    return comm_do(c, &(struct comm_op){.kind = COMM_BARRIER, .what = what, .dtype = DTYPE_FP8}, NULL, err);
+}
+
 int comm_split(struct comm *c, const char *axis, int color, int key, struct comm **out, struct err *err)
 {
-    return c->backend->split(c, axis, color, key, out, err);
+    int rc = all_there(c, axis, err);
+    return rc < 0 ? rc : c->backend->split(c, axis, color, key, out, err);
 }
 
 void comm_abort(struct comm *c, int exit_code)
@@ -111,8 +118,11 @@ void comm_abort(struct comm *c, int exit_code)
 
 void comm_close(struct comm *c)
 {
+    struct err err;
     if (!c)
         return;
+    if (!c->parent && !c->broken)
+        all_there(c, "end", &err); /* else it is broken, and its backend does not wait */
     c->backend->close(c);
     comm_free(c);
 }
@@ -274,7 +284,7 @@ void comm_progress(struct comm *c)
 
 int comm_barrier(struct comm *c, struct err *err)
 {
-    return comm_do(c, &(struct comm_op){.kind = COMM_BARRIER, .what = "barrier", .dtype = DTYPE_FP8}, NULL, err);
+    return all_there(c, "barrier", err);
 }
 
 int comm_broadcast_bytes(struct comm *c, void *buf, int64_t bytes, int root, struct err *err)

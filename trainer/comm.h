@@ -125,7 +125,7 @@ int comm_self_open(struct comm **out, struct err *err);
 int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err);
 /* Streams given to c, and to what is split from it later, are this device's. */
 void comm_bind(struct comm *c, struct dev *dev);
-/* Ranks of one color form a group, ordered by key, then by rank here. axis: a literal. */
+/* Ranks of one color form a group, ordered by key, then by rank here. axis: a literal. The deadline holds for ranks that do not come. */
 int comm_split(struct comm *c, const char *axis, int color, int key, struct comm **out, struct err *err);
 void comm_abort(struct comm *c, int exit_code); /* ends every rank of the world */
 void comm_close(struct comm *c);                /* NULL is fine; parts before the whole */

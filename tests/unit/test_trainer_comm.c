@@ -495,6 +495,31 @@ static void a_rank_that_hangs_is_named(void **state)
     }
 }
 
+/* Nor does a split wait for ever for a rank that does not come. */
+static void a_split_that_is_not_joined(void **state)
+{
+    int last = world->size - 1;
+    char none[64];
+    snprintf(none, sizeof none, ": no data from rank %d", last);
+    (void)state;
+    if (!is_mpi() || world->size == 1)
+        return;
+    struct comm *whole = copy_of_world("dp"), *part = NULL;
+    struct err err = {0};
+    world->conf->deadline_s = 3;
+    if (world->rank != last) {
+        must_fail(comm_split(whole, "tp", 0, 0, &part, &err), ERR_TEMP, &err, "barrier 'tp' in group dp");
+        assert_non_null(strstr(err.text, none));
+        world_mend(whole);
+    }
+    assert_null(part);
+    hang_until_told(world->rank == last, 20002);
+    world->conf->deadline_s = 0;
+    must(comm_barrier(world, &err), &err);
+    whole->broken = true; /* its messages were not waited for: not to be freed */
+    comm_close(whole);
+}
+
 /* In time there is no error. */
 static void a_deadline_that_holds(void **state)
 {
@@ -601,7 +626,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(random_operations_of_random_groups), cmocka_unit_test(messages_are_between_two),
         cmocka_unit_test(a_missing_wait_leaves_nan), cmocka_unit_test(latency),
         cmocka_unit_test(alone_must_match), cmocka_unit_test(scalars), cmocka_unit_test(agreement), cmocka_unit_test(grid),
-        cmocka_unit_test(a_deadline_that_holds), cmocka_unit_test(mpi_call_fails), cmocka_unit_test(a_rank_that_hangs_is_named),
+        cmocka_unit_test(a_deadline_that_holds), cmocka_unit_test(mpi_call_fails), cmocka_unit_test(a_rank_that_hangs_is_named), cmocka_unit_test(a_split_that_is_not_joined),
         cmocka_unit_test(order_is_compared), /* last: the ranks' orders differ from here on */
     };
     world_open(argc, argv);
