@@ -1,7 +1,7 @@
 #include "curator/decode.h"
 
+#include <dirent.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,17 +195,24 @@ static int latent_decode(struct decoding *k, const char *path, struct err *err)
     return rc;
 }
 
+static int is_latent(const struct dirent *e)
+{
+    size_t digits = strspn(e->d_name, "0123456789");
+    return digits > 0 && strcmp(e->d_name + digits, ".npy") == 0;
+}
+
 static int folder_decode(struct decoding *k, const char *dir, struct err *err)
 {
-    char pattern[LIMIT_PATH_BYTES];
-    glob_t found = {0};
-    int rc = file_mkdirs(k->out, err);
-    snprintf(pattern, sizeof pattern, "%s/[0-9]*.npy", dir);
-    if (rc == 0 && glob(pattern, 0, NULL, &found) != 0)
-        rc = err_set(err, ERR_INPUT, "no <number>.npy in '%s': give a folder that 'reel-train generate' wrote", dir);
-    for (size_t i = 0; i < found.gl_pathc && rc == 0; i++)
-        rc = latent_decode(k, found.gl_pathv[i], err);
-    globfree(&found);
+    struct dirent **found = NULL;
+    int n = scandir(dir, &found, is_latent, alphasort);
+    int rc = n > 0 ? file_mkdirs(k->out, err) : err_set(err, ERR_INPUT, "no <number>.npy in '%s': give a folder that 'reel-train generate' wrote", dir);
+    for (int i = 0; i < n; i++) {
+        char path[LIMIT_PATH_BYTES + sizeof found[i]->d_name + 1];
+        snprintf(path, sizeof path, "%s/%s", dir, found[i]->d_name);
+        rc = rc < 0 ? rc : latent_decode(k, path, err);
+        free(found[i]);
+    }
+    free(found);
     return rc;
 }
 
