@@ -1,3 +1,18 @@
+/* The events of a training run, one line of JSON each (framing and the common fields run, attempt, writer, seq, wall, mono, boot, host,
+ * token: base/evlog.h). Names never change their meaning; new ones may be added.
+ *
+ *   train_started  next_step, total_steps; model; layout (profiles/layout.h) and extent TxHxW of the first stage from here on, gbs, world
+ *                  (ranks), device, dtype; peak_flops of all ranks, peak_source; flops_formula (profiles/flops.h); config_hash
+ *   step           step, from 0; started_at (UTC); step_s; tokens, those of all ranks; loss; grad_norm, before clipping; lr; model_flops;
+ *                  mfu = model_flops / (step_s · peak_flops); peak_bytes resident of rank 0; skipped (a gradient was not finite). data_s,
+ *                  forward_s, backward_s, comm_s (waiting that nothing covered), optim_s, other_s: of rank 0, disjoint, their sum is
+ *                  step_s. kinds_s, with --profile: seconds by operation and wait (meter.h)
+ *   validation     step (trained so far), samples, bins [loss of each part of the noise levels], average_bins, started_at, seconds
+ *   ckpt_saved, ckpt_loaded    step, dir, bytes, started_at, seconds
+ *   ckpt_damaged   dir, reason; an older one is tried
+ *   stop_seen      signal and heard_at, when it was this rank that heard it; seen_at: the ranks have agreed
+ *   train_ended    next_step, reason
+ */
 #include "trainer/record.h"
 
 #include <math.h>
