@@ -279,35 +279,49 @@ static void op_table_bwd(struct ops *o, struct dev_stream *s, const struct ops_t
     }
 }
 
-/* Squares of the finite values into `lane`; returns how many are not. */
-static int64_t squares_of(const REAL *restrict x, int64_t n, double *restrict lane)
+/* Sixteen running sums of squares and counts, in whole registers: element j of a row goes to lane j mod 16. */
+typedef double eight_f64 __attribute__((vector_size(64)));
+typedef int64_t eight_i64 __attribute__((vector_size(64)));
+struct squares {
+    eight_f64 sum[2];
+    eight_i64 bad[2];
+};
+
+/* What is not finite counts, and adds nothing. */
+static inline void add_squares(struct squares *q, const REAL *restrict x)
 {
-    int64_t bad[SUM_LANES] = {0}, j = 0, total = 0;
-    for (; j + SUM_LANES <= n; j += SUM_LANES)
-        for (int l = 0; l < SUM_LANES; l++) {
-            double v = x[j + l], finite = v - v; /* 0, or NaN for inf and NaN */
-            lane[l] += finite == 0 ? v * v : 0;
-            bad[l] += finite != 0;
-        }
-    for (int l = 0; j < n; j++, l++) {
-        double v = x[j], finite = v - v;
-        lane[l] += finite == 0 ? v * v : 0;
-        bad[l] += finite != 0;
+    typedef REAL eight __attribute__((vector_size(8 * sizeof(REAL))));
+    for (int h = 0; h < 2; h++) {
+        eight part;
+        memcpy(&part, x + 8 * h, sizeof part);
+        eight_f64 v = __builtin_convertvector(part, eight_f64);
+        eight_i64 finite = v - v == 0; /* all ones, or 0 for inf and NaN */
+        q->sum[h] += (eight_f64)((eight_i64)(v * v) & finite);
+        q->bad[h] += finite + 1;
     }
-    for (int l = 0; l < SUM_LANES; l++)
-        total += bad[l];
-    return total;
+}
+
+static void squares_of(const REAL *restrict x, int64_t n, struct squares *q)
+{
+    int64_t j = 0;
+    for (; j + SUM_LANES <= n; j += SUM_LANES)
+        add_squares(q, x + j);
+    REAL rest[SUM_LANES] = {0};
+    memcpy(rest, x + j, (size_t)(n - j) * sizeof *x);
+    add_squares(q, rest);
 }
 
 static void op_sumsq(struct ops *o, struct dev_stream *s, const struct ops_sumsq *a)
 {
     (void)o, (void)s;
     struct ops_health h = a->accumulate ? *a->out : (struct ops_health){0, 0};
-    double lane[SUM_LANES] = {0};
+    struct squares q = {0};
     for (int64_t i = 0; i < a->x.rows; i++)
-        h.nonfinite += squares_of(row_of(&a->x, i), a->x.cols, lane);
-    for (int l = 0; l < SUM_LANES; l++)
-        h.sumsq += lane[l];
+        squares_of(row_of(&a->x, i), a->x.cols, &q);
+    for (int l = 0; l < SUM_LANES; l++) {
+        h.sumsq += q.sum[l / 8][l % 8];
+        h.nonfinite += q.bad[l / 8][l % 8];
+    }
     *a->out = h;
 }
 
