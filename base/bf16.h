@@ -1,5 +1,7 @@
 /* bf16: the upper half of a float's bits: its range, 8 bits of precision.
  *
+ * bf16_round takes the nearest number of the format, of two equally near the even one. What is past the largest by half a step or more becomes
+ * infinite, NaN stays NaN.
  * Rounding to it at random is right on average: a number between two neighbours becomes the upper one with the probability of its place
  * between them, given 16 random bits. So an average that moves by less than half a step of the format moves all the same. Numbers of the
  * format stay as they are, infinities and NaN too.
@@ -16,6 +18,30 @@ static inline float bf16_value(uint16_t x)
     float v;
     memcpy(&v, &bits, sizeof v);
     return v;
+}
+
+static inline uint16_t bf16_round(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    uint32_t near = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000;
+    return (uint16_t)(((bits & 0x7fffffff) > 0x7f800000 ? quiet : near) >> 16);
+}
+
+/* Of a double, not by way of the nearest float, which may be half-way between two: by the float toward zero, its last bit set when anything
+ * was cut off (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008: rounding to odd). */
+static inline uint16_t bf16_round_double(double x)
+{
+    float near = (float)x;
+    double back = near;
+    uint32_t bits;
+    memcpy(&bits, &near, sizeof bits);
+    if (back != x && x == x) {
+        bits -= (back > x) == (x > 0);
+        bits |= 1;
+        memcpy(&near, &bits, sizeof near);
+    }
+    return bf16_round(near);
 }
 
 static inline uint16_t bf16_round_random(float x, uint16_t random)

@@ -125,6 +125,9 @@ static int check_config(const struct dit_config *c, struct err *err)
     if (3 * c->model->hidden > OPS_ROW_MAX)
         return err_set(err, ERR_INPUT, "model %s: hidden %lld is past %d: give a smaller one", c->model->name,
                        (long long)c->model->hidden, OPS_ROW_MAX / 3);
+    if (3 * (c->model->latent_channels + c->model->cond_channels) * model_patch_cells(c->model) > OPS_ROW_MAX)
+        return err_set(err, ERR_INPUT, "model %s: a token has more than %d numbers: give a smaller patch or fewer channels", c->model->name,
+                       OPS_ROW_MAX / 3);
     return 0;
 }
 

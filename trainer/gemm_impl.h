@@ -15,7 +15,8 @@
 
 #include <string.h>
 
-#include "trainer/ops_cpu_priv.h"
+#include "trainer/ops_cpu_act_impl.h"
+#include "trainer/rows_impl.h"
 
 #if defined(__AVX512F__)
 enum { VEC_BYTES = 64, MR = 12 };
@@ -25,8 +26,8 @@ enum { VEC_BYTES = 32, MR = 6 };
 enum { VEC_BYTES = 16, MR = 4 };
 #endif
 enum { LANES = VEC_BYTES / sizeof(REAL), NR = 2 * LANES };
-enum { KC = 256, NC = 768 };
-_Static_assert(NC % NR == 0, "blocks hold whole panels");
+enum { KC = 256, NC = 768, MC = 768 };
+_Static_assert(NC % NR == 0 && MC % MR == 0, "blocks hold whole panels");
 
 typedef REAL vec __attribute__((vector_size(VEC_BYTES)));
 #ifdef REAL_IS_F64
@@ -62,11 +63,58 @@ static void gemm_tile(int64_t k, const REAL *restrict a, int64_t step, const REA
 }
 #pragma GCC pop_options
 
-/* A strided operand: element (i, j) at ptr[i * rs + j * cs]. */
+/* A strided operand: element (i, j) at ptr[i * rs + j * cs], of REAL or of bf16. */
 struct operand {
-    const REAL *ptr;
+    const void *ptr;
     int64_t rs, cs;
+    bool narrow;
 };
+
+static struct operand operand_of(const struct tensor *t, bool transposed)
+{
+    return (struct operand){t->ptr, transposed ? 1 : t->ld, transposed ? t->ld : 1, is_narrow(t)};
+}
+
+static inline struct operand operand_at(struct operand x, int64_t i, int64_t j)
+{
+    int64_t bytes = x.narrow ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(REAL);
+    return (struct operand){(const char *)x.ptr + (i * x.rs + j * x.cs) * bytes, x.rs, x.cs, x.narrow};
+}
+
+static inline struct operand operand_turned(struct operand x) { return (struct operand){x.ptr, x.cs, x.rs, x.narrow}; }
+
+/* Numbers of an operand from place `at` on: one, a register, n of them. `narrow` is known to the compiler. */
+static inline __attribute__((always_inline)) REAL number_at(const void *x, int64_t at, const bool narrow)
+{
+    return narrow ? (REAL)bf16_value(((const uint16_t *)x)[at]) : ((const REAL *)x)[at];
+}
+
+static inline __attribute__((always_inline)) vec lanes_at(const void *x, int64_t at, const bool narrow)
+{
+    vec v;
+#ifdef ACT_IS_BF16
+    typedef uint16_t halves __attribute__((vector_size(VEC_BYTES / 2)));
+    typedef uint32_t words __attribute__((vector_size(VEC_BYTES)));
+    if (narrow) {
+        halves h;
+        memcpy(&h, (const uint16_t *)x + at, sizeof h);
+        return (vec)(__builtin_convertvector(h, words) << 16);
+    }
+#endif
+    (void)narrow;
+    memcpy(&v, (const REAL *)x + at, sizeof v);
+    return v;
+}
+
+static inline __attribute__((always_inline)) void numbers_at(const void *x, int64_t at, const int n, const bool narrow, REAL *restrict out)
+{
+    if (!narrow) {
+        memcpy(out, (const REAL *)x + at, (size_t)n * sizeof(REAL));
+        return;
+    }
+    for (int j = 0; j < n; j++)
+        out[j] = number_at(x, at + j, narrow);
+}
 
 /* x[i][j] and x[j][i] change places: at each width h, of every two rows h apart, the halves that are h apart. */
 static inline void transpose(vec x[LANES])
@@ -88,8 +136,8 @@ static inline void transpose(vec x[LANES])
 
 /* out[p * width + i] = src[i * stride + p] for `rows` (known to the compiler, at most LANES) rows and p < k. What a whole vector writes
  * past `rows` lies in the row of `out` below it. */
-static inline __attribute__((always_inline)) void pack_transposed(const REAL *restrict src, int64_t stride, const int rows,
-                                                                  int64_t k, int width, REAL *restrict out)
+static inline __attribute__((always_inline)) void pack_transposed(const void *restrict src, int64_t stride, const int rows, int64_t k, int width,
+                                                                  const bool narrow, REAL *restrict out)
 {
     int64_t p = 0;
     for (; p + LANES <= k; p += LANES) {
@@ -98,7 +146,7 @@ static inline __attribute__((always_inline)) void pack_transposed(const REAL *re
         for (int i = 0; i < LANES; i++) {
             x[i] = (vec){0};
             if (i < rows)
-                memcpy(&x[i], src + i * stride + p, VEC_BYTES);
+                x[i] = lanes_at(src, i * stride + p, narrow);
         }
         transpose(x);
 #pragma GCC unroll 16
@@ -110,46 +158,57 @@ static inline __attribute__((always_inline)) void pack_transposed(const REAL *re
     }
     for (; p < k; p++)
         for (int i = 0; i < rows; i++)
-            out[p * width + i] = src[i * stride + p];
+            out[p * width + i] = number_at(src, i * stride + p, narrow);
 }
 
 /* One panel of `width` columns, k-major: out[p * width + j] = element (p, j), zero past n. */
-static inline __attribute__((always_inline)) void pack_panel(struct operand b, int64_t k, int64_t n, const int width,
-                                                             REAL *restrict out)
+static inline __attribute__((always_inline)) void pack_panel_of(struct operand b, int64_t k, int64_t n, const int width, const bool narrow,
+                                                                REAL *restrict out)
 {
     if (n < width) {
         memset(out, 0, (size_t)(width * k) * sizeof(REAL));
         for (int64_t j = 0; j < n; j++)
             for (int64_t p = 0; p < k; p++)
-                out[p * width + j] = b.ptr[p * b.rs + j * b.cs];
+                out[p * width + j] = number_at(b.ptr, p * b.rs + j * b.cs, narrow);
     } else if (b.cs == 1) {
         for (int64_t p = 0; p < k; p++)
-            memcpy(out + p * width, b.ptr + p * b.rs, (size_t)width * sizeof(REAL));
+            numbers_at(b.ptr, p * b.rs, width, narrow, out + p * width);
     } else if (b.rs == 1) {
         const int whole = width / LANES * LANES;
         if (whole < width) /* first: it may write past its columns */
-            pack_transposed(b.ptr + whole * b.cs, b.cs, width - whole, k, width, out + whole);
+            pack_transposed(operand_at(b, 0, whole).ptr, b.cs, width - whole, k, width, narrow, out + whole);
         for (int j = 0; j < whole; j += LANES)
-            pack_transposed(b.ptr + j * b.cs, b.cs, LANES, k, width, out + j);
+            pack_transposed(operand_at(b, 0, j).ptr, b.cs, LANES, k, width, narrow, out + j);
     } else {
         for (int64_t p = 0; p < k; p++)
             for (int j = 0; j < width; j++)
-                out[p * width + j] = b.ptr[p * b.rs + j * b.cs];
+                out[p * width + j] = number_at(b.ptr, p * b.rs + j * b.cs, narrow);
     }
+}
+
+static inline __attribute__((always_inline)) void pack_panel(struct operand b, int64_t k, int64_t n, const int width, REAL *restrict out)
+{
+#ifdef ACT_IS_BF16
+    if (b.narrow) {
+        pack_panel_of(b, k, n, width, true, out);
+        return;
+    }
+#endif
+    pack_panel_of(b, k, n, width, false, out);
 }
 
 /* Panels of MR rows, k-major, zero rows below m. */
 static void pack_a(struct operand a, int64_t m, int64_t k, REAL *restrict out)
 {
     for (int64_t i = 0; i < m; i += MR, out += MR * k)
-        pack_panel((struct operand){a.ptr + i * a.rs, a.cs, a.rs}, k, m - i, MR, out);
+        pack_panel(operand_turned(operand_at(a, i, 0)), k, m - i, MR, out);
 }
 
 /* Panels of NR columns, k-major, zero columns past n. */
 static void pack_b(struct operand b, int64_t k, int64_t n, REAL *restrict out)
 {
     for (int64_t j = 0; j < n; j += NR, out += NR * k)
-        pack_panel((struct operand){b.ptr + j * b.cs, b.rs, b.cs}, k, n - j, NR, out);
+        pack_panel(operand_at(b, 0, j), k, n - j, NR, out);
 }
 
 /* c = alpha · tile + beta · c on the part of the tile inside the matrix. */
@@ -192,30 +251,68 @@ static void gemm_packed(struct left a, const REAL *pb, int64_t m, int64_t n, int
         }
 }
 
-static void gemm_own(struct ops_cpu *o, int64_t m, int64_t n, int64_t k, REAL alpha, struct operand a, struct operand b,
-                     REAL beta, REAL *c, int64_t ldc)
-{
-    for (int64_t j = 0; j < n; j += NC) {
-        int64_t nb = n - j < NC ? n - j : NC;
-        for (int64_t p = 0; p < k; p += KC) {
-            int64_t kb = k - p < KC ? k - p : KC;
-            pack_b((struct operand){b.ptr + p * b.rs + j * b.cs, b.rs, b.cs}, kb, nb, o->pack_b);
-            for (int64_t i = 0; i < m; i += MR) {
-                int64_t mb = m - i < MR ? m - i : MR;
-                pack_a((struct operand){a.ptr + i * a.rs + p * a.cs, a.rs, a.cs}, mb, kb, o->pack_a);
-                gemm_packed(left_packed(o->pack_a, kb), o->pack_b, mb, nb, kb, alpha, p ? 1 : beta, c + i * ldc + j, ldc);
-            }
-            ops_cpu_tick(&o->ops);
-        }
-    }
-}
-
 /* k = 0: only beta acts. */
-static void scale_rows(REAL *c, int64_t m, int64_t n, int64_t ldc, REAL beta)
+static void scale_rows(struct block c, int64_t m, int64_t n, REAL beta)
 {
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++)
-            c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
+            c.ptr[i * c.ld + j] = beta == 0 ? 0 : beta * c.ptr[i * c.ld + j];
+}
+
+/* From the sums to what is stored: aux, act, rounding. The act is that of the number that aux holds, so that backward, which has only aux,
+ * makes the same again. */
+static void gemm_finish(const struct ops_gemm *g, struct block c)
+{
+    for (int64_t i = 0; i < g->c.rows && (g->aux.ptr || g->act != OPS_ACT_NONE); i++) {
+        REAL *row = c.ptr + i * c.ld;
+        if (g->aux.ptr)
+            row_keep(&g->aux, i, row);
+        act_row(g->act, g->c.cols, row, NULL, row);
+    }
+    block_store(&g->c, c);
+}
+
+/* Rows i .. i + m - 1 and columns j .. j + n - 1 of the product. */
+static struct ops_gemm gemm_part(const struct ops_gemm *g, int64_t i, int64_t m, int64_t j, int64_t n)
+{
+    struct ops_gemm p = *g;
+    p.a = g->ta ? tensor_cols(g->a, i, m) : tensor_rows(g->a, i, m);
+    p.b = g->tb ? tensor_rows(g->b, j, n) : tensor_cols(g->b, j, n);
+    p.c = tensor_cols(tensor_rows(g->c, i, m), j, n);
+    if (g->aux.ptr)
+        p.aux = tensor_cols(tensor_rows(g->aux, i, m), j, n);
+    return p;
+}
+
+/* A product of at most NC columns, and where c is rounded of at most MC rows: over all of k before that. */
+static void gemm_block(struct ops_cpu *o, const struct ops_gemm *g, int64_t k)
+{
+    struct operand a = operand_of(&g->a, g->ta), b = operand_of(&g->b, g->tb);
+    struct block c = block_open(&g->c, o->block, g->beta != 0);
+    int64_t m = g->c.rows, n = g->c.cols;
+    if (k == 0)
+        scale_rows(c, m, n, (REAL)g->beta);
+    for (int64_t p = 0; p < k; p += KC) {
+        int64_t kb = k - p < KC ? k - p : KC;
+        pack_b(operand_at(b, p, 0), kb, n, o->pack_b);
+        for (int64_t i = 0; i < m; i += MR) {
+            int64_t mb = m - i < MR ? m - i : MR;
+            pack_a(operand_at(a, i, p), mb, kb, o->pack_a);
+            gemm_packed(left_packed(o->pack_a, kb), o->pack_b, mb, n, kb, (REAL)g->alpha, p ? 1 : (REAL)g->beta, c.ptr + i * c.ld, c.ld);
+        }
+        ops_cpu_tick(&o->ops);
+    }
+    gemm_finish(g, c);
+}
+
+static void gemm_own(struct ops_cpu *o, const struct ops_gemm *g, int64_t k)
+{
+    int64_t m = g->c.rows, n = g->c.cols, rows = is_narrow(&g->c) ? MC : m;
+    for (int64_t j = 0; j < n; j += NC)
+        for (int64_t i = 0; i < m; i += rows) {
+            struct ops_gemm part = gemm_part(g, i, m - i < rows ? m - i : rows, j, n - j < NC ? n - j : NC);
+            gemm_block(o, &part, k);
+        }
 }
 
 static void gemm_blas(struct ops_cpu *o, const struct ops_gemm *g, int64_t m, int64_t n, int64_t k)
@@ -229,29 +326,21 @@ static void gemm_blas(struct ops_cpu *o, const struct ops_gemm *g, int64_t m, in
     o->sgemm(ROW_MAJOR, ta, tb, (int)m, (int)n, (int)k, (float)g->alpha, g->a.ptr, (int)g->a.ld, g->b.ptr, (int)g->b.ld,
              (float)g->beta, g->c.ptr, (int)g->c.ld);
 #endif
+    gemm_finish(g, (struct block){g->c.ptr, g->c.ld});
     ops_cpu_tick(&o->ops);
 }
 
-static struct operand operand_of(const struct tensor *t, bool transposed)
+static void op_gemm(struct ops *o, struct dev_stream *s, const struct ops_gemm *g)
 {
-    return (struct operand){t->ptr, transposed ? 1 : t->ld, transposed ? t->ld : 1};
-}
-
-/* The product alone, without epilogue. */
-static void gemm_product(struct ops_cpu *o, const struct ops_gemm *g)
-{
+    struct ops_cpu *c = (struct ops_cpu *)o;
     int64_t m = g->c.rows, n = g->c.cols, k = g->ta ? g->a.rows : g->a.cols;
-    BUG_ON((g->ta ? g->a.cols : g->a.rows) != m);
+    (void)s;
+    BUG_ON((g->ta ? g->a.cols : g->a.rows) != m || (g->act != OPS_ACT_NONE && g->beta != 0));
     BUG_ON((g->tb ? g->b.rows : g->b.cols) != n || (g->tb ? g->b.cols : g->b.rows) != k);
-    if (m == 0 || n == 0)
-        return;
-    if (k == 0)
-        scale_rows(g->c.ptr, m, n, g->c.ld, (REAL)g->beta);
-    else if (o->blas)
-        gemm_blas(o, g, m, n, k);
+    if (c->blas && m > 0 && n > 0 && k > 0)
+        gemm_blas(c, g, m, n, k);
     else
-        gemm_own(o, m, n, k, (REAL)g->alpha, operand_of(&g->a, g->ta), operand_of(&g->b, g->tb), (REAL)g->beta, g->c.ptr,
-                 g->c.ld);
+        gemm_own(c, g, k);
 }
 
 #endif

@@ -154,10 +154,4 @@ static inline REAL row_sumsq(const REAL *restrict x, REAL center, int64_t n)
     return lanes_total(lane);
 }
 
-/* Row `i` of a tensor, NULL when the tensor is absent. */
-static inline REAL *row_of(const struct tensor *t, int64_t i)
-{
-    return t->ptr ? (REAL *)t->ptr + i * t->ld : NULL;
-}
-
 #endif

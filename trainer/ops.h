@@ -3,7 +3,11 @@
  * The model is written over this table and knows neither the backend nor the number format: a tensor carries its
  * dtype, and the table says which dtype each class of tensor has (`act`: activations and compute weights; `stat`:
  * statistics, losses, modulation gradients, weight gradients, optimizer state). The CPU tables have act = stat = f64
- * (the oracle) or f32.
+ * (the oracle) or f32, or act = bf16 and stat = f32.
+ *
+ * With bf16, arithmetic is f32's: numbers are widened exactly, and each result is rounded once, to nearest even, when it is stored; no sum
+ * passes through bf16 on its way. What is added to is read as it was rounded. A tensor of the class act may then also be of f32: products,
+ * activations and norms take either wherever they take tensors; those marked stat are f32.
  *
  * Every call takes the table, a stream and one struct of arguments, which is read before the call returns. Calls queue
  * work; they do not fail: errors of a device come with the next stream_sync. Wrong shapes are broken invariants.
@@ -36,7 +40,8 @@ enum {
 enum ops_act_kind { OPS_ACT_NONE, OPS_ACT_SILU, OPS_ACT_GELU_ERF, OPS_ACT_GELU_TANH, OPS_ACT_SWIGLU };
 
 /* c [m, n] = act(alpha · op(a) [m, k] · op(b) [k, n] + beta · c), op(x) = x or its transpose; an act needs beta 0. A
- * linear layer y = x Wᵀ is {.a = x, .b = W, .tb = true}. `aux` [m, n] takes the value before act. beta 0 never reads c. */
+ * linear layer y = x Wᵀ is {.a = x, .b = W, .tb = true}. `aux` [m, n] takes the value before act, which is then act of what aux holds: act_fwd
+ * of aux makes the same c. beta 0 never reads c. */
 struct ops_gemm {
     struct tensor a, b, c;
     bool ta, tb;
@@ -76,6 +81,7 @@ struct ops_lse_merge {
  *   x_out = x + gate[m] * branch          (branch absent: x_out = x; gate absent: gate 1)
  *   y = (x_out - mean) · rstd · (1 + scale[m]) + shift[m]   (scale and shift absent: plain norm; y absent: none)
  * mean and variance over the row, LayerNorm without affine; with `rms` the mean is 0: RMSNorm. x_out is other memory than x, or absent.
+ * The norm is that of x_out as it is stored, so that made again from x_out it has the same bits.
  * Backward: dx holds the gradient that reaches x_out from later layers and gets the whole one, which is also that of
  * x (dy absent: no norm, dx stays); dbranch = gate[m] * dx; dshift[m] = sum dy, dscale[m] = sum dy · norm, dgate[m] = sum dx · branch over
  * the rows of sample m, written, not added. It reads x_out and stats. `sample` never decreases; n > 0 wants it. */
@@ -88,7 +94,7 @@ struct ops_adaln {
     double eps;
     bool rms;
     struct tensor dy, dx, dbranch;       /* [s, D] */
-    struct tensor dgate, dshift, dscale; /* [n, D] */
+    struct tensor dgate, dshift, dscale; /* [n, D] stat */
 };
 
 /* RMS norm of each head with a learned gain [d], then rotary positions: pair (j, j + d/2) turned by the angle whose
@@ -186,7 +192,7 @@ struct ops_step {
 
 /* AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2) on a run of elements:
  * g = grad_scale · grad; m, v updated; master -= lr · lr_scale · (m̂ / (sqrt(v̂) + eps) + weight_decay · master);
- * ema = ema_decay · ema + (1 - ema_decay) · master; weight = master in its dtype.
+ * ema = ema_decay · ema + (1 - ema_decay) · master; weight = master in its dtype, whichever that is.
  * m and v may be bf16: computed as the rest, then rounded at random (base/bf16.h) by the low half of word e mod 4 of
  * philox_at(seed, PHILOX_ROUND, update, e / 4) for m, the high half for v, e = first + element. */
 struct ops_adamw {
@@ -226,8 +232,9 @@ struct ops_table {
     double beta;
 };
 
-struct ops_copy { struct tensor src, dst; };              /* with conversion; one source row is repeated */
-struct ops_axpy { struct tensor x, y; double alpha; };    /* y += alpha · x, with conversion */
+/* Between any of f64, f32 and bf16; one source row is repeated. y += alpha · x: in f64 when one of them is of a type that is not the table's. */
+struct ops_copy { struct tensor src, dst; };
+struct ops_axpy { struct tensor x, y; double alpha; };
 
 struct ops {
     const char *name;        /* "cpu-f64" */
@@ -269,8 +276,8 @@ struct ops {
 
 enum ops_blas { OPS_BLAS_OWN, OPS_BLAS_OPENBLAS };
 
-/* The CPU table in f64 or f32 (else ERR_INPUT). OPS_BLAS_OPENBLAS loads libopenblas at run time, set to one thread;
- * ERR_ENV says what to install when there is none. Bitwise statements hold for the own GEMM only. Close with o->close. */
+/* The CPU table whose act is f64, f32 or bf16 (else ERR_INPUT). OPS_BLAS_OPENBLAS (not for bf16: ERR_INPUT) loads libopenblas at run time, set
+ * to one thread; ERR_ENV says what to install when there is none. Bitwise statements hold for the own GEMM only. Close with o->close. */
 int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct ops **out, struct err *err);
 
 #ifdef __cplusplus

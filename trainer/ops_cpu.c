@@ -15,21 +15,43 @@ static void cpu_close(struct ops *o)
     o->dev->free(o->dev, c->pack_b);
     o->dev->free(o->dev, c->tiles);
     o->dev->free(o->dev, c->rows);
+    o->dev->free(o->dev, c->widened);
+    o->dev->free(o->dev, c->block);
     if (c->blas)
         dlclose(c->blas);
     free(c);
 }
 
-static int take_workspace(struct ops_cpu *c, struct err *err)
+struct kind {
+    enum dtype act, stat;
+    const char *name;
+    void (*fill)(struct ops_cpu *c);
+    int64_t (*workspace)(int64_t parts[OPS_CPU_PARTS]);
+};
+static const struct kind kinds[] = {
+    {DTYPE_F64, DTYPE_F64, "cpu-f64", ops_cpu_fill_f64, ops_cpu_workspace_f64},
+    {DTYPE_F32, DTYPE_F32, "cpu-f32", ops_cpu_fill_f32, ops_cpu_workspace_f32},
+    {DTYPE_BF16, DTYPE_F32, "cpu-bf16", ops_cpu_fill_bf16, ops_cpu_workspace_bf16},
+};
+
+static const struct kind *kind_of(enum dtype dtype)
 {
-    void **to[4] = {&c->pack_a, &c->pack_b, &c->tiles, &c->rows};
-    static const char *const names[4] = {"GEMM rows", "GEMM columns", "attention tiles", "row sums"};
-    int64_t parts[4];
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (kinds[i].act == dtype)
+            return &kinds[i];
+    return NULL;
+}
+
+static int take_workspace(struct ops_cpu *c, const struct kind *kind, struct err *err)
+{
+    void **to[OPS_CPU_PARTS] = {&c->pack_a, &c->pack_b, &c->tiles, &c->rows, &c->widened, &c->block};
+    static const char *const names[OPS_CPU_PARTS] = {"GEMM rows", "GEMM columns", "attention tiles", "row sums", "rows as f32", "GEMM sums"};
+    int64_t parts[OPS_CPU_PARTS];
     int rc = 0;
-    c->ops.workspace_bytes =
-        c->ops.act == DTYPE_F64 ? ops_cpu_workspace_f64(parts) : ops_cpu_workspace_f32(parts);
-    for (int i = 0; i < 4 && rc == 0; i++)
-        rc = c->ops.dev->alloc(c->ops.dev, names[i], parts[i], to[i], err);
+    c->ops.workspace_bytes = kind->workspace(parts);
+    for (int i = 0; i < OPS_CPU_PARTS && rc == 0; i++)
+        if (parts[i] > 0)
+            rc = c->ops.dev->alloc(c->ops.dev, names[i], parts[i], to[i], err);
     return rc;
 }
 
@@ -62,21 +84,22 @@ static int load_openblas(struct ops_cpu *c, struct err *err)
 
 int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct ops **out, struct err *err)
 {
-    if (dtype != DTYPE_F64 && dtype != DTYPE_F32)
-        return err_set(err, ERR_INPUT, "dtype '%s': the CPU computes in f64 and f32: give one of them", dtype_names[dtype]);
+    const struct kind *kind = kind_of(dtype);
+    if (!kind)
+        return err_set(err, ERR_INPUT, "dtype '%s': the CPU computes in f64, f32 and bf16: give one of them", dtype_names[dtype]);
+    if (dtype == DTYPE_BF16 && blas == OPS_BLAS_OPENBLAS)
+        return err_set(err, ERR_INPUT, "BLAS 'openblas': it has no product of bf16 that is summed in f32 and rounded once: give --blas own");
     struct ops_cpu *c = calloc(1, sizeof *c);
     if (!c)
         return err_set(err, ERR_NOMEM, "CPU operations: no memory for the table");
-    c->ops.name = dtype == DTYPE_F64 ? "cpu-f64" : "cpu-f32";
+    c->ops.name = kind->name;
     c->ops.dev = dev;
-    c->ops.act = c->ops.stat = dtype;
+    c->ops.act = kind->act;
+    c->ops.stat = kind->stat;
     c->ops.self = c;
     c->ops.close = cpu_close;
-    if (dtype == DTYPE_F64)
-        ops_cpu_fill_f64(c);
-    else
-        ops_cpu_fill_f32(c);
-    int rc = take_workspace(c, err);
+    kind->fill(c);
+    int rc = take_workspace(c, kind, err);
     if (rc == 0 && blas == OPS_BLAS_OPENBLAS)
         rc = load_openblas(c, err);
     if (rc < 0)

@@ -7,6 +7,10 @@
  * P = exp(scale q kᵀ - lse); with delta = rowsum(dO · O): dV = Pᵀ dO, dS = P (dO Vᵀ - delta), dQ = scale dS K,
  * dK = scale dSᵀ Q. Its scores are [query][key]. Either way the products with P, Pᵀ and dSᵀ on the left read the scores where
  * they are; dS alone is packed. Keys are the outer loop, so every sum has one order.
+ *
+ * Where gradients are rounded, a tile of dK and dV is summed over all queries before it is, and dQ over all keys: no loop does both, so
+ * there a second pass, queries outside, makes the scores again for dQ (7 products for 5, and no memory that grows with the segment). The order of
+ * its sums is the same.
  */
 #ifndef TRAINER_OPS_CPU_ATTN_IMPL_H
 #define TRAINER_OPS_CPU_ATTN_IMPL_H
@@ -21,37 +25,49 @@ _Static_assert(BQ % NR == 0 && BQ % MR == 0 && BK % NR == 0 && BK % MR == 0 && D
 struct attn_tiles {
     REAL q_left[BQ * DMAX], g_left[BQ * DMAX]; /* Q, dO as left operands */
     REAL q_rows[BQ * DMAX], g_rows[BQ * DMAX]; /* Q, dO as right operands */
-    REAL q_cols[DMAX * BQ];                    /* Qᵀ as right operand */
-    REAL k_left[BK * DMAX];                    /* K as left operand */
     REAL k_rows[BK * DMAX], v_rows[BK * DMAX]; /* K, V as right operands */
     REAL k_cols[DMAX * BK], v_cols[DMAX * BK]; /* Kᵀ, Vᵀ as right operands */
-    REAL s[BK * BQ], ds[BK * BQ];              /* forward [key][query], backward [query][key] */
+    union {
+        REAL q_cols[DMAX * BQ]; /* forward: Qᵀ as right operand */
+        REAL dk[BK * DMAX];     /* backward: a block to be rounded */
+    };
+    union {
+        REAL k_left[BK * DMAX]; /* forward: K as left operand */
+        REAL dv[BK * DMAX];
+    };
+    union {
+        REAL out[BQ * DMAX]; /* forward */
+        REAL dq[BQ * DMAX];
+    };
+    REAL s[BK * BQ], ds[BK * BQ]; /* forward [key][query], backward [query][key] */
     REAL ds_left[BQ * BK];
-    REAL out[BQ * DMAX];
     REAL m[BQ], l[BQ], shrink[BQ], delta[BQ];
 };
 _Static_assert(sizeof(REAL) * DMAX * BQ % 64 == 0 && sizeof(REAL) * DMAX * BK % 64 == 0, "right operands stay aligned");
 
-/* A tile of queries of head h, or of keys of kv head h. */
-static const REAL *head_at(const struct tensor *t, int64_t row, int64_t head, int64_t d)
+/* n rows of head h (of keys: of kv head h). */
+static struct tensor head_of(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head)
 {
-    return row_of(t, row) + head * d;
+    return tensor_cols(tensor_rows(*t, row, n), head * a->head_dim, a->head_dim);
 }
 
-/* n rows of head h of t, as left operand, as right operand, and transposed as right operand. */
+/* They as left operand, as right operand, and transposed as right operand. */
 static void pack_left(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
 {
-    pack_a((struct operand){head_at(t, row, head, a->head_dim), t->ld, 1}, n, a->head_dim, out);
+    struct tensor h = head_of(a, t, row, n, head);
+    pack_a(operand_of(&h, false), n, a->head_dim, out);
 }
 
 static void pack_rows(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
 {
-    pack_b((struct operand){head_at(t, row, head, a->head_dim), t->ld, 1}, n, a->head_dim, out);
+    struct tensor h = head_of(a, t, row, n, head);
+    pack_b(operand_of(&h, false), n, a->head_dim, out);
 }
 
 static void pack_cols(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
 {
-    pack_b((struct operand){head_at(t, row, head, a->head_dim), 1, t->ld}, a->head_dim, n, out);
+    struct tensor h = head_of(a, t, row, n, head);
+    pack_b(operand_of(&h, true), a->head_dim, n, out);
 }
 
 /* The transpose of a tile of scores, where it is. */
@@ -101,13 +117,16 @@ static void attn_fwd_tile(const struct ops_attn *a, struct attn_tiles *w, int64_
     }
 }
 
-static void store_tile(const struct ops_attn *a, const struct attn_tiles *w, int64_t q0, int64_t nq, int64_t head)
+static void store_tile(const struct ops_cpu *c, const struct ops_attn *a, int64_t q0, int64_t nq, int64_t head)
 {
+    const struct attn_tiles *w = c->tiles;
     int64_t d = a->head_dim;
+    struct tensor out = head_of(a, &a->o, q0, nq, head);
     for (int64_t q = 0; q < nq; q++) {
-        REAL *o = row_of(&a->o, q0 + q) + head * d, inv = w->l[q] == 0 ? 0 : 1 / w->l[q];
+        REAL *o = row_open(c, &out, q, 0), inv = w->l[q] == 0 ? 0 : 1 / w->l[q];
         for (int64_t j = 0; j < d; j++)
             o[j] = w->out[q * d + j] * inv;
+        row_store(&out, q, o);
         row_of(&a->lse, q0 + q)[head] = w->m[q] + (REAL)log(w->l[q]); /* no keys: -inf */
     }
 }
@@ -128,19 +147,21 @@ static void op_attn_fwd(struct ops *o, struct dev_stream *s, const struct ops_at
             for (int64_t q0 = a->q_start[seg]; q0 < a->q_start[seg + 1]; q0 += BQ) {
                 int64_t nq = a->q_start[seg + 1] - q0 < BQ ? a->q_start[seg + 1] - q0 : BQ;
                 attn_fwd_tile(a, w, seg, q0, nq, head);
-                store_tile(a, w, q0, nq, head);
+                store_tile((struct ops_cpu *)o, a, q0, nq, head);
                 ops_cpu_tick(o);
             }
 }
 
 /* ---- backward ---- */
 
-static void attn_delta(const struct ops_attn *a, int64_t seg)
+static void attn_delta(const struct ops_cpu *c, const struct ops_attn *a, int64_t seg)
 {
     int64_t d = a->head_dim;
-    for (int64_t i = a->q_start[seg]; i < a->q_start[seg + 1]; i++)
+    for (int64_t i = a->q_start[seg]; i < a->q_start[seg + 1]; i++) {
+        const REAL *o = row_load(c, &a->o, i, 0), *d_o = row_load(c, &a->d_o, i, 1);
         for (int64_t h = 0; h < a->heads; h++)
-            row_of(&a->delta, i)[h] = row_dot(row_of(&a->o, i) + h * d, row_of(&a->d_o, i) + h * d, d);
+            row_of(&a->delta, i)[h] = row_dot(o + h * d, d_o + h * d, d);
+    }
 }
 
 /* s: probabilities, ds: gradient of the scores before `scale`. */
@@ -175,72 +196,123 @@ static void load_key_tile(const struct ops_attn *a, struct attn_tiles *w, int64_
     pack_rows(a, &a->k, k0, nk, kv, w->k_rows);
 }
 
-/* One pair of tiles; beta_q, beta_kv 0 write, 1 add. */
-static void attn_bwd_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t q0, int64_t nq, int64_t head, int64_t k0,
-                          int64_t nk, REAL beta_q, REAL beta_kv)
+/* Probabilities and gradients of scores of one pair of tiles that are loaded. */
+static void scores_bwd(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk)
 {
-    int64_t d = a->head_dim, kv = head / (a->heads / a->kv_heads);
-    REAL scale = (REAL)a->scale;
-    gemm_packed(left_packed(w->q_left, d), w->k_cols, nq, nk, d, scale, 0, w->s, BK);
+    int64_t d = a->head_dim;
+    gemm_packed(left_packed(w->q_left, d), w->k_cols, nq, nk, d, (REAL)a->scale, 0, w->s, BK);
     gemm_packed(left_packed(w->g_left, d), w->v_cols, nq, nk, d, 1, 0, w->ds, BK);
     softmax_tile_bwd(w, nk, nq);
-    gemm_packed(left_of_scores(w->s, BK), w->g_rows, nk, d, nq, 1, beta_kv, row_of(&a->dv, k0) + kv * d, a->dv.ld);
-    gemm_packed(left_of_scores(w->ds, BK), w->q_rows, nk, d, nq, scale, beta_kv, row_of(&a->dk, k0) + kv * d, a->dk.ld);
-    pack_a((struct operand){w->ds, BK, 1}, nq, nk, w->ds_left);
-    gemm_packed(left_packed(w->ds_left, nk), w->k_rows, nq, d, nk, scale, beta_q, row_of(&a->dq, q0) + head * d, a->dq.ld);
+}
+
+/* beta 0 writes, 1 adds. */
+static void add_dkv(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk, REAL beta, struct block dk, struct block dv)
+{
+    int64_t d = a->head_dim;
+    gemm_packed(left_of_scores(w->s, BK), w->g_rows, nk, d, nq, 1, beta, dv.ptr, dv.ld);
+    gemm_packed(left_of_scores(w->ds, BK), w->q_rows, nk, d, nq, (REAL)a->scale, beta, dk.ptr, dk.ld);
+}
+
+static void add_dq(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk, REAL beta, struct block dq)
+{
+    pack_a((struct operand){.ptr = w->ds, .rs = BK, .cs = 1}, nq, nk, w->ds_left);
+    gemm_packed(left_packed(w->ds_left, nk), w->k_rows, nq, a->head_dim, nk, (REAL)a->scale, beta, dq.ptr, dq.ld);
 }
 
 static void zero_range(const struct tensor *t, int64_t first, int64_t n)
 {
     for (int64_t i = first; i < first + n; i++)
-        memset(row_of(t, i), 0, (size_t)t->cols * sizeof(REAL));
+        memset(tensor_at(t, i, 0), 0, (size_t)(t->cols * dtype_bytes(t->dtype)));
 }
 
-/* All query tiles of the group of heads that reads kv head `kv`, against one key tile. */
+static inline int64_t tile_of(int64_t end, int64_t at, int64_t most) { return end - at < most ? end - at : most; }
+
+/* All query tiles of the group of heads that reads kv head `kv`, against one key tile: dk, dv, and dq where it may be summed in place. */
 static void attn_bwd_keys(const struct ops_attn *a, struct attn_tiles *w, int64_t seg, int64_t kv, int64_t k0, int64_t nk)
 {
     int64_t group = a->heads / a->kv_heads, first = a->q_start[seg], end = a->q_start[seg + 1];
     REAL beta_q = k0 > a->k_start[seg] || a->accumulate_dq ? 1 : 0;
+    struct tensor dk = head_of(a, &a->dk, k0, nk, kv), dv = head_of(a, &a->dv, k0, nk, kv);
+    struct block dk_sum = block_open(&dk, w->dk, a->accumulate_dkv), dv_sum = block_open(&dv, w->dv, a->accumulate_dkv);
     load_key_tile(a, w, k0, nk, kv);
     for (int64_t head = kv * group; head < (kv + 1) * group; head++)
         for (int64_t q0 = first; q0 < end; q0 += BQ) {
-            int64_t nq = end - q0 < BQ ? end - q0 : BQ;
+            int64_t nq = tile_of(end, q0, BQ);
             bool opened = head > kv * group || q0 > first || a->accumulate_dkv;
             load_query_tile(a, w, q0, nq, head);
-            attn_bwd_tile(a, w, q0, nq, head, k0, nk, beta_q, opened ? 1 : 0);
+            scores_bwd(a, w, nq, nk);
+            add_dkv(a, w, nq, nk, opened ? 1 : 0, dk_sum, dv_sum);
+            if (!is_narrow(&a->dq)) {
+                struct tensor dq = head_of(a, &a->dq, q0, nq, head);
+                add_dq(a, w, nq, nk, beta_q, block_open(&dq, NULL, true));
+            }
+        }
+    block_store(&dk, dk_sum);
+    block_store(&dv, dv_sum);
+}
+
+/* One query tile against all key tiles: dq, summed before it is rounded. */
+static void attn_bwd_queries(const struct ops_attn *a, struct attn_tiles *w, int64_t seg, int64_t head, int64_t q0, int64_t nq)
+{
+    int64_t start = a->k_start[seg], end = start + a->k_len[seg];
+    struct tensor dq = head_of(a, &a->dq, q0, nq, head);
+    struct block dq_sum = block_open(&dq, w->dq, a->accumulate_dq);
+    load_query_tile(a, w, q0, nq, head);
+    for (int64_t k0 = start; k0 < end; k0 += BK) {
+        int64_t nk = tile_of(end, k0, BK);
+        load_key_tile(a, w, k0, nk, head / (a->heads / a->kv_heads));
+        scores_bwd(a, w, nq, nk);
+        add_dq(a, w, nq, nk, k0 > start || a->accumulate_dq ? 1 : 0, dq_sum);
+    }
+    block_store(&dq, dq_sum);
+}
+
+/* A segment that has queries and keys. */
+static void attn_bwd_segment(struct ops *o, const struct ops_attn *a, int64_t seg)
+{
+    struct attn_tiles *w = ((struct ops_cpu *)o)->tiles;
+    int64_t k_end = a->k_start[seg] + a->k_len[seg], q_end = a->q_start[seg + 1];
+    for (int64_t k0 = a->k_start[seg]; k0 < k_end; k0 += BK)
+        for (int64_t kv = 0; kv < a->kv_heads; kv++) {
+            attn_bwd_keys(a, w, seg, kv, k0, tile_of(k_end, k0, BK));
+            ops_cpu_tick(o);
+        }
+    for (int64_t q0 = a->q_start[seg]; q0 < q_end && is_narrow(&a->dq); q0 += BQ)
+        for (int64_t head = 0; head < a->heads; head++) {
+            attn_bwd_queries(a, w, seg, head, q0, tile_of(q_end, q0, BQ));
+            ops_cpu_tick(o);
         }
 }
 
 static void op_attn_bwd(struct ops *o, struct dev_stream *s, const struct ops_attn *a)
 {
     (void)s;
-    struct attn_tiles *w = ((struct ops_cpu *)o)->tiles;
     attn_check(a);
     for (int64_t seg = 0; seg < a->n; seg++) {
-        int64_t queries = a->q_start[seg + 1] - a->q_start[seg], k_start = a->k_start[seg], keys = a->k_len[seg];
-        attn_delta(a, seg);
+        int64_t queries = a->q_start[seg + 1] - a->q_start[seg], keys = a->k_len[seg];
+        attn_delta((struct ops_cpu *)o, a, seg);
         if (keys == 0 && !a->accumulate_dq)
             zero_range(&a->dq, a->q_start[seg], queries);
         if (queries == 0 && !a->accumulate_dkv) {
-            zero_range(&a->dk, k_start, keys);
-            zero_range(&a->dv, k_start, keys);
+            zero_range(&a->dk, a->k_start[seg], keys);
+            zero_range(&a->dv, a->k_start[seg], keys);
         }
-        for (int64_t k0 = k_start; k0 < k_start + keys; k0 += BK)
-            for (int64_t kv = 0; kv < a->kv_heads; kv++) {
-                attn_bwd_keys(a, w, seg, kv, k0, k_start + keys - k0 < BK ? k_start + keys - k0 : BK);
-                ops_cpu_tick(o);
-            }
+        if (keys > 0 && queries > 0)
+            attn_bwd_segment(o, a, seg);
     }
 }
 
 static void op_lse_merge(struct ops *o, struct dev_stream *s, const struct ops_lse_merge *a)
 {
-    (void)o, (void)s;
+    struct ops_cpu *c = (struct ops_cpu *)o;
     int64_t d = a->head_dim;
-    for (int64_t i = 0; i < a->o.rows; i++)
+    (void)s;
+    for (int64_t i = 0; i < a->o.rows; i++) {
+        REAL *row = row_load(c, &a->o, i, 0);
+        const REAL *part_row = row_load(c, &a->o_part, i, 1);
         for (int64_t h = 0; h < a->heads; h++) {
-            REAL *restrict out = row_of(&a->o, i) + h * d, *lse = row_of(&a->lse, i) + h;
-            const REAL *restrict part = row_of(&a->o_part, i) + h * d;
+            REAL *restrict out = row + h * d, *lse = row_of(&a->lse, i) + h;
+            const REAL *restrict part = part_row + h * d;
             REAL l0 = *lse, l1 = row_of(&a->lse_part, i)[h], top = l0 > l1 ? l0 : l1;
             if (top == -(REAL)INFINITY)
                 continue;
@@ -249,6 +321,8 @@ static void op_lse_merge(struct ops *o, struct dev_stream *s, const struct ops_l
                 out[j] = (out[j] * e0 + part[j] * e1) * inv;
             *lse = top + (REAL)log(e0 + e1);
         }
+        row_store(&a->o, i, row);
+    }
 }
 
 #endif

@@ -3,6 +3,7 @@
 #define TRAINER_OPS_CPU_LATENTS_IMPL_H
 
 #include "trainer/math_impl.h"
+#include "trainer/rows_impl.h"
 
 /* Where the token at place (t, h, w) of the patch grid starts in one channel [t, h, w] of its sample, in cells. */
 struct patch_walk {
@@ -44,49 +45,52 @@ static void scatter_patch(const struct ops_latents *a, const struct patch_walk *
                 cells[t * p->plane + h * p->row + w] = *in++;
 }
 
-static void patchify_token(const struct ops_latents *a, const struct ops_sample *m, const struct patch_walk *p, int64_t token)
+static void patchify_token(const struct ops_cpu *o, const struct ops_latents *a, const struct ops_sample *m, const struct patch_walk *p,
+                           int64_t token)
 {
     int64_t patch = a->patch_t * a->patch_h * a->patch_w, at = patch_start(a, m, p, token);
-    const REAL *latent = (const REAL *)a->latent.ptr + m->cell * a->channels;
-    const REAL *noise = (const REAL *)a->noise.ptr + m->cell * a->channels;
-    REAL *out = row_of(&a->tokens, m->token + token);
+    const REAL *latent = row_of(&a->latent, 0) + m->cell * a->channels;
+    const REAL *noise = row_of(&a->noise, 0) + m->cell * a->channels;
+    const REAL *cond = a->cond.ptr ? row_of(&a->cond, 0) + m->cell * a->cond_channels : NULL;
+    REAL *row = row_open(o, &a->tokens, m->token + token, 0), *out = row;
     for (int64_t c = 0; c < a->channels; c++, out += patch) {
         gather_patch(a, p, latent + c * p->cells + at, (REAL)m->in_data, false, out);
         if (m->in_noise != 0)
             gather_patch(a, p, noise + c * p->cells + at, (REAL)m->in_noise, true, out);
     }
-    const REAL *cond = a->cond.ptr ? (const REAL *)a->cond.ptr + m->cell * a->cond_channels : NULL;
     for (int64_t c = 0; c < a->cond_channels; c++, out += patch) {
         if (cond)
             gather_patch(a, p, cond + c * p->cells + at, 1, false, out);
         else
             memset(out, 0, (size_t)patch * sizeof *out);
     }
+    row_store(&a->tokens, m->token + token, row);
 }
 
 static void op_patchify(struct ops *o, struct dev_stream *s, const struct ops_latents *a)
 {
-    (void)o, (void)s;
+    (void)s;
     BUG_ON(a->tokens.cols != (a->channels + a->cond_channels) * a->patch_t * a->patch_h * a->patch_w);
     for (int64_t i = 0; i < a->n; i++) {
         struct patch_walk p = patch_walk_of(a, &a->samples[i]);
         for (int64_t k = 0; k < a->samples[i].n_tokens; k++)
-            patchify_token(a, &a->samples[i], &p, k);
+            patchify_token((struct ops_cpu *)o, a, &a->samples[i], &p, k);
     }
 }
 
 static void op_unpatchify(struct ops *o, struct dev_stream *s, const struct ops_latents *a)
 {
-    (void)o, (void)s;
+    (void)s;
     int64_t patch = a->patch_t * a->patch_h * a->patch_w;
     for (int64_t i = 0; i < a->n; i++) {
         const struct ops_sample *m = &a->samples[i];
         struct patch_walk p = patch_walk_of(a, m);
-        REAL *out = (REAL *)a->out.ptr + m->cell * a->channels;
-        for (int64_t k = 0; k < m->n_tokens; k++)
+        REAL *out = row_of(&a->out, 0) + m->cell * a->channels;
+        for (int64_t k = 0; k < m->n_tokens; k++) {
+            const REAL *row = row_load((struct ops_cpu *)o, &a->tokens, m->token + k, 0);
             for (int64_t c = 0; c < a->channels; c++)
-                scatter_patch(a, &p, row_of(&a->tokens, m->token + k) + c * patch,
-                              out + c * p.cells + patch_start(a, m, &p, k));
+                scatter_patch(a, &p, row + c * patch, out + c * p.cells + patch_start(a, m, &p, k));
+        }
     }
 }
 
@@ -113,13 +117,13 @@ static void forgive_padding(const struct ops_latents *a, const struct ops_sample
 }
 
 /* Error, gradient and sum of squares of one token; the row of dtokens first takes the target. */
-static double loss_token(const struct ops_latents *a, const struct ops_sample *m, const struct patch_walk *p, int64_t token)
+static double loss_token(const struct ops_cpu *o, const struct ops_latents *a, const struct ops_sample *m, const struct patch_walk *p, int64_t token)
 {
     int64_t patch = a->patch_t * a->patch_h * a->patch_w, at = patch_start(a, m, p, token), n = a->channels * patch;
-    const REAL *latent = (const REAL *)a->latent.ptr + m->cell * a->channels;
-    const REAL *noise = (const REAL *)a->noise.ptr + m->cell * a->channels;
-    const REAL *restrict pred = row_of(&a->tokens, m->token + token);
-    REAL *restrict out = row_of(&a->dtokens, m->token + token);
+    const REAL *latent = row_of(&a->latent, 0) + m->cell * a->channels;
+    const REAL *noise = row_of(&a->noise, 0) + m->cell * a->channels;
+    const REAL *restrict pred = row_load(o, &a->tokens, m->token + token, 0);
+    REAL *restrict out = row_open(o, &a->dtokens, m->token + token, 1);
     REAL slope = (REAL)(2 * m->weight * a->inv_norm);
     double sum = 0;
     for (int64_t c = 0; c < a->channels; c++) {
@@ -132,17 +136,18 @@ static double loss_token(const struct ops_latents *a, const struct ops_sample *m
         sum += (double)e * (double)e;
         out[j] = slope * e;
     }
+    row_store(&a->dtokens, m->token + token, out);
     return sum;
 }
 
 static void op_loss(struct ops *o, struct dev_stream *s, const struct ops_latents *a)
 {
-    (void)o, (void)s;
+    (void)s;
     for (int64_t i = 0; i < a->n; i++) {
         struct patch_walk p = patch_walk_of(a, &a->samples[i]);
         double sum = 0;
         for (int64_t k = 0; k < a->samples[i].n_tokens; k++)
-            sum += loss_token(a, &a->samples[i], &p, k);
+            sum += loss_token((struct ops_cpu *)o, a, &a->samples[i], &p, k);
         a->loss[i] = sum;
     }
 }
@@ -155,7 +160,7 @@ static void op_normal(struct ops *o, struct dev_stream *s, const struct ops_norm
     for (int64_t i = 0; i < a->n; i++) {
         const struct ops_sample *m = &a->samples[i];
         int64_t n = (int64_t)m->t * m->h * m->w * a->channels;
-        REAL *out = (REAL *)a->out.ptr + m->cell * a->channels;
+        REAL *out = row_of(&a->out, 0) + m->cell * a->channels;
         for (int64_t j = 0; j < n; j += PIECE) {
             int64_t k = n - j < PIECE ? n - j : PIECE;
             philox_normal_fill(a->seed, a->stream, m->ordinal, (uint64_t)j, (size_t)k, buf);

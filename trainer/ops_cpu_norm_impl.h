@@ -3,6 +3,7 @@
 #define TRAINER_OPS_CPU_NORM_IMPL_H
 
 #include "trainer/math_impl.h"
+#include "trainer/rows_impl.h"
 
 /* ---- AdaLN ---- */
 
@@ -28,26 +29,45 @@ static void modulate_row(int64_t n, const REAL *restrict x, REAL mean, REAL rstd
             y[j] = (x[j] - mean) * rstd;
 }
 
+/* Rows of a sample, which many rows in turn read; sample -1: none yet. */
+struct modulation {
+    int64_t sample;
+    const REAL *gate, *shift, *scale;
+};
+
+static void modulation_load(const struct ops_cpu *c, const struct ops_adaln *a, int64_t row, struct modulation *m)
+{
+    int64_t sample = a->sample ? a->sample[row] : 0;
+    if (sample == m->sample)
+        return;
+    *m = (struct modulation){sample, row_load(c, &a->gate, sample, 0), row_load(c, &a->shift, sample, 1), row_load(c, &a->scale, sample, 2)};
+}
+
+/* The norm is that of x_out as it is stored: recomputation, and the next pipeline stage, have no other. */
 static void op_adaln_fwd(struct ops *o, struct dev_stream *s, const struct ops_adaln *a)
 {
-    (void)o, (void)s;
+    struct ops_cpu *c = (struct ops_cpu *)o;
+    struct modulation m = {.sample = -1};
     int64_t n = a->x.cols;
+    (void)s;
     BUG_ON(a->branch.ptr && !a->x_out.ptr);
     for (int64_t i = 0; i < a->x.rows; i++) {
-        int64_t m = a->sample ? a->sample[i] : 0;
-        const REAL *x = row_of(&a->x, i);
-        REAL *x_out = row_of(&a->x_out, i), *y = row_of(&a->y, i), *stats = row_of(&a->stats, i);
+        const REAL *x = row_load(c, &a->x, i, 3);
+        REAL *x_out = row_open(c, &a->x_out, i, 4), *y = row_open(c, &a->y, i, 5), *stats = row_of(&a->stats, i);
+        modulation_load(c, a, i, &m);
         if (a->branch.ptr) {
-            residual_row(n, x, row_of(&a->branch, i), row_of(&a->gate, m), x_out);
+            residual_row(n, x, row_load(c, &a->branch, i, 6), m.gate, x_out);
+            row_keep(&a->x_out, i, x_out);
             x = x_out;
         } else if (x_out && x_out != x) {
-            memcpy(x_out, x, (size_t)n * sizeof *x);
+            row_store(&a->x_out, i, x);
         }
         if (!y)
             continue;
         stats[0] = a->rms ? 0 : row_sum(x, n) / (REAL)n;
         stats[1] = 1 / real_sqrt(row_sumsq(x, stats[0], n) / (REAL)n + (REAL)a->eps);
-        modulate_row(n, x, stats[0], stats[1], row_of(&a->shift, m), row_of(&a->scale, m), y);
+        modulate_row(n, x, stats[0], stats[1], m.shift, m.scale, y);
+        row_store(&a->y, i, y);
     }
 }
 
@@ -109,34 +129,51 @@ static void zero_rows(const struct tensor *t, int64_t rows)
         memset(row_of(t, i), 0, (size_t)t->cols * sizeof(REAL));
 }
 
+/* Sums over the rows of one sample, in scratch. */
+struct adaln_sums {
+    REAL *dshift, *dscale, *dgate;
+};
+
+static void adaln_row_bwd(const struct ops_cpu *c, const struct ops_adaln *a, int64_t i, const struct modulation *m, const struct adaln_sums *sum)
+{
+    int64_t n = a->dx.cols;
+    REAL *dx = row_load(c, &a->dx, i, 3);
+    if (a->dy.ptr)
+        norm_row_bwd(n, a->rms, row_load(c, &a->x_out, i, 4), row_of(&a->stats, i), m->scale, row_load(c, &a->dy, i, 5), dx, sum->dshift,
+                     sum->dscale);
+    if (a->branch.ptr) {
+        REAL *dbranch = row_open(c, &a->dbranch, i, 7);
+        gate_row_bwd(n, dx, row_load(c, &a->branch, i, 6), m->gate, dbranch, sum->dgate);
+        row_store(&a->dbranch, i, dbranch);
+    }
+    row_store(&a->dx, i, dx);
+}
+
 /* Rows of one sample are summed 64 at a time in scratch and then added to the sample's row. */
 static void op_adaln_bwd(struct ops *o, struct dev_stream *s, const struct ops_adaln *a)
 {
-    (void)s;
+    struct ops_cpu *c = (struct ops_cpu *)o;
     int64_t n = a->dx.cols, rows = a->dx.rows;
-    REAL *part = ((struct ops_cpu *)o)->rows, *dshift = part, *dscale = part + n, *dgate = part + 2 * n;
+    struct adaln_sums sum = {c->rows, (REAL *)c->rows + n, (REAL *)c->rows + 2 * n};
+    struct modulation m = {.sample = -1};
+    (void)s;
     BUG_ON(3 * n > OPS_ROW_MAX);
-    memset(part, 0, (size_t)(3 * n) * sizeof *part);
+    memset(c->rows, 0, (size_t)(3 * n) * sizeof(REAL));
     zero_rows(&a->dshift, a->n);
     zero_rows(&a->dscale, a->n);
     zero_rows(&a->dgate, a->n);
     for (int64_t i = 0, run = 0; i < rows; i++) {
-        int64_t m = a->sample ? a->sample[i] : 0;
-        REAL *dx = row_of(&a->dx, i);
-        if (a->dy.ptr)
-            norm_row_bwd(n, a->rms, row_of(&a->x_out, i), row_of(&a->stats, i), row_of(&a->scale, m), row_of(&a->dy, i), dx, dshift,
-                         dscale);
-        if (a->branch.ptr)
-            gate_row_bwd(n, dx, row_of(&a->branch, i), row_of(&a->gate, m), row_of(&a->dbranch, i), dgate);
-        if (++run < 64 && i + 1 < rows && (!a->sample || a->sample[i + 1] == m))
+        modulation_load(c, a, i, &m);
+        adaln_row_bwd(c, a, i, &m, &sum);
+        if (++run < 64 && i + 1 < rows && (!a->sample || a->sample[i + 1] == m.sample))
             continue;
         run = 0;
         if (a->dy.ptr && a->scale.ptr) {
-            add_row(n, dshift, row_of(&a->dshift, m));
-            add_row(n, dscale, row_of(&a->dscale, m));
+            add_row(n, sum.dshift, row_of(&a->dshift, m.sample));
+            add_row(n, sum.dscale, row_of(&a->dscale, m.sample));
         }
         if (a->branch.ptr && a->gate.ptr)
-            add_row(n, dgate, row_of(&a->dgate, m));
+            add_row(n, sum.dgate, row_of(&a->dgate, m.sample));
     }
 }
 
@@ -154,14 +191,17 @@ static void rotate_row(int64_t half, const REAL *restrict c, const REAL *restric
 
 static void op_headnorm_fwd(struct ops *o, struct dev_stream *s, const struct ops_headnorm *a)
 {
-    (void)o, (void)s;
+    struct ops_cpu *c = (struct ops_cpu *)o;
     int64_t d = a->head_dim;
-    const REAL *gain = a->gain.ptr;
+    const REAL *gain = row_load(c, &a->gain, 0, 0);
+    (void)s;
     BUG_ON(a->src.cols != a->heads * d || a->dst.cols != a->heads * d || a->gain.cols != d);
-    for (int64_t i = 0; i < a->src.rows; i++)
+    for (int64_t i = 0; i < a->src.rows; i++) {
+        const REAL *src = row_load(c, &a->src, i, 1);
+        REAL *dst = row_open(c, &a->dst, i, 2);
         for (int64_t h = 0; h < a->heads; h++) {
-            const REAL *restrict x = row_of(&a->src, i) + h * d;
-            REAL *restrict y = row_of(&a->dst, i) + h * d;
+            const REAL *restrict x = src + h * d;
+            REAL *restrict y = dst + h * d;
             REAL rstd = 1 / real_sqrt(row_sumsq(x, 0, d) / (REAL)d + (REAL)a->eps);
             row_of(&a->rstd, i)[h] = rstd;
             for (int64_t j = 0; j < d; j++)
@@ -169,6 +209,8 @@ static void op_headnorm_fwd(struct ops *o, struct dev_stream *s, const struct op
             if (a->cos.ptr)
                 rotate_row(d / 2, row_of(&a->cos, i), row_of(&a->sin, i), 1, y);
         }
+        row_store(&a->dst, i, dst);
+    }
 }
 
 /* y = x rstd gain: dx = rstd (g - x rstd² mean(g x)) with g = dy gain. dy is turned back first, in scratch. */
@@ -191,18 +233,23 @@ static void head_bwd(int64_t d, const REAL *restrict x, REAL rstd, const REAL *r
 
 static void op_headnorm_bwd(struct ops *o, struct dev_stream *s, const struct ops_headnorm *a)
 {
-    (void)s;
+    struct ops_cpu *c = (struct ops_cpu *)o;
     int64_t d = a->head_dim;
-    REAL *total = ((struct ops_cpu *)o)->rows, *part = total + d, *dy = part + d, *out = a->dgain.ptr;
+    REAL *total = c->rows, *part = total + d, *dy = part + d, *out = row_of(&a->dgain, 0);
+    const REAL *gain = row_load(c, &a->gain, 0, 0);
+    (void)s;
     BUG_ON(3 * d > OPS_ROW_MAX || (out && a->dgain.cols != d));
     memset(total, 0, (size_t)(2 * d) * sizeof *total);
     for (int64_t i = 0; i < a->src.rows; i++) {
+        const REAL *src = row_load(c, &a->src, i, 1), *ddst = row_load(c, &a->ddst, i, 2);
+        REAL *dsrc = row_open(c, &a->dsrc, i, 3);
         for (int64_t h = 0; h < a->heads; h++) {
-            memcpy(dy, row_of(&a->ddst, i) + h * d, (size_t)d * sizeof *dy);
+            memcpy(dy, ddst + h * d, (size_t)d * sizeof *dy);
             if (a->cos.ptr)
                 rotate_row(d / 2, row_of(&a->cos, i), row_of(&a->sin, i), -1, dy);
-            head_bwd(d, row_of(&a->src, i) + h * d, row_of(&a->rstd, i)[h], a->gain.ptr, dy, row_of(&a->dsrc, i) + h * d, part);
+            head_bwd(d, src + h * d, row_of(&a->rstd, i)[h], gain, dy, dsrc + h * d, part);
         }
+        row_store(&a->dsrc, i, dsrc);
         if (i % 64 == 63)
             add_row(d, part, total);
     }

@@ -1,4 +1,4 @@
-/* Fills the table with the calls compiled for REAL; included once by ops_cpu_f64.c and once by ops_cpu_f32.c. */
+/* Fills the table with the calls compiled for REAL; included once by each of ops_cpu_f64.c, ops_cpu_f32.c and ops_cpu_bf16.c. */
 #ifndef TRAINER_OPS_CPU_TABLE_IMPL_H
 #define TRAINER_OPS_CPU_TABLE_IMPL_H
 
@@ -35,14 +35,18 @@ static inline void fill_table(struct ops *t)
     t->table_bwd = op_table_bwd;
 }
 
-/* Bytes of pack_a, pack_b, tiles, rows; returns their sum. */
-static inline int64_t workspace_parts(int64_t parts[4])
+static inline int64_t workspace_parts(int64_t parts[OPS_CPU_PARTS])
 {
-    parts[0] = (int64_t)sizeof(REAL) * MR * KC;
-    parts[1] = (int64_t)sizeof(REAL) * NC * KC;
-    parts[2] = (int64_t)sizeof(struct attn_tiles);
-    parts[3] = (int64_t)sizeof(REAL) * OPS_ROW_MAX;
-    return parts[0] + parts[1] + parts[2] + parts[3];
+    const int64_t bytes[OPS_CPU_PARTS] = {
+        sizeof(REAL) * MR * KC, sizeof(REAL) * NC * KC, sizeof(struct attn_tiles), sizeof(REAL) * OPS_ROW_MAX,
+#ifdef ACT_IS_BF16
+        sizeof(REAL) * ROW_SLOTS * ROW_SLOT, sizeof(REAL) * MC * NC,
+#endif
+    };
+    int64_t total = 0;
+    for (int i = 0; i < OPS_CPU_PARTS; i++)
+        total += parts[i] = bytes[i];
+    return total;
 }
 
 #endif
