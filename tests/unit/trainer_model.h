@@ -5,6 +5,7 @@
 
 #include "trainer_fixture.h"
 
+#include "base/bf16.h"
 #include "profiles/shard.h"
 #include "trainer/dit.h"
 #include "trainer/objective.h"
@@ -107,6 +108,8 @@ static inline void rig_store(const struct rig *r, int64_t at, double value)
 {
     if (r->b.ops->act == DTYPE_F64)
         ((double *)r->weights)[at] = value;
+    else if (r->b.ops->act == DTYPE_BF16)
+        ((uint16_t *)r->weights)[at] = bf16_round_double(value);
     else
         ((float *)r->weights)[at] = (float)value;
 }
@@ -143,7 +146,7 @@ static inline int rig_optim(struct rig *r, const struct optim_conf *c, struct er
 static inline void rig_memory(struct rig *r, struct comm *world, const struct run *run)
 {
     struct err err = {0};
-    int64_t bytes = dtype_bytes(r->b.ops->act);
+    int64_t bytes = dtype_bytes(r->b.ops->stat);
     if (run) {
         struct optim_conf c = {.params = &r->list, .sh = &r->sh, .run = run, .layout = &r->layout, .world = world, .grid = &r->grid,
                                .ops = r->b.ops, .stream = r->b.stream};
@@ -153,7 +156,7 @@ static inline void rig_memory(struct rig *r, struct comm *world, const struct ru
         r->grads = r->optim.grads;
         return;
     }
-    r->b.dev->alloc(r->b.dev, "weights", rig_elements(r, 3) * bytes, &r->weights, &err);
+    r->b.dev->alloc(r->b.dev, "weights", rig_elements(r, 3) * dtype_bytes(r->b.ops->act), &r->weights, &err);
     r->b.dev->alloc(r->b.dev, "gradients", rig_elements(r, 2) * bytes, &r->grads, &err);
     memset(r->grads, 0, (size_t)(rig_elements(r, 2) * bytes));
 }
