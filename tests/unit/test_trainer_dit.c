@@ -205,7 +205,7 @@ static void test_overwrite_unused(void **state)
 static void test_recompute_bitwise(void **state)
 {
     (void)state;
-    for (enum dtype dtype = DTYPE_F64; dtype <= DTYPE_F32; dtype++)
+    for (enum dtype dtype = DTYPE_F64; dtype <= DTYPE_BF16; dtype++)
         for (int k = 0; k < LEN(variants) * LEN(recomputing); k++) {
             const struct variant *v = &variants[k % LEN(variants)];
             const struct layout *l = &recomputing[k / LEN(variants)];
@@ -216,37 +216,52 @@ static void test_recompute_bitwise(void **state)
             rig_open(&again, NULL, &m, l, v->objective, dtype);
             double a = step(&kept, 0, SAMPLES, false).loss_sum, b = step(&again, 0, SAMPLES, false).loss_sum;
             assert_true(a == b);
-            assert_memory_equal(kept.grads, again.grads, (size_t)(kept.sh.total * dtype_bytes(dtype)));
+            assert_memory_equal(kept.grads, again.grads, (size_t)(kept.sh.total * dtype_bytes(kept.b.ops->stat)));
             assert_true(again.b.dev->alloc_bytes < kept.b.dev->alloc_bytes);
             rig_close(&kept);
             rig_close(&again);
         }
 }
 
+/* Loss and gradients of a table of another type beside f64's: differences relative to the loss, and to a tensor's norm. */
+static void check_near_f64(const struct variant *v, enum dtype dtype, double loss_tol, double grad_tol)
+{
+    struct model m = model_of(v);
+    struct rig d, f;
+    rig_open(&d, NULL, &m, &plain, v->objective, DTYPE_F64);
+    rig_open(&f, NULL, &m, &plain, v->objective, dtype);
+    double a = step(&d, 0, SAMPLES, false).loss_sum, b = step(&f, 0, SAMPLES, false).loss_sum;
+    if (!(fabs(a - b) <= loss_tol * a))
+        fail_msg("%s in %s: loss differs by %.3g", v->name, dtype_names[dtype], fabs(a - b) / a);
+    for (int64_t i = 0; i < d.list.n; i++) {
+        double num = 0, den = 0;
+        for (int64_t j = d.sh.tensors[i].offset; j < d.sh.tensors[i].offset + d.list.items[i].count; j++) {
+            double want = ((double *)d.grads)[j], diff = want - ((float *)f.grads)[j];
+            num += diff * diff;
+            den += want * want;
+        }
+        if (!(sqrt(num) <= grad_tol * sqrt(den)))
+            fail_msg("%s in %s: %s differs by %.3g", v->name, dtype_names[dtype], d.list.items[i].name, sqrt(num / den));
+    }
+    rig_close(&d);
+    rig_close(&f);
+}
+
 /* f32 differs from f64 by its rounding: 24-bit numbers through two blocks, a few 1e-6 relative to the tensor's norm. */
 static void test_f32_near_f64(void **state)
 {
     (void)state;
-    for (int v = 0; v < LEN(variants); v++) {
-        struct model m = model_of(&variants[v]);
-        struct rig d, f;
-        rig_open(&d, NULL, &m, &plain, variants[v].objective, DTYPE_F64);
-        rig_open(&f, NULL, &m, &plain, variants[v].objective, DTYPE_F32);
-        double a = step(&d, 0, SAMPLES, false).loss_sum, b = step(&f, 0, SAMPLES, false).loss_sum;
-        assert_true(fabs(a - b) <= 2e-6 * a);
-        for (int64_t i = 0; i < d.list.n; i++) {
-            double num = 0, den = 0;
-            for (int64_t j = d.sh.tensors[i].offset; j < d.sh.tensors[i].offset + d.list.items[i].count; j++) {
-                double want = ((double *)d.grads)[j], diff = want - ((float *)f.grads)[j];
-                num += diff * diff;
-                den += want * want;
-            }
-            if (!(sqrt(num) <= 2e-5 * sqrt(den)))
-                fail_msg("%s: %s differs by %.3g", variants[v].name, d.list.items[i].name, sqrt(num / den));
-        }
-        rig_close(&d);
-        rig_close(&f);
-    }
+    for (int v = 0; v < LEN(variants); v++)
+        check_near_f64(&variants[v], DTYPE_F32, 2e-6, 2e-5);
+}
+
+/* Through some 60 roundings, one behind another, of 2^-9 each at random (weights, activations, their gradients): 1.5 % of a tensor's norm, and
+ * several times that where terms cancel. The loss is a sum over all outputs, whose errors do. */
+static void test_bf16_near_f64(void **state)
+{
+    (void)state;
+    for (int v = 0; v < LEN(variants); v++)
+        check_near_f64(&variants[v], DTYPE_BF16, 1e-2, 1e-1);
 }
 
 /* dit_forward on a sample noised by hand gives the loss that dit_step reports for it. */
@@ -305,11 +320,11 @@ static void test_nonfinite_shows(void **state)
 {
     (void)state;
     struct model m = small(ADALN_FULL, 2, false, true, 0);
-    for (enum dtype dtype = DTYPE_F64; dtype <= DTYPE_F32; dtype++) {
+    for (enum dtype dtype = DTYPE_F64; dtype <= DTYPE_BF16; dtype++) {
         struct rig r;
         struct ops_health h;
         rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, dtype);
-        struct ops_sumsq norm = {tensor_of(r.grads, dtype, 1, r.sh.total), &h, false};
+        struct ops_sumsq norm = {tensor_of(r.grads, r.b.ops->stat, 1, r.sh.total), &h, false};
         step(&r, 0, SAMPLES, false);
         r.b.ops->sumsq(r.b.ops, r.b.stream, &norm);
         assert_true(h.nonfinite == 0 && h.sumsq > 0);
@@ -554,7 +569,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients), cmocka_unit_test(test_adapters), cmocka_unit_test(test_grouping), cmocka_unit_test(test_empty_micro_batch),
-        cmocka_unit_test(test_overwrite_unused), cmocka_unit_test(test_recompute_bitwise), cmocka_unit_test(test_f32_near_f64),
+        cmocka_unit_test(test_overwrite_unused), cmocka_unit_test(test_recompute_bitwise), cmocka_unit_test(test_f32_near_f64), cmocka_unit_test(test_bf16_near_f64),
         cmocka_unit_test(test_forward_agrees), cmocka_unit_test(test_nonfinite_shows),
         cmocka_unit_test(test_steady_state_allocates_nothing),
         cmocka_unit_test(test_plan_is_what_is_taken), cmocka_unit_test(test_bad_batches),
