@@ -122,6 +122,33 @@ static void test_adaln_rms_values(void **state)
     bench_close(&b);
 }
 
+/* Every row takes the gate, shift and scale of its own sample: by the definition, which gradients alone would not notice. */
+static void test_adaln_samples(void **state)
+{
+    (void)state;
+    struct bench b = bench_open(DTYPE_F64);
+    struct adaln_run r;
+    adaln_setup(&r, &b, &adaln_cases[0]);
+    adaln_value(&r);
+    int64_t d = r.a.x.cols;
+    const double *x = r.a.x.ptr, *branch = r.a.branch.ptr, *gate = r.a.gate.ptr, *shift = r.a.shift.ptr, *scale = r.a.scale.ptr;
+    for (int64_t i = 0; i < r.a.x.rows; i++) {
+        const double *out = (double *)r.a.x_out.ptr + i * d, *y = (double *)r.a.y.ptr + i * d;
+        int64_t m = r.sample[i] * d;
+        double mean = 0, square = 0;
+        for (int64_t j = 0; j < d; j++)
+            mean += out[j] / (double)d;
+        for (int64_t j = 0; j < d; j++)
+            square += (out[j] - mean) * (out[j] - mean) / (double)d;
+        for (int64_t j = 0; j < d; j++) {
+            assert_true(fabs(out[j] - (x[i * d + j] + gate[m + j] * branch[i * d + j])) < 1e-14);
+            assert_true(fabs(y[j] - ((out[j] - mean) / sqrt(square + 1e-6) * (1 + scale[m + j]) + shift[m + j])) < 1e-13);
+        }
+    }
+    adaln_release(&r);
+    bench_close(&b);
+}
+
 /* ---- head norm and positions ---- */
 
 struct head_run {
@@ -612,7 +639,7 @@ static void test_f32_functions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adaln), cmocka_unit_test(test_adaln_rms_values),
+        cmocka_unit_test(test_adaln), cmocka_unit_test(test_adaln_rms_values), cmocka_unit_test(test_adaln_samples),
         cmocka_unit_test(test_headnorm), cmocka_unit_test(test_rope), cmocka_unit_test(test_sinusoid),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_latents), cmocka_unit_test(test_sums),
         cmocka_unit_test(test_copies), cmocka_unit_test(test_permute), cmocka_unit_test(test_table), cmocka_unit_test(test_adamw), cmocka_unit_test(test_adamw_bf16), cmocka_unit_test(test_round_random), cmocka_unit_test(test_f32_functions),
