@@ -1,15 +1,15 @@
 /* The terms of a data-parallel step on the slowest replica: n samples in m micro-batches, S tokens a sample, D hidden, F ffn,
- * L layers, P parameters, w bytes a number, d replicas. G and A are the model FLOPs of n samples (flops_reel/1: forward and
- * backward) in matrices and in attention.
+ * L layers, P parameters, w bytes of an activation or weight, f of a gradient or a number of the optimizer's, d replicas. G and A are the
+ * model FLOPs of n samples (flops_reel/1: forward and backward) in matrices and in attention.
  *
  *     gemm         G / gemm_flops
  *     attention    A / attn_flops
  *     elementwise  n S L w (48 D + 10 F) / copy_bytes     about 16 passes over D and 3.3 over F forward, twice that backward
- *     weight_io    m 4 P w / copy_bytes                   weights forward and backward, gradients read and written
+ *     weight_io    m 2 P (w + f) / copy_bytes             weights forward and backward, gradients read and written
  *     recompute    (gemm + attention + elementwise) / 3   with full recompute: one more forward
  *     contention   (all above) (rank_loss (d - 1) + max(0, d / cores - 1))
- *     dp_reduce    2 (d - 1)/d P w / comm_bytes + 2 (d - 1) latency     reduce-scatter and all-gather, zero 0 and 1 alike
- *     optimizer    (P g + P o / (zero ? d : 1)) w / copy_bytes          g = 2: zeroing, norm; o = 7 (+ 2 with EMA): AdamW
+ *     dp_reduce    (d - 1)/d P (f + (zero ? w : f)) / comm_bytes + 2 (d - 1) latency   reduce-scatter of gradients; all-gather of them, of weights
+ *     optimizer    P (2 f + (o f + x w) / (zero ? d : 1)) / copy_bytes  2: zeroing, norm; o = 7 (+ 2 with EMA): AdamW; x = 1 with masters
  *     launch       (n forward + backward operations: 60 L m) launch_s
  *     overhead     overhead_s
  *
@@ -122,7 +122,7 @@ int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const s
     const struct model *model = spec->model;
     double matrices = 0, attention = 0, P = 0;
     double n = (double)layout_replica_samples(l, spec->gbs, 0), m = (double)layout_micro_batches(l, spec->gbs, 0);
-    double w = (double)dtype_bytes(spec->dtype), d = (double)l->dp, t[COST_TERMS] = {0};
+    double w = (double)dtype_bytes(spec->dtype), f = (double)dtype_bytes(dtype_stat(spec->dtype)), d = (double)l->dp, t[COST_TERMS] = {0};
     int rc = inputs_check(r, l, err);
     if (rc == 0)
         rc = work_of(spec, n, &matrices, &attention, err);
@@ -135,14 +135,14 @@ int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const s
     t[COST_GEMM] = matrices / r->gemm_flops;
     t[COST_ATTENTION] = attention / r->attn_flops;
     t[COST_ELEMENTWISE] = tokens * L * w * (48 * (double)model->hidden + 10 * (double)model->ffn) / r->copy_bytes;
-    t[COST_WEIGHT_IO] = m * 4 * P * w / r->copy_bytes;
+    t[COST_WEIGHT_IO] = m * 2 * P * (w + f) / r->copy_bytes;
     if (l->recompute == RECOMPUTE_FULL)
         t[COST_RECOMPUTE] = (t[COST_GEMM] + t[COST_ATTENTION] + t[COST_ELEMENTWISE]) / 3;
     double compute = t[COST_GEMM] + t[COST_ATTENTION] + t[COST_ELEMENTWISE] + t[COST_WEIGHT_IO] + t[COST_RECOMPUTE];
     t[COST_CONTENTION] = compute * (r->rank_loss * (d - 1) + fmax(0, ranks_a_core - 1));
     if (l->dp > 1)
-        t[COST_DP_REDUCE] = 2 * (d - 1) / d * P * w / r->comm_bytes + 2 * (d - 1) * r->comm_latency_s;
-    t[COST_OPTIMIZER] = (2 * P + (spec->ema ? 9 : 7) * P / (l->zero ? d : 1)) * w / r->copy_bytes;
+        t[COST_DP_REDUCE] = (d - 1) / d * P * (f + (l->zero ? w : f)) / r->comm_bytes + 2 * (d - 1) * r->comm_latency_s;
+    t[COST_OPTIMIZER] = P * (2 * f + ((spec->ema ? 9 : 7) * f + (w < f ? w : 0)) / (l->zero ? d : 1)) / r->copy_bytes;
     t[COST_LAUNCH] = 60 * L * m * r->launch_s;
     t[COST_OVERHEAD] = r->overhead_s;
     memcpy(terms, t, sizeof t);

@@ -21,7 +21,7 @@ static int state_add(const struct memory_spec *spec, const struct layout *l, str
         rc = piece_pack_elements(&sh, &params, &pack, err);
     if (rc == 0)
         rc = buffers_state(&(struct buffer_state){.elements = sh.total, .trained = sh.trained, .group = sh.group, .zero = (int)l->zero, .ema = spec->ema,
-                                                  .pack = pack, .dtype = spec->dtype, .replicas = l->dp * l->cp / sh.group, .moments_bf16 = spec->moments_bf16}, list, err);
+                                                  .pack = pack, .act = spec->dtype, .stat = dtype_stat(spec->dtype), .replicas = l->dp * l->cp / sh.group, .moments_bf16 = spec->moments_bf16}, list, err);
     shards_release(&sh);
     params_release(&params);
     return rc;
@@ -36,13 +36,13 @@ int memory_predict(const struct memory_spec *spec, const struct layout *l, struc
 {
     struct buffer_list list = {0};
     const struct model *m = spec->model;
-    struct buffer_spec buffers = {m, spec->dtype, spec->dtype, seq_tokens(spec->seq) * l->mbs, l->mbs, m->text_len * l->mbs,
+    struct buffer_spec buffers = {m, spec->dtype, dtype_stat(spec->dtype), seq_tokens(spec->seq) * l->mbs, l->mbs, m->text_len * l->mbs,
                                   l, 1, seq_longest_segment(spec->seq), spec->tuning ? spec->tuning->lora.rank : 0};
     int rc = buffers_dit(&buffers, &list, err);
     if (rc == 0)
         rc = state_add(spec, l, &list, err);
     if (rc == 0)
-        rc = buffer_list_add(&list, "tiles", BUFFER_WORK, spec->dtype, 1, 1, TILE_ELEMENTS, err);
+        rc = buffer_list_add(&list, "tiles", BUFFER_WORK, dtype_stat(spec->dtype), 1, 1, TILE_ELEMENTS, err);
     if (rc < 0)
         return rc;
     int64_t ranks = layout_world(l);

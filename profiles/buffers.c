@@ -275,9 +275,12 @@ int64_t buffers_exchange_bytes(int64_t dp, int64_t piece_bytes)
 int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err)
 {
     int64_t all = spec->trained, own = all / spec->group;
-    enum dtype t = spec->dtype;
+    bool master = spec->act != spec->stat;
+    enum dtype t = spec->stat;
     BUG_ON(all % spec->group || spec->elements % spec->group);
-    int rc = buffer_list_add(list, "weights", BUFFER_WEIGHT, t, 1, 1, spec->zero < 3 ? spec->elements : spec->elements / spec->group, err);
+    int rc = buffer_list_add(list, "weights", BUFFER_WEIGHT, spec->act, 1, 1, spec->zero < 3 ? spec->elements : spec->elements / spec->group, err);
+    if (rc == 0)
+        rc = buffer_list_add(list, "master weights", BUFFER_OPTIM, t, master, 1, spec->zero < 1 ? all : own, err);
     if (rc == 0)
         rc = buffer_list_add(list, "gradients", BUFFER_GRAD, t, 1, 1, spec->zero < 2 ? all : own, err);
     if (rc == 0)
@@ -285,7 +288,7 @@ int buffers_state(const struct buffer_state *spec, struct buffer_list *list, str
     if (rc == 0)
         rc = buffer_list_add(list, "ema", BUFFER_EMA, t, spec->ema, 1, spec->zero < 1 ? all : own, err);
     if (rc == 0)
-        rc = buffer_list_add(list, "exchange of weights and average", BUFFER_WORK, t, spec->ema ? 1 : 0, 1, BUFFER_SWAP_ELEMENTS, err);
+        rc = buffer_list_add(list, "exchange of weights and average", BUFFER_WORK, t, spec->ema && !master, 1, BUFFER_SWAP_ELEMENTS, err);
     if (rc == 0)
         rc = buffer_list_add(list, "partial sums", BUFFER_COMM, t, 1, 1, spec->pack, err);
     if (rc == 0)

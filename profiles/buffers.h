@@ -107,10 +107,10 @@ int64_t buffers_dealt_tokens(const struct buffer_spec *spec);
 
 /* Fills an empty list with DIT_BUFFERS entries. ERR_INPUT for a family of language models, ERR_LIMIT past 2^62 bytes. */
 int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err);
-/* What a rank keeps over the steps: weights, gradients, moments and average (EMA), each whole or, by zero, its own pieces alone
- * (trainer/optim.h); what it packs for partial sums; and the chunks of an exchange in the shard
+/* What a rank keeps over the steps: weights, their masters where act is not stat, gradients, moments and average (EMA), each whole or, by
+ * zero, its own pieces alone (trainer/optim.h); what it packs for partial sums; and the chunks of an exchange in the shard
  * group and among its replicas. */
-enum { BUFFER_SWAP_ELEMENTS = 1 << 14 }; /* through which weights and average change places */
+enum { BUFFER_SWAP_ELEMENTS = 1 << 14 }; /* through which weights without masters and average change places */
 struct buffer_state {
     int64_t elements; /* of the flat buffer: struct shards' total, which divides by group */
     int64_t trained;  /* of them: struct shards' trained */
@@ -118,7 +118,7 @@ struct buffer_state {
     int zero;         /* 0..3 */
     bool ema;
     int64_t pack;     /* piece_pack_elements */
-    enum dtype dtype;
+    enum dtype act, stat; /* of the weights; of all else */
     int64_t replicas; /* of the shard group; 0 like 1 */
     bool moments_bf16;
 };

@@ -60,6 +60,8 @@ int64_t dtype_bytes(enum dtype d)
     return bytes[d];
 }
 
+enum dtype dtype_stat(enum dtype d) { return d == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32; }
+
 size_t device_names(const char *const **names)
 {
     *names = catalog_gpu_names;

@@ -16,6 +16,9 @@
 enum dtype { DTYPE_F64, DTYPE_F32, DTYPE_BF16, DTYPE_FP8 };
 extern const char *const dtype_names[]; /* "f64", "f32", "bf16", "fp8" */
 int64_t dtype_bytes(enum dtype d);
+/* Of what a run in d keeps beside activations and compute weights: statistics, gradients, optimizer state and, where it is not d, master
+ * weights. d itself, of the narrow ones f32. */
+enum dtype dtype_stat(enum dtype d);
 
 struct device {
     char name[LIMIT_NAME_BYTES];

@@ -19,7 +19,7 @@ int optim_plan(const struct optim_conf *c, struct buffer_list *plan, struct err 
     if (rc < 0)
         return rc;
     return buffers_state(&(struct buffer_state){.elements = c->sh->total, .trained = c->sh->trained, .group = c->sh->group, .zero = (int)c->layout->zero, .pack = pack,
-                                                .ema = c->run->adamw.ema_decay > 0, .dtype = c->ops->stat,
+                                                .ema = c->run->adamw.ema_decay > 0, .act = c->ops->act, .stat = c->ops->stat,
                                                 .replicas = c->grid->replica->size,
                                                 .moments_bf16 = c->run->moments == MOMENTS_BF16}, plan, err);
 }
