@@ -11,7 +11,8 @@
  * what); comm_order_check compares them and names the first that differs.
  *
  * Sums are formed by ourselves in rank order, so a result depends on the numbers and the group only, never on arrival; an all-reduce is
- * reduce-scatter and all-gather of near-equal parts.
+ * reduce-scatter and all-gather of near-equal parts. Sums are of f64, f32 or bf16; each rank's numbers of bf16 are widened, added up in f32 and
+ * rounded once, to nearest even, by the owner of the part, so that their error does not grow with the ranks.
  *
  * Deadlines: a wait that lasts longer than conf.deadline_s ends with ERR_TEMP and a sentence that names the operation and the ranks
  * of the world whose data did not come; `broken` is set on the group and all it was split from: only `abort` ends the others then.

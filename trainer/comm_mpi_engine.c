@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "base/clock.h"
 #include "base/num.h"
 #include "trainer/comm_mpi_priv.h"
@@ -184,24 +185,29 @@ static int part_receive(struct comm_work *w)
     return status;
 }
 
-/* out[0..n-1] = own and the slot's, in rank order; own may be out. */
-#define SUM_RANKS(T)                                                                                     \
-    static void sum_ranks_##T(T *out, const T *own, const T *slot, int64_t n, int rank, int size)        \
+/* out[0..n-1] = own and the slot's, in rank order, summed in SUM and rounded once; own may be out. */
+#define SUM_RANKS(name, T, SUM, WIDEN, ROUND)                                                            \
+    static void name(T *out, const T *own, const T *slot, int64_t n, int rank, int size)                 \
     {                                                                                                    \
-        T sum[SUM_BLOCK];                                                                                \
+        SUM sum[SUM_BLOCK];                                                                              \
         for (int64_t at = 0; at < n; at += SUM_BLOCK) {                                                  \
             int64_t k = num_min_i64(SUM_BLOCK, n - at);                                                  \
-            memcpy(sum, (rank == 0 ? own : slot) + at, (size_t)k * sizeof *sum);                         \
+            const T *first = (rank == 0 ? own : slot) + at;                                              \
+            for (int64_t i = 0; i < k; i++)                                                              \
+                sum[i] = WIDEN(first[i]);                                                                \
             for (int r = 1; r < size; r++) {                                                             \
                 const T *from = r == rank ? own + at : slot + r * n + at;                                \
                 for (int64_t i = 0; i < k; i++)                                                          \
-                    sum[i] += from[i];                                                                   \
+                    sum[i] += WIDEN(from[i]);                                                            \
             }                                                                                            \
-            memcpy(out + at, sum, (size_t)k * sizeof *sum);                                              \
+            for (int64_t i = 0; i < k; i++)                                                              \
+                out[at + i] = ROUND(sum[i]);                                                             \
         }                                                                                                \
     }
-SUM_RANKS(double)
-SUM_RANKS(float)
+#define AS_IS(x) (x)
+SUM_RANKS(sum_ranks_f64, double, double, AS_IS, AS_IS)
+SUM_RANKS(sum_ranks_f32, float, float, AS_IS, AS_IS)
+SUM_RANKS(sum_ranks_bf16, uint16_t, float, bf16_value, bf16_round)
 
 /* All ranks' elements got .. got + arriving-1 of the own part have come. */
 static void part_sum(struct comm_work *w)
@@ -211,10 +217,12 @@ static void part_sum(struct comm_work *w)
     int64_t e = dtype_bytes(w->op.dtype);
     void *out = w->dst + (w->recv_at[rank] + m->got) * e;
     const void *own = w->src + (w->send_at[rank] + m->got) * e, *slot = slot_of(w);
-    if (w->op.dtype == DTYPE_F64)
-        sum_ranks_double(out, own, slot, m->arriving, rank, size);
-    else
-        sum_ranks_float(out, own, slot, m->arriving, rank, size);
+    switch (w->op.dtype) {
+    case DTYPE_F64: sum_ranks_f64(out, own, slot, m->arriving, rank, size); break;
+    case DTYPE_F32: sum_ranks_f32(out, own, slot, m->arriving, rank, size); break;
+    case DTYPE_BF16: sum_ranks_bf16(out, own, slot, m->arriving, rank, size); break;
+    case DTYPE_FP8: BUG_ON(true);
+    }
     m->got += m->arriving;
     m->arriving = 0;
 }

@@ -15,8 +15,11 @@
 
 #include "trainer_run.h"
 
+#include "base/bf16.h"
+
 enum { RANKS = 16, KINDS = 7 };
 static const double gap = -77;
+static const enum dtype trial_types[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
 
 struct trial {
     struct comm *c;
@@ -46,27 +49,41 @@ static inline double rough(unsigned seed, int rank, int64_t i)
 
 static inline double get(const void *buf, int64_t i, enum dtype t)
 {
-    return t == DTYPE_F64 ? ((const double *)buf)[i] : (double)((const float *)buf)[i];
+    return t == DTYPE_F64 ? ((const double *)buf)[i] : t == DTYPE_F32 ? (double)((const float *)buf)[i] : (double)bf16_value(((const uint16_t *)buf)[i]);
+}
+
+/* The nearest number of a type; of bf16 by its definition: 8 bits of precision, ties to even. */
+static inline double nearest(double v, enum dtype t)
+{
+    int exponent;
+    double fraction = frexp((double)(float)v, &exponent);
+    return t == DTYPE_F64 ? v : t == DTYPE_F32 ? (double)(float)v : ldexp(nearbyint(ldexp(fraction, 8)), exponent - 8);
 }
 
 static inline void put(void *buf, int64_t i, double v, enum dtype t)
 {
+    float f = (float)nearest(v, t);
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
     if (t == DTYPE_F64)
         ((double *)buf)[i] = v;
+    else if (t == DTYPE_F32)
+        ((float *)buf)[i] = f;
     else
-        ((float *)buf)[i] = (float)v;
+        ((uint16_t *)buf)[i] = (uint16_t)(bits >> 16);
 }
 
-/* Of the group's ranks, in order, in the type itself. */
+/* Of the group's ranks, in order, in the type itself; those of bf16 in f32, rounded at the end. */
 static inline double rank_order_sum(const struct trial *t, int64_t i)
 {
     double d = rough(t->seed, t->c->world_ranks[0], i);
-    float f = (float)d;
+    float f = (float)nearest(d, t->op.dtype);
     for (int r = 1; r < t->c->size; r++) {
-        d += rough(t->seed, t->c->world_ranks[r], i);
-        f += (float)rough(t->seed, t->c->world_ranks[r], i);
+        double next = rough(t->seed, t->c->world_ranks[r], i);
+        d += next;
+        f += (float)nearest(next, t->op.dtype);
     }
-    return t->op.dtype == DTYPE_F64 ? d : (double)f;
+    return t->op.dtype == DTYPE_F64 ? d : nearest((double)f, t->op.dtype);
 }
 
 /* How many elements go from one place of the group to another: often none. */
@@ -231,7 +248,7 @@ static inline void trial_each(struct trial *t, trial_fn *f)
 
 static inline void must_equal(struct trial *t, const void *buf, int64_t at, double want, bool own)
 {
-    double have = get(buf, at, t->op.dtype), expected = t->op.dtype == DTYPE_F64 ? want : (double)(float)want;
+    double have = get(buf, at, t->op.dtype), expected = nearest(want, t->op.dtype);
     if (have != expected)
         fail_msg("%s in %s, seed %u, %s, in place %d, rank %d of %d, element %lld%s: %.17g, want %.17g", comm_kind_names[t->op.kind], t->c->axis,
                  t->seed, dtype_names[t->op.dtype], t->in_place, t->c->rank, t->c->size, (long long)at, own ? " (own)" : "", have, expected);

@@ -87,8 +87,8 @@ static void operations(void **state)
         check_set(check);
         for (int kind = 0; kind < KINDS; kind++)
             for (unsigned seed = 0; seed < 12; seed++)
-                for (int way = 0; way < 4; way++)
-                    trial_run(world, (enum comm_kind)kind, seed * 7 + (unsigned)kind, way & 1 ? DTYPE_F64 : DTYPE_F32, way & 2, most[seed % 4]);
+                for (int way = 0; way < 6; way++)
+                    trial_run(world, (enum comm_kind)kind, seed * 7 + (unsigned)kind, trial_types[way % 3], way / 3, most[seed % 4]);
     }
     check_set(before);
 }
@@ -105,6 +105,8 @@ static void long_reductions(void **state)
         for (unsigned i = 0; i < 4; i++) {
             trial_run(c, COMM_REDUCE_SCATTER, 3 * i, DTYPE_F64, i % 2, most[i]);
             trial_run(c, COMM_REDUCE_SCATTER, 3 * i + 1, DTYPE_F32, i % 2, 2 * most[i]);
+            trial_run(c, COMM_REDUCE_SCATTER, 3 * i + 2, DTYPE_BF16, i % 2, 4 * most[i]);
+            trial_run(c, COMM_ALL_REDUCE, 3 * i, DTYPE_BF16, true, most[i]);
             trial_run(c, COMM_ALL_REDUCE, 3 * i, i % 2 ? DTYPE_F32 : DTYPE_F64, true, most[i]);
         }
         comm_close(c);
@@ -202,7 +204,7 @@ static void soak(bool check, unsigned seed)
         unsigned x = mixed(seed + 2, k);
         while (n > 0 && (n == IN_FLIGHT || of_group(t, n, c) == COMM_WORKS || (own = mixed(own, k)) % 3 == 0))
             soak_end(t, &n, (int)((own = mixed(own, 7)) % (unsigned)n));
-        trial_make(&t[n], c, kind, k, x & 1 ? DTYPE_F64 : DTYPE_F32, x & 2, x % 17 == 0 ? CHUNK + 9 : x % 40);
+        trial_make(&t[n], c, kind, k, trial_types[x / 4 % 3], x & 2, x % 17 == 0 ? CHUNK + 9 : x % 40);
         must(comm_start(c, &t[n].op, NULL, &t[n].work, &err), &err);
         n++;
         if (own % 5 == 0)
