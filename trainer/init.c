@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "base/hash.h"
 #include "base/philox.h"
 
@@ -25,11 +26,13 @@ void init_values(const struct param *p, uint64_t seed, int64_t first, int64_t n,
 
 void init_store(void *buffer, enum dtype dtype, int64_t at, const double *values, int64_t n)
 {
-    BUG_ON(dtype != DTYPE_F64 && dtype != DTYPE_F32);
+    BUG_ON(dtype == DTYPE_FP8);
     for (int64_t j = 0; j < n; j++) {
         if (dtype == DTYPE_F64)
             ((double *)buffer)[at + j] = values[j];
-        else
+        else if (dtype == DTYPE_F32)
             ((float *)buffer)[at + j] = (float)values[j];
+        else
+            ((uint16_t *)buffer)[at + j] = bf16_round((float)values[j]);
     }
 }

@@ -10,7 +10,7 @@
 
 /* Elements first .. first+n-1 of parameter p, by its `init` (stream PHILOX_INIT, ordinal = 64-bit hash of the name). */
 void init_values(const struct param *p, uint64_t seed, int64_t first, int64_t n, double *out);
-/* Elements at .. at+n-1 of a host buffer of f64 or f32. */
+/* Elements at .. at+n-1 of a host buffer of f64, f32 or bf16: by way of f32, so that weights are what their masters round to. */
 void init_store(void *buffer, enum dtype dtype, int64_t at, const double *values, int64_t n);
 
 #endif

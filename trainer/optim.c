@@ -49,7 +49,10 @@ static int runs_open(struct optim *o, int64_t *pack, struct err *err)
 static int buffers_take(struct optim *o, int64_t pack, struct err *err)
 {
     struct dev *dev = o->c.ops->dev;
-    int rc = take(o, "weights", o->n_weights, &o->weights, err);
+    bool master = o->c.ops->act != o->c.ops->stat;
+    int rc = take_as(o, "weights", o->n_weights, o->c.ops->act, &o->weights, err);
+    if (rc == 0 && master)
+        rc = take(o, "master weights", o->n_state, &o->master, err);
     if (rc == 0)
         rc = take(o, "gradients", o->n_grads, &o->grads, err);
     if (rc == 0)
@@ -58,7 +61,7 @@ static int buffers_take(struct optim *o, int64_t pack, struct err *err)
         rc = take_as(o, "adamw v", o->n_state, o->moments, &o->v, err);
     if (rc == 0 && o->c.run->adamw.ema_decay > 0)
         rc = take(o, "ema", o->n_state, &o->ema, err);
-    if (rc == 0 && o->ema)
+    if (rc == 0 && o->ema && !master)
         rc = take(o, "exchange of weights and average", BUFFER_SWAP_ELEMENTS, &o->swap, err);
     if (rc == 0 && pack > 0)
         rc = take(o, "partial sums", pack, &o->pack, err);
@@ -70,7 +73,7 @@ static int buffers_take(struct optim *o, int64_t pack, struct err *err)
 int optim_open(struct optim *o, const struct optim_conf *c, struct err *err)
 {
     int64_t pack, all = c->sh->trained, own = all / c->sh->group;
-    BUG_ON(c->ops->act != c->ops->stat);
+    BUG_ON(dtype_stat(c->ops->act) != c->ops->stat);
     BUG_ON(c->grid->shard->size != c->sh->group || c->grid->shard->rank != c->sh->group_rank);
     *o = (struct optim){.c = *c, .own = own, .n_weights = c->layout->zero < 3 ? c->sh->total : c->sh->total / c->sh->group,
                         .n_grads = c->layout->zero < 2 ? all : own, .n_state = c->layout->zero < 1 ? all : own,
@@ -89,7 +92,7 @@ void optim_close(struct optim *o)
 {
     if (!o->c.ops)
         return;
-    void *all[] = {o->weights, o->grads, o->m, o->v, o->ema, o->swap, o->pack, o->step, o->health};
+    void *all[] = {o->weights, o->master, o->grads, o->m, o->v, o->ema, o->swap, o->pack, o->step, o->health};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         o->c.ops->dev->free(o->c.ops->dev, all[i]);
     sums_close(&o->sums);
@@ -108,6 +111,12 @@ static struct tensor run_of(const struct optim *o, void *buffer, int64_t first, 
     return tensor_of(element(o, buffer, first), o->c.ops->stat, 1, n);
 }
 
+static struct tensor weights_of(const struct optim *o, int64_t first, int64_t n)
+{
+    enum dtype t = o->c.ops->act;
+    return tensor_of((char *)o->weights + first * dtype_bytes(t), t, 1, n);
+}
+
 static struct tensor moments_of(const struct optim *o, void *buffer, int64_t first, int64_t n)
 {
     return tensor_of((char *)buffer + first * dtype_bytes(o->moments), o->moments, 1, n);
@@ -117,13 +126,16 @@ int optim_zero(struct optim *o, struct err *err)
 {
     struct dev *dev = o->c.ops->dev;
     int64_t bytes = dtype_bytes(o->c.ops->stat);
-    dev->zero(dev, o->weights, o->n_weights * bytes, o->c.stream);
+    dev->zero(dev, o->weights, o->n_weights * dtype_bytes(o->c.ops->act), o->c.stream);
+    if (o->master)
+        dev->zero(dev, o->master, o->n_state * bytes, o->c.stream);
     dev->zero(dev, o->grads, o->n_grads * bytes, o->c.stream);
     dev->zero(dev, o->m, o->n_state * dtype_bytes(o->moments), o->c.stream);
     dev->zero(dev, o->v, o->n_state * dtype_bytes(o->moments), o->c.stream);
     if (o->ema)
         dev->zero(dev, o->ema, o->n_state * bytes, o->c.stream);
     o->updates = 0;
+    o->averaged = false;
     BUG_ON(!dev->host_memory); /* set-up and checkpoints read and write the buffers directly */
     return dev->stream_sync(dev, o->c.stream, err);
 }
@@ -131,9 +143,11 @@ int optim_zero(struct optim *o, struct err *err)
 /* ---- first weights ---- */
 
 struct fill { struct optim *o; optim_values_fn *values; void *ctx; };
+/* A buffer, and whether it is whole or of own pieces. */
+struct filled { void *buffer; enum dtype dtype; bool whole; };
 
 /* Local elements first .. end-1 of tensor i, to `at` of a buffer, by their global numbers. */
-static int values_set(const struct fill *f, int64_t i, int64_t first, int64_t end, void *buffer, int64_t at, struct err *err)
+static int values_set(const struct fill *f, int64_t i, int64_t first, int64_t end, const struct filled *to, int64_t at, struct err *err)
 {
     enum { PIECE = 512 };
     double values[PIECE];
@@ -143,30 +157,34 @@ static int values_set(const struct fill *f, int64_t i, int64_t first, int64_t en
         n = num_min_i64(num_min_i64(run, end - j), PIECE);
         rc = f->values(f->ctx, i, global, n, values, err);
         if (rc == 0)
-            init_store(buffer, f->o->c.ops->stat, at, values, n);
+            init_store(to->buffer, to->dtype, at, values, n);
     }
     return rc;
 }
 
 /* All of a tensor in a buffer, or of own pieces. */
-static int tensor_set(const struct fill *f, int64_t i, void *buffer, bool whole, struct err *err)
+static int tensor_set(const struct fill *f, int64_t i, const struct filled *to, struct err *err)
 {
     const struct shard_tensor *t = &f->o->c.sh->tensors[i];
     struct piece own = piece_of(f->o->c.sh, shards_unit_of(f->o->c.sh, i), t, 0, t->count);
-    if (whole)
-        return values_set(f, i, 0, t->count, buffer, t->offset, err);
-    return values_set(f, i, own.local, own.local + own.n, buffer, own.at, err);
+    if (to->whole)
+        return values_set(f, i, 0, t->count, to, t->offset, err);
+    return values_set(f, i, own.local, own.local + own.n, to, own.at, err);
 }
 
 int optim_fill(struct optim *o, optim_values_fn *values, void *ctx, struct err *err)
 {
     struct fill f = {o, values, ctx};
+    bool whole = o->c.layout->zero < 1;
+    struct filled weights = {o->weights, o->c.ops->act, o->c.layout->zero < 3};
+    struct filled trained[] = {{o->master, o->c.ops->stat, whole}, {o->ema, o->c.ops->stat, whole}};
     int rc = optim_zero(o, err);
     for (int64_t i = 0; i < o->c.sh->n_tensors && rc == 0; i++) {
         if (o->c.sh->tensors[i].unit >= 0)
-            rc = tensor_set(&f, i, o->weights, o->c.layout->zero < 3, err);
-        if (rc == 0 && o->ema && shards_trained(o->c.sh, i))
-            rc = tensor_set(&f, i, o->ema, o->c.layout->zero < 1, err);
+            rc = tensor_set(&f, i, &weights, err);
+        for (int k = 0; k < 2 && rc == 0; k++)
+            if (trained[k].buffer && shards_trained(o->c.sh, i))
+                rc = tensor_set(&f, i, &trained[k], err);
     }
     return rc;
 }
@@ -235,11 +253,22 @@ static int axes_sum(struct optim *o, struct err *err)
 }
 
 /* Trained unit k's own piece to the shard group, in a whole buffer. */
-static int gather_start(struct optim *o, int64_t k, void *buffer, const char *what, struct comm_work **work, struct err *err)
+static int gather_start(struct optim *o, int64_t k, void *buffer, enum dtype t, const char *what, struct comm_work **work, struct err *err)
 {
-    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = what, .send = element(o, buffer, piece_whole(o->c.sh, k, unit_own(o, k))),
-                         .recv = element(o, buffer, o->c.sh->units[k].offset), .n = unit_piece(o, k), .dtype = o->c.ops->stat};
+    int64_t bytes = dtype_bytes(t);
+    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = what, .send = (char *)buffer + piece_whole(o->c.sh, k, unit_own(o, k)) * bytes,
+                         .recv = (char *)buffer + o->c.sh->units[k].offset * bytes, .n = unit_piece(o, k), .dtype = t};
     return comm_start(o->c.grid->shard, &op, o->c.stream, work, err);
+}
+
+static int weights_start(struct optim *o, int64_t k, struct comm_work **work, struct err *err)
+{
+    return gather_start(o, k, o->weights, o->c.ops->act, "weights of a unit", work, err);
+}
+
+static int grads_start(struct optim *o, int64_t k, struct comm_work **work, struct err *err)
+{
+    return gather_start(o, k, o->grads, o->c.ops->stat, "summed gradients of a unit", work, err);
 }
 
 static int gather_wait(struct optim *o, struct comm_work **work, struct err *err)
@@ -254,7 +283,7 @@ static int weights_gather(struct optim *o, struct err *err)
     int rc = 0;
     for (int64_t k = 0; k < o->c.sh->n_trained && rc == 0; k++) {
         struct comm_work *work = NULL;
-        if ((rc = gather_start(o, k, o->weights, "weights of a unit", &work, err)) == 0)
+        if ((rc = weights_start(o, k, &work, err)) == 0)
             rc = gather_wait(o, &work, err);
     }
     return rc;
@@ -267,21 +296,30 @@ static void swap_run(struct optim *o, int64_t weight, int64_t at, int64_t n)
     int64_t size = dtype_bytes(o->c.ops->stat);
     for (int64_t i = 0; i < n; i += BUFFER_SWAP_ELEMENTS) {
         int64_t bytes = num_min_i64(BUFFER_SWAP_ELEMENTS, n - i) * size;
-        void *w = element(o, o->weights, weight + i), *e = element(o, o->ema, at + i);
+        void *w = weights_of(o, weight + i, 0).ptr, *e = element(o, o->ema, at + i);
         dev->copy(dev, o->swap, w, bytes, DEV_D2D, o->c.stream);
         dev->copy(dev, w, e, bytes, DEV_D2D, o->c.stream);
         dev->copy(dev, e, o->swap, bytes, DEV_D2D, o->c.stream);
     }
 }
 
+/* The same of weights that have masters: they become what the other of master and average rounds to. */
+static void round_run(struct optim *o, int64_t weight, int64_t at, int64_t n)
+{
+    struct ops_copy args = {.src = run_of(o, o->averaged ? o->master : o->ema, at, n), .dst = weights_of(o, weight, n)};
+    o->c.ops->copy(o->c.ops, o->c.stream, &args);
+}
+
 int optim_average_swap(struct optim *o, struct err *err)
 {
     bool alike = o->c.layout->zero == 0 || o->c.layout->zero == 3; /* both whole, or both of own pieces */
+    void (*run)(struct optim *, int64_t weight, int64_t at, int64_t n) = o->master ? round_run : swap_run;
     BUG_ON(!o->ema);
     if (alike)
-        swap_run(o, 0, 0, o->n_state);
+        run(o, 0, 0, o->n_state);
     for (int64_t k = 0; k < o->c.sh->n_trained && !alike; k++)
-        swap_run(o, piece_whole(o->c.sh, k, unit_own(o, k)), unit_own(o, k), unit_piece(o, k));
+        run(o, piece_whole(o->c.sh, k, unit_own(o, k)), unit_own(o, k), unit_piece(o, k));
+    o->averaged = !o->averaged;
     return alike ? 0 : weights_gather(o, err);
 }
 
@@ -336,6 +374,8 @@ static void runs_update(struct optim *o, int64_t i, int64_t first, const struct 
         args.m = tensor_cols(all->m, done, n), args.v = tensor_cols(all->v, done, n);
         if (all->ema.ptr)
             args.ema = tensor_cols(all->ema, done, n);
+        if (all->weight.ptr)
+            args.weight = tensor_cols(all->weight, done, n);
         args.first += (uint64_t)global;
         o->c.ops->adamw(o->c.ops, o->c.stream, &args);
     }
@@ -353,17 +393,18 @@ static void tensor_update(struct optim *o, int64_t i, int64_t number)
     if (n == 0)
         return;
     int64_t whole = all ? t->offset : t->offset + own.local;
+    struct tensor weights = weights_of(o, o->c.layout->zero < 3 ? whole : own.at, n);
     struct ops_adamw args = {
         .step = o->step,
         .grad = run_of(o, o->grads, o->c.layout->zero < 2 ? whole : own.at, n),
-        .master = run_of(o, o->weights, o->c.layout->zero < 3 ? whole : own.at, n),
+        .master = o->master ? run_of(o, o->master, state, n) : weights,
         .m = moments_of(o, o->m, state, n),
         .v = moments_of(o, o->v, state, n),
         .seed = r->seed,
         .update = (uint64_t)o->updates + 1,
         .first = (uint64_t)number,
         .ema = o->ema ? run_of(o, o->ema, state, n) : tensor_none(),
-        .weight = tensor_none(),
+        .weight = o->master ? weights : tensor_none(),
         .beta1 = r->adamw.beta1,
         .beta2 = r->adamw.beta2,
         .eps = r->adamw.eps,
@@ -391,10 +432,10 @@ static int update_gathered(struct optim *o, struct err *err)
 {
     struct comm_work *work[2] = {0};
     int64_t n = o->c.sh->n_trained;
-    int rc = n > 0 ? gather_start(o, 0, o->grads, "summed gradients of a unit", &work[0], err) : 0;
+    int rc = n > 0 ? grads_start(o, 0, &work[0], err) : 0;
     for (int64_t k = 0; k < n && rc == 0; k++) {
         if (k + 1 < n)
-            rc = gather_start(o, k + 1, o->grads, "summed gradients of a unit", &work[(k + 1) % 2], err);
+            rc = grads_start(o, k + 1, &work[(k + 1) % 2], err);
         if (rc == 0)
             rc = gather_wait(o, &work[k % 2], err);
         if (rc == 0)
@@ -412,7 +453,7 @@ static int update_own(struct optim *o, struct err *err)
     for (int64_t k = 0; k < n && rc == 0; k++) {
         unit_update(o, k);
         if (o->c.layout->zero < 3 && (rc = gather_wait(o, &work[k % 2], err)) == 0)
-            rc = gather_start(o, k, o->weights, "weights of a unit", &work[k % 2], err);
+            rc = weights_start(o, k, &work[k % 2], err);
     }
     for (int64_t k = n; k < n + 2 && rc == 0; k++)
         rc = gather_wait(o, &work[k % 2], err);
@@ -448,6 +489,7 @@ int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct e
     if (rc < 0)
         return rc;
     bool skip = bad > 0 || !isfinite(norm);
+    BUG_ON(o->averaged);
     step_block_set(o, step, norm);
     if (!skip)
         rc = update(o, err);

@@ -9,6 +9,11 @@
  *     weights         whole  whole  whole  own
  *     gradients       whole  whole  own    own
  *     m, v, average   whole  own    own    own
+ *     master          whole  own    own    own
+ *
+ * Weights are of the table's `act`, all else of its `stat` (ops.h). Where the two differ (bf16 and f32), what is trained has a master: the
+ * number that is updated and saved, of which the weight is at all times the nearest in its type. So updates far below a weight's last digit
+ * add up. Where they are the same, the weight is its own master. What is frozen needs none.
  *
  * A step: each unit's gradients summed over the shard group into the own piece (zero 2 and 3: the model has done so), the pieces
  * over the replicas of the shard group (sums.h, mostly over by now), then what tp, copies of k/v heads or pp hold partial sums of, one packed all-reduce an axis.
@@ -44,10 +49,12 @@ struct optim {
     struct optim_conf c;
     int64_t own;                /* elements of own pieces of what is trained */
     int64_t n_weights, n_grads, n_state; /* elements of the buffers */
-    void *weights, *grads;      /* act = stat on the CPU, so master is the weight itself */
-    void *m, *v, *ema;          /* ema NULL when off */
+    void *weights;              /* act */
+    void *master;               /* stat, of what is trained; NULL: the weight is its own */
+    void *grads, *m, *v, *ema;  /* stat; ema NULL when off */
     enum dtype moments;         /* of m and v */
-    void *swap;                 /* [BUFFER_SWAP_ELEMENTS] with ema, for validation */
+    void *swap;                 /* [BUFFER_SWAP_ELEMENTS] with ema and without master, for validation */
+    bool averaged;              /* weights are the average, between two calls of optim_average_swap */
     struct piece_runs runs[PIECE_RULES];
     struct sums sums;           /* over data-parallel ranks: what units.c has not begun in backward, optim_step does */
     void *pack;                 /* of the longest of the sums over tp, kv, pp; NULL without any */
@@ -66,12 +73,13 @@ int optim_plan(const struct optim_conf *c, struct buffer_list *plan, struct err 
 int optim_open(struct optim *o, const struct optim_conf *c, struct err *err);
 void optim_close(struct optim *o); /* safe on a zeroed struct */
 int optim_zero(struct optim *o, struct err *err); /* all buffers, gaps between tensors included: before a checkpoint is loaded */
-/* Weights and average from values by tensor and global element, at most 512 a call. Moments become zero. */
+/* Weights, masters and average from values by tensor and global element, at most 512 a call. Moments become zero. */
 typedef int optim_values_fn(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out, struct err *err);
 int optim_fill(struct optim *o, optim_values_fn *values, void *ctx, struct err *err);
 /* First weights from the seed, by global name and element: the same under any layout; zero moments; average = weights. */
 int optim_init(struct optim *o, struct err *err);
-/* Exchanges weights and average, on all ranks; a second call brings everything back, bit for bit. Gathered copies are void (units_forget). */
+/* Puts the average in the place of the weights, on all ranks; a second call brings everything back, bit for bit. Without masters the
+ * average is meanwhile the weights; with them, weights are rounded from it, and then from them. Gathered copies are void (units_forget). */
 int optim_average_swap(struct optim *o, struct err *err);
 /* Collective over the world. `step`: index of the optimizer step, for the learning rate. Gradients are those of this rank's samples. */
 int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct err *err);

@@ -1,7 +1,8 @@
 /* The optimizer against AdamW written out, under the layouts of as many ranks as mpirun started: groups of tensors, clipping, average, every
- * ZeRO, every sum over an axis and what happens without it, and gradients that are not finite. */
+ * ZeRO, every sum over an axis and what happens without it, gradients that are not finite, and weights of bf16 beside their masters. */
 #include "trainer_run.h"
 
+#include "base/bf16.h"
 #include "trainer/fault.h"
 #include "trainer/init.h"
 #include "trainer/optim.h"
@@ -19,6 +20,7 @@ struct rig {
 /* The conditioning's 70 000 elements are most of a small model, and slow to check one by one: only some tests have them. */
 static bool conditioned;
 static enum run_moments moments;
+static enum dtype number = DTYPE_F64;
 
 /* Two heads of k and v, so that tp 4 copies them. */
 static void run_make_wide(struct run *run)
@@ -34,7 +36,7 @@ static void rig_open_layout(struct rig *r, const char *layout, int zero)
 {
     struct err err = {0};
     char text[128];
-    r->b = bench_open(DTYPE_F64);
+    r->b = bench_open(number);
     run_make_wide(&r->run);
     r->run.moments = moments;
     r->run.adamw.clip_norm = 0.5; /* odd steps have gradients a thousand times smaller: below it */
@@ -107,19 +109,26 @@ static double grad_local(const struct rig *r, int64_t step, int64_t t, int64_t j
     return grad_part(step, t, global, i * ranks + data, n * ranks);
 }
 
+static void grad_add(struct rig *r, int64_t at, double g)
+{
+    if (r->b.ops->stat == DTYPE_F64)
+        ((double *)r->o.grads)[at] += g;
+    else
+        ((float *)r->o.grads)[at] += (float)g;
+}
+
 /* As the model leaves them: whole buffers hold this rank's; own pieces (zero 2, 3) the sum over the shard group; gaps zero. */
 static void grads_fill(struct rig *r, int64_t step)
 {
-    double *g = r->o.grads;
     int64_t data = layout_data_rank(&r->layout, r->sh.place), first = data - r->sh.group_rank;
-    memset(g, 0, (size_t)r->o.n_grads * sizeof *g);
+    memset(r->o.grads, 0, (size_t)(r->o.n_grads * dtype_bytes(r->b.ops->stat)));
     for (int64_t t = 0; t < r->params.n; t++)
         for (int64_t j = 0; shards_trained(&r->sh, t) && j < r->sh.tensors[t].count; j++) {
             struct piece own = piece_of(&r->sh, shards_unit_of(&r->sh, t), &r->sh.tensors[t], j, j + 1);
             if (r->layout.zero < 2)
-                g[r->sh.tensors[t].offset + j] = grad_local(r, step, t, j, data);
+                grad_add(r, r->sh.tensors[t].offset + j, grad_local(r, step, t, j, data));
             for (int64_t f = 0; f < r->sh.group && r->layout.zero >= 2 && own.n; f++)
-                g[own.at] += grad_local(r, step, t, j, first + f);
+                grad_add(r, own.at, grad_local(r, step, t, j, first + f));
         }
 }
 
@@ -282,16 +291,16 @@ static void zero_leaves_bits(void)
                 must(optim_step(&b.o, step, &rb, &err), &err);
                 assert_true(ra.grad_norm == rb.grad_norm);
             }
-            const char *whole[] = {a.o.weights, a.o.m, a.o.v, a.o.ema}, *own[] = {b.o.weights, b.o.m, b.o.v, b.o.ema};
-            for (int buffer = 0; buffer < 4; buffer++)
+            const char *whole[] = {a.o.weights, a.o.m, a.o.v, a.o.ema, a.o.master}, *own[] = {b.o.weights, b.o.m, b.o.v, b.o.ema, b.o.master};
+            for (int buffer = 0; buffer < 4 + (a.o.master != NULL); buffer++)
                 for (int64_t k = 0; k < (buffer ? a.sh.n_trained : a.sh.n_units); k++) {
                     int64_t n = a.sh.units[k].elements / a.sh.group, at = a.sh.units[k].offset / a.sh.group, in_whole = piece_whole(&a.sh, k, at);
                     bool all = buffer == 0 && zero < 3;
-                    int64_t size = buffer == 1 || buffer == 2 ? dtype_bytes(a.o.moments) : 8;
+                    int64_t size = dtype_bytes(buffer == 0 ? a.b.ops->act : buffer < 3 ? a.o.moments : a.b.ops->stat);
                     assert_memory_equal(whole[buffer] + in_whole * size, own[buffer] + (all ? in_whole : at) * size, (size_t)(n * size));
                 }
             if (zero < 3)
-                assert_memory_equal(a.o.weights, b.o.weights, (size_t)a.sh.total * sizeof(double));
+                assert_memory_equal(a.o.weights, b.o.weights, (size_t)(a.sh.total * dtype_bytes(a.b.ops->act)));
             rig_close(&a);
             rig_close(&b);
         }
@@ -301,9 +310,112 @@ static void zero_leaves_bits(void)
 static void zero_changes_no_bit(void **state)
 {
     (void)state;
-    for (moments = MOMENTS_SAME; moments <= MOMENTS_BF16; moments++)
-        zero_leaves_bits();
+    for (number = DTYPE_F64; number <= DTYPE_BF16; number += DTYPE_BF16)
+        for (moments = MOMENTS_SAME; moments <= MOMENTS_BF16; moments++)
+            zero_leaves_bits();
+    number = DTYPE_F64;
     moments = MOMENTS_SAME;
+}
+
+/* ---- weights of bf16 ---- */
+
+/* Numbers of f32 in a buffer that is whole or of own pieces, against those of another rig's that lies alike. */
+static void same_floats(const char *what, const void *a, const void *b, int64_t n)
+{
+    if (memcmp(a, b, (size_t)n * sizeof(float)) != 0)
+        fail_msg("%s is not the f32 run's", what);
+}
+
+/* Every weight is what the f32 run's rounds to, and, where they move, so do the masters and all else. */
+static void follows_f32(const struct rig *wide, const struct rig *narrow)
+{
+    const float *w = wide->o.weights;
+    const uint16_t *rounded = narrow->o.weights;
+    for (int64_t i = 0; i < wide->o.n_weights; i++)
+        if (rounded[i] != bf16_round(w[i]))
+            fail_msg("zero %lld, weight %lld: %g is not what %.9g rounds to", (long long)wide->layout.zero, (long long)i, (double)bf16_value(rounded[i]), (double)w[i]);
+    same_floats("m", wide->o.m, narrow->o.m, wide->o.n_state);
+    same_floats("v", wide->o.v, narrow->o.v, wide->o.n_state);
+    same_floats("average", wide->o.ema, narrow->o.ema, wide->o.n_state);
+    for (int64_t k = 0; k < wide->sh.n_trained; k++) {
+        int64_t n = wide->sh.units[k].elements / wide->sh.group, at = wide->sh.units[k].offset / wide->sh.group, whole = piece_whole(&wide->sh, k, at);
+        same_floats("master", w + (wide->layout.zero < 3 ? whole : at), (const float *)narrow->o.master + (wide->layout.zero < 1 ? whole : at), n);
+    }
+}
+
+/* Steps far below half the last digit of weights above 2^-4, all in one direction: the weights get there by way of their masters. */
+enum { SMALL_STEPS = 50 };
+static const double small_lr = 1e-5;
+struct moved { int64_t at_once, at_last; };
+
+static struct moved moved_by(const struct rig *wide, const float *before, bool first)
+{
+    const float *now = wide->o.weights;
+    struct moved m = {0};
+    for (int64_t i = 0; i < wide->o.n_weights; i++)
+        if (fabsf(before[i]) >= 0x1p-4f) {
+            m.at_once += first && fabsf(now[i] - before[i]) >= 0x1p-12f;
+            m.at_last += bf16_round(now[i]) != bf16_round(before[i]);
+        }
+    return m;
+}
+
+static void rig_step_like(struct rig *r, int64_t gradients, int64_t step)
+{
+    struct optim_result out;
+    struct err err = {0};
+    grads_fill(r, gradients);
+    must(optim_step(&r->o, step, &out, &err), &err);
+    assert_false(out.skipped);
+}
+
+static void masters_walk(const char *layout, int zero)
+{
+    struct rig wide, narrow;
+    struct err err = {0};
+    number = DTYPE_F32;
+    rig_open_layout(&wide, layout, zero);
+    number = DTYPE_BF16;
+    rig_open_layout(&narrow, layout, zero);
+    number = DTYPE_F64;
+    size_t bytes = (size_t)wide.o.n_weights * sizeof(float);
+    float *before = malloc(bytes);
+    memcpy(before, wide.o.weights, bytes);
+    follows_f32(&wide, &narrow);
+    wide.run.adamw.lr = narrow.run.adamw.lr = small_lr;
+    wide.run.lr_schedule = narrow.run.lr_schedule = LR_CONSTANT;
+    for (int64_t step = 0; step < SMALL_STEPS; step++) {
+        rig_step_like(&wide, 0, step);
+        rig_step_like(&narrow, 0, step);
+        if (step == 0)
+            assert_int_equal(moved_by(&wide, before, true).at_once, 0);
+    }
+    follows_f32(&wide, &narrow);
+    double moved = (double)moved_by(&wide, before, false).at_last;
+    must(comm_sum(world, &moved, 1, &err), &err);
+    if (moved < 20)
+        fail_msg("%s, zero %d: %g weights of bf16 have moved", layout, zero, moved);
+    for (int i = 0; i < 2; i++) { /* the average in their place, and back */
+        must(optim_average_swap(&wide.o, &err), &err);
+        must(optim_average_swap(&narrow.o, &err), &err);
+        for (int64_t k = 0; k < wide.o.n_weights; k++)
+            assert_int_equal(((uint16_t *)narrow.o.weights)[k], bf16_round(((float *)wide.o.weights)[k]));
+    }
+    rig_step_like(&wide, 1, SMALL_STEPS);
+    rig_step_like(&narrow, 1, SMALL_STEPS);
+    follows_f32(&wide, &narrow);
+    free(before);
+    rig_close(&wide);
+    rig_close(&narrow);
+}
+
+static void masters_walk_like_f32(void **state)
+{
+    static const char *const few[] = {"dp=1", "dp=2", "tp=2", "pp=2", "dp=4,fsdp=2", "tp=2,dp=2", "cp=2,dp=2", "tp=4,pp=2,vpp=2"};
+    (void)state;
+    for (int i = 0; i < LEN(few); i++)
+        for (int zero = 0; zero <= 3 && fits(few[i]); zero++)
+            masters_walk(few[i], zero);
 }
 
 /* Of the gradients that this rank holds, one that is no padding. */
@@ -353,12 +465,14 @@ static void not_finite_is_skipped_by_all(void **state)
 static void plan_is_what_is_taken(void **state)
 {
     (void)state;
-    for (int i = 0; i < LEN(layouts); i++)
-        for (int zero = 0; zero <= 3 && fits(layouts[i]); zero++) {
+    for (int i = 0; i < 2 * LEN(layouts); i++)
+        for (int zero = 0; zero <= 3 && fits(layouts[i / 2]); zero++) {
             struct buffer_list plan = {0};
             struct rig r;
             struct err err = {0};
-            rig_open_layout(&r, layouts[i], zero);
+            number = i % 2 ? DTYPE_BF16 : DTYPE_F64;
+            rig_open_layout(&r, layouts[i / 2], zero);
+            number = DTYPE_F64;
             must(optim_plan(&r.o.c, &plan, &err), &err);
             int64_t taken = r.b.dev->alloc_bytes - r.b.ops->workspace_bytes, planned = plan.total;
             for (int64_t k = 0; k < plan.n; k++)
@@ -374,6 +488,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(any_layout_steps_like_the_formula),
         cmocka_unit_test(a_lost_sum_is_seen),
         cmocka_unit_test(zero_changes_no_bit),
+        cmocka_unit_test(masters_walk_like_f32),
         cmocka_unit_test(not_finite_is_skipped_by_all),
         cmocka_unit_test(plan_is_what_is_taken),
     };

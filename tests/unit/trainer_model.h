@@ -5,9 +5,9 @@
 
 #include "trainer_fixture.h"
 
-#include "base/bf16.h"
 #include "profiles/shard.h"
 #include "trainer/dit.h"
+#include "trainer/init.h"
 #include "trainer/objective.h"
 #include "trainer/optim.h"
 #include "trainer/pipe.h"
@@ -104,27 +104,26 @@ static inline double *rig_flat(const struct rig *r)
     return flat;
 }
 
-static inline void rig_store(const struct rig *r, int64_t at, double value)
+/* Units 0 .. n-1 of the flat numbers into a buffer of this rank's pieces, or of everything. */
+static inline void rig_put(const struct rig *r, const double *flat, int64_t n, void *buffer, enum dtype dtype, bool whole)
 {
-    if (r->b.ops->act == DTYPE_F64)
-        ((double *)r->weights)[at] = value;
-    else if (r->b.ops->act == DTYPE_BF16)
-        ((uint16_t *)r->weights)[at] = bf16_round_double(value);
-    else
-        ((float *)r->weights)[at] = (float)value;
+    for (int64_t u = 0; u < n; u++) {
+        const struct shard_unit *s = &r->sh.units[u];
+        int64_t piece = s->elements / r->sh.group;
+        if (whole)
+            init_store(buffer, dtype, s->offset, flat + s->offset, s->elements);
+        else
+            init_store(buffer, dtype, s->offset / r->sh.group, flat + s->offset + r->sh.group_rank * piece, piece);
+    }
 }
 
-/* The rank's pieces of every unit, or with zero below 3 everything. */
+/* Weights, and masters where there are any. */
 static inline void rig_weights(struct rig *r)
 {
     double *flat = rig_flat(r);
-    for (int64_t u = 0; u < r->sh.n_units; u++) {
-        const struct shard_unit *s = &r->sh.units[u];
-        int64_t n = r->layout.zero == 3 ? s->elements / r->sh.group : s->elements;
-        for (int64_t j = 0; j < n; j++)
-            rig_store(r, (r->layout.zero == 3 ? s->offset / r->sh.group : s->offset) + j,
-                      flat[s->offset + (r->layout.zero == 3 ? r->sh.group_rank * n : 0) + j]);
-    }
+    rig_put(r, flat, r->sh.n_units, r->weights, r->b.ops->act, r->layout.zero < 3);
+    if (r->optim.master)
+        rig_put(r, flat, r->sh.n_trained, r->optim.master, r->b.ops->stat, r->layout.zero < 1);
     free(flat);
 }
 
@@ -146,7 +145,7 @@ static inline int rig_optim(struct rig *r, const struct optim_conf *c, struct er
 static inline void rig_memory(struct rig *r, struct comm *world, const struct run *run)
 {
     struct err err = {0};
-    int64_t bytes = dtype_bytes(r->b.ops->stat);
+    int64_t weights = rig_elements(r, 3) * dtype_bytes(r->b.ops->act), grads = rig_elements(r, 2) * dtype_bytes(r->b.ops->stat);
     if (run) {
         struct optim_conf c = {.params = &r->list, .sh = &r->sh, .run = run, .layout = &r->layout, .world = world, .grid = &r->grid,
                                .ops = r->b.ops, .stream = r->b.stream};
@@ -156,9 +155,9 @@ static inline void rig_memory(struct rig *r, struct comm *world, const struct ru
         r->grads = r->optim.grads;
         return;
     }
-    r->b.dev->alloc(r->b.dev, "weights", rig_elements(r, 3) * dtype_bytes(r->b.ops->act), &r->weights, &err);
-    r->b.dev->alloc(r->b.dev, "gradients", rig_elements(r, 2) * bytes, &r->grads, &err);
-    memset(r->grads, 0, (size_t)(rig_elements(r, 2) * bytes));
+    r->b.dev->alloc(r->b.dev, "weights", weights, &r->weights, &err);
+    r->b.dev->alloc(r->b.dev, "gradients", grads, &r->grads, &err);
+    memset(r->grads, 0, (size_t)grads);
 }
 
 /* world NULL: alone. run: with an optimizer, whose weights and gradients they are then. */
