@@ -3,7 +3,7 @@
  * A checkpoint is a folder `step-<steps done, 8 digits>` holding `manifest.json` and tp·pp·(shard group) files:
  *
  *     {"schema": "reel.ckpt/1", "step": 120, "updates": 120, "ordinal": "960", "config_hash": "…", "model": {…reel.model/1…},
- *      "layout": "tp=1,…", "dtype": "f32", "moments": "same", "ema": true, "groups": […], "lora": {…},
+ *      "layout": "tp=1,…", "dtype": "f32", "run_dtype": "bf16", "moments": "same", "ema": true, "groups": […], "lora": {…},
  *      "tensors": [{"name": "patch_embed.weight", "shape": [192, 64]}, …],
  *      "files": [{"name": "rank-00000.bin", "n": 1896448, "trained": 1896448, "bytes": …, "hash": "…"}, …],
  *      "checksum": "…"}
@@ -13,10 +13,12 @@
  * those and layout follows where every element is (profiles/shard.h, piece.h): a
  * file is written by each rank of the first replica of the shard group (data rank below its size), whatever zero is, in the order of the
  * ranks; the one of place (tp, pp) and piece f holds piece f of each unit that this place has, one unit after the other, "n"
- * elements together of the weights, then of those units alone that are trained, "trained" elements each (left out: "n"), of m, of v, and with
+ * elements together of the weights (of what is trained, in a run of bf16, their masters), then of those units alone that are trained, "trained" elements each (left out: "n"), of m, of v, and with
  * "ema" of the average. Raw little-endian numbers of "dtype", m and v of bf16 with "moments":
- * "bf16" (left out: same), no header. Tensors that several places hold stand in the file of each. `hash` is XXH3-128 of the file; "checksum", always last,
- * is that of the manifest's own bytes up to the comma before it. Numbers are those of the run's own dtype: loading gives back the same bits.
+ * "bf16" (left out: same), no header. "dtype" is f64 or f32; a run of bf16, whose optimizer's numbers and master weights are f32, has "run_dtype": "bf16" beside it (left
+ * out: dtype), and weights without masters, which are the frozen ones, stand there widened. Tensors that several places hold stand in the file of each. `hash` is XXH3-128 of the file; "checksum", always last,
+ * is that of the manifest's own bytes up to the comma before it. Loading gives back the same bits: numbers are the run's own, and its weights
+ * of bf16 are rounded from their masters.
  *
  * A reader finds tensors by name and takes what it needs of each from whatever files hold it, so that the layout that reads need not be
  * like the one that wrote (ckpt_reshard.c).
@@ -39,6 +41,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bf16.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/num.h"
@@ -75,7 +78,8 @@ bool ckpt_whole(int64_t zero, enum ckpt_buffer buffer) { return buffer == CKPT_W
 struct ckpt_state ckpt_state_of(const struct optim *o)
 {
     return (struct ckpt_state){.params = o->c.params, .sh = o->c.sh, .zero = o->c.layout->zero, .dtype = o->c.ops->stat,
-                               .moments = o->c.run->moments, .buffers = {o->weights, o->m, o->v, o->ema}};
+                               .act = o->c.ops->act, .moments = o->c.run->moments, .buffers = {o->weights, o->m, o->v, o->ema},
+                               .master = o->master};
 }
 
 struct out_file { int fd; char path[LIMIT_PATH_BYTES]; int64_t bytes; struct hash_stream *hash; };
@@ -91,19 +95,49 @@ static int out_write(void *ctx, const void *data, int64_t bytes, struct err *err
 
 typedef int piece_fn(void *ctx, const void *data, int64_t bytes, struct err *err);
 
-/* The own pieces of one buffer, one unit after the other. */
-static int buffer_visit(const struct ckpt_state *s, enum ckpt_buffer buffer, piece_fn *fn, void *ctx, struct err *err)
+/* The own pieces of units `from` .. end-1 of a buffer of numbers of t, one unit after the other. */
+static int pieces_visit(const struct shards *sh, char *buffer, enum dtype t, bool whole, int64_t from, int64_t end, piece_fn *fn, void *ctx,
+                        struct err *err)
 {
-    int64_t bytes = dtype_bytes(ckpt_buffer_dtype(s->dtype, s->moments, buffer));
+    int64_t bytes = dtype_bytes(t);
     int rc = 0;
-    if (!ckpt_whole(s->zero, buffer))
-        return fn(ctx, s->buffers[buffer], ckpt_elements(s->sh, buffer) / s->sh->group * bytes, err);
-    for (int64_t k = 0; k < (buffer == CKPT_WEIGHTS ? s->sh->n_units : s->sh->n_trained) && rc == 0; k++) {
-        const struct shard_unit *u = &s->sh->units[k];
-        int64_t at = piece_whole(s->sh, k, u->offset / s->sh->group);
-        rc = fn(ctx, s->buffers[buffer] + at * bytes, u->elements / s->sh->group * bytes, err);
+    for (int64_t k = from; k < end && rc == 0; k++) {
+        int64_t own = sh->units[k].offset / sh->group;
+        rc = fn(ctx, buffer + (whole ? piece_whole(sh, k, own) : own) * bytes, sh->units[k].elements / sh->group * bytes, err);
     }
     return rc;
+}
+
+struct widen { piece_fn *fn; void *ctx; };
+
+/* A piece of bf16 as f32. */
+static int widened(void *ctx, const void *data, int64_t bytes, struct err *err)
+{
+    enum { BLOCK = 8192 };
+    const struct widen *w = ctx;
+    const uint16_t *from = data;
+    float block[BLOCK];
+    int rc = 0;
+    for (int64_t i = 0, n = bytes / 2; i < n && rc == 0; i += BLOCK) {
+        int64_t part = num_min_i64(BLOCK, n - i);
+        for (int64_t j = 0; j < part; j++)
+            block[j] = bf16_value(from[i + j]);
+        rc = w->fn(w->ctx, block, part * (int64_t)sizeof *block, err);
+    }
+    return rc;
+}
+
+/* The own pieces of one buffer as they stand in a file. */
+static int buffer_visit(const struct ckpt_state *s, enum ckpt_buffer buffer, piece_fn *fn, void *ctx, struct err *err)
+{
+    int64_t n = buffer == CKPT_WEIGHTS ? s->sh->n_units : s->sh->n_trained;
+    bool narrow = buffer == CKPT_WEIGHTS && s->act != s->dtype;
+    struct widen w = {fn, ctx};
+    if (!narrow)
+        return pieces_visit(s->sh, s->buffers[buffer], ckpt_buffer_dtype(s->dtype, s->moments, buffer), ckpt_whole(s->zero, buffer), 0, n, fn, ctx, err);
+    BUG_ON(s->act != DTYPE_BF16 || s->dtype != DTYPE_F32 || !s->master);
+    int rc = pieces_visit(s->sh, s->master, s->dtype, ckpt_whole(s->zero, CKPT_M), 0, s->sh->n_trained, fn, ctx, err);
+    return rc < 0 ? rc : pieces_visit(s->sh, s->buffers[buffer], s->act, ckpt_whole(s->zero, buffer), s->sh->n_trained, n, widened, &w, err);
 }
 
 int64_t ckpt_state_bytes(const struct ckpt_state *s)
@@ -127,7 +161,8 @@ static int copy_piece(void *ctx, const void *data, int64_t bytes, struct err *er
 struct ckpt_state ckpt_state_copy(const struct ckpt_state *s, char *to)
 {
     struct ckpt_state copy = *s;
-    copy.zero = 3; /* own pieces alone */
+    copy.zero = 3; /* own pieces alone, of the files' numbers */
+    copy.act = s->dtype, copy.master = NULL;
     for (int b = 0; b < CKPT_BUFFERS; b++)
         if (s->buffers[b]) {
             copy.buffers[b] = to;
@@ -209,6 +244,8 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const st
     model_write(&m->model, &j, "model");
     json_put_text(&j, "layout", layout.p);
     json_put_text(&j, "dtype", dtype_names[m->dtype]);
+    if (m->run_dtype != m->dtype)
+        json_put_text(&j, "run_dtype", dtype_names[m->run_dtype]);
     json_put_text(&j, "moments", moments_names[m->moments]);
     json_put_bool(&j, "ema", m->ema);
     tuning_write(&m->tuning, &j);
@@ -307,7 +344,7 @@ static int manifest_publish(const char *tmp, const char *final, const struct opt
                             struct err *err)
 {
     struct ckpt_manifest m = {.meta = *meta, .model = o->c.run->model, .layout = *o->c.layout, .tuning = o->c.run->tuning, .dtype = o->c.ops->stat,
-                              .moments = o->c.run->moments, .ema = o->ema != NULL, .files = files};
+                              .run_dtype = o->c.ops->act, .moments = o->c.run->moments, .ema = o->ema != NULL, .files = files};
     for (int i = 0; i < o->c.world->size; i++)
         if (files[i].n)
             files[m.n_files++] = files[i];

@@ -47,7 +47,8 @@ struct ckpt_manifest {
     struct model model;
     struct layout layout;
     struct tuning tuning;
-    enum dtype dtype;
+    enum dtype dtype;     /* of the files' numbers: dtype_stat(run_dtype) */
+    enum dtype run_dtype; /* numerics.dtype of the run that wrote */
     enum run_moments moments;
     bool ema;
     int64_t n_tensors, n_files;
@@ -67,14 +68,18 @@ enum dtype ckpt_buffer_dtype(enum dtype dtype, enum run_moments moments, enum ck
 
 /* ---- one rank's state, and one rank's file ---- */
 
-/* Borrowed. Buffers in host memory, whole or of own pieces by zero (optim.h); ema NULL when there is none. */
+/* Borrowed. Buffers in host memory, whole or of own pieces by zero (optim.h); ema NULL when there is none. Weights may be of another type
+ * than the files' numbers: then a master is saved in the place of the weight where there is one, else the weight, widened; loading rounds
+ * weights from what is read. */
 struct ckpt_state {
     const struct param_list *params;
     const struct shards *sh;
     int64_t zero;
-    enum dtype dtype;
+    enum dtype dtype;    /* of the files' numbers */
+    enum dtype act;      /* of buffers[CKPT_WEIGHTS]; not `dtype`: bf16, of f32 */
     enum run_moments moments;
     char *buffers[CKPT_BUFFERS];
+    char *master;        /* of what is trained, lies like m; NULL: none */
 };
 /* Files of a layout: tp·pp·shard group. The index of the one of place (tp, pp) and piece f; of a rank's own, -1 if it writes none. */
 int64_t ckpt_files(const struct layout *l);
@@ -82,7 +87,7 @@ int64_t ckpt_file_of(const struct layout *l, int64_t tp, int64_t piece, int64_t 
 int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank);
 /* Written, synced, and hashed from memory as it went out. */
 int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank, struct ckpt_file *out, struct err *err);
-/* m: meta, model, layout, tuning, dtype, moments, ema, files; the tensors are those of `params`. */
+/* m: meta, model, layout, tuning, dtype, run_dtype, moments, ema, files; the tensors are those of `params`. */
 int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const struct param_list *params, struct err *err);
 /* Fills this rank's buffers from the files that hold its elements, whatever layout wrote them; gaps are left as they are. */
 int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct ckpt_state *to, struct err *err);

@@ -83,8 +83,8 @@ static int list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list
 
 static int state_load(const char *dir, const struct ckpt_manifest *m, struct optim *o, struct err *err)
 {
-    if (m->dtype != o->c.ops->stat)
-        return err_set(err, ERR_INPUT, "%s: holds %s numbers, the run is %s", dir, dtype_names[m->dtype], dtype_names[o->c.ops->stat]);
+    if (m->run_dtype != o->c.ops->act)
+        return err_set(err, ERR_INPUT, "%s: was written by a run in %s, this one is in %s", dir, dtype_names[m->run_dtype], dtype_names[o->c.ops->act]);
     if (o->ema && !m->ema)
         return err_set(err, ERR_INPUT, "%s: holds no average (EMA), the run keeps one", dir);
     BUG_ON(m->moments != o->c.run->moments); /* the configuration covers it */

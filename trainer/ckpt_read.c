@@ -12,7 +12,7 @@ struct manifest_head {
     int64_t step, updates;
     uint64_t ordinal;
     const char *config_hash, *layout;
-    int dtype, moments;
+    int dtype, run_dtype, moments;
     bool ema;
 };
 static const struct json_field head_fields[] = {
@@ -24,6 +24,7 @@ static const struct json_field head_fields[] = {
     {"model", JSON_ANY},
     {"layout", JSON_TEXT, offsetof(struct manifest_head, layout)},
     {"dtype", JSON_ENUM, offsetof(struct manifest_head, dtype), .names = dtype_names},
+    {"run_dtype", JSON_ENUM, offsetof(struct manifest_head, run_dtype), .optional = true, .names = dtype_names},
     {"moments", JSON_ENUM, offsetof(struct manifest_head, moments), .optional = true, .names = moments_names},
     {"ema", JSON_BOOL, offsetof(struct manifest_head, ema)},
     {"groups", JSON_ANY, .optional = true},
@@ -122,7 +123,7 @@ static int layout_read_text(const struct json_doc *doc, const char *text, const 
 
 static int manifest_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m, struct err *err)
 {
-    struct manifest_head head = {0};
+    struct manifest_head head = {.run_dtype = -1};
     int rc = json_check_schema(doc, "reel.ckpt/1", err);
     if (rc == 0)
         rc = json_read(doc, doc->root, "", head_fields, ARRAY_LEN(head_fields), arena, &head, err);
@@ -130,8 +131,12 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
         return rc;
     m->meta = (struct ckpt_meta){.step = head.step, .updates = head.updates, .ordinal = head.ordinal};
     m->dtype = (enum dtype)head.dtype;
+    m->run_dtype = head.run_dtype < 0 ? m->dtype : (enum dtype)head.run_dtype;
     m->moments = (enum run_moments)head.moments;
     m->ema = head.ema;
+    if (m->dtype > DTYPE_F32 || dtype_stat(m->run_dtype) != m->dtype)
+        return err_set(err, ERR_CORRUPT, "%s: numbers of %s from a run of %s: it is not a checkpoint of this program's", doc->name, dtype_names[m->dtype],
+                       dtype_names[m->run_dtype]);
     if ((rc = model_read(doc, json_member(doc->root, "model"), "model", &m->model, err)) < 0 ||
         (rc = layout_read_text(doc, head.layout, &m->model, &m->layout, err)) < 0 ||
         (rc = tuning_read(doc, doc->root, &m->tuning, err)) < 0)

@@ -8,6 +8,8 @@
  * An element that several places hold is taken from one: from the place like our own, if that has all of the tensor that we
  * have (then a rank that comes back under its old layout reads its old files, whole); else from the place that counts it (own_rows).
  *
+ * Weights of bf16 are rounded as they are read, and their masters, which are what was read, take a pass of their own.
+ *
  * Short runs go through a window on the file, long ones are read straight to their place. A file without anything for us is not opened.
  */
 #include <errno.h>
@@ -18,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bf16.h"
 #include "base/num.h"
 #include "trainer/ckpt_priv.h"
 
@@ -40,7 +43,7 @@ struct dest {
     const struct shard_unit *u;
     const struct shard_tensor *t;
     char *base;
-    bool whole;
+    bool whole, rounded; /* rounded: to bf16, from f32 */
     int64_t got; /* elements, so far */
 };
 
@@ -120,6 +123,21 @@ static int elements_read(struct reader *r, enum ckpt_buffer buffer, int64_t at, 
     return 0;
 }
 
+/* The same, rounded. */
+static int elements_round(struct reader *r, enum ckpt_buffer buffer, int64_t at, int64_t n, uint16_t *out, struct err *err)
+{
+    enum { BLOCK = 8192 };
+    float block[BLOCK];
+    int rc = 0;
+    for (int64_t i = 0; i < n && rc == 0; i += BLOCK) {
+        int64_t part = num_min_i64(BLOCK, n - i);
+        rc = elements_read(r, buffer, at + i, part, block, err);
+        for (int64_t j = 0; j < part && rc == 0; j++)
+            out[i + j] = bf16_round(block[j]);
+    }
+    return rc;
+}
+
 /* ---- one tensor ---- */
 
 /* Elements of ours, local .. local+n-1 of our part, which are at, at+1 .. in the file. */
@@ -131,7 +149,10 @@ static int local_fetch(struct reader *r, enum ckpt_buffer buffer, struct dest *d
         at += own.local - local, to = own.at, n = own.n;
     }
     d->got += n;
-    return n == 0 ? 0 : elements_read(r, buffer, at, n, d->base + to * element_bytes(r, buffer), err);
+    if (n == 0)
+        return 0;
+    return d->rounded ? elements_round(r, buffer, at, n, (uint16_t *)(void *)d->base + to, err)
+                      : elements_read(r, buffer, at, n, d->base + to * element_bytes(r, buffer), err);
 }
 
 /* `have`: what of the writer's part `from` of tensor p lies in the chosen file. */
@@ -151,12 +172,31 @@ static int tensor_fetch(struct reader *r, enum ckpt_buffer buffer, const struct 
 
 /* ---- a rank's state ---- */
 
+/* A buffer of ours, and what is read for it: of all units, or of those that are trained. */
+struct target {
+    enum ckpt_buffer buffer;
+    char *base; /* NULL: not wanted */
+    bool whole, rounded, all;
+    int64_t got; /* elements */
+};
+enum { TARGETS = CKPT_BUFFERS + 1 };
+
 struct load {
     struct reader r;
     const struct ckpt_state *to;
     struct shards near; /* the place of the writing layout that is like ours */
-    int64_t got[CKPT_BUFFERS];
+    struct target targets[TARGETS];
 };
+
+static void targets_set(struct load *l)
+{
+    const struct ckpt_state *to = l->to;
+    for (int b = 0; b < CKPT_BUFFERS; b++)
+        l->targets[b] = (struct target){.buffer = (enum ckpt_buffer)b, .base = to->buffers[b], .whole = ckpt_whole(to->zero, (enum ckpt_buffer)b),
+                                        .rounded = b == CKPT_WEIGHTS && to->act != to->dtype, .all = b == CKPT_WEIGHTS};
+    l->targets[CKPT_BUFFERS] = (struct target){.buffer = CKPT_WEIGHTS, .base = to->master, .whole = ckpt_whole(to->zero, CKPT_M)};
+    BUG_ON(l->r.m->dtype != to->dtype || (to->act != to->dtype && to->act != DTYPE_BF16));
+}
 
 /* A tensor that is missing or of another shape makes the checkpoint another model's. */
 static int tensors_check(const char *dir, const struct ckpt_manifest *m, const struct param_list *params, struct err *err)
@@ -206,20 +246,20 @@ static int64_t taken_elements(const struct load *l, const struct shards *from, i
     return t->own_rows * t->cols;
 }
 
-/* What a file holds of one buffer of one unit of the writer. */
-static int unit_load(struct load *l, const struct shards *from, const struct shard_unit *u, enum ckpt_buffer buffer, struct err *err)
+/* What a file holds for one of our buffers of one unit of the writer. */
+static int unit_load(struct load *l, const struct shards *from, const struct shard_unit *u, struct target *to, struct err *err)
 {
     const struct shards *sh = l->to->sh;
     int rc = 0;
     for (int64_t i = u->first_param; i < u->first_param + u->n_params && rc == 0; i++) {
         if (shards_unit_of(from, i) != u || sh->tensors[i].unit < 0)
             continue;
-        struct dest d = {.sh = sh, .u = shards_unit_of(sh, i), .t = &sh->tensors[i], .base = l->to->buffers[buffer],
-                         .whole = ckpt_whole(l->to->zero, buffer)};
+        struct dest d = {.sh = sh, .u = shards_unit_of(sh, i), .t = &sh->tensors[i], .base = to->base, .whole = to->whole,
+                         .rounded = to->rounded};
         int64_t take = taken_elements(l, from, i);
         if (take > 0)
-            rc = tensor_fetch(&l->r, buffer, &l->to->params->items[i], &from->tensors[i], piece_of(from, u, &from->tensors[i], 0, take), &d, err);
-        l->got[buffer] += d.got;
+            rc = tensor_fetch(&l->r, to->buffer, &l->to->params->items[i], &from->tensors[i], piece_of(from, u, &from->tensors[i], 0, take), &d, err);
+        to->got += d.got;
     }
     return rc;
 }
@@ -232,23 +272,22 @@ static int place_load(struct load *l, int64_t tp, int64_t pp, struct err *err)
     for (int64_t f = 0; rc == 0 && f < from.group; f++) {
         from.group_rank = f;
         rc = reader_choose(&l->r, &from, err);
-        for (int b = 0; b < CKPT_BUFFERS; b++)
-            for (int64_t k = 0; l->to->buffers[b] && k < (b == CKPT_WEIGHTS ? from.n_units : from.n_trained) && rc == 0; k++)
-                rc = unit_load(l, &from, &from.units[k], (enum ckpt_buffer)b, err);
+        for (struct target *t = l->targets; t < l->targets + TARGETS; t++)
+            for (int64_t k = 0; t->base && k < (t->all ? from.n_units : from.n_trained) && rc == 0; k++)
+                rc = unit_load(l, &from, &from.units[k], t, err);
     }
     shards_release(&from);
     return rc;
 }
 
-/* Elements that a rank needs of one buffer. */
-static int64_t needed_elements(const struct ckpt_state *s, enum ckpt_buffer buffer)
+/* Elements that a rank needs for one buffer. */
+static int64_t needed_elements(const struct ckpt_state *s, const struct target *to)
 {
-    bool whole = ckpt_whole(s->zero, buffer);
     int64_t n = 0;
     for (int64_t i = 0; i < s->sh->n_tensors; i++) {
         const struct shard_tensor *t = &s->sh->tensors[i];
-        if (t->unit >= 0 && (buffer == CKPT_WEIGHTS || shards_trained(s->sh, i)))
-            n += whole ? t->count : piece_of(s->sh, shards_unit_of(s->sh, i), t, 0, t->count).n;
+        if (t->unit >= 0 && (to->all || shards_trained(s->sh, i)))
+            n += to->whole ? t->count : piece_of(s->sh, shards_unit_of(s->sh, i), t, 0, t->count).n;
     }
     return n;
 }
@@ -262,12 +301,13 @@ int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct
         rc = reader_init(&l.r, dir, m, err);
     if (rc < 0)
         return rc;
+    targets_set(&l);
     rc = place_build(m, to->params, to->sh->place.tp % w->tp, to->sh->place.pp % w->pp, &l.near, err);
     for (int64_t pp = 0; pp < w->pp; pp++)
         for (int64_t tp = 0; tp < w->tp && rc == 0; tp++)
             rc = place_load(&l, tp, pp, err);
-    for (int b = 0; b < CKPT_BUFFERS && rc == 0; b++)
-        BUG_ON(to->buffers[b] && l.got[b] != needed_elements(to, (enum ckpt_buffer)b));
+    for (const struct target *t = l.targets; t < l.targets + TARGETS && rc == 0; t++)
+        BUG_ON(t->base && t->got != needed_elements(to, t));
     shards_release(&l.near);
     reader_release(&l.r);
     return rc;

@@ -50,7 +50,7 @@ static int checkpoint_open(struct generate *g, struct err *err)
         rc = err_set(err, ERR_INPUT, "%s: holds no average (EMA): sample the weights themselves", g->conf->ckpt);
     g->run = *g->conf->run;
     g->run.model = g->manifest.model;
-    g->run.dtype = g->manifest.dtype;
+    g->run.dtype = g->manifest.run_dtype;
     g->run.text_dropout = 0;
     g->run.condition_probability = g->conf->first_frames ? 1 : 0;
     if (rc == 0 && g->conf->first_frames && !model_cond_frames(&g->run.model))
@@ -73,25 +73,36 @@ static int device_open(struct generate *g, struct err *err)
     return comm_grid_open(g->self, &g->layout, &g->run.model, &g->grid, err);
 }
 
+/* What is trained gets its average: in the type of the files, then in the weights'. */
+static int average_load(struct generate *g, struct err *err)
+{
+    struct ckpt_state to = {.params = &g->params, .sh = &g->sh, .dtype = g->ops->stat, .act = g->ops->stat};
+    struct ops_copy copy = {.src = tensor_of(g->grads, g->ops->stat, 1, g->sh.trained), .dst = tensor_of(g->weights, g->ops->act, 1, g->sh.trained)};
+    to.buffers[CKPT_EMA] = g->grads;
+    memset(g->grads, 0, (size_t)(g->sh.trained * dtype_bytes(g->ops->stat)));
+    int rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err);
+    if (rc == 0)
+        g->ops->copy(g->ops, g->stream, &copy);
+    return rc < 0 ? rc : g->dev->stream_sync(g->dev, g->stream, err);
+}
+
 static int weights_load(struct generate *g, struct err *err)
 {
     int rc = tuning_params(&g->run.model, &g->manifest.tuning, &g->params, err);
     if (rc == 0)
         rc = shards_build(&g->run.model, &g->params, &g->layout, 0, &g->sh, err);
-    int64_t bytes = g->sh.total * dtype_bytes(g->manifest.dtype);
+    int64_t bytes = g->sh.total * dtype_bytes(g->ops->act), wide_bytes = g->sh.total * dtype_bytes(g->ops->stat);
     if (rc == 0)
         rc = g->dev->alloc(g->dev, "weights", bytes, &g->weights, err);
-    if (rc == 0)
-        rc = g->dev->alloc(g->dev, "gradients", bytes, &g->grads, err); /* units want a place for them; never touched */
+    if (rc == 0) /* units want a place for them; the average goes through it */
+        rc = g->dev->alloc(g->dev, "gradients", wide_bytes, &g->grads, err);
     if (rc < 0)
         return rc;
     memset(g->weights, 0, (size_t)bytes);
-    for (int b = CKPT_WEIGHTS; b <= CKPT_EMA && rc == 0; b += CKPT_EMA - CKPT_WEIGHTS) { /* what is frozen has no average but itself */
-        struct ckpt_state to = {.params = &g->params, .sh = &g->sh, .dtype = g->manifest.dtype};
-        to.buffers[b] = g->weights;
-        if (b == CKPT_WEIGHTS || g->conf->average)
-            rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err);
-    }
+    struct ckpt_state to = {.params = &g->params, .sh = &g->sh, .dtype = g->ops->stat, .act = g->ops->act, .buffers = {g->weights}};
+    rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err);
+    if (rc == 0 && g->conf->average)
+        rc = average_load(g, err);
     return rc < 0 ? rc : units_open(&g->units, &g->sh, 0, g->grid.shard, g->ops, g->stream, g->weights, g->grads, err);
 }
 

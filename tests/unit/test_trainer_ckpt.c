@@ -9,6 +9,7 @@
 
 #include "base/num.h"
 #include "fault.h"
+#include "trainer/ckpt_async.h"
 #include "trainer/ckpt_priv.h"
 #include "trainer_state.h"
 
@@ -23,6 +24,7 @@ struct rig {
 };
 
 static enum run_moments moments;
+static bool some_frozen;
 
 /* `group`: all ranks of the layout. */
 static void rig_open_as(struct rig *r, const char *layout, struct comm *group, enum dtype dtype, double ema)
@@ -35,6 +37,8 @@ static void rig_open_as(struct rig *r, const char *layout, struct comm *group, e
     r->run.moments = moments;
     must(layout_parse(layout, &r->layout, &err), &err);
     must(params_build(&r->run.model, &r->params, &err), &err);
+    for (int64_t i = 2; some_frozen && i < r->params.n; i += 5)
+        r->params.items[i].flags &= ~(unsigned)PARAM_TRAINABLE;
     must(shards_build(&r->run.model, &r->params, &r->layout, group->rank, &r->sh, &err), &err);
     must(comm_grid_open(group, &r->layout, &r->run.model, &r->grid, &err), &err);
     struct optim_conf conf = {&r->params, &r->sh, &r->run, &r->layout, group, &r->grid, r->b.ops, r->b.stream};
@@ -293,7 +297,7 @@ static void another_run_is_refused(void **state)
     must(ckpt_save(scratch, &r.o, &meta, 1, &written, &err), &err);
     refused(&r, other_config, "was written by another configuration");
     rig_open_as(&r, "dp=1", world, DTYPE_F32, 0);
-    refused(&r, config, "holds f64 numbers, the run is f32");
+    refused(&r, config, "was written by a run in f64, this one is in f32");
     rig_open_as(&r, "dp=1", world, DTYPE_F64, 0.9);
     refused(&r, config, "holds no average (EMA)");
     rig_open_as(&r, "dp=1", world, DTYPE_F64, 0);
@@ -500,6 +504,99 @@ static void moments_in_bf16_come_back(void **state)
     rig_close(&r);
 }
 
+/* ---- weights of bf16: masters in the files, of what is frozen the weights ---- */
+
+/* No number of bf16. */
+static int odd_values(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out, struct err *err)
+{
+    (void)ctx, (void)err;
+    for (int64_t j = 0; j < n; j++)
+        out[j] = (double)(float)(1 + 1e-4 * (double)((global + j) % 997) - (double)tensor);
+    return 0;
+}
+
+static void narrow_open(struct rig *r, const char *layout, struct comm *group, bool filled)
+{
+    struct err err = {0};
+    rig_open_as(r, layout, group, DTYPE_BF16, 0.9);
+    must(filled ? optim_fill(&r->o, odd_values, NULL, &err) : optim_zero(&r->o, &err), &err);
+}
+
+static void narrow_write(const char *layout, int64_t step, bool async)
+{
+    struct layout l;
+    struct rig r;
+    struct err err = {0};
+    struct ckpt_async a;
+    struct ckpt_meta meta = {.step = step, .config_hash = config}, written;
+    must(layout_parse(layout, &l, &err), &err);
+    struct comm *group = first_ranks((int)layout_world(&l));
+    if (!group)
+        return;
+    narrow_open(&r, layout, group, true);
+    if (async) {
+        must(ckpt_async_open(&a, &r.o, &err), &err);
+        must(ckpt_async_begin(&a, scratch, &meta, 1, &err), &err);
+        must(ckpt_async_finish(&a, &written, &err), &err);
+        ckpt_async_close(&a);
+    } else {
+        must(ckpt_save(scratch, &r.o, &meta, 1, &written, &err), &err);
+    }
+    rig_close(&r);
+    comm_close(group);
+}
+
+/* All buffers, gaps too, as a rank has them that was never away. */
+static void narrow_read(const char *layout, int64_t step)
+{
+    struct layout l;
+    struct rig r, want;
+    struct err err = {0};
+    struct ckpt_meta meta = {0};
+    bool found = false;
+    must(layout_parse(layout, &l, &err), &err);
+    struct comm *group = first_ranks((int)layout_world(&l));
+    if (!group)
+        return;
+    narrow_open(&r, layout, group, false);
+    narrow_open(&want, layout, group, true);
+    must(ckpt_load(scratch, &r.o, config, NULL, NULL, &meta, &found, &err), &err);
+    assert_true(found && meta.step == step && r.o.n_state < r.o.n_weights);
+    assert_memory_equal(r.o.weights, want.o.weights, (size_t)r.o.n_weights * 2);
+    assert_memory_equal(r.o.master, want.o.master, (size_t)r.o.n_state * 4);
+    assert_memory_equal(r.o.ema, want.o.ema, (size_t)r.o.n_state * 4);
+    rig_close(&r);
+    rig_close(&want);
+    comm_close(group);
+}
+
+static void weights_of_bf16_come_back(void **state)
+{
+    struct rig r;
+    struct err err = {0};
+    int64_t step = 4;
+    (void)state;
+    some_frozen = true;
+    for (int i = 0; i < LEN(group_layouts); i++) {
+        if (!fits(group_layouts[i]))
+            continue;
+        narrow_write(group_layouts[i], ++step, i % 2);
+        must(comm_barrier(world, &err), &err);
+        for (int k = 0; k < LEN(group_layouts); k++)
+            if (fits(group_layouts[k]))
+                narrow_read(group_layouts[k], step);
+        must(comm_barrier(world, &err), &err);
+    }
+    if (world->size == 1) { /* the numbers are f32's; the run is not */
+        struct ckpt_meta meta;
+        bool found = false;
+        rig_open_as(&r, "dp=1", world, DTYPE_F32, 0.9);
+        must_fail(ckpt_load(scratch, &r.o, config, NULL, NULL, &meta, &found, &err), ERR_INPUT, &err, "by a run in bf16, this one is in f32");
+        rig_close(&r);
+    }
+    some_frozen = false;
+}
+
 static void any_fault(void **state)
 {
     static const struct { const char *name; bool (*run)(struct rig *, enum fault_kind, long); bool reads; } scenes[] = {
@@ -527,14 +624,14 @@ static void any_fault(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        ALONE(any_group_reads_any_group), ALONE(moments_in_bf16_come_back), ALONE(any_damage_is_passed_over), ALONE(all_damaged_is_a_fresh_start),
+        ALONE(any_group_reads_any_group), ALONE(weights_of_bf16_come_back), ALONE(moments_in_bf16_come_back), ALONE(any_damage_is_passed_over), ALONE(all_damaged_is_a_fresh_start),
         ALONE(another_run_is_refused), ALONE(full_disk_leaves_the_old_ones), ALONE(unwritable_folder),
         ALONE(keeps_the_newest_good_ones), ALONE(leftovers_and_strangers), ALONE(the_same_step_again),
         ALONE(any_fault),
     };
     world_open(argc, argv);
     if (world->size > 1) { /* the rest needs no second rank */
-        const struct CMUnitTest shared[] = {ALONE(any_group_reads_any_group)};
+        const struct CMUnitTest shared[] = {ALONE(any_group_reads_any_group), ALONE(weights_of_bf16_come_back)};
         return world_close(cmocka_run_group_tests(shared, NULL, NULL));
     }
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));

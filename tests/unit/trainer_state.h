@@ -63,7 +63,7 @@ static inline void holder_open(struct holder *h, const struct model *m, const st
     struct err err = {0};
     *h = (struct holder){0};
     must(shards_build(m, params, l, rank, &h->sh, &err), &err);
-    h->s = (struct ckpt_state){.params = params, .sh = &h->sh, .zero = l->zero, .dtype = DTYPE_F64};
+    h->s = (struct ckpt_state){.params = params, .sh = &h->sh, .zero = l->zero, .dtype = DTYPE_F64, .act = DTYPE_F64};
     for (int b = 0; b < CKPT_BUFFERS; b++) {
         bool whole = b == CKPT_WEIGHTS ? l->zero < 3 : l->zero < 1;
         int64_t all = b == CKPT_WEIGHTS ? h->sh.total : h->sh.trained;
