@@ -34,7 +34,7 @@
  *     a step
  *     shard  gradients of a unit * (zero 0, 1)            each unit
  *     shard  summed gradients of a unit * (zero 0)        piece of each unit
- *     shard  weights of a unit * (zero 1, 2)              piece of each unit
+ *     shard  weights of a unit (zero 1, 2)                piece of each unit
  *     replica gradients over replicas *                   piece of each unit
  *     tp, kv, pp  gradients of what tp replicates, of copied k/v heads, of the conditioning *: piece.h's runs, packed
  */
@@ -519,7 +519,7 @@ static int update_run(struct walk *w, struct err *err)
         if (zero == 0)
             unit_gather(w, u, "summed gradients of a unit", w->spec->stat);
         if (zero == 1 || zero == 2)
-            unit_gather(w, u, "weights of a unit", w->spec->stat);
+            unit_gather(w, u, "weights of a unit", w->spec->act);
     }
     replicas_sum(w);
     return partial_sums(w, err);

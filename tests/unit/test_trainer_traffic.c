@@ -207,7 +207,7 @@ static void test_cases(void **state)
         struct layout l;
         struct err err = {0};
         must(layout_parse(cases[i].layout, &l, &err), &err);
-        layout_run(cases[i].model, &l, i % 2 ? DTYPE_F32 : DTYPE_F64);
+        layout_run(cases[i].model, &l, (enum dtype)(i % 3)); /* f64, f32, and bf16, whose gradients are of f32 */
     }
 }
 
