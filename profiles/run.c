@@ -44,8 +44,8 @@
  *         "final_scale": 0.1},                 cosine, linear: lr of the last step, as a share
  *       "random": {"seed": "1234"},            64 bits, written as a text
  *       "numerics": {
- *         "dtype": "f32",                      f64 | f32 | bf16: storage of weights and activations
- *         "moments": "same"},                  of m and v: same (as dtype), or bf16, rounded at random (trainer/optim.h)
+ *         "dtype": "f32",                      f64 | f32 | bf16: of weights and activations; with bf16 all else is f32
+ *         "moments": "same"},                  of m and v: same (as dtype; bf16: f32), or bf16, rounded at random (trainer/optim.h)
  *       "checkpoint": {
  *         "every_steps": 0,                    0: at the end and on request only
  *         "keep": 2,                           newest ones that stay on disk

@@ -83,7 +83,7 @@ struct run {
     int64_t warmup_steps;
     double lr_final_scale;
     uint64_t seed;
-    enum dtype dtype;               /* f32 or f64 on CPU */
+    enum dtype dtype;               /* f64, f32 or bf16 */
     enum run_moments moments;       /* how the optimizer's m and v are kept */
     int64_t ckpt_every_steps;       /* 0: only at the end and on request */
     int64_t ckpt_keep;

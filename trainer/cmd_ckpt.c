@@ -38,7 +38,7 @@ static int show(const char *dir, struct err *err)
     layout_format(&m.layout, &layout);
     str_addf(&text, "%s\n  model %s, %s, %lld steps (%lld updates), next draw %llu\n  written by %s (%lld ranks)\n  config %s\n"
              "  %lld tensors, %lld files, %s%s\n",
-             dir, m.model.name, dtype_names[m.dtype], (long long)m.meta.step, (long long)m.meta.updates, (unsigned long long)m.meta.ordinal,
+             dir, m.model.name, dtype_names[m.run_dtype], (long long)m.meta.step, (long long)m.meta.updates, (unsigned long long)m.meta.ordinal,
              layout.p ? layout.p : "", (long long)layout_world(&m.layout), hash_format(m.meta.config_hash, hash), (long long)m.n_tensors,
              (long long)m.n_files, num_format_bytes(m.meta.bytes, bytes, sizeof bytes), m.ema ? ", with EMA" : "");
     for (int64_t i = 0; i < m.n_tensors; i++) {

@@ -16,7 +16,7 @@
 enum { TRIAL_STEPS = 5, RUN_DIR_MAX = LIMIT_PATH_BYTES - 256 };
 
 static const char *const blas_names[] = {"own", "openblas", NULL};
-static const char *const cli_dtypes[] = {"f64", "f32", NULL};
+static const char *const cli_dtypes[] = {"f64", "f32", "bf16", NULL}; /* in the order of enum dtype */
 
 static const struct opt opts[] = {
     {"run", 0, OPT_TEXT, "FILE", "what to train (reel.run/1)"},
@@ -41,7 +41,7 @@ static const struct opt opts[] = {
     {"seq", 0, OPT_TEXT, "TxHxW", "without --run: tokens of a synthetic sample", .fallback = "1x8x8"},
     {"data", 0, OPT_TEXT, "DIR", "without --run: dataset folder or 'synthetic'", .fallback = "synthetic"},
     {"seed", 0, OPT_TEXT, "K", "without --run: seed", .fallback = "1234"},
-    {"dtype", 0, OPT_ENUM, "TYPE", "without --run: number format", .fallback = "f32", .choices = cli_dtypes},
+    {"dtype", 0, OPT_ENUM, "TYPE", "without --run: number format of weights and activations; with bf16 all else is f32, master weights too", .fallback = "f32", .choices = cli_dtypes},
     {"lr", 0, OPT_NUM, "X", "without --run: learning rate", .min = 0, .max = 1e3},
 };
 const struct opt_cmd train_cmd_train = {
@@ -70,7 +70,7 @@ static int run_from_options(const struct opt_values *v, struct run *run, struct 
         return err_set(err, ERR_USAGE, "%s", why.text);
     const struct model *m = &run->model;
     run->seed = seed;
-    run->dtype = opt_enum(v, "dtype") == 0 ? DTYPE_F64 : DTYPE_F32;
+    run->dtype = (enum dtype)opt_enum(v, "dtype");
     if (opt_given(v, "lr"))
         run->adamw.lr = opt_num(v, "lr");
     run->n_stages = 1;

@@ -1,7 +1,7 @@
 /* reel-train probe: what this machine's cores, memory and MPI do, measured by the ranks together.
  *
  * FMA rate: eight independent chains of vector multiply-adds held in registers, so that neither latency nor memory counts;
- * 2 FLOP an element. (The trainer is built for the machine's own instruction set; where that has fused multiply-add, the
+ * 2 FLOP an element; for bf16, whose arithmetic is f32's, that of f32. (The trainer is built for the machine's own instruction set; where that has fused multiply-add, the
  * intrinsic function is used, as contraction is off everywhere else.) GEMM: the table's own call at shapes of a DiT. Copy: 64 MiB,
  * read plus written. Each is the best of some repetitions: the machine's rate, not its neighbours'. All ranks measure at
  * the same time, between barriers; the slowest rank's rate is given.
@@ -20,7 +20,7 @@
 #include "trainer/ops.h"
 
 static const char *const probe_blas[] = {"own", "openblas", NULL};
-static const char *const probe_dtypes[] = {"f64", "f32", NULL};
+static const char *const probe_dtypes[] = {"f64", "f32", "bf16", NULL}; /* in the order of enum dtype */
 static const struct opt opts[] = {
     {"json", 0, OPT_BOOL, NULL, "print one JSON object (the only form there is)"},
     {"dtype", 0, OPT_ENUM, "TYPE", "number format", .fallback = "f32", .choices = probe_dtypes},
@@ -65,7 +65,7 @@ static double fma_rate(enum dtype t)
     for (int i = 0; i < REPEATS; i++) {
         double start = clock_mono_s();
         sink = sink + (t == DTYPE_F64 ? fma_f64(FMA_ROUNDS) : fma_f32(FMA_ROUNDS));
-        double flops = 2.0 * FMA_ROUNDS * CHAINS * (double)(VECTOR_BYTES / dtype_bytes(t));
+        double flops = 2.0 * FMA_ROUNDS * CHAINS * (double)(VECTOR_BYTES / dtype_bytes(dtype_stat(t)));
         best = fmax(best, flops / (clock_mono_s() - start));
     }
     return best;
@@ -247,7 +247,7 @@ static void probe_close(struct probe *p)
 
 int train_cmd_probe_run(const struct opt_values *v, int argc, char **argv, struct err *err)
 {
-    struct probe p = {.dtype = opt_enum(v, "dtype") == 0 ? DTYPE_F64 : DTYPE_F32};
+    struct probe p = {.dtype = (enum dtype)opt_enum(v, "dtype")};
     int rc = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") ? comm_mpi_open(&argc, &argv, &p.world, err)
                                                                   : comm_self_open(&p.world, err);
     if (rc < 0)

@@ -73,8 +73,6 @@ static int capability_check(const struct train *t, struct err *err)
     int rc = 0;
     if (layout_world(t->layout) != t->conf->world->size)
         return comm_size_error(t->conf->world, t->layout, err);
-    if (t->run->dtype != DTYPE_F32 && t->run->dtype != DTYPE_F64)
-        return err_set(err, ERR_INPUT, "numerics.dtype '%s': the CPU trains in f32 or f64", dtype_names[t->run->dtype]);
     for (int64_t i = t->first_stage; i < t->end_stage && rc == 0; i++)
         if ((rc = stage_check(t, i, err)) < 0 && t->run->n_stages > 1)
             err_context(err, "stage %lld", (long long)i);

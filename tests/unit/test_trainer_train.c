@@ -366,10 +366,10 @@ static void refusals(void **state)
     rc = try_train(&run, &(struct job){.name = "x", .plan = &plan}, &r, &err);
     if (world->rank == 0)
         must_fail(rc, ERR_INPUT, &err, "the plan was made for f32, the run trains in f64");
-    run.dtype = DTYPE_BF16;
+    run.dtype = DTYPE_FP8;
     rc = try_train(&run, &(struct job){.name = "x"}, &r, &err);
     if (world->rank == 0)
-        must_fail(rc, ERR_INPUT, &err, "'bf16'");
+        must_fail(rc, ERR_INPUT, &err, "'fp8'");
     run_release(&run);
 }
 
