@@ -4,8 +4,8 @@
 
 #include "profiles/piece.h"
 
-/* The trainer's tiles of matrix products and attention. */
-enum { TILE_ELEMENTS = 512 * 1024 };
+/* The trainer's tiles of matrix products and attention, and what it computes with in place of narrower numbers. */
+enum { TILE_ELEMENTS = 512 * 1024, WIDENED_ELEMENTS = 768 * 1024 };
 
 /* Rank 0's: it holds the embedding beside its layers. */
 static int state_add(const struct memory_spec *spec, const struct layout *l, struct buffer_list *list, struct err *err)
@@ -42,7 +42,7 @@ int memory_predict(const struct memory_spec *spec, const struct layout *l, struc
     if (rc == 0)
         rc = state_add(spec, l, &list, err);
     if (rc == 0)
-        rc = buffer_list_add(&list, "tiles", BUFFER_WORK, dtype_stat(spec->dtype), 1, 1, TILE_ELEMENTS, err);
+        rc = buffer_list_add(&list, "tiles", BUFFER_WORK, dtype_stat(spec->dtype), 1, 1, TILE_ELEMENTS + (spec->dtype == DTYPE_BF16 ? WIDENED_ELEMENTS : 0), err);
     if (rc < 0)
         return rc;
     int64_t ranks = layout_world(l);
