@@ -234,6 +234,12 @@ int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, s
     return work_start(c, op, s, false, true, out, err);
 }
 
+static double latency_of(const struct comm_work *w)
+{
+    const struct comm_conf *conf = w->c->conf;
+    return is_scalars(w) || (conf->latency_what && strcmp(conf->latency_what, w->op.what) != 0) ? 0 : conf->latency_s;
+}
+
 int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err)
 {
     (void)s; /* what is queued from here on comes after */
@@ -242,9 +248,9 @@ int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct 
     BUG_ON(w->c != c || !w->taken);
     if (c->broken && !w->done)
         return broken_error(c, &w->op, err);
-    double entered = clock_mono_s(), until = w->start_s + c->conf->latency_s, now;
+    double entered = clock_mono_s(), until = w->start_s + latency_of(w), now;
     int rc = w->done ? 0 : c->backend->wait(c, w, err);
-    if (rc == 0 && !is_scalars(w) && until > (now = clock_mono_s()))
+    if (rc == 0 && until > (now = clock_mono_s()))
         clock_sleep_s(until - now);
     now = clock_mono_s();
     waited_add(c, now - entered);

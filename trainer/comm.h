@@ -91,7 +91,8 @@ struct comm_times {
 /* Of the world; inherited by what is split from it. */
 struct comm_conf {
     double deadline_s; /* 0: none */
-    double latency_s;
+    double latency_s;  /* of each operation, */
+    const char *latency_what; /* or of those alone that are called so; borrowed */
     bool check;        /* at first: true in builds without optimisation */
     /* rank-local; called when a work is over; may be NULL. */
     void (*trace)(void *ctx, const struct comm *c, const struct comm_op *op, const struct comm_times *t);
