@@ -60,6 +60,8 @@ static const char *const steps[] = {
     " to_at REAL NOT NULL, seconds REAL NOT NULL CHECK(seconds >= 0), PRIMARY KEY(run, n)) STRICT;",
     "", /* v_notice */
     "", /* v_validation */
+    "ALTER TABLE step ADD COLUMN other_s REAL; ALTER TABLE step ADD COLUMN weight_norm REAL; ALTER TABLE step ADD COLUMN update_norm REAL;"
+    "UPDATE step SET other_s = (SELECT json_extract(e.json, '$.other_s') FROM event e WHERE e.id = step.event);",
 };
 
 int schema_version(void) { return (int)ARRAY_LEN(steps); }
@@ -96,7 +98,8 @@ static const struct view views[] = {
      "Training runs, with their name.", false},
     {"v_step",
      "SELECT s.run, s.attempt, s.step, s.started_at, s.step_s, s.tokens, s.mfu, s.loss,"
-     " row_number() OVER (PARTITION BY s.run, s.step ORDER BY s.attempt, s.seq, s.writer) > 1 AS replayed"
+     " row_number() OVER (PARTITION BY s.run, s.step ORDER BY s.attempt, s.seq, s.writer) > 1 AS replayed,"
+     " s.grad_norm, s.weight_norm, s.update_norm, s.lr, s.data_s, s.forward_s, s.backward_s, s.comm_s, s.optim_s, s.other_s, s.peak_bytes, s.skipped"
      " FROM step s WHERE NOT EXISTS (SELECT 1 FROM train_start t WHERE t.run = s.run AND t.attempt = s.attempt AND t.trial)",
      "One row an optimizer step done, replays included; never steps of trials.\n"
      "  run         run id\n"
@@ -107,7 +110,13 @@ static const struct view views[] = {
      "  tokens      of the global batch\n"
      "  mfu         model FLOPs / (step_s x dense peak of all ranks)\n"
      "  loss        NULL when it was not finite\n"
-     "  replayed    1 on every execution of a (run, step) after its first by attempt", true},
+     "  replayed    1 on every execution of a (run, step) after its first by attempt\n"
+     "  grad_norm   of the global batch, before clipping\n"
+     "  weight_norm of what is trained, before the update; update_norm: of their change by it\n"
+     "  lr          learning rate\n"
+     "  data_s forward_s backward_s comm_s optim_s other_s   of rank 0, s; they add up to step_s\n"
+     "  peak_bytes  resident of rank 0\n"
+     "  skipped     1: a gradient was not finite, nothing was changed", true},
     {"v_validation",
      "SELECT e.run, e.attempt, " FIELD("step") " AS step, w.weights, b.key AS bin, b.value AS loss, " FIELD("samples") " AS samples,"
      " " FIELD("started_at") " AS started_at, " FIELD("seconds") " AS seconds"

@@ -195,12 +195,15 @@ struct ops_step {
  * ema = ema_decay · ema + (1 - ema_decay) · master; weight = master in its dtype, whichever that is.
  * m and v may be bf16: computed as the rest, then rounded at random (base/bf16.h) by the low half of word e mod 4 of
  * philox_at(seed, PHILOX_ROUND, update, e / 4) for m, the high half for v, e = first + element. */
+struct ops_change { double weight_sumsq, update_sumsq; }; /* squares of weights before an update, and of what it changes */
 struct ops_adamw {
     const struct ops_step *step;
     struct tensor grad, master, m, v; /* [1, count] stat; m and v may be bf16, then: */
     uint64_t seed, update, first;     /* of the rounding; first: number of element 0 among all of the model */
     struct tensor ema, weight;        /* optional; weight may be master's memory */
     double beta1, beta2, eps, weight_decay, lr_scale, ema_decay;
+    struct ops_change *change; /* device memory; the master's first `counted` elements are added. Optional */
+    int64_t counted;
 };
 
 /* One read gives the sum of squares (of the finite values) and the count of the others. */

@@ -258,24 +258,59 @@ static void adamw_run_bf16(const struct ops_adamw *a, const struct ops_step *t, 
     }
 }
 
+enum { UPDATE_PIECE = 1024 };
+
+static struct ops_adamw adamw_part(const struct ops_adamw *a, int64_t first, int64_t n)
+{
+    struct ops_adamw b = *a;
+    struct tensor *all[] = {&b.grad, &b.master, &b.m, &b.v, &b.ema, &b.weight};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        *all[i] = columns(all[i], first, n);
+    b.first += (uint64_t)first;
+    b.counted = a->counted < first ? 0 : a->counted - first < n ? a->counted - first : n;
+    return b;
+}
+
+static void average_run(const struct ops_adamw *a, int64_t n)
+{
+    REAL *restrict ema = a->ema.ptr;
+    const REAL *restrict w = a->master.ptr;
+    REAL d = (REAL)a->ema_decay;
+    for (int64_t i = 0; i < n; i++)
+        ema[i] = d * ema[i] + (1 - d) * w[i];
+}
+
+/* Of no more elements than `old` holds: all of them at hand, in the nearest cache. Squares of a piece are summed in REAL. */
+static void adamw_piece(const struct ops_adamw *a, REAL *restrict old)
+{
+    const REAL *restrict w = a->master.ptr;
+    memcpy(old, w, (size_t)a->counted * sizeof *old);
+    (a->m.dtype == DTYPE_BF16 ? adamw_run_bf16 : adamw_run)(a, a->step, a->master.cols);
+    if (a->ema.ptr)
+        average_run(a, a->master.cols);
+    if (a->counted == 0)
+        return;
+    a->change->weight_sumsq += (double)row_dot(old, old, a->counted);
+    for (int64_t i = 0; i < a->counted; i++)
+        old[i] = w[i] - old[i];
+    a->change->update_sumsq += (double)row_dot(old, old, a->counted);
+}
+
 static void op_adamw(struct ops *o, struct dev_stream *s, const struct ops_adamw *a)
 {
     (void)o, (void)s;
     int64_t n = a->master.cols;
-    BUG_ON(a->master.rows != 1 || a->grad.cols != n || a->m.cols != n || a->v.cols != n);
+    REAL old[UPDATE_PIECE];
+    BUG_ON(a->master.rows != 1 || a->grad.cols != n || a->m.cols != n || a->v.cols != n || a->counted > n || (a->counted && !a->change));
     BUG_ON(a->m.dtype != a->v.dtype || (a->m.dtype != DTYPE_BF16 && !is_real(&a->m)));
     BUG_ON(!is_real(&a->master) || !is_real(&a->grad) || (a->ema.ptr && !is_real(&a->ema)));
-    if (!a->step->skip)
-        (a->m.dtype == DTYPE_BF16 ? adamw_run_bf16 : adamw_run)(a, a->step, n);
-    if (!a->step->skip && a->ema.ptr) {
-        REAL *restrict ema = a->ema.ptr;
-        const REAL *restrict w = a->master.ptr;
-        REAL d = (REAL)a->ema_decay;
-        for (int64_t i = 0; i < n; i++)
-            ema[i] = d * ema[i] + (1 - d) * w[i];
+    for (int64_t at = 0; at < n; at += UPDATE_PIECE) {
+        struct ops_adamw part = adamw_part(a, at, n - at < UPDATE_PIECE ? n - at : UPDATE_PIECE);
+        if (!a->step->skip)
+            adamw_piece(&part, old);
+        if (part.weight.ptr && part.weight.ptr != part.master.ptr)
+            convert(part.master.ptr, part.master.dtype, part.weight.ptr, part.weight.dtype, part.master.cols);
     }
-    if (a->weight.ptr && a->weight.ptr != a->master.ptr)
-        convert(a->master.ptr, a->master.dtype, a->weight.ptr, a->weight.dtype, n);
 }
 
 #endif

@@ -67,7 +67,9 @@ static int buffers_take(struct optim *o, int64_t pack, struct err *err)
         rc = take(o, "partial sums", pack, &o->pack, err);
     if (rc == 0)
         rc = dev->alloc(dev, "step block", sizeof *o->step, (void **)&o->step, err);
-    return rc < 0 ? rc : dev->alloc(dev, "health", sizeof *o->health, (void **)&o->health, err);
+    if (rc == 0)
+        rc = dev->alloc(dev, "health", sizeof *o->health, (void **)&o->health, err);
+    return rc < 0 ? rc : dev->alloc(dev, "change", sizeof *o->change, (void **)&o->change, err);
 }
 
 int optim_open(struct optim *o, const struct optim_conf *c, struct err *err)
@@ -92,7 +94,7 @@ void optim_close(struct optim *o)
 {
     if (!o->c.ops)
         return;
-    void *all[] = {o->weights, o->master, o->grads, o->m, o->v, o->ema, o->swap, o->pack, o->step, o->health};
+    void *all[] = {o->weights, o->master, o->grads, o->m, o->v, o->ema, o->swap, o->pack, o->step, o->health, o->change};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         o->c.ops->dev->free(o->c.ops->dev, all[i]);
     sums_close(&o->sums);
@@ -377,8 +379,17 @@ static void runs_update(struct optim *o, int64_t i, int64_t first, const struct 
         if (all->weight.ptr)
             args.weight = tensor_cols(all->weight, done, n);
         args.first += (uint64_t)global;
+        args.counted = num_max_i64(0, num_min_i64(n, all->counted - done));
         o->c.ops->adamw(o->c.ops, o->c.stream, &args);
     }
+}
+
+/* Of n elements from local element `first` of tensor i on, those that count here in norms: every element of the model does on one rank. */
+static int64_t counted(const struct optim *o, int64_t i, int64_t first, int64_t n)
+{
+    const struct shard_tensor *t = &o->c.sh->tensors[i];
+    bool once = o->c.grid->replica->rank == 0 && (o->c.layout->zero > 0 || o->c.grid->shard->rank == 0);
+    return once ? num_max_i64(0, num_min_i64(n, t->own_rows * t->cols - first)) : 0;
 }
 
 /* AdamW on what this rank updates of tensor i, whose elements are `number` and on of the model's: all of it, or what lies in the own piece. */
@@ -411,6 +422,8 @@ static void tensor_update(struct optim *o, int64_t i, int64_t number)
         .weight_decay = p->flags & PARAM_DECAY ? r->adamw.weight_decay : 0,
         .lr_scale = p->lr_scale,
         .ema_decay = r->adamw.ema_decay,
+        .change = o->change,
+        .counted = counted(o, i, all ? 0 : own.local, n),
     };
     if (o->moments == DTYPE_BF16)
         runs_update(o, i, all ? 0 : own.local, &args);
@@ -460,11 +473,20 @@ static int update_own(struct optim *o, struct err *err)
     return rc;
 }
 
-static int update(struct optim *o, struct err *err)
+static int update(struct optim *o, struct optim_result *out, struct err *err)
 {
+    struct dev *dev = o->c.ops->dev;
+    dev->zero(dev, o->change, sizeof *o->change, o->c.stream);
     int rc = o->c.layout->zero == 0 ? update_gathered(o, err) : update_own(o, err);
     o->updates += rc == 0;
-    return rc < 0 ? rc : o->c.ops->dev->stream_sync(o->c.ops->dev, o->c.stream, err);
+    if (rc < 0 || (rc = dev->stream_sync(dev, o->c.stream, err)) < 0)
+        return rc;
+    BUG_ON(!dev->host_memory);
+    double sums[2] = {o->change->weight_sumsq, o->change->update_sumsq};
+    rc = comm_sum(o->c.world, sums, 2, err);
+    out->weight_norm = sqrt(sums[0]);
+    out->update_norm = sqrt(sums[1]);
+    return rc;
 }
 
 static void step_block_set(struct optim *o, int64_t step, double norm)
@@ -491,8 +513,6 @@ int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct e
     bool skip = bad > 0 || !isfinite(norm);
     BUG_ON(o->averaged);
     step_block_set(o, step, norm);
-    if (!skip)
-        rc = update(o, err);
-    *out = (struct optim_result){norm, skip};
-    return rc;
+    *out = (struct optim_result){.grad_norm = norm, .weight_norm = NAN, .update_norm = NAN, .skipped = skip};
+    return skip ? rc : update(o, out, err);
 }

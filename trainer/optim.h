@@ -60,11 +60,13 @@ struct optim {
     void *pack;                 /* of the longest of the sums over tp, kv, pp; NULL without any */
     struct ops_step *step;      /* device-resident step block */
     struct ops_health *health;
+    struct ops_change *change;
     int64_t updates;            /* optimizer updates done: the t of the bias corrections */
 };
 
 struct optim_result {
-    double grad_norm; /* of the global batch, before clipping */
+    double grad_norm;                /* of the global batch, before clipping */
+    double weight_norm, update_norm; /* of what is trained before the update, and of its change; NaN when skipped */
     bool skipped;
 };
 

@@ -3,10 +3,11 @@
  *
  *   train_started  next_step, total_steps; model; layout (profiles/layout.h) and extent TxHxW of the first stage from here on, gbs, world
  *                  (ranks), device, dtype; peak_flops of all ranks, peak_source; flops_formula (profiles/flops.h); config_hash
- *   step           step, from 0; started_at (UTC); step_s; tokens, those of all ranks; loss; grad_norm, before clipping; lr; model_flops;
- *                  mfu = model_flops / (step_s · peak_flops); peak_bytes resident of rank 0; skipped (a gradient was not finite). data_s,
- *                  forward_s, backward_s, comm_s (waiting that nothing covered), optim_s, other_s: of rank 0, disjoint, their sum is
- *                  step_s. kinds_s, with --profile: seconds by operation and wait (meter.h)
+ *   step           step, from 0; started_at (UTC); step_s; tokens, those of all ranks; loss; grad_norm, before clipping; weight_norm of what is
+ *                  trained, before the update, and update_norm of its change (null when skipped); lr; model_flops; mfu = model_flops /
+ *                  (step_s · peak_flops); peak_bytes resident of rank 0; skipped (a gradient was not finite). data_s, forward_s,
+ *                  backward_s, comm_s (waiting that nothing covered), optim_s, other_s: of rank 0, disjoint, their sum is step_s.
+ *                  kinds_s, with --profile: seconds by operation and wait (meter.h)
  *   validation     step (trained so far), samples, bins [loss of each part of the noise levels], average_bins, started_at, seconds
  *   ckpt_saved, ckpt_loaded    step, dir, bytes, started_at, seconds
  *   ckpt_damaged   dir, reason; an older one is tried
@@ -109,6 +110,8 @@ void record_step(struct record *r, const struct record_step *s)
     json_put_int(&e.out, "tokens", (int64_t)s->tokens);
     json_put_num(&e.out, "loss", s->loss);
     json_put_num(&e.out, "grad_norm", s->grad_norm);
+    json_put_num(&e.out, "weight_norm", s->weight_norm);
+    json_put_num(&e.out, "update_norm", s->update_norm);
     json_put_num(&e.out, "lr", s->lr);
     json_put_num(&e.out, "model_flops", s->model_flops);
     json_put_num(&e.out, "mfu", s->mfu);

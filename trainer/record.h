@@ -14,7 +14,7 @@ struct record { struct evlog *log; }; /* log NULL: nothing is recorded */
 struct record_step {
     int64_t step;
     double started_at, step_s, data_s, forward_s, backward_s, comm_s, optim_s, other_s; /* the phases add up to step_s: train.h */
-    double tokens, loss, grad_norm, lr, model_flops, mfu;
+    double tokens, loss, grad_norm, weight_norm, update_norm, lr, model_flops, mfu;
     int64_t peak_bytes;
     bool skipped;
     const double *kinds_s; /* [METER_KINDS] seconds by kind; NULL: not measured */

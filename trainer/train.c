@@ -230,6 +230,8 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     s->other_s = s->step_s - s->data_s - s->forward_s - s->backward_s - s->comm_s - s->optim_s;
     s->loss = sums[0];
     s->grad_norm = opt.grad_norm;
+    s->weight_norm = opt.weight_norm;
+    s->update_norm = opt.update_norm;
     s->skipped = opt.skipped;
     s->tokens = facts.tokens;
     s->model_flops = facts.flops;
@@ -462,7 +464,7 @@ static void attempt_bounds(struct train *t)
 /* One segment, that of the next step. *more: there are steps left to do, in another one. */
 static int segment_run(struct train *t, struct train_report *out, bool *stop, bool *more, struct err *err)
 {
-    struct record_step s = {.loss = NAN, .grad_norm = NAN, .tokens = NAN, .model_flops = NAN};
+    struct record_step s = {.loss = NAN, .grad_norm = NAN, .weight_norm = NAN, .update_norm = NAN, .tokens = NAN, .model_flops = NAN};
     int rc = train_open(t, t->next_step, err);
     out->planned_bytes = num_max_i64(out->planned_bytes, t->memory.total);
     out->process_bytes = num_max_i64(out->process_bytes, t->process_bytes);

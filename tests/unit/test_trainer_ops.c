@@ -573,16 +573,18 @@ static void test_adamw_bf16(void **state)
 static void test_adamw(void **state)
 {
     (void)state;
-    enum { N = 21 };
+    enum { N = 9001, COUNTED = 8990 }; /* more than the pieces that are worked on, the last one counted in part */
     struct bench b = bench_open(DTYPE_F64);
-    double *w = new_normal(N, 1), *want = new_normal(N, 1), *ema = new_normal(N, 1), *want_ema = new_normal(N, 1), out[N];
-    double m[N] = {0}, v[N] = {0}, wm[N] = {0}, wv[N] = {0};
+    double *w = new_normal(N, 1), *want = new_normal(N, 1), *ema = new_normal(N, 1), *want_ema = new_normal(N, 1);
+    static double m[N], v[N], wm[N], wv[N], before[N], out[N];
+    struct ops_change change = {0}, counted = {0};
     struct ops_step step = {0};
     struct ops_adamw a = {.step = &step, .master = f64(w, 1, N), .m = f64(m, 1, N), .v = f64(v, 1, N), .ema = f64(ema, 1, N),
                           .weight = f64(out, 1, N), .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1,
-                          .lr_scale = 2, .ema_decay = 0.95};
+                          .lr_scale = 2, .ema_decay = 0.95, .change = &change, .counted = COUNTED};
     for (int t = 1; t <= 3; t++) {
         double *g = new_normal(N, 10 + (uint64_t)t);
+        memcpy(before, w, sizeof before);
         a.grad = f64(g, 1, N);
         step = (struct ops_step){.lr = 1e-2 / t, .bias1 = 1 - pow(0.9, t), .bias2 = 1 - pow(0.99, t), .grad_scale = 0.5};
         b.ops->adamw(b.ops, b.stream, &a);
@@ -593,16 +595,21 @@ static void test_adamw(void **state)
             want[i] -= lr * (wm[i] / (1 - pow(0.9, t)) / (sqrt(wv[i] / (1 - pow(0.99, t))) + 1e-8) + 0.1 * want[i]);
             want_ema[i] = 0.95 * want_ema[i] + 0.05 * want[i];
             assert_true(fabs(w[i] - want[i]) < 1e-13 && fabs(ema[i] - want_ema[i]) < 1e-13 && out[i] == w[i]);
+            counted.weight_sumsq += i < COUNTED ? before[i] * before[i] : 0;
+            counted.update_sumsq += i < COUNTED ? (w[i] - before[i]) * (w[i] - before[i]) : 0;
         }
         free(g);
     }
+    assert_true(fabs(change.weight_sumsq / counted.weight_sumsq - 1) < 1e-13 && fabs(change.update_sumsq / counted.update_sumsq - 1) < 1e-13);
     step.skip = 1;
-    double *g = new_nan(N), before[N];
+    counted = change;
+    double *g = new_nan(N);
     memcpy(before, w, sizeof before);
     a.grad = f64(g, 1, N);
     b.ops->adamw(b.ops, b.stream, &a);
     assert_memory_equal(w, before, sizeof before);
     assert_true(m[0] == m[0] && v[0] == v[0] && ema[0] == ema[0]);
+    assert_memory_equal(&change, &counted, sizeof change);
     free(g), free(w), free(want), free(ema), free(want_ema);
     bench_close(&b);
 }

@@ -134,12 +134,12 @@ static void grads_fill(struct rig *r, int64_t step)
 
 /* ---- the same in plain loops, of the whole model ---- */
 
-struct reference { double *w, *m, *v, *ema; int64_t *first; };
+struct reference { double *w, *m, *v, *ema; int64_t *first; double weight_norm, update_norm; /* of the last step */ };
 
 static void reference_open(const struct rig *r, struct reference *x)
 {
     size_t bytes = (size_t)r->params.total * sizeof(double);
-    *x = (struct reference){malloc(bytes), calloc(1, bytes), calloc(1, bytes), malloc(bytes), calloc((size_t)r->params.n, sizeof(int64_t))};
+    *x = (struct reference){malloc(bytes), calloc(1, bytes), calloc(1, bytes), malloc(bytes), calloc((size_t)r->params.n, sizeof(int64_t)), 0, 0};
     for (int64_t t = 0, at = 0; t < r->params.n; at += r->params.items[t++].count) {
         x->first[t] = at;
         init_values(&r->params.items[t], r->run.seed, 0, r->params.items[t].count, x->w + at);
@@ -161,7 +161,7 @@ static double reference_norm(const struct rig *r, int64_t step)
 static void reference_step(const struct rig *r, struct reference *x, int64_t step)
 {
     double norm = reference_norm(r, step), clip = norm > r->run.adamw.clip_norm ? r->run.adamw.clip_norm / norm : 1;
-    double b1 = r->run.adamw.beta1, b2 = r->run.adamw.beta2, t1 = (double)(step + 1);
+    double b1 = r->run.adamw.beta1, b2 = r->run.adamw.beta2, t1 = (double)(step + 1), weights = 0, update = 0;
     for (int64_t t = 0; t < r->params.n; t++) {
         const struct param *p = &r->params.items[t];
         double lr = run_lr_at(&r->run, step) * p->lr_scale, decay = p->flags & PARAM_DECAY ? r->run.adamw.weight_decay : 0;
@@ -170,10 +170,13 @@ static void reference_step(const struct rig *r, struct reference *x, int64_t ste
             x->m[i] = b1 * x->m[i] + (1 - b1) * g;
             x->v[i] = b2 * x->v[i] + (1 - b2) * g * g;
             double m = x->m[i] / (1 - pow(b1, t1)), v = x->v[i] / (1 - pow(b2, t1));
-            x->w[i] -= lr * (m / (sqrt(v) + r->run.adamw.eps) + decay * x->w[i]);
+            double d = lr * (m / (sqrt(v) + r->run.adamw.eps) + decay * x->w[i]);
+            weights += x->w[i] * x->w[i], update += d * d;
+            x->w[i] -= d;
             x->ema[i] = 0.9 * x->ema[i] + 0.1 * x->w[i];
         }
     }
+    x->weight_norm = sqrt(weights), x->update_norm = sqrt(update);
 }
 
 /* The part of the difference that is more than rounding of a number of about 1. */
@@ -214,6 +217,7 @@ static double run_apart(const char *layout, int zero)
         reference_step(&r, &x, step);
         assert_false(out.skipped);
         most = fmax(most, fmax(apart(out.grad_norm, reference_norm(&r, step)), state_apart(&r, &x)));
+        most = fmax(most, fmax(apart(out.weight_norm, x.weight_norm), apart(out.update_norm, x.update_norm)));
     }
     assert_int_equal(r.o.updates, STEPS);
     must(comm_max(world, &most, 1, &err), &err);

@@ -14,7 +14,7 @@ static const struct hash128 config = {.lo = 1, .hi = 2};
 
 /* What a rank has after its steps. */
 enum { BUFFERS = 4 };
-struct held { void *buffers[BUFFERS]; double loss[WHOLE], norm[WHOLE]; };
+struct held { void *buffers[BUFFERS]; double loss[WHOLE]; struct optim_result step[WHOLE]; };
 
 static int64_t buffer_bytes(const struct rig *r, int b)
 {
@@ -46,9 +46,13 @@ static void held_differs(const struct held *h, const struct held *now, const str
     for (int b = 0; b < BUFFERS && !*text; b++)
         if (memcmp(h->buffers[b], buffer_of(r, b), (size_t)buffer_bytes(r, b)) != 0)
             snprintf(text, 256, "%s are not the same bit for bit", names[b]);
-    for (int s = HALF; s < WHOLE && !*text; s++)
-        if (h->loss[s] != now->loss[s] || h->norm[s] != now->norm[s])
-            snprintf(text, 256, "step %d: loss %.17g, norm %.17g instead of %.17g, %.17g", s, now->loss[s], now->norm[s], h->loss[s], h->norm[s]);
+    for (int s = HALF; s < WHOLE && !*text; s++) {
+        const double was[] = {h->loss[s], h->step[s].grad_norm, h->step[s].weight_norm, h->step[s].update_norm};
+        const double is[] = {now->loss[s], now->step[s].grad_norm, now->step[s].weight_norm, now->step[s].update_norm};
+        if (memcmp(was, is, sizeof was) != 0)
+            snprintf(text, 256, "step %d: loss %.17g, norms %.17g %.17g %.17g instead of %.17g, %.17g %.17g %.17g", s, is[0], is[1], is[2], is[3], was[0],
+                     was[1], was[2], was[3]);
+    }
 }
 
 /* ---- a run in parts ---- */
@@ -73,7 +77,7 @@ static void part_close(struct part_run *p)
 static void part_steps(struct part_run *p, int64_t from, int64_t to, struct held *h)
 {
     for (int64_t s = from; s < to; s++)
-        h->norm[s] = step_run(&p->r, p->part, s, &h->loss[s], NULL).grad_norm;
+        h->step[s] = step_run(&p->r, p->part, s, &h->loss[s], NULL);
 }
 
 static void part_save(struct part_run *p, int64_t step)
@@ -124,7 +128,7 @@ static void other_layout(struct comm *part, int model, const struct layout *l, b
     part_load(&p, HALF);
     part_steps(&p, HALF, WHOLE, &h);
     for (int64_t s = HALF; s < WHOLE; s++)
-        compare_step(&c, s, h.loss[s], h.norm[s]);
+        compare_step(&c, s, h.loss[s], &h.step[s]);
     compare_states(&c, &p.r, NULL);
     part_close(&p);
 }

@@ -150,7 +150,8 @@ static const char *const state_names[] = {"gradient", "weight", "m", "v", "avera
 /* What one rank with everything gives. */
 struct outcome {
     double *state[STATES]; /* [total], tensor after tensor */
-    double loss[STEPS_MAX], norm[STEPS_MAX];
+    double loss[STEPS_MAX];
+    struct optim_result step[STEPS_MAX];
 };
 struct compare { const struct outcome *want; char *text; }; /* text: the first difference, or empty; 256 bytes */
 
@@ -255,11 +256,15 @@ static inline void compare_own(struct compare *c, struct rig *r, int state, cons
     }
 }
 
-static inline void compare_step(struct compare *c, int64_t s, double loss, double norm)
+static inline void compare_step(struct compare *c, int64_t s, double loss, const struct optim_result *done)
 {
-    double l = c->want->loss[s], n = c->want->norm[s];
-    if (!*c->text && !(fabs(loss - l) <= TOLERANCE * fabs(l) && fabs(norm - n) <= TOLERANCE * n))
-        snprintf(c->text, 256, "step %lld: loss %.17g, norm %.17g instead of %.17g, %.17g", (long long)s, loss, norm, l, n);
+    const struct optim_result *w = &c->want->step[s];
+    const struct { const char *what; double got, want; } all[] = {
+        {"loss", loss, c->want->loss[s]}, {"norm of gradients", done->grad_norm, w->grad_norm}, {"norm of weights", done->weight_norm, w->weight_norm},
+        {"norm of the update", done->update_norm, w->update_norm}};
+    for (int i = 0; i < LEN(all) && !*c->text; i++)
+        if (!(fabs(all[i].got - all[i].want) <= TOLERANCE * fabs(all[i].want)))
+            snprintf(c->text, 256, "step %lld: %s %.17g instead of %.17g", (long long)s, all[i].what, all[i].got, all[i].want);
 }
 
 /* A step's gradients, the whole of the first one's unless gradient is NULL, and the update. */
@@ -300,9 +305,9 @@ static inline void run_layout(struct comm *part, const struct model_case *c, con
         double loss;
         struct optim_result done = step_run(&r, part, s, &loss, &gradient);
         if (save)
-            save->loss[s] = loss, save->norm[s] = done.grad_norm;
+            save->loss[s] = loss, save->step[s] = done;
         else
-            compare_step(cmp, s, loss, done.grad_norm);
+            compare_step(cmp, s, loss, &done);
     }
     for (int k = WEIGHTS; k < STATES && save; k++)
         save->state[k] = calloc((size_t)r.list.total, sizeof(double));
