@@ -19,8 +19,8 @@
  * over the replicas of the shard group (sums.h, mostly over by now), then what tp, copies of k/v heads or pp hold partial sums of, one packed all-reduce an axis.
  * Global norm, every element of the model counted once; clip; AdamW by tensor (decay, trainable, lr_scale from the parameter list);
  * average (EMA). With zero 0 the gradients are gathered and everybody updates everything, with 1 and 2 the weights are gathered, with 3
- * the model gathers them. Sums are formed in rank order whatever zero is, so that layouts that differ in it alone give bitwise the
- * same run. m and v may be kept in bf16 (numerics.moments): rounded at random by (update, element of the model), so that this holds for
+ * the model gathers them. Sums are formed in rank order whatever zero is, so that zero 0 and 1, zero 2 and 3, and with
+ * one micro-batch a step all four, give bitwise the same run (2 and 3 sum over the ranks micro-batch by micro-batch). m and v may be kept in bf16 (numerics.moments): rounded at random by (update, element of the model), so that this holds for
  * them, too; rounding amplifies what else differs. A gradient that is not finite anywhere skips the update on all ranks alike.
  */
 #ifndef TRAINER_OPTIM_H
