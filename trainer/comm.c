@@ -248,18 +248,20 @@ int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct 
     BUG_ON(w->c != c || !w->taken);
     if (c->broken && !w->done)
         return broken_error(c, &w->op, err);
-    double entered = clock_mono_s(), until = w->start_s + latency_of(w), now;
+    double entered = clock_mono_s(), until = w->start_s + latency_of(w);
     int rc = w->done ? 0 : c->backend->wait(c, w, err);
-    if (rc == 0 && until > (now = clock_mono_s()))
-        clock_sleep_s(until - now);
-    now = clock_mono_s();
+    double there = clock_mono_s(), now = there;
+    if (rc == 0 && until > there) {
+        clock_sleep_s(until - there);
+        now = clock_mono_s();
+    }
     waited_add(c, now - entered);
     if (rc < 0)
         return rc;
     comm_work_uncover(w, true);
     w->taken = false;
     if (c->conf->trace)
-        c->conf->trace(c->conf->trace_ctx, c, &w->op, &(struct comm_times){w->start_s, w->started_s, entered, now, w->sent_bytes});
+        c->conf->trace(c->conf->trace_ctx, c, &w->op, &(struct comm_times){w->start_s, w->started_s, entered, now, now - there, w->sent_bytes});
     return 0;
 }
 

@@ -82,9 +82,11 @@ struct comm_op {
 struct comm_work; /* one operation in flight; belongs to its group; over after comm_wait */
 
 struct comm;
-/* Of an operation that is over, by clock_mono_s: comm_start entered and left, comm_wait entered and left. */
+/* Of an operation that is over, by clock_mono_s: comm_start entered and left, comm_wait entered and left; late_s: how long of that wait
+ * all was there but latency_s was not over. Latencies make a step longer by no more than the sum, over its operations, of the most late_s
+ * of their ranks: what a rank does after a wait is as much later as the waits before it were late. */
 struct comm_times {
-    double start_s, started_s, wait_s, end_s;
+    double start_s, started_s, wait_s, end_s, late_s;
     int64_t sent_bytes; /* by this rank, to others */
 };
 

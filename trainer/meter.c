@@ -149,7 +149,7 @@ static void comm_traced(void *ctx, const struct comm *c, const struct comm_op *o
     m->calls[kind]++;
     m->inner_s += t->started_s - t->start_s + t->end_s - t->wait_s;
     span_add(m, (struct meter_span){.name = op->what, .group = c->axis, .start_s = t->start_s, .wait_s = t->wait_s, .end_s = t->end_s,
-                                    .arg = -1, .bytes = t->sent_bytes, .kind = kind});
+                                    .late_s = t->late_s, .arg = -1, .bytes = t->sent_bytes, .kind = kind});
 }
 
 /* ---- attaching ---- */

@@ -42,7 +42,7 @@ extern const char *const meter_kind_names[]; /* "gemm", …, "wait all-gather" *
 struct meter_span {
     const char *name;          /* a literal; of an operation its `what` */
     const char *group;         /* of an operation: its group's axis; NULL: computation */
-    double start_s, end_s, wait_s; /* wait_s: of an operation, when the wait was entered */
+    double start_s, end_s, wait_s, late_s; /* of an operation: when the wait was entered; comm.h's late_s */
     int64_t arg, bytes;        /* arg: layer, chunk, step; -1: none. bytes: elements' bytes of an operation's part here */
     int kind;                  /* enum meter_kind; -1: a span that encloses others */
 };
@@ -60,7 +60,7 @@ struct meter {
 };
 struct meter_mark { double start_s, inner_s; };
 
-enum { METER_SPANS = 1 << 16 }; /* of a trace: 4.5 MiB, some hundred steps of a small model, a few of a large one */
+enum { METER_SPANS = 1 << 16 }; /* of a trace: 5 MiB, some hundred steps of a small model, a few of a large one */
 int64_t meter_bytes(int64_t spans);
 int meter_open(struct meter *m, int64_t spans, struct err *err);
 void meter_close(struct meter *m); /* safe on a zeroed struct */

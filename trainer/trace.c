@@ -10,10 +10,11 @@
  * pid is the rank. Lane 0 is computation: events cat "span" (step, forward, backward, layer, …, args.index which of them) enclose those
  * of cat "op" (one call of the tables of operations and device, reading samples, moving messages) and "wait" (blocked until an operation
  * was over). Lane 1 is communication: an operation from comm_start (b) to the end of comm_wait (e); wait_ts is when the wait was
- * entered and wait_us how long it lasted, so what lies between ts and wait_ts was free for computation. bytes are those that this rank
- * sent to others. Times are microseconds since the ranks began, by rank 0's clock: ranks of its boot of its host share the clock; another's
- * offset is the median of what it showed right after each of some barriers, less what rank 0 did, so good to about a message's
- * latency. Of each rank the newest METER_SPANS spans are here; dropped says how many older ones are not.
+ * entered and wait_us how long it lasted, so what lies between ts and wait_ts was free for computation; in latency mode late_us is what
+ * of wait_us was for the latency alone. bytes are those that this rank sent to others. Times are microseconds since the ranks began, by
+ * rank 0's clock: ranks of its boot of its host share the clock; another's offset is the median of what it showed right after each of
+ * some barriers, less what rank 0 did, so good to about a message's latency. Of each rank the newest METER_SPANS spans are here; dropped
+ * says how many older ones are not.
  */
 #include "trainer/trace.h"
 
@@ -73,7 +74,7 @@ static double us(const struct writer *w, double at_s) { return 1e6 * (at_s - w->
 /* In front of every event stands its comma: the first of the file is a name. */
 static void span_format(const struct writer *w, const struct meter_span *s, int64_t id, struct str *out)
 {
-    char index[40] = "";
+    char index[40] = "", late[40] = "";
     if (s->arg >= 0)
         snprintf(index, sizeof index, ", \"args\": {\"index\": %lld}", (long long)s->arg);
     if (!s->group) {
@@ -81,10 +82,12 @@ static void span_format(const struct writer *w, const struct meter_span *s, int6
                  s->kind < 0 ? "span" : "op", s->name, us(w, s->start_s), 1e6 * (s->end_s - s->start_s), index);
         return;
     }
+    if (s->late_s > 0)
+        snprintf(late, sizeof late, ", \"late_us\": %.3f", 1e6 * s->late_s);
     str_addf(out, ",\n{\"ph\": \"b\", \"pid\": %d, \"tid\": 1, \"cat\": \"comm\", \"id\": \"%d.%lld\", \"name\": \"%s\", \"ts\": %.3f, \"args\": "
-             "{\"kind\": \"%s\", \"group\": \"%s\", \"bytes\": %lld, \"wait_ts\": %.3f, \"wait_us\": %.3f}}",
+             "{\"kind\": \"%s\", \"group\": \"%s\", \"bytes\": %lld, \"wait_ts\": %.3f, \"wait_us\": %.3f%s}}",
              w->rank, w->rank, (long long)id, s->name, us(w, s->start_s), comm_kind_names[s->kind - METER_COMM], s->group, (long long)s->bytes,
-             us(w, s->wait_s), 1e6 * (s->end_s - s->wait_s));
+             us(w, s->wait_s), 1e6 * (s->end_s - s->wait_s), late);
     str_addf(out, ",\n{\"ph\": \"e\", \"pid\": %d, \"tid\": 1, \"cat\": \"comm\", \"id\": \"%d.%lld\", \"name\": \"%s\", \"ts\": %.3f}", w->rank, w->rank,
              (long long)id, s->name, us(w, s->end_s));
     str_addf(out, ",\n{\"ph\": \"X\", \"pid\": %d, \"tid\": 0, \"cat\": \"wait\", \"name\": \"wait: %s\", \"ts\": %.3f, \"dur\": %.3f}", w->rank, s->name,

@@ -82,7 +82,7 @@ static cJSON *trace_load(void)
 /* ---- intervals ---- */
 
 struct interval { double from, to; bool work; }; /* work: a product, attention or update */
-struct operation { const char *what; double at, wait_at, wait_us; };
+struct operation { const char *what; double at, wait_at, end, late_us; };
 struct lane { struct interval *ops; struct operation *comm; int64_t n_ops, n_comm; };
 
 static const char *text_of(const cJSON *e, const char *key) { return json_text(e, key, ""); }
@@ -97,7 +97,8 @@ static void lane_add(struct lane *l, const cJSON *e)
     }
     if (strcmp(ph, "b") == 0) {
         const cJSON *args = json_member(e, "args");
-        l->comm[l->n_comm++] = (struct operation){text_of(e, "name"), ts, json_num(args, "wait_ts", NAN), json_num(args, "wait_us", NAN)};
+        double wait_at = json_num(args, "wait_ts", NAN);
+        l->comm[l->n_comm++] = (struct operation){text_of(e, "name"), ts, wait_at, wait_at + json_num(args, "wait_us", NAN), json_num(args, "late_us", 0)};
     }
 }
 
@@ -134,23 +135,24 @@ static bool hidden(const struct lane *l, const struct operation *c)
 static const struct claim {
     const char *layout, *what;
     double share; /* of its operations, at least. The first of a forward and the last of a backward have nothing to run under */
+    double cover; /* of half of those, at least, in forwards of a layer: about half of what runs meanwhile, counted in products' sizes. 0: of four ranks */
 } claims[] = {
-    {"dp=2,zero=3", "weights of a unit", 0.95},
-    {"dp=2,zero=3", "gradients of a unit", 0.92},
-    {"dp=2,zero=2", "gradients of a unit", 0.92},
-    {"dp=2,zero=1", "gradients of a unit", 0.85},
-    {"dp=2,zero=1", "weights of a unit", 0.85},
-    {"dp=2,zero=0", "gradients of a unit", 0.85},
-    {"dp=2,zero=0", "summed gradients of a unit", 0.85},
-    {"dp=4,zero=1,fsdp=2", "gradients over replicas", 0.5},
-    {"dp=4,zero=3,fsdp=2", "gradients over replicas", 0.5},
-    {"cp=2,cp_kind=ring", "keys and values of the ring", 1},
-    {"cp=2,cp_kind=ring", "gradients of the ring's keys and values", 0.5},
-    {"tp=2,sp=1", "gradient of a branch's input", 1},
-    {"tp=2,sp=0", "gradient of a branch's input", 1},
-    {"tp=2,sp=1", "token rows of tp ranks", 0.66},
-    {"tp=2,sp=1", "MLP's output", 0.5}, /* of two chunks the first */
-    {"tp=2,sp=0", "MLP's output", 0.5},
+    {"dp=2,zero=3", "weights of a unit", 0.95, 0.5},
+    {"dp=2,zero=3", "gradients of a unit", 0.92, 1},
+    {"dp=2,zero=2", "gradients of a unit", 0.92, 1},
+    {"dp=2,zero=1", "gradients of a unit", 0.85, 1},
+    {"dp=2,zero=1", "weights of a unit", 0.85, 0.02},
+    {"dp=2,zero=0", "gradients of a unit", 0.85, 1},
+    {"dp=2,zero=0", "summed gradients of a unit", 0.85, 0.02},
+    {"dp=4,zero=1,fsdp=2", "gradients over replicas", 0.5, 0},
+    {"dp=4,zero=3,fsdp=2", "gradients over replicas", 0.5, 0},
+    {"cp=2,cp_kind=ring", "keys and values of the ring", 1, 0.07},
+    {"cp=2,cp_kind=ring", "gradients of the ring's keys and values", 0.5, 0.14},
+    {"tp=2,sp=1", "gradient of a branch's input", 1, 0.07},
+    {"tp=2,sp=0", "gradient of a branch's input", 1, 0.07},
+    {"tp=2,sp=1", "token rows of tp ranks", 0.66, 0.02},
+    {"tp=2,sp=1", "MLP's output", 0.5, 0.05}, /* of two chunks the first */
+    {"tp=2,sp=0", "MLP's output", 0.5, 0.05},
 };
 
 static bool fits(const char *layout)
@@ -199,50 +201,13 @@ static void operations_run_under_computation(void **state)
 
 /* ---- a latency on what is hidden ---- */
 
-enum { PAIRS = 40, SUMS = 3 /* comm_sum of a step: losses, gradients' squares, the update's */ };
-static const double PUT = 0.06, EXPOSED = 0.2;
+enum { PAIRS = 12, LOW = 3 /* a median is below the third of twelve once in fifty times */, SUMS = 3 /* comm_sum of a step */ };
+static const double PART = 0.5, EXPOSED = 0.2;
 
-/* Of rank 0: the latency of each of the claim's operations so that it is PUT of a step altogether; what of that lies, per step, within the
- * operation as it was without it, from issue to the end of its wait, and what does not. */
-struct timing { double step_s, latency_s, covered_s, bare_s; };
-
-static struct timing timing_of(const struct claim *c)
-{
-    struct timing t = {.step_s = INFINITY};
-    struct lane lanes[RANKS_MAX];
-    cJSON *root = trace_load();
-    const cJSON *e;
-    double n = 0;
-    cJSON_ArrayForEach(e, json_member(root, "traceEvents"))
-        if (json_int(e, "pid", -1) == 0 && strcmp(text_of(e, "name"), "step") == 0)
-            t.step_s = fmin(t.step_s, 1e-6 * json_num(e, "dur", NAN));
-    lanes_read(root, lanes);
-    for (int64_t i = 0; i < lanes[0].n_comm; i++)
-        n += strcmp(lanes[0].comm[i].what, c->what) == 0;
-    t.latency_s = PUT * t.step_s * STEPS / n;
-    for (int64_t i = 0; i < lanes[0].n_comm; i++)
-        if (strcmp(lanes[0].comm[i].what, c->what) == 0)
-            t.covered_s += fmin(t.latency_s, 1e-6 * (lanes[0].comm[i].wait_at + lanes[0].comm[i].wait_us - lanes[0].comm[i].at)) / STEPS;
-    t.bare_s = PUT * t.step_s - t.covered_s;
-    lanes_release(lanes);
-    cJSON_Delete(root);
-    return t;
-}
-
-/* Every other step has the latency, so that what else the machine does meets both alike: its last sum is where one ends and one begins. */
-static struct { double latency_s, since_s, step_s[2 * PAIRS + 1]; int sums, steps, late; /* operations that took the latency */ } turns;
-
-static void take_turns(void *ctx, const struct comm *c, const struct comm_op *op, const struct comm_times *t)
-{
-    (void)ctx, (void)c;
-    if (world->conf->latency_s > 0 && strcmp(op->what, world->conf->latency_what) == 0)
-        turns.late += t->end_s - t->start_s >= turns.latency_s;
-    if (strcmp(op->what, "sum") != 0 || ++turns.sums % SUMS != 0)
-        return;
-    turns.step_s[turns.steps++] = t->end_s - turns.since_s;
-    turns.since_s = t->end_s;
-    world->conf->latency_s = turns.steps % 2 ? turns.latency_s : 0;
-}
+/* The claim's operations of STEPS steps, matched over the ranks: how many; those that have computation between issue and wait on all ranks;
+ * how long a quarter and half of these have at most; what was late of these, and of the others (comm.h, late_s: of each the most of a rank); how long
+ * the shortest operation took. */
+struct hiding { double step_s, layer_s, quarter_s, half_s, late_s, bare_s, least_s; int64_t n, under; };
 
 static int by_size(const void *a, const void *b)
 {
@@ -250,47 +215,117 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median over pairs of steps of how much longer the one with the latency takes. */
-static double late_by(const struct claim *c, double latency_s)
+static int64_t keep_claimed(struct lane *l, const char *what)
 {
-    double more[PAIRS];
+    int64_t n = 0;
+    for (int64_t i = 0; i < l->n_comm; i++)
+        if (strcmp(l->comm[i].what, what) == 0)
+            l->comm[n++] = l->comm[i];
+    return l->n_comm = n;
+}
+
+static double shortest(const cJSON *root, const char *span)
+{
+    const cJSON *e;
+    double least = INFINITY;
+    cJSON_ArrayForEach(e, json_member(root, "traceEvents"))
+        if (strcmp(text_of(e, "name"), span) == 0)
+            least = fmin(least, 1e-6 * json_num(e, "dur", NAN));
+    return least;
+}
+
+static struct hiding hiding_of(const struct claim *c)
+{
+    struct lane lanes[RANKS_MAX];
+    cJSON *root = trace_load();
+    lanes_read(root, lanes);
+    struct hiding h = {.step_s = shortest(root, "step"), .layer_s = shortest(root, "layer forward"), .least_s = INFINITY, .n = keep_claimed(&lanes[0], c->what)};
+    double *covers = calloc((size_t)h.n + 1, sizeof *covers);
+    for (int r = 1; r < world->size; r++)
+        assert_int_equal(keep_claimed(&lanes[r], c->what), h.n);
+    for (int64_t i = 0; i < h.n; i++) {
+        bool under = true;
+        double cover_us = INFINITY, late_us = 0;
+        for (int r = 0; r < world->size; r++) {
+            const struct operation *o = &lanes[r].comm[i];
+            under &= hidden(&lanes[r], o);
+            cover_us = fmin(cover_us, o->wait_at - o->at);
+            late_us = fmax(late_us, o->late_us);
+            h.least_s = fmin(h.least_s, 1e-6 * (o->end - o->at));
+        }
+        *(under ? &h.late_s : &h.bare_s) += 1e-6 * late_us;
+        if (under)
+            covers[h.under++] = 1e-6 * cover_us;
+    }
+    assert_true(h.under > 0);
+    qsort(covers, (size_t)h.under, sizeof *covers, by_size);
+    h.quarter_s = covers[h.under / 4];
+    h.half_s = covers[h.under / 2];
+    free(covers);
+    lanes_release(lanes);
+    cJSON_Delete(root);
+    return h;
+}
+
+/* Every other step has the latency, so that what else the machine does meets both alike: its last sum is where one ends and one begins. */
+static struct { double latency_s, since_s, step_s[2 * PAIRS + 1]; int sums, steps; } turns;
+
+static void take_turns(void *ctx, const struct comm *c, const struct comm_op *op, const struct comm_times *t)
+{
+    (void)ctx, (void)c;
+    if (strcmp(op->what, "sum") != 0 || ++turns.sums % SUMS != 0)
+        return;
+    turns.step_s[turns.steps++] = t->end_s - turns.since_s;
+    turns.since_s = t->end_s;
+    world->conf->latency_s = turns.steps % 2 ? turns.latency_s : 0;
+}
+
+/* How much longer a step with the latency takes than the next one without, by size. */
+static void growth_of(const struct claim *c, double latency_s, double more[PAIRS])
+{
     turns.latency_s = latency_s;
-    turns.sums = turns.steps = turns.late = 0;
-    world->conf->latency_what = c->what;
+    turns.sums = turns.steps = 0;
     world->conf->trace = take_turns;
     run_steps = 2 * PAIRS + 1;
     train(&large, c->layout, 2, NULL);
     run_steps = STEPS;
     world->conf->trace = NULL;
-    world->conf->latency_what = NULL;
     world->conf->latency_s = 0;
     assert_int_equal(turns.steps, 2 * PAIRS + 1);
-    assert_true(turns.late >= PAIRS); /* it was put on */
     for (int i = 0; i < PAIRS; i++)
         more[i] = turns.step_s[2 * i + 1] - turns.step_s[2 * i + 2];
     qsort(more, PAIRS, sizeof *more, by_size);
-    return (more[PAIRS / 2 - 1] + more[PAIRS / 2]) / 2;
 }
 
-/* Does a step grow by less than EXPOSED of the delay that has time to pass within the operations as they were, over what has not? That there is
- * computation between issue and wait is another test's. */
+/* Operations have the time to pass that the design gives them; and with half of what three quarters of them have put on each, less than EXPOSED
+ * of it makes the step longer. How late waits were bounds that, whatever else the machine does; the clock says it too, of all but the
+ * operations that have nothing to run under, as far as its spread allows. */
 static bool is_hidden(const struct claim *c)
 {
-    struct timing t = {0};
+    struct hiding h = {0}, with;
     struct err err = {0};
+    double more[PAIRS], latency_s;
     train(&large, c->layout, 2, trace_path());
     if (world->rank == 0)
-        t = timing_of(c);
-    double latency_s = t.latency_s;
+        h = hiding_of(c);
+    latency_s = PART * h.quarter_s;
     must(comm_max(world, &latency_s, 1, &err), &err);
-    double more = late_by(c, latency_s), share = (more - t.bare_s) / t.covered_s;
+    world->conf->latency_what = c->what;
+    world->conf->latency_s = latency_s;
+    train(&large, c->layout, 2, trace_path());
+    growth_of(c, latency_s, more);
+    world->conf->latency_what = NULL;
     if (world->rank > 0)
         return true;
-    printf("# %s, '%s': of %.1f ms each, %.0f ms a step altogether, %.0f ms have time to pass; a step of %.0f ms grows by %.1f ms, %.1f ms of it "
-           "without cover: %.0f %% of what has time\n", c->layout, c->what, 1e3 * latency_s, 1e3 * (t.covered_s + t.bare_s), 1e3 * t.covered_s, 1e3 * t.step_s,
-           1e3 * more, 1e3 * t.bare_s, 100 * share);
+    with = hiding_of(c);
+    assert_true(with.least_s > 0.999 * latency_s); /* it was put on */
+    double put_s = latency_s * (double)with.under / STEPS, bare_s = latency_s * (double)(with.n - with.under) / STEPS, late_s = with.late_s / STEPS;
+    printf("# %s, '%s': %g of %g a step under computation, half of them for %.0f %% of a layer's forward; of %.2f ms each, %.1f ms, late %.2f ms, "
+           "%.1f %%; of the others' %.1f ms %.1f; a step of %.0f ms grows by %.1f ms (%.1f to %.1f)\n", c->layout, c->what, (double)with.under / STEPS,
+           (double)with.n / STEPS, 100 * h.half_s / h.layer_s, 1e3 * latency_s, 1e3 * put_s, 1e3 * late_s, 100 * late_s / put_s, 1e3 * bare_s,
+           1e3 * with.bare_s / STEPS, 1e3 * h.step_s, 1e3 * (more[PAIRS / 2 - 1] + more[PAIRS / 2]) / 2, 1e3 * more[LOW - 1], 1e3 * more[PAIRS - LOW]);
     fflush(stdout);
-    return share < EXPOSED;
+    return h.half_s > c->cover * h.layer_s && late_s < EXPOSED * put_s && more[LOW - 1] < EXPOSED * put_s + bare_s;
 }
 
 static void latency_is_hidden(void **state)
@@ -301,7 +336,7 @@ static void latency_is_hidden(void **state)
     for (size_t i = 0; i < sizeof claims / sizeof *claims; i++)
         missed += fits(claims[i].layout) && (!only || strstr(claims[i].layout, only)) && !is_hidden(&claims[i]);
     if (missed)
-        fail_msg("the step grows by more than %g of the delay in %d of the claims above", EXPOSED, missed);
+        fail_msg("%d of the claims above have less to run under, or more than %g of the delay makes the step longer", missed, EXPOSED);
 }
 
 /* ---- the file and the table ---- */
