@@ -87,7 +87,8 @@ static int state_load(const char *dir, const struct ckpt_manifest *m, struct opt
         return err_set(err, ERR_INPUT, "%s: was written by a run in %s, this one is in %s", dir, dtype_names[m->run_dtype], dtype_names[o->c.ops->act]);
     if (o->ema && !m->ema)
         return err_set(err, ERR_INPUT, "%s: holds no average (EMA), the run keeps one", dir);
-    BUG_ON(m->moments != o->c.run->moments); /* the configuration covers it */
+    if (m->moments != o->c.run->moments)
+        return err_set(err, ERR_INPUT, "%s: holds moments of type '%s', the run's are '%s'", dir, moments_names[m->moments], moments_names[o->c.run->moments]);
     int rc = optim_zero(o, err);
     struct ckpt_state to = ckpt_state_of(o);
     if (rc == 0)

@@ -301,6 +301,9 @@ static void another_run_is_refused(void **state)
     rig_open_as(&r, "dp=1", world, DTYPE_F64, 0.9);
     refused(&r, config, "holds no average (EMA)");
     rig_open_as(&r, "dp=1", world, DTYPE_F64, 0);
+    r.run.moments = MOMENTS_BF16;
+    refused(&r, config, "holds moments of type 'same', the run's are 'bf16'");
+    rig_open_as(&r, "dp=1", world, DTYPE_F64, 0);
     snprintf(r.params.items[3].name, sizeof r.params.items[3].name, "blocks.77.weight");
     refused(&r, config, "tensor 'blocks.77.weight' is missing or of another shape");
 }
