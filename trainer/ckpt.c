@@ -28,8 +28,8 @@
  * `.tmp-…` folder, which the next save removes. All ranks agree on success before anybody goes on. A checkpoint that already
  * stands under the name is kept when it verifies (the run is the same whoever ran it), else set aside like any damaged one.
  *
- * Removing: after a save, the oldest beyond the `keep` newest go. Only those count whose manifest reads and whose files have the
- * right sizes, so that a damaged one never pushes out a good one.
+ * Removing: after a save, the oldest beyond the `keep` newest go. Only those count whose files were read again and have the manifest's
+ * checksums (ckpt_keep.c), so that a damaged one never pushes out a good one.
  */
 #include "trainer/ckpt.h"
 
@@ -293,12 +293,12 @@ int ckpt_set_aside(const char *dir, struct err *err)
     return rc;
 }
 
-int ckpt_folder_check(const char *dir, bool hashes, struct err *err)
+int ckpt_folder_check(const char *dir, struct err *err)
 {
     struct ckpt_manifest m = {0};
     int rc = ckpt_manifest_load(dir, &m, err);
     if (rc == 0)
-        rc = hashes ? ckpt_verify(dir, &m, 0, 1, err) : ckpt_sizes_check(dir, &m, 0, 1, err);
+        rc = ckpt_verify(dir, &m, 0, 1, err);
     ckpt_manifest_release(&m);
     return rc;
 }
@@ -312,31 +312,13 @@ bool ckpt_is_damage(int rc)
 static int publish(const char *tmp, const char *final, struct err *err)
 {
     if (file_exists(final)) {
-        int rc = ckpt_folder_check(final, true, err);
+        int rc = ckpt_folder_check(final, err);
         if (rc == 0)
             return file_remove_tree(tmp, err);
         if (!ckpt_is_damage(rc) || (rc = ckpt_set_aside(final, err)) < 0)
             return rc;
     }
     return file_publish_dir(tmp, final, err);
-}
-
-/* Failures are left alone: an old checkpoint too many harms nobody. */
-static void keep_newest(const char *ckpt_dir, int64_t keep)
-{
-    struct ckpt_list list = {0};
-    int64_t good = 0;
-    if (ckpt_list_load(ckpt_dir, &list, NULL) < 0)
-        return;
-    for (int64_t i = 0; i < list.n; i++) {
-        char path[LIMIT_PATH_BYTES];
-        ckpt_dir_format(ckpt_dir, list.steps[i], path);
-        if (good >= keep)
-            file_remove_tree(path, NULL);
-        else
-            good += ckpt_folder_check(path, false, NULL) == 0;
-    }
-    free(list.steps);
 }
 
 /* Every rank's file to rank 0's manifest, in the order of the ranks; ranks that write none have n = 0. */
@@ -355,17 +337,21 @@ static int manifest_publish(const char *tmp, const char *final, const struct opt
 
 int ckpt_save_begin(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_save *s, struct err *err)
 {
-    *s = (struct ckpt_save){.o = o, .meta = *meta, .keep = keep};
+    *s = (struct ckpt_save){.o = o, .meta = *meta};
     s->meta.updates = o->updates;
     snprintf(s->ckpt_dir, sizeof s->ckpt_dir, "%s/ckpt", run_dir);
     snprintf(s->tmp, sizeof s->tmp, "%s/.tmp-step-%08lld", s->ckpt_dir, (long long)meta->step);
-    return comm_agree(o->c.world, o->c.world->rank == 0 ? tmp_make(s->ckpt_dir, s->tmp, err) : 0, err);
+    int rc = comm_agree(o->c.world, o->c.world->rank == 0 ? tmp_make(s->ckpt_dir, s->tmp, err) : 0, err);
+    return rc < 0 ? rc : ckpt_keep_begin(&s->keep, s->ckpt_dir, meta->step, keep, o->c.world, err);
 }
 
 int ckpt_save_write(struct ckpt_save *s, const struct ckpt_state *state, struct err *err)
 {
     bool writes = ckpt_file_of_rank(s->o->c.layout, s->o->c.world->rank) >= 0;
-    return writes ? ckpt_file_write(s->tmp, state, s->o->c.world->rank, &s->own, err) : 0;
+    int rc = writes ? ckpt_file_write(s->tmp, state, s->o->c.world->rank, &s->own, err) : 0;
+    if (rc == 0)
+        ckpt_keep_check(&s->keep);
+    return rc;
 }
 
 int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written, struct err *err)
@@ -388,10 +374,11 @@ int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written,
     rc = comm_agree(world, rc, err);
     if (rc < 0 && first)
         file_remove_tree(s->tmp, NULL);
-    if (rc == 0 && first)
-        keep_newest(s->ckpt_dir, s->keep);
+    if (rc == 0)
+        rc = ckpt_keep_finish(&s->keep, err);
     if (rc == 0)
         *written = s->meta;
+    ckpt_keep_release(&s->keep);
     free(files);
     return rc;
 }

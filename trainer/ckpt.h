@@ -26,7 +26,7 @@ struct ckpt_meta {
     int64_t bytes;
 };
 
-/* Collective over the world. Keeps the newest `keep` checkpoints, this one included. */
+/* Collective over the world. Keeps the newest `keep` checkpoints that are whole, this one included, and what is newer than the last of them. */
 int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
               struct err *err);
 
@@ -57,8 +57,7 @@ struct ckpt_manifest {
 };
 int ckpt_manifest_load(const char *dir, struct ckpt_manifest *out, struct err *err);
 void ckpt_manifest_release(struct ckpt_manifest *m);
-/* Sizes, and sizes and checksums, of the files i with i mod n_parts = part. ERR_CORRUPT names the file. */
-int ckpt_sizes_check(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err);
+/* Sizes and checksums of the files i with i mod n_parts = part. ERR_CORRUPT names the file. */
 int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err);
 
 enum ckpt_buffer { CKPT_WEIGHTS, CKPT_M, CKPT_V, CKPT_EMA, CKPT_BUFFERS };

@@ -75,6 +75,7 @@ void ckpt_async_close(struct ckpt_async *a)
 {
     if (a->under_way)
         pthread_join(a->thread, NULL);
+    ckpt_keep_release(&a->save.keep);
     if (a->copy)
         a->o->c.ops->dev->free(a->o->c.ops->dev, a->copy);
     *a = (struct ckpt_async){0};

@@ -61,8 +61,7 @@ int64_t ckpt_newest_step(const char *run_dir)
     return step;
 }
 
-/* Rank 0's list on every rank: a network file system may show each rank another one. */
-static int list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out, struct err *err)
+int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out, struct err *err)
 {
     struct ckpt_list list = {0};
     int rc = comm_agree(world, world->rank == 0 ? ckpt_list_load(ckpt_dir, &list, err) : 0, err);
@@ -140,7 +139,7 @@ int ckpt_load(const char *run_dir, struct optim *o, struct hash128 config_hash, 
     struct ckpt_list list = {0};
     snprintf(ckpt_dir, sizeof ckpt_dir, "%s/ckpt", run_dir);
     *found = false;
-    int rc = list_share(ckpt_dir, o->c.world, &list, err);
+    int rc = ckpt_list_share(ckpt_dir, o->c.world, &list, err);
     for (int64_t i = 0; rc == 0 && i < list.n && !*found; i++) {
         struct err why = {0};
         ckpt_dir_format(ckpt_dir, list.steps[i], dir);

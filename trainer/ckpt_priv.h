@@ -6,11 +6,13 @@
 
 struct ckpt_list { int64_t *steps; int64_t n; }; /* newest first; steps from malloc */
 int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err); /* a missing folder is an empty list */
+/* Collective: rank 0's list on every rank, as a network file system may show each rank another one. */
+int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out, struct err *err);
 void ckpt_dir_format(const char *ckpt_dir, int64_t step, char out[LIMIT_PATH_BYTES]);
 int64_t ckpt_tensor_find(const struct ckpt_manifest *m, const char *name); /* -1 if absent */
 
-/* Whole by manifest and file sizes; with `hashes`, by content too. */
-int ckpt_folder_check(const char *dir, bool hashes, struct err *err);
+/* Whole by manifest, file sizes and content. */
+int ckpt_folder_check(const char *dir, struct err *err);
 /* Of a look at a checkpoint: it is not whole. Anything else (no memory, a failing file system) says nothing about it. */
 bool ckpt_is_damage(int rc);
 int ckpt_set_aside(const char *dir, struct err *err);
@@ -20,12 +22,27 @@ struct ckpt_state ckpt_state_of(const struct optim *o);
 int64_t ckpt_state_bytes(const struct ckpt_state *s);
 struct ckpt_state ckpt_state_copy(const struct ckpt_state *s, char *to);
 
+/* What stays when step `step` has been saved. begin and finish are collective; check looks at files, and is each rank's own: in finish a
+ * checkpoint counts that was whole in every rank's part. */
+struct ckpt_keep {
+    const char *ckpt_dir; /* borrowed */
+    struct comm *world;
+    int64_t step, keep;
+    struct ckpt_list list; /* with the new one */
+    bool *whole;           /* [list.n] in this rank's part; false: not looked at, too */
+};
+int ckpt_keep_begin(struct ckpt_keep *k, const char *ckpt_dir, int64_t step, int64_t keep, struct comm *world, struct err *err);
+void ckpt_keep_check(struct ckpt_keep *k);
+/* Deletes; a folder that cannot be deleted is left alone: an old checkpoint too many harms nobody. */
+int ckpt_keep_finish(struct ckpt_keep *k, struct err *err);
+void ckpt_keep_release(struct ckpt_keep *k);
+
 /* Saving in parts: begin and finish are collective, what lies between is each rank's own. status: what write gave. */
 struct ckpt_save {
     const struct optim *o; /* borrowed */
     char ckpt_dir[LIMIT_PATH_BYTES], tmp[LIMIT_PATH_BYTES];
     struct ckpt_meta meta;
-    int64_t keep;
+    struct ckpt_keep keep;
     struct ckpt_file own;
 };
 int ckpt_save_begin(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_save *s, struct err *err);

@@ -218,7 +218,7 @@ int64_t ckpt_buffer_first(const struct ckpt_manifest *m, const struct ckpt_file 
     return bytes;
 }
 
-int ckpt_sizes_check(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err)
+static int sizes_check(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err)
 {
     for (int64_t i = part; i < m->n_files; i += n_parts) {
         char path[LIMIT_PATH_BYTES];
@@ -236,7 +236,7 @@ int ckpt_sizes_check(const char *dir, const struct ckpt_manifest *m, int part, i
 
 int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err)
 {
-    int rc = ckpt_sizes_check(dir, m, part, n_parts, err);
+    int rc = sizes_check(dir, m, part, n_parts, err);
     for (int64_t i = part; i < m->n_files && rc == 0; i += n_parts) {
         char path[LIMIT_PATH_BYTES];
         struct hash128 hash;

@@ -365,6 +365,11 @@ static void keeps_the_newest_good_ones(void **state)
     assert_true(exists(123456789, "") && exists(6, "") && !exists(5, "") && !exists(4, ""));
     save(&r, 99999999, 1);
     assert_true(exists(123456789, "") && !exists(99999999, ""));
+    for (int64_t step = 123456790; step <= 123456792; step++)
+        save(&r, step, 3);
+    file_flip(step_file(123456791, "rank-00000.bin"), 5); /* of the right size */
+    save(&r, 123456793, 3);
+    assert_true(exists(123456793, "") && exists(123456792, "") && exists(123456791, "") && exists(123456790, "") && !exists(123456789, ""));
     rig_close(&r);
 }
 
