@@ -343,10 +343,15 @@ static void latency_is_hidden(void **state)
 
 static void kinds_name_the_step(void **state)
 {
+    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "tp=2,sp=1", "cp=2", "cp=2,cp_kind=a2a", "pp=2"};
     (void)state;
-    struct train_report r = train(&middle, "dp=1", 1, trace_path());
-    if (world->rank == 0 && !(r.named_share >= 0.98 && r.named_share <= 1.0001))
-        fail_msg("the kinds name %.4f of a step", r.named_share);
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        if (i > 0 && world->size != 2)
+            continue;
+        struct train_report r = train(&middle, layouts[i], 2, trace_path());
+        if (world->rank == 0 && !(r.named_share >= 0.98 && r.named_share <= 1.0001))
+            fail_msg("%s: the kinds name %.4f of a step", layouts[i], r.named_share);
+    }
 }
 
 /* Spans enclose what is within them: no two of lane 0 cross. */
