@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DUMP_TENSORS = 512, DUMP_TEXTS = 64, DUMP_NAME_BYTES = 160, DUMP_DIMS = 4 };
+enum { DUMP_TENSORS = 512, DUMP_TEXTS = 64, DUMP_NAME_BYTES = 160, DUMP_TEXT_BYTES = 256, DUMP_DIMS = 4 };
 
 struct dump_item {
     char name[DUMP_NAME_BYTES];
@@ -30,7 +30,7 @@ struct dump_item {
 };
 struct dump {
     struct dump_item items[DUMP_TENSORS];
-    char texts[DUMP_TEXTS][2][DUMP_NAME_BYTES];
+    struct { char key[DUMP_NAME_BYTES], value[DUMP_TEXT_BYTES]; } texts[DUMP_TEXTS];
     int n, n_texts;
 };
 
@@ -45,10 +45,12 @@ __attribute__((format(printf, 3, 4))) static inline void dump_text(struct dump *
     va_list ap;
     if (d->n_texts == DUMP_TEXTS)
         dump_fail("too many texts", key);
-    snprintf(d->texts[d->n_texts][0], DUMP_NAME_BYTES, "%s", key);
+    snprintf(d->texts[d->n_texts].key, DUMP_NAME_BYTES, "%s", key);
     va_start(ap, fmt);
-    vsnprintf(d->texts[d->n_texts++][1], DUMP_NAME_BYTES, fmt, ap);
+    int bytes = vsnprintf(d->texts[d->n_texts++].value, DUMP_TEXT_BYTES, fmt, ap);
     va_end(ap);
+    if (bytes < 0 || bytes >= DUMP_TEXT_BYTES)
+        dump_fail("too long a text", key);
 }
 
 static inline void dump_tensor(struct dump *d, const char *name, const double *data, int nd, const int64_t *dim)
@@ -95,7 +97,7 @@ static inline void dump_header(const struct dump *d, FILE *f)
     int64_t at = 0;
     fprintf(f, "{\"__metadata__\":{");
     for (int i = 0; i < d->n_texts; i++)
-        fprintf(f, "%s\"%s\":\"%s\"", i ? "," : "", d->texts[i][0], d->texts[i][1]);
+        fprintf(f, "%s\"%s\":\"%s\"", i ? "," : "", d->texts[i].key, d->texts[i].value);
     fputc('}', f);
     for (int i = 0; i < d->n; i++) {
         const struct dump_item *x = &d->items[i];

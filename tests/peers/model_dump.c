@@ -2,10 +2,11 @@
  *
  *   in/weight/NAME  every weight, shapes and names as at the top of profiles/params.c
  *   in/latent/I, in/noise/I, in/cond/I [C, t, h, w], in/text/I [text_len, text_width]   of sample I; no cond: zeros; noise as drawn
- *   in/level, dropped, fps, loss_weight [n], in/inv_norm
- *   out/prediction/I [C, t, h, w], out/sample_loss [n], out/loss_sum, out/loss_x0_sum (trainer/dit.h), out/grad/NAME of inv_norm · loss_sum
+ *   in/level, dropped, fps, loss_weight [n], in/valid [n, 3] cells that count in the loss, in/inv_norm
+ *   out/prediction/I [C, t, h, w], out/sample_loss [n], out/loss_sum, out/loss_x0_sum (trainer/dit.h)
+ *   out/grad/NAME             of inv_norm · loss_sum, of what is trained
  *
- * The model's fields and the objective are texts.
+ * The model's fields, the objective and the tuning (profiles/tuning.c, with ' for ") are texts.
  */
 #include "tests/unit/trainer_model.h"
 
@@ -21,7 +22,21 @@ struct variant {
     enum objective objective;
     int32_t shape[SAMPLES][3]; /* latent cells of the samples; all 0: the rig's */
     enum captions captions;
+    const char *tuning; /* NULL: everything is trained */
+    bool padded;        /* a part of each sample counts in the loss */
 };
+
+/* Samples with patch (1, 1, 2) of several tokens along every axis; one that is a single token. */
+#define SPREAD {{2, 2, 4}, {1, 1, 2}, {3, 2, 4}, {3, 1, 2}}
+#define LLAMA .family = MODEL_MOVIEGEN, .hidden = 48, .heads = 4, .kv_heads = 2, .gated_mlp = true
+#define TABLES .pos_t = 4, .pos_h = 3, .pos_w = 4 /* longer than any sample */
+
+#define EVERY_ADAPTER "{'lora': {'rank': 2, 'alpha': 3, 'match': ['*']}, 'groups': [{'match': '*_n*', 'trainable': true}]}"
+#define SOME_ADAPTERS \
+    "{'lora': {'rank': 3, 'alpha': 0.75, 'match': ['blocks.*.attn.*', 'blocks.1.cross.kv.*', 'final.out.*']}," \
+    " 'groups': [{'match': 'blocks.0.attn.out.lora_a', 'trainable': false}, {'match': 'blocks.1.mlp.*', 'trainable': true}]}"
+#define LAST_LAYER_FROZEN "{'groups': [{'match': 'blocks.1.mlp.*', 'lr_scale': 0.5}, {'match': 'blocks.1.*', 'trainable': false}," \
+    " {'match': 'text_null', 'trainable': false}]}"
 
 static const struct variant variants[] = {
     {"full", {.adaln = ADALN_FULL}, true, OBJECTIVE_EDM},
@@ -47,6 +62,36 @@ static const struct variant variants[] = {
      {{2, 1, 3}, {1, 2, 2}, {3, 2, 1}, {1, 1, 5}}},
     /* wider than the frame rate's embedding */
     {"wide", {.adaln = ADALN_LORA_SEPARATE, .layers = 1, .hidden = 264}, true, OBJECTIVE_EDM},
+    {"padded", {.adaln = ADALN_FULL, .layers = 1, .cond_channels = 1}, true, OBJECTIVE_EDM, .padded = true},
+    {"tables", {.adaln = ADALN_FULL, TABLES}, true, OBJECTIVE_V},
+
+    {"moviegen", {LLAMA, TABLES, .adaln = ADALN_FULL}, true, OBJECTIVE_RECTIFIED_FLOW},
+    {"moviegen-spread", {LLAMA, TABLES, .adaln = ADALN_FULL, .patch_h = 1}, true, OBJECTIVE_EDM, SPREAD},
+    {"moviegen-rope", {LLAMA, .adaln = ADALN_LORA_SEPARATE, .patch_h = 1}, true, OBJECTIVE_EDM, SPREAD, EVERYWHERE},
+    {"moviegen-none", {LLAMA, TABLES, .adaln = ADALN_NONE}, true, OBJECTIVE_V},
+    {"moviegen-fused-cond", {LLAMA, TABLES, .adaln = ADALN_LORA_FUSED, .cond_channels = 2}, true, OBJECTIVE_RECTIFIED_FLOW, .padded = true},
+    {"moviegen-single-plain", {.family = MODEL_MOVIEGEN, TABLES, .adaln = ADALN_LORA_SINGLE, .layers = 3}, true, OBJECTIVE_EDM},
+    {"moviegen-no-text", {LLAMA, TABLES, .adaln = ADALN_LORA_SEPARATE}, false, OBJECTIVE_EDM},
+    {"moviegen-captions-nowhere", {LLAMA, TABLES, .adaln = ADALN_FULL, .layers = 1}, true, OBJECTIVE_V, .captions = NOWHERE},
+
+    {"stdit", {.family = MODEL_STDIT, .adaln = ADALN_FULL}, true, OBJECTIVE_RECTIFIED_FLOW},
+    {"stdit-spread", {.family = MODEL_STDIT, .adaln = ADALN_FULL, .patch_h = 1}, true, OBJECTIVE_EDM, SPREAD},
+    {"stdit-separate", {.family = MODEL_STDIT, .adaln = ADALN_LORA_SEPARATE, .patch_h = 1}, true, OBJECTIVE_V, SPREAD},
+    {"stdit-fused", {.family = MODEL_STDIT, .adaln = ADALN_LORA_FUSED, .kv_heads = 1}, true, OBJECTIVE_EDM, .captions = EVERYWHERE},
+    {"stdit-single", {.family = MODEL_STDIT, .adaln = ADALN_LORA_SINGLE, .layers = 3}, true, OBJECTIVE_RECTIFIED_FLOW},
+    {"stdit-none", {.family = MODEL_STDIT, .adaln = ADALN_NONE, .patch_h = 1}, true, OBJECTIVE_EDM, SPREAD},
+    {"stdit-no-text-cond", {.family = MODEL_STDIT, .adaln = ADALN_LORA_SEPARATE, .kv_heads = 1, .gated_mlp = true, .cond_channels = 1}, false,
+     OBJECTIVE_EDM, .padded = true},
+    {"stdit-tables", {.family = MODEL_STDIT, TABLES, .adaln = ADALN_FULL, .patch_h = 1}, true, OBJECTIVE_V, SPREAD},
+
+    /* adapters beside every matrix, or some; what a group says is trained or not */
+    {"adapters", {.adaln = ADALN_FULL}, true, OBJECTIVE_EDM, .tuning = EVERY_ADAPTER},
+    {"adapters-separate", {.adaln = ADALN_LORA_SEPARATE, .cond_channels = 1}, true, OBJECTIVE_V, .tuning = EVERY_ADAPTER},
+    {"adapters-fused-moviegen", {LLAMA, TABLES, .adaln = ADALN_LORA_FUSED}, true, OBJECTIVE_RECTIFIED_FLOW, .tuning = EVERY_ADAPTER},
+    {"adapters-single-stdit", {.family = MODEL_STDIT, .adaln = ADALN_LORA_SINGLE, .patch_h = 1}, true, OBJECTIVE_EDM, SPREAD, .tuning = EVERY_ADAPTER},
+    {"adapters-some", {LLAMA, TABLES, .adaln = ADALN_FULL}, true, OBJECTIVE_EDM, .tuning = SOME_ADAPTERS},
+    {"adapters-some-none", {.adaln = ADALN_NONE}, true, OBJECTIVE_V, .tuning = SOME_ADAPTERS},
+    {"frozen", {.family = MODEL_STDIT, .adaln = ADALN_FULL}, true, OBJECTIVE_EDM, .tuning = LAST_LAYER_FROZEN},
 };
 
 static int64_t or_else(int64_t value, int64_t otherwise) { return value ? value : otherwise; }
@@ -78,7 +123,8 @@ static void write_model(struct dump *d, const struct model *m, enum objective ob
     const struct { const char *name; int64_t value; } fields[] = {
         {"layers", m->layers}, {"hidden", m->hidden}, {"heads", m->heads}, {"kv_heads", m->kv_heads}, {"ffn", m->ffn},
         {"gated_mlp", m->gated_mlp}, {"text_width", m->text_width}, {"adaln_rank", m->adaln_rank}, {"patch_t", m->patch_t},
-        {"patch_h", m->patch_h}, {"patch_w", m->patch_w}, {"latent_channels", m->latent_channels}, {"cond_channels", m->cond_channels}};
+        {"patch_h", m->patch_h}, {"patch_w", m->patch_w}, {"latent_channels", m->latent_channels}, {"cond_channels", m->cond_channels},
+        {"pos_t", m->pos_t}};
     dump_text(d, "op", "model");
     dump_text(d, "family", "%s", model_family_names[m->family]);
     dump_text(d, "adaln", "%s", model_adaln_names[m->adaln]);
@@ -88,11 +134,14 @@ static void write_model(struct dump *d, const struct model *m, enum objective ob
         dump_text(d, fields[i].name, "%" PRId64, fields[i].value);
 }
 
-static void write_params(struct dump *d, const struct rig *r, const char *prefix, const double *flat)
+/* trained: of what is trained alone */
+static void write_params(struct dump *d, const struct rig *r, const char *prefix, const double *flat, bool trained)
 {
     char name[DUMP_NAME_BYTES];
     for (int64_t i = 0; i < r->list.n; i++) {
         const struct param *p = &r->list.items[i];
+        if (trained && !shards_trained(&r->sh, i))
+            continue;
         snprintf(name, sizeof name, "%s/%s", prefix, p->name);
         dump_tensor(d, name, flat + r->sh.tensors[i].offset, p->nd, p->dim);
     }
@@ -127,19 +176,23 @@ static void write_sample(struct dump *d, const struct model *m, const struct bat
 
 static void write_batch(struct dump *d, const struct rig *r)
 {
-    double level[SAMPLES], dropped[SAMPLES], fps[SAMPLES], weight[SAMPLES];
+    double level[SAMPLES], dropped[SAMPLES], fps[SAMPLES], weight[SAMPLES], valid[SAMPLES][3];
     for (int i = 0; i < SAMPLES; i++) {
         const struct batch_sample *s = &r->data.samples[i];
         level[i] = s->level;
         dropped[i] = s->drop_text;
         fps[i] = s->fps;
         weight[i] = s->loss_weight;
+        valid[i][0] = or_else(s->valid_t, s->t);
+        valid[i][1] = or_else(s->valid_h, s->h);
+        valid[i][2] = or_else(s->valid_w, s->w);
         write_sample(d, &r->m, s, i);
     }
     dump_vector(d, "in/level", level, SAMPLES);
     dump_vector(d, "in/dropped", dropped, SAMPLES);
     dump_vector(d, "in/fps", fps, SAMPLES);
     dump_vector(d, "in/loss_weight", weight, SAMPLES);
+    dump_matrix(d, "in/valid", valid[0], SAMPLES, 3);
     dump_number(d, "in/inv_norm", INV_NORM);
 }
 
@@ -179,6 +232,16 @@ static void set_caption(struct rig *r, int i, enum captions captions)
     s->drop_text = false;
 }
 
+/* Padding along every axis, but for the first sample. */
+static void set_padding(struct batch_sample *s, int i)
+{
+    if (i == 0)
+        return;
+    s->valid_t = s->t > 1 ? s->t - 1 : 1;
+    s->valid_h = s->h - 1;
+    s->valid_w = s->w - 1;
+}
+
 static void set_samples(struct rig *r, const struct variant *v)
 {
     for (int i = 0; i < SAMPLES; i++)
@@ -188,6 +251,18 @@ static void set_samples(struct rig *r, const struct variant *v)
         r->data.samples[i].h = v->shape[i][1];
         r->data.samples[i].w = v->shape[i][2];
     }
+    for (int i = 0; i < SAMPLES && v->padded; i++)
+        set_padding(&r->data.samples[i], i);
+}
+
+/* Of the text with ' for ". */
+static struct tuning quoted_tuning(const char *text)
+{
+    char quoted[DUMP_TEXT_BYTES];
+    snprintf(quoted, sizeof quoted, "%s", text);
+    for (char *c = quoted; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    return tuning_of(quoted);
 }
 
 static void write_variant(struct dump *d, const struct variant *v, const char *dir)
@@ -195,16 +270,19 @@ static void write_variant(struct dump *d, const struct variant *v, const char *d
     static const struct layout plain = {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1};
     struct model m = complete(v);
     struct rig r;
-    rig_open(&r, NULL, &m, &plain, v->objective, DTYPE_F64);
+    const char *text = v->tuning ? v->tuning : "{}";
+    struct tuning tuning = quoted_tuning(text);
+    rig_open_tuned(&r, NULL, &m, &plain, v->objective, DTYPE_F64, NULL, &tuning);
     set_samples(&r, v);
     struct dit_result result = step(&r, 0, SAMPLES, false);
     write_model(d, &m, v->objective);
-    write_params(d, &r, "in/weight", r.weights);
+    dump_text(d, "tuning", "%s", text);
+    write_params(d, &r, "in/weight", r.weights, false);
     write_batch(d, &r);
     dump_vector(d, "out/sample_loss", result.sample_loss, SAMPLES);
     dump_number(d, "out/loss_sum", result.loss_sum);
     dump_number(d, "out/loss_x0_sum", result.loss_x0_sum);
-    write_params(d, &r, "out/grad", r.grads);
+    write_params(d, &r, "out/grad", r.grads, true);
     write_prediction(d, &r);
     dump_save(d, dir, v->name);
     rig_close(&r);

@@ -1,9 +1,12 @@
 """model_torch.py DIR: the model in PyTorch, from its documentation, against the cases that model_dump wrote to DIR.
 
-Sources: the names and shapes at the top of profiles/params.c, the essays of trainer/dit_block.c, trainer/dit_cond.c and
-trainer/objective.h, and trainer/ops.h for norms, positions, patches and sinusoids. Each sample goes through the network alone, gradients are
-autograd's: packing, order of sums and every backward formula of the trainer are its own.
+Sources: the names and shapes at the top of profiles/params.c, profiles/model.h for the families, the essays of trainer/dit_block.c,
+trainer/dit_cond.c and trainer/objective.h, trainer/ops.h for norms, positions, patches and sinusoids, and the top of profiles/tuning.c for
+what is trained. Each sample goes through the network alone, ST-DiT's short attentions are masks over all its tokens, an adapter is a change of
+its weight, gradients are autograd's: packing, order of rows and sums and every backward formula of the trainer are its own.
 """
+import fnmatch
+import json
 import math
 
 import torch
@@ -45,12 +48,16 @@ def unpatched(tokens, shape, patch):
     return x.permute(3, 0, 4, 1, 5, 2, 6).reshape(shape)
 
 
-def angles(grid, head_dim, theta, fps):
+def places(grid):
+    """[tokens, 3]: every token's t, h, w"""
+    return torch.cartesian_prod(*(torch.arange(n) for n in grid)).reshape(-1, 3)
+
+
+def angles(place, head_dim, theta, fps):
     """[tokens, head_dim / 2]: time's pairs first, then a third of the pairs, rounded down, for each of height and width"""
     side = head_dim // 2 // 3
-    places = torch.cartesian_prod(*(torch.arange(n, dtype=torch.float64) for n in grid)).reshape(-1, 3)
-    places[:, 0] *= 24 / fps
-    turns = [places[:, i:i + 1] * theta ** (-torch.arange(p) / p) for i, p in enumerate((head_dim // 2 - 2 * side, side, side))]
+    at = place * torch.tensor([24 / fps, 1, 1])
+    turns = [at[:, i:i + 1] * theta ** (-torch.arange(p) / p) for i, p in enumerate((head_dim // 2 - 2 * side, side, side))]
     return torch.cat(turns, 1)
 
 
@@ -61,10 +68,19 @@ def rotated(x, angle):
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
-def attention(q, k, v):
+def seen(sub, place):
+    """[tokens, tokens]: which tokens a query sees: of its frame, of its place in every frame, or all"""
+    same = place[:, None] == place[None]
+    frame, spot = same[..., 0], same[..., 1] & same[..., 2]
+    return {"spatial": frame, "temporal": spot, "attn": torch.ones_like(frame)}[sub]
+
+
+def attention(q, k, v, mask=None):
     """q [queries, heads, d], k and v [keys, kv_heads, d]: query head h reads kv head h // (heads / kv_heads)"""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     logits = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(q.shape[2])
+    if mask is not None:
+        logits = logits.masked_fill(~mask, -math.inf)
     return torch.einsum("hqk,khd->qhd", logits.softmax(-1), v).flatten(1)
 
 
@@ -84,18 +100,49 @@ def coefficients(objective, level):
     return 1, alpha, sigma, 1, lambda x0, eps: alpha * eps - sigma * x0, lambda x, f: alpha * x - sigma * f
 
 
+# ---- what is trained ----
+
+class Tuning:
+    """Of the members "groups" and "lora"; with ' for ", in text"""
+
+    def __init__(self, text):
+        whole = json.loads(text.replace("'", '"') or "{}")
+        self.groups, self.lora = whole.get("groups", []), whole.get("lora")
+
+    def adapts(self, name):
+        return self.lora is not None and any(fnmatch.fnmatchcase(name, pattern) for pattern in self.lora["match"])
+
+    def trains(self, name):
+        """The first group that matches decides; it may leave it at: all, or with adapters those alone"""
+        group = next((g for g in self.groups if fnmatch.fnmatchcase(name, g["match"])), {})
+        return group.get("trainable", self.lora is None or name.endswith((".lora_a", ".lora_b")))
+
+
 # ---- the network ----
 
 class Model:
     def __init__(self, texts, weights):
         self.m = {k: int(v) if v.isdigit() else v for k, v in texts.items()}
         self.w = weights
+        self.tuning = Tuning(texts["tuning"])
         self.patch = (self.m["patch_t"], self.m["patch_h"], self.m["patch_w"])
         self.head_dim = self.m["hidden"] // self.m["heads"]
-        self.subs = ["attn", "cross", "mlp"] if self.m["text_width"] else ["attn", "mlp"]
+        self.subs = (["spatial", "temporal"] if self.m["family"] == "stdit" else []) + ["attn"]
+        self.subs += ["cross", "mlp"] if self.m["text_width"] else ["mlp"]
 
     def linear(self, x, name):
-        return x @ self.w[name + ".weight"].T
+        weight, lora = self.w[name + ".weight"], self.tuning.lora
+        if self.tuning.adapts(name + ".weight"):
+            weight = weight + lora["alpha"] / lora["rank"] * self.w[name + ".lora_b"] @ self.w[name + ".lora_a"]
+        return x @ weight.T
+
+    def norm(self, x):
+        """Of the residual stream, without gain"""
+        return rms_norm(x, 1) if self.m["family"] == "moviegen" else layer_norm(x)
+
+    def looked_up(self, place):
+        """What the position tables add to the patch embedding"""
+        return sum(self.w[f"pos_{axis}.weight"][place[:, i]] for i, axis in enumerate("thw"))
 
     def conditioning(self, c_noise, fps):
         """The vector e after its norm, and u or 0"""
@@ -129,11 +176,14 @@ class Model:
         x = x.reshape(x.shape[0], -1, self.head_dim)
         return x if gain is None else rms_norm(x, self.w[gain + ".weight"])
 
-    def self_attention(self, y, name, angle):
+    def self_attention(self, y, name, mask, angle):
+        """angle: of rotary positions; None: there are tables"""
         wide, narrow = self.m["heads"] * self.head_dim, self.m["kv_heads"] * self.head_dim
         q, k, v = self.linear(y, name + ".qkv").split([wide, narrow, narrow], 1)
-        q, k = rotated(self.heads(q, name + ".q_norm"), angle), rotated(self.heads(k, name + ".k_norm"), angle)
-        return self.linear(attention(q, k, self.heads(v)), name + ".out")
+        q, k = self.heads(q, name + ".q_norm"), self.heads(k, name + ".k_norm")
+        if angle is not None:
+            q, k = rotated(q, angle), rotated(k, angle)
+        return self.linear(attention(q, k, self.heads(v), mask), name + ".out")
 
     def cross_attention(self, y, name, text):
         k, v = self.linear(text, name + ".kv").chunk(2, 1)
@@ -149,27 +199,30 @@ class Model:
             x = torch.nn.functional.gelu(x)
         return self.linear(x, name + ".fc2")
 
-    def branch(self, sub, y, layer, angle, text):
+    def branch(self, sub, y, layer, place, angle, text):
         name = f"blocks.{layer}.{sub}"
         if sub == "mlp":
             return self.mlp(y, name)
-        return self.cross_attention(y, name, text) if sub == "cross" else self.self_attention(y, name, angle)
+        return self.cross_attention(y, name, text) if sub == "cross" else self.self_attention(y, name, seen(sub, place), angle)
 
     def forward(self, x, c_noise, fps, text):
         """x [C + cond, t, h, w], the network's input; text [rows, text_width] or None for the null token"""
-        grid = [n // p for n, p in zip(x.shape[1:], self.patch)]
-        angle = angles(grid, self.head_dim, float(self.m["rope_theta"]), fps)
+        place = places([n // p for n, p in zip(x.shape[1:], self.patch)])
         cond = None if self.m["adaln"] == "none" else self.conditioning(c_noise, fps)
         if self.m["text_width"] and text is None:
             text = self.w["text_null"][None]
         shape = (self.m["latent_channels"],) + tuple(x.shape[1:])
         x = self.linear(patches(x, self.patch), "patch_embed")
+        if self.m["pos_t"]:
+            x, angle = x + self.looked_up(place), None
+        else:
+            angle = angles(place, self.head_dim, float(self.m["rope_theta"]), fps)
         for layer in range(self.m["layers"]):
             modulation = self.modulations(cond, layer)
             for sub in self.subs:
                 shift, scale, gate = modulation[sub]
-                x = x + gate * self.branch(sub, layer_norm(x) * (1 + scale) + shift, layer, angle, text)
-        y = layer_norm(x)
+                x = x + gate * self.branch(sub, self.norm(x) * (1 + scale) + shift, layer, place, angle, text)
+        y = self.norm(x)
         if cond is not None:
             e, u = cond
             last = self.pair(e, "final.adaln")
@@ -186,19 +239,21 @@ def sample_run(model, given, i):
     x_t = alpha * x0 + sigma * eps
     no_text = given["dropped"][i] != 0 or text.shape[0] == 0
     out = model.forward(torch.cat([c_in * x_t, given[f"cond/{i}"]]), level / 4, fps, None if no_text else text)
-    squares, squares_x0 = (out - target(x0, eps)) ** 2, (clean(x_t, out) - x0) ** 2
+    t, h, w = (int(n) for n in given["valid"][i])
+    squares, squares_x0 = (e[:, :t, :h, :w] ** 2 for e in (out - target(x0, eps), clean(x_t, out) - x0))
     return out, squares.mean(), given["loss_weight"][i] * squares.sum(), given["loss_weight"][i] * squares_x0.sum()
 
 
 def reference(texts, given):
-    weights = {n[len("weight/"):]: t.requires_grad_() for n, t in given.items() if n.startswith("weight/")}
+    weights = {n[len("weight/"):]: t for n, t in given.items() if n.startswith("weight/")}
     model = Model(texts, weights)
+    trained = {n: w.requires_grad_() for n, w in weights.items() if model.tuning.trains(n)}
     runs = [sample_run(model, given, i) for i in range(len(given["level"]))]
     loss = sum(r[2] for r in runs)
     (given["inv_norm"] * loss).backward()
     results = {f"prediction/{i}": r[0] for i, r in enumerate(runs)}
     results.update({"sample_loss": torch.stack([r[1] for r in runs]), "loss_sum": loss, "loss_x0_sum": sum(r[3] for r in runs)})
-    results.update({f"grad/{n}": torch.zeros_like(w) if w.grad is None else w.grad for n, w in weights.items()})
+    results.update({f"grad/{n}": torch.zeros_like(w) if w.grad is None else w.grad for n, w in trained.items()})
     return results
 
 
