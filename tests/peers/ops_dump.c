@@ -2,6 +2,7 @@
  * to make the same of. Each case runs on dense tensors, and again ("-strided") on views whose rows stand apart, with NaN between them. */
 #include "tests/unit/trainer_fixture.h"
 
+#include "base/bf16.h"
 #include "tests/peers/dump.h"
 #include "trainer/objective.h"
 
@@ -162,7 +163,7 @@ static const struct adaln_case {
     const char *name;
     int64_t s, d, n;
     int32_t len[3]; /* tokens of each sample */
-    bool branch, gate, mod, y;
+    bool branch, gate, mod, y, rms;
 } adaln_cases[] = {
     {"all", 150, 37, 3, {70, 1, 79}, true, true, true, true},
     {"no-branch", 9, 16, 2, {4, 5}, false, false, true, true},
@@ -170,12 +171,15 @@ static const struct adaln_case {
     {"no-gate", 9, 33, 2, {3, 6}, true, false, true, true},
     {"no-norm", 70, 20, 2, {66, 4}, true, true, false, false},
     {"norm", 5, 48, 1, {5}, false, false, false, true},
+    {"rms", 150, 37, 3, {70, 1, 79}, true, true, true, true, true},
+    {"rms-no-modulation", 9, 33, 2, {3, 6}, true, false, false, true, true},
+    {"rms-norm", 5, 48, 1, {5}, false, false, false, true, true},
 };
 
 static struct ops_adaln adaln_args(struct job *j, const struct adaln_case *c, const int32_t *sample)
 {
     struct ops_adaln a = {.sample = sample, .n = c->n, .x = given(j, "x", c->s, c->d, 1), .x_out = blank(j, c->s, c->d),
-                          .stats = blank(j, c->s, 2), .eps = 1e-6, .dx = given(j, "dx_out", c->s, c->d, 1)};
+                          .stats = blank(j, c->s, 2), .eps = 1e-6, .rms = c->rms, .dx = given(j, "dx_out", c->s, c->d, 1)};
     if (c->branch) {
         a.branch = given(j, "branch", c->s, c->d, 1);
         a.dbranch = blank(j, c->s, c->d);
@@ -211,6 +215,7 @@ static void adaln(struct job *j, const struct adaln_case *c)
     j->b.ops->adaln_bwd(j->b.ops, j->b.stream, &a);
     dump_i32(&j->d, "in/sample", sample, c->s);
     dump_number(&j->d, "in/eps", a.eps);
+    dump_text(&j->d, "norm", c->rms ? "rms" : "layer");
     made(j, "x_out", a.x_out), made(j, "y", a.y), made(j, "dx", a.dx), made(j, "dbranch", a.dbranch);
     made(j, "dgate", a.dgate), made(j, "dshift", a.dshift), made(j, "dscale", a.dscale);
     end(j, "adaln", c->name);
@@ -353,6 +358,83 @@ static void sinusoid(struct job *j, int64_t width, const char *name)
     end(j, "sinusoid", name);
 }
 
+/* ---- rows by index ---- */
+
+static void permute(struct job *j)
+{
+    enum { ROWS = 11, D = 6 };
+    static const int32_t index[ROWS] = {3, 0, 10, 7, 1, 2, 9, 4, 8, 6, 5};
+    begin(j, "permute");
+    struct ops_permute there = {.src = given(j, "src", ROWS, D, 1), .dst = blank(j, ROWS, D), .index = index};
+    struct ops_permute back = {.src = given(j, "ddst", ROWS, D, 1), .dst = blank(j, ROWS, D), .index = index, .back = true};
+    j->b.ops->permute(j->b.ops, j->b.stream, &there);
+    j->b.ops->permute(j->b.ops, j->b.stream, &back);
+    dump_i32(&j->d, "in/index", index, ROWS);
+    made(j, "dst", there.dst), made(j, "dsrc", back.dst);
+    end(j, "permute", "");
+}
+
+/* Of places of three axes, that of the middle one; rows 2 and 6 of the table are nobody's. */
+static void table(struct job *j, const char *name, double beta)
+{
+    enum { S = 40, D = 9, ROWS = 7 };
+    int32_t pos[3 * S], index[S];
+    for (int32_t i = 0; i < S; i++) {
+        index[i] = (const int32_t[]){5, 0, 1, 3, 4}[i * 7 / 3 % 5];
+        pos[3 * i] = 6 - index[i];
+        pos[3 * i + 1] = index[i];
+        pos[3 * i + 2] = 2;
+    }
+    begin(j, "table");
+    struct ops_table a = {.index = pos + 1, .stride = 3, .x = given(j, "x", S, D, 1), .table = given(j, "table", ROWS, D, 1),
+                          .dx = given(j, "dx", S, D, 1), .dtable = beta != 0 ? given(j, "dtable", ROWS, D, 1) : blank(j, ROWS, D), .beta = beta};
+    j->b.ops->table_fwd(j->b.ops, j->b.stream, &a);
+    j->b.ops->table_bwd(j->b.ops, j->b.stream, &a);
+    dump_i32(&j->d, "in/index", index, S);
+    dump_number(&j->d, "in/beta", beta);
+    made(j, "x", a.x), made(j, "dtable", a.dtable);
+    end(j, "table", name);
+}
+
+/* ---- copies ---- */
+
+static void axpy(struct job *j)
+{
+    begin(j, "axpy");
+    struct ops_axpy a = {.x = given(j, "x", 13, 7, 1), .y = given(j, "y", 13, 7, 1), .alpha = -0.375};
+    j->b.ops->axpy(j->b.ops, j->b.stream, &a);
+    dump_number(&j->d, "in/alpha", a.alpha);
+    made(j, "y", a.y);
+    end(j, "axpy", "");
+}
+
+/* Half-way between two numbers of bf16, or just beside, up to ten powers of two from 1, of both signs. */
+static struct tensor near_halves(struct job *j, int64_t rows, int64_t cols)
+{
+    struct tensor x = given(j, "any", rows, cols, 1), halves = blank(j, rows, cols);
+    for (int64_t i = 0; i < rows * cols; i++) {
+        double half = 1 + (double)(2 * (i % 128) + 1) / 256, beside = ldexp((double)(i % 3 - 1), -40), any = *(double *)tensor_at(&x, i / cols, i % cols);
+        *(double *)tensor_at(&halves, i / cols, i % cols) = i % 4 == 3 ? any : copysign(ldexp(half + beside, (int)(i % 21) - 10), any);
+    }
+    store(j, "in", "x", halves);
+    return halves;
+}
+
+/* To a type and back; and one row to all rows. */
+static void copy(struct job *j, const char *name, enum dtype dtype)
+{
+    enum { ROWS = 20, D = 31 };
+    static char memory[ROWS * D * sizeof(double)];
+    begin(j, "copy");
+    struct tensor x = near_halves(j, ROWS, D), small = tensor_of(memory, dtype, ROWS, D), back = blank(j, ROWS, D), rows = blank(j, ROWS, D);
+    j->b.ops->copy(j->b.ops, j->b.stream, &(struct ops_copy){x, small});
+    j->b.ops->copy(j->b.ops, j->b.stream, &(struct ops_copy){small, back});
+    j->b.ops->copy(j->b.ops, j->b.stream, &(struct ops_copy){tensor_rows(small, 3, 1), rows});
+    dump_text(&j->d, "type", "%s", name);
+    made(j, "back", back), made(j, "rows", rows);
+    end(j, "copy", name);
+}
+
 /* ---- latents ---- */
 
 enum { LATENT_CHANNELS = 3, LATENT_COND = 2, LATENT_SAMPLES = 2 };
@@ -435,28 +517,73 @@ static void draws(struct job *j)
 
 /* ---- AdamW ---- */
 
-static void adamw(struct job *j, const char *name, double eps, double weight_decay, double lr_scale)
+enum { ADAMW_MOST = 1100, ADAMW_STEPS = 5 };
+static const struct adamw_case {
+    const char *name;
+    int64_t n, counted;
+    double eps, weight_decay, lr_scale;
+    enum dtype moments;
+    uint64_t first; /* of the rounding of bf16 moments */
+} adamw_cases[] = {
+    {"", 50, 43, 1e-8, 0.1, 1, DTYPE_F64, 0},
+    {"no-decay-large-eps", 50, 50, 1e-2, 0, 0.5, DTYPE_F64, 0},
+    {"bf16", 50, 50, 1e-8, 0.1, 1, DTYPE_BF16, 0},
+    {"bf16-long", ADAMW_MOST, ADAMW_MOST - 7, 1e-8, 0.1, 0.5, DTYPE_BF16, 30000000002}, /* in the middle of a block past 32 bits */
+};
+static const uint64_t adamw_seed = 81985529216486895; /* exact as text */
+
+/* One of the moments: zero, in memory that is long enough. */
+static struct tensor moment(double *memory, const struct adamw_case *c)
 {
-    enum { N = 50, STEPS = 5 };
-    double lr[STEPS], clip[STEPS], zero[2][N] = {{0}};
+    memset(memory, 0, ADAMW_MOST * sizeof *memory);
+    return tensor_of(memory, c->moments, 1, c->n);
+}
+
+static void made_moment(struct job *j, const char *name, struct tensor m)
+{
+    struct tensor wide = blank(j, 1, m.cols);
+    for (int64_t i = 0; i < m.cols; i++)
+        *(double *)tensor_at(&wide, 0, i) = m.dtype == DTYPE_BF16 ? bf16_value(((const uint16_t *)m.ptr)[i]) : ((const double *)m.ptr)[i];
+    made(j, name, wide);
+}
+
+static void adamw_steps(struct job *j, const struct adamw_case *c, struct ops_adamw *a)
+{
+    double lr[ADAMW_STEPS], clip[ADAMW_STEPS];
+    struct tensor grads = given(j, "grads", ADAMW_STEPS, c->n, 1);
     struct ops_step step = {0};
-    begin(j, "adamw");
-    struct tensor grads = given(j, "grads", STEPS, N, 1), ema = given(j, "ema", 1, N, 1), m = f64(zero[0], 1, N), v = f64(zero[1], 1, N);
-    struct tensor weight = blank(j, 1, N);
-    struct ops_adamw a = {.step = &step, .master = given(j, "master", 1, N, 1), .m = m, .v = v, .ema = ema, .weight = weight, .beta1 = 0.9,
-                          .beta2 = 0.99, .eps = eps, .weight_decay = weight_decay, .lr_scale = lr_scale, .ema_decay = 0.95};
-    for (int t = 1; t <= STEPS; t++) {
+    a->step = &step;
+    for (int t = 1; t <= ADAMW_STEPS; t++) {
         lr[t - 1] = 1e-2 / t;
         clip[t - 1] = t % 2 ? 1 : 0.3;
-        step = (struct ops_step){.lr = lr[t - 1], .bias1 = 1 - pow(a.beta1, t), .bias2 = 1 - pow(a.beta2, t), .grad_scale = clip[t - 1]};
-        a.grad = tensor_rows(grads, t - 1, 1);
-        j->b.ops->adamw(j->b.ops, j->b.stream, &a);
+        step = (struct ops_step){.lr = lr[t - 1], .bias1 = 1 - pow(a->beta1, t), .bias2 = 1 - pow(a->beta2, t), .grad_scale = clip[t - 1]};
+        a->grad = tensor_rows(grads, t - 1, 1);
+        a->update = (uint64_t)t;
+        j->b.ops->adamw(j->b.ops, j->b.stream, a);
     }
-    dump_vector(&j->d, "in/lr", lr, STEPS);
-    dump_vector(&j->d, "in/clip", clip, STEPS);
-    dump_vector(&j->d, "in/settings", (double[]){a.beta1, a.beta2, eps, weight_decay, lr_scale, a.ema_decay}, 6);
-    made(j, "master", a.master), made(j, "weight", weight), made(j, "m", m), made(j, "v", v), made(j, "ema", ema);
-    end(j, "adamw", name);
+    dump_vector(&j->d, "in/lr", lr, ADAMW_STEPS);
+    dump_vector(&j->d, "in/clip", clip, ADAMW_STEPS);
+}
+
+static void adamw(struct job *j, const struct adamw_case *c)
+{
+    static double memory[2][ADAMW_MOST];
+    struct ops_change change = {0};
+    begin(j, "adamw");
+    struct ops_adamw a = {.master = given(j, "master", 1, c->n, 1), .m = moment(memory[0], c), .v = moment(memory[1], c), .seed = adamw_seed,
+                          .first = c->first, .ema = given(j, "ema", 1, c->n, 1), .weight = blank(j, 1, c->n), .beta1 = 0.9, .beta2 = 0.99,
+                          .eps = c->eps, .weight_decay = c->weight_decay, .lr_scale = c->lr_scale, .ema_decay = 0.95, .change = &change,
+                          .counted = c->counted};
+    adamw_steps(j, c, &a);
+    dump_vector(&j->d, "in/settings", (double[]){a.beta1, a.beta2, c->eps, c->weight_decay, c->lr_scale, a.ema_decay}, 6);
+    dump_text(&j->d, "counted", "%" PRId64, c->counted);
+    dump_text(&j->d, "moments", c->moments == DTYPE_BF16 ? "bf16" : "f64");
+    dump_text(&j->d, "seed", "%" PRIu64, adamw_seed);
+    dump_text(&j->d, "first", "%" PRIu64, c->first);
+    made(j, "master", a.master), made(j, "weight", a.weight), made(j, "ema", a.ema);
+    made_moment(j, "m", a.m), made_moment(j, "v", a.v);
+    dump_vector(&j->d, "out/change", (double[]){change.weight_sumsq, change.update_sumsq}, 2);
+    end(j, "adamw", c->name);
 }
 
 /* ---- all ---- */
@@ -478,11 +605,17 @@ static void write_cases(struct job *j)
     sums(j);
     sinusoid(j, 24, "even");
     sinusoid(j, 5, "odd");
+    permute(j);
+    table(j, "first", 0);
+    table(j, "more", 0.5);
+    axpy(j);
+    copy(j, "f32", DTYPE_F32);
+    copy(j, "bf16", DTYPE_BF16);
     latents(j, "whole", (const int64_t[]){0, 8});
     latents(j, "run", (const int64_t[]){2, 6});
     draws(j);
-    adamw(j, "", 1e-8, 0.1, 1);
-    adamw(j, "no-decay-large-eps", 1e-2, 0, 0.5);
+    for (int i = 0; i < LEN(adamw_cases); i++)
+        adamw(j, &adamw_cases[i]);
 }
 
 int main(int argc, char **argv)

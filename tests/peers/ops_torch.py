@@ -46,7 +46,8 @@ def adaln(texts, given):
         x_out = x_out + 0
     results, outputs, cotangents = {"x_out": x_out}, [x_out], [given["dx_out"]]
     if "dy" in given:
-        y = functional.layer_norm(x_out, x_out.shape[1:], eps=float(given["eps"]))
+        y = x_out if texts["norm"] == "rms" else x_out - x_out.mean(1, keepdim=True)
+        y = y / torch.sqrt(y.square().mean(1, keepdim=True) + given["eps"])
         if "shift" in inputs:
             y = y * (1 + inputs["scale"][row]) + inputs["shift"][row]
         results["y"] = y
@@ -102,6 +103,35 @@ def sinusoid(texts, given):
     return {"out": functional.pad(torch.cat([torch.cos(angle), torch.sin(angle)], 1), (0, width % 2))}
 
 
+def permute(texts, given):
+    src, = leaves(given, "src")
+    dst = src[given["index"].long()]
+    return {"dst": dst, "dsrc": gradients([dst], [given["ddst"]], [src])[0]}
+
+
+def table(texts, given):
+    """The product with a matrix of ones at the places looked up"""
+    rows, = leaves(given, "table")
+    x = given["x"] + functional.one_hot(given["index"].long(), len(rows)).double() @ rows
+    before = given["beta"] * given["dtable"] if given["beta"] != 0 else 0
+    return {"x": x, "dtable": before + gradients([x], [given["dx"]], [rows])[0]}
+
+
+def axpy(texts, given):
+    return {"y": given["y"] + given["alpha"] * given["x"]}
+
+
+def to_digits(x, digits):
+    """The nearest number of so many binary digits, of two the even one"""
+    part, power = torch.frexp(x)
+    return torch.ldexp(torch.round(part * 2 ** digits), power - digits)
+
+
+def copy(texts, given):
+    back = to_digits(given["x"], {"f32": 24, "bf16": 8}[texts["type"]])
+    return {"back": back, "rows": back[3].expand_as(back)}
+
+
 def latents(texts, given):
     def patches(x):
         """[C, t, h, w] to [tokens, C · 8], patches of 2 x 2 x 2"""
@@ -127,7 +157,7 @@ def latents(texts, given):
             "dprediction": gradients([total], None, [prediction])[0]}
 
 
-NOISE, LEVEL, DROPOUT = 2, 3, 4  # streams of base/philox.h
+NOISE, LEVEL, DROPOUT, ROUND = 2, 3, 4, 9  # streams of base/philox.h
 
 
 def philox(counter, key):
@@ -140,12 +170,18 @@ def philox(counter, key):
     return a, b, c, d
 
 
-def uniforms(seed, stream, ordinal, n):
-    """Elements 0 .. n-1 of a draw: two words each, high first, two elements a block; 52 bits and a half"""
+def random_words(seed, stream, ordinal, blocks):
+    """Four of each block"""
     words = []
-    for block in range((n + 1) // 2):
+    for block in blocks:
         counter = (block & 0xFFFFFFFF, block >> 32 | stream << 24, ordinal & 0xFFFFFFFF, ordinal >> 32)
         words += philox(counter, (seed & 0xFFFFFFFF, seed >> 32))
+    return words
+
+
+def uniforms(seed, stream, ordinal, n):
+    """Elements 0 .. n-1 of a draw: two words each, high first, two elements a block; 52 bits and a half"""
+    words = random_words(seed, stream, ordinal, range((n + 1) // 2))
     return torch.tensor([((high << 32 | low) // 4096 + 0.5) / 2 ** 52 for high, low in zip(words[::2], words[1::2])][:n])
 
 
@@ -157,18 +193,45 @@ def draws(texts, given):
     return {"noise": normal(NOISE, 120).flatten()[None], "level": mean + std * normal(LEVEL, 1)[:, 0], "dropped": dropped.double()}
 
 
+def rounded_at_random(x, random):
+    """Of the nearest f32, its last 16 digits beyond bf16 in parts of 2^16: up with a random number from which they reach 2^16"""
+    near = to_digits(x, 24)
+    power = torch.frexp(near)[1] - 8
+    parts = torch.ldexp(near.abs(), 16 - power)  # of the last place of bf16, in 2^-16
+    return torch.copysign(torch.ldexp(torch.floor((parts + random) / 2 ** 16), power), near)
+
+
+class Rounding:
+    """What stands of the moments between steps: all, or bf16 with a random number each from word e mod 4 of block e / 4"""
+
+    def __init__(self, texts, n):
+        self.bf16, self.seed, self.first, self.n = texts["moments"] == "bf16", int(texts["seed"]), int(texts["first"]), n
+
+    def keep(self, state, update):
+        if not self.bf16:
+            return
+        blocks = range(self.first // 4, (self.first + self.n + 3) // 4)
+        words = torch.tensor(random_words(self.seed, ROUND, update, blocks), dtype=torch.int64)[self.first % 4:][:self.n]
+        state["exp_avg"].copy_(rounded_at_random(state["exp_avg"], words % 2 ** 16))
+        state["exp_avg_sq"].copy_(rounded_at_random(state["exp_avg_sq"], words // 2 ** 16))
+
+
 def adamw(texts, given):
     beta1, beta2, eps, weight_decay, lr_scale, ema_decay = (float(x) for x in given["settings"])
-    weight, average = torch.nn.Parameter(given["master"].clone()), given["ema"].clone()
+    weight, average, counted = torch.nn.Parameter(given["master"].clone()), given["ema"].clone(), int(texts["counted"])
     optimizer = torch.optim.AdamW([weight], betas=(beta1, beta2), eps=eps, weight_decay=weight_decay)
-    for grad, lr, clip in zip(given["grads"], given["lr"], given["clip"]):
+    rounding, change = Rounding(texts, weight.numel()), torch.zeros(2)
+    for update, (grad, lr, clip) in enumerate(zip(given["grads"], given["lr"], given["clip"]), 1):
+        before = weight.detach()[0, :counted].clone()
         optimizer.param_groups[0]["lr"] = float(lr) * lr_scale
         weight.grad = (clip * grad)[None]
         optimizer.step()
+        rounding.keep(optimizer.state[weight], update)
         average = ema_decay * average + (1 - ema_decay) * weight.detach()
+        change += torch.stack([before.square().sum(), (weight.detach()[0, :counted] - before).square().sum()])
     state = optimizer.state[weight]
-    return {"master": weight, "weight": weight, "m": state["exp_avg"], "v": state["exp_avg_sq"], "ema": average}
+    return {"master": weight, "weight": weight, "m": state["exp_avg"], "v": state["exp_avg_sq"], "ema": average, "change": change}
 
 
 if __name__ == "__main__":
-    case.main({f.__name__: f for f in (attn, adaln, headnorm, act, gemm, sums, sinusoid, latents, draws, adamw)}, 1)
+    case.main({f.__name__: f for f in (attn, adaln, headnorm, act, gemm, sums, sinusoid, permute, table, axpy, copy, latents, draws, adamw)}, 1)
