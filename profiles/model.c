@@ -33,7 +33,8 @@
  * Sizes: "Training Video Foundation Models with NVIDIA NeMo" (arXiv 2503.12964), table 1, for dit-7b and dit-28b; the
  * Cosmos 14B configuration for dit-14b; Peebles and Xie's DiT for S, B, L, XL. stdit-xl: depth, width and text of Open-Sora 1.2's
  * STDiT3-XL/2 (its one modulation for all layers is nearest to lora_single; the layer's full attention is ours). moviegen-1b: the 1B
- * Llama-shaped MovieGen of NeMo with grouped queries.
+ * Llama-shaped MovieGen of NeMo with grouped queries; ours adds its position tables once, to the tokens, where NeMo adds them before every
+ * block, and normalizes queries and keys like the other families.
  */
 #include "profiles/model.h"
 

@@ -35,7 +35,8 @@
  * of AdaLN and without QK norm, final.norm.weight [D], and for llama final.out.weight [vocab, D] (gpt ties it).
  *
  * Initialisation as Cosmos's general_dit.py: Xavier-uniform linears, embedder MLPs N(0, 0.02), the last matrix of each
- * modulation and the final output zero; position tables N(0, 0.02) (with full AdaLN each gate starts at 0: a block is the identity), norm gains one.
+ * modulation and the final output zero (with full AdaLN each gate starts at 0: a block is the identity); position tables N(0, 0.02), norm
+ * gains one.
  * Weight decay applies to matrices only. Splits over TP are by rows for fc1 (gate and up each), q, qkv, kv (by heads) and
  * the modulation's last matrix, by columns for out and fc2; the rest is replicated.
  */
