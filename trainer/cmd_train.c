@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "trainer/ckpt.h"
 #include "trainer/main.h"
 #include "trainer/notice.h"
 #include "trainer/train.h"
@@ -22,6 +23,7 @@ static const struct opt opts[] = {
     {"run", 0, OPT_TEXT, "FILE", "what to train (reel.run/1)"},
     {"plan", 0, OPT_TEXT, "FILE", "layout (reel.plan/1)"},
     {"run-dir", 0, OPT_TEXT, "DIR", "folder of the run: events/ and ckpt/ lie there", .flags = OPT_REQUIRED},
+    {"resume", 0, OPT_BOOL, NULL, "the run folder must hold a checkpoint to go on from; --no-resume: it must hold none (default: go on from one if there is one)"},
     {"attempt", 0, OPT_INT, "N", "number of this attempt", .fallback = "1", .min = 1, .max = 1e9},
     {"trial", 0, OPT_BOOL, NULL, "measure only: no checkpoint, no events, one JSON object at the end"},
     {"steps", 0, OPT_INT, "N", "stop after N steps of this attempt (trial: 5); with --model: length of the run", .min = 1, .max = 1e12},
@@ -97,6 +99,8 @@ static int inputs_load(const struct opt_values *v, struct run *run, struct plan 
     struct plan given;
     if (!run_path == !opt_text(v, "model"))
         return err_set(err, ERR_USAGE, "give --run FILE or --model NAME, one of them");
+    if (opt_given(v, "resume") && opt_bool(v, "trial"))
+        return err_set(err, ERR_USAGE, "--resume and --trial: a trial measures only, and neither reads nor writes checkpoints: give one of them");
     int rc = run_path ? run_load(run_path, run, err) : run_from_options(v, run, err);
     if (rc == 0)
         rc = run_bind_data(run, err);
@@ -167,11 +171,24 @@ static int64_t steps_wanted(const struct opt_values *v)
     return opt_given(v, "steps") && opt_text(v, "run") ? opt_int(v, "steps") : 0;
 }
 
-static int dir_make(const char *dir, struct err *err)
+/* What --resume and --no-resume say about the folder. Rank 0 alone looks: a network file system may show each rank another one. */
+static int resume_check(const struct opt_values *v, const char *dir, struct err *err)
+{
+    bool found = ckpt_newest_step(dir) > 0;
+    if (!opt_given(v, "resume") || opt_bool(v, "resume") == found)
+        return 0;
+    if (found)
+        return err_set(err, ERR_INPUT, "--no-resume: '%s' holds checkpoints: give another --run-dir to begin anew, or leave --no-resume out to go on", dir);
+    return err_set(err, ERR_INPUT, "--resume: '%s' holds no checkpoint (ckpt/step-…) to go on from: give the folder of a run that has saved one, "
+                   "or leave --resume out to begin anew", dir);
+}
+
+static int folder_open(const struct opt_values *v, int rank, const char *dir, struct err *err)
 {
     if (strlen(dir) > RUN_DIR_MAX)
         return err_set(err, ERR_LIMIT, "--run-dir has %zu bytes: give a path of at most %d", strlen(dir), RUN_DIR_MAX);
-    return file_mkdirs(dir, err);
+    int rc = rank == 0 ? resume_check(v, dir, err) : 0;
+    return rc < 0 || opt_bool(v, "resume") ? rc : file_mkdirs(dir, err);
 }
 
 /* *end: how training ended, when 0 is returned. */
@@ -183,10 +200,10 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
     const char *dir = opt_text(v, "run-dir");
     int rc = inputs_load(v, &run, plans, err);
     if (rc == 0)
-        rc = dir_make(dir, err);
+        rc = folder_open(v, world->rank, dir, err);
     struct train_conf conf = {
         .run = &run, .plans = plans, .run_dir = dir, .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
-        .max_steps = steps_wanted(v), .verify = opt_bool(v, "verify"),
+        .resume = opt_bool(v, "resume"), .max_steps = steps_wanted(v), .verify = opt_bool(v, "verify"),
         .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
         .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &notice->signo,
         .stop_heard = &notice->heard, .phase = &notice->phase, .say = say,

@@ -41,6 +41,8 @@ static int state_load(struct train *t, struct err *err)
         if (rc < 0)
             return rc;
     }
+    if (!found && t->conf->resume)
+        return err_set(err, ERR_INPUT, "none of the checkpoints in '%s/ckpt' can be used: restore one, or leave --resume out to begin anew", t->conf->run_dir);
     t->next_step = meta.step; /* 0 when there is none */
     if (!found)
         return t->run->warm.from && !t->conf->trial ? warm_start(&t->optim, line_said, t, err) : optim_init(&t->optim, err);

@@ -28,6 +28,7 @@ struct train_conf {
     const char *run_dir;     /* events/ and ckpt/ lie below */
     int64_t attempt;         /* from 1 */
     bool trial;              /* measure only: no checkpoint, no events */
+    bool resume;             /* begin with a checkpoint, or not at all */
     int64_t max_steps;       /* stop after so many steps of this attempt (trial, tests); 0: the run's end */
     bool verify;             /* compare shards with their checksums before training */
     enum ops_blas blas;
