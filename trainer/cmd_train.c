@@ -37,14 +37,14 @@ static const struct opt opts[] = {
     {"comm-deadline", 0, OPT_SECONDS, "TIME", "end with status 75 when the other ranks keep an exchange waiting for so long; 0: never",
      .fallback = "10m", .min = 0, .max = 1e9},
     {"stop-ok", 0, OPT_BOOL, NULL, "exit status 0, not 75, when saved before the last step: for callers that read the run's events"},
-    {"model", 0, OPT_TEXT, "NAME|FILE", "without --run: model"},
-    {"layout", 0, OPT_TEXT, "TEXT", "without --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
-    {"gbs", 0, OPT_INT, "N", "without --run: samples of a step", .fallback = "8", .min = 1, .max = 1e9},
-    {"seq", 0, OPT_TEXT, "TxHxW", "without --run: tokens of a synthetic sample", .fallback = "1x8x8"},
-    {"data", 0, OPT_TEXT, "DIR", "without --run: dataset folder or 'synthetic'", .fallback = "synthetic"},
-    {"seed", 0, OPT_TEXT, "K", "without --run: seed", .fallback = "1234"},
-    {"dtype", 0, OPT_ENUM, "TYPE", "without --run: number format of weights and activations; with bf16 all else is f32, master weights too", .fallback = "f32", .choices = cli_dtypes},
-    {"lr", 0, OPT_NUM, "X", "without --run: learning rate", .min = 0, .max = 1e3},
+    {"model", 0, OPT_TEXT, "NAME|FILE", "instead of --run: model"},
+    {"layout", 0, OPT_TEXT, "TEXT", "instead of --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
+    {"gbs", 0, OPT_INT, "N", "with --model: samples of a step", .fallback = "8", .min = 1, .max = 1e9},
+    {"seq", 0, OPT_TEXT, "TxHxW", "with --model: tokens of a synthetic sample", .fallback = "1x8x8"},
+    {"data", 0, OPT_TEXT, "DIR", "with --model: dataset folder or 'synthetic'", .fallback = "synthetic"},
+    {"seed", 0, OPT_TEXT, "K", "with --model: seed", .fallback = "1234"},
+    {"dtype", 0, OPT_ENUM, "TYPE", "with --model: number format of weights and activations; with bf16 all else is f32, master weights too", .fallback = "f32", .choices = cli_dtypes},
+    {"lr", 0, OPT_NUM, "X", "with --model: learning rate", .min = 0, .max = 1e3},
 };
 const struct opt_cmd train_cmd_train = {
     "train", "train, resume and save a run (started directly or by mpirun)", "", opts, ARRAY_LEN(opts), 0, 0,
@@ -92,16 +92,58 @@ static int plan_from_options(const struct opt_values *v, const struct run *run, 
     return rc < 0 ? rc : run_stage_seq(run, 0, &plan->seq, err);
 }
 
+/* A run's file says what is trained, and it alone: another value would be another run, which its checkpoints refuse. */
+static int beside_run_check(const struct opt_values *v, struct err *err)
+{
+    static const struct { const char *option, *field; } of_file[] = {{"gbs", "stages[].gbs"}, {"seq", "stages[].data"}, {"data", "stages[].data"},
+                                                                     {"seed", "random.seed"}, {"dtype", "numerics.dtype"}, {"lr", "adamw.lr"}};
+    for (size_t i = 0; opt_text(v, "run") && i < ARRAY_LEN(of_file); i++)
+        if (opt_given(v, of_file[i].option))
+            return err_set(err, ERR_USAGE, "--%s describes a --model: with --run it is the file's, change %s in '%s'", of_file[i].option,
+                           of_file[i].field, opt_text(v, "run"));
+    return 0;
+}
+
+/* No option is passed over for another one. */
+static int options_check(const struct opt_values *v, struct err *err)
+{
+    if (!opt_text(v, "run") == !opt_text(v, "model"))
+        return err_set(err, ERR_USAGE, "give --run FILE or --model NAME, one of them");
+    if (opt_text(v, "plan") && opt_text(v, "layout"))
+        return err_set(err, ERR_USAGE, "--plan and --layout both say how the run is spread: give one of them");
+    if (opt_given(v, "seq") && opt_given(v, "data") && strcmp(opt_text(v, "data"), "synthetic") != 0)
+        return err_set(err, ERR_USAGE, "--seq is of samples made on the spot, those of --data '%s' have their own: give one of them", opt_text(v, "data"));
+    if (opt_given(v, "give-up") && !opt_bool(v, "trial"))
+        return err_set(err, ERR_USAGE, "--give-up ends a trial early: give --trial with it");
+    if (opt_given(v, "resume") && opt_bool(v, "trial"))
+        return err_set(err, ERR_USAGE, "--resume and --trial: a trial neither reads nor writes checkpoints: give one of them");
+    return beside_run_check(v, err);
+}
+
+/* Stages with plans of their own keep them: an agent gives every run a plan, so that one is told; a layout for no stage is refused. */
+static int stage_plans_check(const struct opt_values *v, const struct run *run, const struct comm *world, struct err *err)
+{
+    int64_t own = 0;
+    for (int64_t i = 0; i < run->n_stages; i++)
+        own += run->stages[i].plan != NULL;
+    if (opt_text(v, "layout") && own == run->n_stages)
+        return err_set(err, ERR_USAGE, "--layout: every stage of --run '%s' has a plan of its own (stages[].plan): leave one of them out", opt_text(v, "run"));
+    if (world->rank == 0 && own > 0 && (opt_text(v, "layout") || opt_text(v, "plan")))
+        log_msg(LOG_INFO, "%lld of %lld stages have plans of their own (stages[].plan): %s is for the others", (long long)own,
+                (long long)run->n_stages, opt_text(v, "plan") ? "--plan" : "--layout");
+    return 0;
+}
+
 /* plans[i]: stage i's own, or the one given. */
-static int inputs_load(const struct opt_values *v, struct run *run, struct plan plans[LIMIT_STAGES], struct err *err)
+static int inputs_load(const struct opt_values *v, const struct comm *world, struct run *run, struct plan plans[LIMIT_STAGES], struct err *err)
 {
     const char *run_path = opt_text(v, "run"), *plan_path = opt_text(v, "plan");
     struct plan given;
-    if (!run_path == !opt_text(v, "model"))
-        return err_set(err, ERR_USAGE, "give --run FILE or --model NAME, one of them");
-    if (opt_given(v, "resume") && opt_bool(v, "trial"))
-        return err_set(err, ERR_USAGE, "--resume and --trial: a trial measures only, and neither reads nor writes checkpoints: give one of them");
-    int rc = run_path ? run_load(run_path, run, err) : run_from_options(v, run, err);
+    int rc = options_check(v, err);
+    if (rc == 0)
+        rc = run_path ? run_load(run_path, run, err) : run_from_options(v, run, err);
+    if (rc == 0)
+        rc = stage_plans_check(v, run, world, err);
     if (rc == 0)
         rc = run_bind_data(run, err);
     if (rc == 0)
@@ -198,7 +240,7 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
     static struct plan plans[LIMIT_STAGES];
     struct train_report report = {0};
     const char *dir = opt_text(v, "run-dir");
-    int rc = inputs_load(v, &run, plans, err);
+    int rc = inputs_load(v, world, &run, plans, err);
     if (rc == 0)
         rc = folder_open(v, world->rank, dir, err);
     struct train_conf conf = {
