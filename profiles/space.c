@@ -50,29 +50,77 @@ static int consider(const struct space_spec *spec, struct space *s, const struct
     return keep(s, l, err);
 }
 
-/* Sizes of a micro-batch worth a look in a replica's share: 1 to 8, powers of two, divisors. */
+/* ---- the axes of which not every value is worth a look ---- */
+
+const char *const space_axis_names[SPACE_THINNED] = {"vpp", "mbs", "recompute_layers"};
+const char *const space_axis_sentences[SPACE_THINNED] = {
+    "virtual stages other than 1, 2 and 4",
+    "micro-batches beyond 8 samples that are neither a power of two nor a divisor of a replica's share",
+    "full recomputation of the first layers only",
+};
+
+static bool vpp_worth(int64_t vpp) { return vpp == 1 || vpp == 2 || vpp == 4; }
+
 static bool mbs_worth(int64_t mbs, int64_t share)
 {
     return mbs <= 8 || (mbs & (mbs - 1)) == 0 || share % mbs == 0;
 }
 
-/* The inner loops: how the state is sharded, micro-batch, recompute. */
+/* Counts what is legal and passed over of one grid and sharding. No rule looks at mbs or recompute once mbs is within the share and
+ * recompute_layers within the layers: all of them are legal or none. */
+static void thinned_count(const struct space_spec *spec, struct space *s, struct layout l, int64_t world)
+{
+    int64_t share = num_ceil_div(spec->gbs, l.dp), partial = spec->model->layers - 1, kinds = RECOMPUTE_FULL + 1 + partial, worth = 0;
+    l.mbs = 1;
+    if (spec->all || layout_broken_rule(&l, spec->model, spec->seq, spec->gbs, world) >= 0 || (l.zero && layout_shard_group(&l) == 1))
+        return;
+    if (!vpp_worth(l.vpp)) {
+        s->thinned[SPACE_VPP] += share * kinds;
+        return;
+    }
+    for (int64_t mbs = 1; mbs <= share; mbs++)
+        worth += mbs_worth(mbs, share);
+    s->thinned[SPACE_MBS] += (share - worth) * kinds;
+    s->thinned[SPACE_RECOMPUTE_LAYERS] += worth * partial;
+}
+
+/* ---- the grid ---- */
+
+static int consider_recompute(const struct space_spec *spec, struct space *s, struct layout l, int64_t world, struct err *err)
+{
+    int rc = 0;
+    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
+        int64_t partial = spec->all && r == RECOMPUTE_FULL ? spec->model->layers - 1 : 0;
+        l.recompute = (enum recompute)r;
+        for (l.recompute_layers = 0; l.recompute_layers <= partial && rc == 0; l.recompute_layers++)
+            rc = consider(spec, s, &l, world, err);
+    }
+    return rc;
+}
+
+static int consider_mbs(const struct space_spec *spec, struct space *s, struct layout l, int64_t world, struct err *err)
+{
+    int64_t share = num_ceil_div(spec->gbs, l.dp);
+    int rc = 0;
+    for (l.mbs = 1; l.mbs <= share && rc == 0; l.mbs++)
+        if (spec->all || mbs_worth(l.mbs, share))
+            rc = consider_recompute(spec, s, l, world, err);
+    return rc;
+}
+
+/* How the state is sharded. */
 static int consider_state(const struct space_spec *spec, struct space *s, struct layout l, int64_t world, struct err *err)
 {
-    int64_t group = l.dp * l.cp, share = num_ceil_div(spec->gbs, l.dp);
+    int64_t group = l.dp * l.cp;
     int rc = 0;
     for (l.zero = 0; l.zero <= 3; l.zero++)
-        for (int64_t fsdp = 0; fsdp <= group && (fsdp == 0 || l.zero > 0); fsdp++) {
+        for (int64_t fsdp = 0; fsdp <= group && (fsdp == 0 || l.zero > 0) && rc == 0; fsdp++) {
             if (fsdp == 1 || (fsdp && group % fsdp) || (fsdp && fsdp == l.dp))
                 continue; /* one rank shards nothing; dp is spelt 0 */
             l.fsdp = fsdp;
-            for (l.mbs = 1; l.mbs <= share; l.mbs++)
-                for (int r = RECOMPUTE_NONE; mbs_worth(l.mbs, share) && r <= RECOMPUTE_FULL && rc == 0; r++) {
-                    l.recompute = (enum recompute)r;
-                    rc = consider(spec, s, &l, world, err);
-                }
-            if (rc < 0)
-                return rc;
+            thinned_count(spec, s, l, world);
+            if (spec->all || vpp_worth(l.vpp))
+                rc = consider_mbs(spec, s, l, world, err);
         }
     return rc;
 }
@@ -80,10 +128,11 @@ static int consider_state(const struct space_spec *spec, struct space *s, struct
 /* The ways to write one grid: sp, the kind of cp, virtual stages. */
 static int consider_grid(const struct space_spec *spec, struct space *s, struct layout l, int64_t world, struct err *err)
 {
+    int64_t vpp = l.pp > 1 ? num_max_i64(4, spec->model->layers / l.pp) : 1;
     int rc = 0;
     for (l.sp = 0; l.sp <= (l.tp > 1); l.sp++)
         for (int k = CP_RING; k <= (l.cp > 1 ? CP_2D : CP_RING); k++)
-            for (l.vpp = 1; l.vpp <= (l.pp > 1 ? 4 : 1) && rc == 0; l.vpp *= 2) {
+            for (l.vpp = 1; l.vpp <= vpp && rc == 0; l.vpp++) {
                 l.cp_kind = (enum cp_kind)k;
                 rc = consider_state(spec, s, l, world, err);
             }

@@ -10,13 +10,24 @@ static const struct opt opts[] = {
     {"ranks", 0, OPT_INT, "N", "number of ranks", .flags = OPT_REQUIRED, .min = 1, .max = 4096},
     {"gbs", 0, OPT_INT, "N", "samples of a step", .fallback = "8", .min = 1, .max = 1 << 20},
     {"seq", 0, OPT_TEXT, "TxHxW", "tokens of a sample", .fallback = "1x8x8"},
+    {"all", 0, OPT_BOOL, NULL, "list every value of every axis"},
+    {"layout", 0, OPT_TEXT, "TEXT", "only this one: print it, or the rule that it breaks"},
     {"json", 0, OPT_BOOL, NULL, "print one JSON object (reel.layouts/1)"},
 };
 const struct opt_cmd train_cmd_layouts = {
     "layouts", "list the layouts that a model can be trained in", "", opts, ARRAY_LEN(opts), 0, 0,
     "One layout a line, as --layout of reel-train train takes it; lines that begin with # tell how many of the layouts tried each rule "
-    "left out. Exit status 1 when none is left. Micro-batches beyond 8 samples: powers of two and divisors of a replica's share. Virtual "
-    "stages: 1, 2 and 4."};
+    "left out, and how many legal ones are not listed without --all, by axis. Exit status 1 when none is left, or --layout is not legal. "
+    "Of two names for one layout the simpler stands: fsdp=0 for fsdp=dp and under zero=0, recompute_layers=0 for all layers, zero=0 over one "
+    "rank."};
+
+static int64_t thinned(const struct space *s)
+{
+    int64_t n = 0;
+    for (int i = 0; i < SPACE_THINNED; i++)
+        n += s->thinned[i];
+    return n;
+}
 
 static void text_write(const struct space *s, struct str *text)
 {
@@ -27,6 +38,11 @@ static void text_write(const struct space *s, struct str *text)
     str_addf(text, "# %zu of %lld layouts tried; left out:\n", s->n, (long long)s->visited);
     for (size_t i = 0; i < s->n_excluded; i++)
         str_addf(text, "# %8lld  %-26s %s\n", (long long)s->excluded[i].count, s->excluded[i].rule, s->excluded[i].sentence);
+    if (thinned(s))
+        str_addf(text, "# %lld more are legal, and listed with --all:\n", (long long)thinned(s));
+    for (int i = 0; i < SPACE_THINNED; i++)
+        if (s->thinned[i])
+            str_addf(text, "# %8lld  %-26s %s\n", (long long)s->thinned[i], space_axis_names[i], space_axis_sentences[i]);
 }
 
 static void json_write(const struct space_spec *spec, const struct space *s, struct str *text)
@@ -53,31 +69,63 @@ static void json_write(const struct space_spec *spec, const struct space *s, str
         json_obj_end(&o);
     }
     json_arr_end(&o);
+    json_arr_begin(&o, "not_listed");
+    for (int i = 0; i < SPACE_THINNED; i++) {
+        json_obj_begin(&o, NULL);
+        json_put_text(&o, "axis", space_axis_names[i]);
+        json_put_int(&o, "count", s->thinned[i]);
+        json_put_text(&o, "sentence", space_axis_sentences[i]);
+        json_obj_end(&o);
+    }
+    json_arr_end(&o);
     json_obj_end(&o);
     str_addc(text, '\n');
+}
+
+/* One layout: its name, or ERR_NO with the rule. */
+static int one_write(const char *wanted, const struct space_spec *spec, struct str *text, struct err *err)
+{
+    struct layout l;
+    int rc = layout_parse(wanted, &l, err);
+    if (rc == 0)
+        rc = layout_check(&l, spec->model, spec->seq, spec->gbs, spec->ranks[0], err);
+    if (rc < 0)
+        return rc;
+    layout_format(&l, text);
+    str_addc(text, '\n');
+    return train_print(text, err);
+}
+
+static int list_write(const struct space_spec *spec, bool json, struct str *text, struct err *err)
+{
+    struct space space = {0};
+    int rc = space_build(spec, &space, err);
+    if (rc < 0)
+        return rc;
+    json ? json_write(spec, &space, text) : text_write(&space, text);
+    rc = train_print(text, err);
+    if (rc == 0)
+        rc = space_check(spec, &space, err);
+    space_release(&space);
+    return rc;
 }
 
 int train_cmd_layouts_run(const struct opt_values *v, int argc, char **argv, struct err *err)
 {
     struct model model;
     int64_t ranks = opt_int(v, "ranks");
-    struct space_spec spec = {&model, .gbs = opt_int(v, "gbs"), .ranks = &ranks, .n_ranks = 1};
-    struct space space = {0};
+    const char *one = opt_text(v, "layout");
+    struct space_spec spec = {&model, .gbs = opt_int(v, "gbs"), .ranks = &ranks, .n_ranks = 1, .all = opt_bool(v, "all")};
     struct str text = STR_INIT;
     struct err why = {0};
     (void)argc, (void)argv;
+    if (one && (opt_bool(v, "all") || opt_bool(v, "json")))
+        return err_set(err, ERR_USAGE, "--layout asks about one layout, --all and --json are of the list: give one of them");
     if (seq_parse(opt_text(v, "seq"), "--seq", &spec.seq, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
     int rc = model_load(opt_text(v, "model"), &model, err);
     if (rc == 0)
-        rc = space_build(&spec, &space, err);
-    if (rc == 0) {
-        opt_bool(v, "json") ? json_write(&spec, &space, &text) : text_write(&space, &text);
-        rc = train_print(&text, err);
-    }
-    if (rc == 0)
-        rc = space_check(&spec, &space, err);
+        rc = one ? one_write(one, &spec, &text, err) : list_write(&spec, opt_bool(v, "json"), &text, err);
     str_release(&text);
-    space_release(&space);
     return rc;
 }

@@ -1,6 +1,7 @@
 /* Space: hand-counted layouts, every legal layout of the grid met once, the reasons add up. */
 #include "test_profiles.h"
 
+#include "base/num.h"
 #include "profiles/space.h"
 
 static struct model tiny(void)
@@ -120,8 +121,109 @@ static void whole_of_two(void **state)
     space_release(&s);
 }
 
+/* ---- nothing legal without a place or a count ---- */
+
+enum { KEYS_MAX = 1 << 16 };
+struct keys { int64_t *of; size_t n; };
+
+/* A layout as a number: equal when its fields are. */
+static int64_t key(const struct layout *l)
+{
+    const int64_t fields[] = {l->tp, l->sp, l->cp, (int64_t)l->cp_kind, l->pp, l->vpp, l->dp, l->zero, l->fsdp, l->mbs, (int64_t)l->recompute,
+                              l->recompute_layers};
+    int64_t n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
+        assert_in_range(fields[i], 0, 22);
+        n = n * 23 + fields[i];
+    }
+    return n;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void keys_add(struct keys *k, const struct layout *l)
+{
+    assert_true(k->n < KEYS_MAX);
+    k->of[k->n++] = key(l);
+}
+
+/* The simpler of two names for the same. */
+static bool named_so(const struct layout *l, const struct model *m)
+{
+    bool sharded = l->zero > 0, group = layout_shard_group(l) > 1;
+    return (sharded ? group && l->fsdp != l->dp : l->fsdp == 0) && l->recompute_layers != m->layers;
+}
+
+/* Every value of every field of a layout, straight from the rules. */
+static void keys_of_all(struct keys *k, const struct space_spec *spec)
+{
+    int64_t world = spec->ranks[0], layers = spec->model->layers;
+    struct layout l = layout_default();
+    for (l.tp = 1; l.tp <= world; l.tp++)
+    for (l.cp = 1; l.cp <= world; l.cp++)
+    for (l.pp = 1; l.pp <= world; l.pp++)
+    for (l.dp = 1; l.dp <= world; l.dp++)
+    for (l.sp = 0; l.sp <= 1 && l.tp * l.cp * l.pp * l.dp == world; l.sp++)
+    for (int kind = CP_RING; kind <= CP_2D; kind++)
+    for (l.vpp = 1; l.vpp <= layers; l.vpp++)
+    for (l.zero = 0; l.zero <= 3; l.zero++)
+    for (l.fsdp = 0; l.fsdp <= world; l.fsdp++)
+    for (l.mbs = 1; l.mbs <= spec->gbs; l.mbs++)
+    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++)
+    for (l.recompute_layers = 0; l.recompute_layers <= layers; l.recompute_layers++) {
+        l.cp_kind = (enum cp_kind)kind, l.recompute = (enum recompute)r;
+        if (layout_broken_rule(&l, spec->model, spec->seq, spec->gbs, world) < 0 && named_so(&l, spec->model))
+            keys_add(k, &l);
+    }
+}
+
+/* Whether a value of a thinned axis is listed, as the sentences have it. */
+static bool listed(const struct layout *l, int64_t gbs)
+{
+    int64_t share = num_ceil_div(gbs, l->dp);
+    bool vpp = l->vpp == 1 || l->vpp == 2 || l->vpp == 4;
+    return vpp && (l->mbs <= 8 || l->mbs == 16 || share % l->mbs == 0) && l->recompute_layers == 0;
+}
+
+static void nothing_is_dropped(void **state)
+{
+    static const struct { int64_t ranks, gbs; struct seq seq; } rows[] = {{1, 11, {1, 4, 4}}, {2, 18, {1, 8, 8}}, {4, 4, {1, 8, 8}}, {4, 11, {1, 1, 3}}};
+    struct model m = tiny();
+    (void)state;
+    m.layers = 11, m.heads = m.kv_heads = 4;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct space_spec spec = {&m, rows[i].seq, rows[i].gbs, &rows[i].ranks, 1, NULL, 0, .all = true};
+        struct keys want = {test_malloc(KEYS_MAX * sizeof(int64_t)), 0}, got = {test_malloc(KEYS_MAX * sizeof(int64_t)), 0};
+        struct space all = {0}, thin = {0};
+        struct err err;
+        size_t kept = 0;
+        assert_ok(space_build(&spec, &all, &err), &err);
+        spec.all = false;
+        assert_ok(space_build(&spec, &thin, &err), &err);
+        keys_of_all(&want, &spec);
+        for (size_t k = 0; k < all.n; k++)
+            keys_add(&got, &all.items[k]), kept += listed(&all.items[k], rows[i].gbs);
+        qsort(got.of, got.n, sizeof *got.of, by_value);
+        qsort(want.of, want.n, sizeof *want.of, by_value);
+        assert_int_equal(got.n, want.n);
+        assert_memory_equal(got.of, want.of, got.n * sizeof *got.of);
+        assert_int_equal(thin.n, kept);
+        assert_int_equal(all.n, thin.n + (size_t)(thin.thinned[SPACE_VPP] + thin.thinned[SPACE_MBS] + thin.thinned[SPACE_RECOMPUTE_LAYERS]));
+        for (int axis = 0; axis < SPACE_THINNED; axis++) /* one rank has no virtual stages, and some batches are thin */
+            assert_true(all.thinned[axis] == 0 && (thin.thinned[axis] > 0 || (axis == SPACE_VPP && rows[i].ranks == 1) || (axis == SPACE_MBS && rows[i].gbs < 9)));
+        space_release(&all);
+        space_release(&thin);
+        test_free(want.of);
+        test_free(got.of);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(counts), cmocka_unit_test(whole_of_two)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(counts), cmocka_unit_test(whole_of_two), cmocka_unit_test(nothing_is_dropped)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
