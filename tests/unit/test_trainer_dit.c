@@ -223,6 +223,44 @@ static void test_recompute_bitwise(void **state)
         }
 }
 
+/* ---- what is computed again: calls of the table, counted ---- */
+
+struct calls { int64_t attn_fwd, attn_bwd, gemm; };
+static struct { struct ops real; struct calls calls; } counted;
+static void count_attn_fwd(struct ops *o, struct dev_stream *s, const struct ops_attn *a) { counted.calls.attn_fwd++; counted.real.attn_fwd(o, s, a); }
+static void count_attn_bwd(struct ops *o, struct dev_stream *s, const struct ops_attn *a) { counted.calls.attn_bwd++; counted.real.attn_bwd(o, s, a); }
+static void count_gemm(struct ops *o, struct dev_stream *s, const struct ops_gemm *a) { counted.calls.gemm++; counted.real.gemm(o, s, a); }
+
+static struct calls calls_of(const struct variant *v, const struct layout *l)
+{
+    struct model m = model_of(v);
+    struct rig r;
+    m.layers = 3;
+    rig_open(&r, NULL, &m, l, v->objective, DTYPE_F64);
+    counted.real = *r.b.ops;
+    counted.calls = (struct calls){0};
+    r.b.ops->attn_fwd = count_attn_fwd, r.b.ops->attn_bwd = count_attn_bwd, r.b.ops->gemm = count_gemm;
+    step(&r, 0, SAMPLES, false);
+    *r.b.ops = counted.real;
+    rig_close(&r);
+    return counted.calls;
+}
+
+/* Selective recomputation makes products again and no attention; full both, and less of it when it is of the first layers only. */
+static void test_what_is_recomputed(void **state)
+{
+    (void)state;
+    for (int v = 0; v < LEN(variants); v++) {
+        struct calls none = calls_of(&variants[v], &plain), full = calls_of(&variants[v], &recomputing[0]);
+        struct calls selective = calls_of(&variants[v], &recomputing[1]), first_two = calls_of(&variants[v], &recomputing[2]);
+        assert_true(none.attn_fwd >= 3 && none.attn_bwd >= 3); /* of every layer */
+        assert_int_equal(selective.attn_fwd, none.attn_fwd);
+        assert_true(first_two.attn_fwd > none.attn_fwd && full.attn_fwd > first_two.attn_fwd);
+        assert_true(selective.gemm > none.gemm && first_two.gemm > none.gemm && full.gemm > first_two.gemm);
+        assert_true(selective.attn_bwd == none.attn_bwd && first_two.attn_bwd == none.attn_bwd && full.attn_bwd == none.attn_bwd);
+    }
+}
+
 enum { TENSORS = 100 };
 /* How far a table of another type is from f64's: the loss relative to it, each tensor's gradient relative to its norm. */
 struct away { double loss, grads[TENSORS]; };
@@ -583,7 +621,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients), cmocka_unit_test(test_adapters), cmocka_unit_test(test_grouping), cmocka_unit_test(test_empty_micro_batch),
-        cmocka_unit_test(test_overwrite_unused), cmocka_unit_test(test_recompute_bitwise), cmocka_unit_test(test_near_f64),
+        cmocka_unit_test(test_overwrite_unused), cmocka_unit_test(test_recompute_bitwise), cmocka_unit_test(test_what_is_recomputed), cmocka_unit_test(test_near_f64),
         cmocka_unit_test(test_forward_agrees), cmocka_unit_test(test_nonfinite_shows),
         cmocka_unit_test(test_steady_state_allocates_nothing),
         cmocka_unit_test(test_plan_is_what_is_taken), cmocka_unit_test(test_bad_batches),
