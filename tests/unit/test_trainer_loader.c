@@ -136,8 +136,8 @@ static void every_sample_once_an_epoch(void **state)
             assert_in_range(sample, 0, SAMPLES - 1);
             assert_int_equal(seen[sample]++, 0);
             assert_int_equal(d.samples, 1);
-            assert_int_equal(d.tokens, made_w(sample) / 2);
-            assert_int_equal(d.elements, RUN_CHANNELS * 2 * made_w(sample));
+            assert_int_equal(d.tokens, made_t(sample) * made_w(sample) / 2);
+            assert_int_equal(d.elements, RUN_CHANNELS * made_cells(sample));
             if (epoch == 0)
                 first[i] = sample;
             same_place += epoch > 0 && first[i] == sample;
@@ -151,8 +151,9 @@ static void every_sample_once_an_epoch(void **state)
 static void sample_check(const struct batch_sample *s, int64_t id, uint64_t ordinal)
 {
     assert_int_equal(s->ordinal, ordinal);
-    assert_true(s->t == 1 && s->h == 2 && s->w == made_w(id) && s->text_len == made_text_len(id) && s->fps == 12);
-    for (int64_t j = 0; j < RUN_CHANNELS * 2 * made_w(id); j++)
+    assert_true(s->t == made_t(id) && s->h == MADE_H && s->w == made_w(id) && s->text_len == made_text_len(id));
+    assert_true(s->fps == (made_fps(id) > 0 ? (double)made_fps(id) : 24)); /* where it is not known: the unit of time */
+    for (int64_t j = 0; j < RUN_CHANNELS * made_cells(id); j++)
         assert_true(s->latent[j] == (made_latent(id, j) - (float)made_mean) * (float)(1 / made_std));
     for (int64_t j = 0; j < made_text_len(id) * RUN_TEXT_WIDTH; j++)
         assert_true(s->text[j] == made_text(id, j));
@@ -164,15 +165,22 @@ static void reads_what_the_order_says(void **state)
     static const struct { int64_t first, n; } windows[] = {{0, 4}, {5, 1}, {5, 3}, {2, 4}, {SAMPLES - 2, 4}, {7 * SAMPLES + 3, 2}, {0, 4}};
     struct run run;
     struct loader *l = open_loader(&run, 4, true);
+    int mixed = 0; /* batches with images and videos, and with more than one rate */
     (void)state;
     for (int k = 0; k < LEN(windows); k++) {
         struct batch b = {0};
         struct err err = {0};
+        bool image = false, video = false, rates = false;
         must(loader_read(l, windows[k].first, windows[k].n, 1000, &b, &err), &err);
         assert_int_equal(b.n, windows[k].n);
-        for (int64_t i = 0; i < b.n; i++)
-            sample_check(&b.samples[i], sample_of(l, windows[k].first + i), 1000 + (uint64_t)(windows[k].first + i));
+        for (int64_t i = 0; i < b.n; i++) {
+            const struct batch_sample *s = &b.samples[i];
+            sample_check(s, sample_of(l, windows[k].first + i), 1000 + (uint64_t)(windows[k].first + i));
+            image |= s->t == 1, video |= s->t > 1, rates |= s->fps != b.samples[0].fps;
+        }
+        mixed += image && video && rates;
     }
+    assert_true(mixed > 0);
     loader_close(l);
     run_release(&run);
 }
@@ -262,8 +270,8 @@ static void packs(void **state)
         for (int64_t j = 0; j < d.samples; j++) {
             int64_t sample = loader_sample(l, d.pack, j);
             assert_int_equal(seen[sample]++, 0);
-            tokens += made_w(sample) / 2;
-            elements += RUN_CHANNELS * 2 * made_w(sample);
+            tokens += made_t(sample) * made_w(sample) / 2;
+            elements += RUN_CHANNELS * made_cells(sample);
         }
         assert_true(tokens <= PACK_TOKENS && tokens == d.tokens && elements == d.elements);
         samples += d.samples;
@@ -280,7 +288,20 @@ static void packs(void **state)
     run_release(&run);
 }
 
-/* A patch of 3 x 4 does not divide 2 x w cells: zeros behind, the norm counts what is there. */
+/* Element j of the padded sample: what is stored where there are cells, zeros behind; the mask of cells as last channel. */
+static void padded_check(const struct batch_sample *s, int64_t id, int64_t j)
+{
+    int64_t k = j % s->w, h = j / s->w % s->h, t = j / s->w / s->h, cells = (int64_t)s->t * s->h * s->w, w = made_w(id);
+    bool valid = t < made_t(id) && h < MADE_H && k < w;
+    for (int64_t c = 0; c < RUN_CHANNELS; c++) {
+        float want = valid ? (made_latent(id, ((c * made_t(id) + t) * MADE_H + h) * w + k) - (float)made_mean) * (float)(1 / made_std) : 0;
+        assert_true(s->latent[c * cells + j] == want);
+        assert_true(s->cond[c * cells + j] == 0); /* no frame is given */
+    }
+    assert_true(s->cond[(RUN_CHANNELS + 1) * cells + j] == valid);
+}
+
+/* A patch of 2 x 3 x 4 does not divide t x 2 x w cells: zeros behind, the norm counts what is there. */
 static void padding_and_conditioning(void **state)
 {
     struct run run;
@@ -289,24 +310,18 @@ static void padding_and_conditioning(void **state)
     struct err err = {0};
     (void)state;
     run_make(&run, data_dir(), 8, 20);
-    run.model.patch_h = 3, run.model.patch_w = 4, run.model.cond_channels = RUN_CHANNELS + 2;
+    run.model.patch_t = 2, run.model.patch_h = 3, run.model.patch_w = 4, run.model.cond_channels = RUN_CHANNELS + 2;
     run.loss_norm = LOSS_NORM_SAMPLE;
     must(loader_open(&run, &run.stages[0], 4, false, 0, 1, &l, &err), &err);
     must(loader_read(l, 0, 4, 0, &b, &err), &err);
     for (int64_t i = 0; i < b.n; i++) {
         const struct batch_sample *s = &b.samples[i];
-        int64_t id = sample_of(l, i), w = made_w(id), cells = 3 * s->w;
-        assert_true(s->h == 3 && s->w == (w + 3) / 4 * 4 && s->valid_t == 1 && s->valid_h == 2 && s->valid_w == w);
-        assert_true(s->loss_weight == 1.0 / (double)(RUN_CHANNELS * 2 * w) && loader_draw(l, i).elements == RUN_CHANNELS * 2 * w);
-        for (int64_t c = 0; c < RUN_CHANNELS; c++)
-            for (int64_t h = 0; h < 3; h++)
-                for (int64_t k = 0; k < s->w; k++) {
-                    bool valid = h < 2 && k < w;
-                    float want = valid ? (made_latent(id, (c * 2 + h) * w + k) - (float)made_mean) * (float)(1 / made_std) : 0;
-                    assert_true(s->latent[c * cells + h * s->w + k] == want);
-                    assert_true(s->cond[c * cells + h * s->w + k] == 0); /* one frame: nothing to predict if it were given */
-                    assert_true(s->cond[(RUN_CHANNELS + 1) * cells + h * s->w + k] == valid);
-                }
+        int64_t id = sample_of(l, i), t = made_t(id), w = made_w(id), elements = RUN_CHANNELS * made_cells(id);
+        assert_true(s->t == (t + 1) / 2 * 2 && s->h == 3 && s->w == (w + 3) / 4 * 4);
+        assert_true(s->valid_t == t && s->valid_h == MADE_H && s->valid_w == w);
+        assert_true(s->loss_weight == 1.0 / (double)elements && loader_draw(l, i).elements == elements);
+        for (int64_t j = 0; j < (int64_t)s->t * s->h * s->w; j++)
+            padded_check(s, id, j);
     }
     loader_close(l);
     run_release(&run);

@@ -175,7 +175,7 @@ static void validation_bins(void **state)
     must(dataset_load(in_scratch("data"), &d, &err), &err);
     double square = 0, n = 0;
     for (int64_t i = 0; i < d.n_samples; i++)
-        for (int64_t j = 0; j < RUN_CHANNELS * 2 * made_w(i); j++, n++)
+        for (int64_t j = 0; j < RUN_CHANNELS * made_cells(i); j++, n++)
             square += pow(made_latent(i, j) - (float)made_mean, 2);
     d.latent_std = sqrt(square / n / M);
     comm_barrier(world, &err);

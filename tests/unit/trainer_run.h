@@ -150,14 +150,18 @@ static inline void npy_header(struct str *out, const char *descr, const char *sh
 /* Element j of sample s's latent, before normalisation: exact in float32. */
 static inline float made_latent(int64_t s, int64_t j) { return (float)(((s * 31 + j * 7) % 64) - 32) / 16; }
 static inline float made_text(int64_t s, int64_t j) { return (float)((s + j) % 8) / 8; }
+static inline int32_t made_t(int64_t s) { return 1 + (int32_t)(s / 2 % 3); } /* images and videos, beside each other */
+enum { MADE_H = 2 };
 static inline int32_t made_w(int64_t s) { return s % 3 == 0 ? 4 : 2; }
+static inline int64_t made_cells(int64_t s) { return (int64_t)made_t(s) * MADE_H * made_w(s); }
+static inline float made_fps(int64_t s) { return s % 5 == 4 ? 0 : 10 + 3.5f * (float)(s % 5); } /* 0: not known */
 static inline int32_t made_text_len(int64_t s) { return (int32_t)(s % 4); }
 
 static inline void made_parts(int64_t s, struct str *latent, struct str *text)
 {
     char shape[64];
-    int64_t n = RUN_CHANNELS * 1 * 2 * made_w(s);
-    snprintf(shape, sizeof shape, "(%d, 1, 2, %d)", RUN_CHANNELS, made_w(s));
+    int64_t n = RUN_CHANNELS * made_cells(s);
+    snprintf(shape, sizeof shape, "(%d, %d, %d, %d)", RUN_CHANNELS, made_t(s), MADE_H, made_w(s));
     npy_header(latent, "<f4", shape);
     for (int64_t j = 0; j < n; j++) {
         float v = made_latent(s, j);
@@ -197,9 +201,9 @@ static inline void made_index(struct wds_reader *r, int64_t s, uint32_t shard, u
     assert_int_equal(at.n_parts, 2);
     *out = (struct dataset_sample){.shard = shard, .index_in_shard = i, .offset = at.offset, .bytes = at.bytes,
                                    .latent_offset = at.parts[0].data_offset, .latent_bytes = at.parts[0].bytes,
-                                   .text_offset = at.parts[1].data_offset, .text_bytes = at.parts[1].bytes, .t = 1, .h = 2,
-                                   .w = made_w(s), .frames = 1, .height = 16, .width = 8 * made_w(s), .text_len = made_text_len(s),
-                                   .fps = 12, .key_hash = (uint64_t)s};
+                                   .text_offset = at.parts[1].data_offset, .text_bytes = at.parts[1].bytes, .t = made_t(s), .h = MADE_H,
+                                   .w = made_w(s), .frames = 1 + 4 * (made_t(s) - 1), .height = 8 * MADE_H, .width = 8 * made_w(s),
+                                   .text_len = made_text_len(s), .fps = made_fps(s), .key_hash = (uint64_t)s};
 }
 
 /* <scratch>/data: `shards` shards of `each` samples. Called by one rank. */
