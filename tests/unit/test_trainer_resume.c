@@ -1,11 +1,12 @@
 /* Resuming under layouts: four steps are two steps, a checkpoint and two steps, bit for bit under the same layout, and within 1e-11 of
  * one rank's four steps under any other.
  *
- *     mpirun -n 8 test_trainer_resume               a seeded choice: 4 layouts of three models, each resumed under itself and under another
+ *     mpirun -n 8 test_trainer_resume               a drawn choice: 4 layouts of three models, each resumed under itself and under another
  *     RESUMES=all mpirun -n 8 …                     each of a covering set, as it comes and as the one resumed under
- *     SEED=5 …                                      another choice */
+ *     SEED=5 …                                      that choice again; without it another one each time, told at the start */
 #include "tests/unit/trainer_layouts.h"
 
+#include "base/id.h"
 #include "tests/unit/scratch.h"
 #include "trainer/ckpt.h"
 
@@ -194,11 +195,29 @@ static void model_resumes(int model, bool all, uint64_t *seed)
     free(legal_ones.v);
 }
 
+/* Rank 0's on all ranks, told at once: a rank that fails may take the program's output with it. */
+static uint64_t seed_agree(void)
+{
+    const char *number = getenv("SEED");
+    struct err err = {0};
+    struct id fresh = {0};
+    uint64_t seed;
+    must(id_random(&fresh, &err), &err);
+    seed = fresh.lo % 1000000;
+    if (number)
+        must(num_parse_u64(number, "SEED", &seed, &err), &err);
+    must(comm_broadcast_bytes(world, &seed, sizeof seed, 0, &err), &err);
+    if (world->rank == 0)
+        print_message("# SEED=%llu\n", (unsigned long long)seed);
+    fflush(stdout);
+    return seed;
+}
+
 static void test_resumes(void **state)
 {
-    const char *wish = getenv("RESUMES"), *number = getenv("SEED");
+    const char *wish = getenv("RESUMES");
     bool all = wish && strcmp(wish, "all") == 0;
-    uint64_t seed = number ? strtoull(number, NULL, 10) : 1;
+    uint64_t seed = seed_agree();
     (void)state;
     for (int model = 0; model < (all ? LEN(models) : COVERED); model++)
         model_resumes(model, all, &seed);
