@@ -2,26 +2,28 @@
 
 #include <math.h>
 
-#include "profiles/piece.h"
+#include "profiles/shard.h"
 
 /* The trainer's tiles of matrix products and attention, and what it computes with in place of narrower numbers. */
 enum { TILE_ELEMENTS = 512 * 1024, WIDENED_ELEMENTS = 768 * 1024 };
 
 /* Rank 0's: it holds the embedding beside its layers. */
-static int state_add(const struct memory_spec *spec, const struct layout *l, struct buffer_list *list, struct err *err)
+static int state_add(const struct memory_spec *spec, const struct layout *l, int64_t tp_bytes, struct buffer_list *list, struct err *err)
 {
     struct param_list params;
     int rc = spec->tuning ? tuning_params(spec->model, spec->tuning, &params, err) : params_build(spec->model, &params, err);
     if (rc < 0)
         return rc;
     struct shards sh = {0};
-    int64_t pack = 0;
+    struct buffer_state state = {0};
     rc = shards_build(spec->model, &params, l, 0, &sh, err);
     if (rc == 0)
-        rc = piece_pack_elements(&sh, &params, &pack, err);
+        rc = buffer_state_of(&sh, &params, l, &state, err);
+    state.ema = spec->ema, state.moments_bf16 = spec->moments_bf16;
+    state.act = spec->dtype, state.stat = dtype_stat(spec->dtype);
+    state.tp_bytes = tp_bytes;
     if (rc == 0)
-        rc = buffers_state(&(struct buffer_state){.elements = sh.total, .trained = sh.trained, .group = sh.group, .zero = (int)l->zero, .ema = spec->ema,
-                                                  .pack = pack, .act = spec->dtype, .stat = dtype_stat(spec->dtype), .replicas = l->dp * l->cp / sh.group, .moments_bf16 = spec->moments_bf16}, list, err);
+        rc = buffers_state(&state, list, err);
     shards_release(&sh);
     params_release(&params);
     return rc;
@@ -40,7 +42,7 @@ int memory_predict(const struct memory_spec *spec, const struct layout *l, struc
                                   l, 1, seq_longest_segment(spec->seq), spec->tuning ? spec->tuning->lora.rank : 0};
     int rc = buffers_dit(&buffers, &list, err);
     if (rc == 0)
-        rc = state_add(spec, l, &list, err);
+        rc = state_add(spec, l, buffers_tp_sum_bytes(&buffers), &list, err);
     if (rc == 0)
         rc = buffer_list_add(&list, "tiles", BUFFER_WORK, dtype_stat(spec->dtype), 1, 1, TILE_ELEMENTS + (spec->dtype == DTYPE_BF16 ? WIDENED_ELEMENTS : 0), err);
     if (rc < 0)

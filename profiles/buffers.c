@@ -213,6 +213,15 @@ static void cp_shapes(const struct dims *v, struct shape *t)
     t[DIT_CP_DKV] = (struct shape){"ring d k, v", BUFFER_WORK, ACT, ONCE, y, 3 * v->u, 2 * v->k * d};
 }
 
+int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec)
+{
+    struct layout plain = layout_default();
+    struct dims v = dims_of(spec, spec->layout ? spec->layout : &plain);
+    int64_t rows = (v.sp ? v.r * v.tp : v.s) * v.D * dtype_bytes(spec->act);
+    int64_t cond = v.cond * v.n * num_max_i64(v.shared ? 3 * v.D : v.D, v.sp ? 3 * v.A * v.D : 0) * dtype_bytes(spec->stat);
+    return v.tp == 1 ? 0 : num_max_i64(rows, cond);
+}
+
 /* Of whatever rows a product has: tokens, text or samples. */
 static void lora_shapes(const struct buffer_spec *spec, const struct dims *v, struct shape *t)
 {
@@ -265,49 +274,6 @@ int64_t buffer_list_bytes(const struct buffer_list *list, enum buffer_category c
     for (int64_t i = 0; i < list->n; i++)
         sum += list->items[i].category == category ? list->items[i].bytes : 0;
     return sum;
-}
-
-int64_t buffers_exchange_bytes(int64_t dp, int64_t piece_bytes)
-{
-    return dp <= 1 ? 0 : num_round_up(num_min_i64(piece_bytes, BUFFER_EXCHANGE_BYTES) * dp, BUFFER_ALIGN_BYTES);
-}
-
-int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err)
-{
-    int64_t all = spec->trained, own = all / spec->group;
-    bool master = spec->act != spec->stat;
-    enum dtype t = spec->stat;
-    BUG_ON(all % spec->group || spec->elements % spec->group);
-    int rc = buffer_list_add(list, "weights", BUFFER_WEIGHT, spec->act, 1, 1, spec->zero < 3 ? spec->elements : spec->elements / spec->group, err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "master weights", BUFFER_OPTIM, t, master, 1, spec->zero < 1 ? all : own, err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "gradients", BUFFER_GRAD, t, 1, 1, spec->zero < 2 ? all : own, err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "adamw m, v", BUFFER_OPTIM, spec->moments_bf16 ? DTYPE_BF16 : t, 2, 1, spec->zero < 1 ? all : own, err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "ema", BUFFER_EMA, t, spec->ema, 1, spec->zero < 1 ? all : own, err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "exchange of weights and average", BUFFER_WORK, t, spec->ema && !master, 1, BUFFER_SWAP_ELEMENTS, err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "partial sums", BUFFER_COMM, t, 1, 1, spec->pack, err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "gradient chunks of the shard group", BUFFER_COMM, DTYPE_FP8, 1, 1,
-                             buffers_exchange_bytes(spec->group, own * dtype_bytes(t)), err);
-    return rc < 0 ? rc : buffer_list_add(list, "gradient chunks of its replicas", BUFFER_COMM, DTYPE_FP8, 1, 1,
-                                         buffers_exchange_bytes(spec->replicas, own * dtype_bytes(t) / num_max_i64(1, spec->replicas)), err);
-}
-
-enum { KIB = 1024, MIB = 1024 * KIB };
-
-int64_t buffers_process_bytes(int64_t ranks)
-{
-    return ranks == 1 ? 7 * MIB / 2 : 15 * MIB / 2 + ranks * 7 * MIB / 4;
-}
-
-int64_t buffers_process_growth_bytes(int64_t ranks)
-{
-    return ranks * 512 * KIB;
 }
 
 static int buffers_check(const struct buffer_spec *spec, struct err *err)

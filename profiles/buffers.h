@@ -20,6 +20,7 @@
 #include "profiles/layout.h"
 #include "profiles/model.h"
 #include "profiles/params.h"
+#include "profiles/piece.h"
 
 enum buffer_category {
     BUFFER_INPUT,  /* latents, noise, text, positions of the micro-batch */
@@ -78,6 +79,7 @@ struct buffer {
 };
 enum {
     BUFFER_ALIGN_BYTES = 256,
+    BUFFER_PART_ALIGN_BYTES = 64,     /* of scratch: a cache line */
     BUFFER_LIST_MAX = 128,
     BUFFER_FLAT_ALIGN = 16,           /* elements: where tensors begin in a flat buffer, and what pieces of it are a multiple of */
     BUFFER_EXCHANGE_BYTES = 1 << 18,  /* of every rank's piece that are on the way at a time */
@@ -107,9 +109,12 @@ int64_t buffers_dealt_tokens(const struct buffer_spec *spec);
 
 /* Fills an empty list with DIT_BUFFERS entries. ERR_INPUT for a family of language models, ERR_LIMIT past 2^62 bytes. */
 int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err);
+/* Most that the tp ranks' sums of activations and of the conditioning's gradients take at a time, all ranks' parts; 0 without tp. */
+int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec);
+
 /* What a rank keeps over the steps: weights, their masters where act is not stat, gradients, moments and average (EMA), each whole or, by
- * zero, its own pieces alone (trainer/optim.h); what it packs for partial sums; and the chunks of an exchange in the shard
- * group and among its replicas. */
+ * zero, its own pieces alone (trainer/optim.h); the units in use where a rank has pieces (trainer/units.h); what it packs for partial
+ * sums; and the scratch of sums. */
 enum { BUFFER_SWAP_ELEMENTS = 1 << 14 }; /* through which weights without masters and average change places */
 struct buffer_state {
     int64_t elements; /* of the flat buffer: struct shards' total, which divides by group */
@@ -117,14 +122,30 @@ struct buffer_state {
     int64_t group;    /* shard group's size */
     int zero;         /* 0..3 */
     bool ema;
-    int64_t pack;     /* piece_pack_elements */
     enum dtype act, stat; /* of the weights; of all else */
-    int64_t replicas; /* of the shard group; 0 like 1 */
+    int64_t replicas; /* of the shard group; 0 like 1, also of tp, kv and pp */
     bool moments_bf16;
+    int64_t unit, trained_unit;      /* elements of the largest unit with its sibling, of the largest that is trained */
+    int64_t tp, kv, pp;              /* ranks of these groups, */
+    int64_t pieces[PIECE_RULES];     /* elements that are summed over them at the end of a step: piece_sum_elements, */
+    int64_t tp_bytes;                /* and over tp meanwhile: buffers_tp_sum_bytes */
 };
+/* elements .. pieces but ema, act, stat and moments_bf16, of rank sh->place. */
+int buffer_state_of(const struct shards *sh, const struct param_list *params, const struct layout *l, struct buffer_state *out,
+                    struct err *err);
 int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err);
-/* Memory for exchanging pieces of piece_bytes among dp ranks. */
-int64_t buffers_exchange_bytes(int64_t dp, int64_t piece_bytes);
+
+/* Groups in which a rank takes part in sums, and what lies in the scratch of one of them meanwhile: the other ranks' parts. */
+enum buffer_group { BUFFER_SHARD, BUFFER_REPLICA, BUFFER_TP, BUFFER_KV, BUFFER_PP, BUFFER_GROUPS };
+struct buffer_scratch {
+    int64_t ranks;
+    int64_t works; /* in flight at a time, with whole parts; 0: one, BUFFER_EXCHANGE_BYTES of each part at a time */
+    int64_t bytes; /* of all ranks' parts for one */
+};
+void buffers_scratch(const struct buffer_state *spec, struct buffer_scratch out[BUFFER_GROUPS]);
+int64_t buffer_scratch_part_bytes(const struct buffer_scratch *s); /* of one rank, for one work; 0 in a group of one */
+int64_t buffer_scratch_bytes(const struct buffer_scratch *s);
+
 /* A process before anything of the list is taken, and what it grows by in its first steps (code and stacks touched first, MPI's
  * segments of messages). Measured with Open MPI 4 on Linux x86-64; the trainer measures the first itself. */
 int64_t buffers_process_bytes(int64_t ranks);

@@ -73,17 +73,16 @@ void piece_runs_release(struct piece_runs *runs)
     *runs = (struct piece_runs){0};
 }
 
-int piece_pack_elements(const struct shards *sh, const struct param_list *params, int64_t *out, struct err *err)
+int piece_sum_elements(const struct shards *sh, const struct param_list *params, int64_t out[PIECE_RULES], struct err *err)
 {
-    int64_t most = 0;
+    out[PIECE_ONCE] = 0;
     for (enum piece_rule rule = PIECE_SUM_TP; rule < PIECE_RULES; rule++) {
         struct piece_runs runs;
         int rc = piece_runs_build(sh, params, rule, &runs, err);
         if (rc < 0)
             return rc;
-        most = num_max_i64(most, runs.elements);
+        out[rule] = runs.elements;
         piece_runs_release(&runs);
     }
-    *out = most;
     return 0;
 }

@@ -40,7 +40,7 @@ struct piece_runs { struct piece_run *items; int64_t n, elements; };
 int piece_runs_build(const struct shards *sh, const struct param_list *params, enum piece_rule rule, struct piece_runs *out,
                      struct err *err);
 void piece_runs_release(struct piece_runs *runs); /* safe on a zeroed struct */
-/* Elements of the longest of the sums: what one buffer to pack them must hold. */
-int piece_pack_elements(const struct shards *sh, const struct param_list *params, int64_t *out, struct err *err);
+/* Elements of the sums, by rule; of PIECE_ONCE 0. One buffer to pack them holds the longest. */
+int piece_sum_elements(const struct shards *sh, const struct param_list *params, int64_t out[PIECE_RULES], struct err *err);
 
 #endif

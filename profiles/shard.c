@@ -315,3 +315,21 @@ int64_t shard_to_local(const struct shard_tensor *t, const struct param *p, int6
     *run = outside_run(t, p, global);
     return -1;
 }
+
+int64_t shards_most_elements(const struct shards *sh)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < sh->n_units; i++) {
+        const struct shard_unit *s = &sh->units[i];
+        most = num_max_i64(most, s->elements + (s->sibling < 0 ? 0 : sh->units[s->sibling].elements));
+    }
+    return most;
+}
+
+int64_t shards_most_trained(const struct shards *sh)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < sh->n_trained; i++)
+        most = num_max_i64(most, sh->units[i].elements);
+    return most;
+}

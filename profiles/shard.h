@@ -70,6 +70,9 @@ int shards_build(const struct model *m, const struct param_list *params, const s
 void shards_release(struct shards *sh); /* safe on a zeroed struct */
 /* Unit that holds layer l (or PARAM_LAYER_*), the trained one if it has both; -1 when not held. */
 int64_t shards_unit(const struct shards *sh, int64_t layer);
+/* Elements of the largest unit together with its sibling, and of the largest that is trained. */
+int64_t shards_most_elements(const struct shards *sh);
+int64_t shards_most_trained(const struct shards *sh);
 /* Unit of tensor i; NULL when not held. */
 static inline const struct shard_unit *shards_unit_of(const struct shards *sh, int64_t i)
 {

@@ -19,7 +19,8 @@
  * A failed MPI call does the same. Any other error is this rank's own: share it by comm_agree before going on.
  * conf.latency_s: no operation completes sooner than so long after its start (tests of overlap); scalars are exempt.
  *
- * Memory: works and their requests are taken when a group is opened; scratch of reductions by comm_reserve; a step allocates nothing.
+ * Memory: works and their requests are taken when a group is opened; scratch of reductions by comm_reserve, which makes it resident (so much
+ * as buffer_scratch_bytes tells the memory plan); a step allocates nothing.
  *
  *     struct comm *world;
  *     comm_mpi_open(&argc, &argv, &world, err);            // or comm_self_open
@@ -109,7 +110,7 @@ struct comm {
     bool broken;             /* see above */
     int64_t sent_bytes, ops; /* by this rank, to others, since opening: as profiles/traffic.h says */
     double wait_s;           /* spent in comm_start and comm_wait */
-    int64_t scratch_bytes;   /* reserved; touched only as far as reductions fill it */
+    int64_t scratch_bytes;   /* reserved */
     struct comm *parent;     /* what it was split from */
     struct comm_conf *conf;  /* the world's */
     struct dev *dev;         /* of the streams, NULL: data is ready; borrowed */
@@ -135,8 +136,8 @@ void comm_abort(struct comm *c, int exit_code); /* ends every rank of the world 
 void comm_close(struct comm *c);                /* NULL is fine; parts before the whole */
 
 /* Scratch so that `works` reductions of up to `bytes` each (all ranks' parts for one rank: size · part) can be in flight whole; larger or
- * further ones are done chunk by chunk in waits and comm_progress, in what there is (at least COMM_CHUNK_BYTES · size, always
- * reserved). While no work is in flight. */
+ * further ones are done chunk by chunk in waits and comm_progress, in what there is. works 0: for one, chunk by chunk; without it a
+ * group has the addresses for that, and reductions make them resident beside the plan. While no work is in flight. */
 int comm_reserve(struct comm *c, int works, int64_t bytes, struct err *err);
 
 int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct comm_work **out, struct err *err);

@@ -46,26 +46,43 @@ static int requests_take(struct comm *c, int depth)
     return ok ? 0 : -1;
 }
 
+/* At least so many slots of so many chunks a part. */
+static int scratch_take(struct comm *c, int slots, int depth, struct err *err)
+{
+    struct mpi_group *g = c->self;
+    slots = (int)num_max_i64(slots, g->slots), depth = (int)num_max_i64(depth, g->depth);
+    int64_t bytes = slots * comm_mpi_slot_bytes(c, depth);
+    if (slots == g->slots && depth == g->depth)
+        return 0;
+    free(g->scratch);
+    g->scratch = aligned_alloc(DEV_ALIGN_BYTES, (size_t)bytes);
+    g->slots = 0;
+    if (!g->scratch || requests_take(c, depth) < 0)
+        return err_set(err, ERR_NOMEM, "cannot take %lld bytes for communication in group %s", (long long)bytes, c->axis);
+    g->depth = depth;
+    g->slots = slots;
+    return 0;
+}
+
+/* What was asked for becomes resident now: which slots a step fills, and how far, is a matter of timing. The rest of the last chunk, and
+ * of a group that was asked for nothing, is addresses. */
 static int mpi_reserve(struct comm *c, int works, int64_t bytes, struct err *err)
 {
     struct mpi_group *g = c->self;
-    int64_t least = (int64_t)COMM_CHUNK_BYTES * c->size, depth = num_max_i64(1, num_ceil_div(bytes, least));
-    int slots = works > 0 ? works : 1;
+    int64_t part = buffer_scratch_part_bytes(&(struct buffer_scratch){c->size, works, bytes});
+    int64_t depth = num_max_i64(1, num_ceil_div(part, COMM_CHUNK_BYTES));
     if (depth > INT_MAX / c->size)
         return err_set(err, ERR_LIMIT, "a reduction of %lld bytes is too large for %d ranks", (long long)bytes, c->size);
     for (int i = 0; i <= COMM_WORKS; i++)
         BUG_ON(c->works[i].taken);
-    if (c->size == 1 || (depth <= g->depth && slots <= g->slots))
-        return 0;
-    depth = num_max_i64(depth, g->depth), slots = (int)num_max_i64(slots, g->slots);
-    free(g->scratch);
-    g->scratch = aligned_alloc(DEV_ALIGN_BYTES, (size_t)(depth * least * slots));
-    g->slots = 0;
-    if (!g->scratch || requests_take(c, (int)depth) < 0)
-        return err_set(err, ERR_NOMEM, "cannot take %lld bytes for communication in group %s", (long long)(depth * least * slots), c->axis);
-    g->depth = (int)depth;
-    g->slots = slots;
-    c->scratch_bytes = depth * least * slots;
+    int rc = c->size == 1 ? 0 : scratch_take(c, works > 0 ? works : 1, (int)depth, err);
+    if (rc < 0 || c->size == 1)
+        return rc;
+    g->part_bytes = num_max_i64(g->part_bytes, part);
+    int64_t slot = g->part_bytes * (c->size - 1);
+    for (int i = 0; i < g->slots; i++)
+        memset(g->scratch + i * comm_mpi_slot_bytes(c, g->depth), 0, (size_t)slot);
+    c->scratch_bytes = slot * g->slots;
     return 0;
 }
 

@@ -2,7 +2,7 @@
  *
  * A work is a small state machine. An exchange posts all its receives and sends at once and is done when all are. A reduction sends
  * each rank's part in messages of COMM_CHUNK_BYTES, `depth` of a part at a time (comm_reserve), and collects what comes in a
- * slot of the group's scratch, [rank][depth · chunk]; when all ranks' have come, they are added up in rank order, the own from
+ * slot of the group's scratch, [rank but the own][depth · chunk]; when all ranks' have come, they are added up in rank order, the own from
  * where it stands. Sending needs no slot and the two directions advance apart, so a work without a slot delays nobody's but its
  * own receives. After a reduction's last sum an all-reduce exchanges the sums. Chunks have one size whatever the ranks reserved.
  *
@@ -148,8 +148,11 @@ static int parts_send(struct comm_work *w)
 static char *slot_of(const struct comm_work *w)
 {
     const struct mpi_group *g = group_of(w);
-    return g->scratch + (int64_t)own_of(w)->slot * w->c->size * g->depth * COMM_CHUNK_BYTES;
+    return g->scratch + own_of(w)->slot * comm_mpi_slot_bytes(w->c, g->depth);
 }
+
+/* Where in a slot rank r's part lies. */
+static int64_t place_of(int r, int rank) { return r - (r > rank); }
 
 static bool slot_take(struct comm_work *w)
 {
@@ -167,7 +170,7 @@ static void slot_give(struct comm_work *w)
     own_of(w)->slot = -1;
 }
 
-/* The next window of the own part from every other rank: rank r's lies r · arriving elements into the slot. */
+/* The next window of the own part from every other rank: rank r's lies place · arriving elements into the slot. */
 static int part_receive(struct comm_work *w)
 {
     struct mpi_work *m = own_of(w);
@@ -180,7 +183,7 @@ static int part_receive(struct comm_work *w)
     for (int64_t at = 0; at < m->arriving; at += chunk)
         for (int step = 1; step < w->c->size && status == MPI_SUCCESS; step++) {
             int r = (w->c->rank + w->c->size - step) % w->c->size;
-            status = post_recv(w, slot_of(w) + (r * m->arriving + at) * e, num_min_i64(chunk, m->arriving - at), r);
+            status = post_recv(w, slot_of(w) + (place_of(r, w->c->rank) * m->arriving + at) * e, num_min_i64(chunk, m->arriving - at), r);
         }
     return status;
 }
@@ -196,7 +199,7 @@ static int part_receive(struct comm_work *w)
             for (int64_t i = 0; i < k; i++)                                                              \
                 sum[i] = WIDEN(first[i]);                                                                \
             for (int r = 1; r < size; r++) {                                                             \
-                const T *from = r == rank ? own + at : slot + r * n + at;                                \
+                const T *from = r == rank ? own + at : slot + place_of(r, rank) * n + at;                                \
                 for (int64_t i = 0; i < k; i++)                                                          \
                     sum[i] += WIDEN(from[i]);                                                            \
             }                                                                                            \

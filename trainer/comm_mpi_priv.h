@@ -26,12 +26,19 @@ struct mpi_group {
     MPI_Comm comm;
     struct mpi_work works[COMM_WORKS + 1];
     unsigned sequence;           /* operations started, but send_recv */
-    char *scratch;               /* [slots][size][depth · COMM_CHUNK_BYTES] */
+    char *scratch;               /* [slots][size - 1][depth · COMM_CHUNK_BYTES] */
+    int64_t part_bytes;          /* of a slot so many times size - 1 were asked for, from its start on: they are resident */
     int slots, depth;            /* depth: messages of a part on the way at a time */
     bool slot_taken[COMM_WORKS];
     int *indices;                /* of MPI_Testsome, as many as a batch has */
     MPI_Status *statuses;
 };
+
+/* Of a slot's addresses. */
+static inline int64_t comm_mpi_slot_bytes(const struct comm *c, int64_t depth)
+{
+    return (c->size - 1) * depth * COMM_CHUNK_BYTES;
+}
 
 int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *err);
 int comm_mpi_start(struct comm *c, struct comm_work *w, struct err *err);

@@ -146,6 +146,12 @@ static struct dit_index_most index_most(const struct dit_config *c)
                                    .cp = c->layout->cp};
 }
 
+int64_t dit_tp_sum_bytes(const struct dit_config *c, enum dtype act, enum dtype stat)
+{
+    struct buffer_spec spec = buffer_spec_of(c, act, stat);
+    return buffers_tp_sum_bytes(&spec);
+}
+
 int dit_plan(const struct dit_config *c, enum dtype act, enum dtype stat, struct buffer_list *plan, struct err *err)
 {
     struct buffer_spec spec = buffer_spec_of(c, act, stat);

@@ -91,6 +91,8 @@ struct dit_eval_sample {
 struct dit;
 
 /* The buffers of dit_new, before anything is allocated. */
+/* Most of all ranks that its sums over tp have on the way at a time. */
+int64_t dit_tp_sum_bytes(const struct dit_config *c, enum dtype act, enum dtype stat);
 int dit_plan(const struct dit_config *c, enum dtype act, enum dtype stat, struct buffer_list *plan, struct err *err);
 /* Checks the configuration, plans, allocates. */
 int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stream, struct units *units, struct dit **out,

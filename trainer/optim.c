@@ -12,16 +12,38 @@ int fault_active = FAULT_POINT_NONE;
 
 /* ---- memory ---- */
 
+static int state_of(const struct optim_conf *c, struct buffer_state *out, struct err *err)
+{
+    int rc = buffer_state_of(c->sh, c->params, c->layout, out, err);
+    out->ema = c->run->adamw.ema_decay > 0;
+    out->act = c->ops->act;
+    out->stat = c->ops->stat;
+    out->moments_bf16 = c->run->moments == MOMENTS_BF16;
+    out->tp_bytes = c->tp_bytes;
+    return rc;
+}
+
 int optim_plan(const struct optim_conf *c, struct buffer_list *plan, struct err *err)
 {
-    int64_t pack = 0;
-    int rc = piece_pack_elements(c->sh, c->params, &pack, err);
+    struct buffer_state state;
+    int rc = state_of(c, &state, err);
+    return rc < 0 ? rc : buffers_state(&state, plan, err);
+}
+
+/* All that will be summed is known here: what the groups hold meanwhile is taken now, not when a step's timing asks for it. */
+static int scratch_reserve(const struct optim_conf *c, struct err *err)
+{
+    const struct comm_grid *g = c->grid;
+    struct comm *groups[BUFFER_GROUPS] = {g->shard, g->replica, g->tp, g->kv, g->pp};
+    struct buffer_scratch scratch[BUFFER_GROUPS];
+    struct buffer_state state;
+    int rc = state_of(c, &state, err);
     if (rc < 0)
         return rc;
-    return buffers_state(&(struct buffer_state){.elements = c->sh->total, .trained = c->sh->trained, .group = c->sh->group, .zero = (int)c->layout->zero, .pack = pack,
-                                                .ema = c->run->adamw.ema_decay > 0, .act = c->ops->act, .stat = c->ops->stat,
-                                                .replicas = c->grid->replica->size,
-                                                .moments_bf16 = c->run->moments == MOMENTS_BF16}, plan, err);
+    buffers_scratch(&state, scratch);
+    for (int i = 0; i < BUFFER_GROUPS && rc == 0; i++)
+        rc = comm_reserve(groups[i], (int)scratch[i].works, scratch[i].bytes, err);
+    return rc;
 }
 
 static int take_as(struct optim *o, const char *what, int64_t elements, enum dtype t, void **out, struct err *err)
@@ -83,6 +105,8 @@ int optim_open(struct optim *o, const struct optim_conf *c, struct err *err)
     int rc = runs_open(o, &pack, err);
     if (rc == 0)
         rc = buffers_take(o, pack, err);
+    if (rc == 0)
+        rc = scratch_reserve(c, err);
     if (rc == 0)
         rc = sums_open(&o->sums, c->sh, (int)c->layout->zero, c->grid->shard, c->grid->replica, c->ops->stat, c->stream, o->grads, err);
     if (rc < 0)

@@ -43,6 +43,7 @@ struct optim_conf {
     const struct comm_grid *grid;
     struct ops *ops;
     struct dev_stream *stream;
+    int64_t tp_bytes; /* dit_tp_sum_bytes */
 };
 
 struct optim {
@@ -70,7 +71,7 @@ struct optim_result {
     bool skipped;
 };
 
-/* Bytes this rank will take, as entries of the memory plan. */
+/* Bytes that optim_open, units_open, and the groups that optim_open reserves scratch in will take, as entries of the memory plan. */
 int optim_plan(const struct optim_conf *c, struct buffer_list *plan, struct err *err);
 int optim_open(struct optim *o, const struct optim_conf *c, struct err *err);
 void optim_close(struct optim *o); /* safe on a zeroed struct */

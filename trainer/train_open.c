@@ -127,25 +127,24 @@ static struct dit_config dit_config_of(const struct train *t, const struct loade
         .max_text_tokens = b->text_tokens, .max_segment = b->segment, .slots = pipe_slots(t->layout, t->most_micros, t->sh.place.pp)};
 }
 
-static struct optim_conf optim_conf_of(const struct train *t)
+static struct optim_conf optim_conf_of(const struct train *t, const struct dit_config *c)
 {
     return (struct optim_conf){.params = &t->params, .sh = &t->sh, .run = t->run, .layout = t->layout, .world = t->conf->world,
-                               .grid = &t->grid, .ops = t->ops, .stream = t->stream};
+                               .grid = &t->grid, .ops = t->ops, .stream = t->stream,
+                               .tp_bytes = dit_tp_sum_bytes(c, t->ops->act, t->ops->stat)};
 }
 
 static bool writes_async(const struct train *t) { return t->run->ckpt_async && !t->conf->trial; }
 
 static int plan_make(struct train *t, const struct dit_config *c, struct err *err)
 {
-    struct optim_conf o = optim_conf_of(t);
+    struct optim_conf o = optim_conf_of(t, c);
     int64_t loader = 0;
     int rc = dit_plan(c, t->ops->act, t->ops->stat, &t->memory, err);
     for (int64_t i = t->first_stage; i < t->end_stage; i++)
         loader += loader_bytes(t->loaders[i]);
     if (t->validate.loader)
         loader += loader_bytes(t->validate.loader);
-    if (rc == 0)
-        rc = units_plan(&t->sh, (int)t->layout->zero, t->ops->act, t->ops->stat, &t->memory, err);
     if (rc == 0)
         rc = optim_plan(&o, &t->memory, err);
     if (rc == 0 && writes_async(t))
@@ -212,7 +211,7 @@ static int inputs_open(struct train *t, struct loader_bounds *bounds, struct err
 /* Everything a step needs, taken once. */
 static int memory_take(struct train *t, const struct dit_config *c, struct err *err)
 {
-    struct optim_conf o = optim_conf_of(t);
+    struct optim_conf o = optim_conf_of(t, c);
     int rc = optim_open(&t->optim, &o, err);
     if (rc == 0)
         rc = units_open(&t->units, &t->sh, (int)t->layout->zero, t->grid.shard, t->ops, t->stream, t->optim.weights, t->optim.grads, err);

@@ -6,36 +6,6 @@
 #include "base/num.h"
 #include "trainer/fault.h"
 
-/* Of a unit with its sibling. */
-static int64_t most_elements(const struct shards *sh)
-{
-    int64_t most = 0;
-    for (int64_t i = 0; i < sh->n_units; i++) {
-        const struct shard_unit *s = &sh->units[i];
-        most = num_max_i64(most, s->elements + (s->sibling < 0 ? 0 : sh->units[s->sibling].elements));
-    }
-    return most;
-}
-
-static int64_t most_trained(const struct shards *sh)
-{
-    int64_t most = 0;
-    for (int64_t i = 0; i < sh->n_trained; i++)
-        most = num_max_i64(most, sh->units[i].elements);
-    return most;
-}
-
-int units_plan(const struct shards *sh, int zero, enum dtype act, enum dtype stat, struct buffer_list *plan, struct err *err)
-{
-    int64_t most = most_elements(sh), trained = most_trained(sh);
-    int rc = buffer_list_add(plan, "gathered weights", BUFFER_WORK, act, zero == 3 ? 2 : 0, 1, most, err);
-    if (rc == 0)
-        rc = buffer_list_add(plan, "gradients of a unit", BUFFER_WORK, stat, zero >= 2 ? 2 : 0, 1, trained, err);
-    if (rc == 0) /* the group's scratch, as far as it is filled: the own part stays where it is */
-        rc = buffer_list_add(plan, "others' gradients of a unit", BUFFER_COMM, stat, zero >= 2 ? 2 : 0, 1, trained - trained / sh->group, err);
-    return rc < 0 ? rc : buffer_list_add(plan, "summed gradients of a unit", BUFFER_COMM, stat, zero >= 2 ? 2 : 0, 1, trained / sh->group, err);
-}
-
 static int take(struct units *u, const char *what, int64_t elements, enum dtype t, void **out, struct err *err)
 {
     return u->ops->dev->alloc(u->ops->dev, what, elements * dtype_bytes(t), out, err);
@@ -46,7 +16,7 @@ int units_open(struct units *u, const struct shards *sh, int zero, struct comm *
 {
     int rc = 0;
     *u = (struct units){.sh = sh, .zero = zero, .group = shard_group, .ops = ops, .stream = stream, .weights = weights, .grads = grads,
-                        .most = most_elements(sh), .most_trained = most_trained(sh)};
+                        .most = shards_most_elements(sh), .most_trained = shards_most_trained(sh)};
     u->written = calloc((size_t)sh->n_trained + 1, sizeof *u->written);
     u->left = calloc((size_t)sh->n_trained + 1, sizeof *u->left);
     if (!u->written || !u->left)
@@ -60,8 +30,6 @@ int units_open(struct units *u, const struct shards *sh, int zero, struct comm *
         if (rc == 0 && zero >= 2)
             rc = take(u, "summed gradients of a unit", u->most_trained / sh->group, ops->stat, &u->summed[i], err);
     }
-    if (rc == 0 && zero >= 2)
-        rc = comm_reserve(shard_group, 2, u->most_trained * dtype_bytes(ops->stat), err);
     if (rc < 0)
         units_close(u);
     return rc;

@@ -52,8 +52,6 @@ struct units {
     struct err err;
 };
 
-/* What units_open will take, for the memory plan. */
-int units_plan(const struct shards *sh, int zero, enum dtype act, enum dtype stat, struct buffer_list *plan, struct err *err);
 int units_open(struct units *u, const struct shards *sh, int zero, struct comm *shard_group, struct ops *ops, struct dev_stream *stream,
                void *weights, void *grads, struct err *err);
 void units_close(struct units *u); /* safe on a zeroed struct */

@@ -5,6 +5,7 @@
 
 #include "autotune/cost.h"
 #include "autotune/memory.h"
+#include "profiles/shard.h"
 #include "profiles/space.h"
 
 static const struct cost_rates rates = {5e10, 3e10, 1e10, 0.05, 1e-6, 1e9, 1e-6, 1e-3};
@@ -48,6 +49,28 @@ static void memory_orders(void **state)
         assert_true(memory_fits(&none, a.total, 1e9) >= memory_fits(&none, b.total, 1e9));
         assert_true(memory_fits(&none, a.total, 2e8) >= memory_fits(&none, a.total, 1e8)); /* more memory never fits less */
     }
+}
+
+/* Where a rank keeps pieces, two whole units are in use at a time: beside them zero 2 and 3 work with what zero 1 does. */
+static void units_in_use_are_planned(void **state)
+{
+    struct model m = tiny();
+    struct memory_spec spec = {&m, {1, 8, 8}, DTYPE_BF16, false};
+    struct layout l[] = {layout_of("dp=2,zero=1"), layout_of("dp=2,zero=2"), layout_of("dp=2,zero=3")};
+    struct memory_bytes b[3];
+    struct param_list params;
+    struct shards sh;
+    struct err err;
+    (void)state;
+    assert_ok(params_build(&m, &params, &err), &err);
+    assert_ok(shards_build(&m, &params, &l[2], 0, &sh, &err), &err);
+    for (int i = 0; i < 3; i++)
+        assert_ok(memory_predict(&spec, &l[i], &b[i], &err), &err);
+    double weights = 2.0 * (double)shards_most_elements(&sh) * 2, grads = 2.0 * (double)shards_most_trained(&sh) * 4;
+    assert_true(weights > 1e6 && fabs(b[1].work - b[0].work - grads) < 2 * BUFFER_ALIGN_BYTES);
+    assert_true(fabs(b[2].work - b[1].work - weights) < 2 * BUFFER_ALIGN_BYTES);
+    shards_release(&sh);
+    params_release(&params);
 }
 
 /* Over every layout of a space: bound <= sum of terms, all terms >= 0, and a better rate never costs time. */
@@ -106,6 +129,6 @@ static void fit_learns(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_orders), cmocka_unit_test(cost_properties), cmocka_unit_test(fit_learns)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_orders), cmocka_unit_test(units_in_use_are_planned), cmocka_unit_test(cost_properties), cmocka_unit_test(fit_learns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,26 +151,31 @@ static void test_refused(void **state)
 }
 
 /* Bytes by category, counted by hand; every buffer is rounded up to 256. */
+#define UNITS .unit = 600, .trained_unit = 504
+enum { SWAP = BUFFER_SWAP_ELEMENTS * 4 };
 static void test_state(void **state)
 {
     (void)state;
-    static const struct { struct buffer_state spec; int64_t weight, grad, optim, ema, comm; } rows[] = {
-        {{1008, 1008, 1, 0, false, 0, DTYPE_F64, DTYPE_F64}, 8192, 8192, 2 * 8192, 0, 0},          /* 8064 bytes */
-        {{1008, 1008, 1, 1, true, 0, DTYPE_F32, DTYPE_F32}, 4096, 4096, 2 * 4096, 4096, 0},        /* alone, zero spares nothing */
-        {{1008, 1008, 3, 0, true, 0, DTYPE_F64, DTYPE_F64}, 8192, 8192, 2 * 8192, 8192, 8192},     /* pieces of 336; 3 x 2688 on the way */
-        {{1008, 1008, 3, 1, true, 0, DTYPE_F64, DTYPE_F64}, 8192, 8192, 2 * 2816, 2816, 8192},
-        {{1008, 1008, 3, 2, true, 0, DTYPE_F64, DTYPE_F64}, 8192, 2816, 2 * 2816, 2816, 8192},
-        {{1008, 1008, 3, 3, true, 100, DTYPE_F64, DTYPE_F64}, 2816, 2816, 2 * 2816, 2816, 8192 + 1024}, /* and 800 to pack partial sums */
-        {{1008, 1008, 1, 1, false, 0, DTYPE_F64, DTYPE_F64, 2}, 8192, 8192, 2 * 8192, 0, 8192},    /* two replicas: halves on the way */
-        {{1008, 336, 3, 0, true, 0, DTYPE_F64, DTYPE_F64}, 8192, 2816, 2 * 2816, 2816, 2816}, /* a third is trained */
-        {{1008, 336, 3, 3, true, 0, DTYPE_F64, DTYPE_F64}, 2816, 1024, 2 * 1024, 1024, 2816},
-        {{1008, 0, 3, 1, true, 0, DTYPE_F64, DTYPE_F64}, 8192, 0, 0, 0, 0},
-        {{1008, 1008, 1, 0, false, 0, DTYPE_F32, DTYPE_F32, .moments_bf16 = true}, 4096, 4096, 2 * 2048, 0, 0},
-        {{1 << 20, 1 << 20, 2, 1, false, 0, DTYPE_F32, DTYPE_F32}, 4 << 20, 4 << 20, 2 * (2 << 20), 0, 2 * BUFFER_EXCHANGE_BYTES},
+    static const struct { struct buffer_state spec; int64_t weight, grad, optim, ema, comm, work; } rows[] = {
+        {{1008, 1008, 1, 0, false, DTYPE_F64, DTYPE_F64}, 8192, 8192, 2 * 8192, 0, 0, 0},          /* 8064 bytes */
+        {{1008, 1008, 1, 1, true, DTYPE_F32, DTYPE_F32}, 4096, 4096, 2 * 4096, 4096, 0, SWAP},     /* alone, zero spares nothing */
+        /* units of 504 elements, pieces of 168: 1344 bytes of each of two others are on the way, of two units with zero 2 and 3, and sums */
+        {{1008, 1008, 3, 0, true, DTYPE_F64, DTYPE_F64, UNITS}, 8192, 8192, 2 * 8192, 8192, 2 * 1344 + 128, 2 * SWAP},
+        {{1008, 1008, 3, 1, true, DTYPE_F64, DTYPE_F64, UNITS}, 8192, 8192, 2 * 2816, 2816, 2 * 1344 + 128, 2 * SWAP},
+        {{1008, 1008, 3, 2, true, DTYPE_F64, DTYPE_F64, UNITS}, 8192, 2816, 2 * 2816, 2816, 4 * 1344 + 2 * 1536, 2 * SWAP + 2 * 4096},
+        {{1008, 1008, 3, 3, true, DTYPE_F64, DTYPE_F64, UNITS}, 2816, 2816, 2 * 2816, 2816, 4 * 1344 + 2 * 1536, 2 * SWAP + 2 * 4096 + 2 * 4864},
+        /* and 800 bytes to pack partial sums over two stages, half of them the other's, with a quarter of 3000 bytes of each of three others over tp */
+        {{1008, 1008, 1, 0, false, DTYPE_F64, DTYPE_F64, .tp = 4, .kv = 1, .pp = 2, .pieces = {[PIECE_SUM_PP] = 100}, .tp_bytes = 3000},
+         8192, 8192, 2 * 8192, 0, 1024 + 512 + 2304, 0},
+        {{1008, 1008, 1, 1, false, DTYPE_F64, DTYPE_F64, 2, UNITS}, 8192, 8192, 2 * 8192, 0, 2048, 0}, /* two replicas: half a unit of 4032 on the way */
+        {{1008, 336, 3, 0, true, DTYPE_F64, DTYPE_F64, .unit = 336, .trained_unit = 336}, 8192, 2816, 2 * 2816, 2816, 1792, 2 * SWAP}, /* a third is trained */
+        {{1008, 0, 3, 1, true, DTYPE_F64, DTYPE_F64, .unit = 336}, 8192, 0, 0, 0, 0, 2 * SWAP},
+        {{1008, 1008, 1, 0, false, DTYPE_F32, DTYPE_F32, .moments_bf16 = true}, 4096, 4096, 2 * 2048, 0, 0, 0},
+        {{1 << 20, 1 << 20, 2, 1, false, DTYPE_F32, DTYPE_F32, .unit = 1 << 20, .trained_unit = 1 << 20}, 4 << 20, 4 << 20, 2 * (2 << 20), 0,
+         BUFFER_EXCHANGE_BYTES, 0},
         /* weights of two bytes, and masters like m and v */
-        {{1008, 1008, 1, 0, false, 0, DTYPE_BF16, DTYPE_F32}, 2048, 4096, 3 * 4096, 0, 0},
-        {{1008, 336, 3, 1, true, 0, DTYPE_BF16, DTYPE_F32}, 2048, 1536, 3 * 512, 512, 1536},
-        {{1008, 1008, 3, 3, false, 0, DTYPE_BF16, DTYPE_F32}, 768, 1536, 3 * 1536, 0, 4096},
+        {{1008, 1008, 1, 0, false, DTYPE_BF16, DTYPE_F32}, 2048, 4096, 3 * 4096, 0, 0, 0},
+        {{1008, 336, 3, 1, true, DTYPE_BF16, DTYPE_F32, .unit = 336, .trained_unit = 336}, 2048, 1536, 3 * 512, 512, 1024, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct buffer_list list = {0};
@@ -181,7 +186,7 @@ static void test_state(void **state)
         assert_int_equal(buffer_list_bytes(&list, BUFFER_OPTIM), rows[i].optim);
         assert_int_equal(buffer_list_bytes(&list, BUFFER_EMA), rows[i].ema);
         assert_int_equal(buffer_list_bytes(&list, BUFFER_COMM), rows[i].comm);
-        assert_int_equal(buffer_list_bytes(&list, BUFFER_WORK) > 0, rows[i].spec.ema && rows[i].spec.act == rows[i].spec.stat);
+        assert_int_equal(buffer_list_bytes(&list, BUFFER_WORK), rows[i].work);
     }
     for (int64_t ranks = 1; ranks < 64; ranks *= 2)
         assert_true(buffers_process_bytes(ranks) < buffers_process_bytes(2 * ranks));

@@ -5,6 +5,7 @@
 
 #include <limits.h>
 #include <mpi.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 
@@ -111,6 +112,35 @@ static void long_reductions(void **state)
         }
         comm_close(c);
     }
+}
+
+static int64_t resident_bytes(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%*s %ld", &pages), 1);
+    fclose(f);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* What is reserved is as much as the memory plan says, and resident before the first reduction; a group that reserves nothing has nothing. */
+static void reserved_is_resident(void **state)
+{
+    enum { WORKS = 3, BYTES = 20 << 20, PAGES = 1 << 19 }; /* PAGES: of what else came in, and of those before and behind */
+    struct err err = {0};
+    struct comm *c = copy_of_world("dp");
+    struct buffer_scratch s = {c->size, WORKS, BYTES + 1};
+    (void)state;
+    assert_int_equal(c->scratch_bytes, 0);
+    int64_t before = resident_bytes();
+    must(comm_reserve(c, WORKS, BYTES + 1, &err), &err);
+    assert_int_equal(c->scratch_bytes, is_mpi() ? buffer_scratch_bytes(&s) : 0);
+    int64_t grown = resident_bytes() - before;
+    assert_true(grown >= c->scratch_bytes - PAGES && (grown <= c->scratch_bytes + PAGES));
+    must(comm_reserve(c, 0, BYTES, &err), &err); /* is in what there is */
+    assert_int_equal(c->scratch_bytes, is_mpi() ? buffer_scratch_bytes(&s) : 0);
+    comm_close(c);
 }
 
 /* Larger than any buffer MPI would hide a mistake in. */
@@ -623,7 +653,7 @@ static void grid(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operations), cmocka_unit_test(long_reductions), cmocka_unit_test(long_messages),
+        cmocka_unit_test(operations), cmocka_unit_test(long_reductions), cmocka_unit_test(reserved_is_resident), cmocka_unit_test(long_messages),
         cmocka_unit_test(too_many_elements_are_refused), cmocka_unit_test(waits_in_any_order),
         cmocka_unit_test(random_operations_of_random_groups), cmocka_unit_test(messages_are_between_two),
         cmocka_unit_test(a_missing_wait_leaves_nan), cmocka_unit_test(latency),

@@ -6,6 +6,7 @@
 #include "trainer/fault.h"
 #include "trainer/init.h"
 #include "trainer/optim.h"
+#include "trainer/units.h"
 
 struct rig {
     struct bench b;
@@ -478,10 +479,14 @@ static void plan_is_what_is_taken(void **state)
             rig_open_layout(&r, layouts[i / 2], zero);
             number = DTYPE_F64;
             must(optim_plan(&r.o.c, &plan, &err), &err);
-            int64_t taken = r.b.dev->alloc_bytes - r.b.ops->workspace_bytes, planned = plan.total;
-            for (int64_t k = 0; k < plan.n; k++)
-                planned -= strstr(plan.items[k].name, "chunks") ? plan.items[k].bytes : 0; /* the groups' own */
-            assert_in_range(planned, taken - 8 * BUFFER_ALIGN_BYTES, taken + 8 * BUFFER_ALIGN_BYTES);
+            struct units u;
+            must(units_open(&u, &r.sh, zero, r.grid.shard, r.b.ops, r.b.stream, r.o.weights, r.o.grads, &err), &err);
+            const struct comm *groups[] = {r.grid.shard, r.grid.replica, r.grid.tp, r.grid.kv, r.grid.pp};
+            int64_t taken = r.b.dev->alloc_bytes - r.b.ops->workspace_bytes;
+            for (int k = 0; k < LEN(groups); k++)
+                taken += groups[k]->scratch_bytes;
+            assert_in_range(plan.total, taken - 20 * BUFFER_ALIGN_BYTES, taken + 20 * BUFFER_ALIGN_BYTES);
+            units_close(&u);
             rig_close(&r);
         }
 }
