@@ -146,8 +146,10 @@ void buffers_scratch(const struct buffer_state *spec, struct buffer_scratch out[
 int64_t buffer_scratch_part_bytes(const struct buffer_scratch *s); /* of one rank, for one work; 0 in a group of one */
 int64_t buffer_scratch_bytes(const struct buffer_scratch *s);
 
-/* A process before anything of the list is taken, and what it grows by in its first steps (code and stacks touched first, MPI's
- * segments of messages). Measured with Open MPI 4 on Linux x86-64; the trainer measures the first itself. */
+/* A process before anything of the list is taken, and what it grows by in its first steps: code and stacks touched first, and of each
+ * rank's segment of messages what MPI touches where ranks of a node can read each other's memory. Where they cannot, MPI copies messages
+ * through these segments and fills as much of them as it finds in flight, up to 4 MiB of each: that is MPI's, and not in the plan.
+ * Measured with Open MPI 4 on Linux x86-64; the trainer measures the first itself. */
 int64_t buffers_process_bytes(int64_t ranks);
 int64_t buffers_process_growth_bytes(int64_t ranks);
 

@@ -96,5 +96,5 @@ int64_t buffers_process_bytes(int64_t ranks)
 
 int64_t buffers_process_growth_bytes(int64_t ranks)
 {
-    return ranks * 512 * KIB;
+    return 512 * KIB + (ranks > 1 ? ranks * 64 * KIB : 0);
 }

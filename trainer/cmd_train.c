@@ -159,7 +159,8 @@ static int inputs_load(const struct opt_values *v, const struct comm *world, str
 }
 
 /* reel.trial/1, on stdout and as <run-dir>/trial.json. state: ok, or oom when the plan was past --memory-limit (then the
- * measured fields are null). */
+ * measured fields are null). planned_bytes: of rank 0, the fullest; peak_bytes: resident, most over ranks; segments_bytes: of these, growth
+ * of the memory through which MPI passes messages between ranks of a node, which is not in the plan. */
 static int trial_print(const struct train_report *r, const char *state, const char *dir, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -186,6 +187,7 @@ static int trial_print(const struct train_report *r, const char *state, const ch
     json_put_num(&o, "loss", r->loss);
     json_put_int(&o, "planned_bytes", r->planned_bytes);
     json_put_int(&o, "peak_bytes", r->peak_bytes);
+    json_put_int(&o, "segments_bytes", r->segments_bytes);
     json_obj_end(&o);
     str_addc(&text, '\n');
     snprintf(path, sizeof path, "%s/trial.json", dir);

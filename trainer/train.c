@@ -309,18 +309,21 @@ static void phases_report(const struct train *t, int64_t steps, struct train_rep
 
 static int report_make(struct train *t, const struct record_step *last, struct train_report *out, struct err *err)
 {
-    double most = (double)train_resident_peak_bytes();
-    int rc = comm_max(t->conf->world, &most, 1, err);
+    double peak_bytes = (double)train_resident_peak_bytes(), most[2] = {peak_bytes, peak_bytes - (double)train_segments_bytes(t)};
+    int rc = comm_max(t->conf->world, most, 2, err);
     out->next_step = t->next_step;
     out->loss = last->loss;
     out->grad_norm = last->grad_norm;
     out->tokens = last->tokens;
     out->model_flops = last->model_flops;
     out->taken_bytes = t->dev->peak_bytes;
-    out->peak_bytes = (int64_t)most;
-    char line[160], planned[32], peak[32];
-    snprintf(line, sizeof line, "memory of a rank: planned %s, resident at most %s",
-             num_format_bytes(out->planned_bytes, planned, sizeof planned), num_format_bytes(out->peak_bytes, peak, sizeof peak));
+    out->peak_bytes = (int64_t)most[0];
+    out->segments_bytes = (int64_t)(most[0] - most[1]);
+    char line[160], planned[32], peak[32], segments[32];
+    int n = snprintf(line, sizeof line, "memory of a rank: planned %s, resident at most %s",
+                     num_format_bytes(out->planned_bytes, planned, sizeof planned), num_format_bytes(out->peak_bytes, peak, sizeof peak));
+    if (out->segments_bytes > 0)
+        snprintf(line + n, sizeof line - (size_t)n, ", of which MPI's messages took %s", num_format_bytes(out->segments_bytes, segments, sizeof segments));
     train_say(t, line);
     return rc;
 }

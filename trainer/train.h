@@ -63,6 +63,8 @@ struct train_report {
     int64_t process_bytes;  /* of them: program, libraries, MPI, measured when the groups were open */
     int64_t taken_bytes;    /* of them from the device, at most at one time */
     int64_t peak_bytes;     /* resident, most over ranks */
+    int64_t segments_bytes; /* of them: growth of MPI's segments of messages since the process was measured, which no plan bounds;
+                             * peak_bytes less these: most over ranks of what is resident beside it */
 };
 
 /* Collective over conf->world. Failures are the same on all ranks, and *err holds the same sentence, unless world->broken: then

@@ -34,6 +34,24 @@ static int64_t resident_bytes(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
+/* Of them in memory that processes share; 0 where the system does not say. No buffer of ours is: they are MPI's segments. */
+static int64_t shared_bytes(void)
+{
+    char line[128];
+    long long kib = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "RssShmem: %lld kB", &kib) != 1)
+        ;
+    if (f)
+        fclose(f);
+    return kib * 1024;
+}
+
+int64_t train_segments_bytes(const struct train *t)
+{
+    return num_max_i64(0, shared_bytes() - t->shared_bytes);
+}
+
 /* ---- setting up ---- */
 
 /* Stages around the one of `step` that have its layout. */
@@ -194,6 +212,7 @@ static int device_open(struct train *t, struct err *err)
 static int process_measure(struct train *t, struct err *err)
 {
     double most = (double)(resident_bytes() - t->ops->workspace_bytes);
+    t->shared_bytes = shared_bytes();
     int rc = comm_max(t->conf->world, &most, 1, err);
     t->process_bytes = (int64_t)most + buffers_process_growth_bytes(t->conf->world->size);
     return rc;

@@ -51,6 +51,7 @@ struct train {
     int64_t most_gbs, most_micros; /* packs of a step, a replica's micro-batches, over its stages */
     struct buffer_list memory;
     int64_t process_bytes; /* resident before any of the plan was taken, and some growth */
+    int64_t shared_bytes;  /* of what was resident then, in MPI's segments */
 };
 
 /* train_open.c. Each rank's own failures are agreed on before the next collective call. */
@@ -59,6 +60,7 @@ int train_open(struct train *t, int64_t step, struct err *err); /* the segment t
 void train_close(struct train *t);
 void train_say(const struct train *t, const char *line); /* rank 0 */
 int64_t train_resident_peak_bytes(void);
+int64_t train_segments_bytes(const struct train *t); /* what MPI's segments of messages have grown by since process_bytes were measured */
 /* train_profile.c */
 int64_t train_profile_bytes(const struct train *t); /* for the memory plan */
 int train_profile_open(struct train *t, struct err *err); /* of the attempt; collective */
