@@ -26,8 +26,8 @@ def resident_bytes():
 
 
 @functools.lru_cache(maxsize=None)
-def turns(grid, head_dim, theta, fps, angles=model_torch.angles):
-    angle = angles(grid, head_dim, theta, fps)[:, None].float()
+def turns(grid, head_dim, theta, fps, places=model_torch.places, angles=model_torch.angles):
+    angle = angles(places(grid), head_dim, theta, fps)[:, None].float()
     return torch.cos(angle), torch.sin(angle)
 
 
@@ -36,13 +36,14 @@ def rotated(x, turn):
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
-def fused_attention(q, k, v):
+def fused_attention(q, k, v, mask=None):
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
     return torch.nn.functional.scaled_dot_product_attention(q, k, v)[0].transpose(0, 1).flatten(1)
 
 
 def use_best_forms():
-    model_torch.angles = lambda grid, *rest: turns(tuple(grid), *rest)
+    model_torch.places, model_torch.angles = tuple, turns
+    model_torch.seen = lambda sub, place: None  # a DiT's tokens see all
     model_torch.rotated = rotated
     if hasattr(torch.nn.functional, "scaled_dot_product_attention"):
         model_torch.attention = fused_attention
@@ -61,13 +62,13 @@ def read_weights(path):
 def texts(path):
     with open(path) as f:
         m = json.load(f)
-    return {"gated_mlp": "0", "rope_theta": "10000", "objective": "edm", "kv_heads": str(m["heads"]), **{k: str(v) for k, v in m.items()}}
+    return {"pos_t": "0", "tuning": "", "gated_mlp": "0", "rope_theta": "10000", "objective": "edm", "kv_heads": str(m["heads"]), **{k: str(v) for k, v in m.items()}}
 
 
 def batch(m, seq, samples):
     shape = (m["latent_channels"], seq[0] * m["patch_t"], seq[1] * m["patch_h"], seq[2] * m["patch_w"])
     given = {"level": torch.linspace(-1, 1, samples), "fps": torch.full((samples,), 24.0), "dropped": torch.zeros(samples),
-             "loss_weight": torch.ones(samples)}
+             "loss_weight": torch.ones(samples), "valid": [shape[1:]] * samples}
     for i in range(samples):
         given.update({f"latent/{i}": torch.randn(shape), f"text/{i}": torch.randn(TEXT_TOKENS, m["text_width"]), f"cond/{i}": torch.zeros(0, *shape[1:])})
     return given, shape
