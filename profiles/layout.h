@@ -27,7 +27,7 @@ struct layout {
     int64_t zero, fsdp;
     int64_t mbs;
     enum recompute recompute;
-    int64_t recompute_layers; /* RECOMPUTE_FULL on the first k layers; 0 = all */
+    int64_t recompute_layers; /* RECOMPUTE_FULL on the first k layers of each virtual stage, as Megatron-Core counts them; 0 = all */
 };
 struct layout layout_default(void); /* all ones, sp 0, zero 0, fsdp 0 (= dp), recompute none */
 bool layout_equal(const struct layout *a, const struct layout *b);
