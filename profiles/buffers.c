@@ -43,7 +43,7 @@ struct shape {
 
 struct dims {
     int64_t s, r, u, g, n, x, D, d, H, K, h, k, F, F1, c, C, Cc, P, A, S, B, R, tp, a, ring;
-    int64_t cond, shared, cross, low, gated, rope, sp, cp, pp; /* 0 or 1: does the model, or the layout, have it */
+    int64_t cond, shared, cross, low, gated, rope, sp, cp, pp, narrow; /* 0 or 1: does the model, the layout, or the type have it */
 };
 
 int64_t buffers_run_tokens(const struct buffer_spec *spec, int64_t runs)
@@ -71,6 +71,7 @@ static void dims_cut(struct dims *v, const struct buffer_spec *b, const struct l
     v->sp = l->sp;
     v->cp = l->cp > 1;
     v->pp = l->pp > 1;
+    v->narrow = b->act != b->stat;
     v->s = buffers_run_tokens(b, l->cp);
     v->u = buffers_run_tokens(b, v->ring);
     v->g = buffers_dealt_tokens(b);
@@ -208,9 +209,11 @@ static void cp_shapes(const struct dims *v, struct shape *t)
     t[DIT_CP_DELTA] = (struct shape){"exchanged delta", BUFFER_WORK, STAT, ONCE, x, u, h};
     t[DIT_CP_DQKV] = (struct shape){"d exchanged qkv", BUFFER_WORK, ACT, ONCE, x, u, qkv};
     t[DIT_CP_KV] = (struct shape){"ring k, v", BUFFER_WORK, ACT, ONCE, y, 2 * v->u, 2 * v->k * d};
-    t[DIT_CP_O_PART] = (struct shape){"ring attention part", BUFFER_WORK, ACT, ONCE, y, v->u, v->h * d};
+    t[DIT_CP_O_PART] = (struct shape){"ring attention part", BUFFER_WORK, STAT, ONCE, y, v->u, v->h * d};
     t[DIT_CP_LSE_PART] = (struct shape){"ring lse part", BUFFER_WORK, STAT, ONCE, y, v->u, v->h};
-    t[DIT_CP_DKV] = (struct shape){"ring d k, v", BUFFER_WORK, ACT, ONCE, y, 3 * v->u, 2 * v->k * d};
+    t[DIT_CP_DKV] = (struct shape){"ring d k, v", BUFFER_WORK, STAT, ONCE, y, 3 * v->u, 2 * v->k * d};
+    t[DIT_CP_O_SUM] = (struct shape){"ring attention", BUFFER_WORK, STAT, ONCE, y && v->narrow, v->u, v->h * d};
+    t[DIT_CP_DQ] = (struct shape){"ring d q", BUFFER_WORK, STAT, ONCE, y && v->narrow, v->u, v->h * d};
 }
 
 int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec)

@@ -59,7 +59,7 @@ enum dit_buffer {
     DIT_DMLP_ACT, DIT_DMOD, DIT_DMOD_OWN, DIT_DMOD_PARTS, DIT_DLOW, DIT_DCOND_SILU, DIT_DCOND, DIT_DCOND_PRE, DIT_DSHARED, DIT_DTIME, DIT_DFPS, DIT_DNULL,
     /* attention over context-parallel ranks: heads or segments exchanged, keys and values on their way round the ring */
     DIT_CP_PACK, DIT_CP_UNPACK, DIT_CP_QKV, DIT_CP_O, DIT_CP_KV, DIT_CP_O_PART, DIT_CP_LSE_PART, DIT_CP_D_O, DIT_CP_DELTA,
-    DIT_CP_DQKV, DIT_CP_DKV,
+    DIT_CP_DQKV, DIT_CP_DKV, DIT_CP_O_SUM, DIT_CP_DQ,
     /* adapters */
     DIT_LORA_LOW, DIT_LORA_DLOW,
     DIT_BUFFERS,

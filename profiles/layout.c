@@ -225,6 +225,8 @@ int64_t layout_run_first(int64_t tokens, int64_t cp, int64_t r)
     return tokens * r / cp;
 }
 
+int64_t layout_segment_turn(int64_t segments, int64_t cp, int64_t sample) { return segments % cp ? sample : 0; }
+
 int64_t layout_a2a_group(const struct layout *l, const struct model *m)
 {
     if (l->cp_kind == CP_RING)

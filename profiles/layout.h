@@ -27,7 +27,7 @@ struct layout {
     int64_t zero, fsdp;
     int64_t mbs;
     enum recompute recompute;
-    int64_t recompute_layers; /* RECOMPUTE_FULL on the first k layers of each virtual stage, as Megatron-Core counts them; 0 = all */
+    int64_t recompute_layers; /* RECOMPUTE_FULL on the first k layers of each virtual stage; 0 = all */
 };
 struct layout layout_default(void); /* all ones, sp 0, zero 0, fsdp 0 (= dp), recompute none */
 bool layout_equal(const struct layout *a, const struct layout *b);
@@ -73,6 +73,9 @@ enum { LAYOUT_TP_CHUNKS = 2, LAYOUT_TP_CHUNK_ROWS = 4 /* least of one */ };
 int64_t layout_tp_chunks(const struct layout *l, int64_t rows);
 /* cp rank r of `cp` has tokens first(r) .. first(r+1)-1 of a sample: near-equal runs, n·r/cp. */
 int64_t layout_run_first(int64_t tokens, int64_t cp, int64_t r);
+/* Segment k of sample i's n (frames, or places in a frame) goes to cp rank floor(k · cp / n) - turn, modulo cp: where n does not divide, the
+ * ranks take turns at having one more; where it does, none has, and frames stay with the rank that has their tokens. */
+int64_t layout_segment_turn(int64_t segments, int64_t cp, int64_t sample);
 /* 2d: all-to-all groups of a = this many consecutive cp ranks, the ring over the cp / a groups. cp for a2a, 1 for ring;
  * for 2d the largest a below cp, above 1, that divides cp with heads divisible by tp·a (rule cp-2d-splits). */
 int64_t layout_a2a_group(const struct layout *l, const struct model *m);

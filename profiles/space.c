@@ -66,11 +66,17 @@ static bool mbs_worth(int64_t mbs, int64_t share)
     return mbs <= 8 || (mbs & (mbs - 1)) == 0 || share % mbs == 0;
 }
 
+/* How many values recompute_layers has beside 0: it counts within a virtual stage, and as many as the longest has are all. */
+static int64_t recompute_counts(const struct space_spec *spec, const struct layout *l)
+{
+    return num_ceil_div(spec->model->layers, l->pp * l->vpp) - 1;
+}
+
 /* Counts what is legal and passed over of one grid and sharding. No rule looks at mbs or recompute once mbs is within the share and
  * recompute_layers within the layers: all of them are legal or none. */
 static void thinned_count(const struct space_spec *spec, struct space *s, struct layout l, int64_t world)
 {
-    int64_t share = num_ceil_div(spec->gbs, l.dp), partial = spec->model->layers - 1, kinds = RECOMPUTE_FULL + 1 + partial, worth = 0;
+    int64_t share = num_ceil_div(spec->gbs, l.dp), partial = recompute_counts(spec, &l), kinds = RECOMPUTE_FULL + 1 + partial, worth = 0;
     l.mbs = 1;
     if (spec->all || layout_broken_rule(&l, spec->model, spec->seq, spec->gbs, world) >= 0 || (l.zero && layout_shard_group(&l) == 1))
         return;
@@ -90,7 +96,7 @@ static int consider_recompute(const struct space_spec *spec, struct space *s, st
 {
     int rc = 0;
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
-        int64_t partial = spec->all && r == RECOMPUTE_FULL ? spec->model->layers - 1 : 0;
+        int64_t partial = spec->all && r == RECOMPUTE_FULL ? recompute_counts(spec, &l) : 0;
         l.recompute = (enum recompute)r;
         for (l.recompute_layers = 0; l.recompute_layers <= partial && rc == 0; l.recompute_layers++)
             rc = consider(spec, s, &l, world, err);

@@ -5,7 +5,8 @@
  * use (cost_limits: what the tuner cannot price), and count each excluded class under the rule that excluded it. Each legal layout is met once.
  * Three axes are thinned out unless `all`: vpp to 1, 2 and 4, micro-batches beyond 8 samples to powers of two and divisors of a replica's
  * share, recompute_layers to 0. What is legal there, limits apart, is counted by axis, the first one in that order. Layouts with two
- * names have one here: fsdp=0 for fsdp=dp and under zero=0, recompute_layers=0 for all layers, zero=0 over one rank.
+ * names have one here: fsdp=0 for fsdp=dp and under zero=0, recompute_layers=0 for as many as the longest virtual stage has, zero=0 over one
+ * rank.
  *
  *     struct space_spec spec = {&model, seq, gbs, ranks, n_ranks, limits, n_limits};
  *     struct space space = {0};

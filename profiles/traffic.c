@@ -14,7 +14,7 @@
  *     a2a    attention, gradient of it, by heads     [s, h d] to each    0         1, 1      0, 0
  *     a2a    gradients of q, k, v by tokens          [u - s, (h + 2k) d] 0         1         0, 0
  *     ring   keys and values of the ring             [u(g), 2 k d]       b - 1     b - 1     0, b - 1
- *     ring   gradients of ...                        [u(g), 2 k d]       0         b         0, 0
+ *     ring   gradients of ... *                      [u(g), 2 k d]       0         b         0, 0
  *     cp     q, k, v by segments                     [s', (H + 2K) d]    1         1         0, 1     per spatial, temporal attention
  *     cp     attention of segments by tokens         [g', H d]           1         0         0, 1
  *     cp     attention and its gradient by segments  [s', 2 H d]         0         1         0, 0
@@ -28,10 +28,10 @@
  *     tp     modulation, and its gradient *, of the head  [n, 2 D / tp]
  *     tp     gradient of the conditioning *               [n, D], of the shared modulation * [n, 3 D]: one all-reduce a backward
  *     pp     residual stream between stages               [r, D] to the next chunk; gradient back
- *     shard  weights of a unit (zero 3)                   piece of each unit that is not in one of the two working buffers
+ *     shard  weights of a unit (zero 3)                   piece of each unit that is not in one of the two working buffers; a layer's frozen unit comes with it
  *     shard  gradients of a unit * (zero 2, 3)            unit after its backward
  *
- *     a step
+ *     a step, of what is trained
  *     shard  gradients of a unit * (zero 0, 1)            each unit
  *     shard  summed gradients of a unit * (zero 0)        piece of each unit
  *     shard  weights of a unit (zero 1, 2)                piece of each unit
@@ -205,7 +205,8 @@ struct dealt { int64_t all, own; };
 
 static struct dealt sample_dealt(const struct walk *w, struct seq q, int64_t i, bool spatial)
 {
-    int64_t cp = w->spec->layout->cp, n = seq_tokens(q), frame = q.h * q.w, segments = spatial ? q.t : frame, turn = (w->place.cp + i) % cp;
+    int64_t cp = w->spec->layout->cp, n = seq_tokens(q), frame = q.h * q.w, segments = spatial ? q.t : frame;
+    int64_t turn = (w->place.cp + layout_segment_turn(segments, cp, i)) % cp;
     int64_t first = num_ceil_div(turn * segments, cp), end = num_ceil_div((turn + 1) * segments, cp);
     int64_t from = layout_run_first(n, cp, w->place.cp), to = layout_run_first(n, cp, w->place.cp + 1);
     if (spatial)
@@ -268,7 +269,7 @@ static void ring(struct walk *w, const struct extent *e, bool back)
         if (j + 1 < w->ring)
             sent(w, TRAFFIC_RING, TRAFFIC_SEND_RECV, "keys and values of the ring", n, w->spec->act);
         if (back)
-            sent(w, TRAFFIC_RING, TRAFFIC_SEND_RECV, "gradients of the ring's keys and values", n, w->spec->act);
+            sent(w, TRAFFIC_RING, TRAFFIC_SEND_RECV, "gradients of the ring's keys and values", n, w->spec->stat);
     }
 }
 
@@ -304,7 +305,16 @@ static void unit_sum(struct walk *w, int64_t unit)
         sent(w, TRAFFIC_SHARD, TRAFFIC_REDUCE_SCATTER, "gradients of a unit", piece_of_unit(w, unit) * (group - 1), w->spec->stat);
 }
 
-/* Weights of a layer's unit, and the next one's on their way, as trainer/units.c has two working buffers for them. */
+/* A unit with its sibling, what is trained and what is frozen of a layer. */
+static void both_gather(struct walk *w, int64_t unit)
+{
+    int64_t sibling = w->spec->shards->units[unit].sibling;
+    unit_gather(w, unit, "weights of a unit", w->spec->act);
+    if (sibling >= 0)
+        unit_gather(w, sibling, "weights of a unit", w->spec->act);
+}
+
+/* Weights of a layer's units, and the next one's on their way, as trainer/units.c has two working buffers for them. */
 static void unit_use(struct walk *w, int64_t layer, int64_t next_layer)
 {
     int64_t unit = shards_unit(w->spec->shards, layer), next = next_layer == NO_LAYER ? NO_UNIT : shards_unit(w->spec->shards, next_layer);
@@ -312,10 +322,10 @@ static void unit_use(struct walk *w, int64_t layer, int64_t next_layer)
     if (w->spec->layout->zero < 3 || unit < 0)
         return;
     if (w->working[have] != unit)
-        unit_gather(w, unit, "weights of a unit", w->spec->act);
+        both_gather(w, unit);
     w->working[have] = unit;
     if (next >= 0 && w->working[!have] != next) {
-        unit_gather(w, next, "weights of a unit", w->spec->act);
+        both_gather(w, next);
         w->working[!have] = next;
     }
 }
@@ -323,7 +333,7 @@ static void unit_use(struct walk *w, int64_t layer, int64_t next_layer)
 static void unit_done(struct walk *w, int64_t layer)
 {
     int64_t unit = shards_unit(w->spec->shards, layer);
-    if (w->spec->layout->zero >= 2 && unit >= 0)
+    if (w->spec->layout->zero >= 2 && unit >= 0 && unit < w->spec->shards->n_trained)
         unit_sum(w, unit);
 }
 
@@ -427,24 +437,35 @@ static void conditioning_back(struct walk *w, const struct extent *e)
     unit_done(w, PARAM_LAYER_COND);
 }
 
+/* Backward of the embedding wants weights only if there is an adapter. */
+static bool embed_adapted(const struct param_list *params)
+{
+    for (int64_t i = 0; i < params->n; i++)
+        if (params->items[i].layer == PARAM_LAYER_EMBED && params->items[i].lora)
+            return true;
+    return false;
+}
+
 static void chunk_backward(struct walk *w, const struct extent *e, int64_t chunk, int64_t micro)
 {
     const struct model *m = w->spec->model;
     const struct layout *l = w->spec->layout;
     int64_t first = layout_chunk_first(l, m->layers, chunk), end = layout_chunk_first(l, m->layers, chunk + 1);
-    bool last = end == m->layers;
+    bool last = end == m->layers, embed_again = first == 0 && embed_adapted(w->spec->params);
     if (last) {
         unit_use(w, PARAM_LAYER_HEAD, end - 1);
         modulation(w, e, head_mod_width(m), true);
         unit_done(w, PARAM_LAYER_HEAD);
     }
     for (int64_t i = end - 1; i >= first; i--) {
-        unit_use(w, i, i > first ? i - 1 : PARAM_LAYER_COND);
+        unit_use(w, i, i > first ? i - 1 : embed_again ? PARAM_LAYER_EMBED : PARAM_LAYER_COND);
         if (recomputed(w, i, first))
             layer_again(w, e, kept_of(chunk, micro, i));
         layer_back(w, e);
         unit_done(w, i);
     }
+    if (embed_again)
+        unit_use(w, PARAM_LAYER_EMBED, PARAM_LAYER_COND);
     if (first == 0)
         unit_done(w, PARAM_LAYER_EMBED);
     conditioning_back(w, e);
@@ -531,7 +552,7 @@ int traffic_step(const struct traffic_spec *spec, struct traffic_list *out, stru
     struct walk w = {.spec = spec, .place = spec->shards->place, .a = layout_a2a_group(l, spec->model), .heads = spec->model->heads / l->tp,
                      .kv_heads = num_max_i64(1, spec->model->kv_heads / l->tp), .head_dim = model_head_dim(spec->model),
                      .working = {NO_UNIT, NO_UNIT}, .kept = {.layer = NO_LAYER}, .out = out};
-    BUG_ON(spec->n_micros < 1 || spec->shards->n_trained != spec->shards->n_units);
+    BUG_ON(spec->n_micros < 1);
     w.ring = l->cp / w.a;
     *out = (struct traffic_list){0};
     int rc = micros_run(&w, err);

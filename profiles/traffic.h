@@ -17,7 +17,8 @@
  *     traffic_step(&(struct traffic_spec){.model = &m, .params = &params, .shards = &sh, .layout = &l, ...}, &list, err);
  *     traffic_bytes(&list, TRAFFIC_TP)
  *
- * The layout has passed layout_check(), and `shards` are a rank's of it, of a model that is trained whole (no frozen parts, no adapters). Errors: ERR_NOMEM.
+ * The layout has passed layout_check(), and `shards` are a rank's of it. What is frozen moves as weights alone; adapters add their own
+ * weights and gradients, no operation (trainer/dit_lora.c). Errors: ERR_NOMEM.
  */
 #ifndef PROFILES_TRAFFIC_H
 #define PROFILES_TRAFFIC_H

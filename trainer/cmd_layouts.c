@@ -18,8 +18,8 @@ const struct opt_cmd train_cmd_layouts = {
     "layouts", "list the layouts that a model can be trained in", "", opts, ARRAY_LEN(opts), 0, 0,
     "One layout a line, as --layout of reel-train train takes it; lines that begin with # tell how many of the layouts tried each rule "
     "left out, and how many legal ones are not listed without --all, by axis. Exit status 1 when none is left, or --layout is not legal. "
-    "Of two names for one layout the simpler stands: fsdp=0 for fsdp=dp and under zero=0, recompute_layers=0 for all layers, zero=0 over one "
-    "rank."};
+    "Of two names for one layout the simpler stands: fsdp=0 for fsdp=dp and under zero=0, recompute_layers=0 for all layers of a virtual "
+    "stage, zero=0 over one rank."};
 
 static int64_t thinned(const struct space *s)
 {
@@ -86,9 +86,10 @@ static void json_write(const struct space_spec *spec, const struct space *s, str
 static int one_write(const char *wanted, const struct space_spec *spec, struct str *text, struct err *err)
 {
     struct layout l;
-    int rc = layout_parse(wanted, &l, err);
-    if (rc == 0)
-        rc = layout_check(&l, spec->model, spec->seq, spec->gbs, spec->ranks[0], err);
+    struct err why = {0};
+    if (layout_parse(wanted, &l, &why) < 0)
+        return err_set(err, ERR_USAGE, "%s", why.text);
+    int rc = layout_check(&l, spec->model, spec->seq, spec->gbs, spec->ranks[0], err);
     if (rc < 0)
         return rc;
     layout_format(&l, text);

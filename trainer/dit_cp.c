@@ -7,7 +7,7 @@
  * Before the exchange a rank has s tokens (its run of every sample) of H heads; after it the u tokens of its group's runs, sample by
  * sample, of h = H / a heads and of the k/v heads those read, which several ranks may hold (their gradients are added up on the way back).
  * The ring's step j works on the keys of group R - j while those of R - j - 1 arrive; back, the gradient of a group's keys travels with
- * them, each rank adds its share, and after b steps it is home.
+ * them, each rank adds its share, and after b steps it is home. Where activations are rounded, what steps add up is not, until the last.
  */
 #include "base/num.h"
 #include "trainer/dit_priv.h"
@@ -171,10 +171,16 @@ static void keys_of(const struct dit *d, struct ops_attn *a, int64_t step, struc
     a->v = tensor_cols(kv, kv.cols / 2, kv.cols / 2);
 }
 
+/* Where the ring's steps add up what becomes `out`: there, or in the wider buffer `id`. */
+static struct tensor sum_of(const struct dit *d, struct tensor out, enum dit_buffer id)
+{
+    return out.dtype == d->o->stat ? out : dit_buffer(d, id, 0, out.rows);
+}
+
 static void ring_fwd(struct dit *d, struct ops_attn a)
 {
-    struct tensor kv = travelling(d, DIT_CP_KV, 0, d->ring_rank, 2);
-    struct ops_lse_merge merge = {.o = a.o, .lse = a.lse, .o_part = dit_buffer(d, DIT_CP_O_PART, 0, d->now.u),
+    struct tensor kv = travelling(d, DIT_CP_KV, 0, d->ring_rank, 2), o = a.o;
+    struct ops_lse_merge merge = {.o = sum_of(d, o, DIT_CP_O_SUM), .lse = a.lse, .o_part = dit_buffer(d, DIT_CP_O_PART, 0, d->now.u),
                                   .lse_part = dit_buffer(d, DIT_CP_LSE_PART, 0, d->now.u), .heads = a.heads, .head_dim = a.head_dim};
     copy(d, a.k, tensor_cols(kv, 0, a.k.cols), false);
     copy(d, a.v, tensor_cols(kv, a.k.cols, a.v.cols), false);
@@ -190,12 +196,15 @@ static void ring_fwd(struct dit *d, struct ops_attn a)
         arrive(d, work);
         kv = next;
     }
+    if (merge.o.dtype != o.dtype)
+        copy(d, merge.o, o, false);
 }
 
 static void ring_bwd(struct dit *d, struct ops_attn a)
 {
-    struct tensor kv = travelling(d, DIT_CP_KV, 0, d->ring_rank, 2), dk = a.dk, dv = a.dv, sum = tensor_none();
+    struct tensor kv = travelling(d, DIT_CP_KV, 0, d->ring_rank, 2), dq = a.dq, dk = a.dk, dv = a.dv, sum = tensor_none();
     struct comm_work *sums = NULL;
+    a.dq = sum_of(d, dq, DIT_CP_DQ);
     copy(d, a.k, tensor_cols(kv, 0, dk.cols), false);
     copy(d, a.v, tensor_cols(kv, dk.cols, dv.cols), false);
     for (int64_t j = 0; j < d->ring; j++) {
@@ -221,6 +230,8 @@ static void ring_bwd(struct dit *d, struct ops_attn a)
         sum = more;
     }
     arrive(d, sums);
+    if (a.dq.dtype != dq.dtype)
+        copy(d, a.dq, dq, false);
     copy(d, tensor_cols(sum, 0, dk.cols), dk, false);
     copy(d, tensor_cols(sum, dk.cols, dv.cols), dv, false);
 }

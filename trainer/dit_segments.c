@@ -8,7 +8,7 @@
  *     temporal   h · w        t                     m · h w + k
  *
  * Segment k of sample i goes to rank floor(k · cp / K) - i, modulo cp: ranks take turns at being the first, or images, of one frame, would
- * all go to rank 0. It goes there whole and with all heads of the tensor-parallel rank: one all-to-all of rows brings q, k and v, the
+ * all go to rank 0. Without the turn (- i) where cp divides K (layout_segment_turn): then frames are where their tokens are. It goes there whole and with all heads of the tensor-parallel rank: one all-to-all of rows brings q, k and v, the
  * attention is local, another one takes its output home; so for the gradients. Who sends what to whom follows from the
  * extents of the samples alone, so all ranks know it, and the index arrays are made with the micro-batch.
  *
@@ -28,10 +28,10 @@ struct cut { int64_t tokens, segments, length, next_segment, next_token, turn; }
 static struct cut cut_of(const struct dit *d, int64_t i, enum dit_reach reach)
 {
     const struct ops_sample *s = &d->host.samples[i];
-    int64_t t = s->t / d->m->patch_t, frame = (s->h / d->m->patch_h) * (s->w / d->m->patch_w);
+    int64_t t = s->t / d->m->patch_t, frame = (s->h / d->m->patch_h) * (s->w / d->m->patch_w), cp = d->c.layout->cp;
     if (reach == DIT_SPATIAL)
-        return (struct cut){t * frame, t, frame, frame, 1, i};
-    return (struct cut){t * frame, frame, t, 1, frame, i};
+        return (struct cut){t * frame, t, frame, frame, 1, layout_segment_turn(t, cp, i)};
+    return (struct cut){t * frame, frame, t, 1, frame, layout_segment_turn(frame, cp, i)};
 }
 
 struct range { int64_t first, end; };

@@ -155,7 +155,7 @@ static void keys_add(struct keys *k, const struct layout *l)
 static bool named_so(const struct layout *l, const struct model *m)
 {
     bool sharded = l->zero > 0, group = layout_shard_group(l) > 1;
-    return (sharded ? group && l->fsdp != l->dp : l->fsdp == 0) && l->recompute_layers != m->layers;
+    return (sharded ? group && l->fsdp != l->dp : l->fsdp == 0) && l->recompute_layers < layout_chunk_first(l, m->layers, 1);
 }
 
 /* Every value of every field of a layout, straight from the rules. */

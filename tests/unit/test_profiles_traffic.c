@@ -10,23 +10,28 @@ static const struct model model = {.name = "m", .family = MODEL_DIT, .layers = L
 static const struct seq two[] = {{2, 3, 4}, {1, 4, 4}};
 enum { TOKENS = 24 + 16 };
 
-static struct traffic_list step_of(const char *text, int64_t rank, int64_t n_micros, int64_t *elements)
+static struct traffic_list step_with(const struct model *m, const struct seq *pair, const char *text, int64_t rank, int64_t n_micros, int64_t *elements)
 {
     struct layout l;
     struct err err = {0};
     struct param_list params;
     struct shards sh;
     struct traffic_list list;
-    struct traffic_micro micros[4] = {{2, two}, {2, two}, {2, two}, {2, two}};
-    assert_true(layout_parse(text, &l, &err) == 0 && params_build(&model, &params, &err) == 0 &&
-                shards_build(&model, &params, &l, rank, &sh, &err) == 0);
-    struct traffic_spec spec = {&model, &params, &sh, &l, DTYPE_F32, DTYPE_F32, micros, n_micros};
+    struct traffic_micro micros[4] = {{2, pair}, {2, pair}, {2, pair}, {2, pair}};
+    assert_true(layout_parse(text, &l, &err) == 0 && params_build(m, &params, &err) == 0 &&
+                shards_build(m, &params, &l, rank, &sh, &err) == 0);
+    struct traffic_spec spec = {m, &params, &sh, &l, DTYPE_F32, DTYPE_F32, micros, n_micros};
     assert_int_equal(traffic_step(&spec, &list, &err), 0);
     if (elements)
         *elements = sh.total;
     shards_release(&sh);
     params_release(&params);
     return list;
+}
+
+static struct traffic_list step_of(const char *text, int64_t rank, int64_t n_micros, int64_t *elements)
+{
+    return step_with(&model, two, text, rank, n_micros, elements);
 }
 
 static int64_t bytes_of(const struct traffic_list *list, const char *what)
@@ -101,9 +106,22 @@ static void test_ring(void **state)
     assert_int_equal(all, LAYERS * kv * (3 + 3 + 4)); /* of all ranks, as their runs differ in length */
 }
 
+/* Where ranks have whole frames, frames stay: of every sample half of a rank's tokens go, for temporal attention, to the other of two. */
+static void test_segments(void **state)
+{
+    static const struct seq even[] = {{2, 2, 4}, {4, 2, 4}};
+    struct model m = model;
+    (void)state;
+    m.family = MODEL_STDIT;
+    for (int64_t rank = 0; rank < 2; rank++) {
+        struct traffic_list list = step_with(&m, even, "cp=2", rank, 1, NULL);
+        assert_int_equal(bytes_of(&list, "q, k, v by segments"), LAYERS * 2 * (16 + 32) / 4 * 2 * HIDDEN * ELEMENT);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_alone), cmocka_unit_test(test_zero), cmocka_unit_test(test_tp),
-                                       cmocka_unit_test(test_pp), cmocka_unit_test(test_ring)};
+                                       cmocka_unit_test(test_pp), cmocka_unit_test(test_ring), cmocka_unit_test(test_segments)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,10 +129,18 @@ static double times(const struct distance *d, const struct distance *spread)
     return most;
 }
 
+static double times_on_average(const struct distance *d, const struct distance *spread)
+{
+    double sum = 0;
+    for (int64_t t = 0; t < d->n; t++)
+        sum += d->m[t] / spread->m[t];
+    return sum / (double)d->n;
+}
+
 static const struct { const char *layout; int fault; } others[] = {
     {"tp=2", FAULT_POINT_SUM_BRANCH}, {"tp=2,sp=1", FAULT_POINT_SUM_INPUT}, {"cp=2", FAULT_POINT_RING_MERGE},
     {"cp=2,cp_kind=a2a", FAULT_POINT_A2A_DKV}, {"tp=2,dp=2,zero=3,mbs=2", FAULT_POINT_SUM_TP}, {"tp=2,sp=1,cp=2", FAULT_POINT_SUM_MOD},
-    {"pp=2,tp=2", FAULT_POINT_SUM_PP}, {"cp=2,dp=2,zero=2", FAULT_POINT_RING_DKV}};
+    {"pp=2,tp=2", FAULT_POINT_SUM_PP}, {"cp=2,dp=2,zero=2", FAULT_POINT_RING_DKV}, {"cp=4", FAULT_POINT_RING_MERGE}};
 
 static bool fits(const char *text)
 {
@@ -149,7 +157,8 @@ static void layout_try(int i, int fault, const struct distance *spread)
     fault_active = FAULT_POINT_NONE;
     struct distance d = distance("bf16-1", name);
     double most = times(&d, spread);
-    print_message("# %s%s: losses %.3g, all at most %.3g times f32 and bf16\n", others[i].layout, fault ? " without a sum" : "", d.loss, most);
+    print_message("# %s%s: losses %.3g, all at most %.3g times f32 and bf16, gradients %.3g times on average\n", others[i].layout,
+                  fault ? " without a sum" : "", d.loss, most, times_on_average(&d, spread));
     if (!(most <= 2) != (fault != FAULT_POINT_NONE))
         fail_msg("%s%s: %.3g times as far as f32 and bf16", others[i].layout, fault ? " without a sum" : "", most);
 }

@@ -185,6 +185,14 @@ static const struct { int model; const char *layout; } cases[] = {
     {MOVIEGEN, "tp=2,sp=1,dp=3,recompute=full"},
     {MOVIEGEN, "tp=4,cp=2,zero=3,fsdp=2"},
     {MOVIEGEN, "pp=5"},
+    {GROUPS, "tp=2,sp=1,dp=2,zero=3"},
+    {GROUPS, "cp=2,pp=2,vpp=2,dp=2,zero=1"},
+    {FROZEN, "pp=2,dp=2,zero=2"},
+    {FROZEN, "dp=4,zero=3,fsdp=2"},
+    {LORA, "tp=2,cp=2,dp=2,zero=3,fsdp=2,recompute=full"},
+    {LORA, "pp=2,vpp=2,dp=2,zero=3"},
+    {LORA_FULL, "tp=2,pp=2,dp=2"},
+    {LORA_FULL, "dp=3,zero=2,recompute=selective"},
 };
 
 static void layout_run(int model, const struct layout *l, enum dtype dtype)
@@ -215,8 +223,6 @@ static void test_covering(void **state)
 {
     (void)state;
     for (int model = 0; model < LEN(models); model++) {
-        if (models[model].tuning)
-            continue; /* the formulas are of models that are trained whole (profiles/traffic.h) */
         struct model m = model_of(&models[model]);
         struct candidates all = legal(&m), some = covering(all);
         for (int64_t i = 0; i < some.n; i++) {
