@@ -1,20 +1,21 @@
 /* Blocked matrix product for REAL, after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication"
- * (TOMS 34:3, 2008): B is packed in KC x NC blocks of NR-wide panels, A a panel of MR rows at a time, and a register tile of
+ * (TOMS 34:3, 2008): B is packed in KC x NC blocks of NR-wide panels, A is taken a panel of MR rows at a time, and a register tile of
  * MR x NR is summed over k in order. Element (i, j) is therefore the same sum whatever m, n, and its place in the matrix are:
  * results do not depend on how rows are grouped.
  *
  * A panel of A (12 KiB) stays in the first cache while it meets the whole block of B, which streams from the second; C is written
- * row by row, so that whole lines and pages of it follow one another. An operand whose rows run along k is packed by
- * transposing squares of LANES x LANES in registers.
+ * row by row, so that whole lines and pages of it follow one another. Rows of A that run along k are read where they are: the tile takes
+ * one number at a time from each. An operand whose columns do is packed by transposing squares of LANES x LANES in registers.
  *
  * Vectors are gcc's; the tile fits the registers of AVX-512 (32), else of 16-register machines. Contraction is on for the
- * register tile alone, where each product feeds one sum and fused multiply-add is what the processor has.
+ * register tile alone, where fused multiply-add is what the processor has; the tile's edges are added with real_fma, which rounds alike.
  */
 #ifndef TRAINER_GEMM_IMPL_H
 #define TRAINER_GEMM_IMPL_H
 
 #include <string.h>
 
+#include "trainer/math_impl.h"
 #include "trainer/ops_cpu_act_impl.h"
 #include "trainer/rows_impl.h"
 
@@ -40,25 +41,40 @@ static const lane_number lane_numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1
 
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=fast")
-/* tile [MR][NR] = sum over k of a[k][MR] ⊗ b[k][NR]; rows of a are `step` apart. */
-static void gemm_tile(int64_t k, const REAL *restrict a, int64_t step, const REAL *restrict b, REAL *restrict tile)
+/* c [MR][NR] = alpha · sum over k of a[MR][k] b[k][NR], + c where `add`. Rows of a are `down` apart and its columns `step`, rows of c `ld`. */
+static void gemm_tile(int64_t k, const REAL *restrict a, int64_t down, int64_t step, const REAL *restrict b, REAL alpha, bool add,
+                      REAL *restrict c, int64_t ld)
 {
-    vec c[MR][2];
+    vec sum[MR][2];
 #pragma GCC unroll 12
     for (int i = 0; i < MR; i++)
-        c[i][0] = c[i][1] = (vec){0};
+        sum[i][0] = sum[i][1] = (vec){0};
     for (int64_t p = 0; p < k; p++, a += step, b += NR) {
         vec b0 = ((const vec *)b)[0], b1 = ((const vec *)b)[1];
 #pragma GCC unroll 12
         for (int i = 0; i < MR; i++) {
-            c[i][0] += a[i] * b0;
-            c[i][1] += a[i] * b1;
+            sum[i][0] += a[i * down] * b0;
+            sum[i][1] += a[i * down] * b1;
         }
     }
+    if (add) {
 #pragma GCC unroll 12
-    for (int i = 0; i < MR; i++) {
-        memcpy(tile + i * NR, &c[i][0], VEC_BYTES);
-        memcpy(tile + i * NR + LANES, &c[i][1], VEC_BYTES);
+        for (int i = 0; i < MR; i++) {
+            vec old0, old1;
+            memcpy(&old0, c + i * ld, VEC_BYTES);
+            memcpy(&old1, c + i * ld + LANES, VEC_BYTES);
+            old0 += alpha * sum[i][0];
+            old1 += alpha * sum[i][1];
+            memcpy(c + i * ld, &old0, VEC_BYTES);
+            memcpy(c + i * ld + LANES, &old1, VEC_BYTES);
+        }
+    } else {
+#pragma GCC unroll 12
+        for (int i = 0; i < MR; i++) {
+            vec out0 = alpha * sum[i][0], out1 = alpha * sum[i][1];
+            memcpy(c + i * ld, &out0, VEC_BYTES);
+            memcpy(c + i * ld + LANES, &out1, VEC_BYTES);
+        }
     }
 }
 #pragma GCC pop_options
@@ -211,43 +227,45 @@ static void pack_b(struct operand b, int64_t k, int64_t n, REAL *restrict out)
         pack_panel(operand_at(b, 0, j), k, n - j, NR, out);
 }
 
-/* c = alpha · tile + beta · c on the part of the tile inside the matrix. */
-static inline void add_row_of_tile(const REAL *restrict tile, int64_t cols, REAL alpha, REAL beta, REAL *restrict c)
-{
-    if (beta == 0)
-        for (int64_t j = 0; j < cols; j++)
-            c[j] = alpha * tile[j];
-    else
-        for (int64_t j = 0; j < cols; j++)
-            c[j] = alpha * tile[j] + beta * c[j];
-}
-
+/* c = alpha · tile + beta · c on the part of the tile inside the matrix, rounded as gemm_tile rounds. */
 static void add_tile(const REAL *restrict tile, int64_t rows, int64_t cols, REAL alpha, REAL beta, REAL *restrict c, int64_t ldc)
 {
-    for (int64_t i = 0; i < rows; i++, c += ldc, tile += NR) {
-        if (cols == NR) /* a length that the compiler knows */
-            add_row_of_tile(tile, NR, alpha, beta, c);
-        else
-            add_row_of_tile(tile, cols, alpha, beta, c);
-    }
+    for (int64_t i = 0; i < rows; i++, c += ldc, tile += NR)
+        for (int64_t j = 0; j < cols; j++)
+            c[j] = beta == 0 ? alpha * tile[j] : real_fma(alpha, tile[j], beta * c[j]);
 }
 
-/* A left operand, k-major: element (i, p) of panel i / MR at ptr[(i / MR) * panel + p * step + i % MR]. */
+/* A left operand: element (i, p) at ptr[i / MR * panel + i % MR * down + p * step]. Rows of its last panel are there, whatever they hold. */
 struct left {
     const REAL *ptr;
-    int64_t panel, step;
+    int64_t panel, down, step;
 };
 
-static inline struct left left_packed(const REAL *ptr, int64_t k) { return (struct left){ptr, MR * k, MR}; }
+static inline struct left left_packed(const REAL *ptr, int64_t k) { return (struct left){ptr, MR * k, 1, MR}; }
 
-/* Product with packed B: any m and n, k <= KC. Rows of A's last panel are there, whatever they hold. */
+/* Where it is, if its rows run along k; packed otherwise, and where a panel would read past its last row. */
+static struct left left_of(struct operand a, int64_t m, int64_t k, REAL *packed)
+{
+    if (!a.narrow && a.cs == 1 && m % MR == 0)
+        return (struct left){a.ptr, MR * a.rs, a.rs, 1};
+    pack_a(a, m, k, packed);
+    return left_packed(packed, k);
+}
+
+/* Product with packed B: any m and n, k <= KC. */
 static void gemm_packed(struct left a, const REAL *pb, int64_t m, int64_t n, int64_t k, REAL alpha, REAL beta, REAL *c, int64_t ldc)
 {
     REAL tile[MR * NR] __attribute__((aligned(64)));
     for (int64_t i = 0; i < m; i += MR)
         for (int64_t j = 0; j < n; j += NR) {
-            gemm_tile(k, a.ptr + i / MR * a.panel, a.step, pb + j * k, tile);
-            add_tile(tile, m - i < MR ? m - i : MR, n - j < NR ? n - j : NR, alpha, beta, c + i * ldc + j, ldc);
+            const REAL *pa = a.ptr + i / MR * a.panel;
+            REAL *at = c + i * ldc + j;
+            if (m - i >= MR && n - j >= NR && (beta == 0 || beta == 1)) {
+                gemm_tile(k, pa, a.down, a.step, pb + j * k, alpha, beta == 1, at, ldc);
+            } else {
+                gemm_tile(k, pa, a.down, a.step, pb + j * k, 1, false, tile, NR);
+                add_tile(tile, m - i < MR ? m - i : MR, n - j < NR ? n - j : NR, alpha, beta, at, ldc);
+            }
         }
 }
 
@@ -297,8 +315,8 @@ static void gemm_block(struct ops_cpu *o, const struct ops_gemm *g, int64_t k)
         pack_b(operand_at(b, p, 0), kb, n, o->pack_b);
         for (int64_t i = 0; i < m; i += MR) {
             int64_t mb = m - i < MR ? m - i : MR;
-            pack_a(operand_at(a, i, p), mb, kb, o->pack_a);
-            gemm_packed(left_packed(o->pack_a, kb), o->pack_b, mb, n, kb, (REAL)g->alpha, p ? 1 : (REAL)g->beta, c.ptr + i * c.ld, c.ld);
+            struct left left = left_of(operand_at(a, i, p), mb, kb, o->pack_a);
+            gemm_packed(left, o->pack_b, mb, n, kb, (REAL)g->alpha, p ? 1 : (REAL)g->beta, c.ptr + i * c.ld, c.ld);
         }
         ops_cpu_tick(&o->ops);
     }

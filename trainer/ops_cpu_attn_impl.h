@@ -5,8 +5,8 @@
  * scaled by exp(m_old - m_new). Its scores are held transposed, [key][query], so that maxima, sums and exponentials of a query
  * run down a column and every step is elementwise over queries. Backward (Dao et al., FlashAttention, algorithm 4) recomputes
  * P = exp(scale q kᵀ - lse); with delta = rowsum(dO · O): dV = Pᵀ dO, dS = P (dO Vᵀ - delta), dQ = scale dS K,
- * dK = scale dSᵀ Q. Its scores are [query][key]. Either way the products with P, Pᵀ and dSᵀ on the left read the scores where
- * they are; dS alone is packed. Keys are the outer loop, so every sum has one order.
+ * dK = scale dSᵀ Q. Its scores are [query][key]. Either way the products with P, Pᵀ, dS and dSᵀ on the left read the scores where
+ * they are. Keys are the outer loop, so every sum has one order.
  *
  * Where gradients are rounded, a tile of dK and dV is summed over all queries before it is, and dQ over all keys: no loop does both, so
  * there a second pass, queries outside, makes the scores again for dQ (7 products for 5, and no memory that grows with the segment). The order of
@@ -23,7 +23,7 @@ _Static_assert(BQ % NR == 0 && BQ % MR == 0 && BK % NR == 0 && BK % MR == 0 && D
 
 /* Packed operands and score tiles of one (query tile, key tile) pair. */
 struct attn_tiles {
-    REAL q_left[BQ * DMAX], g_left[BQ * DMAX]; /* Q, dO as left operands */
+    REAL q_left[BQ * DMAX], g_left[BQ * DMAX]; /* Q, dO as left operands, where they have to be packed */
     REAL q_rows[BQ * DMAX], g_rows[BQ * DMAX]; /* Q, dO as right operands */
     REAL k_rows[BK * DMAX], v_rows[BK * DMAX]; /* K, V as right operands */
     REAL k_cols[DMAX * BK], v_cols[DMAX * BK]; /* Kᵀ, Vᵀ as right operands */
@@ -32,7 +32,7 @@ struct attn_tiles {
         REAL dk[BK * DMAX];     /* backward: a block to be rounded */
     };
     union {
-        REAL k_left[BK * DMAX]; /* forward: K as left operand */
+        REAL k_left[BK * DMAX]; /* forward: K as left operand, where it has to be packed */
         REAL dv[BK * DMAX];
     };
     union {
@@ -40,8 +40,8 @@ struct attn_tiles {
         REAL dq[BQ * DMAX];
     };
     REAL s[BK * BQ], ds[BK * BQ]; /* forward [key][query], backward [query][key] */
-    REAL ds_left[BQ * BK];
     REAL m[BQ], l[BQ], shrink[BQ], delta[BQ];
+    struct left q, g; /* backward: Q, dO as left operands */
 };
 _Static_assert(sizeof(REAL) * DMAX * BQ % 64 == 0 && sizeof(REAL) * DMAX * BK % 64 == 0, "right operands stay aligned");
 
@@ -51,11 +51,11 @@ static struct tensor head_of(const struct ops_attn *a, const struct tensor *t, i
     return tensor_cols(tensor_rows(*t, row, n), head * a->head_dim, a->head_dim);
 }
 
-/* They as left operand, as right operand, and transposed as right operand. */
-static void pack_left(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
+/* They as left operand (`packed` is working memory), as right operand, and transposed as right operand. */
+static struct left left_rows(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *packed)
 {
     struct tensor h = head_of(a, t, row, n, head);
-    pack_a(operand_of(&h, false), n, a->head_dim, out);
+    return left_of(operand_of(&h, false), n, a->head_dim, packed);
 }
 
 static void pack_rows(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
@@ -70,8 +70,9 @@ static void pack_cols(const struct ops_attn *a, const struct tensor *t, int64_t 
     pack_b(operand_of(&h, true), a->head_dim, n, out);
 }
 
-/* The transpose of a tile of scores, where it is. */
-static inline struct left left_of_scores(const REAL *scores, int64_t ld) { return (struct left){scores, MR, ld}; }
+/* A tile of scores [.][ld] where it is, and its transpose. */
+static inline struct left left_scores(const REAL *scores, int64_t ld) { return (struct left){scores, MR * ld, ld, 1}; }
+static inline struct left left_turned(const REAL *scores, int64_t ld) { return (struct left){scores, MR, 1, ld}; }
 
 /* Scores [keys][BQ] to probabilities relative to the running maximum; `shrink` is what earlier sums must be scaled by. */
 static void softmax_tile(struct attn_tiles *w, int64_t keys, int64_t queries)
@@ -83,12 +84,12 @@ static void softmax_tile(struct attn_tiles *w, int64_t keys, int64_t queries)
             top[q] = w->s[k * BQ + q] > top[q] ? w->s[k * BQ + q] : top[q];
     for (int64_t k = 0; k < keys; k++)
         for (int64_t q = 0; q < queries; q++) {
-            REAL p = real_exp(w->s[k * BQ + q] - top[q]);
+            REAL p = real_exp_low(w->s[k * BQ + q] - top[q]);
             w->s[k * BQ + q] = p;
             sum[q] += p;
         }
     for (int64_t q = 0; q < queries; q++) {
-        w->shrink[q] = real_exp(w->m[q] - top[q]);
+        w->shrink[q] = real_exp_low(w->m[q] - top[q]);
         w->l[q] = w->l[q] * w->shrink[q] + sum[q];
         w->m[q] = top[q];
     }
@@ -106,14 +107,14 @@ static void attn_fwd_tile(const struct ops_attn *a, struct attn_tiles *w, int64_
     pack_cols(a, &a->q, q0, nq, head, w->q_cols);
     for (int64_t k0 = a->k_start[seg]; k0 < end; k0 += BK) {
         int64_t nk = end - k0 < BK ? end - k0 : BK;
-        pack_left(a, &a->k, k0, nk, kv, w->k_left);
-        gemm_packed(left_packed(w->k_left, d), w->q_cols, nk, nq, d, (REAL)a->scale, 0, w->s, BQ);
+        struct left k = left_rows(a, &a->k, k0, nk, kv, w->k_left);
+        gemm_packed(k, w->q_cols, nk, nq, d, (REAL)a->scale, 0, w->s, BQ);
         softmax_tile(w, nk, nq);
         for (int64_t q = 0; q < nq; q++)
             for (int64_t j = 0; j < d; j++)
                 w->out[q * d + j] *= w->shrink[q];
         pack_rows(a, &a->v, k0, nk, kv, w->v_rows);
-        gemm_packed(left_of_scores(w->s, BQ), w->v_rows, nq, d, nk, 1, 1, w->out, d);
+        gemm_packed(left_turned(w->s, BQ), w->v_rows, nq, d, nk, 1, 1, w->out, d);
     }
 }
 
@@ -170,7 +171,7 @@ static void softmax_tile_bwd(struct attn_tiles *w, int64_t keys, int64_t queries
     for (int64_t q = 0; q < queries; q++) {
         REAL *restrict s = w->s + q * BK, *restrict ds = w->ds + q * BK, l = w->l[q], delta = w->delta[q];
         for (int64_t k = 0; k < keys; k++) {
-            REAL p = real_exp(s[k] - l);
+            REAL p = real_exp_low(s[k] - l);
             s[k] = p;
             ds[k] = p * (ds[k] - delta);
         }
@@ -179,8 +180,8 @@ static void softmax_tile_bwd(struct attn_tiles *w, int64_t keys, int64_t queries
 
 static void load_query_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t q0, int64_t nq, int64_t head)
 {
-    pack_left(a, &a->q, q0, nq, head, w->q_left);
-    pack_left(a, &a->d_o, q0, nq, head, w->g_left);
+    w->q = left_rows(a, &a->q, q0, nq, head, w->q_left);
+    w->g = left_rows(a, &a->d_o, q0, nq, head, w->g_left);
     pack_rows(a, &a->q, q0, nq, head, w->q_rows);
     pack_rows(a, &a->d_o, q0, nq, head, w->g_rows);
     for (int64_t q = 0; q < nq; q++) {
@@ -200,8 +201,8 @@ static void load_key_tile(const struct ops_attn *a, struct attn_tiles *w, int64_
 static void scores_bwd(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk)
 {
     int64_t d = a->head_dim;
-    gemm_packed(left_packed(w->q_left, d), w->k_cols, nq, nk, d, (REAL)a->scale, 0, w->s, BK);
-    gemm_packed(left_packed(w->g_left, d), w->v_cols, nq, nk, d, 1, 0, w->ds, BK);
+    gemm_packed(w->q, w->k_cols, nq, nk, d, (REAL)a->scale, 0, w->s, BK);
+    gemm_packed(w->g, w->v_cols, nq, nk, d, 1, 0, w->ds, BK);
     softmax_tile_bwd(w, nk, nq);
 }
 
@@ -209,14 +210,13 @@ static void scores_bwd(const struct ops_attn *a, struct attn_tiles *w, int64_t n
 static void add_dkv(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk, REAL beta, struct block dk, struct block dv)
 {
     int64_t d = a->head_dim;
-    gemm_packed(left_of_scores(w->s, BK), w->g_rows, nk, d, nq, 1, beta, dv.ptr, dv.ld);
-    gemm_packed(left_of_scores(w->ds, BK), w->q_rows, nk, d, nq, (REAL)a->scale, beta, dk.ptr, dk.ld);
+    gemm_packed(left_turned(w->s, BK), w->g_rows, nk, d, nq, 1, beta, dv.ptr, dv.ld);
+    gemm_packed(left_turned(w->ds, BK), w->q_rows, nk, d, nq, (REAL)a->scale, beta, dk.ptr, dk.ld);
 }
 
 static void add_dq(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk, REAL beta, struct block dq)
 {
-    pack_a((struct operand){.ptr = w->ds, .rs = BK, .cs = 1}, nq, nk, w->ds_left);
-    gemm_packed(left_packed(w->ds_left, nk), w->k_rows, nq, a->head_dim, nk, (REAL)a->scale, beta, dq.ptr, dq.ld);
+    gemm_packed(left_scores(w->ds, BK), w->k_rows, nq, a->head_dim, nk, (REAL)a->scale, beta, dq.ptr, dq.ld);
 }
 
 static void zero_range(const struct tensor *t, int64_t first, int64_t n)
@@ -316,7 +316,7 @@ static void op_lse_merge(struct ops *o, struct dev_stream *s, const struct ops_l
             REAL l0 = *lse, l1 = row_of(&a->lse_part, i)[h], top = l0 > l1 ? l0 : l1;
             if (top == -(REAL)INFINITY)
                 continue;
-            REAL e0 = real_exp(l0 - top), e1 = real_exp(l1 - top), inv = 1 / (e0 + e1);
+            REAL e0 = real_exp_low(l0 - top), e1 = real_exp_low(l1 - top), inv = 1 / (e0 + e1);
             for (int64_t j = 0; j < d; j++)
                 out[j] = (out[j] * e0 + part[j] * e1) * inv;
             *lse = top + (REAL)log(e0 + e1);

@@ -18,7 +18,6 @@ import torch  # noqa: E402
 import model_torch  # noqa: E402
 
 WARM_UP = 2
-TEXT_TOKENS = 4  # a synthetic sample's, trainer/loader_source.c
 
 
 def resident_bytes():
@@ -70,7 +69,7 @@ def batch(m, seq, samples):
     given = {"level": torch.linspace(-1, 1, samples), "fps": torch.full((samples,), 24.0), "dropped": torch.zeros(samples),
              "loss_weight": torch.ones(samples), "valid": [shape[1:]] * samples}
     for i in range(samples):
-        given.update({f"latent/{i}": torch.randn(shape), f"text/{i}": torch.randn(TEXT_TOKENS, m["text_width"]), f"cond/{i}": torch.zeros(0, *shape[1:])})
+        given.update({f"latent/{i}": torch.randn(shape), f"text/{i}": torch.randn(m["text_len"], m["text_width"]), f"cond/{i}": torch.zeros(0, *shape[1:])})
     return given, shape
 
 
