@@ -44,7 +44,7 @@ CFLAGS_db       := $(call pkg-cflags,$(PKGS_db))
 CFLAGS_curator  := $(call pkg-cflags,$(PKGS_curator)) -ffp-contract=off
 CFLAGS_base     := $(call pkg-cflags,$(PKGS_base))
 MPICC ?= mpicc
-CFLAGS_trainer  := $(shell $(MPICC) --showme:compile 2>/dev/null | sed 's/-I/-isystem /g') -ffp-contract=off -fno-math-errno
+CFLAGS_trainer  := $(shell $(MPICC) --showme:compile 2>/dev/null | sed 's/-I/-isystem /g') -ffp-contract=off -fno-math-errno -fno-trapping-math
 LIBS_base       := $(call pkg-libs,$(PKGS_base)) -lm -lpthread
 LIBS_db         := $(call pkg-libs,$(PKGS_db))
 LIBS_launcher   := $(call pkg-libs,$(PKGS_launcher))

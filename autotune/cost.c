@@ -1,6 +1,6 @@
 /* The terms of a data-parallel step on the slowest replica: n samples in m micro-batches, S tokens a sample, D hidden, F ffn,
  * L layers, P parameters, w bytes of an activation or weight, f of a gradient or a number of the optimizer's, d replicas. G and A are the
- * model FLOPs of n samples (flops_reel/1: forward and backward) in matrices and in attention.
+ * model FLOPs of n samples (flops_reel/2: forward and backward) in matrices and in attention.
  *
  *     gemm         G / gemm_flops
  *     attention    A / attn_flops
@@ -89,7 +89,7 @@ static int rates_check(const struct cost_rates *r, struct err *err)
 static int work_of(const struct cost_spec *spec, double n, double *matrices, double *attention, struct err *err)
 {
     struct flops f;
-    int rc = flops_reel_sample(spec->model, spec->seq, &f, err);
+    int rc = flops_reel_sample(spec->model, spec->seq, spec->model->text_len, &f, err);
     if (rc < 0)
         return rc;
     *matrices = n * (f.linear + f.per_text + f.per_sample);

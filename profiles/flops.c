@@ -1,6 +1,6 @@
 /* Two named counts of one training step's floating-point operations; a multiply-add is 2, a step is 3 x forward.
  *
- * flops_reel/1, one sample of s tokens (D hidden, c text_len, L layers):
+ * flops_reel/2, one sample of s tokens with a caption of c (D hidden, L layers):
  *     linear      6 · W_token · s          W_token: weights flagged PARAM_PER_TOKEN (projections, MLP, patch embedding, head)
  *     per_text    6 · W_text · c           cross-attention's K/V projections, met by text tokens
  *     per_sample  6 · W_sample             AdaLN and the conditioning embedders, met once a sample
@@ -59,7 +59,7 @@ static void count_weights(const struct param_list *list, double tokens, double t
     }
 }
 
-int flops_reel_sample(const struct model *m, struct seq s, struct flops *out, struct err *err)
+int flops_reel_sample(const struct model *m, struct seq s, int64_t text, struct flops *out, struct err *err)
 {
     struct param_list list;
     struct flops f = {0};
@@ -67,10 +67,10 @@ int flops_reel_sample(const struct model *m, struct seq s, struct flops *out, st
     if (rc < 0)
         return rc;
     double tokens = (double)seq_tokens(s), per_pair = 12.0 * (double)m->hidden * (double)m->layers;
-    count_weights(&list, tokens, (double)m->text_len, &f);
+    count_weights(&list, tokens, (double)text, &f);
     params_release(&list);
     f.self_attn = per_pair * attention_pairs(m, s);
-    f.cross_attn = model_has_cross(m) ? per_pair * tokens * (double)m->text_len : 0;
+    f.cross_attn = model_has_cross(m) ? per_pair * tokens * (double)text : 0;
     f.by_part[PART_ATTN] += f.self_attn;
     f.by_part[PART_CROSS] += f.cross_attn;
     f.total = f.linear + f.self_attn + f.cross_attn + f.per_text + f.per_sample;

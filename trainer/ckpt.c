@@ -2,12 +2,13 @@
  *
  * A checkpoint is a folder `step-<steps done, 8 digits>` holding `manifest.json` and tp·pp·(shard group) files:
  *
- *     {"schema": "reel.ckpt/1", "step": 120, "updates": 120, "ordinal": "960", "config_hash": "…", "model": {…reel.model/1…},
+ *     {"schema": "reel.ckpt/1", "step": 120, "updates": 120, "skips": 0, "ordinal": "960", "config_hash": "…", "model": {…reel.model/1…},
  *      "layout": "tp=1,…", "dtype": "f32", "run_dtype": "bf16", "moments": "same", "ema": true, "groups": […], "lora": {…},
  *      "tensors": [{"name": "patch_embed.weight", "shape": [192, 64]}, …],
  *      "files": [{"name": "rank-00000.bin", "n": 1896448, "trained": 1896448, "bytes": …, "hash": "…"}, …],
  *      "checksum": "…"}
  *
+ * Of "step" steps "updates" changed weights, and the last "skips" (left out: 0) did not: a gradient was not finite.
  * "layout" is the canonical text of the layout that wrote (profiles/layout.h), "tensors" the model's parameters by their global names
  * and shapes, in the parameter list's order; "groups" and "lora" are the run's (profiles/tuning.c), left out where it has none. From model,
  * those and layout follows where every element is (profiles/shard.h, piece.h): a
@@ -239,6 +240,7 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const st
     json_put_text(&j, "schema", ckpt_schema);
     json_put_int(&j, "step", m->meta.step);
     json_put_int(&j, "updates", m->meta.updates);
+    json_put_int(&j, "skips", m->meta.skips);
     json_put_u64text(&j, "ordinal", m->meta.ordinal);
     json_put_text(&j, "config_hash", hash_format(m->meta.config_hash, hash));
     model_write(&m->model, &j, "model");

@@ -21,6 +21,7 @@
 struct ckpt_meta {
     int64_t step;              /* optimizer steps contained */
     int64_t updates;           /* of them not skipped */
+    int64_t skips;             /* how many of the last ones in a row were */
     uint64_t ordinal;          /* draw ordinal of the next step's first sample */
     struct hash128 config_hash;
     int64_t bytes;

@@ -9,7 +9,7 @@
 #include "trainer/ckpt_priv.h"
 
 struct manifest_head {
-    int64_t step, updates;
+    int64_t step, updates, skips;
     uint64_t ordinal;
     const char *config_hash, *layout;
     int dtype, run_dtype, moments;
@@ -19,6 +19,7 @@ static const struct json_field head_fields[] = {
     {"schema", JSON_ANY},
     {"step", JSON_INT, offsetof(struct manifest_head, step), .min = 0, .max = 1e15},
     {"updates", JSON_INT, offsetof(struct manifest_head, updates), .min = 0, .max = 1e15},
+    {"skips", JSON_INT, offsetof(struct manifest_head, skips), .optional = true, .min = 0, .max = 1e15},
     {"ordinal", JSON_U64TEXT, offsetof(struct manifest_head, ordinal)},
     {"config_hash", JSON_TEXT, offsetof(struct manifest_head, config_hash)},
     {"model", JSON_ANY},
@@ -129,7 +130,7 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
         rc = json_read(doc, doc->root, "", head_fields, ARRAY_LEN(head_fields), arena, &head, err);
     if (rc < 0)
         return rc;
-    m->meta = (struct ckpt_meta){.step = head.step, .updates = head.updates, .ordinal = head.ordinal};
+    m->meta = (struct ckpt_meta){.step = head.step, .updates = head.updates, .skips = head.skips, .ordinal = head.ordinal};
     m->dtype = (enum dtype)head.dtype;
     m->run_dtype = head.run_dtype < 0 ? m->dtype : (enum dtype)head.run_dtype;
     m->moments = (enum run_moments)head.moments;

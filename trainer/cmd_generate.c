@@ -14,7 +14,7 @@ static const struct opt opts[] = {
     {"data", 0, OPT_TEXT, "DIR", "dataset whose captions, shapes and frame rates are taken (default: the run's last stage's)"},
     {"output", 'o', OPT_TEXT, "DIR", "where the latents go, one .npy a sample", .flags = OPT_REQUIRED},
     {"first", 0, OPT_INT, "N", "first draw of the data's order", .fallback = "0", .min = 0, .max = 1e12},
-    {"samples", 0, OPT_INT, "N", "how many", .fallback = "8", .min = 1, .max = 1e9},
+    {"samples", 0, OPT_INT, "N", "how many; past a whole pass over the data the same come again", .fallback = "8", .min = 1, .max = 1e9},
     {"batch", 0, OPT_INT, "N", "how many at a time", .fallback = "4", .min = 1, .max = 1e6},
     {"sampler", 0, OPT_ENUM, "NAME", "integrator of the probability-flow ODE", .fallback = "heun", .choices = sampler_names},
     {"steps", 0, OPT_INT, "N", "its steps", .fallback = "35", .min = 1, .max = SAMPLER_STEPS_MAX},

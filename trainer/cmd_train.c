@@ -88,8 +88,10 @@ static int run_from_options(const struct opt_values *v, struct run *run, struct 
 static int plan_from_options(const struct opt_values *v, const struct run *run, struct plan *plan, struct err *err)
 {
     *plan = (struct plan){.layout = layout_default(), .gbs = run->stages[0].gbs, .dtype = run->dtype, .device = "cpu"};
-    int rc = opt_text(v, "layout") ? layout_parse(opt_text(v, "layout"), &plan->layout, err) : 0;
-    return rc < 0 ? rc : run_stage_seq(run, 0, &plan->seq, err);
+    struct err why = {0};
+    if (opt_text(v, "layout") && layout_parse(opt_text(v, "layout"), &plan->layout, &why) < 0)
+        return err_set(err, ERR_USAGE, "%s", why.text);
+    return run_stage_seq(run, 0, &plan->seq, err);
 }
 
 /* A run's file says what is trained, and it alone: another value would be another run, which its checkpoints refuse. */
@@ -107,6 +109,7 @@ static int beside_run_check(const struct opt_values *v, struct err *err)
 /* No option is passed over for another one. */
 static int options_check(const struct opt_values *v, struct err *err)
 {
+    static const char *const of_attempt[] = {"resume", "attempt", "stop-ok"};
     if (!opt_text(v, "run") == !opt_text(v, "model"))
         return err_set(err, ERR_USAGE, "give --run FILE or --model NAME, one of them");
     if (opt_text(v, "plan") && opt_text(v, "layout"))
@@ -115,8 +118,10 @@ static int options_check(const struct opt_values *v, struct err *err)
         return err_set(err, ERR_USAGE, "--seq is of samples made on the spot, those of --data '%s' have their own: give one of them", opt_text(v, "data"));
     if (opt_given(v, "give-up") && !opt_bool(v, "trial"))
         return err_set(err, ERR_USAGE, "--give-up ends a trial early: give --trial with it");
-    if (opt_given(v, "resume") && opt_bool(v, "trial"))
-        return err_set(err, ERR_USAGE, "--resume and --trial: a trial neither reads nor writes checkpoints: give one of them");
+    for (size_t i = 0; i < ARRAY_LEN(of_attempt); i++)
+        if (opt_given(v, of_attempt[i]) && opt_bool(v, "trial"))
+            return err_set(err, ERR_USAGE, "--%s and --trial: a trial is no attempt of a run, and neither reads nor writes checkpoints: give one of them",
+                           of_attempt[i]);
     return beside_run_check(v, err);
 }
 
@@ -243,6 +248,8 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
     struct train_report report = {0};
     const char *dir = opt_text(v, "run-dir");
     int rc = inputs_load(v, world, &run, plans, err);
+    if (opt_bool(v, "trial"))
+        run.text_dropout = 0; /* its steps are alike, with the captions that a prediction counts */
     if (rc == 0)
         rc = folder_open(v, world->rank, dir, err);
     struct train_conf conf = {

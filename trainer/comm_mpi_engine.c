@@ -199,7 +199,7 @@ static int part_receive(struct comm_work *w)
             for (int64_t i = 0; i < k; i++)                                                              \
                 sum[i] = WIDEN(first[i]);                                                                \
             for (int r = 1; r < size; r++) {                                                             \
-                const T *from = r == rank ? own + at : slot + place_of(r, rank) * n + at;                                \
+                const T *from = r == rank ? own + at : slot + place_of(r, rank) * n + at;                \
                 for (int64_t i = 0; i < k; i++)                                                          \
                     sum[i] += WIDEN(from[i]);                                                            \
             }                                                                                            \

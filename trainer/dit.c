@@ -72,6 +72,7 @@ double dit_beta(const struct dit *d, int64_t param)
 void dit_use(struct dit *d, int64_t layer, int64_t next)
 {
     int64_t unit = shards_unit(d->c.shards, layer);
+    d->o->layer = layer;
     if (unit >= 0)
         units_use(d->units, unit, next == DIT_NO_LAYER ? -1 : shards_unit(d->c.shards, next));
 }
@@ -398,6 +399,7 @@ static bool embed_again(const struct dit *d) { return is_first(d) && dit_lora_ha
 
 static void embed_bwd(struct dit *d)
 {
+    d->o->layer = PARAM_LAYER_EMBED;
     if (embed_again(d))
         dit_use(d, PARAM_LAYER_EMBED, PARAM_LAYER_COND);
     dit_linear_dw(d, dit_rows(d, DIT_DX, 0), dit_rows(d, DIT_PATCHES, 0), d->p.patch_embed);
@@ -458,6 +460,7 @@ int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b,
 {
     struct meter_mark at = meter_begin(d->dev->meter);
     chunk_take(d, slot, chunk);
+    d->o->layer = PARAM_LAYER_EMBED;
     int rc = dit_stage(d, b, err);
     d->slots[slot].now = d->now;
     meter_end(d->dev->meter, at, METER_STAGE, chunk);
@@ -504,7 +507,9 @@ void dit_chunk_backward(struct dit *d, int64_t slot)
 {
     struct meter_mark at = meter_begin(d->dev->meter);
     slot_take(d, slot);
+    d->o->backward = true;
     backward(d);
+    d->o->backward = false;
     if (!is_first(d))
         d->o->copy(d->o, d->stream, &(struct ops_copy){dit_rows(d, DIT_DX, 0), dit_rows(d, DIT_DX_OUT, 0)});
     meter_span(d->dev->meter, at, "backward of a chunk", d->first);

@@ -263,6 +263,7 @@ static void finish(struct dit *d, const struct dit_view *v, bool noised)
     dit_use(d, PARAM_LAYER_COND, PARAM_LAYER_EMBED);
     if (d->now.null_rows > 0)
         d->o->copy(d->o, d->stream, &(struct ops_copy){dit_weight(d, d->p.text_null), dit_buffer(d, DIT_TEXT, 0, d->now.null_rows)});
+    d->o->layer = PARAM_LAYER_EMBED;
     if (noised)
         d->o->normal(d->o, d->stream, &(struct ops_normal){d->device.samples, d->now.n, m->latent_channels, d->c.seed,
                                                            PHILOX_NOISE, dit_buffer(d, DIT_NOISE, 0, 1)});

@@ -113,6 +113,7 @@ void dit_final_mod_fwd(struct dit *d)
 
 void dit_cond_fwd(struct dit *d)
 {
+    d->o->layer = PARAM_LAYER_COND;
     if (!dit_has_cond(d))
         return;
     struct ops_headnorm norm = cond_norm(d);

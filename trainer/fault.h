@@ -30,6 +30,7 @@ enum fault_point {
     FAULT_POINT_SEGMENTS_D_IN, /* its output and gradient */
     FAULT_POINT_SEGMENTS_D_OUT, /* gradients of q, k, v */
     FAULT_POINT_LOSS_NORM, /* what the loss is divided by: of the own replica's samples instead of the global batch's */
+    FAULT_POINT_TRANSIENT, /* not a reduction: a number of every micro-batch is lost, not so when the step is computed again */
     FAULT_POINTS,
 };
 extern int fault_active; /* an enum fault_point */

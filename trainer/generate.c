@@ -176,6 +176,17 @@ static int network(struct generate *g, double level, bool drop_text, double *out
     return dit_forward(g->dit, g->eval, g->batch.n, err);
 }
 
+/* The data is zero beyond what is valid of a sample, as the loader pads it; what the network says there was never trained. */
+static void padding_clear(const struct batch_sample *s, int64_t channels, double *clean)
+{
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t t = 0; t < s->t; t++)
+            for (int64_t h = 0; h < s->h; h++)
+                for (int64_t w = 0; w < s->w; w++, clean++)
+                    if (t >= s->valid_t || h >= s->valid_h || w >= s->valid_w)
+                        *clean = 0;
+}
+
 /* Of all samples in hand: x over the data amplitude, noise s over it. */
 static int denoise(void *ctx, const double *x, double s, double *clean, struct err *err)
 {
@@ -193,6 +204,8 @@ static int denoise(void *ctx, const double *x, double s, double *clean, struct e
         double f = guidance == 1 ? g->out[j] : g->null_out[j] + guidance * (g->out[j] - g->null_out[j]);
         clean[j] = k.c_skip * g->x_t[j] + k.c_out * f;
     }
+    for (int64_t i = 0; i < g->batch.n && rc == 0; i++)
+        padding_clear(&g->batch.samples[i], g->run.model.latent_channels, clean + g->cells[i]);
     return rc;
 }
 

@@ -12,12 +12,15 @@
 
 _Static_assert(RUN_DRAWS_MAX == INT64_C(1) << LOADER_MEMBER_SHIFT, "a draw's ordinal is below a member's number");
 
+/* FLOPs of a sample but for its caption, and of a caption's token. */
+struct work { double flops, per_text; };
+
 struct loader {
     struct loader_source source;
     const struct run *run;
     struct packs packs;      /* n 0: `together` samples are a pack */
     int64_t together;
-    double *flops;           /* by sample; one entry for synthetic */
+    struct work *work;       /* by sample; one entry for synthetic */
     int64_t mbs;
     struct { int64_t samples, elements, tokens, text; } most; /* of a pack, with padding */
     int64_t segment;
@@ -69,9 +72,26 @@ struct loader_draw loader_draw(const struct loader *l, int64_t draw)
         struct shape s = shape_of(l, sample);
         d.tokens += seq_tokens(s.seq);
         d.elements += l->run->model.latent_channels * volume(s.valid);
-        d.flops += l->flops[l->source.is_synthetic ? 0 : sample];
     }
     return d;
+}
+
+static uint64_t ordinal_of(uint64_t base, int64_t draw, int64_t member)
+{
+    return (base + (uint64_t)draw) | (uint64_t)member << LOADER_MEMBER_SHIFT;
+}
+
+double loader_flops(const struct loader *l, int64_t draw, uint64_t ordinal_base)
+{
+    struct loader_draw d = loader_draw(l, draw);
+    double flops = 0;
+    for (int64_t j = 0; j < d.samples; j++) {
+        int64_t sample = loader_sample(l, d.pack, j), text = loader_source_item(&l->source, sample).text_len;
+        const struct work *w = &l->work[l->source.is_synthetic ? 0 : sample];
+        bool null_token = text == 0 || objective_text_dropped(l->run->seed, ordinal_of(ordinal_base, draw, j), l->run->text_dropout);
+        flops += w->flops + w->per_text * (null_token ? 1 : (double)text);
+    }
+    return flops;
 }
 
 /* ---- opening ---- */
@@ -80,13 +100,13 @@ static int measure_sample(struct loader *l, int64_t i, int64_t *tokens, struct e
 {
     struct shape s = shape_of(l, i);
     struct seq seq;
-    struct flops flops;
+    struct flops none, one;
     int rc = seq_from_latent(&l->run->model, s.cells[0], s.cells[1], s.cells[2], &seq, err);
     if (rc < 0)
         return err_context(err, "%s: sample %lld", l->source.root, (long long)i);
-    if ((rc = flops_reel_sample(&l->run->model, seq, &flops, err)) < 0)
+    if ((rc = flops_reel_sample(&l->run->model, seq, 0, &none, err)) < 0 || (rc = flops_reel_sample(&l->run->model, seq, 1, &one, err)) < 0)
         return rc;
-    l->flops[i] = flops.total;
+    l->work[i] = (struct work){none.total, one.total - none.total};
     l->segment = num_max_i64(l->segment, seq_longest_segment(seq));
     *tokens = seq_tokens(seq);
     return 0;
@@ -104,8 +124,8 @@ static int pack_made(struct loader *l, int64_t tokens, int64_t pack_tokens, stru
 static int measure(struct loader *l, const struct run_stage *stage, struct err *err)
 {
     int64_t n = l->source.is_synthetic ? 1 : loader_source_count(&l->source), *tokens = calloc((size_t)n, sizeof *tokens);
-    l->flops = calloc((size_t)n, sizeof *l->flops);
-    int rc = l->flops && tokens ? 0 : err_set(err, ERR_NOMEM, "out of memory for %lld samples", (long long)n);
+    l->work = calloc((size_t)n, sizeof *l->work);
+    int rc = l->work && tokens ? 0 : err_set(err, ERR_NOMEM, "out of memory for %lld samples", (long long)n);
     for (int64_t i = 0; i < n && rc == 0; i++)
         rc = measure_sample(l, i, &tokens[i], err);
     if (rc == 0 && l->source.is_synthetic)
@@ -143,7 +163,7 @@ static int buffers_take(struct loader *l, struct err *err)
     l->texts = calloc((size_t)text + 1, sizeof *l->texts);
     l->samples = calloc((size_t)samples, sizeof *l->samples);
     l->bytes = (latent + cond + text) * (int64_t)sizeof(float) + l->source.raw_bytes + samples * (int64_t)sizeof *l->samples +
-               stored * (int64_t)(sizeof *l->flops + sizeof *l->source.data.samples) + packs_bytes(&l->packs);
+               stored * (int64_t)(sizeof *l->work + sizeof *l->source.data.samples) + packs_bytes(&l->packs);
     return l->latents && l->conds && l->texts && l->samples ? 0 : err_set(err, ERR_NOMEM, "out of memory for the loader's buffers");
 }
 
@@ -174,7 +194,7 @@ void loader_close(struct loader *l)
         return;
     loader_source_close(&l->source);
     packs_release(&l->packs);
-    free(l->flops);
+    free(l->work);
     free(l->latents);
     free(l->conds);
     free(l->texts);
@@ -258,8 +278,7 @@ static int64_t describe_all(struct loader *l, int64_t first, int64_t n, uint64_t
         struct loader_draw d = loader_draw(l, i);
         for (int64_t j = 0; j < d.samples; j++) {
             struct shape s = shape_of(l, loader_sample(l, d.pack, j));
-            uint64_t ordinal = (ordinal_base + (uint64_t)i) | (uint64_t)j << LOADER_MEMBER_SHIFT;
-            l->samples[at++] = describe(l, &s, ordinal, cell, text);
+            l->samples[at++] = describe(l, &s, ordinal_of(ordinal_base, i, j), cell, text);
             cell += volume(s.cells);
             text += s.text_len;
         }

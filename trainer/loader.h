@@ -34,8 +34,11 @@ struct loader_bounds loader_bounds(const struct loader *l);
 int64_t loader_bytes(const struct loader *l); /* host memory it holds, for the plan */
 
 /* What is known of a draw without reading it. elements: of latents that count. */
-struct loader_draw { int64_t pack, samples, elements, tokens; double flops; };
+struct loader_draw { int64_t pack, samples, elements, tokens; };
 struct loader_draw loader_draw(const struct loader *l, int64_t draw); /* draw: number within the stage */
+
+/* Model FLOPs of a draw (profiles/flops.h) with the captions that its samples keep; ordinal_base: as for loader_read. */
+double loader_flops(const struct loader *l, int64_t draw, uint64_t ordinal_base);
 int64_t loader_sample(const struct loader *l, int64_t pack, int64_t member); /* its number in the dataset */
 
 /* Read draws first .. first+n-1 of the stage (n <= mbs) into out->samples (borrowed until the next call). `ordinal_base` is

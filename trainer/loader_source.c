@@ -13,7 +13,7 @@
 #include "base/num.h"
 #include "base/philox.h"
 
-enum { SYNTHETIC_SAMPLES = 1 << 20, SYNTHETIC_TEXT = 4, PATH_BYTES = 2 * LIMIT_PATH_BYTES };
+enum { SYNTHETIC_SAMPLES = 1 << 20, PATH_BYTES = 2 * LIMIT_PATH_BYTES };
 
 int64_t loader_source_count(const struct loader_source *s)
 {
@@ -23,8 +23,8 @@ int64_t loader_source_count(const struct loader_source *s)
 struct loader_item loader_source_item(const struct loader_source *s, int64_t sample)
 {
     const int64_t *made = s->synthetic;
-    if (s->is_synthetic)
-        return (struct loader_item){{made[0], made[1], made[2]}, num_min_i64(s->model->text_len, SYNTHETIC_TEXT), 24};
+    if (s->is_synthetic) /* captions as long as the model takes, so that what is tried is no less than what will be trained */
+        return (struct loader_item){{made[0], made[1], made[2]}, s->model->text_len, 24};
     const struct dataset_sample *d = &s->data.samples[sample];
     return (struct loader_item){{d->t, d->h, d->w}, s->model->text_width ? d->text_len : 0, d->fps > 0 ? d->fps : 24};
 }
@@ -88,6 +88,14 @@ static int stored_open(struct loader_source *s, bool verify, int rank, int world
     return rc;
 }
 
+/* A caption is half a million numbers in a large model: made once, so that a trial's steps are not spent on it. */
+static void made_text(struct loader_source *s)
+{
+    float *text = (float *)s->raw;
+    for (int64_t i = 0; i < s->raw_bytes / (int64_t)sizeof *text; i++)
+        text[i] = (float)philox_normal_at(s->seed, PHILOX_SYNTH, SYNTHETIC_SAMPLES, (uint64_t)i);
+}
+
 int loader_source_open(struct loader_source *s, const struct run *run, const char *data, bool verify, int rank, int world, struct err *err)
 {
     *s = (struct loader_source){.model = &run->model, .seed = run->seed, .fd = -1};
@@ -97,8 +105,12 @@ int loader_source_open(struct loader_source *s, const struct run *run, const cha
     s->is_synthetic = rc == 1;
     snprintf(s->root, sizeof s->root, "%s", data);
     rc = s->is_synthetic ? 0 : stored_open(s, verify, rank, world, err);
+    if (s->is_synthetic)
+        s->raw_bytes = s->model->text_len * s->model->text_width * (int64_t)sizeof(float);
     if (rc == 0 && !(s->raw = malloc((size_t)s->raw_bytes + 1)))
         rc = err_set(err, ERR_NOMEM, "out of memory for the loader's buffers");
+    if (rc == 0 && s->is_synthetic)
+        made_text(s);
     if (rc < 0)
         loader_source_close(s);
     return rc;
@@ -170,11 +182,9 @@ static int text_read(struct loader_source *s, const struct dataset_sample *d, fl
 static void made_read(const struct loader_source *s, uint64_t sample, float *latent, float *text)
 {
     int64_t n = s->model->latent_channels * s->synthetic[0] * s->synthetic[1] * s->synthetic[2];
-    int64_t text_n = loader_source_item(s, 0).text_len * s->model->text_width;
     for (int64_t i = 0; i < n; i++)
         latent[i] = (float)philox_normal_at(s->seed, PHILOX_SYNTH, sample, (uint64_t)i);
-    for (int64_t i = 0; i < text_n; i++)
-        text[i] = (float)philox_normal_at(s->seed, PHILOX_SYNTH, sample, (uint64_t)(n + i));
+    memcpy(text, s->raw, (size_t)s->raw_bytes);
 }
 
 int loader_source_read(struct loader_source *s, int64_t sample, float *latent, float *text, struct err *err)

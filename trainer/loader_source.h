@@ -18,7 +18,7 @@ struct loader_source {
     uint64_t seed;
     int fd;                    /* of the shard read last; -1: none. One, so that a dataset may have more shards than files may be open */
     uint32_t fd_shard;
-    char *raw;                 /* one payload as it lies in the shard */
+    char *raw;                 /* one payload as it lies in the shard; of made data the caption, the same for all samples */
     int64_t raw_bytes;
 };
 struct loader_item { int64_t thw[3], text_len; double fps; }; /* latent cells as stored */

@@ -239,6 +239,7 @@ struct ops_table {
 struct ops_copy { struct tensor src, dst; };
 struct ops_axpy { struct tensor x, y; double alpha; };
 
+struct scan;
 struct ops {
     const char *name;        /* "cpu-f64" */
     struct dev *dev;         /* borrowed; outlives the table */
@@ -248,6 +249,10 @@ struct ops {
     /* Called between the parts of products and attention by a table whose calls run at once, so that messages move meanwhile; NULL: not. */
     void (*tick)(void *ctx);
     void *tick_ctx;
+    /* The part of the model at work, 0.. or PARAM_LAYER_*, and whether in backward: kept by the model, for messages. */
+    int64_t layer;
+    bool backward;
+    struct scan *scan; /* scan.h; NULL: not attached */
 
     void (*gemm)(struct ops *o, struct dev_stream *s, const struct ops_gemm *a);
     void (*attn_fwd)(struct ops *o, struct dev_stream *s, const struct ops_attn *a);

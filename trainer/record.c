@@ -3,9 +3,16 @@
  *
  *   train_started  next_step, total_steps; model; layout (profiles/layout.h) and extent TxHxW of the first stage from here on, gbs, world
  *                  (ranks), device, dtype; peak_flops of all ranks, peak_source; flops_formula (profiles/flops.h); config_hash
- *   step           step, from 0; started_at (UTC); step_s; tokens, those of all ranks; loss; grad_norm, before clipping; weight_norm of what is
+ *   step           step, from 0; started_at (UTC); step_s; tokens, those of all ranks; loss; loss_x0, of clean estimates, x0 scaled
+ *                  as the objective has it (objective.h); grad_norm, before clipping; weight_norm of what is
  *                  trained, before the update, and update_norm of its change (null when skipped); lr; model_flops; mfu = model_flops /
- *                  (step_s · peak_flops); peak_bytes resident of rank 0; skipped (a gradient was not finite). data_s, forward_s,
+ *                  (step_s · peak_flops); peak_bytes resident of rank 0; skipped (a gradient was not finite, also when the
+ *                  step was computed again). Of a step that was computed twice nonfinite_rank, whose own gradients were not first in
+ *                  backward's order (-1: a sum over ranks made it so), and nonfinite_in, where that was ("layer 3 on rank 0"; the head:
+ *                  already the loss was not); nonfinite_op when it is skipped: which operation made the first such number of finite ones
+ *                  ("made by gemm of layer 3 on rank 0, in forward"), or read it first (it came from data, weights, a message);
+ *                  or "made by no operation".
+ *                  Not skipped, it was a fault of the machine: everything is of the second time. data_s, forward_s,
  *                  backward_s, comm_s (waiting that nothing covered), optim_s, other_s: of rank 0, disjoint, their sum is step_s.
  *                  kinds_s, with --profile: seconds by operation and wait (meter.h)
  *   validation     step (trained so far), samples, bins [loss of each part of the noise levels], average_bins, started_at, seconds
@@ -98,6 +105,37 @@ static void kinds_put(struct json_out *o, const double *kinds_s)
     json_obj_end(o);
 }
 
+static void place_text(int64_t layer, int64_t rank, char text[RECORD_PLACE_BYTES])
+{
+    const char *part = layer == PARAM_LAYER_EMBED  ? "the embedding"
+                       : layer == PARAM_LAYER_COND ? "the conditioning"
+                       : layer == PARAM_LAYER_HEAD ? "the head"
+                                                   : NULL;
+    if (part)
+        snprintf(text, RECORD_PLACE_BYTES, "%s on rank %lld", part, (long long)rank);
+    else
+        snprintf(text, RECORD_PLACE_BYTES, "layer %lld on rank %lld", (long long)layer, (long long)rank);
+}
+
+const char *record_nonfinite(const struct record_step *s, char text[RECORD_PLACE_BYTES])
+{
+    if (s->bad_rank < 0)
+        return "a sum over ranks";
+    place_text(s->bad_layer, s->bad_rank, text);
+    return text;
+}
+
+const char *record_found(const struct record_step *s, char text[RECORD_PLACE_BYTES])
+{
+    char place[RECORD_PLACE_BYTES];
+    if (!s->found.any)
+        return "made by no operation";
+    place_text(s->found.layer, s->found_rank, place);
+    snprintf(text, RECORD_PLACE_BYTES, "%s by %s of %.50s, in %s", s->found.made ? "made" : "read", meter_kind_names[s->found.op], place,
+             s->found.backward ? "backward" : "forward");
+    return text;
+}
+
 void record_step(struct record *r, const struct record_step *s)
 {
     struct evlog_event e;
@@ -109,6 +147,7 @@ void record_step(struct record *r, const struct record_step *s)
     json_put_num(&e.out, "step_s", s->step_s);
     json_put_int(&e.out, "tokens", (int64_t)s->tokens);
     json_put_num(&e.out, "loss", s->loss);
+    json_put_num(&e.out, "loss_x0", s->loss_x0);
     json_put_num(&e.out, "grad_norm", s->grad_norm);
     json_put_num(&e.out, "weight_norm", s->weight_norm);
     json_put_num(&e.out, "update_norm", s->update_norm);
@@ -123,6 +162,13 @@ void record_step(struct record *r, const struct record_step *s)
     json_put_num(&e.out, "other_s", s->other_s);
     json_put_int(&e.out, "peak_bytes", s->peak_bytes);
     json_put_bool(&e.out, "skipped", s->skipped);
+    if (s->skipped || s->again) {
+        char place[RECORD_PLACE_BYTES];
+        json_put_int(&e.out, "nonfinite_rank", s->bad_rank);
+        json_put_text(&e.out, "nonfinite_in", record_nonfinite(s, place));
+        if (s->skipped && s->again)
+            json_put_text(&e.out, "nonfinite_op", record_found(s, place));
+    }
     if (s->kinds_s)
         kinds_put(&e.out, s->kinds_s);
     commit(r, &e, false);

@@ -8,15 +8,20 @@
 #include "base/evlog.h"
 #include "profiles/plan.h"
 #include "profiles/run.h"
+#include "trainer/scan.h"
 
 struct record { struct evlog *log; }; /* log NULL: nothing is recorded */
 
 struct record_step {
     int64_t step;
     double started_at, step_s, data_s, forward_s, backward_s, comm_s, optim_s, other_s; /* the phases add up to step_s: train.h */
-    double tokens, loss, grad_norm, weight_norm, update_norm, lr, model_flops, mfu;
+    double tokens, loss, loss_x0, grad_norm, weight_norm, update_norm, lr, model_flops, mfu;
     int64_t peak_bytes;
-    bool skipped;
+    bool skipped, again;         /* again: a gradient was not finite, so it was computed twice; if it is not skipped the second time it was */
+    int64_t bad_rank, bad_layer; /* of such a step: whose own gradients were not finite first in backward's order, the lowest of several (-1:
+                                  * a sum over ranks made them so), and where that was met: 0.. or PARAM_LAYER_* */
+    struct scan_found found; /* of a skipped step, by which operation it came, */
+    int64_t found_rank;      /* on which rank; -1: by none */
     const double *kinds_s; /* [METER_KINDS] seconds by kind; NULL: not measured */
 };
 
@@ -27,6 +32,9 @@ int record_open(struct record *r, const char *run_dir, int64_t attempt, struct e
 void record_close(struct record *r);
 void record_started(struct record *r, const struct run *run, const struct plan *plan, int64_t next_step, double peak_flops);
 void record_step(struct record *r, const struct record_step *s);
+enum { RECORD_PLACE_BYTES = 128 };
+const char *record_nonfinite(const struct record_step *s, char text[RECORD_PLACE_BYTES]); /* "layer 3 on rank 0"; text or a literal */
+const char *record_found(const struct record_step *s, char text[RECORD_PLACE_BYTES]); /* "made by gemm of layer 3 on rank 0, in forward" */
 void record_ckpt(struct record *r, const char *kind, int64_t step, const char *dir, int64_t bytes, double started_at, double seconds);
 /* bins: loss by noise level of the weights, of their average (NULL: none). */
 void record_validation(struct record *r, int64_t step, const struct run_validation *v, const double *bins, const double *average,

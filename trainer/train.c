@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/num.h"
 #include "trainer/fault.h"
 #include "trainer/train_priv.h"
@@ -44,6 +45,7 @@ static int state_load(struct train *t, struct err *err)
     if (!found && t->conf->resume)
         return err_set(err, ERR_INPUT, "none of the checkpoints in '%s/ckpt' can be used: restore one, or leave --resume out to begin anew", t->conf->run_dir);
     t->next_step = meta.step; /* 0 when there is none */
+    t->skips = meta.skips;
     if (!found)
         return t->run->warm.from && !t->conf->trial ? warm_start(&t->optim, line_said, t, err) : optim_init(&t->optim, err);
     char dir[64], line[128];
@@ -56,7 +58,7 @@ static int state_load(struct train *t, struct err *err)
 
 static struct ckpt_meta meta_now(const struct train *t)
 {
-    return (struct ckpt_meta){.step = t->next_step, .ordinal = run_ordinal_at(t->run, t->next_step), .config_hash = t->config_hash};
+    return (struct ckpt_meta){.step = t->next_step, .skips = t->skips, .ordinal = run_ordinal_at(t->run, t->next_step), .config_hash = t->config_hash};
 }
 
 static void saved_record(struct train *t, const struct ckpt_meta *written, double wall, double mono)
@@ -102,7 +104,7 @@ static int state_save(struct train *t, struct err *err)
 
 /* ---- a step ---- */
 
-struct batch_facts { double norm, tokens, flops; }; /* of the global batch, from metadata alone */
+struct batch_facts { double norm, tokens, flops; }; /* of the global batch, from metadata and coins alone */
 
 /* Does sample i of the batch count in what the loss is divided by? All do: ranks divide alike, so that gradients add up. */
 static bool in_norm(const struct train *t, int64_t gbs, int64_t i)
@@ -112,7 +114,7 @@ static bool in_norm(const struct train *t, int64_t gbs, int64_t i)
     return own || fault_active != FAULT_POINT_LOSS_NORM;
 }
 
-static struct batch_facts facts_of(const struct train *t, const struct loader *l, int64_t first_draw, int64_t gbs)
+static struct batch_facts facts_of(const struct train *t, const struct loader *l, int64_t first_draw, int64_t gbs, uint64_t ordinal)
 {
     struct batch_facts f = {0};
     double elements = 0, samples = 0;
@@ -120,9 +122,9 @@ static struct batch_facts facts_of(const struct train *t, const struct loader *l
         struct loader_draw d = loader_draw(l, first_draw + i);
         bool counts = in_norm(t, gbs, i);
         elements += counts ? (double)d.elements : 0;
-        samples += counts;
+        samples += counts ? (double)d.samples : 0;
         f.tokens += (double)d.tokens;
-        f.flops += d.flops;
+        f.flops += loader_flops(l, first_draw + i, ordinal);
     }
     f.norm = t->run->loss_norm == LOSS_NORM_SAMPLE ? samples : elements;
     return f;
@@ -135,6 +137,7 @@ struct share {
     int64_t first_draw, gbs;
     uint64_t ordinal;
     double data_s;
+    bool again; /* computed for the second time */
     int failed; /* of reading: the ranks go on in step, and agree on it at the step's end */
     struct err err;
 };
@@ -153,13 +156,16 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
     int rc = n ? loader_read(s->loader, first, n, s->ordinal, out, &why) : 0;
     if (rc < 0 && s->failed == 0)
         s->failed = rc, s->err = why;
+    if (fault_active == FAULT_POINT_TRANSIENT && !s->again && out->n > 0)
+        *(float *)out->samples[0].latent = NAN; /* the loader's */
     s->data_s += clock_mono_s() - started;
     meter_end(s->t->dev->meter, at, METER_DATA, micro);
     return 0;
 }
 
-/* All micro-batches of this replica: gradients into the units. Where replicas share collectives the short ones run empty ones. */
-static int micro_batches(struct share *s, double inv_norm, struct record_step *r, double *loss, struct err *err)
+/* All micro-batches of this replica: gradients into the units, its part of the loss and of that of clean estimates. Where replicas
+ * share collectives the short ones run empty ones. */
+static int micro_batches(struct share *s, double inv_norm, struct record_step *r, double loss[2], struct err *err)
 {
     struct train *t = s->t;
     const struct layout *l = t->layout;
@@ -171,10 +177,11 @@ static int micro_batches(struct share *s, double inv_norm, struct record_step *r
     units_flush(&t->units);
     if (rc == 0)
         rc = units_failed(&t->units, err);
-    *loss = l->tp == 1 || l->sp || t->sh.place.tp == 0 ? out.loss_sum * inv_norm : 0; /* else tp ranks have the same */
+    double share = l->tp == 1 || l->sp || t->sh.place.tp == 0 ? inv_norm : 0; /* else tp ranks have the same */
+    loss[0] = out.loss_sum * share, loss[1] = out.loss_x0_sum * share;
     r->data_s = s->data_s;
-    r->forward_s = out.stage_s + out.forward_s;
-    r->backward_s = out.backward_s;
+    r->forward_s += out.stage_s + out.forward_s;
+    r->backward_s += out.backward_s;
     return rc;
 }
 
@@ -193,55 +200,155 @@ static bool hopeless(const struct train *t)
     return slow;
 }
 
+/* ---- numbers that are not finite ---- */
+
+/* Places in the order of backward, the first the greatest; forward comes the other way. */
+enum { PLACE_HEAD = 1 << 20, PLACE_OF_LAYER_0 = 3 /* behind the embedding and the conditioning */, PLACES = 2 * PLACE_HEAD, CALLS = 1 << 28 };
+static int64_t place_of(int64_t layer) { return layer == PARAM_LAYER_HEAD ? PLACE_HEAD : layer + PLACE_OF_LAYER_0; }
+static int64_t layer_at(int64_t place) { return place == PLACE_HEAD ? PARAM_LAYER_HEAD : place - PLACE_OF_LAYER_0; }
+
+/* Of all ranks' keys (0: none; below 2^53) the greatest, and the lowest rank that has it; -1: none has one. */
+static int key_first(struct train *t, int64_t *key, int64_t *rank, struct err *err)
+{
+    const struct comm *world = t->conf->world;
+    double first = (double)*key;
+    int rc = comm_max(t->conf->world, &first, 1, err);
+    double holder = first > 0 && (double)*key == first ? world->size - world->rank : 0;
+    if (rc == 0)
+        rc = comm_max(t->conf->world, &holder, 1, err);
+    *rank = holder > 0 ? world->size - (int64_t)holder : -1;
+    *key = (int64_t)first;
+    return rc;
+}
+
+/* Whose gradients were not finite, and where: of all ranks the one that met that first in backward's order, as it goes down to the stages
+ * below. */
+static int nonfinite_find(struct train *t, struct record_step *s, struct err *err)
+{
+    int64_t unit = units_nonfinite(&t->units), key = unit < 0 ? 0 : place_of(t->sh.units[unit].layer);
+    int rc = key_first(t, &key, &s->bad_rank, err);
+    s->bad_layer = layer_at(key);
+    return rc;
+}
+
+/* By which operation the first such number came: one that read finite numbers before one that did not, forward before backward, then the
+ * first place, and the first call there: ranks that share a layer make the same calls. */
+static int found_find(struct train *t, struct scan_found f, struct record_step *s, struct err *err)
+{
+    int64_t place = place_of(f.layer), key = 0;
+    if (f.any)
+        key = (((f.made ? 2 : 0) + (f.backward ? 0 : 1)) * (int64_t)PLACES + (f.backward ? place : PLACES - 1 - place)) * CALLS +
+              num_max_i64(0, CALLS - 1 - f.call);
+    int rc = key_first(t, &key, &s->found_rank, err);
+    double op = s->found_rank == t->conf->world->rank ? f.op : 0;
+    if (rc == 0)
+        rc = comm_max(t->conf->world, &op, 1, err);
+    int64_t order = key / CALLS % PLACES, kind = key / CALLS / PLACES;
+    bool backward = kind % 2 == 0;
+    s->found = (struct scan_found){.any = key > 0, .made = kind >= 2, .backward = backward,
+                                   .layer = layer_at(backward ? order : PLACES - 1 - order), .op = (enum meter_kind)op};
+    return rc;
+}
+
+/* ---- a step's computation ---- */
+
+struct pass {
+    double loss[2];
+    bool stop, written; /* somebody was told to stop; all have written the checkpoint that is under way */
+    struct optim_result opt;
+};
+
+/* Forward, backward, update. */
+static int pass_run(struct train *t, struct share *share, int64_t step, double norm, struct record_step *s, struct pass *p, struct err *err)
+{
+    int rc = micro_batches(share, 1 / norm, s, p->loss, err);
+    if (rc < 0)
+        return rc;
+    double sums[] = {p->loss[0], p->loss[1], *t->conf->stop || hopeless(t) ? 1 : 0, share->failed < 0, ckpt_async_written(&t->async)};
+    if ((rc = comm_sum(t->conf->world, sums, 5, err)) < 0)
+        return rc;
+    if (sums[3] > 0) {
+        sums_finish(&t->optim.sums, err); /* on their way since backward */
+        *err = share->err;
+        return comm_agree(t->conf->world, share->failed, err);
+    }
+    p->loss[0] = sums[0], p->loss[1] = sums[1];
+    p->stop = p->stop || sums[2] > 0;
+    p->written = sums[4] == t->conf->world->size;
+    double update = clock_mono_s(), before = comm_waited_s(t->conf->world);
+    struct meter_mark part = meter_begin(t->dev->meter);
+    if ((rc = optim_step(&t->optim, step, &p->opt, err)) < 0 || (p->opt.skipped && (rc = nonfinite_find(t, s, err)) < 0))
+        return rc;
+    units_forget(&t->units);
+    meter_span(t->dev->meter, part, "optimizer", step);
+    s->optim_s += clock_mono_s() - update - (comm_waited_s(t->conf->world) - before);
+    return comm_order_check(t->conf->world, err);
+}
+
+static void pass_again_tell(const struct pass *p, const struct record_step *s)
+{
+    char place[RECORD_PLACE_BYTES], op[RECORD_PLACE_BYTES];
+    const char *in = record_nonfinite(s, place);
+    if (!p->opt.skipped && s->bad_rank < 0)
+        log_msg(LOG_WARN, "step %lld: a sum of gradients over ranks was not finite, and is when computed again: if that comes again, have the "
+                          "network tested", (long long)s->step);
+    else if (p->opt.skipped)
+        log_msg(LOG_WARN, "step %lld is skipped: a gradient is not finite, first met in %s, %s", (long long)s->step, in, record_found(s, op));
+    else
+        log_msg(LOG_WARN, "step %lld: a gradient of %s was not finite, and is when computed again: if that rank is named again, have its "
+                          "memory and processor tested", (long long)s->step, in);
+}
+
+/* A step that was skipped has changed nothing: it is computed again, and looked at on the way. If it comes out finite the update is that of
+ * the second time, and the first was a fault of the machine. */
+static int pass_again(struct train *t, struct share *share, int64_t step, double norm, struct record_step *s, struct pass *p, struct err *err)
+{
+    struct scan scan;
+    share->again = s->again = true;
+    scan_attach(&scan, t->ops);
+    int rc = pass_run(t, share, step, norm, s, p, err);
+    scan_detach(&scan);
+    if (rc == 0 && p->opt.skipped)
+        rc = found_find(t, scan.found, s, err);
+    if (rc == 0 && t->conf->world->rank == 0)
+        pass_again_tell(p, s);
+    return rc;
+}
+
 static int step_run(struct train *t, int64_t step, bool *stop, struct record_step *s, struct err *err)
 {
     int64_t stage = run_stage_at(t->run, step), first = run_stage_first(t->run, stage);
     int64_t gbs = run_stage_gbs(&t->run->stages[stage], step - first), draw = run_stage_draws(&t->run->stages[stage], step - first);
-    double mono = clock_mono_s(), loss = 0;
-    struct optim_result opt;
+    uint64_t ordinal = run_ordinal_at(t->run, first);
+    double mono = clock_mono_s(), waited = comm_waited_s(t->conf->world);
+    struct pass p = {0};
     train_profile_step_begin(t);
-    struct meter_mark whole = meter_begin(t->dev->meter), part;
+    struct meter_mark whole = meter_begin(t->dev->meter);
     *s = (struct record_step){.step = step, .started_at = clock_wall_s(), .lr = run_lr_at(t->run, step)};
-    struct batch_facts facts = facts_of(t, t->loaders[stage], draw, gbs);
-    struct share share = {.t = t, .loader = t->loaders[stage], .first_draw = draw, .gbs = gbs,
-                          .ordinal = run_ordinal_at(t->run, first)};
-    double waited = comm_waited_s(t->conf->world);
-    int rc = micro_batches(&share, 1 / facts.norm, s, &loss, err);
+    struct batch_facts facts = facts_of(t, t->loaders[stage], draw, gbs, ordinal);
+    struct share share = {.t = t, .loader = t->loaders[stage], .first_draw = draw, .gbs = gbs, .ordinal = ordinal};
+    int rc = pass_run(t, &share, step, facts.norm, s, &p, err);
+    if (rc == 0 && p.opt.skipped && t->dev->host_memory)
+        rc = pass_again(t, &share, step, facts.norm, s, &p, err);
     if (rc < 0)
         return err_step(step, rc, err);
-    double sums[] = {loss, *t->conf->stop || hopeless(t) ? 1 : 0, share.failed < 0, ckpt_async_written(&t->async)};
-    if ((rc = comm_sum(t->conf->world, sums, 4, err)) < 0)
-        return err_step(step, rc, err);
-    if (sums[2] > 0) {
-        sums_finish(&t->optim.sums, err); /* on their way since backward */
-        *err = share.err;
-        return err_step(step, comm_agree(t->conf->world, share.failed, err), err);
-    }
-    double update = clock_mono_s(), before = comm_waited_s(t->conf->world);
-    part = meter_begin(t->dev->meter);
-    if ((rc = optim_step(&t->optim, step, &opt, err)) < 0)
-        return err_step(step, rc, err);
-    units_forget(&t->units);
-    meter_span(t->dev->meter, part, "optimizer", step);
-    if ((rc = comm_order_check(t->conf->world, err)) < 0)
-        return err_step(step, rc, err);
-    s->optim_s = clock_mono_s() - update - (comm_waited_s(t->conf->world) - before);
     s->comm_s = comm_waited_s(t->conf->world) - waited;
     meter_span(t->dev->meter, whole, "step", step);
     s->step_s = clock_mono_s() - mono;
     s->other_s = s->step_s - s->data_s - s->forward_s - s->backward_s - s->comm_s - s->optim_s;
-    s->loss = sums[0];
-    s->grad_norm = opt.grad_norm;
-    s->weight_norm = opt.weight_norm;
-    s->update_norm = opt.update_norm;
-    s->skipped = opt.skipped;
+    s->loss = p.loss[0];
+    s->loss_x0 = p.loss[1];
+    s->grad_norm = p.opt.grad_norm;
+    s->weight_norm = p.opt.weight_norm;
+    s->update_norm = p.opt.update_norm;
+    s->skipped = p.opt.skipped;
     s->tokens = facts.tokens;
     s->model_flops = facts.flops;
     s->mfu = t->peak_flops > 0 ? facts.flops / s->step_s / t->peak_flops : NAN;
     s->peak_bytes = train_resident_peak_bytes();
     train_profile_step_end(t, s);
-    *stop = sums[1] > 0;
-    t->all_written = sums[3] == t->conf->world->size;
+    *stop = p.stop;
+    t->all_written = p.written;
     return 0;
 }
 
@@ -252,9 +359,11 @@ static int health_check(struct train *t, const struct record_step *s, struct err
     t->skips = s->skipped ? t->skips + 1 : 0;
     if (most == 0 || t->skips < most)
         return 0;
+    char place[RECORD_PLACE_BYTES], op[RECORD_PLACE_BYTES];
     int rc = state_save(t, err);
-    return rc < 0 ? rc : err_set(err, ERR_DIVERGED, "%lld steps in a row had a gradient that is not finite (last: step %lld), the state is saved: "
-                                 "lower the learning rate, or look at the data", (long long)most, (long long)s->step);
+    return rc < 0 ? rc : err_set(err, ERR_DIVERGED, "%lld steps in a row had a gradient that is not finite (last: step %lld, first met in %s, %s), the state "
+                                 "is saved: lower the learning rate, or look at the data", (long long)most, (long long)s->step,
+                                 record_nonfinite(s, place), record_found(s, op));
 }
 
 static int by_value(const void *a, const void *b)
@@ -288,8 +397,12 @@ static void times_report(const struct train *t, struct train_report *out)
 
 static void phases_add(struct train *t, const struct record_step *s)
 {
-    if (t->n_times == 1)
-        t->phases = (struct train_phases){0}; /* as with the times, the first step counts only when it is the only one */
+    if (t->n_times == 1) { /* as with the times, the first step counts only when it is the only one */
+        t->phases = (struct train_phases){0};
+        t->tokens = t->flops = 0;
+    }
+    t->tokens += s->tokens;
+    t->flops += s->model_flops;
     t->phases.data_s += s->data_s;
     t->phases.forward_s += s->forward_s;
     t->phases.backward_s += s->backward_s;
@@ -304,6 +417,8 @@ static void phases_report(const struct train *t, int64_t steps, struct train_rep
 {
     double n = (double)(steps > 1 ? steps - 1 : 1);
     const struct train_phases *p = &t->phases;
+    out->tokens = steps ? t->tokens / n : NAN;
+    out->model_flops = steps ? t->flops / n : NAN;
     out->phases = (struct train_phases){p->data_s / n, p->forward_s / n, p->backward_s / n, p->comm_s / n, p->optim_s / n, p->other_s / n};
 }
 
@@ -314,8 +429,6 @@ static int report_make(struct train *t, const struct record_step *last, struct t
     out->next_step = t->next_step;
     out->loss = last->loss;
     out->grad_norm = last->grad_norm;
-    out->tokens = last->tokens;
-    out->model_flops = last->model_flops;
     out->taken_bytes = t->dev->peak_bytes;
     out->peak_bytes = (int64_t)most[0];
     out->segments_bytes = (int64_t)(most[0] - most[1]);

@@ -54,10 +54,10 @@ struct train_report {
     int64_t steps;              /* of this attempt */
     int64_t next_step;
     double loss, grad_norm;     /* of the last step; NaN when there was none */
-    double tokens, model_flops; /* of the last step, whole batch */
-    double mfu;                 /* of the median step; NaN when no peak is known */
     double median_step_s, min_step_s, max_step_s; /* without the first step when there are more */
     struct train_phases phases;                   /* means over the same steps */
+    double tokens, model_flops; /* of the whole batch: likewise; NaN when there was no step */
+    double mfu;                 /* model_flops in the median step's time; NaN when no peak is known */
     double named_share;         /* with profile: of a step's time what the kinds of meter.h name; median over the same steps */
     int64_t planned_bytes;  /* of this rank; filled in on ERR_NO by the memory limit, too */
     int64_t process_bytes;  /* of them: program, libraries, MPI, measured when the groups were open */

@@ -271,7 +271,8 @@ void train_close(struct train *t)
 {
     struct train next = {.conf = t->conf, .run = t->run, .record = t->record, .next_step = t->next_step, .skips = t->skips,
                          .end_step = t->end_step, .owed = t->owed, .times = t->times, .n_times = t->n_times, .phases = t->phases,
-                         .config_hash = t->config_hash, .trace_clock = t->trace_clock, .named = t->named, .peak_flops = t->peak_flops};
+                         .tokens = t->tokens, .flops = t->flops, .config_hash = t->config_hash, .trace_clock = t->trace_clock,
+                         .named = t->named, .peak_flops = t->peak_flops};
     meter_detach(&t->meter);
     next.meter = t->meter;
     memcpy(next.kinds_s, t->kinds_s, sizeof next.kinds_s);

@@ -22,6 +22,7 @@ struct train {
     double *times;     /* step_s of this attempt, up to TRAIN_TIMES_MAX */
     int64_t n_times;
     struct train_phases phases; /* sums */
+    double tokens, flops;       /* over the same steps */
     struct hash128 config_hash;
     struct meter meter;
     struct trace_clock trace_clock;

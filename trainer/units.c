@@ -21,6 +21,8 @@ int units_open(struct units *u, const struct shards *sh, int zero, struct comm *
     u->left = calloc((size_t)sh->n_trained + 1, sizeof *u->left);
     if (!u->written || !u->left)
         rc = err_set(err, ERR_NOMEM, "out of memory for %lld units", (long long)sh->n_units);
+    if (rc == 0)
+        rc = ops->dev->alloc(ops->dev, "health of units", (sh->n_trained + 1) * (int64_t)sizeof *u->health, (void **)&u->health, err);
     for (int i = 0; i < 2 && rc == 0; i++) {
         u->w[i].unit = u->g[i].unit = -1;
         if (zero == 3)
@@ -44,6 +46,7 @@ void units_close(struct units *u)
         u->ops->dev->free(u->ops->dev, u->g[i].ptr);
         u->ops->dev->free(u->ops->dev, u->summed[i]);
     }
+    u->ops->dev->free(u->ops->dev, u->health);
     free(u->written);
     free(u->left);
     *u = (struct units){0};
@@ -71,6 +74,7 @@ static void await(struct units *u, struct comm_work **work)
 void units_begin(struct units *u, int64_t micros, int64_t chunks)
 {
     memset(u->written, 0, (size_t)u->sh->n_trained * sizeof *u->written);
+    u->ops->dev->zero(u->ops->dev, u->health, u->sh->n_trained * (int64_t)sizeof *u->health, u->stream);
     for (int64_t i = 0; i < u->sh->n_trained; i++)
         u->left[i] = micros == 0 ? -1 : micros * (u->sh->units[i].layer == PARAM_LAYER_COND ? chunks : 1);
 }
@@ -160,11 +164,14 @@ static void collect(struct units *u, int i)
     int64_t piece = s->elements / u->sh->group;
     struct tensor sum = row(u->summed[i], t, piece), own = row(at(u->grads, s->offset / u->sh->group, t), t, piece);
     await(u, &g->work);
-    if (u->written[g->unit])
+    int64_t unit = g->unit, layer = u->ops->layer;
+    bool backward = u->ops->backward;
+    u->ops->layer = s->layer, u->ops->backward = true; /* not those of what is computed meanwhile */
+    if (u->written[unit])
         u->ops->axpy(u->ops, u->stream, &(struct ops_axpy){sum, own, 1});
     else
         u->ops->copy(u->ops, u->stream, &(struct ops_copy){sum, own});
-    int64_t unit = g->unit;
+    u->ops->layer = layer, u->ops->backward = backward;
     u->written[unit] = true;
     g->unit = -1;
     if (u->g[!i].unit != unit) /* else another micro-batch's are still on their way */
@@ -200,6 +207,24 @@ double units_beta(const struct units *u, int64_t unit)
     return u->zero < 2 && u->written[unit] ? 1 : 0;
 }
 
+/* Before they are summed over ranks, after which nobody knows whose a number was. */
+static void look(struct units *u, int64_t unit, void *grads)
+{
+    u->ops->sumsq(u->ops, u->stream, &(struct ops_sumsq){row(grads, u->ops->stat, u->sh->units[unit].elements), u->health + unit, true});
+}
+
+int64_t units_nonfinite(const struct units *u)
+{
+    int64_t found = -1, place = INT64_MIN;
+    BUG_ON(!u->ops->dev->host_memory);
+    for (int64_t i = 0; i < u->sh->n_trained; i++) {
+        int64_t layer = u->sh->units[i].layer, at = layer == PARAM_LAYER_HEAD ? INT64_MAX : layer; /* backward goes down */
+        if (u->health[i].nonfinite > 0 && at > place)
+            found = i, place = at;
+    }
+    return found;
+}
+
 void units_done(struct units *u, int64_t unit)
 {
     if (unit >= u->sh->n_trained)
@@ -207,12 +232,15 @@ void units_done(struct units *u, int64_t unit)
     u->left[unit]--;
     if (u->zero < 2) {
         u->written[unit] = true;
+        if (u->left[unit] == 0)
+            look(u, unit, units_grads(u, unit));
         complete(u, unit);
         return;
     }
     const struct shard_unit *s = &u->sh->units[unit];
     void *from = units_grads(u, unit);
     int i = from == u->g[1].ptr;
+    look(u, unit, from);
     struct comm_op op = {.kind = COMM_REDUCE_SCATTER, .what = "gradients of a unit", .dtype = u->ops->stat, .send = from,
                          .recv = u->summed[i], .n = s->elements / u->sh->group};
     if (fault_active == FAULT_POINT_SUM_UNIT)
@@ -226,6 +254,9 @@ void units_done(struct units *u, int64_t unit)
 void units_flush(struct units *u)
 {
     enum dtype t = u->ops->stat;
+    for (int64_t i = 0; i < u->sh->n_trained && u->zero < 2; i++)
+        if (u->written[i] && u->left[i] != 0) /* how many there would be was not known */
+            look(u, i, units_grads(u, i));
     for (int64_t i = 0; i < u->sh->n_trained && u->zero < 2; i++)
         if (!u->written[i]) /* not one sample here */
             u->ops->dev->zero(u->ops->dev, at(u->grads, u->sh->units[i].offset, t), u->sh->units[i].elements * dtype_bytes(t), u->stream);

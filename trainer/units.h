@@ -46,6 +46,7 @@ struct units {
     struct sums *sums;        /* borrowed, set by the owner; NULL: the optimizer starts them all */
     struct unit_buffer w[2], g[2];
     void *summed[2];          /* zero 2, 3: own piece of the sum out of g[i] */
+    struct ops_health *health; /* [n_trained] device memory: of this rank's gradients of the step, before any sum over ranks */
     int turn;                 /* the g used next */
     int64_t most, most_trained; /* elements of the largest pair of units, and of the largest trained one */
     int failed;
@@ -66,6 +67,9 @@ double units_beta(const struct units *u, int64_t unit); /* 0: gradients overwrit
 void units_done(struct units *u, int64_t unit);
 void units_flush(struct units *u);
 int units_failed(struct units *u, struct err *err);
+/* After a step whose stream is done: the unit in which backward first met a number of this rank's own that is not finite (a failure of
+ * the forward shows in the last layer of the stage); -1: none. */
+int64_t units_nonfinite(const struct units *u);
 /* The weights have changed: gathered copies are void. */
 void units_forget(struct units *u);
 

@@ -20,7 +20,7 @@ const struct opt_cmd cmd_model = {
     "+lora_single. FILE is a reel.model/1 profile, with a slash in its name or ending in .json. Without either, the "
     "compiled-in models are listed. FLOPs need --seq, as attention depends on it.\n\n"
     "The backbone is the layers alone, which is what published parameter tables of this family count; what lies outside "
-    "is listed tensor by tensor. FLOPs are forward and backward, recompute not counted, by two formulas: flops_reel/1, "
+    "is listed tensor by tensor. FLOPs are forward and backward, recompute not counted, by two formulas: flops_reel/2, "
     "the one MFU is computed with, counts each product where it happens; flops_seed/1 is the count behind NVIDIA's "
     "published numbers for this family, for comparison with them only.",
 };
@@ -59,7 +59,7 @@ static int report_make(const char *operand, const char *seq, struct report *r, s
     if (rc == 0)
         rc = params_build(&r->m, &r->list, err);
     if (rc == 0 && seq)
-        rc = flops_reel_sample(&r->m, r->seq, &r->reel, err);
+        rc = flops_reel_sample(&r->m, r->seq, r->m.text_len, &r->reel, err);
     if (rc < 0)
         return rc;
     for (int64_t i = 0; i < r->list.n; i++)

@@ -12,6 +12,8 @@ import sys
 
 import torch
 
+import digest
+
 TOLERANCE = 1e-10
 
 
@@ -66,8 +68,17 @@ def compare(name, ours, reference, worst):
     return len(bad), len(order)
 
 
+def record(name, reference):
+    """Lines for tests/golden/torch.txt, if they are wanted."""
+    what = os.path.basename(sys.argv[0])[:-len("_torch.py")]
+    numbers = {n: x.detach().flatten().tolist() for n, x in reference.items()}
+    with open(os.environ["RECORD"], "a") as f:
+        for kind, made in digest.digests(numbers).items():
+            print(digest.line(what, name, kind, made), file=f)
+
+
 def main(references, worst):
-    """references: by the text "op", functions of (texts, inputs) that give the results."""
+    """references: by the text "op", functions of (texts, inputs) that give the results. RECORD: a file for what they gave."""
     bad = tensors = 0
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
@@ -75,7 +86,10 @@ def main(references, worst):
     for path in paths:
         texts, inputs, ours = read(path)
         name = os.path.basename(path)[:-len(".safetensors")]
-        some_bad, some = compare(name, ours, references[texts["op"]](texts, inputs), worst)
+        reference = references[texts["op"]](texts, inputs)
+        if os.environ.get("RECORD"):
+            record(name, reference)
+        some_bad, some = compare(name, ours, reference, worst)
         bad, tensors = bad + some_bad, tensors + some
     print(f"{len(paths)} cases, {tensors} tensors, {bad} differ by more than {TOLERANCE:g}")
     sys.exit(0 if bad == 0 and tensors > 0 else 1)

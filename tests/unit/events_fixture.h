@@ -107,7 +107,7 @@ static inline void fx_train_started(struct evlog *log, int next_step, int total)
     fx_event(log, "train_started", "next_step", 'i', next_step, "total_steps", 'i', total, "model", 't', "dit-tiny", "layout", 't',
              "tp=1,sp=0,cp=1,cp_kind=ring,pp=1,vpp=1,dp=2,zero=1,fsdp=0,mbs=2,recompute=none,recompute_layers=0", "extent", 't',
              "4x8x8", "gbs", 'i', 16, "world", 'i', 2, "device", 't', "this CPU", "dtype", 't', "f32", "peak_flops", 'n', FX_PEAK,
-             "peak_source", 't', "measured FMA rate x 2 cores", "flops_formula", 't', "flops_reel/1", NULL);
+             "peak_source", 't', "measured FMA rate x 2 cores", "flops_formula", 't', "flops_reel/2", NULL);
 }
 
 static inline void fx_save(struct evlog *log, int steps_done, double seconds)

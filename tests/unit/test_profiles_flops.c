@@ -1,4 +1,4 @@
-/* FLOPs: the published rows of flops_seed/1; flops_reel/1 against a walk over the matrix products of a forward pass. */
+/* FLOPs: the published rows of flops_seed/1; flops_reel/2 against a walk over the matrix products of a forward pass. */
 #include "test_profiles.h"
 
 #include "profiles/flops.h"
@@ -67,9 +67,9 @@ static void walk_self_attention(const struct model *m, double s, struct walk *w)
     w->linear += product(s, D, (double)m->heads * dim, L);        /* out */
 }
 
-static void walk_cross_attention(const struct model *m, double s, struct walk *w)
+static void walk_cross_attention(const struct model *m, double s, double text, struct walk *w)
 {
-    double D = (double)m->hidden, H = (double)m->heads, dim = D / H, L = (double)m->layers, text = (double)m->text_len;
+    double D = (double)m->hidden, H = (double)m->heads, dim = D / H, L = (double)m->layers;
     w->linear += product(s, D, D, 2 * L); /* q, out */
     w->per_text += product(text, (double)m->kv_heads * dim, (double)m->text_width, 2 * L);
     w->cross_attn += attention(H, dim, s, text, L);
@@ -100,7 +100,7 @@ static void walk_modulation(const struct model *m, double sub_blocks, struct wal
     w->per_sample += product(1, 256, 256, 1) + product(1, D < 256 ? D : 256, 256, 1);     /* frame rate */
 }
 
-static struct walk walk_forward(const struct model *m, struct seq e)
+static struct walk walk_forward(const struct model *m, struct seq e, int64_t text)
 {
     struct walk w = {0};
     double s = (double)(e.t * e.h * e.w), D = (double)m->hidden, H = (double)m->heads, L = (double)m->layers;
@@ -117,7 +117,7 @@ static struct walk walk_forward(const struct model *m, struct seq e)
         sub_blocks += 2;
     }
     if (m->text_width > 0) {
-        walk_cross_attention(m, s, &w);
+        walk_cross_attention(m, s, (double)text, &w);
         sub_blocks += 1;
     }
     w.linear += product(s, (double)m->ffn, D, m->gated_mlp ? 2 * L : L) + product(s, D, (double)m->ffn, L);
@@ -126,12 +126,12 @@ static struct walk walk_forward(const struct model *m, struct seq e)
     return w;
 }
 
-static void assert_walk(const struct model *m, struct seq s)
+static void assert_walk_text(const struct model *m, struct seq s, int64_t text)
 {
     struct flops f;
     struct err err;
-    struct walk w = walk_forward(m, s);
-    assert_ok(flops_reel_sample(m, s, &f, &err), &err);
+    struct walk w = walk_forward(m, s, text);
+    assert_ok(flops_reel_sample(m, s, text, &f, &err), &err);
     assert_close(f.linear, 3 * w.linear, 1e-12, "linear");
     assert_close(f.self_attn, 3 * w.self_attn, 1e-12, "self_attn");
     assert_close(f.cross_attn, 3 * w.cross_attn, 1e-12, "cross_attn");
@@ -142,6 +142,13 @@ static void assert_walk(const struct model *m, struct seq s)
     for (int i = 0; i < PARAM_PARTS; i++)
         parts += f.by_part[i];
     assert_close(parts, f.total, 1e-12, "parts");
+}
+
+/* With the longest caption, and with the null token in place of one. */
+static void assert_walk(const struct model *m, struct seq s)
+{
+    assert_walk_text(m, s, m->text_len);
+    assert_walk_text(m, s, 1);
 }
 
 static void reel_against_walk(void **state)
@@ -187,7 +194,7 @@ static void causal(void **state)
     struct flops f;
     struct err err;
     (void)state;
-    assert_ok(flops_reel_sample(&m, (struct seq){1, 1, 128}, &f, &err), &err);
+    assert_ok(flops_reel_sample(&m, (struct seq){1, 1, 128}, 0, &f, &err), &err);
     assert_close(f.linear, 6.0 * 12 * 64 * 64 * 3 * 128, 1e-12, "linear");
     assert_close(f.self_attn, 12.0 * 64 * 3 * 128 * 128 / 2, 1e-12, "self_attn");
     assert_true(f.cross_attn == 0 && f.per_text == 0 && f.per_sample == 0);

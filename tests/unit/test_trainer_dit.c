@@ -515,6 +515,39 @@ static void test_past_the_longest_segment(void **state)
     rig_close(&r);
 }
 
+/* A step whose gradients are not finite in the layers of `bad` alone (INT64_MAX ends them): where backward met that first. */
+static void nonfinite_in(struct rig *r, const int64_t *bad, int64_t first)
+{
+    enum dtype t = r->b.ops->stat;
+    struct err err = {0};
+    units_begin(&r->units, 1, 1);
+    for (int64_t u = 0; u < r->sh.n_trained; u++) {
+        double *g = units_grads(&r->units, u);
+        memset(g, 0, (size_t)(r->sh.units[u].elements * dtype_bytes(t)));
+        for (int i = 0; bad[i] != INT64_MAX; i++)
+            if (r->sh.units[u].layer == bad[i])
+                g[r->sh.units[u].elements - 1] = i % 2 ? NAN : INFINITY;
+        units_done(&r->units, u);
+    }
+    units_flush(&r->units);
+    assert_int_equal(r->b.dev->stream_sync(r->b.dev, r->b.stream, &err), 0);
+    assert_int_equal(units_nonfinite(&r->units), first == INT64_MAX ? -1 : shards_unit(&r->sh, first));
+}
+
+static void test_where_it_was_not_finite(void **state)
+{
+    static const int64_t rows[][5] = {{INT64_MAX}, {0, INT64_MAX}, {0, 1, INT64_MAX}, {PARAM_LAYER_COND, PARAM_LAYER_EMBED, INT64_MAX},
+                                      {1, PARAM_LAYER_COND, 0, PARAM_LAYER_HEAD, INT64_MAX}};
+    static const int64_t first[] = {INT64_MAX, 0, 1, PARAM_LAYER_EMBED, PARAM_LAYER_HEAD};
+    struct model m = small(ADALN_FULL, 2, false, true, 0);
+    struct rig r;
+    (void)state;
+    rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
+    for (int i = 0; i < LEN(rows); i++)
+        nonfinite_in(&r, rows[i], first[i]);
+    rig_close(&r);
+}
+
 static void test_bad_configurations(void **state)
 {
     (void)state;
@@ -625,7 +658,7 @@ int main(void)
         cmocka_unit_test(test_forward_agrees), cmocka_unit_test(test_nonfinite_shows),
         cmocka_unit_test(test_steady_state_allocates_nothing),
         cmocka_unit_test(test_plan_is_what_is_taken), cmocka_unit_test(test_bad_batches),
-        cmocka_unit_test(test_past_the_tables), cmocka_unit_test(test_past_the_longest_segment), cmocka_unit_test(test_bad_configurations), cmocka_unit_test(test_reaches), cmocka_unit_test(test_init),
+        cmocka_unit_test(test_past_the_tables), cmocka_unit_test(test_past_the_longest_segment), cmocka_unit_test(test_where_it_was_not_finite), cmocka_unit_test(test_bad_configurations), cmocka_unit_test(test_reaches), cmocka_unit_test(test_init),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

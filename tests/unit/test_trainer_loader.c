@@ -3,6 +3,7 @@
 
 #include "base/npy.h"
 #include "base/num.h"
+#include "profiles/flops.h"
 #include "trainer/loader.h"
 #include "trainer/objective.h"
 
@@ -148,6 +149,13 @@ static void every_sample_once_an_epoch(void **state)
     run_release(&run);
 }
 
+/* What is drawn for it is a function of seed and ordinal: not of the micro-batch it is read in. */
+static void drawn_check(const struct batch_sample *s, int64_t id, const struct run *r)
+{
+    assert_true(s->level == objective_level_draw(r->seed, s->ordinal, &r->level, made_t(id) * made_w(id) / 2));
+    assert_true(s->drop_text == objective_text_dropped(r->seed, s->ordinal, r->text_dropout));
+}
+
 static void sample_check(const struct batch_sample *s, int64_t id, uint64_t ordinal)
 {
     assert_int_equal(s->ordinal, ordinal);
@@ -165,7 +173,7 @@ static void reads_what_the_order_says(void **state)
     static const struct { int64_t first, n; } windows[] = {{0, 4}, {5, 1}, {5, 3}, {2, 4}, {SAMPLES - 2, 4}, {7 * SAMPLES + 3, 2}, {0, 4}};
     struct run run;
     struct loader *l = open_loader(&run, 4, true);
-    int mixed = 0; /* batches with images and videos, and with more than one rate */
+    int mixed = 0, dropped = 0, seen = 0; /* mixed: batches with images and videos, and with more than one rate */
     (void)state;
     for (int k = 0; k < LEN(windows); k++) {
         struct batch b = {0};
@@ -176,11 +184,13 @@ static void reads_what_the_order_says(void **state)
         for (int64_t i = 0; i < b.n; i++) {
             const struct batch_sample *s = &b.samples[i];
             sample_check(s, sample_of(l, windows[k].first + i), 1000 + (uint64_t)(windows[k].first + i));
+            drawn_check(s, sample_of(l, windows[k].first + i), &run);
+            dropped += s->drop_text, seen++;
             image |= s->t == 1, video |= s->t > 1, rates |= s->fps != b.samples[0].fps;
         }
         mixed += image && video && rates;
     }
-    assert_true(mixed > 0);
+    assert_true(mixed > 0 && dropped > 0 && dropped < seen);
     loader_close(l);
     run_release(&run);
 }
@@ -279,8 +289,11 @@ static void packs(void **state)
     assert_true(samples == SAMPLES && packs < SAMPLES);
     must(loader_read(l, 0, 2, 50, &b, &err), &err);
     for (int64_t draw = 0, i = 0; draw < 2; draw++)
-        for (int64_t j = 0; j < loader_draw(l, draw).samples; j++, i++)
-            sample_check(&b.samples[i], loader_sample(l, loader_draw(l, draw).pack, j), (uint64_t)(50 + draw) | (uint64_t)j << 48);
+        for (int64_t j = 0; j < loader_draw(l, draw).samples; j++, i++) {
+            int64_t id = loader_sample(l, loader_draw(l, draw).pack, j);
+            sample_check(&b.samples[i], id, (uint64_t)(50 + draw) | (uint64_t)j << 48);
+            drawn_check(&b.samples[i], id, &run);
+        }
     assert_true(b.n > 2 && b.n <= loader_bounds(l).samples && loader_bounds(l).tokens <= 2 * PACK_TOKENS);
     loader_close(l);
     run.stages[0].pack_tokens = 1;
@@ -351,6 +364,41 @@ static void first_frames(void **state)
         }
     }
     assert_true(given > 2 && given < 14);
+    loader_close(l);
+    run_release(&run);
+}
+
+/* FLOPs count the captions that are there: of made_text_len tokens, or the null token. */
+static void flops_of_captions(void **state)
+{
+    enum { PACK_TOKENS = 12, DRAWS = 4, BASE = 70 };
+    struct run run;
+    struct loader *l;
+    struct batch b = {0};
+    struct err err = {0};
+    int null_tokens = 0, captions = 0;
+    (void)state;
+    run_make(&run, data_dir(), 8, 20);
+    run.stages[0].pack_tokens = PACK_TOKENS;
+    run.text_dropout = 0.5;
+    must(loader_open(&run, &run.stages[0], DRAWS, false, 0, 1, &l, &err), &err);
+    must(loader_read(l, 0, DRAWS, BASE, &b, &err), &err);
+    for (int64_t draw = 0, i = 0; draw < DRAWS; draw++) {
+        double want = 0;
+        for (int64_t j = 0; j < loader_draw(l, draw).samples; j++, i++) {
+            const struct batch_sample *s = &b.samples[i];
+            int64_t id = loader_sample(l, loader_draw(l, draw).pack, j);
+            struct seq seq = {made_t(id), MADE_H / 2, made_w(id) / 2};
+            struct flops f;
+            bool null_token = s->drop_text || s->text_len == 0;
+            must(flops_reel_sample(&run.model, seq, null_token ? 1 : made_text_len(id), &f, &err), &err);
+            want += f.total;
+            null_tokens += null_token;
+            captions += !null_token && made_text_len(id) > 1;
+        }
+        assert_true(fabs(loader_flops(l, draw, BASE) / want - 1) < 1e-13);
+    }
+    assert_true(null_tokens > 0 && captions > 0);
     loader_close(l);
     run_release(&run);
 }
@@ -491,7 +539,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(npy_table), cmocka_unit_test(npy_cut_anywhere), cmocka_unit_test(npy_halves),
         cmocka_unit_test(every_sample_once_an_epoch), cmocka_unit_test(reads_what_the_order_says),
         cmocka_unit_test(replicas_share_a_step), cmocka_unit_test(loss_norm_by_sample), cmocka_unit_test(synthetic),
-        cmocka_unit_test(packs), cmocka_unit_test(padding_and_conditioning), cmocka_unit_test(first_frames),
+        cmocka_unit_test(packs), cmocka_unit_test(padding_and_conditioning), cmocka_unit_test(first_frames), cmocka_unit_test(flops_of_captions),
         cmocka_unit_test_setup_teardown(damaged_shards, with_data, shared_teardown),
         cmocka_unit_test_setup_teardown(verification_is_shared, with_data, shared_teardown),
         cmocka_unit_test_setup_teardown(damaged_sample, with_data, shared_teardown),

@@ -135,7 +135,7 @@ static bool hidden(const struct lane *l, const struct operation *c)
 static const struct claim {
     const char *layout, *what;
     double share; /* of its operations, at least. The first of a forward and the last of a backward have nothing to run under */
-    double cover; /* of half of those, at least, in forwards of a layer: about half of what runs meanwhile, counted in products' sizes. 0: of four ranks */
+    double cover; /* how long half of those have at least, in forwards of a layer: at most half of what was seen. 0: of four ranks, not timed */
 } claims[] = {
     {"dp=2,zero=3", "weights of a unit", 0.95, 0.5},
     {"dp=2,zero=3", "gradients of a unit", 0.92, 1},

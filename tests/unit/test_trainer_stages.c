@@ -54,6 +54,30 @@ static void stages_follow_each_other(void **state)
     run_release(&run);
 }
 
+/* What a stage draws begins where those before it ended, counted in draws: 12 of them in three steps or in six are followed by the same
+ * noise, and without them there is other noise. So small a rate leaves the weights as they are. */
+static void draws_go_on_over_stages(void **state)
+{
+    static const struct { const char *name; int64_t gbs, steps; } before[] = {{"three", 4, 3}, {"six", 2, 6}, {"none", 4, 0}};
+    struct told_steps t[3];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const struct run_stage last = {.data = data_dir(), .gbs = 3, .steps = 2};
+        struct run run;
+        run_make(&run, data_dir(), before[i].gbs, before[i].steps ? before[i].steps : 2);
+        run.adamw.lr = 1e-30;
+        run.n_stages = before[i].steps ? 2 : 1;
+        run.stages[run.n_stages - 1] = last;
+        train(&run, &(struct job){.name = before[i].name});
+        t[i] = world->rank == 0 ? told(before[i].name, 1) : (struct told_steps){.n = 0};
+        run_release(&run);
+    }
+    for (int64_t s = 0; s < 2 && world->rank == 0; s++) {
+        assert_true(fabs(t[0].loss[3 + s] / t[1].loss[6 + s] - 1) < 1e-12);
+        assert_true(fabs(t[0].loss[3 + s] / t[2].loss[s] - 1) > 1e-3);
+    }
+}
+
 /* Each stage under a layout of its own, in one attempt and stopped after every step; batches that grow; packs of mixed lengths. */
 static void stages_under_their_own_layouts(void **state)
 {
@@ -257,7 +281,7 @@ static void a_validation_is_given_up(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        CASE(stages_follow_each_other), CASE(stages_under_their_own_layouts), CASE(async_is_the_same), CASE(validation_is_the_same), CASE(validation_bins), CASE(a_validation_is_given_up),
+        CASE(stages_follow_each_other), CASE(draws_go_on_over_stages), CASE(stages_under_their_own_layouts), CASE(async_is_the_same), CASE(validation_is_the_same), CASE(validation_bins), CASE(a_validation_is_given_up),
     };
     world_open(argc, argv);
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));

@@ -11,6 +11,7 @@
 
 #include "tests/unit/layout_set.h"
 #include "trainer/fault.h"
+#include "trainer/scan.h"
 
 static struct comm *world;
 
@@ -172,10 +173,16 @@ static inline double gradients(struct rig *r, struct comm *part)
     struct pipe_work w = {.micros = layout_micro_batches(l, SAMPLES, l->zero >= 2 ? 0 : r->sh.place.dp), .inv_norm = INV_NORM,
                           .batch = micro_batch, .ctx = r};
     struct pipe_result out;
+    struct scan scan;
+    scan_attach(&scan, r->b.ops);
     units_begin(&r->units, w.micros, l->vpp);
     must(pipe_run(&r->pipe, &w, &out, &err), &err);
     units_flush(&r->units);
     must(units_failed(&r->units, &err), &err);
+    scan_detach(&scan);
+    if (scan.found.any && fault_active == FAULT_POINT_NONE) /* fresh memory is NaN: what is not finite was read before it was written */
+        fail_msg("rank %d: %s of layer %lld %s what is not finite", part->rank, meter_kind_names[scan.found.op], (long long)scan.found.layer,
+                 scan.found.made ? "made" : "read");
     double loss = l->tp == 1 || l->sp || r->sh.place.tp == 0 ? out.loss_sum : 0;
     must(comm_sum(part, &loss, 1, &err), &err);
     return loss * INV_NORM;
