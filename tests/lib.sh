@@ -18,7 +18,7 @@ refuses() { # NAME CODE PATTERN: the last command failed so, in one line on stde
     [ $rc -eq "$2" ] && grep -q -- "$3" err && [ ! -s out ] && [ "$(wc -l < err)" -eq 1 ]
     ok $? "$1"
 }
-wait_for() { # SECONDS COMMAND...: until it succeeds
-    local end=$((SECONDS + $1)); shift
+wait_for() { # SECONDS COMMAND...: until it succeeds; of a machine that has nothing else to do, so three times as many before it is given up
+    local end=$((SECONDS + 3 * $1)); shift
     until "$@"; do [ $SECONDS -ge $end ] && return 1; sleep 0.1; done
 }
