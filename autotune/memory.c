@@ -39,7 +39,7 @@ int memory_predict(const struct memory_spec *spec, const struct layout *l, struc
     struct buffer_list list = {0};
     const struct model *m = spec->model;
     struct buffer_spec buffers = {m, spec->dtype, dtype_stat(spec->dtype), seq_tokens(spec->seq) * l->mbs, l->mbs, m->text_len * l->mbs,
-                                  l, 1, seq_longest_segment(spec->seq), spec->tuning ? spec->tuning->lora.rank : 0};
+                                  l, 1, seq_longest_segment(spec->seq), spec->tuning ? spec->tuning->lora.rank : 0, spec->residual_wide};
     int rc = buffers_dit(&buffers, &list, err);
     if (rc == 0)
         rc = state_add(spec, l, buffers_tp_sum_bytes(&buffers), &list, err);

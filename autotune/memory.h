@@ -21,7 +21,7 @@ struct memory_spec {
     enum dtype dtype;
     bool ema;
     const struct tuning *tuning; /* NULL: everything is trained */
-    bool moments_bf16;
+    bool moments_bf16, residual_wide;
 };
 /* ERR_INPUT for a model whose buffers are not known (families other than dit). */
 int memory_predict(const struct memory_spec *spec, const struct layout *l, struct memory_bytes *out, struct err *err);

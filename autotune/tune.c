@@ -68,7 +68,7 @@ static int items_predict(struct tune *t, struct err *err)
 {
     const struct run *run = t->conf.run;
     struct memory_spec memory = {&run->model, t->conf.seq, run->dtype, run->adamw.ema_decay > 0, &run->tuning,
-                                 run->moments == MOMENTS_BF16};
+                                 run->moments == MOMENTS_BF16, run->residual == RESIDUAL_F32};
     t->cost = (struct cost_spec){&run->model, t->conf.seq, run->stages[0].gbs, run->dtype, t->conf.cores, memory.ema};
     t->items = calloc(t->space.n, sizeof *t->items);
     t->trial_ids = calloc(t->space.n, sizeof *t->trial_ids);

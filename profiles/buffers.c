@@ -36,7 +36,7 @@ enum keep {
 struct shape {
     const char *name;
     enum buffer_category category;
-    enum { ACT, STAT, WIDE } type; /* WIDE: f64 whatever the others are */
+    enum { ACT, STAT, STREAM, WIDE } type; /* STREAM: the residual stream and its gradient. WIDE: f64 whatever the others are */
     enum keep keep;
     int64_t has, rows, cols; /* has: copies of a layer, or 1 */
 };
@@ -136,7 +136,7 @@ static void cond_shapes(const struct dims *v, struct shape *t)
 static void block_shapes(const struct dims *v, struct shape *t)
 {
     int64_t s = v->s, r = v->r, D = v->D, Hd = v->H * v->d, Kd = v->K * v->d, u = num_max_i64(v->a > 1 ? v->u : s, v->g);
-    t[DIT_X] = (struct shape){"block input", BUFFER_SAVED, ACT, LAYER, 1, r, D};
+    t[DIT_X] = (struct shape){"block input", BUFFER_SAVED, STREAM, LAYER, 1, r, D};
     t[DIT_MOD_LOW] = (struct shape){"modulation low rank", BUFFER_SAVED, ACT, LAYER, v->low, v->n, v->R};
     t[DIT_MOD] = (struct shape){"modulation", BUFFER_SAVED, ACT, LAYER, v->cond, v->n, 3 * v->A * D};
     t[DIT_QKV] = (struct shape){"qkv", BUFFER_SAVED, ACT, ATTENTION, v->S, s, Hd + 2 * Kd};
@@ -147,9 +147,9 @@ static void block_shapes(const struct dims *v, struct shape *t)
     t[DIT_CROSS_ATTN] = (struct shape){"cross attention", BUFFER_SAVED, ACT, ATTENTION, v->cross, s, Hd};
     t[DIT_CROSS_LSE] = (struct shape){"cross lse", BUFFER_SAVED, STAT, ATTENTION, v->cross, s, v->H};
     t[DIT_MLP_PRE] = (struct shape){"mlp hidden", BUFFER_SAVED, ACT, BLOCK, 1, s, v->F1};
-    t[DIT_RES] = (struct shape){"residual before a sub-block", BUFFER_SAVED, ACT, BLOCK, v->B - 1, r, D};
+    t[DIT_RES] = (struct shape){"residual before a sub-block", BUFFER_SAVED, STREAM, BLOCK, v->B - 1, r, D};
     t[DIT_OUT] = (struct shape){"sub-block out", BUFFER_SAVED, ACT, BLOCK, v->B, r, D};
-    t[DIT_X_FINAL] = (struct shape){"final input", BUFFER_SAVED, ACT, SLOT, 1, r, D};
+    t[DIT_X_FINAL] = (struct shape){"final input", BUFFER_SAVED, STREAM, SLOT, 1, r, D};
     t[DIT_PRED] = (struct shape){"prediction", BUFFER_WORK, ACT, ONCE, 1, r, v->C * v->P};
     t[DIT_DPRED] = (struct shape){"d prediction", BUFFER_SAVED, ACT, SLOT, 1, r, v->C * v->P};
 }
@@ -170,8 +170,8 @@ static void work_shapes(const struct dims *v, struct shape *t)
     t[DIT_MLP_ACT] = (struct shape){"mlp activated", BUFFER_WORK, ACT, ONCE, 1, s, v->F};
     t[DIT_MOD_OWN] = (struct shape){"modulation, own columns", BUFFER_WORK, ACT, ONCE, tp, n, own};
     t[DIT_MOD_PARTS] = (struct shape){"modulation by tp rank", BUFFER_WORK, ACT, ONCE, tp, v->tp * n, own};
-    t[DIT_DX] = (struct shape){"d residual", BUFFER_WORK, ACT, ONCE, 1, r, D};
-    t[DIT_DX_OUT] = (struct shape){"d residual on its way", BUFFER_WORK, ACT, ONCE, v->pp, r, D};
+    t[DIT_DX] = (struct shape){"d residual", BUFFER_WORK, STREAM, ONCE, 1, r, D};
+    t[DIT_DX_OUT] = (struct shape){"d residual on its way", BUFFER_WORK, STREAM, ONCE, v->pp, r, D};
     t[DIT_DBRANCH] = (struct shape){"d branch", BUFFER_WORK, ACT, ONCE, 1, r, D};
     t[DIT_DNORMED] = (struct shape){"d normed", BUFFER_WORK, ACT, ONCE, 1, r, D};
     t[DIT_DATTN] = (struct shape){"d attention", BUFFER_WORK, ACT, ONCE, 1, s, Hd};
@@ -279,6 +279,17 @@ int64_t buffer_list_bytes(const struct buffer_list *list, enum buffer_category c
     return sum;
 }
 
+static enum dtype dtype_of(const struct buffer_spec *spec, const struct shape *t)
+{
+    switch (t->type) {
+    case ACT: return spec->act;
+    case STAT: return spec->stat;
+    case STREAM: return spec->residual_wide ? spec->stat : spec->act;
+    case WIDE: break;
+    }
+    return DTYPE_F64;
+}
+
 static int buffers_check(const struct buffer_spec *spec, struct err *err)
 {
     if (!model_is_video(spec->model))
@@ -311,8 +322,7 @@ int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct
         struct buffer b = {.each = 0};
         if (t->has)
             copies_set(&b, t->keep, t->has, l, num_ceil_div(spec->model->layers, l->pp * l->vpp), num_max_i64(1, spec->slots));
-        enum dtype type = t->type == ACT ? spec->act : t->type == STAT ? spec->stat : DTYPE_F64;
-        rc = buffer_list_add(list, t->name, t->category, type, b.count, t->rows, t->cols, err);
+        rc = buffer_list_add(list, t->name, t->category, dtype_of(spec, t), b.count, t->rows, t->cols, err);
         if (rc == 0) {
             struct buffer *added = &list->items[list->n - 1];
             added->each = b.each, added->shared = b.shared, added->per = b.per;

@@ -99,6 +99,7 @@ struct buffer_spec {
     int64_t slots;          /* micro-batches of a pipeline chunk whose activations are held at a time; 0: 1 */
     int64_t segment_tokens; /* most seq_longest_segment() of a sample; 0: not known, then a sample may be one segment */
     int64_t lora_rank;      /* of a run's adapters; 0: none */
+    bool residual_wide;     /* the residual stream and its gradient are of stat */
 };
 /* Most tokens of a micro-batch that one of `runs` context-parallel ranks has, each with a run of every sample. */
 int64_t buffers_run_tokens(const struct buffer_spec *spec, int64_t runs);

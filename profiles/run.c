@@ -45,7 +45,8 @@
  *       "random": {"seed": "1234"},            64 bits, written as a text
  *       "numerics": {
  *         "dtype": "f32",                      f64 | f32 | bf16: of weights and activations; with bf16 all else is f32
- *         "moments": "same"},                  of m and v: same (as dtype; bf16: f32), or bf16, rounded at random (trainer/optim.h)
+ *         "moments": "same",                   of m and v: same (as dtype; bf16: f32), or bf16, rounded at random (trainer/optim.h)
+ *         "residual": "same"},                 of the residual stream and its gradient: same (as dtype), or f32 beside bf16
  *       "checkpoint": {
  *         "every_steps": 0,                    0: at the end and on request only
  *         "keep": 2,                           newest ones that stay on disk
@@ -95,6 +96,7 @@ static const char run_schema[] = "reel.run/1";
 const char *const again_names[] = {"auto", "requeue", "successor", NULL};
 const char *const level_dist_names[] = {"normal", "logistic", "uniform", "mode", "cosine", NULL};
 const char *const moments_names[] = {"same", "bf16", NULL};
+const char *const residual_names[] = {"same", "f32", NULL};
 const char *const objective_names[] = {"edm", "rectified_flow", "v", NULL};
 const char *const loss_norm_names[] = {"token", "sample", NULL};
 const char *const lr_schedule_names[] = {"constant", "cosine", "linear", NULL};
@@ -172,6 +174,7 @@ static const struct json_field random_fields[] = {
 static const struct json_field numerics_fields[] = {
     {"dtype", JSON_ENUM, AT(dtype), .names = dtype_names},
     {"moments", JSON_ENUM, AT(moments), .names = moments_names},
+    {"residual", JSON_ENUM, AT(residual), .names = residual_names},
 };
 static const struct json_field checkpoint_fields[] = {
     {"every_steps", JSON_INT, AT(ckpt_every_steps), .min = 0, .max = 1e12},

@@ -22,7 +22,8 @@
 enum objective { OBJECTIVE_EDM, OBJECTIVE_RECTIFIED_FLOW, OBJECTIVE_V };
 enum loss_norm { LOSS_NORM_TOKEN, LOSS_NORM_SAMPLE };
 enum run_moments { MOMENTS_SAME, MOMENTS_BF16 };
-extern const char *const moments_names[]; /* "same", "bf16" */
+enum run_residual { RESIDUAL_SAME, RESIDUAL_F32 };
+extern const char *const moments_names[], *const residual_names[]; /* "same", "bf16"; "same", "f32" */
 enum lr_schedule { LR_CONSTANT, LR_COSINE, LR_LINEAR };
 enum run_again { AGAIN_AUTO, AGAIN_REQUEUE, AGAIN_SUCCESSOR }; /* how a run comes back: its job again, or another that waits for its end */
 enum level_dist { LEVEL_NORMAL, LEVEL_LOGISTIC, LEVEL_UNIFORM, LEVEL_MODE, LEVEL_COSINE };
@@ -85,6 +86,7 @@ struct run {
     uint64_t seed;
     enum dtype dtype;               /* f64, f32 or bf16 */
     enum run_moments moments;       /* how the optimizer's m and v are kept */
+    enum run_residual residual;     /* the residual stream and its gradient: as dtype, or f32 beside bf16 */
     int64_t ckpt_every_steps;       /* 0: only at the end and on request */
     int64_t ckpt_keep;
     bool ckpt_async;                /* written from a copy while training goes on, but for the last one */

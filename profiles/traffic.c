@@ -27,7 +27,7 @@
  *     a chunk of a micro-batch
  *     tp     modulation, and its gradient *, of the head  [n, 2 D / tp]
  *     tp     gradient of the conditioning *               [n, D], of the shared modulation * [n, 3 D]: one all-reduce a backward
- *     pp     residual stream between stages               [r, D] to the next chunk; gradient back
+ *     pp     residual stream between stages               [r, D] to the next chunk; gradient back; * with residual_wide
  *     shard  weights of a unit (zero 3)                   piece of each unit that is not in one of the two working buffers; a layer's frozen unit comes with it
  *     shard  gradients of a unit * (zero 2, 3)            unit after its backward
  *
@@ -385,10 +385,11 @@ static void layer_back(struct walk *w, const struct extent *e)
 
 static void between_stages(struct walk *w, const struct extent *e, const char *what, bool receive, bool send)
 {
+    enum dtype t = w->spec->residual_wide ? w->spec->stat : w->spec->act;
     if (receive)
-        sent(w, TRAFFIC_PP, TRAFFIC_SEND_RECV, what, 0, w->spec->act);
+        sent(w, TRAFFIC_PP, TRAFFIC_SEND_RECV, what, 0, t);
     if (send)
-        sent(w, TRAFFIC_PP, TRAFFIC_SEND_RECV, what, e->rows * w->spec->model->hidden, w->spec->act);
+        sent(w, TRAFFIC_PP, TRAFFIC_SEND_RECV, what, e->rows * w->spec->model->hidden, t);
 }
 
 static struct kept kept_of(int64_t chunk, int64_t micro, int64_t layer) { return (struct kept){chunk, micro, layer}; }

@@ -54,6 +54,7 @@ struct traffic_spec {
     enum dtype act, stat;      /* activations and gathered weights; gradients, modulation's gradients */
     const struct traffic_micro *micros;
     int64_t n_micros;          /* that this rank runs, empty ones included; at least 1 */
+    bool residual_wide;        /* the residual stream and its gradient are of stat */
 };
 
 struct traffic {

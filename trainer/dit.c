@@ -136,7 +136,7 @@ static struct buffer_spec buffer_spec_of(const struct dit_config *c, enum dtype 
 {
     return (struct buffer_spec){.model = c->model, .act = act, .stat = stat, .tokens = c->max_tokens, .samples = c->max_samples,
                                 .text_tokens = c->max_text_tokens, .layout = c->layout, .slots = c->slots,
-                                .segment_tokens = c->max_segment, .lora_rank = c->tuning ? c->tuning->lora.rank : 0};
+                                .segment_tokens = c->max_segment, .lora_rank = c->tuning ? c->tuning->lora.rank : 0, .residual_wide = c->residual_wide};
 }
 
 static struct dit_index_most index_most(const struct dit_config *c)

@@ -46,6 +46,7 @@ struct dit_config {
     int64_t max_text_tokens;         /* caption tokens of one micro-batch */
     int64_t max_segment;             /* seq_longest_segment() of a sample; 0: not known, more memory for stdit under cp */
     int64_t slots;                   /* chunks of micro-batches whose activations are held at a time; 0: 1 */
+    bool residual_wide;              /* the residual stream and its gradient are of the table's stat */
 };
 
 struct batch_sample {

@@ -127,7 +127,7 @@ static int model_open(struct generate *g, struct err *err)
     struct loader_bounds b = loader_bounds(g->loader);
     struct dit_config c = {.model = &g->run.model, .tuning = &g->manifest.tuning, .params = &g->params, .shards = &g->sh, .layout = &g->layout, .grid = &g->grid,
                            .objective = g->run.objective, .seed = g->run.seed, .max_tokens = b.tokens, .max_samples = b.samples,
-                           .max_text_tokens = b.text_tokens, .max_segment = b.segment, .slots = 1};
+                           .max_text_tokens = b.text_tokens, .max_segment = b.segment, .slots = 1, .residual_wide = g->run.residual == RESIDUAL_F32};
     size_t n = (size_t)b.latent_elements;
     g->cells = calloc((size_t)b.samples + 1, sizeof *g->cells);
     g->eval = calloc((size_t)b.samples, sizeof *g->eval);

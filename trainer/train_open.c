@@ -142,7 +142,8 @@ static struct dit_config dit_config_of(const struct train *t, const struct loade
     return (struct dit_config){
         .model = &t->run->model, .tuning = &t->run->tuning, .params = &t->params, .shards = &t->sh, .layout = t->layout, .grid = &t->grid,
         .objective = t->run->objective, .seed = t->run->seed, .max_tokens = b->tokens, .max_samples = b->samples,
-        .max_text_tokens = b->text_tokens, .max_segment = b->segment, .slots = pipe_slots(t->layout, t->most_micros, t->sh.place.pp)};
+        .max_text_tokens = b->text_tokens, .max_segment = b->segment, .slots = pipe_slots(t->layout, t->most_micros, t->sh.place.pp),
+        .residual_wide = t->run->residual == RESIDUAL_F32};
 }
 
 static struct optim_conf optim_conf_of(const struct train *t, const struct dit_config *c)

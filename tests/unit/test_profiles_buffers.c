@@ -46,6 +46,26 @@ static void test_sixteen_vectors(void **state)
     assert_int_equal(per_layer, 16 * 8192 * m.hidden * 2);
 }
 
+/* Two bytes more for each number of the residual stream and of its gradient. */
+static void test_wide_residual(void **state)
+{
+    enum { TOKENS = 512 };
+    struct model m = load("dit-s");
+    struct layout l;
+    struct err err = {0};
+    int64_t bytes[2];
+    (void)state;
+    assert_int_equal(layout_parse("pp=2", &l, &err), 0);
+    for (int wide = 0; wide < 2; wide++) {
+        struct buffer_spec spec = {.model = &m, .act = DTYPE_BF16, .stat = DTYPE_F32, .tokens = TOKENS, .samples = 1, .layout = &l, .residual_wide = wide};
+        struct buffer_list list = {0};
+        assert_int_equal(buffers_dit(&spec, &list, &err), 0);
+        bytes[wide] = list.total;
+    }
+    /* of each of a stage's layers its input and the residual before its second and third sub-block; final input, gradient, gradient on its way */
+    assert_int_equal(bytes[1] - bytes[0], (3 * m.layers / 2 + 3) * TOKENS * m.hidden * 2);
+}
+
 static void test_recompute(void **state)
 {
     (void)state;
@@ -194,7 +214,7 @@ static void test_state(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sixteen_vectors), cmocka_unit_test(test_recompute),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sixteen_vectors), cmocka_unit_test(test_wide_residual), cmocka_unit_test(test_recompute),
                                        cmocka_unit_test(test_arena), cmocka_unit_test(test_state),
                                        cmocka_unit_test(test_dealt), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);

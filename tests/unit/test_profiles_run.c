@@ -89,6 +89,8 @@ static void refused(void **state)
         {WITH("\"random\": {\"seed\": 7}"), "random.seed is 7: give a whole number below 2^64 written as a text"},
         {WITH("\"numerics\": {\"dtype\": \"fp8\"}"), "numerics.dtype is fp8"},
         {WITH("\"numerics\": {\"moments\": \"f16\"}"), "numerics.moments is \"f16\": give one of same, bf16"},
+        {WITH("\"numerics\": {\"residual\": \"bf16\"}"), "numerics.residual is \"bf16\": give one of same, f32"},
+        {WITH("\"numerics\": {\"dtype\": \"f64\", \"residual\": \"f32\"}"), "numerics.residual is f32 with dtype f64"},
         {WITH("\"numerics\": {\"dtype\": \"f16\"}"), "numerics.dtype is \"f16\": give one of f64, f32, bf16"},
         {WITH("\"checkpoint\": {\"keep\": 0}"), "checkpoint.keep is 0"},
         {WITH("\"resources\": {\"nodes\": 0}"), "resources.nodes is 0"},
@@ -249,6 +251,7 @@ static void set_map(struct run *r) { snprintf(r->warm.map[0].to, LIMIT_NAME_BYTE
 static void set_partial(struct run *r) { r->warm.partial = false; }
 static void drop_init(struct run *r) { r->warm.from = NULL; }
 static void set_moments(struct run *r) { r->moments = MOMENTS_BF16; }
+static void set_residual(struct run *r) { r->residual = RESIDUAL_F32; }
 static void set_dtype(struct run *r) { r->dtype = DTYPE_F64; }
 
 static const struct { void (*change)(struct run *r); const char *what; bool covered; } changes[] = {
@@ -262,7 +265,7 @@ static const struct { void (*change)(struct run *r); const char *what; bool cove
     COVERED(set_max), COVERED(set_mode), COVERED(set_shift), COVERED(set_shift_tokens), COVERED(set_shift_power), COVERED(set_dropout),
     COVERED(set_norm), COVERED(set_lr), COVERED(set_beta1), COVERED(set_beta2), COVERED(set_eps), COVERED(set_decay),
     COVERED(set_clip), COVERED(set_ema), COVERED(set_schedule), COVERED(set_warmup), COVERED(set_final), COVERED(set_seed),
-    COVERED(set_dtype), COVERED(set_moments), COVERED(set_group), COVERED(set_switch), COVERED(drop_groups), COVERED(set_rank), COVERED(set_alpha),
+    COVERED(set_dtype), COVERED(set_moments), COVERED(set_residual), COVERED(set_group), COVERED(set_switch), COVERED(drop_groups), COVERED(set_rank), COVERED(set_alpha),
     COVERED(set_adapted), COVERED(drop_lora), COVERED(set_source), COVERED(set_source_hash), COVERED(set_map), COVERED(set_partial),
     COVERED(drop_init),
 };

@@ -78,7 +78,7 @@ static void formulas(const struct rig *r, struct traffic_list *out)
     for (int i = 0; i < SAMPLES; i++)
         must(seq_from_latent(&r->m, shapes[i].t, shapes[i].h, shapes[i].w, &samples[i], &err), &err);
     struct traffic_spec spec = {.model = &r->m, .params = &r->list, .shards = &r->sh, .layout = l, .act = r->b.ops->act, .stat = r->b.ops->stat,
-                                .micros = micros, .n_micros = layout_micro_batches(l, SAMPLES, l->zero >= 2 ? 0 : r->sh.place.dp)};
+                                .residual_wide = r->config.residual_wide, .micros = micros, .n_micros = layout_micro_batches(l, SAMPLES, l->zero >= 2 ? 0 : r->sh.place.dp)};
     for (int64_t i = 0; i < spec.n_micros; i++)
         micros[i] = (struct traffic_micro){layout_micro_batch_samples(l, SAMPLES, r->sh.place.dp, i),
                                            samples + layout_replica_first(l, SAMPLES, r->sh.place.dp) + i * l->mbs};
@@ -136,7 +136,9 @@ static void step_measured(struct rig *r, struct comm *part, int s, char text[256
         snprintf(text, 256, "MPI was given %lld bytes, the groups counted %lld", (long long)given, (long long)sent);
 }
 
-static void layout_check_traffic(struct comm *part, int model, const struct layout *l, enum dtype dtype)
+struct number_format { enum dtype dtype; enum run_residual residual; };
+
+static void layout_check_traffic(struct comm *part, int model, const struct layout *l, struct number_format f)
 {
     char text[256] = "";
     struct model m = model_of(&models[model]);
@@ -144,7 +146,8 @@ static void layout_check_traffic(struct comm *part, int model, const struct layo
     struct rig r;
     struct err err = {0};
     run_init_for(&run, &models[model], false);
-    rig_open_run(&r, part, &m, l, models[model].objective, dtype, &run);
+    run.residual = f.residual;
+    rig_open_run(&r, part, &m, l, models[model].objective, f.dtype, &run);
     for (int s = 0; s < 2 && !*text; s++) /* all steps are alike */
         step_measured(&r, part, s, text);
     double bad = *text != 0;
@@ -195,7 +198,7 @@ static const struct { int model; const char *layout; } cases[] = {
     {LORA_FULL, "dp=3,zero=2,recompute=selective"},
 };
 
-static void layout_run(int model, const struct layout *l, enum dtype dtype)
+static void layout_run(int model, const struct layout *l, struct number_format f)
 {
     struct comm *part;
     struct err err = {0};
@@ -204,18 +207,20 @@ static void layout_run(int model, const struct layout *l, enum dtype dtype)
     if (world->rank == 0)
         print_message("# %s: %s\n", models[model].name, layout_text(l));
     if (in && layout_world(l) <= world->size)
-        layout_check_traffic(part, model, l, dtype);
+        layout_check_traffic(part, model, l, f);
     comm_close(part);
 }
 
 static void test_cases(void **state)
 {
+    /* with bf16 gradients are of f32 */
+    static const struct number_format formats[] = {{DTYPE_F64, 0}, {DTYPE_F32, 0}, {DTYPE_BF16, RESIDUAL_SAME}, {DTYPE_BF16, RESIDUAL_F32}};
     (void)state;
     for (int i = 0; i < LEN(cases); i++) {
         struct layout l;
         struct err err = {0};
         must(layout_parse(cases[i].layout, &l, &err), &err);
-        layout_run(cases[i].model, &l, (enum dtype)(i % 3)); /* f64, f32, and bf16, whose gradients are of f32 */
+        layout_run(cases[i].model, &l, formats[i % LEN(formats)]);
     }
 }
 
@@ -227,7 +232,7 @@ static void test_covering(void **state)
         struct candidates all = legal(&m), some = covering(all);
         for (int64_t i = 0; i < some.n; i++) {
             struct layout l = layout_of(some.v[i]);
-            layout_run(model, &l, DTYPE_F64);
+            layout_run(model, &l, (struct number_format){DTYPE_F64, 0});
         }
         free(some.v);
         free(all.v);

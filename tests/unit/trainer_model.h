@@ -184,7 +184,7 @@ static inline void rig_open_tuned(struct rig *r, struct comm *world, const struc
     r->tuning = *tuning;
     r->config = (struct dit_config){.model = &r->m, .tuning = &r->tuning, .params = &r->list, .shards = &r->sh, .layout = &r->layout, .grid = &r->grid,
                                     .objective = objective, .seed = SEED, .max_tokens = BATCH_TOKENS, .max_samples = SAMPLES, .max_text_tokens = BATCH_TEXT,
-                                    .slots = pipe_slots(l, SAMPLES, r->sh.place.pp)};
+                                    .slots = pipe_slots(l, SAMPLES, r->sh.place.pp), .residual_wide = run && run->residual == RESIDUAL_F32};
     if (dit_new(&r->config, r->b.ops, r->b.stream, &r->units, &r->dit, &err) < 0 ||
         pipe_open(&r->pipe, r->dit, &r->layout, r->sh.place, r->grid.pp, r->b.stream, SAMPLES, &err) < 0)
         fail_msg("%s", err.text);
