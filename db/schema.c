@@ -116,7 +116,7 @@ static const struct view views[] = {
      "  lr          learning rate\n"
      "  data_s forward_s backward_s comm_s optim_s other_s   of rank 0, s; they add up to step_s\n"
      "  peak_bytes  resident of rank 0\n"
-     "  skipped     1: a gradient was not finite, also when computed again; nothing was changed", true},
+     "  skipped     1: nothing was changed: a gradient was not finite, also when computed again, or the step was a spike (adamw.spike_z)", true},
     {"v_validation",
      "SELECT e.run, e.attempt, " FIELD("step") " AS step, w.weights, b.key AS bin, b.value AS loss, " FIELD("samples") " AS samples,"
      " " FIELD("started_at") " AS started_at, " FIELD("seconds") " AS seconds"

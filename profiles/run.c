@@ -37,7 +37,9 @@
  *         "lr": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8,
  *         "weight_decay": 0.1,
  *         "clip_norm": 1,                      global gradient norm; 0: no clipping
- *         "ema_decay": 0},                     decay of the averaged weights; 0: no average is kept
+ *         "ema_decay": 0,                      decay of the averaged weights; 0: no average is kept
+ *         "spike_z": 0},                       not 0: a step changes nothing whose loss, or gradient norm, is more than so many standard
+ *                                              deviations above those of the stage's last 128 steps (trainer/spike.h); 6 is usual
  *       "schedule": {
  *         "kind": "constant",                  constant | cosine | linear, over the steps of all stages together
  *         "warmup_steps": 100,                 lr rises linearly to its full value; fewer steps in all: cut to a tenth
@@ -162,6 +164,7 @@ static const struct json_field adamw_fields[] = {
     {"weight_decay", JSON_NUM, AT(adamw.weight_decay), .min = 0, .max = 1e3},
     {"clip_norm", JSON_NUM, AT(adamw.clip_norm), .min = 0, .max = 1e30},
     {"ema_decay", JSON_NUM, AT(adamw.ema_decay), .min = 0, .max = 1},
+    {"spike_z", JSON_NUM, AT(adamw.spike_z), .min = 0, .max = 1e6},
 };
 static const struct json_field schedule_fields[] = {
     {"kind", JSON_ENUM, AT(lr_schedule), .names = lr_schedule_names},

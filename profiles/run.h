@@ -79,7 +79,7 @@ struct run {
     int64_t condition_frames;
     double text_dropout;            /* probability a sample's caption becomes the null token */
     enum loss_norm loss_norm;
-    struct { double lr, beta1, beta2, eps, weight_decay, clip_norm, ema_decay; } adamw; /* clip_norm 0: off; ema_decay 0: off */
+    struct { double lr, beta1, beta2, eps, weight_decay, clip_norm, ema_decay, spike_z; } adamw; /* clip_norm, ema_decay, spike_z 0: off */
     enum lr_schedule lr_schedule;
     int64_t warmup_steps;
     double lr_final_scale;

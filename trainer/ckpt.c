@@ -4,11 +4,12 @@
  *
  *     {"schema": "reel.ckpt/1", "step": 120, "updates": 120, "skips": 0, "ordinal": "960", "config_hash": "…", "model": {…reel.model/1…},
  *      "layout": "tp=1,…", "dtype": "f32", "run_dtype": "bf16", "moments": "same", "ema": true, "groups": […], "lora": {…},
- *      "tensors": [{"name": "patch_embed.weight", "shape": [192, 64]}, …],
+ *      "spikes": {"loss": [0.25, …], "norm": [1.5, …]}, "tensors": [{"name": "patch_embed.weight", "shape": [192, 64]}, …],
  *      "files": [{"name": "rank-00000.bin", "n": 1896448, "trained": 1896448, "bytes": …, "hash": "…"}, …],
  *      "checksum": "…"}
  *
- * Of "step" steps "updates" changed weights, and the last "skips" (left out: 0) did not: a gradient was not finite.
+ * Of "step" steps "updates" changed weights, and the last "skips" (left out: 0) did not: a gradient was not finite. "spikes" is what a run with
+ * adamw.spike_z has noted of its last steps (spike.h), the oldest first; left out: nothing.
  * "layout" is the canonical text of the layout that wrote (profiles/layout.h), "tensors" the model's parameters by their global names
  * and shapes, in the parameter list's order; "groups" and "lora" are the run's (profiles/tuning.c), left out where it has none. From model,
  * those and layout follows where every element is (profiles/shard.h, piece.h): a
@@ -229,6 +230,24 @@ static void files_write(const struct ckpt_file *files, int64_t n, struct json_ou
     json_arr_end(j);
 }
 
+static void numbers_write(const char *key, const double *x, int64_t n, struct json_out *j)
+{
+    json_arr_begin(j, key);
+    for (int64_t i = 0; i < n; i++)
+        json_put_num(j, NULL, x[i]);
+    json_arr_end(j);
+}
+
+static void spikes_write(const struct spike_history *h, struct json_out *j)
+{
+    if (h->n == 0)
+        return;
+    json_obj_begin(j, "spikes");
+    numbers_write("loss", h->loss, h->n, j);
+    numbers_write("norm", h->norm, h->n, j);
+    json_obj_end(j);
+}
+
 int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const struct param_list *params, struct err *err)
 {
     char path[LIMIT_PATH_BYTES], hash[HASH_TEXT_BYTES];
@@ -251,6 +270,7 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const st
     json_put_text(&j, "moments", moments_names[m->moments]);
     json_put_bool(&j, "ema", m->ema);
     tuning_write(&m->tuning, &j);
+    spikes_write(&m->meta.spikes, &j);
     tensors_write(params, &j);
     files_write(m->files, m->n_files, &j);
     if (str_check(&text, NULL) == 0)

@@ -17,11 +17,13 @@
 
 #include "base/hash.h"
 #include "trainer/optim.h"
+#include "trainer/spike.h"
 
 struct ckpt_meta {
     int64_t step;              /* optimizer steps contained */
     int64_t updates;           /* of them not skipped */
-    int64_t skips;             /* how many of the last ones in a row were */
+    int64_t skips;             /* how many of the last ones in a row had a gradient that was not finite */
+    struct spike_history spikes;
     uint64_t ordinal;          /* draw ordinal of the next step's first sample */
     struct hash128 config_hash;
     int64_t bytes;

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ static const struct json_field head_fields[] = {
     {"ema", JSON_BOOL, offsetof(struct manifest_head, ema)},
     {"groups", JSON_ANY, .optional = true},
     {"lora", JSON_ANY, .optional = true},
+    {"spikes", JSON_ANY, .optional = true},
     {"tensors", JSON_ANY},
     {"files", JSON_ANY},
     {"checksum", JSON_ANY},
@@ -112,6 +114,32 @@ static int files_read(const struct json_doc *doc, struct arena *arena, struct ck
     return 0;
 }
 
+/* As many numbers as there are, at most SPIKE_STEPS; -1: it is no such list. */
+static int64_t numbers_read(const cJSON *list, double out[SPIKE_STEPS])
+{
+    const cJSON *item;
+    int64_t n = 0;
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) > SPIKE_STEPS)
+        return -1;
+    cJSON_ArrayForEach(item, list) {
+        if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble))
+            return -1;
+        out[n++] = item->valuedouble;
+    }
+    return n;
+}
+
+static int spikes_read(const struct json_doc *doc, struct spike_history *h, struct err *err)
+{
+    const cJSON *obj = json_member(doc->root, "spikes");
+    if (!obj)
+        return 0;
+    h->n = numbers_read(json_member(obj, "loss"), h->loss);
+    if (h->n < 0 || numbers_read(json_member(obj, "norm"), h->norm) != h->n)
+        return err_set(err, ERR_CORRUPT, "%s: spikes.loss and spikes.norm are not as many numbers each, %d at most", doc->name, SPIKE_STEPS);
+    return 0;
+}
+
 /* Legal for the model, as far as positions depend on it: with as many tokens and samples as it may need. */
 static int layout_read_text(const struct json_doc *doc, const char *text, const struct model *m, struct layout *out, struct err *err)
 {
@@ -143,7 +171,7 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
         (rc = tuning_read(doc, doc->root, &m->tuning, err)) < 0)
         return rc;
     if ((rc = hash_parse(head.config_hash, &m->meta.config_hash, err)) < 0 || (rc = tensors_read(doc, arena, m, err)) < 0 ||
-        (rc = files_read(doc, arena, m, err)) < 0)
+        (rc = files_read(doc, arena, m, err)) < 0 || (rc = spikes_read(doc, &m->meta.spikes, err)) < 0)
         return rc;
     return 0;
 }

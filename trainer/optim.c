@@ -524,7 +524,7 @@ static void step_block_set(struct optim *o, int64_t step, double norm)
     };
 }
 
-int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct err *err)
+int optim_step(struct optim *o, int64_t step, double norm_limit, struct optim_result *out, struct err *err)
 {
     double norm = 0, bad = 0;
     int rc = sums_finish(&o->sums, err);
@@ -534,9 +534,9 @@ int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct e
         rc = health_take(o, &norm, &bad, err);
     if (rc < 0)
         return rc;
-    bool skip = bad > 0 || !isfinite(norm);
+    bool nonfinite = bad > 0 || !isfinite(norm), skip = nonfinite || norm > norm_limit;
     BUG_ON(o->averaged);
     step_block_set(o, step, norm);
-    *out = (struct optim_result){.grad_norm = norm, .weight_norm = NAN, .update_norm = NAN, .skipped = skip};
+    *out = (struct optim_result){.grad_norm = norm, .weight_norm = NAN, .update_norm = NAN, .skipped = skip, .nonfinite = nonfinite};
     return skip ? rc : update(o, out, err);
 }

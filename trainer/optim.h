@@ -68,7 +68,8 @@ struct optim {
 struct optim_result {
     double grad_norm;                /* of the global batch, before clipping */
     double weight_norm, update_norm; /* of what is trained before the update, and of its change; NaN when skipped */
-    bool skipped;
+    bool skipped;   /* nothing was changed: */
+    bool nonfinite; /* a gradient was not finite; else the norm was past its limit */
 };
 
 /* Bytes that optim_open, units_open, and the groups that optim_open reserves scratch in will take, as entries of the memory plan. */
@@ -84,7 +85,8 @@ int optim_init(struct optim *o, struct err *err);
 /* Puts the average in the place of the weights, on all ranks; a second call brings everything back, bit for bit. Without masters the
  * average is meanwhile the weights; with them, weights are rounded from it, and then from them. Gathered copies are void (units_forget). */
 int optim_average_swap(struct optim *o, struct err *err);
-/* Collective over the world. `step`: index of the optimizer step, for the learning rate. Gradients are those of this rank's samples. */
-int optim_step(struct optim *o, int64_t step, struct optim_result *out, struct err *err);
+/* Collective over the world. `step`: index of the optimizer step, for the learning rate. Gradients are those of this rank's samples.
+ * norm_limit: a greater norm skips the update; INFINITY: none does. */
+int optim_step(struct optim *o, int64_t step, double norm_limit, struct optim_result *out, struct err *err);
 
 #endif

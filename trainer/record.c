@@ -6,10 +6,10 @@
  *   step           step, from 0; started_at (UTC); step_s; tokens, those of all ranks; loss; loss_x0, of clean estimates, x0 scaled
  *                  as the objective has it (objective.h); grad_norm, before clipping; weight_norm of what is
  *                  trained, before the update, and update_norm of its change (null when skipped); lr; model_flops; mfu = model_flops /
- *                  (step_s · peak_flops); peak_bytes resident of rank 0; skipped (a gradient was not finite, also when the
- *                  step was computed again). Of a step that was computed twice nonfinite_rank, whose own gradients were not first in
+ *                  (step_s · peak_flops); peak_bytes resident of rank 0; skipped (nothing was changed); spike, of a skipped step alone: "loss"
+ *                  or "grad_norm", which was past adamw.spike_z; else a gradient was not finite, also when the step was computed again. Of a step that was computed twice nonfinite_rank, whose own gradients were not first in
  *                  backward's order (-1: a sum over ranks made it so), and nonfinite_in, where that was ("layer 3 on rank 0"; the head:
- *                  already the loss was not); nonfinite_op when it is skipped: which operation made the first such number of finite ones
+ *                  already the loss was not); nonfinite_op when it is still not finite: which operation made the first such number of finite ones
  *                  ("made by gemm of layer 3 on rank 0, in forward"), or read it first (it came from data, weights, a message);
  *                  or "made by no operation".
  *                  Not skipped, it was a fault of the machine: everything is of the second time. data_s, forward_s,
@@ -162,11 +162,13 @@ void record_step(struct record *r, const struct record_step *s)
     json_put_num(&e.out, "other_s", s->other_s);
     json_put_int(&e.out, "peak_bytes", s->peak_bytes);
     json_put_bool(&e.out, "skipped", s->skipped);
-    if (s->skipped || s->again) {
+    if (s->skipped && !s->nonfinite)
+        json_put_text(&e.out, "spike", s->loss_spike ? "loss" : "grad_norm");
+    if (s->nonfinite || s->again) {
         char place[RECORD_PLACE_BYTES];
         json_put_int(&e.out, "nonfinite_rank", s->bad_rank);
         json_put_text(&e.out, "nonfinite_in", record_nonfinite(s, place));
-        if (s->skipped && s->again)
+        if (s->nonfinite && s->again)
             json_put_text(&e.out, "nonfinite_op", record_found(s, place));
     }
     if (s->kinds_s)

@@ -17,10 +17,12 @@ struct record_step {
     double started_at, step_s, data_s, forward_s, backward_s, comm_s, optim_s, other_s; /* the phases add up to step_s: train.h */
     double tokens, loss, loss_x0, grad_norm, weight_norm, update_norm, lr, model_flops, mfu;
     int64_t peak_bytes;
-    bool skipped, again;         /* again: a gradient was not finite, so it was computed twice; if it is not skipped the second time it was */
-    int64_t bad_rank, bad_layer; /* of such a step: whose own gradients were not finite first in backward's order, the lowest of several (-1:
+    bool skipped, nonfinite;     /* nonfinite: that is why; else it is a spike (spike.h): */
+    bool loss_spike;             /* of the loss, or else of the norm */
+    bool again;                  /* a gradient was not finite, so it was computed twice; if it is not the second time it was */
+    int64_t bad_rank, bad_layer; /* whose own gradients were not finite first in backward's order, the lowest of several (-1:
                                   * a sum over ranks made them so), and where that was met: 0.. or PARAM_LAYER_* */
-    struct scan_found found; /* of a skipped step, by which operation it came, */
+    struct scan_found found; /* of one that still is not, by which operation it came, */
     int64_t found_rank;      /* on which rank; -1: by none */
     const double *kinds_s; /* [METER_KINDS] seconds by kind; NULL: not measured */
 };

@@ -46,6 +46,7 @@ static int state_load(struct train *t, struct err *err)
         return err_set(err, ERR_INPUT, "none of the checkpoints in '%s/ckpt' can be used: restore one, or leave --resume out to begin anew", t->conf->run_dir);
     t->next_step = meta.step; /* 0 when there is none */
     t->skips = meta.skips;
+    t->spikes = meta.spikes;
     if (!found)
         return t->run->warm.from && !t->conf->trial ? warm_start(&t->optim, line_said, t, err) : optim_init(&t->optim, err);
     char dir[64], line[128];
@@ -58,7 +59,8 @@ static int state_load(struct train *t, struct err *err)
 
 static struct ckpt_meta meta_now(const struct train *t)
 {
-    return (struct ckpt_meta){.step = t->next_step, .skips = t->skips, .ordinal = run_ordinal_at(t->run, t->next_step), .config_hash = t->config_hash};
+    return (struct ckpt_meta){.step = t->next_step, .skips = t->skips, .spikes = t->spikes, .ordinal = run_ordinal_at(t->run, t->next_step),
+                              .config_hash = t->config_hash};
 }
 
 static void saved_record(struct train *t, const struct ckpt_meta *written, double wall, double mono)
@@ -250,6 +252,33 @@ static int found_find(struct train *t, struct scan_found f, struct record_step *
     return rc;
 }
 
+/* ---- spikes ---- */
+
+/* What the norm of the gradients may be at most; of a loss that is too great already, nothing. */
+static double norm_limit(const struct train *t, double loss)
+{
+    double z = t->run->adamw.spike_z;
+    const struct spike_history *h = &t->spikes;
+    if (z == 0)
+        return INFINITY;
+    return loss > spike_limit(h->loss, h->n, z) ? -1 : spike_limit(h->norm, h->n, z);
+}
+
+/* Of a step just done: was it one, and what the next ones are measured by. */
+static void spike_after(struct train *t, struct record_step *s)
+{
+    struct spike_history *h = &t->spikes;
+    double z = t->run->adamw.spike_z;
+    if (z == 0)
+        return;
+    s->loss_spike = s->loss > spike_limit(h->loss, h->n, z);
+    if (s->skipped && !s->nonfinite && t->conf->world->rank == 0)
+        log_msg(LOG_WARN, "step %lld is skipped: its %s is %g, adamw.spike_z %g allows %g after the last %lld steps", (long long)s->step,
+                s->loss_spike ? "loss" : "gradient norm", s->loss_spike ? s->loss : s->grad_norm, z,
+                spike_limit(s->loss_spike ? h->loss : h->norm, h->n, z), (long long)h->n);
+    spike_note(h, s->loss, s->grad_norm);
+}
+
 /* ---- a step's computation ---- */
 
 struct pass {
@@ -277,7 +306,8 @@ static int pass_run(struct train *t, struct share *share, int64_t step, double n
     p->written = sums[4] == t->conf->world->size;
     double update = clock_mono_s(), before = comm_waited_s(t->conf->world);
     struct meter_mark part = meter_begin(t->dev->meter);
-    if ((rc = optim_step(&t->optim, step, &p->opt, err)) < 0 || (p->opt.skipped && (rc = nonfinite_find(t, s, err)) < 0))
+    if ((rc = optim_step(&t->optim, step, norm_limit(t, p->loss[0]), &p->opt, err)) < 0 ||
+        (p->opt.nonfinite && (rc = nonfinite_find(t, s, err)) < 0))
         return rc;
     units_forget(&t->units);
     meter_span(t->dev->meter, part, "optimizer", step);
@@ -289,10 +319,10 @@ static void pass_again_tell(const struct pass *p, const struct record_step *s)
 {
     char place[RECORD_PLACE_BYTES], op[RECORD_PLACE_BYTES];
     const char *in = record_nonfinite(s, place);
-    if (!p->opt.skipped && s->bad_rank < 0)
+    if (!p->opt.nonfinite && s->bad_rank < 0)
         log_msg(LOG_WARN, "step %lld: a sum of gradients over ranks was not finite, and is when computed again: if that comes again, have the "
                           "network tested", (long long)s->step);
-    else if (p->opt.skipped)
+    else if (p->opt.nonfinite)
         log_msg(LOG_WARN, "step %lld is skipped: a gradient is not finite, first met in %s, %s", (long long)s->step, in, record_found(s, op));
     else
         log_msg(LOG_WARN, "step %lld: a gradient of %s was not finite, and is when computed again: if that rank is named again, have its "
@@ -308,7 +338,7 @@ static int pass_again(struct train *t, struct share *share, int64_t step, double
     scan_attach(&scan, t->ops);
     int rc = pass_run(t, share, step, norm, s, p, err);
     scan_detach(&scan);
-    if (rc == 0 && p->opt.skipped)
+    if (rc == 0 && p->opt.nonfinite)
         rc = found_find(t, scan.found, s, err);
     if (rc == 0 && t->conf->world->rank == 0)
         pass_again_tell(p, s);
@@ -322,13 +352,15 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     uint64_t ordinal = run_ordinal_at(t->run, first);
     double mono = clock_mono_s(), waited = comm_waited_s(t->conf->world);
     struct pass p = {0};
+    if (step == first)
+        t->spikes.n = 0;
     train_profile_step_begin(t);
     struct meter_mark whole = meter_begin(t->dev->meter);
     *s = (struct record_step){.step = step, .started_at = clock_wall_s(), .lr = run_lr_at(t->run, step)};
     struct batch_facts facts = facts_of(t, t->loaders[stage], draw, gbs, ordinal);
     struct share share = {.t = t, .loader = t->loaders[stage], .first_draw = draw, .gbs = gbs, .ordinal = ordinal};
     int rc = pass_run(t, &share, step, facts.norm, s, &p, err);
-    if (rc == 0 && p.opt.skipped && t->dev->host_memory)
+    if (rc == 0 && p.opt.nonfinite && t->dev->host_memory)
         rc = pass_again(t, &share, step, facts.norm, s, &p, err);
     if (rc < 0)
         return err_step(step, rc, err);
@@ -342,6 +374,8 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     s->weight_norm = p.opt.weight_norm;
     s->update_norm = p.opt.update_norm;
     s->skipped = p.opt.skipped;
+    s->nonfinite = p.opt.nonfinite;
+    spike_after(t, s);
     s->tokens = facts.tokens;
     s->model_flops = facts.flops;
     s->mfu = t->peak_flops > 0 ? facts.flops / s->step_s / t->peak_flops : NAN;
@@ -356,7 +390,7 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
 static int health_check(struct train *t, const struct record_step *s, struct err *err)
 {
     int64_t most = t->run->budget.nonfinite_steps;
-    t->skips = s->skipped ? t->skips + 1 : 0;
+    t->skips = s->nonfinite ? t->skips + 1 : 0;
     if (most == 0 || t->skips < most)
         return 0;
     char place[RECORD_PLACE_BYTES], op[RECORD_PLACE_BYTES];

@@ -18,6 +18,7 @@ struct train {
     const struct run *run;
     struct record record;
     int64_t next_step, skips, end_step; /* end_step: the attempt goes no further; -1: not known yet */
+    struct spike_history spikes; /* with adamw.spike_z; of this stage's last steps */
     bool owed;         /* a validation that is due was given up, or not begun */
     double *times;     /* step_s of this attempt, up to TRAIN_TIMES_MAX */
     int64_t n_times;

@@ -48,78 +48,79 @@ static void defaults(void **state)
     run_release(&r);
 }
 
+static const struct { const char *text, *says; } refusals[] = {
+    {"{\"schema\": \"reel.run/2\"}", "schema is 'reel.run/2': give a file of schema 'reel.run/1'"},
+    {"{}", "no text 'schema'"},
+    {"{\"schema\": \"reel.run/1\", " STAGE "}", "model is missing"},
+    {SHORT "\"stages\": []}", "stages is empty: give an array of 1 to 16"},
+    {SHORT "\"stages\": {}}", "stages is no array"},
+    {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 0, \"steps\": 1}]}", "stages[0].gbs is 0"},
+    {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 1, \"steps\": 1}, {\"data\": \"d\", \"gbs\": 1}]}",
+     "stages[1].steps is missing"},
+    {SHORT "\"stages\": [{\"data\": \"\", \"gbs\": 1, \"steps\": 1}]}", "stages[0].data is empty"},
+    {SHORT "\"stages\": [{\"data\": \"synthetic:5x16\", \"gbs\": 1, \"steps\": 1}]}",
+     "stages[0].data is 'synthetic:5x16': give synthetic:TxHxW"},
+    {SHORT "\"stages\": [{\"data\": \"synthetic:64\", \"gbs\": 1, \"steps\": 1}]}", "give synthetic:TxHxW"},
+    {SHORT "\"stages\": [{\"data\": \"synthetic:5x15x16\", \"gbs\": 1, \"steps\": 1}]}",
+     "stages[0].data: latent of 5 x 15 x 16"},
+    {SHORT "\"stages\": [{\"data\": \"d\", \"data_fingerprint\": \"12\", \"gbs\": 1, \"steps\": 1}]}",
+     "stages[0].data_fingerprint is '12': give 32 lower-case hex digits"},
+    {WITH("\"layout\": {}"), "layout is not a known key"},
+    {WITH("\"optimizer\": {}"), "optimizer is not a known key"},
+    {WITH("\"adamw\": {\"lr\": \"1e-4\"}"), "adamw.lr is \"1e-4\": give a number"},
+    {WITH("\"adamw\": {\"learning_rate\": 1}"), "adamw.learning_rate is not a known key"},
+    {WITH("\"adamw\": {\"beta2\": 1}"), "each must be below 1"},
+    {WITH("\"adamw\": {\"lr\": -1}"), "adamw.lr is -1"},
+    {WITH("\"objective\": {\"kind\": \"edm2\"}"), "objective.kind is \"edm2\": give one of edm, rectified_flow, v"},
+    {WITH("\"objective\": {\"text_dropout\": 1.5}"), "objective.text_dropout is 1.5"},
+    {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 4, \"steps\": 9, \"gbs_first\": 2}]}", "give all three, or none"},
+    {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 4, \"steps\": 9, \"gbs_first\": 5, \"gbs_more\": 1, \"gbs_every_steps\": 1}]}",
+     "stages[0].gbs_first is 5, above its gbs 4"},
+    {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 65536, \"steps\": 4294967296}]}", "the stages draw more than 2^48 packs"},
+    {WITH("\"validation\": {\"every_steps\": 5}"), "validation.every_steps is 5 without data"},
+    {WITH("\"validation\": {\"data\": \"synthetic:5x15x16\"}"), "validation.data: latent of 5 x 15 x 16"},
+    {WITH("\"objective\": {\"condition_probability\": 0.5}"), "has no channels for first frames: give it cond_channels 17"},
+    {WITH("\"objective\": {\"level\": \"flat\"}"), "objective.level is \"flat\": give one of normal, logistic, uniform, mode, cosine"},
+    {WITH("\"objective\": {\"level_min\": 6}"), "objective.level_min 6 is above level_max 5"},
+    {WITH("\"objective\": {\"shift\": 0}"), "objective.shift is 0"},
+    {WITH("\"schedule\": {\"warmup_steps\": 2001}"), "warmup_steps is 2001, the stages have 2000 steps"},
+    {WITH("\"random\": {\"seed\": 7}"), "random.seed is 7: give a whole number below 2^64 written as a text"},
+    {WITH("\"numerics\": {\"dtype\": \"fp8\"}"), "numerics.dtype is fp8"},
+    {WITH("\"numerics\": {\"moments\": \"f16\"}"), "numerics.moments is \"f16\": give one of same, bf16"},
+    {WITH("\"numerics\": {\"residual\": \"bf16\"}"), "numerics.residual is \"bf16\": give one of same, f32"},
+    {WITH("\"numerics\": {\"dtype\": \"f64\", \"residual\": \"f32\"}"), "numerics.residual is f32 with dtype f64"},
+    {WITH("\"numerics\": {\"dtype\": \"f16\"}"), "numerics.dtype is \"f16\": give one of f64, f32, bf16"},
+    {WITH("\"checkpoint\": {\"keep\": 0}"), "checkpoint.keep is 0"},
+    {WITH("\"resources\": {\"nodes\": 0}"), "resources.nodes is 0"},
+    {WITH("\"resources\": {\"again\": \"never\"}"), "resources.again is \"never\": give one of auto, requeue, successor"},
+    {WITH("\"budget\": 3"), "budget is 3: give an object"},
+    {WITH("\"name\": \"\""), "name has 0 bytes"},
+    {WITH("\"groups\": [{\"match\": \"block.*\"}]"), "groups[0].match 'block.*' matches no tensor"},
+    {WITH("\"lora\": {\"rank\": 0}"), "lora.rank is 0"},
+    {WITH("\"init\": {}"), "init.from is missing"},
+    {WITH("\"init\": {\"from\": \"\"}"), "init.from is empty"},
+    {WITH("\"init\": {\"from\": \"w\", \"ema\": true}"), "init.ema is not a known key"},
+    {WITH("\"init\": {\"from\": \"w\", \"source_hash\": \"1\"}"), "init.source_hash is '1'"},
+    {WITH("\"init\": {\"from\": \"w\", \"map\": {}}"), "init.map is no array"},
+    {WITH("\"init\": {\"from\": \"w\", \"map\": [{\"from\": \"a.*.*\", \"to\": \"*\"}]}"), "init.map[0] maps 'a.*.*' to '*'"},
+    {WITH("\"init\": {\"from\": \"w\", \"map\": [{\"from\": \"a.*\", \"to\": \"b\"}]}"), "give one * in both"},
+    {"{\"schema\": \"reel.run/1\", \"model\": \"dit-tny\", " STAGE "}", "run.json: model: there is no model 'dit-tny'"},
+    {"{\"schema\": \"reel.run/1\", \"model\": {\"name\": \"x\"}, " STAGE "}", "model.family is missing"},
+    {"{\"schema\": \"reel.run/1\", \"model\": 3, " STAGE "}", "model is 3"},
+    {"{\"schema\": \"reel.run/1\", \"model\": {\"name\": \"g\", \"family\": \"gpt\", \"layers\": 1, \"hidden\": 64, "
+     "\"heads\": 4, \"vocab\": 9}, " STAGE "}", "which is for planning only"},
+    {WITH("\"seed\": 1") " x", "run.json:1:"},
+};
+
 static void refused(void **state)
 {
-    static const struct { const char *text, *says; } rows[] = {
-        {"{\"schema\": \"reel.run/2\"}", "schema is 'reel.run/2': give a file of schema 'reel.run/1'"},
-        {"{}", "no text 'schema'"},
-        {"{\"schema\": \"reel.run/1\", " STAGE "}", "model is missing"},
-        {SHORT "\"stages\": []}", "stages is empty: give an array of 1 to 16"},
-        {SHORT "\"stages\": {}}", "stages is no array"},
-        {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 0, \"steps\": 1}]}", "stages[0].gbs is 0"},
-        {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 1, \"steps\": 1}, {\"data\": \"d\", \"gbs\": 1}]}",
-         "stages[1].steps is missing"},
-        {SHORT "\"stages\": [{\"data\": \"\", \"gbs\": 1, \"steps\": 1}]}", "stages[0].data is empty"},
-        {SHORT "\"stages\": [{\"data\": \"synthetic:5x16\", \"gbs\": 1, \"steps\": 1}]}",
-         "stages[0].data is 'synthetic:5x16': give synthetic:TxHxW"},
-        {SHORT "\"stages\": [{\"data\": \"synthetic:64\", \"gbs\": 1, \"steps\": 1}]}", "give synthetic:TxHxW"},
-        {SHORT "\"stages\": [{\"data\": \"synthetic:5x15x16\", \"gbs\": 1, \"steps\": 1}]}",
-         "stages[0].data: latent of 5 x 15 x 16"},
-        {SHORT "\"stages\": [{\"data\": \"d\", \"data_fingerprint\": \"12\", \"gbs\": 1, \"steps\": 1}]}",
-         "stages[0].data_fingerprint is '12': give 32 lower-case hex digits"},
-        {WITH("\"layout\": {}"), "layout is not a known key"},
-        {WITH("\"optimizer\": {}"), "optimizer is not a known key"},
-        {WITH("\"adamw\": {\"lr\": \"1e-4\"}"), "adamw.lr is \"1e-4\": give a number"},
-        {WITH("\"adamw\": {\"learning_rate\": 1}"), "adamw.learning_rate is not a known key"},
-        {WITH("\"adamw\": {\"beta2\": 1}"), "each must be below 1"},
-        {WITH("\"adamw\": {\"lr\": -1}"), "adamw.lr is -1"},
-        {WITH("\"objective\": {\"kind\": \"edm2\"}"), "objective.kind is \"edm2\": give one of edm, rectified_flow, v"},
-        {WITH("\"objective\": {\"text_dropout\": 1.5}"), "objective.text_dropout is 1.5"},
-        {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 4, \"steps\": 9, \"gbs_first\": 2}]}", "give all three, or none"},
-        {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 4, \"steps\": 9, \"gbs_first\": 5, \"gbs_more\": 1, \"gbs_every_steps\": 1}]}",
-         "stages[0].gbs_first is 5, above its gbs 4"},
-        {SHORT "\"stages\": [{\"data\": \"d\", \"gbs\": 65536, \"steps\": 4294967296}]}", "the stages draw more than 2^48 packs"},
-        {WITH("\"validation\": {\"every_steps\": 5}"), "validation.every_steps is 5 without data"},
-        {WITH("\"validation\": {\"data\": \"synthetic:5x15x16\"}"), "validation.data: latent of 5 x 15 x 16"},
-        {WITH("\"objective\": {\"condition_probability\": 0.5}"), "has no channels for first frames: give it cond_channels 17"},
-        {WITH("\"objective\": {\"level\": \"flat\"}"), "objective.level is \"flat\": give one of normal, logistic, uniform, mode, cosine"},
-        {WITH("\"objective\": {\"level_min\": 6}"), "objective.level_min 6 is above level_max 5"},
-        {WITH("\"objective\": {\"shift\": 0}"), "objective.shift is 0"},
-        {WITH("\"schedule\": {\"warmup_steps\": 2001}"), "warmup_steps is 2001, the stages have 2000 steps"},
-        {WITH("\"random\": {\"seed\": 7}"), "random.seed is 7: give a whole number below 2^64 written as a text"},
-        {WITH("\"numerics\": {\"dtype\": \"fp8\"}"), "numerics.dtype is fp8"},
-        {WITH("\"numerics\": {\"moments\": \"f16\"}"), "numerics.moments is \"f16\": give one of same, bf16"},
-        {WITH("\"numerics\": {\"residual\": \"bf16\"}"), "numerics.residual is \"bf16\": give one of same, f32"},
-        {WITH("\"numerics\": {\"dtype\": \"f64\", \"residual\": \"f32\"}"), "numerics.residual is f32 with dtype f64"},
-        {WITH("\"numerics\": {\"dtype\": \"f16\"}"), "numerics.dtype is \"f16\": give one of f64, f32, bf16"},
-        {WITH("\"checkpoint\": {\"keep\": 0}"), "checkpoint.keep is 0"},
-        {WITH("\"resources\": {\"nodes\": 0}"), "resources.nodes is 0"},
-        {WITH("\"resources\": {\"again\": \"never\"}"), "resources.again is \"never\": give one of auto, requeue, successor"},
-        {WITH("\"budget\": 3"), "budget is 3: give an object"},
-        {WITH("\"name\": \"\""), "name has 0 bytes"},
-        {WITH("\"groups\": [{\"match\": \"block.*\"}]"), "groups[0].match 'block.*' matches no tensor"},
-        {WITH("\"lora\": {\"rank\": 0}"), "lora.rank is 0"},
-        {WITH("\"init\": {}"), "init.from is missing"},
-        {WITH("\"init\": {\"from\": \"\"}"), "init.from is empty"},
-        {WITH("\"init\": {\"from\": \"w\", \"ema\": true}"), "init.ema is not a known key"},
-        {WITH("\"init\": {\"from\": \"w\", \"source_hash\": \"1\"}"), "init.source_hash is '1'"},
-        {WITH("\"init\": {\"from\": \"w\", \"map\": {}}"), "init.map is no array"},
-        {WITH("\"init\": {\"from\": \"w\", \"map\": [{\"from\": \"a.*.*\", \"to\": \"*\"}]}"), "init.map[0] maps 'a.*.*' to '*'"},
-        {WITH("\"init\": {\"from\": \"w\", \"map\": [{\"from\": \"a.*\", \"to\": \"b\"}]}"), "give one * in both"},
-        {"{\"schema\": \"reel.run/1\", \"model\": \"dit-tny\", " STAGE "}", "run.json: model: there is no model 'dit-tny'"},
-        {"{\"schema\": \"reel.run/1\", \"model\": {\"name\": \"x\"}, " STAGE "}", "model.family is missing"},
-        {"{\"schema\": \"reel.run/1\", \"model\": 3, " STAGE "}", "model is 3"},
-        {"{\"schema\": \"reel.run/1\", \"model\": {\"name\": \"g\", \"family\": \"gpt\", \"layers\": 1, \"hidden\": 64, "
-         "\"heads\": 4, \"vocab\": 9}, " STAGE "}", "which is for planning only"},
-        {WITH("\"seed\": 1") " x", "run.json:1:"},
-    };
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
         struct run r;
         struct err err;
-        int rc = parse(rows[i].text, &r, &err);
+        int rc = parse(refusals[i].text, &r, &err);
         assert_true(rc < 0 && err_exit_code(rc) == 3);
-        assert_says(&err, rows[i].says);
+        assert_says(&err, refusals[i].says);
         assert_says(&err, "run.json");
     }
 }
@@ -234,6 +235,7 @@ static void set_eps(struct run *r) { r->adamw.eps = 0; }
 static void set_decay(struct run *r) { r->adamw.weight_decay = 1; }
 static void set_clip(struct run *r) { r->adamw.clip_norm = 1; }
 static void set_ema(struct run *r) { r->adamw.ema_decay = 0; }
+static void set_spike(struct run *r) { r->adamw.spike_z = 6; }
 static void set_schedule(struct run *r) { r->lr_schedule = LR_LINEAR; }
 static void set_warmup(struct run *r) { r->warmup_steps = 0; }
 static void set_final(struct run *r) { r->lr_final_scale = 0; }
@@ -264,7 +266,7 @@ static const struct { void (*change)(struct run *r); const char *what; bool cove
     COVERED(set_ramp_every), COVERED(set_condition), COVERED(set_frames), COVERED(set_mean), COVERED(set_std), COVERED(set_min),
     COVERED(set_max), COVERED(set_mode), COVERED(set_shift), COVERED(set_shift_tokens), COVERED(set_shift_power), COVERED(set_dropout),
     COVERED(set_norm), COVERED(set_lr), COVERED(set_beta1), COVERED(set_beta2), COVERED(set_eps), COVERED(set_decay),
-    COVERED(set_clip), COVERED(set_ema), COVERED(set_schedule), COVERED(set_warmup), COVERED(set_final), COVERED(set_seed),
+    COVERED(set_clip), COVERED(set_ema), COVERED(set_spike), COVERED(set_schedule), COVERED(set_warmup), COVERED(set_final), COVERED(set_seed),
     COVERED(set_dtype), COVERED(set_moments), COVERED(set_residual), COVERED(set_group), COVERED(set_switch), COVERED(drop_groups), COVERED(set_rank), COVERED(set_alpha),
     COVERED(set_adapted), COVERED(drop_lora), COVERED(set_source), COVERED(set_source_hash), COVERED(set_map), COVERED(set_partial),
     COVERED(drop_init),

@@ -214,7 +214,7 @@ static double run_apart(const char *layout, int zero)
     for (int64_t step = 0; step < STEPS; step++) {
         struct optim_result out;
         grads_fill(&r, step);
-        must(optim_step(&r.o, step, &out, &err), &err);
+        must(optim_step(&r.o, step, INFINITY, &out, &err), &err);
         reference_step(&r, &x, step);
         assert_false(out.skipped);
         most = fmax(most, fmax(apart(out.grad_norm, reference_norm(&r, step)), state_apart(&r, &x)));
@@ -292,8 +292,8 @@ static void zero_leaves_bits(void)
             for (int64_t step = 0; step < STEPS; step++) {
                 grads_fill(&a, step);
                 grads_fill(&b, step);
-                must(optim_step(&a.o, step, &ra, &err), &err);
-                must(optim_step(&b.o, step, &rb, &err), &err);
+                must(optim_step(&a.o, step, INFINITY, &ra, &err), &err);
+                must(optim_step(&b.o, step, INFINITY, &rb, &err), &err);
                 assert_true(ra.grad_norm == rb.grad_norm);
             }
             const char *whole[] = {a.o.weights, a.o.m, a.o.v, a.o.ema, a.o.master}, *own[] = {b.o.weights, b.o.m, b.o.v, b.o.ema, b.o.master};
@@ -370,7 +370,7 @@ static void rig_step_like(struct rig *r, int64_t gradients, int64_t step)
     struct optim_result out;
     struct err err = {0};
     grads_fill(r, gradients);
-    must(optim_step(&r->o, step, &out, &err), &err);
+    must(optim_step(&r->o, step, INFINITY, &out, &err), &err);
     assert_false(out.skipped);
 }
 
@@ -450,7 +450,7 @@ static void not_finite_is_skipped_by_all(void **state)
             grads_fill(&r, 0);
             if (world->rank == world->size - 1)
                 *grad_any(&r) = bad[k];
-            must(optim_step(&r.o, 0, &out, &err), &err);
+            must(optim_step(&r.o, 0, INFINITY, &out, &err), &err);
             assert_true(out.skipped);
             assert_int_equal(r.o.updates, 0);
             assert_memory_equal(r.o.weights, fresh.o.weights, (size_t)r.o.n_weights * 8);
@@ -458,9 +458,9 @@ static void not_finite_is_skipped_by_all(void **state)
             assert_memory_equal(r.o.v, fresh.o.v, (size_t)r.o.n_state * 8);
             grads_fill(&r, 0);
             grads_fill(&fresh, 0);
-            must(optim_step(&r.o, 0, &out, &err), &err);
+            must(optim_step(&r.o, 0, INFINITY, &out, &err), &err);
             assert_false(out.skipped);
-            must(optim_step(&fresh.o, 0, &out, &err), &err);
+            must(optim_step(&fresh.o, 0, INFINITY, &out, &err), &err);
             assert_memory_equal(r.o.weights, fresh.o.weights, (size_t)r.o.n_weights * 8);
             rig_close(&r);
             rig_close(&fresh);

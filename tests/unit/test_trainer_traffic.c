@@ -125,7 +125,7 @@ static void step_measured(struct rig *r, struct comm *part, int s, char text[256
     tracing = true;
     r->units.sums = &r->optim.sums;
     gradients(r, part);
-    must(optim_step(&r->optim, s, &done, &err), &err);
+    must(optim_step(&r->optim, s, INFINITY, &done, &err), &err);
     units_forget(&r->units);
     tracing = false;
     must(comm_order_check(part, &err), &err);

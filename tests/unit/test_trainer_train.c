@@ -171,6 +171,55 @@ static void the_normaliser_is_global(void **state)
     }
 }
 
+/* Which steps are spikes follows from the losses and norms that were recorded; such a step changes nothing, is not computed again, and
+ * is the same one under any layout and over a stop. A stage begins anew. */
+enum { SPIKE_RUN = 98, SPIKE_STAGE = 10 };
+static void spikes_check(const char *name, int64_t first, double z, int seen[2])
+{
+    struct told_steps t = told(name, 1);
+    struct spike_history h = {0};
+    for (int64_t s = 0; s < SPIKE_RUN; s++) {
+        if (s == first)
+            h.n = 0;
+        bool loss = t.loss[s] > spike_limit(h.loss, h.n, z), norm = t.norm[s] > spike_limit(h.norm, h.n, z);
+        assert_string_equal(t.spike[s], loss ? "loss" : norm ? "grad_norm" : "");
+        assert_true(t.was_skipped[s] == (loss || norm) && t.bad_rank[s] == -2);
+        seen[loss ? 0 : 1] += loss || norm;
+        spike_note(&h, t.loss[s], t.norm[s]);
+    }
+}
+
+static void spikes_are_skipped(void **state)
+{
+    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "pp=2,mbs=1", "tp=2,sp=1,recompute=full"};
+    struct run run;
+    (void)state;
+    run_make(&run, data_dir(), 2, SPIKE_STAGE);
+    run.n_stages = 2;
+    run.stages[1] = run.stages[0];
+    run.stages[1].steps = SPIKE_RUN - SPIKE_STAGE;
+    run.adamw.lr = 1e-3;
+    run.adamw.spike_z = 1.2;
+    for (int i = 0; i < LEN(layouts); i++) {
+        struct plan plan = plan_make_text(&run, layouts[i]);
+        char whole[16], parts[16];
+        int seen[2] = {0};
+        if (layout_world(&plan.layout) > world->size)
+            continue;
+        snprintf(whole, sizeof whole, "spikes-%d", i);
+        snprintf(parts, sizeof parts, "parted-%d", i);
+        train(&run, &(struct job){.name = whole, .layout = layouts[i]});
+        train(&run, &(struct job){.name = parts, .layout = layouts[i], .max_steps = SPIKE_RUN - 11});
+        train(&run, &(struct job){.name = parts, .layout = layouts[i], .attempt = 2});
+        assert_true(difference(whole, parts, SPIKE_RUN) == 0 && difference("spikes-0", whole, SPIKE_RUN) <= 1e-9);
+        if (world->rank == 0) {
+            spikes_check(whole, SPIKE_STAGE, run.adamw.spike_z, seen);
+            assert_true(seen[0] > 0 && seen[1] > 0 && told(parts, 2).skipped > 0);
+        }
+    }
+    run_release(&run);
+}
+
 /* A number lost in every step, and not when it is computed again: the steps come out as those of an undisturbed run, to the bit. */
 static void a_transient_fault_costs_time_alone(void **state)
 {
@@ -489,7 +538,7 @@ int main(int argc, char **argv)
         CASE(a_step_allocates_nothing), CASE(resumed_is_bitwise_equal),
         CASE(recompute_is_bitwise_equal), CASE(layouts_agree), CASE(a_layout_resumes_another), CASE(zero_is_bitwise_equal),
         CASE(replicas_without_samples), CASE(loss_norms), CASE(the_normaliser_is_global), CASE(asked_to_stop), CASE(not_finite_for_too_long),
-        CASE(the_rank_is_named), CASE(a_transient_fault_costs_time_alone), CASE(one_rank_meets_damage), CASE(refusals), CASE(memory_limit_and_trial),
+        CASE(the_rank_is_named), CASE(spikes_are_skipped), CASE(a_transient_fault_costs_time_alone), CASE(one_rank_meets_damage), CASE(refusals), CASE(memory_limit_and_trial),
     };
     world_open(argc, argv);
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));

@@ -283,7 +283,7 @@ static inline struct optim_result step_run(struct rig *r, struct comm *part, int
     *loss = gradients(r, part);
     if (s == 0 && gradient)
         *gradient = whole_gradient(r, part);
-    must(optim_step(&r->optim, s, &done, &err), &err);
+    must(optim_step(&r->optim, s, INFINITY, &done, &err), &err);
     assert_false(done.skipped);
     units_forget(&r->units);
     for (int i = 0; i < SAMPLES; i++)

@@ -90,7 +90,7 @@ static inline double difference(const char *name_a, const char *name_b, int64_t 
 
 enum { STEPS_MAX = 100 };
 struct told_steps { double loss[STEPS_MAX], loss_x0[STEPS_MAX], norm[STEPS_MAX]; int64_t bad_rank[STEPS_MAX];
-                    char bad_in[STEPS_MAX][40], bad_op[STEPS_MAX][80]; int64_t n, skipped, loaded, saved; char end[16]; };
+                    bool was_skipped[STEPS_MAX]; char spike[STEPS_MAX][16], bad_in[STEPS_MAX][40], bad_op[STEPS_MAX][80]; int64_t n, skipped, loaded, saved; char end[16]; };
 
 /* The phases of a step are parts of it: they do not overlap, and leave no more than all of it. */
 static inline void phases_check(const cJSON *e)
@@ -126,6 +126,8 @@ static inline struct told_steps told(const char *name, int64_t attempt)
                 t.loss_x0[step] = json_num(e, "loss_x0", NAN);
                 t.norm[step] = json_num(e, "grad_norm", NAN);
                 t.bad_rank[step] = json_int(e, "nonfinite_rank", -2);
+                t.was_skipped[step] = cJSON_IsTrue(cJSON_GetObjectItem(e, "skipped"));
+                snprintf(t.spike[step], sizeof t.spike[step], "%s", json_text(e, "spike", ""));
                 snprintf(t.bad_in[step], sizeof t.bad_in[step], "%s", json_text(e, "nonfinite_in", ""));
                 snprintf(t.bad_op[step], sizeof t.bad_op[step], "%s", json_text(e, "nonfinite_op", ""));
             }
