@@ -304,6 +304,28 @@ static int submit_after(const char *token, const char *after, char id[SCHED_ID_B
     return rc;
 }
 
+/* A job gets what was submitted and how its ranks are to be started, and nothing of a job that the submitter is in. */
+static void test_environment(void **state)
+{
+    const char *argv[] = {"/bin/true", NULL};
+    const char *env[] = {"A=1", "SLURM_JOB_ID=7", "SLURM_PMIX_FENCE=tree", "SLURM_PMIX_MAPPING_SERV=(vector)", "SLURM_MPI_TYPE=pmix", "PMIX_RANK=0",
+                         "PMIX_MCA_gds=hash", "PMI_FD=3", "SBATCH_PARTITION=high", NULL};
+    struct sched_spec spec = SCHED_SPEC_INIT;
+    char path[128], id[SCHED_ID_BYTES];
+    struct sched *s = fake_open();
+    struct str sent = STR_INIT;
+    struct err err = {0};
+    (void)state;
+    fake_command("sbatch", "env | grep -e '^A=' -e SLURM_ -e PMI -e SBATCH | grep -v -e SLURM_TIME_FORMAT -e SLURM_EXIT_ERROR | LC_ALL=C sort > sent; echo 41");
+    spec.token = TOKEN, spec.name = "n", spec.argv = argv, spec.env = env, spec.cwd = fake, spec.log_path = "/tmp/reel-fake.log";
+    assert_int_equal(sched_submit(s, &spec, id, &err), 0);
+    snprintf(path, sizeof path, "%s/sent", fake);
+    assert_int_equal(file_read(path, 1 << 20, &sent, &err), 0);
+    assert_string_equal(sent.p, "A=1\nPMIX_MCA_gds=hash\nSLURM_MPI_TYPE=pmix\nSLURM_PMIX_FENCE=tree\n");
+    str_release(&sent);
+    sched_close(s);
+}
+
 /* The controller knows the first job, then has forgotten it; what it does with a dependency on an unknown id is its own affair. */
 static void test_after(void **state)
 {
@@ -498,7 +520,7 @@ int main(void)
         TEST(states), TEST(token), TEST(squeue_text), TEST(squeue_text_refused), TEST(squeue_json), TEST(site),
         TEST(durations_and_gpus), TEST(errors), TEST(wire), TEST(history),
 #define FAKED(name) cmocka_unit_test_setup_teardown(test_##name, fake_setup, fake_teardown)
-        FAKED(forgotten), FAKED(after), FAKED(shared_answer), FAKED(several_clusters),
+        FAKED(forgotten), FAKED(environment), FAKED(after), FAKED(shared_answer), FAKED(several_clusters),
     };
     return cmocka_run_group_tests_name("sched slurm", tests, NULL, NULL);
 }
