@@ -4,7 +4,8 @@
  *
  *     gemm         G / gemm_flops
  *     attention    A / attn_flops
- *     elementwise  n S L w (48 D + 10 F) / copy_bytes     about 16 passes over D and 3.3 over F forward, twice that backward
+ *     elementwise  n S L w (48 D + 10 F) / copy_bytes     about 16 passes over D and 3.3 over F forward, twice that backward; of a sub-block's,
+ *                                                         six over D are of the residual stream, of f bytes where that is wide
  *     weight_io    m 2 P (w + f) / copy_bytes             weights forward and backward, gradients read and written
  *     recompute    (gemm + attention + elementwise) / 3   with full recompute: one more forward
  *     contention   (all above) (rank_loss (d - 1) + max(0, d / cores - 1))
@@ -134,7 +135,8 @@ int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const s
     double ranks_a_core = spec->cores > 0 ? d / (double)spec->cores : 1;
     t[COST_GEMM] = matrices / r->gemm_flops;
     t[COST_ATTENTION] = attention / r->attn_flops;
-    t[COST_ELEMENTWISE] = tokens * L * w * (48 * (double)model->hidden + 10 * (double)model->ffn) / r->copy_bytes;
+    double stream = spec->residual_wide ? 6 * (f - w) * (double)((model_self_attentions(model) + model_has_cross(model) + 1) * model->hidden) : 0;
+    t[COST_ELEMENTWISE] = tokens * L * (w * (48 * (double)model->hidden + 10 * (double)model->ffn) + stream) / r->copy_bytes;
     t[COST_WEIGHT_IO] = m * 2 * P * (w + f) / r->copy_bytes;
     if (l->recompute == RECOMPUTE_FULL)
         t[COST_RECOMPUTE] = (t[COST_GEMM] + t[COST_ATTENTION] + t[COST_ELEMENTWISE]) / 3;

@@ -60,7 +60,7 @@ struct cost_spec {
     int64_t gbs;
     enum dtype dtype;
     int64_t cores; /* of the machine; more ranks than cores share them */
-    bool ema;
+    bool ema, residual_wide;
 };
 /* Layouts that cannot be priced, for space_build. */
 enum { COST_LIMITS = 6 };

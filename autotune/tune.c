@@ -15,6 +15,16 @@
 
 /* ---- identity ---- */
 
+/* What of the model is trained: it decides memory. */
+static void tuning_key(const struct tuning *tuning, struct str *key)
+{
+    struct json_out o;
+    json_out_init(&o, key, 0);
+    json_obj_begin(&o, NULL);
+    tuning_write(tuning, &o);
+    json_obj_end(&o);
+}
+
 static int identity_make(struct tune *t, struct err *err)
 {
     const struct tune_conf *c = &t->conf;
@@ -27,13 +37,14 @@ static int identity_make(struct tune *t, struct err *err)
     int rc = hash_file(path, &trainer, err);
     if (rc < 0)
         return rc;
-    str_addf(&key, "%s %lldx%lldx%lld gbs %lld %s cpu %s %lld cores, %lld bytes, steps %lld blas %s trainer %s data %s %s ema %d ranks",
+    str_addf(&key, "%s %lldx%lldx%lld gbs %lld %s moments %s residual %s cpu %s %lld cores, %lld bytes, steps %lld blas %s trainer %s data %s %s ema %d ranks",
              hash_format(model_hash(&r->model), model), (long long)c->seq.t, (long long)c->seq.h, (long long)c->seq.w,
-             (long long)r->stages[0].gbs, dtype_names[r->dtype], c->where, (long long)c->cores, (long long)c->memory_bytes,
+             (long long)r->stages[0].gbs, dtype_names[r->dtype], moments_names[r->moments], residual_names[r->residual], c->where, (long long)c->cores, (long long)c->memory_bytes,
              (long long)c->trial_steps, c->blas, hash_format(trainer, binary), r->stages[0].data,
              hash_format(r->stages[0].data_fingerprint, data), r->adamw.ema_decay > 0);
     for (size_t i = 0; i < c->n_ranks; i++)
         str_addf(&key, " %lld", (long long)c->ranks[i]);
+    tuning_key(&r->tuning, &key);
     rc = str_check(&key, err);
     if (rc == 0 && c->fresh && c->salt[0])
         str_addf(&key, " fresh %s", c->salt);
@@ -69,7 +80,7 @@ static int items_predict(struct tune *t, struct err *err)
     const struct run *run = t->conf.run;
     struct memory_spec memory = {&run->model, t->conf.seq, run->dtype, run->adamw.ema_decay > 0, &run->tuning,
                                  run->moments == MOMENTS_BF16, run->residual == RESIDUAL_F32};
-    t->cost = (struct cost_spec){&run->model, t->conf.seq, run->stages[0].gbs, run->dtype, t->conf.cores, memory.ema};
+    t->cost = (struct cost_spec){&run->model, t->conf.seq, run->stages[0].gbs, run->dtype, t->conf.cores, memory.ema, memory.residual_wide};
     t->items = calloc(t->space.n, sizeof *t->items);
     t->trial_ids = calloc(t->space.n, sizeof *t->trial_ids);
     if (!t->items || !t->trial_ids)

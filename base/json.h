@@ -59,6 +59,7 @@ struct json_field {
     bool optional;            /* absent: the target keeps its value (set defaults before) */
     double min, max;          /* both 0: unbounded */
     const char *const *names; /* JSON_ENUM: ended by NULL */
+    bool later;               /* JSON_ENUM, JSON_NUM: not yet there when hashes of the others were first made, and as if it were not at 0 */
 };
 
 /* Read the object `obj` found at `path` ("" at the root, "stages[1]") into *out. Texts are copied into `arena`, or

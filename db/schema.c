@@ -62,6 +62,7 @@ static const char *const steps[] = {
     "", /* v_validation */
     "ALTER TABLE step ADD COLUMN other_s REAL; ALTER TABLE step ADD COLUMN weight_norm REAL; ALTER TABLE step ADD COLUMN update_norm REAL;"
     "UPDATE step SET other_s = (SELECT json_extract(e.json, '$.other_s') FROM event e WHERE e.id = step.event);",
+    "", /* v_step.spike */
 };
 
 int schema_version(void) { return (int)ARRAY_LEN(steps); }
@@ -99,7 +100,8 @@ static const struct view views[] = {
     {"v_step",
      "SELECT s.run, s.attempt, s.step, s.started_at, s.step_s, s.tokens, s.mfu, s.loss,"
      " row_number() OVER (PARTITION BY s.run, s.step ORDER BY s.attempt, s.seq, s.writer) > 1 AS replayed,"
-     " s.grad_norm, s.weight_norm, s.update_norm, s.lr, s.data_s, s.forward_s, s.backward_s, s.comm_s, s.optim_s, s.other_s, s.peak_bytes, s.skipped"
+     " s.grad_norm, s.weight_norm, s.update_norm, s.lr, s.data_s, s.forward_s, s.backward_s, s.comm_s, s.optim_s, s.other_s, s.peak_bytes, s.skipped,"
+     " CASE WHEN s.skipped THEN (SELECT " FIELD("spike") " FROM event e WHERE e.id = s.event) END AS spike"
      " FROM step s WHERE NOT EXISTS (SELECT 1 FROM train_start t WHERE t.run = s.run AND t.attempt = s.attempt AND t.trial)",
      "One row an optimizer step done, replays included; never steps of trials.\n"
      "  run         run id\n"
@@ -116,7 +118,8 @@ static const struct view views[] = {
      "  lr          learning rate\n"
      "  data_s forward_s backward_s comm_s optim_s other_s   of rank 0, s; they add up to step_s\n"
      "  peak_bytes  resident of rank 0\n"
-     "  skipped     1: nothing was changed: a gradient was not finite, also when computed again, or the step was a spike (adamw.spike_z)", true},
+     "  skipped     1: nothing was changed: the step was a spike, or a gradient was not finite, also when computed again\n"
+     "  spike       of a skipped step: loss or grad_norm, which was past adamw.spike_z; else NULL", true},
     {"v_validation",
      "SELECT e.run, e.attempt, " FIELD("step") " AS step, w.weights, b.key AS bin, b.value AS loss, " FIELD("samples") " AS samples,"
      " " FIELD("started_at") " AS started_at, " FIELD("seconds") " AS seconds"

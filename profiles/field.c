@@ -34,22 +34,36 @@ int field_read_hash(const char *text, const struct json_doc *doc, const char *pa
     return 0;
 }
 
+static void field_write(struct json_out *o, const struct json_field *f, const void *at)
+{
+    switch (f->type) {
+    case JSON_INT: json_put_int(o, f->name, *(const int64_t *)at); break;
+    case JSON_NUM: json_put_num(o, f->name, *(const double *)at); break;
+    case JSON_BOOL: json_put_bool(o, f->name, *(const bool *)at); break;
+    case JSON_ENUM: json_put_text(o, f->name, f->names[*(const int *)at]); break;
+    case JSON_U64TEXT: json_put_u64text(o, f->name, *(const uint64_t *)at); break;
+    case JSON_TEXT:
+        if (*(const char *const *)at)
+            json_put_text(o, f->name, *(const char *const *)at);
+        break;
+    case JSON_ANY: break;
+    }
+}
+
 void field_write_table(struct json_out *o, const struct json_field *fields, size_t n, const void *from)
 {
-    for (size_t i = 0; i < n; i++) {
-        const struct json_field *f = &fields[i];
-        const void *at = (const char *)from + f->offset;
-        switch (f->type) {
-        case JSON_INT: json_put_int(o, f->name, *(const int64_t *)at); break;
-        case JSON_NUM: json_put_num(o, f->name, *(const double *)at); break;
-        case JSON_BOOL: json_put_bool(o, f->name, *(const bool *)at); break;
-        case JSON_ENUM: json_put_text(o, f->name, f->names[*(const int *)at]); break;
-        case JSON_U64TEXT: json_put_u64text(o, f->name, *(const uint64_t *)at); break;
-        case JSON_TEXT:
-            if (*(const char *const *)at)
-                json_put_text(o, f->name, *(const char *const *)at);
-            break;
-        case JSON_ANY: break;
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        field_write(o, &fields[i], (const char *)from + fields[i].offset);
+}
+
+static bool is_as_before(const struct json_field *f, const void *at)
+{
+    return f->later && (f->type == JSON_ENUM ? *(const int *)at == 0 : *(const double *)at == 0);
+}
+
+void field_hash_table(struct json_out *o, const struct json_field *fields, size_t n, const void *from)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!is_as_before(&fields[i], (const char *)from + fields[i].offset))
+            field_write(o, &fields[i], (const char *)from + fields[i].offset);
 }

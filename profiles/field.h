@@ -17,5 +17,7 @@ int field_read_hash(const char *text, const struct json_doc *doc, const char *pa
 const char *field_path(char *buf, size_t size, const char *path, const char *key);
 /* Write the fields of a table from the struct at `from`, in the table's order; JSON_ANY and texts that are NULL are skipped. */
 void field_write_table(struct json_out *o, const struct json_field *fields, size_t n, const void *from);
+/* For a hash: fields that came later and stand at 0 are left out, so that what was hashed before they were there keeps its hash. */
+void field_hash_table(struct json_out *o, const struct json_field *fields, size_t n, const void *from);
 
 #endif

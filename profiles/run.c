@@ -164,7 +164,7 @@ static const struct json_field adamw_fields[] = {
     {"weight_decay", JSON_NUM, AT(adamw.weight_decay), .min = 0, .max = 1e3},
     {"clip_norm", JSON_NUM, AT(adamw.clip_norm), .min = 0, .max = 1e30},
     {"ema_decay", JSON_NUM, AT(adamw.ema_decay), .min = 0, .max = 1},
-    {"spike_z", JSON_NUM, AT(adamw.spike_z), .min = 0, .max = 1e6},
+    {"spike_z", JSON_NUM, AT(adamw.spike_z), .min = 0, .max = 1e6, .later = true},
 };
 static const struct json_field schedule_fields[] = {
     {"kind", JSON_ENUM, AT(lr_schedule), .names = lr_schedule_names},
@@ -177,7 +177,7 @@ static const struct json_field random_fields[] = {
 static const struct json_field numerics_fields[] = {
     {"dtype", JSON_ENUM, AT(dtype), .names = dtype_names},
     {"moments", JSON_ENUM, AT(moments), .names = moments_names},
-    {"residual", JSON_ENUM, AT(residual), .names = residual_names},
+    {"residual", JSON_ENUM, AT(residual), .names = residual_names, .later = true},
 };
 static const struct json_field checkpoint_fields[] = {
     {"every_steps", JSON_INT, AT(ckpt_every_steps), .min = 0, .max = 1e12},
@@ -414,7 +414,7 @@ static void run_put(const struct run *r, struct json_out *o, bool for_hash)
         if (for_hash && !sections[i].hashed)
             continue;
         json_obj_begin(o, sections[i].key);
-        field_write_table(o, sections[i].fields, sections[i].n_fields, r);
+        (for_hash ? field_hash_table : field_write_table)(o, sections[i].fields, sections[i].n_fields, r);
         json_obj_end(o);
     }
     tuning_write(&r->tuning, o);

@@ -182,8 +182,8 @@ int run_check(const struct run *r, const char *where, struct err *err)
     if (r->dtype == DTYPE_FP8)
         return err_set(err, ERR_INPUT, "%s: numerics.dtype is fp8, which weights are not stored in: give f64, f32 or bf16",
                        where);
-    if (r->dtype == DTYPE_F64 && r->residual == RESIDUAL_F32)
-        return err_set(err, ERR_INPUT, "%s: numerics.residual is f32 with dtype f64, which is wider: leave it out", where);
+    if (r->dtype != DTYPE_BF16 && r->residual == RESIDUAL_F32)
+        return err_set(err, ERR_INPUT, "%s: numerics.residual is f32 with dtype %s, it is for bf16: leave it out", where, dtype_names[r->dtype]);
     if (r->adamw.beta1 >= 1 || r->adamw.beta2 >= 1 || r->adamw.ema_decay >= 1)
         return err_set(err, ERR_INPUT,
                        "%s: adamw.beta1 %g, beta2 %g, ema_decay %g: each must be below 1, or its average never moves", where,

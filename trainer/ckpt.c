@@ -3,7 +3,7 @@
  * A checkpoint is a folder `step-<steps done, 8 digits>` holding `manifest.json` and tp·pp·(shard group) files:
  *
  *     {"schema": "reel.ckpt/1", "step": 120, "updates": 120, "skips": 0, "ordinal": "960", "config_hash": "…", "model": {…reel.model/1…},
- *      "layout": "tp=1,…", "dtype": "f32", "run_dtype": "bf16", "moments": "same", "ema": true, "groups": […], "lora": {…},
+ *      "layout": "tp=1,…", "dtype": "f32", "run_dtype": "bf16", "moments": "same", "residual": "f32", "ema": true, "groups": […], "lora": {…},
  *      "spikes": {"loss": [0.25, …], "norm": [1.5, …]}, "tensors": [{"name": "patch_embed.weight", "shape": [192, 64]}, …],
  *      "files": [{"name": "rank-00000.bin", "n": 1896448, "trained": 1896448, "bytes": …, "hash": "…"}, …],
  *      "checksum": "…"}
@@ -18,7 +18,7 @@
  * elements together of the weights (of what is trained, in a run of bf16, their masters), then of those units alone that are trained, "trained" elements each (left out: "n"), of m, of v, and with
  * "ema" of the average. Raw little-endian numbers of "dtype", m and v of bf16 with "moments":
  * "bf16" (left out: same), no header. "dtype" is f64 or f32; a run of bf16, whose optimizer's numbers and master weights are f32, has "run_dtype": "bf16" beside it (left
- * out: dtype), and weights without masters, which are the frozen ones, stand there widened. Tensors that several places hold stand in the file of each. `hash` is XXH3-128 of the file; "checksum", always last,
+ * out: dtype), and "residual" if that is not its type; and weights without masters, which are the frozen ones, stand there widened. Tensors that several places hold stand in the file of each. `hash` is XXH3-128 of the file; "checksum", always last,
  * is that of the manifest's own bytes up to the comma before it. Loading gives back the same bits: numbers are the run's own, and its weights
  * of bf16 are rounded from their masters.
  *
@@ -268,6 +268,8 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const st
     if (m->run_dtype != m->dtype)
         json_put_text(&j, "run_dtype", dtype_names[m->run_dtype]);
     json_put_text(&j, "moments", moments_names[m->moments]);
+    if (m->residual != RESIDUAL_SAME)
+        json_put_text(&j, "residual", residual_names[m->residual]);
     json_put_bool(&j, "ema", m->ema);
     tuning_write(&m->tuning, &j);
     spikes_write(&m->meta.spikes, &j);
@@ -348,7 +350,8 @@ static int manifest_publish(const char *tmp, const char *final, const struct opt
                             struct err *err)
 {
     struct ckpt_manifest m = {.meta = *meta, .model = o->c.run->model, .layout = *o->c.layout, .tuning = o->c.run->tuning, .dtype = o->c.ops->stat,
-                              .run_dtype = o->c.ops->act, .moments = o->c.run->moments, .ema = o->ema != NULL, .files = files};
+                              .run_dtype = o->c.ops->act, .moments = o->c.run->moments, .residual = o->c.run->residual,
+                              .ema = o->ema != NULL, .files = files};
     for (int i = 0; i < o->c.world->size; i++)
         if (files[i].n)
             files[m.n_files++] = files[i];

@@ -53,6 +53,7 @@ struct ckpt_manifest {
     enum dtype dtype;     /* of the files' numbers: dtype_stat(run_dtype) */
     enum dtype run_dtype; /* numerics.dtype of the run that wrote */
     enum run_moments moments;
+    enum run_residual residual; /* of the run, as run_dtype */
     bool ema;
     int64_t n_tensors, n_files;
     struct ckpt_tensor *tensors;
@@ -89,7 +90,7 @@ int64_t ckpt_file_of(const struct layout *l, int64_t tp, int64_t piece, int64_t 
 int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank);
 /* Written, synced, and hashed from memory as it went out. */
 int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank, struct ckpt_file *out, struct err *err);
-/* m: meta, model, layout, tuning, dtype, run_dtype, moments, ema, files; the tensors are those of `params`. */
+/* m: meta, model, layout, tuning, dtype, run_dtype, moments, residual, ema, files; the tensors are those of `params`. */
 int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const struct param_list *params, struct err *err);
 /* Fills this rank's buffers from the files that hold its elements, whatever layout wrote them; gaps are left as they are. */
 int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct ckpt_state *to, struct err *err);

@@ -13,7 +13,7 @@ struct manifest_head {
     int64_t step, updates, skips;
     uint64_t ordinal;
     const char *config_hash, *layout;
-    int dtype, run_dtype, moments;
+    int dtype, run_dtype, moments, residual;
     bool ema;
 };
 static const struct json_field head_fields[] = {
@@ -28,6 +28,7 @@ static const struct json_field head_fields[] = {
     {"dtype", JSON_ENUM, offsetof(struct manifest_head, dtype), .names = dtype_names},
     {"run_dtype", JSON_ENUM, offsetof(struct manifest_head, run_dtype), .optional = true, .names = dtype_names},
     {"moments", JSON_ENUM, offsetof(struct manifest_head, moments), .optional = true, .names = moments_names},
+    {"residual", JSON_ENUM, offsetof(struct manifest_head, residual), .optional = true, .names = residual_names},
     {"ema", JSON_BOOL, offsetof(struct manifest_head, ema)},
     {"groups", JSON_ANY, .optional = true},
     {"lora", JSON_ANY, .optional = true},
@@ -162,6 +163,7 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
     m->dtype = (enum dtype)head.dtype;
     m->run_dtype = head.run_dtype < 0 ? m->dtype : (enum dtype)head.run_dtype;
     m->moments = (enum run_moments)head.moments;
+    m->residual = (enum run_residual)head.residual;
     m->ema = head.ema;
     if (m->dtype > DTYPE_F32 || dtype_stat(m->run_dtype) != m->dtype)
         return err_set(err, ERR_CORRUPT, "%s: numbers of %s from a run of %s: it is not a checkpoint of this program's", doc->name, dtype_names[m->dtype],

@@ -51,6 +51,7 @@ static int checkpoint_open(struct generate *g, struct err *err)
     g->run = *g->conf->run;
     g->run.model = g->manifest.model;
     g->run.dtype = g->manifest.run_dtype;
+    g->run.residual = g->manifest.residual;
     g->run.text_dropout = 0;
     g->run.condition_probability = g->conf->first_frames ? 1 : 0;
     if (rc == 0 && g->conf->first_frames && !model_cond_frames(&g->run.model))

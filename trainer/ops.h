@@ -7,7 +7,7 @@
  *
  * With bf16, arithmetic is f32's: numbers are widened exactly, and each result is rounded once, to nearest even, when it is stored; no sum
  * passes through bf16 on its way. What is added to is read as it was rounded. A tensor of the class act may then also be of f32: products,
- * activations and norms take either wherever they take tensors; those marked stat are f32.
+ * activations, norms and tables take either wherever they take tensors, each on its own; those marked stat are f32.
  *
  * Every call takes the table, a stream and one struct of arguments, which is read before the call returns. Calls queue
  * work; they do not fail: errors of a device come with the next stream_sync. Wrong shapes are broken invariants.

@@ -12,7 +12,7 @@
  *                  already the loss was not); nonfinite_op when it is still not finite: which operation made the first such number of finite ones
  *                  ("made by gemm of layer 3 on rank 0, in forward"), or read it first (it came from data, weights, a message);
  *                  or "made by no operation".
- *                  Not skipped, it was a fault of the machine: everything is of the second time. data_s, forward_s,
+ *                  Without nonfinite_op it was a fault of the machine: everything is of the second time. data_s, forward_s,
  *                  backward_s, comm_s (waiting that nothing covered), optim_s, other_s: of rank 0, disjoint, their sum is step_s.
  *                  kinds_s, with --profile: seconds by operation and wait (meter.h)
  *   validation     step (trained so far), samples, bins [loss of each part of the noise levels], average_bins, started_at, seconds

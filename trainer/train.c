@@ -329,7 +329,7 @@ static void pass_again_tell(const struct pass *p, const struct record_step *s)
                           "memory and processor tested", (long long)s->step, in);
 }
 
-/* A step that was skipped has changed nothing: it is computed again, and looked at on the way. If it comes out finite the update is that of
+/* A step that was not finite has changed nothing: it is computed again, and looked at on the way. If it comes out finite the update is that of
  * the second time, and the first was a fault of the machine. */
 static int pass_again(struct train *t, struct share *share, int64_t step, double norm, struct record_step *s, struct pass *p, struct err *err)
 {

@@ -139,11 +139,10 @@ static void script_format(const struct sched_spec *spec, struct str *out)
     str_addc(out, '\n');
 }
 
-/* How a user wants ranks to be started: srun(1), and Slurm's plugin for PMIx, which adds the first of these itself. */
+/* What a user tells PMIx and Slurm's plugin for it, which adds the first of these itself. */
 static bool is_setting(const char *entry)
 {
-    return !str_starts(entry, "SLURM_PMIX_MAPPING_SERV=") &&
-           (str_starts(entry, "SLURM_PMIX_") || str_starts(entry, "SLURM_MPI_TYPE=") || str_starts(entry, "PMIX_MCA_"));
+    return !str_starts(entry, "SLURM_PMIX_MAPPING_SERV=") && (str_starts(entry, "SLURM_PMIX_") || str_starts(entry, "PMIX_MCA_"));
 }
 
 static bool is_slurms(const char *entry)

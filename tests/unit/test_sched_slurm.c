@@ -321,7 +321,7 @@ static void test_environment(void **state)
     assert_int_equal(sched_submit(s, &spec, id, &err), 0);
     snprintf(path, sizeof path, "%s/sent", fake);
     assert_int_equal(file_read(path, 1 << 20, &sent, &err), 0);
-    assert_string_equal(sent.p, "A=1\nPMIX_MCA_gds=hash\nSLURM_MPI_TYPE=pmix\nSLURM_PMIX_FENCE=tree\n");
+    assert_string_equal(sent.p, "A=1\nPMIX_MCA_gds=hash\nSLURM_PMIX_FENCE=tree\n");
     str_release(&sent);
     sched_close(s);
 }

@@ -436,12 +436,13 @@ static double *grad_any(const struct rig *r)
 }
 
 /* One bad number on one rank: nobody changes anything, all count it alike, and the next good step is the first. */
-static void not_finite_is_skipped_by_all(void **state)
+/* Gradients that are not finite, or whose norm is past its limit. */
+static void skipped_by_all(void **state)
 {
-    static const double bad[] = {NAN, INFINITY, -INFINITY};
+    static const struct { double gradient, limit; } rows[] = {{NAN, INFINITY}, {INFINITY, INFINITY}, {-INFINITY, INFINITY}, {1, 0.5}, {1, -1}, {NAN, -1}};
     (void)state;
     for (int zero = 0; zero <= 3; zero++)
-        for (size_t k = 0; k < 3; k++) {
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
             struct rig r, fresh;
             struct optim_result out;
             struct err err = {0};
@@ -449,9 +450,9 @@ static void not_finite_is_skipped_by_all(void **state)
             rig_open(&fresh, zero);
             grads_fill(&r, 0);
             if (world->rank == world->size - 1)
-                *grad_any(&r) = bad[k];
-            must(optim_step(&r.o, 0, INFINITY, &out, &err), &err);
-            assert_true(out.skipped);
+                *grad_any(&r) = rows[k].gradient;
+            must(optim_step(&r.o, 0, rows[k].limit, &out, &err), &err);
+            assert_true(out.skipped && out.nonfinite == !isfinite(rows[k].gradient));
             assert_int_equal(r.o.updates, 0);
             assert_memory_equal(r.o.weights, fresh.o.weights, (size_t)r.o.n_weights * 8);
             assert_memory_equal(r.o.m, fresh.o.m, (size_t)r.o.n_state * 8);
@@ -498,7 +499,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_lost_sum_is_seen),
         cmocka_unit_test(zero_changes_no_bit),
         cmocka_unit_test(masters_walk_like_f32),
-        cmocka_unit_test(not_finite_is_skipped_by_all),
+        cmocka_unit_test(skipped_by_all),
         cmocka_unit_test(plan_is_what_is_taken),
     };
     world_open(argc, argv);
