@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +10,8 @@
 #include "base/str.h"
 #include "launcher/sched/proc.h"
 
-enum { HELD_BACK_LOOKS = 4 };
-static const double HELD_BACK_S = 0.003;
+enum { HELD_BACK_LOOKS = 4, LOOKS_AT_MOST = 100 };
+static const double LOOK_EVERY_S = 0.003;
 
 /* By which rank a process is: torchrun and many others, Open MPI, PMIx, PMI, Slurm's task of a numbered step. */
 static const char *const rank_variables[] = {"RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_STEP_ID",
@@ -46,29 +47,61 @@ static bool environ_numbers(pid_t pid, const char *mark, struct str *out)
     return marked;
 }
 
-/* A mask of /proc/PID/status, proc(5): "SigBlk", "SigCgt". */
-static bool is_in_mask(pid_t pid, const char *mask, int signo)
+/* A mask in the text of /proc/PID/status, proc(5): "SigBlk", "SigCgt". */
+static bool is_in_mask(const char *status, const char *mask, int signo)
 {
-    struct str text = STR_INIT;
-    const char *at = proc_read(pid, "status", &text) ? strstr(text.p, mask) : NULL;
-    bool in = at && strtoull(at + strlen(mask), NULL, 16) >> (signo - 1) & 1;
-    str_release(&text);
-    return in;
+    const char *at = strstr(status, mask);
+    return at && strtoull(at + strlen(mask), NULL, 16) >> (signo - 1) & 1;
 }
 
-/* Is the signal handled, or held back by one who waits for it (sigwait, signalfd)? A shell holds it back for a moment whenever it forks, so
- * that has to last. */
+/* Processor time of the first thread, which is the one that status tells of: utime and stime, fields 14 and 15 of stat, proc(5). */
+static int64_t ticks_of(pid_t pid)
+{
+    char name[64];
+    struct str text = STR_INIT;
+    long long user = 0, system = 0;
+    snprintf(name, sizeof name, "task/%ld/stat", (long)pid);
+    const char *p = proc_read(pid, name, &text) ? strrchr(text.p, ')') : NULL;
+    if (p && sscanf(p, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lld %lld", &user, &system) != 2)
+        user = system = 0;
+    str_release(&text);
+    return user + system;
+}
+
+enum hearing { DEAF, HANDLES, HOLDS_BACK, STANDS_STILL };
+
+/* *ticks: at the look before. */
+static enum hearing look(pid_t pid, int signo, int64_t *ticks)
+{
+    struct str status = STR_INIT;
+    enum hearing found = DEAF;
+    int64_t before = *ticks;
+    if (proc_read(pid, "status", &status) && is_in_mask(status.p, "\nSigCgt:", signo)) {
+        found = HANDLES;
+    } else if (status.p && is_in_mask(status.p, "\nSigBlk:", signo)) {
+        *ticks = ticks_of(pid);
+        found = strstr(status.p, "\nState:\tS") || *ticks > before ? HOLDS_BACK : STANDS_STILL;
+    }
+    str_release(&status);
+    return found;
+}
+
+/* Is the signal handled, or held back by one who waits for it (sigwait in another thread, signalfd)? A shell holds it back for a moment
+ * whenever it forks, so that has to last; and where it gets no processor in that moment it lasts by itself, so a look counts only if the
+ * process sleeps, which no shell does within fork, or has computed since the look before. One that does neither is asked again at the next call. */
 static bool is_heard(pid_t pid, int signo)
 {
-    bool held_back = true;
-    if (is_in_mask(pid, "\nSigCgt:", signo))
-        return true;
-    for (int i = 0; i < HELD_BACK_LOOKS && held_back; i++) {
+    int64_t ticks = INT64_MAX;
+    int counted = 0;
+    for (int i = 0; i < LOOKS_AT_MOST && counted < HELD_BACK_LOOKS; i++) {
         if (i > 0)
-            clock_sleep_s(HELD_BACK_S);
-        held_back = is_in_mask(pid, "\nSigBlk:", signo);
+            clock_sleep_s(LOOK_EVERY_S);
+        enum hearing now = look(pid, signo, &ticks);
+        if (now == HANDLES || now == DEAF)
+            return now == HANDLES;
+        counted += now == HOLDS_BACK;
     }
-    return held_back;
+    return counted == HELD_BACK_LOOKS;
 }
 
 /* Programs that start ranks and take a signal for their own end. */
