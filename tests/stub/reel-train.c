@@ -3,6 +3,7 @@
  *   REEL_STUB_STEP_S     seconds a step takes (default 0.02)
  *   REEL_STUB_CRASH_AT   crash (exit 5) before this step in attempts up to REEL_STUB_CRASH_ATTEMPTS (default: all)
  *   REEL_STUB_HANG_AT    do nothing more from this step on, in the first attempt
+ *   REEL_STUB_HOLD_AT    wait at this step for the request to save, in the first attempt
  *   REEL_STUB_DEAF       ignore the request to save */
 #include <signal.h>
 #include <stdio.h>
@@ -89,7 +90,7 @@ static int follow_rank0(const char *dir, int64_t attempt)
 {
     char log[LIMIT_PATH_BYTES];
     snprintf(log, sizeof log, "%s/events/rank0.a%lld.evlog", dir, (long long)attempt);
-    for (double begun = clock_mono_s(); !evlog_held(log) && clock_mono_s() - begun < 10;)
+    for (double begun = clock_mono_s(); !evlog_held(log) && clock_mono_s() - begun < 120;)
         clock_sleep_s(0.05);
     while (evlog_held(log))
         clock_sleep_s(0.05);
@@ -118,6 +119,8 @@ int main(int argc, char **argv)
     for (; step < run_total_steps(&run); step++) {
         while (attempt == 1 && step == (int64_t)number("REEL_STUB_HANG_AT", -1))
             clock_sleep_s(1);
+        while (attempt == 1 && step == (int64_t)number("REEL_STUB_HOLD_AT", -1) && !stop)
+            clock_sleep_s(0.05);
         if (step == crash_at && attempt <= (int64_t)number("REEL_STUB_CRASH_ATTEMPTS", 1e9))
             _exit(5); /* a crash closes nothing */
         clock_sleep_s(step_s);
