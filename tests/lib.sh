@@ -22,3 +22,4 @@ wait_for() { # SECONDS COMMAND...: until it succeeds; of a machine that has noth
     local end=$((SECONDS + 3 * $1)); shift
     until "$@"; do [ $SECONDS -ge $end ] && return 1; sleep 0.1; done
 }
+grew() { [ "$(stat -c %s "$1" 2> /dev/null || echo 0)" -gt "$2" ]; } # FILE BYTES
