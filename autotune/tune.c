@@ -12,6 +12,7 @@
 
 #define MIN_FIT 0.05 /* probability of fitting below which a layout is not tried */
 #define GIVE_UP 1.3  /* times the best step: a trial slower than this in every step ends early */
+#define START_S 120  /* of a trial before its first step: srun, MPI and the build of the model on a busy machine */
 
 /* ---- identity ---- */
 
@@ -358,7 +359,7 @@ static double deadline_of(const struct tune *t, const struct plan *p)
 {
     double steps = (double)t->conf.trial_steps + 1;
     double step_s = t->search.best >= 0 ? 4 * t->items[t->search.best].measured_s : 30 * p->predicted_step_s;
-    return 30 + steps * step_s;
+    return START_S + steps * step_s;
 }
 
 static int measure(struct tune *t, int64_t i, struct err *err)

@@ -27,7 +27,7 @@
 #include "curator/decode.h"
 #include "curator/shard.h"
 
-static const double LOCK_WAIT_S = 2; /* the workers of a killed curation are gone by then */
+static const double LOCK_WAIT_S = 30; /* the workers of a killed curation are gone by then */
 
 static const struct opt opts[] = {
     {"out", 'o', OPT_TEXT, "DIR", "folder of the dataset to make", .flags = OPT_REQUIRED},
