@@ -498,7 +498,7 @@ static void conform_test_steps(void **state)
         conform.allocate();
     struct sched_step *code = conform_step("echo $PLAIN; exit 4", 0, "step.log"),
                       *killed = conform_step("kill -9 $$", 0, NULL),
-                      *late = conform_step("trap '' TERM;" CONFORM_UP, 2, NULL); /* it must have come to its trap */
+                      *late = conform_step("trap '' TERM;" CONFORM_UP, 6, NULL); /* it must have come to its trap */
     st = conform_step_end(code);
     assert_int_equal(st.exit_code, 4);
     assert_int_equal(conform_count(conform_read("step.log"), "value\n"), 1); /* beside what srun has to say */

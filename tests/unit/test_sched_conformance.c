@@ -15,9 +15,9 @@ static int setup_with(const char *grace)
     snprintf(home, sizeof home, "%.4000s/home", dir);
     setenv("REEL_LOCAL_CORES", "4", 1);
     setenv("REEL_LOCAL_GRACE", grace, 1);
-    setenv("REEL_LOCAL_KILL_WAIT", "300ms", 1);
+    setenv("REEL_LOCAL_KILL_WAIT", "5s", 1); /* what is asked must come to its answer */
     conform = (struct conform){.kind = "local", .home = home, .dir = dir, .low_priority = 0, .urgent_priority = 100,
-                               .cores = 4, .time_limit_s = 1, .patience_s = 60};
+                               .cores = 4, .time_limit_s = 6, .patience_s = 200};
     if (sched_open("local", home, &conform.s, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         return -1;
@@ -29,7 +29,7 @@ static int setup_with(const char *grace)
 static int setup_grace(void **state)
 {
     (void)state;
-    return setup_with("300ms");
+    return setup_with("5s");
 }
 
 static int setup_no_grace(void **state)

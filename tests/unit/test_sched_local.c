@@ -475,10 +475,10 @@ static int setup(void **state)
     snprintf(home, sizeof home, "%.3900s/home", dir);
     snprintf(path, sizeof path, "%.3900s/sched/local/%.100s", home, clock_host());
     setenv("REEL_LOCAL_CORES", "8", 1);
-    setenv("REEL_LOCAL_GRACE", "300ms", 1);
-    setenv("REEL_LOCAL_KILL_WAIT", "300ms", 1);
+    setenv("REEL_LOCAL_GRACE", "5s", 1);
+    setenv("REEL_LOCAL_KILL_WAIT", "5s", 1);
     conform = (struct conform){.kind = "local", .home = home, .dir = dir, .urgent_priority = 100, .cores = 8,
-                               .patience_s = 60};
+                               .patience_s = 200};
     return local_spool_init(&spool, path, NULL) < 0 || sched_open("local", home, &conform.s, NULL) < 0 ? -1 : 0;
 }
 

@@ -492,6 +492,14 @@ static void hang_until_told(bool hangs, int tag)
         MPI_Send(&c, 1, MPI_CHAR, world->size - 1, tag, MPI_COMM_WORLD);
 }
 
+static struct comm *all_but_last(void)
+{
+    struct comm *c;
+    struct err err = {0};
+    must(comm_split(world, "pp", world->rank == world->size - 1, world->rank, &c, &err), &err);
+    return c;
+}
+
 /* The last rank never enters: the others' waits end, and name it and the operation. */
 static void a_rank_that_hangs_is_named(void **state)
 {
@@ -506,19 +514,25 @@ static void a_rank_that_hangs_is_named(void **state)
     struct comm_op spread = {.kind = COMM_BROADCAST, .what = "much", .recv = big, .n = BIG, .dtype = DTYPE_F64};
     (void)state;
     for (int way = 0; way < 2 && is_mpi() && world->size > 1; way++) {
-        struct comm *part = copy_of_world("dp");
+        struct comm *part = copy_of_world("dp"), *others = all_but_last();
+        struct comm_work *w = NULL;
         struct err err = {0};
         bool late = world->rank != last && (way == 0 || world->rank == 0);
-        world->conf->deadline_s = late ? 3 : 0; /* long enough for the others to be there, however busy the machine */
+        if (late)
+            must(comm_start(part, way ? &spread : &gather, NULL, &w, &err), &err);
+        else if (world->rank != last)
+            must(comm_do(part, &spread, NULL, &err), &err);
+        must(comm_barrier(others, &err), &err); /* from here on only the last is missing, however busy the machine */
         if (late) {
-            must_fail(comm_do(part, way ? &spread : &gather, NULL, &err), ERR_TEMP, &err, way ? "broadcast 'much' in group dp" : "all-gather 'numbers of all' in group dp");
+            world->conf->deadline_s = 1;
+            must_fail(comm_wait(part, w, NULL, &err), ERR_TEMP, &err, way ? "broadcast 'much' in group dp" : "all-gather 'numbers of all' in group dp");
             assert_non_null(strstr(err.text, way ? taken : none));
             assert_non_null(strstr(err.text, "hangs or is gone: end all ranks"));
             world_mend(part);
-        } else if (world->rank != last)
-            must(comm_do(part, &spread, NULL, &err), &err);
-        hang_until_told(world->rank == last, 20000 + way);
+        }
         world->conf->deadline_s = 0;
+        comm_close(others);
+        hang_until_told(world->rank == last, 20000 + way);
         if (world->rank == last)
             must(comm_do(part, way ? &spread : &gather, NULL, &err), &err);
         must(comm_barrier(world, &err), &err);
@@ -536,10 +550,12 @@ static void a_split_that_is_not_joined(void **state)
     (void)state;
     if (!is_mpi() || world->size == 1)
         return;
-    struct comm *whole = copy_of_world("dp"), *part = NULL;
+    struct comm *whole = copy_of_world("dp"), *others = all_but_last(), *part = NULL;
     struct err err = {0};
-    world->conf->deadline_s = 3;
+    must(comm_barrier(others, &err), &err);
+    comm_close(others);
     if (world->rank != last) {
+        world->conf->deadline_s = 5; /* the others are on their way */
         must_fail(comm_split(whole, "tp", 0, 0, &part, &err), ERR_TEMP, &err, "barrier 'tp' in group dp");
         assert_non_null(strstr(err.text, none));
         world_mend(whole);
@@ -556,7 +572,7 @@ static void a_split_that_is_not_joined(void **state)
 static void a_deadline_that_holds(void **state)
 {
     (void)state;
-    world->conf->deadline_s = 60;
+    world->conf->deadline_s = 600;
     for (int kind = 0; kind < KINDS; kind++)
         trial_run(world, (enum comm_kind)kind, 1, DTYPE_F64, false, 30);
     world->conf->deadline_s = 0;
