@@ -409,7 +409,7 @@ static void lock_of_a_dead_process(void **state)
     assert_int_equal(read(ready[0], &c, 1), 1);
     assert_int_equal(file_lock(in_scratch("lock"), 0, &fd, &err), ERR_BUSY);
     kill(pid, SIGKILL);
-    assert_int_equal(file_lock(in_scratch("lock"), 20, &fd, &err), 0);
+    assert_int_equal(file_lock(in_scratch("lock"), 120, &fd, &err), 0);
     file_unlock(fd);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     close(ready[0]);
