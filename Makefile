@@ -178,6 +178,11 @@ SLURM_TESTS := $(patsubst tests/slurm/%.c,$(B)/tests/slurm/%,$(wildcard tests/sl
 $(B)/tests/slurm/%: $(B)/obj/tests/slurm/%.o $(call lib_objs,launcher/sched) $(B)/flags
 	@mkdir -p $(@D)
 	$(call link,$(filter %.o,$^),$(call lib_libs,launcher/sched) $(TEST_LIBS))
+SLURM_TESTS += $(B)/tests/slurm/hold.so
+$(B)/tests/slurm/hold.so: tests/slurm/preload/hold.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra -O1 -shared -fPIC -o $@ $<
 
 # what the trainer makes of small cases, for PyTorch to make the same of; see tests/peers/torch
 PEERS_BIN := $(patsubst tests/peers/%.c,$(B)/tests/peers/%,$(sort $(wildcard tests/peers/*.c)))
