@@ -32,6 +32,8 @@ struct conform {
     int low_priority, urgent_priority;
     int cores;                    /* of the one node; the suite needs 4 or more */
     double time_limit_s;          /* shortest time limit the scheduler keeps */
+    double signal_lead_s;         /* of the signal before a time limit; 0: half the limit */
+    double step_deadline_s;       /* in which a step has surely come to its trap; 0: 2 s */
     double patience_s;
     bool orphans_escape;          /* the site tracks a job's processes by ancestry alone: those that left it outlive the job */
     void (*allocate)(void);       /* before steps: be inside a job; NULL where steps work without one */
