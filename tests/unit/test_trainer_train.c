@@ -173,7 +173,7 @@ static void the_normaliser_is_global(void **state)
 
 /* Which steps are spikes follows from the losses and norms that were recorded; such a step changes nothing, is not computed again, and
  * is the same one under any layout and over a stop. A stage begins anew. */
-enum { SPIKE_RUN = 98, SPIKE_STAGE = 10 };
+enum { SPIKE_RUN = 84, SPIKE_STAGE = 2 };
 static void spikes_check(const char *name, int64_t first, double z, int seen[2])
 {
     struct told_steps t = told(name, 1);
@@ -191,8 +191,9 @@ static void spikes_check(const char *name, int64_t first, double z, int seen[2])
 
 static void spikes_are_skipped(void **state)
 {
-    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "pp=2,mbs=1", "tp=2,sp=1,recompute=full"};
+    static const char *const layouts[] = {"dp=1", "dp=2,zero=3", "pp=2,mbs=1", "tp=2,sp=1,recompute=full", "tp=2,pp=2"};
     struct run run;
+    bool parted = false; /* one of them */
     (void)state;
     run_make(&run, data_dir(), 2, SPIKE_STAGE);
     run.n_stages = 2;
@@ -204,18 +205,23 @@ static void spikes_are_skipped(void **state)
         struct plan plan = plan_make_text(&run, layouts[i]);
         char whole[16], parts[16];
         int seen[2] = {0};
-        if (layout_world(&plan.layout) > world->size)
+        if (i > 0 && layout_world(&plan.layout) != world->size)
             continue;
         snprintf(whole, sizeof whole, "spikes-%d", i);
         snprintf(parts, sizeof parts, "parted-%d", i);
         train(&run, &(struct job){.name = whole, .layout = layouts[i]});
-        train(&run, &(struct job){.name = parts, .layout = layouts[i], .max_steps = SPIKE_RUN - 11});
-        train(&run, &(struct job){.name = parts, .layout = layouts[i], .attempt = 2});
-        assert_true(difference(whole, parts, SPIKE_RUN) == 0 && difference("spikes-0", whole, SPIKE_RUN) <= 1e-9);
+        assert_true(difference("spikes-0", whole, SPIKE_RUN) <= 1e-9);
         if (world->rank == 0) {
             spikes_check(whole, SPIKE_STAGE, run.adamw.spike_z, seen);
-            assert_true(seen[0] > 0 && seen[1] > 0 && told(parts, 2).skipped > 0);
+            assert_true(seen[0] > 0 && seen[1] > 0);
         }
+        if (parted || layout_world(&plan.layout) != world->size)
+            continue;
+        parted = true;
+        train(&run, &(struct job){.name = parts, .layout = layouts[i], .max_steps = SPIKE_RUN - 9});
+        train(&run, &(struct job){.name = parts, .layout = layouts[i], .attempt = 2});
+        assert_true(difference(whole, parts, SPIKE_RUN) == 0);
+        assert_true(world->rank != 0 || told(parts, 2).skipped > 0);
     }
     run_release(&run);
 }
