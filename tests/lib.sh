@@ -24,7 +24,7 @@ wait_for() { # SECONDS COMMAND...: until it succeeds; of a machine that has noth
 }
 grew() { [ "$(stat -c %s "$1" 2> /dev/null || echo 0)" -gt "$2" ]; } # FILE BYTES
 held_trainer() { # FOLDER: programs for REEL_BIN_DIR; their trainer waits in step 20 of a first attempt until it hears a notice (tests/slurm/preload)
-    mkdir -p "$1"; for p in reel reel-slurm; do [ ! -e "$REEL_BIN/$p" ] || ln -sf "$REEL_BIN/$p" "$1/"; done
+    mkdir -p "$1"; for p in reel reel-slurm reel-curate; do [ ! -e "$REEL_BIN/$p" ] || ln -sf "$REEL_BIN/$p" "$1/"; done
     printf '#!/bin/sh\nASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 LD_PRELOAD=%s exec %s "$@"\n' "$REEL_BIN/tests/slurm/hold.so" "$REEL_BIN/reel-train" > "$1/reel-train"
     chmod +x "$1/reel-train"
 }

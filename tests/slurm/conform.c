@@ -26,7 +26,7 @@ static int setup(void **state)
         return -1;
     snprintf(home, sizeof home, "%.4000s/home", dir);
     conform = (struct conform){.kind = "slurm", .home = home, .dir = dir, .low_partition = "low", .urgent_partition = "high",
-                               .cores = 4, .time_limit_s = 60, .signal_lead_s = 1 /* it comes up to half a minute before */,
+                               .cores = 4, .time_limit_s = 60, .signal_lead_s = 15 /* up to half a minute more: checked that often */,
                                .step_deadline_s = 10, .patience_s = 200, .orphans_escape = true, .allocate = allocate};
     if (sched_open("slurm", home, &conform.s, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);

@@ -1,7 +1,8 @@
-/* Preloaded into reel-train: the first attempt of a run, about to write down step 20, waits there until it has heard a notice to stop.
+/* Preloaded into reel-train: the first attempt of a run, about to write down step REEL_HOLD_AT (20), waits there until it has heard a notice to stop.
  * So it cannot be over before the notice comes, however fast it is or slow the scheduler. */
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,8 +11,10 @@ static const char log_name[] = "/rank0.a1.evlog";
 
 ssize_t write(int fd, const void *bytes, size_t n)
 {
-    char link[64], path[4096], heard[4096 + 16];
-    if (memmem(bytes, n, "\"ev\": \"step\"", 12) && memmem(bytes, n, "\"step\": 20,", 11)) {
+    const char *at = getenv("REEL_HOLD_AT");
+    char step[64], link[64], path[4096], heard[4096 + 16];
+    snprintf(step, sizeof step, "\"step\": %s,", at ? at : "20");
+    if (memmem(bytes, n, "\"ev\": \"step\"", 12) && memmem(bytes, n, step, strlen(step))) {
         snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
         ssize_t length = readlink(link, path, sizeof path - 1), dir = length - (ssize_t)sizeof log_name + 1;
         if (dir > 0 && memcmp(path + dir, log_name, sizeof log_name - 1) == 0) {
