@@ -90,7 +90,7 @@ static int follow_rank0(const char *dir, int64_t attempt)
 {
     char log[LIMIT_PATH_BYTES];
     snprintf(log, sizeof log, "%s/events/rank0.a%lld.evlog", dir, (long long)attempt);
-    for (double begun = clock_mono_s(); !evlog_held(log) && clock_mono_s() - begun < 120;)
+    for (double begun = clock_mono_s(); !evlog_held(log) && clock_mono_s() - begun < (file_exists(log) ? 10 : 120);)
         clock_sleep_s(0.05);
     while (evlog_held(log))
         clock_sleep_s(0.05);
