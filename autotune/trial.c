@@ -6,12 +6,13 @@
 #include <string.h>
 
 #include "autotune/command.h"
+#include "base/clock.h"
 #include "base/file.h"
 
-static const double POLL_S = 0.5;
+static const double POLL_S = 0.5, WORD_S = 3;
 extern char **environ;
 
-enum { LOG_TAIL_BYTES = 4096, EXIT_NO = 1, KILLED_STATUS = 128 + SIGKILL };
+enum { LOG_TAIL_BYTES = 4096, KILLED_STATUS = 128 + SIGKILL };
 
 /* ---- failure classes ---- */
 
@@ -149,6 +150,17 @@ static void report_read(const struct trial_conf *c, struct trial_result *r)
     json_release(&doc);
 }
 
+/* Who preempts tells the trial and us in either order: one that failed, or was killed, says nothing about its layout if we are told, too. */
+static int word_wait(const struct trial_conf *c, const struct sched_step_status *end, enum trial_state state, struct err *err)
+{
+    bool judged = state != TRIAL_FAILED && end->exit_signal != SIGKILL && end->exit_code != KILLED_STATUS;
+    if (!c->stop || judged)
+        return 0;
+    for (double until = clock_mono_s() + WORD_S; !*c->stop && clock_mono_s() < until;)
+        clock_sleep_s(0.05);
+    return *c->stop ? err_set(err, ERR_TEMP, "asked to stop in the middle of a trial") : 0;
+}
+
 int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan, struct trial_result *out,
               struct err *err)
 {
@@ -164,6 +176,7 @@ int trial_run(const struct trial_conf *conf, const struct run *run, const struct
         r.state = trial_classify(&end, log.len > LOG_TAIL_BYTES ? log.p + log.len - LOG_TAIL_BYTES : log.p, r.cause);
         if (r.state == TRIAL_OK)
             report_read(conf, &r);
+        rc = word_wait(conf, &end, r.state, err);
         *out = r;
     }
     str_release(&log);

@@ -2,6 +2,7 @@
 #include "test_profiles.h"
 
 #include <math.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,10 @@
 #include "base/file.h"
 
 static char dir[LIMIT_PATH_BYTES - 64];
+
+static volatile sig_atomic_t stop;
+static bool stoppable;
+static int status; /* of trial_run; what it says is known if it is 0 */
 
 static struct trial_result trial_of(const char *script, double give_up_s, double deadline_s, int64_t limit_bytes)
 {
@@ -36,8 +41,10 @@ static struct trial_result trial_of(const char *script, double give_up_s, double
     run.stages[0] = (struct run_stage){.data = "synthetic:1x8x8", .gbs = 2, .steps = 4};
     snprintf(plan.model, sizeof plan.model, "dit-tiny");
     assert_ok(sched_open("local", dir, &s, &err), &err);
-    struct trial_conf conf = {s, bin, folder, 4, give_up_s, deadline_s, limit_bytes, 0, "own"};
-    assert_ok(trial_run(&conf, &run, &plan, &r, &err), &err);
+    struct trial_conf conf = {s, bin, folder, 4, give_up_s, deadline_s, limit_bytes, 0, "own", stoppable ? &stop : NULL};
+    status = trial_run(&conf, &run, &plan, &r, &err);
+    if (status != ERR_TEMP || !stop)
+        assert_ok(status, &err);
     sched_close(s);
     run_release(&run);
     str_release(&text);
@@ -47,6 +54,23 @@ static struct trial_result trial_of(const char *script, double give_up_s, double
 #define REPORT(steps, more)                                                                                                     \
     "cat > $d/trial.json << E\n{\"schema\": \"reel.trial/1\", \"steps\": " steps ", \"step_s\": 0.25, \"tokens\": 32, "         \
     "\"model_flops\": 1e9, \"mfu\": 0.5, \"peak_bytes\": 7, \"planned_bytes\": 6" more "}\nE\n"
+
+static void told(int signo) { stop = signo; }
+
+/* The trial's end is seen before the word that explains it. */
+static void ends_before_the_word(void **state)
+{
+    static const char *const scripts[] = {"kill -TERM $$", "kill -9 $$", "exit 75", REPORT("1", ", \"stopped_early\": true")};
+    (void)state;
+    stoppable = signal(SIGALRM, told) != SIG_ERR;
+    for (size_t i = 0; i < ARRAY_LEN(scripts); i++) {
+        alarm(1);
+        trial_of(scripts[i], 0.1, 60, 0);
+        assert_int_equal(status, ERR_TEMP);
+        stop = 0;
+    }
+    stoppable = false;
+}
 
 static void ends(void **state)
 {
@@ -134,7 +158,7 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ends), cmocka_unit_test(hangs), cmocka_unit_test(arguments),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ends), cmocka_unit_test(ends_before_the_word), cmocka_unit_test(hangs), cmocka_unit_test(arguments),
                                        cmocka_unit_test(probes)};
     return cmocka_run_group_tests(tests, setup, NULL);
 }
