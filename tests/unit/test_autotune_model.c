@@ -107,6 +107,14 @@ static void cost_properties(void **state)
     assert_fails(cost_terms(&spec, &rates, &tp, terms, &err), ERR_INPUT, &err, "tp 2");
     broken.gemm_flops = NAN;
     tp = layout_of("");
+    /* a wide residual stream: two bytes more in six passes of a sub-block, of which there are three, and of nothing else */
+    double narrow[COST_TERMS], more = 6.0 * 2 * 3 * (double)(layout_replica_samples(&tp, spec.gbs, 0) * seq_tokens(spec.seq) * m.layers * m.hidden);
+    spec.dtype = DTYPE_BF16;
+    assert_ok(cost_terms(&spec, &rates, &tp, narrow, &err), &err);
+    spec.residual_wide = true;
+    assert_ok(cost_terms(&spec, &rates, &tp, terms, &err), &err);
+    for (int t = 0; t < COST_TERMS; t++)
+        assert_true(t == COST_ELEMENTWISE ? fabs((terms[t] - narrow[t]) * rates.copy_bytes / more - 1) < 1e-9 : t == COST_CONTENTION || terms[t] == narrow[t]);
     assert_fails(cost_terms(&spec, &broken, &tp, terms, &err), ERR_INPUT, &err, "gemm_flops is nan");
 }
 
