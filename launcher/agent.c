@@ -107,7 +107,7 @@ static int trainer_command(struct agent *a, struct command *out, struct err *err
         return err_set(err, ERR_NOMEM, "out of memory");
     /* the run's events say how it ended; mpirun would hold a status other than 0 back for two seconds */
     const char *args[] = {"train",     "--run", run_json,    "--plan", plan_json, "--run-dir", a->conf->run_dir,
-                          "--attempt", attempt, "--stop-ok", NULL};
+                          "--attempt", attempt, "--stop-ok", a->state.saved_step > 0 ? "--resume" : NULL, NULL};
     char mark[LIMIT_NAME_BYTES];
     const char **env;
     node_agent_mark(a->conf->run_dir, a->attempt.number, mark);

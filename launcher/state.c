@@ -185,6 +185,8 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
         a->load_s = json_num(event, "seconds", 0);
     } else if (strcmp(kind, "ckpt_damaged") == 0) {
         a->damaged++;
+    } else if (strcmp(kind, "ckpt_refused") == 0) {
+        text_set(a->refused, sizeof a->refused, event, "reason");
     } else if (strcmp(kind, "train_ended") == 0) {
         s->done |= strcmp(json_text(event, "reason", ""), "done") == 0;
         a->stopped |= strcmp(json_text(event, "reason", ""), "stop") == 0;

@@ -18,7 +18,7 @@
  * elements together of the weights (of what is trained, in a run of bf16, their masters), then of those units alone that are trained, "trained" elements each (left out: "n"), of m, of v, and with
  * "ema" of the average. Raw little-endian numbers of "dtype", m and v of bf16 with "moments":
  * "bf16" (left out: same), no header. "dtype" is f64 or f32; a run of bf16, whose optimizer's numbers and master weights are f32, has "run_dtype": "bf16" beside it (left
- * out: dtype), and "residual" if that is not its type; and weights without masters, which are the frozen ones, stand there widened. Tensors that several places hold stand in the file of each. `hash` is XXH3-128 of the file; "checksum", always last,
+ * out: dtype), and "residual" if that is not its type; and weights without masters, which are the frozen ones, stand there widened. Tensors that several places hold stand in the file of each. `hash` is XXH3-128 of the file; "checksum", always last and of this form in every version,
  * is that of the manifest's own bytes up to the comma before it. Loading gives back the same bits: numbers are the run's own, and its weights
  * of bf16 are rounded from their masters.
  *
@@ -329,7 +329,7 @@ int ckpt_folder_check(const char *dir, struct err *err)
 
 bool ckpt_is_damage(int rc)
 {
-    return rc == ERR_CORRUPT || rc == ERR_INPUT || rc == ERR_NOT_FOUND || rc == ERR_LIMIT;
+    return rc == ERR_CORRUPT || rc == ERR_NOT_FOUND;
 }
 
 /* Rank 0: the folder becomes visible, unless a good one of the same step is. */

@@ -2,7 +2,8 @@
  *
  * A checkpoint is a folder <run>/ckpt/step-<8 digits>: manifest.json and one file a rank of the first replica. The format's essay is
  * at the top of ckpt.c. It is written as .tmp-step-…, every file synced, and renamed; a reader never sees a part. Loading takes the
- * newest that verifies; a damaged one is set aside (renamed *.damaged, never deleted) and the next older one is used.
+ * newest that verifies; a damaged one is set aside (renamed *.damaged, never deleted) and the next older one is used. Damaged is what a
+ * checksum, a size or a missing file proves; one that is whole and that this program cannot read is an error, and is left as it is.
  * Saving under a full disk leaves the older checkpoints as they were and removes what was begun.
  *
  *     ckpt_load(run_dir, &optim, config_hash, told, ctx, &meta, &found, err);   // all ranks of the world
@@ -10,7 +11,7 @@
  *
  * What one rank writes and reads needs no other rank (struct ckpt_state): ckpt_file_write, ckpt_state_load.
  *
- * Errors: ERR_IO (disk full, not writable), ERR_INPUT (another run's, or another dtype's checkpoint), all ranks alike.
+ * Errors: ERR_IO (disk full, not writable), ERR_INPUT (another run's, another dtype's or another version's checkpoint), all ranks alike.
  */
 #ifndef TRAINER_CKPT_H
 #define TRAINER_CKPT_H

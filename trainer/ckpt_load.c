@@ -1,6 +1,8 @@
 /* Loading into a run: rank 0 lists the folders; each, from the newest, is verified by all ranks together (file k by rank k mod ranks). A
  * damaged one (unreadable manifest, wrong size or hash, missing file) is renamed `….damaged`, replacing an older such folder of
- * the same step, and the next one is tried. One that cannot be read because the file system fails (EIO) is passed over and left.
+ * the same step, and the next one is tried. One that cannot be read because the file system fails (EIO) is passed over and left. One that is
+ * whole as far as its checksum says and that this program cannot read (a newer schema, a key it does not know) ends the loading: an older one
+ * would replay what is not lost, and a newer program reads it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -96,12 +98,20 @@ static int state_load(const char *dir, const struct ckpt_manifest *m, struct opt
     return rc;
 }
 
+static int unreadable(const char *dir, int status, struct err *err)
+{
+    if (status != ERR_INPUT && status != ERR_LIMIT)
+        return status;
+    return err_set(err, ERR_INPUT, "checkpoint '%s' is whole, but cannot be read by this reel-train and is left as it is: go on with the program that "
+                   "wrote it, or a newer one (%s)", dir, err->text);
+}
+
 /* One candidate: 0 loaded, ERR_CORRUPT damaged, ERR_IO not readable now, else an error that no other checkpoint mends; all
  * ranks alike. */
 static int candidate_load(const char *dir, struct optim *o, struct hash128 config, struct ckpt_meta *out, struct err *err)
 {
     struct ckpt_manifest m = {0};
-    int rc = ckpt_manifest_load(dir, &m, err);
+    int rc = unreadable(dir, ckpt_manifest_load(dir, &m, err), err);
     if (rc == 0)
         rc = ckpt_verify(dir, &m, o->c.world->rank, o->c.world->size, err);
     if (ckpt_is_damage(rc))

@@ -13,7 +13,8 @@ int64_t ckpt_tensor_find(const struct ckpt_manifest *m, const char *name); /* -1
 
 /* Whole by manifest, file sizes and content. */
 int ckpt_folder_check(const char *dir, struct err *err);
-/* Of a look at a checkpoint: it is not whole. Anything else (no memory, a failing file system) says nothing about it. */
+/* Of a look at a checkpoint: it is proved not to be whole. Anything else says nothing about its worth: no memory, a failing file system, or a
+ * manifest whose checksum fits and that this program cannot read (ERR_INPUT: a newer schema, a key more). */
 bool ckpt_is_damage(int rc);
 int ckpt_set_aside(const char *dir, struct err *err);
 

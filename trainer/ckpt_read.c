@@ -189,7 +189,7 @@ static int checksum_check(const struct str *text, const char *path, struct err *
         at = p;
     int end = 0;
     if (!at || sscanf(at + sizeof key - 1, ": \"%32[0-9a-f]\"%n", value, &end) != 1 || hash_parse(value, &want, NULL) < 0 ||
-        strcmp(at + sizeof key - 1 + end, "\n}\n") != 0)
+        strcmp(at + sizeof key - 1 + end, "\n}\n") != 0 || text->len != strlen(text->p))
         return err_set(err, ERR_CORRUPT, "'%s' has no checksum at its end", path);
     while (at > text->p && *at != ',')
         at--;

@@ -23,7 +23,8 @@ static const struct opt opts[] = {
     {"run", 0, OPT_TEXT, "FILE", "what to train (reel.run/1)"},
     {"plan", 0, OPT_TEXT, "FILE", "layout (reel.plan/1)"},
     {"run-dir", 0, OPT_TEXT, "DIR", "folder of the run: events/ and ckpt/ lie there", .flags = OPT_REQUIRED},
-    {"resume", 0, OPT_BOOL, NULL, "the run folder must hold a checkpoint to go on from; --no-resume: it must hold none (default: go on from one if there is one)"},
+    {"resume", 0, OPT_BOOL, NULL, "the run folder must hold a checkpoint to go on from; --no-resume: it must hold none, whatever was saved once (default: go on from "
+     "one if there is one, begin if none was ever saved)"},
     {"attempt", 0, OPT_INT, "N", "number of this attempt", .fallback = "1", .min = 1, .max = 1e9},
     {"trial", 0, OPT_BOOL, NULL, "measure only: no checkpoint, no events, one JSON object at the end"},
     {"steps", 0, OPT_INT, "N", "stop after N steps of this attempt (trial: 5); with --model: length of the run", .min = 1, .max = 1e12},
@@ -229,7 +230,7 @@ static int resume_check(const struct opt_values *v, const char *dir, struct err 
     if (found)
         return err_set(err, ERR_INPUT, "--no-resume: '%s' holds checkpoints: give another --run-dir to begin anew, or leave --no-resume out to go on", dir);
     return err_set(err, ERR_INPUT, "--resume: '%s' holds no checkpoint (ckpt/step-…) to go on from: give the folder of a run that has saved one, "
-                   "or leave --resume out to begin anew", dir);
+                   "or begin anew with --no-resume", dir);
 }
 
 static int folder_open(const struct opt_values *v, int rank, const char *dir, struct err *err)
@@ -254,7 +255,7 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
         rc = folder_open(v, world->rank, dir, err);
     struct train_conf conf = {
         .run = &run, .plans = plans, .run_dir = dir, .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
-        .resume = opt_bool(v, "resume"), .max_steps = steps_wanted(v), .verify = opt_bool(v, "verify"),
+        .resume = opt_bool(v, "resume"), .anew = opt_given(v, "resume") && !opt_bool(v, "resume"), .max_steps = steps_wanted(v), .verify = opt_bool(v, "verify"),
         .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
         .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &notice->signo,
         .stop_heard = &notice->heard, .phase = &notice->phase, .say = say,

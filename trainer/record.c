@@ -18,11 +18,14 @@
  *   validation     step (trained so far), samples, bins [loss of each part of the noise levels], average_bins, started_at, seconds
  *   ckpt_saved, ckpt_loaded    step, dir, bytes, started_at, seconds
  *   ckpt_damaged   dir, reason; an older one is tried
+ *   ckpt_refused   reason: no checkpoint can be gone on from, and what was saved is not to be done again unasked
  *   stop_seen      signal and heard_at, when it was this rank that heard it; seen_at: the ranks have agreed
  *   train_ended    next_step, reason
  */
 #include "trainer/record.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,7 +35,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "base/spawn.h"
+#include "base/str.h"
 #include "profiles/flops.h"
 #include "trainer/meter.h"
 
@@ -224,6 +229,49 @@ void record_damaged(struct record *r, const char *dir, const char *reason)
     json_put_text(&e.out, "dir", dir);
     json_put_text(&e.out, "reason", reason);
     commit(r, &e, true);
+}
+
+void record_refused(struct record *r, const char *reason)
+{
+    struct evlog_event e;
+    if (!r->log)
+        return;
+    evlog_begin(r->log, &e, "ckpt_refused");
+    json_put_text(&e.out, "reason", reason);
+    commit(r, &e, true);
+}
+
+static int log_saved_step(const char *path, int64_t *step, struct err *err)
+{
+    struct evlog_reader *log = NULL;
+    const cJSON *event;
+    int rc = evlog_reader_open(path, &log, err);
+    while (rc == 0 && (rc = evlog_reader_next(log, &event, err)) == 1) {
+        if (strcmp(json_text(event, "ev", ""), "ckpt_saved") == 0)
+            *step = num_max_i64(*step, json_int(event, "step", 0));
+        rc = 0;
+    }
+    evlog_reader_close(log);
+    return rc;
+}
+
+int record_saved_step(const char *run_dir, int64_t *step, struct err *err)
+{
+    char events[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES];
+    int64_t newest = 0;
+    int rc = 0;
+    snprintf(events, sizeof events, "%s/events", run_dir);
+    DIR *dir = opendir(events);
+    if (!dir && errno != ENOENT)
+        return err_set_errno(err, ERR_IO, "cannot list '%s'", events);
+    for (struct dirent *d; dir && rc == 0 && (d = readdir(dir));)
+        if (str_ends(d->d_name, ".evlog") && snprintf(path, sizeof path, "%s/%s", events, d->d_name) > 0)
+            rc = log_saved_step(path, &newest, err);
+    if (dir)
+        closedir(dir);
+    if (rc == 0)
+        *step = newest;
+    return rc;
 }
 
 void record_stop_seen(struct record *r, int signo, const volatile struct timespec *heard)

@@ -42,6 +42,10 @@ void record_ckpt(struct record *r, const char *kind, int64_t step, const char *d
 void record_validation(struct record *r, int64_t step, const struct run_validation *v, const double *bins, const double *average,
                        double started_at, double seconds);
 void record_damaged(struct record *r, const char *dir, const char *reason);
+/* The checkpoints that there are, or were, are not gone on from: the attempt ends. */
+void record_refused(struct record *r, const char *reason);
+/* Steps in the newest checkpoint that any attempt says it has saved; 0: none. ERR_IO, ERR_NOMEM. */
+int record_saved_step(const char *run_dir, int64_t *step, struct err *err);
 /* The ranks have agreed to save and stop. signo, heard: this rank's own notice, 0 and NULL when it had none. */
 void record_stop_seen(struct record *r, int signo, const volatile struct timespec *heard);
 void record_ended(struct record *r, int64_t next_step, const char *reason);

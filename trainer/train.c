@@ -31,19 +31,40 @@ static void phase_set(const struct train *t, const char *phase)
 
 static void line_said(void *ctx, const char *line) { train_say(ctx, line); }
 
+/* No checkpoint can be used: may the run begin at step 0? Not when --resume asked for one, nor when the events know of one. */
+static int anew_check(const struct train *t, struct err *err)
+{
+    int64_t saved = 0;
+    if (t->conf->anew)
+        return 0;
+    int rc = t->conf->world->rank == 0 ? record_saved_step(t->conf->run_dir, &saved, err) : 0;
+    if (rc == 0 && saved > 0)
+        rc = err_set(err, ERR_INPUT, "none of the checkpoints in '%s/ckpt' can be used, and %lld steps were saved: restore one (damaged ones are there as "
+                     "step-*.damaged), or begin at step 0 with --no-resume", t->conf->run_dir, (long long)saved);
+    else if (rc == 0 && t->conf->resume)
+        rc = err_set(err, ERR_INPUT, "none of the checkpoints in '%s/ckpt' can be used: restore one, or begin at step 0 with --no-resume", t->conf->run_dir);
+    return comm_agree(t->conf->world, rc, err);
+}
+
+static int ckpt_find(struct train *t, struct ckpt_meta *meta, bool *found, struct err *err)
+{
+    int rc = ckpt_load(t->conf->run_dir, &t->optim, t->config_hash, damage_told, t, meta, found, err);
+    if (rc == 0 && !*found)
+        rc = anew_check(t, err);
+    if (rc == ERR_INPUT)
+        record_refused(&t->record, err->text);
+    return rc;
+}
+
 static int state_load(struct train *t, struct err *err)
 {
     struct ckpt_meta meta = {0};
     bool found = false;
     double wall = clock_wall_s(), mono = clock_mono_s();
     phase_set(t, "load");
-    if (!t->conf->trial) {
-        int rc = ckpt_load(t->conf->run_dir, &t->optim, t->config_hash, damage_told, t, &meta, &found, err);
-        if (rc < 0)
-            return rc;
-    }
-    if (!found && t->conf->resume)
-        return err_set(err, ERR_INPUT, "none of the checkpoints in '%s/ckpt' can be used: restore one, or leave --resume out to begin anew", t->conf->run_dir);
+    int rc = t->conf->trial ? 0 : ckpt_find(t, &meta, &found, err);
+    if (rc < 0)
+        return rc;
     t->next_step = meta.step; /* 0 when there is none */
     t->skips = meta.skips;
     t->spikes = meta.spikes;

@@ -29,6 +29,7 @@ struct train_conf {
     int64_t attempt;         /* from 1 */
     bool trial;              /* measure only: no checkpoint, no events */
     bool resume;             /* begin with a checkpoint, or not at all */
+    bool anew;               /* begin at step 0 where no checkpoint can be used, though the events know that one was saved */
     int64_t max_steps;       /* stop after so many steps of this attempt (trial, tests); 0: the run's end */
     bool verify;             /* compare shards with their checksums before training */
     enum ops_blas blas;

@@ -68,6 +68,23 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     str_addc(out, '\n');
 }
 
+/* What an attempt found in the place of the newest checkpoint, and went on from. */
+static void damage_text(const struct run_attempt *a, struct str *out)
+{
+    if (a->damaged)
+        str_addf(out, "  attempt %lld found %lld damaged checkpoint%s and ", (long long)a->number, (long long)a->damaged, a->damaged == 1 ? "" : "s");
+    else if (a->refused[0])
+        str_addf(out, "  attempt %lld ", (long long)a->number);
+    else
+        return;
+    if (a->loaded_step >= 0)
+        str_addf(out, "used an older one, of %lld steps\n", (long long)a->loaded_step);
+    else if (a->refused[0])
+        str_addf(out, "ended: %s\n", a->refused);
+    else
+        str_addf(out, "%s\n", a->first_step == 0 ? "began anew, at step 0" : "came no further");
+}
+
 static void gap_json(const struct run_attempt *a, const struct run_attempt *b, struct json_out *o)
 {
     struct gap g = gap_of(a, b);
@@ -82,6 +99,8 @@ static void gap_json(const struct run_attempt *a, const struct run_attempt *b, s
     json_put_num(o, "load_s", g.load);
     json_put_int(o, "replayed_steps", g.replayed);
     json_put_int(o, "damaged_checkpoints", b ? b->damaged : 0);
+    json_put_int(o, "loaded_step", b ? b->loaded_step : -1);
+    json_put_text(o, "refused", b ? b->refused : "");
     json_put_text(o, "detail", a->detail);
     json_obj_end(o);
 }
@@ -101,9 +120,7 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
         if (s->attempts[i].cause != CAUSE_NONE && s->attempts[i].cause != CAUSE_DONE)
             gap_text(&s->attempts[i], i + 1 < s->n_attempts ? &s->attempts[i + 1] : NULL, out);
     for (int64_t i = 0; i < s->n_attempts; i++)
-        if (s->attempts[i].damaged)
-            str_addf(out, "  attempt %lld found %lld damaged checkpoint%s and used an older one\n",
-                     (long long)s->attempts[i].number, (long long)s->attempts[i].damaged, s->attempts[i].damaged == 1 ? "" : "s");
+        damage_text(&s->attempts[i], out);
 }
 
 static void explain_json(const struct run_state *s, const struct run_budget *budget, struct json_out *o)

@@ -308,6 +308,51 @@ static void another_run_is_refused(void **state)
     refused(&r, config, "tensor 'blocks.77.weight' is missing or of another shape");
 }
 
+/* The manifest with `from` made `to`, under a checksum that fits. */
+static void manifest_forge(int64_t step, const char *from, const char *to)
+{
+    struct str text = STR_INIT, forged = STR_INIT;
+    struct err err = {0};
+    char hex[HASH_TEXT_BYTES];
+    must(file_read(step_file(step, "manifest.json"), 1 << 20, &text, &err), &err);
+    char *at = strstr(text.p, from), *end = strstr(text.p, ",\n \"checksum\"");
+    assert_true(at && end && at < end);
+    *end = '\0';
+    str_addf(&forged, "%.*s%s%s", (int)(at - text.p), text.p, to, at + strlen(from));
+    const char *hash = hash_format(hash_128(forged.p, forged.len), hex);
+    str_addf(&forged, ",\n \"checksum\": \"%s\"\n}\n", hash);
+    FILE *f = fopen(step_file(step, "manifest.json"), "wb");
+    assert_true(f && fwrite(forged.p, 1, forged.len, f) == forged.len && fclose(f) == 0);
+    str_release(&text);
+    str_release(&forged);
+}
+
+/* What a newer version wrote is whole: it is neither renamed nor passed over for an older one. */
+static void unreadable_is_not_damaged(void **state)
+{
+    static const struct { const char *from, *to, *says; } forged[] = {
+        {"\"reel.ckpt/1\"", "\"reel.ckpt/2\"", "schema is 'reel.ckpt/2'"},
+        {"\"ema\":", "\"streams\": 4, \"ema\":", "streams"},
+        {"\"family\":", "\"experts\": 8, \"family\":", "experts"}};
+    struct rig r;
+    (void)state;
+    rig_open(&r, "dp=1", world);
+    for (int i = 0; i < LEN(forged); i++) {
+        struct told told = {0};
+        struct ckpt_meta meta;
+        struct err err = {0};
+        bool found = false;
+        for (int64_t step = 1; step <= 2; step++)
+            save(&r, step, 9);
+        manifest_forge(2, forged[i].from, forged[i].to);
+        must_fail(ckpt_load(scratch, &r.o, config, on_damage, &told, &meta, &found, &err), ERR_INPUT, &err, forged[i].says);
+        assert_true(told.n == 0 && !found && exists(1, "") && exists(2, "") && !exists(1, ".damaged") && !exists(2, ".damaged"));
+        assert_non_null(strstr(err.text, "is whole, but cannot be read"));
+        must(file_remove_tree(step_file(2, ""), &err), &err);
+    }
+    rig_close(&r);
+}
+
 /* ---- saving under difficulties ---- */
 
 static void full_disk_leaves_the_old_ones(void **state)
@@ -633,7 +678,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         ALONE(any_group_reads_any_group), ALONE(weights_of_bf16_come_back), ALONE(moments_in_bf16_come_back), ALONE(any_damage_is_passed_over), ALONE(all_damaged_is_a_fresh_start),
-        ALONE(another_run_is_refused), ALONE(full_disk_leaves_the_old_ones), ALONE(unwritable_folder),
+        ALONE(another_run_is_refused), ALONE(unreadable_is_not_damaged), ALONE(full_disk_leaves_the_old_ones), ALONE(unwritable_folder),
         ALONE(keeps_the_newest_good_ones), ALONE(leftovers_and_strangers), ALONE(the_same_step_again),
         ALONE(any_fault),
     };
