@@ -48,6 +48,7 @@ int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_
     x->u_start = take(block, &used, (n + 1) * 4);
     x->ring_start = take(block, &used, most->ring * n * 4);
     x->ring_len = take(block, &used, most->ring * n * 4);
+    x->tokens = take(block, &used, n * 4);
     x->k_start = take(block, &used, n * 4);
     x->k_len = take(block, &used, n * 4);
     for (int i = 0; i < DIT_DEALS; i++)
@@ -93,6 +94,7 @@ static void add_ring(struct dit *d, int64_t tokens, int64_t i)
         d->now.max_u = num_max_i64(d->now.max_u, len[i]);
     }
     int64_t own = d->ring_rank * n + i;
+    d->host.tokens[i] = (int32_t)tokens;
     d->host.u_start[i] = d->host.ring_start[own];
     d->host.u_start[i + 1] = d->host.ring_start[own] + d->host.ring_len[own];
     d->now.u = d->host.u_start[i + 1];

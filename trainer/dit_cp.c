@@ -270,6 +270,7 @@ static struct ops_attn attention_of(const struct dit *d, int64_t layer, int64_t 
     a.q_start = d->device.u_start;
     a.k_start = d->device.ring_start + d->ring_rank * d->c.max_samples;
     a.k_len = d->device.ring_len + d->ring_rank * d->c.max_samples;
+    a.k_all = d->device.tokens;
     a.max_q = a.max_k = d->now.max_u;
     return a;
 }

@@ -62,6 +62,7 @@ struct dit_index {
     int32_t *q_start;           /* [n + 1]: this rank's tokens of each sample */
     int32_t *u_start;           /* [n + 1]: its all-to-all group's */
     int32_t *ring_start, *ring_len; /* [ring, n]: where each group's keys of each sample stand */
+    int32_t *tokens;            /* [n]: of each whole sample */
     int32_t *k_start, *k_len;   /* [n]: text rows of each sample */
     struct dit_deal_index deal[DIT_DEALS];
 };

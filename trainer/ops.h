@@ -52,7 +52,8 @@ struct ops_gemm {
 
 /* Softmax attention over packed segments: queries q_start[i] .. q_start[i+1]-1 see keys k_start[i] .. + k_len[i]-1 and
  * nothing else. o = softmax(scale · q kᵀ) v; lse = log sum exp of the scaled logits. k_len 0: o = 0, lse = -inf and no
- * gradient. Grouped queries: head h reads kv head h / (H / K). Backward needs o, lse and d_o, and there the key ranges
+ * gradient. k_all, where it is not NULL, are the keys of each segment wherever they stand, of which these are a part. A query that sees one key
+ * alone does not depend on it: its dq and that key's dk are exactly 0, and not what rounding leaves of a difference. Grouped queries: head h reads kv head h / (H / K). Backward needs o, lse and d_o, and there the key ranges
  * of two segments must not overlap. The accumulate flags add to what dq, or dk and dv, hold (ring attention); without them every row of every
  * segment is written and rows outside segments are left alone. */
 struct ops_attn {
@@ -62,6 +63,7 @@ struct ops_attn {
     int64_t n;              /* segments */
     const int32_t *q_start; /* [n + 1] */
     const int32_t *k_start, *k_len; /* [n] */
+    const int32_t *k_all;   /* [n]; NULL: k_len */
     int64_t max_q, max_k;   /* bounds of a segment's lengths */
     int64_t heads, kv_heads, head_dim;
     double scale;

@@ -8,6 +8,9 @@
  * dK = scale dSᵀ Q. Its scores are [query][key]. Either way the products with P, Pᵀ, dS and dSᵀ on the left read the scores where
  * they are. Keys are the outer loop, so every sum has one order.
  *
+ * Over one key P = 1, so that dS is 0: delta and dO Vᵀ are the same sum in two orders, whose difference AdamW would scale up to a step. There
+ * dV = sum of dO, and nothing else is computed.
+ *
  * Where gradients are rounded, a tile of dK and dV is summed over all queries before it is, and dQ over all keys: no loop does both, so
  * there a second pass, queries outside, makes the scores again for dQ (7 products for 5, and no memory that grows with the segment). The order of
  * its sums is the same.
@@ -284,12 +287,53 @@ static void attn_bwd_segment(struct ops *o, const struct ops_attn *a, int64_t se
         }
 }
 
+/* to += rows q0 .. q0 + nq - 1 of a head of dO, whose sum is made first. */
+static void add_output_rows(const struct ops_cpu *c, const struct ops_attn *a, int64_t q0, int64_t nq, int64_t head, REAL *to)
+{
+    REAL sum[DMAX] = {0};
+    struct tensor g = head_of(a, &a->d_o, q0, nq, head);
+    for (int64_t q = 0; q < nq; q++) {
+        const REAL *row = row_load(c, &g, q, 0);
+        for (int64_t j = 0; j < a->head_dim; j++)
+            sum[j] += row[j];
+    }
+    for (int64_t j = 0; j < a->head_dim; j++)
+        to[j] += sum[j];
+}
+
+/* dv of a segment's one key, for the heads that read kv head `kv`. */
+static void add_dv_single(const struct ops_cpu *c, const struct ops_attn *a, int64_t seg, int64_t kv)
+{
+    struct attn_tiles *w = c->tiles;
+    int64_t group = a->heads / a->kv_heads, end = a->q_start[seg + 1];
+    struct tensor dv = head_of(a, &a->dv, a->k_start[seg], 1, kv);
+    struct block sum = block_open(&dv, w->dv, a->accumulate_dkv);
+    if (!a->accumulate_dkv)
+        memset(sum.ptr, 0, (size_t)a->head_dim * sizeof(REAL));
+    for (int64_t head = kv * group; head < (kv + 1) * group; head++)
+        for (int64_t q0 = a->q_start[seg]; q0 < end; q0 += BQ)
+            add_output_rows(c, a, q0, tile_of(end, q0, BQ), head, sum.ptr);
+    block_store(&dv, sum);
+}
+
+static void attn_bwd_single(struct ops *o, const struct ops_attn *a, int64_t seg)
+{
+    if (!a->accumulate_dq)
+        zero_range(&a->dq, a->q_start[seg], a->q_start[seg + 1] - a->q_start[seg]);
+    if (!a->accumulate_dkv)
+        zero_range(&a->dk, a->k_start[seg], 1);
+    for (int64_t kv = 0; kv < a->kv_heads; kv++)
+        add_dv_single((struct ops_cpu *)o, a, seg, kv);
+    ops_cpu_tick(o);
+}
+
 static void op_attn_bwd(struct ops *o, struct dev_stream *s, const struct ops_attn *a)
 {
     (void)s;
     attn_check(a);
     for (int64_t seg = 0; seg < a->n; seg++) {
         int64_t queries = a->q_start[seg + 1] - a->q_start[seg], keys = a->k_len[seg];
+        bool single = keys > 0 && queries > 0 && (a->k_all ? a->k_all : a->k_len)[seg] == 1;
         attn_delta((struct ops_cpu *)o, a, seg);
         if (keys == 0 && !a->accumulate_dq)
             zero_range(&a->dq, a->q_start[seg], queries);
@@ -297,7 +341,9 @@ static void op_attn_bwd(struct ops *o, struct dev_stream *s, const struct ops_at
             zero_range(&a->dk, a->k_start[seg], keys);
             zero_range(&a->dv, a->k_start[seg], keys);
         }
-        if (keys > 0 && queries > 0)
+        if (single)
+            attn_bwd_single(o, a, seg);
+        else if (keys > 0 && queries > 0)
             attn_bwd_segment(o, a, seg);
     }
 }

@@ -130,7 +130,7 @@ static void test_attention(void **state)
 static void test_attention_in_parts(void **state)
 {
     (void)state;
-    static const struct attn_case c = {"ring", 4, 2, 8, 2, {130, 9}, {140, 6}, 1, 0};
+    static const struct attn_case c = {"ring", 4, 2, 8, 3, {130, 9, 5}, {140, 6, 2}, 1, 0};
     struct bench b = bench_open(DTYPE_F64);
     struct attn_run whole, part;
     attn_setup(&whole, &b, &c);
@@ -138,11 +138,12 @@ static void test_attention_in_parts(void **state)
     b.ops->attn_fwd(b.ops, b.stream, &whole.a);
     b.ops->attn_bwd(b.ops, b.stream, &whole.a);
     struct tensor o2 = f64(new_nan(part.s * part.a.o.cols), part.s, part.a.o.cols), lse2 = f64(new_nan(part.s * 4), part.s, 4);
-    int32_t start2[2], len1[2] = {50, 6}, len2[2]; /* the second segment has all its keys in the first part */
-    for (int i = 0; i < 2; i++) {
+    int32_t start2[3], len1[3] = {50, 6, 1}, len2[3]; /* the second segment has all its keys in the first part, the third one in each */
+    for (int i = 0; i < 3; i++) {
         start2[i] = part.k_start[i] + len1[i];
         len2[i] = part.k_len[i] - len1[i];
     }
+    part.a.k_all = whole.k_len;
     struct ops_attn first = part.a, second = part.a;
     first.k_len = len1;
     second.k_start = start2;

@@ -170,10 +170,75 @@ static void test_partial_sums(void **state)
     comm_close(part);
 }
 
+/* ---- gradients that are nothing ---- */
+
+/* With captions of one token and of none every query sees one key: what leads to the queries and keys has no gradient, in no bit. Else
+ * AdamW divides what rounding left, which each layout leaves in its own way, by its own root. */
+static void nothing_check(int model, const struct outcome *o)
+{
+    static const char *const parts[] = {"cross.q.", "cross.q_norm.", "cross.k_norm."};
+    struct model m = model_of(&models[model]);
+    struct tuning tuning = tuning_of(models[model].tuning);
+    struct param_list list;
+    struct err err = {0};
+    int met = 0;
+    must(tuning_params(&m, &tuning, &list, &err), &err);
+    for (int64_t i = 0, at = 0; i < list.n; at += list.items[i].count, i++)
+        for (int k = 0; k < LEN(parts); k++)
+            if (strstr(list.items[i].name, parts[k]) && (list.items[i].flags & PARAM_TRAINABLE)) {
+                for (int state = GRADS; state <= MOMENT2; state++)
+                    if (state != WEIGHTS && largest(o->state[state] + at, NULL, list.items[i].count) != 0)
+                        fail_msg("%s: %s of %s is not 0", models[model].name, state_names[state], list.items[i].name);
+                met++;
+            }
+    assert_true(met > 0);
+    params_release(&list);
+}
+
+static void one_key_layout(int model, const char *text, const struct outcome *want)
+{
+    struct comm *part;
+    struct layout l;
+    struct err err = {0};
+    char differs[256] = "";
+    struct compare c = {want, differs};
+    must(layout_parse(text, &l, &err), &err);
+    bool in = world->rank < layout_world(&l);
+    must(comm_split(world, "part", !in, world->rank, &part, &err), &err);
+    if (in && layout_world(&l) <= world->size)
+        run_layout(part, &models[model], &l, true, &c, NULL);
+    comm_close(part);
+    if (differs[0])
+        fail_msg("%s, %s: %s", models[model].name, text, differs);
+}
+
+static void test_one_key(void **state)
+{
+    static const char *const layouts[] = {"cp=3", "cp=2,cp_kind=a2a", "cp=4,cp_kind=2d", "tp=2,sp=1,cp=3", "dp=2,cp=3,zero=3", "pp=2,mbs=2"};
+    static const int with[] = {LORA, MOVIEGEN, FULL};
+    (void)state;
+    text_most = 1;
+    for (int k = 0; k < LEN(with); k++) {
+        struct outcome want = {0};
+        struct layout one = layout_default();
+        struct comm *self;
+        struct err err = {0};
+        must(comm_self_open(&self, &err), &err);
+        run_layout(self, &models[with[k]], &one, true, NULL, &want);
+        comm_close(self);
+        nothing_check(with[k], &want);
+        for (int i = 0; i < LEN(layouts); i++)
+            one_key_layout(with[k], layouts[i], &want);
+        for (int i = 0; i < STATES; i++)
+            free(want.state[i]);
+    }
+    text_most = 4;
+}
+
 int main(int argc, char **argv)
 {
     world_open(&argc, &argv);
-    const struct CMUnitTest layouts[] = {cmocka_unit_test(test_layouts)},
+    const struct CMUnitTest layouts[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_one_key)},
                             sums[] = {cmocka_unit_test(test_faults), cmocka_unit_test(test_partial_sums)};
     int failed = cmocka_run_group_tests_name("layouts", layouts, NULL, NULL);
     return world_close(failed || every ? failed : cmocka_run_group_tests_name("sums", sums, NULL, NULL));

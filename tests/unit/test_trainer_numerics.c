@@ -248,17 +248,21 @@ static void same_runs(const char *set, const char *const layouts[4], enum dtype 
     }
 }
 
-/* zero, with one micro-batch a step (zero 2 and 3 sum each one's gradients over the ranks), and recomputation. */
+/* Recomputation; zero with one micro-batch a step; with several 0 and 1, and 2 and 3, which sum each one's gradients over the ranks. */
 static void bits_stay(void **state)
 {
     static const char *const one[4] = {"dp=1", "dp=1,recompute=full", "dp=1,zero=1", "dp=1,recompute=selective"};
     static const char *const two[4] = {"dp=2,mbs=2", "dp=2,zero=1,mbs=2", "dp=2,zero=2,mbs=2", "dp=2,zero=3,mbs=2"};
+    static const char *const late[4] = {"dp=2", "dp=2,zero=1"}, *const early[4] = {"dp=2,zero=2", "dp=2,zero=3"};
     static const char *const four[4] = {"dp=4", "dp=4,zero=1", "dp=4,zero=2", "dp=4,zero=3,recompute=full"};
     (void)state;
     for (residual = RESIDUAL_SAME; residual <= RESIDUAL_F32; residual++) {
         same_runs("one", one, DTYPE_BF16);
-        if (world->size >= 2)
+        if (world->size >= 2) {
             same_runs("two", two, DTYPE_BF16);
+            same_runs("late", late, DTYPE_BF16);
+            same_runs("early", early, DTYPE_BF16);
+        }
         if (world->size >= 4)
             same_runs("four", four, DTYPE_BF16);
     }
