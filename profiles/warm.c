@@ -6,9 +6,10 @@
  *       "map": [                         names of the source in the model's words: the first rule whose "from" is the whole name,
  *         {"from": "net.blocks.*",       where one * in each stands for any text; names that no rule matches stay as they are
  *          "to": "blocks.*"}],
- *       "partial": false}                true: tensors that are missing keep their first values; false: that is an error
+ *       "partial": false}                true: tensors that are missing keep their first values, those of the source that no parameter is
+ *                                        called are left, and both are named; false: either is an error
  *
- * A tensor of the source that no parameter is called is left. Adapters (lora) may be missing either way. Shapes must be the model's; only
+ * Adapters (lora) may be missing either way. Shapes must be the model's; only
  * position tables (pos_t, pos_h, pos_w) may have another number of rows and are then interpolated linearly along them: row i of n lies at
  * (i + 1/2) m / n - 1/2 among the m rows of the source, and at the nearest end outside. Numbers in f64, f32, f16 or bf16 are converted to the
  * run's. The average (EMA) begins as the weights.

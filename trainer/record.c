@@ -17,6 +17,7 @@
  *                  kinds_s, with --profile: seconds by operation and wait (meter.h)
  *   validation     step (trained so far), samples, bins [loss of each part of the noise levels], average_bins, started_at, seconds
  *   ckpt_saved, ckpt_loaded    step, dir, bytes, started_at, seconds
+ *   warm_started   from; of the model's tensors how many were taken, missing; unused: tensors of the source that the model has no place for
  *   ckpt_damaged   dir, reason; an older one is tried
  *   ckpt_refused   reason: no checkpoint can be gone on from, and what was saved is not to be done again unasked
  *   stop_seen      signal and heard_at, when it was this rank that heard it; seen_at: the ranks have agreed
@@ -218,6 +219,20 @@ void record_validation(struct record *r, int64_t step, const struct run_validati
     json_put_num(&e.out, "started_at", started_at);
     json_put_num(&e.out, "seconds", seconds);
     commit(r, &e, false);
+}
+
+void record_warm(struct record *r, const char *from, const struct warm_count *c)
+{
+    struct evlog_event e;
+    if (!r->log)
+        return;
+    evlog_begin(r->log, &e, "warm_started");
+    json_put_text(&e.out, "from", from);
+    json_put_int(&e.out, "tensors", c->tensors);
+    json_put_int(&e.out, "taken", c->taken);
+    json_put_int(&e.out, "missing", c->missing);
+    json_put_int(&e.out, "unused", c->unused);
+    commit(r, &e, true);
 }
 
 void record_damaged(struct record *r, const char *dir, const char *reason)

@@ -56,6 +56,18 @@ static int ckpt_find(struct train *t, struct ckpt_meta *meta, bool *found, struc
     return rc;
 }
 
+static int state_begin(struct train *t, struct err *err)
+{
+    struct warm_count count;
+    const char *from = t->run->warm.from;
+    if (!from || t->conf->trial)
+        return optim_init(&t->optim, err);
+    int rc = warm_start(&t->optim, line_said, t, &count, err);
+    if (rc == 0)
+        record_warm(&t->record, from, &count);
+    return rc;
+}
+
 static int state_load(struct train *t, struct err *err)
 {
     struct ckpt_meta meta = {0};
@@ -69,7 +81,7 @@ static int state_load(struct train *t, struct err *err)
     t->skips = meta.skips;
     t->spikes = meta.spikes;
     if (!found)
-        return t->run->warm.from && !t->conf->trial ? warm_start(&t->optim, line_said, t, err) : optim_init(&t->optim, err);
+        return state_begin(t, err);
     char dir[64], line[128];
     snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)meta.step);
     snprintf(line, sizeof line, "loaded %s", dir);

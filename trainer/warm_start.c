@@ -12,7 +12,7 @@
 #include "trainer/ckpt.h"
 #include "trainer/init.h"
 
-enum { CHUNK = 512, SHAPE_BYTES = 96 };
+enum { CHUNK = 512, SHAPE_BYTES = 96, NAMES_TOLD = 4 };
 
 /* A tensor of the source, under the model's name for it. */
 struct entry {
@@ -32,6 +32,7 @@ struct source {
     struct entry *entries;
     int64_t n;
     int64_t *of; /* [params]: entry, or -1 */
+    struct warm_count count;
 };
 
 /* ---- opening ---- */
@@ -41,7 +42,7 @@ static void entry_add(struct source *s, const char *own, int nd, const int64_t *
     struct entry *e = &s->entries[s->n];
     *e = (struct entry){.nd = nd, .at = at};
     if (!warm_name(s->w, own, e->name))
-        return;
+        e->name[0] = '\0'; /* no parameter has a name so long */
     snprintf(e->own, sizeof e->own, "%s", own);
     memcpy(e->dim, dim, sizeof *dim * (size_t)nd);
     s->n++;
@@ -138,38 +139,95 @@ static int entry_find(struct source *s, int64_t i, struct err *err)
     return s->of[i] < 0 ? 0 : entry_check(s, &s->entries[s->of[i]], p, err);
 }
 
-static int missing_tell(const struct source *s, const struct param *p, warm_say_fn *say, void *ctx, struct err *err)
+/* ---- what is not met by the other side ---- */
+
+/* "'a', 'b' and 7 more" */
+struct names { char text[480]; int64_t n; };
+
+static void names_add(struct names *l, const char *name)
+{
+    size_t len = strlen(l->text);
+    if (l->n++ < NAMES_TOLD)
+        snprintf(l->text + len, sizeof l->text - len, "%s'%.100s'", len ? ", " : "", name);
+}
+
+static void names_end(struct names *l)
+{
+    size_t len = strlen(l->text);
+    if (l->n > NAMES_TOLD)
+        snprintf(l->text + len, sizeof l->text - len, " and %lld more", (long long)(l->n - NAMES_TOLD));
+}
+
+static bool is_used(const struct source *s, int64_t entry)
+{
+    bool used = false;
+    for (int64_t i = 0; i < s->o->c.params->n && !used; i++)
+        used = s->of[i] == entry;
+    return used;
+}
+
+/* Tensors of the source that no parameter is called; parameters that it does not have. */
+static void lists_make(struct source *s, struct names *unused, struct names *missing, bool *adapters_only)
+{
+    const struct param_list *params = s->o->c.params;
+    *adapters_only = true;
+    for (int64_t k = 0; k < s->n; k++)
+        if (!is_used(s, k))
+            names_add(unused, s->entries[k].own);
+    for (int64_t i = 0; i < params->n; i++)
+        if (s->of[i] < 0) {
+            names_add(missing, params->items[i].name);
+            *adapters_only = *adapters_only && params->items[i].lora != PARAM_LORA_NONE;
+        }
+    names_end(unused);
+    names_end(missing);
+    s->count = (struct warm_count){params->n, params->n - missing->n, missing->n, unused->n};
+}
+
+static void lists_say(const struct source *s, const struct names *unused, const struct names *missing, warm_say_fn *say, void *ctx)
 {
     char line[LIMIT_PATH_BYTES];
-    if (!s->w->partial && p->lora == PARAM_LORA_NONE)
-        return err_set(err, ERR_INPUT, "%s: has no tensor '%s': map a name to it (init.map), or let it keep its first values (\"partial\": true)",
-                       s->w->from, p->name);
-    snprintf(line, sizeof line, "init: no '%s' in the source: it keeps its first values", p->name);
-    if (say)
+    snprintf(line, sizeof line, "init: %lld of %lld tensors from %.2000s", (long long)s->count.taken, (long long)s->count.tensors, s->w->from);
+    say(ctx, line);
+    snprintf(line, sizeof line, "init: %lld tensors of the source are not used: %s", (long long)unused->n, unused->text);
+    if (unused->n)
         say(ctx, line);
+    snprintf(line, sizeof line, "init: %lld tensors that the source has not keep their first values: %s", (long long)missing->n, missing->text);
+    if (missing->n)
+        say(ctx, line);
+}
+
+/* All of both sides, unless the run says that a part will do. */
+static int lists_check(struct source *s, warm_say_fn *say, void *ctx, struct err *err)
+{
+    struct names unused = {0}, missing = {0};
+    bool adapters_only;
+    char lacks[600] = "", spare[700] = "";
+    lists_make(s, &unused, &missing, &adapters_only);
+    if (s->count.taken == 0)
+        return err_set(err, ERR_INPUT, "%s: none of its %lld tensors is one of the model's: give init.map", s->w->from, (long long)s->n);
+    if (!adapters_only)
+        snprintf(lacks, sizeof lacks, "has no tensor %s", missing.text);
+    if (unused.n)
+        snprintf(spare, sizeof spare, "%sholds %lld that the model has no place for, and would not be itself without: %s", *lacks ? ", and " : "",
+                 (long long)unused.n, unused.text);
+    if (!s->w->partial && (*lacks || *spare))
+        return err_set(err, ERR_INPUT, "%s: %s%s: give their names in the model's words (init.map), or take what fits (\"partial\": true)", s->w->from,
+                       lacks, spare);
+    if (say)
+        lists_say(s, &unused, &missing, say, ctx);
     return 0;
 }
 
 static int entries_match(struct source *s, warm_say_fn *say, void *ctx, struct err *err)
 {
     const struct param_list *params = s->o->c.params;
-    char line[LIMIT_PATH_BYTES];
-    int64_t taken = 0;
     int rc = 0;
     if (!(s->of = calloc((size_t)params->n, sizeof *s->of)))
         return err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->w->from);
-    for (int64_t i = 0; i < params->n && rc == 0; i++) {
+    for (int64_t i = 0; i < params->n && rc == 0; i++)
         rc = entry_find(s, i, err);
-        taken += s->of[i] >= 0;
-        if (rc == 0 && s->of[i] < 0)
-            rc = missing_tell(s, &params->items[i], say, ctx, err);
-    }
-    if (rc == 0 && taken == 0)
-        rc = err_set(err, ERR_INPUT, "%s: none of its %lld tensors is one of the model's: give init.map", s->w->from, (long long)s->n);
-    snprintf(line, sizeof line, "init: %lld of %lld tensors from %.2000s", (long long)taken, (long long)params->n, s->w->from);
-    if (rc == 0 && say)
-        say(ctx, line);
-    return rc;
+    return rc < 0 ? rc : lists_check(s, say, ctx, err);
 }
 
 /* ---- numbers ---- */
@@ -259,7 +317,7 @@ static int hash_check(const struct warm *w, struct err *err)
                    "a new run", w->from, hash_format(now, found), hash_format(w->hash, want));
 }
 
-int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct err *err)
+int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *count, struct err *err)
 {
     struct comm *world = o->c.world;
     struct source s = {.w = &o->c.run->warm, .o = o, .file = {.fd = -1}, .whole_of = -1};
@@ -272,6 +330,8 @@ int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct err *err)
         rc = comm_agree(world, entries_match(&s, say, ctx, err), err);
     if (rc == 0)
         rc = comm_agree(world, optim_fill(o, values_of, &s, err), err);
+    if (rc == 0 && count)
+        *count = s.count;
     source_close(&s);
     return rc;
 }

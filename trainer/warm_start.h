@@ -11,7 +11,11 @@
 #include "trainer/optim.h"
 
 typedef void warm_say_fn(void *ctx, const char *line);
-/* In place of optim_init; collective over the world. say (every rank calls it alike): what was taken, and what is missing. */
-int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct err *err);
+/* Tensors of the model, those of them that the source has and has not, and tensors of the source that the model has no place for. */
+struct warm_count { int64_t tensors, taken, missing, unused; };
+/* In place of optim_init; collective over the world. say (every rank calls it alike; may be NULL): what was taken, what is missing, what is not
+ * used, the first names of each. *count, unless NULL, is the same on all ranks. ERR_INPUT, too, where something is missing or not used and the run does
+ * not allow it ("partial"). */
+int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *count, struct err *err);
 
 #endif

@@ -84,7 +84,8 @@ static void element_put(char *raw, const char *dtype, int64_t j, double x)
         ((uint16_t *)(void *)raw)[j] = strcmp(dtype, "F16") == 0 ? to_f16(x) : to_bf16(x);
 }
 
-struct make { const char *prefix; int64_t without, rows_t; bool another_shape; }; /* without: tensor left out, -1 none; rows_t: 0 the model's, -1 none */
+/* without: tensor left out, -1 none; rows_t: 0 the model's, -1 none; biases: so many tensors more */
+struct make { const char *prefix; int64_t without, rows_t; bool another_shape; int biases; };
 
 /* All tensors but `without`, each in another number format, under prefix + name. */
 static void file_make(const char *path, const struct param_list *params, struct make k)
@@ -107,6 +108,11 @@ static void file_make(const char *path, const struct param_list *params, struct 
         if (k.another_shape && strcmp(p->name, "patch_embed.weight") == 0)
             t->dim[0]--;
     }
+    for (int k_bias = 0; k_bias < k.biases; k_bias++) {
+        list[n] = (struct safetensors_tensor){.nd = 1, .dim = {2}};
+        snprintf(list[n].name, sizeof list[n].name, "net.%d.bias", k_bias);
+        snprintf(list[n++].dtype, sizeof list[0].dtype, "F32");
+    }
     must(safetensors_create(path, list, n, NULL, 0, &w, &err), &err);
     for (int64_t i = 0, at = 0; i < params->n; i++) {
         if (i == k.without)
@@ -118,6 +124,8 @@ static void file_make(const char *path, const struct param_list *params, struct 
         must(safetensors_add(w, raw, list[at++].bytes, &err), &err);
         free(raw);
     }
+    for (int b = 0; b < k.biases; b++)
+        must(safetensors_add(w, (const float[]){1, 2}, 8, &err), &err);
     must(safetensors_commit(w, &err), &err);
 }
 
@@ -178,13 +186,13 @@ static void every_number_in_its_place(void **state)
         r.run.warm.from = file_of(&r, (struct make){"net.", -1, 0, false});
         map_set(&r, "net.blocks.*", "blocks.*");
         map_set(&r, "net.*", "*");
-        must(warm_start(&r.o, NULL, NULL, &err), &err);
+        must(warm_start(&r.o, NULL, NULL, NULL, &err), &err);
         weights_check(&r, as_numbered);
         struct ckpt_meta meta = {.step = 3}, written;
         must(ckpt_save(scratch, &r.o, &meta, 2, &written, &err), &err);
         must(optim_init(&r.o, &err), &err);
         r.run.warm = (struct warm){.from = in_scratch("ckpt/step-00000003")};
-        must(warm_start(&r.o, NULL, NULL, &err), &err);
+        must(warm_start(&r.o, NULL, NULL, NULL, &err), &err);
         weights_check(&r, as_numbered);
         assert_int_equal(r.o.updates, 0);
         rig_close(&r);
@@ -210,11 +218,35 @@ static void what_is_missing(void **state)
     rig_open(&r, dp);
     lacking = params_find(&r.params, "blocks.0.mlp.fc1.weight");
     r.run.warm.from = file_of(&r, (struct make){"", lacking, 0, false});
-    must_fail(warm_start(&r.o, tell, NULL, &err), ERR_INPUT, &err, "has no tensor 'blocks.0.mlp.fc1.weight'");
+    must_fail(warm_start(&r.o, tell, NULL, NULL, &err), ERR_INPUT, &err, "has no tensor 'blocks.0.mlp.fc1.weight'");
     r.run.warm.partial = true;
-    must(warm_start(&r.o, tell, NULL, &err), &err);
+    must(warm_start(&r.o, tell, NULL, NULL, &err), &err);
     weights_check(&r, drawn_where_lacking);
-    assert_non_null(strstr(told.p, "no 'blocks.0.mlp.fc1.weight' in the source"));
+    assert_non_null(strstr(told.p, "1 tensors that the source has not keep their first values: 'blocks.0.mlp.fc1.weight'"));
+    rig_close(&r);
+}
+
+/* A tensor of the source that the model has no place for is part of what the source computes. */
+static void what_is_not_used(void **state)
+{
+    struct rig r;
+    struct warm_count count = {0};
+    struct err err = {0};
+    char dp[16];
+    (void)state;
+    snprintf(dp, sizeof dp, "dp=%d", world->size);
+    rig_open(&r, dp);
+    r.run.warm.from = file_of(&r, (struct make){"", -1, 0, false, 6});
+    must_fail(warm_start(&r.o, tell, NULL, &count, &err), ERR_INPUT, &err,
+              "holds 6 that the model has no place for, and would not be itself without: 'net.0.bias', 'net.1.bias', 'net.2.bias', 'net.3.bias' and 2 more");
+    assert_int_equal(count.tensors, 0);
+    r.run.warm.partial = true;
+    must(warm_start(&r.o, tell, NULL, &count, &err), &err);
+    assert_true(count.tensors == r.params.n && count.taken == r.params.n && count.missing == 0 && count.unused == 6);
+    assert_non_null(strstr(told.p, "6 tensors of the source are not used: 'net.0.bias'"));
+    r.run.warm.partial = false;
+    map_set(&r, "net.4.bias", "pos_w.weight"); /* of two for one name neither is left out in silence */
+    must_fail(warm_start(&r.o, tell, NULL, &count, &err), ERR_INPUT, &err, "are both mapped to 'pos_w.weight'");
     rig_close(&r);
 }
 
@@ -237,7 +269,7 @@ static void a_table_of_other_rows(void **state)
     snprintf(dp, sizeof dp, "dp=%d", world->size);
     rig_open(&r, dp);
     r.run.warm.from = file_of(&r, (struct make){"", -1, 2, false});
-    must(warm_start(&r.o, NULL, NULL, &err), &err);
+    must(warm_start(&r.o, NULL, NULL, NULL, &err), &err);
     weights_check(&r, four_of_two);
     rig_close(&r);
 }
@@ -252,24 +284,24 @@ static void refused(void **state)
     snprintf(dp, sizeof dp, "dp=%d", world->size);
     rig_open(&r, dp);
     r.run.warm.from = in_scratch("none");
-    must_fail(warm_start(&r.o, NULL, NULL, &err), ERR_NOT_FOUND, &err, "none");
+    must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_NOT_FOUND, &err, "none");
     r.run.warm.from = file_of(&r, (struct make){"", -1, 0, true});
-    must_fail(warm_start(&r.o, NULL, NULL, &err), ERR_INPUT, &err, "tensor 'patch_embed.weight' has shape [15,");
+    must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_INPUT, &err, "tensor 'patch_embed.weight' has shape [15,");
     r.run.warm.from = file_of(&r, (struct make){"", -1, -1, false});
-    must_fail(warm_start(&r.o, NULL, NULL, &err), ERR_INPUT, &err, "tensor 'pos_t.weight' has shape [0, 16]");
+    must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_INPUT, &err, "tensor 'pos_t.weight' has shape [0, 16]");
     r.run.warm.from = file_of(&r, (struct make){"x.", -1, 0, false});
-    must_fail(warm_start(&r.o, NULL, NULL, &err), ERR_INPUT, &err, "has no tensor 'patch_embed.weight'");
+    must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_INPUT, &err, "none of its ");
     map_set(&r, "x.*", "*");
     map_set(&r, "y", "z");
-    must(warm_start(&r.o, NULL, NULL, &err), &err);
+    must(warm_start(&r.o, NULL, NULL, NULL, &err), &err);
     snprintf(r.run.warm.map[1].from, LIMIT_NAME_BYTES, "x.pos_w.weight"), snprintf(r.run.warm.map[1].to, LIMIT_NAME_BYTES, "pos_h.weight");
-    must(warm_start(&r.o, NULL, NULL, &err), &err); /* the first rule decides */
+    must(warm_start(&r.o, NULL, NULL, NULL, &err), &err); /* the first rule decides */
     r.run.warm.map[2] = r.run.warm.map[0], r.run.warm.map[0] = r.run.warm.map[1], r.run.warm.map[1] = r.run.warm.map[2];
-    must_fail(warm_start(&r.o, NULL, NULL, &err), ERR_INPUT, &err, "are both mapped to 'pos_h.weight'");
+    must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_INPUT, &err, "are both mapped to 'pos_h.weight'");
     r.run.warm.n_maps = 0;
     must(warm_hash(r.run.warm.from, &r.run.warm.hash, &err), &err);
     r.run.warm.hash.lo ^= 1;
-    must_fail(warm_start(&r.o, NULL, NULL, &err), ERR_INPUT, &err, "the run was made for");
+    must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_INPUT, &err, "the run was made for");
     r.run.warm.hash = (struct hash128){0};
     double turn = 0;
     must(comm_max(world, &turn, 1, &err), &err);
@@ -278,7 +310,7 @@ static void refused(void **state)
         assert_int_equal(truncate(r.run.warm.from, st.st_size - 8), 0);
     }
     must(comm_max(world, &turn, 1, &err), &err);
-    must_fail(warm_start(&r.o, NULL, NULL, &err), ERR_CORRUPT, &err, "w.safetensors");
+    must_fail(warm_start(&r.o, NULL, NULL, NULL, &err), ERR_CORRUPT, &err, "w.safetensors");
     rig_close(&r);
 }
 
@@ -286,6 +318,6 @@ static void refused(void **state)
 int main(int argc, char **argv)
 {
     world_open(argc, argv);
-    const struct CMUnitTest tests[] = {SHARED(every_number_in_its_place), SHARED(what_is_missing), SHARED(a_table_of_other_rows), SHARED(refused)};
+    const struct CMUnitTest tests[] = {SHARED(every_number_in_its_place), SHARED(what_is_missing), SHARED(what_is_not_used), SHARED(a_table_of_other_rows), SHARED(refused)};
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));
 }
