@@ -10,132 +10,6 @@
 #include "base/num.h"
 #include "trainer/fault.h"
 #include "trainer/train_priv.h"
-#include "trainer/warm_start.h"
-
-/* ---- checkpoints ---- */
-
-static void damage_told(void *ctx, const char *dir, const char *reason)
-{
-    struct train *t = ctx;
-    char line[1024];
-    snprintf(line, sizeof line, "checkpoint %s is not used: %s", dir, reason);
-    train_say(t, line);
-    record_damaged(&t->record, dir, reason);
-}
-
-static void phase_set(const struct train *t, const char *phase)
-{
-    if (t->conf->phase)
-        *t->conf->phase = phase;
-}
-
-static void line_said(void *ctx, const char *line) { train_say(ctx, line); }
-
-/* No checkpoint can be used: may the run begin at step 0? Not when --resume asked for one, nor when the events know of one. */
-static int anew_check(const struct train *t, struct err *err)
-{
-    int64_t saved = 0;
-    if (t->conf->anew)
-        return 0;
-    int rc = t->conf->world->rank == 0 ? record_saved_step(t->conf->run_dir, &saved, err) : 0;
-    if (rc == 0 && saved > 0)
-        rc = err_set(err, ERR_INPUT, "none of the checkpoints in '%s/ckpt' can be used, and %lld steps were saved: restore one (damaged ones are there as "
-                     "step-*.damaged), or begin at step 0 with --no-resume", t->conf->run_dir, (long long)saved);
-    else if (rc == 0 && t->conf->resume)
-        rc = err_set(err, ERR_INPUT, "none of the checkpoints in '%s/ckpt' can be used: restore one, or begin at step 0 with --no-resume", t->conf->run_dir);
-    return comm_agree(t->conf->world, rc, err);
-}
-
-static int ckpt_find(struct train *t, struct ckpt_meta *meta, bool *found, struct err *err)
-{
-    int rc = ckpt_load(t->conf->run_dir, &t->optim, t->config_hash, damage_told, t, meta, found, err);
-    if (rc == 0 && !*found)
-        rc = anew_check(t, err);
-    if (rc == ERR_INPUT)
-        record_refused(&t->record, err->text);
-    return rc;
-}
-
-static int state_begin(struct train *t, struct err *err)
-{
-    struct warm_count count;
-    const char *from = t->run->warm.from;
-    if (!from || t->conf->trial)
-        return optim_init(&t->optim, err);
-    int rc = warm_start(&t->optim, line_said, t, &count, err);
-    if (rc == 0)
-        record_warm(&t->record, from, &count);
-    return rc;
-}
-
-static int state_load(struct train *t, struct err *err)
-{
-    struct ckpt_meta meta = {0};
-    bool found = false;
-    double wall = clock_wall_s(), mono = clock_mono_s();
-    phase_set(t, "load");
-    int rc = t->conf->trial ? 0 : ckpt_find(t, &meta, &found, err);
-    if (rc < 0)
-        return rc;
-    t->next_step = meta.step; /* 0 when there is none */
-    t->skips = meta.skips;
-    t->spikes = meta.spikes;
-    if (!found)
-        return state_begin(t, err);
-    char dir[64], line[128];
-    snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)meta.step);
-    snprintf(line, sizeof line, "loaded %s", dir);
-    train_say(t, line);
-    record_ckpt(&t->record, "ckpt_loaded", meta.step, dir, meta.bytes, wall, clock_mono_s() - mono);
-    return 0;
-}
-
-static struct ckpt_meta meta_now(const struct train *t)
-{
-    return (struct ckpt_meta){.step = t->next_step, .skips = t->skips, .spikes = t->spikes, .ordinal = run_ordinal_at(t->run, t->next_step),
-                              .config_hash = t->config_hash};
-}
-
-static void saved_record(struct train *t, const struct ckpt_meta *written, double wall, double mono)
-{
-    char dir[64];
-    snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)written->step);
-    record_ckpt(&t->record, "ckpt_saved", written->step, dir, written->bytes, wall, clock_mono_s() - mono);
-}
-
-/* The one under way is published. */
-static int save_finish(struct train *t, struct err *err)
-{
-    struct ckpt_meta written;
-    if (!t->async.under_way)
-        return 0;
-    int rc = ckpt_async_finish(&t->async, &written, err);
-    if (rc == 0)
-        saved_record(t, &written, t->async_wall, t->async_mono);
-    return rc;
-}
-
-static int save_begin(struct train *t, struct err *err)
-{
-    struct ckpt_meta meta = meta_now(t);
-    int rc = save_finish(t, err);
-    t->async_wall = clock_wall_s(), t->async_mono = clock_mono_s();
-    return rc < 0 ? rc : ckpt_async_begin(&t->async, t->conf->run_dir, &meta, t->run->ckpt_keep, err);
-}
-
-static int state_save(struct train *t, struct err *err)
-{
-    struct ckpt_meta meta = meta_now(t), written;
-    if (t->conf->trial)
-        return 0;
-    int rc = save_finish(t, err);
-    double wall = clock_wall_s(), mono = clock_mono_s();
-    if (rc == 0)
-        rc = ckpt_save(t->conf->run_dir, &t->optim, &meta, t->run->ckpt_keep, &written, err);
-    if (rc == 0)
-        saved_record(t, &written, wall, mono);
-    return rc;
-}
 
 /* ---- a step ---- */
 
@@ -427,7 +301,7 @@ static int health_check(struct train *t, const struct record_step *s, struct err
     if (most == 0 || t->skips < most)
         return 0;
     char place[RECORD_PLACE_BYTES], op[RECORD_PLACE_BYTES];
-    int rc = state_save(t, err);
+    int rc = train_state_save(t, err);
     return rc < 0 ? rc : err_set(err, ERR_DIVERGED, "%lld steps in a row had a gradient that is not finite (last: step %lld, first met in %s, %s), the state "
                                  "is saved: lower the learning rate, or look at the data", (long long)most, (long long)s->step,
                                  record_nonfinite(s, place), record_found(s, op));
@@ -530,7 +404,7 @@ static int loss_measure(struct train *t, struct validate_loss *out, struct err *
 
 static int average_measure(struct train *t, struct validate_loss *out, struct err *err)
 {
-    phase_set(t, "validate average");
+    train_phase_set(t, "validate average");
     int rc = optim_average_swap(&t->optim, err), back = 0;
     units_forget(&t->units);
     if (rc == 0)
@@ -546,11 +420,11 @@ static int validation(struct train *t, bool *stop, struct err *err)
     struct validate_loss loss, average;
     double wall = clock_wall_s(), mono = clock_mono_s();
     char line[160];
-    phase_set(t, "validate");
+    train_phase_set(t, "validate");
     int rc = loss_measure(t, &loss, err);
     if (rc == 0 && t->optim.ema)
         rc = average_measure(t, &average, err);
-    phase_set(t, "step");
+    train_phase_set(t, "step");
     t->owed = *stop = rc == 1;
     if (rc == 1)
         record_stop_seen(&t->record, *t->conf->stop, t->conf->stop_heard);
@@ -583,9 +457,9 @@ static int validation_try(struct train *t, bool *stop, struct err *err)
 static int save_due(struct train *t, bool last, struct err *err)
 {
     struct meter_mark at = meter_begin(t->dev->meter);
-    phase_set(t, "save");
-    int rc = t->run->ckpt_async && !last ? save_begin(t, err) : state_save(t, err);
-    phase_set(t, "step");
+    train_phase_set(t, "save");
+    int rc = t->run->ckpt_async && !last ? train_save_begin(t, err) : train_state_save(t, err);
+    train_phase_set(t, "step");
     meter_span(t->dev->meter, at, "checkpoint", t->next_step);
     return rc;
 }
@@ -594,7 +468,7 @@ static int save_due(struct train *t, bool last, struct err *err)
 static int between_steps(struct train *t, int64_t end, int64_t *saved, bool *stop, struct err *err)
 {
     int64_t every = t->run->ckpt_every_steps;
-    int rc = t->all_written ? save_finish(t, err) : 0;
+    int rc = t->all_written ? train_save_finish(t, err) : 0;
     if (rc == 0)
         rc = validation_try(t, stop, err);
     bool last = *stop || t->next_step == end;
@@ -610,7 +484,7 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
 {
     int64_t end = num_min_i64(t->end_step, run_stage_first(t->run, t->end_stage)), saved = t->next_step;
     int rc = stop_agree(t, stop, err); /* asked while we were starting: not even one step then */
-    phase_set(t, "step");
+    train_phase_set(t, "step");
     if (rc == 0 && out->steps == 0)
         rc = validation_try(t, stop, err); /* the attempt before may have owed it */
     while (t->next_step < end && !*stop && rc == 0) {
@@ -627,7 +501,7 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
             rc = between_steps(t, end, &saved, stop, err);
     }
     if (rc == 0)
-        rc = save_finish(t, err); /* asked to stop while it was begun */
+        rc = train_save_finish(t, err); /* asked to stop while it was begun */
     return rc < 0 ? rc : report_make(t, s, out, err);
 }
 
@@ -654,7 +528,7 @@ static int segment_run(struct train *t, struct train_report *out, bool *stop, bo
     out->planned_bytes = num_max_i64(out->planned_bytes, t->memory.total);
     out->process_bytes = num_max_i64(out->process_bytes, t->process_bytes);
     if (rc == 0)
-        rc = state_load(t, err);
+        rc = train_state_load(t, err);
     if (rc == 0 && in_segment(t, t->next_step)) { /* else the newest checkpoint was damaged, and an older one lies elsewhere */
         attempt_bounds(t);
         record_started(&t->record, t->run, t->plan, t->next_step, t->peak_flops);

@@ -63,6 +63,16 @@ void train_close(struct train *t);
 void train_say(const struct train *t, const char *line); /* rank 0 */
 int64_t train_resident_peak_bytes(void);
 int64_t train_segments_bytes(const struct train *t); /* what MPI's segments of messages have grown by since process_bytes were measured */
+static inline void train_phase_set(const struct train *t, const char *phase)
+{
+    if (t->conf->phase)
+        *t->conf->phase = phase;
+}
+/* train_state.c. Collective. */
+int train_state_load(struct train *t, struct err *err); /* the newest checkpoint, or first weights; sets next_step */
+int train_state_save(struct train *t, struct err *err); /* now */
+int train_save_begin(struct train *t, struct err *err); /* in the background */
+int train_save_finish(struct train *t, struct err *err); /* the one under way is published */
 /* train_profile.c */
 int64_t train_profile_bytes(const struct train *t); /* for the memory plan */
 int train_profile_open(struct train *t, struct err *err); /* of the attempt; collective */
