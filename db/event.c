@@ -229,22 +229,22 @@ static int contend(struct event_writer *w, const struct event_key *k, const cJSO
     return rc < 0 ? rc : 1;
 }
 
-int event_write(struct event_writer *w, const cJSON *event, struct err *err)
+int event_write(struct event_writer *w, const cJSON *event, int64_t *id, bool *replaced, struct err *err)
 {
     struct event_key k;
     struct json_out out;
-    int64_t id = 0;
     BUG_ON(!event_key_read(event, &k));
     str_clear(&w->text);
     json_out_init(&out, &w->text, 0);
     json_put_tree(&out, NULL, event);
     int rc = str_check(&w->text, err);
     if (rc == 0)
-        rc = insert(w, &k, event, &id, err);
-    if (rc == 0 && (rc = contend(w, &k, event, err)) > 0)
-        rc = insert(w, &k, event, &id, err);
+        rc = insert(w, &k, event, id, err);
+    *replaced = rc == 0 && (rc = contend(w, &k, event, err)) > 0;
+    if (*replaced)
+        rc = insert(w, &k, event, id, err);
     if (rc <= 0)
         return rc;
-    rc = project(w, id, &k, event, err);
+    rc = project(w, *id, &k, event, err);
     return rc < 0 ? rc : 1;
 }

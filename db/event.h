@@ -18,7 +18,8 @@ struct event_key {
 /* false: the object is not an event (a common field is missing or of a wrong type). */
 bool event_key_read(const cJSON *event, struct event_key *out);
 
-/* 1: new, or put in the place of an earlier one; 0: known, or lost against the one known; <0: error. */
-int event_write(struct event_writer *w, const cJSON *event, struct err *err);
+/* 1: new, or put in the place of an earlier one; 0: known, or lost against the one known; <0: error. *id (only with 1): its row;
+ * *replaced: it took the place of one that is gone. */
+int event_write(struct event_writer *w, const cJSON *event, int64_t *id, bool *replaced, struct err *err);
 
 #endif

@@ -1,351 +1,314 @@
+/* One run's events, folded as they come.
+ *
+ * What the rows of run_clock and span follow from is kept in the tables fold*: it grows with attempts, writers and clocks, not
+ * with events. An ingest reads its own new events alone, in two passes: the first brings clocks and numbering up to date, the second,
+ * with the clocks known, makes activities of them and lays them over the rows there are (db/fold_span.c).
+ *
+ * That gives what folding all events at once gives, as long as nothing that is folded already would have come out otherwise.
+ * Where it would, the run is folded from its first event. These are the cases, each rare, each found in the first pass:
+ *     a clock's offset or the run's beginning came out otherwise (the wall clock was stepped; a log of earlier came late)
+ *     an event stands before one of its writer's that is folded (a hole in a log was filled, a copy held more)
+ *     a step has been done before one that is folded as its first execution
+ * and the ingester asks for it when it took events back.
+ */
 #include "db/fold.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
-#include "base/json.h"
+#include "db/fold_priv.h"
 
-enum kind { K_OTHER, K_SUBMIT, K_STARTED, K_STEP, K_SAVED, K_LOADED, K_ENDED };
-enum cause { C_TRAIN, C_REPLAY, C_SAVE, C_LOAD, C_START, C_QUEUE, C_DOWN, MAX_CAUSES = 64 }; /* C_DOWN + i: i-th reason met */
-static const char *const cause_names[] = {"train", "replay", "save", "load", "start", "queue"};
+enum { ACTS = 4096, WHOLE = 1 };
 
-struct item { /* one event */
-    enum kind kind;
-    int domain;        /* index into domains */
-    int64_t attempt;
-    bool replayed, same_writer; /* same writer as the item before */
-    double mono, wall, at; /* at: on the run's clock */
-    double started_at, seconds; /* steps, saves, loads; NaN where unknown */
-    int down;          /* K_ENDED: cause index */
-};
-struct domain { /* a clock: one boot of one host */
-    const char *host, *boot;
-    double offset;
-    size_t n;
-    bool settled;
-};
-struct fold {
-    struct store *db;
-    const char *run;
-    struct arena arena;
-    struct item *items;
-    size_t n, cap;
-    struct domain *domains;
-    int n_domains;
-    struct fold_interval *intervals;
-    size_t n_intervals;
-    const char *down[MAX_CAUSES - C_DOWN - 1];
-    int n_down;
-};
-#define C_OTHER (MAX_CAUSES - 1)
+int fold_grow(void **list, size_t n, size_t *cap, size_t size, struct err *err)
+{
+    if (n < *cap)
+        return 0;
+    size_t more = *cap ? 2 * *cap : 64;
+    void *grown = realloc(*list, more * size);
+    if (!grown)
+        return err_set(err, ERR_NOMEM, "out of memory folding a run's events");
+    *list = grown;
+    *cap = more;
+    return 0;
+}
 
-/* ---- loading ---- */
+int fold_no_memory(const struct fold *f, struct err *err)
+{
+    return err_set(err, ERR_NOMEM, "out of memory folding run %s", f->run);
+}
 
-static enum kind kind_of(const char *name)
+/* ---- reading events ---- */
+
+static enum fold_kind kind_of(const char *name)
 {
     static const struct {
         const char *name;
-        enum kind kind;
+        enum fold_kind kind;
     } table[] = {
-        {"submit_intent", K_SUBMIT}, {"submitted", K_SUBMIT},    {"attempt_started", K_STARTED}, {"step", K_STEP},
-        {"ckpt_saved", K_SAVED},     {"ckpt_loaded", K_LOADED},  {"attempt_ended", K_ENDED},
+        {"step", FOLD_STEP},        {"ckpt_saved", FOLD_SAVED},      {"ckpt_loaded", FOLD_LOADED},   {"submit_intent", FOLD_SUBMIT},
+        {"submitted", FOLD_SUBMIT}, {"attempt_started", FOLD_STARTED}, {"attempt_ended", FOLD_ENDED},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (strcmp(name, table[i].name) == 0)
             return table[i].kind;
-    return K_OTHER;
+    return FOLD_OTHER;
 }
 
-static int domain_find(struct fold *f, const char *host, const char *boot, struct err *err)
-{
-    for (int i = 0; i < f->n_domains; i++)
-        if (strcmp(f->domains[i].host, host) == 0 && strcmp(f->domains[i].boot, boot) == 0)
-            return i;
-    struct domain *more = realloc(f->domains, (size_t)(f->n_domains + 1) * sizeof *more);
-    if (!more)
-        return err_set(err, ERR_NOMEM, "out of memory folding run %s", f->run);
-    f->domains = more;
-    more[f->n_domains] = (struct domain){.host = arena_strdup(&f->arena, host), .boot = arena_strdup(&f->arena, boot)};
-    if (!more[f->n_domains].host || !more[f->n_domains].boot)
-        return err_set(err, ERR_NOMEM, "out of memory folding run %s", f->run);
-    return f->n_domains++;
-}
+/* ?2, ?3: ids of the news, not of the whole run. EARLIER and LATER executions of the same step, in the order of attempts. */
+#define COLUMNS "SELECT e.kind, e.attempt, e.writer, e.seq, e.host, e.boot, e.mono, e.wall"
+#define STEP_ORDER(op) "(SELECT 1 FROM step o WHERE o.run = s.run AND o.step = s.step AND (o.attempt, o.seq, o.writer) " op " (s.attempt, s.seq, s.writer)"
+#define TIMES                                                                                                                    \
+    ", CASE WHEN e.kind = 'step' THEN s.started_at WHEN e.kind GLOB 'ckpt_*' THEN json_extract(e.json, '$.started_at') END,"     \
+    " CASE WHEN e.kind = 'step' THEN s.step_s WHEN e.kind GLOB 'ckpt_*' THEN json_extract(e.json, '$.seconds') END,"             \
+    " CASE WHEN e.kind = 'attempt_ended' THEN json_extract(e.json, '$.cause') END, EXISTS" STEP_ORDER("<") ")"
+#define JOINED " FROM event e LEFT JOIN step s ON s.event = e.id"
+#define NEWS " WHERE e.id BETWEEN ?2 AND ?3 AND +e.run = ?1 ORDER BY e.id" /* +: by id, and not through all of the run */
+#define ALL " WHERE e.run = ?1 ORDER BY e.attempt, e.writer, e.seq"
 
-/* The cause index of "down:<reason>"; too many different reasons share the last. */
-static int down_find(struct fold *f, const char *reason)
+static void event_read(struct store_query *q, bool times, struct fold_event *e)
 {
-    for (int i = 0; i < f->n_down; i++)
-        if (strcmp(f->down[i], reason) == 0)
-            return C_DOWN + i;
-    if (f->n_down < (int)ARRAY_LEN(f->down)) {
-        const char *copy = arena_strdup(&f->arena, reason);
-        f->down[f->n_down++] = copy ? copy : "unknown";
+    *e = (struct fold_event){.kind = kind_of(store_text(q, 0)), .attempt = store_int(q, 1), .writer = store_text(q, 2), .seq = store_int(q, 3),
+                             .host = store_text(q, 4), .boot = store_text(q, 5), .mono = store_num(q, 6), .wall = store_num(q, 7)};
+    if (times) {
+        e->started_at = store_num(q, 8);
+        e->seconds = store_num(q, 9);
+        e->cause = *store_text(q, 10) ? store_text(q, 10) : "unknown";
+        e->replayed = store_int(q, 11);
+    } else {
+        e->overtakes = store_int(q, 8);
     }
-    return C_DOWN + f->n_down - 1;
 }
 
-static int item_add(struct fold *f, struct store_query *q, int64_t writer_change, struct err *err)
-{
-    if (f->n == f->cap) {
-        size_t cap = f->cap ? 2 * f->cap : 256;
-        struct item *more = realloc(f->items, cap * sizeof *more);
-        if (!more)
-            return err_set(err, ERR_NOMEM, "out of memory folding run %s", f->run);
-        f->items = more;
-        f->cap = cap;
-    }
-    int domain = domain_find(f, store_text(q, 2), store_text(q, 3), err);
-    if (domain < 0)
-        return domain;
-    struct item *it = &f->items[f->n++];
-    *it = (struct item){.kind = kind_of(store_text(q, 0)), .domain = domain, .attempt = store_int(q, 1),
-                        .mono = store_num(q, 4), .wall = store_num(q, 5), .started_at = store_num(q, 6),
-                        .seconds = store_num(q, 7), .replayed = store_int(q, 9), .same_writer = !writer_change};
-    if (it->kind == K_ENDED)
-        it->down = down_find(f, *store_text(q, 8) ? store_text(q, 8) : "unknown");
-    f->domains[domain].n++;
-    return 0;
-}
+typedef int event_fn(struct fold *f, const struct fold_event *e, struct err *err);
 
-/* Items in the order attempt, writer, sequence. */
-static int items_load(struct fold *f, struct err *err)
+/* Each event to fn, until it gives something else than 0; that. */
+static int events_each(struct fold *f, const char *sql, const struct fold_news *news, bool times, event_fn *fn, struct err *err)
 {
     struct store_query *q = NULL;
-    int rc = store_ask(f->db,
-        "SELECT e.kind, e.attempt, e.host, e.boot, e.mono, e.wall,"
-        " CASE WHEN e.kind = 'step' THEN s.started_at WHEN e.kind GLOB 'ckpt_*' THEN json_extract(e.json, '$.started_at') END,"
-        " CASE WHEN e.kind = 'step' THEN s.step_s WHEN e.kind GLOB 'ckpt_*' THEN json_extract(e.json, '$.seconds') END,"
-        " CASE WHEN e.kind = 'attempt_ended' THEN json_extract(e.json, '$.cause') END, s.replayed,"
-        " lag(e.writer) OVER w IS NOT e.writer OR lag(e.attempt) OVER w IS NOT e.attempt"
-        " FROM event e LEFT JOIN (SELECT event, started_at, step_s,"
-        "  row_number() OVER (PARTITION BY step ORDER BY attempt, seq, writer) > 1 AS replayed FROM step WHERE run = ?1) s"
-        "  ON s.event = e.id WHERE e.run = ?1 WINDOW w AS (ORDER BY e.attempt, e.writer, e.seq) ORDER BY e.attempt, e.writer, e.seq",
-        &q, err);
+    struct fold_event e;
+    int rc = store_ask(f->db, sql, &q, err), result = 0;
     if (rc < 0)
         return rc;
     store_bind_text(q, 1, f->run);
-    while ((rc = store_next(q, err)) > 0)
-        if ((rc = item_add(f, q, store_int(q, 10), err)) < 0)
-            break;
-    store_end(q);
-    return rc;
-}
-
-/* ---- clocks ---- */
-
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static int offsets_median(struct fold *f, struct err *err)
-{
-    double *d = malloc((f->n + 1) * sizeof *d);
-    if (!d)
-        return err_set(err, ERR_NOMEM, "out of memory folding run %s", f->run);
-    for (int k = 0; k < f->n_domains; k++) {
-        size_t n = 0;
-        for (size_t i = 0; i < f->n; i++)
-            if (f->items[i].domain == k)
-                d[n++] = f->items[i].wall - f->items[i].mono;
-        qsort(d, n, sizeof *d, compare_double);
-        f->domains[k].offset = d[n / 2];
+    if (!news->whole) {
+        store_bind_int(q, 2, news->first_id);
+        store_bind_int(q, 3, news->last_id);
     }
-    free(d);
+    while (result == 0 && (rc = store_next(q, err)) > 0) {
+        event_read(q, times, &e);
+        result = fn(f, &e, err);
+    }
+    store_end(q);
+    return rc < 0 ? rc : result;
+}
+
+/* ---- the first pass: clocks and numbering ---- */
+
+static int writer_get(struct fold *f, int64_t attempt, const char *name, struct fold_writer **out, struct err *err)
+{
+    for (size_t i = f->n_writers; i-- > 0;)
+        if (f->writers[i].attempt == attempt && strcmp(f->writers[i].name, name) == 0) {
+            *out = &f->writers[i];
+            return 0;
+        }
+    int rc = fold_grow((void **)&f->writers, f->n_writers, &f->cap_writers, sizeof *f->writers, err);
+    if (rc < 0)
+        return rc;
+    struct fold_writer w = {.attempt = attempt, .last_seq = INT64_MIN, .name = arena_strdup(&f->arena, name), .step_at = -INFINITY};
+    if (!w.name)
+        return fold_no_memory(f, err);
+    f->writers[f->n_writers] = w;
+    *out = &f->writers[f->n_writers++];
     return 0;
 }
 
-/* First submission on its host's clock; -infinity when nothing was submitted. */
-static double submit_time(const struct fold *f)
+static int clock_take(struct fold *f, const struct fold_event *e, struct err *err)
 {
-    double t = INFINITY;
-    for (size_t i = 0; i < f->n; i++)
-        if (f->items[i].kind == K_SUBMIT)
-            t = fmin(t, f->items[i].mono + f->domains[f->items[i].domain].offset);
-    return isinf(t) ? -INFINITY : t;
+    struct fold_writer *w = NULL;
+    int rc = writer_get(f, e->attempt, e->writer, &w, err);
+    if (rc < 0)
+        return rc;
+    if (e->overtakes || e->seq <= w->last_seq)
+        return WHOLE;
+    w->last_seq = e->seq;
+    w->dirty = true;
+    return fold_clock_add(f, e, err);
 }
 
-/* Attempt by attempt: a clock first met here must not place it before what came earlier. */
-static void offsets_order(struct fold *f)
+/* ---- the second pass: attempts and activities ---- */
+
+static int attempt_get(struct fold *f, int64_t number, struct fold_attempt **out, struct err *err)
 {
-    double floor_at = submit_time(f);
-    for (size_t first = 0, end; first < f->n; first = end) {
-        int64_t attempt = f->items[first].attempt;
-        for (end = first; end < f->n && f->items[end].attempt == attempt; end++)
-            ;
-        for (int k = 0; k < f->n_domains; k++) {
-            double begin = INFINITY, offset = f->domains[k].offset;
-            for (size_t i = first; i < end; i++)
-                if (f->items[i].domain == k)
-                    begin = fmin(begin, f->items[i].mono + offset);
-            if (isinf(begin))
-                continue;
-            if (!f->domains[k].settled && attempt > 0 && begin < floor_at)
-                f->domains[k].offset += floor_at - begin;
-            f->domains[k].settled = true;
-        }
-        for (size_t i = first; i < end; i++) {
-            struct item *it = &f->items[i];
-            it->at = it->mono + f->domains[it->domain].offset;
-        }
-        for (size_t i = first; i < end && attempt > 0; i++)
-            floor_at = fmax(floor_at, f->items[i].at);
+    size_t at = f->n_attempts;
+    while (at > 0 && f->attempts[at - 1].number >= number)
+        at--;
+    if (at == f->n_attempts || f->attempts[at].number != number) {
+        int rc = fold_grow((void **)&f->attempts, f->n_attempts, &f->cap_attempts, sizeof *f->attempts, err);
+        if (rc < 0)
+            return rc;
+        memmove(f->attempts + at + 1, f->attempts + at, (f->n_attempts - at) * sizeof *f->attempts);
+        f->attempts[at] = (struct fold_attempt){.number = number, .begin = INFINITY, .first_step = INFINITY, .last = -INFINITY, .end = -INFINITY};
+        f->n_attempts++;
     }
+    *out = &f->attempts[at];
+    return 0;
 }
 
-/* ---- intervals ---- */
-
-static void interval_add(struct fold *f, double from, double to, int cause)
-{
-    if (to > from)
-        f->intervals[f->n_intervals++] = (struct fold_interval){from, to, cause};
-}
-
-/* When an activity recorded by `it` after its end had begun. The wall clock says how long before the event that was, unless
+/* When an activity recorded by `e` after its end had begun. The wall clock says how long before the event that was, unless
  * it was stepped between: then the activity is taken to have ended just before its event. */
-static double activity_begin(const struct item *it, double previous_at)
+static double activity_begin(const struct fold_event *e, double at, double previous_at)
 {
-    double lag = it->wall - it->started_at;
-    if (!(lag >= it->seconds) || it->at - lag < previous_at)
-        lag = it->seconds;
-    return it->at - lag;
+    double lag = e->wall - e->started_at;
+    if (!(lag >= e->seconds) || at - lag < previous_at)
+        lag = e->seconds;
+    return at - lag;
 }
 
-static void activities_add(struct fold *f, double *first_step)
+/* Told twice: the last counts; of two at one time the first by writer and number. */
+static bool end_counts(const struct fold_attempt *a, const struct fold_event *e, double at)
 {
-    static const int causes[] = {[K_STEP] = C_TRAIN, [K_SAVED] = C_SAVE, [K_LOADED] = C_LOAD};
-    double previous_at = -INFINITY;
-    for (size_t i = 0; i < f->n; i++) {
-        const struct item *it = &f->items[i];
-        if (!it->same_writer)
-            previous_at = -INFINITY;
-        if (it->kind != K_STEP && it->kind != K_SAVED && it->kind != K_LOADED)
-            continue;
-        if (!(it->seconds >= 0))
-            continue;
-        double begin = activity_begin(it, previous_at);
-        interval_add(f, begin, begin + it->seconds, it->replayed ? C_REPLAY : causes[it->kind]);
-        if (it->kind == K_STEP) {
-            previous_at = it->at;
-            first_step[i] = begin;
-        }
-    }
+    if (!a->end_writer || at != a->end)
+        return !a->end_writer || at > a->end;
+    int order = strcmp(e->writer, a->end_writer);
+    return order < 0 || (order == 0 && e->seq < a->end_seq);
 }
 
-struct bounds { /* of one attempt */
-    double begin, end, first_step;
-    int down;
-    bool ended;
-};
-
-static struct bounds attempt_bounds(struct fold *f, size_t first, size_t end, const double *first_step)
+static int end_take(struct fold *f, struct fold_attempt *a, const struct fold_event *e, double at, struct err *err)
 {
-    struct bounds b = {INFINITY, -INFINITY, INFINITY, 0, false};
-    double last = -INFINITY;
-    for (size_t i = first; i < end; i++) {
-        const struct item *it = &f->items[i];
-        b.begin = fmin(b.begin, it->kind == K_STARTED ? it->at : fmin(it->at, first_step[i]));
-        last = fmax(last, it->at);
-        b.first_step = fmin(b.first_step, first_step[i]);
-        if (it->kind == K_ENDED && it->at > b.end) {
-            b.end = it->at;
-            b.down = it->down;
-            b.ended = true;
-        }
-    }
-    if (!b.ended) {
-        b.end = last;
-        b.down = down_find(f, "unknown");
-    }
-    return b;
+    if (!end_counts(a, e, at))
+        return 0;
+    a->end = at;
+    a->end_seq = e->seq;
+    a->end_writer = arena_strdup(&f->arena, e->writer);
+    a->down = arena_strdup(&f->arena, e->cause);
+    return a->end_writer && a->down ? 0 : fold_no_memory(f, err);
 }
 
-/* queue, start, down: what an attempt's place among the others says. `until` is the last event's time. */
-static void phases_add(struct fold *f, double submitted, double until, const double *first_step)
+static int activity_take(struct fold *f, const struct fold_event *e, double at, double *begin, struct err *err)
 {
-    struct bounds before = {.begin = NAN};
-    size_t first = 0, end;
-    while (first < f->n && f->items[first].attempt < 1)
-        first++;
-    for (; first < f->n; first = end) {
-        for (end = first; end < f->n && f->items[end].attempt == f->items[first].attempt; end++)
-            ;
-        struct bounds b = attempt_bounds(f, first, end, first_step);
-        if (!isnan(before.begin))
-            interval_add(f, before.end, b.begin, before.down);
-        else if (isfinite(submitted))
-            interval_add(f, submitted, b.begin, C_QUEUE);
-        interval_add(f, b.begin, fmin(b.first_step, b.end), C_START);
-        before = b;
-    }
-    if (isnan(before.begin) && isfinite(submitted))
-        interval_add(f, submitted, until, C_QUEUE);
-    if (!isnan(before.begin) && before.ended && strcmp(f->down[before.down - C_DOWN], "done") &&
-        strcmp(f->down[before.down - C_DOWN], "cancel"))
-        interval_add(f, before.end, until, before.down);
+    static const int causes[] = {[FOLD_STEP] = C_TRAIN, [FOLD_SAVED] = C_SAVE, [FOLD_LOADED] = C_LOAD};
+    struct fold_writer *w = NULL;
+    int rc = writer_get(f, e->attempt, e->writer, &w, err);
+    if (rc < 0)
+        return rc;
+    *begin = activity_begin(e, at, w->step_at);
+    double end = fmin(*begin + e->seconds, at);
+    if (end > *begin)
+        f->acts[f->n_acts++] = (struct fold_interval){*begin, end, e->replayed ? C_REPLAY : causes[e->kind]};
+    if (e->kind == FOLD_STEP)
+        w->step_at = at;
+    return 0;
 }
 
-/* ---- the sweep ---- */
-
-static int compare_edge(const void *a, const void *b)
+static int event_take(struct fold *f, const struct fold_event *e, struct err *err)
 {
-    const struct fold_edge *x = a, *y = b;
-    return (x->at > y->at) - (x->at < y->at);
+    struct fold_attempt *a = NULL;
+    int domain = fold_domain_find(f, e->host, e->boot, err), rc = domain < 0 ? domain : 0;
+    bool activity = (e->kind == FOLD_STEP || e->kind == FOLD_SAVED || e->kind == FOLD_LOADED) && e->seconds >= 0;
+    double begin = INFINITY, at = domain < 0 ? 0 : e->mono + f->domains[domain].offset;
+    if (rc == 0 && (f->n_acts == ACTS || e->attempt != f->acts_attempt))
+        rc = fold_spans_write(f, err);
+    f->acts_attempt = e->attempt;
+    if (rc == 0 && activity)
+        rc = activity_take(f, e, at, &begin, err);
+    if (rc == 0)
+        rc = attempt_get(f, e->attempt, &a, err);
+    if (rc < 0)
+        return rc;
+    double first = e->kind == FOLD_STEP ? begin : INFINITY;
+    a->begin = fmin(a->begin, e->kind == FOLD_STARTED ? at : fmin(at, first));
+    a->first_step = fmin(a->first_step, first);
+    a->last = fmax(a->last, at);
+    a->dirty = true;
+    return e->kind == FOLD_ENDED ? end_take(f, a, e, at, err) : 0;
 }
 
-static int cause_now(const int *counts, int none)
-{
-    for (int c = 0; c < MAX_CAUSES; c++)
-        if (counts[c] > 0)
-            return c;
-    return none;
-}
+/* ---- what is kept ---- */
 
-size_t fold_sweep(const struct fold_interval *in, size_t n, double from, double to, int none, struct fold_edge *edges,
-                  struct fold_span *out)
-{
-    int counts[MAX_CAUSES] = {0};
-    size_t n_edges = 0, n_out = 0;
-    for (size_t i = 0; i < n; i++) {
-        double a = fmax(in[i].from, from), b = fmin(in[i].to, to);
-        if (!(b > a))
-            continue;
-        edges[n_edges++] = (struct fold_edge){a, in[i].cause, 1};
-        edges[n_edges++] = (struct fold_edge){b, in[i].cause, -1};
-    }
-    qsort(edges, n_edges, sizeof *edges, compare_edge);
-    double at = from;
-    for (size_t i = 0; i <= n_edges; i++) {
-        double next = i < n_edges ? edges[i].at : to;
-        if (next > at) {
-            int cause = cause_now(counts, none);
-            if (n_out && out[n_out - 1].cause == cause)
-                out[n_out - 1].to = next;
-            else
-                out[n_out++] = (struct fold_span){at, next, cause};
-            at = next;
-        }
-        if (i < n_edges)
-            counts[edges[i].cause] += edges[i].delta;
-    }
-    return n_out;
-}
-
-/* ---- writing ---- */
-
-static int clocks_write(struct fold *f, struct err *err)
+static int attempts_load(struct fold *f, struct err *err)
 {
     struct store_query *q = NULL;
-    int rc = store_ask(f->db, "INSERT INTO run_clock(run, host, boot, offset_s) VALUES (?1, ?2, ?3, ?4)", &q, err);
-    for (int i = 0; i < f->n_domains && rc == 0; i++) {
+    struct fold_attempt *a;
+    int rc = store_ask(f->db, "SELECT attempt, begin_at, first_step_at, last_at, ended_at, ended_writer, ended_seq, cause FROM fold_attempt"
+                       " WHERE run = ?1 ORDER BY attempt", &q, err);
+    if (rc < 0)
+        return rc;
+    store_bind_text(q, 1, f->run);
+    while ((rc = store_next(q, err)) > 0) {
+        if ((rc = attempt_get(f, store_int(q, 0), &a, err)) < 0)
+            break;
+        *a = (struct fold_attempt){.number = a->number, .begin = store_num(q, 1), .first_step = store_num(q, 2), .last = store_num(q, 3),
+                                   .end = store_num(q, 4), .end_seq = store_int(q, 6)};
+        if (store_column_type(q, 5) == STORE_NULL)
+            continue;
+        a->end_writer = arena_strdup(&f->arena, store_text(q, 5));
+        a->down = arena_strdup(&f->arena, store_text(q, 7));
+        if (!a->end_writer || !a->down)
+            rc = fold_no_memory(f, err);
+    }
+    store_end(q);
+    return rc;
+}
+
+static int writers_load(struct fold *f, struct err *err)
+{
+    struct store_query *q = NULL;
+    struct fold_writer *w;
+    int rc = store_ask(f->db, "SELECT attempt, writer, last_seq, step_at FROM fold_writer WHERE run = ?1 ORDER BY attempt", &q, err);
+    if (rc < 0)
+        return rc;
+    store_bind_text(q, 1, f->run);
+    while ((rc = store_next(q, err)) > 0) {
+        if ((rc = writer_get(f, store_int(q, 0), store_text(q, 1), &w, err)) < 0)
+            break;
+        w->last_seq = store_int(q, 2);
+        w->step_at = store_num(q, 3);
+    }
+    store_end(q);
+    return rc;
+}
+
+/* f->known says whether there is anything. */
+static int kept_load(struct fold *f, struct err *err)
+{
+    struct store_query *q = NULL;
+    int rc = store_ask(f->db, "SELECT from_at, until_at FROM fold WHERE run = ?1", &q, err);
+    if (rc < 0)
+        return rc;
+    store_bind_text(q, 1, f->run);
+    if ((rc = store_next(q, err)) > 0) {
+        f->known = true;
+        f->from = store_num(q, 0);
+        f->done_to = store_num(q, 1);
+    }
+    store_end(q);
+    if (rc <= 0)
+        return rc;
+    rc = fold_clocks_load(f, err);
+    if (rc == 0)
+        rc = attempts_load(f, err);
+    return rc < 0 ? rc : writers_load(f, err);
+}
+
+static int attempts_save(struct fold *f, struct err *err)
+{
+    struct store_query *q = NULL;
+    int rc = store_ask(f->db, "INSERT OR REPLACE INTO fold_attempt(run, attempt, begin_at, first_step_at, last_at, ended_at, ended_writer, ended_seq,"
+                       " cause) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)", &q, err);
+    for (size_t i = 0; i < f->n_attempts && rc == 0; i++) {
+        const struct fold_attempt *a = &f->attempts[i];
+        if (!a->dirty)
+            continue;
+        const double times[] = {a->begin, a->first_step, a->last, a->end};
         store_bind_text(q, 1, f->run);
-        store_bind_text(q, 2, f->domains[i].host);
-        store_bind_text(q, 3, f->domains[i].boot);
-        store_bind_num(q, 4, f->domains[i].offset);
+        store_bind_int(q, 2, a->number);
+        for (int k = 0; k < 4; k++)
+            store_bind_num(q, 3 + k, times[k]);
+        store_bind_text(q, 7, a->end_writer);
+        store_bind_int(q, 8, a->end_seq);
+        store_bind_text(q, 9, a->down);
         rc = store_next(q, err);
         store_reset(q);
     }
@@ -353,21 +316,18 @@ static int clocks_write(struct fold *f, struct err *err)
     return rc;
 }
 
-static int spans_write(struct fold *f, const struct fold_span *spans, size_t n, struct err *err)
+static int writers_save(struct fold *f, struct err *err)
 {
     struct store_query *q = NULL;
-    char name[96];
-    int rc = store_ask(f->db, "INSERT INTO span(run, n, cause, from_at, to_at, seconds) VALUES (?1, ?2, ?3, ?4, ?5, ?6)", &q, err);
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        int c = spans[i].cause;
-        snprintf(name, sizeof name, "%s%s", c < C_DOWN ? cause_names[c] : c == C_OTHER ? "other" : "down:",
-                 c >= C_DOWN && c != C_OTHER ? f->down[c - C_DOWN] : "");
+    int rc = store_ask(f->db, "INSERT OR REPLACE INTO fold_writer(run, attempt, writer, last_seq, step_at) VALUES (?1, ?2, ?3, ?4, ?5)", &q, err);
+    for (size_t i = 0; i < f->n_writers && rc == 0; i++) {
+        if (!f->writers[i].dirty)
+            continue;
         store_bind_text(q, 1, f->run);
-        store_bind_int(q, 2, (int64_t)i);
-        store_bind_text(q, 3, name);
-        store_bind_num(q, 4, spans[i].from);
-        store_bind_num(q, 5, spans[i].to);
-        store_bind_num(q, 6, spans[i].to - spans[i].from);
+        store_bind_int(q, 2, f->writers[i].attempt);
+        store_bind_text(q, 3, f->writers[i].name);
+        store_bind_int(q, 4, f->writers[i].last_seq);
+        store_bind_num(q, 5, f->writers[i].step_at);
         rc = store_next(q, err);
         store_reset(q);
     }
@@ -375,48 +335,31 @@ static int spans_write(struct fold *f, const struct fold_span *spans, size_t n, 
     return rc;
 }
 
-static int spans_make(struct fold *f, struct err *err)
+static int kept_save(struct fold *f, struct err *err)
 {
-    size_t max = 4 * f->n + 8; /* an activity an event; queue, start and two downs an attempt */
-    double submitted = submit_time(f), from = INFINITY, until = -INFINITY;
-    double *first_step = malloc((f->n + 1) * sizeof *first_step); /* when the step of item i began; infinity */
-    struct fold_edge *edges = malloc(2 * max * sizeof *edges);
-    struct fold_span *spans = malloc((2 * max + 1) * sizeof *spans);
-    f->intervals = malloc(max * sizeof *f->intervals);
-    int rc = 0;
-    if (!first_step || !edges || !spans || !f->intervals) {
-        rc = err_set(err, ERR_NOMEM, "out of memory folding run %s", f->run);
-        goto out;
+    struct store_query *q = NULL;
+    int rc = fold_clocks_save(f, err);
+    if (rc == 0)
+        rc = attempts_save(f, err);
+    if (rc == 0)
+        rc = writers_save(f, err);
+    if (rc == 0 && (rc = store_ask(f->db, "INSERT OR REPLACE INTO fold(run, from_at, until_at) VALUES (?1, ?2, ?3)", &q, err)) == 0) {
+        store_bind_text(q, 1, f->run);
+        store_bind_num(q, 2, f->from);
+        store_bind_num(q, 3, f->done_to);
+        rc = store_next(q, err);
     }
-    for (size_t i = 0; i < f->n; i++) {
-        first_step[i] = INFINITY;
-        from = fmin(from, f->items[i].at);
-        until = fmax(until, f->items[i].at);
-    }
-    activities_add(f, first_step);
-    phases_add(f, submitted, until, first_step);
-    size_t n = fold_sweep(f->intervals, f->n_intervals, isfinite(submitted) ? submitted : from, until, C_OTHER, edges, spans);
-    rc = spans_write(f, spans, n, err);
-out:
-    free(first_step);
-    free(edges);
-    free(spans);
-    free(f->intervals);
+    store_end(q);
     return rc;
 }
 
-/* Runs have attempts or a submission; tunings and curations have neither, and no spans. */
-static bool is_run(const struct fold *f)
+static int kept_drop(struct store *db, const char *run, struct err *err)
 {
-    for (size_t i = 0; i < f->n; i++)
-        if (f->items[i].attempt > 0 || f->items[i].kind == K_SUBMIT)
-            return true;
-    return false;
-}
-
-static int rows_drop(struct store *db, const char *run, struct err *err)
-{
-    static const char *const sql[] = {"DELETE FROM span WHERE run = ?1", "DELETE FROM run_clock WHERE run = ?1"};
+    static const char *const sql[] = {
+        "DELETE FROM span WHERE run = ?1",      "DELETE FROM run_clock WHERE run = ?1",    "DELETE FROM fold WHERE run = ?1",
+        "DELETE FROM fold_diff WHERE run = ?1", "DELETE FROM fold_part WHERE run = ?1", "DELETE FROM fold_attempt WHERE run = ?1",
+        "DELETE FROM fold_writer WHERE run = ?1",
+    };
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(sql) && rc == 0; i++) {
         struct store_query *q = NULL;
@@ -429,22 +372,60 @@ static int rows_drop(struct store *db, const char *run, struct err *err)
     return rc;
 }
 
-int fold_run(struct store *db, const char *run, struct err *err)
+/* ---- the whole ---- */
+
+static void fold_release(struct fold *f)
 {
-    struct fold f = {.db = db, .run = run};
-    int rc = rows_drop(db, run, err);
+    fold_spans_close(f);
+    arena_release(&f->arena);
+    free(f->domains);
+    free(f->diffs);
+    free(f->parts);
+    free(f->attempts);
+    free(f->writers);
+    free(f->acts);
+}
+
+/* The news, given what is kept: 0, WHOLE when that does not hold any more (nothing was written), <0. */
+static int fold_on(struct fold *f, const struct fold_news *news, struct err *err)
+{
+    static const char first_news[] = COLUMNS ", EXISTS" STEP_ORDER(">") " AND o.event < ?2)" JOINED NEWS;
+    double from = f->from;
+    bool was_run;
+    int rc = f->known ? 0 : kept_drop(f->db, f->run, err);
+    was_run = f->is_run;
     if (rc == 0)
-        rc = items_load(&f, err);
+        rc = events_each(f, news->whole ? COLUMNS ", 0 FROM event e" ALL : first_news, news, false, clock_take, err);
+    if (rc != 0)
+        return rc;
+    fold_clocks_settle(f);
+    if (f->known && (fold_clocks_moved(f) || f->from != from || f->is_run != was_run))
+        return WHOLE;
+    rc = fold_spans_open(f, err);
+    if (rc == 0 && was_run)
+        rc = fold_phases_make(f, f->done_to, &f->phases, err);
     if (rc == 0)
-        rc = offsets_median(&f, err);
-    if (rc == 0) {
-        offsets_order(&f);
-        rc = clocks_write(&f, err);
-    }
-    if (rc == 0 && is_run(&f))
-        rc = spans_make(&f, err);
-    arena_release(&f.arena);
-    free(f.items);
-    free(f.domains);
+        rc = events_each(f, news->whole ? COLUMNS TIMES JOINED ALL : COLUMNS TIMES JOINED NEWS, news, true, event_take, err);
+    if (rc == 0)
+        rc = fold_spans_write(f, err);
+    return rc < 0 ? rc : kept_save(f, err);
+}
+
+static int fold_try(struct store *db, const char *run, const struct fold_news *news, struct err *err)
+{
+    struct fold f = {.db = db, .run = run, .done_to = -INFINITY, .from = INFINITY, .until = -INFINITY};
+    f.acts = malloc(ACTS * sizeof *f.acts);
+    int rc = f.acts ? 0 : fold_no_memory(&f, err);
+    if (rc == 0 && !news->whole)
+        rc = kept_load(&f, err);
+    if (rc == 0)
+        rc = fold_on(&f, news, err);
+    fold_release(&f);
     return rc;
+}
+
+int fold_run(struct store *db, const char *run, const struct fold_news *news, struct err *err)
+{
+    int rc = fold_try(db, run, news, err);
+    return rc == WHOLE ? fold_try(db, run, &(struct fold_news){.whole = true}, err) : rc;
 }

@@ -23,6 +23,8 @@ enum { TAIL_BYTES = 4096, HASH_HEX_BYTES = 17 };
 struct ingest {
     struct store *db;
     struct event_writer *writer;
+    char run[LIMIT_NAME_BYTES]; /* whose news are gathered now; "" none */
+    struct fold_news news;
     struct ingest_report report;
 };
 
@@ -207,6 +209,42 @@ static int damage_add(struct ingest *in, const char *path, int64_t at, int64_t b
     return rc;
 }
 
+/* What was gathered of one run goes into the temporary table `touched`. */
+static int news_save(struct ingest *in, struct err *err)
+{
+    struct store_query *q = NULL;
+    if (!in->run[0])
+        return 0;
+    int rc = store_ask(in->db, "INSERT INTO touched(run, first_id, last_id, whole) VALUES (?1, ?2, ?3, ?4) ON CONFLICT(run) DO UPDATE SET"
+                       " first_id = min(first_id, ?2), last_id = max(last_id, ?3), whole = max(whole, ?4)", &q, err);
+    if (rc < 0)
+        return rc;
+    store_bind_text(q, 1, in->run);
+    store_bind_int(q, 2, in->news.first_id);
+    store_bind_int(q, 3, in->news.last_id);
+    store_bind_int(q, 4, in->news.whole);
+    rc = store_next(q, err);
+    store_end(q);
+    in->run[0] = 0;
+    return rc;
+}
+
+/* Remembers which events of a run are new. They come run by run: the table is written when another one's begin. */
+static int news_add(struct ingest *in, const char *run, int64_t id, bool replaced, struct err *err)
+{
+    if (strcmp(in->run, run) != 0) {
+        int rc = news_save(in, err);
+        if (rc < 0)
+            return rc;
+        snprintf(in->run, sizeof in->run, "%s", run);
+        in->news = (struct fold_news){id, id, false};
+    }
+    in->news.first_id = id < in->news.first_id ? id : in->news.first_id;
+    in->news.last_id = num_max_i64(in->news.last_id, id);
+    in->news.whole |= replaced;
+    return 0;
+}
+
 /* Events from f->read_to to the end. *gap becomes true when the first is not the successor of the last one read: only a
  * reading from the start can say what is missing. */
 static int events_read(struct ingest *in, struct evlog_reader *r, struct log_file *f, struct event_key *first, char run[],
@@ -214,6 +252,8 @@ static int events_read(struct ingest *in, struct evlog_reader *r, struct log_fil
 {
     const cJSON *event = NULL;
     struct event_key k;
+    int64_t id = 0;
+    bool replaced = false;
     int rc;
     while ((rc = evlog_reader_next(r, &event, err)) > 0) {
         if (!event_key_read(event, &k)) {
@@ -226,10 +266,10 @@ static int events_read(struct ingest *in, struct evlog_reader *r, struct log_fil
                 *first = (struct event_key){run, writer, k.attempt, k.seq};
             }
             f->last_seq = num_max_i64(f->last_seq, k.seq);
-            rc = event_write(in->writer, event, err);
+            rc = event_write(in->writer, event, &id, &replaced, err);
             in->report.events_new += rc > 0;
             if (rc > 0)
-                rc = ask1(in->db, "INSERT INTO touched(run) VALUES (?1) ON CONFLICT DO NOTHING", k.run, err);
+                rc = news_add(in, k.run, id, replaced, err);
         }
         if (rc < 0)
             return rc;
@@ -305,7 +345,8 @@ static int log_file_read(struct ingest *in, struct log_file *f, struct err *err)
 static int writer_forget(struct ingest *in, const char *path, struct err *err)
 {
     static const char *const sql[] = {
-        "INSERT INTO touched(run) SELECT run FROM file WHERE path = ?1 AND run IS NOT NULL ON CONFLICT DO NOTHING",
+        "INSERT INTO touched(run, first_id, last_id, whole) SELECT run, 0, 0, 1 FROM file WHERE path = ?1 AND run IS NOT NULL"
+        " ON CONFLICT(run) DO UPDATE SET whole = 1",
         "DELETE FROM event WHERE (run, attempt, writer) = (SELECT run, attempt, writer FROM file WHERE path = ?1)",
         "DELETE FROM conflict WHERE (run, attempt, writer) = (SELECT run, attempt, writer FROM file WHERE path = ?1)",
         "UPDATE file SET bytes = -1, read_to = 0, last_seq = 0 WHERE path = ?1"
@@ -362,12 +403,16 @@ static int files_each(struct ingest *in, log_file_fn *fn, struct err *err)
 static int runs_fold(struct ingest *in, struct err *err)
 {
     struct store_query *q = NULL;
-    int rc = store_ask(in->db, "SELECT run FROM touched ORDER BY run", &q, err);
+    int rc = news_save(in, err);
+    if (rc == 0)
+        rc = store_ask(in->db, "SELECT run, first_id, last_id, whole FROM touched ORDER BY run", &q, err);
     if (rc < 0)
         return rc;
-    while ((rc = store_next(q, err)) > 0)
-        if ((rc = fold_run(in->db, store_text(q, 0), err)) < 0)
+    while ((rc = store_next(q, err)) > 0) {
+        struct fold_news news = {store_int(q, 1), store_int(q, 2), store_int(q, 3)};
+        if ((rc = fold_run(in->db, store_text(q, 0), &news, err)) < 0)
             break;
+    }
     store_end(q);
     return rc;
 }
@@ -385,8 +430,9 @@ static int report_fill(struct ingest *in, struct err *err)
 static int ingest_all(struct ingest *in, const char *const *dirs, size_t n_dirs, struct err *err)
 {
     int rc = store_exec(in->db, "CREATE TEMP TABLE IF NOT EXISTS found(path TEXT PRIMARY KEY);"
-                        "CREATE TEMP TABLE IF NOT EXISTS touched(run TEXT PRIMARY KEY);"
-                        "BEGIN IMMEDIATE; DELETE FROM found; DELETE FROM touched", err);
+                        "CREATE TEMP TABLE IF NOT EXISTS touched(run TEXT PRIMARY KEY, first_id INTEGER, last_id INTEGER, whole INTEGER);"
+                        "BEGIN IMMEDIATE; DELETE FROM found; DELETE FROM touched;"
+                        "INSERT INTO touched SELECT run, 0, 0, 1 FROM refold; DELETE FROM refold", err);
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < n_dirs && rc == 0; i++)

@@ -2,7 +2,7 @@
  *
  * Every event becomes one row of `event`, keyed by (run, attempt, writer, seq); every typed row (`step`,
  * `train_start`, `ckpt`) is a projection of exactly one event; whatever combines events is a view or, for v_time and the clocks
- * behind it, a fold over one run's events that is computed anew when the run has new ones. So the content is a
+ * behind it, a fold over one run's events, brought up to date when the run has new ones. So the content is a
  * function of the set of logs: order of reading, repeated reading and copies of a file do not matter.
  *
  * Two different events under one key (a log lost its tail and grew again, while a copy of the old one remains): the

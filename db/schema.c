@@ -6,8 +6,8 @@
  *    that could not be read), `conflict` (events that lost against another under the same key).
  * 2. `event`, one row an event, whole text included; and projections of single events into typed columns where many
  *    rows are to be asked quickly: `step`, `train_start`, `trial_event`. A projection's key is its event's; it goes with it.
- * 3. What is computed from one run's events together, anew whenever the run has new ones (db/fold.c): `run_clock`, the
- *    difference between a host's monotonic clock and UTC, and `span`, the run's time by cause.
+ * 3. What is computed from one run's events together, brought up to date whenever the run has new ones (db/fold.c): `run_clock`,
+ *    the difference between a host's monotonic clock and UTC, and `span`, the run's time by cause; tables fold* are the fold's memory.
  *
  * Everything else is a view. v_trial, v_step, v_attempt, v_time, v_notice and v_validation are public: names, columns, units and meaning stay, new
  * columns may come behind the old. The other views and all tables may change with any release.
@@ -63,6 +63,21 @@ static const char *const steps[] = {
     "ALTER TABLE step ADD COLUMN other_s REAL; ALTER TABLE step ADD COLUMN weight_norm REAL; ALTER TABLE step ADD COLUMN update_norm REAL;"
     "UPDATE step SET other_s = (SELECT json_extract(e.json, '$.other_s') FROM event e WHERE e.id = step.event);",
     "", /* v_step.spike */
+    /* What the fold of a run keeps between two ingests (db/fold_priv.h). `refold`: runs to be folded from their first event. */
+    "DROP TABLE span;"
+    "CREATE TABLE span(run TEXT NOT NULL, from_at REAL NOT NULL, to_at REAL NOT NULL, cause TEXT NOT NULL,"
+    " seconds REAL NOT NULL CHECK(seconds >= 0), PRIMARY KEY(run, from_at)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE fold(run TEXT PRIMARY KEY, from_at REAL NOT NULL, until_at REAL NOT NULL) STRICT;"
+    "CREATE TABLE fold_diff(run TEXT NOT NULL, host TEXT NOT NULL, boot TEXT NOT NULL, ms INTEGER NOT NULL, n INTEGER NOT NULL,"
+    " PRIMARY KEY(run, host, boot, ms)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE fold_part(run TEXT NOT NULL, attempt INTEGER NOT NULL, host TEXT NOT NULL, boot TEXT NOT NULL, first_mono REAL NOT NULL,"
+    " last_mono REAL NOT NULL, submit_mono REAL NOT NULL, PRIMARY KEY(run, attempt, host, boot)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE fold_attempt(run TEXT NOT NULL, attempt INTEGER NOT NULL, begin_at REAL NOT NULL, first_step_at REAL NOT NULL,"
+    " last_at REAL NOT NULL, ended_at REAL NOT NULL, ended_writer TEXT, ended_seq INTEGER, cause TEXT, PRIMARY KEY(run, attempt)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE fold_writer(run TEXT NOT NULL, attempt INTEGER NOT NULL, writer TEXT NOT NULL, last_seq INTEGER NOT NULL,"
+    " step_at REAL NOT NULL, PRIMARY KEY(run, attempt, writer)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE refold(run TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;"
+    "INSERT INTO refold SELECT DISTINCT run FROM event;",
 };
 
 int schema_version(void) { return (int)ARRAY_LEN(steps); }

@@ -1,127 +1,8 @@
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
-#include "tests/unit/events_fixture.h"
+#include "tests/unit/db_fixture.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-#include "db/fold.h"
-#include "db/ingest.h"
-
-static char *home, db_path[300];
-static int fresh_count;
-
-static int setup(void **state)
-{
-    (void)state;
-    home = fx_dir();
-    fx_reset();
-    snprintf(db_path, sizeof db_path, "%s/reel.db", home);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return file_remove_tree(home, NULL);
-}
-
-static struct ingest_report ingest_at(const char *path, const char *const *dirs, size_t n)
-{
-    struct ingest_report r = {0};
-    struct store *db = NULL;
-    struct err err = {0};
-    if (store_open(path, STORE_WRITE, &db, &err) < 0 || ingest_run(db, dirs, n, 0, &r, &err) < 0)
-        fail_msg("%s", err.text);
-    store_close(db);
-    return r;
-}
-
-static struct ingest_report ingest(void) { return ingest_at(db_path, (const char *const[]){home}, 1); }
-
-static void rows_dump(struct store *db, const char *sql, struct str *out)
-{
-    struct store_query *q = NULL;
-    struct err err = {0};
-    if (store_ask(db, sql, &q, &err) < 0)
-        fail_msg("%s: %s", sql, err.text);
-    while (store_next(q, &err) > 0) {
-        for (int i = 0; i < store_columns(q); i++)
-            if (store_column_type(q, i) == STORE_NUM)
-                str_addf(out, "%.17g|", store_num(q, i));
-            else
-                str_addf(out, "%s|", store_column_type(q, i) == STORE_NULL ? "NULL" : store_text(q, i));
-        str_addc(out, '\n');
-    }
-    assert_string_equal(err.text, "");
-    store_end(q);
-}
-
-/* Everything a query can give but the raw row ids and the file table: returns new. */
-static char *dump(const char *path)
-{
-    static const char *const sql[] = {
-        "SELECT * FROM v_trial ORDER BY tune, trial",
-        "SELECT * FROM v_step ORDER BY run, step, attempt, started_at",
-        "SELECT * FROM v_attempt ORDER BY run, attempt",
-        "SELECT * FROM v_time ORDER BY run, \"from\"",
-        "SELECT * FROM run ORDER BY run",
-        "SELECT * FROM ckpt ORDER BY run, at, kind",
-        "SELECT * FROM signal ORDER BY run, at",
-        "SELECT * FROM check_mfu ORDER BY source, run, item",
-        "SELECT run, attempt, writer, seq, kind, wall, mono, boot, host, json FROM event ORDER BY run, attempt, writer, seq",
-        "SELECT run, attempt, writer, seq, json FROM conflict ORDER BY 1, 2, 3, 4, 5",
-        "SELECT * FROM damage ORDER BY 1, 2, 3, 4",
-    };
-    struct store *db = NULL;
-    struct str out = STR_INIT;
-    struct err err = {0};
-    if (store_open(path, STORE_READ, &db, &err) < 0)
-        fail_msg("%s", err.text);
-    for (size_t i = 0; i < ARRAY_LEN(sql); i++) {
-        str_addf(&out, "-- %s\n", sql[i]);
-        rows_dump(db, sql[i], &out);
-    }
-    store_close(db);
-    return str_detach(&out);
-}
-
-static double ask_num(const char *sql)
-{
-    struct store *db = NULL;
-    struct store_query *q = NULL;
-    struct err err = {0};
-    if (store_open(db_path, STORE_READ, &db, &err) < 0 || store_ask(db, sql, &q, &err) < 0 || store_next(q, &err) < 0)
-        fail_msg("%s: %s", sql, err.text);
-    double value = store_num(q, 0);
-    store_end(q);
-    store_close(db);
-    return value;
-}
-
-static void same_text(const char *a, const char *b)
-{
-    if (strcmp(a, b) == 0)
-        return;
-    size_t i = 0;
-    while (a[i] == b[i])
-        i++;
-    while (i > 0 && a[i - 1] != '\n')
-        i--;
-    fail_msg("differ at:\n  %.200s\n  %.200s", a + i, b + i);
-}
-
-/* A database made anew from the files has the content of the one at db_path. */
-static void equals_fresh(void)
-{
-    char other[320];
-    snprintf(other, sizeof other, "%s/fresh%d.db", home, fresh_count++);
-    ingest_at(other, (const char *const[]){home}, 1);
-    char *a = dump(db_path), *b = dump(other);
-    same_text(a, b);
-    free(a);
-    free(b);
-}
 
 /* ---- the views on the whole fixture ---- */
 
@@ -156,109 +37,6 @@ static void test_views_of_a_whole_home(void **state)
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         if (ask_num(rows[i].sql) != rows[i].value)
             fail_msg("%s gives %g, not %g", rows[i].sql, ask_num(rows[i].sql), rows[i].value);
-}
-
-static void time_invariants(void)
-{
-    assert_true(ask_num("SELECT count(*) FROM v_time") > 0);
-    assert_true(ask_num("SELECT count(*) FROM v_time WHERE NOT (seconds >= 0) OR seconds <> \"to\" - \"from\"") == 0);
-    assert_true(ask_num("SELECT count(*) FROM (SELECT \"from\" <> lag(\"to\") OVER (PARTITION BY run ORDER BY \"from\") AS gap FROM v_time) WHERE gap") == 0);
-    double sum = ask_num("SELECT sum(seconds) FROM v_time");
-    double wall = ask_num("SELECT (SELECT max(at) FROM event_time WHERE run = '" FX_RUN "') - (SELECT min(at) FROM event_time WHERE kind = 'submit_intent')");
-    assert_true(fabs(sum - wall) < 1e-5);
-}
-
-/* Each cause's seconds are what the fixture spent on it. */
-static void test_time_by_cause(void **state)
-{
-    static const struct {
-        const char *cause;
-        double seconds;
-    } rows[] = {
-        {"queue", 4.6},  {"start", 3 * (0.8 + 1.1)}, {"load", 2 * 0.6}, {"save", (2 + 1 + 2 + 2 + 1) * 0.7},
-        {"down:preempt", 11}, {"down:crash", 2.5},
-    };
-    (void)state;
-    fx_home(home);
-    ingest();
-    time_invariants();
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        char sql[128];
-        snprintf(sql, sizeof sql, "SELECT sum(seconds) FROM v_time WHERE cause = '%s'", rows[i].cause);
-        if (fabs(ask_num(sql) - rows[i].seconds) > 1e-4)
-            fail_msg("%s: %.6f s, not %.6f", rows[i].cause, ask_num(sql), rows[i].seconds);
-    }
-    assert_true(fabs(ask_num("SELECT sum(step_s) FROM v_step WHERE NOT replayed") - ask_num("SELECT sum(seconds) FROM v_time WHERE cause = 'train'")) < 1e-4);
-    assert_true(fabs(ask_num("SELECT sum(step_s) FROM v_step WHERE replayed") - ask_num("SELECT sum(seconds) FROM v_time WHERE cause = 'replay'")) < 1e-4);
-    assert_true(fabs(ask_num("SELECT sum(seconds) FROM v_time") - (fx.wall - 1.8e9 - 20 - 7 * 8 - 3 - 1)) < 1e-4);
-}
-
-/* The wall clock jumps in the middle, the second attempt runs on a host whose clock is an hour off: same durations. */
-static void test_time_under_clock_steps(void **state)
-{
-    static const double steps[][2] = {{3600, 0}, {-3600, 0}, {0, -3600}, {0, 3600}, {-7200, 3600}};
-    (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
-        char events[512];
-        fx_reset();
-        file_remove_tree(home, NULL);
-        snprintf(events, sizeof events, "%s/runs/" FX_RUN "/events", home);
-        struct evlog *submit = fx_open(events, FX_RUN, 0, "submit-1");
-        fx_event(submit, "submit_intent", "sched", 't', "local", NULL);
-        fx_event(submit, "submitted", "sched", 't', "local", NULL);
-        evlog_close(submit);
-        fx_pass(3);
-        fx_attempt(events, FX_RUN, 1, 0, 7, 30, "preempt");
-        fx.wall += steps[i][0]; /* stepped between two attempts on one host */
-        fx_pass(10);
-        struct evlog *rank0 = fx_open(events, FX_RUN, 2, "rank0");
-        fx_train_started(rank0, 8, 30);
-        fx_step(rank0, 8, 2.0, 0.5);
-        fx.wall -= 2 * steps[i][0]; /* and in the middle of a step */
-        fx_step(rank0, 9, 2.0, 0.5);
-        evlog_close(rank0);
-        fx_pass(5);
-        fx.host = "node2";
-        fx.boot = "boot-2";
-        fx.mono = 77;
-        fx.wall += steps[i][1];
-        fx_attempt(events, FX_RUN, 3, 10, 14, 30, "done");
-        ingest();
-        time_invariants();
-        double train = ask_num("SELECT sum(seconds) FROM v_time WHERE cause = 'train'");
-        assert_true(fabs(train - ask_num("SELECT sum(step_s) FROM v_step")) < 1e-4);
-        assert_true(fabs(ask_num("SELECT sum(seconds) FROM v_time WHERE cause = 'down:preempt'") - 10) < 1e-4);
-        assert_true(ask_num("SELECT count(*) FROM v_attempt WHERE ended_at < started_at") == 0);
-    }
-}
-
-static void test_sweep(void **state)
-{
-    static const struct {
-        struct fold_interval in[4];
-        size_t n;
-        const char *out;
-    } rows[] = {
-        {{{0, 0, 0}}, 0, "9[0,10]"},
-        {{{2, 4, 1}}, 1, "9[0,2]1[2,4]9[4,10]"},
-        {{{2, 6, 1}, {4, 8, 0}}, 2, "9[0,2]1[2,4]0[4,8]9[8,10]"},
-        {{{2, 6, 0}, {4, 8, 1}}, 2, "9[0,2]0[2,6]1[6,8]9[8,10]"},
-        {{{-5, 3, 2}, {8, 99, 2}}, 2, "2[0,3]9[3,8]2[8,10]"},
-        {{{0, 5, 1}, {5, 10, 1}}, 2, "1[0,10]"},
-        {{{0, 10, 3}, {2, 3, 1}, {2, 3, 0}, {7, 7, 0}}, 4, "3[0,2]0[2,3]3[3,10]"},
-        {{{6, 4, 1}, {11, 12, 1}}, 2, "9[0,10]"},
-    };
-    (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        struct fold_edge edges[16];
-        struct fold_span spans[17];
-        struct str text = STR_INIT;
-        size_t n = fold_sweep(rows[i].in, rows[i].n, 0, 10, 9, edges, spans);
-        for (size_t k = 0; k < n; k++)
-            str_addf(&text, "%d[%g,%g]", spans[k].cause, spans[k].from, spans[k].to);
-        assert_string_equal(text.p, rows[i].out);
-        str_release(&text);
-    }
 }
 
 /* ---- order, repetition, copies ---- */
@@ -323,13 +101,6 @@ static void test_reading_on_while_the_log_grows(void **state)
 static void log_path(char out[600], const char *name)
 {
     snprintf(out, 600, "%s/runs/" FX_RUN "/events/%s", home, name);
-}
-
-static int64_t file_size(const char *path)
-{
-    struct stat st;
-    assert_int_equal(stat(path, &st), 0);
-    return st.st_size;
 }
 
 static void zero_block(const char *path, int64_t at, int n)
@@ -638,8 +409,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_views_of_a_whole_home), T(test_time_by_cause), T(test_time_under_clock_steps), T(test_sweep),
-        T(test_ingest_again_changes_nothing), T(test_any_order_of_files_and_copies), T(test_reading_on_while_the_log_grows),
+        T(test_views_of_a_whole_home), T(test_ingest_again_changes_nothing), T(test_any_order_of_files_and_copies), T(test_reading_on_while_the_log_grows),
         T(test_damage_is_listed_and_costs_what_it_covers), T(test_torn_tail_is_damage_until_the_log_goes_on),
         T(test_truncated_and_regrown), T(test_conflict_is_settled_by_time), T(test_strange_events),
         T(test_trial_steps_are_not_steps_of_runs), T(test_prediction_is_the_last_before_the_trial),

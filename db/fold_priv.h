@@ -1,0 +1,109 @@
+/* fold, inside: what its three files share. fold.c reads events and keeps what is known of attempts and writers, fold_clock.c
+ * puts the hosts' clocks beside each other, fold_span.c cuts the run's time by cause. */
+#ifndef DB_FOLD_PRIV_H
+#define DB_FOLD_PRIV_H
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "db/fold.h"
+
+enum fold_kind { FOLD_OTHER, FOLD_SUBMIT, FOLD_STARTED, FOLD_STEP, FOLD_SAVED, FOLD_LOADED, FOLD_ENDED };
+enum fold_cause { C_TRAIN, C_REPLAY, C_SAVE, C_LOAD, C_START, C_QUEUE, C_DOWN, MAX_CAUSES = 64 }; /* C_DOWN + i: i-th reason */
+enum { C_OTHER = MAX_CAUSES - 1 };
+
+struct fold_event { /* borrowed texts, until the query's next row */
+    enum fold_kind kind;
+    int64_t attempt, seq;
+    const char *writer, *host, *boot, *cause; /* cause: of FOLD_ENDED */
+    double mono, wall;
+    double started_at, seconds; /* steps, saves, loads; NaN where unknown */
+    bool replayed;
+    bool overtakes; /* a step of which a later execution is folded already */
+};
+
+struct fold_domain { /* a clock: one boot of one host */
+    const char *host, *boot;
+    double offset, was; /* was: as the run's rows were made with; NaN for a clock that is new */
+    bool settled;
+};
+struct fold_diff { /* how many events saw this difference of wall and mono */
+    int domain;
+    int64_t ms, n;
+    bool dirty;
+};
+struct fold_part { /* what one clock showed in one attempt; +-infinity where nothing was seen */
+    int64_t attempt;
+    int domain;
+    double first_mono, last_mono, submit_mono;
+    bool dirty;
+};
+struct fold_attempt { /* on the run's clock; +-infinity where nothing was seen */
+    int64_t number;
+    double begin, first_step, last, end;
+    const char *end_writer, *down; /* of the end that counts; down: its cause */
+    int64_t end_seq;
+    bool dirty;
+};
+struct fold_writer {
+    int64_t attempt, last_seq;
+    const char *name;
+    double step_at; /* when its last step was told, on the run's clock; -infinity */
+    bool dirty;
+};
+struct fold_phase { /* queue, start and down: what an attempt's place among the others says */
+    double from, to;
+    int cause;        /* C_QUEUE, C_START, C_DOWN */
+    const char *down; /* C_DOWN: the reason */
+};
+struct fold_phases {
+    struct fold_phase *list;
+    size_t n;
+};
+enum { Q_SPAN_FIRST, Q_SPAN_LAST, Q_SPAN_READ, Q_SPAN_DROP, Q_SPAN_ADD, N_SPAN_QUERIES };
+
+struct fold {
+    struct store *db;
+    const char *run;
+    struct arena arena;
+    bool known, is_run; /* folded before; has attempts or a submission (tunings and curations have neither, and no spans) */
+    double from, until; /* of all its spans */
+    double done_to;     /* until, as the rows in the database have it; -infinity: there are none */
+    struct fold_domain *domains;
+    struct fold_diff *diffs;       /* sorted by domain, ms */
+    struct fold_part *parts;       /* sorted by attempt, domain */
+    struct fold_attempt *attempts; /* sorted by number */
+    struct fold_writer *writers;
+    size_t n_domains, n_diffs, n_parts, n_attempts, n_writers;
+    size_t cap_domains, cap_diffs, cap_parts, cap_attempts, cap_writers;
+    struct fold_interval *acts;    /* activities not yet in the rows */
+    size_t n_acts;
+    int64_t acts_attempt;
+    struct fold_phases phases;     /* that the rows were made with */
+    struct store_query *q[N_SPAN_QUERIES];
+};
+
+/* Room for one more of `size` bytes in an array that `n` of `cap` are used of. */
+int fold_grow(void **list, size_t n, size_t *cap, size_t size, struct err *err);
+int fold_no_memory(const struct fold *f, struct err *err);
+
+/* ---- clocks ---- */
+int fold_clocks_load(struct fold *f, struct err *err);
+int fold_clocks_save(struct fold *f, struct err *err); /* run_clock, and what it follows from */
+/* The clock an event was read on; made if new. */
+int fold_domain_find(struct fold *f, const char *host, const char *boot, struct err *err);
+int fold_clock_add(struct fold *f, const struct fold_event *e, struct err *err);
+/* Offsets, from and until, of all that was added. */
+void fold_clocks_settle(struct fold *f);
+/* Is a clock elsewhere than where the rows were made with it, or the run's beginning? */
+bool fold_clocks_moved(const struct fold *f);
+double fold_submit_time(const struct fold *f); /* -infinity when nothing was submitted */
+
+/* ---- spans ---- */
+int fold_spans_open(struct fold *f, struct err *err);
+void fold_spans_close(struct fold *f);
+/* Brings the rows up to the activities gathered and the attempts as they are now; f->acts is empty then. */
+int fold_spans_write(struct fold *f, struct err *err);
+/* queue, start and down as the attempts are now. */
+int fold_phases_make(const struct fold *f, double until, struct fold_phases *out, struct err *err);
+
+#endif
