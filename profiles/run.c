@@ -71,6 +71,10 @@
  *         "exclude": "n[1-2]",                 nodes not to be used
  *         "again": "auto"}                     how the run comes back: "requeue" its job, or "successor": each job submits the next,
  *                                              which waits for its end; auto: successor where the partition's preemption cancels jobs
+ *       "past": [                              left out: none. Rates that held until a step was done, of a run whose rate was changed on
+ *         {"until_step": 600, "lr": 1e-4,      its way: 'reel launch --change lr' writes it. For the steps before until_step these stand in
+ *          "kind": "constant", "warmup_steps": 100, "final_scale": 0.1, "steps": 600}],   the place of adamw.lr, of schedule, and of
+ *                                              the number of steps over which a rate falls
  *       "groups": [...], "lora": {...}         which parameters are trained, and how: described in tuning.c; left out: all, alike
  *       "init": {"from": "w.safetensors", ...} weights to begin with: described in warm.c; left out: drawn from the seed
  *     }
@@ -80,6 +84,9 @@
  * (one line) of schema, model, stages, objective, adamw, schedule, random, numerics, groups, lora and init: what decides the numbers.
  * Name, validation, checkpoint, budget and resources are left out, and so is the data's place once its fingerprint is known: a moved
  * dataset is the same dataset. Layouts are not part of a run's identity at all, so any layout may resume it.
+ *
+ * A checkpoint after step S carries the hash of what decided its steps (run_past_hash): the same text with the stages cut off at S, and
+ * the rates that held before S in the place of lr, schedule and past. Steps added behind S, and rates that hold from S on, leave it alone.
  *
  * Defaults follow the published recipes of this family (lr 1e-4, betas 0.9 / 0.95, decay 0.1, warm-up 100 then constant,
  * P_mean 0, P_std 1, text dropout 0.2, seed 1234).
@@ -242,6 +249,7 @@ static const struct json_field top_fields[] = {
     {"checkpoint", JSON_ANY, 0, .optional = true},
     {"budget", JSON_ANY, 0, .optional = true},
     {"resources", JSON_ANY, 0, .optional = true},
+    {"past", JSON_ANY, 0, .optional = true},
     {"groups", JSON_ANY, 0, .optional = true},
     {"lora", JSON_ANY, 0, .optional = true},
     {"init", JSON_ANY, 0, .optional = true},
@@ -296,6 +304,32 @@ static int stages_read(const struct json_doc *doc, struct run *r, struct err *er
     return 0;
 }
 
+static const struct json_field past_fields[] = {
+    {"until_step", JSON_INT, offsetof(struct run_past, until_step), .min = 1, .max = 1e13},
+    {"lr", JSON_NUM, offsetof(struct run_past, rate.lr), .min = 0, .max = 1e3},
+    {"kind", JSON_ENUM, offsetof(struct run_past, rate.kind), .names = lr_schedule_names},
+    {"warmup_steps", JSON_INT, offsetof(struct run_past, rate.warmup_steps), .min = 0, .max = 1e12},
+    {"final_scale", JSON_NUM, offsetof(struct run_past, rate.final_scale), .min = 0, .max = 1},
+    {"steps", JSON_INT, offsetof(struct run_past, rate.steps), .min = 0, .max = 1e13},
+};
+
+static int past_read(const struct json_doc *doc, struct run *r, struct err *err)
+{
+    const cJSON *list = json_member(doc->root, "past"), *item;
+    char path[32];
+    if (list && (!cJSON_IsArray(list) || cJSON_GetArraySize(list) > RUN_PAST_MAX))
+        return err_set(err, ERR_INPUT, "%s: past is no array, or has more than %d entries: give up to so many", doc->name, RUN_PAST_MAX);
+    cJSON_ArrayForEach(item, list)
+    {
+        snprintf(path, sizeof path, "past[%lld]", (long long)r->n_past);
+        int rc = json_read(doc, item, path, past_fields, ARRAY_LEN(past_fields), NULL, &r->past[r->n_past], err);
+        if (rc < 0)
+            return rc;
+        r->n_past++;
+    }
+    return 0;
+}
+
 static int sections_read(const struct json_doc *doc, struct run *r, struct err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
@@ -311,7 +345,8 @@ static int sections_read(const struct json_doc *doc, struct run *r, struct err *
 /* A default warm-up longer than a short run would never reach the full rate: then a tenth of the steps. */
 static void warmup_default(const struct json_doc *doc, struct run *r)
 {
-    if (!json_member(json_member(doc->root, "schedule"), "warmup_steps") && r->warmup_steps > run_total_steps(r) / 10)
+    r->warmup_given = json_member(json_member(doc->root, "schedule"), "warmup_steps") != NULL;
+    if (!r->warmup_given && r->warmup_steps > run_total_steps(r) / 10)
         r->warmup_steps = run_total_steps(r) / 10;
 }
 
@@ -329,6 +364,8 @@ static int run_read(const struct json_doc *doc, struct run *r, struct err *err)
         rc = stages_read(doc, r, err);
     if (rc == 0)
         rc = sections_read(doc, r, err);
+    if (rc == 0)
+        rc = past_read(doc, r, err);
     if (rc == 0)
         rc = tuning_read(doc, doc->root, &r->tuning, err);
     if (rc == 0)
@@ -402,6 +439,19 @@ static void stages_write(const struct run *r, struct json_out *o, bool for_hash)
     json_arr_end(o);
 }
 
+static void past_write(const struct run *r, struct json_out *o)
+{
+    if (r->n_past == 0)
+        return;
+    json_arr_begin(o, "past");
+    for (int64_t i = 0; i < r->n_past; i++) {
+        json_obj_begin(o, NULL);
+        field_write_table(o, past_fields, ARRAY_LEN(past_fields), &r->past[i]);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
 static void run_put(const struct run *r, struct json_out *o, bool for_hash)
 {
     json_obj_begin(o, NULL);
@@ -417,6 +467,7 @@ static void run_put(const struct run *r, struct json_out *o, bool for_hash)
         (for_hash ? field_hash_table : field_write_table)(o, sections[i].fields, sections[i].n_fields, r);
         json_obj_end(o);
     }
+    past_write(r, o);
     tuning_write(&r->tuning, o);
     warm_write(&r->warm, o, for_hash);
     json_obj_end(o);
@@ -454,4 +505,48 @@ struct hash128 run_config_hash(const struct run *r)
     struct hash128 h = hash_128(s.p, s.len);
     str_release(&s);
     return h;
+}
+
+/* The stages of the first `step` steps. */
+static void stages_cut(struct run *r, int64_t step)
+{
+    int64_t first = 0, n = 0;
+    for (; n < r->n_stages && first < step; n++) {
+        r->stages[n].steps = num_min_i64(r->stages[n].steps, step - first);
+        first += r->stages[n].steps;
+    }
+    r->n_stages = n;
+}
+
+/* What a rate does not depend on is left out; so are rates that hold for no step before this one. */
+static void rates_cut(struct run *r, const struct run *from, int64_t step)
+{
+    int64_t n = 0, first = 0;
+    struct run_rate before = {0};
+    for (int64_t i = 0; i <= from->n_past && first < step; i++) {
+        bool now = i == from->n_past;
+        int64_t until = now ? step : num_min_i64(step, from->past[i].until_step);
+        struct run_rate rate = now ? run_rate_now(from) : from->past[i].rate;
+        bool another = n == 0 || !run_rate_same(before, rate), falls = rate.kind != LR_CONSTANT;
+        before = rate;
+        rate.final_scale = falls ? rate.final_scale : 0;
+        rate.steps = falls ? rate.steps : 0;
+        rate.warmup_steps = falls || rate.warmup_steps > first ? rate.warmup_steps : 0;
+        if (another)
+            r->past[n++].rate = rate;
+        r->past[n - 1].until_step = until;
+        first = until;
+    }
+    r->n_past = n;
+}
+
+struct hash128 run_past_hash(const struct run *r, int64_t step)
+{
+    struct run cut = *r; /* borrows the texts */
+    stages_cut(&cut, step);
+    rates_cut(&cut, r, step);
+    cut.adamw.lr = cut.lr_final_scale = 0;
+    cut.lr_schedule = LR_CONSTANT;
+    cut.warmup_steps = 0;
+    return run_config_hash(&cut);
 }

@@ -60,6 +60,15 @@ struct run_stage {
     int64_t gbs_first, gbs_more, gbs_every_steps; /* ramp: gbs_first packs a step, gbs_more more every so many steps, up to gbs; 0: none */
     const char *plan;     /* file of the stage's own layout; NULL: the run's. Not of the run's identity */
 };
+/* By which learning rates are given. */
+struct run_rate {
+    double lr, final_scale;
+    enum lr_schedule kind;
+    int64_t warmup_steps, steps; /* of the warm-up; until the last one of which it falls */
+};
+/* Those that held before step `until`, when the rate of a run was changed on its way. */
+struct run_past { int64_t until_step; struct run_rate rate; };
+enum { RUN_PAST_MAX = 32 };
 /* Fixed draws whose loss is measured now and then. */
 struct run_validation {
     const char *data;     /* as a stage's; NULL: none */
@@ -82,7 +91,10 @@ struct run {
     struct { double lr, beta1, beta2, eps, weight_decay, clip_norm, ema_decay, spike_z; } adamw; /* clip_norm, ema_decay, spike_z 0: off */
     enum lr_schedule lr_schedule;
     int64_t warmup_steps;
+    bool warmup_given;              /* by the file; else it follows the number of steps */
     double lr_final_scale;
+    int64_t n_past;
+    struct run_past past[RUN_PAST_MAX + 1]; /* by rising until_step; what holds now is above */
     uint64_t seed;
     enum dtype dtype;               /* f64, f32 or bf16 */
     enum run_moments moments;       /* how the optimizer's m and v are kept */
@@ -116,6 +128,12 @@ void run_write(const struct run *r, struct json_out *o); /* complete and canonic
 int run_save(const struct run *r, const char *path, struct err *err); /* atomic */
 void run_release(struct run *r);
 struct hash128 run_config_hash(const struct run *r); /* of the canonical form without name, budget, resources, ckpt cadence */
+/* Of what decided the first `step` steps and nothing else: a run that is longer, or has another rate from there on, has the same one. */
+struct hash128 run_past_hash(const struct run *r, int64_t step);
+/* `before` was trained up to `step` and is to go on as r: before that its rates hold. ERR_LIMIT when they were changed too often. */
+int run_past_take(struct run *r, const struct run *before, int64_t step, struct err *err);
+struct run_rate run_rate_now(const struct run *r); /* of the steps after all that is past */
+bool run_rate_same(struct run_rate a, struct run_rate b); /* do they give the same rate to each step? */
 int64_t run_total_steps(const struct run *r);
 int64_t run_stage_at(const struct run *r, int64_t step); /* index; the last stage at and past the end */
 int64_t run_stage_first(const struct run *r, int64_t stage); /* its first step */

@@ -61,17 +61,53 @@ uint64_t run_ordinal_at(const struct run *r, int64_t step)
 
 /* Warm-up: step k of w has (k + 1) / w of the rate. After it, a share p of the way to the last step, which gets
  * lr · lr_final_scale exactly; past the end the rate stays there. */
-double run_lr_at(const struct run *r, int64_t step)
+static double rate_at(const struct run_rate *r, int64_t step)
 {
-    int64_t last = run_total_steps(r) - 1, first = r->warmup_steps;
-    double lr = r->adamw.lr, end = r->lr_final_scale;
+    int64_t last = r->steps - 1, first = r->warmup_steps;
+    double lr = r->lr, end = r->final_scale;
     if (step < first)
         return lr * (double)(step + 1) / (double)first;
-    if (r->lr_schedule == LR_CONSTANT)
+    if (r->kind == LR_CONSTANT)
         return lr;
     double p = last > first ? (double)num_min_i64(step - first, last - first) / (double)(last - first) : 1.0;
-    double share = r->lr_schedule == LR_COSINE ? 0.5 * (1 + cos(M_PI * p)) : 1 - p;
+    double share = r->kind == LR_COSINE ? 0.5 * (1 + cos(M_PI * p)) : 1 - p;
     return lr * (end + (1 - end) * share);
+}
+
+struct run_rate run_rate_now(const struct run *r)
+{
+    return (struct run_rate){.lr = r->adamw.lr, .final_scale = r->lr_final_scale, .kind = r->lr_schedule, .warmup_steps = r->warmup_steps,
+                             .steps = run_total_steps(r)};
+}
+
+double run_lr_at(const struct run *r, int64_t step)
+{
+    struct run_rate rate = run_rate_now(r);
+    for (int64_t i = 0; i < r->n_past; i++)
+        if (step < r->past[i].until_step)
+            return rate_at(&r->past[i].rate, step);
+    return rate_at(&rate, step);
+}
+
+bool run_rate_same(struct run_rate a, struct run_rate b)
+{
+    bool shape = a.kind == LR_CONSTANT || (a.final_scale == b.final_scale && a.steps == b.steps);
+    return a.lr == b.lr && a.kind == b.kind && a.warmup_steps == b.warmup_steps && shape;
+}
+
+int run_past_take(struct run *r, const struct run *before, int64_t step, struct err *err)
+{
+    int64_t from = before->n_past ? before->past[before->n_past - 1].until_step : 0;
+    struct run_rate rate = run_rate_now(before);
+    bool changes = !run_rate_same(rate, run_rate_now(r)) && step > from;
+    if (changes && before->n_past == RUN_PAST_MAX)
+        return err_set(err, ERR_LIMIT, "the learning rate of run '%s' was changed %d times already: make a new run that begins with its weights (init.from)",
+                       r->name, RUN_PAST_MAX);
+    memcpy(r->past, before->past, sizeof r->past);
+    r->n_past = before->n_past;
+    if (changes)
+        r->past[r->n_past++] = (struct run_past){step, rate};
+    return 0;
 }
 
 int run_synthetic(const char *data, const char *what, int64_t thw[3], struct err *err)
@@ -157,6 +193,14 @@ int run_name_check(const char *name, const char *what, struct err *err)
                : 0;
 }
 
+static int past_check(const struct run *r, const char *where, struct err *err)
+{
+    for (int64_t i = 0; i < r->n_past; i++)
+        if (r->past[i].until_step <= (i ? r->past[i - 1].until_step : 0))
+            return err_set(err, ERR_INPUT, "%s: past[%lld].until_step is %lld: give rising steps", where, (long long)i, (long long)r->past[i].until_step);
+    return 0;
+}
+
 /* Its patterns against the model's names. */
 static int tuning_check(const struct run *r, const char *where, struct err *err)
 {
@@ -201,7 +245,8 @@ int run_check(const struct run *r, const char *where, struct err *err)
     if (r->warmup_steps > steps)
         return err_set(err, ERR_INPUT, "%s: schedule.warmup_steps is %lld, the stages have %lld steps in all: give fewer", where,
                        (long long)r->warmup_steps, (long long)steps);
-    rc = draws_check(r, where, err);
+    if ((rc = past_check(r, where, err)) == 0)
+        rc = draws_check(r, where, err);
     for (int64_t i = 0; i < r->n_stages && rc == 0; i++)
         rc = stage_check(r, i, where, err);
     if (rc == 0)

@@ -8,6 +8,8 @@
  *      "files": [{"name": "rank-00000.bin", "n": 1896448, "trained": 1896448, "bytes": …, "hash": "…"}, …],
  *      "checksum": "…"}
  *
+ * "config_hash" is of what decided these steps (profiles/run.h, run_past_hash), so that a run which got longer loads it; earlier writers
+ * put the hash of the run's whole configuration there, which is taken too.
  * Of "step" steps "updates" changed weights, and the last "skips" (left out: 0) did not: a gradient was not finite. "spikes" is what a run with
  * adamw.spike_z has noted of its last steps (spike.h), the oldest first; left out: nothing.
  * "layout" is the canonical text of the layout that wrote (profiles/layout.h), "tensors" the model's parameters by their global names

@@ -26,7 +26,7 @@ struct ckpt_meta {
     int64_t skips;             /* how many of the last ones in a row had a gradient that was not finite */
     struct spike_history spikes;
     uint64_t ordinal;          /* draw ordinal of the next step's first sample */
-    struct hash128 config_hash;
+    struct hash128 config_hash; /* run_past_hash at `step` */
     int64_t bytes;
 };
 
@@ -37,7 +37,8 @@ int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta
 /* Of the newest folder, whatever it is worth; 0: none. */
 int64_t ckpt_newest_step(const char *run_dir);
 /* Collective. Loads the newest good one; *found false if there is none. on_damage (rank 0) is told of each set aside.
- * ERR_INPUT when its configuration is not this run's. */
+ * ERR_INPUT when what it has trained is not the beginning of this run; config_hash: what those that carry the hash of the run's whole
+ * configuration must have. */
 typedef void ckpt_damage_fn(void *ctx, const char *dir, const char *reason);
 int ckpt_load(const char *run_dir, struct optim *o, struct hash128 config_hash, ckpt_damage_fn *on_damage, void *ctx,
               struct ckpt_meta *out, bool *found, struct err *err);

@@ -106,6 +106,13 @@ static int unreadable(const char *dir, int status, struct err *err)
                    "wrote it, or a newer one (%s)", dir, err->text);
 }
 
+/* Did this run train the checkpoint's steps? It carries the hash of what decided them, an older one that of the run's whole configuration. */
+static bool is_own(const struct ckpt_meta *m, const struct run *run, struct hash128 config)
+{
+    struct hash128 past = run_past_hash(run, m->step);
+    return memcmp(&m->config_hash, &past, sizeof past) == 0 || memcmp(&m->config_hash, &config, sizeof config) == 0;
+}
+
 /* One candidate: 0 loaded, ERR_CORRUPT damaged, ERR_IO not readable now, else an error that no other checkpoint mends; all
  * ranks alike. */
 static int candidate_load(const char *dir, struct optim *o, struct hash128 config, struct ckpt_meta *out, struct err *err)
@@ -117,9 +124,10 @@ static int candidate_load(const char *dir, struct optim *o, struct hash128 confi
     if (ckpt_is_damage(rc))
         rc = err->code = ERR_CORRUPT;
     rc = comm_agree(o->c.world, rc, err);
-    if (rc == 0 && memcmp(&m.meta.config_hash, &config, sizeof config) != 0)
-        rc = err_set(err, ERR_INPUT, "%s: was written by another configuration (model, data, objective, optimizer or seed differ): "
-                     "start a new run, or give the old run.json", dir);
+    if (rc == 0 && !is_own(&m.meta, o->c.run, config))
+        rc = err_set(err, ERR_INPUT, "%s: was written by another configuration (model, data, objective, optimizer, seed, or the learning rate of the steps "
+                     "until then differ): start a new run, or give the old run.json. Steps may be added to it; where its warm-up was left out, or its rate "
+                     "falls, say what held so far (schedule.warmup_steps, past)", dir);
     if (rc == 0)
         rc = comm_agree(o->c.world, state_load(dir, &m, o, err), err);
     if (rc == 0)

@@ -79,7 +79,7 @@ int train_state_load(struct train *t, struct err *err)
 static struct ckpt_meta meta_now(const struct train *t)
 {
     return (struct ckpt_meta){.step = t->next_step, .skips = t->skips, .spikes = t->spikes, .ordinal = run_ordinal_at(t->run, t->next_step),
-                              .config_hash = t->config_hash};
+                              .config_hash = run_past_hash(t->run, t->next_step)};
 }
 
 static void saved_record(struct train *t, const struct ckpt_meta *written, double wall, double mono)

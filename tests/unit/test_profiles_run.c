@@ -304,6 +304,76 @@ static void the_hash_stays(void **state)
     run_release(&r);
 }
 
+/* ---- what is past ---- */
+
+static void parse_stages(struct run *r, const char *stages, const char *more)
+{
+    char text[1024];
+    struct err err;
+    snprintf(text, sizeof text, "{\"schema\": \"reel.run/1\", \"model\": \"dit-tiny\", \"stages\": [%s]%s}", stages, more);
+    assert_ok(parse(text, r, &err), &err);
+}
+
+#define PART(gbs, steps) "{\"data\": \"synthetic:1x4x4\", \"gbs\": " #gbs ", \"steps\": " #steps "}"
+#define RATE(lr) ", \"adamw\": {\"lr\": " #lr "}, \"schedule\": {\"warmup_steps\": 2}"
+#define FALLS ", \"schedule\": {\"kind\": \"cosine\", \"warmup_steps\": 0}"
+#define PAST(until, lr) ", \"past\": [{\"until_step\": " #until ", \"lr\": " #lr ", \"kind\": \"constant\", \"warmup_steps\": 2, \"final_scale\": 1, \"steps\": 1}]"
+
+static const struct past_case {
+    const char *what, *a_stages, *a, *b_stages, *b;
+    int64_t same_to; /* the last step after which both have the same past */
+} past_cases[] = {
+    {"more steps", PART(2, 6), RATE(1e-3), PART(2, 12), RATE(1e-3), 6},
+    {"a stage behind", PART(2, 6), RATE(1e-3), PART(2, 6) "," PART(4, 3), RATE(1e-3), 6},
+    {"more steps before another stage", PART(2, 6) "," PART(4, 3), RATE(1e-3), PART(2, 8) "," PART(4, 3), RATE(1e-3), 6},
+    {"another rate", PART(2, 6), RATE(1e-3), PART(2, 6), RATE(2e-3), 0},
+    {"another rate from step 4 on", PART(2, 6), RATE(1e-3), PART(2, 6), RATE(2e-3) PAST(4, 1e-3), 4},
+    {"a rate that was always the same", PART(2, 6), RATE(1e-3), PART(2, 6), RATE(1e-3) PAST(4, 1e-3), 6},
+    {"a rate that falls over more steps", PART(2, 6), FALLS, PART(2, 12), FALLS, 0},
+    {"other batches", PART(2, 6), RATE(1e-3), PART(3, 6), RATE(1e-3), 0},
+};
+
+static void past_hash(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(past_cases); i++) {
+        const struct past_case *c = &past_cases[i];
+        struct run a, b;
+        parse_stages(&a, c->a_stages, c->a);
+        parse_stages(&b, c->b_stages, c->b);
+        for (int64_t step = 0; step <= 6; step++) {
+            struct hash128 x = run_past_hash(&a, step), y = run_past_hash(&b, step);
+            if ((memcmp(&x, &y, sizeof x) == 0) != (step <= c->same_to))
+                fail_msg("%s: after %lld steps", c->what, (long long)step);
+            for (int64_t before = 0; before < step && before < c->same_to; before++)
+                assert_true(run_lr_at(&a, before) == run_lr_at(&b, before) || before >= c->same_to);
+        }
+        run_release(&a);
+        run_release(&b);
+    }
+}
+
+/* What was trained keeps its rates, taken twice too: an agent may be killed after the first time. */
+static void past_taken(void **state)
+{
+    struct run before, after;
+    struct err err;
+    (void)state;
+    parse_stages(&before, PART(2, 6), FALLS);
+    parse_stages(&after, PART(2, 12), RATE(5e-4));
+    assert_ok(run_past_take(&after, &before, 4, &err), &err);
+    assert_int_equal(after.n_past, 1);
+    for (int64_t step = 0; step < 12; step++)
+        assert_true(run_lr_at(&after, step) == (step < 4 ? run_lr_at(&before, step) : 5e-4));
+    struct hash128 x = run_past_hash(&before, 4), y = run_past_hash(&after, 4);
+    assert_memory_equal(&x, &y, sizeof x);
+    struct run again = after;
+    assert_ok(run_past_take(&again, &after, 9, &err), &err);
+    assert_int_equal(again.n_past, 1);
+    run_release(&before);
+    run_release(&after);
+}
+
 /* ---- steps and rates ---- */
 
 static void stages(void **state)
@@ -441,7 +511,7 @@ int main(void)
         cmocka_unit_test(refused),
         cmocka_unit_test_setup_teardown(round_trip, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(save_refused, scratch_setup, scratch_teardown),
-        cmocka_unit_test(config_hash), cmocka_unit_test(the_hash_stays), cmocka_unit_test(mapped_names),
+        cmocka_unit_test(config_hash), cmocka_unit_test(past_hash), cmocka_unit_test(past_taken), cmocka_unit_test(the_hash_stays), cmocka_unit_test(mapped_names),
         cmocka_unit_test(stages),
         cmocka_unit_test(batch_ramp), cmocka_unit_test(learning_rates),
         cmocka_unit_test_setup_teardown(bind_data, scratch_setup, scratch_teardown),
