@@ -9,7 +9,7 @@
  * 3. What is computed from one run's events together, brought up to date whenever the run has new ones (db/fold.c): `run_clock`,
  *    the difference between a host's monotonic clock and UTC, and `span`, the run's time by cause; tables fold* are the fold's memory.
  *
- * Everything else is a view. v_trial, v_step, v_attempt, v_time, v_notice and v_validation are public: names, columns, units and meaning stay, new
+ * Everything else is a view. v_trial, v_step, v_attempt, v_time, v_notice, v_validation and v_change are public: names, columns, units and meaning stay, new
  * columns may come behind the old. The other views and all tables may change with any release.
  *
  * Units: seconds, bytes, FLOPs; `*_at`, `from` and `to` are UTC Unix seconds; mfu is a fraction of the dense peak.
@@ -78,6 +78,7 @@ static const char *const steps[] = {
     " step_at REAL NOT NULL, PRIMARY KEY(run, attempt, writer)) STRICT, WITHOUT ROWID;"
     "CREATE TABLE refold(run TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;"
     "INSERT INTO refold SELECT DISTINCT run FROM event;",
+    "", /* v_change */
 };
 
 int schema_version(void) { return (int)ARRAY_LEN(steps); }
@@ -103,12 +104,12 @@ static const struct view views[] = {
      "SELECT r.run, max(CASE WHEN e.kind = 'run_created' THEN " FIELD("name") " END) AS name,"
      " max(CASE WHEN e.kind = 'run_created' THEN " FIELD("model") " END) AS model,"
      " max(CASE WHEN e.kind = 'run_created' THEN " FIELD("config_hash") " END) AS config_hash,"
-     " max(CASE WHEN e.kind IN ('run_created', 'train_started') THEN " FIELD("total_steps") " END) AS total_steps,"
+     " max(CASE WHEN e.kind IN ('run_created', 'extended', 'train_started') THEN " FIELD("total_steps") " END) AS total_steps,"
      " (SELECT min(at) FROM event_time t WHERE t.run = r.run) AS first_at,"
      " (SELECT max(at) FROM event_time t WHERE t.run = r.run) AS last_at"
      " FROM (SELECT run FROM event WHERE kind IN ('run_created', 'submit_intent', 'attempt_started', 'train_started')"
      "  UNION SELECT run FROM step) r"
-     " LEFT JOIN event e ON e.run = r.run AND e.kind IN ('run_created', 'train_started')"
+     " LEFT JOIN event e ON e.run = r.run AND e.kind IN ('run_created', 'extended', 'train_started')"
      " WHERE NOT EXISTS (SELECT 1 FROM train_start t WHERE t.run = r.run AND t.trial)"
      " OR EXISTS (SELECT 1 FROM train_start t WHERE t.run = r.run AND NOT t.trial) GROUP BY r.run",
      "Training runs, with their name.", false},
@@ -213,6 +214,21 @@ static const struct view views[] = {
      "  stopped_at  it had ended\n"
      "  hear_s      heard_at - noticed_at, s\n"
      "  see_s       seen_at - noticed_at, s", true},
+    {"v_change",
+     "SELECT c.run, c.at AS changed_at, json_extract(k.value, '$.key') AS key, json_extract(k.value, '$.from') AS old, json_extract(k.value, '$.to') AS new,"
+     " (SELECT min(t.attempt) FROM event t WHERE t.kind = 'change_taken' AND t.run = c.run"
+     "  AND json_extract(t.json, '$.revision') >= json_extract(c.json, '$.revision')) AS attempt,"
+     " EXISTS (SELECT 1 FROM event x WHERE x.kind = 'extended' AND x.run = c.run"
+     "  AND json_extract(x.json, '$.revision') = json_extract(c.json, '$.revision')) AS extended"
+     " FROM event_time c JOIN json_each(c.json, '$.changes') k WHERE c.kind = 'changed'",
+     "What was changed of a run after it was made, one row a value.\n"
+     "  run         run id\n"
+     "  changed_at  asked for, UTC s\n"
+     "  key         its place in the run file; plan\n"
+     "  old         value before, as it is written\n"
+     "  new         value since\n"
+     "  attempt     from which it holds; NULL until that has begun\n"
+     "  extended    1: the same change made the run longer", true},
     {"v_trial",
      "WITH t AS (SELECT DISTINCT tune, trial FROM trial_event),"
      " k AS (SELECT t.tune, t.trial,"

@@ -18,10 +18,12 @@
 #include "base/evlog.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "base/spawn.h"
 #include "launcher/attempt.h"
 #include "launcher/foreign.h"
 #include "launcher/launch.h"
+#include "launcher/next.h"
 #include "launcher/node_agent.h"
 #include "launcher/placement.h"
 #include "launcher/ranks.h"
@@ -258,7 +260,7 @@ static int trainer_linger(struct agent *a, struct err *err)
     if (rc == 0)
         rc = run_state_load(a->conf->run_dir, &now, err);
     const struct run_attempt *told = attempt_told(&now, a->attempt.number);
-    bool explained = now.done || (told && told->stopped);
+    bool explained = told && (told->done || told->stopped);
     for (int ms = 0; rc == 0 && !explained && !a->stop_requested && ms < LINGER_MS; ms += LINGER_MS / 20)
         rc = notices_take(a, LINGER_MS / 20, err);
     while (rc == 0 && a->work.foreign && a->stop_requested && foreign_lives(&a->foreign, a->conf->run_dir) && !hangs(a))
@@ -382,9 +384,10 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     const struct run_attempt *told = attempt_told(&a->state, a->attempt.number);
     if (told && told->stopped) /* the exit status of srun does not tell: 0 for a step that was cancelled */
         stop_request(a, SIGTERM, "at the trainer");
-    if (!done && !a->state.done)
+    done |= told && told->done; /* the run may have been made longer meanwhile: then it goes on */
+    if (!done)
         node_lost_look(a);
-    struct attempt_evidence evidence = {done || a->state.done, a->stop_requested, a->state.cancel_at > 0, a->stop_requested && near_time_limit(a), a->hung,
+    struct attempt_evidence evidence = {done, a->stop_requested, a->state.cancel_at > 0, a->stop_requested && near_time_limit(a), a->hung,
                                         a->node_lost, !a->work.foreign, end->exit_code, end->exit_signal};
     snprintf(detail, sizeof detail, "trainer %s %d; see logs/attempt-%lld.log", end->exit_signal ? "died of signal" : "exited with",
              end->exit_signal ? end->exit_signal : end->exit_code, (long long)a->attempt.number);
@@ -443,6 +446,25 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
     return rc;
 }
 
+/* What was changed since the attempt before holds from this one on. Failing that it goes on as it was. */
+static int changes_take(struct agent *a, struct err *err)
+{
+    int64_t revision = 0, steps = num_max_i64(a->state.max_step + 1, a->state.saved_step);
+    struct evlog_event e;
+    struct err why = {0};
+    if (a->work.foreign || (a->work.sched && next_needs_job(a->conf->run_dir, next_revision_here())))
+        return 0;
+    if (next_take(a->conf->run_dir, steps, &revision, &why) < 0)
+        log_msg(LOG_WARN, "what was changed does not hold yet: %s", why.text);
+    if (revision == 0)
+        return 0;
+    evlog_begin(a->attempt.log, &e, "change_taken");
+    json_put_int(&e.out, "revision", revision);
+    json_put_int(&e.out, "from_step", steps);
+    attempt_event(&a->attempt, &e);
+    return work_reload(&a->work, a->conf->run_dir, err);
+}
+
 static void agent_release(struct agent *a)
 {
     foreign_close(&a->foreign);
@@ -476,7 +498,11 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
         *exit_code = a.state.done ? 0 : 1;
         goto out;
     }
-    if ((rc = attempt_claim(&a.attempt, &a.state, err)) == 0 && (rc = budget_look(&a, &spent, err)) == 0) {
+    if (!a.work.foreign && successor_aside(conf, &a.work, a.state.run)) {
+        *exit_code = 0;
+        goto out;
+    }
+    if ((rc = attempt_claim(&a.attempt, &a.state, err)) == 0 && (rc = changes_take(&a, err)) == 0 && (rc = budget_look(&a, &spent, err)) == 0) {
         *exit_code = 1;
         rc = spent ? 0 : attempt_run(&a, exit_code, err);
     }

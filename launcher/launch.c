@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "launcher/home.h"
+#include "launcher/next.h"
 #include "launcher/wrap.h"
 
 extern char **environ;
@@ -81,18 +82,17 @@ static int foreign_open(const char *home, const char *bin_dir, const char *id, c
 int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out, struct err *err)
 {
     char id[ID_TEXT_BYTES], path[LIMIT_PATH_BYTES];
-    struct run run = {0};
+    struct next next = {0};
     int rc = home_run_find(home, name_or_id, id, err);
     if (rc < 0)
         return rc;
     home_run_dir(home, id, path);
     if (wrap_is(path))
         return foreign_open(home, bin_dir, id, path, out, err);
-    strncat(path, "/run.json", sizeof path - strlen(path) - 1);
-    if ((rc = run_load(path, &run, err)) < 0)
+    if ((rc = next_load(path, &next, err)) < 0)
         return rc;
-    launch_init(out, home, bin_dir, id, &run.budget);
-    run_release(&run);
+    launch_init(out, home, bin_dir, id, &next.run.budget);
+    next_release(&next);
     return 0;
 }
 
@@ -139,25 +139,11 @@ static int folder_write(const struct launch *l, const struct run *run, const str
     return rc == 0 ? event_created(l, run, err) : rc;
 }
 
-/* The name is taken: by this very configuration (then that run is meant), or by another. */
-static int existing_take(const char *home, const char *bin_dir, const struct run *run, const char *id, struct launch *out,
-                         struct err *err)
+/* The name is taken; what the run is to become is the caller's to say (launcher/change.h). */
+static int existing_take(const char *home, const char *bin_dir, const char *id, struct launch *out, struct err *err)
 {
-    char path[LIMIT_PATH_BYTES];
-    struct run old = {0};
-    home_run_dir(home, id, path);
-    strncat(path, "/run.json", sizeof path - strlen(path) - 1);
-    int rc = run_load(path, &old, err);
-    if (rc < 0)
-        return rc;
-    struct hash128 a = run_config_hash(run), b = run_config_hash(&old);
-    if (a.hi != b.hi || a.lo != b.lo)
-        rc = err_set(err, ERR_EXISTS, "run '%s' exists with another configuration (%s): give this one another name",
-                     run->name, path);
-    else
-        launch_init(out, home, bin_dir, id, &old.budget);
-    run_release(&old);
-    return rc;
+    int rc = launch_open(home, bin_dir, id, out, err);
+    return rc == 0 && out->wrapped ? err_set(err, ERR_EXISTS, "run %s is one of 'reel wrap': give this one another name (--name)", id) : rc;
 }
 
 int launch_create(const char *home, const char *bin_dir, const struct run *run, const struct plan *plan,
@@ -171,7 +157,7 @@ int launch_create(const char *home, const char *bin_dir, const struct run *run, 
     rc = home_name_find(home, run->name, taken, err);
     if (rc == 0) {
         *existed = true;
-        return existing_take(home, bin_dir, run, taken, out, err);
+        return existing_take(home, bin_dir, taken, out, err);
     }
     if (rc != ERR_NOT_FOUND)
         return rc;
@@ -188,7 +174,7 @@ int launch_create(const char *home, const char *bin_dir, const struct run *run, 
         if (!whole || rc != ERR_EXISTS)
             return rc;
         *existed = true;
-        return existing_take(home, bin_dir, run, taken, out, err);
+        return existing_take(home, bin_dir, taken, out, err);
     }
     *out = l;
     return 0;
@@ -198,7 +184,7 @@ int launch_create(const char *home, const char *bin_dir, const struct run *run, 
 
 struct intent {
     char token[ID_TEXT_BYTES], after[ID_TEXT_BYTES], after_job[STATE_JOB_BYTES];
-    int64_t order;
+    int64_t order, revision; /* of what the job is submitted with, launcher/next.h */
 };
 
 /* Is there an intent whose outcome nobody knows? */
@@ -213,6 +199,7 @@ static int event_intent(struct evlog *log, const struct intent *i, const char *k
     evlog_begin(log, &e, "submit_intent"); /* the token is in every event of this log */
     json_put_text(&e.out, "sched", kind);
     json_put_int(&e.out, "order", i->order);
+    json_put_int(&e.out, "revision", i->revision);
     if (i->after[0]) {
         json_put_text(&e.out, "after", i->after);
         json_put_text(&e.out, "after_job", i->after_job);
@@ -238,7 +225,7 @@ static int intent_make(const struct launch *l, const struct run_state *state, co
     struct id unique;
     bool open = intent_open(state) && (!self || strcmp(state->after, self->token) == 0);
     int rc = 0;
-    *i = (struct intent){.order = open ? state->intent_order : state->intent_order + 1};
+    *i = (struct intent){.order = open ? state->intent_order : state->intent_order + 1, .revision = open ? state->job_revision : state->revision};
     snprintf(i->after, sizeof i->after, "%s", open ? state->after : self ? self->token : "");
     snprintf(i->after_job, sizeof i->after_job, "%s", open ? state->after_job : self ? self->id : "");
     if (open)
@@ -297,10 +284,11 @@ static int submit_now(const struct launch *l, struct sched *s, const struct inte
     if (rc < 0)
         return rc;
     arena_init(&arena, 0);
-    const char *extra[] = {arena_printf(&arena, "REEL_HOME=%s", l->home), arena_printf(&arena, LAUNCH_AGAIN_ENV "=%s", how), NULL};
+    const char *extra[] = {arena_printf(&arena, "REEL_HOME=%s", l->home), arena_printf(&arena, LAUNCH_AGAIN_ENV "=%s", how),
+                           arena_printf(&arena, NEXT_REVISION_ENV "=%lld", (long long)i->revision), NULL};
     const char *argv[] = {arena_printf(&arena, "%s/reel", l->bin_dir), "agent", "--run-dir", l->run_dir, NULL};
     spec.log_path = arena_printf(&arena, "%s/logs/agent.log", l->run_dir);
-    rc = extra[0] && extra[1] && argv[0] && spec.log_path ? command_environment((const char *const *)environ, extra, &arena, &env, err)
+    rc = extra[0] && extra[1] && extra[2] && argv[0] && spec.log_path ? command_environment((const char *const *)environ, extra, &arena, &env, err)
                                                           : err_set(err, ERR_NOMEM, "out of memory");
     place_fill(run, &spec);
     spec.token = i->token;
@@ -314,8 +302,7 @@ static int submit_now(const struct launch *l, struct sched *s, const struct inte
     return rc;
 }
 
-/* One submitter at a time decides: the lock, and the run as it is under it. */
-static int submit_begin(const struct launch *l, int *lock, struct run_state *state, struct err *err)
+int launch_lock(const struct launch *l, int *lock, struct run_state *state, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/claims", l->run_dir);
@@ -326,25 +313,24 @@ static int submit_begin(const struct launch *l, int *lock, struct run_state *sta
     return rc < 0 ? rc : run_state_load(l->run_dir, state, err);
 }
 
-static int submit_locked(const struct launch *l, struct sched *s, const struct run_state *state, const struct sched_self *self,
+/* self: the job it comes after, own: and that is the one this process runs in. */
+static int submit_locked(const struct launch *l, struct sched *s, const struct run_state *state, const struct sched_self *self, bool own,
                          char id[SCHED_ID_BYTES], struct err *err)
 {
-    char path[LIMIT_PATH_BYTES + 32];
-    struct run run = {0};
+    struct next next = {0};
     struct intent intent;
     struct evlog *log = NULL;
-    snprintf(path, sizeof path, "%s/run.json", l->run_dir);
-    int rc = run_load(path, &run, err);
+    int rc = next_load(l->run_dir, &next, err);
     if (rc == 0 && (rc = intent_make(l, state, self, s->ops->kind, &intent, &log, err)) == 0)
-        rc = submit_now(l, s, &intent, &run, id, err);
-    if (rc == ERR_NOT_FOUND && !self && intent.after_job[0]) { /* a job that nobody knows any more has ended */
+        rc = submit_now(l, s, &intent, &next.run, id, err);
+    if (rc == ERR_NOT_FOUND && !own && intent.after_job[0]) { /* a job that nobody knows any more has ended */
         intent.after_job[0] = '\0';
-        rc = submit_now(l, s, &intent, &run, id, err);
+        rc = submit_now(l, s, &intent, &next.run, id, err);
     }
     if (rc == 0)
         rc = event_submitted(log, &intent, s->ops->kind, id, err);
     evlog_close(log);
-    run_release(&run);
+    next_release(&next);
     return rc;
 }
 
@@ -354,13 +340,13 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
     struct run_state state;
     int lock = -1;
     run_state_init(&state);
-    int rc = submit_begin(l, &lock, &state, err);
+    int rc = launch_lock(l, &lock, &state, err);
     if (rc == 0) {
         enum run_next next = run_state_next(&state, &l->budget, NULL);
         bool job_lost = lost_token && strcmp(lost_token, state.token) == 0;
         bool unanswered = state.submitted_at == 0; /* its job may have begun already: the scheduler gives the same one */
         if (next == RUN_NEXT_SUBMIT || ((job_lost || unanswered) && (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE)))
-            rc = submit_locked(l, s, &state, NULL, job, err);
+            rc = submit_locked(l, s, &state, NULL, false, job, err);
     }
     run_state_release(&state);
     if (lock >= 0)
@@ -387,13 +373,65 @@ int launch_successor(const struct launch *l, struct sched *s, const struct sched
     struct run_state state;
     int lock = -1;
     run_state_init(&state);
-    int rc = submit_begin(l, &lock, &state, err);
+    int rc = launch_lock(l, &lock, &state, err);
     if (rc == 0 && strcmp(state.token, self->token) != 0 && strcmp(state.after, self->token) != 0)
         rc = err_set(err, ERR_BUSY, "job %s was replaced by a newer submission (token %s)", self->id, state.token);
     if (rc == 0 && successor_waits(s, &state, self->token))
         snprintf(id, SCHED_ID_BYTES, "%s", state.job_id);
     else if (rc == 0)
-        rc = submit_locked(l, s, &state, self, id, err);
+        rc = submit_locked(l, s, &state, self, true, id, err);
+    run_state_release(&state);
+    if (lock >= 0)
+        file_unlock(lock);
+    return rc;
+}
+
+/* How the newest submission's job stands; SCHED_UNKNOWN when the scheduler does not say. */
+static enum sched_state newest_job_look(struct sched *s, const struct run_state *state, int *rc, struct err *err)
+{
+    const char *ids[] = {state->job_id, NULL};
+    struct sched_filter filter = {.ids = ids};
+    struct sched_jobs jobs = {0};
+    *rc = sched_poll(s, &filter, &jobs, err);
+    const struct sched_job *job = *rc == 0 ? sched_jobs_find(&jobs, state->job_id) : NULL;
+    enum sched_state found = job && strcmp(job->token, state->job_token) == 0 ? job->state : SCHED_UNKNOWN;
+    sched_jobs_release(&jobs);
+    return found;
+}
+
+/* Must another job be submitted for what waits? For a run whose last job has nothing left to do, and one whose job waits and was submitted
+ * with other resources. A job that runs, or waits for one that may, sees to it itself when its attempt has ended, or before it begins one. */
+static bool renewal_wanted(const struct launch *l, const struct run_state *state, enum sched_state job)
+{
+    const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1] : NULL;
+    enum run_next next = run_state_next(state, &l->budget, NULL);
+    if (next == RUN_NEXT_REQUEUE)
+        return sched_state_ended(job) || job == SCHED_UNKNOWN || (last && last->cause == CAUSE_DONE);
+    return next == RUN_NEXT_WAIT && !intent_open(state) && (job == SCHED_PENDING || job == SCHED_REQUEUED) && !state->after_job[0] &&
+           next_needs_job(l->run_dir, state->job_revision);
+}
+
+int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTES], char new[SCHED_ID_BYTES], struct err *err)
+{
+    struct run_state state;
+    int lock = -1;
+    run_state_init(&state);
+    old[0] = new[0] = '\0';
+    int rc = launch_lock(l, &lock, &state, err);
+    struct sched_self before = {0};
+    snprintf(before.id, sizeof before.id, "%s", state.job_id);
+    snprintf(before.token, sizeof before.token, "%s", state.token);
+    enum sched_state job = SCHED_UNKNOWN;
+    if (rc == 0 && state.job_id[0])
+        job = newest_job_look(s, &state, &rc, err);
+    if (rc == 0 && state.job_id[0] && renewal_wanted(l, &state, job)) {
+        rc = submit_locked(l, s, &state, &before, false, new, err);
+        if (rc == 0 && !sched_state_ended(job) && job != SCHED_UNKNOWN) {
+            snprintf(old, SCHED_ID_BYTES, "%s", before.id);
+            if (job == SCHED_PENDING || job == SCHED_REQUEUED) /* should it begin now, it sees that it is too old and ends */
+                rc = sched_cancel(s, old, err);
+        }
+    }
     run_state_release(&state);
     if (lock >= 0)
         file_unlock(lock);

@@ -26,8 +26,8 @@ struct launch {
 };
 
 /* Make the run's folder (run.json, plan.json, settings.json, event run_created) and bind its name, or take the existing run
- * of that name when it has the same configuration: then its plan stands and *existed is true. ERR_EXISTS: the name belongs
- * to another configuration. settings_json may be NULL. */
+ * of that name: then *existed is true, and nothing of what was given is looked at (launcher/change.h does). ERR_EXISTS: the
+ * name belongs to a wrapped command. settings_json may be NULL. */
 int launch_create(const char *home, const char *bin_dir, const struct run *run, const struct plan *plan,
                   const char *settings_json, struct launch *out, bool *existed, struct err *err);
 /* The handle alone, as the two others fill it; what it names need not be there yet. */
@@ -39,6 +39,13 @@ int launch_open(const char *home, const char *bin_dir, const char *name_or_id, s
  * not over); otherwise nothing. Idempotent. lost_token: the submission whose job the caller has seen end, or vanish, for good; NULL:
  * none. Of several who saw it one submits again. */
 int launch_submit(const struct launch *l, struct sched *s, const char *lost_token, struct err *err);
+
+/* After a change (launcher/change.h): a new submission where the newest one's job cannot carry it out, which waits for that job's end, and
+ * the end of that job if it waits itself. Of several who ask one does it. *new: the job submitted, "" none; *old: the one it replaces. */
+int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTES], char new[SCHED_ID_BYTES], struct err *err);
+
+/* One submitter at a time decides: the lock, and the run's state (initialised) as it is under it. *lock stays -1 when it is not had. */
+int launch_lock(const struct launch *l, int *lock, struct run_state *state, struct err *err);
 
 /* A log for events of the run itself (attempt 0), of a writer of its own; *out is new. token may be NULL. */
 int launch_log_open(const struct launch *l, const char *token, struct evlog **out, struct err *err);

@@ -17,7 +17,7 @@ const char *const attempt_cause_names[] = {"",      "done",      "preempt", "tim
 void run_state_init(struct run_state *s)
 {
     memset(s, 0, sizeof *s);
-    s->max_step = s->saved_step = s->last.step = -1;
+    s->max_step = s->saved_step = s->last.step = s->done_steps = -1;
 }
 
 void run_state_release(struct run_state *s)
@@ -65,6 +65,13 @@ static void apply_intent(struct run_state *s, const cJSON *event, int64_t order,
     text_set(s->after, sizeof s->after, event, "after");
     text_set(s->after_job, sizeof s->after_job, event, "after_job");
     text_set(s->sched, sizeof s->sched, event, "sched");
+    s->job_revision = json_int(event, "revision", 0);
+}
+
+static void length_raise(struct run_state *s, const cJSON *event)
+{
+    int64_t steps = json_int(event, "total_steps", 0);
+    s->total_steps = steps > s->total_steps ? steps : s->total_steps;
 }
 
 /* Events of the submitting side: the newest wins, so that order of folding does not matter. */
@@ -75,7 +82,11 @@ static void apply_submission(struct run_state *s, const char *kind, const cJSON 
         s->created_at = wall;
         text_set(s->name, sizeof s->name, event, "name");
         text_set(s->model, sizeof s->model, event, "model");
-        s->total_steps = json_int(event, "total_steps", 0) > 0 ? json_int(event, "total_steps", 0) : s->total_steps;
+        length_raise(s, event);
+    } else if (strcmp(kind, "extended") == 0) {
+        length_raise(s, event);
+    } else if (strcmp(kind, "changed") == 0) {
+        s->revision = json_int(event, "revision", 0) > s->revision ? json_int(event, "revision", 0) : s->revision;
     } else if (strcmp(kind, "submit_intent") == 0 && is_newer(order, wall, s->intent_order, s->intent_at)) {
         apply_intent(s, event, order, wall);
     } else if (strcmp(kind, "submitted") == 0 && is_newer(order, wall, s->submitted_order, s->submitted_at)) {
@@ -173,8 +184,7 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
     } else if (strcmp(kind, "train_started") == 0) {
         text_set(s->layout, sizeof s->layout, event, "layout");
         text_set(s->device, sizeof s->device, event, "device");
-        if (s->total_steps == 0)
-            s->total_steps = json_int(event, "total_steps", 0);
+        length_raise(s, event);
     } else if (strcmp(kind, "ckpt_saved") == 0) {
         int64_t step = json_int(event, "step", -1);
         a->saved_step = step > a->saved_step ? step : a->saved_step;
@@ -188,7 +198,11 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
     } else if (strcmp(kind, "ckpt_refused") == 0) {
         text_set(a->refused, sizeof a->refused, event, "reason");
     } else if (strcmp(kind, "train_ended") == 0) {
-        s->done |= strcmp(json_text(event, "reason", ""), "done") == 0;
+        a->done |= strcmp(json_text(event, "reason", ""), "done") == 0;
+        if (a->done) { /* a wrapped trainer does not count: what it calls done is */
+            int64_t steps = json_int(event, "next_step", INT64_MAX);
+            s->done_steps = steps > s->done_steps ? steps : s->done_steps;
+        }
         a->stopped |= strcmp(json_text(event, "reason", ""), "stop") == 0;
     } else if (strcmp(kind, "stop_heard") == 0) {
         apply_notice(a, event, json_num(event, "heard_at", 0), true);
@@ -196,6 +210,12 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
         a->stop_seen_at = json_num(event, "seen_at", 0);
         apply_notice(a, event, json_num(event, "heard_at", 0), true);
     }
+}
+
+/* A run that was made longer is not done any more. */
+static void done_judge(struct run_state *s)
+{
+    s->done = s->done_steps >= 0 && s->done_steps >= s->total_steps;
 }
 
 int run_state_apply(struct run_state *s, const cJSON *event, struct err *err)
@@ -206,15 +226,16 @@ int run_state_apply(struct run_state *s, const cJSON *event, struct err *err)
 
     text_set(s->run, sizeof s->run, event, "run");
     s->last_event_at = wall > s->last_event_at ? wall : s->last_event_at;
-    if (number < 1) {
-        apply_submission(s, kind, event, wall);
-        return 0;
-    }
-    struct run_attempt *a = attempt_get(s, number);
-    if (!a)
+    struct run_attempt *a = number < 1 ? NULL : attempt_get(s, number);
+    if (!a && number >= 1)
         return err_set(err, ERR_NOMEM, "out of memory folding attempt %lld", (long long)number);
-    apply_agent(a, kind, event, wall);
-    apply_trainer(s, a, kind, event);
+    if (a) {
+        apply_agent(a, kind, event, wall);
+        apply_trainer(s, a, kind, event);
+    } else {
+        apply_submission(s, kind, event, wall);
+    }
+    done_judge(s);
     return 0;
 }
 
@@ -228,7 +249,9 @@ int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause
     a->cause = cause;
     a->ended_at = s->last_event_at;
     snprintf(a->detail, sizeof a->detail, "%s", detail);
-    s->done |= cause == CAUSE_DONE;
+    if (cause == CAUSE_DONE && s->done_steps < 0)
+        s->done_steps = INT64_MAX;
+    done_judge(s);
     return 0;
 }
 
@@ -364,6 +387,7 @@ static const char *budget_name(enum attempt_cause cause)
     case CAUSE_NODE_FAIL: return "lost nodes";
     case CAUSE_PREEMPT: return "preemptions";
     case CAUSE_TIME_LIMIT: return "time limits";
+    case CAUSE_DONE: return "ends before the last step of a run that was made longer";
     default: return NULL;
     }
 }
@@ -388,7 +412,8 @@ int64_t run_state_without_progress(const struct run_state *s)
 static int64_t budget_for(const struct run_budget *b, enum attempt_cause cause)
 {
     switch (budget_of(cause)) {
-    case CAUSE_CRASH: return b->crash;
+    case CAUSE_CRASH:
+    case CAUSE_DONE: return b->crash;
     case CAUSE_NODE_FAIL: return b->node_fail;
     case CAUSE_PREEMPT: return b->preempt;
     case CAUSE_TIME_LIMIT: return b->time_limit;

@@ -50,6 +50,7 @@ struct run_attempt {
     char node_lost[64];              /* a node of it failed; "" none */
     bool progressed;                 /* a foreign trainer's sign that it came further, see wrap.h */
     bool stopped;                    /* it saved and stopped because it was asked to */
+    bool done;                       /* it published what was the last step then */
     double requeued_at;              /* its agent gave the job back to the scheduler to run again; 0 no */
     double load_s, save_s;           /* checkpoint load; longest save */
     int64_t first_step, last_step;   /* optimizer steps executed, -1 none */
@@ -69,10 +70,12 @@ struct run_state {
     char token[ID_TEXT_BYTES], after[ID_TEXT_BYTES], after_job[STATE_JOB_BYTES], sched[16];
     char job_id[STATE_JOB_BYTES], job_token[ID_TEXT_BYTES];
     int64_t intent_order, submitted_order;
+    int64_t revision, job_revision; /* of the newest change (launcher/next.h); the one that the newest submission knew */
     double created_at, intent_at, submitted_at, cancel_at;
     int64_t total_steps, max_step;  /* max_step: highest step ever executed, -1 none */
     int64_t saved_step;             /* steps in the newest published checkpoint, -1 none */
-    bool done;                      /* the last step was published */
+    int64_t done_steps;             /* in the last step that was published as such; -1 none */
+    bool done;                      /* it still is the last one: the run was not made longer since */
     double last_event_at;
     struct { int64_t step; double step_s, loss, mfu, tokens; } last; /* of the highest step, newest execution */
     int64_t last_attempt_of_step;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "launcher/launch.h"
+#include "launcher/next.h"
 
 static bool wanted(const struct work *w)
 {
@@ -33,12 +34,32 @@ void successor_prepare(const struct agent_conf *conf, const struct work *w, cons
         log_msg(LOG_INFO, "job %s goes on when this one has ended", id);
 }
 
+/* Was this job submitted with other resources than the run asks for now? */
+static bool outdated(const struct agent_conf *conf, const struct work *w)
+{
+    return w->sched && !w->foreign && next_needs_job(conf->run_dir, next_revision_here());
+}
+
+bool successor_aside(const struct agent_conf *conf, const struct work *w, const char *run_id)
+{
+    char id[SCHED_ID_BYTES];
+    struct err err = {0};
+    if (!outdated(conf, w))
+        return false;
+    int rc = submit(conf, w, run_id, id, &err);
+    if (rc < 0)
+        log_msg(LOG_WARN, "this job has other resources than the run asks for now, and goes on with them, for no other can be had: %s", err.text);
+    else
+        log_msg(LOG_INFO, "this job has other resources than the run asks for now: it leaves the run to job %s", id);
+    return rc == 0;
+}
+
 static void bring_back(const struct agent_conf *conf, struct work *w, struct attempt *attempt, const char *run_id)
 {
     char id[SCHED_ID_BYTES];
     struct err err = {0};
     struct evlog_event e;
-    int rc = wanted(w) ? submit(conf, w, run_id, id, &err) : ERR_STATE;
+    int rc = wanted(w) || outdated(conf, w) ? submit(conf, w, run_id, id, &err) : ERR_STATE;
     if (rc == ERR_BUSY) {
         log_msg(LOG_WARN, "%s", err.text);
     } else if (rc < 0) {

@@ -30,6 +30,12 @@ static int ours_load(struct work *w, const char *run_dir, struct err *err)
     return 0;
 }
 
+int work_reload(struct work *w, const char *run_dir, struct err *err)
+{
+    run_release(&w->run);
+    return ours_load(w, run_dir, err);
+}
+
 static int foreign_load(struct work *w, const char *run_dir, struct err *err)
 {
     int rc = wrap_load(run_dir, &w->wrap, err);

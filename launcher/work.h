@@ -26,6 +26,8 @@ struct work {
 /* Reads the run's folder and finds the job: the scheduler that REEL_JOB_SCHED names, for a wrapped command Slurm when it runs in a job of
  * it. *w is zeroed before, released after failure too. */
 int work_load(struct work *w, const char *run_dir, const char *home, struct err *err);
+/* run.json and plan.json anew, of a run of ours whose folder says something else now. */
+int work_reload(struct work *w, const char *run_dir, struct err *err);
 void work_release(struct work *w);
 
 /* Gives the own job back to the scheduler, with an event. A failure is a warning: then a follower of the run brings it back

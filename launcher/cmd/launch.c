@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "launcher/change.h"
 #include "launcher/cmd/follow.h"
 #include "launcher/cmd/lead.h"
+#include "launcher/home.h"
 #include "profiles/dataset.h"
 
 static const struct opt opts[] = {
@@ -25,13 +27,19 @@ static const struct opt opts[] = {
      .fallback = "auto", .choices = again_names, .flags = OPT_SETTING},
     {"lead", 0, OPT_ENUM, "RULE", "when saves take longer than a preemption leaves", .fallback = "warn",
      .choices = (const char *const[]){"warn", "refuse", "ignore", NULL}, .flags = OPT_SETTING},
+    {"extend", 0, OPT_BOOL, NULL, "the file's run exists and gets more steps in its last stage, or stages behind it: go on to the new end"},
+    {"change", 0, OPT_ENUM, "WHAT", "the file's run exists and gets another learning rate (adamw.lr, schedule) for the steps to come",
+     .choices = (const char *const[]){"lr", NULL}},
     {"detach", 'd', OPT_BOOL, NULL, "return as soon as the job is submitted"},
     {"quiet", 'q', OPT_BOOL, NULL, "no progress, only the end"},
 };
 const struct opt_cmd cmd_launch = {
     "launch", "run a training to its end, through preemption and crashes", "RUN.json", opts, ARRAY_LEN(opts), 1, 1,
     "Submits the run's agent and follows it. Interrupting or killing this command changes nothing: the run goes on, and the "
-    "same command with the same file takes it up again instead of making a second one."};
+    "same command with the same file takes it up again instead of making a second one. What an edited file or other options say of "
+    "checkpoint, budget, validation, resources, plan and priority holds from the run's next attempt and is told line by line; a job that "
+    "waits is replaced where it takes one with other resources. What decides the numbers stays: another value is refused, but for what "
+    "--extend and --change allow."};
 
 static int path_resolve(struct run *run, const char **path, const char *what, struct err *err)
 {
@@ -172,25 +180,116 @@ static int programs_check(const char *bin_dir, struct err *err)
     return 0;
 }
 
-static int submitted_print(const struct launch *l, bool json, struct err *err)
+/* Of a run that was there: how it goes on. */
+static int word_find(const struct launch *l, struct str *word, char job[STATE_JOB_BYTES], struct err *err)
 {
-    struct str text = STR_INIT;
+    struct run_state state;
+    char why[STATE_TEXT_BYTES];
+    run_state_init(&state);
+    int rc = run_state_load(l->run_dir, &state, err);
+    enum run_next next = rc == 0 ? run_state_next(&state, &l->budget, why) : RUN_NEXT_WAIT;
+    snprintf(job, STATE_JOB_BYTES, "%s", state.job_id);
+    if (next == RUN_NEXT_DONE || next == RUN_NEXT_CANCELLED)
+        str_add(word, next == RUN_NEXT_DONE ? "is done" : "was cancelled");
+    else if (next == RUN_NEXT_FAILED)
+        str_addf(word, "failed: %s", why);
+    else
+        str_addf(word, "goes on, job %s", job);
+    run_state_release(&state);
+    return rc;
+}
+
+static int submitted_print(const struct launch *l, bool existed, const struct change_told *told, bool json, struct err *err)
+{
+    struct str text = STR_INIT, word = STR_INIT;
     struct json_out o;
+    char job[STATE_JOB_BYTES] = "";
+    int rc = word_find(l, &word, job, err);
+    if (!existed)
+        str_clear(&word), str_addf(&word, "submitted, job %s", job);
     json_out_init(&o, &text, 2);
     if (json) {
         json_obj_begin(&o, NULL);
         json_put_text(&o, "schema", "reel.launch/1");
         json_put_text(&o, "run", l->run_id);
         json_put_text(&o, "run_dir", l->run_dir);
-        json_put_text(&o, "state", "submitted");
+        json_put_text(&o, "state", existed ? word.p : "submitted");
+        json_put_text(&o, "job_id", job);
+        json_put_int(&o, "changes", told->n);
         json_obj_end(&o);
     } else {
-        str_addf(&text, "run %s submitted: 'reel watch %.8s' follows it", l->run_id, l->run_id);
+        str_addf(&text, "run %s %s: 'reel watch %.8s' follows it", l->run_id, word.p ? word.p : "", l->run_id);
     }
     str_addc(&text, '\n');
-    int rc = cmd_print(&text, err);
+    if (rc == 0 && (rc = str_check(&word, err)) == 0)
+        rc = cmd_print(&text, err);
     str_release(&text);
+    str_release(&word);
     return rc;
+}
+
+/* Which keys of the run file options say. */
+static void options_said(const struct opt_values *v, const char *keys[8])
+{
+    static const char *const of[][2] = {{"priority", "resources.priority"}, {"partition", "resources.partition"}, {"account", "resources.account"},
+                                        {"qos", "resources.qos"}, {"again", "resources.again"}, {"plan", "resources.ranks_per_node"}};
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(of); i++)
+        if (opt_given(v, of[i][0]))
+            keys[n++] = of[i][1];
+    keys[n] = NULL;
+}
+
+static void changes_say(const struct change_told *told, const char *name)
+{
+    const char *line = told->lines.len ? told->lines.p : "";
+    while (*line) {
+        size_t len = strcspn(line, "\n");
+        bool change = memmem(line, len, " -> ", 4) != NULL;
+        fprintf(stderr, "run '%s': %.*s", name, (int)len, line);
+        if (change)
+            fprintf(stderr, " from attempt %lld", (long long)told->attempt);
+        fputc('\n', stderr);
+        line += len + (line[len] == '\n');
+    }
+}
+
+/* The run is there: what file and options say now holds from its next attempt, and its job is one that can do it. */
+static int existing_change(const struct opt_values *v, const char *path, const struct run *run, const struct plan *plan, struct launch *l,
+                           struct sched *s, struct change_told *told, struct err *err)
+{
+    const char *keys[8];
+    char old[SCHED_ID_BYTES], new[SCHED_ID_BYTES];
+    struct json_doc file = {0};
+    options_said(v, keys);
+    int rc = json_load(path, &file, err);
+    struct change_ask ask = {.run = run, .plan = plan, .plan_given = opt_given(v, "plan"), .file = file.root, .options = keys,
+                             .extend = opt_bool(v, "extend"), .rate = opt_given(v, "change")};
+    if (rc == 0)
+        rc = change_apply(l, &ask, told, err);
+    json_release(&file);
+    if (rc < 0)
+        return rc;
+    if (!opt_bool(v, "quiet"))
+        fprintf(stderr, "run '%s' exists (%s): taking it up\n", run->name, l->run_id);
+    changes_say(told, run->name);
+    if ((rc = launch_open(l->home, l->bin_dir, l->run_id, l, err)) == 0) /* its budget */
+        rc = launch_renew(l, s, old, new, err);
+    if (rc == 0 && new[0])
+        fprintf(stderr, "run '%s': job %s was submitted%s%s\n", run->name, new, old[0] ? " in place of job " : "", old);
+    return rc;
+}
+
+/* --extend and --change are words about a run that is there. */
+static int existed_check(const struct opt_values *v, const struct cmd_env *env, const char *name, struct err *err)
+{
+    char id[ID_TEXT_BYTES];
+    if (!opt_bool(v, "extend") && !opt_given(v, "change"))
+        return 0;
+    int rc = home_name_find(env->home, name, id, NULL);
+    return rc == ERR_NOT_FOUND ? err_set(err, ERR_NOT_FOUND, "%s: no run is named '%s': leave it out to make one",
+                                         opt_bool(v, "extend") ? "--extend" : "--change", name)
+                               : 0;
 }
 
 int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
@@ -201,10 +300,11 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
     struct launch l;
     struct sched *s = NULL;
     struct str settings = STR_INIT;
+    struct change_told told = {0};
     bool existed = false;
     opt_operands(v, &operands);
     int rc = load_all(v, operands[0], &run, &plan, err);
-    if (rc < 0 || (rc = programs_check(env->bin_dir, err)) < 0)
+    if (rc < 0 || (rc = programs_check(env->bin_dir, err)) < 0 || (rc = existed_check(v, env, run.name, err)) < 0)
         goto out;
     if (opt_bool(v, "dry-run")) {
         rc = dry_print(&run, &plan, err);
@@ -215,12 +315,12 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
         (rc = lead_check(env, s, run.resources.partition, run.model.name, (enum lead_rule)opt_enum(v, "lead"), err)) < 0 ||
         (rc = launch_create(env->home, env->bin_dir, &run, &plan, settings.p, &l, &existed, err)) < 0)
         goto out;
-    if (existed && !opt_bool(v, "quiet"))
-        fprintf(stderr, "run '%s' exists (%s): taking it up\n", run.name, l.run_id);
+    if (existed && (rc = existing_change(v, operands[0], &run, &plan, &l, s, &told, err)) < 0)
+        goto out;
     if ((rc = launch_submit(&l, s, NULL, err)) < 0)
         goto out;
     if (opt_bool(v, "detach")) {
-        rc = submitted_print(&l, opt_bool(v, "json"), err);
+        rc = submitted_print(&l, existed, &told, opt_bool(v, "json"), err);
     } else {
         rc = cmd_follow(&l, s, opt_bool(v, "json"), opt_bool(v, "quiet"), err);
         cmd_ingest(env);
@@ -229,5 +329,6 @@ out:
     sched_close(s);
     run_release(&run);
     str_release(&settings);
+    str_release(&told.lines);
     return rc;
 }
