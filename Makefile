@@ -228,6 +228,9 @@ check-peers: tests ## webdataset and Megatron-Energon read our shards, PyTorch c
 bench: $(B)/reel-train ## the trainer's tokens/s and memory beside PyTorch's, on one core (see tests/bench/bench): ROUNDS=5 OUT=file.json
 	@tests/bench/bench --bin $(B) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(OUT),--out '$(OUT)')
 
+bench-db: $(B)/reel $(B)/tests/stub/step-log ## ingest and status of long runs, on one core (see tests/bench/ingest): STEPS=400000 STATUS_STEPS=1000000 ROUNDS=5
+	@tests/bench/ingest --bin $(B)
+
 fuzz: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC)) ## search for inputs that break a parser (clang): FUZZ_S=60 seconds each
 	@mkdir -p $(B)/fuzz/found $(B)/fuzz/tmp
 	@for f in $^; do n=$${f##*/fuzz_}; mkdir -p $(B)/fuzz/new/$$n; \
@@ -256,4 +259,4 @@ clean: ## remove the build folder of this variant
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all tests check check-slow check-faults check-peers bench fuzz demo lint install clean help FORCE
+.PHONY: all tests check check-slow check-faults check-peers bench bench-db fuzz demo lint install clean help FORCE

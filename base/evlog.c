@@ -53,7 +53,7 @@
 #include "base/hash.h"
 
 enum { MARKER_BYTES = 8, HEADER_BYTES = 32, CHECKED_FROM = 16, VERSION = 1 };
-enum { WINDOW_BYTES = 64 << 10, ZERO_RUN_BYTES = 32 }; /* a good header holds at most 12 zero bytes in a row */
+enum { TAIL_BYTES = 4096, WINDOW_BYTES = 64 << 10, ZERO_RUN_BYTES = 32 }; /* a good header holds at most 12 zero bytes in a row */
 
 static const unsigned char marker[MARKER_BYTES] = {0xFE, 'r', 'l', 'e', 'v', 0xFF, 0x0D, 0x0A};
 
@@ -377,6 +377,41 @@ int evlog_reader_seek(struct evlog_reader *r, int64_t offset, struct err *err)
     r->n_damage = 0;
     r->tail_listed = false;
     r->window_len = 0;
+    return 0;
+}
+
+int evlog_reader_resume(struct evlog_reader *r, int64_t offset, int64_t seq, struct err *err)
+{
+    int rc = evlog_reader_seek(r, offset, err);
+    if (rc == 0)
+        r->last_seq = seq;
+    return rc;
+}
+
+int64_t evlog_reader_seq(const struct evlog_reader *r)
+{
+    return r->last_seq;
+}
+
+int evlog_tail_hash(const char *path, int64_t end, uint64_t *out, struct err *err)
+{
+    char buf[TAIL_BYTES];
+    int64_t want = end < TAIL_BYTES ? end : TAIL_BYTES, got = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_set_errno(err, ERR_IO, "cannot open event log '%s'", path);
+    while (got < want) {
+        ssize_t k = pread(fd, buf + got, (size_t)(want - got), end - want + got);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            break;
+        got += k;
+    }
+    close(fd);
+    if (got < want)
+        return err_set(err, ERR_IO, "cannot read '%s': it became shorter", path);
+    *out = hash_64(buf, (size_t)want);
     return 0;
 }
 

@@ -59,6 +59,11 @@ int64_t evlog_reader_offset(const struct evlog_reader *r); /* just past the last
 /* To an offset got from evlog_reader_offset (any other is resynchronised from). Forgets the damage listed so far, and
  * unless offset is 0 expects no particular seq next. */
 int evlog_reader_seek(struct evlog_reader *r, int64_t offset, struct err *err);
+/* The same, where the record before it is known to be `seq`: the next is expected to be its successor. */
+int evlog_reader_resume(struct evlog_reader *r, int64_t offset, int64_t seq, struct err *err);
+int64_t evlog_reader_seq(const struct evlog_reader *r); /* greatest returned; -1 after a seek into the middle */
+/* Hash of the last bytes before `end`: another one when the log was cut there and grew again. ERR_IO when it is shorter now. */
+int evlog_tail_hash(const char *path, int64_t end, uint64_t *out, struct err *err);
 /* Everything skipped since open or seek. An unfinished tail is listed last until a later call finds it completed. */
 size_t evlog_reader_damage(const struct evlog_reader *r, const struct evlog_damage **list);
 void evlog_reader_close(struct evlog_reader *r);

@@ -1,7 +1,6 @@
 #include "db/ingest.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,13 +11,12 @@
 
 #include "base/evlog.h"
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/limits.h"
 #include "base/num.h"
 #include "db/event.h"
 #include "db/fold.h"
 
-enum { TAIL_BYTES = 4096, HASH_HEX_BYTES = 17 };
+enum { HASH_HEX_BYTES = 17 };
 
 struct ingest {
     struct store *db;
@@ -50,27 +48,13 @@ static int ask1(struct store *db, const char *sql, const char *text, struct err 
     return rc < 0 ? rc : 0;
 }
 
-/* Hash of the last bytes before `end`: changes when the log was cut there and grew again. */
 static int tail_hash(const char *path, int64_t end, char out[HASH_HEX_BYTES], struct err *err)
 {
-    char buf[TAIL_BYTES];
-    int64_t want = end < TAIL_BYTES ? end : TAIL_BYTES, got = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set_errno(err, ERR_IO, "cannot open event log '%s'", path);
-    while (got < want) {
-        ssize_t k = pread(fd, buf + got, (size_t)(want - got), end - want + got);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            break;
-        got += k;
-    }
-    close(fd);
-    if (got < want)
-        return err_set(err, ERR_IO, "cannot read '%s': it became shorter", path);
-    snprintf(out, HASH_HEX_BYTES, "%016llx", (unsigned long long)hash_64(buf, (size_t)want));
-    return 0;
+    uint64_t hash = 0;
+    int rc = evlog_tail_hash(path, end, &hash, err);
+    if (rc == 0)
+        snprintf(out, HASH_HEX_BYTES, "%016llx", (unsigned long long)hash);
+    return rc;
 }
 
 /* 1: the file is there; 0: it is gone; <0. */

@@ -1,15 +1,9 @@
 #include "launcher/state.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/evlog.h"
-#include "base/file.h"
-#include "base/str.h"
 
 const char *const attempt_cause_names[] = {"",      "done",      "preempt", "time_limit", "crash",
                                            "node_fail", "cancel", "hang",    "diverged",   NULL};
@@ -253,119 +247,6 @@ int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause
         s->done_steps = INT64_MAX;
     done_judge(s);
     return 0;
-}
-
-struct fold_log {
-    char *name;
-    struct evlog_reader *reader;
-};
-struct run_fold {
-    char *events_dir;
-    struct run_state state;
-    struct fold_log *logs;
-    size_t n_logs;
-};
-
-int run_fold_open(const char *run_dir, struct run_fold **out, struct err *err)
-{
-    struct run_fold *f = calloc(1, sizeof *f);
-    if (f)
-        run_state_init(&f->state);
-    if (!f || !(f->events_dir = file_join(run_dir, "events"))) {
-        free(f);
-        return err_set(err, ERR_NOMEM, "out of memory reading run '%s'", run_dir);
-    }
-    *out = f;
-    return 0;
-}
-
-void run_fold_close(struct run_fold *f)
-{
-    if (!f)
-        return;
-    for (size_t i = 0; i < f->n_logs; i++) {
-        evlog_reader_close(f->logs[i].reader);
-        free(f->logs[i].name);
-    }
-    free(f->logs);
-    free(f->events_dir);
-    run_state_release(&f->state);
-    free(f);
-}
-
-const struct run_state *run_fold_state(const struct run_fold *f)
-{
-    return &f->state;
-}
-
-static int log_add(struct run_fold *f, const char *name, struct err *err)
-{
-    for (size_t i = 0; i < f->n_logs; i++)
-        if (strcmp(f->logs[i].name, name) == 0)
-            return 0;
-    struct fold_log *grown = realloc(f->logs, (f->n_logs + 1) * sizeof *grown);
-    char *path = file_join(f->events_dir, name), *copy = strdup(name);
-    int rc = grown && path && copy ? 0 : err_set(err, ERR_NOMEM, "out of memory reading '%s'", f->events_dir);
-    if (grown)
-        f->logs = grown;
-    if (rc == 0) {
-        f->logs[f->n_logs] = (struct fold_log){.name = copy};
-        rc = evlog_reader_open(path, &f->logs[f->n_logs].reader, err);
-    }
-    if (rc == 0)
-        f->n_logs++;
-    else
-        free(copy);
-    free(path);
-    return rc;
-}
-
-static int log_select(const struct dirent *d)
-{
-    return str_ends(d->d_name, ".evlog");
-}
-
-static int logs_find(struct run_fold *f, struct err *err)
-{
-    struct dirent **names = NULL;
-    int n = scandir(f->events_dir, &names, log_select, alphasort), rc = 0;
-    if (n < 0)
-        return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot list '%s'", f->events_dir);
-    for (int i = 0; i < n; i++) {
-        if (rc == 0)
-            rc = log_add(f, names[i]->d_name, err);
-        free(names[i]);
-    }
-    free(names);
-    return rc;
-}
-
-int run_fold_update(struct run_fold *f, struct err *err)
-{
-    int rc = logs_find(f, err);
-    f->state.damaged_records = 0;
-    for (size_t i = 0; i < f->n_logs && rc >= 0; i++) {
-        const cJSON *event;
-        const struct evlog_damage *list;
-        while ((rc = evlog_reader_next(f->logs[i].reader, &event, err)) == 1 && rc >= 0)
-            if ((rc = run_state_apply(&f->state, event, err)) < 0)
-                break;
-        f->state.damaged_records += (int64_t)evlog_reader_damage(f->logs[i].reader, &list);
-    }
-    return rc;
-}
-
-int run_state_load(const char *run_dir, struct run_state *s, struct err *err)
-{
-    struct run_fold *f = NULL;
-    int rc = run_fold_open(run_dir, &f, err);
-    if (rc == 0 && (rc = run_fold_update(f, err)) == 0) {
-        run_state_release(s);
-        *s = f->state;
-        f->state.attempts = NULL;
-    }
-    run_fold_close(f);
-    return rc;
 }
 
 /* How far the run had come after attempt i: its highest executed or saved step. */

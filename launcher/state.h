@@ -99,6 +99,7 @@ struct run_fold;
 int run_fold_open(const char *run_dir, struct run_fold **out, struct err *err);
 int run_fold_update(struct run_fold *f, struct err *err);
 const struct run_state *run_fold_state(const struct run_fold *f);
+int64_t run_fold_events(const struct run_fold *f); /* events it read itself, and not from a snapshot */
 void run_fold_close(struct run_fold *f);
 
 enum run_next {
