@@ -295,3 +295,10 @@ int sched_lost_node(struct sched *s, char node[SCHED_ID_BYTES], struct err *err)
     node[0] = 0;
     return s->ops->lost_node ? s->ops->lost_node(s, node, err) : 0;
 }
+
+int sched_ending(struct sched *s, const char *id, char word[SCHED_ID_BYTES], struct err *err)
+{
+    word[0] = 0;
+    return s->ops->ending ? s->ops->ending(s, id, word, err)
+                          : err_set(err, ERR_STATE, "'%s' does not say whether a running job is being ended", s->ops->kind);
+}

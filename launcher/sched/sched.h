@@ -226,6 +226,7 @@ struct sched_ops {
     int (*step_signal)(struct sched_step *step, int signo, struct err *err);
     void (*step_free)(struct sched_step *step);
     int (*lost_node)(struct sched *s, char node[SCHED_ID_BYTES], struct err *err); /* NULL: never */
+    int (*ending)(struct sched *s, const char *id, char word[SCHED_ID_BYTES], struct err *err); /* NULL: not to be known */
     void (*close)(struct sched *s);
 };
 /* Implementations put these first in their own structs. */
@@ -279,5 +280,9 @@ void sched_step_free(struct sched_step *step); /* kills what still runs of it; N
 
 /* A node of the allocation this process runs in that the scheduler has given up for lost, "" when there is none. */
 int sched_lost_node(struct sched *s, char node[SCHED_ID_BYTES], struct err *err);
+
+/* Is the job this process runs in being ended, whoever was told of it: the scheduler's word for it ("PREEMPTED", "CANCELLED", "COMPLETING"); ""
+ * it is not, and goes on. One question to the scheduler, whose answer is newer than any signal it has sent. ERR_STATE when it cannot say. */
+int sched_ending(struct sched *s, const char *id, char word[SCHED_ID_BYTES], struct err *err);
 
 #endif

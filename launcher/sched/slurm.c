@@ -341,6 +341,25 @@ static int lost_node(struct sched *s, char node[SCHED_ID_BYTES], struct err *err
     return rc;
 }
 
+/* Within a grace time a preempted job is RUNNING, with the time of its preemption set; of an earlier execution that says nothing. */
+static int ending(struct sched *s, const char *id, char word[SCHED_ID_BYTES], struct err *err)
+{
+    struct arena arena;
+    struct slurm_jobs jobs = {0};
+    arena_init(&arena, 0);
+    int rc = slurm_of(s)->rpc->ops->jobs(slurm_of(s)->rpc, id, &arena, &jobs, err);
+    if (rc == 0 && !jobs.n)
+        rc = err_set(err, ERR_NOT_FOUND, "Slurm knows no job %s", id);
+    if (rc == 0) {
+        const struct slurm_job *j = &jobs.v[0];
+        bool preempted = j->preempted_at > 0 && j->preempted_at >= j->started_at;
+        const char *said = preempted ? "PREEMPTED" : slurm_state(j, clock_wall_s()) == SCHED_RUNNING ? "" : j->state;
+        snprintf(word, SCHED_ID_BYTES, "%s", said);
+    }
+    arena_release(&arena);
+    return rc;
+}
+
 static const struct sched_ops slurm_ops = {
     .kind = "slurm",
     .starts_ranks = true,
@@ -353,6 +372,7 @@ static const struct sched_ops slurm_ops = {
     .step_start = step_start,
     .place = place,
     .lost_node = lost_node,
+    .ending = ending,
     .step_poll = slurm_step_poll,
     .step_signal = slurm_step_signal,
     .step_free = slurm_step_free,

@@ -31,6 +31,7 @@ struct slurm_job {
     int exit_status;      /* as of wait(2); -1 when there is none to tell */
     bool requeue;         /* may be run again */
     double submitted_at, started_at, ended_at; /* UTC Unix seconds, 0: not yet */
+    double preempted_at;  /* it was asked to make room, and may still run within its grace time; 0: it was not */
 };
 struct slurm_jobs {
     struct slurm_job *v;

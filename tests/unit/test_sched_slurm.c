@@ -82,9 +82,9 @@ static void test_token(void **state)
 /* ---- squeue ---- */
 
 #define SEP SLURM_SQUEUE_SEPARATOR
-#define LINE(id, state, reason, restarts, exit_code, requeue, start, end, comment, name)                                        \
+#define LINE(id, state, reason, restarts, exit_code, requeue, start, end, preempted, comment, name)                             \
     id SEP state SEP reason SEP restarts SEP "2" SEP "16" SEP "-1000" SEP exit_code SEP requeue SEP "1795247415" SEP start SEP \
-        end SEP comment SEP name SEP "\n"
+        end SEP preempted SEP comment SEP name SEP "\n"
 
 static void test_squeue_text(void **state)
 {
@@ -92,12 +92,13 @@ static void test_squeue_text(void **state)
     struct slurm_jobs jobs;
     struct sched_jobs out = {0};
     static const char text[] =
-        LINE("7", "RUNNING", "None", "0", "0", "1", "1795247417", "1795250000", "reel:00112233445566778899aabbccddeeff", "a b|c;")
-        LINE("8", "FAILED", "NonZeroExitCode", "1", "768", "0", "1795247417", "1795247418", "(null)", "x")
-        LINE("9", "FAILED", "RaisedSignal:9(Killed)", "0", "9", "1", "1795247417", "1795247418", "", "")
-        LINE("10", "PENDING", "Priority", "0", "0", "1", "N/A", "N/A", "", "y");
+        LINE("7", "RUNNING", "None", "0", "0", "1", "1795247417", "1795250000", "1795247500", "reel:00112233445566778899aabbccddeeff", "a b|c;")
+        LINE("8", "FAILED", "NonZeroExitCode", "1", "768", "0", "1795247417", "1795247418", "N/A", "(null)", "x")
+        LINE("9", "FAILED", "RaisedSignal:9(Killed)", "0", "9", "1", "1795247417", "1795247418", "N/A", "", "")
+        LINE("10", "PENDING", "Priority", "0", "0", "1", "N/A", "N/A", "N/A", "", "y");
     assert_int_equal(slurm_text_jobs(text, &arena, &jobs, NULL), 0);
     assert_int_equal(jobs.n, 4);
+    assert_true(jobs.v[0].preempted_at == 1795247500 && jobs.v[1].preempted_at == 0 && jobs.v[3].preempted_at == 0);
     arena_init(&out.arena, 0);
     assert_int_equal(slurm_to_sched(&jobs, 1795248000, &out, NULL), 0);
     const struct sched_job *j = out.jobs;
@@ -124,7 +125,7 @@ static void test_squeue_text_refused(void **state)
     struct slurm_jobs jobs;
     struct err err = {0};
     assert_int_equal(slurm_text_jobs("7" SEP "RUNNING" SEP "\n", &arena, &jobs, &err), ERR_INPUT);
-    assert_non_null(strstr(err.text, "14 fields"));
+    assert_non_null(strstr(err.text, "15 fields"));
     assert_int_equal(slurm_text_jobs("slurm_load_jobs error\n", &arena, &jobs, &err), ERR_INPUT);
 }
 
@@ -335,7 +336,7 @@ static void test_after(void **state)
     (void)state;
     assert_int_equal(submit_after(TOKEN, NULL, id, &err), 0);
     assert_string_equal(id, "41");
-    fake_file("queue", LINE("41", "RUNNING", "None", "0", "0", "1", "1795247417", "1795250000", "reel:" TOKEN, "n"));
+    fake_file("queue", LINE("41", "RUNNING", "None", "0", "0", "1", "1795247417", "1795250000", "N/A", "reel:" TOKEN, "n"));
     fake_command("sbatch", "case $* in *--dependency=afterany:41*) echo 42;; *) echo 43;; esac");
     assert_int_equal(submit_after(other, "41", id, &err), 0);
     assert_string_equal(id, "42");
@@ -353,7 +354,7 @@ static void test_shared_answer(void **state)
     (void)state;
     struct sched_jobs jobs = {0};
     struct err err = {0};
-    fake_file("queue", LINE("7", "RUNNING", "None", "0", "0", "1", "1795247417", "1795250000", "reel:" TOKEN, "n"));
+    fake_file("queue", LINE("7", "RUNNING", "None", "0", "0", "1", "1795247417", "1795250000", "N/A", "reel:" TOKEN, "n"));
     for (int i = 0; i < 20; i++) {
         struct sched *s = fake_open();
         for (int k = 0; k < 5; k++)
