@@ -31,9 +31,10 @@
 #include "launcher/work.h"
 
 enum {
-    NOTICE_REPEAT_MS = 1000, /* a trainer that starts up may not hear yet: say it again until it has ended */
-    LINGER_MS = 2000,        /* between the end of a step and the notice that explains it */
-    AWAY_S = 3,              /* longer between two looks, and it was not the trainer that stood still */
+    LOOK_EVERY_MS = 250, /* for the word of a node agent, and for the trainer's end */
+    HELD_LOOK_MS = 100,  /* for the end of those that outlive their step */
+    TELL_EVERY_S = 1,    /* a trainer that starts up may not hear yet: say it again until it has ended */
+    AWAY_S = 3,          /* longer between two looks, and it was not the trainer that stood still */
 };
 
 extern char **environ;
@@ -45,8 +46,11 @@ struct agent {
     struct attempt attempt;
     struct node_agents *nodes; /* NULL: none */
     struct foreign foreign;    /* zeroed when the trainer is ours */
+    struct sched_step *step;   /* the trainer's, while it runs */
     int signal_fd;
-    bool stop_requested, hung, node_lost;
+    bool stop_requested, hung, node_lost, srun_said;
+    char ending[SCHED_ID_BYTES]; /* the scheduler's word for the end of the job that nobody here was told of */
+    double told_mono;            /* the trainer was asked to stop last */
     int notice_signo;      /* of the first notice */
     double notice_after_s; /* the attempt's start */
     double started_mono, moved_mono, looked_mono; /* of the attempt; when rank 0's log grew last, and was looked at */
@@ -77,6 +81,16 @@ static void event_signal(struct agent *a, int signo)
     attempt_event(&a->attempt, &e);
 }
 
+/* These nodes have not said that their ranks were told, so srun was used too. */
+static void event_by_srun(struct agent *a, const char *nodes)
+{
+    struct evlog_event e;
+    log_msg(LOG_WARN, "node %s has not said that its ranks were told to save: srun is used too", nodes);
+    evlog_begin(a->attempt.log, &e, "told_by_srun");
+    json_put_text(&e.out, "node", nodes);
+    attempt_event(&a->attempt, &e);
+}
+
 /* What our own trainer says itself. */
 static void event_done(struct agent *a)
 {
@@ -90,12 +104,12 @@ static void event_done(struct agent *a)
 
 static void nodes_start(struct agent *a)
 {
-    struct node_agent_conf conf = {a->conf->run_dir, a->attempt.number, a->work.notice};
+    struct node_agent_conf conf = {a->conf->run_dir, a->attempt.number, a->work.notice, NULL};
     struct err err = {0};
-    if (!a->work.sched || !a->work.sched->ops->starts_ranks || !a->work.node_agents || !a->work.notice)
+    if (!a->work.sched || !a->work.sched->ops->starts_ranks || !a->work.node_agents)
         return;
     if (node_agents_start(a->work.sched, &conf, a->conf->bin_dir, &a->nodes, &err) < 0)
-        log_msg(LOG_WARN, "no node agents, the trainer is told through srun alone: %s", err.text);
+        log_msg(LOG_WARN, "no node agents, ranks on other nodes are told by the scheduler alone: %s", err.text);
 }
 
 static int trainer_command(struct agent *a, struct command *out, struct err *err)
@@ -189,6 +203,20 @@ static bool near_time_limit(const struct agent *a)
     return a->notice_after_s >= limit - fmax(early_s, limit * 0.1) && a->notice_after_s >= limit * 0.5;
 }
 
+/* By every way there is; each rank takes it once, whoever comes first. */
+static void trainer_tell(struct agent *a)
+{
+    a->told_mono = clock_mono_s();
+    const char *silent = node_agents_tell(a->nodes);
+    if (a->work.foreign)
+        foreign_tell(&a->foreign, a->conf->run_dir, node_agents_shared(a->nodes));
+    else
+        sched_step_signal(a->step, SIGUSR1, NULL);
+    if (*silent && !a->srun_said)
+        event_by_srun(a, silent);
+    a->srun_said |= *silent != '\0';
+}
+
 static void stop_request(struct agent *a, int signo, const char *where)
 {
     if (a->stop_requested)
@@ -196,7 +224,9 @@ static void stop_request(struct agent *a, int signo, const char *where)
     a->stop_requested = true;
     a->notice_signo = signo;
     a->notice_after_s = clock_mono_s() - a->started_mono;
-    log_msg(LOG_INFO, "notice to stop %s: asking the trainer to save", where);
+    if (a->step)
+        trainer_tell(a);
+    log_msg(LOG_INFO, "notice to stop %s: %s", where, a->work.notice ? "asking the trainer to save" : "the trainer is not told");
 }
 
 static char *rank0_log(const struct agent *a, char buf[LIMIT_PATH_BYTES])
@@ -247,24 +277,44 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
     return 0;
 }
 
+/* The trainer has ended and nobody here was asked to stop: were its steps, or is the job being ended? What the node agents took before
+ * they end is known then, and the scheduler has set the job's state before it signals anybody. With no answer from either it is in
+ * doubt, and counts as asked. */
+static int stop_learn(struct agent *a, struct err *err)
+{
+    struct err why = {0};
+    bool known = a->nodes && node_agents_end(a->nodes);
+    int rc = notices_take(a, 0, err);
+    if (rc < 0 || a->stop_requested)
+        return rc;
+    int asked = sched_ending(a->work.sched, a->work.self.id, a->ending, &why);
+    if (asked < 0)
+        log_msg(LOG_WARN, "whether the job is being ended is not known: %s", why.text);
+    if (asked < 0 && !known)
+        snprintf(a->ending, sizeof a->ending, "perhaps, nobody could say");
+    if (a->ending[0])
+        stop_request(a, SIGTERM, "at the job");
+    return 0;
+}
+
 /* srun may end before its tasks: told that the step is cancelled it leaves at once, while rank 0 still saves. As long as rank 0 lives it
- * holds its log, and a foreign trainer's ranks are seen here; and the notice that ended the step comes to this level a moment later. */
+ * holds its log, and a foreign trainer's ranks are seen here. */
 static int trainer_linger(struct agent *a, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct run_state now;
     int rc = 0;
     while (rc == 0 && !a->work.foreign && evlog_held(rank0_log(a, path)) && !hangs(a))
-        rc = notices_take(a, LINGER_MS / 20, err);
+        rc = notices_take(a, HELD_LOOK_MS, err);
     run_state_init(&now);
     if (rc == 0)
         rc = run_state_load(a->conf->run_dir, &now, err);
     const struct run_attempt *told = attempt_told(&now, a->attempt.number);
     bool explained = told && (told->done || told->stopped);
-    for (int ms = 0; rc == 0 && !explained && !a->stop_requested && ms < LINGER_MS; ms += LINGER_MS / 20)
-        rc = notices_take(a, LINGER_MS / 20, err);
+    if (rc == 0 && !explained && !a->stop_requested)
+        rc = stop_learn(a, err);
     while (rc == 0 && a->work.foreign && a->stop_requested && foreign_lives(&a->foreign, a->conf->run_dir) && !hangs(a))
-        rc = notices_take(a, LINGER_MS / 4, err);
+        rc = notices_take(a, HELD_LOOK_MS, err);
     run_state_release(&now);
     return rc;
 }
@@ -295,22 +345,13 @@ static void node_lost_look(struct agent *a)
         node_lost_note(a, node);
 }
 
-static void trainer_tell(struct agent *a, struct sched_step *step)
-{
-    if (!a->work.foreign)
-        sched_step_signal(step, SIGUSR1, NULL);
-    else if (!node_agents_live(a->nodes)) /* else the one on this node does */
-        foreign_tell(&a->foreign, a->conf->run_dir);
-    node_agents_tell(a->nodes);
-}
-
 /* Watch until the trainer has ended. Signals arrive on the descriptor, never in a handler. */
-static int trainer_watch(struct agent *a, struct sched_step *step, struct sched_step_status *end, struct err *err)
+static int trainer_watch(struct agent *a, struct sched_step_status *end, struct err *err)
 {
     for (;;) {
-        int rc = notices_take(a, NOTICE_REPEAT_MS, err);
+        int rc = notices_take(a, LOOK_EVERY_MS, err);
         if (rc == 0)
-            rc = sched_step_poll(step, 0, end, err);
+            rc = sched_step_poll(a->step, 0, end, err);
         const char *lost = node_agents_lost(a->nodes);
         if (rc == 0 && (end->node_lost[0] || lost[0]))
             node_lost_note(a, end->node_lost[0] ? end->node_lost : lost);
@@ -320,8 +361,8 @@ static int trainer_watch(struct agent *a, struct sched_step *step, struct sched_
             foreign_follow(&a->foreign, end->ended);
         if (rc < 0 || end->ended)
             return rc;
-        if (a->stop_requested)
-            trainer_tell(a, step);
+        if (a->stop_requested && clock_mono_s() - a->told_mono >= TELL_EVERY_S)
+            trainer_tell(a);
         if (hangs(a)) {
             log_msg(LOG_WARN, "no sign of the trainer for %g s: it hangs, and is ended", a->work.budget.hang_s);
             a->hung = true;
@@ -362,6 +403,17 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause, const struc
     return 0;
 }
 
+static void detail_make(const struct agent *a, const struct sched_step_status *end, bool is_short, char detail[STATE_TEXT_BYTES])
+{
+    char more[STATE_TEXT_BYTES / 2] = "";
+    if (is_short)
+        snprintf(more, sizeof more, " at step %lld of %lld", (long long)foreign_steps(&a->foreign), (long long)a->work.wrap.total_steps);
+    else if (a->ending[0])
+        snprintf(more, sizeof more, ", the job was being ended (%s)", a->ending);
+    snprintf(detail, STATE_TEXT_BYTES, "trainer %s %d%s; see logs/attempt-%lld.log", end->exit_signal ? "died of signal" : "exited with",
+             end->exit_signal ? end->exit_signal : end->exit_code, more, (long long)a->attempt.number);
+}
+
 /* The trainer is gone: fold again (it wrote events), name the cause, decide. */
 static int attempt_finish(struct agent *a, const struct sched_step_status *end, int *exit_code, struct err *err)
 {
@@ -373,7 +425,8 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     attempt_event(&a->attempt, &e);
     if (a->work.foreign && end->exit_code == WRAP_AGAIN)
         stop_request(a, SIGTERM, "at the trainer");
-    bool done = a->work.foreign && foreign_has_done(&a->work.wrap, end, a->stop_requested);
+    enum foreign_end as = a->work.foreign ? foreign_end_of(&a->foreign, &a->work.wrap, end, a->stop_requested) : FOREIGN_ENDED;
+    bool done = as == FOREIGN_DONE;
     if (done)
         event_done(a);
 
@@ -388,9 +441,8 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     if (!done)
         node_lost_look(a);
     struct attempt_evidence evidence = {done, a->stop_requested, a->state.cancel_at > 0, a->stop_requested && near_time_limit(a), a->hung,
-                                        a->node_lost, !a->work.foreign, end->exit_code, end->exit_signal};
-    snprintf(detail, sizeof detail, "trainer %s %d; see logs/attempt-%lld.log", end->exit_signal ? "died of signal" : "exited with",
-             end->exit_signal ? end->exit_signal : end->exit_code, (long long)a->attempt.number);
+                                        a->node_lost, !a->work.foreign, as == FOREIGN_SHORT, end->exit_code, end->exit_signal};
+    detail_make(a, end, as == FOREIGN_SHORT, detail);
     return attempt_settle(a, attempt_cause_of(&evidence), end, detail, exit_code, err);
 }
 
@@ -411,7 +463,6 @@ static int attempt_fail(struct agent *a, int rc, int *exit_code, struct err *err
 static int attempt_run(struct agent *a, int *exit_code, struct err *err)
 {
     struct sched_step_status end = {.ended = true};
-    struct sched_step *step = NULL;
     char logs[LIMIT_PATH_BYTES];
     int rc;
     a->started_mono = clock_mono_s();
@@ -422,11 +473,12 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     snprintf(logs, sizeof logs, "%s/logs", a->conf->run_dir);
     if ((rc = file_mkdirs(logs, err)) == 0) {
         nodes_start(a);
-        rc = trainer_start(a, &step, err);
+        rc = trainer_start(a, &a->step, err);
     }
     if (rc == 0)
-        rc = trainer_watch(a, step, &end, err);
-    sched_step_free(step);
+        rc = trainer_watch(a, &end, err);
+    sched_step_free(a->step);
+    a->step = NULL;
     node_agents_free(a->nodes); /* before the requeue, which signals the steps like a preemption */
     a->nodes = NULL;
     return rc == 0 ? attempt_finish(a, &end, exit_code, err) : attempt_fail(a, rc, exit_code, err);

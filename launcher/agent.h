@@ -5,12 +5,13 @@
  *   2. claim the next attempt by exclusive create of claims/attempt-<n>; step aside when another agent holds the run.
  *   3. say how the attempt before ended if its agent was killed before it could.
  *      Where jobs may not run again, submit the job that goes on when this one has ended (launcher/successor.h).
- *   4. start a node agent on every node, whose ranks it tells and who hears what the batch process may not (launcher/node_agent.h);
+ *   4. start a node agent on every node, who tells the ranks there and hears what the batch process may not (launcher/node_agent.h);
  *      wait for the checkpoint's lock: what a lost attempt left may still be writing.
  *   5. start the trainer, ours or the wrapped command (launcher/foreign.h); pass on every notice to stop as the signal it understands,
  *      as often as it comes; end it when it hangs.
- *   6. when the trainer has ended: say why the attempt ended, and unless the run is over, give the own job back to the
- *      scheduler (sched_requeue) before exiting, an exit code alone requeues nothing (DESIGN section 4); or leave it to the successor.
+ *   6. when the trainer has ended: learn whether its steps or the job were being ended, where nobody was told; say why the attempt
+ *      ended; and unless the run is over, give the own job back to the scheduler (sched_requeue) before exiting, an exit code alone requeues
+ *      nothing (DESIGN section 4); or leave it to the successor.
  * Its parent is the guard (launcher/guard.h), which does 6 should the agent be killed. Every step is an event in the run's log; see launcher/state.h for what follows from them.
  */
 #ifndef LAUNCHER_AGENT_H

@@ -25,6 +25,8 @@ enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
         return CAUSE_NODE_FAIL;
     if (e->stop_requested)
         return e->time_limit_near ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
+    if (e->is_short)
+        return CAUSE_EARLY_EXIT;
     return e->ours && e->exit_code == err_exit_code(ERR_DIVERGED) ? CAUSE_DIVERGED : CAUSE_CRASH;
 }
 

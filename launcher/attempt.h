@@ -58,6 +58,7 @@ struct attempt_evidence {
     bool hung;              /* ended by the agent because nothing moved */
     bool node_lost;         /* the scheduler said that a node of the step failed */
     bool ours;              /* reel-train, whose exit status 6 says that training diverged */
+    bool is_short;          /* a wrapped trainer exited with 0 and was not through */
     int exit_code;          /* of the trainer; -1 killed */
     int exit_signal;
 };

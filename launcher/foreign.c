@@ -82,13 +82,14 @@ void foreign_close(struct foreign *f)
     ranks_release(&f->told);
 }
 
-void foreign_tell(struct foreign *f, const char *run_dir)
+void foreign_tell(struct foreign *f, const char *run_dir, const char *shared)
 {
     char mark[LIMIT_NAME_BYTES];
     struct err err = {0};
     if (!f->wrap->notice)
         return;
     node_agent_mark(run_dir, f->attempt->number, mark);
+    f->told.shared = shared;
     if (ranks_tell(mark, (int)f->wrap->notice, &f->told, &err) < 0)
         log_msg(LOG_WARN, "%s", err.text);
     else if (f->told.deaf && !f->deaf_told)
@@ -109,7 +110,30 @@ bool foreign_is_done(const struct wrap *w)
     return w->done_file && file_exists(w->done_file);
 }
 
-bool foreign_has_done(const struct wrap *w, const struct sched_step_status *end, bool stop_requested)
+int64_t foreign_steps(const struct foreign *f)
 {
-    return w->done_file ? foreign_is_done(w) : end->exit_code == 0 && !stop_requested;
+    int64_t saved = wrap_saved_steps(f->wrap);
+    return f->tail.step > saved ? f->tail.step : saved;
+}
+
+/* Is it clearly short of its steps? One that prints every tenth step, or counts from 0, ends within one line of the last; what an attempt
+ * before printed counts too, for one that starts at its end prints nothing. Nothing to tell steps by: nobody can say so. */
+static bool is_short(const struct foreign *f, int64_t total)
+{
+    int64_t steps = foreign_steps(f), stride = f->tail.stride > 1 ? f->tail.stride : 1;
+    steps = steps > f->step_told ? steps : f->step_told;
+    return (f->tail.searching || steps > 0) && steps + stride < total;
+}
+
+enum foreign_end foreign_end_of(const struct foreign *f, const struct wrap *w, const struct sched_step_status *end, bool stop_requested)
+{
+    if (w->done_file)
+        return foreign_is_done(w) ? FOREIGN_DONE : FOREIGN_ENDED;
+    if (!f->wrap || end->exit_code != 0)
+        return FOREIGN_ENDED;
+    if (w->total_steps > 0 && foreign_steps(f) >= w->total_steps)
+        return FOREIGN_DONE;
+    if (stop_requested)
+        return FOREIGN_ENDED;
+    return w->total_steps > 0 && is_short(f, w->total_steps) ? FOREIGN_SHORT : FOREIGN_DONE;
 }

@@ -28,14 +28,18 @@ int foreign_open(struct foreign *f, const struct wrap *w, const struct run_state
 void foreign_follow(struct foreign *f, bool last);
 void foreign_close(struct foreign *f); /* safe on a zeroed struct */
 
-/* Tells its ranks on this node to save and stop. */
-void foreign_tell(struct foreign *f, const char *run_dir);
+/* Tells its ranks on this node to save and stop. shared: see ranks_told. */
+void foreign_tell(struct foreign *f, const char *run_dir, const char *shared);
 /* Do ranks of it live on here, after what started them has ended? */
 bool foreign_lives(const struct foreign *f, const char *run_dir);
 
 /* The done file is there. */
 bool foreign_is_done(const struct wrap *w);
-/* Now that it has ended: is it done? */
-bool foreign_has_done(const struct wrap *w, const struct sched_step_status *end, bool stop_requested);
+
+/* Now that it has ended: how, as far as it shows itself (wrap.h). f may be zeroed: it was not started. */
+enum foreign_end { FOREIGN_ENDED, FOREIGN_DONE, FOREIGN_SHORT /* exit 0, nobody asked it to, and steps are missing */ };
+enum foreign_end foreign_end_of(const struct foreign *f, const struct wrap *w, const struct sched_step_status *end, bool stop_requested);
+/* Steps this attempt is known to have come to, by what it printed and by its newest checkpoint; -1 not known. */
+int64_t foreign_steps(const struct foreign *f);
 
 #endif

@@ -1,6 +1,7 @@
 #include "launcher/node_agent.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "autotune/command.h"
@@ -18,15 +20,55 @@
 #include "base/log.h"
 #include "base/spawn.h"
 #include "launcher/ranks.h"
+#include "launcher/sched/hosts.h"
 
-enum { TELL_EVERY_MS = 1000, PASS_ON = SIGALRM, END = SIGUSR2 };
-static const double END_WAIT_S = 3;
+enum { LOOK_EVERY_MS = 250, WORD_BYTES = 1 << 20, PASS_ON = SIGUSR1, END = SIGUSR2 }; /* srun passes on both */
+static const double TELL_EVERY_S = 1, SILENT_S = 2, END_WAIT_S = 20;
 
 extern char **environ;
 
-static void notice_path(const struct node_agent_conf *conf, char buf[LIMIT_PATH_BYTES])
+static void word_path(const char *run_dir, int64_t attempt, char buf[LIMIT_PATH_BYTES])
 {
-    snprintf(buf, LIMIT_PATH_BYTES, "%s/claims/notice-%lld", conf->run_dir, (long long)conf->attempt);
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/claims/notice-%lld", run_dir, (long long)attempt);
+}
+
+static void shared_path(const char *run_dir, int64_t attempt, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/claims/told-%lld", run_dir, (long long)attempt);
+}
+
+/* What stands in the file: a notice, that the node agents are to end, both. */
+static void word_read(const char *path, bool *notice, bool *end)
+{
+    struct str text = STR_INIT;
+    bool read = file_read(path, WORD_BYTES, &text, NULL) == 0 && text.len;
+    *notice = read && strstr(text.p, "\"signal\"");
+    *end = read && strstr(text.p, "\"end\"");
+    str_release(&text);
+}
+
+static bool word_is_there(const char *path)
+{
+    bool notice, end;
+    word_read(path, &notice, &end);
+    return notice;
+}
+
+/* Not durable: those who are to read it live now. */
+static int word_add(const char *path, const char *text, struct err *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int rc = fd < 0 ? err_set_errno(err, ERR_IO, "cannot open '%s'", path) : file_write_all(fd, text, strlen(text), path, err);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+static int word_write(const char *path, const char *node, int signo, struct err *err)
+{
+    char text[512];
+    snprintf(text, sizeof text, "{\"node\": \"%.200s\", \"signal\": %d, \"wall\": %.6f}\n", node, signo, clock_wall_s());
+    return word_add(path, text, err);
 }
 
 /* The scheduler's name for this node: what a person looks for. */
@@ -51,8 +93,11 @@ void node_agent_mark(const char *run_dir, int64_t attempt, char buf[LIMIT_NAME_B
 
 struct node {
     const struct node_agent_conf *conf;
-    struct evlog *log; /* opened by the first to hear, and by one whose ranks do not hear */
-    bool asked, end, deaf_told;
+    char word[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES];
+    struct evlog *log; /* opened by the first event */
+    bool asked, end, deaf_said, told_said;
+    const char *asked_by;        /* "claims" or "signal" */
+    double asked_at, told_mono;  /* UTC; of the last telling */
     struct ranks_told told;
 };
 
@@ -75,30 +120,39 @@ static void commit(struct node *n, struct evlog_event *e)
         log_msg(LOG_WARN, "event lost: %s", err.text);
 }
 
-/* From the scheduler: the first on any node leaves word for the batch agent. */
+static void asked(struct node *n, const char *by)
+{
+    if (n->asked)
+        return;
+    n->asked = true;
+    n->asked_by = by;
+    n->asked_at = clock_wall_s();
+}
+
+/* From the scheduler, or passed on by srun: then the word is there. The first on any node leaves it. */
 static void notice_take(struct node *n, int signo)
 {
-    char path[LIMIT_PATH_BYTES], text[256], name[SIGNAL_NAME_BYTES];
+    char name[SIGNAL_NAME_BYTES];
     struct err err = {0};
-    notice_path(n->conf, path);
-    int len = snprintf(text, sizeof text, "{\"node\": \"%s\", \"signal\": %d, \"wall\": %.6f}\n", node_name(), signo, clock_wall_s());
-    int rc = file_create_exclusive(path, text, (size_t)len, &err);
-    if (rc < 0 && rc != ERR_EXISTS && rc != ERR_BUSY)
+    asked(n, "signal");
+    if (word_is_there(n->word))
+        return;
+    if (word_write(n->word, node_name(), signo, &err) < 0)
         log_msg(LOG_WARN, "the batch agent is not told: %s", err.text);
-    if (rc == 0 && node_log(n)) {
-        struct evlog_event e;
-        evlog_begin(n->log, &e, "signal");
-        json_put_text(&e.out, "signal", signal_name(signo, name));
-        json_put_int(&e.out, "number", signo);
-        json_put_text(&e.out, "from", "scheduler");
-        json_put_text(&e.out, "node", node_name());
-        commit(n, &e);
-    }
+    if (!node_log(n))
+        return;
+    struct evlog_event e;
+    evlog_begin(n->log, &e, "signal");
+    json_put_text(&e.out, "signal", signal_name(signo, name));
+    json_put_int(&e.out, "number", signo);
+    json_put_text(&e.out, "from", "scheduler");
+    json_put_text(&e.out, "node", node_name());
+    commit(n, &e);
 }
 
 static void deaf_note(struct node *n, const struct ranks_told *told)
 {
-    n->deaf_told = true;
+    n->deaf_said = true;
     log_msg(LOG_WARN, "%lld ranks (process %ld) have no handler for signal %d: they are not told to save", (long long)told->deaf,
             (long)told->deaf_pid, n->conf->signo);
     if (!node_log(n))
@@ -111,17 +165,35 @@ static void deaf_note(struct node *n, const struct ranks_told *told)
     commit(n, &e);
 }
 
+/* Once, after the first telling: the batch agent waits for it. */
+static void told_note(struct node *n)
+{
+    n->told_said = true;
+    if (!node_log(n))
+        return;
+    struct evlog_event e;
+    evlog_begin(n->log, &e, "ranks_told");
+    json_put_text(&e.out, "node", node_name());
+    json_put_int(&e.out, "ranks", (int64_t)n->told.n_pids);
+    json_put_text(&e.out, "asked_by", n->asked_by);
+    json_put_num(&e.out, "asked_at", n->asked_at);
+    commit(n, &e);
+}
+
 static void ranks_pass(struct node *n)
 {
     char mark[LIMIT_NAME_BYTES];
     size_t before = n->told.n_pids;
     struct err err = {0};
+    n->told_mono = clock_mono_s();
     node_agent_mark(n->conf->run_dir, n->conf->attempt, mark);
     if (ranks_tell(mark, n->conf->signo, &n->told, &err) < 0)
         log_msg(LOG_WARN, "%s", err.text);
     if (n->told.n_pids > before)
         log_msg(LOG_INFO, "%zu ranks of node %s told to save", n->told.n_pids, node_name());
-    if (n->told.deaf && !n->deaf_told)
+    if (!n->told_said)
+        told_note(n);
+    if (n->told.deaf && !n->deaf_said)
         deaf_note(n, &n->told);
 }
 
@@ -129,7 +201,7 @@ static int signals_open(struct err *err)
 {
     sigset_t set;
     sigemptyset(&set);
-    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGINT, SIGHUP, PASS_ON, END, 0}; *s; s++)
+    for (const int *s = (const int[]){SIGTERM, SIGINT, SIGHUP, PASS_ON, END, 0}; *s; s++)
         sigaddset(&set, *s);
     int fd = sigprocmask(SIG_BLOCK, &set, NULL) == 0 ? signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC) : -1;
     return fd >= 0 ? fd : err_set_errno(err, ERR_IO, "cannot open a signalfd");
@@ -138,27 +210,47 @@ static int signals_open(struct err *err)
 static void signals_read(struct node *n, int fd)
 {
     struct signalfd_siginfo info;
-    while (read(fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        n->end |= info.ssi_signo == END;
-        n->asked |= info.ssi_signo != END;
-        if (info.ssi_signo != END && info.ssi_signo != PASS_ON)
+    while (read(fd, &info, sizeof info) == (ssize_t)sizeof info)
+        if (info.ssi_signo == END)
+            n->end = true;
+        else
             notice_take(n, (int)info.ssi_signo);
-    }
+}
+
+/* Signals last: what was sent before the word to end is taken. */
+static void look_around(struct node *n, int fd)
+{
+    bool notice, end;
+    word_read(n->word, &notice, &end);
+    if (notice)
+        asked(n, "claims");
+    signals_read(n, fd);
+    n->end |= end;
+}
+
+static void node_init(struct node *n, const struct node_agent_conf *conf)
+{
+    *n = (struct node){.conf = conf};
+    word_path(conf->run_dir, conf->attempt, n->word);
+    shared_path(conf->run_dir, conf->attempt, n->shared);
+    if (conf->agent_host && strcmp(conf->agent_host, clock_host()) == 0)
+        n->told.shared = n->shared;
 }
 
 int node_agent_run(const struct node_agent_conf *conf, struct err *err)
 {
-    struct node n = {.conf = conf};
+    struct node n;
     pid_t step = getppid();
     int fd = signals_open(err), rc = fd < 0 ? fd : 0;
+    node_init(&n, conf);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != step) /* a node agent does not outlive its step */
         return err_set(err, ERR_ENV, "the step of this node agent has ended");
     while (rc == 0 && !n.end) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (poll(&p, 1, n.asked ? TELL_EVERY_MS : -1) < 0 && errno != EINTR)
+        if (poll(&p, 1, LOOK_EVERY_MS) < 0 && errno != EINTR)
             rc = err_set_errno(err, ERR_IO, "cannot wait for signals");
-        signals_read(&n, fd);
-        if (n.asked && !n.end)
+        look_around(&n, fd);
+        if (n.asked && !n.end && conf->signo && clock_mono_s() - n.told_mono >= TELL_EVERY_S)
             ranks_pass(&n);
     }
     evlog_close(n.log);
@@ -173,16 +265,27 @@ int node_agent_run(const struct node_agent_conf *conf, struct err *err)
 struct node_agents {
     struct sched_step *step;
     struct sched_step_status status;
-    char notice[LIMIT_PATH_BYTES];
-    bool gone;
+    const char *run_dir;    /* borrowed */
+    int64_t attempt;
+    bool passes;            /* the ranks are told */
+    char word[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES];
+    const char **names;     /* of the nodes; those that have told their ranks are NULL */
+    size_t n_names;
+    struct str silent;
+    double told_mono;       /* of the first telling, 0: none */
+    bool gone, ended, complete;
+    struct arena arena;
 };
 
 static int command_build(const struct node_agent_conf *conf, const char *bin_dir, struct arena *arena, struct sched_step_spec *spec,
                          struct err *err)
 {
     const char **env;
-    const char **argv = arena_array(arena, 9, sizeof *argv);
-    int rc = command_environment((const char *const *)environ, NULL, arena, &env, err);
+    const char **argv = arena_array(arena, 11, sizeof *argv);
+    char mark[LIMIT_NAME_BYTES];
+    node_agent_mark(conf->run_dir, conf->attempt, mark);
+    const char *extra[] = {arena_printf(arena, RANKS_AGENT_VARIABLE "=%s", mark), NULL};
+    int rc = extra[0] ? command_environment((const char *const *)environ, extra, arena, &env, err) : ERR_NOMEM;
     if (rc < 0 || !argv)
         return rc < 0 ? rc : err_set(err, ERR_NOMEM, "out of memory");
     argv[0] = arena_printf(arena, "%s/reel", bin_dir);
@@ -193,6 +296,8 @@ static int command_build(const struct node_agent_conf *conf, const char *bin_dir
     argv[5] = arena_printf(arena, "%lld", (long long)conf->attempt);
     argv[6] = "--signal";
     argv[7] = arena_printf(arena, "%d", conf->signo);
+    argv[8] = "--agent-host";
+    argv[9] = clock_host();
     spec->argv = argv;
     spec->env = env;
     spec->cwd = conf->run_dir;
@@ -201,39 +306,53 @@ static int command_build(const struct node_agent_conf *conf, const char *bin_dir
     return argv[0] && argv[5] && argv[7] && spec->log_path ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
+/* The names are Slurm's. Unknown they are all silent. */
+static void names_find(struct node_agents *n)
+{
+    const char *list = getenv("SLURM_JOB_NODELIST");
+    struct err err = {0};
+    if (hosts_expand(list ? list : "", &n->arena, &n->names, &n->n_names, &err) < 0)
+        log_msg(LOG_WARN, "which nodes are to tell their ranks is not known: %s", err.text);
+}
+
 int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, const char *bin_dir, struct node_agents **out,
                       struct err *err)
 {
     struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
     struct node_agents *n = calloc(1, sizeof *n);
-    struct arena arena;
     if (!n)
         return err_set(err, ERR_NOMEM, "out of memory for the node agents");
-    arena_init(&arena, 0);
-    notice_path(conf, n->notice);
-    int rc = command_build(conf, bin_dir, &arena, &spec, err);
+    *n = (struct node_agents){.run_dir = conf->run_dir, .attempt = conf->attempt, .passes = conf->signo != 0, .silent = STR_INIT};
+    arena_init(&n->arena, 0);
+    word_path(conf->run_dir, conf->attempt, n->word);
+    shared_path(conf->run_dir, conf->attempt, n->shared);
+    names_find(n);
+    int rc = word_add(n->word, "", err);
+    if (rc == 0)
+        rc = file_mkdirs(n->shared, err);
+    if (rc == 0)
+        rc = command_build(conf, bin_dir, &n->arena, &spec, err);
     if (rc == 0)
         rc = sched_step_start(steps, &spec, &n->step, err);
-    arena_release(&arena);
-    if (rc < 0)
-        free(n);
-    else
+    if (rc == 0)
         *out = n;
+    else
+        node_agents_free(n);
     return rc;
 }
 
 static void look(struct node_agents *n)
 {
-    if (n->gone || sched_step_poll(n->step, 0, &n->status, NULL) < 0 || !n->status.ended)
+    if (n->gone || n->ended || sched_step_poll(n->step, 0, &n->status, NULL) < 0 || !n->status.ended)
         return;
     n->gone = true;
-    log_msg(LOG_WARN, "the node agents have ended with %s %d: the trainer is told through srun alone; see logs/nodes-*.log",
+    log_msg(LOG_WARN, "the node agents have ended with %s %d: ranks on other nodes are told by the scheduler alone; see logs/nodes-*.log",
             n->status.exit_signal ? "signal" : "exit code", n->status.exit_signal ? n->status.exit_signal : n->status.exit_code);
 }
 
-bool node_agents_heard(struct node_agents *n)
+bool node_agents_heard(const struct node_agents *n)
 {
-    return n && file_exists(n->notice);
+    return n && word_is_there(n->word);
 }
 
 const char *node_agents_lost(struct node_agents *n)
@@ -244,25 +363,79 @@ const char *node_agents_lost(struct node_agents *n)
     return n->status.node_lost;
 }
 
-bool node_agents_live(struct node_agents *n)
+const char *node_agents_shared(const struct node_agents *n)
 {
-    if (n)
-        look(n);
-    return n && !n->gone;
+    return n ? n->shared : NULL;
 }
 
-void node_agents_tell(struct node_agents *n)
+/* Has this node said that its ranks were told? */
+static bool has_told(const struct node_agents *n, const char *node)
 {
-    if (n)
+    char path[LIMIT_PATH_BYTES];
+    struct evlog_reader *log = NULL;
+    const cJSON *event;
+    bool told = false;
+    snprintf(path, sizeof path, "%s/events/node-%s.a%lld.evlog", n->run_dir, node, (long long)n->attempt);
+    if (!file_exists(path) || evlog_reader_open(path, &log, NULL) < 0)
+        return false;
+    while (!told && evlog_reader_next(log, &event, NULL) == 1)
+        told = strcmp(json_text(event, "ev", ""), "ranks_told") == 0;
+    evlog_reader_close(log);
+    return told;
+}
+
+static void silent_find(struct node_agents *n)
+{
+    str_clear(&n->silent);
+    for (size_t i = 0; i < n->n_names; i++) {
+        if (n->names[i] && has_told(n, n->names[i]))
+            n->names[i] = NULL;
+        if (n->names[i])
+            str_addf(&n->silent, "%s%s", n->silent.len ? "," : "", n->names[i]);
+    }
+    if (!n->n_names)
+        str_add(&n->silent, "?");
+}
+
+const char *node_agents_tell(struct node_agents *n)
+{
+    struct err err = {0};
+    if (!n || !n->passes || n->ended)
+        return "";
+    if (!word_is_there(n->word) && word_write(n->word, node_name(), PASS_ON, &err) < 0)
+        log_msg(LOG_WARN, "the node agents are told through srun alone: %s", err.text);
+    if (n->told_mono == 0)
+        n->told_mono = clock_mono_s();
+    if (clock_mono_s() - n->told_mono < SILENT_S && !err.code)
+        return "";
+    silent_find(n);
+    if (n->silent.len && !n->gone)
         sched_step_signal(n->step, PASS_ON, NULL);
+    return n->silent.len && !n->gone ? n->silent.p : "";
+}
+
+bool node_agents_end(struct node_agents *n)
+{
+    look(n);
+    if (n->gone || n->ended)
+        return n->complete;
+    n->ended = true;
+    word_add(n->word, "{\"end\": true}\n", NULL);
+    sched_step_signal(n->step, END, NULL);
+    sched_step_poll(n->step, END_WAIT_S, &n->status, NULL);
+    n->complete = n->status.ended && n->status.exit_code == 0 && !n->status.exit_signal;
+    return n->complete;
 }
 
 void node_agents_free(struct node_agents *n)
 {
     if (!n)
         return;
-    if (sched_step_signal(n->step, END, NULL) == 0)
-        sched_step_poll(n->step, END_WAIT_S, &n->status, NULL);
+    if (n->step)
+        node_agents_end(n);
     sched_step_free(n->step);
+    file_remove_tree(n->shared, NULL);
+    str_release(&n->silent);
+    arena_release(&n->arena);
     free(n);
 }

@@ -1,12 +1,15 @@
 #include "launcher/ranks.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/str.h"
 #include "launcher/sched/proc.h"
 
@@ -20,7 +23,9 @@ static const char *const rank_variables[] = {"RANK", "LOCAL_RANK", "OMPI_COMM_WO
 struct process {
     pid_t pid, parent;
     struct str numbers; /* "RANK=3\n...", "" for a process that is none */
-    bool first, launcher;
+    char node[LIMIT_NAME_BYTES]; /* Slurm's name of its node, "" where it has none */
+    bool agent;         /* a node agent, and no process of the trainer */
+    bool left_out, first, launcher;
 };
 
 /* The value of a variable among the entries of a /proc/PID/environ, NULL if it has none. */
@@ -33,18 +38,28 @@ static const char *environ_get(const struct str *environ_text, const char *name)
     return NULL;
 }
 
-/* The numbers, in an order of our own: shells shuffle what they export. False for a process without our mark. */
-static bool environ_numbers(pid_t pid, const char *mark, struct str *out)
+static bool environ_is(const struct str *environ_text, const char *name, const char *value)
+{
+    const char *found = environ_get(environ_text, name);
+    return found && strcmp(found, value) == 0;
+}
+
+/* Fills in what the environment tells; the numbers in an order of our own, for shells shuffle what they export. False for a process without
+ * our mark. */
+static bool environ_look(struct process *p, const char *mark)
 {
     struct str text = STR_INIT;
-    const char *value = proc_read(pid, "environ", &text) ? environ_get(&text, RANKS_VARIABLE) : NULL;
-    bool marked = value && strcmp(value, mark) == 0;
+    bool readable = proc_read(p->pid, "environ", &text);
+    bool marked = readable && environ_is(&text, RANKS_VARIABLE, mark);
     bool step = marked && environ_get(&text, "SLURM_STEP_ID"); /* the batch script has a SLURM_PROCID too */
+    p->agent = readable && environ_is(&text, RANKS_AGENT_VARIABLE, mark);
+    const char *node = marked || p->agent ? environ_get(&text, "SLURMD_NODENAME") : NULL, *value;
+    snprintf(p->node, sizeof p->node, "%s", node ? node : "");
     for (const char *const *v = rank_variables; marked && *v; v++)
         if ((value = environ_get(&text, *v)) && (step || !str_starts(*v, "SLURM_")))
-            str_addf(out, "%s=%s\n", *v, value);
+            str_addf(&p->numbers, "%s=%s\n", *v, value);
     str_release(&text);
-    return marked;
+    return marked || p->agent;
 }
 
 /* A mask in the text of /proc/PID/status, proc(5): "SigBlk", "SigCgt". */
@@ -148,6 +163,32 @@ static bool hears_first(struct process *list, size_t n, const struct process *p,
     return true;
 }
 
+/* Is this process on another node, which lives on this machine as well and has an agent of its own? */
+static bool is_elsewhere(const struct process *list, size_t n, const struct process *p, const char *own_node)
+{
+    if (!own_node || !p->node[0] || strcmp(p->node, own_node) == 0)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (list[i].agent && strcmp(list[i].node, p->node) == 0)
+            return true;
+    return false;
+}
+
+/* Leaves the trainer's processes of this node. */
+static void own_keep(struct process *list, size_t *n)
+{
+    const char *own_node = getenv("SLURMD_NODENAME");
+    size_t kept = 0;
+    for (size_t i = 0; i < *n; i++)
+        list[i].left_out = list[i].agent || is_elsewhere(list, *n, &list[i], own_node);
+    for (size_t i = 0; i < *n; i++)
+        if (list[i].left_out)
+            str_release(&list[i].numbers);
+        else
+            list[kept++] = list[i];
+    *n = kept;
+}
+
 static int processes_read(const char *mark, struct process **out, size_t *n, struct err *err)
 {
     struct proc_row *rows;
@@ -156,14 +197,27 @@ static int processes_read(const char *mark, struct process **out, size_t *n, str
     *n = 0;
     for (size_t i = 0; list && i < n_rows; i++) {
         struct process p = {.pid = rows[i].pid, .parent = rows[i].parent, .numbers = STR_INIT};
-        if (environ_numbers(p.pid, mark, &p.numbers))
+        if (environ_look(&p, mark))
             list[(*n)++] = p;
         else
             str_release(&p.numbers);
     }
     free(rows);
+    if (list)
+        own_keep(list, n);
     *out = list;
     return list ? 0 : err_set(err, ERR_NOMEM, "out of memory looking for the trainer's processes");
+}
+
+/* Is it ours to tell? Of those who share the telling the one that makes the process's folder tells it; what cannot be noted is told, for twice
+ * is better than never. */
+static bool claim(pid_t pid, const char *shared)
+{
+    char path[LIMIT_PATH_BYTES];
+    if (!shared)
+        return true;
+    snprintf(path, sizeof path, "%s/%ld.%lld", shared, (long)pid, (long long)proc_identify(pid).start);
+    return mkdir(path, 0777) == 0 || errno != EEXIST;
 }
 
 static void tell(pid_t pid, int signo, struct ranks_told *told)
@@ -177,11 +231,9 @@ static void tell(pid_t pid, int signo, struct ranks_told *told)
         return;
     }
     pid_t *grown = realloc(told->pids, (told->n_pids + 1) * sizeof *grown);
-    if (!grown || kill(pid, signo) < 0) { /* with no memory to remember it: at the next call */
-        told->pids = grown ? grown : told->pids;
+    told->pids = grown ? grown : told->pids;
+    if (!grown || (claim(pid, told->shared) && kill(pid, signo) < 0)) /* with no memory to remember it: at the next call */
         return;
-    }
-    told->pids = grown;
     told->pids[told->n_pids++] = pid;
 }
 
@@ -221,7 +273,7 @@ int ranks_tell(const char *mark, int signo, struct ranks_told *told, struct err 
 void ranks_release(struct ranks_told *told)
 {
     free(told->pids);
-    *told = (struct ranks_told){0};
+    *told = (struct ranks_told){.shared = told->shared};
 }
 
 int64_t ranks_count(const char *mark)

@@ -4,7 +4,11 @@
  * is the first process of each rank's own: where the variables by which launchers number ranks differ from the parent's (srun's
  * task, torchrun's worker, mpirun's process); a data-loading child has its parent's numbers and is not one, a launcher that has
  * ranks of its own below it is not one either. Where nothing is numbered it is the topmost process that handles the signal, srun and its
- * like apart. A process that would die of the signal, having no handler for it, is not sent it. */
+ * like apart. A process that would die of the signal, having no handler for it, is not sent it.
+ *
+ * Where several nodes of a cluster live on one machine a rank belongs to the node whose name Slurm gave it (SLURMD_NODENAME); another
+ * node's ranks are left to the node agent there, if one is seen (RANKS_AGENT_VARIABLE). A name alone is not believed: there are launchers
+ * that carry the first node's environment to all the others. */
 #ifndef LAUNCHER_RANKS_H
 #define LAUNCHER_RANKS_H
 
@@ -14,10 +18,12 @@
 #include "base/err.h"
 
 #define RANKS_VARIABLE "REEL_TRAINER"
+#define RANKS_AGENT_VARIABLE "REEL_NODE_AGENT" /* in a node agent's environment: the mark of the ranks it tells */
 
 /* Kept from call to call, zeroed before the first: a rank is told once, for its handler may do more than set a flag; one that has no handler
  * yet, because it is starting, is told when it has. */
 struct ranks_told {
+    const char *shared; /* borrowed folder where those who tell the same ranks note whom they told, so that each is told by one; NULL: nobody else */
     int64_t deaf;   /* ranks without a handler, at the last call */
     pid_t deaf_pid; /* one of those */
     pid_t *pids;    /* those told so far */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 const char *const attempt_cause_names[] = {"",      "done",      "preempt", "time_limit", "crash",
-                                           "node_fail", "cancel", "hang",    "diverged",   NULL};
+                                           "node_fail", "cancel", "hang",    "diverged",   "early_exit", NULL};
 
 void run_state_init(struct run_state *s)
 {
@@ -134,6 +134,8 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
         a->requeued_at = wall;
     } else if (strcmp(kind, "node_lost") == 0) {
         text_set(a->node_lost, sizeof a->node_lost, event, "node");
+    } else if (strcmp(kind, "told_by_srun") == 0) {
+        text_set(a->told_by_srun, sizeof a->told_by_srun, event, "node");
     } else if (strcmp(kind, "progress") == 0) {
         a->progressed = true;
         apply_moving(a, wall);
@@ -257,7 +259,7 @@ static int64_t attempt_reach(const struct run_attempt *a)
 
 static enum attempt_cause budget_of(enum attempt_cause cause)
 {
-    return cause == CAUSE_HANG ? CAUSE_CRASH : cause;
+    return cause == CAUSE_HANG || cause == CAUSE_EARLY_EXIT ? CAUSE_CRASH : cause;
 }
 
 /* What a budget counts, NULL for causes that have none. */

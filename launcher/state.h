@@ -34,6 +34,7 @@ enum attempt_cause { /* why an attempt ended */
     CAUSE_CANCEL,
     CAUSE_HANG,
     CAUSE_DIVERGED,  /* the trainer gave up: too many steps without a finite gradient */
+    CAUSE_EARLY_EXIT, /* a wrapped trainer exited with 0 short of its steps, and nobody had asked it to stop; counted like a crash */
 };
 extern const char *const attempt_cause_names[]; /* ended by NULL; "" for CAUSE_NONE */
 
@@ -48,6 +49,7 @@ struct run_attempt {
     bool signal_at_step;             /* it reached the trainer's step and not (yet) the agent: Slurm within a grace time */
     double stop_seen_at;             /* the trainer's ranks agreed to save and stop; 0 no */
     char node_lost[64];              /* a node of it failed; "" none */
+    char told_by_srun[64];           /* nodes whose ranks had to be told through srun too; "" none */
     bool progressed;                 /* a foreign trainer's sign that it came further, see wrap.h */
     bool stopped;                    /* it saved and stopped because it was asked to */
     bool done;                       /* it published what was the last step then */
@@ -113,7 +115,7 @@ enum run_next {
 /* `why` (may be NULL) takes one clause for people. */
 enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget, char why[STATE_TEXT_BYTES]);
 
-/* Attempts that ended like the newest one (crash and hang count as one) since the last that brought a step or checkpoint more than
+/* Attempts that ended like the newest one (crash, hang and early exit count as one) since the last that brought a step or checkpoint more than
  * those before it; a crash that did counts itself, a preemption that did does not. */
 int64_t run_state_without_progress(const struct run_state *s);
 

@@ -64,8 +64,10 @@ static void line_search(struct tail *t)
         return;
     memcpy(number, t->line.p + m[1].rm_so, n);
     number[n] = 0;
-    if (num_parse_i64(number, "step", &step, NULL) == 0 && step > t->step)
-        t->step = step;
+    if (num_parse_i64(number, "step", &step, NULL) < 0 || step <= t->step)
+        return;
+    t->stride = t->step >= 0 ? step - t->step : 0;
+    t->step = step;
 }
 
 /* Progress bars end a line by a carriage return; what is longer than a line may be is searched in pieces. */

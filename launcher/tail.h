@@ -16,6 +16,7 @@ struct tail {
     regex_t pattern;
     struct str line; /* begun, its end not yet there */
     int64_t step;    /* greatest number found, -1 none */
+    int64_t stride;  /* by how much it was greater than the one before, 0: there was none */
 };
 
 /* What the log holds already is passed over. pattern: POSIX extended with one group, NULL: none. out_fd -1: not copied. */

@@ -1,14 +1,17 @@
 #include "launcher/wrap.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/num.h"
 
 #define SCHEMA "reel.wrap/1"
 
@@ -138,18 +141,99 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
     return rc;
 }
 
-double wrap_newest_save(const struct wrap *w)
+/* ---- its checkpoint folder ---- */
+
+typedef void save_fn(const char *name, double at, void *ctx);
+
+static void saves_each(const struct wrap *w, save_fn *fn, void *ctx)
 {
     DIR *dir = w->saves ? opendir(w->saves) : NULL;
-    double newest = 0;
     for (struct dirent *d; dir && (d = readdir(dir));) {
         struct stat st;
-        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || fstatat(dirfd(dir), d->d_name, &st, 0) < 0)
-            continue;
-        double at = (double)st.st_mtim.tv_sec + 1e-9 * (double)st.st_mtim.tv_nsec;
-        newest = at > newest ? at : newest;
+        if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0 && fstatat(dirfd(dir), d->d_name, &st, 0) == 0)
+            fn(d->d_name, (double)st.st_mtim.tv_sec + 1e-9 * (double)st.st_mtim.tv_nsec, ctx);
     }
     if (dir)
         closedir(dir);
+}
+
+static void newest_take(const char *name, double at, void *newest)
+{
+    (void)name;
+    *(double *)newest = fmax(*(double *)newest, at);
+}
+
+double wrap_newest_save(const struct wrap *w)
+{
+    double newest = 0;
+    saves_each(w, newest_take, &newest);
     return newest;
+}
+
+/* Does the text before the number end in one of these words, with nothing but marks in between? */
+static bool is_counter(const char *name, size_t n)
+{
+    static const char *const words[] = {"step", "steps", "iter", "iteration", "checkpoint", "ckpt", NULL};
+    while (n > 0 && strchr("_-=. ", name[n - 1]))
+        n--;
+    for (const char *const *word = words; *word; word++)
+        if (n >= strlen(*word) && strncasecmp(name + n - strlen(*word), *word, strlen(*word)) == 0)
+            return true;
+    return false;
+}
+
+int64_t wrap_name_steps(const char *name)
+{
+    static const char digits[] = "0123456789";
+    int64_t steps = -1, number;
+    for (const char *p = name; *(p += strcspn(p, digits)); p += strspn(p, digits)) {
+        char text[24];
+        int n = (int)strspn(p, digits);
+        if (n < (int)sizeof text && snprintf(text, sizeof text, "%.*s", n, p) == n && is_counter(name, (size_t)(p - name)) &&
+            num_parse_i64(text, "step", &number, NULL) == 0)
+            steps = number;
+    }
+    return steps;
+}
+
+struct saved {
+    double at;
+    int64_t steps;
+};
+
+static void saved_take(const char *name, double at, void *ctx)
+{
+    struct saved *s = ctx;
+    int64_t steps = name[0] == '.' ? -1 : wrap_name_steps(name);
+    if (steps >= 0 && at >= s->at)
+        *s = (struct saved){at, steps};
+}
+
+/* What the trainer wrote down when its save was whole: "400", "global_step400"; "release" tells nothing. */
+static int64_t tracker_steps(const struct wrap *w, const char *name)
+{
+    char *path = file_join(w->saves, name);
+    struct str text = STR_INIT;
+    int64_t steps = -1;
+    if (path && file_read(path, 4096, &text, NULL) == 0 && text.len) {
+        text.p[strcspn(text.p, " \r\n")] = '\0';
+        if (num_parse_i64(text.p, "step", &steps, NULL) < 0)
+            steps = wrap_name_steps(text.p);
+    }
+    str_release(&text);
+    free(path);
+    return steps;
+}
+
+int64_t wrap_saved_steps(const struct wrap *w)
+{
+    static const char *const trackers[] = {"latest_checkpointed_iteration.txt", "latest", NULL};
+    struct saved newest = {0, -1};
+    int64_t steps = -1;
+    for (const char *const *name = trackers; w->saves && steps < 0 && *name; name++)
+        steps = tracker_steps(w, *name);
+    if (steps >= 0)
+        return steps;
+    saves_each(w, saved_take, &newest);
+    return newest.steps;
 }

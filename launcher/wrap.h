@@ -1,9 +1,13 @@
 /* wrap: somebody else's trainer kept alive like ours: what is known of it, <run_dir>/wrap.json (schema reel.wrap/1).
  *
  * The agent starts its command as it is, beside nothing but the marks of launcher/ranks.h in its environment, copies what it prints to the
- * job's own output, and passes notices on as the signal it wants. How it ended:
- *     exit 0, nobody asked it to stop           done
- *     the done file is there                    done, whatever the exit code; with a done file exit 0 alone is not
+ * job's own output, and passes notices on as the signal it wants. How it ended, the first that holds:
+ *     a done file is named                      done if it is there, whatever the exit status
+ *     exit 0, and --steps are reached           done, though it may have been asked to stop: by what it printed, or its newest checkpoint
+ *     exit 0 and it was asked to stop, at       interrupted: it has saved. The batch process, the steps (by the node agents) and the job's
+ *     whatever level, or nobody can say         state at the scheduler are all asked
+ *     exit 0, clearly short of --steps          early_exit, which counts like a crash
+ *     exit 0                                    done
  *     exit 75 (EX_TEMPFAIL of sysexits.h)       it was told to stop, though we did not hear it, and has saved
  *     anything else                             as with our own trainer: by the notice, the lost node, the silence, or a crash
  * That it came further is told by the numbers its step pattern finds in what it prints, or by something new in its checkpoint folder;
@@ -44,5 +48,12 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err); /* at
 
 /* The modification time of the newest entry of its checkpoint folder, UTC s; 0 when there is none. */
 double wrap_newest_save(const struct wrap *w);
+
+/* How many steps its newest checkpoint contains, as far as a name tells it: latest_checkpointed_iteration.txt (Megatron) or latest (DeepSpeed)
+ * where there is one, else the newest entry called by a step, iteration or checkpoint number ("iter_0000400", "step-400", "checkpoint-400"). -1:
+ * no name does. */
+int64_t wrap_saved_steps(const struct wrap *w);
+/* The number in such a name; -1 none. Pure. */
+int64_t wrap_name_steps(const char *name);
 
 #endif

@@ -63,7 +63,9 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     seconds_add(out, ", started in", g.starting);
     seconds_add(out, " of which loading", g.load);
     str_addf(out, ", replayed %lld step%s", (long long)g.replayed, g.replayed == 1 ? "" : "s");
-    if (a->cause == CAUSE_CRASH || a->cause == CAUSE_NODE_FAIL || a->cause == CAUSE_HANG)
+    if (a->told_by_srun[0])
+        str_addf(out, "; node %s did not say that its ranks were told, srun was used too", a->told_by_srun);
+    if (a->cause == CAUSE_CRASH || a->cause == CAUSE_NODE_FAIL || a->cause == CAUSE_HANG || a->cause == CAUSE_EARLY_EXIT)
         str_addf(out, "; %s", a->detail);
     str_addc(out, '\n');
 }

@@ -21,14 +21,14 @@ static const struct opt opts[] = {
     {"name", 0, OPT_TEXT, "NAME", "the run's name; the same name again goes on with the same run (default: the job's name and id)"},
     {"notice", 0, OPT_ENUM, "SIGNAL", "what asks the trainer to save and stop; Slurm sends every process TERM when it ends a job", .fallback = "TERM", .choices = notices},
     {"step-pattern", 0, OPT_TEXT, "REGEX", "finds the number of steps done in a line it prints: a POSIX extended expression with one group"},
-    {"saves", 0, OPT_TEXT, "DIR", "its checkpoint folder: something new in it is progress"},
-    {"done-file", 0, OPT_TEXT, "FILE", "it is done when this file is there (default: when it exits with 0 without having been asked to stop)"},
-    {"steps", 0, OPT_INT, "N", "how many steps the run has, for status", .fallback = "0", .max = 1e12},
+    {"saves", 0, OPT_TEXT, "DIR", "its checkpoint folder: something new in it is progress, a name like iter_0000400 tells its steps"},
+    {"done-file", 0, OPT_TEXT, "FILE", "it is done when this file is there, and only then"},
+    {"steps", 0, OPT_INT, "N", "how many steps the run has: there it is done, and not when it exits with 0 before", .fallback = "0", .max = 1e12},
     {"max-crashes", 0, OPT_INT, "N", "crashes and hangs without progress that end the run; 0: no bound", .fallback = "3", .max = 1e6},
     {"max-preempts", 0, OPT_INT, "N", "preemptions without progress that end the run; 0: no bound", .fallback = "50", .max = 1e6},
     {"wall", 0, OPT_SECONDS, "TIME", "give up so long after the run was made; 0: never", .fallback = "0"},
     {"hang", 0, OPT_SECONDS, "TIME", "it hangs when it prints nothing for so long, and is ended; 0: never", .fallback = "0"},
-    {"node-agents", 0, OPT_BOOL, NULL, "a process on each node hears notices and tells the ranks there", .fallback = "true"},
+    {"node-agents", 0, OPT_BOOL, NULL, "a process on each node hears notices and tells the ranks there; with --notice none it only hears", .fallback = "true"},
 };
 const struct opt_cmd cmd_wrap = {
     "wrap", "keep any trainer alive from inside its own job script", "-- COMMAND [ARGUMENT...]", opts, ARRAY_LEN(opts), 1, -1,
@@ -37,7 +37,8 @@ const struct opt_cmd cmd_wrap = {
     "the command is done or a budget is spent. The trainer has to save when it gets the signal, exit, and load its newest checkpoint when "
     "it starts. Use exec, so that Slurm's signals reach it; ask for #SBATCH --requeue, --open-mode=append and --signal=B:USR1@120. What the "
     "trainer prints goes to the job's output and to logs/attempt-N.log of the run's folder. It finds REEL_RUN_DIR, REEL_RUN_ID and REEL_ATTEMPT "
-    "in its environment; its exit status 75 says that it has saved and is to be run again. Job scripts to begin with: contrib/sbatch.\n\n"
+    "in its environment. It is done when it exits with 0 and neither the job nor its steps were being ended, or its --steps are reached; in "
+    "doubt it was interrupted; exit 0 clearly short of --steps is an early_exit, which counts like a crash. Its exit status 75 says that it has saved and is to be run again. Job scripts to begin with: contrib/sbatch.\n\n"
     "Exit status 0: done. 75: ended early and given back. 1: a budget is spent, or the run is cancelled."};
 
 /* Slurm's job name may hold anything; ours becomes a file's. */
