@@ -178,8 +178,8 @@ SLURM_TESTS := $(patsubst tests/slurm/%.c,$(B)/tests/slurm/%,$(wildcard tests/sl
 $(B)/tests/slurm/%: $(B)/obj/tests/slurm/%.o $(call lib_objs,launcher/sched) $(B)/flags
 	@mkdir -p $(@D)
 	$(call link,$(filter %.o,$^),$(call lib_libs,launcher/sched) $(TEST_LIBS))
-SLURM_TESTS += $(B)/tests/slurm/hold.so
-$(B)/tests/slurm/hold.so: tests/slurm/preload/hold.c
+SLURM_TESTS += $(patsubst tests/slurm/preload/%.c,$(B)/tests/slurm/%.so,$(wildcard tests/slurm/preload/*.c))
+$(B)/tests/slurm/%.so: tests/slurm/preload/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra -O1 -shared -fPIC -o $@ $<

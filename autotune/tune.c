@@ -121,6 +121,7 @@ int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
 void tune_release(struct tune *t)
 {
     evlog_close(t->log);
+    lease_drop(t->lease);
     space_release(&t->space);
     free(t->items);
     free(t->trial_ids);
@@ -311,6 +312,10 @@ static int events_open(struct tune *t, struct err *err)
     struct evlog_ids ids = {t->id, 0, "tune", NULL};
     snprintf(path, sizeof path, "%s/events", t->dir);
     int rc = file_mkdirs(path, err);
+    snprintf(path, sizeof path, "%s/tuning", t->dir); /* the same question may be asked twice at a time */
+    if (rc == 0)
+        rc = lease_take(path, 0.05, &t->lease, err);
+    snprintf(path, sizeof path, "%s/events", t->dir);
     if (rc == 0)
         rc = evlog_open(path, &ids, &t->log, err);
     return rc < 0 ? rc : events_reuse(t, err);

@@ -16,6 +16,7 @@
 #include "autotune/trial.h"
 #include "base/evlog.h"
 #include "base/id.h"
+#include "base/lease.h"
 
 struct tune_conf {
     const char *home, *bin_dir; /* borrowed */
@@ -45,6 +46,7 @@ struct tune {
     struct cost_rates rates;
     struct cost_spec cost;
     struct evlog *log;
+    struct lease *lease; /* on the folder, as long as the log is open */
     double started_mono;
     char (*trial_ids)[40];  /* of each item, the one whose measurement stands; "" before */
     char trial[40];         /* the present one */

@@ -32,8 +32,8 @@
  *
  * The writer
  *
- * One process holds a log (flock on the file itself). Opening scans for the greatest seq and leaves whatever the tail
- * is; records go behind it. An append that fails is cut off again, and its seq used by the next: no reader can have
+ * One process writes a log; who may is the caller's business (evlog.h). Opening scans for the greatest seq and leaves
+ * whatever the tail is; records go behind it. An append that fails is cut off again, and its seq used by the next: no reader can have
  * taken a part for a record. If only the sync fails, a reader may have seen the whole record, so it is cut off and its
  * seq is not used again: readers report it missing, which it is.
  */
@@ -44,7 +44,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -470,17 +469,6 @@ static int copy_ids(struct evlog *log, const char *dir, const struct evlog_ids *
     return 0;
 }
 
-/* Some file systems have no locks (Lustre mounted without flock). The lock guards against misuse only: go on. */
-static int lock_log(const struct evlog *log, struct err *err)
-{
-    if (flock(log->fd, LOCK_EX | LOCK_NB) == 0 || errno == ENOSYS || errno == ENOTSUP || errno == ENOLCK)
-        return 0;
-    if (errno == EWOULDBLOCK)
-        return err_set(err, ERR_BUSY, "event log '%s' is being written by another process: wait until it has ended",
-                       log->path);
-    return err_set_errno(err, ERR_IO, "cannot lock event log '%s'", log->path);
-}
-
 /* One more than the greatest seq in the file, whatever else it holds. */
 static int find_next_seq(struct evlog *log, struct err *err)
 {
@@ -505,9 +493,7 @@ static int open_log(struct evlog *log, const char *dir, struct err *err)
     log->fd = open(log->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log->fd < 0)
         return err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot open event log '%s'", log->path);
-    rc = lock_log(log, err);
-    if (rc == 0)
-        rc = find_next_seq(log, err);
+    rc = find_next_seq(log, err);
     if (rc == 0 && log->next_seq == 1)
         rc = file_fsync_dir(dir, err);
     return rc;
@@ -533,15 +519,6 @@ int evlog_open(const char *dir, const struct evlog_ids *ids, struct evlog **out,
     else
         *out = log;
     return rc;
-}
-
-bool evlog_held(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
-    if (fd >= 0)
-        close(fd);
-    return held;
 }
 
 void evlog_close(struct evlog *log)

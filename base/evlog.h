@@ -26,12 +26,10 @@ struct evlog; /* an open log for writing */
 
 /* Opens (creating or continuing) `<dir>/<writer>.a<attempt>.evlog`. Continues after the last good record:
  * the next seq is one more than the greatest seen; a torn tail is left as it is, and skipped by readers.
- * Only one process may have a log open: guarded by flock, ERR_BUSY otherwise. */
+ * One process at a time may have a log open, and the caller sees to it: it holds a lease (base/lease.h) on what the log tells of, as an
+ * agent holds its run's claims and rank 0 its run's folder, or the writer's name is its own alone. */
 int evlog_open(const char *dir, const struct evlog_ids *ids, struct evlog **out, struct err *err);
 void evlog_close(struct evlog *log); /* fsync; NULL is fine */
-
-/* Does a process have this log file open for writing: does its writer live, wherever it runs. False where there are no locks. */
-bool evlog_held(const char *path);
 
 /* Append one event. fields: a JSON object's inside written by the caller through json_put_*:
  *     struct evlog_event e; evlog_begin(log, &e, "step"); json_put_int(&e.out, "step", 7); evlog_commit(log, &e, true, err);

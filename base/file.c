@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -384,43 +383,4 @@ int file_create_exclusive(const char *path, const void *bytes, size_t n, struct 
         unlink(path);
     file_pub_abort(&p);
     return rc;
-}
-
-/* flock has no deadline of its own, so a bounded wait asks again at growing intervals. */
-static int lock_fd(int fd, const char *path, double wait_s, struct err *err)
-{
-    double end_s = clock_mono_s() + wait_s, pause_s = 0.005;
-
-    for (;;) {
-        if (flock(fd, LOCK_EX | (wait_s < 0 ? 0 : LOCK_NB)) == 0)
-            return 0;
-        if (errno == EINTR)
-            continue;
-        if (errno != EWOULDBLOCK)
-            return fail(err, "lock", path);
-        if (clock_mono_s() >= end_s)
-            return err_set(err, ERR_BUSY, "'%s' is locked by another process: wait until it has ended", path);
-        clock_sleep_s(pause_s);
-        pause_s = pause_s < 0.1 ? pause_s * 2 : 0.1;
-    }
-}
-
-int file_lock(const char *path, double wait_s, int *fd, struct err *err)
-{
-    int rc, f = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-
-    if (f < 0)
-        return fail(err, "open lock file", path);
-    rc = lock_fd(f, path, wait_s, err);
-    if (rc < 0)
-        close(f);
-    else
-        *fd = f;
-    return rc;
-}
-
-void file_unlock(int fd)
-{
-    if (fd >= 0)
-        close(fd);
 }

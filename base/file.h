@@ -51,9 +51,4 @@ int file_write_all(int fd, const void *bytes, size_t n, const char *path, struct
  * name is, except on a file system without hard links: there a reader or a crash may meet the name before its content. */
 int file_create_exclusive(const char *path, const void *bytes, size_t n, struct err *err);
 
-/* flock(2) on a lock file, created if absent and never removed. wait_s 0: try once (ERR_BUSY); negative: for ever. The
- * lock is gone when the fd is closed: by file_unlock or by the process's end. */
-int file_lock(const char *path, double wait_s, int *fd, struct err *err);
-void file_unlock(int fd);
-
 #endif

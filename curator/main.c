@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "base/lease.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "base/opt.h"
@@ -251,13 +252,14 @@ static int out_check(const struct curation *k, const struct str *identity, struc
     return err_set(err, ERR_EXISTS, "'%s' exists and holds something else: give another --out, or remove it", k->out);
 }
 
-/* Two at work on one OUT would write into the same files. The lock file goes with its holder, if he is not killed. */
-static int work_lock(const struct curation *k, char path[LIMIT_PATH_BYTES], int *fd, struct err *err)
+/* Two at work on one OUT would write into the same files. */
+static int work_lock(const struct curation *k, struct lease **lock, struct err *err)
 {
-    snprintf(path, LIMIT_PATH_BYTES, "%.3980s.lock", k->partial);
+    char path[LIMIT_PATH_BYTES];
+    snprintf(path, sizeof path, "%.3980s.lock", k->partial);
     int rc = file_mkdirs(k->partial, err);
     if (rc == 0)
-        rc = file_lock(path, LOCK_WAIT_S, fd, err);
+        rc = lease_take(path, LOCK_WAIT_S, lock, err);
     return rc == ERR_BUSY ? err_set(err, rc, "another curation is at work on '%s': wait for its end, or give another --out", k->out) : rc;
 }
 
@@ -467,7 +469,7 @@ static int json_print(const struct curation *k, const struct shard_summary *s, b
 
 /* ---- the whole ---- */
 
-static int curate(struct curation *k, const struct str *identity, struct shard_summary *summary, struct err *err)
+static int curate(struct curation *k, const struct lease *lock, const struct str *identity, struct shard_summary *summary, struct err *err)
 {
     double started = clock_mono_s();
     int64_t bad = 0;
@@ -484,6 +486,8 @@ static int curate(struct curation *k, const struct str *identity, struct shard_s
     if (rc == 0)
         rc = events_write(k, summary, seconds, err);
     if (rc == 0)
+        rc = lease_check(lock, err); /* work takes long: we may have been taken for dead */
+    if (rc == 0)
         rc = file_remove_tree(k->work, err);
     if (rc == 0)
         rc = file_publish_dir(k->partial, k->out, err);
@@ -497,9 +501,9 @@ static int run(const struct opt_values *v, struct err *err)
     static struct curation k;
     struct shard_summary summary = {0};
     struct str identity = STR_INIT;
-    char lock_path[LIMIT_PATH_BYTES];
     bool existed = false;
-    int lock = -1, rc = conf_read(&k, v, err);
+    struct lease *lock = NULL;
+    int rc = conf_read(&k, v, err);
     if (rc == 0)
         rc = sources_find(&k, v, err);
     for (int64_t i = 0; rc == 0 && opt_bool(v, "dry-run") && i < k.n; i++)
@@ -509,20 +513,18 @@ static int run(const struct opt_values *v, struct err *err)
     identity_text(&k, &identity);
     if ((rc = str_check(&identity, err)) < 0 || (rc = out_check(&k, &identity, err)) < 0)
         goto out;
-    if (rc == 0 && ((rc = work_lock(&k, lock_path, &lock, err)) < 0 || (rc = out_check(&k, &identity, err)) < 0)) /* it may have come meanwhile */
+    if (rc == 0 && ((rc = work_lock(&k, &lock, err)) < 0 || (rc = out_check(&k, &identity, err)) < 0)) /* it may have come meanwhile */
         goto out;
     existed = rc == 1;
-    rc = existed ? 0 : curate(&k, &identity, &summary, err);
+    rc = existed ? 0 : curate(&k, lock, &identity, &summary, err);
     if (existed && !k.quiet)
         fprintf(stderr, "%s holds this very curation: nothing to do\n", k.out);
     if (rc == 0 && opt_bool(v, "json"))
         rc = json_print(&k, &summary, existed, err);
 out:
-    if (lock >= 0) {
+    if (lock)
         rmdir(k.partial); /* is there, empty, if the dataset had come meanwhile */
-        unlink(lock_path);
-        file_unlock(lock);
-    }
+    lease_drop(lock);
     str_release(&identity);
     for (int64_t i = 0; i < k.n; i++)
         free(k.sources[i].caption);

@@ -11,6 +11,7 @@
 
 #include "base/evlog.h"
 #include "base/file.h"
+#include "base/lease.h"
 #include "base/limits.h"
 #include "base/num.h"
 #include "db/event.h"
@@ -438,12 +439,12 @@ static int ingest_all(struct ingest *in, const char *const *dirs, size_t n_dirs,
     return rc;
 }
 
-static int ingest_lock(const char *db_path, double wait_s, int *fd, struct err *err)
+static int ingest_lock(const char *db_path, double wait_s, struct lease **held, struct err *err)
 {
     char lock[LIMIT_PATH_BYTES];
     if (snprintf(lock, sizeof lock, "%s.lock", db_path) >= (int)sizeof lock)
         return err_set(err, ERR_LIMIT, "database path '%.80s…' is too long", db_path);
-    return file_lock(lock, wait_s, fd, err);
+    return lease_take(lock, wait_s, held, err);
 }
 
 static int ingest_locked(struct store *db, const char *const *dirs, size_t n_dirs, struct ingest_report *report, struct err *err)
@@ -461,13 +462,14 @@ static int ingest_locked(struct store *db, const char *const *dirs, size_t n_dir
 int ingest_run(struct store *db, const char *const *dirs, size_t n_dirs, double wait_s, struct ingest_report *report,
                struct err *err)
 {
-    int fd = -1, rc = ingest_lock(store_path(db), wait_s, &fd, err);
+    struct lease *held = NULL;
+    int rc = ingest_lock(store_path(db), wait_s, &held, err);
     if (rc < 0)
         return rc;
     rc = store_refresh(db, err); /* a rebuild may have put another file in its place while we waited */
     if (rc == 0)
         rc = ingest_locked(db, dirs, n_dirs, report, err);
-    file_unlock(fd);
+    lease_drop(held);
     return rc;
 }
 
@@ -584,15 +586,16 @@ int ingest_rebuild(const char *db_path, const char *const *dirs, size_t n_dirs, 
                    struct ingest_report *report, struct err *err)
 {
     char fresh[LIMIT_PATH_BYTES];
-    int fd = -1, rc = store_folder_make(db_path, err);
+    struct lease *held = NULL;
+    int rc = store_folder_make(db_path, err);
     if (snprintf(fresh, sizeof fresh, "%s.rebuild", db_path) >= (int)sizeof fresh)
         return err_set(err, ERR_LIMIT, "database path '%.80s…' is too long", db_path);
     if (rc == 0)
-        rc = ingest_lock(db_path, wait_s, &fd, err);
+        rc = ingest_lock(db_path, wait_s, &held, err);
     if (rc < 0)
         return rc;
     rc = rebuild_locked(db_path, fresh, dirs, n_dirs, report, err);
-    file_unlock(fd);
+    lease_drop(held);
     return rc;
 }
 

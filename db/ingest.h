@@ -11,7 +11,7 @@
  * Files are read on from where the last ingest stopped. A file that became shorter, or whose last bytes before
  * that point changed, is read anew and what it had given is dropped. A file that vanished keeps its rows.
  *
- * One ingester at a time: it holds flock on `<db>.lock`. Others get ERR_BUSY after wait_s and may go on reading.
+ * One ingester at a time: it holds the lease `<db>.lock`. Others get ERR_BUSY after wait_s and may go on reading.
  *
  * Folders: a folder given may be a REEL_HOME (runs/<id>/events, tunes/<id>/events, curations/<id>/.reel/events), a
  * run, a tune, a dataset, or a folder of *.evlog. Folders of trials (tunes/<id>/trials/…) are not read: their

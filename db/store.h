@@ -1,7 +1,7 @@
 /* store: the one SQLite database of reel: opening, checking, migrating, asking.
  *
  * The database is a cache of the event logs (db/ingest.h): it can be deleted and rebuilt. Only `reel` opens it, through
- * one connection a process, and only an ingester that holds `<path>.lock` writes to it.
+ * one connection a process, and only an ingester that holds the lease `<path>.lock` writes to it.
  *
  * Journal: write-ahead logging only when the file lies on a file system known to be local (allow-list of statfs types)
  * AND the SQLite library is 3.51.3 or newer: WAL needs shared memory on one host, and older libraries can corrupt

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/owner.h"
 #include "base/spawn.h"
 #include "launcher/attempt.h"
 #include "launcher/foreign.h"
@@ -36,6 +37,8 @@ enum {
     TELL_EVERY_S = 1,    /* a trainer that starts up may not hear yet: say it again until it has ended */
     AWAY_S = 3,          /* longer between two looks, and it was not the trainer that stood still */
 };
+
+static const double RANK0_SILENT_S = 4 * LEASE_BEAT_S; /* on another node: what it still publishes the next attempt may load */
 
 extern char **environ;
 
@@ -298,13 +301,13 @@ static int stop_learn(struct agent *a, struct err *err)
 }
 
 /* srun may end before its tasks: told that the step is cancelled it leaves at once, while rank 0 still saves. As long as rank 0 lives it
- * holds its log, and a foreign trainer's ranks are seen here. */
+ * owns the run's folder, and a foreign trainer's ranks are seen here. */
 static int trainer_linger(struct agent *a, struct err *err)
 {
-    char path[LIMIT_PATH_BYTES];
+    struct lease_watch owner = {.quiet_s = 0};
     struct run_state now;
     int rc = 0;
-    while (rc == 0 && !a->work.foreign && evlog_held(rank0_log(a, path)) && !hangs(a))
+    while (rc == 0 && !a->work.foreign && owner_lives(&owner, a->conf->run_dir, a->attempt.number, RANK0_SILENT_S) && !hangs(a))
         rc = notices_take(a, HELD_LOOK_MS, err);
     run_state_init(&now);
     if (rc == 0)
@@ -391,6 +394,11 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause, const struc
                           struct err *err)
 {
     char why[STATE_TEXT_BYTES];
+    if (!attempt_is_newest(&a->attempt)) { /* which said how this one ended */
+        log_msg(LOG_WARN, "attempt %lld was taken for lost, and a newer one runs: this job steps aside", (long long)a->attempt.number);
+        *exit_code = 75;
+        return 0;
+    }
     attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail);
     run_state_release(&a->state);
     int rc = run_state_load(a->conf->run_dir, &a->state, err);

@@ -40,14 +40,13 @@ const struct run_attempt *attempt_told(const struct run_state *s, int64_t number
 
 void attempt_init(struct attempt *a, const char *run_dir, const struct sched_self *self)
 {
-    *a = (struct attempt){.run_dir = run_dir, .self = self, .lock_fd = -1};
+    *a = (struct attempt){.run_dir = run_dir, .self = self};
 }
 
 void attempt_release(struct attempt *a)
 {
     evlog_close(a->log);
-    if (a->lock_fd >= 0)
-        file_unlock(a->lock_fd);
+    lease_drop(a->lock);
     attempt_init(a, NULL, NULL);
 }
 
@@ -127,36 +126,6 @@ static int silent_close(const struct attempt *a, const struct run_state *state, 
 
 /* ---- claiming ---- */
 
-int attempt_lock(struct attempt *a, struct err *err)
-{
-    char path[LIMIT_PATH_BYTES];
-    snprintf(path, sizeof path, "%s/claims", a->run_dir);
-    int rc = file_mkdirs(path, err);
-    snprintf(path, sizeof path, "%s/claims/lock", a->run_dir);
-    return rc < 0 ? rc : file_lock(path, LET_GO_S, &a->lock_fd, err);
-}
-
-/* By exclusive create: of two agents on different hosts that fold the same state only one gets the number. */
-static int claim_create(const struct attempt *a, int64_t number, struct err *err)
-{
-    char name[LIMIT_PATH_BYTES];
-    struct str text = STR_INIT;
-    struct json_out o;
-    snprintf(name, sizeof name, "%s/claims/attempt-%lld", a->run_dir, (long long)number);
-    json_out_init(&o, &text, 0);
-    json_obj_begin(&o, NULL);
-    json_put_text(&o, "job_id", a->self->id);
-    json_put_text(&o, "token", a->self->token);
-    json_put_text(&o, "host", clock_host());
-    json_put_int(&o, "pid", getpid());
-    json_obj_end(&o);
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = file_create_exclusive(name, text.p, text.len, err);
-    str_release(&text);
-    return rc;
-}
-
 /* Highest attempt anyone has claimed, 0 if none. */
 static int64_t claim_highest(const struct attempt *a)
 {
@@ -174,24 +143,82 @@ static int64_t claim_highest(const struct attempt *a)
     return highest;
 }
 
-/* Of the newest claim, "" if there is none. */
-static void claim_token(const struct attempt *a, char token[ID_TEXT_BYTES])
+/* Of the newest claim; zeroed if there is none, or it cannot be read. */
+struct claim {
+    char token[ID_TEXT_BYTES], job_id[SCHED_ID_BYTES], host[64];
+    int64_t pid, restart;
+};
+
+static void claim_newest(const struct attempt *a, struct claim *out)
 {
     char path[LIMIT_PATH_BYTES];
     struct json_doc doc = {0};
+    *out = (struct claim){.pid = 0};
     snprintf(path, sizeof path, "%s/claims/attempt-%lld", a->run_dir, (long long)claim_highest(a));
-    snprintf(token, ID_TEXT_BYTES, "%s", file_exists(path) && json_load(path, &doc, NULL) == 0 ? json_text(doc.root, "token", "") : "");
+    if (file_exists(path) && json_load(path, &doc, NULL) == 0) {
+        snprintf(out->token, sizeof out->token, "%s", json_text(doc.root, "token", ""));
+        snprintf(out->job_id, sizeof out->job_id, "%s", json_text(doc.root, "job_id", ""));
+        snprintf(out->host, sizeof out->host, "%s", json_text(doc.root, "host", ""));
+        out->pid = json_int(doc.root, "pid", 0);
+        out->restart = json_int(doc.root, "restart", 0);
+    }
     json_release(&doc);
+}
+
+/* The lease of an agent that was killed on another node would be waited for until it has been silent for long. That the scheduler started
+ * this very job again says that it has ended the one before. */
+static int former_self_evict(const struct attempt *a, const char *lock, struct err *err)
+{
+    struct claim c;
+    struct lease_holder h;
+    claim_newest(a, &c);
+    bool former = a->self->id[0] && strcmp(c.job_id, a->self->id) == 0 && c.restart < a->self->restarts;
+    return former && lease_look(lock, &h) && h.pid == c.pid && strcmp(h.host, c.host) == 0 ? lease_evict(lock, &h, err) : 0;
+}
+
+int attempt_lock(struct attempt *a, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/claims", a->run_dir);
+    int rc = file_mkdirs(path, err);
+    snprintf(path, sizeof path, "%s/claims/lock", a->run_dir);
+    if (rc == 0)
+        rc = former_self_evict(a, path, err);
+    return rc < 0 ? rc : lease_take(path, LET_GO_S, &a->lock, err);
+}
+
+bool attempt_is_newest(const struct attempt *a) { return claim_highest(a) <= a->number; }
+
+/* By exclusive create: of two agents on different hosts that fold the same state only one gets the number. */
+static int claim_create(const struct attempt *a, int64_t number, struct err *err)
+{
+    char name[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    struct json_out o;
+    snprintf(name, sizeof name, "%s/claims/attempt-%lld", a->run_dir, (long long)number);
+    json_out_init(&o, &text, 0);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "job_id", a->self->id);
+    json_put_text(&o, "token", a->self->token);
+    json_put_int(&o, "restart", a->self->restarts);
+    json_put_text(&o, "host", clock_host());
+    json_put_int(&o, "pid", getpid());
+    json_obj_end(&o);
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        rc = file_create_exclusive(name, text.p, text.len, err);
+    str_release(&text);
+    return rc;
 }
 
 /* A job that comes back while its successor waits may go on; once the successor has begun it may not. */
 static bool is_replaced(const struct attempt *a, const struct run_state *state)
 {
-    char newest[ID_TEXT_BYTES];
+    struct claim newest;
     if (!a->self->token[0] || !state->token[0] || strcmp(a->self->token, state->token) == 0)
         return false;
-    claim_token(a, newest);
-    return strcmp(a->self->token, state->after) != 0 || strcmp(newest, state->token) == 0;
+    claim_newest(a, &newest);
+    return strcmp(a->self->token, state->after) != 0 || strcmp(newest.token, state->token) == 0;
 }
 
 int attempt_claim(struct attempt *a, const struct run_state *state, struct err *err)

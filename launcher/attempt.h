@@ -1,7 +1,7 @@
 /* attempt: who may run a run now, and what is known of how an attempt ended.
  *
- * An attempt belongs to the agent that created claims/attempt-<n>, which it does under claims/lock. The lock says that no other
- * agent of the run lives on this host (its processes hold it to their end), the token that its submission is the one that counts, the
+ * An attempt belongs to the agent that created claims/attempt-<n>, which it does under claims/lock, a lease (base/lease.h) that it holds
+ * to its end. The lease says that no other agent of the run lives, as far as one can tell across hosts, the token that its submission is the one that counts, the
  * number which attempt it is. An attempt that ended without a word gets its end from whoever comes next: the guard of its agent
  * (launcher/guard.h), or the next attempt.
  *
@@ -18,6 +18,7 @@
 
 #include "base/err.h"
 #include "base/evlog.h"
+#include "base/lease.h"
 #include "launcher/sched/sched.h"
 #include "launcher/state.h"
 
@@ -26,16 +27,20 @@ struct attempt {
     const struct sched_self *self; /* borrowed; zeroed outside a job */
     int64_t number;                /* 0: none is claimed */
     struct evlog *log;
-    int lock_fd;
+    struct lease *lock;
 };
 
 void attempt_init(struct attempt *a, const char *run_dir, const struct sched_self *self);
 void attempt_release(struct attempt *a);
 
-/* Waits half a minute for what the attempt before left behind on this host. */
+/* Waits half a minute for the agent of the attempt before, and until it has been silent for a minute when it lived on another host; but not
+ * for an earlier life of this very job, which the scheduler has ended. */
 int attempt_lock(struct attempt *a, struct err *err);
 /* Under the lock, with the state folded since: takes the next number and opens its log, having said how the one before ended if that is open. */
 int attempt_claim(struct attempt *a, const struct run_state *state, struct err *err);
+
+/* False: a newer attempt was claimed, and the run is no longer this one's to end or to bring back. */
+bool attempt_is_newest(const struct attempt *a);
 
 /* For the guard: opens the log of the newest attempt, whose agent died of this signal, and ends the attempt if its end is open. Waits for
  * what the agent left behind to let go of the lock. */

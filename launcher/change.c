@@ -399,13 +399,12 @@ out:
 int change_apply(const struct launch *l, const struct change_ask *ask, struct change_told *told, struct err *err)
 {
     struct run_state state;
-    int lock = -1;
+    struct lease *lock = NULL;
     run_state_init(&state);
     int rc = launch_lock(l, &lock, &state, err);
     if (rc == 0)
         rc = apply_locked(l, ask, &state, told, err);
     run_state_release(&state);
-    if (lock >= 0)
-        file_unlock(lock);
+    lease_drop(lock);
     return rc;
 }

@@ -11,6 +11,7 @@
 #include "base/evlog.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/lease.h"
 #include "base/log.h"
 #include "launcher/home.h"
 #include "launcher/next.h"
@@ -302,14 +303,14 @@ static int submit_now(const struct launch *l, struct sched *s, const struct inte
     return rc;
 }
 
-int launch_lock(const struct launch *l, int *lock, struct run_state *state, struct err *err)
+int launch_lock(const struct launch *l, struct lease **lock, struct run_state *state, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/claims", l->run_dir);
     int rc = file_mkdirs(path, err);
     snprintf(path, sizeof path, "%s/claims/submit.lock", l->run_dir);
     if (rc == 0)
-        rc = file_lock(path, 30, lock, err);
+        rc = lease_take(path, 30, lock, err);
     return rc < 0 ? rc : run_state_load(l->run_dir, state, err);
 }
 
@@ -338,7 +339,7 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
 {
     char job[SCHED_ID_BYTES];
     struct run_state state;
-    int lock = -1;
+    struct lease *lock = NULL;
     run_state_init(&state);
     int rc = launch_lock(l, &lock, &state, err);
     if (rc == 0) {
@@ -349,8 +350,7 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
             rc = submit_locked(l, s, &state, NULL, false, job, err);
     }
     run_state_release(&state);
-    if (lock >= 0)
-        file_unlock(lock);
+    lease_drop(lock);
     return rc;
 }
 
@@ -371,7 +371,7 @@ static bool successor_waits(struct sched *s, const struct run_state *state, cons
 int launch_successor(const struct launch *l, struct sched *s, const struct sched_self *self, char id[SCHED_ID_BYTES], struct err *err)
 {
     struct run_state state;
-    int lock = -1;
+    struct lease *lock = NULL;
     run_state_init(&state);
     int rc = launch_lock(l, &lock, &state, err);
     if (rc == 0 && strcmp(state.token, self->token) != 0 && strcmp(state.after, self->token) != 0)
@@ -381,8 +381,7 @@ int launch_successor(const struct launch *l, struct sched *s, const struct sched
     else if (rc == 0)
         rc = submit_locked(l, s, &state, self, true, id, err);
     run_state_release(&state);
-    if (lock >= 0)
-        file_unlock(lock);
+    lease_drop(lock);
     return rc;
 }
 
@@ -414,7 +413,7 @@ static bool renewal_wanted(const struct launch *l, const struct run_state *state
 int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTES], char new[SCHED_ID_BYTES], struct err *err)
 {
     struct run_state state;
-    int lock = -1;
+    struct lease *lock = NULL;
     run_state_init(&state);
     old[0] = new[0] = '\0';
     int rc = launch_lock(l, &lock, &state, err);
@@ -433,8 +432,7 @@ int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTE
         }
     }
     run_state_release(&state);
-    if (lock >= 0)
-        file_unlock(lock);
+    lease_drop(lock);
     return rc;
 }
 

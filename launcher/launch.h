@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/evlog.h"
+#include "base/lease.h"
 #include "base/limits.h"
 #include "launcher/sched/sched.h"
 #include "launcher/state.h"
@@ -44,8 +45,8 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
  * the end of that job if it waits itself. Of several who ask one does it. *new: the job submitted, "" none; *old: the one it replaces. */
 int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTES], char new[SCHED_ID_BYTES], struct err *err);
 
-/* One submitter at a time decides: the lock, and the run's state (initialised) as it is under it. *lock stays -1 when it is not had. */
-int launch_lock(const struct launch *l, int *lock, struct run_state *state, struct err *err);
+/* One submitter at a time decides: the lock, and the run's state (initialised) as it is under it. *lock stays NULL when it is not had. */
+int launch_lock(const struct launch *l, struct lease **lock, struct run_state *state, struct err *err);
 
 /* A log for events of the run itself (attempt 0), of a writer of its own; *out is new. token may be NULL. */
 int launch_log_open(const struct launch *l, const char *token, struct evlog **out, struct err *err);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/lease.h"
 #include "base/num.h"
 
 static const char schema[] = "reel.next/1";
@@ -165,17 +166,17 @@ int next_take(const char *run_dir, int64_t steps, int64_t *revision, struct err 
 {
     char path[LIMIT_PATH_BYTES];
     struct next n = {0};
-    int lock = -1;
+    struct lease *lock = NULL;
     *revision = 0;
     if (!file_exists(path_in(run_dir, "next.json", path)))
         return 0;
-    int rc = file_lock(path_in(run_dir, "claims/submit.lock", path), 30, &lock, err);
+    int rc = lease_take(path_in(run_dir, "claims/submit.lock", path), 30, &lock, err);
     if (rc < 0)
         return rc;
     if ((rc = next_load(run_dir, &n, err)) == 0 && n.waits && (rc = take(run_dir, steps, &n, err)) == 0)
         *revision = n.revision;
     next_release(&n);
-    file_unlock(lock);
+    lease_drop(lock);
     return rc;
 }
 

@@ -23,6 +23,10 @@ wait_for() { # SECONDS COMMAND...: until it succeeds; of a machine that has noth
     until "$@"; do [ $SECONDS -ge $end ] && return 1; sleep 0.1; done
 }
 grew() { [ "$(stat -c %s "$1" 2> /dev/null || echo 0)" -gt "$2" ]; } # FILE BYTES
+hold_lease() { # PATH: what base/lease.h takes there has this shell as its holder, until release_lease
+    mkdir "$1" && : > "$1/$(printf '%032x' 1).$(cat /proc/sys/kernel/random/boot_id).$(stat -L -c %i /proc/self/ns/pid).$$.$(awk '{ print $22 }' /proc/$$/stat).0.here"
+}
+release_lease() { rm -r "$1"; }
 held_trainer() { # FOLDER: programs for REEL_BIN_DIR; their trainer waits in step 20 of a first attempt until it hears a notice (tests/slurm/preload)
     mkdir -p "$1"; for p in reel reel-slurm reel-curate; do [ ! -e "$REEL_BIN/$p" ] || ln -sf "$REEL_BIN/$p" "$1/"; done
     printf '#!/bin/sh\nASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 LD_PRELOAD=%s exec %s "$@"\n' "$REEL_BIN/tests/slurm/hold.so" "$REEL_BIN/reel-train" > "$1/reel-train"

@@ -554,6 +554,8 @@ static int attempt_open(struct train *t, struct err *err)
     if (rc == 0 && !(t->times = calloc(TRAIN_TIMES_MAX, sizeof *t->times)))
         rc = err_set(err, ERR_NOMEM, "out of memory");
     if (rc == 0 && !t->conf->trial && t->conf->world->rank == 0)
+        rc = owner_take(t->conf->run_dir, t->conf->attempt, &t->owner, err);
+    if (rc == 0 && !t->conf->trial && t->conf->world->rank == 0)
         rc = record_open(&t->record, t->conf->run_dir, t->conf->attempt, err);
     rc = comm_agree(t->conf->world, rc, err);
     if (rc == 0)
@@ -580,6 +582,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
         rc = train_profile_end(&t, out, err);
     train_profile_close(&t);
     record_close(&t.record);
+    lease_drop(t.owner);
     free(t.times);
     return rc;
 }

@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "base/lease.h"
 
 extern char **environ;
 static const double FOLLOW_EVERY_S = 0.5;
@@ -128,9 +129,10 @@ static int job_find(struct job *j, struct err *err)
     struct sched_job job;
     struct id id;
     bool live = false;
-    int lock = -1, rc = file_mkdirs(j->q->dir, err);
+    struct lease *lock = NULL;
+    int rc = file_mkdirs(j->q->dir, err);
     if (rc == 0)
-        rc = file_lock(in_dir(j, "lock", path), 30, &lock, err);
+        rc = lease_take(in_dir(j, "lock", path), 30, &lock, err);
     if (rc < 0)
         return rc;
     record_load(j);
@@ -146,7 +148,7 @@ static int job_find(struct job *j, struct err *err)
     }
     if (rc == 0 && !live && (rc = submit(j, err)) == 0)
         rc = record_save(j, err);
-    file_unlock(lock);
+    lease_drop(lock);
     return rc;
 }
 

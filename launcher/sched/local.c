@@ -5,7 +5,7 @@
  * it moves things on: submitters, pollers, and the keepers of running jobs. <host> is in the path because process numbers
  * mean nothing on another machine that shares the home.
  *
- *     lock             flock(2) of everything that writes here
+ *     lock             lease (base/lease.h) of everything that writes here, there while it is held
  *     machine.json     cores, grace, kill wait (reel.sched-local/1). Written when REEL_LOCAL_CORES, REEL_LOCAL_GRACE or
  *                      REEL_LOCAL_KILL_WAIT were set for a submission: the last one that said something counts, for all
  *     N.job            the record of job N (reel.sched-job/1), fields as in rec_fields, local_spool.c. Every change is a
@@ -223,11 +223,12 @@ static int local_submit(struct sched *s, const struct sched_spec *spec, char id[
 {
     struct local *l = local_of(s);
     int64_t job = 0;
-    int lock, rc = file_mkdirs(l->spool.dir, err);
+    struct lease *lock = NULL;
+    int rc = file_mkdirs(l->spool.dir, err);
     if (rc < 0 || (rc = local_lock(&l->spool, LOCK_WAIT_S, &lock, err)) < 0)
         return rc;
     rc = submit_once(l, spec, &job, err);
-    file_unlock(lock);
+    lease_drop(lock);
     if (rc < 0)
         return rc;
     pass_or_log(l, LOCK_WAIT_S);
@@ -396,7 +397,8 @@ static int ask(struct sched *s, const char *id, ask_fn *fn, struct err *err)
     struct local *l = local_of(s);
     struct local_rec r;
     int64_t job;
-    int lock, rc = id_of(id, &job, err);
+    struct lease *lock = NULL;
+    int rc = id_of(id, &job, err);
     if (rc < 0)
         return rc;
     if (!file_exists(l->spool.dir))
@@ -405,7 +407,7 @@ static int ask(struct sched *s, const char *id, ask_fn *fn, struct err *err)
         return rc;
     if ((rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err)) == 0)
         rc = fn(l, &r, err);
-    file_unlock(lock);
+    lease_drop(lock);
     arena_reset(&l->spool.texts);
     if (rc == 0)
         pass_or_log(l, LOCK_WAIT_S); /* a cancelled job may have held up the queue; a lost one is found */

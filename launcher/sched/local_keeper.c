@@ -63,7 +63,8 @@ typedef bool change_fn(struct keeper *k, struct local_rec *r);
 static int change_once(struct keeper *k, change_fn *change, bool *done, struct err *err)
 {
     struct local_rec r;
-    int lock, rc = local_lock(&k->spool, LOCK_WAIT_S, &lock, err);
+    struct lease *lock = NULL;
+    int rc = local_lock(&k->spool, LOCK_WAIT_S, &lock, err);
     if (rc < 0)
         return rc;
     rc = local_rec_load(&k->spool, k->rec.id, &k->spool.texts, &r, err);
@@ -76,7 +77,7 @@ static int change_once(struct keeper *k, change_fn *change, bool *done, struct e
         if (*done && (rc = local_rec_save(&k->spool, &r, err)) == 0)
             k->rec = r;
     }
-    file_unlock(lock);
+    lease_drop(lock);
     return rc;
 }
 

@@ -326,14 +326,15 @@ int local_pass(const struct local_spool *sp, double wait_s, struct err *err)
 {
     struct local_recs recs = {0};
     bool *start = NULL;
-    int lock, rc = local_lock(sp, wait_s, &lock, err);
+    struct lease *lock = NULL;
+    int rc = local_lock(sp, wait_s, &lock, err);
     if (rc < 0)
         return rc;
     if ((rc = local_recs_load(sp, true, &recs, err)) == 0) {
         start = arena_array(&recs.arena, recs.n + 1, sizeof *start);
         rc = start ? pass_records(sp, &recs, start, err) : err_set(err, ERR_NOMEM, "out of memory in the scheduling pass");
     }
-    file_unlock(lock);
+    lease_drop(lock);
     /* What was recorded is started even when something later in the pass failed; a keeper that cannot be started now is
      * started by a later pass. */
     for (size_t i = 0; start && i < recs.n; i++) {

@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/lease.h"
 #include "launcher/sched/local.h"
 #include "launcher/sched/proc.h"
 #include "launcher/sched/sched.h"
@@ -60,7 +61,7 @@ struct local_spool {
 int local_spool_init(struct local_spool *sp, const char *dir, struct err *err);
 void local_spool_release(struct local_spool *sp);
 int local_spool_path(const struct local_spool *sp, const char *name, char out[LIMIT_PATH_BYTES], struct err *err);
-int local_lock(const struct local_spool *sp, double wait_s, int *fd, struct err *err);
+int local_lock(const struct local_spool *sp, double wait_s, struct lease **lock, struct err *err);
 
 /* All records. `locked`: the caller holds the lock, so temporary files belong to dead writers and are removed. */
 int local_recs_load(const struct local_spool *sp, bool locked, struct local_recs *out, struct err *err);

@@ -55,11 +55,11 @@ static int job_path(const struct local_spool *sp, int64_t id, const char *what, 
     return local_spool_path(sp, name, out, err);
 }
 
-int local_lock(const struct local_spool *sp, double wait_s, int *fd, struct err *err)
+int local_lock(const struct local_spool *sp, double wait_s, struct lease **lock, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     int rc = local_spool_path(sp, "lock", path, err);
-    return rc < 0 ? rc : file_lock(path, wait_s, fd, err);
+    return rc < 0 ? rc : lease_take(path, wait_s, lock, err);
 }
 
 /* ---- records ---- */

@@ -22,53 +22,6 @@ enum { PROC_FILE_BYTES = 8 << 20 }; /* environ and cmdline: the kernel allows ar
 
 /* ---- one process ---- */
 
-struct stat_line {
-    char state;
-    pid_t parent;
-    int64_t start;
-};
-
-/* /proc/PID/stat, see proc(5): the name in parentheses may hold anything, so what follows its last ')' counts.
- * state is field 3, ppid 4, starttime 22. */
-static bool stat_read(pid_t pid, struct stat_line *out)
-{
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0)
-        return false;
-    text[n] = '\0';
-    const char *p = strrchr(text, ')');
-    long parent;
-    long long start;
-    if (!p || sscanf(p, ") %c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lld", &out->state,
-                     &parent, &start) != 3)
-        return false;
-    out->parent = (pid_t)parent;
-    out->start = start;
-    return true;
-}
-
-struct proc_id proc_identify(pid_t pid)
-{
-    struct stat_line s;
-    if (!stat_read(pid, &s) || s.state == 'Z' || s.state == 'X')
-        return (struct proc_id){0};
-    return (struct proc_id){pid, s.start};
-}
-
-bool proc_alive(struct proc_id id)
-{
-    if (id.pid <= 0)
-        return false;
-    struct proc_id now = proc_identify((pid_t)id.pid);
-    return now.pid == id.pid && now.start == id.start;
-}
-
 /* The descriptor holds on to one process; the identity is checked after it was opened, so the number cannot be reused
  * in between. Kernels without pidfd (before 5.3) are left with the small window between check and kill. */
 int proc_signal(struct proc_id id, int signo, struct err *err)
@@ -126,10 +79,10 @@ size_t proc_list(struct proc_row **out)
     DIR *d = opendir("/proc");
     struct proc_row *rows = NULL;
     size_t n = 0, cap = 0;
-    struct stat_line s;
+    struct proc_stat s;
     for (struct dirent *e; d && (e = readdir(d));) {
         pid_t pid = isdigit((unsigned char)e->d_name[0]) ? (pid_t)atol(e->d_name) : 0;
-        if (pid <= 0 || !stat_read(pid, &s))
+        if (pid <= 0 || !proc_stat_read(pid, &s))
             continue;
         if (n == cap) {
             struct proc_row *more = realloc(rows, (cap ? 2 * cap : 256) * sizeof *rows);

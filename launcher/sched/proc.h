@@ -1,8 +1,5 @@
-/* proc: process identities and trees, from /proc.
- *
- * A pid alone names a process only until it is reused; pid and start time together name it for one boot. A process
- * that called proc_adopt() becomes the parent of every orphan below it, so that setsid and double forks hide nothing.
- */
+/* proc: process trees, from /proc; which process is meant is base/process.h's. A process that called proc_adopt() becomes the parent of
+ * every orphan below it, so that setsid and double forks hide nothing. */
 #ifndef LAUNCHER_SCHED_PROC_H
 #define LAUNCHER_SCHED_PROC_H
 
@@ -12,15 +9,8 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "base/process.h"
 #include "base/str.h"
-
-struct proc_id {
-    int64_t pid;   /* 0: none */
-    int64_t start; /* clock ticks since boot */
-};
-
-struct proc_id proc_identify(pid_t pid); /* {0} if there is no such process or it is a zombie */
-bool proc_alive(struct proc_id id);      /* false for a zombie */
 
 /* Every process of this machine (of this pid namespace): *out is new, to be freed; returns how many. */
 struct proc_row {

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/lease.h"
 #include "base/str.h"
 #include "launcher/sched/slurm_priv.h"
 #include "launcher/sched/slurm_wire.h"
@@ -129,17 +130,17 @@ int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_j
 {
     char file[LIMIT_PATH_BYTES + 64], lock[LIMIT_PATH_BYTES + 64];
     struct answer a;
-    int fd = -1, rc;
+    struct lease *held = NULL;
+    int rc;
     paths(s, file, lock);
     if ((rc = file_mkdirs(s->dir, err)) < 0 || (rc = answer_load(file, arena, &a, err)) < 0)
         return rc;
     if (!fresh(s, &a)) {
         /* somebody else asks: take what it gets, or what is there when it takes long */
-        rc = file_lock(lock, a.answered_at > 0 ? 1 : LOCK_WAIT_S, &fd, err);
+        rc = lease_take(lock, a.answered_at > 0 ? 1 : LOCK_WAIT_S, &held, err);
         if (rc == 0 && (rc = answer_load(file, arena, &a, err)) == 0 && !fresh(s, &a))
             rc = ask(s, file, arena, &a, err);
-        if (fd >= 0)
-            file_unlock(fd);
+        lease_drop(held);
         if (rc == ERR_BUSY && a.answered_at > 0)
             rc = 0;
     }

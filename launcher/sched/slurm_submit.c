@@ -29,6 +29,7 @@
 #include "base/file.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "base/lease.h"
 #include "base/str.h"
 #include "launcher/sched/slurm_priv.h"
 
@@ -306,17 +307,17 @@ static int log_dir_make(const char *log_path, struct err *err)
 int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 64];
-    int lock = -1, rc = log_dir_make(spec->log_path, err);
+    struct lease *lock = NULL;
+    int rc = log_dir_make(spec->log_path, err);
     snprintf(path, sizeof path, "%s/jobs", s->dir);
     if (rc == 0)
         rc = file_mkdirs(path, err);
     snprintf(path, sizeof path, "%s/jobs/lock-%.2s", s->dir, spec->token); /* a few files serve all tokens */
     if (rc == 0)
-        rc = file_lock(path, LOCK_WAIT_S, &lock, err);
+        rc = lease_take(path, LOCK_WAIT_S, &lock, err);
     if (rc == 0)
         rc = once_locked(s, spec, id, err);
-    if (lock >= 0)
-        file_unlock(lock);
+    lease_drop(lock);
     if (rc < 0)
         err_context(err, "job '%s' (%d nodes, %d cores a node, partition %s)", spec->name, spec->nodes, spec->cores_per_node,
                     spec->partition ? spec->partition : "default");

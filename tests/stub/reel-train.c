@@ -15,6 +15,7 @@
 #include "base/evlog.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/owner.h"
 #include "profiles/run.h"
 
 static volatile sig_atomic_t stop;
@@ -89,10 +90,11 @@ static void ended(struct evlog *log, const char *reason, int64_t next)
 static int follow_rank0(const char *dir, int64_t attempt)
 {
     char log[LIMIT_PATH_BYTES];
+    struct lease_watch w = {.quiet_s = 0};
     snprintf(log, sizeof log, "%s/events/rank0.a%lld.evlog", dir, (long long)attempt);
-    for (double begun = clock_mono_s(); !evlog_held(log) && clock_mono_s() - begun < (file_exists(log) ? 10 : 120);)
+    for (double begun = clock_mono_s(); !owner_lives(&w, dir, attempt, LEASE_SILENT_S) && clock_mono_s() - begun < (file_exists(log) ? 10 : 120);)
         clock_sleep_s(0.05);
-    while (evlog_held(log))
+    while (owner_lives(&w, dir, attempt, LEASE_SILENT_S))
         clock_sleep_s(0.05);
     return 0;
 }
@@ -102,6 +104,7 @@ int main(int argc, char **argv)
     struct err err = {0};
     struct run run = {0};
     struct evlog *log = NULL;
+    struct lease *owner = NULL;
     struct str text = STR_INIT;
     const char *dir = arg(argc, argv, "--run-dir");
     int64_t attempt = strtoll(arg(argc, argv, "--attempt"), NULL, 10), crash_at = (int64_t)number("REEL_STUB_CRASH_AT", -1);
@@ -113,6 +116,7 @@ int main(int argc, char **argv)
     char *events = file_join(dir, "events"), *ckpt = file_join(dir, "ckpt"), *path = file_join(dir, "ckpt/step");
     check(file_mkdirs(ckpt, &err), &err);
     struct evlog_ids ids = {strrchr(dir, '/') + 1, attempt, "rank0", NULL};
+    check(owner_take(dir, attempt, &owner, &err), &err);
     check(evlog_open(events, &ids, &log, &err), &err);
     int64_t step = file_exists(path) && file_read(path, 64, &text, &err) == 0 ? strtoll(text.p, NULL, 10) : 0;
     double step_s = number("REEL_STUB_STEP_S", 0.02);
@@ -128,10 +132,12 @@ int main(int argc, char **argv)
         if (stop && !getenv("REEL_STUB_DEAF")) {
             save(path, log, step + 1);
             ended(log, "stop", step + 1);
+            lease_drop(owner);
             return 75;
         }
     }
     save(path, log, step);
     ended(log, "done", step);
+    lease_drop(owner);
     return 0;
 }

@@ -739,19 +739,6 @@ static void event_with_a_key_twice_inside(void **state)
     }
 }
 
-static void one_writer_at_a_time(void **state)
-{
-    struct evlog *first = open_log(), *second = NULL;
-    struct err err;
-
-    (void)state;
-    assert_int_equal(evlog_open(scratch, &ids, &second, &err), ERR_BUSY);
-    assert_null(second);
-    evlog_close(first);
-    evlog_close(open_log());
-    evlog_close(NULL);
-}
-
 static void bad_ids(void **state)
 {
     static const struct { struct evlog_ids ids; const char *dir; int rc; } rows[] = {
@@ -807,27 +794,11 @@ static void killed_writers(void **state)
     evlog_reader_close(r);
 }
 
-/* A log is held as long as its writer lives. */
-static void held(void **state)
-{
-    struct evlog *log;
-    struct err err;
-
-    (void)state;
-    assert_false(evlog_held(log_path())); /* not there */
-    assert_int_equal(evlog_open(in_scratch(""), &ids, &log, &err), 0);
-    assert_true(evlog_held(log_path()));
-    assert_true(evlog_held(log_path())); /* asking takes nothing away */
-    evlog_close(log);
-    assert_false(evlog_held(log_path()));
-}
-
 int main(void)
 {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, faultless_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         IN_SCRATCH(format_is_as_documented),
-        IN_SCRATCH(held),
         IN_SCRATCH(events_carry_the_common_fields),
         IN_SCRATCH(flipped_bit_anywhere),
         IN_SCRATCH(zeroed_block_anywhere),
@@ -846,7 +817,6 @@ int main(void)
         IN_SCRATCH(failing_sync),
         IN_SCRATCH(event_with_a_key_twice),
         IN_SCRATCH(event_with_a_key_twice_inside),
-        IN_SCRATCH(one_writer_at_a_time),
         IN_SCRATCH(bad_ids),
         IN_SCRATCH(killed_writers),
     };

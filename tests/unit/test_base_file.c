@@ -1,4 +1,4 @@
-/* Files: atomic publish under every failing call, short writes, locks, folders. */
+/* Files: atomic publish under every failing call, short writes, folders. */
 // LINK: -Wl,--wrap=write -Wl,--wrap=fsync -Wl,--wrap=rename -Wl,--wrap=close -Wl,--wrap=link
 #include <stdarg.h>
 #include <stddef.h>
@@ -373,49 +373,6 @@ static void claims(void **state)
     link_as = LINK_SOUND;
 }
 
-static void locks(void **state)
-{
-    struct err err;
-    int first = -1, second = -1;
-
-    (void)state;
-    assert_int_equal(file_lock(in_scratch("lock"), 0, &first, &err), 0);
-    assert_int_equal(file_lock(in_scratch("lock"), 0, &second, &err), ERR_BUSY);
-    assert_int_equal(file_lock(in_scratch("lock"), 0.02, &second, &err), ERR_BUSY);
-    assert_int_equal(second, -1);
-    assert_non_null(strstr(err.text, "lock"));
-    file_unlock(first);
-    assert_int_equal(file_lock(in_scratch("lock"), 0, &second, &err), 0);
-    file_unlock(second);
-    assert_int_equal(file_lock(in_scratch("no/lock"), 0, &second, &err), ERR_NOT_FOUND);
-}
-
-/* A lock ends with the process that holds it, however that ends, and a waiting locker then gets it. */
-static void lock_of_a_dead_process(void **state)
-{
-    struct err err;
-    int ready[2], fd = -1;
-    char c;
-    pid_t pid;
-
-    (void)state;
-    assert_int_equal(pipe(ready), 0);
-    pid = fork();
-    if (pid == 0) {
-        if (file_lock(in_scratch("lock"), 0, &fd, NULL) < 0 || write(ready[1], "x", 1) != 1)
-            _exit(1);
-        pause();
-    }
-    assert_int_equal(read(ready[0], &c, 1), 1);
-    assert_int_equal(file_lock(in_scratch("lock"), 0, &fd, &err), ERR_BUSY);
-    kill(pid, SIGKILL);
-    assert_int_equal(file_lock(in_scratch("lock"), 120, &fd, &err), 0);
-    file_unlock(fd);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-    close(ready[0]);
-    close(ready[1]);
-}
-
 int main(void)
 {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
@@ -432,8 +389,6 @@ int main(void)
         IN_SCRATCH(read_limits),
         cmocka_unit_test(joining),
         IN_SCRATCH(claims),
-        IN_SCRATCH(locks),
-        IN_SCRATCH(lock_of_a_dead_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
+#include "base/lease.h"
 #include "tests/unit/db_fixture.h"
 
 #include <fcntl.h>
@@ -280,7 +281,7 @@ static void test_prediction_is_the_last_before_the_trial(void **state)
 static void test_second_ingester_waits_or_reads(void **state)
 {
     char lock[320];
-    int fd = -1;
+    struct lease *held = NULL;
     struct store *db = NULL;
     struct err err = {0};
     bool stale = false;
@@ -288,17 +289,17 @@ static void test_second_ingester_waits_or_reads(void **state)
     fx_home(home);
     ingest();
     snprintf(lock, sizeof lock, "%s.lock", db_path);
-    assert_int_equal(file_lock(lock, 0, &fd, &err), 0);
+    assert_int_equal(lease_take(lock, 0, &held, &err), 0);
     assert_int_equal(store_open(db_path, STORE_WRITE, &db, &err), 0);
     assert_int_equal(ingest_run(db, (const char *const[]){home}, 1, 0, NULL, &err), ERR_BUSY);
     store_close(db);
     db = NULL;
-    /* wait_s 0: the fixture's clock stands still; waiting is file_lock's, and tested there */
+    /* wait_s 0: the fixture's clock stands still; waiting is lease_take's, and tested there */
     assert_int_equal(ingest_open(db_path, (const char *const[]){home}, 1, 0, &db, &stale, &err), 0);
     assert_true(stale);
     assert_true(store_exec(db, "DELETE FROM event", NULL) < 0);
     store_close(db);
-    file_unlock(fd);
+    lease_drop(held);
     assert_int_equal(ingest_open(db_path, (const char *const[]){home}, 1, 0, &db, &stale, &err), 0);
     assert_false(stale);
     store_close(db);

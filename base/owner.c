@@ -1,0 +1,47 @@
+#include "base/owner.h"
+
+#include <stdio.h>
+
+#include "base/limits.h"
+
+static const double WAIT_S = 0.05; /* for a holder that is known to live: it will not end soon */
+
+static const char *owner_path(const char *run_dir, char path[LIMIT_PATH_BYTES])
+{
+    snprintf(path, LIMIT_PATH_BYTES, "%s/owner", run_dir);
+    return path;
+}
+
+/* Whoever has the folder now, named. why: the error that stands when nobody does. */
+static int refuse(const char *run_dir, int64_t attempt, int why, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct lease_holder h;
+    if (why != ERR_BUSY || !lease_look(owner_path(run_dir, path), &h))
+        return why;
+    if (h.rank > attempt)
+        return err_set(err, ERR_BUSY, "attempt %lld was replaced by attempt %lld (process %lld on host %s), which writes into '%s' now",
+                       (long long)attempt, (long long)h.rank, (long long)h.pid, h.host, run_dir);
+    return err_set(err, ERR_BUSY, "'%s' is written by attempt %lld, process %lld on host %s: wait until it has ended, or give another folder",
+                   run_dir, (long long)h.rank, (long long)h.pid, h.host);
+}
+
+int owner_take(const char *run_dir, int64_t attempt, struct lease **out, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    int rc = lease_take_over(owner_path(run_dir, path), attempt, WAIT_S, out, err);
+    return rc < 0 ? refuse(run_dir, attempt, rc, err) : 0;
+}
+
+int owner_check(const struct lease *l, const char *run_dir, int64_t attempt, struct err *err)
+{
+    int rc = lease_check(l, err);
+    return rc < 0 ? refuse(run_dir, attempt, rc, err) : 0;
+}
+
+bool owner_lives(struct lease_watch *w, const char *run_dir, int64_t attempt, double silent_s)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct lease_holder h;
+    return lease_look(owner_path(run_dir, path), &h) && h.rank == attempt && lease_lives(w, path, silent_s);
+}
