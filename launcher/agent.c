@@ -411,13 +411,15 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause, const struc
     return 0;
 }
 
-static void detail_make(const struct agent *a, const struct sched_step_status *end, bool is_short, char detail[STATE_TEXT_BYTES])
+static void detail_make(const struct agent *a, const struct sched_step_status *end, bool is_short, const char *failed, char detail[STATE_TEXT_BYTES])
 {
     char more[STATE_TEXT_BYTES / 2] = "";
     if (is_short)
         snprintf(more, sizeof more, " at step %lld of %lld", (long long)foreign_steps(&a->foreign), (long long)a->work.wrap.total_steps);
     else if (a->ending[0])
         snprintf(more, sizeof more, ", the job was being ended (%s)", a->ending);
+    else if (failed[0])
+        snprintf(more, sizeof more, " (%.120s)", failed);
     snprintf(detail, STATE_TEXT_BYTES, "trainer %s %d%s; see logs/attempt-%lld.log", end->exit_signal ? "died of signal" : "exited with",
              end->exit_signal ? end->exit_signal : end->exit_code, more, (long long)a->attempt.number);
 }
@@ -450,7 +452,7 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
         node_lost_look(a);
     struct attempt_evidence evidence = {done, a->stop_requested, a->state.cancel_at > 0, a->stop_requested && near_time_limit(a), a->hung,
                                         a->node_lost, !a->work.foreign, as == FOREIGN_SHORT, end->exit_code, end->exit_signal};
-    detail_make(a, end, as == FOREIGN_SHORT, detail);
+    detail_make(a, end, as == FOREIGN_SHORT, told ? told->failed : "", detail);
     return attempt_settle(a, attempt_cause_of(&evidence), end, detail, exit_code, err);
 }
 

@@ -200,6 +200,7 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
             s->done_steps = steps > s->done_steps ? steps : s->done_steps;
         }
         a->stopped |= strcmp(json_text(event, "reason", ""), "stop") == 0;
+        text_set(a->failed, sizeof a->failed, event, "detail");
     } else if (strcmp(kind, "stop_heard") == 0) {
         apply_notice(a, event, json_num(event, "heard_at", 0), true);
     } else if (strcmp(kind, "stop_seen") == 0) {

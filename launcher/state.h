@@ -59,6 +59,7 @@ struct run_attempt {
     int64_t saved_step;              /* steps contained in the newest checkpoint it published, -1 none */
     int64_t loaded_step;             /* steps contained in the checkpoint it started from, -1 none */
     int64_t damaged;                 /* checkpoints it found damaged and skipped */
+    char failed[STATE_TEXT_BYTES];   /* what its trainer said of its end in an error; "" nothing */
     char refused[STATE_TEXT_BYTES];  /* why it went on from no checkpoint, and ended; "" it did not refuse */
     enum attempt_cause cause;
     int exit_code;

@@ -15,7 +15,8 @@
  * rounded once, to nearest even, by the owner of the part, so that their error does not grow with the ranks.
  *
  * Deadlines: a wait that lasts longer than conf.deadline_s ends with ERR_TEMP and a sentence that names the operation and the ranks
- * of the world whose data did not come; `broken` is set on the group and all it was split from: only `abort` ends the others then.
+ * of the world whose data did not come. One of them whose process on this host has ended is named as soon as nothing moves for a fifth of a
+ * second, deadline or not. `broken` is set on the group and all it was split from: only `abort` ends the others then.
  * A failed MPI call does the same. Any other error is this rank's own: share it by comm_agree before going on.
  * conf.latency_s: no operation completes sooner than so long after its start (tests of overlap); scalars are exempt.
  *

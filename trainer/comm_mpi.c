@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
+#include "trainer/comm_mpi_peers.h"
 #include "trainer/comm_mpi_priv.h"
 
 /* The one checking point: an MPI status as our error. */
@@ -113,6 +114,8 @@ static void group_free(struct mpi_group *g)
 static void mpi_close(struct comm *c)
 {
     struct mpi_group *g = c->self;
+    if (!c->parent)
+        comm_peers_close(c->world->peers);
     if (!c->parent && !c->broken)
         MPI_Finalize();
     else if (c->parent && !c->broken)
@@ -184,5 +187,8 @@ int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err)
 {
     if (MPI_Init(argc, argv) != MPI_SUCCESS)
         return err_set(err, ERR_ENV, "MPI cannot start: is Open MPI installed, and was this started by its mpirun?");
-    return mpi_wrap(MPI_COMM_WORLD, NULL, "world", out, err);
+    int rc = mpi_wrap(MPI_COMM_WORLD, NULL, "world", out, err);
+    if (rc == 0)
+        (*out)->world->peers = comm_peers_open(MPI_COMM_WORLD);
+    return rc;
 }

@@ -17,6 +17,7 @@
 #include "base/bf16.h"
 #include "base/clock.h"
 #include "base/num.h"
+#include "trainer/comm_mpi_peers.h"
 #include "trainer/comm_mpi_priv.h"
 
 enum {
@@ -28,6 +29,7 @@ enum {
 };
 static const double sleep_after_s = 0.2; /* without a message: then the core is left to others between polls */
 static const double nap_s = 20e-6;
+static const double look_s = 0.05; /* between two looks at whether the peers live */
 
 static MPI_Datatype type_of(enum dtype t)
 {
@@ -378,9 +380,24 @@ static int wait_late(struct comm_work *w, double waited_s, struct err *err)
                    missing);
 }
 
+/* Nothing has moved for a while: is that because a rank's process has ended? */
+static int peers_check(struct comm_work *w, double *looked, double now, struct err *err)
+{
+    int pid = 0, rank = now - *looked < look_s ? -1 : comm_peers_gone(w->c->world->peers, &pid);
+    *looked = now - *looked < look_s ? *looked : now;
+    if (rank < 0)
+        return 0;
+    comm_break(w->c);
+    flight_drop(w);
+    return err_set(err, ERR_TEMP,
+                   "rank %d of the world is gone: its process %d has ended (killed, or crashed) without a word; rank %d waited for %s '%s' in group "
+                   "%s of %d ranks: run it again from what was saved",
+                   rank, pid, w->c->world_ranks[w->c->rank], comm_kind_names[w->op.kind], w->op.what, w->c->axis, w->c->size);
+}
+
 int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
 {
-    double entered = clock_mono_s(), moved = entered, deadline_s = c->conf->deadline_s;
+    double entered = clock_mono_s(), moved = entered, looked = entered, deadline_s = c->conf->deadline_s;
     int64_t completed = c->world->completed;
     struct comm_work *failed = NULL;
     for (int polls = 0;; polls += polls < EAGER_POLLS) {
@@ -398,6 +415,8 @@ int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
             completed = c->world->completed, moved = now;
         if (deadline_s > 0 && now - entered > deadline_s)
             return wait_late(w, now - entered, err);
+        if (now - moved > sleep_after_s && peers_check(w, &looked, now, err) < 0)
+            return ERR_TEMP;
         if (now - moved > sleep_after_s)
             clock_sleep_s(nap_s);
         else

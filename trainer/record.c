@@ -21,7 +21,7 @@
  *   ckpt_damaged   dir, reason; an older one is tried
  *   ckpt_refused   reason: no checkpoint can be gone on from, and what was saved is not to be done again unasked
  *   stop_seen      signal and heard_at, when it was this rank that heard it; seen_at: the ranks have agreed
- *   train_ended    next_step, reason
+ *   train_ended    next_step, reason ("done", "stop", "error"); detail: what the error was
  */
 #include "trainer/record.h"
 
@@ -304,7 +304,7 @@ void record_stop_seen(struct record *r, int signo, const volatile struct timespe
     commit(r, &e, true);
 }
 
-void record_ended(struct record *r, int64_t next_step, const char *reason)
+void record_ended(struct record *r, int64_t next_step, const char *reason, const char *detail)
 {
     struct evlog_event e;
     if (!r->log)
@@ -312,5 +312,7 @@ void record_ended(struct record *r, int64_t next_step, const char *reason)
     evlog_begin(r->log, &e, "train_ended");
     json_put_int(&e.out, "next_step", next_step);
     json_put_text(&e.out, "reason", reason);
+    if (detail[0])
+        json_put_text(&e.out, "detail", detail);
     commit(r, &e, true);
 }

@@ -50,6 +50,6 @@ void record_refused(struct record *r, const char *reason);
 int record_saved_step(const char *run_dir, int64_t *step, struct err *err);
 /* The ranks have agreed to save and stop. signo, heard: this rank's own notice, 0 and NULL when it had none. */
 void record_stop_seen(struct record *r, int signo, const volatile struct timespec *heard);
-void record_ended(struct record *r, int64_t next_step, const char *reason);
+void record_ended(struct record *r, int64_t next_step, const char *reason, const char *detail); /* detail: of an error, else "" */
 
 #endif

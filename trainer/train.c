@@ -577,7 +577,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     out->mfu = t.peak_flops > 0 ? out->model_flops / out->median_step_s / t.peak_flops : NAN;
     if (rc == 0)
         out->end = t.next_step == run_total_steps(t.run) && !t.owed ? TRAIN_DONE : stop ? TRAIN_STOPPED : TRAIN_LIMIT;
-    record_ended(&t.record, t.next_step, rc < 0 ? "error" : out->end == TRAIN_DONE ? "done" : "stop");
+    record_ended(&t.record, t.next_step, rc < 0 ? "error" : out->end == TRAIN_DONE ? "done" : "stop", rc < 0 ? err->text : "");
     if (rc == 0)
         rc = train_profile_end(&t, out, err);
     train_profile_close(&t);
