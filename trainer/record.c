@@ -256,36 +256,58 @@ void record_refused(struct record *r, const char *reason)
     commit(r, &e, true);
 }
 
-static int log_saved_step(const char *path, int64_t *step, struct err *err)
+/* What is looked for in the events of all attempts. */
+struct search { const char *kind; int64_t step; bool found; }; /* step: the greatest of that kind, or the one that is wanted */
+typedef void search_fn(struct search *s, int64_t step);
+
+static int log_search(const char *path, search_fn *fn, struct search *s, struct err *err)
 {
     struct evlog_reader *log = NULL;
     const cJSON *event;
     int rc = evlog_reader_open(path, &log, err);
     while (rc == 0 && (rc = evlog_reader_next(log, &event, err)) == 1) {
-        if (strcmp(json_text(event, "ev", ""), "ckpt_saved") == 0)
-            *step = num_max_i64(*step, json_int(event, "step", 0));
+        if (strcmp(json_text(event, "ev", ""), s->kind) == 0)
+            fn(s, json_int(event, "step", 0));
         rc = 0;
     }
     evlog_reader_close(log);
     return rc;
 }
 
-int record_saved_step(const char *run_dir, int64_t *step, struct err *err)
+static int events_search(const char *run_dir, search_fn *fn, struct search *s, struct err *err)
 {
     char events[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES];
-    int64_t newest = 0;
     int rc = 0;
     snprintf(events, sizeof events, "%s/events", run_dir);
     DIR *dir = opendir(events);
     if (!dir && errno != ENOENT)
         return err_set_errno(err, ERR_IO, "cannot list '%s'", events);
     for (struct dirent *d; dir && rc == 0 && (d = readdir(dir));)
-        if (str_ends(d->d_name, ".evlog") && snprintf(path, sizeof path, "%s/%s", events, d->d_name) > 0)
-            rc = log_saved_step(path, &newest, err);
+        if (str_starts(d->d_name, "rank0.") && str_ends(d->d_name, ".evlog") && snprintf(path, sizeof path, "%s/%s", events, d->d_name) > 0)
+            rc = log_search(path, fn, s, err);
     if (dir)
         closedir(dir);
+    return rc;
+}
+
+static void greatest(struct search *s, int64_t step) { s->step = num_max_i64(s->step, step); }
+static void wanted(struct search *s, int64_t step) { s->found |= step == s->step; }
+
+int record_saved_step(const char *run_dir, int64_t *step, struct err *err)
+{
+    struct search s = {"ckpt_saved", 0, false};
+    int rc = events_search(run_dir, greatest, &s, err);
     if (rc == 0)
-        *step = newest;
+        *step = s.step;
+    return rc;
+}
+
+int record_has(const char *run_dir, const char *kind, int64_t step, bool *found, struct err *err)
+{
+    struct search s = {kind, step, false};
+    int rc = events_search(run_dir, wanted, &s, err);
+    if (rc == 0)
+        *found = s.found;
     return rc;
 }
 

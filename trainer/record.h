@@ -48,6 +48,8 @@ void record_damaged(struct record *r, const char *dir, const char *reason);
 void record_refused(struct record *r, const char *reason);
 /* Steps in the newest checkpoint that any attempt says it has saved; 0: none. ERR_IO, ERR_NOMEM. */
 int record_saved_step(const char *run_dir, int64_t *step, struct err *err);
+/* Is there an event of this kind and step, of whatever attempt? A kind that has no steps is found as of step 0. */
+int record_has(const char *run_dir, const char *kind, int64_t step, bool *found, struct err *err);
 /* The ranks have agreed to save and stop. signo, heard: this rank's own notice, 0 and NULL when it had none. */
 void record_stop_seen(struct record *r, int signo, const volatile struct timespec *heard);
 void record_ended(struct record *r, int64_t next_step, const char *reason, const char *detail); /* detail: of an error, else "" */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "trainer/fault.h"
@@ -451,6 +452,19 @@ static int validation_try(struct train *t, bool *stop, struct err *err)
     return t->owed && !*stop ? validation(t, stop, err) : 0;
 }
 
+/* At the beginning of an attempt: the one before may have been asked to stop after it had validated, or before. */
+static int validation_owed(struct train *t, bool *stop, struct err *err)
+{
+    bool found = false;
+    if (!validation_due(t))
+        return 0;
+    int rc = comm_agree(t->conf->world, t->conf->world->rank == 0 ? record_has(t->conf->run_dir, "validation", t->next_step, &found, err) : 0, err);
+    double told = found;
+    if (rc == 0)
+        rc = comm_max(t->conf->world, &told, 1, err);
+    return rc < 0 || told > 0 ? rc : validation_try(t, stop, err);
+}
+
 /* ---- the attempt ---- */
 
 /* A checkpoint of the step just done: in the background when training goes on. */
@@ -486,7 +500,7 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
     int rc = stop_agree(t, stop, err); /* asked while we were starting: not even one step then */
     train_phase_set(t, "step");
     if (rc == 0 && out->steps == 0)
-        rc = validation_try(t, stop, err); /* the attempt before may have owed it */
+        rc = validation_owed(t, stop, err);
     while (t->next_step < end && !*stop && rc == 0) {
         if ((rc = step_run(t, t->next_step, stop, s, err)) < 0)
             return rc;
@@ -548,15 +562,22 @@ static int newest_step(struct train *t, struct err *err)
     return rc;
 }
 
+/* Rank 0: the run's folder, made if need be, is this attempt's. */
+static int folder_take(struct train *t, struct err *err)
+{
+    int rc = file_mkdirs(t->conf->run_dir, err);
+    if (rc == 0)
+        rc = owner_take(t->conf->run_dir, t->conf->attempt, &t->owner, err);
+    return rc < 0 ? rc : record_open(&t->record, t->conf->run_dir, t->conf->attempt, err);
+}
+
 static int attempt_open(struct train *t, struct err *err)
 {
     int rc = train_plans_check(t, err);
     if (rc == 0 && !(t->times = calloc(TRAIN_TIMES_MAX, sizeof *t->times)))
         rc = err_set(err, ERR_NOMEM, "out of memory");
     if (rc == 0 && !t->conf->trial && t->conf->world->rank == 0)
-        rc = owner_take(t->conf->run_dir, t->conf->attempt, &t->owner, err);
-    if (rc == 0 && !t->conf->trial && t->conf->world->rank == 0)
-        rc = record_open(&t->record, t->conf->run_dir, t->conf->attempt, err);
+        rc = folder_take(t, err);
     rc = comm_agree(t->conf->world, rc, err);
     if (rc == 0)
         rc = train_profile_open(t, err);

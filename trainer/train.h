@@ -6,7 +6,7 @@
  *
  * How it ends: the run's last step published and validated (TRAIN_DONE), asked to stop and saved (TRAIN_STOPPED), or an error. The request
  * to stop is agreed between ranks at the step boundary, in the same exchange that sums the loss; in a validation between passes of the
- * pipeline: it is given up then. An attempt that resumes where a validation is due begins with it, be it for the second time. After
+ * pipeline: it is given up then. An attempt that resumes where a validation is due begins with it, unless the events have it. After
  * budget.nonfinite_steps steps in a row with a gradient that is not finite the state is saved and ERR_DIVERGED returned.
  *
  * Stages that follow one another under one layout are a segment. Between segments the state goes through a checkpoint, which any layout

@@ -13,7 +13,7 @@ static void compiled_in(void **state)
     const char *const *names;
     struct err err;
     (void)state;
-    assert_int_equal(model_names(&names), ARRAY_LEN(sizes) + 2); /* and those of other_families */
+    assert_int_equal(model_names(&names), ARRAY_LEN(sizes) + 4); /* and those of other_families */
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         struct model m;
         assert_ok(model_load(sizes[i].name, &m, &err), &err);
@@ -36,6 +36,10 @@ static void other_families(void **state)
     struct model m;
     struct err err;
     (void)state;
+    assert_ok(model_load("stdit-tiny", &m, &err), &err);
+    assert_true(m.family == MODEL_STDIT && m.layers == 4 && m.hidden == 192 && m.heads == 4 && m.kv_heads == 4 && m.adaln == ADALN_LORA_SINGLE);
+    assert_ok(model_load("moviegen-tiny", &m, &err), &err);
+    assert_true(m.family == MODEL_MOVIEGEN && m.layers == 4 && m.hidden == 192 && m.heads == 4 && m.kv_heads == 2 && m.pos_h == 16);
     assert_ok(model_load("stdit-xl", &m, &err), &err);
     assert_true(m.family == MODEL_STDIT && m.layers == 28 && m.hidden == 1152 && m.heads == 16 && m.kv_heads == 16 && m.ffn == 4608);
     assert_true(!m.gated_mlp && !model_has_tables(&m) && !model_rms_norm(&m) && model_modulations(&m) == 5);

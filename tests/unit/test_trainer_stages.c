@@ -278,10 +278,30 @@ static void a_validation_is_given_up(void **state)
     run_release(&run);
 }
 
+/* A stop right behind a validation leaves it done: no attempt makes it again. */
+static void validated_once(void **state)
+{
+    struct run run;
+    int64_t of_all[8], n = 0;
+    (void)state;
+    validation_run_make(&run);
+    run.stages[0].steps = 6;
+    for (int attempt = 1; attempt <= 3; attempt++)
+        train(&run, &(struct job){.name = "once", .max_steps = 2, .attempt = attempt});
+    train(&run, &(struct job){.name = "once", .attempt = 4}); /* at its end already */
+    for (int attempt = 1; attempt <= 4 && world->rank == 0; attempt++) {
+        struct told_validation v = told_validation("once", attempt);
+        for (int64_t i = 0; i < v.n; i++)
+            of_all[n++] = v.step[i];
+    }
+    assert_true(world->rank != 0 || (n == 3 && of_all[0] == 2 && of_all[1] == 4 && of_all[2] == 6));
+    run_release(&run);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        CASE(stages_follow_each_other), CASE(draws_go_on_over_stages), CASE(stages_under_their_own_layouts), CASE(async_is_the_same), CASE(validation_is_the_same), CASE(validation_bins), CASE(a_validation_is_given_up),
+        CASE(stages_follow_each_other), CASE(draws_go_on_over_stages), CASE(stages_under_their_own_layouts), CASE(async_is_the_same), CASE(validation_is_the_same), CASE(validation_bins), CASE(a_validation_is_given_up), CASE(validated_once),
     };
     world_open(argc, argv);
     return world_close(cmocka_run_group_tests(tests, NULL, NULL));
