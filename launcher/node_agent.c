@@ -23,7 +23,8 @@
 #include "launcher/sched/hosts.h"
 
 enum { LOOK_EVERY_MS = 250, WORD_BYTES = 1 << 20, PASS_ON = SIGUSR1, END = SIGUSR2 }; /* srun passes on both */
-static const double TELL_EVERY_S = 1, SILENT_S = 2, END_WAIT_S = 20;
+static const double LOOK_CLOSELY_S = 20, LOOK_SELDOM_S = 5; /* for numbered ranks: how long at every turn, and how often then */
+static const double TELL_EVERY_S = 1, SILENT_S = 2, STARTING_S = 10, END_WAIT_S = 10, FREE_WAIT_S = 3, END_LOOK_S = 0.1;
 
 extern char **environ;
 
@@ -98,6 +99,7 @@ struct node {
     bool asked, end, deaf_said, told_said;
     const char *asked_by;        /* "claims" or "signal" */
     double asked_at, told_mono;  /* UTC; of the last telling */
+    double begun_mono, looked_mono; /* of this process; of the last look at the ranks */
     struct ranks_told told;
 };
 
@@ -217,6 +219,18 @@ static void signals_read(struct node *n, int fd)
             notice_take(n, (int)info.ssi_signo);
 }
 
+/* So that it is known when they are gone. */
+static void ranks_watch(struct node *n)
+{
+    char mark[LIMIT_NAME_BYTES];
+    double now_s = clock_mono_s();
+    if (n->told.numbered || (now_s - n->begun_mono > LOOK_CLOSELY_S && now_s - n->looked_mono < LOOK_SELDOM_S))
+        return;
+    n->looked_mono = now_s;
+    node_agent_mark(n->conf->run_dir, n->conf->attempt, mark);
+    ranks_look(mark, &n->told);
+}
+
 /* Signals last: what was sent before the word to end is taken. */
 static void look_around(struct node *n, int fd)
 {
@@ -230,7 +244,7 @@ static void look_around(struct node *n, int fd)
 
 static void node_init(struct node *n, const struct node_agent_conf *conf)
 {
-    *n = (struct node){.conf = conf};
+    *n = (struct node){.conf = conf, .begun_mono = clock_mono_s()};
     word_path(conf->run_dir, conf->attempt, n->word);
     shared_path(conf->run_dir, conf->attempt, n->shared);
     if (conf->agent_host && strcmp(conf->agent_host, clock_host()) == 0)
@@ -252,6 +266,8 @@ int node_agent_run(const struct node_agent_conf *conf, struct err *err)
         look_around(&n, fd);
         if (n.asked && !n.end && conf->signo && clock_mono_s() - n.told_mono >= TELL_EVERY_S)
             ranks_pass(&n);
+        if (!n.asked && conf->signo)
+            ranks_watch(&n);
     }
     evlog_close(n.log);
     ranks_release(&n.told);
@@ -272,8 +288,8 @@ struct node_agents {
     const char **names;     /* of the nodes; those that have told their ranks are NULL */
     size_t n_names;
     struct str silent;
-    double told_mono;       /* of the first telling, 0: none */
-    bool gone, ended, complete;
+    double started_mono, told_mono; /* of the step's start; of the first telling, 0: none */
+    bool gone, ended;       /* by itself; when asked */
     struct arena arena;
 };
 
@@ -334,6 +350,7 @@ int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, c
         rc = command_build(conf, bin_dir, &n->arena, &spec, err);
     if (rc == 0)
         rc = sched_step_start(steps, &spec, &n->step, err);
+    n->started_mono = clock_mono_s();
     if (rc == 0)
         *out = n;
     else
@@ -397,6 +414,13 @@ static void silent_find(struct node_agents *n)
         str_add(&n->silent, "?");
 }
 
+/* Those that have just been started find the word by themselves; the signal would end one that does not listen yet. */
+static bool is_late(const struct node_agents *n)
+{
+    double now_s = clock_mono_s();
+    return now_s - n->told_mono >= SILENT_S && now_s - n->started_mono >= STARTING_S;
+}
+
 const char *node_agents_tell(struct node_agents *n)
 {
     struct err err = {0};
@@ -406,7 +430,7 @@ const char *node_agents_tell(struct node_agents *n)
         log_msg(LOG_WARN, "the node agents are told through srun alone: %s", err.text);
     if (n->told_mono == 0)
         n->told_mono = clock_mono_s();
-    if (clock_mono_s() - n->told_mono < SILENT_S && !err.code)
+    if (!err.code && !is_late(n))
         return "";
     silent_find(n);
     if (n->silent.len && !n->gone)
@@ -414,25 +438,42 @@ const char *node_agents_tell(struct node_agents *n)
     return n->silent.len && !n->gone ? n->silent.p : "";
 }
 
+/* Waits for their end, or until there is a word: more they have not to say. */
+static void end_wait(struct node_agents *n, double wait_s, bool for_word)
+{
+    double until = clock_mono_s() + wait_s;
+    while (!n->status.ended && clock_mono_s() < until && !(for_word && word_is_there(n->word)))
+        if (sched_step_poll(n->step, END_LOOK_S, &n->status, NULL) < 0)
+            return;
+}
+
+static void end_ask(struct node_agents *n)
+{
+    if (!n->ended) {
+        word_add(n->word, "{\"end\": true}\n", NULL);
+        sched_step_signal(n->step, END, NULL);
+    }
+    n->ended = true;
+}
+
 bool node_agents_end(struct node_agents *n)
 {
     look(n);
-    if (n->gone || n->ended)
-        return n->complete;
-    n->ended = true;
-    word_add(n->word, "{\"end\": true}\n", NULL);
-    sched_step_signal(n->step, END, NULL);
-    sched_step_poll(n->step, END_WAIT_S, &n->status, NULL);
-    n->complete = n->status.ended && n->status.exit_code == 0 && !n->status.exit_signal;
-    return n->complete;
+    if (n->gone)
+        return false;
+    end_ask(n);
+    end_wait(n, END_WAIT_S, true);
+    return n->status.ended && n->status.exit_code == 0 && !n->status.exit_signal;
 }
 
 void node_agents_free(struct node_agents *n)
 {
     if (!n)
         return;
-    if (n->step)
-        node_agents_end(n);
+    if (n->step && !n->gone) {
+        end_ask(n);
+        end_wait(n, FREE_WAIT_S, false);
+    }
     sched_step_free(n->step);
     file_remove_tree(n->shared, NULL);
     str_release(&n->silent);

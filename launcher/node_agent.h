@@ -10,7 +10,7 @@
  *     Slurm -> batch agent: it writes the word; the node agents find it
  *     either way every node agent tells the ranks of its node (launcher/ranks.h), each once, says so by the event `ranks_told`, and looks
  *              once a second for more: a trainer that starts up may not hear yet. On its own host the batch agent tells them too
- *     a node that has said nothing within two seconds is told by srun as well: SIGUSR1, which srun passes on
+ *     a node that has said nothing within two seconds is told by srun as well (SIGUSR1, which srun passes on), except right after the start
  *
  * With signo 0 nobody is told; that a stop came to the steps is recorded all the same, and is what tells an interrupted trainer from one
  * that is done. SIGUSR2, or the word of the end in the same file, ends the node agents when they have taken what came before. Everything may come
@@ -52,7 +52,8 @@ const char *node_agents_shared(const struct node_agents *n); /* see ranks_told.s
 /* Passes a notice on to all ranks; called again and again. Returns the nodes that were silent too long, so that srun was used for them: "n1,n3",
  * "" none. Borrowed until the next call. */
 const char *node_agents_tell(struct node_agents *n);
-/* Ends them. True: each of them took what the scheduler had sent it before, and node_agents_heard tells all there is to tell. */
+/* Asks them to end, and waits for it, or for a notice one of them has taken. True: each of them took what the scheduler had sent it before, and
+ * node_agents_heard tells all there is to tell. */
 bool node_agents_end(struct node_agents *n);
 void node_agents_free(struct node_agents *n);             /* ends them; NULL is fine */
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/limits.h"
@@ -249,21 +250,52 @@ static bool is_rank(const struct process *p)
     return p->first && !p->launcher;
 }
 
+/* Whoever looks later may find those who had numbers gone. */
+static void numbered_keep(struct ranks_told *told, bool seen)
+{
+    char path[LIMIT_PATH_BYTES];
+    if (told->numbered || (!seen && !told->shared))
+        return;
+    snprintf(path, sizeof path, "%s/numbered", told->shared ? told->shared : "");
+    told->numbered = seen || access(path, F_OK) == 0;
+    if (seen && told->shared)
+        mkdir(path, 0777);
+}
+
+/* The trainer's processes, with what is known of their numbers. */
+static int ranks_read(const char *mark, struct ranks_told *told, struct process **list, size_t *n, struct err *err)
+{
+    bool seen = false;
+    int rc = processes_read(mark, list, n, err);
+    if (rc < 0)
+        return rc;
+    classify(*list, *n);
+    for (size_t i = 0; i < *n; i++)
+        seen |= (*list)[i].first;
+    numbered_keep(told, seen);
+    return 0;
+}
+
+void ranks_look(const char *mark, struct ranks_told *told)
+{
+    struct process *list;
+    size_t n;
+    if (!told->numbered && ranks_read(mark, told, &list, &n, NULL) == 0)
+        list_free(list, n);
+}
+
 int ranks_tell(const char *mark, int signo, struct ranks_told *told, struct err *err)
 {
     struct process *list;
-    size_t n, numbered = 0;
-    int rc = processes_read(mark, &list, &n, err);
+    size_t n;
+    int rc = ranks_read(mark, told, &list, &n, err);
     if (rc < 0)
         return rc;
     told->deaf = 0;
-    classify(list, n);
     for (size_t i = 0; i < n; i++)
-        numbered += list[i].first;
-    for (size_t i = 0; i < n; i++)
-        if (numbered ? is_rank(&list[i]) : hears_first(list, n, &list[i], signo))
+        if (told->numbered ? is_rank(&list[i]) : hears_first(list, n, &list[i], signo))
             tell(list[i].pid, signo, told);
-    for (size_t i = 0; i < n && !numbered && !told->n_pids && !told->deaf; i++)
+    for (size_t i = 0; i < n && !told->numbered && !told->n_pids && !told->deaf; i++)
         if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
             tell(list[i].pid, signo, told); /* nobody hears: it is the first that is deaf */
     list_free(list, n);

@@ -4,7 +4,8 @@
  * is the first process of each rank's own: where the variables by which launchers number ranks differ from the parent's (srun's
  * task, torchrun's worker, mpirun's process); a data-loading child has its parent's numbers and is not one, a launcher that has
  * ranks of its own below it is not one either. Where nothing is numbered it is the topmost process that handles the signal, srun and its
- * like apart. A process that would die of the signal, having no handler for it, is not sent it.
+ * like apart; but where ranks have been numbered once and are gone, nobody is told: what is left is their launcher, which may have
+ * others on other nodes that still save. A process that would die of the signal, having no handler for it, is not sent it.
  *
  * Where several nodes of a cluster live on one machine a rank belongs to the node whose name Slurm gave it (SLURMD_NODENAME); another
  * node's ranks are left to the node agent there, if one is seen (RANKS_AGENT_VARIABLE). A name alone is not believed: there are launchers
@@ -12,6 +13,7 @@
 #ifndef LAUNCHER_RANKS_H
 #define LAUNCHER_RANKS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -24,6 +26,7 @@
  * yet, because it is starting, is told when it has. */
 struct ranks_told {
     const char *shared; /* borrowed folder where those who tell the same ranks note whom they told, so that each is told by one; NULL: nobody else */
+    bool numbered;  /* ranks with a number have been seen here, by us or by one who shares */
     int64_t deaf;   /* ranks without a handler, at the last call */
     pid_t deaf_pid; /* one of those */
     pid_t *pids;    /* those told so far */
@@ -32,6 +35,9 @@ struct ranks_told {
 /* mark: the value of RANKS_VARIABLE. This user's processes on this machine. */
 int ranks_tell(const char *mark, int signo, struct ranks_told *told, struct err *err);
 void ranks_release(struct ranks_told *told);
+
+/* Before anybody is to be told: are the ranks numbered? Whoever calls this now and then knows it when they are gone. */
+void ranks_look(const char *mark, struct ranks_told *told);
 
 /* How many ranks live here; -1 when that cannot be told. */
 int64_t ranks_count(const char *mark);
