@@ -52,8 +52,10 @@ struct agent {
     struct sched_step *step;   /* the trainer's, while it runs */
     int signal_fd;
     bool stop_requested, hung, node_lost, srun_said;
-    char ending[SCHED_ID_BYTES]; /* the scheduler's word for the end of the job that nobody here was told of */
-    double told_mono;            /* the trainer was asked to stop last */
+    bool term;                  /* SIGTERM came, to whatever level: the scheduler ends the job */
+    bool learned;               /* that the job is to end we have from the scheduler alone */
+    struct sched_ending ending; /* as the scheduler has it when the trainer is gone */
+    double told_mono;           /* the trainer was asked to stop last */
     int notice_signo;      /* of the first notice */
     double notice_after_s; /* the attempt's start */
     double started_mono, moved_mono, looked_mono; /* of the attempt; when rank 0's log grew last, and was looked at */
@@ -274,9 +276,12 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
         if (info.ssi_signo != SIGCHLD) {
             stop_request(a, (int)info.ssi_signo, "here");
             event_signal(a, (int)info.ssi_signo);
+            a->term |= info.ssi_signo == SIGTERM;
         }
-    if (node_agents_heard(a->nodes)) /* it wrote the event */
+    if (node_agents_heard(a->nodes)) { /* it wrote the event */
         stop_request(a, SIGTERM, "at a node agent");
+        a->term = true;
+    }
     return 0;
 }
 
@@ -285,17 +290,13 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
  * doubt, and counts as asked. */
 static int stop_learn(struct agent *a, struct err *err)
 {
-    struct err why = {0};
     bool known = a->nodes && node_agents_end(a->nodes);
     int rc = notices_take(a, 0, err);
     if (rc < 0 || a->stop_requested)
         return rc;
-    int asked = sched_ending(a->work.sched, a->work.self.id, a->ending, &why);
-    if (asked < 0)
-        log_msg(LOG_WARN, "whether the job is being ended is not known: %s", why.text);
-    if (asked < 0 && !known)
-        snprintf(a->ending, sizeof a->ending, "perhaps, nobody could say");
-    if (a->ending[0])
+    bool answered = work_ending(&a->work, false, &a->ending) == 0;
+    a->learned = a->ending.why != SCHED_END_NONE && (answered || !known);
+    if (a->learned)
         stop_request(a, SIGTERM, "at the job");
     return 0;
 }
@@ -389,6 +390,21 @@ static int signals_take(struct agent *a, struct err *err)
 
 /* ---- one attempt ---- */
 
+/* Told to end by the scheduler, and neither it nor anything we know says why: it may be that somebody cancels the job. */
+static bool is_unexplained(const struct agent *a)
+{
+    return a->term && a->ending.why == SCHED_END_UNKNOWN && !a->node_lost && !near_time_limit(a);
+}
+
+static void requeue_withhold(struct agent *a)
+{
+    struct evlog_event e;
+    log_msg(LOG_WARN, "job %s is not requeued: it was told to stop, and the scheduler does not say who by", a->work.self.id);
+    evlog_begin(a->attempt.log, &e, "requeue_withheld");
+    json_put_text(&e.out, "job_id", a->work.self.id);
+    attempt_event(&a->attempt, &e);
+}
+
 /* Why the attempt ended is known: say so, and give the job back unless the run is over. */
 static int attempt_settle(struct agent *a, enum attempt_cause cause, const struct sched_step_status *end, const char *detail, int *exit_code,
                           struct err *err)
@@ -405,19 +421,36 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause, const struc
     if (rc < 0 || (rc = run_state_end(&a->state, a->attempt.number, cause, detail, err)) < 0)
         return rc;
     enum run_next next = run_state_next(&a->state, &a->work.budget, why);
-    successor_settle(a->conf, &a->work, &a->attempt, &a->state, next);
+    if (next == RUN_NEXT_REQUEUE && is_unexplained(a))
+        requeue_withhold(a);
+    else
+        successor_settle(a->conf, &a->work, &a->attempt, &a->state, next);
     log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number, attempt_cause_names[cause], *why ? ": " : "", why);
     *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
     return 0;
 }
 
+/* The scheduler may know of an end that nobody here heard of, and who is behind one that we heard of. */
+static void ending_ask(struct agent *a)
+{
+    work_ending(&a->work, a->stop_requested, &a->ending);
+    if (a->ending.why == SCHED_END_PREEMPTED || a->ending.why == SCHED_END_REQUEUED || a->ending.why == SCHED_END_CANCELLED)
+        stop_request(a, SIGTERM, "at the scheduler");
+}
+
+/* Why it ended, for people. */
 static void detail_make(const struct agent *a, const struct sched_step_status *end, bool is_short, const char *failed, char detail[STATE_TEXT_BYTES])
 {
     char more[STATE_TEXT_BYTES / 2] = "";
+    const char *who = a->ending.who;
+    if (a->ending.why == SCHED_END_CANCELLED) {
+        snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler%s%s", a->work.self.id, *who ? " by " : "", who);
+        return;
+    }
     if (is_short)
         snprintf(more, sizeof more, " at step %lld of %lld", (long long)foreign_steps(&a->foreign), (long long)a->work.wrap.total_steps);
-    else if (a->ending[0])
-        snprintf(more, sizeof more, ", the job was being ended (%s)", a->ending);
+    else if (a->learned)
+        snprintf(more, sizeof more, ", the job was being ended (%s)", sched_end_name(a->ending.why));
     else if (failed[0])
         snprintf(more, sizeof more, " (%.120s)", failed);
     snprintf(detail, STATE_TEXT_BYTES, "trainer %s %d%s; see logs/attempt-%lld.log", end->exit_signal ? "died of signal" : "exited with",
@@ -435,11 +468,6 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     attempt_event(&a->attempt, &e);
     if (a->work.foreign && end->exit_code == WRAP_AGAIN)
         stop_request(a, SIGTERM, "at the trainer");
-    enum foreign_end as = a->work.foreign ? foreign_end_of(&a->foreign, &a->work.wrap, end, a->stop_requested) : FOREIGN_ENDED;
-    bool done = as == FOREIGN_DONE;
-    if (done)
-        event_done(a);
-
     run_state_release(&a->state);
     int rc = run_state_load(a->conf->run_dir, &a->state, err);
     if (rc < 0)
@@ -447,11 +475,20 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     const struct run_attempt *told = attempt_told(&a->state, a->attempt.number);
     if (told && told->stopped) /* the exit status of srun does not tell: 0 for a step that was cancelled */
         stop_request(a, SIGTERM, "at the trainer");
-    done |= told && told->done; /* the run may have been made longer meanwhile: then it goes on */
+    bool done = told && told->done; /* the run may have been made longer meanwhile: then it goes on */
+    if (!done && !(a->work.foreign && foreign_is_done(&a->work.wrap)))
+        ending_ask(a);
+    enum foreign_end as = a->work.foreign ? foreign_end_of(&a->foreign, &a->work.wrap, end, a->stop_requested) : FOREIGN_ENDED;
+    if (as == FOREIGN_DONE) {
+        done = true;
+        event_done(a);
+    }
     if (!done)
         node_lost_look(a);
-    struct attempt_evidence evidence = {done, a->stop_requested, a->state.cancel_at > 0, a->stop_requested && near_time_limit(a), a->hung,
-                                        a->node_lost, !a->work.foreign, as == FOREIGN_SHORT, end->exit_code, end->exit_signal};
+    struct attempt_evidence evidence = {
+        .done = done, .stop_requested = a->stop_requested, .cancel_requested = a->state.cancel_at > 0, .ending = a->ending.why,
+        .time_limit_near = a->stop_requested && near_time_limit(a), .hung = a->hung, .node_lost = a->node_lost, .ours = !a->work.foreign,
+        .is_short = as == FOREIGN_SHORT, .exit_code = end->exit_code, .exit_signal = end->exit_signal};
     detail_make(a, end, as == FOREIGN_SHORT, told ? told->failed : "", detail);
     return attempt_settle(a, attempt_cause_of(&evidence), end, detail, exit_code, err);
 }
@@ -500,10 +537,11 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
     char why[STATE_TEXT_BYTES];
     run_state_release(&a->state);
     int rc = run_state_load(a->conf->run_dir, &a->state, err);
-    *spent = rc == 0 && run_state_next(&a->state, &a->work.budget, why) == RUN_NEXT_FAILED;
+    enum run_next next = rc == 0 ? run_state_next(&a->state, &a->work.budget, why) : RUN_NEXT_WAIT;
+    *spent = next == RUN_NEXT_FAILED || (next == RUN_NEXT_CANCELLED && !a->work.foreign); /* who submits a script again means it */
     if (*spent) {
         log_msg(LOG_WARN, "run %s is over: %s", a->state.run, why);
-        successor_settle(a->conf, &a->work, &a->attempt, &a->state, RUN_NEXT_FAILED);
+        successor_settle(a->conf, &a->work, &a->attempt, &a->state, next);
     }
     return rc;
 }
@@ -539,6 +577,16 @@ static void agent_release(struct agent *a)
     attempt_release(&a->attempt);
 }
 
+/* Of the attempt before ours whose end nobody told: did another job's run end because somebody cancelled that job? */
+static enum sched_end before_ending(struct agent *a)
+{
+    const struct run_attempt *last = a->state.n_attempts ? &a->state.attempts[a->state.n_attempts - 1] : NULL;
+    struct sched_ending ending;
+    if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !a->work.sched || strcmp(last->job_id, a->work.self.id) == 0)
+        return SCHED_END_NONE;
+    return sched_ending(a->work.sched, last->job_id, &ending, NULL) == 0 ? ending.why : SCHED_END_NONE;
+}
+
 int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
 {
     struct agent a = {.conf = conf, .signal_fd = -1, .log_bytes = -1};
@@ -564,7 +612,8 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
         *exit_code = 0;
         goto out;
     }
-    if ((rc = attempt_claim(&a.attempt, &a.state, err)) == 0 && (rc = changes_take(&a, err)) == 0 && (rc = budget_look(&a, &spent, err)) == 0) {
+    if ((rc = attempt_claim(&a.attempt, &a.state, before_ending(&a), err)) == 0 && (rc = changes_take(&a, err)) == 0 &&
+        (rc = budget_look(&a, &spent, err)) == 0) {
         *exit_code = 1;
         rc = spent ? 0 : attempt_run(&a, exit_code, err);
     }

@@ -17,14 +17,16 @@ enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
 {
     if (e->done)
         return CAUSE_DONE;
-    if (e->cancel_requested)
+    if (e->cancel_requested || e->ending == SCHED_END_CANCELLED)
         return CAUSE_CANCEL;
     if (e->hung)
         return CAUSE_HANG;
     if (e->node_lost)
         return CAUSE_NODE_FAIL;
-    if (e->stop_requested)
-        return e->time_limit_near ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
+    if (e->ending == SCHED_END_TIME_LIMIT || (e->stop_requested && e->time_limit_near))
+        return CAUSE_TIME_LIMIT;
+    if (e->stop_requested || e->ending == SCHED_END_PREEMPTED || e->ending == SCHED_END_REQUEUED)
+        return CAUSE_PREEMPT;
     if (e->is_short)
         return CAUSE_EARLY_EXIT;
     return e->ours && e->exit_code == err_exit_code(ERR_DIVERGED) ? CAUSE_DIVERGED : CAUSE_CRASH;
@@ -93,15 +95,19 @@ void attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int
 
 /* Who was told to stop and did not come to its end was stopped; the rest ended with their agent. agent_signal: what the agent died of, 0
  * unknown. */
-static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal, char detail[STATE_TEXT_BYTES])
+static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal, enum sched_end why, char detail[STATE_TEXT_BYTES])
 {
+    if (why == SCHED_END_CANCELLED) {
+        snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler", last->job_id);
+        return CAUSE_CANCEL;
+    }
     if (last->node_lost[0]) {
         snprintf(detail, STATE_TEXT_BYTES, "node %s was lost", last->node_lost);
         return CAUSE_NODE_FAIL;
     }
     if (last->signal_at > 0) {
         snprintf(detail, STATE_TEXT_BYTES, "killed before it had finished stopping");
-        return CAUSE_PREEMPT;
+        return why == SCHED_END_TIME_LIMIT ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
     }
     if (agent_signal) {
         snprintf(detail, STATE_TEXT_BYTES, "its agent died of signal %d", agent_signal);
@@ -112,14 +118,15 @@ static enum attempt_cause cause_of_silent(const struct run_attempt *last, int ag
 }
 
 /* Opens the log of the newest attempt, NULL if there is none, and ends it there if its end is open. */
-static int silent_close(const struct attempt *a, const struct run_state *state, int agent_signal, struct evlog **log, struct err *err)
+static int silent_close(const struct attempt *a, const struct run_state *state, int agent_signal, enum sched_end why, struct evlog **log,
+                        struct err *err)
 {
     const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1] : NULL;
     char detail[STATE_TEXT_BYTES] = "cancelled";
     int rc = last ? log_open(a, state->run, last->number, log, err) : 0;
     if (rc < 0 || !last || last->cause != CAUSE_NONE)
         return rc;
-    enum attempt_cause cause = state->cancel_at > 0 ? CAUSE_CANCEL : cause_of_silent(last, agent_signal, detail);
+    enum attempt_cause cause = state->cancel_at > 0 ? CAUSE_CANCEL : cause_of_silent(last, agent_signal, why, detail);
     end_put(*log, cause, -1, agent_signal, detail);
     return 0;
 }
@@ -221,12 +228,12 @@ static bool is_replaced(const struct attempt *a, const struct run_state *state)
     return strcmp(a->self->token, state->after) != 0 || strcmp(newest.token, state->token) == 0;
 }
 
-int attempt_claim(struct attempt *a, const struct run_state *state, struct err *err)
+int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_end why, struct err *err)
 {
     if (is_replaced(a, state))
         return err_set(err, ERR_BUSY, "this job (token %s) was replaced by a newer submission (token %s)", a->self->token, state->token);
     struct evlog *before = NULL;
-    int rc = silent_close(a, state, 0, &before, err);
+    int rc = silent_close(a, state, 0, why, &before, err);
     evlog_close(before);
     if (rc < 0)
         return rc;
@@ -237,7 +244,7 @@ int attempt_claim(struct attempt *a, const struct run_state *state, struct err *
     return log_open(a, state->run, number, &a->log, err);
 }
 
-int attempt_mourn(struct attempt *a, int signo, struct err *err)
+int attempt_mourn(struct attempt *a, int signo, enum sched_end why, struct err *err)
 {
     struct run_state state;
     run_state_init(&state);
@@ -245,7 +252,7 @@ int attempt_mourn(struct attempt *a, int signo, struct err *err)
     if (rc == 0)
         rc = run_state_load(a->run_dir, &state, err);
     if (rc == 0)
-        rc = silent_close(a, &state, signo, &a->log, err);
+        rc = silent_close(a, &state, signo, why, &a->log, err);
     run_state_release(&state);
     return rc;
 }

@@ -36,15 +36,16 @@ void attempt_release(struct attempt *a);
 /* Waits half a minute for the agent of the attempt before, and until it has been silent for a minute when it lived on another host; but not
  * for an earlier life of this very job, which the scheduler has ended. */
 int attempt_lock(struct attempt *a, struct err *err);
-/* Under the lock, with the state folded since: takes the next number and opens its log, having said how the one before ended if that is open. */
-int attempt_claim(struct attempt *a, const struct run_state *state, struct err *err);
+/* Under the lock, with the state folded since: takes the next number and opens its log, having said how the one before ended if that is
+ * open. before: why its job ended, as the scheduler has it; SCHED_END_NONE: not known. */
+int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_end before, struct err *err);
 
 /* False: a newer attempt was claimed, and the run is no longer this one's to end or to bring back. */
 bool attempt_is_newest(const struct attempt *a);
 
 /* For the guard: opens the log of the newest attempt, whose agent died of this signal, and ends the attempt if its end is open. Waits for
- * what the agent left behind to let go of the lock. */
-int attempt_mourn(struct attempt *a, int signo, struct err *err);
+ * what the agent left behind to let go of the lock. why: as the scheduler has it. */
+int attempt_mourn(struct attempt *a, int signo, enum sched_end why, struct err *err);
 
 /* A full disk must not end the training it reports on: a lost event is a warning. */
 void attempt_event(struct attempt *a, struct evlog_event *e);
@@ -59,6 +60,7 @@ struct attempt_evidence {
     bool done;              /* the trainer published the last step */
     bool stop_requested;    /* a notice came, here or at the trainer's step alone: it saved and stopped by itself */
     bool cancel_requested;  /* by event */
+    enum sched_end ending;  /* as the scheduler has it */
     bool time_limit_near;   /* the notice came at the end of the job's time limit */
     bool hung;              /* ended by the agent because nothing moved */
     bool node_lost;         /* the scheduler said that a node of the step failed */

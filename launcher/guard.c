@@ -45,8 +45,11 @@ static int aftermath(const struct agent_conf *conf, int signo, int *exit_code, s
     char why[STATE_TEXT_BYTES];
     run_state_init(&state);
     attempt_init(&attempt, conf->run_dir, &work.self);
+    struct sched_ending ending = {0};
     int rc = work_load(&work, conf->run_dir, conf->home, err);
-    if (rc == 0 && (rc = attempt_mourn(&attempt, signo, err)) == 0)
+    if (rc == 0)
+        work_ending(&work, false, &ending);
+    if (rc == 0 && (rc = attempt_mourn(&attempt, signo, ending.why, err)) == 0)
         rc = run_state_load(conf->run_dir, &state, err);
     if (rc == 0) {
         enum run_next next = run_state_next(&state, &work.budget, why);

@@ -559,11 +559,33 @@ static bool may_help_later(int rc)
     return rc == ERR_TEMP || rc == ERR_BUSY || rc == ERR_TIMEOUT;
 }
 
+/* Somebody ended the run's job by the scheduler's own means, and nobody of ours lived to say so: it goes on record. */
+static int cancelled_note(struct follow *f, const struct run_state *state, bool *noted, struct err *err)
+{
+    struct sched_ending ending;
+    struct evlog *log = NULL;
+    struct evlog_event e;
+    char by[STATE_TEXT_BYTES];
+    int rc = sched_ending(f->s, state->job_id, &ending, err);
+    *noted = rc == 0 && ending.why == SCHED_END_CANCELLED;
+    if (!*noted)
+        return rc == ERR_NOT_FOUND ? 0 : rc;
+    snprintf(by, sizeof by, "job %s was cancelled at the scheduler%s%s", state->job_id, ending.who[0] ? " by " : "", ending.who);
+    if ((rc = launch_log_open(f->l, NULL, &log, err)) < 0)
+        return rc;
+    evlog_begin(log, &e, "cancel_requested");
+    json_put_text(&e.out, "by", by);
+    rc = evlog_commit(log, &e, true, err);
+    evlog_close(log);
+    return rc;
+}
+
 /* over: nothing more is to come. */
 static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_next *next, bool *over, struct err *err)
 {
     int rc = run_fold_update(f->fold, err);
     const struct run_state *state = run_fold_state(f->fold);
+    bool noted;
     if (rc < 0)
         return rc;
     *next = run_state_next(state, &f->l->budget, NULL);
@@ -577,6 +599,8 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
     *over = is_over(*next);
     if (*over)
         return 0;
+    if ((rc = cancelled_note(f, state, &noted, err)) < 0 || noted)
+        return may_help_later(rc) ? 0 : rc; /* the fold tells it the next time round */
     if (state->n_attempts <= *attempts_at_submit && !f->newest.vanished)
         return no_attempt(f->l, state, err);
     *attempts_at_submit = state->n_attempts;

@@ -91,6 +91,7 @@ static void apply_submission(struct run_state *s, const char *kind, const cJSON 
         text_set(s->sched, sizeof s->sched, event, "sched");
     } else if (strcmp(kind, "cancel_requested") == 0 && (s->cancel_at == 0 || wall < s->cancel_at)) {
         s->cancel_at = wall;
+        text_set(s->cancel_by, sizeof s->cancel_by, event, "by");
     }
 }
 
@@ -132,6 +133,8 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
         apply_notice(a, event, wall, json_text(event, "node", NULL) != NULL);
     } else if (strcmp(kind, "requeue") == 0) {
         a->requeued_at = wall;
+    } else if (strcmp(kind, "requeue_withheld") == 0) {
+        a->withheld = true;
     } else if (strcmp(kind, "node_lost") == 0) {
         text_set(a->node_lost, sizeof a->node_lost, event, "node");
     } else if (strcmp(kind, "told_by_srun") == 0) {
@@ -322,12 +325,18 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
     text[0] = 0;
     if (s->done)
         return RUN_NEXT_DONE;
-    if (s->cancel_at > 0)
+    if (s->cancel_at > 0) {
+        snprintf(text, STATE_TEXT_BYTES, "%s", s->cancel_by);
         return RUN_NEXT_CANCELLED;
+    }
     if (s->submitted_at == 0 && !last) /* a submitter may die before it can say that it has submitted */
         return RUN_NEXT_SUBMIT;
     if (!last || last->cause == CAUSE_NONE || is_submitted_since(s, last))
         return RUN_NEXT_WAIT;
+    if (last->cause == CAUSE_CANCEL) { /* by somebody who asked the scheduler, not us */
+        snprintf(text, STATE_TEXT_BYTES, "%s", last->detail);
+        return RUN_NEXT_CANCELLED;
+    }
     if (last->cause == CAUSE_DIVERGED) { /* the same numbers would come again */
         snprintf(text, STATE_TEXT_BYTES, "training diverged: %.160s", last->detail);
         return RUN_NEXT_FAILED;

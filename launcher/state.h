@@ -53,6 +53,7 @@ struct run_attempt {
     bool progressed;                 /* a foreign trainer's sign that it came further, see wrap.h */
     bool stopped;                    /* it saved and stopped because it was asked to */
     bool done;                       /* it published what was the last step then */
+    bool withheld;                   /* its agent did not give the job back: nobody could say who told it to stop */
     double requeued_at;              /* its agent gave the job back to the scheduler to run again; 0 no */
     double load_s, save_s;           /* checkpoint load; longest save */
     int64_t first_step, last_step;   /* optimizer steps executed, -1 none */
@@ -72,6 +73,7 @@ struct run_state {
      * not known. after, after_job: token and job whose end the newest one waits for, a job of this run that may still live; "" none. */
     char token[ID_TEXT_BYTES], after[ID_TEXT_BYTES], after_job[STATE_JOB_BYTES], sched[16];
     char job_id[STATE_JOB_BYTES], job_token[ID_TEXT_BYTES];
+    char cancel_by[STATE_TEXT_BYTES]; /* how, where it was not `reel cancel`; "" else */
     int64_t intent_order, submitted_order;
     int64_t revision, job_revision; /* of the newest change (launcher/next.h); the one that the newest submission knew */
     double created_at, intent_at, submitted_at, cancel_at;

@@ -9,7 +9,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/num.h"
-#include "launcher/sched/slurm.h"
 
 /* The controller may be away, and what asks it may die of the signal that ends all processes of a job: a run without a follower has nobody
  * else to bring it back. */
@@ -28,12 +27,6 @@ static int ours_load(struct work *w, const char *run_dir, struct err *err)
     w->node_agents = w->run.resources.node_agents;
     w->notice = SIGUSR1;
     return 0;
-}
-
-int work_reload(struct work *w, const char *run_dir, struct err *err)
-{
-    run_release(&w->run);
-    return ours_load(w, run_dir, err);
 }
 
 static int foreign_load(struct work *w, const char *run_dir, struct err *err)
@@ -77,11 +70,53 @@ static int foreign_job_find(struct work *w, const char *home, struct err *err)
         return rc;
     w->self.restarts = (int)n;
     snprintf(w->self.id, sizeof w->self.id, "%s", id);
-    double ends_at = 0;
-    if (sched_slurm_ends_at(w->sched, id, &ends_at, &why) < 0)
-        log_msg(LOG_WARN, "a time limit will read as a preemption: %s", why.text);
-    w->time_limit_s = ends_at > 0 ? ends_at - clock_wall_s() : 0;
     return 0;
+}
+
+/* Should the question be put again, after a pause that doubles each time? */
+static bool again_later(int rc, double begun_s, double *pause_s)
+{
+    if ((rc != ERR_TEMP && rc != ERR_BUSY) || clock_mono_s() - begun_s >= REQUEUE_FOR_S)
+        return false;
+    clock_sleep_s(*pause_s);
+    *pause_s = fmin(2 * *pause_s, REQUEUE_PAUSE_S);
+    return true;
+}
+
+int work_ending(struct work *w, bool patient, struct sched_ending *out)
+{
+    struct err err = {0};
+    double begun_s = clock_mono_s(), pause_s = 1;
+    int rc;
+    *out = (struct sched_ending){0};
+    if (!w->sched)
+        return 0;
+    do
+        rc = sched_ending(w->sched, w->self.id, out, &err);
+    while (patient && again_later(rc, begun_s, &pause_s));
+    if (rc < 0) {
+        out->why = SCHED_END_UNKNOWN;
+        log_msg(LOG_WARN, "why job %s ends, or when, is not known: %s", w->self.id, err.text);
+    }
+    return rc;
+}
+
+/* What was asked for is one thing, the job's own end another: the partition's limit, or a limit somebody changed. */
+static void limit_find(struct work *w)
+{
+    struct sched_ending ending;
+    work_ending(w, false, &ending);
+    if (ending.limit_at > 0)
+        w->time_limit_s = ending.limit_at - clock_wall_s();
+}
+
+int work_reload(struct work *w, const char *run_dir, struct err *err)
+{
+    run_release(&w->run);
+    int rc = ours_load(w, run_dir, err);
+    if (rc == 0)
+        limit_find(w);
+    return rc;
 }
 
 int work_load(struct work *w, const char *run_dir, const char *home, struct err *err)
@@ -90,7 +125,10 @@ int work_load(struct work *w, const char *run_dir, const char *home, struct err 
     int rc = foreign ? foreign_load(w, run_dir, err) : ours_load(w, run_dir, err);
     if (rc < 0)
         return rc;
-    return foreign ? foreign_job_find(w, home, err) : job_find(w, home, err);
+    rc = foreign ? foreign_job_find(w, home, err) : job_find(w, home, err);
+    if (rc == 0)
+        limit_find(w);
+    return rc;
 }
 
 void work_release(struct work *w)
@@ -110,12 +148,10 @@ void work_requeue(struct work *w, struct attempt *attempt)
     if (!w->sched)
         return;
     double begun_s = clock_mono_s(), pause_s = 1;
-    int rc = sched_requeue(w->sched, w->self.id, &err);
-    while ((rc == ERR_TEMP || rc == ERR_BUSY) && clock_mono_s() - begun_s < REQUEUE_FOR_S) {
-        clock_sleep_s(pause_s);
-        pause_s = fmin(2 * pause_s, REQUEUE_PAUSE_S);
+    int rc;
+    do
         rc = sched_requeue(w->sched, w->self.id, &err);
-    }
+    while (again_later(rc, begun_s, &pause_s));
     if (rc < 0) {
         log_msg(LOG_WARN, "cannot requeue job %s: %s", w->self.id, err.text);
         return;

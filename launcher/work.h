@@ -15,7 +15,7 @@ struct work {
     bool foreign;           /* … or somebody else's trainer */
     struct wrap wrap;
     struct run_budget budget;
-    double time_limit_s;    /* of one attempt; 0: none, or not known */
+    double time_limit_s;    /* of this attempt, as the scheduler ends it; 0: none, or not known */
     bool node_agents;
     int notice;             /* the signal that asks the trainer to save and stop; 0: it is not told */
     struct sched *steps;    /* what starts the trainer */
@@ -29,6 +29,10 @@ int work_load(struct work *w, const char *run_dir, const char *home, struct err 
 /* run.json and plan.json anew, of a run of ours whose folder says something else now. */
 int work_reload(struct work *w, const char *run_dir, struct err *err);
 void work_release(struct work *w);
+
+/* Why the own job is to end. Asks until the scheduler answers when `patient`, as long as a requeue would, else once;
+ * SCHED_END_NONE without a job, SCHED_END_UNKNOWN and the error without an answer. */
+int work_ending(struct work *w, bool patient, struct sched_ending *out);
 
 /* Gives the own job back to the scheduler, with an event. A failure is a warning: then a follower of the run brings it back
  * (`reel launch` with its name; a wrapped run has none, its owner submits its script again). */

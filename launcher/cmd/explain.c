@@ -65,7 +65,10 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     str_addf(out, ", replayed %lld step%s", (long long)g.replayed, g.replayed == 1 ? "" : "s");
     if (a->told_by_srun[0])
         str_addf(out, "; node %s did not say that its ranks were told, srun was used too", a->told_by_srun);
-    if (a->cause == CAUSE_CRASH || a->cause == CAUSE_NODE_FAIL || a->cause == CAUSE_HANG || a->cause == CAUSE_EARLY_EXIT)
+    if (a->withheld)
+        str_addf(out, "; it was told to stop, and the scheduler does not say who by: so its job was not requeued, for who cancels, ends. If it "
+                      "is to go on, submit it again");
+    if (a->cause == CAUSE_CRASH || a->cause == CAUSE_NODE_FAIL || a->cause == CAUSE_HANG || a->cause == CAUSE_EARLY_EXIT || a->cause == CAUSE_CANCEL)
         str_addf(out, "; %s", a->detail);
     str_addc(out, '\n');
 }

@@ -54,6 +54,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/str.h"
 #include "launcher/sched/local_priv.h"
 
 #define LOCK_WAIT_S 30.0
@@ -424,6 +425,39 @@ static int local_cancel(struct sched *s, const char *id, struct err *err)
     return ask(s, id, ask_cancel, err);
 }
 
+/* Once a record is settled its stop is none, and the state tells. */
+static enum sched_end end_of(const struct local_rec *r)
+{
+    switch ((enum local_stop)r->stop) {
+    case STOP_CANCEL: return SCHED_END_CANCELLED;
+    case STOP_PREEMPT: return SCHED_END_PREEMPTED;
+    case STOP_TIME_LIMIT: return SCHED_END_TIME_LIMIT;
+    case STOP_REQUEUE:
+    case STOP_SHUTDOWN: return SCHED_END_REQUEUED;
+    case STOP_NONE: break;
+    }
+    if (r->state == SCHED_CANCELLED)
+        return str_starts(r->reason, "preempted") ? SCHED_END_PREEMPTED : SCHED_END_CANCELLED;
+    return r->state == SCHED_TIME_LIMIT ? SCHED_END_TIME_LIMIT : r->state == SCHED_REQUEUED ? SCHED_END_REQUEUED : SCHED_END_NONE;
+}
+
+static int local_ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err)
+{
+    struct local *l = local_of(s);
+    struct local_rec r;
+    int64_t job;
+    int rc = id_of(id, &job, err);
+    if (rc == 0)
+        rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err);
+    if (rc == 0 && r.state == SCHED_UNKNOWN)
+        *out = (struct sched_ending){.why = SCHED_END_UNKNOWN};
+    else if (rc == 0)
+        *out = (struct sched_ending){.why = end_of(&r),
+                                     .limit_at = r.state == SCHED_RUNNING && r.time_limit_s > 0 ? r.started_at + r.time_limit_s : 0};
+    arena_reset(&l->spool.texts);
+    return rc;
+}
+
 /* ---- inside a job ---- */
 
 /* The job's own variables go along, so that a step finds its job and its processes are known by the marker. */
@@ -475,6 +509,7 @@ static const struct sched_ops local_ops = {
     .poll = local_poll,
     .signal = local_signal,
     .requeue = local_requeue,
+    .ending = local_ending,
     .cancel = local_cancel,
     .step_start = local_step_start_op,
     .step_poll = local_step_poll,

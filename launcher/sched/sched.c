@@ -222,6 +222,18 @@ int sched_requeue(struct sched *s, const char *id, struct err *err)
     return s->ops->requeue(s, id, err);
 }
 
+const char *sched_end_name(enum sched_end end)
+{
+    static const char *const names[] = {[SCHED_END_NONE] = "", [SCHED_END_UNKNOWN] = "for a reason it does not tell", [SCHED_END_REQUEUED] = "requeued",
+                                        [SCHED_END_PREEMPTED] = "preempted", [SCHED_END_CANCELLED] = "cancelled", [SCHED_END_TIME_LIMIT] = "time limit"};
+    return names[end];
+}
+
+int sched_ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err)
+{
+    return s->ops->ending(s, id, out, err);
+}
+
 int sched_cancel(struct sched *s, const char *id, struct err *err)
 {
     return s->ops->cancel(s, id, err);
@@ -294,11 +306,4 @@ int sched_lost_node(struct sched *s, char node[SCHED_ID_BYTES], struct err *err)
 {
     node[0] = 0;
     return s->ops->lost_node ? s->ops->lost_node(s, node, err) : 0;
-}
-
-int sched_ending(struct sched *s, const char *id, char word[SCHED_ID_BYTES], struct err *err)
-{
-    word[0] = 0;
-    return s->ops->ending ? s->ops->ending(s, id, word, err)
-                          : err_set(err, ERR_STATE, "'%s' does not say whether a running job is being ended", s->ops->kind);
 }

@@ -162,6 +162,22 @@ struct sched_filter {
     const char *const *tokens; /* NULL-ended */
 };
 
+/* Why a job is to end, or has ended, as the scheduler itself has it. */
+enum sched_end {
+    SCHED_END_NONE,       /* it waits, or runs with nobody ending it; or it ended by itself */
+    SCHED_END_UNKNOWN,    /* it ends, and why cannot be read */
+    SCHED_END_REQUEUED,   /* it will run again: preempted with a requeue, or somebody asked for one */
+    SCHED_END_PREEMPTED,  /* it gives way: its grace runs, or it is over by that */
+    SCHED_END_CANCELLED,  /* by its user or by whoever may */
+    SCHED_END_TIME_LIMIT,
+};
+const char *sched_end_name(enum sched_end end); /* "", "for a reason it does not tell", "requeued", "preempted", "cancelled", "time limit" */
+struct sched_ending {
+    enum sched_end why;
+    double limit_at;        /* when its time limit ends the execution that runs, UTC Unix seconds; 0: none, or none runs */
+    char who[SCHED_ID_BYTES]; /* who cancelled it, where that is known: "root"; else "" */
+};
+
 /* Who gets a signal. */
 enum sched_to { SCHED_TO_BATCH, SCHED_TO_ALL };
 
@@ -219,6 +235,7 @@ struct sched_ops {
     int (*poll)(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err);
     int (*signal)(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err);
     int (*requeue)(struct sched *s, const char *id, struct err *err);
+    int (*ending)(struct sched *s, const char *id, struct sched_ending *out, struct err *err);
     int (*cancel)(struct sched *s, const char *id, struct err *err);
     int (*step_start)(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err);
     int (*place)(struct sched *s, const struct sched_step_spec *spec, struct arena *arena, struct sched_placement *out, struct err *err);
@@ -226,7 +243,6 @@ struct sched_ops {
     int (*step_signal)(struct sched_step *step, int signo, struct err *err);
     void (*step_free)(struct sched_step *step);
     int (*lost_node)(struct sched *s, char node[SCHED_ID_BYTES], struct err *err); /* NULL: never */
-    int (*ending)(struct sched *s, const char *id, char word[SCHED_ID_BYTES], struct err *err); /* NULL: not to be known */
     void (*close)(struct sched *s);
 };
 /* Implementations put these first in their own structs. */
@@ -260,6 +276,10 @@ int sched_signal(struct sched *s, const char *id, int signo, enum sched_to to, s
 /* No effect on a job that waits already; ERR_STATE when it has ended, is being cancelled, or may not be requeued. */
 int sched_requeue(struct sched *s, const char *id, struct err *err);
 
+/* How this job is to end, whoever was told of it: asks the scheduler itself, never a shared answer; the answer is newer than any signal it
+ * has sent. ERR_NOT_FOUND: it knows no such job (any more). */
+int sched_ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err);
+
 /* No effect on a job that has ended. Returns when the wish is recorded: poll for the end. */
 int sched_cancel(struct sched *s, const char *id, struct err *err);
 
@@ -280,9 +300,5 @@ void sched_step_free(struct sched_step *step); /* kills what still runs of it; N
 
 /* A node of the allocation this process runs in that the scheduler has given up for lost, "" when there is none. */
 int sched_lost_node(struct sched *s, char node[SCHED_ID_BYTES], struct err *err);
-
-/* Is the job this process runs in being ended, whoever was told of it: the scheduler's word for it ("PREEMPTED", "CANCELLED", "COMPLETING"); ""
- * it is not, and goes on. One question to the scheduler, whose answer is newer than any signal it has sent. ERR_STATE when it cannot say. */
-int sched_ending(struct sched *s, const char *id, char word[SCHED_ID_BYTES], struct err *err);
 
 #endif

@@ -1,6 +1,8 @@
 #include "launcher/sched/slurm.h"
 
 #include <limits.h>
+#include <math.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +53,42 @@ enum sched_state slurm_state(const struct slurm_job *j, double now)
     if (state == SCHED_NODE_FAIL && !settled)
         return SCHED_STOPPING;
     return state == SCHED_PENDING && j->restarts > 0 ? SCHED_REQUEUED : state;
+}
+
+/* Of a job shown as COMPLETING alone, by what the controller notes when it begins to end one (22.05.8, seen): a requeue clears the end of
+ * the execution, or tells the one expected of the next; a time limit is the reason; preemption for good ends the job in the second it was
+ * preempted in; and who is cancelled has an end and no reason, be it later in the grace of a preemption, be it before the execution that a
+ * requeue promised has begun. */
+static const char *base_of(const struct slurm_job *j, double now)
+{
+    const double skew_s = 30; /* of clocks; the shortest time limit is a minute */
+    if (j->base[0] || strcmp(j->state, "COMPLETING") != 0)
+        return j->base;
+    if (j->ended_at <= 0 || j->ended_at > now + skew_s)
+        return "PENDING";
+    if (strcmp(j->reason, "TimeLimit") == 0)
+        return "TIMEOUT";
+    if (j->reason[0])
+        return "";
+    bool at_once = j->preempted_at > 0 && fabs(j->ended_at - j->preempted_at) <= 1;
+    return at_once && j->started_at > 0 ? "PREEMPTED" : "CANCELLED";
+}
+
+enum sched_end slurm_end(const struct slurm_job *j, double now)
+{
+    const char *base = base_of(j, now);
+    enum sched_state state = slurm_state(j, now);
+    if (strcmp(base, "CANCELLED") == 0)
+        return SCHED_END_CANCELLED;
+    if (strcmp(base, "PREEMPTED") == 0)
+        return SCHED_END_PREEMPTED;
+    if (strcmp(base, "TIMEOUT") == 0 || strcmp(base, "DEADLINE") == 0)
+        return SCHED_END_TIME_LIMIT;
+    if (strcmp(base, "PENDING") == 0 || state == SCHED_REQUEUED)
+        return j->restarts > 0 ? SCHED_END_REQUEUED : SCHED_END_NONE;
+    if (state == SCHED_RUNNING)
+        return j->preempted_at > 0 && j->preempted_at >= j->started_at ? SCHED_END_PREEMPTED : SCHED_END_NONE;
+    return base[0] || sched_state_ended(state) ? SCHED_END_NONE : SCHED_END_UNKNOWN;
 }
 
 const char *slurm_token(const char *comment)
@@ -169,14 +207,19 @@ static const char **absent_ids(const struct sched_filter *f, const struct slurm_
     return k ? ids : NULL;
 }
 
+static bool has_accounting(struct sched_slurm *l)
+{
+    struct sched_site site;
+    if (!l->described && sched_describe(&l->base, &site, NULL) < 0)
+        return false;
+    return l->site.accounting[0] && strcmp(l->site.accounting, "accounting_storage/none") != 0;
+}
+
 /* What the controller has forgotten accounting may remember; asked no oftener than the controller. No accounting, or none that
  * answers: nothing is known, and the jobs stay absent. */
 static void recall(struct sched_slurm *l, const char *const *ids, struct slurm_jobs *jobs, struct arena *arena)
 {
-    struct sched_site site;
-    if (!l->described && sched_describe(&l->base, &site, NULL) < 0)
-        return;
-    if (!l->site.accounting[0] || strcmp(l->site.accounting, "accounting_storage/none") == 0)
+    if (!has_accounting(l))
         return;
     if (l->history_at == 0 || clock_mono_s() - l->history_at >= l->poll_s) {
         l->history_at = clock_mono_s();
@@ -224,15 +267,13 @@ static bool is_own(const char *id)
 }
 
 /* Ids are handed out again after a controller lost its state: ours is the one whose comment names a token bound to this id. */
-int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *state, struct err *err)
+static int job_ours(struct sched_slurm *l, const char *id, struct arena *arena, struct slurm_job *out, struct err *err)
 {
-    struct arena arena;
     struct slurm_jobs jobs = {0};
     struct slurm_record record;
     if (!id[0] || strspn(id, "0123456789") != strlen(id))
         return err_set(err, ERR_NOT_FOUND, "'%s' is not the id of a Slurm job", id);
-    arena_init(&arena, 0);
-    int rc = l->rpc->ops->jobs(l->rpc, id, &arena, &jobs, err);
+    int rc = l->rpc->ops->jobs(l->rpc, id, arena, &jobs, err);
     const char *token = rc == 0 && jobs.n ? slurm_token(jobs.v[0].comment) : "";
     if (rc == 0 && !jobs.n)
         rc = err_set(err, ERR_NOT_FOUND, "Slurm knows no job %s", id);
@@ -240,19 +281,51 @@ int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *stat
                                         (record.id[0] && strcmp(record.id, id) != 0)))
         rc = err_set(err, ERR_NOT_FOUND, "job %s ('%s') was not submitted from %s", id, jobs.v[0].name, l->home);
     if (rc == 0)
-        *state = slurm_state(&jobs.v[0], clock_wall_s());
+        *out = jobs.v[0];
+    return rc;
+}
+
+int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *state, struct err *err)
+{
+    struct arena arena;
+    struct slurm_job job;
+    arena_init(&arena, 0);
+    int rc = job_ours(l, id, &arena, &job, err);
+    if (rc == 0)
+        *state = slurm_state(&job, clock_wall_s());
     arena_release(&arena);
     return rc;
 }
 
-int sched_slurm_ends_at(struct sched *s, const char *id, double *ends_at, struct err *err)
+/* The controller does not say who cancelled a job, accounting does: "CANCELLED by 1000". */
+static void canceller(struct sched_slurm *l, const char *id, struct arena *arena, char who[SCHED_ID_BYTES])
+{
+    const char *ids[] = {id, NULL};
+    struct slurm_jobs jobs = {0};
+    int64_t uid;
+    if (!has_accounting(l) || slurm_history(ids, arena, &jobs, NULL) < 0 || !jobs.n)
+        return;
+    const char *by = strstr(jobs.v[0].reason, " by ");
+    if (!by || num_parse_i64(by + strlen(" by "), "the user", &uid, NULL) < 0)
+        return;
+    const struct passwd *user = getpwuid((uid_t)uid);
+    snprintf(who, SCHED_ID_BYTES, user ? "%s" : "user %s", user ? user->pw_name : by + strlen(" by "));
+}
+
+static int ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err)
 {
     struct arena arena;
-    struct slurm_jobs jobs = {0};
+    struct slurm_job job;
+    double now = clock_wall_s();
     arena_init(&arena, 0);
-    int rc = slurm_of(s)->rpc->ops->jobs(slurm_of(s)->rpc, id, &arena, &jobs, err);
-    if (rc == 0)
-        *ends_at = jobs.n && slurm_state(&jobs.v[0], clock_wall_s()) == SCHED_RUNNING ? jobs.v[0].ended_at : 0;
+    int rc = job_ours(slurm_of(s), id, &arena, &job, err);
+    if (rc == 0) {
+        *out = (struct sched_ending){.why = slurm_end(&job, now)};
+        if (out->why == SCHED_END_NONE && slurm_state(&job, now) == SCHED_RUNNING)
+            out->limit_at = job.ended_at;
+        if (out->why == SCHED_END_CANCELLED)
+            canceller(slurm_of(s), id, &arena, out->who);
+    }
     arena_release(&arena);
     return rc;
 }
@@ -269,17 +342,36 @@ static int signal_(struct sched *s, const char *id, int signo, enum sched_to to,
     return rc;
 }
 
+struct requeue_look {
+    enum sched_state state;
+    enum sched_end end;
+};
+
+static int requeue_look(struct sched_slurm *l, const char *id, struct requeue_look *out, struct err *err)
+{
+    struct arena arena;
+    struct slurm_job job;
+    arena_init(&arena, 0);
+    int rc = job_ours(l, id, &arena, &job, err);
+    if (rc == 0)
+        *out = (struct requeue_look){slurm_state(&job, clock_wall_s()), slurm_end(&job, clock_wall_s())};
+    arena_release(&arena);
+    return rc;
+}
+
 static int requeue(struct sched *s, const char *id, struct err *err)
 {
     struct sched_slurm *l = slurm_of(s);
-    enum sched_state state;
-    int rc = slurm_job_ours(l, id, &state, err);
-    if (rc == 0 && sched_state_ended(state))
-        rc = err_set(err, ERR_STATE, "job %s has ended (%s): it cannot run again", id, sched_state_name(state));
-    if (rc < 0 || state == SCHED_PENDING || state == SCHED_REQUEUED)
+    struct requeue_look look;
+    int rc = requeue_look(l, id, &look, err);
+    if (rc == 0 && sched_state_ended(look.state))
+        rc = err_set(err, ERR_STATE, "job %s has ended (%s): it cannot run again", id, sched_state_name(look.state));
+    if (rc == 0 && look.end == SCHED_END_CANCELLED)
+        rc = err_set(err, ERR_STATE, "job %s is being cancelled and does not run again", id);
+    if (rc < 0 || look.state == SCHED_PENDING || look.state == SCHED_REQUEUED)
         return rc;
     rc = l->rpc->ops->requeue(l->rpc, id, err);
-    if (rc == ERR_STATE && slurm_job_ours(l, id, &state, NULL) == 0 && !sched_state_ended(state))
+    if (rc == ERR_STATE && requeue_look(l, id, &look, NULL) == 0 && !sched_state_ended(look.state) && look.end != SCHED_END_CANCELLED)
         return 0; /* the preemption has done it already */
     return rc;
 }
@@ -341,25 +433,6 @@ static int lost_node(struct sched *s, char node[SCHED_ID_BYTES], struct err *err
     return rc;
 }
 
-/* Within a grace time a preempted job is RUNNING, with the time of its preemption set; of an earlier execution that says nothing. */
-static int ending(struct sched *s, const char *id, char word[SCHED_ID_BYTES], struct err *err)
-{
-    struct arena arena;
-    struct slurm_jobs jobs = {0};
-    arena_init(&arena, 0);
-    int rc = slurm_of(s)->rpc->ops->jobs(slurm_of(s)->rpc, id, &arena, &jobs, err);
-    if (rc == 0 && !jobs.n)
-        rc = err_set(err, ERR_NOT_FOUND, "Slurm knows no job %s", id);
-    if (rc == 0) {
-        const struct slurm_job *j = &jobs.v[0];
-        bool preempted = j->preempted_at > 0 && j->preempted_at >= j->started_at;
-        const char *said = preempted ? "PREEMPTED" : slurm_state(j, clock_wall_s()) == SCHED_RUNNING ? "" : j->state;
-        snprintf(word, SCHED_ID_BYTES, "%s", said);
-    }
-    arena_release(&arena);
-    return rc;
-}
-
 static const struct sched_ops slurm_ops = {
     .kind = "slurm",
     .starts_ranks = true,
@@ -368,11 +441,11 @@ static const struct sched_ops slurm_ops = {
     .poll = poll_,
     .signal = signal_,
     .requeue = requeue,
+    .ending = ending,
     .cancel = cancel,
     .step_start = step_start,
     .place = place,
     .lost_node = lost_node,
-    .ending = ending,
     .step_poll = slurm_step_poll,
     .step_signal = slurm_step_signal,
     .step_free = slurm_step_free,

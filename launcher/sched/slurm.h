@@ -31,7 +31,4 @@ int sched_slurm_site(struct sched *s, struct slurm_site *out, struct err *err);
 /* Its nodes and switches; in the arena. */
 int sched_slurm_net(struct sched *s, struct arena *arena, struct slurm_net *out, struct err *err);
 
-/* When the time limit of this running job ends it, UTC s; 0: it has none. One question to the controller. */
-int sched_slurm_ends_at(struct sched *s, const char *id, double *ends_at, struct err *err);
-
 #endif

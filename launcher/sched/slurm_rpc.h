@@ -24,6 +24,7 @@
 struct slurm_job {
     const char *id;       /* "123" */
     const char *state;    /* "RUNNING", "COMPLETING", ...: the base state, replaced by a flag that says more */
+    const char *base;     /* what stands under the flags COMPLETING, SIGNALING, ...: "CANCELLED"; "" when it is not told */
     const char *reason;   /* "" for None */
     const char *comment, *name;
     int restarts, nodes, cores; /* cores of all nodes */
@@ -31,7 +32,7 @@ struct slurm_job {
     int exit_status;      /* as of wait(2); -1 when there is none to tell */
     bool requeue;         /* may be run again */
     double submitted_at, started_at, ended_at; /* UTC Unix seconds, 0: not yet */
-    double preempted_at;  /* it was asked to make room, and may still run within its grace time; 0: it was not */
+    double preempted_at;  /* it was asked to make room, in the execution that runs or ended last; within a grace it still runs; 0: it was not */
 };
 struct slurm_jobs {
     struct slurm_job *v;

@@ -61,6 +61,16 @@ static double time_of(const char *text)
     return strtod(plain(text), NULL); /* "N/A" and "" are 0 */
 }
 
+bool slurm_text_is_base(const char *state)
+{
+    static const char *const words[] = {"PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL",
+                                        "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strcmp(state, words[i]) == 0)
+            return true;
+    return false;
+}
+
 static void job_fill(char *const f[N_FIELDS], struct slurm_job *j)
 {
     *j = (struct slurm_job){
@@ -69,6 +79,7 @@ static void job_fill(char *const f[N_FIELDS], struct slurm_job *j)
         .exit_status = whole(f[F_EXIT]), .requeue = f[F_REQUEUE][0] == '1' || f[F_REQUEUE][0] == 'y',
         .submitted_at = time_of(f[F_SUBMIT]), .started_at = time_of(f[F_START]), .ended_at = time_of(f[F_END]),
         .preempted_at = time_of(f[F_PREEMPTED])};
+    j->base = slurm_text_is_base(j->state) ? j->state : "";
 }
 
 static size_t lines_count(const char *text)
@@ -124,9 +135,13 @@ int slurm_text_history(const char *text, struct arena *arena, struct slurm_jobs 
         }
         if (n < N_ACCOUNTED)
             return err_set(err, ERR_INPUT, "sacct printed a line without our %d fields: '%.60s'", N_ACCOUNTED, line);
-        f[A_STATE][strcspn(f[A_STATE], " +")] = '\0'; /* "CANCELLED by 1000" */
+        const char *by = strstr(f[A_STATE], " by ");
+        by = by ? arena_strdup(arena, f[A_STATE]) : ""; /* "CANCELLED by 1000" */
+        if (!by)
+            return err_set(err, ERR_NOMEM, "out of memory");
+        f[A_STATE][strcspn(f[A_STATE], " +")] = '\0';
         jobs.v[jobs.n++] = (struct slurm_job){
-            .id = f[A_ID], .state = f[A_STATE], .reason = "", .comment = f[A_COMMENT], .name = f[A_NAME],
+            .id = f[A_ID], .state = f[A_STATE], .base = f[A_STATE], .reason = by, .comment = f[A_COMMENT], .name = f[A_NAME],
             .nodes = whole(f[A_NODES]), .cores = whole(f[A_CORES]), .exit_status = accounted_exit(f[A_EXIT]),
             .submitted_at = time_of(f[A_SUBMIT]), .started_at = time_of(f[A_START]), .ended_at = time_of(f[A_END])};
     }
@@ -166,6 +181,17 @@ static const char *json_state(const cJSON *job)
     return cJSON_IsString(v) ? v->valuestring : "";
 }
 
+/* The array names what stands under the flags first. */
+static const char *json_base(const cJSON *job, const struct slurm_job *j)
+{
+    const cJSON *list = json_member(job, "job_state"), *v;
+    if (cJSON_IsArray(list) && cJSON_GetArraySize(list) > 1)
+        cJSON_ArrayForEach(v, list)
+            if (cJSON_IsString(v) && slurm_text_is_base(v->valuestring))
+                return v->valuestring;
+    return slurm_text_is_base(j->state) ? j->state : "";
+}
+
 static int job_from_json(const cJSON *job, struct arena *arena, struct slurm_job *j, struct err *err)
 {
     *j = (struct slurm_job){
@@ -179,7 +205,8 @@ static int job_from_json(const cJSON *job, struct arena *arena, struct slurm_job
         .exit_status = json_exit_status(job), .requeue = cJSON_IsTrue(json_member(job, "requeue")),
         .submitted_at = json_number(job, "submit_time", 0), .started_at = json_number(job, "start_time", 0),
         .ended_at = json_number(job, "end_time", 0), .preempted_at = json_number(job, "preempt_time", 0)};
-    return j->id && j->state && j->reason && j->comment && j->name ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+    j->base = j->state && j->reason ? arena_strdup(arena, json_base(job, j)) : NULL;
+    return j->id && j->state && j->base && j->reason && j->comment && j->name ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
 int slurm_text_jobs_json(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err)

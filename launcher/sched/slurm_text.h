@@ -15,11 +15,13 @@ const char *slurm_text_squeue_format(void);
 
 /* Output of squeue with that format and times as seconds (SLURM_TIME_FORMAT=%s). ERR_INPUT names the line that is not understood. */
 int slurm_text_jobs(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err);
+/* Is this one of Slurm's base states, and not a flag above one, like COMPLETING? */
+bool slurm_text_is_base(const char *state);
 /* Output of squeue --json, any version. */
 int slurm_text_jobs_json(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err);
 
 /* Output of sacct -n -P -X with these fields and times as seconds: what accounting remembers of jobs. Ids that ran more than once
- * stand there once, with their last run. The comment is there only where the site stores it (AccountingStoreFlags=job_comment). */
+ * stand there once, with their last run; reason is "CANCELLED by 1000" where somebody cancelled. The comment is there only where the site stores it (AccountingStoreFlags=job_comment). */
 #define SLURM_SACCT_FIELDS "JobIDRaw,State,ExitCode,NNodes,NCPUS,Submit,Start,End,Comment,JobName"
 int slurm_text_history(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err);
 

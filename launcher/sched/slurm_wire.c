@@ -9,6 +9,7 @@ void slurm_wire_job_write(const struct slurm_job *j, struct json_out *o)
     json_obj_begin(o, NULL);
     json_put_text(o, "id", j->id);
     json_put_text(o, "state", j->state);
+    json_put_text(o, "base", j->base);
     json_put_text(o, "reason", j->reason);
     json_put_text(o, "comment", j->comment);
     json_put_text(o, "name", j->name);
@@ -29,13 +30,13 @@ int slurm_wire_job_read(const cJSON *v, struct arena *arena, struct slurm_job *j
 {
     *j = (struct slurm_job){
         .id = arena_strdup(arena, json_text(v, "id", "")), .state = arena_strdup(arena, json_text(v, "state", "")),
-        .reason = arena_strdup(arena, json_text(v, "reason", "")), .comment = arena_strdup(arena, json_text(v, "comment", "")),
+        .base = arena_strdup(arena, json_text(v, "base", "")), .reason = arena_strdup(arena, json_text(v, "reason", "")), .comment = arena_strdup(arena, json_text(v, "comment", "")),
         .name = arena_strdup(arena, json_text(v, "name", "")), .restarts = (int)json_int(v, "restarts", 0),
         .nodes = (int)json_int(v, "nodes", 0), .cores = (int)json_int(v, "cores", 0), .nice = (int)json_int(v, "nice", 0),
         .exit_status = (int)json_int(v, "exit_status", -1), .requeue = cJSON_IsTrue(json_member(v, "requeue")),
         .submitted_at = json_num(v, "submitted_at", 0), .started_at = json_num(v, "started_at", 0),
         .ended_at = json_num(v, "ended_at", 0), .preempted_at = json_num(v, "preempted_at", 0)};
-    return j->id && j->state && j->reason && j->comment && j->name ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+    return j->id && j->state && j->base && j->reason && j->comment && j->name ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
 /* ---- the site ---- */

@@ -45,6 +45,7 @@ static int job_fill(const job_info_t *info, struct arena *arena, struct slurm_jo
     *j = (struct slurm_job){
         .id = arena_printf(arena, "%u", (unsigned)info->job_id),
         .state = arena_strdup(arena, slurm_job_state_string((uint32_t)info->job_state)),
+        .base = arena_strdup(arena, slurm_job_state_string((uint32_t)info->job_state & JOB_STATE_BASE)),
         .reason = arena_strdup(arena, reason_of(info)),
         .comment = arena_strdup(arena, info->comment ? info->comment : ""),
         .name = arena_strdup(arena, info->name ? info->name : ""),
@@ -52,7 +53,7 @@ static int job_fill(const job_info_t *info, struct arena *arena, struct slurm_jo
         .nice = (int)info->nice - NICE_OFFSET, .exit_status = (int)info->exit_code, .requeue = info->requeue == 1,
         .submitted_at = (double)info->submit_time, .started_at = (double)info->start_time, .ended_at = end_of(info),
         .preempted_at = (double)info->preempt_time};
-    return j->id && j->state && j->reason && j->comment && j->name ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+    return j->id && j->state && j->base && j->reason && j->comment && j->name ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
 static int job_parse(const char *id, job_arg *out, struct err *err)

@@ -44,6 +44,8 @@ static const struct conform_case conform_cases[] = {
     {"environment", "/usr/bin/env -0 > \"$1/environment\"", .state = SCHED_DONE},
     {"signalled", "trap 'exit 7' USR1;" CONFORM_UP, .act = ACT_USR1, .state = SCHED_FAILED, .code = 7},
     {"cancelled", CONFORM_UP, .act = ACT_CANCEL, .requeue = true, .state = SCHED_CANCELLED},
+    {"revived", "trap 'exec \"$1/program\" self-requeue' TERM;" CONFORM_UP, .act = ACT_CANCEL, .requeue = true, .state = SCHED_CANCELLED,
+     .log = "is being cancelled"},
     {"deaf", "trap '' TERM;" CONFORM_UP, .act = ACT_CANCEL, .state = SCHED_CANCELLED},
     {"again", "echo run $REEL_JOB_RESTART; [ $REEL_JOB_RESTART = 1 ] && exit 0;" CONFORM_UP, .act = ACT_REQUEUE,
      .requeue = true, .state = SCHED_DONE, .restarts = 1, .log = "run 1\n"},

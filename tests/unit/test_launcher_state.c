@@ -246,6 +246,15 @@ static void causes(void **state)
         {{.hung = true, .done = true}, CAUSE_DONE},
         {{.node_lost = true, .stop_requested = true, .exit_code = -1, .exit_signal = 15}, CAUSE_NODE_FAIL}, /* the others are told to stop */
         {{.node_lost = true, .cancel_requested = true}, CAUSE_CANCEL},
+        {{.ending = SCHED_END_CANCELLED, .stop_requested = true, .time_limit_near = true}, CAUSE_CANCEL},
+        {{.ending = SCHED_END_CANCELLED, .exit_code = -1, .exit_signal = 15}, CAUSE_CANCEL},
+        {{.ending = SCHED_END_CANCELLED, .done = true}, CAUSE_DONE},
+        {{.ending = SCHED_END_PREEMPTED, .exit_code = -1, .exit_signal = 15}, CAUSE_PREEMPT},
+        {{.ending = SCHED_END_REQUEUED, .exit_code = 0}, CAUSE_PREEMPT},
+        {{.ending = SCHED_END_REQUEUED, .node_lost = true}, CAUSE_NODE_FAIL},
+        {{.ending = SCHED_END_TIME_LIMIT, .stop_requested = true}, CAUSE_TIME_LIMIT},
+        {{.ending = SCHED_END_UNKNOWN, .stop_requested = true}, CAUSE_PREEMPT},
+        {{.ending = SCHED_END_UNKNOWN, .exit_code = 5}, CAUSE_CRASH},
         {{.exit_code = 5}, CAUSE_CRASH},
         {{.exit_code = 0}, CAUSE_CRASH}, /* exit 0 without the last step published is not done */
         {{.exit_code = -1, .exit_signal = 11}, CAUSE_CRASH},

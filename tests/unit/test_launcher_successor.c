@@ -90,8 +90,20 @@ static int fake_cancel(struct sched *s, const char *id, struct err *err)
     return 0;
 }
 
+static int fake_ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err)
+{
+    int i = atoi(id) - 1;
+    (void)s;
+    if (silent)
+        return err_set(err, ERR_TEMP, "no answer");
+    if (i < 0 || i >= n_jobs || jobs[i].state == SCHED_UNKNOWN)
+        return err_set(err, ERR_NOT_FOUND, "there is no job %s", id);
+    *out = (struct sched_ending){.why = jobs[i].state == SCHED_CANCELLED ? SCHED_END_CANCELLED : SCHED_END_NONE};
+    return 0;
+}
+
 static const struct sched_ops ops = {.kind = "local", .describe = fake_describe, .submit = fake_submit, .poll = fake_poll,
-                                     .cancel = fake_cancel};
+                                     .cancel = fake_cancel, .ending = fake_ending};
 static struct sched sched = {.ops = &ops, .absence_s = 0.1};
 
 /* ---- the run ---- */
@@ -145,7 +157,7 @@ static int claim(int job)
     struct err err = {0};
     attempt_init(&a, l.run_dir, &self);
     assert_int_equal(attempt_lock(&a, NULL), 0);
-    int rc = attempt_claim(&a, &s, &err);
+    int rc = attempt_claim(&a, &s, SCHED_END_NONE, &err);
     attempt_release(&a);
     run_state_release(&s);
     return rc;
@@ -314,7 +326,7 @@ static void followed_to_the_end(void **state)
     s = state_now();
     attempt_init(&a, l.run_dir, &self);
     assert_int_equal(attempt_lock(&a, NULL), 0);
-    assert_int_equal(attempt_claim(&a, &s, NULL), 0);
+    assert_int_equal(attempt_claim(&a, &s, SCHED_END_NONE, NULL), 0);
     attempt_end(&a, CAUSE_PREEMPT, -1, 9, "gone");
     attempt_release(&a);
     run_state_release(&s);

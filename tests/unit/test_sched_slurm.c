@@ -119,6 +119,60 @@ static void test_squeue_text(void **state)
     assert_int_equal(jobs.n, 0);
 }
 
+/* What 22.05.8 showed of jobs while they ended, beside what libslurm told of the same jobs at the same moment. */
+static void test_ending(void **state)
+{
+    static const struct {
+        const char *what, *text;
+        enum sched_end end;
+    } cases[] = {
+        {"runs", LINE("1", "RUNNING", "None", "0", "0", "1", "100", "460", "N/A", "", "n"), SCHED_END_NONE},
+        {"waits", LINE("1", "PENDING", "Priority", "0", "0", "1", "N/A", "N/A", "N/A", "", "n"), SCHED_END_NONE},
+        {"scancel", LINE("1", "COMPLETING", "None", "0", "0", "1", "100", "112", "N/A", "", "n"), SCHED_END_CANCELLED},
+        {"scancel, in its second run", LINE("1", "COMPLETING", "None", "1", "0", "1", "100", "112", "50", "", "n"), SCHED_END_CANCELLED},
+        {"preempted, requeue", LINE("1", "COMPLETING", "None", "1", "0", "1", "N/A", "N/A", "112", "", "n"), SCHED_END_REQUEUED},
+        {"preempted, requeue, at the end of the grace", LINE("1", "COMPLETING", "None", "1", "0", "1", "127", "NONE", "126", "", "n"),
+         SCHED_END_REQUEUED},
+        {"preempted, requeue, with a time limit", LINE("1", "COMPLETING", "None", "1", "0", "1", "127", "187", "126", "", "n"), SCHED_END_REQUEUED},
+        {"preempted, requeue, then scancel", LINE("1", "COMPLETING", "None", "1", "0", "1", "N/A", "112", "112", "", "n"), SCHED_END_CANCELLED},
+        {"in the grace", LINE("1", "RUNNING", "None", "0", "0", "1", "100", "127", "112", "", "n"), SCHED_END_PREEMPTED},
+        {"scancel in the grace", LINE("1", "COMPLETING", "None", "0", "0", "1", "100", "115", "112", "", "n"), SCHED_END_CANCELLED},
+        {"preempted, cancel", LINE("1", "COMPLETING", "None", "0", "0", "1", "100", "112", "112", "", "n"), SCHED_END_PREEMPTED},
+        {"time limit", LINE("1", "COMPLETING", "TimeLimit", "0", "0", "1", "100", "160", "N/A", "", "n"), SCHED_END_TIME_LIMIT},
+        {"for a reason nobody knows", LINE("1", "COMPLETING", "Odd", "0", "0", "1", "100", "112", "N/A", "", "n"), SCHED_END_UNKNOWN},
+        {"over", LINE("1", "CANCELLED", "None", "0", "0", "1", "100", "112", "N/A", "", "n"), SCHED_END_CANCELLED},
+        {"over by preemption", LINE("1", "PREEMPTED", "None", "0", "0", "0", "100", "112", "112", "", "n"), SCHED_END_PREEMPTED},
+        {"over by itself", LINE("1", "COMPLETED", "None", "0", "0", "1", "100", "112", "N/A", "", "n"), SCHED_END_NONE},
+        {"a word of another year", LINE("1", "UNHEARD_OF", "None", "0", "0", "1", "100", "112", "N/A", "", "n"), SCHED_END_UNKNOWN},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct slurm_jobs jobs;
+        assert_int_equal(slurm_text_jobs(cases[i].text, &arena, &jobs, NULL), 0);
+        enum sched_end end = slurm_end(&jobs.v[0], 130);
+        if (end != cases[i].end)
+            fail_msg("%s: '%s', expected '%s'", cases[i].what, sched_end_name(end), sched_end_name(cases[i].end));
+    }
+}
+
+static void test_ending_json(void **state)
+{
+    static const struct {
+        const char *text, *base;
+    } cases[] = {
+        {"{\"jobs\": [{\"job_id\": 5, \"job_state\": [\"CANCELLED\", \"COMPLETING\"], \"end_time\": {\"set\": true, \"number\": 18}}]}", "CANCELLED"},
+        {"{\"jobs\": [{\"job_id\": 5, \"job_state\": [\"PREEMPTED\", \"COMPLETING\"], \"end_time\": {\"set\": true, \"number\": 18}}]}", "PREEMPTED"},
+        {"{\"jobs\": [{\"job_id\": 5, \"job_state\": [\"PENDING\", \"COMPLETING\", \"REQUEUED\"]}]}", "PENDING"},
+        {"{\"jobs\": [{\"job_id\": 5, \"job_state\": \"COMPLETING\", \"start_time\": 10, \"end_time\": 18, \"preempt_time\": 0}]}", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct slurm_jobs jobs;
+        assert_int_equal(slurm_text_jobs_json(cases[i].text, &arena, &jobs, NULL), 0);
+        assert_string_equal(jobs.v[0].base, cases[i].base);
+    }
+}
+
 static void test_squeue_text_refused(void **state)
 {
     (void)state;
@@ -492,7 +546,7 @@ static void test_wire(void **state)
     struct json_out o;
     struct json_doc doc = {0};
     struct slurm_job got;
-    const struct slurm_job j = {"12", "RUNNING", "r", "c", "n \"x\"", 3, 4, 32, -1000, 768, true, 1e9 + 1, 1e9 + 2, 1e9 + 3};
+    const struct slurm_job j = {"12", "RUNNING", "RUNNING", "r", "c", "n \"x\"", 3, 4, 32, -1000, 768, true, 1e9 + 1, 1e9 + 2, 1e9 + 3};
     json_out_init(&o, &text, 0);
     slurm_wire_job_write(&j, &o);
     assert_int_equal(json_parse(text.p, text.len, "wire", &doc, NULL), 0);
@@ -518,7 +572,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, arena_setup, arena_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(states), TEST(token), TEST(squeue_text), TEST(squeue_text_refused), TEST(squeue_json), TEST(site),
+        TEST(states), TEST(token), TEST(squeue_text), TEST(squeue_text_refused), TEST(ending), TEST(ending_json), TEST(squeue_json), TEST(site),
         TEST(durations_and_gpus), TEST(errors), TEST(wire), TEST(history),
 #define FAKED(name) cmocka_unit_test_setup_teardown(test_##name, fake_setup, fake_teardown)
         FAKED(forgotten), FAKED(environment), FAKED(after), FAKED(shared_answer), FAKED(several_clusters),
