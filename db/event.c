@@ -16,8 +16,9 @@ static const char *const sql[N_QUERIES] = {
     [Q_CONFLICT] = "INSERT INTO conflict(run, attempt, writer, seq, json) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
     [Q_STEP] = "INSERT INTO step(event, run, attempt, writer, seq, step, started_at, step_s, tokens, loss, grad_norm, lr,"
                " model_flops, flops_per_token, mfu, data_s, forward_s, backward_s, comm_s, optim_s, peak_bytes, skipped,"
-               " other_s, weight_norm, update_norm)"
-               " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)",
+               " other_s, weight_norm, update_norm, steps, again, ended_ago_s)"
+               " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,"
+               " ?26, ?27, ?28)",
     [Q_START] = "INSERT INTO train_start(event, run, attempt, writer, seq, next_step, total_steps, model, layout, extent, gbs,"
                 " world, device, dtype, peak_flops, peak_source, flops_formula, config_hash, trial)"
                 " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
@@ -122,7 +123,8 @@ static int project_step(struct event_writer *w, int64_t id, const struct event_k
     } members[] = {{"step", true},         {"started_at", false}, {"step_s", false},    {"tokens", true},     {"loss", false},
                    {"grad_norm", false},   {"lr", false},         {"model_flops", false}, {NULL, false},      {"mfu", false},
                    {"data_s", false},      {"forward_s", false},  {"backward_s", false}, {"comm_s", false},   {"optim_s", false},
-                   {"peak_bytes", true},   {"skipped", true},     {"other_s", false},    {"weight_norm", false}, {"update_norm", false}};
+                   {"peak_bytes", true},   {"skipped", true},     {"other_s", false},    {"weight_norm", false}, {"update_norm", false},
+                   {"steps", true},        {"again", true},       {"ended_ago_s", false}};
     struct store_query *q = w->q[Q_STEP];
     if (!cJSON_IsNumber(json_member(e, "step")))
         return 0; /* the raw row stays; there is nothing to count */

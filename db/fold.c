@@ -62,7 +62,8 @@ static enum fold_kind kind_of(const char *name)
 #define TIMES                                                                                                                    \
     ", CASE WHEN e.kind = 'step' THEN s.started_at WHEN e.kind GLOB 'ckpt_*' THEN json_extract(e.json, '$.started_at') END,"     \
     " CASE WHEN e.kind = 'step' THEN s.step_s WHEN e.kind GLOB 'ckpt_*' THEN json_extract(e.json, '$.seconds') END,"             \
-    " CASE WHEN e.kind = 'attempt_ended' THEN json_extract(e.json, '$.cause') END, EXISTS" STEP_ORDER("<") ")"
+    " CASE WHEN e.kind = 'attempt_ended' THEN json_extract(e.json, '$.cause') END, coalesce(s.again, 0) OR EXISTS" STEP_ORDER("<") "),"\
+    " s.ended_ago_s"
 #define JOINED " FROM event e LEFT JOIN step s ON s.event = e.id"
 #define NEWS " WHERE e.id BETWEEN ?2 AND ?3 AND +e.run = ?1 ORDER BY e.id" /* +: by id, and not through all of the run */
 #define ALL " WHERE e.run = ?1 ORDER BY e.attempt, e.writer, e.seq"
@@ -76,6 +77,7 @@ static void event_read(struct store_query *q, bool times, struct fold_event *e)
         e->seconds = store_num(q, 9);
         e->cause = *store_text(q, 10) ? store_text(q, 10) : "unknown";
         e->replayed = store_int(q, 11);
+        e->ended_ago_s = store_num(q, 12);
     } else {
         e->overtakes = store_int(q, 8);
     }
@@ -156,11 +158,14 @@ static int attempt_get(struct fold *f, int64_t number, struct fold_attempt **out
     return 0;
 }
 
-/* When an activity recorded by `e` after its end had begun. The wall clock says how long before the event that was, unless
- * it was stepped between: then the activity is taken to have ended just before its event. */
+/* When an activity recorded by `e` after its end had begun. Who read of it in a log says by its own clock how long ago it ended. Else the
+ * wall clock says how long before the event it began, unless it was stepped between: then the activity is taken to have ended
+ * just before its event. */
 static double activity_begin(const struct fold_event *e, double at, double previous_at)
 {
     double lag = e->wall - e->started_at;
+    if (e->ended_ago_s >= 0)
+        return at - e->ended_ago_s - e->seconds;
     if (!(lag >= e->seconds) || at - lag < previous_at)
         lag = e->seconds;
     return at - lag;

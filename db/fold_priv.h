@@ -16,7 +16,7 @@ struct fold_event { /* borrowed texts, until the query's next row */
     int64_t attempt, seq;
     const char *writer, *host, *boot, *cause; /* cause: of FOLD_ENDED */
     double mono, wall;
-    double started_at, seconds; /* steps, saves, loads; NaN where unknown */
+    double started_at, seconds, ended_ago_s; /* steps, saves, loads; NaN where unknown */
     bool replayed;
     bool overtakes; /* a step of which a later execution is folded already */
 };

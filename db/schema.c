@@ -79,6 +79,8 @@ static const char *const steps[] = {
     "CREATE TABLE refold(run TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;"
     "INSERT INTO refold SELECT DISTINCT run FROM event;",
     "", /* v_change */
+    /* Of wrapped trainers: steps a row covers, whether an earlier attempt printed them, how long before its event the row had ended. */
+    "ALTER TABLE step ADD COLUMN steps INTEGER; ALTER TABLE step ADD COLUMN again INTEGER; ALTER TABLE step ADD COLUMN ended_ago_s REAL;",
 };
 
 int schema_version(void) { return (int)ARRAY_LEN(steps); }
@@ -115,16 +117,17 @@ static const struct view views[] = {
      "Training runs, with their name.", false},
     {"v_step",
      "SELECT s.run, s.attempt, s.step, s.started_at, s.step_s, s.tokens, s.mfu, s.loss,"
-     " row_number() OVER (PARTITION BY s.run, s.step ORDER BY s.attempt, s.seq, s.writer) > 1 AS replayed,"
+     " (coalesce(s.again, 0) OR row_number() OVER (PARTITION BY s.run, s.step ORDER BY s.attempt, s.seq, s.writer) > 1) AS replayed,"
      " s.grad_norm, s.weight_norm, s.update_norm, s.lr, s.data_s, s.forward_s, s.backward_s, s.comm_s, s.optim_s, s.other_s, s.peak_bytes, s.skipped,"
-     " CASE WHEN s.skipped THEN (SELECT " FIELD("spike") " FROM event e WHERE e.id = s.event) END AS spike"
+     " CASE WHEN s.skipped THEN (SELECT " FIELD("spike") " FROM event e WHERE e.id = s.event) END AS spike, coalesce(s.steps, 1) AS steps"
      " FROM step s WHERE NOT EXISTS (SELECT 1 FROM train_start t WHERE t.run = s.run AND t.attempt = s.attempt AND t.trial)",
-     "One row an optimizer step done, replays included; never steps of trials.\n"
+     "One row an optimizer step done, replays included; never steps of trials. Of a wrapped trainer one row a line that it printed, which\n"
+     "may cover several steps: step_s, tokens and mfu are then of all of them, step is the last.\n"
      "  run         run id\n"
      "  attempt     from 1\n"
      "  step        index of the step, from 0\n"
      "  started_at  UTC s\n"
-     "  step_s      duration, s\n"
+     "  step_s      duration, s; NULL when it is not known\n"
      "  tokens      of the global batch\n"
      "  mfu         model FLOPs / (step_s x dense peak of all ranks)\n"
      "  loss        NULL when it was not finite\n"
@@ -135,7 +138,8 @@ static const struct view views[] = {
      "  data_s forward_s backward_s comm_s optim_s other_s   of rank 0, s; they add up to step_s\n"
      "  peak_bytes  resident of rank 0\n"
      "  skipped     1: nothing was changed: the step was a spike, or a gradient was not finite, also when computed again\n"
-     "  spike       of a skipped step: loss or grad_norm, which was past adamw.spike_z; else NULL", true},
+     "  spike       of a skipped step: loss or grad_norm, which was past adamw.spike_z; else NULL\n"
+     "  steps       that the row covers, up to step; 1 of our own trainer", true},
     {"v_validation",
      "SELECT e.run, e.attempt, " FIELD("step") " AS step, w.weights, b.key AS bin, b.value AS loss, " FIELD("samples") " AS samples,"
      " " FIELD("started_at") " AS started_at, " FIELD("seconds") " AS seconds"
@@ -159,7 +163,7 @@ static const struct view views[] = {
      " (SELECT max(t.at) FROM event_time t WHERE t.kind = 'attempt_ended' AND t.run = a.run AND t.attempt = a.attempt) AS ended_at,"
      " (SELECT " FIELD("cause") " FROM event e WHERE e.kind = 'attempt_ended' AND e.run = a.run AND e.attempt = a.attempt"
      "  ORDER BY e.seq DESC, e.writer LIMIT 1) AS cause,"
-     " (SELECT min(s.step) FROM step s WHERE s.run = a.run AND s.attempt = a.attempt) AS first_step,"
+     " (SELECT min(s.step - coalesce(s.steps, 1) + 1) FROM step s WHERE s.run = a.run AND s.attempt = a.attempt) AS first_step,"
      " (SELECT max(s.step) FROM step s WHERE s.run = a.run AND s.attempt = a.attempt) AS last_step"
      " FROM (SELECT run, attempt FROM event WHERE attempt >= 1 AND kind IN ('attempt_started', 'train_started', 'attempt_ended')"
      "  UNION SELECT run, attempt FROM step) a"
@@ -289,7 +293,8 @@ static const struct view views[] = {
     {"check_mfu",
      "SELECT c.*, c.tokens * c.flops_per_token / (c.step_s * c.peak_flops) AS recomputed,"
      " abs(c.mfu / (c.tokens * c.flops_per_token / (c.step_s * c.peak_flops)) - 1) AS difference FROM ("
-     "SELECT 'step' AS source, s.run AS run, s.attempt || ':' || s.step AS item, s.tokens, s.step_s, s.flops_per_token,"
+     "SELECT 'step' AS source, s.run AS run, s.attempt || ':' || s.step AS item, coalesce(s.tokens, 1) AS tokens, s.step_s,"
+     " coalesce(s.flops_per_token, s.model_flops) AS flops_per_token,"
      " (SELECT t.peak_flops FROM train_start t WHERE t.run = s.run AND t.attempt = s.attempt AND t.writer = s.writer"
      "  AND t.seq < s.seq ORDER BY t.seq DESC LIMIT 1) AS peak_flops, s.mfu FROM step s WHERE s.mfu IS NOT NULL"
      " UNION ALL SELECT 'trial', e.run, " FIELD("trial") ", " FIELD("tokens") ", " FIELD("measured_step_s") ","

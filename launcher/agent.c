@@ -23,6 +23,7 @@
 #include "base/spawn.h"
 #include "launcher/attempt.h"
 #include "launcher/foreign.h"
+#include "launcher/last_words.h"
 #include "launcher/launch.h"
 #include "launcher/next.h"
 #include "launcher/node_agent.h"
@@ -191,6 +192,7 @@ static int trainer_start(struct agent *a, struct sched_step **step, struct err *
     evlog_begin(a->attempt.log, &e, "trainer_started");
     json_put_int(&e.out, "ranks", spec.ranks);
     json_put_bool(&e.out, "foreign", a->work.foreign);
+    json_put_bool(&e.out, "prints_steps", a->foreign.steps.reader != NULL);
     attempt_event(&a->attempt, &e);
     return 0;
 }
@@ -441,20 +443,23 @@ static void ending_ask(struct agent *a)
 /* Why it ended, for people. */
 static void detail_make(const struct agent *a, const struct sched_step_status *end, bool is_short, const char *failed, char detail[STATE_TEXT_BYTES])
 {
-    char more[STATE_TEXT_BYTES / 2] = "";
+    char how[64], words[STATE_TEXT_BYTES - 100] = "", log[LIMIT_PATH_BYTES], more[STATE_TEXT_BYTES / 2] = "";
     const char *who = a->ending.who;
     if (a->ending.why == SCHED_END_CANCELLED) {
         snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler%s%s", a->work.self.id, *who ? " by " : "", who);
         return;
     }
+    last_words_exit(end->exit_code, end->exit_signal, how, sizeof how);
     if (is_short)
         snprintf(more, sizeof more, " at step %lld of %lld", (long long)foreign_steps(&a->foreign), (long long)a->work.wrap.total_steps);
     else if (a->learned)
         snprintf(more, sizeof more, ", the job was being ended (%s)", sched_end_name(a->ending.why));
     else if (failed[0])
         snprintf(more, sizeof more, " (%.120s)", failed);
-    snprintf(detail, STATE_TEXT_BYTES, "trainer %s %d%s; see logs/attempt-%lld.log", end->exit_signal ? "died of signal" : "exited with",
-             end->exit_signal ? end->exit_signal : end->exit_code, more, (long long)a->attempt.number);
+    else if (end->exit_code != 0 || end->exit_signal)
+        last_words_read(output_log(a, log), words, sizeof words);
+    snprintf(detail, STATE_TEXT_BYTES, "trainer %s%s%s%s; see logs/attempt-%lld.log", how, more, *words ? ": " : "", words,
+             (long long)a->attempt.number);
 }
 
 /* The trainer is gone: fold again (it wrote events), name the cause, decide. */

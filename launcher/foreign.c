@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "launcher/node_agent.h"
 #include "launcher/ranks.h"
 
@@ -46,39 +47,37 @@ int foreign_command(const struct wrap *w, const char *run_dir, int64_t attempt, 
 int foreign_open(struct foreign *f, const struct wrap *w, const struct run_state *state, struct attempt *attempt, const char *log,
                  struct err *err)
 {
-    *f = (struct foreign){.wrap = w, .attempt = attempt, .step_told = state->max_step + 1, .save_told = wrap_newest_save(w),
+    *f = (struct foreign){.wrap = w, .attempt = attempt, .steps_before = state->max_step + 1, .save_told = wrap_newest_save(w),
                           .looked_mono = clock_mono_s()};
-    return tail_open(log, w->step_pattern, STDOUT_FILENO, &f->tail, err);
+    int rc = foreign_steps_open(&f->steps, w, state, attempt, err);
+    return rc < 0 ? rc : tail_open(log, STDOUT_FILENO, f->steps.reader ? foreign_steps_line : NULL, &f->steps, &f->tail, err);
 }
 
-static void progress_put(struct foreign *f, int64_t step)
+static void event_progress(struct foreign *f)
 {
     struct evlog_event e;
     evlog_begin(f->attempt->log, &e, "progress");
-    if (step > 0)
-        json_put_int(&e.out, "step", step);
     attempt_event(f->attempt, &e);
 }
 
 void foreign_follow(struct foreign *f, bool last)
 {
+    foreign_steps_begin(&f->steps);
     tail_pump(&f->tail, last);
-    if (f->tail.step > f->step_told) {
-        f->step_told = f->tail.step;
-        progress_put(f, f->step_told);
-    }
+    foreign_steps_end(&f->steps, last);
     if (!f->wrap->saves || (!last && clock_mono_s() - f->looked_mono < SAVES_EVERY_S))
         return;
     f->looked_mono = clock_mono_s();
     double newest = wrap_newest_save(f->wrap);
     if (newest > f->save_told)
-        progress_put(f, 0);
+        event_progress(f);
     f->save_told = newest > f->save_told ? newest : f->save_told;
 }
 
 void foreign_close(struct foreign *f)
 {
     tail_close(&f->tail);
+    foreign_steps_close(&f->steps);
     ranks_release(&f->told);
 }
 
@@ -112,17 +111,15 @@ bool foreign_is_done(const struct wrap *w)
 
 int64_t foreign_steps(const struct foreign *f)
 {
-    int64_t saved = wrap_saved_steps(f->wrap);
-    return f->tail.step > saved ? f->tail.step : saved;
+    return num_max_i64(foreign_steps_done(&f->steps), wrap_saved_steps(f->wrap));
 }
 
 /* Is it clearly short of its steps? One that prints every tenth step, or counts from 0, ends within one line of the last; what an attempt
  * before printed counts too, for one that starts at its end prints nothing. Nothing to tell steps by: nobody can say so. */
 static bool is_short(const struct foreign *f, int64_t total)
 {
-    int64_t steps = foreign_steps(f), stride = f->tail.stride > 1 ? f->tail.stride : 1;
-    steps = steps > f->step_told ? steps : f->step_told;
-    return (f->tail.searching || steps > 0) && steps + stride < total;
+    int64_t steps = num_max_i64(foreign_steps(f), f->steps_before);
+    return (f->steps.reader || steps > 0) && steps + num_max_i64(f->steps.stride, 1) < total;
 }
 
 enum foreign_end foreign_end_of(const struct foreign *f, const struct wrap *w, const struct sched_step_status *end, bool stop_requested)

@@ -4,6 +4,7 @@
 
 #include "autotune/command.h"
 #include "launcher/attempt.h"
+#include "launcher/foreign_steps.h"
 #include "launcher/ranks.h"
 #include "launcher/tail.h"
 #include "launcher/work.h"
@@ -12,7 +13,8 @@ struct foreign {
     const struct wrap *wrap;   /* borrowed */
     struct attempt *attempt;   /* borrowed; where progress is told */
     struct tail tail;
-    int64_t step_told;         /* greatest number of steps any attempt is known to have done */
+    struct foreign_steps steps;
+    int64_t steps_before;      /* that earlier attempts are known to have done */
     double save_told, looked_mono;
     struct ranks_told told;
     bool deaf_told;
@@ -21,10 +23,10 @@ struct foreign {
 /* Its argument vector, and our environment with the marks: REEL_TRAINER, REEL_RUN_ID, REEL_RUN_DIR, REEL_ATTEMPT. */
 int foreign_command(const struct wrap *w, const char *run_dir, int64_t attempt, struct arena *arena, struct command *out, struct err *err);
 
-/* log: where its output goes, copied to standard output from now on. state: of the run, before this attempt. */
+/* log: where its output goes, copied to standard output from now on. state: of the run, before this attempt. *f must not be moved. */
 int foreign_open(struct foreign *f, const struct wrap *w, const struct run_state *state, struct attempt *attempt, const char *log,
                  struct err *err);
-/* Copies what it printed, tells of progress. `last`: it has ended. */
+/* Copies what it printed, tells of its steps and of other progress. `last`: it has ended. */
 void foreign_follow(struct foreign *f, bool last);
 void foreign_close(struct foreign *f); /* safe on a zeroed struct */
 

@@ -112,7 +112,7 @@ static void apply_notice(struct run_attempt *a, const cJSON *event, double heard
     text_set(a->signal, sizeof a->signal, event, "signal");
 }
 
-/* A foreign trainer does not say when its first step begins: it counts as training from its start. */
+/* A foreign trainer of which nobody said how it prints its steps: it counts as training from its start. */
 static void apply_moving(struct run_attempt *a, double wall)
 {
     if (a->first_step_at == 0 || wall < a->first_step_at)
@@ -127,7 +127,7 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
         text_set(a->token, sizeof a->token, event, "token");
     } else if (strcmp(kind, "trainer_started") == 0) {
         a->trainer_started_at = wall;
-        if (cJSON_IsTrue(json_member(event, "foreign")))
+        if (cJSON_IsTrue(json_member(event, "foreign")) && !cJSON_IsTrue(json_member(event, "prints_steps")))
             apply_moving(a, wall);
     } else if (strcmp(kind, "signal") == 0) {
         apply_notice(a, event, wall, json_text(event, "node", NULL) != NULL);
@@ -152,22 +152,22 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
 
 static void apply_step(struct run_state *s, struct run_attempt *a, const cJSON *event)
 {
-    int64_t step = json_int(event, "step", -1);
+    int64_t step = json_int(event, "step", -1), covers = json_int(event, "steps", 1); /* a foreign trainer's line may cover several */
     double started = json_num(event, "started_at", 0);
-    if (step < 0)
+    if (step < 0 || covers < 1)
         return;
-    if (a->first_step < 0 || step < a->first_step) {
-        a->first_step = step;
+    if (a->first_step < 0 || step - covers + 1 < a->first_step) {
+        a->first_step = step - covers + 1;
         a->first_step_at = started;
     }
     a->last_step = step > a->last_step ? step : a->last_step;
     if (step > s->last.step || (step == s->last.step && a->number >= s->last_attempt_of_step)) {
         s->last_attempt_of_step = a->number;
         s->last.step = step;
-        s->last.step_s = json_num(event, "step_s", 0);
+        s->last.step_s = json_num(event, "step_s", 0) / (double)covers;
         s->last.loss = json_num(event, "loss", NAN);
         s->last.mfu = json_num(event, "mfu", NAN);
-        s->last.tokens = json_num(event, "tokens", 0);
+        s->last.tokens = json_num(event, "tokens", 0) / (double)covers;
     }
     s->max_step = step > s->max_step ? step : s->max_step;
 }

@@ -8,79 +8,40 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
-#include "base/num.h"
 
-enum { LINE_MAX_BYTES = 64 << 10, NUMBER_BYTES = 24, LAST_WAIT_MS = 1000 };
+enum { LAST_WAIT_MS = 1000 };
+static const double LOOK_S = 0.2;
 
-static int pattern_compile(const char *pattern, regex_t *out, struct err *err)
+int tail_open(const char *path, int out_fd, tail_line_fn *fn, void *context, struct tail *out, struct err *err)
 {
-    char why[128];
-    int rc = regcomp(out, pattern, REG_EXTENDED);
-    if (rc != 0) {
-        regerror(rc, out, why, sizeof why);
-        return err_set(err, ERR_USAGE, "the step pattern '%s' is no POSIX extended regular expression: %s", pattern, why);
-    }
-    if (out->re_nsub >= 1)
-        return 0;
-    regfree(out);
-    return err_set(err, ERR_USAGE, "the step pattern '%s' has no group: put the number in parentheses, like 'iteration +([0-9]+)'", pattern);
-}
-
-int tail_pattern_check(const char *pattern, struct err *err)
-{
-    regex_t compiled;
-    int rc = pattern_compile(pattern, &compiled, err);
-    if (rc == 0)
-        regfree(&compiled);
-    return rc;
-}
-
-int tail_open(const char *path, const char *pattern, int out_fd, struct tail *out, struct err *err)
-{
-    struct tail t = {.fd = -1, .out_fd = out_fd, .line = STR_INIT, .step = -1, .searching = pattern != NULL};
-    int rc = pattern ? pattern_compile(pattern, &t.pattern, err) : 0;
-    if (rc < 0)
-        return rc;
+    struct tail t = {.fd = -1, .out_fd = out_fd, .fn = fn, .context = context, .line = STR_INIT};
     t.fd = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
     t.path = strdup(path);
     *out = t;
     if (t.fd >= 0 && t.path && lseek(t.fd, 0, SEEK_END) >= 0)
         return 0;
-    rc = err_set_errno(err, ERR_IO, "cannot follow the log '%s'", path);
+    int rc = err_set_errno(err, ERR_IO, "cannot follow the log '%s'", path);
     tail_close(out);
     return rc;
 }
 
-static void line_search(struct tail *t)
+static void line_end(struct tail *t)
 {
-    regmatch_t m[2];
-    char number[NUMBER_BYTES];
-    int64_t step;
-    if (!t->searching || regexec(&t->pattern, t->line.p, 2, m, 0) != 0 || m[1].rm_so < 0)
-        return;
-    size_t n = (size_t)(m[1].rm_eo - m[1].rm_so);
-    if (n >= sizeof number)
-        return;
-    memcpy(number, t->line.p + m[1].rm_so, n);
-    number[n] = 0;
-    if (num_parse_i64(number, "step", &step, NULL) < 0 || step <= t->step)
-        return;
-    t->stride = t->step >= 0 ? step - t->step : 0;
-    t->step = step;
+    if (t->line.len)
+        t->fn(t->context, t->line.p, t->line.len);
+    str_clear(&t->line);
 }
 
-/* Progress bars end a line by a carriage return; what is longer than a line may be is searched in pieces. */
 static void lines_take(struct tail *t, const char *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         bool ends = bytes[i] == '\n' || bytes[i] == '\r';
         if (!ends)
             str_addc(&t->line, bytes[i] ? bytes[i] : ' '); /* a zero would end the text */
-        if (!ends && t->line.len < LINE_MAX_BYTES)
-            continue;
-        line_search(t);
-        str_clear(&t->line);
+        if (ends || t->line.len >= TAIL_LINE_BYTES)
+            line_end(t);
     }
 }
 
@@ -108,19 +69,23 @@ void tail_pump(struct tail *t, bool last)
 {
     char buf[PIPE_BUF];
     ssize_t n;
+    int64_t taken = 0;
+    double until = clock_mono_s() + LOOK_S;
     cut_look(t);
-    while (t->fd >= 0 && out_takes(t, last) && (n = read(t->fd, buf, sizeof buf)) > 0) {
+    while (t->fd >= 0 && (last || (taken < TAIL_LOOK_BYTES && clock_mono_s() < until)) && out_takes(t, last) &&
+           (n = read(t->fd, buf, sizeof buf)) > 0) {
+        taken += n;
         if (t->out_fd >= 0 && file_write_all(t->out_fd, buf, (size_t)n, "standard output", NULL) < 0)
             t->out_fd = -1; /* whoever read it is gone; the log has it all */
-        if (t->searching)
+        if (t->fn)
             lines_take(t, buf, (size_t)n);
     }
+    if (last && t->fn)
+        line_end(t); /* a last line may have no end */
 }
 
 void tail_close(struct tail *t)
 {
-    if (t->searching)
-        regfree(&t->pattern);
     if (t->path && t->fd >= 0)
         close(t->fd);
     free(t->path);

@@ -1,32 +1,33 @@
-/* tail: a log followed while it grows: copied on, and searched for the number of steps done. */
+/* tail: a log followed while it grows: copied on, and given out line by line. */
 #ifndef LAUNCHER_TAIL_H
 #define LAUNCHER_TAIL_H
 
-#include <regex.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "base/str.h"
 
+/* A line without its end; it may be changed. Progress bars end theirs by a carriage return; zero bytes have become spaces; what is
+ * longer than TAIL_LINE_BYTES comes in pieces. */
+typedef void tail_line_fn(void *context, char *line, size_t n);
+enum { TAIL_LINE_BYTES = 4096, TAIL_LOOK_BYTES = 8 << 20 };
+
 struct tail {
     char *path;
     int fd, out_fd;
-    bool searching;
-    regex_t pattern;
+    tail_line_fn *fn;
+    void *context;
     struct str line; /* begun, its end not yet there */
-    int64_t step;    /* greatest number found, -1 none */
-    int64_t stride;  /* by how much it was greater than the one before, 0: there was none */
 };
 
-/* What the log holds already is passed over. pattern: POSIX extended with one group, NULL: none. out_fd -1: not copied. */
-int tail_open(const char *path, const char *pattern, int out_fd, struct tail *out, struct err *err);
-/* Takes what was appended since, from its beginning when it was emptied. Never waits for whoever reads out_fd: while that stands still
- * nothing is taken. `last`: takes it all, and copies no more to one who stands still. */
+/* What the log holds already is passed over. fn NULL: nobody wants the lines. out_fd -1: not copied. */
+int tail_open(const char *path, int out_fd, tail_line_fn *fn, void *context, struct tail *out, struct err *err);
+/* Takes what was appended since, from its beginning when it was emptied; at one look no more than TAIL_LOOK_BYTES and what comes within a
+ * fifth of a second. Never waits for whoever reads out_fd: while that stands still nothing is taken. `last`: takes it all, and copies
+ * no more to one who stands still. */
 void tail_pump(struct tail *t, bool last);
 void tail_close(struct tail *t); /* safe on a zeroed struct */
-
-/* ERR_USAGE with the reason when a pattern is none, or has no group. */
-int tail_pattern_check(const char *pattern, struct err *err);
 
 #endif

@@ -27,6 +27,7 @@ static const struct json_field fields[] = {
     {"cwd", JSON_TEXT, AT(cwd)},
     {"notice", JSON_INT, AT(notice), .max = 64},
     {"step_pattern", JSON_TEXT, AT(step_pattern), .optional = true},
+    {"format", JSON_TEXT, AT(format), .optional = true},
     {"saves", JSON_TEXT, AT(saves), .optional = true},
     {"done_file", JSON_TEXT, AT(done_file), .optional = true},
     {"total_steps", JSON_INT, AT(total_steps), .max = 1e12},
@@ -37,6 +38,15 @@ static const struct json_field fields[] = {
     {"time_limit", JSON_INT, AT(budget.time_limit), .max = 1e6},
     {"wall_s", JSON_NUM, AT(budget.wall_s), .max = 1e12},
     {"hang_s", JSON_NUM, AT(budget.hang_s), .max = 1e9},
+    {"model", JSON_TEXT, AT(model), .optional = true},
+    {"device", JSON_TEXT, AT(device), .optional = true},
+    {"gpus", JSON_INT, AT(gpus), .optional = true, .max = 1e9},
+    {"flops_per_step", JSON_NUM, AT(flops_per_step), .optional = true},
+    {"flops_formula", JSON_TEXT, AT(flops_formula), .optional = true},
+    {"tokens_per_step", JSON_NUM, AT(tokens_per_step), .optional = true},
+    {"peak_flops", JSON_NUM, AT(peak_flops), .optional = true},
+    {"peak_source", JSON_TEXT, AT(peak_source), .optional = true},
+    {"no_mfu", JSON_TEXT, AT(no_mfu), .optional = true},
 };
 
 void wrap_init(struct wrap *w)
@@ -121,6 +131,7 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
     json_put_text(&o, "cwd", w->cwd);
     json_put_int(&o, "notice", w->notice);
     text_put(&o, "step_pattern", w->step_pattern);
+    text_put(&o, "format", w->format);
     text_put(&o, "saves", w->saves);
     text_put(&o, "done_file", w->done_file);
     json_put_int(&o, "total_steps", w->total_steps);
@@ -131,6 +142,15 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
     json_put_int(&o, "time_limit", w->budget.time_limit);
     json_put_num(&o, "wall_s", w->budget.wall_s);
     json_put_num(&o, "hang_s", w->budget.hang_s);
+    text_put(&o, "model", w->model);
+    text_put(&o, "device", w->device);
+    json_put_int(&o, "gpus", w->gpus);
+    json_put_num(&o, "flops_per_step", w->flops_per_step);
+    text_put(&o, "flops_formula", w->flops_formula);
+    json_put_num(&o, "tokens_per_step", w->tokens_per_step);
+    json_put_num(&o, "peak_flops", w->peak_flops);
+    text_put(&o, "peak_source", w->peak_source);
+    text_put(&o, "no_mfu", w->no_mfu);
     json_obj_end(&o);
     str_addc(&text, '\n');
     path_of(run_dir, path);

@@ -30,12 +30,19 @@ struct wrap {
     const char *const *argv;  /* NULL-ended */
     const char *cwd;
     int64_t notice;           /* signal that asks it to save and stop; 0: none, it is not told */
-    const char *step_pattern; /* POSIX extended, its first group the number of steps done; NULL: none */
+    const char *step_pattern; /* how it prints its steps, see step_lines.h: a pattern, */
+    const char *format;       /* or a format known by name; NULL: none */
     const char *saves;        /* its checkpoint folder; NULL: not known */
     const char *done_file;    /* NULL: none */
     int64_t total_steps;      /* 0: not known */
     bool node_agents;
     struct run_budget budget;
+    /* What a step is worth (wrap_rate.h); 0 and NULL where not known. */
+    const char *model, *device, *flops_formula, *peak_source;
+    const char *no_mfu;       /* why there is no MFU; NULL: there is */
+    int64_t gpus;
+    double flops_per_step, tokens_per_step; /* of the global batch, forward and backward */
+    double peak_flops;        /* dense, of all devices together */
     struct arena arena;       /* owns the texts */
 };
 

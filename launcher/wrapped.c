@@ -5,9 +5,40 @@
 
 #include "base/file.h"
 #include "base/id.h"
+#include "base/json.h"
+#include "base/str.h"
 #include "launcher/home.h"
 
 enum { MOST_SAME_NAMES = 10000 };
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+static bool is_starter(const char *word)
+{
+    static const char *const words[] = {"bash", "sh", "env", "exec", "srun", "mpirun", "mpiexec", "torchrun", "accelerate", "launch", "python", "python3"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strcmp(base_name(word), words[i]) == 0)
+            return true;
+    return word[0] == '-' || strpbrk(word, "= \n;");
+}
+
+/* What people know the trainer by: the module or script in its command, else the first word that does not start other programs. */
+static const char *program_word(const char *const *argv)
+{
+    for (const char *const *a = argv; *a; a++)
+        if (strcmp(*a, "-m") == 0 && a[1])
+            return a[1];
+        else if (str_ends(*a, ".py") || str_ends(*a, ".sh"))
+            return base_name(*a);
+    for (const char *const *a = argv; *a; a++)
+        if (!is_starter(*a))
+            return base_name(*a);
+    return base_name(argv[0]);
+}
 
 static int event_created(const struct launch *l, const struct wrap *w, struct err *err)
 {
@@ -18,7 +49,7 @@ static int event_created(const struct launch *l, const struct wrap *w, struct er
         return rc;
     evlog_begin(log, &e, "run_created");
     json_put_text(&e.out, "name", w->name);
-    json_put_text(&e.out, "model", w->argv[0]);
+    json_put_text(&e.out, "model", w->model ? w->model : program_word(w->argv));
     json_put_int(&e.out, "total_steps", w->total_steps);
     rc = evlog_commit(log, &e, true, err);
     evlog_close(log);

@@ -11,16 +11,20 @@
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/guard.h"
-#include "launcher/tail.h"
+#include "launcher/step_lines.h"
+#include "launcher/wrap_rate.h"
 #include "launcher/wrapped.h"
 
 static const char *const notices[] = {"USR1", "USR2", "TERM", "INT", "HUP", "none", NULL};
 static const int notice_signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, 0};
 
+static const char *const formats[] = {"none", "megatron", "torchtitan", "nemo", "lightning", "hf", NULL};
+
 static const struct opt opts[] = {
     {"name", 0, OPT_TEXT, "NAME", "the run's name; the same name again goes on with the same run (default: the job's name and id)"},
     {"notice", 0, OPT_ENUM, "SIGNAL", "what asks the trainer to save and stop; Slurm sends every process TERM when it ends a job", .fallback = "TERM", .choices = notices},
-    {"step-pattern", 0, OPT_TEXT, "REGEX", "finds the number of steps done in a line it prints: a POSIX extended expression with one group"},
+    {"format", 0, OPT_ENUM, "TRAINER", "how it prints its steps: as Megatron-LM, torchtitan, NeMo, Lightning or the Trainer of transformers do", .fallback = "none", .choices = formats},
+    {"step-pattern", 0, OPT_TEXT, "REGEX", "or a POSIX extended expression that finds them in a line, with one group, or with names: (?<step>[0-9]+), loss, time_ms, tokens and more, see below"},
     {"saves", 0, OPT_TEXT, "DIR", "its checkpoint folder: something new in it is progress, a name like iter_0000400 tells its steps"},
     {"done-file", 0, OPT_TEXT, "FILE", "it is done when this file is there, and only then"},
     {"steps", 0, OPT_INT, "N", "how many steps the run has: there it is done, and not when it exits with 0 before", .fallback = "0", .max = 1e12},
@@ -28,6 +32,12 @@ static const struct opt opts[] = {
     {"max-preempts", 0, OPT_INT, "N", "preemptions without progress that end the run; 0: no bound", .fallback = "50", .max = 1e6},
     {"wall", 0, OPT_SECONDS, "TIME", "give up so long after the run was made; 0: never", .fallback = "0"},
     {"hang", 0, OPT_SECONDS, "TIME", "it hangs when it prints nothing for so long, and is ended; 0: never", .fallback = "0"},
+    {"model", 0, OPT_TEXT, "NAME", "the model it trains; with --seq and --gbs, one of 'reel model', its FLOPs and tokens are known"},
+    {"seq", 0, OPT_TEXT, "S", "tokens of one sample: 8192, or frames x height x width after patching: 32x16x16"},
+    {"gbs", 0, OPT_INT, "N", "samples of a step", .fallback = "0", .max = 1e9},
+    {"flops-per-step", 0, OPT_NUM, "X", "model FLOPs of a step, forward and backward, over all GPUs; in place of --seq and --gbs", .fallback = "0", .max = 1e30},
+    {"device", 0, OPT_TEXT, "GPU:TYPE", "what it runs on and computes in, for MFU: h100-sxm:bf16"},
+    {"gpus", 0, OPT_INT, "N", "how many of them; 0: those of the Slurm job", .fallback = "0", .max = 1e9},
     {"node-agents", 0, OPT_BOOL, NULL, "a process on each node hears notices and tells the ranks there; with --notice none it only hears", .fallback = "true"},
 };
 const struct opt_cmd cmd_wrap = {
@@ -39,6 +49,10 @@ const struct opt_cmd cmd_wrap = {
     "trainer prints goes to the job's output and to logs/attempt-N.log of the run's folder. It finds REEL_RUN_DIR, REEL_RUN_ID and REEL_ATTEMPT "
     "in its environment. It is done when it exits with 0 and neither the job nor its steps were being ended, or its --steps are reached; in "
     "doubt it was interrupted; exit 0 clearly short of --steps is an early_exit, which counts like a crash. Its exit status 75 says that it has saved and is to be run again. Job scripts to begin with: contrib/sbatch.\n\n"
+    "Steps that it prints are recorded as those of our own trainer: a row a line, which says how many steps it covers. Names in --step-pattern: "
+    "step (steps done), index (counted from 0), total, epoch, loss, grad_norm, lr, time_ms or time_s (of one step), tokens (of one step), tps "
+    "(tokens a second and GPU). Where no time is printed, that between the lines counts. MFU comes from --device and from --flops-per-step, or "
+    "--model, --seq and --gbs.\n\n"
     "Exit status 0: done. 75: ended early and given back. 1: a budget is spent, or the run is cancelled."};
 
 /* Slurm's job name may hold anything; ours becomes a file's. */
@@ -99,6 +113,17 @@ static int words_check(const char *const *words, struct err *err)
     return 0;
 }
 
+/* Whether its steps will be understood is known before it starts. */
+static int steps_check(const struct wrap *w, struct err *err)
+{
+    struct step_reader *reader = NULL;
+    if (w->format && w->step_pattern)
+        return err_set(err, ERR_USAGE, "--format and --step-pattern: give one of them");
+    int rc = w->format || w->step_pattern ? step_reader_new(w->step_pattern, w->format, &reader, err) : 0;
+    step_reader_free(reader);
+    return rc;
+}
+
 static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap *w, struct err *err)
 {
     const char *const *operands;
@@ -123,11 +148,17 @@ static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap
     w->budget.preempt = opt_int(v, "max-preempts");
     w->budget.wall_s = opt_num(v, "wall");
     w->budget.hang_s = opt_num(v, "hang");
+    if (opt_enum(v, "format") > 0)
+        w->format = formats[opt_enum(v, "format")];
+    struct wrap_rate rate = {opt_text(v, "model"), opt_text(v, "seq"), opt_int(v, "gbs"), opt_num(v, "flops-per-step"), opt_text(v, "device"),
+                             opt_int(v, "gpus")};
     int rc = run_name_check(opt_given(v, "name") ? opt_text(v, "name") : w->name, "--name", err);
     if (rc == 0)
         rc = words_check(argv, err);
-    if (rc == 0 && w->step_pattern)
-        rc = tail_pattern_check(w->step_pattern, err);
+    if (rc == 0)
+        rc = steps_check(w, err);
+    if (rc == 0)
+        rc = wrap_rate_fill(w, &rate, err);
     return rc < 0 ? rc : program_find(operands[0], &w->arena, &argv[0], err);
 }
 

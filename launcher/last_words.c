@@ -1,0 +1,84 @@
+#include "launcher/last_words.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/spawn.h"
+
+enum { END_BYTES = 64 << 10, WORDS_BYTES = 75 };
+
+void last_words_exit(int code, int signo, char *out, size_t size)
+{
+    char name[SIGNAL_NAME_BYTES];
+    if (signo)
+        snprintf(out, size, "died of %s (signal %d)", signal_name(signo, name), signo);
+    else if (code > 128 && code <= 128 + 64)
+        snprintf(out, size, "exited with %d (128 + %s)", code, signal_name(code - 128, name));
+    else
+        snprintf(out, size, "exited with %d", code);
+}
+
+/* How srun names the task that ended it, and torchrun the one it saw fail first. */
+static bool names_task(const char *line)
+{
+    return (strncmp(line, "srun: error: ", 13) == 0 && strstr(line, "task")) || strstr(line, "exitcode  :") || strstr(line, "failed (exitcode:");
+}
+
+static bool tells_error(const char *line)
+{
+    static const char *const words[] = {"Error:", "Error(", "error:", "Exception:", "out of memory", "No space left", "Address already in use", "Killed",
+                                        "Segmentation fault", "Bus error", "oom-kill", "OOM Killed"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strstr(line, words[i]))
+            return true;
+    return false;
+}
+
+static void words_add(char *out, size_t size, const char *words)
+{
+    size_t n = strlen(out);
+    if (n < size)
+        snprintf(out + n, size - n, "%s%.*s", n ? "; " : "", WORDS_BYTES, words);
+}
+
+void last_words_find(char *text, size_t n, char *out, size_t size)
+{
+    const char *task = NULL, *error = NULL;
+    char *save = NULL;
+    out[0] = 0;
+    for (size_t i = 0; i < n; i++)
+        if (((unsigned char)text[i] < ' ' && text[i] != '\n' && text[i] != '\r') || (unsigned char)text[i] >= 0x7f)
+            text[i] = (unsigned char)text[i] < ' ' ? ' ' : '?';
+    for (char *line = strtok_r(text, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save)) {
+        line += strspn(line, " ");
+        if (names_task(line))
+            task = task ? task : line;
+        else if (tells_error(line) && strncmp(line, "srun: ", 6) != 0 && strncmp(line, "slurmstepd: ", 12) != 0)
+            error = line;
+    }
+    if (task)
+        words_add(out, size, task);
+    if (error)
+        words_add(out, size, error);
+}
+
+void last_words_read(const char *path, char *out, size_t size)
+{
+    char *text = malloc(END_BYTES + 1);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    ssize_t n = text && fd >= 0 ? pread(fd, text, END_BYTES, bytes > END_BYTES ? bytes - END_BYTES : 0) : 0;
+    out[0] = 0;
+    if (n > 0) {
+        text[n] = 0;
+        last_words_find(text, (size_t)n, out, size);
+    }
+    if (fd >= 0)
+        close(fd);
+    free(text);
+}
