@@ -451,7 +451,8 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
     }
     last_words_exit(end->exit_code, end->exit_signal, how, sizeof how);
     if (is_short)
-        snprintf(more, sizeof more, " at step %lld of %lld", (long long)foreign_steps(&a->foreign), (long long)a->work.wrap.total_steps);
+        snprintf(more, sizeof more, " at step %lld of %lld", (long long)num_max_i64(0, foreign_steps(&a->foreign)),
+                 (long long)a->work.wrap.total_steps);
     else if (a->learned)
         snprintf(more, sizeof more, ", the job was being ended (%s)", sched_end_name(a->ending.why));
     else if (failed[0])
