@@ -449,6 +449,8 @@ void lease_drop(struct lease *l)
     lease_free(l);
 }
 
+const char *lease_token(const struct lease *l) { return l->name; }
+
 bool lease_is_lost(const struct lease *l) { return atomic_load(&l->lost); }
 
 int lease_check(const struct lease *l, struct err *err)

@@ -41,6 +41,7 @@ void lease_drop(struct lease *l); /* NULL is fine */
 
 /* 0: it is still ours. ERR_BUSY: somebody took it over, named in *err. ERR_IO: the file system does not say. */
 int lease_check(const struct lease *l, struct err *err);
+const char *lease_token(const struct lease *l); /* 32 hex digits, of this taking alone; borrowed, more text follows them */
 /* Has the renewing thread found it taken? Asks no file system, and may be LEASE_BEAT_S late. */
 bool lease_is_lost(const struct lease *l);
 

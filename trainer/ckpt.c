@@ -27,12 +27,13 @@
  * A reader finds tensors by name and takes what it needs of each from whatever files hold it, so that the layout that reads need not be
  * like the one that wrote (ckpt_reshard.c).
  *
- * Publishing: rank 0 makes `.tmp-step-…`; every rank writes and syncs its file; rank 0 collects sizes and hashes, writes and
- * syncs the manifest, renames the folder and syncs its parent. A kill at any moment leaves the old checkpoints and at most a
- * `.tmp-…` folder, which the next save removes. All ranks agree on success before anybody goes on. A checkpoint that already
+ * Publishing: rank 0 makes `.tmp-step-<step>.a<attempt>.<token>`; every rank writes and syncs its file; rank 0 collects sizes and hashes,
+ * writes and syncs the manifest, renames the folder and syncs its parent. A kill at any moment leaves the old checkpoints and at most a
+ * `.tmp-…` folder, which the next save of this attempt or a newer one removes: it renames it to a name of its own first, so that whoever wrote
+ * it, and may live, cannot publish a part of it. Rank 0 asks before each rename whether the run's folder is still its own (base/owner.h). All ranks agree on success before anybody goes on. A checkpoint that already
  * stands under the name is kept when it verifies (the run is the same whoever ran it), else set aside like any damaged one.
  *
- * Removing: after a save, the oldest beyond the `keep` newest go. Only those count whose files were read again and have the manifest's
+ * Removing: after a save, the oldest beyond the `keep` newest go, by a rename first, so that no part of one is seen. Only those count whose files were read again and have the manifest's
  * checksums (ckpt_keep.c), so that a damaged one never pushes out a good one.
  */
 #include "trainer/ckpt.h"
@@ -295,26 +296,22 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const st
 /* ---- publishing ---- */
 
 /* Rank 0: an empty folder to write into; what a killed save left is removed first. */
-static int tmp_make(const char *ckpt_dir, const char *tmp, struct err *err)
+static int tmp_make(const struct ckpt_writer *w, const char *ckpt_dir, const char *tmp, struct err *err)
 {
     int rc = file_mkdirs(ckpt_dir, err);
-    DIR *dir = rc == 0 ? opendir(ckpt_dir) : NULL;
-    for (struct dirent *d; dir && rc == 0 && (d = readdir(dir));) {
-        char path[LIMIT_PATH_BYTES];
-        if (strncmp(d->d_name, ".tmp-", 5) == 0 && snprintf(path, sizeof path, "%s/%s", ckpt_dir, d->d_name) > 0)
-            rc = file_remove_tree(path, err);
-    }
-    if (dir)
-        closedir(dir);
+    if (rc == 0)
+        rc = ckpt_tmp_clear(w, ckpt_dir, err);
     return rc == 0 ? file_mkdirs(tmp, err) : rc;
 }
 
-int ckpt_set_aside(const char *dir, struct err *err)
+int ckpt_set_aside(const struct ckpt_writer *w, const char *dir, struct err *err)
 {
     char to[LIMIT_PATH_BYTES + 16];
+    int rc = ckpt_writer_check(w, err);
     snprintf(to, sizeof to, "%s.damaged", dir);
-    int rc = file_remove_tree(to, err);
-    if (rc == 0 && rename(dir, to) < 0)
+    if (rc == 0)
+        rc = file_remove_tree(to, err);
+    if (rc == 0 && rename(dir, to) < 0 && errno != ENOENT)
         rc = err_set_errno(err, ERR_IO, "cannot set the damaged checkpoint '%s' aside", dir);
     return rc;
 }
@@ -334,42 +331,52 @@ bool ckpt_is_damage(int rc)
     return rc == ERR_CORRUPT || rc == ERR_NOT_FOUND;
 }
 
-/* Rank 0: the folder becomes visible, unless a good one of the same step is. */
-static int publish(const char *tmp, const char *final, struct err *err)
+/* A folder has the name. 0: it is good, and stays; ERR_NOT_FOUND: it was damaged, and is out of the way. */
+static int standing_judge(const struct ckpt_writer *w, const char *final, struct err *err)
 {
-    if (file_exists(final)) {
-        int rc = ckpt_folder_check(final, err);
-        if (rc == 0)
-            return file_remove_tree(tmp, err);
-        if (!ckpt_is_damage(rc) || (rc = ckpt_set_aside(final, err)) < 0)
-            return rc;
-    }
-    return file_publish_dir(tmp, final, err);
+    int rc = ckpt_folder_check(final, err);
+    if (!ckpt_is_damage(rc))
+        return rc;
+    rc = ckpt_set_aside(w, final, err);
+    return rc < 0 ? rc : ERR_NOT_FOUND;
+}
+
+/* Rank 0: the folder becomes visible, unless a good one of the same step is. Whatever happens between the check and the rename, the folder
+ * is whole and of this run; and where another was published meanwhile the rename fails, for that has content. */
+static int publish(const struct ckpt_writer *w, const char *tmp, const char *final, struct err *err)
+{
+    int rc = file_exists(final) ? standing_judge(w, final, err) : ERR_NOT_FOUND;
+    if (rc == ERR_NOT_FOUND && (rc = ckpt_writer_check(w, err)) == 0 && (rc = file_publish_dir(tmp, final, err)) == ERR_EXISTS)
+        rc = ckpt_folder_check(final, err);
+    return rc == 0 ? file_remove_tree(tmp, err) : rc;
 }
 
 /* Every rank's file to rank 0's manifest, in the order of the ranks; ranks that write none have n = 0. */
-static int manifest_publish(const char *tmp, const char *final, const struct optim *o, const struct ckpt_meta *meta, struct ckpt_file *files,
-                            struct err *err)
+static int manifest_publish(const struct ckpt_save *s, const char *final, struct ckpt_file *files, struct err *err)
 {
-    struct ckpt_manifest m = {.meta = *meta, .model = o->c.run->model, .layout = *o->c.layout, .tuning = o->c.run->tuning, .dtype = o->c.ops->stat,
+    const struct optim *o = s->o;
+    struct ckpt_manifest m = {.meta = s->meta, .model = o->c.run->model, .layout = *o->c.layout, .tuning = o->c.run->tuning, .dtype = o->c.ops->stat,
                               .run_dtype = o->c.ops->act, .moments = o->c.run->moments, .residual = o->c.run->residual,
                               .ema = o->ema != NULL, .files = files};
     for (int i = 0; i < o->c.world->size; i++)
         if (files[i].n)
             files[m.n_files++] = files[i];
     BUG_ON(m.n_files != ckpt_files(o->c.layout));
-    int rc = ckpt_manifest_write(tmp, &m, o->c.params, err);
-    return rc < 0 ? rc : publish(tmp, final, err);
+    int rc = ckpt_manifest_write(s->tmp, &m, o->c.params, err);
+    return rc < 0 ? rc : publish(s->w, s->tmp, final, err);
 }
 
-int ckpt_save_begin(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_save *s, struct err *err)
+int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_save *s, struct err *err)
 {
-    *s = (struct ckpt_save){.o = o, .meta = *meta};
+    struct comm *world = o->c.world;
+    *s = (struct ckpt_save){.w = w, .o = o, .meta = *meta};
     s->meta.updates = o->updates;
-    snprintf(s->ckpt_dir, sizeof s->ckpt_dir, "%s/ckpt", run_dir);
-    snprintf(s->tmp, sizeof s->tmp, "%s/.tmp-step-%08lld", s->ckpt_dir, (long long)meta->step);
-    int rc = comm_agree(o->c.world, o->c.world->rank == 0 ? tmp_make(s->ckpt_dir, s->tmp, err) : 0, err);
-    return rc < 0 ? rc : ckpt_keep_begin(&s->keep, s->ckpt_dir, meta->step, keep, o->c.world, err);
+    snprintf(s->ckpt_dir, sizeof s->ckpt_dir, "%s/ckpt", w->run_dir);
+    ckpt_tmp_format(w, "step", meta->step, s->tmp);
+    int rc = comm_agree(world, world->rank == 0 ? tmp_make(w, s->ckpt_dir, s->tmp, err) : 0, err);
+    if (rc == 0)
+        rc = comm_broadcast_bytes(world, s->tmp, sizeof s->tmp, 0, err); /* rank 0 alone has the lease that names it */
+    return rc < 0 ? rc : ckpt_keep_begin(&s->keep, w, s->ckpt_dir, meta->step, keep, world, err);
 }
 
 int ckpt_save_write(struct ckpt_save *s, const struct ckpt_state *state, struct err *err)
@@ -397,7 +404,7 @@ int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written,
     for (int i = 0; i < world->size && rc == 0; i++)
         s->meta.bytes += files[i].bytes;
     if (rc == 0 && first)
-        rc = manifest_publish(s->tmp, final, s->o, &s->meta, files, err);
+        rc = manifest_publish(s, final, files, err);
     rc = comm_agree(world, rc, err);
     if (rc < 0 && first)
         file_remove_tree(s->tmp, NULL);
@@ -410,11 +417,11 @@ int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written,
     return rc;
 }
 
-int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
+int ckpt_save(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
               struct err *err)
 {
     struct ckpt_save s;
     struct ckpt_state state = ckpt_state_of(o);
-    int rc = ckpt_save_begin(run_dir, o, meta, keep, &s, err);
+    int rc = ckpt_save_begin(w, o, meta, keep, &s, err);
     return rc < 0 ? rc : ckpt_save_finish(&s, ckpt_save_write(&s, &state, err), written, err);
 }

@@ -6,17 +6,18 @@
  * checksum, a size or a missing file proves; one that is whole and that this program cannot read is an error, and is left as it is.
  * Saving under a full disk leaves the older checkpoints as they were and removes what was begun.
  *
- *     ckpt_load(run_dir, &optim, config_hash, told, ctx, &meta, &found, err);   // all ranks of the world
- *     ckpt_save(run_dir, &optim, &meta, keep, &written, err);
+ *     ckpt_load(&writer, &optim, config_hash, told, ctx, &meta, &found, err);   // all ranks of the world
+ *     ckpt_save(&writer, &optim, &meta, keep, &written, err);
  *
  * What one rank writes and reads needs no other rank (struct ckpt_state): ckpt_file_write, ckpt_state_load.
  *
- * Errors: ERR_IO (disk full, not writable), ERR_INPUT (another run's, another dtype's or another version's checkpoint), all ranks alike.
+ * Errors: ERR_BUSY (a newer attempt has the folder), ERR_IO (disk full, not writable), ERR_INPUT (another run's, another dtype's or another version's checkpoint), all ranks alike.
  */
 #ifndef TRAINER_CKPT_H
 #define TRAINER_CKPT_H
 
 #include "base/hash.h"
+#include "base/owner.h"
 #include "trainer/optim.h"
 #include "trainer/spike.h"
 
@@ -30,8 +31,12 @@ struct ckpt_meta {
     int64_t bytes;
 };
 
+/* Who writes: an attempt, and rank 0's lease on the run's folder (base/owner.h). When a newer attempt takes the folder over, the next thing
+ * that would be seen by others fails with ERR_BUSY, which names it. lease NULL: nobody else is there, or this is not rank 0. */
+struct ckpt_writer { const char *run_dir; int64_t attempt; struct lease *lease; };
+
 /* Collective over the world. Keeps the newest `keep` checkpoints that are whole, this one included, and what is newer than the last of them. */
-int ckpt_save(const char *run_dir, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
+int ckpt_save(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
               struct err *err);
 
 /* Of the newest folder, whatever it is worth; 0: none. */
@@ -40,7 +45,7 @@ int64_t ckpt_newest_step(const char *run_dir);
  * ERR_INPUT when what it has trained is not the beginning of this run; config_hash: what those that carry the hash of the run's whole
  * configuration must have. */
 typedef void ckpt_damage_fn(void *ctx, const char *dir, const char *reason);
-int ckpt_load(const char *run_dir, struct optim *o, struct hash128 config_hash, ckpt_damage_fn *on_damage, void *ctx,
+int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 config_hash, ckpt_damage_fn *on_damage, void *ctx,
               struct ckpt_meta *out, bool *found, struct err *err);
 
 /* ---- one folder ---- */

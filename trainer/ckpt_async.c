@@ -39,11 +39,11 @@ static int thread_start(struct ckpt_async *a, struct err *err)
     return failed ? err_set(err, ERR_NOMEM, "cannot start the thread that writes checkpoints: %s", strerror(failed)) : 0;
 }
 
-int ckpt_async_begin(struct ckpt_async *a, const char *run_dir, const struct ckpt_meta *meta, int64_t keep, struct err *err)
+int ckpt_async_begin(struct ckpt_async *a, const struct ckpt_writer *w, const struct ckpt_meta *meta, int64_t keep, struct err *err)
 {
     struct ckpt_state state = ckpt_state_of(a->o);
     BUG_ON(a->under_way);
-    int rc = ckpt_save_begin(run_dir, a->o, meta, keep, &a->save, err);
+    int rc = ckpt_save_begin(w, a->o, meta, keep, &a->save, err);
     if (rc < 0)
         return rc;
     if (a->copy)

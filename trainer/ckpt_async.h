@@ -5,7 +5,7 @@
  * checkpoint is published by all together. One is under way at a time. Killed before that, a run has the checkpoints it had.
  *
  *     ckpt_async_open(&a, &optim, err);                        // takes the copy's memory
- *     ckpt_async_begin(&a, run_dir, &meta, keep, err);         // collective; none is under way
+ *     ckpt_async_begin(&a, &writer, &meta, keep, err);         // collective; none is under way
  *     ckpt_async_written(&a)                                   // this rank's part; when all ranks' are:
  *     ckpt_async_finish(&a, &written, err);                    // collective; waits if it must
  *     ckpt_async_close(&a);                                    // waits for the thread; what was not finished is not published
@@ -33,7 +33,7 @@ struct ckpt_async {
 int64_t ckpt_async_bytes(const struct optim_conf *c); /* of the copy, for the memory plan */
 int ckpt_async_open(struct ckpt_async *a, struct optim *o, struct err *err);
 void ckpt_async_close(struct ckpt_async *a); /* safe on a zeroed struct */
-int ckpt_async_begin(struct ckpt_async *a, const char *run_dir, const struct ckpt_meta *meta, int64_t keep, struct err *err);
+int ckpt_async_begin(struct ckpt_async *a, const struct ckpt_writer *w, const struct ckpt_meta *meta, int64_t keep, struct err *err);
 bool ckpt_async_written(const struct ckpt_async *a);
 int ckpt_async_finish(struct ckpt_async *a, struct ckpt_meta *written, struct err *err);
 

@@ -20,9 +20,9 @@ static int list_add(struct ckpt_list *list, int64_t step, struct err *err)
     return 0;
 }
 
-int ckpt_keep_begin(struct ckpt_keep *k, const char *ckpt_dir, int64_t step, int64_t keep, struct comm *world, struct err *err)
+int ckpt_keep_begin(struct ckpt_keep *k, const struct ckpt_writer *w, const char *ckpt_dir, int64_t step, int64_t keep, struct comm *world, struct err *err)
 {
-    *k = (struct ckpt_keep){.ckpt_dir = ckpt_dir, .step = step, .keep = keep, .world = world};
+    *k = (struct ckpt_keep){.w = w, .ckpt_dir = ckpt_dir, .step = step, .keep = keep, .world = world};
     int rc = ckpt_list_share(ckpt_dir, world, &k->list, err);
     if (rc == 0)
         rc = list_add(&k->list, step, err);
@@ -62,7 +62,7 @@ int ckpt_keep_finish(struct ckpt_keep *k, struct err *err)
         if (good < k->keep && (rc = comm_max(k->world, &missing, 1, err)) == 0)
             good += missing == 0;
         else if (rc == 0 && k->world->rank == 0)
-            file_remove_tree(dir, NULL);
+            ckpt_remove(k->w, dir, k->list.steps[i], NULL);
     }
     return rc;
 }

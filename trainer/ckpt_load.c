@@ -137,7 +137,7 @@ static int candidate_load(const char *dir, struct optim *o, struct hash128 confi
 }
 
 /* Rank 0 tells and renames, all agree. */
-static int candidate_reject(const char *dir, int status, struct optim *o, ckpt_damage_fn *on_damage, void *ctx, const char *why,
+static int candidate_reject(const struct ckpt_writer *w, const char *dir, int status, struct optim *o, ckpt_damage_fn *on_damage, void *ctx, const char *why,
                             struct err *err)
 {
     int rc = 0;
@@ -145,17 +145,17 @@ static int candidate_reject(const char *dir, int status, struct optim *o, ckpt_d
         if (on_damage)
             on_damage(ctx, dir, why);
         if (status == ERR_CORRUPT)
-            rc = ckpt_set_aside(dir, err);
+            rc = ckpt_set_aside(w, dir, err);
     }
     return comm_agree(o->c.world, rc, err);
 }
 
-int ckpt_load(const char *run_dir, struct optim *o, struct hash128 config_hash, ckpt_damage_fn *on_damage, void *ctx,
+int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 config_hash, ckpt_damage_fn *on_damage, void *ctx,
               struct ckpt_meta *out, bool *found, struct err *err)
 {
     char ckpt_dir[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES];
     struct ckpt_list list = {0};
-    snprintf(ckpt_dir, sizeof ckpt_dir, "%s/ckpt", run_dir);
+    snprintf(ckpt_dir, sizeof ckpt_dir, "%s/ckpt", w->run_dir);
     *found = false;
     int rc = ckpt_list_share(ckpt_dir, o->c.world, &list, err);
     for (int64_t i = 0; rc == 0 && i < list.n && !*found; i++) {
@@ -163,7 +163,7 @@ int ckpt_load(const char *run_dir, struct optim *o, struct hash128 config_hash, 
         ckpt_dir_format(ckpt_dir, list.steps[i], dir);
         int got = candidate_load(dir, o, config_hash, out, &why);
         if (got == ERR_CORRUPT || got == ERR_IO)
-            rc = candidate_reject(dir, got, o, on_damage, ctx, why.text, err);
+            rc = candidate_reject(w, dir, got, o, on_damage, ctx, why.text, err);
         else if (got < 0)
             rc = err_set(err, got, "%s", why.text);
         else

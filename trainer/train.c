@@ -110,6 +110,26 @@ static bool hopeless(const struct train *t)
     return slow;
 }
 
+/* Rank 0: has a newer attempt been seen to write into the run's folder? Then this one ends at the next step, saving nothing. */
+static bool is_replaced(const struct train *t) { return t->writer.lease && lease_is_lost(t->writer.lease); }
+
+static void stop_record(struct train *t)
+{
+    if (!is_replaced(t))
+        record_stop_seen(&t->record, *t->conf->stop, t->conf->stop_heard);
+}
+
+/* Collective, after everything: a newer attempt may be why something failed, and whoever was replaced has not ended by itself. */
+static int replaced_judge(struct train *t, int status, struct err *err)
+{
+    struct err why = {0};
+    struct comm *world = t->conf->world;
+    if (t->conf->trial || world->broken)
+        return status;
+    int lost = comm_agree(world, t->writer.lease ? ckpt_writer_check(&t->writer, &why) : 0, &why);
+    return lost == ERR_BUSY ? err_set(err, lost, "%s", why.text) : status;
+}
+
 /* ---- numbers that are not finite ---- */
 
 /* Places in the order of backward, the first the greatest; forward comes the other way. */
@@ -201,7 +221,7 @@ static int pass_run(struct train *t, struct share *share, int64_t step, double n
     int rc = micro_batches(share, 1 / norm, s, p->loss, err);
     if (rc < 0)
         return rc;
-    double sums[] = {p->loss[0], p->loss[1], *t->conf->stop || hopeless(t) ? 1 : 0, share->failed < 0, ckpt_async_written(&t->async)};
+    double sums[] = {p->loss[0], p->loss[1], *t->conf->stop || hopeless(t) || is_replaced(t) ? 1 : 0, share->failed < 0, ckpt_async_written(&t->async)};
     if ((rc = comm_sum(t->conf->world, sums, 5, err)) < 0)
         return rc;
     if (sums[3] > 0) {
@@ -386,11 +406,11 @@ static int report_make(struct train *t, const struct record_step *last, struct t
 /* Between steps: has any rank been asked to stop? At the boundary of a step its last exchange tells. */
 static int stop_agree(struct train *t, bool *stop, struct err *err)
 {
-    double asked = *t->conf->stop ? 1 : 0;
+    double asked = *t->conf->stop || is_replaced(t) ? 1 : 0;
     int rc = comm_max(t->conf->world, &asked, 1, err);
     *stop = asked > 0;
     if (rc == 0 && *stop)
-        record_stop_seen(&t->record, *t->conf->stop, t->conf->stop_heard);
+        stop_record(t);
     return rc;
 }
 
@@ -428,7 +448,7 @@ static int validation(struct train *t, bool *stop, struct err *err)
     train_phase_set(t, "step");
     t->owed = *stop = rc == 1;
     if (rc == 1)
-        record_stop_seen(&t->record, *t->conf->stop, t->conf->stop_heard);
+        stop_record(t);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     int n = snprintf(line, sizeof line, "step %lld: validation loss %.6g", (long long)t->next_step, loss.mean);
@@ -506,7 +526,7 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
             return rc;
         record_step(&t->record, s);
         if (*stop)
-            record_stop_seen(&t->record, *t->conf->stop, t->conf->stop_heard);
+            stop_record(t);
         t->next_step++;
         out->steps++;
         phases_add(t, s);
@@ -567,7 +587,7 @@ static int folder_take(struct train *t, struct err *err)
 {
     int rc = file_mkdirs(t->conf->run_dir, err);
     if (rc == 0)
-        rc = owner_take(t->conf->run_dir, t->conf->attempt, &t->owner, err);
+        rc = owner_take(t->conf->run_dir, t->conf->attempt, &t->writer.lease, err);
     return rc < 0 ? rc : record_open(&t->record, t->conf->run_dir, t->conf->attempt, err);
 }
 
@@ -586,13 +606,15 @@ static int attempt_open(struct train *t, struct err *err)
 
 int train_run(const struct train_conf *conf, struct train_report *out, struct err *err)
 {
-    struct train t = {.conf = conf, .run = conf->run, .end_step = -1, .config_hash = run_config_hash(conf->run)};
+    struct train t = {.conf = conf, .run = conf->run, .end_step = -1, .config_hash = run_config_hash(conf->run),
+                      .writer = {.run_dir = conf->run_dir, .attempt = conf->attempt}};
     bool stop = false, more = true;
     *out = (struct train_report){.loss = NAN, .grad_norm = NAN, .tokens = NAN, .model_flops = NAN, .mfu = NAN, .median_step_s = NAN,
                                  .min_step_s = NAN, .max_step_s = NAN, .named_share = NAN, .phases = {NAN, NAN, NAN, NAN, NAN, NAN}};
     int rc = attempt_open(&t, err);
     while (rc == 0 && more)
         rc = segment_run(&t, out, &stop, &more, err);
+    rc = replaced_judge(&t, rc, err);
     times_report(&t, out);
     phases_report(&t, out->steps, out);
     out->mfu = t.peak_flops > 0 ? out->model_flops / out->median_step_s / t.peak_flops : NAN;
@@ -603,7 +625,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
         rc = train_profile_end(&t, out, err);
     train_profile_close(&t);
     record_close(&t.record);
-    lease_drop(t.owner);
+    lease_drop(t.writer.lease);
     free(t.times);
     return rc;
 }

@@ -2,7 +2,6 @@
 #ifndef TRAINER_TRAIN_PRIV_H
 #define TRAINER_TRAIN_PRIV_H
 
-#include "base/owner.h"
 #include "trainer/ckpt.h"
 #include "trainer/ckpt_async.h"
 #include "trainer/loader.h"
@@ -18,7 +17,7 @@ struct train {
     const struct train_conf *conf;
     const struct run *run;
     struct record record;
-    struct lease *owner; /* rank 0: of the run's folder; NULL for a trial */
+    struct ckpt_writer writer; /* with rank 0's lease on the run's folder; without one for a trial */
     int64_t next_step, skips, end_step; /* end_step: the attempt goes no further; -1: not known yet */
     struct spike_history spikes; /* with adamw.spike_z; of this stage's last steps */
     bool owed;         /* a validation that is due was given up, or not begun */

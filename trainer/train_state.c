@@ -34,7 +34,7 @@ static int anew_check(const struct train *t, struct err *err)
 
 static int ckpt_find(struct train *t, struct ckpt_meta *meta, bool *found, struct err *err)
 {
-    int rc = ckpt_load(t->conf->run_dir, &t->optim, t->config_hash, damage_told, t, meta, found, err);
+    int rc = ckpt_load(&t->writer, &t->optim, t->config_hash, damage_told, t, meta, found, err);
     if (rc == 0 && !*found)
         rc = anew_check(t, err);
     if (rc == ERR_INPUT)
@@ -105,7 +105,7 @@ int train_save_begin(struct train *t, struct err *err)
     struct ckpt_meta meta = meta_now(t);
     int rc = train_save_finish(t, err);
     t->async_wall = clock_wall_s(), t->async_mono = clock_mono_s();
-    return rc < 0 ? rc : ckpt_async_begin(&t->async, t->conf->run_dir, &meta, t->run->ckpt_keep, err);
+    return rc < 0 ? rc : ckpt_async_begin(&t->async, &t->writer, &meta, t->run->ckpt_keep, err);
 }
 
 int train_state_save(struct train *t, struct err *err)
@@ -116,7 +116,7 @@ int train_state_save(struct train *t, struct err *err)
     int rc = train_save_finish(t, err);
     double wall = clock_wall_s(), mono = clock_mono_s();
     if (rc == 0)
-        rc = ckpt_save(t->conf->run_dir, &t->optim, &meta, t->run->ckpt_keep, &written, err);
+        rc = ckpt_save(&t->writer, &t->optim, &meta, t->run->ckpt_keep, &written, err);
     if (rc == 0)
         saved_record(t, &written, wall, mono);
     return rc;

@@ -85,7 +85,7 @@ static void part_save(struct part_run *p, int64_t step)
 {
     struct err err = {0};
     struct ckpt_meta meta = {.step = step, .ordinal = p->r.data.samples[0].ordinal, .config_hash = config}, written;
-    must(ckpt_save(in_scratch("run"), &p->r.optim, &meta, 1, &written, &err), &err);
+    must(ckpt_save(&(struct ckpt_writer){.run_dir = in_scratch("run")}, &p->r.optim, &meta, 1, &written, &err), &err);
 }
 
 /* Weights are random until they are loaded; the draws go on where they were. */
@@ -94,7 +94,7 @@ static void part_load(struct part_run *p, int64_t step)
     struct err err = {0};
     struct ckpt_meta meta;
     bool found;
-    must(ckpt_load(in_scratch("run"), &p->r.optim, config, NULL, NULL, &meta, &found, &err), &err);
+    must(ckpt_load(&(struct ckpt_writer){.run_dir = in_scratch("run")}, &p->r.optim, config, NULL, NULL, &meta, &found, &err), &err);
     assert_true(found && meta.step == step);
     for (int i = 0; i < SAMPLES; i++)
         p->r.data.samples[i].ordinal = meta.ordinal + (uint64_t)i;

@@ -189,7 +189,7 @@ static void every_number_in_its_place(void **state)
         must(warm_start(&r.o, NULL, NULL, NULL, &err), &err);
         weights_check(&r, as_numbered);
         struct ckpt_meta meta = {.step = 3}, written;
-        must(ckpt_save(scratch, &r.o, &meta, 2, &written, &err), &err);
+        must(ckpt_save(&(struct ckpt_writer){.run_dir = scratch}, &r.o, &meta, 2, &written, &err), &err);
         must(optim_init(&r.o, &err), &err);
         r.run.warm = (struct warm){.from = in_scratch("ckpt/step-00000003")};
         must(warm_start(&r.o, NULL, NULL, NULL, &err), &err);
