@@ -124,12 +124,14 @@ static void run_row(struct store_query *q, void *ctx)
 static void start_row(struct store_query *q, void *ctx)
 {
     struct report_numbers *n = ctx;
-    report_copy(n->model, sizeof n->model, q, 0);
+    if (*store_text(q, 0)) /* else it is as the run was made with */
+        report_copy(n->model, sizeof n->model, q, 0);
     report_copy(n->layout, sizeof n->layout, q, 1);
     report_copy(n->device, sizeof n->device, q, 2);
     report_copy(n->peak_source, sizeof n->peak_source, q, 3);
     report_copy(n->formula, sizeof n->formula, q, 4);
     n->peak_flops = store_num(q, 5);
+    report_copy(n->no_mfu, sizeof n->no_mfu, q, 6);
 }
 
 static void step_row(struct store_query *q, void *ctx)
@@ -176,16 +178,17 @@ int report_numbers_read(struct store *db, const struct report_scope *scope, stru
         report_row_fn *row;
     } asks[] = {
         {"SELECT name, model FROM run WHERE run = ?1", run_row},
-        {"SELECT model, layout, device, peak_source, flops_formula, peak_flops FROM train_start WHERE run = ?1 AND NOT trial"
-         " ORDER BY attempt DESC, seq DESC LIMIT 1", start_row},
-        {"SELECT count(DISTINCT step), count(*), sum(replayed), sum(CASE WHEN NOT replayed THEN step_s END),"
+        {"SELECT t.model, t.layout, t.device, t.peak_source, t.flops_formula, t.peak_flops, json_extract(e.json, '$.no_mfu')"
+         " FROM train_start t JOIN event e ON e.id = t.event WHERE t.run = ?1 AND NOT t.trial ORDER BY t.attempt DESC, t.seq DESC LIMIT 1", start_row},
+        {"SELECT sum(CASE WHEN NOT replayed THEN steps END), sum(steps), sum(CASE WHEN replayed THEN steps ELSE 0 END), sum(CASE WHEN NOT replayed THEN step_s END),"
          " sum(CASE WHEN NOT replayed THEN mfu * step_s END) / sum(CASE WHEN NOT replayed AND mfu IS NOT NULL THEN step_s END),"
          " sum(CASE WHEN NOT replayed AND mfu IS NOT NULL THEN step_s END),"
          " (SELECT loss FROM v_step x WHERE x.run = ?1 AND NOT replayed AND loss IS NOT NULL ORDER BY step LIMIT 1),"
          " (SELECT loss FROM v_step x WHERE x.run = ?1 AND NOT replayed AND loss IS NOT NULL ORDER BY step DESC LIMIT 1)"
          " FROM v_step WHERE run = ?1", step_row},
-        {"SELECT sum(tokens * flops_per_token) FROM (SELECT tokens, flops_per_token,"
-         " row_number() OVER (PARTITION BY step ORDER BY attempt, seq, writer) AS k FROM step WHERE run = ?1 AND mfu IS NOT NULL) WHERE k = 1", flops_row},
+        {"SELECT sum(flops) FROM (SELECT coalesce(tokens * flops_per_token, model_flops) AS flops, again,"
+         " row_number() OVER (PARTITION BY step ORDER BY attempt, seq, writer) AS k FROM step WHERE run = ?1 AND mfu IS NOT NULL)"
+         " WHERE k = 1 AND NOT coalesce(again, 0)", flops_row},
         {"SELECT (SELECT sum(seconds) FROM v_time WHERE run = ?1), (SELECT count(*) FROM v_attempt WHERE run = ?1)", wall_row},
         {"SELECT coalesce(cause, 'unknown'), count(*) FROM v_attempt a WHERE run = ?1 AND attempt < (SELECT max(attempt) FROM v_attempt b WHERE b.run = ?1)"
          " GROUP BY 1 ORDER BY 2 DESC, 1", restart_row},
@@ -239,7 +242,7 @@ static void facts(const struct report_numbers *n, struct str *out)
     snprintf(a, sizeof a, isfinite(n->goodput) ? "%.1f %%" : "–", 100 * n->goodput);
     fact(out, a, "goodput: time in first executions of steps, over all time");
     snprintf(a, sizeof a, isfinite(n->mfu) ? "%.1f %%" : "no MFU", 100 * n->mfu);
-    fact(out, a, isfinite(n->mfu) ? "mean MFU of first executions" : "no peak is known of this device");
+    fact(out, a, isfinite(n->mfu) ? "mean MFU of first executions" : *n->no_mfu ? n->no_mfu : "no peak is known of this device");
     snprintf(a, sizeof a, "%lld", (long long)(n->attempts > 0 ? n->attempts - 1 : 0));
     snprintf(b, sizeof b, "restart%s%s%s", n->attempts == 2 ? "" : "s", *n->restarts ? ": " : "", n->restarts);
     fact(out, a, b);

@@ -29,6 +29,7 @@ int report_scope_find(struct store *db, const char *run, const char *tune, const
 struct report_numbers { /* zeros and NaN where there is no run, or nothing is known yet */
     char name[LIMIT_NAME_BYTES], model[LIMIT_NAME_BYTES], layout[256], device[LIMIT_NAME_BYTES];
     char peak_source[LIMIT_NAME_BYTES], formula[32];
+    char no_mfu[128];        /* why a wrapped run has none; "" not said */
     char restarts[256]; /* "1 preempt, 1 crash": attempts that another one followed, by cause */
     int64_t steps, executions, replayed, attempts, trials;
     double wall_s, train_s, goodput; /* goodput: time in first executions of steps over the wall time */

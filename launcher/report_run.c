@@ -106,9 +106,10 @@ static int step_chart_draw(struct report *r, const struct step_chart *s, struct 
 
 int report_steps(struct report *r, struct err *err)
 {
-    static const struct step_chart charts[] = {
-        {"mfu", "MFU, % of dense peak", "model FLOPs utilisation over optimizer steps", "No MFU: the peak of this device is not known.",
-         "have no MFU: the peak was not known", 100, true},
+    char no_mfu[160];
+    snprintf(no_mfu, sizeof no_mfu, "No MFU: %s.", *r->n->no_mfu ? r->n->no_mfu : "the peak of this device is not known");
+    const struct step_chart charts[] = {
+        {"mfu", "MFU, % of dense peak", "model FLOPs utilisation over optimizer steps", no_mfu, "have no MFU", 100, true},
         {"loss", "loss", "training loss over optimizer steps", "No step had a finite loss.", "had no finite loss", 1, false},
     };
     str_add(r->out, "<section><h2>Model-FLOPs utilisation over steps</h2>\n");
