@@ -5,13 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "curator/pair.h"
 
-enum { ACROSS = 4, NEAR = 2 }; /* frames looked across for a flash; neighbours on either side */
+enum {
+    ACROSS = 4, NEAR = 2, /* frames looked across for a flash; neighbours on either side */
+    LONGEST_FLASH = 10,   /* source frames between the break and the picture that comes back */
+    REACH = 6,            /* a neighbour that is further away, in source frames, is one of those before it, repeated */
+};
+static const float REPEAT = 0.25f; /* least plain difference of a frame that is not the one before it again */
 static const double BLACK_LUMA = 24, SAME_LIKENESS = 0.85, SAME_TINT = 6, SAME_SHARE = 0.4;
 
+/* Of the frames that differ from the one before: a frame shown again tells nothing, however often rate conversion repeats it. */
 struct frame_facts {
-    float d, luma;            /* plain difference to the frame before; mean of luma */
+    int64_t frame;            /* of the source */
+    float luma;               /* mean */
     struct pair_facts before; /* against the frame before */
     bool back[ACROSS];        /* [k]: the frame k + 1 later shows what the frame before this one showed */
 };
@@ -19,8 +27,11 @@ struct shots {
     struct shots_conf conf;
     struct frame_facts *facts;
     int64_t n, room;
+    float *differences;                    /* of every source frame to the one before it */
+    int64_t n_frames, frames_room;
     uint8_t planes[SHOTS_BYTES];           /* of the newest frame */
-    struct pair_frame ring[ACROSS + 2];    /* the newest frames, frame f at f mod size */
+    uint8_t last[SHOTS_BYTES];             /* of the newest that is no repeat */
+    struct pair_frame ring[ACROSS + 2];    /* the newest of facts, number i at i mod size */
     int64_t *bounds, n_bounds;
 };
 
@@ -39,6 +50,7 @@ void shots_free(struct shots *s)
     if (!s)
         return;
     free(s->facts);
+    free(s->differences);
     free(s->bounds);
     free(s);
 }
@@ -76,41 +88,71 @@ static void back_mark(struct shots *s, int64_t i)
 {
     for (int64_t k = 0; k < ACROSS && i - k - 1 >= 1; k++) {
         struct frame_facts *began = &s->facts[i - k - 1];
-        if (!is_break(s, i - k - 1))
+        if (s->facts[i].frame - began->frame > LONGEST_FLASH || !is_break(s, i - k - 1))
             continue;
         struct pair_facts across = pair_compare(ring_at(s, i - k - 2), ring_at(s, i));
         began->back[k] = is_same(&across) || across.rest < SAME_SHARE * began->before.rest;
     }
 }
 
-int shots_push(struct shots *s, const uint8_t planes[SHOTS_BYTES], struct err *err)
+static int rooms_make(struct shots *s, struct err *err)
 {
     if (s->n == s->room) {
         int64_t room = s->room ? 2 * s->room : 1024;
         struct frame_facts *grown = realloc(s->facts, (size_t)room * sizeof *grown);
         if (!grown)
-            return err_set(err, ERR_NOMEM, "out of memory for the differences of %lld frames", (long long)room);
+            return err_set(err, ERR_NOMEM, "out of memory for the facts of %lld frames", (long long)room);
         s->facts = grown;
         s->room = room;
     }
-    int64_t i = s->n++, luma = 0;
-    struct frame_facts *f = &s->facts[i];
+    if (s->n_frames == s->frames_room) {
+        int64_t room = s->frames_room ? 2 * s->frames_room : 1024;
+        float *grown = realloc(s->differences, (size_t)room * sizeof *grown);
+        if (!grown)
+            return err_set(err, ERR_NOMEM, "out of memory for the differences of %lld frames", (long long)room);
+        s->differences = grown;
+        s->frames_room = room;
+    }
+    return 0;
+}
+
+int shots_push(struct shots *s, const uint8_t planes[SHOTS_BYTES], struct err *err)
+{
+    int rc = rooms_make(s, err);
+    if (rc < 0)
+        return rc;
+    int64_t frame = s->n_frames++, luma = 0, i = s->n;
+    s->differences[frame] = frame ? difference(planes, s->planes) : 0;
+    memcpy(s->planes, planes, SHOTS_BYTES);
+    if (frame && difference(planes, s->last) < REPEAT)
+        return 0;
+    memcpy(s->last, planes, SHOTS_BYTES);
     for (int k = 0; k < SHOTS_PLANE; k++)
         luma += planes[k];
-    *f = (struct frame_facts){.luma = (float)luma / SHOTS_PLANE};
+    s->facts[i] = (struct frame_facts){.frame = frame, .luma = (float)luma / SHOTS_PLANE};
+    s->n++;
     pair_shrink(planes, ring_at(s, i));
     if (i > 0) {
-        f->d = difference(planes, s->planes);
-        f->before = pair_compare(ring_at(s, i - 1), ring_at(s, i));
+        s->facts[i].before = pair_compare(ring_at(s, i - 1), ring_at(s, i));
         back_mark(s, i);
     }
-    memcpy(s->planes, planes, SHOTS_BYTES);
     return 0;
 }
 
 double shots_difference(const struct shots *s, int64_t frame)
 {
-    return s->facts[frame].d;
+    return s->differences[frame];
+}
+
+/* What neighbour k of i differs from the one before it: 0 when only repeats are near on that side, -1 when the video has no frame there. */
+static double neighbour(const struct shots *s, int64_t i, int64_t k)
+{
+    int64_t at = s->facts[i].frame + k - i;
+    if (at < 1 || at >= s->n_frames)
+        return -1;
+    if (k < 1 || k >= s->n || llabs(s->facts[k].frame - s->facts[i].frame) > REACH)
+        return 0;
+    return s->facts[k].before.rest;
 }
 
 /* The median of what the frames on either side differ from the ones before them: their mean without least and greatest. */
@@ -118,11 +160,11 @@ static double neighbours(const struct shots *s, int64_t i)
 {
     double sum = 0, least = HUGE_VAL, most = 0;
     int n = 0;
-    for (int64_t k = i - NEAR; k <= i + NEAR; k++)
-        if (k > 0 && k < s->n && k != i) {
-            double rest = s->facts[k].before.rest;
+    for (int64_t k = i - NEAR; k <= i + NEAR; k++) {
+        double rest = k == i ? -1 : neighbour(s, i, k);
+        if (rest >= 0)
             sum += rest, least = fmin(least, rest), most = fmax(most, rest), n++;
-        }
+    }
     return n > 2 ? (sum - least - most) / (n - 2) : n ? sum / n : 0;
 }
 
@@ -158,22 +200,19 @@ int64_t shots_end(struct shots *s, const int64_t **bounds, struct err *err)
     s->n_bounds = 0;
     s->bounds = malloc((size_t)(s->n + 1) * sizeof *s->bounds);
     if (!s->bounds)
-        return err_set(err, ERR_NOMEM, "out of memory for the shots of %lld frames", (long long)s->n);
+        return err_set(err, ERR_NOMEM, "out of memory for the shots of %lld frames", (long long)s->n_frames);
     if (s->n == 0)
         return 0;
     s->bounds[s->n_bounds++] = 0;
     for (int64_t i = 1; i < s->n; i++) {
-        if (is_black(s, i)) {
-            int64_t end = i;
-            while (end < s->n && is_black(s, end))
-                end++;
-            if (end - i >= 2 && i > 1 && end < s->n)
-                bound_add(s, (i + end) / 2);
-            i = end;
-            continue;
-        }
-        if (is_cut(s, i))
-            bound_add(s, i);
+        int64_t end = i;
+        while (end < s->n && is_black(s, end))
+            end++;
+        if (end > i && end < s->n && !is_black(s, i - 1) && s->facts[i].frame > 1 && s->facts[end].frame - s->facts[i].frame >= 2)
+            bound_add(s, (s->facts[i].frame + s->facts[end].frame) / 2);
+        if (end == i && is_cut(s, i))
+            bound_add(s, s->facts[i].frame);
+        i = num_max_i64(i, end); /* the frame behind a black run is no cut */
     }
     *bounds = s->bounds;
     return s->n_bounds;

@@ -2,78 +2,292 @@
 
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
+#include <libavutil/avstring.h>
 #include <libavutil/imgutils.h>
+#include <libavutil/pixdesc.h>
 #include <libswscale/swscale.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/limits.h"
+
+/* Containers of pictures and sound. None of them names other files that FFmpeg would open. */
+static const char demuxers[] = "mov,mp4,matroska,webm,avi,mpeg,mpegts,flv,live_flv,asf,gif,apng,ogg,mxf,nut,rm,dv,ivf,wtv,h264,hevc,av1,obu,mpegvideo,"
+                               "m4v,mjpeg,vc1,dirac,yuv4mpegpipe";
+
+/* How a decoded picture comes to stand upright: rows and columns change places, then either may run backwards. */
+struct turn { bool swap, flip_x, flip_y; };
+/* What a scaler was set up for; its tables are made anew only when this changes. */
+struct colours { int matrix, full, width, height, format; };
+
 struct decoder {
+    AVIOContext *io;
     AVFormatContext *format;
     AVCodecContext *codec;
     int stream;
     AVPacket *packet;
     AVFrame *frame;
     struct SwsContext *to_rgb, *to_planes;
+    struct colours rgb_set, planes_set;
     int height, width;
-    uint8_t *rgb, *planes;
+    struct turn turn;
+    uint8_t *rgb, *lying, *planes; /* lying: before it is turned */
     double first_s;
     video_fn *fn;
     void *ctx;
     struct video_info *info;
 };
 
-static int open_stream(struct decoder *d, const char *path, struct err *err)
+/* ---- opening ---- */
+
+/* Says in its own error code what may pass; else that the file is no video. */
+static int refuse(struct decoder *d, int rc, const char *what, struct err *err)
+{
+    char text[AV_ERROR_MAX_STRING_SIZE];
+    int failed = d->io && d->io->error < 0 ? d->io->error : rc;
+    av_make_error_string(text, sizeof text, failed);
+    if (rc == AVERROR(ENOMEM))
+        return err_set(err, ERR_NOMEM, "%s: out of memory", what);
+    return err_set(err, d->io && d->io->error < 0 ? ERR_TEMP : ERR_INPUT, "%s: %s", what, text);
+}
+
+static bool may_pass(int rc)
+{
+    return rc == AVERROR(EIO) || rc == AVERROR(ESTALE) || rc == AVERROR(ETIMEDOUT) || rc == AVERROR(EAGAIN) || rc == AVERROR(EMFILE) ||
+           rc == AVERROR(ENFILE) || rc == AVERROR(EINTR);
+}
+
+static int open_file(struct decoder *d, const char *path, struct err *err)
+{
+    char url[LIMIT_PATH_BYTES + 8], text[AV_ERROR_MAX_STRING_SIZE];
+    AVDictionary *options = NULL;
+    snprintf(url, sizeof url, "file:%s", path);
+    av_dict_set(&options, "protocol_whitelist", "file", 0);
+    int rc = avio_open2(&d->io, url, AVIO_FLAG_READ, NULL, &options);
+    av_dict_free(&options);
+    if (rc < 0)
+        return err_set(err, rc == AVERROR(ENOMEM) ? ERR_NOMEM : may_pass(rc) ? ERR_TEMP : ERR_INPUT, "cannot open as video: %s",
+                       av_make_error_string(text, sizeof text, rc));
+    return 0;
+}
+
+/* The container, told by content alone and by nothing that is in the name. */
+static int open_container(struct decoder *d, struct err *err)
+{
+    const AVInputFormat *format = NULL;
+    AVDictionary *options = NULL;
+    int rc = av_probe_input_buffer2(d->io, &format, NULL, NULL, 0, 0);
+    if (rc < 0 || !format)
+        return refuse(d, rc, "cannot open as video", err);
+    if (!av_match_list(format->name, demuxers, ','))
+        return err_set(err, ERR_INPUT, "its content is of format '%s', which is not opened: it is no video, or a list that names other files; give the "
+                       "files themselves", format->name);
+    if (!(d->format = avformat_alloc_context()))
+        return err_set(err, ERR_NOMEM, "out of memory opening the file");
+    d->format->pb = d->io;
+    av_dict_set(&options, "protocol_whitelist", "file", 0);
+    av_dict_set(&options, "format_whitelist", demuxers, 0);
+    rc = avformat_open_input(&d->format, NULL, format, &options); /* frees d->format when it fails */
+    av_dict_free(&options);
+    return rc < 0 ? refuse(d, rc, "cannot open as video", err) : 0;
+}
+
+static int open_stream(struct decoder *d, struct err *err)
 {
     const AVCodec *codec = NULL;
-    char text[AV_ERROR_MAX_STRING_SIZE];
-    int rc = avformat_open_input(&d->format, path, NULL, NULL);
+    int rc = avformat_find_stream_info(d->format, NULL);
     if (rc < 0)
-        return err_set(err, ERR_INPUT, "cannot open as video: %s", av_make_error_string(text, sizeof text, rc));
-    if ((rc = avformat_find_stream_info(d->format, NULL)) < 0)
-        return err_set(err, ERR_INPUT, "cannot read its streams: %s", av_make_error_string(text, sizeof text, rc));
+        return refuse(d, rc, "cannot read its streams", err);
     d->stream = av_find_best_stream(d->format, AVMEDIA_TYPE_VIDEO, -1, -1, &codec, 0);
     if (d->stream < 0 || !codec)
-        return err_set(err, ERR_INPUT, "holds no video stream that can be decoded");
+        return d->io->error < 0 ? refuse(d, d->io->error, "cannot read its streams", err) : err_set(err, ERR_INPUT, "holds no video stream that can be decoded");
     d->codec = avcodec_alloc_context3(codec);
     if (!d->codec || avcodec_parameters_to_context(d->codec, d->format->streams[d->stream]->codecpar) < 0)
         return err_set(err, ERR_NOMEM, "out of memory opening the decoder");
     d->codec->thread_count = 1; /* sources are worked on side by side; and one thread gives one result */
-    if ((rc = avcodec_open2(d->codec, codec, NULL)) < 0)
-        return err_set(err, ERR_INPUT, "its decoder does not start: %s", av_make_error_string(text, sizeof text, rc));
-    return 0;
+    return (rc = avcodec_open2(d->codec, codec, NULL)) < 0 ? refuse(d, rc, "its decoder does not start", err) : 0;
 }
 
-/* The largest centred window of the frame with the aspect of width x height, on even pixels. */
-static void crop_centre(AVFrame *f, int height, int width)
+static void note_add(struct video_info *info, const char *what)
 {
-    int64_t w = f->width, h = f->height;
-    if (w * height > h * width)
-        w = h * width / height;
+    size_t n = strlen(info->note);
+    if (!strstr(info->note, what))
+        snprintf(info->note + n, sizeof info->note - n, "%s%s", n ? "; " : "", what);
+}
+
+static const int32_t *display_matrix(const AVStream *s)
+{
+#if LIBAVFORMAT_VERSION_MAJOR >= 61
+    const AVPacketSideData *found = av_packet_side_data_get(s->codecpar->coded_side_data, s->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+    return found && found->size >= 9 * sizeof(int32_t) ? (const int32_t *)(const void *)found->data : NULL;
+#else
+    size_t size = 0;
+    const uint8_t *found = av_stream_get_side_data(s, AV_PKT_DATA_DISPLAYMATRIX, &size);
+    return found && size >= 9 * sizeof(int32_t) ? (const int32_t *)(const void *)found : NULL;
+#endif
+}
+
+/* The matrix (libavutil/display.h) takes (x, y) to (x·m[0] + y·m[3], x·m[1] + y·m[4]). Other angles than quarter turns are left as they are. */
+static void turn_read(struct decoder *d)
+{
+    const int32_t *m = display_matrix(d->format->streams[d->stream]);
+    if (!m)
+        return;
+    int64_t straight = llabs((int64_t)m[0]) + llabs((int64_t)m[4]), crossed = llabs((int64_t)m[1]) + llabs((int64_t)m[3]);
+    if (100 * straight > crossed && 100 * crossed > straight)
+        note_add(d->info, "turned by no quarter turn, taken as it lies");
+    else if (crossed > straight)
+        d->turn = (struct turn){true, m[3] < 0, m[1] < 0};
     else
-        h = w * height / width;
+        d->turn = (struct turn){false, m[0] < 0, m[4] < 0};
+}
+
+/* ---- colours ---- */
+
+static int matrix_of(const AVFrame *f, struct video_info *info)
+{
+    switch (f->colorspace) {
+    case AVCOL_SPC_BT709:
+        return SWS_CS_ITU709;
+    case AVCOL_SPC_FCC:
+        return SWS_CS_FCC;
+    case AVCOL_SPC_BT470BG:
+    case AVCOL_SPC_SMPTE170M:
+        return SWS_CS_ITU601;
+    case AVCOL_SPC_SMPTE240M:
+        return SWS_CS_SMPTE240M;
+    case AVCOL_SPC_BT2020_NCL:
+        return SWS_CS_BT2020;
+    case AVCOL_SPC_UNSPECIFIED:
+    case AVCOL_SPC_RESERVED:
+    case AVCOL_SPC_RGB:
+        break;
+    default:
+        note_add(info, "a colour matrix that is not known, taken by its size");
+        break;
+    }
+    return f->width >= 1280 || f->height > 576 ? SWS_CS_ITU709 : SWS_CS_ITU601;
+}
+
+static bool is_full_range(const AVFrame *f)
+{
+    return f->color_range == AVCOL_RANGE_JPEG || f->format == AV_PIX_FMT_YUVJ420P || f->format == AV_PIX_FMT_YUVJ422P || f->format == AV_PIX_FMT_YUVJ444P ||
+           f->format == AV_PIX_FMT_YUVJ440P || f->format == AV_PIX_FMT_YUVJ411P;
+}
+
+/* Tells a scaler what it is given. What comes out is RGB, or narrow-range planes of the same matrix. */
+static void colours_set(struct SwsContext *to, const AVFrame *f, int matrix, int full, struct colours *set)
+{
+    if (set->width == f->width && set->height == f->height && set->format == f->format && set->matrix == matrix && set->full == full)
+        return;
+    const int *table = sws_getCoefficients(matrix);
+    sws_setColorspaceDetails(to, table, full, table, 0, 0, 1 << 16, 1 << 16);
+    *set = (struct colours){matrix, full, f->width, f->height, f->format};
+}
+
+static bool is_interlaced(const AVFrame *f)
+{
+#ifdef AV_FRAME_FLAG_INTERLACED
+    return f->flags & AV_FRAME_FLAG_INTERLACED;
+#else
+    return f->interlaced_frame;
+#endif
+}
+
+static void notes_take(struct video_info *info, const AVFrame *f)
+{
+    const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(f->format);
+    if (f->color_trc == AVCOL_TRC_SMPTE2084 || f->color_trc == AVCOL_TRC_ARIB_STD_B67) {
+        info->hdr = true;
+        note_add(info, f->color_trc == AVCOL_TRC_SMPTE2084 ? "HDR (PQ), not tone-mapped" : "HDR (HLG), not tone-mapped");
+    }
+    if (desc && desc->flags & AV_PIX_FMT_FLAG_ALPHA)
+        note_add(info, "transparent, taken as opaque");
+    if (is_interlaced(f))
+        note_add(info, "interlaced, taken as it is");
+}
+
+/* ---- shape ---- */
+
+/* The largest centred window of the frame with the aspect of width x height where its pixels count with their own aspect, on even pixels. */
+static void crop_centre(struct decoder *d, int height, int width)
+{
+    AVFrame *f = d->frame;
+    AVRational pixel = av_guess_sample_aspect_ratio(d->format, d->format->streams[d->stream], f);
+    if (pixel.num < 1 || pixel.den < 1 || pixel.num > 64 * (int64_t)pixel.den || pixel.den > 64 * (int64_t)pixel.num)
+        pixel = (AVRational){1, 1};
+    double aspect = (double)width / height * pixel.den / pixel.num; /* of the window, in pixels */
+    int64_t w = f->width, h = f->height, whole = w * h;
+    if ((double)w > (double)h * aspect)
+        w = (int64_t)((double)h * aspect + 1e-6);
+    else
+        h = (int64_t)((double)w / aspect + 1e-6);
+    w = w < 1 ? 1 : w;
+    h = h < 1 ? 1 : h;
     f->crop_left = (size_t)((f->width - w) / 2) & ~(size_t)1;
     f->crop_top = (size_t)((f->height - h) / 2) & ~(size_t)1;
     f->crop_right = (size_t)(f->width - w) - f->crop_left;
     f->crop_bottom = (size_t)(f->height - h) - f->crop_top;
     av_frame_apply_cropping(f, AV_FRAME_CROP_UNALIGNED);
+    if (d->info->frames == 0)
+        d->info->cropped = 1 - (double)(w * h) / (double)whole;
+}
+
+/* The picture of the rows and columns as they were coded, from `lying` to `rgb`. */
+static void turn_upright(struct decoder *d)
+{
+    int rows = d->turn.swap ? d->width : d->height, columns = d->turn.swap ? d->height : d->width;
+    for (int y = 0; y < rows; y++)
+        for (int x = 0; x < columns; x++) {
+            int to_x = d->turn.swap ? y : x, to_y = d->turn.swap ? x : y;
+            to_x = d->turn.flip_x ? d->width - 1 - to_x : to_x;
+            to_y = d->turn.flip_y ? d->height - 1 - to_y : to_y;
+            memcpy(d->rgb + 3 * (to_y * d->width + to_x), d->lying + 3 * (y * columns + x), 3);
+        }
+}
+
+static int scale_failed(const struct decoder *d, struct err *err)
+{
+    return err_set(err, ERR_INPUT, "frame %lld cannot be scaled", (long long)d->info->frames);
+}
+
+static int planes_make(struct decoder *d, int matrix, int full, struct err *err)
+{
+    const AVFrame *f = d->frame;
+    uint8_t *planes[] = {d->planes, d->planes + SHOTS_PLANE, d->planes + 2 * SHOTS_PLANE};
+    int stride[] = {SHOTS_W, SHOTS_W, SHOTS_W};
+    d->to_planes = sws_getCachedContext(d->to_planes, f->width, f->height, f->format, SHOTS_W, SHOTS_H, AV_PIX_FMT_YUV444P,
+                                        SWS_AREA | SWS_BITEXACT, NULL, NULL, NULL);
+    if (!d->to_planes)
+        return scale_failed(d, err);
+    colours_set(d->to_planes, f, matrix, full, &d->planes_set);
+    return sws_scale(d->to_planes, (const uint8_t *const *)f->data, f->linesize, 0, f->height, planes, stride) < 0 ? scale_failed(d, err) : 0;
 }
 
 static int convert(struct decoder *d, struct err *err)
 {
     AVFrame *f = d->frame;
-    uint8_t *rgb[] = {d->rgb}, *planes[] = {d->planes, d->planes + SHOTS_PLANE, d->planes + 2 * SHOTS_PLANE};
-    int rgb_stride[] = {3 * d->width}, plane_stride[] = {SHOTS_W, SHOTS_W, SHOTS_W};
-    d->to_planes = sws_getCachedContext(d->to_planes, f->width, f->height, f->format, SHOTS_W, SHOTS_H, AV_PIX_FMT_YUV444P,
-                                        SWS_AREA | SWS_BITEXACT, NULL, NULL, NULL);
-    if (!d->to_planes || sws_scale(d->to_planes, (const uint8_t *const *)f->data, f->linesize, 0, f->height, planes, plane_stride) < 0)
-        return err_set(err, ERR_INPUT, "frame %lld cannot be scaled", (long long)d->info->frames);
-    crop_centre(f, d->height, d->width);
-    d->to_rgb = sws_getCachedContext(d->to_rgb, f->width, f->height, f->format, d->width, d->height, AV_PIX_FMT_RGB24,
+    int height = d->turn.swap ? d->width : d->height, width = d->turn.swap ? d->height : d->width;
+    int matrix = matrix_of(f, d->info), full = is_full_range(f);
+    bool turns = d->turn.swap || d->turn.flip_x || d->turn.flip_y;
+    uint8_t *rgb[] = {turns ? d->lying : d->rgb};
+    int stride[] = {3 * width}, rc = planes_make(d, matrix, full, err);
+    if (rc < 0)
+        return rc;
+    crop_centre(d, height, width);
+    d->to_rgb = sws_getCachedContext(d->to_rgb, f->width, f->height, f->format, width, height, AV_PIX_FMT_RGB24,
                                      SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_BITEXACT, NULL, NULL, NULL);
-    if (!d->to_rgb || sws_scale(d->to_rgb, (const uint8_t *const *)f->data, f->linesize, 0, f->height, rgb, rgb_stride) < 0)
-        return err_set(err, ERR_INPUT, "frame %lld cannot be scaled", (long long)d->info->frames);
+    if (!d->to_rgb)
+        return scale_failed(d, err);
+    colours_set(d->to_rgb, f, matrix, full, &d->rgb_set);
+    if (sws_scale(d->to_rgb, (const uint8_t *const *)f->data, f->linesize, 0, f->height, rgb, stride) < 0)
+        return scale_failed(d, err);
+    if (turns)
+        turn_upright(d);
     return 0;
 }
+
+/* ---- the pass ---- */
 
 static int frame_out(struct decoder *d, struct err *err)
 {
@@ -86,6 +300,7 @@ static int frame_out(struct decoder *d, struct err *err)
         d->info->damaged = true;
         snprintf(d->info->damage, sizeof d->info->damage, "damaged from frame %lld on", (long long)d->info->frames);
     }
+    notes_take(d->info, d->frame);
     int rc = convert(d, err);
     if (rc < 0)
         return rc;
@@ -104,19 +319,19 @@ static void damage_note(struct decoder *d, const char *what)
 /* Everything the decoder has ready. packet NULL: drain. */
 static int drain(struct decoder *d, const AVPacket *packet, struct err *err)
 {
-    if (avcodec_send_packet(d->codec, packet) < 0 && packet)
+    int rc = avcodec_send_packet(d->codec, packet);
+    if (rc < 0 && rc != AVERROR(ENOMEM) && packet)
         damage_note(d, "undecodable data");
-    for (int rc; (rc = avcodec_receive_frame(d->codec, d->frame)) != AVERROR(EAGAIN) && rc != AVERROR_EOF;) {
-        if (rc < 0) {
+    while (rc != AVERROR(ENOMEM) && (rc = avcodec_receive_frame(d->codec, d->frame)) != AVERROR(EAGAIN) && rc != AVERROR_EOF) {
+        if (rc < 0 && rc != AVERROR(ENOMEM)) {
             damage_note(d, "undecodable data");
             return 0;
         }
-        rc = frame_out(d, err);
-        av_frame_unref(d->frame);
-        if (rc < 0)
+        if (rc >= 0 && (rc = frame_out(d, err)) < 0)
             return rc;
+        av_frame_unref(d->frame);
     }
-    return 0;
+    return rc == AVERROR(ENOMEM) ? err_set(err, ERR_NOMEM, "out of memory decoding frame %lld", (long long)d->info->frames) : 0;
 }
 
 static int decode_all(struct decoder *d, struct err *err)
@@ -129,6 +344,8 @@ static int decode_all(struct decoder *d, struct err *err)
             damage_note(d, "damaged packet");
         av_packet_unref(d->packet);
     }
+    if (rc == 0 && (d->io->error < 0 || read == AVERROR(ENOMEM)))
+        return refuse(d, read, "cannot be read to its end", err);
     if (rc == 0 && read != AVERROR_EOF)
         damage_note(d, "breaks off");
     if (rc == 0)
@@ -144,8 +361,23 @@ static int buffers_take(struct decoder *d, struct err *err)
     d->packet = av_packet_alloc();
     d->frame = av_frame_alloc();
     d->rgb = av_malloc((size_t)(d->width * d->height * 3 + 64));
+    d->lying = av_malloc((size_t)(d->width * d->height * 3 + 64));
     d->planes = av_malloc(SHOTS_BYTES + 64);
-    return d->packet && d->frame && d->rgb && d->planes ? 0 : err_set(err, ERR_NOMEM, "out of memory for frames");
+    return d->packet && d->frame && d->rgb && d->lying && d->planes ? 0 : err_set(err, ERR_NOMEM, "out of memory for frames");
+}
+
+static void decoder_close(struct decoder *d)
+{
+    sws_freeContext(d->to_rgb);
+    sws_freeContext(d->to_planes);
+    av_free(d->rgb);
+    av_free(d->lying);
+    av_free(d->planes);
+    av_frame_free(&d->frame);
+    av_packet_free(&d->packet);
+    avcodec_free_context(&d->codec);
+    avformat_close_input(&d->format);
+    avio_closep(&d->io);
 }
 
 int video_decode(const char *path, int height, int width, video_fn *fn, void *ctx, struct video_info *out, struct err *err)
@@ -153,12 +385,17 @@ int video_decode(const char *path, int height, int width, video_fn *fn, void *ct
     struct decoder d = {.height = height, .width = width, .fn = fn, .ctx = ctx, .info = out};
     *out = (struct video_info){0};
     av_log_set_level(AV_LOG_QUIET); /* what is wrong comes back as a sentence */
-    int rc = open_stream(&d, path, err);
+    int rc = open_file(&d, path, err);
+    if (rc == 0)
+        rc = open_container(&d, err);
+    if (rc == 0)
+        rc = open_stream(&d, err);
     if (rc == 0)
         rc = buffers_take(&d, err);
     if (rc == 0) {
         out->width = d.codec->width;
         out->height = d.codec->height;
+        turn_read(&d);
         rc = decode_all(&d, err);
     }
     if (rc == 0 && out->frames == 0)
@@ -167,13 +404,6 @@ int video_decode(const char *path, int height, int width, video_fn *fn, void *ct
         AVRational rate = av_guess_frame_rate(d.format, d.format->streams[d.stream], NULL);
         out->fps = out->seconds > 0 && out->frames > 1 ? (double)(out->frames - 1) / out->seconds : rate.num ? av_q2d(rate) : 25;
     }
-    sws_freeContext(d.to_rgb);
-    sws_freeContext(d.to_planes);
-    av_free(d.rgb);
-    av_free(d.planes);
-    av_frame_free(&d.frame);
-    av_packet_free(&d.packet);
-    avcodec_free_context(&d.codec);
-    avformat_close_input(&d.format);
+    decoder_close(&d);
     return rc;
 }

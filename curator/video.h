@@ -1,8 +1,13 @@
 /* video: one pass over a file: demux, decode, and hand every frame on in two forms.
  *
- * Each frame is centre-cropped to the aspect of the wanted size and scaled (bicubic) to RGB24, and shrunk to the small planes
- * that shot detection works on; nobody decodes twice. Times come from the frames (variable rates are fine). A file
- * that breaks off or holds damaged packets gives what can be decoded; `damage` says so.
+ * A frame is what a player shows: it is centre-cropped to the aspect of the wanted size, where its pixels count with their aspect ratio,
+ * scaled (bicubic) to RGB24 by the matrix and range it is marked with, and turned as the container's display matrix says. Where no
+ * matrix is marked it is BT.709 from 1280 columns or 577 lines on, else BT.601; where no range is marked, the narrow one.
+ * Each is shrunk too to the small planes that shot detection works on; nobody decodes twice. Times come from the frames
+ * (variable rates are fine). What is not undone is said in `note`: PQ and HLG (taken as they are, no tone mapping), transparency
+ * (taken as opaque), interlacing. A file that breaks off or holds damaged packets gives what can be decoded; `damage` says so.
+ *
+ * Only files are opened, and only containers of pictures and sound: a playlist (ffconcat, HLS, DASH), which names other files, is refused.
  */
 #ifndef CURATOR_VIDEO_H
 #define CURATOR_VIDEO_H
@@ -12,6 +17,8 @@
 
 #include "base/err.h"
 #include "curator/shots.h"
+
+#define VIDEO_NAME "video/2" /* changes when the same file may give other pictures */
 
 struct video_frame {
     int64_t index;       /* from 0 */
@@ -23,12 +30,16 @@ struct video_info {
     int64_t frames;
     double fps;          /* average */
     double seconds;
-    int width, height;   /* of the source */
+    int width, height;   /* of the source, as coded */
+    double cropped;      /* share of the first frame's area that the crop took away */
     bool damaged;
     char damage[128];
+    bool hdr;            /* PQ or HLG */
+    char note[160];      /* what a player would have done and was not; "" when nothing */
 };
 
-/* fn returning <0 stops the pass with that error. ERR_INPUT: not a video, or not one frame decodes. */
+/* fn returning <0 stops the pass with that error. ERR_INPUT: not a video, or not one frame decodes. ERR_TEMP, ERR_NOMEM: the file could not be
+ * read now, or there was no memory: this says nothing about the video. */
 typedef int video_fn(void *ctx, const struct video_frame *f, struct err *err);
 int video_decode(const char *path, int height, int width, video_fn *fn, void *ctx, struct video_info *out, struct err *err);
 
