@@ -173,6 +173,13 @@ $(B)/tests/stub/%: $(B)/obj/tests/stub/%.o $(call lib_objs,profiles) $(B)/flags
 	@mkdir -p $(@D)
 	$(call link,$(filter %.o,$^),$(call lib_libs,profiles))
 
+# libraries that are put into a program to hold it, kill it or fail its calls at a named place
+STUBS += $(patsubst tests/preload/%.c,$(B)/tests/preload/%.so,$(wildcard tests/preload/*.c))
+$(B)/tests/preload/%.so: tests/preload/%.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra -O1 -shared -fPIC -o $@ $<
+
 # programs that the scripts in tests/slurm run against a private cluster
 SLURM_TESTS := $(patsubst tests/slurm/%.c,$(B)/tests/slurm/%,$(wildcard tests/slurm/*.c))
 $(B)/tests/slurm/%: $(B)/obj/tests/slurm/%.o $(call lib_objs,launcher/sched) $(B)/flags

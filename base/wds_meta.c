@@ -135,8 +135,8 @@ static int publish_in(const char *dir, const char *name, const struct str *text,
 
 int wds_meta_save(const char *root, const struct wds_shard *shards, size_t n, struct err *err)
 {
-    enum { SPLIT, DATASET, UUID, INFO, FILES };
-    static const char *const names[FILES] = {"split.yaml", "dataset.yaml", "index.uuid", ".info.json"};
+    enum { DATASET, INFO, SPLIT, UUID, FILES }; /* a shard's count is there before it is listed, for those who read while a dataset grows */
+    static const char *const names[FILES] = {"dataset.yaml", ".info.json", "split.yaml", "index.uuid"};
     struct str text[FILES] = {STR_INIT, STR_INIT, STR_INIT, STR_INIT};
     struct hash128 hash;
     char *dir = file_join(root, ".nv-meta");

@@ -9,30 +9,29 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/wds.h"
-#include "profiles/dataset.h"
 
 struct merge {
     const char *root;
     const struct source_conf *c;
-    int64_t shard_bytes;
+    int64_t shard_bytes, first; /* first: number of the first shard */
     struct wds_writer *writer;
     struct wds_shard *shards;
     int64_t n_shards, n_samples;
 };
 
-static void shard_name(int64_t i, char out[32])
+void shard_name(int64_t i, char out[SHARD_NAME_BYTES])
 {
-    snprintf(out, 32, "shard-%06lld.tar", (long long)i);
+    snprintf(out, SHARD_NAME_BYTES, "shard-%06lld.tar", (long long)i);
 }
 
 static int shard_begin(struct merge *m, struct err *err)
 {
-    char name[32], path[LIMIT_PATH_BYTES];
+    char name[SHARD_NAME_BYTES], path[LIMIT_PATH_BYTES];
     struct wds_shard *grown = realloc(m->shards, (size_t)(m->n_shards + 1) * sizeof *grown);
     if (!grown)
         return err_set(err, ERR_NOMEM, "out of memory");
     m->shards = grown;
-    shard_name(m->n_shards, name);
+    shard_name(m->first + m->n_shards, name);
     m->shards[m->n_shards] = (struct wds_shard){strdup(name), 0};
     if (!m->shards[m->n_shards].path)
         return err_set(err, ERR_NOMEM, "out of memory");
@@ -145,54 +144,86 @@ static int sample_index(struct wds_reader *r, int64_t shard, int64_t i, const st
     return rc;
 }
 
-static int shard_index(struct merge *m, int64_t shard, struct dataset *d, int64_t *at, struct tally *tally, struct err *err)
+/* at: number of the shard's first sample in the whole index. */
+static int shard_index(struct merge *m, int64_t i, struct dataset *d, int64_t *at, struct tally *tally, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct wds_reader *r = NULL;
     struct hash128 hash;
     struct stat st;
-    snprintf(path, sizeof path, "%s/%s", m->root, m->shards[shard].path);
+    snprintf(path, sizeof path, "%s/%s", m->root, m->shards[i].path);
     int rc = hash_file(path, &hash, err);
     if (rc == 0 && stat(path, &st) < 0)
         rc = err_set_errno(err, ERR_IO, "cannot read '%s'", path);
     if (rc == 0)
-        d->shards[shard] = (struct dataset_shard){strdup(m->shards[shard].path), m->shards[shard].samples, hash.lo, (int64_t)st.st_size};
+        d->shards[m->first + i] = (struct dataset_shard){strdup(m->shards[i].path), m->shards[i].samples, hash.lo, (int64_t)st.st_size};
     if (rc == 0)
         rc = wds_reader_open(path, &r, err);
-    for (int64_t i = 0; rc == 0 && i < m->shards[shard].samples; i++)
-        rc = sample_index(r, shard, i, m->c, &d->samples[(*at)++], tally, err);
+    for (int64_t k = 0; rc == 0 && k < m->shards[i].samples; k++)
+        rc = sample_index(r, m->first + i, k, m->c, &d->samples[(*at)++], tally, err);
     wds_reader_close(r);
     return rc;
 }
 
-static int index_write(struct merge *m, struct shard_summary *out, struct err *err)
+/* What the index of a dataset says of its latents is what reading them again would say. */
+static int base_take(const struct dataset *base, struct dataset *d, struct tally *tally, struct err *err)
 {
-    struct dataset d = {.n_shards = m->n_shards, .n_samples = m->n_samples, .channels = m->c->tokenizer->channels, .text_width = m->c->text_width};
+    for (int64_t i = 0; i < base->n_samples; i++) {
+        const struct dataset_sample *s = &base->samples[i];
+        d->samples[i] = *s;
+        tally->n += (double)(base->channels * s->t * s->h * s->w);
+    }
+    tally->sum = tally->n * base->latent_mean;
+    tally->sum_sq = tally->n * (base->latent_std * base->latent_std + base->latent_mean * base->latent_mean);
+    for (int64_t i = 0; i < base->n_shards; i++) {
+        d->shards[i] = base->shards[i];
+        if (!(d->shards[i].path = strdup(base->shards[i].path)))
+            return err_set(err, ERR_NOMEM, "out of memory for the index");
+    }
+    return 0;
+}
+
+static int index_make(struct merge *m, const struct dataset *base, struct dataset *out, struct err *err)
+{
+    struct dataset d = {.n_shards = m->first + m->n_shards, .n_samples = base->n_samples + m->n_samples, .channels = m->c->tokenizer->channels,
+                        .text_width = m->c->text_width};
     struct tally tally = {0};
-    int64_t at = 0;
-    d.shards = calloc((size_t)m->n_shards, sizeof *d.shards);
-    d.samples = calloc((size_t)m->n_samples, sizeof *d.samples);
-    int rc = d.shards && d.samples ? 0 : err_set(err, ERR_NOMEM, "out of memory for the index");
+    int64_t at = base->n_samples;
+    d.shards = calloc((size_t)d.n_shards, sizeof *d.shards);
+    d.samples = calloc((size_t)d.n_samples, sizeof *d.samples);
+    int rc = d.shards && d.samples ? base_take(base, &d, &tally, err) : err_set(err, ERR_NOMEM, "out of memory for the index");
     snprintf(d.tokenizer, sizeof d.tokenizer, "%s", m->c->tokenizer->name);
     snprintf(d.text_encoder, sizeof d.text_encoder, "%s", m->c->encoder->name);
     for (int64_t i = 0; rc == 0 && i < m->n_shards; i++)
         rc = shard_index(m, i, &d, &at, &tally, err);
-    if (rc == 0) {
-        d.latent_mean = tally.sum / tally.n;
-        d.latent_std = sqrt(fmax(tally.sum_sq / tally.n - d.latent_mean * d.latent_mean, 1e-12));
-        rc = dataset_save(m->root, &d, err);
-        *out = (struct shard_summary){m->n_shards, m->n_samples, 0, d.latent_mean, d.latent_std};
-        for (int64_t i = 0; i < m->n_shards; i++)
-            out->bytes += d.shards[i].bytes;
+    if (rc < 0) {
+        dataset_release(&d);
+        return rc;
     }
-    dataset_release(&d);
+    d.latent_mean = tally.sum / tally.n;
+    d.latent_std = sqrt(fmax(tally.sum_sq / tally.n - d.latent_mean * d.latent_mean, 1e-12));
+    *out = d;
+    return 0;
+}
+
+int shards_meta_save(const char *root, const struct dataset *d, struct err *err)
+{
+    struct wds_shard *shards = calloc((size_t)d->n_shards, sizeof *shards);
+    if (!shards)
+        return err_set(err, ERR_NOMEM, "out of memory for %lld shards", (long long)d->n_shards);
+    for (int64_t i = 0; i < d->n_shards; i++)
+        shards[i] = (struct wds_shard){d->shards[i].path, d->shards[i].samples};
+    int rc = wds_meta_save(root, shards, (size_t)d->n_shards, err);
+    free(shards);
     return rc;
 }
 
 int shards_write(const char *root, const struct source_conf *c, const struct source *sources, const struct source_result *results,
-                 int64_t n, int64_t shard_bytes, struct shard_summary *out, struct err *err)
+                 int64_t n, int64_t shard_bytes, const struct dataset *base, struct dataset *out, struct err *err)
 {
-    struct merge m = {.root = root, .c = c, .shard_bytes = shard_bytes};
+    static const struct dataset none;
+    base = base ? base : &none;
+    struct merge m = {.root = root, .c = c, .shard_bytes = shard_bytes, .first = base->n_shards};
     int rc = 0;
     for (int64_t i = 0; rc == 0 && i < n; i++)
         if (results[i].clips > 0)
@@ -202,9 +233,7 @@ int shards_write(const char *root, const struct source_conf *c, const struct sou
     if (m.writer)
         wds_writer_abort(m.writer);
     if (rc == 0)
-        rc = wds_meta_save(root, m.shards, (size_t)m.n_shards, err);
-    if (rc == 0)
-        rc = index_write(&m, out, err);
+        rc = index_make(&m, base, out, err);
     for (int64_t i = 0; i < m.n_shards; i++)
         free((char *)(uintptr_t)m.shards[i].path);
     free(m.shards);

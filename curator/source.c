@@ -16,15 +16,21 @@
 
 enum { CAPTION_BYTES = 8192 };
 
+static const double JUMP_S = 10; /* further apart, or backwards: the clock of the file jumped, no picture was shown so long */
+
 /* One pass over the video leaves: kept frames as RGB in an unlinked spool file (memory stays bounded), their place in the source. */
 struct pass {
     const struct source_conf *c;
     struct shots *shots;
     int spool;
-    int64_t frame_bytes, n_kept, room;
+    int64_t frame_bytes, n_kept, room, n_slots;
     int64_t *kept_index;  /* source frame of kept frame i */
+    int64_t *kept_slot;   /* its place in the spool: a frame shown twice lies there once */
     double *kept_time;
-    double next_time;
+    /* resampling: the newest frame, until it is known how long it is shown */
+    uint8_t *held;
+    int64_t held_index, held_slot; /* slot -1: not in the spool */
+    double held_s, last_s;         /* on the clips' clock, in the file */
 };
 
 static int kept_grow(struct pass *p, struct err *err)
@@ -33,39 +39,106 @@ static int kept_grow(struct pass *p, struct err *err)
     int64_t *index = realloc(p->kept_index, (size_t)room * sizeof *index);
     if (index)
         p->kept_index = index;
+    int64_t *slot = realloc(p->kept_slot, (size_t)room * sizeof *slot);
+    if (slot)
+        p->kept_slot = slot;
     double *time = realloc(p->kept_time, (size_t)room * sizeof *time);
     if (time)
         p->kept_time = time;
-    if (!index || !time)
+    if (!index || !slot || !time)
         return err_set(err, ERR_NOMEM, "out of memory for %lld frames", (long long)room);
     p->room = room;
     return 0;
 }
 
-/* Every frame reaches the detector; those due at the wanted rate reach the spool. */
+static int spool_add(struct pass *p, const uint8_t *rgb, int64_t *slot, struct err *err)
+{
+    *slot = p->n_slots++;
+    return file_write_all(p->spool, rgb, (size_t)p->frame_bytes, "the frame spool", err);
+}
+
+static int frame_keep(struct pass *p, int64_t index, double time_s, int64_t slot, struct err *err)
+{
+    if (p->n_kept == p->room && kept_grow(p, err) < 0)
+        return ERR_NOMEM;
+    p->kept_index[p->n_kept] = index;
+    p->kept_slot[p->n_kept] = slot;
+    p->kept_time[p->n_kept++] = time_s;
+    return 0;
+}
+
+/* The held frame is what is shown at each tick of the wanted rate before `end`. */
+static int held_keep(struct pass *p, int64_t end, struct err *err)
+{
+    int rc = 0;
+    while (rc == 0 && p->n_kept < end) {
+        if (p->held_slot < 0)
+            rc = spool_add(p, p->held, &p->held_slot, err);
+        if (rc == 0)
+            rc = frame_keep(p, p->held_index, (double)p->n_kept / p->c->fps, p->held_slot, err);
+    }
+    return rc;
+}
+
+/* The tick nearest to the held frame. Times are often rounded: one in the middle of two, but for a twentieth, goes to the later. */
+static int64_t held_tick(const struct pass *p)
+{
+    return (int64_t)floor(p->held_s * p->c->fps + 0.55);
+}
+
+/* The frame before is shown up to the tick of this one, which may replace it there. */
+static int frame_resample(struct pass *p, const struct video_frame *f, struct err *err)
+{
+    double step = f->time_s - p->last_s;
+    if (!p->held && !(p->held = malloc((size_t)p->frame_bytes)))
+        return err_set(err, ERR_NOMEM, "out of memory for a frame");
+    if (f->index > 0)
+        p->held_s += step >= 0 && step <= JUMP_S ? step : 1 / p->c->fps;
+    p->last_s = f->time_s;
+    int rc = f->index > 0 ? held_keep(p, held_tick(p), err) : 0;
+    memcpy(p->held, f->rgb, (size_t)p->frame_bytes);
+    p->held_index = f->index;
+    p->held_slot = -1;
+    return rc;
+}
+
+/* Every frame reaches the detector; those shown at the wanted rate reach the spool. */
 static int frame_take(void *ctx, const struct video_frame *f, struct err *err)
 {
     struct pass *p = ctx;
+    int64_t slot = -1;
     int rc = shots_push(p->shots, f->planes, err);
-    if (rc < 0 || (p->c->fps > 0 && f->time_s + 1e-6 < p->next_time))
-        return rc;
-    if (p->n_kept == p->room && (rc = kept_grow(p, err)) < 0)
-        return rc;
-    p->next_time += p->c->fps > 0 ? 1 / p->c->fps : 0;
-    p->kept_index[p->n_kept] = f->index;
-    p->kept_time[p->n_kept++] = f->time_s;
-    return file_write_all(p->spool, f->rgb, (size_t)p->frame_bytes, "the frame spool", err);
+    if (rc == 0 && p->c->fps > 0)
+        return frame_resample(p, f, err);
+    if (rc == 0)
+        rc = spool_add(p, f->rgb, &slot, err);
+    return rc < 0 ? rc : frame_keep(p, f->index, f->time_s, slot, err);
 }
 
 static int spool_open(const struct source_conf *c, const struct source *s, int *fd, struct err *err)
 {
-    char path[LIMIT_PATH_BYTES + 64], hash[HASH_TEXT_BYTES];
-    snprintf(path, sizeof path, "%s/%s.frames", c->work_dir, hash_format(s->hash, hash));
+    char path[LIMIT_PATH_BYTES + 64], key[HASH_TEXT_BYTES];
+    snprintf(path, sizeof path, "%s/%s.frames", c->work_dir, source_key(c, s, key));
     *fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (*fd < 0)
         return err_set_errno(err, ERR_IO, "cannot make '%s'", path);
     unlink(path);
     return 0;
+}
+
+char *source_key(const struct source_conf *c, const struct source *s, char out[HASH_TEXT_BYTES])
+{
+    struct { struct hash128 options, content, name, caption; } all = {c->options, s->hash, hash_128(s->name, strlen(s->name)),
+                                                                      hash_128(s->caption, strlen(s->caption))};
+    return hash_format(hash_128(&all, sizeof all), out);
+}
+
+void source_release(struct source *s)
+{
+    free(s->path);
+    free(s->name);
+    free(s->caption);
+    *s = (struct source){0};
 }
 
 /* ---- captions ---- */
@@ -95,20 +168,36 @@ static int caption_take(struct source *s, const char *text, size_t n, struct err
     return s->caption ? 0 : err_set(err, ERR_NOMEM, "out of memory for the caption of %s", s->name);
 }
 
-static int json_caption(const struct source *s, struct json_doc *doc, const char **out, struct err *err)
+/* Takes all keys but "caption" out, if that is there; returns how many they were. */
+static int64_t other_keys_drop(cJSON *root)
+{
+    int64_t n = 0;
+    if (!cJSON_IsObject(root) || !json_member(root, "caption"))
+        return 0;
+    for (cJSON *at = root->child, *next; at; at = next) {
+        next = at->next;
+        if (strcmp(at->string, "caption") != 0)
+            cJSON_Delete(cJSON_DetachItemViaPointer(root, at)), n++;
+    }
+    return n;
+}
+
+static int json_caption(const struct source *s, bool strict, struct json_doc *doc, const char **out, int64_t *unused_keys, struct err *err)
 {
     static const struct json_field fields[] = {{"caption", JSON_TEXT, 0}};
     char name[LIMIT_PATH_BYTES + 32];
     struct str text = STR_INIT;
     int rc = sidecar_read(s->path, ".json", &text, err);
     snprintf(name, sizeof name, "caption of %s", s->name);
-    if (rc == 1 && (rc = json_parse(text.p, text.len, name, doc, err)) == 0)
+    if (rc == 1 && (rc = json_parse(text.p, text.len, name, doc, err)) == 0) {
+        *unused_keys = strict ? 0 : other_keys_drop(doc->root);
         rc = json_read(doc, doc->root, "", fields, ARRAY_LEN(fields), NULL, out, err);
+    }
     str_release(&text);
     return rc;
 }
 
-int source_caption_read(struct source *s, struct err *err)
+int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, struct err *err)
 {
     struct str text = STR_INIT;
     struct json_doc doc = {0};
@@ -120,7 +209,7 @@ int source_caption_read(struct source *s, struct err *err)
         while (n < text.len && caption[n] != '\r' && caption[n] != '\n')
             n++;
         rc = 0;
-    } else if (rc == 0 && (rc = json_caption(s, &doc, &caption, err)) == 0) {
+    } else if (rc == 0 && (rc = json_caption(s, strict, &doc, &caption, unused_keys, err)) == 0) {
         n = strlen(caption);
     }
     if (rc == 0)
@@ -142,13 +231,14 @@ struct clip {
 
 static int clip_read(const struct pass *p, const struct clip *k, uint8_t *rgb, struct err *err)
 {
-    int64_t bytes = p->c->frames * p->frame_bytes;
-    for (int64_t done = 0; done < bytes;) {
-        ssize_t n = pread(p->spool, rgb + done, (size_t)(bytes - done), k->first_kept * p->frame_bytes + done);
-        if (n <= 0)
-            return err_set_errno(err, ERR_IO, "cannot read frames back from the spool");
-        done += n;
-    }
+    for (int64_t i = 0; i < p->c->frames; i++)
+        for (int64_t done = 0; done < p->frame_bytes;) {
+            ssize_t n = pread(p->spool, rgb + i * p->frame_bytes + done, (size_t)(p->frame_bytes - done),
+                              p->kept_slot[k->first_kept + i] * p->frame_bytes + done);
+            if (n <= 0)
+                return err_set_errno(err, ERR_IO, "cannot read frames back from the spool");
+            done += n;
+        }
     return 0;
 }
 
@@ -174,7 +264,7 @@ static double motion_of(const struct pass *p, const struct clip *k)
     return to >= from ? sum / (double)(to - from + 1) : 0;
 }
 
-static void clip_json(const struct source_conf *c, const struct source *s, const struct clip *k, struct str *out)
+static void clip_json(const struct source_conf *c, const struct source *s, const struct clip *k, bool hdr, struct str *out)
 {
     struct json_out o;
     char hash[HASH_TEXT_BYTES];
@@ -195,13 +285,15 @@ static void clip_json(const struct source_conf *c, const struct source *s, const
     json_put_text(&o, "tokenizer", c->tokenizer->name);
     json_put_text(&o, "text_encoder", c->encoder->name);
     json_put_int(&o, "text_len", k->text_len);
+    if (hdr)
+        json_put_bool(&o, "hdr", true);
     if (*s->caption)
         json_put_text(&o, "caption", s->caption);
     json_obj_end(&o);
 }
 
 static int clip_write(struct wds_writer *w, const struct source_conf *c, const struct source *s, const struct clip *k,
-                      const struct clip_buffers *b, struct err *err)
+                      const struct clip_buffers *b, bool hdr, struct err *err)
 {
     struct str latent = STR_INIT, text = STR_INIT, json = STR_INIT;
     char key[64], hash[HASH_TEXT_BYTES];
@@ -209,7 +301,7 @@ static int clip_write(struct wds_writer *w, const struct source_conf *c, const s
     const int64_t text_shape[] = {k->text_len, c->text_width};
     npy_format(b->latent, shape, 4, &latent);
     npy_format(b->text, text_shape, 2, &text);
-    clip_json(c, s, k, &json);
+    clip_json(c, s, k, hdr, &json);
     snprintf(key, sizeof key, "%.16s-%05lld", hash_format(s->hash, hash), (long long)k->ordinal);
     struct wds_part parts[] = {{"latent.npy", latent.p, (int64_t)latent.len}, {"text.npy", text.p, (int64_t)text.len},
                                {"json", json.p, (int64_t)json.len}, {"txt", s->caption, (int64_t)strlen(s->caption)}};
@@ -242,7 +334,7 @@ static int clip_make(struct wds_writer *w, struct pass *p, const struct source *
     k->text_len = c->encoder->encode(s->caption, c->text_width, c->text_len, b->text);
     r->psnr_sum += k->psnr;
     r->clips++;
-    return clip_write(w, c, s, k, b, err);
+    return clip_write(w, c, s, k, b, r->hdr, err);
 }
 
 static int64_t kept_at(const struct pass *p, int64_t source_frame)
@@ -316,22 +408,23 @@ static int clips_publish(struct pass *p, const struct source *s, struct source_r
 
 static void record_path(const struct source_conf *c, const struct source *s, char out[LIMIT_PATH_BYTES])
 {
-    char hash[HASH_TEXT_BYTES];
-    snprintf(out, LIMIT_PATH_BYTES, "%s/%s.json", c->work_dir, hash_format(s->hash, hash));
+    char key[HASH_TEXT_BYTES];
+    snprintf(out, LIMIT_PATH_BYTES, "%s/%s.json", c->work_dir, source_key(c, s, key));
 }
 
 void source_shard_path(const struct source_conf *c, const struct source *s, char out[LIMIT_PATH_BYTES])
 {
-    char hash[HASH_TEXT_BYTES];
-    snprintf(out, LIMIT_PATH_BYTES, "%s/%s.tar", c->work_dir, hash_format(s->hash, hash));
+    char key[HASH_TEXT_BYTES];
+    snprintf(out, LIMIT_PATH_BYTES, "%s/%s.tar", c->work_dir, source_key(c, s, key));
 }
 
-struct result_row { struct source_result r; const char *reason; };
+struct result_row { struct source_result r; const char *reason, *note; };
 #define AT(field) offsetof(struct result_row, r.field)
 static const struct json_field result_fields[] = {
     {"ok", JSON_BOOL, AT(ok)},         {"frames", JSON_INT, AT(frames)},     {"shots", JSON_INT, AT(shots)},
     {"clips", JSON_INT, AT(clips)},    {"rejected", JSON_INT, AT(rejected)}, {"unused_frames", JSON_INT, AT(unused_frames)},
-    {"seconds", JSON_NUM, AT(seconds)}, {"psnr_sum", JSON_NUM, AT(psnr_sum)}, {"reason", JSON_TEXT, offsetof(struct result_row, reason)},
+    {"seconds", JSON_NUM, AT(seconds)}, {"psnr_sum", JSON_NUM, AT(psnr_sum)}, {"cropped", JSON_NUM, AT(cropped)},
+    {"hdr", JSON_BOOL, AT(hdr)},       {"reason", JSON_TEXT, offsetof(struct result_row, reason)}, {"note", JSON_TEXT, offsetof(struct result_row, note)},
 };
 
 int source_result_load(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err)
@@ -348,6 +441,7 @@ int source_result_load(const struct source_conf *c, const struct source *s, stru
     if (rc == 0) {
         *out = row.r;
         snprintf(out->reason, sizeof out->reason, "%s", row.reason);
+        snprintf(out->note, sizeof out->note, "%s", row.note);
     }
     json_release(&doc);
     return rc;
@@ -368,7 +462,10 @@ static int result_save(const struct source_conf *c, const struct source *s, cons
     json_put_int(&o, "unused_frames", r->unused_frames);
     json_put_num(&o, "seconds", r->seconds);
     json_put_num(&o, "psnr_sum", r->psnr_sum);
+    json_put_num(&o, "cropped", r->cropped);
+    json_put_bool(&o, "hdr", r->hdr);
     json_put_text(&o, "reason", r->reason);
+    json_put_text(&o, "note", r->note);
     json_obj_end(&o);
     record_path(c, s, path);
     int rc = str_check(&text, err);
@@ -378,12 +475,20 @@ static int result_save(const struct source_conf *c, const struct source *s, cons
     return rc;
 }
 
+/* Is it done? A work folder that was being removed may have lost the shard and not the record. */
+static bool is_done(const struct source_conf *c, const struct source *s, struct source_result *out)
+{
+    char path[LIMIT_PATH_BYTES];
+    source_shard_path(c, s, path);
+    return source_result_load(c, s, out, NULL) == 0 && (out->clips == 0 || file_exists(path));
+}
+
 int source_process(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err)
 {
     struct pass p = {.c = c, .spool = -1, .frame_bytes = (int64_t)c->height * c->width * 3};
     struct video_info info;
     struct err why = {0};
-    if (source_result_load(c, s, out, NULL) == 0)
+    if (is_done(c, s, out))
         return 0;
     *out = (struct source_result){0};
     int rc = shots_new(&c->shots, &p.shots, err);
@@ -396,12 +501,13 @@ int source_process(const struct source_conf *c, const struct source *s, struct s
     }
     if (rc < 0 && why.code)
         rc = err_set(err, why.code, "%s", why.text);
+    if (rc == 0 && c->fps > 0)
+        rc = held_keep(&p, held_tick(&p) + 1, err);
     if (rc < 0)
         goto out;
-    out->ok = true;
-    out->frames = info.frames;
-    out->seconds = info.seconds;
+    *out = (struct source_result){.ok = true, .frames = info.frames, .seconds = info.seconds, .cropped = info.cropped, .hdr = info.hdr};
     snprintf(out->reason, sizeof out->reason, "%s", info.damage);
+    snprintf(out->note, sizeof out->note, "%s", info.note);
     rc = clips_publish(&p, s, out, err);
     if (rc == 0 && out->clips == 0 && !out->reason[0])
         snprintf(out->reason, sizeof out->reason, "no shot is long enough for a clip of %lld frames", (long long)c->frames);
@@ -412,6 +518,8 @@ out:
         close(p.spool);
     shots_free(p.shots);
     free(p.kept_index);
+    free(p.kept_slot);
     free(p.kept_time);
+    free(p.held);
     return rc;
 }

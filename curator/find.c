@@ -1,0 +1,359 @@
+/* Finding sources: files of the folders given, each device and inode once, then each content once; their captions. */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "base/progress.h"
+#include "curator/curation.h"
+
+enum { READ_TRIES = 3, PROGRESS_FROM = 100 /* sources: fewer are read at once */ };
+
+struct place { dev_t dev; ino_t ino; };
+struct walk {
+    struct curation *k;
+    struct place *folders; /* already searched: a link to one of them ends here */
+    int64_t n, room;
+};
+
+void curation_release(struct curation *k)
+{
+    for (int64_t i = 0; i < k->n; i++)
+        source_release(&k->sources[i]);
+    for (int64_t i = 0; i < k->n_bad; i++) {
+        free(k->bad[i].name);
+        free(k->bad[i].why);
+    }
+    free(k->sources);
+    free(k->results);
+    free(k->bad);
+}
+
+/* ---- what is left out ---- */
+
+static int bad_add(struct curation *k, const char *name, const char *why, struct err *err)
+{
+    if (k->strict)
+        return err_set(err, ERR_INPUT, "%s", why);
+    log_msg(LOG_WARN, "%s: left out", why);
+    if (k->n_bad == k->bad_room) {
+        int64_t room = k->bad_room ? 2 * k->bad_room : 16;
+        struct bad *grown = realloc(k->bad, (size_t)room * sizeof *grown);
+        if (!grown)
+            return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)room);
+        k->bad = grown;
+        k->bad_room = room;
+    }
+    k->bad[k->n_bad] = (struct bad){strdup(name), strdup(why)};
+    k->n_bad++;
+    return k->bad[k->n_bad - 1].name && k->bad[k->n_bad - 1].why ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+int curation_bad_check(const struct curation *k, int64_t bad, int64_t all, const char *first, struct err *err)
+{
+    if ((double)bad <= ceil(k->max_bad / 100 * (double)all))
+        return 0;
+    return err_set(err, ERR_INPUT, "%lld of %lld sources are bad (first: %s), more than --max-bad %g percent: nothing was published; mend or remove "
+                   "them, or raise --max-bad", (long long)bad, (long long)all, first, k->max_bad);
+}
+
+static void skipped_count(struct curation *k, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    int i = 0;
+    char ending[sizeof k->skipped[0].ending];
+    snprintf(ending, sizeof ending, "%s", dot && strlen(dot) < sizeof ending ? dot : "others");
+    for (char *p = ending; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    while (i < SKIPPED_ENDINGS - 1 && k->skipped[i].n && strcmp(k->skipped[i].ending, ending) != 0)
+        i++;
+    if (!k->skipped[i].n)
+        snprintf(k->skipped[i].ending, sizeof k->skipped[i].ending, "%s", i < SKIPPED_ENDINGS - 1 ? ending : "others");
+    k->skipped[i].n++;
+}
+
+static void skipped_say(const struct curation *k)
+{
+    struct str text = STR_INIT;
+    int64_t n = 0;
+    for (int i = 0; i < SKIPPED_ENDINGS && k->skipped[i].n; i++) {
+        str_addf(&text, "%s%lld %s", i ? ", " : "", (long long)k->skipped[i].n, k->skipped[i].ending);
+        n += k->skipped[i].n;
+    }
+    if (n && !text.failed)
+        log_msg(LOG_INFO, "%lld files are left out, their endings are not those of videos: %s (a file is taken in any case when it is named itself)", (long long)n,
+                text.p);
+    str_release(&text);
+}
+
+/* ---- walking ---- */
+
+enum kind { KIND_OTHER, KIND_CAPTION, KIND_VIDEO, KIND_MAYBE };
+
+/* What a name promises. A name without an ending, or one that other things bear as well, is looked into when its turn comes. */
+static enum kind kind_of(const char *path)
+{
+    static const struct { const char *ending; enum kind kind; } kinds[] = {
+        {".mp4", KIND_VIDEO}, {".mkv", KIND_VIDEO}, {".mov", KIND_VIDEO}, {".webm", KIND_VIDEO}, {".avi", KIND_VIDEO}, {".m4v", KIND_VIDEO},
+        {".mpg", KIND_VIDEO}, {".mpeg", KIND_VIDEO}, {".m2ts", KIND_VIDEO}, {".mts", KIND_VIDEO}, {".flv", KIND_VIDEO}, {".wmv", KIND_VIDEO},
+        {".3gp", KIND_VIDEO}, {".3g2", KIND_VIDEO}, {".gif", KIND_VIDEO}, {".ogv", KIND_VIDEO}, {".mxf", KIND_VIDEO}, {".vob", KIND_VIDEO},
+        {".ts", KIND_MAYBE}, {".txt", KIND_CAPTION}, {".json", KIND_CAPTION}};
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+    if (!dot || dot == name)
+        return KIND_MAYBE;
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        if (strcasecmp(dot, kinds[i].ending) == 0)
+            return kinds[i].kind;
+    return KIND_OTHER;
+}
+
+static int source_add(struct curation *k, const char *path, const char *name, const struct stat *st, bool maybe, struct err *err)
+{
+    if (k->n == k->room) {
+        int64_t room = k->room ? 2 * k->room : 64;
+        struct source *grown = realloc(k->sources, (size_t)room * sizeof *grown);
+        if (!grown)
+            return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)room);
+        k->sources = grown;
+        k->room = room;
+    }
+    k->sources[k->n] = (struct source){.path = strdup(path), .name = strdup(name), .dev = st->st_dev, .ino = st->st_ino, .maybe = maybe};
+    struct source *s = &k->sources[k->n++];
+    return s->path && s->name ? 0 : err_set(err, ERR_NOMEM, "out of memory for source '%s'", name);
+}
+
+/* 1: this folder was searched before, under this name or another. */
+static int folder_seen(struct walk *w, const struct stat *st, struct err *err)
+{
+    for (int64_t i = 0; i < w->n; i++)
+        if (w->folders[i].dev == st->st_dev && w->folders[i].ino == st->st_ino)
+            return 1;
+    if (w->n == w->room) {
+        int64_t room = w->room ? 2 * w->room : 64;
+        struct place *grown = realloc(w->folders, (size_t)room * sizeof *grown);
+        if (!grown)
+            return err_set(err, ERR_NOMEM, "out of memory for %lld folders", (long long)room);
+        w->folders = grown;
+        w->room = room;
+    }
+    w->folders[w->n++] = (struct place){st->st_dev, st->st_ino};
+    return 0;
+}
+
+static int folder_add(struct walk *w, const char *path, const char *name, const struct stat *st, struct err *err);
+
+static int entry_add(struct walk *w, const char *path, const char *name, struct err *err)
+{
+    struct stat st;
+    enum kind kind = kind_of(name);
+    bool there = stat(path, &st) == 0;
+    if (there && S_ISDIR(st.st_mode))
+        return folder_add(w, path, name, &st, err);
+    if (there && S_ISREG(st.st_mode) && kind == KIND_OTHER)
+        skipped_count(w->k, name);
+    if (there && S_ISREG(st.st_mode))
+        return kind == KIND_VIDEO || kind == KIND_MAYBE ? source_add(w->k, path, name, &st, kind == KIND_MAYBE, err) : 0;
+    if (kind == KIND_VIDEO)
+        log_msg(LOG_WARN, "%s: %s, left out", name, there ? "neither a file nor a folder" : errno == ELOOP ? "a link to itself" : "a link to nothing");
+    return 0;
+}
+
+static int folder_add(struct walk *w, const char *path, const char *name, const struct stat *st, struct err *err)
+{
+    struct dirent **entries = NULL;
+    int rc = folder_seen(w, st, err);
+    if (rc == 1)
+        log_msg(LOG_WARN, "%s: a folder that is searched already under another name, left out", *name ? name : path);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    int n = scandir(path, &entries, NULL, alphasort);
+    if (n < 0) {
+        struct err why;
+        err_set_errno(&why, ERR_INPUT, "cannot list folder '%s'", path);
+        return bad_add(w->k, path, why.text, err);
+    }
+    for (int i = 0; i < n; i++) {
+        char *sub = file_join(path, entries[i]->d_name), *sub_name = *name ? file_join(name, entries[i]->d_name) : strdup(entries[i]->d_name);
+        if (rc == 0 && (!sub || !sub_name))
+            rc = err_set(err, ERR_NOMEM, "out of memory for the names in '%s'", path);
+        if (rc == 0 && entries[i]->d_name[0] != '.')
+            rc = entry_add(w, sub, sub_name, err);
+        free(sub);
+        free(sub_name);
+        free(entries[i]);
+    }
+    free(entries);
+    return rc;
+}
+
+static int operands_walk(struct curation *k, const char *const *operands, size_t n, struct err *err)
+{
+    struct walk w = {.k = k};
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct stat st;
+        const char *slash = strrchr(operands[i], '/');
+        if (stat(operands[i], &st) < 0)
+            rc = err_set_errno(err, ERR_INPUT, "source '%s'", operands[i]);
+        else if (S_ISDIR(st.st_mode))
+            rc = folder_add(&w, operands[i], "", &st, err);
+        else if (!S_ISREG(st.st_mode))
+            rc = err_set(err, ERR_INPUT, "source '%s' is neither a file nor a folder", operands[i]);
+        else
+            rc = source_add(k, operands[i], slash ? slash + 1 : operands[i], &st, false, err);
+    }
+    free(w.folders);
+    return rc;
+}
+
+/* ---- contents ---- */
+
+static int hash_order(const struct source *x, const struct source *y)
+{
+    if (x->hash.hi != y->hash.hi)
+        return x->hash.hi < y->hash.hi ? -1 : 1;
+    return (x->hash.lo > y->hash.lo) - (x->hash.lo < y->hash.lo);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct source *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : hash_order(x, y); /* two files may have one name, below two folders given */
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct source *x = a, *y = b;
+    if (x->dev != y->dev)
+        return x->dev < y->dev ? -1 : 1;
+    if (x->ino != y->ino)
+        return x->ino < y->ino ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static int by_hash(const void *a, const void *b)
+{
+    const struct source *x = a, *y = b;
+    int order = hash_order(x, y);
+    return order ? order : strcmp(x->name, y->name);
+}
+
+static bool same_place(const struct source *a, const struct source *b)
+{
+    return a->dev == b->dev && a->ino == b->ino;
+}
+
+static bool same_hash(const struct source *a, const struct source *b)
+{
+    return hash_order(a, b) == 0;
+}
+
+/* Of those that are the same, the first by name stays: keys come from the content. */
+static void duplicates_drop(struct curation *k, int (*order)(const void *, const void *), bool (*same)(const struct source *, const struct source *))
+{
+    int64_t kept = 0;
+    qsort(k->sources, (size_t)k->n, sizeof *k->sources, order);
+    for (int64_t i = 0; i < k->n; i++) {
+        if (kept > 0 && same(&k->sources[kept - 1], &k->sources[i])) {
+            k->duplicates++;
+            log_msg(LOG_WARN, "%s: same content as %s, left out", k->sources[i].name, k->sources[kept - 1].name);
+            source_release(&k->sources[i]);
+        } else {
+            k->sources[kept++] = k->sources[i];
+        }
+    }
+    k->n = kept;
+}
+
+/* A file that may not be read is bad; one that may be, but cannot at the moment, is tried again: ERR_TEMP in the end. */
+static int content_hash(struct source *s, struct err *why)
+{
+    int rc = -1;
+    for (int try = 0; try < READ_TRIES && rc < 0; try++) {
+        int fd = open(s->path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0 && (errno == EACCES || errno == EPERM || errno == ENOENT || errno == ELOOP || errno == ENAMETOOLONG))
+            return err_set_errno(why, ERR_INPUT, "source '%s': cannot open it: make it readable, or leave it out", s->name);
+        if (fd >= 0)
+            close(fd);
+        rc = hash_file(s->path, &s->hash, why);
+    }
+    if (rc < 0) {
+        struct err last = *why;
+        rc = err_set(why, ERR_TEMP, "source '%s': %s: tried %d times, nothing was published: run it again", s->name, last.text, READ_TRIES);
+    }
+    return rc;
+}
+
+/* Keeps a source that fn finds good. fn: 0, ERR_INPUT for a bad one, another error. */
+static int sources_keep(struct curation *k, const char *doing, int (*fn)(struct curation *k, struct source *s, struct err *why), struct err *err)
+{
+    int64_t kept = 0;
+    int rc = 0;
+    struct progress progress;
+    progress_start(&progress, doing, k->n, k->quiet || k->n < PROGRESS_FROM);
+    for (int64_t i = 0; i < k->n; i++) {
+        struct err why = {0};
+        int found = rc < 0 ? 0 : fn(k, &k->sources[i], &why);
+        if (found == ERR_INPUT)
+            rc = bad_add(k, k->sources[i].name, why.text, err);
+        else if (found < 0)
+            rc = err_set(err, found, "%s", why.text);
+        progress_step(&progress, i + 1, k->sources[i].name);
+        if (found < 0)
+            source_release(&k->sources[i]);
+        else
+            k->sources[kept++] = k->sources[i];
+    }
+    progress_end(&progress, NULL);
+    k->n = kept;
+    return rc;
+}
+
+static int hash_take(struct curation *k, struct source *s, struct err *why)
+{
+    (void)k;
+    return content_hash(s, why);
+}
+
+static int caption_take(struct curation *k, struct source *s, struct err *why)
+{
+    int64_t unused = 0;
+    int rc = source_caption_read(s, k->strict, &unused, why);
+    k->unused_keys += unused;
+    return rc == ERR_NOMEM ? rc : rc < 0 ? ERR_INPUT : 0;
+}
+
+int sources_find(struct curation *k, const char *const *operands, size_t n, struct err *err)
+{
+    int rc = operands_walk(k, operands, n, err);
+    if (rc == 0)
+        duplicates_drop(k, by_place, same_place);
+    if (rc == 0)
+        rc = sources_keep(k, "read", hash_take, err);
+    if (rc == 0)
+        duplicates_drop(k, by_hash, same_hash);
+    if (rc == 0) {
+        qsort(k->sources, (size_t)k->n, sizeof *k->sources, by_name);
+        rc = sources_keep(k, "captions", caption_take, err);
+    }
+    if (rc < 0)
+        return rc;
+    skipped_say(k);
+    if (k->unused_keys)
+        log_msg(LOG_INFO, "caption files have %lld keys that are not used, only \"caption\" is", (long long)k->unused_keys);
+    if (k->n == 0)
+        return k->n_bad ? err_set(err, ERR_INPUT, "no usable source: %s", k->bad[0].why) : err_set(err, ERR_INPUT, "no video found in '%s'", operands[0]);
+    return curation_bad_check(k, k->n_bad, k->n + k->n_bad, k->n_bad ? k->bad[0].why : "", err);
+}

@@ -1,0 +1,137 @@
+#include "curator/publish.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+void set_release(struct set *s)
+{
+    dataset_release(&s->data);
+    record_release(&s->record);
+}
+
+int set_open(const char *out, struct set *s, struct err *err)
+{
+    struct stat st;
+    struct err why = {0};
+    *s = (struct set){0};
+    if (stat(out, &st) < 0)
+        return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot look at '%s'", out);
+    if (S_ISDIR(st.st_mode) && rmdir(out) == 0)
+        return 0; /* an empty folder makes room */
+    if (S_ISDIR(st.st_mode) && dataset_load(out, &s->data, &why) == 0 && record_load(out, s->data.fingerprint, &s->record, &why) == 0)
+        return 1;
+    set_release(s);
+    if (why.code == ERR_NOMEM)
+        return err_set(err, why.code, "%s", why.text);
+    return err_set(err, ERR_EXISTS, "'%s' exists and holds something else: give another --out, or remove it", out);
+}
+
+/* The index and the record of one generation, below root; the index's fingerprint is known once it is written. */
+static int generation_save(const char *root, struct dataset *d, const struct record *r, struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES], from[LIMIT_PATH_BYTES], to[LIMIT_PATH_BYTES], hash[HASH_TEXT_BYTES];
+    snprintf(dir, sizeof dir, "%.3900s/.reel/generations", root);
+    int rc = dataset_save(dir, d, err); /* to <dir>/.reel/index, from where it gets its name */
+    if (rc == 0)
+        rc = record_save(root, d->fingerprint, r, err);
+    snprintf(from, sizeof from, "%.4000s/.reel/index", dir);
+    snprintf(to, sizeof to, "%.4000s/%s.index", dir, hash_format(d->fingerprint, hash));
+    if (rc == 0 && rename(from, to) < 0)
+        rc = err_set_errno(err, ERR_IO, "cannot name '%s'", to);
+    snprintf(from, sizeof from, "%.4000s/.reel", dir);
+    if (rc == 0)
+        rc = file_remove_tree(from, err);
+    return rc < 0 ? rc : file_fsync_dir(dir, err);
+}
+
+int publish_new(const char *partial, const char *work, const char *out, struct dataset *d, const struct record *r, struct err *err)
+{
+    int rc = shards_meta_save(partial, d, err);
+    if (rc == 0)
+        rc = generation_save(partial, d, r, err);
+    if (rc == 0)
+        rc = dataset_save(partial, d, err);
+    if (rc == 0)
+        rc = file_remove_tree(work, err);
+    return rc < 0 ? rc : file_publish_dir(partial, out, err);
+}
+
+static int shard_move(const char *partial, const char *out, const char *name, const char *ending, struct err *err)
+{
+    char from[LIMIT_PATH_BYTES], to[LIMIT_PATH_BYTES];
+    snprintf(from, sizeof from, "%.4000s/%s%s", partial, name, ending);
+    snprintf(to, sizeof to, "%.4000s/%s%s", out, name, ending);
+    return rename(from, to) < 0 ? err_set_errno(err, ERR_IO, "cannot move '%s' to '%s'", from, to) : 0;
+}
+
+int publish_grown(const char *partial, const char *out, const struct dataset *base, struct dataset *d, const struct record *r, struct err *err)
+{
+    int rc = 0;
+    for (int64_t i = base->n_shards; rc == 0 && i < d->n_shards; i++)
+        if ((rc = shard_move(partial, out, d->shards[i].path, "", err)) == 0)
+            rc = shard_move(partial, out, d->shards[i].path, ".idx", err);
+    if (rc == 0)
+        rc = file_fsync_dir(out, err);
+    if (rc == 0)
+        rc = generation_save(out, d, r, err);
+    if (rc == 0)
+        rc = dataset_save(out, d, err);
+    return rc < 0 ? rc : shards_meta_save(out, d, err);
+}
+
+/* Is this a shard, or its index, of a number that the dataset does not have? */
+static bool is_stray(const char *name, const struct dataset *d)
+{
+    long long number;
+    int n = 0;
+    char made[SHARD_NAME_BYTES];
+    if (sscanf(name, "shard-%lld.tar%n", &number, &n) != 1 || n == 0 || number < d->n_shards)
+        return false;
+    shard_name(number, made);
+    return strncmp(name, made, strlen(made)) == 0 && (!name[n] || strcmp(name + n, ".idx") == 0);
+}
+
+/* Removes from a folder below OUT (or OUT itself, "") what fn points at. A folder that is not there holds nothing. */
+static int strays_remove(const char *out, const char *below, bool (*fn)(const char *name, const struct dataset *d), const struct dataset *d, struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES];
+    snprintf(dir, sizeof dir, "%.4000s%s", out, below);
+    DIR *folder = opendir(dir);
+    int rc = folder || errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot read folder '%s'", dir);
+    for (struct dirent *e; folder && rc == 0 && (e = readdir(folder));) {
+        char path[LIMIT_PATH_BYTES + sizeof e->d_name + 1];
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        if (fn(e->d_name, d) && unlink(path) < 0)
+            rc = err_set_errno(err, ERR_IO, "cannot remove '%s', which an update left behind", path);
+    }
+    if (folder)
+        closedir(folder);
+    return rc;
+}
+
+/* Is this a file that was being written (base/file.h) when its writer was killed? */
+static bool is_half(const char *name, const struct dataset *d)
+{
+    (void)d;
+    return strstr(name, ".tmp.") != NULL;
+}
+
+int publish_mend(const char *out, const struct dataset *d, struct err *err)
+{
+    static const char *const folders[] = {"/.nv-meta", "/.reel", "/.reel/generations"};
+    char half[LIMIT_PATH_BYTES];
+    int rc = strays_remove(out, "", is_stray, d, err);
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(folders); i++)
+        rc = strays_remove(out, folders[i], is_half, d, err);
+    snprintf(half, sizeof half, "%.4000s/.reel/generations/.reel", out);
+    if (rc == 0)
+        rc = file_remove_tree(half, err);
+    return rc < 0 ? rc : shards_meta_save(out, d, err);
+}

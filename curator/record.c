@@ -1,0 +1,248 @@
+#include "curator/record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "curator/video.h"
+
+static const int64_t RECORD_BYTES_MAX = (int64_t)1 << 30; /* five million sources */
+
+void record_release(struct record *r)
+{
+    json_release(&r->options);
+    for (int64_t i = 0; i < r->n; i++)
+        free(r->sources[i].name);
+    free(r->sources);
+    free(r->by_hash);
+    *r = (struct record){0};
+}
+
+void record_options(const struct curation *k, bool shards, struct str *out)
+{
+    struct json_out o;
+    json_out_init(&o, out, 0);
+    json_obj_begin(&o, NULL);
+    json_put_int(&o, "height", k->conf.height);
+    json_put_int(&o, "width", k->conf.width);
+    json_put_int(&o, "frames", k->conf.frames);
+    json_put_num(&o, "fps", k->conf.fps);
+    json_put_text(&o, "pictures", VIDEO_NAME);
+    json_put_text(&o, "detector", SHOTS_NAME);
+    json_put_num(&o, "threshold", k->conf.shots.threshold);
+    json_put_int(&o, "min_shot", k->conf.shots.min_frames);
+    json_put_int(&o, "text_width", k->conf.text_width);
+    json_put_int(&o, "text_len", k->conf.text_len);
+    json_put_text(&o, "tokenizer", k->conf.tokenizer->name);
+    json_put_text(&o, "text_encoder", k->conf.encoder->name);
+    if (shards)
+        json_put_int(&o, "shard_bytes", k->shard_bytes);
+    json_obj_end(&o);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct record_source *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : strcmp(x->hash, y->hash);
+}
+
+static int by_hash(const void *a, const void *b)
+{
+    const struct record_source *const *x = a, *const *y = b;
+    return strcmp((*x)->hash, (*y)->hash);
+}
+
+static int index_make(struct record *r, struct err *err)
+{
+    if (!(r->by_hash = calloc((size_t)r->n + 1, sizeof *r->by_hash)))
+        return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)r->n);
+    for (int64_t i = 0; i < r->n; i++)
+        r->by_hash[i] = &r->sources[i];
+    qsort(r->by_hash, (size_t)r->n, sizeof *r->by_hash, by_hash);
+    return 0;
+}
+
+int record_make(const struct curation *k, struct record *out, struct err *err)
+{
+    struct record r = {0};
+    struct str text = STR_INIT;
+    record_options(k, true, &text);
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        rc = json_parse(text.p, text.len, "options", &r.options, err);
+    if (rc == 0 && !(r.sources = calloc((size_t)k->n + 1, sizeof *r.sources)))
+        rc = err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)k->n);
+    for (int64_t i = 0; rc == 0 && i < k->n; i++) {
+        const struct source *s = &k->sources[i];
+        struct record_source *to = &r.sources[r.n++];
+        hash_format(s->hash, to->hash);
+        hash_format(hash_128(s->caption, strlen(s->caption)), to->caption);
+        if (!(to->name = strdup(s->name)))
+            rc = err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)k->n);
+    }
+    str_release(&text);
+    if (rc == 0)
+        rc = index_make(&r, err);
+    if (rc < 0)
+        record_release(&r);
+    else
+        *out = r;
+    return rc;
+}
+
+/* ---- the file ---- */
+
+static void record_path(const char *root, struct hash128 fingerprint, char out[LIMIT_PATH_BYTES])
+{
+    char hash[HASH_TEXT_BYTES];
+    snprintf(out, LIMIT_PATH_BYTES, "%.4000s/.reel/generations/%s.json", root, hash_format(fingerprint, hash));
+}
+
+static int sources_read(const cJSON *list, struct record *r, struct err *err)
+{
+    int64_t n = cJSON_GetArraySize(list);
+    const cJSON *at;
+    if (!(r->sources = calloc((size_t)n + 1, sizeof *r->sources)))
+        return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)n);
+    cJSON_ArrayForEach(at, list)
+    {
+        struct record_source *s = &r->sources[r->n++];
+        snprintf(s->hash, sizeof s->hash, "%s", json_text(at, "hash", ""));
+        snprintf(s->caption, sizeof s->caption, "%s", json_text(at, "caption", ""));
+        if (!(s->name = strdup(json_text(at, "name", ""))))
+            return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)n);
+    }
+    return 0;
+}
+
+int record_load(const char *root, struct hash128 fingerprint, struct record *out, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    struct json_doc doc = {0};
+    struct record r = {0};
+    record_path(root, fingerprint, path);
+    int rc = file_read(path, RECORD_BYTES_MAX, &text, err);
+    if (rc == 0)
+        rc = json_parse(text.p, text.len, path, &doc, err);
+    if (rc == 0)
+        rc = json_check_schema(&doc, "reel.curation/2", err);
+    str_release(&text);
+    if (rc == 0 && !(r.options.root = cJSON_DetachItemFromObject(doc.root, "options")))
+        rc = err_set(err, ERR_INPUT, "%s: options are missing", path);
+    if (rc == 0)
+        rc = sources_read(json_member(doc.root, "sources"), &r, err);
+    if (rc == 0)
+        rc = index_make(&r, err);
+    json_release(&doc);
+    if (rc < 0)
+        record_release(&r);
+    else
+        *out = r;
+    return rc;
+}
+
+int record_save(const char *root, struct hash128 fingerprint, const struct record *r, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES + 32];
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 1);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "schema", "reel.curation/2");
+    json_put_tree(&o, "options", r->options.root);
+    json_arr_begin(&o, "sources");
+    for (int64_t i = 0; i < r->n; i++) {
+        json_obj_begin(&o, NULL);
+        json_put_text(&o, "name", r->sources[i].name);
+        json_put_text(&o, "hash", r->sources[i].hash);
+        json_put_text(&o, "caption", r->sources[i].caption);
+        json_obj_end(&o);
+    }
+    json_arr_end(&o);
+    json_obj_end(&o);
+    str_addc(&text, '\n');
+    record_path(root, fingerprint, path);
+    snprintf(dir, sizeof dir, "%s/.reel/generations", root);
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        rc = file_mkdirs(dir, err);
+    if (rc == 0)
+        rc = file_publish(path, text.p, text.len, err);
+    str_release(&text);
+    return rc;
+}
+
+/* ---- comparing ---- */
+
+bool record_equal(const struct record *a, const struct record *b)
+{
+    bool equal = a->n == b->n && cJSON_Compare(a->options.root, b->options.root, true);
+    for (int64_t i = 0; equal && i < a->n; i++)
+        equal = by_name(&a->sources[i], &b->sources[i]) == 0 && strcmp(a->sources[i].caption, b->sources[i].caption) == 0;
+    return equal;
+}
+
+int record_options_check(const struct record *was, const struct record *now, const char *root, struct err *err)
+{
+    const cJSON *at;
+    cJSON_ArrayForEach(at, now->options.root)
+    {
+        const cJSON *old = json_member(was->options.root, at->string);
+        char *a = old ? cJSON_PrintUnformatted(old) : NULL, *b = cJSON_PrintUnformatted(at);
+        bool same = cJSON_Compare(old, at, true);
+        if (!same)
+            err_set(err, ERR_EXISTS, "'%s' was made with %s %s, now it is %s: give the options that it was made with, or another --out", root, at->string,
+                    a ? a : "not said", b ? b : "?");
+        cJSON_free(a);
+        cJSON_free(b);
+        if (!same)
+            return ERR_EXISTS;
+    }
+    return 0;
+}
+
+static int name_order(const void *name, const void *source)
+{
+    return strcmp(name, ((const struct record_source *)source)->name);
+}
+
+bool record_has_name(const struct record *r, const char *name)
+{
+    return bsearch(name, r->sources, (size_t)r->n, sizeof *r->sources, name_order) != NULL;
+}
+
+static int hash_order(const void *hash, const void *source)
+{
+    return strcmp(hash, (*(const struct record_source *const *)source)->hash);
+}
+
+const struct record_source *record_find(const struct record *r, const char *hash)
+{
+    const struct record_source **found = bsearch(hash, r->by_hash, (size_t)r->n, sizeof *r->by_hash, hash_order);
+    return found ? *found : NULL;
+}
+
+int record_merge(struct record *r, const struct record *more, struct err *err)
+{
+    struct record_source *all = calloc((size_t)(r->n + more->n + 1), sizeof *all);
+    int64_t n = r->n;
+    if (!all)
+        return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)(r->n + more->n));
+    memcpy(all, r->sources, (size_t)r->n * sizeof *all);
+    for (int64_t i = 0; i < more->n; i++)
+        if (!record_find(r, more->sources[i].hash)) {
+            all[n] = more->sources[i];
+            if (!(all[n++].name = strdup(more->sources[i].name)))
+                return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)n);
+        }
+    free(r->sources);
+    free(r->by_hash);
+    r->sources = all;
+    r->n = n;
+    r->by_hash = NULL;
+    qsort(r->sources, (size_t)r->n, sizeof *r->sources, by_name);
+    return 0;
+}

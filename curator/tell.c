@@ -1,0 +1,158 @@
+#include "curator/tell.h"
+
+#include <stdio.h>
+
+#include "base/evlog.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "base/num.h"
+
+static const double CROP_SAID = 0.2; /* share of the picture lost from which a source is pointed out */
+
+void tell_sum(const struct curation *k, struct tell_totals *out)
+{
+    struct tell_totals t = {.bad = k->n_bad};
+    if (k->n_bad)
+        snprintf(t.first_bad, sizeof t.first_bad, "%s", k->bad[0].why);
+    for (int64_t i = 0; i < k->n; i++) {
+        const struct source_result *r = &k->results[i];
+        t.no_video += !r->ok && k->sources[i].maybe;
+        if (!r->ok && !k->sources[i].maybe && t.bad++ == 0)
+            snprintf(t.first_bad, sizeof t.first_bad, "%.200s: %s", k->sources[i].name, r->reason);
+        t.hdr += r->hdr;
+        t.noted += *r->note != 0;
+        t.sum.frames += r->frames, t.sum.shots += r->shots, t.sum.clips += r->clips, t.sum.rejected += r->rejected;
+        t.sum.unused_frames += r->unused_frames, t.sum.seconds += r->seconds, t.sum.psnr_sum += r->psnr_sum;
+    }
+    *out = t;
+}
+
+static void row_add(const struct source *s, const struct source_result *r, struct str *out)
+{
+    str_addf(out, "  %-28.28s %7lld %6lld %6lld %9lld %9lld %8.1f", s->name, (long long)r->frames, (long long)r->shots, (long long)r->clips,
+            (long long)r->rejected, (long long)r->unused_frames, r->clips ? r->psnr_sum / (double)r->clips : 0);
+    if (r->cropped >= CROP_SAID)
+        str_addf(out, "  %.0f %% of the picture is cropped away;", 100 * r->cropped);
+    str_addf(out, "%s%s%s%s\n", *r->reason ? "  " : "", r->reason, *r->note ? "  " : "", r->note);
+}
+
+void tell_table(const struct curation *k, const struct told *told, struct str *out)
+{
+    char bytes[32];
+    struct tell_totals t;
+    tell_sum(k, &t);
+    str_addf(out, "  %-28s %7s %6s %6s %9s %9s %8s\n", "source", "frames", "shots", "clips", "too short", "unused", "PSNR dB");
+    for (int64_t i = 0; i < k->n; i++)
+        if (k->results[i].ok || !k->sources[i].maybe)
+            row_add(&k->sources[i], &k->results[i], out);
+    str_addf(out, "  %lld clips of %lldx%dx%d in %lld shards (%s), mean PSNR %.1f dB, %lld frames unused, %lld sources unreadable; %.1f s\n",
+            (long long)told->clips, (long long)k->conf.frames, k->conf.height, k->conf.width, (long long)told->shards,
+            num_format_bytes(told->bytes, bytes, sizeof bytes), t.sum.clips ? t.sum.psnr_sum / (double)t.sum.clips : 0, (long long)t.sum.unused_frames,
+            (long long)t.bad, told->seconds);
+    if (told->outcome == OUTCOME_GREW)
+        str_addf(out, "  %lld clips are new\n", (long long)t.sum.clips);
+    if (t.hdr)
+        str_addf(out, "  %lld sources are HDR: their values are taken as they are, and are no SDR\n", (long long)t.hdr);
+    if (t.no_video)
+        str_addf(out, "  %lld files without a video's ending were looked into and are none\n", (long long)t.no_video);
+}
+
+static void made_put(const struct curation *k, const struct told *told, const struct tell_totals *t, struct json_out *o)
+{
+    json_put_int(o, "frames", t->sum.frames);
+    json_put_int(o, "shots", t->sum.shots);
+    json_put_int(o, "clips", t->sum.clips);
+    json_put_int(o, "shots_too_short", t->sum.rejected);
+    json_put_int(o, "unused_frames", t->sum.unused_frames);
+    json_put_num(o, "psnr_db", t->sum.clips ? t->sum.psnr_sum / (double)t->sum.clips : 0);
+    json_put_int(o, "shards", told->shards);
+    json_put_int(o, "bytes", told->bytes);
+    json_put_int(o, "sources_hdr", t->hdr);
+    json_put_int(o, "sources_noted", t->noted);
+    json_obj_begin(o, "skipped");
+    for (int i = 0; i < SKIPPED_ENDINGS && k->skipped[i].n; i++)
+        json_put_int(o, k->skipped[i].ending, k->skipped[i].n);
+    if (t->no_video)
+        json_put_int(o, "no_video", t->no_video);
+    json_obj_end(o);
+}
+
+void tell_json(const struct curation *k, const struct told *told, struct str *out)
+{
+    struct json_out o;
+    struct tell_totals t = {0};
+    if (told->outcome != OUTCOME_SAME)
+        tell_sum(k, &t);
+    json_out_init(&o, out, 2);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "schema", "reel.curate/1");
+    json_put_text(&o, "out", k->out);
+    json_put_bool(&o, "existed", told->outcome == OUTCOME_SAME);
+    json_put_bool(&o, "updated", told->outcome == OUTCOME_GREW);
+    json_put_int(&o, "sources", k->n);
+    json_put_int(&o, "sources_unreadable", t.bad);
+    json_put_int(&o, "duplicates", k->duplicates);
+    json_put_int(&o, "caption_keys_unused", k->unused_keys);
+    json_put_int(&o, "known", told->known);
+    json_put_int(&o, "gone", told->gone);
+    json_put_int(&o, "changed", told->changed);
+    json_put_int(&o, "captions_changed", told->captions_changed);
+    if (told->outcome != OUTCOME_SAME)
+        made_put(k, told, &t, &o);
+    json_obj_end(&o);
+    str_addc(out, '\n');
+}
+
+static void source_event(struct evlog *log, const struct source *s, const struct source_result *r)
+{
+    struct evlog_event e;
+    evlog_begin(log, &e, "curate_source");
+    json_put_text(&e.out, "source", s->name);
+    json_put_int(&e.out, "frames", r->frames);
+    json_put_int(&e.out, "shots", r->shots);
+    json_put_int(&e.out, "clips", r->clips);
+    json_put_int(&e.out, "rejected", r->rejected);
+    json_put_int(&e.out, "unused_frames", r->unused_frames);
+    json_put_text(&e.out, "reason", r->reason);
+    json_put_text(&e.out, "note", r->note);
+    json_put_num(&e.out, "seconds", r->seconds);
+    evlog_commit(log, &e, false, NULL);
+}
+
+static void bad_event(struct evlog *log, const struct bad *b)
+{
+    struct evlog_event e;
+    evlog_begin(log, &e, "curate_source");
+    json_put_text(&e.out, "source", b->name);
+    json_put_int(&e.out, "clips", 0);
+    json_put_text(&e.out, "reason", b->why);
+    evlog_commit(log, &e, false, NULL);
+}
+
+int tell_events(const struct curation *k, const struct told *t, const char *dir, struct err *err)
+{
+    char text[ID_TEXT_BYTES];
+    struct id id;
+    struct evlog *log = NULL;
+    struct evlog_event e;
+    int rc = id_random(&id, err);
+    struct evlog_ids ids = {id_format(id, text), 0, "curate", NULL};
+    if (rc < 0 || (rc = evlog_open(dir, &ids, &log, err)) < 0)
+        return rc;
+    evlog_begin(log, &e, "curate_started");
+    json_put_int(&e.out, "sources", k->n + k->n_bad);
+    json_put_bool(&e.out, "update", t->outcome == OUTCOME_GREW);
+    evlog_commit(log, &e, false, NULL);
+    for (int64_t i = 0; i < k->n_bad; i++)
+        bad_event(log, &k->bad[i]);
+    for (int64_t i = 0; i < k->n; i++)
+        source_event(log, &k->sources[i], &k->results[i]);
+    evlog_begin(log, &e, "curate_ended");
+    json_put_int(&e.out, "clips", t->clips);
+    json_put_int(&e.out, "shards", t->shards);
+    json_put_int(&e.out, "bytes", t->bytes);
+    json_put_num(&e.out, "seconds", t->seconds);
+    rc = evlog_commit(log, &e, true, err);
+    evlog_close(log);
+    return rc;
+}

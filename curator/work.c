@@ -1,0 +1,189 @@
+/* Working on the sources, a process each, so that a decoder which crashes on a hostile file takes only its own source with it.
+ *
+ * A worker's end says one of four things. It is done. It failed for good (a full disk): all stops. It crashed in a way that the file can
+ * cause (SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGSYS, SIGTRAP): twice, and the file is bad. Or it ended in a way that the file need not be the cause of:
+ * killed (the machine's memory ran out, an operator), no memory, a read error. That may pass, so it is tried again, the last time with no
+ * other worker beside it; a source that even then was not finished is nobody's fault, and nothing is published without it.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "base/progress.h"
+#include "curator/curation.h"
+
+enum { TRIES = 3, CRASHES = 2 };
+
+struct trial { bool done; int crashes; char why[160]; };
+struct slot { pid_t pid; int64_t source; };
+struct pool {
+    struct curation *k;
+    struct trial *trials; /* [k->n] */
+    struct slot *slots;
+    int64_t running, done;
+    struct progress progress;
+};
+
+static void error_path(const struct curation *k, int64_t i, char out[LIMIT_PATH_BYTES])
+{
+    char key[HASH_TEXT_BYTES];
+    snprintf(out, LIMIT_PATH_BYTES, "%.3990s/%s.err", k->work, source_key(&k->conf, &k->sources[i], key));
+}
+
+/* In a child: the result lies in the work folder, an error in <key>.err. */
+static void child_run(const struct curation *k, int64_t i, pid_t parent)
+{
+    struct err err = {0};
+    struct source_result r;
+    char path[LIMIT_PATH_BYTES];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* it died before that held */
+        _exit(err_exit_code(ERR_TEMP));
+    int rc = source_process(&k->conf, &k->sources[i], &r, &err);
+    error_path(k, i, path);
+    if (rc < 0)
+        file_publish(path, err.text, strlen(err.text), NULL);
+    _exit(rc == ERR_NOMEM ? err_exit_code(ERR_TEMP) : err_exit_code(rc));
+}
+
+static void error_read(const struct curation *k, int64_t i, const char *fallback, char *out, size_t size)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    error_path(k, i, path);
+    bool said = file_read(path, ERR_TEXT_BYTES, &text, NULL) == 0 && text.len;
+    snprintf(out, size, "%s", said ? text.p : fallback);
+    unlink(path);
+    str_release(&text);
+}
+
+static bool is_crash(int signal)
+{
+    return signal == SIGSEGV || signal == SIGABRT || signal == SIGFPE || signal == SIGILL || signal == SIGSYS || signal == SIGTRAP;
+}
+
+static void source_done(struct pool *p, int64_t i)
+{
+    p->trials[i].done = true;
+    progress_step(&p->progress, ++p->done, p->k->sources[i].name);
+}
+
+static void killed(struct pool *p, int64_t i, int signal)
+{
+    struct trial *t = &p->trials[i];
+    t->crashes += is_crash(signal);
+    snprintf(t->why, sizeof t->why, "its worker %s of signal %d (%s)", is_crash(signal) ? "crashed" : "was ended from outside, or for want of memory: died", signal,
+             strsignal(signal));
+    if (t->crashes < CRASHES)
+        return;
+    struct source_result *r = &p->k->results[i];
+    *r = (struct source_result){0};
+    snprintf(r->reason, sizeof r->reason, "its decoder died of signal %d, %d times", signal, CRASHES);
+    p->k->sources[i].maybe = false; /* it was enough of a video to break a decoder */
+    source_done(p, i);
+}
+
+static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
+{
+    struct curation *k = p->k;
+    char why[ERR_TEXT_BYTES];
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    if (WIFSIGNALED(status)) {
+        killed(p, i, WTERMSIG(status));
+    } else if (code == err_exit_code(ERR_TEMP)) {
+        error_read(k, i, "no memory, or a read error", p->trials[i].why, sizeof p->trials[i].why);
+    } else if (code != 0) {
+        error_read(k, i, "it gave no reason", why, sizeof why);
+        return err_set(err, code == 3 ? ERR_INPUT : ERR_IO, "source '%s' failed: %.700s: nothing was published", k->sources[i].name, why);
+    } else {
+        int rc = source_result_load(&k->conf, &k->sources[i], &k->results[i], err);
+        source_done(p, i);
+        return rc;
+    }
+    if (!p->trials[i].done)
+        log_msg(LOG_WARN, "%s: %s", k->sources[i].name, p->trials[i].why);
+    return 0;
+}
+
+/* Waits for one worker, whichever ends first. */
+static int one_wait(struct pool *p, struct err *err)
+{
+    int status, rc = 0;
+    pid_t pid = wait(&status);
+    if (pid < 0)
+        return errno == EINTR ? 0 : err_set_errno(err, ERR_IO, "cannot wait for the workers");
+    for (int64_t i = 0; i < p->running; i++)
+        if (p->slots[i].pid == pid) {
+            int64_t source = p->slots[i].source;
+            p->slots[i] = p->slots[--p->running];
+            rc = child_ended(p, source, status, err);
+            break;
+        }
+    return rc;
+}
+
+static int one_start(struct pool *p, int64_t i, struct err *err)
+{
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0)
+        child_run(p->k, i, parent);
+    if (pid < 0 && errno == EAGAIN && p->running > 0)
+        return one_wait(p, err) < 0 ? err->code : one_start(p, i, err);
+    if (pid < 0)
+        return err_set_errno(err, errno == EAGAIN ? ERR_TEMP : ERR_IO, "cannot start a worker");
+    p->slots[p->running++] = (struct slot){pid, i};
+    return 0;
+}
+
+/* Each source that is not done gets one try, `jobs` at a time. After an error no more are started, those at work are waited for. */
+static int round_run(struct pool *p, int64_t jobs, struct err *err)
+{
+    int rc = 0;
+    for (int64_t i = 0; i < p->k->n && rc == 0; i++) {
+        while (rc == 0 && p->running >= jobs)
+            rc = one_wait(p, err);
+        if (rc == 0 && !p->trials[i].done)
+            rc = one_start(p, i, err);
+    }
+    while (p->running > 0) {
+        int ended = one_wait(p, rc == 0 ? err : NULL);
+        rc = rc < 0 ? rc : ended;
+    }
+    return rc;
+}
+
+static int unfinished_say(const struct pool *p, struct err *err)
+{
+    int64_t n = 0, first = -1;
+    for (int64_t i = 0; i < p->k->n; i++)
+        if (!p->trials[i].done && n++ == 0)
+            first = i;
+    return n == 0 ? 0 : err_set(err, ERR_TEMP, "source '%s' was not finished in %d tries, the last one alone: %s: this need not be the video's fault, so nothing was "
+                                "published (%lld such sources); what is finished is kept: give it more memory, or fewer --jobs, and run it again",
+                                p->k->sources[first].name, TRIES, p->trials[first].why, (long long)n);
+}
+
+int sources_work(struct curation *k, struct err *err)
+{
+    struct pool p = {.k = k, .trials = calloc((size_t)k->n + 1, sizeof *p.trials), .slots = calloc((size_t)k->jobs, sizeof *p.slots)};
+    struct err why = {0};
+    int rc = p.trials && p.slots ? 0 : err_set(&why, ERR_NOMEM, "out of memory");
+    progress_start(&p.progress, "curate", k->n, k->quiet);
+    for (int try = 1; try <= TRIES && rc == 0; try++)
+        rc = round_run(&p, try < TRIES ? k->jobs : 1, &why);
+    if (rc == 0)
+        rc = unfinished_say(&p, &why);
+    progress_end(&p.progress, NULL);
+    free(p.trials);
+    free(p.slots);
+    return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
+}
