@@ -24,7 +24,7 @@
 #include "launcher/attempt.h"
 #include "launcher/foreign.h"
 #include "launcher/last_words.h"
-#include "launcher/launch.h"
+#include "launcher/limit.h"
 #include "launcher/next.h"
 #include "launcher/node_agent.h"
 #include "launcher/placement.h"
@@ -56,6 +56,8 @@ struct agent {
     bool term;                  /* SIGTERM came, to whatever level: the scheduler ends the job */
     bool learned;               /* that the job is to end we have from the scheduler alone */
     struct sched_ending ending; /* as the scheduler has it when the trainer is gone */
+    struct limit limit;
+    bool limit_told;            /* the notice is our own, before the end of the time limit */
     double told_mono;           /* the trainer was asked to stop last */
     int notice_signo;      /* of the first notice */
     double notice_after_s; /* the attempt's start */
@@ -84,6 +86,17 @@ static void event_signal(struct agent *a, int signo)
     json_put_text(&e.out, "signal", signal_name(signo, name));
     json_put_int(&e.out, "number", signo);
     json_put_text(&e.out, "from", "scheduler");
+    attempt_event(&a->attempt, &e);
+}
+
+static void event_limit(struct agent *a)
+{
+    struct evlog_event e;
+    evlog_begin(a->attempt.log, &e, "signal");
+    json_put_text(&e.out, "signal", "time limit");
+    json_put_int(&e.out, "number", 0);
+    json_put_text(&e.out, "from", "agent");
+    json_put_num(&e.out, "lead_s", a->limit.ends_mono - clock_mono_s());
     attempt_event(&a->attempt, &e);
 }
 
@@ -201,8 +214,10 @@ static int trainer_start(struct agent *a, struct sched_step **step, struct err *
  * scheduler may send it early (Slurm: up to 60 s). */
 static bool near_time_limit(const struct agent *a)
 {
-    double limit = a->work.time_limit_s, early_s = 60 + launch_lead_s(limit);
+    double limit = a->work.time_limit_s, early_s = 60 + a->limit.lead_s;
     struct sched_site site;
+    if (a->limit_told)
+        return true;
     if (limit <= 0)
         return false;
     if (a->notice_signo == SIGUSR1 && sched_describe(a->work.sched ? a->work.sched : a->work.steps, &site, NULL) == 0 && !site.user_signal)
@@ -234,6 +249,13 @@ static void stop_request(struct agent *a, int signo, const char *where)
     if (a->step)
         trainer_tell(a);
     log_msg(LOG_INFO, "notice to stop %s: %s", where, a->work.notice ? "asking the trainer to save" : "the trainer is not told");
+}
+
+static void limit_tell(struct agent *a)
+{
+    event_limit(a);
+    a->limit_told = true;
+    stop_request(a, SIGUSR1, "before the end of the time limit");
 }
 
 static char *rank0_log(const struct agent *a, char buf[LIMIT_PATH_BYTES])
@@ -367,6 +389,8 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
             foreign_follow(&a->foreign, end->ended);
         if (rc < 0 || end->ended)
             return rc;
+        if (!a->stop_requested && limit_is_due(&a->limit) && limit_look(&a->limit, &a->work, a->conf->run_dir))
+            limit_tell(a);
         if (a->stop_requested && clock_mono_s() - a->told_mono >= TELL_EVERY_S)
             trainer_tell(a);
         if (hangs(a)) {
@@ -519,6 +543,7 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     char logs[LIMIT_PATH_BYTES];
     int rc;
     a->started_mono = clock_mono_s();
+    limit_init(&a->limit, a->work.sched ? a->work.time_limit_s : 0);
     event_started(a);
     if (a->work.foreign && foreign_is_done(&a->work.wrap))
         return attempt_finish(a, &end, exit_code, err);

@@ -1,6 +1,5 @@
 #include "launcher/launch.h"
 
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include "base/lease.h"
 #include "base/log.h"
 #include "launcher/home.h"
+#include "launcher/limit.h"
 #include "launcher/next.h"
 #include "launcher/wrap.h"
 
@@ -238,12 +238,7 @@ static int intent_make(const struct launch *l, const struct run_state *state, co
     return rc < 0 || open ? rc : event_intent(*log, i, kind, err);
 }
 
-double launch_lead_s(double time_limit_s)
-{
-    return fmin(60, time_limit_s / 4);
-}
-
-static void place_fill(const struct run *run, struct sched_spec *spec)
+static void place_fill(const struct run *run, double save_s, struct sched_spec *spec)
 {
     spec->name = run->name;
     spec->priority = (int)run->resources.priority;
@@ -258,7 +253,7 @@ static void place_fill(const struct run *run, struct sched_spec *spec)
     spec->time_limit_s = run->resources.time_limit_s;
     spec->requeue = true;
     spec->signal = SIGUSR1;
-    spec->signal_lead_s = launch_lead_s(run->resources.time_limit_s);
+    spec->signal_lead_s = limit_lead_s(run->resources.time_limit_s, save_s, 0); /* the agent's own notice knows more, and comes first */
 }
 
 /* How the run comes back; a partition that is not there is the submission's to refuse. */
@@ -286,12 +281,13 @@ static int submit_now(const struct launch *l, struct sched *s, const struct inte
         return rc;
     arena_init(&arena, 0);
     const char *extra[] = {arena_printf(&arena, "REEL_HOME=%s", l->home), arena_printf(&arena, LAUNCH_AGAIN_ENV "=%s", how),
-                           arena_printf(&arena, NEXT_REVISION_ENV "=%lld", (long long)i->revision), NULL};
+                           arena_printf(&arena, NEXT_REVISION_ENV "=%lld", (long long)i->revision),
+                           l->save_s > 0 ? arena_printf(&arena, LIMIT_SAVE_ENV "=%g", l->save_s) : NULL, NULL};
     const char *argv[] = {arena_printf(&arena, "%s/reel", l->bin_dir), "agent", "--run-dir", l->run_dir, NULL};
     spec.log_path = arena_printf(&arena, "%s/logs/agent.log", l->run_dir);
     rc = extra[0] && extra[1] && extra[2] && argv[0] && spec.log_path ? command_environment((const char *const *)environ, extra, &arena, &env, err)
                                                           : err_set(err, ERR_NOMEM, "out of memory");
-    place_fill(run, &spec);
+    place_fill(run, l->save_s, &spec);
     spec.token = i->token;
     spec.argv = argv;
     spec.env = (const char *const *)env;

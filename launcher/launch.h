@@ -23,6 +23,7 @@ struct launch {
     char run_id[ID_TEXT_BYTES];
     char run_dir[LIMIT_PATH_BYTES];
     struct run_budget budget;
+    double save_s; /* 99th percentile of the saves of its model on record; 0: not known */
     bool wrapped; /* somebody else's trainer in a job that somebody else submitted (launcher/wrap.h) */
 };
 
@@ -50,9 +51,6 @@ int launch_lock(const struct launch *l, struct lease **lock, struct run_state *s
 
 /* A log for events of the run itself (attempt 0), of a writer of its own; *out is new. token may be NULL. */
 int launch_log_open(const struct launch *l, const char *token, struct evlog **out, struct err *err);
-
-/* How long before its time limit a job is told to save. */
-double launch_lead_s(double time_limit_s);
 
 /* For the job of this run that runs now: a successor, which starts when that has ended. The one there is if it may still start, else a
  * new one, *id. A run whose site lets no job run again (PreemptMode=CANCEL) goes on by it, with nobody alive to look after it.

@@ -93,7 +93,7 @@ int cmd_check_site_run(const struct opt_values *v, struct cmd_env *env, struct e
     int rc = sched_open("slurm", env->home, &s, err);
     if (rc == 0)
         rc = sched_slurm_site(s, &site, err);
-    struct site_facts f = {.site = &site, .save_s = opt_given(v, "save") ? opt_num(v, "save") : lead_longest_save(env, NULL),
+    struct site_facts f = {.site = &site, .save_s = opt_given(v, "save") ? opt_num(v, "save") : lead_save_s(env, NULL),
                            .file_system = site_file_system(env->home)};
     if (rc == 0)
         rc = lead_partition(&site.site, opt_text(v, "partition"), &f.partition, err);

@@ -1,4 +1,5 @@
 /* reel launch: hand a run to the scheduler and follow it. */
+#include <math.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -312,11 +313,12 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
     }
     settings_format(v, &settings);
     if ((rc = sched_open(opt_text(v, "scheduler"), env->home, &s, err)) < 0 ||
-        (rc = lead_check(env, s, run.resources.partition, run.model.name, (enum lead_rule)opt_enum(v, "lead"), err)) < 0 ||
+        (rc = lead_check(env, s, run.resources.partition, run.resources.time_limit_s, run.model.name, (enum lead_rule)opt_enum(v, "lead"), err)) < 0 ||
         (rc = launch_create(env->home, env->bin_dir, &run, &plan, settings.p, &l, &existed, err)) < 0)
         goto out;
     if (existed && (rc = existing_change(v, operands[0], &run, &plan, &l, s, &told, err)) < 0)
         goto out;
+    l.save_s = fmax(0, lead_save_s(env, run.model.name)); /* NaN is 0 */
     if ((rc = launch_submit(&l, s, NULL, err)) < 0)
         goto out;
     if (opt_bool(v, "detach")) {

@@ -9,22 +9,23 @@
 #include "launcher/sched/slurm.h"
 #include "launcher/site.h"
 
-double lead_longest_save(const struct cmd_env *env, const char *model)
+double lead_save_s(const struct cmd_env *env, const char *model)
 {
     struct store *db = NULL;
     struct store_query *q = NULL;
-    double longest = NAN;
+    double p99 = NAN;
     if (store_open(env->db_path, STORE_READ, &db, NULL) < 0)
         return NAN;
-    if (store_ask(db, "SELECT max(json_extract(e.json, '$.seconds')) FROM event e WHERE e.kind = 'ckpt_saved' AND (?1 IS NULL OR e.run IN "
-                      "(SELECT c.run FROM event c WHERE c.kind = 'run_created' AND json_extract(c.json, '$.model') = ?1))", &q, NULL) == 0) {
+    if (store_ask(db, "WITH save AS (SELECT json_extract(e.json, '$.seconds') AS s FROM event e WHERE e.kind = 'ckpt_saved' AND (?1 IS NULL OR "
+                      "e.run IN (SELECT c.run FROM event c WHERE c.kind = 'run_created' AND json_extract(c.json, '$.model') = ?1))) "
+                      "SELECT s FROM save WHERE s IS NOT NULL ORDER BY s DESC LIMIT 1 OFFSET (SELECT count(s) / 100 FROM save)", &q, NULL) == 0) {
         store_bind_text(q, 1, model);
         if (store_next(q, NULL) == 1 && store_column_type(q, 0) != STORE_NULL)
-            longest = store_num(q, 0);
+            p99 = store_num(q, 0);
     }
     store_end(q);
     store_close(db);
-    return longest;
+    return p99;
 }
 
 int lead_partition(const struct sched_site *site, const char *name, const struct sched_partition **out, struct err *err)
@@ -35,12 +36,32 @@ int lead_partition(const struct sched_site *site, const char *name, const struct
                 : err_set(err, ERR_INPUT, "this cluster has no default partition: give --partition");
 }
 
-int lead_check(const struct cmd_env *env, struct sched *s, const char *partition, const char *model, enum lead_rule rule,
+static int judge(enum lead_rule rule, const char *said, const char *then, struct err *err)
+{
+    if (rule == LEAD_REFUSE)
+        return err_set(err, ERR_NO, "%s: see 'reel check-site', or give --lead warn", said);
+    fprintf(stderr, "reel: %s: %s\n", said, then);
+    return 0;
+}
+
+/* At the end of a time limit the agent asks for a save in good time, but never before half of it has passed. */
+static int limit_check(double save_s, double limit_s, enum lead_rule rule, struct err *err)
+{
+    char save[32], half[32], said[256];
+    if (limit_s <= 0 || 2 * save_s <= limit_s / 2)
+        return 0;
+    num_format_seconds(save_s, save, sizeof save);
+    num_format_seconds(limit_s / 2, half, sizeof half);
+    snprintf(said, sizeof said, "a save of this model takes %s, and half of the time limit, %s, is less than two of them", save, half);
+    return judge(rule, said, "much of each job is lost to saving, or to its end", err);
+}
+
+int lead_check(const struct cmd_env *env, struct sched *s, const char *partition, double time_limit_s, const char *model, enum lead_rule rule,
                struct err *err)
 {
     struct slurm_site site;
     const struct sched_partition *p;
-    char save[32], lead[32];
+    char save[32], lead[32], said[256];
     if (rule == LEAD_IGNORE || strcmp(s->ops->kind, "slurm") != 0)
         return 0;
     int rc = sched_slurm_site(s, &site, err);
@@ -48,15 +69,13 @@ int lead_check(const struct cmd_env *env, struct sched *s, const char *partition
         rc = lead_partition(&site.site, partition, &p, err);
     if (rc < 0)
         return rc;
-    double save_s = lead_longest_save(env, model), lead_s = site_lead_s(&site, p);
-    if (!isfinite(save_s) || save_s <= lead_s)
+    double save_s = lead_save_s(env, model), lead_s = site_lead_s(&site, p);
+    if (!isfinite(save_s))
         return 0;
+    if ((rc = limit_check(save_s, time_limit_s > 0 ? time_limit_s : p->max_time_s, rule, err)) < 0 || save_s <= lead_s)
+        return rc;
     num_format_seconds(save_s, save, sizeof save);
     num_format_seconds(lead_s, lead, sizeof lead);
-    if (rule == LEAD_REFUSE)
-        return err_set(err, ERR_NO, "a save of this model took %s and partition %s leaves %s from notice to kill: see 'reel check-site', or give "
-                       "--lead warn", save, p->name, lead);
-    fprintf(stderr, "reel: a save of this model took %s and partition %s leaves %s from notice to kill: a preempted run goes back to its last "
-                    "periodic checkpoint\n", save, p->name, lead);
-    return 0;
+    snprintf(said, sizeof said, "a save of this model took %s and partition %s leaves %s from notice to kill", save, p->name, lead);
+    return judge(rule, said, "a preempted run goes back to its last periodic checkpoint", err);
 }

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "launcher/attempt.h"
+#include "launcher/limit.h"
 #include "launcher/state.h"
 
 enum { MAX_EVENTS = 32 };
@@ -264,6 +265,19 @@ static void causes(void **state)
         assert_int_equal(attempt_cause_of(&table[i].e), table[i].cause);
 }
 
+static void leads(void **state)
+{
+    static const struct { double limit_s, save_s, step_s, lead_s; } table[] = {
+        {0, 0, 0, 0}, {60, 0, 0, 30}, {120, 0, 0, 60}, {3600, 0, 0, 60}, {3600, 20, 10, 60}, {3600, 90, 5, 185}, {3600, 2000, 5, 1800},
+    };
+    struct run_attempt attempts[] = {{.save_s = 3}, {.save_s = 0}, {.save_s = 9}, {.save_s = 4}};
+    struct run_state s = {.attempts = attempts, .n_attempts = ARRAY_LEN(attempts)}, none = {0};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        assert_true(limit_lead_s(table[i].limit_s, table[i].save_s, table[i].step_s) == table[i].lead_s);
+    assert_true(limit_save_s(&s) == 9 && limit_save_s(&none) == 0);
+}
+
 /* The first notice counts, wherever it was heard; the trainer's end says that it stopped because it was asked to. */
 static void notices(void **state)
 {
@@ -296,7 +310,7 @@ static void notices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(folds), cmocka_unit_test(order_does_not_matter),
-                                       cmocka_unit_test(submissions_by_order), cmocka_unit_test(wall_budget), cmocka_unit_test(causes),
+                                       cmocka_unit_test(submissions_by_order), cmocka_unit_test(wall_budget), cmocka_unit_test(causes), cmocka_unit_test(leads),
                                        cmocka_unit_test(notices)};
     return cmocka_run_group_tests_name("state", tests, NULL, NULL);
 }

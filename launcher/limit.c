@@ -1,0 +1,86 @@
+#include "launcher/limit.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/num.h"
+
+static const double LEAST_S = 60;
+
+double limit_lead_s(double time_limit_s, double save_s, double step_s)
+{
+    return fmin(fmax(LEAST_S, 2 * save_s + step_s), time_limit_s / 2);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double limit_save_s(const struct run_state *s)
+{
+    double *saves = calloc((size_t)s->n_attempts + 1, sizeof *saves), p99 = 0;
+    size_t n = 0;
+    for (int64_t i = 0; saves && i < s->n_attempts; i++)
+        if (s->attempts[i].save_s > 0)
+            saves[n++] = s->attempts[i].save_s;
+    if (n) {
+        qsort(saves, n, sizeof *saves, by_size);
+        p99 = saves[(size_t)ceil(0.99 * (double)n) - 1];
+    }
+    free(saves);
+    return p99;
+}
+
+void limit_init(struct limit *l, double time_limit_s)
+{
+    double now = clock_mono_s();
+    *l = (struct limit){.begun_mono = now, .lead_s = limit_lead_s(time_limit_s, 0, 0)};
+    if (time_limit_s > 0) {
+        l->ends_mono = now + time_limit_s;
+        l->look_mono = now + time_limit_s / 2;
+    }
+}
+
+bool limit_is_due(const struct limit *l)
+{
+    return l->ends_mono > 0 && clock_mono_s() >= l->look_mono;
+}
+
+/* The limit may have been moved, or taken away. No answer: as it was. */
+static void ends_ask(struct limit *l, struct work *w, double now)
+{
+    struct sched_ending ending;
+    if (!w->sched || work_ending(w, false, &ending) < 0 || ending.why != SCHED_END_NONE)
+        return;
+    l->ends_mono = ending.limit_at > 0 ? now + ending.limit_at - clock_wall_s() : 0;
+}
+
+static double lead_now(const struct limit *l, const char *run_dir)
+{
+    struct run_state s;
+    struct err err = {0};
+    double submitted_s = 0, lead_s = l->lead_s;
+    const char *text = getenv(LIMIT_SAVE_ENV);
+    run_state_init(&s);
+    if (text && num_parse_f64(text, LIMIT_SAVE_ENV, &submitted_s, &err) < 0)
+        log_msg(LOG_WARN, "%s", err.text);
+    if (run_state_load(run_dir, &s, &err) == 0)
+        lead_s = limit_lead_s(l->ends_mono - l->begun_mono, fmax(submitted_s, limit_save_s(&s)), s.last.step >= 0 ? s.last.step_s : 0);
+    run_state_release(&s);
+    return lead_s;
+}
+
+bool limit_look(struct limit *l, struct work *w, const char *run_dir)
+{
+    double now = clock_mono_s();
+    ends_ask(l, w, now);
+    if (l->ends_mono <= 0)
+        return false;
+    l->lead_s = lead_now(l, run_dir);
+    l->look_mono = l->ends_mono - l->lead_s;
+    return now >= l->look_mono;
+}
