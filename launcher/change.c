@@ -50,7 +50,7 @@ static enum kind stage_kind(const struct comparison *c, int64_t stage, const cha
 
 static enum kind kind_of(const struct comparison *c, const char *key, const cJSON *from, const cJSON *to)
 {
-    static const char *const may[] = {"checkpoint.", "budget.", "validation.", "resources."};
+    static const char *const may[] = {"checkpoint.", "budget.", "validation.", "resources.", "data."};
     long long stage;
     int n = 0;
     if (sscanf(key, "stages[%lld]%n", &stage, &n) == 1 && n > 0)

@@ -19,6 +19,9 @@
  *                                              asked to stop, and then what the next one begins with
  *         "samples": 16, "bins": 8},           the first `samples` of the data's order, each once in each of `bins` equally probable
  *                                              bins of the noise level's distribution, with fixed draws; the average's loss as well
+ *       "data": {
+ *         "verify": "first"},                  the shards' checksums are compared with the index's: first: until they once were, which is the first
+ *                                              attempt if it gets so far; always: in each attempt; never. Their sizes always are
  *       "objective": {
  *         "kind": "edm",                       edm | rectified_flow | v
  *         "level": "normal",                   how L = ln(sigma / alpha), the log of noise over data amplitude, is drawn:
@@ -82,7 +85,7 @@
  * A relative data folder is taken from the working directory of the program that reads the file. The writer writes every
  * field, the model as an object, in this order: that text is canonical. The config hash is XXH3-128 of the canonical text
  * (one line) of schema, model, stages, objective, adamw, schedule, random, numerics, groups, lora and init: what decides the numbers.
- * Name, validation, checkpoint, budget and resources are left out, and so is the data's place once its fingerprint is known: a moved
+ * Name, data.verify, validation, checkpoint, budget and resources are left out, and so is the data's place once its fingerprint is known: a moved
  * dataset is the same dataset. Layouts are not part of a run's identity at all, so any layout may resume it.
  *
  * A checkpoint after step S carries the hash of what decided its steps (run_past_hash): the same text with the stages cut off at S, and
@@ -102,6 +105,7 @@
 #include "profiles/field.h"
 
 static const char run_schema[] = "reel.run/1";
+const char *const verify_names[] = {"first", "always", "never", NULL};
 const char *const again_names[] = {"auto", "requeue", "successor", NULL};
 const char *const level_dist_names[] = {"normal", "logistic", "uniform", "mode", "cosine", NULL};
 const char *const moments_names[] = {"same", "bf16", NULL};
@@ -156,6 +160,9 @@ static const struct json_field objective_fields[] = {
     {"condition_frames", JSON_INT, AT(condition_frames), .min = 1, .max = 1 << 20},
     {"text_dropout", JSON_NUM, AT(text_dropout), .min = 0, .max = 1},
     {"loss_norm", JSON_ENUM, AT(loss_norm), .names = loss_norm_names},
+};
+static const struct json_field data_fields[] = {
+    {"verify", JSON_ENUM, AT(verify), .names = verify_names},
 };
 static const struct json_field validation_fields[] = {
     {"data", JSON_TEXT, AT(validation.data)},
@@ -226,6 +233,7 @@ static const struct section {
     {"schedule", schedule_fields, ARRAY_LEN(schedule_fields), true},
     {"random", random_fields, ARRAY_LEN(random_fields), true},
     {"numerics", numerics_fields, ARRAY_LEN(numerics_fields), true},
+    {"data", data_fields, ARRAY_LEN(data_fields), false},
     {"validation", validation_fields, ARRAY_LEN(validation_fields), false},
     {"checkpoint", checkpoint_fields, ARRAY_LEN(checkpoint_fields), false},
     {"budget", budget_fields, ARRAY_LEN(budget_fields), false},
@@ -245,6 +253,7 @@ static const struct json_field top_fields[] = {
     {"schedule", JSON_ANY, 0, .optional = true},
     {"random", JSON_ANY, 0, .optional = true},
     {"numerics", JSON_ANY, 0, .optional = true},
+    {"data", JSON_ANY, 0, .optional = true},
     {"validation", JSON_ANY, 0, .optional = true},
     {"checkpoint", JSON_ANY, 0, .optional = true},
     {"budget", JSON_ANY, 0, .optional = true},

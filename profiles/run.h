@@ -25,6 +25,8 @@ enum run_moments { MOMENTS_SAME, MOMENTS_BF16 };
 enum run_residual { RESIDUAL_SAME, RESIDUAL_F32 };
 extern const char *const moments_names[], *const residual_names[]; /* "same", "bf16"; "same", "f32" */
 enum lr_schedule { LR_CONSTANT, LR_COSINE, LR_LINEAR };
+enum run_verify { VERIFY_FIRST, VERIFY_ALWAYS, VERIFY_NEVER }; /* until it passed once; in each attempt; not */
+extern const char *const verify_names[];
 enum run_again { AGAIN_AUTO, AGAIN_REQUEUE, AGAIN_SUCCESSOR }; /* how a run comes back: its job again, or another that waits for its end */
 enum level_dist { LEVEL_NORMAL, LEVEL_LOGISTIC, LEVEL_UNIFORM, LEVEL_MODE, LEVEL_COSINE };
 extern const char *const again_names[], *const level_dist_names[];
@@ -81,6 +83,7 @@ struct run {
     struct model model;
     int64_t n_stages;
     struct run_stage stages[LIMIT_STAGES];
+    enum run_verify verify;         /* when shards are compared with their checksums */
     struct run_validation validation;
     enum objective objective;
     struct run_level level;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/num.h"
 #include "base/safetensors.h"
@@ -17,6 +18,7 @@ static const struct opt opts[] = {
     {"tol", 0, OPT_NUM, "X", "diff: largest relative difference of a tensor that still counts as equal", .fallback = "0", .min = 0, .max = 1e9},
     {"floor", 0, OPT_NUM, "X", "diff: differences are relative to the larger of this (v: its square) and the tensor's greatest number",
      .fallback = "1e-12", .min = 1e-150, .max = 1e9},
+    {"all", 0, OPT_BOOL, NULL, "diff of two run folders: every step that both have kept, not the newest of each"},
     {"json", 0, OPT_BOOL, NULL, "diff: print one JSON object"},
     {"safetensors", 0, OPT_TEXT, "FILE", "export: write the weights to FILE"},
     {"ema", 0, OPT_BOOL, NULL, "export: the average of the weights instead"},
@@ -24,7 +26,7 @@ static const struct opt opts[] = {
 };
 const struct opt_cmd train_cmd_ckpt = {
     "ckpt", "show, verify, compare or export checkpoints", "show|verify|export DIR, diff A B", opts, ARRAY_LEN(opts), 2, 3,
-    "The layouts that wrote do not matter. diff covers weights, moments and average: per tensor max|a-b| / max(max|a|, floor). A missing "
+    "The layouts that wrote do not matter. diff takes checkpoints, or folders of runs, and covers weights, moments and average: per tensor max|a-b| / max(max|a|, floor). A missing "
     "tensor, another shape or a number that is not finite fails."};
 
 static int show(const char *dir, struct err *err)
@@ -86,45 +88,131 @@ static void diff_text(const struct ckpt_diff *d, double tol, double floor_value,
 }
 
 /* reel.ckpt-diff/1: all rows, the worst first; `difference` null where `kind` is not "value". */
-static void diff_json(const struct ckpt_diff *d, double tol, double floor_value, struct str *text)
+static void diff_json(const struct ckpt_diff *d, double tol, double floor_value, struct json_out *j)
 {
-    struct json_out j;
-    json_out_init(&j, text, 0);
-    json_obj_begin(&j, NULL);
-    json_put_text(&j, "schema", "reel.ckpt-diff/1");
-    json_put_num(&j, "tol", tol);
-    json_put_num(&j, "floor", floor_value);
-    json_put_num(&j, "floor_v", ckpt_diff_floor(CKPT_V, floor_value));
-    json_put_bool(&j, "equal", d->n_beyond == 0);
-    json_put_int(&j, "beyond", d->n_beyond);
-    json_put_num(&j, "largest_within", d->largest);
-    json_arr_begin(&j, "tensors");
+    json_put_num(j, "tol", tol);
+    json_put_num(j, "floor", floor_value);
+    json_put_num(j, "floor_v", ckpt_diff_floor(CKPT_V, floor_value));
+    json_put_bool(j, "equal", d->n_beyond == 0);
+    json_put_int(j, "beyond", d->n_beyond);
+    json_put_num(j, "largest_within", d->largest);
+    json_arr_begin(j, "tensors");
     for (int64_t i = 0; i < d->n; i++) {
-        json_obj_begin(&j, NULL);
-        json_put_text(&j, "name", d->rows[i].name);
-        json_put_text(&j, "buffer", ckpt_buffer_names[d->rows[i].buffer]);
-        json_put_text(&j, "kind", ckpt_diff_kind_names[d->rows[i].kind]);
-        json_put_num(&j, "difference", d->rows[i].difference);
-        json_obj_end(&j);
+        json_obj_begin(j, NULL);
+        json_put_text(j, "name", d->rows[i].name);
+        json_put_text(j, "buffer", ckpt_buffer_names[d->rows[i].buffer]);
+        json_put_text(j, "kind", ckpt_diff_kind_names[d->rows[i].kind]);
+        json_put_num(j, "difference", d->rows[i].difference);
+        json_obj_end(j);
     }
-    json_arr_end(&j);
-    json_obj_end(&j);
-    str_addc(text, '\n');
+    json_arr_end(j);
 }
 
-static int diff(const char *dir_a, const char *dir_b, const struct opt_values *v, struct err *err)
+/* What one or several comparisons say. */
+struct diffs { struct str text; struct json_out json; double tol, floor_value; bool is_json; int64_t n, beyond; };
+
+static int pair_diff(struct diffs *s, const char *a, const char *b, bool named, struct err *err)
 {
-    double tol = opt_num(v, "tol"), floor_value = opt_num(v, "floor");
     struct ckpt_diff d;
-    struct str text = STR_INIT;
-    int rc = ckpt_diff(dir_a, dir_b, tol, floor_value, &d, err);
+    int rc = ckpt_diff(a, b, s->tol, s->floor_value, &d, err);
     if (rc < 0)
         return rc;
-    opt_bool(v, "json") ? diff_json(&d, tol, floor_value, &text) : diff_text(&d, tol, floor_value, &text);
-    if ((rc = train_print(&text, err)) == 0 && d.n_beyond > 0)
-        rc = err_set(err, ERR_NO, "%lld tensors differ by more than %g", (long long)d.n_beyond, tol);
+    if (s->is_json && named)
+        json_put_text(&s->json, "a", a), json_put_text(&s->json, "b", b);
+    else if (named)
+        str_addf(&s->text, "%s and %s:\n", a, b);
+    s->is_json ? diff_json(&d, s->tol, s->floor_value, &s->json) : diff_text(&d, s->tol, s->floor_value, &s->text);
+    s->n++;
+    s->beyond += d.n_beyond;
     ckpt_diff_release(&d);
-    str_release(&text);
+    return 0;
+}
+
+static bool is_run(const char *dir)
+{
+    char path[LIMIT_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/ckpt", dir);
+    return file_exists(path);
+}
+
+/* The checkpoint that a word means: itself, or the newest of the run whose folder it is. */
+static int ckpt_named(const char *dir, char out[LIMIT_PATH_BYTES], struct err *err)
+{
+    char ckpt[LIMIT_PATH_BYTES];
+    snprintf(out, LIMIT_PATH_BYTES, "%s", dir);
+    if (!is_run(dir))
+        return 0;
+    int64_t newest = ckpt_newest_step(dir);
+    if (newest == 0)
+        return err_set(err, ERR_INPUT, "run '%s' has no checkpoint (ckpt/step-…)", dir);
+    snprintf(ckpt, sizeof ckpt, "%s/ckpt", dir);
+    ckpt_dir_format(ckpt, newest, out);
+    return 0;
+}
+
+static bool has_step(const struct ckpt_list *l, int64_t step)
+{
+    bool has = false;
+    for (int64_t i = 0; i < l->n && !has; i++)
+        has = l->steps[i] == step;
+    return has;
+}
+
+/* Every step that both runs have kept, the first ones first: a run that goes wrong shows where. */
+static int common_diff(struct diffs *s, const char *run_a, const char *run_b, struct err *err)
+{
+    char a[LIMIT_PATH_BYTES], b[LIMIT_PATH_BYTES], step_a[LIMIT_PATH_BYTES], step_b[LIMIT_PATH_BYTES];
+    struct ckpt_list list_a = {0}, list_b = {0};
+    snprintf(a, sizeof a, "%s/ckpt", run_a), snprintf(b, sizeof b, "%s/ckpt", run_b);
+    int rc = ckpt_list_load(a, &list_a, err);
+    if (rc == 0)
+        rc = ckpt_list_load(b, &list_b, err);
+    if (s->is_json)
+        json_arr_begin(&s->json, "steps");
+    for (int64_t i = list_a.n - 1; i >= 0 && rc == 0; i--) {
+        if (!has_step(&list_b, list_a.steps[i]))
+            continue;
+        ckpt_dir_format(a, list_a.steps[i], step_a), ckpt_dir_format(b, list_a.steps[i], step_b);
+        if (s->is_json)
+            json_obj_begin(&s->json, NULL), json_put_int(&s->json, "step", list_a.steps[i]);
+        rc = pair_diff(s, step_a, step_b, true, err);
+        if (s->is_json)
+            json_obj_end(&s->json);
+    }
+    if (s->is_json)
+        json_arr_end(&s->json);
+    if (rc == 0 && s->n == 0)
+        rc = err_set(err, ERR_INPUT, "'%s' and '%s' have no step's checkpoint in common: leave --all out to compare the newest ones", run_a, run_b);
+    free(list_a.steps), free(list_b.steps);
+    return rc;
+}
+
+static int newest_diff(struct diffs *s, const char *a, const char *b, struct err *err)
+{
+    char dir_a[LIMIT_PATH_BYTES], dir_b[LIMIT_PATH_BYTES];
+    int rc = ckpt_named(a, dir_a, err);
+    if (rc == 0)
+        rc = ckpt_named(b, dir_b, err);
+    return rc < 0 ? rc : pair_diff(s, dir_a, dir_b, is_run(a) || is_run(b), err);
+}
+
+static int diff(const char *a, const char *b, const struct opt_values *v, struct err *err)
+{
+    struct diffs s = {.text = STR_INIT, .tol = opt_num(v, "tol"), .floor_value = opt_num(v, "floor"), .is_json = opt_bool(v, "json")};
+    bool all = opt_bool(v, "all");
+    if (all && !(is_run(a) && is_run(b)))
+        return err_set(err, ERR_USAGE, "--all compares runs: give two folders that hold ckpt/");
+    json_out_init(&s.json, &s.text, 0);
+    if (s.is_json)
+        json_obj_begin(&s.json, NULL), json_put_text(&s.json, "schema", "reel.ckpt-diff/1");
+    int rc = all ? common_diff(&s, a, b, err) : newest_diff(&s, a, b, err);
+    if (s.is_json)
+        json_obj_end(&s.json), str_addc(&s.text, '\n');
+    if (rc == 0)
+        rc = train_print(&s.text, err);
+    if (rc == 0 && s.beyond > 0)
+        rc = err_set(err, ERR_NO, "%lld tensors differ by more than %g", (long long)s.beyond, s.tol);
+    str_release(&s.text);
     return rc;
 }
 
@@ -256,7 +344,7 @@ static int export(const char *dir, const struct opt_values *v, struct err *err)
 static int options_check(const struct opt_values *v, const char *verb, struct err *err)
 {
     static const struct { const char *option, *verb; } only[] = {
-        {"tol", "diff"}, {"floor", "diff"}, {"json", "diff"}, {"safetensors", "export"}, {"ema", "export"}, {"merge-lora", "export"}};
+        {"tol", "diff"}, {"floor", "diff"}, {"json", "diff"}, {"all", "diff"}, {"safetensors", "export"}, {"ema", "export"}, {"merge-lora", "export"}};
     for (size_t i = 0; i < ARRAY_LEN(only); i++)
         if (opt_given(v, only[i].option) && strcmp(verb, only[i].verb) != 0)
             return err_set(err, ERR_USAGE, "reel-train ckpt %s: --%s is for %s", verb, only[i].option, only[i].verb);

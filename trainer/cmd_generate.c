@@ -14,7 +14,7 @@ static const struct opt opts[] = {
     {"data", 0, OPT_TEXT, "DIR", "dataset whose captions, shapes and frame rates are taken (default: the run's last stage's)"},
     {"output", 'o', OPT_TEXT, "DIR", "where the latents go, one .npy a sample", .flags = OPT_REQUIRED},
     {"first", 0, OPT_INT, "N", "first draw of the data's order", .fallback = "0", .min = 0, .max = 1e12},
-    {"samples", 0, OPT_INT, "N", "how many; past a whole pass over the data the same come again", .fallback = "8", .min = 1, .max = 1e9},
+    {"samples", 0, OPT_INT, "N", "how many, at most to the end of a pass over the data: behind it the same come again", .fallback = "8", .min = 1, .max = 1e9},
     {"batch", 0, OPT_INT, "N", "how many at a time", .fallback = "4", .min = 1, .max = 1e6},
     {"sampler", 0, OPT_ENUM, "NAME", "integrator of the probability-flow ODE", .fallback = "heun", .choices = sampler_names},
     {"steps", 0, OPT_INT, "N", "its steps", .fallback = "35", .min = 1, .max = SAMPLER_STEPS_MAX},
@@ -28,7 +28,8 @@ static const struct opt opts[] = {
 };
 const struct opt_cmd train_cmd_generate = {
     "generate", "sample from a checkpoint", "CKPT", opts, ARRAY_LEN(opts), 1, 1,
-    "CKPT is a folder <run>/ckpt/step-…, written under any layout. 'reel-curate decode' makes pictures of the latents."};
+    "CKPT is a folder <run>/ckpt/step-…, written under any layout. Under mpirun each rank makes its share of the batches. 'reel-curate decode' makes "
+    "pictures of the latents."};
 
 static void say(void *ctx, const char *line)
 {
@@ -44,12 +45,11 @@ static int run_find(const struct opt_values *v, const char *ckpt, struct run *ru
     return rc < 0 && !opt_text(v, "run") ? err_context(err, "give --run FILE") : rc;
 }
 
-int train_cmd_generate_run(const struct opt_values *v, int argc, char **argv, struct err *err)
+static int generate_here(const struct opt_values *v, const struct comm *world, struct err *err)
 {
     struct run run = {0};
     const char *const *operands;
     uint64_t seed = 0;
-    (void)argc, (void)argv;
     opt_operands(v, &operands);
     const char *ckpt = operands[0];
     int rc = num_parse_u64(opt_text(v, "seed"), "--seed", &seed, err);
@@ -62,10 +62,24 @@ int train_cmd_generate_run(const struct opt_values *v, int argc, char **argv, st
     struct generate_conf conf = {
         .run = &run, .ckpt = ckpt, .out = opt_text(v, "output"), .data = opt_text(v, "data") ? opt_text(v, "data") : run.stages[run.n_stages - 1].data,
         .average = opt_enum(v, "weights") == 1, .first_frames = opt_bool(v, "first-frames"), .first = opt_int(v, "first"),
-        .samples = opt_int(v, "samples"), .batch = num_min_i64(opt_int(v, "batch"), opt_int(v, "samples")), .guidance = opt_num(v, "guidance"),
+        .samples = opt_int(v, "samples"), .batch = num_min_i64(opt_int(v, "batch"), num_ceil_div(opt_int(v, "samples"), world->size)), .guidance = opt_num(v, "guidance"),
+        .rank = world->rank, .ranks = world->size,
         .seed = seed, .sampler = (enum sampler_kind)opt_enum(v, "sampler"), .steps = opt_int(v, "steps"), .level_max = opt_num(v, "level-max"),
-        .level_min = opt_num(v, "level-min"), .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN, .say = say};
+        .level_min = opt_num(v, "level-min"), .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN, .say = world->rank == 0 ? say : NULL};
     rc = generate_run(&conf, err);
     run_release(&run);
+    return rc;
+}
+
+int train_cmd_generate_run(const struct opt_values *v, int argc, char **argv, struct err *err)
+{
+    struct comm *world = NULL;
+    int rc = train_world_open(&argc, &argv, &world, err);
+    if (rc < 0)
+        return rc;
+    rc = comm_agree(world, generate_here(v, world, err), err);
+    if (rc < 0)
+        train_sentence_say(world, err);
+    comm_close(world);
     return rc;
 }

@@ -4,12 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "trainer/ckpt.h"
+#include "trainer/fma.h"
 #include "trainer/main.h"
 #include "trainer/notice.h"
 #include "trainer/train.h"
@@ -33,11 +35,12 @@ static const struct opt opts[] = {
     {"trace", 0, OPT_TEXT, "FILE", "write what each rank did and exchanged when, for Perfetto or chrome://tracing; with --profile's table"},
     {"give-up", 0, OPT_SECONDS, "TIME", "trial: end early when even the fastest of two or more counted steps took longer", .min = 1e-9, .max = 1e9},
     {"memory-limit", 0, OPT_BYTES, "SIZE", "answer no when a rank's memory plan is larger", .min = 1, .max = 1e18},
-    {"verify", 0, OPT_BOOL, NULL, "compare the dataset's shards with their checksums first (default); --no-verify: their sizes only",
-     .fallback = "true"},
+    {"verify", 0, OPT_BOOL, NULL, "compare the dataset's shards with their checksums first; --no-verify: their sizes only (default: as data.verify of the run "
+     "says, which is until they once were whole)"},
     {"comm-deadline", 0, OPT_SECONDS, "TIME", "end with status 75 when the other ranks keep an exchange waiting for so long; 0: never",
      .fallback = "10m", .min = 0, .max = 1e9},
     {"stop-ok", 0, OPT_BOOL, NULL, "exit status 0, not 75, when saved before the last step: for callers that read the run's events"},
+    {"quiet", 'q', OPT_BOOL, NULL, "say nothing of plan and steps (default: a line a step, at most one a second on a terminal, else of every tenth)"},
     {"model", 0, OPT_TEXT, "NAME|FILE", "instead of --run: model"},
     {"layout", 0, OPT_TEXT, "TEXT", "instead of --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
     {"gbs", 0, OPT_INT, "N", "with --model: samples of a step", .fallback = "8", .min = 1, .max = 1e9},
@@ -242,6 +245,40 @@ static int folder_open(const struct opt_values *v, int rank, const char *dir, st
     return rc < 0 || opt_bool(v, "resume") ? rc : file_mkdirs(dir, err);
 }
 
+static enum train_lines lines_of(const struct opt_values *v)
+{
+    if (opt_bool(v, "quiet") || opt_bool(v, "stop-ok") || opt_bool(v, "trial"))
+        return TRAIN_LINES_NONE;
+    return isatty(STDERR_FILENO) ? TRAIN_LINES_SECOND : TRAIN_LINES_TEN;
+}
+
+/* Where no plan says what the device can do, its peak is what all ranks together reach now. */
+static int peak_measure(const struct run *run, struct comm *world, struct plan *plans, struct err *err)
+{
+    bool known = true;
+    for (int64_t i = 0; i < run->n_stages; i++)
+        known = known && plans[i].peak_flops > 0;
+    if (known)
+        return 0;
+    int rc = comm_barrier(world, err);
+    double slowest = -fma_rate(run->dtype);
+    if (rc == 0)
+        rc = comm_max(world, &slowest, 1, err);
+    for (int64_t i = 0; i < run->n_stages && rc == 0; i++)
+        if (!(plans[i].peak_flops > 0)) {
+            plans[i].peak_flops = -slowest;
+            snprintf(plans[i].peak_source, sizeof plans[i].peak_source, "FMA rate of a core, measured at the start");
+        }
+    if (rc == 0 && world->rank == 0)
+        log_msg(LOG_INFO, "MFU is of %.4g FLOP/s a rank: the FMA rate of a core, measured now", -slowest);
+    return rc;
+}
+
+static enum run_verify verify_of(const struct opt_values *v, const struct run *run)
+{
+    return !opt_given(v, "verify") ? run->verify : opt_bool(v, "verify") ? VERIFY_ALWAYS : VERIFY_NEVER;
+}
+
 /* *end: how training ended, when 0 is returned. */
 static int train_here(const struct opt_values *v, struct comm *world, struct notice *notice, enum train_end *end, struct err *err)
 {
@@ -256,13 +293,15 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
         rc = folder_open(v, world->rank, dir, err);
     struct train_conf conf = {
         .run = &run, .plans = plans, .run_dir = dir, .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
-        .resume = opt_bool(v, "resume"), .anew = opt_given(v, "resume") && !opt_bool(v, "resume"), .max_steps = steps_wanted(v), .verify = opt_bool(v, "verify"),
+        .resume = opt_bool(v, "resume"), .anew = opt_given(v, "resume") && !opt_bool(v, "resume"), .max_steps = steps_wanted(v), .verify = verify_of(v, &run),
         .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
         .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &notice->signo,
-        .stop_heard = &notice->heard, .phase = &notice->phase, .say = say,
+        .stop_heard = &notice->heard, .phase = &notice->phase, .lines = lines_of(v), .say = opt_bool(v, "quiet") ? NULL : say,
         .profile = opt_bool(v, "profile"), .trace = opt_text(v, "trace"),
         .give_up_s = opt_given(v, "give-up") ? opt_num(v, "give-up") : 0};
     rc = comm_agree(world, rc, err);
+    if (rc == 0 && lines_of(v) != TRAIN_LINES_NONE)
+        rc = peak_measure(&run, world, plans, err);
     bool trained = rc == 0;
     if (trained && world->rank == 0 && !conf.trial)
         notice_record(notice, dir, conf.attempt);
@@ -275,14 +314,6 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
     return rc;
 }
 
-/* Rank 0 says what failed, before any rank ends: mpirun kills those that are left when one has ended with a status. */
-static void sentence_say(const struct comm *world, struct err *err)
-{
-    if (world->rank == 0 && err->text[0])
-        log_msg(LOG_ERROR, "%s", err->text);
-    err->text[0] = 0;
-}
-
 int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struct err *err)
 {
     static struct notice notice; /* its thread lives to the end of the process */
@@ -292,8 +323,7 @@ int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struc
     if (rc < 0)
         return rc;
     signal(SIGPIPE, SIG_IGN); /* whoever read our messages may be gone: the run goes on */
-    rc = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") ? comm_mpi_open(&argc, &argv, &world, err)
-                                                              : comm_self_open(&world, err);
+    rc = train_world_open(&argc, &argv, &world, err);
     if (rc < 0)
         return rc;
     world->conf->deadline_s = opt_num(v, "comm-deadline");
@@ -303,7 +333,7 @@ int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struc
         comm_abort(world, err_exit_code(rc));
     }
     if (rc < 0)
-        sentence_say(world, err);
+        train_sentence_say(world, err);
     if (rc == 0 && end != TRAIN_DONE && !opt_bool(v, "stop-ok"))
         rc = ERR_TEMP; /* no sentence: saved, and to be run again */
     comm_close(world);

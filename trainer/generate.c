@@ -271,12 +271,17 @@ static int batch_run(struct generate *g, int64_t first, int64_t n, struct err *e
 static int samples_run(struct generate *g, struct err *err)
 {
     const struct generate_conf *c = g->conf;
+    int64_t packs = loader_packs(g->loader), samples = num_min_i64(c->samples, packs - c->first % packs);
+    char line[160];
     int rc = file_mkdirs(c->out, err);
-    for (int64_t i = 0; i < c->samples && rc == 0; i += c->batch) {
-        int64_t n = num_min_i64(c->batch, c->samples - i);
-        char line[128];
+    snprintf(line, sizeof line, "the data has %lld samples from draw %lld on: behind them the same come again, and are not made", (long long)samples,
+             (long long)c->first);
+    if (samples < c->samples && c->say)
+        c->say(c->say_ctx, line);
+    for (int64_t i = c->rank * c->batch; i < samples && rc == 0; i += c->ranks * c->batch) {
+        int64_t n = num_min_i64(c->batch, samples - i);
         rc = batch_run(g, c->first + i, n, err);
-        snprintf(line, sizeof line, "%lld of %lld samples", (long long)(i + n), (long long)c->samples);
+        snprintf(line, sizeof line, "%lld of %lld samples", (long long)(i + n), (long long)samples);
         if (rc == 0 && c->say)
             c->say(c->say_ctx, line);
     }

@@ -1,4 +1,4 @@
-/* generate: samples from a checkpoint, on one rank.
+/* generate: samples from a checkpoint. Each rank makes its share of the batches, on its own: a sample does not depend on which.
  *
  * Captions, shapes and frame rates (and first frames, if they are to be given) are those of draws of a dataset, in the order of the run's
  * seed: a held-out set is sampled like a training set. Each sample starts from noise that is a function of (seed, its number in the
@@ -16,7 +16,8 @@ struct generate_conf {
     const char *ckpt, *data, *out; /* folders; data may be "synthetic:TxHxW" */
     bool average;             /* the average's weights, if the checkpoint has one */
     bool first_frames;        /* give the model the data's first frames */
-    int64_t first, samples, batch; /* draws; how many at a time */
+    int64_t first, samples, batch; /* draws, to the end of the pass over the data that the first is of; how many at a time */
+    int64_t rank, ranks;      /* every ranks-th batch from number `rank` on is made here */
     double guidance;          /* 1: none; g: null + g (caption - null), of clean estimates */
     uint64_t seed;
     enum sampler_kind sampler;

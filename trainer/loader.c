@@ -47,7 +47,7 @@ static struct shape shape_of(const struct loader *l, int64_t sample)
 
 /* ---- packs ---- */
 
-static int64_t pack_count(const struct loader *l)
+int64_t loader_packs(const struct loader *l)
 {
     return l->packs.n ? l->packs.n : loader_source_count(&l->source) / l->together;
 }
@@ -64,7 +64,7 @@ int64_t loader_sample(const struct loader *l, int64_t pack, int64_t member)
 
 struct loader_draw loader_draw(const struct loader *l, int64_t draw)
 {
-    uint64_t n = (uint64_t)pack_count(l);
+    uint64_t n = (uint64_t)loader_packs(l);
     struct loader_draw d = {.pack = (int64_t)philox_permute(l->run->seed, (uint64_t)draw / n, n, (uint64_t)draw % n)};
     d.samples = pack_samples(l, d.pack);
     for (int64_t j = 0; j < d.samples; j++) {
@@ -138,7 +138,7 @@ static int measure(struct loader *l, const struct run_stage *stage, struct err *
 
 static void measure_packs(struct loader *l)
 {
-    for (int64_t k = 0; k < (l->source.is_synthetic ? 1 : pack_count(l)); k++) {
+    for (int64_t k = 0; k < (l->source.is_synthetic ? 1 : loader_packs(l)); k++) {
         int64_t n = pack_samples(l, k), tokens = 0, elements = 0, text = 0;
         for (int64_t j = 0; j < n; j++) {
             struct shape s = shape_of(l, loader_sample(l, k, j));

@@ -39,6 +39,7 @@ struct loader_draw loader_draw(const struct loader *l, int64_t draw); /* draw: n
 
 /* Model FLOPs of a draw (profiles/flops.h) with the captions that its samples keep; ordinal_base: as for loader_read. */
 double loader_flops(const struct loader *l, int64_t draw, uint64_t ordinal_base);
+int64_t loader_packs(const struct loader *l); /* of an epoch */
 int64_t loader_sample(const struct loader *l, int64_t pack, int64_t member); /* its number in the dataset */
 
 /* Read draws first .. first+n-1 of the stage (n <= mbs) into out->samples (borrowed until the next call). `ordinal_base` is

@@ -1,8 +1,6 @@
 /* reel-train probe: what this machine's cores, memory and MPI do, measured by the ranks together.
  *
- * FMA rate: eight independent chains of vector multiply-adds held in registers, so that neither latency nor memory counts;
- * 2 FLOP an element; for bf16, whose arithmetic is f32's, that of f32. (The trainer is built for the machine's own instruction set; where that has fused multiply-add, the
- * intrinsic function is used, as contraction is off everywhere else.) GEMM: the table's own call at shapes of a DiT. Copy: 64 MiB,
+ * FMA rate: trainer/fma.h. GEMM: the table's own call at shapes of a DiT. Copy: 64 MiB,
  * read plus written. Each is the best of some repetitions: the machine's rate, not its neighbours'. All ranks measure at
  * the same time, between barriers; the slowest rank's rate is given.
  */
@@ -16,6 +14,7 @@
 #include "base/json.h"
 #include "base/num.h"
 #include "trainer/comm.h"
+#include "trainer/fma.h"
 #include "trainer/main.h"
 #include "trainer/ops.h"
 
@@ -31,45 +30,7 @@ const struct opt_cmd train_cmd_probe = {
     "probe", "measure FMA, GEMM, copy and all-reduce rates of this machine", "", opts, ARRAY_LEN(opts), 0, 0,
     "Started directly or by mpirun; all ranks measure at the same time, and the slowest one's rates are printed (reel.probe/1)."};
 
-/* ---- FMA peak ---- */
-
-enum { CHAINS = 8, VECTOR_BYTES = 64, FMA_ROUNDS = 200000, REPEATS = 7 };
-typedef float vec_f32 __attribute__((vector_size(VECTOR_BYTES)));
-typedef double vec_f64 __attribute__((vector_size(VECTOR_BYTES)));
-
-/* Contracted here and only here: one fused instruction an element. Returns the sum, so that the work is not dropped. */
-#define FMA_LOOP(name, vec, elem)                                                                    \
-    __attribute__((optimize("fp-contract=fast", "O3"), noinline)) static double name(int rounds)     \
-    {                                                                                                \
-        vec x[CHAINS], a = {0}, b = {0};                                                             \
-        elem sum = 0;                                                                                \
-        a += (elem)0.999;                                                                            \
-        b += (elem)0.001;                                                                            \
-        for (int c = 0; c < CHAINS; c++)                                                             \
-            x[c] = a * (elem)(c + 1);                                                                \
-        for (int r = 0; r < rounds; r++)                                                             \
-            for (int c = 0; c < CHAINS; c++)                                                         \
-                x[c] = x[c] * a + b;                                                                 \
-        for (int c = 0; c < CHAINS; c++)                                                             \
-            for (size_t i = 0; i < VECTOR_BYTES / sizeof(elem); i++)                                 \
-                sum += x[c][i];                                                                      \
-        return (double)sum;                                                                          \
-    }
-FMA_LOOP(fma_f32, vec_f32, float)
-FMA_LOOP(fma_f64, vec_f64, double)
-
-static double fma_rate(enum dtype t)
-{
-    double best = 0;
-    volatile double sink = 0;
-    for (int i = 0; i < REPEATS; i++) {
-        double start = clock_mono_s();
-        sink = sink + (t == DTYPE_F64 ? fma_f64(FMA_ROUNDS) : fma_f32(FMA_ROUNDS));
-        double flops = 2.0 * FMA_ROUNDS * CHAINS * (double)(VECTOR_BYTES / dtype_bytes(dtype_stat(t)));
-        best = fmax(best, flops / (clock_mono_s() - start));
-    }
-    return best;
-}
+enum { REPEATS = 7 };
 
 /* ---- GEMM, copy ---- */
 
@@ -248,8 +209,7 @@ static void probe_close(struct probe *p)
 int train_cmd_probe_run(const struct opt_values *v, int argc, char **argv, struct err *err)
 {
     struct probe p = {.dtype = (enum dtype)opt_enum(v, "dtype")};
-    int rc = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") ? comm_mpi_open(&argc, &argv, &p.world, err)
-                                                                  : comm_self_open(&p.world, err);
+    int rc = train_world_open(&argc, &argv, &p.world, err);
     if (rc < 0)
         return rc;
     rc = probe_open(&p, opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN, err);

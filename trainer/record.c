@@ -17,6 +17,7 @@
  *                  kinds_s, with --profile: seconds by operation and wait (meter.h)
  *   validation     step (trained so far), samples, bins [loss of each part of the noise levels], average_bins, started_at, seconds
  *   ckpt_saved, ckpt_loaded    step, dir, bytes, started_at, seconds
+ *   data_verified  data, fingerprint: its shards have the index's checksums
  *   warm_started   from; of the model's tensors how many were taken, missing; unused: tensors of the source that the model has no place for
  *   ckpt_damaged   dir, reason; an older one is tried
  *   ckpt_refused   reason: no checkpoint can be gone on from, and what was saved is not to be done again unasked
@@ -218,6 +219,18 @@ void record_validation(struct record *r, int64_t step, const struct run_validati
         losses_put(&e.out, "average_bins", average, v->bins);
     json_put_num(&e.out, "started_at", started_at);
     json_put_num(&e.out, "seconds", seconds);
+    commit(r, &e, false);
+}
+
+void record_verified(struct record *r, const char *data, struct hash128 fingerprint)
+{
+    struct evlog_event e;
+    char hex[HASH_TEXT_BYTES];
+    if (!r->log)
+        return;
+    evlog_begin(r->log, &e, "data_verified");
+    json_put_text(&e.out, "data", data);
+    json_put_text(&e.out, "fingerprint", hash_format(fingerprint, hex));
     commit(r, &e, false);
 }
 

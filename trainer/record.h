@@ -42,6 +42,7 @@ void record_ckpt(struct record *r, const char *kind, int64_t step, const char *d
 /* bins: loss by noise level of the weights, of their average (NULL: none). */
 void record_validation(struct record *r, int64_t step, const struct run_validation *v, const double *bins, const double *average,
                        double started_at, double seconds);
+void record_verified(struct record *r, const char *data, struct hash128 fingerprint);
 void record_warm(struct record *r, const char *from, const struct warm_count *c);
 void record_damaged(struct record *r, const char *dir, const char *reason);
 /* The checkpoints that there are, or were, are not gone on from: the attempt ends. */

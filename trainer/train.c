@@ -513,6 +513,30 @@ static int between_steps(struct train *t, int64_t end, int64_t *saved, bool *sto
     return rc == 0 && !last ? stop_agree(t, stop, err) : rc; /* no further step, no further save */
 }
 
+enum { LINE_STEPS = 10 };
+
+/* "step 120 of 400: loss 0.4312, 1.9e+04 tokens/s, MFU 51.2 %", rates since the last line. */
+static void step_line_say(struct train *t, const struct record_step *s)
+{
+    char line[192], mfu[32] = "";
+    double seconds = t->line.seconds;
+    if (t->peak_flops > 0)
+        snprintf(mfu, sizeof mfu, ", MFU %.1f %%", 100 * t->line.flops / seconds / t->peak_flops);
+    snprintf(line, sizeof line, "step %lld of %lld: loss %.5g, %.4g tokens/s%s%s", (long long)s->step + 1, (long long)run_total_steps(t->run), s->loss,
+             t->line.tokens / seconds, mfu, s->skipped ? ", skipped" : "");
+    train_say(t, line);
+    t->line.tokens = t->line.flops = t->line.seconds = 0;
+    t->line.at_s = clock_mono_s();
+}
+
+static void step_line(struct train *t, const struct record_step *s, bool edge)
+{
+    t->line.tokens += s->tokens, t->line.flops += s->model_flops, t->line.seconds += s->step_s;
+    bool due = t->conf->lines == TRAIN_LINES_TEN ? (s->step + 1) % LINE_STEPS == 0 : clock_mono_s() - t->line.at_s >= 1;
+    if (t->conf->lines != TRAIN_LINES_NONE && (due || edge))
+        step_line_say(t, s);
+}
+
 /* To the segment's end, or the attempt's. */
 static int steps_run(struct train *t, struct train_report *out, bool *stop, struct record_step *s, struct err *err)
 {
@@ -529,6 +553,7 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
             stop_record(t);
         t->next_step++;
         out->steps++;
+        step_line(t, s, out->steps == 1 || *stop || t->next_step == end);
         phases_add(t, s);
         rc = health_check(t, s, err);
         if (rc == 0)

@@ -22,6 +22,11 @@
 #include "trainer/comm.h"
 #include "trainer/ops.h"
 
+enum train_lines {
+    TRAIN_LINES_NONE,
+    TRAIN_LINES_SECOND, /* at most one a second, for who watches */
+    TRAIN_LINES_TEN,    /* of every tenth step, for a file */
+}; /* of the attempt's first and last step in any case */
 struct train_conf {
     const struct run *run;
     const struct plan *plans; /* [run->n_stages] of each stage; all for the world's ranks */
@@ -31,7 +36,7 @@ struct train_conf {
     bool resume;             /* begin with a checkpoint, or not at all */
     bool anew;               /* begin at step 0 where no checkpoint can be used, though the events know that one was saved */
     int64_t max_steps;       /* stop after so many steps of this attempt (trial, tests); 0: the run's end */
-    bool verify;             /* compare shards with their checksums before training */
+    enum run_verify verify;  /* in the run's place: when shards are compared with their checksums before training */
     enum ops_blas blas;
     int64_t memory_limit_bytes; /* ERR_NO when the plan is larger; 0: none */
     double give_up_s;        /* trial: end when even the fastest of two counted steps took longer; 0: never */
@@ -41,6 +46,7 @@ struct train_conf {
     const volatile sig_atomic_t *stop;         /* the signal that asks to save and stop; 0 until then */
     const volatile struct timespec *stop_heard; /* CLOCK_REALTIME of the first; set before *stop; may be NULL */
     const char *volatile *phase;                /* set to what this process does: "start" "load" "step" "validate" "validate average" "save"; may be NULL */
+    enum train_lines lines;  /* said of steps */
     void (*say)(void *ctx, const char *line); /* rank 0: the memory plan, checkpoints; may be NULL */
     void *say_ctx;
 };

@@ -122,7 +122,7 @@ static int loaders_open(struct train *t, struct loader_bounds *most, struct err 
     bool validates = t->run->validation.every_steps > 0 && !t->conf->trial;
     *most = (struct loader_bounds){0};
     for (int64_t i = t->first_stage; i < t->end_stage; i++) {
-        int rc = loader_open(t->run, &t->run->stages[i], t->layout->mbs, t->conf->verify, world->rank, world->size, &t->loaders[i], err);
+        int rc = loader_open(t->run, &t->run->stages[i], t->layout->mbs, t->verify[i], world->rank, world->size, &t->loaders[i], err);
         if (rc < 0)
             return rc;
         bounds_add(most, t->loaders[i]);
@@ -131,7 +131,7 @@ static int loaders_open(struct train *t, struct loader_bounds *most, struct err 
     t->most_micros = layout_micro_batches(t->layout, t->most_gbs, 0);
     if (!validates)
         return 0;
-    int rc = validate_open(&t->validate, t->run, t->layout, layout_place(t->layout, world->rank), t->most_gbs, t->conf->verify, world, err);
+    int rc = validate_open(&t->validate, t->run, t->layout, layout_place(t->layout, world->rank), t->most_gbs, t->verify[t->run->n_stages], world, err);
     if (rc == 0)
         bounds_add(most, t->validate.loader);
     return rc;
@@ -253,9 +253,10 @@ int train_open(struct train *t, int64_t step, struct err *err)
     if (rc < 0)
         return rc;
     comm_bind(world, t->dev);
-    if ((rc = comm_grid_open(world, t->layout, &t->run->model, &t->grid, err)) < 0 || (rc = process_measure(t, err)) < 0 ||
-        (rc = comm_agree(world, inputs_open(t, &bounds, err), err)) < 0)
+    if ((rc = comm_grid_open(world, t->layout, &t->run->model, &t->grid, err)) < 0 || (rc = train_verify_decide(t, err)) < 0 ||
+        (rc = process_measure(t, err)) < 0 || (rc = comm_agree(world, inputs_open(t, &bounds, err), err)) < 0)
         return rc;
+    train_verify_note(t);
     struct dit_config c = dit_config_of(t, &bounds);
     if ((rc = comm_agree(world, plan_make(t, &c, err), err)) < 0)
         return rc;
@@ -273,7 +274,7 @@ void train_close(struct train *t)
     struct train next = {.conf = t->conf, .run = t->run, .record = t->record, .writer = t->writer, .next_step = t->next_step, .skips = t->skips, .spikes = t->spikes,
                          .end_step = t->end_step, .owed = t->owed, .times = t->times, .n_times = t->n_times, .phases = t->phases,
                          .tokens = t->tokens, .flops = t->flops, .config_hash = t->config_hash, .trace_clock = t->trace_clock,
-                         .named = t->named, .peak_flops = t->peak_flops};
+                         .named = t->named, .line = t->line, .peak_flops = t->peak_flops};
     meter_detach(&t->meter);
     next.meter = t->meter;
     memcpy(next.kinds_s, t->kinds_s, sizeof next.kinds_s);

@@ -21,6 +21,7 @@ struct train {
     int64_t next_step, skips, end_step; /* end_step: the attempt goes no further; -1: not known yet */
     struct spike_history spikes; /* with adamw.spike_z; of this stage's last steps */
     bool owed;         /* a validation that is due was given up, or not begun */
+    struct { double at_s, tokens, flops, seconds; } line; /* the last one said of a step: when; since then */
     double *times;     /* step_s of this attempt, up to TRAIN_TIMES_MAX */
     int64_t n_times;
     struct train_phases phases; /* sums */
@@ -48,6 +49,8 @@ struct train {
     struct pipe pipe;
     struct loader *loaders[LIMIT_STAGES];
     struct validate validate;
+    bool verify[LIMIT_STAGES + 1];                    /* of each stage's data, and behind them the validation's: are shards compared with their */
+    struct hash128 fingerprints[LIMIT_STAGES + 1];    /* checksums; rank 0: of the index, zero: synthetic, or not known */
     struct ckpt_async async;
     bool all_written; /* every rank's file of the one under way */
     double async_wall, async_mono; /* when the one under way was begun */
@@ -74,6 +77,9 @@ int train_state_load(struct train *t, struct err *err); /* the newest checkpoint
 int train_state_save(struct train *t, struct err *err); /* now */
 int train_save_begin(struct train *t, struct err *err); /* in the background */
 int train_save_finish(struct train *t, struct err *err); /* the one under way is published */
+/* train_verify.c */
+int train_verify_decide(struct train *t, struct err *err); /* collective: what is to be compared before the segment */
+void train_verify_note(struct train *t);                   /* it was, by all ranks */
 /* train_profile.c */
 int64_t train_profile_bytes(const struct train *t); /* for the memory plan */
 int train_profile_open(struct train *t, struct err *err); /* of the attempt; collective */

@@ -37,7 +37,7 @@ static inline int try_train(struct run *run, const struct job *j, struct train_r
     char dir[512];
     snprintf(dir, sizeof dir, "%s", in_scratch(j->name));
     struct train_conf conf = {.run = run, .plans = plans, .run_dir = dir, .attempt = j->attempt ? j->attempt : 1, .trial = j->trial,
-                              .max_steps = j->max_steps, .verify = true, .memory_limit_bytes = j->memory_limit_bytes,
+                              .max_steps = j->max_steps, .verify = VERIFY_ALWAYS, .memory_limit_bytes = j->memory_limit_bytes,
                               .world = group, .stop = &stop, .phase = &phase};
     if (group) {
         rc = train_run(&conf, report, err);
