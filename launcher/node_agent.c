@@ -363,7 +363,7 @@ static void look(struct node_agents *n)
     if (n->gone || n->ended || sched_step_poll(n->step, 0, &n->status, NULL) < 0 || !n->status.ended)
         return;
     n->gone = true;
-    log_msg(LOG_WARN, "the node agents have ended with %s %d: ranks on other nodes are told by the scheduler alone; see logs/nodes-*.log",
+    log_msg(LOG_WARN, "the srun of the node agents has ended with %s %d: those of them that live find a notice all the same; see logs/nodes-*.log",
             n->status.exit_signal ? "signal" : "exit code", n->status.exit_signal ? n->status.exit_signal : n->status.exit_code);
 }
 
@@ -470,8 +470,8 @@ void node_agents_free(struct node_agents *n)
 {
     if (!n)
         return;
-    if (n->step && !n->gone) {
-        end_ask(n);
+    if (n->step) {
+        end_ask(n); /* their srun may be gone, and they live */
         end_wait(n, FREE_WAIT_S, false);
     }
     sched_step_free(n->step);
