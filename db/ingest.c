@@ -276,6 +276,17 @@ static int damage_drop(struct ingest *in, const struct log_file *f, struct err *
     return rc;
 }
 
+/* Before the place reached: what is unfinished at the end is no reason to read all again. */
+static bool is_damaged_within(const struct evlog_reader *r)
+{
+    const struct evlog_damage *list;
+    size_t n = evlog_reader_damage(r, &list);
+    for (size_t i = 0; i < n; i++)
+        if (list[i].offset < evlog_reader_offset(r))
+            return true;
+    return false;
+}
+
 static int damage_save(struct ingest *in, struct evlog_reader *r, const char *path, struct err *err)
 {
     const struct evlog_damage *list;
@@ -293,7 +304,6 @@ static int log_file_read(struct ingest *in, struct log_file *f, struct err *err)
     struct evlog_reader *r = NULL;
     struct event_key first = {0};
     char run[LIMIT_NAME_BYTES], writer[LIMIT_NAME_BYTES];
-    const struct evlog_damage *list;
     bool gap = false, again = f->read_to > 0;
     int rc = evlog_reader_open(f->path, &r, err);
     if (rc == 0)
@@ -304,7 +314,7 @@ static int log_file_read(struct ingest *in, struct log_file *f, struct err *err)
         rc = evlog_reader_seek(r, f->read_to, err);
     if (rc == 0)
         rc = events_read(in, r, f, &first, run, writer, &gap, err);
-    if (rc == 0 && again && (gap || evlog_reader_damage(r, &list))) {
+    if (rc == 0 && again && (gap || is_damaged_within(r))) {
         rc = evlog_reader_seek(r, 0, err);
         f->read_to = f->last_seq = 0;
         if (rc == 0)

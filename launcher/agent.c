@@ -397,6 +397,8 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
             log_msg(LOG_WARN, "no sign of the trainer for %g s: it hangs, and is ended", a->work.budget.hang_s);
             a->hung = true;
             *end = (struct sched_step_status){.ended = true, .exit_code = -1, .exit_signal = SIGKILL};
+            if (a->work.foreign)
+                foreign_follow(&a->foreign, true); /* what it had printed before */
             return 0; /* freeing the step kills what is left of it */
         }
     }
@@ -451,7 +453,8 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause, const struc
         requeue_withhold(a);
     else
         successor_settle(a->conf, &a->work, &a->attempt, &a->state, next);
-    log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number, attempt_cause_names[cause], *why ? ": " : "", why);
+    log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number, attempt_cause_names[cause],
+            *why ? ": " : "", next == RUN_NEXT_REQUEUE ? detail : why);
     *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
     return 0;
 }

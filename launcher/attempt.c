@@ -63,16 +63,21 @@ static int log_open(const struct attempt *a, const char *run, int64_t number, st
     return rc;
 }
 
-static void commit(struct evlog *log, struct evlog_event *e)
+static void commit(struct evlog *log, struct evlog_event *e, bool durable)
 {
     struct err err = {0};
-    if (evlog_commit(log, e, true, &err) < 0)
+    if (evlog_commit(log, e, durable, &err) < 0)
         log_msg(LOG_WARN, "event lost: %s", err.text);
 }
 
 void attempt_event(struct attempt *a, struct evlog_event *e)
 {
-    commit(a->log, e);
+    commit(a->log, e, true);
+}
+
+void attempt_event_soon(struct attempt *a, struct evlog_event *e)
+{
+    commit(a->log, e, false);
 }
 
 static void end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail)
@@ -83,7 +88,7 @@ static void end_put(struct evlog *log, enum attempt_cause cause, int exit_code, 
     json_put_int(&e.out, "exit_code", exit_code);
     json_put_int(&e.out, "signal", exit_signal);
     json_put_text(&e.out, "detail", detail);
-    commit(log, &e);
+    commit(log, &e, true);
 }
 
 void attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail)

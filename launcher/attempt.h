@@ -49,6 +49,8 @@ int attempt_mourn(struct attempt *a, int signo, enum sched_end why, struct err *
 
 /* A full disk must not end the training it reports on: a lost event is a warning. */
 void attempt_event(struct attempt *a, struct evlog_event *e);
+/* The same without waiting for the disk: for steps, of which there are many. */
+void attempt_event_soon(struct attempt *a, struct evlog_event *e);
 void attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail);
 
 /* NULL if the state knows no such attempt. */

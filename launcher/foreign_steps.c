@@ -101,7 +101,7 @@ static void event_step(void *steps, const struct step_row *row)
     if (flops > 0 && s->wrap->peak_flops > 0 && row->step_s > 0)
         json_put_num(&e.out, "mfu", flops / (row->step_s * s->wrap->peak_flops));
     json_put_bool(&e.out, "again", row->replayed);
-    attempt_event(s->attempt, &e);
+    attempt_event_soon(s->attempt, &e);
 }
 
 void foreign_steps_end(struct foreign_steps *s, bool last)

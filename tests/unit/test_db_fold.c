@@ -118,6 +118,19 @@ static int random_below(int n)
     return (int)((random_state >> 8) % (unsigned)n);
 }
 
+/* What an agent reads of a wrapped trainer: rows of several steps, told late, the first without a time. */
+static void wrapped_make(const char *dir, int attempt, int from, int to)
+{
+    struct evlog *log = fx_open(dir, FX_RUN, attempt, "agent");
+    for (int done = from, stride = 1 + random_below(4); done < to; done += stride) {
+        double seconds = 0.5 * stride;
+        fx_pass(seconds + 0.25 * random_below(3));
+        fx_event(log, "step", "step", 'i', done + stride - 1, "steps", 'i', stride, "started_at", 'n', fx.wall - seconds, "step_s", 'n',
+                 done == from ? (double)NAN : seconds, "ended_ago_s", 'n', 0.125 * random_below(3), "again", 'i', random_below(5) == 0, NULL);
+    }
+    evlog_close(log);
+}
+
 /* Attempts that end early, replay, move to hosts with clocks of their own, and whose wall clocks are stepped. */
 static void history_make(const char *dir)
 {
@@ -138,6 +151,8 @@ static void history_make(const char *dir)
         if (random_below(5) == 0)
             fx.mono = 1000.0 * host + fx.mono;
         fx_attempt(dir, FX_RUN, n, next, last, 200, n == attempts && random_below(2) ? "done" : causes[random_below(4)]);
+        if (random_below(3) == 0)
+            wrapped_make(dir, n, last + 1, last + 12);
         next = last + 1 > 8 ? last + 1 - random_below(8) : last + 1; /* steps behind the last save are done again */
     }
 }
