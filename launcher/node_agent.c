@@ -284,6 +284,7 @@ struct node_agents {
     const char *run_dir;    /* borrowed */
     int64_t attempt;
     bool passes;            /* the ranks are told */
+    bool word_ours;         /* the batch agent was first to leave word */
     char word[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES];
     const char **names;     /* of the nodes; those that have told their ranks are NULL */
     size_t n_names;
@@ -369,7 +370,7 @@ static void look(struct node_agents *n)
 
 bool node_agents_heard(const struct node_agents *n)
 {
-    return n && word_is_there(n->word);
+    return n && !n->word_ours && word_is_there(n->word);
 }
 
 const char *node_agents_lost(struct node_agents *n)
@@ -426,8 +427,11 @@ const char *node_agents_tell(struct node_agents *n)
     struct err err = {0};
     if (!n || !n->passes || n->ended)
         return "";
-    if (!word_is_there(n->word) && word_write(n->word, node_name(), PASS_ON, &err) < 0)
-        log_msg(LOG_WARN, "the node agents are told through srun alone: %s", err.text);
+    if (!word_is_there(n->word)) {
+        n->word_ours = true;
+        if (word_write(n->word, node_name(), PASS_ON, &err) < 0)
+            log_msg(LOG_WARN, "the node agents are told through srun alone: %s", err.text);
+    }
     if (n->told_mono == 0)
         n->told_mono = clock_mono_s();
     if (!err.code && !is_late(n))

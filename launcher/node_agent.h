@@ -46,7 +46,7 @@ struct node_agents;
 /* steps: a scheduler that starts ranks itself. */
 int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, const char *bin_dir, struct node_agents **out,
                       struct err *err);
-bool node_agents_heard(const struct node_agents *n);      /* a notice came to one of them. NULL: never */
+bool node_agents_heard(const struct node_agents *n);      /* a notice came to one of them first. NULL: never */
 const char *node_agents_lost(struct node_agents *n);      /* a node the scheduler lost; "" none */
 const char *node_agents_shared(const struct node_agents *n); /* see ranks_told.shared; NULL: no node agents */
 /* Passes a notice on to all ranks; called again and again. Returns the nodes that were silent too long, so that srun was used for them: "n1,n3",
