@@ -246,7 +246,7 @@ fuzz: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC)) ## search for inputs th
 	  sed -n "s/.*executed_units: */  $$n: inputs tried: /p" $(B)/fuzz/$$n.log; done
 
 check-faults: tests ## every fault: each allocation, read, write, sync and rename fails once; submitters killed 400 times, and at every system call; 240 notices timed, 200 interruptions, 100 cancelled jobs
-	@FAULT_STEP=1 REEL_TEST_KILLS=400 EVERY=1 KILLS=100 STOPS=50 TEST_TIMEOUT=3000 tests/run --build $(B) 'fault\|trainer_ckpt\|sched_local\|submit-'
+	@FAULT_STEP=1 HISTORIES=150 REEL_TEST_KILLS=400 EVERY=1 KILLS=100 STOPS=50 TEST_TIMEOUT=3000 tests/run --build $(B) 'fault\|db_fold\|trainer_ckpt\|sched_local\|submit-'
 	@contrib/slurm-cluster unpack
 	@REEL_BIN=$(abspath $(B)) tests/slow/notices
 	@REEL_BIN=$(abspath $(B)) tests/slow/false-done

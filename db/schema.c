@@ -9,7 +9,7 @@
  * 3. What is computed from one run's events together, brought up to date whenever the run has new ones (db/fold.c): `run_clock`,
  *    the difference between a host's monotonic clock and UTC, and `span`, the run's time by cause; tables fold* are the fold's memory.
  *
- * Everything else is a view. v_trial, v_step, v_attempt, v_time, v_notice, v_validation and v_change are public: names, columns, units and meaning stay, new
+ * Everything else is a view. v_run, v_trial, v_step, v_attempt, v_time, v_notice, v_validation and v_change are public: names, columns, units and meaning stay, new
  * columns may come behind the old. The other views and all tables may change with any release.
  *
  * Units: seconds, bytes, FLOPs; `*_at`, `from` and `to` are UTC Unix seconds; mfu is a fraction of the dense peak.
@@ -81,6 +81,7 @@ static const char *const steps[] = {
     "", /* v_change */
     /* Of wrapped trainers: steps a row covers, whether an earlier attempt printed them, how long before its event the row had ended. */
     "ALTER TABLE step ADD COLUMN steps INTEGER; ALTER TABLE step ADD COLUMN again INTEGER; ALTER TABLE step ADD COLUMN ended_ago_s REAL;",
+    "", /* v_run */
 };
 
 int schema_version(void) { return (int)ARRAY_LEN(steps); }
@@ -115,6 +116,18 @@ static const struct view views[] = {
      " WHERE NOT EXISTS (SELECT 1 FROM train_start t WHERE t.run = r.run AND t.trial)"
      " OR EXISTS (SELECT 1 FROM train_start t WHERE t.run = r.run AND NOT t.trial) GROUP BY r.run",
      "Training runs, with their name.", false},
+    {"v_run",
+     "SELECT r.run, r.name, r.model, r.config_hash, r.total_steps,"
+     " (SELECT min(t.at) FROM event_time t WHERE t.kind = 'run_created' AND t.run = r.run) AS created_at,"
+     " (SELECT f.until_at FROM fold f WHERE f.run = r.run) AS last_at FROM run r",
+     "One row a run: what the run id of the other views is called.\n"
+     "  run          run id\n"
+     "  name         as given\n"
+     "  model        its name; of a wrapped run --model, else the script's or program's name\n"
+     "  config_hash  of what decides its numbers; NULL for a wrapped run\n"
+     "  total_steps  NULL or 0 when not known\n"
+     "  created_at   UTC s\n"
+     "  last_at      UTC s of its last event", true},
     {"v_step",
      "SELECT s.run, s.attempt, s.step, s.started_at, s.step_s, s.tokens, s.mfu, s.loss,"
      " (coalesce(s.again, 0) OR row_number() OVER (PARTITION BY s.run, s.step ORDER BY s.attempt, s.seq, s.writer) > 1) AS replayed,"
@@ -385,4 +398,11 @@ void schema_describe(struct str *out, bool all)
         for (const char *p = steps[i]; *p; p++)
             str_add(out, (const char[]){*p, *p == ';' ? '\n' : 0, 0});
     }
+}
+
+void schema_views_list(struct str *out)
+{
+    for (size_t i = 0; i < ARRAY_LEN(views); i++)
+        if (views[i].is_public)
+            str_addf(out, "%s%s", out->len ? ", " : "", views[i].name);
 }

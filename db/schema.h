@@ -15,4 +15,7 @@ int schema_migrate(sqlite3 *sql, int version, struct err *err);
 /* The public views, their columns and what each means; then, if all, every table: what `reel db schema` prints. */
 void schema_describe(struct str *out, bool all);
 
+/* The names of the public views: "v_run, v_step, …". */
+void schema_views_list(struct str *out);
+
 #endif

@@ -1,5 +1,6 @@
 /* reel db: fill, rebuild, check and ask the database. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -166,6 +167,16 @@ static int rows_add(struct store_query *q, bool json, struct str *text, struct e
     return rc;
 }
 
+/* Whoever asks for a view that is not there wants to know which are. */
+static void views_name(struct err *err)
+{
+    struct str list = STR_INIT;
+    size_t n = strlen(err->text);
+    schema_views_list(&list);
+    snprintf(err->text + n, sizeof err->text - n, ": the views are %s", list.p);
+    str_release(&list);
+}
+
 static int query(const struct cmd_env *env, const char *sql, bool json, struct err *err)
 {
     struct store *db = NULL;
@@ -174,6 +185,8 @@ static int query(const struct cmd_env *env, const char *sql, bool json, struct e
     int rc = store_open(env->db_path, STORE_READ, &db, err);
     if (rc == 0)
         rc = store_ask(db, sql, &q, err);
+    if (rc == ERR_INPUT && strstr(err->text, "no such table"))
+        views_name(err);
     if (rc == 0)
         rc = rows_add(q, json, &text, err);
     if (rc == 0)

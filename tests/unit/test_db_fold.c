@@ -209,7 +209,7 @@ static void test_random_histories_in_random_pieces(void **state)
 {
     (void)state;
     const char *count = getenv("HISTORIES");
-    for (int seed = 1; seed <= (count ? atoi(count) : 8); seed++) {
+    for (int seed = 1; seed <= (count ? atoi(count) : 4); seed++) {
         char from[400], to[400];
         print_message("history %d\n", seed);
         random_state = (unsigned)seed;
