@@ -324,7 +324,7 @@ static int clip_make(struct wds_writer *w, struct pass *p, const struct source *
         return rc;
     k->start_s = p->kept_time[k->first_kept];
     k->end_s = p->kept_time[k->first_kept + c->frames - 1];
-    k->fps = k->end_s > k->start_s ? (double)(c->frames - 1) / (k->end_s - k->start_s) : 24;
+    k->fps = c->fps > 0 ? c->fps : k->end_s > k->start_s ? (double)(c->frames - 1) / (k->end_s - k->start_s) : 24;
     k->motion = motion_of(p, k);
     k->sharpness = sharpness_of(c, b->rgb);
     if ((rc = c->tokenizer->encode(b->rgb, c->frames, c->height, c->width, b->latent, err)) < 0 ||

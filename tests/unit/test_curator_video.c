@@ -1,0 +1,216 @@
+/* Pictures of made clips against the `ffmpeg` command, to which each filter is written out: matrix, range, depth, sampling, pixel aspect, turns. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/limits.h"
+#include "curator/video.h"
+
+enum { WIDE = 96, HIGH = 64, PARTS = 4 /* rows and columns of means */, TEXT = 4096 };
+static const double NEAR = 2; /* 8-bit units */
+static char scratch[] = "/tmp/reel-video.XXXXXX";
+
+static void shell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void shell(const char *fmt, ...)
+{
+    char command[TEXT + 64];
+    va_list ap;
+    int n = snprintf(command, sizeof command, "cd %s && ", scratch);
+    va_start(ap, fmt);
+    vsnprintf(command + n, sizeof command - (size_t)n, fmt, ap);
+    va_end(ap);
+    if (system(command) != 0)
+        fail_msg("failed: %s", command);
+}
+
+static const char *in_scratch(const char *name)
+{
+    static char path[LIMIT_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    return path;
+}
+
+struct means { double of[PARTS][PARTS][3]; };
+
+static void means_add(const uint8_t *rgb, int height, int width, struct means *m)
+{
+    *m = (struct means){0};
+    for (int y = 0; y < height; y++)
+        for (int x = 0; x < width; x++)
+            for (int c = 0; c < 3; c++)
+                m->of[y * PARTS / height][x * PARTS / width][c] += rgb[(y * width + x) * 3 + c] / ((double)height * width / PARTS / PARTS);
+}
+
+static int first_frame(void *ctx, const struct video_frame *f, struct err *err)
+{
+    (void)err;
+    if (f->index == 0)
+        means_add(f->rgb, HIGH, WIDE, ctx);
+    return 0;
+}
+
+static struct video_info ours(const char *name, struct means *m)
+{
+    struct video_info info;
+    struct err err = {0};
+    if (video_decode(in_scratch(name), HIGH, WIDE, first_frame, m, &info, &err) < 0)
+        fail_msg("%s: %s", name, err.text);
+    return info;
+}
+
+/* The first frame as the command gives it. */
+static void theirs(const char *name, const char *filters, struct means *m)
+{
+    struct str raw = STR_INIT;
+    struct err err = {0};
+    shell("ffmpeg -nostdin -v error -y -noautorotate -i %s -vf '%s' -frames:v 1 -f rawvideo -pix_fmt rgb24 raw", name, filters);
+    assert_int_equal(file_read(in_scratch("raw"), 1 << 20, &raw, &err), 0);
+    assert_int_equal(raw.len, HIGH * WIDE * 3);
+    means_add((const uint8_t *)raw.p, HIGH, WIDE, m);
+    str_release(&raw);
+}
+
+static void assert_near(const char *what, const struct means *a, const struct means *b)
+{
+    for (int y = 0; y < PARTS; y++)
+        for (int x = 0; x < PARTS; x++)
+            for (int c = 0; c < 3; c++)
+                if (fabs(a->of[y][x][c] - b->of[y][x][c]) > NEAR)
+                    fail_msg("%s: part %d,%d, channel %d: %.2f, ffmpeg's filters give %.2f", what, y, x, c, a->of[y][x][c], b->of[y][x][c]);
+}
+
+/* One of each matrix, range and format, marked as it is; scaled by the filter with matrix and range named. */
+static void test_colours(void **state)
+{
+    static const char *const matrices[] = {"bt470bg", "bt709", "bt2020nc"}, *const names[] = {"bt601", "bt709", "bt2020"};
+    static const char *const ranges[] = {"tv", "pc"}, *const formats[] = {"yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le"};
+    (void)state;
+    for (size_t m = 0; m < 3; m++)
+        for (size_t r = 0; r < 2; r++)
+            for (size_t f = 0; f < 5; f++) {
+                struct means a, b;
+                char filters[256], what[64];
+                snprintf(what, sizeof what, "%s %s %s", names[m], ranges[r], formats[f]);
+                shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=288x192:r=10:d=0.2 "
+                      "-vf format=gbrp,scale=out_color_matrix=%s:out_range=%s,format=%s -c:v ffv1 -colorspace %s -color_range %s c.mkv",
+                      names[m], ranges[r], formats[f], matrices[m], ranges[r]);
+                snprintf(filters, sizeof filters, "scale=%d:%d:in_color_matrix=%s:in_range=%s:flags=bicubic+accurate_rnd+full_chroma_int", WIDE, HIGH,
+                         names[m], ranges[r]);
+                ours("c.mkv", &a);
+                theirs("c.mkv", filters, &b);
+                assert_near(what, &a, &b);
+            }
+}
+
+/* One colour through encoder and back: the numbers themselves. Unmarked, the size decides. */
+static void test_numbers(void **state)
+{
+    static const struct { const char *size, *matrix, *range, *mark; } rows[] = {
+        {"1280x720", "bt709", "tv", "-colorspace bt709 -color_range tv"}, {"1280x720", "bt709", "tv", ""},
+        {"640x480", "bt601", "tv", ""},                                   {"640x480", "bt709", "pc", "-colorspace bt709 -color_range pc"}};
+    static const double want[3] = {192, 48, 32};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct means a;
+        shell("ffmpeg -nostdin -v error -y -f lavfi -i color=c=0xC03020:s=%s:r=10:d=0.2 -vf format=gbrp,scale=out_color_matrix=%s:out_range=%s,format=yuv420p "
+              "-c:v libx264 -qp 0 %s n.mp4", rows[i].size, rows[i].matrix, rows[i].range, rows[i].mark);
+        ours("n.mp4", &a);
+        for (int c = 0; c < 3; c++)
+            if (fabs(a.of[1][1][c] - want[c]) > NEAR)
+                fail_msg("row %zu: channel %d is %.1f, encoded was %.0f", i, c, a.of[1][1][c], want[c]);
+    }
+}
+
+/* The display matrix and the pixels' aspect: crop and turn are written out. */
+static void test_shape(void **state)
+{
+    static const struct { const char *input, *options, *filters; } rows[] = {
+        {"testsrc2=s=288x192", "-metadata:s:v rotate=90", "transpose=cclock,crop=192:128,"},
+        {"testsrc2=s=288x192", "-metadata:s:v rotate=180", "hflip,vflip,"},
+        {"testsrc2=s=288x192", "-metadata:s:v rotate=270", "transpose=clock,crop=192:128,"},
+        {"testsrc2=s=180x192", "-aspect 1125/506", "crop=121:192:28:0:0:1,"}, /* pixels of 64/27: 121 of them are 1.5 times as wide as 192 lines are high */
+        {"testsrc2=s=288x192", "-aspect 3/4", "crop=288:96,"},      /* pixels of 1/2 */
+        {"testsrc2=s=400x192", "", "crop=288:192,"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct means a, b;
+        char filters[256];
+        shell("ffmpeg -nostdin -v error -y -f lavfi -i %s:r=10:d=0.2 -pix_fmt yuv420p -c:v libx264 -qp 0 flat.mp4 && "
+              "ffmpeg -nostdin -v error -y -i flat.mp4 -c copy %s s.mp4", rows[i].input, rows[i].options);
+        snprintf(filters, sizeof filters, "%sscale=%d:%d:in_color_matrix=bt601:flags=bicubic+accurate_rnd+full_chroma_int", rows[i].filters, WIDE, HIGH);
+        ours("s.mp4", &a);
+        theirs("s.mp4", filters, &b);
+        assert_near(rows[i].options, &a, &b);
+    }
+}
+
+/* What is not undone is said. */
+static void test_notes(void **state)
+{
+    static const struct { const char *make, *says; bool hdr; } rows[] = {
+        {"-pix_fmt yuv420p10le -c:v ffv1 -color_trc smpte2084 -colorspace bt2020nc", "HDR (PQ)", true},
+        {"-pix_fmt yuv420p10le -c:v ffv1 -color_trc arib-std-b67 -colorspace bt2020nc", "HDR (HLG)", true},
+        {"-pix_fmt yuva420p -c:v ffv1", "transparent, taken as opaque", false},
+        {"-vf format=yuv420p,setfield=tff -c:v libx264 -flags +ildct+ilme", "interlaced, taken as it is", false},
+        {"-pix_fmt yuv420p -c:v ffv1", "", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct means m;
+        shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=128x96:r=10:d=0.5 %s h.mkv", rows[i].make);
+        struct video_info info = ours("h.mkv", &m);
+        assert_int_equal(info.hdr, rows[i].hdr);
+        if (*rows[i].says ? !strstr(info.note, rows[i].says) : *info.note)
+            fail_msg("row %zu: the note is '%s', not '%s'", i, info.note, rows[i].says);
+    }
+}
+
+/* Lists of other files are not opened, whatever they are called. */
+static void test_playlists(void **state)
+{
+    static const struct { const char *text, *format; } rows[] = {
+        {"ffconcat version 1.0\\nfile base.mp4\\n", "'concat'"},
+        {"#EXTM3U\\n#EXT-X-VERSION:3\\n#EXT-X-TARGETDURATION:10\\n#EXTINF:1,\\nbase.mp4\\n#EXT-X-ENDLIST\\n", "'hls'"},
+        {"<?xml version=\"1.0\"?>\\n<MPD xmlns=\"urn:mpeg:dash:schema:mpd:2011\" type=\"static\" profiles=\"urn:mpeg:dash:profile:isoff-main:2011\">\\n"
+         "<Period/></MPD>\\n", ""}};
+    struct means m;
+    struct video_info info;
+    (void)state;
+    shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=128x96:r=10:d=0.5 -c:v libx264 -pix_fmt yuv420p base.mp4");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err err = {0};
+        shell("printf '%s' > list.mp4", rows[i].text);
+        assert_int_equal(video_decode(in_scratch("list.mp4"), HIGH, WIDE, first_frame, &m, &info, &err), ERR_INPUT);
+        if (!strstr(err.text, rows[i].format))
+            fail_msg("row %zu: '%s' does not name %s", i, err.text, rows[i].format);
+    }
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    return mkdtemp(scratch) ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    return file_remove_tree(scratch, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_colours), cmocka_unit_test(test_numbers), cmocka_unit_test(test_shape),
+                                       cmocka_unit_test(test_notes), cmocka_unit_test(test_playlists)};
+    return cmocka_run_group_tests(tests, begin, end);
+}
