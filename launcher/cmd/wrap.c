@@ -28,7 +28,7 @@ static const struct opt opts[] = {
     {"saves", 0, OPT_TEXT, "DIR", "its checkpoint folder: something new in it is progress, a name like iter_0000400 tells its steps"},
     {"done-file", 0, OPT_TEXT, "FILE", "it is done when this file is there, and only then"},
     {"steps", 0, OPT_INT, "N", "how many steps the run has: there it is done, and not when it exits with 0 before", .fallback = "0", .max = 1e12},
-    {"max-crashes", 0, OPT_INT, "N", "crashes and hangs without progress that end the run; 0: no bound", .fallback = "3", .max = 1e6},
+    {"max-crashes", 0, OPT_INT, "N", "crashes, hangs and early exits without progress that end the run; 0: no bound", .fallback = "3", .max = 1e6},
     {"max-preempts", 0, OPT_INT, "N", "preemptions without progress that end the run; 0: no bound", .fallback = "50", .max = 1e6},
     {"wall", 0, OPT_SECONDS, "TIME", "give up so long after the run was made; 0: never", .fallback = "0"},
     {"hang", 0, OPT_SECONDS, "TIME", "it hangs when it prints nothing for so long, and is ended; 0: never", .fallback = "0"},
