@@ -1,5 +1,6 @@
 #include "base/owner.h"
 
+#include <dirent.h>
 #include <stdio.h>
 
 #include "base/limits.h"
@@ -12,13 +13,33 @@ static const char *owner_path(const char *run_dir, char path[LIMIT_PATH_BYTES])
     return path;
 }
 
-/* Whoever has the folder now, named. why: the error that stands when nobody does. */
+/* The greatest number of an attempt that wrote events there; 0 none. */
+static int64_t newest_attempt(const char *run_dir)
+{
+    char path[LIMIT_PATH_BYTES];
+    int64_t newest = 0;
+    snprintf(path, sizeof path, "%s/events", run_dir);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        long long n;
+        if (sscanf(d->d_name, "rank0.a%lld.", &n) == 1 && n > newest)
+            newest = n;
+    }
+    if (dir)
+        closedir(dir);
+    return newest;
+}
+
+/* Whoever has the folder now, named, or had it last. */
 static int refuse(const char *run_dir, int64_t attempt, int why, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct lease_holder h;
-    if (why != ERR_BUSY || !lease_look(owner_path(run_dir, path), &h))
+    if (why != ERR_BUSY)
         return why;
+    if (!lease_look(owner_path(run_dir, path), &h))
+        return err_set(err, ERR_BUSY, "attempt %lld was replaced by attempt %lld, which has ended: what this one trained since is not saved",
+                       (long long)attempt, (long long)newest_attempt(run_dir));
     if (h.rank > attempt)
         return err_set(err, ERR_BUSY, "attempt %lld was replaced by attempt %lld (process %lld on host %s), which writes into '%s' now",
                        (long long)attempt, (long long)h.rank, (long long)h.pid, h.host, run_dir);
