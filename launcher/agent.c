@@ -63,6 +63,7 @@ struct agent {
     double notice_after_s; /* the attempt's start */
     double started_mono, moved_mono, looked_mono; /* of the attempt; when rank 0's log grew last, and was looked at */
     int64_t log_bytes;
+    struct timespec events_mtime; /* of the run's folder of logs */
     struct arena arena;
 };
 
@@ -373,11 +374,29 @@ static void node_lost_look(struct agent *a)
         node_lost_note(a, node);
 }
 
+/* The run's owner speaks in a log of its own, which changes their folder: the second way to us beside the scheduler's signal, and the only
+ * one where we cannot prove whose job this is. */
+static void owner_heed(struct agent *a)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct stat st;
+    struct run_state now;
+    snprintf(path, sizeof path, "%s/events", a->conf->run_dir);
+    if (a->stop_requested || stat(path, &st) < 0 || memcmp(&st.st_mtim, &a->events_mtime, sizeof st.st_mtim) == 0)
+        return;
+    a->events_mtime = st.st_mtim;
+    run_state_init(&now);
+    if (run_state_load(a->conf->run_dir, &now, NULL) == 0 && now.wish != WISH_RUN)
+        stop_request(a, SIGTERM, now.wish == WISH_PAUSE ? "by 'reel pause'" : "by 'reel cancel'");
+    run_state_release(&now);
+}
+
 /* Watch until the trainer has ended. Signals arrive on the descriptor, never in a handler. */
 static int trainer_watch(struct agent *a, struct sched_step_status *end, struct err *err)
 {
     for (;;) {
         int rc = notices_take(a, LOOK_EVERY_MS, err);
+        owner_heed(a);
         if (rc == 0)
             rc = sched_step_poll(a->step, 0, end, err);
         const char *lost = node_agents_lost(a->nodes);
@@ -519,7 +538,8 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     if (!done)
         node_lost_look(a);
     struct attempt_evidence evidence = {
-        .done = done, .stop_requested = a->stop_requested, .cancel_requested = a->state.cancel_at > 0, .ending = a->ending.why,
+        .done = done, .stop_requested = a->stop_requested, .cancel_requested = a->state.wish == WISH_CANCEL,
+        .pause_requested = a->state.wish == WISH_PAUSE, .ending = a->ending.why,
         .time_limit_near = a->stop_requested && near_time_limit(a), .hung = a->hung, .node_lost = a->node_lost, .ours = !a->work.foreign,
         .is_short = as == FOREIGN_SHORT, .exit_code = end->exit_code, .exit_signal = end->exit_signal};
     detail_make(a, end, as == FOREIGN_SHORT, told ? told->failed : "", detail);
@@ -637,8 +657,8 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
         rc = run_state_load(conf->run_dir, &a.state, err);
     if (rc < 0)
         goto out;
-    if (a.state.done || a.state.cancel_at > 0) {
-        log_msg(LOG_INFO, "run %s is %s: nothing to do", a.state.run, a.state.done ? "done" : "cancelled");
+    if (a.state.done || a.state.wish != WISH_RUN) {
+        log_msg(LOG_INFO, "run %s is %s: nothing to do", a.state.run, run_state_word(&a.state, &a.work.budget));
         *exit_code = a.state.done ? 0 : 1;
         goto out;
     }

@@ -1,7 +1,7 @@
 /* agent: the batch process of a run. It keeps the run alive; no live `reel` on a login node is needed.
  *
  * One execution of the agent is one attempt:
- *   1. fold the run's events. Done already, or cancelled: exit at once (a scheduler may run finished work again).
+ *   1. fold the run's events. Done already, cancelled or paused: exit at once (a scheduler may run finished work again).
  *   2. claim the next attempt by exclusive create of claims/attempt-<n>; step aside when another agent holds the run.
  *   3. say how the attempt before ended if its agent was killed before it could.
  *      Where jobs may not run again, submit the job that goes on when this one has ended (launcher/successor.h).
@@ -26,7 +26,7 @@ struct agent_conf {
     const char *bin_dir; /* where reel-train lies */
 };
 
-/* Runs one attempt to its end. *exit_code: 0 the run is done (or was when we came), 1 it failed or was cancelled,
+/* Runs one attempt to its end. *exit_code: 0 the run is done (or was when we came), 1 it failed, was cancelled or paused,
  * 75 it was interrupted and given back. Errors are those of the agent itself. */
 int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err);
 

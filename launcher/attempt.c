@@ -19,6 +19,8 @@ enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
         return CAUSE_DONE;
     if (e->cancel_requested || e->ending == SCHED_END_CANCELLED)
         return CAUSE_CANCEL;
+    if (e->pause_requested)
+        return CAUSE_PAUSE;
     if (e->hung)
         return CAUSE_HANG;
     if (e->node_lost)
@@ -122,16 +124,24 @@ static enum attempt_cause cause_of_silent(const struct run_attempt *last, int ag
     return CAUSE_NODE_FAIL;
 }
 
+static enum attempt_cause stopped_cause(const struct run_state *s, char detail[STATE_TEXT_BYTES])
+{
+    enum run_wish by = s->wish != WISH_RUN ? s->wish : s->stopped_by;
+    snprintf(detail, STATE_TEXT_BYTES, "%s", by == WISH_CANCEL ? "cancelled" : "paused");
+    return by == WISH_CANCEL ? CAUSE_CANCEL : CAUSE_PAUSE;
+}
+
 /* Opens the log of the newest attempt, NULL if there is none, and ends it there if its end is open. */
 static int silent_close(const struct attempt *a, const struct run_state *state, int agent_signal, enum sched_end why, struct evlog **log,
                         struct err *err)
 {
     const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1] : NULL;
-    char detail[STATE_TEXT_BYTES] = "cancelled";
+    char detail[STATE_TEXT_BYTES];
     int rc = last ? log_open(a, state->run, last->number, log, err) : 0;
     if (rc < 0 || !last || last->cause != CAUSE_NONE)
         return rc;
-    enum attempt_cause cause = state->cancel_at > 0 ? CAUSE_CANCEL : cause_of_silent(last, agent_signal, why, detail);
+    bool stopped = state->wish != WISH_RUN || last->number <= state->stopped_attempt;
+    enum attempt_cause cause = stopped ? stopped_cause(state, detail) : cause_of_silent(last, agent_signal, why, detail);
     end_put(*log, cause, -1, agent_signal, detail);
     return 0;
 }

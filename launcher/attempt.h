@@ -62,6 +62,7 @@ struct attempt_evidence {
     bool done;              /* the trainer published the last step */
     bool stop_requested;    /* a notice came, here or at the trainer's step alone: it saved and stopped by itself */
     bool cancel_requested;  /* by event */
+    bool pause_requested;   /* by event */
     enum sched_end ending;  /* as the scheduler has it */
     bool time_limit_near;   /* the notice came at the end of the job's time limit */
     bool hung;              /* ended by the agent because nothing moved */

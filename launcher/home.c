@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/str.h"
@@ -165,4 +166,35 @@ int home_name_claim(const char *home, const char *name, const char *id, char tak
     if (rc != ERR_EXISTS || (rc = home_name_find(home, name, taken_by, err)) < 0)
         return rc;
     return err_set(err, ERR_EXISTS, "the name '%s' belongs to run %s already: choose another", name, taken_by);
+}
+
+int home_name_of(const char *home, const char *id, char name[LIMIT_NAME_BYTES], struct err *err)
+{
+    char path[LIMIT_PATH_BYTES], bound[ID_TEXT_BYTES];
+    bool found = false;
+    snprintf(path, sizeof path, "%s/names", home);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && !found && (d = readdir(dir));)
+        if (d->d_name[0] != '.' && home_name_find(home, d->d_name, bound, NULL) == 0 && strcmp(bound, id) == 0) {
+            snprintf(name, LIMIT_NAME_BYTES, "%.*s", LIMIT_NAME_BYTES - 1, d->d_name);
+            found = true;
+        }
+    if (dir)
+        closedir(dir);
+    return found ? 0 : err_set(err, ERR_NOT_FOUND, "run %s has no name", id);
+}
+
+int home_run_remove(const char *home, const char *id, struct err *err)
+{
+    char name[LIMIT_NAME_BYTES], path[LIMIT_PATH_BYTES];
+    if (home_name_of(home, id, name, NULL) == 0) {
+        snprintf(path, sizeof path, "%.3800s/names/%s", home, name);
+        if (unlink(path) < 0 && errno != ENOENT)
+            return err_set_errno(err, ERR_IO, "cannot remove the name '%s'", path);
+        snprintf(path, sizeof path, "%s/names", home);
+        int rc = file_fsync_dir(path, err);
+        if (rc < 0)
+            return rc;
+    }
+    return file_remove_tree(home_run_dir(home, id, path), err);
 }

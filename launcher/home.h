@@ -26,6 +26,13 @@ int home_name_find(const char *home, const char *name, char id[ID_TEXT_BYTES], s
 /* Bind name to id. ERR_EXISTS when the name is taken: *taken_by is its run. */
 int home_name_claim(const char *home, const char *name, const char *id, char taken_by[ID_TEXT_BYTES], struct err *err);
 
+/* The name that is bound to this id into name (LIMIT_NAME_BYTES); ERR_NOT_FOUND when there is none. */
+int home_name_of(const char *home, const char *id, char name[LIMIT_NAME_BYTES], struct err *err);
+
+/* Removes a run: its name first, which is free from then on, then its folder. Killed in between, it is found by its id and removed by the
+ * same call. No error if either is absent. */
+int home_run_remove(const char *home, const char *id, struct err *err);
+
 /* All run ids, newest folder first; returns new array of new strings. */
 int home_runs_list(const char *home, char ***ids, size_t *n, struct err *err);
 void home_runs_free(char **ids, size_t n);

@@ -372,6 +372,8 @@ int launch_successor(const struct launch *l, struct sched *s, const struct sched
     int rc = launch_lock(l, &lock, &state, err);
     if (rc == 0 && strcmp(state.token, self->token) != 0 && strcmp(state.after, self->token) != 0)
         rc = err_set(err, ERR_BUSY, "job %s was replaced by a newer submission (token %s)", self->id, state.token);
+    if (rc == 0 && state.wish != WISH_RUN)
+        rc = err_set(err, ERR_BUSY, "the run is %s", run_state_word(&state, &l->budget));
     if (rc == 0 && successor_waits(s, &state, self->token))
         snprintf(id, SCHED_ID_BYTES, "%s", state.job_id);
     else if (rc == 0)
@@ -432,6 +434,13 @@ int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTE
     return rc;
 }
 
+void launch_wish_begin(struct evlog *log, struct evlog_event *e, const struct run_state *state, const char *kind)
+{
+    evlog_begin(log, e, kind);
+    json_put_int(&e->out, "turn", state->wish_turn + 1);
+    json_put_int(&e->out, "met_attempt", state->n_attempts ? state->attempts[state->n_attempts - 1].number : 0);
+}
+
 /* The jobs of a run that may live, successor first: cancelled the other way round it could start in between. */
 static int jobs_cancel(struct sched *s, const struct run_state *state, struct err *err)
 {
@@ -460,7 +469,7 @@ int launch_cancel(const struct launch *l, struct sched *s, struct err *err)
         rc = launch_log_open(l, NULL, &log, err);
     if (rc == 0) {
         struct evlog_event e;
-        evlog_begin(log, &e, "cancel_requested");
+        launch_wish_begin(log, &e, &state, "cancel_requested");
         rc = evlog_commit(log, &e, true, err);
     }
     if (rc == 0 && !l->wrapped) /* whose job it is we cannot prove: the user ends it */
@@ -541,7 +550,7 @@ static int no_attempt(const struct launch *l, const struct run_state *state, str
 
 static bool is_over(enum run_next next)
 {
-    return next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED;
+    return next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED || next == RUN_NEXT_PAUSED;
 }
 
 /* The trainer says done a moment before its agent tells how the attempt ended. */
@@ -562,6 +571,9 @@ static int cancelled_note(struct follow *f, const struct run_state *state, bool 
     struct evlog *log = NULL;
     struct evlog_event e;
     char by[STATE_TEXT_BYTES];
+    *noted = false;
+    if (state->wish_turn > 0 && state->wish_at >= state->submitted_at)
+        return 0; /* its owner has spoken since: a pause, perhaps, and a resume */
     int rc = sched_ending(f->s, state->job_id, &ending, err);
     *noted = rc == 0 && ending.why == SCHED_END_CANCELLED;
     if (!*noted)
@@ -569,7 +581,7 @@ static int cancelled_note(struct follow *f, const struct run_state *state, bool 
     snprintf(by, sizeof by, "job %s was cancelled at the scheduler%s%s", state->job_id, ending.who[0] ? " by " : "", ending.who);
     if ((rc = launch_log_open(f->l, NULL, &log, err)) < 0)
         return rc;
-    evlog_begin(log, &e, "cancel_requested");
+    launch_wish_begin(log, &e, state, "cancel_requested");
     json_put_text(&e.out, "by", by);
     rc = evlog_commit(log, &e, true, err);
     evlog_close(log);

@@ -52,6 +52,9 @@ int launch_lock(const struct launch *l, struct lease **lock, struct run_state *s
 /* A log for events of the run itself (attempt 0), of a writer of its own; *out is new. token may be NULL. */
 int launch_log_open(const struct launch *l, const char *token, struct evlog **out, struct err *err);
 
+/* Begins the event of a wish of the run's owner, which counts before all that this state knows. */
+void launch_wish_begin(struct evlog *log, struct evlog_event *e, const struct run_state *state, const char *kind);
+
 /* For the job of this run that runs now: a successor, which starts when that has ended. The one there is if it may still start, else a
  * new one, *id. A run whose site lets no job run again (PreemptMode=CANCEL) goes on by it, with nobody alive to look after it.
  * ERR_BUSY: another submission has taken the run over. */
@@ -60,7 +63,8 @@ int launch_successor(const struct launch *l, struct sched *s, const struct sched
 /* What a job finds in its environment: "successor", or anything else for "requeue". */
 #define LAUNCH_AGAIN_ENV "REEL_JOB_AGAIN"
 
-/* Event cancel_requested, then the scheduler's cancel, of the job that runs and of its successor; a wrapped run's job is left to its owner, s may be NULL. */
+/* Event cancel_requested, then the scheduler's cancel, of the job that runs and of its successor;
+ * a wrapped run's agent reads the event, its job is left to its owner, s may be NULL. */
 int launch_cancel(const struct launch *l, struct sched *s, struct err *err);
 
 /* Follow until the run is over or *stop becomes non-zero; resubmits a lost job. `show` is called when something changed.

@@ -6,7 +6,7 @@
 #include <string.h>
 
 const char *const attempt_cause_names[] = {"",      "done",      "preempt", "time_limit", "crash",
-                                           "node_fail", "cancel", "hang",    "diverged",   "early_exit", NULL};
+                                           "node_fail", "cancel", "hang",    "diverged",   "early_exit", "pause", NULL};
 
 void run_state_init(struct run_state *s)
 {
@@ -68,10 +68,55 @@ static void length_raise(struct run_state *s, const cJSON *event)
     s->total_steps = steps > s->total_steps ? steps : s->total_steps;
 }
 
+static void apply_wish(struct run_state *s, enum run_wish wish, const cJSON *event, double wall)
+{
+    int64_t turn = json_int(event, "turn", 0), met = json_int(event, "met_attempt", 0);
+    bool stronger = turn == s->wish_turn && wall == s->wish_at && wish > s->wish;
+    if (stronger || turn > s->wish_turn || (turn == s->wish_turn && wall > s->wish_at)) {
+        s->wish = wish;
+        s->wish_turn = turn;
+        s->wish_at = wall;
+        snprintf(s->cancel_by, sizeof s->cancel_by, "%s", wish == WISH_CANCEL ? json_text(event, "by", "") : "");
+    }
+    if (wish != WISH_RUN && (met > s->stopped_attempt || (met == s->stopped_attempt && wish > s->stopped_by))) {
+        s->stopped_attempt = met;
+        s->stopped_by = wish;
+    }
+}
+
+static void apply_retry(struct run_state *s, const cJSON *event, double wall)
+{
+    int64_t after = json_int(event, "after_attempt", 0);
+    s->retried_after = after > s->retried_after ? after : s->retried_after;
+    if (!cJSON_IsTrue(json_member(event, "reset_budget")))
+        return;
+    s->budget_from = after > s->budget_from ? after : s->budget_from;
+    s->budget_at = fmax(s->budget_at, wall);
+}
+
+/* What its owner said of it: true if that is what this kind is. */
+static bool apply_owner(struct run_state *s, const char *kind, const cJSON *event, double wall)
+{
+    static const struct {
+        const char *kind;
+        enum run_wish wish;
+    } table[] = {{"cancel_requested", WISH_CANCEL}, {"pause_requested", WISH_PAUSE}, {"resume_requested", WISH_RUN}, {"retry_requested", WISH_RUN}};
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (strcmp(kind, table[i].kind) == 0) {
+            apply_wish(s, table[i].wish, event, wall);
+            if (strcmp(kind, "retry_requested") == 0)
+                apply_retry(s, event, wall);
+            return true;
+        }
+    return false;
+}
+
 /* Events of the submitting side: the newest wins, so that order of folding does not matter. */
 static void apply_submission(struct run_state *s, const char *kind, const cJSON *event, double wall)
 {
     int64_t order = json_int(event, "order", 0);
+    if (apply_owner(s, kind, event, wall))
+        return;
     if (strcmp(kind, "run_created") == 0) {
         s->created_at = wall;
         text_set(s->name, sizeof s->name, event, "name");
@@ -89,9 +134,6 @@ static void apply_submission(struct run_state *s, const char *kind, const cJSON 
         text_set(s->job_id, sizeof s->job_id, event, "job_id");
         text_set(s->job_token, sizeof s->job_token, event, "token");
         text_set(s->sched, sizeof s->sched, event, "sched");
-    } else if (strcmp(kind, "cancel_requested") == 0 && (s->cancel_at == 0 || wall < s->cancel_at)) {
-        s->cancel_at = wall;
-        text_set(s->cancel_by, sizeof s->cancel_by, event, "by");
     }
 }
 
@@ -290,7 +332,7 @@ int64_t run_state_without_progress(const struct run_state *s)
         bool further = attempt_reach(a) > reach_before || a->progressed;
         reach_before = attempt_reach(a) > reach_before ? attempt_reach(a) : reach_before;
         count = further ? 0 : count;
-        if (budget_of(a->cause) == budget_of(last->cause) && (!further || budget_of(a->cause) == CAUSE_CRASH))
+        if (a->number > s->budget_from && budget_of(a->cause) == budget_of(last->cause) && (!further || budget_of(a->cause) == CAUSE_CRASH))
             count++;
     }
     return count;
@@ -317,6 +359,21 @@ static bool is_submitted_since(const struct run_state *s, const struct run_attem
     return s->submitted_at > a->ended_at;
 }
 
+/* Does the end of its newest attempt end the run? Not when its owner has had it tried again since. */
+static bool is_failed(const struct run_state *s, const struct run_attempt *last, const struct run_budget *budget, char *text)
+{
+    int64_t bound = budget_for(budget, last->cause), count = run_state_without_progress(s);
+    if (last->number <= s->retried_after)
+        return false;
+    if (last->cause == CAUSE_DIVERGED) /* the same numbers would come again */
+        snprintf(text, STATE_TEXT_BYTES, "training diverged: %.160s", last->detail);
+    else if (bound > 0 && count >= bound)
+        snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.160s", (long long)count, budget_name(last->cause), last->detail);
+    else if (budget->wall_s > 0 && s->last_event_at - fmax(s->created_at, s->budget_at) > budget->wall_s)
+        snprintf(text, STATE_TEXT_BYTES, "the wall-clock budget of %.0f s is spent", budget->wall_s);
+    return text[0] != 0;
+}
+
 enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget, char why[STATE_TEXT_BYTES])
 {
     char scratch[STATE_TEXT_BYTES];
@@ -325,31 +382,20 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
     text[0] = 0;
     if (s->done)
         return RUN_NEXT_DONE;
-    if (s->cancel_at > 0) {
-        snprintf(text, STATE_TEXT_BYTES, "%s", s->cancel_by);
-        return RUN_NEXT_CANCELLED;
+    if (s->wish != WISH_RUN) {
+        snprintf(text, STATE_TEXT_BYTES, "%s", s->wish == WISH_CANCEL ? s->cancel_by : "");
+        return s->wish == WISH_CANCEL ? RUN_NEXT_CANCELLED : RUN_NEXT_PAUSED;
     }
     if (s->submitted_at == 0 && !last) /* a submitter may die before it can say that it has submitted */
         return RUN_NEXT_SUBMIT;
     if (!last || last->cause == CAUSE_NONE || is_submitted_since(s, last))
         return RUN_NEXT_WAIT;
-    if (last->cause == CAUSE_CANCEL) { /* by somebody who asked the scheduler, not us */
+    if (last->cause == CAUSE_CANCEL && last->number > s->retried_after) { /* by somebody who asked the scheduler, not us */
         snprintf(text, STATE_TEXT_BYTES, "%s", last->detail);
         return RUN_NEXT_CANCELLED;
     }
-    if (last->cause == CAUSE_DIVERGED) { /* the same numbers would come again */
-        snprintf(text, STATE_TEXT_BYTES, "training diverged: %.160s", last->detail);
+    if (is_failed(s, last, budget, text))
         return RUN_NEXT_FAILED;
-    }
-    int64_t bound = budget_for(budget, last->cause), count = run_state_without_progress(s);
-    if (bound > 0 && count >= bound) {
-        snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.160s", (long long)count, budget_name(last->cause), last->detail);
-        return RUN_NEXT_FAILED;
-    }
-    if (budget->wall_s > 0 && s->last_event_at - s->created_at > budget->wall_s) {
-        snprintf(text, STATE_TEXT_BYTES, "the wall-clock budget of %.0f s is spent", budget->wall_s);
-        return RUN_NEXT_FAILED;
-    }
     snprintf(text, STATE_TEXT_BYTES, "attempt %lld ended by %s", (long long)last->number,
              attempt_cause_names[last->cause]);
     return last->requeued_at > 0 ? RUN_NEXT_WAIT : RUN_NEXT_REQUEUE;
@@ -362,6 +408,7 @@ const char *run_state_word(const struct run_state *s, const struct run_budget *b
     case RUN_NEXT_DONE: return "done";
     case RUN_NEXT_FAILED: return "failed";
     case RUN_NEXT_CANCELLED: return "cancelled";
+    case RUN_NEXT_PAUSED: return last && last->cause == CAUSE_NONE ? "stopping" : "paused";
     case RUN_NEXT_SUBMIT: return "created";
     case RUN_NEXT_REQUEUE: return "waiting";
     case RUN_NEXT_WAIT: break;

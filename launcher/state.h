@@ -35,8 +35,12 @@ enum attempt_cause { /* why an attempt ended */
     CAUSE_HANG,
     CAUSE_DIVERGED,  /* the trainer gave up: too many steps without a finite gradient */
     CAUSE_EARLY_EXIT, /* a wrapped trainer exited with 0 short of its steps, and nobody had asked it to stop; counted like a crash */
+    CAUSE_PAUSE,     /* asked to, by 'reel pause' */
 };
 extern const char *const attempt_cause_names[]; /* ended by NULL; "" for CAUSE_NONE */
+
+/* What its owner wants of it: the newest word counts, by turn, then by time, then the stronger one. */
+enum run_wish { WISH_RUN, WISH_PAUSE, WISH_CANCEL };
 
 enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 256 };
 
@@ -76,7 +80,15 @@ struct run_state {
     char cancel_by[STATE_TEXT_BYTES]; /* how, where it was not `reel cancel`; "" else */
     int64_t intent_order, submitted_order;
     int64_t revision, job_revision; /* of the newest change (launcher/next.h); the one that the newest submission knew */
-    double created_at, intent_at, submitted_at, cancel_at;
+    double created_at, intent_at, submitted_at;
+    enum run_wish wish;
+    int64_t wish_turn;              /* counts what its owner said */
+    double wish_at;
+    int64_t stopped_attempt;        /* newest attempt that a pause or a cancel met; 0 none */
+    enum run_wish stopped_by;       /* which */
+    int64_t retried_after;          /* attempts up to this one fail the run no more, 0: none */
+    int64_t budget_from;            /* attempts after this one count against the budgets */
+    double budget_at;               /* and the wall-clock budget begins then; 0: when the run was made */
     int64_t total_steps, max_step;  /* max_step: highest step ever executed, -1 none */
     int64_t saved_step;             /* steps in the newest published checkpoint, -1 none */
     int64_t done_steps;             /* in the last step that was published as such; -1 none */
@@ -114,15 +126,16 @@ enum run_next {
     RUN_NEXT_DONE,
     RUN_NEXT_FAILED,   /* a budget is spent; why says which */
     RUN_NEXT_CANCELLED,
+    RUN_NEXT_PAUSED,   /* until its owner resumes it */
 };
 /* `why` (may be NULL) takes one clause for people. */
 enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget, char why[STATE_TEXT_BYTES]);
 
-/* Attempts that ended like the newest one (crash, hang and early exit count as one) since the last that brought a step or checkpoint more than
+/* Attempts, after budget_from, that ended like the newest one (crash, hang and early exit count as one) since the last that brought a step or checkpoint more than
  * those before it; a crash that did counts itself, a preemption that did does not. */
 int64_t run_state_without_progress(const struct run_state *s);
 
-/* One word for tables: created, queued, starting, training, stopping, waiting, done, failed, cancelled. */
+/* One word for tables: created, queued, starting, training, stopping, waiting, paused, done, failed, cancelled. */
 const char *run_state_word(const struct run_state *s, const struct run_budget *budget);
 
 #endif

@@ -7,7 +7,7 @@ static const struct opt opts[] = {
     CMD_OPT_JSON,
 };
 const struct opt_cmd cmd_cancel = {
-    "cancel", "end a run for good: it saves a last checkpoint and is not brought back", "RUN", opts, ARRAY_LEN(opts), 1, 1,
+    "cancel", "end a run: it saves a last checkpoint and is not brought back (but by 'reel retry')", "RUN", opts, ARRAY_LEN(opts), 1, 1,
     NULL};
 
 static int cancelled_print(const struct launch *l, bool json, bool dry, struct err *err)
@@ -25,7 +25,7 @@ static int cancelled_print(const struct launch *l, bool json, bool dry, struct e
     } else {
         str_addf(&text, "%s run %s\n", dry ? "would cancel" : "cancelled", l->run_id);
         if (l->wrapped) /* we cannot prove whose job it is */
-            str_addf(&text, "its job was not submitted by reel: end it (scancel), or wait for it to end; it will not come back\n");
+            str_addf(&text, "its job was not submitted by reel: its agent has the trainer save and stop; end it (scancel) if it does not; it will not come back\n");
     }
     int rc = cmd_print(&text, err);
     str_release(&text);

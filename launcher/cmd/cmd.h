@@ -31,7 +31,8 @@ struct cmd {
 
 /* All commands, in the order of help. Adding one: write cmd/NAME.c, add X(NAME) here, write tests/cli/t*-NAME. */
 #define CMD_LIST(X) \
-    X(topo) X(model) X(curate) X(tune) X(launch) X(wrap) X(status) X(watch) X(cancel) X(explain) X(report) X(db) X(config) X(check_site)
+    X(topo) X(model) X(curate) X(tune) X(launch) X(wrap) X(status) X(watch) X(pause) X(resume) X(cancel) X(retry) X(rm) \
+    X(explain) X(report) X(db) X(config) X(check_site)
 #define CMD_HIDDEN_LIST(X) X(agent) X(node_agent) X(keeper)
 #define CMD_DECLARE(name)                   \
     extern const struct opt_cmd cmd_##name; \

@@ -65,7 +65,7 @@ static void show(void *ctx, const struct run_state *s, const struct run_budget *
 
 static int end_print(const struct launch *l, enum run_next next, struct err *err)
 {
-    static const char *const words[] = {"created", "running", "waiting", "done", "failed", "cancelled"};
+    static const char *const words[] = {"created", "running", "waiting", "done", "failed", "cancelled", "paused"};
     struct str text = STR_INIT;
     struct json_out o;
     json_out_init(&o, &text, 2);
@@ -91,8 +91,11 @@ static int verdict(const struct launch *l, enum run_next next, struct err *err)
     if (run_state_load(l->run_dir, &state, NULL) == 0)
         run_state_next(&state, &l->budget, why);
     run_state_release(&state);
-    return next == RUN_NEXT_CANCELLED ? err_set(err, ERR_NO, "run %s was cancelled", l->run_id)
-                                      : err_set(err, ERR_NO, "run %s failed: %s (logs in %s/logs)", l->run_id, why, l->run_dir);
+    if (next == RUN_NEXT_PAUSED)
+        return err_set(err, ERR_NO, "run %s is paused: 'reel resume %.8s' lets it go on", l->run_id, l->run_id);
+    if (next == RUN_NEXT_CANCELLED)
+        return err_set(err, ERR_NO, "run %s was cancelled: 'reel retry %.8s' lets it go on", l->run_id, l->run_id);
+    return err_set(err, ERR_NO, "run %s failed: %s (logs in %s/logs); 'reel retry %.8s' lets it go on", l->run_id, why, l->run_dir, l->run_id);
 }
 
 int cmd_follow(const struct launch *l, struct sched *s, bool json, bool quiet, struct err *err)

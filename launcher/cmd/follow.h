@@ -5,7 +5,7 @@
 #include "launcher/cmd/cmd.h"
 #include "launcher/launch.h"
 
-/* Follow on stderr until the run is over (0 done, ERR_NO failed or cancelled, with the reason) or the user interrupts (0,
+/* Follow on stderr until the run is over (0 done, ERR_NO failed, cancelled or paused, with the reason) or the user interrupts (0,
  * and says that the run goes on). With json, one object on stdout at the end. s may be NULL. */
 int cmd_follow(const struct launch *l, struct sched *s, bool json, bool quiet, struct err *err);
 

@@ -32,6 +32,10 @@ struct ev {
 #define ENDED(n, t, cause) {n, "attempt_ended", t, "\"cause\":\"" cause "\",\"exit_code\":5,\"detail\":\"why\""}
 #define REQUEUE(n, t) {n, "requeue", t, "\"job_id\":\"7\""}
 #define TRAINED(n, t, reason) {n, "train_ended", t, "\"reason\":\"" reason "\""}
+#define CANCEL(turn, met, t) {0, "cancel_requested", t, "\"turn\":" #turn ",\"met_attempt\":" #met}
+#define PAUSE(turn, met, t) {0, "pause_requested", t, "\"turn\":" #turn ",\"met_attempt\":" #met}
+#define RESUME(turn, t) {0, "resume_requested", t, "\"turn\":" #turn}
+#define RETRY(turn, after, t, reset) {0, "retry_requested", t, "\"turn\":" #turn ",\"after_attempt\":" #after ",\"reset_budget\":" reset}
 
 static const struct fold_case {
     const char *what;
@@ -110,6 +114,33 @@ static const struct fold_case {
     {"cancelled", {CREATED, SUBMITTED, STARTED(1, 110), {0, "cancel_requested", 111, "\"x\":1"}}, RUN_NEXT_CANCELLED, "cancelled",
      -1, -1, 1, 0},
     {"done before the cancel came", {CREATED, SUBMITTED, TRAINED(1, 110, "done"), {0, "cancel_requested", 111, "\"x\":1"}},
+     RUN_NEXT_DONE, "done", -1, -1, 1, 0},
+    {"cancelled, and retried: it waits for somebody to submit it", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 3), CANCEL(1, 1, 112),
+     ENDED(1, 113, "cancel"), RETRY(2, 1, 114, "false")}, RUN_NEXT_REQUEUE, "waiting", 3, -1, 1, 0},
+    {"and submitted", {CREATED, SUBMITTED, STARTED(1, 110), CANCEL(1, 1, 112), ENDED(1, 113, "cancel"), RETRY(2, 1, 114, "false"),
+     {0, "submitted", 115, "\"job_id\":\"8\""}}, RUN_NEXT_WAIT, "waiting", -1, -1, 1, 0},
+    {"cancelled before it was submitted, and retried", {CREATED, CANCEL(1, 0, 103), RETRY(2, 0, 104, "false")}, RUN_NEXT_SUBMIT, "created", -1, -1, 0, 0},
+    {"cancelled again after that", {CREATED, SUBMITTED, CANCEL(1, 0, 103), RETRY(2, 0, 104, "false"), CANCEL(3, 0, 105)}, RUN_NEXT_CANCELLED,
+     "cancelled", -1, -1, 0, 0},
+    {"the turn counts, not the clock", {CREATED, SUBMITTED, CANCEL(1, 0, 500), RETRY(2, 0, 104, "false")}, RUN_NEXT_WAIT, "queued", -1, -1, 0, 0},
+    {"of two at once the stronger", {CREATED, SUBMITTED, CANCEL(1, 0, 500), PAUSE(1, 0, 500)}, RUN_NEXT_CANCELLED, "cancelled", -1, -1, 0, 0},
+    {"failed and retried", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"), ENDED(3, 113, "crash"), RETRY(1, 3, 114, "false")},
+     RUN_NEXT_REQUEUE, "waiting", -1, -1, 3, 3},
+    {"and failed again: one attempt was what it had", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"), ENDED(3, 113, "crash"),
+     RETRY(1, 3, 114, "false"), ENDED(4, 115, "crash")}, RUN_NEXT_FAILED, "failed", -1, -1, 4, 4},
+    {"with its budget anew it has as many as at first", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"), ENDED(3, 113, "crash"),
+     RETRY(1, 3, 114, "true"), ENDED(4, 115, "crash"), ENDED(5, 116, "crash")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 5, 2},
+    {"and no more", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"), ENDED(3, 113, "crash"), RETRY(1, 3, 114, "true"),
+     ENDED(4, 115, "crash"), ENDED(5, 116, "crash"), ENDED(6, 117, "crash")}, RUN_NEXT_FAILED, "failed", -1, -1, 6, 3},
+    {"diverged and retried", {CREATED, SUBMITTED, STEP(1, 110, 3), ENDED(1, 111, "diverged"), RETRY(1, 1, 112, "false")}, RUN_NEXT_REQUEUE,
+     "waiting", 3, -1, 1, 0},
+    {"paused while it trains", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 3), PAUSE(1, 1, 112)}, RUN_NEXT_PAUSED, "stopping", 3, -1, 1, 0},
+    {"and when it has stopped", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 3), PAUSE(1, 1, 112), SAVED(1, 113, 4), ENDED(1, 114, "pause")},
+     RUN_NEXT_PAUSED, "paused", 3, 4, 1, 0},
+    {"paused while it waits", {CREATED, SUBMITTED, PAUSE(1, 0, 103)}, RUN_NEXT_PAUSED, "paused", -1, -1, 0, 0},
+    {"resumed", {CREATED, SUBMITTED, STARTED(1, 110), PAUSE(1, 1, 112), ENDED(1, 114, "pause"), RESUME(2, 115)}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 1, 0},
+    {"paused runs can be cancelled", {CREATED, SUBMITTED, PAUSE(1, 0, 103), CANCEL(2, 0, 104)}, RUN_NEXT_CANCELLED, "cancelled", -1, -1, 0, 0},
+    {"who comes to its end all the same is done", {CREATED, SUBMITTED, STARTED(1, 110), PAUSE(1, 1, 112), TRAINED(1, 113, "done"), ENDED(1, 114, "done")},
      RUN_NEXT_DONE, "done", -1, -1, 1, 0},
     {"unknown kinds are ignored", {CREATED, {0, "of_the_future", 101, "\"x\":1"}, SUBMITTED}, RUN_NEXT_WAIT, "queued", -1, -1, 0, 0},
 };
@@ -242,6 +273,9 @@ static void causes(void **state)
         {{.stop_requested = true, .exit_code = -1, .exit_signal = 9}, CAUSE_PREEMPT},
         {{.stop_requested = true, .time_limit_near = true, .exit_code = 75}, CAUSE_TIME_LIMIT},
         {{.stop_requested = true, .cancel_requested = true}, CAUSE_CANCEL},
+        {{.stop_requested = true, .pause_requested = true, .exit_code = 75}, CAUSE_PAUSE},
+        {{.done = true, .pause_requested = true}, CAUSE_DONE},
+        {{.pause_requested = true, .exit_code = 0}, CAUSE_PAUSE},
         {{.hung = true, .exit_code = -1, .exit_signal = 9}, CAUSE_HANG},
         {{.hung = true, .stop_requested = true, .exit_code = -1, .exit_signal = 9}, CAUSE_HANG},
         {{.hung = true, .done = true}, CAUSE_DONE},

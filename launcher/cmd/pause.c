@@ -1,0 +1,27 @@
+/* reel pause: a run saves, gives its machine back, and waits for 'reel resume'. */
+#include <stdio.h>
+
+#include "launcher/cmd/wish.h"
+
+static const struct opt opts[] = {
+    CMD_OPT_DRY_RUN,
+    CMD_OPT_JSON,
+};
+const struct opt_cmd cmd_pause = {
+    "pause", "have a run save and give its machine back; nothing but 'reel resume' brings it back", "RUN", opts, ARRAY_LEN(opts), 1, 1,
+    "Returns when the wish is recorded: 'reel watch' waits for the end. A job that waits is cancelled, one that runs is told to save and has "
+    "all the time it needs. The agent of a wrapped run hears of it within seconds and tells its trainer, whose job then ends."};
+
+int cmd_pause_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    struct wish w;
+    char line[256];
+    int rc = wish_open(&w, v, env, err);
+    if (rc == 0 && !w.dry_run && (rc = control_pause(&w.l, w.s, err)) == 0)
+        rc = run_state_load(w.l.run_dir, &w.state, err);
+    snprintf(line, sizeof line, "%s run '%s': 'reel resume' brings it back", w.dry_run ? "would pause" : "pausing", w.state.name);
+    if (rc == 0)
+        rc = wish_print(&w, "reel.pause/1", line, err);
+    wish_close(&w);
+    return rc;
+}

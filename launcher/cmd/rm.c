@@ -1,0 +1,127 @@
+/* reel rm: remove a run, its checkpoints and its logs. */
+#include <sys/types.h>
+#include <sys/stat.h>
+#include <fts.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/lease.h"
+#include "base/num.h"
+#include "launcher/cmd/cmd.h"
+#include "launcher/control.h"
+#include "launcher/home.h"
+
+static const struct opt opts[] = {
+    CMD_OPT_DRY_RUN,
+    CMD_OPT_JSON,
+};
+const struct opt_cmd cmd_rm = {
+    "rm", "remove a run that has no living job: its checkpoints, logs and name", "RUN", opts, ARRAY_LEN(opts), 1, 1,
+    "Asks nothing: --dry-run shows what would go. The name is free at once. What 'reel db ingest' has read of it stays in the database."};
+
+struct removal {
+    char id[ID_TEXT_BYTES], dir[LIMIT_PATH_BYTES], name[LIMIT_NAME_BYTES];
+    int64_t files, bytes;
+    bool json, dry;
+};
+
+/* Files and bytes below the folder. */
+static void measure(struct removal *r)
+{
+    char *const roots[] = {r->dir, NULL};
+    FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    for (FTSENT *f; tree && (f = fts_read(tree));)
+        if (f->fts_info == FTS_F || f->fts_info == FTS_SL || f->fts_info == FTS_DEFAULT) {
+            r->files++;
+            r->bytes += f->fts_statp->st_size;
+        }
+    if (tree)
+        fts_close(tree);
+}
+
+/* A folder whose run.json is damaged or gone has its logs still: they say what its job is. */
+static int unused_check(const struct removal *r, const struct cmd_env *env, const struct run_state *state, struct err *err)
+{
+    static const struct run_budget usual = RUN_BUDGET_INIT;
+    struct launch l;
+    struct sched *s = NULL;
+    char what[STATE_TEXT_BYTES];
+    bool lives = false;
+    int rc = 0;
+    if (launch_open(env->home, env->bin_dir, r->id, &l, NULL) < 0)
+        launch_init(&l, env->home, env->bin_dir, r->id, &usual);
+    if (state->sched[0] && strcmp(state->sched, "none") != 0 && (rc = sched_open(state->sched, env->home, &s, err)) < 0)
+        err_context(err, "whether a job of run '%s' lives cannot be asked", r->name);
+    if (rc == 0)
+        rc = control_lives(&l, s, state, &lives, what, err);
+    if (rc == 0 && lives)
+        rc = err_set(err, ERR_NO, "run '%s' is in use: %s; end it by 'reel cancel', or pause it", r->name, what);
+    sched_close(s);
+    return rc;
+}
+
+/* Looked at under the submitters' lock: who submits at the same time has done it or comes after. */
+static int run_remove(struct removal *r, const struct cmd_env *env, struct err *err)
+{
+    struct run_state state;
+    struct launch l;
+    static const struct run_budget usual = RUN_BUDGET_INIT;
+    struct lease *lock = NULL;
+    int rc = 0;
+    run_state_init(&state);
+    launch_init(&l, env->home, env->bin_dir, r->id, &usual);
+    bool there = file_exists(r->dir);
+    if (there)
+        rc = r->dry ? run_state_load(r->dir, &state, err) : launch_lock(&l, &lock, &state, err);
+    if (rc == 0 && there)
+        rc = unused_check(r, env, &state, err);
+    if (rc == 0)
+        measure(r);
+    lease_drop(lock); /* it lies in the folder */
+    if (rc == 0 && !r->dry)
+        rc = home_run_remove(env->home, r->id, err);
+    run_state_release(&state);
+    return rc;
+}
+
+static int removed_print(const struct removal *r, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct json_out o;
+    char size[32];
+    json_out_init(&o, &text, 2);
+    if (r->json) {
+        json_obj_begin(&o, NULL);
+        json_put_text(&o, "schema", "reel.rm/1");
+        json_put_text(&o, "run", r->id);
+        json_put_text(&o, "name", r->name);
+        json_put_text(&o, "run_dir", r->dir);
+        json_put_bool(&o, "dry_run", r->dry);
+        json_put_int(&o, "files", r->files);
+        json_put_int(&o, "bytes", r->bytes);
+        json_obj_end(&o);
+        str_addc(&text, '\n');
+    } else {
+        str_addf(&text, "%s run '%s' (%.8s): %lld file%s, %s in %s\n", r->dry ? "would remove" : "removed", r->name, r->id, (long long)r->files,
+                 r->files == 1 ? "" : "s", num_format_bytes(r->bytes, size, sizeof size), r->dir);
+    }
+    int rc = cmd_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
+int cmd_rm_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    const char *const *operands;
+    struct removal r = {.json = opt_bool(v, "json"), .dry = opt_bool(v, "dry-run")};
+    opt_operands(v, &operands);
+    int rc = home_run_find(env->home, operands[0], r.id, err);
+    if (rc < 0)
+        return rc;
+    home_run_dir(env->home, r.id, r.dir);
+    if (home_name_of(env->home, r.id, r.name, NULL) < 0)
+        snprintf(r.name, sizeof r.name, "%.8s", r.id);
+    rc = run_remove(&r, env, err);
+    return rc < 0 ? rc : removed_print(&r, err);
+}

@@ -1,0 +1,94 @@
+#include "launcher/cmd/wish.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "launcher/cmd/follow.h"
+
+static const double PATIENCE_S = 60, LOOK_EVERY_S = 0.5;
+
+int wish_open(struct wish *w, const struct opt_values *v, const struct cmd_env *env, struct err *err)
+{
+    const char *const *operands;
+    opt_operands(v, &operands);
+    *w = (struct wish){.json = opt_bool(v, "json"), .dry_run = opt_bool(v, "dry-run")};
+    run_state_init(&w->state);
+    int rc = launch_open(env->home, env->bin_dir, operands[0], &w->l, err);
+    if (rc == 0)
+        rc = run_state_load(w->l.run_dir, &w->state, err);
+    const char *kind = w->state.sched;
+    if (rc == 0 && kind[0] && strcmp(kind, "none") != 0)
+        rc = sched_open(kind, env->home, &w->s, err);
+    else if (rc == 0 && !w->l.wrapped) /* made, and never submitted */
+        rc = sched_open("local", env->home, &w->s, err);
+    return rc;
+}
+
+void wish_close(struct wish *w)
+{
+    sched_close(w->s);
+    run_state_release(&w->state);
+}
+
+int wish_go_on(struct wish *w, const struct control_retry *how, struct err *err)
+{
+    double begun_s = clock_mono_s();
+    for (bool said = false;; said = true) {
+        struct err why = {0};
+        int rc = how ? control_retry(&w->l, w->s, how, &why) : control_resume(&w->l, w->s, &why);
+        if (rc != ERR_BUSY || clock_mono_s() - begun_s > PATIENCE_S)
+            return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
+        if (!said)
+            fprintf(stderr, "%s: waiting\n", why.text);
+        clock_sleep_s(LOOK_EVERY_S);
+    }
+}
+
+int wish_print(const struct wish *w, const char *schema, const char *line, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 2);
+    if (w->json) {
+        json_obj_begin(&o, NULL);
+        json_put_text(&o, "schema", schema);
+        json_put_text(&o, "run", w->l.run_id);
+        json_put_text(&o, "name", w->state.name);
+        json_put_bool(&o, "dry_run", w->dry_run);
+        json_put_text(&o, "state", run_state_word(&w->state, &w->l.budget));
+        json_put_int(&o, "saved_step", w->state.saved_step);
+        json_obj_end(&o);
+        str_addc(&text, '\n');
+    } else {
+        str_addf(&text, "%s\n", line);
+    }
+    int rc = cmd_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
+int wish_bring_back(struct wish *w, const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    char line[512], from[64] = "its beginning: nothing was saved";
+    if (w->state.saved_step > 0)
+        snprintf(from, sizeof from, "step %lld", (long long)w->state.saved_step);
+    if (w->l.wrapped)
+        snprintf(line, sizeof line, "run '%s' may go on: submit its job script again, its trainer loads its newest checkpoint", w->state.name);
+    else
+        snprintf(line, sizeof line, "run '%s' goes on from %s: 'reel watch %s' follows it", w->state.name, from, w->state.name);
+    if (w->l.wrapped)
+        return wish_print(w, "reel.launch/1", line, err);
+    char token[ID_TEXT_BYTES]; /* its job has ended */
+    snprintf(token, sizeof token, "%s", w->state.token);
+    int rc = launch_submit(&w->l, w->s, token, err);
+    if (rc == 0)
+        rc = run_state_load(w->l.run_dir, &w->state, err);
+    if (rc < 0 || opt_bool(v, "detach"))
+        return rc < 0 ? rc : wish_print(w, "reel.launch/1", line, err);
+    if (!opt_bool(v, "quiet"))
+        fprintf(stderr, "%s\n", line);
+    rc = cmd_follow(&w->l, w->s, w->json, opt_bool(v, "quiet"), err);
+    cmd_ingest(env);
+    return rc;
+}
