@@ -34,7 +34,7 @@ int64_t search_baseline(const struct search *s)
     return at;
 }
 
-static bool worth_memory(const struct search *s, int64_t i)
+bool search_fits(const struct search *s, int64_t i)
 {
     return memory_fits(&s->memory, s->items[i].planned_bytes, search_limit(s, i)) >= s->conf.min_fit;
 }
@@ -55,7 +55,7 @@ static int64_t most_promising(const struct search *s, bool new_ranks, double *op
     int64_t at = -1;
     for (int64_t i = 0; i < (int64_t)s->n; i++) {
         double log_sd, end = search_predict(s, i, NULL, &log_sd) * exp(-SEARCH_SIGMAS * log_sd);
-        if (s->items[i].state != TRIAL_UNTRIED || !worth_memory(s, i) ||
+        if (s->items[i].state != TRIAL_UNTRIED || !search_fits(s, i) ||
             (new_ranks && ranks_tried(s, layout_world(&s->items[i].layout))))
             continue;
         if (at < 0 || end < *optimistic_s) {

@@ -58,5 +58,7 @@ void search_tell(struct search *s, int64_t i, enum trial_state state, double mea
 double search_predict(const struct search *s, int64_t i, double scaled[COST_TERMS], double *log_sd);
 int64_t search_baseline(const struct search *s);
 double search_limit(const struct search *s, int64_t i); /* bytes of a rank of item i: the machine's, shared by its ranks */
+/* May it fit, by what is known of memory? */
+bool search_fits(const struct search *s, int64_t i);
 
 #endif

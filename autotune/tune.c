@@ -60,6 +60,15 @@ static int identity_make(struct tune *t, struct err *err)
 
 /* ---- open: probe, enumerate, predict ---- */
 
+/* It loads the machine for a while. */
+static void probe_say(const struct tune_conf *c, int64_t ranks)
+{
+    char line[128];
+    snprintf(line, sizeof line, "measuring the machine with %lld rank%s", (long long)ranks, ranks == 1 ? "" : "s");
+    if (c->say)
+        c->say(c->say_ctx, line);
+}
+
 static int machine_probe(struct tune *t, struct err *err)
 {
     const struct tune_conf *c = &t->conf;
@@ -67,8 +76,11 @@ static int machine_probe(struct tune *t, struct err *err)
     int64_t most = 1;
     for (size_t i = 0; i < c->n_ranks; i++)
         most = num_max_i64(most, c->ranks[i]);
+    probe_say(c, 1);
     int rc = probe_run(c->sched, c->bin_dir, 1, c->run->dtype, c->blas, &one, err);
     many = one;
+    if (rc == 0 && most > 1)
+        probe_say(c, most);
     if (rc == 0 && most > 1)
         rc = probe_run(c->sched, c->bin_dir, most, c->run->dtype, c->blas, &many, err);
     if (rc == 0)
@@ -76,12 +88,29 @@ static int machine_probe(struct tune *t, struct err *err)
     return rc;
 }
 
-static int items_predict(struct tune *t, struct err *err)
+/* Where none of them fits the machine need not be measured. */
+static int items_fit(struct tune *t, struct err *err)
+{
+    char least[32], all[32];
+    double bytes = INFINITY;
+    t->n_fit = 0;
+    for (size_t i = 0; i < t->space.n; i++) {
+        t->n_fit += t->conf.memory_bytes == 0 || search_fits(&t->search, (int64_t)i);
+        bytes = fmin(bytes, t->items[i].planned_bytes);
+    }
+    if (t->n_fit > 0 || t->space.n == 0)
+        return 0;
+    return err_set(err, ERR_NO, "0 of %zu layouts fit the memory: the least takes %s a rank, and all ranks have %s together; take more "
+                   "ranks with memory of their own, a smaller model or extent, or give --memory", t->space.n,
+                   num_format_bytes((int64_t)bytes, least, sizeof least), num_format_bytes(t->conf.memory_bytes, all, sizeof all));
+}
+
+/* What needs no measurement: how much memory each layout takes, and whether the machine has it. */
+static int items_plan(struct tune *t, struct err *err)
 {
     const struct run *run = t->conf.run;
     struct memory_spec memory = {&run->model, t->conf.seq, run->dtype, run->adamw.ema_decay > 0, &run->tuning,
                                  run->moments == MOMENTS_BF16, run->residual == RESIDUAL_F32};
-    t->cost = (struct cost_spec){&run->model, t->conf.seq, run->stages[0].gbs, run->dtype, t->conf.cores, memory.ema, memory.residual_wide};
     t->items = calloc(t->space.n, sizeof *t->items);
     t->trial_ids = calloc(t->space.n, sizeof *t->trial_ids);
     if (!t->items || !t->trial_ids)
@@ -90,17 +119,29 @@ static int items_predict(struct tune *t, struct err *err)
         struct search_item *item = &t->items[i];
         struct memory_bytes bytes;
         item->layout = t->space.items[i];
-        int rc = cost_terms(&t->cost, &t->rates, &item->layout, item->terms, err);
-        if (rc == 0)
-            rc = cost_bound(&t->cost, &t->rates, &item->layout, &item->bound_s, err);
-        if (rc == 0)
-            rc = memory_predict(&memory, &item->layout, &bytes, err);
+        int rc = memory_predict(&memory, &item->layout, &bytes, err);
         if (rc < 0)
             return rc;
         item->planned_bytes = bytes.total;
     }
     struct search_conf conf = {t->conf.margin, t->conf.max_trials, (double)t->conf.memory_bytes, MIN_FIT, t->conf.repeats};
     search_init(&t->search, t->items, t->space.n, &conf);
+    return items_fit(t, err);
+}
+
+static int items_predict(struct tune *t, struct err *err)
+{
+    const struct run *run = t->conf.run;
+    t->cost = (struct cost_spec){&run->model, t->conf.seq, run->stages[0].gbs, run->dtype, t->conf.cores, run->adamw.ema_decay > 0,
+                                 run->residual == RESIDUAL_F32};
+    for (size_t i = 0; i < t->space.n; i++) {
+        struct search_item *item = &t->items[i];
+        int rc = cost_terms(&t->cost, &t->rates, &item->layout, item->terms, err);
+        if (rc == 0)
+            rc = cost_bound(&t->cost, &t->rates, &item->layout, &item->bound_s, err);
+        if (rc < 0)
+            return rc;
+    }
     return 0;
 }
 
@@ -111,6 +152,8 @@ int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
     int rc = space_build(&spec, &t->space, err);
     if (rc == 0)
         rc = space_check(&spec, &t->space, err);
+    if (rc == 0)
+        rc = items_plan(t, err);
     if (rc == 0)
         rc = machine_probe(t, err);
     if (rc == 0)

@@ -51,8 +51,9 @@ struct tune {
     char (*trial_ids)[40];  /* of each item, the one whose measurement stands; "" before */
     char trial[40];         /* the present one */
     int64_t reused;
+    size_t n_fit;           /* layouts that may fit the memory, by plan */
 };
-/* Probe and predict, start nothing: what --dry-run shows. tune_release in any case. */
+/* Probe and predict, start nothing: what --dry-run shows. ERR_NO before the probe when no layout fits the memory. tune_release in any case. */
 int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err);
 /* Measure until the search stops. ERR_NO when no trial came to its end. */
 int tune_search(struct tune *t, struct plan *winner, struct err *err);

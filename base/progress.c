@@ -20,6 +20,11 @@ void progress_start(struct progress *p, const char *what, int64_t total, bool qu
         p->shown_s = now - live_every_s; /* a terminal shows the first step at once */
 }
 
+void progress_from(struct progress *p, int64_t done)
+{
+    p->from = p->done = done;
+}
+
 /* Append to a line of LINE_BYTES; what does not fit is left out. */
 static size_t add(char *line, size_t at, const char *before, const char *text)
 {
@@ -32,7 +37,8 @@ static size_t add(char *line, size_t at, const char *before, const char *text)
 static size_t format(const struct progress *p, double now, bool last, const char *note, char line[LINE_BYTES])
 {
     char text[64], num[32];
-    double elapsed = now - p->started_s, rate = elapsed > 0 ? (double)p->done / elapsed : 0;
+    double elapsed = now - p->started_s;
+    double rate = elapsed > 0 && p->done - p->from >= 2 ? (double)(p->done - p->from) / elapsed : 0;
     size_t n = add(line, 0, p->what, ": ");
     snprintf(text, sizeof text, "%lld", (long long)p->done);
     n = add(line, n, "", text);

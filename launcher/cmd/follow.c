@@ -30,6 +30,12 @@ static void attempt_said(const struct run_attempt *a)
             attempt_cause_names[a->cause], (long long)a->first_step, (long long)a->last_step, (long long)a->saved_step);
 }
 
+static void begin(struct progress *p, const struct run_state *s)
+{
+    progress_start(p, "train", s->total_steps, false);
+    progress_from(p, s->last.step + 1);
+}
+
 /* Words change seldom and get a line of their own; steps are the progress line. */
 static void show(void *ctx, const struct run_state *s, const struct run_budget *budget, const char *job_state)
 {
@@ -53,7 +59,7 @@ static void show(void *ctx, const struct run_state *s, const struct run_budget *
         }
     if (s->last.step >= 0 && s->last.step != v->step && strcmp(word, "training") == 0) {
         if (!v->started)
-            progress_start(&v->progress, "train", s->total_steps, false);
+            begin(&v->progress, s);
         v->started = true;
         v->step = s->last.step;
         int n = snprintf(note, sizeof note, "loss %.4f, %.3f s/step", s->last.loss, s->last.step_s);

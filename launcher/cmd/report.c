@@ -1,5 +1,6 @@
 /* reel report: a run, its tuning and its data as one HTML file. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "db/ingest.h"
@@ -53,6 +54,26 @@ static int json_print(struct store *db, const struct report_scope *scope, const 
     return rc;
 }
 
+/* A question makes no database but of what it asks about, and never a folder for it. */
+static int database_check(const struct cmd_env *env, const char *run, const char *tune, struct err *err)
+{
+    char id[ID_TEXT_BYTES], path[LIMIT_PATH_BYTES];
+    int rc = 0;
+    if (file_exists(env->db_path))
+        return 0;
+    snprintf(path, sizeof path, "%.3900s/tunes/%.100s", env->home, tune ? tune : "");
+    if (run ? home_run_find(env->home, run, id, NULL) < 0 : !file_exists(path))
+        rc = err_set(err, ERR_NOT_FOUND, "there is no database %s, and no %s '%s' under %s", env->db_path, run ? "run" : "tuning", run ? run : tune,
+                     env->home);
+    snprintf(path, sizeof path, "%s", env->db_path);
+    char *slash = strrchr(path, '/');
+    if (slash && slash != path)
+        *slash = 0;
+    if (rc == 0 && slash && !file_exists(path))
+        rc = err_set(err, ERR_NOT_FOUND, "there is no folder '%s' for a database: make it, or give another --db", path);
+    return rc;
+}
+
 int cmd_report_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     const char *const *operands, *const dirs[] = {env->home};
@@ -63,7 +84,9 @@ int cmd_report_run(const struct opt_values *v, struct cmd_env *env, struct err *
     if (!opt_operands(v, &operands) && !opt_given(v, "tune"))
         return err_set(err, ERR_USAGE, "reel report: give a RUN ('reel status' lists them) or --tune ID");
     bool dry = opt_bool(v, "dry-run");
-    int rc = dry ? store_open(env->db_path, STORE_READ, &db, err) : ingest_open(env->db_path, dirs, 1, 5, &db, &stale, err);
+    int rc = database_check(env, opt_operands(v, &operands) ? operands[0] : NULL, opt_text(v, "tune"), err);
+    if (rc == 0)
+        rc = dry ? store_open(env->db_path, STORE_READ, &db, err) : ingest_open(env->db_path, dirs, 1, 5, &db, &stale, err);
     if (rc == 0 && stale)
         fprintf(stderr, "reel: another process fills the database, or it may only be read: the report may lack the newest events\n");
     if (rc == 0)

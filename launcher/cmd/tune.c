@@ -35,6 +35,7 @@ static const struct opt opts[] = {
     {"memory", 0, OPT_BYTES, "SIZE", "memory for all ranks (default 90 % of the machine's)", .min = 1 << 20, .max = 0x1p50},
     {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS", .fallback = "own",
      .choices = (const char *const[]){"own", "openblas", NULL}},
+    {"oversubscribe", 0, OPT_BOOL, NULL, "allow more ranks than this machine has cores for"},
     {"fresh", 0, OPT_BOOL, NULL, "measure again what an equal search measured before"},
     {"output", 'o', OPT_TEXT, "FILE", "where the winner goes", .fallback = "plan.json"},
     {"nodes", 0, OPT_INT, "N", "search inside an allocation of N Slurm nodes, taken for it", .min = 1, .max = 4096},
@@ -168,6 +169,16 @@ static void say(void *ctx, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
+/* Ranks that share cores measure nothing but the sharing, and take the machine from everybody. */
+static int ranks_check(const struct opt_values *v, const struct inputs *in, int64_t cores, struct err *err)
+{
+    for (size_t i = 0; i < in->n_ranks && !opt_bool(v, "oversubscribe"); i++)
+        if (in->ranks[i] > cores)
+            return err_set(err, ERR_LIMIT, "--ranks: %lld ranks are more than the %lld core%s here: give fewer, --nodes for an allocation, or "
+                           "--oversubscribe", (long long)in->ranks[i], (long long)cores, cores == 1 ? "" : "s");
+    return 0;
+}
+
 static int conf_make(const struct opt_values *v, const struct cmd_env *env, const struct inputs *in, struct sched *s,
                      struct tune_conf *out, struct err *err)
 {
@@ -178,6 +189,8 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
     if (rc < 0)
         return rc;
     int64_t cores = in_job ? (int64_t)self.cores_per_node * self.nodes : site.n_partitions ? site.partitions[0].cores_per_node : 1;
+    if (!in_job && (rc = ranks_check(v, in, cores, err)) < 0)
+        return rc;
     const char *cluster = getenv("SLURM_CLUSTER_NAME");
     double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) * MEMORY_SHARE * self.nodes;
     struct tune_conf conf = {
@@ -198,6 +211,7 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
 static void json_space(const struct tune *t, struct json_out *o)
 {
     json_put_int(o, "layouts", (int64_t)t->space.n);
+    json_put_int(o, "fit", (int64_t)t->n_fit);
     json_arr_begin(o, "excluded");
     for (size_t i = 0; i < t->space.n_excluded; i++) {
         json_obj_begin(o, NULL);
@@ -231,16 +245,18 @@ static void json_items(const struct tune *t, struct json_out *o)
 static void text_items(const struct tune *t, struct str *out)
 {
     bool shown[4096] = {false};
+    char memory[32];
     str_addf(out, "%zu layouts can run, %lld are left out:\n", t->space.n, (long long)(t->space.visited - (int64_t)t->space.n));
     for (size_t i = 0; i < t->space.n_excluded; i++)
         str_addf(out, "  %8lld  %s\n", (long long)t->space.excluded[i].count, t->space.excluded[i].sentence);
-    str_addf(out, "fastest by prediction:\n");
+    str_addf(out, "%zu of them fit the memory, %s for all ranks; fastest by prediction:\n", t->n_fit,
+             num_format_bytes(t->conf.memory_bytes, memory, sizeof memory));
     for (int k = 0; k < SHOWN; k++) {
         double least = INFINITY, s;
         int64_t at = -1;
         char time[32], bytes[32];
         for (int64_t i = 0; i < (int64_t)t->space.n && i < 4096; i++)
-            if (!shown[i] && (s = search_predict(&t->search, i, NULL, NULL)) < least)
+            if (!shown[i] && search_fits(&t->search, i) && (s = search_predict(&t->search, i, NULL, NULL)) < least)
                 least = s, at = i;
         if (at < 0)
             break;

@@ -79,6 +79,30 @@ static void test_plain(void **state)
     str_release(&s);
 }
 
+/* What was done before it was met counts neither in the rate nor in the time left; one step alone tells no rate. */
+static void test_attached(void **state)
+{
+    (void)state;
+    int fd[2];
+    struct str s = STR_INIT;
+    struct progress p;
+    assert_int_equal(pipe(fd), 0);
+    redirect(fd[1]);
+    progress_start(&p, "train", 200, false);
+    progress_from(&p, 100);
+    p.started_s -= 10;
+    p.shown_s -= 6;
+    progress_step(&p, 101, NULL);
+    p.started_s -= 3590; /* an hour in all: a moment more changes nothing */
+    p.shown_s -= 6;
+    progress_step(&p, 150, NULL);
+    restore();
+    drain(fd[0], &s);
+    close(fd[0]);
+    assert_string_equal(s.p, "train: 101/200 (50%)\ntrain: 150/200 (75%), 0.01/s, 1 h 00 m left\n");
+    str_release(&s);
+}
+
 static void test_quiet_and_unknown_total(void **state)
 {
     (void)state;
@@ -144,7 +168,7 @@ static void test_live(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain), cmocka_unit_test(test_quiet_and_unknown_total), cmocka_unit_test(test_live),
+        cmocka_unit_test(test_plain), cmocka_unit_test(test_attached), cmocka_unit_test(test_quiet_and_unknown_total), cmocka_unit_test(test_live),
     };
     return cmocka_run_group_tests_name("base_progress", tests, NULL, NULL);
 }
