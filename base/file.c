@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -63,14 +64,25 @@ static int read_fd(int fd, const char *path, int64_t max_bytes, struct str *out,
     }
 }
 
+/* /dev/null stands for an empty file by custom. */
+static bool is_null(const struct stat *st)
+{
+    return S_ISCHR(st->st_mode) && st->st_rdev == makedev(1, 3);
+}
+
 int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err)
 {
     size_t before = out->len;
-    int rc, fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe nobody writes to would be waited for */
 
     if (fd < 0)
         return fail_read(err, "open", path);
-    rc = read_fd(fd, path, max_bytes, out, err);
+    rc = fstat(fd, &st) < 0 ? fail(err, "look at", path) : 0;
+    if (rc == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode) && !is_null(&st))
+        rc = err_set(err, ERR_INPUT, "'%.600s' is a pipe or a device: give a file", path);
+    if (rc == 0)
+        rc = read_fd(fd, path, max_bytes, out, err);
     close(fd);
     if (rc < 0 && out->len > before) {
         out->len = before;
@@ -306,18 +318,31 @@ void file_pub_abort(struct file_pub *p)
     *p = (struct file_pub){.fd = -1};
 }
 
-int file_publish(const char *path, const void *bytes, size_t n, struct err *err)
+static int publish(const char *path, const void *bytes, size_t n, bool private, struct err *err)
 {
     struct file_pub p;
     int rc = file_pub_open(&p, path, err);
 
     if (rc < 0)
         return rc;
-    rc = file_pub_write(&p, bytes, n, err);
+    if (private && fchmod(p.fd, 0600) < 0)
+        rc = fail(err, "make private", path);
+    if (rc == 0)
+        rc = file_pub_write(&p, bytes, n, err);
     if (rc == 0)
         return file_pub_commit(&p, err);
     file_pub_abort(&p);
     return rc;
+}
+
+int file_publish(const char *path, const void *bytes, size_t n, struct err *err)
+{
+    return publish(path, bytes, n, false, err);
+}
+
+int file_publish_private(const char *path, const void *bytes, size_t n, struct err *err)
+{
+    return publish(path, bytes, n, true, err);
 }
 
 int file_publish_dir(const char *tmp_dir, const char *final_dir, struct err *err)

@@ -16,7 +16,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* Appends the content. ERR_NOT_FOUND if there is none, ERR_INPUT if the path leads to no file, ERR_LIMIT above max_bytes; *out is as before on failure. */
+/* Appends the content. ERR_NOT_FOUND if there is none, ERR_INPUT if the path leads to no file (a pipe or a device is none, and is not waited for), ERR_LIMIT above max_bytes; *out is as before on failure. */
 int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err);
 bool file_exists(const char *path);
 int file_mkdirs(const char *path, struct err *err);             /* like mkdir -p, mode 0777 & ~umask */
@@ -25,6 +25,7 @@ char *file_join(const char *dir, const char *name);             /* returns new; 
 
 /* Whole content at once. */
 int file_publish(const char *path, const void *bytes, size_t n, struct err *err);
+int file_publish_private(const char *path, const void *bytes, size_t n, struct err *err); /* its owner alone may read it */
 
 /* In pieces. Either file_pub_commit or file_pub_abort ends it; abort after a failed call is required and safe. */
 struct file_pub {

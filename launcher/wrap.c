@@ -156,7 +156,7 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
     path_of(run_dir, path);
     int rc = str_check(&text, err);
     if (rc == 0)
-        rc = file_publish(path, text.p, text.len, err);
+        rc = file_publish_private(path, text.p, text.len, err); /* arguments may hold secrets */
     str_release(&text);
     return rc;
 }

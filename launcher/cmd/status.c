@@ -28,7 +28,7 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
     else
         str_addf(out, " loss -        ");
     str_addf(out, " %2lld attempt%s  last word %s ago", (long long)s->n_attempts, s->n_attempts == 1 ? " " : "s",
-             num_format_seconds(clock_wall_s() - s->last_event_at, ago, sizeof ago));
+             num_format_seconds(fmax(0, clock_wall_s() - s->last_event_at), ago, sizeof ago));
     if (s->damaged_records)
         str_addf(out, "  (%lld damaged place%s in its logs)", (long long)s->damaged_records,
                  s->damaged_records == 1 ? "" : "s");

@@ -261,7 +261,7 @@ int local_program_save(const struct local_spool *sp, int64_t id, const struct sc
         rc = err_set(err, ERR_LIMIT, "job '%s': arguments and environment take %zu bytes: at most %d fit", spec->name,
                      text.len, PROGRAM_BYTES);
     if (rc == 0 && (rc = job_path(sp, id, "program", path, err)) == 0)
-        rc = file_publish(path, text.p, text.len, err);
+        rc = file_publish_private(path, text.p, text.len, err); /* arguments and environment may hold secrets */
     str_release(&text);
     return rc;
 }

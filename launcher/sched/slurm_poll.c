@@ -9,6 +9,7 @@
  * asked_at is the last attempt, answered_at the last clean answer; said is why the last attempt failed, "" if it did not. Whoever finds
  * the last attempt older than poll_s takes the lock and asks; the others read. A failed attempt counts as one too, so that a
  * controller in trouble is not asked more often than a sound one. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +103,7 @@ static int verdict(const struct answer *a, struct err *err)
     if (!a->said[0])
         return 0;
     if (a->answered_at > 0)
-        return err_set(err, ERR_TEMP, "the controller last answered %.0f s ago: %s", clock_wall_s() - a->answered_at, a->said);
+        return err_set(err, ERR_TEMP, "the controller last answered %.0f s ago: %s", fmax(0, clock_wall_s() - a->answered_at), a->said);
     return err_set(err, ERR_TEMP, "the controller does not answer: %s", a->said);
 }
 
