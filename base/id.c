@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/limits.h"
+
 int id_random(struct id *out, struct err *err)
 {
     struct id id;
@@ -44,4 +46,13 @@ int id_parse(const char *text, struct id *out, struct err *err)
 bool id_equal(struct id a, struct id b)
 {
     return a.hi == b.hi && a.lo == b.lo;
+}
+
+int id_name_check(const char *name, const char *what, struct err *err)
+{
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+    size_t len = strlen(name);
+    if (len > 0 && len < LIMIT_NAME_BYTES && strspn(name, allowed) == len)
+        return 0;
+    return err_set(err, ERR_INPUT, "%s is '%.200s': give a name of 1 to %d letters, digits, '-' and '_'", what, name, LIMIT_NAME_BYTES - 1);
 }

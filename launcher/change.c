@@ -297,6 +297,8 @@ static int stage_plan_choose(struct comparison *c, const struct launch *l, int64
     if ((rc = layout_check(&new.layout, &run->model, new.seq, new.gbs, world, err)) < 0)
         return err_context(err, "%s '%s'", key, given);
     run->stages[stage].plan = arena_strdup(&run->arena, path);
+    if (c->ask->dry)
+        return 0;
     return run->stages[stage].plan ? plan_save(&new, path, err) : err_set(err, ERR_NOMEM, "out of memory");
 }
 
@@ -354,7 +356,7 @@ static int leave(struct comparison *c, const struct launch *l, const struct next
     length_tell(c, &after->run);
     json_arr_end(&c->out);
     int rc = str_check(&c->changes, err);
-    return rc < 0 ? rc : next_save(after, &c->changes, l->run_dir, err);
+    return rc < 0 || c->ask->dry ? rc : next_save(after, &c->changes, l->run_dir, err);
 }
 
 static int changes_find(struct comparison *c, const struct launch *l, const struct next *before, struct next *after, struct err *err)
@@ -380,11 +382,11 @@ static int apply_locked(const struct launch *l, const struct change_ask *ask, co
     int rc = next_load(l->run_dir, &before, err);
     if (rc < 0)
         return rc;
-    if ((rc = events_write(l, state, &before, err)) < 0)
+    if (!ask->dry && (rc = events_write(l, state, &before, err)) < 0)
         goto out;
     after.revision = num_max_i64(state->revision, before.revision) + 1;
     rc = changes_find(&c, l, &before, &after, err);
-    if (rc == 0 && c.n > 0 && (rc = next_load(l->run_dir, &now, err)) == 0)
+    if (rc == 0 && !ask->dry && c.n > 0 && (rc = next_load(l->run_dir, &now, err)) == 0)
         rc = events_write(l, state, &now, err);
 out:
     if (rc == 0)
@@ -401,7 +403,7 @@ int change_apply(const struct launch *l, const struct change_ask *ask, struct ch
     struct run_state state;
     struct lease *lock = NULL;
     run_state_init(&state);
-    int rc = launch_lock(l, &lock, &state, err);
+    int rc = ask->dry ? run_state_load(l->run_dir, &state, err) : launch_lock(l, &lock, &state, err);
     if (rc == 0)
         rc = apply_locked(l, ask, &state, told, err);
     run_state_release(&state);

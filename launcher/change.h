@@ -23,6 +23,7 @@ struct change_ask {
     const cJSON *file;         /* the run file */
     const char *const *options; /* keys that options said, "resources.priority", NULL-ended */
     bool extend, rate;         /* --extend, --change lr */
+    bool dry;                  /* compare alone, and write nothing */
 };
 /* For people, a line each; first: the attempt from which they hold. Released by the caller. */
 struct change_told { struct str lines; int64_t n, attempt; };

@@ -157,7 +157,7 @@ int home_name_claim(const char *home, const char *name, const char *id, char tak
 {
     char path[LIMIT_PATH_BYTES];
     snprintf(path, sizeof path, "%s/names", home);
-    int rc = run_name_check(name, "name", err);
+    int rc = id_name_check(name, "name", err);
     rc = rc < 0 ? rc : file_mkdirs(path, err);
     if (rc < 0)
         return rc;

@@ -9,13 +9,10 @@
 #include "base/clock.h"
 #include "base/evlog.h"
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/lease.h"
 #include "base/log.h"
-#include "launcher/home.h"
 #include "launcher/limit.h"
 #include "launcher/next.h"
-#include "launcher/wrap.h"
 
 extern char **environ;
 
@@ -40,147 +37,6 @@ int launch_log_open(const struct launch *l, const char *token, struct evlog **ou
     return rc;
 }
 
-static int event_created(const struct launch *l, const struct run *run, struct err *err)
-{
-    struct evlog *log = NULL;
-    struct evlog_event e;
-    char hash[HASH_TEXT_BYTES];
-    int rc = launch_log_open(l, NULL, &log, err);
-    if (rc < 0)
-        return rc;
-    evlog_begin(log, &e, "run_created");
-    json_put_text(&e.out, "name", run->name);
-    json_put_text(&e.out, "config_hash", hash_format(run_config_hash(run), hash));
-    json_put_text(&e.out, "model", run->model.name);
-    json_put_int(&e.out, "total_steps", run_total_steps(run));
-    rc = evlog_commit(log, &e, true, err);
-    evlog_close(log);
-    return rc;
-}
-
-/* ---- making and finding runs ---- */
-
-void launch_init(struct launch *l, const char *home, const char *bin_dir, const char *run_id, const struct run_budget *budget)
-{
-    *l = (struct launch){.home = home, .bin_dir = bin_dir};
-    snprintf(l->run_id, sizeof l->run_id, "%s", run_id);
-    home_run_dir(home, run_id, l->run_dir);
-    l->budget = *budget;
-}
-
-static int foreign_open(const char *home, const char *bin_dir, const char *id, const char *run_dir, struct launch *out, struct err *err)
-{
-    struct wrap wrap;
-    int rc = wrap_load(run_dir, &wrap, err);
-    if (rc < 0)
-        return rc;
-    launch_init(out, home, bin_dir, id, &wrap.budget);
-    out->wrapped = true;
-    wrap_release(&wrap);
-    return 0;
-}
-
-int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out, struct err *err)
-{
-    char id[ID_TEXT_BYTES], path[LIMIT_PATH_BYTES];
-    struct next next = {0};
-    int rc = home_run_find(home, name_or_id, id, err);
-    if (rc < 0)
-        return rc;
-    home_run_dir(home, id, path);
-    if (wrap_is(path))
-        return foreign_open(home, bin_dir, id, path, out, err);
-    if ((rc = next_load(path, &next, err)) < 0)
-        return rc;
-    launch_init(out, home, bin_dir, id, &next.run.budget);
-    next_release(&next);
-    return 0;
-}
-
-/* The run's folder has plans of its own: what the user's files become later does not matter. */
-static int stage_plans_write(const struct launch *l, struct run *run, char paths[LIMIT_STAGES][LIMIT_PATH_BYTES + 32], int64_t world,
-                             struct err *err)
-{
-    for (int64_t i = 0; i < run->n_stages; i++) {
-        const char *from = run->stages[i].plan;
-        struct plan plan;
-        if (!from)
-            continue;
-        snprintf(paths[i], sizeof paths[i], "%s/stage-%02lld.plan.json", l->run_dir, (long long)i);
-        int rc = plan_load(from, &plan, err);
-        if (rc == 0 && layout_world(&plan.layout) != world)
-            rc = err_set(err, ERR_INPUT, "stages[%lld].plan '%s' is for %lld ranks, the run has %lld: give plans for as many", (long long)i, from,
-                         (long long)layout_world(&plan.layout), (long long)world);
-        if (rc == 0 && (rc = layout_check(&plan.layout, &run->model, plan.seq, plan.gbs, world, err)) < 0)
-            err_context(err, "stages[%lld].plan '%s'", (long long)i, from);
-        if (rc < 0 || (rc = plan_save(&plan, paths[i], err)) < 0)
-            return rc;
-        run->stages[i].plan = paths[i];
-    }
-    return 0;
-}
-
-static int folder_write(const struct launch *l, const struct run *run, const struct plan *plan, const char *settings_json,
-                        struct err *err)
-{
-    char path[LIMIT_PATH_BYTES + 32], plans[LIMIT_STAGES][LIMIT_PATH_BYTES + 32];
-    struct run own = *run; /* borrows all but the plans' paths */
-    int rc = file_mkdirs(l->run_dir, err);
-    if (rc == 0)
-        rc = stage_plans_write(l, &own, plans, layout_world(&plan->layout), err);
-    snprintf(path, sizeof path, "%s/run.json", l->run_dir);
-    if (rc == 0)
-        rc = run_save(&own, path, err);
-    snprintf(path, sizeof path, "%s/plan.json", l->run_dir);
-    if (rc == 0)
-        rc = plan_save(plan, path, err);
-    snprintf(path, sizeof path, "%s/settings.json", l->run_dir);
-    if (rc == 0 && settings_json)
-        rc = file_publish(path, settings_json, strlen(settings_json), err);
-    return rc == 0 ? event_created(l, run, err) : rc;
-}
-
-/* The name is taken; what the run is to become is the caller's to say (launcher/change.h). */
-static int existing_take(const char *home, const char *bin_dir, const char *id, struct launch *out, struct err *err)
-{
-    int rc = launch_open(home, bin_dir, id, out, err);
-    return rc == 0 && out->wrapped ? err_set(err, ERR_EXISTS, "run %s is one of 'reel wrap': give this one another name (--name)", id) : rc;
-}
-
-int launch_create(const char *home, const char *bin_dir, const struct run *run, const struct plan *plan,
-                  const char *settings_json, struct launch *out, bool *existed, struct err *err)
-{
-    char id[ID_TEXT_BYTES], taken[ID_TEXT_BYTES];
-    struct id unique;
-    struct launch l;
-    int rc;
-    *existed = false;
-    rc = home_name_find(home, run->name, taken, err);
-    if (rc == 0) {
-        *existed = true;
-        return existing_take(home, bin_dir, taken, out, err);
-    }
-    if (rc != ERR_NOT_FOUND)
-        return rc;
-    if ((rc = id_random(&unique, err)) < 0)
-        return rc;
-    launch_init(&l, home, bin_dir, id_format(unique, id), &run->budget);
-    /* the name last: whoever finds it finds a whole run. A folder without one (the race lost, the disk full) is removed. */
-    rc = folder_write(&l, run, plan, settings_json, err);
-    bool whole = rc == 0;
-    if (whole)
-        rc = home_name_claim(home, run->name, id, taken, err);
-    if (rc < 0) {
-        file_remove_tree(l.run_dir, NULL);
-        if (!whole || rc != ERR_EXISTS)
-            return rc;
-        *existed = true;
-        return existing_take(home, bin_dir, taken, out, err);
-    }
-    *out = l;
-    return 0;
-}
-
 /* ---- submitting ---- */
 
 struct intent {
@@ -191,7 +47,7 @@ struct intent {
 /* Is there an intent whose outcome nobody knows? */
 static bool intent_open(const struct run_state *s)
 {
-    return s->token[0] && strcmp(s->token, s->job_token) != 0;
+    return s->token[0] && strcmp(s->token, s->job_token) != 0 && s->intent_order > s->refused_order;
 }
 
 static int event_intent(struct evlog *log, const struct intent *i, const char *kind, struct err *err)
@@ -216,6 +72,18 @@ static int event_submitted(struct evlog *log, const struct intent *i, const char
     json_put_int(&e.out, "order", i->order);
     json_put_text(&e.out, "job_id", job);
     return evlog_commit(log, &e, true, err);
+}
+
+/* The scheduler said no: there is no job, and never will be one for this token. */
+static void event_refused(struct evlog *log, const struct intent *i, const struct err *why)
+{
+    struct evlog_event e;
+    struct err err = {0};
+    evlog_begin(log, &e, "submit_refused");
+    json_put_int(&e.out, "order", i->order);
+    json_put_text(&e.out, "why", why ? why->text : "");
+    if (evlog_commit(log, &e, true, &err) < 0)
+        log_msg(LOG_WARN, "event lost: %s", err.text);
 }
 
 /* What to submit with: an intent whose outcome we do not know, else a new one, in the log. self: the job it comes after; NULL: none, or
@@ -270,31 +138,58 @@ static int again_decide(const struct run *run, struct sched *s, const char **how
     return rc;
 }
 
+/* The run's job, in the arena; what it borrows is l's, run's and i's. */
+static int spec_make(const struct launch *l, struct sched *s, const struct intent *i, const struct run *run, struct arena *arena,
+                     struct sched_spec *spec, struct err *err)
+{
+    const char **env = NULL, *how, **argv = arena_array(arena, 5, sizeof *argv);
+    int rc = again_decide(run, s, &how, err);
+    if (rc < 0)
+        return rc;
+    const char *extra[] = {arena_printf(arena, "REEL_HOME=%s", l->home), arena_printf(arena, LAUNCH_AGAIN_ENV "=%s", how),
+                           arena_printf(arena, NEXT_REVISION_ENV "=%lld", (long long)i->revision),
+                           l->save_s > 0 ? arena_printf(arena, LIMIT_SAVE_ENV "=%g", l->save_s) : NULL, NULL};
+    const char *program = arena_printf(arena, "%s/reel", l->bin_dir);
+    *spec = (struct sched_spec)SCHED_SPEC_INIT;
+    spec->log_path = arena_printf(arena, "%s/logs/agent.log", l->run_dir);
+    if (!extra[0] || !extra[1] || !extra[2] || !argv || !program || !spec->log_path)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if ((rc = command_environment((const char *const *)environ, extra, arena, &env, err)) < 0)
+        return rc;
+    memcpy(argv, (const char *[]){program, "agent", "--run-dir", l->run_dir, NULL}, 5 * sizeof *argv);
+    place_fill(run, l->save_s, spec);
+    spec->token = i->token;
+    spec->argv = argv;
+    spec->env = (const char *const *)env;
+    spec->cwd = l->run_dir;
+    spec->after = i->after_job[0] ? i->after_job : NULL;
+    return 0;
+}
+
 static int submit_now(const struct launch *l, struct sched *s, const struct intent *i, const struct run *run, char id[SCHED_ID_BYTES],
                       struct err *err)
 {
     struct arena arena;
-    struct sched_spec spec = SCHED_SPEC_INIT;
-    const char **env = NULL, *how;
-    int rc = again_decide(run, s, &how, err);
-    if (rc < 0)
-        return rc;
+    struct sched_spec spec;
     arena_init(&arena, 0);
-    const char *extra[] = {arena_printf(&arena, "REEL_HOME=%s", l->home), arena_printf(&arena, LAUNCH_AGAIN_ENV "=%s", how),
-                           arena_printf(&arena, NEXT_REVISION_ENV "=%lld", (long long)i->revision),
-                           l->save_s > 0 ? arena_printf(&arena, LIMIT_SAVE_ENV "=%g", l->save_s) : NULL, NULL};
-    const char *argv[] = {arena_printf(&arena, "%s/reel", l->bin_dir), "agent", "--run-dir", l->run_dir, NULL};
-    spec.log_path = arena_printf(&arena, "%s/logs/agent.log", l->run_dir);
-    rc = extra[0] && extra[1] && extra[2] && argv[0] && spec.log_path ? command_environment((const char *const *)environ, extra, &arena, &env, err)
-                                                          : err_set(err, ERR_NOMEM, "out of memory");
-    place_fill(run, l->save_s, &spec);
-    spec.token = i->token;
-    spec.argv = argv;
-    spec.env = (const char *const *)env;
-    spec.cwd = l->run_dir;
-    spec.after = i->after_job[0] ? i->after_job : NULL;
+    int rc = spec_make(l, s, i, run, &arena, &spec, err);
     if (rc == 0)
         rc = sched_submit(s, &spec, id, err);
+    arena_release(&arena);
+    return rc;
+}
+
+int launch_check(const struct launch *l, struct sched *s, const struct run *run, struct str *script, struct err *err)
+{
+    struct arena arena;
+    struct sched_spec spec;
+    struct intent none = {.token = "00000000000000000000000000000000"}; /* drawn when it is submitted */
+    arena_init(&arena, 0);
+    int rc = spec_make(l, s, &none, run, &arena, &spec, err);
+    if (rc == 0)
+        rc = sched_check(s, &spec, err);
+    if (rc == 0 && script)
+        sched_script(s, &spec, script);
     arena_release(&arena);
     return rc;
 }
@@ -326,6 +221,8 @@ static int submit_locked(const struct launch *l, struct sched *s, const struct r
     }
     if (rc == 0)
         rc = event_submitted(log, &intent, s->ops->kind, id, err);
+    else if (log && (rc == ERR_INPUT || rc == ERR_LIMIT))
+        event_refused(log, &intent, err);
     evlog_close(log);
     next_release(&next);
     return rc;

@@ -32,6 +32,10 @@ struct launch {
  * name belongs to a wrapped command. settings_json may be NULL. */
 int launch_create(const char *home, const char *bin_dir, const struct run *run, const struct plan *plan,
                   const char *settings_json, struct launch *out, bool *existed, struct err *err);
+/* Was every submission of it refused? Such a run never had a job, and launch_create puts another in its place. */
+bool launch_unborn(const struct run_state *s);
+/* Would the scheduler take the run's job? Nothing is written; l (launch_init) need not exist. script: takes what the job will run; may be NULL. */
+int launch_check(const struct launch *l, struct sched *s, const struct run *run, struct str *script, struct err *err);
 /* The handle alone, as the two others fill it; what it names need not be there yet. */
 void launch_init(struct launch *l, const char *home, const char *bin_dir, const char *run_id, const struct run_budget *budget);
 /* An existing run, by name or id. */

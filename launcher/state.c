@@ -115,6 +115,8 @@ static bool apply_owner(struct run_state *s, const char *kind, const cJSON *even
 static void apply_submission(struct run_state *s, const char *kind, const cJSON *event, double wall)
 {
     int64_t order = json_int(event, "order", 0);
+    if (strcmp(kind, "submit_refused") == 0)
+        s->refused_order = order > s->refused_order ? order : s->refused_order;
     if (apply_owner(s, kind, event, wall))
         return;
     if (strcmp(kind, "run_created") == 0) {

@@ -79,6 +79,7 @@ struct run_state {
     char job_id[STATE_JOB_BYTES], job_token[ID_TEXT_BYTES];
     char cancel_by[STATE_TEXT_BYTES]; /* how, where it was not `reel cancel`; "" else */
     int64_t intent_order, submitted_order;
+    int64_t refused_order;          /* newest submission that the scheduler refused, 0: none */
     int64_t revision, job_revision; /* of the newest change (launcher/next.h); the one that the newest submission knew */
     double created_at, intent_at, submitted_at;
     enum run_wish wish;

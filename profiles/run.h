@@ -125,8 +125,6 @@ int run_load(const char *path, struct run *out, struct err *err);
 int run_parse(const char *text, size_t len, const char *name, struct run *out, struct err *err);
 /* The rules between fields (betas, warm-up within the steps ...); load, parse and save apply it. `where`: file name. */
 int run_check(const struct run *r, const char *where, struct err *err);
-/* The name becomes a file's: ERR_INPUT if it cannot. `what` names the place it was given. */
-int run_name_check(const char *name, const char *what, struct err *err);
 void run_write(const struct run *r, struct json_out *o); /* complete and canonical: every field written */
 int run_save(const struct run *r, const char *path, struct err *err); /* atomic */
 void run_release(struct run *r);

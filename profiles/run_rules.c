@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/id.h"
 #include "base/num.h"
 #include "profiles/dataset.h"
 #include "profiles/run.h"
@@ -183,16 +184,6 @@ static int validation_check(const struct run *r, const char *where, struct err *
     return r->validation.data ? data_check(r, r->validation.data, what, err) : 0;
 }
 
-int run_name_check(const char *name, const char *what, struct err *err)
-{
-    bool bad = !*name || name[0] == '.' || strlen(name) >= LIMIT_NAME_BYTES;
-    for (const char *p = name; *p; p++)
-        bad = bad || *p == '/' || (unsigned char)*p < ' ' || *p == 0x7f;
-    return bad ? err_set(err, ERR_INPUT, "%s is '%.200s': give a run's name of 1 to %d letters, digits, '-' and '_'", what, name,
-                         LIMIT_NAME_BYTES - 1)
-               : 0;
-}
-
 static int past_check(const struct run *r, const char *where, struct err *err)
 {
     for (int64_t i = 0; i < r->n_past; i++)
@@ -215,7 +206,7 @@ int run_check(const struct run *r, const char *where, struct err *err)
     char what[LIMIT_PATH_BYTES];
     int64_t steps = run_total_steps(r);
     snprintf(what, sizeof what, "%s: name", where);
-    int rc = run_name_check(r->name, what, err);
+    int rc = id_name_check(r->name, what, err);
     if (rc < 0)
         return rc;
     if (r->n_stages < 1)

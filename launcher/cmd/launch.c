@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "launcher/change.h"
 #include "launcher/cmd/follow.h"
+#include "launcher/cmd/launch_dry.h"
 #include "launcher/cmd/lead.h"
 #include "launcher/home.h"
 #include "profiles/dataset.h"
@@ -115,25 +116,6 @@ static void settings_format(const struct opt_values *v, struct str *out)
     str_addc(out, '\n');
 }
 
-static int dry_print(const struct run *run, const struct plan *plan, struct err *err)
-{
-    struct str text = STR_INIT;
-    struct json_out o;
-    json_out_init(&o, &text, 2);
-    json_obj_begin(&o, NULL);
-    json_put_text(&o, "schema", "reel.launch/1");
-    json_put_bool(&o, "dry_run", true);
-    json_put_text(&o, "name", run->name);
-    json_put_int(&o, "total_steps", run_total_steps(run));
-    json_put_int(&o, "ranks", layout_world(&plan->layout));
-    layout_write(&plan->layout, &o, "layout");
-    json_obj_end(&o);
-    str_addc(&text, '\n');
-    int rc = cmd_print(&text, err);
-    str_release(&text);
-    return rc;
-}
-
 /* What the command line and the settings say of where it runs goes into the run's own file: every resubmission says the same. */
 static int place_take(const struct opt_values *v, struct run *run, struct err *err)
 {
@@ -155,7 +137,7 @@ static int load_all(const struct opt_values *v, const char *run_path, struct run
     if (rc < 0)
         return rc;
     if (opt_given(v, "name")) {
-        if (run_name_check(opt_text(v, "name"), "--name", &why) < 0)
+        if (id_name_check(opt_text(v, "name"), "--name", &why) < 0)
             return err_set(err, ERR_USAGE, "%s", why.text);
         snprintf(run->name, sizeof run->name, "%s", opt_text(v, "name"));
     }
@@ -181,6 +163,28 @@ static int programs_check(const char *bin_dir, struct err *err)
     return 0;
 }
 
+/* The trainer of this build computes on CPUs: GPUs asked for would be paid for and stand idle. */
+static int gpus_check(const struct run *run, const char *run_path, struct err *err)
+{
+    if (run->resources.gpus_per_node == 0)
+        return 0;
+    return err_set(err, ERR_INPUT, "%s: resources.gpus_per_node is %lld, and this build of reel-train uses none: leave it out, or set it to 0", run_path,
+                   (long long)run->resources.gpus_per_node);
+}
+
+/* All that can be said against it before anything is made. script: takes what the job will run; may be NULL. */
+static int checks_run(const struct opt_values *v, const struct cmd_env *env, struct sched *s, const struct run *run, const char *run_path,
+                      struct str *script, struct err *err)
+{
+    struct launch l;
+    int rc = gpus_check(run, run_path, err);
+    if (rc == 0)
+        rc = lead_check(env, s, run->resources.partition, run->resources.time_limit_s, run->model.name, (enum lead_rule)opt_enum(v, "lead"), err);
+    launch_init(&l, env->home, env->bin_dir, "<id>", &run->budget);
+    l.save_s = fmax(0, lead_save_s(env, run->model.name));
+    return rc < 0 ? rc : launch_check(&l, s, run, script, err);
+}
+
 /* Of a run that was there: how it goes on. */
 static int word_find(const struct launch *l, struct str *word, char job[STATE_JOB_BYTES], struct err *err)
 {
@@ -190,8 +194,8 @@ static int word_find(const struct launch *l, struct str *word, char job[STATE_JO
     int rc = run_state_load(l->run_dir, &state, err);
     enum run_next next = rc == 0 ? run_state_next(&state, &l->budget, why) : RUN_NEXT_WAIT;
     snprintf(job, STATE_JOB_BYTES, "%s", state.job_id);
-    if (next == RUN_NEXT_DONE || next == RUN_NEXT_CANCELLED)
-        str_add(word, next == RUN_NEXT_DONE ? "is done" : "was cancelled");
+    if (next == RUN_NEXT_DONE || next == RUN_NEXT_CANCELLED || next == RUN_NEXT_PAUSED)
+        str_add(word, next == RUN_NEXT_DONE ? "is done" : next == RUN_NEXT_CANCELLED ? "was cancelled" : "is paused");
     else if (next == RUN_NEXT_FAILED)
         str_addf(word, "failed: %s", why);
     else
@@ -255,20 +259,27 @@ static void changes_say(const struct change_told *told, const char *name)
     }
 }
 
-/* The run is there: what file and options say now holds from its next attempt, and its job is one that can do it. */
-static int existing_change(const struct opt_values *v, const char *path, const struct run *run, const struct plan *plan, struct launch *l,
-                           struct sched *s, struct change_told *told, struct err *err)
+static int change_ask(const struct opt_values *v, const char *path, const struct run *run, const struct plan *plan, const struct launch *l,
+                      struct change_told *told, struct err *err)
 {
     const char *keys[8];
-    char old[SCHED_ID_BYTES], new[SCHED_ID_BYTES];
     struct json_doc file = {0};
     options_said(v, keys);
     int rc = json_load(path, &file, err);
     struct change_ask ask = {.run = run, .plan = plan, .plan_given = opt_given(v, "plan"), .file = file.root, .options = keys,
-                             .extend = opt_bool(v, "extend"), .rate = opt_given(v, "change")};
+                             .extend = opt_bool(v, "extend"), .rate = opt_given(v, "change"), .dry = opt_bool(v, "dry-run")};
     if (rc == 0)
         rc = change_apply(l, &ask, told, err);
     json_release(&file);
+    return rc;
+}
+
+/* The run is there: what file and options say now holds from its next attempt, and its job is one that can do it. */
+static int existing_change(const struct opt_values *v, const char *path, const struct run *run, const struct plan *plan, struct launch *l,
+                           struct sched *s, struct change_told *told, struct err *err)
+{
+    char old[SCHED_ID_BYTES], new[SCHED_ID_BYTES];
+    int rc = change_ask(v, path, run, plan, l, told, err);
     if (rc < 0)
         return rc;
     if (!opt_bool(v, "quiet"))
@@ -293,6 +304,34 @@ static int existed_check(const struct opt_values *v, const struct cmd_env *env, 
                                : 0;
 }
 
+static int dry_run(const struct opt_values *v, const struct cmd_env *env, struct sched *s, const char *path, const struct run *run,
+                   const struct plan *plan, const struct str *script, struct err *err)
+{
+    char id[ID_TEXT_BYTES], new_dir[LIMIT_PATH_BYTES];
+    struct launch l;
+    struct run_state state;
+    struct change_told told = {0};
+    struct launch_dry d = {run, plan, "create", "", home_run_dir(env->home, "<id>", new_dir), script, &told};
+    run_state_init(&state);
+    int rc = home_name_find(env->home, run->name, id, NULL);
+    if (rc == 0 && (rc = launch_open(env->home, env->bin_dir, id, &l, err)) == 0 && (rc = run_state_load(l.run_dir, &state, err)) == 0) {
+        d.state = run_state_word(&state, &l.budget);
+        d.word = launch_unborn(&state) ? "replace" : "take up";
+        d.run_dir = launch_unborn(&state) ? d.run_dir : l.run_dir;
+        if (l.wrapped)
+            rc = err_set(err, ERR_EXISTS, "run '%s' is one of 'reel wrap': give this one another name (--name)", run->name);
+        else if (!launch_unborn(&state))
+            rc = change_ask(v, path, run, plan, &l, &told, err);
+    } else if (rc == ERR_NOT_FOUND) {
+        rc = 0;
+    }
+    if (rc == 0)
+        rc = launch_dry_print(&d, s, opt_bool(v, "json"), err);
+    run_state_release(&state);
+    str_release(&told.lines);
+    return rc;
+}
+
 int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     const char *const *operands;
@@ -300,21 +339,22 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
     struct plan plan;
     struct launch l;
     struct sched *s = NULL;
-    struct str settings = STR_INIT;
+    struct str settings = STR_INIT, script = STR_INIT;
     struct change_told told = {0};
     bool existed = false;
     opt_operands(v, &operands);
     int rc = load_all(v, operands[0], &run, &plan, err);
     if (rc < 0 || (rc = programs_check(env->bin_dir, err)) < 0 || (rc = existed_check(v, env, run.name, err)) < 0)
         goto out;
+    if ((rc = sched_open(opt_text(v, "scheduler"), env->home, &s, err)) < 0 ||
+        (rc = checks_run(v, env, s, &run, operands[0], &script, err)) < 0)
+        goto out;
     if (opt_bool(v, "dry-run")) {
-        rc = dry_print(&run, &plan, err);
+        rc = dry_run(v, env, s, operands[0], &run, &plan, &script, err);
         goto out;
     }
     settings_format(v, &settings);
-    if ((rc = sched_open(opt_text(v, "scheduler"), env->home, &s, err)) < 0 ||
-        (rc = lead_check(env, s, run.resources.partition, run.resources.time_limit_s, run.model.name, (enum lead_rule)opt_enum(v, "lead"), err)) < 0 ||
-        (rc = launch_create(env->home, env->bin_dir, &run, &plan, settings.p, &l, &existed, err)) < 0)
+    if ((rc = launch_create(env->home, env->bin_dir, &run, &plan, settings.p, &l, &existed, err)) < 0)
         goto out;
     if (existed && (rc = existing_change(v, operands[0], &run, &plan, &l, s, &told, err)) < 0)
         goto out;
@@ -331,6 +371,7 @@ out:
     sched_close(s);
     run_release(&run);
     str_release(&settings);
+    str_release(&script);
     str_release(&told.lines);
     return rc;
 }

@@ -1,10 +1,12 @@
 #include "launcher/cmd/wish.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "launcher/cmd/follow.h"
+#include "launcher/cmd/lead.h"
 
 static const double PATIENCE_S = 60, LOOK_EVERY_S = 0.5;
 
@@ -17,6 +19,8 @@ int wish_open(struct wish *w, const struct opt_values *v, const struct cmd_env *
     int rc = launch_open(env->home, env->bin_dir, operands[0], &w->l, err);
     if (rc == 0)
         rc = run_state_load(w->l.run_dir, &w->state, err);
+    if (rc == 0)
+        w->l.save_s = fmax(0, lead_save_s(env, w->state.model)); /* NaN is 0 */
     const char *kind = w->state.sched;
     if (rc == 0 && kind[0] && strcmp(kind, "none") != 0)
         rc = sched_open(kind, env->home, &w->s, err);

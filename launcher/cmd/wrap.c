@@ -152,7 +152,7 @@ static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap
         w->format = formats[opt_enum(v, "format")];
     struct wrap_rate rate = {opt_text(v, "model"), opt_text(v, "seq"), opt_int(v, "gbs"), opt_num(v, "flops-per-step"), opt_text(v, "device"),
                              opt_int(v, "gpus")};
-    int rc = run_name_check(opt_given(v, "name") ? opt_text(v, "name") : w->name, "--name", err);
+    int rc = id_name_check(opt_given(v, "name") ? opt_text(v, "name") : w->name, "--name", err);
     if (rc == 0)
         rc = words_check(argv, err);
     if (rc == 0)

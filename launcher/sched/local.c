@@ -211,6 +211,21 @@ static int submit_once(struct local *l, const struct sched_spec *spec, int64_t *
     return rc;
 }
 
+static int local_check(struct sched *s, const struct sched_spec *spec, struct err *err)
+{
+    struct local_machine m;
+    bool changed;
+    int rc = machine_now(&local_of(s)->spool, &m, &changed, err);
+    return rc < 0 ? rc : check_fits(spec, &m, err);
+}
+
+static void local_script(const struct sched_spec *spec, struct str *out)
+{
+    for (const char *const *a = spec->argv; *a; a++)
+        str_addf(out, "%s%s", a == spec->argv ? "" : " ", *a);
+    str_addc(out, '\n');
+}
+
 /* The job is in the queue when its record is: a pass that fails now is made up for by the next one. */
 static void pass_or_log(struct local *l, double wait_s)
 {
@@ -506,6 +521,8 @@ static const struct sched_ops local_ops = {
     .kind = "local",
     .describe = local_describe,
     .submit = local_submit,
+    .check = local_check,
+    .script = local_script,
     .poll = local_poll,
     .signal = local_signal,
     .requeue = local_requeue,

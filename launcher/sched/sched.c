@@ -83,18 +83,6 @@ const struct sched_job *sched_jobs_find_token(const struct sched_jobs *jobs, con
 
 /* ---- checks common to all implementations ---- */
 
-static int check_name(const char *name, struct err *err)
-{
-    if (!name || !name[0] || strlen(name) >= LIMIT_NAME_BYTES)
-        return err_set(err, ERR_INPUT, "job name '%s' must have 1 to %d characters", name ? name : "",
-                       LIMIT_NAME_BYTES - 1);
-    for (const char *p = name; *p; p++)
-        if (!isgraph((unsigned char)*p) && *p != ' ')
-            return err_set(err, ERR_INPUT, "job name '%s' has a character that is not printable ASCII: use letters, "
-                           "digits and punctuation", name);
-    return 0;
-}
-
 static int check_argv(const char *const *argv, struct err *err)
 {
     if (!argv || !argv[0])
@@ -110,7 +98,7 @@ static int check_env(const char *const *env, struct err *err)
         return err_set(err, ERR_INPUT, "there is no environment list: give the job's variables (an empty list is fine)");
     for (size_t i = 0; env[i]; i++)
         if (!strchr(env[i], '=') || env[i][0] == '=')
-            return err_set(err, ERR_INPUT, "environment entry %zu, '%s', is not NAME=VALUE", i, env[i]);
+            return err_set(err, ERR_INPUT, "environment entry %zu is not NAME=VALUE", i); /* which may be a secret: it is not shown */
     return 0;
 }
 
@@ -156,7 +144,7 @@ static int check_spec(const struct sched_spec *s, struct err *err)
 {
     struct id token;
     int rc;
-    if ((rc = check_name(s->name, err)) < 0)
+    if ((rc = id_name_check(s->name ? s->name : "", "job name", err)) < 0)
         return rc;
     if (!s->token || (rc = id_parse(s->token, &token, err)) < 0)
         return err_set(err, ERR_INPUT, "job '%s': token '%s' is not 32 hex digits", s->name, s->token ? s->token : "");
@@ -203,6 +191,17 @@ int sched_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_I
 {
     int rc = check_spec(spec, err);
     return rc < 0 ? rc : s->ops->submit(s, spec, id, err);
+}
+
+int sched_check(struct sched *s, const struct sched_spec *spec, struct err *err)
+{
+    int rc = check_spec(spec, err);
+    return rc < 0 ? rc : s->ops->check(s, spec, err);
+}
+
+void sched_script(struct sched *s, const struct sched_spec *spec, struct str *out)
+{
+    s->ops->script(spec, out);
 }
 
 int sched_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err)

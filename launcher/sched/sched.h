@@ -49,6 +49,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/str.h"
 #include "launcher/sched/place.h"
 
 /* ---- states ---- */
@@ -109,7 +110,7 @@ enum { SCHED_ID_BYTES = 64 };
 
 struct sched_spec {
     const char *token;       /* 32 hex digits (base/id.h), the submission's identity */
-    const char *name;        /* for people: printable ASCII, at most LIMIT_NAME_BYTES-1; need not be unique */
+    const char *name;        /* for people: as id_name_check has it (base/id.h); need not be unique */
     const char *const *argv; /* NULL-ended; argv[0] an absolute path */
     const char *const *env;  /* NULL-ended "K=V"; the job gets exactly this and the variables below */
     const char *cwd;         /* absolute */
@@ -232,6 +233,8 @@ struct sched_ops {
     bool starts_ranks; /* a step of n ranks is n processes of its argv that find each other; else it is one: mpirun */
     int (*describe)(struct sched *s, struct sched_site *out, struct err *err);
     int (*submit)(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err);
+    int (*check)(struct sched *s, const struct sched_spec *spec, struct err *err);
+    void (*script)(const struct sched_spec *spec, struct str *out);
     int (*poll)(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err);
     int (*signal)(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err);
     int (*requeue)(struct sched *s, const char *id, struct err *err);
@@ -265,6 +268,11 @@ int sched_describe(struct sched *s, struct sched_site *out, struct err *err);
 
 /* Returns the id of the job with this token: a new one, or the one an earlier call made, in any state. */
 int sched_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err);
+
+/* Would it be taken, as far as can be told without submitting: ERR_INPUT or ERR_LIMIT as sched_submit would have it. Writes nothing. */
+int sched_check(struct sched *s, const struct sched_spec *spec, struct err *err);
+/* What the job will run, for people: the batch script, or where there is none the command. Appended. */
+void sched_script(struct sched *s, const struct sched_spec *spec, struct str *out);
 
 /* filter NULL: all jobs. *out is released first, so one variable can be used over and over. Jobs the filter names and the
  * scheduler does not know are absent: what that means is the caller's business (DESIGN: truth order). */

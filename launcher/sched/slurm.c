@@ -164,6 +164,11 @@ static int submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_
     return slurm_submit_once(slurm_of(s), spec, id, err);
 }
 
+static int check(struct sched *s, const struct sched_spec *spec, struct err *err)
+{
+    return slurm_fits(slurm_of(s), spec, err);
+}
+
 /* ---- polling ---- */
 
 static bool in_list(const char *const *list, const char *text)
@@ -438,6 +443,8 @@ static const struct sched_ops slurm_ops = {
     .starts_ranks = true,
     .describe = describe,
     .submit = submit,
+    .check = check,
+    .script = slurm_script,
     .poll = poll_,
     .signal = signal_,
     .requeue = requeue,

@@ -48,6 +48,11 @@ int slurm_record_load(const struct sched_slurm *s, const char *token, struct slu
 /* Its state; ERR_NOT_FOUND: nobody's, not ours, or forgotten. */
 int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *state, struct err *err);
 
+/* Slurm takes jobs that no node will ever fit and lets them wait: what cannot be is refused here. */
+int slurm_fits(struct sched_slurm *s, const struct sched_spec *spec, struct err *err);
+/* The batch script, appended. What a Slurm daemon or the shell adds and nobody submitted goes again; our own variables come from Slurm's. */
+void slurm_script(const struct sched_spec *spec, struct str *out);
+
 /* One job for one token, whatever happened before. */
 int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err);
 

@@ -119,8 +119,7 @@ static void quote(struct str *out, const char *text)
     str_addc(out, '\'');
 }
 
-/* What a Slurm daemon or the shell adds and nobody submitted goes again; our own variables come from Slurm's. */
-static void script_format(const struct sched_spec *spec, struct str *out)
+void slurm_script(const struct sched_spec *spec, struct str *out)
 {
     static const char *const added[] = {"HOSTNAME", "ENVIRONMENT", "TMPDIR", NULL};
     str_add(out, "#!/bin/sh\n");
@@ -192,7 +191,7 @@ static int submit(struct sched_slurm *s, const struct sched_spec *wanted, char i
     struct str script = STR_INIT;
     arena_init(&arena, 0);
     snprintf(comment, sizeof comment, SLURM_COMMENT "%s", spec->token);
-    script_format(spec, &script);
+    slurm_script(spec, &script);
     struct slurm_submit what = {spec, comment, script.p, job_env(spec, &arena), -spec->priority * SLURM_NICE};
     int rc = str_check(&script, err);
     if (rc == 0)
@@ -246,8 +245,7 @@ static int carry_out(struct sched_slurm *s, const struct sched_spec *spec, bool 
     return rc;
 }
 
-/* Slurm takes jobs that no node will ever fit and lets them wait: what cannot be is refused here. */
-static int fits(struct sched_slurm *s, const struct sched_spec *spec, struct err *err)
+int slurm_fits(struct sched_slurm *s, const struct sched_spec *spec, struct err *err)
 {
     struct sched_site site;
     const struct sched_partition *p;
@@ -279,7 +277,7 @@ static int once_locked(struct sched_slurm *s, const struct sched_spec *spec, cha
     struct slurm_record record;
     char got[SCHED_ID_BYTES];
     int rc = slurm_record_load(s, spec->token, &record, err);
-    if (rc == 0 && !record.exists && (rc = fits(s, spec, err)) == 0)
+    if (rc == 0 && !record.exists && (rc = slurm_fits(s, spec, err)) == 0)
         rc = record_save(s, spec->token, "", err);
     if (rc < 0)
         return rc;

@@ -256,11 +256,12 @@ static void conform_test_refusals(void **state)
     REFUSED(token = "12", ERR_INPUT, "12");
     REFUSED(token = NULL, ERR_INPUT, "token");
     REFUSED(name = "", ERR_INPUT, "name");
-    REFUSED(name = "a\nb", ERR_INPUT, "printable");
+    REFUSED(name = "a\nb", ERR_INPUT, "letters, digits");
+    REFUSED(name = "a b", ERR_INPUT, "letters, digits");
     REFUSED(argv = relative, ERR_INPUT, "'sh'");
     REFUSED(argv = none, ERR_INPUT, "program");
     REFUSED(env = NULL, ERR_INPUT, "environment");
-    REFUSED(env = bad_env, ERR_INPUT, "NOVALUE");
+    REFUSED(env = bad_env, ERR_INPUT, "entry 1 is not NAME=VALUE");
     REFUSED(cwd = "here", ERR_INPUT, "'here'");
     REFUSED(log_path = "log", ERR_INPUT, "'log'");
     REFUSED(nodes = 0, ERR_INPUT, "nodes is 0");

@@ -140,8 +140,8 @@ static const struct fold_case {
     {"paused while it waits", {CREATED, SUBMITTED, PAUSE(1, 0, 103)}, RUN_NEXT_PAUSED, "paused", -1, -1, 0, 0},
     {"resumed", {CREATED, SUBMITTED, STARTED(1, 110), PAUSE(1, 1, 112), ENDED(1, 114, "pause"), RESUME(2, 115)}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 1, 0},
     {"paused runs can be cancelled", {CREATED, SUBMITTED, PAUSE(1, 0, 103), CANCEL(2, 0, 104)}, RUN_NEXT_CANCELLED, "cancelled", -1, -1, 0, 0},
-    {"who comes to its end all the same is done", {CREATED, SUBMITTED, STARTED(1, 110), PAUSE(1, 1, 112), TRAINED(1, 113, "done"), ENDED(1, 114, "done")},
-     RUN_NEXT_DONE, "done", -1, -1, 1, 0},
+    {"who comes to its end all the same is done", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 9), PAUSE(1, 1, 112), TRAINED(1, 113, "done"),
+     ENDED(1, 114, "done")}, RUN_NEXT_DONE, "done", 9, -1, 1, 0},
     {"unknown kinds are ignored", {CREATED, {0, "of_the_future", 101, "\"x\":1"}, SUBMITTED}, RUN_NEXT_WAIT, "queued", -1, -1, 0, 0},
 };
 

@@ -1,0 +1,158 @@
+#include "launcher/cmd/launch_dry.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "autotune/memory.h"
+#include "base/num.h"
+
+/* Bytes; 0 where a number is not known. */
+struct budget {
+    double rank, node_ranks, node;  /* planned of a rank, of a node's ranks, and of this machine */
+    double ckpt, kept, space;       /* one checkpoint, all that are kept, free where they go */
+    char unknown[256];              /* why there is no plan of memory */
+};
+
+/* The folder need not be there yet: the first one above it that is. */
+static double space_free(const char *dir)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct statvfs fs;
+    snprintf(path, sizeof path, "%s", dir);
+    for (char *slash; statvfs(path, &fs) != 0; *slash = 0)
+        if (!(slash = strrchr(path, '/')) || slash == path)
+            return 0;
+    return (double)fs.f_bavail * (double)fs.f_frsize;
+}
+
+/* Weights, the two moments of what is trained, and the average; the trainer's checkpoints hold these and little else. */
+static double ckpt_bytes(const struct run *run)
+{
+    struct param_list list = {0};
+    double all = 0, trained = 0, number = (double)dtype_bytes(dtype_stat(run->dtype));
+    double moment = run->moments == MOMENTS_BF16 ? (double)dtype_bytes(DTYPE_BF16) : number;
+    if (tuning_params(&run->model, &run->tuning, &list, NULL) < 0)
+        return 0;
+    for (int64_t i = 0; i < list.n; i++) {
+        all += (double)list.items[i].count;
+        trained += list.items[i].flags & PARAM_TRAINABLE ? (double)list.items[i].count : 0;
+    }
+    params_release(&list);
+    return all * number + trained * (2 * moment + (run->adamw.ema_decay > 0 ? number : 0));
+}
+
+static void budget_make(const struct launch_dry *d, struct budget *b)
+{
+    const struct run *run = d->run;
+    struct memory_spec spec = {&run->model, d->plan->seq, run->dtype, run->adamw.ema_decay > 0, &run->tuning, run->moments == MOMENTS_BF16,
+                               run->residual == RESIDUAL_F32};
+    struct memory_bytes bytes;
+    struct err why = {0};
+    *b = (struct budget){.node = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)};
+    if (memory_predict(&spec, &d->plan->layout, &bytes, &why) == 0)
+        b->rank = bytes.total;
+    snprintf(b->unknown, sizeof b->unknown, "%.255s", why.text);
+    b->node_ranks = b->rank * (double)run->resources.ranks_per_node;
+    b->ckpt = ckpt_bytes(run);
+    b->kept = b->ckpt * (double)(run->ckpt_keep > 0 ? run->ckpt_keep : 1);
+    b->space = space_free(d->run_dir);
+}
+
+static const char *size(double bytes, char buf[32])
+{
+    return num_format_bytes((int64_t)bytes, buf, 32);
+}
+
+static void text_job(const struct launch_dry *d, const struct sched_partition *p, const char *kind, struct str *out)
+{
+    const struct run *run = d->run;
+    int64_t cores = run->resources.ranks_per_node * run->resources.cores_per_rank;
+    char limit[32];
+    str_addf(out, "job: %s, %lld node%s x %lld rank%s x %lld core%s: %lld core%s a node", kind, (long long)run->resources.nodes,
+             run->resources.nodes == 1 ? "" : "s", (long long)run->resources.ranks_per_node, run->resources.ranks_per_node == 1 ? "" : "s",
+             (long long)run->resources.cores_per_rank, run->resources.cores_per_rank == 1 ? "" : "s", (long long)cores, cores == 1 ? "" : "s");
+    str_addf(out, "; partition %s%s", p ? p->name : "none", run->resources.partition ? "" : " (the default)");
+    if (run->resources.time_limit_s > 0)
+        str_addf(out, ", time limit %s\n", num_format_seconds(run->resources.time_limit_s, limit, sizeof limit));
+    else if (p && p->max_time_s > 0)
+        str_addf(out, ", time limit the partition's, at most %s\n", num_format_seconds(p->max_time_s, limit, sizeof limit));
+    else
+        str_addf(out, ", no time limit\n");
+}
+
+static void text_memory(const struct launch_dry *d, const struct budget *b, struct str *out)
+{
+    char rank[32], ranks[32], node[32], ckpt[32], kept[32], space[32];
+    if (b->rank > 0)
+        str_addf(out, "memory: %s a rank is planned, %s for a node's ranks; this machine has %s%s\n", size(b->rank, rank), size(b->node_ranks, ranks),
+                 size(b->node, node), b->node_ranks > b->node ? ": TOO LITTLE, if the job's nodes have no more" : "");
+    else
+        str_addf(out, "memory: not known (%s)\n", b->unknown);
+    str_addf(out, "checkpoints: %s each, %lld kept: %s; %s are free%s\n", size(b->ckpt, ckpt), (long long)(d->run->ckpt_keep > 0 ? d->run->ckpt_keep : 1),
+             size(b->kept, kept), size(b->space, space), b->kept > b->space ? ": TOO LITTLE" : "");
+}
+
+static void dry_text(const struct launch_dry *d, const struct sched_partition *p, const char *kind, const struct budget *b, struct str *out)
+{
+    struct str layout = STR_INIT;
+    layout_format(&d->plan->layout, &layout);
+    str_addf(out, "would %s run '%s'%s%s%s: %s\n", d->word, d->run->name, *d->state ? " (" : "", d->state, *d->state ? ")" : "", d->run_dir);
+    if (d->told && d->told->lines.len)
+        str_addf(out, "%s\n", d->told->lines.p);
+    str_addf(out, "training: %s, %lld steps, layout %s\n", d->run->model.name, (long long)run_total_steps(d->run), layout.p ? layout.p : "");
+    text_job(d, p, kind, out);
+    text_memory(d, b, out);
+    str_addf(out, "script:\n%s", d->script->p ? d->script->p : "");
+    str_release(&layout);
+}
+
+static void dry_json(const struct launch_dry *d, const struct sched_partition *p, const char *kind, const struct budget *b, struct json_out *o)
+{
+    json_obj_begin(o, NULL);
+    json_put_text(o, "schema", "reel.launch/1");
+    json_put_bool(o, "dry_run", true);
+    json_put_text(o, "name", d->run->name);
+    json_put_text(o, "would", d->word);
+    json_put_text(o, "run_dir", d->run_dir);
+    json_put_int(o, "changes", d->told ? d->told->n : 0);
+    json_put_int(o, "total_steps", run_total_steps(d->run));
+    json_put_int(o, "ranks", layout_world(&d->plan->layout));
+    layout_write(&d->plan->layout, o, "layout");
+    json_put_text(o, "scheduler", kind);
+    json_put_text(o, "partition", p ? p->name : NULL);
+    json_put_int(o, "nodes", d->run->resources.nodes);
+    json_put_int(o, "ranks_per_node", d->run->resources.ranks_per_node);
+    json_put_int(o, "cores_per_rank", d->run->resources.cores_per_rank);
+    json_put_num(o, "time_limit_s", d->run->resources.time_limit_s);
+    json_put_int(o, "planned_rank_bytes", (int64_t)b->rank);
+    json_put_int(o, "checkpoint_bytes", (int64_t)b->ckpt);
+    json_put_int(o, "checkpoints_kept", d->run->ckpt_keep > 0 ? d->run->ckpt_keep : 1);
+    json_put_int(o, "free_bytes", (int64_t)b->space);
+    json_put_text(o, "script", d->script->p ? d->script->p : "");
+    json_obj_end(o);
+}
+
+int launch_dry_print(const struct launch_dry *d, struct sched *s, bool json, struct err *err)
+{
+    struct sched_site site;
+    struct budget budget;
+    struct str text = STR_INIT;
+    struct json_out o;
+    int rc = sched_describe(s, &site, err);
+    if (rc < 0)
+        return rc;
+    const struct sched_partition *p = sched_site_partition(&site, d->run->resources.partition);
+    budget_make(d, &budget);
+    json_out_init(&o, &text, 2);
+    if (json) {
+        dry_json(d, p, s->ops->kind, &budget, &o);
+        str_addc(&text, '\n');
+    } else {
+        dry_text(d, p, s->ops->kind, &budget, &text);
+    }
+    rc = cmd_print(&text, err);
+    str_release(&text);
+    return rc;
+}

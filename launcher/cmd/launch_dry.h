@@ -1,0 +1,21 @@
+/* launch_dry: what 'reel launch --dry-run' shows, when every check of the real path has said yes. */
+#ifndef LAUNCHER_CMD_LAUNCH_DRY_H
+#define LAUNCHER_CMD_LAUNCH_DRY_H
+
+#include "launcher/change.h"
+#include "launcher/cmd/cmd.h"
+
+struct launch_dry {
+    const struct run *run;   /* as it would be submitted */
+    const struct plan *plan;
+    const char *word;        /* "create", "replace", "take up" */
+    const char *state;       /* of the run that is there, "" for a new one */
+    const char *run_dir;     /* of a new one with "<id>" in place of its id, which is drawn when it is made */
+    const struct str *script;
+    const struct change_told *told; /* of the run that is there */
+};
+
+/* Text, or (json) one object. */
+int launch_dry_print(const struct launch_dry *d, struct sched *s, bool json, struct err *err);
+
+#endif
