@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/id.h"
@@ -26,6 +27,12 @@ static bool is_starter(const char *word)
     return word[0] == '-' || strpbrk(word, "= \n;");
 }
 
+/* A word behind an option may be its value, a key of a tracking service say, which no record takes; a program is a file. */
+static bool may_be_value(const char *const *argv, const char *const *word)
+{
+    return word > argv && word[-1][0] == '-' && !strchr(word[-1], '=') && access(*word, X_OK) != 0;
+}
+
 /* What people know the trainer by: the module or script in its command, else the first word that does not start other programs. */
 static const char *program_word(const char *const *argv)
 {
@@ -35,7 +42,7 @@ static const char *program_word(const char *const *argv)
         else if (str_ends(*a, ".py") || str_ends(*a, ".sh"))
             return base_name(*a);
     for (const char *const *a = argv; *a; a++)
-        if (!is_starter(*a))
+        if (!is_starter(*a) && !may_be_value(argv, a))
             return base_name(*a);
     return base_name(argv[0]);
 }
