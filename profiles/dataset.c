@@ -428,17 +428,11 @@ static int index_decode(const char *path, const struct str *bytes, struct datase
     return rc;
 }
 
-int dataset_load(const char *root, struct dataset *out, struct err *err)
+static int file_load(const char *path, struct dataset *out, struct err *err)
 {
-    char path[LIMIT_PATH_BYTES];
     struct str bytes = STR_INIT;
     struct dataset d = {0};
-    int rc = index_path(root, path, err);
-    if (rc == 0 && !file_exists(path))
-        rc = err_set(err, ERR_NOT_FOUND, "'%s' is no dataset: there is no file %s; make one with 'reel curate -o %s'", root, path,
-                     root);
-    if (rc == 0)
-        rc = file_read(path, max_index_bytes, &bytes, err);
+    int rc = file_read(path, max_index_bytes, &bytes, err);
     if (rc == 0)
         rc = index_decode(path, &bytes, &d, err);
     str_release(&bytes);
@@ -446,5 +440,35 @@ int dataset_load(const char *root, struct dataset *out, struct err *err)
         dataset_release(&d);
     else
         *out = d;
+    return rc;
+}
+
+int dataset_load(const char *root, struct dataset *out, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    int rc = index_path(root, path, err);
+    if (rc == 0 && !file_exists(path))
+        rc = err_set(err, ERR_NOT_FOUND, "'%s' is no dataset: there is no file %s; make one with 'reel curate -o %s'", root, path,
+                     root);
+    return rc < 0 ? rc : file_load(path, out, err);
+}
+
+int dataset_load_generation(const char *root, struct hash128 wanted, struct dataset *out, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 64], hash[HASH_TEXT_BYTES];
+    struct dataset newest, older;
+    int rc = dataset_load(root, &newest, err);
+    if (rc < 0)
+        return rc;
+    snprintf(path, sizeof path, "%s/.reel/generations/%s.index", root, hash_format(wanted, hash));
+    bool other = (wanted.hi || wanted.lo) && (wanted.hi != newest.fingerprint.hi || wanted.lo != newest.fingerprint.lo) && file_exists(path);
+    if (other && (rc = file_load(path, &older, err)) == 0) {
+        dataset_release(&newest);
+        newest = older;
+    }
+    if (rc < 0)
+        dataset_release(&newest);
+    else
+        *out = newest;
     return rc;
 }

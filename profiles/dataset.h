@@ -46,6 +46,9 @@ struct dataset {
     struct hash128 fingerprint;     /* of the index's content */
 };
 int dataset_load(const char *root, struct dataset *out, struct err *err); /* damaged index: ERR_CORRUPT with what to do */
+/* The same, of a dataset that may have grown: the generation with this fingerprint (`<root>/.reel/generations/<fingerprint>.index`), which the curator
+ * keeps when it adds to one, if the newest is another. The newest if `wanted` is zero or not there: who needs that one compares. */
+int dataset_load_generation(const char *root, struct hash128 wanted, struct dataset *out, struct err *err);
 int dataset_save(const char *root, struct dataset *d, struct err *err);   /* atomic; fills fingerprint */
 void dataset_release(struct dataset *d); /* frees what load made (malloc); safe on a zeroed struct */
 /* The rules an index keeps (order, ranges, sums), as ERR_INPUT with `where` in front; load and save apply them. */

@@ -278,7 +278,7 @@ int run_bind_data(struct run *r, struct err *err)
             return synthetic;
         if (synthetic)
             continue;
-        int rc = dataset_load(r->stages[i].data, &d, err);
+        int rc = dataset_load_generation(r->stages[i].data, r->stages[i].data_fingerprint, &d, err);
         if (rc == 0)
             rc = stage_bind(r, i, &d, err);
         dataset_release(&d);

@@ -109,13 +109,16 @@ static int weights_load(struct generate *g, struct err *err)
 
 static int data_open(struct generate *g, struct err *err)
 {
-    const struct run_stage stage = {.data = g->conf->data, .gbs = 1};
+    struct run_stage stage = {.data = g->conf->data, .gbs = 1};
     int64_t thw[3];
+    for (int64_t i = 0; i < g->run.n_stages; i++) /* it may have grown since the run took its mean and spread */
+        if (strcmp(g->run.stages[i].data, stage.data) == 0)
+            stage.data_fingerprint = g->run.stages[i].data_fingerprint;
     g->std = 1;
     int rc = loader_open(&g->run, &stage, g->conf->batch, false, 0, 1, &g->loader, err);
     if (rc == 0 && (rc = run_synthetic(g->conf->data, "--data", thw, err)) == 0) {
         struct dataset d;
-        if ((rc = dataset_load(g->conf->data, &d, err)) < 0)
+        if ((rc = dataset_load_generation(stage.data, stage.data_fingerprint, &d, err)) < 0)
             return rc;
         g->mean = d.latent_mean, g->std = d.latent_std;
         dataset_release(&d);

@@ -174,7 +174,7 @@ int loader_open(const struct run *run, const struct run_stage *stage, int64_t mb
     if (!l)
         return err_set(err, ERR_NOMEM, "out of memory");
     *l = (struct loader){.run = run, .mbs = mbs, .together = 1, .source.fd = -1};
-    int rc = loader_source_open(&l->source, run, stage->data, verify, rank, world, err);
+    int rc = loader_source_open(&l->source, run, stage->data, stage->data_fingerprint, verify, rank, world, err);
     if (rc == 0)
         rc = measure(l, stage, err);
     if (rc == 0) {

@@ -76,9 +76,9 @@ static int model_fits(const struct loader_source *s, struct err *err)
     return 0;
 }
 
-static int stored_open(struct loader_source *s, bool verify, int rank, int world, struct err *err)
+static int stored_open(struct loader_source *s, struct hash128 generation, bool verify, int rank, int world, struct err *err)
 {
-    int rc = dataset_load(s->root, &s->data, err);
+    int rc = dataset_load_generation(s->root, generation, &s->data, err);
     for (int64_t i = 0; i < s->data.n_shards && rc == 0; i++)
         rc = shard_check(s, i, verify && i % world == rank, err);
     if (rc == 0)
@@ -96,7 +96,8 @@ static void made_text(struct loader_source *s)
         text[i] = (float)philox_normal_at(s->seed, PHILOX_SYNTH, SYNTHETIC_SAMPLES, (uint64_t)i);
 }
 
-int loader_source_open(struct loader_source *s, const struct run *run, const char *data, bool verify, int rank, int world, struct err *err)
+int loader_source_open(struct loader_source *s, const struct run *run, const char *data, struct hash128 generation, bool verify, int rank, int world,
+                       struct err *err)
 {
     *s = (struct loader_source){.model = &run->model, .seed = run->seed, .fd = -1};
     int rc = run_synthetic(data, "data", s->synthetic, err);
@@ -104,7 +105,7 @@ int loader_source_open(struct loader_source *s, const struct run *run, const cha
         return rc;
     s->is_synthetic = rc == 1;
     snprintf(s->root, sizeof s->root, "%s", data);
-    rc = s->is_synthetic ? 0 : stored_open(s, verify, rank, world, err);
+    rc = s->is_synthetic ? 0 : stored_open(s, generation, verify, rank, world, err);
     if (s->is_synthetic)
         s->raw_bytes = s->model->text_len * s->model->text_width * (int64_t)sizeof(float);
     if (rc == 0 && !(s->raw = malloc((size_t)s->raw_bytes + 1)))

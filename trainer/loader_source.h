@@ -23,9 +23,10 @@ struct loader_source {
 };
 struct loader_item { int64_t thw[3], text_len; double fps; }; /* latent cells as stored */
 
-/* `data`: a folder, or "synthetic:TxHxW". Shards are compared with the index: size always, content hash when `verify` (each rank checks
+/* `data`: a folder, or "synthetic:TxHxW"; generation: which, of one that has grown, by the fingerprint (zero: the newest). Shards are compared with the index: size always, content hash when `verify` (each rank checks
  * the shards i with i mod world = rank). ERR_CORRUPT names shard and remedy. */
-int loader_source_open(struct loader_source *s, const struct run *run, const char *data, bool verify, int rank, int world, struct err *err);
+int loader_source_open(struct loader_source *s, const struct run *run, const char *data, struct hash128 generation, bool verify, int rank, int world,
+                       struct err *err);
 void loader_source_close(struct loader_source *s);
 int64_t loader_source_count(const struct loader_source *s); /* synthetic: an epoch of a million made samples */
 struct loader_item loader_source_item(const struct loader_source *s, int64_t sample);
