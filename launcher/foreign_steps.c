@@ -38,7 +38,7 @@ int foreign_steps_open(struct foreign_steps *s, const struct wrap *w, const stru
     *s = (struct foreign_steps){.wrap = w, .attempt = attempt, .rows.done = -1};
     if (!w->step_pattern && !w->format)
         return 0;
-    int rc = step_reader_new(w->step_pattern, w->format, &s->reader, err);
+    int rc = step_reader_new(w->step_pattern, w->format, w->total_steps, &s->reader, err);
     if (rc < 0)
         return rc;
     step_rows_init(&s->rows, step_reader_loss_follows(s->reader), state->max_step + 1, clock_mono_s());

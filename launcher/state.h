@@ -98,7 +98,7 @@ struct run_state {
     struct { int64_t step; double step_s, loss, mfu, tokens; } last; /* of the highest step, newest execution */
     int64_t last_attempt_of_step;
     char layout[STATE_TEXT_BYTES], device[LIMIT_NAME_BYTES];
-    struct run_attempt *attempts; /* sorted by number */
+    struct run_attempt *attempts; /* sorted by number; the one pointer here and in an attempt, as snapshots keep the bytes */
     int64_t n_attempts;
     int64_t damaged_records;      /* of the logs, see evlog */
 };

@@ -22,7 +22,7 @@ struct step_reader {
     struct pattern patterns[MAX_PATTERNS];
     int n;
     const struct format *format; /* NULL: the user's own pattern */
-    double total;                /* of the first bar: those with another are not the training's */
+    double total;                /* of the training's bar, 0 not yet known: those with another are others' */
 };
 
 /* As the trainers print: Megatron-LM's training_log, torchtitan's MetricsProcessor, NeMo's and Lightning's progress bars and NeMo's text lines,
@@ -134,10 +134,12 @@ static int own_check(const char *pattern, struct pattern *p, struct err *err)
     return 0;
 }
 
-int step_reader_new(const char *pattern, const char *format, struct step_reader **out, struct err *err)
+int step_reader_new(const char *pattern, const char *format, int64_t total, struct step_reader **out, struct err *err)
 {
     struct step_reader *r = calloc(1, sizeof *r);
     int rc = r ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+    if (r)
+        r->total = (double)total;
     for (size_t i = 0; r && format && i < ARRAY_LEN(formats); i++)
         if (strcmp(step_format_names[i], format) == 0)
             r->format = &formats[i];

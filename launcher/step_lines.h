@@ -6,7 +6,8 @@
  *     loss, grad_norm, lr                       of the step
  *     time_ms, time_s                           one step took so long
  *     tokens      of one step                   tps     tokens a second and device
- * A format is a list of patterns for a trainer known by name; each finds what it can in a line.
+ * A format is a list of patterns for a trainer known by name; each finds what it can in a line. Lightning's bar counts batches: its steps are
+ * optimizer steps where none are accumulated.
  */
 #ifndef LAUNCHER_STEP_LINES_H
 #define LAUNCHER_STEP_LINES_H
@@ -25,8 +26,8 @@ struct step_line {
 extern const char *const step_format_names[]; /* megatron, torchtitan, nemo, lightning, hf; ended by NULL */
 
 struct step_reader;
-/* One of the two, the other NULL. ERR_USAGE with the reason when the pattern is none, tells no step, or a group's name is not known. */
-int step_reader_new(const char *pattern, const char *format, struct step_reader **out, struct err *err);
+/* One of the two, the other NULL. total: steps of the run, by which hf's bar is told from others; 0: it is the first that is drawn. ERR_USAGE with the reason when the pattern is none, tells no step, or a group's name is not known. */
+int step_reader_new(const char *pattern, const char *format, int64_t total, struct step_reader **out, struct err *err);
 void step_reader_free(struct step_reader *r); /* NULL is fine */
 /* Do its losses stand on lines of their own, behind the step's? */
 bool step_reader_loss_follows(const struct step_reader *r);

@@ -119,7 +119,7 @@ static int steps_check(const struct wrap *w, struct err *err)
     struct step_reader *reader = NULL;
     if (w->format && w->step_pattern)
         return err_set(err, ERR_USAGE, "--format and --step-pattern: give one of them");
-    int rc = w->format || w->step_pattern ? step_reader_new(w->step_pattern, w->format, &reader, err) : 0;
+    int rc = w->format || w->step_pattern ? step_reader_new(w->step_pattern, w->format, w->total_steps, &reader, err) : 0;
     step_reader_free(reader);
     return rc;
 }

@@ -69,7 +69,7 @@ static bool near(double a, double b)
 static void reader_of(const char *pattern, const char *format, struct step_reader **r)
 {
     struct err err = {0};
-    if (step_reader_new(pattern, format, r, &err) < 0)
+    if (step_reader_new(pattern, format, 0, r, &err) < 0)
         fail_msg("%s", err.text);
 }
 
@@ -132,6 +132,20 @@ static void test_patterns_with_names(void **state)
     }
 }
 
+/* Where the run's steps are given, a bar that comes before the training's is not taken for it. */
+static void test_bar_by_its_total(void **state)
+{
+    struct step_reader *r = NULL;
+    struct step_line found;
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(step_reader_new(NULL, "hf", 1000, &r, &err), 0);
+    assert_false(take(r, "100%|##########| 10/10 [00:01<00:00,  9.9it/s]", &found));
+    assert_true(take(r, "  1%|          | 7/1000 [00:05<08:15,  2.00it/s]", &found));
+    assert_int_equal(found.done, 7);
+    step_reader_free(r);
+}
+
 static void test_patterns_that_are_none(void **state)
 {
     static const char *const rows[][2] = {
@@ -141,7 +155,7 @@ static void test_patterns_that_are_none(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct err err = {0};
-        assert_int_equal(step_reader_new(rows[i][0], NULL, &r, &err), ERR_USAGE);
+        assert_int_equal(step_reader_new(rows[i][0], NULL, 0, &r, &err), ERR_USAGE);
         if (!strstr(err.text, rows[i][1]))
             fail_msg("%s", err.text);
     }
@@ -315,7 +329,8 @@ static void test_last_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines_of_known_trainers), cmocka_unit_test(test_patterns_with_names), cmocka_unit_test(test_patterns_that_are_none),
+        cmocka_unit_test(test_lines_of_known_trainers), cmocka_unit_test(test_patterns_with_names), cmocka_unit_test(test_bar_by_its_total),
+        cmocka_unit_test(test_patterns_that_are_none),
         cmocka_unit_test(test_rows), cmocka_unit_test(test_a_flood_of_lines), cmocka_unit_test(test_a_look_is_bounded),
         cmocka_unit_test(test_last_words),
     };
