@@ -1,5 +1,6 @@
 #include "launcher/site.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -126,10 +127,34 @@ static void shared(const struct site_facts *f, struct site_promise *out)
         local ? "REEL_HOME lies on a %s file system: other nodes may not see it" : "REEL_HOME lies on %s", f->file_system);
 }
 
+static const char *refusal(int error) { return error == 0 ? "works" : error == ENOSYS ? "refused (ENOSYS)" : error == ENOLCK ? "refused (ENOLCK)" : "fails"; }
+
+static void one_at_a_time(const struct site_facts *f, struct site_promise *out)
+{
+    static const char name[] = "locks hold";
+    const struct locks_facts *l = &f->locks;
+    const char *flock = l->flock_error == 0 && !l->flock_excludes ? "locks nothing" : refusal(l->flock_error);
+    char from[96] = "";
+    if (l->elsewhere == LOCKS_SEEN)
+        snprintf(from, sizeof from, ", seen from node %s", l->node);
+    if (!l->tried)
+        say(out, name, SITE_PARTLY, "make REEL_HOME and ask again", "REEL_HOME is not there yet: nothing was tried in it");
+    else if (!l->leases || !l->exclusive)
+        say(out, name, SITE_BROKEN, "put REEL_HOME on a file system whose rename(2) and link(2) are atomic", "two at a time got what is for one in REEL_HOME (%s)",
+            l->leases ? "exclusive create" : "leases");
+    else if (l->elsewhere == LOCKS_UNSEEN)
+        say(out, name, SITE_BROKEN, "put REEL_HOME where all nodes see it", "node %s does not see a lease that is held here", l->node);
+    else if (l->fcntl_error)
+        say(out, name, SITE_PARTLY, "give --db a path on a file system with locks", "leases hold%s; flock %s and is not used; fcntl, which the database needs, is %s",
+            from, flock, refusal(l->fcntl_error));
+    else
+        say(out, name, SITE_HOLDS, "", "leases hold%s; flock %s and is not used", from, flock);
+}
+
 void site_check(const struct site_facts *f, struct site_promise out[SITE_PROMISES])
 {
     static void (*const checks[SITE_PROMISES])(const struct site_facts *, struct site_promise *) = {
-        comes_back, notice, lead, back_soon, orphans, remembered, mpi, shared};
+        comes_back, notice, lead, back_soon, orphans, remembered, mpi, shared, one_at_a_time};
     for (int i = 0; i < SITE_PROMISES; i++)
         checks[i](f, &out[i]);
 }

@@ -3,6 +3,7 @@
 #ifndef LAUNCHER_SITE_H
 #define LAUNCHER_SITE_H
 
+#include "launcher/locks.h"
 #include "launcher/sched/slurm_rpc.h"
 
 enum site_verdict { SITE_HOLDS, SITE_PARTLY, SITE_BROKEN };
@@ -20,12 +21,13 @@ struct site_facts {
     double save_s;           /* longest save measured; NaN: none yet */
     const char *mpi;         /* `srun --mpi=list`, "" when unknown */
     const char *file_system; /* type of REEL_HOME's: "nfs", "lustre", "local", ... */
+    struct locks_facts locks; /* in REEL_HOME */
 };
 
 /* Seconds between the first notice of a preemption, at whichever level it comes, and the kill; INFINITY when there is none. */
 double site_lead_s(const struct slurm_site *s, const struct sched_partition *p);
 
-enum { SITE_PROMISES = 8 };
+enum { SITE_PROMISES = 9 };
 void site_check(const struct site_facts *f, struct site_promise out[SITE_PROMISES]);
 
 /* statfs(2) f_type of a path's file system in a word; "local" for disk and memory file systems, "unknown" else. */

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/json.h"
+#include "base/lease.h"
 #include "base/spawn.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/cmd/lead.h"
@@ -15,11 +17,13 @@ static const struct opt opts[] = {
     CMD_OPT_JSON,
     CMD_OPT_DB,
     {"partition", 0, OPT_TEXT, "NAME", "partition the runs go to (default: Slurm's)", .flags = OPT_SETTING},
+    {"second-node", 0, OPT_BOOL, NULL, "start a task on a node (srun) and see from there that a lease in REEL_HOME is held"},
+    {"lease", 0, OPT_TEXT, "PATH", "what --second-node asks there: status 0 when somebody holds this lease, 1 when nobody does"},
     {"save", 0, OPT_SECONDS, "TIME", "how long a save takes (default: the longest on record)", .min = 0, .max = 1e6},
 };
 const struct opt_cmd cmd_check_site = {
     "check-site", "say which promises hold on this Slurm site and what to change", "", opts, ARRAY_LEN(opts), 0, 0,
-    "Reads the site's configuration and changes nothing. Exit status 1 when a promise is broken here.",
+    "Reads the site's configuration, tries locks in REEL_HOME, and changes nothing. Exit status 1 when a promise is broken here.",
 };
 
 /* What kinds of MPI start-up srun knows; "" when it cannot be asked. */
@@ -84,12 +88,36 @@ static int verdict(const struct site_promise *p, struct err *err)
                             broken == 1 ? "" : " and others") : 0;
 }
 
+/* On the other node. */
+static int lease_answer(const char *path, struct err *err)
+{
+    struct lease *l = NULL;
+    struct str host = STR_INIT;
+    str_addf(&host, "%s\n", clock_host());
+    int rc = cmd_print(&host, err);
+    str_release(&host);
+    if (rc == 0 && lease_take(path, 0, &l, NULL) != ERR_BUSY)
+        rc = err_set(err, ERR_NO, "nobody holds the lease '%s', as host %s sees it", path, clock_host());
+    lease_drop(l);
+    return rc;
+}
+
+static int locks_ask(const struct opt_values *v, const struct cmd_env *env, struct locks_facts *f, struct err *err)
+{
+    char reel[LIMIT_PATH_BYTES];
+    int rc = locks_probe(env->home, f, err);
+    snprintf(reel, sizeof reel, "%s/reel", env->bin_dir);
+    return rc == 0 && f->tried && opt_bool(v, "second-node") ? locks_probe_elsewhere(env->home, reel, opt_text(v, "partition"), f, err) : rc;
+}
+
 int cmd_check_site_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     struct sched *s = NULL;
     struct slurm_site site;
     struct site_promise promises[SITE_PROMISES];
     struct str text = STR_INIT, mpi = STR_INIT;
+    if (opt_text(v, "lease"))
+        return lease_answer(opt_text(v, "lease"), err);
     int rc = sched_open("slurm", env->home, &s, err);
     if (rc == 0)
         rc = sched_slurm_site(s, &site, err);
@@ -97,6 +125,8 @@ int cmd_check_site_run(const struct opt_values *v, struct cmd_env *env, struct e
                            .file_system = site_file_system(env->home)};
     if (rc == 0)
         rc = lead_partition(&site.site, opt_text(v, "partition"), &f.partition, err);
+    if (rc == 0)
+        rc = locks_ask(v, env, &f.locks, err);
     if (rc == 0) {
         mpi_list(&mpi);
         f.mpi = mpi.len ? mpi.p : "";
