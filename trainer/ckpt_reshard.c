@@ -24,7 +24,7 @@
 #include "base/num.h"
 #include "trainer/ckpt_priv.h"
 
-enum { WINDOW_BYTES = 1 << 20 };
+enum { WINDOW_BYTES = 128 << 10 };
 
 /* One file at a time. */
 struct reader {
