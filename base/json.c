@@ -175,6 +175,8 @@ static void add_allowed(struct str *s, const struct json_field *f)
         add_names(s, f->names);
     if ((f->type == JSON_INT || f->type == JSON_NUM) && f->max > f->min)
         str_addf(s, " from %s to %s", json_format_num(f->min, a), json_format_num(f->max, b));
+    for (size_t i = 0; f->type == JSON_INT && f->names && f->names[i]; i++)
+        str_addf(s, " or \"%s\"", f->names[i]);
 }
 
 /* "model.layers", "layers" at the root. */
@@ -244,6 +246,13 @@ static int enum_index(const cJSON *v, const char *const *names)
     return -1;
 }
 
+static bool word_from_value(const struct json_field *f, const cJSON *v, int64_t *out)
+{
+    int at = f->names ? enum_index(v, f->names) : -1;
+    *out = -1 - (int64_t)at;
+    return at >= 0;
+}
+
 union value {
     int64_t i;
     double d;
@@ -255,7 +264,7 @@ union value {
 static bool value_from(const struct json_field *f, const cJSON *v, union value *out)
 {
     switch (f->type) {
-    case JSON_INT: return int_from_value(v, &out->i) && in_bounds(f, (double)out->i);
+    case JSON_INT: return word_from_value(f, v, &out->i) || (int_from_value(v, &out->i) && in_bounds(f, (double)out->i));
     case JSON_NUM: out->d = v->valuedouble; return cJSON_IsNumber(v) && in_bounds(f, v->valuedouble);
     case JSON_BOOL: out->b = cJSON_IsTrue(v); return cJSON_IsBool(v);
     case JSON_TEXT: return cJSON_IsString(v);

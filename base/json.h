@@ -58,7 +58,7 @@ struct json_field {
     size_t offset;
     bool optional;            /* absent: the target keeps its value (set defaults before) */
     double min, max;          /* both 0: unbounded */
-    const char *const *names; /* JSON_ENUM: ended by NULL */
+    const char *const *names; /* JSON_ENUM: ended by NULL. JSON_INT: words that stand for -1, -2, ...; NULL: none */
     bool later;               /* JSON_ENUM, JSON_NUM: not yet there when hashes of the others were first made, and as if it were not at 0 */
 };
 

@@ -27,6 +27,7 @@
 #include "launcher/limit.h"
 #include "launcher/next.h"
 #include "launcher/node_agent.h"
+#include "launcher/pace.h"
 #include "launcher/placement.h"
 #include "launcher/ranks.h"
 #include "launcher/successor.h"
@@ -132,6 +133,16 @@ static void nodes_start(struct agent *a)
         log_msg(LOG_WARN, "no node agents, ranks on other nodes are told by the scheduler alone: %s", err.text);
 }
 
+/* What the trainer chooses its saves by and cannot know itself. */
+static void cadence_args(struct agent *a, const char *args[], size_t *n)
+{
+    double mtbf_s = pace_mtbf_s(&a->state), save_s = pace_save_s(&a->state);
+    if (mtbf_s > 0)
+        args[(*n)++] = arena_printf(&a->arena, "--mtbf=%.6gs", mtbf_s);
+    if (save_s > 0)
+        args[(*n)++] = arena_printf(&a->arena, "--save-took=%.6gs", save_s);
+}
+
 static int trainer_command(struct agent *a, struct command *out, struct err *err)
 {
     if (a->work.foreign)
@@ -142,8 +153,12 @@ static int trainer_command(struct agent *a, struct command *out, struct err *err
     if (!run_json || !plan_json || !attempt)
         return err_set(err, ERR_NOMEM, "out of memory");
     /* the run's events say how it ended; mpirun would hold a status other than 0 back for two seconds */
-    const char *args[] = {"train",     "--run", run_json,    "--plan", plan_json, "--run-dir", a->conf->run_dir,
-                          "--attempt", attempt, "--stop-ok", a->state.saved_step > 0 ? "--resume" : NULL, NULL};
+    const char *args[16] = {"train", "--run", run_json, "--plan", plan_json, "--run-dir", a->conf->run_dir, "--attempt", attempt, "--stop-ok"};
+    size_t n = 10;
+    if (a->state.saved_step > 0)
+        args[n++] = "--resume";
+    if (a->work.run.ckpt_every_steps == 0)
+        cadence_args(a, args, &n);
     char mark[LIMIT_NAME_BYTES];
     const char **env;
     node_agent_mark(a->conf->run_dir, a->attempt.number, mark);

@@ -6,33 +6,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "launcher/pace.h"
 
 static const double LEAST_S = 60;
 
 double limit_lead_s(double time_limit_s, double save_s, double step_s)
 {
     return fmin(fmax(LEAST_S, 2 * save_s + step_s), time_limit_s / 2);
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double limit_save_s(const struct run_state *s)
-{
-    double *saves = calloc((size_t)s->n_attempts + 1, sizeof *saves), p99 = 0;
-    size_t n = 0;
-    for (int64_t i = 0; saves && i < s->n_attempts; i++)
-        if (s->attempts[i].save_s > 0)
-            saves[n++] = s->attempts[i].save_s;
-    if (n) {
-        qsort(saves, n, sizeof *saves, by_size);
-        p99 = saves[(size_t)ceil(0.99 * (double)n) - 1];
-    }
-    free(saves);
-    return p99;
 }
 
 void limit_init(struct limit *l, double time_limit_s)
@@ -69,7 +49,7 @@ static double lead_now(const struct limit *l, const char *run_dir)
     if (text && num_parse_f64(text, LIMIT_SAVE_ENV, &submitted_s, &err) < 0)
         log_msg(LOG_WARN, "%s", err.text);
     if (run_state_load(run_dir, &s, &err) == 0)
-        lead_s = limit_lead_s(l->ends_mono - l->begun_mono, fmax(submitted_s, limit_save_s(&s)), s.last.step >= 0 ? s.last.step_s : 0);
+        lead_s = limit_lead_s(l->ends_mono - l->begun_mono, fmax(submitted_s, pace_save_s(&s)), s.last.step >= 0 ? s.last.step_s : 0);
     run_state_release(&s);
     return lead_s;
 }

@@ -18,9 +18,6 @@
 /* How long before the end: a minute, or twice the save and a step, where these took longer; at most half of the limit. Unknown times are 0. */
 double limit_lead_s(double time_limit_s, double save_s, double step_s);
 
-/* The 99th percentile of the run's saves, as far as attempts keep them: the longest of each. 0: none was made. */
-double limit_save_s(const struct run_state *s);
-
 /* What a job finds in its environment: the 99th percentile of the saves of its model when it was submitted, s. */
 #define LIMIT_SAVE_ENV "REEL_JOB_SAVE_S"
 

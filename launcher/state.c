@@ -216,6 +216,21 @@ static void apply_step(struct run_state *s, struct run_attempt *a, const cJSON *
     s->max_step = step > s->max_step ? step : s->max_step;
 }
 
+static void apply_every(struct run_state *s, const struct run_attempt *a, const cJSON *event)
+{
+    int64_t step = json_int(event, "step", 0);
+    if (a->number < s->every.attempt || (a->number == s->every.attempt && step < s->every.step))
+        return;
+    s->every.attempt = a->number;
+    s->every.step = step;
+    s->every.steps = json_int(event, "every_steps", 0);
+    s->every.step_s = json_num(event, "step_s", 0);
+    s->every.save_s = json_num(event, "save_s", 0);
+    s->every.mtbf_s = json_num(event, "mtbf_s", 0);
+    s->every.save_measured = cJSON_IsTrue(json_member(event, "save_measured"));
+    s->every.mtbf_measured = cJSON_IsTrue(json_member(event, "mtbf_measured"));
+}
+
 static void apply_trainer(struct run_state *s, struct run_attempt *a, const char *kind, const cJSON *event)
 {
     if (strcmp(kind, "step") == 0) {
@@ -233,6 +248,8 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
         a->saved_step = step > a->saved_step ? step : a->saved_step;
         s->saved_step = step > s->saved_step ? step : s->saved_step;
         a->save_s = fmax(a->save_s, json_num(event, "seconds", 0));
+    } else if (strcmp(kind, "ckpt_every") == 0) {
+        apply_every(s, a, event);
     } else if (strcmp(kind, "ckpt_loaded") == 0) {
         a->loaded_step = json_int(event, "step", -1);
         a->load_s = json_num(event, "seconds", 0);

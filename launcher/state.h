@@ -92,6 +92,11 @@ struct run_state {
     double budget_at;               /* and the wall-clock budget begins then; 0: when the run was made */
     int64_t total_steps, max_step;  /* max_step: highest step ever executed, -1 none */
     int64_t saved_step;             /* steps in the newest published checkpoint, -1 none */
+    struct { /* how often to save, as the trainer chose last; steps 0: it did not */
+        int64_t attempt, step, steps;
+        double step_s, save_s, mtbf_s;
+        bool save_measured, mtbf_measured;
+    } every;
     int64_t done_steps;             /* in the last step that was published as such; -1 none */
     bool done;                      /* it still is the last one: the run was not made longer since */
     double last_event_at;

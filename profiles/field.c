@@ -34,10 +34,18 @@ int field_read_hash(const char *text, const struct json_doc *doc, const char *pa
     return 0;
 }
 
+static void int_write(struct json_out *o, const struct json_field *f, int64_t value)
+{
+    if (f->names && value < 0)
+        json_put_text(o, f->name, f->names[-1 - value]);
+    else
+        json_put_int(o, f->name, value);
+}
+
 static void field_write(struct json_out *o, const struct json_field *f, const void *at)
 {
     switch (f->type) {
-    case JSON_INT: json_put_int(o, f->name, *(const int64_t *)at); break;
+    case JSON_INT: int_write(o, f, *(const int64_t *)at); break;
     case JSON_NUM: json_put_num(o, f->name, *(const double *)at); break;
     case JSON_BOOL: json_put_bool(o, f->name, *(const bool *)at); break;
     case JSON_ENUM: json_put_text(o, f->name, f->names[*(const int *)at]); break;

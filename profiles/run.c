@@ -53,7 +53,10 @@
  *         "moments": "same",                   of m and v: same (as dtype; bf16: f32), or bf16, rounded at random (trainer/optim.h)
  *         "residual": "same"},                 of the residual stream and its gradient: same (as dtype), or f32 beside bf16
  *       "checkpoint": {
- *         "every_steps": 0,                    0: at the end and on request only
+ *         "every_steps": 0,                    0: chosen as training goes, by Young's and Daly's rule (trainer/cadence.h), from how long saves
+ *                                              take here, measured by the trainer, and how often the run has failed, which the agent knows
+ *                                              and tells the trainer; shown by it and by `reel explain`. "never": at the end and on request
+ *                                              only. Neither changes any number of the run, nor its identity
  *         "keep": 2,                           newest ones that stay on disk
  *         "async": false},                     true: written from a copy in memory while training goes on, but for an attempt's last one
  *       "budget": {
@@ -193,8 +196,9 @@ static const struct json_field numerics_fields[] = {
     {"moments", JSON_ENUM, AT(moments), .names = moments_names},
     {"residual", JSON_ENUM, AT(residual), .names = residual_names, .later = true},
 };
+static const char *const never[] = {"never", NULL}; /* RUN_NEVER */
 static const struct json_field checkpoint_fields[] = {
-    {"every_steps", JSON_INT, AT(ckpt_every_steps), .min = 0, .max = 1e12},
+    {"every_steps", JSON_INT, AT(ckpt_every_steps), .min = 0, .max = 1e12, .names = never},
     {"keep", JSON_INT, AT(ckpt_keep), .min = 1, .max = 1e6},
     {"async", JSON_BOOL, AT(ckpt_async)},
 };

@@ -32,7 +32,7 @@ enum level_dist { LEVEL_NORMAL, LEVEL_LOGISTIC, LEVEL_UNIFORM, LEVEL_MODE, LEVEL
 extern const char *const again_names[], *const level_dist_names[];
 extern const char *const objective_names[], *const loss_norm_names[], *const lr_schedule_names[];
 
-enum { RUN_BINS_MAX = 15 };
+enum { RUN_BINS_MAX = 15, RUN_NEVER = -1 };
 #define RUN_DRAWS_MAX (INT64_C(1) << 48) /* packs that all stages draw together: their ordinals leave room for a sample's number in its pack */
 /* How the noise level L = ln(sigma / alpha) of a sample is drawn: trainer/objective.h. */
 struct run_level {
@@ -102,7 +102,7 @@ struct run {
     enum dtype dtype;               /* f64, f32 or bf16 */
     enum run_moments moments;       /* how the optimizer's m and v are kept */
     enum run_residual residual;     /* the residual stream and its gradient: as dtype, or f32 beside bf16 */
-    int64_t ckpt_every_steps;       /* 0: only at the end and on request */
+    int64_t ckpt_every_steps;       /* 0: as often as it pays, by trainer/cadence.h; RUN_NEVER: only at the end and on request */
     int64_t ckpt_keep;
     bool ckpt_async;                /* written from a copy while training goes on, but for the last one */
     struct run_budget budget;

@@ -39,6 +39,9 @@ static const struct opt opts[] = {
      "says, which is until they once were whole)"},
     {"comm-deadline", 0, OPT_SECONDS, "TIME", "end with status 75 when the other ranks keep an exchange waiting for so long; 0: never",
      .fallback = "10m", .min = 0, .max = 1e9},
+    {"mtbf", 0, OPT_SECONDS, "TIME", "where checkpoint.every_steps is 0: mean time between failures of this run (default: what others published, for its nodes)",
+     .min = 1e-3, .max = 1e12},
+    {"save-took", 0, OPT_SECONDS, "TIME", "likewise: what a save of this run took before (default: none is known)", .min = 1e-6, .max = 1e9},
     {"stop-ok", 0, OPT_BOOL, NULL, "exit status 0, not 75, when saved before the last step: for callers that read the run's events"},
     {"quiet", 'q', OPT_BOOL, NULL, "say nothing of plan and steps (default: a line a step, at most one a second on a terminal, else of every tenth)"},
     {"model", 0, OPT_TEXT, "NAME|FILE", "instead of --run: model"},
@@ -114,7 +117,7 @@ static int beside_run_check(const struct opt_values *v, struct err *err)
 /* No option is passed over for another one. */
 static int options_check(const struct opt_values *v, struct err *err)
 {
-    static const char *const of_attempt[] = {"resume", "attempt", "stop-ok"};
+    static const char *const of_attempt[] = {"resume", "attempt", "stop-ok", "mtbf", "save-took"};
     if (!opt_text(v, "run") == !opt_text(v, "model"))
         return err_set(err, ERR_USAGE, "give --run FILE or --model NAME, one of them");
     if (opt_text(v, "plan") && opt_text(v, "layout"))
@@ -298,6 +301,7 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
         .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &notice->signo,
         .stop_heard = &notice->heard, .phase = &notice->phase, .lines = lines_of(v), .say = opt_bool(v, "quiet") ? NULL : say,
         .profile = opt_bool(v, "profile"), .trace = opt_text(v, "trace"),
+        .mtbf_s = opt_given(v, "mtbf") ? opt_num(v, "mtbf") : 0, .save_s = opt_given(v, "save-took") ? opt_num(v, "save-took") : 0,
         .give_up_s = opt_given(v, "give-up") ? opt_num(v, "give-up") : 0};
     rc = comm_agree(world, rc, err);
     if (rc == 0 && lines_of(v) != TRAIN_LINES_NONE)

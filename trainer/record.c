@@ -18,6 +18,7 @@
  *   validation     step (trained so far), samples, bins [loss of each part of the noise levels], average_bins, started_at, seconds
  *   ckpt_saved, ckpt_loaded    step, dir, bytes, started_at, seconds
  *   data_verified  data, fingerprint: its shards have the index's checksums
+ *   ckpt_every     step; every_steps, chosen by cadence.h from step_s, save_s and mtbf_s; save_measured, mtbf_measured: or else guessed, a prior
  *   warm_started   from; of the model's tensors how many were taken, missing; unused: tensors of the source that the model has no place for
  *   ckpt_damaged   dir, reason; an older one is tried
  *   ckpt_refused   reason: no checkpoint can be gone on from, and what was saved is not to be done again unasked
@@ -231,6 +232,22 @@ void record_verified(struct record *r, const char *data, struct hash128 fingerpr
     evlog_begin(r->log, &e, "data_verified");
     json_put_text(&e.out, "data", data);
     json_put_text(&e.out, "fingerprint", hash_format(fingerprint, hex));
+    commit(r, &e, false);
+}
+
+void record_cadence(struct record *r, int64_t step, const struct cadence *c)
+{
+    struct evlog_event e;
+    if (!r->log)
+        return;
+    evlog_begin(r->log, &e, "ckpt_every");
+    json_put_int(&e.out, "step", step);
+    json_put_int(&e.out, "every_steps", c->every_steps);
+    json_put_num(&e.out, "step_s", c->step_s);
+    json_put_num(&e.out, "save_s", c->save_s);
+    json_put_num(&e.out, "mtbf_s", c->mtbf_s);
+    json_put_bool(&e.out, "save_measured", c->save_measured);
+    json_put_bool(&e.out, "mtbf_measured", c->mtbf_measured);
     commit(r, &e, false);
 }
 

@@ -8,6 +8,7 @@
 #include "base/evlog.h"
 #include "profiles/plan.h"
 #include "profiles/run.h"
+#include "trainer/cadence.h"
 #include "trainer/scan.h"
 #include "trainer/warm_start.h"
 
@@ -43,6 +44,7 @@ void record_ckpt(struct record *r, const char *kind, int64_t step, const char *d
 void record_validation(struct record *r, int64_t step, const struct run_validation *v, const double *bins, const double *average,
                        double started_at, double seconds);
 void record_verified(struct record *r, const char *data, struct hash128 fingerprint);
+void record_cadence(struct record *r, int64_t step, const struct cadence *c);
 void record_warm(struct record *r, const char *from, const struct warm_count *c);
 void record_damaged(struct record *r, const char *dir, const char *reason);
 /* The checkpoints that there are, or were, are not gone on from: the attempt ends. */

@@ -498,18 +498,42 @@ static int save_due(struct train *t, bool last, struct err *err)
     return rc;
 }
 
+/* How often to save follows from what steps and saves took. */
+static int cadence_try(struct train *t, struct err *err)
+{
+    bool changed = false;
+    if (t->conf->trial || t->run->ckpt_every_steps != 0 || !cadence_is_due(&t->cadence))
+        return 0;
+    int rc = cadence_decide(&t->cadence, t->conf->world, &changed, err);
+    if (rc == 0 && changed)
+        train_cadence_tell(t);
+    return rc;
+}
+
+/* Is a checkpoint of the step just done due, the newest being of step `saved`, or none since it began there? */
+static bool save_is_due(const struct train *t, int64_t saved)
+{
+    int64_t every = t->run->ckpt_every_steps;
+    if (every == 0)
+        return t->cadence.every_steps > 0 && t->next_step - saved >= t->cadence.every_steps;
+    return every > 0 && t->next_step % every == 0;
+}
+
 /* Due after the step just done: validation, a checkpoint; saving takes time, in which a request to stop may come. */
 static int between_steps(struct train *t, int64_t end, int64_t *saved, bool *stop, struct err *err)
 {
-    int64_t every = t->run->ckpt_every_steps;
     int rc = t->all_written ? train_save_finish(t, err) : 0;
     if (rc == 0)
         rc = validation_try(t, stop, err);
     bool last = *stop || t->next_step == end;
-    if (rc < 0 || *saved == t->next_step || !(last || (every > 0 && t->next_step % every == 0)))
+    if (rc == 0 && !last)
+        rc = cadence_try(t, err);
+    if (rc < 0 || *saved == t->next_step || !(last || save_is_due(t, *saved)))
         return rc;
+    double begun = clock_mono_s();
     rc = save_due(t, last, err);
     *saved = t->next_step;
+    cadence_saved(&t->cadence, clock_mono_s() - begun);
     return rc == 0 && !last ? stop_agree(t, stop, err) : rc; /* no further step, no further save */
 }
 
@@ -555,6 +579,7 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
         out->steps++;
         step_line(t, s, out->steps == 1 || *stop || t->next_step == end);
         phases_add(t, s);
+        cadence_step(&t->cadence, s->step_s);
         rc = health_check(t, s, err);
         if (rc == 0)
             rc = between_steps(t, end, &saved, stop, err);
@@ -636,6 +661,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     bool stop = false, more = true;
     *out = (struct train_report){.loss = NAN, .grad_norm = NAN, .tokens = NAN, .model_flops = NAN, .mfu = NAN, .median_step_s = NAN,
                                  .min_step_s = NAN, .max_step_s = NAN, .named_share = NAN, .phases = {NAN, NAN, NAN, NAN, NAN, NAN}};
+    cadence_init(&t.cadence, conf->mtbf_s, conf->save_s, conf->run->resources.nodes);
     int rc = attempt_open(&t, err);
     while (rc == 0 && more)
         rc = segment_run(&t, out, &stop, &more, err);

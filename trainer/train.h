@@ -39,6 +39,7 @@ struct train_conf {
     enum run_verify verify;  /* in the run's place: when shards are compared with their checksums before training */
     enum ops_blas blas;
     int64_t memory_limit_bytes; /* ERR_NO when the plan is larger; 0: none */
+    double mtbf_s, save_s;   /* between failures of the run, and of its saves, as its record has them; 0: none is known. For cadence.h */
     double give_up_s;        /* trial: end when even the fastest of two counted steps took longer; 0: never */
     bool profile;            /* time by kind: in the events of steps, told at the end */
     const char *trace;       /* where the picture of the run's last steps goes; NULL: none; implies profile */

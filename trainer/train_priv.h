@@ -2,6 +2,7 @@
 #ifndef TRAINER_TRAIN_PRIV_H
 #define TRAINER_TRAIN_PRIV_H
 
+#include "trainer/cadence.h"
 #include "trainer/ckpt.h"
 #include "trainer/ckpt_async.h"
 #include "trainer/loader.h"
@@ -20,6 +21,7 @@ struct train {
     struct ckpt_writer writer; /* with rank 0's lease on the run's folder; without one for a trial */
     int64_t next_step, skips, end_step; /* end_step: the attempt goes no further; -1: not known yet */
     struct spike_history spikes; /* with adamw.spike_z; of this stage's last steps */
+    struct cadence cadence;   /* with checkpoint.every_steps 0 */
     bool owed;         /* a validation that is due was given up, or not begun */
     struct { double at_s, tokens, flops, seconds; } line; /* the last one said of a step: when; since then */
     double *times;     /* step_s of this attempt, up to TRAIN_TIMES_MAX */
@@ -77,6 +79,7 @@ int train_state_load(struct train *t, struct err *err); /* the newest checkpoint
 int train_state_save(struct train *t, struct err *err); /* now */
 int train_save_begin(struct train *t, struct err *err); /* in the background */
 int train_save_finish(struct train *t, struct err *err); /* the one under way is published */
+void train_cadence_tell(struct train *t);          /* not collective */
 /* train_verify.c */
 int train_verify_decide(struct train *t, struct err *err); /* collective: what is to be compared before the segment */
 void train_verify_note(struct train *t);                   /* it was, by all ranks */

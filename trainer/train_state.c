@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/num.h"
 #include "trainer/warm_start.h"
 
 static void damage_told(void *ctx, const char *dir, const char *reason)
@@ -87,6 +88,19 @@ static void saved_record(struct train *t, const struct ckpt_meta *written, doubl
     char dir[64];
     snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)written->step);
     record_ckpt(&t->record, "ckpt_saved", written->step, dir, written->bytes, wall, clock_mono_s() - mono);
+}
+
+/* Shown, for people, and on record. */
+void train_cadence_tell(struct train *t)
+{
+    const struct cadence *c = &t->cadence;
+    char line[256], every[32], save[32], mtbf[32];
+    snprintf(line, sizeof line, "a checkpoint every %lld steps (%s): one takes %s%s, a failure comes every %s%s", (long long)c->every_steps,
+             num_format_seconds((double)c->every_steps * c->step_s, every, sizeof every), num_format_seconds(c->save_s, save, sizeof save),
+             c->save_measured ? "" : ", it is guessed", num_format_seconds(c->mtbf_s, mtbf, sizeof mtbf),
+             c->mtbf_measured ? ", measured" : ", as published for nodes like these; none was seen");
+    train_say(t, line);
+    record_cadence(&t->record, t->next_step, c);
 }
 
 int train_save_finish(struct train *t, struct err *err)

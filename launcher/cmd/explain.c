@@ -110,6 +110,17 @@ static void gap_json(const struct run_attempt *a, const struct run_attempt *b, s
     json_obj_end(o);
 }
 
+/* How often it saves, where the run file leaves that open. */
+static void every_text(const struct run_state *s, struct str *out)
+{
+    char every[32], save[32], mtbf[32];
+    str_addf(out, "  a checkpoint every %lld steps (%s): one takes %s%s, a failure comes every %s%s\n", (long long)s->every.steps,
+             num_format_seconds((double)s->every.steps * s->every.step_s, every, sizeof every),
+             num_format_seconds(s->every.save_s, save, sizeof save), s->every.save_measured ? "" : ", it is guessed",
+             num_format_seconds(s->every.mtbf_s, mtbf, sizeof mtbf),
+             s->every.mtbf_measured ? ", measured" : ", as published for nodes like these; none was seen");
+}
+
 static void explain_text(const struct run_state *s, const struct run_budget *budget, struct str *out)
 {
     char buf[32], why[STATE_TEXT_BYTES];
@@ -121,6 +132,8 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
     if (s->n_attempts && s->attempts[0].first_step_at > 0 && s->submitted_at > 0)
         str_addf(out, "  first step %s after the run was made\n",
                  num_format_seconds(s->attempts[0].first_step_at - s->created_at, buf, sizeof buf));
+    if (s->every.steps)
+        every_text(s, out);
     for (int64_t i = 0; i < s->n_attempts; i++)
         if (s->attempts[i].cause != CAUSE_NONE && s->attempts[i].cause != CAUSE_DONE)
             gap_text(&s->attempts[i], i + 1 < s->n_attempts ? &s->attempts[i + 1] : NULL, out);

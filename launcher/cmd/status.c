@@ -47,6 +47,7 @@ static void row_json(const struct run_state *s, const struct run_budget *budget,
     json_put_int(o, "steps_done", s->max_step + 1);
     json_put_int(o, "total_steps", s->total_steps);
     json_put_int(o, "saved_step", s->saved_step);
+    json_put_int(o, "ckpt_every_steps", s->every.steps);
     json_put_num(o, "mfu", s->last.step >= 0 ? s->last.mfu : NAN);
     json_put_num(o, "loss", s->last.step >= 0 ? s->last.loss : NAN);
     json_put_num(o, "step_s", s->last.step >= 0 ? s->last.step_s : NAN);

@@ -11,6 +11,7 @@
 
 #include "launcher/attempt.h"
 #include "launcher/limit.h"
+#include "launcher/pace.h"
 #include "launcher/state.h"
 
 enum { MAX_EVENTS = 32 };
@@ -309,7 +310,25 @@ static void leads(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         assert_true(limit_lead_s(table[i].limit_s, table[i].save_s, table[i].step_s) == table[i].lead_s);
-    assert_true(limit_save_s(&s) == 9 && limit_save_s(&none) == 0);
+    assert_true(pace_save_s(&s) == 9 && pace_save_s(&none) == 0);
+}
+
+/* Who saved before the end did not fail; who was killed in the middle of a step did. */
+static void failures(void **state)
+{
+    struct run_attempt attempts[] = {
+        {.first_step_at = 100, .ended_at = 400, .cause = CAUSE_PREEMPT, .stopped = true},
+        {.first_step_at = 500, .ended_at = 600, .cause = CAUSE_CRASH},
+        {.first_step_at = 700, .ended_at = 800, .cause = CAUSE_TIME_LIMIT},
+        {.ended_at = 850, .cause = CAUSE_PREEMPT}, /* had not begun */
+        {.first_step_at = 900}};
+    struct run_state s = {.attempts = attempts, .n_attempts = 1, .last_event_at = 1000};
+    (void)state;
+    assert_true(pace_mtbf_s(&s) == 0);
+    s.n_attempts = 2;
+    assert_true(pace_mtbf_s(&s) == 400);
+    s.n_attempts = 5;
+    assert_true(pace_mtbf_s(&s) == 300);
 }
 
 /* The first notice counts, wherever it was heard; the trainer's end says that it stopped because it was asked to. */
@@ -344,7 +363,7 @@ static void notices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(folds), cmocka_unit_test(order_does_not_matter),
-                                       cmocka_unit_test(submissions_by_order), cmocka_unit_test(wall_budget), cmocka_unit_test(causes), cmocka_unit_test(leads),
+                                       cmocka_unit_test(submissions_by_order), cmocka_unit_test(wall_budget), cmocka_unit_test(causes), cmocka_unit_test(leads), cmocka_unit_test(failures),
                                        cmocka_unit_test(notices)};
     return cmocka_run_group_tests_name("state", tests, NULL, NULL);
 }

@@ -91,6 +91,8 @@ static const struct { const char *text, *says; } refusals[] = {
     {WITH("\"numerics\": {\"dtype\": \"f64\", \"residual\": \"f32\"}"), "numerics.residual is f32 with dtype f64"},
     {WITH("\"numerics\": {\"dtype\": \"f16\"}"), "numerics.dtype is \"f16\": give one of f64, f32, bf16"},
     {WITH("\"checkpoint\": {\"keep\": 0}"), "checkpoint.keep is 0"},
+    {WITH("\"checkpoint\": {\"every_steps\": -1}"), "checkpoint.every_steps is -1: give an integer from 0 to 1000000000000 or \"never\""},
+    {WITH("\"checkpoint\": {\"every_steps\": \"seldom\"}"), "checkpoint.every_steps is \"seldom\": give an integer from 0 to 1000000000000 or \"never\""},
     {WITH("\"resources\": {\"nodes\": 0}"), "resources.nodes is 0"},
     {WITH("\"resources\": {\"again\": \"never\"}"), "resources.again is \"never\": give one of auto, requeue, successor"},
     {WITH("\"budget\": 3"), "budget is 3: give an object"},
@@ -191,6 +193,7 @@ static void save_refused(void **state)
 
 static void set_name(struct run *r) { snprintf(r->name, sizeof r->name, "other"); }
 static void set_every(struct run *r) { r->ckpt_every_steps = 1; }
+static void set_never(struct run *r) { r->ckpt_every_steps = RUN_NEVER; }
 static void set_keep(struct run *r) { r->ckpt_keep = 9; }
 static void set_crashes(struct run *r) { r->budget.crash = 9; }
 static void set_wall(struct run *r) { r->budget.wall_s = 9; }
@@ -258,7 +261,7 @@ static void set_dtype(struct run *r) { r->dtype = DTYPE_F64; }
 
 static const struct { void (*change)(struct run *r); const char *what; bool covered; } changes[] = {
 #define OUTSIDE(f) {f, #f, false}
-    OUTSIDE(set_name), OUTSIDE(set_every), OUTSIDE(set_keep), OUTSIDE(set_crashes), OUTSIDE(set_wall), OUTSIDE(set_nodes),
+    OUTSIDE(set_name), OUTSIDE(set_every), OUTSIDE(set_never), OUTSIDE(set_keep), OUTSIDE(set_crashes), OUTSIDE(set_wall), OUTSIDE(set_nodes),
     OUTSIDE(set_ranks), OUTSIDE(set_cores), OUTSIDE(set_limit), OUTSIDE(set_priority), OUTSIDE(set_again), OUTSIDE(move_known_data), OUTSIDE(set_plan), OUTSIDE(set_validation),
 #define COVERED(f) {f, #f, true}
     COVERED(move_unknown_data), COVERED(set_fingerprint), COVERED(set_gbs), COVERED(set_steps), COVERED(drop_stage),
