@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/spawn.h"
+#include "base/str.h"
 
 enum { END_BYTES = 64 << 10, WORDS_BYTES = 75 };
 
@@ -26,7 +27,7 @@ void last_words_exit(int code, int signo, char *out, size_t size)
 /* How srun names the task that ended it, and torchrun the one it saw fail first. */
 static bool names_task(const char *line)
 {
-    return (strncmp(line, "srun: error: ", 13) == 0 && strstr(line, "task")) || strstr(line, "exitcode  :") || strstr(line, "failed (exitcode:");
+    return (str_starts(line, "srun: error: ") && strstr(line, "task")) || strstr(line, "exitcode  :") || strstr(line, "failed (exitcode:");
 }
 
 static bool tells_error(const char *line)
@@ -58,8 +59,8 @@ void last_words_find(char *text, size_t n, char *out, size_t size)
         line += strspn(line, " ");
         if (names_task(line))
             task = task ? task : line;
-        else if (tells_error(line) && strncmp(line, "srun: ", 6) != 0 && strncmp(line, "slurmstepd: ", 12) != 0)
-            error = line;
+        else if (tells_error(line) && !str_starts(line, "srun: ") && !str_starts(line, "slurmstepd") && !(task && error))
+            error = line; /* what comes behind the task that failed first follows from it */
     }
     if (task)
         words_add(out, size, task);

@@ -7,8 +7,8 @@
 /* "exited with 137 (128 + SIGKILL)", "died of SIGKILL (signal 9)", "exited with 1". code, signo: as a step's status has them. */
 void last_words_exit(int code, int signo, char *out, size_t size);
 
-/* From the end of what it printed: which task failed first, where srun or torchrun says so, and the first line of its last error ("OutOfMemoryError:
- * CUDA out of memory. …"). "" when nothing looks like either. Pure; the text is changed. */
+/* From the end of what it printed: which task failed first, where srun or torchrun says so, and the last line before that tells of an
+ * error ("OutOfMemoryError: CUDA out of memory. …"). "" when nothing looks like either. Pure; the text is changed. */
 void last_words_find(char *text, size_t n, char *out, size_t size);
 /* The same of a log. */
 void last_words_read(const char *path, char *out, size_t size);

@@ -304,6 +304,9 @@ static void test_last_words(void **state)
         {"step 1\nTraceback (most recent call last):\n  File \"t.py\", line 3\nRuntimeError: CUDA error: an illegal memory access\nsrun: error: n3: task 5: Exited with exit code 1\n"
          "srun: error: n1: task 1: Exited with exit code 1\n",
          "srun: error: n3: task 5: Exited with exit code 1; RuntimeError: CUDA error: an illegal memory access"},
+        {"RuntimeError: CUDA out of memory\nsrun: error: n1: task 1: Exited with exit code 3\nsrun: launch/slurm: _step_signal: Terminating StepId=1.0\n"
+         "slurmstepd-n0: error: *** STEP 1.0 ON n0 CANCELLED AT 2026-11-22T18:20:29 ***\nConnectionError: rank 1 is gone\nsrun: error: n0: task 0: Terminated\n",
+         "srun: error: n1: task 1: Exited with exit code 3; RuntimeError: CUDA out of memory"},
         {"slurmstepd: error: Detected 1 oom-kill event\nsrun: error: n0: task 0: Out Of Memory\n", "srun: error: n0: task 0: Out Of Memory"},
         {"OSError: [Errno 28] No space left on device\r\n\x1b[31mbye\x1b[0m\n", "OSError: [Errno 28] No space left on device"},
         {"ValueError: caf\xe9 \xff\n", "ValueError: caf? ?"},
