@@ -506,6 +506,10 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
 {
     char how[64], words[STATE_TEXT_BYTES - 100] = "", log[LIMIT_PATH_BYTES], more[STATE_TEXT_BYTES / 2] = "";
     const char *who = a->ending.who;
+    if (a->state.wish == WISH_CANCEL) {
+        snprintf(detail, STATE_TEXT_BYTES, "cancelled by 'reel cancel'");
+        return;
+    }
     if (a->ending.why == SCHED_END_CANCELLED) {
         snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler%s%s", a->work.self.id, *who ? " by " : "", who);
         return;

@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/launch.h"
+#include "launcher/waits.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
@@ -121,7 +122,7 @@ static void every_text(const struct run_state *s, struct str *out)
              s->every.mtbf_measured ? ", measured" : ", as published for nodes like these; none was seen");
 }
 
-static void explain_text(const struct run_state *s, const struct run_budget *budget, struct str *out)
+static void explain_text(const struct run_state *s, const struct run_budget *budget, const char *waits, struct str *out)
 {
     char buf[32], why[STATE_TEXT_BYTES];
     run_state_next(s, budget, why);
@@ -132,6 +133,8 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
     if (s->n_attempts && s->attempts[0].first_step_at > 0 && s->submitted_at > 0)
         str_addf(out, "  first step %s after the run was made\n",
                  num_format_seconds(s->attempts[0].first_step_at - s->created_at, buf, sizeof buf));
+    if (*waits)
+        str_addf(out, "  %s\n", waits);
     if (s->every.steps)
         every_text(s, out);
     for (int64_t i = 0; i < s->n_attempts; i++)
@@ -141,13 +144,14 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
         damage_text(&s->attempts[i], out);
 }
 
-static void explain_json(const struct run_state *s, const struct run_budget *budget, struct json_out *o)
+static void explain_json(const struct run_state *s, const struct run_budget *budget, const char *waits, struct json_out *o)
 {
     json_obj_begin(o, NULL);
     json_put_text(o, "schema", "reel.explain/1");
     json_put_text(o, "run", s->run);
     json_put_text(o, "name", s->name);
     json_put_text(o, "state", run_state_word(s, budget));
+    json_put_text(o, "waits", waits);
     json_arr_begin(o, "gaps");
     for (int64_t i = 0; i < s->n_attempts; i++)
         if (s->attempts[i].cause != CAUSE_NONE && s->attempts[i].cause != CAUSE_DONE)
@@ -163,17 +167,20 @@ int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err 
     struct run_state state;
     struct str text = STR_INIT;
     struct json_out o;
+    char why[STATE_TEXT_BYTES];
     opt_operands(v, &operands);
     run_state_init(&state);
     int rc = launch_open(env->home, env->bin_dir, operands[0], &l, err);
     if (rc == 0)
         rc = run_state_load(l.run_dir, &state, err);
+    if (rc == 0)
+        waits_why(env->home, &state, &l.budget, why);
     if (rc == 0 && opt_bool(v, "json")) {
         json_out_init(&o, &text, 2);
-        explain_json(&state, &l.budget, &o);
+        explain_json(&state, &l.budget, why, &o);
         str_addc(&text, '\n');
     } else if (rc == 0) {
-        explain_text(&state, &l.budget, &text);
+        explain_text(&state, &l.budget, why, &text);
     }
     if (rc == 0)
         rc = cmd_print(&text, err);

@@ -8,6 +8,9 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "base/progress.h"
+#include "launcher/waits.h"
+
+enum { WAITS_EVERY_S = 2 };
 
 static volatile int interrupted;
 
@@ -18,7 +21,10 @@ static void on_interrupt(int signo)
 }
 
 struct view {
+    const char *home;
     bool quiet, started;
+    double asked_mono; /* why it waits; 0: not yet */
+    char waits[STATE_TEXT_BYTES];
     char word[16];
     int64_t attempts, step;
     struct progress progress;
@@ -34,6 +40,19 @@ static void begin(struct progress *p, const struct run_state *s)
 {
     progress_start(p, "train", s->total_steps, false);
     progress_from(p, s->last.step + 1);
+}
+
+/* A job that waits: why, when that changes. */
+static void waits_show(struct view *v, const struct run_state *s, const struct run_budget *budget)
+{
+    char why[STATE_TEXT_BYTES];
+    if (v->asked_mono > 0 && clock_mono_s() - v->asked_mono < WAITS_EVERY_S)
+        return;
+    v->asked_mono = clock_mono_s();
+    waits_why(v->home, s, budget, why);
+    if (*why && strcmp(why, v->waits) != 0)
+        fprintf(stderr, "  %s\n", why);
+    snprintf(v->waits, sizeof v->waits, "%s", why);
 }
 
 /* Words change seldom and get a line of their own; steps are the progress line. */
@@ -52,6 +71,7 @@ static void show(void *ctx, const struct run_state *s, const struct run_budget *
                 *job_state ? "]" : "");
         snprintf(v->word, sizeof v->word, "%s", word);
     }
+    waits_show(v, s, budget);
     for (int64_t i = 0; i < s->n_attempts; i++)
         if (s->attempts[i].number > v->attempts && s->attempts[i].cause != CAUSE_NONE) {
             attempt_said(&s->attempts[i]);
@@ -106,7 +126,7 @@ static int verdict(const struct launch *l, enum run_next next, struct err *err)
 
 int cmd_follow(const struct launch *l, struct sched *s, bool json, bool quiet, struct err *err)
 {
-    struct view view = {.quiet = quiet, .step = -1};
+    struct view view = {.home = l->home, .quiet = quiet, .step = -1};
     struct sigaction action = {.sa_handler = on_interrupt}, before;
     enum run_next next = RUN_NEXT_WAIT;
     sigaction(SIGINT, &action, &before);

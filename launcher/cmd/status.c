@@ -7,14 +7,15 @@
 #include "launcher/cmd/cmd.h"
 #include "launcher/home.h"
 #include "launcher/launch.h"
+#include "launcher/waits.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
 };
 const struct opt_cmd cmd_status = {"status", "show the runs: state, step, MFU, attempts", "[RUN]", opts, ARRAY_LEN(opts), 0, 1,
-                                   "Read from the runs' own event logs; the scheduler and the database are not asked."};
+                                   "Read from the runs' own event logs; of a run that waits the scheduler is asked why."};
 
-static void row_text(const struct run_state *s, const struct run_budget *budget, struct str *out)
+static void row_text(const struct run_state *s, const struct run_budget *budget, const char *why, struct str *out)
 {
     char ago[32];
     str_addf(out, "%-20.20s %.8s %-10s %6lld/%-6lld", s->name, s->run, run_state_word(s, budget), (long long)(s->max_step + 1),
@@ -32,16 +33,19 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
     if (s->damaged_records)
         str_addf(out, "  (%lld damaged place%s in its logs)", (long long)s->damaged_records,
                  s->damaged_records == 1 ? "" : "s");
+    if (*why)
+        str_addf(out, "  (%s)", why);
     str_addc(out, '\n');
 }
 
-static void row_json(const struct run_state *s, const struct run_budget *budget, struct json_out *o)
+static void row_json(const struct run_state *s, const struct run_budget *budget, const char *why, struct json_out *o)
 {
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
     json_obj_begin(o, NULL);
     json_put_text(o, "run", s->run);
     json_put_text(o, "name", s->name);
     json_put_text(o, "state", run_state_word(s, budget));
+    json_put_text(o, "waits", why);
     json_put_text(o, "model", s->model);
     json_put_text(o, "layout", s->layout);
     json_put_int(o, "steps_done", s->max_step + 1);
@@ -75,12 +79,15 @@ static int row_add(const struct cmd_env *env, const char *run, struct str *text,
 {
     struct launch l;
     struct run_state state;
+    char why[STATE_TEXT_BYTES];
     run_state_init(&state);
     int rc = launch_open(env->home, env->bin_dir, run, &l, err);
     if (rc == 0)
         rc = run_state_load(l.run_dir, &state, err);
-    if (rc == 0)
-        json ? row_json(&state, &l.budget, json) : row_text(&state, &l.budget, text);
+    if (rc == 0) {
+        waits_why(env->home, &state, &l.budget, why);
+        json ? row_json(&state, &l.budget, why, json) : row_text(&state, &l.budget, why, text);
+    }
     run_state_release(&state);
     return rc;
 }
