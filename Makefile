@@ -228,9 +228,10 @@ check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shot
 	@REEL_BIN=$(abspath $(B)) tests/slow/learning
 	@REEL_BIN=$(abspath $(B)) tests/slow/all-layouts
 
-check-peers: tests ## webdataset and Megatron-Energon read our shards, PyTorch computes our model (see tests/peers/readers, torch)
+check-peers: tests ## webdataset and Megatron-Energon read our shards, PyTorch computes our model, and trains through faults under reel and submitit (see tests/peers)
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/readers
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/torch
+	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/faults
 
 bench: $(B)/reel-train ## the trainer's tokens/s and memory beside PyTorch's, on one core (see tests/bench/bench): ROUNDS=5 OUT=file.json
 	@tests/bench/bench --bin $(B) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(OUT),--out '$(OUT)')
