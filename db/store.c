@@ -54,6 +54,12 @@ int store_error(sqlite3 *sql, int rc, const char *what, struct err *err)
         if (sqlite3_extended_errcode(sql) == SQLITE_READONLY_ROLLBACK)
             return err_set(err, ERR_STATE, "%s: an interrupted write is to be undone first: run 'reel db ingest'", file);
         return err_set(err, ERR_INPUT, "%s: opened for reading only, cannot %s", file, what);
+    case SQLITE_IOERR: {
+        int why = sqlite3_extended_errcode(sql);
+        if (why == SQLITE_IOERR_RDLOCK || why == SQLITE_IOERR_LOCK || why == SQLITE_IOERR_CHECKRESERVEDLOCK)
+            return err_set(err, ERR_IO, "%s: its file system has no locks (fcntl), which a database needs: give --db a path on one that has them", file);
+        return err_set(err, ERR_IO, "%s: cannot %s: %s", file, what, sqlite3_errmsg(sql));
+    }
     case SQLITE_ERROR:
     case SQLITE_RANGE:
         return err_set(err, ERR_INPUT, "%s: cannot %s: %s", file, what, sqlite3_errmsg(sql));

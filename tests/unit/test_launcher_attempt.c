@@ -1,0 +1,79 @@
+/* Attempts: whose lease an agent waits for, and whose it need not. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/lease.h"
+#include "launcher/attempt.h"
+#include "tests/unit/scratch.h"
+
+/* What the agent of job 7 left on another host, of which nothing is known. */
+static void left_behind(int64_t restart)
+{
+    char text[256];
+    snprintf(text, sizeof text, "{\"job_id\": \"7\", \"token\": \"t\", \"restart\": %lld, \"host\": \"elsewhere\", \"pid\": 99}", (long long)restart);
+    assert_int_equal(file_mkdirs(in_scratch("claims/lock"), NULL), 0);
+    assert_int_equal(file_publish(in_scratch("claims/attempt-1"), text, strlen(text), NULL), 0);
+    assert_int_equal(file_publish(in_scratch("claims/lock/0123456789abcdef0123456789abcdef.another-boot.1.99.1.0.elsewhere"), "1", 1, NULL), 0);
+}
+
+/* Seconds that the lease of what was left behind was waited for. */
+static double waited_s(const char *job, int restarts)
+{
+    struct sched_self self = {.restarts = restarts};
+    struct attempt a;
+    struct err err = {0};
+    snprintf(self.id, sizeof self.id, "%s", job);
+    attempt_init(&a, scratch, &self);
+    double begun = clock_mono_s();
+    int rc = attempt_lock(&a, &err);
+    if (rc < 0)
+        print_error("%s\n", err.text);
+    assert_int_equal(rc, 0);
+    double s = clock_mono_s() - begun;
+    attempt_release(&a);
+    return s;
+}
+
+/* A job that runs again has ended where it ran before, says the scheduler; of another job nobody says so. */
+static void a_former_life_is_not_waited_for(void **state)
+{
+    (void)state;
+    lease_silent_s = 1e9; /* whoever waits does not come back */
+    left_behind(0);
+    waited_s("7", 1);
+    lease_silent_s = 0.5;
+    left_behind(0);
+    assert_true(waited_s("8", 1) >= 0.5);
+    left_behind(1);
+    assert_true(waited_s("7", 1) >= 0.5); /* this very life: two agents of one job */
+    lease_silent_s = LEASE_SILENT_S;
+}
+
+static void the_newest_claim_counts(void **state)
+{
+    struct sched_self self = {.restarts = 0};
+    struct attempt a;
+    (void)state;
+    attempt_init(&a, scratch, &self);
+    left_behind(0);
+    a.number = 1;
+    assert_true(attempt_is_newest(&a));
+    assert_int_equal(file_publish(in_scratch("claims/attempt-2"), "{}", 2, NULL), 0);
+    assert_false(attempt_is_newest(&a));
+    attempt_release(&a);
+}
+
+int main(void)
+{
+#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        IN_SCRATCH(a_former_life_is_not_waited_for),
+        IN_SCRATCH(the_newest_claim_counts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
