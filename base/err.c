@@ -61,6 +61,8 @@ int err_set_errno(struct err *err, int code, const char *fmt, ...)
     BUG_ON(code >= 0);
     if (e == ENOMEM)
         code = ERR_NOMEM;
+    if (e == ENOSPC || e == EDQUOT)
+        code = ERR_FULL;
     if (err == NULL)
         return code;
     va_list ap;

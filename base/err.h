@@ -27,6 +27,7 @@ extern "C" {
     X(ERR_LIMIT, -6, 3, "a limit is exceeded")                        \
     X(ERR_ENV, -7, 4, "something is missing in the environment")      \
     X(ERR_IO, -8, 5, "an operation on a file or device failed")       \
+    X(ERR_FULL, -17, 5, "no space is left for a file")                \
     X(ERR_NOMEM, -9, 5, "out of memory")                              \
     X(ERR_EXISTS, -10, 5, "the object exists already")                \
     X(ERR_STATE, -11, 5, "not possible in this state")                \
@@ -53,7 +54,7 @@ struct err {
 /* Fill *err (if not NULL) and return `code`, so that reporting and returning is one statement. */
 int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Same, with ": <strerror(errno)>" appended. ENOMEM turns the code into ERR_NOMEM. */
+/* Same, with ": <strerror(errno)>" appended. ENOMEM turns the code into ERR_NOMEM, ENOSPC and EDQUOT into ERR_FULL. */
 int err_set_errno(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Put "<context>: " in front of the present text and return the present code (ERR_STATE if err is NULL: the code

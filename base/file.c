@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -23,7 +24,7 @@ static int fail(struct err *err, const char *verb, const char *path)
         return err_set(err, ERR_NOT_FOUND, "cannot %s '%s': no such file or folder", verb, path);
     case ENOSPC:
     case EDQUOT:
-        return err_set(err, ERR_IO, "cannot %s '%s': %s: free some space there or choose another folder", verb, path,
+        return err_set(err, ERR_FULL, "cannot %s '%s': %s: free some space there or choose another folder", verb, path,
                        strerror(errno));
     case EACCES:
     case EPERM:
@@ -89,6 +90,12 @@ int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *
         out->p[before] = '\0';
     }
     return rc;
+}
+
+int64_t file_space(const char *path)
+{
+    struct statvfs st;
+    return statvfs(path, &st) == 0 ? (int64_t)(st.f_bavail * st.f_frsize) : -1;
 }
 
 bool file_exists(const char *path)

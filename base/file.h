@@ -19,6 +19,7 @@
 /* Appends the content. ERR_NOT_FOUND if there is none, ERR_INPUT if the path leads to no file (a pipe or a device is none, and is not waited for), ERR_LIMIT above max_bytes; *out is as before on failure. */
 int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err);
 bool file_exists(const char *path);
+int64_t file_space(const char *path); /* bytes free on its disk for this user; -1: not known (quotas are not) */
 int file_mkdirs(const char *path, struct err *err);             /* like mkdir -p, mode 0777 & ~umask */
 int file_remove_tree(const char *path, struct err *err);        /* no error if absent; does not follow links */
 char *file_join(const char *dir, const char *name);             /* returns new; NULL when out of memory */

@@ -21,6 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/err.h"
+
 enum fault_kind { FAULT_NONE, FAULT_ALLOC, FAULT_WRITE, FAULT_SYNC, FAULT_RENAME, FAULT_MKDIR, FAULT_LINK, FAULT_READ, FAULT_KINDS };
 static const char *const fault_names[] = {"none", "allocation", "write", "sync", "rename", "mkdir", "link", "read"};
 
@@ -49,6 +51,12 @@ static inline bool fault_disarm(void)
 {
     fault.kind = FAULT_NONE;
     return fault.calls >= fault.at;
+}
+
+/* What a call of ours that fails for it returns: writes and folders fail for want of space, the rest by EIO. */
+static inline int fault_code(enum fault_kind kind)
+{
+    return kind == FAULT_ALLOC ? ERR_NOMEM : kind == FAULT_WRITE || kind == FAULT_MKDIR ? ERR_FULL : ERR_IO;
 }
 
 /* What to add to n: `step`, or what FAULT_STEP says. */

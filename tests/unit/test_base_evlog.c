@@ -620,7 +620,7 @@ static void full_disk(void **state)
         log = open_log();
         fault.active = true;
         fault.bytes_left = (size_t)room;
-        assert_int_equal(append(log, 2, true, &err), ERR_IO);
+        assert_int_equal(append(log, 2, true, &err), ERR_FULL);
         fault.active = false;
         assert_non_null(strstr(err.text, "No space left"));
         assert_int_equal(size_of(log_path()), before);
@@ -646,7 +646,7 @@ static void full_disk_and_failing_truncate(void **state)
         assert_int_equal(append(log, 1, true, &err), 0);
         fault.active = fault.truncate_fails = true;
         fault.bytes_left = room;
-        assert_int_equal(append(log, 2, true, &err), ERR_IO);
+        assert_int_equal(append(log, 2, true, &err), ERR_FULL);
         fault.active = fault.truncate_fails = false;
         assert_int_equal(append(log, 2, true, &err), 0);
         evlog_close(log);

@@ -194,7 +194,7 @@ static const struct scene {
 static bool fails_at(const struct scene *c, enum fault_kind kind, long n)
 {
     struct err err = {0};
-    int want = kind == FAULT_ALLOC ? ERR_NOMEM : ERR_IO;
+    int want = fault_code(kind);
     fault_arm(kind, n);
     int rc = c->run(&err);
     bool met = fault_disarm();
