@@ -33,8 +33,10 @@
  * it, and may live, cannot publish a part of it. Rank 0 asks before each rename whether the run's folder is still its own (base/owner.h). All ranks agree on success before anybody goes on. A checkpoint that already
  * stands under the name is kept when it verifies (the run is the same whoever ran it), else set aside like any damaged one.
  *
- * Removing: after a save, the oldest beyond the `keep` newest go, by a rename first, so that no part of one is seen. Only those count whose files were read again and have the manifest's
- * checksums (ckpt_keep.c), so that a damaged one never pushes out a good one.
+ * Removing: after a save, the oldest beyond the `keep` newest go, by a rename first, so that no part of one is seen. Only those count whose
+ * files were read again and have the manifest's checksums (ckpt_keep.c), so that a damaged one never pushes out a good one. What was set aside
+ * as damaged goes by the same rule. Where the disk has no room for a new one, they go before it is written, down to the newest that is whole
+ * (ckpt_room.c).
  */
 #include "trainer/ckpt.h"
 

@@ -4,7 +4,7 @@
  * at the top of ckpt.c. It is written as .tmp-step-…, every file synced, and renamed; a reader never sees a part. Loading takes the
  * newest that verifies; a damaged one is set aside (renamed *.damaged, never deleted) and the next older one is used. Damaged is what a
  * checksum, a size or a missing file proves; one that is whole and that this program cannot read is an error, and is left as it is.
- * Saving under a full disk leaves the older checkpoints as they were and removes what was begun.
+ * Saving under a full disk (ERR_FULL) leaves the older checkpoints as they were and removes what was begun.
  *
  *     ckpt_load(&writer, &optim, config_hash, told, ctx, &meta, &found, err);   // all ranks of the world
  *     ckpt_save(&writer, &optim, &meta, keep, &written, err);
@@ -38,6 +38,15 @@ struct ckpt_writer { const char *run_dir; int64_t attempt; struct lease *lease; 
 /* Collective over the world. Keeps the newest `keep` checkpoints that are whole, this one included, and what is newer than the last of them. */
 int ckpt_save(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
               struct err *err);
+
+/* Is there room for a checkpoint, or can room be made by removing what is set aside, and old ones beyond the newest that is whole? Collective.
+ * full: the last save failed for want of space, whatever the file system says is free. ERR_FULL: no. *room is filled then, too. */
+struct ckpt_room {
+    int64_t needed_bytes, free_bytes; /* of the whole checkpoint; before anything was removed, -1 unknown */
+    int64_t removed;                  /* folders */
+    bool enough;
+};
+int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full, struct ckpt_room *room, struct err *err);
 
 /* Of the newest folder, whatever it is worth; 0: none. */
 int64_t ckpt_newest_step(const char *run_dir);

@@ -1,4 +1,4 @@
-/* Which checkpoints stay: the newest `keep` that are whole, what is newer than the last of them, and nothing else. Older ones are verified by
+/* Which checkpoints stay: the newest `keep` that are whole, what is newer than the last of them, damaged or not, and nothing else. Older ones are verified by
  * content before one is deleted for their sake, file k by rank k mod ranks, where the new one is written: in the background if that is. */
 #include <stdlib.h>
 
@@ -34,14 +34,14 @@ int ckpt_keep_begin(struct ckpt_keep *k, const struct ckpt_writer *w, const char
     return rc;
 }
 
-static bool is_whole(const struct ckpt_keep *k, int64_t step)
+bool ckpt_part_whole(const char *ckpt_dir, int64_t step, const struct comm *world)
 {
     char dir[LIMIT_PATH_BYTES];
     struct ckpt_manifest m = {0};
-    ckpt_dir_format(k->ckpt_dir, step, dir);
+    ckpt_dir_format(ckpt_dir, step, dir);
     int rc = ckpt_manifest_load(dir, &m, NULL);
     if (rc == 0)
-        rc = ckpt_verify(dir, &m, k->world->rank, k->world->size, NULL);
+        rc = ckpt_verify(dir, &m, world->rank, world->size, NULL);
     ckpt_manifest_release(&m);
     return rc == 0;
 }
@@ -49,21 +49,24 @@ static bool is_whole(const struct ckpt_keep *k, int64_t step)
 void ckpt_keep_check(struct ckpt_keep *k)
 {
     for (int64_t i = 0, good = 0; i < k->list.n && good < k->keep && k->list.n > k->keep; i++)
-        good += k->whole[i] = k->list.steps[i] == k->step || is_whole(k, k->list.steps[i]);
+        good += k->whole[i] = k->list.steps[i] == k->step || ckpt_part_whole(k->ckpt_dir, k->list.steps[i], k->world);
 }
 
 int ckpt_keep_finish(struct ckpt_keep *k, struct err *err)
 {
+    int64_t last = 0; /* of those that stay */
     int rc = 0;
     for (int64_t i = 0, good = 0; i < k->list.n && k->list.n > k->keep && rc == 0; i++) {
         char dir[LIMIT_PATH_BYTES];
         double missing = !k->whole[i];
         ckpt_dir_format(k->ckpt_dir, k->list.steps[i], dir);
         if (good < k->keep && (rc = comm_max(k->world, &missing, 1, err)) == 0)
-            good += missing == 0;
+            good += missing == 0, last = good == k->keep ? k->list.steps[i] : 0;
         else if (rc == 0 && k->world->rank == 0)
             ckpt_remove(k->w, dir, k->list.steps[i], NULL);
     }
+    if (rc == 0 && k->world->rank == 0)
+        ckpt_damaged_remove(k->w, k->ckpt_dir, last);
     return rc;
 }
 

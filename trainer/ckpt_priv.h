@@ -48,6 +48,11 @@ void ckpt_keep_check(struct ckpt_keep *k);
 int ckpt_keep_finish(struct ckpt_keep *k, struct err *err);
 void ckpt_keep_release(struct ckpt_keep *k);
 
+/* Is this rank's part of the checkpoint of this step whole? */
+bool ckpt_part_whole(const char *ckpt_dir, int64_t step, const struct comm *world);
+/* Removes folders set aside of steps before this one; how many. */
+int ckpt_damaged_remove(const struct ckpt_writer *w, const char *ckpt_dir, int64_t below);
+
 /* Saving in parts: begin and finish are collective, what lies between is each rank's own. status: what write gave. */
 struct ckpt_save {
     const struct ckpt_writer *w; /* borrowed, with o */

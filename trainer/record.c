@@ -20,10 +20,12 @@
  *   data_verified  data, fingerprint: its shards have the index's checksums
  *   ckpt_every     step; every_steps, chosen by cadence.h from step_s, save_s and mtbf_s; save_measured, mtbf_measured: or else guessed, a prior
  *   warm_started   from; of the model's tensors how many were taken, missing; unused: tensors of the source that the model has no place for
+ *   space_low      step, needed_bytes of its checkpoint, free_bytes on the disk, removed (folders: damaged, and old ones beyond the newest
+ *                  whole one), enough (else it is not saved, and tried again later)
  *   ckpt_damaged   dir, reason; an older one is tried
  *   ckpt_refused   reason: no checkpoint can be gone on from, and what was saved is not to be done again unasked
  *   stop_seen      signal and heard_at, when it was this rank that heard it; seen_at: the ranks have agreed
- *   train_ended    next_step, reason ("done", "stop", "error"); detail: what the error was
+ *   train_ended    next_step; reason: done, stop, disk_full (there was no room for its last save), error; detail: what the error was
  */
 #include "trainer/record.h"
 
@@ -262,6 +264,20 @@ void record_warm(struct record *r, const char *from, const struct warm_count *c)
     json_put_int(&e.out, "taken", c->taken);
     json_put_int(&e.out, "missing", c->missing);
     json_put_int(&e.out, "unused", c->unused);
+    commit(r, &e, true);
+}
+
+void record_space_low(struct record *r, int64_t step, const struct ckpt_room *room)
+{
+    struct evlog_event e;
+    if (!r->log)
+        return;
+    evlog_begin(r->log, &e, "space_low");
+    json_put_int(&e.out, "step", step);
+    json_put_int(&e.out, "needed_bytes", room->needed_bytes);
+    json_put_int(&e.out, "free_bytes", room->free_bytes);
+    json_put_int(&e.out, "removed", room->removed);
+    json_put_bool(&e.out, "enough", room->enough);
     commit(r, &e, true);
 }
 

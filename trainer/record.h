@@ -9,6 +9,7 @@
 #include "profiles/plan.h"
 #include "profiles/run.h"
 #include "trainer/cadence.h"
+#include "trainer/ckpt.h"
 #include "trainer/scan.h"
 #include "trainer/warm_start.h"
 
@@ -46,6 +47,7 @@ void record_validation(struct record *r, int64_t step, const struct run_validati
 void record_verified(struct record *r, const char *data, struct hash128 fingerprint);
 void record_cadence(struct record *r, int64_t step, const struct cadence *c);
 void record_warm(struct record *r, const char *from, const struct warm_count *c);
+void record_space_low(struct record *r, int64_t step, const struct ckpt_room *room);
 void record_damaged(struct record *r, const char *dir, const char *reason);
 /* The checkpoints that there are, or were, are not gone on from: the attempt ends. */
 void record_refused(struct record *r, const char *reason);

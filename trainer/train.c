@@ -212,6 +212,7 @@ static void spike_after(struct train *t, struct record_step *s)
 struct pass {
     double loss[2];
     bool stop, written; /* somebody was told to stop; all have written the checkpoint that is under way */
+    bool space_back;    /* for a save that is owed */
     struct optim_result opt;
 };
 
@@ -221,8 +222,9 @@ static int pass_run(struct train *t, struct share *share, int64_t step, double n
     int rc = micro_batches(share, 1 / norm, s, p->loss, err);
     if (rc < 0)
         return rc;
-    double sums[] = {p->loss[0], p->loss[1], *t->conf->stop || hopeless(t) || is_replaced(t) ? 1 : 0, share->failed < 0, ckpt_async_written(&t->async)};
-    if ((rc = comm_sum(t->conf->world, sums, 5, err)) < 0)
+    double sums[] = {p->loss[0], p->loss[1], *t->conf->stop || hopeless(t) || is_replaced(t) ? 1 : 0, share->failed < 0,
+                     ckpt_async_written(&t->async), t->conf->world->rank == 0 && train_space_back(t)};
+    if ((rc = comm_sum(t->conf->world, sums, ARRAY_LEN(sums), err)) < 0)
         return rc;
     if (sums[3] > 0) {
         sums_finish(&t->optim.sums, err); /* on their way since backward */
@@ -232,6 +234,7 @@ static int pass_run(struct train *t, struct share *share, int64_t step, double n
     p->loss[0] = sums[0], p->loss[1] = sums[1];
     p->stop = p->stop || sums[2] > 0;
     p->written = sums[4] == t->conf->world->size;
+    p->space_back = sums[5] > 0;
     double update = clock_mono_s(), before = comm_waited_s(t->conf->world);
     struct meter_mark part = meter_begin(t->dev->meter);
     if ((rc = optim_step(&t->optim, step, norm_limit(t, p->loss[0]), &p->opt, err)) < 0 ||
@@ -311,6 +314,7 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     train_profile_step_end(t, s);
     *stop = p.stop;
     t->all_written = p.written;
+    t->space_back = p.space_back;
     return 0;
 }
 
@@ -522,18 +526,24 @@ static bool save_is_due(const struct train *t, int64_t saved)
 /* Due after the step just done: validation, a checkpoint; saving takes time, in which a request to stop may come. */
 static int between_steps(struct train *t, int64_t end, int64_t *saved, bool *stop, struct err *err)
 {
+    struct err why = {0};
     int rc = t->all_written ? train_save_finish(t, err) : 0;
     if (rc == 0)
         rc = validation_try(t, stop, err);
     bool last = *stop || t->next_step == end;
     if (rc == 0 && !last)
         rc = cadence_try(t, err);
-    if (rc < 0 || *saved == t->next_step || !(last || save_is_due(t, *saved)))
+    if (rc < 0 || *saved == t->next_step || !(last || t->space_back || save_is_due(t, *saved)))
         return rc;
     double begun = clock_mono_s();
-    rc = save_due(t, last, err);
+    rc = save_due(t, last, &why);
+    if (rc == ERR_FULL && !last)
+        rc = train_save_put_off(t, &why);
+    else if (rc < 0)
+        return err_set(err, rc, "%s", why.text);
     *saved = t->next_step;
-    cadence_saved(&t->cadence, clock_mono_s() - begun);
+    if (!t->save_owed)
+        cadence_saved(&t->cadence, clock_mono_s() - begun);
     return rc == 0 && !last ? stop_agree(t, stop, err) : rc; /* no further step, no further save */
 }
 
@@ -586,6 +596,8 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
     }
     if (rc == 0)
         rc = train_save_finish(t, err); /* asked to stop while it was begun */
+    if (rc == 0 && t->save_owed)
+        rc = train_state_save(t, err);
     return rc < 0 ? rc : report_make(t, s, out, err);
 }
 
@@ -671,7 +683,8 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     out->mfu = t.peak_flops > 0 ? out->model_flops / out->median_step_s / t.peak_flops : NAN;
     if (rc == 0)
         out->end = t.next_step == run_total_steps(t.run) && !t.owed ? TRAIN_DONE : stop ? TRAIN_STOPPED : TRAIN_LIMIT;
-    record_ended(&t.record, t.next_step, rc < 0 ? "error" : out->end == TRAIN_DONE ? "done" : "stop", rc < 0 ? err->text : "");
+    const char *reason = rc == ERR_FULL ? "disk_full" : rc < 0 ? "error" : out->end == TRAIN_DONE ? "done" : "stop";
+    record_ended(&t.record, t.next_step, reason, rc < 0 ? err->text : "");
     if (rc == 0)
         rc = train_profile_end(&t, out, err);
     train_profile_close(&t);

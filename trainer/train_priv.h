@@ -22,6 +22,8 @@ struct train {
     int64_t next_step, skips, end_step; /* end_step: the attempt goes no further; -1: not known yet */
     struct spike_history spikes; /* with adamw.spike_z; of this stage's last steps */
     struct cadence cadence;   /* with checkpoint.every_steps 0 */
+    bool save_owed;    /* the disk had no room for the last save that was due */
+    struct ckpt_room room; /* found before the last save */
     bool owed;         /* a validation that is due was given up, or not begun */
     struct { double at_s, tokens, flops, seconds; } line; /* the last one said of a step: when; since then */
     double *times;     /* step_s of this attempt, up to TRAIN_TIMES_MAX */
@@ -54,6 +56,7 @@ struct train {
     bool verify[LIMIT_STAGES + 1];                    /* of each stage's data, and behind them the validation's: are shards compared with their */
     struct hash128 fingerprints[LIMIT_STAGES + 1];    /* checksums; rank 0: of the index, zero: synthetic, or not known */
     struct ckpt_async async;
+    bool space_back;  /* rank 0 sees room for the save that is owed */
     bool all_written; /* every rank's file of the one under way */
     double async_wall, async_mono; /* when the one under way was begun */
     int64_t most_gbs, most_micros; /* packs of a step, a replica's micro-batches, over its stages */
@@ -78,7 +81,10 @@ static inline void train_phase_set(const struct train *t, const char *phase)
 int train_state_load(struct train *t, struct err *err); /* the newest checkpoint, or first weights; sets next_step */
 int train_state_save(struct train *t, struct err *err); /* now */
 int train_save_begin(struct train *t, struct err *err); /* in the background */
-int train_save_finish(struct train *t, struct err *err); /* the one under way is published */
+int train_save_finish(struct train *t, struct err *err); /* the one under way is published; want of space is no failure, the save is owed */
+/* A disk without room ends no training that goes on: the save is tried again when there is room, or the next one is due. Returns 0. */
+int train_save_put_off(const struct train *t, const struct err *why);
+bool train_space_back(const struct train *t); /* has a save that is owed room now? This rank's own look */
 void train_cadence_tell(struct train *t);          /* not collective */
 /* train_verify.c */
 int train_verify_decide(struct train *t, struct err *err); /* collective: what is to be compared before the segment */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/num.h"
 #include "trainer/warm_start.h"
 
@@ -103,6 +104,37 @@ void train_cadence_tell(struct train *t)
     record_cadence(&t->record, t->next_step, c);
 }
 
+/* ---- saving: a disk without room for it ends no training ---- */
+
+/* Room is made before the disk is full; what was done for it, or that it could not be had, is on record. */
+static int room_find(struct train *t, bool full, struct err *err)
+{
+    int rc = ckpt_room_make(&t->writer, &t->optim, full, &t->room, err);
+    if (rc == ERR_FULL || (rc == 0 && t->room.removed > 0))
+        record_space_low(&t->record, t->next_step, &t->room);
+    return rc;
+}
+
+static int owe(struct train *t, int rc)
+{
+    t->save_owed = rc == ERR_FULL || (rc < 0 && t->save_owed);
+    return rc;
+}
+
+int train_save_put_off(const struct train *t, const struct err *why)
+{
+    char line[ERR_TEXT_BYTES + 64];
+    snprintf(line, sizeof line, "step %lld is not saved, training goes on: %s", (long long)t->next_step, why->text);
+    train_say(t, line);
+    return 0;
+}
+
+bool train_space_back(const struct train *t)
+{
+    return t->save_owed && t->room.free_bytes >= 0 && t->room.free_bytes < t->room.needed_bytes &&
+           file_space(t->conf->run_dir) >= t->room.needed_bytes;
+}
+
 int train_save_finish(struct train *t, struct err *err)
 {
     struct ckpt_meta written;
@@ -111,15 +143,19 @@ int train_save_finish(struct train *t, struct err *err)
     int rc = ckpt_async_finish(&t->async, &written, err);
     if (rc == 0)
         saved_record(t, &written, t->async_wall, t->async_mono);
-    return rc;
+    if (owe(t, rc) == ERR_FULL)
+        rc = room_find(t, true, err);
+    return rc == ERR_FULL ? 0 : rc;
 }
 
 int train_save_begin(struct train *t, struct err *err)
 {
     struct ckpt_meta meta = meta_now(t);
     int rc = train_save_finish(t, err);
+    if (rc == 0)
+        rc = room_find(t, false, err);
     t->async_wall = clock_wall_s(), t->async_mono = clock_mono_s();
-    return rc < 0 ? rc : ckpt_async_begin(&t->async, &t->writer, &meta, t->run->ckpt_keep, err);
+    return owe(t, rc < 0 ? rc : ckpt_async_begin(&t->async, &t->writer, &meta, t->run->ckpt_keep, err));
 }
 
 int train_state_save(struct train *t, struct err *err)
@@ -129,9 +165,11 @@ int train_state_save(struct train *t, struct err *err)
         return 0;
     int rc = train_save_finish(t, err);
     double wall = clock_wall_s(), mono = clock_mono_s();
-    if (rc == 0)
+    if (rc == 0 && (rc = room_find(t, false, err)) == 0)
+        rc = ckpt_save(&t->writer, &t->optim, &meta, t->run->ckpt_keep, &written, err);
+    if (rc == ERR_FULL && t->room.enough && (rc = room_find(t, true, err)) == 0) /* a quota, or somebody else was faster */
         rc = ckpt_save(&t->writer, &t->optim, &meta, t->run->ckpt_keep, &written, err);
     if (rc == 0)
         saved_record(t, &written, wall, mono);
-    return rc;
+    return owe(t, rc);
 }

@@ -468,7 +468,7 @@ static void the_same_step_again(void **state)
 
 static void expect_fault(const char *what, enum fault_kind kind, long n, int rc, const struct err *err)
 {
-    int want = kind == FAULT_ALLOC ? ERR_NOMEM : ERR_IO;
+    int want = fault_code(kind);
     if (rc != 0 && (rc != want || err->code != want || !err->text[0]))
         fail_msg("%s, %s %ld: %d '%s'", what, fault_names[kind], n, rc, err->text);
 }
