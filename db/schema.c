@@ -188,7 +188,7 @@ static const struct view views[] = {
      "  job_id      the scheduler's\n"
      "  started_at  UTC s\n"
      "  ended_at    UTC s; NULL while it runs, and when nobody lived to say so\n"
-     "  cause       done, preempt, time_limit, crash, node_fail, cancel, pause, hang, diverged, early_exit (0 before\n"
+     "  cause       done, preempt, time_limit, crash, node_fail, cancel, pause, hang, diverged, disk_full, early_exit (0 before\n"
      "              its steps were done, a crash in all but its status); NULL as above\n"
      "  first_step  least step done in it; NULL if none\n"
      "  last_step   greatest step done in it", true},

@@ -25,11 +25,11 @@
 #include "launcher/foreign.h"
 #include "launcher/last_words.h"
 #include "launcher/limit.h"
-#include "launcher/next.h"
 #include "launcher/node_agent.h"
 #include "launcher/pace.h"
 #include "launcher/placement.h"
 #include "launcher/ranks.h"
+#include "launcher/space.h"
 #include "launcher/successor.h"
 #include "launcher/work.h"
 
@@ -37,6 +37,7 @@ enum {
     LOOK_EVERY_MS = 250, /* for the word of a node agent, and for the trainer's end */
     HELD_LOOK_MS = 100,  /* for the end of those that outlive their step */
     TELL_EVERY_S = 1,    /* a trainer that starts up may not hear yet: say it again until it has ended */
+    SPACE_LOOK_MS = 1000, /* between two looks whether the disk has room again */
     AWAY_S = 3,          /* longer between two looks, and it was not the trainer that stood still */
 };
 
@@ -168,30 +169,13 @@ static int trainer_command(struct agent *a, struct command *out, struct err *err
                                          (const char *const *)env, &a->arena, out, err);
 }
 
-/* Where the ranks will run goes on record before they do. */
-static void placement_record(struct agent *a, const struct placement *p)
-{
-    struct evlog_event e;
-    struct err err = {0};
-    if (!p->known)
-        return;
-    if (placement_save(p, a->conf->run_dir, a->attempt.number, &err) < 0)
-        log_msg(LOG_WARN, "the placement is not written down: %s", err.text);
-    evlog_begin(a->attempt.log, &e, "placed");
-    json_put_int(&e.out, "nodes", (int64_t)p->on.n);
-    json_put_text(&e.out, "network", p->on.network);
-    json_put_text(&e.out, "switches", p->switches);
-    json_put_bool(&e.out, "cpus_bound", p->cpus != NULL);
-    attempt_event(&a->attempt, &e);
-}
-
 /* Where the step's ranks go, for it and for people. */
 static void ranks_place(struct agent *a, struct sched_step_spec *spec)
 {
     struct placement placement;
     command_groups(&a->work.plan.layout, spec->groups);
     placement_find(&placement, a->work.steps, a->conf->home, &a->work.self, spec, &a->arena);
-    placement_record(a, &placement);
+    placement_record(&placement, &a->attempt);
     spec->cpus = placement.cpus;
 }
 
@@ -274,18 +258,6 @@ static void limit_tell(struct agent *a)
     stop_request(a, SIGUSR1, "before the end of the time limit");
 }
 
-static char *rank0_log(const struct agent *a, char buf[LIMIT_PATH_BYTES])
-{
-    snprintf(buf, LIMIT_PATH_BYTES, "%s/events/rank0.a%lld.evlog", a->conf->run_dir, (long long)a->attempt.number);
-    return buf;
-}
-
-static char *output_log(const struct agent *a, char buf[LIMIT_PATH_BYTES])
-{
-    snprintf(buf, LIMIT_PATH_BYTES, "%s/logs/attempt-%lld.log", a->conf->run_dir, (long long)a->attempt.number);
-    return buf;
-}
-
 /* Rank 0 writes an event for every step, save and load, a foreign trainer prints: when that log has not grown for so long nothing moves any
  * more. The log's size on our own clock, for its times may be another host's. */
 static bool hangs(struct agent *a)
@@ -293,7 +265,8 @@ static bool hangs(struct agent *a)
     char path[LIMIT_PATH_BYTES];
     struct stat st;
     double limit_s = a->work.budget.hang_s, now_s = clock_mono_s();
-    int64_t bytes = stat(a->work.foreign ? output_log(a, path) : rank0_log(a, path), &st) == 0 ? (int64_t)st.st_size : 0;
+    const char *log = a->work.foreign ? attempt_output_log(&a->attempt, path) : attempt_rank0_log(&a->attempt, path);
+    int64_t bytes = stat(log, &st) == 0 ? (int64_t)st.st_size : 0;
     double away_s = now_s - a->looked_mono;
     a->looked_mono = now_s;
     if (away_s > AWAY_S) /* we were suspended, and the trainer with us */
@@ -450,6 +423,54 @@ static int signals_take(struct agent *a, struct err *err)
     return a->signal_fd >= 0 ? 0 : err_set_errno(err, ERR_IO, "cannot open a signalfd");
 }
 
+/* ---- a full disk ---- */
+
+/* After attempts that ended for want of disk space this one waits before it starts, in the job: what the log says survives a requeue, and a
+ * notice to stop is heard. As soon as there is room where there was none it goes on; where a quota refused the disk says nothing. */
+static int space_wait(struct agent *a, struct err *err)
+{
+    double until = run_state_not_before(&a->state), left_s = until - clock_wall_s(), from_s = clock_mono_s();
+    int64_t needed = space_needed(&a->state);
+    bool low = file_space(a->conf->run_dir) < needed;
+    int rc = 0;
+    if (left_s <= 0 || a->work.foreign)
+        return 0;
+    log_msg(LOG_WARN, "the disk was full: the attempt starts in %.0f s%s", left_s, low ? ", or when there is room for a checkpoint" : "");
+    space_event_held(&a->attempt, until, needed);
+    while (rc == 0 && !a->stop_requested && clock_mono_s() - from_s < left_s && !(low && file_space(a->conf->run_dir) >= needed))
+        rc = notices_take(a, SPACE_LOOK_MS, err);
+    return rc;
+}
+
+/* Of the attempt before ours whose end nobody told: did another job's run end because somebody cancelled that job? */
+static enum sched_end before_ending(struct agent *a)
+{
+    const struct run_attempt *last = a->state.n_attempts ? &a->state.attempts[a->state.n_attempts - 1] : NULL;
+    struct sched_ending ending;
+    if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !a->work.sched || strcmp(last->job_id, a->work.self.id) == 0)
+        return SCHED_END_NONE;
+    return sched_ending(a->work.sched, last->job_id, &ending, NULL) == 0 ? ending.why : SCHED_END_NONE;
+}
+
+/* The claim, and the attempt's end, must be written down: with no room for a word they wait for it. */
+static bool word_wait(struct agent *a, int rc)
+{
+    return rc == ERR_FULL && a->work.sched && !a->stop_requested && notices_take(a, SPACE_LOOK_MS, NULL) == 0;
+}
+
+static int claim(struct agent *a, struct err *err)
+{
+    enum sched_end before = before_ending(a);
+    int rc = attempt_claim(&a->attempt, &a->state, before, err);
+    if (rc == ERR_FULL)
+        log_msg(LOG_WARN, "no attempt can be begun yet: %s", err->text);
+    while (word_wait(a, rc))
+        rc = attempt_claim(&a->attempt, &a->state, before, err);
+    if (rc == ERR_FULL && a->stop_requested)
+        work_requeue(&a->work, &a->attempt);
+    return rc;
+}
+
 /* ---- one attempt ---- */
 
 /* Told to end by the scheduler, and neither it nor anything we know says why: it may be that somebody cancels the job. */
@@ -477,7 +498,8 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause, const struc
         *exit_code = 75;
         return 0;
     }
-    attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail);
+    while (word_wait(a, attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail)))
+        ;
     run_state_release(&a->state);
     int rc = run_state_load(a->conf->run_dir, &a->state, err);
     if (rc < 0 || (rc = run_state_end(&a->state, a->attempt.number, cause, detail, err)) < 0)
@@ -502,9 +524,11 @@ static void ending_ask(struct agent *a)
 }
 
 /* Why it ended, for people. */
-static void detail_make(const struct agent *a, const struct sched_step_status *end, bool is_short, const char *failed, char detail[STATE_TEXT_BYTES])
+static void detail_make(const struct agent *a, const struct sched_step_status *end, bool is_short, const struct run_attempt *told,
+                        char detail[STATE_TEXT_BYTES])
 {
     char how[64], words[STATE_TEXT_BYTES - 100] = "", log[LIMIT_PATH_BYTES], more[STATE_TEXT_BYTES / 2] = "";
+    char needed[32], left[32];
     const char *who = a->ending.who;
     if (a->state.wish == WISH_CANCEL) {
         snprintf(detail, STATE_TEXT_BYTES, "cancelled by 'reel cancel'");
@@ -520,10 +544,14 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
                  (long long)a->work.wrap.total_steps);
     else if (a->learned)
         snprintf(more, sizeof more, ", the job was being ended (%s)", sched_end_name(a->ending.why));
-    else if (failed[0])
-        snprintf(more, sizeof more, " (%.120s)", failed);
+    else if (told && told->disk_full && told->space.any)
+        snprintf(more, sizeof more, ": a checkpoint takes %s and the run's disk has %s left",
+                 num_format_bytes(told->space.needed_bytes, needed, sizeof needed),
+                 num_format_bytes(told->space.free_bytes, left, sizeof left));
+    else if (told && told->failed[0])
+        snprintf(more, sizeof more, " (%.120s)", told->failed);
     else if (end->exit_code != 0 || end->exit_signal)
-        last_words_read(output_log(a, log), words, sizeof words);
+        last_words_read(attempt_output_log(&a->attempt, log), words, sizeof words);
     snprintf(detail, STATE_TEXT_BYTES, "trainer %s%s%s%s; see logs/attempt-%lld.log", how, more, *words ? ": " : "", words,
              (long long)a->attempt.number);
 }
@@ -559,9 +587,10 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     struct attempt_evidence evidence = {
         .done = done, .stop_requested = a->stop_requested, .cancel_requested = a->state.wish == WISH_CANCEL,
         .pause_requested = a->state.wish == WISH_PAUSE, .ending = a->ending.why,
-        .time_limit_near = a->stop_requested && near_time_limit(a), .hung = a->hung, .node_lost = a->node_lost, .ours = !a->work.foreign,
+        .time_limit_near = a->stop_requested && near_time_limit(a), .hung = a->hung, .node_lost = a->node_lost,
+        .disk_full = !a->work.foreign && space_missed(a->conf->run_dir, told, end->exit_code), .ours = !a->work.foreign,
         .is_short = as == FOREIGN_SHORT, .exit_code = end->exit_code, .exit_signal = end->exit_signal};
-    detail_make(a, end, as == FOREIGN_SHORT, told ? told->failed : "", detail);
+    detail_make(a, end, as == FOREIGN_SHORT, told, detail);
     return attempt_settle(a, attempt_cause_of(&evidence), end, detail, exit_code, err);
 }
 
@@ -576,7 +605,7 @@ static int attempt_fail(struct agent *a, int rc, int *exit_code, struct err *err
         return rc;
     }
     log_msg(LOG_ERROR, "%s", err->text);
-    return attempt_settle(a, CAUSE_CRASH, &none, err->text, exit_code, &more) < 0 ? rc : 0;
+    return attempt_settle(a, rc == ERR_FULL ? CAUSE_DISK_FULL : CAUSE_CRASH, &none, err->text, exit_code, &more) < 0 ? rc : 0;
 }
 
 static int attempt_run(struct agent *a, int *exit_code, struct err *err)
@@ -591,7 +620,9 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
         return attempt_finish(a, &end, exit_code, err);
     successor_prepare(a->conf, &a->work, a->state.run);
     snprintf(logs, sizeof logs, "%s/logs", a->conf->run_dir);
-    if ((rc = file_mkdirs(logs, err)) == 0) {
+    if ((rc = space_wait(a, err)) == 0 && a->stop_requested)
+        return attempt_finish(a, &end, exit_code, err);
+    if (rc == 0 && (rc = file_mkdirs(logs, err)) == 0) {
         nodes_start(a);
         rc = trainer_start(a, &a->step, err);
     }
@@ -619,25 +650,6 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
     return rc;
 }
 
-/* What was changed since the attempt before holds from this one on. Failing that it goes on as it was. */
-static int changes_take(struct agent *a, struct err *err)
-{
-    int64_t revision = 0, steps = num_max_i64(a->state.max_step + 1, a->state.saved_step);
-    struct evlog_event e;
-    struct err why = {0};
-    if (a->work.foreign || (a->work.sched && next_needs_job(a->conf->run_dir, next_revision_here())))
-        return 0;
-    if (next_take(a->conf->run_dir, steps, &revision, &why) < 0)
-        log_msg(LOG_WARN, "what was changed does not hold yet: %s", why.text);
-    if (revision == 0)
-        return 0;
-    evlog_begin(a->attempt.log, &e, "change_taken");
-    json_put_int(&e.out, "revision", revision);
-    json_put_int(&e.out, "from_step", steps);
-    attempt_event(&a->attempt, &e);
-    return work_reload(&a->work, a->conf->run_dir, err);
-}
-
 static void agent_release(struct agent *a)
 {
     foreign_close(&a->foreign);
@@ -648,16 +660,6 @@ static void agent_release(struct agent *a)
     if (a->signal_fd >= 0)
         close(a->signal_fd);
     attempt_release(&a->attempt);
-}
-
-/* Of the attempt before ours whose end nobody told: did another job's run end because somebody cancelled that job? */
-static enum sched_end before_ending(struct agent *a)
-{
-    const struct run_attempt *last = a->state.n_attempts ? &a->state.attempts[a->state.n_attempts - 1] : NULL;
-    struct sched_ending ending;
-    if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !a->work.sched || strcmp(last->job_id, a->work.self.id) == 0)
-        return SCHED_END_NONE;
-    return sched_ending(a->work.sched, last->job_id, &ending, NULL) == 0 ? ending.why : SCHED_END_NONE;
 }
 
 int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
@@ -685,8 +687,7 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
         *exit_code = 0;
         goto out;
     }
-    if ((rc = attempt_claim(&a.attempt, &a.state, before_ending(&a), err)) == 0 && (rc = changes_take(&a, err)) == 0 &&
-        (rc = budget_look(&a, &spent, err)) == 0) {
+    if ((rc = claim(&a, err)) == 0 && (rc = work_changes_take(&a.work, &a.attempt, &a.state, err)) == 0 && (rc = budget_look(&a, &spent, err)) == 0) {
         *exit_code = 1;
         rc = spent ? 0 : attempt_run(&a, exit_code, err);
     }

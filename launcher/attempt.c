@@ -31,6 +31,8 @@ enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
         return CAUSE_PREEMPT;
     if (e->is_short)
         return CAUSE_EARLY_EXIT;
+    if (e->disk_full)
+        return CAUSE_DISK_FULL;
     return e->ours && e->exit_code == err_exit_code(ERR_DIVERGED) ? CAUSE_DIVERGED : CAUSE_CRASH;
 }
 
@@ -65,11 +67,13 @@ static int log_open(const struct attempt *a, const char *run, int64_t number, st
     return rc;
 }
 
-static void commit(struct evlog *log, struct evlog_event *e, bool durable)
+static int commit(struct evlog *log, struct evlog_event *e, bool durable)
 {
     struct err err = {0};
-    if (evlog_commit(log, e, durable, &err) < 0)
+    int rc = evlog_commit(log, e, durable, &err);
+    if (rc < 0)
         log_msg(LOG_WARN, "event lost: %s", err.text);
+    return rc;
 }
 
 void attempt_event(struct attempt *a, struct evlog_event *e)
@@ -82,7 +86,7 @@ void attempt_event_soon(struct attempt *a, struct evlog_event *e)
     commit(a->log, e, false);
 }
 
-static void end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail)
+static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail)
 {
     struct evlog_event e;
     evlog_begin(log, &e, "attempt_ended");
@@ -90,12 +94,26 @@ static void end_put(struct evlog *log, enum attempt_cause cause, int exit_code, 
     json_put_int(&e.out, "exit_code", exit_code);
     json_put_int(&e.out, "signal", exit_signal);
     json_put_text(&e.out, "detail", detail);
-    commit(log, &e, true);
+    return commit(log, &e, true);
 }
 
-void attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail)
+int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail)
 {
-    end_put(a->log, cause, exit_code, exit_signal, detail);
+    return end_put(a->log, cause, exit_code, exit_signal, detail);
+}
+
+/* ---- its files ---- */
+
+char *attempt_rank0_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/events/rank0.a%lld.evlog", a->run_dir, (long long)a->number);
+    return buf;
+}
+
+char *attempt_output_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/logs/attempt-%lld.log", a->run_dir, (long long)a->number);
+    return buf;
 }
 
 /* ---- the attempt before us ---- */

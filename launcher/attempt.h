@@ -47,11 +47,16 @@ bool attempt_is_newest(const struct attempt *a);
  * what the agent left behind to let go of the lock. why: as the scheduler has it. */
 int attempt_mourn(struct attempt *a, int signo, enum sched_end why, struct err *err);
 
-/* A full disk must not end the training it reports on: a lost event is a warning. */
+/* A full disk must not end the training it reports on: a lost event is a warning. The end's result is that of the write: told again, the first
+ * counts. */
 void attempt_event(struct attempt *a, struct evlog_event *e);
 /* The same without waiting for the disk: for steps, of which there are many. */
 void attempt_event_soon(struct attempt *a, struct evlog_event *e);
-void attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail);
+int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail);
+
+/* Rank 0's event log; what the trainer prints. Each returns buf. */
+char *attempt_rank0_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES]);
+char *attempt_output_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES]);
 
 /* NULL if the state knows no such attempt. */
 const struct run_attempt *attempt_told(const struct run_state *s, int64_t number);
@@ -67,6 +72,7 @@ struct attempt_evidence {
     bool time_limit_near;   /* the notice came at the end of the job's time limit */
     bool hung;              /* ended by the agent because nothing moved */
     bool node_lost;         /* the scheduler said that a node of the step failed */
+    bool disk_full;         /* there was no room for the last save, or none for a word about it */
     bool ours;              /* reel-train, whose exit status 6 says that training diverged */
     bool is_short;          /* a wrapped trainer exited with 0 and was not through */
     int exit_code;          /* of the trainer; -1 killed */

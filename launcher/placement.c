@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/str.h"
 
 /* ---- CPUs ---- */
@@ -108,7 +109,7 @@ static void node_write(const struct placement *p, size_t i, struct json_out *o)
     }
 }
 
-int placement_save(const struct placement *p, const char *run_dir, int64_t attempt, struct err *err)
+static int placement_save(const struct placement *p, const char *run_dir, int64_t attempt, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
@@ -136,4 +137,20 @@ int placement_save(const struct placement *p, const char *run_dir, int64_t attem
         rc = file_publish(path, text.p, text.len, err);
     str_release(&text);
     return rc;
+}
+
+void placement_record(const struct placement *p, struct attempt *attempt)
+{
+    struct evlog_event e;
+    struct err err = {0};
+    if (!p->known)
+        return;
+    if (placement_save(p, attempt->run_dir, attempt->number, &err) < 0)
+        log_msg(LOG_WARN, "the placement is not written down: %s", err.text);
+    evlog_begin(attempt->log, &e, "placed");
+    json_put_int(&e.out, "nodes", (int64_t)p->on.n);
+    json_put_text(&e.out, "network", p->on.network);
+    json_put_text(&e.out, "switches", p->switches);
+    json_put_bool(&e.out, "cpus_bound", p->cpus != NULL);
+    attempt_event(attempt, &e);
 }

@@ -6,11 +6,12 @@
  * the ranks fill them (one for each GPU, or a whole number for each NUMA node).
  *
  *     placement_find(&p, sched, home, &self, &spec, &arena);   spec.cpus = p.cpus;
- *     placement_save(&p, run_dir, attempt, err);
+ *     placement_record(&p, &attempt);
  */
 #ifndef LAUNCHER_PLACEMENT_H
 #define LAUNCHER_PLACEMENT_H
 
+#include "launcher/attempt.h"
 #include "launcher/sched/sched.h"
 #include "launcher/topo.h"
 
@@ -25,8 +26,9 @@ struct placement {
 void placement_find(struct placement *p, struct sched *s, const char *home, const struct sched_self *self,
                     const struct sched_step_spec *spec, struct arena *arena);
 
-/* <run_dir>/placement/attempt-<n>.json, for people; nothing when the placement is not known. */
-int placement_save(const struct placement *p, const char *run_dir, int64_t attempt, struct err *err);
+/* Where the ranks will run goes on record before they do: <run_dir>/placement/attempt-<n>.json, for people, and event "placed"; nothing when the
+ * placement is not known. */
+void placement_record(const struct placement *p, struct attempt *attempt);
 
 /* The CPUs of `ranks` ranks that fill a machine of which a job has `cpus`, into out[ranks]; false when they do not. Pure. */
 bool placement_cpus(const struct topo *t, int64_t ranks, int64_t cpus, struct arena *arena, const char **out, bool *gpus);

@@ -6,7 +6,9 @@
 #include <string.h>
 
 const char *const attempt_cause_names[] = {"",      "done",      "preempt", "time_limit", "crash",
-                                           "node_fail", "cancel", "hang",    "diverged",   "early_exit", "pause", NULL};
+                                           "node_fail", "cancel", "hang",    "diverged",   "early_exit", "pause", "disk_full", NULL};
+
+static const double FULL_PAUSE_S = 60, FULL_PAUSE_MOST_S = 1800;
 
 void run_state_init(struct run_state *s)
 {
@@ -179,6 +181,8 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
         a->requeued_at = wall;
     } else if (strcmp(kind, "requeue_withheld") == 0) {
         a->withheld = true;
+    } else if (strcmp(kind, "held") == 0) {
+        a->held_until = json_num(event, "until", 0);
     } else if (strcmp(kind, "node_lost") == 0) {
         text_set(a->node_lost, sizeof a->node_lost, event, "node");
     } else if (strcmp(kind, "told_by_srun") == 0) {
@@ -255,10 +259,18 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
         a->load_s = json_num(event, "seconds", 0);
     } else if (strcmp(kind, "ckpt_damaged") == 0) {
         a->damaged++;
+    } else if (strcmp(kind, "space_low") == 0) {
+        a->space.any = true;
+        a->space.enough = cJSON_IsTrue(json_member(event, "enough"));
+        a->space.step = json_int(event, "step", 0);
+        a->space.needed_bytes = json_int(event, "needed_bytes", 0);
+        a->space.free_bytes = json_int(event, "free_bytes", -1);
+        a->space.removed += json_int(event, "removed", 0);
     } else if (strcmp(kind, "ckpt_refused") == 0) {
         text_set(a->refused, sizeof a->refused, event, "reason");
     } else if (strcmp(kind, "train_ended") == 0) {
         a->done |= strcmp(json_text(event, "reason", ""), "done") == 0;
+        a->disk_full |= strcmp(json_text(event, "reason", ""), "disk_full") == 0;
         if (a->done) { /* a wrapped trainer does not count: what it calls done is */
             int64_t steps = json_int(event, "next_step", INT64_MAX);
             s->done_steps = steps > s->done_steps ? steps : s->done_steps;
@@ -420,6 +432,23 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
     return last->requeued_at > 0 ? RUN_NEXT_WAIT : RUN_NEXT_REQUEUE;
 }
 
+double run_state_not_before(const struct run_state *s)
+{
+    double pause_s = 0, last = 0;
+    int64_t reach = 0;
+    for (int64_t i = 0; i < s->n_attempts; i++) {
+        const struct run_attempt *a = &s->attempts[i];
+        if (attempt_reach(a) > reach)
+            pause_s = last = 0;
+        reach = attempt_reach(a) > reach ? attempt_reach(a) : reach;
+        if (a->cause == CAUSE_DISK_FULL) {
+            pause_s = pause_s > 0 ? fmin(2 * pause_s, FULL_PAUSE_MOST_S) : FULL_PAUSE_S;
+            last = a->ended_at;
+        }
+    }
+    return last > 0 ? last + pause_s : 0;
+}
+
 const char *run_state_word(const struct run_state *s, const struct run_budget *budget)
 {
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
@@ -434,7 +463,7 @@ const char *run_state_word(const struct run_state *s, const struct run_budget *b
     }
     if (!last)
         return "queued";
-    if (last->cause != CAUSE_NONE)
+    if (last->cause != CAUSE_NONE || (last->held_until > 0 && last->trainer_started_at == 0))
         return "waiting";
     if (last->signal_at > 0)
         return "stopping";

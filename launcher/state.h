@@ -36,6 +36,7 @@ enum attempt_cause { /* why an attempt ended */
     CAUSE_DIVERGED,  /* the trainer gave up: too many steps without a finite gradient */
     CAUSE_EARLY_EXIT, /* a wrapped trainer exited with 0 short of its steps, and nobody had asked it to stop; counted like a crash */
     CAUSE_PAUSE,     /* asked to, by 'reel pause' */
+    CAUSE_DISK_FULL, /* no room for its last checkpoint */
 };
 extern const char *const attempt_cause_names[]; /* ended by NULL; "" for CAUSE_NONE */
 
@@ -56,6 +57,9 @@ struct run_attempt {
     char told_by_srun[64];           /* nodes whose ranks had to be told through srun too; "" none */
     bool progressed;                 /* a foreign trainer's sign that it came further, see wrap.h */
     bool stopped;                    /* it saved and stopped because it was asked to */
+    bool disk_full;                  /* there was no room for its last save */
+    double held_until;               /* it waits until then for room on the disk before it starts; 0 it does not */
+    struct { int64_t step, needed_bytes, free_bytes, removed; bool any, enough; } space; /* the last time that space was low; any: it was */
     bool done;                       /* it published what was the last step then */
     bool withheld;                   /* its agent did not give the job back: nobody could say who told it to stop */
     double requeued_at;              /* its agent gave the job back to the scheduler to run again; 0 no */
@@ -140,6 +144,10 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
 /* Attempts, after budget_from, that ended like the newest one (crash, hang and early exit count as one) since the last that brought a step or checkpoint more than
  * those before it; a crash that did counts itself, a preemption that did does not. */
 int64_t run_state_without_progress(const struct run_state *s);
+
+/* Before when the next attempt should not start, UTC s: after ends for want of disk space without a new step between them 1, 2, 4 … 30 minutes
+ * from the last of them. 0: at once. */
+double run_state_not_before(const struct run_state *s);
 
 /* One word for tables: created, queued, starting, training, stopping, waiting, paused, done, failed, cancelled. */
 const char *run_state_word(const struct run_state *s, const struct run_budget *budget);

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "launcher/next.h"
 
 /* The controller may be away, and what asks it may die of the signal that ends all processes of a job: a run without a follower has nobody
  * else to bring it back. */
@@ -73,10 +74,10 @@ static int foreign_job_find(struct work *w, const char *home, struct err *err)
     return 0;
 }
 
-/* Should the question be put again, after a pause that doubles each time? */
+/* Should the question be put again, after a pause that doubles each time? For want of disk space without end: nobody else would. */
 static bool again_later(int rc, double begun_s, double *pause_s)
 {
-    if ((rc != ERR_TEMP && rc != ERR_BUSY) || clock_mono_s() - begun_s >= REQUEUE_FOR_S)
+    if (rc != ERR_FULL && ((rc != ERR_TEMP && rc != ERR_BUSY) || clock_mono_s() - begun_s >= REQUEUE_FOR_S))
         return false;
     clock_sleep_s(*pause_s);
     *pause_s = fmin(2 * *pause_s, REQUEUE_PAUSE_S);
@@ -110,13 +111,23 @@ static void limit_find(struct work *w)
         w->time_limit_s = ending.limit_at - clock_wall_s();
 }
 
-int work_reload(struct work *w, const char *run_dir, struct err *err)
+int work_changes_take(struct work *w, struct attempt *attempt, const struct run_state *state, struct err *err)
 {
+    int64_t revision = 0, steps = num_max_i64(state->max_step + 1, state->saved_step);
+    struct evlog_event e;
+    struct err why = {0};
+    if (w->foreign || (w->sched && next_needs_job(attempt->run_dir, next_revision_here())))
+        return 0;
+    if (next_take(attempt->run_dir, steps, &revision, &why) < 0)
+        log_msg(LOG_WARN, "what was changed does not hold yet: %s", why.text);
+    if (revision == 0)
+        return 0;
+    evlog_begin(attempt->log, &e, "change_taken");
+    json_put_int(&e.out, "revision", revision);
+    json_put_int(&e.out, "from_step", steps);
+    attempt_event(attempt, &e);
     run_release(&w->run);
-    int rc = ours_load(w, run_dir, err);
-    if (rc == 0)
-        limit_find(w);
-    return rc;
+    return ours_load(w, attempt->run_dir, err);
 }
 
 int work_load(struct work *w, const char *run_dir, const char *home, struct err *err)
@@ -150,12 +161,15 @@ void work_requeue(struct work *w, struct attempt *attempt)
     double begun_s = clock_mono_s(), pause_s = 1;
     int rc;
     do
-        rc = sched_requeue(w->sched, w->self.id, &err);
+        if ((rc = sched_requeue(w->sched, w->self.id, &err)) == ERR_FULL)
+            log_msg(LOG_WARN, "cannot requeue job %s yet: %s", w->self.id, err.text);
     while (again_later(rc, begun_s, &pause_s));
     if (rc < 0) {
         log_msg(LOG_WARN, "cannot requeue job %s: %s", w->self.id, err.text);
         return;
     }
+    if (!attempt->log)
+        return;
     evlog_begin(attempt->log, &e, "requeue");
     json_put_text(&e.out, "job_id", w->self.id);
     attempt_event(attempt, &e);

@@ -26,15 +26,16 @@ struct work {
 /* Reads the run's folder and finds the job: the scheduler that REEL_JOB_SCHED names, for a wrapped command Slurm when it runs in a job of
  * it. *w is zeroed before, released after failure too. */
 int work_load(struct work *w, const char *run_dir, const char *home, struct err *err);
-/* run.json and plan.json anew, of a run of ours whose folder says something else now. */
-int work_reload(struct work *w, const char *run_dir, struct err *err);
+/* What was changed of the run (launcher/next.h) holds from this attempt on, which is claimed, with an event; failing that it goes on as it was. */
+int work_changes_take(struct work *w, struct attempt *attempt, const struct run_state *state, struct err *err);
 void work_release(struct work *w);
 
 /* Why the own job is to end. Asks until the scheduler answers when `patient`, as long as a requeue would, else once;
  * SCHED_END_NONE without a job, SCHED_END_UNKNOWN and the error without an answer. */
 int work_ending(struct work *w, bool patient, struct sched_ending *out);
 
-/* Gives the own job back to the scheduler, with an event. A failure is a warning: then a follower of the run brings it back
+/* Gives the own job back to the scheduler, with an event if the attempt has a log. Where that cannot be written down for want of disk space it
+ * is tried until there is some: nobody else would. Any other failure is a warning: then a follower of the run brings it back
  * (`reel launch` with its name; a wrapped run has none, its owner submits its script again). */
 void work_requeue(struct work *w, struct attempt *attempt);
 

@@ -69,7 +69,8 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     if (a->withheld)
         str_addf(out, "; it was told to stop, and the scheduler does not say who by: so its job was not requeued, for who cancels, ends. If it "
                       "is to go on, submit it again");
-    if (a->cause == CAUSE_CRASH || a->cause == CAUSE_NODE_FAIL || a->cause == CAUSE_HANG || a->cause == CAUSE_EARLY_EXIT || a->cause == CAUSE_CANCEL)
+    if (a->cause == CAUSE_CRASH || a->cause == CAUSE_NODE_FAIL || a->cause == CAUSE_HANG || a->cause == CAUSE_EARLY_EXIT || a->cause == CAUSE_CANCEL ||
+        a->cause == CAUSE_DISK_FULL)
         str_addf(out, "; %s", a->detail);
     str_addc(out, '\n');
 }
@@ -89,6 +90,20 @@ static void damage_text(const struct run_attempt *a, struct str *out)
         str_addf(out, "ended: %s\n", a->refused);
     else
         str_addf(out, "%s\n", a->first_step == 0 ? "began anew, at step 0" : "came no further");
+}
+
+/* What an attempt did about a disk that was nearly full, and whether it waits for room now. */
+static void space_text(const struct run_attempt *a, struct str *out)
+{
+    char needed[32], left[32], when[32];
+    if (a->space.any)
+        str_addf(out, "  attempt %lld, after %lld steps: space was low, a checkpoint takes %s and %s were free: %lld folder%s removed, %s\n",
+                 (long long)a->number, (long long)a->space.step, num_format_bytes(a->space.needed_bytes, needed, sizeof needed),
+                 num_format_bytes(a->space.free_bytes, left, sizeof left), (long long)a->space.removed, a->space.removed == 1 ? " was" : "s were",
+                 a->space.enough || a->saved_step > a->space.step ? "saved" : "not saved");
+    if (a->held_until > 0 && a->trainer_started_at == 0 && a->cause == CAUSE_NONE)
+        str_addf(out, "  attempt %lld waits for room on the disk, until %s at most\n", (long long)a->number,
+                 clock_format_utc(a->held_until, when, sizeof when));
 }
 
 static void gap_json(const struct run_attempt *a, const struct run_attempt *b, struct json_out *o)
@@ -141,7 +156,7 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
         if (s->attempts[i].cause != CAUSE_NONE && s->attempts[i].cause != CAUSE_DONE)
             gap_text(&s->attempts[i], i + 1 < s->n_attempts ? &s->attempts[i + 1] : NULL, out);
     for (int64_t i = 0; i < s->n_attempts; i++)
-        damage_text(&s->attempts[i], out);
+        damage_text(&s->attempts[i], out), space_text(&s->attempts[i], out);
 }
 
 static void explain_json(const struct run_state *s, const struct run_budget *budget, const char *waits, struct json_out *o)

@@ -30,6 +30,9 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
         str_addf(out, " loss -        ");
     str_addf(out, " %2lld attempt%s  last word %s ago", (long long)s->n_attempts, s->n_attempts == 1 ? " " : "s",
              num_format_seconds(fmax(0, clock_wall_s() - s->last_event_at), ago, sizeof ago));
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    if (last && (last->cause == CAUSE_DISK_FULL || last->held_until > 0 || (last->space.any && !last->space.enough && last->saved_step <= last->space.step)))
+        str_addf(out, "  (no room on the disk: see reel explain)");
     if (s->damaged_records)
         str_addf(out, "  (%lld damaged place%s in its logs)", (long long)s->damaged_records,
                  s->damaged_records == 1 ? "" : "s");

@@ -291,6 +291,8 @@ static void causes(void **state)
         {{.ending = SCHED_END_TIME_LIMIT, .stop_requested = true}, CAUSE_TIME_LIMIT},
         {{.ending = SCHED_END_UNKNOWN, .stop_requested = true}, CAUSE_PREEMPT},
         {{.ending = SCHED_END_UNKNOWN, .exit_code = 5}, CAUSE_CRASH},
+        {{.disk_full = true, .ours = true, .exit_code = 5}, CAUSE_DISK_FULL},
+        {{.disk_full = true, .stop_requested = true, .exit_code = 5}, CAUSE_PREEMPT}, /* why it ended; that it could not save is told beside it */
         {{.exit_code = 5}, CAUSE_CRASH},
         {{.exit_code = 0}, CAUSE_CRASH}, /* exit 0 without the last step published is not done */
         {{.exit_code = -1, .exit_signal = 11}, CAUSE_CRASH},
@@ -331,6 +333,26 @@ static void failures(void **state)
     assert_true(pace_mtbf_s(&s) == 300);
 }
 
+/* 1, 2, 4 … 30 minutes after ends for want of space; other ends between them change nothing, a new step begins anew. */
+static void full_disk_pauses(void **state)
+{
+    static const double minutes[] = {1, 2, 4, 8, 16, 30, 30};
+    struct run_state s;
+    (void)state;
+    run_state_init(&s);
+    assert_true(run_state_not_before(&s) == 0);
+    for (int i = 0, attempt = 1; i < (int)(sizeof minutes / sizeof minutes[0]); i++, attempt += 2) {
+        struct ev ends[] = {ENDED(attempt, 100 + 10 * i, "disk_full"), ENDED(attempt + 1, 105 + 10 * i, "preempt")};
+        for (int k = 0; k < 2; k++)
+            apply(&s, &ends[k]);
+        assert_true(run_state_not_before(&s) == 100 + 10 * i + 60 * minutes[i]);
+    }
+    apply(&s, &(struct ev)STEP(20, 300, 7));
+    apply(&s, &(struct ev)ENDED(20, 301, "disk_full"));
+    assert_true(run_state_not_before(&s) == 361);
+    run_state_release(&s);
+}
+
 /* The first notice counts, wherever it was heard; the trainer's end says that it stopped because it was asked to. */
 static void notices(void **state)
 {
@@ -364,6 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(folds), cmocka_unit_test(order_does_not_matter),
                                        cmocka_unit_test(submissions_by_order), cmocka_unit_test(wall_budget), cmocka_unit_test(causes), cmocka_unit_test(leads), cmocka_unit_test(failures),
+                                       cmocka_unit_test(full_disk_pauses),
                                        cmocka_unit_test(notices)};
     return cmocka_run_group_tests_name("state", tests, NULL, NULL);
 }
