@@ -8,10 +8,10 @@
  *   4. start a node agent on every node, who tells the ranks there and hears what the batch process may not (launcher/node_agent.h);
  *      wait for the checkpoint's lock: what a lost attempt left may still be writing.
  *   5. start the trainer, ours or the wrapped command (launcher/foreign.h); pass on every notice to stop as the signal it understands,
- *      as often as it comes; end it when it hangs.
- *   6. when the trainer has ended: learn whether its steps or the job were being ended, where nobody was told; say why the attempt
- *      ended; and unless the run is over, give the own job back to the scheduler (sched_requeue) before exiting, an exit code alone requeues
- *      nothing (DESIGN section 4); or leave it to the successor.
+ *      as often as it comes, and a notice of its own before the end of the job's time limit (launcher/limit.h); end it when it hangs.
+ *   6. when the trainer has ended: ask the scheduler why the job is to end, for it may have told the steps alone, and who cancels a job ends
+ *      its run; say why the attempt ended; and unless the run is over, give the own job back to the scheduler (sched_requeue) before exiting,
+ *      an exit code alone requeues nothing (DESIGN section 4); or leave it to the successor.
  * Its parent is the guard (launcher/guard.h), which does 6 should the agent be killed. Every step is an event in the run's log; see launcher/state.h for what follows from them.
  */
 #ifndef LAUNCHER_AGENT_H
