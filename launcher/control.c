@@ -96,7 +96,7 @@ static int wish_put(const struct launch *l, const struct run_state *s, const cha
         if (retry->exclude)
             json_put_text(&e.out, "exclude", retry->exclude);
     }
-    rc = evlog_commit(log, &e, true, err);
+    rc = launch_wish_commit(l, log, &e, err);
     evlog_close(log);
     return rc;
 }
@@ -124,7 +124,11 @@ static int pause_locked(const struct launch *l, struct sched *s, const struct ru
     enum run_next next = run_state_next(state, &l->budget, NULL);
     if (next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED)
         return err_set(err, ERR_NO, "run '%s' is %s: there is nothing to pause", state->name, run_state_word(state, &l->budget));
-    int rc = next == RUN_NEXT_PAUSED ? 0 : wish_put(l, state, "pause_requested", NULL, err);
+    int rc = 0;
+    if (next == RUN_NEXT_PAUSED) /* who was killed before the agent could hear of it asks again */
+        launch_wish_poke(l);
+    else
+        rc = wish_put(l, state, "pause_requested", NULL, err);
     return rc == 0 && s && !l->wrapped ? jobs_stop(s, state, err) : rc; /* a wrapped run's job is not ours to prove */
 }
 

@@ -1,9 +1,12 @@
 #include "launcher/launch.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "autotune/command.h"
 #include "base/clock.h"
@@ -338,6 +341,22 @@ void launch_wish_begin(struct evlog *log, struct evlog_event *e, const struct ru
     json_put_int(&e->out, "met_attempt", state->n_attempts ? state->attempts[state->n_attempts - 1].number : 0);
 }
 
+void launch_wish_poke(const struct launch *l)
+{
+    char path[LIMIT_PATH_BYTES + 16];
+    snprintf(path, sizeof path, "%s/events", l->run_dir);
+    if (utimensat(AT_FDCWD, path, NULL, 0) < 0)
+        log_msg(LOG_WARN, "the run's agent may hear of it late: cannot touch '%s': %s", path, strerror(errno));
+}
+
+int launch_wish_commit(const struct launch *l, struct evlog *log, struct evlog_event *e, struct err *err)
+{
+    int rc = evlog_commit(log, e, true, err);
+    if (rc == 0)
+        launch_wish_poke(l); /* the log itself was made before it held this event */
+    return rc;
+}
+
 /* The jobs of a run that may live, successor first: cancelled the other way round it could start in between. */
 static int jobs_cancel(struct sched *s, const struct run_state *state, struct err *err)
 {
@@ -367,7 +386,7 @@ int launch_cancel(const struct launch *l, struct sched *s, struct err *err)
     if (rc == 0) {
         struct evlog_event e;
         launch_wish_begin(log, &e, &state, "cancel_requested");
-        rc = evlog_commit(log, &e, true, err);
+        rc = launch_wish_commit(l, log, &e, err);
     }
     if (rc == 0 && !l->wrapped) /* whose job it is we cannot prove: the user ends it */
         rc = jobs_cancel(s, &state, err);
@@ -480,7 +499,7 @@ static int cancelled_note(struct follow *f, const struct run_state *state, bool 
         return rc;
     launch_wish_begin(log, &e, state, "cancel_requested");
     json_put_text(&e.out, "by", by);
-    rc = evlog_commit(log, &e, true, err);
+    rc = launch_wish_commit(f->l, log, &e, err);
     evlog_close(log);
     return rc;
 }

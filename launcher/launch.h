@@ -58,6 +58,10 @@ int launch_log_open(const struct launch *l, const char *token, struct evlog **ou
 
 /* Begins the event of a wish of the run's owner, which counts before all that this state knows. */
 void launch_wish_begin(struct evlog *log, struct evlog_event *e, const struct run_state *state, const char *kind);
+/* Commits it, and has the run's agent look. */
+int launch_wish_commit(const struct launch *l, struct evlog *log, struct evlog_event *e, struct err *err);
+/* The agent looks at the run's logs when the time of their folder changes: it does now. */
+void launch_wish_poke(const struct launch *l);
 
 /* For the job of this run that runs now: a successor, which starts when that has ended. The one there is if it may still start, else a
  * new one, *id. A run whose site lets no job run again (PreemptMode=CANCEL) goes on by it, with nobody alive to look after it.

@@ -2,7 +2,7 @@
  *
  *     {
  *       "schema": "reel.run/1",
- *       "name": "demo",                        default "run"; an alias for people, the run's id is another thing
+ *       "name": "demo",                        default "run": letters, digits, - and _; an alias for people, the run's id is another thing
  *       "model": "dit-tiny",                   a catalog name, with variant if wanted, or a reel.model/1 object
  *       "stages": [                            1 to 16, trained one after the other
  *         {"data": "clips",                    dataset folder, or "synthetic:TxHxW" (latent cells)

@@ -75,6 +75,9 @@ int wish_print(const struct wish *w, const char *schema, const char *line, struc
 int wish_bring_back(struct wish *w, const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     char line[512], from[64] = "its beginning: nothing was saved";
+    int rc = run_state_load(w->l.run_dir, &w->state, err); /* its job may have saved while we waited for its end */
+    if (rc < 0)
+        return rc;
     if (w->state.saved_step > 0)
         snprintf(from, sizeof from, "step %lld", (long long)w->state.saved_step);
     if (w->l.wrapped)
@@ -85,7 +88,7 @@ int wish_bring_back(struct wish *w, const struct opt_values *v, struct cmd_env *
         return wish_print(w, "reel.launch/1", line, err);
     char token[ID_TEXT_BYTES]; /* its job has ended */
     snprintf(token, sizeof token, "%s", w->state.token);
-    int rc = launch_submit(&w->l, w->s, token, err);
+    rc = launch_submit(&w->l, w->s, token, err);
     if (rc == 0)
         rc = run_state_load(w->l.run_dir, &w->state, err);
     if (rc < 0 || opt_bool(v, "detach"))
