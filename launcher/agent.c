@@ -26,6 +26,7 @@
 #include "launcher/last_words.h"
 #include "launcher/limit.h"
 #include "launcher/node_agent.h"
+#include "launcher/owner.h"
 #include "launcher/pace.h"
 #include "launcher/placement.h"
 #include "launcher/ranks.h"
@@ -34,7 +35,6 @@
 #include "launcher/work.h"
 
 enum {
-    OWNER_LOOKS = 4,     /* two changes of a folder may have one time */
     LOOK_EVERY_MS = 250, /* for the word of a node agent, and for the trainer's end */
     HELD_LOOK_MS = 100,  /* for the end of those that outlive their step */
     TELL_EVERY_S = 1,    /* a trainer that starts up may not hear yet: say it again until it has ended */
@@ -66,8 +66,7 @@ struct agent {
     double notice_after_s; /* the attempt's start */
     double started_mono, moved_mono, looked_mono; /* of the attempt; when rank 0's log grew last, and was looked at */
     int64_t log_bytes;
-    struct timespec events_mtime; /* of the run's folder of logs */
-    int owner_looks;              /* that are left since it changed */
+    struct owner_watch owner;
     struct arena arena;
 };
 
@@ -364,26 +363,11 @@ static void node_lost_look(struct agent *a)
         node_lost_note(a, node);
 }
 
-/* The run's owner speaks in a log of its own, which changes their folder: the second way to us beside the scheduler's signal, and the only
- * one where we cannot prove whose job this is. */
 static void owner_heed(struct agent *a)
 {
-    char path[LIMIT_PATH_BYTES];
-    struct stat st;
-    struct run_state now;
-    snprintf(path, sizeof path, "%s/events", a->conf->run_dir);
-    if (a->stop_requested || stat(path, &st) < 0)
-        return;
-    if (memcmp(&st.st_mtim, &a->events_mtime, sizeof st.st_mtim) != 0)
-        a->owner_looks = OWNER_LOOKS;
-    a->events_mtime = st.st_mtim;
-    if (a->owner_looks == 0)
-        return;
-    a->owner_looks--;
-    run_state_init(&now);
-    if (run_state_load(a->conf->run_dir, &now, NULL) == 0 && now.wish != WISH_RUN)
-        stop_request(a, SIGTERM, now.wish == WISH_PAUSE ? "by 'reel pause'" : "by 'reel cancel'");
-    run_state_release(&now);
+    enum run_wish wish = a->stop_requested ? WISH_RUN : owner_look(&a->owner, a->conf->run_dir);
+    if (wish != WISH_RUN)
+        stop_request(a, SIGTERM, wish == WISH_PAUSE ? "by 'reel pause'" : "by 'reel cancel'");
 }
 
 /* Watch until the trainer has ended. Signals arrive on the descriptor, never in a handler. */
