@@ -58,13 +58,25 @@ static void frame_draw(const struct scene *s, double t, double gain, double nois
 
 struct truth { int64_t cuts[MAX_CUTS], n, fades[MAX_CUTS], n_fades; };
 
-/* Pushes one sequence; scenes of 20 to 90 frames, one in six followed by a fade through black, one in five holding a flash. */
-static void sequence_push(struct shots *s, uint64_t seed, struct truth *truth)
+/* As rate conversion does: each frame is shown `times` times, now and then once more, with a coder's rounding in the repeats. */
+static void frame_push(struct shots *s, uint8_t *planes, int64_t times, int64_t *shown)
+{
+    struct err err = {0};
+    for (int64_t i = 0; i < times; i++) {
+        if (i > 0)
+            for (int64_t k = (*shown * 7 + i) % 11; k < SHOTS_BYTES; k += 11)
+                planes[k] = (uint8_t)(planes[k] ^ 1);
+        assert_int_equal(shots_push(s, planes, &err), 0);
+        ++*shown;
+    }
+}
+
+/* Pushes one sequence, each frame `times` times; scenes of 20 to 90 frames, one in six followed by a fade through black, one in five holding a flash. */
+static void sequence_push(struct shots *s, uint64_t seed, int64_t times, struct truth *truth)
 {
     uint64_t k = 0;
-    int64_t frame = 0;
+    int64_t frame = 0, shown = 0;
     uint8_t planes[SHOTS_BYTES];
-    struct err err = {0};
     *truth = (struct truth){0};
     for (int scene = 0; scene < 14; scene++) {
         struct scene look = scene_make(seed, &k);
@@ -76,16 +88,16 @@ static void sequence_push(struct shots *s, uint64_t seed, struct truth *truth)
             frame_draw(&look, (double)i, gain, noise, seed, frame, planes);
             if (flash >= 0 && i >= flash && i < flash + 2)
                 memset(planes, 230, SHOTS_PLANE);
-            assert_int_equal(shots_push(s, planes, &err), 0);
+            frame_push(s, planes, times, &shown);
         }
         if (fade) {
             memset(planes, 16, SHOTS_PLANE);
             memset(planes + SHOTS_PLANE, 128, 2 * SHOTS_PLANE);
             for (int i = 0; i < 4; i++, frame++)
-                assert_int_equal(shots_push(s, planes, &err), 0);
-            truth->fades[truth->n_fades++] = frame;
+                frame_push(s, planes, times, &shown);
+            truth->fades[truth->n_fades++] = shown;
         } else if (scene < 13) {
-            truth->cuts[truth->n++] = frame;
+            truth->cuts[truth->n++] = shown;
         }
     }
 }
@@ -98,10 +110,9 @@ static bool within(const int64_t *list, int64_t n, int64_t frame, int64_t slack)
     return false;
 }
 
-static void hard_cuts(void **state)
+static void sequences_judge(int64_t seeds, int64_t times)
 {
-    int64_t seeds = getenv("SHOT_SEEDS") ? strtoll(getenv("SHOT_SEEDS"), NULL, 10) : 40, found = 0, all = 0, wrong = 0, said = 0, fades = 0, fades_found = 0;
-    (void)state;
+    int64_t found = 0, all = 0, wrong = 0, said = 0, fades = 0, fades_found = 0;
     for (int64_t seed = 1; seed <= seeds; seed++) {
         struct shots_conf conf = SHOTS_CONF_DEFAULT;
         struct shots *s;
@@ -109,7 +120,7 @@ static void hard_cuts(void **state)
         struct err err = {0};
         const int64_t *bounds;
         assert_int_equal(shots_new(&conf, &s, &err), 0);
-        sequence_push(s, (uint64_t)seed, &truth);
+        sequence_push(s, (uint64_t)seed, times, &truth);
         int64_t n = shots_end(s, &bounds, &err);
         assert_true(n > 0 && bounds[0] == 0);
         all += truth.n;
@@ -117,21 +128,34 @@ static void hard_cuts(void **state)
         for (int64_t i = 0; i < truth.n; i++)
             found += within(bounds, n, truth.cuts[i], 0);
         for (int64_t i = 0; i < truth.n_fades; i++)
-            fades_found += within(bounds, n, truth.fades[i], 10);
+            fades_found += within(bounds, n, truth.fades[i], 10 * times);
         for (int64_t i = 1; i < n; i++) {
-            bool fade = within(truth.fades, truth.n_fades, bounds[i], 10);
+            bool fade = within(truth.fades, truth.n_fades, bounds[i], 10 * times);
             said += !fade;
             wrong += !fade && !within(truth.cuts, truth.n, bounds[i], 0);
         }
         shots_free(s);
     }
     double recall = (double)found / (double)all, precision = 1 - (double)wrong / (double)said;
-    printf("# %lld seeds: %lld of %lld cuts found, frame exact (recall %.4f), %lld of %lld said ones wrong (precision %.4f), %lld of %lld fades\n",
-           (long long)seeds, (long long)found, (long long)all, recall, (long long)wrong, (long long)said, precision, (long long)fades_found,
+    printf("# %lld seeds, frames shown %lld times: %lld of %lld cuts found, frame exact (recall %.4f), %lld of %lld said ones wrong (precision %.4f), %lld of %lld fades\n",
+           (long long)seeds, (long long)times, (long long)found, (long long)all, recall, (long long)wrong, (long long)said, precision, (long long)fades_found,
            (long long)fades);
     assert_true(recall >= 0.95);
     assert_true(precision >= 0.95);
     assert_true(fades == 0 || (double)fades_found / (double)fades >= 0.9);
+}
+
+static void hard_cuts(void **state)
+{
+    (void)state;
+    sequences_judge(getenv("SHOT_SEEDS") ? strtoll(getenv("SHOT_SEEDS"), NULL, 10) : 40, 1);
+}
+
+static void repeats(void **state)
+{
+    (void)state;
+    sequences_judge(8, 2);
+    sequences_judge(8, 3);
 }
 
 static void short_inputs(void **state)
@@ -154,6 +178,6 @@ static void short_inputs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(hard_cuts), cmocka_unit_test(short_inputs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hard_cuts), cmocka_unit_test(repeats), cmocka_unit_test(short_inputs)};
     return cmocka_run_group_tests_name("shots", tests, NULL, NULL);
 }
