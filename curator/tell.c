@@ -21,6 +21,7 @@ void tell_sum(const struct curation *k, struct tell_totals *out)
             snprintf(t.first_bad, sizeof t.first_bad, "%.200s: %s", k->sources[i].name, r->reason);
         t.hdr += r->hdr;
         t.noted += *r->note != 0;
+        t.cropped += r->cropped >= CROP_SAID;
         t.sum.frames += r->frames, t.sum.shots += r->shots, t.sum.clips += r->clips, t.sum.rejected += r->rejected;
         t.sum.unused_frames += r->unused_frames, t.sum.seconds += r->seconds, t.sum.psnr_sum += r->psnr_sum;
     }
@@ -69,6 +70,7 @@ static void made_put(const struct curation *k, const struct told *told, const st
     json_put_int(o, "bytes", told->bytes);
     json_put_int(o, "sources_hdr", t->hdr);
     json_put_int(o, "sources_noted", t->noted);
+    json_put_int(o, "sources_cropped", t->cropped);
     json_obj_begin(o, "skipped");
     for (int i = 0; i < SKIPPED_ENDINGS && k->skipped[i].n; i++)
         json_put_int(o, k->skipped[i].ending, k->skipped[i].n);
