@@ -240,7 +240,7 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
     int rc = launch_lock(l, &lock, &state, err);
     if (rc == 0) {
         enum run_next next = run_state_next(&state, &l->budget, NULL);
-        bool job_lost = lost_token && strcmp(lost_token, state.token) == 0;
+        bool job_lost = lost_token && strcmp(lost_token, state.job_token) == 0; /* an intent made since, and answered, has another job */
         bool unanswered = state.submitted_at == 0; /* its job may have begun already: the scheduler gives the same one */
         if (next == RUN_NEXT_SUBMIT || ((job_lost || unanswered) && (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE)))
             rc = submit_locked(l, s, &state, NULL, false, job, err);
@@ -532,7 +532,7 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
     watched_reset(&f->before, "");
     f->lost = false;
     char token[ID_TEXT_BYTES]; /* the fold goes on while we wait for the lock */
-    snprintf(token, sizeof token, "%s", state->token);
+    snprintf(token, sizeof token, "%s", state->job_token); /* of the job that was looked at: somebody may be about to submit the next */
     rc = launch_submit(f->l, f->s, token, err); /* its intent stands: the next time it is gone for good takes it up */
     return may_help_later(rc) ? 0 : rc;
 }

@@ -42,7 +42,7 @@ void launch_init(struct launch *l, const char *home, const char *bin_dir, const 
 int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out, struct err *err);
 
 /* Submit if the folded state asks for it (nothing submitted, an intent left open, or its job is gone and the run is
- * not over); otherwise nothing. Idempotent. lost_token: the submission whose job the caller has seen end, or vanish, for good; NULL:
+ * not over); otherwise nothing. Idempotent. lost_token: of the submission (job_token) whose job the caller has seen end, or vanish, for good; NULL:
  * none. Of several who saw it one submits again. */
 int launch_submit(const struct launch *l, struct sched *s, const char *lost_token, struct err *err);
 

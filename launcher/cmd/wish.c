@@ -87,7 +87,7 @@ int wish_bring_back(struct wish *w, const struct opt_values *v, struct cmd_env *
     if (w->l.wrapped)
         return wish_print(w, "reel.launch/1", line, err);
     char token[ID_TEXT_BYTES]; /* its job has ended */
-    snprintf(token, sizeof token, "%s", w->state.token);
+    snprintf(token, sizeof token, "%s", w->state.job_token);
     rc = launch_submit(&w->l, w->s, token, err);
     if (rc == 0)
         rc = run_state_load(w->l.run_dir, &w->state, err);

@@ -243,7 +243,7 @@ static void taken_up(void **state)
     assert_string_equal(s.job_token, jobs[0].token);
     assert_int_equal(launch_submit(&l, &sched, NULL, &err), 0); /* nobody has seen it lost */
     assert_int_equal(launch_submit(&l, &sched, jobs[0].token, &err), 0);
-    assert_int_equal(launch_submit(&l, &sched, s.token, &err), 0); /* a follower that saw the first one's end */
+    assert_int_equal(launch_submit(&l, &sched, s.job_token, &err), 0); /* a follower that saw the first one's end */
     run_state_release(&s);
     s = state_now();
     assert_int_equal(n_jobs, 2);
@@ -265,7 +265,7 @@ static void forgotten(void **state)
     assert_int_equal(succeed(0, id), ERR_NOT_FOUND); /* it runs: never without waiting for it */
     assert_int_equal(n_jobs, 1);
     struct run_state s = state_now();
-    assert_int_equal(launch_submit(&l, &sched, s.token, &err), 0);
+    assert_int_equal(launch_submit(&l, &sched, s.job_token, &err), 0);
     assert_int_equal(n_jobs, 2);
     assert_string_equal(jobs[1].token, s.token);
     run_state_release(&s);
