@@ -188,7 +188,5 @@ int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err)
     if (MPI_Init(argc, argv) != MPI_SUCCESS)
         return err_set(err, ERR_ENV, "MPI cannot start: is Open MPI installed, and was this started by its mpirun?");
     int rc = mpi_wrap(MPI_COMM_WORLD, NULL, "world", out, err);
-    if (rc == 0)
-        (*out)->world->peers = comm_peers_open(MPI_COMM_WORLD);
-    return rc;
+    return rc < 0 ? rc : comm_peers_open(*out, &(*out)->world->peers, err);
 }

@@ -40,36 +40,45 @@ static void peer_add(struct comm_peers *p, int rank, int64_t pid)
     p->ranks[p->n] = rank, p->pids[p->n++] = (int)pid;
 }
 
-struct comm_peers *comm_peers_open(MPI_Comm world)
+static struct comm_peers *peers_new(int size)
 {
-    int size, rank;
-    struct place own = place_own();
-    MPI_Comm_size(world, &size);
-    MPI_Comm_rank(world, &rank);
     struct comm_peers *p = calloc(1, sizeof *p);
-    struct place *all = calloc((size_t)size, sizeof *all);
-    if (p) {
-        p->fds = calloc((size_t)size, sizeof *p->fds);
-        p->ranks = calloc(2 * (size_t)size, sizeof *p->ranks);
-        p->pids = p->ranks ? p->ranks + size : NULL;
-    }
-    int enough = p && all && p->fds && p->ranks, everywhere = 0;
-    bool heard = MPI_Allreduce(&enough, &everywhere, 1, MPI_INT, MPI_MIN, world) == MPI_SUCCESS && everywhere &&
-                 MPI_Allgather(&own, sizeof own, MPI_BYTE, all, sizeof own, MPI_BYTE, world) == MPI_SUCCESS;
-    for (int r = 0; heard && r < size; r++)
-        if (r != rank && own.where && all[r].where == own.where)
-            peer_add(p, r, all[r].pid);
-    MPI_Barrier(world); /* all live until every descriptor is open */
-    free(all);
-    if (heard && p->n > 0)
+    if (!p)
+        return NULL;
+    p->fds = calloc((size_t)size, sizeof *p->fds);
+    p->ranks = calloc(2 * (size_t)size, sizeof *p->ranks);
+    p->pids = p->ranks ? p->ranks + size : NULL;
+    if (p->fds && p->ranks)
         return p;
     comm_peers_close(p);
     return NULL;
 }
 
+int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err)
+{
+    struct place own = place_own(), *all = calloc((size_t)world->size, sizeof *all);
+    struct comm_peers *p = all ? peers_new(world->size) : NULL;
+    struct comm_op gather = {.kind = COMM_ALL_GATHER, .what = "processes of the ranks", .send = &own, .recv = all, .n = sizeof own,
+                             .dtype = DTYPE_FP8}; /* bytes */
+    int rc = comm_agree(world, p ? 0 : err_set(err, ERR_NOMEM, "out of memory opening a world of %d ranks", world->size), err);
+    if (rc == 0)
+        rc = comm_do(world, &gather, NULL, err);
+    for (int r = 0; rc == 0 && r < world->size; r++)
+        if (r != world->rank && own.where && all[r].where == own.where)
+            peer_add(p, r, all[r].pid);
+    if (rc == 0)
+        rc = comm_barrier(world, err); /* all live until every descriptor is open */
+    free(all);
+    if (rc < 0)
+        comm_peers_close(p);
+    else
+        *out = p;
+    return rc;
+}
+
 int comm_peers_gone(const struct comm_peers *p, int *pid)
 {
-    if (!p || poll(p->fds, (nfds_t)p->n, 0) <= 0)
+    if (!p || p->n == 0 || poll(p->fds, (nfds_t)p->n, 0) <= 0)
         return -1;
     for (int i = 0; i < p->n; i++)
         if (p->fds[i].revents & POLLIN) {

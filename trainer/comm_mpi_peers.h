@@ -7,11 +7,11 @@
 #ifndef TRAINER_COMM_MPI_PEERS_H
 #define TRAINER_COMM_MPI_PEERS_H
 
-#include <mpi.h>
+#include "trainer/comm.h"
 
 struct comm_peers;
-/* Collective over the world. NULL: none can be watched. */
-struct comm_peers *comm_peers_open(MPI_Comm world);
+/* Collective over the world. *out is new; where none can be watched it knows of none. */
+int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err);
 /* The first rank whose process has ended, and its process number; -1: none that is known of. */
 int comm_peers_gone(const struct comm_peers *p, int *pid);
 void comm_peers_close(struct comm_peers *p); /* NULL is fine */
