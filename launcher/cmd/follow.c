@@ -10,7 +10,7 @@
 #include "base/progress.h"
 #include "launcher/waits.h"
 
-enum { WAITS_EVERY_S = 2 };
+enum { WAITS_EVERY_S = 5 };
 
 static volatile int interrupted;
 

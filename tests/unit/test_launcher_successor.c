@@ -211,6 +211,40 @@ static void once(void **state)
     assert_string_equal(jobs[2].after, "1");
 }
 
+/* Somebody cancelled a job whose agent could say nothing any more: its successor learns it from the scheduler, and the run is over. */
+static void cancelled_silently(void **state)
+{
+    struct sched_self first, next;
+    struct attempt a;
+    struct evlog_event e;
+    char id[SCHED_ID_BYTES], why[STATE_TEXT_BYTES];
+    (void)state;
+    make_run("successor");
+    first = self_of(0);
+    struct run_state s = state_now();
+    attempt_init(&a, l.run_dir, &first);
+    assert_int_equal(attempt_lock(&a, NULL), 0);
+    assert_int_equal(attempt_claim(&a, &s, SCHED_END_NONE, NULL), 0);
+    evlog_begin(a.log, &e, "attempt_started");
+    json_put_text(&e.out, "job_id", first.id);
+    attempt_event(&a, &e);
+    attempt_release(&a);
+    run_state_release(&s);
+    assert_int_equal(succeed(0, id), 0);
+    next = self_of(1);
+    s = state_now();
+    attempt_init(&a, l.run_dir, &next);
+    assert_int_equal(attempt_lock(&a, NULL), 0);
+    assert_int_equal(attempt_claim(&a, &s, SCHED_END_CANCELLED, NULL), 0);
+    attempt_release(&a);
+    run_state_release(&s);
+    s = state_now();
+    assert_int_equal(s.attempts[0].cause, CAUSE_CANCEL);
+    assert_int_equal(run_state_next(&s, &l.budget, why), RUN_NEXT_CANCELLED);
+    assert_non_null(strstr(why, "job 1 was cancelled at the scheduler"));
+    run_state_release(&s);
+}
+
 /* A first job that comes back goes on while its successor waits, and no longer once that has begun. */
 static void one_lives(void **state)
 {
@@ -340,7 +374,7 @@ static void followed_to_the_end(void **state)
 #define IN_SCRATCH(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
 int main(void)
 {
-    const struct CMUnitTest all[] = {IN_SCRATCH(decides),   IN_SCRATCH(once),     IN_SCRATCH(one_lives),          IN_SCRATCH(taken_up),
+    const struct CMUnitTest all[] = {IN_SCRATCH(decides),   IN_SCRATCH(once),     IN_SCRATCH(one_lives), IN_SCRATCH(cancelled_silently), IN_SCRATCH(taken_up),
                                      IN_SCRATCH(forgotten), IN_SCRATCH(followed), IN_SCRATCH(followed_to_the_end)};
     return cmocka_run_group_tests_name("successors", all, NULL, NULL);
 }
