@@ -265,6 +265,19 @@ static int open_temporary(struct file_pub *p, struct err *err)
     return err_set(err, ERR_EXISTS, "cannot create a temporary beside '%s': remove stale '%s.tmp.*' files", p->path, p->path);
 }
 
+/* Does the name lead to something that is written to and not replaced: /dev/null, /dev/stdout, a pipe? */
+static bool leads_to_device(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
+static int open_device(struct file_pub *p, struct err *err)
+{
+    p->fd = open(p->path, O_WRONLY | O_CLOEXEC);
+    return p->fd < 0 ? fail(err, "open", p->path) : 0;
+}
+
 int file_pub_open(struct file_pub *p, const char *path, struct err *err)
 {
     int rc;
@@ -272,7 +285,7 @@ int file_pub_open(struct file_pub *p, const char *path, struct err *err)
     *p = (struct file_pub){.fd = -1, .path = strdup(path)};
     if (!p->path)
         return err_set(err, ERR_NOMEM, "out of memory while opening '%s'", path);
-    rc = open_temporary(p, err);
+    rc = leads_to_device(path) ? open_device(p, err) : open_temporary(p, err);
     if (rc < 0)
         file_pub_abort(p);
     return rc;
@@ -290,12 +303,12 @@ int file_pub_write(struct file_pub *p, const void *bytes, size_t n, struct err *
 /* Everything up to and including the rename; on failure the caller removes the temporary. */
 static int install(struct file_pub *p, struct err *err)
 {
-    int rc = file_fsync(p->fd, p->path, err), fd = p->fd;
+    int rc = p->tmp ? file_fsync(p->fd, p->path, err) : 0, fd = p->fd;
 
     p->fd = -1;
     if (close(fd) < 0 && rc == 0)
         rc = fail(err, "close", p->path);
-    if (rc == 0 && rename(p->tmp, p->path) < 0)
+    if (rc == 0 && p->tmp && rename(p->tmp, p->path) < 0)
         rc = fail(err, "publish", p->path);
     return rc;
 }
@@ -304,7 +317,7 @@ int file_pub_commit(struct file_pub *p, struct err *err)
 {
     int rc = install(p, err);
 
-    if (rc == 0) {
+    if (rc == 0 && p->tmp) {
         free(p->tmp); /* renamed: there is nothing left to remove */
         p->tmp = NULL;
         if ((rc = fsync_parent(p->path, err)) < 0)
@@ -332,7 +345,7 @@ static int publish(const char *path, const void *bytes, size_t n, bool private, 
 
     if (rc < 0)
         return rc;
-    if (private && fchmod(p.fd, 0600) < 0)
+    if (private && p.tmp && fchmod(p.fd, 0600) < 0)
         rc = fail(err, "make private", path);
     if (rc == 0)
         rc = file_pub_write(&p, bytes, n, err);

@@ -3,7 +3,8 @@
  * Publishing: write to `<path>.tmp.<pid>.<n>` beside the target, fsync it, rename over the target, fsync the folder.
  * A reader sees the old content or the new, never a part; on any failure the temporary is removed and the old
  * content stands. (If only the fsync of the folder fails, the new content stands, and the error says that it may not
- * survive a power cut.) A link is replaced, not followed. The only things assumed of a shared file system are atomic rename and exclusive create.
+ * survive a power cut.) A link is replaced, not followed; what
+ * leads to a device or a pipe (/dev/null, /dev/stdout) is written to and stays. The only things assumed of a shared file system are atomic rename and exclusive create.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
@@ -31,7 +32,7 @@ int file_publish_private(const char *path, const void *bytes, size_t n, struct e
 /* In pieces. Either file_pub_commit or file_pub_abort ends it; abort after a failed call is required and safe. */
 struct file_pub {
     int fd;
-    char *path, *tmp;
+    char *path, *tmp; /* tmp: NULL for a device */
     int64_t bytes; /* written so far */
 };
 int file_pub_open(struct file_pub *p, const char *path, struct err *err);

@@ -373,6 +373,28 @@ static void claims(void **state)
     link_as = LINK_SOUND;
 }
 
+/* As root a rename would put a plain file in the place of /dev/null, for everybody. */
+static void devices_stay(void **state)
+{
+    const char *pipe_path = in_scratch("pipe"), *link_path = in_scratch("link");
+    char got[16] = "";
+    struct err err = {0};
+    struct stat st;
+    (void)state;
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    assert_int_equal(symlink("pipe", link_path), 0);
+    int fd = open(pipe_path, O_RDONLY | O_NONBLOCK);
+    assert_true(fd >= 0);
+    assert_int_equal(file_publish(pipe_path, "one", 3, &err), 0);
+    assert_int_equal(file_publish(link_path, "two", 3, &err), 0);
+    assert_int_equal(file_publish_private(pipe_path, "!", 1, &err), 0);
+    assert_int_equal(read(fd, got, sizeof got), 7);
+    assert_memory_equal(got, "onetwo!", 7);
+    close(fd);
+    assert_true(lstat(pipe_path, &st) == 0 && S_ISFIFO(st.st_mode) && (st.st_mode & 0777) == 0600);
+    assert_true(lstat(link_path, &st) == 0 && S_ISLNK(st.st_mode));
+}
+
 int main(void)
 {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
@@ -383,6 +405,7 @@ int main(void)
         IN_SCRATCH(full_disk_says_what_to_do),
         IN_SCRATCH(publish_bad_targets),
         IN_SCRATCH(temporary_of_somebody_else),
+        IN_SCRATCH(devices_stay),
         IN_SCRATCH(publish_folder),
         IN_SCRATCH(make_folders),
         IN_SCRATCH(remove_tree_keeps_link_targets),
