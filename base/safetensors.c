@@ -284,8 +284,10 @@ int safetensors_open(const char *path, struct safetensors_reader *out, struct er
     struct str text = STR_INIT;
     struct stat st;
     int rc = r.path ? 0 : err_set(err, ERR_NOMEM, "out of memory reading '%s'", path);
-    if (rc == 0 && ((r.fd = open(path, O_RDONLY | O_CLOEXEC)) < 0 || fstat(r.fd, &st) < 0))
+    if (rc == 0 && ((r.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0 || fstat(r.fd, &st) < 0)) /* no pipe is waited for */
         rc = err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot read '%s'", path);
+    if (rc == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        rc = err_set(err, ERR_INPUT, "'%s' is a pipe or a device: give a file", path);
     if (rc == 0)
         rc = header_load(&r, st.st_size, &text, err);
     if (rc == 0 && (rc = json_parse(text.p, text.len, path, &doc, err)) == ERR_INPUT)

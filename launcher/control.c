@@ -119,12 +119,40 @@ static int jobs_stop(struct sched *s, const struct run_state *state, struct err 
     return rc == ERR_NOT_FOUND ? 0 : rc;
 }
 
+static int pause_may(const struct run_state *state, const struct run_budget *budget, enum run_next next, struct err *err)
+{
+    if (next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED)
+        return err_set(err, ERR_NO, "run '%s' is %s: there is nothing to pause", state->name, run_state_word(state, budget));
+    return 0;
+}
+
+static int resume_may(const struct run_state *state, const struct run_budget *budget, enum run_next next, struct err *err)
+{
+    return next == RUN_NEXT_PAUSED ? 0 : err_set(err, ERR_NO, "run '%s' is %s, not paused", state->name, run_state_word(state, budget));
+}
+
+static int retry_may(const struct run_state *state, const struct run_budget *budget, enum run_next next, struct err *err)
+{
+    bool over = next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED;
+    if (over || next == RUN_NEXT_REQUEUE || next == RUN_NEXT_SUBMIT) /* those: an earlier retry, killed before it could submit */
+        return 0;
+    return err_set(err, ERR_NO, "run '%s' is %s: only a failed or cancelled run is retried%s", state->name, run_state_word(state, budget),
+                   next == RUN_NEXT_PAUSED ? ", a paused one goes on by 'reel resume'" : "");
+}
+
+int control_may(const struct run_state *state, const struct run_budget *budget, enum control_wish wish, struct err *err)
+{
+    static int (*const may[])(const struct run_state *, const struct run_budget *, enum run_next, struct err *) = {
+        [CONTROL_PAUSE] = pause_may, [CONTROL_RESUME] = resume_may, [CONTROL_RETRY] = retry_may};
+    return may[wish](state, budget, run_state_next(state, budget, NULL), err);
+}
+
 static int pause_locked(const struct launch *l, struct sched *s, const struct run_state *state, struct err *err)
 {
     enum run_next next = run_state_next(state, &l->budget, NULL);
-    if (next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED)
-        return err_set(err, ERR_NO, "run '%s' is %s: there is nothing to pause", state->name, run_state_word(state, &l->budget));
-    int rc = 0;
+    int rc = pause_may(state, &l->budget, next, err);
+    if (rc < 0)
+        return rc;
     if (next == RUN_NEXT_PAUSED) /* who was killed before the agent could hear of it asks again */
         launch_wish_poke(l);
     else
@@ -159,8 +187,8 @@ int control_resume(const struct launch *l, struct sched *s, struct err *err)
     struct lease *lock = NULL;
     run_state_init(&state);
     int rc = launch_lock(l, &lock, &state, err);
-    if (rc == 0 && run_state_next(&state, &l->budget, NULL) != RUN_NEXT_PAUSED)
-        rc = err_set(err, ERR_NO, "run '%s' is %s, not paused", state.name, run_state_word(&state, &l->budget));
+    if (rc == 0)
+        rc = control_may(&state, &l->budget, CONTROL_RESUME, err);
     if (rc == 0 && (rc = still_check(l, s, &state, err)) == 0)
         rc = wish_put(l, &state, "resume_requested", NULL, err);
     run_state_release(&state);
@@ -212,12 +240,9 @@ static int exclude_add(const struct launch *l, const struct run_state *state, co
 
 static int retry_locked(const struct launch *l, struct sched *s, const struct run_state *state, const struct control_retry *how, struct err *err)
 {
-    enum run_next next = run_state_next(state, &l->budget, NULL);
-    bool over = next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED;
-    if (!over && next != RUN_NEXT_REQUEUE && next != RUN_NEXT_SUBMIT) /* those: an earlier retry, killed before it could submit */
-        return err_set(err, ERR_NO, "run '%s' is %s: only a failed or cancelled run is retried%s", state->name,
-                       run_state_word(state, &l->budget), next == RUN_NEXT_PAUSED ? ", a paused one goes on by 'reel resume'" : "");
-    int rc = still_check(l, s, state, err);
+    int rc = control_may(state, &l->budget, CONTROL_RETRY, err);
+    if (rc == 0)
+        rc = still_check(l, s, state, err);
     if (rc == 0 && how->exclude)
         rc = exclude_add(l, state, how->exclude, err);
     return rc < 0 ? rc : wish_put(l, state, "retry_requested", how, err);

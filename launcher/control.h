@@ -15,6 +15,10 @@
 #include "base/err.h"
 #include "launcher/launch.h"
 
+enum control_wish { CONTROL_PAUSE, CONTROL_RESUME, CONTROL_RETRY };
+/* Would the call below be refused for what the run is? ERR_NO; changes nothing. */
+int control_may(const struct run_state *state, const struct run_budget *budget, enum control_wish wish, struct err *err);
+
 /* s may be NULL for a wrapped run. ERR_NO when the run is over. */
 int control_pause(const struct launch *l, struct sched *s, struct err *err);
 

@@ -43,6 +43,8 @@ int cmd_cancel_run(const struct opt_values *v, struct cmd_env *env, struct err *
     int rc = launch_open(env->home, env->bin_dir, operands[0], &l, err);
     if (rc == 0)
         rc = run_state_load(l.run_dir, &state, err);
+    if (rc == 0 && state.done)
+        rc = err_set(err, ERR_NO, "run %s is done: there is nothing to cancel", state.name);
     if (rc == 0 && !opt_bool(v, "dry-run") && !l.wrapped)
         rc = sched_open(state.sched[0] ? state.sched : "local", env->home, &s, err);
     if (rc == 0 && !opt_bool(v, "dry-run"))

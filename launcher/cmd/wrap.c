@@ -119,6 +119,9 @@ static int steps_check(const struct wrap *w, struct err *err)
     struct step_reader *reader = NULL;
     if (w->format && w->step_pattern)
         return err_set(err, ERR_USAGE, "--format and --step-pattern: give one of them");
+    if (w->total_steps > 0 && !w->format && !w->step_pattern && !w->saves && !w->done_file)
+        return err_set(err, ERR_USAGE, "--steps %lld: nothing tells how far it came: give --format, --step-pattern or --saves, or leave --steps out",
+                       (long long)w->total_steps);
     int rc = w->format || w->step_pattern ? step_reader_new(w->step_pattern, w->format, w->total_steps, &reader, err) : 0;
     step_reader_free(reader);
     return rc;

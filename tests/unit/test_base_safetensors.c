@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -129,6 +131,19 @@ static void file_make(const char *path, const char *header, int64_t length, int 
     fclose(f);
 }
 
+/* Opened to be read, a pipe that nobody writes to would be waited for. */
+static void pipe_is_not_waited_for(void **state)
+{
+    struct safetensors_reader r;
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(mkfifo(in_scratch("pipe"), 0600), 0);
+    alarm(60);
+    assert_int_equal(safetensors_open(in_scratch("pipe"), &r, &err), ERR_INPUT);
+    alarm(0);
+    assert_non_null(strstr(err.text, "is a pipe or a device: give a file"));
+}
+
 static void forbidden_is_refused(void **state)
 {
 #define T(name, dtype, shape, a, b) "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #a "," #b "]}"
@@ -182,6 +197,7 @@ static void forbidden_is_refused(void **state)
 #define ALONE(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {ALONE(written_is_read), ALONE(half_written_does_not_stay), ALONE(any_call_may_fail), ALONE(forbidden_is_refused)};
+    const struct CMUnitTest tests[] = {ALONE(written_is_read), ALONE(half_written_does_not_stay), ALONE(any_call_may_fail), ALONE(forbidden_is_refused),
+                                      ALONE(pipe_is_not_waited_for)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
