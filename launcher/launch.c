@@ -21,6 +21,8 @@ extern char **environ;
 
 enum { ENDED_POLLS = 3 };             /* polls in a row that show a job ended before it counts as lost: its log may lag */
 static const double FOLLOW_EVERY_S = 0.5;
+static const double SETTLE_S = 60; /* how long launch_settle waits for a scheduler that does not answer */
+static const double UNLISTED_S = 15; /* for which a job is absent before that is told */
 
 /* ---- events of the submitting side: one writer a process ---- */
 
@@ -438,6 +440,11 @@ static void watched_look(struct watched *w, const struct follow *f, const char *
     w->over = !id[0] || w->ended >= ENDED_POLLS || (!job && clock_mono_s() - w->absent_since >= f->s->absence_s);
 }
 
+static bool watched_lives(const struct watched *w)
+{
+    return w->id[0] && !w->vanished && w->ended == 0;
+}
+
 /* What the scheduler says of the run's jobs: it is lost when neither the newest nor the one before can bring it on. */
 static int job_look(struct follow *f, const struct run_state *state, struct err *err)
 {
@@ -451,8 +458,7 @@ static int job_look(struct follow *f, const struct run_state *state, struct err 
         return rc;
     watched_look(&f->newest, f, state->job_id, state->job_token);
     watched_look(&f->before, f, state->after_job, state->after);
-    bool before_lives = f->before.id[0] && !f->before.over && !f->before.vanished && f->before.ended == 0;
-    f->job_state = before_lives ? f->before.word : f->newest.word;
+    f->job_state = watched_lives(&f->before) ? f->before.word : f->newest.word;
     f->lost = f->newest.over && f->before.over;
     return 0;
 }
@@ -554,6 +560,33 @@ int launch_follow(const struct launch *l, struct sched *s, const volatile int *s
         if (over || *stop)
             break;
         clock_sleep_s(FOLLOW_EVERY_S);
+    }
+    sched_jobs_release(&f.jobs);
+    run_fold_close(f.fold);
+    return rc;
+}
+
+int launch_settle(const struct launch *l, struct sched *s, enum run_next *next, struct err *err)
+{
+    struct follow f = {.l = l, .s = s, .job_state = ""};
+    int64_t attempts_at_submit = -1; /* who asks for the run means it: also a job that began no attempt is submitted again, once */
+    double until_s = clock_mono_s() + s->absence_s + SETTLE_S;
+    bool over = false, said = false;
+    watched_reset(&f.newest, "");
+    watched_reset(&f.before, "");
+    int rc = run_fold_open(l->run_dir, &f.fold, err);
+    while (rc == 0 && (rc = follow_once(&f, &attempts_at_submit, next, &over, err)) == 0) {
+        if (over || is_over(*next) || watched_lives(&f.newest) || watched_lives(&f.before))
+            break;
+        bool unlisted = f.newest.vanished && clock_mono_s() - f.newest.absent_since >= UNLISTED_S;
+        if (unlisted && !said)
+            log_msg(LOG_WARN, "the scheduler does not list job %s: if that stays so for %g s another is submitted", f.newest.id, s->absence_s);
+        said = said || unlisted;
+        if (clock_mono_s() >= until_s)
+            rc = err_set(err, ERR_TEMP, "the scheduler does not say how job %s of run %s stands: give the same command again",
+                         run_fold_state(f.fold)->job_id, l->run_id);
+        else
+            clock_sleep_s(FOLLOW_EVERY_S);
     }
     sched_jobs_release(&f.jobs);
     run_fold_close(f.fold);

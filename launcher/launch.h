@@ -81,4 +81,9 @@ typedef void launch_show_fn(void *ctx, const struct run_state *s, const struct r
 int launch_follow(const struct launch *l, struct sched *s, const volatile int *stop, launch_show_fn *show, void *ctx,
                   enum run_next *next, struct err *err);
 
+/* Without following: asks the scheduler about the run's job until it is known to live, and submits another in its place, as launch_follow
+ * does, when it is over or gone and the run is not. *next is how the run stands then. ERR_TEMP: the scheduler does not say;
+ * ERR_CHILD: the job submitted ended before it began an attempt. */
+int launch_settle(const struct launch *l, struct sched *s, enum run_next *next, struct err *err);
+
 #endif

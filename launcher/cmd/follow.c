@@ -107,12 +107,12 @@ static int end_print(const struct launch *l, enum run_next next, struct err *err
     return rc;
 }
 
-static int verdict(const struct launch *l, enum run_next next, struct err *err)
+int cmd_follow_verdict(const struct launch *l, enum run_next next, struct err *err)
 {
     char why[STATE_TEXT_BYTES] = "";
     struct run_state state;
     run_state_init(&state);
-    if (next == RUN_NEXT_DONE || next == RUN_NEXT_WAIT)
+    if (next != RUN_NEXT_FAILED && next != RUN_NEXT_CANCELLED && next != RUN_NEXT_PAUSED)
         return 0;
     if (run_state_load(l->run_dir, &state, NULL) == 0)
         run_state_next(&state, &l->budget, why);
@@ -144,5 +144,5 @@ int cmd_follow(const struct launch *l, struct sched *s, bool json, bool quiet, s
     }
     if (json && (rc = end_print(l, next, err)) < 0)
         return rc;
-    return verdict(l, next, err);
+    return cmd_follow_verdict(l, next, err);
 }

@@ -233,6 +233,18 @@ static int submitted_print(const struct launch *l, bool existed, const struct ch
     return rc;
 }
 
+/* Leaves a run to itself: of one that was there the scheduler is asked first whether its job lives. */
+static int detach(const struct launch *l, struct sched *s, bool existed, const struct change_told *told, bool json, struct err *err)
+{
+    enum run_next next = RUN_NEXT_WAIT;
+    int rc = existed ? launch_settle(l, s, &next, err) : 0;
+    struct err why = {0};
+    int verdict = rc == 0 ? cmd_follow_verdict(l, next, &why) : rc;
+    if (rc == 0 && (json || verdict == 0))
+        rc = submitted_print(l, existed, told, json, err);
+    return rc == 0 && verdict < 0 ? err_set(err, verdict, "%s", why.text) : rc;
+}
+
 /* Which keys of the run file options say. */
 static void options_said(const struct opt_values *v, const char *keys[8])
 {
@@ -362,7 +374,7 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
     if ((rc = launch_submit(&l, s, NULL, err)) < 0)
         goto out;
     if (opt_bool(v, "detach")) {
-        rc = submitted_print(&l, existed, &told, opt_bool(v, "json"), err);
+        rc = detach(&l, s, existed, &told, opt_bool(v, "json"), err);
     } else {
         rc = cmd_follow(&l, s, opt_bool(v, "json"), opt_bool(v, "quiet"), err);
         cmd_ingest(env);
