@@ -433,14 +433,14 @@ static int space_wait(struct agent *a, struct err *err)
     return rc;
 }
 
-/* Of the attempt before ours whose end nobody told: did another job's run end because somebody cancelled that job? */
+/* Of the attempt before ours whose end nobody told: why did its job end, if that was another one? UNKNOWN when nobody says. */
 static enum sched_end before_ending(struct agent *a)
 {
     const struct run_attempt *last = a->state.n_attempts ? &a->state.attempts[a->state.n_attempts - 1] : NULL;
     struct sched_ending ending;
     if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !a->work.sched || strcmp(last->job_id, a->work.self.id) == 0)
-        return SCHED_END_NONE;
-    return sched_ending(a->work.sched, last->job_id, &ending, NULL) == 0 ? ending.why : SCHED_END_NONE;
+        return SCHED_END_UNKNOWN;
+    return sched_ending(a->work.sched, last->job_id, &ending, NULL) == 0 ? ending.why : SCHED_END_UNKNOWN;
 }
 
 /* The claim, and the attempt's end, must be written down: with no room for a word they wait for it. */
@@ -522,7 +522,7 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
     char needed[32], left[32];
     const char *who = a->ending.who;
     if (a->state.wish == WISH_CANCEL) {
-        snprintf(detail, STATE_TEXT_BYTES, "cancelled by 'reel cancel'");
+        snprintf(detail, STATE_TEXT_BYTES, "%s", a->state.cancel_by[0] ? a->state.cancel_by : "cancelled by 'reel cancel'");
         return;
     }
     if (a->ending.why == SCHED_END_CANCELLED) {

@@ -118,8 +118,9 @@ char *attempt_output_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES])
 
 /* ---- the attempt before us ---- */
 
-/* Who was told to stop and did not come to its end was stopped; the rest ended with their agent. agent_signal: what the agent died of, 0
- * unknown. */
+/* Who was told to stop and did not come to its end was stopped; the rest ended with their agent. A notice at the trainer's step alone, in a
+ * job that the scheduler says it neither preempted nor cancelled, is of the clean-up after its batch process. agent_signal:
+ * what the agent died of, 0 unknown. */
 static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal, enum sched_end why, char detail[STATE_TEXT_BYTES])
 {
     if (why == SCHED_END_CANCELLED) {
@@ -129,6 +130,10 @@ static enum attempt_cause cause_of_silent(const struct run_attempt *last, int ag
     if (last->node_lost[0]) {
         snprintf(detail, STATE_TEXT_BYTES, "node %s was lost", last->node_lost);
         return CAUSE_NODE_FAIL;
+    }
+    if (last->signal_at > 0 && last->signal_at_step && why == SCHED_END_NONE && !agent_signal) {
+        snprintf(detail, STATE_TEXT_BYTES, "its job's batch process was killed, and the scheduler ended what was left of it");
+        return CAUSE_CRASH;
     }
     if (last->signal_at > 0) {
         snprintf(detail, STATE_TEXT_BYTES, "killed before it had finished stopping");
@@ -145,7 +150,7 @@ static enum attempt_cause cause_of_silent(const struct run_attempt *last, int ag
 static enum attempt_cause stopped_cause(const struct run_state *s, char detail[STATE_TEXT_BYTES])
 {
     enum run_wish by = s->wish != WISH_RUN ? s->wish : s->stopped_by;
-    snprintf(detail, STATE_TEXT_BYTES, "%s", by == WISH_CANCEL ? "cancelled" : "paused");
+    snprintf(detail, STATE_TEXT_BYTES, "%s", by != WISH_CANCEL ? "paused" : s->cancel_by[0] ? s->cancel_by : "cancelled by 'reel cancel'");
     return by == WISH_CANCEL ? CAUSE_CANCEL : CAUSE_PAUSE;
 }
 

@@ -37,7 +37,7 @@ void attempt_release(struct attempt *a);
  * for an earlier life of this very job, which the scheduler has ended. */
 int attempt_lock(struct attempt *a, struct err *err);
 /* Under the lock, with the state folded since: takes the next number and opens its log, having said how the one before ended if that is
- * open. before: why its job ended, as the scheduler has it; SCHED_END_NONE: not known. */
+ * open. before: why its job ended, as the scheduler has it; SCHED_END_NONE: it says for no reason of its own; SCHED_END_UNKNOWN: not known. */
 int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_end before, struct err *err);
 
 /* False: a newer attempt was claimed, and the run is no longer this one's to end or to bring back. */

@@ -245,6 +245,55 @@ static void cancelled_silently(void **state)
     run_state_release(&s);
 }
 
+/* How the end of an attempt is told whose step alone heard SIGTERM, when the scheduler says this of its job. */
+static enum attempt_cause cause_told(enum sched_end why)
+{
+    struct attempt a;
+    struct evlog_event e;
+    make_run("requeue");
+    struct sched_self self = self_of(0);
+    struct run_state s = state_now();
+    attempt_init(&a, l.run_dir, &self);
+    assert_int_equal(attempt_lock(&a, NULL), 0);
+    assert_int_equal(attempt_claim(&a, &s, SCHED_END_UNKNOWN, NULL), 0);
+    evlog_begin(a.log, &e, "stop_heard");
+    json_put_text(&e.out, "signal", "SIGTERM");
+    json_put_num(&e.out, "heard_at", 1);
+    attempt_event(&a, &e);
+    attempt_release(&a);
+    run_state_release(&s);
+    s = state_now();
+    attempt_init(&a, l.run_dir, &self);
+    assert_int_equal(attempt_lock(&a, NULL), 0);
+    assert_int_equal(attempt_claim(&a, &s, why, NULL), 0);
+    attempt_release(&a);
+    run_state_release(&s);
+    s = state_now();
+    enum attempt_cause cause = s.attempts[0].cause;
+    run_state_release(&s);
+    return cause;
+}
+
+/* SIGTERM at the step is of the job's clean-up when its batch process was killed, and of a preemption when the scheduler says so or nobody
+ * knows better. */
+static void batch_killed(void **state)
+{
+    (void)state;
+    assert_int_equal(cause_told(SCHED_END_NONE), CAUSE_CRASH);
+}
+
+static void stopped_silently(void **state)
+{
+    (void)state;
+    assert_int_equal(cause_told(SCHED_END_UNKNOWN), CAUSE_PREEMPT);
+}
+
+static void preempted_silently(void **state)
+{
+    (void)state;
+    assert_int_equal(cause_told(SCHED_END_PREEMPTED), CAUSE_PREEMPT);
+}
+
 /* A first job that comes back goes on while its successor waits, and no longer once that has begun. */
 static void one_lives(void **state)
 {
@@ -374,7 +423,8 @@ static void followed_to_the_end(void **state)
 #define IN_SCRATCH(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
 int main(void)
 {
-    const struct CMUnitTest all[] = {IN_SCRATCH(decides),   IN_SCRATCH(once),     IN_SCRATCH(one_lives), IN_SCRATCH(cancelled_silently), IN_SCRATCH(taken_up),
+    const struct CMUnitTest all[] = {IN_SCRATCH(decides),   IN_SCRATCH(once),     IN_SCRATCH(one_lives), IN_SCRATCH(cancelled_silently), IN_SCRATCH(batch_killed), IN_SCRATCH(stopped_silently),
+                                     IN_SCRATCH(preempted_silently), IN_SCRATCH(taken_up),
                                      IN_SCRATCH(forgotten), IN_SCRATCH(followed), IN_SCRATCH(followed_to_the_end)};
     return cmocka_run_group_tests_name("successors", all, NULL, NULL);
 }
