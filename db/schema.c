@@ -237,7 +237,10 @@ static const struct view views[] = {
      " (SELECT min(t.attempt) FROM event t WHERE t.kind = 'change_taken' AND t.run = c.run"
      "  AND json_extract(t.json, '$.revision') >= json_extract(c.json, '$.revision')) AS attempt,"
      " EXISTS (SELECT 1 FROM event x WHERE x.kind = 'extended' AND x.run = c.run"
-     "  AND json_extract(x.json, '$.revision') = json_extract(c.json, '$.revision')) AS extended"
+     "  AND json_extract(x.json, '$.revision') = json_extract(c.json, '$.revision')"
+     "  AND NOT EXISTS (SELECT 1 FROM event y WHERE y.kind = 'extended' AND y.run = x.run" /* told again by a later change, as both wait */
+     "   AND json_extract(y.json, '$.revision') < json_extract(x.json, '$.revision')"
+     "   AND json_extract(y.json, '$.total_steps') >= json_extract(x.json, '$.total_steps'))) AS extended"
      " FROM event_time c JOIN json_each(c.json, '$.changes') k WHERE c.kind = 'changed'",
      "What was changed of a run after it was made, one row a value.\n"
      "  run         run id\n"

@@ -23,7 +23,7 @@ struct gap {
 
 static double between(double from, double to)
 {
-    return from > 0 && to > 0 ? to - from : NAN;
+    return from > 0 && to > 0 ? fmax(0, to - from) : NAN; /* of two hosts' clocks the later may be behind */
 }
 
 /* From the notice (or the end, if there was none) of `a` to the first step of `b`. b NULL: not back yet. */
@@ -38,6 +38,13 @@ static struct gap gap_of(const struct run_attempt *a, const struct run_attempt *
         .load = b ? b->load_s : NAN,
         .replayed = b && b->first_step >= 0 && a->last_step >= b->first_step ? a->last_step - b->first_step + 1 : 0,
     };
+}
+
+/* Was a gap after attempt i, or is one? A run that is done has none behind its end, unless it was made longer. */
+static bool has_gap(const struct run_state *s, int64_t i)
+{
+    enum attempt_cause cause = s->attempts[i].cause;
+    return cause != CAUSE_NONE && (cause != CAUSE_DONE || i + 1 < s->n_attempts || !s->done);
 }
 
 static void seconds_add(struct str *out, const char *label, double s)
@@ -57,7 +64,10 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
              attempt_cause_names[a->cause]);
     if (a->signal_at > 0)
         str_addf(out, " (%s at the %s)", a->signal, a->signal_at_step ? "trainer's step" : "agent");
-    seconds_add(out, ", stopped within", g.stopping);
+    if (g.stopping > 0)
+        seconds_add(out, ", stopped within", g.stopping);
+    else if (a->signal_at > 0 && a->ended_at > 0)
+        str_add(out, ", stopped at once");
     if (a->saved_step >= 0)
         str_addf(out, ", %lld steps saved", (long long)a->saved_step);
     seconds_add(out, ", waited", g.waiting);
@@ -72,6 +82,8 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     if (a->cause == CAUSE_CRASH || a->cause == CAUSE_NODE_FAIL || a->cause == CAUSE_HANG || a->cause == CAUSE_EARLY_EXIT || a->cause == CAUSE_CANCEL ||
         a->cause == CAUSE_DISK_FULL)
         str_addf(out, "; %s", a->detail);
+    if (a->cause == CAUSE_DONE)
+        str_add(out, "; the run was done, and was extended");
     str_addc(out, '\n');
 }
 
@@ -153,7 +165,7 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
     if (s->every.steps)
         every_text(s, out);
     for (int64_t i = 0; i < s->n_attempts; i++)
-        if (s->attempts[i].cause != CAUSE_NONE && s->attempts[i].cause != CAUSE_DONE)
+        if (has_gap(s, i))
             gap_text(&s->attempts[i], i + 1 < s->n_attempts ? &s->attempts[i + 1] : NULL, out);
     for (int64_t i = 0; i < s->n_attempts; i++)
         damage_text(&s->attempts[i], out), space_text(&s->attempts[i], out);
@@ -169,7 +181,7 @@ static void explain_json(const struct run_state *s, const struct run_budget *bud
     json_put_text(o, "waits", waits);
     json_arr_begin(o, "gaps");
     for (int64_t i = 0; i < s->n_attempts; i++)
-        if (s->attempts[i].cause != CAUSE_NONE && s->attempts[i].cause != CAUSE_DONE)
+        if (has_gap(s, i))
             gap_json(&s->attempts[i], i + 1 < s->n_attempts ? &s->attempts[i + 1] : NULL, o);
     json_arr_end(o);
     json_obj_end(o);
