@@ -211,19 +211,20 @@ static int trainer_start(struct agent *a, struct sched_step **step, struct err *
     return 0;
 }
 
-/* Was the notice the one before the time limit? Our own signal is, where preemption does not send it; else what tells is when it came: a
- * scheduler may send it early (Slurm: up to 60 s). */
+/* Was the notice the one before the time limit? What tells is when it came, however it was sent: near the end, and a scheduler may send it
+ * early (Slurm: up to 60 s). Of a short limit that may be soon after the start: there the signal must be the one we ask for, which preemption
+ * does not send here, or half of the time have passed. A limit may be far: where there is none, Slurm's backfill sets one of a year. */
 static bool near_time_limit(const struct agent *a)
 {
     double limit = a->work.time_limit_s, early_s = 60 + a->limit.lead_s;
     struct sched_site site;
     if (a->limit_told)
         return true;
-    if (limit <= 0)
+    if (limit <= 0 || a->notice_after_s < limit - fmax(early_s, limit * 0.1))
         return false;
     if (a->notice_signo == SIGUSR1 && sched_describe(a->work.sched ? a->work.sched : a->work.steps, &site, NULL) == 0 && !site.user_signal)
         return true;
-    return a->notice_after_s >= limit - fmax(early_s, limit * 0.1) && a->notice_after_s >= limit * 0.5;
+    return a->notice_after_s >= limit * 0.5;
 }
 
 /* By every way there is; each rank takes it once, whoever comes first. */
