@@ -55,11 +55,31 @@ enum sched_state slurm_state(const struct slurm_job *j, double now)
     return state == SCHED_PENDING && j->restarts > 0 ? SCHED_REQUEUED : state;
 }
 
+static bool ended_as_preempted(const struct slurm_job *j)
+{
+    return j->preempted_at > 0 && fabs(j->ended_at - j->preempted_at) <= 1;
+}
+
+/* Can a preemption end the job for good in the second it comes in? Not within a grace, and not a job that is requeued. Where the modes and
+ * graces are not the partitions' (preempt/qos), nothing says so. */
+static bool may_end_at_once(const struct slurm_job *j, const struct slurm_site *site)
+{
+    const double seconds_round_s = 1;
+    if (!site || strcmp(site->preempt_type, "preempt/partition_prio") != 0)
+        return true;
+    for (size_t i = 0; i < site->site.n_partitions; i++) {
+        const struct sched_partition *p = &site->site.partitions[i];
+        if (strcmp(p->name, j->partition) == 0)
+            return p->grace_s <= seconds_round_s && (p->preempt != SCHED_PREEMPT_REQUEUE || !j->requeue);
+    }
+    return true;
+}
+
 /* Of a job shown as COMPLETING alone, by what the controller notes when it begins to end one (22.05.8, seen): a requeue clears the end of
- * the execution, or tells the one expected of the next; a time limit is the reason; preemption for good ends the job in the second it was
- * preempted in; and who is cancelled has an end and no reason, be it later in the grace of a preemption, be it before the execution that a
- * requeue promised has begun. */
-static const char *base_of(const struct slurm_job *j, double now)
+ * the execution, or tells the one expected of the next; a time limit is the reason; preemption for good, where there is no grace, ends the
+ * job in the second it was preempted in; and who is cancelled has an end and no reason, be it in the grace of a preemption, be it before the
+ * execution that a requeue promised has begun. */
+static const char *base_of(const struct slurm_job *j, const struct slurm_site *site, double now)
 {
     const double skew_s = 30; /* of clocks; the shortest time limit is a minute */
     if (j->base[0] || strcmp(j->state, "COMPLETING") != 0)
@@ -70,13 +90,12 @@ static const char *base_of(const struct slurm_job *j, double now)
         return "TIMEOUT";
     if (j->reason[0])
         return "";
-    bool at_once = j->preempted_at > 0 && fabs(j->ended_at - j->preempted_at) <= 1;
-    return at_once && j->started_at > 0 ? "PREEMPTED" : "CANCELLED";
+    return ended_as_preempted(j) && j->started_at > 0 && may_end_at_once(j, site) ? "PREEMPTED" : "CANCELLED";
 }
 
-enum sched_end slurm_end(const struct slurm_job *j, double now)
+enum sched_end slurm_end(const struct slurm_job *j, const struct slurm_site *site, double now)
 {
-    const char *base = base_of(j, now);
+    const char *base = base_of(j, site, now);
     enum sched_state state = slurm_state(j, now);
     if (strcmp(base, "CANCELLED") == 0)
         return SCHED_END_CANCELLED;
@@ -317,15 +336,29 @@ static void canceller(struct sched_slurm *l, const char *id, struct arena *arena
     snprintf(who, SCHED_ID_BYTES, user ? "%s" : "user %s", user ? user->pw_name : by + strlen(" by "));
 }
 
+/* The partition is looked at only where the job's text leaves it open; no answer about it is none about the job. */
+static int end_find(struct sched_slurm *l, const struct slurm_job *job, double now, enum sched_end *out, struct err *err)
+{
+    struct sched_site site;
+    bool is_open = !job->base[0] && ended_as_preempted(job);
+    int rc = is_open && !l->described ? sched_describe(&l->base, &site, err) : 0;
+    if (rc == 0)
+        *out = slurm_end(job, is_open ? &l->site : NULL, now);
+    return rc;
+}
+
 static int ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err)
 {
     struct arena arena;
     struct slurm_job job;
+    enum sched_end why = SCHED_END_UNKNOWN;
     double now = clock_wall_s();
     arena_init(&arena, 0);
     int rc = job_ours(slurm_of(s), id, &arena, &job, err);
+    if (rc == 0)
+        rc = end_find(slurm_of(s), &job, now, &why, err);
     if (rc == 0) {
-        *out = (struct sched_ending){.why = slurm_end(&job, now)};
+        *out = (struct sched_ending){.why = why};
         if (out->why == SCHED_END_NONE && slurm_state(&job, now) == SCHED_RUNNING)
             out->limit_at = job.ended_at;
         if (out->why == SCHED_END_CANCELLED)
@@ -358,8 +391,10 @@ static int requeue_look(struct sched_slurm *l, const char *id, struct requeue_lo
     struct slurm_job job;
     arena_init(&arena, 0);
     int rc = job_ours(l, id, &arena, &job, err);
-    if (rc == 0)
-        *out = (struct requeue_look){slurm_state(&job, clock_wall_s()), slurm_end(&job, clock_wall_s())};
+    if (rc == 0) {
+        out->state = slurm_state(&job, clock_wall_s());
+        rc = end_find(l, &job, clock_wall_s(), &out->end, err);
+    }
     arena_release(&arena);
     return rc;
 }

@@ -30,8 +30,8 @@ struct sched_slurm {
 /* Slurm's word for a job's state as ours. PREEMPTED, COMPLETING, REQUEUED and what we do not know are live; a job that was
  * preempted and does not come back is over when a minute has passed. */
 enum sched_state slurm_state(const struct slurm_job *j, double now);
-/* Why the controller ends it, or has ended it. */
-enum sched_end slurm_end(const struct slurm_job *j, double now);
+/* Why the controller ends it, or has ended it. site: tells what preemption does in its partition; NULL: not known. */
+enum sched_end slurm_end(const struct slurm_job *j, const struct slurm_site *site, double now);
 /* The token in a comment of ours, "" in anybody else's. */
 const char *slurm_token(const char *comment);
 int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *out, struct err *err); /* copies the texts */

@@ -33,6 +33,7 @@ struct slurm_job {
     bool requeue;         /* may be run again */
     double submitted_at, started_at, ended_at; /* UTC Unix seconds, 0: not yet */
     double preempted_at;  /* it was asked to make room, in the execution that runs or ended last; within a grace it still runs; 0: it was not */
+    const char *partition; /* where it runs or ran; where it waits, maybe several: "low,high"; "" when it is not told */
 };
 struct slurm_jobs {
     struct slurm_job *v;

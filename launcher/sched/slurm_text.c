@@ -13,11 +13,12 @@
 
 /* ---- squeue -O ---- */
 
-enum { F_ID, F_STATE, F_REASON, F_RESTARTS, F_NODES, F_CORES, F_NICE, F_EXIT, F_REQUEUE, F_SUBMIT, F_START, F_END, F_PREEMPTED, F_COMMENT, F_NAME, N_FIELDS };
+enum { F_ID, F_STATE, F_REASON, F_RESTARTS, F_NODES, F_CORES, F_NICE, F_EXIT, F_REQUEUE, F_SUBMIT, F_START, F_END, F_PREEMPTED, F_PARTITION, F_COMMENT, F_NAME, N_FIELDS };
 static const char *const squeue_fields[N_FIELDS] = {
     [F_ID] = "JobID", [F_STATE] = "State", [F_REASON] = "Reason", [F_RESTARTS] = "RestartCnt", [F_NODES] = "NumNodes",
     [F_CORES] = "NumCPUs", [F_NICE] = "Nice", [F_EXIT] = "exit_code", [F_REQUEUE] = "Requeue", [F_SUBMIT] = "SubmitTime",
-    [F_START] = "StartTime", [F_END] = "EndTime", [F_PREEMPTED] = "PreemptTime", [F_COMMENT] = "Comment", [F_NAME] = "Name",
+    [F_START] = "StartTime", [F_END] = "EndTime", [F_PREEMPTED] = "PreemptTime", [F_PARTITION] = "Partition",
+    [F_COMMENT] = "Comment", [F_NAME] = "Name",
 };
 
 const char *slurm_text_squeue_format(void)
@@ -78,7 +79,7 @@ static void job_fill(char *const f[N_FIELDS], struct slurm_job *j)
         .restarts = whole(f[F_RESTARTS]), .nodes = whole(f[F_NODES]), .cores = whole(f[F_CORES]), .nice = whole(f[F_NICE]),
         .exit_status = whole(f[F_EXIT]), .requeue = f[F_REQUEUE][0] == '1' || f[F_REQUEUE][0] == 'y',
         .submitted_at = time_of(f[F_SUBMIT]), .started_at = time_of(f[F_START]), .ended_at = time_of(f[F_END]),
-        .preempted_at = time_of(f[F_PREEMPTED])};
+        .preempted_at = time_of(f[F_PREEMPTED]), .partition = plain(f[F_PARTITION])};
     j->base = slurm_text_is_base(j->state) ? j->state : "";
 }
 
@@ -143,7 +144,8 @@ int slurm_text_history(const char *text, struct arena *arena, struct slurm_jobs 
         jobs.v[jobs.n++] = (struct slurm_job){
             .id = f[A_ID], .state = f[A_STATE], .base = f[A_STATE], .reason = by, .comment = f[A_COMMENT], .name = f[A_NAME],
             .nodes = whole(f[A_NODES]), .cores = whole(f[A_CORES]), .exit_status = accounted_exit(f[A_EXIT]),
-            .submitted_at = time_of(f[A_SUBMIT]), .started_at = time_of(f[A_START]), .ended_at = time_of(f[A_END])};
+            .submitted_at = time_of(f[A_SUBMIT]), .started_at = time_of(f[A_START]), .ended_at = time_of(f[A_END]),
+            .partition = ""};
     }
     *out = jobs;
     return 0;
@@ -204,9 +206,11 @@ static int job_from_json(const cJSON *job, struct arena *arena, struct slurm_job
         .cores = (int)json_number(job, "cpus", 0), .nice = (int)json_number(job, "nice", 0),
         .exit_status = json_exit_status(job), .requeue = cJSON_IsTrue(json_member(job, "requeue")),
         .submitted_at = json_number(job, "submit_time", 0), .started_at = json_number(job, "start_time", 0),
-        .ended_at = json_number(job, "end_time", 0), .preempted_at = json_number(job, "preempt_time", 0)};
+        .ended_at = json_number(job, "end_time", 0), .preempted_at = json_number(job, "preempt_time", 0),
+        .partition = arena_strdup(arena, json_text(job, "partition", ""))};
     j->base = j->state && j->reason ? arena_strdup(arena, json_base(job, j)) : NULL;
-    return j->id && j->state && j->base && j->reason && j->comment && j->name ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+    bool all = j->id && j->state && j->base && j->reason && j->comment && j->name && j->partition;
+    return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
 int slurm_text_jobs_json(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err)

@@ -23,6 +23,7 @@ void slurm_wire_job_write(const struct slurm_job *j, struct json_out *o)
     json_put_num(o, "started_at", j->started_at);
     json_put_num(o, "ended_at", j->ended_at);
     json_put_num(o, "preempted_at", j->preempted_at);
+    json_put_text(o, "partition", j->partition);
     json_obj_end(o);
 }
 
@@ -35,8 +36,10 @@ int slurm_wire_job_read(const cJSON *v, struct arena *arena, struct slurm_job *j
         .nodes = (int)json_int(v, "nodes", 0), .cores = (int)json_int(v, "cores", 0), .nice = (int)json_int(v, "nice", 0),
         .exit_status = (int)json_int(v, "exit_status", -1), .requeue = cJSON_IsTrue(json_member(v, "requeue")),
         .submitted_at = json_num(v, "submitted_at", 0), .started_at = json_num(v, "started_at", 0),
-        .ended_at = json_num(v, "ended_at", 0), .preempted_at = json_num(v, "preempted_at", 0)};
-    return j->id && j->state && j->base && j->reason && j->comment && j->name ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+        .ended_at = json_num(v, "ended_at", 0), .preempted_at = json_num(v, "preempted_at", 0),
+        .partition = arena_strdup(arena, json_text(v, "partition", ""))};
+    bool all = j->id && j->state && j->base && j->reason && j->comment && j->name && j->partition;
+    return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
 /* ---- the site ---- */

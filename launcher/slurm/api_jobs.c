@@ -52,8 +52,9 @@ static int job_fill(const job_info_t *info, struct arena *arena, struct slurm_jo
         .restarts = (int)info->restart_cnt, .nodes = (int)info->num_nodes, .cores = (int)info->num_cpus,
         .nice = (int)info->nice - NICE_OFFSET, .exit_status = (int)info->exit_code, .requeue = info->requeue == 1,
         .submitted_at = (double)info->submit_time, .started_at = (double)info->start_time, .ended_at = end_of(info),
-        .preempted_at = (double)info->preempt_time};
-    return j->id && j->state && j->base && j->reason && j->comment && j->name ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+        .preempted_at = (double)info->preempt_time, .partition = arena_strdup(arena, info->partition ? info->partition : "")};
+    bool all = j->id && j->state && j->base && j->reason && j->comment && j->name && j->partition;
+    return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
 static int job_parse(const char *id, job_arg *out, struct err *err)

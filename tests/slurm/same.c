@@ -104,6 +104,7 @@ static void assert_same_job(const struct slurm_job *a, const struct slurm_job *b
     assert_string_equal(a->reason, b->reason);
     assert_string_equal(a->comment, b->comment);
     assert_string_equal(a->name, b->name);
+    assert_string_equal(a->partition, b->partition);
     assert_int_equal(a->restarts, b->restarts);
     assert_int_equal(a->nodes, b->nodes);
     assert_int_equal(a->cores, b->cores);

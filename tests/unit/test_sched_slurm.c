@@ -83,8 +83,10 @@ static void test_token(void **state)
 
 #define SEP SLURM_SQUEUE_SEPARATOR
 #define LINE(id, state, reason, restarts, exit_code, requeue, start, end, preempted, comment, name)                             \
+    LINE_IN("low", id, state, reason, restarts, exit_code, requeue, start, end, preempted, comment, name)
+#define LINE_IN(partition, id, state, reason, restarts, exit_code, requeue, start, end, preempted, comment, name)               \
     id SEP state SEP reason SEP restarts SEP "2" SEP "16" SEP "-1000" SEP exit_code SEP requeue SEP "1795247415" SEP start SEP \
-        end SEP preempted SEP comment SEP name SEP "\n"
+        end SEP preempted SEP partition SEP comment SEP name SEP "\n"
 
 static void test_squeue_text(void **state)
 {
@@ -122,6 +124,12 @@ static void test_squeue_text(void **state)
 /* What 22.05.8 showed of jobs while they ended, beside what libslurm told of the same jobs at the same moment. */
 static void test_ending(void **state)
 {
+    static const struct sched_partition partitions[] = {
+        {.name = "low", .preempt = SCHED_PREEMPT_REQUEUE, .grace_s = 15}, {.name = "late", .preempt = SCHED_PREEMPT_CANCEL, .grace_s = 15},
+        {.name = "requeue", .preempt = SCHED_PREEMPT_REQUEUE},            {.name = "cancel", .preempt = SCHED_PREEMPT_CANCEL},
+    };
+    static const struct slurm_site site = {.preempt_type = "preempt/partition_prio",
+                                           .site = {.partitions = partitions, .n_partitions = ARRAY_LEN(partitions)}};
     static const struct {
         const char *what, *text;
         enum sched_end end;
@@ -137,7 +145,17 @@ static void test_ending(void **state)
         {"preempted, requeue, then scancel", LINE("1", "COMPLETING", "None", "1", "0", "1", "N/A", "112", "112", "", "n"), SCHED_END_CANCELLED},
         {"in the grace", LINE("1", "RUNNING", "None", "0", "0", "1", "100", "127", "112", "", "n"), SCHED_END_PREEMPTED},
         {"scancel in the grace", LINE("1", "COMPLETING", "None", "0", "0", "1", "100", "115", "112", "", "n"), SCHED_END_CANCELLED},
-        {"preempted, cancel", LINE("1", "COMPLETING", "None", "0", "0", "1", "100", "112", "112", "", "n"), SCHED_END_PREEMPTED},
+        {"scancel in the second of the preemption", LINE("1", "COMPLETING", "None", "0", "0", "1", "105", "109", "109", "", "n"), SCHED_END_CANCELLED},
+        {"scancel in the next", LINE("1", "COMPLETING", "None", "0", "0", "1", "105", "110", "109", "", "n"), SCHED_END_CANCELLED},
+        {"the same, where a preempted job is cancelled after a grace", LINE_IN("late", "1", "COMPLETING", "None", "0", "0", "1", "105", "109", "109", "", "n"),
+         SCHED_END_CANCELLED},
+        {"scancel beside a preemption without grace", LINE_IN("requeue", "1", "COMPLETING", "None", "0", "0", "1", "105", "109", "109", "", "n"),
+         SCHED_END_CANCELLED},
+        {"preempted, may not be requeued", LINE_IN("requeue", "1", "COMPLETING", "None", "0", "0", "0", "105", "109", "109", "", "n"),
+         SCHED_END_PREEMPTED},
+        {"preempted, cancel", LINE_IN("cancel", "1", "COMPLETING", "None", "0", "0", "1", "105", "109", "109", "", "n"), SCHED_END_PREEMPTED},
+        {"preempted where nothing is known", LINE_IN("unheard", "1", "COMPLETING", "None", "0", "0", "1", "105", "109", "109", "", "n"),
+         SCHED_END_PREEMPTED},
         {"time limit", LINE("1", "COMPLETING", "TimeLimit", "0", "0", "1", "100", "160", "N/A", "", "n"), SCHED_END_TIME_LIMIT},
         {"for a reason nobody knows", LINE("1", "COMPLETING", "Odd", "0", "0", "1", "100", "112", "N/A", "", "n"), SCHED_END_UNKNOWN},
         {"over", LINE("1", "CANCELLED", "None", "0", "0", "1", "100", "112", "N/A", "", "n"), SCHED_END_CANCELLED},
@@ -149,7 +167,7 @@ static void test_ending(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct slurm_jobs jobs;
         assert_int_equal(slurm_text_jobs(cases[i].text, &arena, &jobs, NULL), 0);
-        enum sched_end end = slurm_end(&jobs.v[0], 130);
+        enum sched_end end = slurm_end(&jobs.v[0], &site, 130);
         if (end != cases[i].end)
             fail_msg("%s: '%s', expected '%s'", cases[i].what, sched_end_name(end), sched_end_name(cases[i].end));
     }
@@ -179,7 +197,7 @@ static void test_squeue_text_refused(void **state)
     struct slurm_jobs jobs;
     struct err err = {0};
     assert_int_equal(slurm_text_jobs("7" SEP "RUNNING" SEP "\n", &arena, &jobs, &err), ERR_INPUT);
-    assert_non_null(strstr(err.text, "15 fields"));
+    assert_non_null(strstr(err.text, "16 fields"));
     assert_int_equal(slurm_text_jobs("slurm_load_jobs error\n", &arena, &jobs, &err), ERR_INPUT);
 }
 
@@ -546,12 +564,13 @@ static void test_wire(void **state)
     struct json_out o;
     struct json_doc doc = {0};
     struct slurm_job got;
-    const struct slurm_job j = {"12", "RUNNING", "RUNNING", "r", "c", "n \"x\"", 3, 4, 32, -1000, 768, true, 1e9 + 1, 1e9 + 2, 1e9 + 3};
+    const struct slurm_job j = {"12", "RUNNING", "RUNNING", "r", "c", "n \"x\"", 3, 4, 32, -1000, 768, true, 1e9 + 1, 1e9 + 2, 1e9 + 3, 0, "low"};
     json_out_init(&o, &text, 0);
     slurm_wire_job_write(&j, &o);
     assert_int_equal(json_parse(text.p, text.len, "wire", &doc, NULL), 0);
     assert_int_equal(slurm_wire_job_read(doc.root, &arena, &got, NULL), 0);
     assert_string_equal(got.name, j.name);
+    assert_string_equal(got.partition, j.partition);
     assert_true(got.restarts == 3 && got.nodes == 4 && got.cores == 32 && got.nice == -1000 && got.exit_status == 768 && got.requeue);
     assert_true(got.submitted_at == j.submitted_at && got.started_at == j.started_at && got.ended_at == j.ended_at);
     json_release(&doc);
