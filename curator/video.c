@@ -169,10 +169,23 @@ static int matrix_of(const AVFrame *f, struct video_info *info)
     return f->width >= 1280 || f->height > 576 ? SWS_CS_ITU709 : SWS_CS_ITU601;
 }
 
+/* The format without its range, which a scaler is told apart: it renames a YUVJ format within itself, so that asked for one again it would be
+ * made anew for every frame, and forget the colours. */
+static enum AVPixelFormat layout_of(const AVFrame *f)
+{
+    switch (f->format) {
+    case AV_PIX_FMT_YUVJ420P: return AV_PIX_FMT_YUV420P;
+    case AV_PIX_FMT_YUVJ422P: return AV_PIX_FMT_YUV422P;
+    case AV_PIX_FMT_YUVJ444P: return AV_PIX_FMT_YUV444P;
+    case AV_PIX_FMT_YUVJ440P: return AV_PIX_FMT_YUV440P;
+    case AV_PIX_FMT_YUVJ411P: return AV_PIX_FMT_YUV411P;
+    default: return f->format;
+    }
+}
+
 static bool is_full_range(const AVFrame *f)
 {
-    return f->color_range == AVCOL_RANGE_JPEG || f->format == AV_PIX_FMT_YUVJ420P || f->format == AV_PIX_FMT_YUVJ422P || f->format == AV_PIX_FMT_YUVJ444P ||
-           f->format == AV_PIX_FMT_YUVJ440P || f->format == AV_PIX_FMT_YUVJ411P;
+    return f->color_range == AVCOL_RANGE_JPEG || (int)layout_of(f) != f->format;
 }
 
 /* Tells a scaler what it is given. What comes out is RGB, or narrow-range planes of the same matrix. */
@@ -256,7 +269,7 @@ static int planes_make(struct decoder *d, int matrix, int full, struct err *err)
     const AVFrame *f = d->frame;
     uint8_t *planes[] = {d->planes, d->planes + SHOTS_PLANE, d->planes + 2 * SHOTS_PLANE};
     int stride[] = {SHOTS_W, SHOTS_W, SHOTS_W};
-    d->to_planes = sws_getCachedContext(d->to_planes, f->width, f->height, f->format, SHOTS_W, SHOTS_H, AV_PIX_FMT_YUV444P,
+    d->to_planes = sws_getCachedContext(d->to_planes, f->width, f->height, layout_of(f), SHOTS_W, SHOTS_H, AV_PIX_FMT_YUV444P,
                                         SWS_AREA | SWS_BITEXACT, NULL, NULL, NULL);
     if (!d->to_planes)
         return scale_failed(d, err);
@@ -275,7 +288,7 @@ static int convert(struct decoder *d, struct err *err)
     if (rc < 0)
         return rc;
     crop_centre(d, height, width);
-    d->to_rgb = sws_getCachedContext(d->to_rgb, f->width, f->height, f->format, width, height, AV_PIX_FMT_RGB24,
+    d->to_rgb = sws_getCachedContext(d->to_rgb, f->width, f->height, layout_of(f), width, height, AV_PIX_FMT_RGB24,
                                      SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_BITEXACT, NULL, NULL, NULL);
     if (!d->to_rgb)
         return scale_failed(d, err);

@@ -58,6 +58,14 @@ static int first_frame(void *ctx, const struct video_frame *f, struct err *err)
     return 0;
 }
 
+/* What the last one leaves is that of a later frame than the first. */
+static int each_frame(void *ctx, const struct video_frame *f, struct err *err)
+{
+    (void)err;
+    means_add(f->rgb, HIGH, WIDE, ctx);
+    return 0;
+}
+
 static struct video_info ours(const char *name, struct means *m)
 {
     struct video_info info;
@@ -114,16 +122,24 @@ static void test_colours(void **state)
 /* One colour through encoder and back: the numbers themselves. Unmarked, the size decides. */
 static void test_numbers(void **state)
 {
-    static const struct { const char *size, *matrix, *range, *mark; } rows[] = {
-        {"1280x720", "bt709", "tv", "-colorspace bt709 -color_range tv"}, {"1280x720", "bt709", "tv", ""},
-        {"640x480", "bt601", "tv", ""},                                   {"640x480", "bt709", "pc", "-colorspace bt709 -color_range pc"}};
+    static const struct { const char *size, *matrix, *range, *mark, *format; } rows[] = {
+        {"1280x720", "bt709", "tv", "-colorspace bt709 -color_range tv", "yuv420p"},
+        {"1280x720", "bt709", "tv", "", "yuv420p"},
+        {"640x480", "bt601", "tv", "", "yuv420p"},
+        {"640x480", "bt709", "pc", "-colorspace bt709 -color_range pc", "yuv420p"},
+        {"640x480", "bt709", "pc", "-colorspace bt709 -color_range pc", "yuvj420p"},
+        {"640x480", "bt2020", "pc", "-colorspace bt2020nc -color_range pc", "yuvj444p"},
+        {"640x480", "bt601", "pc", "-colorspace smpte170m -color_range pc", "yuvj420p"}};
     static const double want[3] = {192, 48, 32};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct video_info info;
+        struct err err = {0};
         struct means a;
-        shell("ffmpeg -nostdin -v error -y -f lavfi -i color=c=0xC03020:s=%s:r=10:d=0.2 -vf format=gbrp,scale=out_color_matrix=%s:out_range=%s,format=yuv420p "
-              "-c:v libx264 -qp 0 %s n.mp4", rows[i].size, rows[i].matrix, rows[i].range, rows[i].mark);
-        ours("n.mp4", &a);
+        shell("ffmpeg -nostdin -v error -y -f lavfi -i color=c=0xC03020:s=%s:r=10:d=0.2 -vf format=gbrp,scale=out_color_matrix=%s:out_range=%s,format=%s "
+              "-c:v libx264 -qp 0 %s n.mp4", rows[i].size, rows[i].matrix, rows[i].range, rows[i].format, rows[i].mark);
+        assert_int_equal(video_decode(in_scratch("n.mp4"), HIGH, WIDE, each_frame, &a, &info, &err), 0);
+        assert_int_equal(info.frames, 2);
         for (int c = 0; c < 3; c++)
             if (fabs(a.of[1][1][c] - want[c]) > NEAR)
                 fail_msg("row %zu: channel %d is %.1f, encoded was %.0f", i, c, a.of[1][1][c], want[c]);
