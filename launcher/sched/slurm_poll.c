@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -125,6 +126,13 @@ static int ask(struct sched_slurm *s, const char *file, struct arena *arena, str
     if (rc < 0 && rc != ERR_TEMP)
         return err_set(err, rc, "%s", why.text);
     return answer_save(file, a, err);
+}
+
+void slurm_poll_forget(const struct sched_slurm *s)
+{
+    char file[LIMIT_PATH_BYTES + 64], lock[LIMIT_PATH_BYTES + 64];
+    paths(s, file, lock);
+    unlink(file); /* only a cache: what stays is old for poll_s at most */
 }
 
 int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out, struct err *err)

@@ -60,6 +60,8 @@ int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec, char
 
 /* Every job of this user, not older than poll_s. ERR_TEMP: the controller did not answer lately. */
 int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out, struct err *err);
+/* A job was submitted that the shared answer does not hold: who looks next asks anew. */
+void slurm_poll_forget(const struct sched_slurm *s);
 
 /* ---- where the ranks of a step go (slurm_place.c) ---- */
 

@@ -315,6 +315,8 @@ int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec, char
         rc = lease_take(path, LOCK_WAIT_S, &lock, err);
     if (rc == 0)
         rc = once_locked(s, spec, id, err);
+    if (rc == 0)
+        slurm_poll_forget(s);
     lease_drop(lock);
     if (rc < 0)
         err_context(err, "job '%s' (%d nodes, %d cores a node, partition %s)", spec->name, spec->nodes, spec->cores_per_node,
