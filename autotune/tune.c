@@ -88,7 +88,7 @@ static int machine_probe(struct tune *t, struct err *err)
     return rc;
 }
 
-/* Where none of them fits the machine need not be measured. */
+/* A machine that none of the layouts fits need not be measured. */
 static int items_fit(struct tune *t, struct err *err)
 {
     char least[32], all[32];
@@ -105,7 +105,7 @@ static int items_fit(struct tune *t, struct err *err)
                    num_format_bytes((int64_t)bytes, least, sizeof least), num_format_bytes(t->conf.memory_bytes, all, sizeof all));
 }
 
-/* What needs no measurement: how much memory each layout takes, and whether the machine has it. */
+/* Finds what needs no measurement: how much memory each layout takes, and whether the machine has it. */
 static int items_plan(struct tune *t, struct err *err)
 {
     const struct run *run = t->conf.run;

@@ -79,7 +79,7 @@ static struct {
 
 static bool is_gone(int error) { return error == ENOENT || error == ESTALE || error == ENOTDIR; }
 
-/* What cannot be written now is written the next time; a file that is not there is no longer ours. */
+/* A renewal that cannot be written now is written the next time; a file that is not there is no longer ours. */
 static void renew(struct lease *l)
 {
     char text[BEAT_BYTES + 1];
@@ -211,7 +211,7 @@ bool lease_look(const char *path, struct lease_holder *out)
 
 enum life { LIFE_UNKNOWN, LIFE_YES, LIFE_OVER };
 
-/* Of a process of this host. A process that /proc hides from us exists as long as it can be signalled, or that is forbidden. */
+/* Tells whether a process of this host lives. One that /proc hides from us exists as long as it can be signalled, or that is forbidden. */
 static enum life process_life(const struct lease_holder *h)
 {
     struct proc_stat s;
