@@ -95,23 +95,32 @@ static void renew(struct lease *l)
     close(fd);
 }
 
+static struct timespec next_beat(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += (time_t)lease_beat_s;
+    at.tv_nsec += (long)(fmod(lease_beat_s, 1) * 1e9);
+    at.tv_sec += at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
+    return at;
+}
+
+/* A lease that is taken meanwhile wakes the thread, and must not put the others' renewal off. */
 static void *keeper_main(void *arg)
 {
+    struct timespec at = next_beat();
     (void)arg;
     pthread_mutex_lock(&keeper.lock);
-    for (;;) {
-        struct timespec at;
-        clock_gettime(CLOCK_MONOTONIC, &at);
-        at.tv_sec += (time_t)lease_beat_s;
-        at.tv_nsec += (long)(fmod(lease_beat_s, 1) * 1e9);
-        at.tv_sec += at.tv_nsec / 1000000000;
-        at.tv_nsec %= 1000000000;
-        if (!keeper.first)
+    for (;;)
+        if (!keeper.first) {
             pthread_cond_wait(&keeper.changed, &keeper.lock);
-        else if (pthread_cond_timedwait(&keeper.changed, &keeper.lock, &at) == ETIMEDOUT)
+            at = next_beat();
+        } else if (pthread_cond_timedwait(&keeper.changed, &keeper.lock, &at) == ETIMEDOUT) {
             for (struct lease *l = keeper.first; l; l = l->next)
                 renew(l);
-    }
+            at = next_beat();
+        }
     return NULL;
 }
 

@@ -16,7 +16,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/lease.h"
+#include "base/limits.h"
 #include "base/process.h"
 #include "tests/unit/scratch.h"
 
@@ -290,31 +292,56 @@ static void a_higher_rank_takes_over(void **state)
     lease_beat_s = LEASE_BEAT_S;
 }
 
+/* What the lease's file says now: its renewals are counted there. */
+static void said(const char *file, char out[64])
+{
+    struct str text = STR_INIT;
+    assert_int_equal(file_read(file, 64, &text, NULL), 0);
+    snprintf(out, 64, "%s", text.p);
+    str_release(&text);
+}
+
+static void find_file(char *file, size_t size)
+{
+    struct lease_holder h;
+    assert_true(lease_look(path(), &h));
+    snprintf(file, size, "%s/%s", path(), h.name);
+}
+
 static void it_is_renewed(void **state)
 {
-    struct lease_watch w = {.quiet_s = 0};
-    char before[64], now[64] = "";
+    char file[LIMIT_PATH_BYTES], before[64], now[64];
     (void)state;
     lease_beat_s = 0.05;
     struct lease *l = taken(0);
-    struct str text = STR_INIT;
-    DIR *d = opendir(path());
-    struct dirent *e;
-    while ((e = readdir(d)) && e->d_name[0] == '.')
-        ;
-    snprintf(w.name, sizeof w.name, "%s/%s", path(), e->d_name);
-    assert_int_equal(file_read(w.name, 64, &text, NULL), 0);
-    snprintf(before, sizeof before, "%s", text.p);
-    snprintf(now, sizeof now, "%s", before);
-    while (strcmp(before, now) == 0) {
+    find_file(file, sizeof file);
+    said(file, before);
+    do {
         clock_sleep_s(0.01);
-        text.len = 0;
-        assert_int_equal(file_read(w.name, 64, &text, NULL), 0);
-        snprintf(now, sizeof now, "%s", text.p);
-    }
+        said(file, now);
+    } while (strcmp(before, now) == 0);
     assert_int_equal(strlen(now), strlen(before));
-    closedir(d);
-    str_release(&text);
+    lease_drop(l);
+    lease_beat_s = LEASE_BEAT_S;
+}
+
+/* The agent and the tuner hold one lease for hours and take others each second. */
+static void others_do_not_put_it_off(void **state)
+{
+    char file[LIMIT_PATH_BYTES], before[64], now[64], other[LIMIT_PATH_BYTES];
+    (void)state;
+    lease_beat_s = 0.2;
+    struct lease *l = taken(0), *brief = NULL;
+    find_file(file, sizeof file);
+    said(file, before);
+    snprintf(other, sizeof other, "%s-other", path());
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(lease_take(other, 0, &brief, NULL), 0);
+        clock_sleep_s(0.02);
+        lease_drop(brief);
+    }
+    said(file, now);
+    assert_string_not_equal(now, before);
     lease_drop(l);
     lease_beat_s = LEASE_BEAT_S;
 }
@@ -429,6 +456,7 @@ int main(void)
         IN_SCRATCH(a_watch),
         IN_SCRATCH(a_higher_rank_takes_over),
         IN_SCRATCH(it_is_renewed),
+        IN_SCRATCH(others_do_not_put_it_off),
         IN_SCRATCH(file_systems_that_differ),
         IN_SCRATCH(a_failed_call_leaves_nothing),
         IN_SCRATCH(never_two_inside),
