@@ -182,6 +182,21 @@ int file_remove_tree(const char *path, struct err *err)
     return rc;
 }
 
+int64_t file_tree_bytes(const char *path)
+{
+    char *copy = strdup(path), *roots[] = {copy, NULL};
+    FTS *fts = copy ? fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL) : NULL;
+    int64_t bytes = 0;
+
+    for (FTSENT *e; fts && (e = fts_read(fts));)
+        if (e->fts_info == FTS_F)
+            bytes += 512 * (int64_t)e->fts_statp->st_blocks;
+    if (fts)
+        fts_close(fts);
+    free(copy);
+    return bytes;
+}
+
 char *file_join(const char *dir, const char *name)
 {
     size_t n = strlen(dir);

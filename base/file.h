@@ -21,6 +21,7 @@
 int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err);
 bool file_exists(const char *path);
 int64_t file_space(const char *path); /* bytes free on its disk for this user; -1: not known (quotas are not) */
+int64_t file_tree_bytes(const char *path); /* bytes on disk of a file, or of a folder and all in it, as far as they can be read */
 int file_mkdirs(const char *path, struct err *err);             /* like mkdir -p, mode 0777 & ~umask */
 int file_remove_tree(const char *path, struct err *err);        /* no error if absent; does not follow links */
 char *file_join(const char *dir, const char *name);             /* returns new; NULL when out of memory */

@@ -418,18 +418,20 @@ static int signals_take(struct agent *a, struct err *err)
 /* ---- a full disk ---- */
 
 /* After attempts that ended for want of disk space this one waits before it starts, in the job: what the log says survives a requeue, and a
- * notice to stop is heard. As soon as there is room where there was none it goes on; where a quota refused the disk says nothing. */
+ * notice to stop is heard. As soon as there is room where there was none it goes on; where a quota refused the disk says nothing. Who starts
+ * a command by hand has looked, and does not wait. */
 static int space_wait(struct agent *a, struct err *err)
 {
     double until = run_state_not_before(&a->state), left_s = until - clock_wall_s(), from_s = clock_mono_s();
-    int64_t needed = space_needed(&a->state);
-    bool low = file_space(a->conf->run_dir) < needed;
+    const char *saves = a->work.foreign ? a->work.wrap.saves : NULL;
+    int64_t needed = space_needed(&a->state), room = space_left(a->conf->run_dir, saves);
+    bool low = room < needed;
     int rc = 0;
-    if (left_s <= 0 || a->work.foreign)
+    if (left_s <= 0 || (a->work.foreign && !a->work.sched))
         return 0;
     log_msg(LOG_WARN, "the disk was full: the attempt starts in %.0f s%s", left_s, low ? ", or when there is room for a checkpoint" : "");
-    space_event_held(&a->attempt, until, needed);
-    while (rc == 0 && !a->stop_requested && clock_mono_s() - from_s < left_s && !(low && file_space(a->conf->run_dir) >= needed))
+    space_event_held(&a->attempt, until, needed, room);
+    while (rc == 0 && !a->stop_requested && clock_mono_s() - from_s < left_s && !(low && space_left(a->conf->run_dir, saves) >= needed))
         rc = notices_take(a, SPACE_LOOK_MS, err);
     return rc;
 }
@@ -580,7 +582,9 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
         .done = done, .stop_requested = a->stop_requested, .cancel_requested = a->state.wish == WISH_CANCEL,
         .pause_requested = a->state.wish == WISH_PAUSE, .ending = a->ending.why,
         .time_limit_near = a->stop_requested && near_time_limit(a), .hung = a->hung, .node_lost = a->node_lost,
-        .disk_full = !a->work.foreign && space_missed(a->conf->run_dir, told, end->exit_code), .ours = !a->work.foreign,
+        .ours = !a->work.foreign,
+        .disk_full = a->work.foreign ? foreign_is_full(&a->foreign, a->conf->run_dir, end)
+                                     : space_missed(a->conf->run_dir, told, end->exit_code),
         .is_short = as == FOREIGN_SHORT, .exit_code = end->exit_code, .exit_signal = end->exit_signal};
     detail_make(a, end, as == FOREIGN_SHORT, told, detail);
     return attempt_settle(a, attempt_cause_of(&evidence), end, detail, exit_code, err);

@@ -49,6 +49,7 @@ int foreign_open(struct foreign *f, const struct wrap *w, const struct run_state
 {
     *f = (struct foreign){.wrap = w, .attempt = attempt, .steps_before = state->max_step + 1, .save_told = wrap_newest_save(w),
                           .looked_mono = clock_mono_s()};
+    space_foreign_begin(&f->space, attempt->run_dir, w, state);
     int rc = foreign_steps_open(&f->steps, w, state, attempt, err);
     return rc < 0 ? rc : tail_open(log, STDOUT_FILENO, f->steps.reader ? foreign_steps_line : NULL, &f->steps, &f->tail, err);
 }
@@ -107,6 +108,15 @@ bool foreign_lives(const struct foreign *f, const char *run_dir)
 bool foreign_is_done(const struct wrap *w)
 {
     return w->done_file && file_exists(w->done_file);
+}
+
+bool foreign_is_full(struct foreign *f, const char *run_dir, const struct sched_step_status *end)
+{
+    char log[LIMIT_PATH_BYTES];
+    if (!f->wrap || !space_foreign_missed(&f->space, run_dir, f->wrap, end, attempt_output_log(f->attempt, log)))
+        return false;
+    space_event_low(f->attempt, &f->space, foreign_steps(f));
+    return true;
 }
 
 int64_t foreign_steps(const struct foreign *f)

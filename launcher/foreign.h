@@ -6,6 +6,7 @@
 #include "launcher/attempt.h"
 #include "launcher/foreign_steps.h"
 #include "launcher/ranks.h"
+#include "launcher/space.h"
 #include "launcher/tail.h"
 #include "launcher/work.h"
 
@@ -17,6 +18,7 @@ struct foreign {
     int64_t steps_before;      /* that earlier attempts are known to have done */
     double save_told, looked_mono;
     struct ranks_told told;
+    struct space_foreign space;
     bool deaf_told;
 };
 
@@ -41,6 +43,8 @@ bool foreign_is_done(const struct wrap *w);
 /* Now that it has ended: how, as far as it shows itself (wrap.h). f may be zeroed: it was not started. */
 enum foreign_end { FOREIGN_ENDED, FOREIGN_DONE, FOREIGN_SHORT /* exit 0, nobody asked it to, and steps are missing */ };
 enum foreign_end foreign_end_of(const struct foreign *f, const struct wrap *w, const struct sched_step_status *end, bool stop_requested);
+/* Did it end for want of disk space (space.h)? Then an event tells of it, whatever the cause will be. False if it was not started. */
+bool foreign_is_full(struct foreign *f, const char *run_dir, const struct sched_step_status *end);
 /* Steps this attempt is known to have come to, by what it printed and by its newest checkpoint; -1 not known. */
 int64_t foreign_steps(const struct foreign *f);
 

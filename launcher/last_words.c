@@ -68,18 +68,49 @@ void last_words_find(char *text, size_t n, char *out, size_t size)
         words_add(out, size, error);
 }
 
-void last_words_read(const char *path, char *out, size_t size)
+/* The last END_BYTES of a log; "" when there is none. Returns new; NULL when out of memory. */
+static char *end_read(const char *path)
 {
-    char *text = malloc(END_BYTES + 1);
+    char *text = calloc(1, END_BYTES + 1);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
     ssize_t n = text && fd >= 0 ? pread(fd, text, END_BYTES, bytes > END_BYTES ? bytes - END_BYTES : 0) : 0;
-    out[0] = 0;
-    if (n > 0) {
-        text[n] = 0;
-        last_words_find(text, (size_t)n, out, size);
-    }
+    for (ssize_t i = 0; i < n; i++)
+        text[i] = text[i] ? text[i] : ' ';
     if (fd >= 0)
         close(fd);
+    return text;
+}
+
+void last_words_read(const char *path, char *out, size_t size)
+{
+    char *text = end_read(path);
+    out[0] = 0;
+    if (text)
+        last_words_find(text, strlen(text), out, size);
     free(text);
+}
+
+bool last_words_find_full(const char *text)
+{
+    static const char *const full[] = {"No space left on device", "Disk quota exceeded"};
+    static const char *const memory[] = {"/dev/shm", "</torch_", "shared memory"};
+    bool found = false;
+    while (*text && !found) {
+        size_t n = strcspn(text, "\r\n");
+        for (size_t i = 0; i < ARRAY_LEN(full); i++)
+            found |= memmem(text, n, full[i], strlen(full[i])) != NULL;
+        for (size_t i = 0; i < ARRAY_LEN(memory); i++)
+            found &= memmem(text, n, memory[i], strlen(memory[i])) == NULL;
+        text += n + strspn(text + n, "\r\n");
+    }
+    return found;
+}
+
+bool last_words_tell_full(const char *path)
+{
+    char *text = end_read(path);
+    bool full = text && last_words_find_full(text);
+    free(text);
+    return full;
 }

@@ -2,6 +2,7 @@
 #ifndef LAUNCHER_LAST_WORDS_H
 #define LAUNCHER_LAST_WORDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* "exited with 137 (128 + SIGKILL)", "died of SIGKILL (signal 9)", "exited with 1". code, signo: as a step's status has them. */
@@ -12,5 +13,9 @@ void last_words_exit(int code, int signo, char *out, size_t size);
 void last_words_find(char *text, size_t n, char *out, size_t size);
 /* The same of a log. */
 void last_words_read(const char *path, char *out, size_t size);
+
+/* Does the end of what it printed say that a disk or a quota is full? A line that speaks of shared memory does not count: that is no disk. */
+bool last_words_find_full(const char *text);
+bool last_words_tell_full(const char *path); /* the same of a log */
 
 #endif

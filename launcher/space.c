@@ -1,6 +1,8 @@
 #include "launcher/space.h"
 
 #include "base/file.h"
+#include "base/num.h"
+#include "launcher/last_words.h"
 
 enum { A_WORD_BYTES = 64 << 10 };
 
@@ -12,14 +14,20 @@ int64_t space_needed(const struct run_state *s)
     return 0;
 }
 
-void space_event_held(struct attempt *a, double until, int64_t needed_bytes)
+int64_t space_left(const char *run_dir, const char *saves)
+{
+    int64_t here = file_space(run_dir), there = saves ? file_space(saves) : -1;
+    return here < 0 || (there >= 0 && there < here) ? there : here;
+}
+
+void space_event_held(struct attempt *a, double until, int64_t needed_bytes, int64_t free_bytes)
 {
     struct evlog_event e;
     evlog_begin(a->log, &e, "held");
     json_put_text(&e.out, "reason", attempt_cause_names[CAUSE_DISK_FULL]);
     json_put_num(&e.out, "until", until);
     json_put_int(&e.out, "needed_bytes", needed_bytes);
-    json_put_int(&e.out, "free_bytes", file_space(a->run_dir));
+    json_put_int(&e.out, "free_bytes", free_bytes);
     attempt_event(a, &e);
 }
 
@@ -27,4 +35,34 @@ bool space_missed(const char *run_dir, const struct run_attempt *told, int exit_
 {
     int64_t left = file_space(run_dir);
     return (told && told->disk_full) || (exit_code == err_exit_code(ERR_FULL) && left >= 0 && left < A_WORD_BYTES);
+}
+
+void space_foreign_begin(struct space_foreign *f, const char *run_dir, const struct wrap *w, const struct run_state *before)
+{
+    int64_t left = space_left(run_dir, w->saves);
+    *f = (struct space_foreign){.needed_bytes = num_max_i64(wrap_save_bytes(w), A_WORD_BYTES), .free_bytes = left};
+    f->tight = left >= 0 && left < f->needed_bytes && run_state_not_before(before) <= 0;
+}
+
+bool space_foreign_missed(struct space_foreign *f, const char *run_dir, const struct wrap *w, const struct sched_step_status *end,
+                          const char *log)
+{
+    bool failed = end->exit_code != 0 || end->exit_signal, by_signal = end->exit_signal || end->exit_code > 128;
+    int64_t left = space_left(run_dir, w->saves);
+    f->needed_bytes = num_max_i64(f->needed_bytes, wrap_save_bytes(w));
+    f->free_bytes = left;
+    bool low = left >= 0 && left < f->needed_bytes;
+    return failed && (last_words_tell_full(log) || (low && !f->tight && !by_signal));
+}
+
+void space_event_low(struct attempt *a, const struct space_foreign *f, int64_t steps)
+{
+    struct evlog_event e;
+    evlog_begin(a->log, &e, "space_low");
+    json_put_int(&e.out, "step", num_max_i64(steps, 0));
+    json_put_int(&e.out, "needed_bytes", f->needed_bytes);
+    json_put_int(&e.out, "free_bytes", f->free_bytes);
+    json_put_int(&e.out, "removed", 0);
+    json_put_bool(&e.out, "enough", false);
+    attempt_event(a, &e);
 }

@@ -190,6 +190,27 @@ double wrap_newest_save(const struct wrap *w)
     return newest;
 }
 
+struct largest {
+    const char *dir;
+    int64_t bytes;
+};
+
+static void largest_take(const char *name, double at, void *ctx)
+{
+    struct largest *l = ctx;
+    char *path = file_join(l->dir, name);
+    (void)at;
+    l->bytes = path ? num_max_i64(l->bytes, file_tree_bytes(path)) : l->bytes;
+    free(path);
+}
+
+int64_t wrap_save_bytes(const struct wrap *w)
+{
+    struct largest l = {w->saves, 0};
+    saves_each(w, largest_take, &l);
+    return l.bytes;
+}
+
 /* Does the text before the number end in one of these words, with nothing but marks in between? */
 static bool is_counter(const char *name, size_t n)
 {

@@ -9,7 +9,8 @@
  *     exit 0, clearly short of --steps          early_exit, which counts like a crash
  *     exit 0                                    done
  *     exit 75 (EX_TEMPFAIL of sysexits.h)       it was told to stop, though we did not hear it, and has saved
- *     anything else                             as with our own trainer: by the notice, the lost node, the silence, or a crash
+ *     anything else                             as with our own trainer: by the notice, the lost node, the silence, the full disk (space.h),
+ *                                               or a crash
  * That it came further is told by the numbers its step pattern finds in what it prints, or by something new in its checkpoint folder;
  * with neither no attempt counts as progress, and three crashes in all end the run. */
 #ifndef LAUNCHER_WRAP_H
@@ -55,6 +56,9 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err); /* at
 
 /* The modification time of the newest entry of its checkpoint folder, UTC s; 0 when there is none. */
 double wrap_newest_save(const struct wrap *w);
+
+/* Bytes on disk of the largest entry of its checkpoint folder: what another save takes, as far as is known. 0: there is none. */
+int64_t wrap_save_bytes(const struct wrap *w);
 
 /* How many steps its newest checkpoint contains, as far as a name tells it: latest_checkpointed_iteration.txt (Megatron) or latest (DeepSpeed)
  * where there is one, else the newest entry called by a step, iteration or checkpoint number ("iter_0000400", "step-400", "checkpoint-400"). -1:

@@ -296,6 +296,26 @@ static void test_a_look_is_bounded(void **state)
 
 /* ---- last words ---- */
 
+static void test_last_words_full(void **state)
+{
+    static const struct {
+        const char *text;
+        bool full;
+    } table[] = {
+        {"", false},
+        {"step 1\nOSError: [Errno 28] No space left on device: '/lustre/ck/step-40'\n", true},
+        {"dd: error writing 'x': Disk quota exceeded\nsrun: error: n0: task 0: Exited with exit code 1\n", true},
+        {"RuntimeError: unable to write to file </torch_71_2>: No space left on device (28)\n", false},
+        {"OSError: [Errno 28] No space left on device: '/dev/shm/pymp-1'\n", false},
+        {"OSError: [Errno 28] No space left on device: '/dev/shm/x'\nOSError: [Errno 28] No space left on device\n", true},
+        {"no space between words\n", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (last_words_find_full(table[i].text) != table[i].full)
+            fail_msg("'%s'", table[i].text);
+}
+
 static void test_last_words(void **state)
 {
     static const struct {
@@ -336,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_patterns_that_are_none),
         cmocka_unit_test(test_rows), cmocka_unit_test(test_a_flood_of_lines), cmocka_unit_test(test_a_look_is_bounded),
         cmocka_unit_test(test_last_words),
+        cmocka_unit_test(test_last_words_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
