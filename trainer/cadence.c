@@ -35,6 +35,13 @@ void cadence_saved(struct cadence *c, double save_s)
     c->due = c->n_steps >= STEPS_FIRST;
 }
 
+void cadence_next(struct cadence *c)
+{
+    c->n_steps = 0;
+    c->steps_s = 0;
+    c->due = false;
+}
+
 bool cadence_is_due(const struct cadence *c)
 {
     return c->due;

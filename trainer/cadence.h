@@ -42,6 +42,7 @@ struct cadence {
 void cadence_init(struct cadence *c, double mtbf_s, double save_s, int64_t nodes);
 void cadence_step(struct cadence *c, double step_s);
 void cadence_saved(struct cadence *c, double save_s); /* training stood still for so long */
+void cadence_next(struct cadence *c); /* under another layout steps take other times: they are counted anew, and decide again */
 bool cadence_is_due(const struct cadence *c);
 /* Collective. *changed: by more than a tenth, or decided for the first time. */
 int cadence_decide(struct cadence *c, struct comm *world, bool *changed, struct err *err);

@@ -272,10 +272,11 @@ int train_open(struct train *t, int64_t step, struct err *err)
 void train_close(struct train *t)
 {
     struct train next = {.conf = t->conf, .run = t->run, .record = t->record, .writer = t->writer, .next_step = t->next_step, .skips = t->skips, .spikes = t->spikes,
-                         .end_step = t->end_step, .owed = t->owed, .save_owed = t->save_owed, .room = t->room,
+                         .end_step = t->end_step, .owed = t->owed, .save_owed = t->save_owed, .room = t->room, .cadence = t->cadence,
                          .times = t->times, .n_times = t->n_times, .phases = t->phases,
                          .tokens = t->tokens, .flops = t->flops, .config_hash = t->config_hash, .trace_clock = t->trace_clock,
                          .named = t->named, .line = t->line, .peak_flops = t->peak_flops};
+    cadence_next(&next.cadence);
     meter_detach(&t->meter);
     next.meter = t->meter;
     memcpy(next.kinds_s, t->kinds_s, sizeof next.kinds_s);
