@@ -147,6 +147,8 @@ double run_lr_at(const struct run *r, int64_t step); /* pure; step from 0 */
 /* Fill a stage's zero fingerprint from its dataset's index, and the zero hash of what the weights are taken from; a different one than recorded is ERR_INPUT. Also checks
  * that channels and text width are the model's. Synthetic stages are left alone. */
 int run_bind_data(struct run *r, struct err *err);
+/* Returns the fingerprint that the stages have of this data, which may have grown since; zero, which stands for the newest, where none has it. */
+struct hash128 run_data_generation(const struct run *r, const char *data);
 /* Tokens of the stage's first sample, by which plans are checked. */
 int run_stage_seq(const struct run *r, int64_t stage, struct seq *out, struct err *err);
 /* "synthetic:TxHxW" to latent cells {t, h, w}: 1 if so, 0 if `data` is a folder, ERR_INPUT if malformed. `what` names it. */

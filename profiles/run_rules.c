@@ -288,6 +288,15 @@ int run_bind_data(struct run *r, struct err *err)
     return warm_bind(&r->warm, err);
 }
 
+struct hash128 run_data_generation(const struct run *r, const char *data)
+{
+    struct hash128 found = {0};
+    for (int64_t i = 0; i < r->n_stages; i++)
+        if (strcmp(r->stages[i].data, data) == 0)
+            found = r->stages[i].data_fingerprint;
+    return found;
+}
+
 int run_stage_seq(const struct run *r, int64_t stage, struct seq *out, struct err *err)
 {
     int64_t thw[3], padded[3];

@@ -109,11 +109,9 @@ static int weights_load(struct generate *g, struct err *err)
 
 static int data_open(struct generate *g, struct err *err)
 {
-    struct run_stage stage = {.data = g->conf->data, .gbs = 1};
+    const char *data = g->conf->data; /* it may have grown since the run took its mean and spread */
+    struct run_stage stage = {.data = data, .data_fingerprint = run_data_generation(&g->run, data), .gbs = 1};
     int64_t thw[3];
-    for (int64_t i = 0; i < g->run.n_stages; i++) /* it may have grown since the run took its mean and spread */
-        if (strcmp(g->run.stages[i].data, stage.data) == 0)
-            stage.data_fingerprint = g->run.stages[i].data_fingerprint;
     g->std = 1;
     int rc = loader_open(&g->run, &stage, g->conf->batch, false, 0, 1, &g->loader, err);
     if (rc == 0 && (rc = run_synthetic(g->conf->data, "--data", thw, err)) == 0) {

@@ -27,11 +27,12 @@ static const char *data_of(const struct train *t, int64_t i)
 
 static struct hash128 validation_fingerprint(const struct train *t)
 {
+    const char *data = t->run->validation.data;
     struct dataset d = {0};
     int64_t extent[3];
     struct hash128 h = {0};
-    if (t->run->validation.every_steps > 0 && run_synthetic(t->run->validation.data, "data", extent, NULL) == 0 &&
-        dataset_load(t->run->validation.data, &d, NULL) == 0)
+    if (t->run->validation.every_steps > 0 && run_synthetic(data, "data", extent, NULL) == 0 &&
+        dataset_load_generation(data, run_data_generation(t->run, data), &d, NULL) == 0)
         h = d.fingerprint;
     dataset_release(&d);
     return h;

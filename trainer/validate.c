@@ -12,7 +12,8 @@ enum { BIN_SHIFT = 40 }; /* of the bin, in an ordinal */
 int validate_open(struct validate *v, const struct run *run, const struct layout *layout, struct layout_place place, int64_t most, bool verify,
                   const struct comm *world, struct err *err)
 {
-    const struct run_stage stage = {.data = run->validation.data, .gbs = run->validation.samples};
+    const char *data = run->validation.data;
+    const struct run_stage stage = {.data = data, .data_fingerprint = run_data_generation(run, data), .gbs = run->validation.samples};
     *v = (struct validate){.run = run, .most = most, .layout = layout, .place = place};
     int rc = loader_open(run, &stage, layout->mbs, verify, world->rank, world->size, &v->loader, err);
     if (rc < 0)
