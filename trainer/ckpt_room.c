@@ -1,5 +1,5 @@
-/* Room for the next checkpoint: its bytes are known before it is written, and a disk that is full then may be made less so. Damaged folders
- * go first, then the oldest checkpoints; never the newest that is whole, which is read again before anything is removed for its sake. */
+/* Room for the next checkpoint: its bytes are known before it is written, and a disk that is full then may be made less so. What killed
+ * saves left goes first, then damaged folders, then the oldest checkpoints; never the newest that is whole, which is read again before anything is removed for its sake. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +74,8 @@ static int room_take(const struct ckpt_writer *w, const struct optim *o, bool fu
     int rc = ckpt_list_share(ckpt_dir, world, &list, err);
     if (rc == 0)
         rc = newest_whole(ckpt_dir, &list, world, &newest, err);
+    if (rc == 0)
+        rc = comm_agree(world, world->rank == 0 ? ckpt_tmp_clear(w, ckpt_dir, err) : 0, err);
     if (rc == 0 && newest >= 0 && world->rank == 0)
         remove_old(w, ckpt_dir, &list, newest, full, room);
     free(list.steps);
