@@ -62,7 +62,7 @@ static int bad_add(struct curation *k, const char *name, const char *why, struct
 
 int curation_bad_check(const struct curation *k, int64_t bad, int64_t all, const char *first, struct err *err)
 {
-    if ((double)bad <= ceil(k->max_bad / 100 * (double)all))
+    if ((double)bad <= ceil(k->max_bad * (double)all / 100))
         return 0;
     return err_set(err, ERR_INPUT, "%lld of %lld sources are bad (first: %s), more than --max-bad %g percent: nothing was published; mend or remove "
                    "them, or raise --max-bad", (long long)bad, (long long)all, first, k->max_bad);
