@@ -254,6 +254,7 @@ static void watch_note(struct lease_watch *w, const char *path, const char *name
     double now_s = clock_mono_s(), since_s = fmin(now_s - w->looked_s, 1);
     bool same_holder = strcmp(w->name, name) == 0, read = beat_read(path, name, beat);
     w->looked_s = now_s;
+    w->unread_s = same_holder && !read ? w->unread_s + since_s : 0;
     if (same_holder && read && strcmp(beat, w->beat) == 0) {
         w->quiet_s += since_s;
         return;
@@ -265,7 +266,7 @@ static void watch_note(struct lease_watch *w, const char *path, const char *name
         snprintf(w->beat, sizeof w->beat, "%s", beat);
 }
 
-/* Of the holder that is there now: *name. LIFE_OVER: it may be evicted. */
+/* Of the holder that is there now: *name. LIFE_OVER: it may be evicted. One whose file cannot be read for so long is taken to live. */
 static enum life holder_life(struct lease_watch *w, const char *path, const char *name, double silent_s)
 {
     struct lease_holder h;
@@ -273,7 +274,7 @@ static enum life holder_life(struct lease_watch *w, const char *path, const char
     if (life != LIFE_UNKNOWN)
         return life;
     watch_note(w, path, name);
-    return w->quiet_s >= silent_s ? LIFE_OVER : w->renewed ? LIFE_YES : LIFE_UNKNOWN;
+    return w->quiet_s >= silent_s ? LIFE_OVER : w->renewed || w->unread_s >= silent_s ? LIFE_YES : LIFE_UNKNOWN;
 }
 
 bool lease_lives(struct lease_watch *w, const char *path, double silent_s)
@@ -319,15 +320,17 @@ static void lease_free(struct lease *l)
     free(l);
 }
 
-/* Whoever may write in the folder around a lease may take the lease over. */
-static void share_with_parent(const char *path, const char *dir)
+/* Whoever may write in the folder around a lease may take the lease over, and read whether its holder lives. */
+static void share_with_parent(const char *path, const char *dir, const char *file)
 {
     char parent[LIMIT_PATH_BYTES];
     struct stat st;
     const char *slash = strrchr(path, '/');
     snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-    if (stat(parent, &st) == 0)
-        chmod(dir, st.st_mode & 0777);
+    if (stat(parent, &st) < 0)
+        return;
+    chmod(dir, st.st_mode & 0777);
+    chmod(file, st.st_mode & 0666);
 }
 
 /* The folder to be renamed, with the file in it. */
@@ -335,13 +338,13 @@ static int folder_make(const struct lease *l, const char *dir, const char *file,
 {
     if (mkdir(dir, 0777) < 0)
         return fail(err, "make lease", l->path);
-    share_with_parent(l->path, dir);
     int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return fail(err, "make lease", l->path);
     ssize_t n = write(fd, "000000000000                    \n", BEAT_BYTES); /* on a full disk it is empty, and has its name all the same */
     (void)n;
     close(fd);
+    share_with_parent(l->path, dir, file);
     return 0;
 }
 

@@ -32,8 +32,9 @@
 struct lease;
 
 /* path: a name that nothing else has, in a folder that exists; there is a folder of this name while the lease is held. wait_s bounds the
- * wait for a holder that is known to live; one of another host is watched until it is seen to live or was silent, whatever wait_s is,
- * unless that is 0: try once. Negative: for ever. ERR_BUSY names the holder, ERR_NOT_FOUND: no folder to make it in. *out is new. */
+ * wait for a holder that is known to live; one of another host is watched until it is seen to live or was silent, or could not be read for
+ * as long, whatever wait_s is, unless that is 0: try once. Negative: for ever. ERR_BUSY names the holder, ERR_NOT_FOUND: no folder to make
+ * it in. *out is new. */
 int lease_take(const char *path, double wait_s, struct lease **out, struct err *err);
 /* Takes it at once from a holder of a lower rank, alive or not: an attempt's number, say. lease_take's rank is 0. */
 int lease_take_over(const char *path, int64_t rank, double wait_s, struct lease **out, struct err *err);
@@ -60,6 +61,7 @@ int lease_evict(const char *path, const struct lease_holder *h, struct err *err)
 struct lease_watch {
     char name[256], beat[64]; /* the holder's file, and what it said */
     double quiet_s, looked_s; /* for how long that did not change; the last look, monotonic */
+    double unread_s;          /* for how long its file could not be read */
     bool renewed;             /* this holder was seen to say something new */
 };
 /* Asked again and again: does a holder live? False: nobody holds it, its process on this host has ended, or it lives elsewhere and has been

@@ -24,7 +24,7 @@
 
 /* ---- what a file system may do to us ---- */
 
-static enum { FS_SOUND, FS_REPLY_LOST, FS_NOT_OVER_EMPTY, FS_FAILS } fs_as;
+static enum { FS_SOUND, FS_REPLY_LOST, FS_NOT_OVER_EMPTY, FS_FAILS, FS_UNREADABLE } fs_as;
 static int fs_countdown; /* with FS_FAILS: calls until the one that fails */
 static int locks_asked;
 
@@ -68,6 +68,10 @@ int __wrap_open(const char *path, int flags, ...)
     va_start(ap, flags);
     mode_t mode = flags & O_CREAT ? va_arg(ap, mode_t) : 0;
     va_end(ap);
+    if (fs_as == FS_UNREADABLE && (flags & O_ACCMODE) == O_RDONLY && strstr(path, "/lock/")) {
+        errno = EACCES;
+        return -1;
+    }
     return flags & O_CREAT && fs_fails() ? -1 : __real_open(path, flags, mode);
 }
 
@@ -346,6 +350,48 @@ static void others_do_not_put_it_off(void **state)
     lease_beat_s = LEASE_BEAT_S;
 }
 
+/* ---- several users ---- */
+
+/* Its beat cannot be read: whether it lives nobody can say, and the wait has an end. */
+static void a_holder_that_cannot_be_read(void **state)
+{
+    struct lease_watch w = {.quiet_s = 0};
+    int status;
+    (void)state;
+    lease_silent_s = 0.3;
+    stranger("11111111-2222", 1, 1, 0);
+    fs_as = FS_UNREADABLE;
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct lease *l = NULL;
+        alarm(120);
+        _exit(lease_take(path(), 0.01, &l, NULL) == ERR_BUSY ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_true(lease_lives(&w, path(), 0.2));
+    fs_as = FS_SOUND;
+    lease_silent_s = LEASE_SILENT_S;
+}
+
+/* In a folder that a group writes to, whoever may take a lease over may read whether its holder lives. */
+static void a_group_reads_it(void **state)
+{
+    struct lease_holder h;
+    struct stat st;
+    char file[1024];
+    (void)state;
+    assert_int_equal(chmod(scratch, 0770), 0);
+    mode_t before = umask(077);
+    struct lease *l = taken(0);
+    umask(before);
+    assert_true(lease_look(path(), &h));
+    snprintf(file, sizeof file, "%s/%s", path(), h.name);
+    assert_int_equal(stat(file, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0660);
+    lease_drop(l);
+}
+
 /* ---- file systems ---- */
 
 static void file_systems_that_differ(void **state)
@@ -457,6 +503,8 @@ int main(void)
         IN_SCRATCH(a_higher_rank_takes_over),
         IN_SCRATCH(it_is_renewed),
         IN_SCRATCH(others_do_not_put_it_off),
+        IN_SCRATCH(a_holder_that_cannot_be_read),
+        IN_SCRATCH(a_group_reads_it),
         IN_SCRATCH(file_systems_that_differ),
         IN_SCRATCH(a_failed_call_leaves_nothing),
         IN_SCRATCH(never_two_inside),
