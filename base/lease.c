@@ -43,7 +43,7 @@
 #include "base/limits.h"
 #include "base/process.h"
 
-enum { NAME_BYTES = 256, BEAT_BYTES = 33, STACK_BYTES = 64 << 10 };
+enum { NAME_BYTES = 256, BEAT_BYTES = 33 };
 static const double PAUSE_S = 0.005, PAUSE_MOST_S = 0.1, PAUSE_ELSEWHERE_S = 0.25; /* between two looks */
 
 double lease_beat_s = LEASE_BEAT_S, lease_silent_s = LEASE_SILENT_S;
@@ -148,7 +148,6 @@ static int keeper_start(struct err *err)
     pthread_cond_init(&keeper.changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the other threads' */
