@@ -15,6 +15,13 @@ static const struct opt opts[] = {
 const struct opt_cmd cmd_status = {"status", "show the runs: state, step, MFU, attempts", "[RUN]", opts, ARRAY_LEN(opts), 0, 1,
                                    "Read from the runs' own event logs; of a run that waits the scheduler is asked why."};
 
+/* Did it end for want of disk space, or does it wait for some now, or train on unsaved? */
+static bool lacks_room(const struct run_attempt *a)
+{
+    bool waits = a->held_until > 0 && a->trainer_started_at == 0 && a->cause == CAUSE_NONE;
+    return waits || a->cause == CAUSE_DISK_FULL || (a->space.any && !a->space.enough && a->saved_step <= a->space.step);
+}
+
 static void row_text(const struct run_state *s, const struct run_budget *budget, const char *why, struct str *out)
 {
     char ago[32];
@@ -31,7 +38,7 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
     str_addf(out, " %2lld attempt%s  last word %s ago", (long long)s->n_attempts, s->n_attempts == 1 ? " " : "s",
              num_format_seconds(fmax(0, clock_wall_s() - s->last_event_at), ago, sizeof ago));
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
-    if (last && (last->cause == CAUSE_DISK_FULL || last->held_until > 0 || (last->space.any && !last->space.enough && last->saved_step <= last->space.step)))
+    if (last && lacks_room(last))
         str_addf(out, "  (no room on the disk: see reel explain)");
     if (s->damaged_records)
         str_addf(out, "  (%lld damaged place%s in its logs)", (long long)s->damaged_records,
