@@ -215,7 +215,7 @@ static int submit_locked(const struct launch *l, struct sched *s, const struct r
                          char id[SCHED_ID_BYTES], struct err *err)
 {
     struct next next = {0};
-    struct intent intent;
+    struct intent intent = {.order = 0};
     struct evlog *log = NULL;
     int rc = next_load(l->run_dir, &next, err);
     if (rc == 0 && (rc = intent_make(l, state, self, s->ops->kind, &intent, &log, err)) == 0)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -354,6 +355,20 @@ static void forgotten(void **state)
     run_state_release(&s);
 }
 
+/* Of a run whose file is gone nothing is submitted. */
+static void gone(void **state)
+{
+    char run_json[LIMIT_PATH_BYTES + 16];
+    struct err err = {0};
+    (void)state;
+    make_run("successor");
+    snprintf(run_json, sizeof run_json, "%s/run.json", l.run_dir);
+    assert_int_equal(unlink(run_json), 0);
+    assert_int_equal(launch_submit(&l, &sched, jobs[0].token, &err), ERR_NOT_FOUND);
+    assert_non_null(strstr(err.text, "run.json"));
+    assert_int_equal(n_jobs, 1);
+}
+
 struct looks {
     int n, stop_at;
     volatile int stop;
@@ -425,6 +440,6 @@ int main(void)
 {
     const struct CMUnitTest all[] = {IN_SCRATCH(decides),   IN_SCRATCH(once),     IN_SCRATCH(one_lives), IN_SCRATCH(cancelled_silently), IN_SCRATCH(batch_killed), IN_SCRATCH(stopped_silently),
                                      IN_SCRATCH(preempted_silently), IN_SCRATCH(taken_up),
-                                     IN_SCRATCH(forgotten), IN_SCRATCH(followed), IN_SCRATCH(followed_to_the_end)};
+                                     IN_SCRATCH(forgotten), IN_SCRATCH(gone), IN_SCRATCH(followed), IN_SCRATCH(followed_to_the_end)};
     return cmocka_run_group_tests_name("successors", all, NULL, NULL);
 }
