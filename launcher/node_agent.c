@@ -22,7 +22,7 @@
 #include "launcher/ranks.h"
 #include "launcher/sched/hosts.h"
 
-enum { LOOK_EVERY_MS = 250, WORD_BYTES = 1 << 20, PASS_ON = SIGUSR1, END = SIGUSR2 }; /* srun passes on both */
+enum { LOOK_EVERY_MS = 250, WORD_BYTES = 299, WORD_MOST_BYTES = 1 << 20, PASS_ON = SIGUSR1, END = SIGUSR2 }; /* srun passes on both */
 static const double LOOK_CLOSELY_S = 20, LOOK_SELDOM_S = 5; /* for numbered ranks: how long at every turn, and how often then */
 static const double TELL_EVERY_S = 1, SILENT_S = 2, STARTING_S = 10, END_WAIT_S = 10, FREE_WAIT_S = 3, END_LOOK_S = 0.1;
 
@@ -38,38 +38,41 @@ static void shared_path(const char *run_dir, int64_t attempt, char buf[LIMIT_PAT
     snprintf(buf, LIMIT_PATH_BYTES, "%s/claims/told-%lld", run_dir, (long long)attempt);
 }
 
-/* What stands in the file: a notice, that the node agents are to end, both. */
-static void word_read(const char *path, bool *notice, bool *end)
+static void end_path(const char *run_dir, int64_t attempt, char buf[LIMIT_PATH_BYTES])
 {
-    struct str text = STR_INIT;
-    bool read = file_read(path, WORD_BYTES, &text, NULL) == 0 && text.len;
-    *notice = read && strstr(text.p, "\"signal\"");
-    *end = read && strstr(text.p, "\"end\"");
-    str_release(&text);
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/claims/end-%lld", run_dir, (long long)attempt);
 }
 
+/* Opened anew each time: that is what makes a shared file system ask its server. */
 static bool word_is_there(const char *path)
 {
-    bool notice, end;
-    word_read(path, &notice, &end);
-    return notice;
+    struct str text = STR_INIT;
+    bool there = file_read(path, WORD_MOST_BYTES, &text, NULL) == 0 && text.len > 0;
+    str_release(&text);
+    return there;
 }
 
-/* Not durable: those who are to read it live now. */
-static int word_add(const char *path, const char *text, struct err *err)
+/* From the file's beginning: hosts that write at once write one over the other, and either says all there is to say. Appending would let
+ * each go where it thinks the end is. Not durable: those who are to read it live now. */
+static int word_put(const char *path, const char *text, struct err *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     int rc = fd < 0 ? err_set_errno(err, ERR_IO, "cannot open '%s'", path) : file_write_all(fd, text, strlen(text), path, err);
     if (fd >= 0)
         close(fd);
     return rc;
 }
 
+/* All words have the same length, so that none leaves a rest of another. */
 static int word_write(const char *path, const char *node, int signo, struct err *err)
 {
-    char text[512];
-    snprintf(text, sizeof text, "{\"node\": \"%.200s\", \"signal\": %d, \"wall\": %.6f}\n", node, signo, clock_wall_s());
-    return word_add(path, text, err);
+    char text[WORD_BYTES + 2];
+    snprintf(text, sizeof text, "{\"node\": \"%.200s\", \"signal\": %d, \"wall\": %.6f}", node, signo, clock_wall_s());
+    size_t n = strlen(text);
+    memset(text + n, ' ', WORD_BYTES - n);
+    text[WORD_BYTES] = '\n';
+    text[WORD_BYTES + 1] = '\0';
+    return word_put(path, text, err);
 }
 
 /* The scheduler's name for this node: what a person looks for. */
@@ -94,7 +97,7 @@ void node_agent_mark(const char *run_dir, int64_t attempt, char buf[LIMIT_NAME_B
 
 struct node {
     const struct node_agent_conf *conf;
-    char word[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES];
+    char word[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES]; /* files in claims/ */
     struct evlog *log; /* opened by the first event */
     bool asked, end, deaf_said, told_said;
     const char *asked_by;        /* "claims" or "signal" */
@@ -234,9 +237,8 @@ static void ranks_watch(struct node *n)
 /* Signals last: what was sent before the word to end is taken. */
 static void look_around(struct node *n, int fd)
 {
-    bool notice, end;
-    word_read(n->word, &notice, &end);
-    if (notice)
+    bool end = word_is_there(n->ending);
+    if (word_is_there(n->word))
         asked(n, "claims");
     signals_read(n, fd);
     n->end |= end;
@@ -246,6 +248,7 @@ static void node_init(struct node *n, const struct node_agent_conf *conf)
 {
     *n = (struct node){.conf = conf, .begun_mono = clock_mono_s()};
     word_path(conf->run_dir, conf->attempt, n->word);
+    end_path(conf->run_dir, conf->attempt, n->ending);
     shared_path(conf->run_dir, conf->attempt, n->shared);
     if (conf->agent_host && strcmp(conf->agent_host, clock_host()) == 0)
         n->told.shared = n->shared;
@@ -285,7 +288,7 @@ struct node_agents {
     int64_t attempt;
     bool passes;            /* the ranks are told */
     bool word_ours;         /* the batch agent was first to leave word */
-    char word[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES];
+    char word[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES]; /* files in claims/ */
     const char **names;     /* of the nodes; those that have told their ranks are NULL */
     size_t n_names;
     struct str silent;
@@ -342,9 +345,12 @@ int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, c
     *n = (struct node_agents){.run_dir = conf->run_dir, .attempt = conf->attempt, .passes = conf->signo != 0, .silent = STR_INIT};
     arena_init(&n->arena, 0);
     word_path(conf->run_dir, conf->attempt, n->word);
+    end_path(conf->run_dir, conf->attempt, n->ending);
     shared_path(conf->run_dir, conf->attempt, n->shared);
     names_find(n);
-    int rc = word_add(n->word, "", err);
+    int rc = word_put(n->word, "", err);
+    if (rc == 0)
+        rc = word_put(n->ending, "", err);
     if (rc == 0)
         rc = file_mkdirs(n->shared, err);
     if (rc == 0)
@@ -454,7 +460,7 @@ static void end_wait(struct node_agents *n, double wait_s, bool for_word)
 static void end_ask(struct node_agents *n)
 {
     if (!n->ended) {
-        word_add(n->word, "{\"end\": true}\n", NULL);
+        word_put(n->ending, "{\"end\": true}\n", NULL);
         sched_step_signal(n->step, END, NULL);
     }
     n->ended = true;

@@ -4,7 +4,8 @@
  * the grace time, the batch process and not always the steps; and srun, once told that its step is cancelled, passes on nothing more. So
  * both levels listen, and tell each other through one file, the word: claims/notice-<attempt>. The batch agent makes it, empty; whoever
  * hears first writes into it who, and everybody looks at it four times a second. (It is there from the beginning because a shared file
- * system may answer from memory that a file is not there; opening one that is asks the server.)
+ * system may answer from memory that a file is not there; opening one that is asks the server. Two who hear at once write over each other,
+ * and either word will do: that the node agents are to end, which only the batch agent says, stands in claims/end-<attempt>.)
  *
  *     Slurm -> node agent: it writes the word and the event `signal`, which names its node; the batch agent finds the word
  *     Slurm -> batch agent: it writes the word; the node agents find it
@@ -13,8 +14,8 @@
  *     a node that has said nothing within two seconds is told by srun as well (SIGUSR1, which srun passes on), except right after the start
  *
  * With signo 0 nobody is told; that a stop came to the steps is recorded all the same, and is what tells an interrupted trainer from one
- * that is done. SIGUSR2, or the word of the end in the same file, ends the node agents when they have taken what came before. Everything may come
- * twice and in any order.
+ * that is done. SIGUSR2, or the word of the end, ends the node agents when they have taken what came before. Everything may come twice and in
+ * any order.
  */
 #ifndef LAUNCHER_NODE_AGENT_H
 #define LAUNCHER_NODE_AGENT_H

@@ -3,6 +3,8 @@
  *   REEL_LOCKS=enosys|enolck|one-host   flock(2) and fcntl(2) locks answer so; one-host: flock succeeds and locks nothing, as between hosts
  *                                       (fcntl locks stay: SQLite's processes are on one host)
  *   REEL_LOCKS_ASKED=FILE               gets a byte for each flock
+ *   REEL_APPEND=stale                   what is appended to a file in a folder claims/ goes to its beginning, as on NFS, where a client finds the
+ *                                       end by the size it remembers, when another host has written since
  *   REEL_BOOT_ID=FILE                   holds the kernel's boot id: who has another one is of another host */
 #include <errno.h>
 #include <fcntl.h>
@@ -58,6 +60,8 @@ int fcntl(int fd, int what, ...)
 static int open_at(const char *path, int flags, mode_t mode)
 {
     const char *boot = getenv("REEL_BOOT_ID");
+    if (getenv("REEL_APPEND") && strstr(path, "/claims/"))
+        flags &= ~O_APPEND;
     if (boot && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0)
         path = boot;
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
