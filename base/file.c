@@ -280,16 +280,23 @@ static int open_temporary(struct file_pub *p, struct err *err)
     return err_set(err, ERR_EXISTS, "cannot create a temporary beside '%s': remove stale '%s.tmp.*' files", p->path, p->path);
 }
 
+/* Is it the name of what a process has open, a plain file perhaps? */
+static bool names_descriptor(const char *path)
+{
+    return strcmp(path, "/dev/stdout") == 0 || strcmp(path, "/dev/stderr") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
+           strncmp(path, "/proc/self/fd/", 14) == 0;
+}
+
 /* Does the name lead to something that is written to and not replaced: /dev/null, /dev/stdout, a pipe? */
 static bool leads_to_device(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+    return names_descriptor(path) || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
 }
 
 static int open_device(struct file_pub *p, struct err *err)
 {
-    p->fd = open(p->path, O_WRONLY | O_CLOEXEC);
+    p->fd = open(p->path, O_WRONLY | O_APPEND | O_CLOEXEC); /* what was printed before stays */
     return p->fd < 0 ? fail(err, "open", p->path) : 0;
 }
 

@@ -4,7 +4,7 @@
  * A reader sees the old content or the new, never a part; on any failure the temporary is removed and the old
  * content stands. (If only the fsync of the folder fails, the new content stands, and the error says that it may not
  * survive a power cut.) A link is replaced, not followed; what
- * leads to a device or a pipe (/dev/null, /dev/stdout) is written to and stays. The only things assumed of a shared file system are atomic rename and exclusive create.
+ * leads to a device or a pipe (/dev/null), and what names a descriptor (/dev/stdout), is written to and stays. The only things assumed of a shared file system are atomic rename and exclusive create.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H

@@ -395,6 +395,24 @@ static void devices_stay(void **state)
     assert_true(lstat(link_path, &st) == 0 && S_ISLNK(st.st_mode));
 }
 
+/* Standard output may lead to a plain file: as root a rename would put another in the place of the link /dev/stdout. */
+static void own_descriptors_stay(void **state)
+{
+    char path[64];
+    struct str text = STR_INIT;
+    struct err err = {0};
+    (void)state;
+    int fd = open(in_scratch("out"), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    assert_int_equal(write(fd, "first ", 6), 6);
+    snprintf(path, sizeof path, "/dev/fd/%d", fd);
+    assert_int_equal(file_publish(path, "second", 6, &err), 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(file_read(in_scratch("out"), 64, &text, &err), 0);
+    assert_string_equal(text.p, "first second");
+    assert_int_equal(count_entries(scratch), 1);
+    str_release(&text);
+}
+
 int main(void)
 {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
@@ -406,6 +424,7 @@ int main(void)
         IN_SCRATCH(publish_bad_targets),
         IN_SCRATCH(temporary_of_somebody_else),
         IN_SCRATCH(devices_stay),
+        IN_SCRATCH(own_descriptors_stay),
         IN_SCRATCH(publish_folder),
         IN_SCRATCH(make_folders),
         IN_SCRATCH(remove_tree_keeps_link_targets),
