@@ -486,8 +486,10 @@ static bool may_help_later(int rc)
     return rc == ERR_TEMP || rc == ERR_BUSY || rc == ERR_TIMEOUT;
 }
 
-/* Somebody ended the run's job by the scheduler's own means, and nobody of ours lived to say so: it goes on record. */
-static int cancelled_note(struct follow *f, const struct run_state *state, bool *noted, struct err *err)
+/* Somebody ended this job of the run by the scheduler's own means, and nobody of ours has said so:
+ * it goes on record. */
+static int cancelled_note(struct follow *f, const struct run_state *state, const char *job,
+                          bool *noted, struct err *err)
 {
     struct sched_ending ending;
     struct evlog *log = NULL;
@@ -496,16 +498,17 @@ static int cancelled_note(struct follow *f, const struct run_state *state, bool 
     *noted = false;
     if (state->wish_turn > 0 && state->wish_at >= state->submitted_at)
         return 0; /* its owner has spoken since: a pause, perhaps, and a resume */
-    int rc = sched_ending(f->s, state->job_id, &ending, err);
-    *noted = rc == 0 && ending.why == SCHED_END_CANCELLED;
-    if (!*noted)
+    int rc = sched_ending(f->s, job, &ending, err);
+    if (rc < 0 || ending.why != SCHED_END_CANCELLED)
         return rc == ERR_NOT_FOUND ? 0 : rc;
-    snprintf(by, sizeof by, "job %s was cancelled at the scheduler%s%s", state->job_id, ending.who[0] ? " by " : "", ending.who);
+    snprintf(by, sizeof by, "job %s was cancelled at the scheduler%s%s", job,
+             ending.who[0] ? " by " : "", ending.who);
     if ((rc = launch_log_open(f->l, NULL, &log, err)) < 0)
         return rc;
     launch_wish_begin(log, &e, state, "cancel_requested");
     json_put_text(&e.out, "by", by);
     rc = launch_wish_commit(f->l, log, &e, err);
+    *noted = rc == 0;
     evlog_close(log);
     return rc;
 }
@@ -529,7 +532,7 @@ static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_n
     *over = is_over(*next);
     if (*over)
         return 0;
-    if ((rc = cancelled_note(f, state, &noted, err)) < 0 || noted)
+    if ((rc = cancelled_note(f, state, state->job_id, &noted, err)) < 0 || noted)
         return may_help_later(rc) ? 0 : rc; /* the fold tells it the next time round */
     if (state->n_attempts <= *attempts_at_submit && !f->newest.vanished)
         return no_attempt(f->l, state, err);
@@ -566,6 +569,20 @@ int launch_follow(const struct launch *l, struct sched *s, const volatile int *s
     return rc;
 }
 
+/* A job that is listed may be dying by somebody's hand, for as long as it takes to save: the
+ * newest, or the one whose attempt runs. No answer leaves it as it is listed. */
+static bool dying_note(struct follow *f)
+{
+    const struct run_state *state = run_fold_state(f->fold);
+    const char *running = end_told(state) ? "" : state->attempts[state->n_attempts - 1].job_id;
+    bool noted = false;
+    if (watched_lives(&f->newest))
+        cancelled_note(f, state, f->newest.id, &noted, NULL);
+    if (!noted && watched_lives(&f->before) && strcmp(f->before.id, running) == 0)
+        cancelled_note(f, state, f->before.id, &noted, NULL);
+    return noted;
+}
+
 int launch_settle(const struct launch *l, struct sched *s, enum run_next *next, struct err *err)
 {
     struct follow f = {.l = l, .s = s, .job_state = ""};
@@ -576,7 +593,8 @@ int launch_settle(const struct launch *l, struct sched *s, enum run_next *next, 
     watched_reset(&f.before, "");
     int rc = run_fold_open(l->run_dir, &f.fold, err);
     while (rc == 0 && (rc = follow_once(&f, &attempts_at_submit, next, &over, err)) == 0) {
-        if (over || is_over(*next) || watched_lives(&f.newest) || watched_lives(&f.before))
+        bool alive = watched_lives(&f.newest) || watched_lives(&f.before);
+        if (over || is_over(*next) || (alive && !dying_note(&f)))
             break;
         bool unlisted = f.newest.vanished && clock_mono_s() - f.newest.absent_since >= UNLISTED_S;
         if (unlisted && !said)
