@@ -130,7 +130,7 @@ static int not_found(const char *home, const char *wanted, struct err *err)
 
 int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTES], struct err *err)
 {
-    char **ids = NULL;
+    char **ids = NULL, name[LIMIT_NAME_BYTES];
     size_t n = 0, fits = 0, which = 0, len = strlen(name_or_id);
     int rc = home_name_find(home, name_or_id, id, err);
     if (rc != ERR_NOT_FOUND)
@@ -145,6 +145,8 @@ int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTE
         }
     if (fits == 1)
         memcpy(id, ids[which], ID_TEXT_BYTES);
+    else if (is_id(name_or_id) && home_name_of(home, name_or_id, name, NULL) == 0)
+        memcpy(id, name_or_id, ID_TEXT_BYTES); /* its folder is gone */
     else if (fits > 1)
         rc = err_set(err, ERR_INPUT, "'%s' is the beginning of %zu run ids: give more digits", name_or_id, fits);
     else

@@ -32,14 +32,24 @@ static int foreign_open(const char *home, const char *bin_dir, const char *id, c
     return 0;
 }
 
+/* For people: the name, or where it has none the beginning of the id. */
+static const char *name_of(const char *home, const char *id, char name[LIMIT_NAME_BYTES])
+{
+    if (home_name_of(home, id, name, NULL) < 0)
+        snprintf(name, LIMIT_NAME_BYTES, "%.8s", id);
+    return name;
+}
+
 int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out, struct err *err)
 {
-    char id[ID_TEXT_BYTES], path[LIMIT_PATH_BYTES];
+    char id[ID_TEXT_BYTES], name[LIMIT_NAME_BYTES], path[LIMIT_PATH_BYTES];
     struct next next = {0};
     int rc = home_run_find(home, name_or_id, id, err);
     if (rc < 0)
         return rc;
-    home_run_dir(home, id, path);
+    if (!file_exists(home_run_dir(home, id, path)))
+        return err_set(err, ERR_INPUT, "run '%s' has no folder '%s' any more: put it back, or free "
+                       "the name by 'reel rm %s'", name_of(home, id, name), path, name);
     if (wrap_is(path))
         return foreign_open(home, bin_dir, id, path, out, err);
     if ((rc = next_load(path, &next, err)) < 0)

@@ -23,7 +23,7 @@ const struct opt_cmd cmd_rm = {
 struct removal {
     char id[ID_TEXT_BYTES], dir[LIMIT_PATH_BYTES], name[LIMIT_NAME_BYTES];
     int64_t files, bytes;
-    bool json, dry;
+    bool json, dry, gone; /* gone: somebody else has removed or moved the folder */
 };
 
 /* Files and bytes below the folder. */
@@ -71,10 +71,10 @@ static int run_remove(struct removal *r, const struct cmd_env *env, struct err *
     int rc = 0;
     run_state_init(&state);
     launch_init(&l, env->home, env->bin_dir, r->id, &usual);
-    bool there = file_exists(r->dir);
-    if (there)
+    r->gone = !file_exists(r->dir);
+    if (!r->gone)
         rc = r->dry ? run_state_load(r->dir, &state, err) : launch_lock(&l, &lock, &state, err);
-    if (rc == 0 && there)
+    if (rc == 0 && !r->gone)
         rc = unused_check(r, env, &state, err);
     if (rc == 0)
         measure(r);
@@ -98,10 +98,15 @@ static int removed_print(const struct removal *r, struct err *err)
         json_put_text(&o, "name", r->name);
         json_put_text(&o, "run_dir", r->dir);
         json_put_bool(&o, "dry_run", r->dry);
+        json_put_bool(&o, "was_gone", r->gone);
         json_put_int(&o, "files", r->files);
         json_put_int(&o, "bytes", r->bytes);
         json_obj_end(&o);
         str_addc(&text, '\n');
+    } else if (r->gone) {
+        str_addf(&text, "%s the name '%s' of run %.8s, whose folder %s is not there; whether a job of it "
+                        "is left only the scheduler knows\n",
+                 r->dry ? "would free" : "freed", r->name, r->id, r->dir);
     } else {
         str_addf(&text, "%s run '%s' (%.8s): %lld file%s, %s in %s\n", r->dry ? "would remove" : "removed", r->name, r->id, (long long)r->files,
                  r->files == 1 ? "" : "s", num_format_bytes(r->bytes, size, sizeof size), r->dir);
