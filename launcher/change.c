@@ -18,6 +18,7 @@ struct comparison {
     struct json_out out;
     struct str lines, fixed, unasked; /* for people */
     int64_t n;
+    bool done;                  /* no other attempt is to come, but for more steps */
     bool job, length, rate;     /* a job is submitted with something else; the run is longer; its rate is another */
     int rc;
     struct err *err;
@@ -349,8 +350,19 @@ static void length_tell(struct comparison *c, const struct run *run)
                  lr_schedule_names[run->lr_schedule], (long long)run_total_steps(run));
 }
 
+/* Who edits the file of a run that is done would wait in vain for it to take effect. */
+static int done_refuse(struct comparison *c, struct err *err)
+{
+    for (char *p = c->lines.p; (p = strchr(p, '\n'));)
+        *p = ';';
+    return err_set(err, ERR_INPUT, "run '%s' is done and makes no other attempt, in which this could "
+                   "hold: %s: give more steps with --extend, or another name (--name)", c->old->name, c->lines.p);
+}
+
 static int leave(struct comparison *c, const struct launch *l, const struct next *before, struct next *after, struct err *err)
 {
+    if (c->done && !c->length)
+        return done_refuse(c, err);
     after->job_revision = c->job ? after->revision : before->waits ? before->job_revision : 0;
     after->extended_from = c->length && !before->extended_from ? run_total_steps(&before->run) : before->extended_from;
     length_tell(c, &after->run);
@@ -378,7 +390,7 @@ static int changes_find(struct comparison *c, const struct launch *l, const stru
 static int apply_locked(const struct launch *l, const struct change_ask *ask, const struct run_state *state, struct change_told *told, struct err *err)
 {
     struct next before = {0}, after = {0}, now = {0};
-    struct comparison c = {.ask = ask, .err = err};
+    struct comparison c = {.ask = ask, .done = state->done, .err = err};
     int rc = next_load(l->run_dir, &before, err);
     if (rc < 0)
         return rc;

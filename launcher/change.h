@@ -7,6 +7,7 @@
  *     with --change lr        adamw.lr, schedule: for the steps after those that the run has done by then
  *     never                   everything else: model, data, batches, objective, optimizer, seed, numerics, groups, adapters
  *
+ * A run that is done takes a change only together with more steps: nothing of it is to come else.
  * Of what may change only that counts which file or options say: a key that is left out stays as it is, which is told.
  * Events: "changed" (revision, changes), "extended" (revision, from_steps, total_steps), the agent's "change_taken" (revision).
  */
@@ -28,7 +29,8 @@ struct change_ask {
 /* For people, a line each; first: the attempt from which they hold. Released by the caller. */
 struct change_told { struct str lines; int64_t n, attempt; };
 
-/* Compares and, where something changed, leaves it to the next attempt. ERR_INPUT: what may not change, or not without an option. */
+/* Compares and, where something changed, leaves it to the next attempt. ERR_INPUT: what may not change,
+ * or not without an option, or of a run that is done. */
 int change_apply(const struct launch *l, const struct change_ask *ask, struct change_told *told, struct err *err);
 
 #endif
