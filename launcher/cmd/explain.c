@@ -153,8 +153,13 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
 {
     char buf[32], why[STATE_TEXT_BYTES];
     run_state_next(s, budget, why);
-    str_addf(out, "run %s (%.8s): %s, %lld of %lld steps, %lld attempt%s\n", s->name, s->run, run_state_word(s, budget),
-             (long long)(s->max_step + 1), (long long)s->total_steps, (long long)s->n_attempts, s->n_attempts == 1 ? "" : "s");
+    str_addf(out, "run %s (%.8s): %s, ", s->name, s->run, run_state_word(s, budget));
+    if (s->total_steps > 0)
+        str_addf(out, "%lld of %lld steps, ", (long long)(s->max_step + 1),
+                 (long long)s->total_steps);
+    else if (s->max_step >= 0) /* of a wrapped command: how many there are to be nobody said */
+        str_addf(out, "%lld step%s, ", (long long)(s->max_step + 1), s->max_step == 0 ? "" : "s");
+    str_addf(out, "%lld attempt%s\n", (long long)s->n_attempts, s->n_attempts == 1 ? "" : "s");
     if (*why)
         str_addf(out, "  %s\n", why);
     if (s->n_attempts && s->attempts[0].first_step_at > 0 && s->submitted_at > 0)

@@ -32,8 +32,14 @@ struct view {
 
 static void attempt_said(const struct run_attempt *a)
 {
-    fprintf(stderr, "attempt %lld ended: %s (steps %lld..%lld, %lld saved)\n", (long long)a->number,
-            attempt_cause_names[a->cause], (long long)a->first_step, (long long)a->last_step, (long long)a->saved_step);
+    char steps[64] = "no step known", saved[32] = "";
+    if (a->first_step >= 0)
+        snprintf(steps, sizeof steps, "steps %lld..%lld", (long long)a->first_step,
+                 (long long)a->last_step);
+    if (a->saved_step >= 0)
+        snprintf(saved, sizeof saved, ", %lld saved", (long long)a->saved_step);
+    fprintf(stderr, "attempt %lld ended: %s (%s%s)\n", (long long)a->number,
+            attempt_cause_names[a->cause], steps, saved);
 }
 
 static void begin(struct progress *p, const struct run_state *s)
@@ -82,7 +88,10 @@ static void show(void *ctx, const struct run_state *s, const struct run_budget *
             begin(&v->progress, s);
         v->started = true;
         v->step = s->last.step;
-        int n = snprintf(note, sizeof note, "loss %.4f, %.3f s/step", s->last.loss, s->last.step_s);
+        int n = 0;
+        if (isfinite(s->last.loss)) /* a wrapped trainer may print none */
+            n = snprintf(note, sizeof note, "loss %.4f, ", s->last.loss);
+        n += snprintf(note + n, sizeof note - (size_t)n, "%.3f s/step", s->last.step_s);
         if (isfinite(s->last.mfu))
             snprintf(note + n, sizeof note - (size_t)n, ", MFU %.1f %%", 100 * s->last.mfu);
         progress_step(&v->progress, s->last.step + 1, note);

@@ -1,5 +1,6 @@
 /* reel status: every run, or one, as its event logs tell it. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -25,13 +26,18 @@ static bool lacks_room(const struct run_attempt *a)
 static void row_text(const struct run_state *s, const struct run_budget *budget, const char *why, struct str *out)
 {
     char ago[32];
-    str_addf(out, "%-20.20s %.8s %-10s %6lld/%-6lld", s->name, s->run, run_state_word(s, budget), (long long)(s->max_step + 1),
-             (long long)s->total_steps);
+    char steps[32] = "-", total[32] = ""; /* of a wrapped command neither need be known */
+    if (s->total_steps > 0 || s->max_step >= 0)
+        snprintf(steps, sizeof steps, "%lld", (long long)(s->max_step + 1));
+    if (s->total_steps > 0)
+        snprintf(total, sizeof total, "/%lld", (long long)s->total_steps);
+    str_addf(out, "%-20.20s %.8s %-10s %6s%-7s", s->name, s->run, run_state_word(s, budget), steps,
+             total);
     if (s->last.step >= 0 && isfinite(s->last.mfu))
         str_addf(out, " %5.1f %%", 100 * s->last.mfu);
     else
         str_addf(out, "     - ");
-    if (s->last.step >= 0)
+    if (s->last.step >= 0 && isfinite(s->last.loss))
         str_addf(out, " loss %-9.4g", s->last.loss);
     else
         str_addf(out, " loss -        ");
