@@ -399,7 +399,7 @@ static bool is_failed(const struct run_state *s, const struct run_attempt *last,
     if (last->cause == CAUSE_DIVERGED) /* the same numbers would come again */
         snprintf(text, STATE_TEXT_BYTES, "training diverged: %.160s", last->detail);
     else if (bound > 0 && count >= bound)
-        snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.160s", (long long)count, budget_name(last->cause), last->detail);
+        snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.200s", (long long)count, budget_name(last->cause), last->detail);
     else if (budget->wall_s > 0 && s->last_event_at - fmax(s->created_at, s->budget_at) > budget->wall_s)
         snprintf(text, STATE_TEXT_BYTES, "the wall-clock budget of %.0f s is spent", budget->wall_s);
     return text[0] != 0;

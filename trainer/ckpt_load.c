@@ -98,12 +98,20 @@ static int state_load(const char *dir, const struct ckpt_manifest *m, struct opt
     return rc;
 }
 
+/* The reason stands first, without the keys that are known, and the place last: whoever has little room for the sentence shows its beginning. */
 static int unreadable(const char *dir, int status, struct err *err)
 {
+    char why[ERR_TEXT_BYTES];
+    const char *name = strrchr(dir, '/'), *at;
+    char *list;
     if (status != ERR_INPUT && status != ERR_LIMIT)
         return status;
-    return err_set(err, ERR_INPUT, "checkpoint '%s' is whole, but cannot be read by this reel-train and is left as it is: go on with the program that "
-                   "wrote it, or a newer one (%s)", dir, err->text);
+    snprintf(why, sizeof why, "%s", err->text);
+    if ((list = strstr(why, ": known here are")))
+        *list = '\0';
+    at = str_starts(why, dir) && why[strlen(dir)] == '/' ? why + strlen(dir) + 1 : why;
+    return err_set(err, ERR_INPUT, "checkpoint %s cannot be read by this reel-train: %.400s; it is whole, and is left as it is: go on with the "
+                   "program that wrote it, or a newer one ('%s')", name ? name + 1 : dir, at, dir);
 }
 
 /* Did this run train the checkpoint's steps? It carries the hash of what decided them, an older one that of the run's whole configuration. */
