@@ -17,6 +17,7 @@
 #include "base/lease.h"
 #include "base/log.h"
 #include "base/opt.h"
+#include "base/version.h"
 #include "curator/decode.h"
 #include "curator/publish.h"
 #include "curator/tell.h"
@@ -335,6 +336,10 @@ int main(int argc, char **argv)
     log_set_sink(log_to_stderr, program);
     log_set_level(LOG_INFO);
     signal(SIGXFSZ, SIG_IGN); /* a file limit comes back as EFBIG, a sentence */
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+        puts("reel-curate " REEL_VERSION);
+        return 0;
+    }
     bool decodes = argc > 1 && strcmp(argv[1], "decode") == 0;
     const struct opt_cmd *table = decodes ? &decode_command : &command;
     argc -= decodes, argv += decodes;

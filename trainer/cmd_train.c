@@ -256,7 +256,7 @@ static enum train_lines lines_of(const struct opt_values *v)
 }
 
 /* Where no plan says what the device can do, its peak is what all ranks together reach now. */
-static int peak_measure(const struct run *run, struct comm *world, struct plan *plans, struct err *err)
+static int peak_measure(const struct run *run, struct comm *world, struct plan *plans, bool say_it, struct err *err)
 {
     bool known = true;
     for (int64_t i = 0; i < run->n_stages; i++)
@@ -272,7 +272,7 @@ static int peak_measure(const struct run *run, struct comm *world, struct plan *
             plans[i].peak_flops = -slowest;
             snprintf(plans[i].peak_source, sizeof plans[i].peak_source, "FMA rate of a core, measured at the start");
         }
-    if (rc == 0 && world->rank == 0)
+    if (rc == 0 && world->rank == 0 && say_it)
         log_msg(LOG_INFO, "MFU is of %.4g FLOP/s a rank: the FMA rate of a core, measured now", -slowest);
     return rc;
 }
@@ -304,8 +304,8 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
         .mtbf_s = opt_given(v, "mtbf") ? opt_num(v, "mtbf") : 0, .save_s = opt_given(v, "save-took") ? opt_num(v, "save-took") : 0,
         .give_up_s = opt_given(v, "give-up") ? opt_num(v, "give-up") : 0};
     rc = comm_agree(world, rc, err);
-    if (rc == 0 && lines_of(v) != TRAIN_LINES_NONE)
-        rc = peak_measure(&run, world, plans, err);
+    if (rc == 0 && !conf.trial)
+        rc = peak_measure(&run, world, plans, !opt_bool(v, "quiet"), err);
     bool trained = rc == 0;
     if (trained && world->rank == 0 && !conf.trial)
         notice_record(notice, dir, conf.attempt);

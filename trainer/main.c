@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/version.h"
 
 static const struct {
     const struct opt_cmd *table;
@@ -24,6 +25,9 @@ static int overview(struct err *err)
     str_addf(&text, "usage: reel-train COMMAND [options]\n\ncommands:\n");
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         str_addf(&text, "  %-8s %s\n", commands[i].table->name, commands[i].table->summary);
+    str_addf(&text, "\n'reel-train COMMAND --help' shows a command's options; 'reel-train --version' the version.\n"
+                    "Exit status: 0 done or yes, 1 no, 2 usage, 3 invalid input, 4 environment missing,\n"
+                    "5 operation failed, 6 training diverged, 75 saved or temporary: run it again.\n");
     int rc = train_print(&text, err);
     str_release(&text);
     return rc;
@@ -64,6 +68,10 @@ static int dispatch(int argc, char **argv, struct err *err)
         return man_run(argv[3], err);
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)
         return overview(err);
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("reel-train " REEL_VERSION);
+        return 0;
+    }
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         if (strcmp(commands[i].table->name, argv[1]) == 0)
             return command_run(i, argc - 1, argv + 1, err);

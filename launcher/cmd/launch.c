@@ -77,7 +77,7 @@ static int paths_resolve(struct run *run, struct err *err)
     return rc < 0 ? rc : run_bind_data(run, err);
 }
 
-/* Without a tuned plan: data parallel over the run's ranks. No peak is known then, so no MFU is given. */
+/* Without a tuned plan: data parallel over the run's ranks. The trainer measures the peak then. */
 static int plan_make(const struct run *run, struct plan *plan, struct err *err)
 {
     *plan = (struct plan){.layout = layout_default(), .gbs = run->stages[0].gbs, .dtype = run->dtype};

@@ -12,8 +12,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/log.h"
-
-#define REEL_VERSION "0.1.0"
+#include "base/version.h"
 
 static const struct cmd commands[] = {
 #define CMD_ROW(name) {&cmd_##name, cmd_##name##_run, false},
@@ -62,7 +61,7 @@ static void overview_format(struct str *out)
             str_addf(out, "  %-10s %s\n", commands[i].table->name, commands[i].table->summary);
     str_addf(out, "\n'reel COMMAND --help' shows a command's options; 'reel --version' the version.\n"
                   "Exit status: 0 done or yes, 1 no, 2 usage, 3 invalid input, 4 environment missing,\n"
-                  "5 operation failed, 75 temporary, 128+n a child died of signal n.\n");
+                  "5 operation failed, 6 training diverged (reel-train), 75 temporary,\n128+n a child died of signal n.\n");
 }
 
 /* Names of all options that may come from settings, over all commands; ended by NULL, each once. */

@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "base/opt.h"
+#include "base/version.h"
 #include "launcher/sched/slurm_wire.h"
 #include "launcher/slurm/api.h"
 
@@ -318,6 +319,10 @@ int main(int argc, char **argv)
     struct str text = STR_INIT;
     struct err err = {0};
     bool help = false;
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+        puts("reel-slurm " REEL_VERSION);
+        return 0;
+    }
     argv[0] = name;
     int rc = opt_parse(&command, argc, argv, NULL, &v, &help, &err);
     if (rc == 0 && help) {
