@@ -17,6 +17,7 @@ struct comparison {
     struct str changes;         /* JSON array: what has changed */
     struct json_out out;
     struct str lines, fixed, unasked; /* for people */
+    bool wants_extend, wants_rate;    /* of what was unasked */
     int64_t n;
     bool done;                  /* no other attempt is to come, but for more steps */
     bool job, length, rate;     /* a job is submitted with something else; the run is longer; its rate is another */
@@ -129,6 +130,8 @@ static void differ(struct comparison *c, const char *key, const cJSON *from, con
     struct str a = STR_INIT, b = STR_INIT;
     enum kind kind = kind_of(c, key, from, to);
     bool unasked = (kind == KIND_LENGTH && !c->ask->extend) || (kind == KIND_RATE && !c->ask->rate);
+    c->wants_extend = c->wants_extend || (unasked && kind == KIND_LENGTH);
+    c->wants_rate = c->wants_rate || (unasked && kind == KIND_RATE);
     value_text(from, &a);
     value_text(to, &b);
     if (str_check(&a, c->err) < 0 || str_check(&b, c->err) < 0)
@@ -198,8 +201,9 @@ static int refused(const struct comparison *c, struct err *err)
         return err_set(err, ERR_INPUT, "run '%s' exists and was made with another value of what cannot change: %s: give this one another name (--name)",
                        c->old->name, c->fixed.p);
     if (c->unasked.len)
-        return err_set(err, ERR_INPUT, "run '%s' exists, and this needs a word more: %s: give --extend for more steps or stages, --change lr for another "
-                       "learning rate of the steps to come, or another name (--name)", c->old->name, c->unasked.p);
+        return err_set(err, ERR_INPUT, "run '%s' exists, and this needs a word more: %s: give %s%s%s, or another name (--name)", c->old->name,
+                       c->unasked.p, c->wants_extend ? "--extend for more steps or stages" : "", c->wants_extend && c->wants_rate ? ", " : "",
+                       c->wants_rate ? "--change lr for another learning rate of the steps to come" : "");
     return 0;
 }
 

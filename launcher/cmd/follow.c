@@ -70,8 +70,10 @@ static void show(void *ctx, const struct run_state *s, const struct run_budget *
     if (v->quiet)
         return;
     if (strcmp(word, v->word) != 0) {
-        if (v->started && v->progress.done > 0)
+        if (v->started) {
+            v->progress.done = s->last.step + 1; /* steps were done since the last look */
             progress_end(&v->progress, v->word);
+        }
         v->started = false;
         fprintf(stderr, "run %s (%.8s): %s%s%s%s\n", s->name, s->run, word, *job_state ? " [job " : "", job_state,
                 *job_state ? "]" : "");
