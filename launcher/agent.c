@@ -422,7 +422,7 @@ static int signals_take(struct agent *a, struct err *err)
  * a command by hand has looked, and does not wait. */
 static int space_wait(struct agent *a, struct err *err)
 {
-    double until = run_state_not_before(&a->state), left_s = until - clock_wall_s(), from_s = clock_mono_s();
+    double now = clock_wall_s(), until = run_state_not_before(&a->state, now), left_s = until - now, from_s = clock_mono_s();
     const char *saves = a->work.foreign ? a->work.wrap.saves : NULL;
     int64_t needed = space_needed(&a->state), room = space_left(a->conf->run_dir, saves);
     bool low = room < needed;

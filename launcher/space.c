@@ -1,5 +1,6 @@
 #include "launcher/space.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/num.h"
 #include "launcher/last_words.h"
@@ -41,7 +42,7 @@ void space_foreign_begin(struct space_foreign *f, const char *run_dir, const str
 {
     int64_t left = space_left(run_dir, w->saves);
     *f = (struct space_foreign){.needed_bytes = num_max_i64(wrap_save_bytes(w), A_WORD_BYTES), .free_bytes = left};
-    f->tight = left >= 0 && left < f->needed_bytes && run_state_not_before(before) <= 0;
+    f->tight = left >= 0 && left < f->needed_bytes && run_state_not_before(before, clock_wall_s()) <= 0;
 }
 
 bool space_foreign_missed(struct space_foreign *f, const char *run_dir, const struct wrap *w, const struct sched_step_status *end,

@@ -432,7 +432,7 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
     return last->requeued_at > 0 ? RUN_NEXT_WAIT : RUN_NEXT_REQUEUE;
 }
 
-double run_state_not_before(const struct run_state *s)
+double run_state_not_before(const struct run_state *s, double now)
 {
     double pause_s = 0, last = 0;
     int64_t reach = 0;
@@ -446,7 +446,7 @@ double run_state_not_before(const struct run_state *s)
             last = a->ended_at;
         }
     }
-    return last > 0 ? last + pause_s : 0;
+    return last > 0 ? fmin(last, now) + pause_s : 0;
 }
 
 const char *run_state_word(const struct run_state *s, const struct run_budget *budget)

@@ -146,8 +146,8 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
 int64_t run_state_without_progress(const struct run_state *s);
 
 /* Before when the next attempt should not start, UTC s: after ends for want of disk space without a new step between them 1, 2, 4 … 30 minutes
- * from the last of them. 0: at once. */
-double run_state_not_before(const struct run_state *s);
+ * from the last of them, or from now where the clock has been set back behind that end since. 0: at once. */
+double run_state_not_before(const struct run_state *s, double now);
 
 /* One word for tables: created, queued, starting, training, stopping, waiting, paused, done, failed, cancelled. */
 const char *run_state_word(const struct run_state *s, const struct run_budget *budget);

@@ -164,7 +164,7 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
         str_addf(out, "  %s\n", why);
     if (s->n_attempts && s->attempts[0].first_step_at > 0 && s->submitted_at > 0)
         str_addf(out, "  first step %s after the run was made\n",
-                 num_format_seconds(s->attempts[0].first_step_at - s->created_at, buf, sizeof buf));
+                 num_format_seconds(between(s->created_at, s->attempts[0].first_step_at), buf, sizeof buf));
     if (*waits)
         str_addf(out, "  %s\n", waits);
     if (s->every.steps)
