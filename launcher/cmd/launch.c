@@ -27,7 +27,7 @@ static const struct opt opts[] = {
     {"qos", 0, OPT_TEXT, "NAME", "Slurm quality of service instead of the one in the file", .flags = OPT_SETTING},
     {"again", 0, OPT_ENUM, "HOW", "how it comes back, instead of resources.again of the file: its job requeued, or a successor that waits for its end",
      .fallback = "auto", .choices = again_names, .flags = OPT_SETTING},
-    {"lead", 0, OPT_ENUM, "RULE", "when saves take longer than a preemption leaves", .fallback = "warn",
+    {"lead", 0, OPT_ENUM, "RULE", "when a step and a save take longer than a preemption leaves, or a step and two saves than half of the time limit", .fallback = "warn",
      .choices = (const char *const[]){"warn", "refuse", "ignore", NULL}, .flags = OPT_SETTING},
     {"extend", 0, OPT_BOOL, NULL, "the file's run exists and gets more steps in its last stage, or stages behind it: go on to the new end"},
     {"change", 0, OPT_ENUM, "WHAT", "the file's run exists and gets another learning rate (adamw.lr, schedule) for the steps to come",

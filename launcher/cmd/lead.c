@@ -6,26 +6,42 @@
 
 #include "base/num.h"
 #include "db/store.h"
+#include "launcher/limit.h"
 #include "launcher/sched/slurm.h"
 #include "launcher/site.h"
 
-double lead_save_s(const struct cmd_env *env, const char *model)
+/* The one number that the query answers of a model; NaN where there is none, or no database. */
+static double number_ask(const struct cmd_env *env, const char *sql, const char *model)
 {
     struct store *db = NULL;
     struct store_query *q = NULL;
-    double p99 = NAN;
+    double number = NAN;
     if (store_open(env->db_path, STORE_READ, &db, NULL) < 0)
         return NAN;
-    if (store_ask(db, "WITH save AS (SELECT json_extract(e.json, '$.seconds') AS s FROM event e WHERE e.kind = 'ckpt_saved' AND (?1 IS NULL OR "
-                      "e.run IN (SELECT c.run FROM event c WHERE c.kind = 'run_created' AND json_extract(c.json, '$.model') = ?1))) "
-                      "SELECT s FROM save WHERE s IS NOT NULL ORDER BY s DESC LIMIT 1 OFFSET (SELECT count(s) / 100 FROM save)", &q, NULL) == 0) {
+    if (store_ask(db, sql, &q, NULL) == 0) {
         store_bind_text(q, 1, model);
         if (store_next(q, NULL) == 1 && store_column_type(q, 0) != STORE_NULL)
-            p99 = store_num(q, 0);
+            number = store_num(q, 0);
     }
     store_end(q);
     store_close(db);
-    return p99;
+    return number;
+}
+
+#define RUNS_OF_MODEL "SELECT c.run FROM event c WHERE c.kind = 'run_created' AND json_extract(c.json, '$.model') = ?1"
+
+double lead_save_s(const struct cmd_env *env, const char *model)
+{
+    return number_ask(env, "WITH save AS (SELECT json_extract(e.json, '$.seconds') AS s FROM event e WHERE e.kind = 'ckpt_saved' AND (?1 IS NULL OR "
+                           "e.run IN (" RUNS_OF_MODEL "))) "
+                           "SELECT s FROM save WHERE s IS NOT NULL ORDER BY s DESC LIMIT 1 OFFSET (SELECT count(s) / 100 FROM save)", model);
+}
+
+/* The longest of what the last step of each run of this model took; 0: none is known. */
+static double step_s(const struct cmd_env *env, const char *model)
+{
+    return fmax(0, number_ask(env, "SELECT max((SELECT s.step_s FROM step s WHERE s.run = r.run ORDER BY s.step DESC LIMIT 1)) "
+                                   "FROM (" RUNS_OF_MODEL ") r", model));
 }
 
 int lead_partition(const struct sched_site *site, const char *name, const struct sched_partition **out, struct err *err)
@@ -44,15 +60,17 @@ static int judge(enum lead_rule rule, const char *said, const char *then, struct
     return 0;
 }
 
-/* At the end of a time limit the agent asks for a save in good time, but never before half of it has passed. */
-static int limit_check(double save_s, double limit_s, enum lead_rule rule, struct err *err)
+/* At the end of a time limit the agent asks for a save in good time (launcher/limit.h), but never before half of it has passed. */
+static int limit_check(double save_s, double step_s, double limit_s, enum lead_rule rule, struct err *err)
 {
-    char save[32], half[32], said[256];
-    if (limit_s <= 0 || 2 * save_s <= limit_s / 2)
+    char save[32], step[32], half[32], said[256];
+    if (limit_s <= 0 || limit_lead_s(limit_s, save_s, step_s) >= 2 * save_s + step_s)
         return 0;
     num_format_seconds(save_s, save, sizeof save);
+    num_format_seconds(step_s, step, sizeof step);
     num_format_seconds(limit_s / 2, half, sizeof half);
-    snprintf(said, sizeof said, "a save of this model takes %s, and half of the time limit, %s, is less than two of them", save, half);
+    snprintf(said, sizeof said, "a save of this model takes %s, a step %s, and half of the time limit, %s, is less than two saves and a step", save, step,
+             half);
     return judge(rule, said, "much of each job is lost to saving, or to its end", err);
 }
 
@@ -61,7 +79,7 @@ int lead_check(const struct cmd_env *env, struct sched *s, const char *partition
 {
     struct slurm_site site;
     const struct sched_partition *p;
-    char save[32], lead[32], said[256];
+    char save[32], step[32], lead[32], said[256];
     if (rule == LEAD_IGNORE || strcmp(s->ops->kind, "slurm") != 0)
         return 0;
     int rc = sched_slurm_site(s, &site, err);
@@ -69,13 +87,15 @@ int lead_check(const struct cmd_env *env, struct sched *s, const char *partition
         rc = lead_partition(&site.site, partition, &p, err);
     if (rc < 0)
         return rc;
-    double save_s = lead_save_s(env, model), lead_s = site_lead_s(&site, p);
+    double save_s = lead_save_s(env, model), one_s = step_s(env, model), lead_s = site_lead_s(&site, p);
     if (!isfinite(save_s))
         return 0;
-    if ((rc = limit_check(save_s, time_limit_s > 0 ? time_limit_s : p->max_time_s, rule, err)) < 0 || save_s <= lead_s)
+    rc = limit_check(save_s, one_s, time_limit_s > 0 ? time_limit_s : p->max_time_s, rule, err);
+    if (rc < 0 || one_s + save_s <= lead_s)
         return rc;
     num_format_seconds(save_s, save, sizeof save);
+    num_format_seconds(one_s, step, sizeof step);
     num_format_seconds(lead_s, lead, sizeof lead);
-    snprintf(said, sizeof said, "a save of this model took %s and partition %s leaves %s from notice to kill", save, p->name, lead);
+    snprintf(said, sizeof said, "a save of this model took %s, a step %s, and partition %s leaves %s from notice to kill", save, step, p->name, lead);
     return judge(rule, said, "a preempted run goes back to its last periodic checkpoint", err);
 }

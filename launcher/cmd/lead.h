@@ -13,8 +13,8 @@ int lead_partition(const struct sched_site *site, const char *name, const struct
 
 enum lead_rule { LEAD_WARN, LEAD_REFUSE, LEAD_IGNORE }; /* of --lead */
 
-/* Before a submission to Slurm: when saves take longer than the partition leaves at a preemption, or than half of the time limit (0: the
- * partition's) leaves at its end, a line on stderr, or ERR_NO. */
+/* Before a submission to Slurm: when a step and a save take longer than the partition leaves at a preemption, or two saves and a step longer than
+ * half of the time limit (0: the partition's), a line on stderr, or ERR_NO. */
 int lead_check(const struct cmd_env *env, struct sched *s, const char *partition, double time_limit_s, const char *model, enum lead_rule rule,
                struct err *err);
 

@@ -49,6 +49,8 @@ const struct opt_cmd cmd_wrap = {
     "trainer prints goes to the job's output and to logs/attempt-N.log of the run's folder. It finds REEL_RUN_DIR, REEL_RUN_ID and REEL_ATTEMPT "
     "in its environment. It is done when it exits with 0 and neither the job nor its steps were being ended, or its --steps are reached; in "
     "doubt it was interrupted; exit 0 clearly short of --steps is an early_exit, which counts like a crash. Its exit status 75 says that it has saved and is to be run again. Job scripts to begin with: contrib/sbatch.\n\n"
+    "How long its saves take is not known. Before the time limit it is told a minute ahead, or a step where that takes longer, and never before "
+    "half of the limit: one that saves for longer needs an earlier --signal.\n\n"
     "Steps that it prints are recorded as those of our own trainer: a row a line, which says how many steps it covers. Names in --step-pattern: "
     "step (steps done), index (counted from 0), total, epoch, loss, grad_norm, lr, time_ms or time_s (of one step), tokens (of one step), tps "
     "(tokens a second and GPU). Where no time is printed, that between the lines counts. MFU comes from --device and from --flops-per-step, or "
