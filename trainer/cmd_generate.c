@@ -45,7 +45,7 @@ static int run_find(const struct opt_values *v, const char *ckpt, struct run *ru
     return rc < 0 && !opt_text(v, "run") ? err_context(err, "give --run FILE") : rc;
 }
 
-static int generate_here(const struct opt_values *v, const struct comm *world, struct err *err)
+static int generate_here(const struct opt_values *v, const struct comm *world, int64_t *made, struct err *err)
 {
     struct run run = {0};
     const char *const *operands;
@@ -66,7 +66,7 @@ static int generate_here(const struct opt_values *v, const struct comm *world, s
         .rank = world->rank, .ranks = world->size,
         .seed = seed, .sampler = (enum sampler_kind)opt_enum(v, "sampler"), .steps = opt_int(v, "steps"), .level_max = opt_num(v, "level-max"),
         .level_min = opt_num(v, "level-min"), .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN, .say = world->rank == 0 ? say : NULL};
-    rc = generate_run(&conf, err);
+    rc = generate_run(&conf, made, err);
     run_release(&run);
     return rc;
 }
@@ -74,10 +74,14 @@ static int generate_here(const struct opt_values *v, const struct comm *world, s
 int train_cmd_generate_run(const struct opt_values *v, int argc, char **argv, struct err *err)
 {
     struct comm *world = NULL;
+    int64_t made = 0;
     int rc = train_world_open(&argc, &argv, &world, err);
     if (rc < 0)
         return rc;
-    rc = comm_agree(world, generate_here(v, world, err), err);
+    rc = comm_agree(world, generate_here(v, world, &made, err), err);
+    double all = (double)made;
+    if (rc == 0 && world->size > 1 && (rc = comm_sum(world, &all, 1, err)) == 0 && world->rank == 0)
+        log_msg(LOG_INFO, "%.0f samples, made by %d ranks", all, world->size);
     if (rc < 0)
         train_sentence_say(world, err);
     comm_close(world);

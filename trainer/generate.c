@@ -269,27 +269,47 @@ static int batch_run(struct generate *g, int64_t first, int64_t n, struct err *e
     return rc;
 }
 
-static int samples_run(struct generate *g, struct err *err)
+/* How many of `samples` this rank makes: whole batches, and what is left of the last one. */
+static int64_t share(const struct generate_conf *c, int64_t samples)
+{
+    int64_t n = 0;
+    for (int64_t i = c->rank * c->batch; i < samples; i += c->ranks * c->batch)
+        n += num_min_i64(c->batch, samples - i);
+    return n;
+}
+
+static void progress_say(const struct generate_conf *c, int64_t made, int64_t own)
+{
+    char line[160];
+    if (c->ranks > 1)
+        snprintf(line, sizeof line, "rank %lld: %lld of its %lld samples", (long long)c->rank, (long long)made, (long long)own);
+    else
+        snprintf(line, sizeof line, "%lld of %lld samples", (long long)made, (long long)own);
+    if (c->say)
+        c->say(c->say_ctx, line);
+}
+
+static int samples_run(struct generate *g, int64_t *made, struct err *err)
 {
     const struct generate_conf *c = g->conf;
-    int64_t packs = loader_packs(g->loader), samples = num_min_i64(c->samples, packs - c->first % packs);
+    int64_t packs = loader_packs(g->loader), samples = num_min_i64(c->samples, packs - c->first % packs), own = share(c, samples);
     char line[160];
     int rc = file_mkdirs(c->out, err);
     snprintf(line, sizeof line, "the data has %lld samples from draw %lld on: behind them the same come again, and are not made", (long long)samples,
              (long long)c->first);
     if (samples < c->samples && c->say)
         c->say(c->say_ctx, line);
-    for (int64_t i = c->rank * c->batch; i < samples && rc == 0; i += c->ranks * c->batch) {
+    for (int64_t i = c->rank * c->batch, done = 0; i < samples && rc == 0; i += c->ranks * c->batch) {
         int64_t n = num_min_i64(c->batch, samples - i);
-        rc = batch_run(g, c->first + i, n, err);
-        snprintf(line, sizeof line, "%lld of %lld samples", (long long)(i + n), (long long)samples);
-        if (rc == 0 && c->say)
-            c->say(c->say_ctx, line);
+        if ((rc = batch_run(g, c->first + i, n, err)) == 0)
+            progress_say(c, done += n, own);
     }
+    if (rc == 0)
+        *made = own;
     return rc;
 }
 
-int generate_run(const struct generate_conf *conf, struct err *err)
+int generate_run(const struct generate_conf *conf, int64_t *made, struct err *err)
 {
     struct generate g = {.conf = conf, .layout = layout_default()};
     int rc = checkpoint_open(&g, err);
@@ -302,7 +322,7 @@ int generate_run(const struct generate_conf *conf, struct err *err)
     if (rc == 0)
         rc = model_open(&g, err);
     if (rc == 0)
-        rc = samples_run(&g, err);
+        rc = samples_run(&g, made, err);
     generate_close(&g);
     return rc;
 }

@@ -27,6 +27,7 @@ struct generate_conf {
     void (*say)(void *ctx, const char *line); /* may be NULL */
     void *say_ctx;
 };
-int generate_run(const struct generate_conf *conf, struct err *err);
+/* *made: how many this rank has written. */
+int generate_run(const struct generate_conf *conf, int64_t *made, struct err *err);
 
 #endif
