@@ -153,6 +153,7 @@ static void told_count(struct told *t, const struct dataset *d, double started_s
     for (int64_t i = 0; i < d->n_shards; i++)
         t->bytes += d->shards[i].bytes;
     t->seconds = clock_mono_s() - started_s;
+    t->fingerprint = d->fingerprint;
 }
 
 static int make(struct curation *k, const struct lease *lock, const struct record *now, struct told *told, struct err *err)
@@ -163,6 +164,8 @@ static int make(struct curation *k, const struct lease *lock, const struct recor
     int rc = work_do(k, 0, err);
     if (rc == 0)
         rc = shards_write(k->partial, &k->conf, k->sources, k->results, k->n, k->shard_bytes, NULL, &d, err);
+    if (rc == 0)
+        rc = dataset_save(k->partial, &d, err); /* its events name the fingerprint, which the index has once it is written */
     told->outcome = OUTCOME_MADE;
     told_count(told, &d, started_s);
     snprintf(events, sizeof events, "%s/.reel/events", k->partial);

@@ -133,7 +133,7 @@ static void bad_event(struct evlog *log, const struct bad *b)
 
 int tell_events(const struct curation *k, const struct told *t, const char *dir, struct err *err)
 {
-    char text[ID_TEXT_BYTES];
+    char text[ID_TEXT_BYTES], hash[HASH_TEXT_BYTES];
     struct id id;
     struct evlog *log = NULL;
     struct evlog_event e;
@@ -154,6 +154,7 @@ int tell_events(const struct curation *k, const struct told *t, const char *dir,
     json_put_int(&e.out, "shards", t->shards);
     json_put_int(&e.out, "bytes", t->bytes);
     json_put_num(&e.out, "seconds", t->seconds);
+    json_put_text(&e.out, "fingerprint", hash_format(t->fingerprint, hash));
     rc = evlog_commit(log, &e, true, err);
     evlog_close(log);
     return rc;

@@ -11,6 +11,7 @@ struct told {
     int64_t shards, clips, bytes;                       /* of the dataset now */
     int64_t known, gone, changed, captions_changed;     /* update: sources it had; no longer given; of new content; of a new caption */
     double seconds;
+    struct hash128 fingerprint;                         /* of the dataset now */
 };
 
 /* Sums over all sources; bad: those that count against --max-bad, found before the work or by it. no_video: files that were looked into and are

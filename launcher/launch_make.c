@@ -63,16 +63,21 @@ static int event_created(const struct launch *l, const struct run *run, struct e
 {
     struct evlog *log = NULL;
     struct evlog_event e;
+    struct str data = STR_INIT;
     char hash[HASH_TEXT_BYTES];
     int rc = launch_log_open(l, NULL, &log, err);
     if (rc < 0)
         return rc;
+    for (int64_t i = 0; i < run->n_stages; i++) /* of synthetic data it is zero */
+        str_addf(&data, "%s%s", i ? " " : "", hash_format(run->stages[i].data_fingerprint, hash));
     evlog_begin(log, &e, "run_created");
     json_put_text(&e.out, "name", run->name);
     json_put_text(&e.out, "config_hash", hash_format(run_config_hash(run), hash));
     json_put_text(&e.out, "model", run->model.name);
     json_put_int(&e.out, "total_steps", run_total_steps(run));
+    json_put_text(&e.out, "data_fingerprints", data.p);
     rc = evlog_commit(log, &e, true, err);
+    str_release(&data);
     evlog_close(log);
     return rc;
 }

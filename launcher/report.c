@@ -105,8 +105,10 @@ int report_scope_find(struct store *db, const char *run, const char *tune, const
         rc = match_find(db, "SELECT run, run = ?1 FROM event WHERE kind = 'curate_started' AND substr(run, 1, length(?1)) = ?1 GROUP BY run",
                         "curation", curation, s.curation, err);
     else if (rc == 0 && run)
-        rc = report_each(db, "SELECT e.run FROM event e, run r WHERE r.run = ?1 AND e.kind = 'curate_started' AND e.wall <= r.first_at"
-                             " ORDER BY e.wall DESC LIMIT 1", s.run, first_row, s.curation, err);
+        rc = report_each(db, "SELECT c.run FROM event r, event c WHERE r.run = ?1 AND r.kind = 'run_created' AND c.kind = 'curate_ended'"
+                             " AND json_extract(c.json, '$.clips') > 0 AND instr(json_extract(r.json, '$.data_fingerprints'), json_extract(c.json, '$.fingerprint'))"
+                             " ORDER BY instr(json_extract(r.json, '$.data_fingerprints'), json_extract(c.json, '$.fingerprint')), c.wall DESC LIMIT 1",
+                         s.run, first_row, s.curation, err);
     if (rc == 0)
         *out = s;
     return rc;

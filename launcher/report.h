@@ -22,7 +22,7 @@ struct report_scope { char run[LIMIT_NAME_BYTES], tune[LIMIT_NAME_BYTES], curati
 
 /* Each may be NULL. run: an id, its unique beginning, or a name; tune and curation: an id or its unique beginning. For a run, a
  * tuning not named is the newest of its model, preferably one that measured the run's layout; a curation not named the
- * last before the run. ERR_NOT_FOUND, ERR_INPUT when a beginning fits several. */
+ * one that made the dataset of the run's first stage, by the fingerprint; none where it is not on record. ERR_NOT_FOUND, ERR_INPUT when a beginning fits several. */
 int report_scope_find(struct store *db, const char *run, const char *tune, const char *curation, struct report_scope *out,
                       struct err *err);
 

@@ -189,7 +189,7 @@ int report_curation(struct report *r, struct err *err)
 {
     if (!*r->scope->curation)
         return 0;
-    str_add(r->out, "<section><h2>Data</h2>\n<p class=\"why\">The last curation recorded before the run, ");
+    str_add(r->out, "<section><h2>Data</h2>\n<p class=\"why\">Made by curation ");
     html_escape(r->out, r->scope->curation);
     str_add(r->out, ".</p>\n");
     int rc = report_each(r->db, "SELECT json_extract(json, '$.clips'), json_extract(json, '$.shards'), json_extract(json, '$.bytes'), json_extract(json, '$.seconds')"

@@ -14,7 +14,7 @@ static const struct opt opts[] = {
     CMD_OPT_DB,
     {"out", 'o', OPT_TEXT, "FILE", "where to write the page (with --json: nowhere unless given)", .fallback = "report.html"},
     {"tune", 0, OPT_TEXT, "ID", "show this tuning's trials (default: the newest of the run's model)"},
-    {"curation", 0, OPT_TEXT, "ID", "show this curation (default: the last before the run)"},
+    {"curation", 0, OPT_TEXT, "ID", "show this curation (default: the one that made the run's dataset)"},
 };
 const struct opt_cmd cmd_report = {
     "report", "write a report: MFU, loss, where the time went, trials, data", "[RUN]", opts, ARRAY_LEN(opts), 0, 1,

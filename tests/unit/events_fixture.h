@@ -90,6 +90,7 @@ static inline void fx_event(struct evlog *log, const char *kind, ...)
 
 #define FX_TOKENS 4096
 #define FX_STEP_FLOPS 2.5e11 /* model FLOPs of a step */
+#define FX_DATA "0123456789abcdef0123456789abcdef" /* the fingerprint of its dataset */
 #define FX_PEAK 2.4e11       /* of all ranks */
 
 /* One step of `seconds`, its event right behind it. */
@@ -169,7 +170,8 @@ static inline void fx_run(const char *home)
     char events[512];
     snprintf(events, sizeof events, "%s/runs/" FX_RUN "/events", home);
     struct evlog *submit = fx_open(events, FX_RUN, 0, "submit-1");
-    fx_event(submit, "run_created", "name", 't', "demo", "config_hash", 't', "abc", "model", 't', "dit-tiny", "total_steps", 'i', FX_TOTAL, NULL);
+    fx_event(submit, "run_created", "name", 't', "demo", "config_hash", 't', "abc", "model", 't', "dit-tiny", "total_steps", 'i', FX_TOTAL,
+             "data_fingerprints", 't', FX_DATA, NULL);
     fx_pass(1);
     fx_event(submit, "submit_intent", "sched", 't', "local", NULL);
     fx_pass(0.1);
@@ -222,6 +224,7 @@ static inline void fx_tune(const char *home)
     fx_pass(3);
 }
 
+
 static inline void fx_curation(const char *home)
 {
     static const struct {
@@ -238,7 +241,8 @@ static inline void fx_curation(const char *home)
         fx_event(log, "curate_source", "source", 't', rows[i].name, "frames", 'i', rows[i].frames, "shots", 'i', rows[i].shots, "clips", 'i', rows[i].clips,
                  "rejected", 'i', rows[i].rejected, "reason", 't', rows[i].reason, "seconds", 'n', 6.0, NULL);
     }
-    fx_event(log, "curate_ended", "clips", 'i', 51, "shards", 'i', 2, "bytes", 'i', 52428800, "seconds", 'n', 18.0, NULL);
+    fx_event(log, "curate_ended", "clips", 'i', 51, "shards", 'i', 2, "bytes", 'i', 52428800, "seconds", 'n', 18.0,
+             "fingerprint", 't', FX_DATA, NULL);
     evlog_close(log);
     fx_pass(2);
 }
