@@ -40,6 +40,17 @@ void curation_release(struct curation *k)
     free(k->bad);
 }
 
+/* Returns the items with room for one more behind the n there are, or NULL without memory: then the old ones stay. */
+static void *with_room(void *items, int64_t n, int64_t *room, size_t size)
+{
+    if (n < *room)
+        return items;
+    int64_t more = *room ? 2 * *room : 64;
+    void *grown = realloc(items, (size_t)more * size);
+    *room = grown ? more : *room;
+    return grown;
+}
+
 /* ---- what is left out ---- */
 
 static int bad_add(struct curation *k, const char *name, const char *why, struct err *err)
@@ -47,14 +58,10 @@ static int bad_add(struct curation *k, const char *name, const char *why, struct
     if (k->strict)
         return err_set(err, ERR_INPUT, "%s", why);
     log_msg(LOG_WARN, "%s: left out", why);
-    if (k->n_bad == k->bad_room) {
-        int64_t room = k->bad_room ? 2 * k->bad_room : 16;
-        struct bad *grown = realloc(k->bad, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)room);
-        k->bad = grown;
-        k->bad_room = room;
-    }
+    struct bad *grown = with_room(k->bad, k->n_bad, &k->bad_room, sizeof *grown);
+    if (!grown)
+        return err_set(err, ERR_NOMEM, "out of memory for %lld bad sources", (long long)k->n_bad + 1);
+    k->bad = grown;
     k->bad[k->n_bad] = (struct bad){strdup(name), strdup(why)};
     k->n_bad++;
     return k->bad[k->n_bad - 1].name && k->bad[k->n_bad - 1].why ? 0 : err_set(err, ERR_NOMEM, "out of memory");
@@ -120,14 +127,10 @@ static enum kind kind_of(const char *path)
 
 static int source_add(struct curation *k, const char *path, const char *name, const struct stat *st, bool maybe, struct err *err)
 {
-    if (k->n == k->room) {
-        int64_t room = k->room ? 2 * k->room : 64;
-        struct source *grown = realloc(k->sources, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)room);
-        k->sources = grown;
-        k->room = room;
-    }
+    struct source *grown = with_room(k->sources, k->n, &k->room, sizeof *grown);
+    if (!grown)
+        return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)k->n + 1);
+    k->sources = grown;
     k->sources[k->n] = (struct source){.path = strdup(path), .name = strdup(name), .dev = st->st_dev, .ino = st->st_ino, .maybe = maybe};
     struct source *s = &k->sources[k->n++];
     return s->path && s->name ? 0 : err_set(err, ERR_NOMEM, "out of memory for source '%s'", name);
@@ -139,14 +142,10 @@ static int folder_seen(struct walk *w, const struct stat *st, struct err *err)
     for (int64_t i = 0; i < w->n; i++)
         if (w->folders[i].dev == st->st_dev && w->folders[i].ino == st->st_ino)
             return 1;
-    if (w->n == w->room) {
-        int64_t room = w->room ? 2 * w->room : 64;
-        struct place *grown = realloc(w->folders, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_set(err, ERR_NOMEM, "out of memory for %lld folders", (long long)room);
-        w->folders = grown;
-        w->room = room;
-    }
+    struct place *grown = with_room(w->folders, w->n, &w->room, sizeof *grown);
+    if (!grown)
+        return err_set(err, ERR_NOMEM, "out of memory for %lld folders", (long long)w->n + 1);
+    w->folders = grown;
     w->folders[w->n++] = (struct place){st->st_dev, st->st_ino};
     return 0;
 }
