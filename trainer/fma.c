@@ -4,7 +4,18 @@
 
 #include "base/clock.h"
 
-enum { CHAINS = 8, VECTOR_BYTES = 64, FMA_ROUNDS = 200000, FMA_REPEATS = 7 };
+/* A vector is a register of the machine the trainer is built for: the compiler cuts up a wider one,
+ * and its parts go through memory. */
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64 };
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32 };
+#else
+enum { VECTOR_BYTES = 16 };
+#endif
+/* So many chains hide a latency of five cycles at two a cycle, and fit into sixteen registers beside
+ * the two constants. */
+enum { CHAINS = 12, FMA_ROUNDS = 200000, FMA_REPEATS = 7 };
 typedef float vec_f32 __attribute__((vector_size(VECTOR_BYTES)));
 typedef double vec_f64 __attribute__((vector_size(VECTOR_BYTES)));
 

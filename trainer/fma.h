@@ -1,6 +1,6 @@
 /* fma: a core's rate of multiply-adds, the peak that MFU is measured by on a CPU.
  *
- * Eight independent chains of vector multiply-adds held in registers, so that neither latency nor memory counts; 2 FLOP an element; for bf16,
+ * Twelve independent chains of vector multiply-adds held in registers, so that neither latency nor memory counts; 2 FLOP an element; for bf16,
  * whose arithmetic is f32's, that of f32. The trainer is built for the machine's own instruction set; where that has fused multiply-add it is used
  * here, and here alone, as contraction is off everywhere else. The best of seven repetitions, some milliseconds together. */
 #ifndef TRAINER_FMA_H
