@@ -52,6 +52,24 @@ static int command_unknown(const char *name, struct err *err)
                    near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 
+static const char environment_text[] =
+    "environment:\n"
+    "  REEL_HOME            folder of runs, tunings and database (default $XDG_STATE_HOME/reel,\n"
+    "                       else ~/.local/state/reel); on Slurm one that login and compute nodes see\n"
+    "  REEL_DB              database (default REEL_HOME/reel.db)\n"
+    "  REEL_SCHEDULER, ...  any setting of 'reel config', which also come from $XDG_CONFIG_HOME/reel/config,\n"
+    "                       else ~/.config/reel/config, and from the site's file\n"
+    "  REEL_SITE_CONFIG     the site's file of settings (default /etc/reel/config)\n"
+    "  REEL_BIN_DIR         where reel-train and reel-curate lie (default: beside reel)\n"
+    "  REEL_LOCAL_CORES     without Slurm: cores that jobs of this REEL_HOME may take (default: all),\n"
+    "  REEL_LOCAL_GRACE     seconds from a notice to SIGTERM (default 30),\n"
+    "  REEL_LOCAL_KILL_WAIT and from there to SIGKILL (default 10)\n"
+    "  REEL_SLURM_VIA       how Slurm is asked: auto, helper (reel-slurm) or commands (default auto)\n"
+    "  REEL_SLURM_HELPER    path of reel-slurm (default: beside reel)\n"
+    "  REEL_SLURM_POLL_S    least seconds between two questions to the controller (default 30)\n"
+    "  REEL_SLURM_LOOK_S    and between two looks for a submission that got no answer (default 10.5)\n"
+    "  REEL_SLURM_ABSENCE_S a job that the controller has not listed for so many seconds is gone (default 300)\n";
+
 static void overview_format(struct str *out)
 {
     str_addf(out, "usage: reel COMMAND [options] [operands]\n\n"
@@ -61,7 +79,8 @@ static void overview_format(struct str *out)
             str_addf(out, "  %-10s %s\n", commands[i].table->name, commands[i].table->summary);
     str_addf(out, "\n'reel COMMAND --help' shows a command's options; 'reel --version' the version.\n"
                   "Exit status: 0 done or yes, 1 no, 2 usage, 3 invalid input, 4 environment missing,\n"
-                  "5 operation failed, 6 training diverged (reel-train), 75 temporary,\n128+n a child died of signal n.\n");
+                  "5 operation failed, 6 training diverged (reel-train), 75 temporary,\n"
+                  "128+n a child died of signal n.\n\n%s", environment_text);
 }
 
 /* Names of all options that may come from settings, over all commands; ended by NULL, each once. */
