@@ -189,6 +189,8 @@ static int work_prepare(struct comm_work *w, const struct comm_op *op, bool orde
 
 static int broken_error(const struct comm *c, const struct comm_op *op, struct err *err)
 {
+    if (c->world->failure.code)
+        return err_set(err, c->world->failure.code, "%s", c->world->failure.text);
     return err_set(err, ERR_TEMP, "%s '%s' in group %s: an earlier operation failed: the ranks no longer agree and must be ended",
                    comm_kind_names[op->kind], op->what, c->axis);
 }

@@ -9,15 +9,20 @@
 #include "trainer/comm_mpi_peers.h"
 #include "trainer/comm_mpi_priv.h"
 
-/* The one checking point: an MPI status as our error. */
+enum { GONE_WAIT_MS = 1000 }; /* from the end of a process's connections to its own, on a busy machine */
+
+/* The one checking point: an MPI status as our error. MPI fails on the connections of a peer that has ended, and does not say that it has. */
 int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *err)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
-    int n = 0;
+    int n = 0, pid = 0;
     if (status == MPI_SUCCESS)
         return 0;
     comm_break(c);
     MPI_Error_string(status, text, &n);
+    int gone = comm_peers_gone(c->world->peers, GONE_WAIT_MS, &pid);
+    if (gone >= 0)
+        return err_set(err, ERR_TEMP, COMM_GONE "MPI %s failed on rank %d of %d: %s", gone, pid, what, c->rank, c->size, text);
     return err_set(err, ERR_TEMP, "MPI %s failed on rank %d of %d: %s", what, c->rank, c->size, text);
 }
 

@@ -383,15 +383,14 @@ static int wait_late(struct comm_work *w, double waited_s, struct err *err)
 /* Nothing has moved for a while: is that because a rank's process has ended? */
 static int peers_check(struct comm_work *w, double *looked, double now, struct err *err)
 {
-    int pid = 0, rank = now - *looked < look_s ? -1 : comm_peers_gone(w->c->world->peers, &pid);
+    int pid = 0, rank = now - *looked < look_s ? -1 : comm_peers_gone(w->c->world->peers, 0, &pid);
     *looked = now - *looked < look_s ? *looked : now;
     if (rank < 0)
         return 0;
     comm_break(w->c);
     flight_drop(w);
     return err_set(err, ERR_TEMP,
-                   "rank %d of the world is gone: its process %d has ended (killed, or crashed) without a word; rank %d waited for %s '%s' in group "
-                   "%s of %d ranks: run it again from what was saved",
+                   COMM_GONE "rank %d waited for %s '%s' in group %s of %d ranks: run it again from what was saved",
                    rank, pid, w->c->world_ranks[w->c->rank], comm_kind_names[w->op.kind], w->op.what, w->c->axis, w->c->size);
 }
 
@@ -424,10 +423,11 @@ int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
     }
 }
 
-/* A failure breaks the group; the next call tells. */
+/* A failure breaks the group; the next call tells which it was. */
 void comm_mpi_progress(struct comm *c)
 {
     struct comm_work *failed = NULL;
-    if (flight_advance(c->world, &failed) != MPI_SUCCESS)
-        comm_break(failed->c);
+    int status = flight_advance(c->world, &failed);
+    if (status != MPI_SUCCESS)
+        comm_mpi_checked(failed->c, status, comm_kind_names[failed->op.kind], &c->world->failure);
 }

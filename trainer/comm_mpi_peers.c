@@ -76,9 +76,9 @@ int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err
     return rc;
 }
 
-int comm_peers_gone(const struct comm_peers *p, int *pid)
+int comm_peers_gone(const struct comm_peers *p, int wait_ms, int *pid)
 {
-    if (!p || p->n == 0 || poll(p->fds, (nfds_t)p->n, 0) <= 0)
+    if (!p || p->n == 0 || poll(p->fds, (nfds_t)p->n, wait_ms) <= 0)
         return -1;
     for (int i = 0; i < p->n; i++)
         if (p->fds[i].revents & POLLIN) {

@@ -6,6 +6,9 @@
 
 #include "trainer/comm_priv.h"
 
+/* Of a rank and its process number. What this rank was doing follows. */
+#define COMM_GONE "rank %d of the world is gone: its process %d has ended (killed, or crashed) without a word; "
+
 /* Messages of one direction of a work that are on the way. */
 struct mpi_batch {
     MPI_Request *requests; /* MPI_REQUEST_NULL: done */

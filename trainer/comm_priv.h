@@ -51,6 +51,7 @@ struct comm_world {
     struct comm_work *flight;  /* the backend's works in flight, of all groups */
     int64_t completed;         /* messages: is anything moving? */
     double wait_s;             /* of all groups */
+    struct err failure;        /* of an operation that nobody waited for then: what the next call says; code 0: none */
     struct comm_peers *peers;  /* the backend's: which ranks of this host live; NULL: not known */
 };
 
