@@ -22,9 +22,11 @@
 #include "launcher/ranks.h"
 #include "launcher/sched/hosts.h"
 
-enum { LOOK_EVERY_MS = 250, WORD_BYTES = 299, WORD_MOST_BYTES = 1 << 20, PASS_ON = SIGUSR1, END = SIGUSR2 }; /* srun passes on both */
+enum { LOOK_EVERY_MS = 250, WORD_BYTES = 299, WORD_MOST_BYTES = 1 << 20, LOG_BYTES = 1 << 24,
+       PASS_ON = SIGUSR1, END = SIGUSR2 }; /* srun passes on both */
 static const double LOOK_CLOSELY_S = 20, LOOK_SELDOM_S = 5; /* for numbered ranks: how long at every turn, and how often then */
-static const double TELL_EVERY_S = 1, SILENT_S = 2, STARTING_S = 10, END_WAIT_S = 10, FREE_WAIT_S = 3, END_LOOK_S = 0.1;
+static const double TELL_EVERY_S = 1, SILENT_S = 2, STARTING_S = 60, END_WAIT_S = 10, FREE_WAIT_S = 3, END_LOOK_S = 0.1;
+static const char LISTENS[] = "listens: "; /* and the node's name, on a line of the step's log */
 
 extern char **environ;
 
@@ -244,6 +246,16 @@ static void look_around(struct node *n, int fd)
     n->end |= end;
 }
 
+/* Through srun and not through claims/, for which srun is the second way. */
+static void listens_say(void)
+{
+    char line[LIMIT_NAME_BYTES];
+    struct err err = {0};
+    snprintf(line, sizeof line, "%s%s\n", LISTENS, node_name());
+    if (file_write_all(STDOUT_FILENO, line, strlen(line), "the step's log", &err) < 0)
+        log_msg(LOG_WARN, "the batch agent does not learn at once that this node listens: %s", err.text);
+}
+
 static void node_init(struct node *n, const struct node_agent_conf *conf)
 {
     *n = (struct node){.conf = conf, .begun_mono = clock_mono_s()};
@@ -262,6 +274,8 @@ int node_agent_run(const struct node_agent_conf *conf, struct err *err)
     node_init(&n, conf);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != step) /* a node agent does not outlive its step */
         return err_set(err, ERR_ENV, "the step of this node agent has ended");
+    if (rc == 0)
+        listens_say();
     while (rc == 0 && !n.end) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
         if (poll(&p, 1, LOOK_EVERY_MS) < 0 && errno != EINTR)
@@ -289,6 +303,7 @@ struct node_agents {
     bool passes;            /* the ranks are told */
     bool word_ours;         /* the batch agent was first to leave word */
     char word[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES]; /* files in claims/ */
+    const char *log_path;   /* of the step */
     const char **names;     /* of the nodes; those that have told their ranks are NULL */
     size_t n_names;
     struct str silent;
@@ -355,6 +370,7 @@ int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, c
         rc = file_mkdirs(n->shared, err);
     if (rc == 0)
         rc = command_build(conf, bin_dir, &n->arena, &spec, err);
+    n->log_path = spec.log_path;
     if (rc == 0)
         rc = sched_step_start(steps, &spec, &n->step, err);
     n->started_mono = clock_mono_s();
@@ -421,11 +437,26 @@ static void silent_find(struct node_agents *n)
         str_add(&n->silent, "?");
 }
 
-/* Those that have just been started find the word by themselves; the signal would end one that does not listen yet. */
-static bool is_late(const struct node_agents *n)
+/* Have all silent nodes said that they hear signals? */
+static bool silent_listen(const struct node_agents *n)
 {
-    double now_s = clock_mono_s();
-    return now_s - n->told_mono >= SILENT_S && now_s - n->started_mono >= STARTING_S;
+    struct str log = STR_INIT;
+    char line[LIMIT_NAME_BYTES];
+    bool all = n->n_names > 0 && file_read(n->log_path, LOG_BYTES, &log, NULL) == 0 && log.len;
+    for (size_t i = 0; all && i < n->n_names; i++)
+        if (n->names[i]) {
+            snprintf(line, sizeof line, "%s%s\n", LISTENS, n->names[i]);
+            all = strstr(log.p, line) != NULL;
+        }
+    str_release(&log);
+    return all;
+}
+
+/* The signal would end a node agent that does not listen yet; when it does, it finds the word by itself. */
+static bool by_srun(struct node_agents *n)
+{
+    silent_find(n);
+    return n->silent.len && !n->gone && (silent_listen(n) || clock_mono_s() - n->started_mono >= STARTING_S);
 }
 
 const char *node_agents_tell(struct node_agents *n)
@@ -440,12 +471,10 @@ const char *node_agents_tell(struct node_agents *n)
     }
     if (n->told_mono == 0)
         n->told_mono = clock_mono_s();
-    if (!err.code && !is_late(n))
+    if ((!err.code && clock_mono_s() - n->told_mono < SILENT_S) || !by_srun(n))
         return "";
-    silent_find(n);
-    if (n->silent.len && !n->gone)
-        sched_step_signal(n->step, PASS_ON, NULL);
-    return n->silent.len && !n->gone ? n->silent.p : "";
+    sched_step_signal(n->step, PASS_ON, NULL);
+    return n->silent.p;
 }
 
 /* Waits for their end, or until there is a word: more they have not to say. */

@@ -11,7 +11,8 @@
  *     Slurm -> batch agent: it writes the word; the node agents find it
  *     either way every node agent tells the ranks of its node (launcher/ranks.h), each once, says so by the event `ranks_told`, and looks
  *              once a second for more: a trainer that starts up may not hear yet. On its own host the batch agent tells them too
- *     a node that has said nothing within two seconds is told by srun as well (SIGUSR1, which srun passes on), except right after the start
+ *     a node that has said nothing within two seconds is told by srun as well (SIGUSR1, which srun passes on), once it listens: a node
+ *              agent says so in the step's log, which srun writes beside the batch agent; a minute after the start that is not asked any more
  *
  * With signo 0 nobody is told; that a stop came to the steps is recorded all the same, and is what tells an interrupted trainer from one
  * that is done. SIGUSR2, or the word of the end, ends the node agents when they have taken what came before. Everything may come twice and in

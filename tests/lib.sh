@@ -22,6 +22,14 @@ wait_for() { # SECONDS COMMAND...: until it succeeds; of a machine that has noth
     local end=$((SECONDS + 3 * $1)); shift
     until "$@"; do [ $SECONDS -ge $end ] && return 1; sleep 0.1; done
 }
+# A test whose parts each ask Slurm by one of the two backends: those of even number by its commands, the others by reel-slurm, and on every
+# other day the other way round. DRAW=0 or 1 repeats a day's choice; VIA=commands or helper does all parts by one.
+backends_draw() { DRAW=${DRAW:-$((10#$(date +%j) % 2))}; echo "# backends drawn by DRAW=$DRAW VIA=${VIA:-}"; }
+by() { # NUMBER-OF-PART
+    REEL_SLURM_VIA=${VIA:-$( ((($1 + DRAW) % 2)) && echo helper || echo commands)}
+    [ -x "$REEL_BIN/reel-slurm" ] || REEL_SLURM_VIA=commands
+    export REEL_SLURM_VIA REEL_SLURM_HELPER=$REEL_BIN/reel-slurm
+}
 grew() { [ "$(stat -c %s "$1" 2> /dev/null || echo 0)" -gt "$2" ]; } # FILE BYTES
 hold_lease() { # PATH: what base/lease.h takes there has this shell as its holder, until release_lease
     mkdir "$1" && : > "$1/$(printf '%032x' 1).$(cat /proc/sys/kernel/random/boot_id).$(stat -L -c %i /proc/self/ns/pid).$$.$(awk '{ print $22 }' /proc/$$/stat).0.here"
