@@ -161,7 +161,7 @@ void work_requeue(struct work *w, struct attempt *attempt)
     double begun_s = clock_mono_s(), pause_s = 1;
     int rc;
     do
-        if ((rc = sched_requeue(w->sched, w->self.id, &err)) == ERR_FULL)
+        if ((rc = sched_requeue(w->sched, w->self.id, &err)) == ERR_FULL || rc == ERR_TEMP || rc == ERR_BUSY)
             log_msg(LOG_WARN, "cannot requeue job %s yet: %s", w->self.id, err.text);
     while (again_later(rc, begun_s, &pause_s));
     if (rc < 0) {
