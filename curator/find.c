@@ -18,7 +18,7 @@
 #include "base/progress.h"
 #include "curator/curation.h"
 
-enum { READ_TRIES = 3, PROGRESS_FROM = 100 /* sources: fewer are read at once */ };
+enum { PROGRESS_FROM = 100 /* sources: fewer are read at once */ };
 
 struct place { dev_t dev; ino_t ino; };
 struct walk {
@@ -276,25 +276,6 @@ static void duplicates_drop(struct curation *k, int (*order)(const void *, const
     k->n = kept;
 }
 
-/* A file that may not be read is bad; one that may be, but cannot at the moment, is tried again: ERR_TEMP in the end. */
-static int content_hash(struct source *s, struct err *why)
-{
-    int rc = -1;
-    for (int try = 0; try < READ_TRIES && rc < 0; try++) {
-        int fd = open(s->path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0 && (errno == EACCES || errno == EPERM || errno == ENOENT || errno == ELOOP || errno == ENAMETOOLONG))
-            return err_set_errno(why, ERR_INPUT, "source '%s': cannot open it: make it readable, or leave it out", s->name);
-        if (fd >= 0)
-            close(fd);
-        rc = hash_file(s->path, &s->hash, why);
-    }
-    if (rc < 0) {
-        struct err last = *why;
-        rc = err_set(why, ERR_TEMP, "source '%s': %s: tried %d times, nothing was published: run it again", s->name, last.text, READ_TRIES);
-    }
-    return rc;
-}
-
 /* Keeps a source that fn finds good. fn: 0, ERR_INPUT for a bad one, another error. */
 static int sources_keep(struct curation *k, const char *doing, int (*fn)(struct curation *k, struct source *s, struct err *why), struct err *err)
 {
@@ -323,7 +304,7 @@ static int sources_keep(struct curation *k, const char *doing, int (*fn)(struct 
 static int hash_take(struct curation *k, struct source *s, struct err *why)
 {
     (void)k;
-    return content_hash(s, why);
+    return content_hash(s->path, s->name, &s->hash, &s->stamp, why);
 }
 
 static int caption_take(struct curation *k, struct source *s, struct err *why)

@@ -47,7 +47,7 @@ static const struct opt_cmd command = {
     "SRC is a video, or a folder searched, each folder and file once, for names that end, in small letters or capitals, in mp4, mkv, mov, webm, avi, "
     "m4v, mpg, mpeg, m2ts, mts, flv, wmv, 3gp, 3g2, gif, ogv, mxf or vob; files ending in ts, or in nothing, are taken when they hold a video. Others are "
     "counted and left out, and so are playlists, whatever their names. A caption is taken from NAME.txt or NAME.json ({\"caption\": \"...\"}, other keys are "
-    "counted) beside NAME.mp4. A bad source (unreadable, no video, a bad caption, a decoder that crashes on it twice) is reported and left out; with more "
+    "counted) beside NAME.mp4. A bad source (unreadable, no video, a bad caption, a decoder that crashes on it twice, content that changes while it is read) is reported and left out, and tried again by --update; with more "
     "of them than --max-bad nothing is published, status 3; and so when none gave a clip. A worker that was killed, had no memory or could not read is tried "
     "three times, the last time alone; then nothing is published, status 75. Pictures are what a player shows: the matrix and range the frames are "
     "marked with (unmarked: BT.709 from 1280 columns or 577 lines on, else BT.601; narrow range), pixel aspect and turned upright; HDR is not tone-mapped, "
@@ -156,12 +156,14 @@ static void told_count(struct told *t, const struct dataset *d, double started_s
     t->fingerprint = d->fingerprint;
 }
 
-static int make(struct curation *k, const struct lease *lock, const struct record *now, struct told *told, struct err *err)
+static int make(struct curation *k, const struct lease *lock, struct record *now, struct told *told, struct err *err)
 {
     char events[LIMIT_PATH_BYTES + 32];
     double started_s = clock_mono_s();
     struct dataset d = {0};
     int rc = work_do(k, 0, err);
+    if (rc == 0)
+        rc = record_mark(now, k, err);
     if (rc == 0)
         rc = shards_write(k->partial, &k->conf, k->sources, k->results, k->n, k->shard_bytes, NULL, &d, err);
     if (rc == 0)
@@ -185,7 +187,7 @@ static void known_drop(struct curation *k, const struct record *was, const struc
     int64_t kept = 0;
     for (int64_t i = 0; i < k->n; i++) {
         const struct record_source *old = record_find(was, now->sources[i].hash);
-        if (!old) {
+        if (!old || old->left_out) {
             k->sources[kept++] = k->sources[i];
             continue;
         }
@@ -204,7 +206,7 @@ static void gone_say(const struct record *was, const struct record *now, struct 
     for (int64_t i = 0; i < was->n; i++) {
         const struct record_source *old = &was->sources[i];
         bool named = record_has_name(now, old->name);
-        if (record_find(now, old->hash))
+        if (old->left_out || record_find(now, old->hash))
             continue;
         told->changed += named;
         told->gone += !named;
@@ -214,11 +216,13 @@ static void gone_say(const struct record *was, const struct record *now, struct 
 }
 
 /* New shards and a new index; without a new clip the record alone, so that these sources are known from now on. */
-static int grown_publish(struct curation *k, const struct lease *lock, struct set *set, const struct record *now, struct dataset *d, struct err *err)
+static int grown_publish(struct curation *k, const struct lease *lock, struct set *set, struct record *now, struct dataset *d, struct err *err)
 {
     struct tell_totals t;
     tell_sum(k, &t);
     int rc = shards_write(k->partial, &k->conf, k->sources, k->results, k->n, k->shard_bytes, &set->data, d, err);
+    if (rc == 0)
+        rc = record_mark(now, k, err);
     if (rc == 0)
         rc = record_merge(&set->record, now, err);
     if (rc == 0)
@@ -228,7 +232,7 @@ static int grown_publish(struct curation *k, const struct lease *lock, struct se
     return rc < 0 ? rc : publish_grown(k->partial, k->out, &set->data, d, &set->record, err);
 }
 
-static int grow(struct curation *k, const struct lease *lock, struct set *set, const struct record *now, struct told *told, struct err *err)
+static int grow(struct curation *k, const struct lease *lock, struct set *set, struct record *now, struct told *told, struct err *err)
 {
     char events[LIMIT_PATH_BYTES + 32];
     double started_s = clock_mono_s();
@@ -269,6 +273,19 @@ static int out_look(const struct curation *k, const struct record *now, bool upd
     return update ? 0 : err_set(err, ERR_EXISTS, "'%s' exists and holds something else: give another --out, remove it, or add to it with --update", k->out);
 }
 
+/* What was left out is said in any case. Those that were bad before the work stand in lines of their own as well. */
+static void left_out_say(const struct curation *k, const struct record *r)
+{
+    const char *name = NULL, *why = k->n_bad ? k->bad[0].why : NULL;
+    int64_t n = k->n_bad;
+    for (int64_t i = 0; i < r->n; i++)
+        if (r->sources[i].left_out && n++ == 0)
+            name = r->sources[i].name, why = r->sources[i].left_out;
+    if (n)
+        log_msg(LOG_WARN, "%lld of %lld sources are left out (first: %s%s%s): --update tries them again; the records in '%s/.reel/generations' say "
+                "why of each that was worked on", (long long)n, (long long)(r->n + k->n_bad), name ? name : "", name ? ": " : "", why, k->out);
+}
+
 static int curate(struct curation *k, bool update, struct told *told, struct err *err)
 {
     struct lease *lock = NULL;
@@ -286,6 +303,8 @@ static int curate(struct curation *k, bool update, struct told *told, struct err
     if (lock)
         rmdir(k->partial); /* is there, empty, if the dataset had come meanwhile */
     lease_drop(lock);
+    if (rc >= 0)
+        left_out_say(k, set.data.n_shards ? &set.record : &now);
     record_release(&now);
     set_release(&set);
     return rc < 0 ? rc : 0;

@@ -9,11 +9,17 @@
 
 static const int64_t RECORD_BYTES_MAX = (int64_t)1 << 30; /* five million sources */
 
+static void source_free(struct record_source *s)
+{
+    free(s->name);
+    free(s->left_out);
+}
+
 void record_release(struct record *r)
 {
     json_release(&r->options);
     for (int64_t i = 0; i < r->n; i++)
-        free(r->sources[i].name);
+        source_free(&r->sources[i]);
     free(r->sources);
     free(r->by_hash);
     *r = (struct record){0};
@@ -111,7 +117,9 @@ static int sources_read(const cJSON *list, struct record *r, struct err *err)
         struct record_source *s = &r->sources[r->n++];
         snprintf(s->hash, sizeof s->hash, "%s", json_text(at, "hash", ""));
         snprintf(s->caption, sizeof s->caption, "%s", json_text(at, "caption", ""));
-        if (!(s->name = strdup(json_text(at, "name", ""))))
+        const char *left_out = json_text(at, "left_out", NULL);
+        s->left_out = left_out ? strdup(left_out) : NULL;
+        if (!(s->name = strdup(json_text(at, "name", ""))) || (left_out && !s->left_out))
             return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)n);
     }
     return 0;
@@ -159,6 +167,8 @@ int record_save(const char *root, struct hash128 fingerprint, const struct recor
         json_put_text(&o, "name", r->sources[i].name);
         json_put_text(&o, "hash", r->sources[i].hash);
         json_put_text(&o, "caption", r->sources[i].caption);
+        if (r->sources[i].left_out)
+            json_put_text(&o, "left_out", r->sources[i].left_out);
         json_obj_end(&o);
     }
     json_arr_end(&o);
@@ -225,24 +235,48 @@ const struct record_source *record_find(const struct record *r, const char *hash
     return found ? *found : NULL;
 }
 
+int record_mark(struct record *r, const struct curation *k, struct err *err)
+{
+    for (int64_t i = 0; i < k->n; i++) {
+        char hash[HASH_TEXT_BYTES];
+        if (k->results[i].ok || k->sources[i].maybe)
+            continue;
+        struct record_source *s = &r->sources[record_find(r, hash_format(k->sources[i].hash, hash)) - r->sources];
+        if (!(s->left_out = strdup(k->results[i].reason)))
+            return err_set(err, ERR_NOMEM, "out of memory for source '%s'", s->name);
+    }
+    return 0;
+}
+
+static int source_copy(struct record_source *to, const struct record_source *from, struct err *err)
+{
+    *to = *from;
+    to->name = strdup(from->name);
+    to->left_out = from->left_out ? strdup(from->left_out) : NULL;
+    return to->name && (to->left_out || !from->left_out) ? 0 : err_set(err, ERR_NOMEM, "out of memory for source '%s'", from->name);
+}
+
 int record_merge(struct record *r, const struct record *more, struct err *err)
 {
     struct record_source *all = calloc((size_t)(r->n + more->n + 1), sizeof *all);
-    int64_t n = r->n;
-    if (!all)
-        return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)(r->n + more->n));
-    memcpy(all, r->sources, (size_t)r->n * sizeof *all);
-    for (int64_t i = 0; i < more->n; i++)
-        if (!record_find(r, more->sources[i].hash)) {
-            all[n] = more->sources[i];
-            if (!(all[n++].name = strdup(more->sources[i].name)))
-                return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)n);
-        }
+    int64_t n = 0;
+    int rc = all ? 0 : err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)(r->n + more->n));
+    for (int64_t i = 0; rc == 0 && i < more->n; i++) {
+        const struct record_source *old = record_find(r, more->sources[i].hash);
+        if (!old || old->left_out)
+            rc = source_copy(&all[n++], &more->sources[i], err);
+    }
+    for (int64_t i = 0; i < r->n; i++)
+        if (rc == 0 && !r->sources[i].left_out)
+            all[n++] = r->sources[i];
+        else
+            source_free(&r->sources[i]);
     free(r->sources);
     free(r->by_hash);
     r->sources = all;
     r->n = n;
     r->by_hash = NULL;
-    qsort(r->sources, (size_t)r->n, sizeof *r->sources, by_name);
-    return 0;
+    if (rc == 0)
+        qsort(r->sources, (size_t)r->n, sizeof *r->sources, by_name);
+    return rc;
 }

@@ -10,7 +10,8 @@
 #include "base/json.h"
 #include "curator/curation.h"
 
-struct record_source { char *name; char hash[HASH_TEXT_BYTES], caption[HASH_TEXT_BYTES]; }; /* hashes of content and of caption */
+/* hash, caption: of content and of caption. left_out: why it gave nothing, NULL for one that the set holds; it is tried again by an update. */
+struct record_source { char *name, *left_out; char hash[HASH_TEXT_BYTES], caption[HASH_TEXT_BYTES]; };
 struct record {
     struct json_doc options;
     struct record_source *sources; /* by name, then hash */
@@ -31,7 +32,9 @@ int record_options_check(const struct record *was, const struct record *now, con
 bool record_has_name(const struct record *r, const char *name);
 /* The source with this content, NULL if there is none. */
 const struct record_source *record_find(const struct record *r, const char *hash);
-/* Adds to r the sources of more whose content it does not have. */
+/* Marks the sources that were worked on and turned out bad. */
+int record_mark(struct record *r, const struct curation *k, struct err *err);
+/* Adds to r the sources of more whose content it does not hold; what it had left out it forgets. */
 int record_merge(struct record *r, const struct record *more, struct err *err);
 
 #endif

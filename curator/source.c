@@ -475,12 +475,21 @@ static int result_save(const struct source_conf *c, const struct source *s, cons
     return rc;
 }
 
-/* Is it done? A work folder that was being removed may have lost the shard and not the record. */
+/* Is it done? What was bad may be better now. A work folder that was being removed may have lost the shard and not the record. */
 static bool is_done(const struct source_conf *c, const struct source *s, struct source_result *out)
 {
     char path[LIMIT_PATH_BYTES];
     source_shard_path(c, s, path);
-    return source_result_load(c, s, out, NULL) == 0 && (out->clips == 0 || file_exists(path));
+    return source_result_load(c, s, out, NULL) == 0 && out->ok && (out->clips == 0 || file_exists(path));
+}
+
+/* What gave nothing, and why. frames: how many of it were decoded. */
+static int bad_save(const struct source_conf *c, const struct source *s, int64_t frames, const char *why, struct source_result *out,
+                    struct err *err)
+{
+    *out = (struct source_result){.frames = frames};
+    snprintf(out->reason, sizeof out->reason, "%.250s", why);
+    return result_save(c, s, out, err);
 }
 
 int source_process(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err)
@@ -495,14 +504,17 @@ int source_process(const struct source_conf *c, const struct source *s, struct s
     if (rc == 0)
         rc = spool_open(c, s, &p.spool, err);
     if (rc == 0 && (rc = video_decode(s->path, c->height, c->width, frame_take, &p, &info, &why)) == ERR_INPUT) {
-        snprintf(out->reason, sizeof out->reason, "%.250s", why.text);
-        rc = result_save(c, s, out, err);
+        rc = bad_save(c, s, 0, why.text, out, err);
         goto out;
     }
     if (rc < 0 && why.code)
         rc = err_set(err, why.code, "%s", why.text);
     if (rc == 0 && c->fps > 0)
         rc = held_keep(&p, held_tick(&p) + 1, err);
+    if (rc == 0 && (rc = content_holds(s->path, s->hash, &s->stamp, err)) == 0) {
+        rc = bad_save(c, s, info.frames, "its content changed while it was read: it is taken once it is whole", out, err);
+        goto out;
+    }
     if (rc < 0)
         goto out;
     *out = (struct source_result){.ok = true, .frames = info.frames, .seconds = info.seconds, .cropped = info.cropped, .hdr = info.hdr};

@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/limits.h"
+#include "curator/content.h"
 #include "curator/shots.h"
 #include "curator/text.h"
 #include "curator/tokenizer.h"
@@ -30,6 +31,7 @@ struct source {
     char *path;                   /* as opened */
     char *name;                   /* relative to its operand: what records say */
     struct hash128 hash;          /* of the file */
+    struct content_stamp stamp;   /* when it was hashed */
     char *caption;                /* the first line of NAME.txt, or "caption" of NAME.json; "" without either */
     dev_t dev;
     ino_t ino;
@@ -55,8 +57,8 @@ void source_release(struct source *s);
 int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, struct err *err);
 /* Names the work of this source under these options: all that decides its bytes. */
 char *source_key(const struct source_conf *c, const struct source *s, char out[HASH_TEXT_BYTES]);
-/* Does the work unless <work>/<key>.json says that it is done. A bad video is a result (ok false), not an error. ERR_TEMP, ERR_NOMEM:
- * another try may do it. */
+/* Does the work unless <work>/<key>.json says that it is done. A bad video is a result (ok false), not an error, and so is a file that
+ * changed while it was read; a later curation tries it again. ERR_TEMP, ERR_NOMEM: another try may do it. */
 int source_process(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err);
 /* The work shard of a finished source; there is none when it gave no clip. */
 void source_shard_path(const struct source_conf *c, const struct source *s, char out[LIMIT_PATH_BYTES]);

@@ -51,12 +51,7 @@ static int refuse(struct decoder *d, int rc, const char *what, struct err *err)
     return err_set(err, d->io && d->io->error < 0 ? ERR_TEMP : ERR_INPUT, "%s: %s", what, text);
 }
 
-static bool may_pass(int rc)
-{
-    return rc == AVERROR(EIO) || rc == AVERROR(ESTALE) || rc == AVERROR(ETIMEDOUT) || rc == AVERROR(EAGAIN) || rc == AVERROR(EMFILE) ||
-           rc == AVERROR(ENFILE) || rc == AVERROR(EINTR);
-}
-
+/* It was read a moment ago: that it cannot be opened says nothing about the video. */
 static int open_file(struct decoder *d, const char *path, struct err *err)
 {
     char url[LIMIT_PATH_BYTES + 8], text[AV_ERROR_MAX_STRING_SIZE];
@@ -66,7 +61,7 @@ static int open_file(struct decoder *d, const char *path, struct err *err)
     int rc = avio_open2(&d->io, url, AVIO_FLAG_READ, NULL, &options);
     av_dict_free(&options);
     if (rc < 0)
-        return err_set(err, rc == AVERROR(ENOMEM) ? ERR_NOMEM : may_pass(rc) ? ERR_TEMP : ERR_INPUT, "cannot open as video: %s",
+        return err_set(err, rc == AVERROR(ENOMEM) ? ERR_NOMEM : ERR_TEMP, "cannot open the file: %s",
                        av_make_error_string(text, sizeof text, rc));
     return 0;
 }

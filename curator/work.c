@@ -106,6 +106,8 @@ static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
         return err_set(err, code == 3 ? ERR_INPUT : ERR_IO, "source '%s' failed: %.700s: nothing was published", k->sources[i].name, why);
     } else {
         int rc = source_result_load(&k->conf, &k->sources[i], &k->results[i], err);
+        if (rc == 0 && k->results[i].frames > 0)
+            k->sources[i].maybe = false; /* a picture came out of it */
         source_done(p, i);
         return rc;
     }

@@ -2,29 +2,92 @@
  *
  * REEL_HOLD_DIR: a worker that has opened its frame spool makes DIR/<pid> and waits until somebody removes it: a point in the middle of the work
  * where a test can kill it. REEL_KILL_AT=N: the main process kills itself right before its N-th rename, by which all of its files come to
- * their names. REEL_UNREADABLE=NAME: in workers, reading a file whose path ends so fails with EIO. */
+ * their names. REEL_UNREADABLE=NAME: in workers, reading a file whose path ends so fails with EIO. REEL_UNOPENABLE=ERRNO:TIMES:NAME: in workers,
+ * the first TIMES openings of a file whose path ends so fail with ERRNO. REEL_GROWS=NAME: in the main process, a file whose path ends so is
+ * a byte longer after each time it is read to its end. REEL_OPENED=FILE: a line is added to FILE for each file opened and for each attempt to connect. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 static pid_t first;
 static int renames;
+static atomic_int *openings; /* that failed, of all workers */
 
 __attribute__((constructor)) static void begin(void)
 {
     first = getpid();
+    openings = mmap(NULL, sizeof *openings, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
 static int ends(const char *text, const char *ending)
 {
     size_t n = strlen(text), m = strlen(ending);
     return n >= m && strcmp(text + n - m, ending) == 0;
+}
+
+/* Appends a line to REEL_OPENED. */
+static void trace(const char *what, const char *path)
+{
+    const char *to = getenv("REEL_OPENED");
+    char line[4200];
+    int fd = to ? (int)syscall(SYS_openat, AT_FDCWD, to, O_WRONLY | O_CREAT | O_APPEND, 0600) : -1;
+    int n = snprintf(line, sizeof line, "%s %.4096s\n", what, path);
+    if (fd >= 0) {
+        syscall(SYS_write, fd, line, n);
+        syscall(SYS_close, fd);
+    }
+}
+
+static int open_any(const char *path, int flags, mode_t mode)
+{
+    const char *plan = getenv("REEL_UNOPENABLE");
+    int number = 0, times = 0, n = 0;
+    if (plan && getpid() != first && sscanf(plan, "%d:%d:%n", &number, &times, &n) == 2 && ends(path, plan + n) &&
+        atomic_fetch_add(openings, 1) < times) {
+        errno = number;
+        return -1;
+    }
+    trace("open", path);
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+static mode_t mode_of(int flags, va_list ap)
+{
+    return flags & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list ap;
+    va_start(ap, flags);
+    mode_t mode = mode_of(flags, ap);
+    va_end(ap);
+    return open_any(path, flags, mode);
+}
+
+int open64(const char *path, int flags, ...)
+{
+    va_list ap;
+    va_start(ap, flags);
+    mode_t mode = mode_of(flags, ap);
+    va_end(ap);
+    return open_any(path, flags, mode);
+}
+
+int connect(int fd, const struct sockaddr *to, socklen_t n)
+{
+    trace("connect", "");
+    return (int)syscall(SYS_connect, fd, to, n);
 }
 
 int unlink(const char *path)
@@ -48,18 +111,27 @@ int rename(const char *from, const char *to)
     return (int)syscall(SYS_rename, from, to);
 }
 
+static int is_of(int fd, const char *name, char path[4096])
+{
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = name ? readlink(link, path, 4095) : 0;
+    path[length > 0 ? length : 0] = 0;
+    return name && ends(path, name);
+}
+
 ssize_t read(int fd, void *to, size_t n)
 {
-    const char *name = getenv("REEL_UNREADABLE");
-    char link[64], path[4096];
-    if (name && getpid() != first) {
-        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-        ssize_t length = readlink(link, path, sizeof path - 1);
-        path[length > 0 ? length : 0] = 0;
-        if (ends(path, name)) {
-            errno = EIO;
-            return -1;
-        }
+    char path[4096];
+    if (getpid() != first && is_of(fd, getenv("REEL_UNREADABLE"), path)) {
+        errno = EIO;
+        return -1;
     }
-    return syscall(SYS_read, fd, to, n);
+    ssize_t got = syscall(SYS_read, fd, to, n);
+    if (got == 0 && getpid() == first && is_of(fd, getenv("REEL_GROWS"), path)) {
+        int more = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND, 0);
+        syscall(SYS_write, more, "+", 1);
+        syscall(SYS_close, more);
+    }
+    return got;
 }

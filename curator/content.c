@@ -1,0 +1,76 @@
+#include "curator/content.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { READ_TRIES = 3, FRESH_S = 3 /* coarser than the clock of any file system */ };
+
+static bool may_not(int number)
+{
+    return number == EACCES || number == EPERM || number == ENOENT || number == ELOOP || number == ENAMETOOLONG;
+}
+
+static int stamp_read(const char *path, struct content_stamp *out, struct err *err)
+{
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return err_set_errno(err, ERR_TEMP, "cannot look at '%s'", path);
+    *out = (struct content_stamp){st.st_dev, st.st_ino, st.st_size, st.st_mtim, st.st_ctim, st.st_ctim.tv_sec + FRESH_S >= time(NULL)};
+    return 0;
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+static bool same_stamp(const struct content_stamp *a, const struct content_stamp *b)
+{
+    return a->dev == b->dev && a->ino == b->ino && a->bytes == b->bytes && same_time(a->written, b->written) &&
+           same_time(a->changed, b->changed);
+}
+
+static bool same_hash(struct hash128 a, struct hash128 b)
+{
+    return a.hi == b.hi && a.lo == b.lo;
+}
+
+int content_hash(const char *path, const char *name, struct hash128 *hash, struct content_stamp *stamp, struct err *err)
+{
+    struct content_stamp after = {0};
+    struct err last = {0};
+    bool moved = false;
+    for (int try = 0; try < READ_TRIES; try++) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0 && may_not(errno))
+            return err_set_errno(err, ERR_INPUT, "source '%s': cannot open it: make it readable, or leave it out", name);
+        if (fd >= 0)
+            close(fd);
+        int rc = stamp_read(path, stamp, &last);
+        if (rc == 0)
+            rc = hash_file(path, hash, &last);
+        if (rc == 0)
+            rc = stamp_read(path, &after, &last);
+        if (rc == 0 && same_stamp(stamp, &after))
+            return 0;
+        moved = rc == 0;
+    }
+    if (moved)
+        return err_set(err, ERR_INPUT, "source '%s' changes while it is read, %d times: leave it out until it is whole", name, READ_TRIES);
+    return err_set(err, ERR_TEMP, "source '%s': %s: tried %d times, nothing was published: run it again", name, last.text, READ_TRIES);
+}
+
+int content_holds(const char *path, struct hash128 hash, const struct content_stamp *stamp, struct err *err)
+{
+    struct content_stamp now;
+    struct hash128 found;
+    struct err why = {0};
+    int rc = stamp_read(path, &now, err);
+    if (rc < 0 || (!stamp->fresh && same_stamp(&now, stamp)))
+        return rc < 0 ? rc : 1;
+    rc = hash_file(path, &found, &why);
+    return rc < 0 ? err_set(err, ERR_TEMP, "%s", why.text) : same_hash(hash, found);
+}
