@@ -22,6 +22,7 @@ struct curation {
     int64_t n, room, jobs, shard_bytes;
     int64_t duplicates;                 /* names of content that stands under another name */
     int64_t unused_keys;                /* keys of caption files other than "caption" */
+    int64_t captions_missing;           /* caption files that have none */
     struct bad *bad;                    /* found before any work: unreadable files, captions that are none */
     int64_t n_bad, bad_room;
     struct skipped skipped[SKIPPED_ENDINGS];

@@ -106,6 +106,21 @@ static void skipped_say(const struct curation *k)
 
 /* ---- walking ---- */
 
+/* What records and messages call a file: its name, where a byte that is not UTF-8 or that is a control character stands as \xHH, and a
+ * backslash as two. So each name has one text, and each text is of one name. Returns new. */
+static char *name_text(const char *name)
+{
+    struct str text = STR_INIT;
+    for (size_t left = strlen(name), n; left > 0; name += n, left -= n) {
+        n = json_utf8_len(name, left);
+        if (n == 0 || iscntrl((unsigned char)*name))
+            str_addf(&text, "\\x%02x", (unsigned char)*name), n = 1;
+        else
+            str_addf(&text, "%s%.*s", *name == '\\' ? "\\" : "", (int)n, name);
+    }
+    return str_detach(&text);
+}
+
 enum kind { KIND_OTHER, KIND_CAPTION, KIND_VIDEO, KIND_MAYBE };
 
 /* What a name promises. A name without an ending, or one that other things bear as well, is looked into when its turn comes. */
@@ -131,7 +146,7 @@ static int source_add(struct curation *k, const char *path, const char *name, co
     if (!grown)
         return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)k->n + 1);
     k->sources = grown;
-    k->sources[k->n] = (struct source){.path = strdup(path), .name = strdup(name), .dev = st->st_dev, .ino = st->st_ino, .maybe = maybe};
+    k->sources[k->n] = (struct source){.path = strdup(path), .name = name_text(name), .dev = st->st_dev, .ino = st->st_ino, .maybe = maybe};
     struct source *s = &k->sources[k->n++];
     return s->path && s->name ? 0 : err_set(err, ERR_NOMEM, "out of memory for source '%s'", name);
 }
@@ -152,19 +167,41 @@ static int folder_seen(struct walk *w, const struct stat *st, struct err *err)
 
 static int folder_add(struct walk *w, const char *path, const char *name, const struct stat *st, struct err *err);
 
-static int entry_add(struct walk *w, const char *path, const char *name, struct err *err)
+/* Reports what cannot be looked at. A link to nothing hides no video; anything else may be one, or a folder of them, unless its name says
+ * otherwise. */
+static int entry_hidden(struct walk *w, const char *path, const char *name, enum kind kind, bool folder, struct err *err)
+{
+    struct stat st;
+    struct err why = {0};
+    int number = errno;
+    bool link = (number == ENOENT || number == ELOOP) && lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    char *said = name_text(name);
+    int rc = said ? 0 : err_set(err, ERR_NOMEM, "out of memory for the name '%s'", path);
+    errno = number;
+    if (rc == 0 && link && kind == KIND_VIDEO)
+        log_msg(LOG_WARN, "%s: %s, left out", said, number == ELOOP ? "a link to itself" : "a link to nothing");
+    if (rc == 0 && !link && (folder || kind == KIND_VIDEO || kind == KIND_MAYBE)) {
+        err_set_errno(&why, ERR_INPUT, "source '%s': cannot look at it (its folder needs the permission x)", said);
+        rc = bad_add(w->k, said, why.text, err);
+    }
+    free(said);
+    return rc;
+}
+
+static int entry_add(struct walk *w, const char *path, const char *name, bool folder, struct err *err)
 {
     struct stat st;
     enum kind kind = kind_of(name);
-    bool there = stat(path, &st) == 0;
-    if (there && S_ISDIR(st.st_mode))
+    if (stat(path, &st) < 0)
+        return entry_hidden(w, path, name, kind, folder, err);
+    if (S_ISDIR(st.st_mode))
         return folder_add(w, path, name, &st, err);
-    if (there && S_ISREG(st.st_mode) && kind == KIND_OTHER)
+    if (S_ISREG(st.st_mode) && kind == KIND_OTHER)
         skipped_count(w->k, name);
-    if (there && S_ISREG(st.st_mode))
+    if (S_ISREG(st.st_mode))
         return kind == KIND_VIDEO || kind == KIND_MAYBE ? source_add(w->k, path, name, &st, kind == KIND_MAYBE, err) : 0;
     if (kind == KIND_VIDEO)
-        log_msg(LOG_WARN, "%s: %s, left out", name, there ? "neither a file nor a folder" : errno == ELOOP ? "a link to itself" : "a link to nothing");
+        log_msg(LOG_WARN, "%s: neither a file nor a folder, left out", name);
     return 0;
 }
 
@@ -178,16 +215,21 @@ static int folder_add(struct walk *w, const char *path, const char *name, const 
         return rc < 0 ? rc : 0;
     int n = scandir(path, &entries, NULL, alphasort);
     if (n < 0) {
-        struct err why;
-        err_set_errno(&why, ERR_INPUT, "cannot list folder '%s'", path);
-        return bad_add(w->k, path, why.text, err);
+        struct err why = {0};
+        int number = errno;
+        char *said = name_text(path);
+        errno = number;
+        rc = err_set_errno(&why, number == EACCES || number == EPERM ? ERR_INPUT : ERR_TEMP, "cannot list folder '%s'", said ? said : path);
+        rc = rc == ERR_INPUT ? bad_add(w->k, said ? said : path, why.text, err) : err_set(err, rc, "%s: run it again", why.text);
+        free(said);
+        return rc;
     }
     for (int i = 0; i < n; i++) {
         char *sub = file_join(path, entries[i]->d_name), *sub_name = *name ? file_join(name, entries[i]->d_name) : strdup(entries[i]->d_name);
         if (rc == 0 && (!sub || !sub_name))
             rc = err_set(err, ERR_NOMEM, "out of memory for the names in '%s'", path);
         if (rc == 0 && entries[i]->d_name[0] != '.')
-            rc = entry_add(w, sub, sub_name, err);
+            rc = entry_add(w, sub, sub_name, entries[i]->d_type == DT_DIR, err);
         free(sub);
         free(sub_name);
         free(entries[i]);
@@ -310,8 +352,10 @@ static int hash_take(struct curation *k, struct source *s, struct err *why)
 static int caption_take(struct curation *k, struct source *s, struct err *why)
 {
     int64_t unused = 0;
-    int rc = source_caption_read(s, k->strict, &unused, why);
+    bool missing = false;
+    int rc = source_caption_read(s, k->strict, &unused, &missing, why);
     k->unused_keys += unused;
+    k->captions_missing += missing;
     return rc == ERR_NOMEM ? rc : rc < 0 ? ERR_INPUT : 0;
 }
 
@@ -333,6 +377,8 @@ int sources_find(struct curation *k, const char *const *operands, size_t n, stru
     skipped_say(k);
     if (k->unused_keys)
         log_msg(LOG_INFO, "caption files have %lld keys that are not used, only \"caption\" is", (long long)k->unused_keys);
+    if (k->captions_missing)
+        log_msg(LOG_WARN, "%lld caption files have no \"caption\": their videos are taken without one", (long long)k->captions_missing);
     if (k->n == 0)
         return k->n_bad ? err_set(err, ERR_INPUT, "no usable source: %s", k->bad[0].why) : err_set(err, ERR_INPUT, "no video found in '%s'", operands[0]);
     return curation_bad_check(k, k->n_bad, k->n + k->n_bad, k->n_bad ? k->bad[0].why : "", err);

@@ -46,8 +46,9 @@ static const struct opt_cmd command = {
     "reel-curate", "make a dataset of latents from videos", "SRC...", opts, ARRAY_LEN(opts), 1, -1,
     "SRC is a video, or a folder searched, each folder and file once, for names that end, in small letters or capitals, in mp4, mkv, mov, webm, avi, "
     "m4v, mpg, mpeg, m2ts, mts, flv, wmv, 3gp, 3g2, gif, ogv, mxf or vob; files ending in ts, or in nothing, are taken when they hold a video. Others are "
-    "counted and left out, and so are playlists, whatever their names. A caption is taken from NAME.txt or NAME.json ({\"caption\": \"...\"}, other keys are "
-    "counted) beside NAME.mp4. A bad source (unreadable, no video, a bad caption, a decoder that crashes on it twice, content that changes while it is read) is reported and left out, and tried again by --update; with more "
+    "counted and left out, and so are playlists, whatever their names. A caption is taken from NAME.txt or NAME.json ({\"caption\": \"...\"}, other keys, "
+    "and files without that one, are counted) beside NAME.mp4. In names that are shown or kept a byte that is not UTF-8 or is a control character stands as "
+    "\\xHH, a backslash as two. A bad source (unreadable, no video, a bad caption, a decoder that crashes on it twice, content that changes while it is read) is reported and left out, and tried again by --update; with more "
     "of them than --max-bad nothing is published, status 3; and so when none gave a clip. A worker that was killed, had no memory or could not read is tried "
     "three times, the last time alone; then nothing is published, status 75. Pictures are what a player shows: the matrix and range the frames are "
     "marked with (unmarked: BT.709 from 1280 columns or 577 lines on, else BT.601; narrow range), pixel aspect and turned upright; HDR is not tone-mapped, "

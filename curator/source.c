@@ -168,21 +168,23 @@ static int caption_take(struct source *s, const char *text, size_t n, struct err
     return s->caption ? 0 : err_set(err, ERR_NOMEM, "out of memory for the caption of %s", s->name);
 }
 
-/* Takes all keys but "caption" out, if that is there; returns how many they were. */
+/* Takes all keys but a caption out; returns how many they were. A caption of null is none. */
 static int64_t other_keys_drop(cJSON *root)
 {
     int64_t n = 0;
-    if (!cJSON_IsObject(root) || !json_member(root, "caption"))
+    if (!cJSON_IsObject(root))
         return 0;
     for (cJSON *at = root->child, *next; at; at = next) {
+        bool caption = strcmp(at->string, "caption") == 0;
         next = at->next;
-        if (strcmp(at->string, "caption") != 0)
-            cJSON_Delete(cJSON_DetachItemViaPointer(root, at)), n++;
+        if (!caption || cJSON_IsNull(at))
+            cJSON_Delete(cJSON_DetachItemViaPointer(root, at)), n += !caption;
     }
     return n;
 }
 
-static int json_caption(const struct source *s, bool strict, struct json_doc *doc, const char **out, int64_t *unused_keys, struct err *err)
+static int json_caption(const struct source *s, bool strict, struct json_doc *doc, const char **out, int64_t *unused_keys, bool *missing,
+                        struct err *err)
 {
     static const struct json_field fields[] = {{"caption", JSON_TEXT, 0}};
     char name[LIMIT_PATH_BYTES + 32];
@@ -191,13 +193,14 @@ static int json_caption(const struct source *s, bool strict, struct json_doc *do
     snprintf(name, sizeof name, "caption of %s", s->name);
     if (rc == 1 && (rc = json_parse(text.p, text.len, name, doc, err)) == 0) {
         *unused_keys = strict ? 0 : other_keys_drop(doc->root);
-        rc = json_read(doc, doc->root, "", fields, ARRAY_LEN(fields), NULL, out, err);
+        *missing = !strict && cJSON_IsObject(doc->root) && !doc->root->child;
+        rc = *missing ? 0 : json_read(doc, doc->root, "", fields, ARRAY_LEN(fields), NULL, out, err);
     }
     str_release(&text);
     return rc;
 }
 
-int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, struct err *err)
+int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, bool *missing, struct err *err)
 {
     struct str text = STR_INIT;
     struct json_doc doc = {0};
@@ -209,7 +212,7 @@ int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, str
         while (n < text.len && caption[n] != '\r' && caption[n] != '\n')
             n++;
         rc = 0;
-    } else if (rc == 0 && (rc = json_caption(s, strict, &doc, &caption, unused_keys, err)) == 0) {
+    } else if (rc == 0 && (rc = json_caption(s, strict, &doc, &caption, unused_keys, missing, err)) == 0) {
         n = strlen(caption);
     }
     if (rc == 0)

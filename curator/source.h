@@ -29,7 +29,7 @@ struct source_conf {
 };
 struct source {
     char *path;                   /* as opened */
-    char *name;                   /* relative to its operand: what records say */
+    char *name;                   /* relative to its operand: what records say, with \xHH for bytes that are not UTF-8 */
     struct hash128 hash;          /* of the file */
     struct content_stamp stamp;   /* when it was hashed */
     char *caption;                /* the first line of NAME.txt, or "caption" of NAME.json; "" without either */
@@ -53,8 +53,8 @@ struct source_result {
 
 void source_release(struct source *s);
 /* Reads the caption beside s->path into s->caption. ERR_INPUT: not UTF-8, too long, not the JSON expected. Keys beside "caption" are
- * counted; an error with `strict`. */
-int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, struct err *err);
+ * counted, that it is missing (or null) is said in *missing; either is an error with `strict`. */
+int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, bool *missing, struct err *err);
 /* Names the work of this source under these options: all that decides its bytes. */
 char *source_key(const struct source_conf *c, const struct source *s, char out[HASH_TEXT_BYTES]);
 /* Does the work unless <work>/<key>.json says that it is done. A bad video is a result (ok false), not an error, and so is a file that

@@ -95,6 +95,7 @@ void tell_json(const struct curation *k, const struct told *told, struct str *ou
     json_put_int(&o, "sources_unreadable", t.bad);
     json_put_int(&o, "duplicates", k->duplicates);
     json_put_int(&o, "caption_keys_unused", k->unused_keys);
+    json_put_int(&o, "captions_missing", k->captions_missing);
     json_put_int(&o, "known", told->known);
     json_put_int(&o, "gone", told->gone);
     json_put_int(&o, "changed", told->changed);

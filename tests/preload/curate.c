@@ -4,7 +4,7 @@
  * where a test can kill it. REEL_KILL_AT=N: the main process kills itself right before its N-th rename, by which all of its files come to
  * their names. REEL_UNREADABLE=NAME: in workers, reading a file whose path ends so fails with EIO. REEL_UNOPENABLE=ERRNO:TIMES:NAME: in workers,
  * the first TIMES openings of a file whose path ends so fail with ERRNO. REEL_GROWS=NAME: in the main process, a file whose path ends so is
- * a byte longer after each time it is read to its end. REEL_OPENED=FILE: a line is added to FILE for each file opened and for each attempt to connect. */
+ * a byte longer after each time it is read to its end. REEL_OPENED=FILE: a line is added to FILE for each file opened, each socket made and each attempt to connect. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -82,6 +82,12 @@ int open64(const char *path, int flags, ...)
     mode_t mode = mode_of(flags, ap);
     va_end(ap);
     return open_any(path, flags, mode);
+}
+
+int socket(int domain, int type, int protocol)
+{
+    trace("socket", "");
+    return (int)syscall(SYS_socket, domain, type, protocol);
 }
 
 int connect(int fd, const struct sockaddr *to, socklen_t n)
