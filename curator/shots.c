@@ -10,8 +10,9 @@
 
 enum {
     ACROSS = 4, NEAR = 2, /* frames looked across for a flash; neighbours on either side */
-    LONGEST_FLASH = 10,   /* source frames between the break and the picture that comes back */
-    REACH = 6,            /* a neighbour that is further away, in source frames, is one of those before it, repeated */
+    LONGEST_FLASH = 10,   /* source frames between the break and the picture that comes back, or more where all are repeated */
+    REACH = 6,            /* a neighbour that is further away, in source frames, is one of those before it, repeated; likewise */
+    SLACK = 2,            /* source frames by which the cadence of repeats may be off over a few frames */
 };
 static const float REPEAT = 0.25f; /* least plain difference of a frame that is not the one before it again */
 static const double BLACK_LUMA = 24, SAME_LIKENESS = 0.85, SAME_TINT = 6, SAME_SHARE = 0.4;
@@ -29,6 +30,7 @@ struct shots {
     int64_t n, room;
     float *differences;                    /* of every source frame to the one before it */
     int64_t n_frames, frames_room;
+    int64_t reach, longest_flash;          /* in source frames, for the cadence of this video */
     uint8_t planes[SHOTS_BYTES];           /* of the newest frame */
     uint8_t last[SHOTS_BYTES];             /* of the newest that is no repeat */
     struct pair_frame ring[ACROSS + 2];    /* the newest of facts, number i at i mod size */
@@ -88,7 +90,7 @@ static void back_mark(struct shots *s, int64_t i)
 {
     for (int64_t k = 0; k < ACROSS && i - k - 1 >= 1; k++) {
         struct frame_facts *began = &s->facts[i - k - 1];
-        if (s->facts[i].frame - began->frame > LONGEST_FLASH || !is_break(s, i - k - 1))
+        if (!is_break(s, i - k - 1))
             continue;
         struct pair_facts across = pair_compare(ring_at(s, i - k - 2), ring_at(s, i));
         began->back[k] = is_same(&across) || across.rest < SAME_SHARE * began->before.rest;
@@ -144,15 +146,31 @@ double shots_difference(const struct shots *s, int64_t frame)
     return s->differences[frame];
 }
 
+/* Rate conversion shows each frame several times: how often is the median of the steps from one frame that differs to the next. Longer
+ * steps than REACH are stills, and count for nothing. */
+static void cadence_take(struct shots *s)
+{
+    int64_t steps[REACH + 1] = {0}, n = 0, seen = 0, cadence = 0;
+    for (int64_t i = 1; i < s->n; i++) {
+        int64_t step = s->facts[i].frame - s->facts[i - 1].frame;
+        if (step <= REACH)
+            steps[step]++, n++;
+    }
+    while (cadence < REACH && 2 * seen <= n)
+        seen += steps[++cadence];
+    s->reach = num_max_i64(REACH, NEAR * cadence + SLACK);
+    s->longest_flash = num_max_i64(LONGEST_FLASH, ACROSS * cadence + SLACK);
+}
+
 /* What neighbour k of i differs from the one before it: 0 when only repeats are near on that side, -1 when the video has no frame there. */
 static double neighbour(const struct shots *s, int64_t i, int64_t k)
 {
-    int64_t at = s->facts[i].frame + k - i;
-    if (at < 1 || at >= s->n_frames)
-        return -1;
-    if (k < 1 || k >= s->n || llabs(s->facts[k].frame - s->facts[i].frame) > REACH)
-        return 0;
-    return s->facts[k].before.rest;
+    int64_t here = s->facts[i].frame;
+    if (k < 1)
+        return here > s->reach ? 0 : -1;
+    if (k >= s->n)
+        return s->n_frames - here > s->reach ? 0 : -1;
+    return llabs(s->facts[k].frame - here) > s->reach ? 0 : s->facts[k].before.rest;
 }
 
 /* The median of what the frames on either side differ from the ones before them: their mean without least and greatest. */
@@ -168,11 +186,17 @@ static double neighbours(const struct shots *s, int64_t i)
     return n > 2 ? (sum - least - most) / (n - 2) : n ? sum / n : 0;
 }
 
+/* Does the picture from before i come back k + 1 frames later, soon enough for a flash? */
+static bool comes_back(const struct shots *s, int64_t i, int64_t k)
+{
+    return i > 0 && s->facts[i].back[k] && s->facts[i + k + 1].frame - s->facts[i].frame <= s->longest_flash;
+}
+
 /* Is i where something short begins that the picture comes back from, or where the picture came back? */
 static bool is_flash(const struct shots *s, int64_t i)
 {
-    for (int k = 0; k < ACROSS; k++)
-        if (s->facts[i].back[k] || (i - 1 - k > 0 && s->facts[i - 1 - k].back[k]))
+    for (int64_t k = 0; k < ACROSS; k++)
+        if (comes_back(s, i, k) || comes_back(s, i - 1 - k, k))
             return true;
     return false;
 }
@@ -204,6 +228,7 @@ int64_t shots_end(struct shots *s, const int64_t **bounds, struct err *err)
     if (s->n == 0)
         return 0;
     s->bounds[s->n_bounds++] = 0;
+    cadence_take(s);
     for (int64_t i = 1; i < s->n; i++) {
         int64_t end = i;
         while (end < s->n && is_black(s, end))

@@ -5,7 +5,8 @@
  * hard cut is a break that stands out, at least `ratio` times the median of its four neighbours, so that what motion search does not
  * follow is no cut; and that is no flash: within four frames the picture from before it does not come back. A run of black
  * frames is one boundary, in its middle (fades, and cuts through black). Dissolves between two pictures are not detected.
- * A frame that repeats the one before it, as rate conversion makes them, is passed over: it is neither neighbour nor part of a flash.
+ * A frame that repeats the one before it, as rate conversion makes them, is passed over: it is neither neighbour nor part of a flash. How
+ * far neighbours and flashes reach grows with how often frames are shown, up to six times.
  * The idea of content difference with adaptive ratio is PySceneDetect's AdaptiveDetector.
  *
  *     struct shots *s; shots_new(&conf, &s, err);
@@ -21,7 +22,7 @@
 
 enum { SHOTS_W = 64, SHOTS_H = 36, SHOTS_PLANE = SHOTS_W * SHOTS_H, SHOTS_BYTES = 3 * SHOTS_PLANE }; /* Y, U, V planes */
 
-#define SHOTS_NAME "shots-moved-pairs/3" /* changes when the same frames may give other bounds */
+#define SHOTS_NAME "shots-moved-pairs/4" /* changes when the same frames may give other bounds */
 
 struct shots_conf {
     double threshold;   /* least difference of a cut, 8-bit units */

@@ -202,7 +202,8 @@ static bool has(const int64_t *list, int64_t n, int64_t frame)
     return false;
 }
 
-static void sequence_judge(const struct hazard *h, uint64_t seed, struct tally *tally)
+/* times: how often each frame is shown, as rate conversion does. */
+static void sequence_judge(const struct hazard *h, uint64_t seed, int64_t times, struct tally *tally)
 {
     static struct scene scene;
     struct dice d = {seed * 100 + (uint64_t)(h - hazards), 0};
@@ -217,9 +218,10 @@ static void sequence_judge(const struct hazard *h, uint64_t seed, struct tally *
         scene_make(&scene, h, &d);
         if (i > 0)
             cuts[n_cuts++] = frame;
-        for (int64_t t = 0; t < scene.length; t++, frame++) {
+        for (int64_t t = 0; t < scene.length; t++) {
             frame_draw(&scene, t, &d, planes);
-            assert_int_equal(shots_push(s, planes, &err), 0);
+            for (int64_t again = 0; again < times; again++, frame++)
+                assert_int_equal(shots_push(s, planes, &err), 0);
         }
     }
     int64_t n = shots_end(s, &bounds, &err);
@@ -247,7 +249,7 @@ static void hard_footage(void **state)
     for (int k = 0; k < N_HAZARDS; k++) {
         struct tally t = {0};
         for (int64_t seed = 1; seed <= seeds; seed++)
-            sequence_judge(&hazards[k], (uint64_t)seed, &t);
+            sequence_judge(&hazards[k], (uint64_t)seed, 1, &t);
         double recall = (double)t.found / (double)t.cuts, precision = t.said ? 1 - (double)t.wrong / (double)t.said : 0;
         printf("# %-13s %4lld cuts, %4lld missed, %4lld wrong: recall %.3f, precision %.3f\n", hazards[k].name, (long long)t.cuts,
                (long long)(t.cuts - t.found), (long long)t.wrong, recall, precision);
@@ -260,8 +262,30 @@ static void hard_footage(void **state)
     assert_true(recall >= 0.95 && precision >= 0.95);
 }
 
+/* 24 frames a second padded to 48, 72 and 120 by showing each again: the same cuts, and no others, as of the frames shown once. */
+static void padded_footage(void **state)
+{
+    static const int64_t times[] = {2, 3, 5};
+    int worse = 0;
+    (void)state;
+    for (int k = 0; k < N_HAZARDS; k++) {
+        struct tally once = {0};
+        for (uint64_t seed = 1; seed <= 4; seed++)
+            sequence_judge(&hazards[k], seed, 1, &once);
+        for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+            struct tally t = {0};
+            for (uint64_t seed = 1; seed <= 4; seed++)
+                sequence_judge(&hazards[k], seed, times[i], &t);
+            printf("# %-13s shown %lld times: %lld of %lld cuts found (once: %lld), %lld wrong (once: %lld)\n", hazards[k].name, (long long)times[i],
+                   (long long)t.found, (long long)t.cuts, (long long)once.found, (long long)t.wrong, (long long)once.wrong);
+            worse += t.found < once.found || t.wrong > once.wrong;
+        }
+    }
+    assert_int_equal(worse, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(hard_footage)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hard_footage), cmocka_unit_test(padded_footage)};
     return cmocka_run_group_tests_name("shots_hard", tests, NULL, NULL);
 }
