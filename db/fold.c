@@ -250,8 +250,10 @@ static int attempts_load(struct fold *f, struct err *err)
             continue;
         a->end_writer = arena_strdup(&f->arena, store_text(q, 5));
         a->down = arena_strdup(&f->arena, store_text(q, 7));
-        if (!a->end_writer || !a->down)
+        if (!a->end_writer || !a->down) {
             rc = fold_no_memory(f, err);
+            break;
+        }
     }
     store_end(q);
     return rc;

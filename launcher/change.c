@@ -177,9 +177,11 @@ static void compare(struct comparison *c, const char *key, const cJSON *from, cJ
         compare_member(c, key, objects ? a->string : NULL, i, a,
                        objects ? cJSON_GetObjectItemCaseSensitive(to, a->string) : cJSON_GetArrayItem(to, i), to);
     i = 0;
-    for (cJSON *b = to->child; b; b = b->next, i++)
+    for (cJSON *b = to->child, *next; b; b = next, i++) {
+        next = b->next; /* this one may be taken out */
         if (objects ? !json_member(from, b->string) : i >= cJSON_GetArraySize(from))
             compare_member(c, key, objects ? b->string : NULL, i, NULL, b, to);
+    }
 }
 
 static int tree_of(const struct run *r, struct json_doc *out, struct err *err)

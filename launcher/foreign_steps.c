@@ -95,7 +95,7 @@ static void event_step(void *steps, const struct step_row *row)
     json_put_num(&e.out, "grad_norm", row->line.grad_norm);
     json_put_num(&e.out, "lr", row->line.lr);
     if (!isnan(tokens))
-        json_put_int(&e.out, "tokens", (int64_t)tokens);
+        json_put_int(&e.out, "tokens", (int64_t)fmax(0, fmin(tokens, 1e18)));
     if (flops > 0)
         json_put_num(&e.out, "model_flops", flops);
     if (flops > 0 && s->wrap->peak_flops > 0 && row->step_s > 0)

@@ -186,17 +186,45 @@ int home_name_of(const char *home, const char *id, char name[LIMIT_NAME_BYTES], 
     return found ? 0 : err_set(err, ERR_NOT_FOUND, "run %s has no name", id);
 }
 
-int home_run_remove(const char *home, const char *id, struct err *err)
+static int name_remove(const char *home, const char *id, struct err *err)
 {
     char name[LIMIT_NAME_BYTES], path[LIMIT_PATH_BYTES];
-    if (home_name_of(home, id, name, NULL) == 0) {
-        snprintf(path, sizeof path, "%.3800s/names/%s", home, name);
-        if (unlink(path) < 0 && errno != ENOENT)
-            return err_set_errno(err, ERR_IO, "cannot remove the name '%s'", path);
-        snprintf(path, sizeof path, "%s/names", home);
-        int rc = file_fsync_dir(path, err);
-        if (rc < 0)
-            return rc;
-    }
-    return file_remove_tree(home_run_dir(home, id, path), err);
+    if (home_name_of(home, id, name, NULL) < 0)
+        return 0;
+    snprintf(path, sizeof path, "%.3800s/names/%s", home, name);
+    if (unlink(path) < 0 && errno != ENOENT)
+        return err_set_errno(err, ERR_IO, "cannot remove the name '%s'", path);
+    snprintf(path, sizeof path, "%s/names", home);
+    return file_fsync_dir(path, err);
+}
+
+static const char removed_prefix[] = ".removed-";
+
+/* Removes what is no run any more, whoever made it so. Two that remove at the same time find files gone, which is no error. */
+static int removed_sweep(const char *home, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES], one[2 * LIMIT_PATH_BYTES];
+    int rc = 0;
+    snprintf(path, sizeof path, "%s/runs", home);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && rc == 0 && (d = readdir(dir));)
+        if (str_starts(d->d_name, removed_prefix)) {
+            snprintf(one, sizeof one, "%s/%s", path, d->d_name);
+            rc = file_remove_tree(one, err);
+        }
+    if (dir)
+        closedir(dir);
+    return rc;
+}
+
+int home_run_remove(const char *home, const char *id, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES], gone[LIMIT_PATH_BYTES];
+    int rc = name_remove(home, id, err);
+    if (rc < 0)
+        return rc;
+    snprintf(gone, sizeof gone, "%.3800s/runs/%s%s", home, removed_prefix, id);
+    if (rename(home_run_dir(home, id, path), gone) < 0 && errno != ENOENT)
+        return err_set_errno(err, ERR_IO, "cannot remove the run's folder '%s'", path);
+    return removed_sweep(home, err);
 }

@@ -29,8 +29,10 @@ int home_name_claim(const char *home, const char *name, const char *id, char tak
 /* The name that is bound to this id into name (LIMIT_NAME_BYTES); ERR_NOT_FOUND when there is none. */
 int home_name_of(const char *home, const char *id, char name[LIMIT_NAME_BYTES], struct err *err);
 
-/* Removes a run: its name first, which is free from then on, then its folder. Killed in between, it is found by its id and removed by the
- * same call. No error if either is absent. */
+/* Removes a run: its name first, which is free from then on; then its folder is no run's any more, in one
+ * step, also for those who wait for a lease in it; then the folder's content. Killed after the first step the
+ * run is found by its id, killed later its content goes with the next run that is removed. No error if name or
+ * folder is absent. */
 int home_run_remove(const char *home, const char *id, struct err *err);
 
 /* All run ids, newest folder first; returns new array of new strings. */

@@ -203,10 +203,10 @@ int launch_lock(const struct launch *l, struct lease **lock, struct run_state *s
 {
     char path[LIMIT_PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/claims", l->run_dir);
-    int rc = file_mkdirs(path, err);
+    if (mkdir(path, 0777) < 0 && errno != EEXIST) /* not the run's folder: a run that was removed is not made anew */
+        return err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot make '%s'", path);
     snprintf(path, sizeof path, "%s/claims/submit.lock", l->run_dir);
-    if (rc == 0)
-        rc = lease_take(path, 30, lock, err);
+    int rc = lease_take(path, 30, lock, err);
     return rc < 0 ? rc : run_state_load(l->run_dir, state, err);
 }
 

@@ -149,9 +149,9 @@ static int unborn_remove(const char *home, const char *bin_dir, const char *id, 
     bool unborn = rc == 0 && launch_unborn(&state);
     if (unborn && (rc = launch_lock(&l, &lock, &state, err)) == 0)
         unborn = launch_unborn(&state);
-    lease_drop(lock); /* it lies in the folder */
     if (rc == 0 && unborn)
         rc = home_run_remove(home, id, err);
+    lease_drop(lock);
     run_state_release(&state);
     return rc < 0 ? rc : unborn;
 }

@@ -6,7 +6,7 @@
 
 #include "base/limits.h"
 
-enum { LOOKS = 4 }; /* after a change: two changes of a folder may have one time */
+enum { LOOKS = 12 }; /* after a change, four a second: two changes of a folder within 2 s may have one time */
 
 enum run_wish owner_look(struct owner_watch *w, const char *run_dir)
 {

@@ -65,6 +65,13 @@ static void cut_look(struct tail *t)
     str_clear(&t->line);
 }
 
+/* What is there now: a process that outlives its job may write on, faster than it is read. */
+static int64_t to_read(const struct tail *t)
+{
+    struct stat st;
+    return t->fd >= 0 && fstat(t->fd, &st) == 0 ? (int64_t)(st.st_size - lseek(t->fd, 0, SEEK_CUR)) : 0;
+}
+
 void tail_pump(struct tail *t, bool last)
 {
     char buf[PIPE_BUF];
@@ -72,7 +79,8 @@ void tail_pump(struct tail *t, bool last)
     int64_t taken = 0;
     double until = clock_mono_s() + LOOK_S;
     cut_look(t);
-    while (t->fd >= 0 && (last || (taken < TAIL_LOOK_BYTES && clock_mono_s() < until)) && out_takes(t, last) &&
+    int64_t all = last ? to_read(t) : TAIL_LOOK_BYTES;
+    while (t->fd >= 0 && taken < all && (last || clock_mono_s() < until) && out_takes(t, last) &&
            (n = read(t->fd, buf, sizeof buf)) > 0) {
         taken += n;
         if (t->out_fd >= 0 && file_write_all(t->out_fd, buf, (size_t)n, "standard output", NULL) < 0)

@@ -78,9 +78,9 @@ static int run_remove(struct removal *r, const struct cmd_env *env, struct err *
         rc = unused_check(r, env, &state, err);
     if (rc == 0)
         measure(r);
-    lease_drop(lock); /* it lies in the folder */
     if (rc == 0 && !r->dry)
         rc = home_run_remove(env->home, r->id, err);
+    lease_drop(lock);
     run_state_release(&state);
     return rc;
 }
