@@ -276,6 +276,7 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
             s->done_steps = steps > s->done_steps ? steps : s->done_steps;
         }
         a->stopped |= strcmp(json_text(event, "reason", ""), "stop") == 0;
+        a->refused_input |= strcmp(json_text(event, "reason", ""), "refused") == 0;
         text_set(a->failed, sizeof a->failed, event, "detail");
     } else if (strcmp(kind, "stop_heard") == 0) {
         apply_notice(a, event, json_num(event, "heard_at", 0), true);
@@ -398,6 +399,8 @@ static bool is_failed(const struct run_state *s, const struct run_attempt *last,
         return false;
     if (last->cause == CAUSE_DIVERGED) /* the same numbers would come again */
         snprintf(text, STATE_TEXT_BYTES, "training diverged: %.160s", last->detail);
+    else if (last->cause == CAUSE_CRASH && last->refused_input) /* and so would the same refusal */
+        snprintf(text, STATE_TEXT_BYTES, "%s", last->failed);
     else if (bound > 0 && count >= bound)
         snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.200s", (long long)count, budget_name(last->cause), last->detail);
     else if (budget->wall_s > 0 && s->last_event_at - fmax(s->created_at, s->budget_at) > budget->wall_s)

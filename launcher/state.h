@@ -69,6 +69,7 @@ struct run_attempt {
     int64_t loaded_step;             /* steps contained in the checkpoint it started from, -1 none */
     int64_t damaged;                 /* checkpoints it found damaged and skipped */
     char failed[STATE_TEXT_BYTES];   /* what its trainer said of its end in an error; "" nothing */
+    bool refused_input;              /* before its first step: another attempt would refuse it, too */
     char refused[STATE_TEXT_BYTES];  /* why it went on from no checkpoint, and ended; "" it did not refuse */
     enum attempt_cause cause;
     int exit_code;
@@ -134,7 +135,7 @@ enum run_next {
     RUN_NEXT_WAIT,     /* submitted, running, or given back to the scheduler */
     RUN_NEXT_REQUEUE,  /* an attempt ended, the budget allows another, nobody has brought it back yet */
     RUN_NEXT_DONE,
-    RUN_NEXT_FAILED,   /* a budget is spent; why says which */
+    RUN_NEXT_FAILED,   /* a budget is spent, or the next attempt would end alike; why says which */
     RUN_NEXT_CANCELLED,
     RUN_NEXT_PAUSED,   /* until its owner resumes it */
 };

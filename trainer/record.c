@@ -25,7 +25,9 @@
  *   ckpt_damaged   dir, reason; an older one is tried
  *   ckpt_refused   reason: no checkpoint can be gone on from, and what was saved is not to be done again unasked
  *   stop_seen      signal and heard_at, when it was this rank that heard it; seen_at: the ranks have agreed
- *   train_ended    next_step; reason: done, stop, disk_full (there was no room for its last save), error; detail: what the error was
+ *   train_ended    next_step; reason: done, stop, disk_full (there was no room for its last save), refused
+ *                  (invalid input, and it made no step: it would refuse that again), error;
+ *                  detail: what the error was
  */
 #include "trainer/record.h"
 

@@ -683,7 +683,9 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     out->mfu = t.peak_flops > 0 ? out->model_flops / out->median_step_s / t.peak_flops : NAN;
     if (rc == 0)
         out->end = t.next_step == run_total_steps(t.run) && !t.owed ? TRAIN_DONE : stop ? TRAIN_STOPPED : TRAIN_LIMIT;
-    const char *reason = rc == ERR_FULL ? "disk_full" : rc < 0 ? "error" : out->end == TRAIN_DONE ? "done" : "stop";
+    bool refused = rc == ERR_INPUT && out->steps == 0;
+    const char *failed = rc == ERR_FULL ? "disk_full" : refused ? "refused" : "error";
+    const char *reason = rc < 0 ? failed : out->end == TRAIN_DONE ? "done" : "stop";
     record_ended(&t.record, t.next_step, reason, rc < 0 ? err->text : "");
     if (rc == 0)
         rc = train_profile_end(&t, out, err);

@@ -33,6 +33,7 @@ struct ev {
 #define ENDED(n, t, cause) {n, "attempt_ended", t, "\"cause\":\"" cause "\",\"exit_code\":5,\"detail\":\"why\""}
 #define REQUEUE(n, t) {n, "requeue", t, "\"job_id\":\"7\""}
 #define TRAINED(n, t, reason) {n, "train_ended", t, "\"reason\":\"" reason "\""}
+#define REFUSED(n, t) {n, "train_ended", t, "\"reason\":\"refused\",\"detail\":\"no such tensor\""}
 #define CANCEL(turn, met, t) {0, "cancel_requested", t, "\"turn\":" #turn ",\"met_attempt\":" #met}
 #define PAUSE(turn, met, t) {0, "pause_requested", t, "\"turn\":" #turn ",\"met_attempt\":" #met}
 #define RESUME(turn, t) {0, "resume_requested", t, "\"turn\":" #turn}
@@ -94,6 +95,14 @@ static const struct fold_case {
      RUN_NEXT_REQUEUE, "waiting", 4, -1, 3, 1},
     {"three crashes without a step", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"), ENDED(3, 113, "crash")},
      RUN_NEXT_FAILED, "failed", -1, -1, 3, 3},
+    {"input refused before the first step", {CREATED, SUBMITTED, REFUSED(1, 110), ENDED(1, 111, "crash")},
+     RUN_NEXT_FAILED, "failed", -1, -1, 1, 1},
+    {"and tried again at its owner's word", {CREATED, SUBMITTED, REFUSED(1, 110), ENDED(1, 111, "crash"),
+     RETRY(1, 1, 114, "false")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 1, 1},
+    {"refused in an attempt that was preempted", {CREATED, SUBMITTED, REFUSED(1, 110), ENDED(1, 111, "preempt")},
+     RUN_NEXT_REQUEUE, "waiting", -1, -1, 1, 1},
+    {"any other error", {CREATED, SUBMITTED, TRAINED(1, 110, "error"), ENDED(1, 111, "crash")},
+     RUN_NEXT_REQUEUE, "waiting", -1, -1, 1, 1},
     {"a hang counts as a crash", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "hang"), ENDED(3, 113, "crash")},
      RUN_NEXT_FAILED, "failed", -1, -1, 3, 3},
     {"so does an early exit", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "early_exit"), ENDED(3, 113, "early_exit")},
