@@ -27,6 +27,9 @@ struct launch {
     bool wrapped; /* somebody else's trainer in a job that somebody else submitted (launcher/wrap.h) */
 };
 
+/* Do the stages' own plans fit the run, and this many ranks? */
+int launch_plans_check(const struct run *run, int64_t world, struct err *err);
+
 /* Make the run's folder (run.json, plan.json, settings.json, event run_created) and bind its name, or take the existing run
  * of that name: then *existed is true, and nothing of what was given is looked at (launcher/change.h does). ERR_EXISTS: the
  * name belongs to a wrapped command. settings_json may be NULL. */

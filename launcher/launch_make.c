@@ -81,22 +81,43 @@ static int event_created(const struct launch *l, const struct run *run, struct e
     evlog_close(log);
     return rc;
 }
+
+static int stage_plan_load(const struct run *run, int64_t i, int64_t world, struct plan *plan,
+                           struct err *err)
+{
+    const char *from = run->stages[i].plan;
+    int rc = plan_load(from, plan, err);
+    if (rc == 0 && layout_world(&plan->layout) != world)
+        rc = err_set(err, ERR_INPUT, "stages[%lld].plan '%s' is for %lld ranks, the run has %lld: "
+                     "give plans for as many", (long long)i, from,
+                     (long long)layout_world(&plan->layout), (long long)world);
+    if (rc < 0)
+        return rc;
+    rc = layout_check(&plan->layout, &run->model, plan->seq, plan->gbs, world, err);
+    if (rc < 0)
+        err_context(err, "stages[%lld].plan '%s'", (long long)i, from);
+    return rc;
+}
+
+int launch_plans_check(const struct run *run, int64_t world, struct err *err)
+{
+    struct plan plan;
+    int rc = 0;
+    for (int64_t i = 0; i < run->n_stages && rc == 0; i++)
+        rc = run->stages[i].plan ? stage_plan_load(run, i, world, &plan, err) : 0;
+    return rc;
+}
+
 /* The run's folder has plans of its own: what the user's files become later does not matter. */
 static int stage_plans_write(const struct launch *l, struct run *run, char paths[LIMIT_STAGES][LIMIT_PATH_BYTES + 32], int64_t world,
                              struct err *err)
 {
     for (int64_t i = 0; i < run->n_stages; i++) {
-        const char *from = run->stages[i].plan;
         struct plan plan;
-        if (!from)
+        if (!run->stages[i].plan)
             continue;
         snprintf(paths[i], sizeof paths[i], "%s/stage-%02lld.plan.json", l->run_dir, (long long)i);
-        int rc = plan_load(from, &plan, err);
-        if (rc == 0 && layout_world(&plan.layout) != world)
-            rc = err_set(err, ERR_INPUT, "stages[%lld].plan '%s' is for %lld ranks, the run has %lld: give plans for as many", (long long)i, from,
-                         (long long)layout_world(&plan.layout), (long long)world);
-        if (rc == 0 && (rc = layout_check(&plan.layout, &run->model, plan.seq, plan.gbs, world, err)) < 0)
-            err_context(err, "stages[%lld].plan '%s'", (long long)i, from);
+        int rc = stage_plan_load(run, i, world, &plan, err);
         if (rc < 0 || (rc = plan_save(&plan, paths[i], err)) < 0)
             return rc;
         run->stages[i].plan = paths[i];

@@ -1,4 +1,5 @@
-/* reel-train ckpt show|verify|diff|export: look at checkpoints, compare them, take the weights out. */
+/* reel-train ckpt show|verify|diff|export|fits: look at checkpoints, compare them, take the weights
+ * out, ask whether a run can begin with some. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "trainer/ckpt_diff.h"
 #include "trainer/ckpt_priv.h"
 #include "trainer/main.h"
+#include "trainer/warm_start.h"
 
 enum { ROWS_SHOWN = 10 }; /* of a diff within its tolerance; those beyond are all shown */
 
@@ -25,9 +27,11 @@ static const struct opt opts[] = {
     {"merge-lora", 0, OPT_BOOL, NULL, "export: W + alpha/rank B A in place of a weight with its adapters"},
 };
 const struct opt_cmd train_cmd_ckpt = {
-    "ckpt", "show, verify, compare or export checkpoints", "show|verify|export DIR, diff A B", opts, ARRAY_LEN(opts), 2, 3,
+    "ckpt", "show, verify, compare or export checkpoints",
+    "show|verify|export DIR, diff A B, fits RUN.json", opts, ARRAY_LEN(opts), 2, 3,
     "The layouts that wrote do not matter. diff takes checkpoints, or folders of runs, and covers weights, moments and average: per tensor max|a-b| / max(max|a|, floor). A missing "
-    "tensor, another shape or a number that is not finite fails."};
+    "tensor, another shape or a number that is not finite fails. fits asks whether the run's "
+    "model can take its first weights from init.from, by names and shapes alone."};
 
 static int show(const char *dir, struct err *err)
 {
@@ -339,6 +343,28 @@ static int export(const char *dir, const struct opt_values *v, struct err *err)
     return rc;
 }
 
+/* ---- fits ---- */
+
+static int fits(const char *run_path, struct err *err)
+{
+    struct run run = {0};
+    struct warm_count c;
+    struct str text = STR_INIT;
+    int rc = run_load(run_path, &run, err);
+    if (rc == 0 && !run.warm.from)
+        rc = err_set(err, ERR_INPUT, "%s: begins with no weights of others: give init.from", run_path);
+    if (rc == 0)
+        rc = warm_fits(&run, &c, err);
+    if (rc == 0) {
+        str_addf(&text, "%s: %lld of the model's %lld tensors are there, %lld others are not used\n",
+                 run.warm.from, (long long)c.taken, (long long)c.tensors, (long long)c.unused);
+        rc = train_print(&text, err);
+    }
+    run_release(&run);
+    str_release(&text);
+    return rc;
+}
+
 /* ---- */
 
 static int options_check(const struct opt_values *v, const char *verb, struct err *err)
@@ -367,5 +393,8 @@ int train_cmd_ckpt_run(const struct opt_values *v, int argc, char **argv, struct
         return diff(w[1], w[2], v, err);
     if (strcmp(w[0], "export") == 0 && n == 2)
         return export(w[1], v, err);
-    return err_set(err, ERR_USAGE, "reel-train ckpt: give 'show DIR', 'verify DIR', 'export DIR --safetensors FILE' or 'diff A B'");
+    if (strcmp(w[0], "fits") == 0 && n == 2)
+        return fits(w[1], err);
+    return err_set(err, ERR_USAGE, "reel-train ckpt: give 'show DIR', 'verify DIR', "
+                   "'export DIR --safetensors FILE', 'diff A B' or 'fits RUN.json'");
 }

@@ -23,7 +23,8 @@ struct entry {
 
 struct source {
     const struct warm *w;
-    struct optim *o;
+    const struct param_list *params;
+    struct optim *o; /* takes the numbers; NULL: names and shapes alone are looked at */
     struct safetensors_reader file;
     struct ckpt_manifest m;
     struct ckpt_source *ckpt; /* NULL: a file */
@@ -62,7 +63,7 @@ static int ckpt_open(struct source *s, struct err *err)
 {
     int64_t most = 1;
     int rc = ckpt_manifest_load(s->w->from, &s->m, err);
-    if (rc == 0)
+    if (rc == 0 && s->o)
         rc = ckpt_verify(s->w->from, &s->m, s->o->c.world->rank, s->o->c.world->size, err);
     if (rc == 0)
         rc = ckpt_source_open(s->w->from, &s->m, &s->ckpt, err);
@@ -75,6 +76,13 @@ static int ckpt_open(struct source *s, struct err *err)
     for (int64_t i = 0; i < s->m.n_tensors && rc == 0; i++)
         entry_add(s, s->m.tensors[i].name, s->m.tensors[i].nd, s->m.tensors[i].dim, i);
     return rc;
+}
+
+static int source_open(struct source *s, struct err *err)
+{
+    char manifest[LIMIT_PATH_BYTES];
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", s->w->from);
+    return file_exists(manifest) ? ckpt_open(s, err) : file_open(s, err);
 }
 
 static void source_close(struct source *s)
@@ -126,7 +134,7 @@ static int entry_check(const struct source *s, const struct entry *e, const stru
 
 static int entry_find(struct source *s, int64_t i, struct err *err)
 {
-    const struct param *p = &s->o->c.params->items[i];
+    const struct param *p = &s->params->items[i];
     s->of[i] = -1;
     for (int64_t k = 0; k < s->n; k++) {
         if (strcmp(s->entries[k].name, p->name) != 0)
@@ -161,7 +169,7 @@ static void names_end(struct names *l)
 static bool is_used(const struct source *s, int64_t entry)
 {
     bool used = false;
-    for (int64_t i = 0; i < s->o->c.params->n && !used; i++)
+    for (int64_t i = 0; i < s->params->n && !used; i++)
         used = s->of[i] == entry;
     return used;
 }
@@ -169,7 +177,7 @@ static bool is_used(const struct source *s, int64_t entry)
 /* Tensors of the source that no parameter is called; parameters that it does not have. */
 static void lists_make(struct source *s, struct names *unused, struct names *missing, bool *adapters_only)
 {
-    const struct param_list *params = s->o->c.params;
+    const struct param_list *params = s->params;
     *adapters_only = true;
     for (int64_t k = 0; k < s->n; k++)
         if (!is_used(s, k))
@@ -221,7 +229,7 @@ static int lists_check(struct source *s, warm_say_fn *say, void *ctx, struct err
 
 static int entries_match(struct source *s, warm_say_fn *say, void *ctx, struct err *err)
 {
-    const struct param_list *params = s->o->c.params;
+    const struct param_list *params = s->params;
     int rc = 0;
     if (!(s->of = calloc((size_t)params->n, sizeof *s->of)))
         return err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->w->from);
@@ -289,7 +297,7 @@ static int row_between(struct source *s, const struct entry *e, const struct par
 static int values_of(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out, struct err *err)
 {
     struct source *s = ctx;
-    const struct param *p = &s->o->c.params->items[tensor];
+    const struct param *p = &s->params->items[tensor];
     const struct entry *e = s->of[tensor] < 0 ? NULL : &s->entries[s->of[tensor]];
     int rc = 0;
     if (!e)
@@ -305,7 +313,7 @@ static int values_of(void *ctx, int64_t tensor, int64_t global, int64_t n, doubl
 
 /* ---- */
 
-/* Rank 0: is it still what the run was made for? */
+/* Is it still what the run was made for? For rank 0 alone. */
 static int hash_check(const struct warm *w, struct err *err)
 {
     struct hash128 now;
@@ -320,12 +328,11 @@ static int hash_check(const struct warm *w, struct err *err)
 int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *count, struct err *err)
 {
     struct comm *world = o->c.world;
-    struct source s = {.w = &o->c.run->warm, .o = o, .file = {.fd = -1}, .whole_of = -1};
-    char manifest[LIMIT_PATH_BYTES];
-    snprintf(manifest, sizeof manifest, "%s/manifest.json", s.w->from);
+    struct source s = {.w = &o->c.run->warm, .params = o->c.params, .o = o, .file = {.fd = -1},
+                       .whole_of = -1};
     int rc = comm_agree(world, world->rank == 0 ? hash_check(s.w, err) : 0, err);
     if (rc == 0)
-        rc = comm_agree(world, file_exists(manifest) ? ckpt_open(&s, err) : file_open(&s, err), err);
+        rc = comm_agree(world, source_open(&s, err), err);
     if (rc == 0)
         rc = comm_agree(world, entries_match(&s, say, ctx, err), err);
     if (rc == 0)
@@ -333,5 +340,23 @@ int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *
     if (rc == 0 && count)
         *count = s.count;
     source_close(&s);
+    return rc;
+}
+
+int warm_fits(const struct run *run, struct warm_count *count, struct err *err)
+{
+    struct param_list params = {0};
+    struct source s = {.w = &run->warm, .params = &params, .file = {.fd = -1}, .whole_of = -1};
+    int rc = tuning_params(&run->model, &run->tuning, &params, err);
+    if (rc == 0)
+        rc = hash_check(s.w, err);
+    if (rc == 0)
+        rc = source_open(&s, err);
+    if (rc == 0)
+        rc = entries_match(&s, NULL, NULL, err);
+    if (rc == 0)
+        *count = s.count;
+    source_close(&s);
+    params_release(&params);
     return rc;
 }

@@ -17,5 +17,8 @@ struct warm_count { int64_t tensors, taken, missing, unused; };
  * used, the first names of each. *count, unless NULL, is the same on all ranks. ERR_INPUT, too, where something is missing or not used and the run does
  * not allow it ("partial"). */
 int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *count, struct err *err);
+/* Would warm_start find names and shapes as the run wants them? By one process and without reading a
+ * number: what it refuses warm_start refuses in the same words. */
+int warm_fits(const struct run *run, struct warm_count *count, struct err *err);
 
 #endif

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/spawn.h"
 #include "launcher/change.h"
 #include "launcher/cmd/follow.h"
 #include "launcher/cmd/launch_dry.h"
@@ -172,12 +173,56 @@ static int gpus_check(const struct run *run, const char *run_path, struct err *e
                    (long long)run->resources.gpus_per_node);
 }
 
+/* What 'reel-train ckpt fits' says of the run file: its exit status, -1 when it could not be
+ * started, and its sentence. */
+static int fits_ask(const char *program, const char *run_path, struct str *sentence)
+{
+    static const char prefix[] = "reel-train: ";
+    const char *argv[] = {program, "ckpt", "fits", run_path, NULL};
+    struct spawn spawn = SPAWN_INIT;
+    struct spawn_exit end;
+    struct str said = STR_INIT;
+    struct err why = {0};
+    spawn.argv = argv;
+    spawn.die_with_parent = true;
+    int rc = spawn_run(&spawn, NULL, -1, NULL, &said, &end, &why);
+    const char *text = rc < 0 ? why.text : said.len ? said.p : "it said nothing";
+    text += strncmp(text, prefix, strlen(prefix)) == 0 ? strlen(prefix) : 0;
+    str_addn(sentence, text, strcspn(text, "\n"));
+    str_release(&said);
+    return rc < 0 ? -1 : spawn_status(&end);
+}
+
+/* Does the model find its first weights in init.from? Only the trainer can read them. Where it does
+ * not run, as on a login node without its libraries, the job's answer is the first. */
+static int weights_check(const struct cmd_env *env, const char *run_path, const struct run *run,
+                         struct err *err)
+{
+    char program[LIMIT_PATH_BYTES + 16];
+    struct str sentence = STR_INIT;
+    snprintf(program, sizeof program, "%s/reel-train", env->bin_dir);
+    int status = run->warm.from ? fits_ask(program, run_path, &sentence) : 0;
+    int rc = str_check(&sentence, err);
+    if (rc == 0 && status == err_exit_code(ERR_INPUT))
+        rc = err_set(err, ERR_INPUT, "%s", sentence.p);
+    else if (rc == 0 && status != 0)
+        fprintf(stderr, "reel: whether the model can begin with init.from '%s' could not be checked "
+                "here, for '%s' ended with %d (%s): the job will see\n", run->warm.from, program, status,
+                sentence.p ? sentence.p : "");
+    str_release(&sentence);
+    return rc;
+}
+
 /* All that can be said against it before anything is made. script: takes what the job will run; may be NULL. */
 static int checks_run(const struct opt_values *v, const struct cmd_env *env, struct sched *s, const struct run *run, const char *run_path,
-                      struct str *script, struct err *err)
+                      const struct plan *plan, struct str *script, struct err *err)
 {
     struct launch l;
     int rc = gpus_check(run, run_path, err);
+    if (rc == 0)
+        rc = launch_plans_check(run, layout_world(&plan->layout), err);
+    if (rc == 0)
+        rc = weights_check(env, run_path, run, err);
     if (rc == 0)
         rc = lead_check(env, s, run->resources.partition, run->resources.time_limit_s, run->model.name, (enum lead_rule)opt_enum(v, "lead"), err);
     launch_init(&l, env->home, env->bin_dir, "<id>", &run->budget);
@@ -344,6 +389,17 @@ static int dry_run(const struct opt_values *v, const struct cmd_env *env, struct
     return rc;
 }
 
+/* A run that is there has checkpoints that make room for the next one. */
+static int room_check(const struct cmd_env *env, const struct sched *s, const struct run *run,
+                      const struct plan *plan, struct err *err)
+{
+    char id[ID_TEXT_BYTES], dir[LIMIT_PATH_BYTES];
+    bool is_new = home_name_find(env->home, run->name, id, NULL) == ERR_NOT_FOUND;
+    struct launch_dry d = {.run = run, .plan = plan};
+    d.run_dir = home_run_dir(env->home, "<id>", dir);
+    return launch_room_check(&d, s, is_new, err);
+}
+
 int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     const char *const *operands;
@@ -359,12 +415,13 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
     if (rc < 0 || (rc = programs_check(env->bin_dir, err)) < 0 || (rc = existed_check(v, env, run.name, err)) < 0)
         goto out;
     if ((rc = sched_open(opt_text(v, "scheduler"), env->home, &s, err)) < 0 ||
-        (rc = checks_run(v, env, s, &run, operands[0], &script, err)) < 0)
+        (rc = checks_run(v, env, s, &run, operands[0], &plan, &script, err)) < 0)
         goto out;
-    if (opt_bool(v, "dry-run")) {
-        rc = dry_run(v, env, s, operands[0], &run, &plan, &script, err);
+    bool dry = opt_bool(v, "dry-run");
+    if (dry && (rc = dry_run(v, env, s, operands[0], &run, &plan, &script, err)) < 0)
         goto out;
-    }
+    if ((rc = room_check(env, s, &run, &plan, err)) < 0 || dry)
+        goto out;
     settings_format(v, &settings);
     if ((rc = launch_create(env->home, env->bin_dir, &run, &plan, settings.p, &l, &existed, err)) < 0)
         goto out;

@@ -156,3 +156,20 @@ int launch_dry_print(const struct launch_dry *d, struct sched *s, bool json, str
     str_release(&text);
     return rc;
 }
+
+int launch_room_check(const struct launch_dry *d, const struct sched *s, bool is_new,
+                      struct err *err)
+{
+    struct budget b;
+    char need[32], have[32];
+    budget_make(d, &b);
+    if (strcmp(s->ops->kind, "local") == 0 && b.node_ranks > b.node)
+        return err_set(err, ERR_NO, "the run's ranks need %s of memory by plan, this machine has "
+                       "%s: give a layout that divides more (--plan), or a machine with more",
+                       size(b.node_ranks, need), size(b.node, have));
+    if (is_new && b.ckpt > b.space)
+        return err_set(err, ERR_NO, "a checkpoint takes %s and the disk of '%s' has %s left: make "
+                       "room, or set REEL_HOME to another disk", size(b.ckpt, need), d->run_dir,
+                       size(b.space, have));
+    return 0;
+}

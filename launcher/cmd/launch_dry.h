@@ -17,5 +17,10 @@ struct launch_dry {
 
 /* Text, or (json) one object. */
 int launch_dry_print(const struct launch_dry *d, struct sched *s, bool json, struct err *err);
+/* ERR_NO where the job would surely fail: it runs on this machine, which has less memory than is
+ * planned, or it is a new run's and the disk has no room for one checkpoint. Of d run, plan and
+ * run_dir are read. */
+int launch_room_check(const struct launch_dry *d, const struct sched *s, bool is_new,
+                      struct err *err);
 
 #endif
