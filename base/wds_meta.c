@@ -7,7 +7,7 @@
  *     index.uuid    a name for the content, in the form of a random uuid: from a hash of .info.json and all .tar.idx
  *                   files, so it tells layouts apart, not payloads of equal sizes
  *
- * `.info.json` is published last: where it stands, the others do. index.sqlite is left to `energon prepare`.
+ * split.yaml is published last: what it lists, the others know. index.sqlite is left to `energon prepare`.
  */
 #include "base/wds.h"
 
@@ -135,8 +135,8 @@ static int publish_in(const char *dir, const char *name, const struct str *text,
 
 int wds_meta_save(const char *root, const struct wds_shard *shards, size_t n, struct err *err)
 {
-    enum { DATASET, INFO, SPLIT, UUID, FILES }; /* a shard's count is there before it is listed, for those who read while a dataset grows */
-    static const char *const names[FILES] = {"dataset.yaml", ".info.json", "split.yaml", "index.uuid"};
+    enum { DATASET, UUID, INFO, SPLIT, FILES }; /* a shard's count is there before it is listed, for those who read while a dataset grows */
+    static const char *const names[FILES] = {"dataset.yaml", "index.uuid", ".info.json", "split.yaml"};
     struct str text[FILES] = {STR_INIT, STR_INIT, STR_INIT, STR_INIT};
     struct hash128 hash;
     char *dir = file_join(root, ".nv-meta");

@@ -262,7 +262,7 @@ static int grow(struct curation *k, const struct lease *lock, struct set *set, s
     return rc;
 }
 
-/* What OUT is decides what is to be done: 1 when it is done already. */
+/* What OUT is decides what is to be done: 1 when it is done already. 0 without an update, and OUT holds a dataset: it is to be mended. */
 static int out_look(const struct curation *k, const struct record *now, bool update, struct set *set, struct told *told, struct err *err)
 {
     int there = set_open(k->out, set, err);
@@ -270,7 +270,7 @@ static int out_look(const struct curation *k, const struct record *now, bool upd
         return there;
     told->outcome = OUTCOME_SAME;
     if (record_equal(&set->record, now) && !update)
-        return 1;
+        return publish_is_told(k->out, &set->data, err);
     return update ? 0 : err_set(err, ERR_EXISTS, "'%s' exists and holds something else: give another --out, remove it, or add to it with --update", k->out);
 }
 
@@ -287,6 +287,22 @@ static void left_out_say(const struct curation *k, const struct record *r)
                 "why of each that was worked on", (long long)n, (long long)(r->n + k->n_bad), name ? name : "", name ? ": " : "", why, k->out);
 }
 
+/* An update was killed after the dataset had grown: what it did not come to is done, and its folder is needed no more. */
+static int mend(const struct curation *k, const struct set *set, struct err *err)
+{
+    int rc = publish_mend(k->out, &set->data, err);
+    return rc < 0 ? rc : file_remove_tree(k->partial, err);
+}
+
+/* OUT is ours alone, and what it holds is not what is wanted. */
+static int out_work(struct curation *k, bool update, const struct lease *lock, struct set *set, struct record *now,
+                    struct told *told, struct err *err)
+{
+    if (set->data.n_shards == 0)
+        return make(k, lock, now, told, err);
+    return update ? grow(k, lock, set, now, told, err) : mend(k, set, err);
+}
+
 static int curate(struct curation *k, bool update, struct told *told, struct err *err)
 {
     struct lease *lock = NULL;
@@ -300,7 +316,7 @@ static int curate(struct curation *k, bool update, struct told *told, struct err
         rc = out_look(k, &now, update, &set, told, err); /* it may have come meanwhile */
     }
     if (rc == 0)
-        rc = set.data.n_shards ? grow(k, lock, &set, &now, told, err) : make(k, lock, &now, told, err);
+        rc = out_work(k, update, lock, &set, &now, told, err);
     if (lock)
         rmdir(k->partial); /* is there, empty, if the dataset had come meanwhile */
     lease_drop(lock);

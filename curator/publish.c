@@ -10,6 +10,8 @@
 
 #include "base/file.h"
 
+enum { SIDECAR_BYTES_MAX = 1 << 30 };
+
 void set_release(struct set *s)
 {
     dataset_release(&s->data);
@@ -84,6 +86,31 @@ int publish_grown(const char *partial, const char *out, const struct dataset *ba
     if (rc == 0)
         rc = dataset_save(out, d, err);
     return rc < 0 ? rc : shards_meta_save(out, d, err);
+}
+
+/* Does the sidecar name each shard? They stand there in their order, so the text is gone through once. */
+static int sidecar_names(const char *out, const char *sidecar, const struct dataset *d, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    snprintf(path, sizeof path, "%.4000s/.nv-meta/%s", out, sidecar);
+    if (!file_exists(path))
+        return 0;
+    int rc = file_read(path, SIDECAR_BYTES_MAX, &text, err);
+    const char *at = rc == 0 ? text.p : NULL;
+    for (int64_t i = 0; at && i < d->n_shards; i++) {
+        const char *next = strstr(at, d->shards[i].path);
+        at = next ? next : strstr(text.p, d->shards[i].path);
+    }
+    str_release(&text);
+    return rc < 0 ? rc : at != NULL;
+}
+
+/* A split that its user made names all shards too, wherever it puts them: it stays. */
+int publish_is_told(const char *out, const struct dataset *d, struct err *err)
+{
+    int rc = sidecar_names(out, ".info.json", d, err);
+    return rc == 1 ? sidecar_names(out, "split.yaml", d, err) : rc;
 }
 
 /* Is this a shard, or its index, of a number that the dataset does not have? */

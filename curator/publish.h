@@ -19,6 +19,8 @@ int set_open(const char *out, struct set *s, struct err *err);
 int publish_new(const char *partial, const char *work, const char *out, struct dataset *d, const struct record *r, struct err *err);
 /* In `partial` lie those shards of d that base has not. */
 int publish_grown(const char *partial, const char *out, const struct dataset *base, struct dataset *d, const struct record *r, struct err *err);
+/* 1: Energon's sidecars name all shards of d. 0: an update was killed before it came to them. Writes nothing, and needs no lock. */
+int publish_is_told(const char *out, const struct dataset *d, struct err *err);
 /* Removes what an update that was killed left in OUT, and writes the sidecars that it did not come to. */
 int publish_mend(const char *out, const struct dataset *d, struct err *err);
 
