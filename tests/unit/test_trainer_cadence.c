@@ -1,4 +1,5 @@
 /* How often to save: the interval against what a run loses with it, the decision, and that it does not waver. */
+// LINK: -Wl,--wrap=comm_max
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,20 @@
 #include <cmocka.h>
 
 #include "trainer/cadence.h"
+
+int __wrap_comm_max(struct comm *c, double *v, int n, struct err *err);
+
+static double of_others[2]; /* the longest save and step of the other ranks, s */
+
+int __wrap_comm_max(struct comm *c, double *v, int n, struct err *err)
+{
+    (void)c;
+    (void)err;
+    assert_int_equal(n, 2);
+    for (int i = 0; i < n; i++)
+        v[i] = fmax(v[i], of_others[i]);
+    return 0;
+}
 
 /* Wall time per time of training when failures come at random with mean M, a save of C after each interval, and nothing for the restart:
  * Daly 2006, equation 20. */
@@ -64,6 +79,25 @@ static void decision(void **state)
     comm_close(world);
 }
 
+/* Ranks that measured different times decide for the same steps, or one would wait in a save that
+ * the other does not begin: the longest save and the longest step count. */
+static void decision_is_one(void **state)
+{
+    static const double save_s[] = {1, 60}, step_s[] = {2, 0.5};
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        struct cadence c;
+        bool changed;
+        cadence_init(&c, 86400, save_s[rank], 1);
+        steps_take(&c, 4, step_s[rank]);
+        of_others[0] = save_s[!rank];
+        of_others[1] = step_s[!rank];
+        assert_int_equal(cadence_decide(&c, NULL, &changed, NULL), 0);
+        assert_true(changed && c.every_steps == 1590);
+    }
+    of_others[0] = of_others[1] = 0;
+}
+
 /* A prior for as many nodes as there are; a measured rate is one of the run, and not divided. */
 static void prior(void **state)
 {
@@ -78,6 +112,7 @@ static void prior(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(interval), cmocka_unit_test(decision), cmocka_unit_test(prior)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(interval), cmocka_unit_test(decision),
+                                       cmocka_unit_test(decision_is_one), cmocka_unit_test(prior)};
     return cmocka_run_group_tests_name("trainer cadence", tests, NULL, NULL);
 }
