@@ -267,11 +267,19 @@ static int64_t ingest_work(void)
     return work;
 }
 
-/* What an ingest costs depends on what is new, and not on how much there was before. */
+static int64_t work_of_steps(struct evlog *log, int from, int to)
+{
+    for (int s = from; s < to; s++, fx_pass(0.01))
+        fx_step(log, s, 1.0, 0.5);
+    return ingest_work();
+}
+
+/* What an ingest costs depends on what is new, and not on how much there was before: nor where the
+ * wall clock was stepped meanwhile, since the offset is that of most events, old and new. */
 static void test_work_is_that_of_the_news(void **state)
 {
     char events[512];
-    int64_t all[2], news[2];
+    int64_t all[2], news[2], stepped[2];
     (void)state;
     for (int i = 0; i < 2; i++) {
         int steps = i ? 4000 : 1000;
@@ -280,19 +288,19 @@ static void test_work_is_that_of_the_news(void **state)
         snprintf(events, sizeof events, "%s/runs/" FX_RUN "/events", home);
         struct evlog *log = fx_open(events, FX_RUN, 1, "rank0");
         fx_train_started(log, 0, 2 * steps);
-        for (int s = 0; s < steps; s++, fx_pass(0.01))
-            fx_step(log, s, 1.0, 0.5);
-        all[i] = ingest_work();
-        for (int s = steps; s < steps + 100; s++, fx_pass(0.01))
-            fx_step(log, s, 1.0, 0.5);
+        all[i] = work_of_steps(log, 0, steps);
+        news[i] = work_of_steps(log, steps, steps + 100);
+        fx.wall += 3600;
+        stepped[i] = work_of_steps(log, steps + 100, steps + 200);
         evlog_close(log);
-        news[i] = ingest_work();
-        assert_true(ask_num("SELECT count(*) FROM v_time WHERE cause = 'train'") == steps + 100);
+        assert_true(ask_num("SELECT count(*) FROM v_time WHERE cause = 'train'") == steps + 200);
     }
-    print_message("operations: %lld for 1000 steps, %lld for 4000; for 100 more %lld and %lld\n", (long long)all[0], (long long)all[1],
-                  (long long)news[0], (long long)news[1]);
+    print_message("operations: %lld for 1000 steps, %lld for 4000; for 100 more %lld and %lld; behind a "
+                  "stepped clock %lld and %lld\n", (long long)all[0], (long long)all[1],
+                  (long long)news[0], (long long)news[1], (long long)stepped[0], (long long)stepped[1]);
     assert_true(all[1] < 5 * all[0]);
     assert_true(news[1] < 1.2 * (double)news[0] && news[0] < all[0] / 5);
+    assert_true(stepped[1] < 1.2 * (double)stepped[0] && stepped[0] < all[0] / 5);
 }
 
 int main(void)
