@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "launcher/next.h"
+#include "profiles/dataset.h"
 
 enum kind { KIND_FREE, KIND_LENGTH, KIND_RATE, KIND_FIXED, KIND_SILENT };
 
@@ -209,6 +210,21 @@ static int refused(const struct comparison *c, struct err *err)
     return 0;
 }
 
+/* A stage whose file leaves the data's generation open keeps the one that the run began with, as long as it is there. */
+static void generations_keep(const struct comparison *c, struct run *given)
+{
+    const cJSON *stages = json_member(c->ask->file, "stages");
+    for (int64_t i = 0; i < given->n_stages; i++) {
+        struct run_stage *s = &given->stages[i];
+        struct hash128 old = run_data_generation(c->old, s->data);
+        struct dataset d = {0};
+        bool open = !json_member(cJSON_GetArrayItem(stages, (int)i), "data_fingerprint");
+        if (open && hash_known(old) && dataset_load_generation(s->data, old, &d, NULL) == 0 && hash_same(d.fingerprint, old))
+            s->data_fingerprint = old;
+        dataset_release(&d);
+    }
+}
+
 /* *merged: the run as it will be. */
 static int runs_compare(struct comparison *c, struct run *merged, struct err *err)
 {
@@ -218,6 +234,7 @@ static int runs_compare(struct comparison *c, struct run *merged, struct err *er
         given.warmup_steps = c->old->warmup_steps; /* the default follows the number of steps */
     memcpy(given.past, c->old->past, sizeof given.past);
     given.n_past = c->old->n_past;
+    generations_keep(c, &given);
     c->given = &given;
     int rc = tree_of(c->old, &a, err);
     if (rc == 0)

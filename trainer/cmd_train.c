@@ -147,6 +147,39 @@ static int stage_plans_check(const struct opt_values *v, const struct run *run, 
     return 0;
 }
 
+static bool stage_is_open(const struct run_stage *s)
+{
+    return s->data_fingerprint.hi == 0 && s->data_fingerprint.lo == 0;
+}
+
+/* A dataset may grow while a run on it is stopped: stages that leave its generation open have the one that the folder's run began with. */
+static int generations_recall(const struct opt_values *v, struct run *run, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct run began = {0};
+    bool anew = opt_given(v, "resume") && !opt_bool(v, "resume");
+    snprintf(path, sizeof path, "%.4000s/began.json", opt_text(v, "run-dir"));
+    if (anew || opt_bool(v, "trial") || !file_exists(path))
+        return 0;
+    int rc = run_load(path, &began, err);
+    for (int64_t i = 0; rc == 0 && i < run->n_stages; i++)
+        if (stage_is_open(&run->stages[i]))
+            run->stages[i].data_fingerprint = run_data_generation(&began, run->stages[i].data);
+    run_release(&began);
+    return rc;
+}
+
+/* Leaves in the folder which data the run begins with. What a run that saved already left there stays. Synthetic data does not grow. */
+static int generations_keep(const struct run *run, const char *dir, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    bool stored = false;
+    for (int64_t i = 0; i < run->n_stages; i++)
+        stored = stored || !stage_is_open(&run->stages[i]);
+    snprintf(path, sizeof path, "%.4000s/began.json", dir);
+    return !stored || (file_exists(path) && ckpt_newest_step(dir) > 0) ? 0 : run_save(run, path, err);
+}
+
 /* plans[i]: stage i's own, or the one given. */
 static int inputs_load(const struct opt_values *v, const struct comm *world, struct run *run, struct plan plans[LIMIT_STAGES], struct err *err)
 {
@@ -157,6 +190,8 @@ static int inputs_load(const struct opt_values *v, const struct comm *world, str
         rc = run_path ? run_load(run_path, run, err) : run_from_options(v, run, err);
     if (rc == 0)
         rc = stage_plans_check(v, run, world, err);
+    if (rc == 0)
+        rc = generations_recall(v, run, err);
     if (rc == 0)
         rc = run_bind_data(run, err);
     if (rc == 0)
@@ -294,6 +329,8 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
         run.text_dropout = 0; /* its steps are alike, with the captions that a prediction counts */
     if (rc == 0)
         rc = folder_open(v, world->rank, dir, err);
+    if (rc == 0 && world->rank == 0 && !opt_bool(v, "trial"))
+        rc = generations_keep(&run, dir, err);
     struct train_conf conf = {
         .run = &run, .plans = plans, .run_dir = dir, .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
         .resume = opt_bool(v, "resume"), .anew = opt_given(v, "resume") && !opt_bool(v, "resume"), .max_steps = steps_wanted(v), .verify = verify_of(v, &run),
