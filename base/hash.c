@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -69,12 +70,16 @@ struct hash128 hash_stream_128(const struct hash_stream *h)
     return from_xxh(XXH3_128bits_digest(h->state));
 }
 
+/* Up to the size that the file has now: one that grows as fast as it is read has no end. */
 static int hash_fd(int fd, const char *path, struct hash_stream *h, struct err *err)
 {
     char chunk[64 << 10];
+    struct stat st;
 
-    for (;;) {
-        ssize_t n = read(fd, chunk, sizeof chunk);
+    if (fstat(fd, &st) < 0)
+        return err_set_errno(err, ERR_IO, "cannot look at '%s'", path);
+    for (int64_t left = S_ISREG(st.st_mode) ? st.st_size : INT64_MAX; left > 0;) {
+        ssize_t n = read(fd, chunk, left < (int64_t)sizeof chunk ? (size_t)left : sizeof chunk);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -82,7 +87,9 @@ static int hash_fd(int fd, const char *path, struct hash_stream *h, struct err *
         if (n == 0)
             return 0;
         hash_stream_add(h, chunk, (size_t)n);
+        left -= n;
     }
+    return 0;
 }
 
 int hash_file(const char *path, struct hash128 *out, struct err *err)

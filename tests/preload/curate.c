@@ -4,7 +4,7 @@
  * where a test can kill it. REEL_KILL_AT=N: the main process kills itself right before its N-th rename, by which all of its files come to
  * their names. REEL_UNREADABLE=NAME: in workers, reading a file whose path ends so fails with EIO. REEL_UNOPENABLE=ERRNO:TIMES:NAME: in workers,
  * the first TIMES openings of a file whose path ends so fail with ERRNO. REEL_GROWS=NAME: in the main process, a file whose path ends so is
- * a byte longer after each time it is read to its end. REEL_OPENED=FILE: a line is added to FILE for each file opened, each socket made and each attempt to connect. */
+ * longer, by as much as was read, after each reading, up to 64 MiB. REEL_OPENED=FILE: a line is added to FILE for each file opened, each socket made and each attempt to connect. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -134,9 +134,10 @@ ssize_t read(int fd, void *to, size_t n)
         return -1;
     }
     ssize_t got = syscall(SYS_read, fd, to, n);
-    if (got == 0 && getpid() == first && is_of(fd, getenv("REEL_GROWS"), path)) {
+    if (got > 0 && getpid() == first && is_of(fd, getenv("REEL_GROWS"), path)) {
         int more = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND, 0);
-        syscall(SYS_write, more, "+", 1);
+        if (syscall(SYS_lseek, more, 0, SEEK_END) < 64 << 20)
+            syscall(SYS_write, more, to, got);
         syscall(SYS_close, more);
     }
     return got;
