@@ -245,13 +245,14 @@ fuzz: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC)) ## search for inputs th
 	    -artifact_prefix=$(B)/fuzz/found/$$n- $(B)/fuzz/new/$$n tests/fuzz/corpus/$$n > $(B)/fuzz/$$n.log 2>&1 || { tail -n 30 $(B)/fuzz/$$n.log; exit 1; }; \
 	  sed -n "s/.*executed_units: */  $$n: inputs tried: /p" $(B)/fuzz/$$n.log; done
 
-check-faults: tests ## every fault: each allocation, read, write, sync and rename fails once; submitters killed 400 times, and at every system call; 240 notices timed, 200 interruptions, 100 cancelled jobs; 300 kills under three kinds of file locks, 60 zombies beside their successors; 50 curations and updates killed; a PyTorch training through seven faults under reel wrap and under submitit (needs both: see tests/peers/faults)
+check-faults: tests ## every fault: each allocation, read, write, sync and rename fails once; submitters killed 400 times, and at every system call; 240 notices timed, 200 interruptions, 100 cancelled jobs; 300 kills under three kinds of file locks, 4 leases of which silence alone tells, 60 zombies beside their successors; 50 curations and updates killed; a PyTorch training through seven faults under reel wrap and under submitit (needs both: see tests/peers/faults)
 	@FAULT_STEP=1 HISTORIES=150 REEL_TEST_KILLS=400 REEL_UPDATE_KILLS=1 EVERY=1 KILLS=100 STOPS=50 TEST_TIMEOUT=3000 tests/run --build $(B) 'fault\|db_fold\|trainer_ckpt\|sched_local\|submit-\|curate-update'
 	@contrib/slurm-cluster unpack
 	@REEL_BIN=$(abspath $(B)) tests/slow/notices
 	@REEL_BIN=$(abspath $(B)) tests/slow/false-done
 	@COUNT=100 REEL_BIN=$(abspath $(B)) tests/slow/scancels
 	@for m in flock enosys one-host; do COUNT=100 MODE=$$m REEL_BIN=$(abspath $(B)) tests/slow/kills-locks || exit 1; done
+	@REEL_BIN=$(abspath $(B)) tests/slow/silence
 	@for r in 1 2; do COUNT=$$((r == 1 ? 50 : 10)) RANKS=$$r REEL_BIN=$(abspath $(B)) tests/slow/zombies || exit 1; done
 	@COUNT=50 REEL_BIN=$(abspath $(B)) tests/slow/curate-kills
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/faults

@@ -1,5 +1,5 @@
 /* Preloaded into reel-train: it stops itself (SIGSTOP) before the first rename(2) to a name that contains REEL_STOP_AT, as a process that gets no
- * processor between its last look and its act. */
+ * processor between its last look and its act. With REEL_STOP_ONE the thread alone waits, for ever: the process lives, and renews its leases. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -13,6 +13,8 @@ int rename(const char *from, const char *to)
     const char *at = getenv("REEL_STOP_AT");
     if (at && !stopped && strstr(to, at)) {
         stopped = 1;
+        while (getenv("REEL_STOP_ONE"))
+            pause();
         kill(getpid(), SIGSTOP);
     }
     return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
