@@ -17,7 +17,7 @@ const struct opt_cmd cmd_explain = {
 /* The time between two attempts' training, taken apart. Seconds; NAN where an event is missing. */
 struct gap {
     double total, stopping, waiting, starting, load;
-    int64_t replayed;
+    int64_t replayed; /* -1: not known yet */
     double notice_to_save;
 };
 
@@ -36,7 +36,7 @@ static struct gap gap_of(const struct run_attempt *a, const struct run_attempt *
         .waiting = b ? between(a->ended_at, b->started_at) : NAN,
         .starting = b ? between(b->started_at, b->first_step_at) : NAN,
         .load = b ? b->load_s : NAN,
-        .replayed = b && b->first_step >= 0 && a->last_step >= b->first_step ? a->last_step - b->first_step + 1 : 0,
+        .replayed = !b || b->first_step < 0 ? -1 : a->last_step >= b->first_step ? a->last_step - b->first_step + 1 : 0,
     };
 }
 
@@ -73,7 +73,8 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     seconds_add(out, ", waited", g.waiting);
     seconds_add(out, ", started in", g.starting);
     seconds_add(out, " of which loading", g.load);
-    str_addf(out, ", replayed %lld step%s", (long long)g.replayed, g.replayed == 1 ? "" : "s");
+    if (g.replayed >= 0)
+        str_addf(out, ", replayed %lld step%s", (long long)g.replayed, g.replayed == 1 ? "" : "s");
     if (a->told_by_srun[0])
         str_addf(out, "; node %s did not say that its ranks were told, srun was used too", a->told_by_srun);
     if (a->withheld)
@@ -130,7 +131,8 @@ static void gap_json(const struct run_attempt *a, const struct run_attempt *b, s
     json_put_num(o, "waiting_s", g.waiting);
     json_put_num(o, "starting_s", g.starting);
     json_put_num(o, "load_s", g.load);
-    json_put_int(o, "replayed_steps", g.replayed);
+    if (g.replayed >= 0)
+        json_put_int(o, "replayed_steps", g.replayed);
     json_put_int(o, "damaged_checkpoints", b ? b->damaged : 0);
     json_put_int(o, "loaded_step", b ? b->loaded_step : -1);
     json_put_text(o, "refused", b ? b->refused : "");
