@@ -58,6 +58,7 @@ struct agent {
     bool stop_requested, hung, node_lost, srun_said;
     bool term;                  /* SIGTERM came, to whatever level: the scheduler ends the job */
     bool learned;               /* that the job is to end we have from the scheduler alone */
+    bool unreadable;            /* the scheduler answered, and its word for the job's end is one nobody knows */
     struct sched_ending ending; /* as the scheduler has it when the trainer is gone */
     struct limit limit;
     bool limit_told;            /* the notice is our own, before the end of the time limit */
@@ -467,16 +468,16 @@ static int claim(struct agent *a, struct err *err)
 
 /* ---- one attempt ---- */
 
-/* Told to end by the scheduler, and neither it nor anything we know says why: it may be that somebody cancels the job. */
+/* Ended by the scheduler, and neither it nor anything we know says why: it may be that somebody cancels the job. */
 static bool is_unexplained(const struct agent *a)
 {
-    return a->term && a->ending.why == SCHED_END_UNKNOWN && !a->node_lost && !near_time_limit(a);
+    return (a->term || (a->learned && a->unreadable)) && a->ending.why == SCHED_END_UNKNOWN && !a->node_lost && !near_time_limit(a);
 }
 
 static void requeue_withhold(struct agent *a)
 {
     struct evlog_event e;
-    log_msg(LOG_WARN, "job %s is not requeued: it was told to stop, and the scheduler does not say who by", a->work.self.id);
+    log_msg(LOG_WARN, "job %s is not requeued: it was being ended, and the scheduler does not say who by", a->work.self.id);
     evlog_begin(a->attempt.log, &e, "requeue_withheld");
     json_put_text(&e.out, "job_id", a->work.self.id);
     attempt_event(&a->attempt, &e);
@@ -512,7 +513,7 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause, const struc
 /* The scheduler may know of an end that nobody here heard of, and who is behind one that we heard of. */
 static void ending_ask(struct agent *a)
 {
-    work_ending(&a->work, a->stop_requested, &a->ending);
+    a->unreadable = work_ending(&a->work, a->stop_requested, &a->ending) == 0 && a->ending.why == SCHED_END_UNKNOWN;
     if (a->ending.why == SCHED_END_PREEMPTED || a->ending.why == SCHED_END_REQUEUED || a->ending.why == SCHED_END_CANCELLED)
         stop_request(a, SIGTERM, "at the scheduler");
 }

@@ -78,7 +78,7 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     if (a->told_by_srun[0])
         str_addf(out, "; node %s did not say that its ranks were told, srun was used too", a->told_by_srun);
     if (a->withheld)
-        str_addf(out, "; it was told to stop, and the scheduler does not say who by: so its job was not requeued, for who cancels, ends. If it "
+        str_addf(out, "; it was being ended, and the scheduler does not say who by: so its job was not requeued, for who cancels, ends. If it "
                       "is to go on, submit it again");
     if (a->cause == CAUSE_CRASH || a->cause == CAUSE_NODE_FAIL || a->cause == CAUSE_HANG || a->cause == CAUSE_EARLY_EXIT || a->cause == CAUSE_CANCEL ||
         a->cause == CAUSE_DISK_FULL)
