@@ -547,6 +547,8 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
         snprintf(more, sizeof more, " (%.120s)", told->failed);
     else if (end->exit_code != 0 || end->exit_signal)
         last_words_read(attempt_output_log(&a->attempt, log), words, sizeof words);
+    if (a->foreign.space.disbelieved)
+        snprintf(more, sizeof more, " (for a full disk, it says, but those of the run have room)");
     snprintf(detail, STATE_TEXT_BYTES, "trainer %s%s%s%s; see logs/attempt-%lld.log", how, more, *words ? ": " : "", words,
              (long long)a->attempt.number);
 }

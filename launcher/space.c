@@ -5,7 +5,7 @@
 #include "base/num.h"
 #include "launcher/last_words.h"
 
-enum { A_WORD_BYTES = 64 << 10 };
+enum { A_WORD_BYTES = 64 << 10, FULL_WITH_ROOM_MOST = 8 };
 
 int64_t space_needed(const struct run_state *s)
 {
@@ -42,6 +42,7 @@ void space_foreign_begin(struct space_foreign *f, const char *run_dir, const str
 {
     int64_t left = space_left(run_dir, w->saves);
     *f = (struct space_foreign){.needed_bytes = num_max_i64(wrap_save_bytes(w), A_WORD_BYTES), .free_bytes = left};
+    f->doubted = run_state_full_with_room(before) >= FULL_WITH_ROOM_MOST;
     f->tight = left >= 0 && left < f->needed_bytes && run_state_not_before(before, clock_wall_s()) <= 0;
 }
 
@@ -53,7 +54,9 @@ bool space_foreign_missed(struct space_foreign *f, const char *run_dir, const st
     f->needed_bytes = num_max_i64(f->needed_bytes, wrap_save_bytes(w));
     f->free_bytes = left;
     bool low = left >= 0 && left < f->needed_bytes;
-    return failed && (last_words_tell_full(log) || (low && !f->tight && !by_signal));
+    bool told = failed && last_words_tell_full(log);
+    f->disbelieved = told && f->doubted && left >= f->needed_bytes;
+    return (told && !f->disbelieved) || (failed && low && !f->tight && !by_signal);
 }
 
 void space_event_low(struct attempt *a, const struct space_foreign *f, int64_t steps)

@@ -17,9 +17,12 @@ bool space_missed(const char *run_dir, const struct run_attempt *told, int exit_
 
 /* A wrapped trainer says nothing of its own. It ended for want of space when the end of its log says so; or when it failed by an exit status
  * and there is now no room for another save, though there was when it started. One that always has less room than a save takes, because it
- * writes over an old one, does not end for that; and one that a signal ended neither. */
+ * writes over an old one, does not end for that; and one that a signal ended neither. What it says may be of a disk that is none of the run's: after
+ * 8 attempts without a new step whose word the run's own disks did not bear out it is believed no more, and such an end is a crash. */
 struct space_foreign {
     bool tight;           /* at its start there was no room for another save, and no attempt had ended for that since the last new step */
+    bool doubted;         /* at its start: its word has not been borne out too often */
+    bool disbelieved;     /* at its end: it said so, and is not believed */
     int64_t needed_bytes; /* by its largest save */
     int64_t free_bytes;
 };

@@ -435,6 +435,20 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
     return last->requeued_at > 0 ? RUN_NEXT_WAIT : RUN_NEXT_REQUEUE;
 }
 
+int64_t run_state_full_with_room(const struct run_state *s)
+{
+    int64_t count = 0, reach = 0;
+    for (int64_t i = 0; i < s->n_attempts; i++) {
+        const struct run_attempt *a = &s->attempts[i];
+        if (attempt_reach(a) > reach || a->progressed)
+            count = 0;
+        reach = attempt_reach(a) > reach ? attempt_reach(a) : reach;
+        if (a->cause == CAUSE_DISK_FULL && a->space.any && a->space.free_bytes >= a->space.needed_bytes)
+            count++;
+    }
+    return count;
+}
+
 double run_state_not_before(const struct run_state *s, double now)
 {
     double pause_s = 0, last = 0;

@@ -146,6 +146,8 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
  * those before it; a crash that did counts itself, a preemption that did does not. */
 int64_t run_state_without_progress(const struct run_state *s);
 
+/* How many attempts since the last new step ended for want of disk space, by what they said, while the run's disks had room. */
+int64_t run_state_full_with_room(const struct run_state *s);
 /* Before when the next attempt should not start, UTC s: after ends for want of disk space without a new step between them 1, 2, 4 … 30 minutes
  * from the last of them, or from now where the clock has been set back behind that end since. 0: at once. */
 double run_state_not_before(const struct run_state *s, double now);
