@@ -290,6 +290,13 @@ static int detach(const struct launch *l, struct sched *s, bool existed, const s
     return rc == 0 && verdict < 0 ? err_set(err, verdict, "%s", why.text) : rc;
 }
 
+/* Its name is bound, and it may have no job. */
+static void made_tell(const char *name, struct err *err)
+{
+    struct err why = *err;
+    err_set(err, why.code, "%s; run '%s' is made: launch it again then, or free its name by 'reel rm %s'", why.text, name, name);
+}
+
 /* Which keys of the run file options say. */
 static void options_said(const struct opt_values *v, const char *keys[8])
 {
@@ -428,8 +435,11 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
     if (existed && (rc = existing_change(v, operands[0], &run, &plan, &l, s, &told, err)) < 0)
         goto out;
     l.save_s = fmax(0, lead_save_s(env, run.model.name)); /* NaN is 0 */
-    if ((rc = launch_submit(&l, s, NULL, err)) < 0)
+    if ((rc = launch_submit(&l, s, NULL, err)) < 0) {
+        if (rc == ERR_FULL && !existed) /* whether there is a job is found out when it is launched again */
+            made_tell(run.name, err);
         goto out;
+    }
     if (opt_bool(v, "detach")) {
         rc = detach(&l, s, existed, &told, opt_bool(v, "json"), err);
     } else {
