@@ -265,7 +265,8 @@ static void watch_note(struct lease_watch *w, const char *path, const char *name
         snprintf(w->beat, sizeof w->beat, "%s", beat);
 }
 
-/* Of the holder that is there now: *name. LIFE_OVER: it may be evicted. One whose file cannot be read for so long is taken to live. */
+/* Tells whether the holder that is there now, name, lives. LIFE_OVER means that it may be evicted. One whose file
+ * cannot be read for silent_s is taken to live. */
 static enum life holder_life(struct lease_watch *w, const char *path, const char *name, double silent_s)
 {
     struct lease_holder h;

@@ -15,7 +15,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 
-/* Where a file lay and when it was last written to, as it was hashed. */
+/* Says where a file lay and when it was last written to, as it was hashed. */
 struct content_stamp {
     dev_t dev;
     ino_t ino;

@@ -106,8 +106,8 @@ static void skipped_say(const struct curation *k)
 
 /* ---- walking ---- */
 
-/* What records and messages call a file: its name, where a byte that is not UTF-8 or that is a control character stands as \xHH, and a
- * backslash as two. So each name has one text, and each text is of one name. Returns new. */
+/* Returns what records and messages call a file, as a new string: its name, where a byte that is not UTF-8 or that is
+ * a control character stands as \xHH, and a backslash as two. So each name has one text, and each text one name. */
 static char *name_text(const char *name)
 {
     struct str text = STR_INIT;

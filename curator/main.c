@@ -262,7 +262,8 @@ static int grow(struct curation *k, const struct lease *lock, struct set *set, s
     return rc;
 }
 
-/* What OUT is decides what is to be done: 1 when it is done already. 0 without an update, and OUT holds a dataset: it is to be mended. */
+/* Looks at what OUT is, which decides what is to be done. Returns 1 when it is done already, and 0 when there is work;
+ * without an update, of an OUT that holds a dataset, 0 means that it is to be mended. */
 static int out_look(const struct curation *k, const struct record *now, bool update, struct set *set, struct told *told, struct err *err)
 {
     int there = set_open(k->out, set, err);

@@ -1,5 +1,6 @@
 /* Room for the next checkpoint: its bytes are known before it is written, and a disk that is full then may be made less so. What killed
- * saves left goes first, then damaged folders, then the oldest checkpoints; never the newest that is whole, which is read again before anything is removed for its sake. */
+ * saves left goes first, then damaged folders, then the oldest checkpoints; never the newest that is whole, which is read
+ * again before anything is removed for its sake. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
