@@ -82,6 +82,7 @@ static const char *const steps[] = {
     /* Of wrapped trainers: steps a row covers, whether an earlier attempt printed them, how long before its event the row had ended. */
     "ALTER TABLE step ADD COLUMN steps INTEGER; ALTER TABLE step ADD COLUMN again INTEGER; ALTER TABLE step ADD COLUMN ended_ago_s REAL;",
     "", /* v_run */
+    "", /* v_change.extended, value by value */
 };
 
 int schema_version(void) { return (int)ARRAY_LEN(steps); }
@@ -236,11 +237,7 @@ static const struct view views[] = {
      "SELECT c.run, c.at AS changed_at, json_extract(k.value, '$.key') AS key, json_extract(k.value, '$.from') AS old, json_extract(k.value, '$.to') AS new,"
      " (SELECT min(t.attempt) FROM event t WHERE t.kind = 'change_taken' AND t.run = c.run"
      "  AND json_extract(t.json, '$.revision') >= json_extract(c.json, '$.revision')) AS attempt,"
-     " EXISTS (SELECT 1 FROM event x WHERE x.kind = 'extended' AND x.run = c.run"
-     "  AND json_extract(x.json, '$.revision') = json_extract(c.json, '$.revision')"
-     "  AND NOT EXISTS (SELECT 1 FROM event y WHERE y.kind = 'extended' AND y.run = x.run" /* told again by a later change, as both wait */
-     "   AND json_extract(y.json, '$.revision') < json_extract(x.json, '$.revision')"
-     "   AND json_extract(y.json, '$.total_steps') >= json_extract(x.json, '$.total_steps'))) AS extended"
+     " json_extract(k.value, '$.key') GLOB 'stages[[]*].steps' OR json_extract(k.value, '$.key') GLOB 'stages[[]*[0-9]]' AS extended"
      " FROM event_time c JOIN json_each(c.json, '$.changes') k WHERE c.kind = 'changed'",
      "What was changed of a run after it was made, one row a value.\n"
      "  run         run id\n"
@@ -249,7 +246,7 @@ static const struct view views[] = {
      "  old         value before, as it is written\n"
      "  new         value since\n"
      "  attempt     from which it holds; NULL until that has begun\n"
-     "  extended    1: the same change made the run longer", true},
+     "  extended    1: this value made the run longer, by steps or by a stage", true},
     {"v_trial",
      "WITH t AS (SELECT DISTINCT tune, trial FROM trial_event),"
      " k AS (SELECT t.tune, t.trial,"
