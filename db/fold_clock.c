@@ -160,58 +160,49 @@ bool fold_clocks_moved(const struct fold *f)
 
 /* ---- loading and saving ---- */
 
-static int domains_load(struct fold *f, struct err *err)
+typedef int take_row(struct fold *f, int domain, struct store_query *q, struct err *err);
+
+static int domain_take(struct fold *f, int domain, struct store_query *q, struct err *err)
 {
-    struct store_query *q = NULL;
-    int rc = store_ask(f->db, "SELECT host, boot, offset_s FROM run_clock WHERE run = ?1", &q, err);
-    if (rc < 0)
-        return rc;
-    store_bind_text(q, 1, f->run);
-    while ((rc = store_next(q, err)) > 0) {
-        if ((rc = fold_domain_find(f, store_text(q, 0), store_text(q, 1), err)) < 0)
-            break;
-        f->domains[rc].was = store_num(q, 2);
-    }
-    store_end(q);
-    return rc;
+    (void)err;
+    f->domains[domain].was = store_num(q, 2);
+    return 0;
 }
 
-static int diffs_load(struct fold *f, struct err *err)
+static int diff_take(struct fold *f, int domain, struct store_query *q, struct err *err)
 {
-    struct store_query *q = NULL;
     struct fold_diff *d;
-    int rc = store_ask(f->db, "SELECT host, boot, ms, n FROM fold_diff WHERE run = ?1", &q, err);
-    if (rc < 0)
-        return rc;
-    store_bind_text(q, 1, f->run);
-    while ((rc = store_next(q, err)) > 0) {
-        if ((rc = fold_domain_find(f, store_text(q, 0), store_text(q, 1), err)) < 0)
-            break;
-        if ((rc = diff_get(f, rc, store_int(q, 2), &d, err)) < 0)
-            break;
+    int rc = diff_get(f, domain, store_int(q, 2), &d, err);
+    if (rc == 0)
         d->n = store_int(q, 3);
-    }
-    store_end(q);
     return rc;
 }
 
-static int parts_load(struct fold *f, struct err *err)
+static int part_take(struct fold *f, int domain, struct store_query *q, struct err *err)
+{
+    struct fold_part *p;
+    int rc = part_get(f, store_int(q, 2), domain, &p, err);
+    if (rc < 0)
+        return rc;
+    p->first_mono = store_num(q, 3);
+    p->last_mono = store_num(q, 4);
+    p->submit_mono = store_num(q, 5);
+    f->is_run = f->is_run || p->attempt > 0 || isfinite(p->submit_mono);
+    return 0;
+}
+
+/* Gives every row of this run to `take`, with the clock that its first two columns name. */
+static int rows_load(struct fold *f, const char *sql, take_row *take, struct err *err)
 {
     struct store_query *q = NULL;
-    struct fold_part *p;
-    int rc = store_ask(f->db, "SELECT host, boot, attempt, first_mono, last_mono, submit_mono FROM fold_part WHERE run = ?1", &q, err);
+    int rc = store_ask(f->db, sql, &q, err);
     if (rc < 0)
         return rc;
     store_bind_text(q, 1, f->run);
     while ((rc = store_next(q, err)) > 0) {
-        if ((rc = fold_domain_find(f, store_text(q, 0), store_text(q, 1), err)) < 0)
+        int domain = fold_domain_find(f, store_text(q, 0), store_text(q, 1), err);
+        if ((rc = domain < 0 ? domain : take(f, domain, q, err)) < 0)
             break;
-        if ((rc = part_get(f, store_int(q, 2), rc, &p, err)) < 0)
-            break;
-        p->first_mono = store_num(q, 3);
-        p->last_mono = store_num(q, 4);
-        p->submit_mono = store_num(q, 5);
-        f->is_run = f->is_run || p->attempt > 0 || isfinite(p->submit_mono);
     }
     store_end(q);
     return rc;
@@ -219,10 +210,12 @@ static int parts_load(struct fold *f, struct err *err)
 
 int fold_clocks_load(struct fold *f, struct err *err)
 {
-    int rc = domains_load(f, err);
+    int rc = rows_load(f, "SELECT host, boot, offset_s FROM run_clock WHERE run = ?1", domain_take, err);
     if (rc == 0)
-        rc = diffs_load(f, err);
-    return rc < 0 ? rc : parts_load(f, err);
+        rc = rows_load(f, "SELECT host, boot, ms, n FROM fold_diff WHERE run = ?1", diff_take, err);
+    if (rc < 0)
+        return rc;
+    return rows_load(f, "SELECT host, boot, attempt, first_mono, last_mono, submit_mono FROM fold_part WHERE run = ?1", part_take, err);
 }
 
 static int row_put(struct store_query *q, const struct fold *f, const struct fold_domain *d, struct err *err)
