@@ -11,6 +11,9 @@
 #include "base/lease.h"
 #include "launcher/next.h"
 
+static const double LEFT_WAIT_S = 10, LEFT_LOOK_S = 0.25; /* for a job whose agent has told the end so lately */
+static const double SKEW_S = 30;                         /* of a scheduler's clock and a node's */
+
 /* ---- is a job of it alive ---- */
 
 static const struct run_attempt *newest(const struct run_state *s)
@@ -77,6 +80,50 @@ int control_lives(const struct launch *l, struct sched *s, const struct run_stat
         snprintf(what, STATE_TEXT_BYTES, "job %s of it is not listed yet", state->job_id);
     }
     sched_jobs_release(&jobs);
+    return rc;
+}
+
+/* ---- is a job of it left over ---- */
+
+/* A job that ends counts as ended; and an id that was handed out again since names a job that was submitted since. */
+static bool is_left(const struct sched_job *job, const struct run_state *state)
+{
+    const struct run_attempt *last = newest(state);
+    bool over = sched_state_ended(job->state) || job->state == SCHED_STOPPING;
+    bool same = job->token[0] || (last && job->submitted_at <= last->started_at + SKEW_S);
+    return !over && same && job_is_ours(job, state);
+}
+
+static int left_look(struct sched *s, const struct run_state *state, char id[SCHED_ID_BYTES], enum sched_state *job_state, struct err *err)
+{
+    const struct run_attempt *last = newest(state);
+    const char *ids[] = {last ? last->job_id : "", state->job_id, state->after_job};
+    struct sched_jobs jobs = {0};
+    int rc = 0;
+    id[0] = '\0';
+    for (size_t i = 0; i < ARRAY_LEN(ids) && rc == 0 && !id[0]; i++) {
+        if (!ids[i][0] || (i > 0 && strcmp(ids[i], ids[0]) == 0) || (rc = sched_look(s, ids[i], &jobs, err)) < 0)
+            continue;
+        const struct sched_job *job = sched_jobs_find(&jobs, ids[i]);
+        if (job && is_left(job, state)) {
+            snprintf(id, SCHED_ID_BYTES, "%s", ids[i]);
+            *job_state = job->state;
+        }
+    }
+    sched_jobs_release(&jobs);
+    return rc;
+}
+
+int control_left_over(const struct launch *l, struct sched *s, const struct run_state *state, char id[SCHED_ID_BYTES],
+                      enum sched_state *job_state, struct err *err)
+{
+    enum run_next next = run_state_next(state, &l->budget, NULL);
+    bool over = next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED || next == RUN_NEXT_PAUSED;
+    double begun_s = clock_mono_s(), left_s = LEFT_WAIT_S - fabs(clock_wall_s() - state->last_event_at);
+    int rc = 0;
+    id[0] = '\0';
+    while (over && s && (rc = left_look(s, state, id, job_state, err)) == 0 && id[0] && clock_mono_s() - begun_s < left_s)
+        clock_sleep_s(LEFT_LOOK_S);
     return rc;
 }
 

@@ -36,4 +36,9 @@ int control_retry(const struct launch *l, struct sched *s, const struct control_
  * its newest submission, NULL: none. */
 int control_lives(const struct launch *l, struct sched *s, const struct run_state *state, bool *lives, char what[STATE_TEXT_BYTES], struct err *err);
 
+/* Of a run that is over by its log: the job of it that waits or runs at the scheduler all the same, in id, and how it stands, in *job_state. id
+ * is "" when there is none, which is waited for while the end was told but seconds ago: an agent tells it before its job ends. */
+int control_left_over(const struct launch *l, struct sched *s, const struct run_state *state, char id[SCHED_ID_BYTES],
+                      enum sched_state *job_state, struct err *err);
+
 #endif

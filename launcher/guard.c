@@ -2,11 +2,13 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/num.h"
 #include "launcher/successor.h"
 #include "launcher/work.h"
 
@@ -64,8 +66,40 @@ static int aftermath(const struct agent_conf *conf, int signo, int *exit_code, s
     return rc;
 }
 
+/* ---- whom the scheduler hears of our end by ---- */
+
+/* The slurmstepd that started this process as the batch process of a Slurm job; 0: it is none, but started by hand or in a step. */
+static pid_t step_daemon(void)
+{
+    const char *pid = getenv("SLURM_TASK_PID");
+    int64_t task = 0;
+    bool in_batch = getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID");
+    if (!in_batch || !pid || num_parse_i64(pid, "SLURM_TASK_PID", &task, NULL) < 0 || task != getpid())
+        return 0;
+    return getppid();
+}
+
+/* With that daemon killed nobody tells Slurm that the batch process has ended. A run that goes on is given back in any case. */
+static void job_end(const struct agent_conf *conf)
+{
+    struct work work = {0};
+    struct err err = {0};
+    log_msg(LOG_WARN, "the step daemon above this job's batch process was killed: the job is ended at the scheduler");
+    if (work_load(&work, conf->run_dir, conf->home, &err) < 0)
+        log_msg(LOG_WARN, "the job is left in the queue until its time limit ends it: %s", err.text);
+    else
+        work_end(&work);
+    work_release(&work);
+}
+
+static bool is_over(int exit_code)
+{
+    return exit_code == 0 || exit_code == 1; /* see agent.h */
+}
+
 int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
 {
+    pid_t daemon = step_daemon();
     sigset_t signals;
     sigemptyset(&signals);
     for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGCHLD, 0}; *s; s++)
@@ -79,9 +113,12 @@ int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
         return err_set_errno(err, ERR_ENV, "cannot start the agent's process");
     if (child == 0)
         agent_live(conf, parent);
-    int status = agent_wait(child, &signals);
+    int status = agent_wait(child, &signals), rc = 0;
     if (WIFSIGNALED(status))
-        return aftermath(conf, WTERMSIG(status), exit_code, err);
-    *exit_code = WEXITSTATUS(status);
-    return 0;
+        rc = aftermath(conf, WTERMSIG(status), exit_code, err);
+    else
+        *exit_code = WEXITSTATUS(status);
+    if (rc == 0 && is_over(*exit_code) && daemon && getppid() != daemon)
+        job_end(conf);
+    return rc;
 }

@@ -152,6 +152,32 @@ void work_release(struct work *w)
     *w = (struct work){0};
 }
 
+/* Under a job's id its next execution may run already: that is not ours to end. */
+static int own_cancel(struct work *w, struct err *err)
+{
+    struct sched_jobs jobs = {0};
+    int rc = sched_look(w->sched, w->self.id, &jobs, err);
+    const struct sched_job *job = rc == 0 ? sched_jobs_find(&jobs, w->self.id) : NULL;
+    if (job && job->restarts == w->self.restarts)
+        rc = sched_cancel(w->sched, w->self.id, err);
+    sched_jobs_release(&jobs);
+    return rc;
+}
+
+void work_end(struct work *w)
+{
+    struct err err = {0};
+    double begun_s = clock_mono_s(), pause_s = 1;
+    int rc;
+    if (!w->sched)
+        return;
+    do
+        rc = own_cancel(w, &err);
+    while (again_later(rc, begun_s, &pause_s));
+    if (rc < 0)
+        log_msg(LOG_WARN, "job %s is left in the queue until its time limit ends it: %s", w->self.id, err.text);
+}
+
 void work_requeue(struct work *w, struct attempt *attempt)
 {
     struct err err = {0};

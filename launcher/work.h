@@ -38,5 +38,7 @@ int work_ending(struct work *w, bool patient, struct sched_ending *out);
  * is tried until there is some: nobody else would. Any other failure is a warning: then a follower of the run brings it back
  * (`reel launch` with its name; a wrapped run has none, its owner submits its script again). */
 void work_requeue(struct work *w, struct attempt *attempt);
+/* Ends the own job at the scheduler, unless it runs again elsewhere by now. Asks as patiently as for a requeue; any failure is a warning. */
+void work_end(struct work *w);
 
 #endif

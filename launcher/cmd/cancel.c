@@ -1,6 +1,8 @@
 /* reel cancel: end a run for good. */
+#include <string.h>
+
 #include "launcher/cmd/cmd.h"
-#include "launcher/launch.h"
+#include "launcher/control.h"
 
 static const struct opt opts[] = {
     CMD_OPT_DRY_RUN,
@@ -10,18 +12,28 @@ const struct opt_cmd cmd_cancel = {
     "cancel", "end a run: it saves a last checkpoint and is not brought back (but by 'reel retry')", "RUN", opts, ARRAY_LEN(opts), 1, 1,
     NULL};
 
+static void json_begin(struct json_out *o, const struct launch *l, bool dry)
+{
+    json_obj_begin(o, NULL);
+    json_put_text(o, "schema", "reel.cancel/1");
+    json_put_text(o, "run", l->run_id);
+    json_put_bool(o, "dry_run", dry);
+}
+
+static void json_end(struct json_out *o, struct str *text)
+{
+    json_obj_end(o);
+    str_addc(text, '\n');
+}
+
 static int cancelled_print(const struct launch *l, bool json, bool dry, struct err *err)
 {
     struct str text = STR_INIT;
     struct json_out o;
     json_out_init(&o, &text, 2);
     if (json) {
-        json_obj_begin(&o, NULL);
-        json_put_text(&o, "schema", "reel.cancel/1");
-        json_put_text(&o, "run", l->run_id);
-        json_put_bool(&o, "dry_run", dry);
-        json_obj_end(&o);
-        str_addc(&text, '\n');
+        json_begin(&o, l, dry);
+        json_end(&o, &text);
     } else {
         str_addf(&text, "%s run %s\n", dry ? "would cancel" : "cancelled", l->run_id);
         if (l->wrapped) /* we cannot prove whose job it is */
@@ -32,25 +44,60 @@ static int cancelled_print(const struct launch *l, bool json, bool dry, struct e
     return rc;
 }
 
+static int ended_print(const struct launch *l, const struct run_state *state, const char *job, bool json, bool dry, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 2);
+    if (json) {
+        json_begin(&o, l, dry);
+        json_put_text(&o, "job_ended", job);
+        json_end(&o, &text);
+    } else {
+        str_addf(&text, "%s job %s of run %s, which is done\n", dry ? "would end" : "ended", job, state->name);
+    }
+    int rc = cmd_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
+/* The scheduler may have kept the job of a run that is done. */
+static int done_cancel(const struct launch *l, struct sched *s, const struct run_state *state, bool json, bool dry, struct err *err)
+{
+    char job[SCHED_ID_BYTES];
+    enum sched_state now;
+    int rc = control_left_over(l, s, state, job, &now, err);
+    if (rc < 0)
+        return err_context(err, "run %s is done, and whether a job of it is left cannot be asked", state->name);
+    if (!job[0])
+        return err_set(err, ERR_NO, "run %s is done: there is nothing to cancel", state->name);
+    if (l->wrapped)
+        return err_set(err, ERR_NO, "run %s is done, but its job %s is %s at the scheduler: end it by 'scancel %s'", state->name, job,
+                       sched_state_name(now), job);
+    if (!dry && (rc = sched_cancel(s, job, err)) < 0)
+        return rc;
+    return ended_print(l, state, job, json, dry, err);
+}
+
 int cmd_cancel_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     const char *const *operands;
     struct launch l;
     struct sched *s = NULL;
     struct run_state state;
+    bool json = opt_bool(v, "json"), dry = opt_bool(v, "dry-run");
     opt_operands(v, &operands);
     run_state_init(&state);
     int rc = launch_open(env->home, env->bin_dir, operands[0], &l, err);
     if (rc == 0)
         rc = run_state_load(l.run_dir, &state, err);
+    const char *kind = state.sched[0] ? state.sched : l.wrapped ? "none" : "local";
+    if (rc == 0 && (state.done || (!dry && !l.wrapped)) && strcmp(kind, "none") != 0)
+        rc = sched_open(kind, env->home, &s, err);
     if (rc == 0 && state.done)
-        rc = err_set(err, ERR_NO, "run %s is done: there is nothing to cancel", state.name);
-    if (rc == 0 && !opt_bool(v, "dry-run") && !l.wrapped)
-        rc = sched_open(state.sched[0] ? state.sched : "local", env->home, &s, err);
-    if (rc == 0 && !opt_bool(v, "dry-run"))
-        rc = launch_cancel(&l, s, err);
-    if (rc == 0)
-        rc = cancelled_print(&l, opt_bool(v, "json"), opt_bool(v, "dry-run"), err);
+        rc = done_cancel(&l, s, &state, json, dry, err);
+    else if (rc == 0 && (dry || (rc = launch_cancel(&l, s, err)) == 0))
+        rc = cancelled_print(&l, json, dry, err);
     sched_close(s);
     run_state_release(&state);
     return rc;

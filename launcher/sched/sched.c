@@ -210,6 +210,16 @@ int sched_poll(struct sched *s, const struct sched_filter *filter, struct sched_
     return s->ops->poll(s, filter, out, err);
 }
 
+int sched_look(struct sched *s, const char *id, struct sched_jobs *out, struct err *err)
+{
+    const char *ids[] = {id, NULL};
+    struct sched_filter filter = {.ids = ids};
+    if (!s->ops->look)
+        return sched_poll(s, &filter, out, err);
+    sched_jobs_release(out);
+    return s->ops->look(s, id, out, err);
+}
+
 int sched_signal(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err)
 {
     int rc = check_signal(signo, err);

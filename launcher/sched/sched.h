@@ -236,6 +236,7 @@ struct sched_ops {
     int (*check)(struct sched *s, const struct sched_spec *spec, struct err *err);
     void (*script)(const struct sched_spec *spec, struct str *out);
     int (*poll)(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err);
+    int (*look)(struct sched *s, const char *id, struct sched_jobs *out, struct err *err); /* NULL: poll shares no answers */
     int (*signal)(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err);
     int (*requeue)(struct sched *s, const char *id, struct err *err);
     int (*ending)(struct sched *s, const char *id, struct sched_ending *out, struct err *err);
@@ -277,6 +278,10 @@ void sched_script(struct sched *s, const struct sched_spec *spec, struct str *ou
 /* filter NULL: all jobs. *out is released first, so one variable can be used over and over. Jobs the filter names and the
  * scheduler does not know are absent: what that means is the caller's business (DESIGN: truth order). */
 int sched_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err);
+
+/* This one job as it stands now: asks the scheduler itself, never a shared answer. *out is as sched_poll has it, and empty when there is no
+ * such job (any more); the job may be somebody else's. */
+int sched_look(struct sched *s, const char *id, struct sched_jobs *out, struct err *err);
 
 /* ERR_STATE when the job does not run. */
 int sched_signal(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err);

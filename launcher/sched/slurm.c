@@ -281,6 +281,26 @@ static int poll_(struct sched *s, const struct sched_filter *filter, struct sche
     return rc;
 }
 
+static bool is_number(const char *id)
+{
+    return id[0] && strspn(id, "0123456789") == strlen(id);
+}
+
+static int look(struct sched *s, const char *id, struct sched_jobs *out, struct err *err)
+{
+    struct arena arena;
+    struct slurm_jobs jobs = {0};
+    struct slurm_rpc *rpc = slurm_of(s)->rpc;
+    arena_init(&arena, 0);
+    int rc = is_number(id) ? rpc->ops->jobs(rpc, id, &arena, &jobs, err) : 0;
+    if (rc == 0) {
+        arena_init(&out->arena, 0);
+        rc = slurm_to_sched(&jobs, clock_wall_s(), out, err);
+    }
+    arena_release(&arena);
+    return rc;
+}
+
 /* ---- acting on a job of ours ---- */
 
 /* The job this process runs in: its user's, whoever submitted it. */
@@ -295,7 +315,7 @@ static int job_ours(struct sched_slurm *l, const char *id, struct arena *arena, 
 {
     struct slurm_jobs jobs = {0};
     struct slurm_record record;
-    if (!id[0] || strspn(id, "0123456789") != strlen(id))
+    if (!is_number(id))
         return err_set(err, ERR_NOT_FOUND, "'%s' is not the id of a Slurm job", id);
     int rc = l->rpc->ops->jobs(l->rpc, id, arena, &jobs, err);
     const char *token = rc == 0 && jobs.n ? slurm_token(jobs.v[0].comment) : "";
@@ -481,6 +501,7 @@ static const struct sched_ops slurm_ops = {
     .check = check,
     .script = slurm_script,
     .poll = poll_,
+    .look = look,
     .signal = signal_,
     .requeue = requeue,
     .ending = ending,
