@@ -16,8 +16,6 @@
 
 enum { CAPTION_BYTES = 8192 };
 
-static const double JUMP_S = 10; /* further apart, or backwards: the clock of the file jumped, no picture was shown so long */
-
 /* One pass over the video leaves: kept frames as RGB in an unlinked spool file (memory stays bounded), their place in the source. */
 struct pass {
     const struct source_conf *c;
@@ -30,7 +28,6 @@ struct pass {
     /* resampling: the newest frame, until it is known how long it is shown */
     uint8_t *held;
     int64_t held_index, held_slot; /* slot -1: not in the spool */
-    double held_s, last_s;         /* on the clips' clock, in the file */
 };
 
 static int kept_grow(struct pass *p, struct err *err)
@@ -80,22 +77,12 @@ static int held_keep(struct pass *p, int64_t end, struct err *err)
     return rc;
 }
 
-/* The tick nearest to the held frame. Times are often rounded: one in the middle of two, but for a twentieth, goes to the later. */
-static int64_t held_tick(const struct pass *p)
-{
-    return (int64_t)floor(p->held_s * p->c->fps + 0.55);
-}
-
 /* The frame before is shown up to the tick of this one, which may replace it there. */
 static int frame_resample(struct pass *p, const struct video_frame *f, struct err *err)
 {
-    double step = f->time_s - p->last_s;
     if (!p->held && !(p->held = malloc((size_t)p->frame_bytes)))
         return err_set(err, ERR_NOMEM, "out of memory for a frame");
-    if (f->index > 0)
-        p->held_s += step >= 0 && step <= JUMP_S ? step : 1 / p->c->fps;
-    p->last_s = f->time_s;
-    int rc = f->index > 0 ? held_keep(p, held_tick(p), err) : 0;
+    int rc = f->index > 0 ? held_keep(p, video_ticks(f->time_s, p->c->fps), err) : 0;
     memcpy(p->held, f->rgb, (size_t)p->frame_bytes);
     p->held_index = f->index;
     p->held_slot = -1;
@@ -513,7 +500,7 @@ int source_process(const struct source_conf *c, const struct source *s, struct s
     if (rc < 0 && why.code)
         rc = err_set(err, why.code, "%s", why.text);
     if (rc == 0 && c->fps > 0)
-        rc = held_keep(&p, held_tick(&p) + 1, err);
+        rc = held_keep(&p, video_ticks(info.seconds, c->fps), err);
     if (rc == 0 && (rc = content_holds(s->path, s->hash, &s->stamp, err)) == 0) {
         rc = bad_save(c, s, info.frames, "its content changed while it was read: it is taken once it is whole", out, err);
         goto out;

@@ -6,6 +6,7 @@
 #include <libavutil/imgutils.h>
 #include <libavutil/pixdesc.h>
 #include <libswscale/swscale.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,7 @@ struct decoder {
     int height, width;
     struct turn turn;
     uint8_t *rgb, *lying, *planes; /* lying: before it is turned */
-    double first_s;
+    double file_s, skip_s, lasts_s; /* the newest frame's time in the file, what is taken off it, and its own duration */
     video_fn *fn;
     void *ctx;
     struct video_info *info;
@@ -295,15 +296,57 @@ static int convert(struct decoder *d, struct err *err)
     return 0;
 }
 
+/* ---- the clock ---- */
+
+/* Back by more than BACK_S, or forward by more than this, which FFmpeg's command takes for a jump as well where a clock may jump. */
+static const double BACK_S = 0.1, AHEAD_S = 3600, AHEAD_DISCONT_S = 10;
+
+static double ahead_most_s(const struct decoder *d)
+{
+    return d->format->iformat->flags & AVFMT_TS_DISCONT ? AHEAD_DISCONT_S : AHEAD_S;
+}
+
+/* How long the frame is shown by what is written on it; where nothing is, or nonsense, by the rate. */
+static double frame_lasts(const struct decoder *d)
+{
+    AVStream *s = d->format->streams[d->stream];
+    AVRational rate = av_guess_frame_rate(d->format, s, NULL);
+#if LIBAVUTIL_VERSION_MAJOR >= 58
+    double lasts = (double)d->frame->duration * av_q2d(s->time_base);
+#else
+    double lasts = (double)d->frame->pkt_duration * av_q2d(s->time_base);
+#endif
+    if (lasts > 0 && lasts <= ahead_most_s(d))
+        return lasts;
+    return rate.num > 0 && rate.den > 0 ? 1 / av_q2d(rate) : 1.0 / 25;
+}
+
+/* Moves the clock on to the frame, and returns its time. One without a time follows the frame before it. */
+static double clock_step(struct decoder *d)
+{
+    int64_t pts = d->frame->best_effort_timestamp;
+    double due = d->file_s + d->lasts_s;
+    double time = pts == AV_NOPTS_VALUE ? due : (double)pts * av_q2d(d->format->streams[d->stream]->time_base);
+    if (d->info->frames == 0)
+        d->skip_s = time;
+    else if (time < d->file_s - BACK_S || time > d->file_s + ahead_most_s(d))
+        d->skip_s += time - due;
+    d->file_s = time;
+    d->lasts_s = frame_lasts(d);
+    d->info->seconds = time - d->skip_s + d->lasts_s;
+    return time - d->skip_s;
+}
+
+int64_t video_ticks(double time_s, double fps)
+{
+    return (int64_t)floor(time_s * fps + 0.55);
+}
+
 /* ---- the pass ---- */
 
 static int frame_out(struct decoder *d, struct err *err)
 {
-    const AVStream *s = d->format->streams[d->stream];
-    int64_t pts = d->frame->best_effort_timestamp;
-    double time = pts == AV_NOPTS_VALUE ? (double)d->info->frames / 25 : (double)pts * av_q2d(s->time_base);
-    if (d->info->frames == 0)
-        d->first_s = time;
+    double time = clock_step(d);
     if (d->frame->decode_error_flags && !d->info->damaged) {
         d->info->damaged = true;
         snprintf(d->info->damage, sizeof d->info->damage, "damaged from frame %lld on", (long long)d->info->frames);
@@ -312,8 +355,7 @@ static int frame_out(struct decoder *d, struct err *err)
     int rc = convert(d, err);
     if (rc < 0)
         return rc;
-    struct video_frame out = {d->info->frames++, time - d->first_s, d->rgb, d->planes};
-    d->info->seconds = out.time_s;
+    struct video_frame out = {d->info->frames++, time, d->rgb, d->planes};
     return d->fn(d->ctx, &out, err);
 }
 
@@ -408,10 +450,6 @@ int video_decode(const char *path, int height, int width, video_fn *fn, void *ct
     }
     if (rc == 0 && out->frames == 0)
         rc = err_set(err, ERR_INPUT, "not one frame could be decoded");
-    if (rc == 0) {
-        AVRational rate = av_guess_frame_rate(d.format, d.format->streams[d.stream], NULL);
-        out->fps = out->seconds > 0 && out->frames > 1 ? (double)(out->frames - 1) / out->seconds : rate.num ? av_q2d(rate) : 25;
-    }
     decoder_close(&d);
     return rc;
 }

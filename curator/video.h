@@ -3,8 +3,13 @@
  * A frame is what a player shows: it is centre-cropped to the aspect of the wanted size, where its pixels count with their aspect ratio,
  * scaled (bicubic) to RGB24 by the matrix and range it is marked with, and turned as the container's display matrix says. Where no
  * matrix is marked it is BT.709 from 1280 columns or 577 lines on, else BT.601; where no range is marked, the narrow one.
- * Each is shrunk too to the small planes that shot detection works on; nobody decodes twice. Times come from the frames
- * (variable rates are fine). What is not undone is said in `note`: PQ and HLG (taken as they are, no tone mapping), transparency
+ * Each is shrunk too to the small planes that shot detection works on; nobody decodes twice.
+ *
+ * Times come from the frames (variable rates are fine). A picture is shown until the next one comes, however long that takes, and the last
+ * one for its own duration. Where a file's clock jumps (it goes back, as where recordings were joined; or forward by more than an hour,
+ * or by more than ten seconds in a container whose clock may do that, as MPEG's streams), the frame before lasts its own duration.
+ *
+ * What is not undone is said in `note`: PQ and HLG (taken as they are, no tone mapping), transparency
  * (taken as opaque), interlacing. A file that breaks off or holds damaged packets gives what can be decoded; `damage` says so.
  *
  * Only files are opened, and only containers of pictures and sound: a playlist (ffconcat, HLS, DASH), which names other files, is refused.
@@ -18,18 +23,17 @@
 #include "base/err.h"
 #include "curator/shots.h"
 
-#define VIDEO_NAME "video/2" /* changes when the same file may give other pictures */
+#define VIDEO_NAME "video/3" /* changes when the same file may give other pictures */
 
 struct video_frame {
     int64_t index;       /* from 0 */
-    double time_s;       /* since the first frame */
+    double time_s;       /* since the first frame, by a clock that does not jump */
     const uint8_t *rgb;  /* [height, width, 3], until the callback returns */
     const uint8_t *planes; /* SHOTS_BYTES */
 };
 struct video_info {
     int64_t frames;
-    double fps;          /* average */
-    double seconds;
+    double seconds;      /* until the last frame is no longer shown */
     int width, height;   /* of the source, as coded */
     double cropped;      /* share of the first frame's area that the crop took away */
     bool damaged;
@@ -42,5 +46,9 @@ struct video_info {
  * read now, or there was no memory: this says nothing about the video. */
 typedef int video_fn(void *ctx, const struct video_frame *f, struct err *err);
 int video_decode(const char *path, int height, int width, video_fn *fn, void *ctx, struct video_info *out, struct err *err);
+
+/* Returns how many ticks of this rate are over at a time: a frame is what is shown at the ticks from that of its own time up to that of the
+ * next one's. Times are often rounded: one in the middle of two ticks, but for a twentieth, belongs to the later. */
+int64_t video_ticks(double time_s, double fps);
 
 #endif

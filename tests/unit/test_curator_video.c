@@ -1,4 +1,5 @@
-/* Pictures of made clips against the `ffmpeg` command, to which each filter is written out: matrix, range, depth, sampling, pixel aspect, turns. */
+/* Pictures of made clips against the `ffmpeg` command, to which each filter is written out: matrix, range, depth, sampling, pixel aspect, turns;
+ * and which of them is shown when. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -191,6 +192,99 @@ static void test_notes(void **state)
     }
 }
 
+/* ---- times ---- */
+
+enum { FRAMES_MAX = 256 };
+static const double ROUNDING = 0.56; /* ticks: a picture that is shown within this of a tick may stand for it */
+struct film { double time_s[FRAMES_MAX + 1], rgb[FRAMES_MAX][3]; int64_t n; };
+
+static void rgb_mean(const uint8_t *rgb, double out[3])
+{
+    double sum[3] = {0};
+    for (int i = 0; i < 3 * WIDE * HIGH; i++)
+        sum[i % 3] += rgb[i];
+    for (int c = 0; c < 3; c++)
+        out[c] = sum[c] / (WIDE * HIGH);
+}
+
+static int film_add(void *ctx, const struct video_frame *f, struct err *err)
+{
+    struct film *film = ctx;
+    (void)err;
+    assert_true(film->n < FRAMES_MAX);
+    film->time_s[film->n] = f->time_s;
+    rgb_mean(f->rgb, film->rgb[film->n++]);
+    return 0;
+}
+
+/* Does the film show this colour at the tick? */
+static bool film_shows(const struct film *film, double tick, double fps, const double rgb[3])
+{
+    for (int64_t i = 0; i < film->n; i++)
+        if (film->time_s[i] * fps <= tick + ROUNDING && film->time_s[i + 1] * fps >= tick - ROUNDING && fabs(film->rgb[i][0] - rgb[0]) <= NEAR &&
+            fabs(film->rgb[i][1] - rgb[1]) <= NEAR && fabs(film->rgb[i][2] - rgb[2]) <= NEAR)
+            return true;
+    return false;
+}
+
+/* Each picture that the command shows at a rate is one that the film shows at that time. */
+static void assert_film(const char *name, const struct film *film, double fps, const struct str *raw)
+{
+    for (int64_t i = 0; i < (int64_t)raw->len / (3 * WIDE * HIGH); i++) {
+        double rgb[3];
+        rgb_mean((const uint8_t *)raw->p + i * 3 * WIDE * HIGH, rgb);
+        if (!film_shows(film, (double)i, fps, rgb))
+            fail_msg("%s: ffmpeg's picture %lld at %g a second is not what we show there", name, (long long)i, fps);
+    }
+}
+
+/* 50 pictures, each of a colour of its own. */
+#define COLOURS "nullsrc=s=96x64:r=25:d=2,geq=r=mod(N*37\\,200)+30:g=mod(N*91\\,200)+30:b=mod(N*153\\,200)+30"
+#define MAKE "ffmpeg -nostdin -v error -y -f lavfi -i '" COLOURS "' -vsync passthrough -c:v libx264 -qp 0 -pix_fmt yuv444p "
+#define HELD "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,30+N/25)/TB' "
+#define COPY "ffmpeg -nostdin -v error -y -i "
+
+/* want: how many pictures there are, 0 for as many as `ffmpeg -vf fps=` makes, which has to agree on each of them. */
+static void test_times(void **state)
+{
+    static const struct { const char *make, *name; double fps; int64_t want; } rows[] = {
+        {MAKE "even.mp4", "even.mp4", 24, 0},
+        {":", "even.mp4", 60, 0},
+        {":", "even.mp4", 7, 0},
+        {MAKE "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,1+(N-25)/8)/TB' rates.mkv", "rates.mkv", 24, 0},
+        {MAKE HELD "held.mp4", "held.mp4", 24, 0},
+        {COPY "held.mp4 -c copy held.mkv", "held.mkv", 24, 0},
+        {COPY "even.mp4 -c copy -bsf:v 'setts=duration=if(eq(N\\,49)\\,30/TB\\,DURATION)' last.mp4", "last.mp4", 24, 0},
+        {COPY "even.mp4 -c copy -bsf:v 'setts=pts=PTS+7200*gte(N\\,25)/TB:dts=DTS+7200*gte(N\\,25)/TB' far.mkv", "far.mkv", 24, 48},
+        {COPY "even.mp4 -c copy even.ts && cat even.ts even.ts even.ts > joined.ts", "joined.ts", 24, 0},
+        {COPY "held.mp4 -c copy ahead.ts", "ahead.ts", 24, 0},
+        {COPY "even.mp4 -c copy even.h264", "even.h264", 24, 0},
+        {COPY "even.mp4 -vf 'setpts=if(lt(N\\,25)\\,N/25\\,13+N/25)/TB' -vsync passthrough still.gif", "still.gif", 24, 0},
+        {"ffmpeg -nostdin -v error -y -itsoffset -3 -i rates.mkv -c copy -copyts before.mkv", "before.mkv", 24, 0},
+        {"ffmpeg -nostdin -v error -y -ss 0.6 -i even.mp4 -c copy part.mp4", "part.mp4", 24, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct film film = {0};
+        struct video_info info;
+        struct str raw = STR_INIT;
+        struct err err = {0};
+        shell("%s", rows[i].make);
+        assert_int_equal(video_decode(in_scratch(rows[i].name), HIGH, WIDE, film_add, &film, &info, &err), 0);
+        film.time_s[film.n] = info.seconds;
+        int64_t n = video_ticks(info.seconds, rows[i].fps), want = rows[i].want;
+        if (!rows[i].want) {
+            shell("ffmpeg -nostdin -v error -y -i %s -vf fps=%g -vsync passthrough -f rawvideo -pix_fmt rgb24 raw", rows[i].name, rows[i].fps);
+            assert_int_equal(file_read(in_scratch("raw"), 1 << 28, &raw, &err), 0);
+            assert_film(rows[i].name, &film, rows[i].fps, &raw);
+            want = (int64_t)raw.len / (3 * WIDE * HIGH);
+        }
+        if (n != want)
+            fail_msg("%s at %g: %lld pictures, not %lld", rows[i].name, rows[i].fps, (long long)n, (long long)want);
+        str_release(&raw);
+    }
+}
+
 /* Lists of other files are not opened, whatever they are called. */
 static void test_playlists(void **state)
 {
@@ -227,6 +321,7 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_colours), cmocka_unit_test(test_numbers), cmocka_unit_test(test_shape),
-                                       cmocka_unit_test(test_notes), cmocka_unit_test(test_playlists)};
+                                       cmocka_unit_test(test_notes), cmocka_unit_test(test_times),
+                                       cmocka_unit_test(test_playlists)};
     return cmocka_run_group_tests(tests, begin, end);
 }
