@@ -81,12 +81,12 @@ static int conf_read(struct curation *k, const struct opt_values *v, struct err 
     snprintf(k->out, sizeof k->out, "%.3900s", opt_text(v, "out"));
     while (strlen(k->out) > 1 && k->out[strlen(k->out) - 1] == '/')
         k->out[strlen(k->out) - 1] = 0;
+    int rc = publish_place(k->out, err);
     snprintf(k->partial, sizeof k->partial, "%.3950s.partial", k->out);
     snprintf(k->work, sizeof k->work, "%.3950s/work", k->partial);
     struct str text = STR_INIT;
     record_options(k, false, &text);
-    int rc = str_check(&text, err);
-    if (rc == 0)
+    if (rc == 0 && (rc = str_check(&text, err)) == 0)
         k->conf.options = hash_128(text.p, text.len);
     str_release(&text);
     return rc;
@@ -312,7 +312,7 @@ static int curate(struct curation *k, bool update, struct told *told, struct err
     int rc = record_make(k, &now, err);
     if (rc == 0)
         rc = out_look(k, &now, update, &set, told, err);
-    if (rc == 0 && (rc = work_lock(k, &lock, err)) == 0) {
+    if (rc == 0 && (rc = work_lock(k, &lock, err)) == 0 && (rc = publish_place_check(k->partial, k->out, err)) == 0) {
         set_release(&set);
         rc = out_look(k, &now, update, &set, told, err); /* it may have come meanwhile */
     }

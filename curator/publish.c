@@ -10,7 +10,47 @@
 
 #include "base/file.h"
 
-enum { SIDECAR_BYTES_MAX = 1 << 30 };
+enum { SIDECAR_BYTES_MAX = 1 << 30, LINKS_MAX = 40 /* as the kernel's */ };
+
+/* ---- where it lies ---- */
+
+int publish_place(char out[LIMIT_PATH_BYTES], struct err *err)
+{
+    char to[LIMIT_PATH_BYTES], at[2 * LIMIT_PATH_BYTES];
+    for (int links = 0; links < LINKS_MAX; links++) {
+        ssize_t n = readlink(out, to, sizeof to - 1);
+        if (n < 0)
+            return 0; /* it is no link; or cannot be looked at, which is said where it is used */
+        to[n] = 0;
+        const char *slash = *to == '/' ? NULL : strrchr(out, '/');
+        n = snprintf(at, sizeof at, "%.*s%s", slash ? (int)(slash + 1 - out) : 0, out, to);
+        if (n >= 3900)
+            return err_set(err, ERR_IO, "the link '%s' leads to a name of %zd bytes: give an --out of at most 3900", out, n);
+        snprintf(out, LIMIT_PATH_BYTES, "%s", at);
+    }
+    return err_set(err, ERR_IO, "'%s' is a link that leads to itself: remove it, or give another --out", out);
+}
+
+int publish_place_check(const char *partial, const char *out, struct err *err)
+{
+    char folder[LIMIT_PATH_BYTES];
+    struct stat from, to;
+    snprintf(folder, sizeof folder, "%s", out);
+    if (stat(out, &to) < 0) {
+        char *slash = strrchr(folder, '/');
+        snprintf(slash ? slash + 1 : folder, 2, "%s", slash ? "" : ".");
+    }
+    if (lstat(partial, &from) < 0 || stat(folder, &to) < 0)
+        return err_set_errno(err, ERR_IO, "cannot look at '%s' and '%s'", partial, folder);
+    if (S_ISLNK(from.st_mode))
+        return err_set(err, ERR_IO, "'%s', where the dataset is built, is a link: remove it, or give an --out beside what it leads to", partial);
+    if (from.st_dev != to.st_dev)
+        return err_set(err, ERR_IO, "'%s', where the dataset is built, and '%s' are on two file systems, and no rename leads from one to the other: give an --out that "
+                       "is no mount point, such as a folder in it", partial, out);
+    return 0;
+}
+
+/* ---- what is there ---- */
 
 void set_release(struct set *s)
 {

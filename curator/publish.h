@@ -10,6 +10,11 @@
 
 #include "curator/record.h"
 
+/* Where OUT is a link, replaces it by what it leads to, there or not: a rename puts nothing behind a link. */
+int publish_place(char out[LIMIT_PATH_BYTES], struct err *err);
+/* Can what is built in `partial` be renamed to `out`, or into it? ERR_IO: they are on two file systems, or partial is a link. */
+int publish_place_check(const char *partial, const char *out, struct err *err);
+
 struct set { struct dataset data; struct record record; };
 void set_release(struct set *s);
 /* 1: OUT holds a dataset of ours. 0: nothing is there (an empty folder is removed). ERR_EXISTS: something else. */
