@@ -415,6 +415,16 @@ static int run_poll(pid_t pid, double end_s, struct capture cap[2], struct err *
     return rc;
 }
 
+/* As run_poll, and says on the way that it takes long. */
+static int run_wait(const struct spawn *s, pid_t pid, double end_s, struct capture cap[2], struct err *err)
+{
+    double slow_at = clock_mono_s() + s->slow_s;
+    int rc = 0;
+    if (s->slow && (end_s < 0 || slow_at < end_s) && (rc = run_poll(pid, slow_at, cap, err)) == 0)
+        s->slow();
+    return rc != 0 ? rc : run_poll(pid, end_s, cap, err);
+}
+
 static int run_child(const struct spawn *s, double deadline_s, struct capture cap[2], struct spawn_exit *out, struct err *err)
 {
     struct spawn_exit e = {0};
@@ -426,7 +436,7 @@ static int run_child(const struct spawn *s, double deadline_s, struct capture ca
         return rc;
     close_fd(&cap[0].write_fd);
     close_fd(&cap[1].write_fd);
-    dead = run_poll(pid, end_s, cap, err);
+    dead = run_wait(s, pid, end_s, cap, err);
     kill(-pid, SIGKILL); /* at the deadline all of it; otherwise what the leader left behind */
     rc = reap(pid, &e, dead < 0 ? NULL : err);
     if (dead < 0)

@@ -20,6 +20,8 @@ struct spawn {
     int fd_in, fd_out, fd_err; /* -1: /dev/null for in, inherit for out and err. Kept open in the parent */
     bool new_session;        /* setsid instead of a mere process group */
     bool die_with_parent;    /* PR_SET_PDEATHSIG SIGKILL */
+    double slow_s;           /* spawn_run calls `slow` once when the child has run so long */
+    void (*slow)(void);      /* NULL: nothing */
 };
 #define SPAWN_INIT {.fd_in = -1, .fd_out = -1, .fd_err = -1}
 

@@ -415,6 +415,7 @@ struct follow {
     struct run_fold *fold;
     struct watched newest, before; /* the newest submission's job, and the one that it comes after */
     bool lost;                     /* nothing of the run is left at the scheduler */
+    bool silent;                   /* it did not answer when it was asked last */
     const char *job_state;
 };
 
@@ -445,6 +446,11 @@ static bool watched_lives(const struct watched *w)
     return w->id[0] && !w->vanished && w->ended == 0;
 }
 
+static bool may_help_later(int rc)
+{
+    return rc == ERR_TEMP || rc == ERR_BUSY || rc == ERR_TIMEOUT;
+}
+
 /* What the scheduler says of the run's jobs: it is lost when neither the newest nor the one before can bring it on. */
 static int job_look(struct follow *f, const struct run_state *state, struct err *err)
 {
@@ -454,6 +460,7 @@ static int job_look(struct follow *f, const struct run_state *state, struct err 
     if (!f->s || !state->job_id[0])
         return 0;
     int rc = sched_poll(f->s, &filter, &f->jobs, err);
+    f->silent = may_help_later(rc);
     if (rc < 0)
         return rc;
     watched_look(&f->newest, f, state->job_id, state->job_token);
@@ -479,11 +486,6 @@ static bool is_over(enum run_next next)
 static bool end_told(const struct run_state *s)
 {
     return s->n_attempts == 0 || s->attempts[s->n_attempts - 1].cause != CAUSE_NONE;
-}
-
-static bool may_help_later(int rc)
-{
-    return rc == ERR_TEMP || rc == ERR_BUSY || rc == ERR_TIMEOUT;
 }
 
 /* Somebody ended this job of the run by the scheduler's own means, and nobody of ours has said so:
@@ -588,7 +590,7 @@ int launch_settle(const struct launch *l, struct sched *s, enum run_next *next, 
     struct follow f = {.l = l, .s = s, .job_state = ""};
     int64_t attempts_at_submit = -1; /* who asks for the run means it: also a job that began no attempt is submitted again, once */
     double until_s = clock_mono_s() + s->absence_s + SETTLE_S;
-    bool over = false, said = false;
+    bool over = false, said = false, asks = false;
     watched_reset(&f.newest, "");
     watched_reset(&f.before, "");
     int rc = run_fold_open(l->run_dir, &f.fold, err);
@@ -596,6 +598,9 @@ int launch_settle(const struct launch *l, struct sched *s, enum run_next *next, 
         bool alive = watched_lives(&f.newest) || watched_lives(&f.before);
         if (over || is_over(*next) || (alive && !dying_note(&f)))
             break;
+        if (f.silent && !asks)
+            log_msg(LOG_WARN, "the scheduler does not say how the run's job stands: it is asked again for %.0f s at most", until_s - clock_mono_s());
+        asks = asks || f.silent;
         bool unlisted = f.newest.vanished && clock_mono_s() - f.newest.absent_since >= UNLISTED_S;
         if (unlisted && !said)
             log_msg(LOG_WARN, "the scheduler does not list job %s: if that stays so for %g s another is submitted", f.newest.id, s->absence_s);

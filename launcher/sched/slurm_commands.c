@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "launcher/sched/slurm_text.h"
 
-enum { JSON_FROM = 2302, DEADLINE_S = 60 };
+enum { JSON_FROM = 2302 };
 
 extern char **environ;
 
@@ -58,13 +58,16 @@ static int ask_with(const char *const *argv, const char *const *env, const char 
     s.argv = argv;
     s.env = env;
     s.die_with_parent = true;
-    int rc = spawn_run(&s, input, DEADLINE_S, out, &said, &end, err);
+    s.slow_s = SLURM_SLOW_S;
+    s.slow = slurm_slow_tell;
+    int rc = spawn_run(&s, input, SLURM_DEADLINE_S, out, &said, &end, err);
     if (rc == 0 && end.timed_out)
-        rc = err_set(err, ERR_TEMP, "%s did not answer within %d s", argv[0], DEADLINE_S);
+        rc = err_set(err, ERR_TEMP, "%s did not answer within %d s", argv[0], SLURM_DEADLINE_S);
     else if (rc == 0 && end.signal)
         rc = err_set(err, ERR_TEMP, "%s died of signal %d", argv[0], end.signal);
     else if (rc == 0 && end.code != 0)
         rc = slurm_text_error(argv[0], said.len ? said.p : "", err);
+    slurm_slow_settle(rc);
     str_release(&said);
     return rc;
 }

@@ -18,7 +18,7 @@
 #include "base/str.h"
 #include "launcher/sched/slurm_wire.h"
 
-enum { DEADLINE_S = 60, IDLE_S = 5, MAX_REPLY = 64 << 20 };
+enum { IDLE_S = 5, MAX_REPLY = 64 << 20 };
 
 struct helper {
     struct slurm_rpc rpc;
@@ -44,8 +44,9 @@ static void stop(struct helper *h)
 }
 
 /* One line into *line (borrowed until the next call), without its end. */
-static int hear(struct helper *h, double end_s, char **line, struct err *err)
+static int hear(struct helper *h, char **line, struct err *err)
 {
+    double end_s = clock_mono_s() + SLURM_DEADLINE_S, slow_at = end_s - SLURM_DEADLINE_S + SLURM_SLOW_S;
     for (;;) {
         char *newline = h->in.len ? memchr(h->in.p, '\n', h->in.len) : NULL, buf[65536];
         if (newline) {
@@ -53,11 +54,13 @@ static int hear(struct helper *h, double end_s, char **line, struct err *err)
             *line = h->in.p;
             return 0;
         }
-        double left_s = end_s - clock_mono_s();
+        double now_s = clock_mono_s(), until_s = now_s < slow_at ? slow_at : end_s;
         struct pollfd p = {.fd = h->fd, .events = POLLIN};
-        if (left_s <= 0)
-            return err_set(err, ERR_TEMP, "reel-slurm did not answer within %d s", DEADLINE_S);
-        if (poll(&p, 1, (int)(left_s * 1000) + 1) <= 0)
+        if (now_s >= end_s)
+            return err_set(err, ERR_TEMP, "reel-slurm did not answer within %d s", SLURM_DEADLINE_S);
+        if (now_s >= slow_at)
+            slurm_slow_tell();
+        if (poll(&p, 1, (int)((until_s - now_s) * 1000) + 1) <= 0)
             continue;
         ssize_t n = read(h->fd, buf, sizeof buf);
         if (n < 0 && errno == EINTR)
@@ -90,13 +93,15 @@ static int reply_parse(char *line, struct json_doc *doc, struct err *err)
 static int receive(struct helper *h, struct json_doc *doc, struct err *err)
 {
     char *line;
-    int rc = hear(h, clock_mono_s() + DEADLINE_S, &line, err);
+    int rc = hear(h, &line, err);
     if (rc < 0) {
+        slurm_slow_settle(rc);
         stop(h);
         return rc;
     }
     size_t used = strlen(line) + 1;
     rc = reply_parse(line, doc, err);
+    slurm_slow_settle(rc);
     memmove(h->in.p, h->in.p + used, h->in.len - used);
     h->in.len -= used;
     h->used_at = clock_mono_s();

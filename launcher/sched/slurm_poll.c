@@ -128,6 +128,16 @@ static int ask(struct sched_slurm *s, const char *file, struct arena *arena, str
     return answer_save(file, a, err);
 }
 
+/* Somebody else asks: take what it gets, or what is there when it takes long. */
+static int turn_take(const char *lock, const struct answer *a, struct lease **held, struct err *err)
+{
+    int rc = lease_take(lock, a->answered_at > 0 ? 1 : SLURM_SLOW_S, held, err);
+    if (rc != ERR_BUSY || a->answered_at > 0)
+        return rc;
+    slurm_slow_tell();
+    return lease_take(lock, LOCK_WAIT_S - SLURM_SLOW_S, held, err);
+}
+
 void slurm_poll_forget(const struct sched_slurm *s)
 {
     char file[LIMIT_PATH_BYTES + 64], lock[LIMIT_PATH_BYTES + 64];
@@ -145,8 +155,7 @@ int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_j
     if ((rc = file_mkdirs(s->dir, err)) < 0 || (rc = answer_load(file, arena, &a, err)) < 0)
         return rc;
     if (!fresh(s, &a)) {
-        /* somebody else asks: take what it gets, or what is there when it takes long */
-        rc = lease_take(lock, a.answered_at > 0 ? 1 : LOCK_WAIT_S, &held, err);
+        rc = turn_take(lock, &a, &held, err);
         if (rc == 0 && (rc = answer_load(file, arena, &a, err)) == 0 && !fresh(s, &a))
             rc = ask(s, file, arena, &a, err);
         lease_drop(held);

@@ -85,6 +85,11 @@ struct slurm_submit {
     int nice;
 };
 
+/* How long an answer is waited for, and after how long people are told that it is. */
+enum { SLURM_DEADLINE_S = 60, SLURM_SLOW_S = 3 };
+void slurm_slow_tell(void);         /* a line in the log, unless the controller was silent when the question before was put */
+void slurm_slow_settle(int rc);     /* a question ended so: anything but ERR_TEMP is an answer */
+
 struct slurm_rpc;
 struct slurm_rpc_ops {
     const char *name; /* "commands", "helper" */

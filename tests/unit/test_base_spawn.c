@@ -398,6 +398,34 @@ static void descriptors_do_not_leak(void **state)
     assert_int_equal(count_entries("/proc/self/fd"), before);
 }
 
+static int slow_calls;
+
+static void slow_lets_go(void)
+{
+    slow_calls++;
+    close(open("go", O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+}
+
+/* A child that waits for what is done when it is slow ends; one that is not slow is not told of. */
+static void slow_is_told_once(void **state)
+{
+    const char *const waits[] = {"/bin/sh", "-c", "until [ -e go ]; do sleep 0.02; done; sleep 0.1", NULL}, *const quick[] = {"/bin/true", NULL};
+    struct spawn s = SPAWN_INIT;
+    struct spawn_exit end;
+    (void)state;
+    assert_int_equal(chdir(scratch), 0);
+    s.slow = slow_lets_go;
+    s.slow_s = 0.05;
+    s.argv = waits;
+    assert_int_equal(spawn_run(&s, NULL, PATIENCE_S, NULL, NULL, &end, NULL), 0);
+    assert_int_equal(end.code, 0);
+    assert_int_equal(slow_calls, 1);
+    s.slow_s = PATIENCE_S;
+    s.argv = quick;
+    assert_int_equal(spawn_run(&s, NULL, -1, NULL, NULL, &end, NULL), 0);
+    assert_int_equal(slow_calls, 1);
+}
+
 int main(void)
 {
 #define CHILDREN(test) cmocka_unit_test_setup_teardown(test, scratch_setup, no_children)
@@ -416,6 +444,7 @@ int main(void)
         CHILDREN(waiting),
         CHILDREN(stopping),
         CHILDREN(dies_with_parent),
+        CHILDREN(slow_is_told_once),
         CHILDREN(descriptors_do_not_leak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
