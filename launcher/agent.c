@@ -562,6 +562,8 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     json_put_int(&e.out, "code", end->exit_code);
     json_put_int(&e.out, "signal", end->exit_signal);
     attempt_event(&a->attempt, &e);
+    if (!a->work.foreign)
+        attempt_misunderstood_note(&a->attempt, end->exit_code);
     if (a->work.foreign && end->exit_code == WRAP_AGAIN)
         stop_request(a, SIGTERM, "at the trainer");
     run_state_release(&a->state);

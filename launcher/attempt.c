@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "launcher/last_words.h"
 
 static const double LET_GO_S = 30; /* for what the attempt before left behind to end */
 
@@ -114,6 +115,23 @@ char *attempt_output_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES])
 {
     snprintf(buf, LIMIT_PATH_BYTES, "%s/logs/attempt-%lld.log", a->run_dir, (long long)a->number);
     return buf;
+}
+
+/* ---- a trainer that refuses ---- */
+
+void attempt_misunderstood_note(struct attempt *a, int exit_code)
+{
+    char path[LIMIT_PATH_BYTES], said[STATE_TEXT_BYTES];
+    struct evlog_event e;
+    if (exit_code != err_exit_code(ERR_USAGE) || file_exists(attempt_rank0_log(a, path)))
+        return;
+    last_words_of(attempt_output_log(a, path), "reel-train: ", said, sizeof said);
+    if (!said[0])
+        return;
+    evlog_begin(a->log, &e, "train_ended");
+    json_put_text(&e.out, "reason", "refused");
+    json_put_text(&e.out, "detail", said);
+    attempt_event(a, &e);
 }
 
 /* ---- the attempt before us ---- */

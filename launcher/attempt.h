@@ -54,6 +54,10 @@ void attempt_event(struct attempt *a, struct evlog_event *e);
 void attempt_event_soon(struct attempt *a, struct evlog_event *e);
 int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail);
 
+/* A trainer of ours that does not understand what it is told (exit status 2) ends before it has a log: its end and its sentence are told in
+ * its name, as a refusal, for every other attempt would be told the same. */
+void attempt_misunderstood_note(struct attempt *a, int exit_code);
+
 /* Rank 0's event log; what the trainer prints. Each returns buf. */
 char *attempt_rank0_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES]);
 char *attempt_output_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES]);

@@ -91,6 +91,19 @@ void last_words_read(const char *path, char *out, size_t size)
     free(text);
 }
 
+void last_words_of(const char *path, const char *name, char *out, size_t size)
+{
+    static const char error[] = "error: ";
+    char *text = end_read(path), *save = NULL;
+    out[0] = 0;
+    for (char *line = text ? strtok_r(text, "\r\n", &save) : NULL; line; line = strtok_r(NULL, "\r\n", &save))
+        if (str_starts(line, name)) {
+            line += strlen(name);
+            snprintf(out, size, "%s", str_starts(line, error) ? line + strlen(error) : line);
+        }
+    free(text);
+}
+
 bool last_words_find_full(const char *text)
 {
     static const char *const full[] = {"No space left on device", "Disk quota exceeded"};

@@ -14,6 +14,9 @@ void last_words_find(char *text, size_t n, char *out, size_t size);
 /* The same of a log. */
 void last_words_read(const char *path, char *out, size_t size);
 
+/* The last line in a log that begins with this name ("reel-train: "), without it and an "error: " behind it; "" when there is none. */
+void last_words_of(const char *path, const char *name, char *out, size_t size);
+
 /* Does the end of what it printed say that a disk or a quota is full? A line that speaks of shared memory does not count: that is no disk. */
 bool last_words_find_full(const char *text);
 bool last_words_tell_full(const char *path); /* the same of a log */

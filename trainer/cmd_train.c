@@ -14,6 +14,7 @@
 #include "trainer/fma.h"
 #include "trainer/main.h"
 #include "trainer/notice.h"
+#include "trainer/record.h"
 #include "trainer/train.h"
 
 enum { TRIAL_STEPS = 5, RUN_DIR_MAX = LIMIT_PATH_BYTES - 256 };
@@ -317,6 +318,13 @@ static enum run_verify verify_of(const struct opt_values *v, const struct run *r
     return !opt_given(v, "verify") ? run->verify : opt_bool(v, "verify") ? VERIFY_ALWAYS : VERIFY_NEVER;
 }
 
+/* Another attempt would be told and given the same. */
+static void rejection_record(const struct train_conf *conf, int rc, const struct err *err)
+{
+    if (rc == ERR_INPUT || rc == ERR_USAGE)
+        record_rejected(conf->run_dir, conf->attempt, err->text);
+}
+
 /* *end: how training ended, when 0 is returned. */
 static int train_here(const struct opt_values *v, struct comm *world, struct notice *notice, enum train_end *end, struct err *err)
 {
@@ -346,6 +354,8 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
     bool trained = rc == 0;
     if (trained && world->rank == 0 && !conf.trial)
         notice_record(notice, dir, conf.attempt);
+    else if (rc < 0 && !trained && world->rank == 0 && !conf.trial)
+        rejection_record(&conf, rc, err);
     if (rc == 0)
         rc = train_run(&conf, &report, err);
     if (trained && conf.trial && world->rank == 0)

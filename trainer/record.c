@@ -386,3 +386,18 @@ void record_ended(struct record *r, int64_t next_step, const char *reason, const
         json_put_text(&e.out, "detail", detail);
     commit(r, &e, true);
 }
+
+void record_rejected(const char *run_dir, int64_t attempt, const char *detail)
+{
+    char dir[LIMIT_PATH_BYTES + 16], log[LIMIT_PATH_BYTES + 64];
+    struct record r = {0};
+    struct err err = {0};
+    snprintf(dir, sizeof dir, "%s/events", run_dir);
+    snprintf(log, sizeof log, "%s/rank0.a%lld.evlog", dir, (long long)attempt);
+    if (!file_exists(dir) || file_exists(log))
+        return;
+    if (record_open(&r, run_dir, attempt, &err) < 0)
+        log_msg(LOG_WARN, "event lost: %s", err.text);
+    record_ended(&r, 0, "refused", detail);
+    record_close(&r);
+}

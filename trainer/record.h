@@ -58,5 +58,7 @@ int record_has(const char *run_dir, const char *kind, int64_t step, bool *found,
 /* The ranks have agreed to save and stop. signo, heard: this rank's own notice, 0 and NULL when it had none. */
 void record_stop_seen(struct record *r, int signo, const volatile struct timespec *heard);
 void record_ended(struct record *r, int64_t next_step, const char *reason, const char *detail); /* detail: of an error, else "" */
+/* An attempt of a run whose folder holds events (a launched one) is refused before its log was made: the end alone, with this sentence. */
+void record_rejected(const char *run_dir, int64_t attempt, const char *detail);
 
 #endif

@@ -686,6 +686,8 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     bool refused = rc == ERR_INPUT && out->steps == 0;
     const char *failed = rc == ERR_FULL ? "disk_full" : refused ? "refused" : "error";
     const char *reason = rc < 0 ? failed : out->end == TRAIN_DONE ? "done" : "stop";
+    if (refused && !t.record.log && conf->world->rank == 0 && !conf->trial)
+        record_rejected(conf->run_dir, conf->attempt, err->text);
     record_ended(&t.record, t.next_step, reason, rc < 0 ? err->text : "");
     if (rc == 0)
         rc = train_profile_end(&t, out, err);
