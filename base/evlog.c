@@ -440,6 +440,8 @@ struct evlog {
     int64_t attempt, next_seq;
     int fd;
     struct str spare; /* the last event's memory, for the next: a steady writer allocates nothing */
+    struct str kept;  /* whole records that wait for room, oldest first */
+    size_t keep_bytes;
 };
 
 static int check_ids(const struct evlog_ids *ids, struct err *err)
@@ -511,6 +513,7 @@ int evlog_open(const char *dir, const struct evlog_ids *ids, struct evlog **out,
         return err_set(err, ERR_NOMEM, "out of memory while opening an event log in '%s'", dir);
     log->fd = -1;
     log->spare = (struct str)STR_INIT;
+    log->kept = (struct str)STR_INIT;
     rc = copy_ids(log, dir, ids, err);
     if (rc == 0)
         rc = open_log(log, dir, err);
@@ -526,10 +529,12 @@ void evlog_close(struct evlog *log)
     if (!log)
         return;
     if (log->fd >= 0) {
+        evlog_flush(log, NULL);
         fsync(log->fd); /* best effort: what had to be durable was synced when it was committed */
         close(log->fd);
     }
     str_release(&log->spare);
+    str_release(&log->kept);
     free(log->path);
     free(log->run);
     free(log->writer);
@@ -608,29 +613,85 @@ static int sync_log(const struct evlog *log, struct err *err)
     return 0;
 }
 
-static int append(struct evlog *log, const struct str *record, bool durable, struct err *err)
+/* *seen: a reader may have seen it, whatever the result is. */
+static int append(const struct evlog *log, const char *p, size_t n, bool durable, bool *seen,
+                  struct err *err)
 {
     struct stat before;
     int rc;
 
     if (fstat(log->fd, &before) < 0)
         return err_set_errno(err, ERR_IO, "cannot look at event log '%s'", log->path);
-    rc = file_write_all(log->fd, record->p, record->len, log->path, err);
-    if (rc == 0) {
-        log->next_seq++; /* from here on a reader may have seen it */
+    rc = file_write_all(log->fd, p, n, log->path, err);
+    *seen = rc == 0;
+    if (rc == 0)
         rc = durable ? sync_log(log, err) : 0;
-    }
     if (rc < 0 && ftruncate(log->fd, before.st_size) < 0)
         return rc; /* the reader passes over what is left */
     return rc;
 }
 
+/* ---- keeping ---- */
+
+void evlog_keep(struct evlog *log, size_t max_bytes) { log->keep_bytes = max_bytes; }
+
+bool evlog_keeps(const struct evlog *log) { return log->kept.len > 0; }
+
+/* Bytes of the kept records that could be written, from the oldest on; less than all with what failed in *rc. */
+static size_t kept_append(const struct evlog *log, int *rc, struct err *err)
+{
+    size_t done = 0;
+    bool seen;
+
+    for (*rc = 0; *rc == 0 && done < log->kept.len;) {
+        const char *p = log->kept.p + done;
+        size_t n = HEADER_BYTES + get_le((const unsigned char *)p + 16, 4);
+        *rc = append(log, p, n, false, &seen, err);
+        done += *rc == 0 ? n : 0;
+    }
+    return done;
+}
+
+/* What could not be brought to the disk is written once more: a reader knows by seq what it has. */
+int evlog_flush(struct evlog *log, struct err *err)
+{
+    int rc, synced;
+    size_t done;
+
+    if (!evlog_keeps(log))
+        return 0;
+    done = kept_append(log, &rc, err);
+    synced = done ? sync_log(log, rc < 0 ? NULL : err) : 0;
+    if (synced < 0)
+        return rc < 0 ? rc : synced;
+    log->kept.len -= done;
+    memmove(log->kept.p, log->kept.p + done, log->kept.len);
+    if (rc == 0)
+        str_release(&log->kept);
+    return rc;
+}
+
+/* Its seq stays its own, kept or not, so that a reader misses it as long as it is not written. */
+static void keep(struct evlog *log, const struct str *record)
+{
+    if (log->kept.len + record->len <= log->keep_bytes)
+        str_addn(&log->kept, record->p, record->len); /* with no memory it is left out whole */
+    log->next_seq = (int64_t)get_le((const unsigned char *)record->p + 24, 8) + 1;
+}
+
 int evlog_commit(struct evlog *log, struct evlog_event *e, bool durable, struct err *err)
 {
+    bool seen = false;
     int rc = seal(log, e, err);
+    bool sealed = rc == 0;
 
     if (rc == 0)
-        rc = append(log, &e->text, durable, err);
+        rc = evlog_flush(log, err);
+    if (rc == 0)
+        rc = append(log, e->text.p, e->text.len, durable, &seen, err);
+    log->next_seq += seen;
+    if (sealed && rc == ERR_FULL && log->keep_bytes)
+        keep(log, &e->text);
     str_release(&log->spare); /* of another event that ended in between */
     log->spare = e->text;
     e->text = (struct str)STR_INIT;

@@ -43,6 +43,15 @@ struct evlog_event {
 void evlog_begin(struct evlog *log, struct evlog_event *e, const char *kind);
 int evlog_commit(struct evlog *log, struct evlog_event *e, bool durable, struct err *err);
 
+/* From now on events for which the disk has no room are kept in memory, up to max_bytes of them, and
+ * written in their order, before anything newer, as soon as there is some: by the next commit, flush or
+ * close. The commit that keeps one returns ERR_FULL all the same. What is too much to keep is lost, and
+ * readers report it missing. */
+void evlog_keep(struct evlog *log, size_t max_bytes);
+/* Writes what is kept. 0: nothing is kept any more; ERR_FULL: there is no room yet. */
+int evlog_flush(struct evlog *log, struct err *err);
+bool evlog_keeps(const struct evlog *log); /* Is any event kept? */
+
 /* ---- reading ---- */
 struct evlog_damage {
     int64_t offset, bytes; /* skipped region */

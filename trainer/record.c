@@ -48,6 +48,8 @@
 #include "profiles/flops.h"
 #include "trainer/meter.h"
 
+enum { KEEP_BYTES = 16 << 20 }; /* some 20,000 steps */
+
 int record_log_open(const char *run_dir, int64_t attempt, const char *writer, struct evlog **out, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES], run[LIMIT_PATH_BYTES];
@@ -64,7 +66,10 @@ int record_log_open(const char *run_dir, int64_t attempt, const char *writer, st
 
 int record_open(struct record *r, const char *run_dir, int64_t attempt, struct err *err)
 {
-    return record_log_open(run_dir, attempt, "rank0", &r->log, err);
+    int rc = record_log_open(run_dir, attempt, "rank0", &r->log, err);
+    if (rc == 0)
+        evlog_keep(r->log, KEEP_BYTES);
+    return rc;
 }
 
 void record_close(struct record *r)
@@ -73,11 +78,19 @@ void record_close(struct record *r)
     r->log = NULL;
 }
 
+/* Training goes on when the disk is full, and so does its record, in memory. */
 static void commit(struct record *r, struct evlog_event *e, bool durable)
 {
     struct err err = {0};
-    if (evlog_commit(r->log, e, durable, &err) < 0)
+    int rc = evlog_commit(r->log, e, durable, &err);
+    bool owes = evlog_keeps(r->log);
+    if (owes && !r->owes)
+        log_msg(LOG_WARN, "the record of the run waits in memory for room on the disk: %s", err.text);
+    else if (rc < 0 && !owes)
         log_msg(LOG_WARN, "event lost: %s", err.text);
+    else if (r->owes && !owes)
+        log_msg(LOG_INFO, "there is room again: the record of the run is written");
+    r->owes = owes;
 }
 
 void record_started(struct record *r, const struct run *run, const struct plan *plan, int64_t next_step, double peak_flops)

@@ -13,7 +13,10 @@
 #include "trainer/scan.h"
 #include "trainer/warm_start.h"
 
-struct record { struct evlog *log; }; /* log NULL: nothing is recorded */
+struct record {
+    struct evlog *log; /* NULL: nothing is recorded */
+    bool owes;         /* the disk was full, and events wait in memory for room */
+};
 
 struct record_step {
     int64_t step;

@@ -632,6 +632,57 @@ static void full_disk(void **state)
     }
 }
 
+/* A log that keeps: whatever room there is meanwhile, all is written in the end, once and in order; what was
+ * too much to keep is missed. */
+static void full_disk_and_kept(void **state)
+{
+    struct err err;
+
+    (void)state;
+    for (size_t room = 0; room < 1000; room += 37) {
+        struct evlog *log;
+        struct seen s;
+        unlink(log_path());
+        log = open_log();
+        evlog_keep(log, 1 << 16);
+        fault.active = true;
+        fault.bytes_left = 0;
+        for (int64_t v = 1; v <= 5; v++)
+            assert_int_equal(append(log, v, true, &err), ERR_FULL);
+        assert_true(evlog_keeps(log));
+        fault.bytes_left = room;
+        assert_int_equal(evlog_flush(log, &err), ERR_FULL);
+        fault.active = false;
+        assert_int_equal(append(log, 6, true, &err), 0);
+        assert_false(evlog_keeps(log));
+        evlog_close(log);
+        s = read_log();
+        assert_int_equal(s.n, 6);
+        for (size_t i = 0; i < s.n; i++)
+            assert_int_equal(s.seq[i], i + 1);
+        assert_int_equal(s.n_damage, 0);
+    }
+}
+
+static void full_disk_and_too_much_kept(void **state)
+{
+    struct evlog *log = open_log();
+    struct err err;
+    struct seen s;
+
+    (void)state;
+    evlog_keep(log, 700); /* three of them at most */
+    fault.active = true;
+    fault.bytes_left = 0;
+    for (int64_t v = 1; v <= 9; v++)
+        assert_int_equal(append(log, v, true, &err), ERR_FULL);
+    fault.active = false;
+    evlog_close(log); /* writes what it has */
+    s = read_log();
+    assert_in_range(s.n, 1, 3);
+    assert_int_equal(s.seq[s.n - 1], s.n);
+}
+
 /* And what was written cannot be cut off again. */
 static void full_disk_and_failing_truncate(void **state)
 {
@@ -813,6 +864,8 @@ int main(void)
         IN_SCRATCH(file_truncated_under_the_reader),
         IN_SCRATCH(seek_and_continue),
         IN_SCRATCH(full_disk),
+        IN_SCRATCH(full_disk_and_kept),
+        IN_SCRATCH(full_disk_and_too_much_kept),
         IN_SCRATCH(full_disk_and_failing_truncate),
         IN_SCRATCH(failing_sync),
         IN_SCRATCH(event_with_a_key_twice),
