@@ -65,7 +65,8 @@ static int fail(struct err *err, const char *verb, const char *path)
     const char *advice = error == EACCES || error == EPERM || error == EROFS ? ": change its permissions or choose another folder"
                          : error == ENOSPC || error == EDQUOT                 ? ": free some space there or choose another folder"
                                                                               : "";
-    return err_set(err, ERR_IO, "cannot %s '%s': %s%s", verb, path, strerror(error), advice);
+    int code = error == ENOSPC || error == EDQUOT ? ERR_FULL : ERR_IO;
+    return err_set(err, code, "cannot %s '%s': %s%s", verb, path, strerror(error), advice);
 }
 
 /* ---- renewing ---- */

@@ -65,6 +65,7 @@ struct agent {
     double told_mono;           /* the trainer was asked to stop last */
     int notice_signo;      /* of the first notice */
     double notice_after_s; /* the attempt's start */
+    enum sched_end before; /* why the job of the attempt before ended, if that was another one */
     double started_mono, moved_mono, looked_mono; /* of the attempt; when rank 0's log grew last, and was looked at */
     int64_t log_bytes;
     struct owner_watch owner;
@@ -262,7 +263,7 @@ static void limit_tell(struct agent *a)
 }
 
 /* Rank 0 writes an event for every step, save and load, a foreign trainer prints: when that log has not grown for so long nothing moves any
- * more. The log's size on our own clock, for its times may be another host's. */
+ * more, unless there is no room for it to grow. The log's size on our own clock, for its times may be another host's. */
 static bool hangs(struct agent *a)
 {
     char path[LIMIT_PATH_BYTES];
@@ -278,7 +279,11 @@ static bool hangs(struct agent *a)
         a->log_bytes = bytes;
         a->moved_mono = now_s;
     }
-    return limit_s > 0 && now_s - a->moved_mono > limit_s;
+    if (limit_s <= 0 || now_s - a->moved_mono <= limit_s)
+        return false;
+    bool heard = space_for_words(&a->attempt);
+    a->moved_mono = heard ? a->moved_mono : now_s;
+    return heard;
 }
 
 /* Take the notices that came, or come within this time. */
@@ -437,34 +442,27 @@ static int space_wait(struct agent *a, struct err *err)
     return rc;
 }
 
-/* Of the attempt before ours whose end nobody told: why did its job end, if that was another one? UNKNOWN when nobody says. */
-static enum sched_end before_ending(struct agent *a)
-{
-    const struct run_attempt *last = a->state.n_attempts ? &a->state.attempts[a->state.n_attempts - 1] : NULL;
-    struct sched_ending ending;
-    if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !a->work.sched || strcmp(last->job_id, a->work.self.id) == 0)
-        return SCHED_END_UNKNOWN;
-    return sched_ending(a->work.sched, last->job_id, &ending, NULL) == 0 ? ending.why : SCHED_END_UNKNOWN;
-}
-
 /* The claim, and the attempt's end, must be written down: with no room for a word they wait for it. */
 static bool word_wait(struct agent *a, int rc)
 {
     return rc == ERR_FULL && a->work.sched && !a->stop_requested && notices_take(a, SPACE_LOOK_MS, NULL) == 0;
 }
 
-static int claim(struct agent *a, struct err *err)
+/* Nothing of the attempt is on the record yet: told to stop while it waits for room, the agent gives the job back. */
+static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *), struct err *err)
 {
-    enum sched_end before = before_ending(a);
-    int rc = attempt_claim(&a->attempt, &a->state, before, err);
+    int rc = begin(a, err);
     if (rc == ERR_FULL)
         log_msg(LOG_WARN, "no attempt can be begun yet: %s", err->text);
     while (word_wait(a, rc))
-        rc = attempt_claim(&a->attempt, &a->state, before, err);
+        rc = begin(a, err);
     if (rc == ERR_FULL && a->stop_requested)
         work_requeue(&a->work, &a->attempt);
     return rc;
 }
+
+static int lock_take(struct agent *a, struct err *err) { return attempt_lock(&a->attempt, err); }
+static int claim(struct agent *a, struct err *err) { return attempt_claim(&a->attempt, &a->state, a->before, err); }
 
 /* ---- one attempt ---- */
 
@@ -493,8 +491,8 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause, const struc
         *exit_code = 75;
         return 0;
     }
-    while (word_wait(a, attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail)))
-        ;
+    for (int told = attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail); word_wait(a, told);)
+        told = attempt_flush(&a->attempt);
     run_state_release(&a->state);
     int rc = run_state_load(a->conf->run_dir, &a->state, err);
     if (rc < 0 || (rc = run_state_end(&a->state, a->attempt.number, cause, detail, err)) < 0)
@@ -589,7 +587,7 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
         .time_limit_near = a->stop_requested && near_time_limit(a), .hung = a->hung, .node_lost = a->node_lost,
         .ours = !a->work.foreign,
         .disk_full = a->work.foreign ? foreign_is_full(&a->foreign, a->conf->run_dir, end)
-                                     : space_missed(a->conf->run_dir, told, end->exit_code),
+                                     : space_missed(&a->attempt, told, end->exit_code),
         .is_short = as == FOREIGN_SHORT, .exit_code = end->exit_code, .exit_signal = end->exit_signal};
     detail_make(a, end, as == FOREIGN_SHORT, told, detail);
     return attempt_settle(a, attempt_cause_of(&evidence), end, detail, exit_code, err);
@@ -674,7 +672,7 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
     if (rc == 0)
         rc = work_load(&a.work, conf->run_dir, conf->home, err);
     if (rc == 0)
-        rc = attempt_lock(&a.attempt, err);
+        rc = begin_wait(&a, lock_take, err);
     if (rc == 0)
         rc = run_state_load(conf->run_dir, &a.state, err);
     if (rc < 0)
@@ -688,7 +686,8 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
         *exit_code = 0;
         goto out;
     }
-    if ((rc = claim(&a, err)) == 0 && (rc = work_changes_take(&a.work, &a.attempt, &a.state, err)) == 0 && (rc = budget_look(&a, &spent, err)) == 0) {
+    a.before = attempt_before(&a.attempt, &a.state, a.work.sched);
+    if ((rc = begin_wait(&a, claim, err)) == 0 && (rc = work_changes_take(&a.work, &a.attempt, &a.state, err)) == 0 && (rc = budget_look(&a, &spent, err)) == 0) {
         *exit_code = 1;
         rc = spent ? 0 : attempt_run(&a, exit_code, err);
     }

@@ -13,6 +13,7 @@
 #include "launcher/last_words.h"
 
 static const double LET_GO_S = 30; /* for what the attempt before left behind to end */
+enum { KEEP_BYTES = 16 << 20 };    /* of events that wait for room on the disk */
 
 enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
 {
@@ -68,13 +69,12 @@ static int log_open(const struct attempt *a, const char *run, int64_t number, st
     return rc;
 }
 
-static int commit(struct evlog *log, struct evlog_event *e, bool durable)
+static void commit(struct evlog *log, struct evlog_event *e, bool durable)
 {
     struct err err = {0};
-    int rc = evlog_commit(log, e, durable, &err);
-    if (rc < 0)
-        log_msg(LOG_WARN, "event lost: %s", err.text);
-    return rc;
+    bool kept = evlog_keeps(log);
+    if (evlog_commit(log, e, durable, &err) < 0 && !kept)
+        log_msg(LOG_WARN, "event %s: %s", evlog_keeps(log) ? "not written yet" : "lost", err.text);
 }
 
 void attempt_event(struct attempt *a, struct evlog_event *e)
@@ -87,7 +87,7 @@ void attempt_event_soon(struct attempt *a, struct evlog_event *e)
     commit(a->log, e, false);
 }
 
-static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail)
+static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail, struct err *err)
 {
     struct evlog_event e;
     evlog_begin(log, &e, "attempt_ended");
@@ -95,13 +95,19 @@ static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, i
     json_put_int(&e.out, "exit_code", exit_code);
     json_put_int(&e.out, "signal", exit_signal);
     json_put_text(&e.out, "detail", detail);
-    return commit(log, &e, true);
+    return evlog_commit(log, &e, true, err);
 }
 
 int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail)
 {
-    return end_put(a->log, cause, exit_code, exit_signal, detail);
+    struct err err = {0};
+    int rc = end_put(a->log, cause, exit_code, exit_signal, detail, &err);
+    if (rc < 0)
+        log_msg(LOG_WARN, "the attempt's end is not written%s: %s", evlog_keeps(a->log) ? " yet" : "", err.text);
+    return rc;
 }
+
+int attempt_flush(struct attempt *a) { return evlog_flush(a->log, NULL); }
 
 /* ---- its files ---- */
 
@@ -172,7 +178,7 @@ static enum attempt_cause stopped_cause(const struct run_state *s, char detail[S
     return by == WISH_CANCEL ? CAUSE_CANCEL : CAUSE_PAUSE;
 }
 
-/* Opens the log of the newest attempt, NULL if there is none, and ends it there if its end is open. */
+/* Opens the log of the newest attempt, NULL if there is none, and ends it there if its end is open. ERR_FULL: there is no room for that. */
 static int silent_close(const struct attempt *a, const struct run_state *state, int agent_signal, enum sched_end why, struct evlog **log,
                         struct err *err)
 {
@@ -183,8 +189,16 @@ static int silent_close(const struct attempt *a, const struct run_state *state, 
         return rc;
     bool stopped = state->wish != WISH_RUN || last->number <= state->stopped_attempt;
     enum attempt_cause cause = stopped ? stopped_cause(state, detail) : cause_of_silent(last, agent_signal, why, detail);
-    end_put(*log, cause, -1, agent_signal, detail);
-    return 0;
+    return end_put(*log, cause, -1, agent_signal, detail, err) == ERR_FULL ? ERR_FULL : 0;
+}
+
+enum sched_end attempt_before(const struct attempt *a, const struct run_state *s, struct sched *sched)
+{
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    struct sched_ending ending;
+    if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !sched || strcmp(last->job_id, a->self->id) == 0)
+        return SCHED_END_UNKNOWN;
+    return sched_ending(sched, last->job_id, &ending, NULL) == 0 ? ending.why : SCHED_END_UNKNOWN;
 }
 
 /* ---- claiming ---- */
@@ -242,6 +256,8 @@ static int former_self_evict(const struct attempt *a, const char *lock, struct e
 int attempt_lock(struct attempt *a, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
+    if (a->lock)
+        return 0;
     snprintf(path, sizeof path, "%s/claims", a->run_dir);
     int rc = file_mkdirs(path, err);
     snprintf(path, sizeof path, "%s/claims/lock", a->run_dir);
@@ -284,20 +300,25 @@ static bool is_replaced(const struct attempt *a, const struct run_state *state)
     return strcmp(a->self->token, state->after) != 0 || strcmp(newest.token, state->token) == 0;
 }
 
-int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_end why, struct err *err)
+static int number_take(struct attempt *a, const struct run_state *state, enum sched_end why, struct err *err)
 {
     if (is_replaced(a, state))
         return err_set(err, ERR_BUSY, "this job (token %s) was replaced by a newer submission (token %s)", a->self->token, state->token);
     struct evlog *before = NULL;
     int rc = silent_close(a, state, 0, why, &before, err);
     evlog_close(before);
-    if (rc < 0)
-        return rc;
     int64_t number = claim_highest(a) + 1;
-    if ((rc = claim_create(a, number, err)) < 0)
-        return rc;
-    a->number = number;
-    return log_open(a, state->run, number, &a->log, err);
+    if (rc == 0 && (rc = claim_create(a, number, err)) == 0)
+        a->number = number;
+    return rc;
+}
+
+int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_end why, struct err *err)
+{
+    int rc = a->number ? 0 : number_take(a, state, why, err);
+    if (rc == 0 && (rc = log_open(a, state->run, a->number, &a->log, err)) == 0)
+        evlog_keep(a->log, KEEP_BYTES);
+    return rc;
 }
 
 int attempt_mourn(struct attempt *a, int signo, enum sched_end why, struct err *err)
@@ -309,6 +330,10 @@ int attempt_mourn(struct attempt *a, int signo, enum sched_end why, struct err *
         rc = run_state_load(a->run_dir, &state, err);
     if (rc == 0)
         rc = silent_close(a, &state, signo, why, &a->log, err);
+    if (rc < 0) {
+        evlog_close(a->log);
+        a->log = NULL;
+    }
     run_state_release(&state);
     return rc;
 }

@@ -36,7 +36,10 @@ void attempt_release(struct attempt *a);
 /* Waits half a minute for the agent of the attempt before, and until it has been silent for a minute when it lived on another host; but not
  * for an earlier life of this very job, which the scheduler has ended. */
 int attempt_lock(struct attempt *a, struct err *err);
-/* Under the lock, with the state folded since: takes the next number and opens its log, having said how the one before ended if that is
+/* Of the attempt before ours whose end nobody told: why did its job end, if that was another one? UNKNOWN when nobody says. */
+enum sched_end attempt_before(const struct attempt *a, const struct run_state *s, struct sched *sched);
+/* Of the lock, the claim and the mourning: ERR_FULL when the disk has no room for a word; the same call, once there is some, goes on from there.
+ * Under the lock, with the state folded since: takes the next number and opens its log, having said how the one before ended if that is
  * open. before: why its job ended, as the scheduler has it; SCHED_END_NONE: it says for no reason of its own; SCHED_END_UNKNOWN: not known. */
 int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_end before, struct err *err);
 
@@ -47,12 +50,13 @@ bool attempt_is_newest(const struct attempt *a);
  * what the agent left behind to let go of the lock. why: as the scheduler has it. */
 int attempt_mourn(struct attempt *a, int signo, enum sched_end why, struct err *err);
 
-/* A full disk must not end the training it reports on: a lost event is a warning. The end's result is that of the write: told again, the first
- * counts. */
+/* A full disk must not end the training it reports on: events wait in memory for room, and a lost one is a warning. */
 void attempt_event(struct attempt *a, struct evlog_event *e);
 /* The same without waiting for the disk: for steps, of which there are many. */
 void attempt_event_soon(struct attempt *a, struct evlog_event *e);
+/* ERR_FULL: it waits for room, and attempt_flush is to be asked for it. */
 int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail);
+int attempt_flush(struct attempt *a); /* ERR_FULL: events still wait for room */
 
 /* A trainer of ours that does not understand what it is told (exit status 2) ends before it has a log: its end and its sentence are told in
  * its name, as a refusal, for every other attempt would be told the same. */

@@ -38,8 +38,29 @@ static int agent_wait(pid_t child, const sigset_t *signals)
     return status;
 }
 
+/* False: a notice came. */
+static bool room_wait(const sigset_t *signals)
+{
+    static const struct timespec pause = {.tv_sec = 1};
+    int signo = sigtimedwait(signals, NULL, &pause);
+    return signo <= 0 || signo == SIGCHLD;
+}
+
+/* With no room for a word it waits, for nobody else would bring the run back; told to stop, it gives the job back. */
+static int mourn(struct attempt *attempt, struct work *work, int signo, enum sched_end why, const sigset_t *signals, struct err *err)
+{
+    int rc = attempt_mourn(attempt, signo, why, err);
+    if (rc == ERR_FULL)
+        log_msg(LOG_WARN, "the end of a killed agent is not written yet: %s", err->text);
+    while (rc == ERR_FULL && work->sched && room_wait(signals))
+        rc = attempt_mourn(attempt, signo, why, err);
+    if (rc == ERR_FULL)
+        work_requeue(work, attempt);
+    return rc;
+}
+
 /* The agent is dead: end its attempt in its name, and bring the run back if it may come back. */
-static int aftermath(const struct agent_conf *conf, int signo, int *exit_code, struct err *err)
+static int aftermath(const struct agent_conf *conf, int signo, const sigset_t *signals, int *exit_code, struct err *err)
 {
     struct attempt attempt;
     struct work work = {0};
@@ -51,7 +72,7 @@ static int aftermath(const struct agent_conf *conf, int signo, int *exit_code, s
     int rc = work_load(&work, conf->run_dir, conf->home, err);
     if (rc == 0)
         work_ending(&work, false, &ending);
-    if (rc == 0 && (rc = attempt_mourn(&attempt, signo, ending.why, err)) == 0)
+    if (rc == 0 && (rc = mourn(&attempt, &work, signo, ending.why, signals, err)) == 0)
         rc = run_state_load(conf->run_dir, &state, err);
     if (rc == 0) {
         enum run_next next = run_state_next(&state, &work.budget, why);
@@ -115,7 +136,7 @@ int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
         agent_live(conf, parent);
     int status = agent_wait(child, &signals), rc = 0;
     if (WIFSIGNALED(status))
-        rc = aftermath(conf, WTERMSIG(status), exit_code, err);
+        rc = aftermath(conf, WTERMSIG(status), &signals, exit_code, err);
     else
         *exit_code = WEXITSTATUS(status);
     if (rc == 0 && is_over(*exit_code) && daemon && getppid() != daemon)

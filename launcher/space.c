@@ -32,10 +32,27 @@ void space_event_held(struct attempt *a, double until, int64_t needed_bytes, int
     attempt_event(a, &e);
 }
 
-bool space_missed(const char *run_dir, const struct run_attempt *told, int exit_code)
+bool space_is_out(const char *run_dir)
 {
     int64_t left = file_space(run_dir);
-    return (told && told->disk_full) || (exit_code == err_exit_code(ERR_FULL) && left >= 0 && left < A_WORD_BYTES);
+    return left >= 0 && left < A_WORD_BYTES;
+}
+
+bool space_for_words(struct attempt *a)
+{
+    struct evlog_event e;
+    if (space_is_out(a->run_dir))
+        return false;
+    evlog_begin(a->log, &e, "silence");
+    attempt_event(a, &e);
+    return attempt_flush(a) != ERR_FULL;
+}
+
+bool space_missed(struct attempt *a, const struct run_attempt *told, int exit_code)
+{
+    if (told && told->disk_full)
+        return true;
+    return exit_code == err_exit_code(ERR_FULL) && (space_is_out(a->run_dir) || attempt_flush(a) == ERR_FULL);
 }
 
 void space_foreign_begin(struct space_foreign *f, const char *run_dir, const struct wrap *w, const struct run_state *before)

@@ -12,8 +12,13 @@ int64_t space_needed(const struct run_state *s);
 int64_t space_left(const char *run_dir, const char *saves);
 /* Event "held": the attempt waits for room until then (UTC s) at most. */
 void space_event_held(struct attempt *a, double until, int64_t needed_bytes, int64_t free_bytes);
-/* Did an attempt whose trainer exited so end for want of space? It says so itself, unless there was no room for that either. told may be NULL. */
-bool space_missed(const char *run_dir, const struct run_attempt *told, int exit_code);
+/* Is there no room for a word in the run's folder? Of a quota the disk says nothing. */
+bool space_is_out(const char *run_dir);
+/* Is there room for a log to grow? Of a quota it is told by our own, which gets an event "silence". */
+bool space_for_words(struct attempt *a);
+/* Did an attempt whose trainer exited so end for want of space? It says so itself, unless there was no room for that either, as there is
+ * none for our own words. told may be NULL. */
+bool space_missed(struct attempt *a, const struct run_attempt *told, int exit_code);
 
 /* A wrapped trainer says nothing of its own. It ended for want of space when the end of its log says so; or when it failed by an exit status
  * and there is now no room for another save, though there was when it started. One that always has less room than a save takes, because it
