@@ -466,6 +466,7 @@ static void close_(struct sched *s)
         l->rpc->ops->close(l->rpc);
     arena_release(&l->site_arena);
     arena_release(&l->history_arena);
+    arena_release(&l->alone_arena);
     arena_release(&l->net_arena);
     free(l);
 }

@@ -138,14 +138,16 @@ static int turn_take(const char *lock, const struct answer *a, struct lease **he
     return lease_take(lock, LOCK_WAIT_S - SLURM_SLOW_S, held, err);
 }
 
-void slurm_poll_forget(const struct sched_slurm *s)
+void slurm_poll_forget(struct sched_slurm *s)
 {
     char file[LIMIT_PATH_BYTES + 64], lock[LIMIT_PATH_BYTES + 64];
     paths(s, file, lock);
+    s->alone_at = 0;
     unlink(file); /* only a cache: what stays is old for poll_s at most */
 }
 
-int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out, struct err *err)
+/* By the file in which whoever asked last left the answer. */
+static int poll_by_file(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out, struct err *err)
 {
     char file[LIMIT_PATH_BYTES + 64], lock[LIMIT_PATH_BYTES + 64];
     struct answer a;
@@ -165,4 +167,29 @@ int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_j
     if (rc == 0 && (rc = verdict(&a, err)) == 0)
         *out = a.jobs;
     return rc;
+}
+
+static int poll_alone(struct sched_slurm *s, struct slurm_jobs *out, struct err *err)
+{
+    double now = clock_mono_s();
+    if (s->alone_at == 0 || now - s->alone_at >= s->poll_s) {
+        arena_release(&s->alone_arena);
+        arena_init(&s->alone_arena, 0);
+        s->alone_at = 0;
+        int rc = s->rpc->ops->jobs(s->rpc, NULL, &s->alone_arena, &s->alone, err);
+        if (rc < 0)
+            return rc;
+        s->alone_at = now;
+    }
+    *out = s->alone;
+    return 0;
+}
+
+int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out, struct err *err)
+{
+    struct err why = {0};
+    int rc = poll_by_file(s, arena, out, &why);
+    if (rc == ERR_FULL || rc == ERR_IO)
+        return poll_alone(s, out, err);
+    return rc < 0 ? err_set(err, rc, "%s", why.text) : rc;
 }

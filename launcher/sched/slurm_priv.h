@@ -23,6 +23,9 @@ struct sched_slurm {
     double history_at;           /* monotonic, of the last question to accounting; 0: none */
     struct slurm_jobs history;   /* its answer */
     struct arena history_arena;
+    double alone_at;             /* monotonic, when this process asked for itself; 0: never */
+    struct slurm_jobs alone;     /* its answer */
+    struct arena alone_arena;
 };
 
 /* ---- pure ---- */
@@ -58,10 +61,11 @@ int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec, char
 
 /* ---- the shared answer ---- */
 
-/* Every job of this user, not older than poll_s. ERR_TEMP: the controller did not answer lately. */
+/* Every job of this user, not older than poll_s. ERR_TEMP: the controller did not answer lately. Where the
+ * answer cannot be shared, in a folder that is full or not ours to write in, this process asks for itself. */
 int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out, struct err *err);
 /* A job was submitted that the shared answer does not hold: who looks next asks anew. */
-void slurm_poll_forget(const struct sched_slurm *s);
+void slurm_poll_forget(struct sched_slurm *s);
 
 /* ---- where the ranks of a step go (slurm_place.c) ---- */
 

@@ -449,6 +449,29 @@ static void test_shared_answer(void **state)
     sched_jobs_release(&jobs);
 }
 
+/* A folder that nobody may write in, or that has no room: there is an answer all the same, and one question a process. */
+static void test_answer_unshared(void **state)
+{
+    (void)state;
+    struct sched_jobs jobs = {0};
+    struct err err = {0};
+    char dir[128];
+    fake_file("queue", LINE("7", "RUNNING", "None", "0", "0", "1", "1795247417", "1795250000", "N/A", "reel:" TOKEN, "n"));
+    snprintf(dir, sizeof dir, "%s/sched", fake);
+    assert_int_equal(file_mkdirs(dir, NULL), 0);
+    snprintf(dir, sizeof dir, "%s/sched/slurm", fake);
+    assert_int_equal(symlink("/sys", dir), 0);
+    struct sched *s = fake_open();
+    for (int i = 0; i < 5; i++) {
+        if (sched_poll(s, NULL, &jobs, &err) < 0)
+            fail_msg("%s", err.text);
+        assert_int_equal(jobs.n, 1);
+    }
+    sched_close(s);
+    assert_int_equal(fake_asked("squeue"), 1);
+    sched_jobs_release(&jobs);
+}
+
 static void test_several_clusters(void **state)
 {
     (void)state;
@@ -594,7 +617,7 @@ int main(void)
         TEST(states), TEST(token), TEST(squeue_text), TEST(squeue_text_refused), TEST(ending), TEST(ending_json), TEST(squeue_json), TEST(site),
         TEST(durations_and_gpus), TEST(errors), TEST(wire), TEST(history),
 #define FAKED(name) cmocka_unit_test_setup_teardown(test_##name, fake_setup, fake_teardown)
-        FAKED(forgotten), FAKED(environment), FAKED(after), FAKED(shared_answer), FAKED(several_clusters),
+        FAKED(forgotten), FAKED(environment), FAKED(after), FAKED(shared_answer), FAKED(answer_unshared), FAKED(several_clusters),
     };
     return cmocka_run_group_tests_name("sched slurm", tests, NULL, NULL);
 }
