@@ -536,7 +536,7 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
         snprintf(more, sizeof more, " at step %lld of %lld", (long long)num_max_i64(0, foreign_steps(&a->foreign)),
                  (long long)a->work.wrap.total_steps);
     else if (a->learned)
-        snprintf(more, sizeof more, ", the job was being ended (%s)", sched_end_name(a->ending.why));
+        attempt_ending_format(a->ending.why, more, sizeof more);
     else if (told && told->disk_full && told->space.any)
         snprintf(more, sizeof more, ": a checkpoint takes %s and the run's disk has %s left",
                  num_format_bytes(told->space.needed_bytes, needed, sizeof needed),

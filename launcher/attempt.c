@@ -38,6 +38,12 @@ enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
     return e->ours && e->exit_code == err_exit_code(ERR_DIVERGED) ? CAUSE_DIVERGED : CAUSE_CRASH;
 }
 
+void attempt_ending_format(enum sched_end why, char *out, size_t size)
+{
+    const char *name = sched_end_name(why);
+    snprintf(out, size, ", the job was being ended%s%s%s", *name ? " (" : "", name, *name ? ")" : "");
+}
+
 const struct run_attempt *attempt_told(const struct run_state *s, int64_t number)
 {
     for (int64_t i = 0; i < s->n_attempts; i++)

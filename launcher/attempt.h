@@ -58,6 +58,9 @@ void attempt_event_soon(struct attempt *a, struct evlog_event *e);
 int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail);
 int attempt_flush(struct attempt *a); /* ERR_FULL: events still wait for room */
 
+/* ", the job was being ended (preempted)", for people; the brackets hold what the scheduler tells, and are not there when that is nothing. */
+void attempt_ending_format(enum sched_end why, char *out, size_t size);
+
 /* A trainer of ours that does not understand what it is told (exit status 2) ends before it has a log: its end and its sentence are told in
  * its name, as a refusal, for every other attempt would be told the same. */
 void attempt_misunderstood_note(struct attempt *a, int exit_code);

@@ -225,7 +225,7 @@ static int still_check(const struct launch *l, struct sched *s, const struct run
     char what[STATE_TEXT_BYTES];
     bool lives;
     int rc = control_lives(l, s, state, &lives, what, err);
-    return rc == 0 && lives ? err_set(err, ERR_BUSY, "run '%s' has not ended yet: %s; try again", state->name, what) : rc;
+    return rc == 0 && lives ? err_set(err, ERR_BUSY, "run '%s' has not ended yet: %s", state->name, what) : rc;
 }
 
 int control_resume(const struct launch *l, struct sched *s, struct err *err)

@@ -199,15 +199,24 @@ int launch_check(const struct launch *l, struct sched *s, const struct run *run,
     return rc;
 }
 
+/* Who names a run found its folder a moment ago. */
+static int gone(const struct launch *l, struct err *err)
+{
+    return err_set(err, ERR_NOT_FOUND, "the folder '%s' of run %.8s is gone: somebody has just removed or moved it; 'reel status' lists the runs",
+                   l->run_dir, l->run_id);
+}
+
 int launch_lock(const struct launch *l, struct lease **lock, struct run_state *state, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/claims", l->run_dir);
     if (mkdir(path, 0777) < 0 && errno != EEXIST) /* not the run's folder: a run that was removed is not made anew */
-        return err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot make '%s'", path);
+        return errno == ENOENT ? gone(l, err) : err_set_errno(err, ERR_IO, "cannot make '%s'", path);
     snprintf(path, sizeof path, "%s/claims/submit.lock", l->run_dir);
     int rc = lease_take(path, 30, lock, err);
-    return rc < 0 ? rc : run_state_load(l->run_dir, state, err);
+    if (rc < 0)
+        return file_exists(l->run_dir) ? rc : gone(l, err);
+    return run_state_load(l->run_dir, state, err);
 }
 
 /* self: the job it comes after, own: and that is the one this process runs in. */
@@ -380,7 +389,7 @@ int launch_cancel(const struct launch *l, struct sched *s, struct err *err)
     struct run_state state;
     struct evlog *log = NULL;
     run_state_init(&state);
-    int rc = run_state_load(l->run_dir, &state, err);
+    int rc = file_exists(l->run_dir) ? run_state_load(l->run_dir, &state, err) : gone(l, err); /* its log would make the folder anew */
     if (rc == 0 && state.done)
         rc = err_set(err, ERR_NO, "run %s is done: there is nothing to cancel", state.name);
     if (rc == 0)

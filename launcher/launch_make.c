@@ -52,7 +52,11 @@ int launch_open(const char *home, const char *bin_dir, const char *name_or_id, s
                        "the name by 'reel rm %s'", name_of(home, id, name), path, name);
     if (wrap_is(path))
         return foreign_open(home, bin_dir, id, path, out, err);
-    if ((rc = next_load(path, &next, err)) < 0)
+    rc = next_load(path, &next, err);
+    if (rc == ERR_NOT_FOUND)
+        return err_set(err, rc, "run '%s' has no file of its own in its folder '%s' any more: put run.json back, or remove what is left by 'reel rm %s'",
+                       name_of(home, id, name), path, name);
+    if (rc < 0)
         return rc;
     launch_init(out, home, bin_dir, id, &next.run.budget);
     next_release(&next);

@@ -41,10 +41,11 @@ int wish_go_on(struct wish *w, const struct control_retry *how, struct err *err)
     for (bool said = false;; said = true) {
         struct err why = {0};
         int rc = how ? control_retry(&w->l, w->s, how, &why) : control_resume(&w->l, w->s, &why);
-        if (rc != ERR_BUSY || clock_mono_s() - begun_s > PATIENCE_S)
-            return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
+        bool spent = rc == ERR_BUSY && clock_mono_s() - begun_s > PATIENCE_S;
+        if (rc != ERR_BUSY || spent)
+            return rc < 0 ? err_set(err, rc, "%s%s", why.text, spent ? "; give the same command again" : "") : 0;
         if (!said)
-            fprintf(stderr, "%s: waiting\n", why.text);
+            fprintf(stderr, "%s; waiting for that, %.0f s at most\n", why.text, PATIENCE_S);
         clock_sleep_s(LOOK_EVERY_S);
     }
 }

@@ -68,12 +68,31 @@ static void the_newest_claim_counts(void **state)
     attempt_release(&a);
 }
 
+static void how_a_job_was_ended(void **state)
+{
+    static const struct {
+        enum sched_end why;
+        const char *text;
+    } cases[] = {
+        {SCHED_END_NONE, ", the job was being ended"}, /* when it was asked again the scheduler knew of nothing */
+        {SCHED_END_PREEMPTED, ", the job was being ended (preempted)"},
+        {SCHED_END_UNKNOWN, ", the job was being ended (for a reason it does not tell)"},
+    };
+    char text[128];
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        attempt_ending_format(cases[i].why, text, sizeof text);
+        assert_string_equal(text, cases[i].text);
+    }
+}
+
 int main(void)
 {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         IN_SCRATCH(a_former_life_is_not_waited_for),
         IN_SCRATCH(the_newest_claim_counts),
+        cmocka_unit_test(how_a_job_was_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -70,7 +71,11 @@ static void a_waiter_finds_no_run(void **state)
     assert_int_equal(status_of(child), -ERR_NOT_FOUND);
     assert_int_equal(access(l.run_dir, F_OK), -1);
     assert_int_equal(home_run_find(in_scratch("home"), "one", id, NULL), ERR_NOT_FOUND);
-    assert_int_equal(status_of(waiter(&l)), -ERR_NOT_FOUND); /* nor does it make one anew */
+    struct err err = {0};
+    assert_int_equal(launch_lock(&l, &lock, &now, &err), ERR_NOT_FOUND); /* nor does it make one anew */
+    assert_non_null(strstr(err.text, " is gone: somebody has just removed or moved it; 'reel status' lists the runs"));
+    assert_int_equal(launch_cancel(&l, NULL, &err), ERR_NOT_FOUND); /* nor who cancels it then */
+    assert_non_null(strstr(err.text, " is gone: somebody"));
     assert_int_equal(access(l.run_dir, F_OK), -1);
     run_state_release(&now);
 }
