@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { READ_TRIES = 3, FRESH_S = 3 /* coarser than the clock of any file system */ };
+enum { FRESH_S = 3 /* coarser than the clock of any file system */ };
 
 static bool may_not(int number)
 {
@@ -41,26 +41,20 @@ static bool same_hash(struct hash128 a, struct hash128 b)
 int content_hash(const char *path, const char *name, struct hash128 *hash, struct content_stamp *stamp, struct err *err)
 {
     struct content_stamp after = {0};
-    struct err last = {0};
-    bool moved = false;
-    for (int try = 0; try < READ_TRIES; try++) {
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0 && may_not(errno))
-            return err_set_errno(err, ERR_INPUT, "source '%s': cannot open it: make it readable, or leave it out", name);
-        if (fd >= 0)
-            close(fd);
-        int rc = stamp_read(path, stamp, &last);
-        if (rc == 0)
-            rc = hash_file(path, hash, &last);
-        if (rc == 0)
-            rc = stamp_read(path, &after, &last);
-        if (rc == 0 && same_stamp(stamp, &after))
-            return 0;
-        moved = rc == 0;
-    }
-    if (moved)
-        return err_set(err, ERR_INPUT, "source '%s' changes while it is read, %d times: leave it out until it is whole", name, READ_TRIES);
-    return err_set(err, ERR_TEMP, "source '%s': %s: tried %d times, nothing was published: run it again", name, last.text, READ_TRIES);
+    struct err why = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && may_not(errno))
+        return err_set_errno(err, ERR_INPUT, "source '%s': cannot open it: make it readable, or leave it out", name);
+    if (fd >= 0)
+        close(fd);
+    int rc = stamp_read(path, stamp, &why);
+    if (rc == 0)
+        rc = hash_file(path, hash, &why);
+    if (rc == 0)
+        rc = stamp_read(path, &after, &why);
+    if (rc < 0)
+        return err_set(err, ERR_TEMP, "source '%s': %s", name, why.text);
+    return same_stamp(stamp, &after) ? 0 : err_set(err, ERR_BUSY, "source '%s' changes while it is read", name);
 }
 
 int content_holds(const char *path, struct hash128 hash, const struct content_stamp *stamp, struct err *err)

@@ -24,7 +24,7 @@ struct content_stamp {
     bool fresh; /* written when it was hashed, or shortly before */
 };
 
-/* name: what errors call it. ERR_INPUT: it may not be read, or does not stay as it is. ERR_TEMP: it cannot be read now. */
+/* name: what errors call it. ERR_INPUT: it may not be read. ERR_TEMP: it cannot be read now. ERR_BUSY: it changed while it was read. */
 int content_hash(const char *path, const char *name, struct hash128 *hash, struct content_stamp *stamp, struct err *err);
 /* 1: it is as it was. 0: it holds something else. ERR_TEMP: it cannot be looked at now. */
 int content_holds(const char *path, struct hash128 hash, const struct content_stamp *stamp, struct err *err);

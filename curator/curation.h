@@ -38,7 +38,11 @@ int sources_find(struct curation *k, const char *const *operands, size_t n, stru
 /* The rule of --max-bad: ERR_INPUT when `bad` of `all` are too many; `first` says which and why. */
 int curation_bad_check(const struct curation *k, int64_t bad, int64_t all, const char *first, struct err *err);
 
-/* Works on every source, `jobs` at a time, a process each. What may pass is tried three times, the last time alone: ERR_TEMP then. */
+/* What may pass is tried so often, with a pause after each try, in seconds, that gives it time to pass. Other sources go on meanwhile. */
+enum { TRIES = 3 };
+double try_pause_s(int tried);
+
+/* Works on every source, `jobs` at a time, a process each. What may pass is tried again, the last time alone: ERR_TEMP then. */
 int sources_work(struct curation *k, struct err *err);
 
 #endif

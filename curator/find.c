@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -346,7 +347,46 @@ static int sources_keep(struct curation *k, const char *doing, int (*fn)(struct 
 static int hash_take(struct curation *k, struct source *s, struct err *why)
 {
     (void)k;
-    return content_hash(s->path, s->name, &s->hash, &s->stamp, why);
+    int rc = s->hashed ? 0 : content_hash(s->path, s->name, &s->hash, &s->stamp, why);
+    s->hashed = rc == 0;
+    return rc;
+}
+
+/* What may pass is no error yet. */
+static int hash_try(struct curation *k, struct source *s, struct err *why)
+{
+    int rc = hash_take(k, s, why);
+    return rc == ERR_TEMP || rc == ERR_BUSY ? 0 : rc;
+}
+
+static int hash_last(struct curation *k, struct source *s, struct err *why)
+{
+    struct err last = {0};
+    int rc = hash_take(k, s, &last);
+    if (rc == ERR_BUSY)
+        return err_set(why, ERR_INPUT, "%s, %d times: leave it out until it is whole", last.text, TRIES);
+    if (rc == ERR_TEMP)
+        return err_set(why, rc, "%s: tried %d times, nothing was published: run it again", last.text, TRIES);
+    return rc < 0 ? err_set(why, rc, "%s", last.text) : 0;
+}
+
+static bool all_hashed(const struct curation *k)
+{
+    for (int64_t i = 0; i < k->n; i++)
+        if (!k->sources[i].hashed)
+            return false;
+    return true;
+}
+
+/* Those that could not be read, or changed meanwhile, are tried again once the others are done. */
+static int hashes_take(struct curation *k, struct err *err)
+{
+    int rc = sources_keep(k, "read", hash_try, err);
+    for (int tried = 1; tried < TRIES && rc == 0 && !all_hashed(k); tried++) {
+        clock_sleep_s(try_pause_s(tried));
+        rc = sources_keep(k, "read again", tried + 1 < TRIES ? hash_try : hash_last, err);
+    }
+    return rc;
 }
 
 static int caption_take(struct curation *k, struct source *s, struct err *why)
@@ -365,7 +405,7 @@ int sources_find(struct curation *k, const char *const *operands, size_t n, stru
     if (rc == 0)
         duplicates_drop(k, by_place, same_place);
     if (rc == 0)
-        rc = sources_keep(k, "read", hash_take, err);
+        rc = hashes_take(k, err);
     if (rc == 0)
         duplicates_drop(k, by_hash, same_hash);
     if (rc == 0) {

@@ -31,6 +31,7 @@ struct source {
     char *path;                   /* as opened */
     char *name;                   /* relative to its operand: what records say, with \xHH for bytes that are not UTF-8 */
     struct hash128 hash;          /* of the file */
+    bool hashed;
     struct content_stamp stamp;   /* when it was hashed */
     char *caption;                /* the first line of NAME.txt, or "caption" of NAME.json; "" without either */
     dev_t dev;

@@ -2,8 +2,8 @@
  *
  * A worker's end says one of four things. It is done. It failed for good (a full disk): all stops. It crashed in a way that the file can
  * cause (SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGSYS, SIGTRAP): twice, and the file is bad. Or it ended in a way that the file need not be the cause of:
- * killed (the machine's memory ran out, an operator), no memory, a read error. That may pass, so it is tried again, the last time with no
- * other worker beside it; a source that even then was not finished is nobody's fault, and nothing is published without it.
+ * killed (the machine's memory ran out, an operator), no memory, a read error. That may pass, so it is tried again after a pause, in which
+ * others are worked on, the last time with no other worker beside it; a source that even then was not finished is nobody's fault, and nothing is published without it.
  */
 #include <errno.h>
 #include <signal.h>
@@ -21,9 +21,9 @@
 #include "base/progress.h"
 #include "curator/curation.h"
 
-enum { TRIES = 3, CRASHES = 2 };
+enum { CRASHES = 2 };
 
-struct trial { bool done; int crashes; char why[160]; };
+struct trial { bool done; int tries, crashes; double due_s; char why[160]; }; /* due_s: the next try begins no sooner, by the monotonic clock */
 struct slot { pid_t pid; int64_t source; };
 struct pool {
     struct curation *k;
@@ -32,6 +32,11 @@ struct pool {
     int64_t running, done;
     struct progress progress;
 };
+
+double try_pause_s(int tried)
+{
+    return tried < 2 ? 1 : 4;
+}
 
 static void error_path(const struct curation *k, int64_t i, char out[LIMIT_PATH_BYTES])
 {
@@ -77,10 +82,18 @@ static void source_done(struct pool *p, int64_t i)
     progress_step(&p->progress, ++p->done, p->k->sources[i].name);
 }
 
+/* What was in the way may be gone a little later. */
+static void pause_begin(struct trial *t)
+{
+    t->due_s = clock_mono_s() + try_pause_s(t->tries);
+}
+
 static void killed(struct pool *p, int64_t i, int signal)
 {
     struct trial *t = &p->trials[i];
     t->crashes += is_crash(signal);
+    if (!is_crash(signal))
+        pause_begin(t);
     snprintf(t->why, sizeof t->why, "its worker %s of signal %d (%s)", is_crash(signal) ? "crashed" : "was ended from outside, or for want of memory: died", signal,
              strsignal(signal));
     if (t->crashes < CRASHES)
@@ -101,6 +114,7 @@ static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
         killed(p, i, WTERMSIG(status));
     } else if (code == err_exit_code(ERR_TEMP)) {
         error_read(k, i, "no memory, or a read error", p->trials[i].why, sizeof p->trials[i].why);
+        pause_begin(&p->trials[i]);
     } else if (code != 0) {
         error_read(k, i, "it gave no reason", why, sizeof why);
         return err_set(err, code == 3 ? ERR_INPUT : ERR_IO, "source '%s' failed: %.700s: nothing was published", k->sources[i].name, why);
@@ -146,16 +160,33 @@ static int one_start(struct pool *p, int64_t i, struct err *err)
     return 0;
 }
 
-/* Each source that is not done gets one try, `jobs` at a time. After an error no more are started, those at work are waited for. */
-static int round_run(struct pool *p, int64_t jobs, struct err *err)
+/* Starts the try of this number of each source that is not done and is due, and with `waits` also of those that are not. */
+static int tries_start(struct pool *p, int try, int64_t jobs, bool waits, struct err *err)
 {
     int rc = 0;
     for (int64_t i = 0; i < p->k->n && rc == 0; i++) {
+        struct trial *t = &p->trials[i];
+        if (t->done || t->tries == try || (!waits && t->due_s > clock_mono_s()))
+            continue;
         while (rc == 0 && p->running >= jobs)
             rc = one_wait(p, err);
-        if (rc == 0 && !p->trials[i].done)
+        if (rc == 0 && t->due_s > clock_mono_s())
+            clock_sleep_s(t->due_s - clock_mono_s());
+        t->tries = try;
+        if (rc == 0)
             rc = one_start(p, i, err);
     }
+    return rc;
+}
+
+/* Each source that is not done gets one try; those whose pause is not over come behind the others. After an error no more are started,
+ * those at work are waited for. */
+static int round_run(struct pool *p, int try, struct err *err)
+{
+    int64_t jobs = try < TRIES ? p->k->jobs : 1;
+    int rc = tries_start(p, try, jobs, false, err);
+    if (rc == 0)
+        rc = tries_start(p, try, jobs, true, err);
     while (p->running > 0) {
         int ended = one_wait(p, rc == 0 ? err : NULL);
         rc = rc < 0 ? rc : ended;
@@ -181,7 +212,7 @@ int sources_work(struct curation *k, struct err *err)
     int rc = p.trials && p.slots ? 0 : err_set(&why, ERR_NOMEM, "out of memory");
     progress_start(&p.progress, "curate", k->n, k->quiet);
     for (int try = 1; try <= TRIES && rc == 0; try++)
-        rc = round_run(&p, try < TRIES ? k->jobs : 1, &why);
+        rc = round_run(&p, try, &why);
     if (rc == 0)
         rc = unfinished_say(&p, &why);
     progress_end(&p.progress, NULL);

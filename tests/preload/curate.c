@@ -4,7 +4,8 @@
  * where a test can kill it. REEL_KILL_AT=N: the main process kills itself right before its N-th rename, by which all of its files come to
  * their names. REEL_UNREADABLE=NAME: in workers, reading a file whose path ends so fails with EIO. REEL_UNOPENABLE=ERRNO:TIMES:NAME: in workers,
  * the first TIMES openings of a file whose path ends so fail with ERRNO. REEL_GROWS=NAME: in the main process, a file whose path ends so is
- * longer, by as much as was read, after each reading, up to 64 MiB. REEL_OPENED=FILE: a line is added to FILE for each file opened, each socket made and each attempt to connect. */
+ * longer, by as much as was read, after each reading, up to 64 MiB. REEL_OPENED=FILE: a line is added to FILE for each file opened, each socket made and each attempt to connect. REEL_STILL=1: for the
+ * main thread of the main process no time passes but in its pauses, which end at once, and of which a line is added to REEL_OPENED. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static pid_t first;
@@ -75,14 +77,7 @@ int open(const char *path, int flags, ...)
     return open_any(path, flags, mode);
 }
 
-int open64(const char *path, int flags, ...)
-{
-    va_list ap;
-    va_start(ap, flags);
-    mode_t mode = mode_of(flags, ap);
-    va_end(ap);
-    return open_any(path, flags, mode);
-}
+int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 
 int socket(int domain, int type, int protocol)
 {
@@ -115,6 +110,40 @@ int rename(const char *from, const char *to)
     if (at && getpid() == first && ++renames == atoi(at))
         kill(first, SIGKILL);
     return (int)syscall(SYS_rename, from, to);
+}
+
+/* ---- time ---- */
+
+static double paused_s;
+
+static int is_still(clockid_t clock)
+{
+    return clock != CLOCK_REALTIME && getenv("REEL_STILL") && syscall(SYS_gettid) == first && getpid() == first;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *out)
+{
+    static struct timespec begun[CLOCK_TAI + 1];
+    if (clock < 0 || clock > CLOCK_TAI || !is_still(clock))
+        return (int)syscall(SYS_clock_gettime, clock, out);
+    if (!begun[clock].tv_sec && !begun[clock].tv_nsec)
+        syscall(SYS_clock_gettime, clock, &begun[clock]);
+    *out = begun[clock];
+    out->tv_sec += (time_t)paused_s;
+    return 0;
+}
+
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left)
+{
+    struct timespec now;
+    char text[32];
+    if (!(flags & TIMER_ABSTIME) || !is_still(clock))
+        return syscall(SYS_clock_nanosleep, clock, flags, until, left) < 0 ? errno : 0;
+    clock_gettime(clock, &now);
+    snprintf(text, sizeof text, "%.0f", (double)(until->tv_sec - now.tv_sec) + 1e-9 * (double)(until->tv_nsec - now.tv_nsec));
+    paused_s += atoi(text);
+    trace("pause", text);
+    return 0;
 }
 
 static int is_of(int fd, const char *name, char path[4096])
