@@ -242,6 +242,7 @@ int record_mark(struct record *r, const struct curation *k, struct err *err)
         if (k->results[i].ok || k->sources[i].maybe)
             continue;
         struct record_source *s = &r->sources[record_find(r, hash_format(k->sources[i].hash, hash)) - r->sources];
+        free(s->left_out);
         if (!(s->left_out = strdup(k->results[i].reason)))
             return err_set(err, ERR_NOMEM, "out of memory for source '%s'", s->name);
     }
