@@ -295,6 +295,22 @@ static int mend(const struct curation *k, const struct set *set, struct err *err
     return rc < 0 ? rc : file_remove_tree(k->partial, err);
 }
 
+/* OUT holds what is wanted. What one that was killed left beside it goes, unless there is work in it that an update can take up. Somebody
+ * may be at work there; and where nothing may be removed, nothing is lost. */
+static void leftovers_clear(const struct curation *k)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct lease *lock = NULL;
+    snprintf(path, sizeof path, "%.3980s.lock", k->partial);
+    if ((!file_exists(k->partial) && !file_exists(path)) || lease_take(path, 0, &lock, NULL) < 0)
+        return;
+    if (file_exists(k->work))
+        log_msg(LOG_WARN, "'%s' is left of a curation that was killed: --update takes up what it had done, and removes it", k->partial);
+    else
+        file_remove_tree(k->partial, NULL);
+    lease_drop(lock);
+}
+
 /* OUT is ours alone, and what it holds is not what is wanted. */
 static int out_work(struct curation *k, bool update, const struct lease *lock, struct set *set, struct record *now,
                     struct told *told, struct err *err)
@@ -312,6 +328,8 @@ static int curate(struct curation *k, bool update, struct told *told, struct err
     int rc = record_make(k, &now, err);
     if (rc == 0)
         rc = out_look(k, &now, update, &set, told, err);
+    if (rc == 1)
+        leftovers_clear(k);
     if (rc == 0 && (rc = work_lock(k, &lock, err)) == 0 && (rc = publish_place_check(k->partial, k->out, err)) == 0) {
         set_release(&set);
         rc = out_look(k, &now, update, &set, told, err); /* it may have come meanwhile */

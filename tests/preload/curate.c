@@ -2,9 +2,9 @@
  *
  * REEL_HOLD_DIR: a worker that has opened its frame spool makes DIR/<pid> and waits until somebody removes it: a point in the middle of the work
  * where a test can kill it. REEL_KILL_AT=N: the main process kills itself right before its N-th rename, by which all of its files come to
- * their names. REEL_UNREADABLE=NAME: in workers, reading a file whose path ends so fails with EIO. REEL_UNOPENABLE=ERRNO:TIMES:NAME: in workers,
+ * their names; N+: right behind it. REEL_UNREADABLE=NAME: in workers, reading a file whose path ends so fails with EIO. REEL_UNOPENABLE=ERRNO:TIMES:NAME: in workers,
  * the first TIMES openings of a file whose path ends so fail with ERRNO. REEL_GROWS=NAME: in the main process, a file whose path ends so is
- * longer, by as much as was read, after each reading, up to 64 MiB. REEL_OPENED=FILE: a line is added to FILE for each file opened, each socket made and each attempt to connect. REEL_STILL=1: for the
+ * longer, by as much as was read, after each reading, up to 64 MiB. REEL_OPENED=FILE: a line is added to FILE for each file opened or, by the main process, renamed, each socket made and each attempt to connect. REEL_STILL=1: for the
  * main thread of the main process no time passes but in its pauses, which end at once, and of which a line is added to REEL_OPENED. */
 #include <errno.h>
 #include <fcntl.h>
@@ -107,9 +107,15 @@ int unlink(const char *path)
 int rename(const char *from, const char *to)
 {
     const char *at = getenv("REEL_KILL_AT");
-    if (at && getpid() == first && ++renames == atoi(at))
+    if (getpid() == first)
+        trace("rename", to);
+    int here = at && getpid() == first && ++renames == atoi(at);
+    if (here && !ends(at, "+"))
         kill(first, SIGKILL);
-    return (int)syscall(SYS_rename, from, to);
+    int rc = (int)syscall(SYS_rename, from, to);
+    if (here)
+        kill(first, SIGKILL);
+    return rc;
 }
 
 /* ---- time ---- */
