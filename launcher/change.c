@@ -58,6 +58,8 @@ static enum kind kind_of(const struct comparison *c, const char *key, const cJSO
     int n = 0;
     if (sscanf(key, "stages[%lld]%n", &stage, &n) == 1 && n > 0)
         return stage_kind(c, stage, key + n, from, to);
+    if (strcmp(key, "validation.data_fingerprint") == 0)
+        return from && to && strcmp(c->old->validation.data, c->given->validation.data) == 0 ? KIND_FIXED : KIND_FREE;
     for (size_t i = 0; i < ARRAY_LEN(may); i++)
         if (str_starts(key, may[i]))
             return KIND_FREE;
@@ -72,6 +74,7 @@ static enum kind kind_of(const struct comparison *c, const char *key, const cJSO
 static bool is_said(const struct comparison *c, const char *key)
 {
     char section[64];
+    key = strcmp(key, "validation.data_fingerprint") == 0 ? "validation.data" : key; /* says which data, and comes with it */
     const char *dot = strchr(key, '.');
     if (strcmp(key, "resources.ranks_per_node") == 0 && !c->ask->plan_given && !c->plain_plan)
         return false;
@@ -210,6 +213,24 @@ static int refused(const struct comparison *c, struct err *err)
     return 0;
 }
 
+/* Does the folder hold a dataset of this fingerprint, as it is or as it was? */
+static bool generation_is_there(const char *data, struct hash128 fingerprint)
+{
+    struct dataset d = {0};
+    bool there = hash_known(fingerprint) && dataset_load_generation(data, fingerprint, &d, NULL) == 0 && hash_same(d.fingerprint, fingerprint);
+    dataset_release(&d);
+    return there;
+}
+
+static void validation_keep(const struct comparison *c, struct run *given)
+{
+    const struct run_validation *old = &c->old->validation;
+    bool open = !json_member(json_member(c->ask->file, "validation"), "data_fingerprint");
+    if (open && old->data_fingerprint && given->validation.data_fingerprint && strcmp(old->data, given->validation.data) == 0 &&
+        generation_is_there(old->data, run_validation_generation(c->old)))
+        given->validation.data_fingerprint = old->data_fingerprint;
+}
+
 /* A stage whose file leaves the data's generation open keeps the one that the run began with, as long as it is there. */
 static void generations_keep(const struct comparison *c, struct run *given)
 {
@@ -217,12 +238,10 @@ static void generations_keep(const struct comparison *c, struct run *given)
     for (int64_t i = 0; i < given->n_stages; i++) {
         struct run_stage *s = &given->stages[i];
         struct hash128 old = run_data_generation(c->old, s->data);
-        struct dataset d = {0};
-        bool open = !json_member(cJSON_GetArrayItem(stages, (int)i), "data_fingerprint");
-        if (open && hash_known(old) && dataset_load_generation(s->data, old, &d, NULL) == 0 && hash_same(d.fingerprint, old))
+        if (!json_member(cJSON_GetArrayItem(stages, (int)i), "data_fingerprint") && generation_is_there(s->data, old))
             s->data_fingerprint = old;
-        dataset_release(&d);
     }
+    validation_keep(c, given);
 }
 
 /* *merged: the run as it will be. */

@@ -15,6 +15,7 @@
  *          "steps": 200}],
  *       "validation": {
  *         "data": "held-out",                  dataset folder or "synthetic:TxHxW"; left out: no validation
+ *         "data_fingerprint": "9f0c...",       as a stage's
  *         "every_steps": 0,                    0: never; else after so many steps, and at the end; given up by an attempt that is
  *                                              asked to stop, and then what the next one begins with
  *         "samples": 16, "bins": 8},           the first `samples` of the data's order, each once in each of `bins` equally probable
@@ -169,6 +170,7 @@ static const struct json_field data_fields[] = {
 };
 static const struct json_field validation_fields[] = {
     {"data", JSON_TEXT, AT(validation.data)},
+    {"data_fingerprint", JSON_TEXT, AT(validation.data_fingerprint)},
     {"every_steps", JSON_INT, AT(validation.every_steps), .min = 0, .max = 1e12},
     {"samples", JSON_INT, AT(validation.samples), .min = 1, .max = 1e9},
     {"bins", JSON_INT, AT(validation.bins), .min = 1, .max = RUN_BINS_MAX},
@@ -366,6 +368,7 @@ static void warmup_default(const struct json_doc *doc, struct run *r)
 static int run_read(const struct json_doc *doc, struct run *r, struct err *err)
 {
     struct run_top top = {"run"};
+    struct hash128 ignored;
     int rc = json_check_schema(doc, run_schema, err);
     if (rc == 0)
         rc = json_read(doc, doc->root, "", top_fields, ARRAY_LEN(top_fields), NULL, &top, err);
@@ -377,6 +380,8 @@ static int run_read(const struct json_doc *doc, struct run *r, struct err *err)
         rc = stages_read(doc, r, err);
     if (rc == 0)
         rc = sections_read(doc, r, err);
+    if (rc == 0 && r->validation.data_fingerprint)
+        rc = field_read_hash(r->validation.data_fingerprint, doc, "validation", "data_fingerprint", &ignored, err);
     if (rc == 0)
         rc = past_read(doc, r, err);
     if (rc == 0)

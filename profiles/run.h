@@ -74,6 +74,7 @@ enum { RUN_PAST_MAX = 32 };
 /* Fixed draws whose loss is measured now and then. */
 struct run_validation {
     const char *data;     /* as a stage's; NULL: none */
+    const char *data_fingerprint; /* 32 hex digits, as a stage's; NULL: take what is there, of a stage's data what the stage has (filled in at launch) */
     int64_t every_steps;  /* 0: never */
     int64_t samples;      /* the first so many of the data's order */
     int64_t bins;         /* of the noise level's distribution, equally probable: each sample is measured once in each */
@@ -144,11 +145,12 @@ int64_t run_stage_draws(const struct run_stage *s, int64_t step);
 uint64_t run_ordinal_at(const struct run *r, int64_t step); /* draw ordinal of the first pack of a step of the run */
 double run_lr_at(const struct run *r, int64_t step); /* pure; step from 0 */
 
-/* Fill a stage's zero fingerprint from its dataset's index, and the zero hash of what the weights are taken from; a different one than recorded is ERR_INPUT. Also checks
+/* Fill a stage's zero fingerprint from its dataset's index, and so that of data that is validated on, and the zero hash of what the weights are taken from; a different one than recorded is ERR_INPUT. Also checks
  * that channels and text width are the model's. Synthetic stages are left alone. */
 int run_bind_data(struct run *r, struct err *err);
 /* Returns the fingerprint that the stages have of this data, which may have grown since; zero, which stands for the newest, where none has it. */
 struct hash128 run_data_generation(const struct run *r, const char *data);
+struct hash128 run_validation_generation(const struct run *r); /* the same for what is validated on */
 /* Tokens of the stage's first sample, by which plans are checked. */
 int run_stage_seq(const struct run *r, int64_t stage, struct seq *out, struct err *err);
 /* "synthetic:TxHxW" to latent cells {t, h, w}: 1 if so, 0 if `data` is a folder, ERR_INPUT if malformed. `what` names it. */

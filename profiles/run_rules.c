@@ -181,6 +181,8 @@ static int validation_check(const struct run *r, const char *where, struct err *
     if (r->validation.every_steps > 0 && !r->validation.data)
         return err_set(err, ERR_INPUT, "%s: validation.every_steps is %lld without data: give a dataset folder or synthetic:TxHxW", where,
                        (long long)r->validation.every_steps);
+    if (r->validation.data_fingerprint && !r->validation.data)
+        return err_set(err, ERR_INPUT, "%s: validation.data_fingerprint without data: give the dataset's folder too, or take it out", where);
     return r->validation.data ? data_check(r, r->validation.data, what, err) : 0;
 }
 
@@ -247,45 +249,79 @@ int run_check(const struct run *r, const char *where, struct err *err)
 
 /* ---- data ---- */
 
-static int stage_bind(struct run *r, int64_t i, const struct dataset *d, struct err *err)
+static bool is_known(struct hash128 h)
 {
-    struct run_stage *s = &r->stages[i];
-    char want[HASH_TEXT_BYTES], found[HASH_TEXT_BYTES];
+    return h.hi || h.lo;
+}
+
+/* what: names the data. want: the fingerprint that it has to have, zero for any. */
+static int data_fits(const struct run *r, const char *what, struct hash128 want, const struct dataset *d, struct err *err)
+{
+    char wanted[HASH_TEXT_BYTES], found[HASH_TEXT_BYTES];
     if (d->channels != r->model.latent_channels)
-        return err_set(err, ERR_INPUT, "stages[%lld].data '%s' has latents of %lld channels, model %s takes %lld: give other data",
-                       (long long)i, s->data, (long long)d->channels, r->model.name, (long long)r->model.latent_channels);
+        return err_set(err, ERR_INPUT, "%s has latents of %lld channels, model %s takes %lld: give other data", what, (long long)d->channels, r->model.name,
+                       (long long)r->model.latent_channels);
     if (d->text_width && r->model.text_width && d->text_width != r->model.text_width)
-        return err_set(err, ERR_INPUT,
-                       "stages[%lld].data '%s' has text embeddings of width %lld, model %s takes %lld: give other data",
-                       (long long)i, s->data, (long long)d->text_width, r->model.name, (long long)r->model.text_width);
-    bool known = s->data_fingerprint.hi || s->data_fingerprint.lo;
-    if (known && (s->data_fingerprint.hi != d->fingerprint.hi || s->data_fingerprint.lo != d->fingerprint.lo))
-        return err_set(err, ERR_INPUT,
-                       "stages[%lld].data '%s' has fingerprint %s, the run was made for %s: give the data it was made for, or "
-                       "take data_fingerprint out for a new run",
-                       (long long)i, s->data, hash_format(d->fingerprint, found), hash_format(s->data_fingerprint, want));
-    s->data_fingerprint = d->fingerprint;
+        return err_set(err, ERR_INPUT, "%s has text embeddings of width %lld, model %s takes %lld: give other data", what, (long long)d->text_width,
+                       r->model.name, (long long)r->model.text_width);
+    if (is_known(want) && (want.hi != d->fingerprint.hi || want.lo != d->fingerprint.lo))
+        return err_set(err, ERR_INPUT, "%s has fingerprint %s, the run was made for %s: give the data it was made for, or take data_fingerprint out for a new run",
+                       what, hash_format(d->fingerprint, found), hash_format(want, wanted));
     return 0;
+}
+
+/* *bound: of the dataset in the folder `data`, by its generation `want` (zero: the newest). Synthetic data has none and leaves it alone. */
+static int data_bind(const struct run *r, const char *name, const char *data, struct hash128 want, struct hash128 *bound, struct err *err)
+{
+    char what[LIMIT_PATH_BYTES];
+    struct dataset d = {0};
+    int64_t thw[3];
+    int rc = run_synthetic(data, "data", thw, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    snprintf(what, sizeof what, "%s '%.3900s'", name, data);
+    rc = dataset_load_generation(data, want, &d, err);
+    if (rc == 0)
+        rc = data_fits(r, what, want, &d, err);
+    if (rc == 0)
+        *bound = d.fingerprint;
+    dataset_release(&d);
+    return rc;
+}
+
+static int validation_bind(struct run *r, struct err *err)
+{
+    struct hash128 bound = {0};
+    char hex[HASH_TEXT_BYTES];
+    if (!r->validation.data || r->validation.every_steps == 0)
+        return 0;
+    int rc = data_bind(r, "validation.data", r->validation.data, run_validation_generation(r), &bound, err);
+    if (rc < 0 || !is_known(bound))
+        return rc;
+    r->validation.data_fingerprint = arena_strdup(&r->arena, hash_format(bound, hex));
+    return r->validation.data_fingerprint ? 0 : err_set(err, ERR_NOMEM, "out of memory for a run");
 }
 
 int run_bind_data(struct run *r, struct err *err)
 {
-    int64_t thw[3];
     for (int64_t i = 0; i < r->n_stages; i++) {
-        struct dataset d = {0};
-        int synthetic = run_synthetic(r->stages[i].data, "data", thw, err);
-        if (synthetic < 0)
-            return synthetic;
-        if (synthetic)
-            continue;
-        int rc = dataset_load_generation(r->stages[i].data, r->stages[i].data_fingerprint, &d, err);
-        if (rc == 0)
-            rc = stage_bind(r, i, &d, err);
-        dataset_release(&d);
+        struct run_stage *s = &r->stages[i];
+        char name[64];
+        snprintf(name, sizeof name, "stages[%lld].data", (long long)i);
+        int rc = data_bind(r, name, s->data, s->data_fingerprint, &s->data_fingerprint, err);
         if (rc < 0)
             return rc;
     }
-    return warm_bind(&r->warm, err);
+    int rc = validation_bind(r, err);
+    return rc < 0 ? rc : warm_bind(&r->warm, err);
+}
+
+struct hash128 run_validation_generation(const struct run *r)
+{
+    struct id id;
+    if (r->validation.data_fingerprint && id_parse(r->validation.data_fingerprint, &id, NULL) == 0)
+        return (struct hash128){id.hi, id.lo};
+    return run_data_generation(r, r->validation.data);
 }
 
 struct hash128 run_data_generation(const struct run *r, const char *data)

@@ -153,7 +153,17 @@ static bool stage_is_open(const struct run_stage *s)
     return s->data_fingerprint.hi == 0 && s->data_fingerprint.lo == 0;
 }
 
-/* A dataset may grow while a run on it is stopped: stages that leave its generation open have the one that the folder's run began with. */
+static int validation_recall(struct run *run, const struct run *began, struct err *err)
+{
+    struct run_validation *v = &run->validation;
+    const char *old = began->validation.data_fingerprint;
+    if (v->data_fingerprint || !v->data || !old || strcmp(v->data, began->validation.data) != 0)
+        return 0;
+    v->data_fingerprint = arena_strdup(&run->arena, old);
+    return v->data_fingerprint ? 0 : err_set(err, ERR_NOMEM, "out of memory for a run");
+}
+
+/* A dataset may grow while a run on it is stopped: stages and validation that leave its generation open have the one that the folder's run began with. */
 static int generations_recall(const struct opt_values *v, struct run *run, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -166,6 +176,8 @@ static int generations_recall(const struct opt_values *v, struct run *run, struc
     for (int64_t i = 0; rc == 0 && i < run->n_stages; i++)
         if (stage_is_open(&run->stages[i]))
             run->stages[i].data_fingerprint = run_data_generation(&began, run->stages[i].data);
+    if (rc == 0)
+        rc = validation_recall(run, &began, err);
     run_release(&began);
     return rc;
 }
@@ -174,7 +186,7 @@ static int generations_recall(const struct opt_values *v, struct run *run, struc
 static int generations_keep(const struct run *run, const char *dir, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
-    bool stored = false;
+    bool stored = run->validation.data_fingerprint != NULL;
     for (int64_t i = 0; i < run->n_stages; i++)
         stored = stored || !stage_is_open(&run->stages[i]);
     snprintf(path, sizeof path, "%.4000s/began.json", dir);

@@ -32,7 +32,7 @@ static struct hash128 validation_fingerprint(const struct train *t)
     int64_t extent[3];
     struct hash128 h = {0};
     if (t->run->validation.every_steps > 0 && run_synthetic(data, "data", extent, NULL) == 0 &&
-        dataset_load_generation(data, run_data_generation(t->run, data), &d, NULL) == 0)
+        dataset_load_generation(data, run_validation_generation(t->run), &d, NULL) == 0)
         h = d.fingerprint;
     dataset_release(&d);
     return h;

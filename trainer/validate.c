@@ -13,7 +13,7 @@ int validate_open(struct validate *v, const struct run *run, const struct layout
                   const struct comm *world, struct err *err)
 {
     const char *data = run->validation.data;
-    const struct run_stage stage = {.data = data, .data_fingerprint = run_data_generation(run, data), .gbs = run->validation.samples};
+    const struct run_stage stage = {.data = data, .data_fingerprint = run_validation_generation(run), .gbs = run->validation.samples};
     *v = (struct validate){.run = run, .most = most, .layout = layout, .place = place};
     int rc = loader_open(run, &stage, layout->mbs, verify, world->rank, world->size, &v->loader, err);
     if (rc < 0)
