@@ -27,7 +27,8 @@ enum {
     NAMED_RANKS = 16,  /* at most, in a sentence */
     EAGER_POLLS = 32,  /* before a wait looks at the clock and gives way: small messages are there by then */
 };
-static const double sleep_after_s = 0.2; /* without a message: then the core is left to others between polls */
+/* Without a message: then the core is left to others between polls. Where ranks share cores, what one of them polls away another computes with. */
+static const double sleep_after_s = 0.2, sleep_after_crowded_s = 2e-3;
 static const double nap_s = 20e-6;
 static const double look_s = 0.05; /* between two looks at whether the peers live */
 
@@ -397,6 +398,7 @@ static int peers_check(struct comm_work *w, double *looked, double now, struct e
 int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
 {
     double entered = clock_mono_s(), moved = entered, looked = entered, deadline_s = c->conf->deadline_s;
+    double sleep_after = comm_peers_crowded(c->world->peers) ? sleep_after_crowded_s : sleep_after_s;
     int64_t completed = c->world->completed;
     struct comm_work *failed = NULL;
     for (int polls = 0;; polls += polls < EAGER_POLLS) {
@@ -414,9 +416,9 @@ int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
             completed = c->world->completed, moved = now;
         if (deadline_s > 0 && now - entered > deadline_s)
             return wait_late(w, now - entered, err);
-        if (now - moved > sleep_after_s && peers_check(w, &looked, now, err) < 0)
+        if (now - moved > sleep_after && peers_check(w, &looked, now, err) < 0)
             return ERR_TEMP;
-        if (now - moved > sleep_after_s)
+        if (now - moved > sleep_after)
             clock_sleep_s(nap_s);
         else
             sched_yield();

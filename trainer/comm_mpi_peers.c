@@ -17,6 +17,7 @@ struct comm_peers {
     struct pollfd *fds;
     int *ranks, *pids;
     int n;
+    bool crowded;
 };
 
 static struct place place_own(void)
@@ -67,6 +68,8 @@ int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err
         if (r != world->rank && own.where && all[r].where == own.where)
             peer_add(p, r, all[r].pid);
     if (rc == 0)
+        p->crowded = p->n + 1 > sysconf(_SC_NPROCESSORS_ONLN);
+    if (rc == 0)
         rc = comm_barrier(world, err); /* all live until every descriptor is open */
     free(all);
     if (rc < 0)
@@ -75,6 +78,8 @@ int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err
         *out = p;
     return rc;
 }
+
+bool comm_peers_crowded(const struct comm_peers *p) { return p && p->crowded; }
 
 int comm_peers_gone(const struct comm_peers *p, int wait_ms, int *pid)
 {

@@ -12,6 +12,7 @@
 struct comm_peers;
 /* Collective over the world. *out is new; where none can be watched it knows of none. */
 int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err);
+bool comm_peers_crowded(const struct comm_peers *p); /* more ranks on this host than it has processors; NULL: not known, false */
 /* The first rank whose process has ended, or does within so many milliseconds, and its process number; -1: none that is known of. */
 int comm_peers_gone(const struct comm_peers *p, int wait_ms, int *pid);
 void comm_peers_close(struct comm_peers *p); /* NULL is fine */
