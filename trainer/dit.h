@@ -29,6 +29,7 @@
 #include "profiles/params.h"
 #include "profiles/run.h"
 #include "profiles/tuning.h"
+#include "trainer/batch.h"
 #include "trainer/comm.h"
 #include "trainer/ops.h"
 #include "trainer/units.h"
@@ -47,24 +48,6 @@ struct dit_config {
     int64_t max_segment;             /* seq_longest_segment() of a sample; 0: not known, more memory for stdit under cp */
     int64_t slots;                   /* chunks of micro-batches whose activations are held at a time; 0: 1 */
     bool residual_wide;              /* the residual stream and its gradient are of the table's stat */
-};
-
-struct batch_sample {
-    uint64_t ordinal;     /* draw ordinal: the sample's place in the global order of draws */
-    const float *latent;  /* [C, t, h, w], normalised */
-    const float *cond;    /* [cond_channels, t, h, w]; NULL: zeros */
-    int32_t t, h, w;      /* latent cells; multiples of the patch */
-    int32_t valid_t, valid_h, valid_w; /* cells that count in the loss, the first of each axis; 0, 0, 0: all */
-    const float *text;    /* [text_len, text_width] */
-    int32_t text_len;     /* true length, 0 = no caption */
-    double fps;
-    double level;         /* ln(sigma / alpha): objective_level_draw() */
-    bool drop_text;       /* null token instead of the caption */
-    double loss_weight;   /* 1 for loss_norm token; 1 / (its latent elements) for loss_norm sample */
-};
-struct batch {
-    const struct batch_sample *samples;
-    int64_t n; /* 0 is an empty micro-batch: loss 0, gradient 0; it takes part in all communication */
 };
 
 /* Of the tokens in this rank's residual stream: to be summed over cp ranks, and with sp over tp ranks. */

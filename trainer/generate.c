@@ -11,6 +11,7 @@
 #include "base/philox.h"
 #include "profiles/dataset.h"
 #include "trainer/ckpt_priv.h"
+#include "trainer/dit.h"
 #include "trainer/loader.h"
 #include "trainer/objective.h"
 

@@ -15,7 +15,7 @@
 #define TRAINER_LOADER_H
 
 #include "profiles/run.h"
-#include "trainer/dit.h"
+#include "trainer/batch.h"
 
 struct loader;
 
