@@ -59,7 +59,7 @@ static int64_t gpus_of_job(void)
 
 static int dtype_find(const char *name)
 {
-    for (int d = DTYPE_F64; d <= DTYPE_FP8; d++)
+    for (int d = 0; d < DTYPE_NUMBERS; d++)
         if (strcmp(dtype_names[d], name) == 0)
             return d;
     return -1;

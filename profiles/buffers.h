@@ -8,7 +8,7 @@
  *     struct buffer_list list = {0};
  *     buffers_dit(&spec, &list, err);                      // items[DIT_*] are the model's, in that order
  *     buffers_state(&(struct buffer_state){.elements = sh.total, ...}, &list, err);
- *     buffer_list_add(&list, "loader", BUFFER_LOADER, DTYPE_FP8, 1, 1, bytes, err);
+ *     buffer_list_add(&list, "loader", BUFFER_LOADER, DTYPE_BYTE, 1, 1, bytes, err);
  *     list.total                                           // bytes
  */
 #ifndef PROFILES_BUFFERS_H
@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#include "profiles/hw.h"
+#include "base/dtype.h"
 #include "profiles/layout.h"
 #include "profiles/model.h"
 #include "profiles/params.h"

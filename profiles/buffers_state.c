@@ -59,7 +59,7 @@ static int scratch_add(const struct buffer_state *spec, struct buffer_list *list
     int rc = 0;
     buffers_scratch(spec, scratch);
     for (int i = 0; i < BUFFER_GROUPS && rc == 0; i++)
-        rc = buffer_list_add(list, names[i], BUFFER_COMM, DTYPE_FP8, 1, 1, buffer_scratch_bytes(&scratch[i]), err);
+        rc = buffer_list_add(list, names[i], BUFFER_COMM, DTYPE_BYTE, 1, 1, buffer_scratch_bytes(&scratch[i]), err);
     return rc;
 }
 

@@ -52,16 +52,6 @@
 #include "profiles/catalog.h"
 #include "profiles/field.h"
 
-const char *const dtype_names[] = {"f64", "f32", "bf16", "fp8", NULL};
-
-int64_t dtype_bytes(enum dtype d)
-{
-    static const int64_t bytes[] = {8, 4, 2, 1};
-    return bytes[d];
-}
-
-enum dtype dtype_stat(enum dtype d) { return d == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32; }
-
 size_t device_names(const char *const **names)
 {
     *names = catalog_gpu_names;

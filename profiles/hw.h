@@ -10,20 +10,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/dtype.h"
 #include "base/json.h"
 #include "base/limits.h"
-
-enum dtype { DTYPE_F64, DTYPE_F32, DTYPE_BF16, DTYPE_FP8 };
-extern const char *const dtype_names[]; /* "f64", "f32", "bf16", "fp8" */
-int64_t dtype_bytes(enum dtype d);
-/* Of what a run in d keeps beside activations and compute weights: statistics, gradients, optimizer state and, where it is not d, master
- * weights. d itself, of the narrow ones f32. */
-enum dtype dtype_stat(enum dtype d);
 
 struct device {
     char name[LIMIT_NAME_BYTES];
     char peak_source[LIMIT_NAME_BYTES]; /* "NVIDIA H100 datasheet, dense", "measured FMA rate x 2 cores" */
-    double peak_flops[4];               /* dense, by enum dtype; 0 = unknown: then no MFU is given */
+    double peak_flops[DTYPE_NUMBERS];   /* dense, by enum dtype; 0 = unknown: then no MFU is given */
     int64_t memory_bytes;
     double memory_bytes_per_s;
     double gemm_efficiency, attn_fwd_efficiency, attn_bwd_efficiency; /* of peak, priors; see autotune constants */

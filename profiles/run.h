@@ -12,9 +12,9 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/dtype.h"
 #include "base/hash.h"
 #include "base/json.h"
-#include "profiles/hw.h"
 #include "profiles/model.h"
 #include "profiles/tuning.h"
 #include "profiles/warm.h"

@@ -23,7 +23,7 @@
 #ifndef PROFILES_TRAFFIC_H
 #define PROFILES_TRAFFIC_H
 
-#include "profiles/hw.h"
+#include "base/dtype.h"
 #include "profiles/shard.h"
 
 /* Named as the trainer names its groups. */

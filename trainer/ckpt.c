@@ -400,7 +400,7 @@ int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written,
     int rc = status == 0 && !files ? err_set(err, ERR_NOMEM, "out of memory saving") : status;
     rc = comm_agree(world, rc, err);
     struct comm_op gather = {.kind = COMM_ALL_GATHER, .what = "files of a checkpoint", .send = &s->own, .recv = files, .n = sizeof s->own,
-                             .dtype = DTYPE_FP8}; /* bytes */
+                             .dtype = DTYPE_BYTE};
     if (rc == 0)
         rc = comm_do(world, &gather, NULL, err);
     for (int i = 0; i < world->size && rc == 0; i++)

@@ -102,7 +102,7 @@ void comm_bind(struct comm *c, struct dev *dev)
 /* Before what a backend does without a deadline: whoever is missing is named here. */
 static int all_there(struct comm *c, const char *what, struct err *err)
 {
-    return comm_do(c, &(struct comm_op){.kind = COMM_BARRIER, .what = what, .dtype = DTYPE_FP8}, NULL, err);
+    return comm_do(c, &(struct comm_op){.kind = COMM_BARRIER, .what = what, .dtype = DTYPE_BYTE}, NULL, err);
 }
 
 int comm_split(struct comm *c, const char *axis, int color, int key, struct comm **out, struct err *err)
@@ -299,7 +299,7 @@ int comm_barrier(struct comm *c, struct err *err)
 
 int comm_broadcast_bytes(struct comm *c, void *buf, int64_t bytes, int root, struct err *err)
 {
-    struct comm_op op = {.kind = COMM_BROADCAST, .what = "bytes", .recv = buf, .n = bytes, .root = root, .dtype = DTYPE_FP8};
+    struct comm_op op = {.kind = COMM_BROADCAST, .what = "bytes", .recv = buf, .n = bytes, .root = root, .dtype = DTYPE_BYTE};
     return comm_do(c, &op, NULL, err);
 }
 
@@ -347,7 +347,7 @@ int comm_agree(struct comm *c, int status, struct err *err)
         return rc;
     if (rank == c->rank)
         told = *err, told.code = status;
-    struct comm_op op = {.kind = COMM_BROADCAST, .what = "a failure", .recv = &told, .n = (int64_t)sizeof told, .root = rank, .dtype = DTYPE_FP8};
+    struct comm_op op = {.kind = COMM_BROADCAST, .what = "a failure", .recv = &told, .n = (int64_t)sizeof told, .root = rank, .dtype = DTYPE_BYTE};
     if ((rc = comm_do_quietly(c, &op, true, err)) < 0)
         return rc;
     if (rank == 0)

@@ -38,7 +38,8 @@ static MPI_Datatype type_of(enum dtype t)
     case DTYPE_F64: return MPI_DOUBLE;
     case DTYPE_F32: return MPI_FLOAT;
     case DTYPE_BF16: return MPI_UINT16_T;
-    case DTYPE_FP8: return MPI_UINT8_T;
+    case DTYPE_FP8:
+    case DTYPE_BYTE: return MPI_UINT8_T;
     }
     return MPI_DATATYPE_NULL;
 }
@@ -227,7 +228,8 @@ static void part_sum(struct comm_work *w)
     case DTYPE_F64: sum_ranks_f64(out, own, slot, m->arriving, rank, size); break;
     case DTYPE_F32: sum_ranks_f32(out, own, slot, m->arriving, rank, size); break;
     case DTYPE_BF16: sum_ranks_bf16(out, own, slot, m->arriving, rank, size); break;
-    case DTYPE_FP8: BUG_ON(true);
+    case DTYPE_FP8:
+    case DTYPE_BYTE: BUG_ON(true);
     }
     m->got += m->arriving;
     m->arriving = 0;

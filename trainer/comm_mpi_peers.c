@@ -60,7 +60,7 @@ int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err
     struct place own = place_own(), *all = calloc((size_t)world->size, sizeof *all);
     struct comm_peers *p = all ? peers_new(world->size) : NULL;
     struct comm_op gather = {.kind = COMM_ALL_GATHER, .what = "processes of the ranks", .send = &own, .recv = all, .n = sizeof own,
-                             .dtype = DTYPE_FP8}; /* bytes */
+                             .dtype = DTYPE_BYTE};
     int rc = comm_agree(world, p ? 0 : err_set(err, ERR_NOMEM, "out of memory opening a world of %d ranks", world->size), err);
     if (rc == 0)
         rc = comm_do(world, &gather, NULL, err);

@@ -63,7 +63,7 @@ static void stream_add(struct stream *s, const struct comm *c, const struct comm
     int64_t at = s->count++ % ORDER_KEPT;
     s->hash = s->last[at].hash = hash_64(parts, sizeof parts);
     snprintf(s->last[at].text, ORDER_TEXT, "%s '%s' of %lld %s in group %s (id %04x)", comm_kind_names[op->kind], op->what,
-             (long long)(op->kind == COMM_ALL_TO_ALL ? e->n + e->back : e->n), dtype_names[op->dtype], c->axis, (unsigned)(c->id & 0xffff));
+             (long long)(op->kind == COMM_ALL_TO_ALL ? e->n + e->back : e->n), dtype_name(op->dtype), c->axis, (unsigned)(c->id & 0xffff));
 }
 
 static struct stream *stream_of(struct comm *c, int peer, enum stream_kind k)
@@ -153,7 +153,7 @@ static int stream_share(struct comm *c, int from, int other, int stream, struct 
 {
     if (c->rank == from)
         *out = *stream_of(c, other, (enum stream_kind)stream);
-    struct comm_op op = {.kind = COMM_BROADCAST, .what = "order", .recv = out, .n = (int64_t)sizeof *out, .root = from, .dtype = DTYPE_FP8};
+    struct comm_op op = {.kind = COMM_BROADCAST, .what = "order", .recv = out, .n = (int64_t)sizeof *out, .root = from, .dtype = DTYPE_BYTE};
     return comm_do_quietly(c, &op, false, err);
 }
 
@@ -163,7 +163,7 @@ static int hashes_gather(struct comm *c, uint64_t *mine, uint64_t *all, struct e
         for (int k = 0; k < STREAMS; k++)
             mine[r * STREAMS + k] = r == c->rank ? 0 : stream_of(c, r, (enum stream_kind)k)->hash;
     struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "order", .send = mine, .recv = all,
-                         .n = (int64_t)sizeof *mine * c->size * STREAMS, .dtype = DTYPE_FP8};
+                         .n = (int64_t)sizeof *mine * c->size * STREAMS, .dtype = DTYPE_BYTE};
     return comm_do_quietly(c, &op, false, err);
 }
 

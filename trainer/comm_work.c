@@ -67,7 +67,7 @@ void comm_work_plan(struct comm_work *w, const struct comm_op *op)
     int rank = w->c->rank, size = w->c->size;
     size_t bytes = (size_t)size * sizeof(int64_t);
     BUG_ON(op->n < 0 || op->n_messages > COMM_MESSAGES || !op->what);
-    BUG_ON(comm_reduces(op->kind) && op->dtype == DTYPE_FP8);
+    BUG_ON(comm_reduces(op->kind) && op->dtype >= DTYPE_FP8);
     memset(w->send_n, 0, bytes), memset(w->send_at, 0, bytes), memset(w->recv_n, 0, bytes), memset(w->recv_at, 0, bytes);
     w->op = *op;
     w->op.counts = w->op.at = w->op.recv_counts = w->op.recv_at = NULL;

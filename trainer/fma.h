@@ -6,7 +6,8 @@
 #ifndef TRAINER_FMA_H
 #define TRAINER_FMA_H
 
-#include "profiles/hw.h"
+#include "base/dtype.h"
+
 
 double fma_rate(enum dtype t); /* FLOP/s of the calling thread */
 

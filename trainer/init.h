@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "profiles/hw.h"
+#include "base/dtype.h"
 #include "profiles/params.h"
 
 /* Elements first .. first+n-1 of parameter p, by its `init` (stream PHILOX_INIT, ordinal = 64-bit hash of the name). */

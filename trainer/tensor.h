@@ -9,7 +9,8 @@
 
 #include <stdint.h>
 
-#include "profiles/hw.h"
+#include "base/dtype.h"
+
 
 #ifdef __cplusplus
 extern "C" {

@@ -127,7 +127,7 @@ static int piece_pass(struct comm *world, int r, struct str *piece, char *in, in
     if (rc < 0 || *n == 0 || r == 0 || (world->rank != r && world->rank != 0))
         return rc;
     struct comm_message m = {world->rank == r ? (void *)piece->p : in, *n, world->rank == r ? 0 : r, world->rank == r};
-    return comm_do(world, &(struct comm_op){.kind = COMM_SEND_RECV, .what = "a trace", .dtype = DTYPE_FP8, .messages = &m, .n_messages = 1}, NULL, err);
+    return comm_do(world, &(struct comm_op){.kind = COMM_SEND_RECV, .what = "a trace", .dtype = DTYPE_BYTE, .messages = &m, .n_messages = 1}, NULL, err);
 }
 
 static int rank_write(struct file_pub *file, struct writer *w, int r, struct comm *world, char *in, int *io, struct err *err)

@@ -167,14 +167,14 @@ static int plan_make(struct train *t, const struct dit_config *c, struct err *er
     if (rc == 0)
         rc = optim_plan(&o, &t->memory, err);
     if (rc == 0 && writes_async(t))
-        rc = buffer_list_add(&t->memory, "copy for checkpoints", BUFFER_WORK, DTYPE_FP8, 1, 1, ckpt_async_bytes(&o), err);
+        rc = buffer_list_add(&t->memory, "copy for checkpoints", BUFFER_WORK, DTYPE_BYTE, 1, 1, ckpt_async_bytes(&o), err);
     if (rc == 0)
-        rc = buffer_list_add(&t->memory, "gemm and attention tiles", BUFFER_WORK, DTYPE_FP8, 1, 1, t->ops->workspace_bytes, err);
+        rc = buffer_list_add(&t->memory, "gemm and attention tiles", BUFFER_WORK, DTYPE_BYTE, 1, 1, t->ops->workspace_bytes, err);
     if (rc == 0)
-        rc = buffer_list_add(&t->memory, "trace", BUFFER_WORK, DTYPE_FP8, 1, 1, train_profile_bytes(t), err);
+        rc = buffer_list_add(&t->memory, "trace", BUFFER_WORK, DTYPE_BYTE, 1, 1, train_profile_bytes(t), err);
     if (rc == 0)
-        rc = buffer_list_add(&t->memory, "loader", BUFFER_LOADER, DTYPE_FP8, 1, 1, loader, err);
-    return rc < 0 ? rc : buffer_list_add(&t->memory, "process", BUFFER_PROCESS, DTYPE_FP8, 1, 1, t->process_bytes, err);
+        rc = buffer_list_add(&t->memory, "loader", BUFFER_LOADER, DTYPE_BYTE, 1, 1, loader, err);
+    return rc < 0 ? rc : buffer_list_add(&t->memory, "process", BUFFER_PROCESS, DTYPE_BYTE, 1, 1, t->process_bytes, err);
 }
 
 static void plan_say(const struct train *t)
