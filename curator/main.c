@@ -54,7 +54,9 @@ static const struct opt_cmd command = {
     "marked with (unmarked: BT.709 from 1280 columns or 577 lines on, else BT.601; narrow range), pixel aspect and turned upright; HDR is not tone-mapped, "
     "transparency and interlacing stay, and this is said. --update takes the options DIR was made with. It adds what is new as further shards and a new index; "
     "shards that are there are never written again, and the older indexes stay in .reel/generations. Clips of a source that is gone or has changed "
-    "stay, what a changed one holds now is added, a caption stays as it was; all this is said."};
+    "stay, what a changed one holds now is added, a caption stays as it was; all this is said. "
+    "Exit status: 0 the dataset is there, 2 usage, 3 invalid input or too many bad sources, 5 it could not be made or put in its place, "
+    "75 temporary: run it again."};
 
 /* ---- options ---- */
 
