@@ -16,6 +16,7 @@
 
 enum { HELD_BACK_LOOKS = 4, LOOKS_AT_MOST = 100 };
 static const double LOOK_EVERY_S = 0.003;
+static const double FORSAKEN_S = 2; /* between taking a rank on and telling it are microseconds */
 
 /* By which rank a process is: torchrun and many others, Open MPI, PMIx, PMI, Slurm's task of a numbered step. */
 static const char *const rank_variables[] = {"RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_STEP_ID",
@@ -210,19 +211,42 @@ static int processes_read(const char *mark, struct process **out, size_t *n, str
     return list ? 0 : err_set(err, ERR_NOMEM, "out of memory looking for the trainer's processes");
 }
 
-/* Is it ours to tell? Of those who share the telling the one that makes the process's folder tells it; what cannot be noted is told, for twice
- * is better than never. */
-static bool claim(pid_t pid, const char *shared)
+/* Has somebody else had this process for so long and not told it that he must have been killed? */
+static bool is_forsaken(struct ranks_told *told, pid_t pid)
 {
-    char path[LIMIT_PATH_BYTES];
-    if (!shared)
-        return true;
-    snprintf(path, sizeof path, "%s/%ld.%lld", shared, (long)pid, (long long)proc_identify(pid).start);
-    return mkdir(path, 0777) == 0 || errno != EEXIST;
+    double now_s = clock_mono_s();
+    for (size_t i = 0; i < told->n_claims; i++)
+        if (told->claims[i].pid == pid)
+            return now_s - told->claims[i].seen_mono >= FORSAKEN_S;
+    struct ranks_claim *grown = realloc(told->claims, (told->n_claims + 1) * sizeof *grown);
+    if (grown) {
+        told->claims = grown;
+        told->claims[told->n_claims++] = (struct ranks_claim){pid, now_s};
+    }
+    return false;
+}
+
+enum claim { CLAIM_OURS, CLAIM_TOLD, CLAIM_OPEN };
+
+/* Whose is it to tell? Of those who share the telling the one that makes the process's folder (path) tells it, and makes <path>.told
+ * when he has; what cannot be noted is told, for twice is better than never. */
+static enum claim claim(struct ranks_told *told, pid_t pid, char path[LIMIT_PATH_BYTES])
+{
+    if (!told->shared)
+        return CLAIM_OURS;
+    snprintf(path, LIMIT_PATH_BYTES, "%s/%ld.%lld.told", told->shared, (long)pid, (long long)proc_identify(pid).start);
+    if (access(path, F_OK) == 0)
+        return CLAIM_TOLD;
+    char *ending = path + strlen(path) - strlen(".told");
+    *ending = '\0';
+    bool ours = mkdir(path, 0777) == 0 || errno != EEXIST;
+    *ending = '.';
+    return ours || is_forsaken(told, pid) ? CLAIM_OURS : CLAIM_OPEN;
 }
 
 static void tell(pid_t pid, int signo, struct ranks_told *told)
 {
+    char path[LIMIT_PATH_BYTES];
     for (size_t i = 0; i < told->n_pids; i++)
         if (told->pids[i] == pid)
             return;
@@ -233,8 +257,13 @@ static void tell(pid_t pid, int signo, struct ranks_told *told)
     }
     pid_t *grown = realloc(told->pids, (told->n_pids + 1) * sizeof *grown);
     told->pids = grown ? grown : told->pids;
-    if (!grown || (claim(pid, told->shared) && kill(pid, signo) < 0)) /* with no memory to remember it: at the next call */
+    if (!grown) /* with no memory to remember it: at the next call */
         return;
+    enum claim whose = claim(told, pid, path);
+    if (whose == CLAIM_OPEN || (whose == CLAIM_OURS && kill(pid, signo) < 0))
+        return;
+    if (whose == CLAIM_OURS && told->shared)
+        mkdir(path, 0777);
     told->pids[told->n_pids++] = pid;
 }
 
@@ -305,6 +334,7 @@ int ranks_tell(const char *mark, int signo, struct ranks_told *told, struct err 
 void ranks_release(struct ranks_told *told)
 {
     free(told->pids);
+    free(told->claims);
     *told = (struct ranks_told){.shared = told->shared};
 }
 

@@ -31,6 +31,11 @@ struct ranks_told {
     pid_t deaf_pid; /* one of those */
     pid_t *pids;    /* those told so far */
     size_t n_pids;
+    struct ranks_claim {
+        pid_t pid;
+        double seen_mono;
+    } *claims; /* those that somebody else took on to tell, when that was seen, and has not told yet */
+    size_t n_claims;
 };
 /* mark: the value of RANKS_VARIABLE. This user's processes on this machine. */
 int ranks_tell(const char *mark, int signo, struct ranks_told *told, struct err *err);
