@@ -86,14 +86,12 @@ static void apply_wish(struct run_state *s, enum run_wish wish, const cJSON *eve
     }
 }
 
-static void apply_retry(struct run_state *s, const cJSON *event, double wall)
+static void apply_retry(struct run_state *s, const cJSON *event)
 {
     int64_t after = json_int(event, "after_attempt", 0);
     s->retried_after = after > s->retried_after ? after : s->retried_after;
-    if (!cJSON_IsTrue(json_member(event, "reset_budget")))
-        return;
-    s->budget_from = after > s->budget_from ? after : s->budget_from;
-    s->budget_at = fmax(s->budget_at, wall);
+    if (cJSON_IsTrue(json_member(event, "reset_budget")))
+        s->budget_from = after > s->budget_from ? after : s->budget_from;
 }
 
 /* What its owner said of it: true if that is what this kind is. */
@@ -107,7 +105,7 @@ static bool apply_owner(struct run_state *s, const char *kind, const cJSON *even
         if (strcmp(kind, table[i].kind) == 0) {
             apply_wish(s, table[i].wish, event, wall);
             if (strcmp(kind, "retry_requested") == 0)
-                apply_retry(s, event, wall);
+                apply_retry(s, event);
             return true;
         }
     return false;
@@ -391,6 +389,16 @@ static bool is_submitted_since(const struct run_state *s, const struct run_attem
     return s->submitted_at > a->ended_at;
 }
 
+/* Since the first attempt that counts began, by the clocks of the nodes that attempts ran on: whoever made the run, or changed or cancelled
+ * it since, may have another. */
+static double lasted_s(const struct run_state *s, const struct run_attempt *last)
+{
+    for (int64_t i = 0; i < s->n_attempts; i++)
+        if (s->attempts[i].number > s->budget_from && s->attempts[i].started_at > 0)
+            return last->ended_at - s->attempts[i].started_at;
+    return 0;
+}
+
 /* Does the end of its newest attempt end the run? Not when its owner has had it tried again since. */
 static bool is_failed(const struct run_state *s, const struct run_attempt *last, const struct run_budget *budget, char *text)
 {
@@ -403,7 +411,7 @@ static bool is_failed(const struct run_state *s, const struct run_attempt *last,
         snprintf(text, STATE_TEXT_BYTES, "%s", last->failed);
     else if (bound > 0 && count >= bound)
         snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.200s", (long long)count, budget_name(last->cause), last->detail);
-    else if (budget->wall_s > 0 && s->last_event_at - fmax(s->created_at, s->budget_at) > budget->wall_s)
+    else if (budget->wall_s > 0 && lasted_s(s, last) > budget->wall_s)
         snprintf(text, STATE_TEXT_BYTES, "the wall-clock budget of %.0f s is spent", budget->wall_s);
     return text[0] != 0;
 }

@@ -94,7 +94,6 @@ struct run_state {
     enum run_wish stopped_by;       /* which */
     int64_t retried_after;          /* attempts up to this one fail the run no more, 0: none */
     int64_t budget_from;            /* attempts after this one count against the budgets */
-    double budget_at;               /* and the wall-clock budget begins then; 0: when the run was made */
     int64_t total_steps, max_step;  /* max_step: highest step ever executed, -1 none */
     int64_t saved_step;             /* steps in the newest published checkpoint, -1 none */
     struct { /* how often to save, as the trainer chose last; steps 0: it did not */

@@ -65,7 +65,7 @@
  *         "node_fail_without_progress": 10,    the same for lost nodes,
  *         "preempt_without_progress": 50,      preemptions,
  *         "time_limit_without_progress": 3,    and time limits; 0: no bound
- *         "wall_s": 0,                         seconds since the run was made; 0: no bound
+ *         "wall_s": 0,                         seconds since its first attempt began; 0: no bound
  *         "hang_s": 1800,                      without one event of the trainer (step, save, load) it hangs and is ended; 0: never
  *         "nonfinite_steps": 10},              steps in a row skipped because a gradient was not finite: then the state is saved and
  *                                              training ends with exit status 6, for good; 0: no bound

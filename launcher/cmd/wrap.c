@@ -30,7 +30,7 @@ static const struct opt opts[] = {
     {"steps", 0, OPT_INT, "N", "how many steps the run has: there it is done, and not when it exits with 0 before", .fallback = "0", .max = 1e12},
     {"max-crashes", 0, OPT_INT, "N", "crashes, hangs and early exits without progress that end the run; 0: no bound", .fallback = "3", .max = 1e6},
     {"max-preempts", 0, OPT_INT, "N", "preemptions without progress that end the run; 0: no bound", .fallback = "50", .max = 1e6},
-    {"wall", 0, OPT_SECONDS, "TIME", "give up so long after the run was made; 0: never", .fallback = "0"},
+    {"wall", 0, OPT_SECONDS, "TIME", "give up so long after its first attempt began; 0: never", .fallback = "0"},
     {"hang", 0, OPT_SECONDS, "TIME", "it hangs when it prints nothing for so long, and is ended; 0: never", .fallback = "0"},
     {"model", 0, OPT_TEXT, "NAME", "the model it trains; with --seq and --gbs, one of 'reel model', its FLOPs and tokens are known"},
     {"seq", 0, OPT_TEXT, "S", "tokens of one sample: 8192, or frames x height x width after patching: 32x16x16"},
