@@ -15,6 +15,11 @@ double limit_lead_s(double time_limit_s, double save_s, double step_s)
     return fmin(fmax(LEAST_S, 2 * save_s + step_s), time_limit_s / 2);
 }
 
+double limit_left_s(const struct sched_ending *e, double lasted_s)
+{
+    return fmin(e->limit_at - clock_wall_s(), e->limit_s - lasted_s);
+}
+
 void limit_init(struct limit *l, double time_limit_s)
 {
     double now = clock_mono_s();
@@ -36,7 +41,7 @@ static void ends_ask(struct limit *l, struct work *w, double now)
     struct sched_ending ending;
     if (!w->sched || work_ending(w, false, &ending) < 0 || ending.why != SCHED_END_NONE)
         return;
-    l->ends_mono = ending.limit_at > 0 ? now + ending.limit_at - clock_wall_s() : 0;
+    l->ends_mono = ending.limit_at > 0 ? now + limit_left_s(&ending, now - l->begun_mono) : 0;
 }
 
 static double lead_now(const struct limit *l, const char *run_dir)

@@ -26,6 +26,9 @@ struct limit {
     double look_mono, lead_s;
 };
 void limit_init(struct limit *l, double time_limit_s);
+/* How long the job still runs, its ending's limit_at being known. It began at least lasted_s ago, so a clock of ours that is behind the
+ * scheduler's does not make it longer than that leaves of the whole. */
+double limit_left_s(const struct sched_ending *e, double lasted_s);
 bool limit_is_due(const struct limit *l);
 /* Asks the scheduler when the job ends now, and the run's record how long saves take. */
 bool limit_look(struct limit *l, struct work *w, const char *run_dir);

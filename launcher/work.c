@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "launcher/limit.h"
 #include "launcher/next.h"
 
 /* The controller may be away, and what asks it may die of the signal that ends all processes of a job: a run without a follower has nobody
@@ -108,7 +109,7 @@ static void limit_find(struct work *w)
     struct sched_ending ending;
     work_ending(w, false, &ending);
     if (ending.limit_at > 0)
-        w->time_limit_s = ending.limit_at - clock_wall_s();
+        w->time_limit_s = limit_left_s(&ending, 0);
 }
 
 int work_changes_take(struct work *w, struct attempt *attempt, const struct run_state *state, struct err *err)

@@ -468,7 +468,8 @@ static int local_ending(struct sched *s, const char *id, struct sched_ending *ou
         *out = (struct sched_ending){.why = SCHED_END_UNKNOWN};
     else if (rc == 0)
         *out = (struct sched_ending){.why = end_of(&r),
-                                     .limit_at = r.state == SCHED_RUNNING && r.time_limit_s > 0 ? r.started_at + r.time_limit_s : 0};
+                                     .limit_at = r.state == SCHED_RUNNING && r.time_limit_s > 0 ? r.started_at + r.time_limit_s : 0,
+                                     .limit_s = r.time_limit_s};
     arena_reset(&l->spool.texts);
     return rc;
 }

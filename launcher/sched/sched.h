@@ -176,6 +176,7 @@ const char *sched_end_name(enum sched_end end); /* "", "for a reason it does not
 struct sched_ending {
     enum sched_end why;
     double limit_at;        /* when its time limit ends the execution that runs, UTC Unix seconds; 0: none, or none runs */
+    double limit_s;         /* how long that execution may last in all, where limit_at is known */
     char who[SCHED_ID_BYTES]; /* who cancelled it, where that is known: "root"; else "" */
 };
 

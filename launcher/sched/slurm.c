@@ -380,7 +380,7 @@ static int ending(struct sched *s, const char *id, struct sched_ending *out, str
     if (rc == 0) {
         *out = (struct sched_ending){.why = why};
         if (out->why == SCHED_END_NONE && slurm_state(&job, now) == SCHED_RUNNING)
-            out->limit_at = job.ended_at;
+            out->limit_at = job.ended_at, out->limit_s = job.ended_at - job.started_at;
         if (out->why == SCHED_END_CANCELLED)
             canceller(slurm_of(s), id, &arena, out->who);
     }
