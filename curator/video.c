@@ -386,10 +386,11 @@ static int drain(struct decoder *d, const AVPacket *packet, struct err *err)
 
 static int decode_all(struct decoder *d, struct err *err)
 {
+    int64_t packets = 0, promised = d->format->streams[d->stream]->nb_frames; /* of an edit list's cut as well, which gives no frame */
     int rc = 0, read;
     while (rc == 0 && (read = av_read_frame(d->format, d->packet)) >= 0) {
         if (d->packet->stream_index == d->stream)
-            rc = drain(d, d->packet, err);
+            packets++, rc = drain(d, d->packet, err);
         if (d->packet->flags & AV_PKT_FLAG_CORRUPT)
             damage_note(d, "damaged packet");
         av_packet_unref(d->packet);
@@ -400,8 +401,7 @@ static int decode_all(struct decoder *d, struct err *err)
         damage_note(d, "breaks off");
     if (rc == 0)
         rc = drain(d, NULL, err);
-    int64_t promised = d->format->streams[d->stream]->nb_frames;
-    if (rc == 0 && promised > d->info->frames)
+    if (rc == 0 && promised > packets)
         damage_note(d, "breaks off");
     return rc;
 }
