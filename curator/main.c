@@ -332,10 +332,14 @@ static int curate(struct curation *k, bool update, struct told *told, struct err
         rc = out_look(k, &now, update, &set, told, err);
     if (rc == 1)
         leftovers_clear(k);
-    if (rc == 0 && (rc = work_lock(k, &lock, err)) == 0 && (rc = publish_place_check(k->partial, k->out, err)) == 0) {
+    if (rc == 0 && (rc = work_lock(k, &lock, err)) == 0) {
         set_release(&set);
         rc = out_look(k, &now, update, &set, told, err); /* it may have come meanwhile */
     }
+    if (rc == 0)
+        rc = file_mkdirs(k->partial, err); /* and may have taken this with it */
+    if (rc == 0)
+        rc = publish_place_check(k->partial, k->out, err);
     if (rc == 0)
         rc = out_work(k, update, lock, &set, &now, told, err);
     if (lock)

@@ -51,7 +51,7 @@ static int kept_grow(struct pass *p, struct err *err)
 static int spool_add(struct pass *p, const uint8_t *rgb, int64_t *slot, struct err *err)
 {
     *slot = p->n_slots++;
-    return file_write_all(p->spool, rgb, (size_t)p->frame_bytes, "the frame spool", err);
+    return file_write_all(p->spool, rgb, (size_t)p->frame_bytes, p->c->work_dir, err);
 }
 
 static int frame_keep(struct pass *p, int64_t index, double time_s, int64_t slot, struct err *err)
