@@ -223,8 +223,10 @@ int control_pause(const struct launch *l, struct sched *s, struct err *err)
 static int still_check(const struct launch *l, struct sched *s, const struct run_state *state, struct err *err)
 {
     char what[STATE_TEXT_BYTES];
-    bool lives;
-    int rc = control_lives(l, s, state, &lives, what, err);
+    bool lives = false;
+    int rc = launch_owner_check(l, err);
+    if (rc == 0)
+        rc = control_lives(l, s, state, &lives, what, err);
     return rc == 0 && lives ? err_set(err, ERR_BUSY, "run '%s' has not ended yet: %s", state->name, what) : rc;
 }
 

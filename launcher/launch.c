@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "autotune/command.h"
 #include "base/clock.h"
@@ -206,6 +208,29 @@ static int gone(const struct launch *l, struct err *err)
                    l->run_dir, l->run_id);
 }
 
+/* Whose is what we make there? Some file systems give root's files to somebody else. */
+static uid_t made_by_us(const struct launch *l)
+{
+    char path[LIMIT_PATH_BYTES + 32];
+    struct stat st = {.st_uid = geteuid()};
+    snprintf(path, sizeof path, "%s/.owner.%ld", l->run_dir, (long)getpid());
+    if (mkdir(path, 0700) == 0 && (stat(path, &st) < 0 || rmdir(path) < 0))
+        log_msg(LOG_WARN, "cannot remove '%s': %s", path, strerror(errno));
+    return st.st_uid;
+}
+
+int launch_owner_check(const struct launch *l, struct err *err)
+{
+    struct stat st;
+    if (l->wrapped || geteuid() != 0 || stat(l->run_dir, &st) < 0 || st.st_uid == 0 || st.st_uid == made_by_us(l))
+        return 0;
+    const struct passwd *owner = getpwuid(st.st_uid);
+    char name[64];
+    snprintf(name, sizeof name, "%ld", (long)st.st_uid);
+    return err_set(err, ERR_NO, "run %.8s belongs to user %s, and a job of root's would leave files in it that its user cannot touch: "
+                   "give the command as that user", l->run_id, owner ? owner->pw_name : name);
+}
+
 int launch_lock(const struct launch *l, struct lease **lock, struct run_state *state, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
@@ -248,7 +273,9 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
     struct run_state state;
     struct lease *lock = NULL;
     run_state_init(&state);
-    int rc = launch_lock(l, &lock, &state, err);
+    int rc = launch_owner_check(l, err);
+    if (rc == 0)
+        rc = launch_lock(l, &lock, &state, err);
     if (rc == 0) {
         enum run_next next = run_state_next(&state, &l->budget, NULL);
         bool job_lost = lost_token && strcmp(lost_token, state.job_token) == 0; /* an intent made since, and answered, has another job */

@@ -53,6 +53,9 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
  * the end of that job if it waits itself. Of several who ask one does it. *new: the job submitted, "" none; *old: the one it replaces. */
 int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTES], char new[SCHED_ID_BYTES], struct err *err);
 
+/* Root does not submit another user's run: ERR_NO. */
+int launch_owner_check(const struct launch *l, struct err *err);
+
 /* One submitter at a time decides: the lock, and the run's state (initialised) as it is under it. *lock stays NULL when it is not had. */
 int launch_lock(const struct launch *l, struct lease **lock, struct run_state *state, struct err *err);
 
