@@ -395,7 +395,11 @@ static int signal_(struct sched *s, const char *id, int signo, enum sched_to to,
     int rc = slurm_job_ours(l, id, &state, err);
     if (rc == 0 && state != SCHED_RUNNING && state != SCHED_UNKNOWN)
         rc = err_set(err, ERR_STATE, "job %s is %s: only a running job takes a signal", id, sched_state_name(state));
-    if (rc == 0 && (rc = l->rpc->ops->signal(l->rpc, id, signo, to == SCHED_TO_ALL, err)) == ERR_NOT_FOUND)
+    if (rc < 0)
+        return rc;
+    rc = l->rpc->ops->signal(l->rpc, id, signo, to == SCHED_TO_ALL, err);
+    bool ended = rc == ERR_TEMP && slurm_job_ours(l, id, &state, NULL) == 0 && state != SCHED_RUNNING && state != SCHED_UNKNOWN;
+    if (rc == ERR_NOT_FOUND || ended) /* of a job that has just ended scancel fails without a word */
         rc = err_set(err, ERR_STATE, "job %s has ended just now", id);
     return rc;
 }
