@@ -1,7 +1,7 @@
 /* Which datasets an attempt reads in full, to compare their shards with the index's checksums, before it trains on them.
  *
  * A dataset that was found whole leaves a file <run>/verified/<fingerprint>, which holds the name of its folder: written when every rank has compared
- * its share, so that an attempt which died before compares again, and so does one whose data has another index. */
+ * its share, so that an attempt which died before compares again, and so does one whose data has another index, or lies in another folder now. */
 #include "trainer/train_priv.h"
 
 #include <stdio.h>
@@ -38,16 +38,30 @@ static struct hash128 validation_fingerprint(const struct train *t)
     return h;
 }
 
-/* Rank 0: the same data in a stage before is read once. */
+static void marker_line(const struct train *t, int64_t i, char line[LIMIT_PATH_BYTES])
+{
+    snprintf(line, LIMIT_PATH_BYTES, "%.2000s\n", data_of(t, i));
+}
+
+static bool was_found_whole(const struct train *t, int64_t i)
+{
+    char path[LIMIT_PATH_BYTES], line[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    marker_path(t, t->fingerprints[i], path);
+    marker_line(t, i, line);
+    bool same = file_read(path, LIMIT_PATH_BYTES, &text, NULL) == 0 && text.len && strcmp(text.p, line) == 0;
+    str_release(&text);
+    return same;
+}
+
+/* Rank 0: the same folder in a stage before is read once. */
 static bool is_wanted(const struct train *t, int64_t i)
 {
-    char path[LIMIT_PATH_BYTES];
     struct hash128 own = t->fingerprints[i];
     for (int64_t k = t->first_stage; k < i && is_known(own); k++)
-        if (memcmp(&t->fingerprints[k], &own, sizeof own) == 0 && t->verify[k])
+        if (memcmp(&t->fingerprints[k], &own, sizeof own) == 0 && t->verify[k] && strcmp(data_of(t, k), data_of(t, i)) == 0)
             return false;
-    marker_path(t, own, path);
-    return t->conf->verify == VERIFY_ALWAYS || !is_known(own) || !file_exists(path);
+    return t->conf->verify == VERIFY_ALWAYS || !is_known(own) || !was_found_whole(t, i);
 }
 
 int train_verify_decide(struct train *t, struct err *err)
@@ -78,7 +92,7 @@ void train_verify_note(struct train *t)
         struct err err = {0};
         if (!t->verify[i] || !is_known(t->fingerprints[i]))
             continue;
-        snprintf(line, sizeof line, "%.2000s\n", data_of(t, i));
+        marker_line(t, i, line);
         marker_path(t, t->fingerprints[i], path);
         if (file_mkdirs(dir, &err) < 0 || file_publish(path, line, strlen(line), &err) < 0)
             log_msg(LOG_WARN, "the next attempt compares '%s' with its checksums again: %s", data_of(t, i), err.text);

@@ -15,6 +15,7 @@ static const struct attn_case attn_cases[] = {
     {"grouped queries", 6, 2, 8, 2, {5, 9}, {5, 9}, 1, 0},
     {"longer than tiles", 2, 1, 20, 2, {200, 3}, {130, 250}, 1, 0},
     {"cross, one key, no keys", 2, 2, 4, 3, {6, 5, 4}, {3, 1, 0}, 1, 0},
+    {"one key, grouped queries", 4, 2, 20, 2, {70, 3}, {1, 2}, 1, 0},
     {"no queries", 1, 1, 4, 2, {0, 4}, {3, 5}, 1, 0},
     {"logits near -100", 2, 2, 8, 1, {20}, {130}, 1, -17},
     {"sharp logits", 2, 2, 8, 1, {20}, {30}, 4, 0},
