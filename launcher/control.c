@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/lease.h"
+#include "base/log.h"
 #include "launcher/next.h"
 
 static const double LEFT_WAIT_S = 10, LEFT_LOOK_S = 0.25; /* for a job whose agent has told the end so lately */
@@ -21,6 +22,15 @@ static const struct run_attempt *newest(const struct run_state *s)
     return s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
 }
 
+static const double LOOK_S = 0.05; /* at a holder of this host; whether one of another lives shows by its renewals, or by its silence */
+
+static void look_say(const char *lock)
+{
+    struct lease_holder h;
+    if (lease_look(lock, &h) && strcmp(h.boot, clock_boot_id()) != 0)
+        log_msg(LOG_INFO, "process %lld on host %s has this run: whether it lives shows within %.0f s", (long long)h.pid, h.host, LEASE_SILENT_S);
+}
+
 /* Whoever holds the claims' lease runs the run. */
 static int lives_by_hand(const struct launch *l, const struct run_state *state, bool *lives, char what[STATE_TEXT_BYTES], struct err *err)
 {
@@ -28,7 +38,8 @@ static int lives_by_hand(const struct launch *l, const struct run_state *state, 
     struct lease *lock = NULL;
     int rc = 0;
     snprintf(path, sizeof path, "%s/claims/lock", l->run_dir);
-    if (file_exists(path) && (rc = lease_take(path, 0, &lock, err)) == 0)
+    look_say(path);
+    if (file_exists(path) && (rc = lease_take(path, LOOK_S, &lock, err)) == 0)
         lease_drop(lock);
     *lives = rc == ERR_BUSY;
     if (*lives)

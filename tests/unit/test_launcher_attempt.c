@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/lease.h"
 #include "launcher/attempt.h"
+#include "launcher/control.h"
 #include "tests/unit/scratch.h"
 
 /* What the agent of job 7 left on another host, of which nothing is known. */
@@ -86,6 +87,29 @@ static void how_a_job_was_ended(void **state)
     }
 }
 
+/* A run by hand whose agent was lost with its host goes on: nobody but its silence tells of the end. */
+static void one_by_hand_is_over_when_it_is_silent(void **state)
+{
+    struct launch l = {.run_dir = ""};
+    struct run_attempt attempt = {.number = 1};
+    struct run_state run = {.attempts = &attempt, .n_attempts = 1};
+    char what[STATE_TEXT_BYTES] = "";
+    struct err err = {0};
+    bool lives = true;
+    (void)state;
+    snprintf(l.run_dir, sizeof l.run_dir, "%s", scratch);
+    left_behind(0);
+    lease_silent_s = 0.3;
+    assert_int_equal(control_lives(&l, NULL, &run, &lives, what, &err), 0);
+    assert_false(lives);
+    struct lease *own = NULL;
+    assert_int_equal(lease_take(in_scratch("claims/lock"), 0, &own, &err), 0);
+    assert_int_equal(control_lives(&l, NULL, &run, &lives, what, &err), 0);
+    assert_true(lives && strstr(what, "attempt 1 runs, outside of a job"));
+    lease_drop(own);
+    lease_silent_s = LEASE_SILENT_S;
+}
+
 int main(void)
 {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
@@ -93,6 +117,7 @@ int main(void)
         IN_SCRATCH(a_former_life_is_not_waited_for),
         IN_SCRATCH(the_newest_claim_counts),
         cmocka_unit_test(how_a_job_was_ended),
+        IN_SCRATCH(one_by_hand_is_over_when_it_is_silent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
