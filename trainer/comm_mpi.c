@@ -192,6 +192,11 @@ int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err)
 {
     if (MPI_Init(argc, argv) != MPI_SUCCESS)
         return err_set(err, ERR_ENV, "MPI cannot start: is Open MPI installed, and was this started by its mpirun?");
-    int rc = mpi_wrap(MPI_COMM_WORLD, NULL, "world", out, err);
-    return rc < 0 ? rc : comm_peers_open(*out, &(*out)->world->peers, err);
+    struct comm *world = NULL;
+    int rc = mpi_wrap(MPI_COMM_WORLD, NULL, "world", &world, err);
+    if (rc == 0 && (rc = comm_peers_open(world, &world->world->peers, err)) < 0)
+        comm_close(world);
+    else if (rc == 0)
+        *out = world;
+    return rc;
 }

@@ -19,7 +19,7 @@ int train_world_open(int *argc, char ***argv, struct comm **out, struct err *err
 
 void train_sentence_say(const struct comm *world, struct err *err)
 {
-    if (world->rank == 0 && err->text[0])
+    if ((world->rank == 0 || world->broken) && err->text[0]) /* rank 0 may be the one that is gone */
         log_msg(LOG_ERROR, "%s", err->text);
     err->text[0] = 0;
 }
