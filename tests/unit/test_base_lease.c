@@ -1,5 +1,5 @@
 /* Leases: one holder at a time whatever dies, on this host and on others, which are played by names of another boot. */
-// LINK: -Wl,--wrap=rename -Wl,--wrap=mkdir -Wl,--wrap=open -Wl,--wrap=flock
+// LINK: -Wl,--wrap=rename -Wl,--wrap=mkdir -Wl,--wrap=open -Wl,--wrap=flock -Wl,--wrap=clock_mono_s -Wl,--wrap=clock_sleep_s
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,6 +35,25 @@ int __wrap_mkdir(const char *path, mode_t mode);
 int __real_open(const char *path, int flags, mode_t mode);
 int __wrap_open(const char *path, int flags, ...);
 int __wrap_flock(int fd, int how);
+
+/* ---- time that passes as fast as somebody waits for it ---- */
+
+static double ahead_s;
+static bool time_flies;
+double __real_clock_mono_s(void);
+double __wrap_clock_mono_s(void);
+void __real_clock_sleep_s(double seconds);
+void __wrap_clock_sleep_s(double seconds);
+
+double __wrap_clock_mono_s(void) { return __real_clock_mono_s() + ahead_s; }
+
+void __wrap_clock_sleep_s(double seconds)
+{
+    if (time_flies)
+        ahead_s += seconds;
+    else
+        __real_clock_sleep_s(seconds);
+}
 
 static bool fs_fails(void)
 {
@@ -108,11 +127,13 @@ static void is_busy(double wait_s, const char *says)
 }
 
 /* The file of a holder that does not exist, on a host of this boot id. */
+static int64_t pids_of_strangers; /* besides those of this namespace; 0: of this one */
+
 static const char *stranger(const char *boot, int64_t pid, int64_t start, int64_t rank)
 {
     static char file[1024];
-    snprintf(file, sizeof file, "%s/%032x.%s.%lld.%lld.%lld.%lld.elsewhere", path(), 0xabc, boot, (long long)proc_namespace(), (long long)pid,
-             (long long)start, (long long)rank);
+    snprintf(file, sizeof file, "%s/%032x.%s.%lld.%lld.%lld.%lld.elsewhere", path(), 0xabc, boot, (long long)(proc_namespace() + pids_of_strangers),
+             (long long)pid, (long long)start, (long long)rank);
     assert_int_equal(file_mkdirs(path(), NULL), 0);
     assert_int_equal(file_publish(file, "000000000001\n", 13, NULL), 0);
     return file;
@@ -171,6 +192,16 @@ static void a_dead_holder_is_followed_at_once(void **state)
     lease_drop(taken(0));
 }
 
+/* In a container on this host: what process has its number here says nothing of it. */
+static void a_holder_in_another_namespace(void **state)
+{
+    (void)state;
+    pids_of_strangers = 1;
+    stranger(clock_boot_id(), 1 << 29, 1, 0);
+    is_busy(0, "held by process");
+    pids_of_strangers = 0;
+}
+
 static void a_lease_that_is_dropped_is_taken(void **state)
 {
     int go[2];
@@ -221,6 +252,33 @@ static void a_silent_holder_elsewhere(void **state)
     assert_int_equal(file_publish(in_scratch("lock/what nobody made"), "", 0, NULL), 0);
     lease_drop(taken(0.01));
     lease_silent_s = LEASE_SILENT_S;
+}
+
+/* The patience that is promised, before any test has changed it, of a looker whose naps take no time. */
+static void after_a_minute_of_silence(void **state)
+{
+    (void)state;
+    stranger("11111111-2222", 1, 1, 0);
+    time_flies = true;
+    double begun_s = clock_mono_s();
+    lease_drop(taken(0.01));
+    double took_s = clock_mono_s() - begun_s;
+    time_flies = false;
+    assert_true(took_s >= 60 && LEASE_SILENT_S == 60);
+    assert_true(LEASE_SILENT_S >= 10 * LEASE_BEAT_S); /* many renewals may be late before a holder is taken for dead */
+}
+
+/* Between two looks the looker itself stood still, and the holder may have renewed its lease all the while. */
+static void who_did_not_look_has_not_watched(void **state)
+{
+    struct lease_watch w = {.quiet_s = 0};
+    (void)state;
+    stranger("11111111-2222", 1, 1, 0);
+    for (int looks = 0; looks < 50; looks++) {
+        assert_true(lease_lives(&w, path(), LEASE_SILENT_S));
+        ahead_s += 1000;
+    }
+    ahead_s = 0;
 }
 
 static atomic_bool beats;
@@ -493,11 +551,14 @@ int main(void)
 {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
+        IN_SCRATCH(after_a_minute_of_silence),
         IN_SCRATCH(one_holder),
         IN_SCRATCH(a_dead_holder_is_followed_at_once),
         IN_SCRATCH(a_lease_that_is_dropped_is_taken),
         IN_SCRATCH(an_older_version_s_lock_file),
         IN_SCRATCH(a_silent_holder_elsewhere),
+        IN_SCRATCH(a_holder_in_another_namespace),
+        IN_SCRATCH(who_did_not_look_has_not_watched),
         IN_SCRATCH(a_holder_elsewhere_that_renews),
         IN_SCRATCH(a_watch),
         IN_SCRATCH(a_higher_rank_takes_over),

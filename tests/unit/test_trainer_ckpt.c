@@ -1,7 +1,7 @@
 /* Checkpoints: any group writes, any group reads, the same bits; damage of every kind is passed over; a full disk, leftovers and
  * what is kept. Under mpirun the groups are real. */
 // LINK: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread
-#include "trainer_run.h"
+#include "trainer_ckpt.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -10,133 +10,6 @@
 #include "base/num.h"
 #include "fault.h"
 #include "trainer/ckpt_async.h"
-#include "trainer/ckpt_priv.h"
-#include "trainer_state.h"
-
-struct rig {
-    struct bench b;
-    struct run run;
-    struct param_list params;
-    struct layout layout;
-    struct shards sh;
-    struct comm_grid grid;
-    struct optim o;
-};
-
-static enum run_moments moments;
-static bool some_frozen;
-
-/* `group`: all ranks of the layout. */
-static void rig_open_as(struct rig *r, const char *layout, struct comm *group, enum dtype dtype, double ema)
-{
-    struct err err = {0};
-    r->b = bench_open(dtype);
-    run_make(&r->run, "synthetic:1x4x4", 8, 20);
-    r->run.dtype = dtype;
-    r->run.adamw.ema_decay = ema;
-    r->run.moments = moments;
-    must(layout_parse(layout, &r->layout, &err), &err);
-    must(params_build(&r->run.model, &r->params, &err), &err);
-    for (int64_t i = 2; some_frozen && i < r->params.n; i += 5)
-        r->params.items[i].flags &= ~(unsigned)PARAM_TRAINABLE;
-    must(shards_build(&r->run.model, &r->params, &r->layout, group->rank, &r->sh, &err), &err);
-    must(comm_grid_open(group, &r->layout, &r->run.model, &r->grid, &err), &err);
-    struct optim_conf conf = {&r->params, &r->sh, &r->run, &r->layout, group, &r->grid, r->b.ops, r->b.stream};
-    must(optim_open(&r->o, &conf, &err), &err);
-}
-
-static void rig_open(struct rig *r, const char *layout, struct comm *group)
-{
-    rig_open_as(r, layout, group, DTYPE_F64, 0.9);
-}
-
-static void rig_close(struct rig *r)
-{
-    optim_close(&r->o);
-    comm_grid_close(&r->grid);
-    shards_release(&r->sh);
-    params_release(&r->params);
-    run_release(&r->run);
-    bench_close(&r->b);
-}
-
-static void state_set(struct rig *r, int64_t salt)
-{
-    struct err err = {0};
-    struct ckpt_state s = ckpt_state_of(&r->o);
-    must(optim_zero(&r->o, &err), &err);
-    state_visit(&s, salt, state_put);
-    r->o.updates = 1000 + salt;
-}
-
-static void state_check(const struct rig *r, int64_t salt)
-{
-    struct ckpt_state s = ckpt_state_of(&r->o);
-    assert_true(state_visit(&s, salt, state_compare) > 0);
-    assert_int_equal(r->o.updates, 1000 + salt);
-}
-
-static const struct hash128 config = {0x1234, 0x5678}, other_config = {0x1234, 0x5679};
-
-static const struct ckpt_writer here = {.run_dir = scratch}; /* with nobody else */
-
-static int try_save(struct rig *r, int64_t step, int64_t keep, struct err *err)
-{
-    struct ckpt_meta meta = {.step = step, .ordinal = (uint64_t)step * 8, .config_hash = config}, written = {0};
-    state_set(r, step);
-    int rc = ckpt_save(&here, &r->o, &meta, keep, &written, err);
-    double bytes = ckpt_file_of_rank(&r->layout, r->o.c.world->rank) < 0 ? 0 : (double)r->o.own * 8 * 4;
-    if (rc == 0) {
-        must(comm_sum(r->o.c.world, &bytes, 1, err), err);
-        assert_true((double)written.bytes == bytes && written.updates == 1000 + step);
-    }
-    return rc;
-}
-
-static void save(struct rig *r, int64_t step, int64_t keep)
-{
-    struct err err = {0};
-    must(try_save(r, step, keep, &err), &err);
-}
-
-struct told { int n; char dir[LIMIT_PATH_BYTES], reason[ERR_TEXT_BYTES]; };
-
-static void on_damage(void *ctx, const char *dir, const char *reason)
-{
-    struct told *t = ctx;
-    t->n++;
-    snprintf(t->dir, sizeof t->dir, "%s", dir);
-    snprintf(t->reason, sizeof t->reason, "%s", reason);
-}
-
-/* Loads and expects the state of `step`; -1: nothing found. */
-static void load_expect(struct rig *r, int64_t step, struct told *told)
-{
-    struct ckpt_meta meta = {0};
-    bool found = false;
-    struct err err = {0};
-    *told = (struct told){0};
-    must(ckpt_load(&here, &r->o, config, on_damage, told, &meta, &found, &err), &err);
-    assert_int_equal(found, step >= 0);
-    if (!found)
-        return;
-    assert_true(meta.step == step && meta.ordinal == (uint64_t)step * 8 && meta.updates == 1000 + step);
-    state_check(r, step);
-}
-
-static const char *step_file(int64_t step, const char *file)
-{
-    char name[128];
-    snprintf(name, sizeof name, "ckpt/step-%08lld/%s", (long long)step, file);
-    return in_scratch(name);
-}
-
-static bool exists(int64_t step, const char *suffix)
-{
-    char name[128];
-    snprintf(name, sizeof name, "ckpt/step-%08lld%s", (long long)step, suffix);
-    return file_exists(in_scratch(name));
-}
 
 /* ---- groups ---- */
 
