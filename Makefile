@@ -20,36 +20,56 @@ SHELL := /bin/bash
 .SUFFIXES:
 MAKEFLAGS += --no-builtin-rules
 
-# ---- modules: one line each says what a module may include; the same line gives the link order ----
-MODULES := base profiles db launcher/sched launcher/slurm autotune launcher trainer curator
-MAY_base           :=
-MAY_profiles       := base
-MAY_db             := base
-MAY_launcher/sched := base
-MAY_launcher/slurm := base launcher/sched
-MAY_autotune       := base profiles db launcher/sched
-MAY_launcher       := base profiles db launcher/sched autotune
-MAY_trainer        := base profiles
-MAY_curator        := base profiles
+# ---- modules, each after those it may include: its MAY_ line names these; what is linked follows from them ----
+MODULES := base profiles db launcher/sched launcher/slurm launcher/start autotune \
+           launcher/machine launcher/run launcher/report launcher/cmd \
+           trainer/dev trainer/ops trainer/comm trainer/watch trainer/state trainer/data trainer/dit \
+           trainer/ckpt trainer/run trainer/cmd curator
+MAY_base             :=
+MAY_profiles         := base
+MAY_db               := base
+MAY_launcher/sched   := base
+MAY_launcher/slurm   := base launcher/sched
+MAY_launcher/start   := base profiles launcher/sched
+MAY_autotune         := base profiles launcher/sched launcher/start
+MAY_launcher/machine := base launcher/sched
+MAY_launcher/run     := base profiles launcher/sched launcher/start launcher/machine
+MAY_launcher/report  := base db
+MAY_launcher/cmd     := base profiles db launcher/sched launcher/start autotune launcher/machine launcher/run launcher/report
+MAY_trainer/dev      := base
+MAY_trainer/ops      := base trainer/dev
+MAY_trainer/comm     := base profiles trainer/dev
+MAY_trainer/watch    := base profiles trainer/dev trainer/ops trainer/comm
+MAY_trainer/state    := base profiles trainer/dev trainer/ops trainer/comm
+MAY_trainer/data     := base profiles
+MAY_trainer/dit      := base profiles trainer/dev trainer/ops trainer/comm trainer/watch trainer/state trainer/data
+MAY_trainer/ckpt     := base profiles trainer/dev trainer/ops trainer/comm trainer/state
+MAY_trainer/run      := base profiles trainer/dev trainer/ops trainer/comm trainer/watch trainer/state trainer/data trainer/dit \
+                        trainer/ckpt
+MAY_trainer/cmd      := base profiles trainer/dev trainer/ops trainer/comm trainer/watch trainer/state trainer/data trainer/dit \
+                        trainer/ckpt trainer/run
+MAY_curator          := base profiles
 
 # ---- what each module needs from outside ----
 PKGS_base          := libcjson libxxhash
 PKGS_db            := sqlite3
-PKGS_launcher      := hwloc
+PKGS_launcher/machine := hwloc
 PKGS_curator       := libavformat libavcodec libavutil libswscale
 pkg-cflags = $(if $(1),$(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null))
 pkg-libs   = $(if $(1),$(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null))
-CFLAGS_launcher := $(call pkg-cflags,$(PKGS_launcher))
+CFLAGS_launcher/machine := $(call pkg-cflags,$(PKGS_launcher/machine))
 CFLAGS_db       := $(call pkg-cflags,$(PKGS_db))
 CFLAGS_curator  := $(call pkg-cflags,$(PKGS_curator)) -ffp-contract=off
 CFLAGS_base     := $(call pkg-cflags,$(PKGS_base))
 MPICC ?= mpicc
-CFLAGS_trainer  := $(shell $(MPICC) --showme:compile 2>/dev/null | sed 's/-I/-isystem /g') -ffp-contract=off -fno-math-errno -fno-trapping-math
+CFLAGS_trainer  := -ffp-contract=off -fno-math-errno -fno-trapping-math
+CFLAGS_trainer/comm := $(shell $(MPICC) --showme:compile 2>/dev/null | sed 's/-I/-isystem /g')
 LIBS_base       := $(call pkg-libs,$(PKGS_base)) -lm -lpthread
 LIBS_db         := $(call pkg-libs,$(PKGS_db))
-LIBS_launcher   := $(call pkg-libs,$(PKGS_launcher))
+LIBS_launcher/machine := $(call pkg-libs,$(PKGS_launcher/machine))
 LIBS_curator    := $(call pkg-libs,$(PKGS_curator))
-LIBS_trainer    := $(shell $(MPICC) --showme:link 2>/dev/null) -ldl
+LIBS_trainer/comm := $(shell $(MPICC) --showme:link 2>/dev/null)
+LIBS_trainer/ops  := -ldl
 
 # libslurm of this machine, else the one that contrib/slurm-cluster unpacked (its programs run in this tree only).
 # SLURM=0: reel asks Slurm through its commands alone. SLURM=1: an error when there is no libslurm.
@@ -93,12 +113,15 @@ LDFLAGS := $(filter -fsanitize=% --coverage,$(OPT_$(V))) $(EXTRA_LDFLAGS)
 
 # ---- objects ----
 src = $(sort $(wildcard $(1)/*.c))
-CMD_SRC   := $(call src,launcher/cmd)
 # a program's main lives in a file named main.c; everything else of a module is library code
 lib_src    = $(filter-out %/main.c,$(call src,$(1)))
 objs       = $(patsubst %.c,$(B)/obj/%.o,$(1))
-# layers below a module, itself first, in link order
-closure    = $(1) $(foreach m,autotune launcher/sched db profiles base,$(if $(filter $(m),$(MAY_$(1))),$(m)))
+# a room's own flags, and those of the folder that its name begins with
+room_flags = $($(1)_$(2)) $(if $(findstring /,$(2)),$($(1)_$(firstword $(subst /, ,$(2)))))
+# what lies below a module, from the ground up; a list of modules with all of that, in link order
+$(foreach m,$(MODULES),$(eval BELOW_$(m) := $(filter $(MAY_$(m)) $(foreach l,$(MAY_$(m)),$(BELOW_$(l))),$(MODULES))))
+reverse    = $(if $(1),$(call reverse,$(wordlist 2,$(words $(1)),$(1))) $(firstword $(1)))
+closure    = $(call reverse,$(filter $(1) $(foreach m,$(1),$(BELOW_$(m))),$(MODULES)))
 lib_objs   = $(foreach m,$(call closure,$(1)),$(call objs,$(call lib_src,$(m)))) $(if $(filter profiles,$(call closure,$(1))),$(B)/obj/profiles/embedded.o)
 lib_libs   = $(foreach m,$(call closure,$(1)),$(LIBS_$(m)))
 
@@ -107,10 +130,10 @@ PROGRAMS := $(B)/reel $(B)/reel-train $(B)/reel-curate $(if $(SLURM_FOUND),$(B)/
 all: $(PROGRAMS) ## build the programs: reel, reel-train, reel-curate, and reel-slurm where libslurm is (default)
 .DEFAULT_GOAL := all
 
-$(B)/reel: $(call objs,$(CMD_SRC)) $(call lib_objs,launcher) $(B)/flags
-	$(call link,$(filter %.o,$^),$(call lib_libs,launcher))
-$(B)/reel-train: $(call objs,trainer/main.c) $(call lib_objs,trainer) $(B)/flags
-	$(call link,$(filter %.o,$^),$(call lib_libs,trainer))
+$(B)/reel: $(call objs,launcher/cmd/main.c) $(call lib_objs,launcher/cmd) $(B)/flags
+	$(call link,$(filter %.o,$^),$(call lib_libs,launcher/cmd))
+$(B)/reel-train: $(call objs,trainer/cmd/main.c) $(call lib_objs,trainer/cmd) $(B)/flags
+	$(call link,$(filter %.o,$^),$(call lib_libs,trainer/cmd))
 $(B)/reel-curate: $(call objs,curator/main.c) $(call lib_objs,curator) $(B)/flags
 	$(call link,$(filter %.o,$^),$(call lib_libs,curator))
 # of launcher/sched only what the protocol needs: the rest would be linked with the GPL for nothing
@@ -125,11 +148,11 @@ define link
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(1) $(2)
 endef
 
-module_of = $(firstword $(foreach m,launcher/sched launcher/slurm autotune launcher trainer curator profiles db base,$(if $(filter $(m)/%,$(1)),$(m))))
+module_of = $(filter $(MODULES),$(patsubst %/,%,$(dir $(1))))
 $(B)/obj/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(CFLAGS_base) $(CFLAGS_$(call module_of,$<)) $(OPT_$(call module_of,$<)) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CFLAGS) $(CFLAGS_base) $(call room_flags,CFLAGS,$(call module_of,$<)) $(call room_flags,OPT,$(call module_of,$<)) -MMD -MP -c -o $@ $<
 
 # the profiles in profiles/**/*.json are compiled in, so that a plan needs no installed files
 PROFILE_JSON := $(sort $(wildcard profiles/*/*.json))
@@ -143,8 +166,8 @@ $(B)/obj/profiles/embedded.o: $(B)/gen/profiles/embedded.c $(B)/flags
 # a stamp that changes only when compiler or flags do
 $(B)/flags: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' '$(CC) $(CFLAGS) $(foreach m,$(MODULES),$(CFLAGS_$(m)) $(OPT_$(m))) $(LDFLAGS)' | cmp -s - $@ || \
-	 printf '%s\n' '$(CC) $(CFLAGS) $(foreach m,$(MODULES),$(CFLAGS_$(m)) $(OPT_$(m))) $(LDFLAGS)' > $@
+	@printf '%s\n' '$(CC) $(CFLAGS) $(foreach m,$(MODULES),$(call room_flags,CFLAGS,$(m)) $(call room_flags,OPT,$(m))) $(LDFLAGS)' | cmp -s - $@ || \
+	 printf '%s\n' '$(CC) $(CFLAGS) $(foreach m,$(MODULES),$(call room_flags,CFLAGS,$(m)) $(call room_flags,OPT,$(m))) $(LDFLAGS)' > $@
 FORCE:
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
 
@@ -152,8 +175,12 @@ FORCE:
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
 TEST_LIBS := -lcmocka
+# of several modules under one name, those at the top of what is tested
+TESTED_sched    := launcher/sched
+TESTED_launcher := launcher/run launcher/report
+TESTED_trainer  := trainer/cmd
 test_word   = $(word 2,$(subst _, ,$(notdir $(1))))
-test_module = $(if $(filter sched,$(call test_word,$(1))),launcher/sched,$(call test_word,$(1)))
+test_module = $(or $(TESTED_$(call test_word,$(1))),$(call test_word,$(1)))
 # a test names extra link flags in a line `// LINK: -Wl,--wrap=malloc`
 test_link   = $(shell sed -n 's|^// LINK: ||p' $(1))
 .SECONDEXPANSION:
@@ -161,9 +188,9 @@ $(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o $$(call lib_objs,$$(call test
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $(call test_link,tests/unit/$*.c) -o $@ $(filter %.o,$^) $(call lib_libs,$(call test_module,$@)) $(TEST_LIBS)
-$(B)/obj/tests/unit/test_trainer_%.o: CFLAGS += $(CFLAGS_trainer)
+$(B)/obj/tests/unit/test_trainer_%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_trainer/comm)
 $(B)/obj/tests/unit/test_curator_%.o: CFLAGS += $(CFLAGS_curator)
-$(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher)
+$(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher/machine)
 $(B)/obj/tests/unit/test_db_%.o: CFLAGS += $(CFLAGS_db)
 .PRECIOUS: $(B)/obj/%.o
 
@@ -193,17 +220,17 @@ $(B)/tests/slurm/%.so: tests/slurm/preload/%.c
 
 # what the trainer makes of small cases, for PyTorch to make the same of; see tests/peers/torch
 PEERS_BIN := $(patsubst tests/peers/%.c,$(B)/tests/peers/%,$(sort $(wildcard tests/peers/*.c)))
-$(PEERS_BIN): $(B)/tests/peers/%: $(B)/obj/tests/peers/%.o $(call lib_objs,trainer) $(B)/flags
+$(PEERS_BIN): $(B)/tests/peers/%: $(B)/obj/tests/peers/%.o $(call lib_objs,trainer/cmd) $(B)/flags
 	@mkdir -p $(@D)
-	$(call link,$(filter %.o,$^),$(call lib_libs,trainer) $(TEST_LIBS))
-$(B)/obj/tests/peers/%.o: CFLAGS += $(CFLAGS_trainer)
+	$(call link,$(filter %.o,$^),$(call lib_libs,trainer/cmd) $(TEST_LIBS))
+$(B)/obj/tests/peers/%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_trainer/comm)
 
 # parsers behind libFuzzer's entry; the ordinary build replays files through them, `make fuzz` looks for new ones
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(FUZZ_SRC))
-$(FUZZ_BIN): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(call lib_objs,trainer) $(B)/flags
+$(FUZZ_BIN): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(call lib_objs,trainer/cmd) $(B)/flags
 	@mkdir -p $(@D)
-	$(call link,$(filter %.o,$^),$(call lib_libs,trainer))
+	$(call link,$(filter %.o,$^),$(call lib_libs,trainer/cmd))
 FUZZ_LIB := $(call src,base) $(call src,profiles) $(B)/gen/profiles/embedded.c
 $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	@mkdir -p $(@D)

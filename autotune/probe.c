@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "autotune/command.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/num.h"
+#include "launcher/start/command.h"
 
 enum { PROBE_DEADLINE_S = 120 };
 

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "autotune/command.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "launcher/start/command.h"
 
 static const double POLL_S = 0.5, WORD_S = 3;
 extern char **environ;

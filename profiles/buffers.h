@@ -114,7 +114,7 @@ int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct
 int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec);
 
 /* What a rank keeps over the steps: weights, their masters where act is not stat, gradients, moments and average (EMA), each whole or, by
- * zero, its own pieces alone (trainer/optim.h); the units in use where a rank has pieces (trainer/units.h); what it packs for partial
+ * zero, its own pieces alone (trainer/state/optim.h); the units in use where a rank has pieces (trainer/state/units.h); what it packs for partial
  * sums; and the scratch of sums. */
 enum { BUFFER_SWAP_ELEMENTS = 1 << 14 }; /* through which weights without masters and average change places */
 struct buffer_state {

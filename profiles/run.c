@@ -26,7 +26,7 @@
  *       "objective": {
  *         "kind": "edm",                       edm | rectified_flow | v
  *         "level": "normal",                   how L = ln(sigma / alpha), the log of noise over data amplitude, is drawn:
- *                                              normal | logistic | uniform | mode | cosine (trainer/objective.h)
+ *                                              normal | logistic | uniform | mode | cosine (trainer/data/objective.h)
  *         "level_mean": 0, "level_std": 1,     normal (edm: ln sigma ~ N(mean, std); rectified flow: logit t), logistic
  *         "level_min": -5, "level_max": 5,     uniform
  *         "level_mode_scale": 1.29,            mode, -1 to 1.75
@@ -43,7 +43,7 @@
  *         "clip_norm": 1,                      global gradient norm; 0: no clipping
  *         "ema_decay": 0,                      decay of the averaged weights; 0: no average is kept
  *         "spike_z": 0},                       not 0: a step changes nothing whose loss, or gradient norm, is more than so many standard
- *                                              deviations above those of the stage's last 128 steps (trainer/spike.h); 6 is usual
+ *                                              deviations above those of the stage's last 128 steps (trainer/state/spike.h); 6 is usual
  *       "schedule": {
  *         "kind": "constant",                  constant | cosine | linear, over the steps of all stages together
  *         "warmup_steps": 100,                 lr rises linearly to its full value; fewer steps in all: cut to a tenth
@@ -51,10 +51,10 @@
  *       "random": {"seed": "1234"},            64 bits, written as a text
  *       "numerics": {
  *         "dtype": "f32",                      f64 | f32 | bf16: of weights and activations; with bf16 all else is f32
- *         "moments": "same",                   of m and v: same (as dtype; bf16: f32), or bf16, rounded at random (trainer/optim.h)
+ *         "moments": "same",                   of m and v: same (as dtype; bf16: f32), or bf16, rounded at random (trainer/state/optim.h)
  *         "residual": "same"},                 of the residual stream and its gradient: same (as dtype), or f32 beside bf16
  *       "checkpoint": {
- *         "every_steps": 0,                    0: chosen as training goes, by Young's and Daly's rule (trainer/cadence.h), from how long saves
+ *         "every_steps": 0,                    0: chosen as training goes, by Young's and Daly's rule (trainer/run/cadence.h), from how long saves
  *                                              take here, measured by the trainer, and how often the run has failed, which the agent knows
  *                                              and tells the trainer; shown by it and by `reel explain`. "never": at the end and on request
  *                                              only. Neither changes any number of the run, nor its identity

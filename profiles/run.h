@@ -34,7 +34,7 @@ extern const char *const objective_names[], *const loss_norm_names[], *const lr_
 
 enum { RUN_BINS_MAX = 15, RUN_NEVER = -1 };
 #define RUN_DRAWS_MAX (INT64_C(1) << 48) /* packs that all stages draw together: their ordinals leave room for a sample's number in its pack */
-/* How the noise level L = ln(sigma / alpha) of a sample is drawn: trainer/objective.h. */
+/* How the noise level L = ln(sigma / alpha) of a sample is drawn: trainer/data/objective.h. */
 struct run_level {
     enum level_dist dist;
     double mean, std;      /* normal, logistic */
@@ -103,7 +103,7 @@ struct run {
     enum dtype dtype;               /* f64, f32 or bf16 */
     enum run_moments moments;       /* how the optimizer's m and v are kept */
     enum run_residual residual;     /* the residual stream and its gradient: as dtype, or f32 beside bf16 */
-    int64_t ckpt_every_steps;       /* 0: as often as it pays, by trainer/cadence.h; RUN_NEVER: only at the end and on request */
+    int64_t ckpt_every_steps;       /* 0: as often as it pays, by trainer/run/cadence.h; RUN_NEVER: only at the end and on request */
     int64_t ckpt_keep;
     bool ckpt_async;                /* written from a copy while training goes on, but for the last one */
     struct run_budget budget;
@@ -111,7 +111,7 @@ struct run {
         int64_t nodes, ranks_per_node, cores_per_rank, gpus_per_node;
         double time_limit_s;
         int64_t priority;
-        bool node_agents;           /* Slurm: a process on each node hears notices too (launcher/node_agent.h) */
+        bool node_agents;           /* Slurm: a process on each node hears notices too (launcher/run/node_agent.h) */
         const char *partition, *account, *qos, *exclude; /* NULL: the scheduler's default */
         enum run_again again;
     } resources;

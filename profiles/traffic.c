@@ -20,7 +20,7 @@
  *     cp     attention and its gradient by segments  [s', 2 H d]         0         1         0, 0
  *     cp     gradients of q, k, v of segments        [g', (H + 2K) d]    0         1         0, 0
  *
- * s': own tokens in segments dealt to others; g': others' tokens in the own segments (who gets what: trainer/dit_segments.c). Outputs
+ * s': own tokens in segments dealt to others; g': others' tokens in the own segments (who gets what: trainer/dit/dit_segments.c). Outputs
  * and the gradient of the input are all-reduces, with sp reduce-scatters. Of the layers that are recomputed, the last one run is not
  * made again when its backward comes next: its activations are still in the copy that they share.
  *
@@ -314,7 +314,7 @@ static void both_gather(struct walk *w, int64_t unit)
         unit_gather(w, sibling, "weights of a unit", w->spec->act);
 }
 
-/* Weights of a layer's units, and the next one's on their way, as trainer/units.c has two working buffers for them. */
+/* Weights of a layer's units, and the next one's on their way, as trainer/state/units.c has two working buffers for them. */
 static void unit_use(struct walk *w, int64_t layer, int64_t next_layer)
 {
     int64_t unit = shards_unit(w->spec->shards, layer), next = next_layer == NO_LAYER ? NO_UNIT : shards_unit(w->spec->shards, next_layer);

@@ -1,6 +1,6 @@
 /* traffic: the bytes a rank sends in one training step, operation by operation, by pure arithmetic.
  *
- * "Sent" is what leaves this rank under the trainer's own algorithms (trainer/comm.h), which a transport may cut into messages but
+ * "Sent" is what leaves this rank under the trainer's own algorithms (trainer/comm/comm.h), which a transport may cut into messages but
  * not change. For a group of g ranks, in elements:
  *
  *     all-gather       own part · (g - 1)
@@ -18,7 +18,7 @@
  *     traffic_bytes(&list, TRAFFIC_TP)
  *
  * The layout has passed layout_check(), and `shards` are a rank's of it. What is frozen moves as weights alone; adapters add their own
- * weights and gradients, no operation (trainer/dit_lora.c). Errors: ERR_NOMEM.
+ * weights and gradients, no operation (trainer/dit/dit_lora.c). Errors: ERR_NOMEM.
  */
 #ifndef PROFILES_TRAFFIC_H
 #define PROFILES_TRAFFIC_H

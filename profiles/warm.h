@@ -1,5 +1,5 @@
 /* warm: what a run's first weights are taken from, and under which names. The text is described at the top of warm.c; reading the
- * weights is trainer/warm_start.h's.
+ * weights is trainer/ckpt/warm_start.h's.
  *
  *     warm_read(&doc, root, &arena, &warm, err);               // member "init", optional: warm.from stays NULL
  *     warm_bind(&warm, err);                                   // fills in an unknown hash

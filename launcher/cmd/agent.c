@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "launcher/cmd/cmd.h"
-#include "launcher/guard.h"
+#include "launcher/run/guard.h"
 
 static const struct opt opts[] = {
     {"run-dir", 0, OPT_TEXT, "DIR", "the run's folder", .flags = OPT_REQUIRED},

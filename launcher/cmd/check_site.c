@@ -10,8 +10,8 @@
 #include "base/spawn.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/cmd/lead.h"
+#include "launcher/machine/site.h"
 #include "launcher/sched/slurm.h"
-#include "launcher/site.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,

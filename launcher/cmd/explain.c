@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
-#include "launcher/launch.h"
-#include "launcher/waits.h"
+#include "launcher/run/launch.h"
+#include "launcher/run/waits.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,

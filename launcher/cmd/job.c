@@ -6,13 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "autotune/command.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/id.h"
 #include "base/json.h"
 #include "base/lease.h"
+#include "launcher/start/command.h"
 
 extern char **environ;
 static const double FOLLOW_EVERY_S = 0.5;

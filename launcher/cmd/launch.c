@@ -8,11 +8,11 @@
 
 #include "base/clock.h"
 #include "base/spawn.h"
-#include "launcher/change.h"
 #include "launcher/cmd/follow.h"
 #include "launcher/cmd/launch_dry.h"
 #include "launcher/cmd/lead.h"
-#include "launcher/home.h"
+#include "launcher/run/change.h"
+#include "launcher/run/home.h"
 #include "profiles/dataset.h"
 
 static const struct opt opts[] = {

@@ -2,8 +2,8 @@
 #ifndef LAUNCHER_CMD_LAUNCH_DRY_H
 #define LAUNCHER_CMD_LAUNCH_DRY_H
 
-#include "launcher/change.h"
 #include "launcher/cmd/cmd.h"
+#include "launcher/run/change.h"
 
 struct launch_dry {
     const struct run *run;   /* as it would be submitted */

@@ -6,9 +6,9 @@
 
 #include "base/num.h"
 #include "db/store.h"
-#include "launcher/limit.h"
+#include "launcher/machine/site.h"
+#include "launcher/run/limit.h"
 #include "launcher/sched/slurm.h"
-#include "launcher/site.h"
 
 /* The one number that the query answers of a model; NaN where there is none, or no database. */
 static double number_ask(const struct cmd_env *env, const char *sql, const char *model)
@@ -60,7 +60,7 @@ static int judge(enum lead_rule rule, const char *said, const char *then, struct
     return 0;
 }
 
-/* At the end of a time limit the agent asks for a save in good time (launcher/limit.h), but never before half of it has passed. */
+/* At the end of a time limit the agent asks for a save in good time (launcher/run/limit.h), but never before half of it has passed. */
 static int limit_check(double save_s, double step_s, double limit_s, enum lead_rule rule, struct err *err)
 {
     char save[32], step[32], half[32], said[256];

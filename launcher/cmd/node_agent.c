@@ -1,6 +1,6 @@
 #include "base/json.h"
 #include "launcher/cmd/cmd.h"
-#include "launcher/node_agent.h"
+#include "launcher/run/node_agent.h"
 
 static const struct opt opts[] = {
     {"run-dir", 0, OPT_TEXT, "DIR", "the run's folder", .flags = OPT_REQUIRED},

@@ -5,8 +5,8 @@
 #include "base/file.h"
 #include "db/ingest.h"
 #include "launcher/cmd/cmd.h"
-#include "launcher/home.h"
-#include "launcher/report.h"
+#include "launcher/report/report.h"
+#include "launcher/run/home.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,

@@ -9,8 +9,8 @@
 #include "base/lease.h"
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
-#include "launcher/control.h"
-#include "launcher/home.h"
+#include "launcher/run/control.h"
+#include "launcher/run/home.h"
 
 static const struct opt opts[] = {
     CMD_OPT_DRY_RUN,

@@ -6,9 +6,9 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
-#include "launcher/home.h"
-#include "launcher/launch.h"
-#include "launcher/waits.h"
+#include "launcher/run/home.h"
+#include "launcher/run/launch.h"
+#include "launcher/run/waits.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,

@@ -7,7 +7,7 @@
 #include "base/spawn.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/cmd/topo_cluster.h"
-#include "launcher/topo.h"
+#include "launcher/machine/topo.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,

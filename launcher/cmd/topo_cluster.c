@@ -11,12 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "autotune/command.h"
+#include "launcher/start/command.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/id.h"
 #include "base/log.h"
-#include "launcher/survey.h"
+#include "launcher/machine/survey.h"
 #include "launcher/cmd/job.h"
 #include "launcher/cmd/lead.h"
 #include "launcher/sched/hosts.h"

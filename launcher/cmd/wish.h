@@ -3,7 +3,7 @@
 #define LAUNCHER_CMD_WISH_H
 
 #include "launcher/cmd/cmd.h"
-#include "launcher/control.h"
+#include "launcher/run/control.h"
 
 struct wish {
     struct launch l;

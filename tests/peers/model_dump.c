@@ -3,7 +3,7 @@
  *   in/weight/NAME  every weight, shapes and names as at the top of profiles/params.c
  *   in/latent/I, in/noise/I, in/cond/I [C, t, h, w], in/text/I [text_len, text_width]   of sample I; no cond: zeros; noise as drawn
  *   in/level, dropped, fps, loss_weight [n], in/valid [n, 3] cells that count in the loss, in/inv_norm
- *   out/prediction/I [C, t, h, w], out/sample_loss [n], out/loss_sum, out/loss_x0_sum (trainer/dit.h)
+ *   out/prediction/I [C, t, h, w], out/sample_loss [n], out/loss_sum, out/loss_x0_sum (trainer/dit/dit.h)
  *   out/grad/NAME             of inv_norm · loss_sum, of what is trained
  *
  * The model's fields, the objective and the tuning (profiles/tuning.c, with ' for ") are texts.

@@ -1,7 +1,7 @@
 """model_torch.py DIR: the model in PyTorch, from its documentation, against the cases that model_dump wrote to DIR.
 
-Sources: the names and shapes at the top of profiles/params.c, profiles/model.h for the families, the essays of trainer/dit_block.c,
-trainer/dit_cond.c and trainer/objective.h, trainer/ops.h for norms, positions, patches and sinusoids, and the top of profiles/tuning.c for
+Sources: the names and shapes at the top of profiles/params.c, profiles/model.h for the families, the essays of trainer/dit/dit_block.c,
+trainer/dit/dit_cond.c and trainer/data/objective.h, trainer/ops/ops.h for norms, positions, patches and sinusoids, and the top of profiles/tuning.c for
 what is trained. Each sample goes through the network alone, ST-DiT's short attentions are masks over all its tokens, an adapter is a change of
 its weight, gradients are autograd's: packing, order of rows and sums and every backward formula of the trainer are its own.
 """

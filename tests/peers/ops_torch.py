@@ -1,4 +1,4 @@
-"""ops_torch.py DIR: single operations in PyTorch, as trainer/ops.h defines them, against the cases that ops_dump wrote to DIR; gradients are autograd's."""
+"""ops_torch.py DIR: single operations in PyTorch, as trainer/ops/ops.h defines them, against the cases that ops_dump wrote to DIR; gradients are autograd's."""
 import torch
 
 import case

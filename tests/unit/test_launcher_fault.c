@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "launcher/home.h"
-#include "launcher/launch.h"
-#include "launcher/state.h"
+#include "launcher/run/home.h"
+#include "launcher/run/launch.h"
+#include "launcher/run/state.h"
 #include "profiles/plan.h"
 #include "tests/unit/fault.h"
 #include "tests/unit/scratch.h"

@@ -13,9 +13,9 @@
 
 #include "base/clock.h"
 #include "base/lease.h"
-#include "launcher/home.h"
-#include "launcher/launch.h"
-#include "launcher/state.h"
+#include "launcher/run/home.h"
+#include "launcher/run/launch.h"
+#include "launcher/run/state.h"
 #include "profiles/plan.h"
 #include "tests/unit/scratch.h"
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "launcher/limit.h"
+#include "launcher/run/limit.h"
 
 static double wall_s;
 

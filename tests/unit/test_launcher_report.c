@@ -3,8 +3,8 @@
 #include "tests/unit/events_fixture.h"
 
 #include "db/ingest.h"
-#include "launcher/chart.h"
-#include "launcher/report.h"
+#include "launcher/report/chart.h"
+#include "launcher/report/report.h"
 
 static char *home;
 static struct store *db;

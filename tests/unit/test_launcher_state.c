@@ -9,10 +9,10 @@
 
 #include <cmocka.h>
 
-#include "launcher/attempt.h"
-#include "launcher/limit.h"
-#include "launcher/pace.h"
-#include "launcher/state.h"
+#include "launcher/run/attempt.h"
+#include "launcher/run/limit.h"
+#include "launcher/run/pace.h"
+#include "launcher/run/state.h"
 
 enum { MAX_EVENTS = 32 };
 

@@ -12,9 +12,9 @@
 #include <cmocka.h>
 
 #include "base/str.h"
-#include "launcher/last_words.h"
-#include "launcher/step_rows.h"
-#include "launcher/tail.h"
+#include "launcher/run/last_words.h"
+#include "launcher/run/step_rows.h"
+#include "launcher/run/tail.h"
 
 /* ---- lines ---- */
 

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "launcher/attempt.h"
-#include "launcher/launch.h"
+#include "launcher/run/attempt.h"
+#include "launcher/run/launch.h"
 #include "scratch.h"
 
 /* ---- the scheduler ---- */

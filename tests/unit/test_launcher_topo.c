@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "base/str.h"
-#include "launcher/placement.h"
-#include "launcher/topo.h"
+#include "launcher/machine/topo.h"
+#include "launcher/run/placement.h"
 
 /* A machine as text: sections of PCI slots. One letter a slot inside a switch: G an NVIDIA GPU, N an InfiniBand card,
  * E an Ethernet card, V a board's VGA, D a disk controller. Switches are separated by '|', NUMA nodes by '/'; a switch in

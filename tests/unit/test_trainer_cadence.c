@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "trainer/cadence.h"
+#include "trainer/run/cadence.h"
 
 int __wrap_comm_max(struct comm *c, double *v, int n, struct err *err);
 

@@ -9,7 +9,7 @@
 
 #include "base/num.h"
 #include "fault.h"
-#include "trainer/ckpt_async.h"
+#include "trainer/ckpt/ckpt_async.h"
 
 /* ---- groups ---- */
 

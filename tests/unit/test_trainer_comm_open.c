@@ -7,8 +7,8 @@
 #include <cmocka.h>
 #include <mpi.h>
 
-#include "trainer/comm.h"
-#include "trainer/comm_mpi_peers.h"
+#include "trainer/comm/comm.h"
+#include "trainer/comm/comm_mpi_peers.h"
 
 int __wrap_comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err);
 

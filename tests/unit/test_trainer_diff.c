@@ -3,7 +3,7 @@
 #include "fault.h"
 #include "trainer_state.h"
 
-#include "trainer/ckpt_diff.h"
+#include "trainer/ckpt/ckpt_diff.h"
 
 /* Numbers from -1 to 1, v's of 1e-20; one of them may be another. */
 static double odd_number, odd_value;

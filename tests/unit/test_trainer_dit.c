@@ -2,7 +2,7 @@
 // LINK: -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=aligned_alloc
 #include "tests/unit/trainer_model.h"
 
-#include "trainer/init.h"
+#include "trainer/state/init.h"
 
 /* ---- counting allocations ---- */
 

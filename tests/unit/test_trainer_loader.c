@@ -4,8 +4,8 @@
 #include "base/npy.h"
 #include "base/num.h"
 #include "profiles/flops.h"
-#include "trainer/loader.h"
-#include "trainer/objective.h"
+#include "trainer/data/loader.h"
+#include "trainer/data/objective.h"
 
 /* ---- npy ---- */
 

@@ -7,7 +7,7 @@
 #include "trainer_train.h"
 
 #include "base/num.h"
-#include "trainer/fault.h"
+#include "trainer/state/fault.h"
 
 enum { STEPS = 20, SEEDS = 3, BEFORE_STEPS = 60, DEEP = 16 };
 static const char *first_weights; /* a checkpoint of f32; NULL: the seed's */

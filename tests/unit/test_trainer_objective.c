@@ -1,7 +1,7 @@
 /* The objective table: EDM's published coefficients, and the identities that make each row an objective. */
 #include "tests/unit/trainer_fixture.h"
 
-#include "trainer/objective.h"
+#include "trainer/data/objective.h"
 
 /* sigma, c_skip, c_out, c_in, c_noise, weight of the x0 loss (= 1 / c_out² in F-space), for sigma_data 0.5. */
 static const double edm[][6] = {

@@ -3,10 +3,10 @@
 #include "trainer_run.h"
 
 #include "base/bf16.h"
-#include "trainer/fault.h"
-#include "trainer/init.h"
-#include "trainer/optim.h"
-#include "trainer/units.h"
+#include "trainer/state/fault.h"
+#include "trainer/state/init.h"
+#include "trainer/state/optim.h"
+#include "trainer/state/units.h"
 
 struct rig {
     struct bench b;

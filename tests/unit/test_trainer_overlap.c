@@ -13,8 +13,8 @@
 #include "base/json.h"
 #include "base/num.h"
 #include "base/clock.h"
-#include "trainer/meter.h"
-#include "trainer/train.h"
+#include "trainer/watch/meter.h"
+#include "trainer/run/train.h"
 
 enum { STEPS = 4, RANKS_MAX = 8 };
 static volatile sig_atomic_t stop;

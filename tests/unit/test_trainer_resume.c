@@ -8,7 +8,7 @@
 
 #include "base/id.h"
 #include "tests/unit/scratch.h"
-#include "trainer/ckpt.h"
+#include "trainer/ckpt/ckpt.h"
 
 enum { HALF = 2, WHOLE = 4, CHOSEN = 4 };
 static const struct hash128 config = {.lo = 1, .hi = 2};

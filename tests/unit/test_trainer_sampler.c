@@ -1,7 +1,7 @@
 /* The samplers on data whose denoiser is known: exact end points, orders of convergence, evaluations counted, levels as published. */
 #include "tests/unit/trainer_fixture.h"
 
-#include "trainer/sampler.h"
+#include "trainer/data/sampler.h"
 
 /* Gaussian data of mean m and deviation s0, element by element: D = (s0² x + s² m) / (s0² + s²), and on the ODE's path
  * (x - m) / sqrt(s0² + s²) stays what it is. A mixture of two points besides, which is far from linear. */

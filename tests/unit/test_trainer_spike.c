@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "trainer/spike.h"
+#include "trainer/state/spike.h"
 
 static void limits(void **state)
 {

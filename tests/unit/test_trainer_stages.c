@@ -4,7 +4,7 @@
 #include <sys/time.h>
 
 #include "base/num.h"
-#include "trainer/objective.h"
+#include "trainer/data/objective.h"
 
 enum { BINS = 5 };
 struct told_validation { int64_t n, step[8]; double bins[8][BINS], average[8][BINS]; };

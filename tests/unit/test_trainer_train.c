@@ -6,8 +6,8 @@
 #include <dirent.h>
 #include <sys/time.h>
 
-#include "trainer/fault.h"
-#include "trainer/loader.h"
+#include "trainer/data/loader.h"
+#include "trainer/state/fault.h"
 
 /* ---- what allocates, called by our objects; calls from inside MPI and other libraries are theirs and not seen ---- */
 

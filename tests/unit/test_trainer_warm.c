@@ -8,9 +8,9 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "base/safetensors.h"
-#include "trainer/ckpt.h"
-#include "trainer/init.h"
-#include "trainer/warm_start.h"
+#include "trainer/ckpt/ckpt.h"
+#include "trainer/ckpt/warm_start.h"
+#include "trainer/state/init.h"
 
 struct rig {
     struct bench b;

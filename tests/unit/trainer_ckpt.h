@@ -4,7 +4,7 @@
 
 #include "trainer_run.h"
 
-#include "trainer/ckpt_priv.h"
+#include "trainer/ckpt/ckpt_priv.h"
 #include "trainer_state.h"
 
 struct rig {

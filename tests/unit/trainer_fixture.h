@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/philox.h"
-#include "trainer/ops.h"
+#include "trainer/ops/ops.h"
 
 #define LEN(a) ((int)(sizeof(a) / sizeof((a)[0])))
 

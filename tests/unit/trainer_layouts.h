@@ -10,8 +10,8 @@
 #define TESTS_TRAINER_LAYOUTS_H
 
 #include "tests/unit/layout_set.h"
-#include "trainer/fault.h"
-#include "trainer/scan.h"
+#include "trainer/state/fault.h"
+#include "trainer/watch/scan.h"
 
 static struct comm *world;
 

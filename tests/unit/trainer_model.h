@@ -6,11 +6,11 @@
 #include "trainer_fixture.h"
 
 #include "profiles/shard.h"
-#include "trainer/dit.h"
-#include "trainer/init.h"
-#include "trainer/objective.h"
-#include "trainer/optim.h"
-#include "trainer/pipe.h"
+#include "trainer/data/objective.h"
+#include "trainer/dit/dit.h"
+#include "trainer/run/pipe.h"
+#include "trainer/state/init.h"
+#include "trainer/state/optim.h"
 
 enum { CHANNELS = 3, TEXT_WIDTH = 5, SEED = 1 };
 

@@ -16,7 +16,7 @@
 #include "profiles/dataset.h"
 #include "profiles/plan.h"
 #include "profiles/run.h"
-#include "trainer/comm.h"
+#include "trainer/comm/comm.h"
 
 static struct comm *world;
 

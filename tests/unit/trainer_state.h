@@ -5,7 +5,7 @@
 
 #include "trainer_run.h"
 
-#include "trainer/ckpt.h"
+#include "trainer/ckpt/ckpt.h"
 
 /* Whole numbers below 2^52: exact in f64. `salt` tells states apart. */
 static inline double state_number(int64_t salt, int buffer, int64_t tensor, int64_t global)

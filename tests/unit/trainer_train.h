@@ -7,9 +7,9 @@
 #include <signal.h>
 
 #include "base/evlog.h"
-#include "trainer/ckpt_diff.h"
-#include "trainer/ckpt_priv.h"
-#include "trainer/train.h"
+#include "trainer/ckpt/ckpt_diff.h"
+#include "trainer/ckpt/ckpt_priv.h"
+#include "trainer/run/train.h"
 
 /* ---- training into <scratch>/<name>, by the first ranks of the world ---- */
 

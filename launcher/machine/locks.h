@@ -1,0 +1,27 @@
+/* locks: what the file system under a folder gives to those who must exclude one another; `reel check-site`.
+ *
+ * Everything of ours is excluded by leases (base/lease.h), which need an atomic rename and no locks; flock(2) is looked at because people ask.
+ * The database is SQLite's, which locks by fcntl(2). */
+#ifndef LAUNCHER_MACHINE_LOCKS_H
+#define LAUNCHER_MACHINE_LOCKS_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+enum locks_elsewhere { LOCKS_NOT_ASKED, LOCKS_SEEN, LOCKS_UNSEEN };
+struct locks_facts {
+    bool tried;              /* false: there is no such folder, and nothing below counts */
+    bool leases, exclusive;  /* a lease has one holder; a file is created by one */
+    int flock_error, fcntl_error; /* errno of a lock that was refused; 0: taken */
+    bool flock_excludes;     /* of two that open the file, on this host */
+    enum locks_elsewhere elsewhere; /* a lease held here, seen from another node */
+    char node[64];           /* which one */
+};
+
+/* Tries them in a folder of its own under dir, which it removes. */
+int locks_probe(const char *dir, struct locks_facts *out, struct err *err);
+/* Holds a lease under dir and lets a task of srun in this partition (NULL: Slurm's own choice) look at it: elsewhere and node. */
+int locks_probe_elsewhere(const char *dir, const char *reel, const char *partition, struct locks_facts *f, struct err *err);
+
+#endif

@@ -1,0 +1,80 @@
+#include "launcher/report/report_priv.h"
+
+static void numbers_put(const struct report_numbers *n, struct json_out *o)
+{
+    json_put_text(o, "name", n->name);
+    json_put_text(o, "model", n->model);
+    json_put_text(o, "layout", n->layout);
+    json_put_int(o, "steps", n->steps);
+    json_put_int(o, "executions", n->executions);
+    json_put_int(o, "replayed", n->replayed);
+    json_put_int(o, "attempts", n->attempts);
+    json_put_int(o, "trials", n->trials);
+    json_put_num(o, "wall_s", n->wall_s);
+    json_put_num(o, "train_s", n->train_s);
+    json_put_num(o, "goodput", n->goodput);
+    json_put_num(o, "mfu", n->mfu);
+    json_put_num(o, "model_flops", n->model_flops);
+    json_put_num(o, "peak_flops", n->peak_flops);
+    json_put_text(o, "peak_source", n->peak_source);
+    json_put_text(o, "flops_formula", n->formula);
+    json_put_text(o, "device", n->device);
+    json_put_num(o, "first_loss", n->first_loss);
+    json_put_num(o, "last_loss", n->last_loss);
+}
+
+/* A row as an object, its columns by name. */
+static void row_put(struct store_query *q, void *ctx)
+{
+    struct json_out *o = ctx;
+    json_obj_begin(o, NULL);
+    for (int i = 0; i < store_columns(q); i++) {
+        const char *name = store_column_name(q, i);
+        switch (store_column_type(q, i)) {
+        case STORE_INT: json_put_int(o, name, store_int(q, i)); break;
+        case STORE_NUM: json_put_num(o, name, store_num(q, i)); break;
+        case STORE_NULL: json_put_null(o, name); break;
+        case STORE_TEXT:
+        case STORE_BLOB: json_put_text(o, name, store_text(q, i)); break;
+        }
+    }
+    json_obj_end(o);
+}
+
+int report_json(struct store *db, const struct report_scope *scope, const struct report_numbers *n, struct str *out,
+                struct err *err)
+{
+    const struct {
+        const char *key, *sql, *of;
+    } lists[] = {
+        {"restarts", "SELECT coalesce(cause, 'unknown') AS cause, count(*) AS n FROM v_attempt WHERE run = ?1 AND attempt <"
+                     " (SELECT max(attempt) FROM v_attempt b WHERE b.run = ?1) GROUP BY 1 ORDER BY 2 DESC, 1", scope->run},
+        {"time", "SELECT cause, sum(seconds) AS seconds FROM v_time WHERE run = ?1 GROUP BY cause ORDER BY 2 DESC", scope->run},
+        {"attempt_list", "SELECT * FROM v_attempt WHERE run = ?1 ORDER BY attempt", scope->run},
+        {"trial_list", "SELECT * FROM v_trial WHERE tune = ?1 ORDER BY measured_step_s IS NULL, measured_step_s, predicted_step_s, trial", scope->tune},
+        {"source_list", "SELECT json_extract(json, '$.source') AS source, json_extract(json, '$.frames') AS frames, json_extract(json, '$.shots') AS shots,"
+                        " json_extract(json, '$.clips') AS clips, json_extract(json, '$.rejected') AS rejected, json_extract(json, '$.reason') AS reason"
+                        " FROM event WHERE run = ?1 AND kind = 'curate_source' ORDER BY attempt, seq", scope->curation},
+    };
+    struct json_out o;
+    int rc = 0;
+    json_out_init(&o, out, 2);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "schema", "reel.report/1");
+    json_put_int(&o, "version", 1);
+    json_put_text(&o, "run", scope->run);
+    json_put_text(&o, "tune", scope->tune);
+    json_put_text(&o, "curation", scope->curation);
+    numbers_put(n, &o);
+    for (size_t i = 0; i < ARRAY_LEN(lists) && rc == 0; i++) {
+        json_arr_begin(&o, lists[i].key);
+        rc = report_each(db, lists[i].sql, lists[i].of, row_put, &o, err);
+        if (rc == 0)
+            json_arr_end(&o);
+    }
+    if (rc < 0)
+        return rc;
+    json_obj_end(&o);
+    str_addc(out, '\n');
+    return str_check(out, err);
+}

@@ -1,0 +1,205 @@
+/* report, what came before the run: trials predicted against measured, and the curation. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "launcher/report/chart.h"
+#include "launcher/report/report_priv.h"
+
+/* Every list and chart of trials has this order and these numbers: fastest first, then those not measured. */
+#define TRIALS                                                                                                                            \
+    "SELECT row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s, predicted_step_s, trial) AS k, predicted_step_s AS p,"  \
+    " measured_step_s AS m, mfu, peak_bytes, state, cause, trial, layout, trial = (SELECT json_extract(json, '$.winner') FROM event"      \
+    " WHERE run = ?1 AND kind = 'tune_ended' ORDER BY seq DESC LIMIT 1) AS winner FROM v_trial WHERE tune = ?1 ORDER BY k"
+enum { T_K, T_PREDICTED, T_MEASURED, T_MFU, T_PEAK, T_STATE, T_CAUSE, T_TRIAL, T_LAYOUT, T_WINNER };
+
+/* Layout keys at the values that say nothing: hidden in tables. */
+static bool key_is_default(const char *item, size_t n)
+{
+    static const char *const idle[] = {"tp=1", "sp=0", "cp=1", "cp_kind=ring", "pp=1", "vpp=1", "fsdp=0", "recompute_layers=0"};
+    for (size_t i = 0; i < ARRAY_LEN(idle); i++)
+        if (strlen(idle[i]) == n && strncmp(item, idle[i], n) == 0)
+            return true;
+    return false;
+}
+
+static void layout_brief(struct str *out, const char *layout)
+{
+    struct str brief = STR_INIT;
+    for (const char *p = layout; *p;) {
+        size_t n = strcspn(p, ",");
+        if (!key_is_default(p, n)) {
+            str_add(&brief, brief.len ? ", " : "");
+            str_addn(&brief, p, n);
+        }
+        p += n + (p[n] == ',');
+    }
+    html_escape(out, brief.len ? brief.p : layout);
+    str_release(&brief);
+}
+
+/* ---- the chart ---- */
+
+struct extent {
+    double hi;
+    int64_t both, measured;
+};
+
+static void extent_row(struct store_query *q, void *ctx)
+{
+    struct extent *e = ctx;
+    double p = store_num(q, T_PREDICTED), m = store_num(q, T_MEASURED);
+    e->measured += isfinite(m);
+    if (!isfinite(p) || !isfinite(m))
+        return;
+    e->both++;
+    e->hi = fmax(e->hi, fmax(p, m));
+}
+
+static void mark_row(struct store_query *q, void *ctx)
+{
+    struct chart *c = ctx;
+    double p = store_num(q, T_PREDICTED), m = store_num(q, T_MEASURED);
+    bool winner = store_int(q, T_WINNER) != 0;
+    if (!isfinite(p) || !isfinite(m))
+        return;
+    struct str data = STR_INIT, title = STR_INIT;
+    str_add(&data, "data-trial=\"");
+    html_escape(&data, store_text(q, T_TRIAL));
+    str_add(&data, "\" data-rows=\"1\"");
+    layout_brief(&title, store_text(q, T_LAYOUT));
+    str_addf(&title, ": predicted %.4g s, measured %.4g s", p, m);
+    chart_mark(c, winner ? CHART_DIAMOND : CHART_RING, p, m, winner ? "trial winner" : "trial", data.p, title.p);
+    chart_keep_clear(c, p, m);
+    str_release(&data);
+    str_release(&title);
+}
+
+static void label_row(struct store_query *q, void *ctx)
+{
+    char text[48];
+    if (!isfinite(store_num(q, T_PREDICTED)) || !isfinite(store_num(q, T_MEASURED)))
+        return;
+    snprintf(text, sizeof text, store_int(q, T_WINNER) ? "%lld winner" : "%lld", (long long)store_int(q, T_K));
+    chart_label(ctx, store_num(q, T_PREDICTED), store_num(q, T_MEASURED), text);
+}
+
+static int chart_draw(struct report *r, double hi, struct err *err)
+{
+    struct chart c = {.out = r->out, .x_title = "predicted step, s", .y_title = "measured step, s", .label = "measured against predicted step time of the trials",
+                      .y_scale = 1, .width = 480, .height = 440, .x = chart_axis_round(0, hi, 6), .y = chart_axis_round(0, hi, 6)};
+    chart_begin(&c);
+    str_addf(r->out, "<line class=\"ideal\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", chart_x(&c, 0), chart_y(&c, 0), chart_x(&c, c.x.hi),
+             chart_y(&c, c.y.hi));
+    int rc = report_each(r->db, TRIALS, r->scope->tune, mark_row, &c, err);
+    if (rc == 0)
+        rc = report_each(r->db, TRIALS, r->scope->tune, label_row, &c, err);
+    chart_label(&c, 0.35 * c.x.hi, 0.35 * c.y.hi, "as predicted");
+    chart_end(&c);
+    return rc;
+}
+
+/* ---- the table ---- */
+
+static void table_row(struct store_query *q, void *ctx)
+{
+    struct str *out = ctx;
+    double p = store_num(q, T_PREDICTED), m = store_num(q, T_MEASURED);
+    bool winner = store_int(q, T_WINNER) != 0;
+    str_addf(out, "<tr class=\"trial-row%s\"><td class=\"n\">%lld</td><td>", winner ? " best" : "", (long long)store_int(q, T_K));
+    layout_brief(out, store_text(q, T_LAYOUT));
+    str_add(out, winner ? " &#9670; winner</td>" : "</td>");
+    report_cell_num(out, p, "%.4g");
+    report_cell_num(out, m, "%.4g");
+    report_cell_num(out, 100 * (p / m - 1), "%+.1f");
+    report_cell_num(out, 100 * store_num(q, T_MFU), "%.1f");
+    report_cell_num(out, store_num(q, T_PEAK) / 1048576, "%.0f");
+    str_add(out, "<td>");
+    html_escape(out, store_text(q, T_STATE));
+    if (*store_text(q, T_CAUSE)) {
+        str_add(out, ": ");
+        html_escape(out, store_text(q, T_CAUSE));
+    }
+    str_add(out, "</td></tr>\n");
+}
+
+static void reason_row(struct store_query *q, void *ctx)
+{
+    struct str *out = ctx;
+    str_add(out, "<p class=\"why\">The search stopped: ");
+    html_escape(out, store_text(q, 0));
+    str_add(out, "</p>\n");
+}
+
+int report_trials(struct report *r, struct err *err)
+{
+    struct extent e = {0};
+    str_add(r->out, "<section><h2>Layouts tried: predicted against measured</h2>\n");
+    if (r->n->trials == 0) {
+        str_add(r->out, "<p>No trial is recorded: 'reel tune' measures layouts.</p></section>\n");
+        return 0;
+    }
+    str_add(r->out, "<p class=\"why\">Tuning ");
+    html_escape(r->out, r->scope->tune);
+    str_add(r->out, ". Each prediction was stored before its measurement; error is predicted over measured, less one. Numbers are the table's.</p>\n");
+    int rc = report_each(r->db, TRIALS, r->scope->tune, extent_row, &e, err);
+    if (rc == 0 && e.both)
+        rc = chart_draw(r, e.hi, err);
+    else
+        str_add(r->out, "<p>No trial has both a prediction and a measurement.</p>\n");
+    if (e.measured < r->n->trials)
+        str_addf(r->out, "<p class=\"why\">%lld of %lld trials were not measured and stand only in the table.</p>\n", (long long)(r->n->trials - e.measured),
+                 (long long)r->n->trials);
+    str_add(r->out, "<table class=\"trials\"><tr><th class=\"n\">#</th><th>layout</th><th class=\"n\">predicted s</th><th class=\"n\">measured s</th><th class=\"n\">error %</th>"
+                    "<th class=\"n\">MFU %</th><th class=\"n\">peak MiB</th><th>state</th></tr>\n");
+    if (rc == 0)
+        rc = report_each(r->db, TRIALS, r->scope->tune, table_row, r->out, err);
+    str_add(r->out, "</table>\n");
+    if (rc == 0)
+        rc = report_each(r->db, "SELECT json_extract(json, '$.reason') FROM event WHERE run = ?1 AND kind = 'tune_ended' AND json_extract(json, '$.reason') <> ''"
+                                " ORDER BY seq DESC LIMIT 1", r->scope->tune, reason_row, r->out, err);
+    str_add(r->out, "</section>\n");
+    return rc;
+}
+
+/* ---- curation ---- */
+
+static void total_row(struct store_query *q, void *ctx)
+{
+    struct str *out = ctx;
+    char bytes[32], seconds[32];
+    str_addf(out, "<p>%lld clip%s in %lld shard%s, %s, made in %s.</p>\n", (long long)store_int(q, 0), store_int(q, 0) == 1 ? "" : "s",
+             (long long)store_int(q, 1), store_int(q, 1) == 1 ? "" : "s",
+             num_format_bytes(store_int(q, 2), bytes, sizeof bytes), num_format_seconds(store_num(q, 3), seconds, sizeof seconds));
+}
+
+static void source_row(struct store_query *q, void *ctx)
+{
+    struct str *out = ctx;
+    str_add(out, "<tr class=\"source-row\">");
+    report_cell_text(out, store_text(q, 0));
+    for (int i = 1; i <= 4; i++)
+        report_cell_num(out, store_num(q, i), "%.0f");
+    report_cell_text(out, store_text(q, 5));
+    str_add(out, "</tr>\n");
+}
+
+int report_curation(struct report *r, struct err *err)
+{
+    if (!*r->scope->curation)
+        return 0;
+    str_add(r->out, "<section><h2>Data</h2>\n<p class=\"why\">Made by curation ");
+    html_escape(r->out, r->scope->curation);
+    str_add(r->out, ".</p>\n");
+    int rc = report_each(r->db, "SELECT json_extract(json, '$.clips'), json_extract(json, '$.shards'), json_extract(json, '$.bytes'), json_extract(json, '$.seconds')"
+                                " FROM event WHERE run = ?1 AND kind = 'curate_ended' ORDER BY wall DESC, seq DESC LIMIT 1", r->scope->curation, total_row, r->out, err);
+    str_add(r->out, "<table class=\"sources\"><tr><th>source</th><th class=\"n\">frames</th><th class=\"n\">shots</th><th class=\"n\">clips</th>"
+                    "<th class=\"n\">rejected</th><th>reason</th></tr>\n");
+    if (rc == 0)
+        rc = report_each(r->db, "SELECT json_extract(json, '$.source'), json_extract(json, '$.frames'), json_extract(json, '$.shots'), json_extract(json, '$.clips'),"
+                                " json_extract(json, '$.rejected'), json_extract(json, '$.reason') FROM event WHERE run = ?1 AND kind = 'curate_source' ORDER BY seq",
+                         r->scope->curation, source_row, r->out, err);
+    str_add(r->out, "</table></section>\n");
+    return rc;
+}

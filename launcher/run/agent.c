@@ -1,0 +1,697 @@
+#include "launcher/run/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/evlog.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "base/owner.h"
+#include "base/spawn.h"
+#include "launcher/run/attempt.h"
+#include "launcher/run/foreign.h"
+#include "launcher/run/last_words.h"
+#include "launcher/run/limit.h"
+#include "launcher/run/node_agent.h"
+#include "launcher/run/owner.h"
+#include "launcher/run/pace.h"
+#include "launcher/run/placement.h"
+#include "launcher/run/ranks.h"
+#include "launcher/run/space.h"
+#include "launcher/run/successor.h"
+#include "launcher/run/work.h"
+#include "launcher/start/command.h"
+
+enum {
+    LOOK_EVERY_MS = 250, /* for the word of a node agent, and for the trainer's end */
+    HELD_LOOK_MS = 100,  /* for the end of those that outlive their step */
+    TELL_EVERY_S = 1,    /* a trainer that starts up may not hear yet: say it again until it has ended */
+    SPACE_LOOK_MS = 1000, /* between two looks whether the disk has room again */
+    AWAY_S = 3,          /* longer between two looks, and it was not the trainer that stood still */
+};
+
+static const double RANK0_SILENT_S = 4 * LEASE_BEAT_S; /* on another node: what it still publishes the next attempt may load */
+
+extern char **environ;
+
+struct agent {
+    const struct agent_conf *conf;
+    struct work work;
+    struct run_state state;
+    struct attempt attempt;
+    struct node_agents *nodes; /* NULL: none */
+    struct foreign foreign;    /* zeroed when the trainer is ours */
+    struct sched_step *step;   /* the trainer's, while it runs */
+    int signal_fd;
+    bool stop_requested, hung, node_lost, srun_said;
+    bool term;                  /* SIGTERM came, to whatever level: the scheduler ends the job */
+    bool learned;               /* that the job is to end we have from the scheduler alone */
+    bool unreadable;            /* the scheduler answered, and its word for the job's end is one nobody knows */
+    struct sched_ending ending; /* as the scheduler has it when the trainer is gone */
+    struct limit limit;
+    bool limit_told;            /* the notice is our own, before the end of the time limit */
+    double told_mono;           /* the trainer was asked to stop last */
+    int notice_signo;      /* of the first notice */
+    double notice_after_s; /* the attempt's start */
+    enum sched_end before; /* why the job of the attempt before ended, if that was another one */
+    double started_mono, moved_mono, looked_mono; /* of the attempt; when rank 0's log grew last, and was looked at */
+    int64_t log_bytes;
+    struct owner_watch owner;
+    struct arena arena;
+};
+
+/* ---- events ---- */
+
+static void event_started(struct agent *a)
+{
+    struct evlog_event e;
+    evlog_begin(a->attempt.log, &e, "attempt_started");
+    json_put_text(&e.out, "sched", a->work.sched ? a->work.sched->ops->kind : "none");
+    json_put_text(&e.out, "job_id", a->work.self.id);
+    json_put_int(&e.out, "restart", a->work.self.restarts);
+    attempt_event(&a->attempt, &e);
+}
+
+static void event_signal(struct agent *a, int signo)
+{
+    struct evlog_event e;
+    char name[SIGNAL_NAME_BYTES];
+    evlog_begin(a->attempt.log, &e, "signal");
+    json_put_text(&e.out, "signal", signal_name(signo, name));
+    json_put_int(&e.out, "number", signo);
+    json_put_text(&e.out, "from", "scheduler");
+    attempt_event(&a->attempt, &e);
+}
+
+static void event_limit(struct agent *a)
+{
+    struct evlog_event e;
+    evlog_begin(a->attempt.log, &e, "signal");
+    json_put_text(&e.out, "signal", "time limit");
+    json_put_int(&e.out, "number", 0);
+    json_put_text(&e.out, "from", "agent");
+    json_put_num(&e.out, "lead_s", a->limit.ends_mono - clock_mono_s());
+    attempt_event(&a->attempt, &e);
+}
+
+/* These nodes have not said that their ranks were told, so srun was used too. */
+static void event_by_srun(struct agent *a, const char *nodes)
+{
+    struct evlog_event e;
+    log_msg(LOG_WARN, "node %s has not said that its ranks were told to save: srun is used too", nodes);
+    evlog_begin(a->attempt.log, &e, "told_by_srun");
+    json_put_text(&e.out, "node", nodes);
+    attempt_event(&a->attempt, &e);
+}
+
+/* What our own trainer says itself. */
+static void event_done(struct agent *a)
+{
+    struct evlog_event e;
+    evlog_begin(a->attempt.log, &e, "train_ended");
+    json_put_text(&e.out, "reason", "done");
+    attempt_event(&a->attempt, &e);
+}
+
+/* ---- the trainer ---- */
+
+static void nodes_start(struct agent *a)
+{
+    struct node_agent_conf conf = {a->conf->run_dir, a->attempt.number, a->work.notice, NULL};
+    struct err err = {0};
+    if (!a->work.sched || !a->work.sched->ops->starts_ranks || !a->work.node_agents)
+        return;
+    if (node_agents_start(a->work.sched, &conf, a->conf->bin_dir, &a->nodes, &err) < 0)
+        log_msg(LOG_WARN, "no node agents, ranks on other nodes are told by the scheduler alone: %s", err.text);
+}
+
+/* What the trainer chooses its saves by and cannot know itself. */
+static void cadence_args(struct agent *a, const char *args[], size_t *n)
+{
+    double mtbf_s = pace_mtbf_s(&a->state), save_s = pace_save_s(&a->state);
+    if (mtbf_s > 0)
+        args[(*n)++] = arena_printf(&a->arena, "--mtbf=%.6gs", mtbf_s);
+    if (save_s > 0)
+        args[(*n)++] = arena_printf(&a->arena, "--save-took=%.6gs", save_s);
+}
+
+static int trainer_command(struct agent *a, struct command *out, struct err *err)
+{
+    if (a->work.foreign)
+        return foreign_command(&a->work.wrap, a->conf->run_dir, a->attempt.number, &a->arena, out, err);
+    char *run_json = arena_printf(&a->arena, "%s/run.json", a->conf->run_dir);
+    char *plan_json = arena_printf(&a->arena, "%s/plan.json", a->conf->run_dir);
+    char *attempt = arena_printf(&a->arena, "%lld", (long long)a->attempt.number);
+    if (!run_json || !plan_json || !attempt)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    /* the run's events say how it ended; mpirun would hold a status other than 0 back for two seconds */
+    const char *args[16] = {"train", "--run", run_json, "--plan", plan_json, "--run-dir", a->conf->run_dir, "--attempt", attempt, "--stop-ok"};
+    size_t n = 10;
+    if (a->state.saved_step > 0)
+        args[n++] = "--resume";
+    if (a->work.run.ckpt_every_steps == 0)
+        cadence_args(a, args, &n);
+    char mark[LIMIT_NAME_BYTES];
+    const char **env;
+    node_agent_mark(a->conf->run_dir, a->attempt.number, mark);
+    const char *extra[] = {arena_printf(&a->arena, RANKS_VARIABLE "=%s", mark), NULL};
+    int rc = extra[0] ? command_environment((const char *const *)environ, extra, &a->arena, &env, err) : err_set(err, ERR_NOMEM, "out of memory");
+    return rc < 0 ? rc : command_trainer(a->conf->bin_dir, layout_world(&a->work.plan.layout), a->work.steps->ops->starts_ranks, args,
+                                         (const char *const *)env, &a->arena, out, err);
+}
+
+/* Where the step's ranks go, for it and for people. */
+static void ranks_place(struct agent *a, struct sched_step_spec *spec)
+{
+    struct placement placement;
+    command_groups(&a->work.plan.layout, spec->groups);
+    placement_find(&placement, a->work.steps, a->conf->home, &a->work.self, spec, &a->arena);
+    placement_record(&placement, &a->attempt);
+    spec->cpus = placement.cpus;
+}
+
+static int trainer_start(struct agent *a, struct sched_step **step, struct err *err)
+{
+    char log[LIMIT_PATH_BYTES];
+    struct command command;
+    struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
+    int rc = trainer_command(a, &command, err);
+    if (rc < 0)
+        return rc;
+    snprintf(log, sizeof log, "%s/logs/attempt-%lld.log", a->conf->run_dir, (long long)a->attempt.number);
+    spec.argv = command.argv;
+    spec.env = command.env;
+    spec.cwd = a->work.foreign ? a->work.wrap.cwd : a->conf->run_dir;
+    spec.log_path = log;
+    spec.ranks = a->work.foreign ? 1 : (int)layout_world(&a->work.plan.layout);
+    if (a->work.foreign)
+        rc = foreign_open(&a->foreign, &a->work.wrap, &a->state, &a->attempt, log, err);
+    else
+        ranks_place(a, &spec);
+    if (rc < 0)
+        return rc;
+    if ((rc = sched_step_start(a->work.steps, &spec, step, err)) < 0)
+        return rc;
+    struct evlog_event e;
+    evlog_begin(a->attempt.log, &e, "trainer_started");
+    json_put_int(&e.out, "ranks", spec.ranks);
+    json_put_bool(&e.out, "foreign", a->work.foreign);
+    json_put_bool(&e.out, "prints_steps", a->foreign.steps.reader != NULL);
+    attempt_event(&a->attempt, &e);
+    return 0;
+}
+
+/* Was the notice the one before the time limit? What tells is when it came, however it was sent: near the end, and a scheduler may send it
+ * early (Slurm: up to 60 s). Of a short limit that may be soon after the start: there the signal must be the one we ask for, which preemption
+ * does not send here, or half of the time have passed. A limit may be far: where there is none, Slurm's backfill sets one of a year. */
+static bool near_time_limit(const struct agent *a)
+{
+    double limit = a->work.time_limit_s, early_s = 60 + a->limit.lead_s;
+    struct sched_site site;
+    if (a->limit_told)
+        return true;
+    if (limit <= 0 || a->notice_after_s < limit - fmax(early_s, limit * 0.1))
+        return false;
+    if (a->notice_signo == SIGUSR1 && sched_describe(a->work.sched ? a->work.sched : a->work.steps, &site, NULL) == 0 && !site.user_signal)
+        return true;
+    return a->notice_after_s >= limit * 0.5;
+}
+
+/* By every way there is; each rank takes it once, whoever comes first. */
+static void trainer_tell(struct agent *a)
+{
+    a->told_mono = clock_mono_s();
+    const char *silent = node_agents_tell(a->nodes);
+    if (a->work.foreign)
+        foreign_tell(&a->foreign, a->conf->run_dir, node_agents_shared(a->nodes));
+    else
+        sched_step_signal(a->step, SIGUSR1, NULL);
+    if (*silent && !a->srun_said)
+        event_by_srun(a, silent);
+    a->srun_said |= *silent != '\0';
+}
+
+static void stop_request(struct agent *a, int signo, const char *where)
+{
+    if (a->stop_requested)
+        return;
+    a->stop_requested = true;
+    a->notice_signo = signo;
+    a->notice_after_s = clock_mono_s() - a->started_mono;
+    if (a->step)
+        trainer_tell(a);
+    log_msg(LOG_INFO, "notice to stop %s: %s", where, a->work.notice ? "asking the trainer to save" : "the trainer is not told");
+}
+
+static void limit_tell(struct agent *a)
+{
+    event_limit(a);
+    a->limit_told = true;
+    stop_request(a, SIGUSR1, "before the end of the time limit");
+}
+
+/* Rank 0 writes an event for every step, save and load, a foreign trainer prints: when that log has not grown for so long nothing moves any
+ * more, unless there is no room for it to grow. The log's size on our own clock, for its times may be another host's. */
+static bool hangs(struct agent *a)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct stat st;
+    double limit_s = a->work.budget.hang_s, now_s = clock_mono_s();
+    const char *log = a->work.foreign ? attempt_output_log(&a->attempt, path) : attempt_rank0_log(&a->attempt, path);
+    int64_t bytes = stat(log, &st) == 0 ? (int64_t)st.st_size : 0;
+    double away_s = now_s - a->looked_mono;
+    a->looked_mono = now_s;
+    if (away_s > AWAY_S) /* we were suspended, and the trainer with us */
+        a->moved_mono += away_s;
+    if (bytes != a->log_bytes || a->log_bytes < 0) {
+        a->log_bytes = bytes;
+        a->moved_mono = now_s;
+    }
+    if (limit_s <= 0 || now_s - a->moved_mono <= limit_s)
+        return false;
+    bool heard = space_for_words(&a->attempt);
+    a->moved_mono = heard ? a->moved_mono : now_s;
+    return heard;
+}
+
+/* Take the notices that came, or come within this time. */
+static int notices_take(struct agent *a, int wait_ms, struct err *err)
+{
+    struct pollfd p = {.fd = a->signal_fd, .events = POLLIN};
+    struct signalfd_siginfo info;
+    if (poll(&p, 1, wait_ms) < 0 && errno != EINTR)
+        return err_set_errno(err, ERR_IO, "cannot wait for signals");
+    while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+        if (info.ssi_signo != SIGCHLD) {
+            stop_request(a, (int)info.ssi_signo, "here");
+            event_signal(a, (int)info.ssi_signo);
+            a->term |= info.ssi_signo == SIGTERM;
+        }
+    if (node_agents_heard(a->nodes)) { /* it wrote the event */
+        stop_request(a, SIGTERM, "at a node agent");
+        a->term = true;
+    }
+    return 0;
+}
+
+/* The trainer has ended and nobody here was asked to stop: were its steps, or is the job being ended? What the node agents took before
+ * they end is known then, and the scheduler has set the job's state before it signals anybody. With no answer from either it is in
+ * doubt, and counts as asked. */
+static int stop_learn(struct agent *a, struct err *err)
+{
+    bool known = a->nodes && node_agents_end(a->nodes);
+    int rc = notices_take(a, 0, err);
+    if (rc < 0 || a->stop_requested)
+        return rc;
+    bool answered = work_ending(&a->work, false, &a->ending) == 0;
+    a->learned = a->ending.why != SCHED_END_NONE && (answered || !known);
+    if (a->learned)
+        stop_request(a, SIGTERM, "at the job");
+    return 0;
+}
+
+/* srun may end before its tasks: told that the step is cancelled it leaves at once, while rank 0 still saves. As long as rank 0 lives it
+ * owns the run's folder, and a foreign trainer's ranks are seen here. */
+static int trainer_linger(struct agent *a, struct err *err)
+{
+    struct lease_watch owner = {.quiet_s = 0};
+    struct run_state now;
+    int rc = 0;
+    while (rc == 0 && !a->work.foreign && owner_lives(&owner, a->conf->run_dir, a->attempt.number, RANK0_SILENT_S) && !hangs(a))
+        rc = notices_take(a, HELD_LOOK_MS, err);
+    run_state_init(&now);
+    if (rc == 0)
+        rc = run_state_load(a->conf->run_dir, &now, err);
+    const struct run_attempt *told = attempt_told(&now, a->attempt.number);
+    bool explained = told && (told->done || told->stopped);
+    if (rc == 0 && !explained && !a->stop_requested)
+        rc = stop_learn(a, err);
+    while (rc == 0 && a->work.foreign && a->stop_requested && foreign_lives(&a->foreign, a->conf->run_dir) && !hangs(a))
+        rc = notices_take(a, HELD_LOOK_MS, err);
+    run_state_release(&now);
+    return rc;
+}
+
+/* At once, for the scheduler kills the rest of the job within its kill wait. */
+static void node_lost_note(struct agent *a, const char *node)
+{
+    struct evlog_event e;
+    if (a->node_lost)
+        return;
+    a->node_lost = true;
+    log_msg(LOG_WARN, "node %s was lost", node);
+    evlog_begin(a->attempt.log, &e, "node_lost");
+    json_put_text(&e.out, "node", node);
+    attempt_event(&a->attempt, &e);
+}
+
+/* Everybody else is only told to stop, or sees its peers gone, and srun may be ended before it has said why: ask. */
+static void node_lost_look(struct agent *a)
+{
+    char node[SCHED_ID_BYTES];
+    struct err err = {0};
+    if (a->node_lost || !a->work.sched)
+        return;
+    if (sched_lost_node(a->work.sched, node, &err) < 0)
+        log_msg(LOG_WARN, "whether a node was lost is not known: %s", err.text);
+    else if (node[0])
+        node_lost_note(a, node);
+}
+
+static void owner_heed(struct agent *a)
+{
+    enum run_wish wish = a->stop_requested ? WISH_RUN : owner_look(&a->owner, a->conf->run_dir);
+    if (wish != WISH_RUN)
+        stop_request(a, SIGTERM, wish == WISH_PAUSE ? "by 'reel pause'" : "by 'reel cancel'");
+}
+
+/* Watch until the trainer has ended. Signals arrive on the descriptor, never in a handler. */
+static int trainer_watch(struct agent *a, struct sched_step_status *end, struct err *err)
+{
+    for (;;) {
+        int rc = notices_take(a, LOOK_EVERY_MS, err);
+        owner_heed(a);
+        if (rc == 0)
+            rc = sched_step_poll(a->step, 0, end, err);
+        const char *lost = node_agents_lost(a->nodes);
+        if (rc == 0 && (end->node_lost[0] || lost[0]))
+            node_lost_note(a, end->node_lost[0] ? end->node_lost : lost);
+        if (rc == 0 && end->ended && a->work.sched && a->work.sched->ops->starts_ranks)
+            rc = trainer_linger(a, err);
+        if (a->work.foreign)
+            foreign_follow(&a->foreign, end->ended);
+        if (rc < 0 || end->ended)
+            return rc;
+        if (!a->stop_requested && limit_is_due(&a->limit) && limit_look(&a->limit, &a->work, a->conf->run_dir))
+            limit_tell(a);
+        if (a->stop_requested && clock_mono_s() - a->told_mono >= TELL_EVERY_S)
+            trainer_tell(a);
+        if (hangs(a)) {
+            log_msg(LOG_WARN, "no sign of the trainer for %g s: it hangs, and is ended", a->work.budget.hang_s);
+            a->hung = true;
+            *end = (struct sched_step_status){.ended = true, .exit_code = -1, .exit_signal = SIGKILL};
+            if (a->work.foreign)
+                foreign_follow(&a->foreign, true); /* what it had printed before */
+            return 0; /* freeing the step kills what is left of it */
+        }
+    }
+}
+
+static int signals_take(struct agent *a, struct err *err)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGCHLD, 0}; *s; s++)
+        sigaddset(&set, *s);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+        return err_set_errno(err, ERR_IO, "cannot block signals");
+    a->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    return a->signal_fd >= 0 ? 0 : err_set_errno(err, ERR_IO, "cannot open a signalfd");
+}
+
+/* ---- a full disk ---- */
+
+/* After attempts that ended for want of disk space this one waits before it starts, in the job: what the log says survives a requeue, and a
+ * notice to stop is heard. As soon as there is room where there was none it goes on; where a quota refused the disk says nothing. Who starts
+ * a command by hand has looked, and does not wait. */
+static int space_wait(struct agent *a, struct err *err)
+{
+    double now = clock_wall_s(), until = run_state_not_before(&a->state, now), left_s = until - now, from_s = clock_mono_s();
+    const char *saves = a->work.foreign ? a->work.wrap.saves : NULL;
+    int64_t needed = space_needed(&a->state), room = space_left(a->conf->run_dir, saves);
+    bool low = room < needed;
+    int rc = 0;
+    if (left_s <= 0 || (a->work.foreign && !a->work.sched))
+        return 0;
+    log_msg(LOG_WARN, "the disk was full: the attempt starts in %.0f s%s", left_s, low ? ", or when there is room for a checkpoint" : "");
+    space_event_held(&a->attempt, until, needed, room);
+    while (rc == 0 && !a->stop_requested && clock_mono_s() - from_s < left_s && !(low && space_left(a->conf->run_dir, saves) >= needed))
+        rc = notices_take(a, SPACE_LOOK_MS, err);
+    return rc;
+}
+
+/* The claim, and the attempt's end, must be written down: with no room for a word they wait for it. */
+static bool word_wait(struct agent *a, int rc)
+{
+    return rc == ERR_FULL && a->work.sched && !a->stop_requested && notices_take(a, SPACE_LOOK_MS, NULL) == 0;
+}
+
+/* Nothing of the attempt is on the record yet: told to stop while it waits for room, the agent gives the job back. */
+static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *), struct err *err)
+{
+    int rc = begin(a, err);
+    if (rc == ERR_FULL)
+        log_msg(LOG_WARN, "no attempt can be begun yet: %s", err->text);
+    while (word_wait(a, rc))
+        rc = begin(a, err);
+    if (rc == ERR_FULL && a->stop_requested)
+        work_requeue(&a->work, &a->attempt);
+    return rc;
+}
+
+static int lock_take(struct agent *a, struct err *err) { return attempt_lock(&a->attempt, err); }
+static int claim(struct agent *a, struct err *err) { return attempt_claim(&a->attempt, &a->state, a->before, err); }
+
+/* ---- one attempt ---- */
+
+/* Ended by the scheduler, and neither it nor anything we know says why: it may be that somebody cancels the job. */
+static bool is_unexplained(const struct agent *a)
+{
+    return (a->term || (a->learned && a->unreadable)) && a->ending.why == SCHED_END_UNKNOWN && !a->node_lost && !near_time_limit(a);
+}
+
+static void requeue_withhold(struct agent *a)
+{
+    struct evlog_event e;
+    log_msg(LOG_WARN, "job %s is not requeued: it was being ended, and the scheduler does not say who by", a->work.self.id);
+    evlog_begin(a->attempt.log, &e, "requeue_withheld");
+    json_put_text(&e.out, "job_id", a->work.self.id);
+    attempt_event(&a->attempt, &e);
+}
+
+/* Why the attempt ended is known: say so, and give the job back unless the run is over. */
+static int attempt_settle(struct agent *a, enum attempt_cause cause, const struct sched_step_status *end, const char *detail, int *exit_code,
+                          struct err *err)
+{
+    char why[STATE_TEXT_BYTES];
+    if (!attempt_is_newest(&a->attempt)) { /* which said how this one ended */
+        log_msg(LOG_WARN, "attempt %lld was taken for lost, and a newer one runs: this job steps aside", (long long)a->attempt.number);
+        *exit_code = 75;
+        return 0;
+    }
+    for (int told = attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail); word_wait(a, told);)
+        told = attempt_flush(&a->attempt);
+    run_state_release(&a->state);
+    int rc = run_state_load(a->conf->run_dir, &a->state, err);
+    if (rc < 0 || (rc = run_state_end(&a->state, a->attempt.number, cause, detail, err)) < 0)
+        return rc;
+    enum run_next next = run_state_next(&a->state, &a->work.budget, why);
+    if (next == RUN_NEXT_REQUEUE && is_unexplained(a))
+        requeue_withhold(a);
+    else
+        successor_settle(a->conf, &a->work, &a->attempt, &a->state, next);
+    log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number, attempt_cause_names[cause],
+            *why ? ": " : "", next == RUN_NEXT_REQUEUE ? detail : why);
+    *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
+    return 0;
+}
+
+/* The scheduler may know of an end that nobody here heard of, and who is behind one that we heard of. */
+static void ending_ask(struct agent *a)
+{
+    a->unreadable = work_ending(&a->work, a->stop_requested, &a->ending) == 0 && a->ending.why == SCHED_END_UNKNOWN;
+    if (a->ending.why == SCHED_END_PREEMPTED || a->ending.why == SCHED_END_REQUEUED || a->ending.why == SCHED_END_CANCELLED)
+        stop_request(a, SIGTERM, "at the scheduler");
+}
+
+/* Why it ended, for people. */
+static void detail_make(const struct agent *a, const struct sched_step_status *end, bool is_short, const struct run_attempt *told,
+                        char detail[STATE_TEXT_BYTES])
+{
+    char how[64], words[STATE_TEXT_BYTES - 100] = "", log[LIMIT_PATH_BYTES], more[STATE_TEXT_BYTES / 2] = "";
+    char needed[32], left[32];
+    const char *who = a->ending.who;
+    if (a->state.wish == WISH_CANCEL) {
+        snprintf(detail, STATE_TEXT_BYTES, "%s", a->state.cancel_by[0] ? a->state.cancel_by : "cancelled by 'reel cancel'");
+        return;
+    }
+    if (a->ending.why == SCHED_END_CANCELLED) {
+        snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler%s%s", a->work.self.id, *who ? " by " : "", who);
+        return;
+    }
+    last_words_exit(end->exit_code, end->exit_signal, how, sizeof how);
+    if (is_short)
+        snprintf(more, sizeof more, " at step %lld of %lld", (long long)num_max_i64(0, foreign_steps(&a->foreign)),
+                 (long long)a->work.wrap.total_steps);
+    else if (a->learned)
+        attempt_ending_format(a->ending.why, more, sizeof more);
+    else if (told && told->disk_full && told->space.any)
+        snprintf(more, sizeof more, ": a checkpoint takes %s and the run's disk has %s left",
+                 num_format_bytes(told->space.needed_bytes, needed, sizeof needed),
+                 num_format_bytes(told->space.free_bytes, left, sizeof left));
+    else if (told && told->failed[0])
+        snprintf(more, sizeof more, " (%.120s)", told->failed);
+    else if (end->exit_code != 0 || end->exit_signal)
+        last_words_read(attempt_output_log(&a->attempt, log), words, sizeof words);
+    if (a->foreign.space.disbelieved)
+        snprintf(more, sizeof more, " (for a full disk, it says, but those of the run have room)");
+    snprintf(detail, STATE_TEXT_BYTES, "trainer %s%s%s%s; see logs/attempt-%lld.log", how, more, *words ? ": " : "", words,
+             (long long)a->attempt.number);
+}
+
+/* The trainer is gone: fold again (it wrote events), name the cause, decide. */
+static int attempt_finish(struct agent *a, const struct sched_step_status *end, int *exit_code, struct err *err)
+{
+    struct evlog_event e;
+    char detail[STATE_TEXT_BYTES];
+    evlog_begin(a->attempt.log, &e, "trainer_exited");
+    json_put_int(&e.out, "code", end->exit_code);
+    json_put_int(&e.out, "signal", end->exit_signal);
+    attempt_event(&a->attempt, &e);
+    if (!a->work.foreign)
+        attempt_misunderstood_note(&a->attempt, end->exit_code);
+    if (a->work.foreign && end->exit_code == WRAP_AGAIN)
+        stop_request(a, SIGTERM, "at the trainer");
+    run_state_release(&a->state);
+    int rc = run_state_load(a->conf->run_dir, &a->state, err);
+    if (rc < 0)
+        return rc;
+    const struct run_attempt *told = attempt_told(&a->state, a->attempt.number);
+    if (told && told->stopped) /* the exit status of srun does not tell: 0 for a step that was cancelled */
+        stop_request(a, SIGTERM, "at the trainer");
+    bool done = told && told->done; /* the run may have been made longer meanwhile: then it goes on */
+    if (!done && !(a->work.foreign && foreign_is_done(&a->work.wrap)))
+        ending_ask(a);
+    enum foreign_end as = a->work.foreign ? foreign_end_of(&a->foreign, &a->work.wrap, end, a->stop_requested) : FOREIGN_ENDED;
+    if (as == FOREIGN_DONE) {
+        done = true;
+        event_done(a);
+    }
+    if (!done)
+        node_lost_look(a);
+    struct attempt_evidence evidence = {
+        .done = done, .stop_requested = a->stop_requested, .cancel_requested = a->state.wish == WISH_CANCEL,
+        .pause_requested = a->state.wish == WISH_PAUSE, .ending = a->ending.why,
+        .time_limit_near = a->stop_requested && near_time_limit(a), .hung = a->hung, .node_lost = a->node_lost,
+        .ours = !a->work.foreign,
+        .disk_full = a->work.foreign ? foreign_is_full(&a->foreign, a->conf->run_dir, end)
+                                     : space_missed(&a->attempt, told, end->exit_code),
+        .is_short = as == FOREIGN_SHORT, .exit_code = end->exit_code, .exit_signal = end->exit_signal};
+    detail_make(a, end, as == FOREIGN_SHORT, told, detail);
+    return attempt_settle(a, attempt_cause_of(&evidence), end, detail, exit_code, err);
+}
+
+/* The trainer could not be started, or not be watched any longer: a crash like others, for on another node it may go well. By hand the
+ * error is the answer. */
+static int attempt_fail(struct agent *a, int rc, int *exit_code, struct err *err)
+{
+    static const struct sched_step_status none = {.ended = true, .exit_code = -1};
+    struct err more = {0};
+    if (!a->work.sched) {
+        attempt_end(&a->attempt, CAUSE_CRASH, -1, 0, err->text);
+        return rc;
+    }
+    log_msg(LOG_ERROR, "%s", err->text);
+    return attempt_settle(a, rc == ERR_FULL ? CAUSE_DISK_FULL : CAUSE_CRASH, &none, err->text, exit_code, &more) < 0 ? rc : 0;
+}
+
+static int attempt_run(struct agent *a, int *exit_code, struct err *err)
+{
+    struct sched_step_status end = {.ended = true};
+    char logs[LIMIT_PATH_BYTES];
+    int rc;
+    a->started_mono = clock_mono_s();
+    limit_init(&a->limit, a->work.sched ? a->work.time_limit_s : 0);
+    event_started(a);
+    if (a->work.foreign && foreign_is_done(&a->work.wrap))
+        return attempt_finish(a, &end, exit_code, err);
+    successor_prepare(a->conf, &a->work, a->state.run);
+    snprintf(logs, sizeof logs, "%s/logs", a->conf->run_dir);
+    if ((rc = space_wait(a, err)) == 0 && a->stop_requested)
+        return attempt_finish(a, &end, exit_code, err);
+    if (rc == 0 && (rc = file_mkdirs(logs, err)) == 0) {
+        nodes_start(a);
+        rc = trainer_start(a, &a->step, err);
+    }
+    if (rc == 0)
+        rc = trainer_watch(a, &end, err);
+    sched_step_free(a->step);
+    a->step = NULL;
+    node_agents_free(a->nodes); /* before the requeue, which signals the steps like a preemption */
+    a->nodes = NULL;
+    return rc == 0 ? attempt_finish(a, &end, exit_code, err) : attempt_fail(a, rc, exit_code, err);
+}
+
+/* The attempt before may have ended with nobody left to judge it: a run whose budget it spent is over. */
+static int budget_look(struct agent *a, bool *spent, struct err *err)
+{
+    char why[STATE_TEXT_BYTES];
+    run_state_release(&a->state);
+    int rc = run_state_load(a->conf->run_dir, &a->state, err);
+    enum run_next next = rc == 0 ? run_state_next(&a->state, &a->work.budget, why) : RUN_NEXT_WAIT;
+    *spent = next == RUN_NEXT_FAILED || (next == RUN_NEXT_CANCELLED && !a->work.foreign); /* who submits a script again means it */
+    if (*spent) {
+        log_msg(LOG_WARN, "run %s is over: %s", a->state.run, why);
+        successor_settle(a->conf, &a->work, &a->attempt, &a->state, next);
+    }
+    return rc;
+}
+
+static void agent_release(struct agent *a)
+{
+    foreign_close(&a->foreign);
+    node_agents_free(a->nodes);
+    work_release(&a->work);
+    run_state_release(&a->state);
+    arena_release(&a->arena);
+    if (a->signal_fd >= 0)
+        close(a->signal_fd);
+    attempt_release(&a->attempt);
+}
+
+int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
+{
+    struct agent a = {.conf = conf, .signal_fd = -1, .log_bytes = -1};
+    bool spent = false;
+    attempt_init(&a.attempt, conf->run_dir, &a.work.self);
+    run_state_init(&a.state);
+    arena_init(&a.arena, 0);
+    int rc = signals_take(&a, err);
+    if (rc == 0)
+        rc = work_load(&a.work, conf->run_dir, conf->home, err);
+    if (rc == 0)
+        rc = begin_wait(&a, lock_take, err);
+    if (rc == 0)
+        rc = run_state_load(conf->run_dir, &a.state, err);
+    if (rc < 0)
+        goto out;
+    if (a.state.done || a.state.wish != WISH_RUN) {
+        log_msg(LOG_INFO, "run %s is %s: nothing to do", a.state.run, run_state_word(&a.state, &a.work.budget));
+        *exit_code = a.state.done ? 0 : 1;
+        goto out;
+    }
+    if (!a.work.foreign && successor_aside(conf, &a.work, a.state.run)) {
+        *exit_code = 0;
+        goto out;
+    }
+    a.before = attempt_before(&a.attempt, &a.state, a.work.sched);
+    if ((rc = begin_wait(&a, claim, err)) == 0 && (rc = work_changes_take(&a.work, &a.attempt, &a.state, err)) == 0 && (rc = budget_look(&a, &spent, err)) == 0) {
+        *exit_code = 1;
+        rc = spent ? 0 : attempt_run(&a, exit_code, err);
+    }
+out:
+    agent_release(&a);
+    return rc;
+}

@@ -1,0 +1,345 @@
+#include "launcher/run/attempt.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "launcher/run/last_words.h"
+
+static const double LET_GO_S = 30; /* for what the attempt before left behind to end */
+enum { KEEP_BYTES = 16 << 20 };    /* of events that wait for room on the disk */
+
+enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
+{
+    if (e->done)
+        return CAUSE_DONE;
+    if (e->cancel_requested || e->ending == SCHED_END_CANCELLED)
+        return CAUSE_CANCEL;
+    if (e->pause_requested)
+        return CAUSE_PAUSE;
+    if (e->hung)
+        return CAUSE_HANG;
+    if (e->node_lost)
+        return CAUSE_NODE_FAIL;
+    if (e->ending == SCHED_END_TIME_LIMIT || (e->stop_requested && e->time_limit_near))
+        return CAUSE_TIME_LIMIT;
+    if (e->stop_requested || e->ending == SCHED_END_PREEMPTED || e->ending == SCHED_END_REQUEUED)
+        return CAUSE_PREEMPT;
+    if (e->is_short)
+        return CAUSE_EARLY_EXIT;
+    if (e->disk_full)
+        return CAUSE_DISK_FULL;
+    return e->ours && e->exit_code == err_exit_code(ERR_DIVERGED) ? CAUSE_DIVERGED : CAUSE_CRASH;
+}
+
+void attempt_ending_format(enum sched_end why, char *out, size_t size)
+{
+    const char *name = sched_end_name(why);
+    snprintf(out, size, ", the job was being ended%s%s%s", *name ? " (" : "", name, *name ? ")" : "");
+}
+
+const struct run_attempt *attempt_told(const struct run_state *s, int64_t number)
+{
+    for (int64_t i = 0; i < s->n_attempts; i++)
+        if (s->attempts[i].number == number)
+            return &s->attempts[i];
+    return NULL;
+}
+
+void attempt_init(struct attempt *a, const char *run_dir, const struct sched_self *self)
+{
+    *a = (struct attempt){.run_dir = run_dir, .self = self};
+}
+
+void attempt_release(struct attempt *a)
+{
+    evlog_close(a->log);
+    lease_drop(a->lock);
+    attempt_init(a, NULL, NULL);
+}
+
+/* ---- events ---- */
+
+static int log_open(const struct attempt *a, const char *run, int64_t number, struct evlog **out, struct err *err)
+{
+    char *dir = file_join(a->run_dir, "events");
+    struct evlog_ids ids = {run, number, "agent", a->self->token};
+    int rc = dir ? evlog_open(dir, &ids, out, err) : err_set(err, ERR_NOMEM, "out of memory");
+    free(dir);
+    return rc;
+}
+
+static void commit(struct evlog *log, struct evlog_event *e, bool durable)
+{
+    struct err err = {0};
+    bool kept = evlog_keeps(log);
+    if (evlog_commit(log, e, durable, &err) < 0 && !kept)
+        log_msg(LOG_WARN, "event %s: %s", evlog_keeps(log) ? "not written yet" : "lost", err.text);
+}
+
+void attempt_event(struct attempt *a, struct evlog_event *e)
+{
+    commit(a->log, e, true);
+}
+
+void attempt_event_soon(struct attempt *a, struct evlog_event *e)
+{
+    commit(a->log, e, false);
+}
+
+static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail, struct err *err)
+{
+    struct evlog_event e;
+    evlog_begin(log, &e, "attempt_ended");
+    json_put_text(&e.out, "cause", attempt_cause_names[cause]);
+    json_put_int(&e.out, "exit_code", exit_code);
+    json_put_int(&e.out, "signal", exit_signal);
+    json_put_text(&e.out, "detail", detail);
+    return evlog_commit(log, &e, true, err);
+}
+
+int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail)
+{
+    struct err err = {0};
+    int rc = end_put(a->log, cause, exit_code, exit_signal, detail, &err);
+    if (rc < 0)
+        log_msg(LOG_WARN, "the attempt's end is not written%s: %s", evlog_keeps(a->log) ? " yet" : "", err.text);
+    return rc;
+}
+
+int attempt_flush(struct attempt *a) { return evlog_flush(a->log, NULL); }
+
+/* ---- its files ---- */
+
+char *attempt_rank0_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/events/rank0.a%lld.evlog", a->run_dir, (long long)a->number);
+    return buf;
+}
+
+char *attempt_output_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/logs/attempt-%lld.log", a->run_dir, (long long)a->number);
+    return buf;
+}
+
+/* ---- a trainer that refuses ---- */
+
+void attempt_misunderstood_note(struct attempt *a, int exit_code)
+{
+    char path[LIMIT_PATH_BYTES], said[STATE_TEXT_BYTES];
+    struct evlog_event e;
+    if (exit_code != err_exit_code(ERR_USAGE) || file_exists(attempt_rank0_log(a, path)))
+        return;
+    last_words_of(attempt_output_log(a, path), "reel-train: ", said, sizeof said);
+    if (!said[0])
+        return;
+    evlog_begin(a->log, &e, "train_ended");
+    json_put_text(&e.out, "reason", "refused");
+    json_put_text(&e.out, "detail", said);
+    attempt_event(a, &e);
+}
+
+/* ---- the attempt before us ---- */
+
+/* Who was told to stop and did not come to its end was stopped; the rest ended with their agent. A notice at the trainer's step alone, in a
+ * job that the scheduler says it neither preempted nor cancelled, is of the clean-up after its batch process. agent_signal:
+ * what the agent died of, 0 unknown. */
+static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal, enum sched_end why, char detail[STATE_TEXT_BYTES])
+{
+    if (why == SCHED_END_CANCELLED) {
+        snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler", last->job_id);
+        return CAUSE_CANCEL;
+    }
+    if (last->node_lost[0]) {
+        snprintf(detail, STATE_TEXT_BYTES, "node %s was lost", last->node_lost);
+        return CAUSE_NODE_FAIL;
+    }
+    if (last->signal_at > 0 && last->signal_at_step && why == SCHED_END_NONE && !agent_signal) {
+        snprintf(detail, STATE_TEXT_BYTES, "its job's batch process was killed, and the scheduler ended what was left of it");
+        return CAUSE_CRASH;
+    }
+    if (last->signal_at > 0) {
+        snprintf(detail, STATE_TEXT_BYTES, "killed before it had finished stopping");
+        return why == SCHED_END_TIME_LIMIT ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
+    }
+    if (agent_signal) {
+        snprintf(detail, STATE_TEXT_BYTES, "its agent died of signal %d", agent_signal);
+        return CAUSE_CRASH;
+    }
+    snprintf(detail, STATE_TEXT_BYTES, "its agent was killed, or its node was lost");
+    return CAUSE_NODE_FAIL;
+}
+
+static enum attempt_cause stopped_cause(const struct run_state *s, char detail[STATE_TEXT_BYTES])
+{
+    enum run_wish by = s->wish != WISH_RUN ? s->wish : s->stopped_by;
+    snprintf(detail, STATE_TEXT_BYTES, "%s", by != WISH_CANCEL ? "paused" : s->cancel_by[0] ? s->cancel_by : "cancelled by 'reel cancel'");
+    return by == WISH_CANCEL ? CAUSE_CANCEL : CAUSE_PAUSE;
+}
+
+/* Opens the log of the newest attempt, NULL if there is none, and ends it there if its end is open. ERR_FULL: there is no room for that. */
+static int silent_close(const struct attempt *a, const struct run_state *state, int agent_signal, enum sched_end why, struct evlog **log,
+                        struct err *err)
+{
+    const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1] : NULL;
+    char detail[STATE_TEXT_BYTES];
+    int rc = last ? log_open(a, state->run, last->number, log, err) : 0;
+    if (rc < 0 || !last || last->cause != CAUSE_NONE)
+        return rc;
+    bool stopped = state->wish != WISH_RUN || last->number <= state->stopped_attempt;
+    enum attempt_cause cause = stopped ? stopped_cause(state, detail) : cause_of_silent(last, agent_signal, why, detail);
+    return end_put(*log, cause, -1, agent_signal, detail, err) == ERR_FULL ? ERR_FULL : 0;
+}
+
+enum sched_end attempt_before(const struct attempt *a, const struct run_state *s, struct sched *sched)
+{
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    struct sched_ending ending;
+    if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !sched || strcmp(last->job_id, a->self->id) == 0)
+        return SCHED_END_UNKNOWN;
+    return sched_ending(sched, last->job_id, &ending, NULL) == 0 ? ending.why : SCHED_END_UNKNOWN;
+}
+
+/* ---- claiming ---- */
+
+/* Highest attempt anyone has claimed, 0 if none. */
+static int64_t claim_highest(const struct attempt *a)
+{
+    char path[LIMIT_PATH_BYTES];
+    int64_t highest = 0;
+    snprintf(path, sizeof path, "%s/claims", a->run_dir);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        long long n;
+        if (sscanf(d->d_name, "attempt-%lld", &n) == 1 && n > highest)
+            highest = n;
+    }
+    if (dir)
+        closedir(dir);
+    return highest;
+}
+
+/* Of the newest claim; zeroed if there is none, or it cannot be read. */
+struct claim {
+    char token[ID_TEXT_BYTES], job_id[SCHED_ID_BYTES], host[64];
+    int64_t pid, restart;
+};
+
+static void claim_newest(const struct attempt *a, struct claim *out)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct json_doc doc = {0};
+    *out = (struct claim){.pid = 0};
+    snprintf(path, sizeof path, "%s/claims/attempt-%lld", a->run_dir, (long long)claim_highest(a));
+    if (file_exists(path) && json_load(path, &doc, NULL) == 0) {
+        snprintf(out->token, sizeof out->token, "%s", json_text(doc.root, "token", ""));
+        snprintf(out->job_id, sizeof out->job_id, "%s", json_text(doc.root, "job_id", ""));
+        snprintf(out->host, sizeof out->host, "%s", json_text(doc.root, "host", ""));
+        out->pid = json_int(doc.root, "pid", 0);
+        out->restart = json_int(doc.root, "restart", 0);
+    }
+    json_release(&doc);
+}
+
+/* The lease of an agent that was killed on another node would be waited for until it has been silent for long. That the scheduler started
+ * this very job again says that it has ended the one before. */
+static int former_self_evict(const struct attempt *a, const char *lock, struct err *err)
+{
+    struct claim c;
+    struct lease_holder h;
+    claim_newest(a, &c);
+    bool former = a->self->id[0] && strcmp(c.job_id, a->self->id) == 0 && c.restart < a->self->restarts;
+    return former && lease_look(lock, &h) && h.pid == c.pid && strcmp(h.host, c.host) == 0 ? lease_evict(lock, &h, err) : 0;
+}
+
+int attempt_lock(struct attempt *a, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    if (a->lock)
+        return 0;
+    snprintf(path, sizeof path, "%s/claims", a->run_dir);
+    int rc = file_mkdirs(path, err);
+    snprintf(path, sizeof path, "%s/claims/lock", a->run_dir);
+    if (rc == 0)
+        rc = former_self_evict(a, path, err);
+    return rc < 0 ? rc : lease_take(path, LET_GO_S, &a->lock, err);
+}
+
+bool attempt_is_newest(const struct attempt *a) { return claim_highest(a) <= a->number; }
+
+/* By exclusive create: of two agents on different hosts that fold the same state only one gets the number. */
+static int claim_create(const struct attempt *a, int64_t number, struct err *err)
+{
+    char name[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    struct json_out o;
+    snprintf(name, sizeof name, "%s/claims/attempt-%lld", a->run_dir, (long long)number);
+    json_out_init(&o, &text, 0);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "job_id", a->self->id);
+    json_put_text(&o, "token", a->self->token);
+    json_put_int(&o, "restart", a->self->restarts);
+    json_put_text(&o, "host", clock_host());
+    json_put_int(&o, "pid", getpid());
+    json_obj_end(&o);
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        rc = file_create_exclusive(name, text.p, text.len, err);
+    str_release(&text);
+    return rc;
+}
+
+/* A job that comes back while its successor waits may go on; once the successor has begun it may not. */
+static bool is_replaced(const struct attempt *a, const struct run_state *state)
+{
+    struct claim newest;
+    if (!a->self->token[0] || !state->token[0] || strcmp(a->self->token, state->token) == 0)
+        return false;
+    claim_newest(a, &newest);
+    return strcmp(a->self->token, state->after) != 0 || strcmp(newest.token, state->token) == 0;
+}
+
+static int number_take(struct attempt *a, const struct run_state *state, enum sched_end why, struct err *err)
+{
+    if (is_replaced(a, state))
+        return err_set(err, ERR_BUSY, "this job (token %s) was replaced by a newer submission (token %s)", a->self->token, state->token);
+    struct evlog *before = NULL;
+    int rc = silent_close(a, state, 0, why, &before, err);
+    evlog_close(before);
+    int64_t number = claim_highest(a) + 1;
+    if (rc == 0 && (rc = claim_create(a, number, err)) == 0)
+        a->number = number;
+    return rc;
+}
+
+int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_end why, struct err *err)
+{
+    int rc = a->number ? 0 : number_take(a, state, why, err);
+    if (rc == 0 && (rc = log_open(a, state->run, a->number, &a->log, err)) == 0)
+        evlog_keep(a->log, KEEP_BYTES);
+    return rc;
+}
+
+int attempt_mourn(struct attempt *a, int signo, enum sched_end why, struct err *err)
+{
+    struct run_state state;
+    run_state_init(&state);
+    int rc = attempt_lock(a, err);
+    if (rc == 0)
+        rc = run_state_load(a->run_dir, &state, err);
+    if (rc == 0)
+        rc = silent_close(a, &state, signo, why, &a->log, err);
+    if (rc < 0) {
+        evlog_close(a->log);
+        a->log = NULL;
+    }
+    run_state_release(&state);
+    return rc;
+}

@@ -1,0 +1,36 @@
+/* change: a run file that says something else than the run of that name. What may change holds from the next attempt on and waits until then
+ * (launcher/run/next.h); what may not is refused with its key and both values.
+ *
+ *     may change              checkpoint, budget, validation, resources; the plan, of the run or of a stage; where the data and what the
+ *                             weights began with lie
+ *     with --extend           more steps of the last stage, stages behind it
+ *     with --change lr        adamw.lr, schedule: for the steps after those that the run has done by then
+ *     never                   everything else: model, data, batches, objective, optimizer, seed, numerics, groups, adapters
+ *
+ * A run that is done takes a change only together with more steps: nothing of it is to come else.
+ * Of what may change only that counts which file or options say: a key that is left out stays as it is, which is told.
+ * Events: "changed" (revision, changes), "extended" (revision, from_steps, total_steps), the agent's "change_taken" (revision).
+ */
+#ifndef LAUNCHER_RUN_CHANGE_H
+#define LAUNCHER_RUN_CHANGE_H
+
+#include "base/str.h"
+#include "launcher/run/launch.h"
+
+struct change_ask {
+    const struct run *run;     /* as file and options give it; paths absolute, data bound */
+    const struct plan *plan;
+    bool plan_given;           /* by an option; else it is what is made without one */
+    const cJSON *file;         /* the run file */
+    const char *const *options; /* keys that options said, "resources.priority", NULL-ended */
+    bool extend, rate;         /* --extend, --change lr */
+    bool dry;                  /* compare alone, and write nothing */
+};
+/* For people, a line each; first: the attempt from which they hold. Released by the caller. */
+struct change_told { struct str lines; int64_t n, attempt; };
+
+/* Compares and, where something changed, leaves it to the next attempt. ERR_INPUT: what may not change,
+ * or not without an option, or of a run that is done. */
+int change_apply(const struct launch *l, const struct change_ask *ask, struct change_told *told, struct err *err);
+
+#endif

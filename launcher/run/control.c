@@ -1,0 +1,322 @@
+#include "launcher/run/control.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/lease.h"
+#include "base/log.h"
+#include "launcher/run/next.h"
+
+static const double LEFT_WAIT_S = 10, LEFT_LOOK_S = 0.25; /* for a job whose agent has told the end so lately */
+static const double SKEW_S = 30;                         /* of a scheduler's clock and a node's */
+
+/* ---- is a job of it alive ---- */
+
+static const struct run_attempt *newest(const struct run_state *s)
+{
+    return s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+}
+
+static const double LOOK_S = 0.05; /* at a holder of this host; whether one of another lives shows by its renewals, or by its silence */
+
+static void look_say(const char *lock)
+{
+    struct lease_holder h;
+    if (lease_look(lock, &h) && strcmp(h.boot, clock_boot_id()) != 0)
+        log_msg(LOG_INFO, "process %lld on host %s has this run: whether it lives shows within %.0f s", (long long)h.pid, h.host, LEASE_SILENT_S);
+}
+
+/* Whoever holds the claims' lease runs the run. */
+static int lives_by_hand(const struct launch *l, const struct run_state *state, bool *lives, char what[STATE_TEXT_BYTES], struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 32];
+    struct lease *lock = NULL;
+    int rc = 0;
+    snprintf(path, sizeof path, "%s/claims/lock", l->run_dir);
+    look_say(path);
+    if (file_exists(path) && (rc = lease_take(path, LOOK_S, &lock, err)) == 0)
+        lease_drop(lock);
+    *lives = rc == ERR_BUSY;
+    if (*lives)
+        snprintf(what, STATE_TEXT_BYTES, "attempt %lld runs, outside of a job", (long long)(newest(state) ? newest(state)->number : 0));
+    return rc == ERR_BUSY ? 0 : rc;
+}
+
+static bool job_is_ours(const struct sched_job *job, const struct run_state *state)
+{
+    const struct run_attempt *last = newest(state);
+    const char *tokens[] = {state->token, state->job_token, state->after, last ? last->token : ""};
+    for (size_t i = 0; i < ARRAY_LEN(tokens); i++)
+        if (tokens[i][0] && strcmp(tokens[i], job->token) == 0)
+            return true;
+    return !job->token[0]; /* a wrapped run's */
+}
+
+/* Of a run that is over and whose newest submission told its end in the log no scheduler need be asked. */
+static bool ended_by_log(const struct run_state *s, const struct run_budget *budget)
+{
+    const struct run_attempt *last = newest(s);
+    enum run_next next = run_state_next(s, budget, NULL);
+    if (!last || last->cause == CAUSE_NONE || last->requeued_at > 0 || s->after[0] || strcmp(s->token, s->job_token) != 0)
+        return false;
+    bool of_newest = last->token[0] ? strcmp(last->token, s->job_token) == 0 : last->ended_at >= s->submitted_at;
+    return of_newest && next != RUN_NEXT_WAIT && next != RUN_NEXT_REQUEUE;
+}
+
+int control_lives(const struct launch *l, struct sched *s, const struct run_state *state, bool *lives, char what[STATE_TEXT_BYTES], struct err *err)
+{
+    const struct run_attempt *last = newest(state);
+    const char *ids[] = {state->job_id, state->after_job, last ? last->job_id : "", NULL}, *tokens[] = {state->token, NULL};
+    struct sched_filter filter = {ids, state->token[0] ? tokens : NULL};
+    struct sched_jobs jobs = {0};
+    *lives = false;
+    if (ended_by_log(state, &l->budget) || (!state->submitted_at && !state->token[0] && !last))
+        return 0;
+    if (!s)
+        return lives_by_hand(l, state, lives, what, err);
+    int rc = sched_poll(s, &filter, &jobs, err);
+    for (size_t i = 0; rc == 0 && i < jobs.n && !*lives; i++)
+        if (job_is_ours(&jobs.jobs[i], state) && !sched_state_ended(jobs.jobs[i].state)) {
+            *lives = true;
+            snprintf(what, STATE_TEXT_BYTES, "job %s of it is %s", jobs.jobs[i].id, sched_state_name(jobs.jobs[i].state));
+        }
+    if (rc == 0 && !*lives && state->job_id[0] && !sched_jobs_find(&jobs, state->job_id) &&
+        fabs(clock_wall_s() - state->last_event_at) < s->absence_s) {
+        *lives = true; /* too new for what the scheduler told last */
+        snprintf(what, STATE_TEXT_BYTES, "job %s of it is not listed yet", state->job_id);
+    }
+    sched_jobs_release(&jobs);
+    return rc;
+}
+
+/* ---- is a job of it left over ---- */
+
+/* A job that ends counts as ended; and an id that was handed out again since names a job that was submitted since. */
+static bool is_left(const struct sched_job *job, const struct run_state *state)
+{
+    const struct run_attempt *last = newest(state);
+    bool over = sched_state_ended(job->state) || job->state == SCHED_STOPPING;
+    bool same = job->token[0] || (last && job->submitted_at <= last->started_at + SKEW_S);
+    return !over && same && job_is_ours(job, state);
+}
+
+static int left_look(struct sched *s, const struct run_state *state, char id[SCHED_ID_BYTES], enum sched_state *job_state, struct err *err)
+{
+    const struct run_attempt *last = newest(state);
+    const char *ids[] = {last ? last->job_id : "", state->job_id, state->after_job};
+    struct sched_jobs jobs = {0};
+    int rc = 0;
+    id[0] = '\0';
+    for (size_t i = 0; i < ARRAY_LEN(ids) && rc == 0 && !id[0]; i++) {
+        if (!ids[i][0] || (i > 0 && strcmp(ids[i], ids[0]) == 0) || (rc = sched_look(s, ids[i], &jobs, err)) < 0)
+            continue;
+        const struct sched_job *job = sched_jobs_find(&jobs, ids[i]);
+        if (job && is_left(job, state)) {
+            snprintf(id, SCHED_ID_BYTES, "%s", ids[i]);
+            *job_state = job->state;
+        }
+    }
+    sched_jobs_release(&jobs);
+    return rc;
+}
+
+int control_left_over(const struct launch *l, struct sched *s, const struct run_state *state, char id[SCHED_ID_BYTES],
+                      enum sched_state *job_state, struct err *err)
+{
+    enum run_next next = run_state_next(state, &l->budget, NULL);
+    bool over = next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED || next == RUN_NEXT_PAUSED;
+    double begun_s = clock_mono_s(), left_s = LEFT_WAIT_S - fabs(clock_wall_s() - state->last_event_at);
+    int rc = 0;
+    id[0] = '\0';
+    while (over && s && (rc = left_look(s, state, id, job_state, err)) == 0 && id[0] && clock_mono_s() - begun_s < left_s)
+        clock_sleep_s(LEFT_LOOK_S);
+    return rc;
+}
+
+/* ---- wishes ---- */
+
+static int wish_put(const struct launch *l, const struct run_state *s, const char *kind, const struct control_retry *retry, struct err *err)
+{
+    struct evlog *log = NULL;
+    struct evlog_event e;
+    int rc = launch_log_open(l, NULL, &log, err);
+    if (rc < 0)
+        return rc;
+    launch_wish_begin(log, &e, s, kind);
+    if (retry) {
+        json_put_int(&e.out, "after_attempt", newest(s) ? newest(s)->number : 0);
+        json_put_bool(&e.out, "reset_budget", retry->reset_budget);
+        if (retry->exclude)
+            json_put_text(&e.out, "exclude", retry->exclude);
+    }
+    rc = launch_wish_commit(l, log, &e, err);
+    evlog_close(log);
+    return rc;
+}
+
+/* What waits first: cancelled the other way round it could start in between. Who runs is told to save, and has all the time it needs. */
+static int jobs_stop(struct sched *s, const struct run_state *state, struct err *err)
+{
+    const struct run_attempt *last = newest(state);
+    const char *running = last && last->cause == CAUSE_NONE ? last->job_id : "";
+    const char *waiting[] = {state->job_id, state->after_job};
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(waiting) && rc == 0; i++)
+        if (waiting[i][0] && strcmp(waiting[i], running) != 0 && (rc = sched_cancel(s, waiting[i], err)) == ERR_NOT_FOUND)
+            rc = 0; /* ended and forgotten */
+    if (rc < 0 || !running[0])
+        return rc;
+    rc = sched_signal(s, running, SIGUSR1, SCHED_TO_BATCH, err);
+    if (rc == ERR_STATE) /* it was given back, and waits */
+        rc = sched_cancel(s, running, err);
+    return rc == ERR_NOT_FOUND ? 0 : rc;
+}
+
+static int pause_may(const struct run_state *state, const struct run_budget *budget, enum run_next next, struct err *err)
+{
+    if (next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED)
+        return err_set(err, ERR_NO, "run '%s' is %s: there is nothing to pause", state->name, run_state_word(state, budget));
+    return 0;
+}
+
+static int resume_may(const struct run_state *state, const struct run_budget *budget, enum run_next next, struct err *err)
+{
+    return next == RUN_NEXT_PAUSED ? 0 : err_set(err, ERR_NO, "run '%s' is %s, not paused", state->name, run_state_word(state, budget));
+}
+
+static int retry_may(const struct run_state *state, const struct run_budget *budget, enum run_next next, struct err *err)
+{
+    bool over = next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED;
+    if (over || next == RUN_NEXT_REQUEUE || next == RUN_NEXT_SUBMIT) /* those: an earlier retry, killed before it could submit */
+        return 0;
+    return err_set(err, ERR_NO, "run '%s' is %s: only a failed or cancelled run is retried%s", state->name, run_state_word(state, budget),
+                   next == RUN_NEXT_PAUSED ? ", a paused one goes on by 'reel resume'" : "");
+}
+
+int control_may(const struct run_state *state, const struct run_budget *budget, enum control_wish wish, struct err *err)
+{
+    static int (*const may[])(const struct run_state *, const struct run_budget *, enum run_next, struct err *) = {
+        [CONTROL_PAUSE] = pause_may, [CONTROL_RESUME] = resume_may, [CONTROL_RETRY] = retry_may};
+    return may[wish](state, budget, run_state_next(state, budget, NULL), err);
+}
+
+static int pause_locked(const struct launch *l, struct sched *s, const struct run_state *state, struct err *err)
+{
+    enum run_next next = run_state_next(state, &l->budget, NULL);
+    int rc = pause_may(state, &l->budget, next, err);
+    if (rc < 0)
+        return rc;
+    if (next == RUN_NEXT_PAUSED) /* who was killed before the agent could hear of it asks again */
+        launch_wish_poke(l);
+    else
+        rc = wish_put(l, state, "pause_requested", NULL, err);
+    return rc == 0 && s && !l->wrapped ? jobs_stop(s, state, err) : rc; /* a wrapped run's job is not ours to prove */
+}
+
+int control_pause(const struct launch *l, struct sched *s, struct err *err)
+{
+    struct run_state state;
+    struct lease *lock = NULL;
+    run_state_init(&state);
+    int rc = launch_lock(l, &lock, &state, err);
+    if (rc == 0)
+        rc = pause_locked(l, s, &state, err);
+    run_state_release(&state);
+    lease_drop(lock);
+    return rc;
+}
+
+static int still_check(const struct launch *l, struct sched *s, const struct run_state *state, struct err *err)
+{
+    char what[STATE_TEXT_BYTES];
+    bool lives = false;
+    int rc = launch_owner_check(l, err);
+    if (rc == 0)
+        rc = control_lives(l, s, state, &lives, what, err);
+    return rc == 0 && lives ? err_set(err, ERR_BUSY, "run '%s' has not ended yet: %s", state->name, what) : rc;
+}
+
+int control_resume(const struct launch *l, struct sched *s, struct err *err)
+{
+    struct run_state state;
+    struct lease *lock = NULL;
+    run_state_init(&state);
+    int rc = launch_lock(l, &lock, &state, err);
+    if (rc == 0)
+        rc = control_may(&state, &l->budget, CONTROL_RESUME, err);
+    if (rc == 0 && (rc = still_check(l, s, &state, err)) == 0)
+        rc = wish_put(l, &state, "resume_requested", NULL, err);
+    run_state_release(&state);
+    lease_drop(lock);
+    return rc;
+}
+
+static int list_add(struct run *run, const char *nodes, struct err *err)
+{
+    const char *old = run->resources.exclude;
+    run->resources.exclude = arena_printf(&run->arena, "%s%s%s", old ? old : "", old && *old ? "," : "", nodes);
+    return run->resources.exclude ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+/* A change that waits for the next attempt takes them along. */
+static int next_exclude(const struct launch *l, struct next *next, const char *nodes, struct err *err)
+{
+    struct str changes = STR_INIT;
+    char *text = cJSON_PrintUnformatted(json_member(next->doc.root, "changes"));
+    str_add(&changes, text ? text : "[]");
+    free(text);
+    int rc = list_add(&next->run, nodes, err);
+    if (rc == 0 && (rc = str_check(&changes, err)) == 0)
+        rc = next_save(next, &changes, l->run_dir, err);
+    str_release(&changes);
+    return rc;
+}
+
+/* Every later submission leaves them out too. Nobody reads run.json now: no job lives, and we hold the submitters' lock. */
+static int exclude_add(const struct launch *l, const struct run_state *state, const char *nodes, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 32];
+    struct next next = {0};
+    if (l->wrapped)
+        return err_set(err, ERR_INPUT, "run '%s' is wrapped: give --exclude to sbatch, or write it into its job script", state->name);
+    if (strcmp(state->sched, "slurm") != 0)
+        return err_set(err, ERR_INPUT, "run '%s' is not Slurm's: there are no nodes to exclude", state->name);
+    snprintf(path, sizeof path, "%s/run.json", l->run_dir);
+    int rc = next_load(l->run_dir, &next, err);
+    if (rc < 0)
+        return rc;
+    if (next.waits)
+        rc = next_exclude(l, &next, nodes, err);
+    else if ((rc = list_add(&next.run, nodes, err)) == 0)
+        rc = run_save(&next.run, path, err);
+    next_release(&next);
+    return rc;
+}
+
+static int retry_locked(const struct launch *l, struct sched *s, const struct run_state *state, const struct control_retry *how, struct err *err)
+{
+    int rc = control_may(state, &l->budget, CONTROL_RETRY, err);
+    if (rc == 0)
+        rc = still_check(l, s, state, err);
+    if (rc == 0 && how->exclude)
+        rc = exclude_add(l, state, how->exclude, err);
+    return rc < 0 ? rc : wish_put(l, state, "retry_requested", how, err);
+}
+
+int control_retry(const struct launch *l, struct sched *s, const struct control_retry *how, struct err *err)
+{
+    struct run_state state;
+    struct lease *lock = NULL;
+    run_state_init(&state);
+    int rc = launch_lock(l, &lock, &state, err);
+    if (rc == 0)
+        rc = retry_locked(l, s, &state, how, err);
+    run_state_release(&state);
+    lease_drop(lock);
+    return rc;
+}

@@ -1,0 +1,44 @@
+/* control: what a run's owner asks of it beside starting and following it: pause and resume, retry, removal.
+ *
+ * Each wish is one event in the run's log and counts by its turn (launcher/run/state.h), so that whoever would bring the run back (its agent,
+ * its guard, a follower, a successor) reads it first. What is done about the run's job comes after the event and may be repeated: killed in
+ * between, the same command again finishes what it began.
+ *
+ *     pause     the running job is told to save and stop, what waits is cancelled; the agent of a wrapped run hears of it by the log
+ *     resume, retry     the run may go on: launch_submit (launcher/run/launch.h) brings it back, a wrapped run's job script does when it is submitted again
+ */
+#ifndef LAUNCHER_RUN_CONTROL_H
+#define LAUNCHER_RUN_CONTROL_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "launcher/run/launch.h"
+
+enum control_wish { CONTROL_PAUSE, CONTROL_RESUME, CONTROL_RETRY };
+/* Would the call below be refused for what the run is? ERR_NO; changes nothing. */
+int control_may(const struct run_state *state, const struct run_budget *budget, enum control_wish wish, struct err *err);
+
+/* s may be NULL for a wrapped run. ERR_NO when the run is over. */
+int control_pause(const struct launch *l, struct sched *s, struct err *err);
+
+/* ERR_NO when it is not paused; ERR_BUSY while its job still ends. */
+int control_resume(const struct launch *l, struct sched *s, struct err *err);
+
+struct control_retry {
+    bool reset_budget;   /* what ended it is forgotten altogether; else it has one attempt before it counts again */
+    const char *exclude; /* nodes added to resources.exclude; NULL: none */
+};
+/* ERR_NO when it is neither failed nor cancelled; ERR_BUSY while its job still ends; ERR_INPUT for nodes to exclude where there are none. */
+int control_retry(const struct launch *l, struct sched *s, const struct control_retry *how, struct err *err);
+
+/* Does a job of the run live, as far as its log and its scheduler tell? `what` names it for people. In doubt it does. s: the scheduler of
+ * its newest submission, NULL: none. */
+int control_lives(const struct launch *l, struct sched *s, const struct run_state *state, bool *lives, char what[STATE_TEXT_BYTES], struct err *err);
+
+/* Of a run that is over by its log: the job of it that waits or runs at the scheduler all the same, in id, and how it stands, in *job_state. id
+ * is "" when there is none, which is waited for while the end was told but seconds ago: an agent tells it before its job ends. */
+int control_left_over(const struct launch *l, struct sched *s, const struct run_state *state, char id[SCHED_ID_BYTES],
+                      enum sched_state *job_state, struct err *err);
+
+#endif

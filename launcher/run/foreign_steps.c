@@ -1,0 +1,116 @@
+#include "launcher/run/foreign_steps.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+static void text_put(struct json_out *o, const char *key, const char *value)
+{
+    if (value)
+        json_put_text(o, key, value);
+}
+
+static void event_train_started(const struct foreign_steps *s)
+{
+    const struct wrap *w = s->wrap;
+    struct evlog_event e;
+    evlog_begin(s->attempt->log, &e, "train_started");
+    json_put_bool(&e.out, "foreign", true);
+    if (w->total_steps > 0)
+        json_put_int(&e.out, "total_steps", w->total_steps);
+    text_put(&e.out, "model", w->model);
+    text_put(&e.out, "device", w->device);
+    if (w->gpus > 0)
+        json_put_int(&e.out, "world", w->gpus);
+    if (w->peak_flops > 0)
+        json_put_num(&e.out, "peak_flops", w->peak_flops);
+    text_put(&e.out, "peak_source", w->peak_source);
+    text_put(&e.out, "flops_formula", w->flops_formula);
+    text_put(&e.out, "no_mfu", w->no_mfu);
+    attempt_event(s->attempt, &e);
+    if (w->no_mfu)
+        log_msg(LOG_INFO, "no MFU: %s", w->no_mfu);
+}
+
+int foreign_steps_open(struct foreign_steps *s, const struct wrap *w, const struct run_state *state, struct attempt *attempt, struct err *err)
+{
+    *s = (struct foreign_steps){.wrap = w, .attempt = attempt, .rows.done = -1};
+    if (!w->step_pattern && !w->format)
+        return 0;
+    int rc = step_reader_new(w->step_pattern, w->format, w->total_steps, &s->reader, err);
+    if (rc < 0)
+        return rc;
+    step_rows_init(&s->rows, step_reader_loss_follows(s->reader), state->max_step + 1, clock_mono_s());
+    event_train_started(s);
+    return 0;
+}
+
+void foreign_steps_close(struct foreign_steps *s)
+{
+    step_reader_free(s->reader);
+    *s = (struct foreign_steps){0};
+}
+
+void foreign_steps_begin(struct foreign_steps *s)
+{
+    s->now = clock_mono_s();
+}
+
+void foreign_steps_line(void *steps, char *line, size_t n)
+{
+    struct foreign_steps *s = steps;
+    struct step_line found;
+    int64_t before = s->rows.done;
+    if (!step_reader_take(s->reader, line, &n, &found))
+        return;
+    step_rows_add(&s->rows, &found, s->now);
+    if (s->rows.done > before)
+        s->stride = before >= 0 ? s->rows.done - before : 0;
+}
+
+/* Tokens of all its steps: as printed, as the settings say, or by the rate printed. NaN: not known. */
+static double row_tokens(const struct wrap *w, const struct step_row *row)
+{
+    double steps = (double)(row->done - row->from);
+    if (!isnan(row->line.tokens))
+        return row->line.tokens * steps;
+    if (w->tokens_per_step > 0)
+        return w->tokens_per_step * steps;
+    return w->gpus > 0 ? round(row->line.tps * (double)w->gpus * row->step_s) : NAN;
+}
+
+static void event_step(void *steps, const struct step_row *row)
+{
+    const struct foreign_steps *s = steps;
+    double ago = clock_mono_s() - row->ended_at, flops = s->wrap->flops_per_step * (double)(row->done - row->from), tokens = row_tokens(s->wrap, row);
+    struct evlog_event e;
+    evlog_begin(s->attempt->log, &e, "step");
+    json_put_int(&e.out, "step", row->done - 1);
+    json_put_int(&e.out, "steps", row->done - row->from);
+    json_put_num(&e.out, "started_at", clock_wall_s() - ago - (isnan(row->step_s) ? 0 : row->step_s));
+    json_put_num(&e.out, "step_s", row->step_s);
+    json_put_num(&e.out, "ended_ago_s", ago);
+    json_put_num(&e.out, "loss", row->line.loss);
+    json_put_num(&e.out, "grad_norm", row->line.grad_norm);
+    json_put_num(&e.out, "lr", row->line.lr);
+    if (!isnan(tokens))
+        json_put_int(&e.out, "tokens", (int64_t)fmax(0, fmin(tokens, 1e18)));
+    if (flops > 0)
+        json_put_num(&e.out, "model_flops", flops);
+    if (flops > 0 && s->wrap->peak_flops > 0 && row->step_s > 0)
+        json_put_num(&e.out, "mfu", flops / (row->step_s * s->wrap->peak_flops));
+    json_put_bool(&e.out, "again", row->replayed);
+    attempt_event_soon(s->attempt, &e);
+}
+
+void foreign_steps_end(struct foreign_steps *s, bool last)
+{
+    if (s->reader)
+        step_rows_tell(&s->rows, s->now, last, event_step, s);
+}
+
+int64_t foreign_steps_done(const struct foreign_steps *s)
+{
+    return s->reader ? s->rows.done : -1;
+}

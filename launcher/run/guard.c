@@ -1,0 +1,145 @@
+#include "launcher/run/guard.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/num.h"
+#include "launcher/run/successor.h"
+#include "launcher/run/work.h"
+
+/* The child: signals stay blocked, the agent takes them from a descriptor. Its exit status is ours, what went wrong is told here. */
+static void agent_live(const struct agent_conf *conf, pid_t parent)
+{
+    struct err err = {0};
+    int exit_code = 5;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+        _exit(5);
+    int rc = agent_run(conf, &exit_code, &err);
+    if (rc < 0)
+        log_msg(LOG_ERROR, "%s", err.text);
+    fflush(NULL);
+    _exit(rc < 0 ? err_exit_code(rc) : exit_code);
+}
+
+/* Pass on what comes until the child has ended; its wait status. */
+static int agent_wait(pid_t child, const sigset_t *signals)
+{
+    int status;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        int signo = sigwaitinfo(signals, NULL);
+        if (signo > 0 && signo != SIGCHLD)
+            kill(child, signo);
+    }
+    return status;
+}
+
+/* False: a notice came. */
+static bool room_wait(const sigset_t *signals)
+{
+    static const struct timespec pause = {.tv_sec = 1};
+    int signo = sigtimedwait(signals, NULL, &pause);
+    return signo <= 0 || signo == SIGCHLD;
+}
+
+/* With no room for a word it waits, for nobody else would bring the run back; told to stop, it gives the job back. */
+static int mourn(struct attempt *attempt, struct work *work, int signo, enum sched_end why, const sigset_t *signals, struct err *err)
+{
+    int rc = attempt_mourn(attempt, signo, why, err);
+    if (rc == ERR_FULL)
+        log_msg(LOG_WARN, "the end of a killed agent is not written yet: %s", err->text);
+    while (rc == ERR_FULL && work->sched && room_wait(signals))
+        rc = attempt_mourn(attempt, signo, why, err);
+    if (rc == ERR_FULL)
+        work_requeue(work, attempt);
+    return rc;
+}
+
+/* The agent is dead: end its attempt in its name, and bring the run back if it may come back. */
+static int aftermath(const struct agent_conf *conf, int signo, const sigset_t *signals, int *exit_code, struct err *err)
+{
+    struct attempt attempt;
+    struct work work = {0};
+    struct run_state state;
+    char why[STATE_TEXT_BYTES];
+    run_state_init(&state);
+    attempt_init(&attempt, conf->run_dir, &work.self);
+    struct sched_ending ending = {0};
+    int rc = work_load(&work, conf->run_dir, conf->home, err);
+    if (rc == 0)
+        work_ending(&work, false, &ending);
+    if (rc == 0 && (rc = mourn(&attempt, &work, signo, ending.why, signals, err)) == 0)
+        rc = run_state_load(conf->run_dir, &state, err);
+    if (rc == 0) {
+        enum run_next next = run_state_next(&state, &work.budget, why);
+        log_msg(LOG_WARN, "the agent died of signal %d%s%s", signo, *why ? ": " : "", why);
+        if (attempt.log)
+            successor_settle(conf, &work, &attempt, &state, next);
+        *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
+    }
+    work_release(&work);
+    attempt_release(&attempt);
+    run_state_release(&state);
+    return rc;
+}
+
+/* ---- whom the scheduler hears of our end by ---- */
+
+/* The slurmstepd that started this process as the batch process of a Slurm job; 0: it is none, but started by hand or in a step. */
+static pid_t step_daemon(void)
+{
+    const char *pid = getenv("SLURM_TASK_PID");
+    int64_t task = 0;
+    bool in_batch = getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID");
+    if (!in_batch || !pid || num_parse_i64(pid, "SLURM_TASK_PID", &task, NULL) < 0 || task != getpid())
+        return 0;
+    return getppid();
+}
+
+/* With that daemon killed nobody tells Slurm that the batch process has ended. A run that goes on is given back in any case. */
+static void job_end(const struct agent_conf *conf)
+{
+    struct work work = {0};
+    struct err err = {0};
+    log_msg(LOG_WARN, "the step daemon above this job's batch process was killed: the job is ended at the scheduler");
+    if (work_load(&work, conf->run_dir, conf->home, &err) < 0)
+        log_msg(LOG_WARN, "the job is left in the queue until its time limit ends it: %s", err.text);
+    else
+        work_end(&work);
+    work_release(&work);
+}
+
+static bool is_over(int exit_code)
+{
+    return exit_code == 0 || exit_code == 1; /* see agent.h */
+}
+
+int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
+{
+    pid_t daemon = step_daemon();
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGCHLD, 0}; *s; s++)
+        sigaddset(&signals, *s);
+    if (sigprocmask(SIG_BLOCK, &signals, NULL) < 0)
+        return err_set_errno(err, ERR_IO, "cannot block signals");
+    signal(SIGPIPE, SIG_IGN); /* whoever read the output may go; the trainer has the default again */
+    fflush(NULL);
+    pid_t parent = getpid(), child = fork();
+    if (child < 0)
+        return err_set_errno(err, ERR_ENV, "cannot start the agent's process");
+    if (child == 0)
+        agent_live(conf, parent);
+    int status = agent_wait(child, &signals), rc = 0;
+    if (WIFSIGNALED(status))
+        rc = aftermath(conf, WTERMSIG(status), &signals, exit_code, err);
+    else
+        *exit_code = WEXITSTATUS(status);
+    if (rc == 0 && is_over(*exit_code) && daemon && getppid() != daemon)
+        job_end(conf);
+    return rc;
+}

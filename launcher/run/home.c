@@ -1,0 +1,230 @@
+#include "launcher/run/home.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/str.h"
+#include "profiles/run.h"
+
+enum { LEAST_PREFIX = 4 };
+
+char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%.3900s/runs/%s", home, run_id);
+    return buf;
+}
+
+static int is_id(const char *name)
+{
+    return strlen(name) == ID_TEXT_BYTES - 1 && strspn(name, "0123456789abcdef") == ID_TEXT_BYTES - 1;
+}
+
+struct listed {
+    char *id;
+    double mtime;
+};
+
+static int newest_first(const void *x, const void *y)
+{
+    const struct listed *a = x, *b = y;
+    return a->mtime < b->mtime ? 1 : a->mtime > b->mtime ? -1 : strcmp(a->id, b->id);
+}
+
+static int listed_add(struct listed **list, size_t *n, const char *home, const char *id, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct stat st = {0};
+    stat(home_run_dir(home, id, path), &st);
+    struct listed *grown = realloc(*list, (*n + 1) * sizeof *grown);
+    char *copy = strdup(id);
+    if (grown)
+        *list = grown;
+    if (!grown || !copy) {
+        free(copy);
+        return err_set(err, ERR_NOMEM, "out of memory listing runs");
+    }
+    grown[(*n)++] = (struct listed){copy, (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec * 1e-9};
+    return 0;
+}
+
+int home_runs_list(const char *home, char ***ids, size_t *n, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct listed *list = NULL;
+    size_t count = 0;
+    int rc = 0;
+    snprintf(path, sizeof path, "%s/runs", home);
+    DIR *dir = opendir(path);
+    if (!dir && errno != ENOENT)
+        return err_set_errno(err, ERR_IO, "cannot list '%s'", path);
+    for (struct dirent *d; dir && rc == 0 && (d = readdir(dir));)
+        if (is_id(d->d_name))
+            rc = listed_add(&list, &count, home, d->d_name, err);
+    if (dir)
+        closedir(dir);
+    char **out = rc == 0 ? calloc(count + 1, sizeof *out) : NULL;
+    if (rc == 0 && !out)
+        rc = err_set(err, ERR_NOMEM, "out of memory listing runs");
+    if (count)
+        qsort(list, count, sizeof *list, newest_first);
+    for (size_t i = 0; i < count; i++)
+        rc == 0 ? (void)(out[i] = list[i].id) : free(list[i].id);
+    free(list);
+    if (rc == 0) {
+        *ids = out;
+        *n = count;
+    }
+    return rc;
+}
+
+void home_runs_free(char **ids, size_t n)
+{
+    for (size_t i = 0; ids && i < n; i++)
+        free(ids[i]);
+    free(ids);
+}
+
+int home_name_find(const char *home, const char *name, char id[ID_TEXT_BYTES], struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    snprintf(path, sizeof path, "%s/names/%s", home, name);
+    int rc = strchr(name, '/') || name[0] == '.' || !file_exists(path)
+                 ? err_set(err, ERR_NOT_FOUND, "no run is named '%s'", name)
+                 : file_read(path, 256, &text, err);
+    if (rc == 0 && (text.len < ID_TEXT_BYTES - 1 || (text.p[ID_TEXT_BYTES - 1] = 0, !is_id(text.p))))
+        rc = err_set(err, ERR_CORRUPT, "'%s' does not hold a run id: remove it, the run itself is not touched", path);
+    if (rc == 0)
+        memcpy(id, text.p, ID_TEXT_BYTES);
+    str_release(&text);
+    return rc;
+}
+
+/* Say which known name is nearest. */
+static int not_found(const char *home, const char *wanted, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    const char *names[257];
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/names", home);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && n < 256 && (d = readdir(dir));)
+        if (d->d_name[0] != '.' && (names[n] = strdup(d->d_name)))
+            n++;
+    names[n] = NULL;
+    const char *near = str_nearest(wanted, names);
+    int rc = err_set(err, ERR_NOT_FOUND, "no run '%s' under %s%s%s%s: 'reel status' lists the runs", wanted, home,
+                     near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+    while (n > 0)
+        free((char *)(uintptr_t)names[--n]);
+    if (dir)
+        closedir(dir);
+    return rc;
+}
+
+int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTES], struct err *err)
+{
+    char **ids = NULL, name[LIMIT_NAME_BYTES];
+    size_t n = 0, fits = 0, which = 0, len = strlen(name_or_id);
+    int rc = home_name_find(home, name_or_id, id, err);
+    if (rc != ERR_NOT_FOUND)
+        return rc;
+    rc = home_runs_list(home, &ids, &n, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < n && len >= LEAST_PREFIX; i++)
+        if (strncmp(ids[i], name_or_id, len) == 0) {
+            fits++;
+            which = i;
+        }
+    if (fits == 1)
+        memcpy(id, ids[which], ID_TEXT_BYTES);
+    else if (is_id(name_or_id) && home_name_of(home, name_or_id, name, NULL) == 0)
+        memcpy(id, name_or_id, ID_TEXT_BYTES); /* its folder is gone */
+    else if (fits > 1)
+        rc = err_set(err, ERR_INPUT, "'%s' is the beginning of %zu run ids: give more digits", name_or_id, fits);
+    else
+        rc = not_found(home, name_or_id, err);
+    home_runs_free(ids, n);
+    return rc;
+}
+
+int home_name_claim(const char *home, const char *name, const char *id, char taken_by[ID_TEXT_BYTES], struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/names", home);
+    int rc = id_name_check(name, "name", err);
+    rc = rc < 0 ? rc : file_mkdirs(path, err);
+    if (rc < 0)
+        return rc;
+    snprintf(path, sizeof path, "%.3800s/names/%s", home, name);
+    rc = file_create_exclusive(path, id, strlen(id), err);
+    if (rc != ERR_EXISTS || (rc = home_name_find(home, name, taken_by, err)) < 0)
+        return rc;
+    return err_set(err, ERR_EXISTS, "the name '%s' belongs to run %s already: choose another", name, taken_by);
+}
+
+int home_name_of(const char *home, const char *id, char name[LIMIT_NAME_BYTES], struct err *err)
+{
+    char path[LIMIT_PATH_BYTES], bound[ID_TEXT_BYTES];
+    bool found = false;
+    snprintf(path, sizeof path, "%s/names", home);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && !found && (d = readdir(dir));)
+        if (d->d_name[0] != '.' && home_name_find(home, d->d_name, bound, NULL) == 0 && strcmp(bound, id) == 0) {
+            snprintf(name, LIMIT_NAME_BYTES, "%.*s", LIMIT_NAME_BYTES - 1, d->d_name);
+            found = true;
+        }
+    if (dir)
+        closedir(dir);
+    return found ? 0 : err_set(err, ERR_NOT_FOUND, "run %s has no name", id);
+}
+
+static int name_remove(const char *home, const char *id, struct err *err)
+{
+    char name[LIMIT_NAME_BYTES], path[LIMIT_PATH_BYTES];
+    if (home_name_of(home, id, name, NULL) < 0)
+        return 0;
+    snprintf(path, sizeof path, "%.3800s/names/%s", home, name);
+    if (unlink(path) < 0 && errno != ENOENT)
+        return err_set_errno(err, ERR_IO, "cannot remove the name '%s'", path);
+    snprintf(path, sizeof path, "%s/names", home);
+    return file_fsync_dir(path, err);
+}
+
+static const char removed_prefix[] = ".removed-";
+
+/* Removes what is no run any more, whoever made it so. Two that remove at the same time find files gone, which is no error. */
+static int removed_sweep(const char *home, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES], one[2 * LIMIT_PATH_BYTES];
+    int rc = 0;
+    snprintf(path, sizeof path, "%s/runs", home);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && rc == 0 && (d = readdir(dir));)
+        if (str_starts(d->d_name, removed_prefix)) {
+            snprintf(one, sizeof one, "%s/%s", path, d->d_name);
+            rc = file_remove_tree(one, err);
+        }
+    if (dir)
+        closedir(dir);
+    return rc;
+}
+
+int home_run_remove(const char *home, const char *id, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES], gone[LIMIT_PATH_BYTES];
+    int rc = name_remove(home, id, err);
+    if (rc < 0)
+        return rc;
+    snprintf(gone, sizeof gone, "%.3800s/runs/%s%s", home, removed_prefix, id);
+    if (rename(home_run_dir(home, id, path), gone) < 0 && errno != ENOENT)
+        return err_set_errno(err, ERR_IO, "cannot remove the run's folder '%s'", path);
+    return removed_sweep(home, err);
+}

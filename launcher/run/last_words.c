@@ -1,0 +1,129 @@
+#include "launcher/run/last_words.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/spawn.h"
+#include "base/str.h"
+
+enum { END_BYTES = 64 << 10, WORDS_BYTES = 75 };
+
+void last_words_exit(int code, int signo, char *out, size_t size)
+{
+    char name[SIGNAL_NAME_BYTES];
+    if (signo)
+        snprintf(out, size, "died of %s (signal %d)", signal_name(signo, name), signo);
+    else if (code > 128 && code <= 128 + 64)
+        snprintf(out, size, "exited with %d (128 + %s)", code, signal_name(code - 128, name));
+    else
+        snprintf(out, size, "exited with %d", code);
+}
+
+/* How srun names the task that ended it, and torchrun the one it saw fail first. */
+static bool names_task(const char *line)
+{
+    return (str_starts(line, "srun: error: ") && strstr(line, "task")) || strstr(line, "exitcode  :") || strstr(line, "failed (exitcode:");
+}
+
+static bool tells_error(const char *line)
+{
+    static const char *const words[] = {"Error:", "Error(", "error:", "Exception:", "out of memory", "No space left", "Address already in use", "Killed",
+                                        "Segmentation fault", "Bus error", "oom-kill", "OOM Killed"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strstr(line, words[i]))
+            return true;
+    return false;
+}
+
+static void words_add(char *out, size_t size, const char *words)
+{
+    size_t n = strlen(out);
+    if (n < size)
+        snprintf(out + n, size - n, "%s%.*s", n ? "; " : "", WORDS_BYTES, words);
+}
+
+void last_words_find(char *text, size_t n, char *out, size_t size)
+{
+    const char *task = NULL, *error = NULL;
+    char *save = NULL;
+    out[0] = 0;
+    for (size_t i = 0; i < n; i++)
+        if (((unsigned char)text[i] < ' ' && text[i] != '\n' && text[i] != '\r') || (unsigned char)text[i] >= 0x7f)
+            text[i] = (unsigned char)text[i] < ' ' ? ' ' : '?';
+    for (char *line = strtok_r(text, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save)) {
+        line += strspn(line, " ");
+        if (names_task(line))
+            task = task ? task : line;
+        else if (tells_error(line) && !str_starts(line, "srun: ") && !str_starts(line, "slurmstepd") && !(task && error))
+            error = line; /* what comes behind the task that failed first follows from it */
+    }
+    if (task)
+        words_add(out, size, task);
+    if (error)
+        words_add(out, size, error);
+}
+
+/* The last END_BYTES of a log; "" when there is none. Returns new; NULL when out of memory. */
+static char *end_read(const char *path)
+{
+    char *text = calloc(1, END_BYTES + 1);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    ssize_t n = text && fd >= 0 ? pread(fd, text, END_BYTES, bytes > END_BYTES ? bytes - END_BYTES : 0) : 0;
+    for (ssize_t i = 0; i < n; i++)
+        text[i] = text[i] ? text[i] : ' ';
+    if (fd >= 0)
+        close(fd);
+    return text;
+}
+
+void last_words_read(const char *path, char *out, size_t size)
+{
+    char *text = end_read(path);
+    out[0] = 0;
+    if (text)
+        last_words_find(text, strlen(text), out, size);
+    free(text);
+}
+
+void last_words_of(const char *path, const char *name, char *out, size_t size)
+{
+    static const char error[] = "error: ";
+    char *text = end_read(path), *save = NULL;
+    out[0] = 0;
+    for (char *line = text ? strtok_r(text, "\r\n", &save) : NULL; line; line = strtok_r(NULL, "\r\n", &save))
+        if (str_starts(line, name)) {
+            line += strlen(name);
+            snprintf(out, size, "%s", str_starts(line, error) ? line + strlen(error) : line);
+        }
+    free(text);
+}
+
+bool last_words_find_full(const char *text)
+{
+    static const char *const full[] = {"No space left on device", "Disk quota exceeded"};
+    static const char *const memory[] = {"/dev/shm", "</torch_", "shared memory"};
+    bool found = false;
+    while (*text && !found) {
+        size_t n = strcspn(text, "\r\n");
+        for (size_t i = 0; i < ARRAY_LEN(full); i++)
+            found |= memmem(text, n, full[i], strlen(full[i])) != NULL;
+        for (size_t i = 0; i < ARRAY_LEN(memory); i++)
+            found &= memmem(text, n, memory[i], strlen(memory[i])) == NULL;
+        text += n + strspn(text + n, "\r\n");
+    }
+    return found;
+}
+
+bool last_words_tell_full(const char *path)
+{
+    char *text = end_read(path);
+    bool full = text && last_words_find_full(text);
+    free(text);
+    return full;
+}

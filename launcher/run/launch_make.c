@@ -1,0 +1,216 @@
+/* Making runs and finding them again. */
+#include "launcher/run/launch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/evlog.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/lease.h"
+#include "launcher/run/home.h"
+#include "launcher/run/next.h"
+#include "launcher/run/wrap.h"
+
+void launch_init(struct launch *l, const char *home, const char *bin_dir, const char *run_id, const struct run_budget *budget)
+{
+    *l = (struct launch){.home = home, .bin_dir = bin_dir};
+    snprintf(l->run_id, sizeof l->run_id, "%s", run_id);
+    home_run_dir(home, run_id, l->run_dir);
+    l->budget = *budget;
+}
+
+static int foreign_open(const char *home, const char *bin_dir, const char *id, const char *run_dir, struct launch *out, struct err *err)
+{
+    struct wrap wrap;
+    int rc = wrap_load(run_dir, &wrap, err);
+    if (rc < 0)
+        return rc;
+    launch_init(out, home, bin_dir, id, &wrap.budget);
+    out->wrapped = true;
+    wrap_release(&wrap);
+    return 0;
+}
+
+/* For people: the name, or where it has none the beginning of the id. */
+static const char *name_of(const char *home, const char *id, char name[LIMIT_NAME_BYTES])
+{
+    if (home_name_of(home, id, name, NULL) < 0)
+        snprintf(name, LIMIT_NAME_BYTES, "%.8s", id);
+    return name;
+}
+
+int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out, struct err *err)
+{
+    char id[ID_TEXT_BYTES], name[LIMIT_NAME_BYTES], path[LIMIT_PATH_BYTES];
+    struct next next = {0};
+    int rc = home_run_find(home, name_or_id, id, err);
+    if (rc < 0)
+        return rc;
+    if (!file_exists(home_run_dir(home, id, path)))
+        return err_set(err, ERR_INPUT, "run '%s' has no folder '%s' any more: put it back, or free "
+                       "the name by 'reel rm %s'", name_of(home, id, name), path, name);
+    if (wrap_is(path))
+        return foreign_open(home, bin_dir, id, path, out, err);
+    rc = next_load(path, &next, err);
+    if (rc == ERR_NOT_FOUND)
+        return err_set(err, rc, "run '%s' has no file of its own in its folder '%s' any more: put run.json back, or remove what is left by 'reel rm %s'",
+                       name_of(home, id, name), path, name);
+    if (rc < 0)
+        return rc;
+    launch_init(out, home, bin_dir, id, &next.run.budget);
+    next_release(&next);
+    return 0;
+}
+
+static int event_created(const struct launch *l, const struct run *run, struct err *err)
+{
+    struct evlog *log = NULL;
+    struct evlog_event e;
+    struct str data = STR_INIT;
+    char hash[HASH_TEXT_BYTES];
+    int rc = launch_log_open(l, NULL, &log, err);
+    if (rc < 0)
+        return rc;
+    for (int64_t i = 0; i < run->n_stages; i++) /* of synthetic data it is zero */
+        str_addf(&data, "%s%s", i ? " " : "", hash_format(run->stages[i].data_fingerprint, hash));
+    evlog_begin(log, &e, "run_created");
+    json_put_text(&e.out, "name", run->name);
+    json_put_text(&e.out, "config_hash", hash_format(run_config_hash(run), hash));
+    json_put_text(&e.out, "model", run->model.name);
+    json_put_int(&e.out, "total_steps", run_total_steps(run));
+    json_put_text(&e.out, "data_fingerprints", data.p);
+    rc = evlog_commit(log, &e, true, err);
+    str_release(&data);
+    evlog_close(log);
+    return rc;
+}
+
+static int stage_plan_load(const struct run *run, int64_t i, int64_t world, struct plan *plan,
+                           struct err *err)
+{
+    const char *from = run->stages[i].plan;
+    int rc = plan_load(from, plan, err);
+    if (rc == 0 && layout_world(&plan->layout) != world)
+        rc = err_set(err, ERR_INPUT, "stages[%lld].plan '%s' is for %lld ranks, the run has %lld: "
+                     "give plans for as many", (long long)i, from,
+                     (long long)layout_world(&plan->layout), (long long)world);
+    if (rc < 0)
+        return rc;
+    rc = layout_check(&plan->layout, &run->model, plan->seq, plan->gbs, world, err);
+    if (rc < 0)
+        err_context(err, "stages[%lld].plan '%s'", (long long)i, from);
+    return rc;
+}
+
+int launch_plans_check(const struct run *run, int64_t world, struct err *err)
+{
+    struct plan plan;
+    int rc = 0;
+    for (int64_t i = 0; i < run->n_stages && rc == 0; i++)
+        rc = run->stages[i].plan ? stage_plan_load(run, i, world, &plan, err) : 0;
+    return rc;
+}
+
+/* The run's folder has plans of its own: what the user's files become later does not matter. */
+static int stage_plans_write(const struct launch *l, struct run *run, char paths[LIMIT_STAGES][LIMIT_PATH_BYTES + 32], int64_t world,
+                             struct err *err)
+{
+    for (int64_t i = 0; i < run->n_stages; i++) {
+        struct plan plan;
+        if (!run->stages[i].plan)
+            continue;
+        snprintf(paths[i], sizeof paths[i], "%s/stage-%02lld.plan.json", l->run_dir, (long long)i);
+        int rc = stage_plan_load(run, i, world, &plan, err);
+        if (rc < 0 || (rc = plan_save(&plan, paths[i], err)) < 0)
+            return rc;
+        run->stages[i].plan = paths[i];
+    }
+    return 0;
+}
+
+static int folder_write(const struct launch *l, const struct run *run, const struct plan *plan, const char *settings_json,
+                        struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 32], plans[LIMIT_STAGES][LIMIT_PATH_BYTES + 32];
+    struct run own = *run; /* borrows all but the plans' paths */
+    int rc = file_mkdirs(l->run_dir, err);
+    if (rc == 0)
+        rc = stage_plans_write(l, &own, plans, layout_world(&plan->layout), err);
+    snprintf(path, sizeof path, "%s/run.json", l->run_dir);
+    if (rc == 0)
+        rc = run_save(&own, path, err);
+    snprintf(path, sizeof path, "%s/plan.json", l->run_dir);
+    if (rc == 0)
+        rc = plan_save(plan, path, err);
+    snprintf(path, sizeof path, "%s/settings.json", l->run_dir);
+    if (rc == 0 && settings_json)
+        rc = file_publish(path, settings_json, strlen(settings_json), err);
+    return rc == 0 ? event_created(l, run, err) : rc;
+}
+
+/* The name is taken; what the run is to become is the caller's to say (launcher/run/change.h). */
+static int existing_take(const char *home, const char *bin_dir, const char *id, struct launch *out, struct err *err)
+{
+    int rc = launch_open(home, bin_dir, id, out, err);
+    return rc == 0 && out->wrapped ? err_set(err, ERR_EXISTS, "run %s is one of 'reel wrap': give this one another name (--name)", id) : rc;
+}
+
+bool launch_unborn(const struct run_state *s)
+{
+    return s->refused_order > 0 && s->refused_order >= s->intent_order && s->submitted_at == 0 && s->n_attempts == 0;
+}
+
+/* A run whose every submission was refused never had a job: it makes room for one of its name. 1: it did. */
+static int unborn_remove(const char *home, const char *bin_dir, const char *id, struct err *err)
+{
+    struct launch l;
+    struct run_state state;
+    static const struct run_budget usual = RUN_BUDGET_INIT;
+    struct lease *lock = NULL;
+    run_state_init(&state);
+    launch_init(&l, home, bin_dir, id, &usual);
+    int rc = file_exists(l.run_dir) ? run_state_load(l.run_dir, &state, err) : 0;
+    bool unborn = rc == 0 && launch_unborn(&state);
+    if (unborn && (rc = launch_lock(&l, &lock, &state, err)) == 0)
+        unborn = launch_unborn(&state);
+    if (rc == 0 && unborn)
+        rc = home_run_remove(home, id, err);
+    lease_drop(lock);
+    run_state_release(&state);
+    return rc < 0 ? rc : unborn;
+}
+
+int launch_create(const char *home, const char *bin_dir, const struct run *run, const struct plan *plan,
+                  const char *settings_json, struct launch *out, bool *existed, struct err *err)
+{
+    char id[ID_TEXT_BYTES], taken[ID_TEXT_BYTES];
+    struct id unique;
+    struct launch l;
+    int rc;
+    *existed = false;
+    rc = home_name_find(home, run->name, taken, err);
+    if (rc == 0 && (rc = unborn_remove(home, bin_dir, taken, err)) == 0) {
+        *existed = true;
+        return existing_take(home, bin_dir, taken, out, err);
+    }
+    if (rc < 0 && rc != ERR_NOT_FOUND)
+        return rc;
+    if ((rc = id_random(&unique, err)) < 0)
+        return rc;
+    launch_init(&l, home, bin_dir, id_format(unique, id), &run->budget);
+    /* the name last: whoever finds it finds a whole run. A folder without one (the race lost, the disk full) is removed. */
+    rc = folder_write(&l, run, plan, settings_json, err);
+    bool whole = rc == 0;
+    if (whole)
+        rc = home_name_claim(home, run->name, id, taken, err);
+    if (rc < 0) {
+        file_remove_tree(l.run_dir, NULL);
+        if (!whole || rc != ERR_EXISTS)
+            return rc;
+        *existed = true;
+        return existing_take(home, bin_dir, taken, out, err);
+    }
+    *out = l;
+    return 0;
+}

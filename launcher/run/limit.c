@@ -1,0 +1,71 @@
+#include "launcher/run/limit.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "launcher/run/pace.h"
+
+static const double LEAST_S = 60;
+
+double limit_lead_s(double time_limit_s, double save_s, double step_s)
+{
+    return fmin(fmax(LEAST_S, 2 * save_s + step_s), time_limit_s / 2);
+}
+
+double limit_left_s(const struct sched_ending *e, double lasted_s)
+{
+    return fmin(e->limit_at - clock_wall_s(), e->limit_s - lasted_s);
+}
+
+void limit_init(struct limit *l, double time_limit_s)
+{
+    double now = clock_mono_s();
+    *l = (struct limit){.begun_mono = now, .lead_s = limit_lead_s(time_limit_s, 0, 0)};
+    if (time_limit_s > 0) {
+        l->ends_mono = now + time_limit_s;
+        l->look_mono = now + time_limit_s / 2;
+    }
+}
+
+bool limit_is_due(const struct limit *l)
+{
+    return l->ends_mono > 0 && clock_mono_s() >= l->look_mono;
+}
+
+/* The limit may have been moved, or taken away. No answer: as it was. */
+static void ends_ask(struct limit *l, struct work *w, double now)
+{
+    struct sched_ending ending;
+    if (!w->sched || work_ending(w, false, &ending) < 0 || ending.why != SCHED_END_NONE)
+        return;
+    l->ends_mono = ending.limit_at > 0 ? now + limit_left_s(&ending, now - l->begun_mono) : 0;
+}
+
+static double lead_now(const struct limit *l, const char *run_dir)
+{
+    struct run_state s;
+    struct err err = {0};
+    double submitted_s = 0, lead_s = l->lead_s;
+    const char *text = getenv(LIMIT_SAVE_ENV);
+    run_state_init(&s);
+    if (text && num_parse_f64(text, LIMIT_SAVE_ENV, &submitted_s, &err) < 0)
+        log_msg(LOG_WARN, "%s", err.text);
+    if (run_state_load(run_dir, &s, &err) == 0)
+        lead_s = limit_lead_s(l->ends_mono - l->begun_mono, fmax(submitted_s, pace_save_s(&s)), s.last.step >= 0 ? s.last.step_s : 0);
+    run_state_release(&s);
+    return lead_s;
+}
+
+bool limit_look(struct limit *l, struct work *w, const char *run_dir)
+{
+    double now = clock_mono_s();
+    ends_ask(l, w, now);
+    if (l->ends_mono <= 0)
+        return false;
+    l->lead_s = lead_now(l, run_dir);
+    l->look_mono = l->ends_mono - l->lead_s;
+    return now >= l->look_mono;
+}

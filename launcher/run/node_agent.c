@@ -1,0 +1,521 @@
+#include "launcher/run/node_agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/evlog.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/spawn.h"
+#include "launcher/run/ranks.h"
+#include "launcher/sched/hosts.h"
+#include "launcher/start/command.h"
+
+enum { LOOK_EVERY_MS = 250, WORD_BYTES = 299, WORD_MOST_BYTES = 1 << 20, LOG_BYTES = 1 << 24,
+       PASS_ON = SIGUSR1, END = SIGUSR2 }; /* srun passes on both */
+static const double LOOK_CLOSELY_S = 20, LOOK_SELDOM_S = 5; /* for numbered ranks: how long at every turn, and how often then */
+static const double TELL_EVERY_S = 1, SILENT_S = 2, STARTING_S = 60, END_WAIT_S = 10, FREE_WAIT_S = 3, END_LOOK_S = 0.1;
+static const char LISTENS[] = "listens: "; /* and the node's name, on a line of the step's log */
+
+extern char **environ;
+
+static void word_path(const char *run_dir, int64_t attempt, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/claims/notice-%lld", run_dir, (long long)attempt);
+}
+
+static void shared_path(const char *run_dir, int64_t attempt, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/claims/told-%lld", run_dir, (long long)attempt);
+}
+
+static void end_path(const char *run_dir, int64_t attempt, char buf[LIMIT_PATH_BYTES])
+{
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/claims/end-%lld", run_dir, (long long)attempt);
+}
+
+/* Opened anew each time: that is what makes a shared file system ask its server. */
+static bool word_is_there(const char *path)
+{
+    struct str text = STR_INIT;
+    bool there = file_read(path, WORD_MOST_BYTES, &text, NULL) == 0 && text.len > 0;
+    str_release(&text);
+    return there;
+}
+
+/* From the file's beginning: hosts that write at once write one over the other, and either says all there is to say. Appending would let
+ * each go where it thinks the end is. Not durable: those who are to read it live now. */
+static int word_put(const char *path, const char *text, struct err *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    int rc = fd < 0 ? err_set_errno(err, ERR_IO, "cannot open '%s'", path) : file_write_all(fd, text, strlen(text), path, err);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+/* All words have the same length, so that none leaves a rest of another. */
+static int word_write(const char *path, const char *node, int signo, struct err *err)
+{
+    char text[WORD_BYTES + 2];
+    snprintf(text, sizeof text, "{\"node\": \"%.200s\", \"signal\": %d, \"wall\": %.6f}", node, signo, clock_wall_s());
+    size_t n = strlen(text);
+    memset(text + n, ' ', WORD_BYTES - n);
+    text[WORD_BYTES] = '\n';
+    text[WORD_BYTES + 1] = '\0';
+    return word_put(path, text, err);
+}
+
+/* The scheduler's name for this node: what a person looks for. */
+static const char *node_name(void)
+{
+    const char *name = getenv("SLURMD_NODENAME");
+    return name && *name ? name : clock_host();
+}
+
+static const char *run_id_of(const char *run_dir)
+{
+    const char *slash = strrchr(run_dir, '/');
+    return slash ? slash + 1 : run_dir;
+}
+
+void node_agent_mark(const char *run_dir, int64_t attempt, char buf[LIMIT_NAME_BYTES])
+{
+    snprintf(buf, LIMIT_NAME_BYTES, "%s.%lld", run_id_of(run_dir), (long long)attempt);
+}
+
+/* ---- on a node ---- */
+
+struct node {
+    const struct node_agent_conf *conf;
+    char word[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES]; /* files in claims/ */
+    struct evlog *log; /* opened by the first event */
+    bool asked, end, deaf_said, told_said;
+    const char *asked_by;        /* "claims" or "signal" */
+    double asked_at, told_mono;  /* UTC; of the last telling */
+    double begun_mono, looked_mono; /* of this process; of the last look at the ranks */
+    struct ranks_told told;
+};
+
+static struct evlog *node_log(struct node *n)
+{
+    char *dir = file_join(n->conf->run_dir, "events"), writer[LIMIT_NAME_BYTES];
+    struct err err = {0};
+    snprintf(writer, sizeof writer, "node-%s", node_name());
+    struct evlog_ids ids = {run_id_of(n->conf->run_dir), n->conf->attempt, writer, NULL};
+    if (!n->log && dir && evlog_open(dir, &ids, &n->log, &err) < 0)
+        log_msg(LOG_WARN, "events of this node are lost: %s", err.text);
+    free(dir);
+    return n->log;
+}
+
+static void commit(struct node *n, struct evlog_event *e)
+{
+    struct err err = {0};
+    if (evlog_commit(n->log, e, true, &err) < 0)
+        log_msg(LOG_WARN, "event lost: %s", err.text);
+}
+
+static void asked(struct node *n, const char *by)
+{
+    if (n->asked)
+        return;
+    n->asked = true;
+    n->asked_by = by;
+    n->asked_at = clock_wall_s();
+}
+
+/* From the scheduler, or passed on by srun: then the word is there. The first on any node leaves it. */
+static void notice_take(struct node *n, int signo)
+{
+    char name[SIGNAL_NAME_BYTES];
+    struct err err = {0};
+    asked(n, "signal");
+    if (word_is_there(n->word))
+        return;
+    if (word_write(n->word, node_name(), signo, &err) < 0)
+        log_msg(LOG_WARN, "the batch agent is not told: %s", err.text);
+    if (!node_log(n))
+        return;
+    struct evlog_event e;
+    evlog_begin(n->log, &e, "signal");
+    json_put_text(&e.out, "signal", signal_name(signo, name));
+    json_put_int(&e.out, "number", signo);
+    json_put_text(&e.out, "from", "scheduler");
+    json_put_text(&e.out, "node", node_name());
+    commit(n, &e);
+}
+
+static void deaf_note(struct node *n, const struct ranks_told *told)
+{
+    n->deaf_said = true;
+    log_msg(LOG_WARN, "%lld ranks (process %ld) have no handler for signal %d: they are not told to save", (long long)told->deaf,
+            (long)told->deaf_pid, n->conf->signo);
+    if (!node_log(n))
+        return;
+    struct evlog_event e;
+    evlog_begin(n->log, &e, "ranks_deaf");
+    json_put_int(&e.out, "ranks", told->deaf);
+    json_put_int(&e.out, "pid", told->deaf_pid);
+    json_put_int(&e.out, "number", n->conf->signo);
+    commit(n, &e);
+}
+
+/* Once, after the first telling: the batch agent waits for it. */
+static void told_note(struct node *n)
+{
+    n->told_said = true;
+    if (!node_log(n))
+        return;
+    struct evlog_event e;
+    evlog_begin(n->log, &e, "ranks_told");
+    json_put_text(&e.out, "node", node_name());
+    json_put_int(&e.out, "ranks", (int64_t)n->told.n_pids);
+    json_put_text(&e.out, "asked_by", n->asked_by);
+    json_put_num(&e.out, "asked_at", n->asked_at);
+    commit(n, &e);
+}
+
+static void ranks_pass(struct node *n)
+{
+    char mark[LIMIT_NAME_BYTES];
+    size_t before = n->told.n_pids;
+    struct err err = {0};
+    n->told_mono = clock_mono_s();
+    node_agent_mark(n->conf->run_dir, n->conf->attempt, mark);
+    if (ranks_tell(mark, n->conf->signo, &n->told, &err) < 0)
+        log_msg(LOG_WARN, "%s", err.text);
+    if (n->told.n_pids > before)
+        log_msg(LOG_INFO, "%zu ranks of node %s told to save", n->told.n_pids, node_name());
+    if (!n->told_said)
+        told_note(n);
+    if (n->told.deaf && !n->deaf_said)
+        deaf_note(n, &n->told);
+}
+
+static int signals_open(struct err *err)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int *s = (const int[]){SIGTERM, SIGINT, SIGHUP, PASS_ON, END, 0}; *s; s++)
+        sigaddset(&set, *s);
+    int fd = sigprocmask(SIG_BLOCK, &set, NULL) == 0 ? signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC) : -1;
+    return fd >= 0 ? fd : err_set_errno(err, ERR_IO, "cannot open a signalfd");
+}
+
+static void signals_read(struct node *n, int fd)
+{
+    struct signalfd_siginfo info;
+    while (read(fd, &info, sizeof info) == (ssize_t)sizeof info)
+        if (info.ssi_signo == END)
+            n->end = true;
+        else
+            notice_take(n, (int)info.ssi_signo);
+}
+
+/* So that it is known when they are gone. */
+static void ranks_watch(struct node *n)
+{
+    char mark[LIMIT_NAME_BYTES];
+    double now_s = clock_mono_s();
+    if (n->told.numbered || (now_s - n->begun_mono > LOOK_CLOSELY_S && now_s - n->looked_mono < LOOK_SELDOM_S))
+        return;
+    n->looked_mono = now_s;
+    node_agent_mark(n->conf->run_dir, n->conf->attempt, mark);
+    ranks_look(mark, &n->told);
+}
+
+/* Signals last: what was sent before the word to end is taken. */
+static void look_around(struct node *n, int fd)
+{
+    bool end = word_is_there(n->ending);
+    if (word_is_there(n->word))
+        asked(n, "claims");
+    signals_read(n, fd);
+    n->end |= end;
+}
+
+/* Through srun and not through claims/, for which srun is the second way. */
+static void listens_say(void)
+{
+    char line[LIMIT_NAME_BYTES];
+    struct err err = {0};
+    snprintf(line, sizeof line, "%s%s\n", LISTENS, node_name());
+    if (file_write_all(STDOUT_FILENO, line, strlen(line), "the step's log", &err) < 0)
+        log_msg(LOG_WARN, "the batch agent does not learn at once that this node listens: %s", err.text);
+}
+
+static void node_init(struct node *n, const struct node_agent_conf *conf)
+{
+    *n = (struct node){.conf = conf, .begun_mono = clock_mono_s()};
+    word_path(conf->run_dir, conf->attempt, n->word);
+    end_path(conf->run_dir, conf->attempt, n->ending);
+    shared_path(conf->run_dir, conf->attempt, n->shared);
+    if (conf->agent_host && strcmp(conf->agent_host, clock_host()) == 0)
+        n->told.shared = n->shared;
+}
+
+int node_agent_run(const struct node_agent_conf *conf, struct err *err)
+{
+    struct node n;
+    pid_t step = getppid();
+    int fd = signals_open(err), rc = fd < 0 ? fd : 0;
+    node_init(&n, conf);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != step) /* a node agent does not outlive its step */
+        return err_set(err, ERR_ENV, "the step of this node agent has ended");
+    if (rc == 0)
+        listens_say();
+    while (rc == 0 && !n.end) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (poll(&p, 1, LOOK_EVERY_MS) < 0 && errno != EINTR)
+            rc = err_set_errno(err, ERR_IO, "cannot wait for signals");
+        look_around(&n, fd);
+        if (n.asked && !n.end && conf->signo && clock_mono_s() - n.told_mono >= TELL_EVERY_S)
+            ranks_pass(&n);
+        if (!n.asked && conf->signo)
+            ranks_watch(&n);
+    }
+    evlog_close(n.log);
+    ranks_release(&n.told);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+/* ---- in the batch agent ---- */
+
+struct node_agents {
+    struct sched_step *step;
+    struct sched_step_status status;
+    const char *run_dir;    /* borrowed */
+    int64_t attempt;
+    bool passes;            /* the ranks are told */
+    bool word_ours;         /* the batch agent was first to leave word */
+    char word[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES]; /* files in claims/ */
+    const char *log_path;   /* of the step */
+    const char **names;     /* of the nodes; those that have told their ranks are NULL */
+    size_t n_names;
+    struct str silent;
+    double started_mono, told_mono; /* of the step's start; of the first telling, 0: none */
+    bool gone, ended;       /* by itself; when asked */
+    struct arena arena;
+};
+
+static int command_build(const struct node_agent_conf *conf, const char *bin_dir, struct arena *arena, struct sched_step_spec *spec,
+                         struct err *err)
+{
+    const char **env;
+    const char **argv = arena_array(arena, 11, sizeof *argv);
+    char mark[LIMIT_NAME_BYTES];
+    node_agent_mark(conf->run_dir, conf->attempt, mark);
+    const char *extra[] = {arena_printf(arena, RANKS_AGENT_VARIABLE "=%s", mark), NULL};
+    int rc = extra[0] ? command_environment((const char *const *)environ, extra, arena, &env, err) : ERR_NOMEM;
+    if (rc < 0 || !argv)
+        return rc < 0 ? rc : err_set(err, ERR_NOMEM, "out of memory");
+    argv[0] = arena_printf(arena, "%s/reel", bin_dir);
+    argv[1] = "node-agent";
+    argv[2] = "--run-dir";
+    argv[3] = conf->run_dir;
+    argv[4] = "--attempt";
+    argv[5] = arena_printf(arena, "%lld", (long long)conf->attempt);
+    argv[6] = "--signal";
+    argv[7] = arena_printf(arena, "%d", conf->signo);
+    argv[8] = "--agent-host";
+    argv[9] = clock_host();
+    spec->argv = argv;
+    spec->env = env;
+    spec->cwd = conf->run_dir;
+    spec->log_path = arena_printf(arena, "%s/logs/nodes-%lld.log", conf->run_dir, (long long)conf->attempt);
+    spec->per_node = true;
+    return argv[0] && argv[5] && argv[7] && spec->log_path ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+/* The names are Slurm's. Unknown they are all silent. */
+static void names_find(struct node_agents *n)
+{
+    const char *list = getenv("SLURM_JOB_NODELIST");
+    struct err err = {0};
+    if (hosts_expand(list ? list : "", &n->arena, &n->names, &n->n_names, &err) < 0)
+        log_msg(LOG_WARN, "which nodes are to tell their ranks is not known: %s", err.text);
+}
+
+int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, const char *bin_dir, struct node_agents **out,
+                      struct err *err)
+{
+    struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
+    struct node_agents *n = calloc(1, sizeof *n);
+    if (!n)
+        return err_set(err, ERR_NOMEM, "out of memory for the node agents");
+    *n = (struct node_agents){.run_dir = conf->run_dir, .attempt = conf->attempt, .passes = conf->signo != 0, .silent = STR_INIT};
+    arena_init(&n->arena, 0);
+    word_path(conf->run_dir, conf->attempt, n->word);
+    end_path(conf->run_dir, conf->attempt, n->ending);
+    shared_path(conf->run_dir, conf->attempt, n->shared);
+    names_find(n);
+    int rc = word_put(n->word, "", err);
+    if (rc == 0)
+        rc = word_put(n->ending, "", err);
+    if (rc == 0)
+        rc = file_mkdirs(n->shared, err);
+    if (rc == 0)
+        rc = command_build(conf, bin_dir, &n->arena, &spec, err);
+    n->log_path = spec.log_path;
+    if (rc == 0)
+        rc = sched_step_start(steps, &spec, &n->step, err);
+    n->started_mono = clock_mono_s();
+    if (rc == 0)
+        *out = n;
+    else
+        node_agents_free(n);
+    return rc;
+}
+
+static void look(struct node_agents *n)
+{
+    if (n->gone || n->ended || sched_step_poll(n->step, 0, &n->status, NULL) < 0 || !n->status.ended)
+        return;
+    n->gone = true;
+    log_msg(LOG_WARN, "the srun of the node agents has ended with %s %d: those of them that live find a notice all the same; see logs/nodes-*.log",
+            n->status.exit_signal ? "signal" : "exit code", n->status.exit_signal ? n->status.exit_signal : n->status.exit_code);
+}
+
+bool node_agents_heard(const struct node_agents *n)
+{
+    return n && !n->word_ours && word_is_there(n->word);
+}
+
+const char *node_agents_lost(struct node_agents *n)
+{
+    if (!n)
+        return "";
+    look(n);
+    return n->status.node_lost;
+}
+
+const char *node_agents_shared(const struct node_agents *n)
+{
+    return n ? n->shared : NULL;
+}
+
+/* Has this node said that its ranks were told? */
+static bool has_told(const struct node_agents *n, const char *node)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct evlog_reader *log = NULL;
+    const cJSON *event;
+    bool told = false;
+    snprintf(path, sizeof path, "%s/events/node-%s.a%lld.evlog", n->run_dir, node, (long long)n->attempt);
+    if (!file_exists(path) || evlog_reader_open(path, &log, NULL) < 0)
+        return false;
+    while (!told && evlog_reader_next(log, &event, NULL) == 1)
+        told = strcmp(json_text(event, "ev", ""), "ranks_told") == 0;
+    evlog_reader_close(log);
+    return told;
+}
+
+static void silent_find(struct node_agents *n)
+{
+    str_clear(&n->silent);
+    for (size_t i = 0; i < n->n_names; i++) {
+        if (n->names[i] && has_told(n, n->names[i]))
+            n->names[i] = NULL;
+        if (n->names[i])
+            str_addf(&n->silent, "%s%s", n->silent.len ? "," : "", n->names[i]);
+    }
+    if (!n->n_names)
+        str_add(&n->silent, "?");
+}
+
+/* Have all silent nodes said that they hear signals? */
+static bool silent_listen(const struct node_agents *n)
+{
+    struct str log = STR_INIT;
+    char line[LIMIT_NAME_BYTES];
+    bool all = n->n_names > 0 && file_read(n->log_path, LOG_BYTES, &log, NULL) == 0 && log.len;
+    for (size_t i = 0; all && i < n->n_names; i++)
+        if (n->names[i]) {
+            snprintf(line, sizeof line, "%s%s\n", LISTENS, n->names[i]);
+            all = strstr(log.p, line) != NULL;
+        }
+    str_release(&log);
+    return all;
+}
+
+/* The signal would end a node agent that does not listen yet; when it does, it finds the word by itself. */
+static bool by_srun(struct node_agents *n)
+{
+    silent_find(n);
+    return n->silent.len && !n->gone && (silent_listen(n) || clock_mono_s() - n->started_mono >= STARTING_S);
+}
+
+const char *node_agents_tell(struct node_agents *n)
+{
+    struct err err = {0};
+    if (!n || !n->passes || n->ended)
+        return "";
+    if (!word_is_there(n->word)) {
+        n->word_ours = true;
+        if (word_write(n->word, node_name(), PASS_ON, &err) < 0)
+            log_msg(LOG_WARN, "the node agents are told through srun alone: %s", err.text);
+    }
+    if (n->told_mono == 0)
+        n->told_mono = clock_mono_s();
+    if ((!err.code && clock_mono_s() - n->told_mono < SILENT_S) || !by_srun(n))
+        return "";
+    sched_step_signal(n->step, PASS_ON, NULL);
+    return n->silent.p;
+}
+
+/* Waits for their end, or until there is a word: more they have not to say. */
+static void end_wait(struct node_agents *n, double wait_s, bool for_word)
+{
+    double until = clock_mono_s() + wait_s;
+    while (!n->status.ended && clock_mono_s() < until && !(for_word && word_is_there(n->word)))
+        if (sched_step_poll(n->step, END_LOOK_S, &n->status, NULL) < 0)
+            return;
+}
+
+static void end_ask(struct node_agents *n)
+{
+    if (!n->ended) {
+        word_put(n->ending, "{\"end\": true}\n", NULL);
+        sched_step_signal(n->step, END, NULL);
+    }
+    n->ended = true;
+}
+
+bool node_agents_end(struct node_agents *n)
+{
+    look(n);
+    if (n->gone)
+        return false;
+    end_ask(n);
+    end_wait(n, END_WAIT_S, true);
+    return n->status.ended && n->status.exit_code == 0 && !n->status.exit_signal;
+}
+
+void node_agents_free(struct node_agents *n)
+{
+    if (!n)
+        return;
+    if (n->step) {
+        end_ask(n); /* their srun may be gone, and they live */
+        end_wait(n, FREE_WAIT_S, false);
+    }
+    sched_step_free(n->step);
+    file_remove_tree(n->shared, NULL);
+    str_release(&n->silent);
+    arena_release(&n->arena);
+    free(n);
+}

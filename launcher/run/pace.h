@@ -1,0 +1,14 @@
+/* pace: what a run's record says of how long saves take and how often it fails; pure. */
+#ifndef LAUNCHER_RUN_PACE_H
+#define LAUNCHER_RUN_PACE_H
+
+#include "launcher/run/state.h"
+
+/* The 99th percentile of the run's saves, as far as attempts keep them: the longest of each, s. 0: none was made. */
+double pace_save_s(const struct run_state *s);
+
+/* Mean training time between ends that saved nothing: crashes, hangs, lost nodes, and preemptions and time limits that came before the run
+ * had saved; s. 0: there was none. */
+double pace_mtbf_s(const struct run_state *s);
+
+#endif

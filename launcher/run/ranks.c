@@ -1,0 +1,353 @@
+#include "launcher/run/ranks.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "launcher/sched/proc.h"
+
+enum { HELD_BACK_LOOKS = 4, LOOKS_AT_MOST = 100 };
+static const double LOOK_EVERY_S = 0.003;
+static const double FORSAKEN_S = 2; /* between taking a rank on and telling it are microseconds */
+
+/* By which rank a process is: torchrun and many others, Open MPI, PMIx, PMI, Slurm's task of a numbered step. */
+static const char *const rank_variables[] = {"RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_STEP_ID",
+                                             "SLURM_PROCID", NULL};
+
+struct process {
+    pid_t pid, parent;
+    struct str numbers; /* "RANK=3\n...", "" for a process that is none */
+    char node[LIMIT_NAME_BYTES]; /* Slurm's name of its node, "" where it has none */
+    bool agent;         /* a node agent, and no process of the trainer */
+    bool left_out, first, launcher;
+};
+
+/* The value of a variable among the entries of a /proc/PID/environ, NULL if it has none. */
+static const char *environ_get(const struct str *environ_text, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = environ_text->p, *end = p + environ_text->len; p < end; p += strlen(p) + 1)
+        if (strncmp(p, name, n) == 0 && p[n] == '=')
+            return p + n + 1;
+    return NULL;
+}
+
+static bool environ_is(const struct str *environ_text, const char *name, const char *value)
+{
+    const char *found = environ_get(environ_text, name);
+    return found && strcmp(found, value) == 0;
+}
+
+/* Fills in what the environment tells; the numbers in an order of our own, for shells shuffle what they export. False for a process without
+ * our mark. */
+static bool environ_look(struct process *p, const char *mark)
+{
+    struct str text = STR_INIT;
+    bool readable = proc_read(p->pid, "environ", &text);
+    bool marked = readable && environ_is(&text, RANKS_VARIABLE, mark);
+    bool step = marked && environ_get(&text, "SLURM_STEP_ID"); /* the batch script has a SLURM_PROCID too */
+    p->agent = readable && environ_is(&text, RANKS_AGENT_VARIABLE, mark);
+    const char *node = marked || p->agent ? environ_get(&text, "SLURMD_NODENAME") : NULL, *value;
+    snprintf(p->node, sizeof p->node, "%s", node ? node : "");
+    for (const char *const *v = rank_variables; marked && *v; v++)
+        if ((value = environ_get(&text, *v)) && (step || !str_starts(*v, "SLURM_")))
+            str_addf(&p->numbers, "%s=%s\n", *v, value);
+    str_release(&text);
+    return marked || p->agent;
+}
+
+/* A mask in the text of /proc/PID/status, proc(5): "SigBlk", "SigCgt". */
+static bool is_in_mask(const char *status, const char *mask, int signo)
+{
+    const char *at = strstr(status, mask);
+    return at && strtoull(at + strlen(mask), NULL, 16) >> (signo - 1) & 1;
+}
+
+/* Processor time of the first thread, which is the one that status tells of: utime and stime, fields 14 and 15 of stat, proc(5). */
+static int64_t ticks_of(pid_t pid)
+{
+    char name[64];
+    struct str text = STR_INIT;
+    long long user = 0, system = 0;
+    snprintf(name, sizeof name, "task/%ld/stat", (long)pid);
+    const char *p = proc_read(pid, name, &text) ? strrchr(text.p, ')') : NULL;
+    if (p && sscanf(p, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lld %lld", &user, &system) != 2)
+        user = system = 0;
+    str_release(&text);
+    return user + system;
+}
+
+enum hearing { DEAF, HANDLES, HOLDS_BACK, STANDS_STILL };
+
+/* *ticks: at the look before. */
+static enum hearing look(pid_t pid, int signo, int64_t *ticks)
+{
+    struct str status = STR_INIT;
+    enum hearing found = DEAF;
+    int64_t before = *ticks;
+    if (proc_read(pid, "status", &status) && is_in_mask(status.p, "\nSigCgt:", signo)) {
+        found = HANDLES;
+    } else if (status.p && is_in_mask(status.p, "\nSigBlk:", signo)) {
+        *ticks = ticks_of(pid);
+        found = strstr(status.p, "\nState:\tS") || *ticks > before ? HOLDS_BACK : STANDS_STILL;
+    }
+    str_release(&status);
+    return found;
+}
+
+/* Is the signal handled, or held back by one who waits for it (sigwait in another thread, signalfd)? A shell holds it back for a moment
+ * whenever it forks, so that has to last; and where it gets no processor in that moment it lasts by itself, so a look counts only if the
+ * process sleeps, which no shell does within fork, or has computed since the look before. One that does neither is asked again at the next call. */
+static bool is_heard(pid_t pid, int signo)
+{
+    int64_t ticks = INT64_MAX;
+    int counted = 0;
+    for (int i = 0; i < LOOKS_AT_MOST && counted < HELD_BACK_LOOKS; i++) {
+        if (i > 0)
+            clock_sleep_s(LOOK_EVERY_S);
+        enum hearing now = look(pid, signo, &ticks);
+        if (now == HANDLES || now == DEAF)
+            return now == HANDLES;
+        counted += now == HOLDS_BACK;
+    }
+    return counted == HELD_BACK_LOOKS;
+}
+
+/* Programs that start ranks and take a signal for their own end. */
+static bool is_starter(pid_t pid)
+{
+    static const char *const names[] = {"srun\n", "mpirun\n", "mpiexec\n", "prterun\n", NULL};
+    struct str text = STR_INIT;
+    bool starter = false;
+    if (proc_read(pid, "comm", &text))
+        for (const char *const *name = names; *name; name++)
+            starter |= strcmp(text.p, *name) == 0;
+    str_release(&text);
+    return starter;
+}
+
+static struct process *find(struct process *list, size_t n, pid_t pid)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i].pid == pid)
+            return &list[i];
+    return NULL;
+}
+
+/* Which are the first of their rank, and which of those have ranks below them. */
+static void classify(struct process *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct process *p = &list[i], *parent = find(list, n, p->parent);
+        p->first = p->numbers.len > 0 && (!parent || strcmp(parent->numbers.p, p->numbers.p) != 0);
+        for (size_t depth = 0; p->first && parent && depth < n; depth++, parent = find(list, n, parent->parent))
+            parent->launcher = true;
+    }
+}
+
+/* Started by no launcher that numbers ranks: those that hear count, the topmost of each line. */
+static bool hears_first(struct process *list, size_t n, const struct process *p, int signo)
+{
+    struct process *above = find(list, n, p->parent);
+    if (!is_heard(p->pid, signo) || is_starter(p->pid))
+        return false;
+    for (size_t depth = 0; above && depth < n; depth++, above = find(list, n, above->parent))
+        if (is_heard(above->pid, signo) && !is_starter(above->pid))
+            return false;
+    return true;
+}
+
+/* Is this process on another node, which lives on this machine as well and has an agent of its own? */
+static bool is_elsewhere(const struct process *list, size_t n, const struct process *p, const char *own_node)
+{
+    if (!own_node || !p->node[0] || strcmp(p->node, own_node) == 0)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (list[i].agent && strcmp(list[i].node, p->node) == 0)
+            return true;
+    return false;
+}
+
+/* Leaves the trainer's processes of this node. */
+static void own_keep(struct process *list, size_t *n)
+{
+    const char *own_node = getenv("SLURMD_NODENAME");
+    size_t kept = 0;
+    for (size_t i = 0; i < *n; i++)
+        list[i].left_out = list[i].agent || is_elsewhere(list, *n, &list[i], own_node);
+    for (size_t i = 0; i < *n; i++)
+        if (list[i].left_out)
+            str_release(&list[i].numbers);
+        else
+            list[kept++] = list[i];
+    *n = kept;
+}
+
+static int processes_read(const char *mark, struct process **out, size_t *n, struct err *err)
+{
+    struct proc_row *rows;
+    size_t n_rows = proc_list(&rows);
+    struct process *list = calloc(n_rows + 1, sizeof *list);
+    *n = 0;
+    for (size_t i = 0; list && i < n_rows; i++) {
+        struct process p = {.pid = rows[i].pid, .parent = rows[i].parent, .numbers = STR_INIT};
+        if (environ_look(&p, mark))
+            list[(*n)++] = p;
+        else
+            str_release(&p.numbers);
+    }
+    free(rows);
+    if (list)
+        own_keep(list, n);
+    *out = list;
+    return list ? 0 : err_set(err, ERR_NOMEM, "out of memory looking for the trainer's processes");
+}
+
+/* Has somebody else had this process for so long and not told it that he must have been killed? */
+static bool is_forsaken(struct ranks_told *told, pid_t pid)
+{
+    double now_s = clock_mono_s();
+    for (size_t i = 0; i < told->n_claims; i++)
+        if (told->claims[i].pid == pid)
+            return now_s - told->claims[i].seen_mono >= FORSAKEN_S;
+    struct ranks_claim *grown = realloc(told->claims, (told->n_claims + 1) * sizeof *grown);
+    if (grown) {
+        told->claims = grown;
+        told->claims[told->n_claims++] = (struct ranks_claim){pid, now_s};
+    }
+    return false;
+}
+
+enum claim { CLAIM_OURS, CLAIM_TOLD, CLAIM_OPEN };
+
+/* Whose is it to tell? Of those who share the telling the one that makes the process's folder (path) tells it, and makes <path>.told
+ * when he has; what cannot be noted is told, for twice is better than never. */
+static enum claim claim(struct ranks_told *told, pid_t pid, char path[LIMIT_PATH_BYTES])
+{
+    if (!told->shared)
+        return CLAIM_OURS;
+    snprintf(path, LIMIT_PATH_BYTES, "%s/%ld.%lld.told", told->shared, (long)pid, (long long)proc_identify(pid).start);
+    if (access(path, F_OK) == 0)
+        return CLAIM_TOLD;
+    char *ending = path + strlen(path) - strlen(".told");
+    *ending = '\0';
+    bool ours = mkdir(path, 0777) == 0 || errno != EEXIST;
+    *ending = '.';
+    return ours || is_forsaken(told, pid) ? CLAIM_OURS : CLAIM_OPEN;
+}
+
+static void tell(pid_t pid, int signo, struct ranks_told *told)
+{
+    char path[LIMIT_PATH_BYTES];
+    for (size_t i = 0; i < told->n_pids; i++)
+        if (told->pids[i] == pid)
+            return;
+    if (!is_heard(pid, signo)) {
+        told->deaf++;
+        told->deaf_pid = pid;
+        return;
+    }
+    pid_t *grown = realloc(told->pids, (told->n_pids + 1) * sizeof *grown);
+    told->pids = grown ? grown : told->pids;
+    if (!grown) /* with no memory to remember it: at the next call */
+        return;
+    enum claim whose = claim(told, pid, path);
+    if (whose == CLAIM_OPEN || (whose == CLAIM_OURS && kill(pid, signo) < 0))
+        return;
+    if (whose == CLAIM_OURS && told->shared)
+        mkdir(path, 0777);
+    told->pids[told->n_pids++] = pid;
+}
+
+static void list_free(struct process *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        str_release(&list[i].numbers);
+    free(list);
+}
+
+static bool is_rank(const struct process *p)
+{
+    return p->first && !p->launcher;
+}
+
+/* Whoever looks later may find those who had numbers gone. */
+static void numbered_keep(struct ranks_told *told, bool seen)
+{
+    char path[LIMIT_PATH_BYTES];
+    if (told->numbered || (!seen && !told->shared))
+        return;
+    snprintf(path, sizeof path, "%s/numbered", told->shared ? told->shared : "");
+    told->numbered = seen || access(path, F_OK) == 0;
+    if (seen && told->shared)
+        mkdir(path, 0777);
+}
+
+/* The trainer's processes, with what is known of their numbers. */
+static int ranks_read(const char *mark, struct ranks_told *told, struct process **list, size_t *n, struct err *err)
+{
+    bool seen = false;
+    int rc = processes_read(mark, list, n, err);
+    if (rc < 0)
+        return rc;
+    classify(*list, *n);
+    for (size_t i = 0; i < *n; i++)
+        seen |= (*list)[i].first;
+    numbered_keep(told, seen);
+    return 0;
+}
+
+void ranks_look(const char *mark, struct ranks_told *told)
+{
+    struct process *list;
+    size_t n;
+    if (!told->numbered && ranks_read(mark, told, &list, &n, NULL) == 0)
+        list_free(list, n);
+}
+
+int ranks_tell(const char *mark, int signo, struct ranks_told *told, struct err *err)
+{
+    struct process *list;
+    size_t n;
+    int rc = ranks_read(mark, told, &list, &n, err);
+    if (rc < 0)
+        return rc;
+    told->deaf = 0;
+    for (size_t i = 0; i < n; i++)
+        if (told->numbered ? is_rank(&list[i]) : hears_first(list, n, &list[i], signo))
+            tell(list[i].pid, signo, told);
+    for (size_t i = 0; i < n && !told->numbered && !told->n_pids && !told->deaf; i++)
+        if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
+            tell(list[i].pid, signo, told); /* nobody hears: it is the first that is deaf */
+    list_free(list, n);
+    return 0;
+}
+
+void ranks_release(struct ranks_told *told)
+{
+    free(told->pids);
+    free(told->claims);
+    *told = (struct ranks_told){.shared = told->shared};
+}
+
+int64_t ranks_count(const char *mark)
+{
+    struct process *list;
+    size_t n;
+    int64_t ranks = 0;
+    if (processes_read(mark, &list, &n, NULL) < 0)
+        return -1;
+    classify(list, n);
+    for (size_t i = 0; i < n; i++)
+        ranks += is_rank(&list[i]);
+    list_free(list, n);
+    return ranks;
+}

@@ -1,0 +1,89 @@
+#include "launcher/run/space.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/num.h"
+#include "launcher/run/last_words.h"
+
+enum { A_WORD_BYTES = 64 << 10, FULL_WITH_ROOM_MOST = 8 };
+
+int64_t space_needed(const struct run_state *s)
+{
+    for (int64_t i = s->n_attempts - 1; i >= 0; i--)
+        if (s->attempts[i].space.any)
+            return s->attempts[i].space.needed_bytes;
+    return 0;
+}
+
+int64_t space_left(const char *run_dir, const char *saves)
+{
+    int64_t here = file_space(run_dir), there = saves ? file_space(saves) : -1;
+    return here < 0 || (there >= 0 && there < here) ? there : here;
+}
+
+void space_event_held(struct attempt *a, double until, int64_t needed_bytes, int64_t free_bytes)
+{
+    struct evlog_event e;
+    evlog_begin(a->log, &e, "held");
+    json_put_text(&e.out, "reason", attempt_cause_names[CAUSE_DISK_FULL]);
+    json_put_num(&e.out, "until", until);
+    json_put_int(&e.out, "needed_bytes", needed_bytes);
+    json_put_int(&e.out, "free_bytes", free_bytes);
+    attempt_event(a, &e);
+}
+
+bool space_is_out(const char *run_dir)
+{
+    int64_t left = file_space(run_dir);
+    return left >= 0 && left < A_WORD_BYTES;
+}
+
+bool space_for_words(struct attempt *a)
+{
+    struct evlog_event e;
+    if (space_is_out(a->run_dir))
+        return false;
+    evlog_begin(a->log, &e, "silence");
+    attempt_event(a, &e);
+    return attempt_flush(a) != ERR_FULL;
+}
+
+bool space_missed(struct attempt *a, const struct run_attempt *told, int exit_code)
+{
+    if (told && told->disk_full)
+        return true;
+    return exit_code == err_exit_code(ERR_FULL) && (space_is_out(a->run_dir) || attempt_flush(a) == ERR_FULL);
+}
+
+void space_foreign_begin(struct space_foreign *f, const char *run_dir, const struct wrap *w, const struct run_state *before)
+{
+    int64_t left = space_left(run_dir, w->saves);
+    *f = (struct space_foreign){.needed_bytes = num_max_i64(wrap_save_bytes(w), A_WORD_BYTES), .free_bytes = left};
+    f->doubted = run_state_full_with_room(before) >= FULL_WITH_ROOM_MOST;
+    f->tight = left >= 0 && left < f->needed_bytes && run_state_not_before(before, clock_wall_s()) <= 0;
+}
+
+bool space_foreign_missed(struct space_foreign *f, const char *run_dir, const struct wrap *w, const struct sched_step_status *end,
+                          const char *log)
+{
+    bool failed = end->exit_code != 0 || end->exit_signal, by_signal = end->exit_signal || end->exit_code > 128;
+    int64_t left = space_left(run_dir, w->saves);
+    f->needed_bytes = num_max_i64(f->needed_bytes, wrap_save_bytes(w));
+    f->free_bytes = left;
+    bool low = left >= 0 && left < f->needed_bytes;
+    bool told = failed && last_words_tell_full(log);
+    f->disbelieved = told && f->doubted && left >= f->needed_bytes;
+    return (told && !f->disbelieved) || (failed && low && !f->tight && !by_signal);
+}
+
+void space_event_low(struct attempt *a, const struct space_foreign *f, int64_t steps)
+{
+    struct evlog_event e;
+    evlog_begin(a->log, &e, "space_low");
+    json_put_int(&e.out, "step", num_max_i64(steps, 0));
+    json_put_int(&e.out, "needed_bytes", f->needed_bytes);
+    json_put_int(&e.out, "free_bytes", f->free_bytes);
+    json_put_int(&e.out, "removed", 0);
+    json_put_bool(&e.out, "enough", false);
+    attempt_event(a, &e);
+}

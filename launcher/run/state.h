@@ -1,0 +1,157 @@
+/* state: a run's state as a fold over its event logs.
+ *
+ * There is no other source of truth. run_state_apply is pure and commutative: every event sets fields of its own
+ * attempt or raises a maximum, so logs of several writers may be folded in any order, twice, or in part. What is to be done
+ * next (run_state_next) is a pure function of the folded state; doing it is the agent's and the launcher's part.
+ *
+ *     struct run_state s;
+ *     run_state_init(&s);
+ *     run_state_load(run_dir, &s, err);         // folds <run_dir>/events/ *.evlog
+ *     switch (run_state_next(&s, &budget, &why)) …
+ *     run_state_release(&s);
+ *
+ * Fields are what events said; -1 or 0 where none has spoken yet. Times are UTC seconds of the host that wrote the event.
+ */
+#ifndef LAUNCHER_RUN_STATE_H
+#define LAUNCHER_RUN_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "profiles/run.h"
+
+enum attempt_cause { /* why an attempt ended */
+    CAUSE_NONE,      /* it has not ended, or nobody could say so (agent killed) */
+    CAUSE_DONE,
+    CAUSE_PREEMPT,
+    CAUSE_TIME_LIMIT,
+    CAUSE_CRASH,
+    CAUSE_NODE_FAIL,
+    CAUSE_CANCEL,
+    CAUSE_HANG,
+    CAUSE_DIVERGED,  /* the trainer gave up: too many steps without a finite gradient */
+    CAUSE_EARLY_EXIT, /* a wrapped trainer exited with 0 short of its steps, and nobody had asked it to stop; counted like a crash */
+    CAUSE_PAUSE,     /* asked to, by 'reel pause' */
+    CAUSE_DISK_FULL, /* no room for its last checkpoint */
+};
+extern const char *const attempt_cause_names[]; /* ended by NULL; "" for CAUSE_NONE */
+
+/* What its owner wants of it: the newest word counts, by turn, then by time, then the stronger one. */
+enum run_wish { WISH_RUN, WISH_PAUSE, WISH_CANCEL };
+
+enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 256 };
+
+struct run_attempt {
+    int64_t number; /* from 1 */
+    char job_id[STATE_JOB_BYTES], token[ID_TEXT_BYTES]; /* of its submission; "" outside a job, and for a wrapped run */
+    double started_at, trainer_started_at, first_step_at, ended_at;
+    double signal_at;                /* first notice to stop, at the agent or at the trainer; 0 none */
+    char signal[16];                 /* its name */
+    bool signal_at_step;             /* it reached the trainer's step and not (yet) the agent: Slurm within a grace time */
+    double stop_seen_at;             /* the trainer's ranks agreed to save and stop; 0 no */
+    char node_lost[64];              /* a node of it failed; "" none */
+    char told_by_srun[64];           /* nodes whose ranks had to be told through srun too; "" none */
+    bool progressed;                 /* a foreign trainer's sign that it came further, see wrap.h */
+    bool stopped;                    /* it saved and stopped because it was asked to */
+    bool disk_full;                  /* there was no room for its last save */
+    double held_until;               /* it waits until then for room on the disk before it starts; 0 it does not */
+    struct { int64_t step, needed_bytes, free_bytes, removed; bool any, enough; } space; /* the last time that space was low; any: it was */
+    bool done;                       /* it published what was the last step then */
+    bool withheld;                   /* its agent did not give the job back: nobody could say who told it to stop */
+    double requeued_at;              /* its agent gave the job back to the scheduler to run again; 0 no */
+    double load_s, save_s;           /* checkpoint load; longest save */
+    int64_t first_step, last_step;   /* optimizer steps executed, -1 none */
+    int64_t saved_step;              /* steps contained in the newest checkpoint it published, -1 none */
+    int64_t loaded_step;             /* steps contained in the checkpoint it started from, -1 none */
+    int64_t damaged;                 /* checkpoints it found damaged and skipped */
+    char failed[STATE_TEXT_BYTES];   /* what its trainer said of its end in an error; "" nothing */
+    bool refused_input;              /* before its first step: another attempt would refuse it, too */
+    char refused[STATE_TEXT_BYTES];  /* why it went on from no checkpoint, and ended; "" it did not refuse */
+    enum attempt_cause cause;
+    int exit_code;
+    char detail[STATE_TEXT_BYTES];
+};
+
+struct run_state {
+    char run[ID_TEXT_BYTES], name[LIMIT_NAME_BYTES], model[LIMIT_NAME_BYTES];
+    /* Of the newest submission, by order, which counts them: clocks differ. A token that is not job_token's is an intent whose outcome is
+     * not known. after, after_job: token and job whose end the newest one waits for, a job of this run that may still live; "" none. */
+    char token[ID_TEXT_BYTES], after[ID_TEXT_BYTES], after_job[STATE_JOB_BYTES], sched[16];
+    char job_id[STATE_JOB_BYTES], job_token[ID_TEXT_BYTES];
+    char cancel_by[STATE_TEXT_BYTES]; /* how, where it was not `reel cancel`; "" else */
+    int64_t intent_order, submitted_order;
+    int64_t refused_order;          /* newest submission that the scheduler refused, 0: none */
+    int64_t revision, job_revision; /* of the newest change (launcher/run/next.h); the one that the newest submission knew */
+    double created_at, intent_at, submitted_at;
+    enum run_wish wish;
+    int64_t wish_turn;              /* counts what its owner said */
+    double wish_at;
+    int64_t stopped_attempt;        /* newest attempt that a pause or a cancel met; 0 none */
+    enum run_wish stopped_by;       /* which */
+    int64_t retried_after;          /* attempts up to this one fail the run no more, 0: none */
+    int64_t budget_from;            /* attempts after this one count against the budgets */
+    int64_t total_steps, max_step;  /* max_step: highest step ever executed, -1 none */
+    int64_t saved_step;             /* steps in the newest published checkpoint, -1 none */
+    struct { /* how often to save, as the trainer chose last; steps 0: it did not */
+        int64_t attempt, step, steps;
+        double step_s, save_s, mtbf_s;
+        bool save_measured, mtbf_measured;
+    } every;
+    int64_t done_steps;             /* in the last step that was published as such; -1 none */
+    bool done;                      /* it still is the last one: the run was not made longer since */
+    double last_event_at;
+    struct { int64_t step; double step_s, loss, mfu, tokens; } last; /* of the highest step, newest execution */
+    int64_t last_attempt_of_step;
+    char layout[STATE_TEXT_BYTES], device[LIMIT_NAME_BYTES];
+    struct run_attempt *attempts; /* sorted by number; the one pointer here and in an attempt, as snapshots keep the bytes */
+    int64_t n_attempts;
+    int64_t damaged_records;      /* of the logs, see evlog */
+};
+
+void run_state_init(struct run_state *s);
+void run_state_release(struct run_state *s);
+/* One event; kinds it does not know are ignored. Fails only for lack of memory. */
+int run_state_apply(struct run_state *s, const cJSON *event, struct err *err);
+/* The end of an attempt that its log could not take (a full disk). Fails only for lack of memory. */
+int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause, const char *detail, struct err *err);
+/* Fold every log under <run_dir>/events into *s (initialised). A missing folder is an empty state. */
+int run_state_load(const char *run_dir, struct run_state *s, struct err *err);
+
+/* The same, kept open: each update reads only what was appended since, and finds new logs. For those who follow a run. */
+struct run_fold;
+int run_fold_open(const char *run_dir, struct run_fold **out, struct err *err);
+int run_fold_update(struct run_fold *f, struct err *err);
+const struct run_state *run_fold_state(const struct run_fold *f);
+int64_t run_fold_events(const struct run_fold *f); /* events it read itself, and not from a snapshot */
+void run_fold_close(struct run_fold *f);
+
+enum run_next {
+    RUN_NEXT_SUBMIT,   /* neither submitted nor begun: hand it to the scheduler */
+    RUN_NEXT_WAIT,     /* submitted, running, or given back to the scheduler */
+    RUN_NEXT_REQUEUE,  /* an attempt ended, the budget allows another, nobody has brought it back yet */
+    RUN_NEXT_DONE,
+    RUN_NEXT_FAILED,   /* a budget is spent, or the next attempt would end alike; why says which */
+    RUN_NEXT_CANCELLED,
+    RUN_NEXT_PAUSED,   /* until its owner resumes it */
+};
+/* `why` (may be NULL) takes one clause for people. */
+enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget, char why[STATE_TEXT_BYTES]);
+
+/* Attempts, after budget_from, that ended like the newest one (crash, hang and early exit count as one) since the last that brought a step or checkpoint more than
+ * those before it; a crash that did counts itself, a preemption that did does not. */
+int64_t run_state_without_progress(const struct run_state *s);
+
+/* How many attempts since the last new step ended for want of disk space, by what they said, while the run's disks had room. */
+int64_t run_state_full_with_room(const struct run_state *s);
+/* Before when the next attempt should not start, UTC s: after ends for want of disk space without a new step between them 1, 2, 4 … 30 minutes
+ * from the last of them, or from now where the clock has been set back behind that end since. 0: at once. */
+double run_state_not_before(const struct run_state *s, double now);
+
+/* One word for tables: created, queued, starting, training, stopping, waiting, paused, done, failed, cancelled. */
+const char *run_state_word(const struct run_state *s, const struct run_budget *budget);
+
+#endif

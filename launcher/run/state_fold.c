@@ -1,0 +1,205 @@
+/* A run's logs, folded as files: each read once, and on from where a snapshot (launcher/run/snapshot.h) or the last look stopped. */
+#include "launcher/run/state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/evlog.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "launcher/run/snapshot.h"
+
+enum { SNAPSHOT_EVENTS = 2000 }; /* reading so many takes longer than writing a snapshot */
+
+struct fold_log {
+    char *name;
+    struct evlog_reader *reader;
+};
+struct run_fold {
+    char *run_dir, *events_dir;
+    struct run_state state;
+    struct fold_log *logs;
+    size_t n_logs;
+    int64_t events; /* read by this fold */
+    bool failed;    /* an event may have been read and not folded */
+};
+
+/* ---- the snapshot ---- */
+
+static void logs_close(struct run_fold *f)
+{
+    for (size_t i = 0; i < f->n_logs; i++) {
+        evlog_reader_close(f->logs[i].reader);
+        free(f->logs[i].name);
+    }
+    f->n_logs = 0;
+}
+
+static int log_add(struct run_fold *f, const char *name, struct err *err)
+{
+    for (size_t i = 0; i < f->n_logs; i++)
+        if (strcmp(f->logs[i].name, name) == 0)
+            return 0;
+    struct fold_log *grown = realloc(f->logs, (f->n_logs + 1) * sizeof *grown);
+    if (grown)
+        f->logs = grown;
+    char *path = file_join(f->events_dir, name), *copy = strdup(name);
+    int rc = grown && path && copy ? 0 : err_set(err, ERR_NOMEM, "out of memory reading '%s'", f->events_dir);
+    if (rc == 0) {
+        f->logs[f->n_logs] = (struct fold_log){.name = copy};
+        rc = evlog_reader_open(path, &f->logs[f->n_logs].reader, err);
+    }
+    if (rc == 0)
+        f->n_logs++;
+    else
+        free(copy);
+    free(path);
+    return rc;
+}
+
+/* Goes on from the snapshot, if there is one that can be used; with nothing otherwise. */
+static void snapshot_take(struct run_fold *f)
+{
+    struct snapshot_log *logs = NULL;
+    size_t n = 0;
+    int rc = 0;
+    if (!snapshot_load(f->run_dir, &f->state, &logs, &n))
+        return;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        if ((rc = log_add(f, logs[i].name, NULL)) == 0)
+            rc = evlog_reader_resume(f->logs[i].reader, logs[i].offset, logs[i].seq, NULL);
+    free(logs);
+    if (rc < 0) {
+        logs_close(f);
+        run_state_release(&f->state);
+    }
+}
+
+/* False for a log that a snapshot cannot stand on: a place in it cannot be read, it was cut while we read it, or its name is too long. What
+ * is unfinished at its end may be an append in progress. */
+static bool log_note(const struct fold_log *log, struct snapshot_log *out)
+{
+    const struct evlog_damage *list;
+    size_t n = evlog_reader_damage(log->reader, &list);
+    *out = (struct snapshot_log){.offset = evlog_reader_offset(log->reader), .seq = evlog_reader_seq(log->reader)};
+    for (size_t i = 0; i < n; i++)
+        if (list[i].offset < out->offset || strcmp(list[i].reason, "file truncated") == 0)
+            return false;
+    return (size_t)snprintf(out->name, sizeof out->name, "%s", log->name) < sizeof out->name;
+}
+
+/* Keeps what was folded for the next who asks, if it was much. */
+static void snapshot_keep(struct run_fold *f)
+{
+    if (f->failed || f->events < SNAPSHOT_EVENTS)
+        return;
+    struct snapshot_log *logs = calloc(f->n_logs + 1, sizeof *logs);
+    bool good = logs != NULL;
+    for (size_t i = 0; i < f->n_logs && good; i++)
+        good = log_note(&f->logs[i], &logs[i]);
+    if (good)
+        snapshot_save(f->run_dir, &f->state, logs, f->n_logs);
+    free(logs);
+    f->events = 0;
+}
+
+/* ---- folding files ---- */
+
+int run_fold_open(const char *run_dir, struct run_fold **out, struct err *err)
+{
+    struct run_fold *f = calloc(1, sizeof *f);
+    if (f)
+        run_state_init(&f->state);
+    if (!f || !(f->events_dir = file_join(run_dir, "events")) || !(f->run_dir = strdup(run_dir))) {
+        run_fold_close(f);
+        return err_set(err, ERR_NOMEM, "out of memory reading run '%s'", run_dir);
+    }
+    snapshot_take(f);
+    *out = f;
+    return 0;
+}
+
+void run_fold_close(struct run_fold *f)
+{
+    if (!f)
+        return;
+    snapshot_keep(f);
+    logs_close(f);
+    free(f->logs);
+    free(f->events_dir);
+    free(f->run_dir);
+    run_state_release(&f->state);
+    free(f);
+}
+
+const struct run_state *run_fold_state(const struct run_fold *f)
+{
+    return &f->state;
+}
+
+static int log_select(const struct dirent *d)
+{
+    return str_ends(d->d_name, ".evlog");
+}
+
+static int logs_find(struct run_fold *f, struct err *err)
+{
+    struct dirent **names = NULL;
+    int n = scandir(f->events_dir, &names, log_select, alphasort), rc = 0;
+    if (n < 0)
+        return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot list '%s'", f->events_dir);
+    for (int i = 0; i < n; i++) {
+        if (rc == 0)
+            rc = log_add(f, names[i]->d_name, err);
+        free(names[i]);
+    }
+    free(names);
+    return rc;
+}
+
+int64_t run_fold_events(const struct run_fold *f)
+{
+    return f->events;
+}
+
+static int log_fold(struct run_fold *f, struct fold_log *log, struct err *err)
+{
+    const cJSON *event;
+    int rc;
+    while ((rc = evlog_reader_next(log->reader, &event, err)) == 1) {
+        f->events++;
+        if ((rc = run_state_apply(&f->state, event, err)) < 0)
+            break;
+    }
+    return rc;
+}
+
+int run_fold_update(struct run_fold *f, struct err *err)
+{
+    int rc = logs_find(f, err);
+    f->state.damaged_records = 0;
+    for (size_t i = 0; i < f->n_logs && rc >= 0; i++) {
+        const struct evlog_damage *list;
+        rc = log_fold(f, &f->logs[i], err);
+        f->state.damaged_records += (int64_t)evlog_reader_damage(f->logs[i].reader, &list);
+    }
+    f->failed = f->failed || rc < 0;
+    return rc;
+}
+
+int run_state_load(const char *run_dir, struct run_state *s, struct err *err)
+{
+    struct run_fold *f = NULL;
+    int rc = run_fold_open(run_dir, &f, err);
+    if (rc == 0 && (rc = run_fold_update(f, err)) == 0) {
+        snapshot_keep(f);
+        run_state_release(s);
+        *s = f->state;
+        f->state.attempts = NULL;
+    }
+    run_fold_close(f);
+    return rc;
+}

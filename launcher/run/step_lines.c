@@ -1,0 +1,253 @@
+#include "launcher/run/step_lines.h"
+
+#include <math.h>
+#include <regex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/str.h"
+
+enum group { G_NONE, G_STEP, G_INDEX, G_TOTAL, G_EPOCH, G_LOSS, G_GRAD_NORM, G_LR, G_TIME_MS, G_TIME_S, G_TOKENS, G_TPS, N_GROUPS };
+static const char *const group_names[N_GROUPS] = {"",   "step",    "index",  "total",  "epoch", "loss", "grad_norm",
+                                                  "lr", "time_ms", "time_s", "tokens", "tps"};
+enum { MAX_PATTERNS = 8, MAX_PARENS = 16, NUMBER_BYTES = 40 };
+
+struct pattern {
+    regex_t compiled;
+    enum group group[MAX_PARENS + 1]; /* by number of the parenthesis, from 1 */
+};
+struct step_reader {
+    struct pattern patterns[MAX_PATTERNS];
+    int n;
+    const struct format *format; /* NULL: the user's own pattern */
+    double total;                /* of the training's bar, 0 not yet known: those with another are others' */
+};
+
+/* As the trainers print: Megatron-LM's training_log, torchtitan's MetricsProcessor, NeMo's and Lightning's progress bars and NeMo's text lines,
+ * Transformers' ProgressCallback, whose dictionary of losses comes between two drawings of the bar. */
+#define VALUE(name) "(?<" name ">[-+.0-9a-zA-Z]+)"
+static const struct format {
+    const char *patterns[MAX_PATTERNS];
+    bool loss_follows, one_bar;
+} formats[] = {
+    {{"iteration +(?<step>[0-9]+)/ *(?<total>[0-9]+) *[|]", "elapsed time per iteration [(]ms[)]: *(?<time_ms>[0-9.]+)", "lm loss: *" VALUE("loss"),
+      "grad norm: *" VALUE("grad_norm"), "learning rate: *" VALUE("lr")}, false, false},
+    {{"(^|[^e] |[^ ])step: *(?<step>[0-9]+)", "loss: *" VALUE("loss"), "grad_norm: *" VALUE("grad_norm"), "tps: *(?<tps>[0-9.,]+)"}, false, false},
+    {{"global_step[=:] *(?<index>[0-9.]+)", "reduced_train_loss[=:] *" VALUE("loss"), "train_step_timing in s[=:] *(?<time_s>[0-9.]+)",
+      "grad_norm[=:] *" VALUE("grad_norm"), "lr[=:] *" VALUE("lr")}, false, false},
+    {{"Epoch *(?<epoch>[0-9]+): .*[|] *(?<step>[0-9]+)/(?<total>[0-9]+) *[[]", "[ ,](train_)?loss(_step)?=" VALUE("loss")}, false, false},
+    {{"^ *[0-9]+%[|].*[|] *(?<step>[0-9]+)/(?<total>[0-9]+) *[[]", "'loss': *'?" VALUE("loss"), "'grad_norm': *'?" VALUE("grad_norm"),
+      "'learning_rate': *'?" VALUE("lr")}, true, true},
+};
+const char *const step_format_names[] = {"megatron", "torchtitan", "nemo", "lightning", "hf", NULL};
+
+/* ---- compiling ---- */
+
+static int pattern_fail(const char *pattern, const char *why, struct err *err)
+{
+    return err_set(err, ERR_USAGE, "the step pattern '%s' %s", pattern, why);
+}
+
+static enum group group_find(const char *name, size_t n)
+{
+    for (int g = 1; g < N_GROUPS; g++)
+        if (strlen(group_names[g]) == n && memcmp(group_names[g], name, n) == 0)
+            return (enum group)g;
+    return G_NONE;
+}
+
+/* Text without the names of its groups, which go by number into p->group. */
+static int names_take(const char *pattern, struct pattern *p, struct str *text, struct err *err)
+{
+    int parens = 0;
+    bool set = false; /* between [ and ] */
+    for (const char *c = pattern; *c; c++) {
+        if (*c == '\\' && c[1] && !set)
+            str_addc(text, *c++);
+        else if (*c == '[' && !set) {
+            size_t n = c[1] == '^' ? 2 : 1; /* a ] that comes first is one of the set */
+            str_addn(text, c, n + (c[n] == ']') - 1);
+            c += n + (c[n] == ']') - 1;
+            set = true;
+        } else if (*c == ']')
+            set = false;
+        else if (*c == '(' && !set) {
+            if (++parens > MAX_PARENS)
+                return pattern_fail(pattern, "has more than 16 groups", err);
+            const char *end = c[1] == '?' && c[2] == '<' ? strchr(c, '>') : NULL;
+            if (end && !(p->group[parens] = group_find(c + 3, (size_t)(end - c - 3))))
+                return err_set(err, ERR_USAGE, "the step pattern '%s' has a group '%.*s': the names are step, index, total, epoch, loss, grad_norm, "
+                               "lr, time_ms, time_s, tokens and tps", pattern, (int)(end - c - 3), c + 3);
+            if (end) {
+                str_addc(text, '(');
+                c = end;
+                continue;
+            }
+        }
+        str_addc(text, *c);
+    }
+    return str_check(text, err);
+}
+
+static bool tells(const struct pattern *p, enum group g)
+{
+    for (int i = 1; i <= MAX_PARENS; i++)
+        if (p->group[i] == g)
+            return true;
+    return false;
+}
+
+static bool has_names(const struct pattern *p)
+{
+    for (int i = 1; i <= MAX_PARENS; i++)
+        if (p->group[i])
+            return true;
+    return false;
+}
+
+static int pattern_compile(const char *pattern, struct pattern *p, struct err *err)
+{
+    char why[128], text[192];
+    struct str plain = STR_INIT;
+    memset(p->group, 0, sizeof p->group);
+    int rc = names_take(pattern, p, &plain, err), status;
+    if (rc == 0 && (status = regcomp(&p->compiled, plain.p, REG_EXTENDED)) != 0) {
+        regerror(status, &p->compiled, why, sizeof why);
+        snprintf(text, sizeof text, "is no POSIX extended regular expression: %s", why);
+        rc = pattern_fail(pattern, text, err);
+    }
+    str_release(&plain);
+    return rc;
+}
+
+/* The user's own has to tell the step: by name, or by its one group without one. */
+static int own_check(const char *pattern, struct pattern *p, struct err *err)
+{
+    if (p->compiled.re_nsub == 0)
+        return pattern_fail(pattern, "has no group: put the number in parentheses, like 'iteration +([0-9]+)'", err);
+    if (!has_names(p))
+        p->group[1] = G_STEP;
+    if (!tells(p, G_STEP) && !tells(p, G_INDEX))
+        return pattern_fail(pattern, "tells no step: name a group, like 'iteration +(?<step>[0-9]+)'", err);
+    return 0;
+}
+
+int step_reader_new(const char *pattern, const char *format, int64_t total, struct step_reader **out, struct err *err)
+{
+    struct step_reader *r = calloc(1, sizeof *r);
+    int rc = r ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+    if (r)
+        r->total = (double)total;
+    for (size_t i = 0; r && format && i < ARRAY_LEN(formats); i++)
+        if (strcmp(step_format_names[i], format) == 0)
+            r->format = &formats[i];
+    if (rc == 0 && format && !r->format)
+        rc = err_set(err, ERR_USAGE, "no format '%s'", format);
+    const char *const *list = r && r->format ? r->format->patterns : (const char *const[]){pattern, NULL};
+    for (int i = 0; rc == 0 && i < MAX_PATTERNS && list[i]; i++)
+        if ((rc = pattern_compile(list[i], &r->patterns[i], err)) == 0)
+            r->n++;
+    if (rc == 0 && !r->format)
+        rc = own_check(pattern, &r->patterns[0], err);
+    if (rc < 0) {
+        step_reader_free(r);
+        return rc;
+    }
+    *out = r;
+    return 0;
+}
+
+void step_reader_free(struct step_reader *r)
+{
+    for (int i = 0; r && i < r->n; i++)
+        regfree(&r->patterns[i].compiled);
+    free(r);
+}
+
+bool step_reader_loss_follows(const struct step_reader *r)
+{
+    return r->format && r->format->loss_follows;
+}
+
+/* ---- reading ---- */
+
+/* Takes out what a terminal would not show: ESC [ … letter, ESC ] … BEL, ESC and one more. Other control bytes become spaces. */
+static size_t escapes_strip(char *line, size_t n)
+{
+    size_t to = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)line[i];
+        if (c != 0x1b) {
+            line[to++] = c < ' ' ? ' ' : (char)c;
+        } else if (i + 1 < n && line[i + 1] == '[') {
+            for (i += 2; i < n && ((unsigned char)line[i] < '@' || (unsigned char)line[i] > '~'); i++)
+                ;
+        } else if (i + 1 < n && line[i + 1] == ']') {
+            for (i += 2; i < n && line[i] != '\a'; i++)
+                ;
+        } else {
+            i++;
+        }
+    }
+    line[to] = 0;
+    return to;
+}
+
+/* The number in line[from, to), with commas between its digits or a full stop behind allowed; NaN if it is none. */
+static double number_read(const char *line, regmatch_t m)
+{
+    char text[NUMBER_BYTES], *end;
+    size_t n = 0;
+    for (regoff_t i = m.rm_so; i < m.rm_eo; i++) {
+        if (n + 1 == sizeof text)
+            return NAN;
+        if (line[i] != ',')
+            text[n++] = line[i];
+    }
+    text[n] = 0;
+    double value = strtod(text, &end);
+    return n && (!*end || strcmp(end, ".") == 0) && isfinite(value) ? value : NAN;
+}
+
+static void found_read(const struct pattern *p, const char *line, double found[N_GROUPS], bool *any)
+{
+    regmatch_t m[MAX_PARENS + 1];
+    if (regexec(&p->compiled, line, MAX_PARENS + 1, m, 0) != 0)
+        return;
+    for (int i = 1; i <= MAX_PARENS; i++)
+        if (p->group[i] && m[i].rm_so >= 0) {
+            found[p->group[i]] = number_read(line, m[i]);
+            *any = true;
+        }
+}
+
+static int64_t steps_done(struct step_reader *r, const double found[N_GROUPS])
+{
+    double done = isnan(found[G_INDEX]) ? found[G_STEP] : found[G_INDEX] + 1;
+    if (r->format && r->format->one_bar && !isnan(done)) {
+        r->total = r->total > 0 ? r->total : found[G_TOTAL];
+        done = found[G_TOTAL] == r->total ? done : NAN;
+    }
+    if (!isnan(found[G_EPOCH]) && !isnan(found[G_TOTAL]))
+        done += found[G_EPOCH] * found[G_TOTAL];
+    return done >= 0 && done < 1e15 ? (int64_t)done : -1;
+}
+
+bool step_reader_take(struct step_reader *r, char *line, size_t *n, struct step_line *out)
+{
+    double found[N_GROUPS];
+    bool any = false;
+    *n = escapes_strip(line, *n);
+    for (int g = 0; g < N_GROUPS; g++)
+        found[g] = NAN;
+    for (int i = 0; i < r->n; i++) {
+        found_read(&r->patterns[i], line, found, &any);
+        if (!any && !step_reader_loss_follows(r))
+            return false; /* the first pattern is the one that tells the step */
+    }
+    *out = (struct step_line){steps_done(r, found), found[G_LOSS], found[G_GRAD_NORM], found[G_LR],
+                              isnan(found[G_TIME_MS]) ? found[G_TIME_S] : 1e-3 * found[G_TIME_MS], found[G_TOKENS], found[G_TPS]};
+    return any && (out->done >= 0 || !isnan(out->loss));
+}

@@ -1,0 +1,84 @@
+#include "launcher/run/successor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "launcher/run/launch.h"
+#include "launcher/run/next.h"
+
+static bool wanted(const struct work *w)
+{
+    const char *how = getenv(LAUNCH_AGAIN_ENV);
+    return w->sched && how && strcmp(how, again_names[AGAIN_SUCCESSOR]) == 0;
+}
+
+static int submit(const struct agent_conf *conf, const struct work *w, const char *run_id, char id[SCHED_ID_BYTES], struct err *err)
+{
+    struct launch l = {.home = conf->home, .bin_dir = conf->bin_dir, .budget = w->run.budget};
+    snprintf(l.run_id, sizeof l.run_id, "%s", run_id);
+    snprintf(l.run_dir, sizeof l.run_dir, "%s", conf->run_dir);
+    return launch_successor(&l, w->sched, &w->self, id, err);
+}
+
+void successor_prepare(const struct agent_conf *conf, const struct work *w, const char *run_id)
+{
+    char id[SCHED_ID_BYTES];
+    struct err err = {0};
+    if (!wanted(w))
+        return;
+    if (submit(conf, w, run_id, id, &err) < 0)
+        log_msg(LOG_WARN, "no successor yet, to be tried again at the end: %s", err.text);
+    else
+        log_msg(LOG_INFO, "job %s goes on when this one has ended", id);
+}
+
+/* Was this job submitted with other resources than the run asks for now? */
+static bool outdated(const struct agent_conf *conf, const struct work *w)
+{
+    return w->sched && !w->foreign && next_needs_job(conf->run_dir, next_revision_here());
+}
+
+bool successor_aside(const struct agent_conf *conf, const struct work *w, const char *run_id)
+{
+    char id[SCHED_ID_BYTES];
+    struct err err = {0};
+    if (!outdated(conf, w))
+        return false;
+    int rc = submit(conf, w, run_id, id, &err);
+    if (rc < 0)
+        log_msg(LOG_WARN, "this job has other resources than the run asks for now, and goes on with them, for no other can be had: %s", err.text);
+    else
+        log_msg(LOG_INFO, "this job has other resources than the run asks for now: it leaves the run to job %s", id);
+    return rc == 0;
+}
+
+static void bring_back(const struct agent_conf *conf, struct work *w, struct attempt *attempt, const char *run_id)
+{
+    char id[SCHED_ID_BYTES];
+    struct err err = {0};
+    struct evlog_event e;
+    int rc = wanted(w) || outdated(conf, w) ? submit(conf, w, run_id, id, &err) : ERR_STATE;
+    if (rc == ERR_BUSY) {
+        log_msg(LOG_WARN, "%s", err.text);
+    } else if (rc < 0) {
+        if (err.text[0])
+            log_msg(LOG_WARN, "no successor, so the job itself is requeued: %s", err.text);
+        work_requeue(w, attempt);
+    } else {
+        evlog_begin(attempt->log, &e, "requeue");
+        json_put_text(&e.out, "job_id", id);
+        attempt_event(attempt, &e);
+    }
+}
+
+void successor_settle(const struct agent_conf *conf, struct work *w, struct attempt *attempt, const struct run_state *state, enum run_next next)
+{
+    struct err err = {0};
+    if (next == RUN_NEXT_REQUEUE)
+        bring_back(conf, w, attempt, state->run);
+    else if (next != RUN_NEXT_WAIT && wanted(w) && strcmp(state->after, w->self.token) == 0 && state->after[0] &&
+             strcmp(state->job_token, state->token) == 0 && sched_cancel(w->sched, state->job_id, &err) < 0)
+        log_msg(LOG_WARN, "job %s will start and find nothing to do: %s", state->job_id, err.text);
+}

@@ -1,0 +1,164 @@
+#include "launcher/run/waits.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "launcher/run/home.h"
+#include "launcher/sched/sched.h"
+
+/* For longer no shared answer is old, and no log of another host behind. */
+static const double UNLISTED_S = 60;
+
+/* squeue(1): "JobHeldUser", "JobHeldAdmin", "job requeued in held state", "launch failed requeued held". */
+static bool is_held(const char *reason)
+{
+    return strstr(reason, "held") || strstr(reason, "Held");
+}
+
+void waits_format(const char *kind, const char *job_id, const char *reason, char text[STATE_TEXT_BYTES])
+{
+    if (strcmp(kind, "slurm") == 0 && is_held(reason))
+        snprintf(text, STATE_TEXT_BYTES, "job %.20s is held and does not start by itself (%.60s): where a node's prolog failed, see its slurmd's log; "
+                 "then 'scontrol release %.20s'", job_id, reason, job_id);
+    else
+        snprintf(text, STATE_TEXT_BYTES, "job %.20s waits: %.160s", job_id, reason);
+}
+
+/* ---- which job, and is it there ---- */
+
+struct look {
+    const char *home;
+    const struct run_state *s;
+    const struct run_budget *budget;
+    const struct run_attempt *open; /* the attempt that has not ended; NULL: none */
+    struct sched *sched;
+    struct sched_jobs jobs;
+};
+
+/* Only a run that something is still to come of is asked about, and only by its owner, for a
+ * scheduler lists nobody else's jobs. */
+static bool is_asked_about(const struct look *k)
+{
+    static const char *const words[] = {"queued", "waiting", "starting", "training", "stopping"};
+    char dir[LIMIT_PATH_BYTES];
+    struct stat st;
+    bool open = false;
+    home_run_dir(k->home, k->s->run, dir);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        open |= strcmp(run_state_word(k->s, k->budget), words[i]) == 0;
+    return open && k->s->job_id[0] && strcmp(k->s->sched, "none") != 0 && stat(dir, &st) == 0 &&
+           st.st_uid == getuid();
+}
+
+static int look_ask(struct look *k, struct err *err)
+{
+    const char *ids[] = {k->s->job_id, k->open ? k->open->job_id : "", NULL};
+    struct sched_filter filter = {.ids = ids};
+    int rc = sched_open(k->s->sched, k->home, &k->sched, err);
+    return rc < 0 ? rc : sched_poll(k->sched, &filter, &k->jobs, err);
+}
+
+/* A job under our id that carries another token is somebody else's. */
+static const struct sched_job *job_find(const struct look *k, const char *id, const char *token)
+{
+    const struct sched_job *job = id[0] ? sched_jobs_find(&k->jobs, id) : NULL;
+    return job && token[0] && strcmp(job->token, token) != 0 ? NULL : job;
+}
+
+static bool lives(const struct sched_job *job) { return job && !sched_state_ended(job->state); }
+
+/* ---- what to say of it ---- */
+
+static bool is_dying(const struct look *k, const struct sched_job *job)
+{
+    struct sched_ending ending;
+    return job->state == SCHED_STOPPING && sched_ending(k->sched, job->id, &ending, NULL) == 0 &&
+           ending.why == SCHED_END_CANCELLED;
+}
+
+static void alive_format(const struct look *k, const struct sched_job *job,
+                         char text[STATE_TEXT_BYTES])
+{
+    const char *word = run_state_word(k->s, k->budget);
+    bool waits = strcmp(word, "queued") == 0 || strcmp(word, "waiting") == 0;
+    if ((job->state == SCHED_PENDING || job->state == SCHED_REQUEUED) && waits && job->reason[0])
+        waits_format(k->s->sched, job->id, job->reason, text);
+    else if (is_dying(k, job))
+        snprintf(text, STATE_TEXT_BYTES, "job %.20s is being cancelled at the scheduler", job->id);
+}
+
+/* job: as it was found when it had ended; NULL: it is not listed. */
+static void gone_format(const struct run_state *s, const struct sched_job *job,
+                        char text[STATE_TEXT_BYTES])
+{
+    const char *then = "'reel launch' with the run's file settles it";
+    if (s->wish == WISH_PAUSE)
+        then = "'reel resume' lets the run go on";
+    else if (!s->job_token[0]) /* a wrapped one */
+        then = "the run goes on when its job script is submitted again";
+    if (!job)
+        snprintf(text, STATE_TEXT_BYTES, "job %.20s is not known to the scheduler any more: %s",
+                 s->job_id, then);
+    else if (job->state == SCHED_CANCELLED)
+        snprintf(text, STATE_TEXT_BYTES, "job %.20s was cancelled at the scheduler: %s", job->id,
+                 then);
+    else
+        snprintf(text, STATE_TEXT_BYTES, "job %.20s is over (%s) and the run is not: %s", job->id,
+                 sched_state_name(job->state), then);
+}
+
+/* A job may be listed later than a log tells of it; those of "local" are so on their own host alone. */
+static bool is_missed(const struct look *k)
+{
+    double silent_s = fabs(clock_wall_s() - k->s->last_event_at);
+    return strcmp(k->s->sched, "local") != 0 && silent_s >= fmin(k->sched->absence_s, UNLISTED_S);
+}
+
+/* An agent writes its last word before its job ends, which may have been since the logs were
+ * read. */
+static bool is_still_so(const struct look *k)
+{
+    char dir[LIMIT_PATH_BYTES];
+    struct run_state now;
+    run_state_init(&now);
+    home_run_dir(k->home, k->s->run, dir);
+    bool same = run_state_load(dir, &now, NULL) == 0 && now.n_attempts == k->s->n_attempts &&
+                strcmp(now.job_id, k->s->job_id) == 0;
+    if (same)
+        same = strcmp(run_state_word(&now, k->budget), run_state_word(k->s, k->budget)) == 0;
+    run_state_release(&now);
+    return same;
+}
+
+static void look_format(const struct look *k, char text[STATE_TEXT_BYTES])
+{
+    const struct sched_job *newest = job_find(k, k->s->job_id, k->s->job_token);
+    const struct sched_job *running = k->open ? job_find(k, k->open->job_id, k->open->token) : NULL;
+    if (lives(running) || lives(newest))
+        alive_format(k, lives(running) ? running : newest, text);
+    else if ((newest || is_missed(k)) && is_still_so(k))
+        gone_format(k->s, newest, text);
+}
+
+void waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
+               char text[STATE_TEXT_BYTES])
+{
+    struct look k = {.home = home, .s = s, .budget = budget};
+    struct err err = {0};
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    k.open = last && last->cause == CAUSE_NONE ? last : NULL;
+    text[0] = '\0';
+    if (!is_asked_about(&k))
+        return;
+    if (look_ask(&k, &err) < 0)
+        snprintf(text, STATE_TEXT_BYTES, "how job %.20s stands is not known: %.180s", s->job_id,
+                 err.text);
+    else
+        look_format(&k, text);
+    sched_jobs_release(&k.jobs);
+    sched_close(k.sched);
+}

@@ -1,0 +1,19 @@
+/* waits: what the scheduler says of the job of a run that is not over: why it waits, in the
+ * scheduler's own words, and what to do where it waits for somebody; that it is being cancelled, or
+ * is over or gone and nobody has told the run.
+ */
+#ifndef LAUNCHER_RUN_WAITS_H
+#define LAUNCHER_RUN_WAITS_H
+
+#include "launcher/run/state.h"
+
+/* "" when the run is over or was never submitted, or its job does what the run's logs say. Asks
+ * through the answer that all processes of a user share, and writes nothing of the run; that there
+ * is no answer is said. Another user's run is not asked about. */
+void waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
+               char text[STATE_TEXT_BYTES]);
+
+/* The same of a job that waits with this reason; pure. */
+void waits_format(const char *kind, const char *job_id, const char *reason, char text[STATE_TEXT_BYTES]);
+
+#endif

@@ -1,0 +1,203 @@
+#include "launcher/run/work.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "launcher/run/limit.h"
+#include "launcher/run/next.h"
+
+/* The controller may be away, and what asks it may die of the signal that ends all processes of a job: a run without a follower has nobody
+ * else to bring it back. */
+static const double REQUEUE_FOR_S = 1800, REQUEUE_PAUSE_S = 30;
+
+static int ours_load(struct work *w, const char *run_dir, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/run.json", run_dir);
+    int rc = run_load(path, &w->run, err);
+    snprintf(path, sizeof path, "%s/plan.json", run_dir);
+    if (rc < 0 || (rc = plan_load(path, &w->plan, err)) < 0)
+        return rc;
+    w->budget = w->run.budget;
+    w->time_limit_s = w->run.resources.time_limit_s;
+    w->node_agents = w->run.resources.node_agents;
+    w->notice = SIGUSR1;
+    return 0;
+}
+
+static int foreign_load(struct work *w, const char *run_dir, struct err *err)
+{
+    int rc = wrap_load(run_dir, &w->wrap, err);
+    if (rc < 0)
+        return rc;
+    w->foreign = true;
+    w->budget = w->wrap.budget;
+    w->node_agents = w->wrap.node_agents;
+    w->notice = (int)w->wrap.notice;
+    return 0;
+}
+
+/* A job of ours: what starts ranks is the scheduler itself. */
+static int job_find(struct work *w, const char *home, struct err *err)
+{
+    const char *kind = getenv("REEL_JOB_SCHED");
+    bool by_hand = !kind || !*kind;
+    int rc = sched_open(by_hand ? "local" : kind, home, &w->steps, err);
+    if (rc < 0 || by_hand)
+        return rc;
+    w->sched = w->steps;
+    return sched_self(w->sched, &w->self, err);
+}
+
+/* Somebody's script: the command starts its ranks itself; the job is one of Slurm's or none. */
+static int foreign_job_find(struct work *w, const char *home, struct err *err)
+{
+    const char *id = getenv("SLURM_JOB_ID"), *restarts = getenv("SLURM_RESTART_COUNT");
+    struct err why = {0};
+    int64_t n = 0;
+    int rc = sched_open("local", home, &w->steps, err);
+    if (rc < 0 || !id || !*id)
+        return rc;
+    if (sched_open("slurm", home, &w->sched, &why) < 0) {
+        log_msg(LOG_WARN, "job %s is not brought back when it ends early: %s", id, why.text);
+        return 0;
+    }
+    if (restarts && *restarts && (rc = num_parse_i64(restarts, "SLURM_RESTART_COUNT", &n, err)) < 0)
+        return rc;
+    w->self.restarts = (int)n;
+    snprintf(w->self.id, sizeof w->self.id, "%s", id);
+    return 0;
+}
+
+/* Should the question be put again, after a pause that doubles each time? For want of disk space without end: nobody else would. */
+static bool again_later(int rc, double begun_s, double *pause_s)
+{
+    if (rc != ERR_FULL && ((rc != ERR_TEMP && rc != ERR_BUSY) || clock_mono_s() - begun_s >= REQUEUE_FOR_S))
+        return false;
+    clock_sleep_s(*pause_s);
+    *pause_s = fmin(2 * *pause_s, REQUEUE_PAUSE_S);
+    return true;
+}
+
+int work_ending(struct work *w, bool patient, struct sched_ending *out)
+{
+    struct err err = {0};
+    double begun_s = clock_mono_s(), pause_s = 1;
+    int rc;
+    *out = (struct sched_ending){0};
+    if (!w->sched)
+        return 0;
+    do
+        rc = sched_ending(w->sched, w->self.id, out, &err);
+    while (patient && again_later(rc, begun_s, &pause_s));
+    if (rc < 0) {
+        out->why = SCHED_END_UNKNOWN;
+        log_msg(LOG_WARN, "why job %s ends, or when, is not known: %s", w->self.id, err.text);
+    }
+    return rc;
+}
+
+/* What was asked for is one thing, the job's own end another: the partition's limit, or a limit somebody changed. */
+static void limit_find(struct work *w)
+{
+    struct sched_ending ending;
+    work_ending(w, false, &ending);
+    if (ending.limit_at > 0)
+        w->time_limit_s = limit_left_s(&ending, 0);
+}
+
+int work_changes_take(struct work *w, struct attempt *attempt, const struct run_state *state, struct err *err)
+{
+    int64_t revision = 0, steps = num_max_i64(state->max_step + 1, state->saved_step);
+    struct evlog_event e;
+    struct err why = {0};
+    if (w->foreign || (w->sched && next_needs_job(attempt->run_dir, next_revision_here())))
+        return 0;
+    if (next_take(attempt->run_dir, steps, &revision, &why) < 0)
+        log_msg(LOG_WARN, "what was changed does not hold yet: %s", why.text);
+    if (revision == 0)
+        return 0;
+    evlog_begin(attempt->log, &e, "change_taken");
+    json_put_int(&e.out, "revision", revision);
+    json_put_int(&e.out, "from_step", steps);
+    attempt_event(attempt, &e);
+    run_release(&w->run);
+    return ours_load(w, attempt->run_dir, err);
+}
+
+int work_load(struct work *w, const char *run_dir, const char *home, struct err *err)
+{
+    bool foreign = wrap_is(run_dir);
+    int rc = foreign ? foreign_load(w, run_dir, err) : ours_load(w, run_dir, err);
+    if (rc < 0)
+        return rc;
+    rc = foreign ? foreign_job_find(w, home, err) : job_find(w, home, err);
+    if (rc == 0)
+        limit_find(w);
+    return rc;
+}
+
+void work_release(struct work *w)
+{
+    if (w->sched != w->steps)
+        sched_close(w->sched);
+    sched_close(w->steps);
+    run_release(&w->run);
+    wrap_release(&w->wrap);
+    *w = (struct work){0};
+}
+
+/* Under a job's id its next execution may run already: that is not ours to end. */
+static int own_cancel(struct work *w, struct err *err)
+{
+    struct sched_jobs jobs = {0};
+    int rc = sched_look(w->sched, w->self.id, &jobs, err);
+    const struct sched_job *job = rc == 0 ? sched_jobs_find(&jobs, w->self.id) : NULL;
+    if (job && job->restarts == w->self.restarts)
+        rc = sched_cancel(w->sched, w->self.id, err);
+    sched_jobs_release(&jobs);
+    return rc;
+}
+
+void work_end(struct work *w)
+{
+    struct err err = {0};
+    double begun_s = clock_mono_s(), pause_s = 1;
+    int rc;
+    if (!w->sched)
+        return;
+    do
+        rc = own_cancel(w, &err);
+    while (again_later(rc, begun_s, &pause_s));
+    if (rc < 0)
+        log_msg(LOG_WARN, "job %s is left in the queue until its time limit ends it: %s", w->self.id, err.text);
+}
+
+void work_requeue(struct work *w, struct attempt *attempt)
+{
+    struct err err = {0};
+    struct evlog_event e;
+    if (!w->sched)
+        return;
+    double begun_s = clock_mono_s(), pause_s = 1;
+    int rc;
+    do
+        if ((rc = sched_requeue(w->sched, w->self.id, &err)) == ERR_FULL || rc == ERR_TEMP || rc == ERR_BUSY)
+            log_msg(LOG_WARN, "cannot requeue job %s yet: %s", w->self.id, err.text);
+    while (again_later(rc, begun_s, &pause_s));
+    if (rc < 0) {
+        log_msg(LOG_WARN, "cannot requeue job %s: %s", w->self.id, err.text);
+        return;
+    }
+    if (!attempt->log)
+        return;
+    evlog_begin(attempt->log, &e, "requeue");
+    json_put_text(&e.out, "job_id", w->self.id);
+    attempt_event(attempt, &e);
+}

@@ -1,0 +1,44 @@
+/* work: what an agent keeps alive and where: the run's settings, the scheduler and the job it is. */
+#ifndef LAUNCHER_RUN_WORK_H
+#define LAUNCHER_RUN_WORK_H
+
+#include "base/err.h"
+#include "launcher/run/attempt.h"
+#include "launcher/run/wrap.h"
+#include "launcher/sched/sched.h"
+#include "profiles/plan.h"
+#include "profiles/run.h"
+
+struct work {
+    struct run run;         /* ours, with its plan … */
+    struct plan plan;
+    bool foreign;           /* … or somebody else's trainer */
+    struct wrap wrap;
+    struct run_budget budget;
+    double time_limit_s;    /* of this attempt, as the scheduler ends it; 0: none, or not known */
+    bool node_agents;
+    int notice;             /* the signal that asks the trainer to save and stop; 0: it is not told */
+    struct sched *steps;    /* what starts the trainer */
+    struct sched *sched;    /* whose job we are; NULL: started by hand, one attempt on this machine */
+    struct sched_self self; /* zeroed when started by hand */
+};
+
+/* Reads the run's folder and finds the job: the scheduler that REEL_JOB_SCHED names, for a wrapped command Slurm when it runs in a job of
+ * it. *w is zeroed before, released after failure too. */
+int work_load(struct work *w, const char *run_dir, const char *home, struct err *err);
+/* What was changed of the run (launcher/run/next.h) holds from this attempt on, which is claimed, with an event; failing that it goes on as it was. */
+int work_changes_take(struct work *w, struct attempt *attempt, const struct run_state *state, struct err *err);
+void work_release(struct work *w);
+
+/* Why the own job is to end. Asks until the scheduler answers when `patient`, as long as a requeue would, else once;
+ * SCHED_END_NONE without a job, SCHED_END_UNKNOWN and the error without an answer. */
+int work_ending(struct work *w, bool patient, struct sched_ending *out);
+
+/* Gives the own job back to the scheduler, with an event if the attempt has a log. Where that cannot be written down for want of disk space it
+ * is tried until there is some: nobody else would. Any other failure is a warning: then a follower of the run brings it back
+ * (`reel launch` with its name; a wrapped run has none, its owner submits its script again). */
+void work_requeue(struct work *w, struct attempt *attempt);
+/* Ends the own job at the scheduler, unless it runs again elsewhere by now. Asks as patiently as for a requeue; any failure is a warning. */
+void work_end(struct work *w);
+
+#endif

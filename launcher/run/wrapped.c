@@ -1,0 +1,153 @@
+#include "launcher/run/wrapped.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "launcher/run/home.h"
+
+enum { MOST_SAME_NAMES = 10000 };
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+static bool is_starter(const char *word)
+{
+    static const char *const words[] = {"bash", "sh", "env", "exec", "srun", "mpirun", "mpiexec", "torchrun", "accelerate", "launch", "python", "python3"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strcmp(base_name(word), words[i]) == 0)
+            return true;
+    return word[0] == '-' || strpbrk(word, "= \n;");
+}
+
+/* A word behind an option may be its value, a key of a tracking service say, which no record takes; a program is a file. */
+static bool may_be_value(const char *const *argv, const char *const *word)
+{
+    return word > argv && word[-1][0] == '-' && !strchr(word[-1], '=') && access(*word, X_OK) != 0;
+}
+
+/* What people know the trainer by: the module or script in its command, else the first word that does not start other programs. */
+static const char *program_word(const char *const *argv)
+{
+    for (const char *const *a = argv; *a; a++)
+        if (strcmp(*a, "-m") == 0 && a[1])
+            return a[1];
+        else if (str_ends(*a, ".py") || str_ends(*a, ".sh"))
+            return base_name(*a);
+    for (const char *const *a = argv; *a; a++)
+        if (!is_starter(*a) && !may_be_value(argv, a))
+            return base_name(*a);
+    return base_name(argv[0]);
+}
+
+static int event_created(const struct launch *l, const struct wrap *w, struct err *err)
+{
+    struct evlog *log = NULL;
+    struct evlog_event e;
+    int rc = launch_log_open(l, NULL, &log, err);
+    if (rc < 0)
+        return rc;
+    evlog_begin(log, &e, "run_created");
+    json_put_text(&e.out, "name", w->name);
+    json_put_text(&e.out, "model", w->model ? w->model : program_word(w->argv));
+    json_put_int(&e.out, "total_steps", w->total_steps);
+    rc = evlog_commit(log, &e, true, err);
+    evlog_close(log);
+    return rc;
+}
+
+static int event_job(const struct launch *l, const char *job_id, struct err *err)
+{
+    struct evlog *log = NULL;
+    struct evlog_event e;
+    int rc = launch_log_open(l, NULL, &log, err);
+    if (rc < 0)
+        return rc;
+    evlog_begin(log, &e, "submitted");
+    json_put_text(&e.out, "sched", *job_id ? "slurm" : "none");
+    json_put_text(&e.out, "job_id", job_id);
+    rc = evlog_commit(log, &e, true, err);
+    evlog_close(log);
+    return rc;
+}
+
+static void launch_of(const char *home, const char *bin_dir, const char *id, const struct wrap *w, struct launch *out)
+{
+    launch_init(out, home, bin_dir, id, &w->budget);
+    out->wrapped = true;
+}
+
+/* The name last: whoever finds it finds a whole run. */
+static int make(const char *home, const char *bin_dir, const struct wrap *w, struct launch *out, struct err *err)
+{
+    char id[ID_TEXT_BYTES], taken[ID_TEXT_BYTES];
+    struct id unique;
+    int rc = id_random(&unique, err);
+    if (rc < 0)
+        return rc;
+    launch_of(home, bin_dir, id_format(unique, id), w, out);
+    if ((rc = file_mkdirs(out->run_dir, err)) == 0 && (rc = wrap_save(w, out->run_dir, err)) == 0 && (rc = event_created(out, w, err)) == 0)
+        rc = home_name_claim(home, w->name, id, taken, err);
+    if (rc < 0)
+        file_remove_tree(out->run_dir, NULL);
+    return rc;
+}
+
+static int take(const char *home, const char *bin_dir, const struct wrap *w, const char *id, struct launch *out, struct err *err)
+{
+    launch_of(home, bin_dir, id, w, out);
+    if (!wrap_is(out->run_dir))
+        return err_set(err, ERR_EXISTS, "run '%s' is one of 'reel launch': give this one another --name", w->name);
+    return wrap_save(w, out->run_dir, err);
+}
+
+/* As home_name_find; that there is none is no error, and says nothing. */
+static int name_look(const char *home, const char *name, char id[ID_TEXT_BYTES], struct err *err)
+{
+    struct err why = {0};
+    int rc = home_name_find(home, name, id, &why);
+    return rc < 0 && rc != ERR_NOT_FOUND ? err_set(err, rc, "%s", why.text) : rc;
+}
+
+/* Of the runs whose made-up name this job might have got the last is its own. */
+static void name_last(const char *home, const char *stem, struct wrap *w)
+{
+    char id[ID_TEXT_BYTES], name[LIMIT_NAME_BYTES];
+    for (int i = 2; i < MOST_SAME_NAMES; i++) {
+        snprintf(name, sizeof name, "%s-%d", stem, i);
+        if (name_look(home, name, id, NULL) != 0)
+            return;
+        memcpy(w->name, name, sizeof name);
+    }
+}
+
+int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const char *job_id, bool again, bool made_up, struct launch *out, struct err *err)
+{
+    char id[ID_TEXT_BYTES], stem[LIMIT_NAME_BYTES - 8];
+    bool made = false;
+    int rc = ERR_EXISTS;
+    snprintf(stem, sizeof stem, "%s", w->name);
+    if (made_up && again)
+        name_last(home, stem, w);
+    for (int i = 2; rc == ERR_EXISTS && i < MOST_SAME_NAMES; i++) {
+        int found = name_look(home, w->name, id, err);
+        if (found < 0 && found != ERR_NOT_FOUND)
+            return found;
+        if (found == 0 && (again || !made_up)) {
+            rc = take(home, bin_dir, w, id, out, err);
+            break;
+        }
+        if (found < 0)
+            made = (rc = make(home, bin_dir, w, out, err)) == 0; /* ERR_EXISTS: another was faster, and it is there now */
+        if (rc == ERR_EXISTS && made_up && !again)
+            snprintf(w->name, sizeof w->name, "%s-%d", stem, i);
+    }
+    return rc < 0 || (again && !made) ? rc : event_job(out, job_id, err);
+}

@@ -1,0 +1,429 @@
+/* The format reel.ckpt/1.
+ *
+ * A checkpoint is a folder `step-<steps done, 8 digits>` holding `manifest.json` and tp·pp·(shard group) files:
+ *
+ *     {"schema": "reel.ckpt/1", "step": 120, "updates": 120, "skips": 0, "ordinal": "960", "config_hash": "…", "model": {…reel.model/1…},
+ *      "layout": "tp=1,…", "dtype": "f32", "run_dtype": "bf16", "moments": "same", "residual": "f32", "ema": true, "groups": […], "lora": {…},
+ *      "spikes": {"loss": [0.25, …], "norm": [1.5, …]}, "tensors": [{"name": "patch_embed.weight", "shape": [192, 64]}, …],
+ *      "files": [{"name": "rank-00000.bin", "n": 1896448, "trained": 1896448, "bytes": …, "hash": "…"}, …],
+ *      "checksum": "…"}
+ *
+ * "config_hash" is of what decided these steps (profiles/run.h, run_past_hash), so that a run which got longer loads it; earlier writers
+ * put the hash of the run's whole configuration there, which is taken too.
+ * Of "step" steps "updates" changed weights, and the last "skips" (left out: 0) did not: a gradient was not finite. "spikes" is what a run with
+ * adamw.spike_z has noted of its last steps (spike.h), the oldest first; left out: nothing.
+ * "layout" is the canonical text of the layout that wrote (profiles/layout.h), "tensors" the model's parameters by their global names
+ * and shapes, in the parameter list's order; "groups" and "lora" are the run's (profiles/tuning.c), left out where it has none. From model,
+ * those and layout follows where every element is (profiles/shard.h, piece.h): a
+ * file is written by each rank of the first replica of the shard group (data rank below its size), whatever zero is, in the order of the
+ * ranks; the one of place (tp, pp) and piece f holds piece f of each unit that this place has, one unit after the other, "n"
+ * elements together of the weights (of what is trained, in a run of bf16, their masters), then of those units alone that are trained, "trained" elements each (left out: "n"), of m, of v, and with
+ * "ema" of the average. Raw little-endian numbers of "dtype", m and v of bf16 with "moments":
+ * "bf16" (left out: same), no header. "dtype" is f64 or f32; a run of bf16, whose optimizer's numbers and master weights are f32, has "run_dtype": "bf16" beside it (left
+ * out: dtype), and "residual" if that is not its type; and weights without masters, which are the frozen ones, stand there widened. Tensors that several places hold stand in the file of each. `hash` is XXH3-128 of the file; "checksum", always last and of this form in every version,
+ * is that of the manifest's own bytes up to the comma before it. Loading gives back the same bits: numbers are the run's own, and its weights
+ * of bf16 are rounded from their masters.
+ *
+ * A reader finds tensors by name and takes what it needs of each from whatever files hold it, so that the layout that reads need not be
+ * like the one that wrote (ckpt_reshard.c).
+ *
+ * Publishing: rank 0 makes `.tmp-step-<step>.a<attempt>.<token>`; every rank writes and syncs its file; rank 0 collects sizes and hashes,
+ * writes and syncs the manifest, renames the folder and syncs its parent. A kill at any moment leaves the old checkpoints and at most a
+ * `.tmp-…` folder, which the next save of this attempt or a newer one removes: it renames it to a name of its own first, so that whoever wrote
+ * it, and may live, cannot publish a part of it. Rank 0 asks before each rename whether the run's folder is still its own (base/owner.h). All ranks agree on success before anybody goes on. A checkpoint that already
+ * stands under the name is kept when it verifies (the run is the same whoever ran it), else set aside like any damaged one.
+ *
+ * Removing: after a save, the oldest beyond the `keep` newest go, by a rename first, so that no part of one is seen. Only those count whose
+ * files were read again and have the manifest's checksums (ckpt_keep.c), so that a damaged one never pushes out a good one. What was set aside
+ * as damaged goes by the same rule. Where the disk has no room for a new one, they go before it is written, down to the newest that is whole
+ * (ckpt_room.c).
+ */
+#include "trainer/ckpt/ckpt.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/bf16.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/num.h"
+#include "trainer/ckpt/ckpt_priv.h"
+
+static const char ckpt_schema[] = "reel.ckpt/1";
+const char *const ckpt_buffer_names[] = {"weights", "m", "v", "ema", NULL};
+
+/* ---- one rank's file ---- */
+
+enum dtype ckpt_buffer_dtype(enum dtype dtype, enum run_moments moments, enum ckpt_buffer buffer)
+{
+    return moments == MOMENTS_BF16 && (buffer == CKPT_M || buffer == CKPT_V) ? DTYPE_BF16 : dtype;
+}
+
+int64_t ckpt_files(const struct layout *l) { return l->tp * l->pp * layout_shard_group(l); }
+
+int64_t ckpt_file_of(const struct layout *l, int64_t tp, int64_t piece, int64_t pp)
+{
+    return (pp * layout_shard_group(l) + piece) * l->tp + tp;
+}
+
+int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank)
+{
+    struct layout_place p = layout_place(l, rank);
+    int64_t data = layout_data_rank(l, p);
+    return data < layout_shard_group(l) ? ckpt_file_of(l, p.tp, data, p.pp) : -1;
+}
+
+int64_t ckpt_elements(const struct shards *sh, enum ckpt_buffer buffer) { return buffer == CKPT_WEIGHTS ? sh->total : sh->trained; }
+
+bool ckpt_whole(int64_t zero, enum ckpt_buffer buffer) { return buffer == CKPT_WEIGHTS ? zero < 3 : zero < 1; }
+
+struct ckpt_state ckpt_state_of(const struct optim *o)
+{
+    return (struct ckpt_state){.params = o->c.params, .sh = o->c.sh, .zero = o->c.layout->zero, .dtype = o->c.ops->stat,
+                               .act = o->c.ops->act, .moments = o->c.run->moments, .buffers = {o->weights, o->m, o->v, o->ema},
+                               .master = o->master};
+}
+
+struct out_file { int fd; char path[LIMIT_PATH_BYTES]; int64_t bytes; struct hash_stream *hash; };
+
+static int out_write(void *ctx, const void *data, int64_t bytes, struct err *err)
+{
+    struct out_file *f = ctx;
+    int rc = file_write_all(f->fd, data, (size_t)bytes, f->path, err);
+    hash_stream_add(f->hash, data, (size_t)bytes);
+    f->bytes += bytes;
+    return rc;
+}
+
+typedef int piece_fn(void *ctx, const void *data, int64_t bytes, struct err *err);
+
+/* The own pieces of units `from` .. end-1 of a buffer of numbers of t, one unit after the other. */
+static int pieces_visit(const struct shards *sh, char *buffer, enum dtype t, bool whole, int64_t from, int64_t end, piece_fn *fn, void *ctx,
+                        struct err *err)
+{
+    int64_t bytes = dtype_bytes(t);
+    int rc = 0;
+    for (int64_t k = from; k < end && rc == 0; k++) {
+        int64_t own = sh->units[k].offset / sh->group;
+        rc = fn(ctx, buffer + (whole ? piece_whole(sh, k, own) : own) * bytes, sh->units[k].elements / sh->group * bytes, err);
+    }
+    return rc;
+}
+
+struct widen { piece_fn *fn; void *ctx; };
+
+/* A piece of bf16 as f32. */
+static int widened(void *ctx, const void *data, int64_t bytes, struct err *err)
+{
+    enum { BLOCK = 8192 };
+    const struct widen *w = ctx;
+    const uint16_t *from = data;
+    float block[BLOCK];
+    int rc = 0;
+    for (int64_t i = 0, n = bytes / 2; i < n && rc == 0; i += BLOCK) {
+        int64_t part = num_min_i64(BLOCK, n - i);
+        for (int64_t j = 0; j < part; j++)
+            block[j] = bf16_value(from[i + j]);
+        rc = w->fn(w->ctx, block, part * (int64_t)sizeof *block, err);
+    }
+    return rc;
+}
+
+/* The own pieces of one buffer as they stand in a file. */
+static int buffer_visit(const struct ckpt_state *s, enum ckpt_buffer buffer, piece_fn *fn, void *ctx, struct err *err)
+{
+    int64_t n = buffer == CKPT_WEIGHTS ? s->sh->n_units : s->sh->n_trained;
+    bool narrow = buffer == CKPT_WEIGHTS && s->act != s->dtype;
+    struct widen w = {fn, ctx};
+    if (!narrow)
+        return pieces_visit(s->sh, s->buffers[buffer], ckpt_buffer_dtype(s->dtype, s->moments, buffer), ckpt_whole(s->zero, buffer), 0, n, fn, ctx, err);
+    BUG_ON(s->act != DTYPE_BF16 || s->dtype != DTYPE_F32 || !s->master);
+    int rc = pieces_visit(s->sh, s->master, s->dtype, ckpt_whole(s->zero, CKPT_M), 0, s->sh->n_trained, fn, ctx, err);
+    return rc < 0 ? rc : pieces_visit(s->sh, s->buffers[buffer], s->act, ckpt_whole(s->zero, buffer), s->sh->n_trained, n, widened, &w, err);
+}
+
+int64_t ckpt_state_bytes(const struct ckpt_state *s)
+{
+    int64_t bytes = 0;
+    for (int b = 0; b < CKPT_BUFFERS; b++)
+        if (s->buffers[b])
+            bytes += ckpt_elements(s->sh, (enum ckpt_buffer)b) / s->sh->group * dtype_bytes(ckpt_buffer_dtype(s->dtype, s->moments, (enum ckpt_buffer)b));
+    return bytes;
+}
+
+static int copy_piece(void *ctx, const void *data, int64_t bytes, struct err *err)
+{
+    char **at = ctx;
+    (void)err;
+    memcpy(*at, data, (size_t)bytes);
+    *at += bytes;
+    return 0;
+}
+
+struct ckpt_state ckpt_state_copy(const struct ckpt_state *s, char *to)
+{
+    struct ckpt_state copy = *s;
+    copy.zero = 3; /* own pieces alone, of the files' numbers */
+    copy.act = s->dtype, copy.master = NULL;
+    for (int b = 0; b < CKPT_BUFFERS; b++)
+        if (s->buffers[b]) {
+            copy.buffers[b] = to;
+            buffer_visit(s, (enum ckpt_buffer)b, copy_piece, &to, NULL);
+        }
+    return copy;
+}
+
+int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank, struct ckpt_file *out, struct err *err)
+{
+    struct ckpt_file file = {.n = s->sh->total / s->sh->group, .trained = s->sh->trained / s->sh->group};
+    struct out_file f = {.hash = hash_stream_new()};
+    int rc = 0;
+    if (!f.hash)
+        return err_set(err, ERR_NOMEM, "out of memory saving");
+    snprintf(file.name, sizeof file.name, "rank-%05lld.bin", (long long)rank);
+    snprintf(f.path, sizeof f.path, "%s/%s", dir, file.name);
+    if ((f.fd = open(f.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) < 0)
+        rc = err_set_errno(err, ERR_IO, "cannot make '%s'", f.path);
+    for (int b = 0; b < CKPT_BUFFERS && rc == 0; b++)
+        if (s->buffers[b])
+            rc = buffer_visit(s, (enum ckpt_buffer)b, out_write, &f, err);
+    if (rc == 0)
+        rc = file_fsync(f.fd, f.path, err);
+    if (f.fd >= 0 && close(f.fd) < 0 && rc == 0)
+        rc = err_set_errno(err, ERR_IO, "cannot close '%s'", f.path);
+    file.bytes = f.bytes;
+    file.hash = hash_stream_128(f.hash);
+    hash_stream_free(f.hash);
+    *out = file;
+    return rc;
+}
+
+static void tensors_write(const struct param_list *params, struct json_out *j)
+{
+    json_arr_begin(j, "tensors");
+    for (int64_t i = 0; i < params->n; i++) {
+        const struct param *p = &params->items[i];
+        json_obj_begin(j, NULL);
+        json_put_text(j, "name", p->name);
+        json_arr_begin(j, "shape");
+        for (int d = 0; d < p->nd; d++)
+            json_put_int(j, NULL, p->dim[d]);
+        json_arr_end(j);
+        json_obj_end(j);
+    }
+    json_arr_end(j);
+}
+
+static void files_write(const struct ckpt_file *files, int64_t n, struct json_out *j)
+{
+    char hash[HASH_TEXT_BYTES];
+    json_arr_begin(j, "files");
+    for (int64_t i = 0; i < n; i++) {
+        json_obj_begin(j, NULL);
+        json_put_text(j, "name", files[i].name);
+        json_put_int(j, "n", files[i].n);
+        json_put_int(j, "trained", files[i].trained);
+        json_put_int(j, "bytes", files[i].bytes);
+        json_put_text(j, "hash", hash_format(files[i].hash, hash));
+        json_obj_end(j);
+    }
+    json_arr_end(j);
+}
+
+static void numbers_write(const char *key, const double *x, int64_t n, struct json_out *j)
+{
+    json_arr_begin(j, key);
+    for (int64_t i = 0; i < n; i++)
+        json_put_num(j, NULL, x[i]);
+    json_arr_end(j);
+}
+
+static void spikes_write(const struct spike_history *h, struct json_out *j)
+{
+    if (h->n == 0)
+        return;
+    json_obj_begin(j, "spikes");
+    numbers_write("loss", h->loss, h->n, j);
+    numbers_write("norm", h->norm, h->n, j);
+    json_obj_end(j);
+}
+
+int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const struct param_list *params, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES], hash[HASH_TEXT_BYTES];
+    struct str text = STR_INIT, layout = STR_INIT;
+    struct json_out j;
+    layout_format(&m->layout, &layout);
+    json_out_init(&j, &text, 1);
+    json_obj_begin(&j, NULL);
+    json_put_text(&j, "schema", ckpt_schema);
+    json_put_int(&j, "step", m->meta.step);
+    json_put_int(&j, "updates", m->meta.updates);
+    json_put_int(&j, "skips", m->meta.skips);
+    json_put_u64text(&j, "ordinal", m->meta.ordinal);
+    json_put_text(&j, "config_hash", hash_format(m->meta.config_hash, hash));
+    model_write(&m->model, &j, "model");
+    json_put_text(&j, "layout", layout.p);
+    json_put_text(&j, "dtype", dtype_names[m->dtype]);
+    if (m->run_dtype != m->dtype)
+        json_put_text(&j, "run_dtype", dtype_names[m->run_dtype]);
+    json_put_text(&j, "moments", moments_names[m->moments]);
+    if (m->residual != RESIDUAL_SAME)
+        json_put_text(&j, "residual", residual_names[m->residual]);
+    json_put_bool(&j, "ema", m->ema);
+    tuning_write(&m->tuning, &j);
+    spikes_write(&m->meta.spikes, &j);
+    tensors_write(params, &j);
+    files_write(m->files, m->n_files, &j);
+    if (str_check(&text, NULL) == 0)
+        json_put_text(&j, "checksum", hash_format(hash_128(text.p, text.len), hash));
+    json_obj_end(&j);
+    str_addc(&text, '\n');
+    snprintf(path, sizeof path, "%s/manifest.json", dir);
+    int rc = str_check(&layout, err);
+    if (rc == 0)
+        rc = str_check(&text, err);
+    if (rc == 0)
+        rc = file_publish(path, text.p, text.len, err);
+    str_release(&text);
+    str_release(&layout);
+    return rc;
+}
+
+/* ---- publishing ---- */
+
+/* Rank 0: an empty folder to write into; what a killed save left is removed first. */
+static int tmp_make(const struct ckpt_writer *w, const char *ckpt_dir, const char *tmp, struct err *err)
+{
+    int rc = file_mkdirs(ckpt_dir, err);
+    if (rc == 0)
+        rc = ckpt_tmp_clear(w, ckpt_dir, err);
+    return rc == 0 ? file_mkdirs(tmp, err) : rc;
+}
+
+int ckpt_set_aside(const struct ckpt_writer *w, const char *dir, struct err *err)
+{
+    char to[LIMIT_PATH_BYTES + 16];
+    int rc = ckpt_writer_check(w, err);
+    snprintf(to, sizeof to, "%s.damaged", dir);
+    if (rc == 0)
+        rc = file_remove_tree(to, err);
+    if (rc == 0 && rename(dir, to) < 0 && errno != ENOENT)
+        rc = err_set_errno(err, ERR_IO, "cannot set the damaged checkpoint '%s' aside", dir);
+    return rc;
+}
+
+int ckpt_folder_check(const char *dir, struct err *err)
+{
+    struct ckpt_manifest m = {0};
+    int rc = ckpt_manifest_load(dir, &m, err);
+    if (rc == 0)
+        rc = ckpt_verify(dir, &m, 0, 1, err);
+    ckpt_manifest_release(&m);
+    return rc;
+}
+
+bool ckpt_is_damage(int rc)
+{
+    return rc == ERR_CORRUPT || rc == ERR_NOT_FOUND;
+}
+
+/* A folder has the name. 0: it is good, and stays; ERR_NOT_FOUND: it was damaged, and is out of the way. */
+static int standing_judge(const struct ckpt_writer *w, const char *final, struct err *err)
+{
+    int rc = ckpt_folder_check(final, err);
+    if (!ckpt_is_damage(rc))
+        return rc;
+    rc = ckpt_set_aside(w, final, err);
+    return rc < 0 ? rc : ERR_NOT_FOUND;
+}
+
+/* Rank 0: the folder becomes visible, unless a good one of the same step is. Whatever happens between the check and the rename, the folder
+ * is whole and of this run; and where another was published meanwhile the rename fails, for that has content. */
+static int publish(const struct ckpt_writer *w, const char *tmp, const char *final, struct err *err)
+{
+    int rc = file_exists(final) ? standing_judge(w, final, err) : ERR_NOT_FOUND;
+    if (rc == ERR_NOT_FOUND && (rc = ckpt_writer_check(w, err)) == 0 && (rc = file_publish_dir(tmp, final, err)) == ERR_EXISTS)
+        rc = ckpt_folder_check(final, err);
+    return rc == 0 ? file_remove_tree(tmp, err) : rc;
+}
+
+/* Every rank's file to rank 0's manifest, in the order of the ranks; ranks that write none have n = 0. */
+static int manifest_publish(const struct ckpt_save *s, const char *final, struct ckpt_file *files, struct err *err)
+{
+    const struct optim *o = s->o;
+    struct ckpt_manifest m = {.meta = s->meta, .model = o->c.run->model, .layout = *o->c.layout, .tuning = o->c.run->tuning, .dtype = o->c.ops->stat,
+                              .run_dtype = o->c.ops->act, .moments = o->c.run->moments, .residual = o->c.run->residual,
+                              .ema = o->ema != NULL, .files = files};
+    for (int i = 0; i < o->c.world->size; i++)
+        if (files[i].n)
+            files[m.n_files++] = files[i];
+    BUG_ON(m.n_files != ckpt_files(o->c.layout));
+    int rc = ckpt_manifest_write(s->tmp, &m, o->c.params, err);
+    return rc < 0 ? rc : publish(s->w, s->tmp, final, err);
+}
+
+int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_save *s, struct err *err)
+{
+    struct comm *world = o->c.world;
+    *s = (struct ckpt_save){.w = w, .o = o, .meta = *meta};
+    s->meta.updates = o->updates;
+    snprintf(s->ckpt_dir, sizeof s->ckpt_dir, "%s/ckpt", w->run_dir);
+    ckpt_tmp_format(w, "step", meta->step, s->tmp);
+    int rc = comm_agree(world, world->rank == 0 ? tmp_make(w, s->ckpt_dir, s->tmp, err) : 0, err);
+    if (rc == 0)
+        rc = comm_broadcast_bytes(world, s->tmp, sizeof s->tmp, 0, err); /* rank 0 alone has the lease that names it */
+    return rc < 0 ? rc : ckpt_keep_begin(&s->keep, w, s->ckpt_dir, meta->step, keep, world, err);
+}
+
+int ckpt_save_write(struct ckpt_save *s, const struct ckpt_state *state, struct err *err)
+{
+    bool writes = ckpt_file_of_rank(s->o->c.layout, s->o->c.world->rank) >= 0;
+    int rc = writes ? ckpt_file_write(s->tmp, state, s->o->c.world->rank, &s->own, err) : 0;
+    if (rc == 0)
+        ckpt_keep_check(&s->keep);
+    return rc;
+}
+
+int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written, struct err *err)
+{
+    struct comm *world = s->o->c.world;
+    char final[LIMIT_PATH_BYTES];
+    struct ckpt_file *files = calloc((size_t)world->size, sizeof *files);
+    bool first = world->rank == 0;
+    ckpt_dir_format(s->ckpt_dir, s->meta.step, final);
+    int rc = status == 0 && !files ? err_set(err, ERR_NOMEM, "out of memory saving") : status;
+    rc = comm_agree(world, rc, err);
+    struct comm_op gather = {.kind = COMM_ALL_GATHER, .what = "files of a checkpoint", .send = &s->own, .recv = files, .n = sizeof s->own,
+                             .dtype = DTYPE_BYTE};
+    if (rc == 0)
+        rc = comm_do(world, &gather, NULL, err);
+    for (int i = 0; i < world->size && rc == 0; i++)
+        s->meta.bytes += files[i].bytes;
+    if (rc == 0 && first)
+        rc = manifest_publish(s, final, files, err);
+    rc = comm_agree(world, rc, err);
+    if (rc < 0 && first)
+        file_remove_tree(s->tmp, NULL);
+    if (rc == 0)
+        rc = ckpt_keep_finish(&s->keep, err);
+    if (rc == 0)
+        *written = s->meta;
+    ckpt_keep_release(&s->keep);
+    free(files);
+    return rc;
+}
+
+int ckpt_save(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
+              struct err *err)
+{
+    struct ckpt_save s;
+    struct ckpt_state state = ckpt_state_of(o);
+    int rc = ckpt_save_begin(w, o, meta, keep, &s, err);
+    return rc < 0 ? rc : ckpt_save_finish(&s, ckpt_save_write(&s, &state, err), written, err);
+}

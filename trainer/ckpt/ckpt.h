@@ -1,0 +1,124 @@
+/* ckpt: checkpoints (`reel.ckpt/1`): published whole or not at all, verified, written and loaded under any layout.
+ *
+ * A checkpoint is a folder <run>/ckpt/step-<8 digits>: manifest.json and one file a rank of the first replica. The format's essay is
+ * at the top of ckpt.c. It is written as .tmp-step-…, every file synced, and renamed; a reader never sees a part. Loading takes the
+ * newest that verifies; a damaged one is set aside (renamed *.damaged, never deleted) and the next older one is used. Damaged is what a
+ * checksum, a size or a missing file proves; one that is whole and that this program cannot read is an error, and is left as it is.
+ * Saving under a full disk (ERR_FULL) leaves the older checkpoints as they were and removes what was begun.
+ *
+ *     ckpt_load(&writer, &optim, config_hash, told, ctx, &meta, &found, err);   // all ranks of the world
+ *     ckpt_save(&writer, &optim, &meta, keep, &written, err);
+ *
+ * What one rank writes and reads needs no other rank (struct ckpt_state): ckpt_file_write, ckpt_state_load.
+ *
+ * Errors: ERR_BUSY (a newer attempt has the folder), ERR_IO (disk full, not writable), ERR_INPUT (another run's, another dtype's or another version's checkpoint), all ranks alike.
+ */
+#ifndef TRAINER_CKPT_CKPT_H
+#define TRAINER_CKPT_CKPT_H
+
+#include "base/hash.h"
+#include "base/owner.h"
+#include "trainer/state/optim.h"
+#include "trainer/state/spike.h"
+
+struct ckpt_meta {
+    int64_t step;              /* optimizer steps contained */
+    int64_t updates;           /* of them not skipped */
+    int64_t skips;             /* how many of the last ones in a row had a gradient that was not finite */
+    struct spike_history spikes;
+    uint64_t ordinal;          /* draw ordinal of the next step's first sample */
+    struct hash128 config_hash; /* run_past_hash at `step` */
+    int64_t bytes;
+};
+
+/* Who writes: an attempt, and rank 0's lease on the run's folder (base/owner.h). When a newer attempt takes the folder over, the next thing
+ * that would be seen by others fails with ERR_BUSY, which names it. lease NULL: nobody else is there, or this is not rank 0. */
+struct ckpt_writer { const char *run_dir; int64_t attempt; struct lease *lease; };
+
+/* Collective over the world. Keeps the newest `keep` checkpoints that are whole, this one included, and what is newer than the last of them. */
+int ckpt_save(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
+              struct err *err);
+
+/* Is there room for a checkpoint, or can room be made by removing what is set aside, and old ones beyond the newest that is whole? Collective.
+ * full: the last save failed for want of space, whatever the file system says is free. ERR_FULL: no. *room is filled then, too. */
+struct ckpt_room {
+    int64_t needed_bytes, free_bytes; /* of the whole checkpoint; before anything was removed, -1 unknown */
+    int64_t removed;                  /* folders */
+    bool enough;
+};
+int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full, struct ckpt_room *room, struct err *err);
+
+/* Of the newest folder, whatever it is worth; 0: none. */
+int64_t ckpt_newest_step(const char *run_dir);
+/* Collective. Loads the newest good one; *found false if there is none. on_damage (rank 0) is told of each set aside.
+ * ERR_INPUT when what it has trained is not the beginning of this run; config_hash: what those that carry the hash of the run's whole
+ * configuration must have. */
+typedef void ckpt_damage_fn(void *ctx, const char *dir, const char *reason);
+int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 config_hash, ckpt_damage_fn *on_damage, void *ctx,
+              struct ckpt_meta *out, bool *found, struct err *err);
+
+/* ---- one folder ---- */
+
+struct ckpt_tensor { char name[LIMIT_NAME_BYTES]; int64_t count; int nd; int64_t dim[4]; };
+struct ckpt_file { char name[32]; int64_t n, trained, bytes; struct hash128 hash; }; /* elements of the weights, of the others */
+struct ckpt_manifest {
+    struct ckpt_meta meta;
+    struct model model;
+    struct layout layout;
+    struct tuning tuning;
+    enum dtype dtype;     /* of the files' numbers: dtype_stat(run_dtype) */
+    enum dtype run_dtype; /* numerics.dtype of the run that wrote */
+    enum run_moments moments;
+    enum run_residual residual; /* of the run, as run_dtype */
+    bool ema;
+    int64_t n_tensors, n_files;
+    struct ckpt_tensor *tensors;
+    struct ckpt_file *files; /* by rank: ckpt_file_of */
+};
+int ckpt_manifest_load(const char *dir, struct ckpt_manifest *out, struct err *err);
+void ckpt_manifest_release(struct ckpt_manifest *m);
+/* Sizes and checksums of the files i with i mod n_parts = part. ERR_CORRUPT names the file. */
+int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err);
+
+enum ckpt_buffer { CKPT_WEIGHTS, CKPT_M, CKPT_V, CKPT_EMA, CKPT_BUFFERS };
+extern const char *const ckpt_buffer_names[];
+/* Of the numbers of a buffer: dtype, or that of the moments. */
+enum dtype ckpt_buffer_dtype(enum dtype dtype, enum run_moments moments, enum ckpt_buffer buffer);
+
+/* ---- one rank's state, and one rank's file ---- */
+
+/* Borrowed. Buffers in host memory, whole or of own pieces by zero (optim.h); ema NULL when there is none. Weights may be of another type
+ * than the files' numbers: then a master is saved in the place of the weight where there is one, else the weight, widened; loading rounds
+ * weights from what is read. */
+struct ckpt_state {
+    const struct param_list *params;
+    const struct shards *sh;
+    int64_t zero;
+    enum dtype dtype;    /* of the files' numbers */
+    enum dtype act;      /* of buffers[CKPT_WEIGHTS]; not `dtype`: bf16, of f32 */
+    enum run_moments moments;
+    char *buffers[CKPT_BUFFERS];
+    char *master;        /* of what is trained, lies like m; NULL: none */
+};
+/* Files of a layout: tp·pp·shard group. The index of the one of place (tp, pp) and piece f; of a rank's own, -1 if it writes none. */
+int64_t ckpt_files(const struct layout *l);
+int64_t ckpt_file_of(const struct layout *l, int64_t tp, int64_t piece, int64_t pp);
+int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank);
+/* Written, synced, and hashed from memory as it went out. */
+int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank, struct ckpt_file *out, struct err *err);
+/* m: meta, model, layout, tuning, dtype, run_dtype, moments, residual, ema, files; the tensors are those of `params`. */
+int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const struct param_list *params, struct err *err);
+/* Fills this rank's buffers from the files that hold its elements, whatever layout wrote them; gaps are left as they are. */
+int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct ckpt_state *to, struct err *err);
+
+/* ---- whole tensors, one at a time, for the commands ---- */
+
+struct ckpt_source;
+int ckpt_source_open(const char *dir, const struct ckpt_manifest *m, struct ckpt_source **out, struct err *err); /* borrows both */
+void ckpt_source_close(struct ckpt_source *s); /* NULL is fine */
+/* Has the buffer this tensor? What is frozen has no moments; its average is itself. */
+bool ckpt_source_has(const struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t);
+/* All elements of tensor number t of the manifest, row major, in the buffer's dtype. */
+int ckpt_source_read(struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t, void *out, struct err *err);
+
+#endif

@@ -1,0 +1,40 @@
+/* ckpt_async: a checkpoint that is written while training goes on.
+ *
+ * Each rank copies what it would write, and a thread of its own writes, syncs and hashes the file from the copy; training waits for the copy
+ * only. The thread makes no communication: when all ranks' files are written, which they tell each other in an exchange of theirs, the
+ * checkpoint is published by all together. One is under way at a time. Killed before that, a run has the checkpoints it had.
+ *
+ *     ckpt_async_open(&a, &optim, err);                        // takes the copy's memory
+ *     ckpt_async_begin(&a, &writer, &meta, keep, err);         // collective; none is under way
+ *     ckpt_async_written(&a)                                   // this rank's part; when all ranks' are:
+ *     ckpt_async_finish(&a, &written, err);                    // collective; waits if it must
+ *     ckpt_async_close(&a);                                    // waits for the thread; what was not finished is not published
+ */
+#ifndef TRAINER_CKPT_CKPT_ASYNC_H
+#define TRAINER_CKPT_CKPT_ASYNC_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "trainer/ckpt/ckpt_priv.h"
+
+struct ckpt_async {
+    struct optim *o;        /* borrowed */
+    void *copy;             /* from the device's memory; NULL on ranks that write nothing */
+    bool under_way;
+    struct ckpt_save save;
+    struct ckpt_state state;
+    pthread_t thread;
+    atomic_bool written;
+    int status;             /* of the thread, with err; read after it ended */
+    struct err err;
+};
+
+int64_t ckpt_async_bytes(const struct optim_conf *c); /* of the copy, for the memory plan */
+int ckpt_async_open(struct ckpt_async *a, struct optim *o, struct err *err);
+void ckpt_async_close(struct ckpt_async *a); /* safe on a zeroed struct */
+int ckpt_async_begin(struct ckpt_async *a, const struct ckpt_writer *w, const struct ckpt_meta *meta, int64_t keep, struct err *err);
+bool ckpt_async_written(const struct ckpt_async *a);
+int ckpt_async_finish(struct ckpt_async *a, struct ckpt_meta *written, struct err *err);
+
+#endif

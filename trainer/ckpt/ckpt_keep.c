@@ -1,0 +1,78 @@
+/* Which checkpoints stay: the newest `keep` that are whole, what is newer than the last of them, damaged or not, and nothing else. Older ones are verified by
+ * content before one is deleted for their sake, file k by rank k mod ranks, where the new one is written: in the background if that is. */
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "trainer/ckpt/ckpt_priv.h"
+
+static int list_add(struct ckpt_list *list, int64_t step, struct err *err)
+{
+    for (int64_t i = 0; i < list->n; i++)
+        if (list->steps[i] == step)
+            return 0;
+    int64_t *grown = realloc(list->steps, (size_t)(list->n + 1) * sizeof *grown);
+    if (!grown)
+        return err_set(err, ERR_NOMEM, "out of memory listing checkpoints");
+    int64_t at = list->n++;
+    for (list->steps = grown; at > 0 && grown[at - 1] < step; at--)
+        grown[at] = grown[at - 1];
+    grown[at] = step;
+    return 0;
+}
+
+int ckpt_keep_begin(struct ckpt_keep *k, const struct ckpt_writer *w, const char *ckpt_dir, int64_t step, int64_t keep, struct comm *world, struct err *err)
+{
+    *k = (struct ckpt_keep){.w = w, .ckpt_dir = ckpt_dir, .step = step, .keep = keep, .world = world};
+    int rc = ckpt_list_share(ckpt_dir, world, &k->list, err);
+    if (rc == 0)
+        rc = list_add(&k->list, step, err);
+    if (rc == 0 && !(k->whole = calloc((size_t)k->list.n, sizeof *k->whole)))
+        rc = err_set(err, ERR_NOMEM, "out of memory listing checkpoints");
+    rc = comm_agree(world, rc, err);
+    if (rc < 0)
+        ckpt_keep_release(k);
+    return rc;
+}
+
+bool ckpt_part_whole(const char *ckpt_dir, int64_t step, const struct comm *world)
+{
+    char dir[LIMIT_PATH_BYTES];
+    struct ckpt_manifest m = {0};
+    ckpt_dir_format(ckpt_dir, step, dir);
+    int rc = ckpt_manifest_load(dir, &m, NULL);
+    if (rc == 0)
+        rc = ckpt_verify(dir, &m, world->rank, world->size, NULL);
+    ckpt_manifest_release(&m);
+    return rc == 0;
+}
+
+void ckpt_keep_check(struct ckpt_keep *k)
+{
+    for (int64_t i = 0, good = 0; i < k->list.n && good < k->keep && k->list.n > k->keep; i++)
+        good += k->whole[i] = k->list.steps[i] == k->step || ckpt_part_whole(k->ckpt_dir, k->list.steps[i], k->world);
+}
+
+int ckpt_keep_finish(struct ckpt_keep *k, struct err *err)
+{
+    int64_t last = 0; /* of those that stay */
+    int rc = 0;
+    for (int64_t i = 0, good = 0; i < k->list.n && k->list.n > k->keep && rc == 0; i++) {
+        char dir[LIMIT_PATH_BYTES];
+        double missing = !k->whole[i];
+        ckpt_dir_format(k->ckpt_dir, k->list.steps[i], dir);
+        if (good < k->keep && (rc = comm_max(k->world, &missing, 1, err)) == 0)
+            good += missing == 0, last = good == k->keep ? k->list.steps[i] : 0;
+        else if (rc == 0 && k->world->rank == 0)
+            ckpt_remove(k->w, dir, k->list.steps[i], NULL);
+    }
+    if (rc == 0 && k->world->rank == 0)
+        ckpt_damaged_remove(k->w, k->ckpt_dir, last);
+    return rc;
+}
+
+void ckpt_keep_release(struct ckpt_keep *k)
+{
+    free(k->list.steps);
+    free(k->whole);
+    *k = (struct ckpt_keep){0};
+}

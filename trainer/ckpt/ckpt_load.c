@@ -1,0 +1,182 @@
+/* Loading into a run: rank 0 lists the folders; each, from the newest, is verified by all ranks together (file k by rank k mod ranks). A
+ * damaged one (unreadable manifest, wrong size or hash, missing file) is renamed `….damaged`, replacing an older such folder of
+ * the same step, and the next one is tried. One that cannot be read because the file system fails (EIO) is passed over and left. One that is
+ * whole as far as its checksum says and that this program cannot read (a newer schema, a key it does not know) ends the loading: an older one
+ * would replay what is not lost, and a newer program reads it.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "trainer/ckpt/ckpt_priv.h"
+
+void ckpt_dir_format(const char *ckpt_dir, int64_t step, char out[LIMIT_PATH_BYTES])
+{
+    snprintf(out, LIMIT_PATH_BYTES, "%s/step-%08lld", ckpt_dir, (long long)step);
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err)
+{
+    DIR *dir = opendir(ckpt_dir);
+    struct ckpt_list list = {0};
+    if (!dir)
+        return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot list '%s'", ckpt_dir);
+    int rc = 0;
+    for (struct dirent *d; rc == 0 && (d = readdir(dir));) {
+        const char *digits = d->d_name + 5;
+        int64_t step;
+        if (!str_starts(d->d_name, "step-") || strlen(digits) < 8 || strspn(digits, "0123456789") != strlen(digits) ||
+            num_parse_i64(digits, "step", &step, NULL) < 0)
+            continue;
+        int64_t *grown = realloc(list.steps, (size_t)(list.n + 1) * sizeof *grown);
+        if (!grown)
+            rc = err_set(err, ERR_NOMEM, "out of memory listing '%s'", ckpt_dir);
+        else
+            list.steps = grown, list.steps[list.n++] = step;
+    }
+    closedir(dir);
+    if (rc < 0)
+        free(list.steps);
+    else
+        *out = list;
+    if (rc == 0 && list.n > 1)
+        qsort(list.steps, (size_t)list.n, sizeof *list.steps, newest_first);
+    return rc;
+}
+
+int64_t ckpt_newest_step(const char *run_dir)
+{
+    char dir[LIMIT_PATH_BYTES];
+    struct ckpt_list list = {0};
+    snprintf(dir, sizeof dir, "%s/ckpt", run_dir);
+    int64_t step = ckpt_list_load(dir, &list, NULL) == 0 && list.n > 0 ? list.steps[0] : 0;
+    free(list.steps);
+    return step;
+}
+
+int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out, struct err *err)
+{
+    struct ckpt_list list = {0};
+    int rc = comm_agree(world, world->rank == 0 ? ckpt_list_load(ckpt_dir, &list, err) : 0, err);
+    if (rc == 0)
+        rc = comm_broadcast_bytes(world, &list.n, (int64_t)sizeof list.n, 0, err);
+    if (rc == 0 && world->rank != 0)
+        list.steps = calloc((size_t)list.n + 1, sizeof *list.steps);
+    if (rc == 0)
+        rc = comm_agree(world, list.n == 0 || list.steps ? 0 : err_set(err, ERR_NOMEM, "out of memory listing '%s'", ckpt_dir), err);
+    if (rc == 0 && list.n > 0)
+        rc = comm_broadcast_bytes(world, list.steps, list.n * (int64_t)sizeof *list.steps, 0, err);
+    if (rc < 0)
+        free(list.steps);
+    else
+        *out = list;
+    return rc;
+}
+
+static int state_load(const char *dir, const struct ckpt_manifest *m, struct optim *o, struct err *err)
+{
+    if (m->run_dtype != o->c.ops->act)
+        return err_set(err, ERR_INPUT, "%s: was written by a run in %s, this one is in %s", dir, dtype_names[m->run_dtype], dtype_names[o->c.ops->act]);
+    if (o->ema && !m->ema)
+        return err_set(err, ERR_INPUT, "%s: holds no average (EMA), the run keeps one", dir);
+    if (m->moments != o->c.run->moments)
+        return err_set(err, ERR_INPUT, "%s: holds moments of type '%s', the run's are '%s'", dir, moments_names[m->moments], moments_names[o->c.run->moments]);
+    int rc = optim_zero(o, err);
+    struct ckpt_state to = ckpt_state_of(o);
+    if (rc == 0)
+        rc = ckpt_state_load(dir, m, &to, err);
+    o->updates = m->meta.updates;
+    return rc;
+}
+
+/* The reason stands first, without the keys that are known, and the place last: whoever has little room for the sentence shows its beginning. */
+static int unreadable(const char *dir, int status, struct err *err)
+{
+    char why[ERR_TEXT_BYTES];
+    const char *name = strrchr(dir, '/'), *at;
+    char *list;
+    if (status != ERR_INPUT && status != ERR_LIMIT)
+        return status;
+    snprintf(why, sizeof why, "%s", err->text);
+    if ((list = strstr(why, ": known here are")))
+        *list = '\0';
+    at = str_starts(why, dir) && why[strlen(dir)] == '/' ? why + strlen(dir) + 1 : why;
+    return err_set(err, ERR_INPUT, "checkpoint %s cannot be read by this reel-train: %.400s; it is whole, and is left as it is: go on with the "
+                   "program that wrote it, or a newer one ('%s')", name ? name + 1 : dir, at, dir);
+}
+
+/* Did this run train the checkpoint's steps? It carries the hash of what decided them, an older one that of the run's whole configuration. */
+static bool is_own(const struct ckpt_meta *m, const struct run *run, struct hash128 config)
+{
+    struct hash128 past = run_past_hash(run, m->step);
+    return memcmp(&m->config_hash, &past, sizeof past) == 0 || memcmp(&m->config_hash, &config, sizeof config) == 0;
+}
+
+/* One candidate: 0 loaded, ERR_CORRUPT damaged, ERR_IO not readable now, else an error that no other checkpoint mends; all
+ * ranks alike. */
+static int candidate_load(const char *dir, struct optim *o, struct hash128 config, struct ckpt_meta *out, struct err *err)
+{
+    struct ckpt_manifest m = {0};
+    int rc = unreadable(dir, ckpt_manifest_load(dir, &m, err), err);
+    if (rc == 0)
+        rc = ckpt_verify(dir, &m, o->c.world->rank, o->c.world->size, err);
+    if (ckpt_is_damage(rc))
+        rc = err->code = ERR_CORRUPT;
+    rc = comm_agree(o->c.world, rc, err);
+    if (rc == 0 && !is_own(&m.meta, o->c.run, config))
+        rc = err_set(err, ERR_INPUT, "%s: was written by another configuration (model, data, objective, optimizer, seed, or the learning rate of the steps "
+                     "until then differ): start a new run, or give the old run.json. Steps may be added to it; where its warm-up was left out, or its rate "
+                     "falls, say what held so far (schedule.warmup_steps, past)", dir);
+    if (rc == 0)
+        rc = comm_agree(o->c.world, state_load(dir, &m, o, err), err);
+    if (rc == 0)
+        *out = m.meta;
+    ckpt_manifest_release(&m);
+    return rc;
+}
+
+/* Rank 0 tells and renames, all agree. */
+static int candidate_reject(const struct ckpt_writer *w, const char *dir, int status, struct optim *o, ckpt_damage_fn *on_damage, void *ctx, const char *why,
+                            struct err *err)
+{
+    int rc = 0;
+    if (o->c.world->rank == 0) {
+        if (on_damage)
+            on_damage(ctx, dir, why);
+        if (status == ERR_CORRUPT)
+            rc = ckpt_set_aside(w, dir, err);
+    }
+    return comm_agree(o->c.world, rc, err);
+}
+
+int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 config_hash, ckpt_damage_fn *on_damage, void *ctx,
+              struct ckpt_meta *out, bool *found, struct err *err)
+{
+    char ckpt_dir[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES];
+    struct ckpt_list list = {0};
+    snprintf(ckpt_dir, sizeof ckpt_dir, "%s/ckpt", w->run_dir);
+    *found = false;
+    int rc = ckpt_list_share(ckpt_dir, o->c.world, &list, err);
+    for (int64_t i = 0; rc == 0 && i < list.n && !*found; i++) {
+        struct err why = {0};
+        ckpt_dir_format(ckpt_dir, list.steps[i], dir);
+        int got = candidate_load(dir, o, config_hash, out, &why);
+        if (got == ERR_CORRUPT || got == ERR_IO)
+            rc = candidate_reject(w, dir, got, o, on_damage, ctx, why.text, err);
+        else if (got < 0)
+            rc = err_set(err, got, "%s", why.text);
+        else
+            *found = true;
+    }
+    free(list.steps);
+    return rc;
+}

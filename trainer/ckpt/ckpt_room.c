@@ -1,0 +1,103 @@
+/* Room for the next checkpoint: its bytes are known before it is written, and a disk that is full then may be made less so. What killed
+ * saves left goes first, then damaged folders, then the oldest checkpoints; never the newest that is whole, which is read
+ * again before anything is removed for its sake. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "base/num.h"
+#include "trainer/ckpt/ckpt_priv.h"
+
+enum { BESIDE_BYTES = 1 << 20 }; /* manifest, folders, and the logs that grow meanwhile */
+
+int ckpt_damaged_remove(const struct ckpt_writer *w, const char *ckpt_dir, int64_t below)
+{
+    DIR *dir = opendir(ckpt_dir);
+    int n = 0;
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        char path[LIMIT_PATH_BYTES];
+        long long step;
+        if (sscanf(d->d_name, "step-%lld", &step) == 1 && str_ends(d->d_name, ".damaged") && step < below &&
+            snprintf(path, sizeof path, "%s/%s", ckpt_dir, d->d_name) > 0)
+            n += ckpt_remove(w, path, step, NULL) == 0;
+    }
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+static int bytes_needed(const struct optim *o, int64_t *bytes, struct err *err)
+{
+    struct ckpt_state state = ckpt_state_of(o);
+    double all = ckpt_file_of_rank(o->c.layout, o->c.world->rank) >= 0 ? (double)ckpt_state_bytes(&state) : 0;
+    int rc = comm_sum(o->c.world, &all, 1, err);
+    *bytes = (int64_t)all + BESIDE_BYTES;
+    return rc;
+}
+
+/* Its place in the list, -1 when none is. */
+static int newest_whole(const char *ckpt_dir, const struct ckpt_list *list, struct comm *world, int64_t *at, struct err *err)
+{
+    int rc = 0;
+    *at = -1;
+    for (int64_t i = 0; i < list->n && rc == 0 && *at < 0; i++) {
+        double missing = !ckpt_part_whole(ckpt_dir, list->steps[i], world);
+        if ((rc = comm_max(world, &missing, 1, err)) == 0 && missing == 0)
+            *at = i;
+    }
+    return rc;
+}
+
+/* Rank 0. `full`: the file system refuses whatever it says (a quota): then all goes that may. */
+static void remove_old(const struct ckpt_writer *w, const char *ckpt_dir, const struct ckpt_list *list, int64_t newest, bool full, struct ckpt_room *room)
+{
+    room->removed += ckpt_damaged_remove(w, ckpt_dir, INT64_MAX);
+    for (int64_t i = list->n - 1; i > newest && (full || file_space(w->run_dir) < room->needed_bytes); i--) {
+        char dir[LIMIT_PATH_BYTES];
+        ckpt_dir_format(ckpt_dir, list->steps[i], dir);
+        room->removed += ckpt_remove(w, dir, list->steps[i], NULL) == 0;
+    }
+}
+
+static int room_share(struct comm *world, struct ckpt_room *room, struct err *err)
+{
+    return comm_broadcast_bytes(world, room, (int64_t)sizeof *room, 0, err);
+}
+
+static int room_take(const struct ckpt_writer *w, const struct optim *o, bool full, struct ckpt_room *room, struct err *err)
+{
+    char ckpt_dir[LIMIT_PATH_BYTES], needed[32], left[32];
+    struct comm *world = o->c.world;
+    struct ckpt_list list = {0};
+    int64_t newest = -1;
+    snprintf(ckpt_dir, sizeof ckpt_dir, "%s/ckpt", w->run_dir);
+    int rc = ckpt_list_share(ckpt_dir, world, &list, err);
+    if (rc == 0)
+        rc = newest_whole(ckpt_dir, &list, world, &newest, err);
+    if (rc == 0)
+        rc = comm_agree(world, world->rank == 0 ? ckpt_tmp_clear(w, ckpt_dir, err) : 0, err);
+    if (rc == 0 && newest >= 0 && world->rank == 0)
+        remove_old(w, ckpt_dir, &list, newest, full, room);
+    free(list.steps);
+    int64_t now = file_space(w->run_dir);
+    if (rc == 0 && world->rank == 0)
+        room->enough = full ? room->removed > 0 : now < 0 || now >= room->needed_bytes;
+    if (rc == 0)
+        rc = room_share(world, room, err);
+    if (rc < 0 || room->enough)
+        return rc;
+    return err_set(err, ERR_FULL, "the checkpoint takes %s and no space is left for it on the disk of '%s' (%s are free)",
+                   num_format_bytes(room->needed_bytes, needed, sizeof needed), w->run_dir, num_format_bytes(num_max_i64(now, 0), left, sizeof left));
+}
+
+int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full, struct ckpt_room *room, struct err *err)
+{
+    *room = (struct ckpt_room){0};
+    int rc = bytes_needed(o, &room->needed_bytes, err);
+    room->free_bytes = file_space(w->run_dir);
+    room->enough = !full && (room->free_bytes < 0 || room->free_bytes >= room->needed_bytes);
+    if (rc == 0)
+        rc = room_share(o->c.world, room, err);
+    return rc < 0 || room->enough ? rc : room_take(w, o, full, room, err);
+}

@@ -1,0 +1,63 @@
+/* Who may change a run's ckpt folder: names of its own for what is half made, and the question whether it still may. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "trainer/ckpt/ckpt_priv.h"
+
+int ckpt_writer_check(const struct ckpt_writer *w, struct err *err)
+{
+    return w->lease ? owner_check(w->lease, w->run_dir, w->attempt, err) : 0;
+}
+
+void ckpt_tmp_format(const struct ckpt_writer *w, const char *what, int64_t step, char out[LIMIT_PATH_BYTES])
+{
+    snprintf(out, LIMIT_PATH_BYTES, "%s/ckpt/.tmp-%s-%08lld.a%lld.%.8s", w->run_dir, what, (long long)step, (long long)w->attempt,
+             w->lease ? lease_token(w->lease) : "0");
+}
+
+/* Of the attempt that made it; 0 for what earlier versions made. -1: nothing temporary. */
+static int64_t tmp_attempt(const char *name)
+{
+    const char *mark = strncmp(name, ".tmp-", 5) == 0 ? strstr(name, ".a") : NULL;
+    long long attempt = 0;
+    if (strncmp(name, ".tmp-", 5) != 0)
+        return -1;
+    return mark && sscanf(mark, ".a%lld.", &attempt) == 1 ? attempt : 0;
+}
+
+/* Renamed first: who wrote in it may live and be about to publish it, whole or not at all. */
+static int tree_take(const char *from, const char *to, struct err *err)
+{
+    if (rename(from, to) < 0 && errno != ENOENT)
+        return err_set_errno(err, ERR_IO, "cannot remove '%s'", from);
+    return file_remove_tree(to, err);
+}
+
+int ckpt_tmp_clear(const struct ckpt_writer *w, const char *ckpt_dir, struct err *err)
+{
+    int rc = ckpt_writer_check(w, err);
+    int64_t n = 0;
+    DIR *dir = rc == 0 ? opendir(ckpt_dir) : NULL;
+    for (struct dirent *d; dir && rc == 0 && (d = readdir(dir));) {
+        char path[LIMIT_PATH_BYTES + 256], gone[LIMIT_PATH_BYTES];
+        int64_t attempt = tmp_attempt(d->d_name);
+        snprintf(path, sizeof path, "%s/%s", ckpt_dir, d->d_name);
+        ckpt_tmp_format(w, "left", n++, gone);
+        if (attempt >= 0 && attempt <= w->attempt)
+            rc = strcmp(path, gone) == 0 ? file_remove_tree(gone, err) : tree_take(path, gone, err);
+    }
+    if (dir)
+        closedir(dir);
+    return rc;
+}
+
+int ckpt_remove(const struct ckpt_writer *w, const char *dir, int64_t step, struct err *err)
+{
+    char gone[LIMIT_PATH_BYTES];
+    int rc = ckpt_writer_check(w, err);
+    ckpt_tmp_format(w, "gone", step, gone);
+    return rc < 0 ? rc : tree_take(dir, gone, err);
+}

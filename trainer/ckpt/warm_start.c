@@ -1,0 +1,362 @@
+#include "trainer/ckpt/warm_start.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bf16.h"
+#include "base/file.h"
+#include "base/num.h"
+#include "base/safetensors.h"
+#include "trainer/ckpt/ckpt.h"
+#include "trainer/state/init.h"
+
+enum { CHUNK = 512, SHAPE_BYTES = 96, NAMES_TOLD = 4 };
+
+/* A tensor of the source, under the model's name for it. */
+struct entry {
+    char name[LIMIT_NAME_BYTES], own[LIMIT_NAME_BYTES];
+    int nd;
+    int64_t dim[LIMIT_DIMS], at; /* at: number in the source */
+};
+
+struct source {
+    const struct warm *w;
+    const struct param_list *params;
+    struct optim *o; /* takes the numbers; NULL: names and shapes alone are looked at */
+    struct safetensors_reader file;
+    struct ckpt_manifest m;
+    struct ckpt_source *ckpt; /* NULL: a file */
+    void *whole;              /* of a checkpoint: tensor number whole_of */
+    int64_t whole_of;
+    struct entry *entries;
+    int64_t n;
+    int64_t *of; /* [params]: entry, or -1 */
+    struct warm_count count;
+};
+
+/* ---- opening ---- */
+
+static void entry_add(struct source *s, const char *own, int nd, const int64_t *dim, int64_t at)
+{
+    struct entry *e = &s->entries[s->n];
+    *e = (struct entry){.nd = nd, .at = at};
+    if (!warm_name(s->w, own, e->name))
+        e->name[0] = '\0'; /* no parameter has a name so long */
+    snprintf(e->own, sizeof e->own, "%s", own);
+    memcpy(e->dim, dim, sizeof *dim * (size_t)nd);
+    s->n++;
+}
+
+static int file_open(struct source *s, struct err *err)
+{
+    int rc = safetensors_open(s->w->from, &s->file, err);
+    if (rc == 0 && !(s->entries = calloc((size_t)s->file.n + 1, sizeof *s->entries)))
+        rc = err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->w->from);
+    for (int64_t i = 0; i < s->file.n && rc == 0; i++)
+        entry_add(s, s->file.tensors[i].name, s->file.tensors[i].nd, s->file.tensors[i].dim, i);
+    return rc;
+}
+
+static int ckpt_open(struct source *s, struct err *err)
+{
+    int64_t most = 1;
+    int rc = ckpt_manifest_load(s->w->from, &s->m, err);
+    if (rc == 0 && s->o)
+        rc = ckpt_verify(s->w->from, &s->m, s->o->c.world->rank, s->o->c.world->size, err);
+    if (rc == 0)
+        rc = ckpt_source_open(s->w->from, &s->m, &s->ckpt, err);
+    for (int64_t i = 0; i < s->m.n_tensors; i++)
+        most = num_max_i64(most, s->m.tensors[i].count);
+    s->whole = malloc((size_t)(most * dtype_bytes(s->m.dtype)));
+    s->entries = calloc((size_t)s->m.n_tensors + 1, sizeof *s->entries);
+    if (rc == 0 && (!s->whole || !s->entries))
+        rc = err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->w->from);
+    for (int64_t i = 0; i < s->m.n_tensors && rc == 0; i++)
+        entry_add(s, s->m.tensors[i].name, s->m.tensors[i].nd, s->m.tensors[i].dim, i);
+    return rc;
+}
+
+static int source_open(struct source *s, struct err *err)
+{
+    char manifest[LIMIT_PATH_BYTES];
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", s->w->from);
+    return file_exists(manifest) ? ckpt_open(s, err) : file_open(s, err);
+}
+
+static void source_close(struct source *s)
+{
+    safetensors_close(&s->file);
+    ckpt_source_close(s->ckpt);
+    ckpt_manifest_release(&s->m);
+    free(s->whole);
+    free(s->entries);
+    free(s->of);
+}
+
+/* ---- does it fit? ---- */
+
+static const char *shape_text(char buf[SHAPE_BYTES], int nd, const int64_t *dim)
+{
+    int at = snprintf(buf, SHAPE_BYTES, "[");
+    for (int i = 0; i < nd; i++)
+        at += snprintf(buf + at, SHAPE_BYTES - (size_t)at, "%s%lld", i ? ", " : "", (long long)dim[i]);
+    snprintf(buf + at, SHAPE_BYTES - (size_t)at, "]");
+    return buf;
+}
+
+static bool is_table(const struct param *p) { return p->nd == 2 && strncmp(p->name, "pos_", 4) == 0; }
+
+static bool same_shape(const struct entry *e, const struct param *p)
+{
+    return e->nd == p->nd && memcmp(e->dim, p->dim, sizeof *p->dim * (size_t)p->nd) == 0;
+}
+
+/* The checkpoint's own type in the words of safetensors; one that they have no word for is refused by this name. */
+static const char *entry_dtype(const struct source *s, const struct entry *e)
+{
+    static const char *const words[] = {[DTYPE_F64] = "F64", [DTYPE_F32] = "F32", [DTYPE_BF16] = "BF16", [DTYPE_FP8] = "FP8"};
+    return s->ckpt ? words[s->m.dtype] : s->file.tensors[e->at].dtype;
+}
+
+static int entry_check(const struct source *s, const struct entry *e, const struct param *p, struct err *err)
+{
+    char have[SHAPE_BYTES], want[SHAPE_BYTES];
+    const char *dtype = entry_dtype(s, e);
+    if (strcmp(dtype, "F64") && strcmp(dtype, "F32") && strcmp(dtype, "F16") && strcmp(dtype, "BF16"))
+        return err_set(err, ERR_INPUT, "%s: tensor '%s' holds %s numbers: give F64, F32, F16 or BF16", s->w->from, e->own, dtype);
+    if (same_shape(e, p) || (is_table(p) && e->nd == 2 && e->dim[0] > 0 && e->dim[1] == p->dim[1]))
+        return 0;
+    return err_set(err, ERR_INPUT, "%s: tensor '%s' has shape %s, the model's '%s' %s: map it to another name (init.map) or change the model",
+                   s->w->from, e->own, shape_text(have, e->nd, e->dim), p->name, shape_text(want, p->nd, p->dim));
+}
+
+static int entry_find(struct source *s, int64_t i, struct err *err)
+{
+    const struct param *p = &s->params->items[i];
+    s->of[i] = -1;
+    for (int64_t k = 0; k < s->n; k++) {
+        if (strcmp(s->entries[k].name, p->name) != 0)
+            continue;
+        if (s->of[i] >= 0)
+            return err_set(err, ERR_INPUT, "%s: '%s' and '%s' are both mapped to '%s': correct init.map", s->w->from,
+                           s->entries[s->of[i]].own, s->entries[k].own, p->name);
+        s->of[i] = k;
+    }
+    return s->of[i] < 0 ? 0 : entry_check(s, &s->entries[s->of[i]], p, err);
+}
+
+/* ---- what is not met by the other side ---- */
+
+/* "'a', 'b' and 7 more" */
+struct names { char text[480]; int64_t n; };
+
+static void names_add(struct names *l, const char *name)
+{
+    size_t len = strlen(l->text);
+    if (l->n++ < NAMES_TOLD)
+        snprintf(l->text + len, sizeof l->text - len, "%s'%.100s'", len ? ", " : "", name);
+}
+
+static void names_end(struct names *l)
+{
+    size_t len = strlen(l->text);
+    if (l->n > NAMES_TOLD)
+        snprintf(l->text + len, sizeof l->text - len, " and %lld more", (long long)(l->n - NAMES_TOLD));
+}
+
+static bool is_used(const struct source *s, int64_t entry)
+{
+    bool used = false;
+    for (int64_t i = 0; i < s->params->n && !used; i++)
+        used = s->of[i] == entry;
+    return used;
+}
+
+/* Tensors of the source that no parameter is called; parameters that it does not have. */
+static void lists_make(struct source *s, struct names *unused, struct names *missing, bool *adapters_only)
+{
+    const struct param_list *params = s->params;
+    *adapters_only = true;
+    for (int64_t k = 0; k < s->n; k++)
+        if (!is_used(s, k))
+            names_add(unused, s->entries[k].own);
+    for (int64_t i = 0; i < params->n; i++)
+        if (s->of[i] < 0) {
+            names_add(missing, params->items[i].name);
+            *adapters_only = *adapters_only && params->items[i].lora != PARAM_LORA_NONE;
+        }
+    names_end(unused);
+    names_end(missing);
+    s->count = (struct warm_count){params->n, params->n - missing->n, missing->n, unused->n};
+}
+
+static void lists_say(const struct source *s, const struct names *unused, const struct names *missing, warm_say_fn *say, void *ctx)
+{
+    char line[LIMIT_PATH_BYTES];
+    snprintf(line, sizeof line, "init: %lld of %lld tensors from %.2000s", (long long)s->count.taken, (long long)s->count.tensors, s->w->from);
+    say(ctx, line);
+    snprintf(line, sizeof line, "init: %lld tensors of the source are not used: %s", (long long)unused->n, unused->text);
+    if (unused->n)
+        say(ctx, line);
+    snprintf(line, sizeof line, "init: %lld tensors that the source has not keep their first values: %s", (long long)missing->n, missing->text);
+    if (missing->n)
+        say(ctx, line);
+}
+
+/* All of both sides, unless the run says that a part will do. */
+static int lists_check(struct source *s, warm_say_fn *say, void *ctx, struct err *err)
+{
+    struct names unused = {0}, missing = {0};
+    bool adapters_only;
+    char lacks[600] = "", spare[700] = "";
+    lists_make(s, &unused, &missing, &adapters_only);
+    if (s->count.taken == 0)
+        return err_set(err, ERR_INPUT, "%s: none of its %lld tensors is one of the model's: give init.map", s->w->from, (long long)s->n);
+    if (!adapters_only)
+        snprintf(lacks, sizeof lacks, "has no tensor %s", missing.text);
+    if (unused.n)
+        snprintf(spare, sizeof spare, "%sholds %lld that the model has no place for, and would not be itself without: %s", *lacks ? ", and " : "",
+                 (long long)unused.n, unused.text);
+    if (!s->w->partial && (*lacks || *spare))
+        return err_set(err, ERR_INPUT, "%s: %s%s: give their names in the model's words (init.map), or take what fits (\"partial\": true)", s->w->from,
+                       lacks, spare);
+    if (say)
+        lists_say(s, &unused, &missing, say, ctx);
+    return 0;
+}
+
+static int entries_match(struct source *s, warm_say_fn *say, void *ctx, struct err *err)
+{
+    const struct param_list *params = s->params;
+    int rc = 0;
+    if (!(s->of = calloc((size_t)params->n, sizeof *s->of)))
+        return err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->w->from);
+    for (int64_t i = 0; i < params->n && rc == 0; i++)
+        rc = entry_find(s, i, err);
+    return rc < 0 ? rc : lists_check(s, say, ctx, err);
+}
+
+/* ---- numbers ---- */
+
+static double from_f16(uint16_t h)
+{
+    int exponent = h >> 10 & 31, fraction = h & 1023;
+    double v = exponent == 31 ? (fraction ? NAN : INFINITY) : exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    return h & 0x8000 ? -v : v;
+}
+
+static void widen(const char *dtype, const void *raw, int64_t n, double *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (strcmp(dtype, "F64") == 0)
+            out[i] = ((const double *)raw)[i];
+        else if (strcmp(dtype, "F32") == 0)
+            out[i] = ((const float *)raw)[i];
+        else
+            out[i] = strcmp(dtype, "F16") == 0 ? from_f16(((const uint16_t *)raw)[i]) : (double)bf16_value(((const uint16_t *)raw)[i]);
+    }
+}
+
+/* Elements first .. first+n-1 of a tensor of the source, n at most CHUNK. */
+static int elements_read(struct source *s, const struct entry *e, int64_t first, int64_t n, double *out, struct err *err)
+{
+    if (s->ckpt) {
+        int rc = s->whole_of == e->at ? 0 : ckpt_source_read(s->ckpt, CKPT_WEIGHTS, e->at, s->whole, err);
+        s->whole_of = rc < 0 ? -1 : e->at;
+        if (rc == 0)
+            widen(entry_dtype(s, e), (char *)s->whole + first * dtype_bytes(s->m.dtype), n, out);
+        return rc;
+    }
+    const struct safetensors_tensor *t = &s->file.tensors[e->at];
+    int64_t bytes = safetensors_dtype_bytes(t->dtype);
+    double raw[CHUNK];
+    int rc = safetensors_read(&s->file, t, first * bytes, n * bytes, raw, err);
+    if (rc == 0)
+        widen(t->dtype, raw, n, out);
+    return rc;
+}
+
+/* Elements of a table of p's rows from one of other rows: n of them, in one row. */
+static int row_between(struct source *s, const struct entry *e, const struct param *p, int64_t global, int64_t n, double *out, struct err *err)
+{
+    int64_t cols = p->dim[1], col = global % cols, last = e->dim[0] - 1;
+    double place = ((double)(global / cols) + 0.5) * (double)e->dim[0] / (double)p->dim[0] - 0.5, next[CHUNK];
+    place = fmin(fmax(place, 0), (double)last);
+    int64_t low = (int64_t)place, high = num_min_i64(low + 1, last);
+    double share = place - (double)low;
+    int rc = elements_read(s, e, low * cols + col, n, out, err);
+    if (rc == 0)
+        rc = elements_read(s, e, high * cols + col, n, next, err);
+    for (int64_t j = 0; j < n && rc == 0; j++)
+        out[j] += share * (next[j] - out[j]);
+    return rc;
+}
+
+static int values_of(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out, struct err *err)
+{
+    struct source *s = ctx;
+    const struct param *p = &s->params->items[tensor];
+    const struct entry *e = s->of[tensor] < 0 ? NULL : &s->entries[s->of[tensor]];
+    int rc = 0;
+    if (!e)
+        init_values(p, s->o->c.run->seed, global, n, out);
+    else if (same_shape(e, p))
+        rc = elements_read(s, e, global, n, out, err);
+    for (int64_t done = 0, k; e && !same_shape(e, p) && done < n && rc == 0; done += k) {
+        k = num_min_i64(n - done, p->dim[1] - (global + done) % p->dim[1]);
+        rc = row_between(s, e, p, global + done, k, out + done, err);
+    }
+    return rc;
+}
+
+/* ---- */
+
+/* Is it still what the run was made for? For rank 0 alone. */
+static int hash_check(const struct warm *w, struct err *err)
+{
+    struct hash128 now;
+    char want[HASH_TEXT_BYTES], found[HASH_TEXT_BYTES];
+    int rc = warm_hash_known(w) ? warm_hash(w->from, &now, err) : 0;
+    if (rc < 0 || !warm_hash_known(w) || memcmp(&now, &w->hash, sizeof now) == 0)
+        return rc;
+    return err_set(err, ERR_INPUT, "init.from '%s' has hash %s, the run was made for %s: give what it was made for, or take source_hash out for "
+                   "a new run", w->from, hash_format(now, found), hash_format(w->hash, want));
+}
+
+int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *count, struct err *err)
+{
+    struct comm *world = o->c.world;
+    struct source s = {.w = &o->c.run->warm, .params = o->c.params, .o = o, .file = {.fd = -1},
+                       .whole_of = -1};
+    int rc = comm_agree(world, world->rank == 0 ? hash_check(s.w, err) : 0, err);
+    if (rc == 0)
+        rc = comm_agree(world, source_open(&s, err), err);
+    if (rc == 0)
+        rc = comm_agree(world, entries_match(&s, say, ctx, err), err);
+    if (rc == 0)
+        rc = comm_agree(world, optim_fill(o, values_of, &s, err), err);
+    if (rc == 0 && count)
+        *count = s.count;
+    source_close(&s);
+    return rc;
+}
+
+int warm_fits(const struct run *run, struct warm_count *count, struct err *err)
+{
+    struct param_list params = {0};
+    struct source s = {.w = &run->warm, .params = &params, .file = {.fd = -1}, .whole_of = -1};
+    int rc = tuning_params(&run->model, &run->tuning, &params, err);
+    if (rc == 0)
+        rc = hash_check(s.w, err);
+    if (rc == 0)
+        rc = source_open(&s, err);
+    if (rc == 0)
+        rc = entries_match(&s, NULL, NULL, err);
+    if (rc == 0)
+        *count = s.count;
+    source_close(&s);
+    params_release(&params);
+    return rc;
+}

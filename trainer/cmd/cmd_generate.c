@@ -1,0 +1,89 @@
+/* reel-train generate: samples from a checkpoint, as latents. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/num.h"
+#include "trainer/cmd/main.h"
+#include "trainer/run/generate.h"
+
+static const char *const blas_names[] = {"own", "openblas", NULL};
+
+static const struct opt opts[] = {
+    {"run", 0, OPT_TEXT, "FILE", "the run the checkpoint is of (default: run.json in the folder above ckpt/)"},
+    {"data", 0, OPT_TEXT, "DIR", "dataset whose captions, shapes and frame rates are taken (default: the run's last stage's)"},
+    {"output", 'o', OPT_TEXT, "DIR", "where the latents go, one .npy a sample", .flags = OPT_REQUIRED},
+    {"first", 0, OPT_INT, "N", "first draw of the data's order", .fallback = "0", .min = 0, .max = 1e12},
+    {"samples", 0, OPT_INT, "N", "how many, at most to the end of a pass over the data: behind it the same come again", .fallback = "8", .min = 1, .max = 1e9},
+    {"batch", 0, OPT_INT, "N", "how many at a time", .fallback = "4", .min = 1, .max = 1e6},
+    {"sampler", 0, OPT_ENUM, "NAME", "integrator of the probability-flow ODE", .fallback = "heun", .choices = sampler_names},
+    {"steps", 0, OPT_INT, "N", "its steps", .fallback = "35", .min = 1, .max = SAMPLER_STEPS_MAX},
+    {"level-max", 0, OPT_NUM, "X", "noise over data amplitude to begin with", .fallback = "80", .min = 1e-6, .max = 1e9},
+    {"level-min", 0, OPT_NUM, "X", "and of the last step but one", .fallback = "0.002", .min = 1e-9, .max = 1e9},
+    {"guidance", 0, OPT_NUM, "G", "classifier-free guidance; 1: none", .fallback = "1", .min = -100, .max = 1000},
+    {"first-frames", 0, OPT_BOOL, NULL, "give the model the first frames of the data"},
+    {"weights", 0, OPT_ENUM, "NAME", "model, or average (EMA)", .fallback = "model", .choices = (const char *const[]){"model", "average", NULL}},
+    {"seed", 0, OPT_TEXT, "K", "of the first noise", .fallback = "1"},
+    {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = blas_names},
+};
+const struct opt_cmd train_cmd_generate = {
+    "generate", "sample from a checkpoint", "CKPT", opts, ARRAY_LEN(opts), 1, 1,
+    "CKPT is a folder <run>/ckpt/step-…, written under any layout. Under mpirun each rank makes its share of the batches. 'reel-curate decode' makes "
+    "pictures of the latents."};
+
+static void say(void *ctx, const char *line)
+{
+    (void)ctx;
+    log_msg(LOG_INFO, "%s", line);
+}
+
+static int run_find(const struct opt_values *v, const char *ckpt, struct run *run, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/../../run.json", ckpt);
+    int rc = run_load(opt_text(v, "run") ? opt_text(v, "run") : path, run, err);
+    return rc < 0 && !opt_text(v, "run") ? err_context(err, "give --run FILE") : rc;
+}
+
+static int generate_here(const struct opt_values *v, const struct comm *world, int64_t *made, struct err *err)
+{
+    struct run run = {0};
+    const char *const *operands;
+    uint64_t seed = 0;
+    opt_operands(v, &operands);
+    const char *ckpt = operands[0];
+    int rc = num_parse_u64(opt_text(v, "seed"), "--seed", &seed, err);
+    if (rc < 0)
+        return err->code = ERR_USAGE;
+    if (opt_num(v, "level-min") >= opt_num(v, "level-max"))
+        return err_set(err, ERR_USAGE, "--level-min is %g, not below --level-max %g", opt_num(v, "level-min"), opt_num(v, "level-max"));
+    if ((rc = run_find(v, ckpt, &run, err)) < 0)
+        return rc;
+    struct generate_conf conf = {
+        .run = &run, .ckpt = ckpt, .out = opt_text(v, "output"), .data = opt_text(v, "data") ? opt_text(v, "data") : run.stages[run.n_stages - 1].data,
+        .average = opt_enum(v, "weights") == 1, .first_frames = opt_bool(v, "first-frames"), .first = opt_int(v, "first"),
+        .samples = opt_int(v, "samples"), .batch = num_min_i64(opt_int(v, "batch"), num_ceil_div(opt_int(v, "samples"), world->size)), .guidance = opt_num(v, "guidance"),
+        .rank = world->rank, .ranks = world->size,
+        .seed = seed, .sampler = (enum sampler_kind)opt_enum(v, "sampler"), .steps = opt_int(v, "steps"), .level_max = opt_num(v, "level-max"),
+        .level_min = opt_num(v, "level-min"), .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN, .say = world->rank == 0 ? say : NULL};
+    rc = generate_run(&conf, made, err);
+    run_release(&run);
+    return rc;
+}
+
+int train_cmd_generate_run(const struct opt_values *v, int argc, char **argv, struct err *err)
+{
+    struct comm *world = NULL;
+    int64_t made = 0;
+    int rc = train_world_open(&argc, &argv, &world, err);
+    if (rc < 0)
+        return rc;
+    rc = comm_agree(world, generate_here(v, world, &made, err), err);
+    double all = (double)made;
+    if (rc == 0 && world->size > 1 && (rc = comm_sum(world, &all, 1, err)) == 0 && world->rank == 0)
+        log_msg(LOG_INFO, "%.0f samples, made by %d ranks", all, world->size);
+    if (rc < 0)
+        train_sentence_say(world, err);
+    comm_close(world);
+    return rc;
+}

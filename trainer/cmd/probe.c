@@ -1,0 +1,227 @@
+/* reel-train probe: what this machine's cores, memory and MPI do, measured by the ranks together.
+ *
+ * FMA rate: trainer/ops/fma.h. GEMM: the table's own call at shapes of a DiT. Copy: 64 MiB,
+ * read plus written. Each is the best of some repetitions: the machine's rate, not its neighbours'. All ranks measure at
+ * the same time, between barriers; the slowest rank's rate is given.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/num.h"
+#include "trainer/cmd/main.h"
+#include "trainer/comm/comm.h"
+#include "trainer/ops/fma.h"
+#include "trainer/ops/ops.h"
+
+static const char *const probe_blas[] = {"own", "openblas", NULL};
+static const char *const probe_dtypes[] = {"f64", "f32", "bf16", NULL}; /* in the order of enum dtype */
+static const struct opt opts[] = {
+    {"json", 0, OPT_BOOL, NULL, "print one JSON object (the only form there is)"},
+    {"dtype", 0, OPT_ENUM, "TYPE", "number format", .fallback = "f32", .choices = probe_dtypes},
+    {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = probe_blas},
+    {"out", 0, OPT_TEXT, "FILE", "write to this file instead of standard output"},
+};
+const struct opt_cmd train_cmd_probe = {
+    "probe", "measure FMA, GEMM, copy and all-reduce rates of this machine", "", opts, ARRAY_LEN(opts), 0, 0,
+    "Started directly or by mpirun; all ranks measure at the same time, and the slowest one's rates are printed (reel.probe/1)."};
+
+enum { REPEATS = 7 };
+
+/* ---- GEMM, copy ---- */
+
+/* [m, k] x [k, n]: projections and MLP of small and middling models, tokens in m. */
+static const struct shape { int64_t m, n, k; } shapes[] = {{256, 192, 192}, {256, 768, 192}, {512, 512, 512}, {512, 2048, 512}};
+enum { SHAPES = ARRAY_LEN(shapes) };
+
+struct probe {
+    struct comm *world;
+    struct dev *dev;
+    struct dev_stream *stream;
+    struct ops *ops;
+    enum dtype dtype;
+    void *a, *b, *c;
+    double fma, gemm[SHAPES], copy;
+    double latency_s, bus_bytes;
+};
+enum { COPY_BYTES = 64 << 20, REDUCE_BYTES = 8 << 20 };
+
+static double gemm_rate(struct probe *p, const struct shape *s, struct err *err)
+{
+    struct ops_gemm g = {.a = tensor_of(p->a, p->dtype, s->m, s->k), .b = tensor_of(p->b, p->dtype, s->n, s->k),
+                         .c = tensor_of(p->c, p->dtype, s->m, s->n), .tb = true, .alpha = 1};
+    double best = 0;
+    for (int i = 0; i < REPEATS; i++) {
+        double start = clock_mono_s();
+        p->ops->gemm(p->ops, p->stream, &g);
+        if (p->dev->stream_sync(p->dev, p->stream, err) < 0)
+            return -1;
+        best = fmax(best, 2.0 * (double)s->m * (double)s->n * (double)s->k / (clock_mono_s() - start));
+    }
+    return best;
+}
+
+static int copy_rate(struct probe *p, struct err *err)
+{
+    for (int i = 0; i < REPEATS; i++) {
+        double start = clock_mono_s();
+        p->dev->copy(p->dev, p->b, p->a, COPY_BYTES, DEV_D2D, p->stream);
+        int rc = p->dev->stream_sync(p->dev, p->stream, err);
+        if (rc < 0)
+            return rc;
+        p->copy = fmax(p->copy, 2.0 * COPY_BYTES / (clock_mono_s() - start));
+    }
+    return 0;
+}
+
+static int rates_measure(struct probe *p, struct err *err)
+{
+    int rc = comm_barrier(p->world, err);
+    p->dev->zero(p->dev, p->a, COPY_BYTES, p->stream);
+    p->dev->zero(p->dev, p->b, COPY_BYTES, p->stream);
+    p->fma = fma_rate(p->dtype);
+    for (int i = 0; i < SHAPES && rc == 0; i++)
+        if ((p->gemm[i] = gemm_rate(p, &shapes[i], err)) < 0)
+            rc = err ? err->code : ERR_IO;
+    return rc < 0 ? rc : copy_rate(p, err);
+}
+
+/* ---- MPI ---- */
+
+static int reduce_seconds(struct probe *p, int64_t bytes, double *best, struct err *err)
+{
+    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "probe", .recv = p->a, .dtype = p->dtype,
+                         .n = num_max_i64(bytes / dtype_bytes(p->dtype), p->world->size)};
+    *best = INFINITY;
+    for (int i = 0; i < REPEATS; i++) {
+        int rc = comm_barrier(p->world, err);
+        double start = clock_mono_s();
+        if (rc == 0)
+            rc = comm_do(p->world, &op, NULL, err);
+        if (rc < 0)
+            return rc;
+        *best = fmin(*best, clock_mono_s() - start);
+    }
+    return 0;
+}
+
+/* latency of a message: the smallest all-reduce is 2 (W - 1) of them; bus bandwidth as nccl-tests defines it: 2 (W - 1) / W
+ * times the buffer's bytes, over the time. */
+static int comm_measure(struct probe *p, struct err *err)
+{
+    double small_s, large_s, W = p->world->size;
+    if (p->world->size < 2)
+        return 0;
+    int rc = comm_reserve(p->world, 1, REDUCE_BYTES, err);
+    if (rc == 0)
+        rc = reduce_seconds(p, 1, &small_s, err);
+    if (rc == 0)
+        rc = reduce_seconds(p, REDUCE_BYTES, &large_s, err);
+    if (rc < 0)
+        return rc;
+    p->latency_s = small_s / (2 * (W - 1));
+    p->bus_bytes = 2 * (W - 1) / W * REDUCE_BYTES / large_s;
+    return 0;
+}
+
+/* Over ranks: the least rate, the longest latency. */
+static int slowest(struct probe *p, struct err *err)
+{
+    double v[SHAPES + 4] = {-p->fma, -p->copy, p->latency_s, -p->bus_bytes};
+    for (int i = 0; i < SHAPES; i++)
+        v[4 + i] = -p->gemm[i];
+    int rc = comm_max(p->world, v, SHAPES + 4, err);
+    p->fma = -v[0], p->copy = -v[1], p->latency_s = v[2], p->bus_bytes = fabs(v[3]);
+    for (int i = 0; i < SHAPES; i++)
+        p->gemm[i] = -v[4 + i];
+    return rc;
+}
+
+static int probe_print(const struct probe *p, const char *path, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct json_out o;
+    double flops = 0, seconds = 0;
+    json_out_init(&o, &text, 0);
+    json_obj_begin(&o, NULL);
+    json_put_text(&o, "schema", "reel.probe/1");
+    json_put_int(&o, "ranks", p->world->size);
+    json_put_text(&o, "dtype", dtype_names[p->dtype]);
+    json_put_num(&o, "fma_flops", p->fma);
+    json_arr_begin(&o, "gemm");
+    for (int i = 0; i < SHAPES; i++) {
+        double work = 2.0 * (double)shapes[i].m * (double)shapes[i].n * (double)shapes[i].k;
+        flops += work;
+        seconds += work / p->gemm[i];
+        json_obj_begin(&o, NULL);
+        json_put_int(&o, "m", shapes[i].m);
+        json_put_int(&o, "n", shapes[i].n);
+        json_put_int(&o, "k", shapes[i].k);
+        json_put_num(&o, "flops", p->gemm[i]);
+        json_obj_end(&o);
+    }
+    json_arr_end(&o);
+    json_put_num(&o, "gemm_flops", flops / seconds); /* of all the shapes, one after the other */
+    json_put_num(&o, "copy_bytes_per_s", p->copy);
+    json_put_num(&o, "latency_s", p->latency_s);
+    json_put_num(&o, "bus_bytes_per_s", p->bus_bytes);
+    json_obj_end(&o);
+    str_addc(&text, '\n');
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        rc = path ? file_publish(path, text.p, text.len, err) : train_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
+static int probe_open(struct probe *p, enum ops_blas blas, struct err *err)
+{
+    int rc = dev_cpu_open(false, &p->dev, err);
+    if (rc == 0)
+        rc = p->dev->stream_new(p->dev, "compute", &p->stream, err);
+    if (rc == 0)
+        rc = ops_cpu_open(p->dev, p->dtype, blas, &p->ops, err);
+    if (rc == 0)
+        rc = p->dev->alloc(p->dev, "probe a", COPY_BYTES, &p->a, err);
+    if (rc == 0)
+        rc = p->dev->alloc(p->dev, "probe b", COPY_BYTES, &p->b, err);
+    return rc < 0 ? rc : p->dev->alloc(p->dev, "probe c", COPY_BYTES, &p->c, err);
+}
+
+static void probe_close(struct probe *p)
+{
+    if (!p->dev)
+        return;
+    p->dev->free(p->dev, p->a);
+    p->dev->free(p->dev, p->b);
+    p->dev->free(p->dev, p->c);
+    if (p->ops)
+        p->ops->close(p->ops);
+    if (p->stream)
+        p->dev->stream_free(p->dev, p->stream);
+    p->dev->close(p->dev);
+}
+
+int train_cmd_probe_run(const struct opt_values *v, int argc, char **argv, struct err *err)
+{
+    struct probe p = {.dtype = (enum dtype)opt_enum(v, "dtype")};
+    int rc = train_world_open(&argc, &argv, &p.world, err);
+    if (rc < 0)
+        return rc;
+    rc = probe_open(&p, opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN, err);
+    if ((rc = comm_agree(p.world, rc, err)) == 0)
+        rc = rates_measure(&p, err);
+    if ((rc = comm_agree(p.world, rc, err)) == 0)
+        rc = comm_measure(&p, err);
+    if (rc == 0)
+        rc = slowest(&p, err);
+    if (rc == 0 && p.world->rank == 0)
+        rc = probe_print(&p, opt_text(v, "out"), err);
+    probe_close(&p);
+    comm_close(p.world);
+    return rc;
+}

@@ -1,0 +1,356 @@
+#include "trainer/comm/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/num.h"
+#include "trainer/comm/comm_priv.h"
+
+const char *const comm_kind_names[] = {"all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send-recv", "broadcast", "barrier", NULL};
+
+#ifdef __OPTIMIZE__
+enum { CHECK_AT_FIRST = 0 };
+#else
+enum { CHECK_AT_FIRST = 1 };
+#endif
+
+/* ---- groups ---- */
+
+static int int_order(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+/* Hash of the sorted world ranks and the axis: the same on all ranks of the group. `sorted`: as many ints to work in. */
+static uint64_t group_id(const struct comm *c, int *sorted)
+{
+    memcpy(sorted, c->world_ranks, (size_t)c->size * sizeof *sorted);
+    qsort(sorted, (size_t)c->size, sizeof *sorted, int_order);
+    uint64_t parts[] = {hash_64(sorted, (size_t)c->size * sizeof *sorted), hash_64(c->axis, strlen(c->axis))};
+    return hash_64(parts, sizeof parts);
+}
+
+/* What a group holds, from its arena; false when out of memory. */
+static bool group_fill(struct comm *c, const int *world_ranks)
+{
+    size_t n = (size_t)c->size;
+    int *ranks = arena_array(&c->arena, 2 * n, sizeof *ranks);
+    int64_t *ranges = arena_array(&c->arena, 4 * (COMM_WORKS + 1) * n, sizeof *ranges);
+    c->scalars = arena_array(&c->arena, n * COMM_SCALARS, sizeof *c->scalars);
+    c->works = arena_array(&c->arena, COMM_WORKS + 1, sizeof *c->works);
+    if (!ranks || !ranges || !c->scalars || !c->works)
+        return false;
+    for (int r = 0; r < c->size; r++)
+        ranks[r] = world_ranks ? world_ranks[r] : r;
+    c->world_ranks = ranks;
+    c->id = group_id(c, ranks + n);
+    for (int i = 0; i <= COMM_WORKS; i++, ranges += 4 * n) {
+        struct comm_work *w = &c->works[i];
+        w->c = c;
+        w->send_n = ranges, w->send_at = ranges + n, w->recv_n = ranges + 2 * n, w->recv_at = ranges + 3 * n;
+    }
+    return true;
+}
+
+int comm_new(struct comm *parent, const struct comm_backend *backend, const char *axis, int rank, int size, const int *world_ranks,
+             struct comm **out, struct err *err)
+{
+    struct comm *c = calloc(1, sizeof *c);
+    struct comm_world *world = parent ? parent->world : calloc(1, sizeof *world);
+    if (c && world) {
+        *c = (struct comm){.name = backend->name, .axis = axis, .rank = rank, .size = size, .parent = parent, .conf = &world->conf,
+                           .dev = parent ? parent->dev : NULL, .backend = backend, .world = world};
+        arena_init(&c->arena, 0);
+        if (!parent)
+            *world = (struct comm_world){.conf = {.check = CHECK_AT_FIRST}, .rank = rank, .size = size};
+        if (group_fill(c, world_ranks)) {
+            *out = c;
+            return 0;
+        }
+        arena_release(&c->arena);
+    }
+    if (!parent)
+        free(world);
+    free(c);
+    return err_set(err, ERR_NOMEM, "out of memory opening group %s of %d ranks", axis, size);
+}
+
+void comm_free(struct comm *c)
+{
+    if (!c->parent) {
+        comm_order_free(c->world->order);
+        free(c->world);
+    }
+    arena_release(&c->arena);
+    free(c);
+}
+
+void comm_break(struct comm *c)
+{
+    for (; c; c = c->parent)
+        c->broken = true;
+}
+
+void comm_bind(struct comm *c, struct dev *dev)
+{
+    c->dev = dev;
+}
+
+/* Before what a backend does without a deadline: whoever is missing is named here. */
+static int all_there(struct comm *c, const char *what, struct err *err)
+{
+    return comm_do(c, &(struct comm_op){.kind = COMM_BARRIER, .what = what, .dtype = DTYPE_BYTE}, NULL, err);
+}
+
+int comm_split(struct comm *c, const char *axis, int color, int key, struct comm **out, struct err *err)
+{
+    int rc = all_there(c, axis, err);
+    return rc < 0 ? rc : c->backend->split(c, axis, color, key, out, err);
+}
+
+void comm_abort(struct comm *c, int exit_code)
+{
+    c->backend->abort(c, exit_code);
+}
+
+void comm_close(struct comm *c)
+{
+    struct err err;
+    if (!c)
+        return;
+    if (!c->parent && !c->broken)
+        all_there(c, "end", &err); /* else it is broken, and its backend does not wait */
+    c->backend->close(c);
+    comm_free(c);
+}
+
+int comm_reserve(struct comm *c, int works, int64_t bytes, struct err *err)
+{
+    BUG_ON(works < 0 || works > COMM_WORKS || bytes < 0);
+    return c->backend->reserve(c, works, bytes, err);
+}
+
+/* ---- operations ---- */
+
+static int64_t largest(const int64_t *n, int size)
+{
+    int64_t most = 0;
+    for (int r = 0; r < size; r++)
+        most = num_max_i64(most, n[r]);
+    return most;
+}
+
+static int counts_check(const struct comm_work *w, struct err *err)
+{
+    struct comm *c = w->c;
+    int64_t most = num_max_i64(largest(w->send_n, c->size), largest(w->recv_n, c->size));
+    for (int i = 0; i < w->op.n_messages; i++)
+        most = num_max_i64(most, w->messages[i].n);
+    if (most <= c->backend->count_max)
+        return 0;
+    return err_set(err, ERR_LIMIT, "%s '%s' of %lld elements a rank: MPI counts end at %lld", comm_kind_names[w->op.kind], w->op.what,
+                   (long long)most, (long long)c->backend->count_max);
+}
+
+static bool is_scalars(const struct comm_work *w)
+{
+    return w == &w->c->works[COMM_WORKS];
+}
+
+/* A free work; scalars have one of their own, so that they can always be done. */
+static struct comm_work *work_take(struct comm *c, bool scalars)
+{
+    struct comm_work *w = &c->works[COMM_WORKS];
+    for (int i = 0; i < COMM_WORKS && !scalars; i++)
+        if (!(w = &c->works[i])->taken)
+            break;
+    BUG_ON(w->taken); /* COMM_WORKS in flight */
+    w->taken = true;
+    w->done = false;
+    return w;
+}
+
+/* Until the backend has it, a failure leaves nothing behind. */
+static int work_prepare(struct comm_work *w, const struct comm_op *op, bool ordered, struct err *err)
+{
+    comm_work_plan(w, op);
+    int rc = counts_check(w, err);
+    if (rc == 0 && w->c->conf->check && ordered && w->c->size > 1)
+        rc = comm_order_add(w->c, w, op, err);
+    if (rc == 0 && w->c->conf->check)
+        rc = comm_work_cover(w, err);
+    if (rc < 0)
+        w->taken = false;
+    return rc;
+}
+
+static int broken_error(const struct comm *c, const struct comm_op *op, struct err *err)
+{
+    if (c->world->failure.code)
+        return err_set(err, c->world->failure.code, "%s", c->world->failure.text);
+    return err_set(err, ERR_TEMP, "%s '%s' in group %s: an earlier operation failed: the ranks no longer agree and must be ended",
+                   comm_kind_names[op->kind], op->what, c->axis);
+}
+
+static void waited_add(struct comm *c, double seconds)
+{
+    c->wait_s += seconds;
+    c->world->wait_s += seconds;
+}
+
+double comm_waited_s(const struct comm *c)
+{
+    return c->world->wait_s;
+}
+
+static int work_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, bool scalars, bool ordered,
+                      struct comm_work **out, struct err *err)
+{
+    double started = clock_mono_s();
+    if (c->broken)
+        return broken_error(c, op, err);
+    int rc = s && c->dev ? c->dev->stream_sync(c->dev, s, err) : 0;
+    if (rc < 0)
+        return rc;
+    struct comm_work *w = work_take(c, scalars);
+    w->start_s = started;
+    if ((rc = work_prepare(w, op, ordered, err)) < 0)
+        return rc;
+    w->sent_bytes = comm_work_sent_bytes(w);
+    c->sent_bytes += w->sent_bytes;
+    c->ops++;
+    comm_work_own(w);
+    rc = c->backend->start(c, w, err);
+    w->started_s = clock_mono_s();
+    waited_add(c, w->started_s - started);
+    if (rc == 0)
+        *out = w;
+    return rc;
+}
+
+int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct comm_work **out, struct err *err)
+{
+    return work_start(c, op, s, false, true, out, err);
+}
+
+static double latency_of(const struct comm_work *w)
+{
+    const struct comm_conf *conf = w->c->conf;
+    return is_scalars(w) || (conf->latency_what && strcmp(conf->latency_what, w->op.what) != 0) ? 0 : conf->latency_s;
+}
+
+int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err)
+{
+    (void)s; /* what is queued from here on comes after */
+    if (!w)
+        return 0;
+    BUG_ON(w->c != c || !w->taken);
+    if (c->broken && !w->done)
+        return broken_error(c, &w->op, err);
+    double entered = clock_mono_s(), until = w->start_s + latency_of(w);
+    int rc = w->done ? 0 : c->backend->wait(c, w, err);
+    double there = clock_mono_s(), now = there;
+    if (rc == 0 && until > there) {
+        clock_sleep_s(until - there);
+        now = clock_mono_s();
+    }
+    waited_add(c, now - entered);
+    if (rc < 0)
+        return rc;
+    comm_work_uncover(w, true);
+    w->taken = false;
+    if (c->conf->trace)
+        c->conf->trace(c->conf->trace_ctx, c, &w->op, &(struct comm_times){w->start_s, w->started_s, entered, now, now - there, w->sent_bytes});
+    return 0;
+}
+
+int comm_do(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct err *err)
+{
+    struct comm_work *w;
+    int rc = comm_start(c, op, s, &w, err);
+    return rc < 0 ? rc : comm_wait(c, w, s, err);
+}
+
+int comm_do_quietly(struct comm *c, const struct comm_op *op, bool ordered, struct err *err)
+{
+    struct comm_work *w;
+    int rc = work_start(c, op, NULL, true, ordered, &w, err);
+    return rc < 0 ? rc : comm_wait(c, w, NULL, err);
+}
+
+bool comm_busy(const struct comm *c)
+{
+    return c->world->flight;
+}
+
+void comm_progress(struct comm *c)
+{
+    if (c->world->flight)
+        c->backend->progress(c);
+}
+
+int comm_barrier(struct comm *c, struct err *err)
+{
+    return all_there(c, "barrier", err);
+}
+
+int comm_broadcast_bytes(struct comm *c, void *buf, int64_t bytes, int root, struct err *err)
+{
+    struct comm_op op = {.kind = COMM_BROADCAST, .what = "bytes", .recv = buf, .n = bytes, .root = root, .dtype = DTYPE_BYTE};
+    return comm_do(c, &op, NULL, err);
+}
+
+/* ---- scalars and agreement ---- */
+
+/* n values of every rank, folded in rank order by sum or maximum. */
+static int fold_scalars(struct comm *c, double *values, int n, bool max, struct err *err)
+{
+    double mine[COMM_SCALARS];
+    BUG_ON(n > COMM_SCALARS);
+    if (c->size == 1)
+        return 0;
+    memcpy(mine, values, (size_t)n * sizeof *mine);
+    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = max ? "maximum" : "sum", .send = mine, .recv = c->scalars, .n = n, .dtype = DTYPE_F64};
+    int rc = comm_do_quietly(c, &op, true, err);
+    for (int k = 0; k < n && rc == 0; k++) {
+        values[k] = c->scalars[k];
+        for (int r = 1; r < c->size; r++) {
+            double v = c->scalars[r * n + k];
+            values[k] = max ? (v > values[k] ? v : values[k]) : values[k] + v;
+        }
+    }
+    return rc;
+}
+
+int comm_sum(struct comm *c, double *values, int n, struct err *err)
+{
+    return fold_scalars(c, values, n, false, err);
+}
+
+int comm_max(struct comm *c, double *values, int n, struct err *err)
+{
+    return fold_scalars(c, values, n, true, err);
+}
+
+int comm_agree(struct comm *c, int status, struct err *err)
+{
+    struct err told = {0};
+    double first[1] = {status < 0 ? -c->rank : -c->size}; /* the greatest is the lowest failing rank */
+    if (c->size == 1 || (c->broken && status < 0))
+        return status;
+    int rc = comm_max(c, first, 1, err);
+    int rank = (int)-first[0];
+    if (rc < 0 || rank == c->size)
+        return rc;
+    if (rank == c->rank)
+        told = *err, told.code = status;
+    struct comm_op op = {.kind = COMM_BROADCAST, .what = "a failure", .recv = &told, .n = (int64_t)sizeof told, .root = rank, .dtype = DTYPE_BYTE};
+    if ((rc = comm_do_quietly(c, &op, true, err)) < 0)
+        return rc;
+    if (rank == 0)
+        return err_set(err, told.code, "%s", told.text);
+    return err_set(err, told.code, "rank %d: %s", rank, told.text);
+}

@@ -1,0 +1,78 @@
+/* The groups of a layout: each is the ranks that agree in all but one part of their place. */
+#include "trainer/comm/comm.h"
+
+#include "base/num.h"
+#include "trainer/comm/comm_priv.h"
+
+/* `first`: place of the group's first rank; `at`: own rank in the group. */
+static int axis_open(struct comm *world, const struct layout *l, const char *axis, int64_t size, struct layout_place first, int64_t at,
+                     struct comm **out, struct err *err)
+{
+    return size == 1 ? comm_self_new(world, axis, out, err) : comm_split(world, axis, (int)layout_rank(l, first), (int)at, out, err);
+}
+
+int comm_size_error(const struct comm *world, const struct layout *l, struct err *err)
+{
+    return err_set(err, ERR_USAGE, "the layout needs %lld ranks, %d were started: use mpirun -n %lld", (long long)layout_world(l),
+                   world->size, (long long)layout_world(l));
+}
+
+static struct layout_place at_tp(struct layout_place p, int64_t tp) { return p.tp = tp, p; }
+static struct layout_place at_cp(struct layout_place p, int64_t cp) { return p.cp = cp, p; }
+static struct layout_place at_dp(struct layout_place p, int64_t dp) { return p.dp = dp, p; }
+static struct layout_place at_pp(struct layout_place p, int64_t pp) { return p.pp = pp, p; }
+static struct layout_place at_data(const struct layout *l, struct layout_place p, int64_t data)
+{
+    return p.dp = data / l->cp, p.cp = data % l->cp, p;
+}
+
+static int axes_open(struct comm *world, const struct layout *l, struct layout_place p, struct comm_grid *g, struct err *err)
+{
+    int rc = axis_open(world, l, "tp", l->tp, at_tp(p, 0), p.tp, &g->tp, err);
+    if (rc == 0)
+        rc = axis_open(world, l, "cp", l->cp, at_cp(p, 0), p.cp, &g->cp, err);
+    if (rc == 0)
+        rc = axis_open(world, l, "dp", l->dp, at_dp(p, 0), p.dp, &g->dp, err);
+    return rc < 0 ? rc : axis_open(world, l, "pp", l->pp, at_pp(p, 0), p.pp, &g->pp, err);
+}
+
+/* Parts of the axes. */
+static int parts_open(struct comm *world, const struct layout *l, const struct model *m, struct layout_place p, struct comm_grid *g,
+                      struct err *err)
+{
+    int64_t copies = num_max_i64(1, l->tp / m->kv_heads), a = layout_a2a_group(l, m), shard = layout_shard_group(l);
+    int64_t data = layout_data_rank(l, p);
+    int rc = axis_open(world, l, "kv", copies, at_tp(p, p.tp / copies * copies), p.tp % copies, &g->kv, err);
+    if (rc == 0)
+        rc = axis_open(world, l, "a2a", a, at_cp(p, p.cp / a * a), p.cp % a, &g->a2a, err);
+    if (rc == 0)
+        rc = axis_open(world, l, "ring", l->cp / a, at_cp(p, p.cp % a), p.cp / a, &g->ring, err);
+    if (rc == 0)
+        rc = axis_open(world, l, "shard", shard, at_data(l, p, data / shard * shard), data % shard, &g->shard, err);
+    return rc < 0 ? rc
+                  : axis_open(world, l, "replica", l->dp * l->cp / shard, at_data(l, p, data % shard), data / shard, &g->replica, err);
+}
+
+int comm_grid_open(struct comm *world, const struct layout *l, const struct model *m, struct comm_grid *out, struct err *err)
+{
+    struct comm_grid g = {0};
+    if (layout_world(l) != world->size)
+        return comm_size_error(world, l, err);
+    struct layout_place p = layout_place(l, world->rank);
+    int rc = axes_open(world, l, p, &g, err);
+    if (rc == 0)
+        rc = parts_open(world, l, m, p, &g, err);
+    if (rc < 0)
+        comm_grid_close(&g);
+    else
+        *out = g;
+    return rc;
+}
+
+void comm_grid_close(struct comm_grid *g)
+{
+    struct comm *all[] = {g->tp, g->cp, g->dp, g->pp, g->kv, g->a2a, g->ring, g->shard, g->replica};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        comm_close(all[i]);
+    *g = (struct comm_grid){0};
+}

@@ -1,0 +1,202 @@
+/* The MPI backend: groups are communicators, operations run in comm_mpi_engine.c. */
+#include <limits.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "trainer/comm/comm_mpi_peers.h"
+#include "trainer/comm/comm_mpi_priv.h"
+
+enum { GONE_WAIT_MS = 1000 }; /* from the end of a process's connections to its own, on a busy machine */
+
+/* The one checking point: an MPI status as our error. MPI fails on the connections of a peer that has ended, and does not say that it has. */
+int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *err)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n = 0, pid = 0;
+    if (status == MPI_SUCCESS)
+        return 0;
+    comm_break(c);
+    MPI_Error_string(status, text, &n);
+    int gone = comm_peers_gone(c->world->peers, GONE_WAIT_MS, &pid);
+    if (gone >= 0)
+        return err_set(err, ERR_TEMP, COMM_GONE "MPI %s failed on rank %d of %d: %s", gone, pid, what, c->rank, c->size, text);
+    return err_set(err, ERR_TEMP, "MPI %s failed on rank %d of %d: %s", what, c->rank, c->size, text);
+}
+
+/* ---- scratch and requests ---- */
+
+static int batch_grow(struct mpi_batch *b, int requests)
+{
+    MPI_Request *r = realloc(b->requests, (size_t)requests * sizeof *r);
+    b->requests = r ? r : b->requests;
+    int *p = r ? realloc(b->peers, (size_t)requests * sizeof *p) : NULL;
+    b->peers = p ? p : b->peers;
+    return r && p ? 0 : -1;
+}
+
+/* Requests of every work, for `depth` chunks to and from every other rank. */
+static int requests_take(struct comm *c, int depth)
+{
+    struct mpi_group *g = c->self;
+    int n = (int)num_max_i64(COMM_MESSAGES, (int64_t)(c->size - 1) * depth);
+    int *indices = realloc(g->indices, (size_t)n * sizeof *indices);
+    g->indices = indices ? indices : g->indices;
+    MPI_Status *statuses = indices ? realloc(g->statuses, (size_t)n * sizeof *statuses) : NULL;
+    g->statuses = statuses ? statuses : g->statuses;
+    bool ok = statuses;
+    for (int i = 0; i <= COMM_WORKS && ok; i++)
+        ok = batch_grow(&g->works[i].sends, n) == 0 && batch_grow(&g->works[i].recvs, n) == 0;
+    return ok ? 0 : -1;
+}
+
+/* At least so many slots of so many chunks a part. */
+static int scratch_take(struct comm *c, int slots, int depth, struct err *err)
+{
+    struct mpi_group *g = c->self;
+    slots = (int)num_max_i64(slots, g->slots), depth = (int)num_max_i64(depth, g->depth);
+    int64_t bytes = slots * comm_mpi_slot_bytes(c, depth);
+    if (slots == g->slots && depth == g->depth)
+        return 0;
+    free(g->scratch);
+    g->scratch = aligned_alloc(DEV_ALIGN_BYTES, (size_t)bytes);
+    g->slots = 0;
+    if (!g->scratch || requests_take(c, depth) < 0)
+        return err_set(err, ERR_NOMEM, "cannot take %lld bytes for communication in group %s", (long long)bytes, c->axis);
+    g->depth = depth;
+    g->slots = slots;
+    return 0;
+}
+
+/* What was asked for becomes resident now: which slots a step fills, and how far, is a matter of timing. The rest of the last chunk, and
+ * of a group that was asked for nothing, is addresses. */
+static int mpi_reserve(struct comm *c, int works, int64_t bytes, struct err *err)
+{
+    struct mpi_group *g = c->self;
+    int64_t part = buffer_scratch_part_bytes(&(struct buffer_scratch){c->size, works, bytes});
+    int64_t depth = num_max_i64(1, num_ceil_div(part, COMM_CHUNK_BYTES));
+    if (depth > INT_MAX / c->size)
+        return err_set(err, ERR_LIMIT, "a reduction of %lld bytes is too large for %d ranks", (long long)bytes, c->size);
+    for (int i = 0; i <= COMM_WORKS; i++)
+        BUG_ON(c->works[i].taken);
+    int rc = c->size == 1 ? 0 : scratch_take(c, works > 0 ? works : 1, (int)depth, err);
+    if (rc < 0 || c->size == 1)
+        return rc;
+    g->part_bytes = num_max_i64(g->part_bytes, part);
+    int64_t slot = g->part_bytes * (c->size - 1);
+    for (int i = 0; i < g->slots; i++)
+        memset(g->scratch + i * comm_mpi_slot_bytes(c, g->depth), 0, (size_t)slot);
+    c->scratch_bytes = slot * g->slots;
+    return 0;
+}
+
+/* ---- groups ---- */
+
+static void mpi_abort(struct comm *c, int exit_code)
+{
+    MPI_Abort(((struct mpi_group *)c->self)->comm, exit_code);
+}
+
+static void group_free(struct mpi_group *g)
+{
+    for (int i = 0; g && i <= COMM_WORKS; i++) {
+        free(g->works[i].sends.requests);
+        free(g->works[i].sends.peers);
+        free(g->works[i].recvs.requests);
+        free(g->works[i].recvs.peers);
+    }
+    if (g) {
+        free(g->indices);
+        free(g->statuses);
+        free(g->scratch);
+    }
+    free(g);
+}
+
+/* A broken world is not finalised: that would wait for ranks that no longer come. */
+static void mpi_close(struct comm *c)
+{
+    struct mpi_group *g = c->self;
+    if (!c->parent)
+        comm_peers_close(c->world->peers);
+    if (!c->parent && !c->broken)
+        MPI_Finalize();
+    else if (c->parent && !c->broken)
+        MPI_Comm_free(&g->comm);
+    group_free(g);
+}
+
+static int mpi_wrap(MPI_Comm comm, struct comm *parent, const char *axis, struct comm **out, struct err *err);
+
+static int mpi_split(struct comm *c, const char *axis, int color, int key, struct comm **out, struct err *err)
+{
+    double started = clock_mono_s();
+    MPI_Comm part;
+    int rc = comm_mpi_checked(c, MPI_Comm_split(((struct mpi_group *)c->self)->comm, color, key, &part), "split", err);
+    c->wait_s += clock_mono_s() - started;
+    return rc < 0 ? rc : mpi_wrap(part, c, axis, out, err);
+}
+
+static const struct comm_backend mpi_backend = {"mpi", INT_MAX, comm_mpi_start, comm_mpi_wait, comm_mpi_progress, mpi_reserve,
+                                                mpi_split, mpi_abort, mpi_close};
+
+/* World ranks of all of comm; NULL when out of memory. */
+static int *world_ranks_of(MPI_Comm comm, int size)
+{
+    int *ranks = calloc(2 * (size_t)size, sizeof *ranks);
+    MPI_Group all, part;
+    if (!ranks)
+        return NULL;
+    for (int r = 0; r < size; r++)
+        ranks[size + r] = r;
+    MPI_Comm_group(MPI_COMM_WORLD, &all);
+    MPI_Comm_group(comm, &part);
+    MPI_Group_translate_ranks(part, size, ranks + size, all, ranks);
+    MPI_Group_free(&all);
+    MPI_Group_free(&part);
+    return ranks;
+}
+
+static int mpi_wrap(MPI_Comm comm, struct comm *parent, const char *axis, struct comm **out, struct err *err)
+{
+    int size, rank;
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    MPI_Comm_size(comm, &size);
+    MPI_Comm_rank(comm, &rank);
+    int *ranks = world_ranks_of(comm, size);
+    struct mpi_group *g = calloc(1, sizeof *g);
+    struct comm *c = NULL;
+    int rc = ranks && g ? comm_new(parent, &mpi_backend, axis, rank, size, ranks, &c, err)
+                        : err_set(err, ERR_NOMEM, "out of memory opening group %s of %d ranks", axis, size);
+    free(ranks);
+    if (rc < 0) {
+        group_free(g);
+        return rc;
+    }
+    g->comm = comm;
+    c->self = g;
+    for (int i = 0; i <= COMM_WORKS; i++)
+        c->works[i].self = &g->works[i];
+    if ((rc = requests_take(c, 1) < 0 ? err_set(err, ERR_NOMEM, "out of memory opening group %s", axis) : 0) == 0)
+        rc = mpi_reserve(c, 1, 0, err);
+    if (rc < 0)
+        group_free(g), comm_free(c);
+    else
+        *out = c;
+    return rc;
+}
+
+int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err)
+{
+    if (MPI_Init(argc, argv) != MPI_SUCCESS)
+        return err_set(err, ERR_ENV, "MPI cannot start: is Open MPI installed, and was this started by its mpirun?");
+    struct comm *world = NULL;
+    int rc = mpi_wrap(MPI_COMM_WORLD, NULL, "world", &world, err);
+    if (rc == 0 && (rc = comm_peers_open(world, &world->world->peers, err)) < 0)
+        comm_close(world);
+    else if (rc == 0)
+        *out = world;
+    return rc;
+}

@@ -1,0 +1,29 @@
+/* batch: the samples of one micro-batch, as the loader hands them to the model.
+ *
+ * All pointers are borrowed: whoever fills a batch keeps what they point to until the next batch is asked for.
+ */
+#ifndef TRAINER_DATA_BATCH_H
+#define TRAINER_DATA_BATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct batch_sample {
+    uint64_t ordinal;     /* draw ordinal: the sample's place in the global order of draws */
+    const float *latent;  /* [C, t, h, w], normalised */
+    const float *cond;    /* [cond_channels, t, h, w]; NULL: zeros */
+    int32_t t, h, w;      /* latent cells; multiples of the patch */
+    int32_t valid_t, valid_h, valid_w; /* cells that count in the loss, the first of each axis; 0, 0, 0: all */
+    const float *text;    /* [text_len, text_width] */
+    int32_t text_len;     /* true length, 0 = no caption */
+    double fps;
+    double level;         /* ln(sigma / alpha): objective_level_draw() */
+    bool drop_text;       /* null token instead of the caption */
+    double loss_weight;   /* 1 for loss_norm token; 1 / (its latent elements) for loss_norm sample */
+};
+struct batch {
+    const struct batch_sample *samples;
+    int64_t n; /* 0 is an empty micro-batch: loss 0, gradient 0; it takes part in all communication */
+};
+
+#endif

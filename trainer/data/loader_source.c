@@ -1,0 +1,205 @@
+#include "trainer/data/loader_source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/npy.h"
+#include "base/num.h"
+#include "base/philox.h"
+
+enum { SYNTHETIC_SAMPLES = 1 << 20, PATH_BYTES = 2 * LIMIT_PATH_BYTES };
+
+int64_t loader_source_count(const struct loader_source *s)
+{
+    return s->is_synthetic ? SYNTHETIC_SAMPLES : s->data.n_samples;
+}
+
+struct loader_item loader_source_item(const struct loader_source *s, int64_t sample)
+{
+    const int64_t *made = s->synthetic;
+    if (s->is_synthetic) /* captions as long as the model takes, so that what is tried is no less than what will be trained */
+        return (struct loader_item){{made[0], made[1], made[2]}, s->model->text_len, 24};
+    const struct dataset_sample *d = &s->data.samples[sample];
+    return (struct loader_item){{d->t, d->h, d->w}, s->model->text_width ? d->text_len : 0, d->fps > 0 ? d->fps : 24};
+}
+
+/* ---- opening ---- */
+
+static void shard_path(const struct loader_source *s, int64_t i, char path[PATH_BYTES])
+{
+    snprintf(path, PATH_BYTES, "%s/%s", s->root, s->data.shards[i].path);
+}
+
+static int shard_check(const struct loader_source *s, int64_t i, bool verify, struct err *err)
+{
+    char path[PATH_BYTES];
+    struct stat st;
+    struct hash128 hash;
+    const struct dataset_shard *shard = &s->data.shards[i];
+    shard_path(s, i, path);
+    if (access(path, R_OK) < 0 || stat(path, &st) < 0)
+        return err_set_errno(err, ERR_INPUT, "cannot read shard '%s'", path);
+    if (st.st_size != shard->bytes)
+        return err_set(err, ERR_CORRUPT, "shard '%s' has %lld bytes, the index says %lld: curate again, or restore it", path,
+                       (long long)st.st_size, (long long)shard->bytes);
+    if (!verify)
+        return 0;
+    int rc = hash_file(path, &hash, err);
+    if (rc == 0 && hash.lo != shard->bytes_hash)
+        rc = err_set(err, ERR_CORRUPT, "shard '%s' is damaged: its checksum is not the index's: curate again, or restore it", path);
+    return rc;
+}
+
+static int model_fits(const struct loader_source *s, struct err *err)
+{
+    const struct model *m = s->model;
+    bool captions = false;
+    if (s->data.channels != m->latent_channels)
+        return err_set(err, ERR_INPUT, "%s: latents have %lld channels, model '%s' takes %lld", s->root, (long long)s->data.channels, m->name,
+                       (long long)m->latent_channels);
+    for (int64_t i = 0; i < s->data.n_samples; i++) {
+        long long text = s->data.samples[i].text_len;
+        captions = captions || text > 0;
+        if (m->text_width > 0 && text > m->text_len)
+            return err_set(err, ERR_INPUT, "%s: sample %lld has a caption of %lld tokens, model '%s' takes %lld: curate with --text-len %lld",
+                           s->root, (long long)i, text, m->name, (long long)m->text_len, (long long)m->text_len);
+    }
+    if (captions && m->text_width > 0 && s->data.text_width != m->text_width)
+        return err_set(err, ERR_INPUT, "%s: text embeddings are %lld wide, model '%s' takes %lld: curate with --text-width %lld", s->root,
+                       (long long)s->data.text_width, m->name, (long long)m->text_width, (long long)m->text_width);
+    return 0;
+}
+
+static int stored_open(struct loader_source *s, struct hash128 generation, bool verify, int rank, int world, struct err *err)
+{
+    int rc = dataset_load_generation(s->root, generation, &s->data, err);
+    for (int64_t i = 0; i < s->data.n_shards && rc == 0; i++)
+        rc = shard_check(s, i, verify && i % world == rank, err);
+    if (rc == 0)
+        rc = model_fits(s, err);
+    for (int64_t i = 0; i < s->data.n_samples; i++)
+        s->raw_bytes = num_max_i64(s->raw_bytes, num_max_i64(s->data.samples[i].latent_bytes, s->data.samples[i].text_bytes));
+    return rc;
+}
+
+/* A caption is half a million numbers in a large model: made once, so that a trial's steps are not spent on it. */
+static void made_text(struct loader_source *s)
+{
+    float *text = (float *)s->raw;
+    for (int64_t i = 0; i < s->raw_bytes / (int64_t)sizeof *text; i++)
+        text[i] = (float)philox_normal_at(s->seed, PHILOX_SYNTH, SYNTHETIC_SAMPLES, (uint64_t)i);
+}
+
+int loader_source_open(struct loader_source *s, const struct run *run, const char *data, struct hash128 generation, bool verify, int rank, int world,
+                       struct err *err)
+{
+    *s = (struct loader_source){.model = &run->model, .seed = run->seed, .fd = -1};
+    int rc = run_synthetic(data, "data", s->synthetic, err);
+    if (rc < 0)
+        return rc;
+    s->is_synthetic = rc == 1;
+    snprintf(s->root, sizeof s->root, "%s", data);
+    rc = s->is_synthetic ? 0 : stored_open(s, generation, verify, rank, world, err);
+    if (s->is_synthetic)
+        s->raw_bytes = s->model->text_len * s->model->text_width * (int64_t)sizeof(float);
+    if (rc == 0 && !(s->raw = malloc((size_t)s->raw_bytes + 1)))
+        rc = err_set(err, ERR_NOMEM, "out of memory for the loader's buffers");
+    if (rc == 0 && s->is_synthetic)
+        made_text(s);
+    if (rc < 0)
+        loader_source_close(s);
+    return rc;
+}
+
+void loader_source_close(struct loader_source *s)
+{
+    if (s->model && s->fd >= 0)
+        close(s->fd);
+    dataset_release(&s->data);
+    free(s->raw);
+    *s = (struct loader_source){.fd = -1};
+}
+
+/* ---- reading ---- */
+
+static int shard_use(struct loader_source *s, uint32_t shard, struct err *err)
+{
+    char path[PATH_BYTES];
+    if (s->fd >= 0 && s->fd_shard == shard)
+        return 0;
+    if (s->fd >= 0)
+        close(s->fd);
+    shard_path(s, shard, path);
+    s->fd = open(path, O_RDONLY | O_CLOEXEC);
+    s->fd_shard = shard;
+    return s->fd >= 0 ? 0 : err_set_errno(err, ERR_IO, "cannot open it");
+}
+
+static int payload_read(struct loader_source *s, const struct dataset_sample *d, int64_t offset, int64_t bytes, struct err *err)
+{
+    int rc = shard_use(s, d->shard, err);
+    if (rc < 0)
+        return rc;
+    for (int64_t done = 0; done < bytes;) {
+        ssize_t n = pread(s->fd, s->raw + done, (size_t)(bytes - done), offset + done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? err_set_errno(err, ERR_IO, "cannot read at offset %lld", (long long)offset)
+                         : err_set(err, ERR_CORRUPT, "ends before offset %lld", (long long)(offset + bytes));
+        done += n;
+    }
+    return 0;
+}
+
+static int latent_read(struct loader_source *s, const struct dataset_sample *d, float *out, struct err *err)
+{
+    const int64_t shape[] = {s->model->latent_channels, d->t, d->h, d->w};
+    int rc = payload_read(s, d, d->latent_offset, d->latent_bytes, err);
+    if (rc < 0 || (rc = npy_parse(s->raw, d->latent_bytes, shape, 4, "latent.npy", out, err)) < 0)
+        return rc;
+    int64_t n = shape[0] * shape[1] * shape[2] * shape[3];
+    float mean = (float)s->data.latent_mean, scale = (float)(1 / s->data.latent_std);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (out[i] - mean) * scale;
+    return 0;
+}
+
+static int text_read(struct loader_source *s, const struct dataset_sample *d, float *out, struct err *err)
+{
+    const int64_t shape[] = {d->text_len, s->model->text_width};
+    if (d->text_len == 0 || s->model->text_width == 0)
+        return 0;
+    int rc = payload_read(s, d, d->text_offset, d->text_bytes, err);
+    return rc < 0 ? rc : npy_parse(s->raw, d->text_bytes, shape, 2, "text.npy", out, err);
+}
+
+static void made_read(const struct loader_source *s, uint64_t sample, float *latent, float *text)
+{
+    int64_t n = s->model->latent_channels * s->synthetic[0] * s->synthetic[1] * s->synthetic[2];
+    for (int64_t i = 0; i < n; i++)
+        latent[i] = (float)philox_normal_at(s->seed, PHILOX_SYNTH, sample, (uint64_t)i);
+    memcpy(text, s->raw, (size_t)s->raw_bytes);
+}
+
+int loader_source_read(struct loader_source *s, int64_t sample, float *latent, float *text, struct err *err)
+{
+    if (s->is_synthetic) {
+        made_read(s, (uint64_t)sample, latent, text);
+        return 0;
+    }
+    const struct dataset_sample *d = &s->data.samples[sample];
+    int rc = latent_read(s, d, latent, err);
+    if (rc == 0)
+        rc = text_read(s, d, text, err);
+    if (rc < 0)
+        return err_context(err, "shard '%s/%s', sample %u at offset %lld", s->root, s->data.shards[d->shard].path, d->index_in_shard,
+                           (long long)d->offset);
+    return 0;
+}

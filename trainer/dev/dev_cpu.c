@@ -1,0 +1,163 @@
+#include "trainer/dev/dev.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+/* Work runs inside the call that queues it, so streams hold nothing but their place in the record of discipline. */
+struct dev_stream {
+    struct dev *dev;
+};
+struct dev_event {
+    bool recorded;
+    int64_t at_ns;
+};
+
+/* In front of every allocation, so that free knows its size. */
+struct block {
+    int64_t bytes;
+    void *base;
+};
+_Static_assert(sizeof(struct block) <= DEV_ALIGN_BYTES, "the header fits in front of the data");
+
+struct cpu {
+    struct dev dev; /* first member */
+    bool poison;
+};
+
+static int cpu_alloc(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err)
+{
+    size_t size = (size_t)bytes;
+    if (bytes < 0 || bytes > INT64_MAX - 2 * DEV_ALIGN_BYTES)
+        return err_set(err, ERR_LIMIT, "%s: %lld bytes cannot be taken: give a smaller model or micro-batch", what, (long long)bytes);
+    size = (size + DEV_ALIGN_BYTES - 1) / DEV_ALIGN_BYTES * DEV_ALIGN_BYTES;
+    char *base = aligned_alloc(DEV_ALIGN_BYTES, size + DEV_ALIGN_BYTES);
+    if (!base)
+        return err_set(err, ERR_NOMEM, "%s: no memory for %lld bytes: give a smaller model or micro-batch, or recompute=full",
+                       what, (long long)bytes);
+    struct block b = {bytes, base};
+    memcpy(base, &b, sizeof b);
+    memset(base + DEV_ALIGN_BYTES, ((struct cpu *)d)->poison ? 0xff : 0, size);
+    d->alloc_bytes += bytes;
+    if (d->alloc_bytes > d->peak_bytes)
+        d->peak_bytes = d->alloc_bytes;
+    *out = base + DEV_ALIGN_BYTES;
+    return 0;
+}
+
+static void cpu_free(struct dev *d, void *ptr)
+{
+    struct block b;
+    if (!ptr)
+        return;
+    memcpy(&b, (char *)ptr - DEV_ALIGN_BYTES, sizeof b);
+    d->alloc_bytes -= b.bytes;
+    free(b.base);
+}
+
+static int cpu_stream_new(struct dev *d, const char *name, struct dev_stream **out, struct err *err)
+{
+    struct dev_stream *s = malloc(sizeof *s);
+    if (!s)
+        return err_set(err, ERR_NOMEM, "stream '%s': no memory", name);
+    s->dev = d;
+    *out = s;
+    return 0;
+}
+
+static void cpu_stream_free(struct dev *d, struct dev_stream *s)
+{
+    (void)d;
+    free(s);
+}
+
+static int cpu_stream_sync(struct dev *d, struct dev_stream *s, struct err *err)
+{
+    (void)err;
+    BUG_ON(s->dev != d);
+    return 0;
+}
+
+static int cpu_event_new(struct dev *d, struct dev_event **out, struct err *err)
+{
+    (void)d;
+    struct dev_event *e = calloc(1, sizeof *e);
+    if (!e)
+        return err_set(err, ERR_NOMEM, "event: no memory");
+    *out = e;
+    return 0;
+}
+
+static void cpu_event_free(struct dev *d, struct dev_event *e)
+{
+    (void)d;
+    free(e);
+}
+
+static void cpu_event_record(struct dev *d, struct dev_event *e, struct dev_stream *s)
+{
+    BUG_ON(s->dev != d);
+    e->recorded = true;
+    e->at_ns = clock_mono_ns();
+}
+
+static void cpu_event_wait(struct dev *d, struct dev_stream *s, struct dev_event *e)
+{
+    BUG_ON(s->dev != d);
+    BUG_ON(!e->recorded); /* a GPU would pass such a wait in silence */
+}
+
+static double cpu_event_elapsed_s(struct dev *d, const struct dev_event *from, const struct dev_event *to)
+{
+    (void)d;
+    BUG_ON(!from->recorded || !to->recorded);
+    return (double)(to->at_ns - from->at_ns) * 1e-9;
+}
+
+static void cpu_copy(struct dev *d, void *dst, const void *src, int64_t bytes, enum dev_copy kind, struct dev_stream *s)
+{
+    (void)kind;
+    BUG_ON(s->dev != d);
+    if (bytes > 0)
+        memmove(dst, src, (size_t)bytes);
+}
+
+static void cpu_copy_2d(struct dev *d, void *dst, int64_t dst_pitch, const void *src, int64_t src_pitch, int64_t width,
+                        int64_t rows, enum dev_copy kind, struct dev_stream *s)
+{
+    BUG_ON(width > dst_pitch || width > src_pitch);
+    for (int64_t i = 0; i < rows; i++)
+        cpu_copy(d, (char *)dst + i * dst_pitch, (const char *)src + i * src_pitch, width, kind, s);
+}
+
+static void cpu_zero(struct dev *d, void *dst, int64_t bytes, struct dev_stream *s)
+{
+    BUG_ON(s->dev != d);
+    if (bytes > 0)
+        memset(dst, 0, (size_t)bytes);
+}
+
+static void cpu_close(struct dev *d)
+{
+    free(d);
+}
+
+int dev_cpu_open(bool poison, struct dev **out, struct err *err)
+{
+    static const struct dev table = {
+        .name = "cpu", .host_memory = true,
+        .alloc = cpu_alloc, .free = cpu_free,
+        .stream_new = cpu_stream_new, .stream_free = cpu_stream_free, .stream_sync = cpu_stream_sync,
+        .event_new = cpu_event_new, .event_free = cpu_event_free, .event_record = cpu_event_record,
+        .event_wait = cpu_event_wait, .event_elapsed_s = cpu_event_elapsed_s,
+        .copy = cpu_copy, .copy_2d = cpu_copy_2d, .zero = cpu_zero, .close = cpu_close,
+    };
+    struct cpu *c = malloc(sizeof *c);
+    if (!c)
+        return err_set(err, ERR_NOMEM, "CPU device: no memory");
+    c->dev = table;
+    c->poison = poison;
+    *out = &c->dev;
+    return 0;
+}

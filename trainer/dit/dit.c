@@ -1,0 +1,557 @@
+#include "trainer/dit/dit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "trainer/dit/dit_priv.h"
+#include "trainer/watch/meter.h"
+
+bool dit_has_cond(const struct dit *d) { return d->m->adaln != ADALN_NONE; }
+
+bool dit_recomputed(const struct dit *d, int64_t layer)
+{
+    const struct layout *l = d->c.layout;
+    int64_t most = l->recompute_layers ? l->recompute_layers : d->m->layers;
+    return l->recompute == RECOMPUTE_SELECTIVE || (l->recompute == RECOMPUTE_FULL && layer - d->first < most);
+}
+
+/* Which copy: of a layer in its place among those that are kept, or one that is shared. */
+static int64_t copy_of(const struct dit *d, const struct buffer *b, int64_t layer, int64_t which)
+{
+    if (b->each == 0 || (b->per && b->shared && dit_recomputed(d, layer)))
+        return b->count - b->shared + which;
+    int64_t skipped = b->per && b->shared ? d->c.layout->recompute_layers : 0; /* the first ones are in the shared copies */
+    return d->slot * b->each + (b->per ? (layer - d->first - skipped) * b->per : 0) + which;
+}
+
+struct tensor dit_copy(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t which, int64_t rows)
+{
+    const struct buffer *b = &d->plan.items[id];
+    if (b->count == 0)
+        return tensor_none();
+    BUG_ON(rows > b->rows || which >= num_max_i64(1, b->per));
+    char *at = (char *)d->arena + b->offset + copy_of(d, b, layer, which) * buffer_stride_bytes(b);
+    return tensor_of(at, b->dtype, rows, b->cols);
+}
+
+struct tensor dit_buffer(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t rows)
+{
+    return dit_copy(d, id, layer, 0, rows);
+}
+
+/* ---- weights and gradients ---- */
+
+static struct tensor param_tensor(const struct dit *d, int64_t param, void *unit, enum dtype dtype)
+{
+    const struct shard_tensor *t = &d->c.shards->tensors[param];
+    int64_t at = t->offset - shards_unit_of(d->c.shards, param)->offset;
+    return tensor_of((char *)unit + at * dtype_bytes(dtype), dtype, t->rows, t->cols);
+}
+
+struct tensor dit_weight(const struct dit *d, int64_t param)
+{
+    return param_tensor(d, param, units_weights(d->units, d->c.shards->tensors[param].unit), d->o->act);
+}
+
+bool dit_trained(const struct dit *d, int64_t param) { return shards_trained(d->c.shards, param); }
+
+struct tensor dit_grad(const struct dit *d, int64_t param)
+{
+    if (!dit_trained(d, param))
+        return tensor_none();
+    return param_tensor(d, param, units_grads(d->units, d->c.shards->tensors[param].unit), d->o->stat);
+}
+
+double dit_beta(const struct dit *d, int64_t param)
+{
+    return dit_trained(d, param) ? units_beta(d->units, d->c.shards->tensors[param].unit) : 0;
+}
+
+/* A model without conditioning has no unit of that name. */
+void dit_use(struct dit *d, int64_t layer, int64_t next)
+{
+    int64_t unit = shards_unit(d->c.shards, layer);
+    d->o->layer = layer;
+    if (unit >= 0)
+        units_use(d->units, unit, next == DIT_NO_LAYER ? -1 : shards_unit(d->c.shards, next));
+}
+
+void dit_done(struct dit *d, int64_t layer)
+{
+    int64_t unit = shards_unit(d->c.shards, layer);
+    if (unit >= 0)
+        units_done(d->units, unit);
+}
+
+void dit_linear(struct dit *d, struct tensor x, int64_t param, struct tensor y)
+{
+    struct ops_gemm g = {.a = x, .b = dit_weight(d, param), .c = y, .tb = true, .alpha = 1};
+    d->o->gemm(d->o, d->stream, &g);
+    dit_lora_add(d, x, param, y);
+}
+
+void dit_linear_add(struct dit *d, struct tensor x, int64_t param, struct tensor y)
+{
+    struct ops_gemm g = {.a = x, .b = dit_weight(d, param), .c = y, .tb = true, .alpha = 1, .beta = 1};
+    d->o->gemm(d->o, d->stream, &g);
+    dit_lora_add(d, x, param, y);
+}
+
+void dit_linear_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor dx, double beta)
+{
+    struct ops_gemm g = {.a = dy, .b = dit_weight(d, param), .c = dx, .alpha = 1, .beta = beta};
+    d->o->gemm(d->o, d->stream, &g);
+    dit_lora_dx(d, dy, param, dx);
+}
+
+void dit_linear_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param)
+{
+    struct ops_gemm g = {.a = dy, .b = x, .c = dit_grad(d, param), .ta = true, .alpha = 1, .beta = dit_beta(d, param)};
+    if (g.c.ptr)
+        d->o->gemm(d->o, d->stream, &g);
+    dit_lora_dw(d, dy, x, param);
+}
+
+/* ---- life ---- */
+
+static int check_config(const struct dit_config *c, struct err *err)
+{
+    if (c->max_tokens < 1 || c->max_samples < 1 || c->max_text_tokens < 0)
+        return err_set(err, ERR_INPUT, "micro-batch bounds %lld tokens, %lld samples, %lld caption tokens: give 1, 1, 0 or more",
+                       (long long)c->max_tokens, (long long)c->max_samples, (long long)c->max_text_tokens);
+    if (model_head_dim(c->model) > OPS_HEAD_DIM_MAX)
+        return err_set(err, ERR_INPUT, "model %s: head dimension %lld is past %d: give more heads", c->model->name,
+                       (long long)model_head_dim(c->model), OPS_HEAD_DIM_MAX);
+    if (3 * c->model->hidden > OPS_ROW_MAX)
+        return err_set(err, ERR_INPUT, "model %s: hidden %lld is past %d: give a smaller one", c->model->name,
+                       (long long)c->model->hidden, OPS_ROW_MAX / 3);
+    if (3 * (c->model->latent_channels + c->model->cond_channels) * model_patch_cells(c->model) > OPS_ROW_MAX)
+        return err_set(err, ERR_INPUT, "model %s: a token has more than %d numbers: give a smaller patch or fewer channels", c->model->name,
+                       OPS_ROW_MAX / 3);
+    return 0;
+}
+
+static struct buffer_spec buffer_spec_of(const struct dit_config *c, enum dtype act, enum dtype stat)
+{
+    return (struct buffer_spec){.model = c->model, .act = act, .stat = stat, .tokens = c->max_tokens, .samples = c->max_samples,
+                                .text_tokens = c->max_text_tokens, .layout = c->layout, .slots = c->slots,
+                                .segment_tokens = c->max_segment, .lora_rank = c->tuning ? c->tuning->lora.rank : 0, .residual_wide = c->residual_wide};
+}
+
+static struct dit_index_most index_most(const struct dit_config *c)
+{
+    struct buffer_spec spec = buffer_spec_of(c, DTYPE_F64, DTYPE_F64);
+    return (struct dit_index_most){.tokens = buffers_run_tokens(&spec, c->layout->cp), .samples = c->max_samples,
+                                   .ring = c->layout->cp / layout_a2a_group(c->layout, c->model), .dealt = buffers_dealt_tokens(&spec),
+                                   .cp = c->layout->cp};
+}
+
+int64_t dit_tp_sum_bytes(const struct dit_config *c, enum dtype act, enum dtype stat)
+{
+    struct buffer_spec spec = buffer_spec_of(c, act, stat);
+    return buffers_tp_sum_bytes(&spec);
+}
+
+int dit_plan(const struct dit_config *c, enum dtype act, enum dtype stat, struct buffer_list *plan, struct err *err)
+{
+    struct buffer_spec spec = buffer_spec_of(c, act, stat);
+    struct dit_index none;
+    int rc = check_config(c, err);
+    if (rc == 0)
+        rc = buffers_dit(&spec, plan, err);
+    if (rc < 0)
+        return rc;
+    struct dit_index_most most = index_most(c);
+    int64_t bytes = dit_index_bind(&none, NULL, &most);
+    return buffer_list_add(plan, "index arrays", BUFFER_INPUT, DTYPE_F64, num_max_i64(1, c->slots), 1, num_ceil_div(bytes, 8), err);
+}
+
+static int new_events(struct dit *d, struct err *err)
+{
+    int rc = 0;
+    for (int i = 0; i < 4 && rc == 0; i++)
+        rc = d->dev->event_new(d->dev, &d->event[i], err);
+    return rc;
+}
+
+/* Host tables that last as long as the dit. */
+static int tables_make(struct dit *d, struct err *err)
+{
+    int64_t n = d->c.max_samples, bytes = d->plan.items[DIT_BUFFERS].bytes;
+    d->host_block = calloc(1, (size_t)bytes);
+    d->slots = calloc((size_t)d->c.slots, sizeof *d->slots);
+    d->views = calloc((size_t)n, sizeof *d->views);
+    d->sample_loss = calloc((size_t)(3 * n), sizeof *d->sample_loss);
+    d->part_n = calloc((size_t)(4 * d->c.layout->tp + 4 * d->c.layout->cp), sizeof *d->part_n);
+    if (!d->host_block || !d->slots || !d->views || !d->sample_loss || !d->part_n)
+        return err_set(err, ERR_NOMEM, "model %s: no memory for the tables of %lld samples", d->m->name, (long long)n);
+    d->sample_w = d->sample_loss + n;
+    d->sample_out = d->sample_w + n;
+    d->part_at = d->part_n + d->c.layout->tp;
+    d->chunk_n = d->part_at + d->c.layout->tp;
+    d->chunk_at = d->chunk_n + d->c.layout->tp;
+    d->cp_counts = d->chunk_at + d->c.layout->tp;
+    return 0;
+}
+
+static void *index_block(const struct dit *d, void *all, int64_t slot)
+{
+    return (char *)all + slot * buffer_stride_bytes(&d->plan.items[DIT_BUFFERS]);
+}
+
+static int allocate(struct dit *d, struct err *err)
+{
+    struct dit_index_most most = index_most(&d->c);
+    int rc = d->dev->alloc(d->dev, "activations of a micro-batch", d->plan.total, &d->arena, err);
+    if (rc == 0)
+        rc = tables_make(d, err);
+    if (rc < 0)
+        return rc;
+    for (int64_t i = 0; i < d->c.slots; i++) {
+        dit_index_bind(&d->slots[i].host, index_block(d, d->host_block, i), &most);
+        dit_index_bind(&d->slots[i].device, index_block(d, (char *)d->arena + d->plan.items[DIT_BUFFERS].offset, i), &most);
+    }
+    return new_events(d, err);
+}
+
+static void subs_set(struct dit *d)
+{
+    int64_t selves = model_self_attentions(d->m);
+    for (int64_t i = 0; i < selves; i++)
+        d->subs[d->n_subs++] = (struct dit_sub){DIT_SELF, i, (enum dit_reach)(DIT_FULL + 1 - selves + i)};
+    if (model_has_cross(d->m))
+        d->subs[d->n_subs++] = (struct dit_sub){.kind = DIT_CROSS};
+    d->subs[d->n_subs++] = (struct dit_sub){.kind = DIT_MLP};
+}
+
+/* What of the model is this rank's. */
+static void cut(struct dit *d)
+{
+    const struct layout *l = d->c.layout;
+    int64_t a = layout_a2a_group(l, d->m);
+    d->place = d->c.shards->place;
+    d->head_dim = model_head_dim(d->m);
+    d->heads = d->m->heads / l->tp;
+    d->kv_heads = num_max_i64(1, d->m->kv_heads / l->tp);
+    d->q_width = d->heads * d->head_dim;
+    d->kv_width = d->kv_heads * d->head_dim;
+    d->mlp_act = d->m->gated_mlp ? OPS_ACT_SWIGLU : OPS_ACT_GELU_ERF;
+    d->ring = l->cp / a;
+    d->ring_rank = d->place.cp / a;
+}
+
+int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stream, struct units *units, struct dit **out, struct err *err)
+{
+    struct dit *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(err, ERR_NOMEM, "model %s: no memory", c->model->name);
+    *d = (struct dit){.c = *c, .m = c->model, .o = ops, .dev = ops->dev, .stream = stream, .units = units, .kept = -1};
+    d->c.slots = num_max_i64(1, c->slots);
+    d->lora_scale = c->tuning ? tuning_lora_scale(c->tuning) : 0;
+    cut(d);
+    subs_set(d);
+    int rc = dit_plan(c, ops->act, ops->stat, &d->plan, err);
+    if (rc == 0)
+        rc = dit_params_find(c->model, c->params, &d->p, err);
+    if (rc == 0)
+        rc = allocate(d, err);
+    if (rc < 0)
+        dit_free(d);
+    else
+        *out = d;
+    return rc;
+}
+
+void dit_free(struct dit *d)
+{
+    if (!d)
+        return;
+    for (int i = 0; i < 4; i++)
+        if (d->event[i])
+            d->dev->event_free(d->dev, d->event[i]);
+    d->dev->free(d->dev, d->arena);
+    free(d->host_block);
+    free(d->slots);
+    free(d->views);
+    free(d->sample_loss);
+    free(d->part_n);
+    free(d->p.blocks);
+    free(d);
+}
+
+/* ---- one chunk of a micro-batch ---- */
+
+static void slot_take(struct dit *d, int64_t slot)
+{
+    const struct dit_slot *s = &d->slots[slot];
+    d->slot = slot;
+    d->host = s->host, d->device = s->device, d->now = s->now;
+    d->first = s->first, d->end = s->end;
+    d->host_index = index_block(d, d->host_block, slot);
+    d->device_index = index_block(d, (char *)d->arena + d->plan.items[DIT_BUFFERS].offset, slot);
+    dit_parts(d);
+}
+
+static bool is_first(const struct dit *d) { return d->first == 0; }
+static bool is_last(const struct dit *d) { return d->end == d->m->layers; }
+
+/* Laid out for the slot in hand: no layer of a chunk without. */
+static void chunk_take(struct dit *d, int64_t slot, int64_t chunk)
+{
+    d->slots[slot].first = layout_chunk_first(d->c.layout, d->m->layers, chunk);
+    d->slots[slot].end = layout_chunk_first(d->c.layout, d->m->layers, chunk + 1);
+    slot_take(d, slot);
+}
+
+static struct tensor final_mod(const struct dit *d, enum dit_buffer id, int64_t chunk)
+{
+    if (!dit_has_cond(d))
+        return tensor_none();
+    return tensor_cols(dit_buffer(d, id, 0, d->now.n), chunk * d->m->hidden, d->m->hidden);
+}
+
+static void head_fwd(struct dit *d)
+{
+    struct tensor normed = dit_rows(d, DIT_NORMED, 0);
+    dit_use(d, PARAM_LAYER_HEAD, DIT_NO_LAYER);
+    dit_final_mod_fwd(d);
+    dit_block_close(d, d->end - 1, dit_rows(d, DIT_X_FINAL, 0), normed, final_mod(d, DIT_FINAL_MOD, 0), final_mod(d, DIT_FINAL_MOD, 1));
+    dit_linear(d, normed, d->p.final_out, dit_rows(d, DIT_PRED, 0));
+}
+
+static struct ops_table position_table(const struct dit *d, int axis)
+{
+    return (struct ops_table){.index = d->device.pos + 3 * d->now.r_first + axis, .stride = 3};
+}
+
+static void embed_fwd(struct dit *d)
+{
+    struct tensor x = dit_rows(d, DIT_X, 0);
+    dit_use(d, PARAM_LAYER_EMBED, 0);
+    dit_linear(d, dit_rows(d, DIT_PATCHES, 0), d->p.patch_embed, x);
+    for (int axis = 0; axis < 3 && model_has_tables(d->m); axis++) {
+        struct ops_table t = position_table(d, axis);
+        t.x = x, t.table = dit_weight(d, d->p.pos[axis]);
+        d->o->table_fwd(d->o, d->stream, &t);
+    }
+}
+
+static void forward(struct dit *d)
+{
+    int64_t after = is_last(d) ? PARAM_LAYER_HEAD : DIT_NO_LAYER;
+    dit_cond_fwd(d);
+    if (is_first(d))
+        embed_fwd(d);
+    for (int64_t l = d->first; l < d->end; l++) {
+        struct meter_mark at = meter_begin(d->dev->meter);
+        dit_use(d, l, l + 1 < d->end ? l + 1 : after);
+        dit_block_fwd(d, l);
+        meter_span(d->dev->meter, at, "layer forward", l);
+    }
+    if (is_last(d))
+        head_fwd(d);
+    else
+        dit_block_close(d, d->end - 1, dit_rows(d, DIT_X_FINAL, 0), tensor_none(), tensor_none(), tensor_none());
+}
+
+static void loss(struct dit *d, double inv_norm)
+{
+    const struct model *m = d->m;
+    struct ops_latents a = {.samples = d->device.samples, .n = d->now.n, .channels = m->latent_channels, .patch_t = m->patch_t,
+                            .patch_h = m->patch_h, .patch_w = m->patch_w, .latent = dit_buffer(d, DIT_LATENT, 0, 1),
+                            .noise = dit_buffer(d, DIT_NOISE, 0, 1), .tokens = dit_rows(d, DIT_PRED, 0),
+                            .dtokens = dit_rows(d, DIT_DPRED, 0), .inv_norm = inv_norm, .loss = d->device.loss};
+    d->o->loss(d->o, d->stream, &a);
+}
+
+static struct ops_adaln final_norm(const struct dit *d)
+{
+    return (struct ops_adaln){.sample = d->device.sample + d->now.r_first, .n = d->now.n, .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS,
+                              .rms = model_rms_norm(d->m), .shift = final_mod(d, DIT_FINAL_MOD, 0), .scale = final_mod(d, DIT_FINAL_MOD, 1)};
+}
+
+/* DIT_DPRED -> DIT_DX of the last block's output. */
+static void final_bwd(struct dit *d)
+{
+    struct tensor dpred = dit_rows(d, DIT_DPRED, 0), dx = dit_rows(d, DIT_DX, 0), x = dit_rows(d, DIT_X_FINAL, 0);
+    struct ops_adaln again = final_norm(d), a = again;
+    again.x = x;
+    again.y = dit_rows(d, DIT_NORMED, 0);
+    d->o->adaln_fwd(d->o, d->stream, &again);
+    a.x_out = x;
+    a.dx = dx;
+    a.dy = dit_rows(d, DIT_DNORMED, 0);
+    a.dshift = final_mod(d, DIT_DMOD, 0);
+    a.dscale = final_mod(d, DIT_DMOD, 1);
+    dit_linear_dw(d, dpred, again.y, d->p.final_out);
+    dit_linear_dx(d, dpred, d->p.final_out, a.dy, 0);
+    d->dev->zero(d->dev, dx.ptr, dx.rows * dx.cols * dtype_bytes(dx.dtype), d->stream);
+    d->o->adaln_bwd(d->o, d->stream, &a);
+    if (dit_has_cond(d))
+        dit_mod_bwd(d, &d->p.final_unit, 1, dit_buffer(d, DIT_FINAL_LOW, 0, d->now.n),
+                    tensor_cols(dit_buffer(d, DIT_DMOD, 0, d->now.n), 0, 2 * d->m->hidden));
+    dit_done(d, PARAM_LAYER_HEAD);
+}
+
+/* Backward of the embedding wants weights if there is an adapter, for then there are two in a row. */
+static bool embed_again(const struct dit *d) { return is_first(d) && dit_lora_has(d, d->p.patch_embed); }
+
+static void embed_bwd(struct dit *d)
+{
+    d->o->layer = PARAM_LAYER_EMBED;
+    if (embed_again(d))
+        dit_use(d, PARAM_LAYER_EMBED, PARAM_LAYER_COND);
+    dit_linear_dw(d, dit_rows(d, DIT_DX, 0), dit_rows(d, DIT_PATCHES, 0), d->p.patch_embed);
+    for (int axis = 0; axis < 3 && model_has_tables(d->m); axis++) {
+        struct ops_table t = position_table(d, axis);
+        t.dx = dit_rows(d, DIT_DX, 0), t.dtable = dit_grad(d, d->p.pos[axis]), t.beta = dit_beta(d, d->p.pos[axis]);
+        if (t.dtable.ptr)
+            d->o->table_bwd(d->o, d->stream, &t);
+    }
+    dit_done(d, PARAM_LAYER_EMBED);
+}
+
+static void backward(struct dit *d)
+{
+    dit_cond_bwd_start(d);
+    if (is_last(d)) {
+        dit_use(d, PARAM_LAYER_HEAD, d->end - 1);
+        final_bwd(d);
+    }
+    for (int64_t l = d->end - 1; l >= d->first; l--) {
+        struct meter_mark at = meter_begin(d->dev->meter);
+        dit_use(d, l, l > d->first ? l - 1 : embed_again(d) ? PARAM_LAYER_EMBED : PARAM_LAYER_COND);
+        if (dit_recomputed(d, l) && (d->kept != l || d->kept_slot != d->slot))
+            dit_block_again(d, l);
+        dit_block_bwd(d, l);
+        dit_done(d, l);
+        meter_span(d->dev->meter, at, "layer backward", l);
+    }
+    if (is_first(d))
+        embed_bwd(d);
+    dit_use(d, PARAM_LAYER_COND, DIT_NO_LAYER);
+    dit_cond_bwd(d);
+    dit_done(d, PARAM_LAYER_COND);
+}
+
+static void fill_result(struct dit *d, const struct batch *b, struct dit_result *out)
+{
+    struct dit_result r = {.tokens = d->now.r, .sample_loss = d->sample_loss};
+    for (int64_t i = 0; i < b->n; i++) {
+        const struct ops_sample *s = &d->host.samples[i];
+        double squares = d->host.loss[i], cells = (double)s->valid_t * s->valid_h * s->valid_w * (double)d->m->latent_channels;
+        r.loss_sum += s->weight * squares;
+        r.loss_x0_sum += b->samples[i].loss_weight * d->sample_out[i] * d->sample_out[i] * squares;
+        d->sample_loss[i] = d->sample_w[i] * squares / cells;
+    }
+    *out = r;
+}
+
+int dit_failed(struct dit *d, struct err *err)
+{
+    int rc = d->dev->stream_sync(d->dev, d->stream, err);
+    if (rc == 0)
+        rc = units_failed(d->units, err);
+    return rc == 0 && d->failed < 0 ? err_set(err, d->failed, "%s", d->err.text) : rc;
+}
+
+int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b, struct err *err)
+{
+    struct meter_mark at = meter_begin(d->dev->meter);
+    chunk_take(d, slot, chunk);
+    d->o->layer = PARAM_LAYER_EMBED;
+    int rc = dit_stage(d, b, err);
+    d->slots[slot].now = d->now;
+    meter_end(d->dev->meter, at, METER_STAGE, chunk);
+    return rc;
+}
+
+struct tensor dit_boundary_in(struct dit *d, int64_t slot)
+{
+    slot_take(d, slot);
+    return dit_rows(d, DIT_X, d->first);
+}
+
+struct tensor dit_boundary_out(struct dit *d, int64_t slot)
+{
+    slot_take(d, slot);
+    return dit_rows(d, DIT_X_FINAL, 0);
+}
+
+struct tensor dit_gradient_in(struct dit *d, int64_t slot)
+{
+    slot_take(d, slot);
+    return dit_rows(d, DIT_DX, 0);
+}
+
+struct tensor dit_gradient_out(struct dit *d, int64_t slot)
+{
+    slot_take(d, slot);
+    return dit_rows(d, DIT_DX_OUT, 0);
+}
+
+void dit_chunk_forward(struct dit *d, int64_t slot, double inv_norm)
+{
+    struct meter_mark at = meter_begin(d->dev->meter);
+    slot_take(d, slot);
+    forward(d);
+    if (is_last(d)) {
+        loss(d, inv_norm);
+        d->dev->copy(d->dev, d->host.loss, d->device.loss, d->now.n * 8, DEV_D2H, d->stream);
+    }
+    meter_span(d->dev->meter, at, "forward of a chunk", d->first);
+}
+
+void dit_chunk_backward(struct dit *d, int64_t slot)
+{
+    struct meter_mark at = meter_begin(d->dev->meter);
+    slot_take(d, slot);
+    d->o->backward = true;
+    backward(d);
+    d->o->backward = false;
+    if (!is_first(d))
+        d->o->copy(d->o, d->stream, &(struct ops_copy){dit_rows(d, DIT_DX, 0), dit_rows(d, DIT_DX_OUT, 0)});
+    meter_span(d->dev->meter, at, "backward of a chunk", d->first);
+}
+
+void dit_chunk_result(struct dit *d, int64_t slot, const struct batch *b, struct dit_result *out)
+{
+    slot_take(d, slot);
+    fill_result(d, b, out);
+}
+
+int dit_step(struct dit *d, const struct batch *b, double inv_norm, struct dit_result *out, struct err *err)
+{
+    struct dev *dev = d->dev;
+    BUG_ON(d->c.layout->pp > 1);
+    dev->event_record(dev, d->event[0], d->stream);
+    int rc = dit_begin(d, 0, 0, b, err);
+    if (rc < 0)
+        return rc;
+    dev->event_record(dev, d->event[1], d->stream);
+    dit_chunk_forward(d, 0, inv_norm);
+    dev->event_record(dev, d->event[2], d->stream);
+    dit_chunk_backward(d, 0);
+    dev->event_record(dev, d->event[3], d->stream);
+    if ((rc = dit_failed(d, err)) < 0)
+        return rc;
+    fill_result(d, b, out);
+    out->stage_s = dev->event_elapsed_s(dev, d->event[0], d->event[1]);
+    out->forward_s = dev->event_elapsed_s(dev, d->event[1], d->event[2]);
+    out->backward_s = dev->event_elapsed_s(dev, d->event[2], d->event[3]);
+    return 0;
+}
+
+int dit_forward(struct dit *d, const struct dit_eval_sample *samples, int64_t n, struct err *err)
+{
+    BUG_ON(d->c.layout->sp || d->c.layout->cp > 1 || d->c.layout->pp > 1);
+    chunk_take(d, 0, 0);
+    int rc = dit_stage_eval(d, samples, n, err);
+    if (rc < 0)
+        return rc;
+    d->slots[0].now = d->now;
+    forward(d);
+    dit_fetch_eval(d, samples, n);
+    return dit_failed(d, err);
+}

@@ -1,0 +1,335 @@
+/* Self-attention over context-parallel ranks.
+ *
+ * cp = a · b: groups of a consecutive ranks exchange heads for tokens (DeepSpeed-Ulysses, Jacobs et al. 2023), and the b groups form a ring
+ * on which keys and values go round (ring attention, Liu et al. 2023; partial results joined by their log-sum-exp). a = 1 is the plain
+ * ring, b = 1 the plain all-to-all. Video attention has no mask, so every rank has equal work and plain runs of tokens are balanced.
+ *
+ * Before the exchange a rank has s tokens (its run of every sample) of H heads; after it the u tokens of its group's runs, sample by
+ * sample, of h = H / a heads and of the k/v heads those read, which several ranks may hold (their gradients are added up on the way back).
+ * The ring's step j works on the keys of group R - j while those of R - j - 1 arrive; back, the gradient of a group's keys travels with
+ * them, each rank adds its share, and after b steps it is home. Where activations are rounded, what steps add up is not, until the last.
+ */
+#include "base/num.h"
+#include "trainer/dit/dit_priv.h"
+#include "trainer/state/fault.h"
+
+/* ---- the exchange of heads ---- */
+
+enum { SLICES = 3 };
+
+/* Heads that leave rank by rank: a tensor [s, H d] or [s, K d] here, `grouped` [u, h d] or [u, k d] after the exchange. */
+struct slice {
+    struct tensor local, grouped;
+    bool kv;
+};
+
+static int64_t group_size(const struct dit *d) { return d->c.layout->cp / d->ring; }
+static int64_t q_heads(const struct dit *d) { return d->heads / group_size(d); }
+static int64_t kv_heads(const struct dit *d) { return num_max_i64(1, d->kv_heads / group_size(d)); }
+
+/* Columns of `s` for peer p of the group. */
+static struct tensor slice_cols(const struct dit *d, const struct slice *s, int64_t p)
+{
+    int64_t first = p * q_heads(d), n = s->kv ? kv_heads(d) : q_heads(d);
+    if (s->kv)
+        first /= d->heads / d->kv_heads;
+    return tensor_cols(s->local, first * d->head_dim, n * d->head_dim);
+}
+
+static int64_t run_first(const struct dit *d, int64_t i, int64_t r)
+{
+    const struct ops_sample *s = &d->host.samples[i];
+    int64_t tokens = (int64_t)s->t * s->h * s->w / model_patch_cells(d->m);
+    return layout_run_first(tokens, d->c.layout->cp, r);
+}
+
+static int64_t cp_rank(const struct dit *d, int64_t p) { return d->ring_rank * group_size(d) + p; }
+
+/* Tokens that peer p of the group has, all samples together. */
+static int64_t peer_tokens(const struct dit *d, int64_t p)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < d->now.n; i++)
+        n += run_first(d, i, cp_rank(d, p) + 1) - run_first(d, i, cp_rank(d, p));
+    return n;
+}
+
+static int64_t block_width(const struct slice *s, int n)
+{
+    int64_t w = 0;
+    for (int j = 0; j < n; j++)
+        w += s[j].grouped.cols;
+    return w;
+}
+
+struct tensor dit_cp_block(const struct dit *d, enum dit_buffer id, int64_t at, int64_t rows, int64_t width)
+{
+    struct tensor t = dit_buffer(d, id, 0, 1);
+    BUG_ON((at + rows) * width > t.cols);
+    return tensor_of((char *)t.ptr + at * width * dtype_bytes(t.dtype), t.dtype, rows, width);
+}
+
+static void copy(struct dit *d, struct tensor from, struct tensor to, bool add)
+{
+    if (add)
+        d->o->axpy(d->o, d->stream, &(struct ops_axpy){from, to, 1});
+    else if (from.rows > 0)
+        d->o->copy(d->o, d->stream, &(struct ops_copy){from, to});
+}
+
+/* Between the columns of every slice for peer p and p's block. */
+static void local_copy(struct dit *d, const struct slice *s, int n, int64_t p, struct tensor b, bool out)
+{
+    for (int64_t j = 0, at = 0; j < n; at += s[j].grouped.cols, j++) {
+        struct tensor here = slice_cols(d, &s[j], p), there = tensor_cols(b, at, s[j].grouped.cols);
+        copy(d, out ? here : there, out ? there : here, !out && s[j].kv && fault_active != FAULT_POINT_A2A_DKV);
+    }
+}
+
+/* Between peer p's rows of every sample in the grouped tensors and its block. */
+static void grouped_copy(struct dit *d, const struct slice *s, int n, int64_t p, struct tensor b, bool out)
+{
+    for (int64_t i = 0, row = 0; i < d->now.n; i++) {
+        int64_t first = run_first(d, i, cp_rank(d, p)), rows = run_first(d, i, cp_rank(d, p) + 1) - first;
+        int64_t to = d->host.u_start[i] + first - run_first(d, i, cp_rank(d, 0));
+        for (int64_t j = 0, at = 0; j < n; at += s[j].grouped.cols, j++) {
+            struct tensor there = tensor_cols(tensor_rows(b, row, rows), at, s[j].grouped.cols), here = tensor_rows(s[j].grouped, to, rows);
+            copy(d, out ? here : there, out ? there : here, false);
+        }
+        row += rows;
+    }
+}
+
+/* in: each rank's own tokens of all heads become all tokens of the group of its heads. Else back; k/v slices are added. */
+static void exchange(struct dit *d, const struct slice *s, int n, bool in, const char *what)
+{
+    int64_t a = group_size(d), w = block_width(s, n), here = 0, there = 0;
+    int64_t *counts[4] = {d->cp_counts, d->cp_counts + a, d->cp_counts + 2 * a, d->cp_counts + 3 * a};
+    for (int64_t p = 0; p < a; p++) { /* one direction has s rows for every peer, the other each peer's own */
+        int64_t rows = peer_tokens(d, p);
+        struct tensor local = dit_cp_block(d, in ? DIT_CP_PACK : DIT_CP_UNPACK, here, d->now.s, w);
+        struct tensor grouped = dit_cp_block(d, in ? DIT_CP_UNPACK : DIT_CP_PACK, there, rows, w);
+        counts[in ? 0 : 2][p] = d->now.s * w, counts[in ? 1 : 3][p] = here * w;
+        counts[in ? 2 : 0][p] = rows * w, counts[in ? 3 : 1][p] = there * w;
+        if (in)
+            local_copy(d, s, n, p, local, true);
+        else
+            grouped_copy(d, s, n, p, grouped, true);
+        here += d->now.s;
+        there += rows;
+    }
+    dit_comm(d, d->c.grid->a2a, &(struct comm_op){.kind = COMM_ALL_TO_ALL, .what = what, .dtype = d->o->act,
+                                                  .send = dit_cp_block(d, DIT_CP_PACK, 0, 0, w).ptr, .recv = dit_cp_block(d, DIT_CP_UNPACK, 0, 0, w).ptr,
+                                                  .counts = counts[0], .at = counts[1], .recv_counts = counts[2], .recv_at = counts[3]});
+    for (int64_t p = 0; p < a; p++) {
+        if (in)
+            grouped_copy(d, s, n, p, dit_cp_block(d, DIT_CP_UNPACK, counts[3][p] / w, counts[2][p] / w, w), false);
+        else
+            local_copy(d, s, n, p, dit_cp_block(d, DIT_CP_UNPACK, counts[3][p] / w, d->now.s, w), false);
+    }
+}
+
+/* ---- the ring ---- */
+
+static int64_t ring_tokens(const struct dit *d, int64_t group)
+{
+    int64_t at = group * d->c.max_samples + d->now.n - 1;
+    return d->now.n ? d->host.ring_start[at] + d->host.ring_len[at] : 0;
+}
+
+static int64_t ring_group(const struct dit *d, int64_t step) { return (d->ring_rank - step + 2 * d->ring) % d->ring; }
+
+/* Of the buffers for travelling keys and values, or their gradients, number i, with the rows of a group. */
+static struct tensor travelling(const struct dit *d, enum dit_buffer id, int64_t i, int64_t group, int copies)
+{
+    const struct buffer *b = &d->plan.items[id];
+    struct tensor t = dit_buffer(d, id, 0, b->rows);
+    return tensor_rows(t, i * (b->rows / copies), ring_tokens(d, group));
+}
+
+static struct comm_work *pass_on(struct dit *d, struct tensor out, struct tensor in, const char *what)
+{
+    struct comm *ring = d->c.grid->ring;
+    struct comm_message m[2] = {{out.ptr, out.rows * out.cols, (ring->rank + 1) % ring->size, true},
+                                {in.ptr, in.rows * in.cols, (ring->rank + ring->size - 1) % ring->size, false}};
+    struct comm_op op = {.kind = COMM_SEND_RECV, .what = what, .dtype = out.dtype, .messages = m, .n_messages = 2};
+    return dit_comm_start(d, ring, &op);
+}
+
+static void arrive(struct dit *d, struct comm_work *work)
+{
+    dit_comm_wait(d, d->c.grid->ring, work);
+}
+
+/* Keys and values of the group whose turn it is, and where they stand. */
+static void keys_of(const struct dit *d, struct ops_attn *a, int64_t step, struct tensor kv)
+{
+    int64_t at = ring_group(d, step) * d->c.max_samples;
+    a->k_start = d->device.ring_start + at;
+    a->k_len = d->device.ring_len + at;
+    a->k = tensor_cols(kv, 0, kv.cols / 2);
+    a->v = tensor_cols(kv, kv.cols / 2, kv.cols / 2);
+}
+
+/* Where the ring's steps add up what becomes `out`: there, or in the wider buffer `id`. */
+static struct tensor sum_of(const struct dit *d, struct tensor out, enum dit_buffer id)
+{
+    return out.dtype == d->o->stat ? out : dit_buffer(d, id, 0, out.rows);
+}
+
+static void ring_fwd(struct dit *d, struct ops_attn a)
+{
+    struct tensor kv = travelling(d, DIT_CP_KV, 0, d->ring_rank, 2), o = a.o;
+    struct ops_lse_merge merge = {.o = sum_of(d, o, DIT_CP_O_SUM), .lse = a.lse, .o_part = dit_buffer(d, DIT_CP_O_PART, 0, d->now.u),
+                                  .lse_part = dit_buffer(d, DIT_CP_LSE_PART, 0, d->now.u), .heads = a.heads, .head_dim = a.head_dim};
+    copy(d, a.k, tensor_cols(kv, 0, a.k.cols), false);
+    copy(d, a.v, tensor_cols(kv, a.k.cols, a.v.cols), false);
+    for (int64_t j = 0; j < d->ring; j++) {
+        struct tensor next = travelling(d, DIT_CP_KV, (j + 1) % 2, ring_group(d, j + 1), 2);
+        struct comm_work *work = j + 1 < d->ring ? pass_on(d, kv, next, "keys and values of the ring") : NULL;
+        keys_of(d, &a, j, kv);
+        a.o = j ? merge.o_part : merge.o;
+        a.lse = j ? merge.lse_part : merge.lse;
+        d->o->attn_fwd(d->o, d->stream, &a);
+        if (j && fault_active != FAULT_POINT_RING_MERGE)
+            d->o->lse_merge(d->o, d->stream, &merge);
+        arrive(d, work);
+        kv = next;
+    }
+    if (merge.o.dtype != o.dtype)
+        copy(d, merge.o, o, false);
+}
+
+static void ring_bwd(struct dit *d, struct ops_attn a)
+{
+    struct tensor kv = travelling(d, DIT_CP_KV, 0, d->ring_rank, 2), dq = a.dq, dk = a.dk, dv = a.dv, sum = tensor_none();
+    struct comm_work *sums = NULL;
+    a.dq = sum_of(d, dq, DIT_CP_DQ);
+    copy(d, a.k, tensor_cols(kv, 0, dk.cols), false);
+    copy(d, a.v, tensor_cols(kv, dk.cols, dv.cols), false);
+    for (int64_t j = 0; j < d->ring; j++) {
+        int64_t group = ring_group(d, j);
+        struct tensor next = travelling(d, DIT_CP_KV, (j + 1) % 2, ring_group(d, j + 1), 2);
+        struct comm_work *work = j + 1 < d->ring ? pass_on(d, kv, next, "keys and values of the ring") : NULL;
+        struct tensor part = travelling(d, DIT_CP_DKV, j ? 2 : 0, group, 3), more;
+        keys_of(d, &a, j, kv);
+        a.dk = tensor_cols(part, 0, dk.cols);
+        a.dv = tensor_cols(part, dk.cols, dv.cols);
+        a.accumulate_dq = j > 0;
+        d->o->attn_bwd(d->o, d->stream, &a);
+        if (j) {
+            arrive(d, sums);
+            d->o->axpy(d->o, d->stream, &(struct ops_axpy){part, sum, fault_active == FAULT_POINT_RING_DKV ? 0 : 1});
+        } else {
+            sum = part;
+        }
+        more = travelling(d, DIT_CP_DKV, (j + 1) % 2, ring_group(d, j + 1), 3);
+        sums = pass_on(d, sum, more, "gradients of the ring's keys and values");
+        arrive(d, work);
+        kv = next;
+        sum = more;
+    }
+    arrive(d, sums);
+    if (a.dq.dtype != dq.dtype)
+        copy(d, a.dq, dq, false);
+    copy(d, tensor_cols(sum, 0, dk.cols), dk, false);
+    copy(d, tensor_cols(sum, dk.cols, dv.cols), dv, false);
+}
+
+/* ---- both ---- */
+
+static struct tensor cp_rows(const struct dit *d, enum dit_buffer id, int64_t rows, int64_t cols)
+{
+    return tensor_cols(dit_buffer(d, id, 0, rows), 0, cols);
+}
+
+void dit_attention_tensors(const struct dit *d, struct ops_attn *a, int64_t layer, int64_t self, bool moved, int64_t rows)
+{
+    int64_t q = a->heads * d->head_dim, kv = a->kv_heads * d->head_dim;
+    struct tensor qk = dit_tokens(d, DIT_QK, 0), qkv = dit_copy(d, DIT_QKV, layer, self, d->now.s), dqkv = dit_tokens(d, DIT_DQKV, 0);
+    if (moved) {
+        qk = qkv = cp_rows(d, DIT_CP_QKV, rows, q + 2 * kv);
+        dqkv = cp_rows(d, DIT_CP_DQKV, rows, q + 2 * kv);
+        a->d_o = cp_rows(d, DIT_CP_D_O, rows, q);
+        a->delta = cp_rows(d, DIT_CP_DELTA, rows, a->heads);
+    }
+    a->q = tensor_cols(qk, 0, q), a->k = tensor_cols(qk, q, kv), a->v = tensor_cols(qkv, q + kv, kv);
+    a->dq = tensor_cols(dqkv, 0, q), a->dk = tensor_cols(dqkv, q, kv), a->dv = tensor_cols(dqkv, q + kv, kv);
+    a->o = moved ? cp_rows(d, DIT_CP_O, rows, q) : dit_copy(d, DIT_ATTN, layer, self, d->now.s);
+    a->lse = tensor_cols(dit_copy(d, DIT_LSE, layer, self, rows), 0, a->heads);
+}
+
+/* Of whole samples: q, k, v, and for backward their gradients, as the attention's arithmetic meets them. */
+static struct ops_attn attention_of(const struct dit *d, int64_t layer, int64_t self)
+{
+    struct ops_attn a = dit_attn(d);
+    bool x = group_size(d) > 1;
+    a.heads = q_heads(d);
+    a.kv_heads = kv_heads(d);
+    dit_attention_tensors(d, &a, layer, self, x, x ? d->now.u : d->now.s);
+    a.q_start = d->device.u_start;
+    a.k_start = d->device.ring_start + d->ring_rank * d->c.max_samples;
+    a.k_len = d->device.ring_len + d->ring_rank * d->c.max_samples;
+    a.k_all = d->device.tokens;
+    a.max_q = a.max_k = d->now.max_u;
+    return a;
+}
+
+static void exchange_qkv(struct dit *d, struct tensor qkv, const struct ops_attn *a)
+{
+    struct tensor qk = dit_tokens(d, DIT_QK, 0);
+    struct slice s[SLICES] = {{tensor_cols(qk, 0, d->q_width), a->q, false},
+                              {tensor_cols(qk, d->q_width, d->kv_width), a->k, true},
+                              {tensor_cols(qkv, d->q_width + d->kv_width, d->kv_width), a->v, true}};
+    exchange(d, s, SLICES, true, "q, k, v by heads");
+}
+
+void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self)
+{
+    if (dit_self_reach(d, self) != DIT_FULL) {
+        dit_segments_fwd(d, layer, self);
+        return;
+    }
+    struct ops_attn a = attention_of(d, layer, self);
+    bool x = group_size(d) > 1;
+    if (x)
+        exchange_qkv(d, dit_copy(d, DIT_QKV, layer, self, d->now.s), &a);
+    if (d->ring > 1)
+        ring_fwd(d, a);
+    else
+        d->o->attn_fwd(d->o, d->stream, &a);
+    if (x)
+        exchange(d, &(struct slice){dit_copy(d, DIT_ATTN, layer, self, d->now.s), a.o, false}, 1, false, "attention by tokens");
+}
+
+/* Gradients of k and v that several ranks of the group have a share in start from nothing. */
+static void exchange_back(struct dit *d, const struct ops_attn *a)
+{
+    struct tensor dqkv = dit_tokens(d, DIT_DQKV, 0);
+    struct slice s[SLICES] = {{tensor_cols(dqkv, 0, d->q_width), a->dq, false},
+                              {tensor_cols(dqkv, d->q_width, d->kv_width), a->dk, true},
+                              {tensor_cols(dqkv, d->q_width + d->kv_width, d->kv_width), a->dv, true}};
+    d->dev->zero(d->dev, dqkv.ptr, dqkv.rows * dqkv.cols * dtype_bytes(dqkv.dtype), d->stream);
+    exchange(d, s, SLICES, false, "gradients of q, k, v by tokens");
+}
+
+void dit_attention_bwd(struct dit *d, int64_t layer, int64_t self)
+{
+    if (dit_self_reach(d, self) != DIT_FULL) {
+        dit_segments_bwd(d, layer, self);
+        return;
+    }
+    struct ops_attn a = attention_of(d, layer, self);
+    bool x = group_size(d) > 1;
+    if (x) {
+        exchange_qkv(d, dit_copy(d, DIT_QKV, layer, self, d->now.s), &a);
+        exchange(d, &(struct slice){dit_copy(d, DIT_ATTN, layer, self, d->now.s), a.o, false}, 1, true, "attention by heads");
+        exchange(d, &(struct slice){dit_tokens(d, DIT_DATTN, 0), a.d_o, false}, 1, true, "gradient of attention by heads");
+    }
+    if (d->ring > 1)
+        ring_bwd(d, a);
+    else
+        d->o->attn_bwd(d->o, d->stream, &a);
+    if (x)
+        exchange_back(d, &a);
+}

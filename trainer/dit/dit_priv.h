@@ -1,0 +1,225 @@
+/* dit_priv: what the files of the model share: the context, where parameters stand, views of buffers, one call a file. */
+#ifndef TRAINER_DIT_DIT_PRIV_H
+#define TRAINER_DIT_DIT_PRIV_H
+
+#include "trainer/data/objective.h"
+#include "trainer/dit/dit.h"
+
+#define DIT_EPS 1e-6 /* of every norm */
+enum { DIT_NO_LAYER = -100 };
+
+/* One product that makes modulation columns col .. col+width-1 of a sample: silu(e) wᵀ, or silu(e) aᵀ bᵀ through low-rank
+ * columns low .. low+rank-1. Parameters as indices of the list; a is -1 for the full form. */
+struct mod_unit {
+    int64_t a, w;
+    int64_t col, width, low, rank;
+};
+enum { MOD_UNITS = 5, DIT_SELVES = 3, DIT_SUBS = 5 };
+
+/* Indices into the parameter list; -1 where the model has no such tensor. */
+struct dit_attn_params { int64_t qkv, q_norm, k_norm, out; };
+struct dit_block_params {
+    struct dit_attn_params self[DIT_SELVES];
+    int64_t cross_q, cross_kv, cross_q_norm, cross_k_norm, cross_out;
+    int64_t fc1, fc2;
+    int64_t n_units;
+    struct mod_unit units[MOD_UNITS];
+};
+struct dit_params {
+    int64_t patch_embed, pos[3], time0, time2, fps0, fps2, cond_norm, text_null, final_out;
+    struct mod_unit final_unit;
+    struct dit_block_params *blocks; /* [layers] */
+};
+
+/* The sub-blocks of a layer, in order, which is also that of the modulation's columns. */
+enum dit_sub_kind { DIT_SELF, DIT_CROSS, DIT_MLP };
+/* What a token of a self-attention sees: the tokens of its frame, those of its place in all frames, or the whole sample. */
+enum dit_reach { DIT_SPATIAL, DIT_TEMPORAL, DIT_FULL };
+enum { DIT_DEALS = DIT_FULL }; /* reaches whose segments are dealt to context-parallel ranks: dit_segments.c */
+struct dit_sub {
+    enum dit_sub_kind kind;
+    int64_t self; /* which of the layer's self-attentions */
+    enum dit_reach reach;
+};
+
+struct dit_chunk { int64_t i, of; };
+
+/* How the tokens of a reach go from each rank's runs to whole segments. Rows of the ranks: where p's begin and how many, of those
+ * that leave and of those that come. */
+struct dit_deal_index {
+    int32_t *send;                          /* [s]: own token that leaves as row j */
+    int32_t *come;                          /* [rows]: what stands as row j of the segments, among what has come */
+    int32_t *start, *len;                   /* [segments + 1], [segments] */
+    int64_t *send_n, *send_at, *come_n, *come_at; /* [cp]: host only */
+};
+struct dit_deal_extent { int64_t rows, segments, longest; };
+
+/* What the kernels read beside tensors: one block of memory on the host, one with the same layout on the device. */
+struct dit_index {
+    struct ops_sample *samples; /* [n] */
+    double *fps, *c_noise, *loss; /* [n] */
+    int32_t *sample, *pos;      /* [s], [s, 3] */
+    int32_t *q_start;           /* [n + 1]: this rank's tokens of each sample */
+    int32_t *u_start;           /* [n + 1]: its all-to-all group's */
+    int32_t *ring_start, *ring_len; /* [ring, n]: where each group's keys of each sample stand */
+    int32_t *tokens;            /* [n]: of each whole sample */
+    int32_t *k_start, *k_len;   /* [n]: text rows of each sample */
+    struct dit_deal_index deal[DIT_DEALS];
+};
+/* Most of everything in the index. */
+struct dit_index_most { int64_t tokens, samples, ring, dealt, cp; };
+
+/* What dit_step and dit_forward have in common of a sample. */
+struct dit_view {
+    const float *cond, *text;
+    int32_t t, h, w, text_len;
+    double fps;
+    bool null_text; /* the coin, or the caller, drops the caption */
+};
+
+/* The micro-batch in hand. */
+struct dit_extent {
+    int64_t n, s, cells, text; /* samples, tokens of this rank, latent cells of all, text rows */
+    int64_t r_first, r;        /* its tokens in the residual stream */
+    int64_t u;                 /* tokens of its all-to-all group */
+    int64_t null_rows;         /* text rows 0 .. null_rows-1 are the null token */
+    int64_t max_q, max_u, max_k; /* longest segment of tokens, of a group's tokens, of text */
+    struct dit_deal_extent deal[DIT_DEALS];
+};
+
+/* A chunk of a micro-batch in flight. */
+struct dit_slot {
+    struct dit_index host, device;
+    struct dit_extent now;
+    int64_t first, end; /* its layers */
+};
+
+struct dit {
+    struct dit_config c;
+    const struct model *m;
+    struct ops *o;
+    struct dev *dev;
+    struct dev_stream *stream;
+    void *arena;
+    struct units *units;
+    struct layout_place place;
+    struct buffer_list plan;
+    struct dit_params p;
+    struct dit_slot *slots; /* [c.slots] */
+    int64_t slot;           /* the one in hand, whose fields stand below as well */
+    struct dit_index host, device;
+    int64_t first, end;
+    void *host_block;       /* of all slots */
+    void *host_index, *device_index; /* of the one in hand */
+    struct dit_view *views; /* [max_samples] */
+    struct dit_extent now;
+    double *sample_loss; /* [max_samples] */
+    double *sample_w, *sample_out;      /* [max_samples] the objective's w and c_out */
+    int64_t kept, kept_slot; /* layer whose activations stand in the copy that recomputed layers share; -1 */
+    int64_t *part_n, *part_at; /* [tp] elements of each tp rank's rows of the residual stream */
+    int64_t *chunk_n, *chunk_at; /* [tp] of a chunk of them */
+    int64_t *cp_counts;        /* [4, cp] of an exchange of heads or of segments */
+    int64_t ring, ring_rank;   /* all-to-all groups of cp ranks, and the own one's number */
+    int failed;           /* of communication: kept, given at the end of the micro-batch */
+    struct err err;
+    struct dev_event *event[4]; /* start, staged, forward done, backward done */
+    struct dit_sub subs[DIT_SUBS];
+    int64_t n_subs;
+    int64_t head_dim, heads, kv_heads;   /* of this tp rank */
+    int64_t q_width, kv_width;           /* H d, K d */
+    enum ops_act_kind mlp_act;
+    double lora_scale;
+};
+
+/* A block's buffers are indexed by layer; layers that are recomputed share a copy. `rows`: of the micro-batch. */
+struct tensor dit_buffer(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t rows);
+struct tensor dit_copy(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t which, int64_t rows); /* of several a layer */
+bool dit_recomputed(const struct dit *d, int64_t layer);
+struct tensor dit_weight(const struct dit *d, int64_t param);
+bool dit_trained(const struct dit *d, int64_t param);
+struct tensor dit_grad(const struct dit *d, int64_t param); /* none of what is frozen */
+double dit_beta(const struct dit *d, int64_t param); /* of its gradient */
+/* The weights of a unit, and the next one's on their way; -1: none. */
+void dit_use(struct dit *d, int64_t layer, int64_t next);
+void dit_done(struct dit *d, int64_t layer); /* its gradients of this micro-batch are written */
+static inline struct tensor dit_tokens(const struct dit *d, enum dit_buffer id, int64_t layer) { return dit_buffer(d, id, layer, d->now.s); }
+static inline struct tensor dit_rows(const struct dit *d, enum dit_buffer id, int64_t layer) { return dit_buffer(d, id, layer, d->now.r); }
+bool dit_has_cond(const struct dit *d);
+static inline enum dit_reach dit_self_reach(const struct dit *d, int64_t self) { return d->subs[self].reach; } /* they are the first subs */
+
+/* y = x wᵀ; dx = dy w + beta · dx; dw = dyᵀ x, overwriting or accumulating as the step says; nothing for what is frozen.
+ * Adapters included. */
+void dit_linear(struct dit *d, struct tensor x, int64_t param, struct tensor y);
+void dit_linear_add(struct dit *d, struct tensor x, int64_t param, struct tensor y); /* y += x wᵀ */
+void dit_linear_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor dx, double beta);
+void dit_linear_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param);
+
+/* dit_lora.c: what an adapter adds to the three; nothing where there is none. */
+bool dit_lora_has(const struct dit *d, int64_t param);
+void dit_lora_add(struct dit *d, struct tensor x, int64_t param, struct tensor y);
+void dit_lora_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor dx);
+void dit_lora_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param);
+
+/* dit_tp.c: token rows and columns over tensor-parallel ranks. Without tp they do nothing, and the views are the same memory. */
+struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all, struct comm_work **work); /* all tokens from each rank's own
+                                                                                    * rows, there after dit_rows_wait */
+struct tensor dit_gemm_all(struct dit *d, struct ops_gemm g); /* g.a: DIT_NORMED of all tokens; own rows are multiplied while the others' arrive */
+void dit_rows_wait(struct dit *d, struct comm_work *work);
+struct tensor dit_partial(const struct dit *d, struct tensor own);                     /* where this rank's summands go */
+/* Own rows of their sum, there after dit_rows_wait. */
+/* Chunk `chunk` of `chunks` of each rank's rows (layout_tp_chunks). */
+struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, struct dit_chunk chunk, const char *what, int fault);
+/* partial = x wᵀ, adapters included, sums and all; own rows of the sum of all ranks' partials. */
+void dit_linear_sum(struct dit *d, struct tensor x, int64_t param, struct tensor own, const char *what, int fault);
+void dit_sum_tp(struct dit *d, struct tensor t, const char *what, int fault);          /* in place; fault: point that leaves it out */
+void dit_mod_gather(struct dit *d, struct tensor mod, const struct mod_unit *units, int64_t n); /* DIT_MOD_OWN -> all columns */
+struct tensor dit_dmod_own(struct dit *d, struct tensor dmod, const struct mod_unit *units, int64_t n); /* own columns, summed */
+int64_t dit_mod_width(const struct dit *d, const struct mod_unit *unit);               /* own columns of a unit */
+/* dit_cp.c: self-attention over context-parallel ranks; q, k normed in DIT_QK, v in DIT_QKV. */
+void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self);
+void dit_attention_bwd(struct dit *d, int64_t layer, int64_t self); /* DIT_DATTN -> DIT_DQKV */
+void dit_comm(struct dit *d, struct comm *c, const struct comm_op *op); /* keeps a failure in d */
+struct comm_work *dit_comm_start(struct dit *d, struct comm *c, const struct comm_op *op); /* a failure is kept; then NULL */
+void dit_comm_wait(struct dit *d, struct comm *c, struct comm_work *work);
+/* Rows [at, at + rows) of a buffer of exchanged blocks, as a matrix of the blocks' width. */
+struct tensor dit_cp_block(const struct dit *d, enum dit_buffer id, int64_t at, int64_t rows, int64_t width);
+/* q, k, v and so on of an attention with a->heads and a->kv_heads: `moved`: `rows` rows that an exchange has brought; else the own tokens. */
+void dit_attention_tensors(const struct dit *d, struct ops_attn *a, int64_t layer, int64_t self, bool moved, int64_t rows);
+/* dit_segments.c: self-attention inside frames or along time. */
+void dit_deal(struct dit *d); /* index arrays of the micro-batch in hand */
+void dit_segments_fwd(struct dit *d, int64_t layer, int64_t self);
+void dit_segments_bwd(struct dit *d, int64_t layer, int64_t self);
+/* dit_params.c */
+int dit_params_find(const struct model *m, const struct param_list *list, struct dit_params *out, struct err *err);
+/* dit_batch.c: checks, lays out and uploads a micro-batch; fills d->now and the input buffers. */
+int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_most *most); /* returns bytes */
+void dit_parts(struct dit *d); /* part_n, part_at of the micro-batch in hand */
+int dit_stage(struct dit *d, const struct batch *b, struct err *err);
+int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n, struct err *err);
+void dit_fetch_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n);
+/* dit_cond.c: from noise level and frame rate to the modulation of every layer, and back. */
+void dit_cond_fwd(struct dit *d);
+void dit_mod_fwd(struct dit *d, int64_t layer);
+void dit_final_mod_fwd(struct dit *d);
+void dit_cond_bwd_start(struct dit *d);
+void dit_mod_bwd(struct dit *d, const struct mod_unit *units, int64_t n_units, struct tensor low, struct tensor dmod);
+void dit_cond_bwd(struct dit *d);
+/* dit_block.c, dit_block_bwd.c */
+void dit_block_fwd(struct dit *d, int64_t layer);    /* from the block before; the chunk's first one from DIT_X */
+void dit_block_again(struct dit *d, int64_t layer);  /* from the kept DIT_X of the layer: recompute */
+/* x_out = residual + gate · last sub-block's output of `layer`, and the next norm, if y. */
+void dit_block_close(struct dit *d, int64_t layer, struct tensor x_out, struct tensor y, struct tensor shift, struct tensor scale);
+void dit_block_bwd(struct dit *d, int64_t layer);    /* DIT_DX: from the block's output to its input */
+/* Pieces that backward makes again. */
+void dit_norm_again(struct dit *d, int64_t layer, int64_t sub); /* DIT_NORMED: a sub-block's input */
+void dit_qk_again(struct dit *d, int64_t layer, int64_t self);
+void dit_cross_qk_again(struct dit *d, int64_t layer);
+struct tensor dit_res(const struct dit *d, int64_t layer, int64_t sub); /* the residual before a sub-block */
+struct tensor dit_out(const struct dit *d, int64_t layer, int64_t sub); /* a sub-block's output */
+struct tensor dit_mod(const struct dit *d, int64_t layer, int64_t sub, int64_t chunk); /* chunk: 0 shift, 1 scale, 2 gate */
+struct ops_attn dit_attn(const struct dit *d); /* what all attentions have in common */
+struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer);
+struct ops_headnorm dit_headnorm(const struct dit *d, struct tensor src, struct tensor dst, int64_t gain, struct tensor rstd,
+                                 bool positions);
+
+#endif

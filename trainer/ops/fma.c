@@ -1,0 +1,54 @@
+#include "trainer/ops/fma.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+
+/* A vector is a register of the machine the trainer is built for: the compiler cuts up a wider one,
+ * and its parts go through memory. */
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64 };
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32 };
+#else
+enum { VECTOR_BYTES = 16 };
+#endif
+/* So many chains hide a latency of five cycles at two a cycle, and fit into sixteen registers beside
+ * the two constants. */
+enum { CHAINS = 12, FMA_ROUNDS = 200000, FMA_REPEATS = 7 };
+typedef float vec_f32 __attribute__((vector_size(VECTOR_BYTES)));
+typedef double vec_f64 __attribute__((vector_size(VECTOR_BYTES)));
+
+/* Contracted here and only here: one fused instruction an element. Returns the sum, so that the work is not dropped. */
+#define FMA_LOOP(name, vec, elem)                                                                    \
+    __attribute__((optimize("fp-contract=fast", "O3"), noinline)) static double name(int rounds)     \
+    {                                                                                                \
+        vec x[CHAINS], a = {0}, b = {0};                                                             \
+        elem sum = 0;                                                                                \
+        a += (elem)0.999;                                                                            \
+        b += (elem)0.001;                                                                            \
+        for (int c = 0; c < CHAINS; c++)                                                             \
+            x[c] = a * (elem)(c + 1);                                                                \
+        for (int r = 0; r < rounds; r++)                                                             \
+            for (int c = 0; c < CHAINS; c++)                                                         \
+                x[c] = x[c] * a + b;                                                                 \
+        for (int c = 0; c < CHAINS; c++)                                                             \
+            for (size_t i = 0; i < VECTOR_BYTES / sizeof(elem); i++)                                 \
+                sum += x[c][i];                                                                      \
+        return (double)sum;                                                                          \
+    }
+FMA_LOOP(fma_f32, vec_f32, float)
+FMA_LOOP(fma_f64, vec_f64, double)
+
+double fma_rate(enum dtype t)
+{
+    double best = 0;
+    volatile double sink = 0;
+    for (int i = 0; i < FMA_REPEATS; i++) {
+        double start = clock_mono_s();
+        sink = sink + (t == DTYPE_F64 ? fma_f64(FMA_ROUNDS) : fma_f32(FMA_ROUNDS));
+        double flops = 2.0 * FMA_ROUNDS * CHAINS * (double)(VECTOR_BYTES / dtype_bytes(dtype_stat(t)));
+        best = fmax(best, flops / (clock_mono_s() - start));
+    }
+    return best;
+}

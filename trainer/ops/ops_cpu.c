@@ -1,0 +1,110 @@
+#include "trainer/ops/ops.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/ops/ops_cpu_priv.h"
+
+static void cpu_close(struct ops *o)
+{
+    struct ops_cpu *c = (struct ops_cpu *)o;
+    if (!o)
+        return;
+    o->dev->free(o->dev, c->pack_a);
+    o->dev->free(o->dev, c->pack_b);
+    o->dev->free(o->dev, c->tiles);
+    o->dev->free(o->dev, c->rows);
+    o->dev->free(o->dev, c->widened);
+    o->dev->free(o->dev, c->block);
+    if (c->blas)
+        dlclose(c->blas);
+    free(c);
+}
+
+struct kind {
+    enum dtype act, stat;
+    const char *name;
+    void (*fill)(struct ops_cpu *c);
+    int64_t (*workspace)(int64_t parts[OPS_CPU_PARTS]);
+};
+static const struct kind kinds[] = {
+    {DTYPE_F64, DTYPE_F64, "cpu-f64", ops_cpu_fill_f64, ops_cpu_workspace_f64},
+    {DTYPE_F32, DTYPE_F32, "cpu-f32", ops_cpu_fill_f32, ops_cpu_workspace_f32},
+    {DTYPE_BF16, DTYPE_F32, "cpu-bf16", ops_cpu_fill_bf16, ops_cpu_workspace_bf16},
+};
+
+static const struct kind *kind_of(enum dtype dtype)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (kinds[i].act == dtype)
+            return &kinds[i];
+    return NULL;
+}
+
+static int take_workspace(struct ops_cpu *c, const struct kind *kind, struct err *err)
+{
+    void **to[OPS_CPU_PARTS] = {&c->pack_a, &c->pack_b, &c->tiles, &c->rows, &c->widened, &c->block};
+    static const char *const names[OPS_CPU_PARTS] = {"GEMM rows", "GEMM columns", "attention tiles", "row sums", "rows as f32", "GEMM sums"};
+    int64_t parts[OPS_CPU_PARTS];
+    int rc = 0;
+    c->ops.workspace_bytes = kind->workspace(parts);
+    for (int i = 0; i < OPS_CPU_PARTS && rc == 0; i++)
+        if (parts[i] > 0)
+            rc = c->ops.dev->alloc(c->ops.dev, names[i], parts[i], to[i], err);
+    return rc;
+}
+
+/* ISO C has no conversion from dlsym's object pointer to a function pointer; POSIX promises the bits. */
+static bool symbol(void *handle, const char *name, void *out)
+{
+    void *p = dlsym(handle, name);
+    memcpy(out, &p, sizeof p);
+    return p != NULL;
+}
+
+static int load_openblas(struct ops_cpu *c, struct err *err)
+{
+    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
+    void (*set_threads)(int) = NULL;
+    for (int i = 0; i < 2 && !c->blas; i++)
+        c->blas = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    if (!c->blas)
+        return err_set(err, ERR_ENV,
+                       "BLAS 'openblas': no libopenblas.so.0 on this machine: install it (Debian: libopenblas0-serial) or "
+                       "give --blas own");
+    if (!symbol(c->blas, "cblas_dgemm", &c->dgemm) || !symbol(c->blas, "cblas_sgemm", &c->sgemm))
+        return err_set(err, ERR_ENV,
+                       "BLAS 'openblas': libopenblas.so.0 has no cblas_dgemm or cblas_sgemm: install a build with the C "
+                       "interface (Debian: libopenblas0-serial) or give --blas own");
+    if (symbol(c->blas, "openblas_set_num_threads", &set_threads))
+        set_threads(1);
+    return 0;
+}
+
+int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct ops **out, struct err *err)
+{
+    const struct kind *kind = kind_of(dtype);
+    if (!kind)
+        return err_set(err, ERR_INPUT, "dtype '%s': the CPU computes in f64, f32 and bf16: give one of them", dtype_names[dtype]);
+    if (dtype == DTYPE_BF16 && blas == OPS_BLAS_OPENBLAS)
+        return err_set(err, ERR_INPUT, "BLAS 'openblas': it has no product of bf16 that is summed in f32 and rounded once: give --blas own");
+    struct ops_cpu *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(err, ERR_NOMEM, "CPU operations: no memory for the table");
+    c->ops.name = kind->name;
+    c->ops.dev = dev;
+    c->ops.act = kind->act;
+    c->ops.stat = kind->stat;
+    c->ops.self = c;
+    c->ops.close = cpu_close;
+    kind->fill(c);
+    int rc = take_workspace(c, kind, err);
+    if (rc == 0 && blas == OPS_BLAS_OPENBLAS)
+        rc = load_openblas(c, err);
+    if (rc < 0)
+        cpu_close(&c->ops);
+    else
+        *out = &c->ops;
+    return rc;
+}

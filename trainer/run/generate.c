@@ -1,0 +1,329 @@
+#include "trainer/run/generate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/npy.h"
+#include "base/num.h"
+#include "base/philox.h"
+#include "profiles/dataset.h"
+#include "trainer/ckpt/ckpt_priv.h"
+#include "trainer/data/loader.h"
+#include "trainer/data/objective.h"
+#include "trainer/dit/dit.h"
+
+/* A model of one rank, and the samples in hand. */
+struct generate {
+    const struct generate_conf *conf;
+    struct run run;            /* borrowed but for what sampling says otherwise */
+    struct ckpt_manifest manifest;
+    struct layout layout;
+    struct param_list params;
+    struct shards sh;
+    struct comm *self;
+    struct comm_grid grid;
+    struct dev *dev;
+    struct dev_stream *stream;
+    struct ops *ops;
+    void *weights, *grads;
+    struct units units;
+    struct dit *dit;
+    struct loader *loader;
+    double mean, std;          /* of the dataset's latents */
+
+    struct batch batch;
+    int64_t *cells;            /* [batch + 1] where each sample's numbers begin */
+    struct dit_eval_sample *eval; /* [batch] */
+    double *x, *x_t, *out, *null_out, *work;
+};
+
+/* ---- opening ---- */
+
+static int checkpoint_open(struct generate *g, struct err *err)
+{
+    int rc = ckpt_manifest_load(g->conf->ckpt, &g->manifest, err);
+    if (rc == 0)
+        rc = ckpt_verify(g->conf->ckpt, &g->manifest, 0, 1, err);
+    if (rc == 0 && g->conf->average && !g->manifest.ema)
+        rc = err_set(err, ERR_INPUT, "%s: holds no average (EMA): sample the weights themselves", g->conf->ckpt);
+    g->run = *g->conf->run;
+    g->run.model = g->manifest.model;
+    g->run.dtype = g->manifest.run_dtype;
+    g->run.residual = g->manifest.residual;
+    g->run.text_dropout = 0;
+    g->run.condition_probability = g->conf->first_frames ? 1 : 0;
+    if (rc == 0 && g->conf->first_frames && !model_cond_frames(&g->run.model))
+        rc = err_set(err, ERR_INPUT, "model %s has no channels for first frames: leave --first-frames out", g->run.model.name);
+    return rc;
+}
+
+static int device_open(struct generate *g, struct err *err)
+{
+    int rc = comm_self_open(&g->self, err);
+    if (rc == 0)
+        rc = dev_cpu_open(false, &g->dev, err);
+    if (rc == 0)
+        rc = g->dev->stream_new(g->dev, "compute", &g->stream, err);
+    if (rc == 0)
+        rc = ops_cpu_open(g->dev, g->run.dtype, g->conf->blas, &g->ops, err);
+    if (rc < 0)
+        return rc;
+    comm_bind(g->self, g->dev);
+    return comm_grid_open(g->self, &g->layout, &g->run.model, &g->grid, err);
+}
+
+/* What is trained gets its average: in the type of the files, then in the weights'. */
+static int average_load(struct generate *g, struct err *err)
+{
+    struct ckpt_state to = {.params = &g->params, .sh = &g->sh, .dtype = g->ops->stat, .act = g->ops->stat};
+    struct ops_copy copy = {.src = tensor_of(g->grads, g->ops->stat, 1, g->sh.trained), .dst = tensor_of(g->weights, g->ops->act, 1, g->sh.trained)};
+    to.buffers[CKPT_EMA] = g->grads;
+    memset(g->grads, 0, (size_t)(g->sh.trained * dtype_bytes(g->ops->stat)));
+    int rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err);
+    if (rc == 0)
+        g->ops->copy(g->ops, g->stream, &copy);
+    return rc < 0 ? rc : g->dev->stream_sync(g->dev, g->stream, err);
+}
+
+static int weights_load(struct generate *g, struct err *err)
+{
+    int rc = tuning_params(&g->run.model, &g->manifest.tuning, &g->params, err);
+    if (rc == 0)
+        rc = shards_build(&g->run.model, &g->params, &g->layout, 0, &g->sh, err);
+    int64_t bytes = g->sh.total * dtype_bytes(g->ops->act), wide_bytes = g->sh.total * dtype_bytes(g->ops->stat);
+    if (rc == 0)
+        rc = g->dev->alloc(g->dev, "weights", bytes, &g->weights, err);
+    if (rc == 0) /* units want a place for them; the average goes through it */
+        rc = g->dev->alloc(g->dev, "gradients", wide_bytes, &g->grads, err);
+    if (rc < 0)
+        return rc;
+    memset(g->weights, 0, (size_t)bytes);
+    struct ckpt_state to = {.params = &g->params, .sh = &g->sh, .dtype = g->ops->stat, .act = g->ops->act, .buffers = {g->weights}};
+    rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err);
+    if (rc == 0 && g->conf->average)
+        rc = average_load(g, err);
+    return rc < 0 ? rc : units_open(&g->units, &g->sh, 0, g->grid.shard, g->ops, g->stream, g->weights, g->grads, err);
+}
+
+static int data_open(struct generate *g, struct err *err)
+{
+    const char *data = g->conf->data; /* it may have grown since the run took its mean and spread */
+    struct run_stage stage = {.data = data, .data_fingerprint = run_data_generation(&g->run, data), .gbs = 1};
+    int64_t thw[3];
+    g->std = 1;
+    int rc = loader_open(&g->run, &stage, g->conf->batch, false, 0, 1, &g->loader, err);
+    if (rc == 0 && (rc = run_synthetic(g->conf->data, "--data", thw, err)) == 0) {
+        struct dataset d;
+        if ((rc = dataset_load_generation(stage.data, stage.data_fingerprint, &d, err)) < 0)
+            return rc;
+        g->mean = d.latent_mean, g->std = d.latent_std;
+        dataset_release(&d);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+static int model_open(struct generate *g, struct err *err)
+{
+    struct loader_bounds b = loader_bounds(g->loader);
+    struct dit_config c = {.model = &g->run.model, .tuning = &g->manifest.tuning, .params = &g->params, .shards = &g->sh, .layout = &g->layout, .grid = &g->grid,
+                           .objective = g->run.objective, .seed = g->run.seed, .max_tokens = b.tokens, .max_samples = b.samples,
+                           .max_text_tokens = b.text_tokens, .max_segment = b.segment, .slots = 1, .residual_wide = g->run.residual == RESIDUAL_F32};
+    size_t n = (size_t)b.latent_elements;
+    g->cells = calloc((size_t)b.samples + 1, sizeof *g->cells);
+    g->eval = calloc((size_t)b.samples, sizeof *g->eval);
+    g->x = calloc(6 * n, sizeof *g->x);
+    if (!g->cells || !g->eval || !g->x)
+        return err_set(err, ERR_NOMEM, "out of memory for %lld samples at a time", (long long)b.samples);
+    g->x_t = g->x + n, g->out = g->x_t + n, g->null_out = g->out + n, g->work = g->null_out + n;
+    return dit_new(&c, g->ops, g->stream, &g->units, &g->dit, err);
+}
+
+static void generate_close(struct generate *g)
+{
+    dit_free(g->dit);
+    units_close(&g->units);
+    loader_close(g->loader);
+    if (g->dev) {
+        g->dev->free(g->dev, g->weights);
+        g->dev->free(g->dev, g->grads);
+    }
+    comm_grid_close(&g->grid);
+    if (g->ops)
+        g->ops->close(g->ops);
+    if (g->stream)
+        g->dev->stream_free(g->dev, g->stream);
+    if (g->dev)
+        g->dev->close(g->dev);
+    comm_close(g->self);
+    shards_release(&g->sh);
+    params_release(&g->params);
+    ckpt_manifest_release(&g->manifest);
+    free(g->cells);
+    free(g->eval);
+    free(g->x);
+}
+
+/* ---- sampling ---- */
+
+static int network(struct generate *g, double level, bool drop_text, double *out, struct err *err)
+{
+    for (int64_t i = 0; i < g->batch.n; i++) {
+        const struct batch_sample *s = &g->batch.samples[i];
+        g->eval[i] = (struct dit_eval_sample){.x_t = g->x_t + g->cells[i], .out = out + g->cells[i], .level = level, .drop_text = drop_text,
+                                              .cond = s->cond, .t = s->t, .h = s->h, .w = s->w, .text = s->text, .text_len = s->text_len,
+                                              .fps = s->fps};
+    }
+    return dit_forward(g->dit, g->eval, g->batch.n, err);
+}
+
+/* The data is zero beyond what is valid of a sample, as the loader pads it; what the network says there was never trained. */
+static void padding_clear(const struct batch_sample *s, int64_t channels, double *clean)
+{
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t t = 0; t < s->t; t++)
+            for (int64_t h = 0; h < s->h; h++)
+                for (int64_t w = 0; w < s->w; w++, clean++)
+                    if (t >= s->valid_t || h >= s->valid_h || w >= s->valid_w)
+                        *clean = 0;
+}
+
+/* Of all samples in hand: x over the data amplitude, noise s over it. */
+static int denoise(void *ctx, const double *x, double s, double *clean, struct err *err)
+{
+    struct generate *g = ctx;
+    struct objective_coef k;
+    double level = log(s), guidance = g->conf->guidance;
+    int64_t n = g->cells[g->batch.n];
+    objective_rows[g->run.objective].coef(level, &k);
+    for (int64_t j = 0; j < n; j++)
+        g->x_t[j] = k.alpha * x[j];
+    int rc = network(g, level, false, g->out, err);
+    if (rc == 0 && guidance != 1)
+        rc = network(g, level, true, g->null_out, err);
+    for (int64_t j = 0; j < n && rc == 0; j++) {
+        double f = guidance == 1 ? g->out[j] : g->null_out[j] + guidance * (g->out[j] - g->null_out[j]);
+        clean[j] = k.c_skip * g->x_t[j] + k.c_out * f;
+    }
+    for (int64_t i = 0; i < g->batch.n && rc == 0; i++)
+        padding_clear(&g->batch.samples[i], g->run.model.latent_channels, clean + g->cells[i]);
+    return rc;
+}
+
+/* Without padding, in the dataset's units; ERR_INPUT when a number is not finite. */
+static int sample_write(const struct generate *g, int64_t i, int64_t number, struct err *err)
+{
+    const struct batch_sample *s = &g->batch.samples[i];
+    const int64_t C = g->run.model.latent_channels, shape[] = {C, s->valid_t, s->valid_h, s->valid_w};
+    double scale = g->std / objective_rows[g->run.objective].data_scale;
+    const double *from = g->x + g->cells[i];
+    float *values = malloc((size_t)(C * s->valid_t * s->valid_h * s->valid_w) * sizeof *values), *to = values;
+    bool finite = true;
+    struct str file = STR_INIT;
+    char path[LIMIT_PATH_BYTES];
+    if (!values)
+        return err_set(err, ERR_NOMEM, "out of memory for a sample");
+    for (int64_t c = 0; c < C; c++)
+        for (int64_t t = 0; t < s->valid_t; t++)
+            for (int64_t h = 0; h < s->valid_h; h++)
+                for (int64_t w = 0; w < s->valid_w; w++) {
+                    *to = (float)(from[((c * s->t + t) * s->h + h) * s->w + w] * scale + g->mean);
+                    finite = finite && isfinite(*to++);
+                }
+    npy_format(values, shape, 4, &file);
+    snprintf(path, sizeof path, "%s/%06lld.npy", g->conf->out, (long long)number);
+    int rc = str_check(&file, err);
+    if (rc == 0 && !finite)
+        rc = err_set(err, ERR_INPUT, "sample %lld is not finite: take an earlier checkpoint, less guidance or closer levels", (long long)number);
+    if (rc == 0)
+        rc = file_publish(path, file.p, file.len, err);
+    str_release(&file);
+    free(values);
+    return rc;
+}
+
+static int64_t number_of(const struct generate *g, int64_t draw)
+{
+    return loader_sample(g->loader, loader_draw(g->loader, draw).pack, 0);
+}
+
+static int batch_run(struct generate *g, int64_t first, int64_t n, struct err *err)
+{
+    const struct generate_conf *c = g->conf;
+    struct sampler p = {.kind = c->sampler, .steps = c->steps, .level_max = c->level_max, .level_min = c->level_min, .rho = 7,
+                        .denoise = denoise, .ctx = g};
+    int rc = loader_read(g->loader, first, n, 0, &g->batch, err);
+    for (int64_t i = 0; i < n && rc == 0; i++) {
+        const struct batch_sample *s = &g->batch.samples[i];
+        int64_t count = (int64_t)s->t * s->h * s->w * g->run.model.latent_channels;
+        g->cells[i + 1] = g->cells[i] + count;
+        philox_normal_fill(c->seed, PHILOX_SAMPLE, (uint64_t)number_of(g, first + i), 0, (size_t)count, g->x + g->cells[i]);
+    }
+    for (int64_t j = 0; j < g->cells[n] && rc == 0; j++)
+        g->x[j] *= sampler_level(&p, 0);
+    if (rc == 0)
+        rc = sampler_run(&p, g->x, g->cells[n], g->work, err);
+    for (int64_t i = 0; i < n && rc == 0; i++)
+        rc = sample_write(g, i, number_of(g, first + i), err);
+    return rc;
+}
+
+/* How many of `samples` this rank makes: whole batches, and what is left of the last one. */
+static int64_t share(const struct generate_conf *c, int64_t samples)
+{
+    int64_t n = 0;
+    for (int64_t i = c->rank * c->batch; i < samples; i += c->ranks * c->batch)
+        n += num_min_i64(c->batch, samples - i);
+    return n;
+}
+
+static void progress_say(const struct generate_conf *c, int64_t made, int64_t own)
+{
+    char line[160];
+    if (c->ranks > 1)
+        snprintf(line, sizeof line, "rank %lld: %lld of its %lld samples", (long long)c->rank, (long long)made, (long long)own);
+    else
+        snprintf(line, sizeof line, "%lld of %lld samples", (long long)made, (long long)own);
+    if (c->say)
+        c->say(c->say_ctx, line);
+}
+
+static int samples_run(struct generate *g, int64_t *made, struct err *err)
+{
+    const struct generate_conf *c = g->conf;
+    int64_t packs = loader_packs(g->loader), samples = num_min_i64(c->samples, packs - c->first % packs), own = share(c, samples);
+    char line[160];
+    int rc = file_mkdirs(c->out, err);
+    snprintf(line, sizeof line, "the data has %lld samples from draw %lld on: behind them the same come again, and are not made", (long long)samples,
+             (long long)c->first);
+    if (samples < c->samples && c->say)
+        c->say(c->say_ctx, line);
+    for (int64_t i = c->rank * c->batch, done = 0; i < samples && rc == 0; i += c->ranks * c->batch) {
+        int64_t n = num_min_i64(c->batch, samples - i);
+        if ((rc = batch_run(g, c->first + i, n, err)) == 0)
+            progress_say(c, done += n, own);
+    }
+    if (rc == 0)
+        *made = own;
+    return rc;
+}
+
+int generate_run(const struct generate_conf *conf, int64_t *made, struct err *err)
+{
+    struct generate g = {.conf = conf, .layout = layout_default()};
+    int rc = checkpoint_open(&g, err);
+    if (rc == 0)
+        rc = device_open(&g, err);
+    if (rc == 0)
+        rc = weights_load(&g, err);
+    if (rc == 0)
+        rc = data_open(&g, err);
+    if (rc == 0)
+        rc = model_open(&g, err);
+    if (rc == 0)
+        rc = samples_run(&g, made, err);
+    generate_close(&g);
+    return rc;
+}

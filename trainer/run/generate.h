@@ -1,0 +1,33 @@
+/* generate: samples from a checkpoint. Each rank makes its share of the batches, on its own: a sample does not depend on which.
+ *
+ * Captions, shapes and frame rates (and first frames, if they are to be given) are those of draws of a dataset, in the order of the run's
+ * seed: a held-out set is sampled like a training set. Each sample starts from noise that is a function of (seed, its number in the
+ * dataset). Latents go out in the dataset's units as `<number, 6 digits>.npy`, float32 [C, t, h, w], for `reel-curate decode`.
+ */
+#ifndef TRAINER_RUN_GENERATE_H
+#define TRAINER_RUN_GENERATE_H
+
+#include "profiles/run.h"
+#include "trainer/data/sampler.h"
+#include "trainer/ops/ops.h"
+
+struct generate_conf {
+    const struct run *run;    /* objective, numbers and seed; the model is the checkpoint's */
+    const char *ckpt, *data, *out; /* folders; data may be "synthetic:TxHxW" */
+    bool average;             /* the average's weights, if the checkpoint has one */
+    bool first_frames;        /* give the model the data's first frames */
+    int64_t first, samples, batch; /* draws, to the end of the pass over the data that the first is of; how many at a time */
+    int64_t rank, ranks;      /* every ranks-th batch from number `rank` on is made here */
+    double guidance;          /* 1: none; g: null + g (caption - null), of clean estimates */
+    uint64_t seed;
+    enum sampler_kind sampler;
+    int64_t steps;
+    double level_max, level_min;
+    enum ops_blas blas;
+    void (*say)(void *ctx, const char *line); /* may be NULL */
+    void *say_ctx;
+};
+/* *made: how many this rank has written. */
+int generate_run(const struct generate_conf *conf, int64_t *made, struct err *err);
+
+#endif

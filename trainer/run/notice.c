@@ -1,0 +1,89 @@
+#include "trainer/run/notice.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/evlog.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/spawn.h"
+#include "trainer/run/record.h"
+
+enum { STACK_BYTES = 256 << 10 };
+
+static void write_event(struct notice *n)
+{
+    struct evlog *log = NULL;
+    struct evlog_event e;
+    struct err err = {0};
+    char name[SIGNAL_NAME_BYTES];
+    n->written = true;
+    int rc = record_log_open(n->run_dir, n->attempt, "rank0-notice", &log, &err);
+    if (rc == 0) {
+        evlog_begin(log, &e, "stop_heard");
+        json_put_text(&e.out, "signal", signal_name(n->signo, name));
+        json_put_num(&e.out, "heard_at", (double)n->heard.tv_sec + 1e-9 * (double)n->heard.tv_nsec);
+        json_put_text(&e.out, "phase", n->heard_in);
+        rc = evlog_commit(log, &e, true, &err);
+    }
+    if (rc < 0)
+        log_msg(LOG_WARN, "event lost: %s", err.text);
+    evlog_close(log);
+}
+
+static void signals_set(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGUSR1);
+    sigaddset(set, SIGTERM);
+}
+
+static void *listen_main(void *arg)
+{
+    struct notice *n = arg;
+    sigset_t set;
+    int signo;
+    signals_set(&set);
+    for (;;) {
+        if (sigwait(&set, &signo) != 0 || n->signo)
+            continue;
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        pthread_mutex_lock(&n->lock);
+        n->heard = now;
+        n->heard_in = n->phase;
+        n->signo = signo;
+        if (n->run_dir)
+            write_event(n);
+        pthread_mutex_unlock(&n->lock);
+    }
+    return NULL;
+}
+
+int notice_listen(struct notice *n, struct err *err)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    sigset_t set;
+    *n = (struct notice){.phase = "start", .lock = PTHREAD_MUTEX_INITIALIZER};
+    signals_set(&set);
+    int rc = pthread_sigmask(SIG_BLOCK, &set, NULL);
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    if (rc == 0)
+        rc = pthread_create(&thread, &attr, listen_main, n);
+    pthread_attr_destroy(&attr);
+    return rc == 0 ? 0 : err_set(err, ERR_ENV, "cannot start the thread that hears the request to stop: %s", strerror(rc));
+}
+
+void notice_record(struct notice *n, const char *run_dir, int64_t attempt)
+{
+    pthread_mutex_lock(&n->lock);
+    n->run_dir = run_dir;
+    n->attempt = attempt;
+    if (n->signo && !n->written)
+        write_event(n);
+    pthread_mutex_unlock(&n->lock);
+}

@@ -1,0 +1,33 @@
+/* notice: the request to save and stop (SIGUSR1, SIGTERM), heard by a thread of its own.
+ *
+ * Loading, saving and a long step do not delay the hearing: the thread notes when and in which phase the request came, and rank 0 of
+ * a run writes the event `stop_heard` at once, into a log of its own (rank0-notice). Acting on it is the training's part, at the
+ * next step boundary, where the ranks agree (event `stop_seen`). How long that took is v_notice of the database. */
+#ifndef TRAINER_RUN_NOTICE_H
+#define TRAINER_RUN_NOTICE_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "base/err.h"
+
+struct notice {
+    volatile sig_atomic_t signo;    /* of the first request; 0 until then */
+    volatile struct timespec heard; /* CLOCK_REALTIME; set before signo */
+    const char *volatile phase;     /* what this process does; kept by the training. A literal */
+    const char *heard_in;           /* the phase then */
+    const char *run_dir;            /* where the event goes; NULL: none is written (yet) */
+    int64_t attempt;
+    bool written;
+    pthread_mutex_t lock;
+};
+
+/* Before any other thread is made: those inherit that the signals are blocked. *n lives as long as the process. */
+int notice_listen(struct notice *n, struct err *err);
+/* From now on, and for a request that came already, the event is written. run_dir is kept. */
+void notice_record(struct notice *n, const char *run_dir, int64_t attempt);
+
+#endif

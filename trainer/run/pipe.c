@@ -1,0 +1,166 @@
+#include "trainer/run/pipe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+int64_t pipe_slots(const struct layout *l, int64_t most_micros, int64_t pp_rank)
+{
+    return schedule_in_flight(l->pp, l->vpp, most_micros, pp_rank);
+}
+
+int pipe_open(struct pipe *p, struct dit *d, const struct layout *l, struct layout_place place, struct comm *pp, struct dev_stream *stream,
+              int64_t most_micros, struct err *err)
+{
+    *p = (struct pipe){.dit = d, .layout = l, .place = place, .group = pp, .stream = stream, .most = most_micros,
+                       .slots = pipe_slots(l, most_micros, place.pp)};
+    p->steps = calloc((size_t)schedule_length(l->pp, l->vpp, most_micros), sizeof *p->steps);
+    p->holder = calloc((size_t)p->slots, sizeof *p->holder);
+    if (p->steps && p->holder)
+        return 0;
+    pipe_close(p);
+    return err_set(err, ERR_NOMEM, "out of memory for the schedule of %lld micro-batches", (long long)most_micros);
+}
+
+void pipe_close(struct pipe *p)
+{
+    free(p->steps);
+    free(p->holder);
+    *p = (struct pipe){0};
+}
+
+/* ---- slots ---- */
+
+static int64_t slot_find(const struct pipe *p, int64_t holder)
+{
+    for (int64_t i = 0; i < p->slots; i++)
+        if (p->holder[i] == holder)
+            return i;
+    BUG_ON(true); /* schedule_in_flight bounds them */
+}
+
+static int64_t holder_of(const struct pipe *p, const struct pipe_step *s)
+{
+    return s->chunk * p->most + s->micro;
+}
+
+/* ---- what crosses stages ---- */
+
+static int64_t global_chunk(const struct pipe *p, const struct pipe_step *s)
+{
+    return s->chunk * p->layout->pp + p->place.pp;
+}
+
+/* Is there a chunk on the far side of the step's input, or its output? Forward comes from below and goes up. */
+static bool has_neighbour(const struct pipe *p, const struct pipe_step *s, bool above)
+{
+    int64_t g = global_chunk(p, s);
+    return above ? g + 1 < p->layout->pp * p->layout->vpp : g > 0;
+}
+
+static int message(struct pipe *p, const struct pipe_step *s, struct tensor t, bool send, struct comm_work **work, struct err *err)
+{
+    bool up = (s->kind == PIPE_FORWARD) == send;
+    struct comm_message m = {t.ptr, t.rows * t.cols, (int)((p->place.pp + (up ? 1 : p->layout->pp - 1)) % p->layout->pp), send};
+    struct comm_op op = {.kind = COMM_SEND_RECV, .dtype = t.dtype, .messages = &m, .n_messages = 1,
+                         .what = s->kind == PIPE_FORWARD ? "residual stream between stages" : "gradient between stages"};
+    return comm_start(p->group, &op, p->stream, work, err);
+}
+
+static int receive(struct pipe *p, const struct pipe_step *s, struct tensor t, struct err *err)
+{
+    struct comm_work *work = NULL;
+    int rc = message(p, s, t, false, &work, err);
+    return rc < 0 ? rc : comm_wait(p->group, work, p->stream, err);
+}
+
+/* The send that last left this kind of buffer must be over before it is written again. Of this kind only: a step that waited for a send of
+ * the other kind could wait for a rank that waits for this step. */
+static int sent_wait(struct pipe *p, int kind, struct err *err)
+{
+    struct comm_work *work = p->sent[kind];
+    p->sent[kind] = NULL;
+    return comm_wait(p->group, work, p->stream, err);
+}
+
+/* ---- steps ---- */
+
+/* Time that is not spent on communication. */
+static double busy_s(const struct pipe *p) { return clock_mono_s() - comm_waited_s(p->group); }
+
+static int forward_step(struct pipe *p, const struct pipe_step *s, const struct pipe_work *w, struct pipe_result *r, struct err *err)
+{
+    int64_t slot = slot_find(p, -1);
+    struct batch b = {0};
+    struct dit_result done;
+    int rc = w->batch(w->ctx, s->micro, &b, err);
+    double started = busy_s(p);
+    if (rc < 0 || (rc = dit_begin(p->dit, slot, global_chunk(p, s), &b, err)) < 0)
+        return rc;
+    r->stage_s += busy_s(p) - started;
+    p->holder[slot] = holder_of(p, s);
+    if (has_neighbour(p, s, false))
+        rc = receive(p, s, dit_boundary_in(p->dit, slot), err);
+    if (rc < 0 || (rc = sent_wait(p, PIPE_FORWARD, err)) < 0)
+        return rc;
+    started = busy_s(p);
+    dit_chunk_forward(p->dit, slot, w->inv_norm);
+    if ((rc = dit_failed(p->dit, err)) < 0)
+        return rc;
+    r->forward_s += busy_s(p) - started;
+    if (has_neighbour(p, s, true))
+        return message(p, s, dit_boundary_out(p->dit, slot), true, &p->sent[PIPE_FORWARD], err);
+    dit_chunk_result(p->dit, slot, &b, &done);
+    r->loss_sum += done.loss_sum;
+    r->loss_x0_sum += done.loss_x0_sum;
+    return 0;
+}
+
+/* Without backward steps the slot is free as soon as its output is sent: that is awaited before the buffer is written again. */
+static int validate_step(struct pipe *p, const struct pipe_step *s, const struct pipe_work *w, struct pipe_result *r, struct err *err)
+{
+    if (s->kind != PIPE_FORWARD)
+        return 0;
+    int rc = forward_step(p, s, w, r, err);
+    if (rc == 0)
+        p->holder[slot_find(p, holder_of(p, s))] = -1;
+    return rc;
+}
+
+static int backward_step(struct pipe *p, const struct pipe_step *s, struct pipe_result *r, struct err *err)
+{
+    int64_t slot = slot_find(p, holder_of(p, s));
+    int rc = 0;
+    if (has_neighbour(p, s, true))
+        rc = receive(p, s, dit_gradient_in(p->dit, slot), err);
+    if (rc < 0 || (rc = sent_wait(p, PIPE_BACKWARD, err)) < 0)
+        return rc;
+    double started = busy_s(p);
+    dit_chunk_backward(p->dit, slot);
+    if ((rc = dit_failed(p->dit, err)) < 0)
+        return rc;
+    r->backward_s += busy_s(p) - started;
+    p->holder[slot] = -1;
+    return has_neighbour(p, s, false) ? message(p, s, dit_gradient_out(p->dit, slot), true, &p->sent[PIPE_BACKWARD], err) : 0;
+}
+
+int pipe_run(struct pipe *p, const struct pipe_work *w, struct pipe_result *out, struct err *err)
+{
+    const struct layout *l = p->layout;
+    struct pipe_result r = {0};
+    int rc = 0;
+    BUG_ON(w->micros < 1 || w->micros > p->most);
+    schedule_build(l->pp, l->vpp, w->micros, p->place.pp, p->steps);
+    for (int64_t i = 0; i < p->slots; i++)
+        p->holder[i] = -1;
+    for (int64_t i = 0, n = schedule_length(l->pp, l->vpp, w->micros); i < n && rc == 0; i++) {
+        const struct pipe_step *s = &p->steps[i];
+        rc = w->forward_only ? validate_step(p, s, w, &r, err) : s->kind == PIPE_FORWARD ? forward_step(p, s, w, &r, err) : backward_step(p, s, &r, err);
+    }
+    for (int kind = 0; kind < 2 && rc == 0; kind++)
+        rc = sent_wait(p, kind, err);
+    if (rc == 0)
+        *out = r;
+    return rc;
+}

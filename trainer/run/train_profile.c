@@ -1,0 +1,124 @@
+/* What --profile and --trace add to a run: time by kind in every step's event, a table at the end, the picture. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "trainer/run/train_priv.h"
+
+static bool measured(const struct train *t) { return t->conf->profile || t->conf->trace; }
+
+/* Messages move while the CPU computes. */
+static void tick(void *ctx)
+{
+    struct train *t = ctx;
+    meter_progress(t->dev->meter, t->conf->world);
+}
+
+int64_t train_profile_bytes(const struct train *t)
+{
+    return t->conf->trace ? meter_bytes(METER_SPANS) : 0;
+}
+
+/* Rank 0, before the first step: can the file be made that the last one is followed by? */
+static int trace_try(const char *path, struct err *err)
+{
+    struct file_pub file;
+    int rc = file_pub_open(&file, path, err);
+    if (rc == 0)
+        file_pub_abort(&file);
+    return rc;
+}
+
+int train_profile_open(struct train *t, struct err *err)
+{
+    int rc = 0;
+    if (!measured(t))
+        return 0;
+    if (!(t->named = calloc(TRAIN_TIMES_MAX, sizeof *t->named)))
+        rc = err_set(err, ERR_NOMEM, "out of memory");
+    if (rc == 0)
+        rc = meter_open(&t->meter, t->conf->trace ? METER_SPANS : 0, err);
+    if (rc == 0 && t->conf->trace && t->conf->world->rank == 0)
+        rc = trace_try(t->conf->trace, err);
+    rc = comm_agree(t->conf->world, rc, err);
+    return rc == 0 && t->conf->trace ? trace_align(t->conf->world, &t->trace_clock, err) : rc;
+}
+
+void train_profile_attach(struct train *t)
+{
+    t->ops->tick = tick;
+    t->ops->tick_ctx = t;
+    if (measured(t))
+        meter_attach(&t->meter, t->ops, t->conf->world);
+}
+
+void train_profile_close(struct train *t)
+{
+    meter_close(&t->meter);
+    free(t->named);
+}
+
+void train_profile_step_begin(struct train *t)
+{
+    double before[METER_KINDS];
+    if (measured(t))
+        meter_step(&t->meter, 1, before); /* what was between the steps */
+}
+
+void train_profile_step_end(struct train *t, struct record_step *s)
+{
+    if (!measured(t))
+        return;
+    double share = meter_step(&t->meter, s->step_s, t->step_kinds_s);
+    s->kinds_s = t->step_kinds_s;
+    for (int k = 0; k < METER_KINDS; k++)
+        t->kinds_s[k] = t->step_kinds_s[k] + (t->n_times > 1 ? t->kinds_s[k] : 0); /* the first step counts only when it is the only one */
+    if (t->n_times < TRAIN_TIMES_MAX)
+        t->named[t->n_times] = share;
+}
+
+/* Kinds by time, the longest first; what has none is left out. */
+static int order(const struct train *t, int kinds[METER_KINDS])
+{
+    int n = 0;
+    for (int k = 0; k < METER_KINDS; k++) {
+        if (t->kinds_s[k] <= 0)
+            continue;
+        int at = n++;
+        for (; at > 0 && t->kinds_s[kinds[at - 1]] < t->kinds_s[k]; at--)
+            kinds[at] = kinds[at - 1];
+        kinds[at] = k;
+    }
+    return n;
+}
+
+static void line_say(const struct train *t, const char *name, double seconds, double step_s, double steps)
+{
+    char line[96];
+    snprintf(line, sizeof line, "  %-20s %10.3f ms %5.1f %%", name, 1e3 * seconds / steps, 100 * seconds / steps / step_s);
+    train_say(t, line);
+}
+
+static void table_say(const struct train *t, const struct train_report *r)
+{
+    int kinds[METER_KINDS], n = order(t, kinds);
+    double steps = (double)(r->steps > 1 ? r->steps - 1 : 1), rest, step_s;
+    const struct train_phases *p = &r->phases;
+    if (!measured(t) || r->steps == 0)
+        return;
+    rest = step_s = p->data_s + p->forward_s + p->backward_s + p->comm_s + p->optim_s + p->other_s;
+    train_say(t, "time of a step on rank 0, mean:");
+    for (int i = 0; i < n; i++) {
+        line_say(t, meter_kind_names[kinds[i]], t->kinds_s[kinds[i]], step_s, steps);
+        rest -= t->kinds_s[kinds[i]] / steps;
+    }
+    line_say(t, "other", rest * steps, step_s, steps);
+    line_say(t, "step", step_s * steps, step_s, steps);
+}
+
+int train_profile_end(struct train *t, const struct train_report *r, struct err *err)
+{
+    table_say(t, r);
+    return t->conf->trace ? trace_write(t->conf->trace, &t->meter, &t->trace_clock, t->conf->world, err) : 0;
+}

@@ -1,0 +1,175 @@
+/* What a run begins from and what it leaves: the newest checkpoint, first weights where there is none, and saving, at once or in the background. */
+#include "trainer/run/train_priv.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/num.h"
+#include "trainer/ckpt/warm_start.h"
+
+static void damage_told(void *ctx, const char *dir, const char *reason)
+{
+    struct train *t = ctx;
+    char line[1024];
+    snprintf(line, sizeof line, "checkpoint %s is not used: %s", dir, reason);
+    train_say(t, line);
+    record_damaged(&t->record, dir, reason);
+}
+
+static void line_said(void *ctx, const char *line) { train_say(ctx, line); }
+
+/* No checkpoint can be used: may the run begin at step 0? Not when --resume asked for one, nor when the events know of one. */
+static int anew_check(const struct train *t, struct err *err)
+{
+    int64_t saved = 0;
+    if (t->conf->anew)
+        return 0;
+    int rc = t->conf->world->rank == 0 ? record_saved_step(t->conf->run_dir, &saved, err) : 0;
+    if (rc == 0 && saved > 0)
+        rc = err_set(err, ERR_INPUT, "none of the checkpoints in '%s/ckpt' can be used, and %lld steps were saved: restore one (damaged ones are there as "
+                     "step-*.damaged), or begin at step 0 with --no-resume", t->conf->run_dir, (long long)saved);
+    else if (rc == 0 && t->conf->resume)
+        rc = err_set(err, ERR_INPUT, "none of the checkpoints in '%s/ckpt' can be used: restore one, or begin at step 0 with --no-resume", t->conf->run_dir);
+    return comm_agree(t->conf->world, rc, err);
+}
+
+static int ckpt_find(struct train *t, struct ckpt_meta *meta, bool *found, struct err *err)
+{
+    int rc = ckpt_load(&t->writer, &t->optim, t->config_hash, damage_told, t, meta, found, err);
+    if (rc == 0 && !*found)
+        rc = anew_check(t, err);
+    if (rc == ERR_INPUT)
+        record_refused(&t->record, err->text);
+    return rc;
+}
+
+static int state_begin(struct train *t, struct err *err)
+{
+    struct warm_count count;
+    const char *from = t->run->warm.from;
+    if (!from || t->conf->trial)
+        return optim_init(&t->optim, err);
+    int rc = warm_start(&t->optim, line_said, t, &count, err);
+    if (rc == 0)
+        record_warm(&t->record, from, &count);
+    return rc;
+}
+
+int train_state_load(struct train *t, struct err *err)
+{
+    struct ckpt_meta meta = {0};
+    bool found = false;
+    double wall = clock_wall_s(), mono = clock_mono_s();
+    train_phase_set(t, "load");
+    int rc = t->conf->trial ? 0 : ckpt_find(t, &meta, &found, err);
+    if (rc < 0)
+        return rc;
+    t->next_step = meta.step; /* 0 when there is none */
+    t->skips = meta.skips;
+    t->spikes = meta.spikes;
+    if (!found)
+        return state_begin(t, err);
+    char dir[64], line[128];
+    snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)meta.step);
+    snprintf(line, sizeof line, "loaded %s", dir);
+    train_say(t, line);
+    record_ckpt(&t->record, "ckpt_loaded", meta.step, dir, meta.bytes, wall, clock_mono_s() - mono);
+    return 0;
+}
+
+static struct ckpt_meta meta_now(const struct train *t)
+{
+    return (struct ckpt_meta){.step = t->next_step, .skips = t->skips, .spikes = t->spikes, .ordinal = run_ordinal_at(t->run, t->next_step),
+                              .config_hash = run_past_hash(t->run, t->next_step)};
+}
+
+static void saved_record(struct train *t, const struct ckpt_meta *written, double wall, double mono)
+{
+    char dir[64];
+    snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)written->step);
+    record_ckpt(&t->record, "ckpt_saved", written->step, dir, written->bytes, wall, clock_mono_s() - mono);
+}
+
+/* Shown, for people, and on record. */
+void train_cadence_tell(struct train *t)
+{
+    const struct cadence *c = &t->cadence;
+    char line[256], every[32], save[32], mtbf[32];
+    snprintf(line, sizeof line, "a checkpoint every %lld steps (%s): one takes %s%s, a failure comes every %s%s", (long long)c->every_steps,
+             num_format_seconds((double)c->every_steps * c->step_s, every, sizeof every), num_format_seconds(c->save_s, save, sizeof save),
+             c->save_measured ? "" : ", it is guessed", num_format_seconds(c->mtbf_s, mtbf, sizeof mtbf),
+             c->mtbf_measured ? ", measured" : ", as published for nodes like these; none was seen");
+    train_say(t, line);
+    record_cadence(&t->record, t->next_step, c);
+}
+
+/* ---- saving: a disk without room for it ends no training ---- */
+
+/* Room is made before the disk is full; what was done for it, or that it could not be had, is on record. */
+static int room_find(struct train *t, bool full, struct err *err)
+{
+    int rc = ckpt_room_make(&t->writer, &t->optim, full, &t->room, err);
+    if (rc == ERR_FULL || (rc == 0 && t->room.removed > 0))
+        record_space_low(&t->record, t->next_step, &t->room);
+    return rc;
+}
+
+static int owe(struct train *t, int rc)
+{
+    t->save_owed = rc == ERR_FULL || (rc < 0 && t->save_owed);
+    return rc;
+}
+
+int train_save_put_off(const struct train *t, const struct err *why)
+{
+    char line[ERR_TEXT_BYTES + 64];
+    snprintf(line, sizeof line, "step %lld is not saved, training goes on: %s", (long long)t->next_step, why->text);
+    train_say(t, line);
+    return 0;
+}
+
+bool train_space_back(const struct train *t)
+{
+    return t->save_owed && t->room.free_bytes >= 0 && t->room.free_bytes < t->room.needed_bytes &&
+           file_space(t->conf->run_dir) >= t->room.needed_bytes;
+}
+
+int train_save_finish(struct train *t, struct err *err)
+{
+    struct ckpt_meta written;
+    if (!t->async.under_way)
+        return 0;
+    int rc = ckpt_async_finish(&t->async, &written, err);
+    if (rc == 0)
+        saved_record(t, &written, t->async_wall, t->async_mono);
+    if (owe(t, rc) == ERR_FULL)
+        rc = room_find(t, true, err);
+    return rc == ERR_FULL ? 0 : rc;
+}
+
+int train_save_begin(struct train *t, struct err *err)
+{
+    struct ckpt_meta meta = meta_now(t);
+    int rc = train_save_finish(t, err);
+    if (rc == 0)
+        rc = room_find(t, false, err);
+    t->async_wall = clock_wall_s(), t->async_mono = clock_mono_s();
+    return owe(t, rc < 0 ? rc : ckpt_async_begin(&t->async, &t->writer, &meta, t->run->ckpt_keep, err));
+}
+
+int train_state_save(struct train *t, struct err *err)
+{
+    struct ckpt_meta meta = meta_now(t), written;
+    if (t->conf->trial)
+        return 0;
+    int rc = train_save_finish(t, err);
+    double wall = clock_wall_s(), mono = clock_mono_s();
+    if (rc == 0 && (rc = room_find(t, false, err)) == 0)
+        rc = ckpt_save(&t->writer, &t->optim, &meta, t->run->ckpt_keep, &written, err);
+    if (rc == ERR_FULL && t->room.enough && (rc = room_find(t, true, err)) == 0) /* a quota, or somebody else was faster */
+        rc = ckpt_save(&t->writer, &t->optim, &meta, t->run->ckpt_keep, &written, err);
+    if (rc == 0)
+        saved_record(t, &written, wall, mono);
+    return owe(t, rc);
+}

@@ -1,0 +1,101 @@
+/* Which datasets an attempt reads in full, to compare their shards with the index's checksums, before it trains on them.
+ *
+ * A dataset that was found whole leaves a file <run>/verified/<fingerprint>, which holds the name of its folder: written when every rank has compared
+ * its share, so that an attempt which died before compares again, and so does one whose data has another index, or lies in another folder now. */
+#include "trainer/run/train_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "profiles/dataset.h"
+
+static bool is_known(struct hash128 h) { return h.hi || h.lo; }
+
+static void marker_path(const struct train *t, struct hash128 fingerprint, char path[LIMIT_PATH_BYTES])
+{
+    char hex[HASH_TEXT_BYTES];
+    snprintf(path, LIMIT_PATH_BYTES, "%s/verified/%s", t->conf->run_dir, hash_format(fingerprint, hex));
+}
+
+/* Number i's data: a stage's, or behind them the validation's. */
+static const char *data_of(const struct train *t, int64_t i)
+{
+    return i < t->run->n_stages ? t->run->stages[i].data : t->run->validation.data;
+}
+
+static struct hash128 validation_fingerprint(const struct train *t)
+{
+    const char *data = t->run->validation.data;
+    struct dataset d = {0};
+    int64_t extent[3];
+    struct hash128 h = {0};
+    if (t->run->validation.every_steps > 0 && run_synthetic(data, "data", extent, NULL) == 0 &&
+        dataset_load_generation(data, run_validation_generation(t->run), &d, NULL) == 0)
+        h = d.fingerprint;
+    dataset_release(&d);
+    return h;
+}
+
+static void marker_line(const struct train *t, int64_t i, char line[LIMIT_PATH_BYTES])
+{
+    snprintf(line, LIMIT_PATH_BYTES, "%.2000s\n", data_of(t, i));
+}
+
+static bool was_found_whole(const struct train *t, int64_t i)
+{
+    char path[LIMIT_PATH_BYTES], line[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    marker_path(t, t->fingerprints[i], path);
+    marker_line(t, i, line);
+    bool same = file_read(path, LIMIT_PATH_BYTES, &text, NULL) == 0 && text.len && strcmp(text.p, line) == 0;
+    str_release(&text);
+    return same;
+}
+
+/* Rank 0: the same folder in a stage before is read once. */
+static bool is_wanted(const struct train *t, int64_t i)
+{
+    struct hash128 own = t->fingerprints[i];
+    for (int64_t k = t->first_stage; k < i && is_known(own); k++)
+        if (memcmp(&t->fingerprints[k], &own, sizeof own) == 0 && t->verify[k] && strcmp(data_of(t, k), data_of(t, i)) == 0)
+            return false;
+    return t->conf->verify == VERIFY_ALWAYS || !is_known(own) || !was_found_whole(t, i);
+}
+
+int train_verify_decide(struct train *t, struct err *err)
+{
+    int64_t n = t->run->n_stages;
+    double wanted[LIMIT_STAGES + 1] = {0};
+    memset(t->verify, 0, sizeof t->verify);
+    memset(t->fingerprints, 0, sizeof t->fingerprints);
+    if (t->conf->verify == VERIFY_NEVER)
+        return 0;
+    for (int64_t i = t->first_stage; i <= n && t->conf->world->rank == 0; i++) {
+        if (i >= t->end_stage && i < n)
+            continue;
+        t->fingerprints[i] = i < n ? t->run->stages[i].data_fingerprint : validation_fingerprint(t);
+        wanted[i] = t->verify[i] = is_wanted(t, i);
+    }
+    int rc = comm_max(t->conf->world, wanted, (int)n + 1, err);
+    for (int64_t i = 0; i <= n; i++)
+        t->verify[i] = wanted[i] > 0;
+    return rc;
+}
+
+void train_verify_note(struct train *t)
+{
+    char path[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES], line[LIMIT_PATH_BYTES];
+    snprintf(dir, sizeof dir, "%s/verified", t->conf->run_dir);
+    for (int64_t i = 0; i <= t->run->n_stages && t->conf->world->rank == 0 && !t->conf->trial; i++) {
+        struct err err = {0};
+        if (!t->verify[i] || !is_known(t->fingerprints[i]))
+            continue;
+        marker_line(t, i, line);
+        marker_path(t, t->fingerprints[i], path);
+        if (file_mkdirs(dir, &err) < 0 || file_publish(path, line, strlen(line), &err) < 0)
+            log_msg(LOG_WARN, "the next attempt compares '%s' with its checksums again: %s", data_of(t, i), err.text);
+        record_verified(&t->record, data_of(t, i), t->fingerprints[i]);
+    }
+}

@@ -1,0 +1,542 @@
+#include "trainer/state/optim.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "trainer/state/fault.h"
+#include "trainer/state/init.h"
+
+int fault_active = FAULT_POINT_NONE;
+
+/* ---- memory ---- */
+
+static int state_of(const struct optim_conf *c, struct buffer_state *out, struct err *err)
+{
+    int rc = buffer_state_of(c->sh, c->params, c->layout, out, err);
+    out->ema = c->run->adamw.ema_decay > 0;
+    out->act = c->ops->act;
+    out->stat = c->ops->stat;
+    out->moments_bf16 = c->run->moments == MOMENTS_BF16;
+    out->tp_bytes = c->tp_bytes;
+    return rc;
+}
+
+int optim_plan(const struct optim_conf *c, struct buffer_list *plan, struct err *err)
+{
+    struct buffer_state state;
+    int rc = state_of(c, &state, err);
+    return rc < 0 ? rc : buffers_state(&state, plan, err);
+}
+
+/* All that will be summed is known here: what the groups hold meanwhile is taken now, not when a step's timing asks for it. */
+static int scratch_reserve(const struct optim_conf *c, struct err *err)
+{
+    const struct comm_grid *g = c->grid;
+    struct comm *groups[BUFFER_GROUPS] = {g->shard, g->replica, g->tp, g->kv, g->pp};
+    struct buffer_scratch scratch[BUFFER_GROUPS];
+    struct buffer_state state;
+    int rc = state_of(c, &state, err);
+    if (rc < 0)
+        return rc;
+    buffers_scratch(&state, scratch);
+    for (int i = 0; i < BUFFER_GROUPS && rc == 0; i++)
+        rc = comm_reserve(groups[i], (int)scratch[i].works, scratch[i].bytes, err);
+    return rc;
+}
+
+static int take_as(struct optim *o, const char *what, int64_t elements, enum dtype t, void **out, struct err *err)
+{
+    return o->c.ops->dev->alloc(o->c.ops->dev, what, elements * dtype_bytes(t), out, err);
+}
+
+static int take(struct optim *o, const char *what, int64_t elements, void **out, struct err *err)
+{
+    return take_as(o, what, elements, o->c.ops->stat, out, err);
+}
+
+static int runs_open(struct optim *o, int64_t *pack, struct err *err)
+{
+    int rc = 0;
+    *pack = 0;
+    for (enum piece_rule rule = 0; rule < PIECE_RULES && rc == 0; rule++) {
+        rc = piece_runs_build(o->c.sh, o->c.params, rule, &o->runs[rule], err);
+        if (rule != PIECE_ONCE)
+            *pack = num_max_i64(*pack, o->runs[rule].elements);
+    }
+    return rc;
+}
+
+static int buffers_take(struct optim *o, int64_t pack, struct err *err)
+{
+    struct dev *dev = o->c.ops->dev;
+    bool master = o->c.ops->act != o->c.ops->stat;
+    int rc = take_as(o, "weights", o->n_weights, o->c.ops->act, &o->weights, err);
+    if (rc == 0 && master)
+        rc = take(o, "master weights", o->n_state, &o->master, err);
+    if (rc == 0)
+        rc = take(o, "gradients", o->n_grads, &o->grads, err);
+    if (rc == 0)
+        rc = take_as(o, "adamw m", o->n_state, o->moments, &o->m, err);
+    if (rc == 0)
+        rc = take_as(o, "adamw v", o->n_state, o->moments, &o->v, err);
+    if (rc == 0 && o->c.run->adamw.ema_decay > 0)
+        rc = take(o, "ema", o->n_state, &o->ema, err);
+    if (rc == 0 && o->ema && !master)
+        rc = take(o, "exchange of weights and average", BUFFER_SWAP_ELEMENTS, &o->swap, err);
+    if (rc == 0 && pack > 0)
+        rc = take(o, "partial sums", pack, &o->pack, err);
+    if (rc == 0)
+        rc = dev->alloc(dev, "step block", sizeof *o->step, (void **)&o->step, err);
+    if (rc == 0)
+        rc = dev->alloc(dev, "health", sizeof *o->health, (void **)&o->health, err);
+    return rc < 0 ? rc : dev->alloc(dev, "change", sizeof *o->change, (void **)&o->change, err);
+}
+
+int optim_open(struct optim *o, const struct optim_conf *c, struct err *err)
+{
+    int64_t pack, all = c->sh->trained, own = all / c->sh->group;
+    BUG_ON(dtype_stat(c->ops->act) != c->ops->stat);
+    BUG_ON(c->grid->shard->size != c->sh->group || c->grid->shard->rank != c->sh->group_rank);
+    *o = (struct optim){.c = *c, .own = own, .n_weights = c->layout->zero < 3 ? c->sh->total : c->sh->total / c->sh->group,
+                        .n_grads = c->layout->zero < 2 ? all : own, .n_state = c->layout->zero < 1 ? all : own,
+                        .moments = c->run->moments == MOMENTS_BF16 ? DTYPE_BF16 : c->ops->stat};
+    int rc = runs_open(o, &pack, err);
+    if (rc == 0)
+        rc = buffers_take(o, pack, err);
+    if (rc == 0)
+        rc = scratch_reserve(c, err);
+    if (rc == 0)
+        rc = sums_open(&o->sums, c->sh, (int)c->layout->zero, c->grid->shard, c->grid->replica, c->ops->stat, c->stream, o->grads, err);
+    if (rc < 0)
+        optim_close(o);
+    return rc;
+}
+
+void optim_close(struct optim *o)
+{
+    if (!o->c.ops)
+        return;
+    void *all[] = {o->weights, o->master, o->grads, o->m, o->v, o->ema, o->swap, o->pack, o->step, o->health, o->change};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        o->c.ops->dev->free(o->c.ops->dev, all[i]);
+    sums_close(&o->sums);
+    for (int rule = 0; rule < PIECE_RULES; rule++)
+        piece_runs_release(&o->runs[rule]);
+    memset(o, 0, sizeof *o);
+}
+
+static char *element(const struct optim *o, void *buffer, int64_t at)
+{
+    return (char *)buffer + at * dtype_bytes(o->c.ops->stat);
+}
+
+static struct tensor run_of(const struct optim *o, void *buffer, int64_t first, int64_t n)
+{
+    return tensor_of(element(o, buffer, first), o->c.ops->stat, 1, n);
+}
+
+static struct tensor weights_of(const struct optim *o, int64_t first, int64_t n)
+{
+    enum dtype t = o->c.ops->act;
+    return tensor_of((char *)o->weights + first * dtype_bytes(t), t, 1, n);
+}
+
+static struct tensor moments_of(const struct optim *o, void *buffer, int64_t first, int64_t n)
+{
+    return tensor_of((char *)buffer + first * dtype_bytes(o->moments), o->moments, 1, n);
+}
+
+int optim_zero(struct optim *o, struct err *err)
+{
+    struct dev *dev = o->c.ops->dev;
+    int64_t bytes = dtype_bytes(o->c.ops->stat);
+    dev->zero(dev, o->weights, o->n_weights * dtype_bytes(o->c.ops->act), o->c.stream);
+    if (o->master)
+        dev->zero(dev, o->master, o->n_state * bytes, o->c.stream);
+    dev->zero(dev, o->grads, o->n_grads * bytes, o->c.stream);
+    dev->zero(dev, o->m, o->n_state * dtype_bytes(o->moments), o->c.stream);
+    dev->zero(dev, o->v, o->n_state * dtype_bytes(o->moments), o->c.stream);
+    if (o->ema)
+        dev->zero(dev, o->ema, o->n_state * bytes, o->c.stream);
+    o->updates = 0;
+    o->averaged = false;
+    BUG_ON(!dev->host_memory); /* set-up and checkpoints read and write the buffers directly */
+    return dev->stream_sync(dev, o->c.stream, err);
+}
+
+/* ---- first weights ---- */
+
+struct fill { struct optim *o; optim_values_fn *values; void *ctx; };
+/* A buffer, and whether it is whole or of own pieces. */
+struct filled { void *buffer; enum dtype dtype; bool whole; };
+
+/* Local elements first .. end-1 of tensor i, to `at` of a buffer, by their global numbers. */
+static int values_set(const struct fill *f, int64_t i, int64_t first, int64_t end, const struct filled *to, int64_t at, struct err *err)
+{
+    enum { PIECE = 512 };
+    double values[PIECE];
+    int rc = 0;
+    for (int64_t j = first, n; j < end && rc == 0; j += n, at += n) {
+        int64_t run, global = shard_to_global(&f->o->c.sh->tensors[i], &f->o->c.params->items[i], j, &run);
+        n = num_min_i64(num_min_i64(run, end - j), PIECE);
+        rc = f->values(f->ctx, i, global, n, values, err);
+        if (rc == 0)
+            init_store(to->buffer, to->dtype, at, values, n);
+    }
+    return rc;
+}
+
+/* All of a tensor in a buffer, or of own pieces. */
+static int tensor_set(const struct fill *f, int64_t i, const struct filled *to, struct err *err)
+{
+    const struct shard_tensor *t = &f->o->c.sh->tensors[i];
+    struct piece own = piece_of(f->o->c.sh, shards_unit_of(f->o->c.sh, i), t, 0, t->count);
+    if (to->whole)
+        return values_set(f, i, 0, t->count, to, t->offset, err);
+    return values_set(f, i, own.local, own.local + own.n, to, own.at, err);
+}
+
+int optim_fill(struct optim *o, optim_values_fn *values, void *ctx, struct err *err)
+{
+    struct fill f = {o, values, ctx};
+    bool whole = o->c.layout->zero < 1;
+    struct filled weights = {o->weights, o->c.ops->act, o->c.layout->zero < 3};
+    struct filled trained[] = {{o->master, o->c.ops->stat, whole}, {o->ema, o->c.ops->stat, whole}};
+    int rc = optim_zero(o, err);
+    for (int64_t i = 0; i < o->c.sh->n_tensors && rc == 0; i++) {
+        if (o->c.sh->tensors[i].unit >= 0)
+            rc = tensor_set(&f, i, &weights, err);
+        for (int k = 0; k < 2 && rc == 0; k++)
+            if (trained[k].buffer && shards_trained(o->c.sh, i))
+                rc = tensor_set(&f, i, &trained[k], err);
+    }
+    return rc;
+}
+
+static int first_values(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out, struct err *err)
+{
+    const struct optim *o = ctx;
+    (void)err;
+    init_values(&o->c.params->items[tensor], o->c.run->seed, global, n, out);
+    return 0;
+}
+
+int optim_init(struct optim *o, struct err *err) { return optim_fill(o, first_values, o, err); }
+
+/* ---- gradients ---- */
+
+/* Place of the own elements at `at` of unit `unit` in the gradients. */
+static char *own_grads(const struct optim *o, int64_t unit, int64_t at)
+{
+    return element(o, o->grads, o->c.layout->zero < 2 ? piece_whole(o->c.sh, unit, at) : at);
+}
+
+static int64_t unit_own(const struct optim *o, int64_t unit) { return o->c.sh->units[unit].offset / o->c.sh->group; }
+static int64_t unit_piece(const struct optim *o, int64_t unit) { return o->c.sh->units[unit].elements / o->c.sh->group; }
+
+/* All runs of one rule to or from the packing buffer. */
+static void pack_copy(struct optim *o, const struct piece_runs *runs, bool out)
+{
+    struct dev *dev = o->c.ops->dev;
+    int64_t at = 0, bytes = dtype_bytes(o->c.ops->stat);
+    for (int64_t i = 0; i < runs->n; i++) {
+        const struct piece_run *r = &runs->items[i];
+        char *grads = own_grads(o, r->unit, r->at), *packed = element(o, o->pack, at);
+        dev->copy(dev, out ? grads : packed, out ? packed : grads, r->n * bytes, DEV_D2D, o->c.stream);
+        at += r->n;
+    }
+}
+
+/* Partial sums over one axis, of what the rule names: one all-reduce. */
+static int axis_sum(struct optim *o, struct comm *axis, enum piece_rule rule, const char *what, struct err *err)
+{
+    const struct piece_runs *runs = &o->runs[rule];
+    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = what, .recv = o->pack, .n = runs->elements, .dtype = o->c.ops->stat};
+    if (runs->n == 0 || axis->size == 1)
+        return 0;
+    pack_copy(o, runs, false);
+    int rc = comm_do(axis, &op, o->c.stream, err);
+    if (rc == 0)
+        pack_copy(o, runs, true);
+    return rc;
+}
+
+static int axes_sum(struct optim *o, struct err *err)
+{
+    const struct comm_grid *g = o->c.grid;
+    const struct { struct comm *axis; enum piece_rule rule; enum fault_point fault; const char *what; } sums[] = {
+        {g->tp, PIECE_SUM_TP, FAULT_POINT_SUM_TP, "gradients of what tp replicates"},
+        {g->kv, PIECE_SUM_KV, FAULT_POINT_SUM_KV, "gradients of copied k/v heads"},
+        {g->pp, PIECE_SUM_PP, FAULT_POINT_SUM_PP, "gradients of the conditioning"},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof sums / sizeof *sums && rc == 0; i++)
+        if (fault_active != (int)sums[i].fault)
+            rc = axis_sum(o, sums[i].axis, sums[i].rule, sums[i].what, err);
+    return rc;
+}
+
+/* Trained unit k's own piece to the shard group, in a whole buffer. */
+static int gather_start(struct optim *o, int64_t k, void *buffer, enum dtype t, const char *what, struct comm_work **work, struct err *err)
+{
+    int64_t bytes = dtype_bytes(t);
+    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = what, .send = (char *)buffer + piece_whole(o->c.sh, k, unit_own(o, k)) * bytes,
+                         .recv = (char *)buffer + o->c.sh->units[k].offset * bytes, .n = unit_piece(o, k), .dtype = t};
+    return comm_start(o->c.grid->shard, &op, o->c.stream, work, err);
+}
+
+static int weights_start(struct optim *o, int64_t k, struct comm_work **work, struct err *err)
+{
+    return gather_start(o, k, o->weights, o->c.ops->act, "weights of a unit", work, err);
+}
+
+static int grads_start(struct optim *o, int64_t k, struct comm_work **work, struct err *err)
+{
+    return gather_start(o, k, o->grads, o->c.ops->stat, "summed gradients of a unit", work, err);
+}
+
+static int gather_wait(struct optim *o, struct comm_work **work, struct err *err)
+{
+    struct comm_work *w = *work;
+    *work = NULL;
+    return comm_wait(o->c.grid->shard, w, o->c.stream, err);
+}
+
+static int weights_gather(struct optim *o, struct err *err)
+{
+    int rc = 0;
+    for (int64_t k = 0; k < o->c.sh->n_trained && rc == 0; k++) {
+        struct comm_work *work = NULL;
+        if ((rc = weights_start(o, k, &work, err)) == 0)
+            rc = gather_wait(o, &work, err);
+    }
+    return rc;
+}
+
+/* n elements of the weights from `weight` on, and of the average from `at` on. */
+static void swap_run(struct optim *o, int64_t weight, int64_t at, int64_t n)
+{
+    struct dev *dev = o->c.ops->dev;
+    int64_t size = dtype_bytes(o->c.ops->stat);
+    for (int64_t i = 0; i < n; i += BUFFER_SWAP_ELEMENTS) {
+        int64_t bytes = num_min_i64(BUFFER_SWAP_ELEMENTS, n - i) * size;
+        void *w = weights_of(o, weight + i, 0).ptr, *e = element(o, o->ema, at + i);
+        dev->copy(dev, o->swap, w, bytes, DEV_D2D, o->c.stream);
+        dev->copy(dev, w, e, bytes, DEV_D2D, o->c.stream);
+        dev->copy(dev, e, o->swap, bytes, DEV_D2D, o->c.stream);
+    }
+}
+
+/* The same of weights that have masters: they become what the other of master and average rounds to. */
+static void round_run(struct optim *o, int64_t weight, int64_t at, int64_t n)
+{
+    struct ops_copy args = {.src = run_of(o, o->averaged ? o->master : o->ema, at, n), .dst = weights_of(o, weight, n)};
+    o->c.ops->copy(o->c.ops, o->c.stream, &args);
+}
+
+int optim_average_swap(struct optim *o, struct err *err)
+{
+    bool alike = o->c.layout->zero == 0 || o->c.layout->zero == 3; /* both whole, or both of own pieces */
+    void (*run)(struct optim *, int64_t weight, int64_t at, int64_t n) = o->master ? round_run : swap_run;
+    BUG_ON(!o->ema);
+    if (alike)
+        run(o, 0, 0, o->n_state);
+    for (int64_t k = 0; k < o->c.sh->n_trained && !alike; k++)
+        run(o, piece_whole(o->c.sh, k, unit_own(o, k)), unit_own(o, k), unit_piece(o, k));
+    o->averaged = !o->averaged;
+    return alike ? 0 : weights_gather(o, err);
+}
+
+/* ---- norm ---- */
+
+static void run_measure(struct optim *o, int64_t unit, int64_t at, int64_t n)
+{
+    struct tensor x = tensor_of(own_grads(o, unit, at), o->c.ops->stat, 1, n);
+    struct ops_sumsq args = {.x = x, .out = o->health, .accumulate = true};
+    o->c.ops->sumsq(o->c.ops, o->c.stream, &args);
+}
+
+/* What this rank contributes to the sum of squares: own pieces, of the first replica, and of copies the first. */
+static void own_measure(struct optim *o)
+{
+    const struct piece_runs *once = &o->runs[PIECE_ONCE];
+    if (fault_active == FAULT_POINT_COUNT_ONCE) {
+        for (int64_t k = 0; k < o->c.sh->n_trained; k++)
+            run_measure(o, k, unit_own(o, k), unit_piece(o, k));
+    } else if (o->c.grid->replica->rank == 0) {
+        for (int64_t i = 0; i < once->n; i++)
+            run_measure(o, once->items[i].unit, once->items[i].at, once->items[i].n);
+    }
+}
+
+static int health_take(struct optim *o, double *norm, double *bad, struct err *err)
+{
+    struct dev *dev = o->c.ops->dev;
+    dev->zero(dev, o->health, sizeof *o->health, o->c.stream);
+    own_measure(o);
+    int rc = dev->stream_sync(dev, o->c.stream, err);
+    if (rc < 0)
+        return rc;
+    BUG_ON(!dev->host_memory);
+    double sums[2] = {o->health->sumsq, (double)o->health->nonfinite};
+    rc = comm_sum(o->c.world, sums, 2, err);
+    *norm = sqrt(sums[0]);
+    *bad = sums[1];
+    return rc;
+}
+
+/* ---- update ---- */
+
+/* Local elements first, first+1 .. of tensor i, run by run of those that follow one another in the model, for the numbers to round by. */
+static void runs_update(struct optim *o, int64_t i, int64_t first, const struct ops_adamw *all)
+{
+    for (int64_t done = 0, n; done < all->master.cols; done += n) {
+        int64_t run, global = shard_to_global(&o->c.sh->tensors[i], &o->c.params->items[i], first + done, &run);
+        n = num_min_i64(run, all->master.cols - done);
+        struct ops_adamw args = *all;
+        args.grad = tensor_cols(all->grad, done, n), args.master = tensor_cols(all->master, done, n);
+        args.m = tensor_cols(all->m, done, n), args.v = tensor_cols(all->v, done, n);
+        if (all->ema.ptr)
+            args.ema = tensor_cols(all->ema, done, n);
+        if (all->weight.ptr)
+            args.weight = tensor_cols(all->weight, done, n);
+        args.first += (uint64_t)global;
+        args.counted = num_max_i64(0, num_min_i64(n, all->counted - done));
+        o->c.ops->adamw(o->c.ops, o->c.stream, &args);
+    }
+}
+
+/* Of n elements from local element `first` of tensor i on, those that count here in norms: every element of the model does on one rank. */
+static int64_t counted(const struct optim *o, int64_t i, int64_t first, int64_t n)
+{
+    const struct shard_tensor *t = &o->c.sh->tensors[i];
+    bool once = o->c.grid->replica->rank == 0 && (o->c.layout->zero > 0 || o->c.grid->shard->rank == 0);
+    return once ? num_max_i64(0, num_min_i64(n, t->own_rows * t->cols - first)) : 0;
+}
+
+/* AdamW on what this rank updates of tensor i, whose elements are `number` and on of the model's: all of it, or what lies in the own piece. */
+static void tensor_update(struct optim *o, int64_t i, int64_t number)
+{
+    const struct param *p = &o->c.params->items[i];
+    const struct shard_tensor *t = &o->c.sh->tensors[i];
+    const struct run *r = o->c.run;
+    struct piece own = piece_of(o->c.sh, shards_unit_of(o->c.sh, i), t, 0, t->count);
+    bool all = o->c.layout->zero == 0;
+    int64_t n = all ? t->count : own.n, state = all ? t->offset : own.at;
+    if (n == 0)
+        return;
+    int64_t whole = all ? t->offset : t->offset + own.local;
+    struct tensor weights = weights_of(o, o->c.layout->zero < 3 ? whole : own.at, n);
+    struct ops_adamw args = {
+        .step = o->step,
+        .grad = run_of(o, o->grads, o->c.layout->zero < 2 ? whole : own.at, n),
+        .master = o->master ? run_of(o, o->master, state, n) : weights,
+        .m = moments_of(o, o->m, state, n),
+        .v = moments_of(o, o->v, state, n),
+        .seed = r->seed,
+        .update = (uint64_t)o->updates + 1,
+        .first = (uint64_t)number,
+        .ema = o->ema ? run_of(o, o->ema, state, n) : tensor_none(),
+        .weight = o->master ? weights : tensor_none(),
+        .beta1 = r->adamw.beta1,
+        .beta2 = r->adamw.beta2,
+        .eps = r->adamw.eps,
+        .weight_decay = p->flags & PARAM_DECAY ? r->adamw.weight_decay : 0,
+        .lr_scale = p->lr_scale,
+        .ema_decay = r->adamw.ema_decay,
+        .change = o->change,
+        .counted = counted(o, i, all ? 0 : own.local, n),
+    };
+    if (o->moments == DTYPE_BF16)
+        runs_update(o, i, all ? 0 : own.local, &args);
+    else
+        o->c.ops->adamw(o->c.ops, o->c.stream, &args);
+}
+
+static void unit_update(struct optim *o, int64_t k)
+{
+    const struct shard_unit *u = &o->c.sh->units[k];
+    int64_t number = 0;
+    for (int64_t i = 0; i < u->first_param + u->n_params; number += o->c.params->items[i++].count)
+        if (i >= u->first_param && o->c.sh->tensors[i].unit == k)
+            tensor_update(o, i, number);
+}
+
+/* zero 0: everybody updates everything, each unit while the next one's gradients come. */
+static int update_gathered(struct optim *o, struct err *err)
+{
+    struct comm_work *work[2] = {0};
+    int64_t n = o->c.sh->n_trained;
+    int rc = n > 0 ? grads_start(o, 0, &work[0], err) : 0;
+    for (int64_t k = 0; k < n && rc == 0; k++) {
+        if (k + 1 < n)
+            rc = grads_start(o, k + 1, &work[(k + 1) % 2], err);
+        if (rc == 0)
+            rc = gather_wait(o, &work[k % 2], err);
+        if (rc == 0)
+            unit_update(o, k);
+    }
+    return rc;
+}
+
+/* zero 1 and 2: own pieces; each unit's weights go to the others while the next one is updated. */
+static int update_own(struct optim *o, struct err *err)
+{
+    struct comm_work *work[2] = {0};
+    int64_t n = o->c.sh->n_trained;
+    int rc = 0;
+    for (int64_t k = 0; k < n && rc == 0; k++) {
+        unit_update(o, k);
+        if (o->c.layout->zero < 3 && (rc = gather_wait(o, &work[k % 2], err)) == 0)
+            rc = weights_start(o, k, &work[k % 2], err);
+    }
+    for (int64_t k = n; k < n + 2 && rc == 0; k++)
+        rc = gather_wait(o, &work[k % 2], err);
+    return rc;
+}
+
+static int update(struct optim *o, struct optim_result *out, struct err *err)
+{
+    struct dev *dev = o->c.ops->dev;
+    dev->zero(dev, o->change, sizeof *o->change, o->c.stream);
+    int rc = o->c.layout->zero == 0 ? update_gathered(o, err) : update_own(o, err);
+    o->updates += rc == 0;
+    if (rc < 0 || (rc = dev->stream_sync(dev, o->c.stream, err)) < 0)
+        return rc;
+    BUG_ON(!dev->host_memory);
+    double sums[2] = {o->change->weight_sumsq, o->change->update_sumsq};
+    rc = comm_sum(o->c.world, sums, 2, err);
+    out->weight_norm = sqrt(sums[0]);
+    out->update_norm = sqrt(sums[1]);
+    return rc;
+}
+
+static void step_block_set(struct optim *o, int64_t step, double norm)
+{
+    double clip = o->c.run->adamw.clip_norm, t = (double)(o->updates + 1);
+    *o->step = (struct ops_step){
+        .lr = run_lr_at(o->c.run, step),
+        .bias1 = 1 - pow(o->c.run->adamw.beta1, t),
+        .bias2 = 1 - pow(o->c.run->adamw.beta2, t),
+        .grad_scale = clip > 0 && norm > clip ? clip / norm : 1,
+    };
+}
+
+int optim_step(struct optim *o, int64_t step, double norm_limit, struct optim_result *out, struct err *err)
+{
+    double norm = 0, bad = 0;
+    int rc = sums_finish(&o->sums, err);
+    if (rc == 0)
+        rc = axes_sum(o, err);
+    if (rc == 0)
+        rc = health_take(o, &norm, &bad, err);
+    if (rc < 0)
+        return rc;
+    bool nonfinite = bad > 0 || !isfinite(norm), skip = nonfinite || norm > norm_limit;
+    BUG_ON(o->averaged);
+    step_block_set(o, step, norm);
+    *out = (struct optim_result){.grad_norm = norm, .weight_norm = NAN, .update_norm = NAN, .skipped = skip, .nonfinite = nonfinite};
+    return skip ? rc : update(o, out, err);
+}

@@ -1,0 +1,26 @@
+/* spike: is a step's loss, or the norm of its gradients, far above those of the steps before it? Pure.
+ *
+ * Far is more than z standard deviations (of n - 1) above the mean of the last SPIKE_STEPS steps, once SPIKE_LEAST are noted; the
+ * deviation counts as SPIKE_FLOOR of the mean at least, so that rounding is no spike where a loss stands still. The rule and its numbers
+ * (128, half of them at least; z 6) are those of SkipStepOptimizer in AI2's OLMo-core 2, but for the floor, and for what is not finite, which is not
+ * noted here. What was far is noted like the rest: a level that stays is taken after SPIKE_STEPS / (z² + 1) steps at most, rounded up: of 6 after four.
+ *
+ *     double most = spike_limit(h.norm, h.n, z);      // INFINITY: too few steps yet
+ *     spike_note(&h, loss, norm);                     // of each step, whether it was taken or not
+ */
+#ifndef TRAINER_STATE_SPIKE_H
+#define TRAINER_STATE_SPIKE_H
+
+#include <stdint.h>
+
+enum { SPIKE_STEPS = 128, SPIKE_LEAST = SPIKE_STEPS / 2 };
+#define SPIKE_FLOOR 1e-3
+
+struct spike_history {
+    int64_t n;
+    double loss[SPIKE_STEPS], norm[SPIKE_STEPS]; /* [n], the oldest first; all finite */
+};
+void spike_note(struct spike_history *h, double loss, double norm); /* nothing unless both are finite */
+double spike_limit(const double *values, int64_t n, double z);     /* what is above it is far */
+
+#endif

@@ -1,0 +1,101 @@
+#include "trainer/watch/scan.h"
+
+#include <math.h>
+
+#include "base/bf16.h"
+#include "base/num.h"
+
+enum { TENSORS_MAX = 8 };
+
+static bool row_finite(const void *row, enum dtype dtype, int64_t n)
+{
+    int64_t bad = 0;
+    for (int64_t j = 0; j < n; j++)
+        bad += dtype == DTYPE_F64 ? !isfinite(((const double *)row)[j])
+               : dtype == DTYPE_F32 ? !isfinite(((const float *)row)[j]) : !isfinite(bf16_value(((const uint16_t *)row)[j]));
+    return bad == 0;
+}
+
+static bool all_finite(const struct tensor t[TENSORS_MAX])
+{
+    for (int k = 0; k < TENSORS_MAX; k++)
+        for (int64_t i = 0; t[k].ptr && i < t[k].rows; i++)
+            if (!row_finite(tensor_at(&t[k], i, 0), t[k].dtype, t[k].cols))
+                return false;
+    return true;
+}
+
+static void keep(struct scan *s, enum meter_kind op, bool made)
+{
+    s->found = (struct scan_found){true, made, s->ops->backward, s->ops->layer, op, s->calls};
+}
+
+/* Buffers of latents are as long as the largest micro-batch: the part that these samples take. */
+static struct tensor cells(struct tensor t, const struct ops_sample *samples, int64_t n, int64_t channels)
+{
+    int64_t end = 0;
+    for (int64_t i = 0; i < n; i++)
+        end = num_max_i64(end, samples[i].cell + (int64_t)samples[i].t * samples[i].h * samples[i].w);
+    return t.ptr ? tensor_cols(t, 0, end * channels) : t;
+}
+#define CELLS(t) cells(t, a->samples, a->n, a->channels)
+#define NONE tensor_none()
+
+/* Every call: X(name, arguments, (tensors it reads), (tensors it writes)). What is added to is read as well; where both are one memory it is
+ * looked at before and after. */
+#define SCANNED_OPS(X)                                                                                                                      \
+    X(gemm, ops_gemm, (a->a, a->b, a->beta != 0 ? a->c : NONE), (a->c, a->aux))                                                             \
+    X(attn_fwd, ops_attn, (a->q, a->k, a->v), (a->o))                                                                                       \
+    X(attn_bwd, ops_attn, (a->q, a->k, a->v, a->o, a->d_o, a->accumulate_dq ? a->dq : NONE, a->accumulate_dkv ? a->dk : NONE,               \
+                           a->accumulate_dkv ? a->dv : NONE), (a->dq, a->dk, a->dv))                                                        \
+    X(lse_merge, ops_lse_merge, (a->o, a->o_part), (a->o))                                                                                  \
+    X(adaln_fwd, ops_adaln, (a->x, a->branch, a->gate, a->shift, a->scale), (a->x_out, a->y))                                               \
+    X(adaln_bwd, ops_adaln, (a->dy, a->dx, a->x_out, a->branch, a->gate, a->scale),                                                         \
+      (a->dx, a->dbranch, a->dgate, a->dshift, a->dscale))                                                                                  \
+    X(headnorm_fwd, ops_headnorm, (a->src, a->gain), (a->dst))                                                                              \
+    X(headnorm_bwd, ops_headnorm, (a->src, a->gain, a->ddst, a->beta != 0 ? a->dgain : NONE), (a->dsrc, a->dgain))                          \
+    X(rope, ops_rope, (NONE), (a->cos, a->sin))                                                                                             \
+    X(act_fwd, ops_act, (a->x), (a->y))                                                                                                     \
+    X(act_bwd, ops_act, (a->x, a->dy), (a->dx, a->y))                                                                                       \
+    X(colsum, ops_colsum, (a->x, a->beta != 0 ? a->out : NONE), (a->out))                                                                   \
+    X(patchify, ops_latents, (CELLS(a->latent), CELLS(a->noise), cells(a->cond, a->samples, a->n, a->cond_channels)), (a->tokens))          \
+    X(unpatchify, ops_latents, (a->tokens), (CELLS(a->out)))                                                                                \
+    X(loss, ops_latents, (a->tokens, CELLS(a->latent), CELLS(a->noise)), (a->dtokens))                                                      \
+    X(normal, ops_normal, (NONE), (CELLS(a->out)))                                                                                          \
+    X(sinusoid, ops_sinusoid, (NONE), (a->out))                                                                                             \
+    X(copy, ops_copy, (a->src), (a->dst))                                                                                                   \
+    X(axpy, ops_axpy, (a->x, a->y), (a->y))                                                                                                 \
+    X(permute, ops_permute, (a->src), (a->dst))                                                                                             \
+    X(table_fwd, ops_table, (a->x, a->table), (a->x))                                                                                       \
+    X(table_bwd, ops_table, (a->dx, a->beta != 0 ? a->dtable : NONE), (a->dtable))
+
+#define LIST(...) __VA_ARGS__
+#define SCANNED(op, args, reads, writes)                                                      \
+    static void scanned_##op(struct ops *o, struct dev_stream *stream, const struct args *a)  \
+    {                                                                                         \
+        const struct tensor in[TENSORS_MAX] = {LIST reads}, out[TENSORS_MAX] = {LIST writes}; \
+        struct scan *s = o->scan;                                                             \
+        bool sane = s->found.any || all_finite(in);                                           \
+        s->plain.op(o, stream, a);                                                            \
+        if (!s->found.any && !all_finite(out))                                                \
+            keep(s, METER_OP_##op, sane);                                                     \
+        s->calls++;                                                                           \
+    }
+SCANNED_OPS(SCANNED)
+
+void scan_attach(struct scan *s, struct ops *o)
+{
+    BUG_ON(o->scan || !o->dev->host_memory);
+    *s = (struct scan){.ops = o, .plain = *o};
+    o->scan = s;
+#define REPLACE(op, args, reads, writes) o->op = scanned_##op;
+    SCANNED_OPS(REPLACE)
+}
+
+void scan_detach(struct scan *s)
+{
+    struct ops *o = s->ops;
+#define RESTORE(op, args, reads, writes) o->op = s->plain.op;
+    SCANNED_OPS(RESTORE)
+    o->scan = NULL;
+}
