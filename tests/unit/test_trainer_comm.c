@@ -459,13 +459,16 @@ static void world_mend(struct comm *part)
     part->broken = world->broken = false;
 }
 
+/* These wait for seconds, and more than four ranks see nothing in them that four do not. */
+static bool may_hang(void) { return is_mpi() && world->size > 1 && world->size <= 4; }
+
 /* A failed MPI call: the group and what it was split from are broken, and failing together is no longer tried. */
 static void mpi_call_fails(void **state)
 {
     double own = 1, all[RANKS];
     struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "numbers", .send = &own, .recv = all, .n = 1, .dtype = DTYPE_F64};
     (void)state;
-    for (int way = 0; way < 2 && is_mpi() && world->size > 1; way++) {
+    for (int way = 0; way < 2 && may_hang(); way++) {
         struct comm *part = copy_of_world("dp");
         struct err err = {0};
         irecv_fails = way == 0, testsome_fails = way == 1;
@@ -513,7 +516,7 @@ static void a_rank_that_hangs_is_named(void **state)
     struct comm_op gather = {.kind = COMM_ALL_GATHER, .what = "numbers of all", .send = &own, .recv = all, .n = 1, .dtype = DTYPE_F64};
     struct comm_op spread = {.kind = COMM_BROADCAST, .what = "much", .recv = big, .n = BIG, .dtype = DTYPE_F64};
     (void)state;
-    for (int way = 0; way < 2 && is_mpi() && world->size > 1; way++) {
+    for (int way = 0; way < 2 && may_hang(); way++) {
         struct comm *part = copy_of_world("dp"), *others = all_but_last();
         struct comm_work *w = NULL;
         struct err err = {0};
@@ -548,7 +551,7 @@ static void a_split_that_is_not_joined(void **state)
     char none[64];
     snprintf(none, sizeof none, ": no data from rank %d", last);
     (void)state;
-    if (!is_mpi() || world->size == 1)
+    if (!may_hang())
         return;
     struct comm *whole = copy_of_world("dp"), *others = all_but_last(), *part = NULL;
     struct err err = {0};

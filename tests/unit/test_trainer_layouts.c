@@ -61,8 +61,8 @@ static int64_t part_of(int model, int64_t drawn)
 {
     const char *wish = getenv("LAYOUTS"), *name = getenv("MODEL");
     if (model >= COVERED)
-        return 20;
-    return model == drawn || name || (wish && strcmp(wish, "covering") == 0) ? INT64_MAX : 40;
+        return 12;
+    return model == drawn || name || (wish && strcmp(wish, "covering") == 0) ? INT64_MAX : 30;
 }
 
 static void test_layouts(void **state)

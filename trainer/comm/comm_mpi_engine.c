@@ -10,6 +10,7 @@
  * operation carry its number in the group as tag, so those of two operations never mix; send_recvs, which not all ranks of a group need
  * take part in, have a tag of their own and meet in the order they were started in.
  */
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +30,8 @@ enum {
 };
 /* Without a message: then the core is left to others between polls. Where ranks share cores, what one of them polls away another computes with. */
 static const double sleep_after_s = 0.2, sleep_after_crowded_s = 2e-3;
-static const double nap_s = 20e-6;
+/* A nap is this part of the wait so far, within bounds: a message comes late by little of what it took, and a long wait costs no processor. */
+static const double nap_part = 1. / 64, nap_least_s = 20e-6, nap_most_s = 1e-3;
 static const double look_s = 0.05; /* between two looks at whether the peers live */
 
 static MPI_Datatype type_of(enum dtype t)
@@ -421,7 +423,7 @@ int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
         if (now - moved > sleep_after && peers_check(w, &looked, now, err) < 0)
             return ERR_TEMP;
         if (now - moved > sleep_after)
-            clock_sleep_s(nap_s);
+            clock_sleep_s(fmin(fmax(nap_part * (now - moved), nap_least_s), nap_most_s));
         else
             sched_yield();
     }
