@@ -652,7 +652,8 @@ static size_t kept_append(const struct evlog *log, int *rc, struct err *err)
     return done;
 }
 
-/* What could not be brought to the disk is written once more: a reader knows by seq what it has. */
+/* Writes the kept records, oldest first. If the sync fails they stay kept and are written once more: a reader tells by
+ * their seq which it has seen. */
 int evlog_flush(struct evlog *log, struct err *err)
 {
     int rc, synced;

@@ -38,7 +38,8 @@ int sources_find(struct curation *k, const char *const *operands, size_t n, stru
 /* The rule of --max-bad: ERR_INPUT when `bad` of `all` are too many; `first` says which and why. */
 int curation_bad_check(const struct curation *k, int64_t bad, int64_t all, const char *first, struct err *err);
 
-/* What may pass is tried so often, with a pause after each try, in seconds, that gives it time to pass. Other sources go on meanwhile. */
+/* A source whose failure may pass is tried TRIES times. try_pause_s returns the seconds to wait after a try, which give the
+ * cause time to pass; other sources are worked on meanwhile. */
 enum { TRIES = 3 };
 double try_pause_s(int tried);
 

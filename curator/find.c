@@ -352,7 +352,7 @@ static int hash_take(struct curation *k, struct source *s, struct err *why)
     return rc;
 }
 
-/* What may pass is no error yet. */
+/* Hashes a source, and leaves one that cannot be read now, or changes, for the next try. */
 static int hash_try(struct curation *k, struct source *s, struct err *why)
 {
     int rc = hash_take(k, s, why);
@@ -378,7 +378,7 @@ static bool all_hashed(const struct curation *k)
     return true;
 }
 
-/* Those that could not be read, or changed meanwhile, are tried again once the others are done. */
+/* Hashes all sources. Those that could not be read, or changed meanwhile, are tried again once the others are done. */
 static int hashes_take(struct curation *k, struct err *err)
 {
     int rc = sources_keep(k, "read", hash_try, err);
