@@ -21,19 +21,20 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 # ---- modules, each after those it may include: its MAY_ line names these; what is linked follows from them ----
-MODULES := base profiles db launcher/sched launcher/slurm launcher/start autotune \
+MODULES := base profiles fold db launcher/sched launcher/slurm launcher/start autotune \
            launcher/machine launcher/run launcher/report launcher/cmd \
            trainer/dev trainer/ops trainer/comm trainer/watch trainer/state trainer/data trainer/dit \
            trainer/ckpt trainer/run trainer/cmd curator
 MAY_base             :=
 MAY_profiles         := base
-MAY_db               := base
+MAY_fold             := base
+MAY_db               := base fold
 MAY_launcher/sched   := base
 MAY_launcher/slurm   := base launcher/sched
 MAY_launcher/start   := base profiles launcher/sched
 MAY_autotune         := base profiles launcher/sched launcher/start
 MAY_launcher/machine := base launcher/sched
-MAY_launcher/run     := base profiles launcher/sched launcher/start launcher/machine
+MAY_launcher/run     := base profiles fold launcher/sched launcher/start launcher/machine
 MAY_launcher/report  := base db
 MAY_launcher/cmd     := base profiles db launcher/sched launcher/start autotune launcher/machine launcher/run launcher/report
 MAY_trainer/dev      := base

@@ -11,7 +11,8 @@ enum { Q_INSERT, Q_KNOWN, Q_DROP, Q_CONFLICT, Q_STEP, Q_START, Q_TRIAL, N_QUERIE
 static const char *const sql[N_QUERIES] = {
     [Q_INSERT] = "INSERT INTO event(run, attempt, writer, seq, kind, wall, mono, boot, host, json)"
                  " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING RETURNING id",
-    [Q_KNOWN] = "SELECT id, wall, json FROM event WHERE run = ?1 AND attempt = ?2 AND writer = ?3 AND seq = ?4",
+    [Q_KNOWN] = "SELECT id, wall, json, kind FROM event"
+                " WHERE run = ?1 AND attempt = ?2 AND writer = ?3 AND seq = ?4",
     [Q_DROP] = "DELETE FROM event WHERE id = ?1",
     [Q_CONFLICT] = "INSERT INTO conflict(run, attempt, writer, seq, json) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
     [Q_STEP] = "INSERT INTO step(event, run, attempt, writer, seq, step, started_at, step_s, tokens, loss, grad_norm, lr,"
@@ -207,8 +208,21 @@ static int conflict_add(struct event_writer *w, const struct event_key *k, const
     return run_once(q, NULL, err);
 }
 
-/* The key is taken: the same event again (0), or another: the later one stays, whatever the order they come in. 1 when
- * the known one was dropped and the key is free. */
+/* Returns whether the event that came takes the place of the known one, which has the same key and
+ * another text (order: compares the texts). What ended an attempt stays (fold/end.h); else the
+ * later one does. */
+static bool event_wins(const cJSON *e, struct store_query *known, int order)
+{
+    double later_s = json_num(e, "wall", 0) - store_num(known, 1);
+    bool ends = strcmp(json_text(e, "ev", ""), "attempt_ended") == 0;
+    bool known_ends = strcmp(store_text(known, 3), "attempt_ended") == 0;
+    if (ends != known_ends)
+        return ends;
+    return later_s > 0 || (later_s == 0 && order > 0);
+}
+
+/* The key is taken, by the same event (0) or by another: which one stays does not depend on the
+ * order they come in. Returns 1 when the known one was dropped and the key is free. */
 static int contend(struct event_writer *w, const struct event_key *k, const cJSON *e, struct err *err)
 {
     struct store_query *q = w->q[Q_KNOWN];
@@ -219,9 +233,8 @@ static int contend(struct event_writer *w, const struct event_key *k, const cJSO
         return rc;
     }
     int64_t id = store_int(q, 0);
-    double wall = json_num(e, "wall", 0), known = store_num(q, 1);
     int order = strcmp(w->text.p, store_text(q, 2));
-    bool wins = wall > known || (wall == known && order > 0);
+    bool wins = event_wins(e, q, order);
     rc = order == 0 ? 0 : conflict_add(w, k, wins ? store_text(q, 2) : w->text.p, err);
     store_reset(q);
     if (rc < 0 || order == 0 || !wins)

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "db/fold_priv.h"
+#include "fold/end.h"
 
 enum { ACTS = 4096, WHOLE = 1 };
 
@@ -171,18 +172,11 @@ static double activity_begin(const struct fold_event *e, double at, double previ
     return at - lag;
 }
 
-/* Told twice: the last counts; of two at one time the first by writer and number. */
-static bool end_counts(const struct fold_attempt *a, const struct fold_event *e, double at)
-{
-    if (!a->end_writer || at != a->end)
-        return !a->end_writer || at > a->end;
-    int order = strcmp(e->writer, a->end_writer);
-    return order < 0 || (order == 0 && e->seq < a->end_seq);
-}
-
 static int end_take(struct fold *f, struct fold_attempt *a, const struct fold_event *e, double at, struct err *err)
 {
-    if (!end_counts(a, e, at))
+    struct fold_end known = {.writer = a->end_writer, .seq = a->end_seq};
+    struct fold_end told = {.writer = e->writer, .seq = e->seq};
+    if (a->end_writer && !fold_end_counts(&told, &known))
         return 0;
     a->end = at;
     a->end_seq = e->seq;

@@ -5,8 +5,9 @@
  * behind it, a fold over one run's events, brought up to date when the run has new ones. So the content is a
  * function of the set of logs: order of reading, repeated reading and copies of a file do not matter.
  *
- * Two different events under one key (a log lost its tail and grew again, while a copy of the old one remains): the
- * later by wall time, then by text, counts; the other is kept in table `conflict`.
+ * Two different events under one key (a log lost its tail and grew again, while a copy of the old
+ * one remains, or two processes held it at once): an attempt's end counts before anything else,
+ * then the later by wall time, then by text; the other is kept in table `conflict`.
  *
  * Files are read on from where the last ingest stopped. A file that became shorter, or whose last bytes before
  * that point changed, is read anew and what it had given is dropped. A file that vanished keeps its rows.

@@ -83,6 +83,8 @@ static const char *const steps[] = {
     "ALTER TABLE step ADD COLUMN steps INTEGER; ALTER TABLE step ADD COLUMN again INTEGER; ALTER TABLE step ADD COLUMN ended_ago_s REAL;",
     "", /* v_run */
     "", /* v_change.extended, value by value */
+    /* Of an attempt's ends the first counts now, not the last. */
+    "INSERT OR IGNORE INTO refold SELECT DISTINCT run FROM event;",
 };
 
 int schema_version(void) { return (int)ARRAY_LEN(steps); }
@@ -174,14 +176,12 @@ static const struct view views[] = {
      " CAST(" FIRST_OF("job_id", "attempt_started") " AS TEXT) AS job_id,"
      " coalesce((SELECT min(t.at) FROM event_time t WHERE t.kind = 'attempt_started' AND t.run = a.run AND t.attempt = a.attempt),"
      "  (SELECT min(t.at) FROM event_time t WHERE t.kind = 'train_started' AND t.run = a.run AND t.attempt = a.attempt)) AS started_at,"
-     " (SELECT max(t.at) FROM event_time t WHERE t.kind = 'attempt_ended' AND t.run = a.run AND t.attempt = a.attempt) AS ended_at,"
-     " (SELECT " FIELD("cause") " FROM event e WHERE e.kind = 'attempt_ended' AND e.run = a.run AND e.attempt = a.attempt"
-     "  ORDER BY e.seq DESC, e.writer LIMIT 1) AS cause,"
+     " CASE WHEN a.ended_writer IS NOT NULL THEN a.ended_at END AS ended_at, a.cause,"
      " (SELECT min(s.step - coalesce(s.steps, 1) + 1) FROM step s WHERE s.run = a.run AND s.attempt = a.attempt) AS first_step,"
      " (SELECT max(s.step) FROM step s WHERE s.run = a.run AND s.attempt = a.attempt) AS last_step"
-     " FROM (SELECT run, attempt FROM event WHERE attempt >= 1 AND kind IN ('attempt_started', 'train_started', 'attempt_ended')"
-     "  UNION SELECT run, attempt FROM step) a"
-     " WHERE NOT EXISTS (SELECT 1 FROM train_start t WHERE t.run = a.run AND t.attempt = a.attempt AND t.trial)",
+     " FROM fold_attempt a WHERE a.attempt >= 1"
+     " AND NOT EXISTS (SELECT 1 FROM train_start t"
+     "  WHERE t.run = a.run AND t.attempt = a.attempt AND t.trial)",
      "One row a time a run was started.\n"
      "  run         run id\n"
      "  attempt     from 1\n"

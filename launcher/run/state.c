@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fold/end.h"
+
 const char *const attempt_cause_names[] = {"",      "done",      "preempt", "time_limit", "crash",
                                            "node_fail", "cancel", "hang",    "diverged",   "early_exit", "pause", "disk_full", NULL};
 
@@ -163,6 +165,21 @@ static void apply_moving(struct run_attempt *a, double wall)
         a->first_step_at = wall;
 }
 
+static void apply_end(struct run_attempt *a, const cJSON *event, double wall)
+{
+    struct fold_end known = {a->end_told.writer, a->end_told.seq, a->end_told.wall};
+    struct fold_end told = {json_text(event, "writer", ""), json_int(event, "seq", 0), wall};
+    if (a->cause != CAUSE_NONE && !fold_end_counts(&told, &known))
+        return;
+    a->end_told.seq = told.seq;
+    a->end_told.wall = wall;
+    snprintf(a->end_told.writer, sizeof a->end_told.writer, "%s", told.writer);
+    a->ended_at = wall;
+    a->cause = cause_parse(json_text(event, "cause", ""));
+    a->exit_code = (int)json_int(event, "exit_code", 0);
+    text_set(a->detail, sizeof a->detail, event, "detail");
+}
+
 static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *event, double wall)
 {
     if (strcmp(kind, "attempt_started") == 0) {
@@ -188,11 +205,8 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
     } else if (strcmp(kind, "progress") == 0) {
         a->progressed = true;
         apply_moving(a, wall);
-    } else if (strcmp(kind, "attempt_ended") == 0 && (a->cause == CAUSE_NONE || wall < a->ended_at)) { /* told twice: the first */
-        a->ended_at = wall;
-        a->cause = cause_parse(json_text(event, "cause", ""));
-        a->exit_code = (int)json_int(event, "exit_code", 0);
-        text_set(a->detail, sizeof a->detail, event, "detail");
+    } else if (strcmp(kind, "attempt_ended") == 0) {
+        apply_end(a, event, wall);
     }
 }
 

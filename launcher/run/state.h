@@ -71,6 +71,7 @@ struct run_attempt {
     char failed[STATE_TEXT_BYTES];   /* what its trainer said of its end in an error; "" nothing */
     bool refused_input;              /* before its first step: another attempt would refuse it, too */
     char refused[STATE_TEXT_BYTES];  /* why it went on from no checkpoint, and ended; "" it did not refuse */
+    struct { int64_t seq; double wall; char writer[32]; } end_told; /* see fold/end.h */
     enum attempt_cause cause;
     int exit_code;
     char detail[STATE_TEXT_BYTES];

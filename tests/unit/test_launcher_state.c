@@ -13,166 +13,25 @@
 #include "launcher/run/limit.h"
 #include "launcher/run/pace.h"
 #include "launcher/run/state.h"
+#include "tests/unit/histories.h"
 
-enum { MAX_EVENTS = 32 };
-
-/* Shorthand of an event: attempt, kind, seconds, and the kind's own fields as JSON members. */
-struct ev {
-    int attempt;
-    const char *kind;
-    double wall;
-    const char *fields;
-};
-#define CREATED {0, "run_created", 100, "\"name\":\"n\",\"model\":\"m\",\"total_steps\":10"}
-#define INTENT {0, "submit_intent", 101, "\"sched\":\"local\",\"token\":\"aa\""}
-#define SUBMITTED {0, "submitted", 102, "\"job_id\":\"7\""}
-#define STARTED(n, t) {n, "attempt_started", t, "\"job_id\":\"7\""}
-#define STEP(n, t, s) {n, "step", t, "\"step\":" #s ",\"started_at\":" #t ",\"step_s\":1,\"loss\":0.5"}
-#define SAVED(n, t, s) {n, "ckpt_saved", t, "\"step\":" #s ",\"seconds\":0.1"}
-#define NOTICE(n, t) {n, "signal", t, "\"signal\":\"SIGUSR1\""}
-#define ENDED(n, t, cause) {n, "attempt_ended", t, "\"cause\":\"" cause "\",\"exit_code\":5,\"detail\":\"why\""}
-#define REQUEUE(n, t) {n, "requeue", t, "\"job_id\":\"7\""}
-#define TRAINED(n, t, reason) {n, "train_ended", t, "\"reason\":\"" reason "\""}
-#define REFUSED(n, t) {n, "train_ended", t, "\"reason\":\"refused\",\"detail\":\"no such tensor\""}
-#define CANCEL(turn, met, t) {0, "cancel_requested", t, "\"turn\":" #turn ",\"met_attempt\":" #met}
-#define PAUSE(turn, met, t) {0, "pause_requested", t, "\"turn\":" #turn ",\"met_attempt\":" #met}
-#define RESUME(turn, t) {0, "resume_requested", t, "\"turn\":" #turn}
-#define RETRY(turn, after, t, reset) {0, "retry_requested", t, "\"turn\":" #turn ",\"after_attempt\":" #after ",\"reset_budget\":" reset}
-
-static const struct fold_case {
-    const char *what;
-    struct ev events[MAX_EVENTS];
-    enum run_next next;
-    const char *word;
-    int64_t max_step, saved, attempts, without;
-} cases[] = {
-    {"nothing but made", {CREATED}, RUN_NEXT_SUBMIT, "created", -1, -1, 0, 0},
-    {"intent without an answer", {CREATED, INTENT}, RUN_NEXT_SUBMIT, "created", -1, -1, 0, 0},
-    {"a job whose submitter died before it could say so", {CREATED, INTENT, STARTED(1, 110), ENDED(1, 113, "preempt")}, RUN_NEXT_REQUEUE,
-     "waiting", -1, -1, 1, 1},
-    {"and given back", {CREATED, INTENT, STARTED(1, 110), ENDED(1, 113, "preempt"), REQUEUE(1, 113)}, RUN_NEXT_WAIT, "waiting", -1, -1, 1, 1},
-    {"submitted by a host whose clock is ahead", {CREATED, INTENT, {0, "submitted", 500, "\"job_id\":\"7\",\"token\":\"aa\""},
-     {1, "attempt_started", 110, "\"job_id\":\"7\",\"token\":\"aa\""}, ENDED(1, 113, "preempt")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 1, 1},
-    {"submitted again by one whose clock is behind", {CREATED, {0, "submitted", 102, "\"job_id\":\"8\",\"token\":\"bb\",\"order\":2"},
-     {1, "attempt_started", 110, "\"job_id\":\"7\",\"token\":\"aa\""}, ENDED(1, 113, "crash")}, RUN_NEXT_WAIT, "waiting", -1, -1, 1, 1},
-    {"its successor waits", {CREATED, {0, "submit_intent", 111, "\"token\":\"bb\",\"after\":\"aa\",\"order\":2"},
-     {0, "submitted", 112, "\"job_id\":\"8\",\"token\":\"bb\",\"order\":2"}, {1, "attempt_started", 110, "\"job_id\":\"7\",\"token\":\"aa\""},
-     ENDED(1, 113, "preempt")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 1, 1},
-    {"an end told twice: the first counts", {CREATED, SUBMITTED, STARTED(1, 110), ENDED(1, 113, "preempt"), ENDED(1, 120, "crash"),
-     ENDED(2, 121, "crash"), ENDED(3, 122, "crash")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 3, 2},
-    {"done, and longer since", {CREATED, INTENT, SUBMITTED, STARTED(1, 110), STEP(1, 111, 9), SAVED(1, 112, 10),
-     {1, "train_ended", 113, "\"reason\":\"done\",\"next_step\":10"}, ENDED(1, 113, "done"), {0, "extended", 120, "\"total_steps\":15"}}, RUN_NEXT_REQUEUE,
-     "waiting", 9, 10, 1, 0},
-    {"longer, and done", {CREATED, INTENT, SUBMITTED, STARTED(1, 110), STEP(1, 111, 14), SAVED(1, 112, 15),
-     {1, "train_ended", 113, "\"reason\":\"done\",\"next_step\":15"}, ENDED(1, 113, "done"), {0, "extended", 105, "\"total_steps\":15"}}, RUN_NEXT_DONE,
-     "done", 14, 15, 1, 0},
-    {"submitted", {CREATED, INTENT, SUBMITTED}, RUN_NEXT_WAIT, "queued", -1, -1, 0, 0},
-    {"started", {CREATED, INTENT, SUBMITTED, STARTED(1, 110)}, RUN_NEXT_WAIT, "starting", -1, -1, 1, 0},
-    {"training", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), STEP(1, 112, 1)}, RUN_NEXT_WAIT, "training", 1, -1, 1, 0},
-    {"notice", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), NOTICE(1, 112)}, RUN_NEXT_WAIT, "stopping", 0, -1, 1, 0},
-    {"notice at the trainer alone", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), {1, "stop_seen", 112,
-     "\"signal\":\"SIGTERM\",\"heard_at\":111.5,\"seen_at\":112"}}, RUN_NEXT_WAIT, "stopping", 0, -1, 1, 0},
-    {"another rank heard it", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), {1, "stop_seen", 112, "\"seen_at\":112"}},
-     RUN_NEXT_WAIT, "training", 0, -1, 1, 0},
-    {"preempted, not given back", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), NOTICE(1, 112), SAVED(1, 112, 1),
-     ENDED(1, 113, "preempt")}, RUN_NEXT_REQUEUE, "waiting", 0, 1, 1, 0},
-    {"preempted and given back", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 0), ENDED(1, 113, "preempt"), REQUEUE(1, 113)},
-     RUN_NEXT_WAIT, "waiting", 0, -1, 1, 0},
-    {"submitted again after its end", {CREATED, SUBMITTED, STARTED(1, 110), ENDED(1, 113, "node_fail"),
-     {0, "submitted", 120, "\"job_id\":\"8\""}}, RUN_NEXT_WAIT, "waiting", -1, -1, 1, 1},
-    {"preemptions have their own budget", {CREATED, SUBMITTED, ENDED(1, 111, "preempt"), ENDED(2, 112, "preempt"),
-     ENDED(3, 113, "preempt"), ENDED(4, 114, "preempt"), ENDED(5, 115, "preempt")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 5, 5},
-    {"and with progress none is spent", {CREATED, SUBMITTED, ENDED(1, 111, "preempt"), STEP(2, 112, 0), ENDED(2, 112, "preempt"),
-     STEP(3, 113, 1), ENDED(3, 113, "preempt")}, RUN_NEXT_REQUEUE, "waiting", 1, -1, 3, 0},
-    {"two time limits without a step", {CREATED, SUBMITTED, ENDED(1, 111, "time_limit"), ENDED(2, 112, "time_limit")},
-     RUN_NEXT_FAILED, "failed", -1, -1, 2, 2},
-    {"a time limit with steps each", {CREATED, SUBMITTED, STEP(1, 110, 0), ENDED(1, 111, "time_limit"), STEP(2, 112, 1),
-     ENDED(2, 113, "time_limit")}, RUN_NEXT_REQUEUE, "waiting", 1, -1, 2, 0},
-    {"four lost nodes", {CREATED, SUBMITTED, ENDED(1, 111, "node_fail"), ENDED(2, 112, "node_fail"), ENDED(3, 113, "crash"),
-     ENDED(4, 114, "node_fail"), ENDED(5, 115, "node_fail")}, RUN_NEXT_FAILED, "failed", -1, -1, 5, 4},
-    {"a foreign trainer came further each time", {CREATED, SUBMITTED, {1, "progress", 110, "\"step\":3"}, ENDED(1, 111, "crash"),
-     {2, "progress", 112, "\"step\":4"}, ENDED(2, 113, "crash"), {3, "progress", 114, "\"step\":5"}, ENDED(3, 115, "crash")},
-     RUN_NEXT_REQUEUE, "waiting", 4, -1, 3, 1},
-    {"three crashes without a step", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"), ENDED(3, 113, "crash")},
-     RUN_NEXT_FAILED, "failed", -1, -1, 3, 3},
-    {"input refused before the first step", {CREATED, SUBMITTED, REFUSED(1, 110), ENDED(1, 111, "crash")},
-     RUN_NEXT_FAILED, "failed", -1, -1, 1, 1},
-    {"and tried again at its owner's word", {CREATED, SUBMITTED, REFUSED(1, 110), ENDED(1, 111, "crash"),
-     RETRY(1, 1, 114, "false")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 1, 1},
-    {"refused in an attempt that was preempted", {CREATED, SUBMITTED, REFUSED(1, 110), ENDED(1, 111, "preempt")},
-     RUN_NEXT_REQUEUE, "waiting", -1, -1, 1, 1},
-    {"any other error", {CREATED, SUBMITTED, TRAINED(1, 110, "error"), ENDED(1, 111, "crash")},
-     RUN_NEXT_REQUEUE, "waiting", -1, -1, 1, 1},
-    {"a hang counts as a crash", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "hang"), ENDED(3, 113, "crash")},
-     RUN_NEXT_FAILED, "failed", -1, -1, 3, 3},
-    {"so does an early exit", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "early_exit"), ENDED(3, 113, "early_exit")},
-     RUN_NEXT_FAILED, "failed", -1, -1, 3, 3},
-    {"an early exit alone comes back", {CREATED, SUBMITTED, STARTED(1, 110), ENDED(1, 111, "early_exit")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 1, 1},
-    {"who diverged once would diverge again", {CREATED, SUBMITTED, STEP(1, 110, 3), ENDED(1, 111, "diverged")}, RUN_NEXT_FAILED, "failed", 3, -1, 1, 0},
-    {"progress between crashes restores the budget", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"),
-     STEP(3, 113, 0), ENDED(3, 114, "crash"), STEP(4, 115, 1), ENDED(4, 116, "crash")}, RUN_NEXT_REQUEUE, "waiting", 1, -1, 4, 1},
-    {"the same step again is no progress", {CREATED, SUBMITTED, STEP(1, 111, 3), ENDED(1, 112, "crash"), STEP(2, 113, 3),
-     ENDED(2, 114, "crash"), STEP(3, 115, 3), ENDED(3, 116, "crash")}, RUN_NEXT_FAILED, "failed", 3, -1, 3, 3},
-    {"preemption between crashes", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "preempt"), ENDED(3, 113, "crash"),
-     ENDED(4, 114, "preempt")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 4, 2},
-    {"done", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 9), SAVED(1, 112, 10), TRAINED(1, 112, "done"),
-     ENDED(1, 113, "done")}, RUN_NEXT_DONE, "done", 9, 10, 1, 0},
-    {"done though the agent died before it said so", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 9),
-     TRAINED(1, 112, "done")}, RUN_NEXT_DONE, "done", 9, -1, 1, 0},
-    {"stopped is not done", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 4), TRAINED(1, 112, "stop")}, RUN_NEXT_WAIT,
-     "training", 4, -1, 1, 0},
-    {"cancelled", {CREATED, SUBMITTED, STARTED(1, 110), {0, "cancel_requested", 111, "\"x\":1"}}, RUN_NEXT_CANCELLED, "cancelled",
-     -1, -1, 1, 0},
-    {"done before the cancel came", {CREATED, SUBMITTED, TRAINED(1, 110, "done"), {0, "cancel_requested", 111, "\"x\":1"}},
-     RUN_NEXT_DONE, "done", -1, -1, 1, 0},
-    {"cancelled, and retried: it waits for somebody to submit it", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 3), CANCEL(1, 1, 112),
-     ENDED(1, 113, "cancel"), RETRY(2, 1, 114, "false")}, RUN_NEXT_REQUEUE, "waiting", 3, -1, 1, 0},
-    {"and submitted", {CREATED, SUBMITTED, STARTED(1, 110), CANCEL(1, 1, 112), ENDED(1, 113, "cancel"), RETRY(2, 1, 114, "false"),
-     {0, "submitted", 115, "\"job_id\":\"8\""}}, RUN_NEXT_WAIT, "waiting", -1, -1, 1, 0},
-    {"cancelled before it was submitted, and retried", {CREATED, CANCEL(1, 0, 103), RETRY(2, 0, 104, "false")}, RUN_NEXT_SUBMIT, "created", -1, -1, 0, 0},
-    {"cancelled again after that", {CREATED, SUBMITTED, CANCEL(1, 0, 103), RETRY(2, 0, 104, "false"), CANCEL(3, 0, 105)}, RUN_NEXT_CANCELLED,
-     "cancelled", -1, -1, 0, 0},
-    {"the turn counts, not the clock", {CREATED, SUBMITTED, CANCEL(1, 0, 500), RETRY(2, 0, 104, "false")}, RUN_NEXT_WAIT, "queued", -1, -1, 0, 0},
-    {"of two at once the stronger", {CREATED, SUBMITTED, CANCEL(1, 0, 500), PAUSE(1, 0, 500)}, RUN_NEXT_CANCELLED, "cancelled", -1, -1, 0, 0},
-    {"failed and retried", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"), ENDED(3, 113, "crash"), RETRY(1, 3, 114, "false")},
-     RUN_NEXT_REQUEUE, "waiting", -1, -1, 3, 3},
-    {"and failed again: one attempt was what it had", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"), ENDED(3, 113, "crash"),
-     RETRY(1, 3, 114, "false"), ENDED(4, 115, "crash")}, RUN_NEXT_FAILED, "failed", -1, -1, 4, 4},
-    {"with its budget anew it has as many as at first", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"), ENDED(3, 113, "crash"),
-     RETRY(1, 3, 114, "true"), ENDED(4, 115, "crash"), ENDED(5, 116, "crash")}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 5, 2},
-    {"and no more", {CREATED, SUBMITTED, ENDED(1, 111, "crash"), ENDED(2, 112, "crash"), ENDED(3, 113, "crash"), RETRY(1, 3, 114, "true"),
-     ENDED(4, 115, "crash"), ENDED(5, 116, "crash"), ENDED(6, 117, "crash")}, RUN_NEXT_FAILED, "failed", -1, -1, 6, 3},
-    {"diverged and retried", {CREATED, SUBMITTED, STEP(1, 110, 3), ENDED(1, 111, "diverged"), RETRY(1, 1, 112, "false")}, RUN_NEXT_REQUEUE,
-     "waiting", 3, -1, 1, 0},
-    {"paused while it trains", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 3), PAUSE(1, 1, 112)}, RUN_NEXT_PAUSED, "stopping", 3, -1, 1, 0},
-    {"and when it has stopped", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 3), PAUSE(1, 1, 112), SAVED(1, 113, 4), ENDED(1, 114, "pause")},
-     RUN_NEXT_PAUSED, "paused", 3, 4, 1, 0},
-    {"paused while it waits", {CREATED, SUBMITTED, PAUSE(1, 0, 103)}, RUN_NEXT_PAUSED, "paused", -1, -1, 0, 0},
-    {"resumed", {CREATED, SUBMITTED, STARTED(1, 110), PAUSE(1, 1, 112), ENDED(1, 114, "pause"), RESUME(2, 115)}, RUN_NEXT_REQUEUE, "waiting", -1, -1, 1, 0},
-    {"paused runs can be cancelled", {CREATED, SUBMITTED, PAUSE(1, 0, 103), CANCEL(2, 0, 104)}, RUN_NEXT_CANCELLED, "cancelled", -1, -1, 0, 0},
-    {"who comes to its end all the same is done", {CREATED, SUBMITTED, STARTED(1, 110), STEP(1, 111, 9), PAUSE(1, 1, 112), TRAINED(1, 113, "done"),
-     ENDED(1, 114, "done")}, RUN_NEXT_DONE, "done", 9, -1, 1, 0},
-    {"unknown kinds are ignored", {CREATED, {0, "of_the_future", 101, "\"x\":1"}, SUBMITTED}, RUN_NEXT_WAIT, "queued", -1, -1, 0, 0},
-};
-
-static size_t count_events(const struct fold_case *c)
-{
-    size_t n = 0;
-    while (n < MAX_EVENTS && c->events[n].kind)
-        n++;
-    return n;
-}
-
-static void apply(struct run_state *s, const struct ev *e)
+/* Applies the event that has this number in its writer's log. */
+static void apply_nth(struct run_state *s, const struct ev *e, size_t seq)
 {
     char text[512];
     struct json_doc doc;
     struct err err = {0};
-    snprintf(text, sizeof text, "{\"ev\":\"%s\",\"wall\":%g,\"run\":\"r\",\"attempt\":%d,%s}", e->kind, e->wall, e->attempt, e->fields);
+    snprintf(text, sizeof text, "{\"ev\":\"%s\",\"wall\":%g,\"run\":\"r\",\"attempt\":%d,"
+             "\"seq\":%zu,%s}", e->kind, e->wall, e->attempt, seq, e->fields);
     if (json_parse(text, strlen(text), e->kind, &doc, &err) < 0)
         fail_msg("%s", err.text);
     assert_int_equal(run_state_apply(s, doc.root, &err), 0);
     json_release(&doc);
+}
+
+static void apply(struct run_state *s, const struct ev *e)
+{
+    apply_nth(s, e, 0);
 }
 
 static void expect(const struct fold_case *c, const struct run_state *s, const char *how)
@@ -195,14 +54,14 @@ static void folds(void **state)
         struct run_state s;
         run_state_init(&s);
         for (size_t k = 0; k < n; k++)
-            apply(&s, &cases[i].events[k]);
+            apply_nth(&s, &cases[i].events[k], k);
         expect(&cases[i], &s, "in order");
         for (size_t k = 0; k < n; k++)
-            apply(&s, &cases[i].events[k]);
+            apply_nth(&s, &cases[i].events[k], k);
         expect(&cases[i], &s, "twice");
         run_state_release(&s);
         for (size_t k = n; k-- > 0;)
-            apply(&s, &cases[i].events[k]);
+            apply_nth(&s, &cases[i].events[k], k);
         expect(&cases[i], &s, "backwards");
         run_state_release(&s);
     }
@@ -218,7 +77,7 @@ static void order_does_not_matter(void **state)
             struct run_state s;
             run_state_init(&s);
             for (size_t k = 0; k < n; k++)
-                apply(&s, &cases[i].events[(from + k) % n]);
+                apply_nth(&s, &cases[i].events[(from + k) % n], (from + k) % n);
             expect(&cases[i], &s, "rotated");
             run_state_release(&s);
         }

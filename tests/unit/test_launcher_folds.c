@@ -1,0 +1,176 @@
+/* The table of histories, folded by the run's state and by the database: both say the same of every
+ * attempt. */
+// LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
+#include "tests/unit/db_fixture.h"
+#include "tests/unit/histories.h"
+
+static const char *writer_of(const struct ev *e)
+{
+    static const char *const of_rank[] = {"step", "ckpt_", "train_", "stop_"};
+    for (size_t i = 0; i < ARRAY_LEN(of_rank); i++)
+        if (str_starts(e->kind, of_rank[i]))
+            return "rank0";
+    return e->attempt ? "agent" : "submit-1";
+}
+
+/* Writes an event as its writer would have, at its own time. */
+static void event_put(const char *dir, const char *run, const struct ev *e)
+{
+    char text[300];
+    struct json_doc doc;
+    struct evlog_event out;
+    struct err err = {0};
+    const cJSON *field;
+    fx.wall = 1.8e9 + e->wall;
+    fx.mono = e->wall;
+    struct evlog *log = fx_open(dir, run, e->attempt, writer_of(e));
+    snprintf(text, sizeof text, "{%s}", e->fields);
+    assert_int_equal(json_parse(text, strlen(text), e->kind, &doc, &err), 0);
+    evlog_begin(log, &out, e->kind);
+    cJSON_ArrayForEach(field, doc.root)
+        if (str_ends(field->string, "_at"))
+            json_put_num(&out.out, field->string, 1.8e9 + field->valuedouble);
+        else if (strcmp(field->string, "token") != 0) /* the log adds it */
+            json_put_tree(&out.out, field->string, field);
+    assert_int_equal(evlog_commit(log, &out, false, &err), 0);
+    evlog_close(log);
+    json_release(&doc);
+}
+
+/* The run called by a history's number. */
+static const char *run_of(size_t i, char run[ID_TEXT_BYTES])
+{
+    snprintf(run, ID_TEXT_BYTES, "%032zx", i + 1);
+    return run;
+}
+
+static void state_of(size_t i, struct run_state *s)
+{
+    char dir[400], run[ID_TEXT_BYTES];
+    struct err err = {0};
+    snprintf(dir, sizeof dir, "%s/runs/%s", home, run_of(i, run));
+    run_state_init(s);
+    if (run_state_load(dir, s, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void histories_write(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char dir[400], run[ID_TEXT_BYTES];
+        snprintf(dir, sizeof dir, "%s/runs/%s/events", home, run_of(i, run));
+        for (size_t k = 0; k < count_events(&cases[i]); k++)
+            event_put(dir, run, &cases[i].events[k]);
+    }
+}
+
+/* A query's number for run and attempt, `otherwise` where it has no row or NULL. */
+static double ask_of(const char *run, int64_t attempt, const char *what, double otherwise)
+{
+    char sql[600];
+    snprintf(sql, sizeof sql, "SELECT coalesce((SELECT %s FROM v_attempt a"
+             " WHERE a.run = '%s' AND a.attempt = %lld), %.17g)", what, run,
+             (long long)attempt, otherwise);
+    return ask_num(sql);
+}
+
+static void same(const char *what, int64_t attempt, const char *column, double state,
+                 double database)
+{
+    if (fabs(state - database) > 2e-3) /* the database keeps a clock's place in ms */
+        fail_msg("%s: attempt %lld: %s is %.3f to the state, %.3f to the database", what,
+                 (long long)attempt, column, state, database);
+}
+
+static void attempt_same(const char *what, const char *run, const struct run_attempt *a)
+{
+    const char *cause = attempt_cause_names[a->cause];
+    const struct { const char *column; double state; bool known; } table[] = {
+        {"started_at", a->started_at, a->started_at > 0}, {"ended_at", a->ended_at, true},
+        {"first_step", (double)a->first_step, true},
+        {"last_step", (double)a->last_step, a->first_step >= 0},
+    };
+    char is_cause[80];
+    snprintf(is_cause, sizeof is_cause, "coalesce(a.cause, '') = '%s'", cause);
+    if (ask_of(run, a->number, is_cause, -1) != 1)
+        fail_msg("%s: attempt %lld ended by '%s' to the state, not to v_attempt", what,
+                 (long long)a->number, cause);
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (table[i].known)
+            same(what, a->number, table[i].column, table[i].state,
+                 ask_of(run, a->number, table[i].column, i < 2 ? 0 : -1));
+}
+
+/* Between two attempts v_time has the cause that the state knows, for as long as the state says. */
+static void gap_same(const char *what, const char *run, const struct run_attempt *a,
+                     const struct run_attempt *b)
+{
+    char sql[300];
+    if (a->cause == CAUSE_NONE || b->started_at <= a->ended_at)
+        return;
+    snprintf(sql, sizeof sql, "SELECT coalesce(sum(seconds), 0) FROM v_time WHERE run = '%s'"
+             " AND cause = 'down:%s' AND \"from\" >= %.17g AND \"to\" <= %.17g", run,
+             attempt_cause_names[a->cause], a->ended_at - 1e-2, b->started_at + 1e-2);
+    same(what, a->number, "time down after it", b->started_at - a->ended_at, ask_num(sql));
+}
+
+static void histories_same(void)
+{
+    histories_write();
+    ingest();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char run[ID_TEXT_BYTES];
+        struct run_state s;
+        state_of(i, &s);
+        run_of(i, run);
+        assert_int_equal(s.n_attempts, cases[i].attempts);
+        for (int64_t k = 0; k < s.n_attempts; k++) {
+            attempt_same(cases[i].what, run, &s.attempts[k]);
+            if (k + 1 < s.n_attempts)
+                gap_same(cases[i].what, run, &s.attempts[k], &s.attempts[k + 1]);
+        }
+        run_state_release(&s);
+    }
+}
+
+static void test_histories(void **state)
+{
+    (void)state;
+    histories_same();
+}
+
+/* An agent that was taken for lost goes on writing with a number that the next one has used: the
+ * end that was told stays. */
+static void test_two_agents_in_one_log(void **state)
+{
+    static const struct fold_case before = {.events = {CREATED, SUBMITTED, STARTED(1, 110)}};
+    static const struct ev next = STARTED(2, 130);
+    char dir[400], run[ID_TEXT_BYTES];
+    struct run_state s;
+    (void)state;
+    snprintf(dir, sizeof dir, "%s/runs/%s/events", home, run_of(0, run));
+    for (size_t k = 0; k < count_events(&before); k++)
+        event_put(dir, run, &before.events[k]);
+    struct evlog *late = fx_open(dir, run, 1, "agent");
+    event_put(dir, run, &(struct ev)ENDED(1, 120, "node_fail"));
+    event_put(dir, run, &next);
+    fx.mono += 10;
+    fx.wall += 10;
+    fx_event(late, "trainer_exited", "code", 'i', 75, NULL);
+    fx_event(late, "attempt_ended", "cause", 't', "preempt", NULL);
+    evlog_close(late);
+    ingest();
+    state_of(0, &s);
+    assert_int_equal(s.attempts[0].cause, CAUSE_NODE_FAIL);
+    attempt_same("two agents in one log", run, &s.attempts[0]);
+    gap_same("two agents in one log", run, &s.attempts[0], &s.attempts[1]);
+    run_state_release(&s);
+    equals_fresh();
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {T(test_histories), T(test_two_agents_in_one_log)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
