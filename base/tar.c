@@ -56,7 +56,19 @@ static void header_sums(const struct header *h, long *unsigned_sum, long *signed
 
 int tar_writer_open(struct tar_writer *w, const char *path, struct err *err)
 {
-    return file_pub_open(&w->pub, path, err);
+    *w = (struct tar_writer){.hash = hash_stream_new()};
+    if (!w->hash)
+        return err_set(err, ERR_NOMEM, "out of memory while opening '%s'", path);
+    int rc = file_pub_open(&w->pub, path, err);
+    if (rc < 0)
+        hash_stream_free(w->hash);
+    return rc;
+}
+
+static int put(struct tar_writer *w, const void *bytes, int64_t n, struct err *err)
+{
+    hash_stream_add(w->hash, bytes, (size_t)n);
+    return file_pub_write(&w->pub, bytes, (size_t)n, err);
 }
 
 /* A name that unpacks to one file below the folder where the archive is unpacked. */
@@ -133,11 +145,11 @@ int tar_writer_add(struct tar_writer *w, const char *name, const void *bytes, in
     int rc = fill_header(&h, name, n, w->pub.path, err);
 
     if (rc == 0)
-        rc = file_pub_write(&w->pub, &h, sizeof h, err);
+        rc = put(w, &h, sizeof h, err);
     if (rc == 0)
-        rc = file_pub_write(&w->pub, bytes, (size_t)n, err);
+        rc = put(w, bytes, n, err);
     if (rc == 0)
-        rc = file_pub_write(&w->pub, zeros, (size_t)(padded(n) - n), err);
+        rc = put(w, zeros, padded(n) - n, err);
     return rc;
 }
 
@@ -146,19 +158,26 @@ int64_t tar_writer_offset(const struct tar_writer *w)
     return w->pub.bytes;
 }
 
-int tar_writer_commit(struct tar_writer *w, struct err *err)
+int tar_writer_commit(struct tar_writer *w, struct tar_written *out, struct err *err)
 {
     static const char end[2 * TAR_BLOCK_BYTES];
-    int rc = file_pub_write(&w->pub, end, sizeof end, err);
+    int rc = put(w, end, sizeof end, err);
 
-    if (rc == 0)
-        return file_pub_commit(&w->pub, err);
-    tar_writer_abort(w);
-    return rc;
+    if (rc < 0) {
+        tar_writer_abort(w);
+        return rc;
+    }
+    if (out)
+        *out = (struct tar_written){w->pub.bytes, hash_stream_128(w->hash)};
+    hash_stream_free(w->hash);
+    w->hash = NULL;
+    return file_pub_commit(&w->pub, err);
 }
 
 void tar_writer_abort(struct tar_writer *w)
 {
+    hash_stream_free(w->hash);
+    w->hash = NULL;
     file_pub_abort(&w->pub);
 }
 

@@ -12,16 +12,19 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/hash.h"
 
 enum { TAR_BLOCK_BYTES = 512 };
 
 struct tar_writer {
-    struct file_pub pub; /* published atomically at commit */
+    struct file_pub pub;      /* published atomically at commit */
+    struct hash_stream *hash; /* of the bytes written so far */
 };
 int tar_writer_open(struct tar_writer *w, const char *path, struct err *err);
 int tar_writer_add(struct tar_writer *w, const char *name, const void *bytes, int64_t n, struct err *err);
 int64_t tar_writer_offset(const struct tar_writer *w); /* where the next header will stand */
-int tar_writer_commit(struct tar_writer *w, struct err *err);
+struct tar_written { int64_t bytes; struct hash128 hash; }; /* the archive's; hash is what hash_file() would say */
+int tar_writer_commit(struct tar_writer *w, struct tar_written *out, struct err *err); /* out may be NULL */
 void tar_writer_abort(struct tar_writer *w);
 
 struct tar_entry {

@@ -198,7 +198,7 @@ static int check_sample(struct wds_writer *w, const char *key, const struct wds_
     return rc == 0 ? add_key(w, key, err) : rc;
 }
 
-static int add_part(struct wds_writer *w, const char *key, const struct wds_part *part, struct err *err)
+static int add_part(struct wds_writer *w, const char *key, struct wds_part *part, struct err *err)
 {
     char *name;
     int rc;
@@ -206,34 +206,25 @@ static int add_part(struct wds_writer *w, const char *key, const struct wds_part
     if (asprintf(&name, "%s.%s", key, part->name) < 0)
         return err_set(err, ERR_NOMEM, "out of memory while writing '%s'", w->path);
     rc = tar_writer_add(&w->tar, name, part->bytes, part->n, err);
+    part->data_offset = tar_writer_offset(&w->tar) - num_round_up(part->n, TAR_BLOCK_BYTES);
     free(name);
     return rc;
 }
 
-int wds_writer_add(struct wds_writer *w, const char *key, const struct wds_part *parts, size_t n_parts, struct err *err)
+int wds_writer_add(struct wds_writer *w, const char *key, struct wds_part *parts, size_t n_parts, struct err *err)
 {
-    struct wds_part *sorted = calloc(n_parts + 1, sizeof *sorted);
     int rc;
 
-    if (!sorted)
-        return err_set(err, ERR_NOMEM, "out of memory while writing '%s'", w->path);
     if (n_parts > 0)
-        memcpy(sorted, parts, n_parts * sizeof *sorted);
-    qsort(sorted, n_parts, sizeof *sorted, compare_parts);
-    rc = check_sample(w, key, sorted, n_parts, err);
+        qsort(parts, n_parts, sizeof *parts, compare_parts);
+    rc = check_sample(w, key, parts, n_parts, err);
     if (rc == 0)
         rc = offsets_add(&w->offsets, tar_writer_offset(&w->tar), err);
     for (size_t i = 0; rc == 0 && i < n_parts; i++) {
-        rc = add_part(w, key, &sorted[i], err);
+        rc = add_part(w, key, &parts[i], err);
         w->broken = rc < 0;
     }
-    free(sorted);
     return rc;
-}
-
-int64_t wds_writer_samples(const struct wds_writer *w)
-{
-    return (int64_t)w->offsets.n;
 }
 
 int64_t wds_writer_bytes(const struct wds_writer *w)
@@ -255,8 +246,9 @@ static int remove_index(const char *tar_path, struct err *err)
     return rc;
 }
 
-int wds_writer_close(struct wds_writer *w, struct err *err)
+int wds_writer_close(struct wds_writer *w, struct wds_written *out, struct err *err)
 {
+    struct wds_written done = {.samples = (int64_t)w->offsets.n};
     int rc = 0;
 
     if (w->broken)
@@ -268,11 +260,13 @@ int wds_writer_close(struct wds_writer *w, struct err *err)
     if (rc == 0)
         rc = remove_index(w->path, err);
     if (rc == 0)
-        rc = tar_writer_commit(&w->tar, err);
+        rc = tar_writer_commit(&w->tar, &done.tar, err);
     else
         tar_writer_abort(&w->tar);
     if (rc == 0)
         rc = index_save(w->path, &w->offsets, err);
+    if (rc == 0 && out)
+        *out = done;
     writer_free(w);
     return rc;
 }

@@ -17,17 +17,18 @@ struct wds_part {
     const char *name; /* "latent.npy", "json", "txt" */
     const void *bytes;
     int64_t n;
+    int64_t data_offset; /* where the bytes stand in the shard, filled in by wds_writer_add */
 };
 
 struct wds_writer; /* one shard */
 int wds_writer_open(const char *tar_path, struct wds_writer **out, struct err *err);
-/* Sorts the parts by name. Refuses bad keys and part names and a key that the shard has already. */
-int wds_writer_add(struct wds_writer *w, const char *key, const struct wds_part *parts, size_t n_parts, struct err *err);
-int64_t wds_writer_samples(const struct wds_writer *w);
-int64_t wds_writer_bytes(const struct wds_writer *w); /* so far, to decide when to start a new shard */
+/* Sorts the parts by name, in place. Refuses bad keys and part names and a key that the shard has already. */
+int wds_writer_add(struct wds_writer *w, const char *key, struct wds_part *parts, size_t n_parts, struct err *err);
+int64_t wds_writer_bytes(const struct wds_writer *w); /* so far, which is the offset of the next sample */
+struct wds_written { int64_t samples; struct tar_written tar; };
 /* Removes an old idx, publishes tar, then idx. ERR_STATE for an empty shard or one with a sample that could not be written
- * whole. Frees the writer in any case. */
-int wds_writer_close(struct wds_writer *w, struct err *err);
+ * whole. Frees the writer in any case. *out may be NULL. */
+int wds_writer_close(struct wds_writer *w, struct wds_written *out, struct err *err);
 void wds_writer_abort(struct wds_writer *w);
 
 struct wds_sample {

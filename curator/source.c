@@ -384,7 +384,7 @@ static int clips_publish(struct pass *p, const struct source *s, struct source_r
     if (rc == 0)
         rc = clips_make(w, p, s, &b, r, err);
     if (rc == 0 && r->clips > 0)
-        rc = wds_writer_close(w, err);
+        rc = wds_writer_close(w, NULL, err);
     else if (w)
         wds_writer_abort(w);
     free(b.rgb);

@@ -57,7 +57,7 @@ static void header_is_exact(void **state)
     assert_int_equal(tar_writer_add(&w, "clip-1.json", "hello", 5, &err), 0);
     assert_int_equal(tar_writer_offset(&w), 1024);
     assert_false(file_exists(in_scratch("a.tar"))); /* nothing is seen before commit */
-    assert_int_equal(tar_writer_commit(&w, &err), 0);
+    assert_int_equal(tar_writer_commit(&w, NULL, &err), 0);
     read_whole(in_scratch("a.tar"), &got);
     assert_int_equal(got.len, sizeof expect);
     for (size_t i = 0; i < sizeof expect; i++)
@@ -101,7 +101,7 @@ static void equals_gnu_tar(void **state)
         assert_int_equal(file_publish(path, data[i], (size_t)sizes[i], &err), 0);
         free(path);
     }
-    assert_int_equal(tar_writer_commit(&w, &err), 0);
+    assert_int_equal(tar_writer_commit(&w, NULL, &err), 0);
     run_program(argv, scratch, &out);
     read_whole(in_scratch("ours.tar"), &ours);
     read_whole(in_scratch("gnu.tar"), &theirs);
@@ -388,7 +388,7 @@ static void gnu_tar_reads_ours(void **state)
     (void)state;
     assert_int_equal(tar_writer_open(&w, in_scratch("a.tar"), &err), 0);
     assert_int_equal(tar_writer_add(&w, "k.json", "{}", 2, &err), 0);
-    assert_int_equal(tar_writer_commit(&w, &err), 0);
+    assert_int_equal(tar_writer_commit(&w, NULL, &err), 0);
     run_program(argv, scratch, &out);
     assert_string_equal(out.p, "-r--r--r-- 0/0               2 1970-01-01 00:00:00 k.json\n");
     str_release(&out);

@@ -28,10 +28,12 @@ static void read_whole(const char *path, struct str *out)
 static void make_shard(const char *path)
 {
     static char big[1300];
-    const struct wds_part a[] = {PART("txt", "caption a"), PART("json", "{}")};
-    const struct wds_part b[] = {{"latent.npy", big, sizeof big}};
-    const struct wds_part c[] = {PART("txt", ""), PART("cls", "7"), PART("json", "{\"c\":1}")};
+    struct wds_part a[] = {PART("txt", "caption a"), PART("json", "{}")};
+    struct wds_part b[] = {{"latent.npy", big, sizeof big}};
+    struct wds_part c[] = {PART("txt", ""), PART("cls", "7"), PART("json", "{\"c\":1}")};
     struct wds_writer *w;
+    struct wds_written made;
+    struct hash128 read;
     struct err err;
 
     memset(big, 'n', sizeof big);
@@ -40,8 +42,15 @@ static void make_shard(const char *path)
     assert_int_equal(wds_writer_bytes(w), 4 * 512);
     assert_int_equal(wds_writer_add(w, "src-0002", b, 1, &err), 0);
     assert_int_equal(wds_writer_add(w, "dir/src-0003", c, 3, &err), 0);
-    assert_int_equal(wds_writer_samples(w), 3);
-    assert_int_equal(wds_writer_close(w, &err), 0);
+    assert_int_equal(wds_writer_close(w, &made, &err), 0);
+    assert_int_equal(made.samples, 3);
+    assert_int_equal(made.tar.bytes, 4096 + 5 * 512 + 1024);
+    assert_int_equal(hash_file(path, &read, &err), 0);
+    assert_memory_equal(&made.tar.hash, &read, sizeof read);
+    assert_string_equal(a[0].name, "json"); /* sorted, and each behind its header */
+    assert_int_equal(a[0].data_offset, 512);
+    assert_int_equal(a[1].data_offset, 1536);
+    assert_int_equal(b[0].data_offset, 2048 + 512);
 }
 
 static const uint64_t shard_index[4] = {0, 2048, 4096, 4096 + 5 * 512};
@@ -180,8 +189,9 @@ static void writer_refuses(void **state)
         {"p5", "a/b", ERR_INPUT},
         {"p6", "a b", ERR_INPUT},
     };
-    const struct wds_part twice[] = {PART("json", "1"), PART("txt", "2"), PART("json", "3")};
+    struct wds_part twice[] = {PART("json", "1"), PART("txt", "2"), PART("json", "3")};
     struct wds_writer *w;
+    struct wds_written made;
     struct err err;
 
     (void)state;
@@ -197,14 +207,14 @@ static void writer_refuses(void **state)
     }
     assert_int_equal(wds_writer_add(w, "twice", twice, 3, &err), ERR_INPUT);
     assert_int_equal(wds_writer_add(w, "none", NULL, 0, &err), ERR_INPUT);
-    assert_int_equal(wds_writer_samples(w), 2); /* refusals harm nothing */
-    assert_int_equal(wds_writer_close(w, &err), 0);
+    assert_int_equal(wds_writer_close(w, &made, &err), 0);
+    assert_int_equal(made.samples, 2); /* refusals harm nothing */
 }
 
 static void nothing_half_published(void **state)
 {
     char long_part[120];
-    const struct wds_part parts[] = {PART("a", "1"), {long_part, "2", 1}};
+    struct wds_part parts[] = {PART("a", "1"), {long_part, "2", 1}};
     struct wds_writer *w;
     struct err err;
 
@@ -212,11 +222,11 @@ static void nothing_half_published(void **state)
     memset(long_part, 'b', sizeof long_part - 1);
     long_part[sizeof long_part - 1] = '\0';
     assert_int_equal(wds_writer_open(in_scratch("empty.tar"), &w, &err), 0);
-    assert_int_equal(wds_writer_close(w, &err), ERR_STATE);
+    assert_int_equal(wds_writer_close(w, NULL, &err), ERR_STATE);
     assert_int_equal(wds_writer_open(in_scratch("half.tar"), &w, &err), 0);
     assert_int_equal(wds_writer_add(w, "key", parts, 1, &err), 0);
     assert_int_equal(wds_writer_add(w, "key2", parts, 2, &err), ERR_LIMIT); /* its first file is in the tar */
-    assert_int_equal(wds_writer_close(w, &err), ERR_STATE);
+    assert_int_equal(wds_writer_close(w, NULL, &err), ERR_STATE);
     assert_int_equal(wds_writer_open(in_scratch("aborted.tar"), &w, &err), 0);
     wds_writer_abort(w);
     wds_writer_abort(NULL);
@@ -346,7 +356,7 @@ static void grouping_rules(void **state)
     assert_int_equal(tar_writer_open(&w, in_scratch("t.tar"), &err), 0);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         assert_int_equal(tar_writer_add(&w, names[i], "", 0, &err), 0);
-    assert_int_equal(tar_writer_commit(&w, &err), 0);
+    assert_int_equal(tar_writer_commit(&w, NULL, &err), 0);
     for (int by_index = 0; by_index < 2; by_index++) {
         assert_int_equal(wds_reader_open(in_scratch("t.tar"), &r, &err), 0);
         assert_int_equal(wds_reader_count(r), 4);
@@ -374,7 +384,7 @@ static void no_sample_at_all(void **state)
     (void)state;
     assert_int_equal(tar_writer_open(&w, in_scratch("t.tar"), &err), 0);
     assert_int_equal(tar_writer_add(&w, "README", "", 0, &err), 0);
-    assert_int_equal(tar_writer_commit(&w, &err), 0);
+    assert_int_equal(tar_writer_commit(&w, NULL, &err), 0);
     assert_int_equal(wds_reader_open(in_scratch("t.tar"), &r, &err), ERR_INPUT);
     assert_int_equal(wds_index_build(in_scratch("t.tar"), &n, &err), ERR_INPUT);
     assert_int_equal(count_entries(scratch), 1);
@@ -391,7 +401,7 @@ static void part_twice(void **state)
     assert_int_equal(tar_writer_open(&w, in_scratch("t.tar"), &err), 0);
     assert_int_equal(tar_writer_add(&w, "a.json", "", 0, &err), 0);
     assert_int_equal(tar_writer_add(&w, "a.json", "", 0, &err), 0);
-    assert_int_equal(tar_writer_commit(&w, &err), 0);
+    assert_int_equal(tar_writer_commit(&w, NULL, &err), 0);
     assert_int_equal(wds_reader_open(in_scratch("t.tar"), &r, &err), 0);
     assert_int_equal(wds_reader_sample(r, 0, &s, &err), ERR_CORRUPT);
     assert_non_null(strstr(err.text, "part 'json' twice"));

@@ -190,7 +190,7 @@ static inline void made_shard(const char *path, int64_t first, int64_t n)
         str_release(&latent);
         str_release(&text);
     }
-    must(wds_writer_close(w, &err), &err);
+    must(wds_writer_close(w, NULL, &err), &err);
 }
 
 static inline void made_index(struct wds_reader *r, int64_t s, uint32_t shard, uint32_t i, struct dataset_sample *out)
