@@ -56,6 +56,7 @@ PKGS_base          := libcjson libxxhash
 PKGS_db            := sqlite3
 PKGS_launcher/machine := hwloc
 PKGS_curator       := libavformat libavcodec libavutil libswscale
+comma := ,
 pkg-cflags = $(if $(1),$(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null))
 pkg-libs   = $(if $(1),$(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null))
 CFLAGS_launcher/machine := $(call pkg-cflags,$(PKGS_launcher/machine))
@@ -63,13 +64,15 @@ CFLAGS_db       := $(call pkg-cflags,$(PKGS_db))
 CFLAGS_curator  := $(call pkg-cflags,$(PKGS_curator)) -ffp-contract=off
 CFLAGS_base     := $(call pkg-cflags,$(PKGS_base))
 MPICC ?= mpicc
+# what an MPI's compiler wrapper adds: Open MPI's tells it in two halves, MPICH's and its relatives' as one command line
+mpi-words = $(shell $(MPICC) --showme:$(1) 2>/dev/null || $(MPICC) -show 2>/dev/null)
 CFLAGS_trainer  := -ffp-contract=off -fno-math-errno -fno-trapping-math
-CFLAGS_trainer/comm := $(shell $(MPICC) --showme:compile 2>/dev/null | sed 's/-I/-isystem /g')
+CFLAGS_trainer/comm := $(patsubst -I%,-isystem %,$(filter -I% -pthread,$(call mpi-words,compile)))
 LIBS_base       := $(call pkg-libs,$(PKGS_base)) -lm -lpthread
 LIBS_db         := $(call pkg-libs,$(PKGS_db))
 LIBS_launcher/machine := $(call pkg-libs,$(PKGS_launcher/machine))
 LIBS_curator    := $(call pkg-libs,$(PKGS_curator))
-LIBS_trainer/comm := $(shell $(MPICC) --showme:link 2>/dev/null)
+LIBS_trainer/comm := $(filter -L% -l% -Wl$(comma)% -pthread,$(call mpi-words,link))
 LIBS_trainer/ops  := -ldl
 
 # libslurm of this machine, else the one that contrib/slurm-cluster unpacked (its programs run in this tree only).
@@ -126,10 +129,28 @@ closure    = $(call reverse,$(filter $(1) $(foreach m,$(1),$(BELOW_$(m))),$(MODU
 lib_objs   = $(foreach m,$(call closure,$(1)),$(call objs,$(call lib_src,$(m)))) $(if $(filter profiles,$(call closure,$(1))),$(B)/obj/profiles/embedded.o)
 lib_libs   = $(foreach m,$(call closure,$(1)),$(LIBS_$(m)))
 
-PROGRAMS := $(B)/reel $(B)/reel-train $(B)/reel-curate $(if $(SLURM_FOUND),$(B)/reel-slurm)
+# a program is built where the libraries of the modules below it are, and is otherwise named with those that are missing
+TOP_reel        := launcher/cmd
+TOP_reel-train  := trainer/cmd
+TOP_reel-curate := curator
+TOP_reel-slurm  := base
+absent     := $(shell for p in $(foreach m,$(MODULES),$(PKGS_$(m))); do $(PKG_CONFIG) --exists $$p 2> /dev/null || echo $$p; done; \
+                command -v $(MPICC) > /dev/null || echo $(MPICC))
+PKGS_trainer/comm := $(MPICC)
+missing     = $(if $(filter reel-slurm,$(1)),$(if $(SLURM_FOUND),,libslurm)) \
+              $(filter $(absent),$(foreach m,$(call closure,$(TOP_$(1))),$(PKGS_$(m))))
+ALL_NAMES  := reel reel-train reel-curate reel-slurm
+NAMES      := $(foreach p,$(ALL_NAMES),$(if $(strip $(call missing,$(p))),,$(p)))
+LEFT_OUT   := $(filter-out $(NAMES),$(ALL_NAMES))
+PROGRAMS   := $(addprefix $(B)/,$(NAMES))
+without     = echo '  $(1) is not built: $(strip $(call missing,$(1))) not found$(if $(filter reel-slurm,$(1)), (reel then asks Slurm by its commands))'
 
-all: $(PROGRAMS) ## build the programs: reel, reel-train, reel-curate, and reel-slurm where libslurm is (default)
+all: $(PROGRAMS) ## build the programs, each where its libraries are (default); `make reel` and so on: one of them
+	@$(foreach p,$(LEFT_OUT),$(call without,$(p)) >&2;)
 .DEFAULT_GOAL := all
+$(NAMES): %: $(B)/%
+$(LEFT_OUT):
+	@$(call without,$@) >&2; exit 4
 
 $(B)/reel: $(call objs,launcher/cmd/main.c) $(call lib_objs,launcher/cmd) $(B)/flags
 	$(call link,$(filter %.o,$^),$(call lib_libs,launcher/cmd))
@@ -303,4 +324,4 @@ clean: ## remove the build folder of this variant
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all tests check check-slow check-faults check-peers bench bench-db fuzz demo lint install clean help FORCE
+.PHONY: all $(ALL_NAMES) tests check check-slow check-faults check-peers bench bench-db fuzz demo lint install clean help FORCE

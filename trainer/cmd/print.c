@@ -1,5 +1,4 @@
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/log.h"
 #include "trainer/cmd/main.h"
@@ -14,7 +13,7 @@ int train_print(const struct str *text, struct err *err)
 
 int train_world_open(int *argc, char ***argv, struct comm **out, struct err *err)
 {
-    return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") ? comm_mpi_open(argc, argv, out, err) : comm_self_open(out, err);
+    return comm_mpi_started() ? comm_mpi_open(argc, argv, out, err) : comm_self_open(out, err);
 }
 
 void train_sentence_say(const struct comm *world, struct err *err)

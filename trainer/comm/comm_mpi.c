@@ -26,6 +26,27 @@ int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *e
     return err_set(err, ERR_TEMP, "MPI %s failed on rank %d of %d: %s", what, c->rank, c->size, text);
 }
 
+/* The variables by which launchers tell a rank of its world: Open MPI's, PMIx's, and PMI's of MPICH and its relatives. */
+bool comm_mpi_started(void)
+{
+#ifdef OPEN_MPI
+    return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK");
+#else
+    return getenv("PMI_RANK") || getenv("PMIX_RANK");
+#endif
+}
+
+const char *comm_mpi_library(void)
+{
+    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int n = 0;
+    MPI_Get_library_version(text, &n);
+    text[strcspn(text, ",\n")] = '\0';
+    for (char *tab; (tab = strchr(text, '\t')) != NULL;)
+        *tab = ' ';
+    return text;
+}
+
 /* ---- scratch and requests ---- */
 
 static int batch_grow(struct mpi_batch *b, int requests)
