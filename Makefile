@@ -110,8 +110,13 @@ OPT_cov     := -O0 -g --coverage
 ifeq ($(OPT_$(V)),)
 $(error V=$(V) is not a variant: use release, debug, asan, tsan or cov)
 endif
-MARCH ?= native
-OPT_trainer := $(if $(filter release,$(V)),-O3 -march=$(MARCH))
+OPT_trainer := $(if $(filter release,$(V)),-O3)
+# The arithmetic is compiled for three kinds of processors, of which one is chosen when the trainer runs (trainer/ops/simd.h asks
+# the processor for just these); all other code is for any x86-64.
+SIMD_v3 := -mavx2 -mfma
+SIMD_v4 := $(SIMD_v3) -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl
+SIMD_KINDS := $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4)
+SIMD_SRC := $(patsubst %,trainer/ops/%.c,ops_cpu_f64 ops_cpu_f32 ops_cpu_bf16 fma)
 CFLAGS  := -std=c17 -D_GNU_SOURCE -I. -fno-common $(WARN) $(OPT_$(V)) $(EXTRA_CFLAGS)
 LDFLAGS := $(filter -fsanitize=% --coverage,$(OPT_$(V))) $(EXTRA_LDFLAGS)
 
@@ -126,7 +131,10 @@ room_flags = $($(1)_$(2)) $(if $(findstring /,$(2)),$($(1)_$(firstword $(subst /
 $(foreach m,$(MODULES),$(eval BELOW_$(m) := $(filter $(MAY_$(m)) $(foreach l,$(MAY_$(m)),$(BELOW_$(l))),$(MODULES))))
 reverse    = $(if $(1),$(call reverse,$(wordlist 2,$(words $(1)),$(1))) $(firstword $(1)))
 closure    = $(call reverse,$(filter $(1) $(foreach m,$(1),$(BELOW_$(m))),$(MODULES)))
-lib_objs   = $(foreach m,$(call closure,$(1)),$(call objs,$(call lib_src,$(m)))) $(if $(filter profiles,$(call closure,$(1))),$(B)/obj/profiles/embedded.o)
+# objects that are not one source's, or not a source's only one
+EXTRA_profiles    := $(B)/obj/profiles/embedded.o
+EXTRA_trainer/ops := $(foreach k,$(SIMD_KINDS),$(patsubst %.c,$(B)/obj/%.$(k).o,$(SIMD_SRC)))
+lib_objs   = $(foreach m,$(call closure,$(1)),$(call objs,$(call lib_src,$(m))) $(EXTRA_$(m)))
 lib_libs   = $(foreach m,$(call closure,$(1)),$(LIBS_$(m)))
 
 # a program is built where the libraries of the modules below it are, and is otherwise named with those that are missing
@@ -171,10 +179,18 @@ define link
 endef
 
 module_of = $(filter $(MODULES),$(patsubst %/,%,$(dir $(1))))
-$(B)/obj/%.o: %.c $(B)/flags
-	$(call say,CC,$<)
+define compile
+	$(call say,CC,$<$(if $(1),:$(1)))
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(CFLAGS_base) $(call room_flags,CFLAGS,$(call module_of,$<)) $(call room_flags,OPT,$(call module_of,$<)) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CFLAGS) $(CFLAGS_base) $(call room_flags,CFLAGS,$(call module_of,$<)) $(call room_flags,OPT,$(call module_of,$<)) \
+	  $(if $(1),-DSIMD=$(1) $(SIMD_$(1))) -MMD -MP -c -o $@ $<
+endef
+$(B)/obj/%.o: %.c $(B)/flags
+	$(call compile)
+$(B)/obj/%.v3.o: %.c $(B)/flags
+	$(call compile,v3)
+$(B)/obj/%.v4.o: %.c $(B)/flags
+	$(call compile,v4)
 
 # the profiles in profiles/**/*.json are compiled in, so that a plan needs no installed files
 PROFILE_JSON := $(sort $(wildcard profiles/*/*.json))

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "trainer/cmd/main.h"
+#include "trainer/ops/simd.h"
 
 int train_print(const struct str *text, struct err *err)
 {
@@ -11,9 +12,25 @@ int train_print(const struct str *text, struct err *err)
     return rc;
 }
 
+/* Replicas that two ranks compute each for itself must stay the same to the last bit, whatever hosts the ranks are on. */
+static int simd_agree(struct comm *world, struct err *err)
+{
+    enum simd simd = SIMD_GENERIC;
+    int rc = comm_agree(world, simd_choose(&simd, err), err);
+    double widest = -(double)simd;
+    if (rc == 0)
+        rc = comm_max(world, &widest, 1, err);
+    if (rc == 0)
+        simd_limit((enum simd)-widest);
+    return rc;
+}
+
 int train_world_open(int *argc, char ***argv, struct comm **out, struct err *err)
 {
-    return comm_mpi_started() ? comm_mpi_open(argc, argv, out, err) : comm_self_open(out, err);
+    int rc = comm_mpi_started() ? comm_mpi_open(argc, argv, out, err) : comm_self_open(out, err);
+    if (rc == 0 && (rc = simd_agree(*out, err)) < 0)
+        comm_close(*out);
+    return rc;
 }
 
 void train_sentence_say(const struct comm *world, struct err *err)

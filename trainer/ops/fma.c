@@ -1,10 +1,10 @@
-#include "trainer/ops/fma.h"
-
+/* The measurement behind fma.h, once for each kind of processors. */
 #include <math.h>
 
 #include "base/clock.h"
+#include "trainer/ops/ops_cpu_priv.h"
 
-/* A vector is a register of the machine the trainer is built for: the compiler cuts up a wider one,
+/* A vector is a register of the processors that this is compiled for: the compiler cuts up a wider one,
  * and its parts go through memory. */
 #if defined(__AVX512F__)
 enum { VECTOR_BYTES = 64 };
@@ -40,7 +40,7 @@ typedef double vec_f64 __attribute__((vector_size(VECTOR_BYTES)));
 FMA_LOOP(fma_f32, vec_f32, float)
 FMA_LOOP(fma_f64, vec_f64, double)
 
-double fma_rate(enum dtype t)
+double SIMD_NAME(fma_rate)(enum dtype t)
 {
     double best = 0;
     volatile double sink = 0;

@@ -1,13 +1,12 @@
 /* fma: a core's rate of multiply-adds, the peak that MFU is measured by on a CPU.
  *
  * Twelve independent chains of vector multiply-adds held in registers, so that neither latency nor memory counts; 2 FLOP an element; for bf16,
- * whose arithmetic is f32's, that of f32. The trainer is built for the machine's own instruction set; where that has fused multiply-add it is used
- * here, and here alone, as contraction is off everywhere else. The best of seven repetitions, some milliseconds together. */
+ * whose arithmetic is f32's, that of f32. The vectors are those that the arithmetic uses (simd.h), with fused multiply-add where they have it. The
+ * best of seven repetitions, some milliseconds together. */
 #ifndef TRAINER_OPS_FMA_H
 #define TRAINER_OPS_FMA_H
 
 #include "base/dtype.h"
-
 
 double fma_rate(enum dtype t); /* FLOP/s of the calling thread */
 

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/ops/fma.h"
 #include "trainer/ops/ops_cpu_priv.h"
+#include "trainer/ops/simd.h"
 
 static void cpu_close(struct ops *o)
 {
@@ -22,27 +24,35 @@ static void cpu_close(struct ops *o)
     free(c);
 }
 
-struct kind {
-    enum dtype act, stat;
-    const char *name;
-    void (*fill)(struct ops_cpu *c);
-    int64_t (*workspace)(int64_t parts[OPS_CPU_PARTS]);
-};
-static const struct kind kinds[] = {
-    {DTYPE_F64, DTYPE_F64, "cpu-f64", ops_cpu_fill_f64, ops_cpu_workspace_f64},
-    {DTYPE_F32, DTYPE_F32, "cpu-f32", ops_cpu_fill_f32, ops_cpu_workspace_f32},
-    {DTYPE_BF16, DTYPE_F32, "cpu-bf16", ops_cpu_fill_bf16, ops_cpu_workspace_bf16},
+/* What was compiled for one kind of processors. */
+static const struct variant {
+    const struct ops_cpu_kind *kinds[3];
+    double (*fma_rate)(enum dtype t);
+} variants[SIMD_COUNT] = {
+#define VARIANT(simd) {{&ops_cpu_f64_##simd, &ops_cpu_f32_##simd, &ops_cpu_bf16_##simd}, fma_rate_##simd}
+    [SIMD_GENERIC] = VARIANT(generic),
+#ifdef __x86_64__
+    [SIMD_V3] = VARIANT(v3),
+    [SIMD_V4] = VARIANT(v4),
+#endif
 };
 
-static const struct kind *kind_of(enum dtype dtype)
+static const struct ops_cpu_kind *kind_of(const struct variant *v, enum dtype dtype)
 {
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (kinds[i].act == dtype)
-            return &kinds[i];
+    for (size_t i = 0; i < sizeof v->kinds / sizeof v->kinds[0]; i++)
+        if (v->kinds[i]->act == dtype)
+            return v->kinds[i];
     return NULL;
 }
 
-static int take_workspace(struct ops_cpu *c, const struct kind *kind, struct err *err)
+double fma_rate(enum dtype t)
+{
+    enum simd simd = SIMD_GENERIC;
+    simd_choose(&simd, NULL); /* a REEL_SIMD that cannot be was refused when the world was opened */
+    return variants[simd].fma_rate(t);
+}
+
+static int take_workspace(struct ops_cpu *c, const struct ops_cpu_kind *kind, struct err *err)
 {
     void **to[OPS_CPU_PARTS] = {&c->pack_a, &c->pack_b, &c->tiles, &c->rows, &c->widened, &c->block};
     static const char *const names[OPS_CPU_PARTS] = {"GEMM rows", "GEMM columns", "attention tiles", "row sums", "rows as f32", "GEMM sums"};
@@ -84,7 +94,11 @@ static int load_openblas(struct ops_cpu *c, struct err *err)
 
 int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct ops **out, struct err *err)
 {
-    const struct kind *kind = kind_of(dtype);
+    enum simd simd;
+    int rc = simd_choose(&simd, err);
+    if (rc < 0)
+        return rc;
+    const struct ops_cpu_kind *kind = kind_of(&variants[simd], dtype);
     if (!kind)
         return err_set(err, ERR_INPUT, "dtype '%s': the CPU computes in f64, f32 and bf16: give one of them", dtype_names[dtype]);
     if (dtype == DTYPE_BF16 && blas == OPS_BLAS_OPENBLAS)
@@ -98,8 +112,8 @@ int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct o
     c->ops.stat = kind->stat;
     c->ops.self = c;
     c->ops.close = cpu_close;
-    kind->fill(c);
-    int rc = take_workspace(c, kind, err);
+    kind->fill(&c->ops);
+    rc = take_workspace(c, kind, err);
     if (rc == 0 && blas == OPS_BLAS_OPENBLAS)
         rc = load_openblas(c, err);
     if (rc < 0)

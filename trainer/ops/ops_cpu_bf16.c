@@ -7,5 +7,4 @@
 #define ACT_IS_BF16 1
 #include "trainer/ops/ops_cpu_table_impl.h"
 
-void ops_cpu_fill_bf16(struct ops_cpu *c) { fill_table(&c->ops); }
-int64_t ops_cpu_workspace_bf16(int64_t parts[OPS_CPU_PARTS]) { return workspace_parts(parts); }
+const struct ops_cpu_kind SIMD_NAME(ops_cpu_bf16) = {DTYPE_BF16, DTYPE_F32, "cpu-bf16", fill_table, workspace_parts};

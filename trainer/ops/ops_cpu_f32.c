@@ -5,5 +5,4 @@
 #define REAL float
 #include "trainer/ops/ops_cpu_table_impl.h"
 
-void ops_cpu_fill_f32(struct ops_cpu *c) { fill_table(&c->ops); }
-int64_t ops_cpu_workspace_f32(int64_t parts[OPS_CPU_PARTS]) { return workspace_parts(parts); }
+const struct ops_cpu_kind SIMD_NAME(ops_cpu_f32) = {DTYPE_F32, DTYPE_F32, "cpu-f32", fill_table, workspace_parts};

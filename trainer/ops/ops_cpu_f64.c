@@ -6,5 +6,4 @@
 #define REAL_IS_F64 1
 #include "trainer/ops/ops_cpu_table_impl.h"
 
-void ops_cpu_fill_f64(struct ops_cpu *c) { fill_table(&c->ops); }
-int64_t ops_cpu_workspace_f64(int64_t parts[OPS_CPU_PARTS]) { return workspace_parts(parts); }
+const struct ops_cpu_kind SIMD_NAME(ops_cpu_f64) = {DTYPE_F64, DTYPE_F64, "cpu-f64", fill_table, workspace_parts};
