@@ -118,6 +118,17 @@ bool str_ends(const char *s, const char *suffix)
     return n >= m && memcmp(s + n - m, suffix, m) == 0;
 }
 
+void str_cut(char *out, size_t size, const char *text)
+{
+    size_t end = size - sizeof "...", word = end;
+    snprintf(out, size, "%s", text);
+    if (strlen(text) < size)
+        return;
+    while (word > end / 2 && text[word] != ' ')
+        word--;
+    memcpy(out + (word > end / 2 ? word : end), "...", sizeof "...");
+}
+
 enum { WORD_MAX = 64 };
 
 static size_t min_of(size_t a, size_t b)

@@ -36,6 +36,8 @@ int str_check(const struct str *s, struct err *err);
 
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
+/* Copies the text; what does not fit is left out from a whole word on, and "..." stands in its place. size: at least 4. */
+void str_cut(char *out, size_t size, const char *text);
 /* The entry of `names` (ended by NULL) nearest to `word` by edit distance, NULL if none is near: "did you mean". */
 const char *str_nearest(const char *word, const char *const *names);
 

@@ -22,7 +22,6 @@
 #include "base/spawn.h"
 #include "launcher/run/attempt.h"
 #include "launcher/run/foreign.h"
-#include "launcher/run/last_words.h"
 #include "launcher/run/limit.h"
 #include "launcher/run/node_agent.h"
 #include "launcher/run/owner.h"
@@ -520,8 +519,7 @@ static void ending_ask(struct agent *a)
 static void detail_make(const struct agent *a, const struct sched_step_status *end, bool is_short, const struct run_attempt *told,
                         char detail[STATE_TEXT_BYTES])
 {
-    char how[64], words[STATE_TEXT_BYTES - 100] = "", log[LIMIT_PATH_BYTES], more[STATE_TEXT_BYTES / 2] = "";
-    char needed[32], left[32];
+    char how[64], more[ATTEMPT_ENDING_BYTES] = "";
     const char *who = a->ending.who;
     if (a->state.wish == WISH_CANCEL) {
         snprintf(detail, STATE_TEXT_BYTES, "%s", a->state.cancel_by[0] ? a->state.cancel_by : "cancelled by 'reel cancel'");
@@ -537,17 +535,10 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
                  (long long)a->work.wrap.total_steps);
     else if (a->learned)
         attempt_ending_format(a->ending.why, more, sizeof more);
-    else if (told && told->disk_full && told->space.any)
-        snprintf(more, sizeof more, ": a checkpoint takes %s and the run's disk has %s left",
-                 num_format_bytes(told->space.needed_bytes, needed, sizeof needed),
-                 num_format_bytes(told->space.free_bytes, left, sizeof left));
-    else if (told && told->failed[0])
-        snprintf(more, sizeof more, " (%.120s)", told->failed);
-    else if (end->exit_code != 0 || end->exit_signal)
-        last_words_read(attempt_output_log(&a->attempt, log), words, sizeof words);
-    if (a->foreign.space.disbelieved)
-        snprintf(more, sizeof more, " (for a full disk, it says, but those of the run have room)");
-    snprintf(detail, STATE_TEXT_BYTES, "trainer %s%s%s%s; see logs/attempt-%lld.log", how, more, *words ? ": " : "", words,
+    else
+        attempt_told_format(&a->attempt, told, end->exit_code != 0 || end->exit_signal, more);
+    snprintf(detail, STATE_TEXT_BYTES, "trainer %s%s%s; see logs/attempt-%lld.log", how, more,
+             a->foreign.space.disbelieved ? " (for a full disk, it says, but those of the run have room)" : "",
              (long long)a->attempt.number);
 }
 

@@ -10,7 +10,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "launcher/run/last_words.h"
+#include "base/num.h"
+#include "base/str.h"
 
 static const double LET_GO_S = 30; /* for what the attempt before left behind to end */
 enum { KEEP_BYTES = 16 << 20 };    /* of events that wait for room on the disk */
@@ -42,6 +43,23 @@ void attempt_ending_format(enum sched_end why, char *out, size_t size)
 {
     const char *name = sched_end_name(why);
     snprintf(out, size, ", the job was being ended%s%s%s", *name ? " (" : "", name, *name ? ")" : "");
+}
+
+void attempt_told_format(const struct attempt *a, const struct run_attempt *told, bool failed, char out[ATTEMPT_ENDING_BYTES])
+{
+    char words[LAST_WORDS_BYTES] = "", log[LIMIT_PATH_BYTES], needed[32], left[32];
+    out[0] = 0;
+    if (told && told->disk_full && told->space.any) {
+        snprintf(out, ATTEMPT_ENDING_BYTES, ": a checkpoint takes %s and the run's disk has %s left",
+                 num_format_bytes(told->space.needed_bytes, needed, sizeof needed),
+                 num_format_bytes(told->space.free_bytes, left, sizeof left));
+    } else if (told && told->failed[0]) {
+        str_cut(words, sizeof words, told->failed);
+        snprintf(out, ATTEMPT_ENDING_BYTES, " (%s)", words);
+    } else if (failed) {
+        last_words_read(attempt_output_log(a, log), words, sizeof words);
+        snprintf(out, ATTEMPT_ENDING_BYTES, "%s%s", *words ? ": " : "", words);
+    }
 }
 
 const struct run_attempt *attempt_told(const struct run_state *s, int64_t number)

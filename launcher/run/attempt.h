@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "base/evlog.h"
 #include "base/lease.h"
+#include "launcher/run/last_words.h"
 #include "launcher/run/state.h"
 #include "launcher/sched/sched.h"
 
@@ -60,6 +61,9 @@ int attempt_flush(struct attempt *a); /* ERR_FULL: events still wait for room */
 
 /* ", the job was being ended (preempted)", for people; the brackets hold what the scheduler tells, and are not there when that is nothing. */
 void attempt_ending_format(enum sched_end why, char *out, size_t size);
+/* The same of what its trainer told (NULL: nothing), else of what it printed, if it failed. */
+enum { ATTEMPT_ENDING_BYTES = LAST_WORDS_BYTES + 8 };
+void attempt_told_format(const struct attempt *a, const struct run_attempt *told, bool failed, char out[ATTEMPT_ENDING_BYTES]);
 
 /* A trainer of ours that does not understand what it is told (exit status 2) ends before it has a log: its end and its sentence are told in
  * its name, as a refusal, for every other attempt would be told the same. */

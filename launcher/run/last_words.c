@@ -11,7 +11,7 @@
 #include "base/spawn.h"
 #include "base/str.h"
 
-enum { END_BYTES = 64 << 10, WORDS_BYTES = 75 };
+enum { END_BYTES = 64 << 10, TASK_BYTES = 80 };
 
 void last_words_exit(int code, int signo, char *out, size_t size)
 {
@@ -27,7 +27,8 @@ void last_words_exit(int code, int signo, char *out, size_t size)
 /* How srun names the task that ended it, and torchrun the one it saw fail first. */
 static bool names_task(const char *line)
 {
-    return (str_starts(line, "srun: error: ") && strstr(line, "task")) || strstr(line, "exitcode  :") || strstr(line, "failed (exitcode:");
+    return (str_starts(line, "srun: error: ") && strstr(line, "task")) || strstr(line, "exitcode  :") ||
+           strstr(line, "failed (exitcode:");
 }
 
 static bool tells_error(const char *line)
@@ -40,32 +41,59 @@ static bool tells_error(const char *line)
     return false;
 }
 
-static void words_add(char *out, size_t size, const char *words)
+/* What a rank says when another one, which may say more, has ended. */
+static bool tells_of_another(const char *line)
 {
-    size_t n = strlen(out);
-    if (n < size)
-        snprintf(out + n, size - n, "%s%.*s", n ? "; " : "", WORDS_BYTES, words);
+    static const char *const words[] = {"of the world is gone", "hangs or is gone", "onnection reset", "onnection closed", "onnection refused",
+                                        "ConnectionError", "roken pipe", "remote process exited", "DistBackendError"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strstr(line, words[i]))
+            return true;
+    return false;
+}
+
+/* Does this line tell more of why it ended than the one found so far? What comes behind the task that failed first follows from it. */
+static bool tells_more(const char *line, const char *error, const char *task)
+{
+    if (!tells_error(line) || str_starts(line, "srun: ") || str_starts(line, "slurmstepd"))
+        return false;
+    if (!error || tells_of_another(line))
+        return !error;
+    return !task || tells_of_another(error);
+}
+
+/* Makes one text of the lines: whatever a terminal would not print is replaced. */
+static void text_clean(char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (((unsigned char)text[i] < ' ' && text[i] != '\n' && text[i] != '\r') || (unsigned char)text[i] >= 0x7f)
+            text[i] = (unsigned char)text[i] < ' ' ? ' ' : '?';
+}
+
+/* The task's line is short and has its room; the error takes the rest. */
+static void words_put(const char *error, const char *task, char *out, size_t size)
+{
+    char who[TASK_BYTES] = "";
+    if (task)
+        str_cut(who, sizeof who, task);
+    str_cut(out, error && task ? size - strlen(who) - strlen("; ") : size, error ? error : who);
+    if (error && task)
+        snprintf(out + strlen(out), size - strlen(out), "; %s", who);
 }
 
 void last_words_find(char *text, size_t n, char *out, size_t size)
 {
     const char *task = NULL, *error = NULL;
     char *save = NULL;
-    out[0] = 0;
-    for (size_t i = 0; i < n; i++)
-        if (((unsigned char)text[i] < ' ' && text[i] != '\n' && text[i] != '\r') || (unsigned char)text[i] >= 0x7f)
-            text[i] = (unsigned char)text[i] < ' ' ? ' ' : '?';
+    text_clean(text, n);
     for (char *line = strtok_r(text, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save)) {
         line += strspn(line, " ");
         if (names_task(line))
             task = task ? task : line;
-        else if (tells_error(line) && !str_starts(line, "srun: ") && !str_starts(line, "slurmstepd") && !(task && error))
-            error = line; /* what comes behind the task that failed first follows from it */
+        else if (tells_more(line, error, task))
+            error = line;
     }
-    if (task)
-        words_add(out, size, task);
-    if (error)
-        words_add(out, size, error);
+    words_put(error, task, out, size);
 }
 
 /* The last END_BYTES of a log; "" when there is none. Returns new; NULL when out of memory. */

@@ -8,8 +8,12 @@
 /* "exited with 137 (128 + SIGKILL)", "died of SIGKILL (signal 9)", "exited with 1". code, signo: as a step's status has them. */
 void last_words_exit(int code, int signo, char *out, size_t size);
 
-/* From the end of what it printed: which task failed first, where srun or torchrun says so, and the last line before that tells of an
- * error ("OutOfMemoryError: CUDA out of memory. …"). "" when nothing looks like either. Pure; the text is changed. */
+/* How many bytes of a trainer's words go into one clause. */
+enum { LAST_WORDS_BYTES = 340 };
+
+/* From the end of what it printed: the line that tells of an error ("OutOfMemoryError: CUDA out of memory. ...") of the rank that failed
+ * first, and behind it which task that was, where srun or torchrun says so. A rank that tells only that another one is gone is believed
+ * where no other says more. "" when nothing looks like either. Pure; the text is changed. */
 void last_words_find(char *text, size_t n, char *out, size_t size);
 /* The same of a log. */
 void last_words_read(const char *path, char *out, size_t size);

@@ -420,11 +420,11 @@ static bool is_failed(const struct run_state *s, const struct run_attempt *last,
     if (last->number <= s->retried_after)
         return false;
     if (last->cause == CAUSE_DIVERGED) /* the same numbers would come again */
-        snprintf(text, STATE_TEXT_BYTES, "training diverged: %.160s", last->detail);
+        snprintf(text, STATE_TEXT_BYTES, "training diverged: %.450s", last->detail);
     else if (last->cause == CAUSE_CRASH && last->refused_input) /* and so would the same refusal */
         snprintf(text, STATE_TEXT_BYTES, "%s", last->failed);
     else if (bound > 0 && count >= bound)
-        snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.200s", (long long)count, budget_name(last->cause), last->detail);
+        snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.450s", (long long)count, budget_name(last->cause), last->detail);
     else if (budget->wall_s > 0 && lasted_s(s, last) > budget->wall_s)
         snprintf(text, STATE_TEXT_BYTES, "the wall-clock budget of %.0f s is spent", budget->wall_s);
     return text[0] != 0;

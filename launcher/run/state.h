@@ -43,7 +43,7 @@ extern const char *const attempt_cause_names[]; /* ended by NULL; "" for CAUSE_N
 /* What its owner wants of it: the newest word counts, by turn, then by time, then the stronger one. */
 enum run_wish { WISH_RUN, WISH_PAUSE, WISH_CANCEL };
 
-enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 256 };
+enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 512 };
 
 struct run_attempt {
     int64_t number; /* from 1 */

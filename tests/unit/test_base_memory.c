@@ -114,6 +114,25 @@ static void test_str_ends(void **state)
     assert_true(str_ends("abc", "bc") && str_ends("abc", "") && !str_ends("bc", "abc"));
 }
 
+static void test_str_cut(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t size;
+        const char *want;
+    } table[] = {
+        {"", 8, ""}, {"rank 1", 7, "rank 1"}, {"rank 1 is gone", 15, "rank 1 is gone"},
+        {"rank 1 is gone", 14, "rank 1 is..."}, {"rank 1 is gone", 13, "rank 1 is..."}, {"rank 1 is gone", 12, "rank 1..."},
+        {"reduce-scatter", 10, "reduce..."}, {"a reduce-scatter", 10, "a redu..."}, {"gone", 4, "..."},
+    };
+    char out[16];
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        str_cut(out, table[i].size, table[i].text);
+        assert_string_equal(out, table[i].want);
+    }
+}
+
 static void test_nearest(void **state)
 {
     (void)state;
@@ -138,6 +157,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arena_pieces), cmocka_unit_test(test_arena_limits), cmocka_unit_test(test_str_grows),
         cmocka_unit_test(test_str_limit),    cmocka_unit_test(test_str_ends),     cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_str_cut),
     };
     return cmocka_run_group_tests_name("base_memory", tests, NULL, NULL);
 }

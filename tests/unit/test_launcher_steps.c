@@ -323,20 +323,29 @@ static void test_last_words(void **state)
     } rows[] = {
         {"step 1\nTraceback (most recent call last):\n  File \"t.py\", line 3\nRuntimeError: CUDA error: an illegal memory access\nsrun: error: n3: task 5: Exited with exit code 1\n"
          "srun: error: n1: task 1: Exited with exit code 1\n",
-         "srun: error: n3: task 5: Exited with exit code 1; RuntimeError: CUDA error: an illegal memory access"},
+         "RuntimeError: CUDA error: an illegal memory access; srun: error: n3: task 5: Exited with exit code 1"},
         {"RuntimeError: CUDA out of memory\nsrun: error: n1: task 1: Exited with exit code 3\nsrun: launch/slurm: _step_signal: Terminating StepId=1.0\n"
          "slurmstepd-n0: error: *** STEP 1.0 ON n0 CANCELLED AT 2026-11-22T18:20:29 ***\nConnectionError: rank 1 is gone\nsrun: error: n0: task 0: Terminated\n",
-         "srun: error: n1: task 1: Exited with exit code 3; RuntimeError: CUDA out of memory"},
+         "RuntimeError: CUDA out of memory; srun: error: n1: task 1: Exited with exit code 3"},
+        {"ConnectionError: rank 1 is gone\nsrun: error: n1: task 1: Exited with exit code 3\nRuntimeError: CUDA out of memory\n",
+         "RuntimeError: CUDA out of memory; srun: error: n1: task 1: Exited with exit code 3"},
+        {"reel-train: error: step 5: rank 1 of the world is gone: its process 6389 has ended (killed, or crashed) without a word; rank 3 waited "
+         "for reduce-scatter 'gradients of a unit' in group shard of 4 ranks: run it again from what was saved\n"
+         "reel-train: error: step 5: rank 3 of the world is gone: its process 6395 has ended (killed, or crashed) without a word\n"
+         "srun: error: n1: task 3: Exited with exit code 75\nsrun: error: n0: task 1: Killed\n",
+         "reel-train: error: step 5: rank 1 of the world is gone: its process 6389 has ended (killed, or crashed) without a word; rank 3 waited "
+         "for reduce-scatter 'gradients of a unit' in group shard of 4 ranks: run it again from what was saved; "
+         "srun: error: n1: task 3: Exited with exit code 75"},
         {"slurmstepd: error: Detected 1 oom-kill event\nsrun: error: n0: task 0: Out Of Memory\n", "srun: error: n0: task 0: Out Of Memory"},
         {"OSError: [Errno 28] No space left on device\r\n\x1b[31mbye\x1b[0m\n", "OSError: [Errno 28] No space left on device"},
         {"ValueError: caf\xe9 \xff\n", "ValueError: caf? ?"},
         {"step 1\nstep 2\n", ""},
         {"", ""},
     };
-    char out[256];
+    char out[LAST_WORDS_BYTES];
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        char text[512];
+        char text[1024];
         snprintf(text, sizeof text, "%s", rows[i].text);
         last_words_find(text, strlen(text), out, sizeof out);
         assert_string_equal(out, rows[i].words);
