@@ -49,12 +49,15 @@ static const double PAUSE_S = 0.005, PAUSE_MOST_S = 0.1, PAUSE_ELSEWHERE_S = 0.2
 double lease_beat_s = LEASE_BEAT_S, lease_silent_s = LEASE_SILENT_S;
 
 struct lease {
-    struct lease *next; /* of those that the thread renews */
-    char *path, *file;  /* the folder; the file in it */
+    char *path, *file; /* the folder; the file in it */
     char name[NAME_BYTES];
     int64_t rank, beats;
     pid_t pid; /* who took it */
     atomic_bool lost;
+    pthread_t keeper; /* renews it until it is dropped */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool dropped;
 };
 
 static int fail(struct err *err, const char *verb, const char *path)
@@ -70,13 +73,6 @@ static int fail(struct err *err, const char *verb, const char *path)
 }
 
 /* ---- renewing ---- */
-
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct lease *first;
-    bool runs;
-} keeper = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool is_gone(int error) { return error == ENOENT || error == ESTALE || error == ENOTDIR; }
 
@@ -107,80 +103,47 @@ static struct timespec next_beat(void)
     return at;
 }
 
-/* A lease that is taken meanwhile wakes the thread, and must not put the others' renewal off. */
+/* Each lease has a thread of its own, so that a file system that does not answer keeps nobody from the leases of others. */
 static void *keeper_main(void *arg)
 {
+    struct lease *l = arg;
     struct timespec at = next_beat();
-    (void)arg;
-    pthread_mutex_lock(&keeper.lock);
-    for (;;)
-        if (!keeper.first) {
-            pthread_cond_wait(&keeper.changed, &keeper.lock);
+    pthread_mutex_lock(&l->lock);
+    while (!l->dropped && !atomic_load(&l->lost))
+        if (pthread_cond_timedwait(&l->changed, &l->lock, &at) == ETIMEDOUT) {
+            pthread_mutex_unlock(&l->lock);
+            renew(l);
             at = next_beat();
-        } else if (pthread_cond_timedwait(&keeper.changed, &keeper.lock, &at) == ETIMEDOUT) {
-            for (struct lease *l = keeper.first; l; l = l->next)
-                renew(l);
-            at = next_beat();
+            pthread_mutex_lock(&l->lock);
         }
+    pthread_mutex_unlock(&l->lock);
     return NULL;
 }
 
-/* A forked child holds nothing and renews nothing. */
-static void keeper_forget(void)
+static int keeper_start(struct lease *l, struct err *err)
 {
-    pthread_mutex_init(&keeper.lock, NULL);
-    keeper.first = NULL;
-    keeper.runs = false;
-}
-
-static int keeper_start(struct err *err)
-{
-    static bool forgets;
     pthread_condattr_t monotonic;
-    pthread_attr_t attr;
-    pthread_t thread;
     sigset_t all, before;
-    if (keeper.runs)
-        return 0;
-    if (!forgets)
-        forgets = pthread_atfork(NULL, NULL, keeper_forget) == 0;
+    pthread_mutex_init(&l->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&keeper.changed, &monotonic);
+    pthread_cond_init(&l->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the other threads' */
-    int failed = pthread_create(&thread, &attr, keeper_main, NULL);
+    int failed = pthread_create(&l->keeper, NULL, keeper_main, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    keeper.runs = !failed;
     return failed ? err_set(err, ERR_ENV, "cannot start the thread that renews leases: %s", strerror(failed)) : 0;
 }
 
-static int keeper_add(struct lease *l, struct err *err)
+/* Waits for a renewal that has begun: on NFS a file that is unlinked while it is open leaves an entry in the folder. */
+static void keeper_end(struct lease *l)
 {
-    pthread_mutex_lock(&keeper.lock);
-    int rc = keeper_start(err);
-    if (rc == 0) {
-        l->next = keeper.first;
-        keeper.first = l;
-        pthread_cond_signal(&keeper.changed);
-    }
-    pthread_mutex_unlock(&keeper.lock);
-    return rc;
-}
-
-static void keeper_remove(const struct lease *l)
-{
-    pthread_mutex_lock(&keeper.lock);
-    for (struct lease **p = &keeper.first; *p; p = &(*p)->next)
-        if (*p == l) {
-            *p = l->next;
-            break;
-        }
-    pthread_mutex_unlock(&keeper.lock);
+    pthread_mutex_lock(&l->lock);
+    l->dropped = true;
+    pthread_cond_signal(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->keeper, NULL);
 }
 
 /* ---- holders ---- */
@@ -437,7 +400,7 @@ int lease_take_over(const char *path, int64_t rank, double wait_s, struct lease 
 {
     struct lease *l = NULL;
     int rc = lease_new(path, rank, &l, err);
-    if (rc == 0 && (rc = take(l, wait_s, err)) == 0 && (rc = keeper_add(l, err)) < 0)
+    if (rc == 0 && (rc = take(l, wait_s, err)) == 0 && (rc = keeper_start(l, err)) < 0)
         folder_remove(l->path, l->file);
     if (rc == 0)
         *out = l;
@@ -456,7 +419,7 @@ void lease_drop(struct lease *l)
     if (!l)
         return;
     if (l->pid == getpid()) {
-        keeper_remove(l);
+        keeper_end(l);
         folder_remove(l->path, l->file);
     }
     lease_free(l);

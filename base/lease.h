@@ -6,7 +6,7 @@
  * has: the essay at the top of lease.c.
  *
  * Who holds a lease is judged so: on this host (boot id and pid namespace) by its process, at once; on another host by silence. A thread of
- * the holder renews every lease it has each LEASE_BEAT_S; whoever waits and sees nothing change for LEASE_SILENT_S of its own time takes
+ * the holder renews each lease every LEASE_BEAT_S; whoever waits and sees nothing change for LEASE_SILENT_S of its own time takes
  * over. No two clocks are compared. A holder that was stopped for longer finds its lease gone: who acts on one after a while asks
  * lease_check before each step that must not be made twice.
  *
@@ -14,6 +14,9 @@
  *     lease_take(path, 30, &l, err);    // ERR_BUSY: somebody lives who has it
  *     …  lease_check(l, err)  …         // ERR_BUSY: it was taken from us
  *     lease_drop(l);
+ *
+ * Each lease is renewed by a thread of its own: where a file system does not answer, lease_check and lease_drop of a lease on it wait for
+ * it, and nothing else does.
  *
  * A child made by fork holds nothing. A process that ends without lease_drop leaves a folder, and whoever comes next removes it.
  */

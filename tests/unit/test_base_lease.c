@@ -27,6 +27,7 @@
 static enum { FS_SOUND, FS_REPLY_LOST, FS_NOT_OVER_EMPTY, FS_FAILS, FS_UNREADABLE } fs_as;
 static int fs_countdown; /* with FS_FAILS: calls until the one that fails */
 static int locks_asked;
+static atomic_int hangs; /* opens of files below "away" wait while this is 1, and make it 2 */
 
 int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
@@ -87,6 +88,9 @@ int __wrap_open(const char *path, int flags, ...)
     va_start(ap, flags);
     mode_t mode = flags & O_CREAT ? va_arg(ap, mode_t) : 0;
     va_end(ap);
+    if (strstr(path, "/away/") && atomic_load(&hangs))
+        for (atomic_store(&hangs, 2); atomic_load(&hangs);)
+            __real_clock_sleep_s(0.01);
     if (fs_as == FS_UNREADABLE && (flags & O_ACCMODE) == O_RDONLY && strstr(path, "/lock/")) {
         errno = EACCES;
         return -1;
@@ -408,6 +412,36 @@ static void others_do_not_put_it_off(void **state)
     lease_beat_s = LEASE_BEAT_S;
 }
 
+/* The server of one file system is away: the leases of another are renewed, dropped and taken, and the first is found to be ours still. */
+static void a_file_system_that_hangs(void **state)
+{
+    char file[LIMIT_PATH_BYTES], before[64], now[64];
+    struct lease *away = NULL, *other = NULL;
+    (void)state;
+    lease_beat_s = 0.05;
+    assert_int_equal(file_mkdirs(in_scratch("away"), NULL), 0);
+    assert_int_equal(lease_take(in_scratch("away/lock"), 0, &away, NULL), 0);
+    struct lease *l = taken(0);
+    find_file(file, sizeof file);
+    atomic_store(&hangs, 1);
+    while (atomic_load(&hangs) != 2)
+        __real_clock_sleep_s(0.01);
+    alarm(120); /* who waits for the file system waits for ever */
+    said(file, before);
+    do {
+        clock_sleep_s(0.01);
+        said(file, now);
+    } while (strcmp(before, now) == 0);
+    assert_int_equal(lease_take(in_scratch("other"), 0, &other, NULL), 0);
+    lease_drop(other);
+    lease_drop(l);
+    assert_false(lease_is_lost(away));
+    alarm(0);
+    atomic_store(&hangs, 0);
+    lease_drop(away);
+    lease_beat_s = LEASE_BEAT_S;
+}
+
 /* ---- several users ---- */
 
 /* Its beat cannot be read: whether it lives nobody can say, and the wait has an end. */
@@ -564,6 +598,7 @@ int main(void)
         IN_SCRATCH(a_higher_rank_takes_over),
         IN_SCRATCH(it_is_renewed),
         IN_SCRATCH(others_do_not_put_it_off),
+        IN_SCRATCH(a_file_system_that_hangs),
         IN_SCRATCH(a_holder_that_cannot_be_read),
         IN_SCRATCH(a_group_reads_it),
         IN_SCRATCH(file_systems_that_differ),
