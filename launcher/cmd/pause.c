@@ -29,7 +29,7 @@ int cmd_pause_run(const struct opt_values *v, struct cmd_env *env, struct err *e
     char line[512];
     int rc = wish_open(&w, v, env, err);
     if (rc == 0 && w.dry_run)
-        rc = control_may(&w.state, &w.l.budget, CONTROL_PAUSE, err);
+        rc = control_may(&w.l, w.s, &w.state, CONTROL_PAUSE, err);
     if (rc == 0 && !w.dry_run && (rc = control_pause(&w.l, w.s, err)) == 0)
         rc = run_state_load(w.l.run_dir, &w.state, err);
     snprintf(line, sizeof line, "%s run '%s': 'reel resume' brings it back%s", w.dry_run ? "would pause" : "pausing", w.state.name,

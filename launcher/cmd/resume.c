@@ -19,7 +19,7 @@ int cmd_resume_run(const struct opt_values *v, struct cmd_env *env, struct err *
     char line[256];
     int rc = wish_open(&w, v, env, err);
     if (rc == 0 && w.dry_run)
-        rc = control_may(&w.state, &w.l.budget, CONTROL_RESUME, err);
+        rc = control_may(&w.l, w.s, &w.state, CONTROL_RESUME, err);
     snprintf(line, sizeof line, "would let run '%s' go on, which is %s", w.state.name, rc == 0 ? run_state_word(&w.state, &w.l.budget) : "");
     if (rc == 0 && w.dry_run)
         rc = wish_print(&w, "reel.resume/1", line, err);

@@ -22,7 +22,7 @@ int cmd_retry_run(const struct opt_values *v, struct cmd_env *env, struct err *e
     struct control_retry how = {opt_bool(v, "reset-budget"), opt_text(v, "exclude")};
     int rc = wish_open(&w, v, env, err);
     if (rc == 0 && w.dry_run)
-        rc = control_may(&w.state, &w.l.budget, CONTROL_RETRY, err);
+        rc = control_may(&w.l, w.s, &w.state, CONTROL_RETRY, err);
     snprintf(line, sizeof line, "would retry run '%s', which is %s", w.state.name, rc == 0 ? run_state_word(&w.state, &w.l.budget) : "");
     if (rc == 0 && w.dry_run)
         rc = wish_print(&w, "reel.retry/1", line, err);

@@ -40,21 +40,6 @@ static void measure(struct removal *r)
         fts_close(tree);
 }
 
-/* Its log says that the run is over; what does the scheduler say of its job? */
-static int left_over_check(const struct removal *r, const struct launch *l, struct sched *s, const struct run_state *state, struct err *err)
-{
-    char job[SCHED_ID_BYTES], how[LIMIT_NAME_BYTES + 32];
-    enum sched_state now;
-    int rc = control_left_over(l, s, state, job, &now, err);
-    if (rc < 0)
-        return err_context(err, "whether a job of run '%s' lives cannot be asked", r->name);
-    if (!job[0])
-        return 0;
-    snprintf(how, sizeof how, l->wrapped ? "scancel %s" : "reel cancel %s", l->wrapped ? job : r->name);
-    return err_set(err, ERR_NO, "run '%s' is %s, but its job %s is %s at the scheduler: end it by '%s'", r->name,
-                   run_state_word(state, &l->budget), job, sched_state_name(now), how);
-}
-
 /* A folder whose run.json is damaged or gone has its logs still: they say what its job is. */
 static int unused_check(const struct removal *r, const struct cmd_env *env, const struct run_state *state, struct err *err)
 {
@@ -73,7 +58,7 @@ static int unused_check(const struct removal *r, const struct cmd_env *env, cons
     if (rc == 0 && lives)
         rc = err_set(err, ERR_NO, "run '%s' is in use: %s; end it by 'reel cancel', or pause it", r->name, what);
     else if (rc == 0)
-        rc = left_over_check(r, &l, s, state, err);
+        rc = control_left_over_check(&l, s, state, err);
     sched_close(s);
     return rc;
 }

@@ -138,6 +138,21 @@ int control_left_over(const struct launch *l, struct sched *s, const struct run_
     return rc;
 }
 
+int control_left_over_check(const struct launch *l, struct sched *s, const struct run_state *state, struct err *err)
+{
+    const char *name = state->name[0] ? state->name : l->run_id;
+    char job[SCHED_ID_BYTES], how[LIMIT_NAME_BYTES + 32];
+    enum sched_state now;
+    int rc = control_left_over(l, s, state, job, &now, err);
+    if (rc < 0)
+        return err_context(err, "whether a job of run '%s' lives cannot be asked", name);
+    if (!job[0])
+        return 0;
+    snprintf(how, sizeof how, l->wrapped ? "scancel %s" : "reel cancel %s", l->wrapped ? job : name);
+    return err_set(err, ERR_NO, "run '%s' is %s, but its job %s is %s at the scheduler: end it by '%s'", name,
+                   run_state_word(state, &l->budget), job, sched_state_name(now), how);
+}
+
 /* ---- wishes ---- */
 
 static int wish_put(const struct launch *l, const struct run_state *s, const char *kind, const struct control_retry *retry, struct err *err)
@@ -198,11 +213,17 @@ static int retry_may(const struct run_state *state, const struct run_budget *bud
                    next == RUN_NEXT_PAUSED ? ", a paused one goes on by 'reel resume'" : "");
 }
 
-int control_may(const struct run_state *state, const struct run_budget *budget, enum control_wish wish, struct err *err)
+static int wish_may(const struct run_state *state, const struct run_budget *budget, enum control_wish wish, struct err *err)
 {
     static int (*const may[])(const struct run_state *, const struct run_budget *, enum run_next, struct err *) = {
         [CONTROL_PAUSE] = pause_may, [CONTROL_RESUME] = resume_may, [CONTROL_RETRY] = retry_may};
     return may[wish](state, budget, run_state_next(state, budget, NULL), err);
+}
+
+int control_may(const struct launch *l, struct sched *s, const struct run_state *state, enum control_wish wish, struct err *err)
+{
+    int rc = wish_may(state, &l->budget, wish, err);
+    return rc < 0 || wish == CONTROL_PAUSE ? rc : control_left_over_check(l, s, state, err);
 }
 
 static int pause_locked(const struct launch *l, struct sched *s, const struct run_state *state, struct err *err)
@@ -238,7 +259,9 @@ static int still_check(const struct launch *l, struct sched *s, const struct run
     int rc = launch_owner_check(l, err);
     if (rc == 0)
         rc = control_lives(l, s, state, &lives, what, err);
-    return rc == 0 && lives ? err_set(err, ERR_BUSY, "run '%s' has not ended yet: %s", state->name, what) : rc;
+    if (rc == 0 && lives)
+        rc = err_set(err, ERR_BUSY, "run '%s' has not ended yet: %s", state->name, what);
+    return rc < 0 ? rc : control_left_over_check(l, s, state, err);
 }
 
 int control_resume(const struct launch *l, struct sched *s, struct err *err)
@@ -248,7 +271,7 @@ int control_resume(const struct launch *l, struct sched *s, struct err *err)
     run_state_init(&state);
     int rc = launch_lock(l, &lock, &state, err);
     if (rc == 0)
-        rc = control_may(&state, &l->budget, CONTROL_RESUME, err);
+        rc = wish_may(&state, &l->budget, CONTROL_RESUME, err);
     if (rc == 0 && (rc = still_check(l, s, &state, err)) == 0)
         rc = wish_put(l, &state, "resume_requested", NULL, err);
     run_state_release(&state);
@@ -300,7 +323,7 @@ static int exclude_add(const struct launch *l, const struct run_state *state, co
 
 static int retry_locked(const struct launch *l, struct sched *s, const struct run_state *state, const struct control_retry *how, struct err *err)
 {
-    int rc = control_may(state, &l->budget, CONTROL_RETRY, err);
+    int rc = wish_may(state, &l->budget, CONTROL_RETRY, err);
     if (rc == 0)
         rc = still_check(l, s, state, err);
     if (rc == 0 && how->exclude)

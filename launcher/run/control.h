@@ -16,20 +16,21 @@
 #include "launcher/run/launch.h"
 
 enum control_wish { CONTROL_PAUSE, CONTROL_RESUME, CONTROL_RETRY };
-/* Would the call below be refused for what the run is? ERR_NO; changes nothing. */
-int control_may(const struct run_state *state, const struct run_budget *budget, enum control_wish wish, struct err *err);
+/* Would the call below be refused for what the run is, or for a job of it that is left over? ERR_NO; changes nothing. */
+int control_may(const struct launch *l, struct sched *s, const struct run_state *state, enum control_wish wish, struct err *err);
 
 /* s may be NULL for a wrapped run. ERR_NO when the run is over. */
 int control_pause(const struct launch *l, struct sched *s, struct err *err);
 
-/* ERR_NO when it is not paused; ERR_BUSY while its job still ends. */
+/* ERR_NO when it is not paused, or a job of it is left over; ERR_BUSY while its job still ends. */
 int control_resume(const struct launch *l, struct sched *s, struct err *err);
 
 struct control_retry {
     bool reset_budget;   /* what ended it is forgotten altogether; else it has one attempt before it counts again */
     const char *exclude; /* nodes added to resources.exclude; NULL: none */
 };
-/* ERR_NO when it is neither failed nor cancelled; ERR_BUSY while its job still ends; ERR_INPUT for nodes to exclude where there are none. */
+/* ERR_NO when it is neither failed nor cancelled, or a job of it is left over; ERR_BUSY while its job still ends; ERR_INPUT for nodes to
+ * exclude where there are none. */
 int control_retry(const struct launch *l, struct sched *s, const struct control_retry *how, struct err *err);
 
 /* Does a job of the run live, as far as its log and its scheduler tell? `what` names it for people. In doubt it does. s: the scheduler of
@@ -40,5 +41,7 @@ int control_lives(const struct launch *l, struct sched *s, const struct run_stat
  * is "" when there is none, which is waited for while the end was told but seconds ago: an agent tells it before its job ends. */
 int control_left_over(const struct launch *l, struct sched *s, const struct run_state *state, char id[SCHED_ID_BYTES],
                       enum sched_state *job_state, struct err *err);
+/* ERR_NO when there is one, naming it and the command that ends it. */
+int control_left_over_check(const struct launch *l, struct sched *s, const struct run_state *state, struct err *err);
 
 #endif
