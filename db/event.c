@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/str.h"
 
-enum { Q_INSERT, Q_KNOWN, Q_DROP, Q_CONFLICT, Q_STEP, Q_START, Q_TRIAL, N_QUERIES };
+enum { Q_INSERT, Q_KNOWN, Q_DROP, Q_CONFLICT, Q_STEP, Q_START, Q_TRIAL, Q_LAYOUT, N_QUERIES };
 static const char *const sql[N_QUERIES] = {
     [Q_INSERT] = "INSERT INTO event(run, attempt, writer, seq, kind, wall, mono, boot, host, json)"
                  " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING RETURNING id",
@@ -24,6 +24,7 @@ static const char *const sql[N_QUERIES] = {
                 " world, device, dtype, peak_flops, peak_source, flops_formula, config_hash, trial)"
                 " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
     [Q_TRIAL] = "INSERT INTO trial_event(event, tune, trial, kind, seq) VALUES (?1, ?2, ?3, ?4, ?5)",
+    [Q_LAYOUT] = "INSERT INTO layout(text) VALUES (?1) ON CONFLICT DO NOTHING",
 };
 
 struct event_writer {
@@ -169,7 +170,12 @@ static int project_trial(struct event_writer *w, int64_t id, const struct event_
     bind_text(q, 3, e, "trial");
     bind_text(q, 4, e, "ev");
     store_bind_int(q, 5, k->seq);
-    return run_once(q, NULL, err);
+    int rc = run_once(q, NULL, err);
+    const char *layout = json_text(e, "layout", NULL);
+    if (rc < 0 || !layout)
+        return rc;
+    store_bind_text(w->q[Q_LAYOUT], 1, layout);
+    return run_once(w->q[Q_LAYOUT], NULL, err);
 }
 
 static int project(struct event_writer *w, int64_t id, const struct event_key *k, const cJSON *e, struct err *err)

@@ -16,6 +16,7 @@
 #include "base/num.h"
 #include "db/event.h"
 #include "db/fold.h"
+#include "profiles/layout.h"
 
 enum { HASH_HEX_BYTES = 17 };
 
@@ -412,6 +413,50 @@ static int runs_fold(struct ingest *in, struct err *err)
     return rc;
 }
 
+/* ---- layouts ---- */
+
+/* Writes the keys of a layout into its row. A text that is no layout keeps no row. */
+static int layout_row_write(struct store *db, const char *text, struct err *err)
+{
+    static const char update[] =
+        "UPDATE layout SET tp = ?2, sp = ?3, cp = ?4, pp = ?5, vpp = ?6, dp = ?7, zero = ?8, fsdp = ?9,"
+        " mbs = ?10, recompute_layers = ?11, cp_kind = ?12, recompute = ?13 WHERE text = ?1";
+    struct layout l;
+    struct store_query *q = NULL;
+    if (layout_parse(text, &l, NULL) < 0)
+        return ask1(db, "DELETE FROM layout WHERE text = ?1", text, err);
+    const int64_t numbers[] = {l.tp, l.sp, l.cp, l.pp, l.vpp, l.dp, l.zero, l.fsdp, l.mbs, l.recompute_layers};
+    int rc = store_ask(db, update, &q, err), n = (int)ARRAY_LEN(numbers);
+    if (rc == 0) {
+        store_bind_text(q, 1, text);
+        for (int i = 0; i < n; i++)
+            store_bind_int(q, 2 + i, numbers[i]);
+        store_bind_text(q, 2 + n, cp_kind_names[l.cp_kind]);
+        store_bind_text(q, 3 + n, recompute_names[l.recompute]);
+        rc = store_next(q, err);
+    }
+    store_end(q);
+    return rc < 0 ? rc : 0;
+}
+
+/* Reads the layouts that came as text, with new events or out of an older database. */
+static int layouts_read(struct store *db, struct err *err)
+{
+    int rc = 1;
+    while (rc > 0) {
+        struct store_query *q = NULL;
+        char *text = NULL;
+        rc = store_ask(db, "SELECT text FROM layout WHERE tp IS NULL LIMIT 1", &q, err);
+        if (rc == 0 && (rc = store_next(q, err)) > 0 && !(text = strdup(store_text(q, 0))))
+            rc = err_set(err, ERR_NOMEM, "out of memory reading layouts");
+        store_end(q);
+        if (text && (rc = layout_row_write(db, text, err)) == 0)
+            rc = 1;
+        free(text);
+    }
+    return rc;
+}
+
 static int report_fill(struct ingest *in, struct err *err)
 {
     int rc = store_ask_int(in->db, "SELECT count(*) FROM damage", &in->report.damage, err);
@@ -440,6 +485,8 @@ static int ingest_all(struct ingest *in, const char *const *dirs, size_t n_dirs,
         rc = files_each(in, log_file_ingest, err);
     if (rc == 0)
         rc = runs_fold(in, err);
+    if (rc == 0)
+        rc = layouts_read(in->db, err);
     if (rc == 0)
         rc = report_fill(in, err);
     if (rc == 0)

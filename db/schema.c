@@ -6,6 +6,7 @@
  *    that could not be read), `conflict` (events that lost against another under the same key).
  * 2. `event`, one row an event, whole text included; and projections of single events into typed columns where many
  *    rows are to be asked quickly: `step`, `train_start`, `trial_event`. A projection's key is its event's; it goes with it.
+ *    `layout` holds the keys of each layout that a trial names by its text.
  * 3. What is computed from one run's events together, brought up to date whenever the run has new ones (db/fold.c): `run_clock`,
  *    the difference between a host's monotonic clock and UTC, and `span`, the run's time by cause; tables fold* are the fold's memory.
  *
@@ -85,6 +86,12 @@ static const char *const steps[] = {
     "", /* v_change.extended, value by value */
     /* Of an attempt's ends the first counts now, not the last. */
     "INSERT OR IGNORE INTO refold SELECT DISTINCT run FROM event;",
+    /* The layouts of trials, one row a text; the keys of a new row are NULL until the ingest has read it. */
+    "CREATE TABLE layout(text TEXT PRIMARY KEY, tp INTEGER, sp INTEGER, cp INTEGER, cp_kind TEXT, pp INTEGER,"
+    " vpp INTEGER, dp INTEGER, zero INTEGER, fsdp INTEGER, mbs INTEGER, recompute TEXT, recompute_layers INTEGER)"
+    " STRICT, WITHOUT ROWID;"
+    "INSERT OR IGNORE INTO layout(text) SELECT json_extract(e.json, '$.layout') FROM trial_event t JOIN event e ON e.id = t.event"
+    " WHERE json_type(e.json, '$.layout') = 'text';",
 };
 
 int schema_version(void) { return (int)ARRAY_LEN(steps); }
@@ -99,7 +106,6 @@ struct view {
 #define FIRST_OF(key, event_kind)                                                                         \
     "(SELECT " FIELD(key) " FROM event e WHERE e.kind = '" event_kind "' AND e.run = a.run AND e.attempt = a.attempt" \
     " ORDER BY e.seq, e.writer LIMIT 1)"
-#define LAYOUT(key) "json_extract(l.keys, '$." key "')"
 
 static const struct view views[] = {
     {"event_time",
@@ -261,22 +267,17 @@ static const struct view views[] = {
      "  (SELECT id FROM event WHERE kind = 'tune_started' AND run = k.tune ORDER BY seq DESC LIMIT 1) AS tuned FROM k),"
      " j AS (SELECT p.tune, p.trial, p.started, x.json AS px, y.json AS ey, z.json AS tz,"
      "  json_extract(x.json, '$.layout') AS layout FROM p LEFT JOIN event x ON x.id = p.predicted"
-     "  LEFT JOIN event y ON y.id = p.ended LEFT JOIN event z ON z.id = p.tuned),"
-     " l AS (SELECT j.*, '{\"' || replace(replace(layout, '=', '\":\"'), ',', '\",\"') || '\"}' AS text FROM j),"
-     " m AS (SELECT l.*, CASE WHEN json_valid(l.layout) THEN l.layout WHEN json_valid(l.text) THEN l.text END AS keys FROM l)"
+     "  LEFT JOIN event y ON y.id = p.ended LEFT JOIN event z ON z.id = p.tuned)"
      " SELECT l.trial, l.tune, json_extract(l.tz, '$.model') AS model, json_extract(l.tz, '$.extent') AS seq,"
-     " coalesce(json_extract(l.ey, '$.gpus'), json_extract(l.tz, '$.ranks')) AS gpus, json_extract(l.tz, '$.device') AS device,"
-     " l.layout, CAST(" LAYOUT("tp") " AS INTEGER) AS tp, CAST(" LAYOUT("sp") " AS INTEGER) AS sp,"
-     " CAST(" LAYOUT("cp") " AS INTEGER) AS cp, " LAYOUT("cp_kind") " AS cp_kind, CAST(" LAYOUT("pp") " AS INTEGER) AS pp,"
-     " CAST(" LAYOUT("vpp") " AS INTEGER) AS vpp, CAST(" LAYOUT("dp") " AS INTEGER) AS dp,"
-     " CAST(" LAYOUT("zero") " AS INTEGER) AS zero, CAST(" LAYOUT("fsdp") " AS INTEGER) AS fsdp,"
-     " CAST(" LAYOUT("mbs") " AS INTEGER) AS mbs, " LAYOUT("recompute") " AS recompute,"
-     " CAST(" LAYOUT("recompute_layers") " AS INTEGER) AS recompute_layers,"
+     " coalesce(json_extract(l.ey, '$.gpus'), json_extract(l.tz, '$.ranks')) AS gpus,"
+     " json_extract(l.tz, '$.device') AS device, l.layout, k.tp, k.sp, k.cp, k.cp_kind, k.pp, k.vpp, k.dp, k.zero,"
+     " k.fsdp, k.mbs, k.recompute, k.recompute_layers,"
      " json_extract(l.px, '$.predicted_step_s') AS predicted_step_s, json_extract(l.px, '$.predicted_at') AS predicted_at,"
      " json_extract(l.ey, '$.measured_step_s') AS measured_step_s, json_extract(l.ey, '$.tokens') AS tokens,"
      " json_extract(l.ey, '$.mfu') AS mfu, json_extract(l.ey, '$.peak_bytes') AS peak_bytes,"
      " coalesce(json_extract(l.ey, '$.state'), CASE WHEN l.started IS NOT NULL THEN 'running' ELSE 'predicted' END) AS state,"
-     " json_extract(l.ey, '$.cause') AS cause FROM m l",
+     " json_extract(l.ey, '$.cause') AS cause FROM j l"
+     " LEFT JOIN layout k ON k.text = l.layout",
      "One row a trial of a layout; the prediction is the last one made before the trial began.\n"
      "  trial             trial id\n"
      "  tune              id of the tuning it belongs to\n"

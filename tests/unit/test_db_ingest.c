@@ -1,5 +1,6 @@
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
 #include "base/lease.h"
+#include "db/schema.h"
 #include "tests/unit/db_fixture.h"
 
 #include <fcntl.h>
@@ -22,7 +23,7 @@ static void test_views_of_a_whole_home(void **state)
         {"SELECT count(*) FROM v_attempt WHERE ended_at > started_at AND scheduler = 'local' AND job_id = 100 + attempt", 3},
         {"SELECT count(*) FROM v_trial", FX_TRIALS},
         {"SELECT count(measured_step_s) FROM v_trial", FX_MEASURED},
-        {"SELECT count(*) FROM v_trial WHERE predicted_at > 0 AND tp IS NULL AND dp IN (1, 2) AND model = 'dit-tiny' AND seq = '4x8x8'", FX_TRIALS},
+        {"SELECT count(*) FROM v_trial WHERE predicted_at > 0 AND tp = 1 AND dp IN (1, 2) AND model = 'dit-tiny' AND seq = '4x8x8'", FX_TRIALS},
         {"SELECT count(*) FROM v_trial WHERE state = 'oom' AND mbs = 8 AND dp = 2 AND cause LIKE 'rank 1%'", 1},
         {"SELECT count(*) FROM v_trial WHERE state = 'predicted'", 1},
         {"SELECT name = 'demo' AND total_steps = 60 FROM run", 1},
@@ -237,7 +238,7 @@ static void test_strange_events(void **state)
     evlog_close(log);
     assert_int_equal(ingest().events_new, 7);
     assert_true(ask_num("SELECT count(*) FROM v_step") == 1);
-    assert_true(ask_num("SELECT count(*) FROM v_trial") == 1);
+    assert_true(ask_num("SELECT count(*) FROM v_trial WHERE tp IS NULL AND layout = 'no \"layout'") == 1);
     assert_true(ask_num("SELECT count(*) FROM check_mfu WHERE difference IS NULL") == 2);
     free(dump(db_path));
 }
@@ -274,6 +275,25 @@ static void test_prediction_is_the_last_before_the_trial(void **state)
     evlog_close(log);
     ingest();
     assert_true(ask_num("SELECT predicted_step_s FROM v_trial WHERE tp = 2 AND cp_kind = 'ring' AND state = 'running'") == 2.0);
+}
+
+/* A database of before stands without its logs: their events give the layouts all the same. */
+static void test_an_older_database_gets_its_layouts(void **state)
+{
+    enum { BEFORE_LAYOUTS = 11 };
+    sqlite3 *sql = NULL;
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(sqlite3_open(db_path, &sql), SQLITE_OK);
+    assert_int_equal(schema_migrate(sql, BEFORE_LAYOUTS, &err), 0);
+    assert_int_equal(sqlite3_exec(sql,
+        "INSERT INTO event(id, run, attempt, writer, seq, kind, wall, mono, boot, host, json) VALUES"
+        " (1, 'x', 0, 'tune', 1, 'trial_predicted', 1, 1, 'b', 'h', '{\"trial\": \"t1\", \"layout\": \"tp=2,zero=1\"}');"
+        "INSERT INTO trial_event(event, tune, trial, kind, seq) VALUES (1, 'x', 't1', 'trial_predicted', 1)",
+        NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(sql);
+    ingest();
+    assert_true(ask_num("SELECT tp * 100 + zero * 10 + dp FROM v_trial WHERE recompute = 'none'") == 211);
 }
 
 /* ---- ingesters, rebuild ---- */
@@ -414,6 +434,7 @@ int main(void)
         T(test_damage_is_listed_and_costs_what_it_covers), T(test_torn_tail_is_damage_until_the_log_goes_on),
         T(test_truncated_and_regrown), T(test_conflict_is_settled_by_time), T(test_strange_events),
         T(test_trial_steps_are_not_steps_of_runs), T(test_prediction_is_the_last_before_the_trial),
+        T(test_an_older_database_gets_its_layouts),
         T(test_second_ingester_waits_or_reads), T(test_rebuild_equals_and_replaces), T(test_rebuild_of_a_damaged_database),
         T(test_every_mfu_recomputed), T(test_curation_link),
     };
