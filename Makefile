@@ -97,8 +97,8 @@ endif
 
 # ---- flags ----
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
-        -Wwrite-strings -Wundef -Wpointer-arith -Wformat=2 -Wno-format-nonliteral -Wno-missing-field-initializers -Wno-format-truncation
-WARN_CONV := -Wconversion -Wno-sign-conversion
+        -Wwrite-strings -Wundef -Wpointer-arith -Wformat=2 -Wno-format-nonliteral -Wno-missing-field-initializers -Wno-format-truncation \
+        -Wconversion -Wno-sign-conversion
 ifdef CI
 WARN += -Werror
 endif

@@ -183,9 +183,9 @@ static void write_batch(struct dump *d, const struct rig *r)
         dropped[i] = s->drop_text;
         fps[i] = s->fps;
         weight[i] = s->loss_weight;
-        valid[i][0] = or_else(s->valid_t, s->t);
-        valid[i][1] = or_else(s->valid_h, s->h);
-        valid[i][2] = or_else(s->valid_w, s->w);
+        valid[i][0] = (double)or_else(s->valid_t, s->t);
+        valid[i][1] = (double)or_else(s->valid_h, s->h);
+        valid[i][2] = (double)or_else(s->valid_w, s->w);
         write_sample(d, &r->m, s, i);
     }
     dump_vector(d, "in/level", level, SAMPLES);

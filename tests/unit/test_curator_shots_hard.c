@@ -169,7 +169,7 @@ static void frame_draw(const struct scene *s, int64_t t, struct dice *d, uint8_t
 {
     double scale = exp(s->zoom * (double)t), exposure = exposure_at(s, t);
     double cx = s->x + s->vx * (double)t + roll(d, -s->shake, s->shake), cy = s->y + s->vy * (double)t + roll(d, -s->shake, s->shake);
-    uint64_t noise = philox_uniform_at(d->seed, PHILOX_TEST, 3, d->k++) * 1e18;
+    uint64_t noise = (uint64_t)(philox_uniform_at(d->seed, PHILOX_TEST, 3, d->k++) * 1e18);
     for (int y = 0; y < SHOTS_H; y++)
         for (int x = 0; x < SHOTS_W; x++) {
             double wx = cx + (x - SHOTS_W / 2) * scale, wy = cy + (y - SHOTS_H / 2) * scale, v[3];
