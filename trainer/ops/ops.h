@@ -241,6 +241,18 @@ struct ops_table {
 struct ops_copy { struct tensor src, dst; };
 struct ops_axpy { struct tensor x, y; double alpha; };
 
+/* Every operation: X(name, arguments). From this list come the calls of struct ops, their CPU
+ * implementations (op_NAME), what meter.h measures and what scan.h looks at: one that is missing
+ * from any of these does not compile. */
+#define OPS_LIST(X) \
+    X(gemm, ops_gemm) X(attn_fwd, ops_attn) X(attn_bwd, ops_attn) X(lse_merge, ops_lse_merge) \
+    X(adaln_fwd, ops_adaln) X(adaln_bwd, ops_adaln) X(headnorm_fwd, ops_headnorm) \
+    X(headnorm_bwd, ops_headnorm) X(rope, ops_rope) X(act_fwd, ops_act) X(act_bwd, ops_act) \
+    X(colsum, ops_colsum) X(patchify, ops_latents) X(unpatchify, ops_latents) \
+    X(loss, ops_latents) X(normal, ops_normal) X(sinusoid, ops_sinusoid) X(adamw, ops_adamw) \
+    X(sumsq, ops_sumsq) X(copy, ops_copy) X(axpy, ops_axpy) X(permute, ops_permute) \
+    X(table_fwd, ops_table) X(table_bwd, ops_table)
+
 struct scan;
 struct ops {
     const char *name;        /* "cpu-f64" */
@@ -256,30 +268,9 @@ struct ops {
     bool backward;
     struct scan *scan; /* scan.h; NULL: not attached */
 
-    void (*gemm)(struct ops *o, struct dev_stream *s, const struct ops_gemm *a);
-    void (*attn_fwd)(struct ops *o, struct dev_stream *s, const struct ops_attn *a);
-    void (*attn_bwd)(struct ops *o, struct dev_stream *s, const struct ops_attn *a);
-    void (*lse_merge)(struct ops *o, struct dev_stream *s, const struct ops_lse_merge *a);
-    void (*adaln_fwd)(struct ops *o, struct dev_stream *s, const struct ops_adaln *a);
-    void (*adaln_bwd)(struct ops *o, struct dev_stream *s, const struct ops_adaln *a);
-    void (*headnorm_fwd)(struct ops *o, struct dev_stream *s, const struct ops_headnorm *a);
-    void (*headnorm_bwd)(struct ops *o, struct dev_stream *s, const struct ops_headnorm *a);
-    void (*rope)(struct ops *o, struct dev_stream *s, const struct ops_rope *a);
-    void (*act_fwd)(struct ops *o, struct dev_stream *s, const struct ops_act *a);
-    void (*act_bwd)(struct ops *o, struct dev_stream *s, const struct ops_act *a);
-    void (*colsum)(struct ops *o, struct dev_stream *s, const struct ops_colsum *a);
-    void (*patchify)(struct ops *o, struct dev_stream *s, const struct ops_latents *a);
-    void (*unpatchify)(struct ops *o, struct dev_stream *s, const struct ops_latents *a);
-    void (*loss)(struct ops *o, struct dev_stream *s, const struct ops_latents *a);
-    void (*normal)(struct ops *o, struct dev_stream *s, const struct ops_normal *a);
-    void (*sinusoid)(struct ops *o, struct dev_stream *s, const struct ops_sinusoid *a);
-    void (*adamw)(struct ops *o, struct dev_stream *s, const struct ops_adamw *a);
-    void (*sumsq)(struct ops *o, struct dev_stream *s, const struct ops_sumsq *a);
-    void (*copy)(struct ops *o, struct dev_stream *s, const struct ops_copy *a);
-    void (*axpy)(struct ops *o, struct dev_stream *s, const struct ops_axpy *a);
-    void (*permute)(struct ops *o, struct dev_stream *s, const struct ops_permute *a);
-    void (*table_fwd)(struct ops *o, struct dev_stream *s, const struct ops_table *a);
-    void (*table_bwd)(struct ops *o, struct dev_stream *s, const struct ops_table *a);
+#define OPS_CALL(name, args) void (*name)(struct ops *o, struct dev_stream *s, const struct args *a);
+    OPS_LIST(OPS_CALL)
+#undef OPS_CALL
 
     void (*close)(struct ops *o);
 };

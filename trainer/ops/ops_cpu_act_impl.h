@@ -109,6 +109,8 @@ static struct ops_act act_piece(const struct ops_act *a, int64_t col, int64_t n)
     return p;
 }
 
+enum { ACT_X, ACT_UP, ACT_Y, ACT_DX, ACT_DUP, ACT_DY = ACT_Y }; /* slots of rows */
+
 /* Of SWIGLU, `width` columns behind the gate's. */
 static struct tensor up_of(const struct ops_act *a, const struct tensor *gate, int64_t width)
 {
@@ -120,8 +122,8 @@ static void act_piece_fwd(const struct ops_cpu *c, const struct ops_act *p, int6
 {
     struct tensor up = up_of(p, &p->x, width);
     for (int64_t i = 0; i < p->y.rows; i++) {
-        REAL *y = row_open(c, &p->y, i, 2);
-        act_row(p->kind, p->y.cols, row_load(c, &p->x, i, 0), row_load(c, &up, i, 1), y);
+        REAL *y = row_open(c, &p->y, i, ACT_Y);
+        act_row(p->kind, p->y.cols, row_load(c, &p->x, i, ACT_X), row_load(c, &up, i, ACT_UP), y);
         row_store(&p->y, i, y);
     }
 }
@@ -130,8 +132,9 @@ static void act_piece_bwd(const struct ops_cpu *c, const struct ops_act *p, int6
 {
     struct tensor up = up_of(p, &p->x, width), dup = up_of(p, &p->dx, width);
     for (int64_t i = 0; i < p->dx.rows; i++) {
-        REAL *dx = row_open(c, &p->dx, i, 3), *dup_row = row_open(c, &dup, i, 4);
-        act_row_bwd(p->kind, p->dy.cols, row_load(c, &p->x, i, 0), row_load(c, &up, i, 1), row_load(c, &p->dy, i, 2), dx, dup_row);
+        REAL *dx = row_open(c, &p->dx, i, ACT_DX), *dup_row = row_open(c, &dup, i, ACT_DUP);
+        act_row_bwd(p->kind, p->dy.cols, row_load(c, &p->x, i, ACT_X), row_load(c, &up, i, ACT_UP),
+                    row_load(c, &p->dy, i, ACT_DY), dx, dup_row);
         row_store(&p->dx, i, dx);
         if (dup_row)
             row_store(&dup, i, dup_row);

@@ -127,7 +127,7 @@ static void store_tile(const struct ops_cpu *c, const struct ops_attn *a, int64_
     int64_t d = a->head_dim;
     struct tensor out = head_of(a, &a->o, q0, nq, head);
     for (int64_t q = 0; q < nq; q++) {
-        REAL *o = row_open(c, &out, q, 0), inv = w->l[q] == 0 ? 0 : 1 / w->l[q];
+        REAL *o = row_open(c, &out, q, SLOT_Y), inv = w->l[q] == 0 ? 0 : 1 / w->l[q];
         for (int64_t j = 0; j < d; j++)
             o[j] = w->out[q * d + j] * inv;
         row_store(&out, q, o);
@@ -162,7 +162,7 @@ static void attn_delta(const struct ops_cpu *c, const struct ops_attn *a, int64_
 {
     int64_t d = a->head_dim;
     for (int64_t i = a->q_start[seg]; i < a->q_start[seg + 1]; i++) {
-        const REAL *o = row_load(c, &a->o, i, 0), *d_o = row_load(c, &a->d_o, i, 1);
+        const REAL *o = row_load(c, &a->o, i, SLOT_X), *d_o = row_load(c, &a->d_o, i, SLOT_Y);
         for (int64_t h = 0; h < a->heads; h++)
             row_of(&a->delta, i)[h] = row_dot(o + h * d, d_o + h * d, d);
     }
@@ -293,7 +293,7 @@ static void add_output_rows(const struct ops_cpu *c, const struct ops_attn *a, i
     REAL sum[DMAX] = {0};
     struct tensor g = head_of(a, &a->d_o, q0, nq, head);
     for (int64_t q = 0; q < nq; q++) {
-        const REAL *row = row_load(c, &g, q, 0);
+        const REAL *row = row_load(c, &g, q, SLOT_X);
         for (int64_t j = 0; j < a->head_dim; j++)
             sum[j] += row[j];
     }
@@ -354,8 +354,8 @@ static void op_lse_merge(struct ops *o, struct dev_stream *s, const struct ops_l
     int64_t d = a->head_dim;
     (void)s;
     for (int64_t i = 0; i < a->o.rows; i++) {
-        REAL *row = row_load(c, &a->o, i, 0);
-        const REAL *part_row = row_load(c, &a->o_part, i, 1);
+        REAL *row = row_load(c, &a->o, i, SLOT_Y);
+        const REAL *part_row = row_load(c, &a->o_part, i, SLOT_X);
         for (int64_t h = 0; h < a->heads; h++) {
             REAL *restrict out = row + h * d, *lse = row_of(&a->lse, i) + h;
             const REAL *restrict part = part_row + h * d;

@@ -13,7 +13,7 @@ static void column_sums(const struct ops_cpu *c, const struct tensor *x, REAL *r
     for (int64_t i0 = 0; i0 < x->rows; i0 += 64) {
         memset(part, 0, (size_t)n * sizeof *part);
         for (int64_t i = i0; i < x->rows && i < i0 + 64; i++) {
-            const REAL *restrict r = row_load(c, x, i, 0);
+            const REAL *restrict r = row_load(c, x, i, SLOT_X);
             for (int64_t j = 0; j < n; j++)
                 part[j] += r[j];
         }
@@ -42,7 +42,7 @@ static void op_sinusoid(struct ops *o, struct dev_stream *s, const struct ops_si
     (void)s;
     int64_t half = a->out.cols / 2;
     for (int64_t i = 0; i < a->out.rows; i++) {
-        REAL *r = row_open((struct ops_cpu *)o, &a->out, i, 0);
+        REAL *r = row_open((struct ops_cpu *)o, &a->out, i, SLOT_Y);
         for (int64_t j = 0; j < half; j++) {
             double angle = a->values[i] * exp(-log(10000.0) * (double)j / (double)half);
             r[j] = (REAL)cos(angle);
@@ -88,8 +88,8 @@ static void axpy_real(struct ops_cpu *c, const struct ops_axpy *a)
 {
     REAL alpha = (REAL)a->alpha;
     for (int64_t i = 0; i < a->y.rows; i++) {
-        const REAL *restrict x = row_load(c, &a->x, i, 0);
-        REAL *restrict y = row_load(c, &a->y, i, 1);
+        const REAL *restrict x = row_load(c, &a->x, i, SLOT_X);
+        REAL *restrict y = row_load(c, &a->y, i, SLOT_Y);
         for (int64_t j = 0; j < a->y.cols; j++)
             y[j] += alpha * x[j];
         row_store(&a->y, i, y);
@@ -149,8 +149,8 @@ static void op_table_fwd(struct ops *o, struct dev_stream *s, const struct ops_t
     (void)s;
     BUG_ON(a->x.cols != a->table.cols);
     for (int64_t i = 0; i < a->x.rows; i++) {
-        const REAL *restrict row = row_load(c, &a->table, a->index[i * a->stride], 0);
-        REAL *restrict x = row_load(c, &a->x, i, 1);
+        const REAL *restrict row = row_load(c, &a->table, a->index[i * a->stride], SLOT_X);
+        REAL *restrict x = row_load(c, &a->x, i, SLOT_Y);
         for (int64_t j = 0; j < a->x.cols; j++)
             x[j] += row[j];
         row_store(&a->x, i, x);
@@ -167,7 +167,7 @@ static void op_table_bwd(struct ops *o, struct dev_stream *s, const struct ops_t
             row[j] = a->beta == 0 ? 0 : (REAL)a->beta * row[j];
     }
     for (int64_t i = 0; i < a->dx.rows; i++) {
-        const REAL *restrict dx = row_load((struct ops_cpu *)o, &a->dx, i, 0);
+        const REAL *restrict dx = row_load((struct ops_cpu *)o, &a->dx, i, SLOT_X);
         REAL *restrict row = row_of(&a->dtable, a->index[i * a->stride]);
         for (int64_t j = 0; j < a->dx.cols; j++)
             row[j] += dx[j];
@@ -215,7 +215,7 @@ static void op_sumsq(struct ops *o, struct dev_stream *s, const struct ops_sumsq
     for (int64_t i = 0; i < a->x.rows; i++)
         for (int64_t col = 0; col < a->x.cols; col += ROW_PIECE) {
             struct tensor x = tensor_cols(a->x, col, piece_of(a->x.cols, col));
-            squares_of(row_load((struct ops_cpu *)o, &x, i, 0), x.cols, &q);
+            squares_of(row_load((struct ops_cpu *)o, &x, i, SLOT_X), x.cols, &q);
         }
     for (int l = 0; l < SUM_LANES; l++) {
         h.sumsq += q.sum[l / 4][l % 4];

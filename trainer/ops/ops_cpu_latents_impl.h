@@ -52,7 +52,7 @@ static void patchify_token(const struct ops_cpu *o, const struct ops_latents *a,
     const REAL *latent = row_of(&a->latent, 0) + m->cell * a->channels;
     const REAL *noise = row_of(&a->noise, 0) + m->cell * a->channels;
     const REAL *cond = a->cond.ptr ? row_of(&a->cond, 0) + m->cell * a->cond_channels : NULL;
-    REAL *row = row_open(o, &a->tokens, m->token + token, 0), *out = row;
+    REAL *row = row_open(o, &a->tokens, m->token + token, SLOT_Y), *out = row;
     for (int64_t c = 0; c < a->channels; c++, out += patch) {
         gather_patch(a, p, latent + c * p->cells + at, (REAL)m->in_data, false, out);
         if (m->in_noise != 0)
@@ -87,7 +87,7 @@ static void op_unpatchify(struct ops *o, struct dev_stream *s, const struct ops_
         struct patch_walk p = patch_walk_of(a, m);
         REAL *out = row_of(&a->out, 0) + m->cell * a->channels;
         for (int64_t k = 0; k < m->n_tokens; k++) {
-            const REAL *row = row_load((struct ops_cpu *)o, &a->tokens, m->token + k, 0);
+            const REAL *row = row_load((struct ops_cpu *)o, &a->tokens, m->token + k, SLOT_X);
             for (int64_t c = 0; c < a->channels; c++)
                 scatter_patch(a, &p, row + c * patch, out + c * p.cells + patch_start(a, m, &p, k));
         }
@@ -122,8 +122,8 @@ static double loss_token(const struct ops_cpu *o, const struct ops_latents *a, c
     int64_t patch = a->patch_t * a->patch_h * a->patch_w, at = patch_start(a, m, p, token), n = a->channels * patch;
     const REAL *latent = row_of(&a->latent, 0) + m->cell * a->channels;
     const REAL *noise = row_of(&a->noise, 0) + m->cell * a->channels;
-    const REAL *restrict pred = row_load(o, &a->tokens, m->token + token, 0);
-    REAL *restrict out = row_open(o, &a->dtokens, m->token + token, 1);
+    const REAL *restrict pred = row_load(o, &a->tokens, m->token + token, SLOT_X);
+    REAL *restrict out = row_open(o, &a->dtokens, m->token + token, SLOT_Y);
     REAL slope = (REAL)(2 * m->weight * a->inv_norm);
     double sum = 0;
     for (int64_t c = 0; c < a->channels; c++) {

@@ -29,6 +29,20 @@ static void modulate_row(int64_t n, const REAL *restrict x, REAL mean, REAL rstd
             y[j] = (x[j] - mean) * rstd;
 }
 
+/* The slots of AdaLN's rows: those of a sample stay while its rows are worked on. */
+enum {
+    ADALN_GATE,
+    ADALN_SHIFT,
+    ADALN_SCALE,
+    ADALN_X,
+    ADALN_X_OUT,
+    ADALN_Y,
+    ADALN_BRANCH,
+    ADALN_DBRANCH,
+    ADALN_DX = ADALN_X,
+    ADALN_DY = ADALN_Y,
+};
+
 /* Rows of a sample, which many rows in turn read; sample -1: none yet. */
 struct modulation {
     int64_t sample;
@@ -40,7 +54,12 @@ static void modulation_load(const struct ops_cpu *c, const struct ops_adaln *a, 
     int64_t sample = a->sample ? a->sample[row] : 0;
     if (sample == m->sample)
         return;
-    *m = (struct modulation){sample, row_load(c, &a->gate, sample, 0), row_load(c, &a->shift, sample, 1), row_load(c, &a->scale, sample, 2)};
+    *m = (struct modulation){
+        .sample = sample,
+        .gate = row_load(c, &a->gate, sample, ADALN_GATE),
+        .shift = row_load(c, &a->shift, sample, ADALN_SHIFT),
+        .scale = row_load(c, &a->scale, sample, ADALN_SCALE),
+    };
 }
 
 /* The norm is that of x_out as it is stored: recomputation, and the next pipeline stage, have no other. */
@@ -52,11 +71,12 @@ static void op_adaln_fwd(struct ops *o, struct dev_stream *s, const struct ops_a
     (void)s;
     BUG_ON(a->branch.ptr && !a->x_out.ptr);
     for (int64_t i = 0; i < a->x.rows; i++) {
-        const REAL *x = row_load(c, &a->x, i, 3);
-        REAL *x_out = row_open(c, &a->x_out, i, 4), *y = row_open(c, &a->y, i, 5), *stats = row_of(&a->stats, i);
+        const REAL *x = row_load(c, &a->x, i, ADALN_X);
+        REAL *x_out = row_open(c, &a->x_out, i, ADALN_X_OUT), *y = row_open(c, &a->y, i, ADALN_Y);
+        REAL *stats = row_of(&a->stats, i);
         modulation_load(c, a, i, &m);
         if (a->branch.ptr) {
-            residual_row(n, x, row_load(c, &a->branch, i, 6), m.gate, x_out);
+            residual_row(n, x, row_load(c, &a->branch, i, ADALN_BRANCH), m.gate, x_out);
             row_keep(&a->x_out, i, x_out);
             x = x_out;
         } else if (x_out && x_out != x) {
@@ -137,13 +157,13 @@ struct adaln_sums {
 static void adaln_row_bwd(const struct ops_cpu *c, const struct ops_adaln *a, int64_t i, const struct modulation *m, const struct adaln_sums *sum)
 {
     int64_t n = a->dx.cols;
-    REAL *dx = row_load(c, &a->dx, i, 3);
+    REAL *dx = row_load(c, &a->dx, i, ADALN_DX);
     if (a->dy.ptr)
-        norm_row_bwd(n, a->rms, row_load(c, &a->x_out, i, 4), row_of(&a->stats, i), m->scale, row_load(c, &a->dy, i, 5), dx, sum->dshift,
-                     sum->dscale);
+        norm_row_bwd(n, a->rms, row_load(c, &a->x_out, i, ADALN_X_OUT), row_of(&a->stats, i), m->scale,
+                     row_load(c, &a->dy, i, ADALN_DY), dx, sum->dshift, sum->dscale);
     if (a->branch.ptr) {
-        REAL *dbranch = row_open(c, &a->dbranch, i, 7);
-        gate_row_bwd(n, dx, row_load(c, &a->branch, i, 6), m->gate, dbranch, sum->dgate);
+        REAL *dbranch = row_open(c, &a->dbranch, i, ADALN_DBRANCH);
+        gate_row_bwd(n, dx, row_load(c, &a->branch, i, ADALN_BRANCH), m->gate, dbranch, sum->dgate);
         row_store(&a->dbranch, i, dbranch);
     }
     row_store(&a->dx, i, dx);
@@ -179,6 +199,8 @@ static void op_adaln_bwd(struct ops *o, struct dev_stream *s, const struct ops_a
 
 /* ---- RMS norm of heads, rotary positions ---- */
 
+enum { HEADNORM_GAIN, HEADNORM_SRC, HEADNORM_DST, HEADNORM_DSRC, HEADNORM_DDST = HEADNORM_DST };
+
 /* Turn pair (j, j + half): by the angle, or back (sign -1). */
 static void rotate_row(int64_t half, const REAL *restrict c, const REAL *restrict sn, REAL sign, REAL *restrict x)
 {
@@ -193,12 +215,12 @@ static void op_headnorm_fwd(struct ops *o, struct dev_stream *s, const struct op
 {
     struct ops_cpu *c = (struct ops_cpu *)o;
     int64_t d = a->head_dim;
-    const REAL *gain = row_load(c, &a->gain, 0, 0);
+    const REAL *gain = row_load(c, &a->gain, 0, HEADNORM_GAIN);
     (void)s;
     BUG_ON(a->src.cols != a->heads * d || a->dst.cols != a->heads * d || a->gain.cols != d);
     for (int64_t i = 0; i < a->src.rows; i++) {
-        const REAL *src = row_load(c, &a->src, i, 1);
-        REAL *dst = row_open(c, &a->dst, i, 2);
+        const REAL *src = row_load(c, &a->src, i, HEADNORM_SRC);
+        REAL *dst = row_open(c, &a->dst, i, HEADNORM_DST);
         for (int64_t h = 0; h < a->heads; h++) {
             const REAL *restrict x = src + h * d;
             REAL *restrict y = dst + h * d;
@@ -236,13 +258,14 @@ static void op_headnorm_bwd(struct ops *o, struct dev_stream *s, const struct op
     struct ops_cpu *c = (struct ops_cpu *)o;
     int64_t d = a->head_dim;
     REAL *total = c->rows, *part = total + d, *dy = part + d, *out = row_of(&a->dgain, 0);
-    const REAL *gain = row_load(c, &a->gain, 0, 0);
+    const REAL *gain = row_load(c, &a->gain, 0, HEADNORM_GAIN);
     (void)s;
     BUG_ON(3 * d > OPS_ROW_MAX || (out && a->dgain.cols != d));
     memset(total, 0, (size_t)(2 * d) * sizeof *total);
     for (int64_t i = 0; i < a->src.rows; i++) {
-        const REAL *src = row_load(c, &a->src, i, 1), *ddst = row_load(c, &a->ddst, i, 2);
-        REAL *dsrc = row_open(c, &a->dsrc, i, 3);
+        const REAL *src = row_load(c, &a->src, i, HEADNORM_SRC);
+        const REAL *ddst = row_load(c, &a->ddst, i, HEADNORM_DDST);
+        REAL *dsrc = row_open(c, &a->dsrc, i, HEADNORM_DSRC);
         for (int64_t h = 0; h < a->heads; h++) {
             memcpy(dy, ddst + h * d, (size_t)d * sizeof *dy);
             if (a->cos.ptr)

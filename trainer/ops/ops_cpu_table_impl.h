@@ -9,30 +9,9 @@
 
 static inline void fill_table(struct ops *t)
 {
-    t->gemm = op_gemm;
-    t->attn_fwd = op_attn_fwd;
-    t->attn_bwd = op_attn_bwd;
-    t->lse_merge = op_lse_merge;
-    t->adaln_fwd = op_adaln_fwd;
-    t->adaln_bwd = op_adaln_bwd;
-    t->headnorm_fwd = op_headnorm_fwd;
-    t->headnorm_bwd = op_headnorm_bwd;
-    t->rope = op_rope;
-    t->act_fwd = op_act_fwd;
-    t->act_bwd = op_act_bwd;
-    t->colsum = op_colsum;
-    t->patchify = op_patchify;
-    t->unpatchify = op_unpatchify;
-    t->loss = op_loss;
-    t->normal = op_normal;
-    t->sinusoid = op_sinusoid;
-    t->adamw = op_adamw;
-    t->sumsq = op_sumsq;
-    t->copy = op_copy;
-    t->axpy = op_axpy;
-    t->permute = op_permute;
-    t->table_fwd = op_table_fwd;
-    t->table_bwd = op_table_bwd;
+#define FILL(name, args) t->name = op_##name;
+    OPS_LIST(FILL)
+#undef FILL
 }
 
 static inline int64_t workspace_parts(int64_t parts[OPS_CPU_PARTS])

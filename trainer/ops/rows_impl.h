@@ -4,8 +4,8 @@
  * (ACT_IS_BF16) a tensor is of bf16 or f32. A row of bf16 is widened into one of the context's slots before a loop over it and rounded when
  * it is stored, so that arithmetic sees floats only, and each result is rounded once.
  *
- *     const REAL *x = row_load(c, &a->x, i, 0);      its numbers; NULL when the tensor is absent
- *     REAL *y = row_open(c, &a->y, i, 1);            to be written whole; other slots for other rows
+ *     const REAL *x = row_load(c, &a->x, i, SLOT_X); its numbers; NULL when the tensor is absent
+ *     REAL *y = row_open(c, &a->y, i, SLOT_Y);       to be written whole; other slots for other rows
  *     for (...) y[j] = f(x[j]);
  *     row_store(&a->y, i, y);                        or row_keep: then y holds what a later row_load gives
  *
@@ -19,6 +19,9 @@
 
 #include "base/bf16.h"
 #include "trainer/ops/ops_cpu_priv.h"
+
+/* Slots of an operation that has at most two rows in hand; one with more gives its own names. */
+enum { SLOT_X, SLOT_Y };
 
 enum { REAL_DTYPE = sizeof(REAL) == 8 ? DTYPE_F64 : DTYPE_F32 };
 

@@ -7,7 +7,7 @@
 
 #define NAME(name, args) #name,
 const char *const meter_kind_names[] = {
-    METER_OPS(NAME) "dev copy", "dev zero", "data", "stage", "progress", "wait all-gather", "wait reduce-scatter", "wait all-reduce",
+    OPS_LIST(NAME) "dev copy", "dev zero", "data", "stage", "progress", "wait all-gather", "wait reduce-scatter", "wait all-reduce",
     "wait all-to-all", "wait send-recv", "wait broadcast", "wait barrier", NULL};
 
 int64_t meter_bytes(int64_t spans)
@@ -97,7 +97,7 @@ static void queue_wait(const struct meter *m, struct dev *d, struct dev_stream *
         m->plain_dev.stream_sync(d, s, &none);
 }
 
-METER_OPS(MEASURED)
+OPS_LIST(MEASURED)
 
 static void measured_dev_copy(struct dev *d, void *dst, const void *src, int64_t bytes, enum dev_copy kind, struct dev_stream *s)
 {
@@ -163,7 +163,7 @@ void meter_attach(struct meter *m, struct ops *o, struct comm *world)
     m->ops = o;
     m->conf = world->conf;
 #define REPLACE(op, args) o->op = measured_##op;
-    METER_OPS(REPLACE)
+    OPS_LIST(REPLACE)
     d->copy = measured_dev_copy;
     d->copy_2d = measured_dev_copy_2d;
     d->zero = measured_dev_zero;
@@ -178,7 +178,7 @@ void meter_detach(struct meter *m)
         return;
     struct ops *o = m->ops;
 #define RESTORE(op, args) o->op = m->plain.op;
-    METER_OPS(RESTORE)
+    OPS_LIST(RESTORE)
     o->dev->copy = m->plain_dev.copy;
     o->dev->copy_2d = m->plain_dev.copy_2d;
     o->dev->zero = m->plain_dev.zero;

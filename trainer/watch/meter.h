@@ -19,17 +19,9 @@
 #include "trainer/comm/comm.h"
 #include "trainer/ops/ops.h"
 
-/* Every call of the table of operations: X(name, arguments). */
-#define METER_OPS(X)                                                                                                                     \
-    X(gemm, ops_gemm) X(attn_fwd, ops_attn) X(attn_bwd, ops_attn) X(lse_merge, ops_lse_merge) X(adaln_fwd, ops_adaln)                    \
-    X(adaln_bwd, ops_adaln) X(headnorm_fwd, ops_headnorm) X(headnorm_bwd, ops_headnorm) X(rope, ops_rope) X(act_fwd, ops_act)            \
-    X(act_bwd, ops_act) X(colsum, ops_colsum) X(patchify, ops_latents) X(unpatchify, ops_latents) X(loss, ops_latents)                   \
-    X(normal, ops_normal) X(sinusoid, ops_sinusoid) X(adamw, ops_adamw) X(sumsq, ops_sumsq) X(copy, ops_copy) X(axpy, ops_axpy)          \
-    X(permute, ops_permute) X(table_fwd, ops_table) X(table_bwd, ops_table)
-
 #define METER_KIND(name, args) METER_OP_##name,
 enum meter_kind {
-    METER_OPS(METER_KIND)
+    OPS_LIST(METER_KIND)
     METER_DEV_COPY, METER_DEV_ZERO,
     METER_DATA,     /* reading samples */
     METER_STAGE,    /* laying a micro-batch out, without the operations that does */

@@ -25,9 +25,16 @@ static bool all_finite(const struct tensor t[TENSORS_MAX])
     return true;
 }
 
-static void keep(struct scan *s, enum meter_kind op, bool made)
+static void found_keep(struct scan *s, enum meter_kind op, bool made)
 {
-    s->found = (struct scan_found){true, made, s->ops->backward, s->ops->layer, op, s->calls};
+    s->found = (struct scan_found){
+        .any = true,
+        .made = made,
+        .backward = s->ops->backward,
+        .layer = s->ops->layer,
+        .op = op,
+        .call = s->calls,
+    };
 }
 
 /* Buffers of latents are as long as the largest micro-batch: the part that these samples take. */
@@ -41,45 +48,61 @@ static struct tensor cells(struct tensor t, const struct ops_sample *samples, in
 #define CELLS(t) cells(t, a->samples, a->n, a->channels)
 #define NONE tensor_none()
 
-/* Every call: X(name, arguments, (tensors it reads), (tensors it writes)). What is added to is read as well; where both are one memory it is
- * looked at before and after. */
-#define SCANNED_OPS(X)                                                                                                                      \
-    X(gemm, ops_gemm, (a->a, a->b, a->beta != 0 ? a->c : NONE), (a->c, a->aux))                                                             \
-    X(attn_fwd, ops_attn, (a->q, a->k, a->v), (a->o))                                                                                       \
-    X(attn_bwd, ops_attn, (a->q, a->k, a->v, a->o, a->d_o, a->accumulate_dq ? a->dq : NONE, a->accumulate_dkv ? a->dk : NONE,               \
-                           a->accumulate_dkv ? a->dv : NONE), (a->dq, a->dk, a->dv))                                                        \
-    X(lse_merge, ops_lse_merge, (a->o, a->o_part), (a->o))                                                                                  \
-    X(adaln_fwd, ops_adaln, (a->x, a->branch, a->gate, a->shift, a->scale), (a->x_out, a->y))                                               \
-    X(adaln_bwd, ops_adaln, (a->dy, a->dx, a->x_out, a->branch, a->gate, a->scale),                                                         \
-      (a->dx, a->dbranch, a->dgate, a->dshift, a->dscale))                                                                                  \
-    X(headnorm_fwd, ops_headnorm, (a->src, a->gain), (a->dst))                                                                              \
-    X(headnorm_bwd, ops_headnorm, (a->src, a->gain, a->ddst, a->beta != 0 ? a->dgain : NONE), (a->dsrc, a->dgain))                          \
-    X(rope, ops_rope, (NONE), (a->cos, a->sin))                                                                                             \
-    X(act_fwd, ops_act, (a->x), (a->y))                                                                                                     \
-    X(act_bwd, ops_act, (a->x, a->dy), (a->dx, a->y))                                                                                       \
-    X(colsum, ops_colsum, (a->x, a->beta != 0 ? a->out : NONE), (a->out))                                                                   \
-    X(patchify, ops_latents, (CELLS(a->latent), CELLS(a->noise), cells(a->cond, a->samples, a->n, a->cond_channels)), (a->tokens))          \
-    X(unpatchify, ops_latents, (a->tokens), (CELLS(a->out)))                                                                                \
-    X(loss, ops_latents, (a->tokens, CELLS(a->latent), CELLS(a->noise)), (a->dtokens))                                                      \
-    X(normal, ops_normal, (NONE), (CELLS(a->out)))                                                                                          \
-    X(sinusoid, ops_sinusoid, (NONE), (a->out))                                                                                             \
-    X(copy, ops_copy, (a->src), (a->dst))                                                                                                   \
-    X(axpy, ops_axpy, (a->x, a->y), (a->y))                                                                                                 \
-    X(permute, ops_permute, (a->src), (a->dst))                                                                                             \
-    X(table_fwd, ops_table, (a->x, a->table), (a->x))                                                                                       \
-    X(table_bwd, ops_table, (a->dx, a->beta != 0 ? a->dtable : NONE), (a->dtable))
+/* Each operation that is scanned: X(name, (tensors it reads), (tensors it writes)). A tensor that is
+ * added to is read as well. One that is read and written is looked at before and after. */
+#define SCANNED_OPS(X)                                                                             \
+    X(gemm, (a->a, a->b, a->beta != 0 ? a->c : NONE), (a->c, a->aux))                              \
+    X(attn_fwd, (a->q, a->k, a->v), (a->o))                                                        \
+    X(attn_bwd,                                                                                    \
+      (a->q, a->k, a->v, a->o, a->d_o, a->accumulate_dq ? a->dq : NONE,                            \
+       a->accumulate_dkv ? a->dk : NONE, a->accumulate_dkv ? a->dv : NONE),                        \
+      (a->dq, a->dk, a->dv))                                                                       \
+    X(lse_merge, (a->o, a->o_part), (a->o))                                                        \
+    X(adaln_fwd, (a->x, a->branch, a->gate, a->shift, a->scale), (a->x_out, a->y))                 \
+    X(adaln_bwd, (a->dy, a->dx, a->x_out, a->branch, a->gate, a->scale),                           \
+      (a->dx, a->dbranch, a->dgate, a->dshift, a->dscale))                                         \
+    X(headnorm_fwd, (a->src, a->gain), (a->dst))                                                   \
+    X(headnorm_bwd, (a->src, a->gain, a->ddst, a->beta != 0 ? a->dgain : NONE),                    \
+      (a->dsrc, a->dgain))                                                                         \
+    X(rope, (NONE), (a->cos, a->sin))                                                              \
+    X(act_fwd, (a->x), (a->y))                                                                     \
+    X(act_bwd, (a->x, a->dy), (a->dx, a->y))                                                       \
+    X(colsum, (a->x, a->beta != 0 ? a->out : NONE), (a->out))                                      \
+    X(patchify,                                                                                    \
+      (CELLS(a->latent), CELLS(a->noise), cells(a->cond, a->samples, a->n, a->cond_channels)),     \
+      (a->tokens))                                                                                 \
+    X(unpatchify, (a->tokens), (CELLS(a->out)))                                                    \
+    X(loss, (a->tokens, CELLS(a->latent), CELLS(a->noise)), (a->dtokens))                          \
+    X(normal, (NONE), (CELLS(a->out)))                                                             \
+    X(sinusoid, (NONE), (a->out))                                                                  \
+    X(copy, (a->src), (a->dst))                                                                    \
+    X(axpy, (a->x, a->y), (a->y))                                                                  \
+    X(permute, (a->src), (a->dst))                                                                 \
+    X(table_fwd, (a->x, a->table), (a->x))                                                         \
+    X(table_bwd, (a->dx, a->beta != 0 ? a->dtable : NONE), (a->dtable))
+
+/* The others work on weights and gradients, whose numbers the optimizer looks at itself. */
+#define UNSCANNED_OPS(X) X(adamw, (NONE), (NONE)) X(sumsq, (NONE), (NONE))
+
+/* Each operation of the table must have an entry in one of these two lists. */
+#define ENTRY(op, reads, writes) ENTRY_##op,
+enum { SCANNED_OPS(ENTRY) UNSCANNED_OPS(ENTRY) ENTRIES };
+#define CHECK(op, args)                                     \
+    typedef struct args args_of_##op;                       \
+    _Static_assert(ENTRY_##op < ENTRIES, #op " has no entry");
+OPS_LIST(CHECK)
 
 #define LIST(...) __VA_ARGS__
-#define SCANNED(op, args, reads, writes)                                                      \
-    static void scanned_##op(struct ops *o, struct dev_stream *stream, const struct args *a)  \
-    {                                                                                         \
-        const struct tensor in[TENSORS_MAX] = {LIST reads}, out[TENSORS_MAX] = {LIST writes}; \
-        struct scan *s = o->scan;                                                             \
-        bool sane = s->found.any || all_finite(in);                                           \
-        s->plain.op(o, stream, a);                                                            \
-        if (!s->found.any && !all_finite(out))                                                \
-            keep(s, METER_OP_##op, sane);                                                     \
-        s->calls++;                                                                           \
+#define SCANNED(op, reads, writes)                                                               \
+    static void scanned_##op(struct ops *o, struct dev_stream *stream, const args_of_##op *a)    \
+    {                                                                                            \
+        const struct tensor in[TENSORS_MAX] = {LIST reads}, out[TENSORS_MAX] = {LIST writes};    \
+        struct scan *s = o->scan;                                                                \
+        bool sane = s->found.any || all_finite(in);                                              \
+        s->plain.op(o, stream, a);                                                               \
+        if (!s->found.any && !all_finite(out))                                                   \
+            found_keep(s, METER_OP_##op, sane);                                                  \
+        s->calls++;                                                                              \
     }
 SCANNED_OPS(SCANNED)
 
@@ -88,14 +111,14 @@ void scan_attach(struct scan *s, struct ops *o)
     BUG_ON(o->scan || !o->dev->host_memory);
     *s = (struct scan){.ops = o, .plain = *o};
     o->scan = s;
-#define REPLACE(op, args, reads, writes) o->op = scanned_##op;
+#define REPLACE(op, reads, writes) o->op = scanned_##op;
     SCANNED_OPS(REPLACE)
 }
 
 void scan_detach(struct scan *s)
 {
     struct ops *o = s->ops;
-#define RESTORE(op, args, reads, writes) o->op = s->plain.op;
+#define RESTORE(op, reads, writes) o->op = s->plain.op;
     SCANNED_OPS(RESTORE)
     o->scan = NULL;
 }
