@@ -133,6 +133,7 @@ reverse    = $(if $(1),$(call reverse,$(wordlist 2,$(words $(1)),$(1))) $(firstw
 closure    = $(call reverse,$(filter $(1) $(foreach m,$(1),$(BELOW_$(m))),$(MODULES)))
 # objects that are not one source's, or not a source's only one
 EXTRA_profiles    := $(B)/obj/profiles/embedded.o
+EXTRA_db          := $(B)/obj/db/embedded.o
 EXTRA_trainer/ops := $(foreach k,$(SIMD_KINDS),$(patsubst %.c,$(B)/obj/%.$(k).o,$(SIMD_SRC)))
 lib_objs   = $(foreach m,$(call closure,$(1)),$(call objs,$(call lib_src,$(m))) $(EXTRA_$(m)))
 lib_libs   = $(foreach m,$(call closure,$(1)),$(LIBS_$(m)))
@@ -197,7 +198,12 @@ PROFILE_JSON := $(sort $(wildcard profiles/*/*.json))
 $(B)/gen/profiles/embedded.c: $(PROFILE_JSON) contrib/embed-profiles
 	@mkdir -p $(@D)
 	$(Q)contrib/embed-profiles $(PROFILE_JSON) > $@
-$(B)/obj/profiles/embedded.o: $(B)/gen/profiles/embedded.c $(B)/flags
+# so are the schema's SQL files
+SCHEMA_SQL := $(sort $(wildcard db/*.sql) $(wildcard db/migrations/*.sql))
+$(B)/gen/db/embedded.c: $(SCHEMA_SQL) contrib/embed-sql
+	@mkdir -p $(@D)
+	$(Q)contrib/embed-sql $(SCHEMA_SQL) > $@
+$(B)/obj/%/embedded.o: $(B)/gen/%/embedded.c $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 

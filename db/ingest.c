@@ -16,6 +16,7 @@
 #include "base/num.h"
 #include "db/event.h"
 #include "db/fold.h"
+#include "db/schema_text.h"
 #include "profiles/layout.h"
 
 enum { HASH_HEX_BYTES = 17 };
@@ -469,10 +470,7 @@ static int report_fill(struct ingest *in, struct err *err)
 
 static int ingest_all(struct ingest *in, const char *const *dirs, size_t n_dirs, struct err *err)
 {
-    int rc = store_exec(in->db, "CREATE TEMP TABLE IF NOT EXISTS found(path TEXT PRIMARY KEY);"
-                        "CREATE TEMP TABLE IF NOT EXISTS touched(run TEXT PRIMARY KEY, first_id INTEGER, last_id INTEGER, whole INTEGER);"
-                        "BEGIN IMMEDIATE; DELETE FROM found; DELETE FROM touched;"
-                        "INSERT INTO touched SELECT run, 0, 0, 1 FROM refold; DELETE FROM refold", err);
+    int rc = store_exec(in->db, schema_ingest, err);
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < n_dirs && rc == 0; i++)

@@ -164,6 +164,46 @@ static void test_migrates_from_every_version(void **state)
     str_release(&migrated);
 }
 
+/* Finds the line "  NAME  sentence" of a column in what is said of a view. */
+static bool is_described(const char *view, const char *column)
+{
+    struct str all = STR_INIT, head = STR_INIT;
+    char line[128];
+    schema_describe(&all, false);
+    str_addf(&head, "\n\n%s\n", view);
+    const char *at = strstr(all.p, head.p);
+    assert_non_null(at);
+    const char *end = strstr(at + head.len, "\n\n");
+    snprintf(line, sizeof line, "\n  %s ", column);
+    const char *found = strstr(at + head.len, line);
+    bool said = found && (!end || found < end) && found[strlen(line) + strspn(found + strlen(line), " ")] != '\n';
+    str_release(&all);
+    str_release(&head);
+    return said;
+}
+
+/* Each column of a public view has its sentence, in the database too. */
+static void test_every_column_is_described(void **state)
+{
+    (void)state;
+    int n = 0;
+    struct store *db = open_ok(STORE_WRITE);
+    struct store_query *q = NULL;
+    assert_int_equal(store_ask(db, "SELECT v.name, c.name, v.sql FROM sqlite_schema v JOIN pragma_table_info(v.name) c"
+                                   " WHERE v.type = 'view' AND v.name GLOB 'v_*'", &q, NULL), 0);
+    for (; store_next(q, NULL) > 0; n++) {
+        char view[64], column[64];
+        snprintf(view, sizeof view, "%s", store_text(q, 0));
+        snprintf(column, sizeof column, "%s", store_text(q, 1));
+        if (!is_described(view, column))
+            fail_msg("nothing is said of %s.%s", view, column);
+        assert_non_null(strstr(store_text(q, 2), ", -- "));
+    }
+    assert_true(n > 80);
+    store_end(q);
+    store_close(db);
+}
+
 static void test_quick_check_finds_damage(void **state)
 {
     (void)state;
@@ -217,6 +257,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_open_refuses, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newer_schema_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_migrates_from_every_version, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_every_column_is_described, setup, teardown),
         cmocka_unit_test_setup_teardown(test_quick_check_finds_damage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_queries_refused, setup, teardown),
     };

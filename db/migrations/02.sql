@@ -1,0 +1,1 @@
+-- v_notice is new.

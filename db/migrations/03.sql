@@ -1,0 +1,1 @@
+-- v_validation is new.

@@ -1,0 +1,1 @@
+-- v_step.spike is new.

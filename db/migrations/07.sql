@@ -1,0 +1,1 @@
+-- v_change is new.

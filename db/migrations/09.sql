@@ -1,0 +1,1 @@
+-- v_run is new.

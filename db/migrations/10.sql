@@ -1,0 +1,1 @@
+-- v_change.extended is told value by value.

@@ -1,0 +1,1 @@
+-- What the views mean is said inside them.

@@ -1,0 +1,318 @@
+-- The views, each after those it stands on. They are made anew when the schema's version changes: a
+-- changed view is a new migration, which may hold nothing else. A comment inside a view stays in the
+-- database, where .schema of sqlite3 shows it, and `reel db schema` prints it.
+--
+-- v_* are public: names, columns, units and meaning stay, and new columns come behind the old ones.
+-- Each of their columns ends a line, "expression AS name, -- sentence"; a line of comment alone goes on
+-- with the sentence before it. Other comments inside a view are /* such */.
+
+DROP VIEW IF EXISTS event_time;
+CREATE VIEW event_time AS
+-- Every event with `at`, its time on the run's clock: monotonic within a host's boot, whatever the wall
+-- clock did.
+SELECT e.id, e.run, e.attempt, e.writer, e.seq, e.kind,
+  coalesce(e.mono + c.offset_s, e.wall) AS at, -- UTC s
+  e.wall, -- UTC s
+  e.json
+FROM event e LEFT JOIN run_clock c ON c.run = e.run AND c.host = e.host AND c.boot = e.boot;
+
+DROP VIEW IF EXISTS run;
+CREATE VIEW run AS
+-- Training runs, with their name.
+SELECT
+  r.run,
+  max(CASE WHEN e.kind = 'run_created' THEN json_extract(e.json, '$.name') END) AS name,
+  max(CASE WHEN e.kind = 'run_created' THEN json_extract(e.json, '$.model') END) AS model,
+  max(CASE WHEN e.kind = 'run_created' THEN json_extract(e.json, '$.config_hash') END) AS config_hash,
+  max(json_extract(e.json, '$.total_steps')) AS total_steps,
+  (SELECT min(at) FROM event_time t WHERE t.run = r.run) AS first_at, -- UTC s
+  (SELECT max(at) FROM event_time t WHERE t.run = r.run) AS last_at -- UTC s
+FROM (SELECT run FROM event
+      WHERE kind IN ('run_created', 'submit_intent', 'attempt_started', 'train_started')
+      UNION SELECT run FROM step) r
+LEFT JOIN event e ON e.run = r.run AND e.kind IN ('run_created', 'extended', 'train_started')
+WHERE NOT EXISTS (SELECT 1 FROM train_start t WHERE t.run = r.run AND t.trial)
+  OR EXISTS (SELECT 1 FROM train_start t WHERE t.run = r.run AND NOT t.trial)
+GROUP BY r.run;
+
+DROP VIEW IF EXISTS v_run;
+CREATE VIEW v_run AS
+-- One row a run: what the run id of the other views is called.
+SELECT
+  r.run, -- run id
+  r.name, -- as given
+  r.model, -- its name; of a wrapped run --model, else the script's or program's name
+  r.config_hash, -- of what decides its numbers; NULL for a wrapped run
+  r.total_steps, -- NULL or 0 when not known
+  (SELECT min(t.at) FROM event_time t
+   WHERE t.kind = 'run_created' AND t.run = r.run) AS created_at, -- UTC s
+  (SELECT f.until_at FROM fold f WHERE f.run = r.run) AS last_at -- UTC s of its last event
+FROM run r;
+
+DROP VIEW IF EXISTS v_step;
+CREATE VIEW v_step AS
+-- One row an optimizer step done, replays included; never steps of trials. Of a wrapped trainer one row a
+-- line that it printed, which may cover several steps: step_s, tokens and mfu are then of all of them,
+-- step is the last.
+SELECT
+  s.run, -- run id
+  s.attempt, -- from 1
+  s.step, -- index of the step, from 0
+  s.started_at, -- UTC s
+  s.step_s, -- duration, s; NULL when it is not known
+  s.tokens, -- of the global batch
+  s.mfu, -- model FLOPs / (step_s x dense peak of all ranks)
+  s.loss, -- NULL when it was not finite
+  (coalesce(s.again, 0)
+   OR row_number() OVER (PARTITION BY s.run, s.step ORDER BY s.attempt, s.seq, s.writer) > 1)
+    AS replayed, -- 1 on every execution of a (run, step) after its first by attempt
+  s.grad_norm, -- of the global batch, before clipping
+  s.weight_norm, -- of what is trained, before the update
+  s.update_norm, -- of the change by the update
+  s.lr, -- learning rate
+  s.data_s, -- s; waiting for data. This and the next five are of rank 0 and add up to step_s
+  s.forward_s, -- s
+  s.backward_s, -- s
+  s.comm_s, -- s; waiting for messages that no computation covered
+  s.optim_s, -- s; the optimizer's update
+  s.other_s, -- s; the rest
+  s.peak_bytes, -- resident of rank 0
+  s.skipped, -- 1: nothing was changed: the step was a spike, or a gradient was not finite, also when
+             -- computed again
+  CASE WHEN s.skipped
+       THEN (SELECT json_extract(e.json, '$.spike') FROM event e WHERE e.id = s.event) END
+    AS spike, -- of a skipped step: loss or grad_norm, which was past adamw.spike_z; else NULL
+  coalesce(s.steps, 1) AS steps -- that the row covers, up to step; 1 of our own trainer
+FROM step s
+WHERE NOT EXISTS (SELECT 1 FROM train_start t
+                  WHERE t.run = s.run AND t.attempt = s.attempt AND t.trial);
+
+DROP VIEW IF EXISTS v_validation;
+CREATE VIEW v_validation AS
+-- Loss on fixed draws, one row a bin of the noise level; replays included.
+SELECT
+  e.run, -- run id
+  e.attempt, -- from 1
+  json_extract(e.json, '$.step') AS step, -- steps done
+  w.weights, -- model, or average (EMA)
+  b.key AS bin, -- from 0, rising noise; all bins are equally probable in training
+  b.value AS loss, -- mean over samples of w (F - T)^2; NULL when it was not finite
+  json_extract(e.json, '$.samples') AS samples, -- that were measured in each bin
+  json_extract(e.json, '$.started_at') AS started_at, -- UTC s
+  json_extract(e.json, '$.seconds') AS seconds -- the whole validation took
+FROM event e
+JOIN (SELECT 'model' AS weights, 'bins' AS field UNION ALL SELECT 'average', 'average_bins') w
+JOIN json_each(e.json, '$.' || w.field) b
+WHERE e.kind = 'validation';
+
+DROP VIEW IF EXISTS v_attempt;
+CREATE VIEW v_attempt AS
+-- One row a time a run was started.
+SELECT
+  a.run, -- run id
+  a.attempt, -- from 1
+  (SELECT json_extract(e.json, '$.sched') FROM event e
+   WHERE e.kind = 'attempt_started' AND e.run = a.run AND e.attempt = a.attempt
+   ORDER BY e.seq, e.writer LIMIT 1)
+    AS scheduler, -- slurm, local, ...; NULL when the trainer was started by hand
+  CAST((SELECT json_extract(e.json, '$.job_id') FROM event e
+        WHERE e.kind = 'attempt_started' AND e.run = a.run AND e.attempt = a.attempt
+        ORDER BY e.seq, e.writer LIMIT 1) AS TEXT)
+    AS job_id, -- the scheduler's
+  coalesce((SELECT min(t.at) FROM event_time t
+            WHERE t.kind = 'attempt_started' AND t.run = a.run AND t.attempt = a.attempt),
+           (SELECT min(t.at) FROM event_time t
+            WHERE t.kind = 'train_started' AND t.run = a.run AND t.attempt = a.attempt))
+    AS started_at, -- UTC s
+  CASE WHEN a.ended_writer IS NOT NULL THEN a.ended_at END
+    AS ended_at, -- UTC s; NULL while it runs, and when nobody lived to say so
+  a.cause, -- done, preempt, time_limit, crash, node_fail, cancel, pause, hang, diverged, disk_full,
+  -- early_exit (0 before its steps were done, a crash in all but its status); NULL as above
+  (SELECT min(s.step - coalesce(s.steps, 1) + 1) FROM step s
+   WHERE s.run = a.run AND s.attempt = a.attempt)
+    AS first_step, -- least step done in it; NULL if none
+  (SELECT max(s.step) FROM step s
+   WHERE s.run = a.run AND s.attempt = a.attempt)
+    AS last_step -- greatest step done in it
+FROM fold_attempt a
+WHERE a.attempt >= 1
+  AND NOT EXISTS (SELECT 1 FROM train_start t
+                  WHERE t.run = a.run AND t.attempt = a.attempt AND t.trial);
+
+DROP VIEW IF EXISTS v_time;
+CREATE VIEW v_time AS
+-- Where a run's time went: rows of a run do not overlap and add up to the time from its first submission
+-- to its last event. Durations come from monotonic clocks. (from and to are SQL words: write them in
+-- double quotes.)
+SELECT
+  run, -- run id
+  cause, -- queue         submitted, first attempt not started
+         -- start         attempt started, first step not begun (less load)
+         -- load, save    reading and writing checkpoints, while no step runs
+         -- train         steps, the first time each is done
+         -- replay        steps done again after a restart
+         -- down:CAUSE    from an attempt's end by CAUSE to the start of the next; down:unknown when
+         --               nobody said why
+         -- other         within an attempt, none of these
+  from_at AS "from", -- UTC s
+  to_at AS "to", -- UTC s
+  seconds -- to - from
+FROM span;
+
+DROP VIEW IF EXISTS v_notice;
+CREATE VIEW v_notice AS
+-- One row an attempt that was told to stop: who heard first, and how long the word took to the trainer.
+SELECT
+  f.run, -- run id
+  f.attempt, -- from 1
+  f.signal, -- its name (SIGTERM); other, for one without a name
+  f.level, -- where it was heard first: batch (the agent), node (a node agent), rank (the trainer itself)
+  f.node, -- its name, at level node
+  f.at AS noticed_at, -- UTC s
+  h.at AS heard_at, -- UTC s; rank 0 of the trainer heard; NULL if never
+  h.phase, -- what it did then: start, load, step, save
+  s.at AS seen_at, -- UTC s; its ranks agreed to save and stop
+  e.at AS stopped_at, -- UTC s; it had ended
+  h.at - f.at AS hear_s, -- heard_at - noticed_at, s
+  s.at - f.at AS see_s -- seen_at - noticed_at, s
+FROM (SELECT run, attempt, min(at) AS at, json_extract(json, '$.signal') AS signal,
+        json_extract(json, '$.node') AS node,
+        CASE WHEN kind = 'stop_heard' THEN 'rank'
+             WHEN json_extract(json, '$.node') IS NULL THEN 'batch'
+             ELSE 'node' END AS level
+      FROM event_time WHERE kind IN ('signal', 'stop_heard') GROUP BY run, attempt) f
+LEFT JOIN (SELECT run, attempt, min(at) AS at, json_extract(json, '$.phase') AS phase
+           FROM event_time WHERE kind = 'stop_heard' GROUP BY run, attempt) h
+  ON h.run = f.run AND h.attempt = f.attempt
+LEFT JOIN (SELECT run, attempt, min(at) AS at
+           FROM event_time WHERE kind = 'stop_seen' GROUP BY run, attempt) s
+  ON s.run = f.run AND s.attempt = f.attempt
+LEFT JOIN (SELECT run, attempt, max(at) AS at
+           FROM event_time WHERE kind = 'train_ended' GROUP BY run, attempt) e
+  ON e.run = f.run AND e.attempt = f.attempt;
+
+DROP VIEW IF EXISTS v_change;
+CREATE VIEW v_change AS
+-- What was changed of a run after it was made, one row a value.
+SELECT
+  c.run, -- run id
+  c.at AS changed_at, -- asked for, UTC s
+  json_extract(k.value, '$.key') AS key, -- its place in the run file; plan
+  json_extract(k.value, '$.from') AS old, -- value before, as it is written
+  json_extract(k.value, '$.to') AS new, -- value since
+  (SELECT min(t.attempt) FROM event t
+   WHERE t.kind = 'change_taken' AND t.run = c.run
+     AND json_extract(t.json, '$.revision') >= json_extract(c.json, '$.revision'))
+    AS attempt, -- from which it holds; NULL until that has begun
+  json_extract(k.value, '$.key') GLOB 'stages[[]*].steps'
+    OR json_extract(k.value, '$.key') GLOB 'stages[[]*[0-9]]'
+    AS extended -- 1: this value made the run longer, by steps or by a stage
+FROM event_time c JOIN json_each(c.json, '$.changes') k
+WHERE c.kind = 'changed';
+
+DROP VIEW IF EXISTS v_trial;
+CREATE VIEW v_trial AS
+-- One row a trial of a layout; the prediction is the last one made before the trial began.
+WITH
+t AS (SELECT DISTINCT tune, trial FROM trial_event),
+k AS (SELECT t.tune, t.trial,
+        (SELECT max(seq) FROM trial_event x
+         WHERE x.tune = t.tune AND x.trial = t.trial AND x.kind = 'trial_started') AS started,
+        (SELECT event FROM trial_event x
+         WHERE x.tune = t.tune AND x.trial = t.trial AND x.kind = 'trial_ended'
+         ORDER BY seq DESC LIMIT 1) AS ended
+      FROM t),
+p AS (SELECT k.*,
+        coalesce((SELECT event FROM trial_event x
+                  WHERE x.tune = k.tune AND x.trial = k.trial AND x.kind = 'trial_predicted'
+                    AND x.seq < k.started ORDER BY seq DESC LIMIT 1),
+                 (SELECT event FROM trial_event x
+                  WHERE x.tune = k.tune AND x.trial = k.trial AND x.kind = 'trial_predicted'
+                  ORDER BY seq DESC LIMIT 1)) AS predicted,
+        (SELECT id FROM event
+         WHERE kind = 'tune_started' AND run = k.tune ORDER BY seq DESC LIMIT 1) AS tuned
+      FROM k),
+j AS (SELECT p.tune, p.trial, p.started, x.json AS px, y.json AS ey, z.json AS tz,
+        json_extract(x.json, '$.layout') AS layout
+      FROM p
+      LEFT JOIN event x ON x.id = p.predicted
+      LEFT JOIN event y ON y.id = p.ended
+      LEFT JOIN event z ON z.id = p.tuned)
+SELECT
+  l.trial, -- trial id
+  l.tune, -- id of the tuning it belongs to
+  json_extract(l.tz, '$.model') AS model, -- name
+  json_extract(l.tz, '$.extent') AS seq, -- tokens of a sample, TxHxW
+  coalesce(json_extract(l.ey, '$.gpus'), json_extract(l.tz, '$.ranks')) AS gpus, -- ranks
+  json_extract(l.tz, '$.device') AS device, -- GPU or CPU name
+  l.layout, -- canonical text; then its keys, one column each
+  k.tp, -- ranks of tensor parallelism
+  k.sp, -- 1: with sequence parallelism
+  k.cp, -- ranks of context parallelism
+  k.cp_kind, -- how these share keys and values: ring, a2a, 2d
+  k.pp, -- stages of the pipeline
+  k.vpp, -- chunks of layers a stage of it
+  k.dp, -- ranks of data parallelism
+  k.zero, -- 0 to 3: these shard nothing, optimizer, gradients too, weights too
+  k.fsdp, -- ranks of a group that shards so; 0: dp
+  k.mbs, -- samples of a micro-batch
+  k.recompute, -- activations that backward computes again: none, selective, full
+  k.recompute_layers, -- in so many layers
+  json_extract(l.px, '$.predicted_step_s') AS predicted_step_s, -- s
+  json_extract(l.px, '$.predicted_at') AS predicted_at, -- UTC s, before the measurement
+  json_extract(l.ey, '$.measured_step_s') AS measured_step_s, -- s; NULL if it was not measured
+  json_extract(l.ey, '$.tokens') AS tokens, -- per step
+  json_extract(l.ey, '$.mfu') AS mfu, -- as in v_step
+  json_extract(l.ey, '$.peak_bytes') AS peak_bytes, -- of the fullest rank
+  coalesce(json_extract(l.ey, '$.state'),
+           CASE WHEN l.started IS NOT NULL THEN 'running' ELSE 'predicted' END)
+    AS state, -- ok, oom, failed, timeout, skipped; running; predicted (never begun)
+  json_extract(l.ey, '$.cause') AS cause -- one sentence, where the state is not ok
+FROM j l
+LEFT JOIN layout k ON k.text = l.layout;
+
+DROP VIEW IF EXISTS ckpt;
+CREATE VIEW ckpt AS
+-- Checkpoints saved, loaded and found damaged.
+SELECT
+  t.run, t.attempt, t.kind, t.at, -- UTC s
+  json_extract(t.json, '$.step') AS step,
+  json_extract(t.json, '$.dir') AS dir,
+  json_extract(t.json, '$.bytes') AS bytes,
+  json_extract(t.json, '$.seconds') AS seconds,
+  json_extract(t.json, '$.reason') AS reason
+FROM event_time t
+WHERE t.kind IN ('ckpt_saved', 'ckpt_loaded', 'ckpt_damaged');
+
+DROP VIEW IF EXISTS signal;
+CREATE VIEW signal AS
+-- Signals the agents heard.
+SELECT
+  t.run, t.attempt, t.at, -- UTC s
+  json_extract(t.json, '$.signal') AS signal,
+  json_extract(t.json, '$.from') AS sender
+FROM event_time t
+WHERE t.kind = 'signal';
+
+DROP VIEW IF EXISTS check_mfu;
+CREATE VIEW check_mfu AS
+-- Every MFU recorded beside the one recomputed from tokens, step_s and peak.
+SELECT c.*,
+  c.tokens * c.flops_per_token / (c.step_s * c.peak_flops) AS recomputed,
+  abs(c.mfu / (c.tokens * c.flops_per_token / (c.step_s * c.peak_flops)) - 1) AS difference -- relative;
+  -- NULL when something is missing
+FROM (SELECT 'step' AS source, s.run AS run, s.attempt || ':' || s.step AS item,
+        coalesce(s.tokens, 1) AS tokens, s.step_s,
+        coalesce(s.flops_per_token, s.model_flops) AS flops_per_token,
+        (SELECT t.peak_flops FROM train_start t
+         WHERE t.run = s.run AND t.attempt = s.attempt AND t.writer = s.writer AND t.seq < s.seq
+         ORDER BY t.seq DESC LIMIT 1) AS peak_flops,
+        s.mfu
+      FROM step s WHERE s.mfu IS NOT NULL
+      UNION ALL
+      SELECT 'trial', e.run, json_extract(e.json, '$.trial'), json_extract(e.json, '$.tokens'),
+        json_extract(e.json, '$.measured_step_s'),
+        1.0 * json_extract(e.json, '$.model_flops') / json_extract(e.json, '$.tokens'),
+        json_extract(e.json, '$.peak_flops'), json_extract(e.json, '$.mfu')
+      FROM event e
+      WHERE e.kind = 'trial_ended' AND json_extract(e.json, '$.mfu') IS NOT NULL) c;
