@@ -12,6 +12,14 @@ const struct opt_cmd cmd_cancel = {
     "cancel", "end a run: it saves a last checkpoint and is not brought back (but by 'reel retry')", "RUN", opts, ARRAY_LEN(opts), 1, 1,
     NULL};
 
+/* What follows from where the wish is kept. */
+static const char *const kept_say[] = {
+    [LAUNCH_LOGGED] = "",
+    [LAUNCH_MARKED] = ": its disk has no room for a word, so that is kept in the name of a file, "
+                      "and how its attempt ends may not be on record",
+    [LAUNCH_UNSAID] = " at the scheduler alone: its disk has no room for a word that it is to "
+                      "stay so, and 'reel launch' may bring it back"};
+
 static void json_begin(struct json_out *o, const struct launch *l, bool dry)
 {
     json_obj_begin(o, NULL);
@@ -20,22 +28,28 @@ static void json_begin(struct json_out *o, const struct launch *l, bool dry)
     json_put_bool(o, "dry_run", dry);
 }
 
+static const char *const kept_names[] = {
+    [LAUNCH_LOGGED] = "log", [LAUNCH_MARKED] = "name", [LAUNCH_UNSAID] = "nowhere"};
+
 static void json_end(struct json_out *o, struct str *text)
 {
     json_obj_end(o);
     str_addc(text, '\n');
 }
 
-static int cancelled_print(const struct launch *l, bool json, bool dry, struct err *err)
+static int cancelled_print(const struct launch *l, bool json, bool dry, enum launch_kept kept,
+                           struct err *err)
 {
     struct str text = STR_INIT;
     struct json_out o;
     json_out_init(&o, &text, 2);
     if (json) {
         json_begin(&o, l, dry);
+        json_put_text(&o, "kept_in", kept_names[kept]);
         json_end(&o, &text);
     } else {
-        str_addf(&text, "%s run %s\n", dry ? "would cancel" : "cancelled", l->run_id);
+        str_addf(&text, "%s run %s%s\n", dry ? "would cancel" : "cancelled", l->run_id,
+                 kept_say[kept]);
         if (l->wrapped) /* we cannot prove whose job it is */
             str_addf(&text, "its job was not submitted by reel: its agent has the trainer save and stop; end it (scancel) if it does not; it will not come back\n");
     }
@@ -85,6 +99,7 @@ int cmd_cancel_run(const struct opt_values *v, struct cmd_env *env, struct err *
     struct launch l;
     struct sched *s = NULL;
     struct run_state state;
+    enum launch_kept kept = LAUNCH_LOGGED;
     bool json = opt_bool(v, "json"), dry = opt_bool(v, "dry-run");
     opt_operands(v, &operands);
     run_state_init(&state);
@@ -96,8 +111,8 @@ int cmd_cancel_run(const struct opt_values *v, struct cmd_env *env, struct err *
         rc = sched_open(kind, env->home, &s, err);
     if (rc == 0 && state.done)
         rc = done_cancel(&l, s, &state, json, dry, err);
-    else if (rc == 0 && (dry || (rc = launch_cancel(&l, s, err)) == 0))
-        rc = cancelled_print(&l, json, dry, err);
+    else if (rc == 0 && (dry || (rc = launch_cancel(&l, s, &kept, err)) == 0))
+        rc = cancelled_print(&l, json, dry, kept, err);
     sched_close(s);
     run_state_release(&state);
     return rc;

@@ -23,17 +23,32 @@ static bool is_deaf(const struct launch *l)
     return deaf;
 }
 
+/* What follows from where the wish is kept. */
+static const char *consequence(const struct wish *w, enum launch_kept kept)
+{
+    if (kept == LAUNCH_UNSAID)
+        return "; its disk has no room for a word, so its job is cancelled at the scheduler, and "
+               "'reel launch', or 'reel retry', brings it back";
+    if (kept == LAUNCH_MARKED)
+        return "; its disk has no room for a word, so that is kept in the name of a file, and how "
+               "its attempt ends may not be on record";
+    if (!w->dry_run && is_deaf(&w->l))
+        return "; it is wrapped with --notice none, so its trainer is not told: end its job";
+    return "";
+}
+
 int cmd_pause_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     struct wish w;
     char line[512];
+    enum launch_kept kept = LAUNCH_LOGGED;
     int rc = wish_open(&w, v, env, err);
     if (rc == 0 && w.dry_run)
         rc = control_may(&w.l, w.s, &w.state, CONTROL_PAUSE, err);
-    if (rc == 0 && !w.dry_run && (rc = control_pause(&w.l, w.s, err)) == 0)
+    if (rc == 0 && !w.dry_run && (rc = control_pause(&w.l, w.s, &kept, err)) == 0)
         rc = run_state_load(w.l.run_dir, &w.state, err);
     snprintf(line, sizeof line, "%s run '%s': 'reel resume' brings it back%s", w.dry_run ? "would pause" : "pausing", w.state.name,
-             rc == 0 && is_deaf(&w.l) ? "; it is wrapped with --notice none, so its trainer is not told: end its job" : "");
+             rc == 0 ? consequence(&w, kept) : "");
     if (rc == 0)
         rc = wish_print(&w, "reel.pause/1", line, err);
     wish_close(&w);

@@ -63,6 +63,15 @@ static int unused_check(const struct removal *r, const struct cmd_env *env, cons
     return rc;
 }
 
+/* A removal needs no room, so its lock must not: on a disk without any nobody can take it, to
+ * submit or to change anything. */
+static int state_look(const struct removal *r, const struct launch *l, struct lease **lock,
+                      struct run_state *state, struct err *err)
+{
+    int rc = r->dry ? ERR_FULL : launch_lock(l, lock, state, err);
+    return rc == ERR_FULL ? run_state_load(r->dir, state, err) : rc;
+}
+
 /* Looked at under the submitters' lock: who submits at the same time has done it or comes after. */
 static int run_remove(struct removal *r, const struct cmd_env *env, struct err *err)
 {
@@ -75,7 +84,7 @@ static int run_remove(struct removal *r, const struct cmd_env *env, struct err *
     launch_init(&l, env->home, env->bin_dir, r->id, &usual);
     r->gone = !file_exists(r->dir);
     if (!r->gone)
-        rc = r->dry ? run_state_load(r->dir, &state, err) : launch_lock(&l, &lock, &state, err);
+        rc = state_look(r, &l, &lock, &state, err);
     if (rc == 0 && !r->gone)
         rc = unused_check(r, env, &state, err);
     if (rc == 0)

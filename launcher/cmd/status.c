@@ -8,6 +8,7 @@
 #include "launcher/cmd/cmd.h"
 #include "launcher/run/home.h"
 #include "launcher/run/launch.h"
+#include "launcher/run/space.h"
 #include "launcher/run/waits.h"
 
 static const struct opt opts[] = {
@@ -23,7 +24,20 @@ static bool lacks_room(const struct run_attempt *a)
     return waits || a->cause == CAUSE_DISK_FULL || (a->space.any && !a->space.enough && a->saved_step <= a->space.step);
 }
 
-static void row_text(const struct run_state *s, const struct run_budget *budget, const char *why, struct str *out)
+/* Its disk has no room for a word: whatever a run does that is not known to be over, its log does
+ * not tell now. */
+static bool is_mute(const char *home, const struct run_state *s, const struct run_budget *budget)
+{
+    char dir[LIMIT_PATH_BYTES];
+    enum run_next next = run_state_next(s, budget, NULL);
+    bool open = s->n_attempts && s->attempts[s->n_attempts - 1].cause == CAUSE_NONE;
+    bool stopped = (next == RUN_NEXT_CANCELLED || next == RUN_NEXT_PAUSED) && !open;
+    bool over = next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_SUBMIT;
+    return !over && !stopped && space_is_out(home_run_dir(home, s->run, dir));
+}
+
+static void row_text(const struct run_state *s, const struct run_budget *budget, const char *why, bool mute,
+                     struct str *out)
 {
     char ago[32];
     char steps[32] = "-", total[32] = ""; /* of a wrapped command neither need be known */
@@ -44,7 +58,10 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
     str_addf(out, " %2lld attempt%s  last word %s ago", (long long)s->n_attempts, s->n_attempts == 1 ? " " : "s",
              num_format_seconds(fmax(0, clock_wall_s() - s->last_event_at), ago, sizeof ago));
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
-    if (last && lacks_room(last))
+    if (mute)
+        str_addf(out, "  (its disk has no room for a word: what happened since the last one is not "
+                      "known here)");
+    else if (last && lacks_room(last))
         str_addf(out, "  (no room on the disk: see reel explain)");
     if (s->damaged_records)
         str_addf(out, "  (%lld damaged place%s in its logs)", (long long)s->damaged_records,
@@ -54,7 +71,8 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
     str_addc(out, '\n');
 }
 
-static void row_json(const struct run_state *s, const struct run_budget *budget, const char *why, struct json_out *o)
+static void row_json(const struct run_state *s, const struct run_budget *budget, const char *why, bool mute,
+                     struct json_out *o)
 {
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
     json_obj_begin(o, NULL);
@@ -62,6 +80,7 @@ static void row_json(const struct run_state *s, const struct run_budget *budget,
     json_put_text(o, "name", s->name);
     json_put_text(o, "state", run_state_word(s, budget));
     json_put_text(o, "waits", why);
+    json_put_bool(o, "log_is_full", mute);
     json_put_text(o, "model", s->model);
     json_put_text(o, "layout", s->layout);
     json_put_int(o, "steps_done", s->max_step + 1);
@@ -102,7 +121,11 @@ static int row_add(const struct cmd_env *env, const char *run, struct str *text,
         rc = run_state_load(l.run_dir, &state, err);
     if (rc == 0) {
         waits_why(env->home, &state, &l.budget, why);
-        json ? row_json(&state, &l.budget, why, json) : row_text(&state, &l.budget, why, text);
+        bool mute = is_mute(env->home, &state, &l.budget);
+        if (json)
+            row_json(&state, &l.budget, why, mute, json);
+        else
+            row_text(&state, &l.budget, why, mute, text);
     }
     run_state_release(&state);
     return rc;

@@ -226,7 +226,8 @@ int control_may(const struct launch *l, struct sched *s, const struct run_state 
     return rc < 0 || wish == CONTROL_PAUSE ? rc : control_left_over_check(l, s, state, err);
 }
 
-static int pause_locked(const struct launch *l, struct sched *s, const struct run_state *state, struct err *err)
+static int pause_locked(const struct launch *l, struct sched *s, const struct run_state *state,
+                        enum launch_kept *kept, struct err *err)
 {
     enum run_next next = run_state_next(state, &l->budget, NULL);
     int rc = pause_may(state, &l->budget, next, err);
@@ -235,18 +236,27 @@ static int pause_locked(const struct launch *l, struct sched *s, const struct ru
     if (next == RUN_NEXT_PAUSED) /* who was killed before the agent could hear of it asks again */
         launch_wish_poke(l);
     else
-        rc = wish_put(l, state, "pause_requested", NULL, err);
-    return rc == 0 && s && !l->wrapped ? jobs_stop(s, state, err) : rc; /* a wrapped run's job is not ours to prove */
+        rc = launch_wish_keep(l, state, WISH_PAUSE, kept, err);
+    if (rc < 0 || !s || l->wrapped) /* a wrapped run's job is not ours to prove */
+        return rc;
+    if (*kept == LAUNCH_UNSAID) /* told to save alone it would be brought back */
+        return launch_jobs_cancel(s, state, err);
+    rc = jobs_stop(s, state, err);
+    return rc == ERR_FULL ? 0 : rc; /* a job that could not be unqueued finds nothing to do */
 }
 
-int control_pause(const struct launch *l, struct sched *s, struct err *err)
+/* Where there is no room for the lock nobody else can have it, and nobody can submit. */
+int control_pause(const struct launch *l, struct sched *s, enum launch_kept *kept, struct err *err)
 {
     struct run_state state;
     struct lease *lock = NULL;
+    *kept = LAUNCH_LOGGED;
     run_state_init(&state);
     int rc = launch_lock(l, &lock, &state, err);
+    if (rc == ERR_FULL)
+        rc = run_state_load(l->run_dir, &state, err);
     if (rc == 0)
-        rc = pause_locked(l, s, &state, err);
+        rc = pause_locked(l, s, &state, kept, err);
     run_state_release(&state);
     lease_drop(lock);
     return rc;

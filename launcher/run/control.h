@@ -19,8 +19,10 @@ enum control_wish { CONTROL_PAUSE, CONTROL_RESUME, CONTROL_RETRY };
 /* Would the call below be refused for what the run is, or for a job of it that is left over? ERR_NO; changes nothing. */
 int control_may(const struct launch *l, struct sched *s, const struct run_state *state, enum control_wish wish, struct err *err);
 
-/* s may be NULL for a wrapped run. ERR_NO when the run is over. */
-int control_pause(const struct launch *l, struct sched *s, struct err *err);
+/* s may be NULL for a wrapped run. ERR_NO when the run is over. A wish that could not be kept at
+ * all (LAUNCH_UNSAID) ends the job at the scheduler, as a cancel does: told to save alone it
+ * would come back. */
+int control_pause(const struct launch *l, struct sched *s, enum launch_kept *kept, struct err *err);
 
 /* ERR_NO when it is not paused, or a job of it is left over; ERR_BUSY while its job still ends. */
 int control_resume(const struct launch *l, struct sched *s, struct err *err);

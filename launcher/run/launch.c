@@ -16,6 +16,7 @@
 #include "base/lease.h"
 #include "base/log.h"
 #include "launcher/run/limit.h"
+#include "launcher/run/mark.h"
 #include "launcher/run/next.h"
 #include "launcher/start/command.h"
 
@@ -40,6 +41,8 @@ int launch_log_open(const struct launch *l, const char *token, struct evlog **ou
         struct evlog_ids ids = {l->run_id, 0, writer, token};
         rc = evlog_open(dir, &ids, out, err);
     }
+    if (rc == 0)
+        mark_reserve(dir);
     free(dir);
     return rc;
 }
@@ -395,40 +398,66 @@ int launch_wish_commit(const struct launch *l, struct evlog *log, struct evlog_e
     return rc;
 }
 
-/* The jobs of a run that may live, successor first: cancelled the other way round it could start in between. */
-static int jobs_cancel(struct sched *s, const struct run_state *state, struct err *err)
+/* As an event, in a log of its own. */
+static int wish_log(const struct launch *l, const struct run_state *s, enum run_wish wish,
+                    struct err *err)
 {
-    const char *running = state->n_attempts ? state->attempts[state->n_attempts - 1].job_id : "";
-    const char *ids[] = {state->after_job, running};
-    int rc = state->job_id[0] ? sched_cancel(s, state->job_id, err) : 0;
-    for (size_t i = 0; i < ARRAY_LEN(ids); i++)
-        if (ids[i][0] && strcmp(ids[i], state->job_id) != 0) {
-            struct err why = {0};
-            int got = sched_cancel(s, ids[i], &why);
-            if (got < 0 && got != ERR_NOT_FOUND) /* ended and forgotten */
-                rc = err_set(err, got, "%s", why.text);
-        }
+    struct evlog *log = NULL;
+    struct evlog_event e;
+    int rc = launch_log_open(l, NULL, &log, err);
+    if (rc < 0)
+        return rc;
+    launch_wish_begin(log, &e, s, wish == WISH_CANCEL ? "cancel_requested" : "pause_requested");
+    rc = launch_wish_commit(l, log, &e, err);
+    evlog_close(log);
     return rc;
 }
 
-int launch_cancel(const struct launch *l, struct sched *s, struct err *err)
+int launch_wish_keep(const struct launch *l, const struct run_state *s, enum run_wish wish,
+                     enum launch_kept *kept, struct err *err)
+{
+    struct mark m = mark_make(s, wish, false);
+    int rc = wish_log(l, s, wish, err);
+    *kept = LAUNCH_LOGGED;
+    if (rc != ERR_FULL || s->wish == wish) {
+        launch_wish_poke(l); /* whoever was killed before the agent could hear of it asks again */
+        return rc == ERR_FULL ? 0 : rc;
+    }
+    rc = mark_put(l->run_dir, &m, err);
+    *kept = rc == 0 ? LAUNCH_MARKED : LAUNCH_UNSAID;
+    launch_wish_poke(l);
+    return rc == ERR_FULL && !l->wrapped ? 0 : rc; /* the agent of a wrapped one hears it so alone */
+}
+
+int launch_jobs_cancel(struct sched *s, const struct run_state *state, struct err *err)
+{
+    const char *running = state->n_attempts ? state->attempts[state->n_attempts - 1].job_id : "";
+    const char *ids[] = {state->job_id, state->after_job, running};
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+        struct err why = {0};
+        bool another = ids[i][0] && (i == 0 || strcmp(ids[i], ids[0]) != 0);
+        int got = another ? sched_cancel(s, ids[i], &why) : 0;
+        if (got < 0 && (i == 0 || got != ERR_NOT_FOUND)) /* ended and forgotten */
+            rc = err_set(err, got, "%s", why.text);
+    }
+    return rc;
+}
+
+int launch_cancel(const struct launch *l, struct sched *s, enum launch_kept *kept, struct err *err)
 {
     struct run_state state;
-    struct evlog *log = NULL;
     run_state_init(&state);
     int rc = file_exists(l->run_dir) ? run_state_load(l->run_dir, &state, err) : gone(l, err); /* its log would make the folder anew */
     if (rc == 0 && state.done)
         rc = err_set(err, ERR_NO, "run %s is done: there is nothing to cancel", state.name);
     if (rc == 0)
-        rc = launch_log_open(l, NULL, &log, err);
-    if (rc == 0) {
-        struct evlog_event e;
-        launch_wish_begin(log, &e, &state, "cancel_requested");
-        rc = launch_wish_commit(l, log, &e, err);
+        rc = launch_wish_keep(l, &state, WISH_CANCEL, kept, err);
+    if (rc == 0 && !l->wrapped) { /* whose job it is we cannot prove: the user ends it */
+        rc = launch_jobs_cancel(s, &state, err);
+        if (rc == ERR_FULL && *kept != LAUNCH_UNSAID)
+            rc = 0; /* a job that could not be unqueued finds nothing to do */
     }
-    if (rc == 0 && !l->wrapped) /* whose job it is we cannot prove: the user ends it */
-        rc = jobs_cancel(s, &state, err);
-    evlog_close(log);
     run_state_release(&state);
     return rc;
 }

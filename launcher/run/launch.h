@@ -77,9 +77,21 @@ int launch_successor(const struct launch *l, struct sched *s, const struct sched
 /* What a job finds in its environment: "successor", or anything else for "requeue". */
 #define LAUNCH_AGAIN_ENV "REEL_JOB_AGAIN"
 
-/* Event cancel_requested, then the scheduler's cancel, of the job that runs and of its successor;
- * a wrapped run's agent reads the event, its job is left to its owner, s may be NULL. */
-int launch_cancel(const struct launch *l, struct sched *s, struct err *err);
+/* Where a wish to cancel or to pause is on record: in the log; without room for that, in a
+ * file's name (launcher/run/mark.h); nowhere. */
+enum launch_kept { LAUNCH_LOGGED, LAUNCH_MARKED, LAUNCH_UNSAID };
+/* Keeps the wish as well as there is room for it, and has the run's agent look. LAUNCH_UNSAID is
+ * ERR_FULL for a wrapped run alone. */
+int launch_wish_keep(const struct launch *l, const struct run_state *s, enum run_wish wish,
+                     enum launch_kept *kept, struct err *err);
+
+/* Cancels the jobs of a run that may live, successor first: the other way round it could start
+ * in between. */
+int launch_jobs_cancel(struct sched *s, const struct run_state *state, struct err *err);
+
+/* Keeps the wish and cancels the job that runs and its successor, wherever the wish is kept. The
+ * agent of a wrapped run hears of the wish, its job is left to its owner, and s may be NULL. */
+int launch_cancel(const struct launch *l, struct sched *s, enum launch_kept *kept, struct err *err);
 
 /* Follow until the run is over or *stop becomes non-zero; resubmits a lost job. `show` is called when something changed.
  * *next is how it ended (RUN_NEXT_WAIT: stopped following). s may be NULL: only watch. */

@@ -72,15 +72,15 @@ static void length_raise(struct run_state *s, const cJSON *event)
     s->total_steps = steps > s->total_steps ? steps : s->total_steps;
 }
 
-static void apply_wish(struct run_state *s, enum run_wish wish, const cJSON *event, double wall)
+void run_state_wish(struct run_state *s, enum run_wish wish, int64_t turn, int64_t met, double at,
+                    const char *by)
 {
-    int64_t turn = json_int(event, "turn", 0), met = json_int(event, "met_attempt", 0);
-    bool stronger = turn == s->wish_turn && wall == s->wish_at && wish > s->wish;
-    if (stronger || turn > s->wish_turn || (turn == s->wish_turn && wall > s->wish_at)) {
+    bool stronger = turn == s->wish_turn && at == s->wish_at && wish > s->wish;
+    if (stronger || turn > s->wish_turn || (turn == s->wish_turn && at > s->wish_at)) {
         s->wish = wish;
         s->wish_turn = turn;
-        s->wish_at = wall;
-        snprintf(s->cancel_by, sizeof s->cancel_by, "%s", wish == WISH_CANCEL ? json_text(event, "by", "") : "");
+        s->wish_at = at;
+        snprintf(s->cancel_by, sizeof s->cancel_by, "%s", wish == WISH_CANCEL ? by : "");
     }
     if (wish != WISH_RUN && (met > s->stopped_attempt || (met == s->stopped_attempt && wish > s->stopped_by))) {
         s->stopped_attempt = met;
@@ -105,7 +105,8 @@ static bool apply_owner(struct run_state *s, const char *kind, const cJSON *even
     } table[] = {{"cancel_requested", WISH_CANCEL}, {"pause_requested", WISH_PAUSE}, {"resume_requested", WISH_RUN}, {"retry_requested", WISH_RUN}};
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (strcmp(kind, table[i].kind) == 0) {
-            apply_wish(s, table[i].wish, event, wall);
+            run_state_wish(s, table[i].wish, json_int(event, "turn", 0),
+                           json_int(event, "met_attempt", 0), wall, json_text(event, "by", ""));
             if (strcmp(kind, "retry_requested") == 0)
                 apply_retry(s, event);
             return true;

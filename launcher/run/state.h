@@ -117,6 +117,10 @@ void run_state_init(struct run_state *s);
 void run_state_release(struct run_state *s);
 /* One event; kinds it does not know are ignored. Fails only for lack of memory. */
 int run_state_apply(struct run_state *s, const cJSON *event, struct err *err);
+/* Folds what its owner said where there was no room for an event (launcher/run/mark.h); by: how,
+ * where it was not by a command of reel's. */
+void run_state_wish(struct run_state *s, enum run_wish wish, int64_t turn, int64_t met_attempt,
+                    double at, const char *by);
 /* The end of an attempt that its log could not take (a full disk). Fails only for lack of memory. */
 int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause, const char *detail, struct err *err);
 /* Fold every log under <run_dir>/events into *s (initialised). A missing folder is an empty state. */

@@ -46,6 +46,7 @@
  * local_pass.c is all of it, and has no side effects. */
 #include "launcher/sched/local.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -435,9 +436,29 @@ static int local_requeue(struct sched *s, const char *id, struct err *err)
     return ask(s, id, ask_requeue, err);
 }
 
+/* Tells the batch process where the spool has no room for the wish: a job that does not ask for
+ * another execution ends by that. */
+static int cancel_unrecorded(struct local *l, const char *id, struct err *err)
+{
+    struct local_rec r;
+    struct err why = {0};
+    int64_t job;
+    int rc = id_of(id, &job, err);
+    if (rc == 0)
+        rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err);
+    if (rc == 0 && !sched_state_ended((enum sched_state)r.state))
+        rc = signal_rec(l, &r, SIGTERM, SCHED_TO_BATCH, &why);
+    arena_reset(&l->spool.texts);
+    if (rc == ERR_STATE)
+        rc = err_set(err, ERR_FULL, "job %s waits, and the disk of '%s' has no room to take it from "
+                     "the queue", id, l->spool.dir);
+    return rc;
+}
+
 static int local_cancel(struct sched *s, const char *id, struct err *err)
 {
-    return ask(s, id, ask_cancel, err);
+    int rc = ask(s, id, ask_cancel, err);
+    return rc == ERR_FULL ? cancel_unrecorded(local_of(s), id, err) : rc;
 }
 
 /* Once a record is settled its stop is none, and the state tells. */

@@ -72,9 +72,10 @@ static void a_waiter_finds_no_run(void **state)
     assert_int_equal(access(l.run_dir, F_OK), -1);
     assert_int_equal(home_run_find(in_scratch("home"), "one", id, NULL), ERR_NOT_FOUND);
     struct err err = {0};
+    enum launch_kept kept;
     assert_int_equal(launch_lock(&l, &lock, &now, &err), ERR_NOT_FOUND); /* nor does it make one anew */
     assert_non_null(strstr(err.text, " is gone: somebody has just removed or moved it; 'reel status' lists the runs"));
-    assert_int_equal(launch_cancel(&l, NULL, &err), ERR_NOT_FOUND); /* nor who cancels it then */
+    assert_int_equal(launch_cancel(&l, NULL, &kept, &err), ERR_NOT_FOUND); /* nor who cancels it then */
     assert_non_null(strstr(err.text, " is gone: somebody"));
     assert_int_equal(access(l.run_dir, F_OK), -1);
     run_state_release(&now);

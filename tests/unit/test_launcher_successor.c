@@ -333,7 +333,9 @@ static void taken_up(void **state)
     assert_int_equal(n_jobs, 2);
     assert_string_equal(s.job_id, "2");
     assert_string_equal(s.after_job, "1");
-    assert_int_equal(launch_cancel(&l, &sched, &err), 0);
+    enum launch_kept kept;
+    assert_int_equal(launch_cancel(&l, &sched, &kept, &err), 0);
+    assert_int_equal(kept, LAUNCH_LOGGED);
     assert_true(n_cancelled == 2 && jobs[0].state == SCHED_CANCELLED && jobs[1].state == SCHED_CANCELLED);
     run_state_release(&s);
 }

@@ -1,0 +1,43 @@
+/* mark: what a run's owner wishes of it, kept without any room on the disk.
+ *
+ * Each run has one empty file, made with it, among its logs. Where a wish finds no room for an
+ * event, that file is renamed, and its name says all that the event would have said:
+ * events/wish.<cancel|pause|scancel>.<turn>.<met attempt>.<when, Unix milliseconds>. A rename asks
+ * no file system for space or for a file. Whoever folds the run's logs (launcher/run/state.h) reads
+ * the name like the event. A later wish has a higher turn, and counts, be it an event or the next
+ * name of the same file.
+ */
+#ifndef LAUNCHER_RUN_MARK_H
+#define LAUNCHER_RUN_MARK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "launcher/run/state.h"
+
+struct mark {
+    enum run_wish wish; /* WISH_CANCEL or WISH_PAUSE */
+    bool at_scheduler;  /* somebody cancelled its job by the scheduler's own means */
+    int64_t turn, met_attempt;
+    double at; /* UTC s */
+};
+
+/* Makes the file among these logs if there is none. That it cannot be made is no error: mark_put
+ * tries again. */
+void mark_reserve(const char *events_dir);
+/* Keeps a wish of a higher turn than the one that is kept. ERR_FULL: the run is of an older
+ * version and has no such file, and there is no room for one. ERR_BUSY: another process was
+ * faster, with a wish of this turn or a higher one. */
+int mark_put(const char *run_dir, const struct mark *m, struct err *err);
+/* Returns the mark of this wish, said now, with the turn after all that this state knows. */
+struct mark mark_make(const struct run_state *s, enum run_wish wish, bool at_scheduler);
+/* Folds what a mark says. */
+void mark_apply(const struct mark *m, struct run_state *s);
+
+/* Is this the name of the file, whatever it says? */
+bool mark_is(const char *name);
+/* False for a name that says nothing. */
+bool mark_parse(const char *name, struct mark *out);
+
+#endif
