@@ -42,7 +42,6 @@ enum {
 };
 
 static const double RANK0_SILENT_S = 4 * LEASE_BEAT_S; /* on another node: what it still publishes the next attempt may load */
-
 extern char **environ;
 
 struct agent {
@@ -199,9 +198,7 @@ static int trainer_start(struct agent *a, struct sched_step **step, struct err *
         rc = foreign_open(&a->foreign, &a->work.wrap, &a->state, &a->attempt, log, err);
     else
         ranks_place(a, &spec);
-    if (rc < 0)
-        return rc;
-    if ((rc = sched_step_start(a->work.steps, &spec, step, err)) < 0)
+    if (rc < 0 || (rc = sched_step_start(a->work.steps, &spec, step, err)) < 0)
         return rc;
     struct evlog_event e;
     evlog_begin(a->attempt.log, &e, "trainer_started");
@@ -272,8 +269,7 @@ static bool hangs(struct agent *a)
     int64_t bytes = stat(log, &st) == 0 ? (int64_t)st.st_size : 0;
     double away_s = now_s - a->looked_mono;
     a->looked_mono = now_s;
-    if (away_s > AWAY_S) /* we were suspended, and the trainer with us */
-        a->moved_mono += away_s;
+    a->moved_mono += away_s > AWAY_S ? away_s : 0; /* we were suspended, and the trainer with us */
     if (bytes != a->log_bytes || a->log_bytes < 0) {
         a->log_bytes = bytes;
         a->moved_mono = now_s;
@@ -295,7 +291,8 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
     while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
         if (info.ssi_signo != SIGCHLD) {
             stop_request(a, (int)info.ssi_signo, "here");
-            event_signal(a, (int)info.ssi_signo);
+            if (a->attempt.log) /* else it waits for room to begin */
+                event_signal(a, (int)info.ssi_signo);
             a->term |= info.ssi_signo == SIGTERM;
         }
     if (node_agents_heard(a->nodes)) { /* it wrote the event */
@@ -444,7 +441,10 @@ static int space_wait(struct agent *a, struct err *err)
 /* The claim, and the attempt's end, must be written down: with no room for a word they wait for it. */
 static bool word_wait(struct agent *a, int rc)
 {
-    return rc == ERR_FULL && a->work.sched && !a->stop_requested && notices_take(a, SPACE_LOOK_MS, NULL) == 0;
+    if (rc != ERR_FULL || !a->work.sched || a->stop_requested || notices_take(a, SPACE_LOOK_MS, NULL) < 0)
+        return false;
+    owner_heed(a); /* a wish needs no room */
+    return true;
 }
 
 /* Nothing of the attempt is on the record yet: told to stop while it waits for room, the agent gives the job back. */
@@ -456,7 +456,7 @@ static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *
     while (word_wait(a, rc))
         rc = begin(a, err);
     if (rc == ERR_FULL && a->stop_requested)
-        work_requeue(&a->work, &a->attempt);
+        work_give_back(&a->work, &a->attempt, a->term);
     return rc;
 }
 
@@ -496,6 +496,8 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause, const struc
     int rc = run_state_load(a->conf->run_dir, &a->state, err);
     if (rc < 0 || (rc = run_state_end(&a->state, a->attempt.number, cause, detail, err)) < 0)
         return rc;
+    if (a->stop_requested && a->ending.why == SCHED_END_NONE) /* told while it waited for room, perhaps by who cancels the job */
+        work_cancelled(&a->work, a->conf->run_dir, &a->state, &a->ending);
     enum run_next next = run_state_next(&a->state, &a->work.budget, why);
     if (next == RUN_NEXT_REQUEUE && is_unexplained(a))
         requeue_withhold(a);

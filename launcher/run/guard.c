@@ -38,24 +38,24 @@ static int agent_wait(pid_t child, const sigset_t *signals)
     return status;
 }
 
-/* False: a notice came. */
-static bool room_wait(const sigset_t *signals)
+/* Returns the signal of a notice that came meanwhile; 0: none. */
+static int room_wait(const sigset_t *signals)
 {
     static const struct timespec pause = {.tv_sec = 1};
     int signo = sigtimedwait(signals, NULL, &pause);
-    return signo <= 0 || signo == SIGCHLD;
+    return signo <= 0 || signo == SIGCHLD ? 0 : signo;
 }
 
 /* With no room for a word it waits, for nobody else would bring the run back; told to stop, it gives the job back. */
 static int mourn(struct attempt *attempt, struct work *work, int signo, enum sched_end why, const sigset_t *signals, struct err *err)
 {
-    int rc = attempt_mourn(attempt, signo, why, err);
+    int rc = attempt_mourn(attempt, signo, why, err), notice = 0;
     if (rc == ERR_FULL)
         log_msg(LOG_WARN, "the end of a killed agent is not written yet: %s", err->text);
-    while (rc == ERR_FULL && work->sched && room_wait(signals))
+    while (rc == ERR_FULL && work->sched && (notice = room_wait(signals)) == 0)
         rc = attempt_mourn(attempt, signo, why, err);
     if (rc == ERR_FULL)
-        work_requeue(work, attempt);
+        work_give_back(work, attempt, notice == SIGTERM);
     return rc;
 }
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "launcher/run/limit.h"
+#include "launcher/run/mark.h"
 #include "launcher/run/next.h"
 
 /* The controller may be away, and what asks it may die of the signal that ends all processes of a job: a run without a follower has nobody
@@ -200,4 +201,36 @@ void work_requeue(struct work *w, struct attempt *attempt)
     evlog_begin(attempt->log, &e, "requeue");
     json_put_text(&e.out, "job_id", w->self.id);
     attempt_event(attempt, &e);
+}
+
+bool work_cancelled(struct work *w, const char *run_dir, struct run_state *s,
+                    struct sched_ending *ending)
+{
+    struct err err = {0};
+    if (work_ending(w, true, ending) < 0 || ending->why != SCHED_END_CANCELLED)
+        return false;
+    struct mark m = mark_make(s, WISH_CANCEL, true);
+    if (s->wish != WISH_CANCEL && mark_put(run_dir, &m, &err) < 0)
+        log_msg(LOG_WARN, "that job %s was cancelled is not on record: %s", w->self.id, err.text);
+    mark_apply(&m, s);
+    return true;
+}
+
+void work_give_back(struct work *w, struct attempt *attempt, bool term)
+{
+    struct run_state state;
+    struct sched_ending ending;
+    run_state_init(&state);
+    int rc = run_state_load(attempt->run_dir, &state, NULL);
+    if (rc == 0 && state.wish != WISH_RUN)
+        log_msg(LOG_INFO, "run %s is %s: job %s is not requeued", state.run,
+                run_state_word(&state, &w->budget), w->self.id);
+    else if (work_cancelled(w, attempt->run_dir, &state, &ending))
+        log_msg(LOG_INFO, "job %s is not requeued: it was cancelled at the scheduler", w->self.id);
+    else if (term && ending.why == SCHED_END_UNKNOWN)
+        log_msg(LOG_WARN, "job %s is not requeued: it was being ended, and the scheduler does not "
+                          "say who by", w->self.id);
+    else
+        work_requeue(w, attempt);
+    run_state_release(&state);
 }

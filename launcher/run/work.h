@@ -38,6 +38,15 @@ int work_ending(struct work *w, bool patient, struct sched_ending *out);
  * is tried until there is some: nobody else would. Any other failure is a warning: then a follower of the run brings it back
  * (`reel launch` with its name; a wrapped run has none, its owner submits its script again). */
 void work_requeue(struct work *w, struct attempt *attempt);
+/* The same for a job that was told to stop while it waited for room, with nothing on record of
+ * an attempt or of its end. It is not given back against its owner's wish; nor when it was
+ * cancelled at the scheduler, which is kept (launcher/run/mark.h); nor when SIGTERM came (term)
+ * and the scheduler does not say why. */
+void work_give_back(struct work *w, struct attempt *attempt, bool term);
+/* Asks, patiently, whether the own job is cancelled at the scheduler: then that is kept, and
+ * applied to this state. *ending is what the scheduler said. */
+bool work_cancelled(struct work *w, const char *run_dir, struct run_state *s,
+                    struct sched_ending *ending);
 /* Ends the own job at the scheduler, unless it runs again elsewhere by now. Asks as patiently as for a requeue; any failure is a warning. */
 void work_end(struct work *w);
 
