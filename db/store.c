@@ -58,6 +58,9 @@ int store_error(sqlite3 *sql, int rc, const char *what, struct err *err)
         int why = sqlite3_extended_errcode(sql);
         if (why == SQLITE_IOERR_RDLOCK || why == SQLITE_IOERR_LOCK || why == SQLITE_IOERR_CHECKRESERVEDLOCK)
             return err_set(err, ERR_IO, "%s: its file system has no locks (fcntl), which a database needs: give --db a path on one that has them", file);
+        if (sqlite3_system_errno(sql) == EDQUOT) /* SQLITE_FULL is for ENOSPC alone */
+            return err_set(err, ERR_IO, "%s: the disk quota is used up, cannot %s: nothing was changed",
+                           file, what);
         return err_set(err, ERR_IO, "%s: cannot %s: %s", file, what, sqlite3_errmsg(sql));
     }
     case SQLITE_ERROR:
