@@ -14,6 +14,7 @@ endif
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 MANDIR ?= $(PREFIX)/share/man
+SHAREDIR ?= $(PREFIX)/share
 PKG_CONFIG ?= pkg-config
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
@@ -171,6 +172,17 @@ $(B)/reel-curate: $(call objs,curator/main.c) $(call lib_objs,curator) $(B)/flag
 $(B)/reel-slurm: $(call objs,$(call src,launcher/slurm) launcher/sched/slurm_wire.c launcher/sched/slurm_text.c $(call lib_src,base)) $(B)/flags
 	$(call link,$(filter %.o,$^),$(LIBS_launcher/slurm) $(LIBS_base))
 
+# what --version tells: a source for each program, written anew when the commit or the libraries are other ones
+COMMIT := $(shell contrib/commit)
+$(B)/gen/build-%.c: FORCE
+	@mkdir -p $(@D)
+	@contrib/build-info '$(COMMIT)' $(sort $(foreach m,$(call closure,$(TOP_$*)),$(filter-out $(MPICC),$(PKGS_$(m))))) > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+$(B)/obj/build-%.o: $(B)/gen/build-%.c $(B)/flags
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(addprefix $(B)/,$(ALL_NAMES)): $(B)/%: $(B)/obj/build-%.o
+
 # quiet by default; VERBOSE=1 shows the command lines
 Q := $(if $(VERBOSE),,@)
 say = $(if $(VERBOSE),,@printf '  %-6s %s\n' $(1) $(2))
@@ -236,7 +248,7 @@ $(B)/obj/tests/unit/test_trainer_%.o: CFLAGS += $(CFLAGS_trainer) $(CFLAGS_train
 $(B)/obj/tests/unit/test_curator_%.o: CFLAGS += $(CFLAGS_curator)
 $(B)/obj/tests/unit/test_launcher_%.o: CFLAGS += $(CFLAGS_launcher/machine)
 $(B)/obj/tests/unit/test_db_%.o: CFLAGS += $(CFLAGS_db)
-.PRECIOUS: $(B)/obj/%.o
+.PRECIOUS: $(B)/obj/%.o $(B)/gen/build-%.c $(B)/obj/build-%.o
 
 # stand-ins for programs, for tests of who starts them; `see tests/cli/t4100-launch
 STUBS := $(patsubst tests/stub/%.c,$(B)/tests/stub/%,$(wildcard tests/stub/*.c))
@@ -338,7 +350,14 @@ lint: ## layers, function length, headers alone, banned calls
 	@tests/lint --build $(B)
 
 install: all ## install programs, man pages and completion under PREFIX (DESTDIR honoured)
-	contrib/install-files '$(B)' '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(MANDIR)' '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' $(if $(filter installed,$(SLURM_FOUND)),reel-slurm)
+	contrib/install-files install '$(B)' '$(DESTDIR)' '$(BINDIR)' '$(MANDIR)' '$(SHAREDIR)' \
+	  $(if $(filter unpacked,$(SLURM_FOUND)),$(filter-out reel-slurm,$(NAMES)),$(NAMES))
+
+uninstall: ## remove what install has put there
+	contrib/install-files uninstall '$(DESTDIR)' '$(SHAREDIR)'
+
+dist: ## a tar ball of the last commit, which builds without git
+	@contrib/dist $(O)
 
 clean: ## remove the build folder of this variant
 	rm -rf $(B)
@@ -346,4 +365,4 @@ clean: ## remove the build folder of this variant
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all $(ALL_NAMES) tests check check-slow check-faults check-peers bench bench-db fuzz demo lint install clean help FORCE
+.PHONY: all $(ALL_NAMES) tests check check-slow check-faults check-peers bench bench-db fuzz demo lint install uninstall dist clean help FORCE

@@ -73,10 +73,34 @@ size_t opt_operands(const struct opt_values *v, const char *const **items);
 /* A table's mistakes (name twice, fallback that does not parse, bounds on a text, …) as text; for the tests of commands. */
 int opt_check(const struct opt_cmd *cmd, struct err *err);
 
+/* One entry of a section of a page: a file, a variable, or a command line, and what it is. */
+struct opt_note {
+    const char *name;
+    const char *text; /* one clause, no full stop */
+    const char *of;   /* the commands it concerns, parted by spaces; NULL: all of the program */
+};
+
+/* What the pages of a program say beside its options. The tables end with an entry without name. */
+struct opt_page {
+    const char *program; /* "reel" */
+    const struct opt_note *examples, *files, *environment;
+    const char *exit_status; /* NULL: what all of reel's programs have in common */
+};
+
 /* The other products of the table. `program` is "reel", NULL where the command is a program of its own. */
 void opt_help(const struct opt_cmd *cmd, const char *program, struct str *out);
-void opt_man(const struct opt_cmd *cmd, const char *program, struct str *out); /* roff, the whole page: man(7) */
-void opt_complete(const struct opt_cmd *cmd, struct str *out);     /* "--name<TAB>help" a line */
+void opt_help_examples(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out);
+void opt_complete(const struct opt_cmd *cmd, struct str *out); /* "--name<TAB>help" a line */
+/* Adds the command's whole page in roff, man(7). A command that has the program's name is it. */
+void opt_man(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out);
+
+/* What a program's own pages are made of: the end of its overview; the head of a page, up to and
+ * with the heading SYNOPSIS; the sections behind the options (cmd NULL: of the program as a whole);
+ * text with roff's own characters escaped. */
+void opt_help_end(const struct opt_page *page, struct str *out);
+void opt_man_head(const char *title, const char *summary, struct str *out);
+void opt_man_end(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out);
+void opt_roff(struct str *out, const char *text);
 void opt_json(const struct opt_values *v, struct str *out);        /* {"steps":{"value":…,"origin":"flag"},…} */
 
 #endif

@@ -203,10 +203,52 @@ void opt_help(const struct opt_cmd *cmd, const char *program, struct str *out)
         wrap(out, setting_note, sizeof setting_note - 1, 0, 0);
 }
 
+/* Says whether a note concerns the command; cmd NULL stands for the program as a whole. */
+static bool concerns(const struct opt_note *note, const struct opt_cmd *cmd)
+{
+    size_t n = cmd != NULL ? strlen(cmd->name) : 0;
+    for (const char *at = note->of; cmd != NULL && at != NULL && *at != '\0'; at += strspn(at, " ")) {
+        size_t width = strcspn(at, " ");
+        if (width == n && strncmp(at, cmd->name, n) == 0)
+            return true;
+        at += width;
+    }
+    return cmd == NULL || note->of == NULL;
+}
+
+void opt_help_examples(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out)
+{
+    bool first = true;
+    for (const struct opt_note *note = page->examples; note != NULL && note->name != NULL; note++) {
+        if (!concerns(note, cmd))
+            continue;
+        str_addf(out, "%s  %s\n", first ? "\nExamples:\n" : "", note->name);
+        pad(out, 6);
+        wrap(out, note->text, strlen(note->text), 6, 6);
+        first = false;
+    }
+}
+
+void opt_help_end(const struct opt_page *page, struct str *out)
+{
+    const char *status = page->exit_status != NULL ? page->exit_status : exit_note;
+    str_add(out, "Exit status: ");
+    wrap(out, status, strlen(status), 13, 0);
+    str_add(out, "\nenvironment:\n");
+    for (const struct opt_note *note = page->environment; note != NULL && note->name != NULL; note++) {
+        size_t width = cells(note->name, strlen(note->name)) + 2;
+        str_addf(out, "  %s", note->name);
+        if (width + 2 > HELP_CELL)
+            str_addc(out, '\n');
+        pad(out, width + 2 > HELP_CELL ? HELP_CELL : HELP_CELL - width);
+        wrap(out, note->text, strlen(note->text), HELP_CELL, HELP_CELL);
+    }
+}
+
 /* ---- roff: man(7) ---- */
 
 /* A backslash would start an escape, a '-' would be set as a hyphen, a leading '.' or quote would be a request. */
-static void add_roff(struct str *out, const char *text)
+void opt_roff(struct str *out, const char *text)
 {
     if (*text == '.' || *text == '\'')
         str_add(out, "\\&");
@@ -228,50 +270,106 @@ static void add_man_option(struct str *out, char letter, const char *name, const
     if (letter != '\0')
         str_addf(out, "\\fB\\-%c\\fR, ", letter);
     str_add(out, "\\fB\\-\\-");
-    add_roff(out, name);
+    opt_roff(out, name);
     str_add(out, "\\fR");
     if (arg != NULL) {
         str_add(out, "=\\fI");
-        add_roff(out, arg);
+        opt_roff(out, arg);
         str_add(out, "\\fR");
     }
     str_addc(out, '\n');
-    add_roff(out, help);
+    opt_roff(out, help);
     str_addc(out, '\n');
 }
 
 static void add_man_paragraph(struct str *out, const char *text)
 {
     str_add(out, ".PP\n");
-    add_roff(out, text);
+    opt_roff(out, text);
     str_addc(out, '\n');
 }
 
-static void add_man_head(const struct opt_cmd *cmd, const char *program, struct str *out)
+void opt_man_head(const char *title, const char *summary, struct str *out)
 {
-    struct str title = STR_INIT;
-    str_addf(&title, "%s%s%s", program ? program : "", program ? "-" : "", cmd->name);
     str_add(out, ".TH \"");
-    for (const char *c = title.p; *c != '\0'; c++)
+    for (const char *c = title; *c != '\0'; c++)
         str_addc(out, (char)toupper((unsigned char)*c));
     str_add(out, "\" 1 \"\" \"reel\"\n.SH NAME\n");
-    add_roff(out, title.p);
+    opt_roff(out, title);
     str_add(out, " \\- ");
-    add_roff(out, cmd->summary);
+    opt_roff(out, summary);
     str_add(out, "\n.SH SYNOPSIS\n");
-    out->failed |= title.failed;
-    str_release(&title);
 }
 
-void opt_man(const struct opt_cmd *cmd, const char *program, struct str *out)
+static void add_man_note(struct str *out, const char *name, const char *text)
 {
-    struct str synopsis = STR_INIT;
-    add_man_head(cmd, program, out);
+    str_add(out, ".TP\n.B ");
+    opt_roff(out, name);
+    str_addc(out, '\n');
+    opt_roff(out, text);
+    str_addc(out, '\n');
+}
+
+/* Adds those of the notes that concern cmd (NULL: all). */
+static void add_man_notes(const struct opt_cmd *cmd, const struct opt_note *notes, struct str *out)
+{
+    for (const struct opt_note *note = notes; note != NULL && note->name != NULL; note++)
+        if (concerns(note, cmd))
+            add_man_note(out, note->name, note->text);
+}
+
+static void add_man_section(const char *heading, const struct str *content, struct str *out)
+{
+    str_addf(out, ".SH %s\n%s", heading, content->len > 0 ? content->p : "None.\n");
+    out->failed |= content->failed;
+}
+
+/* Adds the variables that stand in for options: REEL_MIN_GAIN for --min-gain. */
+static void add_man_settings(const struct opt_cmd *cmd, struct str *out)
+{
+    for (size_t i = 0; i < cmd->n_opts; i++) {
+        const struct opt *o = &cmd->opts[i];
+        struct str name = STR_INIT, text = STR_INIT;
+        str_addf(&name, "REEL_%s", o->name);
+        for (char *c = name.p; c != NULL && *c != '\0'; c++)
+            *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+        str_addf(&text, "stands in for --%s", o->name);
+        if (is_setting(o) && !(o->flags & OPT_HIDDEN))
+            add_man_note(out, name.p, text.p);
+        out->failed |= name.failed || text.failed;
+        str_release(&name);
+        str_release(&text);
+    }
+}
+
+void opt_man_end(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out)
+{
+    static const char *const headings[] = {"EXAMPLES", "FILES", "ENVIRONMENT"};
+    const struct opt_note *const notes[] = {page->examples, page->files, page->environment};
+    for (size_t i = 0; i < ARRAY_LEN(headings); i++) {
+        struct str content = STR_INIT;
+        add_man_notes(cmd, notes[i], &content);
+        if (cmd != NULL && i == 2)
+            add_man_settings(cmd, &content);
+        add_man_section(headings[i], &content, out);
+        str_release(&content);
+    }
+    str_add(out, ".SH EXIT STATUS\n");
+    opt_roff(out, page->exit_status != NULL ? page->exit_status : exit_note);
+    str_addc(out, '\n');
+}
+
+void opt_man(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out)
+{
+    const char *program = strcmp(cmd->name, page->program) != 0 ? page->program : NULL;
+    struct str title = STR_INIT, synopsis = STR_INIT;
+    str_addf(&title, "%s%s%s", program ? program : "", program ? "-" : "", cmd->name);
+    opt_man_head(title.p, cmd->summary, out);
     add_synopsis(cmd, program, &synopsis);
-    add_roff(out, synopsis.p);
+    opt_roff(out, synopsis.p);
     if (cmd->description != NULL) {
         str_add(out, ".SH DESCRIPTION\n");
-        add_roff(out, cmd->description);
+        opt_roff(out, cmd->description);
         str_addc(out, '\n');
     }
     str_add(out, ".SH OPTIONS\n");
@@ -281,10 +379,9 @@ void opt_man(const struct opt_cmd *cmd, const char *program, struct str *out)
         add_man_paragraph(out, no_form_note);
     if (has(cmd, is_setting))
         add_man_paragraph(out, setting_note);
-    str_add(out, ".SH EXIT STATUS\n");
-    add_roff(out, exit_note);
-    str_addc(out, '\n');
-    out->failed |= synopsis.failed;
+    opt_man_end(cmd, page, out);
+    out->failed |= title.failed || synopsis.failed;
+    str_release(&title);
     str_release(&synopsis);
 }
 

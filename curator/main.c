@@ -16,8 +16,7 @@
 #include "base/file.h"
 #include "base/lease.h"
 #include "base/log.h"
-#include "base/opt.h"
-#include "base/version.h"
+#include "base/program.h"
 #include "curator/decode.h"
 #include "curator/publish.h"
 #include "curator/tell.h"
@@ -390,36 +389,52 @@ static int run(const struct opt_values *v, struct err *err)
     return rc;
 }
 
-int main(int argc, char **argv)
+/* ---- the program ---- */
+
+static const struct opt_note examples[] = {
+    {"reel-curate videos -o data --size 256x256 --frames 17", "a dataset of 17 frames a clip", "reel-curate"},
+    {"reel-curate videos -o data --size 256x256 --frames 17 --update", "add what has come since", "reel-curate"},
+    {"reel-curate videos -o data --text-width 1024", "for a model that takes embeddings of width 1024", "reel-curate"},
+    {"reel-curate decode latents --data data", "pictures of what 'reel-train generate' made", "decode"},
+    {NULL, NULL, NULL},
+};
+static const struct opt_note files[] = {
+    {"OUT/*.tar", "the shards: latents and captions, as webdataset has them", NULL},
+    {"OUT/dataset.json", "the index: what each shard holds, and its checksum", NULL},
+    {"OUT/.reel/", "record, events, and the indexes of before each update", "reel-curate"},
+    {"OUT.partial/", "a curation that is at work or was killed; the next one takes it over", "reel-curate"},
+    {"NAME.txt, NAME.json", "the caption of NAME.mp4, beside it", "reel-curate"},
+    {"<number>.npy, <number>.png", "a latent, and its picture", "decode"},
+    {NULL, NULL, NULL},
+};
+static const struct opt_cmd *const commands[] = {&decode_command};
+static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct err *err);
+
+static const struct program program = {
+    .page = {.program = "reel-curate", .examples = examples, .files = files},
+    .summary = "make a dataset of latents from videos",
+    .commands = commands,
+    .n_commands = ARRAY_LEN(commands),
+    .alone = &command,
+    .run = command_run,
+};
+
+static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct err *err)
 {
-    static char program[] = "reel-curate", name[] = "reel-curate";
-    struct err err = {0};
     struct opt_values *v = NULL;
     struct str text = STR_INIT;
-    bool help = false;
-    log_set_sink(log_to_stderr, program);
-    log_set_level(LOG_INFO);
-    signal(SIGXFSZ, SIG_IGN); /* a file limit comes back as EFBIG, a sentence */
-    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
-        puts("reel-curate " REEL_VERSION);
-        return 0;
-    }
-    bool decodes = argc > 1 && strcmp(argv[1], "decode") == 0;
-    const struct opt_cmd *table = decodes ? &decode_command : &command;
-    argc -= decodes, argv += decodes;
-    argv[0] = name;
-    int rc = opt_parse(table, argc, argv, NULL, &v, &help, &err);
-    if (rc == 0 && help) {
-        opt_help(table, decodes ? "reel-curate" : NULL, &text);
-        fputs(text.p, stdout);
-    } else if (rc == 0) {
-        rc = decodes ? decode_run(v, &text, &err) : run(v, &err);
-        if (rc == 0 && text.len)
-            fputs(text.p, stdout);
-    }
-    if (rc < 0 && err.text[0]) /* what opt_parse says begins with the program's name */
-        fprintf(stderr, "%s%s\n", v ? "reel-curate: " : "", err.text);
+    int rc = program_parse(&program, cmd, argc, argv, NULL, &v, err);
+    if (rc == 0 && v)
+        rc = cmd == &decode_command ? decode_run(v, &text, err) : run(v, err);
+    if (rc == 0 && text.len)
+        rc = program_print(&text, err);
     str_release(&text);
     opt_free(v);
-    return err_exit_code(rc);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGXFSZ, SIG_IGN); /* a file limit comes back as EFBIG, a sentence */
+    return program_main(&program, &build, argc, argv);
 }

@@ -1,12 +1,15 @@
-# bash completion for reel: asks the program's own option tables, so it cannot drift from them
+# bash completion of reel's programs: they are asked for the words, so that it cannot drift from them
 _reel() {
-    local cur=${COMP_WORDS[COMP_CWORD]} words
-    if [ "$COMP_CWORD" -eq 1 ]; then
-        words=$(reel help --complete 2> /dev/null | cut -f1)
-    else
-        words=$(reel help --complete "${COMP_WORDS[1]}" 2> /dev/null | cut -f1)
+    local program=${COMP_WORDS[0]} cur=${COMP_WORDS[COMP_CWORD]} words
+    local typed=("${COMP_WORDS[@]:1:COMP_CWORD}")
+    if [ "${program##*/}" = reel ] && [ "${typed[0]}" = curate ] && [ ${#typed[@]} -gt 1 ]; then
+        program=${program}-curate typed=("${typed[@]:1}") # which knows its options
     fi
-    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
-    [ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+    words=$("$program" help --words "${typed[@]}" 2> /dev/null | cut -f1)
+    [ "$cur" != = ] || cur=
+    mapfile -t COMPREPLY < <(compgen -W "${words//:files/}" -- "$cur")
+    case $words in
+    *:files*) compopt -o filenames 2> /dev/null; mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$cur") ;;
+    esac
 }
-complete -F _reel reel
+complete -F _reel reel reel-train reel-curate reel-slurm

@@ -23,13 +23,10 @@ struct cmd_env {
 };
 
 typedef int cmd_run_fn(const struct opt_values *v, struct cmd_env *env, struct err *err);
-struct cmd {
-    const struct opt_cmd *table;
-    cmd_run_fn *run;
-    bool hidden; /* not in the list of commands: internal entry points */
-};
 
-/* All commands, in the order of help. Adding one: write cmd/NAME.c, add X(NAME) here, write tests/cli/t*-NAME. */
+/* All commands, in the order of help. Adding one: write cmd/NAME.c, add X(NAME) here, give it an
+ * example, files and variables in cmd/notes.c, write tests/cli/t*-NAME. The hidden ones are
+ * internal entry points. */
 #define CMD_LIST(X) \
     X(topo) X(model) X(curate) X(tune) X(launch) X(wrap) X(status) X(watch) X(pause) X(resume) X(cancel) X(retry) X(rm) \
     X(explain) X(report) X(db) X(config) X(check_site)
@@ -39,6 +36,7 @@ struct cmd {
     cmd_run_fn cmd_##name##_run;
 CMD_LIST(CMD_DECLARE)
 CMD_HIDDEN_LIST(CMD_DECLARE)
+extern const struct opt_note cmd_examples[], cmd_files[], cmd_environment[];
 
 /* Options every command may list first in its table. */
 #define CMD_OPT_JSON {"json", 0, OPT_BOOL, NULL, "print one JSON object on standard output"}

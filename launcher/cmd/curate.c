@@ -17,7 +17,7 @@ static const struct opt opts[] = {
     {"out", 'o', OPT_TEXT, "DIR", "folder of the dataset to make"},
 };
 const struct opt_cmd cmd_curate = {
-    "curate", "make a dataset of latents from videos", "SRC... -o DIR [options of reel-curate]", opts, ARRAY_LEN(opts), 0, -1,
+    "curate", "make a dataset of latents from videos", "SRC... -o DIR", opts, ARRAY_LEN(opts), 0, -1,
     "The options are those of reel-curate, which does the work: 'reel curate --help' lists them. When it has made the dataset, its "
     "record is read into the database.", .pass = true};
 

@@ -1,6 +1,7 @@
-/* reel: the command line. Finds the command, loads the settings, parses its options, runs it, reports its error. */
+/* reel: the command line. Loads the settings, parses a command's options, runs it. */
 #include "launcher/cmd/cmd.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,91 +12,51 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/limits.h"
-#include "base/log.h"
-#include "base/version.h"
+#include "base/program.h"
+#include "profiles/catalog.h"
 
-static const struct cmd commands[] = {
-#define CMD_ROW(name) {&cmd_##name, cmd_##name##_run, false},
-#define CMD_HIDDEN_ROW(name) {&cmd_##name, cmd_##name##_run, true},
-    CMD_LIST(CMD_ROW) CMD_HIDDEN_LIST(CMD_HIDDEN_ROW)};
-enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]), MAX_SETTINGS = 256 };
+#define CMD_TABLE(name) &cmd_##name,
+#define CMD_RUN(name) cmd_##name##_run,
+static const struct opt_cmd *const commands[] = {CMD_LIST(CMD_TABLE)};
+static const struct opt_cmd *const hidden[] = {CMD_HIDDEN_LIST(CMD_TABLE)};
+static cmd_run_fn *const runs[] = {CMD_LIST(CMD_RUN)};
+static cmd_run_fn *const hidden_runs[] = {CMD_HIDDEN_LIST(CMD_RUN)};
+enum { MAX_SETTINGS = 256 };
 
 extern char **environ;
 
 int cmd_print(const struct str *text, struct err *err)
 {
-    if (str_check(text, err) < 0)
-        return err->code;
-    if (fwrite(text->p, 1, text->len, stdout) != text->len || fflush(stdout) != 0)
-        return err_set_errno(err, ERR_IO, "cannot write to standard output");
-    return 0;
+    return program_print(text, err);
 }
 
-static const struct cmd *command_find(const char *name)
+static cmd_run_fn *run_of(const struct opt_cmd *table)
 {
-    for (int i = 0; i < N_COMMANDS; i++)
-        if (strcmp(commands[i].table->name, name) == 0)
-            return &commands[i];
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        if (commands[i] == table)
+            return runs[i];
+    for (size_t i = 0; i < ARRAY_LEN(hidden); i++)
+        if (hidden[i] == table)
+            return hidden_runs[i];
     return NULL;
-}
-
-static int command_unknown(const char *name, struct err *err)
-{
-    const char *names[N_COMMANDS + 1];
-    int n = 0;
-    for (int i = 0; i < N_COMMANDS; i++)
-        if (!commands[i].hidden)
-            names[n++] = commands[i].table->name;
-    names[n] = NULL;
-    const char *near = str_nearest(name, names);
-    return err_set(err, ERR_USAGE, "'%s' is not a reel command%s%s%s: see 'reel help'", name,
-                   near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
-}
-
-static const char environment_text[] =
-    "environment:\n"
-    "  REEL_HOME            folder of runs, tunings and database (default $XDG_STATE_HOME/reel,\n"
-    "                       else ~/.local/state/reel); on Slurm one that login and compute nodes see\n"
-    "  REEL_DB              database (default REEL_HOME/reel.db)\n"
-    "  REEL_SCHEDULER, ...  any setting of 'reel config', which also come from $XDG_CONFIG_HOME/reel/config,\n"
-    "                       else ~/.config/reel/config, and from the site's file\n"
-    "  REEL_SITE_CONFIG     the site's file of settings (default /etc/reel/config)\n"
-    "  REEL_BIN_DIR         where reel-train and reel-curate lie (default: beside reel)\n"
-    "  REEL_LOCAL_CORES     without Slurm: cores that jobs of this REEL_HOME may take (default: all),\n"
-    "  REEL_LOCAL_GRACE     seconds from a notice to SIGTERM (default 30),\n"
-    "  REEL_LOCAL_KILL_WAIT and from there to SIGKILL (default 10)\n"
-    "  REEL_SLURM_VIA       how Slurm is asked: auto, helper (reel-slurm) or commands (default auto)\n"
-    "  REEL_SLURM_HELPER    path of reel-slurm (default: beside reel)\n"
-    "  REEL_SLURM_POLL_S    least seconds between two questions to the controller (default 30)\n"
-    "  REEL_SLURM_LOOK_S    and between two looks for a submission that got no answer (default 10.5)\n"
-    "  REEL_SLURM_ABSENCE_S a job that the controller has not listed for so many seconds is gone (default 300)\n";
-
-static void overview_format(struct str *out)
-{
-    str_addf(out, "usage: reel COMMAND [options] [operands]\n\n"
-                  "Tunes, launches and keeps alive the training of video diffusion transformers.\n\ncommands:\n");
-    for (int i = 0; i < N_COMMANDS; i++)
-        if (!commands[i].hidden)
-            str_addf(out, "  %-10s %s\n", commands[i].table->name, commands[i].table->summary);
-    str_addf(out, "\n'reel COMMAND --help' shows a command's options; 'reel --version' the version.\n"
-                  "Exit status: 0 done or yes, 1 no, 2 usage, 3 invalid input, 4 environment missing,\n"
-                  "5 operation failed, 6 training diverged (reel-train), 75 temporary,\n"
-                  "128+n a child died of signal n.\n\n%s", environment_text);
 }
 
 /* Names of all options that may come from settings, over all commands; ended by NULL, each once. */
 static void settings_known(const char *known[MAX_SETTINGS + 1])
 {
     size_t n = 0;
-    for (int i = 0; i < N_COMMANDS; i++)
-        for (size_t k = 0; k < commands[i].table->n_opts; k++) {
-            const struct opt *o = &commands[i].table->opts[k];
+    size_t listed = ARRAY_LEN(commands);
+    for (size_t i = 0; i < listed + ARRAY_LEN(hidden); i++) {
+        const struct opt_cmd *table = i < listed ? commands[i] : hidden[i - listed];
+        for (size_t k = 0; k < table->n_opts; k++) {
+            const struct opt *o = &table->opts[k];
             bool seen = !(o->flags & OPT_SETTING);
             for (size_t j = 0; j < n && !seen; j++)
                 seen = strcmp(known[j], o->name) == 0;
             if (!seen && n < MAX_SETTINGS)
                 known[n++] = o->name;
         }
+    }
     known[n] = NULL;
 }
 
@@ -154,14 +115,64 @@ static void db_path_find(const struct opt_cmd *table, const struct opt_values *v
         snprintf(out, LIMIT_PATH_BYTES, "%.4000s/reel.db", home);
 }
 
-static int command_run(const struct cmd *c, int argc, char **argv, struct err *err)
+/* ---- completion ---- */
+
+static void add_runs(struct str *out)
+{
+    char home[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES];
+    if (home_find(home, NULL) < 0)
+        return;
+    snprintf(path, sizeof path, "%.4000s/names", home);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.')
+            str_addf(out, "%s\t\n", e->d_name);
+    if (d)
+        closedir(d);
+}
+
+/* Adds the values of the arguments that tables call RUN, MODEL, KEY. */
+static void words(const char *kind, struct str *out)
+{
+    const char *known[MAX_SETTINGS + 1] = {NULL};
+    const char *const *names = known;
+    if (strcmp(kind, "MODEL") == 0)
+        names = catalog_model_names;
+    else if (strcmp(kind, "KEY") == 0)
+        settings_known(known);
+    else if (strcmp(kind, "RUN") == 0)
+        add_runs(out);
+    for (; *names; names++)
+        str_addf(out, "%s\t\n", *names);
+}
+
+/* ---- the program ---- */
+
+static int command_run(const struct opt_cmd *table, int argc, char **argv, struct err *err);
+
+static const struct program program = {
+    .page = {.program = "reel",
+             .examples = cmd_examples,
+             .files = cmd_files,
+             .environment = cmd_environment,
+             .exit_status = "0 done or yes, 1 no, 2 usage, 3 invalid input, 4 environment missing, "
+                            "5 operation failed, 6 training diverged (reel-train), 75 temporary, "
+                            "128+n a child died of signal n."},
+    .summary = "tune, launch and keep alive the training of video diffusion transformers",
+    .commands = commands,
+    .n_commands = ARRAY_LEN(commands),
+    .hidden = hidden,
+    .n_hidden = ARRAY_LEN(hidden),
+    .run = command_run,
+    .words = words,
+};
+
+static int command_run(const struct opt_cmd *table, int argc, char **argv, struct err *err)
 {
     char home[LIMIT_PATH_BYTES], bin_dir[LIMIT_PATH_BYTES], db_path[LIMIT_PATH_BYTES];
     const char *known[MAX_SETTINGS + 1];
     struct settings *settings = NULL;
     struct opt_values *values = NULL;
-    struct str text = STR_INIT;
-    bool help = false;
     int rc;
 
     settings_known(known);
@@ -169,76 +180,20 @@ static int command_run(const struct cmd *c, int argc, char **argv, struct err *e
         goto out;
     if ((rc = settings_load(known, (const char *const *)environ, &settings, err)) < 0)
         goto out;
-    if ((rc = opt_parse(c->table, argc, argv, settings, &values, &help, err)) < 0)
+    if ((rc = program_parse(&program, table, argc, argv, settings, &values, err)) < 0 || !values)
         goto out;
-    if (help) {
-        opt_help(c->table, "reel", &text);
-        rc = cmd_print(&text, err);
-        goto out;
-    }
-    db_path_find(c->table, values, home, db_path);
+    db_path_find(table, values, home, db_path);
     struct cmd_env env = {home, bin_dir, db_path, settings, isatty(STDERR_FILENO)};
-    rc = c->run(values, &env, err);
+    rc = run_of(table)(values, &env, err);
 out:
-    str_release(&text);
     opt_free(values);
     settings_free(settings);
     return rc;
 }
 
-/* `reel help [COMMAND]`, and the table's other products for packagers: `reel help --man|--complete [COMMAND]`. */
-static int help_run(int argc, char **argv, struct err *err)
-{
-    struct str text = STR_INIT;
-    const char *form = argc > 1 && strncmp(argv[1], "--", 2) == 0 ? argv[1] + 2 : "text";
-    const char *name = strcmp(form, "text") ? argv[2] : argv[1];
-    int rc = 0;
-    if (!name && strcmp(form, "complete") == 0) {
-        for (int i = 0; i < N_COMMANDS; i++)
-            if (!commands[i].hidden)
-                str_addf(&text, "%s\t%s\n", commands[i].table->name, commands[i].table->summary);
-    } else if (!name) {
-        overview_format(&text);
-    } else {
-        const struct cmd *c = command_find(name);
-        if (!c)
-            rc = command_unknown(name, err);
-        else if (strcmp(form, "man") == 0)
-            opt_man(c->table, "reel", &text);
-        else if (strcmp(form, "complete") == 0)
-            opt_complete(c->table, &text);
-        else if (strcmp(form, "text") == 0)
-            opt_help(c->table, "reel", &text);
-        else
-            rc = err_set(err, ERR_USAGE, "reel help: --%s is not a form: give --man or --complete", form);
-    }
-    if (rc == 0)
-        rc = cmd_print(&text, err);
-    str_release(&text);
-    return rc;
-}
-
-static int dispatch(int argc, char **argv, struct err *err)
-{
-    if (argc < 2 || strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
-        return help_run(argc < 2 ? argc : argc - 1, argc < 2 ? argv : argv + 1, err);
-    if (strcmp(argv[1], "--version") == 0) {
-        puts("reel " REEL_VERSION);
-        return 0;
-    }
-    const struct cmd *c = command_find(argv[1]);
-    return c ? command_run(c, argc - 1, argv + 1, err) : command_unknown(argv[1], err);
-}
-
 int main(int argc, char **argv)
 {
-    struct err err = {0};
-    static char program[] = "reel";
-    signal(SIGCHLD, SIG_DFL); /* whoever started us may ignore it: then no child's end could be waited for */
-    log_set_sink(log_to_stderr, program);
-    log_set_level(LOG_INFO);
-    int rc = dispatch(argc, argv, &err);
-    if (rc < 0 && err.text[0])
-        fprintf(stderr, "reel: %s\n", err.text);
-    return err_exit_code(rc);
+    /* Whoever started us may ignore it: then no child's end could be waited for. */
+    signal(SIGCHLD, SIG_DFL);
+    return program_main(&program, &build, argc, argv);
 }

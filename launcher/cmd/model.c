@@ -14,9 +14,9 @@ static const struct opt opts[] = {
     {"seq", 0, OPT_TEXT, "S", "tokens of one sample: 8192, or frames x height x width after patching: 32x16x16"},
 };
 const struct opt_cmd cmd_model = {
-    "model", "show a model: parameters, FLOPs per token, bytes of its training state", "[NAME|FILE]", opts, ARRAY_LEN(opts), 0,
+    "model", "show a model: parameters, FLOPs per token, bytes of its training state", "[MODEL|FILE]", opts, ARRAY_LEN(opts), 0,
     1,
-    "NAME is a compiled-in model, with another AdaLN if wanted: dit-7b, dit-7b+none, +full, +lora_separate, +lora_fused, "
+    "MODEL is a compiled-in model, with another AdaLN if wanted: dit-7b, dit-7b+none, +full, +lora_separate, +lora_fused, "
     "+lora_single. FILE is a reel.model/1 profile, with a slash in its name or ending in .json. Without either, the "
     "compiled-in models are listed. FLOPs need --seq, as attention depends on it.\n\n"
     "The backbone is the layers alone, which is what published parameter tables of this family count; what lies outside "

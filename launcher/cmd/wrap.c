@@ -32,7 +32,7 @@ static const struct opt opts[] = {
     {"max-preempts", 0, OPT_INT, "N", "preemptions without progress that end the run; 0: no bound", .fallback = "50", .max = 1e6},
     {"wall", 0, OPT_SECONDS, "TIME", "give up so long after its first attempt began; 0: never", .fallback = "0"},
     {"hang", 0, OPT_SECONDS, "TIME", "it hangs when it prints nothing for so long, and is ended; 0: never", .fallback = "0"},
-    {"model", 0, OPT_TEXT, "NAME", "the model it trains; with --seq and --gbs, one of 'reel model', its FLOPs and tokens are known"},
+    {"model", 0, OPT_TEXT, "MODEL", "the model it trains; with --seq and --gbs, one of 'reel model', its FLOPs and tokens are known"},
     {"seq", 0, OPT_TEXT, "S", "tokens of one sample: 8192, or frames x height x width after patching: 32x16x16"},
     {"gbs", 0, OPT_INT, "N", "samples of a step", .fallback = "0", .max = 1e9},
     {"flops-per-step", 0, OPT_NUM, "X", "model FLOPs of a step, forward and backward, over all GPUs; in place of --seq and --gbs", .fallback = "0", .max = 1e30},

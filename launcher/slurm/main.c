@@ -12,8 +12,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "base/opt.h"
-#include "base/version.h"
+#include "base/program.h"
 #include "launcher/sched/slurm_wire.h"
 #include "launcher/slurm/api.h"
 
@@ -312,33 +311,50 @@ static int run(unsigned deadline_s)
     return 0;
 }
 
+static const struct opt_note examples[] = {
+    {"echo '{\"op\": \"site\"}' | reel-slurm", "what the controller says of the site", NULL},
+    {NULL, NULL, NULL},
+};
+static const struct opt_note files[] = {
+    {"slurm.conf", "Slurm's configuration, where SLURM_CONF or the cluster says", NULL},
+    {NULL, NULL, NULL},
+};
+static const struct opt_note environment[] = {
+    {"SLURM_CONF", "path of slurm.conf, where it does not lie where libslurm expects it", NULL},
+    {NULL, NULL, NULL},
+};
+static void about(struct str *out)
+{
+    str_addf(out, "Slurm: %s\n", api_release());
+}
+
+static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct err *err);
+
+static const struct program program = {
+    .page = {.program = "reel-slurm", .examples = examples, .files = files, .environment = environment},
+    .summary = "ask Slurm's controller for reel",
+    .alone = &command,
+    .run = command_run,
+    .about = about,
+};
+
+static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct err *err)
+{
+    struct opt_values *v = NULL;
+    int rc = program_parse(&program, cmd, argc, argv, NULL, &v, err);
+    if (rc < 0 || !v)
+        return rc;
+    signal(SIGALRM, SIG_DFL);
+    for (const int *s = (const int[]){SIGTERM, SIGINT, SIGHUP, SIGUSR1, 0}; *s; s++)
+        signal(*s, SIG_IGN); /* in a job these come to us too, when its agent needs us most; we end at end of file */
+    stderr_take();
+    atexit(last_words);
+    rc = run((unsigned)opt_num(v, "deadline"));
+    opt_free(v);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
-    char name[] = "reel-slurm";
-    struct opt_values *v = NULL;
-    struct str text = STR_INIT;
-    struct err err = {0};
-    bool help = false;
-    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
-        puts("reel-slurm " REEL_VERSION);
-        return 0;
-    }
-    argv[0] = name;
-    int rc = opt_parse(&command, argc, argv, NULL, &v, &help, &err);
-    if (rc == 0 && help) {
-        opt_help(&command, NULL, &text);
-        fputs(text.p, stdout);
-    } else if (rc == 0) {
-        signal(SIGALRM, SIG_DFL);
-        for (const int *s = (const int[]){SIGTERM, SIGINT, SIGHUP, SIGUSR1, 0}; *s; s++)
-            signal(*s, SIG_IGN); /* in a job these come to us too, when its agent needs us most; we end at end of file */
-        stderr_take();
-        atexit(last_words);
-        rc = run((unsigned)opt_num(v, "deadline"));
-    } else {
-        fprintf(stderr, "%s\n", err.text);
-    }
-    str_release(&text);
-    opt_free(v);
-    return err_exit_code(rc);
+    return program_main(&program, &build, argc, argv);
 }

@@ -311,8 +311,10 @@ static void test_man_and_completion(void **state)
         {"hide", 0, OPT_BOOL, NULL, "hidden", .flags = OPT_HIDDEN},
     };
     static const struct opt_cmd two = {"x", "y", "", table, 3, 0, 0, NULL};
+    static const struct opt_note notes[] = {
+        {"reel x --to", "of both", NULL}, {"reel xx", "of another", "xx ax"}, {"reel x", "of x", "xx x"}, {NULL, NULL, NULL}};
     struct str s = STR_INIT;
-    opt_man(&two, "reel", &s);
+    opt_man(&two, &(struct opt_page){.program = "reel", .examples = notes, .files = notes}, &s);
     static const char man[] = ".TH \"REEL-X\" 1 \"\" \"reel\"\n.SH NAME\nreel\\-x \\- y\n.SH SYNOPSIS\nreel x [OPTION...]\n"
                               ".SH OPTIONS\n"
                               ".TP\n\\fB\\-\\-dry\\-run\\fR\n\\&.dots and \\ebackslashes and \\-dashes\n"
@@ -321,9 +323,14 @@ static void test_man_and_completion(void **state)
     if (!str_starts(s.p, man))
         assert_string_equal(s.p, man);
     assert_null(strstr(s.p, "hide"));
-    assert_non_null(strstr(s.p, "\n.SH EXIT STATUS\n0 done"));
+    assert_non_null(strstr(s.p, ".SH EXAMPLES\n.TP\n.B reel x \\-\\-to\nof both\n.TP\n.B reel x\nof x\n.SH FILES\n"));
+    assert_non_null(strstr(s.p, "\n.SH ENVIRONMENT\nNone.\n.SH EXIT STATUS\n0 done"));
     str_clear(&s);
-    opt_man(&(struct opt_cmd){"tool", "y", "FILE", table, 3, 1, 1, "What it\nis."}, NULL, &s);
+    opt_help_examples(&two, &(struct opt_page){.program = "reel", .examples = notes}, &s);
+    assert_string_equal(s.p, "\nExamples:\n  reel x --to\n      of both\n  reel x\n      of x\n");
+    str_clear(&s);
+    opt_man(&(struct opt_cmd){"tool", "y", "FILE", table, 3, 1, 1, "What it\nis."},
+            &(struct opt_page){.program = "tool"}, &s);
     assert_non_null(strstr(s.p, ".SH NAME\ntool \\- y\n.SH SYNOPSIS\ntool [OPTION...] FILE\n.SH DESCRIPTION\nWhat it\nis.\n.SH OPTIONS\n"));
     str_clear(&s);
     opt_complete(&two, &s);

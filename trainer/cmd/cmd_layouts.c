@@ -6,7 +6,7 @@
 #include "trainer/cmd/main.h"
 
 static const struct opt opts[] = {
-    {"model", 0, OPT_TEXT, "NAME|FILE", "model", .flags = OPT_REQUIRED},
+    {"model", 0, OPT_TEXT, "MODEL|FILE", "model", .flags = OPT_REQUIRED},
     {"ranks", 0, OPT_INT, "N", "number of ranks", .flags = OPT_REQUIRED, .min = 1, .max = 4096},
     {"gbs", 0, OPT_INT, "N", "samples of a step", .fallback = "8", .min = 1, .max = 1 << 20},
     {"seq", 0, OPT_TEXT, "TxHxW", "tokens of a sample", .fallback = "1x8x8"},

@@ -45,7 +45,7 @@ static const struct opt opts[] = {
     {"save-took", 0, OPT_SECONDS, "TIME", "likewise: what a save of this run took before (default: none is known)", .min = 1e-6, .max = 1e9},
     {"stop-ok", 0, OPT_BOOL, NULL, "exit status 0, not 75, when saved before the last step: for callers that read the run's events"},
     {"quiet", 'q', OPT_BOOL, NULL, "say nothing of plan and steps (default: a line a step, at most one a second on a terminal, else of every tenth)"},
-    {"model", 0, OPT_TEXT, "NAME|FILE", "instead of --run: model"},
+    {"model", 0, OPT_TEXT, "MODEL|FILE", "instead of --run: model"},
     {"layout", 0, OPT_TEXT, "TEXT", "instead of --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
     {"gbs", 0, OPT_INT, "N", "with --model: samples of a step", .fallback = "8", .min = 1, .max = 1e9},
     {"seq", 0, OPT_TEXT, "TxHxW", "with --model: tokens of a synthetic sample", .fallback = "1x8x8"},

@@ -1,91 +1,103 @@
 /* reel-train: what runs on every rank. */
 #include "trainer/cmd/main.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
-#include "base/log.h"
-#include "base/version.h"
+#include "base/program.h"
+#include "profiles/catalog.h"
+#include "trainer/ops/simd.h"
 
-static const struct {
-    const struct opt_cmd *table;
-    train_cmd_fn *run;
-} commands[] = {
-    {&train_cmd_train, train_cmd_train_run},
-    {&train_cmd_ckpt, train_cmd_ckpt_run},
-    {&train_cmd_probe, train_cmd_probe_run},
-    {&train_cmd_layouts, train_cmd_layouts_run},
-    {&train_cmd_generate, train_cmd_generate_run},
+static const struct opt_cmd *const commands[] = {&train_cmd_train, &train_cmd_ckpt, &train_cmd_probe,
+                                                 &train_cmd_layouts, &train_cmd_generate};
+static train_cmd_fn *const runs[] = {train_cmd_train_run, train_cmd_ckpt_run, train_cmd_probe_run,
+                                     train_cmd_layouts_run, train_cmd_generate_run};
+
+static const struct opt_note examples[] = {
+    {"reel-train train --model dit-tiny --data synthetic --seq 4x8x8 --gbs 4 --steps 20 --run-dir run",
+     "twenty steps in this process", "train"},
+    {"mpirun -n 4 reel-train train --run run.json --layout dp=2,tp=2 --run-dir run", "four ranks",
+     "train"},
+    {"reel-train ckpt show run/ckpt/step-00000020", "what a checkpoint holds", "ckpt"},
+    {"reel-train ckpt diff run-a run-b", "where the newest checkpoints of two runs differ", "ckpt"},
+    {"mpirun -n 2 reel-train probe --dtype bf16", "the rates of two ranks that compute together",
+     "probe"},
+    {"reel-train layouts --model dit-7b --ranks 8 --gbs 64", "every layout of eight ranks", "layouts"},
+    {"reel-train generate run/ckpt/step-00000020 --output latents",
+     "latents, for 'reel-curate decode'", "generate"},
+    {NULL, NULL, NULL},
+};
+static const struct opt_note files[] = {
+    {"RUN-DIR/ckpt/step-N/", "a checkpoint, under any layout", "train ckpt generate"},
+    {"RUN-DIR/events/", "the log of the run, a file for each writer", "train"},
+    {"RUN.json", "what to train, as 'reel launch' takes it", "train ckpt generate"},
+    {"PLAN.json", "a layout, as 'reel tune' writes it", "train"},
+    {"MODEL.json", "a model as a reel.model/1 profile", "train layouts"},
+    {"libopenblas.so.0", "loaded where --blas=openblas asks for it", "train probe generate"},
+    {NULL, NULL, NULL},
+};
+static const struct opt_note environment[] = {
+    {"REEL_SIMD",
+     "generic, v3 (AVX2) or v4 (AVX-512): the vectors to compute with (default: the widest that the "
+     "processors of all ranks have); results differ in their last bits between these",
+     "train probe generate"},
+    {"OMPI_ALLOW_RUN_AS_ROOT, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+     "both 1: Open MPI's mpirun starts ranks of root, as in containers", "train probe generate"},
+    {NULL, NULL, NULL},
 };
 
-static int overview(struct err *err)
+static void about(struct str *out)
 {
-    struct str text = STR_INIT;
-    str_addf(&text, "usage: reel-train COMMAND [options]\n\ncommands:\n");
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        str_addf(&text, "  %-8s %s\n", commands[i].table->name, commands[i].table->summary);
-    str_addf(&text, "\n'reel-train COMMAND --help' shows a command's options; 'reel-train --version' the version.\n"
-                    "Exit status: 0 done or yes, 1 no, 2 usage, 3 invalid input, 4 environment missing,\n"
-                    "5 operation failed, 6 training diverged, 75 saved or temporary: run it again.\n");
-    int rc = train_print(&text, err);
-    str_release(&text);
-    return rc;
+    enum simd simd = SIMD_GENERIC;
+    struct err err = {0};
+    str_addf(out, "MPI: %s\n", comm_mpi_library());
+    if (simd_choose(&simd, &err) == 0)
+        str_addf(out, "SIMD: %s, of", simd_names[simd]);
+    else
+        str_addf(out, "SIMD: none (%s), of", err.text);
+    for (int i = 0; simd_names[i]; i++)
+        str_addf(out, " %s", simd_names[i]);
+    str_addc(out, '\n');
 }
 
-static int command_run(size_t i, int argc, char **argv, struct err *err)
+static void words(const char *kind, struct str *out)
+{
+    for (size_t i = 0; strcmp(kind, "MODEL") == 0 && catalog_model_names[i]; i++)
+        str_addf(out, "%s\t\n", catalog_model_names[i]);
+}
+
+static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct err *err);
+
+static const struct program program = {
+    .page = {.program = "reel-train",
+             .examples = examples,
+             .files = files,
+             .environment = environment,
+             .exit_status = "0 done or yes, 1 no, 2 usage, 3 invalid input, 4 environment missing, "
+                            "5 operation failed, 6 training diverged, "
+                            "75 saved or temporary: run it again."},
+    .summary = "train a video diffusion transformer; started by reel, by hand or by mpirun",
+    .commands = commands,
+    .n_commands = ARRAY_LEN(commands),
+    .run = command_run,
+    .about = about,
+    .words = words,
+};
+
+static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct err *err)
 {
     struct opt_values *v = NULL;
-    struct str text = STR_INIT;
-    bool help = false;
-    int rc = opt_parse(commands[i].table, argc, argv, NULL, &v, &help, err);
-    if (rc == 0 && help) {
-        opt_help(commands[i].table, "reel-train", &text);
-        rc = train_print(&text, err);
-    } else if (rc == 0) {
-        rc = commands[i].run(v, argc, argv, err);
-    }
-    str_release(&text);
+    size_t i = 0;
+    while (commands[i] != cmd)
+        i++;
+    int rc = program_parse(&program, cmd, argc, argv, NULL, &v, err);
+    if (rc == 0 && v)
+        rc = runs[i](v, argc, argv, err);
     opt_free(v);
     return rc;
 }
 
-/* `reel-train help --man COMMAND`, for packagers. */
-static int man_run(const char *name, struct err *err)
-{
-    struct str text = STR_INIT;
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        if (strcmp(commands[i].table->name, name) == 0)
-            opt_man(commands[i].table, "reel-train", &text);
-    int rc = text.len ? train_print(&text, err) : err_set(err, ERR_USAGE, "'%s' is not a reel-train command: see 'reel-train --help'", name);
-    str_release(&text);
-    return rc;
-}
-
-static int dispatch(int argc, char **argv, struct err *err)
-{
-    if (argc == 4 && strcmp(argv[1], "help") == 0 && strcmp(argv[2], "--man") == 0)
-        return man_run(argv[3], err);
-    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)
-        return overview(err);
-    if (strcmp(argv[1], "--version") == 0) {
-        puts("reel-train " REEL_VERSION);
-        return 0;
-    }
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        if (strcmp(commands[i].table->name, argv[1]) == 0)
-            return command_run(i, argc - 1, argv + 1, err);
-    return err_set(err, ERR_USAGE, "'%s' is not a reel-train command: see 'reel-train --help'", argv[1]);
-}
-
 int main(int argc, char **argv)
 {
-    static char program[] = "reel-train";
-    struct err err = {0};
-    log_set_sink(log_to_stderr, program);
-    log_set_level(LOG_INFO);
-    int rc = dispatch(argc, argv, &err);
-    if (rc < 0 && err.text[0])
-        fprintf(stderr, "reel-train: %s\n", err.text);
-    return err_exit_code(rc);
+    return program_main(&program, &build, argc, argv);
 }

@@ -11,8 +11,8 @@ typedef int train_cmd_fn(const struct opt_values *v, int argc, char **argv, stru
 extern const struct opt_cmd train_cmd_train, train_cmd_ckpt, train_cmd_probe, train_cmd_layouts, train_cmd_generate;
 train_cmd_fn train_cmd_train_run, train_cmd_ckpt_run, train_cmd_probe_run, train_cmd_layouts_run, train_cmd_generate_run;
 
-/* Opens the world of mpirun's or srun's ranks, or of this process alone. From then on all of them compute with the widest vectors that
- * each of them has (trainer/ops/simd.h). */
+/* Opens the world of mpirun's or srun's ranks, or of this process alone. From then on all of
+ * them compute with the widest vectors that each of them has (trainer/ops/simd.h). */
 int train_world_open(int *argc, char ***argv, struct comm **out, struct err *err);
 /* Rank 0 says what failed, before any rank ends: mpirun kills those that are left when one has ended with a status. */
 void train_sentence_say(const struct comm *world, struct err *err);

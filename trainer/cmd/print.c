@@ -1,18 +1,15 @@
-#include <stdio.h>
-
 #include "base/log.h"
+#include "base/program.h"
 #include "trainer/cmd/main.h"
 #include "trainer/ops/simd.h"
 
 int train_print(const struct str *text, struct err *err)
 {
-    int rc = str_check(text, err);
-    if (rc == 0 && (fwrite(text->p, 1, text->len, stdout) != text->len || fflush(stdout) != 0))
-        rc = err_set_errno(err, ERR_IO, "cannot write to standard output");
-    return rc;
+    return program_print(text, err);
 }
 
-/* Replicas that two ranks compute each for itself must stay the same to the last bit, whatever hosts the ranks are on. */
+/* Replicas that two ranks compute each for itself must stay the same to the last bit, whatever
+ * hosts the ranks are on. */
 static int simd_agree(struct comm *world, struct err *err)
 {
     enum simd simd = SIMD_GENERIC;

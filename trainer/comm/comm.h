@@ -129,7 +129,8 @@ struct comm {
 int comm_self_open(struct comm **out, struct err *err);
 /* Initialises MPI. One process without mpirun is a world of one. ERR_ENV if MPI cannot start. */
 int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err);
-/* Says whether a launcher of this MPI (mpirun, srun) has started this process as one of its ranks. */
+/* Says whether a launcher of this MPI (mpirun, srun) has started this process as one of its
+ * ranks. */
 bool comm_mpi_started(void);
 /* Returns the name and version of the MPI library as it tells them, in one line. */
 const char *comm_mpi_library(void);

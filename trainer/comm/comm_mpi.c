@@ -26,7 +26,8 @@ int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *e
     return err_set(err, ERR_TEMP, "MPI %s failed on rank %d of %d: %s", what, c->rank, c->size, text);
 }
 
-/* The variables by which launchers tell a rank of its world: Open MPI's, PMIx's, and PMI's of MPICH and its relatives. */
+/* The variables by which launchers tell a rank of its world: Open MPI's, PMIx's, and PMI's of
+ * MPICH and its relatives. */
 bool comm_mpi_started(void)
 {
 #ifdef OPEN_MPI

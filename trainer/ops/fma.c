@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "trainer/ops/ops_cpu_priv.h"
 
-/* A vector is a register of the processors that this is compiled for: the compiler cuts up a wider one,
- * and its parts go through memory. */
+/* A vector is a register of the processors that this is compiled for: the compiler cuts up a
+ * wider one, and its parts go through memory. */
 #if defined(__AVX512F__)
 enum { VECTOR_BYTES = 64 };
 #elif defined(__AVX__)

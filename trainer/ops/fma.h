@@ -1,8 +1,9 @@
 /* fma: a core's rate of multiply-adds, the peak that MFU is measured by on a CPU.
  *
- * Twelve independent chains of vector multiply-adds held in registers, so that neither latency nor memory counts; 2 FLOP an element; for bf16,
- * whose arithmetic is f32's, that of f32. The vectors are those that the arithmetic uses (simd.h), with fused multiply-add where they have it. The
- * best of seven repetitions, some milliseconds together. */
+ * Twelve independent chains of vector multiply-adds held in registers, so that neither latency
+ * nor memory counts; 2 FLOP an element; for bf16, whose arithmetic is f32's, that of f32. The
+ * vectors are those that the arithmetic uses (simd.h), with fused multiply-add where they have
+ * it. The best of seven repetitions, some milliseconds together. */
 #ifndef TRAINER_OPS_FMA_H
 #define TRAINER_OPS_FMA_H
 

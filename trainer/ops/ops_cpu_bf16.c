@@ -7,4 +7,5 @@
 #define ACT_IS_BF16 1
 #include "trainer/ops/ops_cpu_table_impl.h"
 
-const struct ops_cpu_kind SIMD_NAME(ops_cpu_bf16) = {DTYPE_BF16, DTYPE_F32, "cpu-bf16", fill_table, workspace_parts};
+const struct ops_cpu_kind SIMD_NAME(ops_cpu_bf16) = {
+    DTYPE_BF16, DTYPE_F32, "cpu-bf16", fill_table, workspace_parts};

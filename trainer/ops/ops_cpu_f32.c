@@ -5,4 +5,5 @@
 #define REAL float
 #include "trainer/ops/ops_cpu_table_impl.h"
 
-const struct ops_cpu_kind SIMD_NAME(ops_cpu_f32) = {DTYPE_F32, DTYPE_F32, "cpu-f32", fill_table, workspace_parts};
+const struct ops_cpu_kind SIMD_NAME(ops_cpu_f32) = {
+    DTYPE_F32, DTYPE_F32, "cpu-f32", fill_table, workspace_parts};

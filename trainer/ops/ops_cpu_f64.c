@@ -6,4 +6,5 @@
 #define REAL_IS_F64 1
 #include "trainer/ops/ops_cpu_table_impl.h"
 
-const struct ops_cpu_kind SIMD_NAME(ops_cpu_f64) = {DTYPE_F64, DTYPE_F64, "cpu-f64", fill_table, workspace_parts};
+const struct ops_cpu_kind SIMD_NAME(ops_cpu_f64) = {
+    DTYPE_F64, DTYPE_F64, "cpu-f64", fill_table, workspace_parts};

@@ -49,20 +49,21 @@ struct ops_cpu_kind {
     enum dtype act, stat;
     const char *name;
     void (*fill)(struct ops *t);
-    /* Bytes that the table needs: pack_a, pack_b, tiles, rows, widened, block; returns their sum. */
+    /* Bytes that the table needs: pack_a, pack_b, tiles, rows, widened, block; returns their
+     * sum. */
     int64_t (*workspace)(int64_t parts[OPS_CPU_PARTS]);
 };
 
-/* The files that are compiled for several kinds of processors (simd.h) give each global name the kind's name: SIMD_NAME(x) is x_v3 where
- * the Makefile says -DSIMD=v3. */
+/* The files that are compiled for several kinds of processors (simd.h) give each global name the
+ * kind's name: SIMD_NAME(x) is x_v3 where the Makefile says -DSIMD=v3. */
 #ifndef SIMD
 #define SIMD generic
 #endif
 #define SIMD_JOIN(name, simd) name##_##simd
 #define SIMD_JOINED(name, simd) SIMD_JOIN(name, simd)
 #define SIMD_NAME(name) SIMD_JOINED(name, SIMD)
-#define SIMD_DECLARE(simd)                                                                                   \
-    extern const struct ops_cpu_kind ops_cpu_f64_##simd, ops_cpu_f32_##simd, ops_cpu_bf16_##simd;            \
+#define SIMD_DECLARE(simd)                                                                        \
+    extern const struct ops_cpu_kind ops_cpu_f64_##simd, ops_cpu_f32_##simd, ops_cpu_bf16_##simd; \
     double fma_rate_##simd(enum dtype t);
 SIMD_DECLARE(generic)
 SIMD_DECLARE(v3)

@@ -8,15 +8,17 @@ const char *const simd_names[SIMD_COUNT + 1] = {"generic", "v3", "v4", NULL};
 
 static enum simd limit = SIMD_V4;
 
-/* Says whether this processor and its kernel have what the Makefile's SIMD_v3 and SIMD_v4 let the compiler use. */
+/* Says whether this processor and its kernel have what the Makefile's SIMD_v3 and SIMD_v4 let
+ * the compiler use. */
 static bool has(enum simd kind)
 {
 #ifdef __x86_64__
     if (kind == SIMD_V3)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (kind == SIMD_V4)
-        return has(SIMD_V3) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+        return has(SIMD_V3) && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #endif
     return kind == SIMD_GENERIC;
 }
@@ -35,10 +37,13 @@ static int given(const char *name, enum simd *out, struct err *err)
     while (kind < SIMD_COUNT && strcmp(simd_names[kind], name) != 0)
         kind++;
     if (kind == SIMD_COUNT)
-        return err_set(err, ERR_USAGE, "REEL_SIMD is '%.40s': give generic, v3 or v4, or leave it unset", name);
+        return err_set(err, ERR_USAGE,
+                       "REEL_SIMD is '%.40s': give generic, v3 or v4, or leave it unset", name);
     if (!has(kind))
-        return err_set(err, ERR_USAGE, "REEL_SIMD is '%s': this processor has no %s: give %s, or leave it unset", name,
-                       kind == SIMD_V4 ? "AVX-512 (F, BW, CD, DQ, VL)" : "AVX2 with FMA", simd_names[widest()]);
+        return err_set(err, ERR_USAGE,
+                       "REEL_SIMD is '%s': this processor has no %s: give %s, or leave it unset", name,
+                       kind == SIMD_V4 ? "AVX-512 (F, BW, CD, DQ, VL)" : "AVX2 with FMA",
+                       simd_names[widest()]);
     *out = kind;
     return 0;
 }

@@ -1,0 +1,47 @@
+/* program: what the mains of reel's programs share: finding the command, help, --version, pages, completion.
+ *
+ *     reel-x COMMAND [OPTION...]                      runs it; a wrong name is answered with the nearest
+ *     reel-x | help | --help | -h                     the overview; of a command with its name behind it
+ *     reel-x --version | -V | version                 version, commit, compiler, libraries
+ *     reel-x help --man|--complete [COMMAND]          roff, and "word<TAB>meaning" a line, for packagers
+ *     reel-x help --words [WORD...]                   what may stand in place of the last word, for shells
+ *
+ * A program with an `alone` command runs it where no command's name stands first.
+ */
+#ifndef BASE_PROGRAM_H
+#define BASE_PROGRAM_H
+
+#include "base/opt.h"
+
+/* What a program was made from; the Makefile writes one for each program. */
+struct build {
+    const char *commit;    /* "d171db7", "d171db7-changed", "unknown" */
+    const char *libraries; /* "hwloc 2.9.0, sqlite3 3.40.1" */
+};
+extern const struct build build;
+
+struct program {
+    struct opt_page page;
+    const char *summary; /* one line, as under NAME in its page */
+    const struct opt_cmd *const *commands;
+    size_t n_commands;
+    const struct opt_cmd *const *hidden; /* commands that are not listed; may be NULL */
+    size_t n_hidden;
+    const struct opt_cmd *alone;                   /* may be NULL */
+    int (*run)(const struct opt_cmd *cmd, int argc, char **argv, struct err *err);
+    void (*about)(struct str *out);                /* adds lines to --version; may be NULL */
+    void (*words)(const char *kind, struct str *out); /* adds the values of an argument like RUN or
+                                                    * MODEL, one a line; may be NULL */
+};
+
+/* Runs the program to its exit status. Logs and the error of the command go to standard error. */
+int program_main(const struct program *p, const struct build *b, int argc, char **argv);
+
+/* Parses a command's options. When help was asked for, prints it and leaves *out NULL. */
+int program_parse(const struct program *p, const struct opt_cmd *cmd, int argc, char **argv,
+                  const struct settings *settings, struct opt_values **out, struct err *err);
+
+/* Prints text to standard output; a failed write (full disk, closed pipe) is ERR_IO. */
+int program_print(const struct str *text, struct err *err);
+
+#endif
