@@ -35,6 +35,7 @@ bool layout_equal(const struct layout *a, const struct layout *b);
 /* "tp=2,dp=4,zero=1,recompute=full": keys in any order, omitted ones at their default. */
 int layout_parse(const char *text, struct layout *out, struct err *err);
 void layout_format(const struct layout *l, struct str *out); /* canonical, every key */
+/* Reads the text in JSON, or the object that it was in plans of before. */
 int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct layout *out, struct err *err);
 void layout_write(const struct layout *l, struct json_out *o, const char *key);
 int64_t layout_world(const struct layout *l);                /* -1 when the product is past LIMIT_RANKS */

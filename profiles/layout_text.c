@@ -1,11 +1,10 @@
-/* The two spellings of a layout: "tp=2,dp=4,..." on command lines and in tables, an object in plans. One table of keys
- * serves both; values here are checked for range only, legality is layout.c's. */
+/* A layout is spelt "tp=2,dp=4,...", on command lines, in events, checkpoints and plans. Plans of before have an object,
+ * which is still read. One table of keys serves both; values are checked for range only, legality is layout.c's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "profiles/field.h"
 #include "profiles/layout.h"
 
 #define RANKS .min = 1, .max = LIMIT_RANKS
@@ -28,7 +27,11 @@ static const struct json_field fields[] = {
 int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct layout *out, struct err *err)
 {
     struct layout l = layout_default();
-    int rc = json_read(doc, obj, path, fields, ARRAY_LEN(fields), NULL, &l, err);
+    int rc;
+    if (cJSON_IsString(obj))
+        rc = layout_parse(obj->valuestring, &l, err) < 0 ? err_context(err, "%s", doc->name) : 0;
+    else
+        rc = json_read(doc, obj, path, fields, ARRAY_LEN(fields), NULL, &l, err);
     if (rc == 0)
         *out = l;
     return rc;
@@ -36,9 +39,11 @@ int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, 
 
 void layout_write(const struct layout *l, struct json_out *o, const char *key)
 {
-    json_obj_begin(o, key);
-    field_write_table(o, fields, ARRAY_LEN(fields), l);
-    json_obj_end(o);
+    struct str text = STR_INIT;
+    layout_format(l, &text);
+    json_put_text(o, key, text.p);
+    o->s->failed |= text.failed;
+    str_release(&text);
 }
 
 void layout_format(const struct layout *l, struct str *out)

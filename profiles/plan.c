@@ -2,7 +2,7 @@
  *
  *     {
  *       "schema": "reel.plan/1",
- *       "layout": {"tp": 1, ..., "recompute_layers": 0},   any key left out is at its default
+ *       "layout": "tp=1,...,recompute_layers=0",           any key left out is at its default; an object is read too
  *       "model": "dit-tiny", "model_hash": "...",          hash of the model's canonical text; left out: not checked
  *       "seq": {"t": 5, "h": 8, "w": 8},                   tokens of one sample
  *       "gbs": 16, "dtype": "f32",

@@ -68,7 +68,11 @@ static void json_both_ways(void **state)
         {"{\"tp\": 0}", "layout.tp is 0"},
         {"{\"cp_kind\": \"star\"}", "layout.cp_kind is \"star\""},
         {"[]", "layout is an array"},
+        {"\"tp=0\"", "t: layout: tp is 0"},
+        {"\"dq=2\"", "t: layout: 'dq' is no key"},
     };
+    static const char of_before[] = "{\"tp\": 2, \"sp\": 1, \"cp\": 4, \"cp_kind\": \"2d\", \"pp\": 3, \"vpp\": 2, \"dp\": 5, "
+                                    "\"zero\": 2, \"fsdp\": 10, \"mbs\": 3, \"recompute\": \"full\", \"recompute_layers\": 9}";
     struct layout l, back;
     struct err err;
     struct str s = STR_INIT, a = STR_INIT, b = STR_INIT;
@@ -84,6 +88,10 @@ static void json_both_ways(void **state)
     layout_format(&l, &a);
     layout_format(&back, &b);
     assert_string_equal(a.p, b.p);
+    json_release(&doc);
+    assert_ok(json_parse(of_before, strlen(of_before), "t", &doc, &err), &err);
+    assert_ok(layout_read(&doc, doc.root, "layout", &back, &err), &err);
+    assert_true(layout_equal(&l, &back));
     json_release(&doc);
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         assert_ok(json_parse(bad[i].text, strlen(bad[i].text), "t", &doc, &err), &err);

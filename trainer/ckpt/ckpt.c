@@ -256,9 +256,8 @@ static void spikes_write(const struct spike_history *h, struct json_out *j)
 int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const struct param_list *params, struct err *err)
 {
     char path[LIMIT_PATH_BYTES], hash[HASH_TEXT_BYTES];
-    struct str text = STR_INIT, layout = STR_INIT;
+    struct str text = STR_INIT;
     struct json_out j;
-    layout_format(&m->layout, &layout);
     json_out_init(&j, &text, 1);
     json_obj_begin(&j, NULL);
     json_put_text(&j, "schema", ckpt_schema);
@@ -268,7 +267,7 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const st
     json_put_u64text(&j, "ordinal", m->meta.ordinal);
     json_put_text(&j, "config_hash", hash_format(m->meta.config_hash, hash));
     model_write(&m->model, &j, "model");
-    json_put_text(&j, "layout", layout.p);
+    layout_write(&m->layout, &j, "layout");
     json_put_text(&j, "dtype", dtype_names[m->dtype]);
     if (m->run_dtype != m->dtype)
         json_put_text(&j, "run_dtype", dtype_names[m->run_dtype]);
@@ -285,13 +284,10 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const st
     json_obj_end(&j);
     str_addc(&text, '\n');
     snprintf(path, sizeof path, "%s/manifest.json", dir);
-    int rc = str_check(&layout, err);
-    if (rc == 0)
-        rc = str_check(&text, err);
+    int rc = str_check(&text, err);
     if (rc == 0)
         rc = file_publish(path, text.p, text.len, err);
     str_release(&text);
-    str_release(&layout);
     return rc;
 }
 

@@ -96,17 +96,15 @@ static void commit(struct record *r, struct evlog_event *e, bool durable)
 void record_started(struct record *r, const struct run *run, const struct plan *plan, int64_t next_step, double peak_flops)
 {
     struct evlog_event e;
-    struct str layout = STR_INIT;
     char hash[HASH_TEXT_BYTES], seq[64];
     if (!r->log)
         return;
-    layout_format(&plan->layout, &layout);
     snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)plan->seq.t, (long long)plan->seq.h, (long long)plan->seq.w);
     evlog_begin(r->log, &e, "train_started");
     json_put_int(&e.out, "next_step", next_step);
     json_put_int(&e.out, "total_steps", run_total_steps(run));
     json_put_text(&e.out, "model", run->model.name);
-    json_put_text(&e.out, "layout", layout.p);
+    layout_write(&plan->layout, &e.out, "layout");
     json_put_text(&e.out, "extent", seq); /* "seq" is the record number every event carries */
     json_put_int(&e.out, "gbs", plan->gbs); /* of the segment's first stage */
     json_put_int(&e.out, "world", layout_world(&plan->layout));
@@ -117,7 +115,6 @@ void record_started(struct record *r, const struct run *run, const struct plan *
     json_put_text(&e.out, "flops_formula", FLOPS_REEL_VERSION);
     json_put_text(&e.out, "config_hash", hash_format(run_config_hash(run), hash));
     commit(r, &e, true);
-    str_release(&layout);
 }
 
 /* "kinds_s": {"gemm": …}: what took time. */
