@@ -45,6 +45,8 @@ static int identity_make(struct tune *t, struct err *err)
              hash_format(r->stages[0].data_fingerprint, data), r->adamw.ema_decay > 0);
     for (size_t i = 0; i < c->n_ranks; i++)
         str_addf(&key, " %lld", (long long)c->ranks[i]);
+    if (c->layout)
+        layout_format(c->layout, &key);
     tuning_key(&r->tuning, &key);
     rc = str_check(&key, err);
     if (rc == 0 && c->fresh && c->salt[0])
@@ -145,11 +147,28 @@ static int items_predict(struct tune *t, struct err *err)
     return 0;
 }
 
+/* The space of one layout that somebody named: what is wrong with it is said in its rule's words. */
+static int space_of_one(const struct space_spec *spec, const struct layout *l, struct space *out, struct err *err)
+{
+    int rc = layout_check(l, spec->model, spec->seq, spec->gbs, spec->ranks[0], err);
+    for (size_t i = 0; rc == 0 && i < spec->n_limits; i++)
+        if (!spec->limits[i].holds(l))
+            rc = err_set(err, ERR_NO, "--layout: %s", spec->limits[i].sentence);
+    if (rc < 0)
+        return rc;
+    struct layout *items = malloc(sizeof *items);
+    if (!items)
+        return err_set(err, ERR_NOMEM, "out of memory for a layout");
+    *items = *l;
+    *out = (struct space){.items = items, .n = 1, .room = 1, .visited = 1};
+    return 0;
+}
+
 int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
 {
     *t = (struct tune){.conf = *conf, .started_mono = clock_mono_s()};
     struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs, conf->ranks, conf->n_ranks, cost_limits, COST_LIMITS};
-    int rc = space_build(&spec, &t->space, err);
+    int rc = conf->layout ? space_of_one(&spec, conf->layout, &t->space, err) : space_build(&spec, &t->space, err);
     if (rc == 0)
         rc = space_check(&spec, &t->space, err);
     if (rc == 0)
@@ -213,14 +232,6 @@ void tune_plan(const struct tune *t, int64_t i, struct plan *out)
 
 /* ---- events ---- */
 
-static void put_layout(struct json_out *o, const struct layout *l)
-{
-    struct str text = STR_INIT;
-    layout_format(l, &text);
-    json_put_text(o, "layout", text.p);
-    str_release(&text);
-}
-
 static int event_tune_started(struct tune *t, struct err *err)
 {
     struct evlog_event e;
@@ -243,7 +254,7 @@ static int event_predicted(struct tune *t, const struct plan *p, struct err *err
     struct evlog_event e;
     evlog_begin(t->log, &e, "trial_predicted");
     json_put_text(&e.out, "trial", t->trial);
-    put_layout(&e.out, &p->layout);
+    layout_write(&p->layout, &e.out, "layout");
     json_put_num(&e.out, "predicted_step_s", p->predicted_step_s);
     json_put_num(&e.out, "predicted_at", p->predicted_at);
     json_put_int(&e.out, "predicted_bytes", p->predicted_bytes);

@@ -24,6 +24,7 @@ struct tune_conf {
     struct seq seq;             /* tokens of a sample */
     const int64_t *ranks;
     size_t n_ranks;
+    const struct layout *layout; /* the only one that is measured, with as many ranks as ranks[0]; NULL: all are looked at */
     int64_t max_trials, trial_steps, repeats, cores;
     double margin, budget_s;    /* budget_s 0: none */
     int64_t memory_bytes;       /* of the machine, for all ranks; 0: unknown */

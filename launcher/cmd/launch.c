@@ -19,6 +19,7 @@ static const struct opt opts[] = {
     CMD_OPT_JSON,
     CMD_OPT_DRY_RUN,
     {"plan", 0, OPT_TEXT, "FILE", "layout to use, as written by 'reel tune' (default: data parallel over the run's ranks)"},
+    {"layout", 0, OPT_TEXT, "TEXT", "instead of --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
     {"name", 0, OPT_TEXT, "NAME", "name of the run instead of the one in the file"},
     {"priority", 0, OPT_INT, "N", "priority instead of the one in the file", .min = -1000, .max = 1000},
     {"scheduler", 0, OPT_ENUM, "KIND", "who runs the job", .fallback = "local",
@@ -78,19 +79,49 @@ static int paths_resolve(struct run *run, struct err *err)
     return rc < 0 ? rc : run_bind_data(run, err);
 }
 
-/* Without a tuned plan: data parallel over the run's ranks. The trainer measures the peak then. */
-static int plan_make(const struct run *run, struct plan *plan, struct err *err)
+/* A plan that was given decides how many ranks there are. */
+static int ranks_take(const char *from, const struct plan *plan, struct run *run, struct err *err)
+{
+    int64_t world = layout_world(&plan->layout), nodes = run->resources.nodes;
+    if (world % nodes)
+        return err_set(err, ERR_INPUT, "%s: %lld ranks cannot be spread evenly over the run's %lld nodes", from,
+                       (long long)world, (long long)nodes);
+    run->resources.ranks_per_node = world / nodes;
+    return 0;
+}
+
+static int layout_take(const char *text, struct run *run, struct plan *plan, struct err *err)
+{
+    struct err why = {0};
+    int64_t own = 0;
+    for (int64_t i = 0; i < run->n_stages; i++)
+        own += run->stages[i].plan != NULL;
+    if (own == run->n_stages)
+        return err_set(err, ERR_USAGE, "--layout: every stage of the run has a plan of its own (stages[].plan): "
+                       "leave one of them out");
+    if (layout_parse(text, &plan->layout, &why) < 0)
+        return err_set(err, ERR_USAGE, "%s", why.text);
+    if (layout_world(&plan->layout) < 0)
+        return err_set(err, ERR_USAGE, "--layout '%s': tp x cp x pp x dp is above %d ranks: give smaller ones", text, LIMIT_RANKS);
+    return ranks_take("--layout", plan, run, err);
+}
+
+/* Without a tuned plan: the layout given, or data parallel over the run's ranks. The trainer measures the peak then. */
+static int plan_make(const char *layout, struct run *run, struct plan *plan, struct err *err)
 {
     *plan = (struct plan){.layout = layout_default(), .gbs = run->stages[0].gbs, .dtype = run->dtype};
     plan->layout.dp = run->resources.nodes * run->resources.ranks_per_node;
+    int rc = layout ? layout_take(layout, run, plan, err) : 0;
+    if (rc < 0)
+        return rc;
     snprintf(plan->model, sizeof plan->model, "%s", run->model.name);
     snprintf(plan->device, sizeof plan->device, "cpu");
     plan->model_hash = model_hash(&run->model);
-    int rc = run_stage_seq(run, 0, &plan->seq, err);
+    rc = run_stage_seq(run, 0, &plan->seq, err);
     return rc < 0 ? rc : layout_check(&plan->layout, &run->model, plan->seq, plan->gbs, layout_world(&plan->layout), err);
 }
 
-/* A tuned plan decides how many ranks there are; it must have been made for this model and batch. */
+/* A tuned plan must have been made for this model and batch. */
 static int plan_take(const char *path, struct run *run, struct plan *plan, struct err *err)
 {
     int rc = plan_load(path, plan, err);
@@ -103,12 +134,7 @@ static int plan_take(const char *path, struct run *run, struct plan *plan, struc
     if (plan->gbs != run->stages[0].gbs)
         return err_set(err, ERR_INPUT, "%s: gbs is %lld, the run's is %lld: tune again", path, (long long)plan->gbs,
                        (long long)run->stages[0].gbs);
-    int64_t world = layout_world(&plan->layout), nodes = run->resources.nodes;
-    if (world % nodes)
-        return err_set(err, ERR_INPUT, "%s: %lld ranks cannot be spread evenly over the run's %lld nodes", path,
-                       (long long)world, (long long)nodes);
-    run->resources.ranks_per_node = world / nodes;
-    return 0;
+    return ranks_take(path, plan, run, err);
 }
 
 static void settings_format(const struct opt_values *v, struct str *out)
@@ -134,6 +160,8 @@ static int place_take(const struct opt_values *v, struct run *run, struct err *e
 static int load_all(const struct opt_values *v, const char *run_path, struct run *run, struct plan *plan, struct err *err)
 {
     struct err why = {0};
+    if (opt_given(v, "plan") && opt_given(v, "layout"))
+        return err_set(err, ERR_USAGE, "--plan and --layout both say how the run is spread: give one of them");
     int rc = run_load(run_path, run, err);
     if (rc < 0)
         return rc;
@@ -148,7 +176,7 @@ static int load_all(const struct opt_values *v, const char *run_path, struct run
         return rc;
     if ((rc = paths_resolve(run, err)) < 0)
         return err_context(err, "%s", run_path);
-    return opt_given(v, "plan") ? plan_take(opt_text(v, "plan"), run, plan, err) : plan_make(run, plan, err);
+    return opt_given(v, "plan") ? plan_take(opt_text(v, "plan"), run, plan, err) : plan_make(opt_text(v, "layout"), run, plan, err);
 }
 
 /* Before anything is recorded: what the job will start is there. */
@@ -301,7 +329,8 @@ static void made_tell(const char *name, struct err *err)
 static void options_said(const struct opt_values *v, const char *keys[8])
 {
     static const char *const of[][2] = {{"priority", "resources.priority"}, {"partition", "resources.partition"}, {"account", "resources.account"},
-                                        {"qos", "resources.qos"}, {"again", "resources.again"}, {"plan", "resources.ranks_per_node"}};
+                                        {"qos", "resources.qos"}, {"again", "resources.again"}, {"plan", "resources.ranks_per_node"},
+                                        {"layout", "resources.ranks_per_node"}};
     size_t n = 0;
     for (size_t i = 0; i < ARRAY_LEN(of); i++)
         if (opt_given(v, of[i][0]))
@@ -330,7 +359,7 @@ static int change_ask(const struct opt_values *v, const char *path, const struct
     struct json_doc file = {0};
     options_said(v, keys);
     int rc = json_load(path, &file, err);
-    struct change_ask ask = {.run = run, .plan = plan, .plan_given = opt_given(v, "plan"), .file = file.root, .options = keys,
+    struct change_ask ask = {.run = run, .plan = plan, .plan_given = opt_given(v, "plan") || opt_given(v, "layout"), .file = file.root, .options = keys,
                              .extend = opt_bool(v, "extend"), .rate = opt_given(v, "change"), .dry = opt_bool(v, "dry-run")};
     if (rc == 0)
         rc = change_apply(l, &ask, told, err);

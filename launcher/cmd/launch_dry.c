@@ -165,7 +165,7 @@ int launch_room_check(const struct launch_dry *d, const struct sched *s, bool is
     budget_make(d, &b);
     if (strcmp(s->ops->kind, "local") == 0 && b.node_ranks > b.node)
         return err_set(err, ERR_NO, "the run's ranks need %s of memory by plan, this machine has "
-                       "%s: give a layout that divides more (--plan), or a machine with more",
+                       "%s: give a layout that divides more (--layout, --plan), or a machine with more",
                        size(b.node_ranks, need), size(b.node, have));
     if (is_new && b.ckpt > b.space)
         return err_set(err, ERR_NO, "a checkpoint takes %s and the disk of '%s' has %s left: make "

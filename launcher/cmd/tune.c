@@ -27,6 +27,7 @@ static const struct opt opts[] = {
     {"gbs", 0, OPT_INT, "N", "with MODEL: samples of a step", .fallback = "8", .min = 1, .max = 1 << 24},
     {"data", 0, OPT_TEXT, "DIR", "with MODEL: dataset folder instead of synthetic samples"},
     {"ranks", 0, OPT_TEXT, "N[,M...]", "numbers of ranks to try", .fallback = "1"},
+    {"layout", 0, OPT_TEXT, "TEXT", "measure this layout alone: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order; it says how many ranks there are"},
     {"max-trials", 0, OPT_INT, "N", "most layouts measured", .fallback = "12", .min = 1, .max = 200},
     {"trial-steps", 0, OPT_INT, "N", "steps of a trial; the first is not counted", .fallback = "6", .min = 2, .max = 1000},
     {"repeats", 0, OPT_INT, "N", "measurements of the layouts that come within 10 % of the best", .fallback = "2", .min = 1, .max = 10},
@@ -59,6 +60,7 @@ struct inputs {
     struct seq seq;
     int64_t ranks[RANKS_MAX];
     size_t n_ranks;
+    struct layout layout; /* with --layout */
 };
 
 static int ranks_parse(const char *text, struct inputs *in, struct err *err)
@@ -80,6 +82,19 @@ static int ranks_parse(const char *text, struct inputs *in, struct err *err)
         if (!*p)
             return 0;
     }
+}
+
+/* As reel-train says it. */
+static int layout_take(const char *text, struct inputs *in, struct err *err)
+{
+    struct err why = {0};
+    if (layout_parse(text, &in->layout, &why) < 0)
+        return err_set(err, ERR_USAGE, "%s", why.text);
+    in->ranks[0] = layout_world(&in->layout);
+    in->n_ranks = 1;
+    if (in->ranks[0] < 0)
+        return err_set(err, ERR_USAGE, "--layout '%s': tp x cp x pp x dp is above %d ranks: give smaller ones", text, LIMIT_RANKS);
+    return 0;
 }
 
 /* Trials run elsewhere: a dataset's path becomes absolute. */
@@ -133,7 +148,9 @@ static int inputs_load(const struct opt_values *v, struct inputs *in, struct err
         return err_set(err, ERR_USAGE, "give a MODEL or --run RUN.json, one of them");
     if (path && (opt_given(v, "seq") || opt_given(v, "gbs") || opt_given(v, "data")))
         return err_set(err, ERR_USAGE, "--seq, --gbs and --data describe a MODEL: with --run they are the file's");
-    int rc = ranks_parse(opt_text(v, "ranks"), in, err);
+    if (opt_given(v, "ranks") && opt_given(v, "layout"))
+        return err_set(err, ERR_USAGE, "--ranks and --layout both say how many ranks there are: give one of them");
+    int rc = opt_given(v, "layout") ? layout_take(opt_text(v, "layout"), in, err) : ranks_parse(opt_text(v, "ranks"), in, err);
     if (rc == 0)
         rc = path ? run_load(path, &in->run, err) : run_from_options(v, operands[0], in, err);
     return rc < 0 ? rc : data_bind(&in->run, &in->seq, err);
@@ -174,7 +191,7 @@ static int ranks_check(const struct opt_values *v, const struct inputs *in, int6
 {
     for (size_t i = 0; i < in->n_ranks && !opt_bool(v, "oversubscribe"); i++)
         if (in->ranks[i] > cores)
-            return err_set(err, ERR_LIMIT, "--ranks: %lld ranks are more than the %lld core%s here: give fewer, --nodes for an allocation, or "
+            return err_set(err, ERR_LIMIT, "%lld ranks are more than the %lld core%s here: give fewer, --nodes for an allocation, or "
                            "--oversubscribe", (long long)in->ranks[i], (long long)cores, cores == 1 ? "" : "s");
     return 0;
 }
@@ -195,6 +212,7 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
     double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) * MEMORY_SHARE * self.nodes;
     struct tune_conf conf = {
         .home = env->home, .bin_dir = env->bin_dir, .run = &in->run, .seq = in->seq, .ranks = in->ranks, .n_ranks = in->n_ranks,
+        .layout = opt_given(v, "layout") ? &in->layout : NULL,
         .max_trials = opt_int(v, "max-trials"), .trial_steps = opt_int(v, "trial-steps"), .repeats = opt_int(v, "repeats"),
         .cores = cores,
         .margin = opt_num(v, "margin"), .budget_s = opt_given(v, "time") ? opt_num(v, "time") : 0,

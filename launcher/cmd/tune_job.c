@@ -37,7 +37,8 @@ static int question_make(struct tune_job *j, const char *run_text, struct err *e
     if (output[0] != '/' && !getcwd(cwd, sizeof cwd))
         return err_set_errno(err, ERR_ENV, "cannot find the working folder");
     word(j, "tune");
-    word(j, arena_printf(&j->arena, "--ranks=%s", opt_text(v, "ranks")));
+    const char *spread = opt_given(v, "layout") ? "layout" : "ranks";
+    word(j, arena_printf(&j->arena, "--%s=%s", spread, opt_text(v, spread)));
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         word(j, arena_printf(&j->arena, "--%s=%lld", numbers[i], (long long)opt_int(v, numbers[i])));
     word(j, arena_printf(&j->arena, "--margin=%.17g", opt_num(v, "margin")));

@@ -274,11 +274,17 @@ static int runs_compare(struct comparison *c, struct run *merged, struct err *er
 
 /* ---- plans ---- */
 
+/* Does it hold a layout alone, and nothing predicted or measured? */
+static bool plan_is_bare(const struct plan *p)
+{
+    return p->peak_flops == 0 && p->n_terms == 0 && p->n_evidence == 0;
+}
+
 static bool plan_is_plain(const struct plan *p)
 {
     struct layout plain = layout_default();
     plain.dp = p->layout.dp;
-    return layout_equal(&plain, &p->layout) && p->peak_flops == 0 && p->n_terms == 0 && p->n_evidence == 0;
+    return layout_equal(&plain, &p->layout) && plan_is_bare(p);
 }
 
 static int plan_text(const struct plan *p, struct str *out, struct err *err)
@@ -304,14 +310,16 @@ static int plan_differ(struct comparison *c, const char *key, const struct plan 
     return rc;
 }
 
-/* What the run is spread by: the plan given, the one it has if that has as many ranks as the run will have, else the one made without. */
+/* What the run is spread by: the plan given, the one it has if that has as many ranks as the run will have, else the one made without.
+ * A layout given that the run has already leaves its plan as it is, with what was measured. */
 static int plan_choose(struct comparison *c, const struct plan *old, struct run *run, struct plan *out, struct err *err)
 {
     int64_t world = run->resources.nodes * run->resources.ranks_per_node;
     bool differs = false;
-    *out = c->ask->plan_given || layout_world(&old->layout) != world ? *c->ask->plan : *old;
+    bool same = plan_is_bare(c->ask->plan) && layout_equal(&c->ask->plan->layout, &old->layout);
+    *out = (c->ask->plan_given && !same) || layout_world(&old->layout) != world ? *c->ask->plan : *old;
     if (layout_world(&out->layout) != world)
-        return err_set(err, ERR_INPUT, "run '%s' gets %lld ranks and its plan is for %lld: give a --plan for as many, made by 'reel tune'", run->name,
+        return err_set(err, ERR_INPUT, "run '%s' gets %lld ranks and its plan is for %lld: give a --layout or --plan for as many", run->name,
                        (long long)world, (long long)layout_world(&out->layout));
     int rc = layout_check(&out->layout, &run->model, out->seq, out->gbs, world, err);
     return rc < 0 ? rc : plan_differ(c, "plan", old, out, &differs, err);
