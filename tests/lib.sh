@@ -9,6 +9,12 @@ cd "$dir" || exit 4
 export REEL_HOME=$dir/home
 reel=$REEL_BIN/reel
 n=0
+small_model() { # writes ./nano.json: a run of it costs a sixteenth of dit-tiny's, for tests that ask what becomes of a run and not what it computes
+    cat > nano.json << 'JSON'
+{"schema": "reel.model/1", "name": "dit-nano", "family": "dit", "layers": 2, "hidden": 32, "heads": 2, "ffn": 64,
+ "text_width": 8, "text_len": 4, "adaln": "full", "patch_t": 1, "patch_h": 2, "patch_w": 2, "latent_channels": 16}
+JSON
+}
 ok() { # RESULT NAME: one TAP line, with what was said last when it is a failure
     n=$((n + 1))
     if [ "$1" -eq 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; tail -n 8 out err 2> /dev/null | sed 's/^/# /'; fi

@@ -52,12 +52,15 @@ static inline double get(const void *buf, int64_t i, enum dtype t)
     return t == DTYPE_F64 ? ((const double *)buf)[i] : t == DTYPE_F32 ? (double)((const float *)buf)[i] : (double)bf16_value(((const uint16_t *)buf)[i]);
 }
 
-/* The nearest number of a type; of bf16 by its definition: 8 bits of precision, ties to even. */
+/* Returns the number of a type nearest to v. That of bf16 has 8 bits of precision, ties to even: Veltkamp's splitting of a
+   float in doubles, which rounds as the hardware does and shares nothing with how the trainer rounds. */
 static inline double nearest(double v, enum dtype t)
 {
-    int exponent;
-    double fraction = frexp((double)(float)v, &exponent);
-    return t == DTYPE_F64 ? v : t == DTYPE_F32 ? (double)(float)v : ldexp(nearbyint(ldexp(fraction, 8)), exponent - 8);
+    double f = (double)(float)v;
+    if (t != DTYPE_BF16)
+        return t == DTYPE_F64 ? v : f;
+    double c = f * (double)((1LL << (53 - 8)) + 1);
+    return c - (c - f);
 }
 
 static inline void put(void *buf, int64_t i, double v, enum dtype t)

@@ -208,7 +208,8 @@ static inline double largest(const double *a, const double *b, int64_t n)
     double most = 0;
     for (int64_t i = 0; i < n; i++) {
         double d = fabs(a[i] - (b ? b[i] : 0));
-        most = fmax(most, isnan(d) ? INFINITY : d);
+        if (!(d <= most))
+            most = isnan(d) ? INFINITY : d;
     }
     return most;
 }
