@@ -215,9 +215,9 @@ int64_t layout_chunk_first(const struct layout *l, int64_t layers, int64_t chunk
     return chunk * (layers / chunks) + num_min_i64(chunk, layers % chunks);
 }
 
-int64_t layout_tp_chunks(const struct layout *l, int64_t rows)
+int64_t layout_tp_slices(const struct layout *l, int64_t rows)
 {
-    return l->tp > 1 && rows / (l->sp ? l->tp : 1) >= LAYOUT_TP_CHUNKS * LAYOUT_TP_CHUNK_ROWS ? LAYOUT_TP_CHUNKS : 1;
+    return l->tp > 1 && rows / (l->sp ? l->tp : 1) >= LAYOUT_TP_SLICES * LAYOUT_TP_SLICE_ROWS ? LAYOUT_TP_SLICES : 1;
 }
 
 int64_t layout_run_first(int64_t tokens, int64_t cp, int64_t r)

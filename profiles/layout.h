@@ -68,10 +68,10 @@ int64_t layout_data_rank(const struct layout *l, struct layout_place p);
 /* Pipeline chunk c of pp·vpp holds layers first(c) .. first(c+1)-1, as even as it goes, the first ones one more; it lives on stage c mod pp
  * as its virtual stage c / pp. first(pp·vpp) = layers. */
 int64_t layout_chunk_first(const struct layout *l, int64_t layers, int64_t chunk);
-/* The sum over tp ranks that ends a branch is made in chunks of rows, each under the next one's product: how many, of `rows` tokens. Of a
- * tp rank's part of n rows chunk c is rows n·c/chunks .. n·(c+1)/chunks - 1; the parts: all rows, or with sp those of each rank. */
-enum { LAYOUT_TP_CHUNKS = 2, LAYOUT_TP_CHUNK_ROWS = 4 /* least of one */ };
-int64_t layout_tp_chunks(const struct layout *l, int64_t rows);
+/* The sum over tp ranks that ends a branch is made in slices of rows, each under the next one's product: how many, of `rows` tokens. Of a
+ * tp rank's part of n rows slice i is rows n·i/slices .. n·(i+1)/slices - 1; the parts: all rows, or with sp those of each rank. */
+enum { LAYOUT_TP_SLICES = 2, LAYOUT_TP_SLICE_ROWS = 4 /* least of one */ };
+int64_t layout_tp_slices(const struct layout *l, int64_t rows);
 /* cp rank r of `cp` has tokens first(r) .. first(r+1)-1 of a sample: near-equal runs, n·r/cp. */
 int64_t layout_run_first(int64_t tokens, int64_t cp, int64_t r);
 /* Segment k of sample i's n (frames, or places in a frame) goes to cp rank floor(k · cp / n) - turn, modulo cp: where n does not divide, the

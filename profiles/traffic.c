@@ -7,7 +7,7 @@
  *     tp     modulation                              [n, 3 A D / tp]     1 (cond)  0         0, 0
  *     tp     gradient of a modulation (sp)           [n, 3 A D / tp] *   0         1         0, 0
  *     tp     token rows of tp ranks (sp)             [r, D]              B         2 B       B - S, B
- *     tp     ...'s output, in layout_tp_chunks        [s, D]              1 each    0         1 each
+ *     tp     ...'s output, in layout_tp_slices        [s, D]              1 each    0         1 each
  *     tp     gradient of a branch's input            [s, D]              0         B         0, 0
  *     a2a    q, k, v by heads                        [s, (h + 2k) d] to each      1  1       0, 1
  *     a2a    attention by tokens                     [u - s, h d]        1         0         0, 1
@@ -171,7 +171,7 @@ static void rows_sum(struct walk *w, const struct extent *e, int64_t chunks, con
 
 static void branch_sum(struct walk *w, const struct extent *e, const char *what)
 {
-    rows_sum(w, e, layout_tp_chunks(w->spec->layout, e->s), what);
+    rows_sum(w, e, layout_tp_slices(w->spec->layout, e->s), what);
 }
 
 /* Of `width` columns that are modulated. */

@@ -419,7 +419,7 @@ static void test_plan_is_what_is_taken(void **state)
     rig_open(&r, NULL, &m, &plain, OBJECTIVE_EDM, DTYPE_F64);
     struct buffer_list plan = {0};
     struct dit *second;
-    assert_int_equal(dit_plan(&r.config, DTYPE_F64, DTYPE_F64, &plan, &err), 0);
+    assert_int_equal(dit_memory(&r.config, DTYPE_F64, DTYPE_F64, &plan, &err), 0);
     int64_t before = r.b.dev->alloc_bytes, sum = 0;
     assert_int_equal(dit_new(&r.config, r.b.ops, r.b.stream, &r.units, &second, &err), 0);
     assert_int_equal(r.b.dev->alloc_bytes - before, plan.total);

@@ -479,7 +479,7 @@ static void plan_is_what_is_taken(void **state)
             number = i % 2 ? DTYPE_BF16 : DTYPE_F64;
             rig_open_layout(&r, layouts[i / 2], zero);
             number = DTYPE_F64;
-            must(optim_plan(&r.o.c, &plan, &err), &err);
+            must(optim_memory(&r.o.c, &plan, &err), &err);
             struct units u;
             must(units_open(&u, &r.sh, zero, r.grid.shard, r.b.ops, r.b.stream, r.o.weights, r.o.grads, &err), &err);
             const struct comm *groups[] = {r.grid.shard, r.grid.replica, r.grid.tp, r.grid.kv, r.grid.pp};

@@ -27,7 +27,7 @@ static int64_t copy_of(const struct dit *d, const struct buffer *b, int64_t laye
 
 struct tensor dit_copy(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t which, int64_t rows)
 {
-    const struct buffer *b = &d->plan.items[id];
+    const struct buffer *b = &d->memory.items[id];
     if (b->count == 0)
         return tensor_none();
     BUG_ON(rows > b->rows || which >= num_max_i64(1, b->per));
@@ -153,18 +153,18 @@ int64_t dit_tp_sum_bytes(const struct dit_config *c, enum dtype act, enum dtype 
     return buffers_tp_sum_bytes(&spec);
 }
 
-int dit_plan(const struct dit_config *c, enum dtype act, enum dtype stat, struct buffer_list *plan, struct err *err)
+int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat, struct buffer_list *memory, struct err *err)
 {
     struct buffer_spec spec = buffer_spec_of(c, act, stat);
     struct dit_index none;
     int rc = check_config(c, err);
     if (rc == 0)
-        rc = buffers_dit(&spec, plan, err);
+        rc = buffers_dit(&spec, memory, err);
     if (rc < 0)
         return rc;
     struct dit_index_most most = index_most(c);
     int64_t bytes = dit_index_bind(&none, NULL, &most);
-    return buffer_list_add(plan, "index arrays", BUFFER_INPUT, DTYPE_F64, num_max_i64(1, c->slots), 1, num_ceil_div(bytes, 8), err);
+    return buffer_list_add(memory, "index arrays", BUFFER_INPUT, DTYPE_F64, num_max_i64(1, c->slots), 1, num_ceil_div(bytes, 8), err);
 }
 
 static int new_events(struct dit *d, struct err *err)
@@ -178,7 +178,7 @@ static int new_events(struct dit *d, struct err *err)
 /* Host tables that last as long as the dit. */
 static int tables_make(struct dit *d, struct err *err)
 {
-    int64_t n = d->c.max_samples, bytes = d->plan.items[DIT_BUFFERS].bytes;
+    int64_t n = d->c.max_samples, bytes = d->memory.items[DIT_BUFFERS].bytes;
     d->host_block = calloc(1, (size_t)bytes);
     d->slots = calloc((size_t)d->c.slots, sizeof *d->slots);
     d->views = calloc((size_t)n, sizeof *d->views);
@@ -189,28 +189,28 @@ static int tables_make(struct dit *d, struct err *err)
     d->sample_w = d->sample_loss + n;
     d->sample_out = d->sample_w + n;
     d->part_at = d->part_n + d->c.layout->tp;
-    d->chunk_n = d->part_at + d->c.layout->tp;
-    d->chunk_at = d->chunk_n + d->c.layout->tp;
-    d->cp_counts = d->chunk_at + d->c.layout->tp;
+    d->slice_n = d->part_at + d->c.layout->tp;
+    d->slice_at = d->slice_n + d->c.layout->tp;
+    d->cp_counts = d->slice_at + d->c.layout->tp;
     return 0;
 }
 
 static void *index_block(const struct dit *d, void *all, int64_t slot)
 {
-    return (char *)all + slot * buffer_stride_bytes(&d->plan.items[DIT_BUFFERS]);
+    return (char *)all + slot * buffer_stride_bytes(&d->memory.items[DIT_BUFFERS]);
 }
 
 static int allocate(struct dit *d, struct err *err)
 {
     struct dit_index_most most = index_most(&d->c);
-    int rc = d->dev->alloc(d->dev, "activations of a micro-batch", d->plan.total, &d->arena, err);
+    int rc = d->dev->alloc(d->dev, "activations of a micro-batch", d->memory.total, &d->arena, err);
     if (rc == 0)
         rc = tables_make(d, err);
     if (rc < 0)
         return rc;
     for (int64_t i = 0; i < d->c.slots; i++) {
         dit_index_bind(&d->slots[i].host, index_block(d, d->host_block, i), &most);
-        dit_index_bind(&d->slots[i].device, index_block(d, (char *)d->arena + d->plan.items[DIT_BUFFERS].offset, i), &most);
+        dit_index_bind(&d->slots[i].device, index_block(d, (char *)d->arena + d->memory.items[DIT_BUFFERS].offset, i), &most);
     }
     return new_events(d, err);
 }
@@ -251,7 +251,7 @@ int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stre
     d->lora_scale = c->tuning ? tuning_lora_scale(c->tuning) : 0;
     cut(d);
     subs_set(d);
-    int rc = dit_plan(c, ops->act, ops->stat, &d->plan, err);
+    int rc = dit_memory(c, ops->act, ops->stat, &d->memory, err);
     if (rc == 0)
         rc = dit_params_find(c->model, c->params, &d->p, err);
     if (rc == 0)
@@ -289,7 +289,7 @@ static void slot_take(struct dit *d, int64_t slot)
     d->host = s->host, d->device = s->device, d->now = s->now;
     d->first = s->first, d->end = s->end;
     d->host_index = index_block(d, d->host_block, slot);
-    d->device_index = index_block(d, (char *)d->arena + d->plan.items[DIT_BUFFERS].offset, slot);
+    d->device_index = index_block(d, (char *)d->arena + d->memory.items[DIT_BUFFERS].offset, slot);
     dit_parts(d);
 }
 
@@ -304,11 +304,11 @@ static void chunk_take(struct dit *d, int64_t slot, int64_t chunk)
     slot_take(d, slot);
 }
 
-static struct tensor final_mod(const struct dit *d, enum dit_buffer id, int64_t chunk)
+static struct tensor final_mod(const struct dit *d, enum dit_buffer id, int64_t part)
 {
     if (!dit_has_cond(d))
         return tensor_none();
-    return tensor_cols(dit_buffer(d, id, 0, d->now.n), chunk * d->m->hidden, d->m->hidden);
+    return tensor_cols(dit_buffer(d, id, 0, d->now.n), part * d->m->hidden, d->m->hidden);
 }
 
 static void head_fwd(struct dit *d)

@@ -14,8 +14,8 @@
  * dit_new. A step allocates nothing.
  *
  *     struct dit_config c = {.model = &m, .params = &list, .shards = &sh, .layout = &layout, .grid = &grid, ...};
- *     struct buffer_list plan = {0};
- *     dit_plan(&c, ops->act, ops->stat, &plan, err);              // what dit_new will take; add own buffers, print
+ *     struct buffer_list memory = {0};
+ *     dit_memory(&c, ops->act, ops->stat, &memory, err);          // what dit_new will take; add own buffers, print
  *     dit_new(&c, ops, stream, &units, &d, err);
  *     units_begin(&units, micros, 1);
  *     dit_step(d, &batch, inv_norm, &result, err);                // grads (+)= d(inv_norm · loss of the batch); every micro-batch
@@ -77,7 +77,7 @@ struct dit;
 /* The buffers of dit_new, before anything is allocated. */
 /* Most of all ranks that its sums over tp have on the way at a time. */
 int64_t dit_tp_sum_bytes(const struct dit_config *c, enum dtype act, enum dtype stat);
-int dit_plan(const struct dit_config *c, enum dtype act, enum dtype stat, struct buffer_list *plan, struct err *err);
+int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat, struct buffer_list *memory, struct err *err);
 /* Checks the configuration, plans, allocates. */
 int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stream, struct units *units, struct dit **out,
             struct err *err);

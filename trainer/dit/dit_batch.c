@@ -207,13 +207,13 @@ static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
 /* `n` values of type `from` on the host to element `at` of a flat or row-dense buffer. */
 static void upload(struct dit *d, const void *src, enum dtype from, enum dit_buffer id, int64_t at, int64_t n)
 {
-    const struct buffer *b = &d->plan.items[id];
+    const struct buffer *b = &d->memory.items[id];
     struct tensor to = tensor_of((char *)dit_buffer(d, id, 0, 0).ptr + at * dtype_bytes(b->dtype), b->dtype, 1, n);
     if (from == b->dtype) {
         d->dev->copy(d->dev, to.ptr, src, n * dtype_bytes(from), DEV_H2D, d->stream);
         return;
     }
-    struct tensor stage = tensor_of((char *)d->arena + d->plan.items[DIT_STAGE].offset, from, 1, n);
+    struct tensor stage = tensor_of((char *)d->arena + d->memory.items[DIT_STAGE].offset, from, 1, n);
     d->dev->copy(d->dev, stage.ptr, src, n * dtype_bytes(from), DEV_H2D, d->stream);
     d->o->copy(d->o, d->stream, &(struct ops_copy){stage, to});
 }
@@ -256,7 +256,7 @@ static void angles(struct dit *d)
 static void finish(struct dit *d, const struct dit_view *v, bool noised)
 {
     const struct model *m = d->m;
-    int64_t bytes = buffer_stride_bytes(&d->plan.items[DIT_BUFFERS]);
+    int64_t bytes = buffer_stride_bytes(&d->memory.items[DIT_BUFFERS]);
     struct ops_latents patches = latents(d);
     patches.tokens = dit_rows(d, DIT_PATCHES, 0);
     d->dev->copy(d->dev, d->device_index, d->host_index, bytes, DEV_H2D, d->stream);
@@ -352,7 +352,7 @@ void dit_fetch_eval(struct dit *d, const struct dit_eval_sample *samples, int64_
     for (int64_t i = 0; i < n; i++) {
         int64_t count = (int64_t)samples[i].t * samples[i].h * samples[i].w * d->m->latent_channels;
         struct tensor from = tensor_cols(a.out, d->host.samples[i].cell * d->m->latent_channels, count);
-        struct tensor stage = tensor_of((char *)d->arena + d->plan.items[DIT_STAGE].offset, DTYPE_F64, 1, count);
+        struct tensor stage = tensor_of((char *)d->arena + d->memory.items[DIT_STAGE].offset, DTYPE_F64, 1, count);
         d->o->copy(d->o, d->stream, &(struct ops_copy){from, stage});
         d->dev->copy(d->dev, samples[i].out, stage.ptr, count * 8, DEV_D2H, d->stream);
     }

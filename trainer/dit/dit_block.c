@@ -23,12 +23,12 @@
 #include "trainer/dit/dit_priv.h"
 #include "trainer/state/fault.h"
 
-struct tensor dit_mod(const struct dit *d, int64_t layer, int64_t sub, int64_t chunk)
+struct tensor dit_mod(const struct dit *d, int64_t layer, int64_t sub, int64_t part)
 {
     if (!dit_has_cond(d))
         return tensor_none();
     int64_t D = d->m->hidden;
-    return tensor_cols(dit_buffer(d, DIT_MOD, layer, d->now.n), (3 * sub + chunk) * D, D);
+    return tensor_cols(dit_buffer(d, DIT_MOD, layer, d->now.n), (3 * sub + part) * D, D);
 }
 
 struct tensor dit_res(const struct dit *d, int64_t layer, int64_t sub)
@@ -121,7 +121,7 @@ struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer)
     return a;
 }
 
-/* A row-parallel product ends the branch: own rows of the sum over tp ranks, each chunk's sum under the next one's product. */
+/* A row-parallel product ends the branch: own rows of the sum over tp ranks, each slice's sum under the next one's product. */
 static void branch_out(struct dit *d, struct tensor x, int64_t param, struct tensor out, const char *what)
 {
     dit_linear_sum(d, x, param, out, what, FAULT_POINT_SUM_BRANCH);

@@ -5,12 +5,12 @@
 #include "trainer/dit/dit_priv.h"
 #include "trainer/state/fault.h"
 
-static struct tensor dmod(const struct dit *d, int64_t sub, int64_t chunk)
+static struct tensor dmod(const struct dit *d, int64_t sub, int64_t part)
 {
     if (!dit_has_cond(d))
         return tensor_none();
     int64_t D = d->m->hidden;
-    return tensor_cols(dit_buffer(d, DIT_DMOD, 0, d->now.n), (3 * sub + chunk) * D, D);
+    return tensor_cols(dit_buffer(d, DIT_DMOD, 0, d->now.n), (3 * sub + part) * D, D);
 }
 
 /* The gate of sub-block `sub`, and before it the norm of the sub-block after it, whose output gradient is DIT_DNORMED. Past either end
@@ -52,7 +52,7 @@ static void branch_in_bwd(struct dit *d, int64_t layer, int64_t sub, struct tens
     dit_norm_again(d, layer, sub);
     struct tensor in = dit_gather_rows(d, dit_rows(d, DIT_NORMED, 0), DIT_NORMED_ALL, &rows);
     dit_linear_dx(d, dout, param, part, 0);
-    sum = dit_sum_rows(d, part, own, (struct dit_chunk){0, 1}, "gradient of a branch's input", FAULT_POINT_SUM_INPUT);
+    sum = dit_sum_rows(d, part, own, (struct dit_slice){0, 1}, "gradient of a branch's input", FAULT_POINT_SUM_INPUT);
     dit_rows_wait(d, rows);
     dit_linear_dw(d, dout, in, param);
     dit_rows_wait(d, sum);

@@ -4,7 +4,7 @@
  * conditioning vector; in the separate and fused LoRA forms it is u, 3D wide, and the vector is z itself. The frame rate's
  * embedding (sinusoid of the frames a second, width 256, MLP with SiLU) is added to the first components. An RMS norm with gain gives e.
  *
- * Modulation of a layer: silu(e) Wᵀ, or silu(e) Aᵀ Bᵀ, plus u in every chunk of 3D (shift, scale, gate) where there is a
+ * Modulation of a layer: silu(e) Wᵀ, or silu(e) Aᵀ Bᵀ, plus u in every part of 3D (shift, scale, gate) where there is a
  * u; the final layer takes shift and scale, 2D, and the first 2D of u. u is one tensor for all layers: its gradient is summed over layers and sub-blocks
  * and goes on into the MLP (the published code detaches it and trains none).
  *
@@ -60,13 +60,13 @@ static struct ops_headnorm cond_norm(const struct dit *d)
                                  .rstd = per_sample(d, DIT_COND_RSTD), .eps = DIT_EPS};
 }
 
-/* u in every chunk of the modulation; `add` to what stands there. */
+/* u in every part of the modulation; `add` to what stands there. */
 static void shared_fwd(struct dit *d, struct tensor mod, bool add)
 {
-    int64_t chunk = num_min_i64(3 * d->m->hidden, mod.cols);
-    struct tensor u = tensor_cols(per_sample(d, DIT_SHARED), 0, chunk);
-    for (int64_t col = 0; shared(d) && col < mod.cols; col += chunk) {
-        struct tensor to = tensor_cols(mod, col, chunk);
+    int64_t part = num_min_i64(3 * d->m->hidden, mod.cols);
+    struct tensor u = tensor_cols(per_sample(d, DIT_SHARED), 0, part);
+    for (int64_t col = 0; shared(d) && col < mod.cols; col += part) {
+        struct tensor to = tensor_cols(mod, col, part);
         if (add)
             d->o->axpy(d->o, d->stream, &(struct ops_axpy){u, to, 1});
         else

@@ -142,7 +142,7 @@ static int64_t ring_group(const struct dit *d, int64_t step) { return (d->ring_r
 /* Of the buffers for travelling keys and values, or their gradients, number i, with the rows of a group. */
 static struct tensor travelling(const struct dit *d, enum dit_buffer id, int64_t i, int64_t group, int copies)
 {
-    const struct buffer *b = &d->plan.items[id];
+    const struct buffer *b = &d->memory.items[id];
     struct tensor t = dit_buffer(d, id, 0, b->rows);
     return tensor_rows(t, i * (b->rows / copies), ring_tokens(d, group));
 }

@@ -42,7 +42,8 @@ struct dit_sub {
     enum dit_reach reach;
 };
 
-struct dit_chunk { int64_t i, of; };
+/* Slice i of `of` of a tp rank's rows: each is summed by itself, under the product of the next. */
+struct dit_slice { int64_t i, of; };
 
 /* How the tokens of a reach go from each rank's runs to whole segments. Rows of the ranks: where p's begin and how many, of those
  * that leave and of those that come. */
@@ -103,7 +104,7 @@ struct dit {
     void *arena;
     struct units *units;
     struct layout_place place;
-    struct buffer_list plan;
+    struct buffer_list memory; /* of the arena */
     struct dit_params p;
     struct dit_slot *slots; /* [c.slots] */
     int64_t slot;           /* the one in hand, whose fields stand below as well */
@@ -117,7 +118,7 @@ struct dit {
     double *sample_w, *sample_out;      /* [max_samples] the objective's w and c_out */
     int64_t kept, kept_slot; /* layer whose activations stand in the copy that recomputed layers share; -1 */
     int64_t *part_n, *part_at; /* [tp] elements of each tp rank's rows of the residual stream */
-    int64_t *chunk_n, *chunk_at; /* [tp] of a chunk of them */
+    int64_t *slice_n, *slice_at; /* [tp] of a slice of them, summed by itself */
     int64_t *cp_counts;        /* [4, cp] of an exchange of heads or of segments */
     int64_t ring, ring_rank;   /* all-to-all groups of cp ranks, and the own one's number */
     int failed;           /* of communication: kept, given at the end of the micro-batch */
@@ -166,9 +167,10 @@ struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer 
 struct tensor dit_gemm_all(struct dit *d, struct ops_gemm g); /* g.a: DIT_NORMED of all tokens; own rows are multiplied while the others' arrive */
 void dit_rows_wait(struct dit *d, struct comm_work *work);
 struct tensor dit_partial(const struct dit *d, struct tensor own);                     /* where this rank's summands go */
-/* Own rows of their sum, there after dit_rows_wait. */
-/* Chunk `chunk` of `chunks` of each rank's rows (layout_tp_chunks). */
-struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, struct dit_chunk chunk, const char *what, int fault);
+/* Begins the sum over tp ranks of a slice of their rows (layout_tp_slices). The own rows of the sum are
+ * there after dit_rows_wait. */
+struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, struct dit_slice slice,
+                               const char *what, int fault);
 /* partial = x wᵀ, adapters included, sums and all; own rows of the sum of all ranks' partials. */
 void dit_linear_sum(struct dit *d, struct tensor x, int64_t param, struct tensor own, const char *what, int fault);
 void dit_sum_tp(struct dit *d, struct tensor t, const char *what, int fault);          /* in place; fault: point that leaves it out */
@@ -216,7 +218,7 @@ void dit_qk_again(struct dit *d, int64_t layer, int64_t self);
 void dit_cross_qk_again(struct dit *d, int64_t layer);
 struct tensor dit_res(const struct dit *d, int64_t layer, int64_t sub); /* the residual before a sub-block */
 struct tensor dit_out(const struct dit *d, int64_t layer, int64_t sub); /* a sub-block's output */
-struct tensor dit_mod(const struct dit *d, int64_t layer, int64_t sub, int64_t chunk); /* chunk: 0 shift, 1 scale, 2 gate */
+struct tensor dit_mod(const struct dit *d, int64_t layer, int64_t sub, int64_t part); /* part: 0 shift, 1 scale, 2 gate */
 struct ops_attn dit_attn(const struct dit *d); /* what all attentions have in common */
 struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer);
 struct ops_headnorm dit_headnorm(const struct dit *d, struct tensor src, struct tensor dst, int64_t gain, struct tensor rstd,

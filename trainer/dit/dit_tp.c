@@ -79,8 +79,8 @@ void dit_sum_tp(struct dit *d, struct tensor t, const char *what, int fault)
         dit_comm(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_ALL_REDUCE, .what = what, .dtype = t.dtype, .recv = t.ptr, .n = t.rows * t.cols});
 }
 
-/* Rows of a chunk: of tp rank r's part of the residual stream. */
-static int64_t chunk_first(const struct dit *d, int64_t r, struct dit_chunk c, int64_t i)
+/* Returns where slice i of tp rank r's rows of the residual stream begins. */
+static int64_t slice_first(const struct dit *d, int64_t r, struct dit_slice c, int64_t i)
 {
     int64_t D = d->m->hidden;
     return d->part_at[r] / D + d->part_n[r] / D * i / c.of;
@@ -88,34 +88,34 @@ static int64_t chunk_first(const struct dit *d, int64_t r, struct dit_chunk c, i
 
 static int64_t parts(const struct dit *d) { return d->c.layout->sp ? d->c.layout->tp : 1; }
 
-struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, struct dit_chunk c, const char *what, int fault)
+struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, struct dit_slice c, const char *what, int fault)
 {
     bool sp = d->c.layout->sp;
-    int64_t mine = sp ? d->place.tp : 0, D = d->m->hidden, from = chunk_first(d, mine, c, c.i), to = chunk_first(d, mine, c, c.i + 1);
-    struct tensor into = tensor_rows(own, from - chunk_first(d, mine, c, 0), to - from);
+    int64_t mine = sp ? d->place.tp : 0, D = d->m->hidden, from = slice_first(d, mine, c, c.i), to = slice_first(d, mine, c, c.i + 1);
+    struct tensor into = tensor_rows(own, from - slice_first(d, mine, c, 0), to - from);
     if (fault_active == fault && sp)
         d->o->copy(d->o, d->stream, &(struct ops_copy){tensor_rows(partial, from, to - from), into});
     if (fault_active == fault || d->c.layout->tp == 1)
         return NULL;
     struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = what, .dtype = own.dtype, .recv = into.ptr, .n = (to - from) * D};
     for (int64_t r = 0; r < parts(d) && sp; r++) {
-        d->chunk_at[r] = chunk_first(d, r, c, c.i) * D;
-        d->chunk_n[r] = chunk_first(d, r, c, c.i + 1) * D - d->chunk_at[r];
+        d->slice_at[r] = slice_first(d, r, c, c.i) * D;
+        d->slice_n[r] = slice_first(d, r, c, c.i + 1) * D - d->slice_at[r];
     }
     if (sp)
         op = (struct comm_op){.kind = COMM_REDUCE_SCATTER, .what = what, .dtype = own.dtype, .send = partial.ptr, .recv = into.ptr,
-                              .counts = d->chunk_n, .at = d->chunk_at};
+                              .counts = d->slice_n, .at = d->slice_at};
     return dit_comm_start(d, d->c.grid->tp, &op);
 }
 
 void dit_linear_sum(struct dit *d, struct tensor x, int64_t param, struct tensor own, const char *what, int fault)
 {
     struct tensor partial = dit_partial(d, own);
-    struct comm_work *sums[LAYOUT_TP_CHUNKS];
-    struct dit_chunk c = {.of = layout_tp_chunks(d->c.layout, x.rows)};
+    struct comm_work *sums[LAYOUT_TP_SLICES];
+    struct dit_slice c = {.of = layout_tp_slices(d->c.layout, x.rows)};
     for (; c.i < c.of; c.i++) {
         for (int64_t r = 0; r < parts(d); r++) {
-            int64_t from = chunk_first(d, r, c, c.i), n = chunk_first(d, r, c, c.i + 1) - from;
+            int64_t from = slice_first(d, r, c, c.i), n = slice_first(d, r, c, c.i + 1) - from;
             dit_linear(d, tensor_rows(x, from, n), param, tensor_rows(partial, from, n));
         }
         sums[c.i] = dit_sum_rows(d, partial, own, c, what, fault);

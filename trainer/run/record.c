@@ -106,7 +106,7 @@ void record_started(struct record *r, const struct run *run, const struct plan *
     json_put_text(&e.out, "model", run->model.name);
     layout_write(&plan->layout, &e.out, "layout");
     json_put_text(&e.out, "extent", seq); /* "seq" is the record number every event carries */
-    json_put_int(&e.out, "gbs", plan->gbs); /* of the segment's first stage */
+    json_put_int(&e.out, "gbs", plan->gbs); /* of the leg's first stage */
     json_put_int(&e.out, "world", layout_world(&plan->layout));
     json_put_text(&e.out, "device", plan->device);
     json_put_text(&e.out, "dtype", dtype_names[run->dtype]);

@@ -19,8 +19,8 @@ struct batch_facts { double norm, tokens, flops; }; /* of the global batch, from
 /* Does sample i of the batch count in what the loss is divided by? All do: ranks divide alike, so that gradients add up. */
 static bool in_norm(const struct train *t, int64_t gbs, int64_t i)
 {
-    int64_t replica = t->sh.place.dp, first = layout_replica_first(t->layout, gbs, replica);
-    bool own = i >= first && i < first + layout_replica_samples(t->layout, gbs, replica);
+    int64_t replica = t->leg.sh.place.dp, first = layout_replica_first(t->leg.layout, gbs, replica);
+    bool own = i >= first && i < first + layout_replica_samples(t->leg.layout, gbs, replica);
     return own || fault_active != FAULT_POINT_LOSS_NORM;
 }
 
@@ -55,11 +55,11 @@ struct share {
 static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *err)
 {
     struct share *s = ctx;
-    const struct layout *l = s->t->layout;
-    int64_t replica = s->t->sh.place.dp, n = layout_micro_batch_samples(l, s->gbs, replica, micro);
+    const struct layout *l = s->t->leg.layout;
+    int64_t replica = s->t->leg.sh.place.dp, n = layout_micro_batch_samples(l, s->gbs, replica, micro);
     int64_t first = s->first_draw + layout_replica_first(l, s->gbs, replica) + micro * l->mbs;
     double started = clock_mono_s();
-    struct meter_mark at = meter_begin(s->t->dev->meter);
+    struct meter_mark at = meter_begin(s->t->leg.dev->meter);
     struct err why = {0};
     (void)err;
     *out = (struct batch){0};
@@ -69,7 +69,7 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
     if (fault_active == FAULT_POINT_TRANSIENT && !s->again && out->n > 0)
         *(float *)out->samples[0].latent = NAN; /* the loader's */
     s->data_s += clock_mono_s() - started;
-    meter_end(s->t->dev->meter, at, METER_DATA, micro);
+    meter_end(s->t->leg.dev->meter, at, METER_DATA, micro);
     return 0;
 }
 
@@ -78,16 +78,16 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
 static int micro_batches(struct share *s, double inv_norm, struct record_step *r, double loss[2], struct err *err)
 {
     struct train *t = s->t;
-    const struct layout *l = t->layout;
-    int64_t n = layout_micro_batches(l, s->gbs, l->zero >= 2 ? 0 : t->sh.place.dp);
+    const struct layout *l = t->leg.layout;
+    int64_t n = layout_micro_batches(l, s->gbs, l->zero >= 2 ? 0 : t->leg.sh.place.dp);
     struct pipe_work w = {.micros = num_max_i64(1, n), .inv_norm = inv_norm, .batch = micro_batch, .ctx = s};
     struct pipe_result out = {0};
-    units_begin(&t->units, w.micros, l->vpp);
-    int rc = pipe_run(&t->pipe, &w, &out, err);
-    units_flush(&t->units);
+    units_begin(&t->leg.units, w.micros, l->vpp);
+    int rc = pipe_run(&t->leg.pipe, &w, &out, err);
+    units_flush(&t->leg.units);
     if (rc == 0)
-        rc = units_failed(&t->units, err);
-    double share = l->tp == 1 || l->sp || t->sh.place.tp == 0 ? inv_norm : 0; /* else tp ranks have the same */
+        rc = units_failed(&t->leg.units, err);
+    double share = l->tp == 1 || l->sp || t->leg.sh.place.tp == 0 ? inv_norm : 0; /* else tp ranks have the same */
     loss[0] = out.loss_sum * share, loss[1] = out.loss_x0_sum * share;
     r->data_s = s->data_s;
     r->forward_s += out.stage_s + out.forward_s;
@@ -155,7 +155,7 @@ static int key_first(struct train *t, int64_t *key, int64_t *rank, struct err *e
  * below. */
 static int nonfinite_find(struct train *t, struct record_step *s, struct err *err)
 {
-    int64_t unit = units_nonfinite(&t->units), key = unit < 0 ? 0 : place_of(t->sh.units[unit].layer);
+    int64_t unit = units_nonfinite(&t->leg.units), key = unit < 0 ? 0 : place_of(t->leg.sh.units[unit].layer);
     int rc = key_first(t, &key, &s->bad_rank, err);
     s->bad_layer = layer_at(key);
     return rc;
@@ -223,11 +223,11 @@ static int pass_run(struct train *t, struct share *share, int64_t step, double n
     if (rc < 0)
         return rc;
     double sums[] = {p->loss[0], p->loss[1], *t->conf->stop || hopeless(t) || is_replaced(t) ? 1 : 0, share->failed < 0,
-                     ckpt_async_written(&t->async), t->conf->world->rank == 0 && train_space_back(t)};
+                     ckpt_async_written(&t->leg.async), t->conf->world->rank == 0 && train_space_back(t)};
     if ((rc = comm_sum(t->conf->world, sums, ARRAY_LEN(sums), err)) < 0)
         return rc;
     if (sums[3] > 0) {
-        sums_finish(&t->optim.sums, err); /* on their way since backward */
+        sums_finish(&t->leg.optim.sums, err); /* on their way since backward */
         *err = share->err;
         return comm_agree(t->conf->world, share->failed, err);
     }
@@ -236,12 +236,12 @@ static int pass_run(struct train *t, struct share *share, int64_t step, double n
     p->written = sums[4] == t->conf->world->size;
     p->space_back = sums[5] > 0;
     double update = clock_mono_s(), before = comm_waited_s(t->conf->world);
-    struct meter_mark part = meter_begin(t->dev->meter);
-    if ((rc = optim_step(&t->optim, step, norm_limit(t, p->loss[0]), &p->opt, err)) < 0 ||
+    struct meter_mark part = meter_begin(t->leg.dev->meter);
+    if ((rc = optim_step(&t->leg.optim, step, norm_limit(t, p->loss[0]), &p->opt, err)) < 0 ||
         (p->opt.nonfinite && (rc = nonfinite_find(t, s, err)) < 0))
         return rc;
-    units_forget(&t->units);
-    meter_span(t->dev->meter, part, "optimizer", step);
+    units_forget(&t->leg.units);
+    meter_span(t->leg.dev->meter, part, "optimizer", step);
     s->optim_s += clock_mono_s() - update - (comm_waited_s(t->conf->world) - before);
     return comm_order_check(t->conf->world, err);
 }
@@ -266,7 +266,7 @@ static int pass_again(struct train *t, struct share *share, int64_t step, double
 {
     struct scan scan;
     share->again = s->again = true;
-    scan_attach(&scan, t->ops);
+    scan_attach(&scan, t->leg.ops);
     int rc = pass_run(t, share, step, norm, s, p, err);
     scan_detach(&scan);
     if (rc == 0 && p->opt.nonfinite)
@@ -286,17 +286,17 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     if (step == first)
         t->spikes.n = 0;
     train_profile_step_begin(t);
-    struct meter_mark whole = meter_begin(t->dev->meter);
+    struct meter_mark whole = meter_begin(t->leg.dev->meter);
     *s = (struct record_step){.step = step, .started_at = clock_wall_s(), .lr = run_lr_at(t->run, step)};
-    struct batch_facts facts = facts_of(t, t->loaders[stage], draw, gbs, ordinal);
-    struct share share = {.t = t, .loader = t->loaders[stage], .first_draw = draw, .gbs = gbs, .ordinal = ordinal};
+    struct batch_facts facts = facts_of(t, t->leg.loaders[stage], draw, gbs, ordinal);
+    struct share share = {.t = t, .loader = t->leg.loaders[stage], .first_draw = draw, .gbs = gbs, .ordinal = ordinal};
     int rc = pass_run(t, &share, step, facts.norm, s, &p, err);
-    if (rc == 0 && p.opt.nonfinite && t->dev->host_memory)
+    if (rc == 0 && p.opt.nonfinite && t->leg.dev->host_memory)
         rc = pass_again(t, &share, step, facts.norm, s, &p, err);
     if (rc < 0)
         return err_step(step, rc, err);
     s->comm_s = comm_waited_s(t->conf->world) - waited;
-    meter_span(t->dev->meter, whole, "step", step);
+    meter_span(t->leg.dev->meter, whole, "step", step);
     s->step_s = clock_mono_s() - mono;
     s->other_s = s->step_s - s->data_s - s->forward_s - s->backward_s - s->comm_s - s->optim_s;
     s->loss = p.loss[0];
@@ -313,8 +313,8 @@ static int step_run(struct train *t, int64_t step, bool *stop, struct record_ste
     s->peak_bytes = train_resident_peak_bytes();
     train_profile_step_end(t, s);
     *stop = p.stop;
-    t->all_written = p.written;
-    t->space_back = p.space_back;
+    t->leg.all_written = p.written;
+    t->leg.space_back = p.space_back;
     return 0;
 }
 
@@ -395,7 +395,7 @@ static int report_make(struct train *t, const struct record_step *last, struct t
     out->next_step = t->next_step;
     out->loss = last->loss;
     out->grad_norm = last->grad_norm;
-    out->taken_bytes = t->dev->peak_bytes;
+    out->taken_bytes = t->leg.dev->peak_bytes;
     out->peak_bytes = (int64_t)most[0];
     out->segments_bytes = (int64_t)(most[0] - most[1]);
     char line[160], planned[32], peak[32], segments[32];
@@ -423,20 +423,20 @@ static int stop_agree(struct train *t, bool *stop, struct err *err)
 /* 1: given up, as a rank is asked to stop. */
 static int loss_measure(struct train *t, struct validate_loss *out, struct err *err)
 {
-    bool counted = t->layout->tp == 1 || t->layout->sp || t->sh.place.tp == 0; /* else tp ranks have the same */
-    return validate_run(&t->validate, &t->pipe, t->conf->world, counted, t->conf->stop, out, err);
+    bool counted = t->leg.layout->tp == 1 || t->leg.layout->sp || t->leg.sh.place.tp == 0; /* else tp ranks have the same */
+    return validate_run(&t->leg.validate, &t->leg.pipe, t->conf->world, counted, t->conf->stop, out, err);
 }
 
 static int average_measure(struct train *t, struct validate_loss *out, struct err *err)
 {
     train_phase_set(t, "validate average");
-    int rc = optim_average_swap(&t->optim, err), back = 0;
-    units_forget(&t->units);
+    int rc = optim_average_swap(&t->leg.optim, err), back = 0;
+    units_forget(&t->leg.units);
     if (rc == 0)
         rc = loss_measure(t, out, err);
     if (rc >= 0)
-        back = optim_average_swap(&t->optim, err);
-    units_forget(&t->units);
+        back = optim_average_swap(&t->leg.optim, err);
+    units_forget(&t->leg.units);
     return back < 0 ? back : rc;
 }
 
@@ -447,7 +447,7 @@ static int validation(struct train *t, bool *stop, struct err *err)
     char line[160];
     train_phase_set(t, "validate");
     int rc = loss_measure(t, &loss, err);
-    if (rc == 0 && t->optim.ema)
+    if (rc == 0 && t->leg.optim.ema)
         rc = average_measure(t, &average, err);
     train_phase_set(t, "step");
     t->owed = *stop = rc == 1;
@@ -456,17 +456,17 @@ static int validation(struct train *t, bool *stop, struct err *err)
     if (rc != 0)
         return rc < 0 ? rc : 0;
     int n = snprintf(line, sizeof line, "step %lld: validation loss %.6g", (long long)t->next_step, loss.mean);
-    if (t->optim.ema)
+    if (t->leg.optim.ema)
         snprintf(line + n, sizeof line - (size_t)n, ", of the average %.6g", average.mean);
     train_say(t, line);
-    record_validation(&t->record, t->next_step, &t->run->validation, loss.bins, t->optim.ema ? average.bins : NULL, wall, clock_mono_s() - mono);
+    record_validation(&t->record, t->next_step, &t->run->validation, loss.bins, t->leg.optim.ema ? average.bins : NULL, wall, clock_mono_s() - mono);
     return 0;
 }
 
 static bool validation_due(const struct train *t)
 {
     int64_t every = t->run->validation.every_steps;
-    return t->validate.loader && t->next_step > 0 && (t->next_step % every == 0 || t->next_step == run_total_steps(t->run));
+    return t->leg.validate.loader && t->next_step > 0 && (t->next_step % every == 0 || t->next_step == run_total_steps(t->run));
 }
 
 /* Of the step before the next one, when it is due. Whoever is asked to stop owes it, and the next attempt begins with it. */
@@ -494,11 +494,11 @@ static int validation_owed(struct train *t, bool *stop, struct err *err)
 /* A checkpoint of the step just done: in the background when training goes on. */
 static int save_due(struct train *t, bool last, struct err *err)
 {
-    struct meter_mark at = meter_begin(t->dev->meter);
+    struct meter_mark at = meter_begin(t->leg.dev->meter);
     train_phase_set(t, "save");
     int rc = t->run->ckpt_async && !last ? train_save_begin(t, err) : train_state_save(t, err);
     train_phase_set(t, "step");
-    meter_span(t->dev->meter, at, "checkpoint", t->next_step);
+    meter_span(t->leg.dev->meter, at, "checkpoint", t->next_step);
     return rc;
 }
 
@@ -527,13 +527,13 @@ static bool save_is_due(const struct train *t, int64_t saved)
 static int between_steps(struct train *t, int64_t end, int64_t *saved, bool *stop, struct err *err)
 {
     struct err why = {0};
-    int rc = t->all_written ? train_save_finish(t, err) : 0;
+    int rc = t->leg.all_written ? train_save_finish(t, err) : 0;
     if (rc == 0)
         rc = validation_try(t, stop, err);
     bool last = *stop || t->next_step == end;
     if (rc == 0 && !last)
         rc = cadence_try(t, err);
-    if (rc < 0 || *saved == t->next_step || !(last || t->space_back || save_is_due(t, *saved)))
+    if (rc < 0 || *saved == t->next_step || !(last || t->leg.space_back || save_is_due(t, *saved)))
         return rc;
     double begun = clock_mono_s();
     rc = save_due(t, last, &why);
@@ -571,10 +571,10 @@ static void step_line(struct train *t, const struct record_step *s, bool edge)
         step_line_say(t, s);
 }
 
-/* To the segment's end, or the attempt's. */
+/* Runs to the end of the leg, or of the attempt. */
 static int steps_run(struct train *t, struct train_report *out, bool *stop, struct record_step *s, struct err *err)
 {
-    int64_t end = num_min_i64(t->end_step, run_stage_first(t->run, t->end_stage)), saved = t->next_step;
+    int64_t end = num_min_i64(t->end_step, run_stage_first(t->run, t->leg.end_stage)), saved = t->next_step;
     int rc = stop_agree(t, stop, err); /* asked while we were starting: not even one step then */
     train_phase_set(t, "step");
     if (rc == 0 && out->steps == 0)
@@ -601,10 +601,10 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
     return rc < 0 ? rc : report_make(t, s, out, err);
 }
 
-static bool in_segment(const struct train *t, int64_t step)
+static bool in_leg(const struct train *t, int64_t step)
 {
     int64_t stage = run_stage_at(t->run, step);
-    return stage >= t->first_stage && stage < t->end_stage;
+    return stage >= t->leg.first_stage && stage < t->leg.end_stage;
 }
 
 static void attempt_bounds(struct train *t)
@@ -612,22 +612,22 @@ static void attempt_bounds(struct train *t)
     int64_t total = run_total_steps(t->run), most = t->conf->max_steps;
     if (t->end_step < 0)
         t->end_step = most > 0 && t->next_step + most < total ? t->next_step + most : total;
-    if (t->conf->trial) /* there is no checkpoint for the next segment */
-        t->end_step = num_min_i64(t->end_step, run_stage_first(t->run, t->end_stage));
+    if (t->conf->trial) /* there is no checkpoint for the next leg */
+        t->end_step = num_min_i64(t->end_step, run_stage_first(t->run, t->leg.end_stage));
 }
 
-/* One segment, that of the next step. *more: there are steps left to do, in another one. */
-static int segment_run(struct train *t, struct train_report *out, bool *stop, bool *more, struct err *err)
+/* Runs one leg, that of the next step. *more: there are steps left to do, in another one. */
+static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *more, struct err *err)
 {
     struct record_step s = {.loss = NAN, .grad_norm = NAN, .weight_norm = NAN, .update_norm = NAN, .tokens = NAN, .model_flops = NAN};
     int rc = train_open(t, t->next_step, err);
-    out->planned_bytes = num_max_i64(out->planned_bytes, t->memory.total);
-    out->process_bytes = num_max_i64(out->process_bytes, t->process_bytes);
+    out->planned_bytes = num_max_i64(out->planned_bytes, t->leg.memory.total);
+    out->process_bytes = num_max_i64(out->process_bytes, t->leg.process_bytes);
     if (rc == 0)
         rc = train_state_load(t, err);
-    if (rc == 0 && in_segment(t, t->next_step)) { /* else the newest checkpoint was damaged, and an older one lies elsewhere */
+    if (rc == 0 && in_leg(t, t->next_step)) { /* else the newest checkpoint was damaged, and an older one lies elsewhere */
         attempt_bounds(t);
-        record_started(&t->record, t->run, t->plan, t->next_step, t->peak_flops);
+        record_started(&t->record, t->run, t->leg.plan, t->next_step, t->peak_flops);
         rc = steps_run(t, out, stop, &s, err);
     }
     *more = rc == 0 && !*stop && (t->end_step < 0 || t->next_step < t->end_step);
@@ -635,7 +635,7 @@ static int segment_run(struct train *t, struct train_report *out, bool *stop, bo
     return rc;
 }
 
-/* The step of the newest checkpoint, whatever it is worth: its segment is tried first. */
+/* The step of the newest checkpoint, whatever it is worth: its leg is tried first. */
 static int newest_step(struct train *t, struct err *err)
 {
     double step = !t->conf->trial && t->conf->world->rank == 0 ? (double)ckpt_newest_step(t->conf->run_dir) : 0;
@@ -676,7 +676,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     cadence_init(&t.cadence, conf->mtbf_s, conf->save_s, conf->run->resources.nodes);
     int rc = attempt_open(&t, err);
     while (rc == 0 && more)
-        rc = segment_run(&t, out, &stop, &more, err);
+        rc = leg_run(&t, out, &stop, &more, err);
     rc = replaced_judge(&t, rc, err);
     times_report(&t, out);
     phases_report(&t, out->steps, out);

@@ -9,7 +9,7 @@
  * pipeline: it is given up then. An attempt that resumes where a validation is due begins with it, unless the events have it. After
  * budget.nonfinite_steps steps in a row with a gradient that is not finite the state is saved and ERR_DIVERGED returned.
  *
- * Stages that follow one another under one layout are a segment. Between segments the state goes through a checkpoint, which any layout
+ * Stages that follow one another under one layout are a leg. Between legs the state goes through a checkpoint, which any layout
  * loads, and everything is set up anew; the run is the same as under one layout throughout.
  */
 #ifndef TRAINER_RUN_TRAIN_H

@@ -12,7 +12,7 @@ static bool measured(const struct train *t) { return t->conf->profile || t->conf
 static void tick(void *ctx)
 {
     struct train *t = ctx;
-    meter_progress(t->dev->meter, t->conf->world);
+    meter_progress(t->leg.dev->meter, t->conf->world);
 }
 
 int64_t train_profile_bytes(const struct train *t)
@@ -47,10 +47,10 @@ int train_profile_open(struct train *t, struct err *err)
 
 void train_profile_attach(struct train *t)
 {
-    t->ops->tick = tick;
-    t->ops->tick_ctx = t;
+    t->leg.ops->tick = tick;
+    t->leg.ops->tick_ctx = t;
     if (measured(t))
-        meter_attach(&t->meter, t->ops, t->conf->world);
+        meter_attach(&t->meter, t->leg.ops, t->conf->world);
 }
 
 void train_profile_close(struct train *t)

@@ -36,7 +36,7 @@ static int anew_check(const struct train *t, struct err *err)
 
 static int ckpt_find(struct train *t, struct ckpt_meta *meta, bool *found, struct err *err)
 {
-    int rc = ckpt_load(&t->writer, &t->optim, t->config_hash, damage_told, t, meta, found, err);
+    int rc = ckpt_load(&t->writer, &t->leg.optim, t->config_hash, damage_told, t, meta, found, err);
     if (rc == 0 && !*found)
         rc = anew_check(t, err);
     if (rc == ERR_INPUT)
@@ -49,8 +49,8 @@ static int state_begin(struct train *t, struct err *err)
     struct warm_count count;
     const char *from = t->run->warm.from;
     if (!from || t->conf->trial)
-        return optim_init(&t->optim, err);
-    int rc = warm_start(&t->optim, line_said, t, &count, err);
+        return optim_init(&t->leg.optim, err);
+    int rc = warm_start(&t->leg.optim, line_said, t, &count, err);
     if (rc == 0)
         record_warm(&t->record, from, &count);
     return rc;
@@ -109,7 +109,7 @@ void train_cadence_tell(struct train *t)
 /* Room is made before the disk is full; what was done for it, or that it could not be had, is on record. */
 static int room_find(struct train *t, bool full, struct err *err)
 {
-    int rc = ckpt_room_make(&t->writer, &t->optim, full, &t->room, err);
+    int rc = ckpt_room_make(&t->writer, &t->leg.optim, full, &t->room, err);
     if (rc == ERR_FULL || (rc == 0 && t->room.removed > 0))
         record_space_low(&t->record, t->next_step, &t->room);
     return rc;
@@ -138,11 +138,11 @@ bool train_space_back(const struct train *t)
 int train_save_finish(struct train *t, struct err *err)
 {
     struct ckpt_meta written;
-    if (!t->async.under_way)
+    if (!t->leg.async.under_way)
         return 0;
-    int rc = ckpt_async_finish(&t->async, &written, err);
+    int rc = ckpt_async_finish(&t->leg.async, &written, err);
     if (rc == 0)
-        saved_record(t, &written, t->async_wall, t->async_mono);
+        saved_record(t, &written, t->leg.async_wall, t->leg.async_mono);
     if (owe(t, rc) == ERR_FULL)
         rc = room_find(t, true, err);
     return rc == ERR_FULL ? 0 : rc;
@@ -154,8 +154,8 @@ int train_save_begin(struct train *t, struct err *err)
     int rc = train_save_finish(t, err);
     if (rc == 0)
         rc = room_find(t, false, err);
-    t->async_wall = clock_wall_s(), t->async_mono = clock_mono_s();
-    return owe(t, rc < 0 ? rc : ckpt_async_begin(&t->async, &t->writer, &meta, t->run->ckpt_keep, err));
+    t->leg.async_wall = clock_wall_s(), t->leg.async_mono = clock_mono_s();
+    return owe(t, rc < 0 ? rc : ckpt_async_begin(&t->leg.async, &t->writer, &meta, t->run->ckpt_keep, err));
 }
 
 int train_state_save(struct train *t, struct err *err)
@@ -166,9 +166,9 @@ int train_state_save(struct train *t, struct err *err)
     int rc = train_save_finish(t, err);
     double wall = clock_wall_s(), mono = clock_mono_s();
     if (rc == 0 && (rc = room_find(t, false, err)) == 0)
-        rc = ckpt_save(&t->writer, &t->optim, &meta, t->run->ckpt_keep, &written, err);
+        rc = ckpt_save(&t->writer, &t->leg.optim, &meta, t->run->ckpt_keep, &written, err);
     if (rc == ERR_FULL && t->room.enough && (rc = room_find(t, true, err)) == 0) /* a quota, or somebody else was faster */
-        rc = ckpt_save(&t->writer, &t->optim, &meta, t->run->ckpt_keep, &written, err);
+        rc = ckpt_save(&t->writer, &t->leg.optim, &meta, t->run->ckpt_keep, &written, err);
     if (rc == 0)
         saved_record(t, &written, wall, mono);
     return owe(t, rc);

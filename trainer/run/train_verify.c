@@ -47,7 +47,7 @@ static bool was_found_whole(const struct train *t, int64_t i)
 {
     char path[LIMIT_PATH_BYTES], line[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
-    marker_path(t, t->fingerprints[i], path);
+    marker_path(t, t->leg.fingerprints[i], path);
     marker_line(t, i, line);
     bool same = file_read(path, LIMIT_PATH_BYTES, &text, NULL) == 0 && text.len && strcmp(text.p, line) == 0;
     str_release(&text);
@@ -57,9 +57,9 @@ static bool was_found_whole(const struct train *t, int64_t i)
 /* Rank 0: the same folder in a stage before is read once. */
 static bool is_wanted(const struct train *t, int64_t i)
 {
-    struct hash128 own = t->fingerprints[i];
-    for (int64_t k = t->first_stage; k < i && is_known(own); k++)
-        if (memcmp(&t->fingerprints[k], &own, sizeof own) == 0 && t->verify[k] && strcmp(data_of(t, k), data_of(t, i)) == 0)
+    struct hash128 own = t->leg.fingerprints[i];
+    for (int64_t k = t->leg.first_stage; k < i && is_known(own); k++)
+        if (memcmp(&t->leg.fingerprints[k], &own, sizeof own) == 0 && t->leg.verify[k] && strcmp(data_of(t, k), data_of(t, i)) == 0)
             return false;
     return t->conf->verify == VERIFY_ALWAYS || !is_known(own) || !was_found_whole(t, i);
 }
@@ -68,19 +68,19 @@ int train_verify_decide(struct train *t, struct err *err)
 {
     int64_t n = t->run->n_stages;
     double wanted[LIMIT_STAGES + 1] = {0};
-    memset(t->verify, 0, sizeof t->verify);
-    memset(t->fingerprints, 0, sizeof t->fingerprints);
+    memset(t->leg.verify, 0, sizeof t->leg.verify);
+    memset(t->leg.fingerprints, 0, sizeof t->leg.fingerprints);
     if (t->conf->verify == VERIFY_NEVER)
         return 0;
-    for (int64_t i = t->first_stage; i <= n && t->conf->world->rank == 0; i++) {
-        if (i >= t->end_stage && i < n)
+    for (int64_t i = t->leg.first_stage; i <= n && t->conf->world->rank == 0; i++) {
+        if (i >= t->leg.end_stage && i < n)
             continue;
-        t->fingerprints[i] = i < n ? t->run->stages[i].data_fingerprint : validation_fingerprint(t);
-        wanted[i] = t->verify[i] = is_wanted(t, i);
+        t->leg.fingerprints[i] = i < n ? t->run->stages[i].data_fingerprint : validation_fingerprint(t);
+        wanted[i] = t->leg.verify[i] = is_wanted(t, i);
     }
     int rc = comm_max(t->conf->world, wanted, (int)n + 1, err);
     for (int64_t i = 0; i <= n; i++)
-        t->verify[i] = wanted[i] > 0;
+        t->leg.verify[i] = wanted[i] > 0;
     return rc;
 }
 
@@ -90,12 +90,12 @@ void train_verify_note(struct train *t)
     snprintf(dir, sizeof dir, "%s/verified", t->conf->run_dir);
     for (int64_t i = 0; i <= t->run->n_stages && t->conf->world->rank == 0 && !t->conf->trial; i++) {
         struct err err = {0};
-        if (!t->verify[i] || !is_known(t->fingerprints[i]))
+        if (!t->leg.verify[i] || !is_known(t->leg.fingerprints[i]))
             continue;
         marker_line(t, i, line);
-        marker_path(t, t->fingerprints[i], path);
+        marker_path(t, t->leg.fingerprints[i], path);
         if (file_mkdirs(dir, &err) < 0 || file_publish(path, line, strlen(line), &err) < 0)
             log_msg(LOG_WARN, "the next attempt compares '%s' with its checksums again: %s", data_of(t, i), err.text);
-        record_verified(&t->record, data_of(t, i), t->fingerprints[i]);
+        record_verified(&t->record, data_of(t, i), t->leg.fingerprints[i]);
     }
 }

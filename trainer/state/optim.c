@@ -23,11 +23,11 @@ static int state_of(const struct optim_conf *c, struct buffer_state *out, struct
     return rc;
 }
 
-int optim_plan(const struct optim_conf *c, struct buffer_list *plan, struct err *err)
+int optim_memory(const struct optim_conf *c, struct buffer_list *memory, struct err *err)
 {
     struct buffer_state state;
     int rc = state_of(c, &state, err);
-    return rc < 0 ? rc : buffers_state(&state, plan, err);
+    return rc < 0 ? rc : buffers_state(&state, memory, err);
 }
 
 /* All that will be summed is known here: what the groups hold meanwhile is taken now, not when a step's timing asks for it. */

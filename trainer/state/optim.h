@@ -73,7 +73,7 @@ struct optim_result {
 };
 
 /* Bytes that optim_open, units_open, and the groups that optim_open reserves scratch in will take, as entries of the memory plan. */
-int optim_plan(const struct optim_conf *c, struct buffer_list *plan, struct err *err);
+int optim_memory(const struct optim_conf *c, struct buffer_list *memory, struct err *err);
 int optim_open(struct optim *o, const struct optim_conf *c, struct err *err);
 void optim_close(struct optim *o); /* safe on a zeroed struct */
 int optim_zero(struct optim *o, struct err *err); /* all buffers, gaps between tensors included: before a checkpoint is loaded */
