@@ -130,56 +130,6 @@ static int replaced_judge(struct train *t, int status, struct err *err)
     return lost == ERR_BUSY ? err_set(err, lost, "%s", why.text) : status;
 }
 
-/* ---- numbers that are not finite ---- */
-
-/* Places in the order of backward, the first the greatest; forward comes the other way. */
-enum { PLACE_HEAD = 1 << 20, PLACE_OF_LAYER_0 = 3 /* behind the embedding and the conditioning */, PLACES = 2 * PLACE_HEAD, CALLS = 1 << 28 };
-static int64_t place_of(int64_t layer) { return layer == PARAM_LAYER_HEAD ? PLACE_HEAD : layer + PLACE_OF_LAYER_0; }
-static int64_t layer_at(int64_t place) { return place == PLACE_HEAD ? PARAM_LAYER_HEAD : place - PLACE_OF_LAYER_0; }
-
-/* Of all ranks' keys (0: none; below 2^53) the greatest, and the lowest rank that has it; -1: none has one. */
-static int key_first(struct train *t, int64_t *key, int64_t *rank, struct err *err)
-{
-    const struct comm *world = t->conf->world;
-    double first = (double)*key;
-    int rc = comm_max(t->conf->world, &first, 1, err);
-    double holder = first > 0 && (double)*key == first ? world->size - world->rank : 0;
-    if (rc == 0)
-        rc = comm_max(t->conf->world, &holder, 1, err);
-    *rank = holder > 0 ? world->size - (int64_t)holder : -1;
-    *key = (int64_t)first;
-    return rc;
-}
-
-/* Whose gradients were not finite, and where: of all ranks the one that met that first in backward's order, as it goes down to the stages
- * below. */
-static int nonfinite_find(struct train *t, struct record_step *s, struct err *err)
-{
-    int64_t unit = units_nonfinite(&t->leg.units), key = unit < 0 ? 0 : place_of(t->leg.sh.units[unit].layer);
-    int rc = key_first(t, &key, &s->bad_rank, err);
-    s->bad_layer = layer_at(key);
-    return rc;
-}
-
-/* By which operation the first such number came: one that read finite numbers before one that did not, forward before backward, then the
- * first place, and the first call there: ranks that share a layer make the same calls. */
-static int found_find(struct train *t, struct scan_found f, struct record_step *s, struct err *err)
-{
-    int64_t place = place_of(f.layer), key = 0;
-    if (f.any)
-        key = (((f.made ? 2 : 0) + (f.backward ? 0 : 1)) * (int64_t)PLACES + (f.backward ? place : PLACES - 1 - place)) * CALLS +
-              num_max_i64(0, CALLS - 1 - f.call);
-    int rc = key_first(t, &key, &s->found_rank, err);
-    double op = s->found_rank == t->conf->world->rank ? f.op : 0;
-    if (rc == 0)
-        rc = comm_max(t->conf->world, &op, 1, err);
-    int64_t order = key / CALLS % PLACES, kind = key / CALLS / PLACES;
-    bool backward = kind % 2 == 0;
-    s->found = (struct scan_found){.any = key > 0, .made = kind >= 2, .backward = backward,
-                                   .layer = layer_at(backward ? order : PLACES - 1 - order), .op = (enum meter_kind)op};
-    return rc;
-}
-
 /* ---- spikes ---- */
 
 /* What the norm of the gradients may be at most; of a loss that is too great already, nothing. */
@@ -216,29 +166,38 @@ struct pass {
     struct optim_result opt;
 };
 
-/* Forward, backward, update. */
+/* What is summed over all ranks between backward and update: losses, and how many ranks say so. */
+enum { SUM_LOSS, SUM_LOSS_X0, SUM_STOP, SUM_FAILED, SUM_WRITTEN, SUM_SPACE_BACK };
+
+/* Does forward, backward, update. */
 static int pass_run(struct train *t, struct share *share, int64_t step, double norm, struct record_step *s, struct pass *p, struct err *err)
 {
     int rc = micro_batches(share, 1 / norm, s, p->loss, err);
     if (rc < 0)
         return rc;
-    double sums[] = {p->loss[0], p->loss[1], *t->conf->stop || hopeless(t) || is_replaced(t) ? 1 : 0, share->failed < 0,
-                     ckpt_async_written(&t->leg.async), t->conf->world->rank == 0 && train_space_back(t)};
+    double sums[] = {
+        [SUM_LOSS] = p->loss[0],
+        [SUM_LOSS_X0] = p->loss[1],
+        [SUM_STOP] = *t->conf->stop || hopeless(t) || is_replaced(t),
+        [SUM_FAILED] = share->failed < 0,
+        [SUM_WRITTEN] = ckpt_async_written(&t->leg.async),
+        [SUM_SPACE_BACK] = t->conf->world->rank == 0 && train_space_back(t),
+    };
     if ((rc = comm_sum(t->conf->world, sums, ARRAY_LEN(sums), err)) < 0)
         return rc;
-    if (sums[3] > 0) {
+    if (sums[SUM_FAILED] > 0) {
         sums_finish(&t->leg.optim.sums, err); /* on their way since backward */
         *err = share->err;
         return comm_agree(t->conf->world, share->failed, err);
     }
-    p->loss[0] = sums[0], p->loss[1] = sums[1];
-    p->stop = p->stop || sums[2] > 0;
-    p->written = sums[4] == t->conf->world->size;
-    p->space_back = sums[5] > 0;
+    p->loss[0] = sums[SUM_LOSS], p->loss[1] = sums[SUM_LOSS_X0];
+    p->stop = p->stop || sums[SUM_STOP] > 0;
+    p->written = sums[SUM_WRITTEN] == t->conf->world->size;
+    p->space_back = sums[SUM_SPACE_BACK] > 0;
     double update = clock_mono_s(), before = comm_waited_s(t->conf->world);
     struct meter_mark part = meter_begin(t->leg.dev->meter);
     if ((rc = optim_step(&t->leg.optim, step, norm_limit(t, p->loss[0]), &p->opt, err)) < 0 ||
-        (p->opt.nonfinite && (rc = nonfinite_find(t, s, err)) < 0))
+        (p->opt.nonfinite && (rc = train_nonfinite_find(t, s, err)) < 0))
         return rc;
     units_forget(&t->leg.units);
     meter_span(t->leg.dev->meter, part, "optimizer", step);
@@ -270,7 +229,7 @@ static int pass_again(struct train *t, struct share *share, int64_t step, double
     int rc = pass_run(t, share, step, norm, s, p, err);
     scan_detach(&scan);
     if (rc == 0 && p->opt.nonfinite)
-        rc = found_find(t, scan.found, s, err);
+        rc = train_found_find(t, scan.found, s, err);
     if (rc == 0 && t->conf->world->rank == 0)
         pass_again_tell(p, s);
     return rc;

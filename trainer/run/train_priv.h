@@ -95,6 +95,14 @@ int train_save_finish(struct train *t, struct err *err); /* the one under way is
 int train_save_put_off(const struct train *t, const struct err *why);
 bool train_space_back(const struct train *t); /* has a save that is owed room now? This rank's own look */
 void train_cadence_tell(struct train *t);          /* not collective */
+/* train_nonfinite.c. Collective. */
+/* Finds whose gradients were not finite, and where: of all ranks the one that met that first in backward's order,
+ * as it goes down to the stages below. */
+int train_nonfinite_find(const struct train *t, struct record_step *s, struct err *err);
+/* Finds by which operation the first such number came: one that read finite numbers before one that did not,
+ * forward before backward, then the first place, and the first call there. Ranks that share a layer make the same
+ * calls. */
+int train_found_find(const struct train *t, struct scan_found found, struct record_step *s, struct err *err);
 /* train_verify.c */
 int train_verify_decide(struct train *t, struct err *err); /* collective: what is to be compared before the leg */
 void train_verify_note(struct train *t);                   /* it was, by all ranks */
