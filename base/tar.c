@@ -112,12 +112,12 @@ static int split_name(struct header *h, const char *name, const char *archive, s
 static int fill_header(struct header *h, const char *name, int64_t n, const char *archive, struct err *err)
 {
     long sum, unused;
-    int rc = check_name(name, archive, err);
+    int rc;
 
     memset(h, 0, sizeof *h);
-    if (rc == 0)
-        rc = split_name(h, name, archive, err);
-    if (rc < 0)
+    if ((rc = check_name(name, archive, err)) < 0)
+        return rc;
+    if ((rc = split_name(h, name, archive, err)) < 0)
         return rc;
     if (n < 0 || n >= USTAR_SIZE_END)
         return err_set(err, ERR_LIMIT, "'%s': file '%s' has %lld bytes: a ustar header holds less than 8 GiB", archive, name,
@@ -142,15 +142,15 @@ int tar_writer_add(struct tar_writer *w, const char *name, const void *bytes, in
 {
     static const char zeros[TAR_BLOCK_BYTES];
     struct header h;
-    int rc = fill_header(&h, name, n, w->pub.path, err);
+    int rc;
 
-    if (rc == 0)
-        rc = put(w, &h, sizeof h, err);
-    if (rc == 0)
-        rc = put(w, bytes, n, err);
-    if (rc == 0)
-        rc = put(w, zeros, padded(n) - n, err);
-    return rc;
+    if ((rc = fill_header(&h, name, n, w->pub.path, err)) < 0)
+        return rc;
+    if ((rc = put(w, &h, sizeof h, err)) < 0)
+        return rc;
+    if ((rc = put(w, bytes, n, err)) < 0)
+        return rc;
+    return put(w, zeros, padded(n) - n, err);
 }
 
 int64_t tar_writer_offset(const struct tar_writer *w)

@@ -66,19 +66,23 @@ int64_t ckpt_newest_step(const char *run_dir)
 int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out, struct err *err)
 {
     struct ckpt_list list = {0};
-    int rc = comm_agree(world, world->rank == 0 ? ckpt_list_load(ckpt_dir, &list, err) : 0, err);
-    if (rc == 0)
-        rc = comm_broadcast_bytes(world, &list.n, (int64_t)sizeof list.n, 0, err);
-    if (rc == 0 && world->rank != 0)
+    int rc, have = 0;
+    if ((rc = comm_agree(world, world->rank == 0 ? ckpt_list_load(ckpt_dir, &list, err) : 0, err)) < 0)
+        goto out;
+    if ((rc = comm_broadcast_bytes(world, &list.n, (int64_t)sizeof list.n, 0, err)) < 0)
+        goto out;
+    if (world->rank != 0)
         list.steps = calloc((size_t)list.n + 1, sizeof *list.steps);
-    if (rc == 0)
-        rc = comm_agree(world, list.n == 0 || list.steps ? 0 : err_set(err, ERR_NOMEM, "out of memory listing '%s'", ckpt_dir), err);
-    if (rc == 0 && list.n > 0)
-        rc = comm_broadcast_bytes(world, list.steps, list.n * (int64_t)sizeof *list.steps, 0, err);
-    if (rc < 0)
-        free(list.steps);
-    else
-        *out = list;
+    if (list.n > 0 && !list.steps)
+        have = err_set(err, ERR_NOMEM, "out of memory listing '%s'", ckpt_dir);
+    if ((rc = comm_agree(world, have, err)) < 0)
+        goto out;
+    if (list.n > 0 && (rc = comm_broadcast_bytes(world, list.steps, list.n * (int64_t)sizeof *list.steps, 0, err)) < 0)
+        goto out;
+    *out = list;
+    list.steps = NULL; /* the caller's */
+out:
+    free(list.steps);
     return rc;
 }
 
@@ -131,15 +135,20 @@ static int candidate_load(const char *dir, struct optim *o, struct hash128 confi
         rc = ckpt_verify(dir, &m, o->c.world->rank, o->c.world->size, err);
     if (ckpt_is_damage(rc))
         rc = err->code = ERR_CORRUPT;
-    rc = comm_agree(o->c.world, rc, err);
-    if (rc == 0 && !is_own(&m.meta, o->c.run, config))
-        rc = err_set(err, ERR_INPUT, "%s: was written by another configuration (model, data, objective, optimizer, seed, or the learning rate of the steps "
-                     "until then differ): start a new run, or give the old run.json. Steps may be added to it; where its warm-up was left out, or its rate "
-                     "falls, say what held so far (schedule.warmup_steps, past)", dir);
-    if (rc == 0)
-        rc = comm_agree(o->c.world, state_load(dir, &m, o, err), err);
-    if (rc == 0)
-        *out = m.meta;
+    if ((rc = comm_agree(o->c.world, rc, err)) < 0)
+        goto out;
+    if (!is_own(&m.meta, o->c.run, config)) {
+        rc = err_set(err, ERR_INPUT,
+                     "%s: was written by another configuration (model, data, objective, optimizer, seed, or the "
+                     "learning rate of the steps until then differ): start a new run, or give the old run.json. Steps "
+                     "may be added to it; where its warm-up was left out, or its rate falls, say what held so far "
+                     "(schedule.warmup_steps, past)", dir);
+        goto out;
+    }
+    if ((rc = comm_agree(o->c.world, state_load(dir, &m, o, err), err)) < 0)
+        goto out;
+    *out = m.meta;
+out:
     ckpt_manifest_release(&m);
     return rc;
 }

@@ -28,12 +28,14 @@ static struct layout_place at_data(const struct layout *l, struct layout_place p
 
 static int axes_open(struct comm *world, const struct layout *l, struct layout_place p, struct comm_grid *g, struct err *err)
 {
-    int rc = axis_open(world, l, "tp", l->tp, at_tp(p, 0), p.tp, &g->tp, err);
-    if (rc == 0)
-        rc = axis_open(world, l, "cp", l->cp, at_cp(p, 0), p.cp, &g->cp, err);
-    if (rc == 0)
-        rc = axis_open(world, l, "dp", l->dp, at_dp(p, 0), p.dp, &g->dp, err);
-    return rc < 0 ? rc : axis_open(world, l, "pp", l->pp, at_pp(p, 0), p.pp, &g->pp, err);
+    int rc;
+    if ((rc = axis_open(world, l, "tp", l->tp, at_tp(p, 0), p.tp, &g->tp, err)) < 0)
+        return rc;
+    if ((rc = axis_open(world, l, "cp", l->cp, at_cp(p, 0), p.cp, &g->cp, err)) < 0)
+        return rc;
+    if ((rc = axis_open(world, l, "dp", l->dp, at_dp(p, 0), p.dp, &g->dp, err)) < 0)
+        return rc;
+    return axis_open(world, l, "pp", l->pp, at_pp(p, 0), p.pp, &g->pp, err);
 }
 
 /* Parts of the axes. */
@@ -42,15 +44,16 @@ static int parts_open(struct comm *world, const struct layout *l, const struct m
 {
     int64_t copies = num_max_i64(1, l->tp / m->kv_heads), a = layout_a2a_group(l, m), shard = layout_shard_group(l);
     int64_t data = layout_data_rank(l, p);
-    int rc = axis_open(world, l, "kv", copies, at_tp(p, p.tp / copies * copies), p.tp % copies, &g->kv, err);
-    if (rc == 0)
-        rc = axis_open(world, l, "a2a", a, at_cp(p, p.cp / a * a), p.cp % a, &g->a2a, err);
-    if (rc == 0)
-        rc = axis_open(world, l, "ring", l->cp / a, at_cp(p, p.cp % a), p.cp / a, &g->ring, err);
-    if (rc == 0)
-        rc = axis_open(world, l, "shard", shard, at_data(l, p, data / shard * shard), data % shard, &g->shard, err);
-    return rc < 0 ? rc
-                  : axis_open(world, l, "replica", l->dp * l->cp / shard, at_data(l, p, data % shard), data / shard, &g->replica, err);
+    int rc;
+    if ((rc = axis_open(world, l, "kv", copies, at_tp(p, p.tp / copies * copies), p.tp % copies, &g->kv, err)) < 0)
+        return rc;
+    if ((rc = axis_open(world, l, "a2a", a, at_cp(p, p.cp / a * a), p.cp % a, &g->a2a, err)) < 0)
+        return rc;
+    if ((rc = axis_open(world, l, "ring", l->cp / a, at_cp(p, p.cp % a), p.cp / a, &g->ring, err)) < 0)
+        return rc;
+    if ((rc = axis_open(world, l, "shard", shard, at_data(l, p, data / shard * shard), data % shard, &g->shard, err)) < 0)
+        return rc;
+    return axis_open(world, l, "replica", l->dp * l->cp / shard, at_data(l, p, data % shard), data / shard, &g->replica, err);
 }
 
 int comm_grid_open(struct comm *world, const struct layout *l, const struct model *m, struct comm_grid *out, struct err *err)
@@ -59,13 +62,15 @@ int comm_grid_open(struct comm *world, const struct layout *l, const struct mode
     if (layout_world(l) != world->size)
         return comm_size_error(world, l, err);
     struct layout_place p = layout_place(l, world->rank);
-    int rc = axes_open(world, l, p, &g, err);
-    if (rc == 0)
-        rc = parts_open(world, l, m, p, &g, err);
-    if (rc < 0)
-        comm_grid_close(&g);
-    else
-        *out = g;
+    int rc;
+    if ((rc = axes_open(world, l, p, &g, err)) < 0)
+        goto out;
+    if ((rc = parts_open(world, l, m, p, &g, err)) < 0)
+        goto out;
+    *out = g;
+    g = (struct comm_grid){0}; /* the caller's */
+out:
+    comm_grid_close(&g);
     return rc;
 }
 

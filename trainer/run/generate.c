@@ -62,14 +62,14 @@ static int checkpoint_open(struct generate *g, struct err *err)
 
 static int device_open(struct generate *g, struct err *err)
 {
-    int rc = comm_self_open(&g->self, err);
-    if (rc == 0)
-        rc = dev_cpu_open(false, &g->dev, err);
-    if (rc == 0)
-        rc = g->dev->stream_new(g->dev, "compute", &g->stream, err);
-    if (rc == 0)
-        rc = ops_cpu_open(g->dev, g->run.dtype, g->conf->blas, &g->ops, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = comm_self_open(&g->self, err)) < 0)
+        return rc;
+    if ((rc = dev_cpu_open(false, &g->dev, err)) < 0)
+        return rc;
+    if ((rc = g->dev->stream_new(g->dev, "compute", &g->stream, err)) < 0)
+        return rc;
+    if ((rc = ops_cpu_open(g->dev, g->run.dtype, g->conf->blas, &g->ops, err)) < 0)
         return rc;
     comm_bind(g->self, g->dev);
     return comm_grid_open(g->self, &g->layout, &g->run.model, &g->grid, err);
@@ -82,30 +82,33 @@ static int average_load(struct generate *g, struct err *err)
     struct ops_copy copy = {.src = tensor_of(g->grads, g->ops->stat, 1, g->sh.trained), .dst = tensor_of(g->weights, g->ops->act, 1, g->sh.trained)};
     to.buffers[CKPT_EMA] = g->grads;
     memset(g->grads, 0, (size_t)(g->sh.trained * dtype_bytes(g->ops->stat)));
-    int rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err);
-    if (rc == 0)
-        g->ops->copy(g->ops, g->stream, &copy);
-    return rc < 0 ? rc : g->dev->stream_sync(g->dev, g->stream, err);
+    int rc;
+    if ((rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err)) < 0)
+        return rc;
+    g->ops->copy(g->ops, g->stream, &copy);
+    return g->dev->stream_sync(g->dev, g->stream, err);
 }
 
 static int weights_load(struct generate *g, struct err *err)
 {
-    int rc = tuning_params(&g->run.model, &g->manifest.tuning, &g->params, err);
-    if (rc == 0)
-        rc = shards_build(&g->run.model, &g->params, &g->layout, 0, &g->sh, err);
+    int rc;
+    if ((rc = tuning_params(&g->run.model, &g->manifest.tuning, &g->params, err)) < 0)
+        return rc;
+    if ((rc = shards_build(&g->run.model, &g->params, &g->layout, 0, &g->sh, err)) < 0)
+        return rc;
     int64_t bytes = g->sh.total * dtype_bytes(g->ops->act), wide_bytes = g->sh.total * dtype_bytes(g->ops->stat);
-    if (rc == 0)
-        rc = g->dev->alloc(g->dev, "weights", bytes, &g->weights, err);
-    if (rc == 0) /* units want a place for them; the average goes through it */
-        rc = g->dev->alloc(g->dev, "gradients", wide_bytes, &g->grads, err);
-    if (rc < 0)
+    if ((rc = g->dev->alloc(g->dev, "weights", bytes, &g->weights, err)) < 0)
+        return rc;
+    /* units want a place for gradients; the average goes through it */
+    if ((rc = g->dev->alloc(g->dev, "gradients", wide_bytes, &g->grads, err)) < 0)
         return rc;
     memset(g->weights, 0, (size_t)bytes);
     struct ckpt_state to = {.params = &g->params, .sh = &g->sh, .dtype = g->ops->stat, .act = g->ops->act, .buffers = {g->weights}};
-    rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err);
-    if (rc == 0 && g->conf->average)
-        rc = average_load(g, err);
-    return rc < 0 ? rc : units_open(&g->units, &g->sh, 0, g->grid.shard, g->ops, g->stream, g->weights, g->grads, err);
+    if ((rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err)) < 0)
+        return rc;
+    if (g->conf->average && (rc = average_load(g, err)) < 0)
+        return rc;
+    return units_open(&g->units, &g->sh, 0, g->grid.shard, g->ops, g->stream, g->weights, g->grads, err);
 }
 
 static int data_open(struct generate *g, struct err *err)

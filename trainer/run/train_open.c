@@ -88,23 +88,27 @@ static int stage_check(const struct train *t, int64_t stage, struct err *err)
 
 static int capability_check(const struct train *t, struct err *err)
 {
-    int rc = 0;
     if (layout_world(t->leg.layout) != t->conf->world->size)
         return comm_size_error(t->conf->world, t->leg.layout, err);
-    for (int64_t i = t->leg.first_stage; i < t->leg.end_stage && rc == 0; i++)
-        if ((rc = stage_check(t, i, err)) < 0 && t->run->n_stages > 1)
+    for (int64_t i = t->leg.first_stage; i < t->leg.end_stage; i++) {
+        int rc = stage_check(t, i, err);
+        if (rc < 0 && t->run->n_stages > 1)
             err_context(err, "stage %lld", (long long)i);
-    return rc;
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
 }
 
 int train_plans_check(struct train *t, struct err *err)
 {
-    int rc = 0;
-    for (int64_t stage = 0; stage < t->run->n_stages && rc == 0; stage = t->leg.end_stage) {
+    int rc;
+    for (int64_t stage = 0; stage < t->run->n_stages; stage = t->leg.end_stage) {
         leg_take(t, run_stage_first(t->run, stage));
-        rc = capability_check(t, err);
+        if ((rc = capability_check(t, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 static void bounds_add(struct loader_bounds *most, const struct loader *l)
@@ -131,10 +135,12 @@ static int loaders_open(struct train *t, struct loader_bounds *most, struct err 
     t->leg.most_micros = layout_micro_batches(t->leg.layout, t->leg.most_gbs, 0);
     if (!validates)
         return 0;
-    int rc = validate_open(&t->leg.validate, t->run, t->leg.layout, layout_place(t->leg.layout, world->rank), t->leg.most_gbs, t->leg.verify[t->run->n_stages], world, err);
-    if (rc == 0)
-        bounds_add(most, t->leg.validate.loader);
-    return rc;
+    int rc = validate_open(&t->leg.validate, t->run, t->leg.layout, layout_place(t->leg.layout, world->rank),
+                           t->leg.most_gbs, t->leg.verify[t->run->n_stages], world, err);
+    if (rc < 0)
+        return rc;
+    bounds_add(most, t->leg.validate.loader);
+    return 0;
 }
 
 static struct dit_config dit_config_of(const struct train *t, const struct loader_bounds *b)
@@ -155,26 +161,35 @@ static struct optim_conf optim_conf_of(const struct train *t, const struct dit_c
 
 static bool writes_async(const struct train *t) { return t->run->ckpt_async && !t->conf->trial; }
 
+static int bytes_add(struct train *t, const char *name, enum buffer_category category, int64_t bytes, struct err *err)
+{
+    return buffer_list_add(&t->leg.memory, name, category, DTYPE_BYTE, 1, 1, bytes, err);
+}
+
+/* Lists all that a rank will hold: the memory that is said before step 0 and held against a limit. */
 static int memory_list(struct train *t, const struct dit_config *c, struct err *err)
 {
     struct optim_conf o = optim_conf_of(t, c);
     int64_t loader = 0;
-    int rc = dit_memory(c, t->leg.ops->act, t->leg.ops->stat, &t->leg.memory, err);
+    int rc;
     for (int64_t i = t->leg.first_stage; i < t->leg.end_stage; i++)
         loader += loader_bytes(t->leg.loaders[i]);
     if (t->leg.validate.loader)
         loader += loader_bytes(t->leg.validate.loader);
-    if (rc == 0)
-        rc = optim_memory(&o, &t->leg.memory, err);
-    if (rc == 0 && writes_async(t))
-        rc = buffer_list_add(&t->leg.memory, "copy for checkpoints", BUFFER_WORK, DTYPE_BYTE, 1, 1, ckpt_async_bytes(&o), err);
-    if (rc == 0)
-        rc = buffer_list_add(&t->leg.memory, "gemm and attention tiles", BUFFER_WORK, DTYPE_BYTE, 1, 1, t->leg.ops->workspace_bytes, err);
-    if (rc == 0)
-        rc = buffer_list_add(&t->leg.memory, "trace", BUFFER_WORK, DTYPE_BYTE, 1, 1, train_profile_bytes(t), err);
-    if (rc == 0)
-        rc = buffer_list_add(&t->leg.memory, "loader", BUFFER_LOADER, DTYPE_BYTE, 1, 1, loader, err);
-    return rc < 0 ? rc : buffer_list_add(&t->leg.memory, "process", BUFFER_PROCESS, DTYPE_BYTE, 1, 1, t->leg.process_bytes, err);
+    if ((rc = dit_memory(c, t->leg.ops->act, t->leg.ops->stat, &t->leg.memory, err)) < 0)
+        return rc;
+    if ((rc = optim_memory(&o, &t->leg.memory, err)) < 0)
+        return rc;
+    if (writes_async(t) &&
+        (rc = bytes_add(t, "copy for checkpoints", BUFFER_WORK, ckpt_async_bytes(&o), err)) < 0)
+        return rc;
+    if ((rc = bytes_add(t, "gemm and attention tiles", BUFFER_WORK, t->leg.ops->workspace_bytes, err)) < 0)
+        return rc;
+    if ((rc = bytes_add(t, "trace", BUFFER_WORK, train_profile_bytes(t), err)) < 0)
+        return rc;
+    if ((rc = bytes_add(t, "loader", BUFFER_LOADER, loader, err)) < 0)
+        return rc;
+    return bytes_add(t, "process", BUFFER_PROCESS, t->leg.process_bytes, err);
 }
 
 static void memory_say(const struct train *t)
@@ -203,10 +218,12 @@ static int limit_check(const struct train *t, struct err *err)
 
 static int device_open(struct train *t, struct err *err)
 {
-    int rc = dev_cpu_open(false, &t->leg.dev, err);
-    if (rc == 0)
-        rc = t->leg.dev->stream_new(t->leg.dev, "compute", &t->leg.stream, err);
-    return rc < 0 ? rc : ops_cpu_open(t->leg.dev, t->run->dtype, t->conf->blas, &t->leg.ops, err);
+    int rc;
+    if ((rc = dev_cpu_open(false, &t->leg.dev, err)) < 0)
+        return rc;
+    if ((rc = t->leg.dev->stream_new(t->leg.dev, "compute", &t->leg.stream, err)) < 0)
+        return rc;
+    return ops_cpu_open(t->leg.dev, t->run->dtype, t->conf->blas, &t->leg.ops, err);
 }
 
 /* Libraries are loaded, the groups are open and have exchanged messages, and of the plan only the tiles are taken. */
@@ -222,25 +239,31 @@ static int process_measure(struct train *t, struct err *err)
 /* What follows from files and options: loaders and the list of tensors. */
 static int inputs_open(struct train *t, struct loader_bounds *bounds, struct err *err)
 {
-    int rc = loaders_open(t, bounds, err);
-    if (rc == 0)
-        rc = tuning_params(&t->run->model, &t->run->tuning, &t->leg.params, err);
-    return rc < 0 ? rc : shards_build(&t->run->model, &t->leg.params, t->leg.layout, t->conf->world->rank, &t->leg.sh, err);
+    int rc;
+    if ((rc = loaders_open(t, bounds, err)) < 0)
+        return rc;
+    if ((rc = tuning_params(&t->run->model, &t->run->tuning, &t->leg.params, err)) < 0)
+        return rc;
+    return shards_build(&t->run->model, &t->leg.params, t->leg.layout, t->conf->world->rank, &t->leg.sh, err);
 }
 
 /* Everything a step needs, taken once. */
 static int memory_take(struct train *t, const struct dit_config *c, struct err *err)
 {
     struct optim_conf o = optim_conf_of(t, c);
-    int rc = optim_open(&t->leg.optim, &o, err);
-    if (rc == 0)
-        rc = units_open(&t->leg.units, &t->leg.sh, (int)t->leg.layout->zero, t->leg.grid.shard, t->leg.ops, t->leg.stream, t->leg.optim.weights, t->leg.optim.grads, err);
-    t->leg.units.sums = &t->leg.optim.sums;
-    if (rc == 0)
-        rc = dit_new(c, t->leg.ops, t->leg.stream, &t->leg.units, &t->leg.dit, err);
-    if (rc == 0)
-        rc = pipe_open(&t->leg.pipe, t->leg.dit, t->leg.layout, t->leg.sh.place, t->leg.grid.pp, t->leg.stream, t->leg.most_micros, err);
-    return rc == 0 && writes_async(t) ? ckpt_async_open(&t->leg.async, &t->leg.optim, err) : rc;
+    struct leg *l = &t->leg;
+    int rc;
+    if ((rc = optim_open(&l->optim, &o, err)) < 0)
+        return rc;
+    if ((rc = units_open(&l->units, &l->sh, (int)l->layout->zero, l->grid.shard, l->ops, l->stream, l->optim.weights,
+                         l->optim.grads, err)) < 0)
+        return rc;
+    l->units.sums = &l->optim.sums;
+    if ((rc = dit_new(c, l->ops, l->stream, &l->units, &l->dit, err)) < 0)
+        return rc;
+    if ((rc = pipe_open(&l->pipe, l->dit, l->layout, l->sh.place, l->grid.pp, l->stream, l->most_micros, err)) < 0)
+        return rc;
+    return writes_async(t) ? ckpt_async_open(&l->async, &l->optim, err) : 0;
 }
 
 int train_open(struct train *t, int64_t step, struct err *err)
@@ -249,24 +272,29 @@ int train_open(struct train *t, int64_t step, struct err *err)
     struct loader_bounds bounds = {0};
     leg_take(t, step);
     t->peak_flops = t->leg.plan->peak_flops * world->size;
-    int rc = comm_agree(world, device_open(t, err), err);
-    if (rc < 0)
+    int rc;
+    if ((rc = comm_agree(world, device_open(t, err), err)) < 0)
         return rc;
     comm_bind(world, t->leg.dev);
-    if ((rc = comm_grid_open(world, t->leg.layout, &t->run->model, &t->leg.grid, err)) < 0 || (rc = train_verify_decide(t, err)) < 0 ||
-        (rc = process_measure(t, err)) < 0 || (rc = comm_agree(world, inputs_open(t, &bounds, err), err)) < 0)
+    if ((rc = comm_grid_open(world, t->leg.layout, &t->run->model, &t->leg.grid, err)) < 0)
+        return rc;
+    if ((rc = train_verify_decide(t, err)) < 0)
+        return rc;
+    if ((rc = process_measure(t, err)) < 0)
+        return rc;
+    if ((rc = comm_agree(world, inputs_open(t, &bounds, err), err)) < 0)
         return rc;
     train_verify_note(t);
     struct dit_config c = dit_config_of(t, &bounds);
     if ((rc = comm_agree(world, memory_list(t, &c, err), err)) < 0)
         return rc;
     memory_say(t);
-    rc = comm_agree(world, limit_check(t, err), err);
-    if (rc == 0)
-        rc = comm_agree(world, memory_take(t, &c, err), err);
-    if (rc == 0)
-        train_profile_attach(t);
-    return rc;
+    if ((rc = comm_agree(world, limit_check(t, err), err)) < 0)
+        return rc;
+    if ((rc = comm_agree(world, memory_take(t, &c, err), err)) < 0)
+        return rc;
+    train_profile_attach(t);
+    return 0;
 }
 
 void train_close(struct train *t)

@@ -50,10 +50,11 @@ static int state_begin(struct train *t, struct err *err)
     const char *from = t->run->warm.from;
     if (!from || t->conf->trial)
         return optim_init(&t->leg.optim, err);
-    int rc = warm_start(&t->leg.optim, line_said, t, &count, err);
-    if (rc == 0)
-        record_warm(&t->record, from, &count);
-    return rc;
+    int rc;
+    if ((rc = warm_start(&t->leg.optim, line_said, t, &count, err)) < 0)
+        return rc;
+    record_warm(&t->record, from, &count);
+    return 0;
 }
 
 int train_state_load(struct train *t, struct err *err)
