@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/run/launch.h"
+#include "launcher/run/untold.h"
 #include "launcher/run/waits.h"
 
 static const struct opt opts[] = {
@@ -72,7 +73,8 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
         str_addf(out, ", %lld steps saved", (long long)a->saved_step);
     seconds_add(out, ", waited", g.waiting);
     seconds_add(out, ", started in", g.starting);
-    seconds_add(out, " of which loading", g.load);
+    if (isfinite(g.starting))
+        seconds_add(out, " of which loading", g.load);
     if (g.replayed >= 0)
         str_addf(out, ", replayed %lld step%s", (long long)g.replayed, g.replayed == 1 ? "" : "s");
     if (a->told_by_srun[0])
@@ -83,7 +85,7 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     if (a->cause == CAUSE_CRASH || a->cause == CAUSE_NODE_FAIL || a->cause == CAUSE_HANG || a->cause == CAUSE_EARLY_EXIT || a->cause == CAUSE_CANCEL ||
         a->cause == CAUSE_DISK_FULL)
         str_addf(out, "; %s", a->detail);
-    if (a->cause == CAUSE_DONE)
+    if (a->done)
         str_add(out, "; the run was done, and was extended");
     str_addc(out, '\n');
 }
@@ -151,6 +153,16 @@ static void every_text(const struct run_state *s, struct str *out)
              s->every.mtbf_measured ? ", measured" : ", as published for nodes like these; none was seen");
 }
 
+static void untold_text(void *out, const char *text)
+{
+    str_addf(out, "  %s\n", text);
+}
+
+static void untold_json(void *o, const char *text)
+{
+    json_put_text(o, NULL, text);
+}
+
 static void explain_text(const struct run_state *s, const struct run_budget *budget, const char *waits, struct str *out)
 {
     char buf[32], why[STATE_TEXT_BYTES];
@@ -164,11 +176,12 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
     str_addf(out, "%lld attempt%s\n", (long long)s->n_attempts, s->n_attempts == 1 ? "" : "s");
     if (*why)
         str_addf(out, "  %s\n", why);
-    if (s->n_attempts && s->attempts[0].first_step_at > 0 && s->submitted_at > 0)
+    if (s->n_attempts && s->attempts[0].number == 1 && s->attempts[0].first_step_at > 0 && s->submitted_at > 0)
         str_addf(out, "  first step %s after the run was made\n",
                  num_format_seconds(between(s->created_at, s->attempts[0].first_step_at), buf, sizeof buf));
     if (*waits)
         str_addf(out, "  %s\n", waits);
+    untold_each(s, untold_text, out);
     if (s->every.steps)
         every_text(s, out);
     for (int64_t i = 0; i < s->n_attempts; i++)
@@ -186,6 +199,9 @@ static void explain_json(const struct run_state *s, const struct run_budget *bud
     json_put_text(o, "name", s->name);
     json_put_text(o, "state", run_state_word(s, budget));
     json_put_text(o, "waits", waits);
+    json_arr_begin(o, "untold");
+    untold_each(s, untold_json, o);
+    json_arr_end(o);
     json_arr_begin(o, "gaps");
     for (int64_t i = 0; i < s->n_attempts; i++)
         if (has_gap(s, i))
@@ -206,7 +222,7 @@ int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err 
     run_state_init(&state);
     int rc = launch_open(env->home, env->bin_dir, operands[0], &l, err);
     if (rc == 0)
-        rc = run_state_load(l.run_dir, &state, err);
+        rc = launch_state_load(&l, &state, err);
     if (rc == 0)
         waits_why(env->home, &state, &l.budget, why);
     if (rc == 0 && opt_bool(v, "json")) {

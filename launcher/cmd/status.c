@@ -9,6 +9,7 @@
 #include "launcher/run/home.h"
 #include "launcher/run/launch.h"
 #include "launcher/run/space.h"
+#include "launcher/run/untold.h"
 #include "launcher/run/waits.h"
 
 static const struct opt opts[] = {
@@ -55,8 +56,11 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
         str_addf(out, " loss %-9.4g", s->last.loss);
     else
         str_addf(out, " loss -        ");
-    str_addf(out, " %2lld attempt%s  last word %s ago", (long long)s->n_attempts, s->n_attempts == 1 ? " " : "s",
-             num_format_seconds(fmax(0, clock_wall_s() - s->last_event_at), ago, sizeof ago));
+    str_addf(out, " %2lld attempt%s", (long long)s->n_attempts, s->n_attempts == 1 ? " " : "s");
+    if (s->last_event_at > 0)
+        str_addf(out, "  last word %s ago", num_format_seconds(fmax(0, clock_wall_s() - s->last_event_at), ago, sizeof ago));
+    else
+        str_add(out, "  no word");
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
     if (mute)
         str_addf(out, "  (its disk has no room for a word: what happened since the last one is not "
@@ -66,6 +70,8 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
     if (s->damaged_records)
         str_addf(out, "  (%lld damaged place%s in its logs)", (long long)s->damaged_records,
                  s->damaged_records == 1 ? "" : "s");
+    else if (untold_each(s, NULL, NULL))
+        str_add(out, "  (its logs do not tell all: see reel explain)");
     if (*why)
         str_addf(out, "  (%s)", why);
     str_addc(out, '\n');
@@ -118,7 +124,7 @@ static int row_add(const struct cmd_env *env, const char *run, struct str *text,
     run_state_init(&state);
     int rc = launch_open(env->home, env->bin_dir, run, &l, err);
     if (rc == 0)
-        rc = run_state_load(l.run_dir, &state, err);
+        rc = launch_state_load(&l, &state, err);
     if (rc == 0) {
         waits_why(env->home, &state, &l.budget, why);
         bool mute = is_mute(env->home, &state, &l.budget);

@@ -298,6 +298,29 @@ static void attempt_row(struct store_query *q, void *ctx)
     str_add(out, "</tr>\n");
 }
 
+static void damage_row(struct store_query *q, void *ctx)
+{
+    long long places = store_int(q, 0);
+    if (places)
+        str_addf(ctx, "<p class=\"damage\">%lld damaged place%s in the run's logs, %lld bytes: what stood there is not told here.</p>\n",
+                 places, places == 1 ? "" : "s", (long long)store_int(q, 1));
+}
+
+static void missing_row(struct store_query *q, void *ctx)
+{
+    str_addf(ctx, "<p class=\"missing\">The logs of the run tell of %lld of its %lld attempts.</p>\n", (long long)store_int(q, 0),
+             (long long)store_int(q, 1));
+}
+
+/* Says what the logs do not tell. */
+static int untold(struct report *r, struct err *err)
+{
+    int rc = report_each(r->db, "SELECT count(*), coalesce(sum(bytes), 0) FROM damage WHERE instr(file, '/' || ?1 || '/events/') > 0",
+                         r->scope->run, damage_row, r->out, err);
+    return rc < 0 ? rc : report_each(r->db, "SELECT count(*), max(attempt) FROM v_attempt WHERE run = ?1 HAVING count(*) < max(attempt)",
+                                     r->scope->run, missing_row, r->out, err);
+}
+
 int report_attempts(struct report *r, struct err *err)
 {
     str_add(r->out, "<section><h2>Attempts</h2>\n");
@@ -309,6 +332,9 @@ int report_attempts(struct report *r, struct err *err)
                     "<th class=\"n\">first step</th><th class=\"n\">last step</th></tr>\n");
     int rc = report_each(r->db, "SELECT attempt, scheduler, job_id, started_at, ended_at, cause, first_step, last_step FROM v_attempt WHERE run = ?1 ORDER BY attempt",
                          r->scope->run, attempt_row, r->out, err);
-    str_add(r->out, "</table></section>\n");
+    str_add(r->out, "</table>\n");
+    if (rc == 0)
+        rc = untold(r, err);
+    str_add(r->out, "</section>\n");
     return rc;
 }

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/lease.h"
 #include "base/log.h"
+#include "launcher/run/home.h"
 #include "launcher/run/limit.h"
 #include "launcher/run/mark.h"
 #include "launcher/run/next.h"
@@ -201,6 +202,16 @@ int launch_check(const struct launch *l, struct sched *s, const struct run *run,
     if (rc == 0 && script)
         sched_script(s, &spec, script);
     arena_release(&arena);
+    return rc;
+}
+
+int launch_state_load(const struct launch *l, struct run_state *state, struct err *err)
+{
+    int rc = run_state_load(l->run_dir, state, err);
+    if (rc == 0 && !state->run[0])
+        snprintf(state->run, sizeof state->run, "%s", l->run_id);
+    if (rc == 0 && !state->name[0] && home_name_of(l->home, l->run_id, state->name, NULL) < 0)
+        state->name[0] = '\0';
     return rc;
 }
 

@@ -43,6 +43,8 @@ int launch_check(const struct launch *l, struct sched *s, const struct run *run,
 void launch_init(struct launch *l, const char *home, const char *bin_dir, const char *run_id, const struct run_budget *budget);
 /* An existing run, by name or id. */
 int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out, struct err *err);
+/* What its logs tell; id and name also where those logs are lost that tell them. *state is initialised. */
+int launch_state_load(const struct launch *l, struct run_state *state, struct err *err);
 
 /* Submit if the folded state asks for it (nothing submitted, an intent left open, or its job is gone and the run is
  * not over); otherwise nothing. Idempotent. lost_token: of the submission (job_token) whose job the caller has seen end, or vanish, for good; NULL:

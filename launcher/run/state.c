@@ -299,10 +299,20 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
     }
 }
 
-/* A run that was made longer is not done any more. */
+/* How far the run had come after attempt i: its highest executed or saved step. */
+static int64_t attempt_reach(const struct run_attempt *a)
+{
+    return a->last_step + 1 > a->saved_step ? a->last_step + 1 : a->saved_step;
+}
+
+/* A run that was made longer is not done any more. Where its trainer's word that it was done is lost, that of its agent stands, and how far
+ * it had come. */
 static void done_judge(struct run_state *s)
 {
-    s->done = s->done_steps >= 0 && s->done_steps >= s->total_steps;
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    bool by_agent = last && last->cause == CAUSE_DONE && !last->done;
+    int64_t steps = by_agent && attempt_reach(last) > s->done_steps ? attempt_reach(last) : s->done_steps;
+    s->done = steps >= 0 && steps >= s->total_steps;
 }
 
 int run_state_apply(struct run_state *s, const cJSON *event, struct err *err)
@@ -340,12 +350,6 @@ int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause
         s->done_steps = INT64_MAX;
     done_judge(s);
     return 0;
-}
-
-/* How far the run had come after attempt i: its highest executed or saved step. */
-static int64_t attempt_reach(const struct run_attempt *a)
-{
-    return a->last_step + 1 > a->saved_step ? a->last_step + 1 : a->saved_step;
 }
 
 static enum attempt_cause budget_of(enum attempt_cause cause)

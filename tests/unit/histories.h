@@ -46,6 +46,8 @@ static const struct fold_case {
     const char *word;
     int64_t max_step, saved, attempts, without;
 } cases[] = {
+    {"done by its agent's word, that of its trainer lost", {CREATED, INTENT, SUBMITTED, STARTED(1, 110),
+     STEP(1, 111, 9), SAVED(1, 112, 10), ENDED(1, 113, "done")}, RUN_NEXT_DONE, "done", 9, 10, 1, 0},
     {"nothing but made", {CREATED}, RUN_NEXT_SUBMIT, "created", -1, -1, 0, 0},
     {"intent without an answer", {CREATED, INTENT}, RUN_NEXT_SUBMIT, "created", -1, -1, 0, 0},
     {"a job whose submitter died before it could say so", {CREATED, INTENT, STARTED(1, 110),
