@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "fold/end.h"
 
 const char *const attempt_cause_names[] = {"",      "done",      "preempt", "time_limit", "crash",
                                            "node_fail", "cancel", "hang",    "diverged",   "early_exit", "pause", "disk_full", NULL};
 
+static const double STEPPED_S = 1; /* less is the time between two readings of clocks */
 static const double FULL_PAUSE_S = 60, FULL_PAUSE_MOST_S = 1800;
 
 void run_state_init(struct run_state *s)
@@ -211,10 +213,36 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
     }
 }
 
+/* By how much the wall clock of an event's host has been stepped since its first event, s. */
+static double stepped_s(struct run_state *s, const cJSON *event, double wall)
+{
+    const char *boot = json_text(event, "boot", "unknown"); /* as it is of a host that hides it */
+    double mono = json_num(event, "mono", 0);
+    uint64_t key = hash_64(boot, strlen(boot));
+    int i = 0;
+    while (i < s->n_clocks && s->clocks[i].boot != key)
+        i++;
+    if (mono <= 0 || strcmp(boot, "unknown") == 0 || i == STATE_CLOCKS)
+        return 0;
+    if (i == s->n_clocks) {
+        s->clocks[s->n_clocks].boot = key;
+        s->clocks[s->n_clocks++].wall_minus_mono = wall - mono;
+    }
+    double step_s = wall - mono - s->clocks[i].wall_minus_mono;
+    return fabs(step_s) > STEPPED_S ? step_s : 0;
+}
+
+/* A time that the event tells, 0 none. */
+static double time_of(const struct run_state *s, const cJSON *event, const char *key)
+{
+    double at = json_num(event, key, 0);
+    return at > 0 ? at - s->shift_s : at;
+}
+
 static void apply_step(struct run_state *s, struct run_attempt *a, const cJSON *event)
 {
     int64_t step = json_int(event, "step", -1), covers = json_int(event, "steps", 1); /* a foreign trainer's line may cover several */
-    double started = json_num(event, "started_at", 0);
+    double started = time_of(s, event, "started_at");
     if (step < 0 || covers < 1)
         return;
     if (a->first_step < 0 || step - covers + 1 < a->first_step) {
@@ -292,10 +320,10 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
         a->refused_input |= strcmp(json_text(event, "reason", ""), "refused") == 0;
         text_set(a->failed, sizeof a->failed, event, "detail");
     } else if (strcmp(kind, "stop_heard") == 0) {
-        apply_notice(a, event, json_num(event, "heard_at", 0), true);
+        apply_notice(a, event, time_of(s, event, "heard_at"), true);
     } else if (strcmp(kind, "stop_seen") == 0) {
-        a->stop_seen_at = json_num(event, "seen_at", 0);
-        apply_notice(a, event, json_num(event, "heard_at", 0), true);
+        a->stop_seen_at = time_of(s, event, "seen_at");
+        apply_notice(a, event, time_of(s, event, "heard_at"), true);
     }
 }
 
@@ -327,7 +355,8 @@ int run_state_apply(struct run_state *s, const cJSON *event, struct err *err)
     if (!a && number >= 1)
         return err_set(err, ERR_NOMEM, "out of memory folding attempt %lld", (long long)number);
     if (a) {
-        apply_agent(a, kind, event, wall);
+        s->shift_s = stepped_s(s, event, wall);
+        apply_agent(a, kind, event, wall - s->shift_s);
         apply_trainer(s, a, kind, event);
     } else {
         apply_submission(s, kind, event, wall);

@@ -43,7 +43,7 @@ extern const char *const attempt_cause_names[]; /* ended by NULL; "" for CAUSE_N
 /* What its owner wants of it: the newest word counts, by turn, then by time, then the stronger one. */
 enum run_wish { WISH_RUN, WISH_PAUSE, WISH_CANCEL };
 
-enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 512 };
+enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 512, STATE_CLOCKS = 16 };
 
 struct run_attempt {
     int64_t number; /* from 1 */
@@ -111,6 +111,11 @@ struct run_state {
     struct run_attempt *attempts; /* sorted by number; the one pointer here and in an attempt, as snapshots keep the bytes */
     int64_t n_attempts;
     int64_t damaged_records;      /* of the logs, see evlog */
+    /* Attempts' times are those of each host's wall clock as it went at its first event here: one that was stepped since is corrected by
+     * the host's monotonic clock. Of hosts beyond these the wall clocks are believed. shift_s: of the event that is folded now. */
+    struct { uint64_t boot; double wall_minus_mono; } clocks[STATE_CLOCKS];
+    int n_clocks;
+    double shift_s;
 };
 
 void run_state_init(struct run_state *s);

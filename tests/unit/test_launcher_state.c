@@ -144,6 +144,32 @@ static void wall_budget(void **state)
     }
 }
 
+/* The host's wall clock goes back by two hours in attempt 1, and another host's is five hours ahead all the time. */
+static void a_clock_that_is_stepped(void **state)
+{
+#define AT(mono) "\"boot\":\"b\",\"mono\":" #mono
+    static const struct ev events[] = {
+        {1, "attempt_started", 10100, AT(100)},
+        {1, "step", 10103, AT(103) ",\"step\":0,\"started_at\":10102"},
+        {1, "step", 2904, AT(104) ",\"step\":1,\"started_at\":2903"},
+        {1, "stop_seen", 2904.5, AT(104.5) ",\"seen_at\":2904.5,\"heard_at\":2904.25,\"signal\":\"SIGUSR1\""},
+        {1, "attempt_ended", 2905, AT(105) ",\"cause\":\"preempt\""},
+        {2, "attempt_started", 2910, AT(110)},
+        {2, "step", 2913, AT(113) ",\"step\":1,\"started_at\":2912"},
+        {3, "attempt_started", 20000, "\"boot\":\"c\",\"mono\":7"},
+    };
+    struct run_state s;
+    (void)state;
+    run_state_init(&s);
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
+        apply(&s, &events[i]);
+    assert_true(s.attempts[0].signal_at == 10104.25 && s.attempts[0].stop_seen_at == 10104.5 && s.attempts[0].ended_at == 10105);
+    assert_true(s.attempts[1].started_at == 10110 && s.attempts[1].first_step_at == 10112);
+    assert_true(s.attempts[2].started_at == 20000);
+    run_state_release(&s);
+#undef AT
+}
+
 static void causes(void **state)
 {
     static const struct { struct attempt_evidence e; enum attempt_cause cause; } table[] = {
@@ -268,7 +294,8 @@ static void notices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(folds), cmocka_unit_test(order_does_not_matter),
-                                       cmocka_unit_test(submissions_by_order), cmocka_unit_test(wall_budget), cmocka_unit_test(causes), cmocka_unit_test(leads), cmocka_unit_test(failures),
+                                       cmocka_unit_test(submissions_by_order), cmocka_unit_test(wall_budget), cmocka_unit_test(causes),
+                                       cmocka_unit_test(a_clock_that_is_stepped), cmocka_unit_test(leads), cmocka_unit_test(failures),
                                        cmocka_unit_test(full_disk_pauses),
                                        cmocka_unit_test(notices)};
     return cmocka_run_group_tests_name("state", tests, NULL, NULL);
