@@ -179,7 +179,7 @@ static const struct json_field adamw_fields[] = {
     {"lr", JSON_NUM, AT(adamw.lr), .min = 0, .max = 1e3},
     {"beta1", JSON_NUM, AT(adamw.beta1), .min = 0, .max = 1},
     {"beta2", JSON_NUM, AT(adamw.beta2), .min = 0, .max = 1},
-    {"eps", JSON_NUM, AT(adamw.eps), .min = 0, .max = 1},
+    {"eps", JSON_NUM, AT(adamw.eps), .min = 1e-30, .max = 1}, /* 0: 0 / 0 where a gradient is 0 */
     {"weight_decay", JSON_NUM, AT(adamw.weight_decay), .min = 0, .max = 1e3},
     {"clip_norm", JSON_NUM, AT(adamw.clip_norm), .min = 0, .max = 1e30},
     {"ema_decay", JSON_NUM, AT(adamw.ema_decay), .min = 0, .max = 1},

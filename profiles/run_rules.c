@@ -203,6 +203,24 @@ static int tuning_check(const struct run *r, const char *where, struct err *err)
     return rc < 0 ? err_context(err, "%s", where) : 0;
 }
 
+/* 1 - beta of a float is wrong by 6e-8 / (1 - beta) of itself: beyond BETA_MOST_F32 the bias corrections, which are of the true beta,
+ * would scale updates by what is rounding, and at last by a division by 0. */
+static const double BETA_MOST_F32 = 0.99999;
+
+static int averages_check(const struct run *r, const char *where, struct err *err)
+{
+    double beta1 = r->adamw.beta1, beta2 = r->adamw.beta2, ema_decay = r->adamw.ema_decay;
+    if (beta1 >= 1 || beta2 >= 1 || ema_decay >= 1)
+        return err_set(err, ERR_INPUT,
+                       "%s: adamw.beta1 %g, beta2 %g, ema_decay %g: each must be below 1, or its average never moves", where,
+                       beta1, beta2, ema_decay);
+    if (r->dtype != DTYPE_F64 && (beta1 > BETA_MOST_F32 || beta2 > BETA_MOST_F32 || (float)ema_decay >= 1))
+        return err_set(err, ERR_INPUT, "%s: adamw.beta1 %.12g, beta2 %.12g, ema_decay %.12g: the optimizer of a run of %s has floats, which do "
+                       "not tell one of them from 1: give at most %g, or numerics.dtype f64", where, beta1, beta2, ema_decay,
+                       dtype_names[r->dtype], BETA_MOST_F32);
+    return 0;
+}
+
 int run_check(const struct run *r, const char *where, struct err *err)
 {
     char what[LIMIT_PATH_BYTES];
@@ -221,10 +239,8 @@ int run_check(const struct run *r, const char *where, struct err *err)
                        where);
     if (r->dtype != DTYPE_BF16 && r->residual == RESIDUAL_F32)
         return err_set(err, ERR_INPUT, "%s: numerics.residual is f32 with dtype %s, it is for bf16: leave it out", where, dtype_names[r->dtype]);
-    if (r->adamw.beta1 >= 1 || r->adamw.beta2 >= 1 || r->adamw.ema_decay >= 1)
-        return err_set(err, ERR_INPUT,
-                       "%s: adamw.beta1 %g, beta2 %g, ema_decay %g: each must be below 1, or its average never moves", where,
-                       r->adamw.beta1, r->adamw.beta2, r->adamw.ema_decay);
+    if ((rc = averages_check(r, where, err)) < 0)
+        return rc;
     int64_t C = r->model.latent_channels, cond = r->model.cond_channels;
     if (cond != 0 && cond != 1 && cond != C + 1 && cond != C + 2)
         return err_set(err, ERR_INPUT, "%s: model %s has %lld conditioning channels: give 0, 1 (a padding mask), %lld (first frames and their "
