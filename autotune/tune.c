@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/events.h"
 #include "base/file.h"
 #include "base/id.h"
 #include "base/num.h"
@@ -237,37 +238,37 @@ static int event_tune_started(struct tune *t, struct err *err)
     struct evlog_event e;
     char seq[64];
     snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)t->conf.seq.t, (long long)t->conf.seq.h, (long long)t->conf.seq.w);
-    evlog_begin(t->log, &e, "tune_started");
-    json_put_text(&e.out, "model", t->conf.run->model.name);
-    json_put_text(&e.out, "extent", seq);
-    json_put_int(&e.out, "gbs", t->conf.run->stages[0].gbs);
-    json_put_text(&e.out, "device", t->device.name);
-    json_put_int(&e.out, "ranks", t->conf.ranks[t->conf.n_ranks - 1]);
-    json_put_text(&e.out, "dtype", dtype_names[t->conf.run->dtype]);
-    json_put_num(&e.out, "peak_flops", t->device.peak_flops[t->conf.run->dtype]);
-    json_put_text(&e.out, "peak_source", t->device.peak_source);
+    event_begin(t->log, &e, tune_started);
+    event_text(&e, tune_started, model, t->conf.run->model.name);
+    event_text(&e, tune_started, extent, seq);
+    event_int(&e, tune_started, gbs, t->conf.run->stages[0].gbs);
+    event_text(&e, tune_started, device, t->device.name);
+    event_int(&e, tune_started, ranks, t->conf.ranks[t->conf.n_ranks - 1]);
+    event_text(&e, tune_started, dtype, dtype_names[t->conf.run->dtype]);
+    event_num(&e, tune_started, peak_flops, t->device.peak_flops[t->conf.run->dtype]);
+    event_text(&e, tune_started, peak_source, t->device.peak_source);
     return evlog_commit(t->log, &e, true, err);
 }
 
 static int event_predicted(struct tune *t, const struct plan *p, struct err *err)
 {
     struct evlog_event e;
-    evlog_begin(t->log, &e, "trial_predicted");
-    json_put_text(&e.out, "trial", t->trial);
-    layout_write(&p->layout, &e.out, "layout");
-    json_put_num(&e.out, "predicted_step_s", p->predicted_step_s);
-    json_put_num(&e.out, "predicted_at", p->predicted_at);
-    json_put_int(&e.out, "predicted_bytes", p->predicted_bytes);
-    json_obj_begin(&e.out, "terms");
+    event_begin(t->log, &e, trial_predicted);
+    event_text(&e, trial_predicted, trial, t->trial);
+    layout_write(&p->layout, &e.out, EVENT_FIELD(trial_predicted, layout, TEXT));
+    event_num(&e, trial_predicted, predicted_step_s, p->predicted_step_s);
+    event_num(&e, trial_predicted, predicted_at, p->predicted_at);
+    event_int(&e, trial_predicted, predicted_bytes, p->predicted_bytes);
+    json_obj_begin(&e.out, EVENT_FIELD(trial_predicted, terms, TREE));
     for (int64_t k = 0; k < p->n_terms; k++)
         json_put_num(&e.out, p->terms[k].name, p->terms[k].seconds);
     json_obj_end(&e.out);
     int rc = evlog_commit(t->log, &e, true, err);
     if (rc < 0)
         return rc;
-    evlog_begin(t->log, &e, "trial_started");
-    json_put_text(&e.out, "trial", t->trial);
-    json_put_num(&e.out, "started_at", clock_wall_s());
+    event_begin(t->log, &e, trial_started);
+    event_text(&e, trial_started, trial, t->trial);
+    event_num(&e, trial_started, started_at, clock_wall_s());
     return evlog_commit(t->log, &e, true, err);
 }
 
@@ -276,27 +277,27 @@ static int event_trial_ended(struct tune *t, const struct plan *p, const struct 
     struct evlog_event e;
     int64_t world = layout_world(&p->layout);
     bool ok = r->state == TRIAL_OK;
-    evlog_begin(t->log, &e, "trial_ended");
-    json_put_text(&e.out, "trial", t->trial);
-    json_put_text(&e.out, "state", trial_state_names[r->state]);
-    json_put_text(&e.out, "cause", r->cause);
-    json_put_num(&e.out, "measured_step_s", ok ? r->step_s : NAN);
-    json_put_num(&e.out, "tokens", r->tokens);
-    json_put_num(&e.out, "model_flops", r->model_flops);
-    json_put_num(&e.out, "peak_flops", p->peak_flops * (double)world);
-    json_put_num(&e.out, "mfu", ok ? r->mfu : NAN);
-    json_put_int(&e.out, "peak_bytes", r->peak_bytes);
-    json_put_int(&e.out, "steps", r->steps);
-    json_put_int(&e.out, "gpus", world);
+    event_begin(t->log, &e, trial_ended);
+    event_text(&e, trial_ended, trial, t->trial);
+    event_text(&e, trial_ended, state, trial_state_names[r->state]);
+    event_text(&e, trial_ended, cause, r->cause);
+    event_num(&e, trial_ended, measured_step_s, ok ? r->step_s : NAN);
+    event_num(&e, trial_ended, tokens, r->tokens);
+    event_num(&e, trial_ended, model_flops, r->model_flops);
+    event_num(&e, trial_ended, peak_flops, p->peak_flops * (double)world);
+    event_num(&e, trial_ended, mfu, ok ? r->mfu : NAN);
+    event_int(&e, trial_ended, peak_bytes, r->peak_bytes);
+    event_int(&e, trial_ended, steps, r->steps);
+    event_int(&e, trial_ended, gpus, world);
     return evlog_commit(t->log, &e, true, err);
 }
 
 static int event_tune_ended(struct tune *t, struct err *err)
 {
     struct evlog_event e;
-    evlog_begin(t->log, &e, "tune_ended");
-    json_put_text(&e.out, "winner", t->search.best >= 0 ? t->trial_ids[t->search.best] : NULL);
-    json_put_text(&e.out, "reason", t->search.stop_reason);
+    event_begin(t->log, &e, tune_ended);
+    event_text(&e, tune_ended, winner, t->search.best >= 0 ? t->trial_ids[t->search.best] : NULL);
+    event_text(&e, tune_ended, reason, t->search.stop_reason);
     return evlog_commit(t->log, &e, true, err);
 }
 

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "base/evlog.h"
+#include "base/events.h"
 #include "base/id.h"
 #include "base/json.h"
 #include "base/num.h"
@@ -109,26 +109,26 @@ void tell_json(const struct curation *k, const struct told *told, struct str *ou
 static void source_event(struct evlog *log, const struct source *s, const struct source_result *r)
 {
     struct evlog_event e;
-    evlog_begin(log, &e, "curate_source");
-    json_put_text(&e.out, "source", s->name);
-    json_put_int(&e.out, "frames", r->frames);
-    json_put_int(&e.out, "shots", r->shots);
-    json_put_int(&e.out, "clips", r->clips);
-    json_put_int(&e.out, "rejected", r->rejected);
-    json_put_int(&e.out, "unused_frames", r->unused_frames);
-    json_put_text(&e.out, "reason", r->reason);
-    json_put_text(&e.out, "note", r->note);
-    json_put_num(&e.out, "seconds", r->seconds);
+    event_begin(log, &e, curate_source);
+    event_text(&e, curate_source, source, s->name);
+    event_int(&e, curate_source, frames, r->frames);
+    event_int(&e, curate_source, shots, r->shots);
+    event_int(&e, curate_source, clips, r->clips);
+    event_int(&e, curate_source, rejected, r->rejected);
+    event_int(&e, curate_source, unused_frames, r->unused_frames);
+    event_text(&e, curate_source, reason, r->reason);
+    event_text(&e, curate_source, note, r->note);
+    event_num(&e, curate_source, seconds, r->seconds);
     evlog_commit(log, &e, false, NULL);
 }
 
 static void bad_event(struct evlog *log, const struct bad *b)
 {
     struct evlog_event e;
-    evlog_begin(log, &e, "curate_source");
-    json_put_text(&e.out, "source", b->name);
-    json_put_int(&e.out, "clips", 0);
-    json_put_text(&e.out, "reason", b->why);
+    event_begin(log, &e, curate_source);
+    event_text(&e, curate_source, source, b->name);
+    event_int(&e, curate_source, clips, 0);
+    event_text(&e, curate_source, reason, b->why);
     evlog_commit(log, &e, false, NULL);
 }
 
@@ -142,20 +142,20 @@ int tell_events(const struct curation *k, const struct told *t, const char *dir,
     struct evlog_ids ids = {id_format(id, text), 0, "curate", NULL};
     if (rc < 0 || (rc = evlog_open(dir, &ids, &log, err)) < 0)
         return rc;
-    evlog_begin(log, &e, "curate_started");
-    json_put_int(&e.out, "sources", k->n + k->n_bad);
-    json_put_bool(&e.out, "update", t->outcome == OUTCOME_GREW);
+    event_begin(log, &e, curate_started);
+    event_int(&e, curate_started, sources, k->n + k->n_bad);
+    event_bool(&e, curate_started, update, t->outcome == OUTCOME_GREW);
     evlog_commit(log, &e, false, NULL);
     for (int64_t i = 0; i < k->n_bad; i++)
         bad_event(log, &k->bad[i]);
     for (int64_t i = 0; i < k->n; i++)
         source_event(log, &k->sources[i], &k->results[i]);
-    evlog_begin(log, &e, "curate_ended");
-    json_put_int(&e.out, "clips", t->clips);
-    json_put_int(&e.out, "shards", t->shards);
-    json_put_int(&e.out, "bytes", t->bytes);
-    json_put_num(&e.out, "seconds", t->seconds);
-    json_put_text(&e.out, "fingerprint", hash_format(t->fingerprint, hash));
+    event_begin(log, &e, curate_ended);
+    event_int(&e, curate_ended, clips, t->clips);
+    event_int(&e, curate_ended, shards, t->shards);
+    event_int(&e, curate_ended, bytes, t->bytes);
+    event_num(&e, curate_ended, seconds, t->seconds);
+    event_text(&e, curate_ended, fingerprint, hash_format(t->fingerprint, hash));
     rc = evlog_commit(log, &e, true, err);
     evlog_close(log);
     return rc;

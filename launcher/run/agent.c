@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/evlog.h"
+#include "base/events.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
@@ -75,10 +75,10 @@ struct agent {
 static void event_started(struct agent *a)
 {
     struct evlog_event e;
-    evlog_begin(a->attempt.log, &e, "attempt_started");
-    json_put_text(&e.out, "sched", a->work.sched ? a->work.sched->ops->kind : "none");
-    json_put_text(&e.out, "job_id", a->work.self.id);
-    json_put_int(&e.out, "restart", a->work.self.restarts);
+    event_begin(a->attempt.log, &e, attempt_started);
+    event_text(&e, attempt_started, sched, a->work.sched ? a->work.sched->ops->kind : "none");
+    event_text(&e, attempt_started, job_id, a->work.self.id);
+    event_int(&e, attempt_started, restart, a->work.self.restarts);
     attempt_event(&a->attempt, &e);
 }
 
@@ -86,21 +86,21 @@ static void event_signal(struct agent *a, int signo)
 {
     struct evlog_event e;
     char name[SIGNAL_NAME_BYTES];
-    evlog_begin(a->attempt.log, &e, "signal");
-    json_put_text(&e.out, "signal", signal_name(signo, name));
-    json_put_int(&e.out, "number", signo);
-    json_put_text(&e.out, "from", "scheduler");
+    event_begin(a->attempt.log, &e, signal);
+    event_text(&e, signal, signal, signal_name(signo, name));
+    event_int(&e, signal, number, signo);
+    event_text(&e, signal, from, "scheduler");
     attempt_event(&a->attempt, &e);
 }
 
 static void event_limit(struct agent *a)
 {
     struct evlog_event e;
-    evlog_begin(a->attempt.log, &e, "signal");
-    json_put_text(&e.out, "signal", "time limit");
-    json_put_int(&e.out, "number", 0);
-    json_put_text(&e.out, "from", "agent");
-    json_put_num(&e.out, "lead_s", a->limit.ends_mono - clock_mono_s());
+    event_begin(a->attempt.log, &e, signal);
+    event_text(&e, signal, signal, "time limit");
+    event_int(&e, signal, number, 0);
+    event_text(&e, signal, from, "agent");
+    event_num(&e, signal, lead_s, a->limit.ends_mono - clock_mono_s());
     attempt_event(&a->attempt, &e);
 }
 
@@ -109,8 +109,8 @@ static void event_by_srun(struct agent *a, const char *nodes)
 {
     struct evlog_event e;
     log_msg(LOG_WARN, "node %s has not said that its ranks were told to save: srun is used too", nodes);
-    evlog_begin(a->attempt.log, &e, "told_by_srun");
-    json_put_text(&e.out, "node", nodes);
+    event_begin(a->attempt.log, &e, told_by_srun);
+    event_text(&e, told_by_srun, node, nodes);
     attempt_event(&a->attempt, &e);
 }
 
@@ -118,8 +118,8 @@ static void event_by_srun(struct agent *a, const char *nodes)
 static void event_done(struct agent *a)
 {
     struct evlog_event e;
-    evlog_begin(a->attempt.log, &e, "train_ended");
-    json_put_text(&e.out, "reason", "done");
+    event_begin(a->attempt.log, &e, train_ended);
+    event_text(&e, train_ended, reason, "done");
     attempt_event(&a->attempt, &e);
 }
 
@@ -201,10 +201,10 @@ static int trainer_start(struct agent *a, struct sched_step **step, struct err *
     if (rc < 0 || (rc = sched_step_start(a->work.steps, &spec, step, err)) < 0)
         return rc;
     struct evlog_event e;
-    evlog_begin(a->attempt.log, &e, "trainer_started");
-    json_put_int(&e.out, "ranks", spec.ranks);
-    json_put_bool(&e.out, "foreign", a->work.foreign);
-    json_put_bool(&e.out, "prints_steps", a->foreign.steps.reader != NULL);
+    event_begin(a->attempt.log, &e, trainer_started);
+    event_int(&e, trainer_started, ranks, spec.ranks);
+    event_bool(&e, trainer_started, foreign, a->work.foreign);
+    event_bool(&e, trainer_started, prints_steps, a->foreign.steps.reader != NULL);
     attempt_event(&a->attempt, &e);
     return 0;
 }
@@ -348,8 +348,8 @@ static void node_lost_note(struct agent *a, const char *node)
         return;
     a->node_lost = true;
     log_msg(LOG_WARN, "node %s was lost", node);
-    evlog_begin(a->attempt.log, &e, "node_lost");
-    json_put_text(&e.out, "node", node);
+    event_begin(a->attempt.log, &e, node_lost);
+    event_text(&e, node_lost, node, node);
     attempt_event(&a->attempt, &e);
 }
 
@@ -475,8 +475,8 @@ static void requeue_withhold(struct agent *a)
 {
     struct evlog_event e;
     log_msg(LOG_WARN, "job %s is not requeued: it was being ended, and the scheduler does not say who by", a->work.self.id);
-    evlog_begin(a->attempt.log, &e, "requeue_withheld");
-    json_put_text(&e.out, "job_id", a->work.self.id);
+    event_begin(a->attempt.log, &e, requeue_withheld);
+    event_text(&e, requeue_withheld, job_id, a->work.self.id);
     attempt_event(&a->attempt, &e);
 }
 
@@ -549,9 +549,9 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
 {
     struct evlog_event e;
     char detail[STATE_TEXT_BYTES];
-    evlog_begin(a->attempt.log, &e, "trainer_exited");
-    json_put_int(&e.out, "code", end->exit_code);
-    json_put_int(&e.out, "signal", end->exit_signal);
+    event_begin(a->attempt.log, &e, trainer_exited);
+    event_int(&e, trainer_exited, code, end->exit_code);
+    event_int(&e, trainer_exited, signal, end->exit_signal);
     attempt_event(&a->attempt, &e);
     if (!a->work.foreign)
         attempt_misunderstood_note(&a->attempt, end->exit_code);

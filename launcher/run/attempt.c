@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/events.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -114,11 +115,11 @@ void attempt_event_soon(struct attempt *a, struct evlog_event *e)
 static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail, struct err *err)
 {
     struct evlog_event e;
-    evlog_begin(log, &e, "attempt_ended");
-    json_put_text(&e.out, "cause", attempt_cause_names[cause]);
-    json_put_int(&e.out, "exit_code", exit_code);
-    json_put_int(&e.out, "signal", exit_signal);
-    json_put_text(&e.out, "detail", detail);
+    event_begin(log, &e, attempt_ended);
+    event_text(&e, attempt_ended, cause, attempt_cause_names[cause]);
+    event_int(&e, attempt_ended, exit_code, exit_code);
+    event_int(&e, attempt_ended, signal, exit_signal);
+    event_text(&e, attempt_ended, detail, detail);
     return evlog_commit(log, &e, true, err);
 }
 
@@ -158,9 +159,9 @@ void attempt_misunderstood_note(struct attempt *a, int exit_code)
     last_words_of(attempt_output_log(a, path), "reel-train: ", said, sizeof said);
     if (!said[0])
         return;
-    evlog_begin(a->log, &e, "train_ended");
-    json_put_text(&e.out, "reason", "refused");
-    json_put_text(&e.out, "detail", said);
+    event_begin(a->log, &e, train_ended);
+    event_text(&e, train_ended, reason, "refused");
+    event_text(&e, train_ended, detail, said);
     attempt_event(a, &e);
 }
 

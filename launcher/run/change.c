@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "base/file.h"
 #include "base/num.h"
 #include "launcher/run/next.h"
@@ -358,9 +359,9 @@ static int stage_plan_choose(struct comparison *c, const struct launch *l, int64
 static int event_changed(struct evlog *log, const struct next *n, struct err *err)
 {
     struct evlog_event e;
-    evlog_begin(log, &e, "changed");
-    json_put_int(&e.out, "revision", n->revision);
-    json_put_tree(&e.out, "changes", json_member(n->doc.root, "changes"));
+    event_begin(log, &e, changed);
+    event_int(&e, changed, revision, n->revision);
+    json_put_tree(&e.out, EVENT_FIELD(changed, changes, TREE), json_member(n->doc.root, "changes"));
     return evlog_commit(log, &e, true, err);
 }
 
@@ -368,12 +369,12 @@ static int event_extended(struct evlog *log, const struct next *n, struct err *e
 {
     struct evlog_event e;
     char hash[HASH_TEXT_BYTES];
-    evlog_begin(log, &e, "extended");
-    json_put_int(&e.out, "revision", n->revision);
-    json_put_int(&e.out, "from_steps", n->extended_from);
-    json_put_int(&e.out, "total_steps", run_total_steps(&n->run));
-    json_put_int(&e.out, "stages", n->run.n_stages);
-    json_put_text(&e.out, "config_hash", hash_format(run_config_hash(&n->run), hash));
+    event_begin(log, &e, extended);
+    event_int(&e, extended, revision, n->revision);
+    event_int(&e, extended, from_steps, n->extended_from);
+    event_int(&e, extended, total_steps, run_total_steps(&n->run));
+    event_int(&e, extended, stages, n->run.n_stages);
+    event_text(&e, extended, config_hash, hash_format(run_config_hash(&n->run), hash));
     return evlog_commit(log, &e, true, err);
 }
 

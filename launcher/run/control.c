@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/events.h"
 #include "base/file.h"
 #include "base/lease.h"
 #include "base/log.h"
@@ -164,10 +165,10 @@ static int wish_put(const struct launch *l, const struct run_state *s, const cha
         return rc;
     launch_wish_begin(log, &e, s, kind);
     if (retry) {
-        json_put_int(&e.out, "after_attempt", newest(s) ? newest(s)->number : 0);
-        json_put_bool(&e.out, "reset_budget", retry->reset_budget);
+        event_int(&e, retry_requested, after_attempt, newest(s) ? newest(s)->number : 0);
+        event_bool(&e, retry_requested, reset_budget, retry->reset_budget);
         if (retry->exclude)
-            json_put_text(&e.out, "exclude", retry->exclude);
+            event_text(&e, retry_requested, exclude, retry->exclude);
     }
     rc = launch_wish_commit(l, log, &e, err);
     evlog_close(log);
@@ -283,7 +284,7 @@ int control_resume(const struct launch *l, struct sched *s, struct err *err)
     if (rc == 0)
         rc = wish_may(&state, &l->budget, CONTROL_RESUME, err);
     if (rc == 0 && (rc = still_check(l, s, &state, err)) == 0)
-        rc = wish_put(l, &state, "resume_requested", NULL, err);
+        rc = wish_put(l, &state, EVENT_NAME(resume_requested), NULL, err);
     run_state_release(&state);
     lease_drop(lock);
     return rc;
@@ -338,7 +339,7 @@ static int retry_locked(const struct launch *l, struct sched *s, const struct ru
         rc = still_check(l, s, state, err);
     if (rc == 0 && how->exclude)
         rc = exclude_add(l, state, how->exclude, err);
-    return rc < 0 ? rc : wish_put(l, state, "retry_requested", how, err);
+    return rc < 0 ? rc : wish_put(l, state, EVENT_NAME(retry_requested), how, err);
 }
 
 int control_retry(const struct launch *l, struct sched *s, const struct control_retry *how, struct err *err)

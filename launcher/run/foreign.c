@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/events.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
@@ -57,7 +58,7 @@ int foreign_open(struct foreign *f, const struct wrap *w, const struct run_state
 static void event_progress(struct foreign *f)
 {
     struct evlog_event e;
-    evlog_begin(f->attempt->log, &e, "progress");
+    event_begin(f->attempt->log, &e, progress);
     attempt_event(f->attempt, &e);
 }
 

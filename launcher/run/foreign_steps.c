@@ -3,31 +3,33 @@
 #include <math.h>
 
 #include "base/clock.h"
+#include "base/events.h"
 #include "base/log.h"
 
-static void text_put(struct json_out *o, const char *key, const char *value)
-{
-    if (value)
-        json_put_text(o, key, value);
-}
+/* Writes a text of the event train_started, if there is one. */
+#define text_put(e, field, value) \
+    do { \
+        if (value) \
+            event_text(e, train_started, field, value); \
+    } while (0)
 
 static void event_train_started(const struct foreign_steps *s)
 {
     const struct wrap *w = s->wrap;
     struct evlog_event e;
-    evlog_begin(s->attempt->log, &e, "train_started");
-    json_put_bool(&e.out, "foreign", true);
+    event_begin(s->attempt->log, &e, train_started);
+    event_bool(&e, train_started, foreign, true);
     if (w->total_steps > 0)
-        json_put_int(&e.out, "total_steps", w->total_steps);
-    text_put(&e.out, "model", w->model);
-    text_put(&e.out, "device", w->device);
+        event_int(&e, train_started, total_steps, w->total_steps);
+    text_put(&e, model, w->model);
+    text_put(&e, device, w->device);
     if (w->gpus > 0)
-        json_put_int(&e.out, "world", w->gpus);
+        event_int(&e, train_started, world, w->gpus);
     if (w->peak_flops > 0)
-        json_put_num(&e.out, "peak_flops", w->peak_flops);
-    text_put(&e.out, "peak_source", w->peak_source);
-    text_put(&e.out, "flops_formula", w->flops_formula);
-    text_put(&e.out, "no_mfu", w->no_mfu);
+        event_num(&e, train_started, peak_flops, w->peak_flops);
+    text_put(&e, peak_source, w->peak_source);
+    text_put(&e, flops_formula, w->flops_formula);
+    text_put(&e, no_mfu, w->no_mfu);
     attempt_event(s->attempt, &e);
     if (w->no_mfu)
         log_msg(LOG_INFO, "no MFU: %s", w->no_mfu);
@@ -85,22 +87,22 @@ static void event_step(void *steps, const struct step_row *row)
     const struct foreign_steps *s = steps;
     double ago = clock_mono_s() - row->ended_at, flops = s->wrap->flops_per_step * (double)(row->done - row->from), tokens = row_tokens(s->wrap, row);
     struct evlog_event e;
-    evlog_begin(s->attempt->log, &e, "step");
-    json_put_int(&e.out, "step", row->done - 1);
-    json_put_int(&e.out, "steps", row->done - row->from);
-    json_put_num(&e.out, "started_at", clock_wall_s() - ago - (isnan(row->step_s) ? 0 : row->step_s));
-    json_put_num(&e.out, "step_s", row->step_s);
-    json_put_num(&e.out, "ended_ago_s", ago);
-    json_put_num(&e.out, "loss", row->line.loss);
-    json_put_num(&e.out, "grad_norm", row->line.grad_norm);
-    json_put_num(&e.out, "lr", row->line.lr);
+    event_begin(s->attempt->log, &e, step);
+    event_int(&e, step, step, row->done - 1);
+    event_int(&e, step, steps, row->done - row->from);
+    event_num(&e, step, started_at, clock_wall_s() - ago - (isnan(row->step_s) ? 0 : row->step_s));
+    event_num(&e, step, step_s, row->step_s);
+    event_num(&e, step, ended_ago_s, ago);
+    event_num(&e, step, loss, row->line.loss);
+    event_num(&e, step, grad_norm, row->line.grad_norm);
+    event_num(&e, step, lr, row->line.lr);
     if (!isnan(tokens))
-        json_put_int(&e.out, "tokens", (int64_t)fmax(0, fmin(tokens, 1e18)));
+        event_count(&e, step, tokens, (int64_t)fmax(0, fmin(tokens, 1e18)));
     if (flops > 0)
-        json_put_num(&e.out, "model_flops", flops);
+        event_num(&e, step, model_flops, flops);
     if (flops > 0 && s->wrap->peak_flops > 0 && row->step_s > 0)
-        json_put_num(&e.out, "mfu", flops / (row->step_s * s->wrap->peak_flops));
-    json_put_bool(&e.out, "again", row->replayed);
+        event_num(&e, step, mfu, flops / (row->step_s * s->wrap->peak_flops));
+    event_bool(&e, step, again, row->replayed);
     attempt_event_soon(s->attempt, &e);
 }
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/evlog.h"
+#include "base/events.h"
 #include "base/file.h"
 #include "base/lease.h"
 #include "base/log.h"
@@ -64,13 +64,13 @@ static bool intent_open(const struct run_state *s)
 static int event_intent(struct evlog *log, const struct intent *i, const char *kind, struct err *err)
 {
     struct evlog_event e;
-    evlog_begin(log, &e, "submit_intent"); /* the token is in every event of this log */
-    json_put_text(&e.out, "sched", kind);
-    json_put_int(&e.out, "order", i->order);
-    json_put_int(&e.out, "revision", i->revision);
+    event_begin(log, &e, submit_intent); /* the token is in every event of this log */
+    event_text(&e, submit_intent, sched, kind);
+    event_int(&e, submit_intent, order, i->order);
+    event_int(&e, submit_intent, revision, i->revision);
     if (i->after[0]) {
-        json_put_text(&e.out, "after", i->after);
-        json_put_text(&e.out, "after_job", i->after_job);
+        event_text(&e, submit_intent, after, i->after);
+        event_text(&e, submit_intent, after_job, i->after_job);
     }
     return evlog_commit(log, &e, true, err);
 }
@@ -78,10 +78,10 @@ static int event_intent(struct evlog *log, const struct intent *i, const char *k
 static int event_submitted(struct evlog *log, const struct intent *i, const char *kind, const char *job, struct err *err)
 {
     struct evlog_event e;
-    evlog_begin(log, &e, "submitted");
-    json_put_text(&e.out, "sched", kind);
-    json_put_int(&e.out, "order", i->order);
-    json_put_text(&e.out, "job_id", job);
+    event_begin(log, &e, submitted);
+    event_text(&e, submitted, sched, kind);
+    event_int(&e, submitted, order, i->order);
+    event_text(&e, submitted, job_id, job);
     return evlog_commit(log, &e, true, err);
 }
 
@@ -90,9 +90,9 @@ static void event_refused(struct evlog *log, const struct intent *i, const struc
 {
     struct evlog_event e;
     struct err err = {0};
-    evlog_begin(log, &e, "submit_refused");
-    json_put_int(&e.out, "order", i->order);
-    json_put_text(&e.out, "why", why ? why->text : "");
+    event_begin(log, &e, submit_refused);
+    event_int(&e, submit_refused, order, i->order);
+    event_text(&e, submit_refused, why, why ? why->text : "");
     if (evlog_commit(log, &e, true, &err) < 0)
         log_msg(LOG_WARN, "event lost: %s", err.text);
 }
@@ -389,8 +389,8 @@ int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTE
 void launch_wish_begin(struct evlog *log, struct evlog_event *e, const struct run_state *state, const char *kind)
 {
     evlog_begin(log, e, kind);
-    json_put_int(&e->out, "turn", state->wish_turn + 1);
-    json_put_int(&e->out, "met_attempt", state->n_attempts ? state->attempts[state->n_attempts - 1].number : 0);
+    event_int(e, cancel_requested, turn, state->wish_turn + 1);
+    event_int(e, cancel_requested, met_attempt, state->n_attempts ? state->attempts[state->n_attempts - 1].number : 0);
 }
 
 void launch_wish_poke(const struct launch *l)
@@ -418,7 +418,7 @@ static int wish_log(const struct launch *l, const struct run_state *s, enum run_
     int rc = launch_log_open(l, NULL, &log, err);
     if (rc < 0)
         return rc;
-    launch_wish_begin(log, &e, s, wish == WISH_CANCEL ? "cancel_requested" : "pause_requested");
+    launch_wish_begin(log, &e, s, wish == WISH_CANCEL ? EVENT_NAME(cancel_requested) : EVENT_NAME(pause_requested));
     rc = launch_wish_commit(l, log, &e, err);
     evlog_close(log);
     return rc;
@@ -583,8 +583,8 @@ static int cancelled_note(struct follow *f, const struct run_state *state, const
              ending.who[0] ? " by " : "", ending.who);
     if ((rc = launch_log_open(f->l, NULL, &log, err)) < 0)
         return rc;
-    launch_wish_begin(log, &e, state, "cancel_requested");
-    json_put_text(&e.out, "by", by);
+    launch_wish_begin(log, &e, state, EVENT_NAME(cancel_requested));
+    event_text(&e, cancel_requested, by, by);
     rc = launch_wish_commit(f->l, log, &e, err);
     *noted = rc == 0;
     evlog_close(log);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/evlog.h"
+#include "base/events.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/lease.h"
@@ -74,12 +74,12 @@ static int event_created(const struct launch *l, const struct run *run, struct e
         return rc;
     for (int64_t i = 0; i < run->n_stages; i++) /* of synthetic data it is zero */
         str_addf(&data, "%s%s", i ? " " : "", hash_format(run->stages[i].data_fingerprint, hash));
-    evlog_begin(log, &e, "run_created");
-    json_put_text(&e.out, "name", run->name);
-    json_put_text(&e.out, "config_hash", hash_format(run_config_hash(run), hash));
-    json_put_text(&e.out, "model", run->model.name);
-    json_put_int(&e.out, "total_steps", run_total_steps(run));
-    json_put_text(&e.out, "data_fingerprints", data.p);
+    event_begin(log, &e, run_created);
+    event_text(&e, run_created, name, run->name);
+    event_text(&e, run_created, config_hash, hash_format(run_config_hash(run), hash));
+    event_text(&e, run_created, model, run->model.name);
+    event_int(&e, run_created, total_steps, run_total_steps(run));
+    event_text(&e, run_created, data_fingerprints, data.p);
     rc = evlog_commit(log, &e, true, err);
     str_release(&data);
     evlog_close(log);

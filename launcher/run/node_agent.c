@@ -14,7 +14,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
-#include "base/evlog.h"
+#include "base/events.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/spawn.h"
@@ -149,11 +149,11 @@ static void notice_take(struct node *n, int signo)
     if (!node_log(n))
         return;
     struct evlog_event e;
-    evlog_begin(n->log, &e, "signal");
-    json_put_text(&e.out, "signal", signal_name(signo, name));
-    json_put_int(&e.out, "number", signo);
-    json_put_text(&e.out, "from", "scheduler");
-    json_put_text(&e.out, "node", node_name());
+    event_begin(n->log, &e, signal);
+    event_text(&e, signal, signal, signal_name(signo, name));
+    event_int(&e, signal, number, signo);
+    event_text(&e, signal, from, "scheduler");
+    event_text(&e, signal, node, node_name());
     commit(n, &e);
 }
 
@@ -165,10 +165,10 @@ static void deaf_note(struct node *n, const struct ranks_told *told)
     if (!node_log(n))
         return;
     struct evlog_event e;
-    evlog_begin(n->log, &e, "ranks_deaf");
-    json_put_int(&e.out, "ranks", told->deaf);
-    json_put_int(&e.out, "pid", told->deaf_pid);
-    json_put_int(&e.out, "number", n->conf->signo);
+    event_begin(n->log, &e, ranks_deaf);
+    event_int(&e, ranks_deaf, ranks, told->deaf);
+    event_int(&e, ranks_deaf, pid, told->deaf_pid);
+    event_int(&e, ranks_deaf, number, n->conf->signo);
     commit(n, &e);
 }
 
@@ -179,11 +179,11 @@ static void told_note(struct node *n)
     if (!node_log(n))
         return;
     struct evlog_event e;
-    evlog_begin(n->log, &e, "ranks_told");
-    json_put_text(&e.out, "node", node_name());
-    json_put_int(&e.out, "ranks", (int64_t)n->told.n_pids);
-    json_put_text(&e.out, "asked_by", n->asked_by);
-    json_put_num(&e.out, "asked_at", n->asked_at);
+    event_begin(n->log, &e, ranks_told);
+    event_text(&e, ranks_told, node, node_name());
+    event_int(&e, ranks_told, ranks, (int64_t)n->told.n_pids);
+    event_text(&e, ranks_told, asked_by, n->asked_by);
+    event_num(&e, ranks_told, asked_at, n->asked_at);
     commit(n, &e);
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -147,10 +148,10 @@ void placement_record(const struct placement *p, struct attempt *attempt)
         return;
     if (placement_save(p, attempt->run_dir, attempt->number, &err) < 0)
         log_msg(LOG_WARN, "the placement is not written down: %s", err.text);
-    evlog_begin(attempt->log, &e, "placed");
-    json_put_int(&e.out, "nodes", (int64_t)p->on.n);
-    json_put_text(&e.out, "network", p->on.network);
-    json_put_text(&e.out, "switches", p->switches);
-    json_put_bool(&e.out, "cpus_bound", p->cpus != NULL);
+    event_begin(attempt->log, &e, placed);
+    event_int(&e, placed, nodes, (int64_t)p->on.n);
+    event_text(&e, placed, network, p->on.network);
+    event_text(&e, placed, switches, p->switches);
+    event_bool(&e, placed, cpus_bound, p->cpus != NULL);
     attempt_event(attempt, &e);
 }

@@ -1,6 +1,7 @@
 #include "launcher/run/space.h"
 
 #include "base/clock.h"
+#include "base/events.h"
 #include "base/file.h"
 #include "base/num.h"
 #include "launcher/run/last_words.h"
@@ -24,11 +25,11 @@ int64_t space_left(const char *run_dir, const char *saves)
 void space_event_held(struct attempt *a, double until, int64_t needed_bytes, int64_t free_bytes)
 {
     struct evlog_event e;
-    evlog_begin(a->log, &e, "held");
-    json_put_text(&e.out, "reason", attempt_cause_names[CAUSE_DISK_FULL]);
-    json_put_num(&e.out, "until", until);
-    json_put_int(&e.out, "needed_bytes", needed_bytes);
-    json_put_int(&e.out, "free_bytes", free_bytes);
+    event_begin(a->log, &e, held);
+    event_text(&e, held, reason, attempt_cause_names[CAUSE_DISK_FULL]);
+    event_num(&e, held, until, until);
+    event_int(&e, held, needed_bytes, needed_bytes);
+    event_int(&e, held, free_bytes, free_bytes);
     attempt_event(a, &e);
 }
 
@@ -43,7 +44,7 @@ bool space_for_words(struct attempt *a)
     struct evlog_event e;
     if (space_is_out(a->run_dir))
         return false;
-    evlog_begin(a->log, &e, "silence");
+    event_begin(a->log, &e, silence);
     attempt_event(a, &e);
     return attempt_flush(a) != ERR_FULL;
 }
@@ -79,11 +80,11 @@ bool space_foreign_missed(struct space_foreign *f, const char *run_dir, const st
 void space_event_low(struct attempt *a, const struct space_foreign *f, int64_t steps)
 {
     struct evlog_event e;
-    evlog_begin(a->log, &e, "space_low");
-    json_put_int(&e.out, "step", num_max_i64(steps, 0));
-    json_put_int(&e.out, "needed_bytes", f->needed_bytes);
-    json_put_int(&e.out, "free_bytes", f->free_bytes);
-    json_put_int(&e.out, "removed", 0);
-    json_put_bool(&e.out, "enough", false);
+    event_begin(a->log, &e, space_low);
+    event_int(&e, space_low, step, num_max_i64(steps, 0));
+    event_int(&e, space_low, needed_bytes, f->needed_bytes);
+    event_int(&e, space_low, free_bytes, f->free_bytes);
+    event_int(&e, space_low, removed, 0);
+    event_bool(&e, space_low, enough, false);
     attempt_event(a, &e);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "base/log.h"
 #include "launcher/run/launch.h"
 #include "launcher/run/next.h"
@@ -67,8 +68,8 @@ static void bring_back(const struct agent_conf *conf, struct work *w, struct att
             log_msg(LOG_WARN, "no successor, so the job itself is requeued: %s", err.text);
         work_requeue(w, attempt);
     } else {
-        evlog_begin(attempt->log, &e, "requeue");
-        json_put_text(&e.out, "job_id", id);
+        event_begin(attempt->log, &e, requeue);
+        event_text(&e, requeue, job_id, id);
         attempt_event(attempt, &e);
     }
 }

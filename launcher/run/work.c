@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/events.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/num.h"
@@ -124,9 +125,9 @@ int work_changes_take(struct work *w, struct attempt *attempt, const struct run_
         log_msg(LOG_WARN, "what was changed does not hold yet: %s", why.text);
     if (revision == 0)
         return 0;
-    evlog_begin(attempt->log, &e, "change_taken");
-    json_put_int(&e.out, "revision", revision);
-    json_put_int(&e.out, "from_step", steps);
+    event_begin(attempt->log, &e, change_taken);
+    event_int(&e, change_taken, revision, revision);
+    event_int(&e, change_taken, from_step, steps);
     attempt_event(attempt, &e);
     run_release(&w->run);
     return ours_load(w, attempt->run_dir, err);
@@ -198,8 +199,8 @@ void work_requeue(struct work *w, struct attempt *attempt)
     }
     if (!attempt->log)
         return;
-    evlog_begin(attempt->log, &e, "requeue");
-    json_put_text(&e.out, "job_id", w->self.id);
+    event_begin(attempt->log, &e, requeue);
+    event_text(&e, requeue, job_id, w->self.id);
     attempt_event(attempt, &e);
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/events.h"
 #include "base/file.h"
 #include "base/id.h"
 #include "base/json.h"
@@ -54,10 +55,10 @@ static int event_created(const struct launch *l, const struct wrap *w, struct er
     int rc = launch_log_open(l, NULL, &log, err);
     if (rc < 0)
         return rc;
-    evlog_begin(log, &e, "run_created");
-    json_put_text(&e.out, "name", w->name);
-    json_put_text(&e.out, "model", w->model ? w->model : program_word(w->argv));
-    json_put_int(&e.out, "total_steps", w->total_steps);
+    event_begin(log, &e, run_created);
+    event_text(&e, run_created, name, w->name);
+    event_text(&e, run_created, model, w->model ? w->model : program_word(w->argv));
+    event_int(&e, run_created, total_steps, w->total_steps);
     rc = evlog_commit(log, &e, true, err);
     evlog_close(log);
     return rc;
@@ -70,9 +71,9 @@ static int event_job(const struct launch *l, const char *job_id, struct err *err
     int rc = launch_log_open(l, NULL, &log, err);
     if (rc < 0)
         return rc;
-    evlog_begin(log, &e, "submitted");
-    json_put_text(&e.out, "sched", *job_id ? "slurm" : "none");
-    json_put_text(&e.out, "job_id", job_id);
+    event_begin(log, &e, submitted);
+    event_text(&e, submitted, sched, *job_id ? "slurm" : "none");
+    event_text(&e, submitted, job_id, job_id);
     rc = evlog_commit(log, &e, true, err);
     evlog_close(log);
     return rc;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/evlog.h"
+#include "base/events.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/spawn.h"
@@ -21,10 +21,10 @@ static void write_event(struct notice *n)
     n->written = true;
     int rc = record_log_open(n->run_dir, n->attempt, "rank0-notice", &log, &err);
     if (rc == 0) {
-        evlog_begin(log, &e, "stop_heard");
-        json_put_text(&e.out, "signal", signal_name(n->signo, name));
-        json_put_num(&e.out, "heard_at", (double)n->heard.tv_sec + 1e-9 * (double)n->heard.tv_nsec);
-        json_put_text(&e.out, "phase", n->heard_in);
+        event_begin(log, &e, stop_heard);
+        event_text(&e, stop_heard, signal, signal_name(n->signo, name));
+        event_num(&e, stop_heard, heard_at, (double)n->heard.tv_sec + 1e-9 * (double)n->heard.tv_nsec);
+        event_text(&e, stop_heard, phase, n->heard_in);
         rc = evlog_commit(log, &e, true, &err);
     }
     if (rc < 0)

@@ -1,34 +1,3 @@
-/* The events of a training run, one line of JSON each (framing and the common fields run, attempt, writer, seq, wall, mono, boot, host,
- * token: base/evlog.h). Names never change their meaning; new ones may be added.
- *
- *   train_started  next_step, total_steps; model; layout (profiles/layout.h) and extent TxHxW of the first stage from here on, gbs, world
- *                  (ranks), device, dtype; peak_flops of all ranks, peak_source; flops_formula (profiles/flops.h); config_hash
- *   step           step, from 0; started_at (UTC); step_s; tokens, those of all ranks; loss; loss_x0, of clean estimates, x0 scaled
- *                  as the objective has it (objective.h); grad_norm, before clipping; weight_norm of what is
- *                  trained, before the update, and update_norm of its change (null when skipped); lr; model_flops; mfu = model_flops /
- *                  (step_s · peak_flops); peak_bytes resident of rank 0; skipped (nothing was changed); spike, of a skipped step alone: "loss"
- *                  or "grad_norm", which was past adamw.spike_z; else a gradient was not finite, also when the step was computed again. Of a step that was computed twice nonfinite_rank, whose own gradients were not first in
- *                  backward's order (-1: a sum over ranks made it so), and nonfinite_in, where that was ("layer 3 on rank 0"; the head:
- *                  already the loss was not); nonfinite_op when it is still not finite: which operation made the first such number of finite ones
- *                  ("made by gemm of layer 3 on rank 0, in forward"), or read it first (it came from data, weights, a message);
- *                  or "made by no operation".
- *                  Without nonfinite_op it was a fault of the machine: everything is of the second time. data_s, forward_s,
- *                  backward_s, comm_s (waiting that nothing covered), optim_s, other_s: of rank 0, disjoint, their sum is step_s.
- *                  kinds_s, with --profile: seconds by operation and wait (meter.h)
- *   validation     step (trained so far), samples, bins [loss of each part of the noise levels], average_bins, started_at, seconds
- *   ckpt_saved, ckpt_loaded    step, dir, bytes, started_at, seconds
- *   data_verified  data, fingerprint: its shards have the index's checksums
- *   ckpt_every     step; every_steps, chosen by cadence.h from step_s, save_s and mtbf_s; save_measured, mtbf_measured: or else guessed, a prior
- *   warm_started   from; of the model's tensors how many were taken, missing; unused: tensors of the source that the model has no place for
- *   space_low      step, needed_bytes of its checkpoint, free_bytes on the disk, removed (folders: damaged, and old ones beyond the newest
- *                  whole one), enough (else it is not saved, and tried again later)
- *   ckpt_damaged   dir, reason; an older one is tried
- *   ckpt_refused   reason: no checkpoint can be gone on from, and what was saved is not to be done again unasked
- *   stop_seen      signal and heard_at, when it was this rank that heard it; seen_at: the ranks have agreed
- *   train_ended    next_step; reason: done, stop, disk_full (there was no room for its last save), refused
- *                  (invalid input, and it made no step: it would refuse that again), error;
- *                  detail: what the error was
- */
 #include "trainer/run/record.h"
 
 #include <dirent.h>
@@ -40,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/events.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
@@ -100,27 +70,27 @@ void record_started(struct record *r, const struct run *run, const struct plan *
     if (!r->log)
         return;
     snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)plan->seq.t, (long long)plan->seq.h, (long long)plan->seq.w);
-    evlog_begin(r->log, &e, "train_started");
-    json_put_int(&e.out, "next_step", next_step);
-    json_put_int(&e.out, "total_steps", run_total_steps(run));
-    json_put_text(&e.out, "model", run->model.name);
-    layout_write(&plan->layout, &e.out, "layout");
-    json_put_text(&e.out, "extent", seq); /* "seq" is the record number every event carries */
-    json_put_int(&e.out, "gbs", plan->gbs); /* of the leg's first stage */
-    json_put_int(&e.out, "world", layout_world(&plan->layout));
-    json_put_text(&e.out, "device", plan->device);
-    json_put_text(&e.out, "dtype", dtype_names[run->dtype]);
-    json_put_num(&e.out, "peak_flops", peak_flops);
-    json_put_text(&e.out, "peak_source", plan->peak_source);
-    json_put_text(&e.out, "flops_formula", FLOPS_REEL_VERSION);
-    json_put_text(&e.out, "config_hash", hash_format(run_config_hash(run), hash));
+    event_begin(r->log, &e, train_started);
+    event_int(&e, train_started, next_step, next_step);
+    event_int(&e, train_started, total_steps, run_total_steps(run));
+    event_text(&e, train_started, model, run->model.name);
+    layout_write(&plan->layout, &e.out, EVENT_FIELD(train_started, layout, TEXT));
+    event_text(&e, train_started, extent, seq); /* "seq" is the record number every event carries */
+    event_int(&e, train_started, gbs, plan->gbs); /* of the leg's first stage */
+    event_int(&e, train_started, world, layout_world(&plan->layout));
+    event_text(&e, train_started, device, plan->device);
+    event_text(&e, train_started, dtype, dtype_names[run->dtype]);
+    event_num(&e, train_started, peak_flops, peak_flops);
+    event_text(&e, train_started, peak_source, plan->peak_source);
+    event_text(&e, train_started, flops_formula, FLOPS_REEL_VERSION);
+    event_text(&e, train_started, config_hash, hash_format(run_config_hash(run), hash));
     commit(r, &e, true);
 }
 
 /* "kinds_s": {"gemm": …}: what took time. */
 static void kinds_put(struct json_out *o, const double *kinds_s)
 {
-    json_obj_begin(o, "kinds_s");
+    json_obj_begin(o, EVENT_FIELD(step, kinds_s, TREE));
     for (int k = 0; k < METER_KINDS; k++)
         if (kinds_s[k] > 0)
             json_put_num(o, meter_kind_names[k], kinds_s[k]);
@@ -163,35 +133,35 @@ void record_step(struct record *r, const struct record_step *s)
     struct evlog_event e;
     if (!r->log)
         return;
-    evlog_begin(r->log, &e, "step");
-    json_put_int(&e.out, "step", s->step);
-    json_put_num(&e.out, "started_at", s->started_at);
-    json_put_num(&e.out, "step_s", s->step_s);
-    json_put_int(&e.out, "tokens", (int64_t)s->tokens);
-    json_put_num(&e.out, "loss", s->loss);
-    json_put_num(&e.out, "loss_x0", s->loss_x0);
-    json_put_num(&e.out, "grad_norm", s->grad_norm);
-    json_put_num(&e.out, "weight_norm", s->weight_norm);
-    json_put_num(&e.out, "update_norm", s->update_norm);
-    json_put_num(&e.out, "lr", s->lr);
-    json_put_num(&e.out, "model_flops", s->model_flops);
-    json_put_num(&e.out, "mfu", s->mfu);
-    json_put_num(&e.out, "data_s", s->data_s);
-    json_put_num(&e.out, "forward_s", s->forward_s);
-    json_put_num(&e.out, "backward_s", s->backward_s);
-    json_put_num(&e.out, "comm_s", s->comm_s);
-    json_put_num(&e.out, "optim_s", s->optim_s);
-    json_put_num(&e.out, "other_s", s->other_s);
-    json_put_int(&e.out, "peak_bytes", s->peak_bytes);
-    json_put_bool(&e.out, "skipped", s->skipped);
+    event_begin(r->log, &e, step);
+    event_int(&e, step, step, s->step);
+    event_num(&e, step, started_at, s->started_at);
+    event_num(&e, step, step_s, s->step_s);
+    event_count(&e, step, tokens, s->tokens);
+    event_num(&e, step, loss, s->loss);
+    event_num(&e, step, loss_x0, s->loss_x0);
+    event_num(&e, step, grad_norm, s->grad_norm);
+    event_num(&e, step, weight_norm, s->weight_norm);
+    event_num(&e, step, update_norm, s->update_norm);
+    event_num(&e, step, lr, s->lr);
+    event_num(&e, step, model_flops, s->model_flops);
+    event_num(&e, step, mfu, s->mfu);
+    event_num(&e, step, data_s, s->data_s);
+    event_num(&e, step, forward_s, s->forward_s);
+    event_num(&e, step, backward_s, s->backward_s);
+    event_num(&e, step, comm_s, s->comm_s);
+    event_num(&e, step, optim_s, s->optim_s);
+    event_num(&e, step, other_s, s->other_s);
+    event_int(&e, step, peak_bytes, s->peak_bytes);
+    event_bool(&e, step, skipped, s->skipped);
     if (s->skipped && !s->nonfinite)
-        json_put_text(&e.out, "spike", s->loss_spike ? "loss" : "grad_norm");
+        event_text(&e, step, spike, s->loss_spike ? "loss" : "grad_norm");
     if (s->nonfinite || s->again) {
         char place[RECORD_PLACE_BYTES];
-        json_put_int(&e.out, "nonfinite_rank", s->bad_rank);
-        json_put_text(&e.out, "nonfinite_in", record_nonfinite(s, place));
+        event_int(&e, step, nonfinite_rank, s->bad_rank);
+        event_text(&e, step, nonfinite_in, record_nonfinite(s, place));
         if (s->nonfinite && s->again)
-            json_put_text(&e.out, "nonfinite_op", record_found(s, place));
+            event_text(&e, step, nonfinite_op, record_found(s, place));
     }
     if (s->kinds_s)
         kinds_put(&e.out, s->kinds_s);
@@ -204,11 +174,11 @@ void record_ckpt(struct record *r, const char *kind, int64_t step, const char *d
     if (!r->log)
         return;
     evlog_begin(r->log, &e, kind);
-    json_put_int(&e.out, "step", step);
-    json_put_text(&e.out, "dir", dir);
-    json_put_int(&e.out, "bytes", bytes);
-    json_put_num(&e.out, "started_at", started_at);
-    json_put_num(&e.out, "seconds", seconds);
+    event_int(&e, ckpt_saved, step, step); /* ckpt_loaded has the same fields */
+    event_text(&e, ckpt_saved, dir, dir);
+    event_int(&e, ckpt_saved, bytes, bytes);
+    event_num(&e, ckpt_saved, started_at, started_at);
+    event_num(&e, ckpt_saved, seconds, seconds);
     commit(r, &e, true);
 }
 
@@ -226,14 +196,14 @@ void record_validation(struct record *r, int64_t step, const struct run_validati
     struct evlog_event e;
     if (!r->log)
         return;
-    evlog_begin(r->log, &e, "validation");
-    json_put_int(&e.out, "step", step);
-    json_put_int(&e.out, "samples", v->samples);
-    losses_put(&e.out, "bins", bins, v->bins);
+    event_begin(r->log, &e, validation);
+    event_int(&e, validation, step, step);
+    event_int(&e, validation, samples, v->samples);
+    losses_put(&e.out, EVENT_FIELD(validation, bins, TREE), bins, v->bins);
     if (average)
-        losses_put(&e.out, "average_bins", average, v->bins);
-    json_put_num(&e.out, "started_at", started_at);
-    json_put_num(&e.out, "seconds", seconds);
+        losses_put(&e.out, EVENT_FIELD(validation, average_bins, TREE), average, v->bins);
+    event_num(&e, validation, started_at, started_at);
+    event_num(&e, validation, seconds, seconds);
     commit(r, &e, false);
 }
 
@@ -243,9 +213,9 @@ void record_verified(struct record *r, const char *data, struct hash128 fingerpr
     char hex[HASH_TEXT_BYTES];
     if (!r->log)
         return;
-    evlog_begin(r->log, &e, "data_verified");
-    json_put_text(&e.out, "data", data);
-    json_put_text(&e.out, "fingerprint", hash_format(fingerprint, hex));
+    event_begin(r->log, &e, data_verified);
+    event_text(&e, data_verified, data, data);
+    event_text(&e, data_verified, fingerprint, hash_format(fingerprint, hex));
     commit(r, &e, false);
 }
 
@@ -254,14 +224,14 @@ void record_cadence(struct record *r, int64_t step, const struct cadence *c)
     struct evlog_event e;
     if (!r->log)
         return;
-    evlog_begin(r->log, &e, "ckpt_every");
-    json_put_int(&e.out, "step", step);
-    json_put_int(&e.out, "every_steps", c->every_steps);
-    json_put_num(&e.out, "step_s", c->step_s);
-    json_put_num(&e.out, "save_s", c->save_s);
-    json_put_num(&e.out, "mtbf_s", c->mtbf_s);
-    json_put_bool(&e.out, "save_measured", c->save_measured);
-    json_put_bool(&e.out, "mtbf_measured", c->mtbf_measured);
+    event_begin(r->log, &e, ckpt_every);
+    event_int(&e, ckpt_every, step, step);
+    event_int(&e, ckpt_every, every_steps, c->every_steps);
+    event_num(&e, ckpt_every, step_s, c->step_s);
+    event_num(&e, ckpt_every, save_s, c->save_s);
+    event_num(&e, ckpt_every, mtbf_s, c->mtbf_s);
+    event_bool(&e, ckpt_every, save_measured, c->save_measured);
+    event_bool(&e, ckpt_every, mtbf_measured, c->mtbf_measured);
     commit(r, &e, false);
 }
 
@@ -270,12 +240,12 @@ void record_warm(struct record *r, const char *from, const struct warm_count *c)
     struct evlog_event e;
     if (!r->log)
         return;
-    evlog_begin(r->log, &e, "warm_started");
-    json_put_text(&e.out, "from", from);
-    json_put_int(&e.out, "tensors", c->tensors);
-    json_put_int(&e.out, "taken", c->taken);
-    json_put_int(&e.out, "missing", c->missing);
-    json_put_int(&e.out, "unused", c->unused);
+    event_begin(r->log, &e, warm_started);
+    event_text(&e, warm_started, from, from);
+    event_int(&e, warm_started, tensors, c->tensors);
+    event_int(&e, warm_started, taken, c->taken);
+    event_int(&e, warm_started, missing, c->missing);
+    event_int(&e, warm_started, unused, c->unused);
     commit(r, &e, true);
 }
 
@@ -284,12 +254,12 @@ void record_space_low(struct record *r, int64_t step, const struct ckpt_room *ro
     struct evlog_event e;
     if (!r->log)
         return;
-    evlog_begin(r->log, &e, "space_low");
-    json_put_int(&e.out, "step", step);
-    json_put_int(&e.out, "needed_bytes", room->needed_bytes);
-    json_put_int(&e.out, "free_bytes", room->free_bytes);
-    json_put_int(&e.out, "removed", room->removed);
-    json_put_bool(&e.out, "enough", room->enough);
+    event_begin(r->log, &e, space_low);
+    event_int(&e, space_low, step, step);
+    event_int(&e, space_low, needed_bytes, room->needed_bytes);
+    event_int(&e, space_low, free_bytes, room->free_bytes);
+    event_int(&e, space_low, removed, room->removed);
+    event_bool(&e, space_low, enough, room->enough);
     commit(r, &e, true);
 }
 
@@ -298,9 +268,9 @@ void record_damaged(struct record *r, const char *dir, const char *reason)
     struct evlog_event e;
     if (!r->log)
         return;
-    evlog_begin(r->log, &e, "ckpt_damaged");
-    json_put_text(&e.out, "dir", dir);
-    json_put_text(&e.out, "reason", reason);
+    event_begin(r->log, &e, ckpt_damaged);
+    event_text(&e, ckpt_damaged, dir, dir);
+    event_text(&e, ckpt_damaged, reason, reason);
     commit(r, &e, true);
 }
 
@@ -309,8 +279,8 @@ void record_refused(struct record *r, const char *reason)
     struct evlog_event e;
     if (!r->log)
         return;
-    evlog_begin(r->log, &e, "ckpt_refused");
-    json_put_text(&e.out, "reason", reason);
+    event_begin(r->log, &e, ckpt_refused);
+    event_text(&e, ckpt_refused, reason, reason);
     commit(r, &e, true);
 }
 
@@ -375,12 +345,12 @@ void record_stop_seen(struct record *r, int signo, const volatile struct timespe
     char name[SIGNAL_NAME_BYTES];
     if (!r->log)
         return;
-    evlog_begin(r->log, &e, "stop_seen");
+    event_begin(r->log, &e, stop_seen);
     if (signo) { /* else another rank heard it */
-        json_put_text(&e.out, "signal", signal_name(signo, name));
-        json_put_num(&e.out, "heard_at", heard ? (double)heard->tv_sec + 1e-9 * (double)heard->tv_nsec : NAN);
+        event_text(&e, stop_seen, signal, signal_name(signo, name));
+        event_num(&e, stop_seen, heard_at, heard ? (double)heard->tv_sec + 1e-9 * (double)heard->tv_nsec : NAN);
     }
-    json_put_num(&e.out, "seen_at", clock_wall_s());
+    event_num(&e, stop_seen, seen_at, clock_wall_s());
     commit(r, &e, true);
 }
 
@@ -389,11 +359,11 @@ void record_ended(struct record *r, int64_t next_step, const char *reason, const
     struct evlog_event e;
     if (!r->log)
         return;
-    evlog_begin(r->log, &e, "train_ended");
-    json_put_int(&e.out, "next_step", next_step);
-    json_put_text(&e.out, "reason", reason);
+    event_begin(r->log, &e, train_ended);
+    event_int(&e, train_ended, next_step, next_step);
+    event_text(&e, train_ended, reason, reason);
     if (detail[0])
-        json_put_text(&e.out, "detail", detail);
+        event_text(&e, train_ended, detail, detail);
     commit(r, &e, true);
 }
 

@@ -1,5 +1,5 @@
-/* record: what rank 0 writes into the run's event log. Other ranks call too and nothing happens. Events and fields: the essay at
- * the top of record.c. A step's event is written after the step; a failed write is logged and training goes on. */
+/* record: what rank 0 writes into the run's event log. Other ranks call too and nothing happens. Events and
+ * fields: base/events.def. A step's event is written after the step; a failed write is logged and training goes on. */
 #ifndef TRAINER_RUN_RECORD_H
 #define TRAINER_RUN_RECORD_H
 

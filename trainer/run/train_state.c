@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/events.h"
 #include "base/file.h"
 #include "base/num.h"
 #include "trainer/ckpt/warm_start.h"
@@ -75,7 +76,7 @@ int train_state_load(struct train *t, struct err *err)
     snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)meta.step);
     snprintf(line, sizeof line, "loaded %s", dir);
     train_say(t, line);
-    record_ckpt(&t->record, "ckpt_loaded", meta.step, dir, meta.bytes, wall, clock_mono_s() - mono);
+    record_ckpt(&t->record, EVENT_NAME(ckpt_loaded), meta.step, dir, meta.bytes, wall, clock_mono_s() - mono);
     return 0;
 }
 
@@ -89,7 +90,7 @@ static void saved_record(struct train *t, const struct ckpt_meta *written, doubl
 {
     char dir[64];
     snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)written->step);
-    record_ckpt(&t->record, "ckpt_saved", written->step, dir, written->bytes, wall, clock_mono_s() - mono);
+    record_ckpt(&t->record, EVENT_NAME(ckpt_saved), written->step, dir, written->bytes, wall, clock_mono_s() - mono);
 }
 
 /* Shown, for people, and on record. */
