@@ -186,16 +186,19 @@ static int add_key(struct wds_writer *w, const char *key, struct err *err)
 
 static int check_sample(struct wds_writer *w, const char *key, const struct wds_part *sorted, size_t n, struct err *err)
 {
-    int rc = check_key(w->path, key, err);
+    int rc;
 
-    if (rc == 0 && n == 0)
-        rc = err_set(err, ERR_INPUT, "'%s': sample '%s' has no parts: give one or more", w->path, key);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        rc = check_part(w->path, key, sorted[i].name, err);
-        if (rc == 0 && i > 0 && strcmp(sorted[i].name, sorted[i - 1].name) == 0)
-            rc = err_set(err, ERR_INPUT, "'%s': sample '%s' has part '%s' twice", w->path, key, sorted[i].name);
+    if ((rc = check_key(w->path, key, err)) < 0)
+        return rc;
+    if (n == 0)
+        return err_set(err, ERR_INPUT, "'%s': sample '%s' has no parts: give one or more", w->path, key);
+    for (size_t i = 0; i < n; i++) {
+        if ((rc = check_part(w->path, key, sorted[i].name, err)) < 0)
+            return rc;
+        if (i > 0 && strcmp(sorted[i].name, sorted[i - 1].name) == 0)
+            return err_set(err, ERR_INPUT, "'%s': sample '%s' has part '%s' twice", w->path, key, sorted[i].name);
     }
-    return rc == 0 ? add_key(w, key, err) : rc;
+    return add_key(w, key, err);
 }
 
 static int add_part(struct wds_writer *w, const char *key, struct wds_part *part, struct err *err)

@@ -296,22 +296,26 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const st
 /* Rank 0: an empty folder to write into; what a killed save left is removed first. */
 static int tmp_make(const struct ckpt_writer *w, const char *ckpt_dir, const char *tmp, struct err *err)
 {
-    int rc = file_mkdirs(ckpt_dir, err);
-    if (rc == 0)
-        rc = ckpt_tmp_clear(w, ckpt_dir, err);
-    return rc == 0 ? file_mkdirs(tmp, err) : rc;
+    int rc;
+    if ((rc = file_mkdirs(ckpt_dir, err)) < 0)
+        return rc;
+    if ((rc = ckpt_tmp_clear(w, ckpt_dir, err)) < 0)
+        return rc;
+    return file_mkdirs(tmp, err);
 }
 
 int ckpt_set_aside(const struct ckpt_writer *w, const char *dir, struct err *err)
 {
     char to[LIMIT_PATH_BYTES + 16];
-    int rc = ckpt_writer_check(w, err);
+    int rc;
     snprintf(to, sizeof to, "%s.damaged", dir);
-    if (rc == 0)
-        rc = file_remove_tree(to, err);
-    if (rc == 0 && rename(dir, to) < 0 && errno != ENOENT)
-        rc = err_set_errno(err, ERR_IO, "cannot set the damaged checkpoint '%s' aside", dir);
-    return rc;
+    if ((rc = ckpt_writer_check(w, err)) < 0)
+        return rc;
+    if ((rc = file_remove_tree(to, err)) < 0)
+        return rc;
+    if (rename(dir, to) < 0 && errno != ENOENT)
+        return err_set_errno(err, ERR_IO, "cannot set the damaged checkpoint '%s' aside", dir);
+    return 0;
 }
 
 int ckpt_folder_check(const char *dir, struct err *err)
@@ -371,19 +375,23 @@ int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o, const st
     s->meta.updates = o->updates;
     snprintf(s->ckpt_dir, sizeof s->ckpt_dir, "%s/ckpt", w->run_dir);
     ckpt_tmp_format(w, "step", meta->step, s->tmp);
-    int rc = comm_agree(world, world->rank == 0 ? tmp_make(w, s->ckpt_dir, s->tmp, err) : 0, err);
-    if (rc == 0)
-        rc = comm_broadcast_bytes(world, s->tmp, sizeof s->tmp, 0, err); /* rank 0 alone has the lease that names it */
-    return rc < 0 ? rc : ckpt_keep_begin(&s->keep, w, s->ckpt_dir, meta->step, keep, world, err);
+    int rc;
+    if ((rc = comm_agree(world, world->rank == 0 ? tmp_make(w, s->ckpt_dir, s->tmp, err) : 0, err)) < 0)
+        return rc;
+    /* rank 0 alone has the lease that names it */
+    if ((rc = comm_broadcast_bytes(world, s->tmp, sizeof s->tmp, 0, err)) < 0)
+        return rc;
+    return ckpt_keep_begin(&s->keep, w, s->ckpt_dir, meta->step, keep, world, err);
 }
 
 int ckpt_save_write(struct ckpt_save *s, const struct ckpt_state *state, struct err *err)
 {
     bool writes = ckpt_file_of_rank(s->o->c.layout, s->o->c.world->rank) >= 0;
-    int rc = writes ? ckpt_file_write(s->tmp, state, s->o->c.world->rank, &s->own, err) : 0;
-    if (rc == 0)
-        ckpt_keep_check(&s->keep);
-    return rc;
+    int rc;
+    if (writes && (rc = ckpt_file_write(s->tmp, state, s->o->c.world->rank, &s->own, err)) < 0)
+        return rc;
+    ckpt_keep_check(&s->keep);
+    return 0;
 }
 
 int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written, struct err *err)

@@ -72,26 +72,29 @@ static int buffers_take(struct optim *o, int64_t pack, struct err *err)
 {
     struct dev *dev = o->c.ops->dev;
     bool master = o->c.ops->act != o->c.ops->stat;
-    int rc = take_as(o, "weights", o->n_weights, o->c.ops->act, &o->weights, err);
-    if (rc == 0 && master)
-        rc = take(o, "master weights", o->n_state, &o->master, err);
-    if (rc == 0)
-        rc = take(o, "gradients", o->n_grads, &o->grads, err);
-    if (rc == 0)
-        rc = take_as(o, "adamw m", o->n_state, o->moments, &o->m, err);
-    if (rc == 0)
-        rc = take_as(o, "adamw v", o->n_state, o->moments, &o->v, err);
-    if (rc == 0 && o->c.run->adamw.ema_decay > 0)
-        rc = take(o, "ema", o->n_state, &o->ema, err);
-    if (rc == 0 && o->ema && !master)
-        rc = take(o, "exchange of weights and average", BUFFER_SWAP_ELEMENTS, &o->swap, err);
-    if (rc == 0 && pack > 0)
-        rc = take(o, "partial sums", pack, &o->pack, err);
-    if (rc == 0)
-        rc = dev->alloc(dev, "step block", sizeof *o->step, (void **)&o->step, err);
-    if (rc == 0)
-        rc = dev->alloc(dev, "health", sizeof *o->health, (void **)&o->health, err);
-    return rc < 0 ? rc : dev->alloc(dev, "change", sizeof *o->change, (void **)&o->change, err);
+    int rc;
+    if ((rc = take_as(o, "weights", o->n_weights, o->c.ops->act, &o->weights, err)) < 0)
+        return rc;
+    if (master && (rc = take(o, "master weights", o->n_state, &o->master, err)) < 0)
+        return rc;
+    if ((rc = take(o, "gradients", o->n_grads, &o->grads, err)) < 0)
+        return rc;
+    if ((rc = take_as(o, "adamw m", o->n_state, o->moments, &o->m, err)) < 0)
+        return rc;
+    if ((rc = take_as(o, "adamw v", o->n_state, o->moments, &o->v, err)) < 0)
+        return rc;
+    if (o->c.run->adamw.ema_decay > 0 && (rc = take(o, "ema", o->n_state, &o->ema, err)) < 0)
+        return rc;
+    if (o->ema && !master &&
+        (rc = take(o, "exchange of weights and average", BUFFER_SWAP_ELEMENTS, &o->swap, err)) < 0)
+        return rc;
+    if (pack > 0 && (rc = take(o, "partial sums", pack, &o->pack, err)) < 0)
+        return rc;
+    if ((rc = dev->alloc(dev, "step block", sizeof *o->step, (void **)&o->step, err)) < 0)
+        return rc;
+    if ((rc = dev->alloc(dev, "health", sizeof *o->health, (void **)&o->health, err)) < 0)
+        return rc;
+    return dev->alloc(dev, "change", sizeof *o->change, (void **)&o->change, err);
 }
 
 int optim_open(struct optim *o, const struct optim_conf *c, struct err *err)
@@ -177,15 +180,15 @@ static int values_set(const struct fill *f, int64_t i, int64_t first, int64_t en
 {
     enum { PIECE = 512 };
     double values[PIECE];
-    int rc = 0;
-    for (int64_t j = first, n; j < end && rc == 0; j += n, at += n) {
+    int rc;
+    for (int64_t j = first, n; j < end; j += n, at += n) {
         int64_t run, global = shard_to_global(&f->o->c.sh->tensors[i], &f->o->c.params->items[i], j, &run);
         n = num_min_i64(num_min_i64(run, end - j), PIECE);
-        rc = f->values(f->ctx, i, global, n, values, err);
-        if (rc == 0)
-            init_store(to->buffer, to->dtype, at, values, n);
+        if ((rc = f->values(f->ctx, i, global, n, values, err)) < 0)
+            return rc;
+        init_store(to->buffer, to->dtype, at, values, n);
     }
-    return rc;
+    return 0;
 }
 
 /* All of a tensor in a buffer, or of own pieces. */
@@ -257,10 +260,11 @@ static int axis_sum(struct optim *o, struct comm *axis, enum piece_rule rule, co
     if (runs->n == 0 || axis->size == 1)
         return 0;
     pack_copy(o, runs, false);
-    int rc = comm_do(axis, &op, o->c.stream, err);
-    if (rc == 0)
-        pack_copy(o, runs, true);
-    return rc;
+    int rc;
+    if ((rc = comm_do(axis, &op, o->c.stream, err)) < 0)
+        return rc;
+    pack_copy(o, runs, true);
+    return 0;
 }
 
 static int axes_sum(struct optim *o, struct err *err)
@@ -469,16 +473,17 @@ static int update_gathered(struct optim *o, struct err *err)
 {
     struct comm_work *work[2] = {0};
     int64_t n = o->c.sh->n_trained;
-    int rc = n > 0 ? grads_start(o, 0, &work[0], err) : 0;
-    for (int64_t k = 0; k < n && rc == 0; k++) {
-        if (k + 1 < n)
-            rc = grads_start(o, k + 1, &work[(k + 1) % 2], err);
-        if (rc == 0)
-            rc = gather_wait(o, &work[k % 2], err);
-        if (rc == 0)
-            unit_update(o, k);
+    int rc;
+    if (n > 0 && (rc = grads_start(o, 0, &work[0], err)) < 0)
+        return rc;
+    for (int64_t k = 0; k < n; k++) {
+        if (k + 1 < n && (rc = grads_start(o, k + 1, &work[(k + 1) % 2], err)) < 0)
+            return rc;
+        if ((rc = gather_wait(o, &work[k % 2], err)) < 0)
+            return rc;
+        unit_update(o, k);
     }
-    return rc;
+    return 0;
 }
 
 /* zero 1 and 2: own pieces; each unit's weights go to the others while the next one is updated. */
@@ -527,12 +532,12 @@ static void step_block_set(struct optim *o, int64_t step, double norm)
 int optim_step(struct optim *o, int64_t step, double norm_limit, struct optim_result *out, struct err *err)
 {
     double norm = 0, bad = 0;
-    int rc = sums_finish(&o->sums, err);
-    if (rc == 0)
-        rc = axes_sum(o, err);
-    if (rc == 0)
-        rc = health_take(o, &norm, &bad, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = sums_finish(&o->sums, err)) < 0)
+        return rc;
+    if ((rc = axes_sum(o, err)) < 0)
+        return rc;
+    if ((rc = health_take(o, &norm, &bad, err)) < 0)
         return rc;
     bool nonfinite = bad > 0 || !isfinite(norm), skip = nonfinite || norm > norm_limit;
     BUG_ON(o->averaged);
