@@ -183,6 +183,17 @@ $(B)/obj/build-%.o: $(B)/gen/build-%.c $(B)/flags
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(addprefix $(B)/,$(ALL_NAMES)): $(B)/%: $(B)/obj/build-%.o
 
+# one file for a login node: reel with all its libraries, and none loaded when it runs; of the C library's warning that
+# dlopen would do so contrib/static/alone.c has taken the ground
+STATIC_LIBS := -lhwloc -lsqlite3 -lxxhash $(B)/static/libcjson.a -lm -lpthread
+$(B)/static/libcjson.a:
+	contrib/static-libs $(@D)
+$(B)/reel-static: $(call objs,launcher/cmd/main.c) $(call lib_objs,launcher/cmd) $(B)/obj/build-reel.o \
+                  $(B)/obj/contrib/static/alone.o $(B)/static/libcjson.a $(B)/flags
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -static -o $@ $(filter %.o,$^) $(STATIC_LIBS) 2> $@.log || { cat $@.log >&2; exit 1; }
+reel-static: $(B)/reel-static ## reel as a single file that needs no libraries, for a login node: build/release/reel-static
+
 # quiet by default; VERBOSE=1 shows the command lines
 Q := $(if $(VERBOSE),,@)
 say = $(if $(VERBOSE),,@printf '  %-6s %s\n' $(1) $(2))
@@ -365,4 +376,4 @@ clean: ## remove the build folder of this variant
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all $(ALL_NAMES) tests check check-slow check-faults check-peers bench bench-db fuzz demo lint install uninstall dist clean help FORCE
+.PHONY: all $(ALL_NAMES) reel-static tests check check-slow check-faults check-peers bench bench-db fuzz demo lint install uninstall dist clean help FORCE

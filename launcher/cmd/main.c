@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -90,8 +91,11 @@ static int bin_dir_find(char out[LIMIT_PATH_BYTES], struct err *err)
         return 0;
     }
     ssize_t n = readlink("/proc/self/exe", out, LIMIT_PATH_BYTES - 1);
-    if (n <= 0)
+    const char *started_as = n <= 0 ? (const char *)getauxval(AT_EXECFN) : NULL; /* without /proc */
+    if (n <= 0 && (!started_as || !strchr(started_as, '/')))
         return err_set_errno(err, ERR_ENV, "cannot find this program's own folder (/proc/self/exe)");
+    if (started_as)
+        n = snprintf(out, LIMIT_PATH_BYTES, "%.4000s", started_as);
     out[n] = 0;
     char *slash = strrchr(out, '/');
     if (slash)
