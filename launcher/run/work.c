@@ -181,6 +181,16 @@ void work_end(struct work *w)
         log_msg(LOG_WARN, "job %s is left in the queue until its time limit ends it: %s", w->self.id, err.text);
 }
 
+/* Has its owner paused or cancelled the run? What cannot be read says nothing. */
+static bool is_unwanted(const char *run_dir)
+{
+    struct run_state now;
+    run_state_init(&now);
+    bool unwanted = run_state_load(run_dir, &now, NULL) == 0 && now.wish != WISH_RUN;
+    run_state_release(&now);
+    return unwanted;
+}
+
 void work_requeue(struct work *w, struct attempt *attempt)
 {
     struct err err = {0};
@@ -192,7 +202,7 @@ void work_requeue(struct work *w, struct attempt *attempt)
     do
         if ((rc = sched_requeue(w->sched, w->self.id, &err)) == ERR_FULL || rc == ERR_TEMP || rc == ERR_BUSY)
             log_msg(LOG_WARN, "cannot requeue job %s yet: %s", w->self.id, err.text);
-    while (again_later(rc, begun_s, &pause_s));
+    while (again_later(rc, begun_s, &pause_s) && !is_unwanted(attempt->run_dir));
     if (rc < 0) {
         log_msg(LOG_WARN, "cannot requeue job %s: %s", w->self.id, err.text);
         return;
