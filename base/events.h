@@ -12,6 +12,13 @@
 
 #include "base/evlog.h"
 
+/* What holds a value of each type in C. */
+#define EVENT_C_TEXT const char *
+#define EVENT_C_INT int64_t
+#define EVENT_C_NUM double
+#define EVENT_C_BOOL bool
+#define EVENT_C_COUNT double
+
 enum event_type { EVENT_TEXT, EVENT_INT, EVENT_NUM, EVENT_BOOL, EVENT_TREE, EVENT_COUNT };
 
 enum event_kind {

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/str.h"
+#include "db/step_columns.h"
 
 enum { Q_INSERT, Q_KNOWN, Q_DROP, Q_CONFLICT, Q_STEP, Q_START, Q_TRIAL, Q_LAYOUT, N_QUERIES };
 static const char *const sql[N_QUERIES] = {
@@ -15,11 +16,6 @@ static const char *const sql[N_QUERIES] = {
                 " WHERE run = ?1 AND attempt = ?2 AND writer = ?3 AND seq = ?4",
     [Q_DROP] = "DELETE FROM event WHERE id = ?1",
     [Q_CONFLICT] = "INSERT INTO conflict(run, attempt, writer, seq, json) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
-    [Q_STEP] = "INSERT INTO step(event, run, attempt, writer, seq, step, started_at, step_s, tokens, loss, grad_norm, lr,"
-               " model_flops, flops_per_token, mfu, data_s, forward_s, backward_s, comm_s, optim_s, peak_bytes, skipped,"
-               " other_s, weight_norm, update_norm, steps, again, ended_ago_s)"
-               " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,"
-               " ?26, ?27, ?28)",
     [Q_START] = "INSERT INTO train_start(event, run, attempt, writer, seq, next_step, total_steps, model, layout, extent, gbs,"
                 " world, device, dtype, peak_flops, peak_source, flops_formula, config_hash, trial)"
                 " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
@@ -32,6 +28,27 @@ struct event_writer {
     struct str text;
 };
 
+/* Asks for the insertion of a step, in the order in which project_step binds. */
+static int step_ask(struct store *db, struct store_query **out, struct err *err)
+{
+    struct str names = STR_INIT, places = STR_INIT;
+    str_addf(&names, "INSERT INTO step(event, run, attempt, writer, seq, flops_per_token");
+    str_addf(&places, ") VALUES (?, ?, ?, ?, ?, ?");
+    for (const struct step_column *c = step_columns; c->name; c++)
+        if (c->since) {
+            str_addf(&names, ", %s", c->name);
+            str_addf(&places, ", ?");
+        }
+    str_addf(&names, "%s)", places.p ? places.p : "");
+    int rc = str_check(&places, err);
+    rc = rc < 0 ? rc : str_check(&names, err);
+    if (rc == 0)
+        rc = store_ask(db, names.p, out, err);
+    str_release(&names);
+    str_release(&places);
+    return rc;
+}
+
 int event_writer_new(struct store *db, struct event_writer **out, struct err *err)
 {
     struct event_writer *w = calloc(1, sizeof *w);
@@ -39,7 +56,7 @@ int event_writer_new(struct store *db, struct event_writer **out, struct err *er
     if (w)
         w->text = (struct str)STR_INIT;
     for (int i = 0; i < N_QUERIES && rc == 0; i++)
-        rc = store_ask(db, sql[i], &w->q[i], err);
+        rc = i == Q_STEP ? step_ask(db, &w->q[i], err) : store_ask(db, sql[i], &w->q[i], err);
     if (rc < 0) {
         event_writer_free(w);
         return rc;
@@ -117,27 +134,25 @@ static int run_once(struct store_query *q, int64_t *first, struct err *err)
 
 /* ---- projections: pure functions of one event ---- */
 
+static void column_bind(struct store_query *q, int i, const cJSON *e, const struct step_column *c)
+{
+    if (c->type == EVENT_TEXT)
+        bind_text(q, i, e, c->name);
+    else
+        (c->type == EVENT_NUM ? bind_num : bind_int)(q, i, e, c->name);
+}
+
 static int project_step(struct event_writer *w, int64_t id, const struct event_key *k, const cJSON *e, struct err *err)
 {
-    static const struct {
-        const char *key;
-        bool whole;
-    } members[] = {{"step", true},         {"started_at", false}, {"step_s", false},    {"tokens", true},     {"loss", false},
-                   {"grad_norm", false},   {"lr", false},         {"model_flops", false}, {NULL, false},      {"mfu", false},
-                   {"data_s", false},      {"forward_s", false},  {"backward_s", false}, {"comm_s", false},   {"optim_s", false},
-                   {"peak_bytes", true},   {"skipped", true},     {"other_s", false},    {"weight_norm", false}, {"update_norm", false},
-                   {"steps", true},        {"again", true},       {"ended_ago_s", false}};
     struct store_query *q = w->q[Q_STEP];
     if (!cJSON_IsNumber(json_member(e, "step")))
         return 0; /* the raw row stays; there is nothing to count */
     store_bind_int(q, 1, id);
     bind_key(q, 2, k);
-    for (int i = 0; i < (int)ARRAY_LEN(members); i++) {
-        if (!members[i].key)
-            store_bind_num(q, 6 + i, json_num(e, "model_flops", NAN) / json_num(e, "tokens", NAN));
-        else
-            (members[i].whole ? bind_int : bind_num)(q, 6 + i, e, members[i].key);
-    }
+    store_bind_num(q, 6, json_num(e, "model_flops", NAN) / json_num(e, "tokens", NAN));
+    for (int i = 0, at = 7; step_columns[i].name; i++)
+        if (step_columns[i].since)
+            column_bind(q, at++, e, &step_columns[i]);
     return run_once(q, NULL, err);
 }
 

@@ -36,14 +36,70 @@
 #include <string.h>
 
 #include "db/schema_text.h"
+#include "db/step_columns.h"
 #include "db/store_priv.h"
+
+enum { COLUMNS_LISTED_SINCE = 14 }; /* older columns of `step` stand in the migrations' own text */
 
 int schema_version(void)
 {
     int n = 0;
     while (schema_migrations[n])
         n++;
+    for (const struct step_column *c = step_columns; c->name; c++)
+        n = c->since > n ? c->since : n;
     return n;
+}
+
+/* Returns the text of a migration, or "" where only the list of step_columns has something for it. */
+static const char *migration(int from)
+{
+    int n = 0;
+    while (schema_migrations[n] && n < from)
+        n++;
+    return schema_migrations[n] ? schema_migrations[n] : "";
+}
+
+/* ---- the columns of a step ---- */
+
+/* Adds the columns of v_step from *at on, up to the one of this name, or all; the others follow on a column. */
+static void columns_add(struct str *out, const struct step_column **at, const char *last, size_t last_bytes)
+{
+    bool found = false;
+    for (; (*at)->name && !found; (*at)++) {
+        found = last_bytes && strncmp((*at)->name, last, last_bytes) == 0 && !(*at)->name[last_bytes];
+        if ((*at)->shown)
+            str_addf(out, last_bytes ? "  s.%s, -- %s\n" : "  , s.%s -- %s\n", (*at)->name, (*at)->text);
+    }
+}
+
+/* Adds the views, with the columns of a step in their places. */
+static void views_add(struct str *out)
+{
+    static const char mark[] = "  /* STEP ";
+    const struct step_column *column = step_columns;
+    const char *at = schema_views, *found;
+    for (; (found = strstr(at, mark)); at = strchr(found, '\n') + 1) {
+        str_addn(out, at, (size_t)(found - at));
+        found += sizeof mark - 1;
+        columns_add(out, &column, found, strcspn(found, " *"));
+    }
+    str_addf(out, "%s", at);
+}
+
+/* Adds what brings this column into an existing table. */
+static void column_sql_add(struct str *out, const struct step_column *c)
+{
+    const char *type = c->type == EVENT_TEXT ? "TEXT" : c->type == EVENT_NUM ? "REAL" : "INTEGER";
+    const char *at = schema_step_column, *found;
+    for (; (found = strchr(at, '$')); at = found + 5) {
+        bool name = strncmp(found, "$name", 5) == 0, is_type = strncmp(found, "$type", 5) == 0;
+        str_addn(out, at, (size_t)(found - at));
+        str_addf(out, "%s", name ? c->name : is_type ? type : "$");
+        if (!name && !is_type)
+            found -= 4;
+    }
+    str_addf(out, "%s", at);
 }
 
 /* ---- migrating ---- */
@@ -66,6 +122,22 @@ static int version_read(sqlite3 *sql, int *version, struct err *err)
     return rc == SQLITE_ROW ? 0 : store_error(sql, rc, "read the schema version", err);
 }
 
+/* Does what leads to this version. */
+static int version_make(sqlite3 *sql, int version, int last, struct err *err)
+{
+    struct str text = STR_INIT;
+    str_addf(&text, "%s", migration(version - 1));
+    for (const struct step_column *c = step_columns; c->name; c++)
+        if (c->since == version && version >= COLUMNS_LISTED_SINCE)
+            column_sql_add(&text, c);
+    if (version == last && last == schema_version())
+        views_add(&text);
+    int rc = str_check(&text, err);
+    rc = rc < 0 ? rc : exec(sql, text.p, err);
+    str_release(&text);
+    return rc;
+}
+
 /* One step and the version it leads to, in one transaction; nothing if another process was first. */
 static int step_apply(sqlite3 *sql, int from, int last, struct err *err)
 {
@@ -75,9 +147,7 @@ static int step_apply(sqlite3 *sql, int from, int last, struct err *err)
         return rc;
     rc = version_read(sql, &now, err);
     if (rc == 0 && now == from) {
-        rc = exec(sql, schema_migrations[from], err);
-        if (rc == 0 && from + 1 == last && last == schema_version())
-            rc = exec(sql, schema_views, err);
+        rc = version_make(sql, from + 1, last, err);
         snprintf(pragma, sizeof pragma, "PRAGMA application_id=%d; PRAGMA user_version=%d", SCHEMA_APPLICATION_ID, from + 1);
         if (rc == 0)
             rc = exec(sql, pragma, err);
@@ -167,9 +237,9 @@ static const char *view_next(const char **at, size_t *name_bytes, bool *is_publi
     return found;
 }
 
-static void views_describe(struct str *out, bool public)
+static void views_describe(struct str *out, const char *views, bool public)
 {
-    const char *at = schema_views, *name;
+    const char *at = views, *name;
     size_t n;
     bool is_public;
     while ((name = view_next(&at, &n, &is_public)))
@@ -181,9 +251,12 @@ void schema_describe(struct str *out, bool all)
 {
     str_addf(out, "Schema %d. Times are UTC Unix seconds, durations seconds, mfu a fraction of the dense peak.\n"
                   "The views v_* are public and stable; everything else may change.\n", schema_version());
-    views_describe(out, true);
+    struct str views = STR_INIT;
+    views_add(&views);
+    views_describe(out, views.p, true);
     if (all)
-        views_describe(out, false);
+        views_describe(out, views.p, false);
+    str_release(&views);
     for (int i = 0; all && schema_migrations[i]; i++)
         str_addf(out, "\n-- tables, migration %d\n%s", i + 1, schema_migrations[i]);
 }

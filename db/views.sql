@@ -4,7 +4,9 @@
 --
 -- v_* are public: names, columns, units and meaning stay, and new columns come behind the old ones.
 -- Each of their columns ends a line, "expression AS name, -- sentence"; a line of comment alone goes on
--- with the sentence before it. Other comments inside a view are /* such */.
+-- with the sentence before it. Other comments inside a view are /* such */. In the place of a line
+-- STEP come the shown fields of a step (base/events.def) that no line STEP before it had, up to the one
+-- named; so a new field comes behind all others.
 
 DROP VIEW IF EXISTS event_time;
 CREATE VIEW event_time AS
@@ -57,32 +59,13 @@ CREATE VIEW v_step AS
 SELECT
   s.run, -- run id
   s.attempt, -- from 1
-  s.step, -- index of the step, from 0
-  s.started_at, -- UTC s
-  s.step_s, -- duration, s; NULL when it is not known
-  s.tokens, -- of the global batch
-  s.mfu, -- model FLOPs / (step_s x dense peak of all ranks)
-  s.loss, -- NULL when it was not finite
+  /* STEP loss */
   (coalesce(s.again, 0)
    OR row_number() OVER (PARTITION BY s.run, s.step ORDER BY s.attempt, s.seq, s.writer) > 1)
     AS replayed, -- 1 on every execution of a (run, step) after its first by attempt
-  s.grad_norm, -- of the global batch, before clipping
-  s.weight_norm, -- of what is trained, before the update
-  s.update_norm, -- of the change by the update
-  s.lr, -- learning rate
-  s.data_s, -- s; waiting for data. This and the next five are of rank 0 and add up to step_s
-  s.forward_s, -- s
-  s.backward_s, -- s
-  s.comm_s, -- s; waiting for messages that no computation covered
-  s.optim_s, -- s; the optimizer's update
-  s.other_s, -- s; the rest
-  s.peak_bytes, -- resident of rank 0
-  s.skipped, -- 1: nothing was changed: the step was a spike, or a gradient was not finite, also when
-             -- computed again
-  CASE WHEN s.skipped
-       THEN (SELECT json_extract(e.json, '$.spike') FROM event e WHERE e.id = s.event) END
-    AS spike, -- of a skipped step: loss or grad_norm, which was past adamw.spike_z; else NULL
+  /* STEP spike */
   coalesce(s.steps, 1) AS steps -- that the row covers, up to step; 1 of our own trainer
+  /* STEP */
 FROM step s
 WHERE NOT EXISTS (SELECT 1 FROM train_start t
                   WHERE t.run = s.run AND t.attempt = s.attempt AND t.trial);

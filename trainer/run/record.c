@@ -134,26 +134,15 @@ void record_step(struct record *r, const struct record_step *s)
     if (!r->log)
         return;
     event_begin(r->log, &e, step);
-    event_int(&e, step, step, s->step);
-    event_num(&e, step, started_at, s->started_at);
-    event_num(&e, step, step_s, s->step_s);
-    event_count(&e, step, tokens, s->tokens);
-    event_num(&e, step, loss, s->loss);
-    event_num(&e, step, loss_x0, s->loss_x0);
-    event_num(&e, step, grad_norm, s->grad_norm);
-    event_num(&e, step, weight_norm, s->weight_norm);
-    event_num(&e, step, update_norm, s->update_norm);
-    event_num(&e, step, lr, s->lr);
-    event_num(&e, step, model_flops, s->model_flops);
-    event_num(&e, step, mfu, s->mfu);
-    event_num(&e, step, data_s, s->data_s);
-    event_num(&e, step, forward_s, s->forward_s);
-    event_num(&e, step, backward_s, s->backward_s);
-    event_num(&e, step, comm_s, s->comm_s);
-    event_num(&e, step, optim_s, s->optim_s);
-    event_num(&e, step, other_s, s->other_s);
-    event_int(&e, step, peak_bytes, s->peak_bytes);
-    event_bool(&e, step, skipped, s->skipped);
+#define RECORD_PUT_TEXT event_text
+#define RECORD_PUT_INT event_int
+#define RECORD_PUT_NUM event_num
+#define RECORD_PUT_BOOL event_bool
+#define RECORD_PUT_COUNT event_count
+#define RECORD_PUT_PLAIN(field, type) RECORD_PUT_##type(&e, step, field, s->field);
+#define RECORD_PUT_CASE(field, type)
+#define STEP(field, type, since, by, shown, text) RECORD_PUT_##by(field, type)
+#include "base/events.def"
     if (s->skipped && !s->nonfinite)
         event_text(&e, step, spike, s->loss_spike ? "loss" : "grad_norm");
     if (s->nonfinite || s->again) {

@@ -5,7 +5,7 @@
 
 #include <time.h>
 
-#include "base/evlog.h"
+#include "base/events.h"
 #include "profiles/plan.h"
 #include "profiles/run.h"
 #include "trainer/ckpt/ckpt.h"
@@ -19,12 +19,12 @@ struct record {
 };
 
 struct record_step {
-    int64_t step;
-    double started_at, step_s, data_s, forward_s, backward_s, comm_s, optim_s, other_s; /* the phases add up to step_s: train.h */
-    double tokens, loss, loss_x0, grad_norm, weight_norm, update_norm, lr, model_flops, mfu;
-    int64_t peak_bytes;
-    bool skipped, nonfinite;     /* nonfinite: that is why; else it is a spike (spike.h): */
-    bool loss_spike;             /* of the loss, or else of the norm */
+#define RECORD_MEMBER_PLAIN(field, type) EVENT_C_##type field;
+#define RECORD_MEMBER_CASE(field, type)
+#define STEP(field, type, since, by, shown, text) RECORD_MEMBER_##by(field, type)
+#include "base/events.def"
+    bool nonfinite;              /* why it was skipped; else it was a spike (spike.h) */
+    bool loss_spike;             /* a spike of the loss, or else of the norm */
     bool again;                  /* a gradient was not finite, so it was computed twice; if it is not the second time it was */
     int64_t bad_rank, bad_layer; /* whose own gradients were not finite first in backward's order, the lowest of several (-1:
                                   * a sum over ranks made them so), and where that was met: 0.. or PARAM_LAYER_* */

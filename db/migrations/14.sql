@@ -1,0 +1,1 @@
+-- v_step.spike is a column of `step` (base/events.def).
