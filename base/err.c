@@ -110,17 +110,6 @@ const char *err_name(int code)
     return "ERR_UNKNOWN";
 }
 
-const char *err_describe(int code)
-{
-    switch (code) {
-    case ERR_OK: return "done";
-#define ERR_CASE(name, value, exit_code, text) case name: return text;
-        ERR_LIST(ERR_CASE)
-#undef ERR_CASE
-    }
-    return "unknown error";
-}
-
 /* One write, so that the lines of several ranks do not mix. */
 void err_bug(const char *file, int line, const char *fmt, ...)
 {

@@ -61,10 +61,9 @@ int err_set_errno(struct err *err, int code, const char *fmt, ...) __attribute__
  * is kept nowhere else, so pass a struct where the code matters). */
 int err_context(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The process exit code of an error code (0 for ERR_OK); "ERR_INPUT" for ERR_INPUT; its short sentence. */
+/* The process exit code of an error code (0 for ERR_OK); "ERR_INPUT" for ERR_INPUT. */
 int err_exit_code(int code);
 const char *err_name(int code);
-const char *err_describe(int code);
 
 /* A broken invariant: print file, line and text to stderr, then abort. Always on. */
 void err_bug(const char *file, int line, const char *fmt, ...)

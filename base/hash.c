@@ -17,11 +17,6 @@ uint64_t hash_64(const void *bytes, size_t n)
     return XXH3_64bits(bytes, n);
 }
 
-uint32_t hash_32(const void *bytes, size_t n)
-{
-    return (uint32_t)hash_64(bytes, n);
-}
-
 static struct hash128 from_xxh(XXH128_hash_t h)
 {
     return (struct hash128){.hi = h.high64, .lo = h.low64};

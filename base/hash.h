@@ -11,7 +11,6 @@ enum { HASH_TEXT_BYTES = 33 };
 struct hash128 { uint64_t hi, lo; };
 
 uint64_t hash_64(const void *bytes, size_t n);
-uint32_t hash_32(const void *bytes, size_t n); /* low half of hash_64 */
 struct hash128 hash_128(const void *bytes, size_t n);
 char *hash_format(struct hash128 h, char buf[HASH_TEXT_BYTES]);
 int hash_file(const char *path, struct hash128 *out, struct err *err);

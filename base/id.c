@@ -43,11 +43,6 @@ int id_parse(const char *text, struct id *out, struct err *err)
     return 0;
 }
 
-bool id_equal(struct id a, struct id b)
-{
-    return a.hi == b.hi && a.lo == b.lo;
-}
-
 int id_name_check(const char *name, const char *what, struct err *err)
 {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";

@@ -13,7 +13,6 @@ struct id { uint64_t hi, lo; };
 int id_random(struct id *out, struct err *err); /* getrandom(2) */
 char *id_format(struct id id, char buf[ID_TEXT_BYTES]);
 int id_parse(const char *text, struct id *out, struct err *err);
-bool id_equal(struct id a, struct id b);
 
 /* A name of a run or a job becomes a file's, a job's and a word of a command line: [A-Za-z0-9_-]{1,127}, ERR_INPUT else. `what` names the
  * place it was given. */

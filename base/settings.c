@@ -13,7 +13,7 @@
 enum { FILE_BYTES = 1 << 20, ENV_NAME_BYTES = 160 };
 
 /* Strongest first. */
-enum rank { RANK_RUN, RANK_ENV, RANK_USER, RANK_SITE };
+enum rank { RANK_ENV, RANK_USER, RANK_SITE };
 
 struct entry {
     struct entry *next;
@@ -224,13 +224,6 @@ int settings_load(const char *const *known, const char *const *env, struct setti
     return rc;
 }
 
-int settings_add_run(struct settings *s, const char *key, const char *value, const char *file, struct err *err)
-{
-    if (!is_known(s, key))
-        return unknown_key(s, file, key, err);
-    return add_entry(s, RANK_RUN, key, value, arena_printf(&s->arena, "run %s", file), err);
-}
-
 void settings_free(struct settings *s)
 {
     if (s == NULL)
@@ -241,7 +234,7 @@ void settings_free(struct settings *s)
 
 const char *settings_get(const struct settings *s, const char *key, const char **origin)
 {
-    for (enum rank rank = RANK_RUN; rank <= RANK_SITE; rank++) {
+    for (enum rank rank = RANK_ENV; rank <= RANK_SITE; rank++) {
         const struct entry *e = find(s, rank, key);
         if (e == NULL)
             continue;

@@ -28,25 +28,9 @@ const char *sched_state_name(enum sched_state state)
     return (unsigned)state < N_STATES ? states[state].text : "unknown";
 }
 
-bool sched_state_parse(const char *text, enum sched_state *out)
-{
-    for (int i = 0; i < N_STATES; i++)
-        if (strcmp(states[i].text, text) == 0) {
-            *out = (enum sched_state)i;
-            return true;
-        }
-    return false;
-}
-
 bool sched_state_ended(enum sched_state state)
 {
     return (unsigned)state < N_STATES && states[state].ended;
-}
-
-const char *sched_preempt_name(enum sched_preempt mode)
-{
-    static const char *const names[] = {"off", "cancel", "requeue", "suspend"};
-    return (unsigned)mode < 4 ? names[mode] : "off";
 }
 
 const struct sched_partition *sched_site_partition(const struct sched_site *site, const char *name)

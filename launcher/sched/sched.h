@@ -73,13 +73,11 @@ enum sched_state {
 #undef SCHED_STATE_ENUM
 };
 const char *sched_state_name(enum sched_state state);
-bool sched_state_parse(const char *text, enum sched_state *out); /* false if no such state */
 bool sched_state_ended(enum sched_state state);                  /* terminal */
 
 /* ---- what there is ---- */
 
 enum sched_preempt { SCHED_PREEMPT_OFF, SCHED_PREEMPT_CANCEL, SCHED_PREEMPT_REQUEUE, SCHED_PREEMPT_SUSPEND };
-const char *sched_preempt_name(enum sched_preempt mode); /* "off" "cancel" "requeue" "suspend" */
 
 struct sched_partition {
     const char *name;

@@ -25,7 +25,6 @@ static void test_codes(void **state)
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         assert_int_equal(err_exit_code(table[i].code), table[i].exit_code);
         assert_string_equal(err_name(table[i].code), table[i].name);
-        assert_true(strlen(err_describe(table[i].code)) > 0);
     }
 }
 

@@ -164,8 +164,6 @@ static int run_settings_and_opt(struct err *err)
     bool help;
     int rc = settings_load(known, env, &settings, err);
     if (rc == 0)
-        rc = settings_add_run(settings, "steps", "2", "run.json", err);
-    if (rc == 0)
         rc = opt_parse(&cmd, 3, argv, settings, &v, &help, err);
     if (rc == 0) {
         opt_help(&cmd, "reel", &text);

@@ -197,21 +197,20 @@ static const char *const known[] = {"steps", "color", "adaln", "set", "json", NU
 static void test_layers(void **state)
 {
     (void)state;
-    const char *const env[] = {"REEL_STEPS=9", "REEL_COLOR=off", "REEL_SET= a=1, b=2 ,,c", "REEL_JSON=true",
+    const char *const env[] = {"REEL_STEPS=9", "REEL_COLOR=off", "REEL_SET= a=1, b=2 ,,c", "REEL_JSON=true", "REEL_ADALN=lora",
                                "REEL_SITE_CONFIG=/nonexistent", NULL};
     struct settings *settings = NULL;
     struct opt_values *v = NULL;
     struct err err = {0};
     bool help;
     assert_int_equal(settings_load(known, env, &settings, NULL), 0);
-    assert_int_equal(settings_add_run(settings, "adaln", "lora", "run.json", NULL), 0);
     if (parse("m", settings, &v, &help, &err) < 0)
         fail_msg("%s", err.text);
     struct str s = STR_INIT;
     add_all(v, &s);
     assert_string_equal(s.p, "9 0 00 - 67108864 0 lora/2 s=a=1 s=b=2 s=c [m]"); /* json is no setting */
     assert_string_equal(opt_origin(v, "steps"), "env REEL_STEPS");
-    assert_string_equal(opt_origin(v, "adaln"), "run run.json");
+    assert_string_equal(opt_origin(v, "adaln"), "env REEL_ADALN");
     assert_string_equal(opt_origin(v, "cache"), "default");
     assert_true(opt_given(v, "steps") && !opt_given(v, "cache") && !opt_given(v, "json"));
     opt_free(v);

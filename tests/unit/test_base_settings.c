@@ -76,11 +76,6 @@ static void test_layers(void **state)
     expect(s, "partition", "low", site);
     snprintf(user, sizeof user, "%s:5", p->user);
     expect(s, "db", "/a b/#1.db", user);
-    assert_int_equal(settings_add_run(s, "min-gain", "0.1", "run.json", NULL), 0);
-    assert_int_equal(settings_add_run(s, "min-gain", "0.2", "run.json", NULL), 0);
-    expect(s, "min-gain", "0.2", "run run.json");
-    assert_int_equal(settings_add_run(s, "min-gian", "0.1", "run.json", &err), ERR_INPUT);
-    assert_string_equal(err.text, "run.json: 'min-gian' is not a setting: did you mean 'min-gain'?");
     settings_free(s);
     settings_free(NULL);
 }
