@@ -47,7 +47,8 @@ extern char **environ;
 struct agent {
     const struct agent_conf *conf;
     struct work work;
-    struct run_state state;
+    struct run_fold *fold;         /* the one fold of this attempt, renewed whenever it decides */
+    const struct run_state *state; /* what the fold gives */
     struct attempt attempt;
     struct node_agents *nodes; /* NULL: none */
     struct foreign foreign;    /* zeroed when the trainer is ours */
@@ -138,7 +139,7 @@ static void nodes_start(struct agent *a)
 /* What the trainer chooses its saves by and cannot know itself. */
 static void cadence_args(struct agent *a, const char *args[], size_t *n)
 {
-    double mtbf_s = pace_mtbf_s(&a->state), save_s = pace_save_s(&a->state);
+    double mtbf_s = pace_mtbf_s(a->state), save_s = pace_save_s(a->state);
     if (mtbf_s > 0)
         args[(*n)++] = arena_printf(&a->arena, "--mtbf=%.6gs", mtbf_s);
     if (save_s > 0)
@@ -157,7 +158,7 @@ static int trainer_command(struct agent *a, struct command *out, struct err *err
     /* the run's events say how it ended; mpirun would hold a status other than 0 back for two seconds */
     const char *args[16] = {"train", "--run", run_json, "--plan", plan_json, "--run-dir", a->conf->run_dir, "--attempt", attempt, "--stop-ok"};
     size_t n = 10;
-    if (a->state.saved_step > 0)
+    if (a->state->saved_step > 0)
         args[n++] = "--resume";
     if (a->work.run.ckpt_every_steps == 0)
         cadence_args(a, args, &n);
@@ -195,7 +196,7 @@ static int trainer_start(struct agent *a, struct sched_step **step, struct err *
     spec.log_path = log;
     spec.ranks = a->work.foreign ? 1 : (int)layout_world(&a->work.plan.layout);
     if (a->work.foreign)
-        rc = foreign_open(&a->foreign, &a->work.wrap, &a->state, &a->attempt, log, err);
+        rc = foreign_open(&a->foreign, &a->work.wrap, a->state, &a->attempt, log, err);
     else
         ranks_place(a, &spec);
     if (rc < 0 || (rc = sched_step_start(a->work.steps, &spec, step, err)) < 0)
@@ -323,20 +324,17 @@ static int stop_learn(struct agent *a, struct err *err)
 static int trainer_linger(struct agent *a, struct err *err)
 {
     struct lease_watch owner = {.quiet_s = 0};
-    struct run_state now;
     int rc = 0;
     while (rc == 0 && !a->work.foreign && owner_lives(&owner, a->conf->run_dir, a->attempt.number, RANK0_SILENT_S) && !hangs(a))
         rc = notices_take(a, HELD_LOOK_MS, err);
-    run_state_init(&now);
     if (rc == 0)
-        rc = run_state_load(a->conf->run_dir, &now, err);
-    const struct run_attempt *told = attempt_told(&now, a->attempt.number);
+        rc = run_fold_renew(a->fold, err);
+    const struct run_attempt *told = attempt_told(a->state, a->attempt.number);
     bool explained = told && (told->done || told->stopped);
     if (rc == 0 && !explained && !a->stop_requested)
         rc = stop_learn(a, err);
     while (rc == 0 && a->work.foreign && a->stop_requested && foreign_lives(&a->foreign, a->conf->run_dir) && !hangs(a))
         rc = notices_take(a, HELD_LOOK_MS, err);
-    run_state_release(&now);
     return rc;
 }
 
@@ -368,7 +366,7 @@ static void node_lost_look(struct agent *a)
 
 static void owner_heed(struct agent *a)
 {
-    enum run_wish wish = a->stop_requested ? WISH_RUN : owner_look(&a->owner, a->conf->run_dir);
+    enum run_wish wish = a->stop_requested ? WISH_RUN : owner_look(&a->owner, a->conf->run_dir, a->fold);
     if (wish != WISH_RUN)
         stop_request(a, SIGTERM, wish == WISH_PAUSE ? "by 'reel pause'" : "by 'reel cancel'");
 }
@@ -390,7 +388,7 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
             foreign_follow(&a->foreign, end->ended);
         if (rc < 0 || end->ended)
             return rc;
-        if (!a->stop_requested && limit_is_due(&a->limit) && limit_look(&a->limit, &a->work, a->conf->run_dir))
+        if (!a->stop_requested && limit_is_due(&a->limit) && limit_look(&a->limit, &a->work, a->fold))
             limit_tell(a);
         if (a->stop_requested && clock_mono_s() - a->told_mono >= TELL_EVERY_S)
             trainer_tell(a);
@@ -424,9 +422,9 @@ static int signals_take(struct agent *a, struct err *err)
  * a command by hand has looked, and does not wait. */
 static int space_wait(struct agent *a, struct err *err)
 {
-    double now = clock_wall_s(), until = run_state_not_before(&a->state, now), left_s = until - now, from_s = clock_mono_s();
+    double now = clock_wall_s(), until = run_state_not_before(a->state, now), left_s = until - now, from_s = clock_mono_s();
     const char *saves = a->work.foreign ? a->work.wrap.saves : NULL;
-    int64_t needed = space_needed(&a->state), room = space_left(a->conf->run_dir, saves);
+    int64_t needed = space_needed(a->state), room = space_left(a->conf->run_dir, saves);
     bool low = room < needed;
     int rc = 0;
     if (left_s <= 0 || (a->work.foreign && !a->work.sched))
@@ -461,7 +459,7 @@ static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *
 }
 
 static int lock_take(struct agent *a, struct err *err) { return attempt_lock(&a->attempt, err); }
-static int claim(struct agent *a, struct err *err) { return attempt_claim(&a->attempt, &a->state, a->before, err); }
+static int claim(struct agent *a, struct err *err) { return attempt_claim(&a->attempt, a->state, a->before, err); }
 
 /* ---- one attempt ---- */
 
@@ -492,17 +490,16 @@ static int attempt_settle(struct agent *a, enum attempt_cause cause, const struc
     }
     for (int told = attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail); word_wait(a, told);)
         told = attempt_flush(&a->attempt);
-    run_state_release(&a->state);
-    int rc = run_state_load(a->conf->run_dir, &a->state, err);
-    if (rc < 0 || (rc = run_state_end(&a->state, a->attempt.number, cause, detail, err)) < 0)
+    int rc = run_fold_renew(a->fold, err);
+    if (rc < 0 || (rc = run_state_end(run_fold_suppose(a->fold), a->attempt.number, cause, detail, err)) < 0)
         return rc;
     if (a->stop_requested && a->ending.why == SCHED_END_NONE) /* told while it waited for room, perhaps by who cancels the job */
-        work_cancelled(&a->work, a->conf->run_dir, &a->state, &a->ending);
-    enum run_next next = run_state_next(&a->state, &a->work.budget, why);
+        work_cancelled(&a->work, a->conf->run_dir, run_fold_suppose(a->fold), &a->ending);
+    enum run_next next = run_state_next(a->state, &a->work.budget, why);
     if (next == RUN_NEXT_REQUEUE && is_unexplained(a))
         requeue_withhold(a);
     else
-        successor_settle(a->conf, &a->work, &a->attempt, &a->state, next);
+        successor_settle(a->conf, &a->work, &a->attempt, a->fold, next);
     log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number, attempt_cause_names[cause],
             *why ? ": " : "", next == RUN_NEXT_REQUEUE ? detail : why);
     *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
@@ -523,8 +520,8 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
 {
     char how[64], more[ATTEMPT_ENDING_BYTES] = "";
     const char *who = a->ending.who;
-    if (a->state.wish == WISH_CANCEL) {
-        snprintf(detail, STATE_TEXT_BYTES, "%s", a->state.cancel_by[0] ? a->state.cancel_by : "cancelled by 'reel cancel'");
+    if (a->state->wish == WISH_CANCEL) {
+        snprintf(detail, STATE_TEXT_BYTES, "%s", *a->state->cancel_by ? a->state->cancel_by : "cancelled by 'reel cancel'");
         return;
     }
     if (a->ending.why == SCHED_END_CANCELLED) {
@@ -557,11 +554,10 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
         attempt_misunderstood_note(&a->attempt, end->exit_code);
     if (a->work.foreign && end->exit_code == WRAP_AGAIN)
         stop_request(a, SIGTERM, "at the trainer");
-    run_state_release(&a->state);
-    int rc = run_state_load(a->conf->run_dir, &a->state, err);
+    int rc = run_fold_renew(a->fold, err);
     if (rc < 0)
         return rc;
-    const struct run_attempt *told = attempt_told(&a->state, a->attempt.number);
+    const struct run_attempt *told = attempt_told(a->state, a->attempt.number);
     if (told && told->stopped) /* the exit status of srun does not tell: 0 for a step that was cancelled */
         stop_request(a, SIGTERM, "at the trainer");
     bool done = told && told->done; /* the run may have been made longer meanwhile: then it goes on */
@@ -575,8 +571,8 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     if (!done)
         node_lost_look(a);
     struct attempt_evidence evidence = {
-        .done = done, .stop_requested = a->stop_requested, .cancel_requested = a->state.wish == WISH_CANCEL,
-        .pause_requested = a->state.wish == WISH_PAUSE, .ending = a->ending.why,
+        .done = done, .stop_requested = a->stop_requested, .cancel_requested = a->state->wish == WISH_CANCEL,
+        .pause_requested = a->state->wish == WISH_PAUSE, .ending = a->ending.why,
         .time_limit_near = a->stop_requested && near_time_limit(a), .hung = a->hung, .node_lost = a->node_lost,
         .ours = !a->work.foreign,
         .disk_full = a->work.foreign ? foreign_is_full(&a->foreign, a->conf->run_dir, end)
@@ -610,7 +606,7 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     event_started(a);
     if (a->work.foreign && foreign_is_done(&a->work.wrap))
         return attempt_finish(a, &end, exit_code, err);
-    successor_prepare(a->conf, &a->work, a->state.run);
+    successor_prepare(a->conf, &a->work, a->fold);
     snprintf(logs, sizeof logs, "%s/logs", a->conf->run_dir);
     if ((rc = space_wait(a, err)) == 0 && a->stop_requested)
         return attempt_finish(a, &end, exit_code, err);
@@ -631,13 +627,12 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
 static int budget_look(struct agent *a, bool *spent, struct err *err)
 {
     char why[STATE_TEXT_BYTES];
-    run_state_release(&a->state);
-    int rc = run_state_load(a->conf->run_dir, &a->state, err);
-    enum run_next next = rc == 0 ? run_state_next(&a->state, &a->work.budget, why) : RUN_NEXT_WAIT;
+    int rc = run_fold_renew(a->fold, err);
+    enum run_next next = rc == 0 ? run_state_next(a->state, &a->work.budget, why) : RUN_NEXT_WAIT;
     *spent = next == RUN_NEXT_FAILED || (next == RUN_NEXT_CANCELLED && !a->work.foreign); /* who submits a script again means it */
     if (*spent) {
-        log_msg(LOG_WARN, "run %s is over: %s", a->state.run, why);
-        successor_settle(a->conf, &a->work, &a->attempt, &a->state, next);
+        log_msg(LOG_WARN, "run %s is over: %s", a->state->run, why);
+        successor_settle(a->conf, &a->work, &a->attempt, a->fold, next);
     }
     return rc;
 }
@@ -647,11 +642,19 @@ static void agent_release(struct agent *a)
     foreign_close(&a->foreign);
     node_agents_free(a->nodes);
     work_release(&a->work);
-    run_state_release(&a->state);
+    run_fold_close(a->fold);
     arena_release(&a->arena);
     if (a->signal_fd >= 0)
         close(a->signal_fd);
     attempt_release(&a->attempt);
+}
+
+static int fold_open(struct agent *a, struct err *err)
+{
+    int rc = run_fold_open(a->conf->run_dir, &a->fold, err);
+    if (rc == 0)
+        a->state = run_fold_state(a->fold);
+    return rc;
 }
 
 int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
@@ -659,28 +662,30 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
     struct agent a = {.conf = conf, .signal_fd = -1, .log_bytes = -1};
     bool spent = false;
     attempt_init(&a.attempt, conf->run_dir, &a.work.self);
-    run_state_init(&a.state);
     arena_init(&a.arena, 0);
     int rc = signals_take(&a, err);
     if (rc == 0)
         rc = work_load(&a.work, conf->run_dir, conf->home, err);
     if (rc == 0)
+        rc = fold_open(&a, err);
+    if (rc == 0)
         rc = begin_wait(&a, lock_take, err);
     if (rc == 0)
-        rc = run_state_load(conf->run_dir, &a.state, err);
+        rc = run_fold_renew(a.fold, err);
     if (rc < 0)
         goto out;
-    if (a.state.done || a.state.wish != WISH_RUN) {
-        log_msg(LOG_INFO, "run %s is %s: nothing to do", a.state.run, run_state_word(&a.state, &a.work.budget));
-        *exit_code = a.state.done ? 0 : 1;
+    if (a.state->done || a.state->wish != WISH_RUN) {
+        log_msg(LOG_INFO, "run %s is %s: nothing to do", a.state->run, run_state_word(a.state, &a.work.budget));
+        *exit_code = a.state->done ? 0 : 1;
         goto out;
     }
-    if (!a.work.foreign && successor_aside(conf, &a.work, a.state.run)) {
+    if (!a.work.foreign && successor_aside(conf, &a.work, a.fold)) {
         *exit_code = 0;
         goto out;
     }
-    a.before = attempt_before(&a.attempt, &a.state, a.work.sched);
-    if ((rc = begin_wait(&a, claim, err)) == 0 && (rc = work_changes_take(&a.work, &a.attempt, &a.state, err)) == 0 && (rc = budget_look(&a, &spent, err)) == 0) {
+    a.before = attempt_before(&a.attempt, a.state, a.work.sched);
+    if ((rc = begin_wait(&a, claim, err)) == 0 && (rc = work_changes_take(&a.work, &a.attempt, a.state, err)) == 0 &&
+        (rc = budget_look(&a, &spent, err)) == 0) {
         *exit_code = 1;
         rc = spent ? 0 : attempt_run(&a, exit_code, err);
     }

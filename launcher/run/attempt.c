@@ -346,19 +346,17 @@ int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_e
     return rc;
 }
 
-int attempt_mourn(struct attempt *a, int signo, enum sched_end why, struct err *err)
+int attempt_mourn(struct attempt *a, struct run_fold *fold, int signo, enum sched_end why,
+                  struct err *err)
 {
-    struct run_state state;
-    run_state_init(&state);
     int rc = attempt_lock(a, err);
     if (rc == 0)
-        rc = run_state_load(a->run_dir, &state, err);
+        rc = run_fold_renew(fold, err);
     if (rc == 0)
-        rc = silent_close(a, &state, signo, why, &a->log, err);
+        rc = silent_close(a, run_fold_state(fold), signo, why, &a->log, err);
     if (rc < 0) {
         evlog_close(a->log);
         a->log = NULL;
     }
-    run_state_release(&state);
     return rc;
 }

@@ -47,9 +47,11 @@ int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_e
 /* False: a newer attempt was claimed, and the run is no longer this one's to end or to bring back. */
 bool attempt_is_newest(const struct attempt *a);
 
-/* For the guard: opens the log of the newest attempt, whose agent died of this signal, and ends the attempt if its end is open. Waits for
- * what the agent left behind to let go of the lock. why: as the scheduler has it. */
-int attempt_mourn(struct attempt *a, int signo, enum sched_end why, struct err *err);
+/* For the guard: opens the log of the newest attempt, whose agent died of this signal, and ends the
+ * attempt if its end is open. Waits for what the agent left behind to let go of the lock, and
+ * renews the fold under it. why: as the scheduler has it. */
+int attempt_mourn(struct attempt *a, struct run_fold *fold, int signo, enum sched_end why,
+                  struct err *err);
 
 /* A full disk must not end the training it reports on: events wait in memory for room, and a lost one is a warning. */
 void attempt_event(struct attempt *a, struct evlog_event *e);

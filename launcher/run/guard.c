@@ -47,13 +47,14 @@ static int room_wait(const sigset_t *signals)
 }
 
 /* With no room for a word it waits, for nobody else would bring the run back; told to stop, it gives the job back. */
-static int mourn(struct attempt *attempt, struct work *work, int signo, enum sched_end why, const sigset_t *signals, struct err *err)
+static int mourn(struct attempt *attempt, struct work *work, struct run_fold *fold, int signo,
+                 enum sched_end why, const sigset_t *signals, struct err *err)
 {
-    int rc = attempt_mourn(attempt, signo, why, err), notice = 0;
+    int rc = attempt_mourn(attempt, fold, signo, why, err), notice = 0;
     if (rc == ERR_FULL)
         log_msg(LOG_WARN, "the end of a killed agent is not written yet: %s", err->text);
     while (rc == ERR_FULL && work->sched && (notice = room_wait(signals)) == 0)
-        rc = attempt_mourn(attempt, signo, why, err);
+        rc = attempt_mourn(attempt, fold, signo, why, err);
     if (rc == ERR_FULL)
         work_give_back(work, attempt, notice == SIGTERM);
     return rc;
@@ -64,26 +65,27 @@ static int aftermath(const struct agent_conf *conf, int signo, const sigset_t *s
 {
     struct attempt attempt;
     struct work work = {0};
-    struct run_state state;
+    struct run_fold *fold = NULL;
     char why[STATE_TEXT_BYTES];
-    run_state_init(&state);
     attempt_init(&attempt, conf->run_dir, &work.self);
     struct sched_ending ending = {0};
     int rc = work_load(&work, conf->run_dir, conf->home, err);
     if (rc == 0)
         work_ending(&work, false, &ending);
-    if (rc == 0 && (rc = mourn(&attempt, &work, signo, ending.why, signals, err)) == 0)
-        rc = run_state_load(conf->run_dir, &state, err);
+    if (rc == 0)
+        rc = run_fold_open(conf->run_dir, &fold, err);
+    if (rc == 0 && (rc = mourn(&attempt, &work, fold, signo, ending.why, signals, err)) == 0)
+        rc = run_fold_renew(fold, err);
     if (rc == 0) {
-        enum run_next next = run_state_next(&state, &work.budget, why);
+        enum run_next next = run_state_next(run_fold_state(fold), &work.budget, why);
         log_msg(LOG_WARN, "the agent died of signal %d%s%s", signo, *why ? ": " : "", why);
         if (attempt.log)
-            successor_settle(conf, &work, &attempt, &state, next);
+            successor_settle(conf, &work, &attempt, fold, next);
         *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
     }
     work_release(&work);
     attempt_release(&attempt);
-    run_state_release(&state);
+    run_fold_close(fold);
     return rc;
 }
 

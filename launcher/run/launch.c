@@ -245,7 +245,7 @@ int launch_owner_check(const struct launch *l, struct err *err)
                    "give the command as that user", l->run_id, owner ? owner->pw_name : name);
 }
 
-int launch_lock(const struct launch *l, struct lease **lock, struct run_state *state, struct err *err)
+static int lock_take(const struct launch *l, struct lease **lock, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/claims", l->run_dir);
@@ -255,7 +255,14 @@ int launch_lock(const struct launch *l, struct lease **lock, struct run_state *s
     int rc = lease_take(path, 30, lock, err);
     if (rc < 0)
         return file_exists(l->run_dir) ? rc : gone(l, err);
-    return run_state_load(l->run_dir, state, err);
+    return 0;
+}
+
+int launch_lock(const struct launch *l, struct lease **lock, struct run_state *state,
+                struct err *err)
+{
+    int rc = lock_take(l, lock, err);
+    return rc < 0 ? rc : run_state_load(l->run_dir, state, err);
 }
 
 /* self: the job it comes after, own: and that is the one this process runs in. */
@@ -316,21 +323,23 @@ static bool successor_waits(struct sched *s, const struct run_state *state, cons
     return waits;
 }
 
-int launch_successor(const struct launch *l, struct sched *s, const struct sched_self *self, char id[SCHED_ID_BYTES], struct err *err)
+int launch_successor(const struct launch *l, struct sched *s, const struct sched_self *self,
+                     struct run_fold *fold, char id[SCHED_ID_BYTES], struct err *err)
 {
-    struct run_state state;
+    const struct run_state *state = run_fold_state(fold);
     struct lease *lock = NULL;
-    run_state_init(&state);
-    int rc = launch_lock(l, &lock, &state, err);
-    if (rc == 0 && strcmp(state.token, self->token) != 0 && strcmp(state.after, self->token) != 0)
-        rc = err_set(err, ERR_BUSY, "job %s was replaced by a newer submission (token %s)", self->id, state.token);
-    if (rc == 0 && state.wish != WISH_RUN)
-        rc = err_set(err, ERR_BUSY, "the run is %s", run_state_word(&state, &l->budget));
-    if (rc == 0 && successor_waits(s, &state, self->token))
-        snprintf(id, SCHED_ID_BYTES, "%s", state.job_id);
+    int rc = lock_take(l, &lock, err);
+    if (rc == 0)
+        rc = run_fold_renew(fold, err);
+    if (rc == 0 && strcmp(state->token, self->token) != 0 && strcmp(state->after, self->token) != 0)
+        rc = err_set(err, ERR_BUSY, "job %s was replaced by a newer submission (token %s)",
+                     self->id, state->token);
+    if (rc == 0 && state->wish != WISH_RUN)
+        rc = err_set(err, ERR_BUSY, "the run is %s", run_state_word(state, &l->budget));
+    if (rc == 0 && successor_waits(s, state, self->token))
+        snprintf(id, SCHED_ID_BYTES, "%s", state->job_id);
     else if (rc == 0)
-        rc = submit_locked(l, s, &state, self, true, id, err);
-    run_state_release(&state);
+        rc = submit_locked(l, s, state, self, true, id, err);
     lease_drop(lock);
     return rc;
 }

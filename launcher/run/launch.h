@@ -73,8 +73,9 @@ void launch_wish_poke(const struct launch *l);
 
 /* For the job of this run that runs now: a successor, which starts when that has ended. The one there is if it may still start, else a
  * new one, *id. A run whose site lets no job run again (PreemptMode=CANCEL) goes on by it, with nobody alive to look after it.
- * ERR_BUSY: another submission has taken the run over. */
-int launch_successor(const struct launch *l, struct sched *s, const struct sched_self *self, char id[SCHED_ID_BYTES], struct err *err);
+ * ERR_BUSY: another submission has taken the run over. fold: of the run, is renewed. */
+int launch_successor(const struct launch *l, struct sched *s, const struct sched_self *self,
+                     struct run_fold *fold, char id[SCHED_ID_BYTES], struct err *err);
 
 /* What a job finds in its environment: "successor", or anything else for "requeue". */
 #define LAUNCH_AGAIN_ENV "REEL_JOB_AGAIN"

@@ -44,28 +44,27 @@ static void ends_ask(struct limit *l, struct work *w, double now)
     l->ends_mono = ending.limit_at > 0 ? now + limit_left_s(&ending, now - l->begun_mono) : 0;
 }
 
-static double lead_now(const struct limit *l, const char *run_dir)
+static double lead_now(const struct limit *l, struct run_fold *fold)
 {
-    struct run_state s;
+    const struct run_state *s = run_fold_state(fold);
     struct err err = {0};
     double submitted_s = 0, lead_s = l->lead_s;
     const char *text = getenv(LIMIT_SAVE_ENV);
-    run_state_init(&s);
     if (text && num_parse_f64(text, LIMIT_SAVE_ENV, &submitted_s, &err) < 0)
         log_msg(LOG_WARN, "%s", err.text);
-    if (run_state_load(run_dir, &s, &err) == 0)
-        lead_s = limit_lead_s(l->ends_mono - l->begun_mono, fmax(submitted_s, pace_save_s(&s)), s.last.step >= 0 ? s.last.step_s : 0);
-    run_state_release(&s);
+    if (run_fold_renew(fold, NULL) == 0)
+        lead_s = limit_lead_s(l->ends_mono - l->begun_mono, fmax(submitted_s, pace_save_s(s)),
+                              s->last.step >= 0 ? s->last.step_s : 0);
     return lead_s;
 }
 
-bool limit_look(struct limit *l, struct work *w, const char *run_dir)
+bool limit_look(struct limit *l, struct work *w, struct run_fold *fold)
 {
     double now = clock_mono_s();
     ends_ask(l, w, now);
     if (l->ends_mono <= 0)
         return false;
-    l->lead_s = lead_now(l, run_dir);
+    l->lead_s = lead_now(l, fold);
     l->look_mono = l->ends_mono - l->lead_s;
     return now >= l->look_mono;
 }

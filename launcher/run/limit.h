@@ -1,13 +1,14 @@
 /* limit: the agent's own notice before the end of its job's time limit.
  *
- * A scheduler sends the signal that a submission asked for, so long before the end as was known then; where the limit is the partition's
- * nobody asked for one. The agent knows when its job ends (sched_ending), and how long saves took: it raises the notice itself, so long
- * before the end that a save and the step it waits for fit in twice over. It looks twice at least, for limits can be changed and saves get
- * longer: when half of the time has passed, and when the notice is due.
+ * A scheduler sends the signal that a submission asked for, so long before the end as was known
+ * then; where the limit is the partition's nobody asked for one. The agent knows when its job ends
+ * (sched_ending), and how long saves took: it raises the notice itself, so long before the end that
+ * a save and the step it waits for fit in twice over. It looks twice at least, for limits can be
+ * changed and saves get longer: when half of the time has passed, and when the notice is due.
  *
  *     struct limit l;
  *     limit_init(&l, time_limit_s);                                       // as the attempt begins; 0: none
- *     if (limit_is_due(&l) && limit_look(&l, &work, run_dir)) …           // now and then; true: save and stop now
+ *     if (limit_is_due(&l) && limit_look(&l, &work, fold)) … // now and then; true: save and stop
  */
 #ifndef LAUNCHER_RUN_LIMIT_H
 #define LAUNCHER_RUN_LIMIT_H
@@ -31,6 +32,6 @@ void limit_init(struct limit *l, double time_limit_s);
 double limit_left_s(const struct sched_ending *e, double lasted_s);
 bool limit_is_due(const struct limit *l);
 /* Asks the scheduler when the job ends now, and the run's record how long saves take. */
-bool limit_look(struct limit *l, struct work *w, const char *run_dir);
+bool limit_look(struct limit *l, struct work *w, struct run_fold *fold);
 
 #endif

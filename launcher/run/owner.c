@@ -8,11 +8,10 @@
 
 enum { LOOKS = 12 }; /* after a change, four a second: two changes of a folder within 2 s may have one time */
 
-enum run_wish owner_look(struct owner_watch *w, const char *run_dir)
+enum run_wish owner_look(struct owner_watch *w, const char *run_dir, struct run_fold *fold)
 {
     char path[LIMIT_PATH_BYTES];
     struct stat st;
-    struct run_state now;
     snprintf(path, sizeof path, "%s/events", run_dir);
     if (stat(path, &st) < 0)
         return WISH_RUN;
@@ -22,8 +21,5 @@ enum run_wish owner_look(struct owner_watch *w, const char *run_dir)
     if (w->looks == 0)
         return WISH_RUN;
     w->looks--;
-    run_state_init(&now);
-    enum run_wish wish = run_state_load(run_dir, &now, NULL) == 0 ? now.wish : WISH_RUN;
-    run_state_release(&now);
-    return wish;
+    return run_fold_renew(fold, NULL) == 0 ? run_fold_state(fold)->wish : WISH_RUN;
 }

@@ -12,7 +12,8 @@ struct owner_watch { /* begins zeroed */
     int looks;             /* that are left since it changed */
 };
 
-/* Asked several times a second, of a few files' worth of work where something changed: WISH_RUN as long as nothing else is known. */
-enum run_wish owner_look(struct owner_watch *w, const char *run_dir);
+/* Asked several times a second; renews the fold where something changed. WISH_RUN as long as
+ * nothing else is known. */
+enum run_wish owner_look(struct owner_watch *w, const char *run_dir, struct run_fold *fold);
 
 #endif

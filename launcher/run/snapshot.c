@@ -56,7 +56,18 @@ static bool log_goes_on(const char *run_dir, const struct snapshot_log *log)
     return evlog_tail_hash(path, log->offset, &hash, NULL) == 0 && hash == log->tail_hash;
 }
 
-static bool logs_go_on(const char *run_dir, const struct snapshot_log *logs, size_t n)
+bool snapshot_logs_hash(const char *run_dir, struct snapshot_log *logs, size_t n)
+{
+    char path[LIMIT_PATH_BYTES + LIMIT_NAME_BYTES];
+    for (size_t i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/events/%s", run_dir, logs[i].name);
+        if (evlog_tail_hash(path, logs[i].offset, &logs[i].tail_hash, NULL) < 0)
+            return false;
+    }
+    return true;
+}
+
+bool snapshot_logs_go_on(const char *run_dir, const struct snapshot_log *logs, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!log_goes_on(run_dir, &logs[i]))
@@ -91,7 +102,7 @@ bool snapshot_load(const char *run_dir, struct run_state *state, struct snapshot
     snprintf(path, sizeof path, "%s/state.snapshot", run_dir);
     bool taken = file_read(path, MAX_BYTES, &text, NULL) == 0 && is_whole(&text, &head) && parts_take(&text, &head, state, logs);
     str_release(&text);
-    if (taken && !logs_go_on(run_dir, *logs, (size_t)head.n_logs)) {
+    if (taken && !snapshot_logs_go_on(run_dir, *logs, (size_t)head.n_logs)) {
         run_state_release(state);
         free(*logs);
         taken = false;
@@ -101,16 +112,13 @@ bool snapshot_load(const char *run_dir, struct run_state *state, struct snapshot
     return taken;
 }
 
-void snapshot_save(const char *run_dir, const struct run_state *state, struct snapshot_log *logs, size_t n_logs)
+void snapshot_save(const char *run_dir, const struct run_state *state,
+                   const struct snapshot_log *logs, size_t n_logs)
 {
-    char path[LIMIT_PATH_BYTES + LIMIT_NAME_BYTES];
+    char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
     struct head head;
     bool known = head_make(state->n_attempts, (int64_t)n_logs, &head);
-    for (size_t i = 0; i < n_logs && known; i++) {
-        snprintf(path, sizeof path, "%s/events/%s", run_dir, logs[i].name);
-        known = evlog_tail_hash(path, logs[i].offset, &logs[i].tail_hash, NULL) == 0;
-    }
     str_addn(&text, &head, sizeof head);
     str_addn(&text, state, sizeof *state);
     if (state->n_attempts)

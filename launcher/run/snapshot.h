@@ -19,7 +19,13 @@ struct snapshot_log {
 
 /* True, and both as they were saved, when there is one that can be used; *state must be initialised, *logs is new. */
 bool snapshot_load(const char *run_dir, struct run_state *state, struct snapshot_log **logs, size_t *n_logs);
-/* Fills in tail_hash. That it cannot be written is no error. */
-void snapshot_save(const char *run_dir, const struct run_state *state, struct snapshot_log *logs, size_t n_logs);
+/* Fills in tail_hash of each; false if one cannot be read. */
+bool snapshot_logs_hash(const char *run_dir, struct snapshot_log *logs, size_t n);
+/* Returns whether each still has the bytes that stood before its place then. */
+bool snapshot_logs_go_on(const char *run_dir, const struct snapshot_log *logs, size_t n);
+/* Writes the state, folded from logs whose tail_hash is known. That it cannot be written is no
+ * error. */
+void snapshot_save(const char *run_dir, const struct run_state *state,
+                   const struct snapshot_log *logs, size_t n_logs);
 
 #endif

@@ -135,6 +135,12 @@ int run_state_load(const char *run_dir, struct run_state *s, struct err *err);
 struct run_fold;
 int run_fold_open(const char *run_dir, struct run_fold **out, struct err *err);
 int run_fold_update(struct run_fold *f, struct err *err);
+/* The same for who decides by it: what it gives is what run_state_load gives now. The logs are
+ * opened again, for a shared file system may show only then what other hosts have written, and are
+ * read from their beginning if one has a place that could not be read. */
+int run_fold_renew(struct run_fold *f, struct err *err);
+/* Returns its state, to add what no log could take. That holds until the fold is renewed. */
+struct run_state *run_fold_suppose(struct run_fold *f);
 const struct run_state *run_fold_state(const struct run_fold *f);
 int64_t run_fold_events(const struct run_fold *f); /* events it read itself, and not from a snapshot */
 void run_fold_close(struct run_fold *f);

@@ -24,8 +24,11 @@ struct run_fold {
     struct run_state state;
     struct fold_log *logs;
     size_t n_logs;
+    struct snapshot_log *notes; /* how far the logs were read; NULL: to be read anew */
+    size_t n_notes;
     int64_t events; /* read by this fold */
-    bool failed;    /* an event may have been read and not folded */
+    bool begun;     /* it has been renewed before */
+    bool spoilt;    /* an event may have been read and not folded, or another was made up */
 };
 
 /* ---- the snapshot ---- */
@@ -61,22 +64,28 @@ static int log_add(struct run_fold *f, const char *name, struct err *err)
     return rc;
 }
 
+/* Opens the logs where reading them stopped; with nothing of the run where that fails. */
+static void logs_resume(struct run_fold *f, const struct snapshot_log *logs, size_t n)
+{
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        if ((rc = log_add(f, logs[i].name, NULL)) == 0)
+            rc = evlog_reader_resume(f->logs[i].reader, logs[i].offset, logs[i].seq, NULL);
+    if (rc == 0)
+        return;
+    logs_close(f);
+    run_state_release(&f->state);
+}
+
 /* Goes on from the snapshot, if there is one that can be used; with nothing otherwise. */
 static void snapshot_take(struct run_fold *f)
 {
     struct snapshot_log *logs = NULL;
     size_t n = 0;
-    int rc = 0;
     if (!snapshot_load(f->run_dir, &f->state, &logs, &n))
         return;
-    for (size_t i = 0; i < n && rc == 0; i++)
-        if ((rc = log_add(f, logs[i].name, NULL)) == 0)
-            rc = evlog_reader_resume(f->logs[i].reader, logs[i].offset, logs[i].seq, NULL);
+    logs_resume(f, logs, n);
     free(logs);
-    if (rc < 0) {
-        logs_close(f);
-        run_state_release(&f->state);
-    }
 }
 
 /* False for a log that a snapshot cannot stand on: a place in it cannot be read, it was cut while we read it, or its name is too long. What
@@ -92,18 +101,29 @@ static bool log_note(const struct fold_log *log, struct snapshot_log *out)
     return (size_t)snprintf(out->name, sizeof out->name, "%s", log->name) < sizeof out->name;
 }
 
+/* Notes how far the logs were read, if every one can be gone on with from there. */
+static void logs_note(struct run_fold *f)
+{
+    free(f->notes);
+    f->notes = calloc(f->n_logs + 1, sizeof *f->notes);
+    f->n_notes = f->n_logs;
+    bool good = f->notes && !f->spoilt;
+    for (size_t i = 0; i < f->n_logs && good; i++)
+        good = log_note(&f->logs[i], &f->notes[i]);
+    if (good && snapshot_logs_hash(f->run_dir, f->notes, f->n_notes))
+        return;
+    free(f->notes);
+    f->notes = NULL;
+}
+
 /* Keeps what was folded for the next who asks, if it was much. */
 static void snapshot_keep(struct run_fold *f)
 {
-    if (f->failed || f->events < SNAPSHOT_EVENTS)
+    if (f->spoilt || f->events < SNAPSHOT_EVENTS)
         return;
-    struct snapshot_log *logs = calloc(f->n_logs + 1, sizeof *logs);
-    bool good = logs != NULL;
-    for (size_t i = 0; i < f->n_logs && good; i++)
-        good = log_note(&f->logs[i], &logs[i]);
-    if (good)
-        snapshot_save(f->run_dir, &f->state, logs, f->n_logs);
-    free(logs);
+    logs_note(f);
+    if (f->notes)
+        snapshot_save(f->run_dir, &f->state, f->notes, f->n_notes);
     f->events = 0;
 }
 
@@ -130,6 +150,7 @@ void run_fold_close(struct run_fold *f)
     snapshot_keep(f);
     logs_close(f);
     free(f->logs);
+    free(f->notes);
     free(f->events_dir);
     free(f->run_dir);
     run_state_release(&f->state);
@@ -197,8 +218,41 @@ int run_fold_update(struct run_fold *f, struct err *err)
         rc = log_fold(f, &f->logs[i], err);
         f->state.damaged_records += (int64_t)evlog_reader_damage(f->logs[i].reader, &list);
     }
-    f->failed = f->failed || rc < 0;
+    f->spoilt = f->spoilt || rc < 0;
     return rc;
+}
+
+/* Opens the logs anew where they were left; they, or the state, from their beginning if that has
+ * changed. */
+static void fold_reopen(struct run_fold *f)
+{
+    bool goes_on = f->notes && !f->spoilt && snapshot_logs_go_on(f->run_dir, f->notes, f->n_notes);
+    logs_close(f);
+    if (goes_on) {
+        logs_resume(f, f->notes, f->n_notes);
+        return;
+    }
+    run_state_release(&f->state);
+    f->spoilt = false;
+    snapshot_take(f);
+}
+
+int run_fold_renew(struct run_fold *f, struct err *err)
+{
+    if (f->begun)
+        fold_reopen(f);
+    f->begun = true;
+    int rc = run_fold_update(f, err);
+    if (rc == 0)
+        snapshot_keep(f);
+    logs_note(f);
+    return rc;
+}
+
+struct run_state *run_fold_suppose(struct run_fold *f)
+{
+    f->spoilt = true;
+    return &f->state;
 }
 
 int run_state_load(const char *run_dir, struct run_state *s, struct err *err)

@@ -15,21 +15,22 @@ static bool wanted(const struct work *w)
     return w->sched && how && strcmp(how, again_names[AGAIN_SUCCESSOR]) == 0;
 }
 
-static int submit(const struct agent_conf *conf, const struct work *w, const char *run_id, char id[SCHED_ID_BYTES], struct err *err)
+static int submit(const struct agent_conf *conf, const struct work *w, struct run_fold *fold,
+                  char id[SCHED_ID_BYTES], struct err *err)
 {
     struct launch l = {.home = conf->home, .bin_dir = conf->bin_dir, .budget = w->run.budget};
-    snprintf(l.run_id, sizeof l.run_id, "%s", run_id);
+    snprintf(l.run_id, sizeof l.run_id, "%s", run_fold_state(fold)->run);
     snprintf(l.run_dir, sizeof l.run_dir, "%s", conf->run_dir);
-    return launch_successor(&l, w->sched, &w->self, id, err);
+    return launch_successor(&l, w->sched, &w->self, fold, id, err);
 }
 
-void successor_prepare(const struct agent_conf *conf, const struct work *w, const char *run_id)
+void successor_prepare(const struct agent_conf *conf, const struct work *w, struct run_fold *fold)
 {
     char id[SCHED_ID_BYTES];
     struct err err = {0};
     if (!wanted(w))
         return;
-    if (submit(conf, w, run_id, id, &err) < 0)
+    if (submit(conf, w, fold, id, &err) < 0)
         log_msg(LOG_WARN, "no successor yet, to be tried again at the end: %s", err.text);
     else
         log_msg(LOG_INFO, "job %s goes on when this one has ended", id);
@@ -41,13 +42,13 @@ static bool outdated(const struct agent_conf *conf, const struct work *w)
     return w->sched && !w->foreign && next_needs_job(conf->run_dir, next_revision_here());
 }
 
-bool successor_aside(const struct agent_conf *conf, const struct work *w, const char *run_id)
+bool successor_aside(const struct agent_conf *conf, const struct work *w, struct run_fold *fold)
 {
     char id[SCHED_ID_BYTES];
     struct err err = {0};
     if (!outdated(conf, w))
         return false;
-    int rc = submit(conf, w, run_id, id, &err);
+    int rc = submit(conf, w, fold, id, &err);
     if (rc < 0)
         log_msg(LOG_WARN, "this job has other resources than the run asks for now, and goes on with them, for no other can be had: %s", err.text);
     else
@@ -55,12 +56,13 @@ bool successor_aside(const struct agent_conf *conf, const struct work *w, const 
     return rc == 0;
 }
 
-static void bring_back(const struct agent_conf *conf, struct work *w, struct attempt *attempt, const char *run_id)
+static void bring_back(const struct agent_conf *conf, struct work *w, struct attempt *attempt,
+                       struct run_fold *fold)
 {
     char id[SCHED_ID_BYTES];
     struct err err = {0};
     struct evlog_event e;
-    int rc = wanted(w) || outdated(conf, w) ? submit(conf, w, run_id, id, &err) : ERR_STATE;
+    int rc = wanted(w) || outdated(conf, w) ? submit(conf, w, fold, id, &err) : ERR_STATE;
     if (rc == ERR_BUSY) {
         log_msg(LOG_WARN, "%s", err.text);
     } else if (rc < 0) {
@@ -74,11 +76,13 @@ static void bring_back(const struct agent_conf *conf, struct work *w, struct att
     }
 }
 
-void successor_settle(const struct agent_conf *conf, struct work *w, struct attempt *attempt, const struct run_state *state, enum run_next next)
+void successor_settle(const struct agent_conf *conf, struct work *w, struct attempt *attempt,
+                      struct run_fold *fold, enum run_next next)
 {
+    const struct run_state *state = run_fold_state(fold);
     struct err err = {0};
     if (next == RUN_NEXT_REQUEUE)
-        bring_back(conf, w, attempt, state->run);
+        bring_back(conf, w, attempt, fold);
     else if (next != RUN_NEXT_WAIT && wanted(w) && strcmp(state->after, w->self.token) == 0 && state->after[0] &&
              strcmp(state->job_token, state->token) == 0 && sched_cancel(w->sched, state->job_id, &err) < 0)
         log_msg(LOG_WARN, "job %s will start and find nothing to do: %s", state->job_id, err.text);

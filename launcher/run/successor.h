@@ -15,15 +15,17 @@
 #include "launcher/run/agent.h"
 #include "launcher/run/work.h"
 
-/* At the start of an attempt. A failure is a warning: it is tried again at the end. */
-void successor_prepare(const struct agent_conf *conf, const struct work *w, const char *run_id);
+/* fold: of the run; all of these may renew it. At the start of an attempt. A failure is a warning:
+ * it is tried again at the end. */
+void successor_prepare(const struct agent_conf *conf, const struct work *w, struct run_fold *fold);
 
 /* Before an attempt: does the job make room for one that was submitted with what the run asks for now (launcher/run/next.h)? That one is
  * submitted if it is not there yet, and starts when this has ended. */
-bool successor_aside(const struct agent_conf *conf, const struct work *w, const char *run_id);
+bool successor_aside(const struct agent_conf *conf, const struct work *w, struct run_fold *fold);
 
 /* At the end: bring the run back if that is what is next, by the successor or by a requeue, with an event; if the run is over, leave no
  * successor. */
-void successor_settle(const struct agent_conf *conf, struct work *w, struct attempt *attempt, const struct run_state *state, enum run_next next);
+void successor_settle(const struct agent_conf *conf, struct work *w, struct attempt *attempt,
+                      struct run_fold *fold, enum run_next next);
 
 #endif

@@ -196,12 +196,61 @@ static void test_where_none_can_be_written(void **state)
     free(b);
 }
 
+/* Renews a fold that was kept: it reads so many events (-1: all there are), to the state that a new
+ * one has. */
+static void renews(struct run_fold *f, int64_t expected)
+{
+    int64_t all, before = run_fold_events(f);
+    struct err err = {0};
+    if (run_fold_renew(f, &err) < 0)
+        fail_msg("%s", err.text);
+    char *kept = state_text(run_fold_state(f)), *made = load(&all);
+    assert_string_equal(kept, made);
+    if (expected >= 0)
+        assert_int_equal(run_fold_events(f) - before, expected);
+    free(kept);
+    free(made);
+}
+
+/* An agent's fold reads what came since, and is what a new one would be, also where logs did not
+ * just grow. */
+static void test_a_fold_that_is_kept(void **state)
+{
+    char path[400];
+    struct run_fold *f = NULL;
+    struct stat st;
+    (void)state;
+    assert_int_equal(mkdir(snapshot, 0777), 0); /* no snapshot helps here */
+    snprintf(path, sizeof path, "%s/rank0.a2.evlog", events);
+    byte_flip(path, 20000);
+    assert_int_equal(run_fold_open(run_dir, &f, NULL), 0);
+    renews(f, -1);
+    byte_flip(path, 20000); /* the file system has given the place back */
+    renews(f, -1);
+    renews(f, 0);
+    steps_add(STEPS, 100);
+    renews(f, 100);
+    fx_attempt(events, "r", 3, STEPS, STEPS + 4, STEPS + 1000, "crash");
+    renews(f, -1);
+    assert_int_equal(run_state_end(run_fold_suppose(f), 2, CAUSE_CRASH, "made up", NULL), 0);
+    assert_int_equal(run_fold_state(f)->attempts[1].cause, CAUSE_CRASH);
+    renews(f, -1);
+    evlog_close(log_open);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(truncate(path, st.st_size - 9000), 0);
+    log_open = fx_open(events, "r", 2, "rank0");
+    steps_add(STEPS, 200);
+    renews(f, -1);
+    run_fold_close(f);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(test_reads_what_came_since), T(test_a_damaged_one_is_not_used), T(test_a_log_that_does_not_go_on),
         T(test_unfinished_and_unreadable_places), T(test_where_none_can_be_written),
+        T(test_a_fold_that_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,8 +167,12 @@ static int claim(int job)
 static int succeed(int job, char id[SCHED_ID_BYTES])
 {
     struct sched_self self = self_of(job);
+    struct run_fold *fold = NULL;
     struct err err = {0};
-    return launch_successor(&l, &sched, &self, id, &err);
+    assert_int_equal(run_fold_open(l.run_dir, &fold, NULL), 0);
+    int rc = launch_successor(&l, &sched, &self, fold, id, &err);
+    run_fold_close(fold);
+    return rc;
 }
 
 /* ---- tests ---- */
