@@ -18,20 +18,15 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
-#include "base/owner.h"
 #include "base/spawn.h"
 #include "launcher/run/attempt.h"
-#include "launcher/run/foreign.h"
 #include "launcher/run/limit.h"
 #include "launcher/run/node_agent.h"
 #include "launcher/run/owner.h"
-#include "launcher/run/pace.h"
-#include "launcher/run/placement.h"
-#include "launcher/run/ranks.h"
 #include "launcher/run/space.h"
 #include "launcher/run/successor.h"
+#include "launcher/run/trainer.h"
 #include "launcher/run/work.h"
-#include "launcher/start/command.h"
 
 enum {
     LOOK_EVERY_MS = 250, /* for the word of a node agent, and for the trainer's end */
@@ -41,9 +36,6 @@ enum {
     AWAY_S = 3,          /* longer between two looks, and it was not the trainer that stood still */
 };
 
-static const double RANK0_SILENT_S = 4 * LEASE_BEAT_S; /* on another node: what it still publishes the next attempt may load */
-extern char **environ;
-
 struct agent {
     const struct agent_conf *conf;
     struct work work;
@@ -51,8 +43,7 @@ struct agent {
     const struct run_state *state; /* what the fold gives */
     struct attempt attempt;
     struct node_agents *nodes; /* NULL: none */
-    struct foreign foreign;    /* zeroed when the trainer is ours */
-    struct sched_step *step;   /* the trainer's, while it runs */
+    struct trainer trainer;
     int signal_fd;
     bool stop_requested, hung, node_lost, srun_said;
     bool term;                  /* SIGTERM came, to whatever level: the scheduler ends the job */
@@ -115,12 +106,12 @@ static void event_by_srun(struct agent *a, const char *nodes)
     attempt_event(&a->attempt, &e);
 }
 
-/* What our own trainer says itself. */
-static void event_done(struct agent *a)
+static void event_exited(struct agent *a, const struct sched_step_status *exit)
 {
     struct evlog_event e;
-    event_begin(a->attempt.log, &e, train_ended);
-    event_text(&e, train_ended, reason, "done");
+    event_begin(a->attempt.log, &e, trainer_exited);
+    event_int(&e, trainer_exited, code, exit->exit_code);
+    event_int(&e, trainer_exited, signal, exit->exit_signal);
     attempt_event(&a->attempt, &e);
 }
 
@@ -134,80 +125,6 @@ static void nodes_start(struct agent *a)
         return;
     if (node_agents_start(a->work.sched, &conf, a->conf->bin_dir, &a->nodes, &err) < 0)
         log_msg(LOG_WARN, "no node agents, ranks on other nodes are told by the scheduler alone: %s", err.text);
-}
-
-/* What the trainer chooses its saves by and cannot know itself. */
-static void cadence_args(struct agent *a, const char *args[], size_t *n)
-{
-    double mtbf_s = pace_mtbf_s(a->state), save_s = pace_save_s(a->state);
-    if (mtbf_s > 0)
-        args[(*n)++] = arena_printf(&a->arena, "--mtbf=%.6gs", mtbf_s);
-    if (save_s > 0)
-        args[(*n)++] = arena_printf(&a->arena, "--save-took=%.6gs", save_s);
-}
-
-static int trainer_command(struct agent *a, struct command *out, struct err *err)
-{
-    if (a->work.foreign)
-        return foreign_command(&a->work.wrap, a->conf->run_dir, a->attempt.number, &a->arena, out, err);
-    char *run_json = arena_printf(&a->arena, "%s/run.json", a->conf->run_dir);
-    char *plan_json = arena_printf(&a->arena, "%s/plan.json", a->conf->run_dir);
-    char *attempt = arena_printf(&a->arena, "%lld", (long long)a->attempt.number);
-    if (!run_json || !plan_json || !attempt)
-        return err_set(err, ERR_NOMEM, "out of memory");
-    /* the run's events say how it ended; mpirun would hold a status other than 0 back for two seconds */
-    const char *args[16] = {"train", "--run", run_json, "--plan", plan_json, "--run-dir", a->conf->run_dir, "--attempt", attempt, "--stop-ok"};
-    size_t n = 10;
-    if (a->state->saved_step > 0)
-        args[n++] = "--resume";
-    if (a->work.run.ckpt_every_steps == 0)
-        cadence_args(a, args, &n);
-    char mark[LIMIT_NAME_BYTES];
-    const char **env;
-    node_agent_mark(a->conf->run_dir, a->attempt.number, mark);
-    const char *extra[] = {arena_printf(&a->arena, RANKS_VARIABLE "=%s", mark), NULL};
-    int rc = extra[0] ? command_environment((const char *const *)environ, extra, &a->arena, &env, err) : err_set(err, ERR_NOMEM, "out of memory");
-    return rc < 0 ? rc : command_trainer(a->conf->bin_dir, layout_world(&a->work.plan.layout), a->work.steps->ops->starts_ranks, args,
-                                         (const char *const *)env, &a->arena, out, err);
-}
-
-/* Where the step's ranks go, for it and for people. */
-static void ranks_place(struct agent *a, struct sched_step_spec *spec)
-{
-    struct placement placement;
-    command_groups(&a->work.plan.layout, spec->groups);
-    placement_find(&placement, a->work.steps, a->conf->home, &a->work.self, spec, &a->arena);
-    placement_record(&placement, &a->attempt);
-    spec->cpus = placement.cpus;
-}
-
-static int trainer_start(struct agent *a, struct sched_step **step, struct err *err)
-{
-    char log[LIMIT_PATH_BYTES];
-    struct command command;
-    struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
-    int rc = trainer_command(a, &command, err);
-    if (rc < 0)
-        return rc;
-    snprintf(log, sizeof log, "%s/logs/attempt-%lld.log", a->conf->run_dir, (long long)a->attempt.number);
-    spec.argv = command.argv;
-    spec.env = command.env;
-    spec.cwd = a->work.foreign ? a->work.wrap.cwd : a->conf->run_dir;
-    spec.log_path = log;
-    spec.ranks = a->work.foreign ? 1 : (int)layout_world(&a->work.plan.layout);
-    if (a->work.foreign)
-        rc = foreign_open(&a->foreign, &a->work.wrap, a->state, &a->attempt, log, err);
-    else
-        ranks_place(a, &spec);
-    if (rc < 0 || (rc = sched_step_start(a->work.steps, &spec, step, err)) < 0)
-        return rc;
-    struct evlog_event e;
-    event_begin(a->attempt.log, &e, trainer_started);
-    event_int(&e, trainer_started, ranks, spec.ranks);
-    event_bool(&e, trainer_started, foreign, a->work.foreign);
-    event_bool(&e, trainer_started, prints_steps, a->foreign.steps.reader != NULL);
-    attempt_event(&a->attempt, &e);
-    return 0;
 }
 
 /* Was the notice the one before the time limit? What tells is when it came, however it was sent: near the end, and a scheduler may send it
@@ -231,10 +148,7 @@ static void trainer_tell(struct agent *a)
 {
     a->told_mono = clock_mono_s();
     const char *silent = node_agents_tell(a->nodes);
-    if (a->work.foreign)
-        foreign_tell(&a->foreign, a->conf->run_dir, node_agents_shared(a->nodes));
-    else
-        sched_step_signal(a->step, SIGUSR1, NULL);
+    a->trainer.kind->tell(&a->trainer, node_agents_shared(a->nodes));
     if (*silent && !a->srun_said)
         event_by_srun(a, silent);
     a->srun_said |= *silent != '\0';
@@ -247,7 +161,7 @@ static void stop_request(struct agent *a, int signo, const char *where)
     a->stop_requested = true;
     a->notice_signo = signo;
     a->notice_after_s = clock_mono_s() - a->started_mono;
-    if (a->step)
+    if (a->trainer.step)
         trainer_tell(a);
     log_msg(LOG_INFO, "notice to stop %s: %s", where, a->work.notice ? "asking the trainer to save" : "the trainer is not told");
 }
@@ -259,15 +173,15 @@ static void limit_tell(struct agent *a)
     stop_request(a, SIGUSR1, "before the end of the time limit");
 }
 
-/* Rank 0 writes an event for every step, save and load, a foreign trainer prints: when that log has not grown for so long nothing moves any
- * more, unless there is no room for it to grow. The log's size on our own clock, for its times may be another host's. */
+/* When the trainer's pulse has not grown for so long nothing moves any more, unless there is no
+ * room for it to grow. The log's size on our own clock, for its times may be another host's. */
 static bool hangs(struct agent *a)
 {
     char path[LIMIT_PATH_BYTES];
     struct stat st;
     double limit_s = a->work.budget.hang_s, now_s = clock_mono_s();
-    const char *log = a->work.foreign ? attempt_output_log(&a->attempt, path) : attempt_rank0_log(&a->attempt, path);
-    int64_t bytes = stat(log, &st) == 0 ? (int64_t)st.st_size : 0;
+    const char *pulse = a->trainer.kind->pulse(&a->trainer, path);
+    int64_t bytes = stat(pulse, &st) == 0 ? (int64_t)st.st_size : 0;
     double away_s = now_s - a->looked_mono;
     a->looked_mono = now_s;
     a->moved_mono += away_s > AWAY_S ? away_s : 0; /* we were suspended, and the trainer with us */
@@ -319,23 +233,28 @@ static int stop_learn(struct agent *a, struct err *err)
     return 0;
 }
 
-/* srun may end before its tasks: told that the step is cancelled it leaves at once, while rank 0 still saves. As long as rank 0 lives it
- * owns the run's folder, and a foreign trainer's ranks are seen here. */
+/* Waits for what is left of the trainer behind its step. */
+static int rest_wait(struct agent *a, struct err *err)
+{
+    int rc = 0;
+    while (rc == 0 && a->trainer.kind->lives(&a->trainer, a->stop_requested) && !hangs(a))
+        rc = notices_take(a, HELD_LOOK_MS, err);
+    return rc;
+}
+
+/* srun may end before its tasks: told that the step is cancelled it leaves at once, while rank 0
+ * still saves. They are waited for, and again when it has turned out that they were told to
+ * stop. */
 static int trainer_linger(struct agent *a, struct err *err)
 {
-    struct lease_watch owner = {.quiet_s = 0};
-    int rc = 0;
-    while (rc == 0 && !a->work.foreign && owner_lives(&owner, a->conf->run_dir, a->attempt.number, RANK0_SILENT_S) && !hangs(a))
-        rc = notices_take(a, HELD_LOOK_MS, err);
+    int rc = rest_wait(a, err);
     if (rc == 0)
         rc = run_fold_renew(a->fold, err);
     const struct run_attempt *told = attempt_told(a->state, a->attempt.number);
     bool explained = told && (told->done || told->stopped);
     if (rc == 0 && !explained && !a->stop_requested)
         rc = stop_learn(a, err);
-    while (rc == 0 && a->work.foreign && a->stop_requested && foreign_lives(&a->foreign, a->conf->run_dir) && !hangs(a))
-        rc = notices_take(a, HELD_LOOK_MS, err);
-    return rc;
+    return rc < 0 ? rc : rest_wait(a, err);
 }
 
 /* At once, for the scheduler kills the rest of the job within its kill wait. */
@@ -366,7 +285,9 @@ static void node_lost_look(struct agent *a)
 
 static void owner_heed(struct agent *a)
 {
-    enum run_wish wish = a->stop_requested ? WISH_RUN : owner_look(&a->owner, a->conf->run_dir, a->fold);
+    enum run_wish wish = WISH_RUN;
+    if (!a->stop_requested)
+        wish = owner_look(&a->owner, a->conf->run_dir, a->fold);
     if (wish != WISH_RUN)
         stop_request(a, SIGTERM, wish == WISH_PAUSE ? "by 'reel pause'" : "by 'reel cancel'");
 }
@@ -378,17 +299,17 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
         int rc = notices_take(a, LOOK_EVERY_MS, err);
         owner_heed(a);
         if (rc == 0)
-            rc = sched_step_poll(a->step, 0, end, err);
+            rc = sched_step_poll(a->trainer.step, 0, end, err);
         const char *lost = node_agents_lost(a->nodes);
         if (rc == 0 && (end->node_lost[0] || lost[0]))
             node_lost_note(a, end->node_lost[0] ? end->node_lost : lost);
         if (rc == 0 && end->ended && a->work.sched && a->work.sched->ops->starts_ranks)
             rc = trainer_linger(a, err);
-        if (a->work.foreign)
-            foreign_follow(&a->foreign, end->ended);
+        a->trainer.kind->follow(&a->trainer, end->ended);
         if (rc < 0 || end->ended)
             return rc;
-        if (!a->stop_requested && limit_is_due(&a->limit) && limit_look(&a->limit, &a->work, a->fold))
+        if (!a->stop_requested && limit_is_due(&a->limit) &&
+            limit_look(&a->limit, &a->work, a->fold))
             limit_tell(a);
         if (a->stop_requested && clock_mono_s() - a->told_mono >= TELL_EVERY_S)
             trainer_tell(a);
@@ -396,8 +317,7 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
             log_msg(LOG_WARN, "no sign of the trainer for %g s: it hangs, and is ended", a->work.budget.hang_s);
             a->hung = true;
             *end = (struct sched_step_status){.ended = true, .exit_code = -1, .exit_signal = SIGKILL};
-            if (a->work.foreign)
-                foreign_follow(&a->foreign, true); /* what it had printed before */
+            a->trainer.kind->follow(&a->trainer, true); /* what it had printed before */
             return 0; /* freeing the step kills what is left of it */
         }
     }
@@ -422,12 +342,13 @@ static int signals_take(struct agent *a, struct err *err)
  * a command by hand has looked, and does not wait. */
 static int space_wait(struct agent *a, struct err *err)
 {
-    double now = clock_wall_s(), until = run_state_not_before(a->state, now), left_s = until - now, from_s = clock_mono_s();
-    const char *saves = a->work.foreign ? a->work.wrap.saves : NULL;
+    double now = clock_wall_s(), from_s = clock_mono_s();
+    double until = run_state_not_before(a->state, now), left_s = until - now;
+    const char *saves = a->work.wrap.saves;
     int64_t needed = space_needed(a->state), room = space_left(a->conf->run_dir, saves);
     bool low = room < needed;
     int rc = 0;
-    if (left_s <= 0 || (a->work.foreign && !a->work.sched))
+    if (left_s <= 0 || (!a->trainer.kind->ours && !a->work.sched))
         return 0;
     log_msg(LOG_WARN, "the disk was full: the attempt starts in %.0f s%s", left_s, low ? ", or when there is room for a checkpoint" : "");
     space_event_held(&a->attempt, until, needed, room);
@@ -459,7 +380,10 @@ static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *
 }
 
 static int lock_take(struct agent *a, struct err *err) { return attempt_lock(&a->attempt, err); }
-static int claim(struct agent *a, struct err *err) { return attempt_claim(&a->attempt, a->state, a->before, err); }
+static int claim(struct agent *a, struct err *err)
+{
+    return attempt_claim(&a->attempt, a->state, a->before, err);
+}
 
 /* ---- one attempt ---- */
 
@@ -515,44 +439,43 @@ static void ending_ask(struct agent *a)
 }
 
 /* Why it ended, for people. */
-static void detail_make(const struct agent *a, const struct sched_step_status *end, bool is_short, const struct run_attempt *told,
+static void detail_make(const struct agent *a, const struct sched_step_status *exit,
+                        const struct trainer_end *end, const struct run_attempt *told,
                         char detail[STATE_TEXT_BYTES])
 {
     char how[64], more[ATTEMPT_ENDING_BYTES] = "";
     const char *who = a->ending.who;
     if (a->state->wish == WISH_CANCEL) {
-        snprintf(detail, STATE_TEXT_BYTES, "%s", *a->state->cancel_by ? a->state->cancel_by : "cancelled by 'reel cancel'");
+        snprintf(detail, STATE_TEXT_BYTES, "%s",
+                 a->state->cancel_by[0] ? a->state->cancel_by : "cancelled by 'reel cancel'");
         return;
     }
     if (a->ending.why == SCHED_END_CANCELLED) {
         snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler%s%s", a->work.self.id, *who ? " by " : "", who);
         return;
     }
-    last_words_exit(end->exit_code, end->exit_signal, how, sizeof how);
-    if (is_short)
-        snprintf(more, sizeof more, " at step %lld of %lld", (long long)num_max_i64(0, foreign_steps(&a->foreign)),
-                 (long long)a->work.wrap.total_steps);
+    last_words_exit(exit->exit_code, exit->exit_signal, how, sizeof how);
+    if (end->is_short)
+        snprintf(more, sizeof more, " at step %lld of %lld",
+                 (long long)num_max_i64(0, end->steps), (long long)a->work.wrap.total_steps);
     else if (a->learned)
         attempt_ending_format(a->ending.why, more, sizeof more);
     else
-        attempt_told_format(&a->attempt, told, end->exit_code != 0 || end->exit_signal, more);
+        attempt_told_format(&a->attempt, told, exit->exit_code != 0 || exit->exit_signal, more);
     snprintf(detail, STATE_TEXT_BYTES, "trainer %s%s%s; see logs/attempt-%lld.log", how, more,
-             a->foreign.space.disbelieved ? " (for a full disk, it says, but those of the run have room)" : "",
+             end->disbelieved ? " (for a full disk, it says, but those of the run have room)" : "",
              (long long)a->attempt.number);
 }
 
 /* The trainer is gone: fold again (it wrote events), name the cause, decide. */
-static int attempt_finish(struct agent *a, const struct sched_step_status *end, int *exit_code, struct err *err)
+static int attempt_finish(struct agent *a, const struct sched_step_status *exit, int *exit_code,
+                          struct err *err)
 {
-    struct evlog_event e;
+    const struct trainer_kind *kind = a->trainer.kind;
+    struct trainer_end end = {.steps = -1};
     char detail[STATE_TEXT_BYTES];
-    event_begin(a->attempt.log, &e, trainer_exited);
-    event_int(&e, trainer_exited, code, end->exit_code);
-    event_int(&e, trainer_exited, signal, end->exit_signal);
-    attempt_event(&a->attempt, &e);
-    if (!a->work.foreign)
-        attempt_misunderstood_note(&a->attempt, end->exit_code);
-    if (a->work.foreign && end->exit_code == WRAP_AGAIN)
+    event_exited(a, exit);
+    if (kind->exited(&a->trainer, exit))
         stop_request(a, SIGTERM, "at the trainer");
     int rc = run_fold_renew(a->fold, err);
     if (rc < 0)
@@ -561,25 +484,28 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *end, 
     if (told && told->stopped) /* the exit status of srun does not tell: 0 for a step that was cancelled */
         stop_request(a, SIGTERM, "at the trainer");
     bool done = told && told->done; /* the run may have been made longer meanwhile: then it goes on */
-    if (!done && !(a->work.foreign && foreign_is_done(&a->work.wrap)))
+    if (!done && !kind->is_through(&a->trainer))
         ending_ask(a);
-    enum foreign_end as = a->work.foreign ? foreign_end_of(&a->foreign, &a->work.wrap, end, a->stop_requested) : FOREIGN_ENDED;
-    if (as == FOREIGN_DONE) {
-        done = true;
-        event_done(a);
-    }
-    if (!done)
+    kind->ended(&a->trainer, exit, a->stop_requested, &end);
+    if (!done && !end.done)
         node_lost_look(a);
     struct attempt_evidence evidence = {
-        .done = done, .stop_requested = a->stop_requested, .cancel_requested = a->state->wish == WISH_CANCEL,
-        .pause_requested = a->state->wish == WISH_PAUSE, .ending = a->ending.why,
-        .time_limit_near = a->stop_requested && near_time_limit(a), .hung = a->hung, .node_lost = a->node_lost,
-        .ours = !a->work.foreign,
-        .disk_full = a->work.foreign ? foreign_is_full(&a->foreign, a->conf->run_dir, end)
-                                     : space_missed(&a->attempt, told, end->exit_code),
-        .is_short = as == FOREIGN_SHORT, .exit_code = end->exit_code, .exit_signal = end->exit_signal};
-    detail_make(a, end, as == FOREIGN_SHORT, told, detail);
-    return attempt_settle(a, attempt_cause_of(&evidence), end, detail, exit_code, err);
+        .done = done || end.done,
+        .stop_requested = a->stop_requested,
+        .cancel_requested = a->state->wish == WISH_CANCEL,
+        .pause_requested = a->state->wish == WISH_PAUSE,
+        .ending = a->ending.why,
+        .time_limit_near = a->stop_requested && near_time_limit(a),
+        .hung = a->hung,
+        .node_lost = a->node_lost,
+        .ours = kind->ours,
+        .disk_full = end.disk_full,
+        .is_short = end.is_short,
+        .exit_code = exit->exit_code,
+        .exit_signal = exit->exit_signal,
+    };
+    detail_make(a, exit, &end, told, detail);
+    return attempt_settle(a, attempt_cause_of(&evidence), exit, detail, exit_code, err);
 }
 
 /* The trainer could not be started, or not be watched any longer: a crash like others, for on another node it may go well. By hand the
@@ -604,7 +530,7 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     a->started_mono = clock_mono_s();
     limit_init(&a->limit, a->work.sched ? a->work.time_limit_s : 0);
     event_started(a);
-    if (a->work.foreign && foreign_is_done(&a->work.wrap))
+    if (a->trainer.kind->is_through(&a->trainer))
         return attempt_finish(a, &end, exit_code, err);
     successor_prepare(a->conf, &a->work, a->fold);
     snprintf(logs, sizeof logs, "%s/logs", a->conf->run_dir);
@@ -612,12 +538,11 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
         return attempt_finish(a, &end, exit_code, err);
     if (rc == 0 && (rc = file_mkdirs(logs, err)) == 0) {
         nodes_start(a);
-        rc = trainer_start(a, &a->step, err);
+        rc = trainer_start(&a->trainer, err);
     }
     if (rc == 0)
         rc = trainer_watch(a, &end, err);
-    sched_step_free(a->step);
-    a->step = NULL;
+    trainer_end_step(&a->trainer);
     node_agents_free(a->nodes); /* before the requeue, which signals the steps like a preemption */
     a->nodes = NULL;
     return rc == 0 ? attempt_finish(a, &end, exit_code, err) : attempt_fail(a, rc, exit_code, err);
@@ -629,7 +554,9 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
     char why[STATE_TEXT_BYTES];
     int rc = run_fold_renew(a->fold, err);
     enum run_next next = rc == 0 ? run_state_next(a->state, &a->work.budget, why) : RUN_NEXT_WAIT;
-    *spent = next == RUN_NEXT_FAILED || (next == RUN_NEXT_CANCELLED && !a->work.foreign); /* who submits a script again means it */
+    *spent = next == RUN_NEXT_FAILED;
+    if (next == RUN_NEXT_CANCELLED && a->trainer.kind->ours) /* who submits a script again means it */
+        *spent = true;
     if (*spent) {
         log_msg(LOG_WARN, "run %s is over: %s", a->state->run, why);
         successor_settle(a->conf, &a->work, &a->attempt, a->fold, next);
@@ -639,7 +566,7 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
 
 static void agent_release(struct agent *a)
 {
-    foreign_close(&a->foreign);
+    trainer_release(&a->trainer);
     node_agents_free(a->nodes);
     work_release(&a->work);
     run_fold_close(a->fold);
@@ -652,9 +579,12 @@ static void agent_release(struct agent *a)
 static int fold_open(struct agent *a, struct err *err)
 {
     int rc = run_fold_open(a->conf->run_dir, &a->fold, err);
-    if (rc == 0)
-        a->state = run_fold_state(a->fold);
-    return rc;
+    if (rc < 0)
+        return rc;
+    a->state = run_fold_state(a->fold);
+    trainer_init(&a->trainer, &a->work, &a->attempt, a->state, a->conf->home, a->conf->bin_dir,
+                 &a->arena);
+    return 0;
 }
 
 int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
@@ -675,16 +605,18 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
     if (rc < 0)
         goto out;
     if (a.state->done || a.state->wish != WISH_RUN) {
-        log_msg(LOG_INFO, "run %s is %s: nothing to do", a.state->run, run_state_word(a.state, &a.work.budget));
+        log_msg(LOG_INFO, "run %s is %s: nothing to do", a.state->run,
+                run_state_word(a.state, &a.work.budget));
         *exit_code = a.state->done ? 0 : 1;
         goto out;
     }
-    if (!a.work.foreign && successor_aside(conf, &a.work, a.fold)) {
+    if (successor_aside(conf, &a.work, a.fold)) {
         *exit_code = 0;
         goto out;
     }
     a.before = attempt_before(&a.attempt, a.state, a.work.sched);
-    if ((rc = begin_wait(&a, claim, err)) == 0 && (rc = work_changes_take(&a.work, &a.attempt, a.state, err)) == 0 &&
+    if ((rc = begin_wait(&a, claim, err)) == 0 &&
+        (rc = work_changes_take(&a.work, &a.attempt, a.state, err)) == 0 &&
         (rc = budget_look(&a, &spent, err)) == 0) {
         *exit_code = 1;
         rc = spent ? 0 : attempt_run(&a, exit_code, err);

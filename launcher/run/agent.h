@@ -7,7 +7,7 @@
  *      Where jobs may not run again, submit the job that goes on when this one has ended (launcher/run/successor.h).
  *   4. start a node agent on every node, who tells the ranks there and hears what the batch process may not (launcher/run/node_agent.h);
  *      wait for the checkpoint's lock: what a lost attempt left may still be writing.
- *   5. start the trainer, ours or the wrapped command (launcher/run/foreign.h); pass on every notice to stop as the signal it understands,
+ *   5. start the trainer, ours or the wrapped command (launcher/run/trainer.h); pass on every notice to stop as the signal it understands,
  *      as often as it comes, and a notice of its own before the end of the job's time limit (launcher/run/limit.h); end it when it hangs.
  *   6. when the trainer has ended: ask the scheduler why the job is to end, for it may have told the steps alone, and who cancels a job ends
  *      its run; say why the attempt ended; and unless the run is over, give the own job back to the scheduler (sched_requeue) before exiting,

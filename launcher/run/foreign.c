@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "launcher/run/node_agent.h"
 #include "launcher/run/ranks.h"
+#include "launcher/run/trainer.h"
 
 static const double SAVES_EVERY_S = 30;
 
@@ -38,21 +39,33 @@ static const char **environment(const char *run_dir, int64_t attempt, struct are
     return env;
 }
 
-int foreign_command(const struct wrap *w, const char *run_dir, int64_t attempt, struct arena *arena, struct command *out, struct err *err)
+static int command(struct trainer *t, struct sched_step_spec *spec, struct err *err)
 {
-    out->argv = (const char **)w->argv;
-    out->env = environment(run_dir, attempt, arena);
-    return out->env ? 0 : err_set(err, ERR_NOMEM, "out of memory for the command's environment");
+    const struct wrap *w = &t->work->wrap;
+    spec->argv = (const char **)w->argv;
+    spec->cwd = w->cwd;
+    spec->ranks = 1; /* it starts its ranks itself */
+    spec->env = environment(t->attempt->run_dir, t->attempt->number, t->arena);
+    return spec->env ? 0 : err_set(err, ERR_NOMEM, "out of memory for the command's environment");
 }
 
-int foreign_open(struct foreign *f, const struct wrap *w, const struct run_state *state, struct attempt *attempt, const char *log,
-                 struct err *err)
+static int place(struct trainer *t, struct sched_step_spec *spec, struct err *err)
 {
-    *f = (struct foreign){.wrap = w, .attempt = attempt, .steps_before = state->max_step + 1, .save_told = wrap_newest_save(w),
-                          .looked_mono = clock_mono_s()};
-    space_foreign_begin(&f->space, attempt->run_dir, w, state);
-    int rc = foreign_steps_open(&f->steps, w, state, attempt, err);
-    return rc < 0 ? rc : tail_open(log, STDOUT_FILENO, f->steps.reader ? foreign_steps_line : NULL, &f->steps, &f->tail, err);
+    const struct wrap *w = &t->work->wrap;
+    struct foreign *f = &t->foreign;
+    *f = (struct foreign){
+        .wrap = w,
+        .attempt = t->attempt,
+        .steps_before = t->state->max_step + 1,
+        .save_told = wrap_newest_save(w),
+        .looked_mono = clock_mono_s(),
+    };
+    space_foreign_begin(&f->space, t->attempt->run_dir, w, t->state);
+    int rc = foreign_steps_open(&f->steps, w, t->state, t->attempt, err);
+    if (rc < 0)
+        return rc;
+    return tail_open(spec->log_path, STDOUT_FILENO, f->steps.reader ? foreign_steps_line : NULL,
+                     &f->steps, &f->tail, err);
 }
 
 static void event_progress(struct foreign *f)
@@ -62,8 +75,9 @@ static void event_progress(struct foreign *f)
     attempt_event(f->attempt, &e);
 }
 
-void foreign_follow(struct foreign *f, bool last)
+static void follow(struct trainer *t, bool last)
 {
+    struct foreign *f = &t->foreign;
     foreign_steps_begin(&f->steps);
     tail_pump(&f->tail, last);
     foreign_steps_end(&f->steps, last);
@@ -83,13 +97,14 @@ void foreign_close(struct foreign *f)
     ranks_release(&f->told);
 }
 
-void foreign_tell(struct foreign *f, const char *run_dir, const char *shared)
+static void tell(struct trainer *t, const char *shared)
 {
     char mark[LIMIT_NAME_BYTES];
     struct err err = {0};
+    struct foreign *f = &t->foreign;
     if (!f->wrap->notice)
         return;
-    node_agent_mark(run_dir, f->attempt->number, mark);
+    node_agent_mark(t->attempt->run_dir, t->attempt->number, mark);
     f->told.shared = shared;
     if (ranks_tell(mark, (int)f->wrap->notice, &f->told, &err) < 0)
         log_msg(LOG_WARN, "%s", err.text);
@@ -99,49 +114,104 @@ void foreign_tell(struct foreign *f, const char *run_dir, const char *shared)
     f->deaf_told |= f->told.deaf > 0;
 }
 
-bool foreign_lives(const struct foreign *f, const char *run_dir)
+/* What started its ranks may end before they have, when it is told to stop: they are seen here. */
+static bool lives(struct trainer *t, bool told)
 {
     char mark[LIMIT_NAME_BYTES];
-    node_agent_mark(run_dir, f->attempt->number, mark);
-    return ranks_count(mark) > 0;
+    node_agent_mark(t->attempt->run_dir, t->attempt->number, mark);
+    return told && ranks_count(mark) > 0;
 }
 
-bool foreign_is_done(const struct wrap *w)
+/* It prints. */
+static char *pulse(const struct trainer *t, char buf[LIMIT_PATH_BYTES])
 {
-    return w->done_file && file_exists(w->done_file);
+    return attempt_output_log(t->attempt, buf);
 }
 
-bool foreign_is_full(struct foreign *f, const char *run_dir, const struct sched_step_status *end)
+/* Its done file is there. */
+static bool is_through(const struct trainer *t)
+{
+    const char *file = t->work->wrap.done_file;
+    return file && file_exists(file);
+}
+
+static bool exited(struct trainer *t, const struct sched_step_status *exit)
+{
+    (void)t;
+    return exit->exit_code == WRAP_AGAIN;
+}
+
+/* ---- how it ended ---- */
+
+/* Returns whether it ended for want of disk space (space.h). Then an event tells of it, whatever
+ * the cause will be. */
+static bool is_full(struct trainer *t, const struct sched_step_status *exit, int64_t steps)
 {
     char log[LIMIT_PATH_BYTES];
-    if (!f->wrap || !space_foreign_missed(&f->space, run_dir, f->wrap, end, attempt_output_log(f->attempt, log)))
+    struct foreign *f = &t->foreign;
+    attempt_output_log(t->attempt, log);
+    if (!f->wrap || !space_foreign_missed(&f->space, t->attempt->run_dir, f->wrap, exit, log))
         return false;
-    space_event_low(f->attempt, &f->space, foreign_steps(f));
+    space_event_low(t->attempt, &f->space, steps);
     return true;
-}
-
-int64_t foreign_steps(const struct foreign *f)
-{
-    return num_max_i64(foreign_steps_done(&f->steps), wrap_saved_steps(f->wrap));
 }
 
 /* Is it clearly short of its steps? One that prints every tenth step, or counts from 0, ends within one line of the last; what an attempt
  * before printed counts too, for one that starts at its end prints nothing. Nothing to tell steps by: nobody can say so. */
-static bool is_short(const struct foreign *f, int64_t total)
+static bool is_short(const struct foreign *f, int64_t steps, int64_t total)
 {
-    int64_t steps = num_max_i64(foreign_steps(f), f->steps_before);
+    steps = num_max_i64(steps, f->steps_before);
     return (f->steps.reader || steps > 0) && steps + num_max_i64(f->steps.stride, 1) < total;
 }
 
-enum foreign_end foreign_end_of(const struct foreign *f, const struct wrap *w, const struct sched_step_status *end, bool stop_requested)
+/* How it ended, as far as it shows itself (wrap.h). Nothing but a done file is known of one that
+ * was not started. */
+static void judge(const struct trainer *t, const struct sched_step_status *exit, bool stopped,
+                  struct trainer_end *end)
 {
-    if (w->done_file)
-        return foreign_is_done(w) ? FOREIGN_DONE : FOREIGN_ENDED;
-    if (!f->wrap || end->exit_code != 0)
-        return FOREIGN_ENDED;
-    if (w->total_steps > 0 && foreign_steps(f) >= w->total_steps)
-        return FOREIGN_DONE;
-    if (stop_requested)
-        return FOREIGN_ENDED;
-    return w->total_steps > 0 && is_short(f, w->total_steps) ? FOREIGN_SHORT : FOREIGN_DONE;
+    const struct wrap *w = &t->work->wrap;
+    if (w->done_file || !t->foreign.wrap || exit->exit_code != 0) {
+        end->done = is_through(t);
+        return;
+    }
+    end->done = w->total_steps > 0 && end->steps >= w->total_steps;
+    if (end->done || stopped)
+        return;
+    end->is_short = w->total_steps > 0 && is_short(&t->foreign, end->steps, w->total_steps);
+    end->done = !end->is_short;
 }
+
+/* What our own trainer says itself. */
+static void event_done(struct trainer *t)
+{
+    struct evlog_event e;
+    event_begin(t->attempt->log, &e, train_ended);
+    event_text(&e, train_ended, reason, "done");
+    attempt_event(t->attempt, &e);
+}
+
+static void ended(struct trainer *t, const struct sched_step_status *exit, bool stopped,
+                  struct trainer_end *end)
+{
+    if (t->foreign.wrap) /* by what it printed, and by its newest checkpoint */
+        end->steps = num_max_i64(foreign_steps_done(&t->foreign.steps),
+                                 wrap_saved_steps(t->foreign.wrap));
+    judge(t, exit, stopped, end);
+    if (end->done)
+        event_done(t);
+    end->disk_full = is_full(t, exit, end->steps);
+    end->disbelieved = t->foreign.space.disbelieved;
+}
+
+const struct trainer_kind trainer_foreign = {
+    .ours = false,
+    .command = command,
+    .place = place,
+    .tell = tell,
+    .lives = lives,
+    .follow = follow,
+    .pulse = pulse,
+    .is_through = is_through,
+    .exited = exited,
+    .ended = ended,
+};

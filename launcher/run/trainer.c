@@ -1,0 +1,192 @@
+#include "launcher/run/trainer.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/events.h"
+#include "base/owner.h"
+#include "launcher/run/node_agent.h"
+#include "launcher/run/pace.h"
+#include "launcher/run/placement.h"
+#include "launcher/run/ranks.h"
+#include "launcher/run/space.h"
+#include "launcher/start/command.h"
+
+static const double RANK0_SILENT_S = 4 * LEASE_BEAT_S; /* on another node: what it still publishes the next attempt may load */
+
+extern char **environ;
+
+/* ---- either ---- */
+
+void trainer_init(struct trainer *t, struct work *work, struct attempt *attempt, const struct run_state *state,
+                  const char *home, const char *bin_dir, struct arena *arena)
+{
+    *t = (struct trainer){
+        .kind = work->foreign ? &trainer_foreign : &trainer_ours,
+        .work = work,
+        .attempt = attempt,
+        .state = state,
+        .home = home,
+        .bin_dir = bin_dir,
+        .arena = arena,
+    };
+}
+
+void trainer_end_step(struct trainer *t)
+{
+    sched_step_free(t->step);
+    t->step = NULL;
+}
+
+void trainer_release(struct trainer *t)
+{
+    trainer_end_step(t);
+    foreign_close(&t->foreign);
+}
+
+static void event_started(struct trainer *t, int ranks)
+{
+    struct evlog_event e;
+    event_begin(t->attempt->log, &e, trainer_started);
+    event_int(&e, trainer_started, ranks, ranks);
+    event_bool(&e, trainer_started, foreign, !t->kind->ours);
+    event_bool(&e, trainer_started, prints_steps, t->foreign.steps.reader != NULL);
+    attempt_event(t->attempt, &e);
+}
+
+int trainer_start(struct trainer *t, struct err *err)
+{
+    char log[LIMIT_PATH_BYTES];
+    struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
+    int rc = t->kind->command(t, &spec, err);
+    spec.log_path = attempt_output_log(t->attempt, log);
+    if (rc == 0)
+        rc = t->kind->place(t, &spec, err);
+    if (rc == 0)
+        rc = sched_step_start(t->work->steps, &spec, &t->step, err);
+    if (rc == 0)
+        event_started(t, spec.ranks);
+    return rc;
+}
+
+/* ---- ours ---- */
+
+/* What the trainer chooses its saves by and cannot know itself. */
+static void cadence_args(struct trainer *t, const char *args[], size_t *n)
+{
+    double mtbf_s = pace_mtbf_s(t->state), save_s = pace_save_s(t->state);
+    if (mtbf_s > 0)
+        args[(*n)++] = arena_printf(t->arena, "--mtbf=%.6gs", mtbf_s);
+    if (save_s > 0)
+        args[(*n)++] = arena_printf(t->arena, "--save-took=%.6gs", save_s);
+}
+
+/* Our environment, and the mark by which its ranks are found. */
+static int environment(struct trainer *t, const char ***env, struct err *err)
+{
+    char mark[LIMIT_NAME_BYTES];
+    node_agent_mark(t->attempt->run_dir, t->attempt->number, mark);
+    const char *extra[] = {arena_printf(t->arena, RANKS_VARIABLE "=%s", mark), NULL};
+    if (!extra[0])
+        return err_set(err, ERR_NOMEM, "out of memory");
+    return command_environment((const char *const *)environ, extra, t->arena, env, err);
+}
+
+/* --stop-ok: its events say how it ended; mpirun would hold a status other than 0 back for two seconds. */
+static int ours_command(struct trainer *t, struct sched_step_spec *spec, struct err *err)
+{
+    const char *dir = t->attempt->run_dir;
+    char *run_json = arena_printf(t->arena, "%s/run.json", dir);
+    char *plan_json = arena_printf(t->arena, "%s/plan.json", dir);
+    char *attempt = arena_printf(t->arena, "%lld", (long long)t->attempt->number);
+    if (!run_json || !plan_json || !attempt)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    const char *args[16] = {"train",   "--run", run_json,    "--plan", plan_json,
+                            "--run-dir", dir,     "--attempt", attempt,  "--stop-ok"};
+    const char **env;
+    struct command command;
+    size_t n = 10;
+    if (t->state->saved_step > 0)
+        args[n++] = "--resume";
+    if (t->work->run.ckpt_every_steps == 0)
+        cadence_args(t, args, &n);
+    spec->ranks = (int)layout_world(&t->work->plan.layout);
+    spec->cwd = dir;
+    int rc = environment(t, &env, err);
+    if (rc == 0)
+        rc = command_trainer(t->bin_dir, spec->ranks, t->work->steps->ops->starts_ranks, args, (const char *const *)env,
+                             t->arena, &command, err);
+    if (rc < 0)
+        return rc;
+    spec->argv = command.argv;
+    spec->env = command.env;
+    return 0;
+}
+
+static int ours_place(struct trainer *t, struct sched_step_spec *spec, struct err *err)
+{
+    struct placement placement;
+    (void)err;
+    command_groups(&t->work->plan.layout, spec->groups);
+    placement_find(&placement, t->work->steps, t->home, &t->work->self, spec, t->arena);
+    placement_record(&placement, t->attempt);
+    spec->cpus = placement.cpus;
+    return 0;
+}
+
+static void ours_tell(struct trainer *t, const char *shared)
+{
+    (void)shared;
+    sched_step_signal(t->step, SIGUSR1, NULL);
+}
+
+/* As long as rank 0 lives it owns the run's folder. */
+static bool ours_lives(struct trainer *t, bool told)
+{
+    (void)told;
+    return owner_lives(&t->owner, t->attempt->run_dir, t->attempt->number, RANK0_SILENT_S);
+}
+
+static void ours_follow(struct trainer *t, bool last)
+{
+    (void)t;
+    (void)last;
+}
+
+/* Rank 0 writes an event for every step, save and load. */
+static char *ours_pulse(const struct trainer *t, char buf[LIMIT_PATH_BYTES])
+{
+    return attempt_rank0_log(t->attempt, buf);
+}
+
+static bool ours_is_through(const struct trainer *t)
+{
+    (void)t;
+    return false;
+}
+
+static bool ours_exited(struct trainer *t, const struct sched_step_status *exit)
+{
+    attempt_misunderstood_note(t->attempt, exit->exit_code);
+    return false;
+}
+
+static void ours_ended(struct trainer *t, const struct sched_step_status *exit, bool stopped,
+                       struct trainer_end *end)
+{
+    (void)stopped;
+    end->disk_full = space_missed(t->attempt, attempt_told(t->state, t->attempt->number), exit->exit_code);
+}
+
+const struct trainer_kind trainer_ours = {
+    .ours = true,
+    .command = ours_command,
+    .place = ours_place,
+    .tell = ours_tell,
+    .lives = ours_lives,
+    .follow = ours_follow,
+    .pulse = ours_pulse,
+    .is_through = ours_is_through,
+    .exited = ours_exited,
+    .ended = ours_ended,
+};
