@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
+#include "launcher/run/gap.h"
 #include "launcher/run/launch.h"
 #include "launcher/run/untold.h"
 #include "launcher/run/waits.h"
@@ -14,32 +15,6 @@ static const struct opt opts[] = {
 };
 const struct opt_cmd cmd_explain = {
     "explain", "say why a run was not training: each gap with its cause and its parts", "RUN", opts, ARRAY_LEN(opts), 1, 1, NULL};
-
-/* The time between two attempts' training, taken apart. Seconds; NAN where an event is missing. */
-struct gap {
-    double total, stopping, waiting, starting, load;
-    int64_t replayed; /* -1: not known yet */
-    double notice_to_save;
-};
-
-static double between(double from, double to)
-{
-    return from > 0 && to > 0 ? fmax(0, to - from) : NAN; /* of two hosts' clocks the later may be behind */
-}
-
-/* From the notice (or the end, if there was none) of `a` to the first step of `b`. b NULL: not back yet. */
-static struct gap gap_of(const struct run_attempt *a, const struct run_attempt *b)
-{
-    double from = a->signal_at > 0 ? a->signal_at : a->ended_at;
-    return (struct gap){
-        .total = b ? between(from, b->first_step_at) : NAN,
-        .stopping = between(from, a->ended_at),
-        .waiting = b ? between(a->ended_at, b->started_at) : NAN,
-        .starting = b ? between(b->started_at, b->first_step_at) : NAN,
-        .load = b ? b->load_s : NAN,
-        .replayed = !b || b->first_step < 0 ? -1 : a->last_step >= b->first_step ? a->last_step - b->first_step + 1 : 0,
-    };
-}
 
 /* Was a gap after attempt i, or is one? A run that is done has none behind its end, unless it was made longer. */
 static bool has_gap(const struct run_state *s, int64_t i)
@@ -57,7 +32,7 @@ static void seconds_add(struct str *out, const char *label, double s)
 
 static void gap_text(const struct run_attempt *a, const struct run_attempt *b, struct str *out)
 {
-    struct gap g = gap_of(a, b);
+    struct run_gap g = run_gap_of(a, b);
     char when[32];
     str_addf(out, "  %s ", clock_format_utc(a->signal_at > 0 ? a->signal_at : a->ended_at, when, sizeof when));
     seconds_add(out, "not training for", g.total);
@@ -123,7 +98,7 @@ static void space_text(const struct run_attempt *a, struct str *out)
 
 static void gap_json(const struct run_attempt *a, const struct run_attempt *b, struct json_out *o)
 {
-    struct gap g = gap_of(a, b);
+    struct run_gap g = run_gap_of(a, b);
     json_obj_begin(o, NULL);
     json_put_int(o, "after_attempt", a->number);
     json_put_text(o, "cause", attempt_cause_names[a->cause]);
@@ -176,9 +151,11 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
     str_addf(out, "%lld attempt%s\n", (long long)s->n_attempts, s->n_attempts == 1 ? "" : "s");
     if (*why)
         str_addf(out, "  %s\n", why);
-    if (s->n_attempts && s->attempts[0].number == 1 && s->attempts[0].first_step_at > 0 && s->submitted_at > 0)
+    if (s->n_attempts && s->attempts[0].number == 1 && s->attempts[0].first_step_at > 0 &&
+        s->submitted_at > 0 && s->created_at > 0)
         str_addf(out, "  first step %s after the run was made\n",
-                 num_format_seconds(between(s->created_at, s->attempts[0].first_step_at), buf, sizeof buf));
+                 num_format_seconds(fmax(0, s->attempts[0].first_step_at - s->created_at), buf,
+                                    sizeof buf));
     if (*waits)
         str_addf(out, "  %s\n", waits);
     untold_each(s, untold_text, out);

@@ -2,6 +2,7 @@
  * attempt. */
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
 #include "tests/unit/db_fixture.h"
+#include "launcher/run/gap.h"
 #include "tests/unit/histories.h"
 
 static const char *writer_of(const struct ev *e)
@@ -168,9 +169,44 @@ static void test_two_agents_in_one_log(void **state)
     equals_fresh();
 }
 
+/* The next attempt runs on a host whose clock is behind or ahead: explain and v_time tell one
+ * gap. */
+static void test_clocks_of_two_hosts(void **state)
+{
+    static const double ahead_s[] = {0, -3600, 3600, -5, -86400};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(ahead_s); i++) {
+        char dir[400], run[ID_TEXT_BYTES];
+        struct run_state s;
+        fx_reset();
+        snprintf(dir, sizeof dir, "%s/runs/%s/events", home, run_of(i, run));
+        struct evlog *submit = fx_open(dir, run, 0, "submit-1");
+        fx_event(submit, "submit_intent", "sched", 't', "local", NULL);
+        evlog_close(submit);
+        fx_pass(3);
+        fx_attempt(dir, run, 1, 0, 7, 30, "crash");
+        fx_pass(10);
+        fx.host = "node2";
+        fx.boot = "boot-2";
+        fx.mono = 77;
+        fx.wall += ahead_s[i];
+        fx_attempt(dir, run, 2, 4, 14, 30, "done");
+        ingest();
+        state_of(i, &s);
+        char sql[300];
+        snprintf(sql, sizeof sql, "SELECT sum(t.seconds) FROM v_time t JOIN v_attempt a USING(run)"
+                 " WHERE t.run = '%s' AND a.attempt = 1 AND t.\"from\" >= a.ended_at - 1e-2"
+                 " AND (t.cause IN ('start', 'load') OR t.cause GLOB 'down:*')", run);
+        same("two hosts", 1, "the gap", run_gap_of(&s.attempts[0], &s.attempts[1]).total,
+             ask_num(sql));
+        run_state_release(&s);
+    }
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {T(test_histories), T(test_two_agents_in_one_log)};
+    const struct CMUnitTest tests[] = {T(test_histories), T(test_two_agents_in_one_log),
+                                       T(test_clocks_of_two_hosts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
