@@ -1,7 +1,9 @@
 /* state: a run's state as a fold over its event logs.
  *
  * There is no other source of truth. run_state_apply is pure and commutative: every event sets fields of its own
- * attempt or raises a maximum, so logs of several writers may be folded in any order, twice, or in part. What is to be done
+ * attempt or raises a maximum, so logs of several writers may be folded in any order, twice, or in part. One thing
+ * follows the order: the times of a host whose wall clock was stepped are told by its clock as it went at the host's event
+ * that came first here (`clocks`), so another order may move all of its times alike, and changes no length. What is to be done
  * next (run_state_next) is a pure function of the folded state; doing it is the agent's and the launcher's part.
  *
  *     struct run_state s;
