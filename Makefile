@@ -313,6 +313,9 @@ check: ## install what the tests need, build, run every ordinary test and the li
 	@$(MAKE) --no-print-directory -j$$(nproc) tests
 	@tests/run --build $(B) $(T)
 
+check-quick: tests ## a part of check for while one works: unit programs and fast scripts
+	@tests/run --build $(B) --quick $(T)
+
 check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shots, 400 killed submitters, every legal layout, memory of larger models, eight clips learnt by heart
 	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 tests/run --build $(B) 't6100-resume\|curator_shots\|sched'
 	@RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 tests/run --build $(B) 't6050-traffic\|t6060\|t6120-resume'
@@ -376,4 +379,4 @@ clean: ## remove the build folder of this variant
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all $(ALL_NAMES) reel-static tests check check-slow check-faults check-peers bench bench-db fuzz demo lint install uninstall dist clean help FORCE
+.PHONY: all $(ALL_NAMES) reel-static tests check check-quick check-slow check-faults check-peers bench bench-db fuzz demo lint install uninstall dist clean help FORCE

@@ -1,4 +1,5 @@
 /* Shot detection on made sequences: moving textures with noise, flashes, fades through black and hard cuts at known frames. */
+// SLOW
 #include <math.h>
 #include <setjmp.h>
 #include <stdbool.h>

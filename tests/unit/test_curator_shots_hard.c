@@ -1,5 +1,6 @@
 /* Shot detection where it is hard: fast pans, hand-held shake, zooms, noise, flashes, exposure that ramps or jumps, titles that come and
  * go, large things passing, cuts between scenes of low contrast or of one mean, and all of it mixed. Cuts are known exactly. */
+// SLOW
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /* Pictures of made clips against the `ffmpeg` command, to which each filter is written out: matrix, range, depth, sampling, pixel aspect, turns;
  * and which of them is shown when. */
+// SLOW
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,6 +2,7 @@
  * from some byte on. What was in it stays in it, the logs are never touched, and the next ingest ends where it should.
  */
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup,--wrap=asprintf,--wrap=write,--wrap=fsync,--wrap=fdatasync,--wrap=rename,--wrap=mkdir,--wrap=link,--wrap=read,--wrap=pread
+// SLOW
 #include "tests/unit/events_fixture.h"
 
 #include <signal.h>

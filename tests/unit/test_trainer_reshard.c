@@ -1,5 +1,6 @@
 /* Checkpoints of any layout under any other, without a group: every rank's file written by itself, every rank's state read by itself,
  * every element looked at. */
+// SLOW
 #include "trainer_run.h"
 
 #include <unistd.h>
