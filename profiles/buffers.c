@@ -1,20 +1,30 @@
-/* The buffers of a DiT's micro-batch on one rank, and their shapes. n samples, x text rows (caption tokens, then at most one null
- * token a sample), s tokens of this context-parallel rank, r of them in the residual stream (all; with sp its tensor-parallel
- * part), u those of its all-to-all group, g those of the segments dealt to it, D hidden, d head dim, H heads and K kv_heads and F ffn of this tensor-parallel rank, h and k
- * heads after the all-to-all, c text width, C channels, P cells of a patch, S self-attentions and B sub-blocks of a layer, A modulated ones, R columns of the low-rank side
- * of a block's modulation, L layers of a pipeline chunk.
+/* The buffers of a DiT's micro-batch on one rank, and their shapes. The letters below mean:
  *
- * What is saved from forward for backward is 16 vectors of width D a token and block at F = 4D, K = H: the block's
- * input, qkv (3), attention output, its projection, the residual after it, cross q, cross attention output, its
- * projection, the residual after it, the MLP before its activation (4) and its output. Normed and modulated inputs, normed
- * queries and keys, and activations are elementwise functions of these and made again in backward. With selective recompute the
- * block's input, its modulation, qkv and the attentions' outputs are kept, and attention is not run again; with full recompute only
- * the input and the modulation of each of the first layers (of a chunk). There is one copy of the rest.
+ *     n  samples                          s  tokens of this context-parallel rank
+ *     x  text rows: caption tokens,       r  of them in the residual stream: all, or with sp this
+ *        and a null token a sample           tensor-parallel rank's part
+ *     D  hidden                           u  tokens of the rank's all-to-all group
+ *     d  head dim                         g  tokens of the segments dealt to the rank
+ *     c  text width                       H, K, F  heads, kv_heads, ffn of this tensor-parallel rank
+ *     C  latent channels                  h, k     heads and k/v heads after the all-to-all
+ *     P  cells of a patch                 R  low-rank columns of a block's modulation
+ *     S  self-attentions of a layer       B  sub-blocks of a layer, A of them are modulated
  *
- * g: of a sample of t tokens in K = t / l segments of l tokens (frames, or places over time) a rank gets at most ceil(K / cp) segments,
- * at most (t + l (cp - 1)) / cp tokens. Over n samples, whose segments have at most segment_tokens tokens and together no more than there are,
- * that is (tokens + min(n · segment_tokens, tokens) (cp - 1)) / cp. An image is one spatial segment and goes to one rank: where only
- * tokens are known, g is all tokens.
+ * Forward saves 16 vectors of width D for each token and block, at F = 4D and K = H: the block's
+ * input, qkv (3), attention output, its projection, the residual after it, cross q, cross attention
+ * output, its projection, the residual after it, the MLP before its activation (4) and its output.
+ * Backward computes normed and modulated inputs, normed queries and keys, and activations again,
+ * because they are elementwise functions of what is saved. Selective recompute keeps each block's
+ * input, modulation, qkv and attention outputs, and does not run attention again. Full recompute
+ * keeps only input and modulation, for the first layers of each pipeline chunk. The buffers that
+ * are not kept exist once.
+ *
+ * How g is bounded: a sample of t tokens has N = t / l segments of l tokens (frames, or places over
+ * time). A rank gets at most ceil(N / cp) of them, which are at most (t + l (cp - 1)) / cp tokens.
+ * Let the segments of n samples have at most segment_tokens tokens each, and together no more than
+ * all tokens; then g is (tokens + min(n · segment_tokens, tokens) (cp - 1)) / cp. An image is one
+ * spatial segment and goes to one rank, so when only the number of tokens is known, g is all
+ * tokens.
  */
 #include "profiles/buffers.h"
 
@@ -23,27 +33,32 @@
 
 #include "base/num.h"
 
-const char *const buffer_category_names[] = {"inputs", "activations", "work", "weights", "gradients", "optimizer",
-                                             "average (EMA)", "communication", "loader", "process", NULL};
+const char *const buffer_category_names[] = {
+    "inputs", "activations", "work", "weights", "gradients", "optimizer", "average (EMA)",
+    "communication", "loader", "process", NULL};
 
 enum keep {
-    ONCE,  /* working memory */
-    SLOT,  /* for each micro-batch in flight */
-    LAYER, /* and each layer */
-    ATTENTION, BLOCK, /* likewise, as far as attention, or the rest of a block, is not recomputed */
+    ONCE,  /* working memory: one copy */
+    SLOT,  /* one copy for each micro-batch in flight */
+    LAYER, /* one copy for each of those and each layer */
+    /* like LAYER, but layers whose attention, or rest of a block, is recomputed share copies */
+    ATTENTION, BLOCK,
 };
 
 struct shape {
     const char *name;
     enum buffer_category category;
-    enum { ACT, STAT, STREAM, WIDE } type; /* STREAM: the residual stream and its gradient. WIDE: f64 whatever the others are */
+    /* STREAM: type of the residual stream and its gradient. WIDE: always f64. */
+    enum { ACT, STAT, STREAM, WIDE } type;
     enum keep keep;
-    int64_t has, rows, cols; /* has: copies of a layer, or 1 */
+    /* has: copies for one layer, or 1; 0 when the model has no such buffer */
+    int64_t has, rows, cols;
 };
 
 struct dims {
     int64_t s, r, u, g, n, x, D, d, H, K, h, k, F, F1, c, C, Cc, P, A, S, B, R, tp, a, ring;
-    int64_t cond, shared, cross, low, gated, rope, sp, cp, pp, narrow; /* 0 or 1: does the model, the layout, or the type have it */
+    /* Each is 0 or 1: whether the model, the layout or the types have this property. */
+    int64_t cond, shared, cross, low, gated, rope, sp, cp, pp, narrow;
 };
 
 int64_t buffers_run_tokens(const struct buffer_spec *spec, int64_t runs)
@@ -56,12 +71,13 @@ int64_t buffers_dealt_tokens(const struct buffer_spec *spec)
     int64_t cp = spec->layout ? spec->layout->cp : 1, segments = spec->tokens;
     if (model_self_attentions(spec->model) == 1)
         return 0;
-    if (spec->segment_tokens > 0 && spec->segment_tokens < spec->tokens / num_max_i64(1, spec->samples))
+    if (spec->segment_tokens > 0 &&
+        spec->segment_tokens < spec->tokens / num_max_i64(1, spec->samples))
         segments = spec->segment_tokens * spec->samples;
     return (spec->tokens + segments * (cp - 1)) / cp;
 }
 
-/* What the layout makes of the extents. */
+/* Fills the extents that depend on the layout. */
 static void dims_cut(struct dims *v, const struct buffer_spec *b, const struct layout *l)
 {
     const struct model *m = b->model;
@@ -87,8 +103,15 @@ static void dims_cut(struct dims *v, const struct buffer_spec *b, const struct l
 static struct dims dims_of(const struct buffer_spec *b, const struct layout *l)
 {
     const struct model *m = b->model;
-    struct dims v = {.n = b->samples, .D = m->hidden, .d = model_head_dim(m), .c = m->text_width, .C = m->latent_channels,
-                     .Cc = m->cond_channels, .P = model_patch_cells(m), .A = model_modulations(m), .S = model_self_attentions(m)};
+    struct dims v = {.n = b->samples,
+                     .D = m->hidden,
+                     .d = model_head_dim(m),
+                     .c = m->text_width,
+                     .C = m->latent_channels,
+                     .Cc = m->cond_channels,
+                     .P = model_patch_cells(m),
+                     .A = model_modulations(m),
+                     .S = model_self_attentions(m)};
     v.B = v.S + model_has_cross(m) + 1;
     dims_cut(&v, b, l);
     v.cond = m->adaln != ADALN_NONE;
@@ -135,7 +158,8 @@ static void cond_shapes(const struct dims *v, struct shape *t)
 
 static void block_shapes(const struct dims *v, struct shape *t)
 {
-    int64_t s = v->s, r = v->r, D = v->D, Hd = v->H * v->d, Kd = v->K * v->d, u = num_max_i64(v->a > 1 ? v->u : s, v->g);
+    int64_t s = v->s, r = v->r, D = v->D, Hd = v->H * v->d, Kd = v->K * v->d,
+            u = num_max_i64(v->a > 1 ? v->u : s, v->g);
     t[DIT_X] = (struct shape){"block input", BUFFER_SAVED, STREAM, LAYER, 1, r, D};
     t[DIT_MOD_LOW] = (struct shape){"modulation low rank", BUFFER_SAVED, ACT, LAYER, v->low, v->n, v->R};
     t[DIT_MOD] = (struct shape){"modulation", BUFFER_SAVED, ACT, LAYER, v->cond, v->n, 3 * v->A * D};
@@ -156,7 +180,8 @@ static void block_shapes(const struct dims *v, struct shape *t)
 
 static void work_shapes(const struct dims *v, struct shape *t)
 {
-    int64_t s = v->s, r = v->r, n = v->n, D = v->D, Hd = v->H * v->d, Kd = v->K * v->d, own = 3 * v->A * D / v->tp, tp = v->tp > 1 && v->cond;
+    int64_t s = v->s, r = v->r, n = v->n, D = v->D, Hd = v->H * v->d, Kd = v->K * v->d,
+            own = 3 * v->A * D / v->tp, tp = v->tp > 1 && v->cond;
     t[DIT_STATS] = (struct shape){"norm statistics", BUFFER_WORK, STAT, ONCE, 1, r, 2};
     t[DIT_NORMED] = (struct shape){"normed", BUFFER_WORK, ACT, ONCE, 1, r, D};
     t[DIT_NORMED_ALL] = (struct shape){"normed, all tp ranks'", BUFFER_WORK, ACT, ONCE, v->sp, s, D};
@@ -194,13 +219,17 @@ static void work_shapes(const struct dims *v, struct shape *t)
     t[DIT_DNULL] = (struct shape){"d null text", BUFFER_WORK, STAT, ONCE, v->cross, n, v->c};
 }
 
-/* Blocks that ranks exchange hold, one behind the other, q, k, v of each row (of segments in backward: output and its gradient); the
- * larger direction bounds both buffers. */
+/* Fills the buffers of context parallelism. Ranks exchange blocks that hold q, k and v of each row
+ * one behind the other; for segments in backward, the output and its gradient. Both buffers are as
+ * large as the larger direction needs. */
 static void cp_shapes(const struct dims *v, struct shape *t)
 {
-    int64_t d = v->d, y = v->ring > 1, h = v->g ? v->H : v->h, k = v->g ? v->K : v->k, qkv = (h + 2 * k) * d;
-    int64_t u = num_max_i64(v->a > 1 ? v->u : 0, v->g), x = u > 0, heads = v->a > 1 ? num_max_i64(v->s * v->a, v->u) : 0;
-    int64_t pack = num_max_i64(heads * (v->h + 2 * v->k) * d, num_max_i64(v->s, v->g) * num_max_i64(qkv, 2 * h * d));
+    int64_t d = v->d, y = v->ring > 1, h = v->g ? v->H : v->h, k = v->g ? v->K : v->k,
+            qkv = (h + 2 * k) * d;
+    int64_t u = num_max_i64(v->a > 1 ? v->u : 0, v->g), x = u > 0,
+            heads = v->a > 1 ? num_max_i64(v->s * v->a, v->u) : 0;
+    int64_t pack = num_max_i64(heads * (v->h + 2 * v->k) * d,
+                               num_max_i64(v->s, v->g) * num_max_i64(qkv, 2 * h * d));
     t[DIT_CP_PACK] = (struct shape){"heads or segments leaving", BUFFER_WORK, ACT, ONCE, v->cp && x, 1, pack};
     t[DIT_CP_UNPACK] = (struct shape){"heads or segments arriving", BUFFER_WORK, ACT, ONCE, v->cp && x, 1, pack};
     t[DIT_CP_QKV] = (struct shape){"exchanged qkv", BUFFER_WORK, ACT, ONCE, x, u, qkv};
@@ -221,11 +250,12 @@ int64_t buffers_tp_sum_bytes(const struct buffer_spec *spec)
     struct layout plain = layout_default();
     struct dims v = dims_of(spec, spec->layout ? spec->layout : &plain);
     int64_t rows = (v.sp ? v.r * v.tp : v.s) * v.D * dtype_bytes(spec->act);
-    int64_t cond = v.cond * v.n * num_max_i64(v.shared ? 3 * v.D : v.D, v.sp ? 3 * v.A * v.D : 0) * dtype_bytes(spec->stat);
+    int64_t cond = v.cond * v.n * num_max_i64(v.shared ? 3 * v.D : v.D, v.sp ? 3 * v.A * v.D : 0) *
+                   dtype_bytes(spec->stat);
     return v.tp == 1 ? 0 : num_max_i64(rows, cond);
 }
 
-/* Of whatever rows a product has: tokens, text or samples. */
+/* Fills the adapters' buffers, which must hold the rows of any product: tokens, text or samples. */
 static void lora_shapes(const struct buffer_spec *spec, const struct dims *v, struct shape *t)
 {
     int64_t rows = num_max_i64(v->s, num_max_i64(v->x, v->n)), has = spec->lora_rank > 0;
@@ -233,8 +263,10 @@ static void lora_shapes(const struct buffer_spec *spec, const struct dims *v, st
     t[DIT_LORA_DLOW] = (struct shape){"d adapter low rank", BUFFER_WORK, ACT, ONCE, has, rows, spec->lora_rank};
 }
 
-/* Copies of a buffer: of the layers of a chunk that are not recomputed, for every slot, and one for the others. */
-static void copies_set(struct buffer *b, enum keep keep, int64_t has, const struct layout *l, int64_t layers, int64_t slots)
+/* Sets the number of copies. Layers of a chunk that are not recomputed have theirs in every slot;
+ * the recomputed ones share one. */
+static void copies_set(struct buffer *b, enum keep keep, int64_t has, const struct layout *l,
+                       int64_t layers, int64_t slots)
 {
     bool attention = keep == ATTENTION, block = keep == BLOCK;
     int64_t again = 0;
@@ -253,19 +285,27 @@ int64_t buffer_stride_bytes(const struct buffer *b)
     return b->count ? b->bytes / b->count : 0;
 }
 
-int buffer_list_add(struct buffer_list *list, const char *name, enum buffer_category category, enum dtype dtype,
-                    int64_t count, int64_t rows, int64_t cols, struct err *err)
+int buffer_list_add(struct buffer_list *list, const char *name, enum buffer_category category,
+                    enum dtype dtype, int64_t count, int64_t rows, int64_t cols, struct err *err)
 {
     int64_t bytes;
     if (list->n == BUFFER_LIST_MAX)
-        return err_set(err, ERR_LIMIT, "buffer '%s': the memory plan holds %d buffers", name, BUFFER_LIST_MAX);
-    if (!num_mul_i64(rows, cols, &bytes) || !num_mul_i64(bytes, dtype_bytes(dtype), &bytes) || bytes > INT64_MAX / 4 ||
-        !num_mul_i64(num_round_up(bytes, BUFFER_ALIGN_BYTES), count, &bytes) || bytes > INT64_MAX / 4 - list->total)
-        return err_set(err, ERR_LIMIT, "buffer '%s': %lld x [%lld, %lld] elements are past 2^61 bytes: give a smaller micro-batch",
+        return err_set(err, ERR_LIMIT, "buffer '%s': the memory plan holds %d buffers", name,
+                       BUFFER_LIST_MAX);
+    if (!num_mul_i64(rows, cols, &bytes) || !num_mul_i64(bytes, dtype_bytes(dtype), &bytes) ||
+        bytes > INT64_MAX / 4 ||
+        !num_mul_i64(num_round_up(bytes, BUFFER_ALIGN_BYTES), count, &bytes) ||
+        bytes > INT64_MAX / 4 - list->total)
+        return err_set(err, ERR_LIMIT,
+                       "buffer '%s': %lld x [%lld, %lld] elements are past 2^61 bytes: give a "
+                       "smaller micro-batch",
                        name, (long long)count, (long long)rows, (long long)cols);
     struct buffer *b = &list->items[list->n++];
-    *b = (struct buffer){.category = category, .dtype = dtype, .count = count, .rows = rows, .cols = cols, .bytes = bytes,
-                         .offset = list->total};
+    *b = (struct buffer){
+        .category = category, .dtype = dtype,
+        .count = count, .rows = rows, .cols = cols,
+        .bytes = bytes, .offset = list->total
+    };
     snprintf(b->name, sizeof b->name, "%s", name);
     list->total += bytes;
     return 0;
@@ -293,11 +333,16 @@ static enum dtype dtype_of(const struct buffer_spec *spec, const struct shape *t
 static int buffers_check(const struct buffer_spec *spec, struct err *err)
 {
     if (!model_is_video(spec->model))
-        return err_set(err, ERR_INPUT, "model %s: family '%s' has no buffer list: give a model of family dit, moviegen or stdit",
+        return err_set(err, ERR_INPUT,
+                       "model %s: family '%s' has no buffer list: give a model of family dit, "
+                       "moviegen or stdit",
                        spec->model->name, model_family_names[spec->model->family]);
     if (spec->tokens > INT32_MAX || spec->samples > INT32_MAX || spec->text_tokens > INT32_MAX)
-        return err_set(err, ERR_LIMIT, "micro-batch of %lld tokens, %lld samples, %lld text tokens: each must be below 2^31",
-                       (long long)spec->tokens, (long long)spec->samples, (long long)spec->text_tokens);
+        return err_set(err, ERR_LIMIT,
+                       "micro-batch of %lld tokens, %lld samples, %lld text tokens: each must be "
+                       "below 2^31",
+                       (long long)spec->tokens, (long long)spec->samples,
+                       (long long)spec->text_tokens);
     return 0;
 }
 
@@ -321,8 +366,10 @@ int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct
         const struct shape *t = &table[i];
         struct buffer b = {.each = 0};
         if (t->has)
-            copies_set(&b, t->keep, t->has, l, num_ceil_div(spec->model->layers, l->pp * l->vpp), num_max_i64(1, spec->slots));
-        rc = buffer_list_add(list, t->name, t->category, dtype_of(spec, t), b.count, t->rows, t->cols, err);
+            copies_set(&b, t->keep, t->has, l, num_ceil_div(spec->model->layers, l->pp * l->vpp),
+                       num_max_i64(1, spec->slots));
+        rc = buffer_list_add(list, t->name, t->category, dtype_of(spec, t), b.count, t->rows,
+                             t->cols, err);
         if (rc == 0) {
             struct buffer *added = &list->items[list->n - 1];
             added->each = b.each, added->shared = b.shared, added->per = b.per;

@@ -1,65 +1,86 @@
-/* What a rank keeps over the steps, and the scratch of its sums. */
+/* Lists what a rank keeps from step to step, and the scratch of its sums. */
 #include "profiles/buffers.h"
 
 #include "base/num.h"
 
-int buffer_state_of(const struct shards *sh, const struct param_list *params, const struct layout *l, struct buffer_state *out,
-                    struct err *err)
+int buffer_state_of(const struct shards *sh, const struct param_list *params,
+                    const struct layout *l, struct buffer_state *out, struct err *err)
 {
-    *out = (struct buffer_state){.elements = sh->total, .trained = sh->trained, .group = sh->group, .zero = (int)l->zero,
-                                 .replicas = l->dp * l->cp / sh->group, .unit = shards_most_elements(sh),
-                                 .trained_unit = shards_most_trained(sh), .tp = l->tp, .kv = sh->kv_copies, .pp = l->pp};
+    *out = (struct buffer_state){.elements = sh->total,
+                                 .trained = sh->trained,
+                                 .group = sh->group,
+                                 .zero = (int)l->zero,
+                                 .replicas = l->dp * l->cp / sh->group,
+                                 .unit = shards_most_elements(sh),
+                                 .trained_unit = shards_most_trained(sh),
+                                 .tp = l->tp,
+                                 .kv = sh->kv_copies,
+                                 .pp = l->pp};
     return piece_sum_elements(sh, params, out->pieces, err);
 }
 
-/* Two of them are in use at a time: one is computed with while the other comes, or goes. */
+/* Adds the working buffers of units. Two of each are in use at a time: one is computed with while
+ * the other arrives or leaves. */
 static int units_add(const struct buffer_state *spec, struct buffer_list *list, struct err *err)
 {
     int64_t weights = spec->zero == 3 ? 2 : 0, grads = spec->zero >= 2 ? 2 : 0;
-    int rc = buffer_list_add(list, "gathered weights", BUFFER_WORK, spec->act, weights, 1, spec->unit, err);
+    int rc = buffer_list_add(list, "gathered weights", BUFFER_WORK, spec->act, weights, 1,
+                             spec->unit, err);
     if (rc == 0)
-        rc = buffer_list_add(list, "gradients of a unit", BUFFER_WORK, spec->stat, grads, 1, spec->trained_unit, err);
-    return rc < 0 ? rc : buffer_list_add(list, "summed gradients of a unit", BUFFER_COMM, spec->stat, grads, 1, spec->trained_unit / spec->group, err);
+        rc = buffer_list_add(list, "gradients of a unit", BUFFER_WORK, spec->stat, grads, 1,
+                             spec->trained_unit, err);
+    return rc < 0 ? rc
+                  : buffer_list_add(list, "summed gradients of a unit", BUFFER_COMM, spec->stat,
+                                    grads, 1, spec->trained_unit / spec->group, err);
 }
 
-/* Of the longest of the sums over tp, kv, pp. */
+/* Returns the elements of the longest packed sum over tp, kv or pp. */
 static int64_t pack_elements(const struct buffer_state *spec)
 {
-    return num_max_i64(spec->pieces[PIECE_SUM_TP], num_max_i64(spec->pieces[PIECE_SUM_KV], spec->pieces[PIECE_SUM_PP]));
+    return num_max_i64(spec->pieces[PIECE_SUM_TP],
+                       num_max_i64(spec->pieces[PIECE_SUM_KV], spec->pieces[PIECE_SUM_PP]));
 }
 
-/* With zero 2 and 3 a micro-batch's gradients of two units are summed at a time, while others are computed. */
+/* Computes the scratch of each group. With zero 2 and 3 the gradients of two units are summed at a
+ * time while others are computed. */
 void buffers_scratch(const struct buffer_state *spec, struct buffer_scratch out[BUFFER_GROUPS])
 {
     int64_t size = dtype_bytes(spec->stat), unit = spec->trained_unit * size;
     out[BUFFER_SHARD] = (struct buffer_scratch){spec->group, spec->zero >= 2 ? 2 : 0, unit};
     out[BUFFER_REPLICA] = (struct buffer_scratch){spec->replicas, 0, unit / spec->group};
-    out[BUFFER_TP] = (struct buffer_scratch){spec->tp, 0, num_max_i64(spec->tp_bytes, spec->pieces[PIECE_SUM_TP] * size)};
+    out[BUFFER_TP] =
+        (struct buffer_scratch){spec->tp, 0,
+                                num_max_i64(spec->tp_bytes, spec->pieces[PIECE_SUM_TP] * size)};
     out[BUFFER_KV] = (struct buffer_scratch){spec->kv, 0, spec->pieces[PIECE_SUM_KV] * size};
     out[BUFFER_PP] = (struct buffer_scratch){spec->pp, 0, spec->pieces[PIECE_SUM_PP] * size};
 }
 
 int64_t buffer_scratch_part_bytes(const struct buffer_scratch *s)
 {
-    int64_t part = s->ranks <= 1 ? 0 : num_round_up(num_ceil_div(s->bytes, s->ranks), BUFFER_PART_ALIGN_BYTES);
+    int64_t part =
+        s->ranks <= 1 ? 0 : num_round_up(num_ceil_div(s->bytes, s->ranks), BUFFER_PART_ALIGN_BYTES);
     return s->works > 0 ? part : num_min_i64(part, BUFFER_EXCHANGE_BYTES);
 }
 
 int64_t buffer_scratch_bytes(const struct buffer_scratch *s)
 {
-    return s->ranks <= 1 ? 0 : buffer_scratch_part_bytes(s) * (s->ranks - 1) * num_max_i64(1, s->works);
+    return s->ranks <= 1 ? 0
+                         : buffer_scratch_part_bytes(s) * (s->ranks - 1) * num_max_i64(1, s->works);
 }
 
 static int scratch_add(const struct buffer_state *spec, struct buffer_list *list, struct err *err)
 {
-    static const char *const names[BUFFER_GROUPS] = {"others' parts of sums in the shard group", "others' parts of sums over replicas",
-                                                     "others' parts of sums over tp", "others' parts of sums of k/v heads",
+    static const char *const names[BUFFER_GROUPS] = {"others' parts of sums in the shard group",
+                                                     "others' parts of sums over replicas",
+                                                     "others' parts of sums over tp",
+                                                     "others' parts of sums of k/v heads",
                                                      "others' parts of sums over stages"};
     struct buffer_scratch scratch[BUFFER_GROUPS];
     int rc = 0;
     buffers_scratch(spec, scratch);
     for (int i = 0; i < BUFFER_GROUPS && rc == 0; i++)
-        rc = buffer_list_add(list, names[i], BUFFER_COMM, DTYPE_BYTE, 1, 1, buffer_scratch_bytes(&scratch[i]), err);
+        rc = buffer_list_add(list, names[i], BUFFER_COMM, DTYPE_BYTE, 1, 1,
+                             buffer_scratch_bytes(&scratch[i]), err);
     return rc;
 }
 
@@ -69,17 +90,23 @@ int buffers_state(const struct buffer_state *spec, struct buffer_list *list, str
     bool master = spec->act != spec->stat;
     enum dtype t = spec->stat;
     BUG_ON(all % spec->group || spec->elements % spec->group);
-    int rc = buffer_list_add(list, "weights", BUFFER_WEIGHT, spec->act, 1, 1, spec->zero < 3 ? spec->elements : spec->elements / spec->group, err);
+    int rc = buffer_list_add(list, "weights", BUFFER_WEIGHT, spec->act, 1, 1,
+                             spec->zero < 3 ? spec->elements : spec->elements / spec->group, err);
     if (rc == 0)
-        rc = buffer_list_add(list, "master weights", BUFFER_OPTIM, t, master, 1, spec->zero < 1 ? all : own, err);
+        rc = buffer_list_add(list, "master weights", BUFFER_OPTIM, t, master, 1,
+                             spec->zero < 1 ? all : own, err);
     if (rc == 0)
-        rc = buffer_list_add(list, "gradients", BUFFER_GRAD, t, 1, 1, spec->zero < 2 ? all : own, err);
+        rc = buffer_list_add(list, "gradients", BUFFER_GRAD, t, 1, 1, spec->zero < 2 ? all : own,
+                             err);
     if (rc == 0)
-        rc = buffer_list_add(list, "adamw m, v", BUFFER_OPTIM, spec->moments_bf16 ? DTYPE_BF16 : t, 2, 1, spec->zero < 1 ? all : own, err);
+        rc = buffer_list_add(list, "adamw m, v", BUFFER_OPTIM, spec->moments_bf16 ? DTYPE_BF16 : t,
+                             2, 1, spec->zero < 1 ? all : own, err);
     if (rc == 0)
-        rc = buffer_list_add(list, "ema", BUFFER_EMA, t, spec->ema, 1, spec->zero < 1 ? all : own, err);
+        rc = buffer_list_add(list, "ema", BUFFER_EMA, t, spec->ema, 1, spec->zero < 1 ? all : own,
+                             err);
     if (rc == 0)
-        rc = buffer_list_add(list, "exchange of weights and average", BUFFER_WORK, t, spec->ema && !master, 1, BUFFER_SWAP_ELEMENTS, err);
+        rc = buffer_list_add(list, "exchange of weights and average", BUFFER_WORK, t,
+                             spec->ema && !master, 1, BUFFER_SWAP_ELEMENTS, err);
     if (rc == 0)
         rc = units_add(spec, list, err);
     if (rc == 0)

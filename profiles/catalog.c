@@ -8,7 +8,8 @@
 
 const struct catalog_kind catalog_models = {"model", "models", "reel.model/1", catalog_model_names};
 const struct catalog_kind catalog_gpus = {"device", "gpus", "reel.gpu/1", catalog_gpu_names};
-const struct catalog_kind catalog_clusters = {"cluster", "clusters", "reel.cluster/1", catalog_cluster_names};
+const struct catalog_kind catalog_clusters = {"cluster", "clusters", "reel.cluster/1",
+                                              catalog_cluster_names};
 
 bool catalog_is_path(const char *operand)
 {
@@ -39,13 +40,15 @@ static int not_found(const struct catalog_kind *kind, const char *name, struct e
     struct str known = STR_INIT;
     for (const char *const *n = kind->names; *n; n++)
         str_addf(&known, "%s%s", n == kind->names ? "" : ", ", *n);
-    int rc = err_set(err, ERR_NOT_FOUND, "there is no %s '%s'%s%s%s: give one of %s, or a .json file", kind->word, name,
+    int rc = err_set(err, ERR_NOT_FOUND,
+                     "there is no %s '%s'%s%s%s: give one of %s, or a .json file", kind->word, name,
                      near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "", known.p);
     str_release(&known);
     return rc;
 }
 
-int catalog_open(const struct catalog_kind *kind, const char *name_or_path, struct json_doc *doc, struct err *err)
+int catalog_open(const struct catalog_kind *kind, const char *name_or_path, struct json_doc *doc,
+                 struct err *err)
 {
     struct json_doc got = {0};
     int rc;
@@ -67,12 +70,14 @@ int catalog_open(const struct catalog_kind *kind, const char *name_or_path, stru
     return 0;
 }
 
-int catalog_check_inner_schema(const struct catalog_kind *kind, const struct json_doc *doc, const cJSON *obj,
-                               const char *path, struct err *err)
+int catalog_check_inner_schema(const struct catalog_kind *kind, const struct json_doc *doc,
+                               const cJSON *obj, const char *path, struct err *err)
 {
     const char *schema = json_text(obj, "schema", NULL);
     if (!json_member(obj, "schema") || (schema && strcmp(schema, kind->schema) == 0))
         return 0;
-    return err_set(err, ERR_INPUT, "%s: %s%sschema is %s: this object is a %s, give \"%s\" or leave it out", doc->name, path,
-                   *path ? "." : "", schema ? schema : "not a text", kind->word, kind->schema);
+    return err_set(err, ERR_INPUT,
+                   "%s: %s%sschema is %s: this object is a %s, give \"%s\" or leave it out",
+                   doc->name, path, *path ? "." : "", schema ? schema : "not a text", kind->word,
+                   kind->schema);
 }

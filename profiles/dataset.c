@@ -1,4 +1,5 @@
-/* The index of a dataset, `<root>/.reel/index`: one file, little-endian, no padding, read and written as a whole.
+/* The index of a dataset, `<root>/.reel/index`: one file, little-endian, no padding, read and
+ * written as a whole.
  *
  *     at  bytes
  *      0      8  magic "REELIDX1"
@@ -8,17 +9,20 @@
  *     48      8  f64 latent_mean     56  8  f64 latent_std
  *     64    128  tokenizer          192 128 text_encoder     NUL-padded
  *    320         n_shards  x 32: i64 samples, u64 bytes_hash, i64 bytes, u32 path length, u32 zero
- *                n_samples x 112: u32 shard, u32 index_in_shard, i64 offset, i64 bytes, i64 latent_offset,
- *                    i64 latent_bytes, i64 text_offset, i64 text_bytes, i32 t, h, w, i32 frames, height, width,
- *                    i32 text_len, f32 fps, f32 motion, f32 sharpness, u64 key_hash, u64 zero
+ *                n_samples x 112: u32 shard, u32 index_in_shard, i64 offset, i64 bytes,
+ *                    i64 latent_offset, i64 latent_bytes, i64 text_offset, i64 text_bytes,
+ *                    i32 t, h, w, i32 frames, height, width, i32 text_len, f32 fps, f32 motion,
+ *                    f32 sharpness, u64 key_hash, u64 zero
  *                the shards' paths, one after the other, not terminated
  *    end-16  16  XXH3-128 of all before it: high half, low half
  *
- * The checksum is the dataset's fingerprint: equal content, equal bytes, equal fingerprint, on any machine. Each byte of
- * the file is under the checksum or part of it, so any truncation or flipped bit is found before a field is believed;
- * after that the rules of dataset_check hold the fields to each other (samples in shard order, payloads inside their
- * samples, samples inside their shards). The file is published by rename, so a reader meets the old index or the new one.
- * A reader of another version sees another magic. The index can be rebuilt from the shards.
+ * The checksum is the dataset's fingerprint: equal content has equal bytes and an equal fingerprint
+ * on any machine. Each byte of the file is covered by the checksum or part of it, so any truncation
+ * or flipped bit is found before a field is believed. After that the rules of dataset_check hold
+ * the fields against each other: samples stand in shard order, payloads inside their samples,
+ * samples inside their shards. The file is published by rename, so a reader meets the old index or
+ * the new one. A reader of another version sees another magic. The index can be rebuilt from the
+ * shards.
  */
 #include "profiles/dataset.h"
 
@@ -30,9 +34,16 @@
 #include "base/file.h"
 #include "base/num.h"
 
-enum { HEADER_BYTES = 320, SHARD_BYTES = 32, SAMPLE_BYTES = 112, SUM_BYTES = 16, RESERVED_BYTES = 8 };
+enum {
+    HEADER_BYTES = 320,
+    SHARD_BYTES = 32,
+    SAMPLE_BYTES = 112,
+    SUM_BYTES = 16,
+    RESERVED_BYTES = 8
+};
 static const char magic[8] = "REELIDX1";
-static const int64_t max_index_bytes = (int64_t)64 << 30; /* 500 million samples; more is not an index */
+/* This is room for 500 million samples. A larger file is no index. */
+static const int64_t max_index_bytes = (int64_t)64 << 30;
 
 /* ---- one cursor for both directions: the order of fields is written down once ---- */
 
@@ -166,11 +177,13 @@ static bool inside(int64_t offset, int64_t bytes, int64_t from, int64_t n)
     return offset >= from && bytes >= 0 && offset <= from + n - bytes;
 }
 
-/* First broken rule of one sample, NULL if none. at: end of the sample before it in its shard. */
+/* Returns the first broken rule of a sample, NULL if none. `at` is the end of the sample before it
+ * in its shard. */
 static const char *sample_fault(const struct dataset *d, const struct dataset_sample *s, int64_t at)
 {
     int64_t cells, plane, least;
-    if (s->offset < at || s->bytes < 1 || !inside(s->offset, s->bytes, 0, d->shards[s->shard].bytes))
+    if (s->offset < at || s->bytes < 1 ||
+        !inside(s->offset, s->bytes, 0, d->shards[s->shard].bytes))
         return "lies outside its shard or over the sample before it";
     if (s->t < 1 || s->h < 1 || s->w < 1 || s->frames < 1 || s->height < 1 || s->width < 1)
         return "has an extent below 1";
@@ -180,8 +193,8 @@ static const char *sample_fault(const struct dataset *d, const struct dataset_sa
         return "has its text outside its bytes";
     if (s->text_len < 0 || (s->text_len > 0 && (s->text_bytes == 0 || d->text_width == 0)))
         return "has a caption but no text embedding";
-    if (!num_mul_i64(s->h, s->w, &plane) || !num_mul_i64(s->t, plane, &cells) || !num_mul_i64(cells, 2 * d->channels, &least) ||
-        s->latent_bytes < least)
+    if (!num_mul_i64(s->h, s->w, &plane) || !num_mul_i64(s->t, plane, &cells) ||
+        !num_mul_i64(cells, 2 * d->channels, &least) || s->latent_bytes < least)
         return "has a latent smaller than its extent";
     if (!isfinite(s->fps) || s->fps < 0 || !isfinite(s->motion) || !isfinite(s->sharpness))
         return "has a frame rate or score that is no number";
@@ -191,20 +204,26 @@ static const char *sample_fault(const struct dataset *d, const struct dataset_sa
 static int header_check(const struct dataset *d, const char *where, struct err *err)
 {
     if (d->n_shards < 1 || d->n_samples < 1)
-        return err_set(err, ERR_INPUT, "%s: %lld shards and %lld samples: an index needs at least one of each", where,
-                       (long long)d->n_shards, (long long)d->n_samples);
+        return err_set(err, ERR_INPUT,
+                       "%s: %lld shards and %lld samples: an index needs at least one of each",
+                       where, (long long)d->n_shards, (long long)d->n_samples);
     if (d->channels < 1 || d->channels > 4096 || d->text_width < 0 || d->text_width > 1 << 20)
-        return err_set(err, ERR_INPUT, "%s: %lld channels and text width %lld: give 1 to 4096 and 0 to 1048576", where,
-                       (long long)d->channels, (long long)d->text_width);
+        return err_set(err, ERR_INPUT,
+                       "%s: %lld channels and text width %lld: give 1 to 4096 and 0 to 1048576",
+                       where, (long long)d->channels, (long long)d->text_width);
     if (!isfinite(d->latent_mean) || !isfinite(d->latent_std) || d->latent_std <= 0)
-        return err_set(err, ERR_INPUT, "%s: latent mean %g, standard deviation %g: give finite ones, the second above 0", where,
-                       d->latent_mean, d->latent_std);
-    if (!memchr(d->tokenizer, 0, sizeof d->tokenizer) || !memchr(d->text_encoder, 0, sizeof d->text_encoder))
-        return err_set(err, ERR_INPUT, "%s: tokenizer and text_encoder must be terminated texts", where);
+        return err_set(err, ERR_INPUT,
+                       "%s: latent mean %g, standard deviation %g: give finite ones, the second "
+                       "above 0",
+                       where, d->latent_mean, d->latent_std);
+    if (!memchr(d->tokenizer, 0, sizeof d->tokenizer) ||
+        !memchr(d->text_encoder, 0, sizeof d->text_encoder))
+        return err_set(err, ERR_INPUT, "%s: tokenizer and text_encoder must be terminated texts",
+                       where);
     return 0;
 }
 
-/* A path that stays below the root: relative, no "..", no control bytes. */
+/* Says whether the path stays below the root: relative, without "..", without control bytes. */
 static bool path_is_plain(const char *path)
 {
     if (!*path || *path == '/' || strlen(path) >= LIMIT_PATH_BYTES)
@@ -218,25 +237,31 @@ static bool path_is_plain(const char *path)
     return true;
 }
 
-static int shard_check(const struct dataset *d, int64_t shard, int64_t first, const char *where, struct err *err)
+static int shard_check(const struct dataset *d, int64_t shard, int64_t first, const char *where,
+                       struct err *err)
 {
     const struct dataset_shard *sh = &d->shards[shard];
     if (!sh->path || !path_is_plain(sh->path))
-        return err_set(err, ERR_INPUT, "%s: path '%s' of shard %lld: give one below the dataset's folder", where,
+        return err_set(err, ERR_INPUT,
+                       "%s: path '%s' of shard %lld: give one below the dataset's folder", where,
                        sh->path ? sh->path : "", (long long)shard);
     if (sh->samples < 1 || sh->samples > d->n_samples - first)
-        return err_set(err, ERR_INPUT, "%s: shard %s claims %lld samples, %lld are left in the index", where, sh->path,
-                       (long long)sh->samples, (long long)(d->n_samples - first));
+        return err_set(err, ERR_INPUT,
+                       "%s: shard %s claims %lld samples, %lld are left in the index", where,
+                       sh->path, (long long)sh->samples, (long long)(d->n_samples - first));
     int64_t end = 0;
     for (int64_t i = 0; i < sh->samples; i++) {
         const struct dataset_sample *s = &d->samples[first + i];
         if (s->shard != shard || s->index_in_shard != i)
-            return err_set(err, ERR_INPUT, "%s: sample %lld is numbered %u of shard %u, its place is %lld of shard %lld", where,
-                           (long long)(first + i), s->index_in_shard, s->shard, (long long)i, (long long)shard);
+            return err_set(err, ERR_INPUT,
+                           "%s: sample %lld is numbered %u of shard %u, its place is %lld of shard "
+                           "%lld",
+                           where, (long long)(first + i), s->index_in_shard, s->shard, (long long)i,
+                           (long long)shard);
         const char *fault = sample_fault(d, s, end);
         if (fault)
-            return err_set(err, ERR_INPUT, "%s: sample %lld (%lld of shard %s) %s", where, (long long)(first + i), (long long)i,
-                           sh->path, fault);
+            return err_set(err, ERR_INPUT, "%s: sample %lld (%lld of shard %s) %s", where,
+                           (long long)(first + i), (long long)i, sh->path, fault);
         end = s->offset + s->bytes;
     }
     return 0;
@@ -251,8 +276,8 @@ int dataset_check(const struct dataset *d, const char *where, struct err *err)
         first += d->shards[i].samples;
     }
     if (rc == 0 && first != d->n_samples)
-        rc = err_set(err, ERR_INPUT, "%s: the shards hold %lld samples, the index lists %lld", where, (long long)first,
-                     (long long)d->n_samples);
+        rc = err_set(err, ERR_INPUT, "%s: the shards hold %lld samples, the index lists %lld",
+                     where, (long long)first, (long long)d->n_samples);
     return rc;
 }
 
@@ -270,9 +295,11 @@ void dataset_release(struct dataset *d)
 static int index_bytes(const struct dataset *d, int64_t *out, struct err *err)
 {
     int64_t shards, samples, n = HEADER_BYTES + SUM_BYTES;
-    if (!num_mul_i64(d->n_shards, SHARD_BYTES, &shards) || !num_mul_i64(d->n_samples, SAMPLE_BYTES, &samples) ||
-        !num_add_i64(n, shards, &n) || !num_add_i64(n, samples, &n) || n > max_index_bytes)
-        return err_set(err, ERR_LIMIT, "dataset index of %lld samples is above %lld bytes: split the dataset",
+    if (!num_mul_i64(d->n_shards, SHARD_BYTES, &shards) ||
+        !num_mul_i64(d->n_samples, SAMPLE_BYTES, &samples) || !num_add_i64(n, shards, &n) ||
+        !num_add_i64(n, samples, &n) || n > max_index_bytes)
+        return err_set(err, ERR_LIMIT,
+                       "dataset index of %lld samples is above %lld bytes: split the dataset",
                        (long long)d->n_samples, (long long)max_index_bytes);
     for (int64_t i = 0; d->shards && i < d->n_shards; i++)
         n += d->shards[i].path ? (int64_t)strlen(d->shards[i].path) : 0;
@@ -280,7 +307,7 @@ static int index_bytes(const struct dataset *d, int64_t *out, struct err *err)
     return 0;
 }
 
-/* Field by field into buf[0..n): header, tables, paths, checksum. */
+/* Writes the index field by field into buf[0..n): header, tables, paths, checksum. */
 static void index_encode(struct dataset *d, unsigned char *buf, int64_t n)
 {
     struct cursor c = {buf, true};
@@ -299,7 +326,7 @@ static void index_encode(struct dataset *d, unsigned char *buf, int64_t n)
     BUG_ON(c.p != buf + n);
 }
 
-/* Bytes after a text's end would make equal content unequal. */
+/* Zeroes the bytes after a text's end, which would make equal content unequal. */
 static void text_clean(char text[LIMIT_NAME_BYTES])
 {
     size_t n = strlen(text);
@@ -309,7 +336,8 @@ static void text_clean(char text[LIMIT_NAME_BYTES])
 static int index_path(const char *root, char out[LIMIT_PATH_BYTES], struct err *err)
 {
     if (snprintf(out, LIMIT_PATH_BYTES, "%s/.reel/index", root) >= LIMIT_PATH_BYTES)
-        return err_set(err, ERR_INPUT, "dataset folder '%.60s...' has a path longer than %d bytes", root, LIMIT_PATH_BYTES);
+        return err_set(err, ERR_INPUT, "dataset folder '%.60s...' has a path longer than %d bytes",
+                       root, LIMIT_PATH_BYTES);
     return 0;
 }
 
@@ -343,12 +371,15 @@ int dataset_save(const char *root, struct dataset *d, struct err *err)
 
 static int damaged(const char *path, const char *what, struct err *err)
 {
-    return err_set(err, ERR_CORRUPT, "%s: %s: the index is damaged: restore it from a copy, or curate the sources again", path,
-                   what);
+    return err_set(err, ERR_CORRUPT,
+                   "%s: %s: the index is damaged: restore it from a copy, or curate the sources "
+                   "again",
+                   path, what);
 }
 
-/* Magic, length and checksum: nothing else is believed before they hold. */
-static int envelope_check(const char *path, const struct str *bytes, struct hash128 *sum, struct err *err)
+/* Checks magic, length and checksum. Nothing else is believed before they hold. */
+static int envelope_check(const char *path, const struct str *bytes, struct hash128 *sum,
+                          struct err *err)
 {
     if (bytes->len >= sizeof magic && memcmp(bytes->p, magic, sizeof magic - 1) == 0 &&
         bytes->p[sizeof magic - 1] != magic[sizeof magic - 1])
@@ -369,9 +400,9 @@ static int envelope_check(const char *path, const struct str *bytes, struct hash
     return 0;
 }
 
-/* Cut the shards' paths out of the tail; room: bytes left for them. */
-static int paths_decode(struct cursor *c, struct dataset *d, const uint32_t *lengths, int64_t room, const char *path,
-                        struct err *err)
+/* Cuts the shards' paths out of the tail, which has `room` bytes left for them. */
+static int paths_decode(struct cursor *c, struct dataset *d, const uint32_t *lengths, int64_t room,
+                        const char *path, struct err *err)
 {
     for (int64_t i = 0; i < d->n_shards; i++) {
         if (lengths[i] > room || lengths[i] >= LIMIT_PATH_BYTES)
@@ -388,14 +419,16 @@ static int paths_decode(struct cursor *c, struct dataset *d, const uint32_t *len
     return room == 0 ? 0 : damaged(path, "bytes are left over behind the shards' paths", err);
 }
 
-static int tables_decode(struct cursor *c, struct dataset *d, int64_t room, const char *path, struct err *err)
+static int tables_decode(struct cursor *c, struct dataset *d, int64_t room, const char *path,
+                         struct err *err)
 {
     uint32_t *lengths = calloc((size_t)d->n_shards, sizeof *lengths);
     int rc = 0;
     d->shards = calloc((size_t)d->n_shards, sizeof *d->shards);
     d->samples = calloc((size_t)d->n_samples, sizeof *d->samples);
     if (!lengths || !d->shards || !d->samples)
-        rc = err_set(err, ERR_NOMEM, "%s: no memory for an index of %lld samples", path, (long long)d->n_samples);
+        rc = err_set(err, ERR_NOMEM, "%s: no memory for an index of %lld samples", path,
+                     (long long)d->n_samples);
     if (rc == 0) {
         for (int64_t i = 0; i < d->n_shards; i++)
             move_shard(c, &d->shards[i], &lengths[i]);
@@ -407,7 +440,8 @@ static int tables_decode(struct cursor *c, struct dataset *d, int64_t room, cons
     return rc;
 }
 
-static int index_decode(const char *path, const struct str *bytes, struct dataset *d, struct err *err)
+static int index_decode(const char *path, const struct str *bytes, struct dataset *d,
+                        struct err *err)
 {
     struct cursor c = {(unsigned char *)bytes->p, false};
     int64_t length, least;
@@ -416,15 +450,18 @@ static int index_decode(const char *path, const struct str *bytes, struct datase
         return rc;
     move_header(&c, d, &length);
     struct dataset counts = {.n_shards = d->n_shards, .n_samples = d->n_samples};
-    if (d->n_shards < 1 || d->n_samples < 1 || index_bytes(&counts, &least, NULL) < 0 || least > length) {
+    if (d->n_shards < 1 || d->n_samples < 1 || index_bytes(&counts, &least, NULL) < 0 ||
+        least > length) {
         d->n_shards = 0;
         return damaged(path, "its tables are larger than the file", err);
     }
     rc = tables_decode(&c, d, length - least, path, err);
     struct err why;
     if (rc == 0 && dataset_check(d, path, &why) < 0)
-        rc = err_set(err, ERR_CORRUPT, "%s: the index is damaged: restore it from a copy, or curate the sources again",
-                     why.text);
+        rc =
+            err_set(err, ERR_CORRUPT,
+                    "%s: the index is damaged: restore it from a copy, or curate the sources again",
+                    why.text);
     return rc;
 }
 
@@ -448,12 +485,14 @@ int dataset_load(const char *root, struct dataset *out, struct err *err)
     char path[LIMIT_PATH_BYTES];
     int rc = index_path(root, path, err);
     if (rc == 0 && !file_exists(path))
-        rc = err_set(err, ERR_NOT_FOUND, "'%s' is no dataset: there is no file %s; make one with 'reel curate -o %s'", root, path,
-                     root);
+        rc = err_set(err, ERR_NOT_FOUND,
+                     "'%s' is no dataset: there is no file %s; make one with 'reel curate -o %s'",
+                     root, path, root);
     return rc < 0 ? rc : file_load(path, out, err);
 }
 
-int dataset_load_generation(const char *root, struct hash128 wanted, struct dataset *out, struct err *err)
+int dataset_load_generation(const char *root, struct hash128 wanted, struct dataset *out,
+                            struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 64], hash[HASH_TEXT_BYTES];
     struct dataset newest, older;
@@ -461,7 +500,9 @@ int dataset_load_generation(const char *root, struct hash128 wanted, struct data
     if (rc < 0)
         return rc;
     snprintf(path, sizeof path, "%s/.reel/generations/%s.index", root, hash_format(wanted, hash));
-    bool other = (wanted.hi || wanted.lo) && (wanted.hi != newest.fingerprint.hi || wanted.lo != newest.fingerprint.lo) && file_exists(path);
+    bool other = (wanted.hi || wanted.lo) &&
+                 (wanted.hi != newest.fingerprint.hi || wanted.lo != newest.fingerprint.lo) &&
+                 file_exists(path);
     if (other && (rc = file_load(path, &older, err)) == 0) {
         dataset_release(&newest);
         newest = older;

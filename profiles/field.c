@@ -11,25 +11,25 @@ const char *field_path(char *buf, size_t size, const char *path, const char *key
     return buf;
 }
 
-int field_copy_text(char *dst, size_t size, const char *text, const struct json_doc *doc, const char *path,
-                    const char *field, struct err *err)
+int field_copy_text(char *dst, size_t size, const char *text, const struct json_doc *doc,
+                    const char *path, const char *field, struct err *err)
 {
     size_t n = strlen(text);
     if (n == 0 || n >= size)
-        return err_set(err, ERR_INPUT, "%s: %s%s%s has %zu bytes: give a text of 1 to %zu", doc->name, path,
-                       *path ? "." : "", field, n, size - 1);
+        return err_set(err, ERR_INPUT, "%s: %s%s%s has %zu bytes: give a text of 1 to %zu",
+                       doc->name, path, *path ? "." : "", field, n, size - 1);
     memset(dst, 0, size);
     memcpy(dst, text, n);
     return 0;
 }
 
-int field_read_hash(const char *text, const struct json_doc *doc, const char *path, const char *field,
-                    struct hash128 *out, struct err *err)
+int field_read_hash(const char *text, const struct json_doc *doc, const char *path,
+                    const char *field, struct hash128 *out, struct err *err)
 {
     struct id id;
     if (id_parse(text, &id, NULL) < 0)
-        return err_set(err, ERR_INPUT, "%s: %s%s%s is '%.40s': give 32 lower-case hex digits", doc->name, path,
-                       *path ? "." : "", field, text);
+        return err_set(err, ERR_INPUT, "%s: %s%s%s is '%.40s': give 32 lower-case hex digits",
+                       doc->name, path, *path ? "." : "", field, text);
     *out = (struct hash128){id.hi, id.lo};
     return 0;
 }
@@ -58,7 +58,8 @@ static void field_write(struct json_out *o, const struct json_field *f, const vo
     }
 }
 
-void field_write_table(struct json_out *o, const struct json_field *fields, size_t n, const void *from)
+void field_write_table(struct json_out *o, const struct json_field *fields, size_t n,
+                       const void *from)
 {
     for (size_t i = 0; i < n; i++)
         field_write(o, &fields[i], (const char *)from + fields[i].offset);
@@ -69,7 +70,8 @@ static bool is_as_before(const struct json_field *f, const void *at)
     return f->later && (f->type == JSON_ENUM ? *(const int *)at == 0 : *(const double *)at == 0);
 }
 
-void field_hash_table(struct json_out *o, const struct json_field *fields, size_t n, const void *from)
+void field_hash_table(struct json_out *o, const struct json_field *fields, size_t n,
+                      const void *from)
 {
     for (size_t i = 0; i < n; i++)
         if (!is_as_before(&fields[i], (const char *)from + fields[i].offset))

@@ -1,19 +1,22 @@
-/* Two named counts of one training step's floating-point operations; a multiply-add is 2, a step is 3 x forward.
+/* Two named counts of one training step's floating-point operations. A multiply-add is 2, a step is
+ * 3 x forward.
  *
  * flops_reel/2, one sample of s tokens with a caption of c (D hidden, L layers):
- *     linear      6 · W_token · s          W_token: weights flagged PARAM_PER_TOKEN (projections, MLP, patch embedding, head)
- *     per_text    6 · W_text · c           cross-attention's K/V projections, met by text tokens
- *     per_sample  6 · W_sample             AdaLN and the conditioning embedders, met once a sample
- *     self_attn   12 · D · pairs · L       pairs: (query, key) pairs that attend. s² when all tokens see all others;
- *                                          stdit adds t·(h·w)² spatial and h·w·t² temporal; gpt and llama count the
- *                                          causal half, s²/2
+ *     linear      6 · W_token · s       W_token: weights flagged PARAM_PER_TOKEN (projections, MLP,
+ *                                       patch embedding, head)
+ *     per_text    6 · W_text · c        cross-attention's K/V projections, met by text tokens
+ *     per_sample  6 · W_sample          AdaLN and the conditioning embedders, met once a sample
+ *     self_attn   12 · D · pairs · L    pairs: (query, key) pairs that attend. s² when all tokens
+ *                                       see all others; stdit adds t·(h·w)² spatial and h·w·t²
+ *                                       temporal; gpt and llama count the causal half, s²/2
  *     cross_attn  12 · D · s · c · L
- * 12 = 3 (forward + backward) x 2 products (QK^T and PV) x 2. Norms, activations, softmax and the optimizer are left out,
- * as everywhere in the field; recompute never counts.
+ * 12 is 3 (forward + backward) x 2 products (QK^T and PV) x 2. Norms, activations, softmax and the
+ * optimizer are left out, as everywhere in the field. Recompute never counts.
  *
- * flops_seed/1 = 6 · 14 · D² · L + 12 · s · D · L per token: recovered from the four rows in which NVIDIA printed both tokens/s
- * and TFLOPS for the models of "Training Video Foundation Models with NVIDIA NeMo" (it matches them to 0.5 %). It knows
- * neither grouped queries, nor gated MLPs, nor text; it is for comparison with those tables and nothing else.
+ * flops_seed/1 is 6 · 14 · D² · L + 12 · s · D · L per token. It was recovered from the four rows
+ * in which NVIDIA printed both tokens/s and TFLOPS for the models of "Training Video Foundation
+ * Models with NVIDIA NeMo", and matches them to 0.5 %. It knows neither grouped queries, nor gated
+ * MLPs, nor text; it serves to compare with those tables and nothing else.
  */
 #include "profiles/flops.h"
 
@@ -33,7 +36,7 @@ double flops_seed_token(const struct model *m, double tokens)
     return linear + attention;
 }
 
-/* (query, key) pairs of all self-attentions of one layer. */
+/* Returns the (query, key) pairs of all self-attentions of one layer. */
 static double attention_pairs(const struct model *m, struct seq s)
 {
     double tokens = (double)seq_tokens(s), frame = (double)s.h * (double)s.w, t = (double)s.t;
@@ -44,7 +47,8 @@ static double attention_pairs(const struct model *m, struct seq s)
     return tokens * tokens;
 }
 
-static void count_weights(const struct param_list *list, double tokens, double text_tokens, struct flops *f)
+static void count_weights(const struct param_list *list, double tokens, double text_tokens,
+                          struct flops *f)
 {
     for (int64_t i = 0; i < list->n; i++) {
         const struct param *p = &list->items[i];
@@ -59,7 +63,8 @@ static void count_weights(const struct param_list *list, double tokens, double t
     }
 }
 
-int flops_reel_sample(const struct model *m, struct seq s, int64_t text, struct flops *out, struct err *err)
+int flops_reel_sample(const struct model *m, struct seq s, int64_t text, struct flops *out,
+                      struct err *err)
 {
     struct param_list list;
     struct flops f = {0};

@@ -1,10 +1,12 @@
-/* flops: model FLOPs of one training step (forward + backward = 3 x forward), by two named formulas.
+/* flops: counts the model FLOPs of one training step (forward + backward = 3 x forward) by two
+ * named formulas.
  *
- * flops_seed/1: 84·D²·L + 12·s·D·L per token (the count recovered from NVIDIA's published tokens/s and TFLOPS); for
- * comparison with its tables only. flops_reel/2: per token and layer 6·(weights met by every token) + 12·s·d for
- * bidirectional self-attention (the real mask area when packed or windowed) + 12·s_text·d for cross-attention;
- * per-sample and per-text-token work counted where it happens. MFU is computed with flops_reel/2. Recompute never counts.
- * (flops_reel/1 took s_text to be the model's text_len whatever the caption was.)
+ * flops_seed/1 is 84·D²·L + 12·s·D·L per token, the count recovered from NVIDIA's published
+ * tokens/s and TFLOPS; it serves to compare with their tables only. flops_reel/2 counts, per token
+ * and layer, 6·(weights met by every token) + 12·s·d for bidirectional self-attention (the real
+ * mask area when packed or windowed) + 12·s_text·d for cross-attention. Work per sample and per
+ * text token is counted where it happens. MFU is computed with flops_reel/2. Recompute never
+ * counts. (flops_reel/1 took s_text to be the model's text_len whatever the caption was.)
  */
 #ifndef PROFILES_FLOPS_H
 #define PROFILES_FLOPS_H
@@ -19,13 +21,14 @@ struct flops {
     double per_text;    /* cross K/V projections */
     double per_sample;  /* AdaLN and conditioning embedders */
     double total;       /* the sum of the five */
-    double by_part[PARAM_PARTS]; /* the same total, by what the work is for */
+    double by_part[PARAM_PARTS]; /* the same total, split by what the work is for */
 };
-/* One sample of `s` tokens with a caption of `text` tokens (at most the model's text_len; a dropped one is the null token, 1), forward and
- * backward. */
-int flops_reel_sample(const struct model *m, struct seq s, int64_t text, struct flops *out, struct err *err);
+/* Counts one sample of `s` tokens, forward and backward. `text` is the caption's length in tokens,
+ * at most the model's text_len; a dropped caption is the null token, 1. */
+int flops_reel_sample(const struct model *m, struct seq s, int64_t text, struct flops *out,
+                      struct err *err);
 
-/* FLOPs per token of flops_seed/1, and its two terms (NULL: not wanted). */
+/* Return the FLOPs per token of flops_seed/1, and its two terms (NULL: not wanted). */
 double flops_seed_token(const struct model *m, double tokens);
 void flops_seed_terms(const struct model *m, double tokens, double *linear, double *attention);
 #define FLOPS_REEL_VERSION "flops_reel/2"

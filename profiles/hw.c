@@ -5,42 +5,48 @@
  *       "name": "h100-sxm",
  *       "peak_source": "NVIDIA H100 SXM datasheet, dense",
  *       "peak_flops": {"f64": 66.9e12, "f32": 66.9e12, "bf16": 989.4e12, "fp8": 1978.9e12},
- *       "memory_bytes": 85520809984,          what the driver reports as total
- *       "memory_bytes_per_s": 3.35e12,        datasheet
- *       "gemm_efficiency": 0.80,              share of the peak that large bf16 matrix products reach
- *       "attn_fwd_efficiency": 0.65,          the same for fused attention, head dim 128, no mask, 8k tokens
- *       "attn_bwd_efficiency": 0.565,         its backward, counted as 2.5 x the forward's FLOPs
- *       "cpu": false                          optional: a processor; its peak is measured, not printed on a sheet
+ *       "memory_bytes": 85520809984,      what the driver reports as total
+ *       "memory_bytes_per_s": 3.35e12,    datasheet
+ *       "gemm_efficiency": 0.80,          share of the peak that large bf16 matrix products reach
+ *       "attn_fwd_efficiency": 0.65,      the same for fused attention, head dim 128, no mask,
+ *                                         8k tokens
+ *       "attn_bwd_efficiency": 0.565,     its backward, counted as 2.5 x the forward's FLOPs
+ *       "cpu": false                      optional: a processor; its peak is measured, not taken
+ *                                         from a datasheet
  *     }
  *
- * Peaks are dense, per device; a dtype left out, or 0, is unknown, and then no MFU is given for it. Efficiencies are
- * priors in (0, 1]: starting values that measurements replace. Where they come from: matrix products from
- * ml-engineering's best cases (271, 795, 795, 1745 TFLOP/s); attention from FlashAttention-3's table (H100), cuDNN 9.19's
- * (H200) and its GB200 rows (B200), "about 70 %" for FlashAttention-2 on A100.
+ * Peaks are dense, per device. A dtype left out, or 0, is unknown, and then no MFU is given for it.
+ * Efficiencies are priors in (0, 1]: starting values that measurements replace. Those of matrix
+ * products come from ml-engineering's best cases (271, 795, 795, 1745 TFLOP/s). Those of attention
+ * come from FlashAttention-3's table (H100), cuDNN 9.19's (H200) and its GB200 rows (B200), and
+ * "about 70 %" for FlashAttention-2 on A100.
  *
  *     {
  *       "schema": "reel.cluster/1",
  *       "name": "dgx-h100",
- *       "device": "h100-sxm",                 a name, or an object as above (its "schema" may be left out)
- *       "nodes": 0,                           0: given at use, "dgx-h100:8"
- *       "max_nodes": 512,                     optional; 0 or absent: any number
+ *       "device": "h100-sxm",             a name, or an object as above (without "schema" if wanted)
+ *       "nodes": 0,                       0: given at use, "dgx-h100:8"
+ *       "max_nodes": 512,                 optional; 0 or absent: any number
  *       "node": {
  *         "devices": 8,
- *         "link_bytes_per_s": 450e9,          device to device inside the node, one direction (NVLink; a CPU: memory)
+ *         "link_bytes_per_s": 450e9,      device to device inside the node, one direction (NVLink;
+ *                                         a CPU: memory)
  *         "link_latency_s": 3.4e-6,
  *         "nics": 8,
- *         "nic_bytes_per_s": 50e9,            each, one direction
+ *         "nic_bytes_per_s": 50e9,        each, one direction
  *         "nic_latency_s": 14e-6,
  *         "cores": 112,
- *         "memory_bytes": 2199023255552       host memory
+ *         "memory_bytes": 2199023255552   host memory
  *       },
- *       "leaf_nodes": 32,                     nodes under one leaf switch, counted from node 0; 0: one flat switch
- *       "spine_oversubscription": 1           leaf's downlink over its uplink bandwidth; 1: full bisection
+ *       "leaf_nodes": 32,                 nodes under one leaf switch, counted from node 0; 0: one
+ *                                         flat switch
+ *       "spine_oversubscription": 1       leaf's downlink over its uplink bandwidth; 1: full bisection
  *     }
  *
- * The switch tree has two levels: nodes [k·leaf_nodes, (k+1)·leaf_nodes) share leaf k, all leaves share the spine. DGX: a
- * scalable unit of NVIDIA's reference designs is one leaf group (20 nodes for A100, 32 after). Latencies are NCCL's own
- * tuning constants for its Simple protocol on NVLink and network.
+ * The switch tree has two levels: nodes [k·leaf_nodes, (k+1)·leaf_nodes) share leaf k, and all
+ * leaves share the spine. For DGX, a scalable unit of NVIDIA's reference designs is one leaf group
+ * (20 nodes for A100, 32 after). Latencies are NCCL's own tuning constants for its Simple protocol
+ * on NVLink and network.
  */
 #include "profiles/hw.h"
 
@@ -85,7 +91,9 @@ static const struct json_field device_fields[] = {
     {"cpu", JSON_BOOL, AT(d.cpu), .optional = true},
 };
 #undef AT
-#define PEAK(dtype) offsetof(struct device, peak_flops) + (dtype) * sizeof(double), .optional = true, .min = 0, .max = 1e20
+#define PEAK(dtype)                                                                                \
+    offsetof(struct device, peak_flops) + (dtype) * sizeof(double), .optional = true,              \
+        .min = 0, .max = 1e20
 static const struct json_field peak_fields[] = {
     {"f64", JSON_NUM, PEAK(DTYPE_F64)},
     {"f32", JSON_NUM, PEAK(DTYPE_F32)},
@@ -94,7 +102,8 @@ static const struct json_field peak_fields[] = {
 };
 #undef PEAK
 
-int device_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct device *out, struct err *err)
+int device_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct device *out,
+                struct err *err)
 {
     struct device_text t = {0};
     char peaks[LIMIT_NAME_BYTES];
@@ -102,13 +111,15 @@ int device_read(const struct json_doc *doc, const cJSON *obj, const char *path, 
     field_path(peaks, sizeof peaks, path, "peak_flops");
     int rc = json_read(doc, obj, path, device_fields, ARRAY_LEN(device_fields), NULL, &t, err);
     if (rc == 0)
-        rc = json_read(doc, json_member(obj, "peak_flops"), peaks, peak_fields, ARRAY_LEN(peak_fields), NULL, &t.d, err);
+        rc = json_read(doc, json_member(obj, "peak_flops"), peaks, peak_fields,
+                       ARRAY_LEN(peak_fields), NULL, &t.d, err);
     if (rc == 0)
         rc = catalog_check_inner_schema(&catalog_gpus, doc, obj, path, err);
     if (rc == 0)
         rc = field_copy_text(t.d.name, sizeof t.d.name, t.name, doc, path, "name", err);
     if (rc == 0)
-        rc = field_copy_text(t.d.peak_source, sizeof t.d.peak_source, t.peak_source, doc, path, "peak_source", err);
+        rc = field_copy_text(t.d.peak_source, sizeof t.d.peak_source, t.peak_source, doc, path,
+                             "peak_source", err);
     if (rc == 0)
         *out = t.d;
     return rc;
@@ -175,7 +186,8 @@ static const struct json_field node_fields[] = {
 };
 #undef AT
 
-static int cluster_device(const struct json_doc *doc, const cJSON *obj, const char *path, struct device *out, struct err *err)
+static int cluster_device(const struct json_doc *doc, const cJSON *obj, const char *path,
+                          struct device *out, struct err *err)
 {
     const cJSON *device = json_member(obj, "device");
     char where[LIMIT_NAME_BYTES];
@@ -189,16 +201,20 @@ static int cluster_device(const struct json_doc *doc, const cJSON *obj, const ch
 static int cluster_rules(const struct cluster *c, const char *where, struct err *err)
 {
     if (c->max_nodes && c->nodes > c->max_nodes)
-        return err_set(err, ERR_INPUT, "%s: cluster %s has %lld nodes, its description holds for 1 to %lld: give fewer", where,
-                       c->name, (long long)c->nodes, (long long)c->max_nodes);
+        return err_set(err, ERR_INPUT,
+                       "%s: cluster %s has %lld nodes, its description holds for 1 to %lld: give "
+                       "fewer",
+                       where, c->name, (long long)c->nodes, (long long)c->max_nodes);
     if (c->nodes != 1 && (c->node.nics == 0 || c->node.nic_bytes_per_s <= 0))
         return err_set(err, ERR_INPUT,
-                       "%s: cluster %s has several nodes but no network: give node.nics and node.nic_bytes_per_s above 0", where,
-                       c->name);
+                       "%s: cluster %s has several nodes but no network: give node.nics and "
+                       "node.nic_bytes_per_s above 0",
+                       where, c->name);
     return 0;
 }
 
-int cluster_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct cluster *out, struct err *err)
+int cluster_read(const struct json_doc *doc, const cJSON *obj, const char *path,
+                 struct cluster *out, struct err *err)
 {
     struct cluster_text t = {.c.spine_oversubscription = 1};
     char node[LIMIT_NAME_BYTES];
@@ -210,7 +226,8 @@ int cluster_read(const struct json_doc *doc, const cJSON *obj, const char *path,
     if (rc == 0)
         rc = field_copy_text(t.c.name, sizeof t.c.name, t.name, doc, path, "name", err);
     if (rc == 0)
-        rc = json_read(doc, json_member(obj, "node"), node, node_fields, ARRAY_LEN(node_fields), NULL, &t.c.node, err);
+        rc = json_read(doc, json_member(obj, "node"), node, node_fields, ARRAY_LEN(node_fields),
+                       NULL, &t.c.node, err);
     if (rc == 0)
         rc = cluster_device(doc, obj, path, &t.c.device, err);
     if (rc == 0)
@@ -236,21 +253,24 @@ void cluster_write(const struct cluster *c, struct json_out *o, const char *key)
     json_obj_end(o);
 }
 
-/* "dgx-h100:8" -> base "dgx-h100", *nodes 8; no colon: *nodes 0. The colon counts only in the last component. */
+/* Splits "dgx-h100:8" into base "dgx-h100" and *nodes 8; without a colon *nodes is 0. The colon
+ * counts only in the last component of a path. */
 static int spec_split(const char *spec, char *base, size_t size, int64_t *nodes, struct err *err)
 {
     const char *slash = strrchr(spec, '/'), *colon = strchr(slash ? slash : spec, ':');
     size_t len = colon ? (size_t)(colon - spec) : strlen(spec);
     *nodes = 0;
     if (len >= size)
-        return err_set(err, ERR_INPUT, "cluster '%.60s...' is longer than %zu bytes: give a name or a shorter path", spec,
-                       size - 1);
+        return err_set(err, ERR_INPUT,
+                       "cluster '%.60s...' is longer than %zu bytes: give a name or a shorter path",
+                       spec, size - 1);
     snprintf(base, size, "%.*s", (int)len, spec);
     if (!colon)
         return 0;
     int rc = num_parse_i64(colon + 1, "cluster: the number of nodes", nodes, err);
     if (rc == 0 && (*nodes < 1 || *nodes > LIMIT_RANKS))
-        rc = err_set(err, ERR_INPUT, "cluster '%s': %lld nodes: give 1 to %d", spec, (long long)*nodes, LIMIT_RANKS);
+        rc = err_set(err, ERR_INPUT, "cluster '%s': %lld nodes: give 1 to %d", spec,
+                     (long long)*nodes, LIMIT_RANKS);
     return rc;
 }
 
@@ -272,7 +292,8 @@ int cluster_load(const char *spec, struct cluster *out, struct err *err)
     if (nodes)
         c.nodes = nodes;
     if (c.nodes == 0)
-        return err_set(err, ERR_INPUT, "cluster '%s' has no number of nodes: give it as %s:N", spec, base);
+        return err_set(err, ERR_INPUT, "cluster '%s' has no number of nodes: give it as %s:N", spec,
+                       base);
     rc = cluster_rules(&c, spec, err);
     if (rc == 0)
         *out = c;

@@ -1,5 +1,6 @@
-/* A layout is spelt "tp=2,dp=4,...", on command lines, in events, checkpoints and plans. Plans of before have an object,
- * which is still read. One table of keys serves both; values are checked for range only, legality is layout.c's. */
+/* Reads and writes the spelling of a layout, "tp=2,dp=4,...", which command lines, events,
+ * checkpoints and plans use. Older plans have an object, which is still read. One table of keys
+ * serves both. Values are checked for range only here; legality is checked in layout.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,8 @@ static const struct json_field fields[] = {
     {"recompute_layers", JSON_INT, AT(recompute_layers), .optional = true, .min = 0, .max = 4096},
 };
 
-int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct layout *out, struct err *err)
+int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct layout *out,
+                struct err *err)
 {
     struct layout l = layout_default();
     int rc;
@@ -71,12 +73,14 @@ static int enum_set(const struct json_field *field, const char *value, int *out,
         }
         str_addf(&allowed, "%s%s", i ? ", " : "", field->names[i]);
     }
-    int rc = err_set(err, ERR_INPUT, "layout: %s is '%s': give one of %s", field->name, value, allowed.p);
+    int rc = err_set(err, ERR_INPUT, "layout: %s is '%s': give one of %s", field->name, value,
+                     allowed.p);
     str_release(&allowed);
     return rc;
 }
 
-static int value_set(const struct json_field *field, const char *value, struct layout *l, struct err *err)
+static int value_set(const struct json_field *field, const char *value, struct layout *l,
+                     struct err *err)
 {
     void *at = (char *)l + field->offset;
     char what[64];
@@ -88,7 +92,8 @@ static int value_set(const struct json_field *field, const char *value, struct l
     if (rc < 0)
         return rc;
     if ((double)n < field->min || (double)n > field->max)
-        return err_set(err, ERR_INPUT, "%s is %s: give %.0f to %.0f", what, value, field->min, field->max);
+        return err_set(err, ERR_INPUT, "%s is %s: give %.0f to %.0f", what, value, field->min,
+                       field->max);
     *(int64_t *)at = n;
     return 0;
 }
@@ -108,12 +113,12 @@ static int unknown_key(const char *key, struct err *err)
         names[i] = fields[i].name;
     const char *near = str_nearest(key, names);
     return err_set(err, ERR_INPUT,
-                   "layout: '%s' is no key%s%s: give tp, sp, cp, cp_kind, pp, vpp, dp, zero, fsdp, mbs, recompute or "
-                   "recompute_layers as key=value, separated by commas",
+                   "layout: '%s' is no key%s%s: give tp, sp, cp, cp_kind, pp, vpp, dp, zero, fsdp, "
+                   "mbs, recompute or recompute_layers as key=value, separated by commas",
                    key, near ? ", did you mean " : "", near ? near : "");
 }
 
-/* One "key=value"; seen: bit i when fields[i] was given. */
+/* Sets one "key=value". Bit i of `seen` tells that fields[i] was given. */
 static int pair_set(char *pair, struct layout *l, unsigned *seen, struct err *err)
 {
     char *equals = strchr(pair, '=');

@@ -10,31 +10,38 @@
  *       "gated_mlp": false,           SwiGLU; default true for moviegen and llama, else false
  *       "text_width": 1024,           default 0: no cross-attention
  *       "text_len": 512,              tokens of text the model attends to; needs text_width
- *       "adaln": "lora_separate",     none | full | lora_separate | lora_fused | lora_single; default full, gpt, llama: none
- *       "adaln_rank": 256,            of the lora forms only
+ *       "adaln": "lora_separate",     none | full | lora_separate | lora_fused | lora_single;
+ *                                     default full, for gpt and llama none
+ *       "adaln_rank": 256,            only with the lora forms
  *       "patch_t": 1, "patch_h": 2, "patch_w": 2,   latent cells per token; default 1
- *       "latent_channels": 16,        of the tokenizer; video families only
- *       "cond_channels": 0,           extra input channels; default 0. The trainer fills 1: a padding mask; latent_channels + 1: first
- *                                     frames and their mask; latent_channels + 2: both
+ *       "latent_channels": 16,        the tokenizer's; video families only
+ *       "cond_channels": 0,           extra input channels; default 0. The trainer fills 1 with a
+ *                                     padding mask; latent_channels + 1 with first frames and
+ *                                     their mask; latent_channels + 2 with both
  *       "vocab": 0,                   gpt and llama only
  *       "rope_theta": 10000,          base of the rotary positions; default 10000
- *       "pos_t": 128, "pos_h": 120, "pos_w": 120   learned position tables: most tokens of a sample along time, height, width;
- *                                     default 0: none. A model with tables has no rotary positions
+ *       "pos_t": 128, "pos_h": 120, "pos_w": 120   learned position tables: the most tokens that a
+ *                                     sample has along time, height, width; default 0: none.
+ *                                     A model with tables has no rotary positions
  *     }
  *
- * Reading is strict: an unknown key, a wrong type or a broken rule (the table below) is one error. The writer writes
- * every field in this order, the tables only where there are any, so two descriptions of one network have one text, and model_hash is the hash of that text.
- * Where a model stands inside another file ("model" of run.json), it is a catalog name or such an object, and "schema"
- * may be left out.
+ * Reading is strict: an unknown key, a wrong type or a broken rule (the table below) is one error.
+ * The writer writes every field in this order, the tables only where there are any. So two
+ * descriptions of one network have one text, and model_hash is the hash of that text. Where a model
+ * stands inside another file ("model" of run.json), it is a catalog name or such an object, and
+ * "schema" may be left out.
  *
- * A name may carry a variant: `dit-7b+none`, `+full`, `+lora_separate`, `+lora_fused`, `+lora_single`. The lora forms keep
- * the base's rank, or take 256 (the rank of every published configuration of this family) when the base has none.
+ * A name may carry a variant: `dit-7b+none`, `+full`, `+lora_separate`, `+lora_fused`,
+ * `+lora_single`. The lora forms keep the base's rank, or take 256 (the rank of every published
+ * configuration of this family) when the base has none.
  *
- * Sizes: "Training Video Foundation Models with NVIDIA NeMo" (arXiv 2503.12964), table 1, for dit-7b and dit-28b; the
- * Cosmos 14B configuration for dit-14b; Peebles and Xie's DiT for S, B, L, XL. stdit-xl: depth, width and text of Open-Sora 1.2's
- * STDiT3-XL/2 (its one modulation for all layers is nearest to lora_single; the layer's full attention is ours). moviegen-1b: the 1B
- * Llama-shaped MovieGen of NeMo with grouped queries; ours adds its position tables once, to the tokens, where NeMo adds them before every
- * block, and normalizes queries and keys like the other families.
+ * The sizes come from "Training Video Foundation Models with NVIDIA NeMo" (arXiv 2503.12964), table
+ * 1, for dit-7b and dit-28b; from the Cosmos 14B configuration for dit-14b; from Peebles and Xie's
+ * DiT for S, B, L, XL. stdit-xl has depth, width and text of Open-Sora 1.2's STDiT3-XL/2; its one
+ * modulation for all layers is nearest to lora_single, and the layer's full attention is ours.
+ * moviegen-1b is the 1B Llama-shaped MovieGen of NeMo with grouped queries; ours adds its position
+ * tables once, to the tokens, where NeMo adds them before every block, and normalizes queries and
+ * keys like the other families.
  */
 #include "profiles/model.h"
 
@@ -47,7 +54,8 @@
 #include "profiles/field.h"
 
 const char *const model_family_names[] = {"dit", "moviegen", "stdit", "gpt", "llama", NULL};
-const char *const model_adaln_names[] = {"none", "full", "lora_separate", "lora_fused", "lora_single", NULL};
+const char *const model_adaln_names[] = {
+    "none", "full", "lora_separate", "lora_fused", "lora_single", NULL};
 
 static bool adaln_is_lora(enum model_adaln a)
 {
@@ -76,26 +84,32 @@ size_t model_names(const char *const **names)
 
 static bool heads_divide_hidden(const struct model *m) { return m->hidden % m->heads == 0; }
 static bool head_dim_even(const struct model *m) { return model_head_dim(m) % 2 == 0; }
-static bool kv_divide_heads(const struct model *m) { return m->kv_heads >= 1 && m->heads % m->kv_heads == 0; }
-static bool text_has_length(const struct model *m) { return (m->text_width > 0) == (m->text_len > 0); }
-static bool rank_with_lora(const struct model *m) { return adaln_is_lora(m->adaln) == (m->adaln_rank > 0); }
-static bool video_has_channels(const struct model *m) { return model_is_video(m) == (m->latent_channels > 0); }
-static bool language_has_vocab(const struct model *m) { return model_is_video(m) == (m->vocab == 0); }
+static bool kv_divide_heads(const struct model *m)
+{ return m->kv_heads >= 1 && m->heads % m->kv_heads == 0; }
+static bool text_has_length(const struct model *m)
+{ return (m->text_width > 0) == (m->text_len > 0); }
+static bool rank_with_lora(const struct model *m)
+{ return adaln_is_lora(m->adaln) == (m->adaln_rank > 0); }
+static bool video_has_channels(const struct model *m)
+{ return model_is_video(m) == (m->latent_channels > 0); }
+static bool language_has_vocab(const struct model *m)
+{ return model_is_video(m) == (m->vocab == 0); }
 static bool language_is_plain(const struct model *m)
 {
-    return model_is_video(m) ||
-           (m->adaln == ADALN_NONE && m->text_width == 0 && m->cond_channels == 0 && model_patch_cells(m) == 1);
+    return model_is_video(m) || (m->adaln == ADALN_NONE && m->text_width == 0 &&
+                                 m->cond_channels == 0 && model_patch_cells(m) == 1);
 }
 
 static bool tables_together(const struct model *m)
 {
-    return (m->pos_t > 0) == (m->pos_h > 0) && (m->pos_t > 0) == (m->pos_w > 0) && (model_is_video(m) || m->pos_t == 0);
+    return (m->pos_t > 0) == (m->pos_h > 0) && (m->pos_t > 0) == (m->pos_w > 0) &&
+           (model_is_video(m) || m->pos_t == 0);
 }
 
 static bool sizes_positive(const struct model *m)
 {
-    return m->layers >= 1 && m->hidden >= 1 && m->heads >= 1 && m->ffn >= 1 && m->patch_t >= 1 && m->patch_h >= 1 &&
-           m->patch_w >= 1 && m->text_width >= 0 && m->cond_channels >= 0;
+    return m->layers >= 1 && m->hidden >= 1 && m->heads >= 1 && m->ffn >= 1 && m->patch_t >= 1 &&
+           m->patch_h >= 1 && m->patch_w >= 1 && m->text_width >= 0 && m->cond_channels >= 0;
 }
 
 static const struct {
@@ -104,14 +118,21 @@ static const struct {
 } rules[] = {
     {sizes_positive, "layers, hidden, heads, ffn and the patch must be 1 or more"},
     {heads_divide_hidden, "heads must divide hidden: give a hidden that is a multiple of heads"},
-    {head_dim_even, "hidden / heads must be even, rotary positions turn pairs: give fewer heads or a larger hidden"},
+    {head_dim_even, "hidden / heads must be even, rotary positions turn pairs: give fewer heads or "
+                    "a larger hidden"},
     {kv_divide_heads, "kv_heads must divide heads: give a divisor of heads"},
-    {text_has_length, "text_width and text_len go together: give both above 0 (cross-attention) or both 0 (none)"},
-    {rank_with_lora, "adaln_rank belongs to the lora forms of adaln and to them only: give 1 or more there, 0 elsewhere"},
-    {video_has_channels, "latent_channels belongs to the video families and to them only: give the tokenizer's channels"},
-    {language_has_vocab, "vocab belongs to gpt and llama and to them only: give the vocabulary's size there, 0 elsewhere"},
-    {tables_together, "pos_t, pos_h and pos_w go together, in the video families: give all above 0 (learned tables) or leave them out"},
-    {language_is_plain, "gpt and llama have no AdaLN, text conditioning, conditioning channels or patches: leave them out"},
+    {text_has_length,
+     "text_width and text_len go together: give both above 0 (cross-attention) or both 0 (none)"},
+    {rank_with_lora, "adaln_rank belongs to the lora forms of adaln and to them only: give 1 or "
+                     "more there, 0 elsewhere"},
+    {video_has_channels, "latent_channels belongs to the video families and to them only: give the "
+                         "tokenizer's channels"},
+    {language_has_vocab, "vocab belongs to gpt and llama and to them only: give the vocabulary's "
+                         "size there, 0 elsewhere"},
+    {tables_together, "pos_t, pos_h and pos_w go together, in the video families: give all above 0 "
+                      "(learned tables) or leave them out"},
+    {language_is_plain, "gpt and llama have no AdaLN, text conditioning, conditioning channels or "
+                        "patches: leave them out"},
 };
 
 int model_check(const struct model *m, const char *where, struct err *err)
@@ -119,11 +140,12 @@ int model_check(const struct model *m, const char *where, struct err *err)
     for (size_t i = 0; i < ARRAY_LEN(rules); i++)
         if (!rules[i].holds(m))
             return err_set(err, ERR_INPUT,
-                           "%s: %s (layers %lld, hidden %lld, heads %lld, kv_heads %lld, text %lld x %lld, adaln %s rank "
-                           "%lld, latent_channels %lld, vocab %lld)",
-                           where, rules[i].sentence, (long long)m->layers, (long long)m->hidden, (long long)m->heads,
-                           (long long)m->kv_heads, (long long)m->text_len, (long long)m->text_width,
-                           model_adaln_names[m->adaln], (long long)m->adaln_rank, (long long)m->latent_channels,
+                           "%s: %s (layers %lld, hidden %lld, heads %lld, kv_heads %lld, text %lld "
+                           "x %lld, adaln %s rank %lld, latent_channels %lld, vocab %lld)",
+                           where, rules[i].sentence, (long long)m->layers, (long long)m->hidden,
+                           (long long)m->heads, (long long)m->kv_heads, (long long)m->text_len,
+                           (long long)m->text_width, model_adaln_names[m->adaln],
+                           (long long)m->adaln_rank, (long long)m->latent_channels,
                            (long long)m->vocab);
     return 0;
 }
@@ -142,26 +164,42 @@ static const struct json_field fields[] = {
     {"layers", JSON_INT, offsetof(struct model_text, m.layers), .min = 1, .max = 4096},
     {"hidden", JSON_INT, offsetof(struct model_text, m.hidden), .min = 2, .max = 1 << 20},
     {"heads", JSON_INT, offsetof(struct model_text, m.heads), .min = 1, .max = 1 << 16},
-    {"kv_heads", JSON_INT, offsetof(struct model_text, m.kv_heads), .optional = true, .min = 1, .max = 1 << 16},
-    {"ffn", JSON_INT, offsetof(struct model_text, m.ffn), .optional = true, .min = 1, .max = 1 << 22},
+    {"kv_heads", JSON_INT, offsetof(struct model_text, m.kv_heads), .optional = true, .min = 1,
+     .max = 1 << 16},
+    {"ffn", JSON_INT, offsetof(struct model_text, m.ffn), .optional = true, .min = 1,
+     .max = 1 << 22},
     {"gated_mlp", JSON_BOOL, offsetof(struct model_text, m.gated_mlp), .optional = true},
-    {"text_width", JSON_INT, offsetof(struct model_text, m.text_width), .optional = true, .min = 0, .max = 1 << 20},
-    {"text_len", JSON_INT, offsetof(struct model_text, m.text_len), .optional = true, .min = 0, .max = 1 << 20},
-    {"adaln", JSON_ENUM, offsetof(struct model_text, m.adaln), .optional = true, .names = model_adaln_names},
-    {"adaln_rank", JSON_INT, offsetof(struct model_text, m.adaln_rank), .optional = true, .min = 0, .max = 1 << 20},
-    {"patch_t", JSON_INT, offsetof(struct model_text, m.patch_t), .optional = true, .min = 1, .max = 64},
-    {"patch_h", JSON_INT, offsetof(struct model_text, m.patch_h), .optional = true, .min = 1, .max = 64},
-    {"patch_w", JSON_INT, offsetof(struct model_text, m.patch_w), .optional = true, .min = 1, .max = 64},
-    {"latent_channels", JSON_INT, offsetof(struct model_text, m.latent_channels), .optional = true, .min = 0, .max = 4096},
-    {"cond_channels", JSON_INT, offsetof(struct model_text, m.cond_channels), .optional = true, .min = 0, .max = 4096},
-    {"vocab", JSON_INT, offsetof(struct model_text, m.vocab), .optional = true, .min = 0, .max = 1 << 30},
-    {"rope_theta", JSON_NUM, offsetof(struct model_text, m.rope_theta), .optional = true, .min = 1, .max = 1e12},
-    {"pos_t", JSON_INT, offsetof(struct model_text, m.pos_t), .optional = true, .min = 0, .max = 1 << 20},
-    {"pos_h", JSON_INT, offsetof(struct model_text, m.pos_h), .optional = true, .min = 0, .max = 1 << 20},
-    {"pos_w", JSON_INT, offsetof(struct model_text, m.pos_w), .optional = true, .min = 0, .max = 1 << 20},
+    {"text_width", JSON_INT, offsetof(struct model_text, m.text_width), .optional = true, .min = 0,
+     .max = 1 << 20},
+    {"text_len", JSON_INT, offsetof(struct model_text, m.text_len), .optional = true, .min = 0,
+     .max = 1 << 20},
+    {"adaln", JSON_ENUM, offsetof(struct model_text, m.adaln), .optional = true,
+     .names = model_adaln_names},
+    {"adaln_rank", JSON_INT, offsetof(struct model_text, m.adaln_rank), .optional = true, .min = 0,
+     .max = 1 << 20},
+    {"patch_t", JSON_INT, offsetof(struct model_text, m.patch_t), .optional = true, .min = 1,
+     .max = 64},
+    {"patch_h", JSON_INT, offsetof(struct model_text, m.patch_h), .optional = true, .min = 1,
+     .max = 64},
+    {"patch_w", JSON_INT, offsetof(struct model_text, m.patch_w), .optional = true, .min = 1,
+     .max = 64},
+    {"latent_channels", JSON_INT, offsetof(struct model_text, m.latent_channels), .optional = true,
+     .min = 0, .max = 4096},
+    {"cond_channels", JSON_INT, offsetof(struct model_text, m.cond_channels), .optional = true,
+     .min = 0, .max = 4096},
+    {"vocab", JSON_INT, offsetof(struct model_text, m.vocab), .optional = true, .min = 0,
+     .max = 1 << 30},
+    {"rope_theta", JSON_NUM, offsetof(struct model_text, m.rope_theta), .optional = true, .min = 1,
+     .max = 1e12},
+    {"pos_t", JSON_INT, offsetof(struct model_text, m.pos_t), .optional = true, .min = 0,
+     .max = 1 << 20},
+    {"pos_h", JSON_INT, offsetof(struct model_text, m.pos_h), .optional = true, .min = 0,
+     .max = 1 << 20},
+    {"pos_w", JSON_INT, offsetof(struct model_text, m.pos_w), .optional = true, .min = 0,
+     .max = 1 << 20},
 };
 
-/* Defaults that hang on other fields: applied to what the text left out. */
+/* Fills in the defaults that depend on other fields, where the text left the field out. */
 static void defaults_fill(struct model_text *t, const cJSON *obj)
 {
     struct model *m = &t->m;
@@ -175,7 +213,8 @@ static void defaults_fill(struct model_text *t, const cJSON *obj)
         m->gated_mlp = m->family == MODEL_MOVIEGEN || m->family == MODEL_LLAMA;
 }
 
-int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct model *out, struct err *err)
+int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct model *out,
+               struct err *err)
 {
     struct model_text t = {.m = {.patch_t = 1, .patch_h = 1, .patch_w = 1, .rope_theta = 10000}};
     char where[LIMIT_NAME_BYTES + 64];
@@ -232,7 +271,8 @@ struct hash128 model_hash(const struct model *m)
     struct json_out o;
     json_out_init(&o, &s, 0);
     model_write(m, &o, NULL);
-    BUG_ON(s.failed); /* under 1 KiB: out of memory here is the end anyway */
+    /* the text is under 1 KiB: without memory for that the process is lost anyway */
+    BUG_ON(s.failed);
     struct hash128 h = hash_128(s.p, s.len);
     str_release(&s);
     return h;
@@ -254,21 +294,24 @@ static int variant_apply(struct model *m, const char *variant, struct err *err)
     }
     const char *near = str_nearest(variant, model_adaln_names);
     return err_set(err, ERR_NOT_FOUND,
-                   "model %s: '%s' is no AdaLN variant%s%s: give none, full, lora_separate, lora_fused or lora_single", m->name,
-                   variant, near ? ", did you mean " : "", near ? near : "");
+                   "model %s: '%s' is no AdaLN variant%s%s: give none, full, lora_separate, "
+                   "lora_fused or lora_single",
+                   m->name, variant, near ? ", did you mean " : "", near ? near : "");
 }
 
 int model_load(const char *name_or_path, struct model *out, struct err *err)
 {
     char base[LIMIT_NAME_BYTES];
-    const char *operand = name_or_path, *plus = catalog_is_path(operand) ? NULL : strchr(operand, '+');
+    const char *operand = name_or_path,
+               *plus = catalog_is_path(operand) ? NULL : strchr(operand, '+');
     struct json_doc doc = {0};
     struct model m;
 
     if (plus) {
         if (strlen(operand) >= sizeof base)
-            return err_set(err, ERR_NOT_FOUND, "there is no model '%.40s...': the name is longer than %d bytes", operand,
-                           LIMIT_NAME_BYTES - 1);
+            return err_set(err, ERR_NOT_FOUND,
+                           "there is no model '%.40s...': the name is longer than %d bytes",
+                           operand, LIMIT_NAME_BYTES - 1);
         snprintf(base, sizeof base, "%.*s", (int)(plus - operand), operand);
         operand = base;
     }
@@ -285,7 +328,8 @@ int model_load(const char *name_or_path, struct model *out, struct err *err)
     return rc;
 }
 
-int model_read_ref(const struct json_doc *doc, const cJSON *value, const char *path, struct model *out, struct err *err)
+int model_read_ref(const struct json_doc *doc, const cJSON *value, const char *path,
+                   struct model *out, struct err *err)
 {
     if (!cJSON_IsString(value))
         return model_read(doc, value, path, out, err);
@@ -295,7 +339,8 @@ int model_read_ref(const struct json_doc *doc, const cJSON *value, const char *p
 
 /* ---- extents ---- */
 
-/* "8192" or "32x16x16" into v; how many numbers there were, 0 if the text is anything else. */
+/* Reads "8192" or "32x16x16" into v. Returns how many numbers there were, 0 if the text is anything
+ * else. */
 static int extents_scan(const char *text, int64_t v[3])
 {
     for (int n = 0; n < 3 && *text >= '0' && *text <= '9';) {
@@ -318,9 +363,11 @@ int seq_parse(const char *text, const char *what, struct seq *out, struct err *e
     int64_t v[3] = {1, 1, 1}, plane, tokens;
     int n = extents_scan(text, v);
     struct seq s = n == 3 ? (struct seq){v[0], v[1], v[2]} : (struct seq){1, 1, v[0]};
-    if ((n != 1 && n != 3) || !num_mul_i64(s.h, s.w, &plane) || !num_mul_i64(s.t, plane, &tokens) || tokens > INT32_MAX)
+    if ((n != 1 && n != 3) || !num_mul_i64(s.h, s.w, &plane) || !num_mul_i64(s.t, plane, &tokens) ||
+        tokens > INT32_MAX)
         return err_set(err, ERR_INPUT,
-                       "%s is '%s': give tokens as one number (8192) or as frames x height x width (32x16x16), 1 to %d in all",
+                       "%s is '%s': give tokens as one number (8192) or as frames x height x width "
+                       "(32x16x16), 1 to %d in all",
                        what, text, INT32_MAX);
     *out = s;
     return 0;
@@ -333,21 +380,24 @@ void model_pad_latent(const struct model *m, const int64_t thw[3], int64_t out[3
     out[2] = num_round_up(thw[2], m->patch_w);
 }
 
-int seq_from_latent(const struct model *m, int64_t t, int64_t h, int64_t w, struct seq *out, struct err *err)
+int seq_from_latent(const struct model *m, int64_t t, int64_t h, int64_t w, struct seq *out,
+                    struct err *err)
 {
     if (t < 1 || h < 1 || w < 1 || t % m->patch_t || h % m->patch_h || w % m->patch_w)
         return err_set(err, ERR_INPUT,
-                       "latent of %lld x %lld x %lld cells (frames, height, width) does not divide into patches of %lld x %lld "
+                       "latent of %lld x %lld x %lld cells (frames, height, width) does not divide "
+                       "into patches of %lld x %lld "
                        "x %lld of model %s: give multiples of the patch",
-                       (long long)t, (long long)h, (long long)w, (long long)m->patch_t, (long long)m->patch_h,
-                       (long long)m->patch_w, m->name);
+                       (long long)t, (long long)h, (long long)w, (long long)m->patch_t,
+                       (long long)m->patch_h, (long long)m->patch_w, m->name);
     struct seq s = {t / m->patch_t, h / m->patch_h, w / m->patch_w};
     if (!model_places(m, s))
         return err_set(err, ERR_INPUT,
-                       "%lld x %lld x %lld tokens (time, height, width) are past the position tables of model %s (%lld x %lld x %lld): give "
-                       "smaller samples, or a model with larger pos_t, pos_h, pos_w",
-                       (long long)s.t, (long long)s.h, (long long)s.w, m->name, (long long)m->pos_t, (long long)m->pos_h,
-                       (long long)m->pos_w);
+                       "%lld x %lld x %lld tokens (time, height, width) are past the position "
+                       "tables of model %s (%lld x %lld x %lld): give smaller samples, or a model "
+                       "with larger pos_t, pos_h, pos_w",
+                       (long long)s.t, (long long)s.h, (long long)s.w, m->name, (long long)m->pos_t,
+                       (long long)m->pos_h, (long long)m->pos_w);
     *out = s;
     return 0;
 }

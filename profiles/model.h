@@ -1,8 +1,9 @@
-/* model: the description of a network (`reel.model/1`), the one thing trainer, tuner and planner agree on.
+/* model: describes a network (`reel.model/1`), in the one form that trainer, tuner and planner
+ * agree on.
  *
- * A profile is looked up by name among the compiled-in files (profiles/models/NAME.json) or read from a path (an
- * operand with a slash or ending in .json). `NAME+VARIANT` is the named model with another AdaLN: `dit-7b+lora_fused`.
- * The format's essay is at the top of model.c.
+ * A profile is looked up by name among the compiled-in files (profiles/models/NAME.json) or read
+ * from a path (an operand with a slash or ending in .json). `NAME+VARIANT` is the named model with
+ * another AdaLN: `dit-7b+lora_fused`. The format's essay is at the top of model.c.
  */
 #ifndef PROFILES_MODEL_H
 #define PROFILES_MODEL_H
@@ -19,77 +20,99 @@ enum model_family { MODEL_DIT, MODEL_MOVIEGEN, MODEL_STDIT, MODEL_GPT, MODEL_LLA
 enum model_adaln {
     ADALN_NONE,          /* no modulation, and no conditioning on the noise level */
     ADALN_FULL,          /* D -> 9D per layer */
-    ADALN_LORA_SEPARATE, /* three pairs D -> r -> 3D, shared branch D -> 3D outside the layers (Cosmos) */
+    /* three pairs D -> r -> 3D, shared branch D -> 3D outside the layers (Cosmos) */
+    ADALN_LORA_SEPARATE,
     ADALN_LORA_FUSED,    /* one D -> 3r -> 9D, the same shared branch (NeMo) */
     ADALN_LORA_SINGLE,   /* one D -> r -> 9D, no shared branch (DFM) */
 };
 extern const char *const model_family_names[];
 extern const char *const model_adaln_names[];
 
-enum { MODEL_FPS_WIDTH = 256, MODEL_ADALN_RANK = 256 }; /* width of the frame-rate sinusoid; rank of `+lora_*` by default */
+/* width of the frame rate's sinusoid; default rank of `+lora_*` */
+enum { MODEL_FPS_WIDTH = 256, MODEL_ADALN_RANK = 256 };
 
 struct model {
     char name[LIMIT_NAME_BYTES];
     enum model_family family;
     int64_t layers, hidden, heads, kv_heads, ffn; /* head dim = hidden / heads */
     bool gated_mlp;                               /* SwiGLU: three matrices instead of two */
-    int64_t text_width, text_len;                 /* text embedding: tokens x width; 0 = no cross-attention */
+    /* text embedding: tokens x width; 0 = no cross-attention */
+    int64_t text_width, text_len;
     enum model_adaln adaln;
     int64_t adaln_rank;
     int64_t patch_t, patch_h, patch_w; /* latent cells per token */
     int64_t latent_channels, cond_channels;
     int64_t vocab;         /* gpt, llama (planning only) */
     double rope_theta;     /* 3D RoPE base, default 10000 */
-    int64_t pos_t, pos_h, pos_w; /* rows of the learned position tables, which take rope's place; 0: none */
+    /* rows of the learned position tables that replace rotary positions; 0: none */
+    int64_t pos_t, pos_h, pos_w;
 };
 
 static inline int64_t model_head_dim(const struct model *m) { return m->hidden / m->heads; }
-static inline bool model_is_video(const struct model *m) { return m->family != MODEL_GPT && m->family != MODEL_LLAMA; }
+static inline bool model_is_video(const struct model *m)
+{ return m->family != MODEL_GPT && m->family != MODEL_LLAMA; }
 static inline bool model_has_cross(const struct model *m) { return m->text_width > 0; }
-/* Positions from learned tables, added to the patch embedding, instead of rotary ones? */
+/* Says whether positions come from learned tables, added to the patch embedding, instead of rotary
+ * ones. */
 static inline bool model_has_tables(const struct model *m) { return m->pos_t > 0; }
-/* Latent cells in one token: patch_t * patch_h * patch_w. */
-static inline int64_t model_patch_cells(const struct model *m) { return m->patch_t * m->patch_h * m->patch_w; }
-/* Self-attentions in a layer: 3 for stdit (spatial, temporal, full), else 1. */
-static inline int64_t model_self_attentions(const struct model *m) { return m->family == MODEL_STDIT ? 3 : 1; }
-/* Are a layer's norms, and the last one, RMS norms? Else LayerNorms, both without affine. */
+/* Returns the latent cells in one token: patch_t * patch_h * patch_w. */
+static inline int64_t model_patch_cells(const struct model *m)
+{ return m->patch_t * m->patch_h * m->patch_w; }
+/* Returns the self-attentions of a layer: 3 for stdit (spatial, temporal, full), else 1. */
+static inline int64_t model_self_attentions(const struct model *m)
+{ return m->family == MODEL_STDIT ? 3 : 1; }
+/* Says whether a layer's norms, and the last one, are RMS norms. Otherwise they are LayerNorms.
+ * Neither has affine parameters. */
 static inline bool model_rms_norm(const struct model *m) { return m->family == MODEL_MOVIEGEN; }
-/* Sub-blocks of a layer that take a shift, a scale and a gate of width D each: 0 without AdaLN. */
+/* Returns how many sub-blocks of a layer take a shift, a scale and a gate of width D each: 0
+ * without AdaLN. */
 int64_t model_modulations(const struct model *m);
-/* What the conditioning channels take, in this order: the first frames' latents [C] and a mask of theirs (C + 1), a padding mask (1). */
-static inline bool model_cond_frames(const struct model *m) { return m->cond_channels > m->latent_channels; }
-static inline bool model_cond_padding(const struct model *m) { return m->cond_channels == 1 || m->cond_channels == m->latent_channels + 2; }
-/* Does the time MLP end in the branch u [3D] that every modulation adds (separate and fused), or in D (full, single)? */
+/* Say what the conditioning channels hold, in this order: the first frames' latents [C] and their
+ * mask (C + 1 in all), and a padding mask (1). */
+static inline bool model_cond_frames(const struct model *m)
+{ return m->cond_channels > m->latent_channels; }
+static inline bool model_cond_padding(const struct model *m)
+{ return m->cond_channels == 1 || m->cond_channels == m->latent_channels + 2; }
+/* Says whether the time MLP ends in the branch u [3D] that every modulation adds (separate and
+ * fused), or in D (full, single). */
 bool model_shared_modulation(const struct model *m);
 
-/* Name or path. ERR_NOT_FOUND names the nearest known model. */
+/* Loads a model by name or path. ERR_NOT_FOUND names the nearest known model. */
 int model_load(const char *name_or_path, struct model *out, struct err *err);
-int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct model *out, struct err *err);
-/* A name or an object: what "model" is in run.json. */
-int model_read_ref(const struct json_doc *doc, const cJSON *value, const char *path, struct model *out, struct err *err);
+int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct model *out,
+               struct err *err);
+/* Reads a name or an object: what "model" is in run.json. */
+int model_read_ref(const struct json_doc *doc, const cJSON *value, const char *path,
+                   struct model *out, struct err *err);
 void model_write(const struct model *m, struct json_out *o, const char *key);
-/* 0, or ERR_INPUT with the first broken rule (heads divide hidden, kv_heads divide heads, even head dim ...); `where`
- * stands in front of the sentence. */
+/* Returns 0, or ERR_INPUT with the first broken rule (heads divide hidden, kv_heads divide heads,
+ * even head dim ...). `where` stands in front of the sentence. */
 int model_check(const struct model *m, const char *where, struct err *err);
-/* Hash of the canonical text: equal for equal descriptions, however they were written. */
+/* Returns the hash of the canonical text. Equal descriptions have equal hashes, however they were
+ * written. */
 struct hash128 model_hash(const struct model *m);
-/* Names of the compiled-in models, ended by NULL; returns the count. */
+/* Sets *names to the names of the compiled-in models, ended by NULL; returns their number. */
 size_t model_names(const char *const **names);
 
-/* A sample's extent in tokens (after patching): frames x height x width. `--seq 8192` means {1, 1, 8192}; `--seq 5x8x8`. */
+/* A sample's extent in tokens (after patching): frames x height x width. `--seq 8192` means {1, 1,
+ * 8192}; `--seq 5x8x8` means {5, 8, 8}. */
 struct seq { int64_t t, h, w; };
 static inline int64_t seq_tokens(struct seq s) { return s.t * s.h * s.w; }
-/* Tokens that spatial or temporal attention must have together: of a frame, or of a place in all frames. */
-static inline int64_t seq_longest_segment(struct seq s) { return s.t > s.h * s.w ? s.t : s.h * s.w; }
-/* Has every place a row in the model's position tables, if it has any? */
+/* Returns the tokens of the longest segment that spatial or temporal attention must see together: a
+ * frame, or one place over all frames. */
+static inline int64_t seq_longest_segment(struct seq s)
+{ return s.t > s.h * s.w ? s.t : s.h * s.w; }
+/* Says whether every place has a row in the model's position tables, if it has any. */
 static inline bool model_places(const struct model *m, struct seq s)
 {
     return !model_has_tables(m) || (s.t <= m->pos_t && s.h <= m->pos_h && s.w <= m->pos_w);
 }
 int seq_parse(const char *text, const char *what, struct seq *out, struct err *err);
-/* Latent cells rounded up to whole patches. */
+/* Rounds latent cells up to whole patches. */
 void model_pad_latent(const struct model *m, const int64_t thw[3], int64_t out[3]);
-/* Latent cells (t, h, w) to tokens; ERR_INPUT when the patch does not divide them, or a position table is too short. */
-int seq_from_latent(const struct model *m, int64_t t, int64_t h, int64_t w, struct seq *out, struct err *err);
+/* Converts latent cells (t, h, w) to tokens. ERR_INPUT when the patch does not divide them, or a
+ * position table is too short. */
+int seq_from_latent(const struct model *m, int64_t t, int64_t h, int64_t w, struct seq *out,
+                    struct err *err);
 
 #endif

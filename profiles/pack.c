@@ -12,13 +12,14 @@ struct packing {
     int64_t n; /* packs begun */
 };
 
-/* The open pack that is left with least room; -1: none takes it. */
+/* Returns the open pack in which the sample leaves the least room; -1 when none takes it. */
 static int best_fit(const struct packing *p, int64_t tokens)
 {
     int best = -1;
     for (int i = 0; i < p->n_open; i++) {
         const struct open_pack *o = &p->open[i];
-        if (o->room >= tokens && o->samples < PACK_SAMPLES_MAX && (best < 0 || o->room < p->open[best].room))
+        if (o->room >= tokens && o->samples < PACK_SAMPLES_MAX &&
+            (best < 0 || o->room < p->open[best].room))
             best = i;
     }
     return best;
@@ -29,7 +30,7 @@ static int begin(struct packing *p, int64_t most)
     int at = p->n_open;
     if (at < PACK_OPEN)
         p->n_open++;
-    else /* the fullest makes place */
+    else /* close the fullest to make room */
         for (int i = at = 0; i < p->n_open; i++)
             at = p->open[i].room < p->open[at].room ? i : at;
     p->open[at] = (struct open_pack){p->n++, most, 0};
@@ -46,28 +47,32 @@ static int64_t pack_choose(struct packing *p, int64_t tokens, int64_t most)
     return p->open[at].pack;
 }
 
-/* Position i of the order in which samples are packed; apart from the epochs' orders, which count from 0. */
+/* Returns the sample at position i of the order in which samples are packed. Epochs' orders count
+ * from 0, so this one uses the largest number. */
 static int64_t order(uint64_t seed, int64_t n, int64_t i)
 {
     return (int64_t)philox_permute(seed, UINT64_MAX, (uint64_t)n, (uint64_t)i);
 }
 
-/* pack_of[i]: of the i-th in order. */
-static int choose_all(const int64_t *tokens, int64_t n, int64_t most, uint64_t seed, int64_t *pack_of, int64_t *n_packs, struct err *err)
+/* Chooses a pack for every sample; pack_of[i] is that of the i-th sample in packing order. */
+static int choose_all(const int64_t *tokens, int64_t n, int64_t most, uint64_t seed,
+                      int64_t *pack_of, int64_t *n_packs, struct err *err)
 {
     struct packing p = {.n_open = 0};
     for (int64_t i = 0; i < n; i++) {
         int64_t sample = order(seed, n, i);
         if (tokens[sample] > most)
-            return err_set(err, ERR_INPUT, "sample %lld has %lld tokens, a pack takes %lld: give a larger pack_tokens", (long long)sample,
-                           (long long)tokens[sample], (long long)most);
+            return err_set(err, ERR_INPUT,
+                           "sample %lld has %lld tokens, a pack takes %lld: give a larger "
+                           "pack_tokens",
+                           (long long)sample, (long long)tokens[sample], (long long)most);
         pack_of[i] = pack_choose(&p, tokens[sample], most);
     }
     *n_packs = p.n;
     return 0;
 }
 
-/* Counting sort by pack; inside a pack the order stays. */
+/* Sorts samples by pack with a counting sort; inside a pack the order stays. */
 static void sort_members(const int64_t *pack_of, int64_t n, uint64_t seed, struct packs *p)
 {
     for (int64_t i = 0; i < n; i++)
@@ -76,15 +81,18 @@ static void sort_members(const int64_t *pack_of, int64_t n, uint64_t seed, struc
         p->first[k + 1] += p->first[k];
     for (int64_t i = 0; i < n; i++)
         p->members[p->first[pack_of[i]]++] = order(seed, n, i);
-    memmove(p->first + 1, p->first, (size_t)p->n * sizeof *p->first); /* each had become the next one's */
+    /* filling moved each first[k] on to first[k + 1]: move them back */
+    memmove(p->first + 1, p->first, (size_t)p->n * sizeof *p->first);
     p->first[0] = 0;
 }
 
-int packs_build(const int64_t *tokens, int64_t n, int64_t most, uint64_t seed, struct packs *out, struct err *err)
+int packs_build(const int64_t *tokens, int64_t n, int64_t most, uint64_t seed, struct packs *out,
+                struct err *err)
 {
     int64_t *pack_of = malloc((size_t)n * sizeof *pack_of + 1);
     struct packs p = {.members = malloc((size_t)n * sizeof *p.members + 1)};
-    int rc = pack_of && p.members ? choose_all(tokens, n, most, seed, pack_of, &p.n, err) : ERR_NOMEM;
+    int rc =
+        pack_of && p.members ? choose_all(tokens, n, most, seed, pack_of, &p.n, err) : ERR_NOMEM;
     if (rc == 0 && !(p.first = calloc((size_t)p.n + 1, sizeof *p.first)))
         rc = ERR_NOMEM;
     if (rc == ERR_NOMEM)

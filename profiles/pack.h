@@ -1,11 +1,14 @@
-/* pack: samples of different lengths joined to packs of at most so many tokens, so that every draw costs about the same.
+/* pack: joins samples of different lengths to packs of at most so many tokens, so that every draw
+ * costs about the same.
  *
- * A pure function of lengths, limit and seed: the same on every rank and under every layout. Best fit over a bounded number of open
- * packs: samples come in a random order of their own; each goes into the open pack it leaves least room in, else into a new one; when
- * PACK_OPEN are open, the fullest is closed first. Attention stays inside a sample, so a pack costs what its samples cost.
+ * The packs are a pure function of lengths, limit and seed, so they are the same on every rank and
+ * under every layout. The algorithm is best fit over a bounded number of open packs. Samples come
+ * in a random order of their own. Each goes into the open pack in which it leaves the least room,
+ * or into a new one if none takes it; when PACK_OPEN are open, the fullest is closed first.
+ * Attention stays inside a sample, so a pack costs what its samples cost.
  *
  *     packs_build(tokens, n, 8192, seed, &p, err);
- *     for (int64_t i = p.first[k]; i < p.first[k + 1]; i++) use(p.members[i]);       // samples of pack k
+ *     for (int64_t i = p.first[k]; i < p.first[k + 1]; i++) use(p.members[i]);   // samples of pack k
  *     packs_release(&p);
  */
 #ifndef PROFILES_PACK_H
@@ -21,8 +24,10 @@ struct packs {
     int64_t *first;   /* [n + 1] */
     int64_t *members; /* [samples] sample numbers, pack by pack */
 };
-/* tokens[i] >= 1 of sample i. ERR_INPUT names a sample longer than `most`. */
-int packs_build(const int64_t *tokens, int64_t n, int64_t most, uint64_t seed, struct packs *out, struct err *err);
+/* Builds the packs. Sample i has tokens[i] tokens, at least 1. ERR_INPUT names a sample longer than
+ * `most`. */
+int packs_build(const int64_t *tokens, int64_t n, int64_t most, uint64_t seed, struct packs *out,
+                struct err *err);
 void packs_release(struct packs *p); /* safe on a zeroed struct */
 int64_t packs_bytes(const struct packs *p);
 

@@ -1,13 +1,16 @@
-/* The parameter list, in its order. D hidden, d head dim, H heads, K kv_heads, F ffn, c text_width, r adaln_rank,
- * C latent channels, P cells of a patch, A the modulated sub-blocks of a layer (attn, cross, mlp: 3; 2 without text).
- * All matrices are row-major [out, in]; nothing has a bias.
+/* The parameter list, in its order. D hidden, d head dim, H heads, K kv_heads, F ffn, c text_width,
+ * r adaln_rank, C latent channels, P cells of a patch, A the modulated sub-blocks of a layer (attn,
+ * cross, mlp: 3; 2 without text). All matrices are row-major [out, in]; nothing has a bias.
  *
- *   patch_embed.weight        [D, (C + cond_channels) P]  input columns: channel, then patch t, h, w (fastest last)
- *   pos_t.weight, pos_h.weight, pos_w.weight  [pos_t, D], [pos_h, D], [pos_w, D]  with position tables: the rows of a token's place are
- *                             added to its patch embedding
+ *   patch_embed.weight        [D, (C + cond_channels) P]  input columns: channel, then patch t, h, w
+ *                                        (fastest last)
+ *   pos_t.weight, pos_h.weight, pos_w.weight  [pos_t, D], [pos_h, D], [pos_w, D]  with position
+ *                                        tables: the rows of a token's place are added to its patch
+ *                                        embedding
  *   time_mlp.0.weight         [D, D]     of the sinusoid of the noise level, width D; SiLU after it
  *   time_mlp.2.weight         [D, D]     full, lora_single: the conditioning vector e
- *                             [3D, D]    lora_separate, lora_fused: u, added to every modulation; e is the sinusoid itself
+ *                             [3D, D]    lora_separate, lora_fused: u, added to every modulation; e is
+ *                                        the sinusoid itself
  *   fps_mlp.0.weight          [256, 256] of the frame rate's sinusoid, width 256; SiLU after it
  *   fps_mlp.2.weight          [min(256, D), 256]  added to the first components of e
  *   cond_norm.weight          [D]        RMSNorm gain on e
@@ -21,24 +24,27 @@
  *   blocks.N.cross.out.weight [D, H d]
  *   blocks.N.mlp.fc1.weight   [F, D], gated: [2F, D], rows: gate, then up
  *   blocks.N.mlp.fc2.weight   [D, F]
- *   blocks.N.adaln.weight                 [3A D, D]         full; rows: shift, scale, gate of attn, then cross, then mlp
+ *   blocks.N.adaln.weight                 [3A D, D]         full; rows: shift, scale, gate of attn,
+ *                                                           then of cross, then of mlp
  *   blocks.N.adaln.{attn,cross,mlp}.a.weight [r, D], .b.weight [3D, r]   lora_separate
  *   blocks.N.adaln.a.weight [A r, D], .b.weight [3A D, A r]              lora_fused
  *   blocks.N.adaln.a.weight [r, D], .b.weight [3A D, r]                  lora_single
- *   final.adaln.weight [2D, D], or final.adaln.a.weight [r, D] and .b.weight [2D, r]   shift and scale of the last norm
+ *   final.adaln.weight [2D, D], or final.adaln.a.weight [r, D] and .b.weight [2D, r]
+ *                                        shift and scale of the last norm
  *   final.out.weight          [C P, D]   rows as the columns of patch_embed
  *
- * adaln none has no conditioning tensors (time_mlp, fps_mlp, cond_norm). stdit has two more self-attentions of the same
- * form before attn, named spatial and temporal, each with its modulation (A is 5). moviegen is dit with its own kv_heads
- * and gated MLP, and RMS norms.
- * gpt and llama (for planning): token_embed.weight [vocab, D], blocks with norm1.weight and norm2.weight [D] instead
- * of AdaLN and without QK norm, final.norm.weight [D], and for llama final.out.weight [vocab, D] (gpt ties it).
+ * adaln none has no conditioning tensors (time_mlp, fps_mlp, cond_norm). stdit has two more
+ * self-attentions of the same form before attn, named spatial and temporal, each with its
+ * modulation (A is 5). moviegen is dit with its own kv_heads and gated MLP, and RMS norms. gpt and
+ * llama (for planning) have token_embed.weight [vocab, D], blocks with norm1.weight and
+ * norm2.weight [D] instead of AdaLN and without QK norm, final.norm.weight [D], and for llama
+ * final.out.weight [vocab, D] (gpt ties it).
  *
- * Initialisation as Cosmos's general_dit.py: Xavier-uniform linears, embedder MLPs N(0, 0.02), the last matrix of each
- * modulation and the final output zero (with full AdaLN each gate starts at 0: a block is the identity); position tables N(0, 0.02), norm
- * gains one.
- * Weight decay applies to matrices only. Splits over TP are by rows for fc1 (gate and up each), q, qkv, kv (by heads) and
- * the modulation's last matrix, by columns for out and fc2; the rest is replicated.
+ * Initialisation follows Cosmos's general_dit.py: linears are Xavier-uniform, embedder MLPs N(0,
+ * 0.02), the last matrix of each modulation and the final output zero (with full AdaLN each gate
+ * starts at 0, so a block is the identity), position tables N(0, 0.02), norm gains one. Weight
+ * decay applies to matrices only. TP splits fc1 (gate and up each), q, qkv, kv (by heads) and the
+ * modulation's last matrix by rows, out and fc2 by columns; the rest is replicated.
  */
 #include "profiles/params.h"
 
@@ -49,14 +55,15 @@
 
 #include "base/num.h"
 
-const char *const param_part_names[] = {"embedding", "conditioning", "self-attention", "cross-attention",
-                                        "MLP",       "modulation",   "head",           NULL};
+const char *const param_part_names[] = {
+    "embedding", "conditioning", "self-attention", "cross-attention", "MLP", "modulation", "head",
+    NULL};
 
 struct builder {
     const struct model *m;
     struct param_list list;
     int64_t capacity;
-    int64_t layer; /* of the tensors added now */
+    int64_t layer; /* layer of the tensors that are added now */
     bool overflow, nomem;
 };
 
@@ -79,7 +86,8 @@ static struct param *next_slot(struct builder *b)
     return p;
 }
 
-/* Append proto under "<prefix><name>", prefix "blocks.N." inside a layer; fills count, layer, lr_scale. */
+/* Appends a copy of proto under the name "<prefix><name>", where the prefix is "blocks.N." inside a
+ * layer. Fills count, layer and lr_scale. */
 static void add(struct builder *b, struct param proto, const char *fmt, ...)
 {
     struct param *p = b->nomem ? NULL : next_slot(b);
@@ -101,12 +109,19 @@ static void add(struct builder *b, struct param proto, const char *fmt, ...)
     b->overflow |= !num_add_i64(b->list.total, p->count, &b->list.total);
 }
 
-static struct param matrix(enum param_part part, int64_t out, int64_t in, unsigned meets, enum param_tp tp)
+static struct param matrix(enum param_part part, int64_t out, int64_t in, unsigned meets,
+                           enum param_tp tp)
 {
-    return (struct param){.nd = 2, .dim = {out, in}, .init = PARAM_XAVIER, .flags = MATRIX | meets, .tp = tp, .part = part};
+    return (struct param){.nd = 2,
+                          .dim = {out, in},
+                          .init = PARAM_XAVIER,
+                          .flags = MATRIX | meets,
+                          .tp = tp,
+                          .part = part};
 }
 
-static struct param zero_matrix(enum param_part part, int64_t out, int64_t in, unsigned meets, enum param_tp tp)
+static struct param zero_matrix(enum param_part part, int64_t out, int64_t in, unsigned meets,
+                                enum param_tp tp)
 {
     struct param p = matrix(part, out, in, meets, tp);
     p.init = PARAM_ZERO;
@@ -123,7 +138,11 @@ static struct param normal_matrix(enum param_part part, int64_t out, int64_t in,
 
 static struct param gain(enum param_part part, int64_t n)
 {
-    return (struct param){.nd = 1, .dim = {n}, .init = PARAM_ONE, .flags = PARAM_TRAINABLE, .part = part};
+    return (struct param){.nd = 1,
+                          .dim = {n},
+                          .init = PARAM_ONE,
+                          .flags = PARAM_TRAINABLE,
+                          .part = part};
 }
 
 /* ---- outside the layers ---- */
@@ -140,7 +159,7 @@ static void add_embedding(struct builder *b)
     }
     int64_t in = (m->latent_channels + m->cond_channels) * model_patch_cells(m);
     add(b, matrix(PART_EMBED, m->hidden, in, PARAM_PER_TOKEN, PARAM_TP_NONE), "patch_embed.weight");
-    if (model_has_tables(m)) { /* look-ups, like token_embed */
+    if (model_has_tables(m)) { /* these are look-ups, like token_embed */
         add(b, normal_matrix(PART_EMBED, m->pos_t, m->hidden, 0), "pos_t.weight");
         add(b, normal_matrix(PART_EMBED, m->pos_h, m->hidden, 0), "pos_h.weight");
         add(b, normal_matrix(PART_EMBED, m->pos_w, m->hidden, 0), "pos_w.weight");
@@ -157,12 +176,17 @@ static void add_conditioning(struct builder *b)
         add(b, normal_matrix(PART_COND, D, D, PARAM_PER_SAMPLE), "time_mlp.0.weight");
         add(b, normal_matrix(PART_COND, time_out, D, PARAM_PER_SAMPLE), "time_mlp.2.weight");
         add(b, normal_matrix(PART_COND, fps, fps, PARAM_PER_SAMPLE), "fps_mlp.0.weight");
-        add(b, normal_matrix(PART_COND, num_min_i64(fps, D), fps, PARAM_PER_SAMPLE), "fps_mlp.2.weight");
+        add(b, normal_matrix(PART_COND, num_min_i64(fps, D), fps, PARAM_PER_SAMPLE),
+            "fps_mlp.2.weight");
         add(b, gain(PART_COND, D), "cond_norm.weight");
     }
     if (model_has_cross(m)) {
-        struct param null_token = {.nd = 1, .dim = {m->text_width}, .init = PARAM_NORMAL, .init_std = 0.02,
-                                   .flags = PARAM_TRAINABLE, .part = PART_COND};
+        struct param null_token = {.nd = 1,
+                                   .dim = {m->text_width},
+                                   .init = PARAM_NORMAL,
+                                   .init_std = 0.02,
+                                   .flags = PARAM_TRAINABLE,
+                                   .part = PART_COND};
         add(b, null_token, "text_null");
     }
 }
@@ -173,10 +197,12 @@ static void add_head(struct builder *b)
     int64_t D = m->hidden, r = m->adaln_rank;
     b->layer = PARAM_LAYER_HEAD;
     if (m->adaln == ADALN_FULL) {
-        add(b, zero_matrix(PART_HEAD, 2 * D, D, PARAM_PER_SAMPLE, PARAM_TP_ROW), "final.adaln.weight");
+        add(b, zero_matrix(PART_HEAD, 2 * D, D, PARAM_PER_SAMPLE, PARAM_TP_ROW),
+            "final.adaln.weight");
     } else if (m->adaln != ADALN_NONE) {
         add(b, matrix(PART_HEAD, r, D, PARAM_PER_SAMPLE, PARAM_TP_NONE), "final.adaln.a.weight");
-        add(b, zero_matrix(PART_HEAD, 2 * D, r, PARAM_PER_SAMPLE, PARAM_TP_ROW), "final.adaln.b.weight");
+        add(b, zero_matrix(PART_HEAD, 2 * D, r, PARAM_PER_SAMPLE, PARAM_TP_ROW),
+            "final.adaln.b.weight");
     }
     if (!model_is_video(m))
         add(b, gain(PART_HEAD, D), "final.norm.weight");
@@ -202,34 +228,45 @@ static void add_self_attention(struct builder *b, const char *sub)
 {
     const struct model *m = b->m;
     int64_t d = model_head_dim(m);
-    add(b, matrix(PART_ATTN, (m->heads + 2 * m->kv_heads) * d, m->hidden, PARAM_PER_TOKEN, PARAM_TP_HEADS), "%s.qkv.weight",
-        sub);
+    add(b,
+        matrix(PART_ATTN, (m->heads + 2 * m->kv_heads) * d, m->hidden, PARAM_PER_TOKEN,
+               PARAM_TP_HEADS),
+        "%s.qkv.weight", sub);
     add_qk_norm(b, PART_ATTN, sub);
-    add(b, matrix(PART_ATTN, m->hidden, m->heads * d, PARAM_PER_TOKEN, PARAM_TP_COL), "%s.out.weight", sub);
+    add(b, matrix(PART_ATTN, m->hidden, m->heads * d, PARAM_PER_TOKEN, PARAM_TP_COL),
+        "%s.out.weight", sub);
 }
 
 static void add_cross_attention(struct builder *b)
 {
     const struct model *m = b->m;
     int64_t d = model_head_dim(m);
-    add(b, matrix(PART_CROSS, m->heads * d, m->hidden, PARAM_PER_TOKEN, PARAM_TP_HEADS), "cross.q.weight");
-    add(b, matrix(PART_CROSS, 2 * m->kv_heads * d, m->text_width, PARAM_PER_TEXT, PARAM_TP_HEADS), "cross.kv.weight");
+    add(b, matrix(PART_CROSS, m->heads * d, m->hidden, PARAM_PER_TOKEN, PARAM_TP_HEADS),
+        "cross.q.weight");
+    add(b, matrix(PART_CROSS, 2 * m->kv_heads * d, m->text_width, PARAM_PER_TEXT, PARAM_TP_HEADS),
+        "cross.kv.weight");
     add_qk_norm(b, PART_CROSS, "cross");
-    add(b, matrix(PART_CROSS, m->hidden, m->heads * d, PARAM_PER_TOKEN, PARAM_TP_COL), "cross.out.weight");
+    add(b, matrix(PART_CROSS, m->hidden, m->heads * d, PARAM_PER_TOKEN, PARAM_TP_COL),
+        "cross.out.weight");
 }
 
 static void add_mlp(struct builder *b)
 {
     const struct model *m = b->m;
-    add(b, matrix(PART_MLP, m->gated_mlp ? 2 * m->ffn : m->ffn, m->hidden, PARAM_PER_TOKEN, PARAM_TP_ROW), "mlp.fc1.weight");
+    add(b,
+        matrix(PART_MLP, m->gated_mlp ? 2 * m->ffn : m->ffn, m->hidden, PARAM_PER_TOKEN,
+               PARAM_TP_ROW),
+        "mlp.fc1.weight");
     add(b, matrix(PART_MLP, m->hidden, m->ffn, PARAM_PER_TOKEN, PARAM_TP_COL), "mlp.fc2.weight");
 }
 
-/* One pair D -> rank -> out; `sub` is "adaln" or "adaln.attn". */
+/* Adds one pair D -> rank -> out; `sub` is "adaln" or "adaln.attn". */
 static void add_lora(struct builder *b, const char *sub, int64_t rank, int64_t out)
 {
-    add(b, matrix(PART_MODULATION, rank, b->m->hidden, PARAM_PER_SAMPLE, PARAM_TP_NONE), "%s.a.weight", sub);
-    add(b, zero_matrix(PART_MODULATION, out, rank, PARAM_PER_SAMPLE, PARAM_TP_ROW), "%s.b.weight", sub);
+    add(b, matrix(PART_MODULATION, rank, b->m->hidden, PARAM_PER_SAMPLE, PARAM_TP_NONE),
+        "%s.a.weight", sub);
+    add(b, zero_matrix(PART_MODULATION, out, rank, PARAM_PER_SAMPLE, PARAM_TP_ROW), "%s.b.weight",
+        sub);
 }
 
 static void add_modulation(struct builder *b)
@@ -240,7 +277,8 @@ static void add_modulation(struct builder *b)
     case ADALN_NONE:
         return;
     case ADALN_FULL:
-        add(b, zero_matrix(PART_MODULATION, 3 * n * D, D, PARAM_PER_SAMPLE, PARAM_TP_ROW), "adaln.weight");
+        add(b, zero_matrix(PART_MODULATION, 3 * n * D, D, PARAM_PER_SAMPLE, PARAM_TP_ROW),
+            "adaln.weight");
         return;
     case ADALN_LORA_SEPARATE:
         if (m->family == MODEL_STDIT) {
@@ -294,9 +332,12 @@ int params_build(const struct model *m, struct param_list *out, struct err *err)
         add_layer(&b, i);
     add_head(&b);
     if (b.nomem)
-        rc = err_set(err, ERR_NOMEM, "model %s: no memory for the list of its %lld layers", m->name, (long long)m->layers);
+        rc = err_set(err, ERR_NOMEM, "model %s: no memory for the list of its %lld layers", m->name,
+                     (long long)m->layers);
     else if (b.overflow)
-        rc = err_set(err, ERR_LIMIT, "model %s: more than 2^63 parameters: give fewer layers or a smaller hidden", m->name);
+        rc = err_set(err, ERR_LIMIT,
+                     "model %s: more than 2^63 parameters: give fewer layers or a smaller hidden",
+                     m->name);
     if (rc < 0) {
         params_release(&b.list);
         return rc;

@@ -1,8 +1,9 @@
-/* params: the list of a model's parameter tensors, in one fixed order.
+/* params: lists a model's parameter tensors, in one fixed order.
  *
- * The one list that drives initialisation, gradient reduction, norm, sharding, checkpoint and resharding. Names are
- * global ("blocks.3.attn.qkv.weight"); shapes are the whole tensor's, row-major, [out, in] for matrices. Names, shapes
- * and order are listed at the top of params.c; checkpoints depend on them.
+ * This one list drives initialisation, gradient reduction, norm, sharding, checkpoint and
+ * resharding. Names are global ("blocks.3.attn.qkv.weight"). Shapes are the whole tensor's,
+ * row-major, [out, in] for matrices. Names, shapes and order are listed at the top of params.c;
+ * checkpoints depend on them.
  *
  *     struct param_list list;
  *     if (params_build(&model, &list, err) < 0) return ...;
@@ -30,12 +31,25 @@ enum {
     PARAM_PER_SAMPLE = 8,  /* met once per sample (conditioning, AdaLN) */
     PARAM_PER_TEXT = 16,   /* met by every text token (cross K/V) */
 };
-enum param_lora { PARAM_LORA_NONE, PARAM_LORA_A, PARAM_LORA_B }; /* a run's adapters (tuning.h): A stands behind its base, B behind A */
-enum param_tp { PARAM_TP_NONE, PARAM_TP_ROW, PARAM_TP_COL, PARAM_TP_HEADS }; /* axis split over TP: none, dim 0 (out), dim 1 (in), dim 0 by heads */
+/* A run's adapters (tuning.h): A stands behind its base, B behind A. */
+enum param_lora { PARAM_LORA_NONE, PARAM_LORA_A, PARAM_LORA_B };
+/* Which axis is split over TP: none, dim 0 (out), dim 1 (in), dim 0 by heads. */
+enum param_tp { PARAM_TP_NONE, PARAM_TP_ROW, PARAM_TP_COL, PARAM_TP_HEADS };
 
-/* What a tensor is for, in the words of `reel model`. The four between EMBED/COND and HEAD live in the layers. */
-enum param_part { PART_EMBED, PART_COND, PART_ATTN, PART_CROSS, PART_MLP, PART_MODULATION, PART_HEAD, PARAM_PARTS };
-extern const char *const param_part_names[]; /* "embedding", "conditioning", "self-attention", ... ended by NULL */
+/* What a tensor is for, in the words of `reel model`. The four between COND and HEAD live in the
+ * layers. */
+enum param_part {
+    PART_EMBED,
+    PART_COND,
+    PART_ATTN,
+    PART_CROSS,
+    PART_MLP,
+    PART_MODULATION,
+    PART_HEAD,
+    PARAM_PARTS
+};
+/* "embedding", "conditioning", "self-attention", ... ended by NULL */
+extern const char *const param_part_names[];
 
 struct param {
     char name[LIMIT_NAME_BYTES];
@@ -58,9 +72,11 @@ struct param_list {
 
 int params_build(const struct model *m, struct param_list *out, struct err *err);
 void params_release(struct param_list *list);
-/* Index of a name, -1 if absent. Linear: for set-up, not for a step. */
+/* Returns the index of a name, -1 if absent. It searches linearly: use it in set-up, not in a
+ * step. */
 int64_t params_find(const struct param_list *list, const char *name);
-/* Elements of the layers alone (layer >= 0): the backbone count that published tables of this family print. */
+/* Returns the elements of the layers alone (layer >= 0), the backbone count that published tables
+ * of this family print. */
 int64_t params_backbone(const struct param_list *list);
 
 #endif

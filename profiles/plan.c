@@ -1,19 +1,24 @@
 /* The format reel.plan/1: a chosen layout with what was predicted and measured for it.
  *
- *     {
- *       "schema": "reel.plan/1",
- *       "layout": "tp=1,...,recompute_layers=0",           any key left out is at its default; an object is read too
- *       "model": "dit-tiny", "model_hash": "...",          hash of the model's canonical text; left out: not checked
- *       "seq": {"t": 5, "h": 8, "w": 8},                   tokens of one sample
- *       "gbs": 16, "dtype": "f32",
- *       "device": "cpu", "peak_flops": 2.6e11, "peak_source": "measured FMA rate x 1 core",   one rank's, dense
- *       "predicted": {"step_s": 0.52, "at": 1772366400, "bytes": 123456789},   left out, or 0: nothing predicted
- *       "terms": [{"name": "gemm", "seconds": 0.4}, ...],  at most 16; add up to predicted.step_s
- *       "measured_step_s": 0.55,                           of the winning trial; 0 or left out: never measured
- *       "evidence": ["trial-id", ...]                      at most 32 trials this rests on
- *     }
+ *  {
+ *    "schema": "reel.plan/1",
+ *    "layout": "tp=1,...,recompute_layers=0",   keys left out have their defaults; an object is read
+ *                                                too
+ *    "model": "dit-tiny", "model_hash": "...",   hash of the model's canonical text; left out:
+ *                                                not checked
+ *    "seq": {"t": 5, "h": 8, "w": 8},            tokens of one sample
+ *    "gbs": 16, "dtype": "f32",
+ *    "device": "cpu", "peak_flops": 2.6e11,      dense peak of one rank's device
+ *    "peak_source": "measured FMA rate x 1 core",
+ *    "predicted": {"step_s": 0.52, "at": 1772366400, "bytes": 123456789},
+ *                                                left out, or 0: nothing was predicted
+ *    "terms": [{"name": "gemm", "seconds": 0.4}, ...],   at most 16; add up to predicted.step_s
+ *    "measured_step_s": 0.55,                    the winning trial's; 0 or left out: not measured
+ *    "evidence": ["trial-id", ...]               at most 32 trials on which the plan rests
+ *  }
  *
- * A plan written by hand needs schema, layout, model, seq, gbs and dtype. peak_flops 0 means unknown: no MFU is given.
+ * A plan written by hand needs schema, layout, model, seq, gbs and dtype. peak_flops 0 means
+ * unknown; then no MFU is given.
  */
 #include "profiles/plan.h"
 
@@ -64,7 +69,7 @@ static const struct json_field predicted_fields[] = {
 
 /* ---- reading ---- */
 
-/* Members of an optional array, at most `max`: their number, or ERR_INPUT. */
+/* Returns the number of members of an optional array, or ERR_INPUT if there are more than `max`. */
 static int array_length(const struct json_doc *doc, const char *key, int max, struct err *err)
 {
     const cJSON *list = json_member(doc->root, key);
@@ -87,10 +92,11 @@ static int terms_read(const struct json_doc *doc, struct plan *p, struct err *er
         struct term_text t = {0};
         char path[32];
         snprintf(path, sizeof path, "terms[%d]", i);
-        rc = json_read(doc, cJSON_GetArrayItem(json_member(doc->root, "terms"), i), path, fields, ARRAY_LEN(fields), NULL, &t,
-                       err);
+        rc = json_read(doc, cJSON_GetArrayItem(json_member(doc->root, "terms"), i), path, fields,
+                       ARRAY_LEN(fields), NULL, &t, err);
         if (rc == 0)
-            rc = field_copy_text(p->terms[i].name, sizeof p->terms[i].name, t.name, doc, path, "name", err);
+            rc = field_copy_text(p->terms[i].name, sizeof p->terms[i].name, t.name, doc, path,
+                                 "name", err);
         p->terms[i].seconds = t.seconds;
     }
     p->n_terms = n;
@@ -106,7 +112,8 @@ static int evidence_read(const struct json_doc *doc, struct plan *p, struct err 
         snprintf(path, sizeof path, "evidence[%d]", i);
         if (!cJSON_IsString(item))
             return err_set(err, ERR_INPUT, "%s: %s is no text: give a trial id", doc->name, path);
-        rc = field_copy_text(p->evidence[i], sizeof p->evidence[i], item->valuestring, doc, "", path, err);
+        rc = field_copy_text(p->evidence[i], sizeof p->evidence[i], item->valuestring, doc, "",
+                             path, err);
     }
     p->n_evidence = n;
     return rc;
@@ -121,7 +128,8 @@ static int texts_read(const struct json_doc *doc, struct plan_text *t, struct er
     if (rc == 0 && t->device)
         rc = field_copy_text(p->device, sizeof p->device, t->device, doc, "", "device", err);
     if (rc == 0 && t->peak_source)
-        rc = field_copy_text(p->peak_source, sizeof p->peak_source, t->peak_source, doc, "", "peak_source", err);
+        rc = field_copy_text(p->peak_source, sizeof p->peak_source, t->peak_source, doc, "",
+                             "peak_source", err);
     return rc;
 }
 
@@ -137,9 +145,11 @@ static int plan_read(const struct json_doc *doc, struct plan *out, struct err *e
     if (rc == 0)
         rc = layout_read(doc, json_member(root, "layout"), "layout", &t.p.layout, err);
     if (rc == 0)
-        rc = json_read(doc, json_member(root, "seq"), "seq", seq_fields, ARRAY_LEN(seq_fields), NULL, &t.p, err);
+        rc = json_read(doc, json_member(root, "seq"), "seq", seq_fields, ARRAY_LEN(seq_fields),
+                       NULL, &t.p, err);
     if (rc == 0 && (predicted = json_member(root, "predicted")))
-        rc = json_read(doc, predicted, "predicted", predicted_fields, ARRAY_LEN(predicted_fields), NULL, &t.p, err);
+        rc = json_read(doc, predicted, "predicted", predicted_fields, ARRAY_LEN(predicted_fields),
+                       NULL, &t.p, err);
     if (rc == 0)
         rc = terms_read(doc, &t.p, err);
     if (rc == 0)
@@ -176,19 +186,25 @@ int plan_load(const char *path, struct plan *out, struct err *err)
 int plan_check(const struct plan *p, const char *where, struct err *err)
 {
     double sum = 0, scale = p->predicted_step_s;
-    if (p->n_terms < 0 || p->n_terms > PLAN_TERMS || p->n_evidence < 0 || p->n_evidence > PLAN_EVIDENCE)
-        return err_set(err, ERR_INPUT, "%s: %lld terms and %lld trials of evidence: give at most %d and %d", where,
+    if (p->n_terms < 0 || p->n_terms > PLAN_TERMS || p->n_evidence < 0 ||
+        p->n_evidence > PLAN_EVIDENCE)
+        return err_set(err, ERR_INPUT,
+                       "%s: %lld terms and %lld trials of evidence: give at most %d and %d", where,
                        (long long)p->n_terms, (long long)p->n_evidence, PLAN_TERMS, PLAN_EVIDENCE);
     for (int64_t i = 0; i < p->n_terms; i++) {
         sum += p->terms[i].seconds;
-        scale = fmax(scale, fabs(p->terms[i].seconds)); /* terms may cancel: overlap is a negative term */
+        /* terms may cancel: overlap is a negative term */
+        scale = fmax(scale, fabs(p->terms[i].seconds));
     }
     if (p->n_terms && !(fabs(sum - p->predicted_step_s) <= 1e-6 * scale))
-        return err_set(err, ERR_INPUT, "%s: the terms add up to %.9g s, predicted.step_s is %.9g s: they must be equal", where, sum,
-                       p->predicted_step_s);
+        return err_set(err, ERR_INPUT,
+                       "%s: the terms add up to %.9g s, predicted.step_s is %.9g s: they must be "
+                       "equal",
+                       where, sum, p->predicted_step_s);
     if (layout_world(&p->layout) < 0)
-        return err_set(err, ERR_INPUT, "%s: the layout's tp x cp x pp x dp is above %d ranks: give smaller ones", where,
-                       LIMIT_RANKS);
+        return err_set(err, ERR_INPUT,
+                       "%s: the layout's tp x cp x pp x dp is above %d ranks: give smaller ones",
+                       where, LIMIT_RANKS);
     return 0;
 }
 

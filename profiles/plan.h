@@ -1,7 +1,8 @@
-/* plan: a chosen layout with its prediction and evidence (`reel.plan/1`), written by the tuner, read by launcher and trainer.
+/* plan: reads and writes a chosen layout with its prediction and evidence (`reel.plan/1`). The
+ * tuner writes plans, launcher and trainer read them.
  *
- * Invariant, checked on save and load: the terms, when there are any, add up to predicted_step_s (1e-6 relative).
- * The format's essay is at the top of plan.c.
+ * Invariant, checked on save and load: the terms, when there are any, add up to predicted_step_s
+ * (1e-6 relative). The format's essay is at the top of plan.c.
  */
 #ifndef PROFILES_PLAN_H
 #define PROFILES_PLAN_H

@@ -1,102 +1,135 @@
-/* The format reel.run/1: what is trained. Everything but model and stages has a default, shown here.
+/* The format reel.run/1: what is trained. Everything but model and stages has a default, shown
+ * here.
  *
- *     {
- *       "schema": "reel.run/1",
- *       "name": "demo",                        default "run": letters, digits, - and _; an alias for people, the run's id is another thing
- *       "model": "dit-tiny",                   a catalog name, with variant if wanted, or a reel.model/1 object
- *       "stages": [                            1 to 16, trained one after the other
- *         {"data": "clips",                    dataset folder, or "synthetic:TxHxW" (latent cells)
- *          "data_fingerprint": "9f0c...",      32 hex digits, the index's; left out: whatever is there at launch
- *          "gbs": 16,                          packs of one optimizer step; a pack is one sample, but with
- *          "pack_tokens": 0,                   not 0: as many as fit into so many tokens (profiles/pack.h)
- *          "gbs_first": 4, "gbs_more": 4, "gbs_every_steps": 10,   left out or all three: the first steps have smaller batches,
- *                                              gbs_first packs, every gbs_every_steps steps gbs_more more, until there are gbs
- *          "plan": "256p.plan.json",           left out: the plan given to the program. The stage's own layout, for as many ranks
- *          "steps": 200}],
- *       "validation": {
- *         "data": "held-out",                  dataset folder or "synthetic:TxHxW"; left out: no validation
- *         "data_fingerprint": "9f0c...",       as a stage's
- *         "every_steps": 0,                    0: never; else after so many steps, and at the end; given up by an attempt that is
- *                                              asked to stop, and then what the next one begins with
- *         "samples": 16, "bins": 8},           the first `samples` of the data's order, each once in each of `bins` equally probable
- *                                              bins of the noise level's distribution, with fixed draws; the average's loss as well
- *       "data": {
- *         "verify": "first"},                  the shards' checksums are compared with the index's: first: until they once were, which is the first
- *                                              attempt if it gets so far; always: in each attempt; never. Their sizes always are
- *       "objective": {
- *         "kind": "edm",                       edm | rectified_flow | v
- *         "level": "normal",                   how L = ln(sigma / alpha), the log of noise over data amplitude, is drawn:
- *                                              normal | logistic | uniform | mode | cosine (trainer/data/objective.h)
- *         "level_mean": 0, "level_std": 1,     normal (edm: ln sigma ~ N(mean, std); rectified flow: logit t), logistic
- *         "level_min": -5, "level_max": 5,     uniform
- *         "level_mode_scale": 1.29,            mode, -1 to 1.75
- *         "shift": 1,                          factor on sigma / alpha of all samples
- *         "shift_tokens": 0, "shift_power": 0.5,  not 0: and (tokens / shift_tokens)^shift_power for each sample's own tokens
- *         "condition_probability": 0,          probability that a video is given its first frames (a model with channels for them)
- *         "condition_frames": 1,               how many latent frames; a sample with no more is never given them
- *         "text_dropout": 0.2,                 probability that a caption becomes the null token
- *         "loss_norm": "token"},               token: mean over valid latent elements of the batch; sample: mean of
- *                                              per-sample means
- *       "adamw": {
- *         "lr": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8,
- *         "weight_decay": 0.1,
- *         "clip_norm": 1,                      global gradient norm; 0: no clipping
- *         "ema_decay": 0,                      decay of the averaged weights; 0: no average is kept
- *         "spike_z": 0},                       not 0: a step changes nothing whose loss, or gradient norm, is more than so many standard
- *                                              deviations above those of the stage's last 128 steps (trainer/state/spike.h); 6 is usual
- *       "schedule": {
- *         "kind": "constant",                  constant | cosine | linear, over the steps of all stages together
- *         "warmup_steps": 100,                 lr rises linearly to its full value; fewer steps in all: cut to a tenth
- *         "final_scale": 0.1},                 cosine, linear: lr of the last step, as a share
- *       "random": {"seed": "1234"},            64 bits, written as a text
- *       "numerics": {
- *         "dtype": "f32",                      f64 | f32 | bf16: of weights and activations; with bf16 all else is f32
- *         "moments": "same",                   of m and v: same (as dtype; bf16: f32), or bf16, rounded at random (trainer/state/optim.h)
- *         "residual": "same"},                 of the residual stream and its gradient: same (as dtype), or f32 beside bf16
- *       "checkpoint": {
- *         "every_steps": 0,                    0: chosen as training goes, by Young's and Daly's rule (trainer/run/cadence.h), from how long saves
- *                                              take here, measured by the trainer, and how often the run has failed, which the agent knows
- *                                              and tells the trainer; shown by it and by `reel explain`. "never": at the end and on request
- *                                              only. Neither changes any number of the run, nor its identity
- *         "keep": 2,                           newest ones that stay on disk
- *         "async": false},                     true: written from a copy in memory while training goes on, but for an attempt's last one
- *       "budget": {
- *         "crash_without_progress": 3,         crashes and hangs without a new step between them that end the run
- *         "node_fail_without_progress": 10,    the same for lost nodes,
- *         "preempt_without_progress": 50,      preemptions,
- *         "time_limit_without_progress": 3,    and time limits; 0: no bound
- *         "wall_s": 0,                         seconds since its first attempt began; 0: no bound
- *         "hang_s": 1800,                      without one event of the trainer (step, save, load) it hangs and is ended; 0: never
- *         "nonfinite_steps": 10},              steps in a row skipped because a gradient was not finite: then the state is saved and
- *                                              training ends with exit status 6, for good; 0: no bound
- *       "resources": {
- *         "nodes": 1, "ranks_per_node": 1, "cores_per_rank": 1, "gpus_per_node": 0,
- *         "time_limit_s": 0,                   of one attempt; 0: the partition's
- *         "priority": 0,                       -1000..1000, a higher one first
- *         "node_agents": true,                 Slurm: a process on each node hears notices to stop, beside the batch process
- *         "partition": "gpu", "account": "...", "qos": "...",   Slurm's; left out: its default
- *         "exclude": "n[1-2]",                 nodes not to be used
- *         "again": "auto"}                     how the run comes back: "requeue" its job, or "successor": each job submits the next,
- *                                              which waits for its end; auto: successor where the partition's preemption cancels jobs
- *       "past": [                              left out: none. Rates that held until a step was done, of a run whose rate was changed on
- *         {"until_step": 600, "lr": 1e-4,      its way: 'reel launch --change lr' writes it. For the steps before until_step these stand in
- *          "kind": "constant", "warmup_steps": 100, "final_scale": 0.1, "steps": 600}],   the place of adamw.lr, of schedule, and of
- *                                              the number of steps over which a rate falls
- *       "groups": [...], "lora": {...}         which parameters are trained, and how: described in tuning.c; left out: all, alike
- *       "init": {"from": "w.safetensors", ...} weights to begin with: described in warm.c; left out: drawn from the seed
- *     }
+ *  {
+ *    "schema": "reel.run/1",
+ *    "name": "demo",          default "run": letters, digits, - and _; an alias for people, apart
+ *                             from the run's id
+ *    "model": "dit-tiny",     a catalog name, with variant if wanted, or a reel.model/1 object
+ *    "stages": [              1 to 16, trained one after the other
+ *      {"data": "clips",      dataset folder, or "synthetic:TxHxW" (latent cells)
+ *       "data_fingerprint": "9f0c...",   32 hex digits, the index's; left out: whatever is there
+ *                             at launch
+ *       "gbs": 16,            packs of one optimizer step; a pack is one sample, unless
+ *       "pack_tokens": 0,     this is not 0: then as many as fit into so many tokens
+ *                             (profiles/pack.h)
+ *       "gbs_first": 4, "gbs_more": 4, "gbs_every_steps": 10,   left out, or all three given: the
+ *                             first steps have smaller batches, gbs_first packs, and every
+ *                             gbs_every_steps steps gbs_more more, until there are gbs
+ *       "plan": "256p.plan.json",   the stage's own layout, for as many ranks; left out: the plan
+ *                             given to the program
+ *       "steps": 200}],
+ *    "validation": {
+ *      "data": "held-out",    dataset folder or "synthetic:TxHxW"; left out: no validation
+ *      "data_fingerprint": "9f0c...",   as in a stage
+ *      "every_steps": 0,      0: never; else after so many steps, and at the end. An attempt that is
+ *                             asked to stop gives a validation up, and the next attempt begins
+ *                             with it
+ *      "samples": 16, "bins": 8},   the first `samples` of the data's order are measured, each once
+ *                             in each of `bins` equally probable bins of the noise level's
+ *                             distribution, with fixed draws; the averaged weights' loss as well
+ *    "data": {
+ *      "verify": "first"},    when the shards' checksums are compared with the index's. first:
+ *                             until they once were, in the first attempt if it gets so far;
+ *                             always: in each attempt; never. Their sizes are always compared
+ *    "objective": {
+ *      "kind": "edm",         edm | rectified_flow | v
+ *      "level": "normal",     how L = ln(sigma / alpha), the log of noise over data amplitude, is
+ *                             drawn: normal | logistic | uniform | mode | cosine
+ *                             (trainer/data/objective.h)
+ *      "level_mean": 0, "level_std": 1,    normal (edm: ln sigma ~ N(mean, std); rectified flow:
+ *                             logit t), logistic
+ *      "level_min": -5, "level_max": 5,    uniform
+ *      "level_mode_scale": 1.29,           mode, -1 to 1.75
+ *      "shift": 1,            factor on sigma / alpha of all samples
+ *      "shift_tokens": 0, "shift_power": 0.5,   not 0: each sample's own tokens give a further
+ *                             factor (tokens / shift_tokens)^shift_power
+ *      "condition_probability": 0,   probability that a video is given its first frames (needs a
+ *                             model with channels for them)
+ *      "condition_frames": 1,   how many latent frames; a sample with no more is never given them
+ *      "text_dropout": 0.2,   probability that a caption becomes the null token
+ *      "loss_norm": "token"},   token: mean over valid latent elements of the batch; sample: mean
+ *                             of per-sample means
+ *    "adamw": {
+ *      "lr": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8,
+ *      "weight_decay": 0.1,
+ *      "clip_norm": 1,        global gradient norm; 0: no clipping
+ *      "ema_decay": 0,        decay of the averaged weights; 0: no average is kept
+ *      "spike_z": 0},         not 0: a step changes nothing when its loss or gradient norm is more
+ *                             than so many standard deviations above those of the stage's last
+ *                             128 steps (trainer/state/spike.h); 6 is usual
+ *    "schedule": {
+ *      "kind": "constant",    constant | cosine | linear, over the steps of all stages together
+ *      "warmup_steps": 100,   lr rises linearly to its full value; cut to a tenth of the run's
+ *                             steps when that is less
+ *      "final_scale": 0.1},   cosine, linear: lr of the last step, as a share
+ *    "random": {"seed": "1234"},   64 bits, written as a text
+ *    "numerics": {
+ *      "dtype": "f32",        f64 | f32 | bf16: of weights and activations; beside bf16 all else is
+ *                             f32
+ *      "moments": "same",     of m and v: same (as dtype; bf16: f32), or bf16, rounded at random
+ *                             (trainer/state/optim.h)
+ *      "residual": "same"},   of the residual stream and its gradient: same (as dtype), or f32
+ *                             beside bf16
+ *    "checkpoint": {
+ *      "every_steps": 0,      0: chosen as training goes, by Young's and Daly's rule
+ *                             (trainer/run/cadence.h), from how long saves take here, which the
+ *                             trainer measures, and how often the run has failed, which the agent
+ *                             knows and tells the trainer; the trainer and `reel explain` show it.
+ *                             "never": at the end and on request only. Neither changes any number
+ *                             of the run, nor its identity
+ *      "keep": 2,             how many of the newest stay on disk
+ *      "async": false},       true: written from a copy in memory while training goes on, except
+ *                             an attempt's last one
+ *    "budget": {
+ *      "crash_without_progress": 3,      a run ends after so many crashes and hangs without a new
+ *                             step between them;
+ *      "node_fail_without_progress": 10, the same for lost nodes,
+ *      "preempt_without_progress": 50,   preemptions,
+ *      "time_limit_without_progress": 3, and time limits; 0: no bound
+ *      "wall_s": 0,           seconds since its first attempt began; 0: no bound
+ *      "hang_s": 1800,        after so long without an event of the trainer (step, save, load) it
+ *                             is taken to hang and is ended; 0: never
+ *      "nonfinite_steps": 10},   after so many steps in a row that were skipped because a gradient
+ *                             was not finite, the state is saved and training ends with exit
+ *                             status 6, for good; 0: no bound
+ *    "resources": {
+ *      "nodes": 1, "ranks_per_node": 1, "cores_per_rank": 1, "gpus_per_node": 0,
+ *      "time_limit_s": 0,     of one attempt; 0: the partition's
+ *      "priority": 0,         -1000..1000, a higher one goes first
+ *      "node_agents": true,   Slurm: a process on each node hears notices to stop, beside the batch
+ *                             process
+ *      "partition": "gpu", "account": "...", "qos": "...",   Slurm's; left out: its default
+ *      "exclude": "n[1-2]",   nodes not to be used
+ *      "again": "auto"}       how the run comes back: "requeue" its job, or "successor": each job
+ *                             submits the next, which waits for its end; auto: successor where the
+ *                             partition's preemption cancels jobs
+ *    "past": [                left out: none. Rates that held until a step was done, when a run's
+ *                             rate was changed on its way: 'reel launch --change lr' writes them
+ *      {"until_step": 600, "lr": 1e-4, "kind": "constant", "warmup_steps": 100,
+ *       "final_scale": 0.1, "steps": 600}],   for the steps before until_step these replace
+ *                             adamw.lr, schedule, and the number of steps over which a rate falls
+ *    "groups": [...], "lora": {...}   which parameters are trained, and how: described in tuning.c;
+ *                             left out: all are, alike
+ *    "init": {"from": "w.safetensors", ...}   weights to begin with: described in warm.c; left out:
+ *                             drawn from the seed
+ *  }
  *
- * A relative data folder is taken from the working directory of the program that reads the file. The writer writes every
- * field, the model as an object, in this order: that text is canonical. The config hash is XXH3-128 of the canonical text
- * (one line) of schema, model, stages, objective, adamw, schedule, random, numerics, groups, lora and init: what decides the numbers.
- * Name, data.verify, validation, checkpoint, budget and resources are left out, and so is the data's place once its fingerprint is known: a moved
- * dataset is the same dataset. Layouts are not part of a run's identity at all, so any layout may resume it.
+ * A relative data folder is taken from the working directory of the program that reads the file.
+ * The writer writes every field, the model as an object, in this order: that text is canonical. The
+ * config hash is XXH3-128 of the canonical text (one line) of schema, model, stages, objective,
+ * adamw, schedule, random, numerics, groups, lora and init: what decides the numbers. Name,
+ * data.verify, validation, checkpoint, budget and resources are left out. So is the data's place
+ * once its fingerprint is known: a moved dataset is the same dataset. Layouts are not part of a
+ * run's identity at all, so any layout may resume it.
  *
- * A checkpoint after step S carries the hash of what decided its steps (run_past_hash): the same text with the stages cut off at S, and
- * the rates that held before S in the place of lr, schedule and past. Steps added behind S, and rates that hold from S on, leave it alone.
+ * A checkpoint after step S carries the hash of what decided its steps (run_past_hash). It is the
+ * hash of the same text with the stages cut off at S, and with the rates that held before S in the
+ * place of lr, schedule and past. Steps added behind S, and rates that hold from S on, do not
+ * change it.
  *
- * Defaults follow the published recipes of this family (lr 1e-4, betas 0.9 / 0.95, decay 0.1, warm-up 100 then constant,
- * P_mean 0, P_std 1, text dropout 0.2, seed 1234).
+ * Defaults follow the published recipes of this family (lr 1e-4, betas 0.9 / 0.95, decay 0.1,
+ * warm-up 100 then constant, P_mean 0, P_std 1, text dropout 0.2, seed 1234).
  */
 #include "profiles/run.h"
 
@@ -122,10 +155,16 @@ void run_init(struct run *r)
 {
     *r = (struct run){
         .name = "run",
-        .level = {.std = 1, .min = -5, .max = 5, .mode_scale = 1.29, .shift = 1, .shift_power = 0.5},
+        .level =
+            {.std = 1, .min = -5, .max = 5, .mode_scale = 1.29, .shift = 1, .shift_power = 0.5},
         .condition_frames = 1,
         .text_dropout = 0.2,
-        .adamw = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip_norm = 1},
+        .adamw = {.lr = 1e-4,
+                  .beta1 = 0.9,
+                  .beta2 = 0.95,
+                  .eps = 1e-8,
+                  .weight_decay = 0.1,
+                  .clip_norm = 1},
         .warmup_steps = 100,
         .lr_final_scale = 0.1,
         .seed = 1234,
@@ -179,7 +218,8 @@ static const struct json_field adamw_fields[] = {
     {"lr", JSON_NUM, AT(adamw.lr), .min = 0, .max = 1e3},
     {"beta1", JSON_NUM, AT(adamw.beta1), .min = 0, .max = 1},
     {"beta2", JSON_NUM, AT(adamw.beta2), .min = 0, .max = 1},
-    {"eps", JSON_NUM, AT(adamw.eps), .min = 1e-30, .max = 1}, /* 0: 0 / 0 where a gradient is 0 */
+    /* an eps of 0 would give 0 / 0 where a gradient is 0 */
+    {"eps", JSON_NUM, AT(adamw.eps), .min = 1e-30, .max = 1},
     {"weight_decay", JSON_NUM, AT(adamw.weight_decay), .min = 0, .max = 1e3},
     {"clip_norm", JSON_NUM, AT(adamw.clip_norm), .min = 0, .max = 1e30},
     {"ema_decay", JSON_NUM, AT(adamw.ema_decay), .min = 0, .max = 1},
@@ -232,7 +272,7 @@ static const struct section {
     const char *key;
     const struct json_field *fields;
     size_t n_fields;
-    bool hashed; /* decides the numbers */
+    bool hashed; /* whether the section decides the numbers, and so the config hash */
 } sections[] = {
     {"objective", objective_fields, ARRAY_LEN(objective_fields), true},
     {"adamw", adamw_fields, ARRAY_LEN(adamw_fields), true},
@@ -281,21 +321,29 @@ static const struct json_field stage_fields[] = {
     {"data_fingerprint", JSON_TEXT, offsetof(struct stage_text, fingerprint), .optional = true},
     {"gbs", JSON_INT, offsetof(struct stage_text, s.gbs), .min = 1, .max = 1 << 30},
     {"steps", JSON_INT, offsetof(struct stage_text, s.steps), .min = 1, .max = 1e12},
-    {"pack_tokens", JSON_INT, offsetof(struct stage_text, s.pack_tokens), .optional = true, .min = 0, .max = 1e12},
-    {"gbs_first", JSON_INT, offsetof(struct stage_text, s.gbs_first), .optional = true, .min = 0, .max = 1 << 30},
-    {"gbs_more", JSON_INT, offsetof(struct stage_text, s.gbs_more), .optional = true, .min = 0, .max = 1 << 30},
-    {"gbs_every_steps", JSON_INT, offsetof(struct stage_text, s.gbs_every_steps), .optional = true, .min = 0, .max = 1e12},
+    {"pack_tokens", JSON_INT, offsetof(struct stage_text, s.pack_tokens), .optional = true,
+     .min = 0, .max = 1e12},
+    {"gbs_first", JSON_INT, offsetof(struct stage_text, s.gbs_first), .optional = true, .min = 0,
+     .max = 1 << 30},
+    {"gbs_more", JSON_INT, offsetof(struct stage_text, s.gbs_more), .optional = true, .min = 0,
+     .max = 1 << 30},
+    {"gbs_every_steps", JSON_INT, offsetof(struct stage_text, s.gbs_every_steps), .optional = true,
+     .min = 0, .max = 1e12},
     {"plan", JSON_TEXT, offsetof(struct stage_text, s.plan), .optional = true},
 };
 
-static int stage_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct run *r, struct err *err)
+static int stage_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct run *r,
+                      struct err *err)
 {
     struct stage_text t = {0};
     int rc = json_read(doc, obj, path, stage_fields, ARRAY_LEN(stage_fields), &r->arena, &t, err);
     if (rc == 0 && t.fingerprint)
-        rc = field_read_hash(t.fingerprint, doc, path, "data_fingerprint", &t.s.data_fingerprint, err);
+        rc = field_read_hash(t.fingerprint, doc, path, "data_fingerprint", &t.s.data_fingerprint,
+                             err);
     if (rc == 0 && !*t.s.data)
-        rc = err_set(err, ERR_INPUT, "%s: %s.data is empty: give a dataset folder or synthetic:TxHxW", doc->name, path);
+        rc = err_set(err, ERR_INPUT,
+                     "%s: %s.data is empty: give a dataset folder or synthetic:TxHxW", doc->name,
+                     path);
     if (rc < 0)
         return rc;
     r->stages[r->n_stages++] = t.s;
@@ -308,7 +356,8 @@ static int stages_read(const struct json_doc *doc, struct run *r, struct err *er
     int n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0, rc = 0;
     if (n < 1 || n > LIMIT_STAGES)
         return err_set(err, ERR_INPUT, "%s: stages %s: give an array of 1 to %d stages", doc->name,
-                       cJSON_IsArray(list) ? n ? "is too long" : "is empty" : "is no array", LIMIT_STAGES);
+                       cJSON_IsArray(list) ? n ? "is too long" : "is empty" : "is no array",
+                       LIMIT_STAGES);
     cJSON_ArrayForEach(item, list)
     {
         char path[32];
@@ -333,11 +382,14 @@ static int past_read(const struct json_doc *doc, struct run *r, struct err *err)
     const cJSON *list = json_member(doc->root, "past"), *item;
     char path[32];
     if (list && (!cJSON_IsArray(list) || cJSON_GetArraySize(list) > RUN_PAST_MAX))
-        return err_set(err, ERR_INPUT, "%s: past is no array, or has more than %d entries: give up to so many", doc->name, RUN_PAST_MAX);
+        return err_set(err, ERR_INPUT,
+                       "%s: past is no array, or has more than %d entries: give up to so many",
+                       doc->name, RUN_PAST_MAX);
     cJSON_ArrayForEach(item, list)
     {
         snprintf(path, sizeof path, "past[%lld]", (long long)r->n_past);
-        int rc = json_read(doc, item, path, past_fields, ARRAY_LEN(past_fields), NULL, &r->past[r->n_past], err);
+        int rc = json_read(doc, item, path, past_fields, ARRAY_LEN(past_fields), NULL,
+                           &r->past[r->n_past], err);
         if (rc < 0)
             return rc;
         r->n_past++;
@@ -357,7 +409,7 @@ static int sections_read(const struct json_doc *doc, struct run *r, struct err *
     return 0;
 }
 
-/* A default warm-up longer than a short run would never reach the full rate: then a tenth of the steps. */
+/* Shortens a default warm-up that a short run would never complete, to a tenth of the steps. */
 static void warmup_default(const struct json_doc *doc, struct run *r)
 {
     r->warmup_given = json_member(json_member(doc->root, "schedule"), "warmup_steps") != NULL;
@@ -381,7 +433,8 @@ static int run_read(const struct json_doc *doc, struct run *r, struct err *err)
     if (rc == 0)
         rc = sections_read(doc, r, err);
     if (rc == 0 && r->validation.data_fingerprint)
-        rc = field_read_hash(r->validation.data_fingerprint, doc, "validation", "data_fingerprint", &ignored, err);
+        rc = field_read_hash(r->validation.data_fingerprint, doc, "validation", "data_fingerprint",
+                             &ignored, err);
     if (rc == 0)
         rc = past_read(doc, r, err);
     if (rc == 0)
@@ -482,7 +535,8 @@ static void run_put(const struct run *r, struct json_out *o, bool for_hash)
         if (for_hash && !sections[i].hashed)
             continue;
         json_obj_begin(o, sections[i].key);
-        (for_hash ? field_hash_table : field_write_table)(o, sections[i].fields, sections[i].n_fields, r);
+        (for_hash ? field_hash_table : field_write_table)(o, sections[i].fields,
+                                                          sections[i].n_fields, r);
         json_obj_end(o);
     }
     past_write(r, o);
@@ -519,13 +573,14 @@ struct hash128 run_config_hash(const struct run *r)
     struct json_out o;
     json_out_init(&o, &s, 0);
     run_put(r, &o, true);
-    BUG_ON(s.failed); /* a few KiB: out of memory here is the end anyway */
+    /* the text is a few KiB: without memory for that the process is lost anyway */
+    BUG_ON(s.failed);
     struct hash128 h = hash_128(s.p, s.len);
     str_release(&s);
     return h;
 }
 
-/* The stages of the first `step` steps. */
+/* Cuts the stages down to the first `step` steps. */
 static void stages_cut(struct run *r, int64_t step)
 {
     int64_t first = 0, n = 0;
@@ -536,7 +591,8 @@ static void stages_cut(struct run *r, int64_t step)
     r->n_stages = n;
 }
 
-/* What a rate does not depend on is left out; so are rates that hold for no step before this one. */
+/* Cuts the rates down to those that hold for a step before `step`, and zeroes the members on which
+ * such a rate does not depend. */
 static void rates_cut(struct run *r, const struct run *from, int64_t step)
 {
     int64_t n = 0, first = 0;

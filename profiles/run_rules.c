@@ -1,4 +1,4 @@
-/* What follows from a run by arithmetic: its rules, its steps, its learning rate, its data. */
+/* Computes what follows from a run: its rules, its steps, its learning rate, its data. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,7 @@ int64_t run_stage_first(const struct run *r, int64_t stage)
     return step;
 }
 
-/* Steps of a ramp that have less than the full batch. */
+/* Returns the number of levels of a ramp that have less than the full batch. */
 static int64_t ramp_levels(const struct run_stage *s)
 {
     return s->gbs_first ? num_ceil_div(s->gbs - s->gbs_first, s->gbs_more) : 0;
@@ -46,8 +46,10 @@ int64_t run_stage_gbs(const struct run_stage *s, int64_t step)
 
 int64_t run_stage_draws(const struct run_stage *s, int64_t step)
 {
-    int64_t every = s->gbs_first ? s->gbs_every_steps : 1, level = num_min_i64(step / every, ramp_levels(s));
-    int64_t whole = every * (level * s->gbs_first + level * (level - 1) / 2 * s->gbs_more); /* of the levels that are over */
+    int64_t every = s->gbs_first ? s->gbs_every_steps : 1,
+            level = num_min_i64(step / every, ramp_levels(s));
+    /* draws of the levels that are over */
+    int64_t whole = every * (level * s->gbs_first + level * (level - 1) / 2 * s->gbs_more);
     return whole + (step - level * every) * run_stage_gbs(s, level * every);
 }
 
@@ -60,8 +62,9 @@ uint64_t run_ordinal_at(const struct run *r, int64_t step)
     return drawn;
 }
 
-/* Warm-up: step k of w has (k + 1) / w of the rate. After it, a share p of the way to the last step, which gets
- * lr · lr_final_scale exactly; past the end the rate stays there. */
+/* Returns the learning rate of a step. In the warm-up step k of w has (k + 1) / w of the rate.
+ * After it p is the share of the way to the last step, which gets lr · lr_final_scale exactly. Past
+ * the end the rate stays there. */
 static double rate_at(const struct run_rate *r, int64_t step)
 {
     int64_t last = r->steps - 1, first = r->warmup_steps;
@@ -70,14 +73,19 @@ static double rate_at(const struct run_rate *r, int64_t step)
         return lr * (double)(step + 1) / (double)first;
     if (r->kind == LR_CONSTANT)
         return lr;
-    double p = last > first ? (double)num_min_i64(step - first, last - first) / (double)(last - first) : 1.0;
+    double p = last > first
+                   ? (double)num_min_i64(step - first, last - first) / (double)(last - first)
+                   : 1.0;
     double share = r->kind == LR_COSINE ? 0.5 * (1 + cos(M_PI * p)) : 1 - p;
     return lr * (end + (1 - end) * share);
 }
 
 struct run_rate run_rate_now(const struct run *r)
 {
-    return (struct run_rate){.lr = r->adamw.lr, .final_scale = r->lr_final_scale, .kind = r->lr_schedule, .warmup_steps = r->warmup_steps,
+    return (struct run_rate){.lr = r->adamw.lr,
+                             .final_scale = r->lr_final_scale,
+                             .kind = r->lr_schedule,
+                             .warmup_steps = r->warmup_steps,
                              .steps = run_total_steps(r)};
 }
 
@@ -102,7 +110,9 @@ int run_past_take(struct run *r, const struct run *before, int64_t step, struct 
     struct run_rate rate = run_rate_now(before);
     bool changes = !run_rate_same(rate, run_rate_now(r)) && step > from;
     if (changes && before->n_past == RUN_PAST_MAX)
-        return err_set(err, ERR_LIMIT, "the learning rate of run '%s' was changed %d times already: make a new run that begins with its weights (init.from)",
+        return err_set(err, ERR_LIMIT,
+                       "the learning rate of run '%s' was changed %d times already: make a new run "
+                       "that begins with its weights (init.from)",
                        r->name, RUN_PAST_MAX);
     memcpy(r->past, before->past, sizeof r->past);
     r->n_past = before->n_past;
@@ -120,8 +130,8 @@ int run_synthetic(const char *data, const char *what, int64_t thw[3], struct err
     const char *extent = data + strlen(prefix);
     if (!strchr(extent, 'x') || seq_parse(extent, what, &s, NULL) < 0)
         return err_set(err, ERR_INPUT,
-                       "%s is '%s': give synthetic:TxHxW with the latent's frames, height and width in cells, such as "
-                       "synthetic:5x16x16",
+                       "%s is '%s': give synthetic:TxHxW with the latent's frames, height and "
+                       "width in cells, such as synthetic:5x16x16",
                        what, data);
     thw[0] = s.t;
     thw[1] = s.h;
@@ -136,23 +146,29 @@ static int ramp_check(const struct run_stage *s, int64_t i, const char *where, s
     if (s->gbs_first == 0 && s->gbs_more == 0 && s->gbs_every_steps == 0)
         return 0;
     if (s->gbs_first < 1 || s->gbs_more < 1 || s->gbs_every_steps < 1)
-        return err_set(err, ERR_INPUT, "%s: stages[%lld] has a batch ramp of gbs_first %lld, gbs_more %lld, gbs_every_steps %lld: give all three, or "
-                       "none", where, (long long)i, (long long)s->gbs_first, (long long)s->gbs_more, (long long)s->gbs_every_steps);
+        return err_set(err, ERR_INPUT,
+                       "%s: stages[%lld] has a batch ramp of gbs_first %lld, gbs_more %lld, "
+                       "gbs_every_steps %lld: give all three, or none",
+                       where, (long long)i, (long long)s->gbs_first, (long long)s->gbs_more,
+                       (long long)s->gbs_every_steps);
     if (s->gbs_first > s->gbs)
-        return err_set(err, ERR_INPUT, "%s: stages[%lld].gbs_first is %lld, above its gbs %lld: give less", where, (long long)i,
-                       (long long)s->gbs_first, (long long)s->gbs);
+        return err_set(err, ERR_INPUT,
+                       "%s: stages[%lld].gbs_first is %lld, above its gbs %lld: give less", where,
+                       (long long)i, (long long)s->gbs_first, (long long)s->gbs);
     return 0;
 }
 
-/* Before anything is computed from their products. */
+/* Bounds the number of draws, before anything is computed from products of gbs and steps. */
 static int draws_check(const struct run *r, const char *where, struct err *err)
 {
     double draws = 0;
     for (int64_t i = 0; i < r->n_stages; i++)
         draws += (double)r->stages[i].gbs * (double)r->stages[i].steps;
     return draws < (double)RUN_DRAWS_MAX ? 0
-                                         : err_set(err, ERR_INPUT, "%s: the stages draw more than 2^48 packs, %g by their gbs and steps: give fewer "
-                                                   "steps", where, draws);
+                                         : err_set(err, ERR_INPUT,
+                                                   "%s: the stages draw more than 2^48 packs, %g "
+                                                   "by their gbs and steps: give fewer steps",
+                                                   where, draws);
 }
 
 static int data_check(const struct run *r, const char *data, const char *what, struct err *err)
@@ -179,10 +195,15 @@ static int validation_check(const struct run *r, const char *where, struct err *
     char what[LIMIT_PATH_BYTES];
     snprintf(what, sizeof what, "%s: validation.data", where);
     if (r->validation.every_steps > 0 && !r->validation.data)
-        return err_set(err, ERR_INPUT, "%s: validation.every_steps is %lld without data: give a dataset folder or synthetic:TxHxW", where,
-                       (long long)r->validation.every_steps);
+        return err_set(err, ERR_INPUT,
+                       "%s: validation.every_steps is %lld without data: give a dataset folder or "
+                       "synthetic:TxHxW",
+                       where, (long long)r->validation.every_steps);
     if (r->validation.data_fingerprint && !r->validation.data)
-        return err_set(err, ERR_INPUT, "%s: validation.data_fingerprint without data: give the dataset's folder too, or take it out", where);
+        return err_set(err, ERR_INPUT,
+                       "%s: validation.data_fingerprint without data: give the dataset's folder "
+                       "too, or take it out",
+                       where);
     return r->validation.data ? data_check(r, r->validation.data, what, err) : 0;
 }
 
@@ -190,21 +211,25 @@ static int past_check(const struct run *r, const char *where, struct err *err)
 {
     for (int64_t i = 0; i < r->n_past; i++)
         if (r->past[i].until_step <= (i ? r->past[i - 1].until_step : 0))
-            return err_set(err, ERR_INPUT, "%s: past[%lld].until_step is %lld: give rising steps", where, (long long)i, (long long)r->past[i].until_step);
+            return err_set(err, ERR_INPUT, "%s: past[%lld].until_step is %lld: give rising steps",
+                           where, (long long)i, (long long)r->past[i].until_step);
     return 0;
 }
 
-/* Its patterns against the model's names. */
+/* Checks the patterns of groups and lora against the model's names. */
 static int tuning_check(const struct run *r, const char *where, struct err *err)
 {
     struct param_list list = {0};
-    int rc = r->tuning.n_groups || r->tuning.lora.rank ? tuning_params(&r->model, &r->tuning, &list, err) : 0;
+    int rc = r->tuning.n_groups || r->tuning.lora.rank
+                 ? tuning_params(&r->model, &r->tuning, &list, err)
+                 : 0;
     params_release(&list);
     return rc < 0 ? err_context(err, "%s", where) : 0;
 }
 
-/* 1 - beta of a float is wrong by 6e-8 / (1 - beta) of itself: beyond BETA_MOST_F32 the bias corrections, which are of the true beta,
- * would scale updates by what is rounding, and at last by a division by 0. */
+/* The largest beta that a float can hold well enough. As a float, 1 - beta has a relative error of
+ * 6e-8 / (1 - beta). Above this bound the bias corrections, which use the true beta, would scale
+ * updates by rounding errors, and at last divide by 0. */
 static const double BETA_MOST_F32 = 0.99999;
 
 static int averages_check(const struct run *r, const char *where, struct err *err)
@@ -212,12 +237,16 @@ static int averages_check(const struct run *r, const char *where, struct err *er
     double beta1 = r->adamw.beta1, beta2 = r->adamw.beta2, ema_decay = r->adamw.ema_decay;
     if (beta1 >= 1 || beta2 >= 1 || ema_decay >= 1)
         return err_set(err, ERR_INPUT,
-                       "%s: adamw.beta1 %g, beta2 %g, ema_decay %g: each must be below 1, or its average never moves", where,
-                       beta1, beta2, ema_decay);
-    if (r->dtype != DTYPE_F64 && (beta1 > BETA_MOST_F32 || beta2 > BETA_MOST_F32 || (float)ema_decay >= 1))
-        return err_set(err, ERR_INPUT, "%s: adamw.beta1 %.12g, beta2 %.12g, ema_decay %.12g: the optimizer of a run of %s has floats, which do "
-                       "not tell one of them from 1: give at most %g, or numerics.dtype f64", where, beta1, beta2, ema_decay,
-                       dtype_names[r->dtype], BETA_MOST_F32);
+                       "%s: adamw.beta1 %g, beta2 %g, ema_decay %g: each must be below 1, or its "
+                       "average never moves",
+                       where, beta1, beta2, ema_decay);
+    if (r->dtype != DTYPE_F64 &&
+        (beta1 > BETA_MOST_F32 || beta2 > BETA_MOST_F32 || (float)ema_decay >= 1))
+        return err_set(err, ERR_INPUT,
+                       "%s: adamw.beta1 %.12g, beta2 %.12g, ema_decay %.12g: the optimizer of a "
+                       "run of %s has floats, which do not tell one of them from 1: give at most "
+                       "%g, or numerics.dtype f64",
+                       where, beta1, beta2, ema_decay, dtype_names[r->dtype], BETA_MOST_F32);
     return 0;
 }
 
@@ -232,28 +261,40 @@ int run_check(const struct run *r, const char *where, struct err *err)
     if (r->n_stages < 1)
         return err_set(err, ERR_INPUT, "%s: stages is empty: give at least one stage", where);
     if (!model_is_video(&r->model))
-        return err_set(err, ERR_INPUT, "%s: model %s is of family %s, which is for planning only: give a dit model", where,
-                       r->model.name, model_family_names[r->model.family]);
+        return err_set(err, ERR_INPUT,
+                       "%s: model %s is of family %s, which is for planning only: give a dit model",
+                       where, r->model.name, model_family_names[r->model.family]);
     if (r->dtype == DTYPE_FP8)
-        return err_set(err, ERR_INPUT, "%s: numerics.dtype is fp8, which weights are not stored in: give f64, f32 or bf16",
+        return err_set(err, ERR_INPUT,
+                       "%s: numerics.dtype is fp8, which weights are not stored in: give f64, f32 "
+                       "or bf16",
                        where);
     if (r->dtype != DTYPE_BF16 && r->residual == RESIDUAL_F32)
-        return err_set(err, ERR_INPUT, "%s: numerics.residual is f32 with dtype %s, it is for bf16: leave it out", where, dtype_names[r->dtype]);
+        return err_set(err, ERR_INPUT,
+                       "%s: numerics.residual is f32 with dtype %s, it is for bf16: leave it out",
+                       where, dtype_names[r->dtype]);
     if ((rc = averages_check(r, where, err)) < 0)
         return rc;
     int64_t C = r->model.latent_channels, cond = r->model.cond_channels;
     if (cond != 0 && cond != 1 && cond != C + 1 && cond != C + 2)
-        return err_set(err, ERR_INPUT, "%s: model %s has %lld conditioning channels: give 0, 1 (a padding mask), %lld (first frames and their "
-                       "mask) or %lld (both)", where, r->model.name, (long long)cond, (long long)C + 1, (long long)C + 2);
+        return err_set(err, ERR_INPUT,
+                       "%s: model %s has %lld conditioning channels: give 0, 1 (a padding mask), "
+                       "%lld (first frames and their mask) or %lld (both)",
+                       where, r->model.name, (long long)cond, (long long)C + 1, (long long)C + 2);
     if (r->condition_probability > 0 && !model_cond_frames(&r->model))
-        return err_set(err, ERR_INPUT, "%s: objective.condition_probability is %g, and model %s has no channels for first frames: give it "
-                       "cond_channels %lld", where, r->condition_probability, r->model.name, (long long)C + 1);
+        return err_set(err, ERR_INPUT,
+                       "%s: objective.condition_probability is %g, and model %s has no channels "
+                       "for first frames: give it cond_channels %lld",
+                       where, r->condition_probability, r->model.name, (long long)C + 1);
     if (r->level.min > r->level.max)
-        return err_set(err, ERR_INPUT, "%s: objective.level_min %g is above level_max %g: give a smaller one", where, r->level.min,
-                       r->level.max);
+        return err_set(err, ERR_INPUT,
+                       "%s: objective.level_min %g is above level_max %g: give a smaller one",
+                       where, r->level.min, r->level.max);
     if (r->warmup_steps > steps)
-        return err_set(err, ERR_INPUT, "%s: schedule.warmup_steps is %lld, the stages have %lld steps in all: give fewer", where,
-                       (long long)r->warmup_steps, (long long)steps);
+        return err_set(err, ERR_INPUT,
+                       "%s: schedule.warmup_steps is %lld, the stages have %lld steps in all: give "
+                       "fewer",
+                       where, (long long)r->warmup_steps, (long long)steps);
     if ((rc = past_check(r, where, err)) == 0)
         rc = draws_check(r, where, err);
     for (int64_t i = 0; i < r->n_stages && rc == 0; i++)
@@ -270,24 +311,34 @@ static bool is_known(struct hash128 h)
     return h.hi || h.lo;
 }
 
-/* what: names the data. want: the fingerprint that it has to have, zero for any. */
-static int data_fits(const struct run *r, const char *what, struct hash128 want, const struct dataset *d, struct err *err)
+/* Checks that a dataset fits the run. `what` names the data. `want` is the fingerprint that it must
+ * have, zero for any. */
+static int data_fits(const struct run *r, const char *what, struct hash128 want,
+                     const struct dataset *d, struct err *err)
 {
     char wanted[HASH_TEXT_BYTES], found[HASH_TEXT_BYTES];
     if (d->channels != r->model.latent_channels)
-        return err_set(err, ERR_INPUT, "%s has latents of %lld channels, model %s takes %lld: give other data", what, (long long)d->channels, r->model.name,
+        return err_set(err, ERR_INPUT,
+                       "%s has latents of %lld channels, model %s takes %lld: give other data",
+                       what, (long long)d->channels, r->model.name,
                        (long long)r->model.latent_channels);
     if (d->text_width && r->model.text_width && d->text_width != r->model.text_width)
-        return err_set(err, ERR_INPUT, "%s has text embeddings of width %lld, model %s takes %lld: give other data", what, (long long)d->text_width,
-                       r->model.name, (long long)r->model.text_width);
+        return err_set(err, ERR_INPUT,
+                       "%s has text embeddings of width %lld, model %s takes %lld: give other data",
+                       what, (long long)d->text_width, r->model.name,
+                       (long long)r->model.text_width);
     if (is_known(want) && (want.hi != d->fingerprint.hi || want.lo != d->fingerprint.lo))
-        return err_set(err, ERR_INPUT, "%s has fingerprint %s, the run was made for %s: give the data it was made for, or take data_fingerprint out for a new run",
+        return err_set(err, ERR_INPUT,
+                       "%s has fingerprint %s, the run was made for %s: give the data it was made "
+                       "for, or take data_fingerprint out for a new run",
                        what, hash_format(d->fingerprint, found), hash_format(want, wanted));
     return 0;
 }
 
-/* *bound: of the dataset in the folder `data`, by its generation `want` (zero: the newest). Synthetic data has none and leaves it alone. */
-static int data_bind(const struct run *r, const char *name, const char *data, struct hash128 want, struct hash128 *bound, struct err *err)
+/* Checks the dataset in the folder `data`, of generation `want` (zero: the newest), and sets *bound
+ * to its fingerprint. Synthetic data has none and leaves *bound alone. */
+static int data_bind(const struct run *r, const char *name, const char *data, struct hash128 want,
+                     struct hash128 *bound, struct err *err)
 {
     char what[LIMIT_PATH_BYTES];
     struct dataset d = {0};
@@ -311,7 +362,8 @@ static int validation_bind(struct run *r, struct err *err)
     char hex[HASH_TEXT_BYTES];
     if (!r->validation.data || r->validation.every_steps == 0)
         return 0;
-    int rc = data_bind(r, "validation.data", r->validation.data, run_validation_generation(r), &bound, err);
+    int rc = data_bind(r, "validation.data", r->validation.data, run_validation_generation(r),
+                       &bound, err);
     if (rc < 0 || !is_known(bound))
         return rc;
     r->validation.data_fingerprint = arena_strdup(&r->arena, hash_format(bound, hex));

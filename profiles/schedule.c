@@ -1,6 +1,7 @@
-/* The order. All ranks take forwards in one sequence: groups of pp micro-batches, in a group chunk by chunk, in a chunk micro-batch by
- * micro-batch; F(k) is its k-th. B(k) is the same with the chunks reversed. A rank does w forwards (warm-up), then a forward and a
- * backward in turn, then the backwards that are left:
+/* The order. All ranks take forwards in one sequence: in groups of pp micro-batches, in a group
+ * chunk by chunk, in a chunk micro-batch by micro-batch. F(k) is its k-th. B(k) is the same with
+ * the chunks reversed. A rank does w forwards (the warm-up), then a forward and a backward in turn,
+ * then the backwards that are left:
  *
  *     w = pp - rank - 1                              vpp 1
  *     w = 2·(pp - rank - 1) + (vpp - 1)·pp           vpp > 1 (Megatron-LM)
@@ -8,26 +9,30 @@
  *     pp 2, vpp 2, m 2 (chunk.micro)   rank 0: F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1      w = 4
  *                                      rank 1: F0.0 F0.1 F1.0 B1.0 F1.1 B1.1 B0.0 B0.1      w = 2
  *
- * No deadlock. Give rank r's steps the times
+ * It has no deadlock. Give rank r's steps the times
  *
- *     F(k): 2·(k - w) + c        B(k): 2·k + 1 + c        c = s·(pp - 1 - r), s = 1 for vpp 1, else 2
+ *     F(k): 2·(k - w) + c        B(k): 2·k + 1 + c      c = s·(pp - 1 - r), s = 1 for vpp 1, else 2
  *
- * These grow along each rank's list. A list in which every wait is for something of a smaller time cannot be stuck: of all steps
- * not done, the one with the smallest time can go. With e = w(r) - w(r+1), equal to s, and g = pp, the distance in the sequence from a
- * micro-batch in one chunk to the same in the next chunk:
+ * These grow along each rank's list. Lists in which every wait is for something of a smaller time
+ * cannot get stuck: of all steps not done, the one with the smallest time can go. Let e = w(r) -
+ * w(r+1), which equals s, and let g = pp, the distance in the sequence from a micro-batch in one
+ * chunk to the same one in the next chunk. Then the waits hold:
  *
  *     F(k) of r+1 after F(k) of r                  2·e > s
  *     B(k) of r after B(k) of r+1                  s > 0
- *     F(k+g) of 0 after F(k) of pp-1               2·g + s·(pp-1) > 2·e·(pp-1), only where vpp > 1: e = s = 2
+ *     F(k+g) of 0 after F(k) of pp-1               2·g + s·(pp-1) > 2·e·(pp-1),
+ *                                                  only where vpp > 1: e = s = 2
  *     B(k+g) of pp-1 after B(k) of 0               2·g > s·(pp-1), likewise
  *     B of the last chunk after its own F          at most (vpp-1)·g = w further on in the sequence
  *
- * Sends that end when the receiver asks, one buffer a kind: F(k+1) of r also waits for rank r+1 to be done with the step before its
- * F(k), whose time is at least 1 smaller than that of F(k): 2 + s > 2·e - 1; likewise B(k+1) of r+1 for r: 2 > s - 1; F(k+1) of pp-1
- * for F(k+g) of 0: 2 + s·(pp-1) > 2·g - 1; B(k+1) of 0 for B(k+g) of pp-1: 2 + s·(pp-1) > 2·g - 1. The last two are why groups
- * have pp micro-batches and not more.
+ * Sends end when the receiver asks, and there is one buffer for each kind. So F(k+1) of r also
+ * waits for rank r+1 to be done with the step before its F(k), whose time is at least 1 smaller
+ * than that of F(k): 2 + s > 2·e - 1. Likewise B(k+1) of r+1 waits for r: 2 > s - 1; F(k+1) of pp-1
+ * for F(k+g) of 0: 2 + s·(pp-1) > 2·g - 1; B(k+1) of 0 for B(k+g) of pp-1: 2 + s·(pp-1) > 2·g - 1.
+ * The last two are why groups have pp micro-batches and not more.
  *
- * Leaving out micro-batches keeps all of it: a step waits for steps of its own micro-batch, and for the ends of sends before it.
+ * Leaving out micro-batches keeps all of it: a step waits for steps of its own micro-batch, and for
+ * the ends of sends before it.
  */
 #include "profiles/schedule.h"
 
@@ -41,8 +46,9 @@
 
 struct walk {
     int64_t pp, vpp, m;
-    int64_t warm, total;        /* forwards before the first pair; forwards, absent micro-batches included */
-    int64_t forwards, backwards; /* done so far, likewise */
+    /* forwards before the first pair; all forwards, absent micro-batches included */
+    int64_t warm, total;
+    int64_t forwards, backwards; /* done so far, absent micro-batches included */
 };
 
 static struct walk walk_start(int64_t pp, int64_t vpp, int64_t m, int64_t rank)
@@ -61,12 +67,13 @@ static struct pipe_step step_at(const struct walk *w, int kind, int64_t k)
                               .micro = group * w->pp + in_group % w->pp};
 }
 
-/* The next step; false at the end, *out untouched. */
+/* Writes the next step to *out. Returns false at the end and leaves *out untouched. */
 static bool walk_next(struct walk *w, struct pipe_step *out)
 {
     while (w->backwards < w->total) {
         bool forward = w->forwards < w->total && w->forwards - w->backwards <= w->warm;
-        struct pipe_step s = forward ? step_at(w, PIPE_FORWARD, w->forwards++) : step_at(w, PIPE_BACKWARD, w->backwards++);
+        struct pipe_step s = forward ? step_at(w, PIPE_FORWARD, w->forwards++)
+                                     : step_at(w, PIPE_BACKWARD, w->backwards++);
         if (s.micro < w->m) {
             *out = s;
             return true;
@@ -102,15 +109,20 @@ int64_t schedule_in_flight(int64_t pp, int64_t vpp, int64_t m, int64_t rank)
 
 /* ---- replay ---- */
 
-/* What is known of one step of one global chunk and micro-batch; times in seconds, negative: not yet. */
-struct event { double end_s, taken_s; /* done; its output has reached the next chunk's rank */ };
+/* What is known of one step of one global chunk and micro-batch. Times are in seconds, negative:
+ * not known yet. */
+struct event {
+    double end_s,
+        taken_s; /* when the step is done; when its output has reached the next chunk's rank */
+};
 
 struct stage {
     struct walk walk;
     struct pipe_step step;     /* the next one */
     bool more;
-    double free_s;             /* end of the one before */
-    struct event *last[2];     /* by kind: whose output is, or was, in the send buffer; NULL: none */
+    double free_s;             /* when the step before it ended */
+    /* by kind, the event whose output is, or was, in the send buffer; NULL: none */
+    struct event *last[2];
 };
 
 struct replay {
@@ -126,13 +138,14 @@ static struct event *event_of(const struct replay *r, int kind, int64_t g, int64
     return &r->events[(kind * r->pp * r->vpp + g) * r->m + micro];
 }
 
-/* The step whose output this one needs, NULL for the first forward. */
+/* Returns the step whose output this one needs, NULL for the first forward. */
 static struct event *input_of(const struct replay *r, int kind, int64_t g, int64_t micro)
 {
     int64_t last = r->pp * r->vpp - 1;
     if (kind == PIPE_FORWARD)
         return g ? event_of(r, PIPE_FORWARD, g - 1, micro) : NULL;
-    return g < last ? event_of(r, PIPE_BACKWARD, g + 1, micro) : event_of(r, PIPE_FORWARD, g, micro);
+    return g < last ? event_of(r, PIPE_BACKWARD, g + 1, micro)
+                    : event_of(r, PIPE_FORWARD, g, micro);
 }
 
 static bool is_sent(const struct replay *r, int kind, int64_t g)
@@ -140,8 +153,9 @@ static bool is_sent(const struct replay *r, int kind, int64_t g)
     return kind == PIPE_FORWARD ? g < r->pp * r->vpp - 1 : g > 0;
 }
 
-/* Asks for the step's input: does it have it, or will it, at a known time? */
-static bool receive(const struct replay *r, struct stage *s, struct event *input, bool own, double *start_s)
+/* Asks for the step's input. Returns whether the step has it, or will have it at a known time. */
+static bool receive(const struct replay *r, struct stage *s, struct event *input, bool own,
+                    double *start_s)
 {
     if (!input || own)
         return true;
@@ -153,7 +167,7 @@ static bool receive(const struct replay *r, struct stage *s, struct event *input
     return true;
 }
 
-/* Does the stage's next step if all that it waits for is known. */
+/* Does the stage's next step if everything that it waits for is known. Returns whether it did. */
 static bool stage_advance(const struct replay *r, int64_t rank)
 {
     struct stage *s = &r->stages[rank];
@@ -199,9 +213,14 @@ static double replay_run(const struct replay *r)
     return end_s;
 }
 
-double schedule_replay(int64_t pp, int64_t vpp, int64_t m, const double *forward_s, const double *backward_s, double send_s)
+double schedule_replay(int64_t pp, int64_t vpp, int64_t m, const double *forward_s,
+                       const double *backward_s, double send_s)
 {
-    struct replay r = {.pp = pp, .vpp = vpp, .m = m, .cost_s = {forward_s, backward_s}, .send_s = send_s};
+    struct replay r = {.pp = pp,
+                       .vpp = vpp,
+                       .m = m,
+                       .cost_s = {forward_s, backward_s},
+                       .send_s = send_s};
     double end_s = -1;
     r.events = calloc((size_t)(2 * pp * vpp * m), sizeof *r.events);
     r.stages = calloc((size_t)pp, sizeof *r.stages);

@@ -1,22 +1,28 @@
-/* schedule: in which order a pipeline stage does the forwards and backwards of its micro-batches. Pure: lists, a replay, a formula.
+/* schedule: tells in which order a pipeline stage does the forwards and backwards of its
+ * micro-batches. Pure: lists, a replay, a formula.
  *
- * The model's layers are pp·vpp global chunks; global chunk g = chunk·pp + rank is virtual stage `chunk` of stage `rank`. Forward of g
- * needs forward of g-1, backward of g needs backward of g+1 (the last chunk: its own forward), each of the same micro-batch.
- * vpp 1 gives 1F1B, vpp > 1 the interleaved schedule of Narayanan et al. 2021, section 2.2.2; for a number of micro-batches that pp does
- * not divide, the one of the next multiple without the micro-batches that do not exist. Why none of them can stand still: schedule.c.
+ * The model's layers are cut into pp·vpp global chunks; global chunk g = chunk·pp + rank is virtual
+ * stage `chunk` of stage `rank`. Forward of g needs forward of g-1, backward of g needs backward of
+ * g+1 (the last chunk: its own forward), each of the same micro-batch. vpp 1 gives 1F1B, vpp > 1
+ * the interleaved schedule of Narayanan et al. 2021, section 2.2.2. When pp does not divide the
+ * number of micro-batches, the schedule is that of the next multiple, without the micro-batches
+ * that do not exist. schedule.c proves that none of these can stand still.
  *
- *     steps = malloc(schedule_length(pp, vpp, m) * sizeof *steps);      // set-up
+ *     steps = malloc(schedule_length(pp, vpp, m) * sizeof *steps);   // set-up
  *     schedule_build(pp, vpp, m, rank, steps);
- *     for each step:                                                     // the step's protocol
- *         start the receive of its input, unless it has none             //   from (rank-1) mod pp; backward: (rank+1) mod pp
+ *     for each step:                                                  // the step's protocol
+ *         start the receive of its input, unless it has none
+ *             // from (rank-1) mod pp; backward: (rank+1) mod pp
  *         wait for it, and for the send that last left the buffer which this step writes
  *         compute
- *         start the send of its output, unless nobody needs it           //   to (rank+1) mod pp; backward: (rank-1) mod pp
+ *         start the send of its output, unless nobody needs it
+ *             // to (rank+1) mod pp; backward: (rank-1) mod pp
  *     wait for the sends
  *
- * One send buffer for forwards and one for backwards suffice, even where a send ends only after the peer began to receive. Starting
- * a receive earlier is always allowed; waiting for a send before the step's receive is started is not. Between two ranks
- * messages are received in the order in which they are sent, both kinds taken together: no tags are needed to tell them apart.
+ * One send buffer for forwards and one for backwards suffice, even where a send ends only after the
+ * peer began to receive. Starting a receive earlier is always allowed; waiting for a send before
+ * the step's receive is started is not. Between two ranks messages are received in the order in
+ * which they are sent, both kinds taken together, so no tags are needed to tell them apart.
  */
 #ifndef PROFILES_SCHEDULE_H
 #define PROFILES_SCHEDULE_H
@@ -30,18 +36,24 @@ struct pipe_step {
     int64_t micro; /* micro-batch */
 };
 
-/* Steps of a rank: 2·vpp·m. pp, vpp, m at least 1; vpp 1 when pp is 1. */
+/* Returns the number of steps of a rank, 2·vpp·m. pp, vpp and m are at least 1; vpp is 1 when pp is
+ * 1. */
 int64_t schedule_length(int64_t pp, int64_t vpp, int64_t m);
 void schedule_build(int64_t pp, int64_t vpp, int64_t m, int64_t rank, struct pipe_step *out);
-/* Most (chunk, micro) whose forward is done or being done and whose backward is not: the activations a rank must hold.
- * At most pp - rank for vpp 1, else 2·(pp - rank - 1) + (vpp - 1)·pp + 1; never above vpp·m. */
+/* Returns the largest number of (chunk, micro) whose forward is done or being done and whose
+ * backward is not: the activations that a rank must hold. It is at most pp - rank for vpp 1, else
+ * 2·(pp - rank - 1) + (vpp - 1)·pp + 1, and never above vpp·m. */
 int64_t schedule_in_flight(int64_t pp, int64_t vpp, int64_t m, int64_t rank);
 
-/* Seconds from the first forward to the end of the last backward, when global chunk g takes forward_s[g] and backward_s[g] a micro-batch
- * and a message send_s. The protocol above: a message goes when the sender has it and the receiver asks for it. -1: out of memory. */
-double schedule_replay(int64_t pp, int64_t vpp, int64_t m, const double *forward_s, const double *backward_s, double send_s);
-/* Idle time of a stage as a share of its busy time, (pp - 1) / (vpp · m): the replay's with equal chunks and free messages when vpp
- * is 1 or pp divides m. Otherwise the replay's is more, up to (pp - 1) / m, that of vpp 1. */
+/* Returns the seconds from the first forward to the end of the last backward, when global chunk g
+ * takes forward_s[g] and backward_s[g] for a micro-batch and a message takes send_s. Under the
+ * protocol above a message goes when the sender has it and the receiver asks for it. -1: out of
+ * memory. */
+double schedule_replay(int64_t pp, int64_t vpp, int64_t m, const double *forward_s,
+                       const double *backward_s, double send_s);
+/* Returns the idle time of a stage as a share of its busy time, (pp - 1) / (vpp · m). The replay
+ * gives the same with equal chunks and free messages when vpp is 1 or pp divides m. Otherwise it
+ * gives more, up to (pp - 1) / m, which is that of vpp 1. */
 double schedule_bubble(int64_t pp, int64_t vpp, int64_t m);
 
 #endif

@@ -1,25 +1,30 @@
-/* Who holds what. R rows, C columns of the whole matrix; tp rank t of T, K k/v heads, d head dim, copies = max(1, T / K).
+/* Who holds what. R rows and C columns of the whole matrix; tp rank t of T, H heads, K k/v heads,
+ * F ffn, d head dim, copies = max(1, T / K).
  *
- *   tensor                                 row ranges of rank t                                     columns
- *   attn.qkv (spatial, temporal, full)     q: heads t·H/T ..; k, v: heads of the rank               all
- *   cross.q                                heads t·H/T ..                                           all
- *   cross.kv                               k, v: heads of the rank                                  all
- *   mlp.fc1, gated                         gate: t·F/T ..; up: F + t·F/T ..                         all
- *   any other cut by rows                  t·R/T ..                                                 all
- *   cut by columns (out, fc2)              all                                                      t·C/T ..
- *   the rest                               all                                                      all
+ *   tensor                                row ranges of rank t                          columns
+ *   attn.qkv (spatial, temporal, full)    q: heads t·H/T ..; k, v: heads of the rank    all
+ *   cross.q                               heads t·H/T ..                                all
+ *   cross.kv                              k, v: heads of the rank                       all
+ *   mlp.fc1, gated                        gate: t·F/T ..; up: F + t·F/T ..              all
+ *   any other cut by rows                 t·R/T ..                                      all
+ *   cut by columns (out, fc2)             all                                           t·C/T ..
+ *   the rest                              all                                           all
  *
- * k/v heads of a rank: K/T from t·K/T on, or with T > K the one head t / copies, which `copies` consecutive ranks hold. The
- * query heads t·H/T .. of such a rank all use that head, as a head has H/K consecutive queries.
+ * The k/v heads of a rank are K/T from t·K/T on. With T > K it is the one head t / copies, which
+ * `copies` consecutive ranks hold. The query heads t·H/T .. of such a rank all use that head, as a
+ * k/v head serves H/K consecutive query heads.
  *
- * Gradients that are partial sums over tp (SHARD_SUM_TP): gains of q and k norms (own heads), the null token of the text (through
- * own heads of cross.kv), the low side `a` of a modulation pair (through own rows of `b`), and with sp what is replicated and
- * meets every token (own tokens). The conditioning's other tensors are replicated too, but their gradient comes from a sum over
- * tp already and is computed alike on all tp ranks. Over pp: the conditioning, which every stage feeds its layers from.
+ * These gradients are partial sums over tp (SHARD_SUM_TP): gains of q and k norms (each rank sees
+ * its own heads), the null token of the text (through the rank's heads of cross.kv), the low side
+ * `a` of a modulation pair (through the rank's rows of `b`), and with sp whatever is replicated and
+ * meets every token (the rank's tokens). The conditioning's other tensors are replicated too, but
+ * their gradient comes from what was summed over tp already, and all tp ranks compute it alike. The
+ * conditioning's gradients are partial sums over pp, because every stage feeds its layers from it.
  *
- * Adapters A [rank, in] and B [out, rank] are cut as their base is: B by its rows (k/v copies too), A by its columns. The one that is not
- * cut is replicated, and its gradient a partial sum over tp: A's through own rows of B, B's through own columns of A. Beside a replicated
- * base both are what the base is.
+ * Adapters A [rank, in] and B [out, rank] are cut as their base is: B by its rows (k/v copies too),
+ * A by its columns. The one that is not cut is replicated, and its gradient is a partial sum over
+ * tp: A's through the rank's rows of B, B's through the rank's columns of A. Beside a replicated
+ * base both are treated as the base is.
  */
 #include "profiles/shard.h"
 
@@ -55,14 +60,14 @@ static void rows_add(struct shard_tensor *t, int64_t first, int64_t n)
     t->rows += n;
 }
 
-/* The rank's part of `n` rows that begin at row `base`. */
+/* Adds the rank's part of `n` rows that begin at row `base`. */
 static void rows_add_part(const struct cut *c, struct shard_tensor *t, int64_t base, int64_t n)
 {
     BUG_ON(n % c->l->tp);
     rows_add(t, base + c->place.tp * (n / c->l->tp), n / c->l->tp);
 }
 
-/* The rank's heads of k, then of v; k begins at row `base`. */
+/* Adds the rank's heads of k, then of v; k begins at row `base`. */
 static void rows_add_kv(const struct cut *c, struct shard_tensor *t, int64_t base)
 {
     int64_t d = model_head_dim(c->m), all = c->m->kv_heads * d;
@@ -72,7 +77,7 @@ static void rows_add_kv(const struct cut *c, struct shard_tensor *t, int64_t bas
     rows_add(t, base + all + first, n);
 }
 
-/* p: the tensor, or the one that it adapts. */
+/* Cuts a tensor by heads. p is the tensor itself, or for an adapter its base. */
 static void cut_heads(const struct cut *c, const struct param *p, struct shard_tensor *t)
 {
     bool kv = name_ends(p, ".kv.weight"), qkv = name_ends(p, ".qkv.weight");
@@ -104,15 +109,18 @@ static void cut_cols(const struct cut *c, const struct param *p, struct shard_te
     t->col = c->place.tp * t->cols;
 }
 
-/* Where the gradient of a tensor that every tp rank holds whole is a partial sum. p: itself, or its base. */
+/* Returns over which ranks the gradient is a partial sum, for a tensor that every tp rank holds
+ * whole. p is the tensor itself, or for an adapter its base. */
 static unsigned replicated_sums(const struct cut *c, const struct param *p)
 {
     bool beside_cut = p->tp != PARAM_TP_NONE;
     bool conditioning = p->layer == PARAM_LAYER_COND;
-    bool own_heads = name_ends(p, ".q_norm.weight") || name_ends(p, ".k_norm.weight") || strcmp(p->name, "text_null") == 0;
+    bool own_heads = name_ends(p, ".q_norm.weight") || name_ends(p, ".k_norm.weight") ||
+                     strcmp(p->name, "text_null") == 0;
     bool own_rows = name_ends(p, ".a.weight");
     bool own_tokens = c->l->sp && !conditioning;
-    unsigned tp = c->l->tp > 1 && (own_heads || own_rows || own_tokens || beside_cut) ? SHARD_SUM_TP : 0;
+    unsigned tp =
+        c->l->tp > 1 && (own_heads || own_rows || own_tokens || beside_cut) ? SHARD_SUM_TP : 0;
     return tp | (conditioning && c->l->pp > 1 ? SHARD_SUM_PP : 0);
 }
 
@@ -124,9 +132,10 @@ static int64_t own_rows(const struct cut *c, const struct param *p, const struct
     return c->place.tp % c->copies == 0 ? t->rows : t->kv_row;
 }
 
-static const struct param *base_of(const struct param *p) { return p - (p->lora == PARAM_LORA_A ? 1 : p->lora == PARAM_LORA_B ? 2 : 0); }
+static const struct param *base_of(const struct param *p)
+{ return p - (p->lora == PARAM_LORA_A ? 1 : p->lora == PARAM_LORA_B ? 2 : 0); }
 
-/* All but the place. */
+/* Returns the local matrix without its place in the flat buffer. */
 static struct shard_tensor tensor_cut(const struct cut *c, const struct param *p)
 {
     struct shard_tensor t = {.cols = param_cols(p), .kv_row = -1};
@@ -169,8 +178,9 @@ static bool held(const struct cut *c, int64_t layer)
 
 static bool is_trained(const struct param *p) { return p->flags & PARAM_TRAINABLE; }
 
-/* Those of the layer's tensors that are trained, or are not: offsets, and the unit's size. */
-static void unit_fill(const struct cut *c, const struct param_list *params, struct shards *sh, struct shard_unit *u, bool trained)
+/* Places the layer's trained, or its frozen, tensors: sets their offsets and the unit's size. */
+static void unit_fill(const struct cut *c, const struct param_list *params, struct shards *sh,
+                      struct shard_unit *u, bool trained)
 {
     int64_t at = u->offset;
     for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++) {
@@ -201,7 +211,8 @@ static bool has_any(const struct param_list *params, int64_t first, int64_t n, b
     return false;
 }
 
-static void units_fill(const struct cut *c, const struct param_list *params, struct shards *sh, bool trained)
+static void units_fill(const struct cut *c, const struct param_list *params, struct shards *sh,
+                       bool trained)
 {
     for (int64_t i = 0, n; i < params->n; i += n) {
         n = layer_tensors(params, i);
@@ -211,35 +222,51 @@ static void units_fill(const struct cut *c, const struct param_list *params, str
         if (sibling >= 0)
             sh->units[sibling].sibling = sh->n_units;
         struct shard_unit *u = &sh->units[sh->n_units++];
-        *u = (struct shard_unit){.layer = params->items[i].layer, .first_param = i, .n_params = n, .sibling = sibling, .offset = sh->total};
+        *u = (struct shard_unit){
+            .layer = params->items[i].layer, .first_param = i, .n_params = n,
+            .sibling = sibling, .offset = sh->total
+        };
         unit_fill(c, params, sh, u, trained);
         sh->total += u->elements;
     }
 }
 
-/* Most elements that padding can add: to each tensor, and to each unit; fine when the sum stays below 2^62. */
+/* Says whether the model and the most elements that padding can add, to each tensor and to each
+ * unit, stay below 2^62. */
 static bool within_limit(const struct param_list *params, int64_t units, int64_t group)
 {
     int64_t padding, sum;
-    return num_mul_i64(units, group * BUFFER_FLAT_ALIGN, &padding) && num_add_i64(padding, params->total, &sum) &&
+    return num_mul_i64(units, group * BUFFER_FLAT_ALIGN, &padding) &&
+           num_add_i64(padding, params->total, &sum) &&
            num_add_i64(sum, params->n * BUFFER_FLAT_ALIGN, &sum) && sum < (int64_t)1 << 62;
 }
 
-int shards_build(const struct model *m, const struct param_list *params, const struct layout *l, int64_t rank, struct shards *out,
-                 struct err *err)
+int shards_build(const struct model *m, const struct param_list *params, const struct layout *l,
+                 int64_t rank, struct shards *out, struct err *err)
 {
-    struct cut c = {.m = m, .l = l, .place = layout_place(l, rank), .copies = num_max_i64(1, l->tp / m->kv_heads)};
-    struct shards sh = {.place = c.place, .tp = l->tp, .group = layout_shard_group(l), .kv_copies = c.copies, .n_tensors = params->n};
+    struct cut c = {.m = m,
+                    .l = l,
+                    .place = layout_place(l, rank),
+                    .copies = num_max_i64(1, l->tp / m->kv_heads)};
+    struct shards sh = {.place = c.place,
+                        .tp = l->tp,
+                        .group = layout_shard_group(l),
+                        .kv_copies = c.copies,
+                        .n_tensors = params->n};
     int64_t max_units = 2 * (m->layers + 3);
     BUG_ON(rank < 0 || rank >= layout_world(l));
     sh.group_rank = layout_data_rank(l, c.place) % sh.group;
     if (!within_limit(params, max_units, sh.group))
-        return err_set(err, ERR_LIMIT, "model %s: more than 2^62 elements in a rank's flat buffer: give a smaller model", m->name);
+        return err_set(err, ERR_LIMIT,
+                       "model %s: more than 2^62 elements in a rank's flat buffer: give a smaller "
+                       "model",
+                       m->name);
     sh.units = calloc((size_t)max_units, sizeof *sh.units);
     sh.tensors = calloc((size_t)params->n, sizeof *sh.tensors);
     if (!sh.units || !sh.tensors) {
         shards_release(&sh);
-        return err_set(err, ERR_NOMEM, "model %s: no memory for the places of %lld tensors", m->name, (long long)params->n);
+        return err_set(err, ERR_NOMEM, "model %s: no memory for the places of %lld tensors",
+                       m->name, (long long)params->n);
     }
     for (int64_t i = 0; i < params->n; i++)
         sh.tensors[i].offset = sh.tensors[i].unit = -1;
@@ -267,7 +294,7 @@ int64_t shards_unit(const struct shards *sh, int64_t layer)
 
 /* ---- local and global elements ---- */
 
-/* Rows from row `row` of range i on that follow one another globally too. */
+/* Returns how many rows, from row `row` of range i on, follow one another globally too. */
 static int64_t rows_run(const struct shard_tensor *t, int i, int64_t row)
 {
     int64_t run = t->n_rows[i] - row;
@@ -276,7 +303,8 @@ static int64_t rows_run(const struct shard_tensor *t, int i, int64_t row)
     return run;
 }
 
-int64_t shard_to_global(const struct shard_tensor *t, const struct param *p, int64_t local, int64_t *run)
+int64_t shard_to_global(const struct shard_tensor *t, const struct param *p, int64_t local,
+                        int64_t *run)
 {
     int64_t cols = param_cols(p), row = local / t->cols, col = local % t->cols;
     int i = 0;
@@ -287,7 +315,7 @@ int64_t shard_to_global(const struct shard_tensor *t, const struct param *p, int
     return (t->first[i] + row) * cols + t->col + col;
 }
 
-/* Global element g is not in the shard: how many from it on are not either. */
+/* Returns how many global elements from g on, which is not in the shard, are not in it either. */
 static int64_t outside_run(const struct shard_tensor *t, const struct param *p, int64_t g)
 {
     int64_t cols = param_cols(p), next = p->count;
@@ -300,7 +328,8 @@ static int64_t outside_run(const struct shard_tensor *t, const struct param *p, 
     return next - g;
 }
 
-int64_t shard_to_local(const struct shard_tensor *t, const struct param *p, int64_t global, int64_t *run)
+int64_t shard_to_local(const struct shard_tensor *t, const struct param *p, int64_t global,
+                       int64_t *run)
 {
     int64_t cols = param_cols(p), row = global / cols, col = global % cols - t->col, before = 0;
     BUG_ON(global < 0 || global >= p->count);
@@ -321,7 +350,8 @@ int64_t shards_most_elements(const struct shards *sh)
     int64_t most = 0;
     for (int64_t i = 0; i < sh->n_units; i++) {
         const struct shard_unit *s = &sh->units[i];
-        most = num_max_i64(most, s->elements + (s->sibling < 0 ? 0 : sh->units[s->sibling].elements));
+        most =
+            num_max_i64(most, s->elements + (s->sibling < 0 ? 0 : sh->units[s->sibling].elements));
     }
     return most;
 }

@@ -30,7 +30,8 @@ static int keep(struct space *s, const struct layout *l, struct err *err)
     return 0;
 }
 
-static int consider(const struct space_spec *spec, struct space *s, const struct layout *l, int64_t world, struct err *err)
+static int consider(const struct space_spec *spec, struct space *s, const struct layout *l,
+                    int64_t world, struct err *err)
 {
     int rule = layout_broken_rule(l, spec->model, spec->seq, spec->gbs, world);
     s->visited++;
@@ -44,7 +45,9 @@ static int consider(const struct space_spec *spec, struct space *s, const struct
             return 0;
         }
     if (l->zero && layout_shard_group(l) == 1) {
-        exclude(s, "zero-alone", "sharding over one rank is zero 0 by another name: zero must be 0 when dp or fsdp is 1");
+        exclude(s, "zero-alone",
+                "sharding over one rank is zero 0 by another name: zero must be 0 when dp or fsdp "
+                "is 1");
         return 0;
     }
     return keep(s, l, err);
@@ -55,7 +58,8 @@ static int consider(const struct space_spec *spec, struct space *s, const struct
 const char *const space_axis_names[SPACE_THINNED] = {"vpp", "mbs", "recompute_layers"};
 const char *const space_axis_sentences[SPACE_THINNED] = {
     "virtual stages other than 1, 2 and 4",
-    "micro-batches beyond 8 samples that are neither a power of two nor a divisor of a replica's share",
+    "micro-batches beyond 8 samples that are neither a power of two nor a divisor of a replica's "
+    "share",
     "full recomputation of the first layers only",
 };
 
@@ -66,19 +70,24 @@ static bool mbs_worth(int64_t mbs, int64_t share)
     return mbs <= 8 || (mbs & (mbs - 1)) == 0 || share % mbs == 0;
 }
 
-/* How many values recompute_layers has beside 0: it counts within a virtual stage, and as many as the longest has are all. */
+/* Returns how many values recompute_layers has besides 0. It counts within a virtual stage, and as
+ * many as the longest stage has means all. */
 static int64_t recompute_counts(const struct space_spec *spec, const struct layout *l)
 {
     return num_ceil_div(spec->model->layers, l->pp * l->vpp) - 1;
 }
 
-/* Counts what is legal and passed over of one grid and sharding. No rule looks at mbs or recompute once mbs is within the share and
- * recompute_layers within the layers: all of them are legal or none. */
-static void thinned_count(const struct space_spec *spec, struct space *s, struct layout l, int64_t world)
+/* Counts the legal layouts of one grid and sharding that are passed over. No rule looks at mbs or
+ * recompute once mbs is within the share and recompute_layers within the layers, so either all of
+ * them are legal or none is. */
+static void thinned_count(const struct space_spec *spec, struct space *s, struct layout l,
+                          int64_t world)
 {
-    int64_t share = num_ceil_div(spec->gbs, l.dp), partial = recompute_counts(spec, &l), kinds = RECOMPUTE_FULL + 1 + partial, worth = 0;
+    int64_t share = num_ceil_div(spec->gbs, l.dp), partial = recompute_counts(spec, &l),
+            kinds = RECOMPUTE_FULL + 1 + partial, worth = 0;
     l.mbs = 1;
-    if (spec->all || layout_broken_rule(&l, spec->model, spec->seq, spec->gbs, world) >= 0 || (l.zero && layout_shard_group(&l) == 1))
+    if (spec->all || layout_broken_rule(&l, spec->model, spec->seq, spec->gbs, world) >= 0 ||
+        (l.zero && layout_shard_group(&l) == 1))
         return;
     if (!vpp_worth(l.vpp)) {
         s->thinned[SPACE_VPP] += share * kinds;
@@ -92,7 +101,8 @@ static void thinned_count(const struct space_spec *spec, struct space *s, struct
 
 /* ---- the grid ---- */
 
-static int consider_recompute(const struct space_spec *spec, struct space *s, struct layout l, int64_t world, struct err *err)
+static int consider_recompute(const struct space_spec *spec, struct space *s, struct layout l,
+                              int64_t world, struct err *err)
 {
     int rc = 0;
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
@@ -104,7 +114,8 @@ static int consider_recompute(const struct space_spec *spec, struct space *s, st
     return rc;
 }
 
-static int consider_mbs(const struct space_spec *spec, struct space *s, struct layout l, int64_t world, struct err *err)
+static int consider_mbs(const struct space_spec *spec, struct space *s, struct layout l,
+                        int64_t world, struct err *err)
 {
     int64_t share = num_ceil_div(spec->gbs, l.dp);
     int rc = 0;
@@ -114,8 +125,9 @@ static int consider_mbs(const struct space_spec *spec, struct space *s, struct l
     return rc;
 }
 
-/* How the state is sharded. */
-static int consider_state(const struct space_spec *spec, struct space *s, struct layout l, int64_t world, struct err *err)
+/* Considers the ways to shard the state. */
+static int consider_state(const struct space_spec *spec, struct space *s, struct layout l,
+                          int64_t world, struct err *err)
 {
     int64_t group = l.dp * l.cp;
     int rc = 0;
@@ -131,8 +143,9 @@ static int consider_state(const struct space_spec *spec, struct space *s, struct
     return rc;
 }
 
-/* The ways to write one grid: sp, the kind of cp, virtual stages. */
-static int consider_grid(const struct space_spec *spec, struct space *s, struct layout l, int64_t world, struct err *err)
+/* Considers the ways to write one grid: sp, the kind of cp, virtual stages. */
+static int consider_grid(const struct space_spec *spec, struct space *s, struct layout l,
+                         int64_t world, struct err *err)
 {
     int64_t vpp = l.pp > 1 ? num_max_i64(4, spec->model->layers / l.pp) : 1;
     int rc = 0;
@@ -145,13 +158,15 @@ static int consider_grid(const struct space_spec *spec, struct space *s, struct 
     return rc;
 }
 
-static int consider_world(const struct space_spec *spec, struct space *s, int64_t world, struct err *err)
+static int consider_world(const struct space_spec *spec, struct space *s, int64_t world,
+                          struct err *err)
 {
     struct layout l = layout_default();
     int rc = 0;
     for (l.tp = 1; l.tp <= world; l.tp++)
         for (l.cp = 1; world % l.tp == 0 && l.cp <= world / l.tp; l.cp++)
-            for (l.pp = 1; world / l.tp % l.cp == 0 && l.pp <= world / l.tp / l.cp && rc == 0; l.pp++)
+            for (l.pp = 1; world / l.tp % l.cp == 0 && l.pp <= world / l.tp / l.cp && rc == 0;
+                 l.pp++)
                 if (world / l.tp / l.cp % l.pp == 0) {
                     l.dp = world / l.tp / l.cp / l.pp;
                     rc = consider_grid(spec, s, l, world, err);
@@ -162,15 +177,18 @@ static int consider_world(const struct space_spec *spec, struct space *s, int64_
 static int spec_check(const struct space_spec *spec, struct err *err)
 {
     if (spec->gbs < 1 || spec->gbs > 1 << 24)
-        return err_set(err, ERR_INPUT, "gbs is %lld: give 1 to %d samples", (long long)spec->gbs, 1 << 24);
+        return err_set(err, ERR_INPUT, "gbs is %lld: give 1 to %d samples", (long long)spec->gbs,
+                       1 << 24);
     if (spec->n_ranks < 1)
         return err_set(err, ERR_INPUT, "no number of ranks to try: give one or more");
     for (size_t i = 0; i < spec->n_ranks; i++) {
         if (spec->ranks[i] < 1 || spec->ranks[i] > LIMIT_RANKS)
-            return err_set(err, ERR_INPUT, "ranks is %lld: give 1 to %d", (long long)spec->ranks[i], LIMIT_RANKS);
+            return err_set(err, ERR_INPUT, "ranks is %lld: give 1 to %d", (long long)spec->ranks[i],
+                           LIMIT_RANKS);
         for (size_t k = 0; k < i; k++)
             if (spec->ranks[k] == spec->ranks[i])
-                return err_set(err, ERR_INPUT, "ranks has %lld twice: give each number once", (long long)spec->ranks[i]);
+                return err_set(err, ERR_INPUT, "ranks has %lld twice: give each number once",
+                               (long long)spec->ranks[i]);
     }
     return 0;
 }
@@ -193,7 +211,8 @@ int space_check(const struct space_spec *spec, const struct space *s, struct err
 {
     if (s->n > 0)
         return 0;
-    return err_set(err, ERR_NO, "no layout is left for model '%s', gbs %lld: %s", spec->model->name, (long long)spec->gbs,
+    return err_set(err, ERR_NO, "no layout is left for model '%s', gbs %lld: %s", spec->model->name,
+                   (long long)spec->gbs,
                    s->n_excluded ? s->excluded[s->n_excluded - 1].sentence : "the grid is empty");
 }
 

@@ -1,11 +1,14 @@
-/* space: every layout worth a thought for a model, a batch and some numbers of ranks, and why the others were left out. The tuner
- * searches it, the trainer lists it.
+/* space: lists every layout worth a thought for a model, a batch and some numbers of ranks, and
+ * tells why the others were left out. The tuner searches the list, the trainer prints it.
  *
- * The idea: enumerate the whole grid, ask layout_broken_rule() for legality and the caller's named limits for what it cannot
- * use (cost_limits: what the tuner cannot price), and count each excluded class under the rule that excluded it. Each legal layout is met once.
- * Three axes are thinned out unless `all`: vpp to 1, 2 and 4, micro-batches beyond 8 samples to powers of two and divisors of a replica's
- * share, recompute_layers to 0. What is legal there, limits apart, is counted by axis, the first one in that order. Layouts with two
- * names have one here: fsdp=0 for fsdp=dp and under zero=0, recompute_layers=0 for as many as the longest virtual stage has, zero=0 over one
+ * The idea: enumerate the whole grid, ask layout_broken_rule() for legality and the caller's named
+ * limits for what it cannot use (cost_limits: what the tuner cannot price), and count each excluded
+ * class under the rule that excluded it. Each legal layout is met once. Unless `all` is set, three
+ * axes are thinned out: vpp to 1, 2 and 4, micro-batches beyond 8 samples to powers of two and
+ * divisors of a replica's share, recompute_layers to 0. Legal layouts that are passed over in this
+ * way, limits not considered, are counted under the first axis, in that order, that passes over
+ * them. A layout with two names has one here: fsdp=0 stands for fsdp=dp and under zero=0,
+ * recompute_layers=0 for as many as the longest virtual stage has, zero=0 for sharding over one
  * rank.
  *
  *     struct space_spec spec = {&model, seq, gbs, ranks, n_ranks, limits, n_limits};
@@ -24,7 +27,7 @@
 
 #include "profiles/layout.h"
 
-/* What a caller cannot use, beside what is not legal. */
+/* A rule that excludes legal layouts which the caller cannot use. */
 struct space_limit {
     const char *rule, *sentence; /* static */
     bool (*holds)(const struct layout *l);
@@ -37,7 +40,7 @@ struct space_spec {
     size_t n_ranks;
     const struct space_limit *limits; /* borrowed; NULL: none */
     size_t n_limits;
-    bool all; /* every value of every axis */
+    bool all; /* no axis is thinned out */
 };
 struct space_excluded {
     const char *rule, *sentence; /* static */
@@ -45,17 +48,19 @@ struct space_excluded {
 };
 enum { SPACE_CLASSES = 64 };
 enum space_thinned { SPACE_VPP, SPACE_MBS, SPACE_RECOMPUTE_LAYERS, SPACE_THINNED };
-extern const char *const space_axis_names[SPACE_THINNED], *const space_axis_sentences[SPACE_THINNED]; /* which values are passed over */
+/* Names of the axes, and which of their values are passed over. */
+extern const char *const space_axis_names[SPACE_THINNED],
+    *const space_axis_sentences[SPACE_THINNED];
 struct space {
-    struct layout *items; /* by ranks, then by the grid's order */
+    struct layout *items; /* ordered by number of ranks, then as the grid is enumerated */
     size_t n, room;
     struct space_excluded excluded[SPACE_CLASSES];
     size_t n_excluded;
     int64_t visited; /* n + the sum of the counts */
-    int64_t thinned[SPACE_THINNED]; /* legal, not visited */
+    int64_t thinned[SPACE_THINNED]; /* legal layouts that were not visited, by axis */
 };
 int space_build(const struct space_spec *spec, struct space *out, struct err *err);
-/* ERR_NO when nothing is left. */
+/* Returns ERR_NO when no layout is left. */
 int space_check(const struct space_spec *spec, const struct space *s, struct err *err);
 void space_release(struct space *s); /* safe on a zeroed struct */
 

@@ -1,42 +1,57 @@
-/* What a rank sends, and when. D hidden, d head dim; H heads and K kv_heads of a tp rank; a ranks in an all-to-all group, b = cp / a
- * groups in the ring, h = H / a and k = max(1, K / a) heads after the exchange; n samples of a micro-batch, s tokens of this cp rank in
- * them, r those of its tp rank's rows (s without sp), u(g) tokens of all-to-all group g; S self-attentions and B sub-blocks of a
- * layer, A modulated ones. Elements are of `act` unless * marks `stat`. A layer forward, backward, and made again by recomputation:
+/* What a rank sends, and when. The letters below mean:
  *
- *     group  what                                    moved               forward   backward  again: selective, full
- *     tp     modulation                              [n, 3 A D / tp]     1 (cond)  0         0, 0
- *     tp     gradient of a modulation (sp)           [n, 3 A D / tp] *   0         1         0, 0
- *     tp     token rows of tp ranks (sp)             [r, D]              B         2 B       B - S, B
- *     tp     ...'s output, in layout_tp_slices        [s, D]              1 each    0         1 each
- *     tp     gradient of a branch's input            [s, D]              0         B         0, 0
- *     a2a    q, k, v by heads                        [s, (h + 2k) d] to each      1  1       0, 1
- *     a2a    attention by tokens                     [u - s, h d]        1         0         0, 1
- *     a2a    attention, gradient of it, by heads     [s, h d] to each    0         1, 1      0, 0
- *     a2a    gradients of q, k, v by tokens          [u - s, (h + 2k) d] 0         1         0, 0
- *     ring   keys and values of the ring             [u(g), 2 k d]       b - 1     b - 1     0, b - 1
- *     ring   gradients of ... *                      [u(g), 2 k d]       0         b         0, 0
- *     cp     q, k, v by segments                     [s', (H + 2K) d]    1         1         0, 1     per spatial, temporal attention
- *     cp     attention of segments by tokens         [g', H d]           1         0         0, 1
- *     cp     attention and its gradient by segments  [s', 2 H d]         0         1         0, 0
- *     cp     gradients of q, k, v of segments        [g', (H + 2K) d]    0         1         0, 0
+ *     D  hidden            H, K  heads and k/v heads of a tp rank     d  head dim
+ *     n  samples of a micro-batch
+ *     s  tokens of this cp rank in them; r those of its tp rank's rows (s without sp)
+ *     a  ranks in an all-to-all group; b = cp / a groups in the ring
+ *     h, k  heads after the exchange: H / a, and max(1, K / a)
+ *     u(g)  tokens of all-to-all group g
+ *     S  self-attentions, B sub-blocks of a layer, A of them are modulated
  *
- * s': own tokens in segments dealt to others; g': others' tokens in the own segments (who gets what: trainer/dit/dit_segments.c). Outputs
- * and the gradient of the input are all-reduces, with sp reduce-scatters. Of the layers that are recomputed, the last one run is not
- * made again when its backward comes next: its activations are still in the copy that they share.
+ * Elements have type `act`, or `stat` where * stands. A layer sends in forward, in backward, and
+ * when recomputation makes it again (selective, full):
  *
- *     a chunk of a micro-batch
- *     tp     modulation, and its gradient *, of the head  [n, 2 D / tp]
- *     tp     gradient of the conditioning *               [n, D], of the shared modulation * [n, 3 D]: one all-reduce a backward
- *     pp     residual stream between stages               [r, D] to the next chunk; gradient back; * with residual_wide
- *     shard  weights of a unit (zero 3)                   piece of each unit that is not in one of the two working buffers; a layer's frozen unit comes with it
- *     shard  gradients of a unit * (zero 2, 3)            unit after its backward
+ *   group  what                                    moved               forward   backward  again
+ *   tp     modulation                              [n, 3 A D / tp]     1 (cond)  0         0, 0
+ *   tp     gradient of a modulation (sp)           [n, 3 A D / tp] *   0         1         0, 0
+ *   tp     token rows of tp ranks (sp)             [r, D]              B         2 B       B - S, B
+ *   tp     ...'s output, in layout_tp_chunks       [s, D]              1 each    0         1 each
+ *   tp     gradient of a branch's input            [s, D]              0         B         0, 0
+ *   a2a    q, k, v by heads                        [s, (h + 2k) d] to each   1   1         0, 1
+ *   a2a    attention by tokens                     [u - s, h d]        1         0         0, 1
+ *   a2a    attention, gradient of it, by heads     [s, h d] to each    0         1, 1      0, 0
+ *   a2a    gradients of q, k, v by tokens          [u - s, (h + 2k) d] 0         1         0, 0
+ *   ring   keys and values of the ring             [u(g), 2 k d]       b - 1     b - 1     0, b - 1
+ *   ring   gradients of ... *                      [u(g), 2 k d]       0         b         0, 0
+ *   cp     q, k, v by segments                     [s', (H + 2K) d]    1         1         0, 1
+ *   cp     attention of segments by tokens         [g', H d]           1         0         0, 1
+ *   cp     attention and its gradient by segments  [s', 2 H d]         0         1         0, 0
+ *   cp     gradients of q, k, v of segments        [g', (H + 2K) d]    0         1         0, 0
  *
- *     a step, of what is trained
- *     shard  gradients of a unit * (zero 0, 1)            each unit
- *     shard  summed gradients of a unit * (zero 0)        piece of each unit
- *     shard  weights of a unit (zero 1, 2)                piece of each unit
- *     replica gradients over replicas *                   piece of each unit
- *     tp, kv, pp  gradients of what tp replicates, of copied k/v heads, of the conditioning *: piece.h's runs, packed
+ * The lines of cp hold for each spatial or temporal attention. s' counts the rank's own tokens in
+ * segments dealt to others, g' others' tokens in its own segments (trainer/dit/dit_segments.c says
+ * who gets what). Outputs and the gradient of the input are all-reduces, with sp reduce-scatters.
+ * Of the recomputed layers, the one that ran last is not made again when its backward comes next:
+ * its activations are still in the copy that they share.
+ *
+ *   a chunk of a micro-batch
+ *   tp     modulation, and its gradient *, of the head  [n, 2 D / tp]
+ *   tp     gradient of the conditioning *               [n, D], of the shared modulation * [n, 3 D]:
+ *                                                       one all-reduce a backward
+ *   pp     residual stream between stages               [r, D] to the next chunk; gradient back;
+ *                                                       * with residual_wide
+ *   shard  weights of a unit (zero 3)                   piece of each unit that is not in one of the
+ *                                                       two working buffers; a layer's frozen unit
+ *                                                       comes with it
+ *   shard  gradients of a unit * (zero 2, 3)            unit after its backward
+ *
+ *   a step, of what is trained
+ *   shard  gradients of a unit * (zero 0, 1)            each unit
+ *   shard  summed gradients of a unit * (zero 0)        piece of each unit
+ *   shard  weights of a unit (zero 1, 2)                piece of each unit
+ *   replica gradients over replicas *                   piece of each unit
+ *   tp, kv, pp  gradients of what tp replicates, of copied k/v heads, of the conditioning *: the
+ *                                                       spans of piece.h, packed
  */
 #include "profiles/traffic.h"
 
@@ -47,8 +62,10 @@
 #include "profiles/piece.h"
 #include "profiles/schedule.h"
 
-const char *const traffic_group_names[] = {"tp", "cp", "a2a", "ring", "pp", "kv", "shard", "replica", NULL};
-const char *const traffic_kind_names[] = {"all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send-recv", NULL};
+const char *const traffic_group_names[] = {
+    "tp", "cp", "a2a", "ring", "pp", "kv", "shard", "replica", NULL};
+const char *const traffic_kind_names[] = {"all-gather", "reduce-scatter", "all-reduce",
+                                          "all-to-all", "send-recv",      NULL};
 
 enum { NO_LAYER = -100, NO_UNIT = -1 };
 
@@ -56,22 +73,25 @@ struct kept { int64_t chunk, micro, layer; };
 struct walk {
     const struct traffic_spec *spec;
     struct layout_place place;
-    int64_t a, ring;           /* all-to-all group's size, groups in the ring */
+    int64_t a, ring;           /* size of an all-to-all group; groups in the ring */
     int64_t heads, kv_heads, head_dim;
-    int64_t working[2];        /* zero 3: units in the working buffers */
-    struct kept kept;          /* whose activations stand in the copy that recomputed layers share */
+    int64_t working[2];        /* with zero 3, the units in the two working buffers */
+    /* the layer whose activations stand in the copy that recomputed layers share */
+    struct kept kept;
     struct traffic_list *out;
 };
 
-/* A micro-batch, as this rank has it. */
+/* A micro-batch as this rank has it. */
 struct extent {
     const struct traffic_micro *micro;
-    int64_t s, rows;           /* own tokens; of them in the own rows of the residual stream */
+    /* tokens of this rank; how many of them are in its rows of the residual stream */
+    int64_t s, rows;
 };
 
 /* ---- the list ---- */
 
-static void sent(struct walk *w, enum traffic_group group, enum traffic_kind kind, const char *what, int64_t elements, enum dtype type)
+static void sent(struct walk *w, enum traffic_group group, enum traffic_kind kind, const char *what,
+                 int64_t elements, enum dtype type)
 {
     struct traffic_list *list = w->out;
     struct traffic *t = list->items, *end = t + list->n;
@@ -117,19 +137,21 @@ static int64_t size_of(const struct walk *w, enum traffic_group group)
     return traffic_group_size(w->spec->layout, w->spec->model, group);
 }
 
-/* Own place in a group that is summed over. */
+/* Returns the rank's place in a group that is summed over. */
 static int64_t rank_in(const struct walk *w, enum traffic_group group)
 {
     switch (group) {
     case TRAFFIC_TP: return w->place.tp;
     case TRAFFIC_KV: return w->place.tp % size_of(w, group);
     case TRAFFIC_PP: return w->place.pp;
-    case TRAFFIC_REPLICA: return layout_data_rank(w->spec->layout, w->place) / w->spec->shards->group;
+    case TRAFFIC_REPLICA:
+        return layout_data_rank(w->spec->layout, w->place) / w->spec->shards->group;
     default: BUG_ON(true);
     }
 }
 
-static void all_reduce(struct walk *w, enum traffic_group group, const char *what, int64_t n, enum dtype type)
+static void all_reduce(struct walk *w, enum traffic_group group, const char *what, int64_t n,
+                       enum dtype type)
 {
     int64_t size = size_of(w, group), own = n / size + (rank_in(w, group) < n % size);
     if (size > 1)
@@ -141,12 +163,13 @@ static void all_reduce(struct walk *w, enum traffic_group group, const char *wha
 static void rows_gather(struct walk *w, const struct extent *e)
 {
     if (w->spec->layout->sp)
-        sent(w, TRAFFIC_TP, TRAFFIC_ALL_GATHER, "token rows of tp ranks", e->rows * w->spec->model->hidden * (w->spec->layout->tp - 1),
-             w->spec->act);
+        sent(w, TRAFFIC_TP, TRAFFIC_ALL_GATHER, "token rows of tp ranks",
+             e->rows * w->spec->model->hidden * (w->spec->layout->tp - 1), w->spec->act);
 }
 
-/* Rows of chunk c of a part. */
-static int64_t chunk_rows(int64_t rows, int64_t c, int64_t chunks) { return rows * (c + 1) / chunks - rows * c / chunks; }
+/* Returns the rows of slice c of a part. */
+static int64_t chunk_rows(int64_t rows, int64_t c, int64_t chunks)
+{ return rows * (c + 1) / chunks - rows * c / chunks; }
 
 static int64_t part_rows(const struct walk *w, const struct extent *e, int64_t r)
 {
@@ -174,7 +197,7 @@ static void branch_sum(struct walk *w, const struct extent *e, const char *what)
     rows_sum(w, e, layout_tp_slices(w->spec->layout, e->s), what);
 }
 
-/* Of `width` columns that are modulated. */
+/* Counts the exchange of `width` modulation columns, or of their gradients. */
 static void modulation(struct walk *w, const struct extent *e, int64_t width, bool back)
 {
     const struct layout *l = w->spec->layout;
@@ -187,36 +210,46 @@ static void modulation(struct walk *w, const struct extent *e, int64_t width, bo
         sent(w, TRAFFIC_TP, TRAFFIC_ALL_GATHER, "modulation", n, w->spec->act);
 }
 
-static int64_t layer_mod_width(const struct model *m) { return 3 * model_modulations(m) * m->hidden; }
+static int64_t layer_mod_width(const struct model *m)
+{ return 3 * model_modulations(m) * m->hidden; }
 static int64_t head_mod_width(const struct model *m) { return 2 * m->hidden; }
 
 /* ---- attention over cp ---- */
 
-static int64_t between(int64_t x, int64_t low, int64_t high) { return num_max_i64(low, num_min_i64(x, high)); }
+static int64_t between(int64_t x, int64_t low, int64_t high)
+{ return num_max_i64(low, num_min_i64(x, high)); }
 
-/* Tokens of a sample before `token` whose place in their period of `period` tokens is in [first, end). */
+/* Counts the tokens of a sample before `token` whose place in their period of `period` tokens is in
+ * [first, end). */
 static int64_t periodic_before(int64_t token, int64_t period, int64_t first, int64_t end)
 {
     return token / period * (end - first) + between(token % period, first, end) - first;
 }
 
-/* One sample's tokens in a rank's segments: all of them, and those of them in its own run. */
+/* How many of one sample's tokens are in a rank's segments, and how many of those are in its own
+ * run of tokens. */
 struct dealt { int64_t all, own; };
 
 static struct dealt sample_dealt(const struct walk *w, struct seq q, int64_t i, bool spatial)
 {
-    int64_t cp = w->spec->layout->cp, n = seq_tokens(q), frame = q.h * q.w, segments = spatial ? q.t : frame;
+    int64_t cp = w->spec->layout->cp, n = seq_tokens(q), frame = q.h * q.w,
+            segments = spatial ? q.t : frame;
     int64_t turn = (w->place.cp + layout_segment_turn(segments, cp, i)) % cp;
-    int64_t first = num_ceil_div(turn * segments, cp), end = num_ceil_div((turn + 1) * segments, cp);
-    int64_t from = layout_run_first(n, cp, w->place.cp), to = layout_run_first(n, cp, w->place.cp + 1);
+    int64_t first = num_ceil_div(turn * segments, cp),
+            end = num_ceil_div((turn + 1) * segments, cp);
+    int64_t from = layout_run_first(n, cp, w->place.cp),
+            to = layout_run_first(n, cp, w->place.cp + 1);
     if (spatial)
-        return (struct dealt){(end - first) * frame, between(end * frame, from, to) - between(first * frame, from, to)};
-    return (struct dealt){(end - first) * q.t, periodic_before(to, frame, first, end) - periodic_before(from, frame, first, end)};
+        return (struct dealt){(end - first) * frame,
+                              between(end * frame, from, to) - between(first * frame, from, to)};
+    return (struct dealt){(end - first) * q.t, periodic_before(to, frame, first, end) -
+                                                   periodic_before(from, frame, first, end)};
 }
 
 static void segments(struct walk *w, const struct extent *e, bool spatial, bool back)
 {
-    int64_t qkv = (w->heads + 2 * w->kv_heads) * w->head_dim, o = w->heads * w->head_dim, leave = e->s, come = 0;
+    int64_t qkv = (w->heads + 2 * w->kv_heads) * w->head_dim, o = w->heads * w->head_dim,
+            leave = e->s, come = 0;
     if (w->spec->layout->cp == 1)
         return;
     for (int64_t i = 0; i < e->micro->n; i++) {
@@ -226,54 +259,65 @@ static void segments(struct walk *w, const struct extent *e, bool spatial, bool 
     }
     sent(w, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, "q, k, v by segments", leave * qkv, w->spec->act);
     if (back) {
-        sent(w, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, "attention and its gradient by segments", leave * 2 * o, w->spec->act);
-        sent(w, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, "gradients of q, k, v of segments by tokens", come * qkv, w->spec->act);
+        sent(w, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, "attention and its gradient by segments",
+             leave * 2 * o, w->spec->act);
+        sent(w, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, "gradients of q, k, v of segments by tokens",
+             come * qkv, w->spec->act);
     } else {
-        sent(w, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, "attention of segments by tokens", come * o, w->spec->act);
+        sent(w, TRAFFIC_CP, TRAFFIC_ALL_TO_ALL, "attention of segments by tokens", come * o,
+             w->spec->act);
     }
 }
 
-/* u(g). */
+/* Returns u(g), the tokens of all-to-all group `group`. */
 static int64_t group_tokens(const struct walk *w, const struct extent *e, int64_t group)
 {
     int64_t tokens = 0, cp = w->spec->layout->cp;
     for (int64_t i = 0; i < e->micro->n; i++) {
         int64_t n = seq_tokens(e->micro->samples[i]);
-        tokens += layout_run_first(n, cp, (group + 1) * w->a) - layout_run_first(n, cp, group * w->a);
+        tokens +=
+            layout_run_first(n, cp, (group + 1) * w->a) - layout_run_first(n, cp, group * w->a);
     }
     return tokens;
 }
 
 static void heads_exchange(struct walk *w, const struct extent *e, bool back)
 {
-    int64_t h = w->heads / w->a, k = num_max_i64(1, w->kv_heads / w->a), o = h * w->head_dim, qkv = (h + 2 * k) * w->head_dim;
+    int64_t h = w->heads / w->a, k = num_max_i64(1, w->kv_heads / w->a), o = h * w->head_dim,
+            qkv = (h + 2 * k) * w->head_dim;
     int64_t in = e->s * (w->a - 1), out = group_tokens(w, e, w->place.cp / w->a) - e->s;
     if (w->a == 1)
         return;
     sent(w, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, "q, k, v by heads", in * qkv, w->spec->act);
     if (back) {
         sent(w, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, "attention by heads", in * o, w->spec->act);
-        sent(w, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, "gradient of attention by heads", in * o, w->spec->act);
-        sent(w, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, "gradients of q, k, v by tokens", out * qkv, w->spec->act);
+        sent(w, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, "gradient of attention by heads", in * o,
+             w->spec->act);
+        sent(w, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, "gradients of q, k, v by tokens", out * qkv,
+             w->spec->act);
     } else {
         sent(w, TRAFFIC_A2A, TRAFFIC_ALL_TO_ALL, "attention by tokens", out * o, w->spec->act);
     }
 }
 
-/* Step j passes on the keys of the group j before the own one. */
+/* Counts the ring's messages. Step j passes on the keys of the group that is j places before the
+ * rank's own. */
 static void ring(struct walk *w, const struct extent *e, bool back)
 {
     int64_t own = w->place.cp / w->a, width = 2 * num_max_i64(1, w->kv_heads / w->a) * w->head_dim;
     for (int64_t j = 0; j < w->ring && w->ring > 1; j++) {
         int64_t n = group_tokens(w, e, (own - j + w->ring) % w->ring) * width;
         if (j + 1 < w->ring)
-            sent(w, TRAFFIC_RING, TRAFFIC_SEND_RECV, "keys and values of the ring", n, w->spec->act);
+            sent(w, TRAFFIC_RING, TRAFFIC_SEND_RECV, "keys and values of the ring", n,
+                 w->spec->act);
         if (back)
-            sent(w, TRAFFIC_RING, TRAFFIC_SEND_RECV, "gradients of the ring's keys and values", n, w->spec->stat);
+            sent(w, TRAFFIC_RING, TRAFFIC_SEND_RECV, "gradients of the ring's keys and values", n,
+                 w->spec->stat);
     }
 }
 
-/* Self-attention number `self` of a layer: with three, they are spatial, temporal, full. */
+/* Counts self-attention number `self` of a layer. Where there are three, they are spatial, temporal
+ * and full. */
 static void attention(struct walk *w, const struct extent *e, int64_t self, bool back)
 {
     if (self + 1 < model_self_attentions(w->spec->model)) {
@@ -295,17 +339,19 @@ static void unit_gather(struct walk *w, int64_t unit, const char *what, enum dty
 {
     int64_t group = w->spec->shards->group;
     if (group > 1)
-        sent(w, TRAFFIC_SHARD, TRAFFIC_ALL_GATHER, what, piece_of_unit(w, unit) * (group - 1), type);
+        sent(w, TRAFFIC_SHARD, TRAFFIC_ALL_GATHER, what, piece_of_unit(w, unit) * (group - 1),
+             type);
 }
 
 static void unit_sum(struct walk *w, int64_t unit)
 {
     int64_t group = w->spec->shards->group;
     if (group > 1)
-        sent(w, TRAFFIC_SHARD, TRAFFIC_REDUCE_SCATTER, "gradients of a unit", piece_of_unit(w, unit) * (group - 1), w->spec->stat);
+        sent(w, TRAFFIC_SHARD, TRAFFIC_REDUCE_SCATTER, "gradients of a unit",
+             piece_of_unit(w, unit) * (group - 1), w->spec->stat);
 }
 
-/* A unit with its sibling, what is trained and what is frozen of a layer. */
+/* Counts the gathering of a unit and its sibling: the trained and the frozen tensors of a layer. */
 static void both_gather(struct walk *w, int64_t unit)
 {
     int64_t sibling = w->spec->shards->units[unit].sibling;
@@ -314,10 +360,12 @@ static void both_gather(struct walk *w, int64_t unit)
         unit_gather(w, sibling, "weights of a unit", w->spec->act);
 }
 
-/* Weights of a layer's units, and the next one's on their way, as trainer/state/units.c has two working buffers for them. */
+/* Counts the gathering of a layer's weights, and of the next layer's, which are fetched ahead into
+ * the second of two working buffers (trainer/state/units.c). */
 static void unit_use(struct walk *w, int64_t layer, int64_t next_layer)
 {
-    int64_t unit = shards_unit(w->spec->shards, layer), next = next_layer == NO_LAYER ? NO_UNIT : shards_unit(w->spec->shards, next_layer);
+    int64_t unit = shards_unit(w->spec->shards, layer),
+            next = next_layer == NO_LAYER ? NO_UNIT : shards_unit(w->spec->shards, next_layer);
     int have = w->working[1] == unit;
     if (w->spec->layout->zero < 3 || unit < 0)
         return;
@@ -339,9 +387,11 @@ static void unit_done(struct walk *w, int64_t layer)
 
 /* ---- layers ---- */
 
-static int64_t sub_blocks(const struct model *m) { return model_self_attentions(m) + model_has_cross(m) + 1; }
+static int64_t sub_blocks(const struct model *m)
+{ return model_self_attentions(m) + model_has_cross(m) + 1; }
 
-/* attended: the self-attentions are done, and what went into them is not needed. */
+/* Counts the sub-blocks of a layer. attended: the outputs of self-attention were kept (selective
+ * recompute), so their inputs are not gathered again. */
 static void sub_blocks_run(struct walk *w, const struct extent *e, bool attended)
 {
     const struct model *m = w->spec->model;
@@ -372,10 +422,10 @@ static void layer_back(struct walk *w, const struct extent *e)
 {
     const struct model *m = w->spec->model;
     for (int64_t sub = sub_blocks(m) - 1; sub >= 0; sub--) {
-        rows_gather(w, e); /* of the output's gradient */
+        rows_gather(w, e); /* rows of the output's gradient */
         if (sub < model_self_attentions(m))
             attention(w, e, sub, true);
-        rows_gather(w, e); /* of the input */
+        rows_gather(w, e); /* rows of the input */
         rows_sum(w, e, 1, "gradient of a branch's input");
     }
     modulation(w, e, layer_mod_width(m), true);
@@ -383,7 +433,8 @@ static void layer_back(struct walk *w, const struct extent *e)
 
 /* ---- chunks ---- */
 
-static void between_stages(struct walk *w, const struct extent *e, const char *what, bool receive, bool send)
+static void between_stages(struct walk *w, const struct extent *e, const char *what, bool receive,
+                           bool send)
 {
     enum dtype t = w->spec->residual_wide ? w->spec->stat : w->spec->act;
     if (receive)
@@ -392,13 +443,15 @@ static void between_stages(struct walk *w, const struct extent *e, const char *w
         sent(w, TRAFFIC_PP, TRAFFIC_SEND_RECV, what, e->rows * w->spec->model->hidden, t);
 }
 
-static struct kept kept_of(int64_t chunk, int64_t micro, int64_t layer) { return (struct kept){chunk, micro, layer}; }
+static struct kept kept_of(int64_t chunk, int64_t micro, int64_t layer)
+{ return (struct kept){chunk, micro, layer}; }
 
 static void chunk_forward(struct walk *w, const struct extent *e, int64_t chunk, int64_t micro)
 {
     const struct model *m = w->spec->model;
     const struct layout *l = w->spec->layout;
-    int64_t first = layout_chunk_first(l, m->layers, chunk), end = layout_chunk_first(l, m->layers, chunk + 1);
+    int64_t first = layout_chunk_first(l, m->layers, chunk),
+            end = layout_chunk_first(l, m->layers, chunk + 1);
     bool last = end == m->layers;
     unit_use(w, PARAM_LAYER_COND, PARAM_LAYER_EMBED);
     if (first == 0)
@@ -419,7 +472,8 @@ static void chunk_forward(struct walk *w, const struct extent *e, int64_t chunk,
 
 static void layer_again(struct walk *w, const struct extent *e, struct kept layer)
 {
-    bool there = w->kept.chunk == layer.chunk && w->kept.micro == layer.micro && w->kept.layer == layer.layer;
+    bool there = w->kept.chunk == layer.chunk && w->kept.micro == layer.micro &&
+                 w->kept.layer == layer.layer;
     if (there)
         return;
     sub_blocks_run(w, e, w->spec->layout->recompute == RECOMPUTE_SELECTIVE);
@@ -431,14 +485,16 @@ static void conditioning_back(struct walk *w, const struct extent *e)
     const struct model *m = w->spec->model;
     unit_use(w, PARAM_LAYER_COND, NO_LAYER);
     if (m->adaln != ADALN_NONE) {
-        all_reduce(w, TRAFFIC_TP, "gradient of the conditioning", e->micro->n * m->hidden, w->spec->stat);
+        all_reduce(w, TRAFFIC_TP, "gradient of the conditioning", e->micro->n * m->hidden,
+                   w->spec->stat);
         if (model_shared_modulation(m))
-            all_reduce(w, TRAFFIC_TP, "gradient of the shared modulation", e->micro->n * 3 * m->hidden, w->spec->stat);
+            all_reduce(w, TRAFFIC_TP, "gradient of the shared modulation",
+                       e->micro->n * 3 * m->hidden, w->spec->stat);
     }
     unit_done(w, PARAM_LAYER_COND);
 }
 
-/* Backward of the embedding wants weights only if there is an adapter. */
+/* Says whether the embedding has an adapter. Only then does its backward need weights. */
 static bool embed_adapted(const struct param_list *params)
 {
     for (int64_t i = 0; i < params->n; i++)
@@ -451,7 +507,8 @@ static void chunk_backward(struct walk *w, const struct extent *e, int64_t chunk
 {
     const struct model *m = w->spec->model;
     const struct layout *l = w->spec->layout;
-    int64_t first = layout_chunk_first(l, m->layers, chunk), end = layout_chunk_first(l, m->layers, chunk + 1);
+    int64_t first = layout_chunk_first(l, m->layers, chunk),
+            end = layout_chunk_first(l, m->layers, chunk + 1);
     bool last = end == m->layers, embed_again = first == 0 && embed_adapted(w->spec->params);
     if (last) {
         unit_use(w, PARAM_LAYER_HEAD, end - 1);
@@ -479,9 +536,12 @@ static struct extent extent_of(const struct walk *w, int64_t micro)
     struct extent e = {.micro = &w->spec->micros[micro]};
     for (int64_t i = 0; i < e.micro->n; i++) {
         int64_t n = seq_tokens(e.micro->samples[i]);
-        e.s += layout_run_first(n, l->cp, w->place.cp + 1) - layout_run_first(n, l->cp, w->place.cp);
+        e.s +=
+            layout_run_first(n, l->cp, w->place.cp + 1) - layout_run_first(n, l->cp, w->place.cp);
     }
-    e.rows = l->sp ? layout_run_first(e.s, l->tp, w->place.tp + 1) - layout_run_first(e.s, l->tp, w->place.tp) : e.s;
+    e.rows = l->sp ? layout_run_first(e.s, l->tp, w->place.tp + 1) -
+                         layout_run_first(e.s, l->tp, w->place.tp)
+                   : e.s;
     return e;
 }
 
@@ -491,7 +551,8 @@ static int micros_run(struct walk *w, struct err *err)
     int64_t n = schedule_length(l->pp, l->vpp, w->spec->n_micros);
     struct pipe_step *steps = malloc((size_t)n * sizeof *steps);
     if (!steps)
-        return err_set(err, ERR_NOMEM, "no memory for the schedule of %lld micro-batches", (long long)w->spec->n_micros);
+        return err_set(err, ERR_NOMEM, "no memory for the schedule of %lld micro-batches",
+                       (long long)w->spec->n_micros);
     schedule_build(l->pp, l->vpp, w->spec->n_micros, w->place.pp, steps);
     for (int64_t i = 0; i < n; i++) {
         struct extent e = extent_of(w, steps[i].micro);
@@ -510,12 +571,17 @@ static int micros_run(struct walk *w, struct err *err)
 static void replicas_sum(struct walk *w)
 {
     for (int64_t u = 0; u < w->spec->shards->n_trained; u++)
-        all_reduce(w, TRAFFIC_REPLICA, "gradients over replicas", piece_of_unit(w, u), w->spec->stat);
+        all_reduce(w, TRAFFIC_REPLICA, "gradients over replicas", piece_of_unit(w, u),
+                   w->spec->stat);
 }
 
 static int partial_sums(struct walk *w, struct err *err)
 {
-    static const struct { enum piece_rule rule; enum traffic_group group; const char *what; } sums[] = {
+    static const struct {
+        enum piece_rule rule;
+        enum traffic_group group;
+        const char *what;
+    } sums[] = {
         {PIECE_SUM_TP, TRAFFIC_TP, "gradients of what tp replicates"},
         {PIECE_SUM_KV, TRAFFIC_KV, "gradients of copied k/v heads"},
         {PIECE_SUM_PP, TRAFFIC_PP, "gradients of the conditioning"},
@@ -550,9 +616,15 @@ static int update_run(struct walk *w, struct err *err)
 int traffic_step(const struct traffic_spec *spec, struct traffic_list *out, struct err *err)
 {
     const struct layout *l = spec->layout;
-    struct walk w = {.spec = spec, .place = spec->shards->place, .a = layout_a2a_group(l, spec->model), .heads = spec->model->heads / l->tp,
-                     .kv_heads = num_max_i64(1, spec->model->kv_heads / l->tp), .head_dim = model_head_dim(spec->model),
-                     .working = {NO_UNIT, NO_UNIT}, .kept = {.layer = NO_LAYER}, .out = out};
+    struct walk w = {.spec = spec,
+                     .place = spec->shards->place,
+                     .a = layout_a2a_group(l, spec->model),
+                     .heads = spec->model->heads / l->tp,
+                     .kv_heads = num_max_i64(1, spec->model->kv_heads / l->tp),
+                     .head_dim = model_head_dim(spec->model),
+                     .working = {NO_UNIT, NO_UNIT},
+                     .kept = {.layer = NO_LAYER},
+                     .out = out};
     BUG_ON(spec->n_micros < 1);
     w.ring = l->cp / w.a;
     *out = (struct traffic_list){0};

@@ -1,7 +1,8 @@
-/* traffic: the bytes a rank sends in one training step, operation by operation, by pure arithmetic.
+/* traffic: counts the bytes that a rank sends in one training step, operation by operation, by pure
+ * arithmetic.
  *
- * "Sent" is what leaves this rank under the trainer's own algorithms (trainer/comm/comm.h), which a transport may cut into messages but
- * not change. For a group of g ranks, in elements:
+ * "Sent" is what leaves this rank under the trainer's own algorithms (trainer/comm/comm.h), which a
+ * transport may cut into messages but not change. A group of g ranks sends, in elements:
  *
  *     all-gather       own part · (g - 1)
  *     reduce-scatter   all parts but the own one
@@ -9,16 +10,19 @@
  *     all-to-all       what goes to others
  *     send             n; a receive is an operation of no bytes
  *
- * The lines of a step: which tensor each operation moves is the table at the top of traffic.c. It follows the trainer's order of
- * forwards and backwards (schedule.h), because what is repeated by recomputation, and which unit's weights are still there under
- * zero 3, depend on it. Left out: a group of one; scalars (losses, norms, agreement: a few hundred bytes); a step that skips its update.
+ * The table at the top of traffic.c tells which tensor each operation moves. The count follows the
+ * trainer's order of forwards and backwards (schedule.h), because on it depends what recomputation
+ * repeats, and which unit's weights are still there under zero 3. Left out are groups of one,
+ * scalars (losses, norms, agreement: a few hundred bytes), and steps that skip their update.
  *
  *     struct traffic_list list;
- *     traffic_step(&(struct traffic_spec){.model = &m, .params = &params, .shards = &sh, .layout = &l, ...}, &list, err);
+ *     traffic_step(&(struct traffic_spec){.model = &m, .params = &params, .shards = &sh,
+ *                                         .layout = &l, ...}, &list, err);
  *     traffic_bytes(&list, TRAFFIC_TP)
  *
- * The layout has passed layout_check(), and `shards` are a rank's of it. What is frozen moves as weights alone; adapters add their own
- * weights and gradients, no operation (trainer/dit/dit_lora.c). Errors: ERR_NOMEM.
+ * The layout has passed layout_check(), and `shards` belong to a rank of it. What is frozen moves
+ * as weights alone. Adapters add their own weights and gradients, but no operation
+ * (trainer/dit/dit_lora.c). Errors: ERR_NOMEM.
  */
 #ifndef PROFILES_TRAFFIC_H
 #define PROFILES_TRAFFIC_H
@@ -28,7 +32,8 @@
 
 /* Named as the trainer names its groups. */
 enum traffic_group {
-    TRAFFIC_TP,      /* rows and summands of a layer, modulation, partial sums of replicated tensors */
+    /* rows and summands of a layer, modulation, partial sums of replicated tensors */
+    TRAFFIC_TP,
     TRAFFIC_CP,      /* segments of spatial and temporal attention */
     TRAFFIC_A2A,     /* heads for tokens */
     TRAFFIC_RING,    /* keys and values */
@@ -39,11 +44,18 @@ enum traffic_group {
     TRAFFIC_GROUPS,
 };
 extern const char *const traffic_group_names[]; /* "tp", … */
-enum traffic_kind { TRAFFIC_ALL_GATHER, TRAFFIC_REDUCE_SCATTER, TRAFFIC_ALL_REDUCE, TRAFFIC_ALL_TO_ALL, TRAFFIC_SEND_RECV };
+enum traffic_kind {
+    TRAFFIC_ALL_GATHER,
+    TRAFFIC_REDUCE_SCATTER,
+    TRAFFIC_ALL_REDUCE,
+    TRAFFIC_ALL_TO_ALL,
+    TRAFFIC_SEND_RECV
+};
 extern const char *const traffic_kind_names[]; /* "all-gather", … */
 
 struct traffic_micro {
-    int64_t n;                 /* samples; 0: an empty micro-batch, whose operations move nothing or sums of nothing */
+    /* samples; 0: an empty micro-batch, whose operations move nothing, or sums of nothing */
+    int64_t n;
     const struct seq *samples; /* extents in tokens */
 };
 struct traffic_spec {
@@ -51,17 +63,19 @@ struct traffic_spec {
     const struct param_list *params;
     const struct shards *shards;
     const struct layout *layout;
-    enum dtype act, stat;      /* activations and gathered weights; gradients, modulation's gradients */
+    /* act: activations and gathered weights; stat: gradients, also those of modulations */
+    enum dtype act, stat;
     const struct traffic_micro *micros;
-    int64_t n_micros;          /* that this rank runs, empty ones included; at least 1 */
-    bool residual_wide;        /* the residual stream and its gradient are of stat */
+    /* micro-batches that this rank runs, empty ones included; at least 1 */
+    int64_t n_micros;
+    bool residual_wide;        /* the residual stream and its gradient have type `stat` */
 };
 
 struct traffic {
     enum traffic_group group;
     enum traffic_kind kind;
-    const char *what;   /* as in errors and traces of the trainer; a literal */
-    int64_t ops, bytes; /* started by this rank, sent by it, in one step */
+    const char *what;   /* a literal, the name that the trainer's errors and traces use */
+    int64_t ops, bytes; /* operations that this rank starts, and bytes that it sends, in one step */
 };
 enum { TRAFFIC_MAX = 48 };
 struct traffic_list {

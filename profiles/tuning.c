@@ -1,24 +1,27 @@
 /* Two members of reel.run/1 and reel.ckpt/1, both optional:
  *
  *     "groups": [
- *       {"match": "blocks.*.attn.*",   a shell pattern on whole global names (params.c); * also stands for dots
+ *       {"match": "blocks.*.attn.*",   a shell pattern on whole global names (params.c); * also
+ *                                      matches dots
  *        "lr_scale": 0.1,              default 1: learning rate of these tensors, relative
  *        "decay": false,               left out: matrices decay, the rest does not
- *        "trainable": false}],         left out: true; with lora: false, adapters alone true
+ *        "trainable": false}],         left out: true; with lora: true for adapters only
  *     "lora": {
  *       "rank": 8,                     1 to 65536
  *       "alpha": 16,                   y = x Wᵀ + (alpha / rank) (x Aᵀ) Bᵀ
  *       "match": ["blocks.*.attn.qkv.weight"]}   matrices that get an adapter
  *
- * The first group that matches a tensor decides all of its settings, later ones do not see it. A group that decides nothing, and
- * a pattern of lora without a matrix, are errors: they are misspelt, or never reached.
+ * The first group that matches a tensor decides all of its settings; later groups do not see it. A
+ * group that decides nothing, and a pattern of lora without a matrix, are errors, because they are
+ * misspelt or never reached.
  *
- * Adapters of X.weight [out, in] are X.lora_a [rank, in], first values N(0, 1/in), and X.lora_b [out, rank], zero at first, so that a run
- * begins as the model it starts from (Hu et al., "LoRA: low-rank adaptation of large language models"). They follow their base in the
- * list and are of its layer. Position tables are looked up, not multiplied, and take none.
+ * The adapters of X.weight [out, in] are X.lora_a [rank, in], whose first values are N(0, 1/in),
+ * and X.lora_b [out, rank], which is zero at first. So a run begins as the model it starts from (Hu
+ * et al., "LoRA: low-rank adaptation of large language models"). Adapters follow their base in the
+ * list and belong to its layer. Position tables are looked up, not multiplied, and take none.
  *
- * A frozen tensor is not updated, has no gradient, no moments and no average, and its gradient is not computed; what lies before it is
- * reached through it.
+ * A frozen tensor is not updated. It has no gradient, no moments and no average, and its gradient
+ * is not computed; gradients pass through it to the tensors before it.
  */
 #include "profiles/tuning.h"
 
@@ -50,8 +53,9 @@ static const struct json_field lora_fields[] = {
     {"match", JSON_ANY},
 };
 
-/* An array of 1 to `most` items, or an error that says so. */
-static int list_check(const struct json_doc *doc, const cJSON *list, const char *path, int most, struct err *err)
+/* Checks that a list is an array of 1 to `most` items. */
+static int list_check(const struct json_doc *doc, const cJSON *list, const char *path, int most,
+                      struct err *err)
 {
     int n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
     if (n >= 1 && n <= most)
@@ -65,7 +69,8 @@ static enum tuning_switch switch_of(const cJSON *obj, const char *key, bool valu
     return !json_member(obj, key) ? TUNING_DEFAULT : value ? TUNING_ON : TUNING_OFF;
 }
 
-static int group_read(const struct json_doc *doc, const cJSON *obj, struct tuning *t, struct err *err)
+static int group_read(const struct json_doc *doc, const cJSON *obj, struct tuning *t,
+                      struct err *err)
 {
     struct tuning_group *g = &t->groups[t->n_groups];
     struct group_row row = {.lr_scale = 1};
@@ -83,7 +88,8 @@ static int group_read(const struct json_doc *doc, const cJSON *obj, struct tunin
     return 0;
 }
 
-static int groups_read(const struct json_doc *doc, const cJSON *list, struct tuning *t, struct err *err)
+static int groups_read(const struct json_doc *doc, const cJSON *list, struct tuning *t,
+                       struct err *err)
 {
     int rc = list_check(doc, list, "groups", TUNING_GROUPS, err);
     const cJSON *item;
@@ -95,7 +101,8 @@ static int groups_read(const struct json_doc *doc, const cJSON *list, struct tun
     return 0;
 }
 
-static int lora_read(const struct json_doc *doc, const cJSON *obj, struct tuning *t, struct err *err)
+static int lora_read(const struct json_doc *doc, const cJSON *obj, struct tuning *t,
+                     struct err *err)
 {
     const cJSON *list = json_member(obj, "match"), *item;
     int rc = json_read(doc, obj, "lora", lora_fields, ARRAY_LEN(lora_fields), NULL, t, err);
@@ -107,9 +114,12 @@ static int lora_read(const struct json_doc *doc, const cJSON *obj, struct tuning
         char field[32];
         snprintf(field, sizeof field, "match[%lld]", (long long)t->lora.n_matches);
         if (!cJSON_IsString(item))
-            return err_set(err, ERR_INPUT, "%s: lora.%s is no text: give a pattern on tensors' names", doc->name, field);
+            return err_set(err, ERR_INPUT,
+                           "%s: lora.%s is no text: give a pattern on tensors' names", doc->name,
+                           field);
         char *match = t->lora.match[t->lora.n_matches++];
-        if ((rc = field_copy_text(match, LIMIT_NAME_BYTES, item->valuestring, doc, "lora", field, err)) < 0)
+        if ((rc = field_copy_text(match, LIMIT_NAME_BYTES, item->valuestring, doc, "lora", field,
+                                  err)) < 0)
             return rc;
     }
     return 0;
@@ -168,16 +178,20 @@ void tuning_write(const struct tuning *t, struct json_out *o)
 
 /* ---- adapters ---- */
 
-double tuning_lora_scale(const struct tuning *t) { return t->lora.rank ? t->lora.alpha / (double)t->lora.rank : 0; }
+double tuning_lora_scale(const struct tuning *t)
+{ return t->lora.rank ? t->lora.alpha / (double)t->lora.rank : 0; }
 
-static bool takes_adapter(const struct param *p) { return p->nd == 2 && strncmp(p->name, "pos_", 4) != 0 && str_ends(p->name, ".weight"); }
+static bool takes_adapter(const struct param *p)
+{ return p->nd == 2 && strncmp(p->name, "pos_", 4) != 0 && str_ends(p->name, ".weight"); }
 
-/* One of X.weight's adapters. */
+/* Returns one of the two adapters of X.weight. */
 static struct param adapter(const struct param *base, enum param_lora kind, int64_t rank)
 {
     struct param p = *base;
-    bool a = kind == PARAM_LORA_A, cut = a ? base->tp == PARAM_TP_COL : base->tp == PARAM_TP_ROW || base->tp == PARAM_TP_HEADS;
-    snprintf(p.name, sizeof p.name, "%.*s.%s", (int)(strlen(base->name) - strlen(".weight")), base->name, a ? "lora_a" : "lora_b");
+    bool a = kind == PARAM_LORA_A, cut = a ? base->tp == PARAM_TP_COL
+                                           : base->tp == PARAM_TP_ROW || base->tp == PARAM_TP_HEADS;
+    snprintf(p.name, sizeof p.name, "%.*s.%s", (int)(strlen(base->name) - strlen(".weight")),
+             base->name, a ? "lora_a" : "lora_b");
     p.lora = kind;
     p.dim[a ? 0 : 1] = rank;
     p.count = p.dim[0] * p.dim[1];
@@ -196,18 +210,21 @@ static bool lora_matches(const struct tuning *t, const struct param *p, bool *me
     return any;
 }
 
-/* Every tensor of the model frozen, with its adapters behind it. */
+/* Freezes every tensor of the model and puts its adapters behind it. */
 static int lora_add(const struct tuning *t, struct param_list *list, struct err *err)
 {
-    struct param_list out = {.items = calloc((size_t)list->n, 3 * sizeof *out.items), .total = list->total};
+    struct param_list out = {.items = calloc((size_t)list->n, 3 * sizeof *out.items),
+                             .total = list->total};
     bool met[TUNING_MATCHES] = {false};
     if (!out.items)
-        return err_set(err, ERR_NOMEM, "no memory for the adapters of %lld tensors", (long long)list->n);
+        return err_set(err, ERR_NOMEM, "no memory for the adapters of %lld tensors",
+                       (long long)list->n);
     for (int64_t i = 0; i < list->n; i++) {
         const struct param *base = &list->items[i];
         out.items[out.n] = *base;
         out.items[out.n++].flags &= ~(unsigned)PARAM_TRAINABLE;
-        for (enum param_lora kind = PARAM_LORA_A; kind <= PARAM_LORA_B && lora_matches(t, base, met); kind++) {
+        for (enum param_lora kind = PARAM_LORA_A;
+             kind <= PARAM_LORA_B && lora_matches(t, base, met); kind++) {
             out.items[out.n] = adapter(base, kind, t->lora.rank);
             out.total += out.items[out.n++].count;
         }
@@ -216,7 +233,9 @@ static int lora_add(const struct tuning *t, struct param_list *list, struct err 
     *list = out;
     for (int64_t k = 0; k < t->lora.n_matches; k++)
         if (!met[k])
-            return err_set(err, ERR_INPUT, "lora.match '%s' matches no matrix of the model: `reel-train ckpt show` and params.c list the names",
+            return err_set(err, ERR_INPUT,
+                           "lora.match '%s' matches no matrix of the model: `reel-train ckpt show` "
+                           "and params.c list the names",
                            t->lora.match[k]);
     return 0;
 }
@@ -231,7 +250,7 @@ static void flag_set(struct param *p, unsigned flag, enum tuning_switch s)
         p->flags &= ~flag;
 }
 
-/* The first group that matches; -1: none. */
+/* Returns the first group that matches; -1: none. */
 static int64_t group_of(const struct tuning *t, const struct param *p)
 {
     for (int64_t k = 0; k < t->n_groups; k++)
@@ -254,8 +273,10 @@ static int groups_apply(const struct tuning *t, struct param_list *list, struct 
     }
     for (int64_t k = 0; k < t->n_groups; k++)
         if (!met[k])
-            return err_set(err, ERR_INPUT, "groups[%lld].match '%s' matches no tensor that an earlier group has not: correct it, move it up, or "
-                           "take it out", (long long)k, t->groups[k].match);
+            return err_set(err, ERR_INPUT,
+                           "groups[%lld].match '%s' matches no tensor that an earlier group has "
+                           "not: correct it, move it up, or take it out",
+                           (long long)k, t->groups[k].match);
     return 0;
 }
 
@@ -267,7 +288,8 @@ static int something_trained(const struct param_list *list, struct err *err)
     return err_set(err, ERR_INPUT, "the groups leave no tensor trainable: there is nothing to do");
 }
 
-int tuning_params(const struct model *m, const struct tuning *t, struct param_list *out, struct err *err)
+int tuning_params(const struct model *m, const struct tuning *t, struct param_list *out,
+                  struct err *err)
 {
     struct param_list list;
     int rc = params_build(m, &list, err);

@@ -1,20 +1,25 @@
 /* A member of reel.run/1, optional:
  *
- *     "init": {
- *       "from": "weights.safetensors",   a safetensors file, or a folder step-… of one of our checkpoints
- *       "source_hash": "9f0c...",        32 hex digits, of the file or of the checkpoint's manifest.json; left out: what is there at launch
- *       "map": [                         names of the source in the model's words: the first rule whose "from" is the whole name,
- *         {"from": "net.blocks.*",       where one * in each stands for any text; names that no rule matches stay as they are
- *          "to": "blocks.*"}],
- *       "partial": false}                true: tensors that are missing keep their first values, those of the source that no parameter is
- *                                        called are left, and both are named; false: either is an error
+ *  "init": {
+ *    "from": "weights.safetensors",   a safetensors file, or a folder step-… of one of our
+ *                                     checkpoints
+ *    "source_hash": "9f0c...",        32 hex digits, of the file or of the checkpoint's
+ *                                     manifest.json; left out: whatever is there at launch
+ *    "map": [                         turns names of the source into the model's: the first rule
+ *      {"from": "net.blocks.*",       whose "from" is the whole name, where one * in each stands
+ *       "to": "blocks.*"}],           for any text; names that no rule matches stay as they are
+ *    "partial": false}                true: missing tensors keep their first values, tensors of the
+ *                                     source without a parameter are ignored, and both are named
+ *                                     in a message; false: either is an error
  *
- * Adapters (lora) may be missing either way. Shapes must be the model's; only
- * position tables (pos_t, pos_h, pos_w) may have another number of rows and are then interpolated linearly along them: row i of n lies at
- * (i + 1/2) m / n - 1/2 among the m rows of the source, and at the nearest end outside. Numbers in f64, f32, f16 or bf16 are converted to the
- * run's. The average (EMA) begins as the weights.
+ * Adapters (lora) may be missing either way. Shapes must be the model's. Only position tables
+ * (pos_t, pos_h, pos_w) may have another number of rows; they are then interpolated linearly along
+ * them: row i of n lies at (i + 1/2) m / n - 1/2 among the m rows of the source, and outside of
+ * these at the nearest end. Numbers in f64, f32, f16 or bf16 are converted to the run's type. The
+ * average (EMA) begins as the weights.
  *
- * The config hash covers map, partial and source_hash, and the place only as long as that is not known.
+ * The config hash covers map, partial and source_hash, and the source's place only as long as its
+ * hash is not known.
  */
 #include "profiles/warm.h"
 
@@ -51,19 +56,24 @@ static int map_read(const struct json_doc *doc, const cJSON *item, struct warm *
     char path[32];
     snprintf(path, sizeof path, "init.map[%lld]", (long long)w->n_maps);
     if (w->n_maps == WARM_MAPS)
-        return err_set(err, ERR_INPUT, "%s: init.map is too long: give at most %d rules", doc->name, WARM_MAPS);
+        return err_set(err, ERR_INPUT, "%s: init.map is too long: give at most %d rules", doc->name,
+                       WARM_MAPS);
     int rc = json_read(doc, item, path, map_fields, ARRAY_LEN(map_fields), NULL, &row, err);
     if (rc == 0 && (stars(row.from) > 1 || stars(row.to) != stars(row.from)))
-        rc = err_set(err, ERR_INPUT, "%s: %s maps '%.100s' to '%.100s': give one * in both, or in none", doc->name, path, row.from, row.to);
+        rc = err_set(err, ERR_INPUT,
+                     "%s: %s maps '%.100s' to '%.100s': give one * in both, or in none", doc->name,
+                     path, row.from, row.to);
     if (rc == 0)
-        rc = field_copy_text(w->map[w->n_maps].from, LIMIT_NAME_BYTES, row.from, doc, path, "from", err);
+        rc = field_copy_text(w->map[w->n_maps].from, LIMIT_NAME_BYTES, row.from, doc, path, "from",
+                             err);
     if (rc == 0)
         rc = field_copy_text(w->map[w->n_maps].to, LIMIT_NAME_BYTES, row.to, doc, path, "to", err);
     w->n_maps += rc == 0;
     return rc;
 }
 
-int warm_read(const struct json_doc *doc, const cJSON *root, struct arena *arena, struct warm *out, struct err *err)
+int warm_read(const struct json_doc *doc, const cJSON *root, struct arena *arena, struct warm *out,
+              struct err *err)
 {
     const cJSON *obj = json_member(root, "init"), *list = json_member(obj, "map"), *item;
     struct warm_row row = {0};
@@ -72,11 +82,14 @@ int warm_read(const struct json_doc *doc, const cJSON *root, struct arena *arena
         return 0;
     int rc = json_read(doc, obj, "init", warm_fields, ARRAY_LEN(warm_fields), arena, &row, err);
     if (rc == 0 && !*row.from)
-        rc = err_set(err, ERR_INPUT, "%s: init.from is empty: give a safetensors file or a checkpoint's folder", doc->name);
+        rc = err_set(err, ERR_INPUT,
+                     "%s: init.from is empty: give a safetensors file or a checkpoint's folder",
+                     doc->name);
     if (rc == 0 && row.hash)
         rc = field_read_hash(row.hash, doc, "init", "source_hash", &out->hash, err);
     if (rc == 0 && list && !cJSON_IsArray(list))
-        rc = err_set(err, ERR_INPUT, "%s: init.map is no array: give rules {\"from\": …, \"to\": …}", doc->name);
+        rc = err_set(err, ERR_INPUT,
+                     "%s: init.map is no array: give rules {\"from\": …, \"to\": …}", doc->name);
     if (rc < 0)
         return rc;
     out->from = row.from;
@@ -126,14 +139,16 @@ bool warm_name(const struct warm *w, const char *name, char out[LIMIT_NAME_BYTES
 {
     for (int64_t i = 0; i < w->n_maps; i++) {
         const char *from = w->map[i].from, *to = w->map[i].to, *star = strchr(from, '*');
-        size_t before = star ? (size_t)(star - from) : strlen(from), after = star ? strlen(star + 1) : 0, n = strlen(name);
+        size_t before = star ? (size_t)(star - from) : strlen(from),
+               after = star ? strlen(star + 1) : 0, n = strlen(name);
         if (!star && strcmp(from, name) == 0)
             return snprintf(out, LIMIT_NAME_BYTES, "%s", to) < LIMIT_NAME_BYTES;
-        if (!star || n < before + after || strncmp(name, from, before) != 0 || strcmp(name + n - after, star + 1) != 0)
+        if (!star || n < before + after || strncmp(name, from, before) != 0 ||
+            strcmp(name + n - after, star + 1) != 0)
             continue;
         const char *hole = strchr(to, '*');
-        return snprintf(out, LIMIT_NAME_BYTES, "%.*s%.*s%s", (int)(hole - to), to, (int)(n - before - after), name + before, hole + 1) <
-               LIMIT_NAME_BYTES;
+        return snprintf(out, LIMIT_NAME_BYTES, "%.*s%.*s%s", (int)(hole - to), to,
+                        (int)(n - before - after), name + before, hole + 1) < LIMIT_NAME_BYTES;
     }
     return snprintf(out, LIMIT_NAME_BYTES, "%s", name) < LIMIT_NAME_BYTES;
 }

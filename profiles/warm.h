@@ -1,9 +1,9 @@
-/* warm: what a run's first weights are taken from, and under which names. The text is described at the top of warm.c; reading the
- * weights is trainer/ckpt/warm_start.h's.
+/* warm: says where a run's first weights are taken from, and under which names. The text is
+ * described at the top of warm.c; trainer/ckpt/warm_start.h reads the weights.
  *
- *     warm_read(&doc, root, &arena, &warm, err);               // member "init", optional: warm.from stays NULL
- *     warm_bind(&warm, err);                                   // fills in an unknown hash
- *     if (warm_name(&warm, "model.pos_t.weight", name)) ...    // a name of the source, in the model's words
+ *     warm_read(&doc, root, &arena, &warm, err);   // member "init", optional: warm.from stays NULL
+ *     warm_bind(&warm, err);   // fills in an unknown hash
+ *     if (warm_name(&warm, "model.pos_t.weight", name)) ...   // a name of the source, in the model's words
  */
 #ifndef PROFILES_WARM_H
 #define PROFILES_WARM_H
@@ -14,20 +14,25 @@
 
 enum { WARM_MAPS = 32 };
 struct warm {
-    const char *from; /* a safetensors file, or a checkpoint's folder; NULL: first weights are drawn */
-    struct hash128 hash; /* of the file, or of the checkpoint's manifest; zero: not known yet */
+    /* a safetensors file, or a checkpoint's folder; NULL: first weights are drawn */
+    const char *from;
+    /* hash of the file, or of the checkpoint's manifest; zero: not known yet */
+    struct hash128 hash;
     bool partial;
     int64_t n_maps;
     struct { char from[LIMIT_NAME_BYTES], to[LIMIT_NAME_BYTES]; } map[WARM_MAPS];
 };
 
-int warm_read(const struct json_doc *doc, const cJSON *root, struct arena *arena, struct warm *out, struct err *err);
-void warm_write(const struct warm *w, struct json_out *o, bool for_hash); /* nothing without a source */
-/* The hash of what stands there now. ERR_NOT_FOUND, ERR_IO. */
+int warm_read(const struct json_doc *doc, const cJSON *root, struct arena *arena, struct warm *out,
+              struct err *err);
+/* Writes nothing when there is no source. */
+void warm_write(const struct warm *w, struct json_out *o, bool for_hash);
+/* Computes the hash of what stands there now. ERR_NOT_FOUND, ERR_IO. */
 int warm_hash(const char *from, struct hash128 *out, struct err *err);
 int warm_bind(struct warm *w, struct err *err);
 static inline bool warm_hash_known(const struct warm *w) { return w->hash.hi || w->hash.lo; }
-/* By the first rule that matches the whole name, else as it is; false when it is longer than a name may be. */
+/* Translates a name by the first rule that matches the whole of it, or leaves it as it is. Returns
+ * false when the result is longer than a name may be. */
 bool warm_name(const struct warm *w, const char *name, char out[LIMIT_NAME_BYTES]);
 
 #endif
