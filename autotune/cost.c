@@ -1,25 +1,32 @@
-/* The terms of a data-parallel step on the slowest replica: n samples in m micro-batches, S tokens a sample, D hidden, F ffn,
- * L layers, P parameters, w bytes of an activation or weight, f of a gradient or a number of the optimizer's, d replicas. G and A are the
- * model FLOPs of n samples (flops_reel/2: forward and backward) in matrices and in attention.
+/* The terms of a data-parallel step on the slowest replica: n samples in m micro-batches, S tokens
+ * a sample, D hidden, F ffn, L layers, P parameters, w bytes of an activation or weight, f of a
+ * gradient or a number of the optimizer's, d replicas. G and A are the model FLOPs of n samples
+ * (flops_reel/2: forward and backward) in matrices and in attention.
  *
  *     gemm         G / gemm_flops
  *     attention    A / attn_flops
- *     elementwise  n S L w (48 D + 10 F) / copy_bytes     about 16 passes over D and 3.3 over F forward, twice that backward; of a sub-block's,
- *                                                         six over D are of the residual stream, of f bytes where that is wide
- *     weight_io    m 2 P (w + f) / copy_bytes             weights forward and backward, gradients read and written
- *     recompute    (gemm + attention + elementwise) / 3   with full recompute: one more forward
+ *     elementwise  n S L w (48 D + 10 F) / copy_bytes
+ *                  about 16 passes over D and 3.3 over F forward, twice that backward. Six passes
+ *                  over D of each sub-block are of the residual stream, of f bytes where that is wide
+ *     weight_io    m 2 P (w + f) / copy_bytes
+ *                  weights forward and backward, gradients read and written
+ *     recompute    (gemm + attention + elementwise) / 3
+ *                  with full recompute: one more forward
  *     contention   (all above) (rank_loss (d - 1) + max(0, d / cores - 1))
- *     dp_reduce    (d - 1)/d P (f + (zero ? w : f)) / comm_bytes + 2 (d - 1) latency   reduce-scatter of gradients; all-gather of them, of weights
- *     optimizer    P (2 f + (o f + x w) / (zero ? d : 1)) / copy_bytes  2: zeroing, norm; o = 7 (+ 2 with EMA): AdamW; x = 1 with masters
+ *     dp_reduce    (d - 1)/d P (f + (zero ? w : f)) / comm_bytes + 2 (d - 1) latency
+ *                  reduce-scatter of gradients; all-gather of them, or of weights
+ *     optimizer    P (2 f + (o f + x w) / (zero ? d : 1)) / copy_bytes
+ *                  2: zeroing, norm; o = 7 (+ 2 with EMA): AdamW; x = 1 with masters
  *     launch       (n forward + backward operations: 60 L m) launch_s
  *     overhead     overhead_s
  *
- * Where it is rough, the scales take it up: that is what trials are for. The counts 48, 10, 60 are priors by counting the
- * trainer's operations, not measurements.
+ * The formulas are rough, and the scales that trials teach correct them. The counts 48, 10 and 60
+ * are priors, found by counting the trainer's operations, not by measurement.
  *
- * Fit. y_i = ln measured_i, f_i(theta) = ln(e^theta_all sum_t e^theta_t term_it). Ridge: theta_k ~ N(0, sd_k). Eight
- * Gauss-Newton steps of (J' W J / noise^2 + diag(1/sd^2)) delta = J' W r / noise^2 - theta / sd^2, W Huber weights at two sd of noise.
- * The inverse of the matrix is the covariance that prediction intervals come from.
+ * The fit takes y_i = ln measured_i and f_i(theta) = ln(e^theta_all sum_t e^theta_t term_it). It is
+ * a ridge regression with theta_k ~ N(0, sd_k): eight Gauss-Newton steps of (J' W J / noise^2 +
+ * diag(1/sd^2)) delta = J' W r / noise^2 - theta / sd^2, where W are Huber weights at two sd of
+ * noise. The inverse of the matrix is the covariance from which prediction intervals come.
  */
 #include "autotune/cost.h"
 
@@ -35,20 +42,26 @@ const char *const cost_term_names[COST_TERMS] = {COST_TERM_LIST(COST_NAME)};
 #define COST_SD(id, name, sd, what) sd,
 static const double prior_sd[COST_SCALES] = {COST_TERM_LIST(COST_SD) 0.40};
 
-/* What there are no terms for yet; a line goes when they come. */
+/* Tell whether a layout has nothing that lacks terms yet. A line goes when its terms come. */
 static bool no_tp(const struct layout *l) { return l->tp == 1; }
 static bool no_cp(const struct layout *l) { return l->cp == 1; }
 static bool no_pp(const struct layout *l) { return l->pp == 1; }
 static bool zero_to_1(const struct layout *l) { return l->zero <= 1; }
-static bool shards_over_dp(const struct layout *l) { return !l->zero || layout_shard_group(l) == l->dp; }
-static bool whole_recompute(const struct layout *l) { return l->recompute != RECOMPUTE_SELECTIVE && l->recompute_layers == 0; }
+static bool shards_over_dp(const struct layout *l)
+{ return !l->zero || layout_shard_group(l) == l->dp; }
+static bool whole_recompute(const struct layout *l)
+{ return l->recompute != RECOMPUTE_SELECTIVE && l->recompute_layers == 0; }
 const struct space_limit cost_limits[COST_LIMITS] = {
     {"tuner-tp", "the tuner cannot price tensor parallelism yet: tp must be 1", no_tp},
     {"tuner-cp", "the tuner cannot price context parallelism yet: cp must be 1", no_cp},
     {"tuner-pp", "the tuner cannot price pipeline parallelism yet: pp must be 1", no_pp},
-    {"tuner-zero", "the tuner cannot price sharded gradients and weights yet: zero must be 0 or 1", zero_to_1},
-    {"tuner-shard-group", "the tuner prices sharding over all of dp: fsdp must be 0", shards_over_dp},
-    {"tuner-recompute", "the tuner prices recomputing all blocks or none: recompute must be none or full", whole_recompute},
+    {"tuner-zero", "the tuner cannot price sharded gradients and weights yet: zero must be 0 or 1",
+     zero_to_1},
+    {"tuner-shard-group", "the tuner prices sharding over all of dp: fsdp must be 0",
+     shards_over_dp},
+    {"tuner-recompute",
+     "the tuner prices recomputing all blocks or none: recompute must be none or full",
+     whole_recompute},
 };
 
 #define AT(field) offsetof(struct cost_rates, field)
@@ -69,10 +82,16 @@ struct cost_rates cost_rates_prior(const struct device *d, enum dtype dtype)
 {
     double peak = d->peak_flops[dtype] > 0 ? d->peak_flops[dtype] : 1e10;
     double bytes = d->memory_bytes_per_s > 0 ? d->memory_bytes_per_s : 1e10;
-    return (struct cost_rates){.gemm_flops = peak * (d->gemm_efficiency > 0 ? d->gemm_efficiency : 0.5),
-                               .attn_flops = peak * (d->attn_fwd_efficiency > 0 ? d->attn_fwd_efficiency : 0.25),
-                               .copy_bytes = bytes, .rank_loss = 0.05, .comm_latency_s = 20e-6, .comm_bytes = bytes / 8,
-                               .launch_s = 1e-6, .overhead_s = 2e-3};
+    return (
+        struct cost_rates){.gemm_flops = peak * (d->gemm_efficiency > 0 ? d->gemm_efficiency : 0.5),
+                           .attn_flops =
+                               peak * (d->attn_fwd_efficiency > 0 ? d->attn_fwd_efficiency : 0.25),
+                           .copy_bytes = bytes,
+                           .rank_loss = 0.05,
+                           .comm_latency_s = 20e-6,
+                           .comm_bytes = bytes / 8,
+                           .launch_s = 1e-6,
+                           .overhead_s = 2e-3};
 }
 
 static int rates_check(const struct cost_rates *r, struct err *err)
@@ -81,13 +100,15 @@ static int rates_check(const struct cost_rates *r, struct err *err)
         double v;
         memcpy(&v, (const char *)r + i->offset, sizeof v);
         if (!(v >= i->lo && v <= i->hi))
-            return err_set(err, ERR_INPUT, "the rate %s is %g %s: give %g to %g", i->name, v, i->unit, i->lo, i->hi);
+            return err_set(err, ERR_INPUT, "the rate %s is %g %s: give %g to %g", i->name, v,
+                           i->unit, i->lo, i->hi);
     }
     return 0;
 }
 
-/* FLOPs of n samples in matrices and in attention. */
-static int work_of(const struct cost_spec *spec, double n, double *matrices, double *attention, struct err *err)
+/* Computes the FLOPs of n samples in matrices and in attention. */
+static int work_of(const struct cost_spec *spec, double n, double *matrices, double *attention,
+                   struct err *err)
 {
     struct flops f;
     int rc = flops_reel_sample(spec->model, spec->seq, spec->model->text_len, &f, err);
@@ -112,18 +133,22 @@ static int parameters_of(const struct model *m, double *out, struct err *err)
 static int inputs_check(const struct cost_rates *r, const struct layout *l, struct err *err)
 {
     if (l->tp * l->cp * l->pp != 1)
-        return err_set(err, ERR_INPUT, "the cost of a layout with tp %lld, cp %lld, pp %lld is not modelled: give 1 for all three",
+        return err_set(err, ERR_INPUT,
+                       "the cost of a layout with tp %lld, cp %lld, pp %lld is not modelled: give "
+                       "1 for all three",
                        (long long)l->tp, (long long)l->cp, (long long)l->pp);
     return rates_check(r, err);
 }
 
-int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l, double terms[COST_TERMS],
-               struct err *err)
+int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l,
+               double terms[COST_TERMS], struct err *err)
 {
     const struct model *model = spec->model;
     double matrices = 0, attention = 0, P = 0;
-    double n = (double)layout_replica_samples(l, spec->gbs, 0), m = (double)layout_micro_batches(l, spec->gbs, 0);
-    double w = (double)dtype_bytes(spec->dtype), f = (double)dtype_bytes(dtype_stat(spec->dtype)), d = (double)l->dp, t[COST_TERMS] = {0};
+    double n = (double)layout_replica_samples(l, spec->gbs, 0),
+           m = (double)layout_micro_batches(l, spec->gbs, 0);
+    double w = (double)dtype_bytes(spec->dtype), f = (double)dtype_bytes(dtype_stat(spec->dtype)),
+           d = (double)l->dp, t[COST_TERMS] = {0};
     int rc = inputs_check(r, l, err);
     if (rc == 0)
         rc = work_of(spec, n, &matrices, &attention, err);
@@ -135,29 +160,40 @@ int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const s
     double ranks_a_core = spec->cores > 0 ? d / (double)spec->cores : 1;
     t[COST_GEMM] = matrices / r->gemm_flops;
     t[COST_ATTENTION] = attention / r->attn_flops;
-    double stream = spec->residual_wide ? 6 * (f - w) * (double)((model_self_attentions(model) + model_has_cross(model) + 1) * model->hidden) : 0;
-    t[COST_ELEMENTWISE] = tokens * L * (w * (48 * (double)model->hidden + 10 * (double)model->ffn) + stream) / r->copy_bytes;
+    double stream = spec->residual_wide
+                        ? 6 * (f - w) *
+                              (double)((model_self_attentions(model) + model_has_cross(model) + 1) *
+                                       model->hidden)
+                        : 0;
+    t[COST_ELEMENTWISE] = tokens * L *
+                          (w * (48 * (double)model->hidden + 10 * (double)model->ffn) + stream) /
+                          r->copy_bytes;
     t[COST_WEIGHT_IO] = m * 2 * P * (w + f) / r->copy_bytes;
     if (l->recompute == RECOMPUTE_FULL)
         t[COST_RECOMPUTE] = (t[COST_GEMM] + t[COST_ATTENTION] + t[COST_ELEMENTWISE]) / 3;
-    double compute = t[COST_GEMM] + t[COST_ATTENTION] + t[COST_ELEMENTWISE] + t[COST_WEIGHT_IO] + t[COST_RECOMPUTE];
+    double compute = t[COST_GEMM] + t[COST_ATTENTION] + t[COST_ELEMENTWISE] + t[COST_WEIGHT_IO] +
+                     t[COST_RECOMPUTE];
     t[COST_CONTENTION] = compute * (r->rank_loss * (d - 1) + fmax(0, ranks_a_core - 1));
     if (l->dp > 1)
-        t[COST_DP_REDUCE] = (d - 1) / d * P * (f + (l->zero ? w : f)) / r->comm_bytes + 2 * (d - 1) * r->comm_latency_s;
-    t[COST_OPTIMIZER] = P * (2 * f + ((spec->ema ? 9 : 7) * f + (w < f ? w : 0)) / (l->zero ? d : 1)) / r->copy_bytes;
+        t[COST_DP_REDUCE] = (d - 1) / d * P * (f + (l->zero ? w : f)) / r->comm_bytes +
+                            2 * (d - 1) * r->comm_latency_s;
+    t[COST_OPTIMIZER] = P *
+                        (2 * f + ((spec->ema ? 9 : 7) * f + (w < f ? w : 0)) / (l->zero ? d : 1)) /
+                        r->copy_bytes;
     t[COST_LAUNCH] = 60 * L * m * r->launch_s;
     t[COST_OVERHEAD] = r->overhead_s;
     memcpy(terms, t, sizeof t);
     return 0;
 }
 
-int cost_bound(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l, double *out,
-               struct err *err)
+int cost_bound(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l,
+               double *out, struct err *err)
 {
     double matrices = 0, attention = 0;
     int rc = inputs_check(r, l, err);
     if (rc == 0)
-        rc = work_of(spec, (double)layout_replica_samples(l, spec->gbs, 0), &matrices, &attention, err);
+        rc = work_of(spec, (double)layout_replica_samples(l, spec->gbs, 0), &matrices, &attention,
+                     err);
     if (rc == 0)
         *out = (matrices + attention) / fmax(r->gemm_flops, r->attn_flops);
     return rc;
@@ -172,8 +208,9 @@ void cost_fit_init(struct cost_fit *f)
         f->cov[k][k] = prior_sd[k] * prior_sd[k];
 }
 
-/* Sum of the scaled terms without "all"; J: derivative of its logarithm. */
-static double forward(const struct cost_fit *f, const double terms[COST_TERMS], double J[COST_SCALES])
+/* Returns the sum of the scaled terms without "all". J takes the derivative of its logarithm. */
+static double forward(const struct cost_fit *f, const double terms[COST_TERMS],
+                      double J[COST_SCALES])
 {
     double sum = 0;
     for (int t = 0; t < COST_TERMS; t++)
@@ -184,7 +221,8 @@ static double forward(const struct cost_fit *f, const double terms[COST_TERMS], 
     return sum;
 }
 
-/* Inverse of a symmetric positive definite matrix, by Gauss-Jordan without pivoting (safe for such). */
+/* Inverts a symmetric positive definite matrix by Gauss-Jordan without pivoting, which is safe for
+ * such a matrix. */
 static void invert(double a[COST_SCALES][COST_SCALES], double out[COST_SCALES][COST_SCALES])
 {
     memset(out, 0, sizeof(double) * COST_SCALES * COST_SCALES);
@@ -210,7 +248,8 @@ static void gauss_newton(struct cost_fit *f)
         g[k] = -f->log_scale[k] * A[k][k];
     }
     for (int64_t i = 0; i < f->n; i++) {
-        double residual = f->log_measured[i] - log(forward(f, f->terms[i], J)) - f->log_scale[COST_TERMS];
+        double residual =
+            f->log_measured[i] - log(forward(f, f->terms[i], J)) - f->log_scale[COST_TERMS];
         double sds = fabs(residual) / f->noise, weight = sds <= 2 ? 1 : 2 / sds;
         weight /= f->noise * f->noise;
         for (int a = 0; a < COST_SCALES; a++) {
@@ -235,9 +274,11 @@ void cost_fit_add(struct cost_fit *f, const double terms[COST_TERMS], double mea
         gauss_newton(f);
 }
 
-double cost_step(const struct cost_fit *f, const double terms[COST_TERMS], double scaled[COST_TERMS], double *log_sd)
+double cost_step(const struct cost_fit *f, const double terms[COST_TERMS],
+                 double scaled[COST_TERMS], double *log_sd)
 {
-    double J[COST_SCALES], all = exp(f->log_scale[COST_TERMS]), sum = forward(f, terms, J) * all, var = f->noise * f->noise;
+    double J[COST_SCALES], all = exp(f->log_scale[COST_TERMS]), sum = forward(f, terms, J) * all,
+                           var = f->noise * f->noise;
     for (int a = 0; a < COST_SCALES; a++)
         for (int b = 0; b < COST_SCALES; b++)
             var += J[a] * f->cov[a][b] * J[b];

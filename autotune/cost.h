@@ -1,8 +1,9 @@
-/* cost: the time of one training step as named terms that add up. Pure.
+/* cost: predicts the time of one training step as named terms that add up. Pure.
  *
- * Two sets of numbers, each with name, unit, prior and source. *Rates* are physical (FLOP/s, bytes/s, seconds) and come from
- * the probe. *Scales* multiply the terms (prior 1) and are learnt from trials; the last one, "all", multiplies their sum.
- * A step is  all · sum over terms of scale[t] · term[t](layout, rates). The essay with the formulas is at the top of cost.c.
+ * It uses two sets of numbers, each with name, unit, prior and source. *Rates* are physical
+ * (FLOP/s, bytes/s, seconds) and come from the probe. *Scales* multiply the terms (prior 1) and are
+ * learnt from trials; the last one, "all", multiplies their sum. A step takes all · sum over terms
+ * of scale[t] · term[t](layout, rates). The essay with the formulas is at the top of cost.c.
  *
  *     struct cost_rates rates = cost_rates_prior(&device, dtype);       // then the probe's
  *     cost_terms(&spec, &rates, &layout, terms, err);                   // seconds, before scales
@@ -39,18 +40,19 @@ enum cost_term {
 };
 extern const char *const cost_term_names[COST_TERMS];
 
-/* One rank's, alone on its machine unless said otherwise. */
+/* The rates of one rank, alone on its machine unless said otherwise. */
 struct cost_rates {
     double gemm_flops;      /* FLOP/s */
     double attn_flops;      /* FLOP/s */
     double copy_bytes;      /* bytes/s, read plus written */
-    double rank_loss;       /* a step's compute grows by this share for each further rank of the machine */
-    double comm_latency_s;  /* of one message */
+    /* share by which a step's compute time grows for each further rank of the machine */
+    double rank_loss;
+    double comm_latency_s;  /* seconds of one message */
     double comm_bytes;      /* bytes/s of an all-reduce's bus bandwidth */
-    double launch_s;        /* of one operation */
-    double overhead_s;      /* of one step */
+    double launch_s;        /* seconds to start one operation */
+    double overhead_s;      /* seconds of one step */
 };
-/* Description of a rate, for tables: a NULL name ends the list. */
+/* Describes a rate, for tables. A NULL name ends the list. */
 struct cost_rate_info { const char *name, *unit, *source; double lo, hi; size_t offset; };
 extern const struct cost_rate_info cost_rate_table[];
 
@@ -59,34 +61,40 @@ struct cost_spec {
     struct seq seq;
     int64_t gbs;
     enum dtype dtype;
-    int64_t cores; /* of the machine; more ranks than cores share them */
+    int64_t cores; /* cores of the machine; when there are more ranks, they share them */
     bool ema, residual_wide;
 };
-/* Layouts that cannot be priced, for space_build. */
+/* The limits that exclude layouts which cannot be priced, for space_build. */
 enum { COST_LIMITS = 6 };
 extern const struct space_limit cost_limits[COST_LIMITS];
-/* From a device's published or measured peak and its priors. */
+/* Returns rates that follow from a device's published or measured peak and its priors. */
 struct cost_rates cost_rates_prior(const struct device *d, enum dtype dtype);
-/* ERR_INPUT when a rate is not positive and finite, or the layout is not data-parallel only (tp, cp, pp 1). */
-int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l, double terms[COST_TERMS],
-               struct err *err);
-/* Closed form: the slowest replica's model FLOPs at the faster of the two FLOP rates. */
-int cost_bound(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l, double *out,
-               struct err *err);
+/* Computes the terms in seconds. ERR_INPUT when a rate is not positive and finite, or the layout is
+ * not data-parallel only (tp, cp, pp 1). */
+int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l,
+               double terms[COST_TERMS], struct err *err);
+/* Computes a lower bound in closed form: the slowest replica's model FLOPs at the faster of the two
+ * FLOP rates. */
+int cost_bound(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l,
+               double *out, struct err *err);
 
-/* ---- learning the scales: Gauss-Newton on ln(step) with the priors as ridge, Huber weights ---- */
+/* ---- learning the scales: Gauss-Newton on ln(step) with the priors as ridge, Huber weights ----
+ */
 enum { COST_SCALES = COST_TERMS + 1, COST_FIT_MAX = 256 };
 struct cost_fit {
     double log_scale[COST_SCALES];               /* 0: as the prior; the last is "all" */
-    double cov[COST_SCALES][COST_SCALES];        /* of log_scale */
+    double cov[COST_SCALES][COST_SCALES];        /* covariance of log_scale */
     int64_t n;
     double terms[COST_FIT_MAX][COST_TERMS], log_measured[COST_FIT_MAX];
     double noise;                                /* sd of ln(measured) around the truth */
 };
 void cost_fit_init(struct cost_fit *f);
-/* Forgets nothing; ignores what is not positive and finite, and more than COST_FIT_MAX. */
+/* Learns from a measurement. It never forgets one. It ignores what is not positive and finite, and
+ * whatever comes after COST_FIT_MAX measurements. */
 void cost_fit_add(struct cost_fit *f, const double terms[COST_TERMS], double measured_s);
-/* Predicted seconds; *log_sd (may be NULL) is the sd of its logarithm. scaled (may be NULL) takes the terms as they add up. */
-double cost_step(const struct cost_fit *f, const double terms[COST_TERMS], double scaled[COST_TERMS], double *log_sd);
+/* Returns the predicted seconds; *log_sd (may be NULL) is the sd of their logarithm. scaled (may be
+ * NULL) takes the terms as they add up. */
+double cost_step(const struct cost_fit *f, const double terms[COST_TERMS],
+                 double scaled[COST_TERMS], double *log_sd);
 
 #endif

@@ -4,14 +4,17 @@
 
 #include "profiles/shard.h"
 
-/* The trainer's tiles of matrix products and attention, and what it computes with in place of narrower numbers. */
+/* Elements of the trainer's tiles for matrix products and attention, and of the wider numbers that
+ * it computes with in place of narrow ones. */
 enum { TILE_ELEMENTS = 512 * 1024, WIDENED_ELEMENTS = 768 * 1024 };
 
-/* Rank 0's: it holds the embedding beside its layers. */
-static int state_add(const struct memory_spec *spec, const struct layout *l, int64_t tp_bytes, struct buffer_list *list, struct err *err)
+/* Adds the state of rank 0, which holds the embedding besides its layers. */
+static int state_add(const struct memory_spec *spec, const struct layout *l, int64_t tp_bytes,
+                     struct buffer_list *list, struct err *err)
 {
     struct param_list params;
-    int rc = spec->tuning ? tuning_params(spec->model, spec->tuning, &params, err) : params_build(spec->model, &params, err);
+    int rc = spec->tuning ? tuning_params(spec->model, spec->tuning, &params, err)
+                          : params_build(spec->model, &params, err);
     if (rc < 0)
         return rc;
     struct shards sh = {0};
@@ -34,21 +37,34 @@ static double bytes_of(const struct buffer_list *list, enum buffer_category cate
     return (double)buffer_list_bytes(list, category);
 }
 
-int memory_predict(const struct memory_spec *spec, const struct layout *l, struct memory_bytes *out, struct err *err)
+int memory_predict(const struct memory_spec *spec, const struct layout *l, struct memory_bytes *out,
+                   struct err *err)
 {
     struct buffer_list list = {0};
     const struct model *m = spec->model;
-    struct buffer_spec buffers = {m, spec->dtype, dtype_stat(spec->dtype), seq_tokens(spec->seq) * l->mbs, l->mbs, m->text_len * l->mbs,
-                                  l, 1, seq_longest_segment(spec->seq), spec->tuning ? spec->tuning->lora.rank : 0, spec->residual_wide};
+    struct buffer_spec buffers = {m,
+                                  spec->dtype,
+                                  dtype_stat(spec->dtype),
+                                  seq_tokens(spec->seq) * l->mbs,
+                                  l->mbs,
+                                  m->text_len * l->mbs,
+                                  l,
+                                  1,
+                                  seq_longest_segment(spec->seq),
+                                  spec->tuning ? spec->tuning->lora.rank : 0,
+                                  spec->residual_wide};
     int rc = buffers_dit(&buffers, &list, err);
     if (rc == 0)
         rc = state_add(spec, l, buffers_tp_sum_bytes(&buffers), &list, err);
     if (rc == 0)
-        rc = buffer_list_add(&list, "tiles", BUFFER_WORK, dtype_stat(spec->dtype), 1, 1, TILE_ELEMENTS + (spec->dtype == DTYPE_BF16 ? WIDENED_ELEMENTS : 0), err);
+        rc = buffer_list_add(&list, "tiles", BUFFER_WORK, dtype_stat(spec->dtype), 1, 1,
+                             TILE_ELEMENTS + (spec->dtype == DTYPE_BF16 ? WIDENED_ELEMENTS : 0),
+                             err);
     if (rc < 0)
         return rc;
     int64_t ranks = layout_world(l);
-    struct memory_bytes b = {.process = (double)(buffers_process_bytes(ranks) + buffers_process_growth_bytes(ranks))};
+    struct memory_bytes b = {
+        .process = (double)(buffers_process_bytes(ranks) + buffers_process_growth_bytes(ranks))};
     b.weights = bytes_of(&list, BUFFER_WEIGHT);
     b.gradients = bytes_of(&list, BUFFER_GRAD);
     b.optimizer = bytes_of(&list, BUFFER_OPTIM);
@@ -61,7 +77,8 @@ int memory_predict(const struct memory_spec *spec, const struct layout *l, struc
     return 0;
 }
 
-#define OVERHEAD_PRIOR_BYTES (4.0 * 1024 * 1024) /* the loader's buffers and a BLAS library, before any trial */
+/* Stands for the loader's buffers and a BLAS library, before any trial. */
+#define OVERHEAD_PRIOR_BYTES (4.0 * 1024 * 1024)
 
 void memory_learn(struct memory_learned *m, double planned_bytes, double peak_bytes)
 {
@@ -73,7 +90,8 @@ void memory_learn(struct memory_learned *m, double planned_bytes, double peak_by
 double memory_peak(const struct memory_learned *m, double planned_bytes)
 {
     double over = m->n ? m->overhead_sum / (double)m->n : OVERHEAD_PRIOR_BYTES;
-    return fmax(planned_bytes + over, planned_bytes / 2); /* pages that are planned but never touched make `over` negative */
+    /* `over` is negative when planned pages are never touched */
+    return fmax(planned_bytes + over, planned_bytes / 2);
 }
 
 double memory_fits(const struct memory_learned *m, double planned_bytes, double limit_bytes)

@@ -14,11 +14,14 @@ enum { PROBE_DEADLINE_S = 120 };
 
 extern char **environ;
 
-static int number(const struct json_doc *doc, const char *key, bool zero_ok, double *out, struct err *err)
+static int number(const struct json_doc *doc, const char *key, bool zero_ok, double *out,
+                  struct err *err)
 {
     double v = json_num(doc->root, key, NAN);
     if (!isfinite(v) || v < 0 || (v == 0 && !zero_ok))
-        return err_set(err, ERR_INPUT, "%s: %s is missing or not a positive number: run 'reel-train probe --json' by hand",
+        return err_set(err, ERR_INPUT,
+                       "%s: %s is missing or not a positive number: run 'reel-train probe --json' "
+                       "by hand",
                        doc->name, key);
     *out = v;
     return 0;
@@ -51,7 +54,8 @@ int probe_parse(const char *text, size_t len, const char *name, struct probe *ou
     return rc;
 }
 
-static int step_run(struct sched *s, const struct command *command, int64_t ranks, const char *log, struct err *err)
+static int step_run(struct sched *s, const struct command *command, int64_t ranks, const char *log,
+                    struct err *err)
 {
     struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
     struct sched_step_status end;
@@ -67,26 +71,30 @@ static int step_run(struct sched *s, const struct command *command, int64_t rank
         rc = sched_step_poll(step, -1, &end, err);
     sched_step_free(step);
     if (rc == 0 && end.timed_out)
-        rc = err_set(err, ERR_TIMEOUT, "the probe on %lld ranks did not end within %d s", (long long)ranks, PROBE_DEADLINE_S);
+        rc = err_set(err, ERR_TIMEOUT, "the probe on %lld ranks did not end within %d s",
+                     (long long)ranks, PROBE_DEADLINE_S);
     else if (rc == 0 && end.exit_code != 0) {
         file_read(log, LIMIT_CAPTURE_BYTES, &text, NULL);
-        rc = err_set(err, ERR_CHILD, "the probe on %lld ranks failed with exit status %d: %.*s", (long long)ranks,
-                     end.exit_signal ? 128 + end.exit_signal : end.exit_code, text.len ? (int)strcspn(text.p, "\n") : 0,
-                     text.len ? text.p : "");
+        rc = err_set(err, ERR_CHILD, "the probe on %lld ranks failed with exit status %d: %.*s",
+                     (long long)ranks, end.exit_signal ? 128 + end.exit_signal : end.exit_code,
+                     text.len ? (int)strcspn(text.p, "\n") : 0, text.len ? text.p : "");
     }
     str_release(&text);
     return rc;
 }
 
-static int probe_in(struct sched *s, const char *dir, const char *bin_dir, int64_t ranks, enum dtype dtype, const char *blas,
-                    struct probe *out, struct err *err)
+static int probe_in(struct sched *s, const char *dir, const char *bin_dir, int64_t ranks,
+                    enum dtype dtype, const char *blas, struct probe *out, struct err *err)
 {
     struct arena arena = {0};
     struct command command;
     struct str text = STR_INIT;
-    const char *log = arena_printf(&arena, "%s/log", dir), *json = arena_printf(&arena, "%s/probe.json", dir);
-    const char *args[] = {"probe", "--json", "--dtype", dtype_names[dtype], "--blas", blas, "--out", json, NULL};
-    int rc = log && json ? command_trainer(bin_dir, ranks, s->ops->starts_ranks, args, (const char *const *)environ, &arena, &command, err)
+    const char *log = arena_printf(&arena, "%s/log", dir),
+               *json = arena_printf(&arena, "%s/probe.json", dir);
+    const char *args[] = {"probe", "--json", "--dtype", dtype_names[dtype], "--blas", blas,
+                          "--out", json,     NULL};
+    int rc = log && json ? command_trainer(bin_dir, ranks, s->ops->starts_ranks, args,
+                                           (const char *const *)environ, &arena, &command, err)
                          : err_set(err, ERR_NOMEM, "out of memory");
     if (rc == 0)
         rc = step_run(s, &command, ranks, log, err);
@@ -95,15 +103,15 @@ static int probe_in(struct sched *s, const char *dir, const char *bin_dir, int64
     if (rc == 0)
         rc = probe_parse(text.p, text.len, "reel-train probe", out, err);
     if (rc == 0 && out->ranks != ranks)
-        rc = err_set(err, ERR_CHILD, "the probe was started on %lld ranks and ran on %lld", (long long)ranks,
-                     (long long)out->ranks);
+        rc = err_set(err, ERR_CHILD, "the probe was started on %lld ranks and ran on %lld",
+                     (long long)ranks, (long long)out->ranks);
     str_release(&text);
     arena_release(&arena);
     return rc;
 }
 
-int probe_run(struct sched *s, const char *bin_dir, int64_t ranks, enum dtype dtype, const char *blas, struct probe *out,
-              struct err *err)
+int probe_run(struct sched *s, const char *bin_dir, int64_t ranks, enum dtype dtype,
+              const char *blas, struct probe *out, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];
     const char *tmp = getenv("TMPDIR");
@@ -115,18 +123,21 @@ int probe_run(struct sched *s, const char *bin_dir, int64_t ranks, enum dtype dt
     return rc;
 }
 
-void probe_rates(const struct probe *one, const struct probe *many, enum dtype dtype, int64_t cores, struct device *device,
-                 struct cost_rates *out)
+void probe_rates(const struct probe *one, const struct probe *many, enum dtype dtype, int64_t cores,
+                 struct device *device, struct cost_rates *out)
 {
     struct device d = {.name = "cpu", .cpu = true, .memory_bytes_per_s = one->copy_bytes,
                        .gemm_efficiency = one->gemm_flops / one->fma_flops};
     d.peak_flops[dtype] = one->fma_flops;
     d.attn_fwd_efficiency = d.attn_bwd_efficiency = d.gemm_efficiency / 2;
-    snprintf(d.peak_source, sizeof d.peak_source, "measured FMA rate x %lld core%s", (long long)cores, cores == 1 ? "" : "s");
+    snprintf(d.peak_source, sizeof d.peak_source, "measured FMA rate x %lld core%s",
+             (long long)cores, cores == 1 ? "" : "s");
     struct cost_rates r = cost_rates_prior(&d, dtype);
     if (many->ranks > 1) {
-        double over = cores > 0 ? fmax(1, (double)many->ranks / (double)cores) : 1; /* priced by cost as shared cores */
-        r.rank_loss = fmax(0, (one->gemm_flops / many->gemm_flops - over) / (double)(many->ranks - 1));
+        /* cost prices this part as shared cores */
+        double over = cores > 0 ? fmax(1, (double)many->ranks / (double)cores) : 1;
+        r.rank_loss =
+            fmax(0, (one->gemm_flops / many->gemm_flops - over) / (double)(many->ranks - 1));
         r.comm_latency_s = many->latency_s;
         r.comm_bytes = many->bus_bytes;
     }

@@ -2,9 +2,11 @@
 
 #include <math.h>
 
-const char *const trial_state_names[] = {"untried", "ok", "oom", "failed", "timeout", "skipped", NULL};
+const char *const trial_state_names[] = {
+    "untried", "ok", "oom", "failed", "timeout", "skipped", NULL};
 
-void search_init(struct search *s, struct search_item *items, size_t n, const struct search_conf *conf)
+void search_init(struct search *s, struct search_item *items, size_t n,
+                 const struct search_conf *conf)
 {
     *s = (struct search){.items = items, .n = n, .conf = *conf, .best = -1};
     cost_fit_init(&s->fit);
@@ -22,21 +24,24 @@ double search_limit(const struct search *s, int64_t i)
 
 static bool plain(const struct layout *l)
 {
-    return l->zero == 0 && l->mbs == 1 && l->recompute == RECOMPUTE_NONE && l->tp * l->cp * l->pp == 1;
+    return l->zero == 0 && l->mbs == 1 && l->recompute == RECOMPUTE_NONE &&
+           l->tp * l->cp * l->pp == 1;
 }
 
 int64_t search_baseline(const struct search *s)
 {
     int64_t at = -1;
     for (int64_t i = 0; i < (int64_t)s->n; i++)
-        if (plain(&s->items[i].layout) && (at < 0 || s->items[i].layout.dp > s->items[at].layout.dp))
+        if (plain(&s->items[i].layout) &&
+            (at < 0 || s->items[i].layout.dp > s->items[at].layout.dp))
             at = i;
     return at;
 }
 
 bool search_fits(const struct search *s, int64_t i)
 {
-    return memory_fits(&s->memory, s->items[i].planned_bytes, search_limit(s, i)) >= s->conf.min_fit;
+    return memory_fits(&s->memory, s->items[i].planned_bytes, search_limit(s, i)) >=
+           s->conf.min_fit;
 }
 
 static bool ranks_tried(const struct search *s, int64_t world)
@@ -48,8 +53,8 @@ static bool ranks_tried(const struct search *s, int64_t world)
     return false;
 }
 
-/* The untried layout whose optimistic end is least; -1 when none is left. new_ranks: only among numbers of ranks of which
- * nothing was measured yet. */
+/* Returns the untried layout whose optimistic end is least; -1 when none is left. new_ranks: looks
+ * only among numbers of ranks of which nothing was measured yet. */
 static int64_t most_promising(const struct search *s, bool new_ranks, double *optimistic_s)
 {
     int64_t at = -1;
@@ -66,17 +71,20 @@ static int64_t most_promising(const struct search *s, bool new_ranks, double *op
     return at;
 }
 
-/* Of the best and those close to it, when there are any, the least measured; -1 when each was measured often enough. */
+/* Returns the least often measured of the best layout and those close to it; -1 when there is only
+ * the best, or each was measured often enough. */
 static int64_t contender(const struct search *s)
 {
     int64_t at = -1, n = 0;
     for (int64_t i = 0; i < (int64_t)s->n && s->best >= 0; i++) {
         const struct search_item *c = &s->items[i];
-        if (c->state != TRIAL_OK || c->measured_s > s->items[s->best].measured_s * (1 + SEARCH_CONTEST))
+        if (c->state != TRIAL_OK ||
+            c->measured_s > s->items[s->best].measured_s * (1 + SEARCH_CONTEST))
             continue;
         n++;
-        if (c->measures < s->conf.repeats && (at < 0 || c->measures < s->items[at].measures ||
-                                              (c->measures == s->items[at].measures && c->measured_s < s->items[at].measured_s)))
+        if (c->measures < s->conf.repeats &&
+            (at < 0 || c->measures < s->items[at].measures ||
+             (c->measures == s->items[at].measures && c->measured_s < s->items[at].measured_s)))
             at = i;
     }
     return n > 1 && s->repeated < SEARCH_CONTENDERS * (s->conf.repeats - 1) ? at : -1;
@@ -112,7 +120,8 @@ int64_t search_next(struct search *s)
     return at >= 0 ? at : contender(s);
 }
 
-/* Whatever needs as much memory a rank, on as many ranks, would fail in the same way. */
+/* Skips every layout that needs as much memory a rank, on as many ranks: it would fail in the same
+ * way. */
 static void skip_dominated(struct search *s, int64_t oom)
 {
     const struct search_item *o = &s->items[oom];
@@ -124,7 +133,8 @@ static void skip_dominated(struct search *s, int64_t oom)
     }
 }
 
-void search_tell(struct search *s, int64_t i, enum trial_state state, double measured_s, double peak_bytes, bool reused)
+void search_tell(struct search *s, int64_t i, enum trial_state state, double measured_s,
+                 double peak_bytes, bool reused)
 {
     struct search_item *item = &s->items[i];
     if (item->measures > 0) {

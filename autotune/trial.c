@@ -16,7 +16,9 @@ enum { LOG_TAIL_BYTES = 4096, KILLED_STATUS = 128 + SIGKILL };
 
 /* ---- failure classes ---- */
 
-static const char *const oom_words[] = {"out of memory", "memory plan", "memory limit", "Cannot allocate memory", "bad_alloc", "Out of memory", NULL};
+static const char *const oom_words[] =
+    {"out of memory", "memory plan", "memory limit", "Cannot allocate memory", "bad_alloc",
+     "Out of memory", NULL};
 
 static bool says_oom(const char *text)
 {
@@ -26,7 +28,8 @@ static bool says_oom(const char *text)
     return false;
 }
 
-/* The first line that our trainer wrote as its error: "reel-train: …"; else the last line. */
+/* Finds the first line that our trainer wrote as its error, "reel-train: …", or else the last
+ * line. */
 static void cause_line(const char *tail, char cause[256])
 {
     const char *at = strstr(tail, "reel-train: "), *last = tail;
@@ -37,7 +40,8 @@ static void cause_line(const char *tail, char cause[256])
     snprintf(cause, 256, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
-enum trial_state trial_classify(const struct sched_step_status *end, const char *log_tail, char cause[256])
+enum trial_state trial_classify(const struct sched_step_status *end, const char *log_tail,
+                                char cause[256])
 {
     cause[0] = '\0';
     if (end->timed_out) {
@@ -52,15 +56,18 @@ enum trial_state trial_classify(const struct sched_step_status *end, const char 
         return TRIAL_OK;
     cause_line(log_tail, cause);
     if (end->exit_signal == SIGKILL || end->exit_code == KILLED_STATUS || says_oom(log_tail))
-        return TRIAL_OOM; /* nobody but the kernel, short of memory, sends SIGKILL before the deadline */
+        /* before the deadline only the kernel sends SIGKILL, when memory is short */
+        return TRIAL_OOM;
     if (!cause[0])
-        snprintf(cause, 256, "ended with exit code %d, signal %d and wrote nothing", end->exit_code, end->exit_signal);
+        snprintf(cause, 256, "ended with exit code %d, signal %d and wrote nothing", end->exit_code,
+                 end->exit_signal);
     return TRIAL_FAILED;
 }
 
 /* ---- running ---- */
 
-static int files_save(const struct trial_conf *c, const struct run *run, const struct plan *plan, struct err *err)
+static int files_save(const struct trial_conf *c, const struct run *run, const struct plan *plan,
+                      struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     int rc = file_mkdirs(c->dir, err);
@@ -71,27 +78,31 @@ static int files_save(const struct trial_conf *c, const struct run *run, const s
     return rc < 0 ? rc : plan_save(plan, path, err);
 }
 
-static int command_make(const struct trial_conf *c, const struct plan *plan, struct arena *arena, struct command *out,
-                        const char **log, struct err *err)
+static int command_make(const struct trial_conf *c, const struct plan *plan, struct arena *arena,
+                        struct command *out, const char **log, struct err *err)
 {
-    const char *run_json = arena_printf(arena, "%s/run.json", c->dir), *plan_json = arena_printf(arena, "%s/plan.json", c->dir);
+    const char *run_json = arena_printf(arena, "%s/run.json", c->dir),
+               *plan_json = arena_printf(arena, "%s/plan.json", c->dir);
     const char *steps = arena_printf(arena, "%lld", (long long)c->steps);
     const char *limit = arena_printf(arena, "%lld", (long long)c->limit_bytes);
     const char *give_up = arena_printf(arena, "%.9gs", c->give_up_s);
     *log = arena_printf(arena, "%s/log", c->dir);
     if (!run_json || !plan_json || !steps || !limit || !give_up || !*log)
         return err_set(err, ERR_NOMEM, "out of memory");
-    const char *args[20] = {"train", "--run", run_json, "--plan", plan_json, "--run-dir", c->dir, "--trial", "--steps", steps,
-                            "--no-verify", "--blas", c->blas};
+    const char *args[20] = {
+        "train", "--run", run_json, "--plan", plan_json, "--run-dir", c->dir, "--trial", "--steps",
+        steps, "--no-verify", "--blas", c->blas};
     int n = 13;
     if (c->give_up_s > 0)
         args[n++] = "--give-up", args[n++] = give_up;
     if (c->limit_bytes > 0)
         args[n++] = "--memory-limit", args[n++] = limit;
-    return command_trainer(c->bin_dir, layout_world(&plan->layout), c->sched->ops->starts_ranks, args, (const char *const *)environ, arena, out, err);
+    return command_trainer(c->bin_dir, layout_world(&plan->layout), c->sched->ops->starts_ranks,
+                           args, (const char *const *)environ, arena, out, err);
 }
 
-static int step_run(const struct trial_conf *c, const struct plan *plan, struct sched_step_status *end, struct err *err)
+static int step_run(const struct trial_conf *c, const struct plan *plan,
+                    struct sched_step_status *end, struct err *err)
 {
     struct arena arena = {0};
     struct command command;
@@ -123,7 +134,8 @@ static int log_tail_read(const struct trial_conf *c, struct str *out, struct err
     return rc == ERR_NOT_FOUND ? 0 : rc;
 }
 
-/* What the trainer reported; a report that is missing or makes no sense is a failed trial, not an error of ours. */
+/* Reads what the trainer reported. A report that is missing or makes no sense is a failed trial,
+ * not an error of ours. */
 static void report_read(const struct trial_conf *c, struct trial_result *r)
 {
     char path[LIMIT_PATH_BYTES];
@@ -139,10 +151,12 @@ static void report_read(const struct trial_conf *c, struct trial_result *r)
         r->planned_bytes = json_int(doc.root, "planned_bytes", 0);
         r->steps = json_int(doc.root, "steps", 0);
         if (!(r->step_s > 0) || r->steps < 2)
-            err_set(&why, ERR_INPUT, "it measured %lld steps: 2 or more are needed", (long long)r->steps);
+            err_set(&why, ERR_INPUT, "it measured %lld steps: 2 or more are needed",
+                    (long long)r->steps);
     }
     if (!why.code && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(doc.root, "stopped_early")))
-        snprintf(r->cause, sizeof r->cause, "ended early: each of %lld steps slower than %.4g s", (long long)r->steps - 1, c->give_up_s);
+        snprintf(r->cause, sizeof r->cause, "ended early: each of %lld steps slower than %.4g s",
+                 (long long)r->steps - 1, c->give_up_s);
     if (why.code) {
         r->state = TRIAL_FAILED;
         snprintf(r->cause, sizeof r->cause, "no usable report: %.200s", why.text);
@@ -150,10 +164,14 @@ static void report_read(const struct trial_conf *c, struct trial_result *r)
     json_release(&doc);
 }
 
-/* Who preempts tells the trial and us in either order: one that failed, or was killed, says nothing about its layout if we are told, too. */
-static int word_wait(const struct trial_conf *c, const struct sched_step_status *end, enum trial_state state, struct err *err)
+/* Waits a moment for our own notice to stop after a trial failed or was killed. Preemption tells
+ * the trial and us in either order, and such an end says nothing about the layout when we are told,
+ * too. */
+static int word_wait(const struct trial_conf *c, const struct sched_step_status *end,
+                     enum trial_state state, struct err *err)
 {
-    bool judged = state != TRIAL_FAILED && end->exit_signal != SIGKILL && end->exit_code != KILLED_STATUS;
+    bool judged =
+        state != TRIAL_FAILED && end->exit_signal != SIGKILL && end->exit_code != KILLED_STATUS;
     if (!c->stop || judged)
         return 0;
     for (double until = clock_mono_s() + WORD_S; !*c->stop && clock_mono_s() < until;)
@@ -161,8 +179,8 @@ static int word_wait(const struct trial_conf *c, const struct sched_step_status 
     return *c->stop ? err_set(err, ERR_TEMP, "asked to stop in the middle of a trial") : 0;
 }
 
-int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan, struct trial_result *out,
-              struct err *err)
+int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan,
+              struct trial_result *out, struct err *err)
 {
     struct sched_step_status end = {0};
     struct trial_result r = {.mfu = NAN};
@@ -173,7 +191,10 @@ int trial_run(const struct trial_conf *conf, const struct run *run, const struct
     if (rc == 0)
         rc = log_tail_read(conf, &log, err);
     if (rc == 0) {
-        r.state = trial_classify(&end, log.len > LOG_TAIL_BYTES ? log.p + log.len - LOG_TAIL_BYTES : log.p, r.cause);
+        r.state =
+            trial_classify(&end,
+                           log.len > LOG_TAIL_BYTES ? log.p + log.len - LOG_TAIL_BYTES : log.p,
+                           r.cause);
         if (r.state == TRIAL_OK)
             report_read(conf, &r);
         rc = word_wait(conf, &end, r.state, err);

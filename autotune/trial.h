@@ -1,9 +1,11 @@
-/* trial: one layout measured for a few steps, as one step inside the allocation.
+/* trial: measures one layout for a few steps, as one step inside the allocation.
  *
- * A trial has its own folder with run.json, plan.json, log and (written by the trainer) trial.json. It stops early when each of its
- * steps was slower than give_up_s: that is a measurement too, of fewer steps. What hangs is ended at the deadline.
+ * A trial has its own folder with run.json, plan.json, log and (written by the trainer) trial.json.
+ * It stops early when each of its steps was slower than give_up_s; that is a measurement too, of
+ * fewer steps. A trial that hangs is ended at the deadline.
  *
- *     struct trial_conf conf = {sched, bin_dir, dir, steps, give_up_s, deadline_s, limit_bytes, cores, "own", NULL};
+ *     struct trial_conf conf = {sched, bin_dir, dir, steps, give_up_s, deadline_s, limit_bytes,
+ *                               cores, "own", NULL};
  *     trial_run(&conf, &run, &plan, &result, err);    // <0 only when trials cannot be run at all
  */
 #ifndef AUTOTUNE_TRIAL_H
@@ -18,7 +20,7 @@
 
 struct trial_conf {
     struct sched *sched;
-    const char *bin_dir, *dir; /* dir is made */
+    const char *bin_dir, *dir; /* the trial makes dir */
     int64_t steps;             /* 2 or more: the first is not counted */
     double give_up_s;          /* 0: measure all steps */
     double deadline_s;
@@ -30,12 +32,15 @@ struct trial_conf {
 struct trial_result {
     enum trial_state state;
     char cause[256];           /* one line; "" when ok and all steps measured */
-    double step_s, tokens, model_flops, mfu; /* median step; of one step; NaN without peak */
+    /* seconds of the median step; tokens and FLOPs of one step; mfu is NaN when the peak is
+     * unknown */
+    double step_s, tokens, model_flops, mfu;
     int64_t peak_bytes, planned_bytes, steps;
 };
-int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan, struct trial_result *out,
-              struct err *err);
-/* Class and cause from how the step ended and the end of its log. Pure. */
-enum trial_state trial_classify(const struct sched_step_status *end, const char *log_tail, char cause[256]);
+int trial_run(const struct trial_conf *conf, const struct run *run, const struct plan *plan,
+              struct trial_result *out, struct err *err);
+/* Classifies a trial from how its step ended and the end of its log, and writes the cause. Pure. */
+enum trial_state trial_classify(const struct sched_step_status *end, const char *log_tail,
+                                char cause[256]);
 
 #endif

@@ -11,13 +11,15 @@
 #include "base/id.h"
 #include "base/num.h"
 
-#define MIN_FIT 0.05 /* probability of fitting below which a layout is not tried */
-#define GIVE_UP 1.3  /* times the best step: a trial slower than this in every step ends early */
-#define START_S 120  /* of a trial before its first step: srun, MPI and the build of the model on a busy machine */
+#define MIN_FIT 0.05 /* layouts that fit with a smaller probability are not tried */
+#define GIVE_UP 1.3  /* a trial whose every step is slower than so many times the best ends early */
+/* how long a trial may take before its first step: srun, MPI and the build of the model on a busy
+ * machine */
+#define START_S 120
 
 /* ---- identity ---- */
 
-/* What of the model is trained: it decides memory. */
+/* Adds what of the model is trained to the key, because it decides memory. */
 static void tuning_key(const struct tuning *tuning, struct str *key)
 {
     struct json_out o;
@@ -32,17 +34,22 @@ static int identity_make(struct tune *t, struct err *err)
     const struct tune_conf *c = &t->conf;
     struct str key = STR_INIT;
     struct id random;
-    char model[HASH_TEXT_BYTES], data[HASH_TEXT_BYTES], binary[HASH_TEXT_BYTES], path[LIMIT_PATH_BYTES];
+    char model[HASH_TEXT_BYTES], data[HASH_TEXT_BYTES], binary[HASH_TEXT_BYTES],
+        path[LIMIT_PATH_BYTES];
     const struct run *r = c->run;
     struct hash128 trainer;
     snprintf(path, sizeof path, "%s/reel-train", c->bin_dir);
     int rc = hash_file(path, &trainer, err);
     if (rc < 0)
         return rc;
-    str_addf(&key, "%s %lldx%lldx%lld gbs %lld %s moments %s residual %s cpu %s %lld cores, %lld bytes, steps %lld blas %s trainer %s data %s %s ema %d ranks",
-             hash_format(model_hash(&r->model), model), (long long)c->seq.t, (long long)c->seq.h, (long long)c->seq.w,
-             (long long)r->stages[0].gbs, dtype_names[r->dtype], moments_names[r->moments], residual_names[r->residual], c->where, (long long)c->cores, (long long)c->memory_bytes,
-             (long long)c->trial_steps, c->blas, hash_format(trainer, binary), r->stages[0].data,
+    str_addf(&key,
+             "%s %lldx%lldx%lld gbs %lld %s moments %s residual %s cpu %s %lld cores, %lld bytes, "
+             "steps %lld blas %s trainer %s data %s %s ema %d ranks",
+             hash_format(model_hash(&r->model), model), (long long)c->seq.t, (long long)c->seq.h,
+             (long long)c->seq.w, (long long)r->stages[0].gbs, dtype_names[r->dtype],
+             moments_names[r->moments], residual_names[r->residual], c->where, (long long)c->cores,
+             (long long)c->memory_bytes, (long long)c->trial_steps, c->blas,
+             hash_format(trainer, binary), r->stages[0].data,
              hash_format(r->stages[0].data_fingerprint, data), r->adamw.ema_decay > 0);
     for (size_t i = 0; i < c->n_ranks; i++)
         str_addf(&key, " %lld", (long long)c->ranks[i]);
@@ -53,7 +60,8 @@ static int identity_make(struct tune *t, struct err *err)
     if (rc == 0 && c->fresh && c->salt[0])
         str_addf(&key, " fresh %s", c->salt);
     else if (rc == 0 && c->fresh && (rc = id_random(&random, err)) == 0)
-        str_addf(&key, " fresh %016llx%016llx", (unsigned long long)random.hi, (unsigned long long)random.lo);
+        str_addf(&key, " fresh %016llx%016llx", (unsigned long long)random.hi,
+                 (unsigned long long)random.lo);
     if (rc == 0)
         hash_format(hash_128(key.p, key.len), t->id);
     str_release(&key);
@@ -63,11 +71,12 @@ static int identity_make(struct tune *t, struct err *err)
 
 /* ---- open: probe, enumerate, predict ---- */
 
-/* It loads the machine for a while. */
+/* Says that the machine is being measured, which loads it for a while. */
 static void probe_say(const struct tune_conf *c, int64_t ranks)
 {
     char line[128];
-    snprintf(line, sizeof line, "measuring the machine with %lld rank%s", (long long)ranks, ranks == 1 ? "" : "s");
+    snprintf(line, sizeof line, "measuring the machine with %lld rank%s", (long long)ranks,
+             ranks == 1 ? "" : "s");
     if (c->say)
         c->say(c->say_ctx, line);
 }
@@ -91,7 +100,7 @@ static int machine_probe(struct tune *t, struct err *err)
     return rc;
 }
 
-/* A machine that none of the layouts fits need not be measured. */
+/* Checks that the memory fits at least one layout. Otherwise the machine need not be measured. */
 static int items_fit(struct tune *t, struct err *err)
 {
     char least[32], all[32];
@@ -103,17 +112,26 @@ static int items_fit(struct tune *t, struct err *err)
     }
     if (t->n_fit > 0 || t->space.n == 0)
         return 0;
-    return err_set(err, ERR_NO, "0 of %zu layouts fit the memory: the least takes %s a rank, and all ranks have %s together; take more "
-                   "ranks with memory of their own, a smaller model or extent, or give --memory", t->space.n,
-                   num_format_bytes((int64_t)bytes, least, sizeof least), num_format_bytes(t->conf.memory_bytes, all, sizeof all));
+    return err_set(err, ERR_NO,
+                   "0 of %zu layouts fit the memory: the least takes %s a rank, and all ranks have "
+                   "%s together; take more ranks with memory of their own, a smaller model or "
+                   "extent, or give --memory",
+                   t->space.n, num_format_bytes((int64_t)bytes, least, sizeof least),
+                   num_format_bytes(t->conf.memory_bytes, all, sizeof all));
 }
 
-/* Finds what needs no measurement: how much memory each layout takes, and whether the machine has it. */
+/* Finds what needs no measurement: how much memory each layout takes, and whether the machine has
+ * it. */
 static int items_plan(struct tune *t, struct err *err)
 {
     const struct run *run = t->conf.run;
-    struct memory_spec memory = {&run->model, t->conf.seq, run->dtype, run->adamw.ema_decay > 0, &run->tuning,
-                                 run->moments == MOMENTS_BF16, run->residual == RESIDUAL_F32};
+    struct memory_spec memory = {&run->model,
+                                 t->conf.seq,
+                                 run->dtype,
+                                 run->adamw.ema_decay > 0,
+                                 &run->tuning,
+                                 run->moments == MOMENTS_BF16,
+                                 run->residual == RESIDUAL_F32};
     t->items = calloc(t->space.n, sizeof *t->items);
     t->trial_ids = calloc(t->space.n, sizeof *t->trial_ids);
     if (!t->items || !t->trial_ids)
@@ -127,7 +145,8 @@ static int items_plan(struct tune *t, struct err *err)
             return rc;
         item->planned_bytes = bytes.total;
     }
-    struct search_conf conf = {t->conf.margin, t->conf.max_trials, (double)t->conf.memory_bytes, MIN_FIT, t->conf.repeats};
+    struct search_conf conf = {t->conf.margin, t->conf.max_trials, (double)t->conf.memory_bytes,
+                               MIN_FIT, t->conf.repeats};
     search_init(&t->search, t->items, t->space.n, &conf);
     return items_fit(t, err);
 }
@@ -135,7 +154,12 @@ static int items_plan(struct tune *t, struct err *err)
 static int items_predict(struct tune *t, struct err *err)
 {
     const struct run *run = t->conf.run;
-    t->cost = (struct cost_spec){&run->model, t->conf.seq, run->stages[0].gbs, run->dtype, t->conf.cores, run->adamw.ema_decay > 0,
+    t->cost = (struct cost_spec){&run->model,
+                                 t->conf.seq,
+                                 run->stages[0].gbs,
+                                 run->dtype,
+                                 t->conf.cores,
+                                 run->adamw.ema_decay > 0,
                                  run->residual == RESIDUAL_F32};
     for (size_t i = 0; i < t->space.n; i++) {
         struct search_item *item = &t->items[i];
@@ -148,8 +172,10 @@ static int items_predict(struct tune *t, struct err *err)
     return 0;
 }
 
-/* The space of one layout that somebody named: what is wrong with it is said in its rule's words. */
-static int space_of_one(const struct space_spec *spec, const struct layout *l, struct space *out, struct err *err)
+/* Makes a space of the one layout that the caller named. If it is not legal or cannot be priced,
+ * the error is its rule's sentence. */
+static int space_of_one(const struct space_spec *spec, const struct layout *l, struct space *out,
+                        struct err *err)
 {
     int rc = layout_check(l, spec->model, spec->seq, spec->gbs, spec->ranks[0], err);
     for (size_t i = 0; rc == 0 && i < spec->n_limits; i++)
@@ -168,8 +194,11 @@ static int space_of_one(const struct space_spec *spec, const struct layout *l, s
 int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
 {
     *t = (struct tune){.conf = *conf, .started_mono = clock_mono_s()};
-    struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs, conf->ranks, conf->n_ranks, cost_limits, COST_LIMITS};
-    int rc = conf->layout ? space_of_one(&spec, conf->layout, &t->space, err) : space_build(&spec, &t->space, err);
+    struct space_spec spec = {&conf->run->model, conf->seq, conf->run->stages[0].gbs,
+                              conf->ranks, conf->n_ranks,
+                              cost_limits, COST_LIMITS};
+    int rc = conf->layout ? space_of_one(&spec, conf->layout, &t->space, err)
+                          : space_build(&spec, &t->space, err);
     if (rc == 0)
         rc = space_check(&spec, &t->space, err);
     if (rc == 0)
@@ -193,7 +222,7 @@ void tune_release(struct tune *t)
 
 /* ---- plans ---- */
 
-/* Dense peak of one rank: a core's, or its share of one when ranks outnumber cores. */
+/* Returns the dense peak of one rank: a core's, or its share of one when ranks outnumber cores. */
 static double rank_peak(const struct tune *t, const struct layout *l)
 {
     double ranks = (double)layout_world(l), cores = (double)t->conf.cores;
@@ -210,9 +239,15 @@ void tune_plan(const struct tune *t, int64_t i, struct plan *out)
 {
     const struct run *run = t->conf.run;
     const struct search_item *item = &t->items[i];
-    struct plan p = {.layout = item->layout, .seq = t->conf.seq, .gbs = run->stages[0].gbs, .dtype = run->dtype,
-                     .peak_flops = rank_peak(t, &item->layout), .predicted_at = clock_wall_s(),
-                     .measured_step_s = item->measured_s, .model_hash = model_hash(&run->model), .n_terms = COST_TERMS};
+    struct plan p = {.layout = item->layout,
+                     .seq = t->conf.seq,
+                     .gbs = run->stages[0].gbs,
+                     .dtype = run->dtype,
+                     .peak_flops = rank_peak(t, &item->layout),
+                     .predicted_at = clock_wall_s(),
+                     .measured_step_s = item->measured_s,
+                     .model_hash = model_hash(&run->model),
+                     .n_terms = COST_TERMS};
     double scaled[COST_TERMS], sum = 0;
     snprintf(p.model, sizeof p.model, "%s", run->model.name);
     snprintf(p.device, sizeof p.device, "%s", t->device.name);
@@ -237,7 +272,8 @@ static int event_tune_started(struct tune *t, struct err *err)
 {
     struct evlog_event e;
     char seq[64];
-    snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)t->conf.seq.t, (long long)t->conf.seq.h, (long long)t->conf.seq.w);
+    snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)t->conf.seq.t, (long long)t->conf.seq.h,
+             (long long)t->conf.seq.w);
     event_begin(t->log, &e, tune_started);
     event_text(&e, tune_started, model, t->conf.run->model.name);
     event_text(&e, tune_started, extent, seq);
@@ -272,7 +308,8 @@ static int event_predicted(struct tune *t, const struct plan *p, struct err *err
     return evlog_commit(t->log, &e, true, err);
 }
 
-static int event_trial_ended(struct tune *t, const struct plan *p, const struct trial_result *r, struct err *err)
+static int event_trial_ended(struct tune *t, const struct plan *p, const struct trial_result *r,
+                             struct err *err)
 {
     struct evlog_event e;
     int64_t world = layout_world(&p->layout);
@@ -317,15 +354,17 @@ static int64_t item_of_layout(const struct tune *t, const char *text)
     return at;
 }
 
-/* Item i's trial, known to the search by now, gives its name to the layout when its measurement stands. */
+/* Remembers this trial as the evidence for layout i, unless an earlier, faster trial of it
+ * stands. */
 static void trial_named(struct tune *t, int64_t i, double measured_s)
 {
     if (!t->trial_ids[i][0] || t->items[i].measured_s == measured_s)
         snprintf(t->trial_ids[i], sizeof t->trial_ids[i], "%s", t->trial);
 }
 
-/* Trials follow one another: a prediction names the layout, the end that follows tells how it went. Only verdicts about the
- * layout are taken over: a failure or a deadline may have been the day's. */
+/* Takes over one event of an earlier search. Trials follow one another: a prediction names the
+ * layout, and the end that follows tells how it went. Only verdicts about the layout are taken
+ * over, because a failure or a deadline may have been due to that day's conditions. */
 static void event_reuse(struct tune *t, const cJSON *event, int64_t *i)
 {
     const char *kind = json_text(event, "ev", ""), *state = json_text(event, "state", "");
@@ -335,10 +374,11 @@ static void event_reuse(struct tune *t, const cJSON *event, int64_t *i)
         *i = item_of_layout(t, json_text(event, "layout", ""));
         snprintf(t->trial, sizeof t->trial, "%s", json_text(event, "trial", ""));
     }
-    if (*i < 0 || strcmp(kind, "trial_ended") != 0 || strcmp(t->trial, json_text(event, "trial", "")) != 0 ||
-        !(oom || (ok && measured_s > 0)))
+    if (*i < 0 || strcmp(kind, "trial_ended") != 0 ||
+        strcmp(t->trial, json_text(event, "trial", "")) != 0 || !(oom || (ok && measured_s > 0)))
         return;
-    search_tell(&t->search, *i, ok ? TRIAL_OK : TRIAL_OOM, measured_s, json_num(event, "peak_bytes", 0), true);
+    search_tell(&t->search, *i, ok ? TRIAL_OK : TRIAL_OOM, measured_s,
+                json_num(event, "peak_bytes", 0), true);
     trial_named(t, *i, measured_s);
     t->reused++;
 }
@@ -367,7 +407,8 @@ static int events_open(struct tune *t, struct err *err)
     struct evlog_ids ids = {t->id, 0, "tune", NULL};
     snprintf(path, sizeof path, "%s/events", t->dir);
     int rc = file_mkdirs(path, err);
-    snprintf(path, sizeof path, "%s/tuning", t->dir); /* the same question may be asked twice at a time */
+    /* the same question may be asked twice at a time */
+    snprintf(path, sizeof path, "%s/tuning", t->dir);
     if (rc == 0)
         rc = lease_take(path, 0.05, &t->lease, err);
     snprintf(path, sizeof path, "%s/events", t->dir);
@@ -387,38 +428,44 @@ static void say_trial(const struct tune *t, const struct plan *p, const struct t
     num_format_seconds(r->step_s, measured, sizeof measured);
     if (isfinite(r->mfu))
         snprintf(mfu, sizeof mfu, ", MFU %.1f %%", 100 * r->mfu);
-    int n = snprintf(line, sizeof line, "trial %lld: dp=%lld zero=%lld mbs=%lld recompute=%s  predicted %s",
-                     (long long)(t->search.trials + t->search.repeated),
-                     (long long)p->layout.dp, (long long)p->layout.zero, (long long)p->layout.mbs,
+    int n = snprintf(line, sizeof line,
+                     "trial %lld: dp=%lld zero=%lld mbs=%lld recompute=%s  predicted %s",
+                     (long long)(t->search.trials + t->search.repeated), (long long)p->layout.dp,
+                     (long long)p->layout.zero, (long long)p->layout.mbs,
                      recompute_names[p->layout.recompute], predicted);
     if (r->state == TRIAL_OK)
         snprintf(line + n, sizeof line - (size_t)n, ", measured %s (%+.0f %%)%s%s%s", measured,
-                 100 * (r->step_s / p->predicted_step_s - 1), mfu, r->cause[0] ? ", " : "", r->cause);
+                 100 * (r->step_s / p->predicted_step_s - 1), mfu, r->cause[0] ? ", " : "",
+                 r->cause);
     else
-        snprintf(line + n, sizeof line - (size_t)n, ", %s: %s", trial_state_names[r->state], r->cause);
+        snprintf(line + n, sizeof line - (size_t)n, ", %s: %s", trial_state_names[r->state],
+                 r->cause);
     t->conf.say(t->conf.say_ctx, line);
 }
 
-/* The trial's run: the first stage alone, long enough. */
+/* Returns the trial's run: the first stage alone, long enough. */
 static struct run trial_run_of(const struct tune *t)
 {
     struct run run = *t->conf.run;
     run.n_stages = 1;
-    run.stages[0].steps = num_max_i64(run.stages[0].steps, num_max_i64(t->conf.trial_steps, run.warmup_steps));
+    run.stages[0].steps =
+        num_max_i64(run.stages[0].steps, num_max_i64(t->conf.trial_steps, run.warmup_steps));
     return run;
 }
 
-/* What is slower in every step by so much is not worth its remaining steps. */
+/* Returns the step time above which a trial gives up: its remaining steps are not worth it. */
 static double give_up_of(const struct tune *t)
 {
     return t->search.best >= 0 ? GIVE_UP * t->items[t->search.best].measured_s : 0;
 }
 
-/* For what hangs, and for first steps that never end. Before anything is measured predictions may be far off: generous then. */
+/* Returns the deadline of a trial, for those that hang and for first steps that never end. It is
+ * generous before anything was measured, because predictions may then be far off. */
 static double deadline_of(const struct tune *t, const struct plan *p)
 {
     double steps = (double)t->conf.trial_steps + 1;
-    double step_s = t->search.best >= 0 ? 4 * t->items[t->search.best].measured_s : 30 * p->predicted_step_s;
+    double step_s =
+        t->search.best >= 0 ? 4 * t->items[t->search.best].measured_s : 30 * p->predicted_step_s;
     return START_S + steps * step_s;
 }
 
@@ -435,8 +482,16 @@ static int measure(struct tune *t, int64_t i, struct err *err)
     id_format(id, t->trial);
     tune_plan(t, i, &plan);
     snprintf(dir, sizeof dir, "%s/trials/%s", t->dir, t->trial);
-    struct trial_conf conf = {t->conf.sched, t->conf.bin_dir, dir, t->conf.trial_steps, give_up_of(t), deadline_of(t, &plan),
-                              (int64_t)search_limit(&t->search, i), 0, t->conf.blas, t->conf.stop};
+    struct trial_conf conf = {t->conf.sched,
+                              t->conf.bin_dir,
+                              dir,
+                              t->conf.trial_steps,
+                              give_up_of(t),
+                              deadline_of(t, &plan),
+                              (int64_t)search_limit(&t->search, i),
+                              0,
+                              t->conf.blas,
+                              t->conf.stop};
     rc = event_predicted(t, &plan, err);
     if (rc == 0)
         rc = trial_run(&conf, &run, &plan, &result, err);
@@ -458,7 +513,8 @@ int tune_search(struct tune *t, struct plan *winner, struct err *err)
         rc = event_tune_started(t, err);
     while (rc == 0 && (i = search_next(&t->search)) >= 0) {
         if (t->conf.stop && *t->conf.stop)
-            return err_set(err, ERR_TEMP, "asked to stop after %lld trials", (long long)t->search.trials);
+            return err_set(err, ERR_TEMP, "asked to stop after %lld trials",
+                           (long long)t->search.trials);
         if (t->conf.budget_s > 0 && clock_mono_s() - t->started_mono > t->conf.budget_s) {
             t->search.stop_reason = "the time budget is spent";
             break;
@@ -468,7 +524,8 @@ int tune_search(struct tune *t, struct plan *winner, struct err *err)
     if (rc == 0)
         rc = event_tune_ended(t, err);
     if (rc == 0 && t->search.best < 0)
-        rc = err_set(err, ERR_NO, "no trial came to its end (%s): see the logs under %s/trials", t->search.stop_reason, t->dir);
+        rc = err_set(err, ERR_NO, "no trial came to its end (%s): see the logs under %s/trials",
+                     t->search.stop_reason, t->dir);
     if (rc == 0)
         tune_plan(t, t->search.best, winner);
     return rc;

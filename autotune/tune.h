@@ -1,10 +1,14 @@
-/* tune: one search from beginning to end: probe, predict, measure, learn, choose; everything in the tune's event log.
+/* tune: runs one search from beginning to end: probe, predict, measure, learn, choose. Everything
+ * is recorded in the tune's event log.
  *
- * A tune's folder is <home>/tunes/<id>; its id is the hash of what the answer depends on (model, extent, gbs, dtype, host or cluster, memory,
- * ranks, trial steps, BLAS, the trainer's binary, the dataset's fingerprint), so that the same question asked again finds its trials and measures only what is
- * missing. `fresh` takes a random id. A prediction is durable in the log before its trial starts.
+ * A tune's folder is <home>/tunes/<id>. Its id is the hash of what the answer depends on: model,
+ * extent, gbs, dtype, host or cluster, memory, ranks, trial steps, BLAS, the trainer's binary, the
+ * dataset's fingerprint. So the same question asked again finds its trials and measures only what
+ * is missing. `fresh` takes a random id. A prediction is durable in the log before its trial
+ * starts.
  *
- * Events: tune_started, trial_predicted, trial_started, trial_ended, tune_ended (fields: the contract in db/ingest.c).
+ * The events are tune_started, trial_predicted, trial_started, trial_ended and tune_ended;
+ * base/events.def lists their fields.
  */
 #ifndef AUTOTUNE_TUNE_H
 #define AUTOTUNE_TUNE_H
@@ -24,17 +28,21 @@ struct tune_conf {
     struct seq seq;             /* tokens of a sample */
     const int64_t *ranks;
     size_t n_ranks;
-    const struct layout *layout; /* the only one that is measured, with as many ranks as ranks[0]; NULL: all are looked at */
+    /* the only one that is measured, with as many ranks as ranks[0]; NULL: all are looked at */
+    const struct layout *layout;
     int64_t max_trials, trial_steps, repeats, cores;
     double margin, budget_s;    /* budget_s 0: none */
     int64_t memory_bytes;       /* of the machine, for all ranks; 0: unknown */
     const char *blas;
-    const char *where;          /* whose measurements these are: host, or cluster */
-    bool fresh;                 /* take over no earlier trials, but those of a search with the same salt */
+    const char *where;          /* whose measurements these are: a host's or a cluster's */
+    /* takes over no earlier trials, except those of a search with the same salt */
+    bool fresh;
     char salt[ID_TEXT_BYTES];   /* "": a random one */
-    const volatile sig_atomic_t *stop; /* asked to stop: tune_search ends the present trial and is ERR_TEMP */
+    /* when set, tune_search ends the present trial and returns ERR_TEMP */
+    const volatile sig_atomic_t *stop;
     struct sched *sched;
-    void (*say)(void *ctx, const char *line); /* progress, a line a trial; may be NULL */
+    /* reports progress, a line for each trial; may be NULL */
+    void (*say)(void *ctx, const char *line);
     void *say_ctx;
 };
 struct tune {
@@ -47,18 +55,19 @@ struct tune {
     struct cost_rates rates;
     struct cost_spec cost;
     struct evlog *log;
-    struct lease *lease; /* on the folder, as long as the log is open */
+    struct lease *lease; /* held on the folder as long as the log is open */
     double started_mono;
-    char (*trial_ids)[40];  /* of each item, the one whose measurement stands; "" before */
-    char trial[40];         /* the present one */
+    char (*trial_ids)[40];  /* for each item, the trial whose measurement stands; "" before */
+    char trial[40];         /* the present trial */
     int64_t reused;
-    size_t n_fit;           /* layouts that may fit the memory, by plan */
+    size_t n_fit;           /* layouts whose memory plan may fit */
 };
-/* Probe and predict, start nothing: what --dry-run shows. ERR_NO before the probe when no layout fits the memory. tune_release in any case. */
+/* Probes and predicts, but starts nothing: it is what --dry-run shows. ERR_NO before the probe when
+ * no layout fits the memory. Call tune_release in any case. */
 int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err);
-/* Measure until the search stops. ERR_NO when no trial came to its end. */
+/* Measures until the search stops. ERR_NO when no trial came to its end. */
 int tune_search(struct tune *t, struct plan *winner, struct err *err);
-/* The plan of item i as predicted now. */
+/* Writes the plan of item i as predicted now. */
 void tune_plan(const struct tune *t, int64_t i, struct plan *out);
 void tune_release(struct tune *t);
 
