@@ -1,6 +1,7 @@
 /* batch: the samples of one micro-batch, as the loader hands them to the model.
  *
- * All pointers are borrowed: whoever fills a batch keeps what they point to until the next batch is asked for.
+ * All pointers are borrowed: whoever fills a batch keeps what they point to until the next batch is
+ * asked for.
  */
 #ifndef TRAINER_DATA_BATCH_H
 #define TRAINER_DATA_BATCH_H
@@ -13,17 +14,20 @@ struct batch_sample {
     const float *latent;  /* [C, t, h, w], normalised */
     const float *cond;    /* [cond_channels, t, h, w]; NULL: zeros */
     int32_t t, h, w;      /* latent cells; multiples of the patch */
-    int32_t valid_t, valid_h, valid_w; /* cells that count in the loss, the first of each axis; 0, 0, 0: all */
+    /* cells that count in the loss: the first so many of each axis; 0, 0, 0: all */
+    int32_t valid_t, valid_h, valid_w;
     const float *text;    /* [text_len, text_width] */
     int32_t text_len;     /* true length, 0 = no caption */
     double fps;
     double level;         /* ln(sigma / alpha): objective_level_draw() */
-    bool drop_text;       /* null token instead of the caption */
-    double loss_weight;   /* 1 for loss_norm token; 1 / (its latent elements) for loss_norm sample */
+    bool drop_text;       /* the null token replaces the caption */
+    /* 1 for loss_norm token; 1 / (its latent elements) for loss_norm sample */
+    double loss_weight;
 };
 struct batch {
     const struct batch_sample *samples;
-    int64_t n; /* 0 is an empty micro-batch: loss 0, gradient 0; it takes part in all communication */
+    /* 0 is an empty micro-batch: loss 0, gradient 0; it takes part in all communication */
+    int64_t n;
 };
 
 #endif

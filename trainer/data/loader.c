@@ -10,21 +10,23 @@
 #include "trainer/data/loader_source.h"
 #include "trainer/data/objective.h"
 
-_Static_assert(RUN_DRAWS_MAX == INT64_C(1) << LOADER_MEMBER_SHIFT, "a draw's ordinal is below a member's number");
+_Static_assert(RUN_DRAWS_MAX == INT64_C(1) << LOADER_MEMBER_SHIFT,
+               "a draw's ordinal is below a member's number");
 
-/* FLOPs of a sample but for its caption, and of a caption's token. */
+/* The FLOPs of a sample without its caption, and of one token of a caption. */
 struct work { double flops, per_text; };
 
 struct loader {
     struct loader_source source;
     const struct run *run;
-    struct packs packs;      /* n 0: `together` samples are a pack */
+    struct packs packs;      /* n 0: `together` consecutive samples are a pack */
     int64_t together;
-    struct work *work;       /* by sample; one entry for synthetic */
+    struct work *work;       /* one entry for each sample; a single one for synthetic data */
     int64_t mbs;
-    struct { int64_t samples, elements, tokens, text; } most; /* of a pack, with padding */
+    /* the most that a pack holds, padding included */
+    struct { int64_t samples, elements, tokens, text; } most;
     int64_t segment;
-    float *latents, *conds, *texts; /* of mbs packs, sample after sample */
+    float *latents, *conds, *texts; /* payloads of mbs packs, sample after sample */
     struct batch_sample *samples;
     int64_t bytes;
 };
@@ -59,13 +61,15 @@ static int64_t pack_samples(const struct loader *l, int64_t pack)
 
 int64_t loader_sample(const struct loader *l, int64_t pack, int64_t member)
 {
-    return l->packs.n ? l->packs.members[l->packs.first[pack] + member] : pack * l->together + member;
+    return l->packs.n ? l->packs.members[l->packs.first[pack] + member]
+                      : pack * l->together + member;
 }
 
 struct loader_draw loader_draw(const struct loader *l, int64_t draw)
 {
     uint64_t n = (uint64_t)loader_packs(l);
-    struct loader_draw d = {.pack = (int64_t)philox_permute(l->run->seed, (uint64_t)draw / n, n, (uint64_t)draw % n)};
+    struct loader_draw d = {
+        .pack = (int64_t)philox_permute(l->run->seed, (uint64_t)draw / n, n, (uint64_t)draw % n)};
     d.samples = pack_samples(l, d.pack);
     for (int64_t j = 0; j < d.samples; j++) {
         int64_t sample = loader_sample(l, d.pack, j);
@@ -86,9 +90,12 @@ double loader_flops(const struct loader *l, int64_t draw, uint64_t ordinal_base)
     struct loader_draw d = loader_draw(l, draw);
     double flops = 0;
     for (int64_t j = 0; j < d.samples; j++) {
-        int64_t sample = loader_sample(l, d.pack, j), text = loader_source_item(&l->source, sample).text_len;
+        int64_t sample = loader_sample(l, d.pack, j),
+                text = loader_source_item(&l->source, sample).text_len;
         const struct work *w = &l->work[l->source.is_synthetic ? 0 : sample];
-        bool null_token = text == 0 || objective_text_dropped(l->run->seed, ordinal_of(ordinal_base, draw, j), l->run->text_dropout);
+        bool null_token =
+            text == 0 || objective_text_dropped(l->run->seed, ordinal_of(ordinal_base, draw, j),
+                                                l->run->text_dropout);
         flops += w->flops + w->per_text * (null_token ? 1 : (double)text);
     }
     return flops;
@@ -104,7 +111,8 @@ static int measure_sample(struct loader *l, int64_t i, int64_t *tokens, struct e
     int rc = seq_from_latent(&l->run->model, s.cells[0], s.cells[1], s.cells[2], &seq, err);
     if (rc < 0)
         return err_context(err, "%s: sample %lld", l->source.root, (long long)i);
-    if ((rc = flops_reel_sample(&l->run->model, seq, 0, &none, err)) < 0 || (rc = flops_reel_sample(&l->run->model, seq, 1, &one, err)) < 0)
+    if ((rc = flops_reel_sample(&l->run->model, seq, 0, &none, err)) < 0 ||
+        (rc = flops_reel_sample(&l->run->model, seq, 1, &one, err)) < 0)
         return rc;
     l->work[i] = (struct work){none.total, one.total - none.total};
     l->segment = num_max_i64(l->segment, seq_longest_segment(seq));
@@ -112,25 +120,31 @@ static int measure_sample(struct loader *l, int64_t i, int64_t *tokens, struct e
     return 0;
 }
 
-/* Samples of made data are alike: so many of them side by side. */
+/* Packs synthetic samples, which are all alike: as many as fit, side by side. */
 static int pack_made(struct loader *l, int64_t tokens, int64_t pack_tokens, struct err *err)
 {
     l->together = pack_tokens ? num_min_i64(pack_tokens / tokens, PACK_SAMPLES_MAX) : 1;
-    return l->together > 0 ? 0
-                           : err_set(err, ERR_INPUT, "a sample has %lld tokens, a pack takes %lld: give a larger pack_tokens",
-                                     (long long)tokens, (long long)pack_tokens);
+    return l->together > 0
+               ? 0
+               : err_set(err, ERR_INPUT,
+                         "a sample has %lld tokens, a pack takes %lld: give a larger pack_tokens",
+                         (long long)tokens, (long long)pack_tokens);
 }
 
 static int measure(struct loader *l, const struct run_stage *stage, struct err *err)
 {
-    int64_t n = l->source.is_synthetic ? 1 : loader_source_count(&l->source), *tokens = calloc((size_t)n, sizeof *tokens);
+    int64_t n = l->source.is_synthetic ? 1 : loader_source_count(&l->source),
+            *tokens = calloc((size_t)n, sizeof *tokens);
     l->work = calloc((size_t)n, sizeof *l->work);
-    int rc = l->work && tokens ? 0 : err_set(err, ERR_NOMEM, "out of memory for %lld samples", (long long)n);
+    int rc = l->work && tokens
+                 ? 0
+                 : err_set(err, ERR_NOMEM, "out of memory for %lld samples", (long long)n);
     for (int64_t i = 0; i < n && rc == 0; i++)
         rc = measure_sample(l, i, &tokens[i], err);
     if (rc == 0 && l->source.is_synthetic)
         rc = pack_made(l, tokens[0], stage->pack_tokens, err);
-    else if (rc == 0 && stage->pack_tokens && (rc = packs_build(tokens, n, stage->pack_tokens, l->run->seed, &l->packs, err)) < 0)
+    else if (rc == 0 && stage->pack_tokens &&
+             (rc = packs_build(tokens, n, stage->pack_tokens, l->run->seed, &l->packs, err)) < 0)
         err_context(err, "%s", l->source.root);
     free(tokens);
     return rc;
@@ -156,25 +170,32 @@ static void measure_packs(struct loader *l)
 static int buffers_take(struct loader *l, struct err *err)
 {
     const struct model *m = &l->run->model;
-    int64_t latent = l->mbs * l->most.elements, text = l->mbs * l->most.text * m->text_width, samples = l->mbs * l->most.samples;
-    int64_t cond = latent / m->latent_channels * m->cond_channels, stored = l->source.data.n_samples;
+    int64_t latent = l->mbs * l->most.elements, text = l->mbs * l->most.text * m->text_width,
+            samples = l->mbs * l->most.samples;
+    int64_t cond = latent / m->latent_channels * m->cond_channels,
+            stored = l->source.data.n_samples;
     l->latents = calloc((size_t)latent, sizeof *l->latents);
     l->conds = calloc((size_t)cond + 1, sizeof *l->conds);
     l->texts = calloc((size_t)text + 1, sizeof *l->texts);
     l->samples = calloc((size_t)samples, sizeof *l->samples);
-    l->bytes = (latent + cond + text) * (int64_t)sizeof(float) + l->source.raw_bytes + samples * (int64_t)sizeof *l->samples +
-               stored * (int64_t)(sizeof *l->work + sizeof *l->source.data.samples) + packs_bytes(&l->packs);
-    return l->latents && l->conds && l->texts && l->samples ? 0 : err_set(err, ERR_NOMEM, "out of memory for the loader's buffers");
+    l->bytes = (latent + cond + text) * (int64_t)sizeof(float) + l->source.raw_bytes +
+               samples * (int64_t)sizeof *l->samples +
+               stored * (int64_t)(sizeof *l->work + sizeof *l->source.data.samples) +
+               packs_bytes(&l->packs);
+    return l->latents && l->conds && l->texts && l->samples
+               ? 0
+               : err_set(err, ERR_NOMEM, "out of memory for the loader's buffers");
 }
 
-int loader_open(const struct run *run, const struct run_stage *stage, int64_t mbs, bool verify, int rank, int world, struct loader **out,
-                struct err *err)
+int loader_open(const struct run *run, const struct run_stage *stage, int64_t mbs, bool verify,
+                int rank, int world, struct loader **out, struct err *err)
 {
     struct loader *l = calloc(1, sizeof *l);
     if (!l)
         return err_set(err, ERR_NOMEM, "out of memory");
     *l = (struct loader){.run = run, .mbs = mbs, .together = 1, .source.fd = -1};
-    int rc = loader_source_open(&l->source, run, stage->data, stage->data_fingerprint, verify, rank, world, err);
+    int rc = loader_source_open(&l->source, run, stage->data, stage->data_fingerprint, verify, rank,
+                                world, err);
     if (rc == 0)
         rc = measure(l, stage, err);
     if (rc == 0) {
@@ -204,8 +225,8 @@ void loader_close(struct loader *l)
 
 struct loader_bounds loader_bounds(const struct loader *l)
 {
-    return (struct loader_bounds){l->mbs * l->most.tokens, l->mbs * l->most.samples, l->mbs * l->most.text, l->mbs * l->most.elements,
-                                  l->segment};
+    return (struct loader_bounds){l->mbs * l->most.tokens, l->mbs * l->most.samples,
+                                  l->mbs * l->most.text, l->mbs * l->most.elements, l->segment};
 }
 
 int64_t loader_bytes(const struct loader *l)
@@ -215,20 +236,22 @@ int64_t loader_bytes(const struct loader *l)
 
 /* ---- reading ---- */
 
-/* [C, valid] as stored to [C, cells], in place: rows from the last one on, and zeros behind each. */
+/* Pads a latent in place, from [C, valid] as stored to [C, cells]: moves rows, from the last one
+ * on, and puts zeros behind each. */
 static void pad(const struct shape *s, int64_t channels, float *x)
 {
     const int64_t *c = s->cells, *v = s->valid;
     int64_t end = channels * volume(c);
     for (int64_t row = channels * v[0] * v[1] - 1; row >= 0; row--) {
-        int64_t h = row % v[1], t = row / v[1] % v[0], ch = row / v[1] / v[0], to = ((ch * c[0] + t) * c[1] + h) * c[2];
+        int64_t h = row % v[1], t = row / v[1] % v[0], ch = row / v[1] / v[0],
+                to = ((ch * c[0] + t) * c[1] + h) * c[2];
         memmove(x + to, x + row * v[2], (size_t)v[2] * sizeof *x);
         memset(x + to + v[2], 0, (size_t)(end - to - v[2]) * sizeof *x);
         end = to;
     }
 }
 
-/* Cells [0, frames) x [0, h) x [0, w) of one channel. */
+/* Marks cells [0, frames) x [0, h) x [0, w) of one channel. */
 static void mask_box(const struct shape *s, int64_t frames, int64_t h, int64_t w, float *x)
 {
     for (int64_t t = 0; t < frames; t++)
@@ -237,16 +260,20 @@ static void mask_box(const struct shape *s, int64_t frames, int64_t h, int64_t w
                 x[(t * s->cells[1] + r) * s->cells[2] + k] = 1;
 }
 
-/* The conditioning channels of a sample whose latent is in place: its first frames and their mask, the padding mask. */
-static void condition(const struct loader *l, const struct shape *s, uint64_t ordinal, const float *latent, float *cond)
+/* Fills the conditioning channels of a sample whose latent is in place: its first frames and their
+ * mask, and the padding mask. */
+static void condition(const struct loader *l, const struct shape *s, uint64_t ordinal,
+                      const float *latent, float *cond)
 {
     const struct run *r = l->run;
     int64_t cells = volume(s->cells), frames = r->condition_frames, C = r->model.latent_channels;
     memset(cond, 0, (size_t)(r->model.cond_channels * cells) * sizeof *cond);
     if (model_cond_frames(&r->model)) {
-        if (s->valid[0] > frames && objective_conditioned(r->seed, ordinal, r->condition_probability)) {
+        if (s->valid[0] > frames &&
+            objective_conditioned(r->seed, ordinal, r->condition_probability)) {
             for (int64_t c = 0; c < C; c++)
-                memcpy(cond + c * cells, latent + c * cells, (size_t)(frames * s->cells[1] * s->cells[2]) * sizeof *cond);
+                memcpy(cond + c * cells, latent + c * cells,
+                       (size_t)(frames * s->cells[1] * s->cells[2]) * sizeof *cond);
             mask_box(s, frames, s->valid[1], s->valid[2], cond + C * cells);
         }
         cond += (C + 1) * cells;
@@ -255,22 +282,34 @@ static void condition(const struct loader *l, const struct shape *s, uint64_t or
         mask_box(s, s->valid[0], s->valid[1], s->valid[2], cond);
 }
 
-/* What the index says of a sample; its payload begins at these places. */
-static struct batch_sample describe(const struct loader *l, const struct shape *s, uint64_t ordinal, int64_t cell, int64_t text)
+/* Describes a sample as the index knows it. Its payload begins at the places `cell` and `text`. */
+static struct batch_sample describe(const struct loader *l, const struct shape *s, uint64_t ordinal,
+                                    int64_t cell, int64_t text)
 {
     const struct run *r = l->run;
     double elements = (double)(r->model.latent_channels * volume(s->valid));
-    return (struct batch_sample){
-        .ordinal = ordinal, .latent = l->latents + cell * r->model.latent_channels,
-        .cond = r->model.cond_channels ? l->conds + cell * r->model.cond_channels : NULL, .t = (int32_t)s->cells[0], .h = (int32_t)s->cells[1],
-        .w = (int32_t)s->cells[2], .valid_t = (int32_t)s->valid[0], .valid_h = (int32_t)s->valid[1], .valid_w = (int32_t)s->valid[2],
-        .text = l->texts + text * r->model.text_width, .text_len = (int32_t)s->text_len, .fps = s->fps,
-        .level = objective_level_draw(r->seed, ordinal, &r->level, seq_tokens(s->seq)),
-        .drop_text = objective_text_dropped(r->seed, ordinal, r->text_dropout),
-        .loss_weight = r->loss_norm == LOSS_NORM_SAMPLE ? 1 / elements : 1};
+    return (
+        struct batch_sample){.ordinal = ordinal,
+                             .latent = l->latents + cell * r->model.latent_channels,
+                             .cond = r->model.cond_channels
+                                         ? l->conds + cell * r->model.cond_channels
+                                         : NULL,
+                             .t = (int32_t)s->cells[0],
+                             .h = (int32_t)s->cells[1],
+                             .w = (int32_t)s->cells[2],
+                             .valid_t = (int32_t)s->valid[0],
+                             .valid_h = (int32_t)s->valid[1],
+                             .valid_w = (int32_t)s->valid[2],
+                             .text = l->texts + text * r->model.text_width,
+                             .text_len = (int32_t)s->text_len,
+                             .fps = s->fps,
+                             .level = objective_level_draw(r->seed, ordinal, &r->level,
+                                                           seq_tokens(s->seq)),
+                             .drop_text = objective_text_dropped(r->seed, ordinal, r->text_dropout),
+                             .loss_weight = r->loss_norm == LOSS_NORM_SAMPLE ? 1 / elements : 1};
 }
 
-/* All samples of the draws, without payloads. Returns how many. */
+/* Describes all samples of the draws, without payloads. Returns how many there are. */
 static int64_t describe_all(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base)
 {
     int64_t at = 0, cell = 0, text = 0;
@@ -300,7 +339,8 @@ static int fill(struct loader *l, int64_t sample, const struct batch_sample *b, 
     return 0;
 }
 
-int loader_read(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base, struct batch *out, struct err *err)
+int loader_read(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base,
+                struct batch *out, struct err *err)
 {
     int rc = 0;
     BUG_ON(n > l->mbs);

@@ -1,15 +1,21 @@
-/* loader: from a draw to a pack of samples. Order, shapes and counts follow from the index alone, before any payload is read.
+/* loader: makes a pack of samples from a draw. Order, shapes and counts follow from the index
+ * alone, before any payload is read.
  *
- * A stage draws gbs packs a step; the ordinal of a draw is its place in the run's global order, over all stages. Within a stage
- * draw number k takes pack permute(seed, epoch, n, k mod n) of epoch k / n: every pack once an epoch, whatever the
- * number of ranks. A pack is one sample, or with the stage's pack_tokens as many as fit (profiles/pack.h). The loader therefore has no
- * state but the step: resuming, or resuming on other ranks, is exact. Sample j of a pack has the ordinal draw + j · 2^48.
+ * A stage draws gbs packs a step; the ordinal of a draw is its place in the run's global order,
+ * over all stages. Within a stage, draw number k takes pack permute(seed, epoch, n, k mod n) of
+ * epoch k / n: every pack once an epoch, whatever the number of ranks. A pack is one sample, or
+ * with the stage's pack_tokens as many as fit (profiles/pack.h). The loader therefore has no state
+ * but the step, and resuming is exact, on other ranks too. Sample j of a pack has the ordinal draw
+ * + j · 2^48.
  *
- * What a sample is given, all functions of (seed, ordinal) and its shape: the noise level; whether its caption is dropped; in a model with
- * cond_channels its first frames, by a coin (latents, then a mask that is 1 where they are given), and a padding mask (1 in valid cells).
- * A latent that the patch does not divide is padded with zeros at its far ends; padding counts neither in the loss nor in its norm.
+ * These things are given to a sample as functions of (seed, ordinal) and its shape: the noise
+ * level; whether its caption is dropped; in a model with cond_channels its first frames, by a coin
+ * (latents, then a mask that is 1 where they are given), and a padding mask (1 in valid cells). A
+ * latent that the patch does not divide is padded with zeros at its far ends; padding counts
+ * neither in the loss nor in its norm.
  *
- * Each data-parallel replica reads only its own samples (loader_source.h). Nothing is allocated after loader_open.
+ * Each data-parallel replica reads only its own samples (loader_source.h). Nothing is allocated
+ * after loader_open.
  */
 #ifndef TRAINER_DATA_LOADER_H
 #define TRAINER_DATA_LOADER_H
@@ -19,32 +25,42 @@
 
 struct loader;
 
-enum { LOADER_MEMBER_SHIFT = 48 }; /* of a sample's number in its pack, in its ordinal */
-#define LOADER_FIXED_ORDINAL (UINT64_C(1) << 63) /* the first of draws outside the run's order: validation */
+enum { LOADER_MEMBER_SHIFT = 48 }; /* place of a sample's number in its pack inside its ordinal */
+/* The ordinal of the first draw outside the run's order: validation uses them. */
+#define LOADER_FIXED_ORDINAL (UINT64_C(1) << 63)
 
-/* The most one micro-batch of mbs packs can hold, over the whole dataset: what the memory plan needs. */
-struct loader_bounds { int64_t tokens, samples, text_tokens, latent_elements, segment; }; /* segment: of one sample, seq_longest_segment() */
+/* The most that one micro-batch of mbs packs can hold, over the whole dataset; the memory plan
+ * needs it. */
+/* segment: the largest seq_longest_segment() of a sample */
+struct loader_bounds { int64_t tokens, samples, text_tokens, latent_elements, segment; };
 
-/* Opens the data of a stage; the run is borrowed. `verify`, rank, world: loader_source_open. ERR_CORRUPT names shard and remedy. */
-int loader_open(const struct run *run, const struct run_stage *stage, int64_t mbs, bool verify, int rank, int world, struct loader **out,
-                struct err *err);
+/* Opens the data of a stage; the run is borrowed. loader_source_open explains `verify`, rank and
+ * world. ERR_CORRUPT names shard and remedy. */
+int loader_open(const struct run *run, const struct run_stage *stage, int64_t mbs, bool verify,
+                int rank, int world, struct loader **out, struct err *err);
 void loader_close(struct loader *l);
 
 struct loader_bounds loader_bounds(const struct loader *l);
-int64_t loader_bytes(const struct loader *l); /* host memory it holds, for the plan */
+/* Returns the bytes of host memory that the loader holds, for the memory plan. */
+int64_t loader_bytes(const struct loader *l);
 
-/* What is known of a draw without reading it. elements: of latents that count. */
+/* What is known of a draw without reading it. elements: those of latents that count in the loss. */
 struct loader_draw { int64_t pack, samples, elements, tokens; };
-struct loader_draw loader_draw(const struct loader *l, int64_t draw); /* draw: number within the stage */
+/* Describes a draw, given by its number within the stage. */
+struct loader_draw loader_draw(const struct loader *l, int64_t draw);
 
-/* Model FLOPs of a draw (profiles/flops.h) with the captions that its samples keep; ordinal_base: as for loader_read. */
+/* Returns the model FLOPs of a draw (profiles/flops.h) with the captions that its samples keep.
+ * ordinal_base is as for loader_read. */
 double loader_flops(const struct loader *l, int64_t draw, uint64_t ordinal_base);
-int64_t loader_packs(const struct loader *l); /* of an epoch */
-int64_t loader_sample(const struct loader *l, int64_t pack, int64_t member); /* its number in the dataset */
+int64_t loader_packs(const struct loader *l); /* Returns the packs of an epoch. */
+/* Returns the dataset's number of member `member` of a pack. */
+int64_t loader_sample(const struct loader *l, int64_t pack, int64_t member);
 
-/* Read draws first .. first+n-1 of the stage (n <= mbs) into out->samples (borrowed until the next call). `ordinal_base` is
- * the ordinal of the stage's draw 0. With loss_norm sample each sample's loss_weight is 1 / its elements. On failure *out has the right
- * samples and shapes, which the index alone gives, and any payload: the ranks that compute with it together stay in step. */
-int loader_read(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base, struct batch *out, struct err *err);
+/* Reads draws first .. first+n-1 of the stage (n <= mbs) into out->samples (borrowed until the next
+ * call). `ordinal_base` is the ordinal of the stage's draw 0. With loss_norm sample, each sample's
+ * loss_weight is 1 / its elements. On failure *out has the right samples and shapes, which the
+ * index alone gives, and any payload: so the ranks that compute with it together stay in step. */
+int loader_read(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base,
+                struct batch *out, struct err *err);
 
 #endif

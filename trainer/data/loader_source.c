@@ -23,10 +23,14 @@ int64_t loader_source_count(const struct loader_source *s)
 struct loader_item loader_source_item(const struct loader_source *s, int64_t sample)
 {
     const int64_t *made = s->synthetic;
-    if (s->is_synthetic) /* captions as long as the model takes, so that what is tried is no less than what will be trained */
+    /* synthetic captions are as long as the model takes, so that a trial costs no less than
+     * training will */
+    if (s->is_synthetic)
         return (struct loader_item){{made[0], made[1], made[2]}, s->model->text_len, 24};
     const struct dataset_sample *d = &s->data.samples[sample];
-    return (struct loader_item){{d->t, d->h, d->w}, s->model->text_width ? d->text_len : 0, d->fps > 0 ? d->fps : 24};
+    return (struct loader_item){{d->t, d->h, d->w},
+                                s->model->text_width ? d->text_len : 0,
+                                d->fps > 0 ? d->fps : 24};
 }
 
 /* ---- opening ---- */
@@ -46,13 +50,18 @@ static int shard_check(const struct loader_source *s, int64_t i, bool verify, st
     if (access(path, R_OK) < 0 || stat(path, &st) < 0)
         return err_set_errno(err, ERR_INPUT, "cannot read shard '%s'", path);
     if (st.st_size != shard->bytes)
-        return err_set(err, ERR_CORRUPT, "shard '%s' has %lld bytes, the index says %lld: curate again, or restore it", path,
-                       (long long)st.st_size, (long long)shard->bytes);
+        return err_set(err, ERR_CORRUPT,
+                       "shard '%s' has %lld bytes, the index says %lld: curate again, or restore "
+                       "it",
+                       path, (long long)st.st_size, (long long)shard->bytes);
     if (!verify)
         return 0;
     int rc = hash_file(path, &hash, err);
     if (rc == 0 && hash.lo != shard->bytes_hash)
-        rc = err_set(err, ERR_CORRUPT, "shard '%s' is damaged: its checksum is not the index's: curate again, or restore it", path);
+        rc = err_set(err, ERR_CORRUPT,
+                     "shard '%s' is damaged: its checksum is not the index's: curate again, or "
+                     "restore it",
+                     path);
     return rc;
 }
 
@@ -61,22 +70,30 @@ static int model_fits(const struct loader_source *s, struct err *err)
     const struct model *m = s->model;
     bool captions = false;
     if (s->data.channels != m->latent_channels)
-        return err_set(err, ERR_INPUT, "%s: latents have %lld channels, model '%s' takes %lld", s->root, (long long)s->data.channels, m->name,
+        return err_set(err, ERR_INPUT, "%s: latents have %lld channels, model '%s' takes %lld",
+                       s->root, (long long)s->data.channels, m->name,
                        (long long)m->latent_channels);
     for (int64_t i = 0; i < s->data.n_samples; i++) {
         long long text = s->data.samples[i].text_len;
         captions = captions || text > 0;
         if (m->text_width > 0 && text > m->text_len)
-            return err_set(err, ERR_INPUT, "%s: sample %lld has a caption of %lld tokens, model '%s' takes %lld: curate with --text-len %lld",
-                           s->root, (long long)i, text, m->name, (long long)m->text_len, (long long)m->text_len);
+            return err_set(err, ERR_INPUT,
+                           "%s: sample %lld has a caption of %lld tokens, model '%s' takes %lld: "
+                           "curate with --text-len %lld",
+                           s->root, (long long)i, text, m->name, (long long)m->text_len,
+                           (long long)m->text_len);
     }
     if (captions && m->text_width > 0 && s->data.text_width != m->text_width)
-        return err_set(err, ERR_INPUT, "%s: text embeddings are %lld wide, model '%s' takes %lld: curate with --text-width %lld", s->root,
-                       (long long)s->data.text_width, m->name, (long long)m->text_width, (long long)m->text_width);
+        return err_set(err, ERR_INPUT,
+                       "%s: text embeddings are %lld wide, model '%s' takes %lld: curate with "
+                       "--text-width %lld",
+                       s->root, (long long)s->data.text_width, m->name, (long long)m->text_width,
+                       (long long)m->text_width);
     return 0;
 }
 
-static int stored_open(struct loader_source *s, struct hash128 generation, bool verify, int rank, int world, struct err *err)
+static int stored_open(struct loader_source *s, struct hash128 generation, bool verify, int rank,
+                       int world, struct err *err)
 {
     int rc = dataset_load_generation(s->root, generation, &s->data, err);
     for (int64_t i = 0; i < s->data.n_shards && rc == 0; i++)
@@ -84,11 +101,13 @@ static int stored_open(struct loader_source *s, struct hash128 generation, bool 
     if (rc == 0)
         rc = model_fits(s, err);
     for (int64_t i = 0; i < s->data.n_samples; i++)
-        s->raw_bytes = num_max_i64(s->raw_bytes, num_max_i64(s->data.samples[i].latent_bytes, s->data.samples[i].text_bytes));
+        s->raw_bytes = num_max_i64(s->raw_bytes, num_max_i64(s->data.samples[i].latent_bytes,
+                                                             s->data.samples[i].text_bytes));
     return rc;
 }
 
-/* A caption is half a million numbers in a large model: made once, so that a trial's steps are not spent on it. */
+/* Makes the synthetic caption. It is half a million numbers in a large model, so it is made once
+ * and a trial's steps do not pay for it. */
 static void made_text(struct loader_source *s)
 {
     float *text = (float *)s->raw;
@@ -96,8 +115,8 @@ static void made_text(struct loader_source *s)
         text[i] = (float)philox_normal_at(s->seed, PHILOX_SYNTH, SYNTHETIC_SAMPLES, (uint64_t)i);
 }
 
-int loader_source_open(struct loader_source *s, const struct run *run, const char *data, struct hash128 generation, bool verify, int rank, int world,
-                       struct err *err)
+int loader_source_open(struct loader_source *s, const struct run *run, const char *data,
+                       struct hash128 generation, bool verify, int rank, int world, struct err *err)
 {
     *s = (struct loader_source){.model = &run->model, .seed = run->seed, .fd = -1};
     int rc = run_synthetic(data, "data", s->synthetic, err);
@@ -141,7 +160,8 @@ static int shard_use(struct loader_source *s, uint32_t shard, struct err *err)
     return s->fd >= 0 ? 0 : err_set_errno(err, ERR_IO, "cannot open it");
 }
 
-static int payload_read(struct loader_source *s, const struct dataset_sample *d, int64_t offset, int64_t bytes, struct err *err)
+static int payload_read(struct loader_source *s, const struct dataset_sample *d, int64_t offset,
+                        int64_t bytes, struct err *err)
 {
     int rc = shard_use(s, d->shard, err);
     if (rc < 0)
@@ -151,14 +171,17 @@ static int payload_read(struct loader_source *s, const struct dataset_sample *d,
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return n < 0 ? err_set_errno(err, ERR_IO, "cannot read at offset %lld", (long long)offset)
-                         : err_set(err, ERR_CORRUPT, "ends before offset %lld", (long long)(offset + bytes));
+            return n < 0
+                       ? err_set_errno(err, ERR_IO, "cannot read at offset %lld", (long long)offset)
+                       : err_set(err, ERR_CORRUPT, "ends before offset %lld",
+                                 (long long)(offset + bytes));
         done += n;
     }
     return 0;
 }
 
-static int latent_read(struct loader_source *s, const struct dataset_sample *d, float *out, struct err *err)
+static int latent_read(struct loader_source *s, const struct dataset_sample *d, float *out,
+                       struct err *err)
 {
     const int64_t shape[] = {s->model->latent_channels, d->t, d->h, d->w};
     int rc = payload_read(s, d, d->latent_offset, d->latent_bytes, err);
@@ -171,7 +194,8 @@ static int latent_read(struct loader_source *s, const struct dataset_sample *d, 
     return 0;
 }
 
-static int text_read(struct loader_source *s, const struct dataset_sample *d, float *out, struct err *err)
+static int text_read(struct loader_source *s, const struct dataset_sample *d, float *out,
+                     struct err *err)
 {
     const int64_t shape[] = {d->text_len, s->model->text_width};
     if (d->text_len == 0 || s->model->text_width == 0)
@@ -188,7 +212,8 @@ static void made_read(const struct loader_source *s, uint64_t sample, float *lat
     memcpy(text, s->raw, (size_t)s->raw_bytes);
 }
 
-int loader_source_read(struct loader_source *s, int64_t sample, float *latent, float *text, struct err *err)
+int loader_source_read(struct loader_source *s, int64_t sample, float *latent, float *text,
+                       struct err *err)
 {
     if (s->is_synthetic) {
         made_read(s, (uint64_t)sample, latent, text);
@@ -199,7 +224,7 @@ int loader_source_read(struct loader_source *s, int64_t sample, float *latent, f
     if (rc == 0)
         rc = text_read(s, d, text, err);
     if (rc < 0)
-        return err_context(err, "shard '%s/%s', sample %u at offset %lld", s->root, s->data.shards[d->shard].path, d->index_in_shard,
-                           (long long)d->offset);
+        return err_context(err, "shard '%s/%s', sample %u at offset %lld", s->root,
+                           s->data.shards[d->shard].path, d->index_in_shard, (long long)d->offset);
     return 0;
 }

@@ -50,7 +50,8 @@ static double level_quantile(const struct run_level *l, double u)
     case LEVEL_UNIFORM:
         return l->min + (l->max - l->min) * u;
     case LEVEL_MODE:
-        return log(mode_time(u, l->mode_scale) / mode_time(1 - u, l->mode_scale)); /* 1 - t(u) = t(1 - u) */
+        /* 1 - t(u) = t(1 - u) */
+        return log(mode_time(u, l->mode_scale) / mode_time(1 - u, l->mode_scale));
     case LEVEL_COSINE:
         return log(tan(M_PI_2 * u));
     }
@@ -59,21 +60,25 @@ static double level_quantile(const struct run_level *l, double u)
 
 double objective_level(const struct run_level *l, double u, int64_t tokens)
 {
-    double larger = l->shift_tokens ? l->shift_power * log((double)tokens / (double)l->shift_tokens) : 0;
+    double larger =
+        l->shift_tokens ? l->shift_power * log((double)tokens / (double)l->shift_tokens) : 0;
     return level_quantile(l, u) + log(l->shift) + larger;
 }
 
-double objective_level_draw(uint64_t seed, uint64_t ordinal, const struct run_level *l, int64_t tokens)
+double objective_level_draw(uint64_t seed, uint64_t ordinal, const struct run_level *l,
+                            int64_t tokens)
 {
     return objective_level(l, philox_uniform_at(seed, PHILOX_LEVEL, ordinal, 0), tokens);
 }
 
-/* Coins of a draw, by number. */
+/* Tosses coin number `number` of a draw. */
 static bool coin(uint64_t seed, uint64_t ordinal, uint64_t number, double probability)
 {
     return philox_uniform_at(seed, PHILOX_DROPOUT, ordinal, number) < probability;
 }
 
-bool objective_text_dropped(uint64_t seed, uint64_t ordinal, double probability) { return coin(seed, ordinal, 0, probability); }
+bool objective_text_dropped(uint64_t seed, uint64_t ordinal, double probability)
+{ return coin(seed, ordinal, 0, probability); }
 
-bool objective_conditioned(uint64_t seed, uint64_t ordinal, double probability) { return coin(seed, ordinal, 1, probability); }
+bool objective_conditioned(uint64_t seed, uint64_t ordinal, double probability)
+{ return coin(seed, ordinal, 1, probability); }

@@ -11,10 +11,11 @@ double sampler_level(const struct sampler *p, int64_t i)
     double most = pow(p->level_max, 1 / p->rho), least = pow(p->level_min, 1 / p->rho);
     if (i >= p->steps)
         return 0;
-    return p->steps == 1 ? p->level_max : pow(most + (double)i / (double)(p->steps - 1) * (least - most), p->rho);
+    return p->steps == 1 ? p->level_max
+                         : pow(most + (double)i / (double)(p->steps - 1) * (least - most), p->rho);
 }
 
-/* The state of a run: where it is, and the clean estimates of this step and the one before. */
+/* The state of sampling: where it is, and the clean estimates of this step and the one before. */
 struct walk {
     const struct sampler *p;
     double *x, *clean, *before; /* heun keeps its first slope in before */
@@ -29,7 +30,8 @@ static int euler_step(struct walk *w, double from, double to)
     return 0;
 }
 
-/* d of the step's begin is recovered from where Euler's step led. */
+/* Does a step of Heun's method: keeps the slope at the step's beginning in w->before, and corrects
+ * x from where Euler's step led. */
 static int heun_step(struct walk *w, double from, double to, struct err *err)
 {
     double *d = w->before;
@@ -52,10 +54,12 @@ static int res_step(struct walk *w, double from, double to)
         memcpy(w->x, last, (size_t)w->n * sizeof *w->x);
         return 0;
     }
-    double h = log(from / to), decay = to / from, phi1 = -expm1(-h) / h, phi2 = (expm1(-h) + h) / (h * h);
+    double h = log(from / to), decay = to / from, phi1 = -expm1(-h) / h,
+           phi2 = (expm1(-h) + h) / (h * h);
     double back = w->h_before > 0 ? phi2 * h / w->h_before : 0;
     for (int64_t j = 0; j < w->n; j++)
-        w->x[j] = decay * w->x[j] + h * ((phi1 + back) * last[j] - (back != 0 ? back * w->before[j] : 0));
+        w->x[j] =
+            decay * w->x[j] + h * ((phi1 + back) * last[j] - (back != 0 ? back * w->before[j] : 0));
     w->clean = w->before; /* the next estimate overwrites the older one */
     w->before = last;
     w->h_before = h;
@@ -75,7 +79,8 @@ static int step(struct walk *w, double from, double to, struct err *err)
     BUG_ON(true);
 }
 
-int sampler_run_part(const struct sampler *p, int64_t first, int64_t end, double *x, int64_t n, double *work, struct err *err)
+int sampler_run_part(const struct sampler *p, int64_t first, int64_t end, double *x, int64_t n,
+                     double *work, struct err *err)
 {
     struct walk w = {.p = p, .x = x, .clean = work, .before = work + n, .n = n};
     int rc = 0;
