@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FRESH_S = 3 /* coarser than the clock of any file system */ };
+enum { FRESH_S = 3 /* no file system's clock is coarser */ };
 
 static bool may_not(int number)
 {
@@ -18,7 +18,9 @@ static int stamp_read(const char *path, struct content_stamp *out, struct err *e
     struct stat st;
     if (stat(path, &st) < 0)
         return err_set_errno(err, ERR_TEMP, "cannot look at '%s'", path);
-    *out = (struct content_stamp){st.st_dev, st.st_ino, st.st_size, st.st_mtim, st.st_ctim, st.st_ctim.tv_sec + FRESH_S >= time(NULL)};
+    *out = (struct content_stamp){st.st_dev, st.st_ino, st.st_size,
+                                   st.st_mtim, st.st_ctim,
+                                   st.st_ctim.tv_sec + FRESH_S >= time(NULL)};
     return 0;
 }
 

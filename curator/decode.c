@@ -25,19 +25,22 @@ static const struct opt opts[] = {
 };
 const struct opt_cmd decode_command = {
     "decode", "make pictures of latents", "DIR", opts, ARRAY_LEN(opts), 1, 1,
-    "DIR holds <number>.npy, float32 [C, t, h, w], as 'reel-train generate' writes them. Each becomes <number>.png: above, frames of the dataset's "
-    "own clip as its latent decodes; below, those of the latent. PSNR is between the two, over all frames; `nearest` is the sample of the dataset "
-    "of the same shape whose frames are closest."};
+    "DIR holds <number>.npy, float32 [C, t, h, w], as 'reel-train generate' writes them. Each "
+    "becomes <number>.png: above, frames of the dataset's own clip as its latent decodes; below, "
+    "those of the latent. PSNR is between the two, over all frames; `nearest` is the sample of "
+    "the dataset of the same shape whose frames are closest."};
 
 struct clip { uint8_t *rgb; int64_t frames, height, width, bytes; };
 
 /* ---- reading ---- */
 
-static int clip_of(const struct dataset *d, const struct dataset_sample *s, const float *latent, struct clip *out, struct err *err)
+static int clip_of(const struct dataset *d, const struct dataset_sample *s, const float *latent,
+                   struct clip *out, struct err *err)
 {
     struct clip c = {.frames = 1 + 8 * (s->t - 1), .height = 8 * s->h, .width = 8 * s->w};
     if (strcmp(d->tokenizer, tokenizer_wavelet.name) != 0 || d->channels != tokenizer_wavelet.channels)
-        return err_set(err, ERR_INPUT, "the dataset's latents were made by '%s': this decoder is of '%s'", d->tokenizer, tokenizer_wavelet.name);
+        return err_set(err, ERR_INPUT, "the dataset's latents were made by '%s': this decoder is "
+                                       "of '%s'", d->tokenizer, tokenizer_wavelet.name);
     c.bytes = c.frames * c.height * c.width * 3;
     if (!(c.rgb = malloc((size_t)c.bytes)))
         return err_set(err, ERR_NOMEM, "out of memory for a clip");
@@ -68,14 +71,16 @@ static int bytes_read(const char *path, int64_t offset, int64_t bytes, char **ou
     return rc;
 }
 
-/* The latent of a sample from `bytes` bytes of a file at `offset`, decoded. */
-static int clip_read(const struct dataset *d, const struct dataset_sample *s, const char *path, int64_t offset, int64_t bytes, struct clip *out,
+/* Reads a sample's latent, `bytes` bytes of a file at `offset`, and decodes it. */
+static int clip_read(const struct dataset *d, const struct dataset_sample *s, const char *path,
+                     int64_t offset, int64_t bytes, struct clip *out,
                      struct err *err)
 {
     const int64_t shape[] = {d->channels, s->t, s->h, s->w};
     float *latent = malloc((size_t)(shape[0] * shape[1] * shape[2] * shape[3]) * sizeof *latent);
     char *data = NULL;
-    int rc = latent ? bytes_read(path, offset, bytes, &data, err) : err_set(err, ERR_NOMEM, "out of memory for a latent");
+    int rc = latent ? bytes_read(path, offset, bytes, &data, err)
+        : err_set(err, ERR_NOMEM, "out of memory for a latent");
     if (rc == 0 && (rc = npy_parse(data, bytes, shape, 4, "latent", latent, err)) < 0)
         err_context(err, "%s", path);
     if (rc == 0)
@@ -95,7 +100,8 @@ static int stored_clip(const struct dataset *d, const char *root, int64_t number
 
 /* ---- comparing ---- */
 
-static int nearest_find(const struct dataset *d, const char *root, const struct dataset_sample *like, const struct clip *c, int64_t *number,
+static int nearest_find(const struct dataset *d, const char *root,
+                        const struct dataset_sample *like, const struct clip *c, int64_t *number,
                         double *best, struct err *err)
 {
     int rc = 0;
@@ -113,7 +119,7 @@ static int nearest_find(const struct dataset *d, const char *root, const struct 
     return rc;
 }
 
-/* Frame `from` of a clip into a picture, at column x and row y. */
+/* Copies frame `from` of a clip into a picture, at column x and row y. */
 static void paste(uint8_t *to, int64_t width, const struct clip *c, int64_t from, int64_t x, int64_t y)
 {
     for (int64_t r = 0; r < c->height; r++)
@@ -152,7 +158,8 @@ struct decoding {
 static void row_put(struct decoding *k, int64_t number, double db, int64_t nearest, double nearest_db)
 {
     if (!k->json) {
-        str_addf(&k->text, "%06lld  psnr %6.2f dB  nearest %06lld (%.2f dB)\n", (long long)number, db, (long long)nearest, nearest_db);
+        str_addf(&k->text, "%06lld  psnr %6.2f dB  nearest %06lld (%.2f dB)\n", (long long)number,
+                 db, (long long)nearest, nearest_db);
         return;
     }
     json_obj_begin(&k->o, NULL);
@@ -172,7 +179,8 @@ static int latent_decode(struct decoding *k, const char *path, struct err *err)
     double nearest_db = 0;
     snprintf(digits, sizeof digits, "%.*s", (int)strcspn(name, "."), name);
     if (num_parse_i64(digits, "number", &number, NULL) < 0 || number < 0 || number >= k->data.n_samples)
-        return err_set(err, ERR_INPUT, "'%s' is not <number>.npy of a sample of '%s', which has %lld", path, k->root, (long long)k->data.n_samples);
+        return err_set(err, ERR_INPUT, "'%s' is not <number>.npy of a sample of '%s', which has "
+                                       "%lld", path, k->root, (long long)k->data.n_samples);
     struct stat st;
     if (stat(path, &st) < 0)
         return err_set_errno(err, ERR_INPUT, "cannot look at '%s'", path);
@@ -205,7 +213,10 @@ static int folder_decode(struct decoding *k, const char *dir, struct err *err)
 {
     struct dirent **found = NULL;
     int n = scandir(dir, &found, is_latent, alphasort);
-    int rc = n > 0 ? file_mkdirs(k->out, err) : err_set(err, ERR_INPUT, "no <number>.npy in '%s': give a folder that 'reel-train generate' wrote", dir);
+    int rc = n > 0
+        ? file_mkdirs(k->out, err)
+        : err_set(err, ERR_INPUT,
+                  "no <number>.npy in '%s': give a folder that 'reel-train generate' wrote", dir);
     for (int i = 0; i < n; i++) {
         char path[LIMIT_PATH_BYTES + sizeof found[i]->d_name + 1];
         snprintf(path, sizeof path, "%s/%s", dir, found[i]->d_name);
@@ -220,7 +231,9 @@ int decode_run(const struct opt_values *v, struct str *out, struct err *err)
 {
     const char *const *operands;
     opt_operands(v, &operands);
-    struct decoding k = {.root = opt_text(v, "data"), .out = opt_text(v, "output") ? opt_text(v, "output") : operands[0], .json = opt_bool(v, "json")};
+    struct decoding k = {.root = opt_text(v, "data"),
+                         .out = opt_text(v, "output") ? opt_text(v, "output") : operands[0],
+                         .json = opt_bool(v, "json")};
     int rc = dataset_load(k.root, &k.data, err);
     if (rc < 0)
         return rc;

@@ -1,4 +1,5 @@
-/* Finding sources: files of the folders given, each device and inode once, then each content once; their captions. */
+/* Finds the sources: the files of the given folders, each device and inode once, then each content
+ * once, and their captions. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -72,7 +73,8 @@ int curation_bad_check(const struct curation *k, int64_t bad, int64_t all, const
 {
     if ((double)bad <= ceil(k->max_bad * (double)all / 100))
         return 0;
-    return err_set(err, ERR_INPUT, "%lld of %lld sources are bad (first: %s), more than --max-bad %g percent: nothing was published; mend or remove "
+    return err_set(err, ERR_INPUT, "%lld of %lld sources are bad (first: %s), more than --max-bad "
+                                   "%g percent: nothing was published; mend or remove "
                    "them, or raise --max-bad", (long long)bad, (long long)all, first, k->max_bad);
 }
 
@@ -100,7 +102,8 @@ static void skipped_say(const struct curation *k)
         n += k->skipped[i].n;
     }
     if (n && !text.failed)
-        log_msg(LOG_INFO, "%lld files are left out, their endings are not those of videos: %s (a file is taken in any case when it is named itself)", (long long)n,
+        log_msg(LOG_INFO, "%lld files are left out, their endings are not those of videos: %s (a "
+                          "file is taken in any case when it is named itself)", (long long)n,
                 text.p);
     str_release(&text);
 }
@@ -124,13 +127,17 @@ static char *name_text(const char *name)
 
 enum kind { KIND_OTHER, KIND_CAPTION, KIND_VIDEO, KIND_MAYBE };
 
-/* What a name promises. A name without an ending, or one that other things bear as well, is looked into when its turn comes. */
+/* Returns what a file's name promises. A file without an ending, or with one that other kinds of
+ * file have as well, is looked into when its turn comes. */
 static enum kind kind_of(const char *path)
 {
     static const struct { const char *ending; enum kind kind; } kinds[] = {
-        {".mp4", KIND_VIDEO}, {".mkv", KIND_VIDEO}, {".mov", KIND_VIDEO}, {".webm", KIND_VIDEO}, {".avi", KIND_VIDEO}, {".m4v", KIND_VIDEO},
-        {".mpg", KIND_VIDEO}, {".mpeg", KIND_VIDEO}, {".m2ts", KIND_VIDEO}, {".mts", KIND_VIDEO}, {".flv", KIND_VIDEO}, {".wmv", KIND_VIDEO},
-        {".3gp", KIND_VIDEO}, {".3g2", KIND_VIDEO}, {".gif", KIND_VIDEO}, {".ogv", KIND_VIDEO}, {".mxf", KIND_VIDEO}, {".vob", KIND_VIDEO},
+        {".mp4", KIND_VIDEO}, {".mkv", KIND_VIDEO}, {".mov", KIND_VIDEO}, {".webm", KIND_VIDEO},
+        {".avi", KIND_VIDEO}, {".m4v", KIND_VIDEO},
+        {".mpg", KIND_VIDEO}, {".mpeg", KIND_VIDEO}, {".m2ts", KIND_VIDEO}, {".mts", KIND_VIDEO},
+        {".flv", KIND_VIDEO}, {".wmv", KIND_VIDEO},
+        {".3gp", KIND_VIDEO}, {".3g2", KIND_VIDEO}, {".gif", KIND_VIDEO}, {".ogv", KIND_VIDEO},
+        {".mxf", KIND_VIDEO}, {".vob", KIND_VIDEO},
         {".ts", KIND_MAYBE}, {".txt", KIND_CAPTION}, {".json", KIND_CAPTION}};
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
     if (!dot || dot == name)
@@ -141,18 +148,20 @@ static enum kind kind_of(const char *path)
     return KIND_OTHER;
 }
 
-static int source_add(struct curation *k, const char *path, const char *name, const struct stat *st, bool maybe, struct err *err)
+static int source_add(struct curation *k, const char *path, const char *name, const struct stat *st,
+                      bool maybe, struct err *err)
 {
     struct source *grown = with_room(k->sources, k->n, &k->room, sizeof *grown);
     if (!grown)
         return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)k->n + 1);
     k->sources = grown;
-    k->sources[k->n] = (struct source){.path = strdup(path), .name = name_text(name), .dev = st->st_dev, .ino = st->st_ino, .maybe = maybe};
+    k->sources[k->n] = (struct source){.path = strdup(path), .name = name_text(name),
+                                       .dev = st->st_dev, .ino = st->st_ino, .maybe = maybe};
     struct source *s = &k->sources[k->n++];
     return s->path && s->name ? 0 : err_set(err, ERR_NOMEM, "out of memory for source '%s'", name);
 }
 
-/* 1: this folder was searched before, under this name or another. */
+/* Returns 1 when this folder was searched before, under this name or another. */
 static int folder_seen(struct walk *w, const struct stat *st, struct err *err)
 {
     for (int64_t i = 0; i < w->n; i++)
@@ -168,9 +177,10 @@ static int folder_seen(struct walk *w, const struct stat *st, struct err *err)
 
 static int folder_add(struct walk *w, const char *path, const char *name, const struct stat *st, struct err *err);
 
-/* Reports what cannot be looked at. A link to nothing hides no video; anything else may be one, or a folder of them, unless its name says
- * otherwise. */
-static int entry_hidden(struct walk *w, const char *path, const char *name, enum kind kind, bool folder, struct err *err)
+/* Reports an entry that cannot be looked at. A link to nothing hides no video. Anything else may be
+ * a video or a folder of them, unless its name says otherwise. */
+static int entry_hidden(struct walk *w, const char *path, const char *name, enum kind kind,
+                        bool folder, struct err *err)
 {
     struct stat st;
     struct err why = {0};
@@ -200,7 +210,8 @@ static int entry_add(struct walk *w, const char *path, const char *name, bool fo
     if (S_ISREG(st.st_mode) && kind == KIND_OTHER)
         skipped_count(w->k, name);
     if (S_ISREG(st.st_mode))
-        return kind == KIND_VIDEO || kind == KIND_MAYBE ? source_add(w->k, path, name, &st, kind == KIND_MAYBE, err) : 0;
+        return kind == KIND_VIDEO || kind == KIND_MAYBE
+            ? source_add(w->k, path, name, &st, kind == KIND_MAYBE, err) : 0;
     if (kind == KIND_VIDEO)
         log_msg(LOG_WARN, "%s: neither a file nor a folder, left out", name);
     return 0;
@@ -220,13 +231,16 @@ static int folder_add(struct walk *w, const char *path, const char *name, const 
         int number = errno;
         char *said = name_text(path);
         errno = number;
-        rc = err_set_errno(&why, number == EACCES || number == EPERM ? ERR_INPUT : ERR_TEMP, "cannot list folder '%s'", said ? said : path);
-        rc = rc == ERR_INPUT ? bad_add(w->k, said ? said : path, why.text, err) : err_set(err, rc, "%s: run it again", why.text);
+        rc = err_set_errno(&why, number == EACCES || number == EPERM ? ERR_INPUT : ERR_TEMP,
+                           "cannot list folder '%s'", said ? said : path);
+        rc = rc == ERR_INPUT ? bad_add(w->k, said ? said : path, why.text, err)
+            : err_set(err, rc, "%s: run it again", why.text);
         free(said);
         return rc;
     }
     for (int i = 0; i < n; i++) {
-        char *sub = file_join(path, entries[i]->d_name), *sub_name = *name ? file_join(name, entries[i]->d_name) : strdup(entries[i]->d_name);
+        char *sub = file_join(path, entries[i]->d_name), *sub_name =
+            *name ? file_join(name, entries[i]->d_name) : strdup(entries[i]->d_name);
         if (rc == 0 && (!sub || !sub_name))
             rc = err_set(err, ERR_NOMEM, "out of memory for the names in '%s'", path);
         if (rc == 0 && entries[i]->d_name[0] != '.')
@@ -272,7 +286,8 @@ static int by_name(const void *a, const void *b)
 {
     const struct source *x = a, *y = b;
     int order = strcmp(x->name, y->name);
-    return order ? order : hash_order(x, y); /* two files may have one name, below two folders given */
+    /* below two given folders two files may have one name */
+    return order ? order : hash_order(x, y);
 }
 
 static int by_place(const void *a, const void *b)
@@ -302,8 +317,10 @@ static bool same_hash(const struct source *a, const struct source *b)
     return hash_order(a, b) == 0;
 }
 
-/* Of those that are the same, the first by name stays: keys come from the content. */
-static void duplicates_drop(struct curation *k, int (*order)(const void *, const void *), bool (*same)(const struct source *, const struct source *))
+/* Drops all but the first by name of the sources that are the same. The keys of samples are made
+ * from the content, so each content may have one source only. */
+static void duplicates_drop(struct curation *k, int (*order)(const void *, const void *),
+                            bool (*same)(const struct source *, const struct source *))
 {
     int64_t kept = 0;
     qsort(k->sources, (size_t)k->n, sizeof *k->sources, order);
@@ -319,8 +336,11 @@ static void duplicates_drop(struct curation *k, int (*order)(const void *, const
     k->n = kept;
 }
 
-/* Keeps a source that fn finds good. fn: 0, ERR_INPUT for a bad one, another error. */
-static int sources_keep(struct curation *k, const char *doing, int (*fn)(struct curation *k, struct source *s, struct err *why), struct err *err)
+/* Keeps the sources for which fn returns 0, and counts those for which it returns ERR_INPUT as bad.
+ * Another error of fn ends the loop. */
+static int sources_keep(struct curation *k, const char *doing,
+                        int (*fn)(struct curation *k, struct source *s, struct err *why),
+                        struct err *err)
 {
     int64_t kept = 0;
     int rc = 0;
@@ -352,7 +372,7 @@ static int hash_take(struct curation *k, struct source *s, struct err *why)
     return rc;
 }
 
-/* Hashes a source, and leaves one that cannot be read now, or changes, for the next try. */
+/* Hashes a source. One that cannot be read now, or changes meanwhile, is left for the next try. */
 static int hash_try(struct curation *k, struct source *s, struct err *why)
 {
     int rc = hash_take(k, s, why);
@@ -378,7 +398,8 @@ static bool all_hashed(const struct curation *k)
     return true;
 }
 
-/* Hashes all sources. Those that could not be read, or changed meanwhile, are tried again once the others are done. */
+/* Hashes all sources. Those that could not be read, or changed meanwhile, are tried again once the
+ * others are done. */
 static int hashes_take(struct curation *k, struct err *err)
 {
     int rc = sources_keep(k, "read", hash_try, err);
@@ -416,10 +437,13 @@ int sources_find(struct curation *k, const char *const *operands, size_t n, stru
         return rc;
     skipped_say(k);
     if (k->unused_keys)
-        log_msg(LOG_INFO, "caption files have %lld keys that are not used, only \"caption\" is", (long long)k->unused_keys);
+        log_msg(LOG_INFO, "caption files have %lld keys that are not used, only \"caption\" is",
+                (long long)k->unused_keys);
     if (k->captions_missing)
-        log_msg(LOG_WARN, "%lld caption files have no \"caption\": their videos are taken without one", (long long)k->captions_missing);
+        log_msg(LOG_WARN, "%lld caption files have no \"caption\": their videos are taken without "
+                          "one", (long long)k->captions_missing);
     if (k->n == 0)
-        return k->n_bad ? err_set(err, ERR_INPUT, "no usable source: %s", k->bad[0].why) : err_set(err, ERR_INPUT, "no video found in '%s'", operands[0]);
+        return k->n_bad ? err_set(err, ERR_INPUT, "no usable source: %s", k->bad[0].why)
+            : err_set(err, ERR_INPUT, "no video found in '%s'", operands[0]);
     return curation_bad_check(k, k->n_bad, k->n + k->n_bad, k->n_bad ? k->bad[0].why : "", err);
 }

@@ -1,8 +1,10 @@
-/* reel-curate: raw video to a dataset of latents.
+/* reel-curate: makes a dataset of latents from raw video.
  *
- * Sources are worked on side by side, one process each, and merged in the order of their names: the dataset's bytes do not depend on
- * --jobs. Everything is built in <OUT>.partial. What a killed curation had finished is kept there and used by the next one, whichever
- * sources it is given (curator/source.h); other leftovers are removed. How it becomes <OUT>, or is added to it: curator/publish.h.
+ * Sources are worked on side by side, each in a process of its own, and merged in the order of
+ * their names, so the dataset's bytes do not depend on --jobs. Everything is built in
+ * <OUT>.partial. What a killed curation had finished stays there, and the next one uses it,
+ * whichever sources that is given (curator/source.h); other leftovers are removed.
+ * curator/publish.h says how this becomes <OUT>, or is added to it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -28,34 +30,46 @@ static const struct opt opts[] = {
     {"update", 'u', OPT_BOOL, NULL, "add what is new among the sources to the dataset in DIR"},
     {"size", 0, OPT_TEXT, "HxW", "height and width of clips, multiples of 16", .fallback = "128x128"},
     {"frames", 0, OPT_INT, "N", "frames of a clip, 1 + 8k", .fallback = "17", .min = 1, .max = 4097},
-    {"fps", 0, OPT_NUM, "F", "resample to F frames a second by their times (0: each frame as it comes)", .fallback = "0", .min = 0, .max = 1000},
+    {"fps", 0, OPT_NUM, "F", "resample to F frames a second by their times (0: each frame as it "
+                             "comes)", .fallback = "0", .min = 0, .max = 1000},
     {"jobs", 'j', OPT_INT, "N", "sources worked on at a time", .fallback = "2", .min = 1, .max = 1024},
     {"threshold", 0, OPT_NUM, "X", "least difference of a cut, 8-bit units", .fallback = "2.5", .min = 0.1, .max = 255},
     {"min-shot", 0, OPT_INT, "N", "least frames of a shot", .fallback = "6", .min = 1, .max = 1e6},
-    {"shard-bytes", 0, OPT_BYTES, "SIZE", "a shard is closed once it is this large", .fallback = "64M", .min = 1, .max = 1e12},
+    {"shard-bytes", 0, OPT_BYTES, "SIZE", "a shard is closed once it is this large",
+     .fallback = "64M", .min = 1, .max = 1e12},
     {"text-width", 0, OPT_INT, "N", "width of a text embedding", .fallback = "64", .min = 8, .max = 65536},
     {"text-len", 0, OPT_INT, "N", "most text tokens of a caption", .fallback = "16", .min = 0, .max = 4096},
-    {"max-bad", 0, OPT_NUM, "PCT", "most sources, in percent, rounded up, that may be bad and left out", .fallback = "5", .min = 0, .max = 100},
-    {"strict", 0, OPT_BOOL, NULL, "stop at an unreadable file, a bad caption or a caption file with other keys, before any work"},
+    {"max-bad", 0, OPT_NUM, "PCT", "most sources, in percent, rounded up, that may be bad and left "
+                                   "out", .fallback = "5", .min = 0, .max = 100},
+    {"strict", 0, OPT_BOOL, NULL, "stop at an unreadable file, a bad caption or a caption file "
+                                  "with other keys, before any work"},
     {"json", 0, OPT_BOOL, NULL, "print the summary as one JSON object on standard output"},
     {"quiet", 'q', OPT_BOOL, NULL, "no progress"},
     {"dry-run", 0, OPT_BOOL, NULL, "list the sources and change nothing"},
 };
 static const struct opt_cmd command = {
     "reel-curate", "make a dataset of latents from videos", "SRC...", opts, ARRAY_LEN(opts), 1, -1,
-    "SRC is a video, or a folder searched, each folder and file once, for names that end, in small letters or capitals, in mp4, mkv, mov, webm, avi, "
-    "m4v, mpg, mpeg, m2ts, mts, flv, wmv, 3gp, 3g2, gif, ogv, mxf or vob; files ending in ts, or in nothing, are taken when they hold a video. Others are "
-    "counted and left out, and so are playlists, whatever their names. A caption is taken from NAME.txt or NAME.json ({\"caption\": \"...\"}, other keys, "
-    "and files without that one, are counted) beside NAME.mp4. In names that are shown or kept a byte that is not UTF-8 or is a control character stands as "
-    "\\xHH, a backslash as two. A bad source (unreadable, no video, a bad caption, a decoder that crashes on it twice, content that changes while it is read) is reported and left out, and tried again by --update; with more "
-    "of them than --max-bad nothing is published, status 3; and so when none gave a clip. A worker that was killed, had no memory or could not read is tried "
-    "three times, the last time alone; then nothing is published, status 75. Pictures are what a player shows: the matrix and range the frames are "
-    "marked with (unmarked: BT.709 from 1280 columns or 577 lines on, else BT.601; narrow range), pixel aspect and turned upright; HDR is not tone-mapped, "
-    "transparency and interlacing stay, and this is said. --update takes the options DIR was made with. It adds what is new as further shards and a new index; "
-    "shards that are there are never written again, and the older indexes stay in .reel/generations. Clips of a source that is gone or has changed "
-    "stay, what a changed one holds now is added, a caption stays as it was; all this is said. "
-    "Exit status: 0 the dataset is there, 2 usage, 3 invalid input or too many bad sources, 5 it could not be made or put in its place, "
-    "75 temporary: run it again."};
+    "SRC is a video, or a folder searched, each folder and file once, for names that end, in "
+    "small letters or capitals, in mp4, mkv, mov, webm, avi, m4v, mpg, mpeg, m2ts, mts, flv, "
+    "wmv, 3gp, 3g2, gif, ogv, mxf or vob; files ending in ts, or in nothing, are taken when they "
+    "hold a video. Others are counted and left out, and so are playlists, whatever their names. "
+    "A caption is taken from NAME.txt or NAME.json ({\"caption\": \"...\"}, other keys, and "
+    "files without that one, are counted) beside NAME.mp4. In names that are shown or kept a "
+    "byte that is not UTF-8 or is a control character stands as \\xHH, a backslash as two. A bad "
+    "source (unreadable, no video, a bad caption, a decoder that crashes on it twice, content "
+    "that changes while it is read) is reported and left out, and tried again by --update; with "
+    "more of them than --max-bad nothing is published, status 3; and so when none gave a clip. A "
+    "worker that was killed, had no memory or could not read is tried three times, the last time "
+    "alone; then nothing is published, status 75. Pictures are what a player shows: the matrix "
+    "and range the frames are marked with (unmarked: BT.709 from 1280 columns or 577 lines on, "
+    "else BT.601; narrow range), pixel aspect and turned upright; HDR is not tone-mapped, "
+    "transparency and interlacing stay, and this is said. --update takes the options DIR was "
+    "made with. It adds what is new as further shards and a new index; shards that are there are "
+    "never written again, and the older indexes stay in .reel/generations. Clips of a source "
+    "that is gone or has changed stay, what a changed one holds now is added, a caption stays as "
+    "it was; all this is said. Exit status: 0 the dataset is there, 2 usage, 3 invalid input or "
+    "too many bad sources, 5 it could not be made or put in its place, 75 temporary: run it "
+    "again."};
 
 /* ---- options ---- */
 
@@ -63,15 +77,22 @@ static int conf_read(struct curation *k, const struct opt_values *v, struct err 
 {
     int height, width, n = 0;
     const char *size = opt_text(v, "size");
-    if (sscanf(size, "%dx%d%n", &height, &width, &n) != 2 || size[n] || height < 16 || width < 16 || height % 16 || width % 16 ||
-        height > 8192 || width > 8192)
-        return err_set(err, ERR_USAGE, "--size is '%s': give HEIGHTxWIDTH, both multiples of 16 up to 8192, for example 128x128", size);
+    if (sscanf(size, "%dx%d%n", &height, &width, &n) != 2 || size[n] || height < 16 || width < 16 ||
+        height % 16 || width % 16 || height > 8192 || width > 8192)
+        return err_set(err, ERR_USAGE, "--size is '%s': give HEIGHTxWIDTH, both multiples of 16 up "
+                                       "to 8192, for example 128x128", size);
     int64_t frames = opt_int(v, "frames");
     if (frames % 8 != 1)
-        return err_set(err, ERR_USAGE, "--frames is %lld: give 1 + 8k, for example %lld", (long long)frames, (long long)(frames / 8 * 8 + 1));
-    k->conf = (struct source_conf){.height = height, .width = width, .frames = frames, .fps = opt_num(v, "fps"),
-                                   .shots = SHOTS_CONF_DEFAULT, .text_width = opt_int(v, "text-width"), .text_len = opt_int(v, "text-len"),
-                                   .tokenizer = &tokenizer_wavelet, .encoder = &text_encoder_hashed, .work_dir = k->work};
+        return err_set(err, ERR_USAGE, "--frames is %lld: give 1 + 8k, for example %lld",
+                       (long long)frames, (long long)(frames / 8 * 8 + 1));
+    k->conf = (struct source_conf){.height = height, .width = width,
+                                   .frames = frames, .fps = opt_num(v, "fps"),
+                                   .shots = SHOTS_CONF_DEFAULT,
+                                   .text_width = opt_int(v, "text-width"),
+                                   .text_len = opt_int(v, "text-len"),
+                                   .tokenizer = &tokenizer_wavelet,
+                                   .encoder = &text_encoder_hashed,
+                                   .work_dir = k->work};
     k->conf.shots.threshold = opt_num(v, "threshold");
     k->conf.shots.min_frames = opt_int(v, "min-shot");
     k->jobs = opt_int(v, "jobs");
@@ -95,7 +116,7 @@ static int conf_read(struct curation *k, const struct opt_values *v, struct err 
 
 /* ---- the folder where it is built ---- */
 
-/* Two at work on one OUT would write into the same files. */
+/* Takes the lease on OUT. Two curations of one OUT would write to the same files. */
 static int work_lock(const struct curation *k, struct lease **lock, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -103,10 +124,12 @@ static int work_lock(const struct curation *k, struct lease **lock, struct err *
     int rc = file_mkdirs(k->partial, err);
     if (rc == 0)
         rc = lease_take(path, LOCK_WAIT_S, lock, err);
-    return rc == ERR_BUSY ? err_set(err, rc, "another curation is at work on '%s': wait for its end, or give another --out", k->out) : rc;
+    return rc == ERR_BUSY ? err_set(err, rc, "another curation is at work on '%s': wait for its "
+                                             "end, or give another --out", k->out) : rc;
 }
 
-/* Of a killed curation the finished sources stay; shards and events are written anew, and what lay half written goes. */
+/* Prepares the folder OUT is built in. What a killed curation left of finished sources stays;
+ * shards and events are written anew, and half-written files go. */
 static int partial_make(const struct curation *k, struct err *err)
 {
     char events[LIMIT_PATH_BYTES + 32];
@@ -128,7 +151,7 @@ static int partial_make(const struct curation *k, struct err *err)
 
 /* ---- the whole ---- */
 
-/* All sources given, `known` of them in the dataset already: are enough of them good? */
+/* Says whether enough of all given sources are good; `known` of them are in the dataset already. */
 static int results_check(const struct curation *k, int64_t known, struct err *err)
 {
     struct tell_totals t;
@@ -136,7 +159,8 @@ static int results_check(const struct curation *k, int64_t known, struct err *er
     int rc = curation_bad_check(k, t.bad, k->n - t.no_video + k->n_bad + known, t.first_bad, err);
     if (rc < 0 || known || t.sum.clips)
         return rc;
-    return err_set(err, ERR_INPUT, "none of %lld sources gave a clip (first: %s: %s)", (long long)k->n, k->sources[0].name, k->results[0].reason);
+    return err_set(err, ERR_INPUT, "none of %lld sources gave a clip (first: %s: %s)",
+                   (long long)k->n, k->sources[0].name, k->results[0].reason);
 }
 
 static int work_do(struct curation *k, int64_t known, struct err *err)
@@ -169,21 +193,23 @@ static int make(struct curation *k, const struct lease *lock, struct record *now
     if (rc == 0)
         rc = shards_write(k->partial, &k->conf, k->sources, k->results, k->n, k->shard_bytes, NULL, &d, err);
     if (rc == 0)
-        rc = dataset_save(k->partial, &d, err); /* its events name the fingerprint, which the index has once it is written */
+        /* The events name the fingerprint, and d has that once its index is written. */
+        rc = dataset_save(k->partial, &d, err);
     told->outcome = OUTCOME_MADE;
     told_count(told, &d, started_s);
     snprintf(events, sizeof events, "%s/.reel/events", k->partial);
     if (rc == 0)
         rc = tell_events(k, told, events, err);
     if (rc == 0)
-        rc = lease_check(lock, err); /* work takes long: we may have been taken for dead */
+        rc = lease_check(lock, err); /* the work took long: others may have taken us for dead */
     if (rc == 0)
         rc = publish_new(k->partial, k->work, k->out, &d, now, err);
     dataset_release(&d);
     return rc;
 }
 
-/* What the dataset has goes from the sources to be worked on; what has become of it is said. */
+/* Takes the sources that the dataset has out of those to be worked on, and says what has changed
+ * about them. */
 static void known_drop(struct curation *k, const struct record *was, const struct record *now, struct told *told)
 {
     int64_t kept = 0;
@@ -195,7 +221,8 @@ static void known_drop(struct curation *k, const struct record *was, const struc
         }
         if (strcmp(old->caption, now->sources[i].caption) != 0) {
             told->captions_changed++;
-            log_msg(LOG_WARN, "%s: its caption has changed, its clips keep the one they were made with: curate anew to take it", k->sources[i].name);
+            log_msg(LOG_WARN, "%s: its caption has changed, its clips keep the one they were made "
+                              "with: curate anew to take it", k->sources[i].name);
         }
         told->known++;
         source_release(&k->sources[i]);
@@ -212,13 +239,16 @@ static void gone_say(const struct record *was, const struct record *now, struct 
             continue;
         told->changed += named;
         told->gone += !named;
-        log_msg(LOG_WARN, named ? "%s: its content has changed: what it holds now is added, the clips of what it held stay" :
+        log_msg(LOG_WARN, named ? "%s: its content has changed: what it holds now is added, the "
+                                  "clips of what it held stay" :
                                   "%s: is no longer among the sources: its clips stay", old->name);
     }
 }
 
-/* New shards and a new index; without a new clip the record alone, so that these sources are known from now on. */
-static int grown_publish(struct curation *k, const struct lease *lock, struct set *set, struct record *now, struct dataset *d, struct err *err)
+/* Publishes the new shards and a new index. Without a new clip it saves the record alone, so that
+ * these sources are known from now on. */
+static int grown_publish(struct curation *k, const struct lease *lock, struct set *set,
+                         struct record *now, struct dataset *d, struct err *err)
 {
     struct tell_totals t;
     tell_sum(k, &t);
@@ -234,7 +264,8 @@ static int grown_publish(struct curation *k, const struct lease *lock, struct se
     return rc < 0 ? rc : publish_grown(k->partial, k->out, &set->data, d, &set->record, err);
 }
 
-static int grow(struct curation *k, const struct lease *lock, struct set *set, struct record *now, struct told *told, struct err *err)
+static int grow(struct curation *k, const struct lease *lock, struct set *set, struct record *now,
+                struct told *told, struct err *err)
 {
     char events[LIMIT_PATH_BYTES + 32];
     double started_s = clock_mono_s();
@@ -263,9 +294,11 @@ static int grow(struct curation *k, const struct lease *lock, struct set *set, s
     return rc;
 }
 
-/* Looks at what OUT is, which decides what is to be done. Returns 1 when it is done already, and 0 when there is work;
- * without an update, of an OUT that holds a dataset, 0 means that it is to be mended. */
-static int out_look(const struct curation *k, const struct record *now, bool update, struct set *set, struct told *told, struct err *err)
+/* Looks at what OUT is, which decides what is to be done. Returns 1 when it is all done already and
+ * 0 when there is work. Without an update, 0 for an OUT that holds a dataset means that the dataset
+ * must be mended. */
+static int out_look(const struct curation *k, const struct record *now, bool update,
+                    struct set *set, struct told *told, struct err *err)
 {
     int there = set_open(k->out, set, err);
     if (there <= 0)
@@ -273,10 +306,14 @@ static int out_look(const struct curation *k, const struct record *now, bool upd
     told->outcome = OUTCOME_SAME;
     if (record_equal(&set->record, now) && !update)
         return publish_is_told(k->out, &set->data, err);
-    return update ? 0 : err_set(err, ERR_EXISTS, "'%s' exists and holds something else: give another --out, remove it, or add to it with --update", k->out);
+    return update ? 0
+                  : err_set(err, ERR_EXISTS,
+                            "'%s' exists and holds something else: give another --out, remove it, "
+                            "or add to it with --update", k->out);
 }
 
-/* What was left out is said in any case. Those that were bad before the work stand in lines of their own as well. */
+/* Says which sources were left out, whatever else was done. Those that were bad before the work
+ * also stand in lines of their own. */
 static void left_out_say(const struct curation *k, const struct record *r)
 {
     const char *name = NULL, *why = k->n_bad ? k->bad[0].why : NULL;
@@ -285,19 +322,23 @@ static void left_out_say(const struct curation *k, const struct record *r)
         if (r->sources[i].left_out && n++ == 0)
             name = r->sources[i].name, why = r->sources[i].left_out;
     if (n)
-        log_msg(LOG_WARN, "%lld of %lld sources are left out (first: %s%s%s): --update tries them again; the records in '%s/.reel/generations' say "
-                "why of each that was worked on", (long long)n, (long long)(r->n + k->n_bad), name ? name : "", name ? ": " : "", why, k->out);
+        log_msg(LOG_WARN, "%lld of %lld sources are left out (first: %s%s%s): --update tries them "
+                          "again; the records in '%s/.reel/generations' say why of each that "
+                          "was worked on",
+                (long long)n, (long long)(r->n + k->n_bad), name ? name : "", name ? ": " : "",
+                why, k->out);
 }
 
-/* An update was killed after the dataset had grown: what it did not come to is done, and its folder is needed no more. */
+/* Completes an update that was killed after the dataset had grown, and removes its folder. */
 static int mend(const struct curation *k, const struct set *set, struct err *err)
 {
     int rc = publish_mend(k->out, &set->data, err);
     return rc < 0 ? rc : file_remove_tree(k->partial, err);
 }
 
-/* OUT holds what is wanted. What one that was killed left beside it goes, unless there is work in it that an update can take up. Somebody
- * may be at work there; and where nothing may be removed, nothing is lost. */
+/* Removes what a killed curation left beside OUT, which holds what is wanted, unless an update can
+ * take up work in it. Errors are ignored: somebody may be at work there, and nothing is lost where
+ * nothing may be removed. */
 static void leftovers_clear(const struct curation *k)
 {
     char path[LIMIT_PATH_BYTES];
@@ -306,13 +347,14 @@ static void leftovers_clear(const struct curation *k)
     if ((!file_exists(k->partial) && !file_exists(path)) || lease_take(path, 0, &lock, NULL) < 0)
         return;
     if (file_exists(k->work))
-        log_msg(LOG_WARN, "'%s' is left of a curation that was killed: --update takes up what it had done, and removes it", k->partial);
+        log_msg(LOG_WARN, "'%s' is left of a curation that was killed: --update takes up what it "
+                          "had done, and removes it", k->partial);
     else
         file_remove_tree(k->partial, NULL);
     lease_drop(lock);
 }
 
-/* OUT is ours alone, and what it holds is not what is wanted. */
+/* Makes OUT, or adds to it. The caller holds the lease, and OUT is not what is wanted yet. */
 static int out_work(struct curation *k, bool update, const struct lease *lock, struct set *set, struct record *now,
                     struct told *told, struct err *err)
 {
@@ -333,16 +375,18 @@ static int curate(struct curation *k, bool update, struct told *told, struct err
         leftovers_clear(k);
     if (rc == 0 && (rc = work_lock(k, &lock, err)) == 0) {
         set_release(&set);
-        rc = out_look(k, &now, update, &set, told, err); /* it may have come meanwhile */
+        /* another curation may have made it meanwhile */
+        rc = out_look(k, &now, update, &set, told, err);
     }
     if (rc == 0)
-        rc = file_mkdirs(k->partial, err); /* and may have taken this with it */
+        rc = file_mkdirs(k->partial, err); /* and may have removed this folder */
     if (rc == 0)
         rc = publish_place_check(k->partial, k->out, err);
     if (rc == 0)
         rc = out_work(k, update, lock, &set, &now, told, err);
     if (lock)
-        rmdir(k->partial); /* is there, empty, if the dataset had come meanwhile */
+        /* It is there, and empty, when another curation had made the dataset meanwhile. */
+        rmdir(k->partial);
     lease_drop(lock);
     if (rc >= 0)
         left_out_say(k, set.data.n_shards ? &set.record : &now);
@@ -435,6 +479,7 @@ static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct 
 
 int main(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); /* a file limit comes back as EFBIG, a sentence */
+    /* a write beyond a file size limit then fails with EFBIG, which becomes a sentence */
+    signal(SIGXFSZ, SIG_IGN);
     return program_main(&program, &build, argc, argv);
 }

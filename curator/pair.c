@@ -4,7 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { UNIT = 4, REACH_X = 5, REACH_Y = 3, BLOCK_W = 4, BLOCK_H = 3, COLS = PAIR_W / BLOCK_W, ROWS = PAIR_H / BLOCK_H, BLOCKS = ROWS * COLS };
+enum { UNIT = 4, REACH_X = 5, REACH_Y = 3, BLOCK_W = 4, BLOCK_H = 3, COLS = PAIR_W / BLOCK_W,
+      ROWS = PAIR_H / BLOCK_H, BLOCKS = ROWS * COLS };
 
 void pair_shrink(const uint8_t planes[SHOTS_BYTES], struct pair_frame *out)
 {
@@ -25,7 +26,7 @@ void pair_shrink(const uint8_t planes[SHOTS_BYTES], struct pair_frame *out)
         }
 }
 
-/* The part of b that lies over a shifted by (dx, dy): b(x, y) stands over a(x + dx, y + dy). */
+/* Holds where b overlaps a when b is shifted by (dx, dy): b(x, y) lies over a(x + dx, y + dy). */
 struct overlap { int x0, x1, y0, y1, dx, dy; };
 
 static struct overlap overlap_of(int w, int h, int dx, int dy)
@@ -35,7 +36,8 @@ static struct overlap overlap_of(int w, int h, int dx, int dy)
 
 struct shift { int dx, dy; double cost; };
 
-/* Where b less `offset` differs less from a under shift (dx, dy) than under *best, this becomes the best; given up once it cannot. */
+/* Makes this shift the best one when a and b - offset differ less under it than under *best. It
+ * stops adding up as soon as that is out of reach. */
 static void shift_try(const int16_t *a, const int16_t *b, int w, int h, int dx, int dy, int offset, struct shift *best)
 {
     struct overlap o = overlap_of(w, h, dx, dy);
@@ -47,8 +49,9 @@ static void shift_try(const int16_t *a, const int16_t *b, int w, int h, int dx, 
         *best = (struct shift){dx, dy, (double)sum / count};
 }
 
-/* All shifts within reach of (cx, cy); on a tie the earlier one stays. */
-static void shift_search(const int16_t *a, const int16_t *b, int w, int h, int cx, int cy, int rx, int ry, int offset, struct shift *best)
+/* Tries all shifts within reach of (cx, cy). Of two that are as good, the earlier one stays. */
+static void shift_search(const int16_t *a, const int16_t *b, int w, int h, int cx, int cy, int rx,
+                         int ry, int offset, struct shift *best)
 {
     for (int dy = cy - ry; dy <= cy + ry; dy++)
         for (int dx = cx - rx; dx <= cx + rx; dx++)
@@ -84,8 +87,10 @@ static float calm_mean(float *means, int n)
     return n ? (float)(sum / calm) : 0;
 }
 
-/* Luma and chroma over the calmer half of the blocks; those of which nothing overlaps are left out. */
-static void rest_of(const struct pair_frame *a, const struct pair_frame *b, const struct overlap *o, struct pair_facts *out)
+/* Computes `rest` and `tint` over the calmer half of the blocks. Blocks without any overlap do not
+ * count. */
+static void rest_of(const struct pair_frame *a, const struct pair_frame *b, const struct overlap *o,
+                    struct pair_facts *out)
 {
     int32_t luma[BLOCKS] = {0}, chroma[BLOCKS] = {0}, counts[BLOCKS] = {0};
     float all[BLOCKS], tints[BLOCKS];
@@ -114,7 +119,8 @@ static float likeness_of(const struct pair_frame *a, const struct pair_frame *b,
             double u = a->half[0][(y + o->dy) * PAIR_W + x + o->dx], v = b->half[0][y * PAIR_W + x];
             n++, sa += u, sb += v, saa += u * u, sbb += v * v, sab += u * v;
         }
-    double va = saa - sa * sa / n, vb = sbb - sb * sb / n, limit = n * UNIT * UNIT; /* flatter than one step: nothing to compare */
+    double va = saa - sa * sa / n, vb = sbb - sb * sb / n,
+        limit = n * UNIT * UNIT; /* below it a picture is too flat to be compared */
     return va < limit || vb < limit ? 0 : (float)((sab - sa * sb / n) / sqrt(va * vb));
 }
 
@@ -122,7 +128,8 @@ struct pair_facts pair_compare(const struct pair_frame *a, const struct pair_fra
 {
     struct shift s = shift_find(a, b);
     struct overlap shifted = overlap_of(PAIR_W, PAIR_H, s.dx, s.dy), still = overlap_of(PAIR_W, PAIR_H, 0, 0);
-    struct pair_facts moved = {.likeness = likeness_of(a, b, &shifted)}, stood = {.likeness = likeness_of(a, b, &still)};
+    struct pair_facts moved = {.likeness = likeness_of(a, b, &shifted)},
+        stood = {.likeness = likeness_of(a, b, &still)};
     rest_of(a, b, &shifted, &moved);
     rest_of(a, b, &still, &stood);
     return stood.rest < moved.rest ? stood : moved;

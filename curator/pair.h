@@ -1,10 +1,13 @@
-/* pair: how far two frames differ once camera motion, exposure and small overlays are taken out; the raw material of shot detection.
+/* pair: how far two frames differ once camera motion, exposure and small overlays are taken out.
+ * Shot detection is built on it.
  *
- * A frame is kept at half and quarter size. Of two frames the best common shift is looked for (quarter size, then refined), on luma less
- * its mean. `rest` is what still differs: the mean absolute difference (8-bit units, luma counted twice) over the calmer half of a
- * grid of blocks, so that a title or a thing passing does not count; `tint` is the same of chroma alone. `likeness` is the
- * correlation of luma over the overlap: it does not change with exposure, 1 for the same picture brighter or darker, about 0 for
- * unrelated ones. Should the frames fit better unshifted, the facts are those of no shift.
+ * A frame is kept at half and at quarter size. The shift is looked for under which two frames fit
+ * best: at quarter size first, then refined, on luma minus its mean. `rest` is what still differs
+ * under it: the mean absolute difference (8-bit units, luma counted twice) over the calmer half of
+ * a grid of blocks, so that a title or a passing object does not count. `tint` is the same for
+ * chroma alone. `likeness` is the correlation of luma over the overlap. Exposure does not change
+ * it: it is 1 for the same picture brighter or darker, and about 0 for unrelated ones. Where the
+ * frames fit better without a shift, all three are taken without one.
  */
 #ifndef CURATOR_PAIR_H
 #define CURATOR_PAIR_H

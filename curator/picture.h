@@ -1,4 +1,4 @@
-/* picture: one RGB picture to a PNG file, by FFmpeg's encoder. */
+/* picture: writes one RGB picture to a PNG file with FFmpeg's encoder. */
 #ifndef CURATOR_PICTURE_H
 #define CURATOR_PICTURE_H
 
@@ -6,7 +6,8 @@
 
 #include "base/err.h"
 
-/* rgb: [height, width, 3]. Atomic. ERR_ENV when this FFmpeg has no PNG encoder. */
+/* Writes rgb ([height, width, 3]) to `path`, atomically. ERR_ENV: this FFmpeg has no PNG
+ * encoder. */
 int picture_png_save(const char *path, const uint8_t *rgb, int height, int width, struct err *err);
 
 #endif

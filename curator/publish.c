@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 
-enum { SIDECAR_BYTES_MAX = 1 << 30, LINKS_MAX = 40 /* as the kernel's */ };
+enum { SIDECAR_BYTES_MAX = 1 << 30, LINKS_MAX = 40 /* the kernel's limit too */ };
 
 /* ---- where it lies ---- */
 
@@ -20,12 +20,14 @@ int publish_place(char out[LIMIT_PATH_BYTES], struct err *err)
     for (int links = 0; links < LINKS_MAX; links++) {
         ssize_t n = readlink(out, to, sizeof to - 1);
         if (n < 0)
-            return 0; /* it is no link; or cannot be looked at, which is said where it is used */
+            /* either it is no link, or it cannot be looked at, and whoever uses it says so */
+            return 0;
         to[n] = 0;
         const char *slash = *to == '/' ? NULL : strrchr(out, '/');
         n = snprintf(at, sizeof at, "%.*s%s", slash ? (int)(slash + 1 - out) : 0, out, to);
         if (n >= 3900)
-            return err_set(err, ERR_IO, "the link '%s' leads to a name of %zd bytes: give an --out of at most 3900", out, n);
+            return err_set(err, ERR_IO, "the link '%s' leads to a name of %zd bytes: give an --out "
+                                        "of at most 3900", out, n);
         snprintf(out, LIMIT_PATH_BYTES, "%s", at);
     }
     return err_set(err, ERR_IO, "'%s' is a link that leads to itself: remove it, or give another --out", out);
@@ -43,9 +45,12 @@ int publish_place_check(const char *partial, const char *out, struct err *err)
     if (lstat(partial, &from) < 0 || stat(folder, &to) < 0)
         return err_set_errno(err, ERR_IO, "cannot look at '%s' and '%s'", partial, folder);
     if (S_ISLNK(from.st_mode))
-        return err_set(err, ERR_IO, "'%s', where the dataset is built, is a link: remove it, or give an --out beside what it leads to", partial);
+        return err_set(err, ERR_IO, "'%s', where the dataset is built, is a link: remove it, or "
+                                    "give an --out beside what it leads to", partial);
     if (from.st_dev != to.st_dev)
-        return err_set(err, ERR_IO, "'%s', where the dataset is built, and '%s' are on two file systems, and no rename leads from one to the other: give an --out that "
+        return err_set(err, ERR_IO, "'%s', where the dataset is built, and '%s' are on two file "
+                                    "systems, and no rename leads from one to the other: give an "
+                                    "--out that "
                        "is no mount point, such as a folder in it", partial, out);
     return 0;
 }
@@ -67,7 +72,8 @@ int set_open(const char *out, struct set *s, struct err *err)
         return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot look at '%s'", out);
     if (S_ISDIR(st.st_mode) && rmdir(out) == 0)
         return 0; /* an empty folder makes room */
-    if (S_ISDIR(st.st_mode) && dataset_load(out, &s->data, &why) == 0 && record_load(out, s->data.fingerprint, &s->record, &why) == 0)
+    if (S_ISDIR(st.st_mode) && dataset_load(out, &s->data, &why) == 0 &&
+        record_load(out, s->data.fingerprint, &s->record, &why) == 0)
         return 1;
     set_release(s);
     if (why.code == ERR_NOMEM)
@@ -75,12 +81,13 @@ int set_open(const char *out, struct set *s, struct err *err)
     return err_set(err, ERR_EXISTS, "'%s' exists and holds something else: give another --out, or remove it", out);
 }
 
-/* The index and the record of one generation, below root; the index's fingerprint is known once it is written. */
+/* Writes the index and the record of one generation below root. The fingerprint of the index is
+ * known once the index is written. */
 static int generation_save(const char *root, struct dataset *d, const struct record *r, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES], from[LIMIT_PATH_BYTES], to[LIMIT_PATH_BYTES], hash[HASH_TEXT_BYTES];
     snprintf(dir, sizeof dir, "%.3900s/.reel/generations", root);
-    int rc = dataset_save(dir, d, err); /* to <dir>/.reel/index, from where it gets its name */
+    int rc = dataset_save(dir, d, err); /* goes to <dir>/.reel/index, and is renamed from there */
     if (rc == 0)
         rc = record_save(root, d->fingerprint, r, err);
     snprintf(from, sizeof from, "%.4000s/.reel/index", dir);
@@ -93,7 +100,8 @@ static int generation_save(const char *root, struct dataset *d, const struct rec
     return rc < 0 ? rc : file_fsync_dir(dir, err);
 }
 
-int publish_new(const char *partial, const char *work, const char *out, struct dataset *d, const struct record *r, struct err *err)
+int publish_new(const char *partial, const char *work, const char *out, struct dataset *d,
+                const struct record *r, struct err *err)
 {
     int rc = shards_meta_save(partial, d, err);
     if (rc == 0)
@@ -113,7 +121,8 @@ static int shard_move(const char *partial, const char *out, const char *name, co
     return rename(from, to) < 0 ? err_set_errno(err, ERR_IO, "cannot move '%s' to '%s'", from, to) : 0;
 }
 
-int publish_grown(const char *partial, const char *out, const struct dataset *base, struct dataset *d, const struct record *r, struct err *err)
+int publish_grown(const char *partial, const char *out, const struct dataset *base,
+                  struct dataset *d, const struct record *r, struct err *err)
 {
     int rc = 0;
     for (int64_t i = base->n_shards; rc == 0 && i < d->n_shards; i++)
@@ -128,7 +137,8 @@ int publish_grown(const char *partial, const char *out, const struct dataset *ba
     return rc < 0 ? rc : shards_meta_save(out, d, err);
 }
 
-/* Does the sidecar name each shard? They stand there in their order, so the text is gone through once. */
+/* Returns 1 when the sidecar names each shard. They stand in it in their order, so one pass over
+ * the text is enough. */
 static int sidecar_names(const char *out, const char *sidecar, const struct dataset *d, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -146,14 +156,15 @@ static int sidecar_names(const char *out, const char *sidecar, const struct data
     return rc < 0 ? rc : at != NULL;
 }
 
-/* A split that its user made names all shards too, wherever it puts them: it stays. */
+/* Accepts a split that the user made, too: it names all shards, wherever it puts them, and it
+ * stays. */
 int publish_is_told(const char *out, const struct dataset *d, struct err *err)
 {
     int rc = sidecar_names(out, ".info.json", d, err);
     return rc == 1 ? sidecar_names(out, "split.yaml", d, err) : rc;
 }
 
-/* Is this a shard, or its index, of a number that the dataset does not have? */
+/* Says whether this is a shard, or a shard's index, whose number the dataset does not have. */
 static bool is_stray(const char *name, const struct dataset *d)
 {
     long long number;
@@ -165,8 +176,11 @@ static bool is_stray(const char *name, const struct dataset *d)
     return strncmp(name, made, strlen(made)) == 0 && (!name[n] || strcmp(name + n, ".idx") == 0);
 }
 
-/* Removes from a folder below OUT (or OUT itself, "") what fn points at. A folder that is not there holds nothing. */
-static int strays_remove(const char *out, const char *below, bool (*fn)(const char *name, const struct dataset *d), const struct dataset *d, struct err *err)
+/* Removes the files that fn points at from a folder below OUT ("" is OUT itself). A folder that
+ * does not exist holds nothing. */
+static int strays_remove(const char *out, const char *below,
+                         bool (*fn)(const char *name, const struct dataset *d),
+                         const struct dataset *d, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];
     snprintf(dir, sizeof dir, "%.4000s%s", out, below);
@@ -183,7 +197,7 @@ static int strays_remove(const char *out, const char *below, bool (*fn)(const ch
     return rc;
 }
 
-/* Is this a file that was being written (base/file.h) when its writer was killed? */
+/* Says whether this is the temporary of a file whose writer was killed (base/file.h). */
 static bool is_half(const char *name, const struct dataset *d)
 {
     (void)d;

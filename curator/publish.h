@@ -1,32 +1,40 @@
-/* publish: a dataset comes into being by one rename, and grows by one rename.
+/* publish: brings a dataset into being by one rename, and lets it grow by one rename.
  *
- * New: all is built in <OUT>.partial, which is renamed to <OUT>. Added to: new shards are moved in beside the old ones, which are not touched, and
- * read by nobody yet; then `.reel/index` is replaced. Before that the dataset is what it was, afterwards it is the larger one; Energon's
- * sidecars follow, each of them fits what lies there at any moment. An end at any point leaves nothing that the next update does not mend.
- * A reader that had the old index reads on: all that it names stays. The older indexes stay in `.reel/generations`.
+ * A new dataset is built in <OUT>.partial, which is renamed to <OUT>. To add to one, new shards are
+ * moved in beside the old ones, which are not touched, and nobody reads them yet; then
+ * `.reel/index` is replaced. Until then the dataset is what it was, and afterwards it is the larger
+ * one. Energon's sidecars follow; each of them fits what lies there at any moment. Wherever an
+ * update is killed, the next one mends what it left. A reader that opened the old index reads on,
+ * because everything it names stays. Older indexes stay in `.reel/generations`.
  */
 #ifndef CURATOR_PUBLISH_H
 #define CURATOR_PUBLISH_H
 
 #include "curator/record.h"
 
-/* Where OUT is a link, replaces it by what it leads to, there or not: a rename puts nothing behind a link. */
+/* Replaces `out`, where it is a link, by what the link leads to, whether that exists or not: a
+ * rename would replace the link itself. */
 int publish_place(char out[LIMIT_PATH_BYTES], struct err *err);
-/* Can what is built in `partial` be renamed to `out`, or into it? ERR_IO: they are on two file systems, or partial is a link. */
+/* Says whether what is built in `partial` can be renamed to `out` or moved into it. ERR_IO: they
+ * are on two file systems, or `partial` is a link. */
 int publish_place_check(const char *partial, const char *out, struct err *err);
 
 struct set { struct dataset data; struct record record; };
 void set_release(struct set *s);
-/* 1: OUT holds a dataset of ours. 0: nothing is there (an empty folder is removed). ERR_EXISTS: something else. */
+/* Returns 1 when OUT holds a dataset of ours, and 0 when nothing is there (an empty folder is
+ * removed). ERR_EXISTS: it holds something else. */
 int set_open(const char *out, struct set *s, struct err *err);
 
-/* In `partial` lie the shards of d, and a folder `work` that is removed. */
-int publish_new(const char *partial, const char *work, const char *out, struct dataset *d, const struct record *r, struct err *err);
-/* In `partial` lie those shards of d that base has not. */
-int publish_grown(const char *partial, const char *out, const struct dataset *base, struct dataset *d, const struct record *r, struct err *err);
-/* 1: Energon's sidecars name all shards of d. 0: an update was killed before it came to them. Writes nothing, and needs no lock. */
+/* Publishes a new dataset: `partial` holds the shards of d, and a folder `work` that is removed. */
+int publish_new(const char *partial, const char *work, const char *out, struct dataset *d,
+                const struct record *r, struct err *err);
+/* Adds to the dataset `base`: `partial` holds those shards of d that `base` does not have. */
+int publish_grown(const char *partial, const char *out, const struct dataset *base,
+                  struct dataset *d, const struct record *r, struct err *err);
+/* Returns 1 when Energon's sidecars name all shards of d, and 0 when an update was killed before it
+ * wrote them. Writes nothing and needs no lock. */
 int publish_is_told(const char *out, const struct dataset *d, struct err *err);
-/* Removes what an update that was killed left in OUT, and writes the sidecars that it did not come to. */
+/* Removes what a killed update left in OUT, and writes the sidecars that it did not come to. */
 int publish_mend(const char *out, const struct dataset *d, struct err *err);
 
 #endif

@@ -191,7 +191,8 @@ bool record_equal(const struct record *a, const struct record *b)
 {
     bool equal = a->n == b->n && cJSON_Compare(a->options.root, b->options.root, true);
     for (int64_t i = 0; equal && i < a->n; i++)
-        equal = by_name(&a->sources[i], &b->sources[i]) == 0 && strcmp(a->sources[i].caption, b->sources[i].caption) == 0;
+        equal = by_name(&a->sources[i], &b->sources[i]) == 0 &&
+            strcmp(a->sources[i].caption, b->sources[i].caption) == 0;
     return equal;
 }
 
@@ -204,7 +205,8 @@ int record_options_check(const struct record *was, const struct record *now, con
         char *a = old ? cJSON_PrintUnformatted(old) : NULL, *b = cJSON_PrintUnformatted(at);
         bool same = cJSON_Compare(old, at, true);
         if (!same)
-            err_set(err, ERR_EXISTS, "'%s' was made with %s %s, now it is %s: give the options that it was made with, or another --out", root, at->string,
+            err_set(err, ERR_EXISTS, "'%s' was made with %s %s, now it is %s: give the options "
+                                     "that it was made with, or another --out", root, at->string,
                     a ? a : "not said", b ? b : "?");
         cJSON_free(a);
         cJSON_free(b);
@@ -254,7 +256,8 @@ static int source_copy(struct record_source *to, const struct record_source *fro
     *to = *from;
     to->name = strdup(from->name);
     to->left_out = from->left_out ? strdup(from->left_out) : NULL;
-    return to->name && (to->left_out || !from->left_out) ? 0 : err_set(err, ERR_NOMEM, "out of memory for source '%s'", from->name);
+    return to->name && (to->left_out || !from->left_out) ? 0
+        : err_set(err, ERR_NOMEM, "out of memory for source '%s'", from->name);
 }
 
 int record_merge(struct record *r, const struct record *more, struct err *err)

@@ -9,14 +9,14 @@
 #include "base/json.h"
 #include "base/wds.h"
 
-/* The index grows as the shards are written: hash, offsets, mean and deviation come from the bytes on
- * their way out. */
+/* Joins shards. The index grows as they are written: hash, offsets, mean and deviation are taken
+ * from the bytes on their way out. */
 struct merge {
     const char *root;
     const struct source_conf *c;
     int64_t shard_bytes;
     struct wds_writer *writer; /* of the last shard of d; NULL between shards */
-    struct dataset d;          /* of what was there and what is written so far */
+    struct dataset d;          /* the shards there were, and those written so far */
     struct { double sum, sum_sq, n; } latents;
 };
 
@@ -79,7 +79,7 @@ static const struct wds_part *part_find(const struct wds_part *parts, size_t n, 
     return NULL;
 }
 
-/* Puts the sample that was written last into the index. offset: where it begins in its shard. */
+/* Adds the sample that was written last to the index. `offset` is where it begins in its shard. */
 static int sample_index(struct merge *m, const char *key, const struct wds_part *parts, size_t n,
                         int64_t offset, struct err *err)
 {
@@ -174,7 +174,8 @@ static int source_copy(struct merge *m, const struct source *s, struct err *err)
 
 /* ---- the index ---- */
 
-/* What the index of a dataset says of its latents is what reading them again would say. */
+/* Takes over the index of the dataset that is added to. What it says of its latents is what reading
+ * them again would give. */
 static int base_take(struct merge *m, const struct dataset *base, struct err *err)
 {
     struct dataset *d = &m->d;

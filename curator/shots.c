@@ -10,14 +10,19 @@
 
 enum {
     ACROSS = 4, NEAR = 2, /* frames looked across for a flash; neighbours on either side */
-    LONGEST_FLASH = 10,   /* source frames between the break and the picture that comes back, or more where all are repeated */
-    REACH = 6,            /* a neighbour that is further away, in source frames, is one of those before it, repeated; likewise */
-    SLACK = 2,            /* source frames by which the cadence of repeats may be off over a few frames */
+    /* A flash lasts at most this many source frames, from the break until the picture comes back,
+     * or more where all frames are repeated. */
+    LONGEST_FLASH = 10,
+    /* A neighbour further away than this many source frames counts as a repeat of the frame before
+     * it; it too grows where all frames are repeated. */
+    REACH = 6,
+    SLACK = 2,            /* the cadence of repeats may be off by so many source frames */
 };
-static const float REPEAT = 0.25f; /* least plain difference of a frame that is not the one before it again */
+static const float REPEAT = 0.25f; /* a frame that differs less from the one before repeats it */
 static const double BLACK_LUMA = 24, SAME_LIKENESS = 0.85, SAME_TINT = 6, SAME_SHARE = 0.4;
 
-/* Of the frames that differ from the one before: a frame shown again tells nothing, however often rate conversion repeats it. */
+/* Describes one frame that differs from the one before. A frame that is shown again tells nothing,
+ * however often rate conversion repeats it. */
 struct frame_facts {
     int64_t frame;            /* of the source */
     float luma;               /* mean */
@@ -72,20 +77,21 @@ static struct pair_frame *ring_at(struct shots *s, int64_t frame)
     return &s->ring[frame % (ACROSS + 2)];
 }
 
-/* The same picture in another light? */
+/* Says whether the two frames are the same picture in another light. */
 static bool is_same(const struct pair_facts *f)
 {
     return f->likeness >= SAME_LIKENESS && f->tint < SAME_TINT;
 }
 
-/* Does frame i show something else than the one before? */
+/* Says whether frame i shows something else than the one before. */
 static bool is_break(const struct shots *s, int64_t i)
 {
     const struct pair_facts *f = &s->facts[i].before;
     return f->rest >= s->conf.threshold && !is_same(f);
 }
 
-/* With the newest frame, i, it is known of each break shortly before whether the picture came back. */
+/* Notes for each break shortly before the newest frame, i, whether the picture from before it came
+ * back in i. */
 static void back_mark(struct shots *s, int64_t i)
 {
     for (int64_t k = 0; k < ACROSS && i - k - 1 >= 1; k++) {
@@ -146,8 +152,9 @@ double shots_difference(const struct shots *s, int64_t frame)
     return s->differences[frame];
 }
 
-/* Rate conversion shows each frame several times: how often is the median of the steps from one frame that differs to the next. Longer
- * steps than REACH are stills, and count for nothing. */
+/* Measures the cadence: how often rate conversion shows each frame, which is the median of the
+ * steps from one frame that differs to the next. Steps longer than REACH are stills and do not
+ * count. */
 static void cadence_take(struct shots *s)
 {
     int64_t steps[REACH + 1] = {0}, n = 0, seen = 0, cadence = 0;
@@ -162,7 +169,8 @@ static void cadence_take(struct shots *s)
     s->longest_flash = num_max_i64(LONGEST_FLASH, ACROSS * cadence + SLACK);
 }
 
-/* What neighbour k of i differs from the one before it: 0 when only repeats are near on that side, -1 when the video has no frame there. */
+/* Returns how much neighbour k of i differs from the frame before it: 0 when that side has only
+ * repeats near i, and -1 when the video has no frame there. */
 static double neighbour(const struct shots *s, int64_t i, int64_t k)
 {
     int64_t here = s->facts[i].frame;
@@ -173,7 +181,8 @@ static double neighbour(const struct shots *s, int64_t i, int64_t k)
     return llabs(s->facts[k].frame - here) > s->reach ? 0 : s->facts[k].before.rest;
 }
 
-/* The median of what the frames on either side differ from the ones before them: their mean without least and greatest. */
+/* Returns the median of how much the neighbours of i on both sides differ from the frames before
+ * them, as their mean without the least and the greatest. */
 static double neighbours(const struct shots *s, int64_t i)
 {
     double sum = 0, least = HUGE_VAL, most = 0;
@@ -186,13 +195,13 @@ static double neighbours(const struct shots *s, int64_t i)
     return n > 2 ? (sum - least - most) / (n - 2) : n ? sum / n : 0;
 }
 
-/* Does the picture from before i come back k + 1 frames later, soon enough for a flash? */
+/* Says whether the picture from before i comes back k + 1 frames later, soon enough for a flash. */
 static bool comes_back(const struct shots *s, int64_t i, int64_t k)
 {
     return i > 0 && s->facts[i].back[k] && s->facts[i + k + 1].frame - s->facts[i].frame <= s->longest_flash;
 }
 
-/* Is i where something short begins that the picture comes back from, or where the picture came back? */
+/* Says whether i begins a flash, or is where the picture comes back after one. */
 static bool is_flash(const struct shots *s, int64_t i)
 {
     for (int64_t k = 0; k < ACROSS; k++)
@@ -233,11 +242,12 @@ int64_t shots_end(struct shots *s, const int64_t **bounds, struct err *err)
         int64_t end = i;
         while (end < s->n && is_black(s, end))
             end++;
-        if (end > i && end < s->n && !is_black(s, i - 1) && s->facts[i].frame > 1 && s->facts[end].frame - s->facts[i].frame >= 2)
+        if (end > i && end < s->n && !is_black(s, i - 1) && s->facts[i].frame > 1 &&
+            s->facts[end].frame - s->facts[i].frame >= 2)
             bound_add(s, (s->facts[i].frame + s->facts[end].frame) / 2);
         if (end == i && is_cut(s, i))
             bound_add(s, s->facts[i].frame);
-        i = num_max_i64(i, end); /* the frame behind a black run is no cut */
+        i = num_max_i64(i, end); /* the frame behind a run of black frames is no cut */
     }
     *bounds = s->bounds;
     return s->n_bounds;

@@ -16,7 +16,8 @@
 
 enum { CAPTION_BYTES = 8192 };
 
-/* One pass over the video leaves: kept frames as RGB in an unlinked spool file (memory stays bounded), their place in the source. */
+/* Collects what one pass over the video leaves: the kept frames as RGB in an unlinked spool file,
+ * so that memory stays bounded, and their places in the source. */
 struct pass {
     const struct source_conf *c;
     struct shots *shots;
@@ -64,7 +65,7 @@ static int frame_keep(struct pass *p, int64_t index, double time_s, int64_t slot
     return 0;
 }
 
-/* The held frame is what is shown at each tick of the wanted rate before `end`. */
+/* Keeps the held frame for each tick of the wanted rate before `end`. */
 static int held_keep(struct pass *p, int64_t end, struct err *err)
 {
     int rc = 0;
@@ -77,7 +78,8 @@ static int held_keep(struct pass *p, int64_t end, struct err *err)
     return rc;
 }
 
-/* The frame before is shown up to the tick of this one, which may replace it there. */
+/* Resamples by time: the frame before is shown up to the tick of this one, which may take its place
+ * there. */
 static int frame_resample(struct pass *p, const struct video_frame *f, struct err *err)
 {
     if (!p->held && !(p->held = malloc((size_t)p->frame_bytes)))
@@ -89,7 +91,8 @@ static int frame_resample(struct pass *p, const struct video_frame *f, struct er
     return rc;
 }
 
-/* Every frame reaches the detector; those shown at the wanted rate reach the spool. */
+/* Takes one frame of the video. Every frame goes to the shot detector; those that are shown at the
+ * wanted rate go to the spool. */
 static int frame_take(void *ctx, const struct video_frame *f, struct err *err)
 {
     struct pass *p = ctx;
@@ -115,8 +118,9 @@ static int spool_open(const struct source_conf *c, const struct source *s, int *
 
 char *source_key(const struct source_conf *c, const struct source *s, char out[HASH_TEXT_BYTES])
 {
-    struct { struct hash128 options, content, name, caption; } all = {c->options, s->hash, hash_128(s->name, strlen(s->name)),
-                                                                      hash_128(s->caption, strlen(s->caption))};
+    struct { struct hash128 options, content, name, caption; } all = {
+        c->options, s->hash, hash_128(s->name, strlen(s->name)),
+        hash_128(s->caption, strlen(s->caption))};
     return hash_format(hash_128(&all, sizeof all), out);
 }
 
@@ -130,7 +134,7 @@ void source_release(struct source *s)
 
 /* ---- captions ---- */
 
-/* The file beside the video with another ending; "" if there is none. */
+/* Reads the file beside the video that has another ending; the text is "" when there is none. */
 static int sidecar_read(const char *video, const char *ending, struct str *out, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 8];
@@ -143,19 +147,22 @@ static int sidecar_read(const char *video, const char *ending, struct str *out, 
     return rc < 0 ? rc : 1;
 }
 
-/* The caption as it is kept: whole, valid UTF-8. */
+/* Stores the caption, whole and valid UTF-8. */
 static int caption_take(struct source *s, const char *text, size_t n, struct err *err)
 {
     if (n >= CAPTION_BYTES)
-        return err_set(err, ERR_INPUT, "caption of %s: %zu bytes: at most %d are kept, shorten it", s->name, n, CAPTION_BYTES - 1);
+        return err_set(err, ERR_INPUT, "caption of %s: %zu bytes: at most %d are kept, shorten it",
+                       s->name, n, CAPTION_BYTES - 1);
     for (size_t i = 0, step; i < n; i += step)
         if ((step = text[i] ? json_utf8_len(text + i, n - i) : 0) == 0)
-            return err_set(err, ERR_INPUT, "caption of %s: byte %zu is not valid UTF-8: save the file as UTF-8", s->name, i + 1);
+            return err_set(err, ERR_INPUT, "caption of %s: byte %zu is not valid UTF-8: save the "
+                                           "file as UTF-8", s->name, i + 1);
     s->caption = strndup(n ? text : "", n);
     return s->caption ? 0 : err_set(err, ERR_NOMEM, "out of memory for the caption of %s", s->name);
 }
 
-/* Takes all keys but a caption out; returns how many they were. A caption of null is none. */
+/* Removes all keys other than "caption" and returns how many there were. A caption of null counts
+ * as none. */
 static int64_t other_keys_drop(cJSON *root)
 {
     int64_t n = 0;
@@ -170,7 +177,8 @@ static int64_t other_keys_drop(cJSON *root)
     return n;
 }
 
-static int json_caption(const struct source *s, bool strict, struct json_doc *doc, const char **out, int64_t *unused_keys, bool *missing,
+static int json_caption(const struct source *s, bool strict, struct json_doc *doc, const char **out,
+                        int64_t *unused_keys, bool *missing,
                         struct err *err)
 {
     static const struct json_field fields[] = {{"caption", JSON_TEXT, 0}};
@@ -232,7 +240,7 @@ static int clip_read(const struct pass *p, const struct clip *k, uint8_t *rgb, s
     return 0;
 }
 
-/* Mean absolute Laplacian of green in the middle frame, 8-bit units. */
+/* Returns the mean absolute Laplacian of green in the middle frame, in 8-bit units. */
 static double sharpness_of(const struct source_conf *c, const uint8_t *rgb)
 {
     const uint8_t *f = rgb + (c->frames / 2) * c->height * c->width * 3 + 1;
@@ -254,7 +262,8 @@ static double motion_of(const struct pass *p, const struct clip *k)
     return to >= from ? sum / (double)(to - from + 1) : 0;
 }
 
-static void clip_json(const struct source_conf *c, const struct source *s, const struct clip *k, bool hdr, struct str *out)
+static void clip_json(const struct source_conf *c, const struct source *s, const struct clip *k,
+                      bool hdr, struct str *out)
 {
     struct json_out o;
     char hash[HASH_TEXT_BYTES];
@@ -304,7 +313,7 @@ static int clip_write(struct wds_writer *w, const struct source_conf *c, const s
     return rc;
 }
 
-/* Describe, tokenise and write one clip. */
+/* Describes, tokenises and writes one clip. */
 static int clip_make(struct wds_writer *w, struct pass *p, const struct source *s, struct clip *k,
                      const struct clip_buffers *b, struct source_result *r, struct err *err)
 {
@@ -340,7 +349,8 @@ static int64_t kept_at(const struct pass *p, int64_t source_frame)
     return lo;
 }
 
-/* Whole clips of every shot, one after the other; what does not fill a clip is counted. */
+/* Makes whole clips of every shot, one after the other, and counts the frames that do not fill a
+ * clip. */
 static int clips_make(struct wds_writer *w, struct pass *p, const struct source *s, const struct clip_buffers *b,
                       struct source_result *r, struct err *err)
 {
@@ -367,9 +377,11 @@ static int buffers_take(const struct source_conf *c, struct clip_buffers *b, str
 {
     size_t rgb = (size_t)(c->frames * c->height * c->width * 3);
     *b = (struct clip_buffers){malloc(rgb), malloc(rgb),
-                               malloc((size_t)tokenizer_elements(c->tokenizer, c->frames, c->height, c->width) * sizeof(float)),
+                               malloc((size_t)tokenizer_elements(c->tokenizer, c->frames, c->height,
+                                                                 c->width) * sizeof(float)),
                                malloc((size_t)(c->text_len * c->text_width + 1) * sizeof(float))};
-    return b->rgb && b->back && b->latent && b->text ? 0 : err_set(err, ERR_NOMEM, "out of memory for clips of %dx%d", c->height, c->width);
+    return b->rgb && b->back && b->latent && b->text ? 0
+        : err_set(err, ERR_NOMEM, "out of memory for clips of %dx%d", c->height, c->width);
 }
 
 static int clips_publish(struct pass *p, const struct source *s, struct source_result *r, struct err *err)
@@ -412,9 +424,11 @@ struct result_row { struct source_result r; const char *reason, *note; };
 #define AT(field) offsetof(struct result_row, r.field)
 static const struct json_field result_fields[] = {
     {"ok", JSON_BOOL, AT(ok)},         {"frames", JSON_INT, AT(frames)},     {"shots", JSON_INT, AT(shots)},
-    {"clips", JSON_INT, AT(clips)},    {"rejected", JSON_INT, AT(rejected)}, {"unused_frames", JSON_INT, AT(unused_frames)},
+    {"clips", JSON_INT, AT(clips)},    {"rejected", JSON_INT, AT(rejected)},
+    {"unused_frames", JSON_INT, AT(unused_frames)},
     {"seconds", JSON_NUM, AT(seconds)}, {"psnr_sum", JSON_NUM, AT(psnr_sum)}, {"cropped", JSON_NUM, AT(cropped)},
-    {"hdr", JSON_BOOL, AT(hdr)},       {"reason", JSON_TEXT, offsetof(struct result_row, reason)}, {"note", JSON_TEXT, offsetof(struct result_row, note)},
+    {"hdr", JSON_BOOL, AT(hdr)},       {"reason", JSON_TEXT, offsetof(struct result_row, reason)},
+    {"note", JSON_TEXT, offsetof(struct result_row, note)},
 };
 
 int source_result_load(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err)
@@ -437,7 +451,8 @@ int source_result_load(const struct source_conf *c, const struct source *s, stru
     return rc;
 }
 
-static int result_save(const struct source_conf *c, const struct source *s, const struct source_result *r, struct err *err)
+static int result_save(const struct source_conf *c, const struct source *s,
+                       const struct source_result *r, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
@@ -465,7 +480,8 @@ static int result_save(const struct source_conf *c, const struct source *s, cons
     return rc;
 }
 
-/* Is it done? What was bad may be better now. A work folder that was being removed may have lost the shard and not the record. */
+/* Says whether the work is done. A source that was bad may be better now, so it is not. Somebody
+ * who was removing the work folder may have removed the shard and not yet the record. */
 static bool is_done(const struct source_conf *c, const struct source *s, struct source_result *out)
 {
     char path[LIMIT_PATH_BYTES];
@@ -473,8 +489,9 @@ static bool is_done(const struct source_conf *c, const struct source *s, struct 
     return source_result_load(c, s, out, NULL) == 0 && out->ok && (out->clips == 0 || file_exists(path));
 }
 
-/* What gave nothing, and why. frames: how many of it were decoded. */
-static int bad_save(const struct source_conf *c, const struct source *s, int64_t frames, const char *why, struct source_result *out,
+/* Saves that the source gave nothing, and why. `frames` is how many of it were decoded. */
+static int bad_save(const struct source_conf *c, const struct source *s, int64_t frames,
+                    const char *why, struct source_result *out,
                     struct err *err)
 {
     *out = (struct source_result){.frames = frames};
@@ -502,17 +519,21 @@ int source_process(const struct source_conf *c, const struct source *s, struct s
     if (rc == 0 && c->fps > 0)
         rc = held_keep(&p, video_ticks(info.seconds, c->fps), err);
     if (rc == 0 && (rc = content_holds(s->path, s->hash, &s->stamp, err)) == 0) {
-        rc = bad_save(c, s, info.frames, "its content changed while it was read: it is taken once it is whole", out, err);
+        rc = bad_save(c, s, info.frames, "its content changed while it was read: it is taken once "
+                                         "it is whole", out, err);
         goto out;
     }
     if (rc < 0)
         goto out;
-    *out = (struct source_result){.ok = true, .frames = info.frames, .seconds = info.seconds, .cropped = info.cropped, .hdr = info.hdr};
+    *out = (struct source_result){.ok = true,
+                                   .frames = info.frames, .seconds = info.seconds,
+                                   .cropped = info.cropped, .hdr = info.hdr};
     snprintf(out->reason, sizeof out->reason, "%s", info.damage);
     snprintf(out->note, sizeof out->note, "%s", info.note);
     rc = clips_publish(&p, s, out, err);
     if (rc == 0 && out->clips == 0 && !out->reason[0])
-        snprintf(out->reason, sizeof out->reason, "no shot is long enough for a clip of %lld frames", (long long)c->frames);
+        snprintf(out->reason, sizeof out->reason, "no shot is long enough for a clip of %lld "
+                                                  "frames", (long long)c->frames);
     if (rc == 0)
         rc = result_save(c, s, out, err);
 out:

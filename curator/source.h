@@ -1,7 +1,8 @@
-/* source: one video file to clips: decode once, find shots, cut clips, describe, tokenise. The result is a small shard of its own in
- * the work folder, published atomically under a key of all that decides its bytes: options, content, name and caption. So a killed
- * curation takes up after the sources it had finished, whatever was added to or taken from the folder meanwhile.
- */
+/* source: turns one video file into clips: decodes it once, finds shots, cuts clips, describes and
+ * tokenises them. The result is a small shard of its own in the work folder. It is published
+ * atomically under a key of all that decides its bytes: options, content, name and caption. So a
+ * curation that follows a killed one goes on behind the sources that were finished, whatever was
+ * added to the folder or taken from it meanwhile. */
 #ifndef CURATOR_SOURCE_H
 #define CURATOR_SOURCE_H
 
@@ -29,21 +30,24 @@ struct source_conf {
 };
 struct source {
     char *path;                   /* as opened */
-    char *name;                   /* relative to its operand: what records say, with \xHH for bytes that are not UTF-8 */
+    /* relative to its operand; records use it, with \xHH for bytes that are not UTF-8 */
+    char *name;
     struct hash128 hash;          /* of the file */
     bool hashed;
     struct content_stamp stamp;   /* when it was hashed */
     char *caption;                /* the first line of NAME.txt, or "caption" of NAME.json; "" without either */
     dev_t dev;
     ino_t ino;
-    bool maybe;                   /* nothing says that it is a video: if it is none, it is no bad one */
+    /* nothing says that it is a video; if it is none, it does not count as bad */
+    bool maybe;
 };
-/* What became of it; saved as <work>/<key>.json when all of it is done. */
+/* Says what became of a source; saved as <work>/<key>.json when the whole source is done. */
 struct source_result {
     bool ok;              /* some frame decoded */
     int64_t frames, shots, clips;
     int64_t rejected;     /* shots too short for one clip */
-    int64_t unused_frames; /* in no clip: short shots, and the rest of shots behind their last whole clip */
+    /* in no clip: of short shots, and behind the last whole clip of a shot */
+    int64_t unused_frames;
     double seconds;       /* of video */
     double psnr_sum;      /* over clips */
     double cropped;       /* share of the picture that the crop takes away */
@@ -53,15 +57,19 @@ struct source_result {
 };
 
 void source_release(struct source *s);
-/* Reads the caption beside s->path into s->caption. ERR_INPUT: not UTF-8, too long, not the JSON expected. Keys beside "caption" are
- * counted, that it is missing (or null) is said in *missing; either is an error with `strict`. */
+/* Reads the caption beside s->path into s->caption. ERR_INPUT: it is not UTF-8, too long, or not
+ * the expected JSON. Keys other than "caption" are counted, and *missing says whether "caption" is
+ * missing or null; with `strict` both are errors. */
 int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, bool *missing, struct err *err);
-/* Names the work of this source under these options: all that decides its bytes. */
+/* Writes the name of this source's work, made from all that decides the work's bytes, to `out` and
+ * returns it. */
 char *source_key(const struct source_conf *c, const struct source *s, char out[HASH_TEXT_BYTES]);
-/* Does the work unless <work>/<key>.json says that it is done. A bad video is a result (ok false), not an error, and so is a file that
- * changed while it was read; a later curation tries it again. ERR_TEMP, ERR_NOMEM: another try may do it. */
+/* Does the work unless <work>/<key>.json says that it is done. A bad video is a result (ok is
+ * false) and no error, and so is a file that changed while it was read: a later curation tries it
+ * again. ERR_TEMP, ERR_NOMEM: another try may succeed. */
 int source_process(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err);
-/* The work shard of a finished source; there is none when it gave no clip. */
+/* Writes the path of a finished source's work shard. No such file exists when the source gave no
+ * clip. */
 void source_shard_path(const struct source_conf *c, const struct source *s, char out[LIMIT_PATH_BYTES]);
 int source_result_load(const struct source_conf *c, const struct source *s, struct source_result *out, struct err *err);
 

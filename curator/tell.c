@@ -7,7 +7,8 @@
 #include "base/json.h"
 #include "base/num.h"
 
-static const double CROP_SAID = 0.2; /* share of the picture lost from which a source is pointed out */
+/* a source that loses this share of the picture is pointed out */
+static const double CROP_SAID = 0.2;
 
 void tell_sum(const struct curation *k, struct tell_totals *out)
 {
@@ -30,7 +31,8 @@ void tell_sum(const struct curation *k, struct tell_totals *out)
 
 static void row_add(const struct source *s, const struct source_result *r, struct str *out)
 {
-    str_addf(out, "  %-28.28s %7lld %6lld %6lld %9lld %9lld %8.1f", s->name, (long long)r->frames, (long long)r->shots, (long long)r->clips,
+    str_addf(out, "  %-28.28s %7lld %6lld %6lld %9lld %9lld %8.1f", s->name, (long long)r->frames,
+             (long long)r->shots, (long long)r->clips,
             (long long)r->rejected, (long long)r->unused_frames, r->clips ? r->psnr_sum / (double)r->clips : 0);
     if (r->cropped >= CROP_SAID)
         str_addf(out, "  %.0f %% of the picture is cropped away;", 100 * r->cropped);
@@ -42,13 +44,16 @@ void tell_table(const struct curation *k, const struct told *told, struct str *o
     char bytes[32];
     struct tell_totals t;
     tell_sum(k, &t);
-    str_addf(out, "  %-28s %7s %6s %6s %9s %9s %8s\n", "source", "frames", "shots", "clips", "too short", "unused", "PSNR dB");
+    str_addf(out, "  %-28s %7s %6s %6s %9s %9s %8s\n", "source", "frames", "shots", "clips",
+             "too short", "unused", "PSNR dB");
     for (int64_t i = 0; i < k->n; i++)
         if (k->results[i].ok || !k->sources[i].maybe)
             row_add(&k->sources[i], &k->results[i], out);
-    str_addf(out, "  %lld clips of %lldx%dx%d in %lld shards (%s), mean PSNR %.1f dB, %lld frames unused, %lld sources unreadable; %.1f s\n",
+    str_addf(out, "  %lld clips of %lldx%dx%d in %lld shards (%s), mean PSNR %.1f dB, %lld frames "
+                  "unused, %lld sources unreadable; %.1f s\n",
             (long long)told->clips, (long long)k->conf.frames, k->conf.height, k->conf.width, (long long)told->shards,
-            num_format_bytes(told->bytes, bytes, sizeof bytes), t.sum.clips ? t.sum.psnr_sum / (double)t.sum.clips : 0, (long long)t.sum.unused_frames,
+            num_format_bytes(told->bytes, bytes, sizeof bytes), t.sum.clips
+            ? t.sum.psnr_sum / (double)t.sum.clips : 0, (long long)t.sum.unused_frames,
             (long long)t.bad, told->seconds);
     if (told->outcome == OUTCOME_GREW)
         str_addf(out, "  %lld clips are new\n", (long long)t.sum.clips);

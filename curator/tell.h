@@ -1,26 +1,28 @@
-/* tell: what a curation did, as a table, as JSON, and as events. */
+/* tell: says what a curation did, as a table, as JSON, and as events. */
 #ifndef CURATOR_TELL_H
 #define CURATOR_TELL_H
 
 #include "curator/curation.h"
 
-/* How it ended: made anew, added to, or found as it was asked for. */
+/* Says how the curation ended: the dataset was made, was added to, or was already as wanted. */
 enum outcome { OUTCOME_MADE, OUTCOME_GREW, OUTCOME_SAME };
 struct told {
     enum outcome outcome;
     int64_t shards, clips, bytes;                       /* of the dataset now */
-    int64_t known, gone, changed, captions_changed;     /* update: sources it had; no longer given; of new content; of a new caption */
+    /* An update's sources: already there; no longer given; of new content; of a new caption. */
+    int64_t known, gone, changed, captions_changed;
     double seconds;
     struct hash128 fingerprint;                         /* of the dataset now */
 };
 
-/* Sums over all sources; bad: those that count against --max-bad, found before the work or by it. no_video: files that were looked into and are
- * none. cropped: sources that lose a fifth of the picture or more. first_bad: which was the first and why. */
+/* Holds sums over all sources. bad: those that count against --max-bad, found before the work or by
+ * it. no_video: files that were looked into and are no videos. cropped: sources that lose a fifth
+ * of the picture or more. first_bad: the first bad one and why it is bad. */
 struct tell_totals { struct source_result sum; int64_t bad, no_video, hdr, noted, cropped; char first_bad[512]; };
 void tell_sum(const struct curation *k, struct tell_totals *out);
 void tell_table(const struct curation *k, const struct told *t, struct str *out);
 void tell_json(const struct curation *k, const struct told *t, struct str *out);
-/* Appends to the log in folder dir. */
+/* Appends the curation's events to the log in folder `dir`. */
 int tell_events(const struct curation *k, const struct told *t, const char *dir, struct err *err);
 
 #endif

@@ -1,8 +1,10 @@
-/* text: captions to embeddings, behind one interface; and the built-in stand-in.
+/* text: turns captions into embeddings, behind one interface, and has the built-in stand-in for an
+ * encoder.
  *
- * "hashed-ngram/1" is a deterministic stand-in for a language model's encoder, labelled so wherever its vectors go: words and the
- * character trigrams inside them are hashed (XXH3) to signed places of the vector, one unit vector a word. Similar spelling gives similar
- * vectors; meaning it does not know.
+ * "hashed-ngram/1" is a deterministic stand-in for a language model's encoder, and is labelled so
+ * wherever its vectors go. Words and the character trigrams inside them are hashed (XXH3) to signed
+ * places of the vector, one unit vector a word. Similar spelling gives similar vectors; it knows
+ * nothing of meaning.
  */
 #ifndef CURATOR_TEXT_H
 #define CURATOR_TEXT_H
@@ -11,7 +13,8 @@
 
 struct text_encoder {
     const char *name;
-    /* Up to max_tokens rows of `width` floats into out; returns how many rows the caption has. */
+    /* Writes up to max_tokens rows of `width` floats to out; returns how many rows the caption
+     * has. */
     int64_t (*encode)(const char *caption, int64_t width, int64_t max_tokens, float *out);
 };
 extern const struct text_encoder text_encoder_hashed;

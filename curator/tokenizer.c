@@ -1,16 +1,22 @@
-/* The tokenizer "wavelet-cdf97-haar-8x8x8x16/2".
+/* Implements the tokenizer "wavelet-cdf97-haar-8x8x8x16/2".
  *
- * Colour: RGB scaled to [-1, 1] goes through the orthonormal rotation (R+G+B)/√3, (R-B)/√2, (R-2G+B)/√6 (Y. Ohta, T. Kanade and
- * T. Sakai, "Color information for region segmentation", 1980): an error in a component is the same error in RGB.
- * Time: the first frame stands alone; each further group of 8 frames goes through the orthonormal Haar functions over the group.
- * Space: three levels of the Cohen-Daubechies-Feauveau 9/7 wavelet over the whole plane, by lifting (I. Daubechies and W. Sweldens,
- * "Factoring wavelet transforms into lifting steps", 1998; coefficients as in JPEG 2000, ISO/IEC 15444-1 annex F, scaled to
- * be nearly orthonormal), mirrored at the borders. Each part is inverted exactly.
+ * Colour: RGB scaled to [-1, 1] goes through the orthonormal rotation (R+G+B)/√3, (R-B)/√2,
+ * (R-2G+B)/√6 (Y. Ohta, T. Kanade and T. Sakai, "Color information for region segmentation", 1980):
+ * an error in a component is the same error in RGB.
  *
- * Of the 192 (first frame) or 1,536 (group) coefficients that a latent position stands for, 16 are kept: the tables below, one row a
- * channel. They are those whose loss costs most PSNR, averaged over real footage (weight 0.7) and made footage (0.3), with
- * rows and columns treated alike. Each is multiplied by the row's scale, about one over its standard deviation there. Decoding
- * divides, fills the rest with zeros and inverts.
+ * Time: the first frame stands alone; each further group of 8 frames goes through the orthonormal
+ * Haar functions over the group.
+ *
+ * Space: three levels of the Cohen-Daubechies-Feauveau 9/7 wavelet over the whole plane, by lifting
+ * (I. Daubechies and W. Sweldens, "Factoring wavelet transforms into lifting steps", 1998;
+ * coefficients as in JPEG 2000, ISO/IEC 15444-1 annex F, scaled to be nearly orthonormal), mirrored
+ * at the borders. Each part is inverted exactly.
+ *
+ * Of the 192 (first frame) or 1,536 (group) coefficients that a latent position stands for, 16 are
+ * kept: the tables below have one row a channel. They are those whose loss costs most PSNR,
+ * averaged over real footage (weight 0.7) and made footage (0.3), with rows and columns treated
+ * alike. Each is multiplied by the row's scale, about one over its standard deviation there.
+ * Decoding divides, fills the rest with zeros and inverts.
  */
 #include "curator/tokenizer.h"
 
@@ -21,17 +27,22 @@
 
 enum { CHANNELS = 16, EDGE = 8, LEVELS = 3, LIFTS = 4 };
 
-/* Component, Haar function in time, place in the cell of 8x8. Rows of one component and function stand together: they share a plane. */
+/* Names one kept coefficient: its component, its Haar function in time, its place in the cell of
+ * 8x8. Rows of one component and function stand together, because they share a plane. */
 struct kept { int component, t, y, x; float scale; };
 
 static const struct kept first_frame[CHANNELS] = {
-    {0, 0, 0, 0, 0.15f}, {0, 0, 0, 4, 1.0f}, {0, 0, 4, 0, 1.0f}, {0, 0, 4, 4, 1.7f}, {0, 0, 0, 2, 2.2f}, {0, 0, 0, 6, 2.2f},
-    {0, 0, 2, 0, 2.2f},  {0, 0, 6, 0, 2.2f}, {0, 0, 4, 2, 2.2f}, {0, 0, 4, 6, 2.2f}, {0, 0, 2, 4, 2.2f}, {0, 0, 6, 4, 2.2f},
+    {0, 0, 0, 0, 0.15f}, {0, 0, 0, 4, 1.0f}, {0, 0, 4, 0, 1.0f}, {0, 0, 4, 4, 1.7f},
+    {0, 0, 0, 2, 2.2f}, {0, 0, 0, 6, 2.2f},
+    {0, 0, 2, 0, 2.2f},  {0, 0, 6, 0, 2.2f}, {0, 0, 4, 2, 2.2f}, {0, 0, 4, 6, 2.2f},
+    {0, 0, 2, 4, 2.2f}, {0, 0, 6, 4, 2.2f},
     {1, 0, 0, 0, 0.3f},  {1, 0, 0, 4, 2.5f}, {1, 0, 4, 0, 2.5f}, {2, 0, 0, 0, 0.3f},
 };
 static const struct kept group[CHANNELS] = {
-    {0, 0, 0, 0, 0.055f}, {0, 0, 0, 4, 0.4f}, {0, 0, 4, 0, 0.4f},  {0, 0, 4, 4, 0.75f}, {0, 0, 0, 2, 1.2f}, {0, 0, 0, 6, 1.2f},
-    {0, 0, 2, 0, 1.2f},   {0, 0, 6, 0, 1.2f}, {0, 0, 4, 6, 1.2f},  {0, 0, 6, 4, 1.2f},  {0, 1, 0, 0, 0.35f}, {0, 2, 0, 0, 0.5f},
+    {0, 0, 0, 0, 0.055f}, {0, 0, 0, 4, 0.4f}, {0, 0, 4, 0, 0.4f},  {0, 0, 4, 4, 0.75f},
+    {0, 0, 0, 2, 1.2f}, {0, 0, 0, 6, 1.2f},
+    {0, 0, 2, 0, 1.2f},   {0, 0, 6, 0, 1.2f}, {0, 0, 4, 6, 1.2f},  {0, 0, 6, 4, 1.2f},
+     {0, 1, 0, 0, 0.35f}, {0, 2, 0, 0, 0.5f},
     {0, 3, 0, 0, 0.7f},   {1, 0, 0, 0, 0.1f}, {1, 1, 0, 0, 0.45f}, {2, 0, 0, 0, 0.1f},
 };
 
@@ -40,15 +51,18 @@ static const struct kept group[CHANNELS] = {
 static const float lifts[LIFTS] = {-1.586134342f, -0.052980119f, 0.882911076f, 0.443506852f};
 static const float LOW_GAIN = 1.149604398f;
 
-/* `n` values (even) along the axis of the transform, `stride` apart, of `lines` lines side by side, `between` apart. */
+/* Describes `lines` lines side by side, `between` apart, each of `n` values (even), `stride` apart,
+ * along the axis of the transform. */
 struct axis { float *x; int64_t n, stride, lines, between; };
 
-/* Every second value, from `parity` on, gains c times the sum of its two neighbours; past an end the other neighbour counts twice. */
+/* Adds c times the sum of its two neighbours to every second value, from `parity` on. Past an end
+ * the other neighbour counts twice. */
 static void lift(const struct axis *a, int parity, float c)
 {
     for (int64_t k = parity; k < a->n; k += 2) {
         float *x = a->x + k * a->stride;
-        const float *before = k > 0 ? x - a->stride : x + a->stride, *after = k + 1 < a->n ? x + a->stride : x - a->stride;
+        const float *before = k > 0 ? x - a->stride : x + a->stride, *after = k + 1 < a->n
+        ? x + a->stride : x - a->stride;
         for (int64_t i = 0; i < a->lines; i++)
             x[i * a->between] += c * (before[i * a->between] + after[i * a->between]);
     }
@@ -97,7 +111,8 @@ void wavelet_inverse(float *plane, int64_t height, int64_t width)
 
 float wavelet_time(int t, int frame)
 {
-    static const float amplitude[] = {0.35355339059f, 0.5f, 0.70710678118f}; /* of the coarsest, middle and finest functions */
+    /* The functions are the coarsest, the middle and the finest ones. */
+    static const float amplitude[] = {0.35355339059f, 0.5f, 0.70710678118f};
     int level = t >= 4 ? 2 : t >= 2, pieces = 1 << level, length = EDGE / pieces;
     if (t == 0)
         return amplitude[0];
@@ -109,7 +124,8 @@ float wavelet_time(int t, int frame)
 /* ---- colour ---- */
 
 static const float rotation[3][3] = {
-    {0.57735026919f, 0.57735026919f, 0.57735026919f}, {0.70710678118f, 0, -0.70710678118f}, {0.40824829046f, -0.81649658093f, 0.40824829046f},
+    {0.57735026919f, 0.57735026919f, 0.57735026919f}, {0.70710678118f, 0, -0.70710678118f},
+    {0.40824829046f, -0.81649658093f, 0.40824829046f},
 };
 
 static uint8_t to_byte(float v)
@@ -126,7 +142,8 @@ static void put_pixel(uint8_t *p, const float v[3])
 
 /* ---- clips ---- */
 
-/* Latent frame j: its first frame, how many frames it stands for, and its table. */
+/* Describes latent frame j: its first frame, how many frames it stands for, and its table of kept
+ * coefficients. */
 struct span { int64_t first; int n; const struct kept *kept; };
 
 static struct span span_of(int64_t j)
@@ -144,7 +161,7 @@ static bool same_plane(const struct kept *a, const struct kept *b)
     return a->component == b->component && a->t == b->t;
 }
 
-/* The plane of one component under one function of time. */
+/* Computes the plane of one component under one function of time. */
 static void plane_gather(const uint8_t *rgb, int64_t pixels, const struct span *s, const struct kept *k, float *plane)
 {
     const float *r = rotation[k->component], offset = r[0] + r[1] + r[2];
@@ -157,7 +174,7 @@ static void plane_gather(const uint8_t *rgb, int64_t pixels, const struct span *
     }
 }
 
-/* Where in a plane the cell's coefficient k lies. */
+/* Returns where in a plane the cell's coefficient k lies. */
 static int64_t place_of(const struct kept *k, int64_t cell, int64_t width)
 {
     int64_t cols = width / EDGE;
@@ -185,8 +202,10 @@ static int encode(const uint8_t *rgb, int64_t frames, int64_t height, int64_t wi
     return 0;
 }
 
-/* The planes of latent frame j, one behind the other, and in of[] the row of the table that each belongs to; returns how many. */
-static int planes_fill(const float *latent, int64_t n, int64_t j, int64_t height, int64_t width, float *planes, int of[CHANNELS])
+/* Writes the planes of latent frame j, one behind the other, and to of[] the row of the table that
+ * each belongs to. Returns how many planes there are. */
+static int planes_fill(const float *latent, int64_t n, int64_t j, int64_t height, int64_t width,
+                       float *planes, int of[CHANNELS])
 {
     int64_t pixels = height * width, cells = pixels / (EDGE * EDGE);
     const struct kept *kept = span_of(j).kept;
@@ -197,14 +216,16 @@ static int planes_fill(const float *latent, int64_t n, int64_t j, int64_t height
             of[count++] = k;
         }
         for (int64_t cell = 0; cell < cells; cell++)
-            planes[(count - 1) * pixels + place_of(&kept[k], cell, width)] = latent[(k * n + j) * cells + cell] / kept[k].scale;
+            planes[(count - 1) * pixels + place_of(&kept[k], cell, width)] =
+                latent[(k * n + j) * cells + cell] / kept[k].scale;
     }
     for (int i = 0; i < count; i++)
         wavelet_inverse(planes + i * pixels, height, width);
     return count;
 }
 
-static void frame_compose(const float *planes, int count, const int *of, int64_t pixels, const struct span *s, int frame, uint8_t *rgb)
+static void frame_compose(const float *planes, int count, const int *of, int64_t pixels,
+                          const struct span *s, int frame, uint8_t *rgb)
 {
     float weight[CHANNELS];
     for (int i = 0; i < count; i++)

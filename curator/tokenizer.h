@@ -1,8 +1,10 @@
-/* tokenizer: video clips to latents and back, behind one interface; and the built-in causal 3D wavelet.
+/* tokenizer: turns video clips into latents and back, behind one interface, and has the built-in
+ * causal 3D wavelet.
  *
- * A clip has 1 + 8k frames of RGB, height and width multiples of 8. Latents are [channels, 1 + k, H/8, W/8] floats, row-major:
- * the first frame alone gives latent frame 0, every further 8 frames one more, so that latent frame j depends on no later
- * frame than 8j (causal in time).
+ * A clip has 1 + 8k frames of RGB, and its height and width are multiples of 8. Latents are
+ * [channels, 1 + k, H/8, W/8] floats, row-major. The first frame alone gives latent frame 0, and
+ * every further 8 frames give one more, so that latent frame j depends on no later frame than 8j
+ * (causal in time).
  */
 #ifndef CURATOR_TOKENIZER_H
 #define CURATOR_TOKENIZER_H
@@ -14,7 +16,8 @@
 struct tokenizer {
     const char *name; /* "wavelet-cdf97-haar-8x8x8x16/2" */
     int64_t channels;
-    /* rgb: [frames, height, width, 3] bytes; latent: channels·(1 + k)·(height/8)·(width/8) floats. ERR_NOMEM is all that can go wrong. */
+    /* rgb: [frames, height, width, 3] bytes. latent: channels·(1 + k)·(height/8)·(width/8) floats.
+     * The only error is ERR_NOMEM. */
     int (*encode)(const uint8_t *rgb, int64_t frames, int64_t height, int64_t width, float *latent, struct err *err);
     int (*decode)(const float *latent, int64_t frames, int64_t height, int64_t width, uint8_t *rgb, struct err *err);
 };
@@ -27,12 +30,14 @@ static inline int64_t tokenizer_elements(const struct tokenizer *t, int64_t fram
     return t->channels * tokenizer_latent_frames(frames) * (height / 8) * (width / 8);
 }
 
-/* Peak signal-to-noise ratio of 8-bit data in dB; 99 when equal. */
+/* Returns the peak signal-to-noise ratio of 8-bit data in dB, 99 when they are equal. */
 double psnr(const uint8_t *a, const uint8_t *b, int64_t n);
 
-/* The wavelet's two halves, for tests. Three levels of CDF 9/7 over a plane whose sides are multiples of 8, in place: of each cell of 8x8,
- * place (0, 0) holds the mean, (0, 4) (4, 0) (4, 4) the coarsest details, (0 or 4, 2 or 6) … the middle, those with an odd
- * coordinate the finest. Value of the orthonormal Haar function t of 8 (0: the mean) at a frame of the group. */
+/* Transforms a plane whose sides are multiples of 8 in place, by three levels of CDF 9/7, and back;
+ * public for tests. Of each cell of 8x8, place (0, 0) holds the mean, (0, 4) (4, 0) (4, 4) the
+ * coarsest details, (0 or 4, 2 or 6) … the middle ones, and places with an odd coordinate the
+ * finest. wavelet_time returns the value of the orthonormal Haar function t of 8 (0: the mean) at a
+ * frame of the group. */
 void wavelet_forward(float *plane, int64_t height, int64_t width);
 void wavelet_inverse(float *plane, int64_t height, int64_t width);
 float wavelet_time(int t, int frame);

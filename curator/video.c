@@ -12,13 +12,15 @@
 
 #include "base/limits.h"
 
-/* Containers of pictures and sound. None of them names other files that FFmpeg would open. */
-static const char demuxers[] = "mov,mp4,matroska,webm,avi,mpeg,mpegts,flv,live_flv,asf,gif,apng,ogg,mxf,nut,rm,dv,ivf,wtv,h264,hevc,av1,obu,mpegvideo,"
-                               "m4v,mjpeg,vc1,dirac,yuv4mpegpipe";
+/* Lists the containers of pictures and sound that are opened. None of them names other files that
+ * FFmpeg would open. */
+static const char demuxers[] = "mov,mp4,matroska,webm,avi,mpeg,mpegts,flv,live_flv,asf,gif,apng,"
+                               "ogg,mxf,nut,rm,dv,ivf,wtv,h264,hevc,av1,obu,mpegvideo,m4v,mjpeg,vc1,dirac,yuv4mpegpipe";
 
-/* How a decoded picture comes to stand upright: rows and columns change places, then either may run backwards. */
+/* Says how a decoded picture is set upright: rows and columns change places, then either may run
+ * backwards. */
 struct turn { bool swap, flip_x, flip_y; };
-/* What a scaler was set up for; its tables are made anew only when this changes. */
+/* Says what a scaler was set up for. Its tables are made anew only when this changes. */
 struct colours { int matrix, full, width, height, format; };
 
 struct decoder {
@@ -33,7 +35,8 @@ struct decoder {
     int height, width;
     struct turn turn;
     uint8_t *rgb, *lying, *planes; /* lying: before it is turned */
-    double file_s, skip_s, lasts_s; /* the newest frame's time in the file, what is taken off it, and its own duration */
+    /* of the newest frame: its time in the file, what is taken off that, its own duration */
+    double file_s, skip_s, lasts_s;
     video_fn *fn;
     void *ctx;
     struct video_info *info;
@@ -41,7 +44,8 @@ struct decoder {
 
 /* ---- opening ---- */
 
-/* Says in its own error code what may pass; else that the file is no video. */
+/* Returns an error code of its own for a failure that may pass, and else the one that says that the
+ * file is no video. */
 static int refuse(struct decoder *d, int rc, const char *what, struct err *err)
 {
     char text[AV_ERROR_MAX_STRING_SIZE];
@@ -52,7 +56,7 @@ static int refuse(struct decoder *d, int rc, const char *what, struct err *err)
     return err_set(err, d->io && d->io->error < 0 ? ERR_TEMP : ERR_INPUT, "%s: %s", what, text);
 }
 
-/* It was read a moment ago: that it cannot be opened says nothing about the video. */
+/* Opens the file. It was read a moment ago, so a failure here says nothing about the video. */
 static int open_file(struct decoder *d, const char *path, struct err *err)
 {
     char url[LIMIT_PATH_BYTES + 8], text[AV_ERROR_MAX_STRING_SIZE];
@@ -67,7 +71,7 @@ static int open_file(struct decoder *d, const char *path, struct err *err)
     return 0;
 }
 
-/* The container, told by content alone and by nothing that is in the name. */
+/* Opens the container, recognised by its content alone and by nothing in the file's name. */
 static int open_container(struct decoder *d, struct err *err)
 {
     const AVInputFormat *format = NULL;
@@ -76,7 +80,8 @@ static int open_container(struct decoder *d, struct err *err)
     if (rc < 0 || !format)
         return refuse(d, rc, "cannot open as video", err);
     if (!av_match_list(format->name, demuxers, ','))
-        return err_set(err, ERR_INPUT, "its content is of format '%s', which is not opened: it is no video, or a list that names other files; give the "
+        return err_set(err, ERR_INPUT, "its content is of format '%s', which is not opened: it is "
+                                       "no video, or a list that names other files; give the "
                        "files themselves", format->name);
     if (!(d->format = avformat_alloc_context()))
         return err_set(err, ERR_NOMEM, "out of memory opening the file");
@@ -96,11 +101,13 @@ static int open_stream(struct decoder *d, struct err *err)
         return refuse(d, rc, "cannot read its streams", err);
     d->stream = av_find_best_stream(d->format, AVMEDIA_TYPE_VIDEO, -1, -1, &codec, 0);
     if (d->stream < 0 || !codec)
-        return d->io->error < 0 ? refuse(d, d->io->error, "cannot read its streams", err) : err_set(err, ERR_INPUT, "holds no video stream that can be decoded");
+        return d->io->error < 0 ? refuse(d, d->io->error, "cannot read its streams", err)
+            : err_set(err, ERR_INPUT, "holds no video stream that can be decoded");
     d->codec = avcodec_alloc_context3(codec);
     if (!d->codec || avcodec_parameters_to_context(d->codec, d->format->streams[d->stream]->codecpar) < 0)
         return err_set(err, ERR_NOMEM, "out of memory opening the decoder");
-    d->codec->thread_count = 1; /* sources are worked on side by side; and one thread gives one result */
+    /* Sources are worked on side by side, and one thread always gives the same result. */
+    d->codec->thread_count = 1;
     return (rc = avcodec_open2(d->codec, codec, NULL)) < 0 ? refuse(d, rc, "its decoder does not start", err) : 0;
 }
 
@@ -114,7 +121,8 @@ static void note_add(struct video_info *info, const char *what)
 static const int32_t *display_matrix(const AVStream *s)
 {
 #if LIBAVFORMAT_VERSION_MAJOR >= 61
-    const AVPacketSideData *found = av_packet_side_data_get(s->codecpar->coded_side_data, s->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+    const AVPacketSideData *found = av_packet_side_data_get(
+        s->codecpar->coded_side_data, s->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
     return found && found->size >= 9 * sizeof(int32_t) ? (const int32_t *)(const void *)found->data : NULL;
 #else
     size_t size = 0;
@@ -123,13 +131,15 @@ static const int32_t *display_matrix(const AVStream *s)
 #endif
 }
 
-/* The matrix (libavutil/display.h) takes (x, y) to (x·m[0] + y·m[3], x·m[1] + y·m[4]). Other angles than quarter turns are left as they are. */
+/* Reads the display matrix (libavutil/display.h), which takes (x, y) to (x·m[0] + y·m[3], x·m[1] +
+ * y·m[4]). Angles other than quarter turns are left as they are. */
 static void turn_read(struct decoder *d)
 {
     const int32_t *m = display_matrix(d->format->streams[d->stream]);
     if (!m)
         return;
-    int64_t straight = llabs((int64_t)m[0]) + llabs((int64_t)m[4]), crossed = llabs((int64_t)m[1]) + llabs((int64_t)m[3]);
+    int64_t straight = llabs((int64_t)m[0]) + llabs((int64_t)m[4]),
+        crossed = llabs((int64_t)m[1]) + llabs((int64_t)m[3]);
     if (100 * straight > crossed && 100 * crossed > straight)
         note_add(d->info, "turned by no quarter turn, taken as it lies");
     else if (crossed > straight)
@@ -165,8 +175,9 @@ static int matrix_of(const AVFrame *f, struct video_info *info)
     return f->width >= 1280 || f->height > 576 ? SWS_CS_ITU709 : SWS_CS_ITU601;
 }
 
-/* The format without its range, which a scaler is told apart: it renames a YUVJ format within itself, so that asked for one again it would be
- * made anew for every frame, and forget the colours. */
+/* Returns the pixel format without its range, which the scaler is told separately. The scaler
+ * renames a YUVJ format internally; asked for that one again, it would be made anew for every frame
+ * and forget the colours. */
 static enum AVPixelFormat layout_of(const AVFrame *f)
 {
     switch (f->format) {
@@ -184,10 +195,12 @@ static bool is_full_range(const AVFrame *f)
     return f->color_range == AVCOL_RANGE_JPEG || (int)layout_of(f) != f->format;
 }
 
-/* Tells a scaler what it is given. What comes out is RGB, or narrow-range planes of the same matrix. */
+/* Tells a scaler which colours it is given. Its output is RGB, or narrow-range planes of the same
+ * matrix. */
 static void colours_set(struct SwsContext *to, const AVFrame *f, int matrix, int full, struct colours *set)
 {
-    if (set->width == f->width && set->height == f->height && set->format == f->format && set->matrix == matrix && set->full == full)
+    if (set->width == f->width && set->height == f->height && set->format == f->format &&
+        set->matrix == matrix && set->full == full)
         return;
     const int *table = sws_getCoefficients(matrix);
     sws_setColorspaceDetails(to, table, full, table, 0, 0, 1 << 16, 1 << 16);
@@ -208,7 +221,8 @@ static void notes_take(struct video_info *info, const AVFrame *f)
     const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(f->format);
     if (f->color_trc == AVCOL_TRC_SMPTE2084 || f->color_trc == AVCOL_TRC_ARIB_STD_B67) {
         info->hdr = true;
-        note_add(info, f->color_trc == AVCOL_TRC_SMPTE2084 ? "HDR (PQ), not tone-mapped" : "HDR (HLG), not tone-mapped");
+        note_add(info, f->color_trc == AVCOL_TRC_SMPTE2084 ? "HDR (PQ), not tone-mapped"
+                 : "HDR (HLG), not tone-mapped");
     }
     if (desc && desc->flags & AV_PIX_FMT_FLAG_ALPHA)
         note_add(info, "transparent, taken as opaque");
@@ -218,7 +232,8 @@ static void notes_take(struct video_info *info, const AVFrame *f)
 
 /* ---- shape ---- */
 
-/* The largest centred window of the frame with the aspect of width x height where its pixels count with their own aspect, on even pixels. */
+/* Finds the largest centred window of the frame, on even pixels, that has the aspect of width x
+ * height when its pixels count with their own aspect ratio. */
 static void crop_centre(struct decoder *d, int height, int width)
 {
     AVFrame *f = d->frame;
@@ -242,7 +257,7 @@ static void crop_centre(struct decoder *d, int height, int width)
         d->info->cropped = 1 - (double)(w * h) / (double)whole;
 }
 
-/* The picture of the rows and columns as they were coded, from `lying` to `rgb`. */
+/* Turns the picture from `lying`, with rows and columns as they were coded, upright into `rgb`. */
 static void turn_upright(struct decoder *d)
 {
     int rows = d->turn.swap ? d->width : d->height, columns = d->turn.swap ? d->height : d->width;
@@ -265,12 +280,14 @@ static int planes_make(struct decoder *d, int matrix, int full, struct err *err)
     const AVFrame *f = d->frame;
     uint8_t *planes[] = {d->planes, d->planes + SHOTS_PLANE, d->planes + 2 * SHOTS_PLANE};
     int stride[] = {SHOTS_W, SHOTS_W, SHOTS_W};
-    d->to_planes = sws_getCachedContext(d->to_planes, f->width, f->height, layout_of(f), SHOTS_W, SHOTS_H, AV_PIX_FMT_YUV444P,
+    d->to_planes = sws_getCachedContext(d->to_planes, f->width, f->height, layout_of(f), SHOTS_W,
+                                        SHOTS_H, AV_PIX_FMT_YUV444P,
                                         SWS_AREA | SWS_BITEXACT, NULL, NULL, NULL);
     if (!d->to_planes)
         return scale_failed(d, err);
     colours_set(d->to_planes, f, matrix, full, &d->planes_set);
-    return sws_scale(d->to_planes, (const uint8_t *const *)f->data, f->linesize, 0, f->height, planes, stride) < 0 ? scale_failed(d, err) : 0;
+    return sws_scale(d->to_planes, (const uint8_t *const *)f->data, f->linesize, 0, f->height,
+                     planes, stride) < 0 ? scale_failed(d, err) : 0;
 }
 
 static int convert(struct decoder *d, struct err *err)
@@ -285,7 +302,9 @@ static int convert(struct decoder *d, struct err *err)
         return rc;
     crop_centre(d, height, width);
     d->to_rgb = sws_getCachedContext(d->to_rgb, f->width, f->height, layout_of(f), width, height, AV_PIX_FMT_RGB24,
-                                     SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_BITEXACT, NULL, NULL, NULL);
+                                     SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT |
+                                         SWS_BITEXACT,
+                                     NULL, NULL, NULL);
     if (!d->to_rgb)
         return scale_failed(d, err);
     colours_set(d->to_rgb, f, matrix, full, &d->rgb_set);
@@ -298,7 +317,8 @@ static int convert(struct decoder *d, struct err *err)
 
 /* ---- the clock ---- */
 
-/* Back by more than BACK_S, or forward by more than this, which FFmpeg's command takes for a jump as well where a clock may jump. */
+/* A clock jumps when it goes back by more than BACK_S or forward by more than AHEAD_S, or by more
+ * than AHEAD_DISCONT_S in a container whose clock may jump. FFmpeg's command does the same. */
 static const double BACK_S = 0.1, AHEAD_S = 3600, AHEAD_DISCONT_S = 10;
 
 static double ahead_most_s(const struct decoder *d)
@@ -306,7 +326,8 @@ static double ahead_most_s(const struct decoder *d)
     return d->format->iformat->flags & AVFMT_TS_DISCONT ? AHEAD_DISCONT_S : AHEAD_S;
 }
 
-/* How long the frame is shown by what is written on it; where nothing is, or nonsense, by the rate. */
+/* Returns how long the frame is shown by what is written on it, or by the rate where nothing is
+ * written, or nonsense. */
 static double frame_lasts(const struct decoder *d)
 {
     AVStream *s = d->format->streams[d->stream];
@@ -321,7 +342,8 @@ static double frame_lasts(const struct decoder *d)
     return rate.num > 0 && rate.den > 0 ? 1 / av_q2d(rate) : 1.0 / 25;
 }
 
-/* Moves the clock on to the frame, and returns its time. One without a time follows the frame before it. */
+/* Moves the clock on to the frame and returns its time. A frame without a time follows the frame
+ * before it. */
 static double clock_step(struct decoder *d)
 {
     int64_t pts = d->frame->best_effort_timestamp;
@@ -366,13 +388,15 @@ static void damage_note(struct decoder *d, const char *what)
     d->info->damaged = true;
 }
 
-/* Everything the decoder has ready. packet NULL: drain. */
+/* Takes all frames that the decoder has ready. With packet NULL the last ones are drained. */
 static int drain(struct decoder *d, const AVPacket *packet, struct err *err)
 {
     int rc = avcodec_send_packet(d->codec, packet);
     if (rc < 0 && rc != AVERROR(ENOMEM) && packet)
         damage_note(d, "undecodable data");
-    while (rc != AVERROR(ENOMEM) && (rc = avcodec_receive_frame(d->codec, d->frame)) != AVERROR(EAGAIN) && rc != AVERROR_EOF) {
+    while (rc != AVERROR(ENOMEM) &&
+           (rc = avcodec_receive_frame(d->codec, d->frame)) != AVERROR(EAGAIN) &&
+           rc != AVERROR_EOF) {
         if (rc < 0 && rc != AVERROR(ENOMEM)) {
             damage_note(d, "undecodable data");
             return 0;
@@ -381,12 +405,14 @@ static int drain(struct decoder *d, const AVPacket *packet, struct err *err)
             return rc;
         av_frame_unref(d->frame);
     }
-    return rc == AVERROR(ENOMEM) ? err_set(err, ERR_NOMEM, "out of memory decoding frame %lld", (long long)d->info->frames) : 0;
+    return rc == AVERROR(ENOMEM) ? err_set(err, ERR_NOMEM, "out of memory decoding frame %lld",
+                                           (long long)d->info->frames) : 0;
 }
 
 static int decode_all(struct decoder *d, struct err *err)
 {
-    int64_t packets = 0, promised = d->format->streams[d->stream]->nb_frames; /* of an edit list's cut as well, which gives no frame */
+    /* includes what an edit list cuts away, which gives no frame */
+    int64_t packets = 0, promised = d->format->streams[d->stream]->nb_frames;
     int rc = 0, read;
     while (rc == 0 && (read = av_read_frame(d->format, d->packet)) >= 0) {
         if (d->packet->stream_index == d->stream)
@@ -413,7 +439,8 @@ static int buffers_take(struct decoder *d, struct err *err)
     d->rgb = av_malloc((size_t)(d->width * d->height * 3 + 64));
     d->lying = av_malloc((size_t)(d->width * d->height * 3 + 64));
     d->planes = av_malloc(SHOTS_BYTES + 64);
-    return d->packet && d->frame && d->rgb && d->lying && d->planes ? 0 : err_set(err, ERR_NOMEM, "out of memory for frames");
+    return d->packet && d->frame && d->rgb && d->lying && d->planes ? 0
+        : err_set(err, ERR_NOMEM, "out of memory for frames");
 }
 
 static void decoder_close(struct decoder *d)
@@ -430,11 +457,12 @@ static void decoder_close(struct decoder *d)
     avio_closep(&d->io);
 }
 
-int video_decode(const char *path, int height, int width, video_fn *fn, void *ctx, struct video_info *out, struct err *err)
+int video_decode(const char *path, int height, int width, video_fn *fn, void *ctx,
+                 struct video_info *out, struct err *err)
 {
     struct decoder d = {.height = height, .width = width, .fn = fn, .ctx = ctx, .info = out};
     *out = (struct video_info){0};
-    av_log_set_level(AV_LOG_QUIET); /* what is wrong comes back as a sentence */
+    av_log_set_level(AV_LOG_QUIET); /* errors come back as sentences */
     int rc = open_file(&d, path, err);
     if (rc == 0)
         rc = open_container(&d, err);

@@ -1,18 +1,24 @@
-/* video: one pass over a file: demux, decode, and hand every frame on in two forms.
+/* video: reads a video file in one pass: demuxes, decodes, and hands every frame on in two forms.
  *
- * A frame is what a player shows: it is centre-cropped to the aspect of the wanted size, where its pixels count with their aspect ratio,
- * scaled (bicubic) to RGB24 by the matrix and range it is marked with, and turned as the container's display matrix says. Where no
- * matrix is marked it is BT.709 from 1280 columns or 577 lines on, else BT.601; where no range is marked, the narrow one.
- * Each is shrunk too to the small planes that shot detection works on; nobody decodes twice.
+ * A frame is what a player shows. It is centre-cropped to the aspect of the wanted size, where its
+ * pixels count with their aspect ratio, scaled (bicubic) to RGB24 by the matrix and range it is
+ * marked with, and turned as the container's display matrix says. Where no matrix is marked it is
+ * BT.709 from 1280 columns or 577 lines on, else BT.601; where no range is marked, the narrow one.
+ * Each frame is also shrunk to the small planes that shot detection works on, so nobody decodes
+ * twice.
  *
- * Times come from the frames (variable rates are fine). A picture is shown until the next one comes, however long that takes, and the last
- * one for its own duration. Where a file's clock jumps (it goes back, as where recordings were joined; or forward by more than an hour,
- * or by more than ten seconds in a container whose clock may do that, as MPEG's streams), the frame before lasts its own duration.
+ * Times come from the frames (variable rates are fine). A picture is shown until the next one
+ * comes, however long that takes, and the last one for its own duration. A file's clock may jump:
+ * back, as where recordings were joined, or forward by more than an hour, or by more than ten
+ * seconds in a container whose clock may do that, as MPEG's streams. There the frame before lasts
+ * its own duration.
  *
- * What is not undone is said in `note`: PQ and HLG (taken as they are, no tone mapping), transparency
- * (taken as opaque), interlacing. A file that breaks off or holds damaged packets gives what can be decoded; `damage` says so.
+ * `note` says what is not undone: PQ and HLG (taken as they are, no tone mapping), transparency
+ * (taken as opaque), interlacing. A file that breaks off or holds damaged packets gives what can be
+ * decoded, and `damage` says so.
  *
- * Only files are opened, and only containers of pictures and sound: a playlist (ffconcat, HLS, DASH), which names other files, is refused.
+ * Only files are opened, and only containers of pictures and sound: a playlist (ffconcat, HLS,
+ * DASH), which names other files, is refused.
  */
 #ifndef CURATOR_VIDEO_H
 #define CURATOR_VIDEO_H
@@ -42,13 +48,16 @@ struct video_info {
     char note[160];      /* what a player would have done and was not; "" when nothing */
 };
 
-/* fn returning <0 stops the pass with that error. ERR_INPUT: not a video, or not one frame decodes. ERR_TEMP, ERR_NOMEM: the file could not be
- * read now, or there was no memory: this says nothing about the video. */
+/* Receives each frame. When fn returns a negative code, the pass stops with that error. ERR_INPUT:
+ * the file is not a video, or not one frame decodes. ERR_TEMP, ERR_NOMEM: the file could not be
+ * read now, or there was no memory, which says nothing about the video. */
 typedef int video_fn(void *ctx, const struct video_frame *f, struct err *err);
-int video_decode(const char *path, int height, int width, video_fn *fn, void *ctx, struct video_info *out, struct err *err);
+int video_decode(const char *path, int height, int width, video_fn *fn, void *ctx,
+                 struct video_info *out, struct err *err);
 
-/* Returns how many ticks of this rate are over at a time: a frame is what is shown at the ticks from that of its own time up to that of the
- * next one's. Times are often rounded: one in the middle of two ticks, but for a twentieth, belongs to the later. */
+/* Returns how many ticks of this rate are over at a time. A frame is shown at the ticks from that
+ * of its own time up to that of the next frame's. Times are often rounded: one in the middle
+ * between two ticks, give or take a twentieth, belongs to the later. */
 int64_t video_ticks(double time_s, double fps);
 
 #endif

@@ -1,9 +1,13 @@
-/* Working on the sources, a process each, so that a decoder which crashes on a hostile file takes only its own source with it.
+/* Works on the sources, each in a process of its own, so that a decoder which crashes on a hostile
+ * file takes only its own source with it.
  *
- * A worker's end says one of four things. It is done. It failed for good (a full disk): all stops. It crashed in a way that the file can
- * cause (SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGSYS, SIGTRAP): twice, and the file is bad. Or it ended in a way that the file need not be the cause of:
- * killed (the machine's memory ran out, an operator), no memory, a read error. That may pass, so it is tried again after a pause, in which
- * others are worked on, the last time with no other worker beside it; a source that even then was not finished is nobody's fault, and nothing is published without it.
+ * A worker ends in one of four ways. It is done. It failed for good (a full disk): everything
+ * stops. It crashed in a way that the file can cause (SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGSYS,
+ * SIGTRAP): after the second time the file is bad. Or it ended for a reason that need not lie in
+ * the file: it was killed (the machine's memory ran out, an operator), had no memory, or met a read
+ * error. That may pass, so the source is tried again after a pause, in which others are worked on,
+ * and the last time with no other worker beside it. A source that is not finished even then is
+ * nobody's fault, and nothing is published without it.
  */
 #include <errno.h>
 #include <signal.h>
@@ -23,7 +27,8 @@
 
 enum { CRASHES = 2 };
 
-struct trial { bool done; int tries, crashes; double due_s; char why[160]; }; /* due_s: the next try begins no sooner, by the monotonic clock */
+/* The next try begins at due_s of the monotonic clock or later. */
+struct trial { bool done; int tries, crashes; double due_s; char why[160]; };
 struct slot { pid_t pid; int64_t source; };
 struct pool {
     struct curation *k;
@@ -44,14 +49,14 @@ static void error_path(const struct curation *k, int64_t i, char out[LIMIT_PATH_
     snprintf(out, LIMIT_PATH_BYTES, "%.3990s/%s.err", k->work, source_key(&k->conf, &k->sources[i], key));
 }
 
-/* In a child: the result lies in the work folder, an error in <key>.err. */
+/* Runs in a child. The result goes to the work folder, an error to <key>.err. */
 static void child_run(const struct curation *k, int64_t i, pid_t parent)
 {
     struct err err = {0};
     struct source_result r;
     char path[LIMIT_PATH_BYTES];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it died before that held */
+    if (getppid() != parent) /* the parent died before the line above took effect */
         _exit(err_exit_code(ERR_TEMP));
     int rc = source_process(&k->conf, &k->sources[i], &r, &err);
     error_path(k, i, path);
@@ -73,7 +78,8 @@ static void error_read(const struct curation *k, int64_t i, const char *fallback
 
 static bool is_crash(int signal)
 {
-    return signal == SIGSEGV || signal == SIGABRT || signal == SIGFPE || signal == SIGILL || signal == SIGSYS || signal == SIGTRAP;
+    return signal == SIGSEGV || signal == SIGABRT || signal == SIGFPE || signal == SIGILL ||
+        signal == SIGSYS || signal == SIGTRAP;
 }
 
 static void source_done(struct pool *p, int64_t i)
@@ -82,7 +88,7 @@ static void source_done(struct pool *p, int64_t i)
     progress_step(&p->progress, ++p->done, p->k->sources[i].name);
 }
 
-/* What was in the way may be gone a little later. */
+/* Begins a pause: the cause of the failure may be gone a little later. */
 static void pause_begin(struct trial *t)
 {
     t->due_s = clock_mono_s() + try_pause_s(t->tries);
@@ -94,8 +100,9 @@ static void killed(struct pool *p, int64_t i, int signal)
     t->crashes += is_crash(signal);
     if (!is_crash(signal))
         pause_begin(t);
-    snprintf(t->why, sizeof t->why, "its worker %s of signal %d (%s)", is_crash(signal) ? "crashed" : "was ended from outside, or for want of memory: died", signal,
-             strsignal(signal));
+    snprintf(t->why, sizeof t->why, "its worker %s of signal %d (%s)",
+             is_crash(signal) ? "crashed" : "was ended from outside, or for want of memory: died",
+             signal, strsignal(signal));
     if (t->crashes < CRASHES)
         return;
     struct source_result *r = &p->k->results[i];
@@ -117,11 +124,12 @@ static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
         pause_begin(&p->trials[i]);
     } else if (code != 0) {
         error_read(k, i, "it gave no reason", why, sizeof why);
-        return err_set(err, code == 3 ? ERR_INPUT : ERR_IO, "source '%s' failed: %.700s: nothing was published", k->sources[i].name, why);
+        return err_set(err, code == 3 ? ERR_INPUT : ERR_IO,
+                       "source '%s' failed: %.700s: nothing was published", k->sources[i].name, why);
     } else {
         int rc = source_result_load(&k->conf, &k->sources[i], &k->results[i], err);
         if (rc == 0 && k->results[i].frames > 0)
-            k->sources[i].maybe = false; /* a picture came out of it */
+            k->sources[i].maybe = false; /* a picture came out of it, so it is a video */
         source_done(p, i);
         return rc;
     }
@@ -160,7 +168,8 @@ static int one_start(struct pool *p, int64_t i, struct err *err)
     return 0;
 }
 
-/* Starts the try of this number of each source that is not done and is due, and with `waits` also of those that are not. */
+/* Starts try number `try` of each source that is not done and whose pause is over; with `waits`
+ * also of those whose pause is not. */
 static int tries_start(struct pool *p, int try, int64_t jobs, bool waits, struct err *err)
 {
     int rc = 0;
@@ -179,8 +188,8 @@ static int tries_start(struct pool *p, int try, int64_t jobs, bool waits, struct
     return rc;
 }
 
-/* Each source that is not done gets one try; those whose pause is not over come behind the others. After an error no more are started,
- * those at work are waited for. */
+/* Gives each source that is not done one try. Those whose pause is not over come behind the others.
+ * After an error no more are started, and those at work are waited for. */
 static int round_run(struct pool *p, int try, struct err *err)
 {
     int64_t jobs = try < TRIES ? p->k->jobs : 1;
@@ -200,14 +209,19 @@ static int unfinished_say(const struct pool *p, struct err *err)
     for (int64_t i = 0; i < p->k->n; i++)
         if (!p->trials[i].done && n++ == 0)
             first = i;
-    return n == 0 ? 0 : err_set(err, ERR_TEMP, "source '%s' was not finished in %d tries, the last one alone: %s: this need not be the video's fault, so nothing was "
-                                "published (%lld such sources); what is finished is kept: give it more memory, or fewer --jobs, and run it again",
-                                p->k->sources[first].name, TRIES, p->trials[first].why, (long long)n);
+    return n == 0 ? 0
+                  : err_set(err, ERR_TEMP,
+                            "source '%s' was not finished in %d tries, the last one alone: %s: "
+                            "this need not be the video's fault, so nothing was published (%lld "
+                            "such sources); what is finished is kept: give it more memory, or "
+                            "fewer --jobs, and run it again",
+                            p->k->sources[first].name, TRIES, p->trials[first].why, (long long)n);
 }
 
 int sources_work(struct curation *k, struct err *err)
 {
-    struct pool p = {.k = k, .trials = calloc((size_t)k->n + 1, sizeof *p.trials), .slots = calloc((size_t)k->jobs, sizeof *p.slots)};
+    struct pool p = {.k = k, .trials = calloc((size_t)k->n + 1, sizeof *p.trials),
+                     .slots = calloc((size_t)k->jobs, sizeof *p.slots)};
     struct err why = {0};
     int rc = p.trials && p.slots ? 0 : err_set(&why, ERR_NOMEM, "out of memory");
     progress_start(&p.progress, "curate", k->n, k->quiet);
