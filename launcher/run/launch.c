@@ -34,10 +34,8 @@ int launch_log_open(const struct launch *l, const char *token, struct evlog **ou
 {
     char *dir = file_join(l->run_dir, "events"), writer[64], text[ID_TEXT_BYTES];
     struct id unique;
-    int rc = id_random(&unique, err);
-    if (rc == 0)
-        rc = dir ? file_mkdirs(dir, err) : err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0) {
+    int rc = dir ? id_random(&unique, err) : err_set(err, ERR_NOMEM, "out of memory");
+    if (rc == 0 && (rc = file_mkdirs(dir, err)) == 0) {
         snprintf(writer, sizeof writer, "submit-%.8s", id_format(unique, text));
         struct evlog_ids ids = {l->run_id, 0, writer, token};
         rc = evlog_open(dir, &ids, out, err);
