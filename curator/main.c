@@ -81,6 +81,8 @@ static int conf_read(struct curation *k, const struct opt_values *v, struct err 
         height % 16 || width % 16 || height > 8192 || width > 8192)
         return err_set(err, ERR_USAGE, "--size is '%s': give HEIGHTxWIDTH, both multiples of 16 up "
                                        "to 8192, for example 128x128", size);
+    if (!*opt_text(v, "out"))
+        return err_set(err, ERR_USAGE, "--out is empty: give the folder of the dataset to make");
     int64_t frames = opt_int(v, "frames");
     if (frames % 8 != 1)
         return err_set(err, ERR_USAGE, "--frames is %lld: give 1 + 8k, for example %lld",

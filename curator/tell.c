@@ -31,9 +31,11 @@ void tell_sum(const struct curation *k, struct tell_totals *out)
 
 static void row_add(const struct source *s, const struct source_result *r, struct str *out)
 {
-    str_addf(out, "  %-28.28s %7lld %6lld %6lld %9lld %9lld %8.1f", s->name, (long long)r->frames,
-             (long long)r->shots, (long long)r->clips,
-            (long long)r->rejected, (long long)r->unused_frames, r->clips ? r->psnr_sum / (double)r->clips : 0);
+    char psnr[16] = "-";
+    if (r->clips)
+        snprintf(psnr, sizeof psnr, "%.1f", r->psnr_sum / (double)r->clips);
+    str_addf(out, "  %-28.28s %7lld %6lld %6lld %9lld %9lld %8s", s->name, (long long)r->frames,
+             (long long)r->shots, (long long)r->clips, (long long)r->rejected, (long long)r->unused_frames, psnr);
     if (r->cropped >= CROP_SAID)
         str_addf(out, "  %.0f %% of the picture is cropped away;", 100 * r->cropped);
     str_addf(out, "%s%s%s%s\n", *r->reason ? "  " : "", r->reason, *r->note ? "  " : "", r->note);
@@ -49,14 +51,15 @@ void tell_table(const struct curation *k, const struct told *told, struct str *o
     for (int64_t i = 0; i < k->n; i++)
         if (k->results[i].ok || !k->sources[i].maybe)
             row_add(&k->sources[i], &k->results[i], out);
-    str_addf(out, "  %lld clips of %lldx%dx%d in %lld shards (%s), mean PSNR %.1f dB, %lld frames "
-                  "unused, %lld sources unreadable; %.1f s\n",
-            (long long)told->clips, (long long)k->conf.frames, k->conf.height, k->conf.width, (long long)told->shards,
-            num_format_bytes(told->bytes, bytes, sizeof bytes), t.sum.clips
-            ? t.sum.psnr_sum / (double)t.sum.clips : 0, (long long)t.sum.unused_frames,
-            (long long)t.bad, told->seconds);
+    str_addf(out, "  %lld clips of %lldx%dx%d in %lld shards (%s)", (long long)told->clips,
+             (long long)k->conf.frames, k->conf.height, k->conf.width, (long long)told->shards, num_format_bytes(told->bytes, bytes, sizeof bytes));
     if (told->outcome == OUTCOME_GREW)
-        str_addf(out, "  %lld clips are new\n", (long long)t.sum.clips);
+        str_addf(out, ", %lld of them new", (long long)t.sum.clips);
+    if (t.sum.clips)
+        str_addf(out, "; mean PSNR %.1f dB%s", t.sum.psnr_sum / (double)t.sum.clips,
+                 told->outcome == OUTCOME_GREW ? " of the new ones" : "");
+    str_addf(out, ", %lld frames unused, %lld sources unreadable; %.1f s\n",
+             (long long)t.sum.unused_frames, (long long)t.bad, told->seconds);
     if (t.hdr)
         str_addf(out, "  %lld sources are HDR: their values are taken as they are, and are no SDR\n", (long long)t.hdr);
     if (t.no_video)
