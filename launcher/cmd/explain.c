@@ -208,6 +208,7 @@ int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err 
         str_addc(&text, '\n');
     } else if (rc == 0) {
         explain_text(&state, &l.budget, why, &text);
+        str_addf(&text, "  its folder, with logs: %s\n", l.run_dir);
     }
     if (rc == 0)
         rc = cmd_print(&text, err);

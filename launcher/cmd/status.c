@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/run/home.h"
@@ -165,7 +166,7 @@ int cmd_status_run(const struct opt_values *v, struct cmd_env *env, struct err *
         json_obj_end(&o);
         str_addc(&text, '\n');
     } else if (!n && !n_ids) {
-        str_addf(&text, "no runs under %s\n", env->home);
+        str_addf(&text, "no runs under %s%s\n", env->home, file_exists(env->home) ? "" : ", which is not there");
     }
     if (rc == 0)
         rc = cmd_print(&text, err);

@@ -74,7 +74,8 @@ static int match_find(struct store *db, const char *sql, const char *what, const
     if (rc < 0)
         return rc;
     if (m.n == 0)
-        return err_set(err, ERR_NOT_FOUND, "%s holds no %s '%s': 'reel db ingest' reads new logs", store_path(db), what, text);
+        return err_set(err, ERR_NOT_FOUND, "%s holds no %s '%s': 'reel db query \"select run, name from v_run\"' lists its runs",
+                       store_path(db), what, text);
     if (m.n > 1)
         return err_set(err, ERR_INPUT, "%s '%s' fits %d of them in %s: give more of the id", what, text, m.n, store_path(db));
     memcpy(out, m.id, sizeof m.id);

@@ -95,7 +95,7 @@ int home_name_find(const char *home, const char *name, char id[ID_TEXT_BYTES], s
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
     snprintf(path, sizeof path, "%s/names/%s", home, name);
-    int rc = strchr(name, '/') || name[0] == '.' || !file_exists(path)
+    int rc = !*name || strchr(name, '/') || name[0] == '.' || !file_exists(path)
                  ? err_set(err, ERR_NOT_FOUND, "no run is named '%s'", name)
                  : file_read(path, 256, &text, err);
     if (rc == 0 && (text.len < ID_TEXT_BYTES - 1 || (text.p[ID_TEXT_BYTES - 1] = 0, !is_id(text.p))))
@@ -112,6 +112,8 @@ static int not_found(const char *home, const char *wanted, struct err *err)
     char path[LIMIT_PATH_BYTES];
     const char *names[257];
     size_t n = 0;
+    if (!file_exists(home))
+        return err_set(err, ERR_NOT_FOUND, "no run '%s': there is no folder %s: set REEL_HOME to the one where the runs lie", wanted, home);
     snprintf(path, sizeof path, "%s/names", home);
     DIR *dir = opendir(path);
     for (struct dirent *d; dir && n < 256 && (d = readdir(dir));)
