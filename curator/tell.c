@@ -52,7 +52,8 @@ void tell_table(const struct curation *k, const struct told *told, struct str *o
         if (k->results[i].ok || !k->sources[i].maybe)
             row_add(&k->sources[i], &k->results[i], out);
     str_addf(out, "  %lld clips of %lldx%dx%d in %lld shards (%s)", (long long)told->clips,
-             (long long)k->conf.frames, k->conf.height, k->conf.width, (long long)told->shards, num_format_bytes(told->bytes, bytes, sizeof bytes));
+             (long long)k->conf.frames, k->conf.height, k->conf.width, (long long)told->shards,
+             num_format_bytes(told->bytes, bytes, sizeof bytes));
     if (told->outcome == OUTCOME_GREW)
         str_addf(out, ", %lld of them new", (long long)t.sum.clips);
     if (t.sum.clips)
