@@ -12,7 +12,7 @@
 
 #include "base/evlog.h"
 
-/* What holds a value of each type in C. */
+/* These are the C types that hold a value of each type of field. */
 #define EVENT_C_TEXT const char *
 #define EVENT_C_INT int64_t
 #define EVENT_C_NUM double

@@ -80,7 +80,7 @@ struct opt_note {
     const char *of;   /* the commands it concerns, parted by spaces; NULL: all of the program */
 };
 
-/* What the pages of a program say beside its options. The tables end with an entry without name. */
+/* These tables hold what the pages of a program say beside its options. Each ends with an entry without name. */
 struct opt_page {
     const char *program; /* "reel" */
     const struct opt_note *examples, *files, *environment;
@@ -94,7 +94,7 @@ void opt_complete(const struct opt_cmd *cmd, struct str *out); /* "--name<TAB>he
 /* Adds the command's whole page in roff, man(7). A command that has the program's name is it. */
 void opt_man(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out);
 
-/* What a program's own pages are made of: the end of its overview; the head of a page, up to and
+/* Write the parts of a program's own pages: the end of its overview; the head of a page, up to and
  * with the heading SYNOPSIS; the sections behind the options (cmd NULL: of the program as a whole);
  * text with roff's own characters escaped. */
 void opt_help_end(const struct opt_page *page, struct str *out);

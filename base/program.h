@@ -13,7 +13,7 @@
 
 #include "base/opt.h"
 
-/* What a program was made from; the Makefile writes one for each program. */
+/* A build tells what a program was made from; the Makefile writes one for each program. */
 struct build {
     const char *commit;    /* "d171db7", "d171db7-changed", "unknown" */
     const char *libraries; /* "hwloc 2.9.0, sqlite3 3.40.1" */
