@@ -15,7 +15,7 @@
 #include "base/str.h"
 
 static const double LET_GO_S = 30; /* for what the attempt before left behind to end */
-enum { KEEP_BYTES = 16 << 20 };    /* of events that wait for room on the disk */
+enum { KEEP_BYTES = 16 << 20 };    /* for events that wait for room on the disk */
 
 enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
 {
@@ -43,15 +43,18 @@ enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
 void attempt_ending_format(enum sched_end why, char *out, size_t size)
 {
     const char *name = sched_end_name(why);
-    snprintf(out, size, ", the job was being ended%s%s%s", *name ? " (" : "", name, *name ? ")" : "");
+    snprintf(out, size, ", the job was being ended%s%s%s", *name ? " (" : "", name,
+             *name ? ")" : "");
 }
 
-void attempt_told_format(const struct attempt *a, const struct run_attempt *told, bool failed, char out[ATTEMPT_ENDING_BYTES])
+void attempt_told_format(const struct attempt *a, const struct run_attempt *told, bool failed,
+                         char out[ATTEMPT_ENDING_BYTES])
 {
     char words[LAST_WORDS_BYTES] = "", log[LIMIT_PATH_BYTES], needed[32], left[32];
     out[0] = 0;
     if (told && told->disk_full && told->space.any) {
-        snprintf(out, ATTEMPT_ENDING_BYTES, ": a checkpoint takes %s and the run's disk has %s left",
+        snprintf(out, ATTEMPT_ENDING_BYTES,
+                 ": a checkpoint takes %s and the run's disk has %s left",
                  num_format_bytes(told->space.needed_bytes, needed, sizeof needed),
                  num_format_bytes(told->space.free_bytes, left, sizeof left));
     } else if (told && told->failed[0]) {
@@ -85,7 +88,8 @@ void attempt_release(struct attempt *a)
 
 /* ---- events ---- */
 
-static int log_open(const struct attempt *a, const char *run, int64_t number, struct evlog **out, struct err *err)
+static int log_open(const struct attempt *a, const char *run, int64_t number, struct evlog **out,
+                    struct err *err)
 {
     char *dir = file_join(a->run_dir, "events");
     struct evlog_ids ids = {run, number, "agent", a->self->token};
@@ -112,7 +116,8 @@ void attempt_event_soon(struct attempt *a, struct evlog_event *e)
     commit(a->log, e, false);
 }
 
-static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail, struct err *err)
+static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal,
+                   const char *detail, struct err *err)
 {
     struct evlog_event e;
     event_begin(log, &e, attempt_ended);
@@ -123,12 +128,14 @@ static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, i
     return evlog_commit(log, &e, true, err);
 }
 
-int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail)
+int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal,
+                const char *detail)
 {
     struct err err = {0};
     int rc = end_put(a->log, cause, exit_code, exit_signal, detail, &err);
     if (rc < 0)
-        log_msg(LOG_WARN, "the attempt's end is not written%s: %s", evlog_keeps(a->log) ? " yet" : "", err.text);
+        log_msg(LOG_WARN, "the attempt's end is not written%s: %s",
+                evlog_keeps(a->log) ? " yet" : "", err.text);
     return rc;
 }
 
@@ -138,7 +145,8 @@ int attempt_flush(struct attempt *a) { return evlog_flush(a->log, NULL); }
 
 char *attempt_rank0_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES])
 {
-    snprintf(buf, LIMIT_PATH_BYTES, "%s/events/rank0.a%lld.evlog", a->run_dir, (long long)a->number);
+    snprintf(buf, LIMIT_PATH_BYTES, "%s/events/rank0.a%lld.evlog", a->run_dir,
+             (long long)a->number);
     return buf;
 }
 
@@ -167,10 +175,12 @@ void attempt_misunderstood_note(struct attempt *a, int exit_code)
 
 /* ---- the attempt before us ---- */
 
-/* Who was told to stop and did not come to its end was stopped; the rest ended with their agent. A notice at the trainer's step alone, in a
- * job that the scheduler says it neither preempted nor cancelled, is of the clean-up after its batch process. agent_signal:
- * what the agent died of, 0 unknown. */
-static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal, enum sched_end why, char detail[STATE_TEXT_BYTES])
+/* Returns why an attempt ended of which nobody said it. One that was told to stop and did not come
+ * to its end was stopped; the others ended with their agent. If the notice came to the trainer's
+ * step alone, in a job that the scheduler says it neither preempted nor cancelled, it was the
+ * clean-up after its batch process. agent_signal: what the agent died of, 0 unknown. */
+static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal,
+                                          enum sched_end why, char detail[STATE_TEXT_BYTES])
 {
     if (why == SCHED_END_CANCELLED) {
         snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler", last->job_id);
@@ -181,7 +191,8 @@ static enum attempt_cause cause_of_silent(const struct run_attempt *last, int ag
         return CAUSE_NODE_FAIL;
     }
     if (last->signal_at > 0 && last->signal_at_step && why == SCHED_END_NONE && !agent_signal) {
-        snprintf(detail, STATE_TEXT_BYTES, "its job's batch process was killed, and the scheduler ended what was left of it");
+        snprintf(detail, STATE_TEXT_BYTES, "its job's batch process was killed, and the scheduler "
+                                           "ended what was left of it");
         return CAUSE_CRASH;
     }
     if (last->signal_at > 0) {
@@ -196,39 +207,48 @@ static enum attempt_cause cause_of_silent(const struct run_attempt *last, int ag
     return CAUSE_NODE_FAIL;
 }
 
+/* Returns whether a pause or a cancel ended the attempt, and tells how. */
 static enum attempt_cause stopped_cause(const struct run_state *s, char detail[STATE_TEXT_BYTES])
 {
     enum run_wish by = s->wish != WISH_RUN ? s->wish : s->stopped_by;
-    snprintf(detail, STATE_TEXT_BYTES, "%s", by != WISH_CANCEL ? "paused" : s->cancel_by[0] ? s->cancel_by : "cancelled by 'reel cancel'");
+    snprintf(detail, STATE_TEXT_BYTES, "%s",
+             by != WISH_CANCEL ? "paused"
+             : s->cancel_by[0] ? s->cancel_by
+                               : "cancelled by 'reel cancel'");
     return by == WISH_CANCEL ? CAUSE_CANCEL : CAUSE_PAUSE;
 }
 
-/* Opens the log of the newest attempt, NULL if there is none, and ends it there if its end is open. ERR_FULL: there is no room for that. */
-static int silent_close(const struct attempt *a, const struct run_state *state, int agent_signal, enum sched_end why, struct evlog **log,
-                        struct err *err)
+/* Opens the log of the newest attempt, NULL if there is none, and ends the attempt there if its end
+ * is open. ERR_FULL: there is no room for that. */
+static int silent_close(const struct attempt *a, const struct run_state *state, int agent_signal,
+                        enum sched_end why, struct evlog **log, struct err *err)
 {
-    const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1] : NULL;
+    const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1]
+                                                       : NULL;
     char detail[STATE_TEXT_BYTES];
     int rc = last ? log_open(a, state->run, last->number, log, err) : 0;
     if (rc < 0 || !last || last->cause != CAUSE_NONE)
         return rc;
     bool stopped = state->wish != WISH_RUN || last->number <= state->stopped_attempt;
-    enum attempt_cause cause = stopped ? stopped_cause(state, detail) : cause_of_silent(last, agent_signal, why, detail);
+    enum attempt_cause cause = stopped ? stopped_cause(state, detail)
+                                       : cause_of_silent(last, agent_signal, why, detail);
     return end_put(*log, cause, -1, agent_signal, detail, err) == ERR_FULL ? ERR_FULL : 0;
 }
 
-enum sched_end attempt_before(const struct attempt *a, const struct run_state *s, struct sched *sched)
+enum sched_end attempt_before(const struct attempt *a, const struct run_state *s,
+                              struct sched *sched)
 {
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
     struct sched_ending ending;
-    if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !sched || strcmp(last->job_id, a->self->id) == 0)
+    if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !sched ||
+        strcmp(last->job_id, a->self->id) == 0)
         return SCHED_END_UNKNOWN;
     return sched_ending(sched, last->job_id, &ending, NULL) == 0 ? ending.why : SCHED_END_UNKNOWN;
 }
 
 /* ---- claiming ---- */
 
-/* Highest attempt anyone has claimed, 0 if none. */
+/* Returns the highest attempt that anyone has claimed, 0 if none. */
 static int64_t claim_highest(const struct attempt *a)
 {
     char path[LIMIT_PATH_BYTES];
@@ -245,7 +265,7 @@ static int64_t claim_highest(const struct attempt *a)
     return highest;
 }
 
-/* Of the newest claim; zeroed if there is none, or it cannot be read. */
+/* What the newest claim says; zeroed if there is none, or it cannot be read. */
 struct claim {
     char token[ID_TEXT_BYTES], job_id[SCHED_ID_BYTES], host[64];
     int64_t pid, restart;
@@ -267,15 +287,19 @@ static void claim_newest(const struct attempt *a, struct claim *out)
     json_release(&doc);
 }
 
-/* The lease of an agent that was killed on another node would be waited for until it has been silent for long. That the scheduler started
- * this very job again says that it has ended the one before. */
+/* Takes the lease from an agent of this very job that was killed on another node. Otherwise one
+ * would have to wait until that lease has been silent for long. Since the scheduler has started the
+ * job again, it has ended the earlier life of it. */
 static int former_self_evict(const struct attempt *a, const char *lock, struct err *err)
 {
     struct claim c;
     struct lease_holder h;
     claim_newest(a, &c);
-    bool former = a->self->id[0] && strcmp(c.job_id, a->self->id) == 0 && c.restart < a->self->restarts;
-    return former && lease_look(lock, &h) && h.pid == c.pid && strcmp(h.host, c.host) == 0 ? lease_evict(lock, &h, err) : 0;
+    bool former = a->self->id[0] && strcmp(c.job_id, a->self->id) == 0 &&
+                  c.restart < a->self->restarts;
+    return former && lease_look(lock, &h) && h.pid == c.pid && strcmp(h.host, c.host) == 0
+               ? lease_evict(lock, &h, err)
+               : 0;
 }
 
 int attempt_lock(struct attempt *a, struct err *err)
@@ -293,7 +317,8 @@ int attempt_lock(struct attempt *a, struct err *err)
 
 bool attempt_is_newest(const struct attempt *a) { return claim_highest(a) <= a->number; }
 
-/* By exclusive create: of two agents on different hosts that fold the same state only one gets the number. */
+/* Creates the claim exclusively: of two agents on different hosts that fold the same state only one
+ * gets the number. */
 static int claim_create(const struct attempt *a, int64_t number, struct err *err)
 {
     char name[LIMIT_PATH_BYTES];
@@ -315,7 +340,8 @@ static int claim_create(const struct attempt *a, int64_t number, struct err *err
     return rc;
 }
 
-/* A job that comes back while its successor waits may go on; once the successor has begun it may not. */
+/* Was this job replaced by a newer submission? A job that comes back while its successor waits may
+ * go on; once the successor has begun it may not. */
 static bool is_replaced(const struct attempt *a, const struct run_state *state)
 {
     struct claim newest;
@@ -325,10 +351,13 @@ static bool is_replaced(const struct attempt *a, const struct run_state *state)
     return strcmp(a->self->token, state->after) != 0 || strcmp(newest.token, state->token) == 0;
 }
 
-static int number_take(struct attempt *a, const struct run_state *state, enum sched_end why, struct err *err)
+static int number_take(struct attempt *a, const struct run_state *state, enum sched_end why,
+                       struct err *err)
 {
     if (is_replaced(a, state))
-        return err_set(err, ERR_BUSY, "this job (token %s) was replaced by a newer submission (token %s)", a->self->token, state->token);
+        return err_set(err, ERR_BUSY,
+                       "this job (token %s) was replaced by a newer submission (token %s)",
+                       a->self->token, state->token);
     struct evlog *before = NULL;
     int rc = silent_close(a, state, 0, why, &before, err);
     evlog_close(before);
@@ -338,7 +367,8 @@ static int number_take(struct attempt *a, const struct run_state *state, enum sc
     return rc;
 }
 
-int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_end why, struct err *err)
+int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_end why,
+                  struct err *err)
 {
     int rc = a->number ? 0 : number_take(a, state, why, err);
     if (rc == 0 && (rc = log_open(a, state->run, a->number, &a->log, err)) == 0)

@@ -1,14 +1,16 @@
 /* attempt: who may run a run now, and what is known of how an attempt ended.
  *
- * An attempt belongs to the agent that created claims/attempt-<n>, which it does under claims/lock, a lease (base/lease.h) that it holds
- * to its end. The lease says that no other agent of the run lives, as far as one can tell across hosts, the token that its submission is the one that counts, the
- * number which attempt it is. An attempt that ended without a word gets its end from whoever comes next: the guard of its agent
- * (launcher/run/guard.h), or the next attempt.
+ * An attempt belongs to the agent that created claims/attempt-<n>. The agent does so under
+ * claims/lock, a lease (base/lease.h) that it holds to its end. The lease says that no other agent
+ * of the run lives, as far as one can tell across hosts. The token says that its submission is the
+ * one that counts, and the number which attempt it is. An attempt that ended without a word gets
+ * its end from whoever comes next: the guard of its agent (launcher/run/guard.h), or the next
+ * attempt.
  *
  *     struct attempt a;
  *     attempt_init(&a, run_dir, &self);
  *     attempt_lock(&a, err);                // ERR_BUSY: step aside
- *     run_state_load(run_dir, &state, err); // what is not done yet, and how the attempt before ended
+ *     run_state_load(run_dir, &state, err); // what is left to do, how the attempt before ended
  *     attempt_claim(&a, &state, err);       // ERR_BUSY: step aside
  *     …  attempt_event(&a, &e)  …  attempt_end(&a, cause, …)
  *     attempt_release(&a);
@@ -34,55 +36,71 @@ struct attempt {
 void attempt_init(struct attempt *a, const char *run_dir, const struct sched_self *self);
 void attempt_release(struct attempt *a);
 
-/* Waits half a minute for the agent of the attempt before, and until it has been silent for a minute when it lived on another host; but not
- * for an earlier life of this very job, which the scheduler has ended. */
+/* Takes the lease. Waits half a minute for the agent of the attempt before; when that one lived on
+ * another host, waits until it has been silent for a minute. Does not wait for an earlier life of
+ * this very job, because the scheduler has ended that. */
 int attempt_lock(struct attempt *a, struct err *err);
-/* Of the attempt before ours whose end nobody told: why did its job end, if that was another one? UNKNOWN when nobody says. */
-enum sched_end attempt_before(const struct attempt *a, const struct run_state *s, struct sched *sched);
-/* Of the lock, the claim and the mourning: ERR_FULL when the disk has no room for a word; the same call, once there is some, goes on from there.
- * Under the lock, with the state folded since: takes the next number and opens its log, having said how the one before ended if that is
- * open. before: why its job ended, as the scheduler has it; SCHED_END_NONE: it says for no reason of its own; SCHED_END_UNKNOWN: not known. */
-int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_end before, struct err *err);
+/* Asks why the job of the attempt before ours ended, if nobody told its end and that was another
+ * job. Returns UNKNOWN when nobody says. */
+enum sched_end attempt_before(const struct attempt *a, const struct run_state *s,
+                              struct sched *sched);
+/* Says how the attempt before ended if that is open, takes the next number and opens its log. The
+ * caller holds the lock and has folded the state since. `before` is why that attempt's job ended,
+ * as the scheduler has it; SCHED_END_NONE: it says for no reason of its own; SCHED_END_UNKNOWN:
+ * not known.
+ *
+ * attempt_lock, attempt_claim and attempt_mourn return ERR_FULL when the disk has no room for a
+ * word. The same call, once there is some, goes on from there. */
+int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_end before,
+                  struct err *err);
 
-/* False: a newer attempt was claimed, and the run is no longer this one's to end or to bring back. */
+/* Is no newer attempt claimed? Else the run is no longer this one's to end or to bring back. */
 bool attempt_is_newest(const struct attempt *a);
 
-/* For the guard: opens the log of the newest attempt, whose agent died of this signal, and ends the
- * attempt if its end is open. Waits for what the agent left behind to let go of the lock, and
+
+/* Opens, for the guard, the log of the newest attempt, whose agent died of this signal, and ends
+ * the attempt if its end is open. Waits for what the agent left behind to let go of the lock, and
  * renews the fold under it. why: as the scheduler has it. */
 int attempt_mourn(struct attempt *a, struct run_fold *fold, int signo, enum sched_end why,
                   struct err *err);
 
-/* A full disk must not end the training it reports on: events wait in memory for room, and a lost one is a warning. */
+/* Writes an event. A full disk must not end the training that it reports on: events wait in memory
+ * for room, and the loss of one is a warning. */
 void attempt_event(struct attempt *a, struct evlog_event *e);
-/* The same without waiting for the disk: for steps, of which there are many. */
+/* Writes an event without waiting for the disk. This is for steps, of which there are many. */
 void attempt_event_soon(struct attempt *a, struct evlog_event *e);
-/* ERR_FULL: it waits for room, and attempt_flush is to be asked for it. */
-int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal, const char *detail);
+/* Writes the attempt's end. ERR_FULL: it waits for room, and attempt_flush is to be called until
+ * it has been written. */
+int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal,
+                const char *detail);
 int attempt_flush(struct attempt *a); /* ERR_FULL: events still wait for room */
 
-/* ", the job was being ended (preempted)", for people; the brackets hold what the scheduler tells, and are not there when that is nothing. */
+/* Formats for people ", the job was being ended (preempted)". The brackets hold what the scheduler
+ * tells, and are left out when that is nothing. */
 void attempt_ending_format(enum sched_end why, char *out, size_t size);
-/* The same of what its trainer told (NULL: nothing), else of what it printed, if it failed. */
+/* Formats what the trainer told of its end (told NULL: nothing), else what it printed last, if it
+ * failed. */
 enum { ATTEMPT_ENDING_BYTES = LAST_WORDS_BYTES + 8 };
-void attempt_told_format(const struct attempt *a, const struct run_attempt *told, bool failed, char out[ATTEMPT_ENDING_BYTES]);
+void attempt_told_format(const struct attempt *a, const struct run_attempt *told, bool failed,
+                         char out[ATTEMPT_ENDING_BYTES]);
 
-/* A trainer of ours that does not understand what it is told (exit status 2) ends before it has a log: its end and its sentence are told in
- * its name, as a refusal, for every other attempt would be told the same. */
+/* Writes, as a refusal and in its name, the end and the sentence of a trainer of ours that did not
+ * understand what it was told (exit status 2). Such a trainer ends before it has a log. It is a
+ * refusal because every other attempt would be told the same. */
 void attempt_misunderstood_note(struct attempt *a, int exit_code);
 
-/* Rank 0's event log; what the trainer prints. Each returns buf. */
+/* Write into buf, and return, the path of rank 0's event log and of what the trainer prints. */
 char *attempt_rank0_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES]);
 char *attempt_output_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES]);
 
-/* NULL if the state knows no such attempt. */
+/* Returns the state's attempt of this number; NULL if it knows none. */
 const struct run_attempt *attempt_told(const struct run_state *s, int64_t number);
 
-/* Why an attempt ended, from what is known when the trainer is gone; pure. In order of certainty: what was published, what was asked, what
- * the scheduler told, what the exit tells. */
+/* What is known of an attempt when its trainer is gone. */
 struct attempt_evidence {
     bool done;              /* the trainer published the last step */
-    bool stop_requested;    /* a notice came, here or at the trainer's step alone: it saved and stopped by itself */
+    /* A notice came, here or at the trainer's step alone, so it saved and stopped by itself. */
+    bool stop_requested;
     bool cancel_requested;  /* by event */
     bool pause_requested;   /* by event */
     enum sched_end ending;  /* as the scheduler has it */
@@ -95,6 +113,8 @@ struct attempt_evidence {
     int exit_code;          /* of the trainer; -1 killed */
     int exit_signal;
 };
+/* Returns why the attempt ended; pure. It judges in the order of certainty: what was published,
+ * what was asked, what the scheduler told, what the exit tells. */
 enum attempt_cause attempt_cause_of(const struct attempt_evidence *e);
 
 #endif

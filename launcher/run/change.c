@@ -15,14 +15,15 @@ enum kind { KIND_FREE, KIND_LENGTH, KIND_RATE, KIND_FIXED, KIND_SILENT };
 struct comparison {
     const struct change_ask *ask;
     const struct run *old, *given;
-    bool plain_plan;            /* the old plan is what is made without one */
-    struct str changes;         /* JSON array: what has changed */
+    bool plain_plan;   /* the old plan is what is made when none is given */
+    struct str changes; /* JSON array: what has changed */
     struct json_out out;
     struct str lines, fixed, unasked; /* for people */
-    bool wants_extend, wants_rate;    /* of what was unasked */
+    bool wants_extend, wants_rate;    /* what the unasked changes need: --extend, --change lr */
     int64_t n;
-    bool done;                  /* no other attempt is to come, but for more steps */
-    bool job, length, rate;     /* a job is submitted with something else; the run is longer; its rate is another */
+    bool done;         /* no other attempt is to come, unless for more steps */
+    /* A job is submitted with something else; the run is longer; its learning rate is another. */
+    bool job, length, rate;
     int rc;
     struct err *err;
 };
@@ -39,43 +40,53 @@ static bool hash_same(struct hash128 a, struct hash128 b)
     return a.hi == b.hi && a.lo == b.lo;
 }
 
-static enum kind stage_kind(const struct comparison *c, int64_t stage, const char *field, const cJSON *from, const cJSON *to)
+/* Returns how a member of a stage may change. */
+static enum kind stage_kind(const struct comparison *c, int64_t stage, const char *field,
+                            const cJSON *from, const cJSON *to)
 {
     const struct run_stage *a = &c->old->stages[stage], *b = &c->given->stages[stage];
     if (stage >= c->old->n_stages)
         return KIND_LENGTH;
-    if (strcmp(field, ".plan") == 0) /* by content, plans_compare */
+    if (strcmp(field, ".plan") == 0) /* stage_plan_choose compares plans by content */
         return KIND_SILENT;
-    if (strcmp(field, ".data") == 0 && hash_known(a->data_fingerprint) && hash_same(a->data_fingerprint, b->data_fingerprint))
+    if (strcmp(field, ".data") == 0 && hash_known(a->data_fingerprint) &&
+        hash_same(a->data_fingerprint, b->data_fingerprint))
         return KIND_FREE;
     bool last = stage == c->old->n_stages - 1 && strcmp(field, ".steps") == 0;
     return last && from && to && to->valuedouble > from->valuedouble ? KIND_LENGTH : KIND_FIXED;
 }
 
-static enum kind kind_of(const struct comparison *c, const char *key, const cJSON *from, const cJSON *to)
+static enum kind kind_of(const struct comparison *c, const char *key, const cJSON *from,
+                         const cJSON *to)
 {
-    static const char *const may[] = {"checkpoint.", "budget.", "validation.", "resources.", "data."};
+    static const char *const may[] = {"checkpoint.", "budget.", "validation.", "resources.",
+                                      "data."};
     long long stage;
     int n = 0;
     if (sscanf(key, "stages[%lld]%n", &stage, &n) == 1 && n > 0)
         return stage_kind(c, stage, key + n, from, to);
     if (strcmp(key, "validation.data_fingerprint") == 0)
-        return from && to && strcmp(c->old->validation.data, c->given->validation.data) == 0 ? KIND_FIXED : KIND_FREE;
+        return from && to && strcmp(c->old->validation.data, c->given->validation.data) == 0
+                   ? KIND_FIXED
+                   : KIND_FREE;
     for (size_t i = 0; i < ARRAY_LEN(may); i++)
         if (str_starts(key, may[i]))
             return KIND_FREE;
     if (strcmp(key, "adamw.lr") == 0 || str_starts(key, "schedule."))
         return KIND_RATE;
-    if (strcmp(key, "init.from") == 0 && hash_known(c->old->warm.hash) && hash_same(c->old->warm.hash, c->given->warm.hash))
+    if (strcmp(key, "init.from") == 0 && hash_known(c->old->warm.hash) &&
+        hash_same(c->old->warm.hash, c->given->warm.hash))
         return KIND_FREE;
     return KIND_FIXED;
 }
 
-/* Does file or option say this key, or is its value a default? A plan decides how many ranks there are. */
+/* Do file or options say this key, or is its value a default? The number of ranks is said by a plan
+ * that was given. */
 static bool is_said(const struct comparison *c, const char *key)
 {
     char section[64];
-    key = strcmp(key, "validation.data_fingerprint") == 0 ? "validation.data" : key; /* says which data, and comes with it */
+    /* The fingerprint says which data these are, and comes with them. */
+    key = strcmp(key, "validation.data_fingerprint") == 0 ? "validation.data" : key;
     const char *dot = strchr(key, '.');
     if (strcmp(key, "resources.ranks_per_node") == 0 && !c->ask->plan_given && !c->plain_plan)
         return false;
@@ -97,7 +108,8 @@ static void value_text(const cJSON *value, struct str *out)
     cJSON_free(text);
 }
 
-static void tell(struct str *to, const char *between, const char *key, const char *from, const char *by)
+static void tell(struct str *to, const char *between, const char *key, const char *from,
+                 const char *by)
 {
     str_addf(to, "%s%s %s -> %s", to->len ? between : "", key, from, by);
 }
@@ -113,7 +125,7 @@ static void changed(struct comparison *c, const char *key, const char *from, con
     c->n++;
 }
 
-/* Put the old value in the place of one that nobody gave. */
+/* Puts the old value in the place of one that nobody gave, and tells so. */
 static void stays(struct comparison *c, const char *key, const cJSON *from, cJSON *parent)
 {
     const char *field = strrchr(key, '.') + 1;
@@ -121,20 +133,26 @@ static void stays(struct comparison *c, const char *key, const cJSON *from, cJSO
     cJSON *copy = from ? cJSON_Duplicate(from, true) : NULL;
     if (!from)
         cJSON_DeleteItemFromObjectCaseSensitive(parent, field);
-    else if (!copy || !(json_member(parent, field) ? cJSON_ReplaceItemInObjectCaseSensitive(parent, field, copy)
-                                                   : cJSON_AddItemToObject(parent, field, copy)))
+    else if (!copy ||
+             !(json_member(parent, field)
+                   ? cJSON_ReplaceItemInObjectCaseSensitive(parent, field, copy)
+                   : cJSON_AddItemToObject(parent, field, copy)))
         c->rc = err_set(c->err, ERR_NOMEM, "out of memory comparing run files");
     value_text(from, &text);
     if (strcmp(key, "resources.ranks_per_node") != 0)
-        str_addf(&c->lines, "%s%s stays %s: neither file nor options name it", c->lines.len ? "\n" : "", key, text.len ? text.p : "");
+        str_addf(&c->lines, "%s%s stays %s: neither file nor options name it",
+                 c->lines.len ? "\n" : "", key, text.len ? text.p : "");
     str_release(&text);
 }
 
-static void differ(struct comparison *c, const char *key, const cJSON *from, const cJSON *to, cJSON *parent)
+/* Decides about a key whose two values differ. */
+static void differ(struct comparison *c, const char *key, const cJSON *from, const cJSON *to,
+                   cJSON *parent)
 {
     struct str a = STR_INIT, b = STR_INIT;
     enum kind kind = kind_of(c, key, from, to);
-    bool unasked = (kind == KIND_LENGTH && !c->ask->extend) || (kind == KIND_RATE && !c->ask->rate);
+    bool unasked = (kind == KIND_LENGTH && !c->ask->extend) ||
+                   (kind == KIND_RATE && !c->ask->rate);
     c->wants_extend = c->wants_extend || (unasked && kind == KIND_LENGTH);
     c->wants_rate = c->wants_rate || (unasked && kind == KIND_RATE);
     value_text(from, &a);
@@ -157,9 +175,11 @@ static void differ(struct comparison *c, const char *key, const cJSON *from, con
 
 /* ---- two canonical run files ---- */
 
-static void compare(struct comparison *c, const char *key, const cJSON *from, cJSON *to, cJSON *parent);
+static void compare(struct comparison *c, const char *key, const cJSON *from, cJSON *to,
+                    cJSON *parent);
 
-static void compare_member(struct comparison *c, const char *key, const char *name, int index, const cJSON *from, cJSON *to, cJSON *parent)
+static void compare_member(struct comparison *c, const char *key, const char *name, int index,
+                           const cJSON *from, cJSON *to, cJSON *parent)
 {
     char path[512];
     if (name)
@@ -169,9 +189,11 @@ static void compare_member(struct comparison *c, const char *key, const char *na
     compare(c, path, from, to, parent);
 }
 
-static void compare(struct comparison *c, const char *key, const cJSON *from, cJSON *to, cJSON *parent)
+static void compare(struct comparison *c, const char *key, const cJSON *from, cJSON *to,
+                    cJSON *parent)
 {
-    bool objects = cJSON_IsObject(from) && cJSON_IsObject(to), arrays = cJSON_IsArray(from) && cJSON_IsArray(to);
+    bool objects = cJSON_IsObject(from) && cJSON_IsObject(to),
+         arrays = cJSON_IsArray(from) && cJSON_IsArray(to);
     if (!objects && !arrays) {
         if (!cJSON_Compare(from, to, true))
             differ(c, key, from, to, parent);
@@ -180,7 +202,9 @@ static void compare(struct comparison *c, const char *key, const cJSON *from, cJ
     int i = 0;
     for (const cJSON *a = from->child; a; a = a->next, i++)
         compare_member(c, key, objects ? a->string : NULL, i, a,
-                       objects ? cJSON_GetObjectItemCaseSensitive(to, a->string) : cJSON_GetArrayItem(to, i), to);
+                       objects ? cJSON_GetObjectItemCaseSensitive(to, a->string)
+                               : cJSON_GetArrayItem(to, i),
+                       to);
     i = 0;
     for (cJSON *b = to->child, *next; b; b = next, i++) {
         next = b->next; /* this one may be taken out */
@@ -205,20 +229,30 @@ static int tree_of(const struct run *r, struct json_doc *out, struct err *err)
 static int refused(const struct comparison *c, struct err *err)
 {
     if (c->fixed.len)
-        return err_set(err, ERR_INPUT, "run '%s' exists and was made with another value of what cannot change: %s: give this one another name (--name)",
+        return err_set(err, ERR_INPUT,
+                       "run '%s' exists and was made with another value of what cannot change: "
+                       "%s: give this one another name (--name)",
                        c->old->name, c->fixed.p);
     if (c->unasked.len)
-        return err_set(err, ERR_INPUT, "run '%s' exists, and this needs a word more: %s: give %s%s%s, or another name (--name)", c->old->name,
-                       c->unasked.p, c->wants_extend ? "--extend for more steps or stages" : "", c->wants_extend && c->wants_rate ? ", " : "",
-                       c->wants_rate ? "--change lr for another learning rate of the steps to come" : "");
+        return err_set(err, ERR_INPUT,
+                       "run '%s' exists, and this needs a word more: "
+                       "%s: give %s%s%s, or another name (--name)",
+                       c->old->name, c->unasked.p,
+                       c->wants_extend ? "--extend for more steps or stages" : "",
+                       c->wants_extend && c->wants_rate ? ", " : "",
+                       c->wants_rate ? "--change lr for another learning rate of the steps to come"
+                                     : "");
     return 0;
 }
 
-/* Does the folder hold a dataset of this fingerprint, as it is or as it was? */
+/* Does the folder hold a dataset of this fingerprint, be it the present one or an earlier
+ * generation? */
 static bool generation_is_there(const char *data, struct hash128 fingerprint)
 {
     struct dataset d = {0};
-    bool there = hash_known(fingerprint) && dataset_load_generation(data, fingerprint, &d, NULL) == 0 && hash_same(d.fingerprint, fingerprint);
+    bool there = hash_known(fingerprint) &&
+                 dataset_load_generation(data, fingerprint, &d, NULL) == 0 &&
+                 hash_same(d.fingerprint, fingerprint);
     dataset_release(&d);
     return there;
 }
@@ -227,31 +261,34 @@ static void validation_keep(const struct comparison *c, struct run *given)
 {
     const struct run_validation *old = &c->old->validation;
     bool open = !json_member(json_member(c->ask->file, "validation"), "data_fingerprint");
-    if (open && old->data_fingerprint && given->validation.data_fingerprint && strcmp(old->data, given->validation.data) == 0 &&
+    if (open && old->data_fingerprint && given->validation.data_fingerprint &&
+        strcmp(old->data, given->validation.data) == 0 &&
         generation_is_there(old->data, run_validation_generation(c->old)))
         given->validation.data_fingerprint = old->data_fingerprint;
 }
 
-/* A stage whose file leaves the data's generation open keeps the one that the run began with, as long as it is there. */
+/* Keeps, for a stage whose file leaves the data's generation open, the one that the run began with,
+ * as long as that is there. */
 static void generations_keep(const struct comparison *c, struct run *given)
 {
     const cJSON *stages = json_member(c->ask->file, "stages");
     for (int64_t i = 0; i < given->n_stages; i++) {
         struct run_stage *s = &given->stages[i];
         struct hash128 old = run_data_generation(c->old, s->data);
-        if (!json_member(cJSON_GetArrayItem(stages, (int)i), "data_fingerprint") && generation_is_there(s->data, old))
+        if (!json_member(cJSON_GetArrayItem(stages, (int)i), "data_fingerprint") &&
+            generation_is_there(s->data, old))
             s->data_fingerprint = old;
     }
     validation_keep(c, given);
 }
 
-/* *merged: the run as it will be. */
+/* Compares the run as it is with the one given. *merged: the run as it will be. */
 static int runs_compare(struct comparison *c, struct run *merged, struct err *err)
 {
     struct run given = *c->ask->run; /* borrows the texts */
     struct json_doc a = {0}, b = {0};
     if (!given.warmup_given)
-        given.warmup_steps = c->old->warmup_steps; /* the default follows the number of steps */
+        given.warmup_steps = c->old->warmup_steps; /* its default follows the number of steps */
     memcpy(given.past, c->old->past, sizeof given.past);
     given.n_past = c->old->n_past;
     generations_keep(c, &given);
@@ -265,7 +302,8 @@ static int runs_compare(struct comparison *c, struct run *merged, struct err *er
     }
     char *text = rc == 0 ? cJSON_PrintUnformatted(b.root) : NULL;
     if (rc == 0)
-        rc = text ? run_parse(text, strlen(text), "the changed run", merged, err) : err_set(err, ERR_NOMEM, "out of memory comparing run files");
+        rc = text ? run_parse(text, strlen(text), "the changed run", merged, err)
+                  : err_set(err, ERR_NOMEM, "out of memory comparing run files");
     cJSON_free(text);
     json_release(&a);
     json_release(&b);
@@ -275,7 +313,7 @@ static int runs_compare(struct comparison *c, struct run *merged, struct err *er
 
 /* ---- plans ---- */
 
-/* Does it hold a layout alone, and nothing predicted or measured? */
+/* Does the plan hold a layout alone, and nothing predicted or measured? */
 static bool plan_is_bare(const struct plan *p)
 {
     return p->peak_flops == 0 && p->n_terms == 0 && p->n_evidence == 0;
@@ -296,7 +334,8 @@ static int plan_text(const struct plan *p, struct str *out, struct err *err)
     return str_check(out, err);
 }
 
-static int plan_differ(struct comparison *c, const char *key, const struct plan *from, const struct plan *to, bool *differs, struct err *err)
+static int plan_differ(struct comparison *c, const char *key, const struct plan *from,
+                       const struct plan *to, bool *differs, struct err *err)
 {
     struct str a = STR_INIT, b = STR_INIT, x = STR_INIT, y = STR_INIT;
     int rc = plan_text(from, &a, err);
@@ -306,31 +345,40 @@ static int plan_differ(struct comparison *c, const char *key, const struct plan 
     layout_format(&from->layout, &x);
     layout_format(&to->layout, &y);
     if (rc == 0 && (rc = str_check(&x, err)) == 0 && (rc = str_check(&y, err)) == 0 && *differs)
-        changed(c, key, x.p, strcmp(x.p, y.p) == 0 ? "the same layout, measured anew" : y.p);
+        changed(c, key, x.p,
+                strcmp(x.p, y.p) == 0 ? "the same layout, measured anew" : y.p);
     str_release(&a), str_release(&b), str_release(&x), str_release(&y);
     return rc;
 }
 
-/* What the run is spread by: the plan given, the one it has if that has as many ranks as the run will have, else the one made without.
- * A layout given that the run has already leaves its plan as it is, with what was measured. */
-static int plan_choose(struct comparison *c, const struct plan *old, struct run *run, struct plan *out, struct err *err)
+/* Chooses the plan of the run: the one given; or the one it has, if that is for as many ranks as
+ * the run will have; or the one made when none is given. If the run already has the layout that is
+ * given, its plan stays as it is, with what was measured. */
+static int plan_choose(struct comparison *c, const struct plan *old, struct run *run,
+                       struct plan *out, struct err *err)
 {
     int64_t world = run->resources.nodes * run->resources.ranks_per_node;
     bool differs = false;
     bool same = plan_is_bare(c->ask->plan) && layout_equal(&c->ask->plan->layout, &old->layout);
-    *out = (c->ask->plan_given && !same) || layout_world(&old->layout) != world ? *c->ask->plan : *old;
+    *out = (c->ask->plan_given && !same) || layout_world(&old->layout) != world ? *c->ask->plan
+                                                                                : *old;
     if (layout_world(&out->layout) != world)
-        return err_set(err, ERR_INPUT, "run '%s' gets %lld ranks and its plan is for %lld: give a --layout or --plan for as many", run->name,
-                       (long long)world, (long long)layout_world(&out->layout));
+        return err_set(err, ERR_INPUT,
+                       "run '%s' gets %lld ranks and its plan is for %lld: "
+                       "give a --layout or --plan for as many",
+                       run->name, (long long)world, (long long)layout_world(&out->layout));
     int rc = layout_check(&out->layout, &run->model, out->seq, out->gbs, world, err);
     return rc < 0 ? rc : plan_differ(c, "plan", old, out, &differs, err);
 }
 
-/* A stage's plan is compared by what stands in it; a new one gets a file of this revision in the run's folder. */
-static int stage_plan_choose(struct comparison *c, const struct launch *l, int64_t stage, int64_t revision, struct run *run, struct err *err)
+/* Compares a stage's plan by what stands in it, and writes a new one to a file of this revision in
+ * the run's folder. */
+static int stage_plan_choose(struct comparison *c, const struct launch *l, int64_t stage,
+                             int64_t revision, struct run *run, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 64], key[32];
-    const char *from = stage < c->old->n_stages ? c->old->stages[stage].plan : NULL, *given = c->ask->run->stages[stage].plan;
+    const char *from = stage < c->old->n_stages ? c->old->stages[stage].plan : NULL,
+               *given = c->ask->run->stages[stage].plan;
     struct plan old, new;
     bool differs = true;
     snprintf(key, sizeof key, "stages[%lld].plan", (long long)stage);
@@ -344,14 +392,16 @@ static int stage_plan_choose(struct comparison *c, const struct launch *l, int64
         changed(c, key, "the run's", given);
     if (rc < 0 || !differs)
         return rc;
-    snprintf(path, sizeof path, "%s/stage-%02lld.r%lld.plan.json", l->run_dir, (long long)stage, (long long)revision);
+    snprintf(path, sizeof path, "%s/stage-%02lld.r%lld.plan.json", l->run_dir, (long long)stage,
+             (long long)revision);
     int64_t world = run->resources.nodes * run->resources.ranks_per_node;
     if ((rc = layout_check(&new.layout, &run->model, new.seq, new.gbs, world, err)) < 0)
         return err_context(err, "%s '%s'", key, given);
     run->stages[stage].plan = arena_strdup(&run->arena, path);
     if (c->ask->dry)
         return 0;
-    return run->stages[stage].plan ? plan_save(&new, path, err) : err_set(err, ERR_NOMEM, "out of memory");
+    return run->stages[stage].plan ? plan_save(&new, path, err)
+                                   : err_set(err, ERR_NOMEM, "out of memory");
 }
 
 /* ---- leaving it to the next attempt ---- */
@@ -378,8 +428,10 @@ static int event_extended(struct evlog *log, const struct next *n, struct err *e
     return evlog_commit(log, &e, true, err);
 }
 
-/* What waits is in the log: whoever was killed between the two is helped out by the next one who asks. */
-static int events_write(const struct launch *l, const struct run_state *state, const struct next *n, struct err *err)
+/* Writes into the log what waits for the next attempt. If the process that left it was killed
+ * before it could do so, the next one that asks does it. */
+static int events_write(const struct launch *l, const struct run_state *state, const struct next *n,
+                        struct err *err)
 {
     struct evlog *log = NULL;
     if (!n->waits || state->revision >= n->revision)
@@ -393,36 +445,45 @@ static int events_write(const struct launch *l, const struct run_state *state, c
     return rc;
 }
 
-/* A rate that falls was and will be another than that of a run this long from its start. */
+/* Tells, of a rate that falls over the steps of the run, that up to now it was another than in a
+ * run of this length from its start. */
 static void length_tell(struct comparison *c, const struct run *run)
 {
     if (c->length && run->lr_schedule != LR_CONSTANT)
-        str_addf(&c->lines, "\nthe rate falls (%s) over %lld steps now: a run of so many from its start would have had other rates until here",
+        str_addf(&c->lines,
+                 "\nthe rate falls (%s) over %lld steps now: "
+                 "a run of so many from its start would have had other rates until here",
                  lr_schedule_names[run->lr_schedule], (long long)run_total_steps(run));
 }
 
-/* Who edits the file of a run that is done would wait in vain for it to take effect. */
+/* Refuses the change of a run that is done: its owner would wait in vain for it to take effect. */
 static int done_refuse(struct comparison *c, struct err *err)
 {
     for (char *p = c->lines.p; (p = strchr(p, '\n'));)
         *p = ';';
-    return err_set(err, ERR_INPUT, "run '%s' is done and makes no other attempt, in which this could "
-                   "hold: %s: give more steps with --extend, or another name (--name)", c->old->name, c->lines.p);
+    return err_set(err, ERR_INPUT,
+                   "run '%s' is done and makes no other attempt, in which this could hold: "
+                   "%s: give more steps with --extend, or another name (--name)",
+                   c->old->name, c->lines.p);
 }
 
-static int leave(struct comparison *c, const struct launch *l, const struct next *before, struct next *after, struct err *err)
+/* Leaves the change to the next attempt. */
+static int leave(struct comparison *c, const struct launch *l, const struct next *before,
+                 struct next *after, struct err *err)
 {
     if (c->done && !c->length)
         return done_refuse(c, err);
     after->job_revision = c->job ? after->revision : before->waits ? before->job_revision : 0;
-    after->extended_from = c->length && !before->extended_from ? run_total_steps(&before->run) : before->extended_from;
+    after->extended_from = c->length && !before->extended_from ? run_total_steps(&before->run)
+                                                               : before->extended_from;
     length_tell(c, &after->run);
     json_arr_end(&c->out);
     int rc = str_check(&c->changes, err);
     return rc < 0 || c->ask->dry ? rc : next_save(after, &c->changes, l->run_dir, err);
 }
 
-static int changes_find(struct comparison *c, const struct launch *l, const struct next *before, struct next *after, struct err *err)
+static int changes_find(struct comparison *c, const struct launch *l, const struct next *before,
+                        struct next *after, struct err *err)
 {
     c->old = &before->run;
     c->plain_plan = plan_is_plain(&before->plan);
@@ -438,7 +499,8 @@ static int changes_find(struct comparison *c, const struct launch *l, const stru
     return rc < 0 ? rc : str_check(&c->lines, err);
 }
 
-static int apply_locked(const struct launch *l, const struct change_ask *ask, const struct run_state *state, struct change_told *told, struct err *err)
+static int apply_locked(const struct launch *l, const struct change_ask *ask,
+                        const struct run_state *state, struct change_told *told, struct err *err)
 {
     struct next before = {0}, after = {0}, now = {0};
     struct comparison c = {.ask = ask, .done = state->done, .err = err};
@@ -453,7 +515,9 @@ static int apply_locked(const struct launch *l, const struct change_ask *ask, co
         rc = events_write(l, state, &now, err);
 out:
     if (rc == 0)
-        *told = (struct change_told){c.lines, c.n, state->n_attempts ? state->attempts[state->n_attempts - 1].number + 1 : 1};
+        *told = (struct change_told){
+            c.lines, c.n,
+            state->n_attempts ? state->attempts[state->n_attempts - 1].number + 1 : 1};
     else
         str_release(&c.lines);
     str_release(&c.changes), str_release(&c.fixed), str_release(&c.unasked);
@@ -461,12 +525,14 @@ out:
     return rc;
 }
 
-int change_apply(const struct launch *l, const struct change_ask *ask, struct change_told *told, struct err *err)
+int change_apply(const struct launch *l, const struct change_ask *ask, struct change_told *told,
+                 struct err *err)
 {
     struct run_state state;
     struct lease *lock = NULL;
     run_state_init(&state);
-    int rc = ask->dry ? run_state_load(l->run_dir, &state, err) : launch_lock(l, &lock, &state, err);
+    int rc = ask->dry ? run_state_load(l->run_dir, &state, err)
+                      : launch_lock(l, &lock, &state, err);
     if (rc == 0)
         rc = apply_locked(l, ask, &state, told, err);
     run_state_release(&state);

@@ -1,15 +1,22 @@
-/* change: a run file that says something else than the run of that name. What may change holds from the next attempt on and waits until then
- * (launcher/run/next.h); what may not is refused with its key and both values.
+/* change: a run file that says something else than the run of that name.
  *
- *     may change              checkpoint, budget, validation, resources; the plan, of the run or of a stage; where the data and what the
- *                             weights began with lie
- *     with --extend           more steps of the last stage, stages behind it
- *     with --change lr        adamw.lr, schedule: for the steps after those that the run has done by then
- *     never                   everything else: model, data, batches, objective, optimizer, seed, numerics, groups, adapters
+ * What may change holds from the next attempt on and waits until then (launcher/run/next.h). What
+ * may not is refused with its key and both values.
  *
- * A run that is done takes a change only together with more steps: nothing of it is to come else.
- * Of what may change only that counts which file or options say: a key that is left out stays as it is, which is told.
- * Events: "changed" (revision, changes), "extended" (revision, from_steps, total_steps), the agent's "change_taken" (revision).
+ *     may change         checkpoint, budget, validation, resources; the plan, of the run or of a
+ *                        stage; where the data lie and what the weights began with
+ *     with --extend      more steps of the last stage, stages behind it
+ *     with --change lr   adamw.lr, schedule: for the steps after those that the run has done by
+ *                        then
+ *     never              everything else: model, data, batches, objective, optimizer, seed,
+ *                        numerics, groups, adapters
+ *
+ * A run that is done takes a change only together with more steps, because no other attempt of it
+ * is to come. Of what may change only that counts which file or options say: a key that is left out
+ * stays as it is, and the user is told so.
+ *
+ * Events: "changed" (revision, changes), "extended" (revision, from_steps, total_steps), the
+ * agent's "change_taken" (revision).
  */
 #ifndef LAUNCHER_RUN_CHANGE_H
 #define LAUNCHER_RUN_CHANGE_H
@@ -24,13 +31,15 @@ struct change_ask {
     const cJSON *file;         /* the run file */
     const char *const *options; /* keys that options said, "resources.priority", NULL-ended */
     bool extend, rate;         /* --extend, --change lr */
-    bool dry;                  /* compare alone, and write nothing */
+    bool dry;                  /* only compare, and write nothing */
 };
-/* For people, a line each; first: the attempt from which they hold. Released by the caller. */
+/* What has changed, for people, a line each. attempt: the first from which it holds. The caller
+ * releases lines. */
 struct change_told { struct str lines; int64_t n, attempt; };
 
-/* Compares and, where something changed, leaves it to the next attempt. ERR_INPUT: what may not change,
- * or not without an option, or of a run that is done. */
-int change_apply(const struct launch *l, const struct change_ask *ask, struct change_told *told, struct err *err);
+/* Compares and, where something changed, leaves it to the next attempt. ERR_INPUT: the change may
+ * not be made, or not without an option, or the run is done. */
+int change_apply(const struct launch *l, const struct change_ask *ask, struct change_told *told,
+                 struct err *err);
 
 #endif

@@ -13,8 +13,9 @@
 #include "base/log.h"
 #include "launcher/run/next.h"
 
-static const double LEFT_WAIT_S = 10, LEFT_LOOK_S = 0.25; /* for a job whose agent has told the end so lately */
-static const double SKEW_S = 30;                         /* of a scheduler's clock and a node's */
+/* How long to wait for the end of a job whose agent has told the run's end just now. */
+static const double LEFT_WAIT_S = 10, LEFT_LOOK_S = 0.25;
+static const double SKEW_S = 30; /* between a scheduler's clock and a node's */
 
 /* ---- is a job of it alive ---- */
 
@@ -23,17 +24,22 @@ static const struct run_attempt *newest(const struct run_state *s)
     return s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
 }
 
-static const double LOOK_S = 0.05; /* at a holder of this host; whether one of another lives shows by its renewals, or by its silence */
+/* How long to try for the lease of a holder on this host. Whether one on another host lives shows
+ * by its renewals, or by its silence. */
+static const double LOOK_S = 0.05;
 
 static void look_say(const char *lock)
 {
     struct lease_holder h;
     if (lease_look(lock, &h) && strcmp(h.boot, clock_boot_id()) != 0)
-        log_msg(LOG_INFO, "process %lld on host %s has this run: whether it lives shows within %.0f s", (long long)h.pid, h.host, LEASE_SILENT_S);
+        log_msg(LOG_INFO,
+                "process %lld on host %s has this run: whether it lives shows within %.0f s",
+                (long long)h.pid, h.host, LEASE_SILENT_S);
 }
 
-/* Whoever holds the claims' lease runs the run. */
-static int lives_by_hand(const struct launch *l, const struct run_state *state, bool *lives, char what[STATE_TEXT_BYTES], struct err *err)
+/* Asks whether a run without a scheduler lives: whoever holds the claims' lease runs it. */
+static int lives_by_hand(const struct launch *l, const struct run_state *state, bool *lives,
+                         char what[STATE_TEXT_BYTES], struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
     struct lease *lock = NULL;
@@ -44,7 +50,8 @@ static int lives_by_hand(const struct launch *l, const struct run_state *state, 
         lease_drop(lock);
     *lives = rc == ERR_BUSY;
     if (*lives)
-        snprintf(what, STATE_TEXT_BYTES, "attempt %lld runs, outside of a job", (long long)(newest(state) ? newest(state)->number : 0));
+        snprintf(what, STATE_TEXT_BYTES, "attempt %lld runs, outside of a job",
+                 (long long)(newest(state) ? newest(state)->number : 0));
     return rc == ERR_BUSY ? 0 : rc;
 }
 
@@ -55,24 +62,29 @@ static bool job_is_ours(const struct sched_job *job, const struct run_state *sta
     for (size_t i = 0; i < ARRAY_LEN(tokens); i++)
         if (tokens[i][0] && strcmp(tokens[i], job->token) == 0)
             return true;
-    return !job->token[0]; /* a wrapped run's */
+    return !job->token[0]; /* a wrapped run's job has none */
 }
 
-/* Of a run that is over and whose newest submission told its end in the log no scheduler need be asked. */
+/* Is the run over, and did its newest submission tell its end in the log? Then no scheduler need be
+ * asked. */
 static bool ended_by_log(const struct run_state *s, const struct run_budget *budget)
 {
     const struct run_attempt *last = newest(s);
     enum run_next next = run_state_next(s, budget, NULL);
-    if (!last || last->cause == CAUSE_NONE || last->requeued_at > 0 || s->after[0] || strcmp(s->token, s->job_token) != 0)
+    if (!last || last->cause == CAUSE_NONE || last->requeued_at > 0 || s->after[0] ||
+        strcmp(s->token, s->job_token) != 0)
         return false;
-    bool of_newest = last->token[0] ? strcmp(last->token, s->job_token) == 0 : last->ended_at >= s->submitted_at;
+    bool of_newest = last->token[0] ? strcmp(last->token, s->job_token) == 0
+                                    : last->ended_at >= s->submitted_at;
     return of_newest && next != RUN_NEXT_WAIT && next != RUN_NEXT_REQUEUE;
 }
 
-int control_lives(const struct launch *l, struct sched *s, const struct run_state *state, bool *lives, char what[STATE_TEXT_BYTES], struct err *err)
+int control_lives(const struct launch *l, struct sched *s, const struct run_state *state,
+                  bool *lives, char what[STATE_TEXT_BYTES], struct err *err)
 {
     const struct run_attempt *last = newest(state);
-    const char *ids[] = {state->job_id, state->after_job, last ? last->job_id : "", NULL}, *tokens[] = {state->token, NULL};
+    const char *ids[] = {state->job_id, state->after_job, last ? last->job_id : "", NULL},
+               *tokens[] = {state->token, NULL};
     struct sched_filter filter = {ids, state->token[0] ? tokens : NULL};
     struct sched_jobs jobs = {0};
     *lives = false;
@@ -84,11 +96,12 @@ int control_lives(const struct launch *l, struct sched *s, const struct run_stat
     for (size_t i = 0; rc == 0 && i < jobs.n && !*lives; i++)
         if (job_is_ours(&jobs.jobs[i], state) && !sched_state_ended(jobs.jobs[i].state)) {
             *lives = true;
-            snprintf(what, STATE_TEXT_BYTES, "job %s of it is %s", jobs.jobs[i].id, sched_state_name(jobs.jobs[i].state));
+            snprintf(what, STATE_TEXT_BYTES, "job %s of it is %s", jobs.jobs[i].id,
+                     sched_state_name(jobs.jobs[i].state));
         }
     if (rc == 0 && !*lives && state->job_id[0] && !sched_jobs_find(&jobs, state->job_id) &&
         fabs(clock_wall_s() - state->last_event_at) < s->absence_s) {
-        *lives = true; /* too new for what the scheduler told last */
+        *lives = true; /* it is too new for what the scheduler told last */
         snprintf(what, STATE_TEXT_BYTES, "job %s of it is not listed yet", state->job_id);
     }
     sched_jobs_release(&jobs);
@@ -97,7 +110,8 @@ int control_lives(const struct launch *l, struct sched *s, const struct run_stat
 
 /* ---- is a job of it left over ---- */
 
-/* A job that ends counts as ended; and an id that was handed out again since names a job that was submitted since. */
+/* Is this job of a run that is over left over? One that ends counts as ended. An id that the
+ * scheduler has handed out again since names a job that was submitted since. */
 static bool is_left(const struct sched_job *job, const struct run_state *state)
 {
     const struct run_attempt *last = newest(state);
@@ -106,7 +120,9 @@ static bool is_left(const struct sched_job *job, const struct run_state *state)
     return !over && same && job_is_ours(job, state);
 }
 
-static int left_look(struct sched *s, const struct run_state *state, char id[SCHED_ID_BYTES], enum sched_state *job_state, struct err *err)
+/* Looks for such a job among those that the log names. */
+static int left_look(struct sched *s, const struct run_state *state, char id[SCHED_ID_BYTES],
+                     enum sched_state *job_state, struct err *err)
 {
     const struct run_attempt *last = newest(state);
     const char *ids[] = {last ? last->job_id : "", state->job_id, state->after_job};
@@ -114,7 +130,8 @@ static int left_look(struct sched *s, const struct run_state *state, char id[SCH
     int rc = 0;
     id[0] = '\0';
     for (size_t i = 0; i < ARRAY_LEN(ids) && rc == 0 && !id[0]; i++) {
-        if (!ids[i][0] || (i > 0 && strcmp(ids[i], ids[0]) == 0) || (rc = sched_look(s, ids[i], &jobs, err)) < 0)
+        if (!ids[i][0] || (i > 0 && strcmp(ids[i], ids[0]) == 0) ||
+            (rc = sched_look(s, ids[i], &jobs, err)) < 0)
             continue;
         const struct sched_job *job = sched_jobs_find(&jobs, ids[i]);
         if (job && is_left(job, state)) {
@@ -126,20 +143,24 @@ static int left_look(struct sched *s, const struct run_state *state, char id[SCH
     return rc;
 }
 
-int control_left_over(const struct launch *l, struct sched *s, const struct run_state *state, char id[SCHED_ID_BYTES],
-                      enum sched_state *job_state, struct err *err)
+int control_left_over(const struct launch *l, struct sched *s, const struct run_state *state,
+                      char id[SCHED_ID_BYTES], enum sched_state *job_state, struct err *err)
 {
     enum run_next next = run_state_next(state, &l->budget, NULL);
-    bool over = next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED || next == RUN_NEXT_PAUSED;
-    double begun_s = clock_mono_s(), left_s = LEFT_WAIT_S - fabs(clock_wall_s() - state->last_event_at);
+    bool over = next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED ||
+                next == RUN_NEXT_PAUSED;
+    double begun_s = clock_mono_s(),
+           left_s = LEFT_WAIT_S - fabs(clock_wall_s() - state->last_event_at);
     int rc = 0;
     id[0] = '\0';
-    while (over && s && (rc = left_look(s, state, id, job_state, err)) == 0 && id[0] && clock_mono_s() - begun_s < left_s)
+    while (over && s && (rc = left_look(s, state, id, job_state, err)) == 0 && id[0] &&
+           clock_mono_s() - begun_s < left_s)
         clock_sleep_s(LEFT_LOOK_S);
     return rc;
 }
 
-int control_left_over_check(const struct launch *l, struct sched *s, const struct run_state *state, struct err *err)
+int control_left_over_check(const struct launch *l, struct sched *s, const struct run_state *state,
+                            struct err *err)
 {
     const char *name = state->name[0] ? state->name : l->run_id;
     char job[SCHED_ID_BYTES], how[LIMIT_NAME_BYTES + 32];
@@ -149,14 +170,18 @@ int control_left_over_check(const struct launch *l, struct sched *s, const struc
         return err_context(err, "whether a job of run '%s' lives cannot be asked", name);
     if (!job[0])
         return 0;
-    snprintf(how, sizeof how, l->wrapped ? "scancel %s" : "reel cancel %s", l->wrapped ? job : name);
-    return err_set(err, ERR_NO, "run '%s' is %s, but its job %s is %s at the scheduler: end it by '%s'", name,
+    snprintf(how, sizeof how, l->wrapped ? "scancel %s" : "reel cancel %s",
+             l->wrapped ? job : name);
+    return err_set(err, ERR_NO,
+                   "run '%s' is %s, but its job %s is %s at the scheduler: end it by '%s'", name,
                    run_state_word(state, &l->budget), job, sched_state_name(now), how);
 }
 
 /* ---- wishes ---- */
 
-static int wish_put(const struct launch *l, const struct run_state *s, const char *kind, const struct control_retry *retry, struct err *err)
+/* Writes a wish into the run's log; retry is NULL for others. */
+static int wish_put(const struct launch *l, const struct run_state *s, const char *kind,
+                    const struct control_retry *retry, struct err *err)
 {
     struct evlog *log = NULL;
     struct evlog_event e;
@@ -175,7 +200,8 @@ static int wish_put(const struct launch *l, const struct run_state *s, const cha
     return rc;
 }
 
-/* What waits first: cancelled the other way round it could start in between. Who runs is told to save, and has all the time it needs. */
+/* Cancels what waits, and tells the job that runs to save; it has all the time it needs. What waits
+ * comes first: the other way round it could start in between. */
 static int jobs_stop(struct sched *s, const struct run_state *state, struct err *err)
 {
     const struct run_attempt *last = newest(state);
@@ -183,8 +209,9 @@ static int jobs_stop(struct sched *s, const struct run_state *state, struct err 
     const char *waiting[] = {state->job_id, state->after_job};
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(waiting) && rc == 0; i++)
-        if (waiting[i][0] && strcmp(waiting[i], running) != 0 && (rc = sched_cancel(s, waiting[i], err)) == ERR_NOT_FOUND)
-            rc = 0; /* ended and forgotten */
+        if (waiting[i][0] && strcmp(waiting[i], running) != 0 &&
+            (rc = sched_cancel(s, waiting[i], err)) == ERR_NOT_FOUND)
+            rc = 0; /* it has ended and is forgotten */
     if (rc < 0 || !running[0])
         return rc;
     rc = sched_signal(s, running, SIGUSR1, SCHED_TO_BATCH, err);
@@ -193,35 +220,48 @@ static int jobs_stop(struct sched *s, const struct run_state *state, struct err 
     return rc == ERR_NOT_FOUND ? 0 : rc;
 }
 
-static int pause_may(const struct run_state *state, const struct run_budget *budget, enum run_next next, struct err *err)
+static int pause_may(const struct run_state *state, const struct run_budget *budget,
+                     enum run_next next, struct err *err)
 {
     if (next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED)
-        return err_set(err, ERR_NO, "run '%s' is %s: there is nothing to pause", state->name, run_state_word(state, budget));
+        return err_set(err, ERR_NO, "run '%s' is %s: there is nothing to pause", state->name,
+                       run_state_word(state, budget));
     return 0;
 }
 
-static int resume_may(const struct run_state *state, const struct run_budget *budget, enum run_next next, struct err *err)
+static int resume_may(const struct run_state *state, const struct run_budget *budget,
+                      enum run_next next, struct err *err)
 {
-    return next == RUN_NEXT_PAUSED ? 0 : err_set(err, ERR_NO, "run '%s' is %s, not paused", state->name, run_state_word(state, budget));
+    return next == RUN_NEXT_PAUSED ? 0
+                                   : err_set(err, ERR_NO, "run '%s' is %s, not paused", state->name,
+                                             run_state_word(state, budget));
 }
 
-static int retry_may(const struct run_state *state, const struct run_budget *budget, enum run_next next, struct err *err)
+static int retry_may(const struct run_state *state, const struct run_budget *budget,
+                     enum run_next next, struct err *err)
 {
     bool over = next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED;
-    if (over || next == RUN_NEXT_REQUEUE || next == RUN_NEXT_SUBMIT) /* those: an earlier retry, killed before it could submit */
+    /* A run that waits to be brought back had a retry before, killed before it could submit. */
+    if (over || next == RUN_NEXT_REQUEUE || next == RUN_NEXT_SUBMIT)
         return 0;
-    return err_set(err, ERR_NO, "run '%s' is %s: only a failed or cancelled run is retried%s", state->name, run_state_word(state, budget),
+    return err_set(err, ERR_NO, "run '%s' is %s: only a failed or cancelled run is retried%s",
+                   state->name, run_state_word(state, budget),
                    next == RUN_NEXT_PAUSED ? ", a paused one goes on by 'reel resume'" : "");
 }
 
-static int wish_may(const struct run_state *state, const struct run_budget *budget, enum control_wish wish, struct err *err)
+static int wish_may(const struct run_state *state, const struct run_budget *budget,
+                    enum control_wish wish, struct err *err)
 {
-    static int (*const may[])(const struct run_state *, const struct run_budget *, enum run_next, struct err *) = {
-        [CONTROL_PAUSE] = pause_may, [CONTROL_RESUME] = resume_may, [CONTROL_RETRY] = retry_may};
+    static int (*const may[])(const struct run_state *, const struct run_budget *, enum run_next,
+                              struct err *) = {
+        [CONTROL_PAUSE] = pause_may,
+        [CONTROL_RESUME] = resume_may,
+        [CONTROL_RETRY] = retry_may};
     return may[wish](state, budget, run_state_next(state, budget, NULL), err);
 }
 
-int control_may(const struct launch *l, struct sched *s, const struct run_state *state, enum control_wish wish, struct err *err)
+int control_may(const struct launch *l, struct sched *s, const struct run_state *state,
+                enum control_wish wish, struct err *err)
 {
     int rc = wish_may(state, &l->budget, wish, err);
     return rc < 0 || wish == CONTROL_PAUSE ? rc : control_left_over_check(l, s, state, err);
@@ -234,19 +274,20 @@ static int pause_locked(const struct launch *l, struct sched *s, const struct ru
     int rc = pause_may(state, &l->budget, next, err);
     if (rc < 0)
         return rc;
-    if (next == RUN_NEXT_PAUSED) /* who was killed before the agent could hear of it asks again */
+    if (next == RUN_NEXT_PAUSED) /* the first asker may have been killed before the agent heard */
         launch_wish_poke(l);
     else
         rc = launch_wish_keep(l, state, WISH_PAUSE, kept, err);
-    if (rc < 0 || !s || l->wrapped) /* a wrapped run's job is not ours to prove */
+    if (rc < 0 || !s || l->wrapped) /* nobody can prove that a wrapped run's job is ours */
         return rc;
-    if (*kept == LAUNCH_UNSAID) /* told to save alone it would be brought back */
+    if (*kept == LAUNCH_UNSAID) /* a job that was only told to save would be brought back */
         return launch_jobs_cancel(s, state, err);
     rc = jobs_stop(s, state, err);
-    return rc == ERR_FULL ? 0 : rc; /* a job that could not be unqueued finds nothing to do */
+    return rc == ERR_FULL ? 0 : rc; /* a job that could not be taken from the queue does nothing */
 }
 
-/* Where there is no room for the lock nobody else can have it, and nobody can submit. */
+/* Where there is no room for the lock, nobody else can have it and nobody can submit; so the pause
+ * goes on without it. */
 int control_pause(const struct launch *l, struct sched *s, enum launch_kept *kept, struct err *err)
 {
     struct run_state state;
@@ -263,7 +304,9 @@ int control_pause(const struct launch *l, struct sched *s, enum launch_kept *kep
     return rc;
 }
 
-static int still_check(const struct launch *l, struct sched *s, const struct run_state *state, struct err *err)
+/* Refuses while a job of the run lives or is left over. */
+static int still_check(const struct launch *l, struct sched *s, const struct run_state *state,
+                       struct err *err)
 {
     char what[STATE_TEXT_BYTES];
     bool lives = false;
@@ -290,15 +333,18 @@ int control_resume(const struct launch *l, struct sched *s, struct err *err)
     return rc;
 }
 
+/* Adds nodes to the run's list of those to exclude. */
 static int list_add(struct run *run, const char *nodes, struct err *err)
 {
     const char *old = run->resources.exclude;
-    run->resources.exclude = arena_printf(&run->arena, "%s%s%s", old ? old : "", old && *old ? "," : "", nodes);
+    run->resources.exclude = arena_printf(&run->arena, "%s%s%s", old ? old : "",
+                                          old && *old ? "," : "", nodes);
     return run->resources.exclude ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-/* A change that waits for the next attempt takes them along. */
-static int next_exclude(const struct launch *l, struct next *next, const char *nodes, struct err *err)
+/* Adds the nodes to a change that waits for the next attempt. */
+static int next_exclude(const struct launch *l, struct next *next, const char *nodes,
+                        struct err *err)
 {
     struct str changes = STR_INIT;
     char *text = cJSON_PrintUnformatted(json_member(next->doc.root, "changes"));
@@ -311,15 +357,20 @@ static int next_exclude(const struct launch *l, struct next *next, const char *n
     return rc;
 }
 
-/* Every later submission leaves them out too. Nobody reads run.json now: no job lives, and we hold the submitters' lock. */
-static int exclude_add(const struct launch *l, const struct run_state *state, const char *nodes, struct err *err)
+/* Excludes the nodes from every later submission. Nobody reads run.json now: no job lives, and we
+ * hold the submitters' lock. */
+static int exclude_add(const struct launch *l, const struct run_state *state, const char *nodes,
+                       struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
     struct next next = {0};
     if (l->wrapped)
-        return err_set(err, ERR_INPUT, "run '%s' is wrapped: give --exclude to sbatch, or write it into its job script", state->name);
+        return err_set(err, ERR_INPUT,
+                       "run '%s' is wrapped: give --exclude to sbatch, or write it into its job "
+                       "script", state->name);
     if (strcmp(state->sched, "slurm") != 0)
-        return err_set(err, ERR_INPUT, "run '%s' is not Slurm's: there are no nodes to exclude", state->name);
+        return err_set(err, ERR_INPUT, "run '%s' is not Slurm's: there are no nodes to exclude",
+                       state->name);
     snprintf(path, sizeof path, "%s/run.json", l->run_dir);
     int rc = next_load(l->run_dir, &next, err);
     if (rc < 0)
@@ -332,7 +383,8 @@ static int exclude_add(const struct launch *l, const struct run_state *state, co
     return rc;
 }
 
-static int retry_locked(const struct launch *l, struct sched *s, const struct run_state *state, const struct control_retry *how, struct err *err)
+static int retry_locked(const struct launch *l, struct sched *s, const struct run_state *state,
+                        const struct control_retry *how, struct err *err)
 {
     int rc = wish_may(state, &l->budget, CONTROL_RETRY, err);
     if (rc == 0)
@@ -342,7 +394,8 @@ static int retry_locked(const struct launch *l, struct sched *s, const struct ru
     return rc < 0 ? rc : wish_put(l, state, EVENT_NAME(retry_requested), how, err);
 }
 
-int control_retry(const struct launch *l, struct sched *s, const struct control_retry *how, struct err *err)
+int control_retry(const struct launch *l, struct sched *s, const struct control_retry *how,
+                  struct err *err)
 {
     struct run_state state;
     struct lease *lock = NULL;

@@ -1,11 +1,15 @@
-/* control: what a run's owner asks of it beside starting and following it: pause and resume, retry, removal.
+/* control: what a run's owner asks of it beside starting and following it: pause and resume, retry,
+ * removal.
  *
- * Each wish is one event in the run's log and counts by its turn (launcher/run/state.h), so that whoever would bring the run back (its agent,
- * its guard, a follower, a successor) reads it first. What is done about the run's job comes after the event and may be repeated: killed in
- * between, the same command again finishes what it began.
+ * Each wish is one event in the run's log and counts by its turn (launcher/run/state.h). So
+ * whoever would bring the run back (its agent, its guard, a follower, a successor) reads the wish
+ * first. What is done about the run's job comes after the event and may be repeated: if the command
+ * is killed in between, the same command again finishes what it began.
  *
- *     pause     the running job is told to save and stop, what waits is cancelled; the agent of a wrapped run hears of it by the log
- *     resume, retry     the run may go on: launch_submit (launcher/run/launch.h) brings it back, a wrapped run's job script does when it is submitted again
+ *     pause            the running job is told to save and stop, what waits is cancelled; the
+ *                      agent of a wrapped run hears of it by the log
+ *     resume, retry    the run may go on: launch_submit (launcher/run/launch.h) brings it back;
+ *                      the job script of a wrapped run does when it is submitted again
  */
 #ifndef LAUNCHER_RUN_CONTROL_H
 #define LAUNCHER_RUN_CONTROL_H
@@ -16,34 +20,43 @@
 #include "launcher/run/launch.h"
 
 enum control_wish { CONTROL_PAUSE, CONTROL_RESUME, CONTROL_RETRY };
-/* Would the call below be refused for what the run is, or for a job of it that is left over? ERR_NO; changes nothing. */
-int control_may(const struct launch *l, struct sched *s, const struct run_state *state, enum control_wish wish, struct err *err);
+/* Checks, and changes nothing, whether the call below would be refused with ERR_NO: for what the
+ * run is, or for a job of it that is left over. */
+int control_may(const struct launch *l, struct sched *s, const struct run_state *state,
+                enum control_wish wish, struct err *err);
 
-/* s may be NULL for a wrapped run. ERR_NO when the run is over. A wish that could not be kept at
- * all (LAUNCH_UNSAID) ends the job at the scheduler, as a cancel does: told to save alone it
- * would come back. */
+/* Pauses the run. s may be NULL for a wrapped run. ERR_NO when the run is over. A wish that could
+ * not be kept at all (LAUNCH_UNSAID) ends the job at the scheduler, as a cancel does: a job that
+ * was only told to save would come back. */
 int control_pause(const struct launch *l, struct sched *s, enum launch_kept *kept, struct err *err);
 
-/* ERR_NO when it is not paused, or a job of it is left over; ERR_BUSY while its job still ends. */
+/* Lets a paused run go on. ERR_NO when it is not paused, or a job of it is left over; ERR_BUSY
+ * while its job still ends. */
 int control_resume(const struct launch *l, struct sched *s, struct err *err);
 
 struct control_retry {
-    bool reset_budget;   /* what ended it is forgotten altogether; else it has one attempt before it counts again */
+    /* What ended it is forgotten altogether; else it has one attempt before that counts again. */
+    bool reset_budget;
     const char *exclude; /* nodes added to resources.exclude; NULL: none */
 };
-/* ERR_NO when it is neither failed nor cancelled, or a job of it is left over; ERR_BUSY while its job still ends; ERR_INPUT for nodes to
- * exclude where there are none. */
-int control_retry(const struct launch *l, struct sched *s, const struct control_retry *how, struct err *err);
+/* Lets a run go on that failed or was cancelled. ERR_NO when it is neither, or a job of it is left
+ * over; ERR_BUSY while its job still ends; ERR_INPUT for nodes to exclude where there are none. */
+int control_retry(const struct launch *l, struct sched *s, const struct control_retry *how,
+                  struct err *err);
 
-/* Does a job of the run live, as far as its log and its scheduler tell? `what` names it for people. In doubt it does. s: the scheduler of
- * its newest submission, NULL: none. */
-int control_lives(const struct launch *l, struct sched *s, const struct run_state *state, bool *lives, char what[STATE_TEXT_BYTES], struct err *err);
+/* Asks whether a job of the run lives, as far as its log and its scheduler tell. In doubt it does.
+ * `what` names it for people. s: the scheduler of the run's newest submission, NULL: none. */
+int control_lives(const struct launch *l, struct sched *s, const struct run_state *state,
+                  bool *lives, char what[STATE_TEXT_BYTES], struct err *err);
 
-/* Of a run that is over by its log: the job of it that waits or runs at the scheduler all the same, in id, and how it stands, in *job_state. id
- * is "" when there is none, which is waited for while the end was told but seconds ago: an agent tells it before its job ends. */
-int control_left_over(const struct launch *l, struct sched *s, const struct run_state *state, char id[SCHED_ID_BYTES],
-                      enum sched_state *job_state, struct err *err);
-/* ERR_NO when there is one, naming it and the command that ends it. */
-int control_left_over_check(const struct launch *l, struct sched *s, const struct run_state *state, struct err *err);
+/* Looks whether a run that is over by its log has a job that waits or runs at the scheduler all the
+ * same, and gives its id and in *job_state how it stands. id is "" when there is none. Waits for
+ * that while the run's end was told but seconds ago, because an agent tells it before its job
+ * ends. */
+int control_left_over(const struct launch *l, struct sched *s, const struct run_state *state,
+                      char id[SCHED_ID_BYTES], enum sched_state *job_state, struct err *err);
+/* Refuses with ERR_NO when there is such a job, naming it and the command that ends it. */
+int control_left_over_check(const struct launch *l, struct sched *s, const struct run_state *state,
+                            struct err *err);
 
 #endif

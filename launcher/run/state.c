@@ -8,10 +8,12 @@
 #include "base/hash.h"
 #include "fold/end.h"
 
-const char *const attempt_cause_names[] = {"",      "done",      "preempt", "time_limit", "crash",
-                                           "node_fail", "cancel", "hang",    "diverged",   "early_exit", "pause", "disk_full", NULL};
+const char *const attempt_cause_names[] = {
+    "", "done", "preempt", "time_limit", "crash", "node_fail", "cancel", "hang", "diverged",
+    "early_exit", "pause", "disk_full", NULL};
 
-static const double STEPPED_S = 1; /* less is the time between two readings of clocks */
+/* Two readings of a host's clocks differ by less than this, unless the wall clock was stepped. */
+static const double STEPPED_S = 1;
 static const double FULL_PAUSE_S = 60, FULL_PAUSE_MOST_S = 1800;
 
 void run_state_init(struct run_state *s)
@@ -26,7 +28,8 @@ void run_state_release(struct run_state *s)
     run_state_init(s);
 }
 
-/* The attempt with this number, made (in its sorted place) if new; NULL when out of memory. */
+/* Returns the attempt with this number; makes it (in its sorted place) if it is new. NULL when out
+ * of memory. */
 static struct run_attempt *attempt_get(struct run_state *s, int64_t number)
 {
     int64_t at = s->n_attempts;
@@ -40,7 +43,10 @@ static struct run_attempt *attempt_get(struct run_state *s, int64_t number)
     s->attempts = grown;
     memmove(grown + at + 1, grown + at, (size_t)(s->n_attempts - at) * sizeof *grown);
     s->n_attempts++;
-    grown[at] = (struct run_attempt){.number = number, .first_step = -1, .last_step = -1, .saved_step = -1, .loaded_step = -1};
+    grown[at] = (struct run_attempt){
+        .number = number,
+        .first_step = -1, .last_step = -1,
+        .saved_step = -1, .loaded_step = -1};
     return &grown[at];
 }
 
@@ -84,7 +90,8 @@ void run_state_wish(struct run_state *s, enum run_wish wish, int64_t turn, int64
         s->wish_at = at;
         snprintf(s->cancel_by, sizeof s->cancel_by, "%s", wish == WISH_CANCEL ? by : "");
     }
-    if (wish != WISH_RUN && (met > s->stopped_attempt || (met == s->stopped_attempt && wish > s->stopped_by))) {
+    if (wish != WISH_RUN &&
+        (met > s->stopped_attempt || (met == s->stopped_attempt && wish > s->stopped_by))) {
         s->stopped_attempt = met;
         s->stopped_by = wish;
     }
@@ -98,13 +105,16 @@ static void apply_retry(struct run_state *s, const cJSON *event)
         s->budget_from = after > s->budget_from ? after : s->budget_from;
 }
 
-/* What its owner said of it: true if that is what this kind is. */
+/* Folds an event of the run's owner. False: this kind is none. */
 static bool apply_owner(struct run_state *s, const char *kind, const cJSON *event, double wall)
 {
     static const struct {
         const char *kind;
         enum run_wish wish;
-    } table[] = {{"cancel_requested", WISH_CANCEL}, {"pause_requested", WISH_PAUSE}, {"resume_requested", WISH_RUN}, {"retry_requested", WISH_RUN}};
+    } table[] = {{"cancel_requested", WISH_CANCEL},
+                 {"pause_requested", WISH_PAUSE},
+                 {"resume_requested", WISH_RUN},
+                 {"retry_requested", WISH_RUN}};
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (strcmp(kind, table[i].kind) == 0) {
             run_state_wish(s, table[i].wish, json_int(event, "turn", 0),
@@ -116,7 +126,8 @@ static bool apply_owner(struct run_state *s, const char *kind, const cJSON *even
     return false;
 }
 
-/* Events of the submitting side: the newest wins, so that order of folding does not matter. */
+/* Folds an event of the submitting side. The newest wins, so that the order of folding does not
+ * matter. */
 static void apply_submission(struct run_state *s, const char *kind, const cJSON *event, double wall)
 {
     int64_t order = json_int(event, "order", 0);
@@ -132,10 +143,14 @@ static void apply_submission(struct run_state *s, const char *kind, const cJSON 
     } else if (strcmp(kind, "extended") == 0) {
         length_raise(s, event);
     } else if (strcmp(kind, "changed") == 0) {
-        s->revision = json_int(event, "revision", 0) > s->revision ? json_int(event, "revision", 0) : s->revision;
-    } else if (strcmp(kind, "submit_intent") == 0 && is_newer(order, wall, s->intent_order, s->intent_at)) {
+        s->revision = json_int(event, "revision", 0) > s->revision
+                          ? json_int(event, "revision", 0)
+                          : s->revision;
+    } else if (strcmp(kind, "submit_intent") == 0 &&
+               is_newer(order, wall, s->intent_order, s->intent_at)) {
         apply_intent(s, event, order, wall);
-    } else if (strcmp(kind, "submitted") == 0 && is_newer(order, wall, s->submitted_order, s->submitted_at)) {
+    } else if (strcmp(kind, "submitted") == 0 &&
+               is_newer(order, wall, s->submitted_order, s->submitted_at)) {
         s->submitted_at = wall;
         s->submitted_order = order;
         text_set(s->job_id, sizeof s->job_id, event, "job_id");
@@ -149,7 +164,7 @@ static enum attempt_cause cause_parse(const char *text)
     for (int i = 1; attempt_cause_names[i]; i++)
         if (strcmp(attempt_cause_names[i], text) == 0)
             return (enum attempt_cause)i;
-    return CAUSE_CRASH; /* an end whose cause a newer version wrote: the careful reading */
+    return CAUSE_CRASH; /* a newer version wrote another cause: the careful reading is a crash */
 }
 
 static void apply_notice(struct run_attempt *a, const cJSON *event, double heard_at, bool at_step)
@@ -161,7 +176,8 @@ static void apply_notice(struct run_attempt *a, const cJSON *event, double heard
     text_set(a->signal, sizeof a->signal, event, "signal");
 }
 
-/* A foreign trainer of which nobody said how it prints its steps: it counts as training from its start. */
+/* Notes that a foreign trainer moves. One of which nobody said how it prints its steps counts as
+ * training from its start. */
 static void apply_moving(struct run_attempt *a, double wall)
 {
     if (a->first_step_at == 0 || wall < a->first_step_at)
@@ -191,7 +207,8 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
         text_set(a->token, sizeof a->token, event, "token");
     } else if (strcmp(kind, "trainer_started") == 0) {
         a->trainer_started_at = wall;
-        if (cJSON_IsTrue(json_member(event, "foreign")) && !cJSON_IsTrue(json_member(event, "prints_steps")))
+        if (cJSON_IsTrue(json_member(event, "foreign")) &&
+            !cJSON_IsTrue(json_member(event, "prints_steps")))
             apply_moving(a, wall);
     } else if (strcmp(kind, "signal") == 0) {
         apply_notice(a, event, wall, json_text(event, "node", NULL) != NULL);
@@ -213,10 +230,11 @@ static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *ev
     }
 }
 
-/* By how much the wall clock of an event's host has been stepped since its first event, s. */
+/* Returns by how many seconds the wall clock of an event's host has been stepped since the first
+ * event of that host. */
 static double stepped_s(struct run_state *s, const cJSON *event, double wall)
 {
-    const char *boot = json_text(event, "boot", "unknown"); /* as it is of a host that hides it */
+    const char *boot = json_text(event, "boot", "unknown"); /* a host may hide it */
     double mono = json_num(event, "mono", 0);
     uint64_t key = hash_64(boot, strlen(boot));
     int i = 0;
@@ -232,7 +250,7 @@ static double stepped_s(struct run_state *s, const cJSON *event, double wall)
     return fabs(step_s) > STEPPED_S ? step_s : 0;
 }
 
-/* A time that the event tells, 0 none. */
+/* Returns a time that the event tells, corrected like the event's own; 0 none. */
 static double time_of(const struct run_state *s, const cJSON *event, const char *key)
 {
     double at = json_num(event, key, 0);
@@ -241,7 +259,8 @@ static double time_of(const struct run_state *s, const cJSON *event, const char 
 
 static void apply_step(struct run_state *s, struct run_attempt *a, const cJSON *event)
 {
-    int64_t step = json_int(event, "step", -1), covers = json_int(event, "steps", 1); /* a foreign trainer's line may cover several */
+    /* A foreign trainer's line may cover several steps. */
+    int64_t step = json_int(event, "step", -1), covers = json_int(event, "steps", 1);
     double started = time_of(s, event, "started_at");
     if (step < 0 || covers < 1)
         return;
@@ -276,7 +295,8 @@ static void apply_every(struct run_state *s, const struct run_attempt *a, const 
     s->every.mtbf_measured = cJSON_IsTrue(json_member(event, "mtbf_measured"));
 }
 
-static void apply_trainer(struct run_state *s, struct run_attempt *a, const char *kind, const cJSON *event)
+static void apply_trainer(struct run_state *s, struct run_attempt *a, const char *kind,
+                          const cJSON *event)
 {
     if (strcmp(kind, "step") == 0) {
         apply_step(s, a, event);
@@ -312,7 +332,7 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
     } else if (strcmp(kind, "train_ended") == 0) {
         a->done |= strcmp(json_text(event, "reason", ""), "done") == 0;
         a->disk_full |= strcmp(json_text(event, "reason", ""), "disk_full") == 0;
-        if (a->done) { /* a wrapped trainer does not count: what it calls done is */
+        if (a->done) { /* a wrapped trainer says no number of steps: what it calls done is done */
             int64_t steps = json_int(event, "next_step", INT64_MAX);
             s->done_steps = steps > s->done_steps ? steps : s->done_steps;
         }
@@ -327,19 +347,21 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
     }
 }
 
-/* How far the run had come after attempt i: its highest executed or saved step. */
+/* Returns how far the run had come after this attempt: its highest executed or saved step. */
 static int64_t attempt_reach(const struct run_attempt *a)
 {
     return a->last_step + 1 > a->saved_step ? a->last_step + 1 : a->saved_step;
 }
 
-/* A run that was made longer is not done any more. Where its trainer's word that it was done is lost, that of its agent stands, and how far
- * it had come. */
+/* Decides whether the run is done. One that was made longer is not done any more. Where the
+ * trainer's word that it was done is lost, its agent's word stands for it, and so does how far the
+ * run had come. */
 static void done_judge(struct run_state *s)
 {
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
     bool by_agent = last && last->cause == CAUSE_DONE && !last->done;
-    int64_t steps = by_agent && attempt_reach(last) > s->done_steps ? attempt_reach(last) : s->done_steps;
+    int64_t steps = by_agent && attempt_reach(last) > s->done_steps ? attempt_reach(last)
+                                                                    : s->done_steps;
     s->done = steps >= 0 && steps >= s->total_steps;
 }
 
@@ -365,7 +387,8 @@ int run_state_apply(struct run_state *s, const cJSON *event, struct err *err)
     return 0;
 }
 
-int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause, const char *detail, struct err *err)
+int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause,
+                  const char *detail, struct err *err)
 {
     struct run_attempt *a = attempt_get(s, attempt);
     if (!a)
@@ -386,7 +409,7 @@ static enum attempt_cause budget_of(enum attempt_cause cause)
     return cause == CAUSE_HANG || cause == CAUSE_EARLY_EXIT ? CAUSE_CRASH : cause;
 }
 
-/* What a budget counts, NULL for causes that have none. */
+/* Returns what a budget counts; NULL for causes that have none. */
 static const char *budget_name(enum attempt_cause cause)
 {
     switch (budget_of(cause)) {
@@ -410,7 +433,8 @@ int64_t run_state_without_progress(const struct run_state *s)
         bool further = attempt_reach(a) > reach_before || a->progressed;
         reach_before = attempt_reach(a) > reach_before ? attempt_reach(a) : reach_before;
         count = further ? 0 : count;
-        if (a->number > s->budget_from && budget_of(a->cause) == budget_of(last->cause) && (!further || budget_of(a->cause) == CAUSE_CRASH))
+        if (a->number > s->budget_from && budget_of(a->cause) == budget_of(last->cause) &&
+            (!further || budget_of(a->cause) == CAUSE_CRASH))
             count++;
     }
     return count;
@@ -428,8 +452,8 @@ static int64_t budget_for(const struct run_budget *b, enum attempt_cause cause)
     }
 }
 
-/* Is a submission out that is newer than this ended attempt, its own and the successor that waits for it apart? By token, for clocks of
- * hosts differ; by time where there is none. */
+/* Has anything been submitted since this attempt ended, other than its own job and its waiting
+ * successor? Tokens tell, since the clocks of hosts differ; times do where there is no token. */
 static bool is_submitted_since(const struct run_state *s, const struct run_attempt *a)
 {
     if (a->token[0] && s->job_token[0])
@@ -437,8 +461,9 @@ static bool is_submitted_since(const struct run_state *s, const struct run_attem
     return s->submitted_at > a->ended_at;
 }
 
-/* Since the first attempt that counts began, by the clocks of the nodes that attempts ran on: whoever made the run, or changed or cancelled
- * it since, may have another. */
+/* Returns the seconds since the first attempt that counts began. Both ends are told by clocks of
+ * nodes that attempts ran on: the host where the run was made, changed or cancelled may have
+ * another time. */
 static double lasted_s(const struct run_state *s, const struct run_attempt *last)
 {
     for (int64_t i = 0; i < s->n_attempts; i++)
@@ -447,8 +472,10 @@ static double lasted_s(const struct run_state *s, const struct run_attempt *last
     return 0;
 }
 
-/* Does the end of its newest attempt end the run? Not when its owner has had it tried again since. */
-static bool is_failed(const struct run_state *s, const struct run_attempt *last, const struct run_budget *budget, char *text)
+/* Does the end of its newest attempt end the run? It does not when the owner has had it tried again
+ * since. */
+static bool is_failed(const struct run_state *s, const struct run_attempt *last,
+                      const struct run_budget *budget, char *text)
 {
     int64_t bound = budget_for(budget, last->cause), count = run_state_without_progress(s);
     if (last->number <= s->retried_after)
@@ -458,13 +485,16 @@ static bool is_failed(const struct run_state *s, const struct run_attempt *last,
     else if (last->cause == CAUSE_CRASH && last->refused_input) /* and so would the same refusal */
         snprintf(text, STATE_TEXT_BYTES, "%s", last->failed);
     else if (bound > 0 && count >= bound)
-        snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.450s", (long long)count, budget_name(last->cause), last->detail);
+        snprintf(text, STATE_TEXT_BYTES, "%lld %s in a row without progress: %.450s",
+                 (long long)count, budget_name(last->cause), last->detail);
     else if (budget->wall_s > 0 && lasted_s(s, last) > budget->wall_s)
-        snprintf(text, STATE_TEXT_BYTES, "the wall-clock budget of %.0f s is spent", budget->wall_s);
+        snprintf(text, STATE_TEXT_BYTES, "the wall-clock budget of %.0f s is spent",
+                 budget->wall_s);
     return text[0] != 0;
 }
 
-enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget, char why[STATE_TEXT_BYTES])
+enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget,
+                             char why[STATE_TEXT_BYTES])
 {
     char scratch[STATE_TEXT_BYTES];
     char *text = why ? why : scratch;
@@ -476,11 +506,13 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
         snprintf(text, STATE_TEXT_BYTES, "%s", s->wish == WISH_CANCEL ? s->cancel_by : "");
         return s->wish == WISH_CANCEL ? RUN_NEXT_CANCELLED : RUN_NEXT_PAUSED;
     }
-    if (s->submitted_at == 0 && !last) /* a submitter may die before it can say that it has submitted */
+    /* A submitter may die before it can say that it has submitted. */
+    if (s->submitted_at == 0 && !last)
         return RUN_NEXT_SUBMIT;
     if (!last || last->cause == CAUSE_NONE || is_submitted_since(s, last))
         return RUN_NEXT_WAIT;
-    if (last->cause == CAUSE_CANCEL && last->number > s->retried_after) { /* by somebody who asked the scheduler, not us */
+    /* This was done by somebody who asked the scheduler, not us. */
+    if (last->cause == CAUSE_CANCEL && last->number > s->retried_after) {
         snprintf(text, STATE_TEXT_BYTES, "%s", last->detail);
         return RUN_NEXT_CANCELLED;
     }
@@ -499,7 +531,8 @@ int64_t run_state_full_with_room(const struct run_state *s)
         if (attempt_reach(a) > reach || a->progressed)
             count = 0;
         reach = attempt_reach(a) > reach ? attempt_reach(a) : reach;
-        if (a->cause == CAUSE_DISK_FULL && a->space.any && a->space.free_bytes >= a->space.needed_bytes)
+        if (a->cause == CAUSE_DISK_FULL && a->space.any &&
+            a->space.free_bytes >= a->space.needed_bytes)
             count++;
     }
     return count;

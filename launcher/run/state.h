@@ -1,10 +1,13 @@
 /* state: a run's state as a fold over its event logs.
  *
- * There is no other source of truth. run_state_apply is pure and commutative: every event sets fields of its own
- * attempt or raises a maximum, so logs of several writers may be folded in any order, twice, or in part. One thing
- * follows the order: the times of a host whose wall clock was stepped are told by its clock as it went at the host's event
- * that came first here (`clocks`), so another order may move all of its times alike, and changes no length. What is to be done
- * next (run_state_next) is a pure function of the folded state; doing it is the agent's and the launcher's part.
+ * There is no other source of truth. run_state_apply is pure and commutative: every event sets
+ * fields of its own attempt or raises a maximum. So the logs of several writers may be folded in
+ * any order, twice, or in part. One thing depends on the order: the times of a host whose wall
+ * clock was stepped are told by that clock as it went at the host's event that was folded first
+ * (`clocks`). Another order may shift all times of that host alike; it changes no length.
+ *
+ * What is to be done next (run_state_next) is a pure function of the folded state. The agent and
+ * the launcher do it.
  *
  *     struct run_state s;
  *     run_state_init(&s);
@@ -12,7 +15,8 @@
  *     switch (run_state_next(&s, &budget, &why)) …
  *     run_state_release(&s);
  *
- * Fields are what events said; -1 or 0 where none has spoken yet. Times are UTC seconds of the host that wrote the event.
+ * Fields are what events said, and -1 or 0 where none has spoken yet. Times are UTC seconds of the
+ * host that wrote the event.
  */
 #ifndef LAUNCHER_RUN_STATE_H
 #define LAUNCHER_RUN_STATE_H
@@ -36,43 +40,54 @@ enum attempt_cause { /* why an attempt ended */
     CAUSE_CANCEL,
     CAUSE_HANG,
     CAUSE_DIVERGED,  /* the trainer gave up: too many steps without a finite gradient */
-    CAUSE_EARLY_EXIT, /* a wrapped trainer exited with 0 short of its steps, and nobody had asked it to stop; counted like a crash */
-    CAUSE_PAUSE,     /* asked to, by 'reel pause' */
-    CAUSE_DISK_FULL, /* no room for its last checkpoint */
+    /* A wrapped trainer exited with 0 short of its steps, and nobody had asked it to stop. This
+     * counts like a crash. */
+    CAUSE_EARLY_EXIT,
+    CAUSE_PAUSE,     /* somebody asked for it with 'reel pause' */
+    CAUSE_DISK_FULL, /* there was no room for its last checkpoint */
 };
 extern const char *const attempt_cause_names[]; /* ended by NULL; "" for CAUSE_NONE */
 
-/* What its owner wants of it: the newest word counts, by turn, then by time, then the stronger one. */
+/* What the run's owner wants of it. The newest word counts: by turn, then by time, then the
+ * stronger wish. */
 enum run_wish { WISH_RUN, WISH_PAUSE, WISH_CANCEL };
 
 enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 512, STATE_CLOCKS = 16 };
 
 struct run_attempt {
     int64_t number; /* from 1 */
-    char job_id[STATE_JOB_BYTES], token[ID_TEXT_BYTES]; /* of its submission; "" outside a job, and for a wrapped run */
+    /* The job and the token of its submission. Both are "" outside a job; a wrapped run has no
+     * token. */
+    char job_id[STATE_JOB_BYTES], token[ID_TEXT_BYTES];
     double started_at, trainer_started_at, first_step_at, ended_at;
-    double signal_at;                /* first notice to stop, at the agent or at the trainer; 0 none */
-    char signal[16];                 /* its name */
-    bool signal_at_step;             /* it reached the trainer's step and not (yet) the agent: Slurm within a grace time */
-    double stop_seen_at;             /* the trainer's ranks agreed to save and stop; 0 no */
-    char node_lost[64];              /* a node of it failed; "" none */
-    char told_by_srun[64];           /* nodes whose ranks had to be told through srun too; "" none */
-    bool progressed;                 /* a foreign trainer's sign that it came further, see wrap.h */
-    bool stopped;                    /* it saved and stopped because it was asked to */
-    bool disk_full;                  /* there was no room for its last save */
-    double held_until;               /* it waits until then for room on the disk before it starts; 0 it does not */
-    struct { int64_t step, needed_bytes, free_bytes, removed; bool any, enough; } space; /* the last time that space was low; any: it was */
-    bool done;                       /* it published what was the last step then */
-    bool withheld;                   /* its agent did not give the job back: nobody could say who told it to stop */
-    double requeued_at;              /* its agent gave the job back to the scheduler to run again; 0 no */
-    double load_s, save_s;           /* checkpoint load; longest save */
-    int64_t first_step, last_step;   /* optimizer steps executed, -1 none */
-    int64_t saved_step;              /* steps contained in the newest checkpoint it published, -1 none */
-    int64_t loaded_step;             /* steps contained in the checkpoint it started from, -1 none */
-    int64_t damaged;                 /* checkpoints it found damaged and skipped */
-    char failed[STATE_TEXT_BYTES];   /* what its trainer said of its end in an error; "" nothing */
-    bool refused_input;              /* before its first step: another attempt would refuse it, too */
-    char refused[STATE_TEXT_BYTES];  /* why it went on from no checkpoint, and ended; "" it did not refuse */
+    double signal_at;    /* first notice to stop, at the agent or at the trainer; 0 none */
+    char signal[16];     /* its name */
+    /* The notice reached the trainer's step and not (yet) the agent, as Slurm's do within a grace
+     * time. */
+    bool signal_at_step;
+    double stop_seen_at;    /* the trainer's ranks agreed to save and stop; 0 no */
+    char node_lost[64];     /* a node of it failed; "" none */
+    char told_by_srun[64];  /* nodes whose ranks had to be told through srun too; "" none */
+    bool progressed;        /* a foreign trainer's sign that it came further, see wrap.h */
+    bool stopped;           /* it saved and stopped because it was asked to */
+    bool disk_full;         /* there was no room for its last save */
+    double held_until;      /* it waits until then for disk space before it starts; 0 no */
+    struct {                /* the last time that space was low; any: it was */
+        int64_t step, needed_bytes, free_bytes, removed;
+        bool any, enough;
+    } space;
+    bool done;              /* it published what was the last step then */
+    bool withheld;          /* its agent did not give the job back: who stopped it is unknown */
+    double requeued_at;     /* its agent gave the job back to the scheduler to run again; 0 no */
+    double load_s, save_s;  /* checkpoint load; longest save */
+    int64_t first_step, last_step; /* optimizer steps executed, -1 none */
+    int64_t saved_step;     /* steps contained in the newest checkpoint it published, -1 none */
+    int64_t loaded_step;    /* steps contained in the checkpoint it started from, -1 none */
+    int64_t damaged;        /* checkpoints it found damaged and skipped */
+    char failed[STATE_TEXT_BYTES];  /* what its trainer said of its end in an error; "" nothing */
+    bool refused_input;     /* before its first step: another attempt would refuse it, too */
+    /* Why it would not go on from any checkpoint, and ended; "" it did not refuse. */
+    char refused[STATE_TEXT_BYTES];
     struct { int64_t seq; double wall; char writer[32]; } end_told; /* see fold/end.h */
     enum attempt_cause cause;
     int exit_code;
@@ -81,20 +96,24 @@ struct run_attempt {
 
 struct run_state {
     char run[ID_TEXT_BYTES], name[LIMIT_NAME_BYTES], model[LIMIT_NAME_BYTES];
-    /* Of the newest submission, by order, which counts them: clocks differ. A token that is not job_token's is an intent whose outcome is
-     * not known. after, after_job: token and job whose end the newest one waits for, a job of this run that may still live; "" none. */
+    /* These are of the newest submission, by its order: orders count submissions, for the clocks of
+     * submitting hosts differ. A token that is not job_token's is an intent whose outcome is not
+     * known. after, after_job: token and job whose end the newest submission waits for, a job of
+     * this run that may still live; "" none. */
     char token[ID_TEXT_BYTES], after[ID_TEXT_BYTES], after_job[STATE_JOB_BYTES], sched[16];
     char job_id[STATE_JOB_BYTES], job_token[ID_TEXT_BYTES];
     char cancel_by[STATE_TEXT_BYTES]; /* how, where it was not `reel cancel`; "" else */
     int64_t intent_order, submitted_order;
     int64_t refused_order;          /* newest submission that the scheduler refused, 0: none */
-    int64_t revision, job_revision; /* of the newest change (launcher/run/next.h); the one that the newest submission knew */
+    /* The revision of the newest change (launcher/run/next.h), and the one that the newest
+     * submission knew. */
+    int64_t revision, job_revision;
     double created_at, intent_at, submitted_at;
     enum run_wish wish;
     int64_t wish_turn;              /* counts what its owner said */
     double wish_at;
     int64_t stopped_attempt;        /* newest attempt that a pause or a cancel met; 0 none */
-    enum run_wish stopped_by;       /* which */
+    enum run_wish stopped_by;       /* which of the two it was */
     int64_t retried_after;          /* attempts up to this one fail the run no more, 0: none */
     int64_t budget_from;            /* attempts after this one count against the budgets */
     int64_t total_steps, max_step;  /* max_step: highest step ever executed, -1 none */
@@ -105,16 +124,23 @@ struct run_state {
         bool save_measured, mtbf_measured;
     } every;
     int64_t done_steps;             /* in the last step that was published as such; -1 none */
-    bool done;                      /* it still is the last one: the run was not made longer since */
+    bool done;                      /* that is still so: the run was not made longer since */
     double last_event_at;
-    struct { int64_t step; double step_s, loss, mfu, tokens; } last; /* of the highest step, newest execution */
+    struct { /* of the highest step, in its newest execution */
+        int64_t step;
+        double step_s, loss, mfu, tokens;
+    } last;
     int64_t last_attempt_of_step;
     char layout[STATE_TEXT_BYTES], device[LIMIT_NAME_BYTES];
-    struct run_attempt *attempts; /* sorted by number; the one pointer here and in an attempt, as snapshots keep the bytes */
+    /* Sorted by number. This is the one pointer in this struct and in an attempt, because snapshots
+     * store their bytes. */
+    struct run_attempt *attempts;
     int64_t n_attempts;
-    int64_t damaged_records;      /* of the logs, see evlog */
-    /* Attempts' times are those of each host's wall clock as it went at its first event here: one that was stepped since is corrected by
-     * the host's monotonic clock. Of hosts beyond these the wall clocks are believed. shift_s: of the event that is folded now. */
+    int64_t damaged_records;        /* of the logs, see evlog */
+    /* The times of attempts are those of each host's wall clock as it went at the host's first
+     * event here. Where a clock was stepped since, the host's monotonic clock corrects it. The wall
+     * clocks of more than STATE_CLOCKS hosts are believed. shift_s: the correction of the event
+     * that is being folded now. */
     struct { uint64_t boot; double wall_minus_mono; } clocks[STATE_CLOCKS];
     int n_clocks;
     double shift_s;
@@ -122,54 +148,67 @@ struct run_state {
 
 void run_state_init(struct run_state *s);
 void run_state_release(struct run_state *s);
-/* One event; kinds it does not know are ignored. Fails only for lack of memory. */
+/* Folds one event. Kinds that it does not know are ignored. Fails only for lack of memory. */
 int run_state_apply(struct run_state *s, const cJSON *event, struct err *err);
-/* Folds what its owner said where there was no room for an event (launcher/run/mark.h); by: how,
- * where it was not by a command of reel's. */
+/* Folds what the owner said where there was no room for an event (launcher/run/mark.h). by: how
+ * it was said, where not by a command of reel's. */
 void run_state_wish(struct run_state *s, enum run_wish wish, int64_t turn, int64_t met_attempt,
                     double at, const char *by);
-/* The end of an attempt that its log could not take (a full disk). Fails only for lack of memory. */
-int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause, const char *detail, struct err *err);
-/* Fold every log under <run_dir>/events into *s (initialised). A missing folder is an empty state. */
+/* Folds the end of an attempt that its log could not take (a full disk). Fails only for lack of
+ * memory. */
+int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause,
+                  const char *detail, struct err *err);
+/* Folds every log under <run_dir>/events into *s (initialised). A missing folder is an empty
+ * state. */
 int run_state_load(const char *run_dir, struct run_state *s, struct err *err);
 
-/* The same, kept open: each update reads only what was appended since, and finds new logs. For those who follow a run. */
+/* This is the same fold kept open, for those who follow a run: each update reads only what was
+ * appended since, and finds new logs. */
 struct run_fold;
 int run_fold_open(const char *run_dir, struct run_fold **out, struct err *err);
 int run_fold_update(struct run_fold *f, struct err *err);
-/* The same for who decides by it: what it gives is what run_state_load gives now. The logs are
- * opened again, for a shared file system may show only then what other hosts have written, and are
- * read from their beginning if one has a place that could not be read. */
+/* Updates the fold for those who decide by it: it then holds what run_state_load would give now.
+ * The logs are opened again, because a shared file system may show only then what other hosts have
+ * written. All are read from their beginning if one has a place that could not be read. */
 int run_fold_renew(struct run_fold *f, struct err *err);
-/* Returns its state, to add what no log could take. That holds until the fold is renewed. */
+/* Returns its state, to add what no log could take. What is added holds until the fold is
+ * renewed. */
 struct run_state *run_fold_suppose(struct run_fold *f);
 const struct run_state *run_fold_state(const struct run_fold *f);
-int64_t run_fold_events(const struct run_fold *f); /* events it read itself, and not from a snapshot */
+/* Returns how many events it has read itself, and not taken from a snapshot. */
+int64_t run_fold_events(const struct run_fold *f);
 void run_fold_close(struct run_fold *f);
 
 enum run_next {
     RUN_NEXT_SUBMIT,   /* neither submitted nor begun: hand it to the scheduler */
     RUN_NEXT_WAIT,     /* submitted, running, or given back to the scheduler */
-    RUN_NEXT_REQUEUE,  /* an attempt ended, the budget allows another, nobody has brought it back yet */
+    /* An attempt ended, the budget allows another, and nobody has brought it back yet. */
+    RUN_NEXT_REQUEUE,
     RUN_NEXT_DONE,
     RUN_NEXT_FAILED,   /* a budget is spent, or the next attempt would end alike; why says which */
     RUN_NEXT_CANCELLED,
     RUN_NEXT_PAUSED,   /* until its owner resumes it */
 };
-/* `why` (may be NULL) takes one clause for people. */
-enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget, char why[STATE_TEXT_BYTES]);
+/* Returns what is to be done with the run next. `why` (may be NULL) takes one clause for people. */
+enum run_next run_state_next(const struct run_state *s, const struct run_budget *budget,
+                             char why[STATE_TEXT_BYTES]);
 
-/* Attempts, after budget_from, that ended like the newest one (crash, hang and early exit count as one) since the last that brought a step or checkpoint more than
- * those before it; a crash that did counts itself, a preemption that did does not. */
+/* Returns how many attempts after budget_from ended like the newest one (crash, hang and early exit
+ * count as one) since the last that brought a step or a checkpoint more than those before it. If
+ * that last one crashed it counts itself; if it was preempted it does not. */
 int64_t run_state_without_progress(const struct run_state *s);
 
-/* How many attempts since the last new step ended for want of disk space, by what they said, while the run's disks had room. */
+/* Returns how many attempts since the last new step ended for want of disk space while, by their
+ * own figures, the run's disks had room. */
 int64_t run_state_full_with_room(const struct run_state *s);
-/* Before when the next attempt should not start, UTC s: after ends for want of disk space without a new step between them 1, 2, 4 … 30 minutes
- * from the last of them, or from now where the clock has been set back behind that end since. 0: at once. */
+/* Returns the time (UTC s) before which the next attempt should not start; 0: at once. After
+ * attempts that ended for want of disk space, without a new step between them, that is 1, 2, 4 …
+ * 30 minutes after the end of the last of them, or from now where the clock has been set back
+ * behind that end since. */
 double run_state_not_before(const struct run_state *s, double now);
 
-/* One word for tables: created, queued, starting, training, stopping, waiting, paused, done, failed, cancelled. */
+/* Returns one word for tables: created, queued, starting, training, stopping, waiting, paused,
+ * done, failed, cancelled. */
 const char *run_state_word(const struct run_state *s, const struct run_budget *budget);
 
 #endif
