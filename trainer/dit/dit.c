@@ -13,19 +13,23 @@ bool dit_recomputed(const struct dit *d, int64_t layer)
 {
     const struct layout *l = d->c.layout;
     int64_t most = l->recompute_layers ? l->recompute_layers : d->m->layers;
-    return l->recompute == RECOMPUTE_SELECTIVE || (l->recompute == RECOMPUTE_FULL && layer - d->first < most);
+    return l->recompute == RECOMPUTE_SELECTIVE ||
+           (l->recompute == RECOMPUTE_FULL && layer - d->first < most);
 }
 
-/* Which copy: of a layer in its place among those that are kept, or one that is shared. */
+/* Returns the number of a copy: that of a layer by its place among the layers that are kept, or one
+ * that is shared. */
 static int64_t copy_of(const struct dit *d, const struct buffer *b, int64_t layer, int64_t which)
 {
     if (b->each == 0 || (b->per && b->shared && dit_recomputed(d, layer)))
         return b->count - b->shared + which;
-    int64_t skipped = b->per && b->shared ? d->c.layout->recompute_layers : 0; /* the first ones are in the shared copies */
+    /* the first layers use the shared copies */
+    int64_t skipped = b->per && b->shared ? d->c.layout->recompute_layers : 0;
     return d->slot * b->each + (b->per ? (layer - d->first - skipped) * b->per : 0) + which;
 }
 
-struct tensor dit_copy(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t which, int64_t rows)
+struct tensor dit_copy(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t which,
+                       int64_t rows)
 {
     const struct buffer *b = &d->memory.items[id];
     if (b->count == 0)
@@ -51,7 +55,8 @@ static struct tensor param_tensor(const struct dit *d, int64_t param, void *unit
 
 struct tensor dit_weight(const struct dit *d, int64_t param)
 {
-    return param_tensor(d, param, units_weights(d->units, d->c.shards->tensors[param].unit), d->o->act);
+    return param_tensor(d, param, units_weights(d->units, d->c.shards->tensors[param].unit),
+                        d->o->act);
 }
 
 bool dit_trained(const struct dit *d, int64_t param) { return shards_trained(d->c.shards, param); }
@@ -60,7 +65,8 @@ struct tensor dit_grad(const struct dit *d, int64_t param)
 {
     if (!dit_trained(d, param))
         return tensor_none();
-    return param_tensor(d, param, units_grads(d->units, d->c.shards->tensors[param].unit), d->o->stat);
+    return param_tensor(d, param, units_grads(d->units, d->c.shards->tensors[param].unit),
+                        d->o->stat);
 }
 
 double dit_beta(const struct dit *d, int64_t param)
@@ -93,7 +99,10 @@ void dit_linear(struct dit *d, struct tensor x, int64_t param, struct tensor y)
 
 void dit_linear_add(struct dit *d, struct tensor x, int64_t param, struct tensor y)
 {
-    struct ops_gemm g = {.a = x, .b = dit_weight(d, param), .c = y, .tb = true, .alpha = 1, .beta = 1};
+    struct ops_gemm g = {
+        .a = x, .b = dit_weight(d, param), .c = y,
+        .tb = true, .alpha = 1, .beta = 1
+    };
     d->o->gemm(d->o, d->stream, &g);
     dit_lora_add(d, x, param, y);
 }
@@ -107,7 +116,10 @@ void dit_linear_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor
 
 void dit_linear_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param)
 {
-    struct ops_gemm g = {.a = dy, .b = x, .c = dit_grad(d, param), .ta = true, .alpha = 1, .beta = dit_beta(d, param)};
+    struct ops_gemm g = {
+        .a = dy, .b = x, .c = dit_grad(d, param),
+        .ta = true, .alpha = 1, .beta = dit_beta(d, param)
+    };
     if (g.c.ptr)
         d->o->gemm(d->o, d->stream, &g);
     dit_lora_dw(d, dy, x, param);
@@ -118,33 +130,46 @@ void dit_linear_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t par
 static int check_config(const struct dit_config *c, struct err *err)
 {
     if (c->max_tokens < 1 || c->max_samples < 1 || c->max_text_tokens < 0)
-        return err_set(err, ERR_INPUT, "micro-batch bounds %lld tokens, %lld samples, %lld caption tokens: give 1, 1, 0 or more",
-                       (long long)c->max_tokens, (long long)c->max_samples, (long long)c->max_text_tokens);
+        return err_set(err, ERR_INPUT,
+                       "micro-batch bounds %lld tokens, %lld samples, %lld caption tokens: give "
+                       "1, 1, 0 or more",
+                       (long long)c->max_tokens, (long long)c->max_samples,
+                       (long long)c->max_text_tokens);
     if (model_head_dim(c->model) > OPS_HEAD_DIM_MAX)
-        return err_set(err, ERR_INPUT, "model %s: head dimension %lld is past %d: give more heads", c->model->name,
-                       (long long)model_head_dim(c->model), OPS_HEAD_DIM_MAX);
+        return err_set(err, ERR_INPUT, "model %s: head dimension %lld is past %d: give more heads",
+                       c->model->name, (long long)model_head_dim(c->model), OPS_HEAD_DIM_MAX);
     if (3 * c->model->hidden > OPS_ROW_MAX)
-        return err_set(err, ERR_INPUT, "model %s: hidden %lld is past %d: give a smaller one", c->model->name,
-                       (long long)c->model->hidden, OPS_ROW_MAX / 3);
-    if (3 * (c->model->latent_channels + c->model->cond_channels) * model_patch_cells(c->model) > OPS_ROW_MAX)
-        return err_set(err, ERR_INPUT, "model %s: a token has more than %d numbers: give a smaller patch or fewer channels", c->model->name,
-                       OPS_ROW_MAX / 3);
+        return err_set(err, ERR_INPUT, "model %s: hidden %lld is past %d: give a smaller one",
+                       c->model->name, (long long)c->model->hidden, OPS_ROW_MAX / 3);
+    if (3 * (c->model->latent_channels + c->model->cond_channels) * model_patch_cells(c->model) >
+        OPS_ROW_MAX)
+        return err_set(err, ERR_INPUT,
+                       "model %s: a token has more than %d numbers: give a smaller patch or "
+                       "fewer channels",
+                       c->model->name, OPS_ROW_MAX / 3);
     return 0;
 }
 
-static struct buffer_spec buffer_spec_of(const struct dit_config *c, enum dtype act, enum dtype stat)
+static struct buffer_spec buffer_spec_of(const struct dit_config *c, enum dtype act,
+                                         enum dtype stat)
 {
-    return (struct buffer_spec){.model = c->model, .act = act, .stat = stat, .tokens = c->max_tokens, .samples = c->max_samples,
-                                .text_tokens = c->max_text_tokens, .layout = c->layout, .slots = c->slots,
-                                .segment_tokens = c->max_segment, .lora_rank = c->tuning ? c->tuning->lora.rank : 0, .residual_wide = c->residual_wide};
+    return (struct buffer_spec){
+        .model = c->model, .act = act, .stat = stat,
+        .tokens = c->max_tokens, .samples = c->max_samples, .text_tokens = c->max_text_tokens,
+        .layout = c->layout, .slots = c->slots, .segment_tokens = c->max_segment,
+        .lora_rank = c->tuning ? c->tuning->lora.rank : 0,
+        .residual_wide = c->residual_wide
+    };
 }
 
 static struct dit_index_most index_most(const struct dit_config *c)
 {
     struct buffer_spec spec = buffer_spec_of(c, DTYPE_F64, DTYPE_F64);
-    return (struct dit_index_most){.tokens = buffers_run_tokens(&spec, c->layout->cp), .samples = c->max_samples,
-                                   .ring = c->layout->cp / layout_a2a_group(c->layout, c->model), .dealt = buffers_dealt_tokens(&spec),
-                                   .cp = c->layout->cp};
+    return (struct dit_index_most){
+        .tokens = buffers_run_tokens(&spec, c->layout->cp), .samples = c->max_samples,
+        .ring = c->layout->cp / layout_a2a_group(c->layout, c->model),
+        .dealt = buffers_dealt_tokens(&spec), .cp = c->layout->cp
+    };
 }
 
 int64_t dit_tp_sum_bytes(const struct dit_config *c, enum dtype act, enum dtype stat)
@@ -153,7 +178,8 @@ int64_t dit_tp_sum_bytes(const struct dit_config *c, enum dtype act, enum dtype 
     return buffers_tp_sum_bytes(&spec);
 }
 
-int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat, struct buffer_list *memory, struct err *err)
+int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat,
+               struct buffer_list *memory, struct err *err)
 {
     struct buffer_spec spec = buffer_spec_of(c, act, stat);
     struct dit_index none;
@@ -164,7 +190,8 @@ int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat, stru
         return rc;
     struct dit_index_most most = index_most(c);
     int64_t bytes = dit_index_bind(&none, NULL, &most);
-    return buffer_list_add(memory, "index arrays", BUFFER_INPUT, DTYPE_F64, num_max_i64(1, c->slots), 1, num_ceil_div(bytes, 8), err);
+    return buffer_list_add(memory, "index arrays", BUFFER_INPUT, DTYPE_F64,
+                           num_max_i64(1, c->slots), 1, num_ceil_div(bytes, 8), err);
 }
 
 static int new_events(struct dit *d, struct err *err)
@@ -175,7 +202,7 @@ static int new_events(struct dit *d, struct err *err)
     return rc;
 }
 
-/* Host tables that last as long as the dit. */
+/* Allocates the host's tables, which last as long as the dit. */
 static int tables_make(struct dit *d, struct err *err)
 {
     int64_t n = d->c.max_samples, bytes = d->memory.items[DIT_BUFFERS].bytes;
@@ -185,7 +212,8 @@ static int tables_make(struct dit *d, struct err *err)
     d->sample_loss = calloc((size_t)(3 * n), sizeof *d->sample_loss);
     d->part_n = calloc((size_t)(4 * d->c.layout->tp + 4 * d->c.layout->cp), sizeof *d->part_n);
     if (!d->host_block || !d->slots || !d->views || !d->sample_loss || !d->part_n)
-        return err_set(err, ERR_NOMEM, "model %s: no memory for the tables of %lld samples", d->m->name, (long long)n);
+        return err_set(err, ERR_NOMEM, "model %s: no memory for the tables of %lld samples",
+                       d->m->name, (long long)n);
     d->sample_w = d->sample_loss + n;
     d->sample_out = d->sample_w + n;
     d->part_at = d->part_n + d->c.layout->tp;
@@ -210,7 +238,9 @@ static int allocate(struct dit *d, struct err *err)
         return rc;
     for (int64_t i = 0; i < d->c.slots; i++) {
         dit_index_bind(&d->slots[i].host, index_block(d, d->host_block, i), &most);
-        dit_index_bind(&d->slots[i].device, index_block(d, (char *)d->arena + d->memory.items[DIT_BUFFERS].offset, i), &most);
+        dit_index_bind(&d->slots[i].device,
+                       index_block(d, (char *)d->arena + d->memory.items[DIT_BUFFERS].offset, i),
+                       &most);
     }
     return new_events(d, err);
 }
@@ -219,13 +249,14 @@ static void subs_set(struct dit *d)
 {
     int64_t selves = model_self_attentions(d->m);
     for (int64_t i = 0; i < selves; i++)
-        d->subs[d->n_subs++] = (struct dit_sub){DIT_SELF, i, (enum dit_reach)(DIT_FULL + 1 - selves + i)};
+        d->subs[d->n_subs++] =
+            (struct dit_sub){DIT_SELF, i, (enum dit_reach)(DIT_FULL + 1 - selves + i)};
     if (model_has_cross(d->m))
         d->subs[d->n_subs++] = (struct dit_sub){.kind = DIT_CROSS};
     d->subs[d->n_subs++] = (struct dit_sub){.kind = DIT_MLP};
 }
 
-/* What of the model is this rank's. */
+/* Sets what of the model is this rank's: heads, widths, and its place in the ring. */
 static void cut(struct dit *d)
 {
     const struct layout *l = d->c.layout;
@@ -241,12 +272,17 @@ static void cut(struct dit *d)
     d->ring_rank = d->place.cp / a;
 }
 
-int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stream, struct units *units, struct dit **out, struct err *err)
+int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stream,
+            struct units *units, struct dit **out, struct err *err)
 {
     struct dit *d = calloc(1, sizeof *d);
     if (!d)
         return err_set(err, ERR_NOMEM, "model %s: no memory", c->model->name);
-    *d = (struct dit){.c = *c, .m = c->model, .o = ops, .dev = ops->dev, .stream = stream, .units = units, .kept = -1};
+    *d = (struct dit){
+        .c = *c, .m = c->model,
+        .o = ops, .dev = ops->dev, .stream = stream, .units = units,
+        .kept = -1
+    };
     d->c.slots = num_max_i64(1, c->slots);
     d->lora_scale = c->tuning ? tuning_lora_scale(c->tuning) : 0;
     cut(d);
@@ -296,7 +332,7 @@ static void slot_take(struct dit *d, int64_t slot)
 static bool is_first(const struct dit *d) { return d->first == 0; }
 static bool is_last(const struct dit *d) { return d->end == d->m->layers; }
 
-/* Laid out for the slot in hand: no layer of a chunk without. */
+/* Takes a slot in hand for a chunk. Every chunk has at least one layer. */
 static void chunk_take(struct dit *d, int64_t slot, int64_t chunk)
 {
     d->slots[slot].first = layout_chunk_first(d->c.layout, d->m->layers, chunk);
@@ -316,7 +352,8 @@ static void head_fwd(struct dit *d)
     struct tensor normed = dit_rows(d, DIT_NORMED, 0);
     dit_use(d, PARAM_LAYER_HEAD, DIT_NO_LAYER);
     dit_final_mod_fwd(d);
-    dit_block_close(d, d->end - 1, dit_rows(d, DIT_X_FINAL, 0), normed, final_mod(d, DIT_FINAL_MOD, 0), final_mod(d, DIT_FINAL_MOD, 1));
+    dit_block_close(d, d->end - 1, dit_rows(d, DIT_X_FINAL, 0), normed,
+                    final_mod(d, DIT_FINAL_MOD, 0), final_mod(d, DIT_FINAL_MOD, 1));
     dit_linear(d, normed, d->p.final_out, dit_rows(d, DIT_PRED, 0));
 }
 
@@ -352,29 +389,37 @@ static void forward(struct dit *d)
     if (is_last(d))
         head_fwd(d);
     else
-        dit_block_close(d, d->end - 1, dit_rows(d, DIT_X_FINAL, 0), tensor_none(), tensor_none(), tensor_none());
+        dit_block_close(d, d->end - 1, dit_rows(d, DIT_X_FINAL, 0), tensor_none(), tensor_none(),
+                        tensor_none());
 }
 
 static void loss(struct dit *d, double inv_norm)
 {
     const struct model *m = d->m;
-    struct ops_latents a = {.samples = d->device.samples, .n = d->now.n, .channels = m->latent_channels, .patch_t = m->patch_t,
-                            .patch_h = m->patch_h, .patch_w = m->patch_w, .latent = dit_buffer(d, DIT_LATENT, 0, 1),
-                            .noise = dit_buffer(d, DIT_NOISE, 0, 1), .tokens = dit_rows(d, DIT_PRED, 0),
-                            .dtokens = dit_rows(d, DIT_DPRED, 0), .inv_norm = inv_norm, .loss = d->device.loss};
+    struct ops_latents a = {
+        .samples = d->device.samples, .n = d->now.n, .channels = m->latent_channels,
+        .patch_t = m->patch_t, .patch_h = m->patch_h, .patch_w = m->patch_w,
+        .latent = dit_buffer(d, DIT_LATENT, 0, 1), .noise = dit_buffer(d, DIT_NOISE, 0, 1),
+        .tokens = dit_rows(d, DIT_PRED, 0), .dtokens = dit_rows(d, DIT_DPRED, 0),
+        .inv_norm = inv_norm, .loss = d->device.loss
+    };
     d->o->loss(d->o, d->stream, &a);
 }
 
 static struct ops_adaln final_norm(const struct dit *d)
 {
-    return (struct ops_adaln){.sample = d->device.sample + d->now.r_first, .n = d->now.n, .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS,
-                              .rms = model_rms_norm(d->m), .shift = final_mod(d, DIT_FINAL_MOD, 0), .scale = final_mod(d, DIT_FINAL_MOD, 1)};
+    return (struct ops_adaln){
+        .sample = d->device.sample + d->now.r_first, .n = d->now.n,
+        .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS, .rms = model_rms_norm(d->m),
+        .shift = final_mod(d, DIT_FINAL_MOD, 0), .scale = final_mod(d, DIT_FINAL_MOD, 1)
+    };
 }
 
-/* DIT_DPRED -> DIT_DX of the last block's output. */
+/* Goes from DIT_DPRED to DIT_DX of the last block's output. */
 static void final_bwd(struct dit *d)
 {
-    struct tensor dpred = dit_rows(d, DIT_DPRED, 0), dx = dit_rows(d, DIT_DX, 0), x = dit_rows(d, DIT_X_FINAL, 0);
+    struct tensor dpred = dit_rows(d, DIT_DPRED, 0), dx = dit_rows(d, DIT_DX, 0),
+                  x = dit_rows(d, DIT_X_FINAL, 0);
     struct ops_adaln again = final_norm(d), a = again;
     again.x = x;
     again.y = dit_rows(d, DIT_NORMED, 0);
@@ -394,8 +439,12 @@ static void final_bwd(struct dit *d)
     dit_done(d, PARAM_LAYER_HEAD);
 }
 
-/* Backward of the embedding wants weights if there is an adapter, for then there are two in a row. */
-static bool embed_again(const struct dit *d) { return is_first(d) && dit_lora_has(d, d->p.patch_embed); }
+/* Says whether the embedding's backward needs weights: with an adapter there are two products in a
+ * row, and the gradient goes through the second one. */
+static bool embed_again(const struct dit *d)
+{
+    return is_first(d) && dit_lora_has(d, d->p.patch_embed);
+}
 
 static void embed_bwd(struct dit *d)
 {
@@ -405,7 +454,8 @@ static void embed_bwd(struct dit *d)
     dit_linear_dw(d, dit_rows(d, DIT_DX, 0), dit_rows(d, DIT_PATCHES, 0), d->p.patch_embed);
     for (int axis = 0; axis < 3 && model_has_tables(d->m); axis++) {
         struct ops_table t = position_table(d, axis);
-        t.dx = dit_rows(d, DIT_DX, 0), t.dtable = dit_grad(d, d->p.pos[axis]), t.beta = dit_beta(d, d->p.pos[axis]);
+        t.dx = dit_rows(d, DIT_DX, 0), t.dtable = dit_grad(d, d->p.pos[axis]),
+        t.beta = dit_beta(d, d->p.pos[axis]);
         if (t.dtable.ptr)
             d->o->table_bwd(d->o, d->stream, &t);
     }
@@ -440,7 +490,8 @@ static void fill_result(struct dit *d, const struct batch *b, struct dit_result 
     struct dit_result r = {.tokens = d->now.r, .sample_loss = d->sample_loss};
     for (int64_t i = 0; i < b->n; i++) {
         const struct ops_sample *s = &d->host.samples[i];
-        double squares = d->host.loss[i], cells = (double)s->valid_t * s->valid_h * s->valid_w * (double)d->m->latent_channels;
+        double squares = d->host.loss[i],
+               cells = (double)s->valid_t * s->valid_h * s->valid_w * (double)d->m->latent_channels;
         r.loss_sum += s->weight * squares;
         r.loss_x0_sum += b->samples[i].loss_weight * d->sample_out[i] * d->sample_out[i] * squares;
         d->sample_loss[i] = d->sample_w[i] * squares / cells;
@@ -511,7 +562,8 @@ void dit_chunk_backward(struct dit *d, int64_t slot)
     backward(d);
     d->o->backward = false;
     if (!is_first(d))
-        d->o->copy(d->o, d->stream, &(struct ops_copy){dit_rows(d, DIT_DX, 0), dit_rows(d, DIT_DX_OUT, 0)});
+        d->o->copy(d->o, d->stream,
+                   &(struct ops_copy){dit_rows(d, DIT_DX, 0), dit_rows(d, DIT_DX_OUT, 0)});
     meter_span(d->dev->meter, at, "backward of a chunk", d->first);
 }
 
@@ -521,7 +573,8 @@ void dit_chunk_result(struct dit *d, int64_t slot, const struct batch *b, struct
     fill_result(d, b, out);
 }
 
-int dit_step(struct dit *d, const struct batch *b, double inv_norm, struct dit_result *out, struct err *err)
+int dit_step(struct dit *d, const struct batch *b, double inv_norm, struct dit_result *out,
+             struct err *err)
 {
     struct dev *dev = d->dev;
     BUG_ON(d->c.layout->pp > 1);

@@ -1,24 +1,31 @@
 /* dit: the video diffusion transformer: forward and backward of one micro-batch over the ops table.
  *
- * Samples of different shapes and caption lengths share a micro-batch: their tokens are concatenated, attention stays
- * inside each sample, and noise, noise level, frame rate and text dropout are per sample. The noise is a function of
- * (seed, draw ordinal), so grouping and layout do not change it; an empty or dropped caption is the one
- * learned null token. Architecture: essay at the top of dit_block.c; parameter names: profiles/params.c.
+ * Samples of different shapes and caption lengths share a micro-batch: their tokens are
+ * concatenated, attention stays inside each sample, and noise, noise level, frame rate and text
+ * dropout are per sample. The noise is a function of (seed, draw ordinal), so grouping and layout
+ * do not change it. An empty or dropped caption is replaced by the one learned null token. The
+ * essay at the top of dit_block.c describes the architecture; profiles/params.c has the names of
+ * the parameters.
  *
- * Layouts. This rank holds its shards of the weights (profiles/shard.h) and computes: with tp, its heads and columns, the sums
- * over tp ranks where a row-parallel product ends; with sp, its part of the tokens in the residual stream; with cp, its run of
- * every sample, attention in dit_cp.c and dit_segments.c. Gradients are those of this rank's part: shard_tensor.sums says where they remain to be summed.
- * What a layout may not change: loss and gradients of the global batch, up to rounding.
+ * Layouts. This rank holds its shards of the weights (profiles/shard.h) and computes a part of the
+ * model: with tp, its heads and columns, and the sums over tp ranks where a row-parallel product
+ * ends; with sp, its part of the tokens in the residual stream; with cp, its part of every sample,
+ * with attention across ranks in dit_cp.c and dit_segments.c. The gradients are those of this
+ * rank's part; shard_tensor.sums says over which ranks they remain to be summed. A layout may not
+ * change loss and gradients of the global batch, up to rounding.
  *
- * Weights and gradients are reached by units.h; activations are planned by profiles/buffers.h and taken from the device once, in
- * dit_new. A step allocates nothing.
+ * units.h gives access to weights and gradients. profiles/buffers.h plans the activations, and
+ * dit_new takes them from the device once. A step allocates nothing.
  *
- *     struct dit_config c = {.model = &m, .params = &list, .shards = &sh, .layout = &layout, .grid = &grid, ...};
+ *     struct dit_config c = {.model = &m, .params = &list, .shards = &sh, .layout = &layout,
+ *                            .grid = &grid, ...};
  *     struct buffer_list memory = {0};
- *     dit_memory(&c, ops->act, ops->stat, &memory, err);          // what dit_new will take; add own buffers, print
+ *     // what dit_new will take; add own buffers, print
+ *     dit_memory(&c, ops->act, ops->stat, &memory, err);
  *     dit_new(&c, ops, stream, &units, &d, err);
  *     units_begin(&units, micros, 1);
- *     dit_step(d, &batch, inv_norm, &result, err);                // grads (+)= d(inv_norm · loss of the batch); every micro-batch
+ *     // every micro-batch: grads (+)= d(inv_norm · loss of the batch)
+ *     dit_step(d, &batch, inv_norm, &result, err);
  *     units_flush(&units);
  *     dit_free(d);
  */
@@ -35,36 +42,42 @@
 #include "trainer/state/units.h"
 
 struct dit_config {
-    const struct model *model;       /* borrowed, like all pointers here: must outlive the dit */
-    const struct tuning *tuning;     /* its adapters; NULL: none */
+    const struct model *model;   /* borrowed, like all pointers here: must outlive the dit */
+    const struct tuning *tuning; /* gives the adapters; NULL: there are none */
     const struct param_list *params;
     const struct shards *shards;
     const struct layout *layout;
     const struct comm_grid *grid;
     enum objective objective;
     uint64_t seed;
-    int64_t max_tokens, max_samples; /* of one micro-batch, over all context-parallel ranks */
-    int64_t max_text_tokens;         /* caption tokens of one micro-batch */
-    int64_t max_segment;             /* seq_longest_segment() of a sample; 0: not known, more memory for stdit under cp */
-    int64_t slots;                   /* chunks of micro-batches whose activations are held at a time; 0: 1 */
-    bool residual_wide;              /* the residual stream and its gradient are of the table's stat */
+    /* the most that one micro-batch holds, over all context-parallel ranks */
+    int64_t max_tokens, max_samples;
+    int64_t max_text_tokens; /* the most caption tokens of one micro-batch */
+    /* the largest seq_longest_segment() of a sample; 0: not known, and stdit under cp takes more
+     * memory */
+    int64_t max_segment;
+    /* how many chunks of micro-batches have their activations held at a time; 0 means 1 */
+    int64_t slots;
+    bool residual_wide; /* the residual stream and its gradient have the table's stat type */
 };
 
-/* Of the tokens in this rank's residual stream: to be summed over cp ranks, and with sp over tp ranks. */
+/* The result for the tokens in this rank's residual stream. It is to be summed over cp ranks, and
+ * with sp over tp ranks too. */
 struct dit_result {
     double loss_sum;    /* sum over samples and latent elements of loss_weight · w · (F - T)² */
-    double loss_x0_sum; /* the same error in the space of clean latents: loss_weight · (x0^ - x0)² */
+    double loss_x0_sum; /* the same in the space of clean latents: loss_weight · (x0^ - x0)² */
     int64_t tokens;
     double stage_s, forward_s, backward_s; /* copying and noising; the rest of forward; backward */
-    const double *sample_loss;  /* [n] mean of w · (F - T)² of each sample; borrowed until the next step */
+    /* [n] mean of w · (F - T)² of each sample; borrowed until the next step */
+    const double *sample_loss;
 };
 
-/* For validation and sampling: the network on given noised latents. */
+/* A sample for validation and sampling, where the network runs on given noised latents. */
 struct dit_eval_sample {
     const double *x_t;    /* [C, t, h, w]: alpha · x0 + sigma · eps; the call applies c_in */
     double *out;          /* [C, t, h, w]: F */
     double level;         /* ln(sigma / alpha) */
-    bool drop_text;       /* null token instead of the caption */
+    bool drop_text;       /* the null token replaces the caption */
     const float *cond;
     int32_t t, h, w;
     const float *text;
@@ -74,25 +87,31 @@ struct dit_eval_sample {
 
 struct dit;
 
-/* The buffers of dit_new, before anything is allocated. */
-/* Most of all ranks that its sums over tp have on the way at a time. */
+/* Returns the most bytes that the sums over tp have in flight at a time, over all ranks. */
 int64_t dit_tp_sum_bytes(const struct dit_config *c, enum dtype act, enum dtype stat);
-int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat, struct buffer_list *memory, struct err *err);
-/* Checks the configuration, plans, allocates. */
-int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stream, struct units *units, struct dit **out,
-            struct err *err);
+/* Lists the buffers that dit_new will take. Allocates none of them. */
+int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat,
+               struct buffer_list *memory, struct err *err);
+/* Checks the configuration, plans and allocates. */
+int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stream,
+            struct units *units, struct dit **out, struct err *err);
 void dit_free(struct dit *d);
-/* Forward and backward; waits for the stream. ERR_INPUT for a batch past the planned bounds or of wrong shape. pp is 1. */
-int dit_step(struct dit *d, const struct batch *b, double inv_norm, struct dit_result *out, struct err *err);
-/* The same in parts, for pipelines: chunk `chunk` (of all pp·vpp) of a micro-batch, in slot `slot`.
- *     dit_begin(d, slot, chunk, &batch, err);       // inputs laid out
+/* Does forward and backward of a micro-batch, and waits for the stream. pp is 1. ERR_INPUT: the
+ * batch is past the planned bounds or of a wrong shape. */
+int dit_step(struct dit *d, const struct batch *b, double inv_norm, struct dit_result *out,
+             struct err *err);
+/* Do the same in parts, for pipelines: chunk `chunk` (of all pp·vpp) of a micro-batch, in slot
+ * `slot`.
+ *     dit_begin(d, slot, chunk, &batch, err);       // lays the inputs out
  *     receive into dit_boundary_in(d, slot)         // unless it is the first chunk: [rows, D]
  *     dit_chunk_forward(d, slot, inv_norm);
- *     send dit_boundary_out(d, slot)                // unless it is the last chunk; its memory is written by the next forward in the slot
+ *     send dit_boundary_out(d, slot)                // unless it is the last chunk; the next
+ *                                                   // forward in the slot writes its memory
  *     ...
- *     receive into dit_gradient_in(d, slot)         // unless the last chunk
+ *     receive into dit_gradient_in(d, slot)         // unless it is the last chunk
  *     dit_chunk_backward(d, slot);
- *     send dit_gradient_out(d, slot)                // unless the first chunk; its memory is written by the next backward
+ *     send dit_gradient_out(d, slot)                // unless it is the first chunk; the next
+ *                                                   // backward writes its memory
  *     dit_chunk_result(d, slot, &batch, &result)    // of the last chunk, right after its forward
  */
 int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b, struct err *err);
@@ -103,9 +122,11 @@ struct tensor dit_boundary_out(struct dit *d, int64_t slot);
 struct tensor dit_gradient_in(struct dit *d, int64_t slot);
 struct tensor dit_gradient_out(struct dit *d, int64_t slot);
 void dit_chunk_result(struct dit *d, int64_t slot, const struct batch *b, struct dit_result *out);
-/* What went wrong on the way: of communication, of the units', of the device; waits for the stream. */
+/* Waits for the stream and returns what failed on the way: on the device, in the units or in
+ * communication. */
 int dit_failed(struct dit *d, struct err *err);
-/* Wants a layout without sp, cp and pp: a rank knows its own tokens' output only. */
+/* Runs the network on given noised latents. Wants a layout without sp, cp and pp, because a rank
+ * knows only its own tokens' output. */
 int dit_forward(struct dit *d, const struct dit_eval_sample *samples, int64_t n, struct err *err);
 
 #endif

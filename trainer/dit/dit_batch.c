@@ -1,11 +1,17 @@
-/* A micro-batch on its way to the device.
+/* Takes a micro-batch to the device.
  *
- * Tokens: samples one after another, each in (t, h, w) order; of each, a context-parallel rank has a run, and of the rows so
- * packed a tensor-parallel rank has a run in the residual stream when there is sequence parallelism. Latents: whole samples, flat, sample i's [C, t, h, w] at cell · C. Text rows:
- * first one null token for each sample without a caption (dropped by its coin, or empty), then the captions of the
- * others; so the rows whose gradient goes to `text_null` are one range, and no two samples share a row.
- * Values arrive in the caller's type and are converted on the device through one staging buffer; the stream's order
- * makes its reuse safe.
+ * Tokens: samples stand one after another, each in (t, h, w) order. A context-parallel rank has a
+ * span of each sample. With sequence parallelism, a tensor-parallel rank has in the residual stream
+ * a span of the rows so packed.
+ *
+ * Latents: whole samples stand flat, sample i's [C, t, h, w] at cell · C.
+ *
+ * Text rows: first comes one null token for each sample without a caption (dropped by its coin, or
+ * empty), then the captions of the others. So the rows whose gradient goes to `text_null` are one
+ * range, and no two samples share a row.
+ *
+ * Values arrive in the caller's type and are converted on the device through one staging buffer;
+ * the stream's order makes its reuse safe.
  */
 #include <math.h>
 #include <string.h>
@@ -13,7 +19,7 @@
 #include "base/num.h"
 #include "trainer/dit/dit_priv.h"
 
-/* The next `bytes` of a block; block NULL: only counts. */
+/* Takes the next `bytes` of a block. With block NULL it only counts them. */
 static void *take(void *block, int64_t *used, int64_t bytes)
 {
     void *at = block ? (char *)block + *used : NULL;
@@ -21,7 +27,8 @@ static void *take(void *block, int64_t *used, int64_t bytes)
     return at;
 }
 
-static void bind_deal(struct dit_deal_index *x, void *block, int64_t *used, const struct dit_index_most *most)
+static void bind_deal(struct dit_deal_index *x, void *block, int64_t *used,
+                      const struct dit_index_most *most)
 {
     int64_t dealt = most->dealt, **rows[] = {&x->send_n, &x->send_at, &x->come_n, &x->come_at};
     *x = (struct dit_deal_index){.send = NULL};
@@ -65,25 +72,34 @@ static int check_sample(const struct dit *d, const struct dit_view *v, int64_t i
     int rc = seq_from_latent(m, v->t, v->h, v->w, &seq, err);
     if (rc < 0)
         return err_context(err, "micro-batch sample %lld", (long long)i);
-    if (model_self_attentions(m) > 1 && d->c.max_segment > 0 && seq_longest_segment(seq) > d->c.max_segment)
-        return err_set(err, ERR_INPUT, "micro-batch sample %lld: a frame or a place over time has %lld tokens: memory is planned for %lld",
-                       (long long)i, (long long)seq_longest_segment(seq), (long long)d->c.max_segment);
+    if (model_self_attentions(m) > 1 && d->c.max_segment > 0 &&
+        seq_longest_segment(seq) > d->c.max_segment)
+        return err_set(err, ERR_INPUT,
+                       "micro-batch sample %lld: a frame or a place over time has %lld tokens: "
+                       "memory is planned for %lld",
+                       (long long)i, (long long)seq_longest_segment(seq),
+                       (long long)d->c.max_segment);
     if (v->text_len < 0 || (v->text_len > 0 && !v->text))
-        return err_set(err, ERR_INPUT, "micro-batch sample %lld: text_len %d with %s text: give its embedding or length 0",
+        return err_set(err, ERR_INPUT,
+                       "micro-batch sample %lld: text_len %d with %s text: give its embedding or "
+                       "length 0",
                        (long long)i, v->text_len, v->text ? "a" : "no");
     if (!(v->fps > 0) || !isfinite(v->fps))
-        return err_set(err, ERR_INPUT, "micro-batch sample %lld: fps is %g: give the clip's frame rate, 30 for an image",
+        return err_set(err, ERR_INPUT,
+                       "micro-batch sample %lld: fps is %g: give the clip's frame rate, 30 for an "
+                       "image",
                        (long long)i, v->fps);
     return 0;
 }
 
-/* Tokens of a sample of `tokens` in the run of group `r` of the ring. */
+/* Returns the first token, of a sample of `tokens` tokens, in the span of the ring's group `r`. */
 static int64_t ring_first(const struct dit *d, int64_t tokens, int64_t r)
 {
     return layout_run_first(tokens, d->c.layout->cp, r * (d->c.layout->cp / d->ring));
 }
 
-/* Where the keys of sample i stand among those of each group of the ring, which has filled `filled` rows of earlier samples. */
+/* Notes where the keys of sample i stand among those of each group of the ring, behind the keys of
+ * earlier samples. */
 static void add_ring(struct dit *d, int64_t tokens, int64_t i)
 {
     int64_t n = d->c.max_samples;
@@ -100,19 +116,25 @@ static void add_ring(struct dit *d, int64_t tokens, int64_t i)
     d->now.u = d->host.u_start[i + 1];
 }
 
-/* This rank's run of a sample. */
+/* Adds this rank's span of a sample. */
 static void add_tokens(struct dit *d, const struct dit_view *v, int64_t i)
 {
     const struct model *m = d->m;
     struct dit_extent *e = &d->now;
     struct ops_sample *s = &d->host.samples[i];
-    int32_t nt = v->t / (int32_t)m->patch_t, nh = v->h / (int32_t)m->patch_h, nw = v->w / (int32_t)m->patch_w;
-    int64_t tokens = (int64_t)nt * nh * nw, cp = d->c.layout->cp, end = layout_run_first(tokens, cp, d->place.cp + 1);
-    *s = (struct ops_sample){.first = layout_run_first(tokens, cp, d->place.cp), .cell = e->cells, .t = v->t, .h = v->h, .w = v->w};
+    int32_t nt = v->t / (int32_t)m->patch_t, nh = v->h / (int32_t)m->patch_h,
+            nw = v->w / (int32_t)m->patch_w;
+    int64_t tokens = (int64_t)nt * nh * nw, cp = d->c.layout->cp,
+            end = layout_run_first(tokens, cp, d->place.cp + 1);
+    *s = (struct ops_sample){
+        .first = layout_run_first(tokens, cp, d->place.cp), .cell = e->cells,
+        .t = v->t, .h = v->h, .w = v->w
+    };
     d->host.q_start[i] = (int32_t)e->s;
     for (int64_t k = s->first; k < end; k++, e->s++) {
         d->host.sample[e->s] = (int32_t)i;
-        memcpy(d->host.pos + 3 * e->s, (int32_t[3]){(int32_t)(k / nw / nh), (int32_t)(k / nw % nh), (int32_t)(k % nw)}, 12);
+        memcpy(d->host.pos + 3 * e->s,
+               (int32_t[3]){(int32_t)(k / nw / nh), (int32_t)(k / nw % nh), (int32_t)(k % nw)}, 12);
     }
     d->host.q_start[i + 1] = (int32_t)e->s;
     e->cells += (int64_t)v->t * v->h * v->w;
@@ -130,7 +152,8 @@ void dit_parts(struct dit *d)
     }
 }
 
-/* The part of the packed tokens that this rank has in the residual stream, and what of each sample lies in it. */
+/* Finds the part of the packed tokens that this rank has in the residual stream, and what of each
+ * sample lies in it. */
 static void cut_rows(struct dit *d)
 {
     struct dit_extent *e = &d->now;
@@ -140,7 +163,8 @@ static void cut_rows(struct dit *d)
     e->r = d->part_n[own] / d->m->hidden;
     for (int64_t i = 0; i < e->n; i++) {
         struct ops_sample *s = &d->host.samples[i];
-        int64_t from = num_max_i64(d->host.q_start[i], e->r_first), to = num_min_i64(d->host.q_start[i + 1], e->r_first + e->r);
+        int64_t from = num_max_i64(d->host.q_start[i], e->r_first),
+                to = num_min_i64(d->host.q_start[i + 1], e->r_first + e->r);
         s->first += from - d->host.q_start[i];
         s->token = from - e->r_first;
         s->n_tokens = num_max_i64(0, to - from);
@@ -167,8 +191,8 @@ static int check_bounds(const struct dit *d, const struct dit_view *v, int64_t n
 {
     int64_t tokens = 0, text = 0;
     if (n > d->c.max_samples)
-        return err_set(err, ERR_INPUT, "micro-batch of %lld samples: memory is planned for %lld", (long long)n,
-                       (long long)d->c.max_samples);
+        return err_set(err, ERR_INPUT, "micro-batch of %lld samples: memory is planned for %lld",
+                       (long long)n, (long long)d->c.max_samples);
     for (int64_t i = 0; i < n; i++) {
         int rc = check_sample(d, &v[i], i, err);
         if (rc < 0)
@@ -177,14 +201,15 @@ static int check_bounds(const struct dit *d, const struct dit_view *v, int64_t n
         text += is_null(d, &v[i]) ? 0 : v[i].text_len;
         if (tokens > d->c.max_tokens || (model_has_cross(d->m) && text > d->c.max_text_tokens))
             return err_set(err, ERR_INPUT,
-                           "micro-batch: %lld tokens and %lld caption tokens with sample %lld: memory is planned for %lld and %lld",
-                           (long long)tokens, (long long)text, (long long)i, (long long)d->c.max_tokens,
-                           (long long)d->c.max_text_tokens);
+                           "micro-batch: %lld tokens and %lld caption tokens with sample %lld: "
+                           "memory is planned for %lld and %lld",
+                           (long long)tokens, (long long)text, (long long)i,
+                           (long long)d->c.max_tokens, (long long)d->c.max_text_tokens);
     }
     return 0;
 }
 
-/* Index arrays of the whole micro-batch. */
+/* Fills the index arrays of the whole micro-batch. */
 static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
 {
     d->now = (struct dit_extent){.n = n};
@@ -204,16 +229,19 @@ static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
 
 /* ---- upload ---- */
 
-/* `n` values of type `from` on the host to element `at` of a flat or row-dense buffer. */
-static void upload(struct dit *d, const void *src, enum dtype from, enum dit_buffer id, int64_t at, int64_t n)
+/* Copies `n` values of type `from` on the host to element `at` of a flat or row-dense buffer. */
+static void upload(struct dit *d, const void *src, enum dtype from, enum dit_buffer id, int64_t at,
+                   int64_t n)
 {
     const struct buffer *b = &d->memory.items[id];
-    struct tensor to = tensor_of((char *)dit_buffer(d, id, 0, 0).ptr + at * dtype_bytes(b->dtype), b->dtype, 1, n);
+    struct tensor to = tensor_of((char *)dit_buffer(d, id, 0, 0).ptr + at * dtype_bytes(b->dtype),
+                                 b->dtype, 1, n);
     if (from == b->dtype) {
         d->dev->copy(d->dev, to.ptr, src, n * dtype_bytes(from), DEV_H2D, d->stream);
         return;
     }
-    struct tensor stage = tensor_of((char *)d->arena + d->memory.items[DIT_STAGE].offset, from, 1, n);
+    struct tensor stage =
+        tensor_of((char *)d->arena + d->memory.items[DIT_STAGE].offset, from, 1, n);
     d->dev->copy(d->dev, stage.ptr, src, n * dtype_bytes(from), DEV_H2D, d->stream);
     d->o->copy(d->o, d->stream, &(struct ops_copy){stage, to});
 }
@@ -225,34 +253,41 @@ static void upload_sample(struct dit *d, const struct dit_view *v, int64_t i)
     if (m->cond_channels > 0 && v->cond)
         upload(d, v->cond, DTYPE_F32, DIT_COND_LATENT, at, cells * m->cond_channels);
     else if (m->cond_channels > 0)
-        d->dev->zero(d->dev, (char *)dit_buffer(d, DIT_COND_LATENT, 0, 0).ptr + at * dtype_bytes(d->o->stat),
+        d->dev->zero(d->dev, (char *)dit_buffer(d, DIT_COND_LATENT, 0, 0).ptr +
+                                 at * dtype_bytes(d->o->stat),
                      cells * m->cond_channels * dtype_bytes(d->o->stat), d->stream);
     if (model_has_cross(m) && !is_null(d, v))
-        upload(d, v->text, DTYPE_F32, DIT_TEXT, d->host.k_start[i] * m->text_width, v->text_len * m->text_width);
+        upload(d, v->text, DTYPE_F32, DIT_TEXT, d->host.k_start[i] * m->text_width,
+               v->text_len * m->text_width);
 }
 
 static struct ops_latents latents(const struct dit *d)
 {
     const struct model *m = d->m;
-    struct ops_latents a = {.samples = d->device.samples, .n = d->now.n, .channels = m->latent_channels,
-                            .cond_channels = m->cond_channels, .patch_t = m->patch_t, .patch_h = m->patch_h,
-                            .patch_w = m->patch_w, .latent = dit_buffer(d, DIT_LATENT, 0, 1),
-                            .noise = dit_buffer(d, DIT_NOISE, 0, 1)};
+    struct ops_latents a = {
+        .samples = d->device.samples, .n = d->now.n,
+        .channels = m->latent_channels, .cond_channels = m->cond_channels,
+        .patch_t = m->patch_t, .patch_h = m->patch_h, .patch_w = m->patch_w,
+        .latent = dit_buffer(d, DIT_LATENT, 0, 1), .noise = dit_buffer(d, DIT_NOISE, 0, 1)
+    };
     if (m->cond_channels > 0)
         a.cond = dit_buffer(d, DIT_COND_LATENT, 0, 1);
     return a;
 }
 
-/* Of rotary positions. */
+/* Computes cosines and sines of the rotary positions. */
 static void angles(struct dit *d)
 {
     int64_t half = d->head_dim / 2, side = d->head_dim / 6;
-    d->o->rope(d->o, d->stream, &(struct ops_rope){d->device.pos, d->device.sample, d->device.fps, half - 2 * side, side, side,
-                                                   d->m->rope_theta, dit_buffer(d, DIT_COS, 0, d->now.s),
-                                                   dit_buffer(d, DIT_SIN, 0, d->now.s)});
+    d->o->rope(d->o, d->stream, &(struct ops_rope){
+        d->device.pos, d->device.sample, d->device.fps,
+        half - 2 * side, side, side, d->m->rope_theta,
+        dit_buffer(d, DIT_COS, 0, d->now.s), dit_buffer(d, DIT_SIN, 0, d->now.s)
+    });
 }
 
-/* Everything but the latents themselves, which are in place; ends with the input patches and positions. */
+/* Does everything but the latents themselves, which are in place; ends with the input patches and
+ * positions. */
 static void finish(struct dit *d, const struct dit_view *v, bool noised)
 {
     const struct model *m = d->m;
@@ -264,11 +299,15 @@ static void finish(struct dit *d, const struct dit_view *v, bool noised)
         upload_sample(d, &v[i], i);
     dit_use(d, PARAM_LAYER_COND, PARAM_LAYER_EMBED);
     if (d->now.null_rows > 0)
-        d->o->copy(d->o, d->stream, &(struct ops_copy){dit_weight(d, d->p.text_null), dit_buffer(d, DIT_TEXT, 0, d->now.null_rows)});
+        d->o->copy(d->o, d->stream, &(struct ops_copy){
+            dit_weight(d, d->p.text_null), dit_buffer(d, DIT_TEXT, 0, d->now.null_rows)
+        });
     d->o->layer = PARAM_LAYER_EMBED;
     if (noised)
-        d->o->normal(d->o, d->stream, &(struct ops_normal){d->device.samples, d->now.n, m->latent_channels, d->c.seed,
-                                                           PHILOX_NOISE, dit_buffer(d, DIT_NOISE, 0, 1)});
+        d->o->normal(d->o, d->stream, &(struct ops_normal){
+            d->device.samples, d->now.n, m->latent_channels,
+            d->c.seed, PHILOX_NOISE, dit_buffer(d, DIT_NOISE, 0, 1)
+        });
     d->o->patchify(d->o, d->stream, &patches);
     if (!model_has_tables(m))
         angles(d);
@@ -302,8 +341,8 @@ int dit_stage(struct dit *d, const struct batch *b, struct err *err)
     int64_t channels = d->m->latent_channels;
     for (int64_t i = 0; i < b->n && i < d->c.max_samples; i++) {
         const struct batch_sample *s = &b->samples[i];
-        v[i] = (struct dit_view){s->cond, s->text, s->t, s->h, s->w, s->text_len, s->fps,
-                                    s->drop_text};
+        v[i] = (struct dit_view){s->cond, s->text, s->t, s->h, s->w,
+                                 s->text_len, s->fps, s->drop_text};
     }
     int rc = check_bounds(d, v, b->n, err);
     if (rc < 0)
@@ -312,7 +351,8 @@ int dit_stage(struct dit *d, const struct batch *b, struct err *err)
     for (int64_t i = 0; i < b->n; i++) {
         const struct batch_sample *s = &b->samples[i];
         draw(d, s, i);
-        upload(d, s->latent, DTYPE_F32, DIT_LATENT, d->host.samples[i].cell * channels, (int64_t)s->t * s->h * s->w * channels);
+        upload(d, s->latent, DTYPE_F32, DIT_LATENT, d->host.samples[i].cell * channels,
+               (int64_t)s->t * s->h * s->w * channels);
     }
     finish(d, v, true);
     return 0;
@@ -324,7 +364,8 @@ int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t
     int64_t channels = d->m->latent_channels;
     for (int64_t i = 0; i < n && i < d->c.max_samples; i++) {
         const struct dit_eval_sample *s = &samples[i];
-        v[i] = (struct dit_view){s->cond, s->text, s->t, s->h, s->w, s->text_len, s->fps, s->drop_text};
+        v[i] = (struct dit_view){s->cond, s->text, s->t, s->h, s->w,
+                                 s->text_len, s->fps, s->drop_text};
     }
     int rc = check_bounds(d, v, n, err);
     if (rc < 0)
@@ -336,13 +377,15 @@ int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t
         objective_rows[d->c.objective].coef(s->level, &k);
         d->host.samples[i].in_data = k.c_in;
         d->host.c_noise[i] = k.c_noise;
-        upload(d, s->x_t, DTYPE_F64, DIT_LATENT, d->host.samples[i].cell * channels, (int64_t)s->t * s->h * s->w * channels);
+        upload(d, s->x_t, DTYPE_F64, DIT_LATENT, d->host.samples[i].cell * channels,
+               (int64_t)s->t * s->h * s->w * channels);
     }
     finish(d, v, false);
     return 0;
 }
 
-/* Prediction to the callers' arrays, through the noise buffer (unused here) and the staging buffer. */
+/* Copies the prediction to the callers' arrays, through the noise buffer (unused here) and the
+ * staging buffer. */
 void dit_fetch_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n)
 {
     struct ops_latents a = latents(d);
@@ -351,8 +394,10 @@ void dit_fetch_eval(struct dit *d, const struct dit_eval_sample *samples, int64_
     d->o->unpatchify(d->o, d->stream, &a);
     for (int64_t i = 0; i < n; i++) {
         int64_t count = (int64_t)samples[i].t * samples[i].h * samples[i].w * d->m->latent_channels;
-        struct tensor from = tensor_cols(a.out, d->host.samples[i].cell * d->m->latent_channels, count);
-        struct tensor stage = tensor_of((char *)d->arena + d->memory.items[DIT_STAGE].offset, DTYPE_F64, 1, count);
+        struct tensor from =
+            tensor_cols(a.out, d->host.samples[i].cell * d->m->latent_channels, count);
+        struct tensor stage = tensor_of((char *)d->arena + d->memory.items[DIT_STAGE].offset,
+                                        DTYPE_F64, 1, count);
         d->o->copy(d->o, d->stream, &(struct ops_copy){from, stage});
         d->dev->copy(d->dev, samples[i].out, stage.ptr, count * 8, DEV_D2H, d->stream);
     }

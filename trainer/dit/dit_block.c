@@ -1,22 +1,33 @@
-/* The block, forward. With x = patches Wembedᵀ before the first block, and F = modulate(norm(x)) Woutᵀ, back in cells, after the last:
+/* Computes a block forward. With x = patches Wembedᵀ before the first block, and F =
+ * modulate(norm(x)) Woutᵀ, back in cells, after the last:
  *
- *     y = modulate(norm(x));  qkv = y Wqkvᵀ;  q, k = rope(rmsnorm per head);  x += gate · attention(q, k, v) Woutᵀ
- *     y = modulate(norm(x));  q = rmsnorm(y Wqᵀ), k, v = text Wkvᵀ (k normed);  x += gate · attention(q, k, v) Woutᵀ
+ *     y = modulate(norm(x));  qkv = y Wqkvᵀ;  q, k = rope(rmsnorm per head)
+ *                             x += gate · attention(q, k, v) Woutᵀ
+ *     y = modulate(norm(x));  q = rmsnorm(y Wqᵀ), k, v = text Wkvᵀ (k normed)
+ *                             x += gate · attention(q, k, v) Woutᵀ
  *     y = modulate(norm(x));  x += gate · act(y Wfc1ᵀ) Wfc2ᵀ
  *
- *     modulate(y) = (1 + scale) y + shift; without AdaLN y, and gate 1
- *     attention   = softmax(q kᵀ / sqrt(d)) v; query head h reads k/v head h / (H / K), in both attentions
+ *     modulate(y) = (1 + scale) y + shift; without AdaLN it is y, and the gate is 1
+ *     attention   = softmax(q kᵀ / sqrt(d)) v; query head h reads k/v head h / (H / K), in both
+ *                   attentions
  *     act         = GELU by erf; gated: silu(gate) · up
- *     rope        of a token's place in patches, t, h, w: of the d/2 pairs of a head, a third (rounded down) each for h and w, the rest
- *                 for t; angles, and which components pair, as in ops.h
+ *     rope        turns by a token's place in patches, t, h, w: of the d/2 pairs of a head, h and w
+ *                 have a third each (rounded down), and t has the rest. ops.h says which angles and
+ *                 which components pair
  *
- * norm is LayerNorm without affine, or for the family moviegen RMSNorm; every norm has eps 1e-6. stdit has three self-attentions, each a
- * sub-block: of the tokens of a frame, of a place over time, of all (dit_segments.c). Gate, residual and the next norm are one call, so the gate of a block's MLP belongs to
- * the first call of the block after it (dit_close_block), which writes that block's input. Order and forms as the DiT with cross-attention of
- * NVIDIA's Cosmos 1 and NeMo; the AdaLN forms are in dit_cond.c. The cross-attention sees the caption's true tokens only, or the null token.
+ * norm is LayerNorm without affine, or for the family moviegen RMSNorm; every norm has eps 1e-6.
+ * stdit has three self-attentions, each a sub-block: over the tokens of a frame, of a place over
+ * time, and of all (dit_segments.c). Gate, residual and the next norm are one call. So the gate of
+ * a block's MLP belongs to the first call of the block after it (dit_block_close), which writes
+ * that block's input. The cross-attention sees only the caption's true tokens, or the null token.
  *
- * Tensor parallelism as Megatron-LM (Shoeybi et al. 2019): qkv, q, kv and fc1 make this rank's heads and columns, out and fc2 its summands
- * of the branch. Between, in the residual stream, with sequence parallelism (Korthikanti et al. 2022) a rank has its rows only.
+ * Order and forms are those of the DiT with cross-attention of NVIDIA's Cosmos 1 and NeMo. The
+ * AdaLN forms are in dit_cond.c.
+ *
+ * Tensor parallelism is that of Megatron-LM (Shoeybi et al. 2019): qkv, q, kv and fc1 make this
+ * rank's heads and columns; out and fc2 make its summands of the branch. Between them, in the
+ * residual stream, a rank has only its rows when there is sequence parallelism (Korthikanti et al.
+ * 2022).
  */
 #include <math.h>
 
@@ -41,33 +52,44 @@ struct tensor dit_out(const struct dit *d, int64_t layer, int64_t sub)
     return dit_copy(d, DIT_OUT, layer, sub, d->now.r);
 }
 
-/* Residual with the gated output of sub-block `sub`, and a norm of it. */
-static void residual_norm(struct dit *d, int64_t layer, int64_t sub, struct tensor x_out, struct tensor y, struct tensor shift, struct tensor scale)
+/* Adds the gated output of sub-block `sub` to the residual, and computes a norm of it. */
+static void residual_norm(struct dit *d, int64_t layer, int64_t sub, struct tensor x_out,
+                          struct tensor y, struct tensor shift, struct tensor scale)
 {
-    struct ops_adaln a = {.sample = d->device.sample + d->now.r_first, .n = d->now.n, .x = dit_res(d, layer, sub),
-                          .branch = dit_out(d, layer, sub), .x_out = x_out, .y = y, .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS,
-                          .rms = model_rms_norm(d->m), .gate = dit_mod(d, layer, sub, 2), .shift = shift, .scale = scale};
+    struct ops_adaln a = {
+        .sample = d->device.sample + d->now.r_first, .n = d->now.n,
+        .x = dit_res(d, layer, sub), .branch = dit_out(d, layer, sub), .x_out = x_out, .y = y,
+        .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS, .rms = model_rms_norm(d->m),
+        .gate = dit_mod(d, layer, sub, 2), .shift = shift, .scale = scale
+    };
     d->o->adaln_fwd(d->o, d->stream, &a);
 }
 
 void dit_norm_again(struct dit *d, int64_t layer, int64_t sub)
 {
-    struct ops_adaln a = {.sample = d->device.sample + d->now.r_first, .n = d->now.n, .x = dit_res(d, layer, sub),
-                          .y = dit_rows(d, DIT_NORMED, 0), .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS,
-                          .rms = model_rms_norm(d->m), .shift = dit_mod(d, layer, sub, 0), .scale = dit_mod(d, layer, sub, 1)};
+    struct ops_adaln a = {
+        .sample = d->device.sample + d->now.r_first, .n = d->now.n,
+        .x = dit_res(d, layer, sub), .y = dit_rows(d, DIT_NORMED, 0),
+        .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS, .rms = model_rms_norm(d->m),
+        .shift = dit_mod(d, layer, sub, 0), .scale = dit_mod(d, layer, sub, 1)
+    };
     d->o->adaln_fwd(d->o, d->stream, &a);
 }
 
-void dit_block_close(struct dit *d, int64_t layer, struct tensor x_out, struct tensor y, struct tensor shift, struct tensor scale)
+void dit_block_close(struct dit *d, int64_t layer, struct tensor x_out, struct tensor y,
+                     struct tensor shift, struct tensor scale)
 {
     residual_norm(d, layer, d->n_subs - 1, x_out, y, shift, scale);
 }
 
-struct ops_headnorm dit_headnorm(const struct dit *d, struct tensor src, struct tensor dst, int64_t gain, struct tensor rstd,
-                                 bool positions)
+struct ops_headnorm dit_headnorm(const struct dit *d, struct tensor src, struct tensor dst,
+                                 int64_t gain, struct tensor rstd, bool positions)
 {
-    struct ops_headnorm h = {.src = src, .dst = dst, .heads = src.cols / d->head_dim, .head_dim = d->head_dim,
-                             .gain = dit_weight(d, gain), .rstd = rstd, .eps = DIT_EPS};
+    struct ops_headnorm h = {
+        .src = src, .dst = dst,
+        .heads = src.cols / d->head_dim, .head_dim = d->head_dim,
+        .gain = dit_weight(d, gain), .rstd = rstd, .eps = DIT_EPS
+    };
     if (positions && !model_has_tables(d->m)) {
         h.cos = dit_tokens(d, DIT_COS, 0);
         h.sin = dit_tokens(d, DIT_SIN, 0);
@@ -78,12 +100,16 @@ struct ops_headnorm dit_headnorm(const struct dit *d, struct tensor src, struct 
 void dit_qk_again(struct dit *d, int64_t layer, int64_t self)
 {
     const struct dit_attn_params *p = &d->p.blocks[layer].self[self];
-    struct tensor qkv = dit_copy(d, DIT_QKV, layer, self, d->now.s), qk = dit_tokens(d, DIT_QK, 0), rstd = dit_tokens(d, DIT_QK_RSTD, 0);
+    struct tensor qkv = dit_copy(d, DIT_QKV, layer, self, d->now.s), qk = dit_tokens(d, DIT_QK, 0),
+                  rstd = dit_tokens(d, DIT_QK_RSTD, 0);
     int64_t H = d->heads, K = d->kv_heads;
-    struct ops_headnorm q = dit_headnorm(d, tensor_cols(qkv, 0, d->q_width), tensor_cols(qk, 0, d->q_width), p->q_norm,
-                                         tensor_cols(rstd, 0, H), true);
-    struct ops_headnorm k = dit_headnorm(d, tensor_cols(qkv, d->q_width, d->kv_width), tensor_cols(qk, d->q_width, d->kv_width),
-                                         p->k_norm, tensor_cols(rstd, H, K), true);
+    struct ops_headnorm q =
+        dit_headnorm(d, tensor_cols(qkv, 0, d->q_width), tensor_cols(qk, 0, d->q_width), p->q_norm,
+                     tensor_cols(rstd, 0, H), true);
+    struct ops_headnorm k =
+        dit_headnorm(d, tensor_cols(qkv, d->q_width, d->kv_width),
+                     tensor_cols(qk, d->q_width, d->kv_width), p->k_norm, tensor_cols(rstd, H, K),
+                     true);
     d->o->headnorm_fwd(d->o, d->stream, &q);
     d->o->headnorm_fwd(d->o, d->stream, &k);
 }
@@ -92,19 +118,25 @@ void dit_cross_qk_again(struct dit *d, int64_t layer)
 {
     const struct dit_block_params *p = &d->p.blocks[layer];
     struct tensor kv = dit_buffer(d, DIT_CROSS_KV, layer, d->now.text);
-    struct ops_headnorm q = dit_headnorm(d, dit_tokens(d, DIT_CROSS_Q, layer), dit_tokens(d, DIT_CROSS_QN, 0), p->cross_q_norm,
-                                         dit_tokens(d, DIT_CROSS_RSTD, 0), false);
-    struct ops_headnorm k = dit_headnorm(d, tensor_cols(kv, 0, d->kv_width), dit_buffer(d, DIT_CROSS_KN, 0, d->now.text),
-                                         p->cross_k_norm, dit_buffer(d, DIT_CROSS_K_RSTD, 0, d->now.text), false);
+    struct ops_headnorm q =
+        dit_headnorm(d, dit_tokens(d, DIT_CROSS_Q, layer), dit_tokens(d, DIT_CROSS_QN, 0),
+                     p->cross_q_norm, dit_tokens(d, DIT_CROSS_RSTD, 0), false);
+    struct ops_headnorm k =
+        dit_headnorm(d, tensor_cols(kv, 0, d->kv_width),
+                     dit_buffer(d, DIT_CROSS_KN, 0, d->now.text), p->cross_k_norm,
+                     dit_buffer(d, DIT_CROSS_K_RSTD, 0, d->now.text), false);
     d->o->headnorm_fwd(d->o, d->stream, &q);
     d->o->headnorm_fwd(d->o, d->stream, &k);
 }
 
 struct ops_attn dit_attn(const struct dit *d)
 {
-    return (struct ops_attn){.n = d->now.n, .q_start = d->device.q_start, .heads = d->heads, .kv_heads = d->kv_heads,
-                             .head_dim = d->head_dim, .max_q = d->now.max_q, .scale = 1 / sqrt((double)d->head_dim),
-                             .delta = dit_tokens(d, DIT_DELTA, 0), .d_o = dit_tokens(d, DIT_DATTN, 0)};
+    return (struct ops_attn){
+        .n = d->now.n, .q_start = d->device.q_start,
+        .heads = d->heads, .kv_heads = d->kv_heads, .head_dim = d->head_dim,
+        .max_q = d->now.max_q, .scale = 1 / sqrt((double)d->head_dim),
+        .delta = dit_tokens(d, DIT_DELTA, 0), .d_o = dit_tokens(d, DIT_DATTN, 0)
+    };
 }
 
 struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer)
@@ -121,20 +153,26 @@ struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer)
     return a;
 }
 
-/* A row-parallel product ends the branch: own rows of the sum over tp ranks, each slice's sum under the next one's product. */
-static void branch_out(struct dit *d, struct tensor x, int64_t param, struct tensor out, const char *what)
+/* Ends a branch by a row-parallel product: `out` gets the own rows of the sum over tp ranks. Each
+ * slice is summed while the next one's product is computed. */
+static void branch_out(struct dit *d, struct tensor x, int64_t param, struct tensor out,
+                       const char *what)
 {
     dit_linear_sum(d, x, param, out, what, FAULT_POINT_SUM_BRANCH);
 }
 
-/* A column-parallel product begins it: all tokens' normed rows. */
+/* Begins a branch by a column-parallel product of all tokens' normed rows. */
 static void branch_in(struct dit *d, int64_t param, struct tensor y)
 {
-    struct tensor in = dit_gemm_all(d, (struct ops_gemm){.b = dit_weight(d, param), .c = y, .tb = true, .alpha = 1});
+    struct tensor in = dit_gemm_all(d, (struct ops_gemm){
+        .b = dit_weight(d, param), .c = y,
+        .tb = true, .alpha = 1
+    });
     dit_lora_add(d, in, param, y);
 }
 
-/* `kept`: the attention's output is there already; the rest is made again. */
+/* Computes a self-attention. kept: its output is there already, and only what follows is made
+ * again. */
 static void self_attention(struct dit *d, int64_t layer, int64_t self, struct tensor out, bool kept)
 {
     const struct dit_attn_params *p = &d->p.blocks[layer].self[self];
@@ -143,20 +181,23 @@ static void self_attention(struct dit *d, int64_t layer, int64_t self, struct te
         dit_qk_again(d, layer, self);
         dit_attention_fwd(d, layer, self);
     }
-    branch_out(d, dit_copy(d, DIT_ATTN, layer, self, d->now.s), p->out, out, "self-attention's output");
+    branch_out(d, dit_copy(d, DIT_ATTN, layer, self, d->now.s), p->out, out,
+               "self-attention's output");
 }
 
 static void cross_attention(struct dit *d, int64_t layer, struct tensor out, bool kept)
 {
     const struct dit_block_params *p = &d->p.blocks[layer];
     branch_in(d, p->cross_q, dit_tokens(d, DIT_CROSS_Q, layer));
-    dit_linear(d, dit_buffer(d, DIT_TEXT, 0, d->now.text), p->cross_kv, dit_buffer(d, DIT_CROSS_KV, layer, d->now.text));
+    dit_linear(d, dit_buffer(d, DIT_TEXT, 0, d->now.text), p->cross_kv,
+               dit_buffer(d, DIT_CROSS_KV, layer, d->now.text));
     if (!kept) {
         dit_cross_qk_again(d, layer);
         struct ops_attn a = dit_cross_attn(d, layer);
         d->o->attn_fwd(d->o, d->stream, &a);
     }
-    branch_out(d, dit_tokens(d, DIT_CROSS_ATTN, layer), p->cross_out, out, "cross-attention's output");
+    branch_out(d, dit_tokens(d, DIT_CROSS_ATTN, layer), p->cross_out, out,
+               "cross-attention's output");
 }
 
 static void mlp(struct dit *d, int64_t layer, struct tensor out)
@@ -168,7 +209,10 @@ static void mlp(struct dit *d, int64_t layer, struct tensor out)
         branch_in(d, p->fc1, pre);
         d->o->act_fwd(d->o, d->stream, &a);
     } else {
-        dit_gemm_all(d, (struct ops_gemm){.b = dit_weight(d, p->fc1), .c = act, .tb = true, .alpha = 1, .act = d->mlp_act, .aux = pre});
+        dit_gemm_all(d, (struct ops_gemm){
+            .b = dit_weight(d, p->fc1), .c = act,
+            .tb = true, .alpha = 1, .act = d->mlp_act, .aux = pre
+        });
     }
     branch_out(d, act, p->fc2, out, "MLP's output");
 }
@@ -183,14 +227,15 @@ static void sub_block(struct dit *d, int64_t layer, int64_t sub, bool kept)
     }
 }
 
-/* With DIT_NORMED holding the input of the first sub-block (unless its attention is kept). */
+/* Computes all sub-blocks. DIT_NORMED holds the input of the first one, unless its attention is
+ * kept. */
 static void sub_blocks(struct dit *d, int64_t layer, bool kept)
 {
     for (int64_t sub = 0; sub < d->n_subs; sub++) {
         sub_block(d, layer, sub, kept);
         if (sub + 1 < d->n_subs)
-            residual_norm(d, layer, sub, dit_res(d, layer, sub + 1), dit_rows(d, DIT_NORMED, 0), dit_mod(d, layer, sub + 1, 0),
-                          dit_mod(d, layer, sub + 1, 1));
+            residual_norm(d, layer, sub, dit_res(d, layer, sub + 1), dit_rows(d, DIT_NORMED, 0),
+                          dit_mod(d, layer, sub + 1, 0), dit_mod(d, layer, sub + 1, 1));
     }
     if (dit_recomputed(d, layer))
         d->kept = layer, d->kept_slot = d->slot;
@@ -210,7 +255,7 @@ void dit_block_fwd(struct dit *d, int64_t layer)
     if (layer == d->first)
         dit_norm_again(d, layer, 0);
     else
-        dit_block_close(d, layer - 1, dit_rows(d, DIT_X, layer), dit_rows(d, DIT_NORMED, 0), dit_mod(d, layer, 0, 0),
-                        dit_mod(d, layer, 0, 1));
+        dit_block_close(d, layer - 1, dit_rows(d, DIT_X, layer), dit_rows(d, DIT_NORMED, 0),
+                        dit_mod(d, layer, 0, 0), dit_mod(d, layer, 0, 1));
     sub_blocks(d, layer, false);
 }

@@ -1,16 +1,21 @@
-/* The conditioning of a sample and the modulation of every layer.
+/* Makes the conditioning of a sample and the modulation of every layer.
  *
- * Noise level: sinusoid z of c_noise, width D, then a two-layer MLP with SiLU. In the full and single forms its output, D wide, is the
- * conditioning vector; in the separate and fused LoRA forms it is u, 3D wide, and the vector is z itself. The frame rate's
- * embedding (sinusoid of the frames a second, width 256, MLP with SiLU) is added to the first components. An RMS norm with gain gives e.
+ * Noise level: a sinusoid z of c_noise, of width D, goes through a two-layer MLP with SiLU. In the
+ * full and single forms the MLP's output, D wide, is the conditioning vector. In the separate and
+ * fused LoRA forms it is u, 3D wide, and the vector is z itself. The frame rate's embedding (a
+ * sinusoid of the frames a second, width 256, and an MLP with SiLU) is added to the first
+ * components. An RMS norm with gain gives e.
  *
- * Modulation of a layer: silu(e) Wᵀ, or silu(e) Aᵀ Bᵀ, plus u in every part of 3D (shift, scale, gate) where there is a
- * u; the final layer takes shift and scale, 2D, and the first 2D of u. u is one tensor for all layers: its gradient is summed over layers and sub-blocks
- * and goes on into the MLP (the published code detaches it and trains none).
+ * Modulation of a layer: silu(e) Wᵀ, or silu(e) Aᵀ Bᵀ. Where there is a u, it is added to every 3D
+ * columns (shift, scale, gate). The final layer takes shift and scale, 2D, and the first 2D of u. u
+ * is one tensor for all layers: its gradient is summed over layers and sub-blocks and goes on into
+ * the MLP (the published code detaches it and trains none).
  *
- * Over tp ranks the last matrix of each modulation is cut by rows: a rank makes its columns, and all are gathered. Back, a rank takes
- * its columns of the modulation's gradient (with sequence parallelism of the sum over ranks, each of which saw its tokens); what
- * follows from them, of e and u, are summands, summed once before the embedding's backward, which all tp ranks do alike.
+ * Over tp ranks the last matrix of each modulation is cut by rows: a rank makes its columns, and
+ * all columns are gathered. In backward a rank takes its columns of the modulation's gradient; with
+ * sequence parallelism these are columns of the sum over ranks, because each rank saw its own
+ * tokens. What follows from them, the gradients of e and u, are summands. They are summed once,
+ * before the embedding's backward, which all tp ranks do alike.
  */
 #include "base/num.h"
 #include "trainer/dit/dit_priv.h"
@@ -18,17 +23,23 @@
 
 static bool shared(const struct dit *d) { return model_shared_modulation(d->m); }
 
-static struct tensor per_sample(const struct dit *d, enum dit_buffer id) { return dit_buffer(d, id, 0, d->now.n); }
+static struct tensor per_sample(const struct dit *d, enum dit_buffer id)
+{
+    return dit_buffer(d, id, 0, d->now.n);
+}
 
 static struct tensor layer_rows(const struct dit *d, enum dit_buffer id, int64_t layer)
 {
     return dit_buffer(d, id, layer, d->now.n);
 }
 
-static struct tensor fps_columns(struct tensor t) { return tensor_cols(t, 0, num_min_i64(MODEL_FPS_WIDTH, t.cols)); }
+static struct tensor fps_columns(struct tensor t)
+{
+    return tensor_cols(t, 0, num_min_i64(MODEL_FPS_WIDTH, t.cols));
+}
 
-static void two_layer_mlp(struct dit *d, enum dit_buffer in, int64_t w0, enum dit_buffer pre, enum dit_buffer act, int64_t w2,
-                          struct tensor out, bool add)
+static void two_layer_mlp(struct dit *d, enum dit_buffer in, int64_t w0, enum dit_buffer pre,
+                          enum dit_buffer act, int64_t w2, struct tensor out, bool add)
 {
     struct ops_act silu = {.kind = OPS_ACT_SILU, .x = per_sample(d, pre), .y = per_sample(d, act)};
     dit_linear(d, per_sample(d, in), w0, silu.x);
@@ -47,20 +58,24 @@ static void embed(struct dit *d)
     d->o->sinusoid(d->o, d->stream, &time);
     d->o->sinusoid(d->o, d->stream, &fps);
     struct tensor time_out = shared(d) ? per_sample(d, DIT_SHARED) : pre;
-    two_layer_mlp(d, DIT_TIME_SIN, d->p.time0, DIT_TIME_PRE, DIT_TIME_ACT, d->p.time2, time_out, false);
+    two_layer_mlp(d, DIT_TIME_SIN, d->p.time0, DIT_TIME_PRE, DIT_TIME_ACT, d->p.time2, time_out,
+                  false);
     if (shared(d))
         d->o->copy(d->o, d->stream, &(struct ops_copy){time.out, pre});
-    two_layer_mlp(d, DIT_FPS_SIN, d->p.fps0, DIT_FPS_PRE, DIT_FPS_ACT, d->p.fps2, fps_columns(pre), true);
+    two_layer_mlp(d, DIT_FPS_SIN, d->p.fps0, DIT_FPS_PRE, DIT_FPS_ACT, d->p.fps2, fps_columns(pre),
+                  true);
 }
 
 static struct ops_headnorm cond_norm(const struct dit *d)
 {
-    return (struct ops_headnorm){.src = per_sample(d, DIT_COND_PRE), .dst = per_sample(d, DIT_COND), .heads = 1,
-                                 .head_dim = d->m->hidden, .gain = dit_weight(d, d->p.cond_norm),
-                                 .rstd = per_sample(d, DIT_COND_RSTD), .eps = DIT_EPS};
+    return (struct ops_headnorm){
+        .src = per_sample(d, DIT_COND_PRE), .dst = per_sample(d, DIT_COND),
+        .heads = 1, .head_dim = d->m->hidden, .gain = dit_weight(d, d->p.cond_norm),
+        .rstd = per_sample(d, DIT_COND_RSTD), .eps = DIT_EPS
+    };
 }
 
-/* u in every part of the modulation; `add` to what stands there. */
+/* Puts u into every 3D columns of the modulation, or adds it to what stands there. */
 static void shared_fwd(struct dit *d, struct tensor mod, bool add)
 {
     int64_t part = num_min_i64(3 * d->m->hidden, mod.cols);
@@ -74,7 +89,8 @@ static void shared_fwd(struct dit *d, struct tensor mod, bool add)
     }
 }
 
-static void mod_fwd(struct dit *d, const struct mod_unit *units, int64_t n_units, struct tensor low, struct tensor mod)
+static void mod_fwd(struct dit *d, const struct mod_unit *units, int64_t n_units, struct tensor low,
+                    struct tensor mod)
 {
     struct tensor e = per_sample(d, DIT_COND_SILU), own = per_sample(d, DIT_MOD_OWN);
     bool cut = d->c.layout->tp > 1;
@@ -83,7 +99,8 @@ static void mod_fwd(struct dit *d, const struct mod_unit *units, int64_t n_units
         shared_fwd(d, mod, false);
     for (int64_t i = 0; i < n_units; at += dit_mod_width(d, &units[i]), i++) {
         const struct mod_unit *unit = &units[i];
-        struct tensor in = e, out = cut ? tensor_cols(own, at, dit_mod_width(d, unit)) : tensor_cols(mod, unit->col, unit->width);
+        struct tensor in = e, out = cut ? tensor_cols(own, at, dit_mod_width(d, unit))
+                                        : tensor_cols(mod, unit->col, unit->width);
         if (unit->a >= 0) {
             in = tensor_cols(low, unit->low, unit->rank);
             dit_linear(d, e, unit->a, in);
@@ -102,7 +119,8 @@ static void mod_fwd(struct dit *d, const struct mod_unit *units, int64_t n_units
 void dit_mod_fwd(struct dit *d, int64_t layer)
 {
     if (dit_has_cond(d))
-        mod_fwd(d, d->p.blocks[layer].units, d->p.blocks[layer].n_units, layer_rows(d, DIT_MOD_LOW, layer), layer_rows(d, DIT_MOD, layer));
+        mod_fwd(d, d->p.blocks[layer].units, d->p.blocks[layer].n_units,
+                layer_rows(d, DIT_MOD_LOW, layer), layer_rows(d, DIT_MOD, layer));
 }
 
 void dit_final_mod_fwd(struct dit *d)
@@ -131,7 +149,7 @@ static void zero(struct dit *d, enum dit_buffer id)
     d->dev->zero(d->dev, t.ptr, t.rows * t.cols * dtype_bytes(t.dtype), d->stream);
 }
 
-/* Sums over layers start from nothing. */
+/* Clears the gradients that are summed over layers. */
 void dit_cond_bwd_start(struct dit *d)
 {
     if (d->p.text_null >= 0)
@@ -143,7 +161,8 @@ void dit_cond_bwd_start(struct dit *d)
         zero(d, DIT_DSHARED);
 }
 
-/* Columns first .. first+n-1 of the modulation's gradient, in `own`, go to u's, whose columns repeat. */
+/* Adds columns first .. first+n-1 of the modulation's gradient, which stand in `own`, to the
+ * gradient of u, whose columns repeat. */
 static void shared_bwd(struct dit *d, struct tensor own, int64_t first)
 {
     int64_t period = 3 * d->m->hidden;
@@ -155,9 +174,11 @@ static void shared_bwd(struct dit *d, struct tensor own, int64_t first)
     }
 }
 
-void dit_mod_bwd(struct dit *d, const struct mod_unit *units, int64_t n_units, struct tensor low, struct tensor dmod)
+void dit_mod_bwd(struct dit *d, const struct mod_unit *units, int64_t n_units, struct tensor low,
+                 struct tensor dmod)
 {
-    struct tensor e = per_sample(d, DIT_COND_SILU), de = per_sample(d, DIT_DCOND_SILU), own = dit_dmod_own(d, dmod, units, n_units);
+    struct tensor e = per_sample(d, DIT_COND_SILU), de = per_sample(d, DIT_DCOND_SILU),
+                  own = dit_dmod_own(d, dmod, units, n_units);
     for (int64_t i = 0, at = 0; i < n_units; at += dit_mod_width(d, &units[i]), i++) {
         const struct mod_unit *unit = &units[i];
         int64_t width = dit_mod_width(d, unit);
@@ -176,8 +197,9 @@ void dit_mod_bwd(struct dit *d, const struct mod_unit *units, int64_t n_units, s
     }
 }
 
-static void two_layer_mlp_bwd(struct dit *d, struct tensor dout, int64_t w2, enum dit_buffer act, enum dit_buffer pre,
-                              enum dit_buffer dhidden, int64_t w0, enum dit_buffer in)
+static void two_layer_mlp_bwd(struct dit *d, struct tensor dout, int64_t w2, enum dit_buffer act,
+                              enum dit_buffer pre, enum dit_buffer dhidden, int64_t w0,
+                              enum dit_buffer in)
 {
     struct tensor dh = per_sample(d, dhidden);
     struct ops_act silu = {.kind = OPS_ACT_SILU, .x = per_sample(d, pre), .dy = dh, .dx = dh};
@@ -187,12 +209,15 @@ static void two_layer_mlp_bwd(struct dit *d, struct tensor dout, int64_t w2, enu
     dit_linear_dw(d, dh, per_sample(d, in), w0);
 }
 
-/* Of null tokens: summed over layers and samples. Without one in the batch, a sum of no rows. */
+/* Computes the null token's gradient, a sum over layers and samples. It is a sum of no rows when
+ * the batch has no null token. */
 static void null_bwd(struct dit *d)
 {
     struct tensor rows = dit_buffer(d, DIT_DNULL, 0, d->now.null_rows);
     if (d->p.text_null >= 0 && dit_trained(d, d->p.text_null))
-        d->o->colsum(d->o, d->stream, &(struct ops_colsum){rows, dit_grad(d, d->p.text_null), dit_beta(d, d->p.text_null)});
+        d->o->colsum(d->o, d->stream, &(struct ops_colsum){
+            rows, dit_grad(d, d->p.text_null), dit_beta(d, d->p.text_null)
+        });
 }
 
 void dit_cond_bwd(struct dit *d)
@@ -200,18 +225,24 @@ void dit_cond_bwd(struct dit *d)
     null_bwd(d);
     if (!dit_has_cond(d))
         return;
-    dit_sum_tp(d, per_sample(d, DIT_DCOND_SILU), "gradient of the conditioning", FAULT_POINT_SUM_COND);
+    dit_sum_tp(d, per_sample(d, DIT_DCOND_SILU), "gradient of the conditioning",
+               FAULT_POINT_SUM_COND);
     if (shared(d))
-        dit_sum_tp(d, per_sample(d, DIT_DSHARED), "gradient of the shared modulation", FAULT_POINT_SUM_SHARED);
+        dit_sum_tp(d, per_sample(d, DIT_DSHARED), "gradient of the shared modulation",
+                   FAULT_POINT_SUM_SHARED);
     struct ops_headnorm norm = cond_norm(d);
-    struct ops_act silu = {.kind = OPS_ACT_SILU, .x = norm.dst, .dy = per_sample(d, DIT_DCOND_SILU), .dx = per_sample(d, DIT_DCOND)};
+    struct ops_act silu = {
+        .kind = OPS_ACT_SILU, .x = norm.dst,
+        .dy = per_sample(d, DIT_DCOND_SILU), .dx = per_sample(d, DIT_DCOND)
+    };
     d->o->act_bwd(d->o, d->stream, &silu);
     norm.ddst = silu.dx;
     norm.dsrc = per_sample(d, DIT_DCOND_PRE);
     norm.dgain = dit_grad(d, d->p.cond_norm);
     norm.beta = dit_beta(d, d->p.cond_norm);
     d->o->headnorm_bwd(d->o, d->stream, &norm);
-    two_layer_mlp_bwd(d, fps_columns(norm.dsrc), d->p.fps2, DIT_FPS_ACT, DIT_FPS_PRE, DIT_DFPS, d->p.fps0, DIT_FPS_SIN);
-    two_layer_mlp_bwd(d, shared(d) ? per_sample(d, DIT_DSHARED) : norm.dsrc, d->p.time2, DIT_TIME_ACT, DIT_TIME_PRE, DIT_DTIME,
-                      d->p.time0, DIT_TIME_SIN);
+    two_layer_mlp_bwd(d, fps_columns(norm.dsrc), d->p.fps2, DIT_FPS_ACT, DIT_FPS_PRE, DIT_DFPS,
+                      d->p.fps0, DIT_FPS_SIN);
+    two_layer_mlp_bwd(d, shared(d) ? per_sample(d, DIT_DSHARED) : norm.dsrc, d->p.time2,
+                      DIT_TIME_ACT, DIT_TIME_PRE, DIT_DTIME, d->p.time0, DIT_TIME_SIN);
 }

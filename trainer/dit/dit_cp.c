@@ -1,13 +1,19 @@
-/* Self-attention over context-parallel ranks.
+/* Computes self-attention over context-parallel ranks.
  *
- * cp = a · b: groups of a consecutive ranks exchange heads for tokens (DeepSpeed-Ulysses, Jacobs et al. 2023), and the b groups form a ring
- * on which keys and values go round (ring attention, Liu et al. 2023; partial results joined by their log-sum-exp). a = 1 is the plain
- * ring, b = 1 the plain all-to-all. Video attention has no mask, so every rank has equal work and plain runs of tokens are balanced.
+ * cp = a · b: groups of a consecutive ranks exchange heads for tokens (DeepSpeed-Ulysses, Jacobs et
+ * al. 2023), and the b groups form a ring on which keys and values go round (ring attention, Liu et
+ * al. 2023; the partial results are joined by their log-sum-exp). a = 1 is the plain ring, b = 1
+ * the plain all-to-all. Video attention has no mask, so every rank has equal work and plain spans
+ * of tokens are balanced.
  *
- * Before the exchange a rank has s tokens (its run of every sample) of H heads; after it the u tokens of its group's runs, sample by
- * sample, of h = H / a heads and of the k/v heads those read, which several ranks may hold (their gradients are added up on the way back).
- * The ring's step j works on the keys of group R - j while those of R - j - 1 arrive; back, the gradient of a group's keys travels with
- * them, each rank adds its share, and after b steps it is home. Where activations are rounded, what steps add up is not, until the last.
+ * Before the exchange a rank has s tokens (its span of every sample) of H heads. After it the rank
+ * has the u tokens of its group's spans, sample by sample, of h = H / a heads and of the k/v heads
+ * that those read. Several ranks may hold the same k/v head; their gradients are added up on the
+ * way back.
+ *
+ * The ring's step j works on the keys of group R - j while those of R - j - 1 arrive. In backward
+ * the gradient of a group's keys travels with the keys, each rank adds its share, and after b steps
+ * it is home. Where activations are rounded, the steps' sums are not rounded until the last step.
  */
 #include "base/num.h"
 #include "trainer/dit/dit_priv.h"
@@ -17,7 +23,8 @@
 
 enum { SLICES = 3 };
 
-/* Heads that leave rank by rank: a tensor [s, H d] or [s, K d] here, `grouped` [u, h d] or [u, k d] after the exchange. */
+/* Some heads that leave rank by rank: a tensor [s, H d] or [s, K d] here, `grouped` [u, h d] or [u,
+ * k d] after the exchange. */
 struct slice {
     struct tensor local, grouped;
     bool kv;
@@ -27,7 +34,7 @@ static int64_t group_size(const struct dit *d) { return d->c.layout->cp / d->rin
 static int64_t q_heads(const struct dit *d) { return d->heads / group_size(d); }
 static int64_t kv_heads(const struct dit *d) { return num_max_i64(1, d->kv_heads / group_size(d)); }
 
-/* Columns of `s` for peer p of the group. */
+/* Returns the columns of `s` for peer p of the group. */
 static struct tensor slice_cols(const struct dit *d, const struct slice *s, int64_t p)
 {
     int64_t first = p * q_heads(d), n = s->kv ? kv_heads(d) : q_heads(d);
@@ -45,7 +52,7 @@ static int64_t run_first(const struct dit *d, int64_t i, int64_t r)
 
 static int64_t cp_rank(const struct dit *d, int64_t p) { return d->ring_rank * group_size(d) + p; }
 
-/* Tokens that peer p of the group has, all samples together. */
+/* Returns how many tokens peer p of the group has, in all samples together. */
 static int64_t peer_tokens(const struct dit *d, int64_t p)
 {
     int64_t n = 0;
@@ -62,7 +69,8 @@ static int64_t block_width(const struct slice *s, int n)
     return w;
 }
 
-struct tensor dit_cp_block(const struct dit *d, enum dit_buffer id, int64_t at, int64_t rows, int64_t width)
+struct tensor dit_cp_block(const struct dit *d, enum dit_buffer id, int64_t at, int64_t rows,
+                           int64_t width)
 {
     struct tensor t = dit_buffer(d, id, 0, 1);
     BUG_ON((at + rows) * width > t.cols);
@@ -77,35 +85,43 @@ static void copy(struct dit *d, struct tensor from, struct tensor to, bool add)
         d->o->copy(d->o, d->stream, &(struct ops_copy){from, to});
 }
 
-/* Between the columns of every slice for peer p and p's block. */
-static void local_copy(struct dit *d, const struct slice *s, int n, int64_t p, struct tensor b, bool out)
+/* Copies between the columns of every slice for peer p and p's block. */
+static void local_copy(struct dit *d, const struct slice *s, int n, int64_t p, struct tensor b,
+                       bool out)
 {
     for (int64_t j = 0, at = 0; j < n; at += s[j].grouped.cols, j++) {
         struct tensor here = slice_cols(d, &s[j], p), there = tensor_cols(b, at, s[j].grouped.cols);
-        copy(d, out ? here : there, out ? there : here, !out && s[j].kv && fault_active != FAULT_POINT_A2A_DKV);
+        copy(d, out ? here : there, out ? there : here,
+             !out && s[j].kv && fault_active != FAULT_POINT_A2A_DKV);
     }
 }
 
-/* Between peer p's rows of every sample in the grouped tensors and its block. */
-static void grouped_copy(struct dit *d, const struct slice *s, int n, int64_t p, struct tensor b, bool out)
+/* Copies between peer p's rows of every sample in the grouped tensors and its block. */
+static void grouped_copy(struct dit *d, const struct slice *s, int n, int64_t p, struct tensor b,
+                         bool out)
 {
     for (int64_t i = 0, row = 0; i < d->now.n; i++) {
-        int64_t first = run_first(d, i, cp_rank(d, p)), rows = run_first(d, i, cp_rank(d, p) + 1) - first;
+        int64_t first = run_first(d, i, cp_rank(d, p)),
+                rows = run_first(d, i, cp_rank(d, p) + 1) - first;
         int64_t to = d->host.u_start[i] + first - run_first(d, i, cp_rank(d, 0));
         for (int64_t j = 0, at = 0; j < n; at += s[j].grouped.cols, j++) {
-            struct tensor there = tensor_cols(tensor_rows(b, row, rows), at, s[j].grouped.cols), here = tensor_rows(s[j].grouped, to, rows);
+            struct tensor there = tensor_cols(tensor_rows(b, row, rows), at, s[j].grouped.cols),
+                          here = tensor_rows(s[j].grouped, to, rows);
             copy(d, out ? here : there, out ? there : here, false);
         }
         row += rows;
     }
 }
 
-/* in: each rank's own tokens of all heads become all tokens of the group of its heads. Else back; k/v slices are added. */
+/* Exchanges heads for tokens. in: each rank's own tokens of all heads become all tokens of the
+ * group, of its heads. Else they go back, and k/v slices are added up. */
 static void exchange(struct dit *d, const struct slice *s, int n, bool in, const char *what)
 {
     int64_t a = group_size(d), w = block_width(s, n), here = 0, there = 0;
-    int64_t *counts[4] = {d->cp_counts, d->cp_counts + a, d->cp_counts + 2 * a, d->cp_counts + 3 * a};
-    for (int64_t p = 0; p < a; p++) { /* one direction has s rows for every peer, the other each peer's own */
+    int64_t *counts[4] = {d->cp_counts, d->cp_counts + a, d->cp_counts + 2 * a,
+                          d->cp_counts + 3 * a};
+    /* one direction has s rows for every peer, the other each peer's own */
+    for (int64_t p = 0; p < a; p++) {
         int64_t rows = peer_tokens(d, p);
         struct tensor local = dit_cp_block(d, in ? DIT_CP_PACK : DIT_CP_UNPACK, here, d->now.s, w);
         struct tensor grouped = dit_cp_block(d, in ? DIT_CP_UNPACK : DIT_CP_PACK, there, rows, w);
@@ -118,14 +134,20 @@ static void exchange(struct dit *d, const struct slice *s, int n, bool in, const
         here += d->now.s;
         there += rows;
     }
-    dit_comm(d, d->c.grid->a2a, &(struct comm_op){.kind = COMM_ALL_TO_ALL, .what = what, .dtype = d->o->act,
-                                                  .send = dit_cp_block(d, DIT_CP_PACK, 0, 0, w).ptr, .recv = dit_cp_block(d, DIT_CP_UNPACK, 0, 0, w).ptr,
-                                                  .counts = counts[0], .at = counts[1], .recv_counts = counts[2], .recv_at = counts[3]});
+    dit_comm(d, d->c.grid->a2a, &(struct comm_op){
+        .kind = COMM_ALL_TO_ALL, .what = what, .dtype = d->o->act,
+        .send = dit_cp_block(d, DIT_CP_PACK, 0, 0, w).ptr,
+        .recv = dit_cp_block(d, DIT_CP_UNPACK, 0, 0, w).ptr,
+        .counts = counts[0], .at = counts[1], .recv_counts = counts[2], .recv_at = counts[3]
+    });
     for (int64_t p = 0; p < a; p++) {
         if (in)
-            grouped_copy(d, s, n, p, dit_cp_block(d, DIT_CP_UNPACK, counts[3][p] / w, counts[2][p] / w, w), false);
+            grouped_copy(d, s, n, p,
+                         dit_cp_block(d, DIT_CP_UNPACK, counts[3][p] / w, counts[2][p] / w, w),
+                         false);
         else
-            local_copy(d, s, n, p, dit_cp_block(d, DIT_CP_UNPACK, counts[3][p] / w, d->now.s, w), false);
+            local_copy(d, s, n, p,
+                       dit_cp_block(d, DIT_CP_UNPACK, counts[3][p] / w, d->now.s, w), false);
     }
 }
 
@@ -137,22 +159,33 @@ static int64_t ring_tokens(const struct dit *d, int64_t group)
     return d->now.n ? d->host.ring_start[at] + d->host.ring_len[at] : 0;
 }
 
-static int64_t ring_group(const struct dit *d, int64_t step) { return (d->ring_rank - step + 2 * d->ring) % d->ring; }
+static int64_t ring_group(const struct dit *d, int64_t step)
+{
+    return (d->ring_rank - step + 2 * d->ring) % d->ring;
+}
 
-/* Of the buffers for travelling keys and values, or their gradients, number i, with the rows of a group. */
-static struct tensor travelling(const struct dit *d, enum dit_buffer id, int64_t i, int64_t group, int copies)
+/* Returns ring buffer number i of `id` (keys and values, or their gradients), cut to the rows of
+ * `group`. */
+static struct tensor travelling(const struct dit *d, enum dit_buffer id, int64_t i, int64_t group,
+                                int copies)
 {
     const struct buffer *b = &d->memory.items[id];
     struct tensor t = dit_buffer(d, id, 0, b->rows);
     return tensor_rows(t, i * (b->rows / copies), ring_tokens(d, group));
 }
 
-static struct comm_work *pass_on(struct dit *d, struct tensor out, struct tensor in, const char *what)
+static struct comm_work *pass_on(struct dit *d, struct tensor out, struct tensor in,
+                                 const char *what)
 {
     struct comm *ring = d->c.grid->ring;
-    struct comm_message m[2] = {{out.ptr, out.rows * out.cols, (ring->rank + 1) % ring->size, true},
-                                {in.ptr, in.rows * in.cols, (ring->rank + ring->size - 1) % ring->size, false}};
-    struct comm_op op = {.kind = COMM_SEND_RECV, .what = what, .dtype = out.dtype, .messages = m, .n_messages = 2};
+    struct comm_message m[2] = {
+        {out.ptr, out.rows * out.cols, (ring->rank + 1) % ring->size, true},
+        {in.ptr, in.rows * in.cols, (ring->rank + ring->size - 1) % ring->size, false}
+    };
+    struct comm_op op = {
+        .kind = COMM_SEND_RECV, .what = what, .dtype = out.dtype,
+        .messages = m, .n_messages = 2
+    };
     return dit_comm_start(d, ring, &op);
 }
 
@@ -161,7 +194,8 @@ static void arrive(struct dit *d, struct comm_work *work)
     dit_comm_wait(d, d->c.grid->ring, work);
 }
 
-/* Keys and values of the group whose turn it is, and where they stand. */
+/* Points the attention at the keys and values of the group whose turn it is, and at where they
+ * stand. */
 static void keys_of(const struct dit *d, struct ops_attn *a, int64_t step, struct tensor kv)
 {
     int64_t at = ring_group(d, step) * d->c.max_samples;
@@ -171,7 +205,8 @@ static void keys_of(const struct dit *d, struct ops_attn *a, int64_t step, struc
     a->v = tensor_cols(kv, kv.cols / 2, kv.cols / 2);
 }
 
-/* Where the ring's steps add up what becomes `out`: there, or in the wider buffer `id`. */
+/* Returns the accumulator of the ring: `out` itself if it is wide enough, else the wide buffer
+ * `id`. */
 static struct tensor sum_of(const struct dit *d, struct tensor out, enum dit_buffer id)
 {
     return out.dtype == d->o->stat ? out : dit_buffer(d, id, 0, out.rows);
@@ -180,13 +215,18 @@ static struct tensor sum_of(const struct dit *d, struct tensor out, enum dit_buf
 static void ring_fwd(struct dit *d, struct ops_attn a)
 {
     struct tensor kv = travelling(d, DIT_CP_KV, 0, d->ring_rank, 2), o = a.o;
-    struct ops_lse_merge merge = {.o = sum_of(d, o, DIT_CP_O_SUM), .lse = a.lse, .o_part = dit_buffer(d, DIT_CP_O_PART, 0, d->now.u),
-                                  .lse_part = dit_buffer(d, DIT_CP_LSE_PART, 0, d->now.u), .heads = a.heads, .head_dim = a.head_dim};
+    struct ops_lse_merge merge = {
+        .o = sum_of(d, o, DIT_CP_O_SUM), .lse = a.lse,
+        .o_part = dit_buffer(d, DIT_CP_O_PART, 0, d->now.u),
+        .lse_part = dit_buffer(d, DIT_CP_LSE_PART, 0, d->now.u),
+        .heads = a.heads, .head_dim = a.head_dim
+    };
     copy(d, a.k, tensor_cols(kv, 0, a.k.cols), false);
     copy(d, a.v, tensor_cols(kv, a.k.cols, a.v.cols), false);
     for (int64_t j = 0; j < d->ring; j++) {
         struct tensor next = travelling(d, DIT_CP_KV, (j + 1) % 2, ring_group(d, j + 1), 2);
-        struct comm_work *work = j + 1 < d->ring ? pass_on(d, kv, next, "keys and values of the ring") : NULL;
+        struct comm_work *work =
+            j + 1 < d->ring ? pass_on(d, kv, next, "keys and values of the ring") : NULL;
         keys_of(d, &a, j, kv);
         a.o = j ? merge.o_part : merge.o;
         a.lse = j ? merge.lse_part : merge.lse;
@@ -202,7 +242,8 @@ static void ring_fwd(struct dit *d, struct ops_attn a)
 
 static void ring_bwd(struct dit *d, struct ops_attn a)
 {
-    struct tensor kv = travelling(d, DIT_CP_KV, 0, d->ring_rank, 2), dq = a.dq, dk = a.dk, dv = a.dv, sum = tensor_none();
+    struct tensor kv = travelling(d, DIT_CP_KV, 0, d->ring_rank, 2), dq = a.dq, dk = a.dk,
+                  dv = a.dv, sum = tensor_none();
     struct comm_work *sums = NULL;
     a.dq = sum_of(d, dq, DIT_CP_DQ);
     copy(d, a.k, tensor_cols(kv, 0, dk.cols), false);
@@ -210,7 +251,8 @@ static void ring_bwd(struct dit *d, struct ops_attn a)
     for (int64_t j = 0; j < d->ring; j++) {
         int64_t group = ring_group(d, j);
         struct tensor next = travelling(d, DIT_CP_KV, (j + 1) % 2, ring_group(d, j + 1), 2);
-        struct comm_work *work = j + 1 < d->ring ? pass_on(d, kv, next, "keys and values of the ring") : NULL;
+        struct comm_work *work =
+            j + 1 < d->ring ? pass_on(d, kv, next, "keys and values of the ring") : NULL;
         struct tensor part = travelling(d, DIT_CP_DKV, j ? 2 : 0, group, 3), more;
         keys_of(d, &a, j, kv);
         a.dk = tensor_cols(part, 0, dk.cols);
@@ -219,7 +261,9 @@ static void ring_bwd(struct dit *d, struct ops_attn a)
         d->o->attn_bwd(d->o, d->stream, &a);
         if (j) {
             arrive(d, sums);
-            d->o->axpy(d->o, d->stream, &(struct ops_axpy){part, sum, fault_active == FAULT_POINT_RING_DKV ? 0 : 1});
+            d->o->axpy(d->o, d->stream, &(struct ops_axpy){
+                part, sum, fault_active == FAULT_POINT_RING_DKV ? 0 : 1
+            });
         } else {
             sum = part;
         }
@@ -243,23 +287,28 @@ static struct tensor cp_rows(const struct dit *d, enum dit_buffer id, int64_t ro
     return tensor_cols(dit_buffer(d, id, 0, rows), 0, cols);
 }
 
-void dit_attention_tensors(const struct dit *d, struct ops_attn *a, int64_t layer, int64_t self, bool moved, int64_t rows)
+void dit_attention_tensors(const struct dit *d, struct ops_attn *a, int64_t layer, int64_t self,
+                           bool moved, int64_t rows)
 {
     int64_t q = a->heads * d->head_dim, kv = a->kv_heads * d->head_dim;
-    struct tensor qk = dit_tokens(d, DIT_QK, 0), qkv = dit_copy(d, DIT_QKV, layer, self, d->now.s), dqkv = dit_tokens(d, DIT_DQKV, 0);
+    struct tensor qk = dit_tokens(d, DIT_QK, 0), qkv = dit_copy(d, DIT_QKV, layer, self, d->now.s),
+                  dqkv = dit_tokens(d, DIT_DQKV, 0);
     if (moved) {
         qk = qkv = cp_rows(d, DIT_CP_QKV, rows, q + 2 * kv);
         dqkv = cp_rows(d, DIT_CP_DQKV, rows, q + 2 * kv);
         a->d_o = cp_rows(d, DIT_CP_D_O, rows, q);
         a->delta = cp_rows(d, DIT_CP_DELTA, rows, a->heads);
     }
-    a->q = tensor_cols(qk, 0, q), a->k = tensor_cols(qk, q, kv), a->v = tensor_cols(qkv, q + kv, kv);
-    a->dq = tensor_cols(dqkv, 0, q), a->dk = tensor_cols(dqkv, q, kv), a->dv = tensor_cols(dqkv, q + kv, kv);
+    a->q = tensor_cols(qk, 0, q), a->k = tensor_cols(qk, q, kv),
+    a->v = tensor_cols(qkv, q + kv, kv);
+    a->dq = tensor_cols(dqkv, 0, q), a->dk = tensor_cols(dqkv, q, kv),
+    a->dv = tensor_cols(dqkv, q + kv, kv);
     a->o = moved ? cp_rows(d, DIT_CP_O, rows, q) : dit_copy(d, DIT_ATTN, layer, self, d->now.s);
     a->lse = tensor_cols(dit_copy(d, DIT_LSE, layer, self, rows), 0, a->heads);
 }
 
-/* Of whole samples: q, k, v, and for backward their gradients, as the attention's arithmetic meets them. */
+/* Returns the attention over whole samples: q, k, v and their gradients in the form in which the
+ * arithmetic meets them. */
 static struct ops_attn attention_of(const struct dit *d, int64_t layer, int64_t self)
 {
     struct ops_attn a = dit_attn(d);
@@ -278,9 +327,11 @@ static struct ops_attn attention_of(const struct dit *d, int64_t layer, int64_t 
 static void exchange_qkv(struct dit *d, struct tensor qkv, const struct ops_attn *a)
 {
     struct tensor qk = dit_tokens(d, DIT_QK, 0);
-    struct slice s[SLICES] = {{tensor_cols(qk, 0, d->q_width), a->q, false},
-                              {tensor_cols(qk, d->q_width, d->kv_width), a->k, true},
-                              {tensor_cols(qkv, d->q_width + d->kv_width, d->kv_width), a->v, true}};
+    struct slice s[SLICES] = {
+        {tensor_cols(qk, 0, d->q_width), a->q, false},
+        {tensor_cols(qk, d->q_width, d->kv_width), a->k, true},
+        {tensor_cols(qkv, d->q_width + d->kv_width, d->kv_width), a->v, true}
+    };
     exchange(d, s, SLICES, true, "q, k, v by heads");
 }
 
@@ -299,16 +350,20 @@ void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self)
     else
         d->o->attn_fwd(d->o, d->stream, &a);
     if (x)
-        exchange(d, &(struct slice){dit_copy(d, DIT_ATTN, layer, self, d->now.s), a.o, false}, 1, false, "attention by tokens");
+        exchange(d, &(struct slice){dit_copy(d, DIT_ATTN, layer, self, d->now.s), a.o, false}, 1,
+                 false, "attention by tokens");
 }
 
-/* Gradients of k and v that several ranks of the group have a share in start from nothing. */
+/* Takes the gradients home. They start from zero, because several ranks of the group may have a
+ * share in those of k and v. */
 static void exchange_back(struct dit *d, const struct ops_attn *a)
 {
     struct tensor dqkv = dit_tokens(d, DIT_DQKV, 0);
-    struct slice s[SLICES] = {{tensor_cols(dqkv, 0, d->q_width), a->dq, false},
-                              {tensor_cols(dqkv, d->q_width, d->kv_width), a->dk, true},
-                              {tensor_cols(dqkv, d->q_width + d->kv_width, d->kv_width), a->dv, true}};
+    struct slice s[SLICES] = {
+        {tensor_cols(dqkv, 0, d->q_width), a->dq, false},
+        {tensor_cols(dqkv, d->q_width, d->kv_width), a->dk, true},
+        {tensor_cols(dqkv, d->q_width + d->kv_width, d->kv_width), a->dv, true}
+    };
     d->dev->zero(d->dev, dqkv.ptr, dqkv.rows * dqkv.cols * dtype_bytes(dqkv.dtype), d->stream);
     exchange(d, s, SLICES, false, "gradients of q, k, v by tokens");
 }
@@ -323,8 +378,10 @@ void dit_attention_bwd(struct dit *d, int64_t layer, int64_t self)
     bool x = group_size(d) > 1;
     if (x) {
         exchange_qkv(d, dit_copy(d, DIT_QKV, layer, self, d->now.s), &a);
-        exchange(d, &(struct slice){dit_copy(d, DIT_ATTN, layer, self, d->now.s), a.o, false}, 1, true, "attention by heads");
-        exchange(d, &(struct slice){dit_tokens(d, DIT_DATTN, 0), a.d_o, false}, 1, true, "gradient of attention by heads");
+        exchange(d, &(struct slice){dit_copy(d, DIT_ATTN, layer, self, d->now.s), a.o, false}, 1,
+                 true, "attention by heads");
+        exchange(d, &(struct slice){dit_tokens(d, DIT_DATTN, 0), a.d_o, false}, 1, true,
+                 "gradient of attention by heads");
     }
     if (d->ring > 1)
         ring_bwd(d, a);

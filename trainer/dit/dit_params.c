@@ -25,21 +25,25 @@ static int64_t find(struct finder *f, int64_t layer, const char *name)
 
 static const char *const self_names[] = {"spatial", "temporal", "attn"};
 
-/* The pairs of lora_separate, one for each sub-block. */
-static void separate_units(struct finder *f, const struct model *m, int64_t layer, struct dit_block_params *b)
+/* Finds the pairs of lora_separate, one for each sub-block. */
+static void separate_units(struct finder *f, const struct model *m, int64_t layer,
+                           struct dit_block_params *b)
 {
-    int64_t n = model_modulations(m), selves = model_self_attentions(m), D = m->hidden, r = m->adaln_rank;
+    int64_t n = model_modulations(m), selves = model_self_attentions(m), D = m->hidden,
+            r = m->adaln_rank;
     for (int64_t i = 0; i < n; i++) {
         const char *sub = i < selves ? self_names[i + 3 - selves] : i < n - 1 ? "cross" : "mlp";
         char a[64], w[64];
         snprintf(a, sizeof a, "adaln.%s.a.weight", sub);
         snprintf(w, sizeof w, "adaln.%s.b.weight", sub);
-        b->units[i] = (struct mod_unit){find(f, layer, a), find(f, layer, w), i * 3 * D, 3 * D, i * r, r};
+        b->units[i] =
+            (struct mod_unit){find(f, layer, a), find(f, layer, w), i * 3 * D, 3 * D, i * r, r};
     }
     b->n_units = n;
 }
 
-static void block_units(struct finder *f, const struct model *m, int64_t layer, struct dit_block_params *b)
+static void block_units(struct finder *f, const struct model *m, int64_t layer,
+                        struct dit_block_params *b)
 {
     int64_t width = 3 * model_modulations(m) * m->hidden, r = m->adaln_rank;
     switch (m->adaln) {
@@ -56,7 +60,9 @@ static void block_units(struct finder *f, const struct model *m, int64_t layer, 
         r *= model_modulations(m);
         /* fall through */
     case ADALN_LORA_SINGLE:
-        b->units[0] = (struct mod_unit){find(f, layer, "adaln.a.weight"), find(f, layer, "adaln.b.weight"), 0, width, 0, r};
+        b->units[0] = (struct mod_unit){
+            find(f, layer, "adaln.a.weight"), find(f, layer, "adaln.b.weight"), 0, width, 0, r
+        };
         break;
     }
     b->n_units = 1;
@@ -74,7 +80,8 @@ static struct dit_attn_params find_attention(struct finder *f, int64_t layer, co
     return (struct dit_attn_params){at[0], at[1], at[2], at[3]};
 }
 
-static void find_block(struct finder *f, const struct model *m, int64_t layer, struct dit_block_params *b)
+static void find_block(struct finder *f, const struct model *m, int64_t layer,
+                       struct dit_block_params *b)
 {
     for (int64_t i = 0; i < model_self_attentions(m); i++)
         b->self[i] = find_attention(f, layer, self_names[i + 3 - model_self_attentions(m)]);
@@ -98,23 +105,33 @@ static void find_cond(struct finder *f, const struct model *m, struct dit_params
     p->fps2 = find(f, -1, "fps_mlp.2.weight");
     p->cond_norm = find(f, -1, "cond_norm.weight");
     if (m->adaln == ADALN_FULL)
-        p->final_unit = (struct mod_unit){-1, find(f, -1, "final.adaln.weight"), 0, 2 * m->hidden, 0, 0};
+        p->final_unit = (struct mod_unit){
+            -1, find(f, -1, "final.adaln.weight"),
+            0, 2 * m->hidden, 0, 0
+        };
     else
-        p->final_unit = (struct mod_unit){find(f, -1, "final.adaln.a.weight"), find(f, -1, "final.adaln.b.weight"), 0,
-                                          2 * m->hidden, 0, m->adaln_rank};
+        p->final_unit = (struct mod_unit){
+            find(f, -1, "final.adaln.a.weight"), find(f, -1, "final.adaln.b.weight"),
+            0, 2 * m->hidden, 0, m->adaln_rank
+        };
 }
 
-int dit_params_find(const struct model *m, const struct param_list *list, struct dit_params *out, struct err *err)
+int dit_params_find(const struct model *m, const struct param_list *list, struct dit_params *out,
+                    struct err *err)
 {
     struct finder f = {.list = list};
     struct dit_params p = {.text_null = -1};
     p.blocks = calloc((size_t)m->layers, sizeof *p.blocks);
     if (!p.blocks)
-        return err_set(err, ERR_NOMEM, "model %s: no memory for the tables of %lld layers", m->name, (long long)m->layers);
+        return err_set(err, ERR_NOMEM, "model %s: no memory for the tables of %lld layers", m->name,
+                       (long long)m->layers);
     p.patch_embed = find(&f, -1, "patch_embed.weight");
     p.final_out = find(&f, -1, "final.out.weight");
     for (int i = 0; i < 3; i++)
-        p.pos[i] = model_has_tables(m) ? find(&f, -1, (const char *const[]){"pos_t.weight", "pos_h.weight", "pos_w.weight"}[i]) : -1;
+        p.pos[i] = model_has_tables(m)
+                       ? find(&f, -1, (const char *const[]){"pos_t.weight", "pos_h.weight",
+                                                            "pos_w.weight"}[i])
+                       : -1;
     if (m->adaln != ADALN_NONE)
         find_cond(&f, m, &p);
     if (model_has_cross(m))
@@ -123,7 +140,9 @@ int dit_params_find(const struct model *m, const struct param_list *list, struct
         find_block(&f, m, i, &p.blocks[i]);
     if (f.missing[0]) {
         free(p.blocks);
-        return err_set(err, ERR_INPUT, "model %s: the parameter list has no '%s': build it with params_build of this model",
+        return err_set(err, ERR_INPUT,
+                       "model %s: the parameter list has no '%s': build it with params_build of "
+                       "this model",
                        m->name, f.missing);
     }
     *out = p;

@@ -1,4 +1,5 @@
-/* dit_priv: what the files of the model share: the context, where parameters stand, views of buffers, one call a file. */
+/* dit_priv: what the files of the model share: the context, the places of parameters, views of
+ * buffers, and the calls of each file. */
 #ifndef TRAINER_DIT_DIT_PRIV_H
 #define TRAINER_DIT_DIT_PRIV_H
 
@@ -8,8 +9,9 @@
 #define DIT_EPS 1e-6 /* of every norm */
 enum { DIT_NO_LAYER = -100 };
 
-/* One product that makes modulation columns col .. col+width-1 of a sample: silu(e) wᵀ, or silu(e) aᵀ bᵀ through low-rank
- * columns low .. low+rank-1. Parameters as indices of the list; a is -1 for the full form. */
+/* One product that makes modulation columns col .. col+width-1 of a sample: silu(e) wᵀ, or silu(e)
+ * aᵀ wᵀ through low-rank columns low .. low+rank-1. a and w are indices of the parameter list; a is
+ * -1 for the full form. */
 struct mod_unit {
     int64_t a, w;
     int64_t col, width, low, rank;
@@ -31,43 +33,48 @@ struct dit_params {
     struct dit_block_params *blocks; /* [layers] */
 };
 
-/* The sub-blocks of a layer, in order, which is also that of the modulation's columns. */
+/* The sub-blocks of a layer, in their order. The modulation's columns have the same order. */
 enum dit_sub_kind { DIT_SELF, DIT_CROSS, DIT_MLP };
-/* What a token of a self-attention sees: the tokens of its frame, those of its place in all frames, or the whole sample. */
+/* What a token of a self-attention sees: the tokens of its frame, those of its place in all frames,
+ * or the whole sample. */
 enum dit_reach { DIT_SPATIAL, DIT_TEMPORAL, DIT_FULL };
-enum { DIT_DEALS = DIT_FULL }; /* reaches whose segments are dealt to context-parallel ranks: dit_segments.c */
+/* How many reaches have their segments dealt to context-parallel ranks (dit_segments.c). */
+enum { DIT_DEALS = DIT_FULL };
 struct dit_sub {
     enum dit_sub_kind kind;
-    int64_t self; /* which of the layer's self-attentions */
+    int64_t self; /* which of the layer's self-attentions it is */
     enum dit_reach reach;
 };
 
-/* Slice i of `of` of a tp rank's rows: each is summed by itself, under the product of the next. */
+/* Slice i of `of` of a tp rank's rows. Each slice is summed by itself, while the product of the
+ * next one is computed. */
 struct dit_slice { int64_t i, of; };
 
-/* How the tokens of a reach go from each rank's runs to whole segments. Rows of the ranks: where p's begin and how many, of those
- * that leave and of those that come. */
+/* How the tokens of a reach go from each rank's spans to whole segments. The host's arrays by rank
+ * say where rank p's rows begin and how many there are, of the rows that leave and of those that
+ * come. */
 struct dit_deal_index {
-    int32_t *send;                          /* [s]: own token that leaves as row j */
-    int32_t *come;                          /* [rows]: what stands as row j of the segments, among what has come */
-    int32_t *start, *len;                   /* [segments + 1], [segments] */
-    int64_t *send_n, *send_at, *come_n, *come_at; /* [cp]: host only */
+    int32_t *send;        /* [s]: the own token that leaves as row j */
+    int32_t *come;        /* [rows]: which of the rows that came is row j of the segments */
+    int32_t *start, *len; /* [segments + 1], [segments] */
+    int64_t *send_n, *send_at, *come_n, *come_at; /* [cp]: on the host only */
 };
 struct dit_deal_extent { int64_t rows, segments, longest; };
 
-/* What the kernels read beside tensors: one block of memory on the host, one with the same layout on the device. */
+/* What the kernels read beside tensors. It is one block of memory on the host, and one with the
+ * same layout on the device. */
 struct dit_index {
-    struct ops_sample *samples; /* [n] */
-    double *fps, *c_noise, *loss; /* [n] */
-    int32_t *sample, *pos;      /* [s], [s, 3] */
-    int32_t *q_start;           /* [n + 1]: this rank's tokens of each sample */
-    int32_t *u_start;           /* [n + 1]: its all-to-all group's */
+    struct ops_sample *samples;     /* [n] */
+    double *fps, *c_noise, *loss;   /* [n] */
+    int32_t *sample, *pos;          /* [s], [s, 3] */
+    int32_t *q_start;               /* [n + 1]: where this rank's tokens of each sample start */
+    int32_t *u_start;               /* [n + 1]: the same of its all-to-all group's tokens */
     int32_t *ring_start, *ring_len; /* [ring, n]: where each group's keys of each sample stand */
-    int32_t *tokens;            /* [n]: of each whole sample */
-    int32_t *k_start, *k_len;   /* [n]: text rows of each sample */
+    int32_t *tokens;                /* [n]: of each whole sample */
+    int32_t *k_start, *k_len;       /* [n]: text rows of each sample */
     struct dit_deal_index deal[DIT_DEALS];
 };
-/* Most of everything in the index. */
+/* The most of everything that an index must hold. */
 struct dit_index_most { int64_t tokens, samples, ring, dealt, cp; };
 
 /* What dit_step and dit_forward have in common of a sample. */
@@ -78,10 +85,10 @@ struct dit_view {
     bool null_text; /* the coin, or the caller, drops the caption */
 };
 
-/* The micro-batch in hand. */
+/* The sizes of the micro-batch in hand. */
 struct dit_extent {
     int64_t n, s, cells, text; /* samples, tokens of this rank, latent cells of all, text rows */
-    int64_t r_first, r;        /* its tokens in the residual stream */
+    int64_t r_first, r;        /* which of its tokens it has in the residual stream */
     int64_t u;                 /* tokens of its all-to-all group */
     int64_t null_rows;         /* text rows 0 .. null_rows-1 are the null token */
     int64_t max_q, max_u, max_k; /* longest segment of tokens, of a group's tokens, of text */
@@ -104,124 +111,172 @@ struct dit {
     void *arena;
     struct units *units;
     struct layout_place place;
-    struct buffer_list memory; /* of the arena */
+    struct buffer_list memory; /* the buffers in the arena */
     struct dit_params p;
     struct dit_slot *slots; /* [c.slots] */
     int64_t slot;           /* the one in hand, whose fields stand below as well */
     struct dit_index host, device;
     int64_t first, end;
-    void *host_block;       /* of all slots */
-    void *host_index, *device_index; /* of the one in hand */
-    struct dit_view *views; /* [max_samples] */
+    void *host_block;                /* the host's index arrays of all slots */
+    void *host_index, *device_index; /* index arrays of the slot in hand */
+    struct dit_view *views;          /* [max_samples] */
     struct dit_extent now;
-    double *sample_loss; /* [max_samples] */
-    double *sample_w, *sample_out;      /* [max_samples] the objective's w and c_out */
-    int64_t kept, kept_slot; /* layer whose activations stand in the copy that recomputed layers share; -1 */
-    int64_t *part_n, *part_at; /* [tp] elements of each tp rank's rows of the residual stream */
-    int64_t *slice_n, *slice_at; /* [tp] of a slice of them, summed by itself */
-    int64_t *cp_counts;        /* [4, cp] of an exchange of heads or of segments */
-    int64_t ring, ring_rank;   /* all-to-all groups of cp ranks, and the own one's number */
-    int failed;           /* of communication: kept, given at the end of the micro-batch */
+    double *sample_loss;             /* [max_samples] */
+    double *sample_w, *sample_out;   /* [max_samples] the objective's w and c_out */
+    /* layer and slot whose activations stand in the copy that recomputed layers share; -1: none */
+    int64_t kept, kept_slot;
+    int64_t *part_n, *part_at;   /* [tp] elements of each tp rank's rows of the residual stream */
+    int64_t *slice_n, *slice_at; /* [tp] the same of one slice of them, which is summed by itself */
+    int64_t *cp_counts;          /* [4, cp] counts and places of an exchange of heads or segments */
+    int64_t ring, ring_rank;     /* all-to-all groups of cp ranks, and the number of this rank's */
+    int failed;                  /* of communication: kept until the micro-batch ends, then told */
     struct err err;
     struct dev_event *event[4]; /* start, staged, forward done, backward done */
     struct dit_sub subs[DIT_SUBS];
     int64_t n_subs;
-    int64_t head_dim, heads, kv_heads;   /* of this tp rank */
-    int64_t q_width, kv_width;           /* H d, K d */
+    int64_t head_dim, heads, kv_heads; /* heads of this tp rank */
+    int64_t q_width, kv_width;         /* H d, K d */
     enum ops_act_kind mlp_act;
     double lora_scale;
 };
 
-/* A block's buffers are indexed by layer; layers that are recomputed share a copy. `rows`: of the micro-batch. */
+/* Returns a view of a block's buffer. Layers that are recomputed share a copy. `rows`: of the
+ * micro-batch. */
 struct tensor dit_buffer(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t rows);
-struct tensor dit_copy(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t which, int64_t rows); /* of several a layer */
+/* Returns copy `which` of a buffer that has several for each layer. */
+struct tensor dit_copy(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t which,
+                       int64_t rows);
 bool dit_recomputed(const struct dit *d, int64_t layer);
 struct tensor dit_weight(const struct dit *d, int64_t param);
 bool dit_trained(const struct dit *d, int64_t param);
-struct tensor dit_grad(const struct dit *d, int64_t param); /* none of what is frozen */
-double dit_beta(const struct dit *d, int64_t param); /* of its gradient */
-/* The weights of a unit, and the next one's on their way; -1: none. */
+/* Returns the gradient of a parameter; tensor_none() when it is frozen. */
+struct tensor dit_grad(const struct dit *d, int64_t param);
+/* Returns what a parameter's gradient is multiplied by before the next summand is added to it. */
+double dit_beta(const struct dit *d, int64_t param);
+/* Makes the weights of a layer's unit available, and starts to fetch those of `next`
+ * (DIT_NO_LAYER: of none). */
 void dit_use(struct dit *d, int64_t layer, int64_t next);
-void dit_done(struct dit *d, int64_t layer); /* its gradients of this micro-batch are written */
-static inline struct tensor dit_tokens(const struct dit *d, enum dit_buffer id, int64_t layer) { return dit_buffer(d, id, layer, d->now.s); }
-static inline struct tensor dit_rows(const struct dit *d, enum dit_buffer id, int64_t layer) { return dit_buffer(d, id, layer, d->now.r); }
+/* Says that this micro-batch's gradients of a layer are written. */
+void dit_done(struct dit *d, int64_t layer);
+static inline struct tensor dit_tokens(const struct dit *d, enum dit_buffer id, int64_t layer)
+{
+    return dit_buffer(d, id, layer, d->now.s);
+}
+static inline struct tensor dit_rows(const struct dit *d, enum dit_buffer id, int64_t layer)
+{
+    return dit_buffer(d, id, layer, d->now.r);
+}
 bool dit_has_cond(const struct dit *d);
-static inline enum dit_reach dit_self_reach(const struct dit *d, int64_t self) { return d->subs[self].reach; } /* they are the first subs */
+/* Returns the reach of a layer's self-attention: these are the first sub-blocks. */
+static inline enum dit_reach dit_self_reach(const struct dit *d, int64_t self)
+{
+    return d->subs[self].reach;
+}
 
-/* y = x wᵀ; dx = dy w + beta · dx; dw = dyᵀ x, overwriting or accumulating as the step says; nothing for what is frozen.
- * Adapters included. */
+/* Compute y = x wᵀ, dx = dy w + beta · dx, and dw = dyᵀ x, which overwrites or accumulates as the
+ * step says. They include the adapters. A frozen parameter gets no dw. */
 void dit_linear(struct dit *d, struct tensor x, int64_t param, struct tensor y);
 void dit_linear_add(struct dit *d, struct tensor x, int64_t param, struct tensor y); /* y += x wᵀ */
 void dit_linear_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor dx, double beta);
 void dit_linear_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param);
 
-/* dit_lora.c: what an adapter adds to the three; nothing where there is none. */
+/* dit_lora.c: what an adapter adds to y, dx and dw. Without an adapter these do nothing. */
 bool dit_lora_has(const struct dit *d, int64_t param);
 void dit_lora_add(struct dit *d, struct tensor x, int64_t param, struct tensor y);
 void dit_lora_dx(struct dit *d, struct tensor dy, int64_t param, struct tensor dx);
 void dit_lora_dw(struct dit *d, struct tensor dy, struct tensor x, int64_t param);
 
-/* dit_tp.c: token rows and columns over tensor-parallel ranks. Without tp they do nothing, and the views are the same memory. */
-struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all, struct comm_work **work); /* all tokens from each rank's own
-                                                                                    * rows, there after dit_rows_wait */
-struct tensor dit_gemm_all(struct dit *d, struct ops_gemm g); /* g.a: DIT_NORMED of all tokens; own rows are multiplied while the others' arrive */
+/* dit_tp.c: token rows and columns over tensor-parallel ranks. Without tp these do nothing, and the
+ * views are the same memory. */
+/* Starts to gather all tokens from each rank's own rows. They are there after dit_rows_wait. */
+struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all,
+                              struct comm_work **work);
+/* Multiplies DIT_NORMED of all tokens, which becomes g.a and is returned. The own rows are
+ * multiplied while those of the others arrive. */
+struct tensor dit_gemm_all(struct dit *d, struct ops_gemm g);
 void dit_rows_wait(struct dit *d, struct comm_work *work);
-struct tensor dit_partial(const struct dit *d, struct tensor own);                     /* where this rank's summands go */
-/* Begins the sum over tp ranks of a slice of their rows (layout_tp_slices). The own rows of the sum are
- * there after dit_rows_wait. */
-struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, struct dit_slice slice,
-                               const char *what, int fault);
-/* partial = x wᵀ, adapters included, sums and all; own rows of the sum of all ranks' partials. */
-void dit_linear_sum(struct dit *d, struct tensor x, int64_t param, struct tensor own, const char *what, int fault);
-void dit_sum_tp(struct dit *d, struct tensor t, const char *what, int fault);          /* in place; fault: point that leaves it out */
-void dit_mod_gather(struct dit *d, struct tensor mod, const struct mod_unit *units, int64_t n); /* DIT_MOD_OWN -> all columns */
-struct tensor dit_dmod_own(struct dit *d, struct tensor dmod, const struct mod_unit *units, int64_t n); /* own columns, summed */
-int64_t dit_mod_width(const struct dit *d, const struct mod_unit *unit);               /* own columns of a unit */
-/* dit_cp.c: self-attention over context-parallel ranks; q, k normed in DIT_QK, v in DIT_QKV. */
+/* Returns where this rank's summands go. */
+struct tensor dit_partial(const struct dit *d, struct tensor own);
+/* Begins the sum over tp ranks of a slice of their rows (layout_tp_slices). The own rows of the sum
+ * are there after dit_rows_wait. */
+struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own,
+                               struct dit_slice slice, const char *what, int fault);
+/* Computes partial = x wᵀ, adapters included, and sums it over tp ranks: `own` gets this rank's
+ * rows of the sum. Waits for all of it. */
+void dit_linear_sum(struct dit *d, struct tensor x, int64_t param, struct tensor own,
+                    const char *what, int fault);
+/* Sums a tensor over tp ranks in place. `fault` is the fault point that leaves the sum out. */
+void dit_sum_tp(struct dit *d, struct tensor t, const char *what, int fault);
+/* Gathers all columns of a modulation from each rank's DIT_MOD_OWN. */
+void dit_mod_gather(struct dit *d, struct tensor mod, const struct mod_unit *units, int64_t n);
+/* Returns this rank's columns of a modulation's gradient, summed over ranks. */
+struct tensor dit_dmod_own(struct dit *d, struct tensor dmod, const struct mod_unit *units,
+                           int64_t n);
+/* Returns how many columns of a unit are this rank's. */
+int64_t dit_mod_width(const struct dit *d, const struct mod_unit *unit);
+/* dit_cp.c: self-attention over context-parallel ranks. It reads the normed q and k in DIT_QK, and
+ * v in DIT_QKV. */
 void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self);
 void dit_attention_bwd(struct dit *d, int64_t layer, int64_t self); /* DIT_DATTN -> DIT_DQKV */
-void dit_comm(struct dit *d, struct comm *c, const struct comm_op *op); /* keeps a failure in d */
-struct comm_work *dit_comm_start(struct dit *d, struct comm *c, const struct comm_op *op); /* a failure is kept; then NULL */
+/* These keep a failure in d; dit_comm_start then returns NULL. */
+void dit_comm(struct dit *d, struct comm *c, const struct comm_op *op);
+struct comm_work *dit_comm_start(struct dit *d, struct comm *c, const struct comm_op *op);
 void dit_comm_wait(struct dit *d, struct comm *c, struct comm_work *work);
-/* Rows [at, at + rows) of a buffer of exchanged blocks, as a matrix of the blocks' width. */
-struct tensor dit_cp_block(const struct dit *d, enum dit_buffer id, int64_t at, int64_t rows, int64_t width);
-/* q, k, v and so on of an attention with a->heads and a->kv_heads: `moved`: `rows` rows that an exchange has brought; else the own tokens. */
-void dit_attention_tensors(const struct dit *d, struct ops_attn *a, int64_t layer, int64_t self, bool moved, int64_t rows);
+/* Returns rows [at, at + rows) of a buffer of exchanged blocks, as a matrix with the blocks'
+ * width. */
+struct tensor dit_cp_block(const struct dit *d, enum dit_buffer id, int64_t at, int64_t rows,
+                           int64_t width);
+/* Fills in q, k, v, the output and their gradients for an attention with a->heads and a->kv_heads.
+ * moved: they are the `rows` rows that an exchange has brought; else they are the own tokens. */
+void dit_attention_tensors(const struct dit *d, struct ops_attn *a, int64_t layer, int64_t self,
+                           bool moved, int64_t rows);
 /* dit_segments.c: self-attention inside frames or along time. */
-void dit_deal(struct dit *d); /* index arrays of the micro-batch in hand */
+void dit_deal(struct dit *d); /* Fills the index arrays of the micro-batch in hand. */
 void dit_segments_fwd(struct dit *d, int64_t layer, int64_t self);
 void dit_segments_bwd(struct dit *d, int64_t layer, int64_t self);
 /* dit_params.c */
-int dit_params_find(const struct model *m, const struct param_list *list, struct dit_params *out, struct err *err);
+int dit_params_find(const struct model *m, const struct param_list *list, struct dit_params *out,
+                    struct err *err);
 /* dit_batch.c: checks, lays out and uploads a micro-batch; fills d->now and the input buffers. */
-int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_most *most); /* returns bytes */
-void dit_parts(struct dit *d); /* part_n, part_at of the micro-batch in hand */
+/* Points the arrays of *x into a block, or at nothing when the block is NULL. Returns the bytes
+ * that the arrays take. */
+int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_most *most);
+void dit_parts(struct dit *d); /* Fills part_n and part_at for the micro-batch in hand. */
 int dit_stage(struct dit *d, const struct batch *b, struct err *err);
-int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n, struct err *err);
+int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n,
+                   struct err *err);
 void dit_fetch_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t n);
 /* dit_cond.c: from noise level and frame rate to the modulation of every layer, and back. */
 void dit_cond_fwd(struct dit *d);
 void dit_mod_fwd(struct dit *d, int64_t layer);
 void dit_final_mod_fwd(struct dit *d);
 void dit_cond_bwd_start(struct dit *d);
-void dit_mod_bwd(struct dit *d, const struct mod_unit *units, int64_t n_units, struct tensor low, struct tensor dmod);
+void dit_mod_bwd(struct dit *d, const struct mod_unit *units, int64_t n_units, struct tensor low,
+                 struct tensor dmod);
 void dit_cond_bwd(struct dit *d);
 /* dit_block.c, dit_block_bwd.c */
-void dit_block_fwd(struct dit *d, int64_t layer);    /* from the block before; the chunk's first one from DIT_X */
-void dit_block_again(struct dit *d, int64_t layer);  /* from the kept DIT_X of the layer: recompute */
-/* x_out = residual + gate · last sub-block's output of `layer`, and the next norm, if y. */
-void dit_block_close(struct dit *d, int64_t layer, struct tensor x_out, struct tensor y, struct tensor shift, struct tensor scale);
-void dit_block_bwd(struct dit *d, int64_t layer);    /* DIT_DX: from the block's output to its input */
-/* Pieces that backward makes again. */
-void dit_norm_again(struct dit *d, int64_t layer, int64_t sub); /* DIT_NORMED: a sub-block's input */
+/* Computes a layer from the output of the one before; the chunk's first layer reads DIT_X. */
+void dit_block_fwd(struct dit *d, int64_t layer);
+/* Recomputes a layer from its DIT_X, which was kept. */
+void dit_block_again(struct dit *d, int64_t layer);
+/* Computes x_out = residual + gate · output of the last sub-block of `layer`, and the next norm of
+ * it when there is a y. */
+void dit_block_close(struct dit *d, int64_t layer, struct tensor x_out, struct tensor y,
+                     struct tensor shift, struct tensor scale);
+/* Takes DIT_DX from the block's output to its input. */
+void dit_block_bwd(struct dit *d, int64_t layer);
+/* These pieces of the forward are made again in backward. */
+void dit_norm_again(struct dit *d, int64_t layer, int64_t sub); /* a sub-block's DIT_NORMED */
 void dit_qk_again(struct dit *d, int64_t layer, int64_t self);
 void dit_cross_qk_again(struct dit *d, int64_t layer);
-struct tensor dit_res(const struct dit *d, int64_t layer, int64_t sub); /* the residual before a sub-block */
-struct tensor dit_out(const struct dit *d, int64_t layer, int64_t sub); /* a sub-block's output */
-struct tensor dit_mod(const struct dit *d, int64_t layer, int64_t sub, int64_t part); /* part: 0 shift, 1 scale, 2 gate */
-struct ops_attn dit_attn(const struct dit *d); /* what all attentions have in common */
+/* Return the residual before a sub-block, and a sub-block's output. */
+struct tensor dit_res(const struct dit *d, int64_t layer, int64_t sub);
+struct tensor dit_out(const struct dit *d, int64_t layer, int64_t sub);
+/* Returns a part of a sub-block's modulation: 0 is the shift, 1 the scale, 2 the gate. */
+struct tensor dit_mod(const struct dit *d, int64_t layer, int64_t sub, int64_t part);
+struct ops_attn dit_attn(const struct dit *d); /* Returns what all attentions have in common. */
 struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer);
-struct ops_headnorm dit_headnorm(const struct dit *d, struct tensor src, struct tensor dst, int64_t gain, struct tensor rstd,
-                                 bool positions);
+struct ops_headnorm dit_headnorm(const struct dit *d, struct tensor src, struct tensor dst,
+                                 int64_t gain, struct tensor rstd, bool positions);
 
 #endif

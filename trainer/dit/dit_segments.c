@@ -1,21 +1,27 @@
-/* Self-attention inside frames (spatial) or along time at one place (temporal), over context-parallel ranks.
+/* Computes self-attention inside frames (spatial) or along time at one place (temporal), over
+ * context-parallel ranks.
  *
- * Every sample is n tokens in (t, h, w) order, of which rank p has a run. A reach cuts it into K segments of equal length whose tokens
- * see one another and no others:
+ * Every sample is n tokens in (t, h, w) order, of which rank p has a span. A reach cuts the sample
+ * into K segments of equal length, whose tokens see one another and no others:
  *
  *     reach      segments K   tokens of a segment   token m of segment k
  *     spatial    t            h · w                 k · h w + m
  *     temporal   h · w        t                     m · h w + k
  *
- * Segment k of sample i goes to rank floor(k · cp / K) - i, modulo cp: ranks take turns at being the first, or images, of one frame, would
- * all go to rank 0. Without the turn (- i) where cp divides K (layout_segment_turn): then frames are where their tokens are. It goes there whole and with all heads of the tensor-parallel rank: one all-to-all of rows brings q, k and v, the
- * attention is local, another one takes its output home; so for the gradients. Who sends what to whom follows from the
- * extents of the samples alone, so all ranks know it, and the index arrays are made with the micro-batch.
+ * Segment k of sample i goes to rank floor(k · cp / K) - i, modulo cp. The ranks take turns at
+ * being the first, because else images, of one frame, would all go to rank 0. Where cp divides K
+ * there is no turn (- i) (layout_segment_turn): then frames are where their tokens are.
  *
- * Rows leave by rank they go to, then sample, segment, place in the segment, and come from each rank in that order: `send` lists the own
- * tokens as they leave, `come` says which of the rows that came (rank by rank) is each row of the own segments, one after another. The
- * same arrays take rows home. With one rank there is nothing to send: `send` alone brings the tokens in order, and for spatial reach
- * they stand in order already.
+ * A segment goes to its rank whole and with all heads of the tensor-parallel rank. One all-to-all
+ * of rows brings q, k and v, the attention is local, and another all-to-all takes its output home;
+ * the gradients go the same way. Who sends what to whom follows from the extents of the samples
+ * alone. So all ranks know it, and the index arrays are made with the micro-batch.
+ *
+ * Rows leave ordered by the rank they go to, then by sample, segment, and place in the segment, and
+ * they come from each rank in that order. `send` lists the own tokens as they leave. `come` says,
+ * for each row of the own segments one after another, which of the rows that came (rank by rank) it
+ * is. The same arrays take rows home. With one rank there is nothing to send: `send` alone brings
+ * the tokens in order, and for spatial reach they stand in order already.
  */
 #include "base/num.h"
 #include "trainer/dit/dit_priv.h"
@@ -28,7 +34,8 @@ struct cut { int64_t tokens, segments, length, next_segment, next_token, turn; }
 static struct cut cut_of(const struct dit *d, int64_t i, enum dit_reach reach)
 {
     const struct ops_sample *s = &d->host.samples[i];
-    int64_t t = s->t / d->m->patch_t, frame = (s->h / d->m->patch_h) * (s->w / d->m->patch_w), cp = d->c.layout->cp;
+    int64_t t = s->t / d->m->patch_t, frame = (s->h / d->m->patch_h) * (s->w / d->m->patch_w),
+            cp = d->c.layout->cp;
     if (reach == DIT_SPATIAL)
         return (struct cut){t * frame, t, frame, frame, 1, layout_segment_turn(t, cp, i)};
     return (struct cut){t * frame, frame, t, 1, frame, layout_segment_turn(frame, cp, i)};
@@ -36,27 +43,30 @@ static struct cut cut_of(const struct dit *d, int64_t i, enum dit_reach reach)
 
 struct range { int64_t first, end; };
 
-/* The segments that go to rank r. */
+/* Returns the segments that go to rank r. */
 static struct range dealt(const struct dit *d, const struct cut *c, int64_t r)
 {
     int64_t cp = d->c.layout->cp, place = (r + c->turn) % cp;
-    return (struct range){num_ceil_div(place * c->segments, cp), num_ceil_div((place + 1) * c->segments, cp)};
+    return (struct range){num_ceil_div(place * c->segments, cp),
+                          num_ceil_div((place + 1) * c->segments, cp)};
 }
 
-/* The rank whose run has a token: the last p with tokens · p / cp <= token. */
+/* Returns the rank whose span has a token: the last p with tokens · p / cp <= token. */
 static int64_t holder(const struct dit *d, const struct cut *c, int64_t token)
 {
     return ((token + 1) * d->c.layout->cp - 1) / c->tokens;
 }
 
-/* Own tokens in the segments of rank r, as they leave from row `at` on; returns the next row. */
+/* Lists the own tokens in the segments of rank r as they leave, from row `at` on. Returns the next
+ * row. */
 static int64_t send_to(struct dit *d, enum dit_reach reach, int64_t r, int64_t at)
 {
     int32_t *send = d->host.deal[reach].send;
     int64_t cp = d->c.layout->cp, me = d->place.cp;
     for (int64_t i = 0; i < d->now.n; i++) {
         struct cut c = cut_of(d, i, reach);
-        int64_t first = layout_run_first(c.tokens, cp, me), end = layout_run_first(c.tokens, cp, me + 1);
+        int64_t first = layout_run_first(c.tokens, cp, me),
+                end = layout_run_first(c.tokens, cp, me + 1);
         struct range theirs = dealt(d, &c, r);
         for (int64_t k = theirs.first; k < theirs.end; k++)
             for (int64_t m = 0; m < c.length; m++) {
@@ -78,7 +88,7 @@ static void deal_send(struct dit *d, enum dit_reach reach)
     }
 }
 
-/* Where the own segments stand. */
+/* Notes where the own segments stand. */
 static void deal_segments(struct dit *d, enum dit_reach reach)
 {
     struct dit_deal_index *x = &d->host.deal[reach];
@@ -96,7 +106,8 @@ static void deal_segments(struct dit *d, enum dit_reach reach)
     d->now.deal[reach] = e;
 }
 
-/* Every row of the own segments in turn comes from the rank that has it: counted in come_n, and with `place` put behind those before. */
+/* Finds the sender of every row of this rank's segments, and counts the rows of each sender in
+ * come_n. With `place` it also notes where each row stands among those that come. */
 static void come_walk(struct dit *d, enum dit_reach reach, bool place)
 {
     struct dit_deal_index *x = &d->host.deal[reach];
@@ -107,7 +118,8 @@ static void come_walk(struct dit *d, enum dit_reach reach, bool place)
         struct range own = dealt(d, &c, d->place.cp);
         for (int64_t k = own.first; k < own.end; k++)
             for (int64_t m = 0; m < c.length; m++, row++) {
-                int64_t p = holder(d, &c, k * c.next_segment + m * c.next_token), nth = x->come_n[p]++;
+                int64_t p = holder(d, &c, k * c.next_segment + m * c.next_token),
+                        nth = x->come_n[p]++;
                 if (place)
                     x->come[row] = (int32_t)(x->come_at[p] + nth);
             }
@@ -125,7 +137,8 @@ static void deal_come(struct dit *d, enum dit_reach reach)
 
 void dit_deal(struct dit *d)
 {
-    for (enum dit_reach reach = DIT_SPATIAL; reach < DIT_FULL && d->host.deal[reach].send; reach++) {
+    for (enum dit_reach reach = DIT_SPATIAL; reach < DIT_FULL && d->host.deal[reach].send;
+         reach++) {
         deal_segments(d, reach);
         deal_send(d, reach);
         deal_come(d, reach);
@@ -136,21 +149,26 @@ void dit_deal(struct dit *d)
 
 enum { SLICES = 3 };
 
-/* Columns that travel together: rows as the own tokens stand, and as the segments stand. */
+/* Columns that travel together: their rows in the order of the own tokens, and in that of the
+ * segments. */
 struct slice { struct tensor tokens, segments; };
 
-static void permute(struct dit *d, struct tensor src, struct tensor dst, const int32_t *index, bool back)
+static void permute(struct dit *d, struct tensor src, struct tensor dst, const int32_t *index,
+                    bool back)
 {
     d->o->permute(d->o, d->stream, &(struct ops_permute){src, dst, index, back});
 }
 
-/* PACK -> UNPACK; w elements a row. */
-static void rows_exchange(struct dit *d, enum dit_reach reach, int64_t w, bool in, const char *what, int fault)
+/* Exchanges the rows in DIT_CP_PACK for those in DIT_CP_UNPACK. A row has w elements. */
+static void rows_exchange(struct dit *d, enum dit_reach reach, int64_t w, bool in, const char *what,
+                          int fault)
 {
     const struct dit_deal_index *x = &d->host.deal[reach];
     int64_t cp = d->c.layout->cp, *counts[4];
-    const int64_t *rows[4] = {in ? x->send_n : x->come_n, in ? x->send_at : x->come_at, in ? x->come_n : x->send_n, in ? x->come_at : x->send_at};
-    struct tensor from = dit_cp_block(d, DIT_CP_PACK, 0, 0, w), to = dit_cp_block(d, DIT_CP_UNPACK, 0, 0, w);
+    const int64_t *rows[4] = {in ? x->send_n : x->come_n, in ? x->send_at : x->come_at,
+                              in ? x->come_n : x->send_n, in ? x->come_at : x->send_at};
+    struct tensor from = dit_cp_block(d, DIT_CP_PACK, 0, 0, w),
+                  to = dit_cp_block(d, DIT_CP_UNPACK, 0, 0, w);
     for (int k = 0; k < 4; k++) {
         counts[k] = d->cp_counts + k * cp;
         for (int64_t r = 0; r < cp; r++)
@@ -161,12 +179,16 @@ static void rows_exchange(struct dit *d, enum dit_reach reach, int64_t w, bool i
         d->dev->zero(d->dev, to.ptr, n * dtype_bytes(to.dtype), d->stream);
         return;
     }
-    dit_comm(d, d->c.grid->cp, &(struct comm_op){.kind = COMM_ALL_TO_ALL, .what = what, .dtype = d->o->act, .send = from.ptr, .recv = to.ptr,
-                                                 .counts = counts[0], .at = counts[1], .recv_counts = counts[2], .recv_at = counts[3]});
+    dit_comm(d, d->c.grid->cp, &(struct comm_op){
+        .kind = COMM_ALL_TO_ALL, .what = what, .dtype = d->o->act,
+        .send = from.ptr, .recv = to.ptr,
+        .counts = counts[0], .at = counts[1], .recv_counts = counts[2], .recv_at = counts[3]
+    });
 }
 
-/* in: own tokens become whole segments; else back. */
-static void regroup(struct dit *d, enum dit_reach reach, const struct slice *s, int n, bool in, const char *what, int fault)
+/* Turns own tokens into whole segments (in), or takes them back. */
+static void regroup(struct dit *d, enum dit_reach reach, const struct slice *s, int n, bool in,
+                    const char *what, int fault)
 {
     const struct dit_deal_index *x = &d->device.deal[reach];
     int64_t w = 0, own = d->now.s, dealt = d->now.deal[reach].rows;
@@ -174,20 +196,24 @@ static void regroup(struct dit *d, enum dit_reach reach, const struct slice *s, 
         w += s[j].tokens.cols;
     if (d->c.layout->cp == 1) {
         for (int j = 0; j < n; j++)
-            permute(d, in ? s[j].tokens : s[j].segments, in ? s[j].segments : s[j].tokens, x->send, !in);
+            permute(d, in ? s[j].tokens : s[j].segments, in ? s[j].segments : s[j].tokens, x->send,
+                    !in);
         return;
     }
-    struct tensor out = dit_cp_block(d, DIT_CP_PACK, 0, in ? own : dealt, w), back = dit_cp_block(d, DIT_CP_UNPACK, 0, in ? dealt : own, w);
+    struct tensor out = dit_cp_block(d, DIT_CP_PACK, 0, in ? own : dealt, w),
+                  back = dit_cp_block(d, DIT_CP_UNPACK, 0, in ? dealt : own, w);
     for (int64_t j = 0, at = 0; j < n; at += s[j].tokens.cols, j++)
-        permute(d, in ? s[j].tokens : s[j].segments, tensor_cols(out, at, s[j].tokens.cols), in ? x->send : x->come, !in);
+        permute(d, in ? s[j].tokens : s[j].segments, tensor_cols(out, at, s[j].tokens.cols),
+                in ? x->send : x->come, !in);
     rows_exchange(d, reach, w, in, what, fault);
     for (int64_t j = 0, at = 0; j < n; at += s[j].tokens.cols, j++)
-        permute(d, tensor_cols(back, at, s[j].tokens.cols), in ? s[j].segments : s[j].tokens, in ? x->come : x->send, !in);
+        permute(d, tensor_cols(back, at, s[j].tokens.cols), in ? s[j].segments : s[j].tokens,
+                in ? x->come : x->send, !in);
 }
 
 /* ---- the attention ---- */
 
-/* Tokens of a frame are neighbours already. */
+/* Says whether tokens must move for a reach. Those of a frame are neighbours already. */
 static bool moves(const struct dit *d, enum dit_reach reach)
 {
     return d->c.layout->cp > 1 || reach != DIT_SPATIAL;
@@ -212,7 +238,8 @@ static void bring_qkv(struct dit *d, int64_t layer, int64_t self, const struct o
     struct slice s[SLICES] = {{tensor_cols(qk, 0, d->q_width), a->q},
                               {tensor_cols(qk, d->q_width, d->kv_width), a->k},
                               {tensor_cols(qkv, d->q_width + d->kv_width, d->kv_width), a->v}};
-    regroup(d, dit_self_reach(d, self), s, SLICES, true, "q, k, v by segments", FAULT_POINT_SEGMENTS_IN);
+    regroup(d, dit_self_reach(d, self), s, SLICES, true, "q, k, v by segments",
+            FAULT_POINT_SEGMENTS_IN);
 }
 
 void dit_segments_fwd(struct dit *d, int64_t layer, int64_t self)
@@ -224,7 +251,8 @@ void dit_segments_fwd(struct dit *d, int64_t layer, int64_t self)
         bring_qkv(d, layer, self, &a);
     d->o->attn_fwd(d->o, d->stream, &a);
     if (moves(d, reach))
-        regroup(d, reach, &out, 1, false, "attention of segments by tokens", FAULT_POINT_SEGMENTS_OUT);
+        regroup(d, reach, &out, 1, false, "attention of segments by tokens",
+                FAULT_POINT_SEGMENTS_OUT);
 }
 
 void dit_segments_bwd(struct dit *d, int64_t layer, int64_t self)
@@ -232,15 +260,18 @@ void dit_segments_bwd(struct dit *d, int64_t layer, int64_t self)
     enum dit_reach reach = dit_self_reach(d, self);
     struct ops_attn a = attention_of(d, layer, self);
     struct tensor dqkv = dit_tokens(d, DIT_DQKV, 0);
-    struct slice in[2] = {{dit_copy(d, DIT_ATTN, layer, self, d->now.s), a.o}, {dit_tokens(d, DIT_DATTN, 0), a.d_o}};
+    struct slice in[2] = {{dit_copy(d, DIT_ATTN, layer, self, d->now.s), a.o},
+                          {dit_tokens(d, DIT_DATTN, 0), a.d_o}};
     struct slice out[SLICES] = {{tensor_cols(dqkv, 0, d->q_width), a.dq},
                                 {tensor_cols(dqkv, d->q_width, d->kv_width), a.dk},
                                 {tensor_cols(dqkv, d->q_width + d->kv_width, d->kv_width), a.dv}};
     if (moves(d, reach)) {
         bring_qkv(d, layer, self, &a);
-        regroup(d, reach, in, 2, true, "attention and its gradient by segments", FAULT_POINT_SEGMENTS_D_IN);
+        regroup(d, reach, in, 2, true, "attention and its gradient by segments",
+                FAULT_POINT_SEGMENTS_D_IN);
     }
     d->o->attn_bwd(d->o, d->stream, &a);
     if (moves(d, reach))
-        regroup(d, reach, out, SLICES, false, "gradients of q, k, v of segments by tokens", FAULT_POINT_SEGMENTS_D_OUT);
+        regroup(d, reach, out, SLICES, false, "gradients of q, k, v of segments by tokens",
+                FAULT_POINT_SEGMENTS_D_OUT);
 }

@@ -1,8 +1,11 @@
 /* Tensor and sequence parallelism: what crosses the tp group.
  *
- * Rows: with sp each rank has a run of the packed tokens in the residual stream; a column-parallel product wants them all (all-gather),
- * a row-parallel one leaves summands for all (reduce-scatter). Without sp rows are everybody's and summands are all-reduced.
- * Columns of a modulation: rank r makes columns r · w .. of each unit, w = width / tp; gathered rank by rank and put in their places.
+ * Rows: with sp each rank has a span of the packed tokens in the residual stream. A column-parallel
+ * product wants them all (all-gather), and a row-parallel one leaves summands for all
+ * (reduce-scatter). Without sp every rank has all rows, and summands are all-reduced.
+ *
+ * Columns of a modulation: rank r makes columns r · w and following of each unit, w = width / tp.
+ * They are gathered rank by rank and then put in their places.
  */
 #include "trainer/dit/dit_priv.h"
 #include "trainer/state/fault.h"
@@ -29,18 +32,22 @@ void dit_comm_wait(struct dit *d, struct comm *c, struct comm_work *work)
 
 /* ---- rows ---- */
 
-struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all, struct comm_work **work)
+struct tensor dit_gather_rows(struct dit *d, struct tensor own, enum dit_buffer all,
+                              struct comm_work **work)
 {
     *work = NULL;
     if (!d->c.layout->sp)
         return own;
     struct tensor to = dit_tokens(d, all, 0);
-    *work = dit_comm_start(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_ALL_GATHER, .what = "token rows of tp ranks", .dtype = own.dtype,
-                                                               .send = own.ptr, .recv = to.ptr, .counts = d->part_n, .at = d->part_at});
+    *work = dit_comm_start(d, d->c.grid->tp, &(struct comm_op){
+        .kind = COMM_ALL_GATHER, .what = "token rows of tp ranks", .dtype = own.dtype,
+        .send = own.ptr, .recv = to.ptr, .counts = d->part_n, .at = d->part_at
+    });
     return to;
 }
 
-/* Rows first .. end-1 of a product: x is the rows themselves, g.c and g.aux all rows. */
+/* Computes rows first .. end-1 of a product. x holds these rows themselves, g.c and g.aux all
+ * rows. */
 static void gemm_rows(struct dit *d, struct ops_gemm g, struct tensor x, int64_t first, int64_t end)
 {
     g.a = x;
@@ -54,7 +61,8 @@ static void gemm_rows(struct dit *d, struct ops_gemm g, struct tensor x, int64_t
 struct tensor dit_gemm_all(struct dit *d, struct ops_gemm g)
 {
     struct comm_work *others;
-    struct tensor own = dit_rows(d, DIT_NORMED, 0), all = dit_gather_rows(d, own, DIT_NORMED_ALL, &others);
+    struct tensor own = dit_rows(d, DIT_NORMED, 0),
+                  all = dit_gather_rows(d, own, DIT_NORMED_ALL, &others);
     int64_t first = d->c.layout->sp ? d->now.r_first : 0, end = first + own.rows;
     gemm_rows(d, g, own, first, end);
     dit_rows_wait(d, others);
@@ -76,7 +84,10 @@ struct tensor dit_partial(const struct dit *d, struct tensor own)
 void dit_sum_tp(struct dit *d, struct tensor t, const char *what, int fault)
 {
     if (d->c.layout->tp > 1 && fault_active != fault)
-        dit_comm(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_ALL_REDUCE, .what = what, .dtype = t.dtype, .recv = t.ptr, .n = t.rows * t.cols});
+        dit_comm(d, d->c.grid->tp, &(struct comm_op){
+            .kind = COMM_ALL_REDUCE, .what = what, .dtype = t.dtype,
+            .recv = t.ptr, .n = t.rows * t.cols
+        });
 }
 
 /* Returns where slice i of tp rank r's rows of the residual stream begins. */
@@ -88,27 +99,36 @@ static int64_t slice_first(const struct dit *d, int64_t r, struct dit_slice c, i
 
 static int64_t parts(const struct dit *d) { return d->c.layout->sp ? d->c.layout->tp : 1; }
 
-struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own, struct dit_slice c, const char *what, int fault)
+struct comm_work *dit_sum_rows(struct dit *d, struct tensor partial, struct tensor own,
+                               struct dit_slice c, const char *what, int fault)
 {
     bool sp = d->c.layout->sp;
-    int64_t mine = sp ? d->place.tp : 0, D = d->m->hidden, from = slice_first(d, mine, c, c.i), to = slice_first(d, mine, c, c.i + 1);
+    int64_t mine = sp ? d->place.tp : 0, D = d->m->hidden,
+            from = slice_first(d, mine, c, c.i), to = slice_first(d, mine, c, c.i + 1);
     struct tensor into = tensor_rows(own, from - slice_first(d, mine, c, 0), to - from);
     if (fault_active == fault && sp)
-        d->o->copy(d->o, d->stream, &(struct ops_copy){tensor_rows(partial, from, to - from), into});
+        d->o->copy(d->o, d->stream,
+                   &(struct ops_copy){tensor_rows(partial, from, to - from), into});
     if (fault_active == fault || d->c.layout->tp == 1)
         return NULL;
-    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = what, .dtype = own.dtype, .recv = into.ptr, .n = (to - from) * D};
+    struct comm_op op = {
+        .kind = COMM_ALL_REDUCE, .what = what, .dtype = own.dtype,
+        .recv = into.ptr, .n = (to - from) * D
+    };
     for (int64_t r = 0; r < parts(d) && sp; r++) {
         d->slice_at[r] = slice_first(d, r, c, c.i) * D;
         d->slice_n[r] = slice_first(d, r, c, c.i + 1) * D - d->slice_at[r];
     }
     if (sp)
-        op = (struct comm_op){.kind = COMM_REDUCE_SCATTER, .what = what, .dtype = own.dtype, .send = partial.ptr, .recv = into.ptr,
-                              .counts = d->slice_n, .at = d->slice_at};
+        op = (struct comm_op){
+            .kind = COMM_REDUCE_SCATTER, .what = what, .dtype = own.dtype,
+            .send = partial.ptr, .recv = into.ptr, .counts = d->slice_n, .at = d->slice_at
+        };
     return dit_comm_start(d, d->c.grid->tp, &op);
 }
 
-void dit_linear_sum(struct dit *d, struct tensor x, int64_t param, struct tensor own, const char *what, int fault)
+void dit_linear_sum(struct dit *d, struct tensor x, int64_t param, struct tensor own,
+                    const char *what, int fault)
 {
     struct tensor partial = dit_partial(d, own);
     struct comm_work *sums[LAYOUT_TP_SLICES];
@@ -139,8 +159,9 @@ static int64_t own_width(const struct dit *d, const struct mod_unit *units, int6
     return width;
 }
 
-/* Columns between `whole` [n, …] and rank r's part [n, own]. */
-static void columns_copy(struct dit *d, struct tensor whole, struct tensor part, const struct mod_unit *units, int64_t n, int64_t r, bool out)
+/* Copies columns between `whole` [n, …] and rank r's part [n, own]. */
+static void columns_copy(struct dit *d, struct tensor whole, struct tensor part,
+                         const struct mod_unit *units, int64_t n, int64_t r, bool out)
 {
     for (int64_t i = 0, at = 0; i < n; i++) {
         int64_t w = dit_mod_width(d, &units[i]);
@@ -150,37 +171,46 @@ static void columns_copy(struct dit *d, struct tensor whole, struct tensor part,
     }
 }
 
-/* [n, own] of every rank, one behind the other. */
+/* Returns rank r's [n, own] in a buffer in which the ranks' parts stand one behind the other. */
 static struct tensor part_of(const struct dit *d, enum dit_buffer parts, int64_t own, int64_t r)
 {
     struct tensor t = dit_buffer(d, parts, 0, d->now.n * d->c.layout->tp);
-    return tensor_of((char *)t.ptr + r * d->now.n * own * dtype_bytes(t.dtype), t.dtype, d->now.n, own);
+    return tensor_of((char *)t.ptr + r * d->now.n * own * dtype_bytes(t.dtype), t.dtype, d->now.n,
+                     own);
 }
 
 void dit_mod_gather(struct dit *d, struct tensor mod, const struct mod_unit *units, int64_t n)
 {
     int64_t own = own_width(d, units, n), tp = d->c.layout->tp;
-    struct tensor from = dit_buffer(d, DIT_MOD_OWN, 0, d->now.n), mine = part_of(d, DIT_MOD_PARTS, own, d->place.tp);
-    d->o->copy(d->o, d->stream, &(struct ops_copy){tensor_cols(from, 0, own), mine}); /* dense: the final one is narrower */
-    dit_comm(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_ALL_GATHER, .what = "modulation", .dtype = mine.dtype, .n = d->now.n * own,
-                                                 .send = mine.ptr, .recv = part_of(d, DIT_MOD_PARTS, own, 0).ptr});
+    struct tensor from = dit_buffer(d, DIT_MOD_OWN, 0, d->now.n),
+                  mine = part_of(d, DIT_MOD_PARTS, own, d->place.tp);
+    /* The copy makes the columns dense, because the final layer's are narrower. */
+    d->o->copy(d->o, d->stream, &(struct ops_copy){tensor_cols(from, 0, own), mine});
+    dit_comm(d, d->c.grid->tp, &(struct comm_op){
+        .kind = COMM_ALL_GATHER, .what = "modulation", .dtype = mine.dtype,
+        .n = d->now.n * own, .send = mine.ptr, .recv = part_of(d, DIT_MOD_PARTS, own, 0).ptr
+    });
     for (int64_t r = 0; r < tp; r++)
         columns_copy(d, mod, part_of(d, DIT_MOD_PARTS, own, r), units, n, r, false);
 }
 
-struct tensor dit_dmod_own(struct dit *d, struct tensor dmod, const struct mod_unit *units, int64_t n)
+struct tensor dit_dmod_own(struct dit *d, struct tensor dmod, const struct mod_unit *units,
+                           int64_t n)
 {
     int64_t own = own_width(d, units, n);
     if (d->c.layout->tp == 1)
         return dmod;
-    struct tensor to = tensor_of(dit_buffer(d, DIT_DMOD_OWN, 0, d->now.n).ptr, dmod.dtype, d->now.n, own);
+    struct tensor to =
+        tensor_of(dit_buffer(d, DIT_DMOD_OWN, 0, d->now.n).ptr, dmod.dtype, d->now.n, own);
     if (!d->c.layout->sp || fault_active == FAULT_POINT_SUM_MOD) {
         columns_copy(d, dmod, to, units, n, d->place.tp, true);
         return to;
     }
     for (int64_t r = 0; r < d->c.layout->tp; r++)
         columns_copy(d, dmod, part_of(d, DIT_DMOD_PARTS, own, r), units, n, r, true);
-    dit_comm(d, d->c.grid->tp, &(struct comm_op){.kind = COMM_REDUCE_SCATTER, .what = "gradient of a modulation", .dtype = dmod.dtype,
-                                                 .send = part_of(d, DIT_DMOD_PARTS, own, 0).ptr, .recv = to.ptr, .n = d->now.n * own});
+    dit_comm(d, d->c.grid->tp, &(struct comm_op){
+        .kind = COMM_REDUCE_SCATTER, .what = "gradient of a modulation", .dtype = dmod.dtype,
+        .send = part_of(d, DIT_DMOD_PARTS, own, 0).ptr, .recv = to.ptr, .n = d->now.n * own
+    });
     return to;
 }
