@@ -11,15 +11,20 @@
 enum { Q_INSERT, Q_KNOWN, Q_DROP, Q_CONFLICT, Q_STEP, Q_START, Q_TRIAL, Q_LAYOUT, N_QUERIES };
 static const char *const sql[N_QUERIES] = {
     [Q_INSERT] = "INSERT INTO event(run, attempt, writer, seq, kind, wall, mono, boot, host, json)"
-                 " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING RETURNING id",
+                 " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+                 " ON CONFLICT DO NOTHING RETURNING id",
     [Q_KNOWN] = "SELECT id, wall, json, kind FROM event"
                 " WHERE run = ?1 AND attempt = ?2 AND writer = ?3 AND seq = ?4",
     [Q_DROP] = "DELETE FROM event WHERE id = ?1",
-    [Q_CONFLICT] = "INSERT INTO conflict(run, attempt, writer, seq, json) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
-    [Q_START] = "INSERT INTO train_start(event, run, attempt, writer, seq, next_step, total_steps, model, layout, extent, gbs,"
-                " world, device, dtype, peak_flops, peak_source, flops_formula, config_hash, trial)"
-                " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
-    [Q_TRIAL] = "INSERT INTO trial_event(event, tune, trial, kind, seq) VALUES (?1, ?2, ?3, ?4, ?5)",
+    [Q_CONFLICT] = "INSERT INTO conflict(run, attempt, writer, seq, json)"
+                   " VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
+    [Q_START] = "INSERT INTO train_start(event, run, attempt, writer, seq, next_step, total_steps,"
+                " model, layout, extent, gbs, world, device, dtype, peak_flops, peak_source,"
+                " flops_formula, config_hash, trial)"
+                " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,"
+                " ?17, ?18, ?19)",
+    [Q_TRIAL] = "INSERT INTO trial_event(event, tune, trial, kind, seq)"
+                " VALUES (?1, ?2, ?3, ?4, ?5)",
     [Q_LAYOUT] = "INSERT INTO layout(text) VALUES (?1) ON CONFLICT DO NOTHING",
 };
 
@@ -28,7 +33,7 @@ struct event_writer {
     struct str text;
 };
 
-/* Asks for the insertion of a step, in the order in which project_step binds. */
+/* Asks for the insertion of a step, in the order in which project_step binds values. */
 static int step_ask(struct store *db, struct store_query **out, struct err *err)
 {
     struct str names = STR_INIT, places = STR_INIT;
@@ -79,15 +84,17 @@ bool event_key_read(const cJSON *event, struct event_key *out)
 {
     const cJSON *attempt = json_member(event, "attempt"), *seq = json_member(event, "seq");
     const char *run = json_text(event, "run", NULL), *writer = json_text(event, "writer", NULL);
-    if (!run || !writer || !json_text(event, "ev", NULL) || !cJSON_IsNumber(attempt) || !cJSON_IsNumber(seq))
+    if (!run || !writer || !json_text(event, "ev", NULL) || !cJSON_IsNumber(attempt) ||
+        !cJSON_IsNumber(seq))
         return false;
     if (!isfinite(json_num(event, "wall", NAN)) || !isfinite(json_num(event, "mono", NAN)))
         return false;
-    *out = (struct event_key){run, writer, (int64_t)attempt->valuedouble, (int64_t)seq->valuedouble};
+    *out = (struct event_key){run, writer, (int64_t)attempt->valuedouble,
+                              (int64_t)seq->valuedouble};
     return true;
 }
 
-/* ---- binding members: absent or of a wrong type is NULL ---- */
+/* ---- binding members: one that is absent or has a wrong type becomes NULL ---- */
 
 static void bind_num(struct store_query *q, int i, const cJSON *event, const char *key)
 {
@@ -119,7 +126,8 @@ static void bind_key(struct store_query *q, int first, const struct event_key *k
     store_bind_int(q, first + 3, k->seq);
 }
 
-/* Run a statement that gives at most one row of which the first column is wanted. */
+/* Runs a statement that gives at most one row. The first column of that row goes into *first, which
+ * may be NULL. */
 static int run_once(struct store_query *q, int64_t *first, struct err *err)
 {
     int rc = store_next(q, err);
@@ -142,11 +150,12 @@ static void column_bind(struct store_query *q, int i, const cJSON *e, const stru
         (c->type == EVENT_NUM ? bind_num : bind_int)(q, i, e, c->name);
 }
 
-static int project_step(struct event_writer *w, int64_t id, const struct event_key *k, const cJSON *e, struct err *err)
+static int project_step(struct event_writer *w, int64_t id, const struct event_key *k,
+                        const cJSON *e, struct err *err)
 {
     struct store_query *q = w->q[Q_STEP];
     if (!cJSON_IsNumber(json_member(e, "step")))
-        return 0; /* the raw row stays; there is nothing to count */
+        return 0; /* the raw row stays, but there is nothing to count */
     store_bind_int(q, 1, id);
     bind_key(q, 2, k);
     store_bind_num(q, 6, json_num(e, "model_flops", NAN) / json_num(e, "tokens", NAN));
@@ -156,15 +165,18 @@ static int project_step(struct event_writer *w, int64_t id, const struct event_k
     return run_once(q, NULL, err);
 }
 
-static int project_start(struct event_writer *w, int64_t id, const struct event_key *k, const cJSON *e, struct err *err)
+static int project_start(struct event_writer *w, int64_t id, const struct event_key *k,
+                         const cJSON *e, struct err *err)
 {
     static const struct {
         const char *key;
         void (*bind)(struct store_query *, int, const cJSON *, const char *);
-    } members[] = {{"next_step", bind_int},   {"total_steps", bind_int},  {"model", bind_text},        {"layout", bind_text},
-                   {"extent", bind_text},     {"gbs", bind_int},          {"world", bind_int},         {"device", bind_text},
-                   {"dtype", bind_text},      {"peak_flops", bind_num},   {"peak_source", bind_text},  {"flops_formula", bind_text},
-                   {"config_hash", bind_text}};
+    } members[] = {
+        {"next_step", bind_int},   {"total_steps", bind_int},  {"model", bind_text},
+        {"layout", bind_text},     {"extent", bind_text},      {"gbs", bind_int},
+        {"world", bind_int},       {"device", bind_text},      {"dtype", bind_text},
+        {"peak_flops", bind_num},  {"peak_source", bind_text}, {"flops_formula", bind_text},
+        {"config_hash", bind_text}};
     struct store_query *q = w->q[Q_START];
     store_bind_int(q, 1, id);
     bind_key(q, 2, k);
@@ -175,7 +187,8 @@ static int project_start(struct event_writer *w, int64_t id, const struct event_
     return run_once(q, NULL, err);
 }
 
-static int project_trial(struct event_writer *w, int64_t id, const struct event_key *k, const cJSON *e, struct err *err)
+static int project_trial(struct event_writer *w, int64_t id, const struct event_key *k,
+                         const cJSON *e, struct err *err)
 {
     struct store_query *q = w->q[Q_TRIAL];
     if (!json_text(e, "trial", NULL))
@@ -193,7 +206,8 @@ static int project_trial(struct event_writer *w, int64_t id, const struct event_
     return run_once(w->q[Q_LAYOUT], NULL, err);
 }
 
-static int project(struct event_writer *w, int64_t id, const struct event_key *k, const cJSON *e, struct err *err)
+static int project(struct event_writer *w, int64_t id, const struct event_key *k, const cJSON *e,
+                   struct err *err)
 {
     const char *kind = json_text(e, "ev", "");
     if (strcmp(kind, "step") == 0)
@@ -207,8 +221,9 @@ static int project(struct event_writer *w, int64_t id, const struct event_key *k
 
 /* ---- the raw row ---- */
 
-/* 1 and *id when the key was free, 0 when not. */
-static int insert(struct event_writer *w, const struct event_key *k, const cJSON *e, int64_t *id, struct err *err)
+/* Returns 1 and sets *id when no event had this key yet, 0 when one has it. */
+static int insert(struct event_writer *w, const struct event_key *k, const cJSON *e, int64_t *id,
+                  struct err *err)
 {
     struct store_query *q = w->q[Q_INSERT];
     bind_key(q, 1, k);
@@ -221,7 +236,8 @@ static int insert(struct event_writer *w, const struct event_key *k, const cJSON
     return run_once(q, id, err);
 }
 
-static int conflict_add(struct event_writer *w, const struct event_key *k, const char *text, struct err *err)
+static int conflict_add(struct event_writer *w, const struct event_key *k, const char *text,
+                        struct err *err)
 {
     struct store_query *q = w->q[Q_CONFLICT];
     bind_key(q, 1, k);
@@ -229,9 +245,9 @@ static int conflict_add(struct event_writer *w, const struct event_key *k, const
     return run_once(q, NULL, err);
 }
 
-/* Returns whether the event that came takes the place of the known one, which has the same key and
- * another text (order: compares the texts). What ended an attempt stays (fold/end.h); else the
- * later one does. */
+/* Returns whether the new event takes the place of the known one, which has the same key and
+ * another text. `order` compares the two texts. An event that ended an attempt stays (fold/end.h);
+ * otherwise the later one stays. */
 static bool event_wins(const cJSON *e, struct store_query *known, int order)
 {
     double later_s = json_num(e, "wall", 0) - store_num(known, 1);
@@ -242,9 +258,11 @@ static bool event_wins(const cJSON *e, struct store_query *known, int order)
     return later_s > 0 || (later_s == 0 && order > 0);
 }
 
-/* The key is taken, by the same event (0) or by another: which one stays does not depend on the
- * order they come in. Returns 1 when the known one was dropped and the key is free. */
-static int contend(struct event_writer *w, const struct event_key *k, const cJSON *e, struct err *err)
+/* Decides between an event and the known one that has its key. The two may be the same event (then
+ * it returns 0), and which of two different ones stays does not depend on the order in which they
+ * come. Returns 1 when the known event was dropped, so that the key is free. */
+static int contend(struct event_writer *w, const struct event_key *k, const cJSON *e,
+                   struct err *err)
 {
     struct store_query *q = w->q[Q_KNOWN];
     bind_key(q, 1, k);
@@ -265,7 +283,8 @@ static int contend(struct event_writer *w, const struct event_key *k, const cJSO
     return rc < 0 ? rc : 1;
 }
 
-int event_write(struct event_writer *w, const cJSON *event, int64_t *id, bool *replaced, struct err *err)
+int event_write(struct event_writer *w, const cJSON *event, int64_t *id, bool *replaced,
+                struct err *err)
 {
     struct event_key k;
     struct json_out out;

@@ -1,15 +1,19 @@
-/* One run's events, folded as they come.
+/* Folds one run's events as they come.
  *
- * What the rows of run_clock and span follow from is kept in the tables fold*: it grows with attempts, writers and clocks, not
- * with events. An ingest reads its own new events alone, in two passes: the first brings clocks and numbering up to date, the second,
- * with the clocks known, makes activities of them and lays them over the rows there are (db/fold_span.c).
+ * The tables fold* keep what the rows of run_clock and span follow from. They grow with attempts,
+ * writers and clocks, not with events. An ingest reads only its own new events, in two passes. The
+ * first brings clocks and numbering up to date. The second, which knows the clocks, makes
+ * activities of the events and lays them over the existing rows (db/fold_span.c).
  *
- * That gives what folding all events at once gives, as long as nothing that is folded already would have come out otherwise.
- * Where it would, the run is folded from its first event. These are the cases, each rare, each found in the first pass:
- *     a clock's offset or the run's beginning came out otherwise (the wall clock was stepped; a log of earlier came late)
- *     an event stands before one of its writer's that is folded (a hole in a log was filled, a copy held more)
- *     a step has been done before one that is folded as its first execution
- * and the ingester asks for it when it took events back.
+ * This gives the same rows as folding all events at once, as long as no event that is folded
+ * already would have come out otherwise. Where one would, the run is folded from its first event.
+ * The cases are these; each is rare, and the first pass finds each:
+ *     a clock's offset or the run's beginning came out otherwise (the wall clock was stepped; an
+ *     older log came late)
+ *     an event stands before a folded one of the same writer (a hole in a log was filled; a copy
+ *     of the log held more)
+ *     a step was done before its execution that is folded as the first one
+ * The ingester also asks for it when it took events back.
  */
 #include "db/fold.h"
 
@@ -48,8 +52,10 @@ static enum fold_kind kind_of(const char *name)
         const char *name;
         enum fold_kind kind;
     } table[] = {
-        {"step", FOLD_STEP},        {"ckpt_saved", FOLD_SAVED},      {"ckpt_loaded", FOLD_LOADED},   {"submit_intent", FOLD_SUBMIT},
-        {"submitted", FOLD_SUBMIT}, {"attempt_started", FOLD_STARTED}, {"attempt_ended", FOLD_ENDED},
+        {"step", FOLD_STEP},           {"ckpt_saved", FOLD_SAVED},
+        {"ckpt_loaded", FOLD_LOADED},  {"submit_intent", FOLD_SUBMIT},
+        {"submitted", FOLD_SUBMIT},    {"attempt_started", FOLD_STARTED},
+        {"attempt_ended", FOLD_ENDED},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (strcmp(name, table[i].name) == 0)
@@ -57,22 +63,35 @@ static enum fold_kind kind_of(const char *name)
     return FOLD_OTHER;
 }
 
-/* ?2, ?3: ids of the news, not of the whole run. EARLIER and LATER executions of the same step, in the order of attempts. */
+/* Parameters ?2 and ?3 are the ids of the first and last new event; they are not bound when the
+ * whole run is folded. STEP_ORDER finds another execution of the same step: "<" an earlier one and
+ * ">" a later one, in the order of attempts. */
 #define COLUMNS "SELECT e.kind, e.attempt, e.writer, e.seq, e.host, e.boot, e.mono, e.wall"
-#define STEP_ORDER(op) "(SELECT 1 FROM step o WHERE o.run = s.run AND o.step = s.step AND (o.attempt, o.seq, o.writer) " op " (s.attempt, s.seq, s.writer)"
-#define TIMES                                                                                                                    \
-    ", CASE WHEN e.kind = 'step' THEN s.started_at WHEN e.kind GLOB 'ckpt_*' THEN json_extract(e.json, '$.started_at') END,"     \
-    " CASE WHEN e.kind = 'step' THEN s.step_s WHEN e.kind GLOB 'ckpt_*' THEN json_extract(e.json, '$.seconds') END,"             \
-    " CASE WHEN e.kind = 'attempt_ended' THEN json_extract(e.json, '$.cause') END, coalesce(s.again, 0) OR EXISTS" STEP_ORDER("<") "),"\
-    " s.ended_ago_s"
+#define STEP_ORDER(op)                                          \
+    "(SELECT 1 FROM step o WHERE o.run = s.run AND o.step = s.step" \
+    " AND (o.attempt, o.seq, o.writer) " op " (s.attempt, s.seq, s.writer)"
+#define TIMES                                                          \
+    ", CASE WHEN e.kind = 'step' THEN s.started_at"                    \
+    " WHEN e.kind GLOB 'ckpt_*' THEN json_extract(e.json, '$.started_at') END," \
+    " CASE WHEN e.kind = 'step' THEN s.step_s"                         \
+    " WHEN e.kind GLOB 'ckpt_*' THEN json_extract(e.json, '$.seconds') END," \
+    " CASE WHEN e.kind = 'attempt_ended' THEN json_extract(e.json, '$.cause') END," \
+    " coalesce(s.again, 0) OR EXISTS" STEP_ORDER("<") "), s.ended_ago_s"
 #define JOINED " FROM event e LEFT JOIN step s ON s.event = e.id"
-#define NEWS " WHERE e.id BETWEEN ?2 AND ?3 AND +e.run = ?1 ORDER BY e.id" /* +: by id, and not through all of the run */
+/* The plus sign makes SQLite search by id instead of going through all of the run. */
+#define NEWS " WHERE e.id BETWEEN ?2 AND ?3 AND +e.run = ?1 ORDER BY e.id"
 #define ALL " WHERE e.run = ?1 ORDER BY e.attempt, e.writer, e.seq"
 
 static void event_read(struct store_query *q, bool times, struct fold_event *e)
 {
-    *e = (struct fold_event){.kind = kind_of(store_text(q, 0)), .attempt = store_int(q, 1), .writer = store_text(q, 2), .seq = store_int(q, 3),
-                             .host = store_text(q, 4), .boot = store_text(q, 5), .mono = store_num(q, 6), .wall = store_num(q, 7)};
+    *e = (struct fold_event){.kind = kind_of(store_text(q, 0)),
+                             .attempt = store_int(q, 1),
+                             .writer = store_text(q, 2),
+                             .seq = store_int(q, 3),
+                             .host = store_text(q, 4),
+                             .boot = store_text(q, 5),
+                             .mono = store_num(q, 6),
+                             .wall = store_num(q, 7)};
     if (times) {
         e->started_at = store_num(q, 8);
         e->seconds = store_num(q, 9);
@@ -86,8 +105,9 @@ static void event_read(struct store_query *q, bool times, struct fold_event *e)
 
 typedef int event_fn(struct fold *f, const struct fold_event *e, struct err *err);
 
-/* Each event to fn, until it gives something else than 0; that. */
-static int events_each(struct fold *f, const char *sql, const struct fold_news *news, bool times, event_fn *fn, struct err *err)
+/* Gives each event to `fn` until it returns something else than 0. Returns that value, or 0. */
+static int events_each(struct fold *f, const char *sql, const struct fold_news *news, bool times,
+                       event_fn *fn, struct err *err)
 {
     struct store_query *q = NULL;
     struct fold_event e;
@@ -109,17 +129,22 @@ static int events_each(struct fold *f, const char *sql, const struct fold_news *
 
 /* ---- the first pass: clocks and numbering ---- */
 
-static int writer_get(struct fold *f, int64_t attempt, const char *name, struct fold_writer **out, struct err *err)
+static int writer_get(struct fold *f, int64_t attempt, const char *name, struct fold_writer **out,
+                      struct err *err)
 {
     for (size_t i = f->n_writers; i-- > 0;)
         if (f->writers[i].attempt == attempt && strcmp(f->writers[i].name, name) == 0) {
             *out = &f->writers[i];
             return 0;
         }
-    int rc = fold_grow((void **)&f->writers, f->n_writers, &f->cap_writers, sizeof *f->writers, err);
+    int rc = fold_grow((void **)&f->writers, f->n_writers, &f->cap_writers, sizeof *f->writers,
+                       err);
     if (rc < 0)
         return rc;
-    struct fold_writer w = {.attempt = attempt, .last_seq = INT64_MIN, .name = arena_strdup(&f->arena, name), .step_at = -INFINITY};
+    struct fold_writer w = {.attempt = attempt,
+                            .last_seq = INT64_MIN,
+                            .name = arena_strdup(&f->arena, name),
+                            .step_at = -INFINITY};
     if (!w.name)
         return fold_no_memory(f, err);
     f->writers[f->n_writers] = w;
@@ -148,19 +173,25 @@ static int attempt_get(struct fold *f, int64_t number, struct fold_attempt **out
     while (at > 0 && f->attempts[at - 1].number >= number)
         at--;
     if (at == f->n_attempts || f->attempts[at].number != number) {
-        int rc = fold_grow((void **)&f->attempts, f->n_attempts, &f->cap_attempts, sizeof *f->attempts, err);
+        int rc = fold_grow((void **)&f->attempts, f->n_attempts, &f->cap_attempts,
+                           sizeof *f->attempts, err);
         if (rc < 0)
             return rc;
         memmove(f->attempts + at + 1, f->attempts + at, (f->n_attempts - at) * sizeof *f->attempts);
-        f->attempts[at] = (struct fold_attempt){.number = number, .begin = INFINITY, .first_step = INFINITY, .last = -INFINITY, .end = -INFINITY};
+        f->attempts[at] = (struct fold_attempt){.number = number,
+                                                .begin = INFINITY,
+                                                .first_step = INFINITY,
+                                                .last = -INFINITY,
+                                                .end = -INFINITY};
         f->n_attempts++;
     }
     *out = &f->attempts[at];
     return 0;
 }
 
-/* When an activity recorded by `e` after its end had begun. Who read of it in a log says by its own clock how long ago it ended. Else the
- * wall clock says how long before the event it began, unless it was stepped between: then the activity is taken to have ended
+/* Returns when an activity began that `e` recorded after its end. A writer that read of it in a log
+ * says by its own clock how long ago it ended. Otherwise the wall clock says how long before the
+ * event it began. If the wall clock was stepped in between, the activity is taken to have ended
  * just before its event. */
 static double activity_begin(const struct fold_event *e, double at, double previous_at)
 {
@@ -172,7 +203,8 @@ static double activity_begin(const struct fold_event *e, double at, double previ
     return at - lag;
 }
 
-static int end_take(struct fold *f, struct fold_attempt *a, const struct fold_event *e, double at, struct err *err)
+static int end_take(struct fold *f, struct fold_attempt *a, const struct fold_event *e, double at,
+                    struct err *err)
 {
     struct fold_end known = {.writer = a->end_writer, .seq = a->end_seq};
     struct fold_end told = {.writer = e->writer, .seq = e->seq};
@@ -185,9 +217,11 @@ static int end_take(struct fold *f, struct fold_attempt *a, const struct fold_ev
     return a->end_writer && a->down ? 0 : fold_no_memory(f, err);
 }
 
-static int activity_take(struct fold *f, const struct fold_event *e, double at, double *begin, struct err *err)
+static int activity_take(struct fold *f, const struct fold_event *e, double at, double *begin,
+                         struct err *err)
 {
-    static const int causes[] = {[FOLD_STEP] = C_TRAIN, [FOLD_SAVED] = C_SAVE, [FOLD_LOADED] = C_LOAD};
+    static const int causes[] = {
+        [FOLD_STEP] = C_TRAIN, [FOLD_SAVED] = C_SAVE, [FOLD_LOADED] = C_LOAD};
     struct fold_writer *w = NULL;
     int rc = writer_get(f, e->attempt, e->writer, &w, err);
     if (rc < 0)
@@ -195,7 +229,8 @@ static int activity_take(struct fold *f, const struct fold_event *e, double at, 
     *begin = activity_begin(e, at, w->step_at);
     double end = fmin(*begin + e->seconds, at);
     if (end > *begin)
-        f->acts[f->n_acts++] = (struct fold_interval){*begin, end, e->replayed ? C_REPLAY : causes[e->kind]};
+        f->acts[f->n_acts++] = (struct fold_interval){*begin, end,
+                                                      e->replayed ? C_REPLAY : causes[e->kind]};
     if (e->kind == FOLD_STEP)
         w->step_at = at;
     return 0;
@@ -205,7 +240,8 @@ static int event_take(struct fold *f, const struct fold_event *e, struct err *er
 {
     struct fold_attempt *a = NULL;
     int domain = fold_domain_find(f, e->host, e->boot, err), rc = domain < 0 ? domain : 0;
-    bool activity = (e->kind == FOLD_STEP || e->kind == FOLD_SAVED || e->kind == FOLD_LOADED) && e->seconds >= 0;
+    bool activity = (e->kind == FOLD_STEP || e->kind == FOLD_SAVED || e->kind == FOLD_LOADED) &&
+                    e->seconds >= 0;
     double begin = INFINITY, at = domain < 0 ? 0 : e->mono + f->domains[domain].offset;
     if (rc == 0 && (f->n_acts == ACTS || e->attempt != f->acts_attempt))
         rc = fold_spans_write(f, err);
@@ -230,15 +266,18 @@ static int attempts_load(struct fold *f, struct err *err)
 {
     struct store_query *q = NULL;
     struct fold_attempt *a;
-    int rc = store_ask(f->db, "SELECT attempt, begin_at, first_step_at, last_at, ended_at, ended_writer, ended_seq, cause FROM fold_attempt"
-                       " WHERE run = ?1 ORDER BY attempt", &q, err);
+    int rc = store_ask(f->db,
+                       "SELECT attempt, begin_at, first_step_at, last_at, ended_at, ended_writer,"
+                       " ended_seq, cause FROM fold_attempt WHERE run = ?1 ORDER BY attempt",
+                       &q, err);
     if (rc < 0)
         return rc;
     store_bind_text(q, 1, f->run);
     while ((rc = store_next(q, err)) > 0) {
         if ((rc = attempt_get(f, store_int(q, 0), &a, err)) < 0)
             break;
-        *a = (struct fold_attempt){.number = a->number, .begin = store_num(q, 1), .first_step = store_num(q, 2), .last = store_num(q, 3),
+        *a = (struct fold_attempt){.number = a->number, .begin = store_num(q, 1),
+                                   .first_step = store_num(q, 2), .last = store_num(q, 3),
                                    .end = store_num(q, 4), .end_seq = store_int(q, 6)};
         if (store_column_type(q, 5) == STORE_NULL)
             continue;
@@ -257,7 +296,10 @@ static int writers_load(struct fold *f, struct err *err)
 {
     struct store_query *q = NULL;
     struct fold_writer *w;
-    int rc = store_ask(f->db, "SELECT attempt, writer, last_seq, step_at FROM fold_writer WHERE run = ?1 ORDER BY attempt", &q, err);
+    int rc = store_ask(f->db,
+                       "SELECT attempt, writer, last_seq, step_at FROM fold_writer"
+                       " WHERE run = ?1 ORDER BY attempt",
+                       &q, err);
     if (rc < 0)
         return rc;
     store_bind_text(q, 1, f->run);
@@ -271,7 +313,7 @@ static int writers_load(struct fold *f, struct err *err)
     return rc;
 }
 
-/* f->known says whether there is anything. */
+/* Loads what the last fold of this run kept. f->known says whether there is anything. */
 static int kept_load(struct fold *f, struct err *err)
 {
     struct store_query *q = NULL;
@@ -296,8 +338,11 @@ static int kept_load(struct fold *f, struct err *err)
 static int attempts_save(struct fold *f, struct err *err)
 {
     struct store_query *q = NULL;
-    int rc = store_ask(f->db, "INSERT OR REPLACE INTO fold_attempt(run, attempt, begin_at, first_step_at, last_at, ended_at, ended_writer, ended_seq,"
-                       " cause) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)", &q, err);
+    int rc = store_ask(f->db,
+                       "INSERT OR REPLACE INTO fold_attempt(run, attempt, begin_at, first_step_at,"
+                       " last_at, ended_at, ended_writer, ended_seq, cause)"
+                       " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                       &q, err);
     for (size_t i = 0; i < f->n_attempts && rc == 0; i++) {
         const struct fold_attempt *a = &f->attempts[i];
         if (!a->dirty)
@@ -320,7 +365,10 @@ static int attempts_save(struct fold *f, struct err *err)
 static int writers_save(struct fold *f, struct err *err)
 {
     struct store_query *q = NULL;
-    int rc = store_ask(f->db, "INSERT OR REPLACE INTO fold_writer(run, attempt, writer, last_seq, step_at) VALUES (?1, ?2, ?3, ?4, ?5)", &q, err);
+    int rc = store_ask(f->db,
+                       "INSERT OR REPLACE INTO fold_writer(run, attempt, writer, last_seq, step_at)"
+                       " VALUES (?1, ?2, ?3, ?4, ?5)",
+                       &q, err);
     for (size_t i = 0; i < f->n_writers && rc == 0; i++) {
         if (!f->writers[i].dirty)
             continue;
@@ -344,7 +392,10 @@ static int kept_save(struct fold *f, struct err *err)
         rc = attempts_save(f, err);
     if (rc == 0)
         rc = writers_save(f, err);
-    if (rc == 0 && (rc = store_ask(f->db, "INSERT OR REPLACE INTO fold(run, from_at, until_at) VALUES (?1, ?2, ?3)", &q, err)) == 0) {
+    if (rc == 0 &&
+        (rc = store_ask(f->db,
+                        "INSERT OR REPLACE INTO fold(run, from_at, until_at) VALUES (?1, ?2, ?3)",
+                        &q, err)) == 0) {
         store_bind_text(q, 1, f->run);
         store_bind_num(q, 2, f->from);
         store_bind_num(q, 3, f->done_to);
@@ -357,8 +408,9 @@ static int kept_save(struct fold *f, struct err *err)
 static int kept_drop(struct store *db, const char *run, struct err *err)
 {
     static const char *const sql[] = {
-        "DELETE FROM span WHERE run = ?1",      "DELETE FROM run_clock WHERE run = ?1",    "DELETE FROM fold WHERE run = ?1",
-        "DELETE FROM fold_diff WHERE run = ?1", "DELETE FROM fold_part WHERE run = ?1", "DELETE FROM fold_attempt WHERE run = ?1",
+        "DELETE FROM span WHERE run = ?1",        "DELETE FROM run_clock WHERE run = ?1",
+        "DELETE FROM fold WHERE run = ?1",        "DELETE FROM fold_diff WHERE run = ?1",
+        "DELETE FROM fold_part WHERE run = ?1",   "DELETE FROM fold_attempt WHERE run = ?1",
         "DELETE FROM fold_writer WHERE run = ?1",
     };
     int rc = 0;
@@ -387,16 +439,19 @@ static void fold_release(struct fold *f)
     free(f->acts);
 }
 
-/* The news, given what is kept: 0, WHOLE when that does not hold any more (nothing was written), <0. */
+/* Folds the new events on top of what is kept. Returns 0, WHOLE when that does not hold any more
+ * (then nothing was written), or <0. */
 static int fold_on(struct fold *f, const struct fold_news *news, struct err *err)
 {
-    static const char first_news[] = COLUMNS ", EXISTS" STEP_ORDER(">") " AND o.event < ?2)" JOINED NEWS;
+    static const char first_news[] = COLUMNS
+        ", EXISTS" STEP_ORDER(">") " AND o.event < ?2)" JOINED NEWS;
     double from = f->from;
     bool was_run;
     int rc = f->known ? 0 : kept_drop(f->db, f->run, err);
     was_run = f->is_run;
     if (rc == 0)
-        rc = events_each(f, news->whole ? COLUMNS ", 0 FROM event e" ALL : first_news, news, false, clock_take, err);
+        rc = events_each(f, news->whole ? COLUMNS ", 0 FROM event e" ALL : first_news, news, false,
+                         clock_take, err);
     if (rc != 0)
         return rc;
     fold_clocks_settle(f);
@@ -406,15 +461,18 @@ static int fold_on(struct fold *f, const struct fold_news *news, struct err *err
     if (rc == 0 && was_run)
         rc = fold_phases_make(f, f->done_to, &f->phases, err);
     if (rc == 0)
-        rc = events_each(f, news->whole ? COLUMNS TIMES JOINED ALL : COLUMNS TIMES JOINED NEWS, news, true, event_take, err);
+        rc = events_each(f, news->whole ? COLUMNS TIMES JOINED ALL : COLUMNS TIMES JOINED NEWS,
+                         news, true, event_take, err);
     if (rc == 0)
         rc = fold_spans_write(f, err);
     return rc < 0 ? rc : kept_save(f, err);
 }
 
-static int fold_try(struct store *db, const char *run, const struct fold_news *news, struct err *err)
+static int fold_try(struct store *db, const char *run, const struct fold_news *news,
+                    struct err *err)
 {
-    struct fold f = {.db = db, .run = run, .done_to = -INFINITY, .from = INFINITY, .until = -INFINITY};
+    struct fold f = {
+        .db = db, .run = run, .done_to = -INFINITY, .from = INFINITY, .until = -INFINITY};
     f.acts = malloc(ACTS * sizeof *f.acts);
     int rc = f.acts ? 0 : fold_no_memory(&f, err);
     if (rc == 0 && !news->whole)

@@ -1,8 +1,9 @@
 /* The clocks of a run.
  *
- * What is kept of each clock does not grow with the number of events: how often each difference of wall and monotonic
- * time was seen (in whole ms: a clock that is not stepped shows one or two), and per attempt the first and last reading.
- * Sums of counts, least and greatest do not depend on the order in which events come, so the offsets do not either.
+ * What is kept of each clock does not grow with the number of events: how often each difference of
+ * wall and monotonic time was seen (in whole ms; a clock that is not stepped shows one or two), and
+ * for each attempt the first and last reading. Sums of counts, minima and maxima do not depend on
+ * the order in which events come, so the offsets do not either.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,10 +16,12 @@ int fold_domain_find(struct fold *f, const char *host, const char *boot, struct 
     for (size_t i = 0; i < f->n_domains; i++)
         if (strcmp(f->domains[i].boot, boot) == 0 && strcmp(f->domains[i].host, host) == 0)
             return (int)i;
-    int rc = fold_grow((void **)&f->domains, f->n_domains, &f->cap_domains, sizeof *f->domains, err);
+    int rc = fold_grow((void **)&f->domains, f->n_domains, &f->cap_domains, sizeof *f->domains,
+                       err);
     if (rc < 0)
         return rc;
-    struct fold_domain d = {.host = arena_strdup(&f->arena, host), .boot = arena_strdup(&f->arena, boot), .was = NAN};
+    struct fold_domain d = {
+        .host = arena_strdup(&f->arena, host), .boot = arena_strdup(&f->arena, boot), .was = NAN};
     if (!d.host || !d.boot)
         return fold_no_memory(f, err);
     f->domains[f->n_domains] = d;
@@ -56,10 +59,12 @@ static int diff_get(struct fold *f, int domain, int64_t ms, struct fold_diff **o
     return 0;
 }
 
-static int part_get(struct fold *f, int64_t attempt, int domain, struct fold_part **out, struct err *err)
+static int part_get(struct fold *f, int64_t attempt, int domain, struct fold_part **out,
+                    struct err *err)
 {
     size_t at = f->n_parts;
-    while (at > 0 && (f->parts[at - 1].attempt > attempt || (f->parts[at - 1].attempt == attempt && f->parts[at - 1].domain >= domain)))
+    while (at > 0 && (f->parts[at - 1].attempt > attempt ||
+                      (f->parts[at - 1].attempt == attempt && f->parts[at - 1].domain >= domain)))
         at--;
     if (at == f->n_parts || f->parts[at].attempt != attempt || f->parts[at].domain != domain) {
         int rc = fold_grow((void **)&f->parts, f->n_parts, &f->cap_parts, sizeof *f->parts, err);
@@ -78,7 +83,10 @@ int fold_clock_add(struct fold *f, const struct fold_event *e, struct err *err)
     struct fold_diff *diff = NULL;
     struct fold_part *part = NULL;
     int domain = fold_domain_find(f, e->host, e->boot, err);
-    int rc = domain < 0 ? domain : diff_get(f, domain, llround(fmax(-1e15, fmin(1e15, 1e3 * (e->wall - e->mono)))), &diff, err);
+    int rc = domain < 0
+                 ? domain
+                 : diff_get(f, domain, llround(fmax(-1e15, fmin(1e15, 1e3 * (e->wall - e->mono)))),
+                            &diff, err);
     if (rc == 0)
         rc = part_get(f, e->attempt, domain, &part, err);
     if (rc < 0)
@@ -116,7 +124,8 @@ double fold_submit_time(const struct fold *f)
     return isinf(t) ? -INFINITY : t;
 }
 
-/* Attempt by attempt: a clock first met here must not place it before what came earlier. */
+/* Goes through the attempts in order. A clock that is first met in an attempt must not place it
+ * before anything that came earlier. */
 static void offsets_order(struct fold *f)
 {
     double floor_at = fold_submit_time(f);
@@ -130,7 +139,8 @@ static void offsets_order(struct fold *f)
             d->settled = true;
         }
         for (size_t i = first; i < end && attempt > 0; i++)
-            floor_at = fmax(floor_at, f->parts[i].last_mono + f->domains[f->parts[i].domain].offset);
+            floor_at = fmax(floor_at,
+                            f->parts[i].last_mono + f->domains[f->parts[i].domain].offset);
     }
 }
 
@@ -210,15 +220,20 @@ static int rows_load(struct fold *f, const char *sql, take_row *take, struct err
 
 int fold_clocks_load(struct fold *f, struct err *err)
 {
-    int rc = rows_load(f, "SELECT host, boot, offset_s FROM run_clock WHERE run = ?1", domain_take, err);
+    int rc = rows_load(f, "SELECT host, boot, offset_s FROM run_clock WHERE run = ?1", domain_take,
+                       err);
     if (rc == 0)
         rc = rows_load(f, "SELECT host, boot, ms, n FROM fold_diff WHERE run = ?1", diff_take, err);
     if (rc < 0)
         return rc;
-    return rows_load(f, "SELECT host, boot, attempt, first_mono, last_mono, submit_mono FROM fold_part WHERE run = ?1", part_take, err);
+    return rows_load(f,
+                     "SELECT host, boot, attempt, first_mono, last_mono, submit_mono"
+                     " FROM fold_part WHERE run = ?1",
+                     part_take, err);
 }
 
-static int row_put(struct store_query *q, const struct fold *f, const struct fold_domain *d, struct err *err)
+static int row_put(struct store_query *q, const struct fold *f, const struct fold_domain *d,
+                   struct err *err)
 {
     store_bind_text(q, 1, f->run);
     store_bind_text(q, 2, d->host);
@@ -231,7 +246,10 @@ static int row_put(struct store_query *q, const struct fold *f, const struct fol
 static int domains_save(struct fold *f, struct err *err)
 {
     struct store_query *q = NULL;
-    int rc = store_ask(f->db, "INSERT OR REPLACE INTO run_clock(run, host, boot, offset_s) VALUES (?1, ?2, ?3, ?4)", &q, err);
+    int rc = store_ask(
+        f->db,
+        "INSERT OR REPLACE INTO run_clock(run, host, boot, offset_s) VALUES (?1, ?2, ?3, ?4)", &q,
+        err);
     for (size_t i = 0; i < f->n_domains && rc == 0; i++) {
         store_bind_num(q, 4, f->domains[i].offset);
         rc = row_put(q, f, &f->domains[i], err);
@@ -243,7 +261,10 @@ static int domains_save(struct fold *f, struct err *err)
 static int diffs_save(struct fold *f, struct err *err)
 {
     struct store_query *q = NULL;
-    int rc = store_ask(f->db, "INSERT OR REPLACE INTO fold_diff(run, host, boot, ms, n) VALUES (?1, ?2, ?3, ?4, ?5)", &q, err);
+    int rc = store_ask(
+        f->db,
+        "INSERT OR REPLACE INTO fold_diff(run, host, boot, ms, n) VALUES (?1, ?2, ?3, ?4, ?5)", &q,
+        err);
     for (size_t i = 0; i < f->n_diffs && rc == 0; i++) {
         if (!f->diffs[i].dirty)
             continue;
@@ -258,8 +279,11 @@ static int diffs_save(struct fold *f, struct err *err)
 static int parts_save(struct fold *f, struct err *err)
 {
     struct store_query *q = NULL;
-    int rc = store_ask(f->db, "INSERT OR REPLACE INTO fold_part(run, host, boot, attempt, first_mono, last_mono, submit_mono)"
-                       " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", &q, err);
+    int rc = store_ask(f->db,
+                       "INSERT OR REPLACE INTO fold_part(run, host, boot, attempt, first_mono,"
+                       " last_mono, submit_mono)"
+                       " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                       &q, err);
     for (size_t i = 0; i < f->n_parts && rc == 0; i++) {
         const struct fold_part *p = &f->parts[i];
         if (!p->dirty)

@@ -1,5 +1,6 @@
-/* fold, inside: what its three files share. fold.c reads events and keeps what is known of attempts and writers, fold_clock.c
- * puts the hosts' clocks beside each other, fold_span.c cuts the run's time by cause. */
+/* fold, inside: what its three files share. fold.c reads events and keeps what is known of attempts
+ * and writers, fold_clock.c relates the hosts' clocks to each other, fold_span.c cuts the run's
+ * time by cause. */
 #ifndef DB_FOLD_PRIV_H
 #define DB_FOLD_PRIV_H
 
@@ -7,23 +8,43 @@
 #include "base/json.h"
 #include "db/fold.h"
 
-enum fold_kind { FOLD_OTHER, FOLD_SUBMIT, FOLD_STARTED, FOLD_STEP, FOLD_SAVED, FOLD_LOADED, FOLD_ENDED };
-enum fold_cause { C_TRAIN, C_REPLAY, C_SAVE, C_LOAD, C_START, C_QUEUE, C_DOWN, MAX_CAUSES = 64 }; /* C_DOWN + i: i-th reason */
+enum fold_kind {
+    FOLD_OTHER,
+    FOLD_SUBMIT,
+    FOLD_STARTED,
+    FOLD_STEP,
+    FOLD_SAVED,
+    FOLD_LOADED,
+    FOLD_ENDED
+};
+/* C_DOWN + i is the i-th reason for being down. */
+enum fold_cause {
+    C_TRAIN,
+    C_REPLAY,
+    C_SAVE,
+    C_LOAD,
+    C_START,
+    C_QUEUE,
+    C_DOWN,
+    MAX_CAUSES = 64
+};
 enum { C_OTHER = MAX_CAUSES - 1 };
 
-struct fold_event { /* borrowed texts, until the query's next row */
+struct fold_event { /* its texts are borrowed until the query's next row */
     enum fold_kind kind;
     int64_t attempt, seq;
-    const char *writer, *host, *boot, *cause; /* cause: of FOLD_ENDED */
+    const char *writer, *host, *boot, *cause; /* cause is set for FOLD_ENDED only */
     double mono, wall;
-    double started_at, seconds, ended_ago_s; /* steps, saves, loads; NaN where unknown */
+    /* set for steps, saves and loads; NaN where unknown */
+    double started_at, seconds, ended_ago_s;
     bool replayed;
-    bool overtakes; /* a step of which a later execution is folded already */
+    bool overtakes; /* a step whose later execution is folded already */
 };
 
 struct fold_domain { /* a clock: one boot of one host */
     const char *host, *boot;
-    double offset, was; /* was: as the run's rows were made with; NaN for a clock that is new */
+    /* `was` is the offset that the run's rows were made with; NaN for a clock that is new */
+    double offset, was;
     bool settled;
 };
 struct fold_diff { /* how many events saw this difference of wall and mono */
@@ -40,20 +61,22 @@ struct fold_part { /* what one clock showed in one attempt; +-infinity where not
 struct fold_attempt { /* on the run's clock; +-infinity where nothing was seen */
     int64_t number;
     double begin, first_step, last, end;
-    const char *end_writer, *down; /* of the end that counts; down: its cause */
+    const char *end_writer, *down; /* of the end that counts: who told it, and its cause */
     int64_t end_seq;
     bool dirty;
 };
 struct fold_writer {
     int64_t attempt, last_seq;
     const char *name;
-    double step_at; /* when its last step was told, on the run's clock; -infinity */
+    /* when its last step was told, on the run's clock; -infinity: it told none */
+    double step_at;
     bool dirty;
 };
-struct fold_phase { /* queue, start and down: what an attempt's place among the others says */
+/* A time of waiting, starting or being down, as an attempt's place among the others tells it */
+struct fold_phase {
     double from, to;
     int cause;        /* C_QUEUE, C_START, C_DOWN */
-    const char *down; /* C_DOWN: the reason */
+    const char *down; /* the reason, if the cause is C_DOWN */
 };
 struct fold_phases {
     struct fold_phase *list;
@@ -65,9 +88,12 @@ struct fold {
     struct store *db;
     const char *run;
     struct arena arena;
-    bool known, is_run; /* folded before; has attempts or a submission (tunings and curations have neither, and no spans) */
+    /* The run was folded before; it has attempts or a submission. Tunings and curations have
+     * neither, and no spans. */
+    bool known, is_run;
     double from, until; /* of all its spans */
-    double done_to;     /* until, as the rows in the database have it; -infinity: there are none */
+    /* the `until` that the rows in the database were made with; -infinity: there are no rows */
+    double done_to;
     struct fold_domain *domains;
     struct fold_diff *diffs;       /* sorted by domain, ms */
     struct fold_part *parts;       /* sorted by attempt, domain */
@@ -75,35 +101,39 @@ struct fold {
     struct fold_writer *writers;
     size_t n_domains, n_diffs, n_parts, n_attempts, n_writers;
     size_t cap_domains, cap_diffs, cap_parts, cap_attempts, cap_writers;
-    struct fold_interval *acts;    /* activities not yet in the rows */
+    struct fold_interval *acts;    /* activities that are not in the rows yet */
     size_t n_acts;
     int64_t acts_attempt;
-    struct fold_phases phases;     /* that the rows were made with */
+    struct fold_phases phases;     /* the phases that the rows were made with */
     struct store_query *q[N_SPAN_QUERIES];
 };
 
-/* Room for one more of `size` bytes in an array that `n` of `cap` are used of. */
+/* Makes room for one more element of `size` bytes in an array of which n of `cap` elements are
+ * used. */
 int fold_grow(void **list, size_t n, size_t *cap, size_t size, struct err *err);
 int fold_no_memory(const struct fold *f, struct err *err);
 
 /* ---- clocks ---- */
 int fold_clocks_load(struct fold *f, struct err *err);
-int fold_clocks_save(struct fold *f, struct err *err); /* run_clock, and what it follows from */
-/* The clock an event was read on; made if new. */
+int fold_clocks_save(struct fold *f,
+                     struct err *err); /* saves run_clock and what it follows from */
+/* Returns the index of the clock that an event was read on, and adds the clock if it is new. */
 int fold_domain_find(struct fold *f, const char *host, const char *boot, struct err *err);
 int fold_clock_add(struct fold *f, const struct fold_event *e, struct err *err);
-/* Offsets, from and until, of all that was added. */
+/* Computes the offsets, `from` and `until` of everything that was added. */
 void fold_clocks_settle(struct fold *f);
-/* Is a clock elsewhere than where the rows were made with it, or the run's beginning? */
+/* Says whether a clock has another offset than when the rows were made with it. */
 bool fold_clocks_moved(const struct fold *f);
-double fold_submit_time(const struct fold *f); /* -infinity when nothing was submitted */
+/* Returns when the run was first submitted; -infinity when it never was. */
+double fold_submit_time(const struct fold *f);
 
 /* ---- spans ---- */
 int fold_spans_open(struct fold *f, struct err *err);
 void fold_spans_close(struct fold *f);
-/* Brings the rows up to the activities gathered and the attempts as they are now; f->acts is empty then. */
+/* Brings the rows up to date with the gathered activities and with the attempts as they are now.
+ * f->acts is empty afterwards. */
 int fold_spans_write(struct fold *f, struct err *err);
-/* queue, start and down as the attempts are now. */
+/* Lists the phases (queue, start and down) that follow from the attempts as they are now. */
 int fold_phases_make(const struct fold *f, double until, struct fold_phases *out, struct err *err);
 
 #endif

@@ -1,10 +1,12 @@
-/* A run's time by cause, kept up with the run.
+/* Keeps the table of a run's time by cause up to date while the run goes on.
  *
- * Two kinds of intervals say what a time was spent on. Activities (steps, saves, loads) come with their events and stay what they
- * were. Phases (queue, start, down) follow from the attempts' bounds, are few, and are listed anew each time. Activities come
- * before phases in the order of causes, so the rows themselves tell which activity holds where one does: what is new is laid
- * over them. Only a window of the rows is read and written: from the row before the first change to the row behind the
- * last. At both its ends nothing changed, so the rows meet those that stay as if all had been cut together.
+ * Two kinds of intervals say what a time was spent on. Activities (steps, saves, loads) come with
+ * their events and never change. Phases (queue, start, down) follow from the attempts' bounds, are
+ * few, and are listed anew each time. Activities come before phases in the order of causes, so the
+ * rows themselves tell which activity holds where one does, and new activities are laid over them.
+ * Only a window of the rows is read and written: from the row before the first change to the row
+ * behind the last. Nothing changed at its two ends, so the new rows join those that stay as if all
+ * had been cut together.
  */
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +25,10 @@ static void phase_add(struct fold_phases *p, double from, double to, int cause, 
         p->list[p->n++] = (struct fold_phase){from, to, cause, down};
 }
 
-static const char *attempt_down(const struct fold_attempt *a) { return a->end_writer ? a->down : "unknown"; }
+static const char *attempt_down(const struct fold_attempt *a)
+{
+    return a->end_writer ? a->down : "unknown";
+}
 static double attempt_end(const struct fold_attempt *a) { return a->end_writer ? a->end : a->last; }
 
 int fold_phases_make(const struct fold *f, double until, struct fold_phases *out, struct err *err)
@@ -46,14 +51,16 @@ int fold_phases_make(const struct fold *f, double until, struct fold_phases *out
     }
     if (!before && isfinite(submitted))
         phase_add(out, submitted, until, C_QUEUE, NULL);
-    if (before && before->end_writer && strcmp(before->down, "done") != 0 && strcmp(before->down, "cancel") != 0)
+    if (before && before->end_writer && strcmp(before->down, "done") != 0 &&
+        strcmp(before->down, "cancel") != 0)
         phase_add(out, before->end, until, C_DOWN, before->down);
     return 0;
 }
 
 static bool phase_same(const struct fold_phase *a, const struct fold_phase *b)
 {
-    return a->from == b->from && a->to == b->to && a->cause == b->cause && (a->down == b->down || strcmp(a->down, b->down) == 0);
+    return a->from == b->from && a->to == b->to && a->cause == b->cause &&
+           (a->down == b->down || strcmp(a->down, b->down) == 0);
 }
 
 /* ---- the window ---- */
@@ -68,8 +75,10 @@ static void window_hold(struct window *w, double from, double to)
     w->to = fmax(w->to, to);
 }
 
-/* What the lists do not have in common at their beginnings and ends. */
-static void window_hold_phases(struct window *w, const struct fold_phases *a, const struct fold_phases *b)
+/* Widens the window to hold all phases except those that both lists have in common at their
+ * beginnings and at their ends. */
+static void window_hold_phases(struct window *w, const struct fold_phases *a,
+                               const struct fold_phases *b)
 {
     size_t head = 0, tail = 0, least = a->n < b->n ? a->n : b->n;
     while (head < least && phase_same(&a->list[head], &b->list[head]))
@@ -82,8 +91,9 @@ static void window_hold_phases(struct window *w, const struct fold_phases *a, co
         window_hold(w, b->list[i].from, b->list[i].to);
 }
 
-/* The first column of the one row asked for; `otherwise` when there is none. */
-static int edge_ask(struct fold *f, int query, double at, double otherwise, double *out, struct err *err)
+/* Asks for one row and gives its first column, or `otherwise` when there is no row. */
+static int edge_ask(struct fold *f, int query, double at, double otherwise, double *out,
+                    struct err *err)
 {
     struct store_query *q = f->q[query];
     store_bind_text(q, 1, f->run);
@@ -94,7 +104,7 @@ static int edge_ask(struct fold *f, int query, double at, double otherwise, doub
     return rc < 0 ? rc : 0;
 }
 
-/* Cuts the window to the run's time, and widens it to whole rows. */
+/* Clips the window to the run's time, and widens it to whole rows. */
 static int window_settle(struct fold *f, struct window *w, struct err *err)
 {
     double to = f->until;
@@ -126,8 +136,8 @@ static int cut_add(struct cut *c, double from, double to, int cause, struct err 
     return rc;
 }
 
-/* Reasons for being down in the order of the alphabet: which of two comes first does not depend on what else there is. Too many
- * different ones: the last are left out. */
+/* Lists the reasons for being down in alphabetical order, so that which of two comes first does not
+ * depend on the other reasons. If there are too many different ones, the last are left out. */
 static void down_list(struct cut *c, const struct fold_phases *phases)
 {
     for (size_t i = 0; i < phases->n; i++) {
@@ -135,7 +145,8 @@ static void down_list(struct cut *c, const struct fold_phases *phases)
         int at = c->n_down;
         while (reason && at > 0 && strcmp(c->down[at - 1], reason) > 0)
             at--;
-        if (!reason || (at > 0 && strcmp(c->down[at - 1], reason) == 0) || c->n_down == (int)ARRAY_LEN(c->down))
+        if (!reason || (at > 0 && strcmp(c->down[at - 1], reason) == 0) ||
+            c->n_down == (int)ARRAY_LEN(c->down))
             continue;
         memmove(c->down + at + 1, c->down + at, (size_t)(c->n_down - at) * sizeof *c->down);
         c->down[at] = reason;
@@ -151,7 +162,7 @@ static int down_find(const struct cut *c, const char *reason)
     return C_OTHER;
 }
 
-/* The activities that the window's rows tell of. */
+/* Adds the activities that the window's rows tell of. */
 static int rows_read(struct fold *f, const struct window *w, struct cut *c, struct err *err)
 {
     struct store_query *q = f->q[Q_SPAN_READ];
@@ -182,14 +193,18 @@ static int rows_drop(struct fold *f, const struct window *w, struct err *err)
     return rc;
 }
 
-static int rows_add(struct fold *f, const struct cut *c, const struct fold_span *spans, size_t n, struct err *err)
+static int rows_add(struct fold *f, const struct cut *c, const struct fold_span *spans, size_t n,
+                    struct err *err)
 {
     struct store_query *q = f->q[Q_SPAN_ADD];
     char name[96];
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         int cause = spans[i].cause;
-        snprintf(name, sizeof name, "%s%s", cause < C_DOWN ? cause_names[cause] : cause == C_OTHER ? "other" : "down:",
+        snprintf(name, sizeof name, "%s%s",
+                 cause < C_DOWN     ? cause_names[cause]
+                 : cause == C_OTHER ? "other"
+                                    : "down:",
                  cause >= C_DOWN && cause != C_OTHER ? c->down[cause - C_DOWN] : "");
         store_bind_text(q, 1, f->run);
         store_bind_num(q, 2, spans[i].from);
@@ -202,7 +217,8 @@ static int rows_add(struct fold *f, const struct cut *c, const struct fold_span 
     return rc;
 }
 
-static int cut_fill(struct fold *f, const struct window *w, const struct fold_phases *phases, struct cut *c, struct err *err)
+static int cut_fill(struct fold *f, const struct window *w, const struct fold_phases *phases,
+                    struct cut *c, struct err *err)
 {
     int rc = rows_read(f, w, c, err);
     down_list(c, phases);
@@ -211,12 +227,14 @@ static int cut_fill(struct fold *f, const struct window *w, const struct fold_ph
     for (size_t i = 0; i < phases->n && rc == 0; i++) {
         const struct fold_phase *p = &phases->list[i];
         if (p->to > w->from && p->from < w->to)
-            rc = cut_add(c, p->from, p->to, p->cause == C_DOWN ? down_find(c, p->down) : p->cause, err);
+            rc = cut_add(c, p->from, p->to, p->cause == C_DOWN ? down_find(c, p->down) : p->cause,
+                         err);
     }
     return rc;
 }
 
-static int window_cut(struct fold *f, const struct window *w, const struct fold_phases *phases, struct err *err)
+static int window_cut(struct fold *f, const struct window *w, const struct fold_phases *phases,
+                      struct err *err)
 {
     struct cut c = {0};
     struct fold_edge *edges = NULL;
@@ -228,7 +246,8 @@ static int window_cut(struct fold *f, const struct window *w, const struct fold_
         rc = edges && spans ? rows_drop(f, w, err) : fold_no_memory(f, err);
     }
     if (rc == 0)
-        rc = rows_add(f, &c, spans, fold_sweep(c.in, c.n, w->from, w->to, C_OTHER, edges, spans), err);
+        rc = rows_add(f, &c, spans, fold_sweep(c.in, c.n, w->from, w->to, C_OTHER, edges, spans),
+                      err);
     free(edges);
     free(spans);
     free(c.in);
@@ -260,11 +279,15 @@ int fold_spans_write(struct fold *f, struct err *err)
 int fold_spans_open(struct fold *f, struct err *err)
 {
     static const char *const sql[N_SPAN_QUERIES] = {
-        [Q_SPAN_FIRST] = "SELECT from_at FROM span WHERE run = ?1 AND from_at < ?2 ORDER BY from_at DESC LIMIT 1",
-        [Q_SPAN_LAST] = "SELECT to_at FROM span WHERE run = ?1 AND from_at <= ?2 ORDER BY from_at DESC LIMIT 1",
-        [Q_SPAN_READ] = "SELECT from_at, to_at, cause FROM span WHERE run = ?1 AND from_at >= ?2 AND from_at < ?3",
+        [Q_SPAN_FIRST] = "SELECT from_at FROM span WHERE run = ?1 AND from_at < ?2"
+                         " ORDER BY from_at DESC LIMIT 1",
+        [Q_SPAN_LAST] =
+            "SELECT to_at FROM span WHERE run = ?1 AND from_at <= ?2 ORDER BY from_at DESC LIMIT 1",
+        [Q_SPAN_READ] = "SELECT from_at, to_at, cause FROM span"
+                        " WHERE run = ?1 AND from_at >= ?2 AND from_at < ?3",
         [Q_SPAN_DROP] = "DELETE FROM span WHERE run = ?1 AND from_at >= ?2 AND from_at < ?3",
-        [Q_SPAN_ADD] = "INSERT INTO span(run, from_at, to_at, cause, seconds) VALUES (?1, ?2, ?3, ?4, ?5)",
+        [Q_SPAN_ADD] =
+            "INSERT INTO span(run, from_at, to_at, cause, seconds) VALUES (?1, ?2, ?3, ?4, ?5)",
     };
     int rc = 0;
     for (int i = 0; i < N_SPAN_QUERIES && rc == 0; i++)
@@ -295,8 +318,8 @@ static int cause_now(const int *counts, int none)
     return none;
 }
 
-size_t fold_sweep(const struct fold_interval *in, size_t n, double from, double to, int none, struct fold_edge *edges,
-                  struct fold_span *out)
+size_t fold_sweep(const struct fold_interval *in, size_t n, double from, double to, int none,
+                  struct fold_edge *edges, struct fold_span *out)
 {
     int counts[MAX_CAUSES] = {0};
     size_t n_edges = 0, n_out = 0;

@@ -11,11 +11,11 @@
 
 #include "base/evlog.h"
 #include "base/file.h"
-#include "base/lease.h"
 #include "base/limits.h"
 #include "base/num.h"
 #include "db/event.h"
 #include "db/fold.h"
+#include "db/ingest_priv.h"
 #include "db/schema_text.h"
 #include "profiles/layout.h"
 
@@ -24,7 +24,7 @@ enum { HASH_HEX_BYTES = 17 };
 struct ingest {
     struct store *db;
     struct event_writer *writer;
-    char run[LIMIT_NAME_BYTES]; /* whose news are gathered now; "" none */
+    char run[LIMIT_NAME_BYTES]; /* the run whose new events are gathered now; "": none */
     struct fold_news news;
     struct ingest_report report;
 };
@@ -32,7 +32,7 @@ struct ingest {
 /* A log as the last ingest left it (table file), and as it is now. */
 struct log_file {
     const char *path;
-    int64_t bytes, mtime_ns, read_to, last_seq; /* bytes -1: to be read anew */
+    int64_t bytes, mtime_ns, read_to, last_seq; /* bytes -1: the log must be read anew */
     char tail_hash[HASH_HEX_BYTES];
     int64_t now_bytes, now_mtime_ns;
 };
@@ -60,19 +60,23 @@ static int tail_hash(const char *path, int64_t end, char out[HASH_HEX_BYTES], st
     return rc;
 }
 
-/* 1: the file is there; 0: it is gone; <0. */
+/* Returns 1 if the file is there, 0 if it is gone, <0 on an error. */
 static int log_file_look(struct ingest *in, struct log_file *f, struct err *err)
 {
     struct store_query *q = NULL;
     struct stat st;
     if (stat(f->path, &st) != 0)
-        return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot look at event log '%s'", f->path);
+        return errno == ENOENT
+                   ? 0
+                   : err_set_errno(err, ERR_IO, "cannot look at event log '%s'", f->path);
     f->now_bytes = st.st_size;
     f->now_mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
     f->bytes = -1;
     f->read_to = f->last_seq = 0;
     f->tail_hash[0] = 0;
-    int rc = store_ask(in->db, "SELECT bytes, mtime_ns, read_to, last_seq, tail_hash FROM file WHERE path = ?1", &q, err);
+    int rc = store_ask(
+        in->db, "SELECT bytes, mtime_ns, read_to, last_seq, tail_hash FROM file WHERE path = ?1",
+        &q, err);
     if (rc < 0)
         return rc;
     store_bind_text(q, 1, f->path);
@@ -94,8 +98,7 @@ static bool log_file_unchanged(const struct log_file *f)
 
 /* ---- which files ---- */
 
-/* Remember a folder, by its one true name: a home met through a link is not read twice. */
-static int source_add(struct ingest *in, const char *dir, struct err *err)
+int ingest_source_add(struct store *db, const char *dir, struct err *err)
 {
     char real[PATH_MAX];
     if (!realpath(dir, real)) {
@@ -103,7 +106,7 @@ static int source_add(struct ingest *in, const char *dir, struct err *err)
             return 0; /* nothing was written there yet */
         return err_set_errno(err, ERR_IO, "cannot look into folder '%s'", dir);
     }
-    return ask1(in->db, "INSERT INTO source(path) VALUES (?1) ON CONFLICT DO NOTHING", real, err);
+    return ask1(db, "INSERT INTO source(path) VALUES (?1) ON CONFLICT DO NOTHING", real, err);
 }
 
 static void glob_escape(struct str *out, const char *path)
@@ -117,8 +120,13 @@ static void glob_escape(struct str *out, const char *path)
 
 static int source_list(struct ingest *in, const char *dir, struct err *err)
 {
-    static const char *const patterns[] = {"/*.evlog", "/events/*.evlog", "/.reel/events/*.evlog", "/runs/*/events/*.evlog",
-                                           "/tunes/*/events/*.evlog", "/curations/*/.reel/events/*.evlog"};
+    static const char *const patterns[] = {
+        "/*.evlog",
+        "/events/*.evlog",
+        "/.reel/events/*.evlog",
+        "/runs/*/events/*.evlog",
+        "/tunes/*/events/*.evlog",
+        "/curations/*/.reel/events/*.evlog"};
     char real[PATH_MAX];
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(patterns) && rc == 0; i++) {
@@ -131,14 +139,15 @@ static int source_list(struct ingest *in, const char *dir, struct err *err)
             rc = err_set(err, ERR_NOMEM, "out of memory listing event logs in '%s'", dir);
         for (size_t k = 0; k < found.gl_pathc && rc == 0; k++)
             if (realpath(found.gl_pathv[k], real))
-                rc = ask1(in->db, "INSERT INTO found(path) VALUES (?1) ON CONFLICT DO NOTHING", real, err);
+                rc = ask1(in->db, "INSERT INTO found(path) VALUES (?1) ON CONFLICT DO NOTHING",
+                          real, err);
         globfree(&found);
         str_release(&pattern);
     }
     return rc;
 }
 
-/* All logs under all folders known, into the temporary table `found`. */
+/* Lists all logs under all known folders in the temporary table `found`. */
 static int files_find(struct ingest *in, struct err *err)
 {
     struct store_query *q = NULL;
@@ -154,14 +163,17 @@ static int files_find(struct ingest *in, struct err *err)
 
 /* ---- reading one file ---- */
 
-static int log_file_save(struct ingest *in, const struct log_file *f, const struct event_key *k, struct err *err)
+static int log_file_save(struct ingest *in, const struct log_file *f, const struct event_key *k,
+                         struct err *err)
 {
     struct store_query *q = NULL;
     int rc = store_ask(in->db,
-                       "INSERT INTO file(path, bytes, mtime_ns, read_to, last_seq, tail_hash, run, attempt, writer)"
-                       " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT(path) DO UPDATE SET bytes = ?2, mtime_ns = ?3,"
-                       " read_to = ?4, last_seq = ?5, tail_hash = ?6, run = coalesce(run, ?7), attempt = coalesce(attempt, ?8),"
-                       " writer = coalesce(writer, ?9)", &q, err);
+                       "INSERT INTO file(path, bytes, mtime_ns, read_to, last_seq, tail_hash, run,"
+                       " attempt, writer) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
+                       " ON CONFLICT(path) DO UPDATE SET bytes = ?2, mtime_ns = ?3, read_to = ?4,"
+                       " last_seq = ?5, tail_hash = ?6, run = coalesce(run, ?7),"
+                       " attempt = coalesce(attempt, ?8), writer = coalesce(writer, ?9)",
+                       &q, err);
     if (rc < 0)
         return rc;
     store_bind_text(q, 1, f->path);
@@ -180,11 +192,14 @@ static int log_file_save(struct ingest *in, const struct log_file *f, const stru
     return rc;
 }
 
-static int damage_add(struct ingest *in, const char *path, int64_t at, int64_t bytes, const char *reason, struct err *err)
+static int damage_add(struct ingest *in, const char *path, int64_t at, int64_t bytes,
+                      const char *reason, struct err *err)
 {
     struct store_query *q = NULL;
-    int rc = store_ask(in->db, "INSERT INTO damage(file, at_byte, bytes, reason) VALUES (?1, ?2, ?3, ?4)"
-                       " ON CONFLICT DO NOTHING", &q, err);
+    int rc = store_ask(in->db,
+                       "INSERT INTO damage(file, at_byte, bytes, reason) VALUES (?1, ?2, ?3, ?4)"
+                       " ON CONFLICT DO NOTHING",
+                       &q, err);
     if (rc < 0)
         return rc;
     store_bind_text(q, 1, path);
@@ -196,14 +211,18 @@ static int damage_add(struct ingest *in, const char *path, int64_t at, int64_t b
     return rc;
 }
 
-/* What was gathered of one run goes into the temporary table `touched`. */
+/* Writes what was gathered of one run into the temporary table `touched`. */
 static int news_save(struct ingest *in, struct err *err)
 {
     struct store_query *q = NULL;
     if (!in->run[0])
         return 0;
-    int rc = store_ask(in->db, "INSERT INTO touched(run, first_id, last_id, whole) VALUES (?1, ?2, ?3, ?4) ON CONFLICT(run) DO UPDATE SET"
-                       " first_id = min(first_id, ?2), last_id = max(last_id, ?3), whole = max(whole, ?4)", &q, err);
+    int rc = store_ask(
+        in->db,
+        "INSERT INTO touched(run, first_id, last_id, whole) VALUES (?1, ?2, ?3, ?4)"
+        " ON CONFLICT(run) DO UPDATE SET first_id = min(first_id, ?2), last_id = max(last_id, ?3),"
+        " whole = max(whole, ?4)",
+        &q, err);
     if (rc < 0)
         return rc;
     store_bind_text(q, 1, in->run);
@@ -216,7 +235,8 @@ static int news_save(struct ingest *in, struct err *err)
     return rc;
 }
 
-/* Remembers which events of a run are new. They come run by run: the table is written when another one's begin. */
+/* Remembers which events of a run are new. Events come run by run, so the table is written when
+ * those of another run begin. */
 static int news_add(struct ingest *in, const char *run, int64_t id, bool replaced, struct err *err)
 {
     if (strcmp(in->run, run) != 0) {
@@ -232,10 +252,12 @@ static int news_add(struct ingest *in, const char *run, int64_t id, bool replace
     return 0;
 }
 
-/* Events from f->read_to to the end. *gap becomes true when the first is not the successor of the last one read: only a
- * reading from the start can say what is missing. */
-static int events_read(struct ingest *in, struct evlog_reader *r, struct log_file *f, struct event_key *first, char run[],
-                       char writer[], bool *gap, struct err *err)
+/* Reads the events from f->read_to to the end. *gap becomes true when the first one is not the
+ * successor of the last one that was read before. What is missing can then only be learnt by
+ * reading from the start. */
+static int events_read(struct ingest *in, struct evlog_reader *r, struct log_file *f,
+                       struct event_key *first, char run[], char writer[], bool *gap,
+                       struct err *err)
 {
     const cJSON *event = NULL;
     struct event_key k;
@@ -244,7 +266,8 @@ static int events_read(struct ingest *in, struct evlog_reader *r, struct log_fil
     int rc;
     while ((rc = evlog_reader_next(r, &event, err)) > 0) {
         if (!event_key_read(event, &k)) {
-            rc = damage_add(in, f->path, evlog_reader_offset(r) - 1, 1, "not an event: run, attempt, writer, seq, ev, wall, mono", err);
+            rc = damage_add(in, f->path, evlog_reader_offset(r) - 1, 1,
+                            "not an event: run, attempt, writer, seq, ev, wall, mono", err);
         } else {
             *gap = *gap || (f->read_to > 0 && !first->run && k.seq > f->last_seq + 1);
             if (!first->run) {
@@ -264,7 +287,7 @@ static int events_read(struct ingest *in, struct evlog_reader *r, struct log_fil
     return rc;
 }
 
-/* What the last reading said about the unfinished end. */
+/* Drops what the last reading said about the unfinished end. */
 static int damage_drop(struct ingest *in, const struct log_file *f, struct err *err)
 {
     struct store_query *q = NULL;
@@ -278,7 +301,8 @@ static int damage_drop(struct ingest *in, const struct log_file *f, struct err *
     return rc;
 }
 
-/* Before the place reached: what is unfinished at the end is no reason to read all again. */
+/* Says whether anything is damaged before the place that was reached. What is unfinished at the end
+ * is no reason to read everything again. */
 static bool is_damaged_within(const struct evlog_reader *r)
 {
     const struct evlog_damage *list;
@@ -299,8 +323,9 @@ static int damage_save(struct ingest *in, struct evlog_reader *r, const char *pa
     return rc;
 }
 
-/* Read on from where the last ingest stopped. Damage is listed from a reading of the whole file: what was skipped
- * earlier may be whole by now, and a gap in the numbering shows only from both its sides. */
+/* Reads on from where the last ingest stopped. If there is damage, the whole file is read for the
+ * list of it: what was skipped earlier may be whole by now, and a gap in the numbering shows only
+ * from both its sides. */
 static int log_file_read(struct ingest *in, struct log_file *f, struct err *err)
 {
     struct evlog_reader *r = NULL;
@@ -309,7 +334,7 @@ static int log_file_read(struct ingest *in, struct log_file *f, struct err *err)
     bool gap = false, again = f->read_to > 0;
     int rc = evlog_reader_open(f->path, &r, err);
     if (rc == 0)
-        rc = log_file_save(in, f, &first, err); /* the row that damage refers to */
+        rc = log_file_save(in, f, &first, err); /* damage refers to this row */
     if (rc == 0)
         rc = damage_drop(in, f, err);
     if (rc == 0 && again)
@@ -342,10 +367,13 @@ static int log_file_read(struct ingest *in, struct log_file *f, struct err *err)
 static int writer_forget(struct ingest *in, const char *path, struct err *err)
 {
     static const char *const sql[] = {
-        "INSERT INTO touched(run, first_id, last_id, whole) SELECT run, 0, 0, 1 FROM file WHERE path = ?1 AND run IS NOT NULL"
+        "INSERT INTO touched(run, first_id, last_id, whole)"
+        " SELECT run, 0, 0, 1 FROM file WHERE path = ?1 AND run IS NOT NULL"
         " ON CONFLICT(run) DO UPDATE SET whole = 1",
-        "DELETE FROM event WHERE (run, attempt, writer) = (SELECT run, attempt, writer FROM file WHERE path = ?1)",
-        "DELETE FROM conflict WHERE (run, attempt, writer) = (SELECT run, attempt, writer FROM file WHERE path = ?1)",
+        "DELETE FROM event WHERE (run, attempt, writer) ="
+        " (SELECT run, attempt, writer FROM file WHERE path = ?1)",
+        "DELETE FROM conflict WHERE (run, attempt, writer) ="
+        " (SELECT run, attempt, writer FROM file WHERE path = ?1)",
         "UPDATE file SET bytes = -1, read_to = 0, last_seq = 0 WHERE path = ?1"
         " OR (run, attempt, writer) = (SELECT run, attempt, writer FROM file WHERE path = ?1)",
         "DELETE FROM damage WHERE file = ?1",
@@ -356,7 +384,8 @@ static int writer_forget(struct ingest *in, const char *path, struct err *err)
     return rc;
 }
 
-/* A log that became shorter, or whose end was rewritten: forget what its writer said; it and its copies are read anew. */
+/* Checks a log that changed. If it became shorter or its end was rewritten, it forgets what the
+ * log's writer said; the log and its copies are read anew. */
 static int log_file_verify(struct ingest *in, struct log_file *f, struct err *err)
 {
     char now[HASH_HEX_BYTES] = "";
@@ -402,7 +431,8 @@ static int runs_fold(struct ingest *in, struct err *err)
     struct store_query *q = NULL;
     int rc = news_save(in, err);
     if (rc == 0)
-        rc = store_ask(in->db, "SELECT run, first_id, last_id, whole FROM touched ORDER BY run", &q, err);
+        rc = store_ask(in->db, "SELECT run, first_id, last_id, whole FROM touched ORDER BY run", &q,
+                       err);
     if (rc < 0)
         return rc;
     while ((rc = store_next(q, err)) > 0) {
@@ -416,17 +446,18 @@ static int runs_fold(struct ingest *in, struct err *err)
 
 /* ---- layouts ---- */
 
-/* Writes the keys of a layout into its row. A text that is no layout keeps no row. */
+/* Writes the keys of a layout into its row. The row of a text that is no layout is deleted. */
 static int layout_row_write(struct store *db, const char *text, struct err *err)
 {
     static const char update[] =
-        "UPDATE layout SET tp = ?2, sp = ?3, cp = ?4, pp = ?5, vpp = ?6, dp = ?7, zero = ?8, fsdp = ?9,"
-        " mbs = ?10, recompute_layers = ?11, cp_kind = ?12, recompute = ?13 WHERE text = ?1";
+        "UPDATE layout SET tp = ?2, sp = ?3, cp = ?4, pp = ?5, vpp = ?6, dp = ?7, zero = ?8,"
+        " fsdp = ?9, mbs = ?10, recompute_layers = ?11, cp_kind = ?12, recompute = ?13 WHERE text = ?1";
     struct layout l;
     struct store_query *q = NULL;
     if (layout_parse(text, &l, NULL) < 0)
         return ask1(db, "DELETE FROM layout WHERE text = ?1", text, err);
-    const int64_t numbers[] = {l.tp, l.sp, l.cp, l.pp, l.vpp, l.dp, l.zero, l.fsdp, l.mbs, l.recompute_layers};
+    const int64_t numbers[] = {l.tp, l.sp,   l.cp,   l.pp,  l.vpp,
+                               l.dp, l.zero, l.fsdp, l.mbs, l.recompute_layers};
     int rc = store_ask(db, update, &q, err), n = (int)ARRAY_LEN(numbers);
     if (rc == 0) {
         store_bind_text(q, 1, text);
@@ -440,7 +471,7 @@ static int layout_row_write(struct store *db, const char *text, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
-/* Reads the layouts that came as text, with new events or out of an older database. */
+/* Reads the layouts that came as text, with new events or from an older database. */
 static int layouts_read(struct store *db, struct err *err)
 {
     int rc = 1;
@@ -462,7 +493,8 @@ static int report_fill(struct ingest *in, struct err *err)
 {
     int rc = store_ask_int(in->db, "SELECT count(*) FROM damage", &in->report.damage, err);
     if (rc == 0)
-        rc = store_ask_int(in->db, "SELECT coalesce(sum(bytes), 0) FROM damage", &in->report.damage_bytes, err);
+        rc = store_ask_int(in->db, "SELECT coalesce(sum(bytes), 0) FROM damage",
+                           &in->report.damage_bytes, err);
     if (rc == 0)
         rc = store_ask_int(in->db, "SELECT count(*) FROM conflict", &in->report.conflicts, err);
     return rc;
@@ -474,7 +506,7 @@ static int ingest_all(struct ingest *in, const char *const *dirs, size_t n_dirs,
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < n_dirs && rc == 0; i++)
-        rc = source_add(in, dirs[i], err);
+        rc = ingest_source_add(in->db, dirs[i], err);
     if (rc == 0)
         rc = files_find(in, err);
     if (rc == 0)
@@ -494,7 +526,7 @@ static int ingest_all(struct ingest *in, const char *const *dirs, size_t n_dirs,
     return rc;
 }
 
-static int ingest_lock(const char *db_path, double wait_s, struct lease **held, struct err *err)
+int ingest_lock(const char *db_path, double wait_s, struct lease **held, struct err *err)
 {
     char lock[LIMIT_PATH_BYTES];
     if (snprintf(lock, sizeof lock, "%s.lock", db_path) >= (int)sizeof lock)
@@ -502,7 +534,8 @@ static int ingest_lock(const char *db_path, double wait_s, struct lease **held, 
     return lease_take(lock, wait_s, held, err);
 }
 
-static int ingest_locked(struct store *db, const char *const *dirs, size_t n_dirs, struct ingest_report *report, struct err *err)
+int ingest_locked(struct store *db, const char *const *dirs, size_t n_dirs,
+                  struct ingest_report *report, struct err *err)
 {
     struct ingest in = {.db = db};
     int rc = event_writer_new(db, &in.writer, err);
@@ -514,28 +547,29 @@ static int ingest_locked(struct store *db, const char *const *dirs, size_t n_dir
     return rc;
 }
 
-int ingest_run(struct store *db, const char *const *dirs, size_t n_dirs, double wait_s, struct ingest_report *report,
-               struct err *err)
+int ingest_run(struct store *db, const char *const *dirs, size_t n_dirs, double wait_s,
+               struct ingest_report *report, struct err *err)
 {
     struct lease *held = NULL;
     int rc = ingest_lock(store_path(db), wait_s, &held, err);
     if (rc < 0)
         return rc;
-    rc = store_refresh(db, err); /* a rebuild may have put another file in its place while we waited */
+    /* While this process waited, a rebuild may have put another file in the database's place. */
+    rc = store_refresh(db, err);
     if (rc == 0)
         rc = ingest_locked(db, dirs, n_dirs, report, err);
     lease_drop(held);
     return rc;
 }
 
-int ingest_open(const char *db_path, const char *const *dirs, size_t n_dirs, double wait_s, struct store **out,
-                bool *stale, struct err *err)
+int ingest_open(const char *db_path, const char *const *dirs, size_t n_dirs, double wait_s,
+                struct store **out, bool *stale, struct err *err)
 {
     struct store *db = NULL;
     *stale = false;
     int rc = 0;
     if (file_exists(db_path) && access(db_path, W_OK) != 0)
-        rc = ERR_BUSY; /* somebody else's database: reading is all we may do */
+        rc = ERR_BUSY; /* the database is somebody else's, and this process may only read it */
     else if ((rc = store_open(db_path, STORE_WRITE, &db, err)) == 0)
         rc = ingest_run(db, dirs, n_dirs, wait_s, NULL, err);
     if (rc == ERR_BUSY) {
@@ -550,108 +584,6 @@ int ingest_open(const char *db_path, const char *const *dirs, size_t n_dirs, dou
     }
     *out = db;
     return 0;
-}
-
-/* ---- rebuilding ---- */
-
-static int sources_copy(const char *db_path, struct store *to, struct err *err)
-{
-    struct store *old = NULL;
-    struct store_query *q = NULL;
-    struct ingest in = {.db = to};
-    int rc = 0;
-    if (store_open(db_path, STORE_WRITE, &old, NULL) < 0 || store_ask(old, "SELECT path FROM source", &q, NULL) < 0)
-        goto out; /* absent, damaged or foreign: that is why it is rebuilt */
-    while (store_next(q, NULL) > 0)
-        if ((rc = source_add(&in, store_text(q, 0), err)) < 0)
-            break;
-out:
-    store_end(q);
-    store_close(old);
-    return rc;
-}
-
-/* SQLite would apply a journal of the old file to the new one: it goes first. */
-static void journals_remove(const char *path)
-{
-    static const char *const tails[] = {"-journal", "-wal", "-shm"};
-    char name[LIMIT_PATH_BYTES + 16];
-    for (size_t i = 0; i < ARRAY_LEN(tails); i++) {
-        snprintf(name, sizeof name, "%s%s", path, tails[i]);
-        unlink(name);
-    }
-}
-
-/* A rebuild replaces what was reel's; another file of that name (a slip in --db) is kept beside it. */
-static int foreign_keep(const char *path, struct ingest_report *report, struct err *err)
-{
-    char kept[LIMIT_PATH_BYTES + 16];
-    if (!store_is_foreign(path))
-        return 0;
-    snprintf(kept, sizeof kept, "%s.replaced", path);
-    if (link(path, kept) != 0)
-        return err_set_errno(err, ERR_INPUT, "%s is no database of reel's and cannot be kept as %s: move it away or give another --db",
-                             path, kept);
-    if (report)
-        report->kept_foreign = true;
-    return 0;
-}
-
-static int replace(const char *fresh, const char *path, struct ingest_report *report, struct err *err)
-{
-    char dir[LIMIT_PATH_BYTES];
-    int rc = foreign_keep(path, report, err);
-    if (rc < 0)
-        return rc;
-    journals_remove(path);
-    if (rename(fresh, path) != 0)
-        return err_set_errno(err, ERR_IO, "cannot put the rebuilt database at %s", path);
-    snprintf(dir, sizeof dir, "%s", path);
-    char *slash = strrchr(dir, '/');
-    if (!slash)
-        return file_fsync_dir(".", err);
-    slash[slash == dir] = 0;
-    return file_fsync_dir(dir, err);
-}
-
-static int rebuild_locked(const char *db_path, const char *fresh, const char *const *dirs, size_t n_dirs,
-                          struct ingest_report *report, struct err *err)
-{
-    struct store *db = NULL;
-    unlink(fresh);
-    journals_remove(fresh);
-    int rc = store_open(fresh, STORE_WRITE, &db, err);
-    if (rc == 0 && file_exists(db_path) && !store_is_foreign(db_path))
-        rc = sources_copy(db_path, db, err);
-    if (rc == 0)
-        rc = ingest_locked(db, dirs, n_dirs, report, err);
-    if (rc == 0)
-        rc = store_exec(db, "PRAGMA journal_mode=DELETE", err); /* nothing of it lies outside the one file */
-    store_close(db);
-    if (rc == 0)
-        rc = replace(fresh, db_path, report, err);
-    if (rc < 0) {
-        unlink(fresh);
-        journals_remove(fresh);
-    }
-    return rc;
-}
-
-int ingest_rebuild(const char *db_path, const char *const *dirs, size_t n_dirs, double wait_s,
-                   struct ingest_report *report, struct err *err)
-{
-    char fresh[LIMIT_PATH_BYTES];
-    struct lease *held = NULL;
-    int rc = store_folder_make(db_path, err);
-    if (snprintf(fresh, sizeof fresh, "%s.rebuild", db_path) >= (int)sizeof fresh)
-        return err_set(err, ERR_LIMIT, "database path '%.80s…' is too long", db_path);
-    if (rc == 0)
-        rc = ingest_lock(db_path, wait_s, &held, err);
-    if (rc < 0)
-        return rc;
-    rc = rebuild_locked(db_path, fresh, dirs, n_dirs, report, err);
-    lease_drop(held);
-    return rc;
 }
 
 int ingest_link_curation(const char *home, const char *id, const char *dir, struct err *err)

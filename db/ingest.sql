@@ -1,10 +1,11 @@
--- How an ingest begins: in the connection, nowhere else, it notes what it found and which runs it touched.
+-- How an ingest begins: in temporary tables of its connection it notes what it found and which runs
+-- it touched.
 CREATE TEMP TABLE IF NOT EXISTS found(path TEXT PRIMARY KEY);
 CREATE TEMP TABLE IF NOT EXISTS touched(
   run TEXT PRIMARY KEY,
-  first_id INTEGER, -- of its new events
+  first_id INTEGER, -- of the run's new events
   last_id INTEGER,
-  whole INTEGER -- 1: it is to be folded from its first event
+  whole INTEGER -- 1: the run must be folded from its first event
 );
 BEGIN IMMEDIATE;
 DELETE FROM found;

@@ -1,32 +1,36 @@
 /* What is in the database
  *
- * Logs are the truth, the database a cache of them that can be asked. Three kinds of things are in it.
+ * Logs are the truth, and the database is a cache of them that can be queried. It holds three kinds
+ * of tables.
  *
- * 1. Where it came from: `source` (folders to look in), `file` (how far each log was read), `damage`
- *    (regions of logs that could not be read), `conflict` (events that lost against another under the
- *    same key).
- * 2. `event`, one row an event, whole text included; and projections of single events into typed columns
- *    where many rows are to be asked quickly: `step`, `train_start`, `trial_event`. A projection's key is
- *    its event's; it goes with it. `layout` holds the keys of each layout that a trial names by its text.
- * 3. What is computed from one run's events together, brought up to date whenever the run has new ones
- *    (db/fold.c): `run_clock`, the difference between a host's monotonic clock and UTC, and `span`, the
- *    run's time by cause; tables fold* are the fold's memory.
+ * 1. Where the rows came from: `source` (folders to look in), `file` (how far each log was read),
+ * `damage` (regions of logs that could not be read), `conflict` (events that lost against another
+ * under the same key).
+ *
+ * 2. `event` has one row for each event, with its whole text. `step`, `train_start` and
+ * `trial_event` are projections of single events into typed columns, where queries over many rows
+ * must be fast. The key of a projection is the id of its event, and it is deleted with its event.
+ * `layout` holds the keys of each layout that a trial names by its text.
+ *
+ * 3. What is computed from one run's events together, and brought up to date whenever the run has
+ * new ones (db/fold.c): `run_clock`, the difference between a host's monotonic clock and UTC, and
+ * `span`, the run's time by cause. The tables fold* are the fold's memory.
  *
  * Everything else is a view. v_run, v_trial, v_step, v_attempt, v_time, v_notice, v_validation and
- * v_change are public: names, columns, units and meaning stay, new columns may come behind the old. The
- * other views and all tables may change with any release.
+ * v_change are public: names, columns, units and meaning stay, and new columns may come behind the
+ * old. The other views and all tables may change with any release.
  *
- * The SQL stands in db/views.sql and in db/migrations/NN.sql, each of which brings user_version NN - 1 to
- * NN. Published migrations never change; a new one is a new file. Views are made anew after the last one,
- * so a changed view is a migration that holds a comment only.
+ * The SQL stands in db/views.sql and in db/migrations/NN.sql, each of which brings user_version NN
+ * - 1 to NN. Published migrations never change; a new one is a new file. Views are made anew after
+ * the last one, so a changed view is a migration that holds a comment only.
  *
- * Units: seconds, bytes, FLOPs; `*_at`, `from` and `to` are UTC Unix seconds; mfu is a fraction of the
- * dense peak.
+ * Units are seconds, bytes and FLOPs. `*_at`, `from` and `to` are UTC Unix seconds. mfu is a
+ * fraction of the dense peak.
  *
- * MFU. model_flops is the step's model FLOPs (forward and backward, no recomputation) over all ranks,
- * peak_flops the dense peak of all ranks together: mfu = model_flops / (step_s * peak_flops). `step` keeps
- * model_flops / tokens, so that the view check_mfu recomputes every number from tokens, step_s and peak;
- * `reel db check` reports the largest difference.
+ * MFU. model_flops is the step's model FLOPs (forward and backward, no recomputation) over all
+ * ranks, and peak_flops the dense peak of all ranks together: mfu = model_flops / (step_s *
+ * peak_flops). `step` keeps model_flops / tokens, so that the view check_mfu recomputes every
+ * number from tokens, step_s and peak. `reel db check` reports the largest difference.
  */
 #include "db/schema.h"
 
@@ -51,7 +55,7 @@ int schema_version(void)
     return n;
 }
 
-/* Returns the text of a migration, or "" where only the list of step_columns has something for it. */
+/* Returns the text of a migration, or "" if step_columns alone has something for it. */
 static const char *migration(int from)
 {
     int n = 0;
@@ -62,18 +66,22 @@ static const char *migration(int from)
 
 /* ---- the columns of a step ---- */
 
-/* Adds the columns of v_step from *at on, up to the one of this name, or all; the others follow on a column. */
-static void columns_add(struct str *out, const struct step_column **at, const char *last, size_t last_bytes)
+/* Adds the columns of v_step from *at on, up to the one that is named `last`. If no name is given,
+ * it adds all that remain, each behind another column. */
+static void columns_add(struct str *out, const struct step_column **at, const char *last,
+                        size_t last_bytes)
 {
     bool found = false;
     for (; (*at)->name && !found; (*at)++) {
-        found = last_bytes && strncmp((*at)->name, last, last_bytes) == 0 && !(*at)->name[last_bytes];
+        found = last_bytes && strncmp((*at)->name, last, last_bytes) == 0 &&
+                !(*at)->name[last_bytes];
         if ((*at)->shown)
-            str_addf(out, last_bytes ? "  s.%s, -- %s\n" : "  , s.%s -- %s\n", (*at)->name, (*at)->text);
+            str_addf(out, last_bytes ? "  s.%s, -- %s\n" : "  , s.%s -- %s\n", (*at)->name,
+                     (*at)->text);
     }
 }
 
-/* Adds the views, with the columns of a step in their places. */
+/* Adds the views, and puts the columns of a step in their places. */
 static void views_add(struct str *out)
 {
     static const char mark[] = "  /* STEP ";
@@ -87,7 +95,7 @@ static void views_add(struct str *out)
     str_addf(out, "%s", at);
 }
 
-/* Adds what brings this column into an existing table. */
+/* Adds the SQL that brings this column into an existing table. */
 static void column_sql_add(struct str *out, const struct step_column *c)
 {
     const char *type = c->type == EVENT_TEXT ? "TEXT" : c->type == EVENT_NUM ? "REAL" : "INTEGER";
@@ -122,7 +130,7 @@ static int version_read(sqlite3 *sql, int *version, struct err *err)
     return rc == SQLITE_ROW ? 0 : store_error(sql, rc, "read the schema version", err);
 }
 
-/* Does what leads to this version. */
+/* Applies what leads to this version. */
 static int version_make(sqlite3 *sql, int version, int last, struct err *err)
 {
     struct str text = STR_INIT;
@@ -138,7 +146,8 @@ static int version_make(sqlite3 *sql, int version, int last, struct err *err)
     return rc;
 }
 
-/* One step and the version it leads to, in one transaction; nothing if another process was first. */
+/* Applies one migration and sets the version it leads to, in one transaction. It does nothing if
+ * another process was first. */
 static int step_apply(sqlite3 *sql, int from, int last, struct err *err)
 {
     char pragma[96];
@@ -148,7 +157,8 @@ static int step_apply(sqlite3 *sql, int from, int last, struct err *err)
     rc = version_read(sql, &now, err);
     if (rc == 0 && now == from) {
         rc = version_make(sql, from + 1, last, err);
-        snprintf(pragma, sizeof pragma, "PRAGMA application_id=%d; PRAGMA user_version=%d", SCHEMA_APPLICATION_ID, from + 1);
+        snprintf(pragma, sizeof pragma, "PRAGMA application_id=%d; PRAGMA user_version=%d",
+                 SCHEMA_APPLICATION_ID, from + 1);
         if (rc == 0)
             rc = exec(sql, pragma, err);
     }
@@ -172,8 +182,8 @@ int schema_migrate(sqlite3 *sql, int version, struct err *err)
 
 static const char view_begin[] = "\nCREATE VIEW ";
 
-/* A line of a view: the column that ends in it, and what is said there. Both are borrowed from the text; of none
- * the length is 0. */
+/* A line of a view: the name of the column that ends in it, and the comment there. Both are
+ * borrowed from the text, and the length of a missing one is 0. */
 struct view_line {
     const char *name, *text;
     int name_bytes, text_bytes;
@@ -192,7 +202,7 @@ static void name_find(const char *begin, const char *end, struct view_line *out)
     out->name_bytes = (int)(end - out->name);
 }
 
-/* Reads the line at *at and goes on to the next. Returns false at the end of the view. */
+/* Reads the line at *at and moves on to the next. Returns false at the end of the view. */
 static bool line_next(const char **at, struct view_line *out)
 {
     size_t n = strcspn(*at, "\n");
@@ -220,11 +230,11 @@ static void view_describe(struct str *out, const char *name, size_t name_bytes)
         str_addf(out, "%.*s\n", line.text_bytes, line.text);
     while (line_next(&at, &line))
         if (line.text)
-            str_addf(out, "  %-*.*s  %.*s\n", width, line.name_bytes, line.name_bytes ? line.name : "",
-                     line.text_bytes, line.text);
+            str_addf(out, "  %-*.*s  %.*s\n", width, line.name_bytes,
+                     line.name_bytes ? line.name : "", line.text_bytes, line.text);
 }
 
-/* Returns the name of the next view from *at on, which moves behind it; NULL when there is none. */
+/* Returns the name of the next view and moves *at to it, or NULL when there is none. */
 static const char *view_next(const char **at, size_t *name_bytes, bool *is_public)
 {
     const char *found = strstr(*at, view_begin);
@@ -249,8 +259,11 @@ static void views_describe(struct str *out, const char *views, bool public)
 
 void schema_describe(struct str *out, bool all)
 {
-    str_addf(out, "Schema %d. Times are UTC Unix seconds, durations seconds, mfu a fraction of the dense peak.\n"
-                  "The views v_* are public and stable; everything else may change.\n", schema_version());
+    str_addf(out,
+             "Schema %d. Times are UTC Unix seconds, durations seconds, mfu a fraction of the "
+             "dense peak.\n"
+             "The views v_* are public and stable; everything else may change.\n",
+             schema_version());
     struct str views = STR_INIT;
     views_add(&views);
     views_describe(out, views.p, true);

@@ -1,4 +1,4 @@
-/* schema: tables, migrations and public views; the essay on what they mean is at the top of schema.c. */
+/* schema: tables, migrations and public views. The essay at the top of schema.c explains them. */
 #ifndef DB_SCHEMA_H
 #define DB_SCHEMA_H
 
@@ -9,13 +9,15 @@
 
 enum { SCHEMA_APPLICATION_ID = 0x5245454c }; /* "REEL" */
 
-int schema_version(void); /* what this program writes */
-/* Bring an open, empty or older database to schema_version() (or to `version` below it, for tests). */
+int schema_version(void); /* Returns the version that this program writes. */
+/* Brings an open, empty or older database to schema_version(), or for tests to an earlier
+ * `version`. */
 int schema_migrate(sqlite3 *sql, int version, struct err *err);
-/* The public views, their columns and what each means; then, if all, every table: what `reel db schema` prints. */
+/* Adds what `reel db schema` prints: the public views with the meaning of each column, and if `all`
+ * is true every table. */
 void schema_describe(struct str *out, bool all);
 
-/* The names of the public views: "v_run, v_step, …". */
+/* Adds the names of the public views: "v_run, v_step, …". */
 void schema_views_list(struct str *out);
 
 #endif

@@ -5,6 +5,6 @@
 extern const char schema_views[];             /* db/views.sql */
 extern const char schema_step_column[];       /* db/step_column.sql */
 extern const char schema_ingest[];            /* db/ingest.sql */
-extern const char *const schema_migrations[]; /* db/migrations, from the first on; ended by NULL */
+extern const char *const schema_migrations[]; /* db/migrations, from the first on; NULL ends it */
 
 #endif

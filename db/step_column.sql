@@ -1,3 +1,5 @@
--- A new column of `step`: what a migration does for each field that base/events.def has since its version.
+-- Adds a column to `step`. A migration does this for each field that base/events.def has since the
+-- migration's version.
 ALTER TABLE step ADD COLUMN $name $type;
-UPDATE step SET $name = (SELECT json_extract(e.json, '$.$name') FROM event e WHERE e.id = step.event);
+UPDATE step SET $name =
+  (SELECT json_extract(e.json, '$.$name') FROM event e WHERE e.id = step.event);

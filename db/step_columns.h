@@ -1,4 +1,5 @@
-/* step_columns: the fields of the event `step` (base/events.def) as columns of the table `step` and of v_step. */
+/* step_columns: lists the fields of the event `step` (base/events.def) as columns of the table
+ * `step` and of the view v_step. */
 #ifndef DB_STEP_COLUMNS_H
 #define DB_STEP_COLUMNS_H
 
@@ -10,9 +11,9 @@ struct step_column {
     const char *name;
     enum event_type type;
     int since;        /* version of the schema that brought it; 0: it is no column */
-    bool shown;       /* in v_step */
-    const char *text; /* what it means */
+    bool shown;       /* v_step shows it */
+    const char *text; /* its meaning */
 };
-extern const struct step_column step_columns[]; /* in the list's order; ended by a name that is NULL */
+extern const struct step_column step_columns[]; /* in the list's order; a name of NULL ends it */
 
 #endif

@@ -20,7 +20,7 @@ struct store {
     sqlite3 *sql;
     unsigned flags;
     const char *journal;
-    dev_t dev; /* of the file opened: a rebuild puts another in its place */
+    dev_t dev; /* of the opened file, because a rebuild puts another in its place */
     ino_t ino;
     char path[LIMIT_PATH_BYTES];
 };
@@ -28,7 +28,8 @@ struct store {
 struct store_query {
     sqlite3 *sql;
     sqlite3_stmt *stmt;
-    int failed; /* SQLite's code of a bind or a column that found no memory: the next step reports it */
+    /* SQLite's code when a bind or a column ran out of memory; the next step reports it */
+    int failed;
 };
 
 /* ---- errors ---- */
@@ -43,24 +44,37 @@ int store_error(sqlite3 *sql, int rc, const char *what, struct err *err)
         return err_set(err, ERR_NOMEM, "%s: out of memory, cannot %s", file, what);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        return err_set(err, ERR_BUSY, "%s: locked by another process for %d s, cannot %s: try again", file, STORE_BUSY_S, what);
+        return err_set(err, ERR_BUSY,
+                       "%s: locked by another process for %d s, cannot %s: try again", file,
+                       STORE_BUSY_S, what);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-        return err_set(err, ERR_CORRUPT, "%s: damaged, or not a database (%s): 'reel db rebuild' makes it anew from the event logs",
+        return err_set(err, ERR_CORRUPT,
+                       "%s: damaged, or not a database (%s): 'reel db rebuild' makes it anew from "
+                       "the event logs",
                        file, sqlite3_errmsg(sql));
     case SQLITE_FULL:
-        return err_set(err, ERR_IO, "%s: no space left on the device, cannot %s: nothing was changed", file, what);
+        return err_set(err, ERR_IO,
+                       "%s: no space left on the device, cannot %s: nothing was changed", file,
+                       what);
     case SQLITE_READONLY:
         if (sqlite3_extended_errcode(sql) == SQLITE_READONLY_ROLLBACK)
-            return err_set(err, ERR_STATE, "%s: an interrupted write is to be undone first: run 'reel db ingest'", file);
+            return err_set(err, ERR_STATE,
+                           "%s: an interrupted write is to be undone first: run 'reel db ingest'",
+                           file);
         return err_set(err, ERR_INPUT, "%s: opened for reading only, cannot %s", file, what);
     case SQLITE_IOERR: {
         int why = sqlite3_extended_errcode(sql);
-        if (why == SQLITE_IOERR_RDLOCK || why == SQLITE_IOERR_LOCK || why == SQLITE_IOERR_CHECKRESERVEDLOCK)
-            return err_set(err, ERR_IO, "%s: its file system has no locks (fcntl), which a database needs: give --db a path on one that has them", file);
-        if (sqlite3_system_errno(sql) == EDQUOT) /* SQLITE_FULL is for ENOSPC alone */
-            return err_set(err, ERR_IO, "%s: the disk quota is used up, cannot %s: nothing was changed",
-                           file, what);
+        if (why == SQLITE_IOERR_RDLOCK || why == SQLITE_IOERR_LOCK ||
+            why == SQLITE_IOERR_CHECKRESERVEDLOCK)
+            return err_set(err, ERR_IO,
+                           "%s: its file system has no locks (fcntl), which a database needs: give "
+                           "--db a path on one that has them",
+                           file);
+        if (sqlite3_system_errno(sql) == EDQUOT) /* SQLITE_FULL stands for ENOSPC alone */
+            return err_set(err, ERR_IO,
+                           "%s: the disk quota is used up, cannot %s: nothing was changed", file,
+                           what);
         return err_set(err, ERR_IO, "%s: cannot %s: %s", file, what, sqlite3_errmsg(sql));
     }
     case SQLITE_ERROR:
@@ -73,7 +87,8 @@ int store_error(sqlite3 *sql, int rc, const char *what, struct err *err)
 
 /* ---- journal mode ---- */
 
-/* f_type of file systems whose locks and shared memory stay on one host (linux/magic.h, statfs(2)). */
+/* The f_type of file systems whose locks and shared memory stay on one host (linux/magic.h,
+ * statfs(2)). */
 static const struct {
     long type;
     const char *name;
@@ -81,7 +96,7 @@ static const struct {
     {0xEF53, "ext2/3/4"},  {0x58465342, "xfs"},  {0x9123683E, "btrfs"}, {0x01021994, "tmpfs"},
     {0xF2F52010, "f2fs"},  {0x2FC12FC1, "zfs"},  {0xCA451A4E, "bcachefs"},
 };
-enum { WAL_SAFE_VERSION = 3051003 }; /* first release without the WAL-reset bug */
+enum { WAL_SAFE_VERSION = 3051003 }; /* the first release without the WAL-reset bug */
 
 bool store_wal_allowed(long fs_type, int sqlite_version, const char **why)
 {
@@ -89,9 +104,10 @@ bool store_wal_allowed(long fs_type, int sqlite_version, const char **why)
     for (size_t i = 0; i < ARRAY_LEN(local_fs); i++)
         local = local || local_fs[i].type == fs_type;
     if (why)
-        *why = !local                              ? "delete: not on a file system known to be local"
-               : sqlite_version < WAL_SAFE_VERSION ? "delete: SQLite before 3.51.3 can damage a WAL file"
-                                                   : "wal: local file system, SQLite 3.51.3 or newer";
+        *why = !local ? "delete: not on a file system known to be local"
+               : sqlite_version < WAL_SAFE_VERSION
+                   ? "delete: SQLite before 3.51.3 can damage a WAL file"
+                   : "wal: local file system, SQLite 3.51.3 or newer";
     return local && sqlite_version >= WAL_SAFE_VERSION;
 }
 
@@ -102,10 +118,12 @@ static int journal_set(struct store *db, struct err *err)
     if (statfs(db->path, &fs) != 0)
         return err_set_errno(err, ERR_IO, "cannot ask the file system of %s", db->path);
     bool wal = store_wal_allowed((long)fs.f_type, sqlite3_libversion_number(), &db->journal);
-    int rc = sqlite3_prepare_v2(db->sql, wal ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE", -1, &stmt, NULL);
+    int rc = sqlite3_prepare_v2(
+        db->sql, wal ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE", -1, &stmt, NULL);
     if (rc == SQLITE_OK)
         rc = sqlite3_step(stmt);
-    bool agreed = rc == SQLITE_ROW && strcmp((const char *)sqlite3_column_text(stmt, 0), wal ? "wal" : "delete") == 0;
+    bool agreed = rc == SQLITE_ROW &&
+                  strcmp((const char *)sqlite3_column_text(stmt, 0), wal ? "wal" : "delete") == 0;
     sqlite3_finalize(stmt);
     if (agreed)
         return 0;
@@ -119,13 +137,15 @@ static int quick_check(struct store *db, struct err *err)
     struct store_query *q = NULL;
     int rc = store_ask(db, "PRAGMA quick_check(1)", &q, err);
     if (rc == 0 && (rc = store_next(q, err)) > 0 && strcmp(store_text(q, 0), "ok") != 0)
-        rc = err_set(err, ERR_CORRUPT, "%s: damaged (%s): 'reel db rebuild' makes it anew from the event logs", db->path,
-                     store_text(q, 0));
+        rc = err_set(err, ERR_CORRUPT,
+                     "%s: damaged (%s): 'reel db rebuild' makes it anew from the event logs",
+                     db->path, store_text(q, 0));
     store_end(q);
     return rc < 0 ? rc : 0;
 }
 
-/* A reader takes only the schema it knows; a writer migrates. A file of size 0 is a new database. */
+/* Checks the schema. A reader accepts only the version it knows; a writer migrates. A file of size
+ * 0 is a new database. */
 static int schema_settle(struct store *db, struct err *err)
 {
     int64_t app = 0, version = 0, objects = 0;
@@ -137,16 +157,22 @@ static int schema_settle(struct store *db, struct err *err)
     if (rc < 0)
         return rc;
     if (app != SCHEMA_APPLICATION_ID && (objects || app || version))
-        return err_set(err, ERR_CORRUPT, "%s: a database of another program (application id %lld): give another --db",
+        return err_set(err, ERR_CORRUPT,
+                       "%s: a database of another program (application id %lld): give another --db",
                        db->path, (long long)app);
     if (version > schema_version())
-        return err_set(err, ERR_STATE, "%s: written by a newer reel (schema %lld, this one knows %d): use that reel, or "
-                       "'reel db rebuild' to make it anew", db->path, (long long)version, schema_version());
+        return err_set(
+            err, ERR_STATE,
+            "%s: written by a newer reel (schema %lld, this one knows %d): use that reel, or "
+            "'reel db rebuild' to make it anew",
+            db->path, (long long)version, schema_version());
     if (version == schema_version())
         return 0;
     if (!(db->flags & STORE_WRITE))
-        return err_set(err, ERR_STATE, "%s: schema %lld is older than this reel's %d: 'reel db ingest' brings it up to date",
-                       db->path, (long long)version, schema_version());
+        return err_set(
+            err, ERR_STATE,
+            "%s: schema %lld is older than this reel's %d: 'reel db ingest' brings it up to date",
+            db->path, (long long)version, schema_version());
     return schema_migrate(db->sql, schema_version(), err);
 }
 
@@ -161,7 +187,8 @@ int store_folder_make(const char *path, struct err *err)
     return file_mkdirs(dir, err);
 }
 
-/* The application id stands at byte 68 of an SQLite file, high byte first: found even where what lies before is damaged. */
+/* Reads the application id, which stands at byte 68 of an SQLite file with the high byte first. So
+ * it is found even where what lies before it is damaged. */
 bool store_is_foreign(const char *path)
 {
     enum { APPLICATION_ID_AT = 68 };
@@ -170,7 +197,8 @@ bool store_is_foreign(const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof head);
     for (int i = 0; i < 4; i++)
-        ours = ours && head[APPLICATION_ID_AT + i] == (unsigned char)(SCHEMA_APPLICATION_ID >> (24 - 8 * i));
+        ours = ours && head[APPLICATION_ID_AT + i] ==
+                           (unsigned char)(SCHEMA_APPLICATION_ID >> (24 - 8 * i));
     if (fd >= 0)
         close(fd);
     return n > 0 && !ours;
@@ -186,11 +214,14 @@ static int store_connect(struct store *db, struct err *err)
     if (stat(db->path, &st) == 0 && !S_ISREG(st.st_mode))
         return err_set(err, ERR_INPUT, "%s is not a file: give the path of a database", db->path);
     if (!write && stat(db->path, &st) != 0 && errno == ENOENT)
-        return err_set(err, ERR_NOT_FOUND, "%s: no database there: 'reel db ingest' makes it from the event logs", db->path);
+        return err_set(err, ERR_NOT_FOUND,
+                       "%s: no database there: 'reel db ingest' makes it from the event logs",
+                       db->path);
     int mode = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
     rc = sqlite3_open_v2(db->path, &db->sql, mode, NULL);
     if (rc != SQLITE_OK)
-        return err_set(err, rc == SQLITE_NOMEM ? ERR_NOMEM : ERR_IO, "cannot open the database %s: %s: check the folder and its permissions",
+        return err_set(err, rc == SQLITE_NOMEM ? ERR_NOMEM : ERR_IO,
+                       "cannot open the database %s: %s: check the folder and its permissions",
                        db->path, sqlite3_errstr(rc));
     sqlite3_extended_result_codes(db->sql, 1);
     sqlite3_busy_timeout(db->sql, STORE_BUSY_S * 1000);
@@ -270,7 +301,8 @@ int store_ask(struct store *db, const char *sql, struct store_query **out, struc
         return store_error(db->sql, rc, "prepare the query", err);
     if (!stmt || tail[strspn(tail, " \t\r\n;")]) {
         sqlite3_finalize(stmt);
-        return err_set(err, ERR_INPUT, "%s: give exactly one SQL statement", stmt ? "text after the first statement" : "no statement");
+        return err_set(err, ERR_INPUT, "%s: give exactly one SQL statement",
+                       stmt ? "text after the first statement" : "no statement");
     }
     struct store_query *q = calloc(1, sizeof *q);
     if (!q) {
@@ -282,7 +314,9 @@ int store_ask(struct store *db, const char *sql, struct store_query **out, struc
     return 0;
 }
 
-/* A failed bind would silently ask something else. No such parameter is a bug in the caller; no memory is told by the step. */
+/* Checks the result of a bind, because after a failed one the statement would silently ask
+ * something else. A parameter that does not exist is a bug in the caller; missing memory is
+ * reported by the next step. */
 static void bound(struct store_query *q, int rc)
 {
     BUG_ON(rc != SQLITE_OK && rc != SQLITE_NOMEM && rc != SQLITE_TOOBIG);
@@ -315,7 +349,8 @@ int store_next(struct store_query *q, struct err *err)
 
 void store_reset(struct store_query *q)
 {
-    sqlite3_reset(q->stmt); /* its code repeats the error of the step before, which the caller has seen */
+    /* The result repeats the error of the step before, which the caller has seen. */
+    sqlite3_reset(q->stmt);
     sqlite3_clear_bindings(q->stmt);
     q->failed = SQLITE_OK;
 }
@@ -329,7 +364,10 @@ void store_end(struct store_query *q)
 }
 
 int store_columns(const struct store_query *q) { return sqlite3_column_count(q->stmt); }
-const char *store_column_name(const struct store_query *q, int i) { return sqlite3_column_name(q->stmt, i); }
+const char *store_column_name(const struct store_query *q, int i)
+{
+    return sqlite3_column_name(q->stmt, i);
+}
 
 enum store_type store_column_type(const struct store_query *q, int i)
 {

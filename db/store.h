@@ -1,18 +1,24 @@
-/* store: the one SQLite database of reel: opening, checking, migrating, asking.
+/* store: opens, checks, migrates and queries the one SQLite database of reel.
  *
- * The database is a cache of the event logs (db/ingest.h): it can be deleted and rebuilt. Only `reel` opens it, through
- * one connection a process, and only an ingester that holds the lease `<path>.lock` writes to it.
+ * The database is a cache of the event logs (db/ingest.h): it can be deleted and rebuilt. Only
+ * `reel` opens it, through one connection a process, and only an ingester that holds the lease
+ * `<path>.lock` writes to it.
  *
- * Journal: write-ahead logging only when the file lies on a file system known to be local (allow-list of statfs types)
- * AND the SQLite library is 3.51.3 or newer: WAL needs shared memory on one host, and older libraries can corrupt
- * a WAL file when a checkpoint meets a commit (sqlite.org/wal.html, "WAL-reset bug"). Otherwise the rollback journal.
- * store_journal() says which and why. The mode is set at every open for writing, so a moved file follows its new place.
+ * Journal: write-ahead logging (WAL) is used only when the file lies on a file system that is known
+ * to be local (an allow-list of statfs types) AND the SQLite library is 3.51.3 or newer. WAL needs
+ * shared memory on one host, and older libraries can corrupt a WAL file when a checkpoint meets a
+ * commit (sqlite.org/wal.html, "WAL-reset bug"). Otherwise the rollback journal is used.
+ * store_journal() says which is used and why. The mode is set at every open for writing, so a moved
+ * file follows its new place.
  *
- * Schema: application_id marks the file as ours, user_version counts the migrations applied (db/schema.h). Opening for
- * writing migrates, each step in a transaction; a file from a newer reel is refused.
+ * Schema: application_id marks the file as ours, and user_version counts the migrations that were
+ * applied (db/schema.h). Opening for writing migrates, each step in a transaction. A file from a
+ * newer reel is refused.
  *
- * Errors: ERR_NOT_FOUND no file (reading), ERR_CORRUPT damaged or not ours (the sentence says `reel db rebuild`),
- * ERR_STATE newer or older schema than this program's, ERR_BUSY locked longer than STORE_BUSY_S, ERR_IO the rest.
+ * Errors: ERR_NOT_FOUND says that there is no file (when reading), ERR_CORRUPT that the file is
+ * damaged or not ours (the sentence names `reel db rebuild`), ERR_STATE that its schema is newer or
+ * older than this program's, ERR_BUSY that it was locked longer than STORE_BUSY_S. The rest is
+ * ERR_IO.
  *
  *     struct store *db;
  *     struct store_query *q;
@@ -33,51 +39,58 @@
 #include "base/err.h"
 
 enum store_flags {
-    STORE_READ = 0,  /* never writes, never migrates */
+    STORE_READ = 0,  /* never writes and never migrates */
     STORE_WRITE = 1, /* creates and migrates */
-    STORE_CHECK = 2, /* run quick_check (reads the whole file) before returning */
+    STORE_CHECK = 2, /* runs quick_check, which reads the whole file, before it returns */
 };
 enum { STORE_BUSY_S = 10 }; /* how long a statement waits for another process's lock */
 
 struct store;
-int store_open(const char *path, unsigned flags, struct store **out, struct err *err); /* STORE_WRITE makes the folder */
-int store_folder_make(const char *path, struct err *err);
-bool store_is_foreign(const char *path); /* something stands there that never was reel's database, damaged or not */
+int store_open(const char *path, unsigned flags, struct store **out, struct err *err);
+int store_folder_make(const char *path, struct err *err); /* makes the folder of a database */
+/* Says whether something stands there that never was reel's database, damaged or not. */
+bool store_is_foreign(const char *path);
 void store_close(struct store *db); /* NULL is fine */
 const char *store_path(const struct store *db);
-/* "wal: …" or "delete: …" with the reason. */
+/* Returns "wal: …" or "delete: …" with the reason. */
 const char *store_journal(const struct store *db);
 
-/* If the file at the path is no longer the one opened (a rebuild replaced it), open the new one in its place. No query
- * may be in progress. */
+/* If the file at the path is no longer the one that was opened, because a rebuild replaced it,
+ * opens the new one. No query may be in progress. */
 int store_refresh(struct store *db, struct err *err);
 
-/* The journal rule as a function of the statfs f_type and sqlite3_libversion_number(); *why (may be NULL) is static. */
+/* Decides whether WAL may be used, given the statfs f_type and sqlite3_libversion_number(). *why is
+ * a static text; `why` may be NULL. */
 bool store_wal_allowed(long fs_type, int sqlite_version, const char **why);
 
 /* ---- asking ---- */
 struct store_query;
 
-/* Statements without a result, several at once. */
+/* Runs statements without a result, several at once. */
 int store_exec(struct store *db, const char *sql, struct err *err);
-/* One statement, parameters ?1, ?2 … unbound (NULL). Text bound is copied. */
+/* Prepares one statement. Its parameters ?1, ?2 … are NULL until they are bound. Bound text is
+ * copied. */
 int store_ask(struct store *db, const char *sql, struct store_query **out, struct err *err);
-void store_bind_text(struct store_query *q, int i, const char *text); /* from 1; NULL text: NULL */
+/* Bind a parameter, counted from 1. A text of NULL and a number of NaN become SQL's NULL. */
+void store_bind_text(struct store_query *q, int i, const char *text);
 void store_bind_int(struct store_query *q, int i, int64_t value);
-void store_bind_num(struct store_query *q, int i, double value); /* NaN: NULL */
-int store_next(struct store_query *q, struct err *err);          /* 1 a row, 0 the end, <0 */
-void store_reset(struct store_query *q);                          /* run again with new bindings */
-void store_end(struct store_query *q);                           /* NULL is fine */
+void store_bind_num(struct store_query *q, int i, double value);
+/* Returns 1 when there is a row, 0 at the end, <0 on an error. */
+int store_next(struct store_query *q, struct err *err);
+void store_reset(struct store_query *q); /* Lets the query run again with new bindings. */
+void store_end(struct store_query *q);   /* NULL is fine */
 
 enum store_type { STORE_NULL, STORE_INT, STORE_NUM, STORE_TEXT, STORE_BLOB };
 int store_columns(const struct store_query *q);
-const char *store_column_name(const struct store_query *q, int i); /* from 0 */
+const char *store_column_name(const struct store_query *q, int i); /* i counts from 0 */
 enum store_type store_column_type(const struct store_query *q, int i);
-const char *store_text(struct store_query *q, int i); /* borrowed until the next call on q; "" for NULL */
+/* Returns a text that is borrowed until the next call on q; "" for NULL. */
+const char *store_text(struct store_query *q, int i);
 int64_t store_int(struct store_query *q, int i);      /* 0 for NULL */
 double store_num(struct store_query *q, int i);       /* NaN for NULL */
 
-/* One row, one column; *out untouched and ERR_NOT_FOUND when there is no row. */
+/* Asks for one row with one column. When there is no row, *out stays as it is and the result is
+ * ERR_NOT_FOUND. */
 int store_ask_int(struct store *db, const char *sql, int64_t *out, struct err *err);
 
 #endif

@@ -7,7 +7,8 @@
 #include "db/store.h"
 
 sqlite3 *store_sqlite(struct store *db);
-/* The error of the last call on `sql` as ours; `what` is the clause after "cannot": "write the events". */
+/* Turns the error of the last call on `sql` into ours. `what` is the clause after "cannot", such as
+ * "write the events". */
 int store_error(sqlite3 *sql, int rc, const char *what, struct err *err);
 
 #endif

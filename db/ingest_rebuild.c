@@ -1,0 +1,115 @@
+#include "db/ingest.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "db/ingest_priv.h"
+
+static int sources_copy(const char *db_path, struct store *to, struct err *err)
+{
+    struct store *old = NULL;
+    struct store_query *q = NULL;
+    int rc = 0;
+    if (store_open(db_path, STORE_WRITE, &old, NULL) < 0 ||
+        store_ask(old, "SELECT path FROM source", &q, NULL) < 0)
+        goto out; /* it is absent, damaged or foreign, which is why it is rebuilt */
+    while (store_next(q, NULL) > 0)
+        if ((rc = ingest_source_add(to, store_text(q, 0), err)) < 0)
+            break;
+out:
+    store_end(q);
+    store_close(old);
+    return rc;
+}
+
+/* Removes the journals of the old file, because SQLite would apply them to the new one. */
+static void journals_remove(const char *path)
+{
+    static const char *const tails[] = {"-journal", "-wal", "-shm"};
+    char name[LIMIT_PATH_BYTES + 16];
+    for (size_t i = 0; i < ARRAY_LEN(tails); i++) {
+        snprintf(name, sizeof name, "%s%s", path, tails[i]);
+        unlink(name);
+    }
+}
+
+/* Keeps a file that is no database of reel's beside the new one, under another name: the user may
+ * have mistyped --db. A rebuild replaces only what was reel's. */
+static int foreign_keep(const char *path, struct ingest_report *report, struct err *err)
+{
+    char kept[LIMIT_PATH_BYTES + 16];
+    if (!store_is_foreign(path))
+        return 0;
+    snprintf(kept, sizeof kept, "%s.replaced", path);
+    if (link(path, kept) != 0)
+        return err_set_errno(err, ERR_INPUT,
+                             "%s is no database of reel's and cannot be kept as %s: move it away "
+                             "or give another --db",
+                             path, kept);
+    if (report)
+        report->kept_foreign = true;
+    return 0;
+}
+
+static int replace(const char *fresh, const char *path, struct ingest_report *report,
+                   struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES];
+    int rc = foreign_keep(path, report, err);
+    if (rc < 0)
+        return rc;
+    journals_remove(path);
+    if (rename(fresh, path) != 0)
+        return err_set_errno(err, ERR_IO, "cannot put the rebuilt database at %s", path);
+    snprintf(dir, sizeof dir, "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (!slash)
+        return file_fsync_dir(".", err);
+    slash[slash == dir] = 0;
+    return file_fsync_dir(dir, err);
+}
+
+static int rebuild_locked(const char *db_path, const char *fresh, const char *const *dirs,
+                          size_t n_dirs, struct ingest_report *report, struct err *err)
+{
+    struct store *db = NULL;
+    unlink(fresh);
+    journals_remove(fresh);
+    int rc = store_open(fresh, STORE_WRITE, &db, err);
+    if (rc == 0 && file_exists(db_path) && !store_is_foreign(db_path))
+        rc = sources_copy(db_path, db, err);
+    if (rc == 0)
+        rc = ingest_locked(db, dirs, n_dirs, report, err);
+    if (rc == 0)
+        /* Nothing of the database may lie outside the one file. */
+        rc = store_exec(db, "PRAGMA journal_mode=DELETE", err);
+    store_close(db);
+    if (rc == 0)
+        rc = replace(fresh, db_path, report, err);
+    if (rc < 0) {
+        unlink(fresh);
+        journals_remove(fresh);
+    }
+    return rc;
+}
+
+int ingest_rebuild(const char *db_path, const char *const *dirs, size_t n_dirs, double wait_s,
+                   struct ingest_report *report, struct err *err)
+{
+    char fresh[LIMIT_PATH_BYTES];
+    struct lease *held = NULL;
+    int rc = store_folder_make(db_path, err);
+    if (snprintf(fresh, sizeof fresh, "%s.rebuild", db_path) >= (int)sizeof fresh)
+        return err_set(err, ERR_LIMIT, "database path '%.80s…' is too long", db_path);
+    if (rc == 0)
+        rc = ingest_lock(db_path, wait_s, &held, err);
+    if (rc < 0)
+        return rc;
+    rc = rebuild_locked(db_path, fresh, dirs, n_dirs, report, err);
+    lease_drop(held);
+    return rc;
+}
