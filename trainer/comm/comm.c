@@ -8,7 +8,10 @@
 #include "base/num.h"
 #include "trainer/comm/comm_priv.h"
 
-const char *const comm_kind_names[] = {"all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send-recv", "broadcast", "barrier", NULL};
+const char *const comm_kind_names[] = {
+    "all-gather", "reduce-scatter", "all-reduce", "all-to-all",
+    "send-recv", "broadcast", "barrier", NULL
+};
 
 #ifdef __OPTIMIZE__
 enum { CHECK_AT_FIRST = 0 };
@@ -24,16 +27,18 @@ static int int_order(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Hash of the sorted world ranks and the axis: the same on all ranks of the group. `sorted`: as many ints to work in. */
+/* Returns a hash of the sorted world ranks and the axis, which is the same on all ranks of the
+ * group. `sorted` is room for `size` ints to work in. */
 static uint64_t group_id(const struct comm *c, int *sorted)
 {
     memcpy(sorted, c->world_ranks, (size_t)c->size * sizeof *sorted);
     qsort(sorted, (size_t)c->size, sizeof *sorted, int_order);
-    uint64_t parts[] = {hash_64(sorted, (size_t)c->size * sizeof *sorted), hash_64(c->axis, strlen(c->axis))};
+    uint64_t parts[] = {hash_64(sorted, (size_t)c->size * sizeof *sorted),
+                        hash_64(c->axis, strlen(c->axis))};
     return hash_64(parts, sizeof parts);
 }
 
-/* What a group holds, from its arena; false when out of memory. */
+/* Takes what a group holds from its arena. Returns false when out of memory. */
 static bool group_fill(struct comm *c, const int *world_ranks)
 {
     size_t n = (size_t)c->size;
@@ -50,22 +55,30 @@ static bool group_fill(struct comm *c, const int *world_ranks)
     for (int i = 0; i <= COMM_WORKS; i++, ranges += 4 * n) {
         struct comm_work *w = &c->works[i];
         w->c = c;
-        w->send_n = ranges, w->send_at = ranges + n, w->recv_n = ranges + 2 * n, w->recv_at = ranges + 3 * n;
+        w->send_n = ranges, w->send_at = ranges + n,
+        w->recv_n = ranges + 2 * n, w->recv_at = ranges + 3 * n;
     }
     return true;
 }
 
-int comm_new(struct comm *parent, const struct comm_backend *backend, const char *axis, int rank, int size, const int *world_ranks,
-             struct comm **out, struct err *err)
+int comm_new(struct comm *parent, const struct comm_backend *backend, const char *axis, int rank,
+             int size, const int *world_ranks, struct comm **out, struct err *err)
 {
     struct comm *c = calloc(1, sizeof *c);
     struct comm_world *world = parent ? parent->world : calloc(1, sizeof *world);
     if (c && world) {
-        *c = (struct comm){.name = backend->name, .axis = axis, .rank = rank, .size = size, .parent = parent, .conf = &world->conf,
-                           .dev = parent ? parent->dev : NULL, .backend = backend, .world = world};
+        *c = (struct comm){
+            .name = backend->name, .axis = axis,
+            .rank = rank, .size = size,
+            .parent = parent, .conf = &world->conf, .dev = parent ? parent->dev : NULL,
+            .backend = backend, .world = world
+        };
         arena_init(&c->arena, 0);
         if (!parent)
-            *world = (struct comm_world){.conf = {.check = CHECK_AT_FIRST}, .rank = rank, .size = size};
+            *world = (struct comm_world){
+                .conf = {.check = CHECK_AT_FIRST},
+                .rank = rank, .size = size
+            };
         if (group_fill(c, world_ranks)) {
             *out = c;
             return 0;
@@ -99,13 +112,16 @@ void comm_bind(struct comm *c, struct dev *dev)
     c->dev = dev;
 }
 
-/* Before what a backend does without a deadline: whoever is missing is named here. */
+/* Waits until all ranks are there. It is called before what a backend does without a deadline, and
+ * names whoever is missing. */
 static int all_there(struct comm *c, const char *what, struct err *err)
 {
-    return comm_do(c, &(struct comm_op){.kind = COMM_BARRIER, .what = what, .dtype = DTYPE_BYTE}, NULL, err);
+    return comm_do(c, &(struct comm_op){.kind = COMM_BARRIER, .what = what, .dtype = DTYPE_BYTE},
+                   NULL, err);
 }
 
-int comm_split(struct comm *c, const char *axis, int color, int key, struct comm **out, struct err *err)
+int comm_split(struct comm *c, const char *axis, int color, int key, struct comm **out,
+               struct err *err)
 {
     int rc = all_there(c, axis, err);
     return rc < 0 ? rc : c->backend->split(c, axis, color, key, out, err);
@@ -122,7 +138,7 @@ void comm_close(struct comm *c)
     if (!c)
         return;
     if (!c->parent && !c->broken)
-        all_there(c, "end", &err); /* else it is broken, and its backend does not wait */
+        all_there(c, "end", &err); /* else c is broken, and its backend does not wait */
     c->backend->close(c);
     comm_free(c);
 }
@@ -151,8 +167,9 @@ static int counts_check(const struct comm_work *w, struct err *err)
         most = num_max_i64(most, w->messages[i].n);
     if (most <= c->backend->count_max)
         return 0;
-    return err_set(err, ERR_LIMIT, "%s '%s' of %lld elements a rank: MPI counts end at %lld", comm_kind_names[w->op.kind], w->op.what,
-                   (long long)most, (long long)c->backend->count_max);
+    return err_set(err, ERR_LIMIT, "%s '%s' of %lld elements a rank: MPI counts end at %lld",
+                   comm_kind_names[w->op.kind], w->op.what, (long long)most,
+                   (long long)c->backend->count_max);
 }
 
 static bool is_scalars(const struct comm_work *w)
@@ -160,21 +177,22 @@ static bool is_scalars(const struct comm_work *w)
     return w == &w->c->works[COMM_WORKS];
 }
 
-/* A free work; scalars have one of their own, so that they can always be done. */
+/* Takes a free work. Scalars have one of their own, so that they can always be done. */
 static struct comm_work *work_take(struct comm *c, bool scalars)
 {
     struct comm_work *w = &c->works[COMM_WORKS];
     for (int i = 0; i < COMM_WORKS && !scalars; i++)
         if (!(w = &c->works[i])->taken)
             break;
-    BUG_ON(w->taken); /* COMM_WORKS in flight */
+    BUG_ON(w->taken); /* COMM_WORKS are in flight */
     w->taken = true;
     w->done = false;
     return w;
 }
 
-/* Until the backend has it, a failure leaves nothing behind. */
-static int work_prepare(struct comm_work *w, const struct comm_op *op, bool ordered, struct err *err)
+/* Prepares a work. Until the backend has it, a failure leaves nothing behind. */
+static int work_prepare(struct comm_work *w, const struct comm_op *op, bool ordered,
+                        struct err *err)
 {
     comm_work_plan(w, op);
     int rc = counts_check(w, err);
@@ -191,7 +209,9 @@ static int broken_error(const struct comm *c, const struct comm_op *op, struct e
 {
     if (c->world->failure.code)
         return err_set(err, c->world->failure.code, "%s", c->world->failure.text);
-    return err_set(err, ERR_TEMP, "%s '%s' in group %s: an earlier operation failed: the ranks no longer agree and must be ended",
+    return err_set(err, ERR_TEMP,
+                   "%s '%s' in group %s: an earlier operation failed: the ranks no longer agree "
+                   "and must be ended",
                    comm_kind_names[op->kind], op->what, c->axis);
 }
 
@@ -206,8 +226,8 @@ double comm_waited_s(const struct comm *c)
     return c->world->wait_s;
 }
 
-static int work_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, bool scalars, bool ordered,
-                      struct comm_work **out, struct err *err)
+static int work_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, bool scalars,
+                      bool ordered, struct comm_work **out, struct err *err)
 {
     double started = clock_mono_s();
     if (c->broken)
@@ -231,7 +251,8 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
     return rc;
 }
 
-int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct comm_work **out, struct err *err)
+int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s,
+               struct comm_work **out, struct err *err)
 {
     return work_start(c, op, s, false, true, out, err);
 }
@@ -239,12 +260,14 @@ int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s, s
 static double latency_of(const struct comm_work *w)
 {
     const struct comm_conf *conf = w->c->conf;
-    return is_scalars(w) || (conf->latency_what && strcmp(conf->latency_what, w->op.what) != 0) ? 0 : conf->latency_s;
+    return is_scalars(w) || (conf->latency_what && strcmp(conf->latency_what, w->op.what) != 0)
+               ? 0
+               : conf->latency_s;
 }
 
 int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct err *err)
 {
-    (void)s; /* what is queued from here on comes after */
+    (void)s; /* what is queued from here on comes after it */
     if (!w)
         return 0;
     BUG_ON(w->c != c || !w->taken);
@@ -263,7 +286,9 @@ int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct 
     comm_work_uncover(w, true);
     w->taken = false;
     if (c->conf->trace)
-        c->conf->trace(c->conf->trace_ctx, c, &w->op, &(struct comm_times){w->start_s, w->started_s, entered, now, now - there, w->sent_bytes});
+        c->conf->trace(c->conf->trace_ctx, c, &w->op, &(struct comm_times){
+            w->start_s, w->started_s, entered, now, now - there, w->sent_bytes
+        });
     return 0;
 }
 
@@ -299,13 +324,16 @@ int comm_barrier(struct comm *c, struct err *err)
 
 int comm_broadcast_bytes(struct comm *c, void *buf, int64_t bytes, int root, struct err *err)
 {
-    struct comm_op op = {.kind = COMM_BROADCAST, .what = "bytes", .recv = buf, .n = bytes, .root = root, .dtype = DTYPE_BYTE};
+    struct comm_op op = {
+        .kind = COMM_BROADCAST, .what = "bytes",
+        .recv = buf, .n = bytes, .root = root, .dtype = DTYPE_BYTE
+    };
     return comm_do(c, &op, NULL, err);
 }
 
 /* ---- scalars and agreement ---- */
 
-/* n values of every rank, folded in rank order by sum or maximum. */
+/* Folds n values of every rank in rank order, by sum or maximum. */
 static int fold_scalars(struct comm *c, double *values, int n, bool max, struct err *err)
 {
     double mine[COMM_SCALARS];
@@ -313,7 +341,10 @@ static int fold_scalars(struct comm *c, double *values, int n, bool max, struct 
     if (c->size == 1)
         return 0;
     memcpy(mine, values, (size_t)n * sizeof *mine);
-    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = max ? "maximum" : "sum", .send = mine, .recv = c->scalars, .n = n, .dtype = DTYPE_F64};
+    struct comm_op op = {
+        .kind = COMM_ALL_GATHER, .what = max ? "maximum" : "sum",
+        .send = mine, .recv = c->scalars, .n = n, .dtype = DTYPE_F64
+    };
     int rc = comm_do_quietly(c, &op, true, err);
     for (int k = 0; k < n && rc == 0; k++) {
         values[k] = c->scalars[k];
@@ -338,7 +369,8 @@ int comm_max(struct comm *c, double *values, int n, struct err *err)
 int comm_agree(struct comm *c, int status, struct err *err)
 {
     struct err told = {0};
-    double first[1] = {status < 0 ? -c->rank : -c->size}; /* the greatest is the lowest failing rank */
+    /* A failed rank offers -rank, the others -size: the maximum names the lowest failing rank. */
+    double first[1] = {status < 0 ? -c->rank : -c->size};
     if (c->size == 1 || (c->broken && status < 0))
         return status;
     int rc = comm_max(c, first, 1, err);
@@ -347,7 +379,10 @@ int comm_agree(struct comm *c, int status, struct err *err)
         return rc;
     if (rank == c->rank)
         told = *err, told.code = status;
-    struct comm_op op = {.kind = COMM_BROADCAST, .what = "a failure", .recv = &told, .n = (int64_t)sizeof told, .root = rank, .dtype = DTYPE_BYTE};
+    struct comm_op op = {
+        .kind = COMM_BROADCAST, .what = "a failure",
+        .recv = &told, .n = (int64_t)sizeof told, .root = rank, .dtype = DTYPE_BYTE
+    };
     if ((rc = comm_do_quietly(c, &op, true, err)) < 0)
         return rc;
     if (rank == 0)

@@ -1,20 +1,24 @@
-/* The groups of a layout: each is the ranks that agree in all but one part of their place. */
+/* Opens the groups of a layout: each holds the ranks that agree in all but one part of their place.
+ */
 #include "trainer/comm/comm.h"
 
 #include "base/num.h"
 #include "trainer/comm/comm_priv.h"
 
-/* `first`: place of the group's first rank; `at`: own rank in the group. */
-static int axis_open(struct comm *world, const struct layout *l, const char *axis, int64_t size, struct layout_place first, int64_t at,
-                     struct comm **out, struct err *err)
+/* Opens one group. `first` is the place of its first rank, `at` the own rank in it. */
+static int axis_open(struct comm *world, const struct layout *l, const char *axis, int64_t size,
+                     struct layout_place first, int64_t at, struct comm **out, struct err *err)
 {
-    return size == 1 ? comm_self_new(world, axis, out, err) : comm_split(world, axis, (int)layout_rank(l, first), (int)at, out, err);
+    return size == 1
+               ? comm_self_new(world, axis, out, err)
+               : comm_split(world, axis, (int)layout_rank(l, first), (int)at, out, err);
 }
 
 int comm_size_error(const struct comm *world, const struct layout *l, struct err *err)
 {
-    return err_set(err, ERR_USAGE, "the layout needs %lld ranks, %d were started: use mpirun -n %lld", (long long)layout_world(l),
-                   world->size, (long long)layout_world(l));
+    return err_set(err, ERR_USAGE,
+                   "the layout needs %lld ranks, %d were started: use mpirun -n %lld",
+                   (long long)layout_world(l), world->size, (long long)layout_world(l));
 }
 
 static struct layout_place at_tp(struct layout_place p, int64_t tp) { return p.tp = tp, p; }
@@ -26,7 +30,8 @@ static struct layout_place at_data(const struct layout *l, struct layout_place p
     return p.dp = data / l->cp, p.cp = data % l->cp, p;
 }
 
-static int axes_open(struct comm *world, const struct layout *l, struct layout_place p, struct comm_grid *g, struct err *err)
+static int axes_open(struct comm *world, const struct layout *l, struct layout_place p,
+                     struct comm_grid *g, struct err *err)
 {
     int rc;
     if ((rc = axis_open(world, l, "tp", l->tp, at_tp(p, 0), p.tp, &g->tp, err)) < 0)
@@ -38,25 +43,31 @@ static int axes_open(struct comm *world, const struct layout *l, struct layout_p
     return axis_open(world, l, "pp", l->pp, at_pp(p, 0), p.pp, &g->pp, err);
 }
 
-/* Parts of the axes. */
-static int parts_open(struct comm *world, const struct layout *l, const struct model *m, struct layout_place p, struct comm_grid *g,
-                      struct err *err)
+/* Opens the groups that are parts of the axes. */
+static int parts_open(struct comm *world, const struct layout *l, const struct model *m,
+                      struct layout_place p, struct comm_grid *g, struct err *err)
 {
-    int64_t copies = num_max_i64(1, l->tp / m->kv_heads), a = layout_a2a_group(l, m), shard = layout_shard_group(l);
+    int64_t copies = num_max_i64(1, l->tp / m->kv_heads), a = layout_a2a_group(l, m),
+            shard = layout_shard_group(l);
     int64_t data = layout_data_rank(l, p);
     int rc;
-    if ((rc = axis_open(world, l, "kv", copies, at_tp(p, p.tp / copies * copies), p.tp % copies, &g->kv, err)) < 0)
+    if ((rc = axis_open(world, l, "kv", copies, at_tp(p, p.tp / copies * copies), p.tp % copies,
+                        &g->kv, err)) < 0)
         return rc;
     if ((rc = axis_open(world, l, "a2a", a, at_cp(p, p.cp / a * a), p.cp % a, &g->a2a, err)) < 0)
         return rc;
-    if ((rc = axis_open(world, l, "ring", l->cp / a, at_cp(p, p.cp % a), p.cp / a, &g->ring, err)) < 0)
+    if ((rc = axis_open(world, l, "ring", l->cp / a, at_cp(p, p.cp % a), p.cp / a, &g->ring,
+                        err)) < 0)
         return rc;
-    if ((rc = axis_open(world, l, "shard", shard, at_data(l, p, data / shard * shard), data % shard, &g->shard, err)) < 0)
+    if ((rc = axis_open(world, l, "shard", shard, at_data(l, p, data / shard * shard), data % shard,
+                        &g->shard, err)) < 0)
         return rc;
-    return axis_open(world, l, "replica", l->dp * l->cp / shard, at_data(l, p, data % shard), data / shard, &g->replica, err);
+    return axis_open(world, l, "replica", l->dp * l->cp / shard, at_data(l, p, data % shard),
+                     data / shard, &g->replica, err);
 }
 
-int comm_grid_open(struct comm *world, const struct layout *l, const struct model *m, struct comm_grid *out, struct err *err)
+int comm_grid_open(struct comm *world, const struct layout *l, const struct model *m,
+                   struct comm_grid *out, struct err *err)
 {
     struct comm_grid g = {0};
     if (layout_world(l) != world->size)

@@ -1,4 +1,5 @@
-/* The MPI backend: groups are communicators, operations run in comm_mpi_engine.c. */
+/* The MPI backend: groups are communicators, and comm_mpi_engine.c runs the operations.
+ */
 #include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>
@@ -9,9 +10,11 @@
 #include "trainer/comm/comm_mpi_peers.h"
 #include "trainer/comm/comm_mpi_priv.h"
 
-enum { GONE_WAIT_MS = 1000 }; /* from the end of a process's connections to its own, on a busy machine */
+/* A process's connections may end this long before the process does, on a busy machine. */
+enum { GONE_WAIT_MS = 1000 };
 
-/* The one checking point: an MPI status as our error. MPI fails on the connections of a peer that has ended, and does not say that it has. */
+/* Turns an MPI status into our error; every status is checked here. MPI fails on the connections of
+ * a peer that has ended, but does not say that the peer has ended. */
 int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *err)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -22,12 +25,14 @@ int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *e
     MPI_Error_string(status, text, &n);
     int gone = comm_peers_gone(c->world->peers, GONE_WAIT_MS, &pid);
     if (gone >= 0)
-        return err_set(err, ERR_TEMP, COMM_GONE "MPI %s failed on rank %d of %d: %s", gone, pid, what, c->rank, c->size, text);
-    return err_set(err, ERR_TEMP, "MPI %s failed on rank %d of %d: %s", what, c->rank, c->size, text);
+        return err_set(err, ERR_TEMP, COMM_GONE "MPI %s failed on rank %d of %d: %s", gone, pid,
+                       what, c->rank, c->size, text);
+    return err_set(err, ERR_TEMP, "MPI %s failed on rank %d of %d: %s", what, c->rank, c->size,
+                   text);
 }
 
-/* The variables by which launchers tell a rank of its world: Open MPI's, PMIx's, and PMI's of
- * MPICH and its relatives. */
+/* Looks at the variables by which launchers tell a rank of its world: Open MPI's, PMIx's, and PMI's
+ * of MPICH and its relatives. */
 bool comm_mpi_started(void)
 {
 #ifdef OPEN_MPI
@@ -59,7 +64,7 @@ static int batch_grow(struct mpi_batch *b, int requests)
     return r && p ? 0 : -1;
 }
 
-/* Requests of every work, for `depth` chunks to and from every other rank. */
+/* Takes the requests of every work, for `depth` chunks to and from every other rank. */
 static int requests_take(struct comm *c, int depth)
 {
     struct mpi_group *g = c->self;
@@ -74,7 +79,7 @@ static int requests_take(struct comm *c, int depth)
     return ok ? 0 : -1;
 }
 
-/* At least so many slots of so many chunks a part. */
+/* Sees to it that there are at least `slots` slots, with room for `depth` chunks of a part. */
 static int scratch_take(struct comm *c, int slots, int depth, struct err *err)
 {
     struct mpi_group *g = c->self;
@@ -86,21 +91,24 @@ static int scratch_take(struct comm *c, int slots, int depth, struct err *err)
     g->scratch = aligned_alloc(DEV_ALIGN_BYTES, (size_t)bytes);
     g->slots = 0;
     if (!g->scratch || requests_take(c, depth) < 0)
-        return err_set(err, ERR_NOMEM, "cannot take %lld bytes for communication in group %s", (long long)bytes, c->axis);
+        return err_set(err, ERR_NOMEM, "cannot take %lld bytes for communication in group %s",
+                       (long long)bytes, c->axis);
     g->depth = depth;
     g->slots = slots;
     return 0;
 }
 
-/* What was asked for becomes resident now: which slots a step fills, and how far, is a matter of timing. The rest of the last chunk, and
- * of a group that was asked for nothing, is addresses. */
+/* Touches the requested scratch now, so that it is resident from the start: which slots a step
+ * fills, and how far, depends on timing. The rest of the last chunk, and the scratch of a group
+ * that requested none, stay untouched address space. */
 static int mpi_reserve(struct comm *c, int works, int64_t bytes, struct err *err)
 {
     struct mpi_group *g = c->self;
     int64_t part = buffer_scratch_part_bytes(&(struct buffer_scratch){c->size, works, bytes});
     int64_t depth = num_max_i64(1, num_ceil_div(part, COMM_CHUNK_BYTES));
     if (depth > INT_MAX / c->size)
-        return err_set(err, ERR_LIMIT, "a reduction of %lld bytes is too large for %d ranks", (long long)bytes, c->size);
+        return err_set(err, ERR_LIMIT, "a reduction of %lld bytes is too large for %d ranks",
+                       (long long)bytes, c->size);
     for (int i = 0; i <= COMM_WORKS; i++)
         BUG_ON(c->works[i].taken);
     int rc = c->size == 1 ? 0 : scratch_take(c, works > 0 ? works : 1, (int)depth, err);
@@ -137,7 +145,8 @@ static void group_free(struct mpi_group *g)
     free(g);
 }
 
-/* A broken world is not finalised: that would wait for ranks that no longer come. */
+/* Closes a group. A broken world is not finalised, because that would wait for ranks that no longer
+ * come. */
 static void mpi_close(struct comm *c)
 {
     struct mpi_group *g = c->self;
@@ -150,21 +159,29 @@ static void mpi_close(struct comm *c)
     group_free(g);
 }
 
-static int mpi_wrap(MPI_Comm comm, struct comm *parent, const char *axis, struct comm **out, struct err *err);
+static int mpi_wrap(MPI_Comm comm, struct comm *parent, const char *axis, struct comm **out,
+                    struct err *err);
 
-static int mpi_split(struct comm *c, const char *axis, int color, int key, struct comm **out, struct err *err)
+static int mpi_split(struct comm *c, const char *axis, int color, int key, struct comm **out,
+                     struct err *err)
 {
     double started = clock_mono_s();
     MPI_Comm part;
-    int rc = comm_mpi_checked(c, MPI_Comm_split(((struct mpi_group *)c->self)->comm, color, key, &part), "split", err);
+    int rc = comm_mpi_checked(c,
+                              MPI_Comm_split(((struct mpi_group *)c->self)->comm, color, key,
+                                             &part),
+                              "split", err);
     c->wait_s += clock_mono_s() - started;
     return rc < 0 ? rc : mpi_wrap(part, c, axis, out, err);
 }
 
-static const struct comm_backend mpi_backend = {"mpi", INT_MAX, comm_mpi_start, comm_mpi_wait, comm_mpi_progress, mpi_reserve,
-                                                mpi_split, mpi_abort, mpi_close};
+static const struct comm_backend mpi_backend = {
+    "mpi", INT_MAX,
+    comm_mpi_start, comm_mpi_wait, comm_mpi_progress, mpi_reserve,
+    mpi_split, mpi_abort, mpi_close
+};
 
-/* World ranks of all of comm; NULL when out of memory. */
+/* Returns the world ranks of all of comm; NULL when out of memory. */
 static int *world_ranks_of(MPI_Comm comm, int size)
 {
     int *ranks = calloc(2 * (size_t)size, sizeof *ranks);
@@ -181,7 +198,8 @@ static int *world_ranks_of(MPI_Comm comm, int size)
     return ranks;
 }
 
-static int mpi_wrap(MPI_Comm comm, struct comm *parent, const char *axis, struct comm **out, struct err *err)
+static int mpi_wrap(MPI_Comm comm, struct comm *parent, const char *axis, struct comm **out,
+                    struct err *err)
 {
     int size, rank;
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
@@ -191,7 +209,8 @@ static int mpi_wrap(MPI_Comm comm, struct comm *parent, const char *axis, struct
     struct mpi_group *g = calloc(1, sizeof *g);
     struct comm *c = NULL;
     int rc = ranks && g ? comm_new(parent, &mpi_backend, axis, rank, size, ranks, &c, err)
-                        : err_set(err, ERR_NOMEM, "out of memory opening group %s of %d ranks", axis, size);
+                        : err_set(err, ERR_NOMEM, "out of memory opening group %s of %d ranks",
+                                  axis, size);
     free(ranks);
     if (rc < 0) {
         group_free(g);
@@ -201,7 +220,9 @@ static int mpi_wrap(MPI_Comm comm, struct comm *parent, const char *axis, struct
     c->self = g;
     for (int i = 0; i <= COMM_WORKS; i++)
         c->works[i].self = &g->works[i];
-    if ((rc = requests_take(c, 1) < 0 ? err_set(err, ERR_NOMEM, "out of memory opening group %s", axis) : 0) == 0)
+    if ((rc = requests_take(c, 1) < 0
+                  ? err_set(err, ERR_NOMEM, "out of memory opening group %s", axis)
+                  : 0) == 0)
         rc = mpi_reserve(c, 1, 0, err);
     if (rc < 0)
         group_free(g), comm_free(c);
@@ -213,7 +234,9 @@ static int mpi_wrap(MPI_Comm comm, struct comm *parent, const char *axis, struct
 int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err)
 {
     if (MPI_Init(argc, argv) != MPI_SUCCESS)
-        return err_set(err, ERR_ENV, "MPI cannot start: is Open MPI installed, and was this started by its mpirun?");
+        return err_set(err, ERR_ENV,
+                       "MPI cannot start: is Open MPI installed, and was this started by its "
+                       "mpirun?");
     struct comm *world = NULL;
     int rc = mpi_wrap(MPI_COMM_WORLD, NULL, "world", &world, err);
     if (rc == 0 && (rc = comm_peers_open(world, &world->world->peers, err)) < 0)

@@ -1,14 +1,18 @@
-/* The engine of the MPI backend: every operation is messages between all pairs of its ranks, moved by polling.
+/* The engine of the MPI backend: every operation is messages between all pairs of its ranks, moved
+ * by polling.
  *
- * A work is a small state machine. An exchange posts all its receives and sends at once and is done when all are. A reduction sends
- * each rank's part in messages of COMM_CHUNK_BYTES, `depth` of a part at a time (comm_reserve), and collects what comes in a
- * slot of the group's scratch, [rank but the own][depth · chunk]; when all ranks' have come, they are added up in rank order, the own from
- * where it stands. Sending needs no slot and the two directions advance apart, so a work without a slot delays nobody's but its
- * own receives. After a reduction's last sum an all-reduce exchanges the sums. Chunks have one size whatever the ranks reserved.
+ * A work is a small state machine. An exchange posts all its receives and sends at once, and is
+ * done when all of them are. A reduction sends each rank's part in messages of COMM_CHUNK_BYTES,
+ * `depth` of a part at a time (comm_reserve). It collects what comes in a slot of the group's
+ * scratch, [rank but the own][depth · chunk]. When all ranks' messages have come, they are added up
+ * in rank order, the own part from where it stands. Sending needs no slot and the two directions
+ * advance apart, so a work without a slot delays only its own receives. After a reduction's last
+ * sum an all-reduce exchanges the sums. Chunks have one size, whatever the ranks reserved.
  *
- * A poll advances the works of *all* groups, so two ranks may wait for the same works in different orders. Messages of an
- * operation carry its number in the group as tag, so those of two operations never mix; send_recvs, which not all ranks of a group need
- * take part in, have a tag of their own and meet in the order they were started in.
+ * A poll advances the works of *all* groups, so two ranks may wait for the same works in different
+ * orders. Messages of an operation carry its number in the group as tag, so those of two operations
+ * never mix. send_recvs, in which not all ranks of a group need take part, have a tag of their own,
+ * and meet in the order in which they were started.
  */
 #include <math.h>
 #include <sched.h>
@@ -22,17 +26,20 @@
 #include "trainer/comm/comm_mpi_priv.h"
 
 enum {
-    TAGS = 1 << 14,    /* far more than can be in flight; below MPI's least bound on tags */
+    TAGS = 1 << 14,    /* far more than can be in flight, and below MPI's least bound on tags */
     TAG_MESSAGE = TAGS,
     SUM_BLOCK = 512,   /* elements added up at a time: they stay in the first-level cache */
-    NAMED_RANKS = 16,  /* at most, in a sentence */
-    EAGER_POLLS = 32,  /* before a wait looks at the clock and gives way: small messages are there by then */
+    NAMED_RANKS = 16,  /* the most ranks that a sentence names */
+    /* polls before a wait looks at the clock and gives way: small messages are there by then */
+    EAGER_POLLS = 32,
 };
-/* Without a message: then the core is left to others between polls. Where ranks share cores, what one of them polls away another computes with. */
+/* After so long without a message the core is left to others between polls. Where ranks share
+ * cores, another rank computes with what one of them polls away. */
 static const double sleep_after_s = 0.2, sleep_after_crowded_s = 2e-3;
-/* A nap is this part of the wait so far, within bounds: a message comes late by little of what it took, and a long wait costs no processor. */
+/* A nap is this part of the wait so far, within bounds. So a message comes late by little of what
+ * it took, and a long wait costs no processor. */
 static const double nap_part = 1. / 64, nap_least_s = 20e-6, nap_most_s = 1e-3;
-static const double look_s = 0.05; /* between two looks at whether the peers live */
+static const double look_s = 0.05; /* time between two looks at whether the peers live */
 
 static MPI_Datatype type_of(enum dtype t)
 {
@@ -54,7 +61,8 @@ static struct mpi_group *group_of(const struct comm_work *w) { return w->c->self
 static int post_recv(struct comm_work *w, void *to, int64_t n, int peer)
 {
     struct mpi_batch *b = &own_of(w)->recvs;
-    int status = MPI_Irecv(to, (int)n, type_of(w->op.dtype), peer, own_of(w)->tag, group_of(w)->comm, &b->requests[b->n]);
+    int status = MPI_Irecv(to, (int)n, type_of(w->op.dtype), peer, own_of(w)->tag,
+                           group_of(w)->comm, &b->requests[b->n]);
     b->peers[b->n] = peer;
     b->n += status == MPI_SUCCESS, b->open += status == MPI_SUCCESS;
     return status;
@@ -63,7 +71,8 @@ static int post_recv(struct comm_work *w, void *to, int64_t n, int peer)
 static int post_send(struct comm_work *w, const void *from, int64_t n, int peer)
 {
     struct mpi_batch *b = &own_of(w)->sends;
-    int status = MPI_Isend(from, (int)n, type_of(w->op.dtype), peer, own_of(w)->tag, group_of(w)->comm, &b->requests[b->n]);
+    int status = MPI_Isend(from, (int)n, type_of(w->op.dtype), peer, own_of(w)->tag,
+                           group_of(w)->comm, &b->requests[b->n]);
     b->peers[b->n] = peer;
     b->n += status == MPI_SUCCESS, b->open += status == MPI_SUCCESS;
     return status;
@@ -115,14 +124,18 @@ static int messages_post(struct comm_work *w)
     for (int i = 0; i < w->op.n_messages && status == MPI_SUCCESS; i++) {
         const struct comm_message *m = &w->messages[i];
         if (m->n)
-            status = m->send ? post_send(w, m->buf, m->n, m->peer) : post_recv(w, m->buf, m->n, m->peer);
+            status = m->send ? post_send(w, m->buf, m->n, m->peer)
+                             : post_recv(w, m->buf, m->n, m->peer);
     }
     return status;
 }
 
 /* ---- reduction ---- */
 
-static int64_t chunk_of(const struct comm_work *w) { return COMM_CHUNK_BYTES / dtype_bytes(w->op.dtype); }
+static int64_t chunk_of(const struct comm_work *w)
+{
+    return COMM_CHUNK_BYTES / dtype_bytes(w->op.dtype);
+}
 static int64_t window_of(const struct comm_work *w) { return chunk_of(w) * group_of(w)->depth; }
 
 static int64_t longest_part(const struct comm_work *w)
@@ -133,7 +146,7 @@ static int64_t longest_part(const struct comm_work *w)
     return most;
 }
 
-/* The next window of every other rank's part. */
+/* Sends the next window of every other rank's part. */
 static int parts_send(struct comm_work *w)
 {
     struct mpi_work *m = own_of(w);
@@ -157,7 +170,7 @@ static char *slot_of(const struct comm_work *w)
     return g->scratch + own_of(w)->slot * comm_mpi_slot_bytes(w->c, g->depth);
 }
 
-/* Where in a slot rank r's part lies. */
+/* Returns where in a slot rank r's part lies. */
 static int64_t place_of(int r, int rank) { return r - (r > rank); }
 
 static bool slot_take(struct comm_work *w)
@@ -176,7 +189,8 @@ static void slot_give(struct comm_work *w)
     own_of(w)->slot = -1;
 }
 
-/* The next window of the own part from every other rank: rank r's lies place · arriving elements into the slot. */
+/* Receives the next window of the own part from every other rank. Rank r's lies place · arriving
+ * elements into the slot. */
 static int part_receive(struct comm_work *w)
 {
     struct mpi_work *m = own_of(w);
@@ -189,36 +203,38 @@ static int part_receive(struct comm_work *w)
     for (int64_t at = 0; at < m->arriving; at += chunk)
         for (int step = 1; step < w->c->size && status == MPI_SUCCESS; step++) {
             int r = (w->c->rank + w->c->size - step) % w->c->size;
-            status = post_recv(w, slot_of(w) + (place_of(r, w->c->rank) * m->arriving + at) * e, num_min_i64(chunk, m->arriving - at), r);
+            status = post_recv(w, slot_of(w) + (place_of(r, w->c->rank) * m->arriving + at) * e,
+                               num_min_i64(chunk, m->arriving - at), r);
         }
     return status;
 }
 
-/* out[0..n-1] = own and the slot's, in rank order, summed in SUM and rounded once; own may be out. */
-#define SUM_RANKS(name, T, SUM, WIDEN, ROUND)                                                            \
-    static void name(T *out, const T *own, const T *slot, int64_t n, int rank, int size)                 \
-    {                                                                                                    \
-        SUM sum[SUM_BLOCK];                                                                              \
-        for (int64_t at = 0; at < n; at += SUM_BLOCK) {                                                  \
-            int64_t k = num_min_i64(SUM_BLOCK, n - at);                                                  \
-            const T *first = (rank == 0 ? own : slot) + at;                                              \
-            for (int64_t i = 0; i < k; i++)                                                              \
-                sum[i] = WIDEN(first[i]);                                                                \
-            for (int r = 1; r < size; r++) {                                                             \
-                const T *from = r == rank ? own + at : slot + place_of(r, rank) * n + at;                \
-                for (int64_t i = 0; i < k; i++)                                                          \
-                    sum[i] += WIDEN(from[i]);                                                            \
-            }                                                                                            \
-            for (int64_t i = 0; i < k; i++)                                                              \
-                out[at + i] = ROUND(sum[i]);                                                             \
-        }                                                                                                \
+/* Adds own[0..n-1] and the slot's in rank order into out, summed in SUM and rounded once. own may
+ * be out. */
+#define SUM_RANKS(name, T, SUM, WIDEN, ROUND)                                                      \
+    static void name(T *out, const T *own, const T *slot, int64_t n, int rank, int size)           \
+    {                                                                                              \
+        SUM sum[SUM_BLOCK];                                                                        \
+        for (int64_t at = 0; at < n; at += SUM_BLOCK) {                                            \
+            int64_t k = num_min_i64(SUM_BLOCK, n - at);                                            \
+            const T *first = (rank == 0 ? own : slot) + at;                                        \
+            for (int64_t i = 0; i < k; i++)                                                        \
+                sum[i] = WIDEN(first[i]);                                                          \
+            for (int r = 1; r < size; r++) {                                                       \
+                const T *from = r == rank ? own + at : slot + place_of(r, rank) * n + at;          \
+                for (int64_t i = 0; i < k; i++)                                                    \
+                    sum[i] += WIDEN(from[i]);                                                      \
+            }                                                                                      \
+            for (int64_t i = 0; i < k; i++)                                                        \
+                out[at + i] = ROUND(sum[i]);                                                       \
+        }                                                                                          \
     }
 #define AS_IS(x) (x)
 SUM_RANKS(sum_ranks_f64, double, double, AS_IS, AS_IS)
 SUM_RANKS(sum_ranks_f32, float, float, AS_IS, AS_IS)
 SUM_RANKS(sum_ranks_bf16, uint16_t, float, bf16_value, bf16_round)
 
-/* All ranks' elements got .. got + arriving-1 of the own part have come. */
+/* Adds up elements got .. got + arriving-1 of the own part, which have come from all ranks. */
 static void part_sum(struct comm_work *w)
 {
     struct mpi_work *m = own_of(w);
@@ -237,7 +253,7 @@ static void part_sum(struct comm_work *w)
     m->arriving = 0;
 }
 
-/* Own sum goes to all: the sources are free, all of them were sent. */
+/* Sends the own sum to all. The sources are free, because all of them were sent. */
 static int sums_exchange(struct comm_work *w)
 {
     int rank = w->c->rank;
@@ -257,7 +273,8 @@ static int reduction_advance(struct comm_work *w)
     if (m->recvs.open == 0 && m->got < part)
         status = part_receive(w);
     if (m->got == part)
-        slot_give(w); /* what others have not taken yet needs none: the next reduction's data may come */
+        /* What others have not taken yet needs no slot: the next reduction's data may come. */
+        slot_give(w);
     if (status == MPI_SUCCESS && m->sends.open == 0 && m->sent < longest_part(w))
         status = parts_send(w);
     if (status != MPI_SUCCESS || m->got < part || m->sends.open > 0 || m->sent < longest_part(w))
@@ -272,7 +289,8 @@ static int work_advance(struct comm_work *w)
 {
     struct mpi_work *m = own_of(w);
     int status = batch_test(w, &m->recvs);
-    if (status == MPI_SUCCESS && (m->reducing || m->recvs.open == 0)) /* an exchange's sends are over by then */
+    /* an exchange's sends are over by then */
+    if (status == MPI_SUCCESS && (m->reducing || m->recvs.open == 0))
         status = batch_test(w, &m->sends);
     if (status == MPI_SUCCESS && m->reducing)
         status = reduction_advance(w);
@@ -298,7 +316,7 @@ static void flight_add(struct comm_work *w)
     *at = w;
 }
 
-/* Every work in flight, oldest first. On a failure *failed is the work. */
+/* Advances every work in flight, oldest first. On a failure *failed is the work. */
 static int flight_advance(struct comm_world *world, struct comm_work **failed)
 {
     for (struct comm_work *w = world->flight, *next; w; w = next) {
@@ -323,7 +341,9 @@ int comm_mpi_start(struct comm *c, struct comm_work *w, struct err *err)
     m->sent = m->got = m->arriving = 0;
     m->slot = -1;
     m->reducing = comm_reduces(w->op.kind) && c->size > 1;
-    int status = m->reducing ? reduction_advance(w) : messages ? messages_post(w) : exchange_post(w);
+    int status = m->reducing ? reduction_advance(w)
+                 : messages  ? messages_post(w)
+                             : exchange_post(w);
     int rc = comm_mpi_checked(c, status, comm_kind_names[w->op.kind], err);
     if (rc == 0)
         flight_add(w);
@@ -334,7 +354,7 @@ int comm_mpi_start(struct comm *c, struct comm_work *w, struct err *err)
 
 /* ---- waiting ---- */
 
-/* "2, 5" of the world ranks of a batch's open messages, each once. */
+/* Writes "2, 5": the world ranks of a batch's open messages, each once. */
 static void open_ranks(const struct comm *c, const struct mpi_batch *b, char *text, size_t size)
 {
     int named = 0, more = 0;
@@ -353,7 +373,8 @@ static void open_ranks(const struct comm *c, const struct mpi_batch *b, char *te
         snprintf(text + n, size - n, " and %d more", more);
 }
 
-/* A reduction without scratch has nothing open: what is before it in the list has. */
+/* Returns a work that has something open. A reduction without scratch has nothing open, but a work
+ * before it in the list has. */
 static struct comm_work *open_work(struct comm_work *w)
 {
     const struct mpi_work *m = own_of(w);
@@ -372,20 +393,22 @@ static int wait_late(struct comm_work *w, double waited_s, struct err *err)
     char from[200], to[200], behind[128] = "", missing[480];
     open_ranks(o->c, &own_of(o)->recvs, from, sizeof from);
     open_ranks(o->c, &own_of(o)->sends, to, sizeof to);
-    snprintf(missing, sizeof missing, "%s%s%s%s%s", from[0] ? "no data from rank " : "", from, from[0] && to[0] ? ", " : "",
-             to[0] ? "not taken by rank " : "", to);
+    snprintf(missing, sizeof missing, "%s%s%s%s%s", from[0] ? "no data from rank " : "", from,
+             from[0] && to[0] ? ", " : "", to[0] ? "not taken by rank " : "", to);
     if (o != w)
-        snprintf(behind, sizeof behind, " (behind %s '%s' in group %s)", comm_kind_names[o->op.kind], o->op.what, o->c->axis);
+        snprintf(behind, sizeof behind, " (behind %s '%s' in group %s)",
+                 comm_kind_names[o->op.kind], o->op.what, o->c->axis);
     comm_break(w->c);
     flight_drop(w);
     return err_set(err, ERR_TEMP,
-                   "%s '%s' in group %s of %d ranks, seen from rank %d of the world%s, is not done after %.3g s: %s: one of "
-                   "them, or one that they wait for, hangs or is gone: end all ranks and start the run again",
-                   comm_kind_names[w->op.kind], w->op.what, w->c->axis, w->c->size, w->c->world_ranks[w->c->rank], behind, waited_s,
-                   missing);
+                   "%s '%s' in group %s of %d ranks, seen from rank %d of the world%s, is not done "
+                   "after %.3g s: %s: one of them, or one that they wait for, hangs or is gone: "
+                   "end all ranks and start the run again",
+                   comm_kind_names[w->op.kind], w->op.what, w->c->axis, w->c->size,
+                   w->c->world_ranks[w->c->rank], behind, waited_s, missing);
 }
 
-/* Nothing has moved for a while: is that because a rank's process has ended? */
+/* Looks whether a rank's process has ended, because nothing has moved for a while. */
 static int peers_check(struct comm_work *w, double *looked, double now, struct err *err)
 {
     int pid = 0, rank = now - *looked < look_s ? -1 : comm_peers_gone(w->c->world->peers, 0, &pid);
@@ -395,14 +418,18 @@ static int peers_check(struct comm_work *w, double *looked, double now, struct e
     comm_break(w->c);
     flight_drop(w);
     return err_set(err, ERR_TEMP,
-                   COMM_GONE "rank %d waited for %s '%s' in group %s of %d ranks: run it again from what was saved",
-                   rank, pid, w->c->world_ranks[w->c->rank], comm_kind_names[w->op.kind], w->op.what, w->c->axis, w->c->size);
+                   COMM_GONE "rank %d waited for %s '%s' in group %s of %d ranks: run it again "
+                             "from what was saved",
+                   rank, pid, w->c->world_ranks[w->c->rank], comm_kind_names[w->op.kind],
+                   w->op.what, w->c->axis, w->c->size);
 }
 
 int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
 {
-    double entered = clock_mono_s(), moved = entered, looked = entered, deadline_s = c->conf->deadline_s;
-    double sleep_after = comm_peers_crowded(c->world->peers) ? sleep_after_crowded_s : sleep_after_s;
+    double entered = clock_mono_s(), moved = entered, looked = entered,
+           deadline_s = c->conf->deadline_s;
+    double sleep_after = comm_peers_crowded(c->world->peers) ? sleep_after_crowded_s
+                                                             : sleep_after_s;
     int64_t completed = c->world->completed;
     struct comm_work *failed = NULL;
     for (int polls = 0;; polls += polls < EAGER_POLLS) {
@@ -429,7 +456,7 @@ int comm_mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
     }
 }
 
-/* A failure breaks the group; the next call tells which it was. */
+/* Lets all works move. A failure breaks the group, and the next call tells which it was. */
 void comm_mpi_progress(struct comm *c)
 {
     struct comm_work *failed = NULL;

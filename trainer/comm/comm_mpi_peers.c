@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 
-/* A rank's process, and where its number means something: hash of boot and namespace. */
+/* A rank's process, and where its number means something: a hash of boot and namespace. */
 struct place { uint64_t where; int64_t pid; };
 
 struct comm_peers {
@@ -24,17 +24,19 @@ static struct place place_own(void)
 {
     struct str text = STR_INIT;
     char ns[64] = "";
-    if (readlink("/proc/self/ns/pid", ns, sizeof ns - 1) < 0 || file_read("/proc/sys/kernel/random/boot_id", 64, &text, NULL) < 0)
+    if (readlink("/proc/self/ns/pid", ns, sizeof ns - 1) < 0 ||
+        file_read("/proc/sys/kernel/random/boot_id", 64, &text, NULL) < 0)
         ns[0] = '\0';
     str_add(&text, ns);
-    struct place p = {ns[0] && str_check(&text, NULL) == 0 ? hash_128(text.p, text.len).hi : 0, getpid()};
+    struct place p = {ns[0] && str_check(&text, NULL) == 0 ? hash_128(text.p, text.len).hi : 0,
+                      getpid()};
     str_release(&text);
     return p;
 }
 
 static void peer_add(struct comm_peers *p, int rank, int64_t pid)
 {
-    int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0); /* closed on exec by itself */
+    int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0); /* the system closes it on exec */
     if (fd < 0)
         return;
     p->fds[p->n] = (struct pollfd){.fd = fd, .events = POLLIN};
@@ -59,9 +61,15 @@ int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err
 {
     struct place own = place_own(), *all = calloc((size_t)world->size, sizeof *all);
     struct comm_peers *p = all ? peers_new(world->size) : NULL;
-    struct comm_op gather = {.kind = COMM_ALL_GATHER, .what = "processes of the ranks", .send = &own, .recv = all, .n = sizeof own,
-                             .dtype = DTYPE_BYTE};
-    int rc = comm_agree(world, p ? 0 : err_set(err, ERR_NOMEM, "out of memory opening a world of %d ranks", world->size), err);
+    struct comm_op gather = {
+        .kind = COMM_ALL_GATHER, .what = "processes of the ranks",
+        .send = &own, .recv = all, .n = sizeof own, .dtype = DTYPE_BYTE
+    };
+    int rc = comm_agree(world,
+                        p ? 0
+                          : err_set(err, ERR_NOMEM, "out of memory opening a world of %d ranks",
+                                    world->size),
+                        err);
     if (rc == 0)
         rc = comm_do(world, &gather, NULL, err);
     for (int r = 0; rc == 0 && r < world->size; r++)
@@ -70,7 +78,7 @@ int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err
     if (rc == 0)
         p->crowded = p->n + 1 > sysconf(_SC_NPROCESSORS_ONLN);
     if (rc == 0)
-        rc = comm_barrier(world, err); /* all live until every descriptor is open */
+        rc = comm_barrier(world, err); /* all ranks live until every descriptor is open */
     free(all);
     if (rc < 0)
         comm_peers_close(p);

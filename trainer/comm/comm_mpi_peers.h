@@ -1,8 +1,10 @@
-/* comm_mpi_peers: which ranks of this host still live.
+/* comm_mpi_peers: tells which ranks of this host still live.
  *
- * MPI does not say that a peer was killed: through shared memory it is merely silent. Each rank therefore holds a descriptor (pidfd) of every other
- * rank's process that it can see: those of its own boot and process namespace. They are opened while all live, so that a number used again by
- * the system is not mistaken for a rank. Ranks on other hosts, and systems without pidfd_open, are left to the deadline.
+ * MPI does not say that a peer was killed: through shared memory it is merely silent. Each rank
+ * therefore holds a descriptor (pidfd) of every other rank's process that it can see: those of its
+ * own boot and process namespace. The descriptors are opened while all ranks live, so a number that
+ * the system uses again is not mistaken for a rank. Ranks on other hosts, and systems without
+ * pidfd_open, are left to the deadline.
  */
 #ifndef TRAINER_COMM_COMM_MPI_PEERS_H
 #define TRAINER_COMM_COMM_MPI_PEERS_H
@@ -10,11 +12,15 @@
 #include "trainer/comm/comm.h"
 
 struct comm_peers;
-/* Collective over the world. *out is new; where none can be watched it knows of none. */
+/* Opens the descriptors; all ranks of the world call it. *out is new. Where no rank can be watched
+ * it knows of none. */
 int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err);
-bool comm_peers_crowded(const struct comm_peers *p); /* more ranks on this host than it has processors; NULL: not known, false */
-/* The first rank whose process has ended, or does within so many milliseconds, and its process number; -1: none that is known of. */
+/* Says whether this host has more ranks than processors. False with p NULL, where that is not
+ * known. */
+bool comm_peers_crowded(const struct comm_peers *p);
+/* Returns the first rank whose process has ended, or does so within wait_ms milliseconds, and its
+ * process number in *pid; -1: no such rank is known. */
 int comm_peers_gone(const struct comm_peers *p, int wait_ms, int *pid);
-void comm_peers_close(struct comm_peers *p); /* NULL is fine */
+void comm_peers_close(struct comm_peers *p); /* NULL is fine. */
 
 #endif

@@ -1,4 +1,5 @@
-/* comm_mpi_priv: what the MPI backend's groups (comm_mpi.c) and its engine (comm_mpi_engine.c) share. */
+/* comm_mpi_priv: what the MPI backend's groups (comm_mpi.c) and its engine (comm_mpi_engine.c)
+ * share. */
 #ifndef TRAINER_COMM_COMM_MPI_PRIV_H
 #define TRAINER_COMM_COMM_MPI_PRIV_H
 
@@ -6,10 +7,10 @@
 
 #include "trainer/comm/comm_priv.h"
 
-/* Of a rank and its process number. What this rank was doing follows. */
+/* Begins a sentence about a rank and its process number. What this rank was doing follows. */
 #define COMM_GONE "rank %d of the world is gone: its process %d has ended (killed, or crashed) without a word; "
 
-/* Messages of one direction of a work that are on the way. */
+/* The messages of one direction of a work that are in flight. */
 struct mpi_batch {
     MPI_Request *requests; /* MPI_REQUEST_NULL: done */
     int *peers;            /* group ranks */
@@ -18,26 +19,28 @@ struct mpi_batch {
 
 struct mpi_work {
     struct mpi_batch sends, recvs;
-    bool reducing;               /* in the first phase of a reduction; else in an exchange */
+    bool reducing; /* in the first phase of a reduction; else in an exchange */
     int tag;
-    int slot;                    /* of the group's scratch; -1: none */
-    int64_t sent, got, arriving; /* elements of the parts that were posted, that were summed, that are on the way */
-    struct comm_work *next;      /* in flight */
+    int slot;      /* of the group's scratch; -1: none */
+    /* elements of the parts that were posted, that were summed, that are in flight */
+    int64_t sent, got, arriving;
+    struct comm_work *next; /* the next work in flight */
 };
 
 struct mpi_group {
     MPI_Comm comm;
     struct mpi_work works[COMM_WORKS + 1];
-    unsigned sequence;           /* operations started, but send_recv */
-    char *scratch;               /* [slots][size - 1][depth · COMM_CHUNK_BYTES] */
-    int64_t part_bytes;          /* of a slot so many times size - 1 were asked for, from its start on: they are resident */
-    int slots, depth;            /* depth: messages of a part on the way at a time */
+    unsigned sequence;  /* number of operations started, without send_recv */
+    char *scratch;      /* [slots][size - 1][depth · COMM_CHUNK_BYTES] */
+    /* resident bytes at the start of each slot, divided by size - 1: as many as were asked for */
+    int64_t part_bytes;
+    int slots, depth;   /* depth: how many messages of a part are in flight at a time */
     bool slot_taken[COMM_WORKS];
-    int *indices;                /* of MPI_Testsome, as many as a batch has */
+    int *indices;       /* for MPI_Testsome, as many as a batch has */
     MPI_Status *statuses;
 };
 
-/* Of a slot's addresses. */
+/* Returns the bytes of a slot's addresses. */
 static inline int64_t comm_mpi_slot_bytes(const struct comm *c, int64_t depth)
 {
     return (c->size - 1) * depth * COMM_CHUNK_BYTES;

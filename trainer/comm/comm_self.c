@@ -1,10 +1,12 @@
-/* The backend of one rank: the front has copied what a rank gives itself; left are messages. */
+/* The backend of one rank. The front has copied what a rank gives itself, so only messages are
+ * left.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "trainer/comm/comm_priv.h"
 
-/* The k-th receive of the list, NULL if there is none. */
+/* Returns the k-th receive of the list; NULL if there is none. */
 static const struct comm_message *receive_at(const struct comm_message *list, int n, int k)
 {
     for (int i = 0; i < n; i++)
@@ -21,8 +23,9 @@ static int messages_pass(const struct comm_message *list, int n, enum dtype t, s
             continue;
         const struct comm_message *to = receive_at(list, n, sends++);
         if (!to || to->n != list[i].n)
-            return err_set(err, ERR_STATE, "a rank alone sends %lld elements to itself and receives %lld", (long long)list[i].n,
-                           to ? (long long)to->n : 0LL);
+            return err_set(err, ERR_STATE,
+                           "a rank alone sends %lld elements to itself and receives %lld",
+                           (long long)list[i].n, to ? (long long)to->n : 0LL);
         if (to->n)
             memmove(to->buf, list[i].buf, (size_t)(to->n * dtype_bytes(t)));
     }
@@ -36,7 +39,7 @@ static int self_start(struct comm *c, struct comm_work *w, struct err *err)
     (void)c;
     int rc = messages_pass(w->messages, w->op.n_messages, w->op.dtype, err);
     w->done = rc == 0;
-    if (rc < 0) { /* nothing is on its way: the work can be used again */
+    if (rc < 0) { /* nothing is in flight: the work can be used again */
         comm_work_uncover(w, false);
         w->taken = false;
     }
@@ -60,7 +63,8 @@ static int self_reserve(struct comm *c, int works, int64_t bytes, struct err *er
     return 0;
 }
 
-static int self_split(struct comm *c, const char *axis, int color, int key, struct comm **out, struct err *err)
+static int self_split(struct comm *c, const char *axis, int color, int key, struct comm **out,
+                      struct err *err)
 {
     (void)color, (void)key;
     return comm_self_new(c, axis, out, err);
@@ -78,12 +82,16 @@ static void self_close(struct comm *c)
     (void)c;
 }
 
-static const struct comm_backend self_backend = {"self", INT64_MAX, self_start, self_wait, self_progress, self_reserve, self_split,
-                                                 self_abort, self_close};
+static const struct comm_backend self_backend = {
+    "self", INT64_MAX,
+    self_start, self_wait, self_progress, self_reserve,
+    self_split, self_abort, self_close
+};
 
 int comm_self_new(struct comm *parent, const char *axis, struct comm **out, struct err *err)
 {
-    return comm_new(parent, &self_backend, axis, 0, 1, parent ? &parent->world_ranks[parent->rank] : NULL, out, err);
+    return comm_new(parent, &self_backend, axis, 0, 1,
+                    parent ? &parent->world_ranks[parent->rank] : NULL, out, err);
 }
 
 int comm_self_open(struct comm **out, struct err *err)

@@ -1,8 +1,8 @@
-/* The ranges of an operation (comm_priv.h), and the copies of check mode.
+/* Plans the ranges of an operation (comm_priv.h), and makes the copies of check mode.
  *
- * Check mode hides the caller's buffers: what is sent is copied when the operation starts, and what comes is collected in
- * memory of the work. The destination holds NaN (0xff bytes) until the wait copies the result there, so a read before the
- * wait is seen whatever the timing.
+ * Check mode hides the caller's buffers: what is sent is copied when the operation starts, and what
+ * comes is collected in memory of the work. The destination holds NaN (0xff bytes) until the wait
+ * copies the result there, so a read before the wait is seen whatever the timing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,14 @@
 
 /* ---- ranges ---- */
 
-static int64_t part_n(const struct comm_op *op, int r) { return op->counts ? op->counts[r] : op->n; }
-static int64_t part_at(const struct comm_op *op, int r) { return op->counts ? op->at[r] : op->n * r; }
+static int64_t part_n(const struct comm_op *op, int r)
+{
+    return op->counts ? op->counts[r] : op->n;
+}
+static int64_t part_at(const struct comm_op *op, int r)
+{
+    return op->counts ? op->at[r] : op->n * r;
+}
 
 static void plan_all_gather(struct comm_work *w, const struct comm_op *op, int rank, int size)
 {
@@ -68,7 +74,8 @@ void comm_work_plan(struct comm_work *w, const struct comm_op *op)
     size_t bytes = (size_t)size * sizeof(int64_t);
     BUG_ON(op->n < 0 || op->n_messages > COMM_MESSAGES || !op->what);
     BUG_ON(comm_reduces(op->kind) && op->dtype >= DTYPE_FP8);
-    memset(w->send_n, 0, bytes), memset(w->send_at, 0, bytes), memset(w->recv_n, 0, bytes), memset(w->recv_at, 0, bytes);
+    memset(w->send_n, 0, bytes), memset(w->send_at, 0, bytes),
+        memset(w->recv_n, 0, bytes), memset(w->recv_at, 0, bytes);
     w->op = *op;
     w->op.counts = w->op.at = w->op.recv_counts = w->op.recv_at = NULL;
     w->op.messages = NULL;
@@ -80,7 +87,9 @@ void comm_work_plan(struct comm_work *w, const struct comm_op *op)
     case COMM_ALL_REDUCE: plan_all_reduce(w, op, rank, size); break;
     case COMM_ALL_TO_ALL: plan_all_to_all(w, op, rank, size); break;
     case COMM_BROADCAST: plan_broadcast(w, op, rank, size); break;
-    case COMM_SEND_RECV: memcpy(w->messages, op->messages, (size_t)op->n_messages * sizeof *op->messages); break;
+    case COMM_SEND_RECV:
+        memcpy(w->messages, op->messages, (size_t)op->n_messages * sizeof *op->messages);
+        break;
     case COMM_BARRIER: break;
     }
 }
@@ -104,7 +113,8 @@ int64_t comm_work_sent_bytes(const struct comm_work *w)
     return n * dtype_bytes(w->op.dtype);
 }
 
-/* In a reduction of several ranks the own part is added in its turn. */
+/* Copies what a rank gives itself. In a reduction of several ranks the own part is added in its
+ * turn. */
 void comm_work_own(struct comm_work *w)
 {
     int r = w->c->rank;
@@ -119,7 +129,7 @@ void comm_work_own(struct comm_work *w)
 
 /* ---- check mode ---- */
 
-/* First and last element of some ranges; 0, 0 when all are empty. */
+/* Finds the first element of some ranges and the end behind their last; 0, 0 when all are empty. */
 static void extent(const int64_t *n, const int64_t *at, int size, int64_t *first, int64_t *end)
 {
     *first = *end = 0;
@@ -142,7 +152,7 @@ static void shift(int64_t *at, int size, int64_t by)
         at[r] -= by;
 }
 
-/* Copies of what is sent; receives go to a block of our own. */
+/* Copies what is sent, and lets receives go to a block of our own. */
 static int messages_cover(struct comm_work *w)
 {
     int64_t e = dtype_bytes(w->op.dtype), n[2] = {0, 0};
@@ -162,7 +172,8 @@ static int messages_cover(struct comm_work *w)
         m->buf = at[m->send];
         at[m->send] += bytes;
     }
-    for (int i = 0; i < w->op.n_messages; i++) /* after the copies: a buffer may be sent and then received into */
+    /* This comes after the copies, because a buffer may be sent and then received into. */
+    for (int i = 0; i < w->op.n_messages; i++)
         if (!w->messages[i].send && w->messages[i].n)
             memset(w->real_bufs[i], 0xff, (size_t)(w->messages[i].n * e));
     return 0;
@@ -178,9 +189,11 @@ static int ranges_cover(struct comm_work *w)
     w->dst_copy = block(dst_end - w->dst_first, w->op.dtype);
     if (!w->src_copy || !w->dst_copy)
         return -1;
+    /* what all ranks get is copied once */
     for (int r = 0; r < c->size; r++)
-        if (w->send_n[r] && (r == 0 || w->send_at[r] != w->send_at[r - 1] || w->send_n[r - 1] == 0)) /* once what all get */
-            memcpy(w->src_copy + (w->send_at[r] - src_first) * e, w->src + w->send_at[r] * e, (size_t)(w->send_n[r] * e));
+        if (w->send_n[r] && (r == 0 || w->send_at[r] != w->send_at[r - 1] || w->send_n[r - 1] == 0))
+            memcpy(w->src_copy + (w->send_at[r] - src_first) * e, w->src + w->send_at[r] * e,
+                   (size_t)(w->send_n[r] * e));
     const char *own = w->op.kind == COMM_ALL_GATHER ? w->src : NULL;
     for (int r = 0; r < c->size; r++)
         if (w->recv_n[r] && w->dst + w->recv_at[r] * e != own)
@@ -195,10 +208,12 @@ static int ranges_cover(struct comm_work *w)
 
 int comm_work_cover(struct comm_work *w, struct err *err)
 {
-    if (w->op.kind == COMM_BARRIER || (w->op.kind == COMM_SEND_RECV ? messages_cover(w) : ranges_cover(w)) == 0)
+    if (w->op.kind == COMM_BARRIER ||
+        (w->op.kind == COMM_SEND_RECV ? messages_cover(w) : ranges_cover(w)) == 0)
         return 0;
     comm_work_uncover(w, false);
-    return err_set(err, ERR_NOMEM, "%s '%s': no memory for the copies of check mode", comm_kind_names[w->op.kind], w->op.what);
+    return err_set(err, ERR_NOMEM, "%s '%s': no memory for the copies of check mode",
+                   comm_kind_names[w->op.kind], w->op.what);
 }
 
 static void result_give(struct comm_work *w)
@@ -209,7 +224,8 @@ static void result_give(struct comm_work *w)
             memcpy(w->real_bufs[i], w->messages[i].buf, (size_t)(w->messages[i].n * e));
     for (int r = 0; r < w->c->size && w->op.kind != COMM_SEND_RECV; r++)
         if (w->recv_n[r])
-            memcpy(w->real + (w->dst_first + w->recv_at[r]) * e, w->dst_copy + w->recv_at[r] * e, (size_t)(w->recv_n[r] * e));
+            memcpy(w->real + (w->dst_first + w->recv_at[r]) * e, w->dst_copy + w->recv_at[r] * e,
+                   (size_t)(w->recv_n[r] * e));
 }
 
 void comm_work_uncover(struct comm_work *w, bool give)
