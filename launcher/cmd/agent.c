@@ -1,4 +1,4 @@
-/* reel agent: the batch process of a run, started by the scheduler. Not for people: see `reel launch`. */
+/* reel agent: the batch process of a run. The scheduler starts it; people use `reel launch`. */
 #include <stdlib.h>
 
 #include "launcher/cmd/cmd.h"
@@ -7,8 +7,9 @@
 static const struct opt opts[] = {
     {"run-dir", 0, OPT_TEXT, "DIR", "the run's folder", .flags = OPT_REQUIRED},
 };
-const struct opt_cmd cmd_agent = {"agent", "keep a run alive inside its job (started by launch)", "", opts,
-                                  ARRAY_LEN(opts), 0, 0, NULL};
+const struct opt_cmd cmd_agent = {
+    "agent", "keep a run alive inside its job (started by launch)", "", opts, ARRAY_LEN(opts), 0, 0,
+    NULL};
 
 int cmd_agent_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {

@@ -1,4 +1,4 @@
-/* reel cancel: end a run for good. */
+/* reel cancel: ends a run for good. */
 #include <string.h>
 
 #include "launcher/cmd/cmd.h"
@@ -9,10 +9,12 @@ static const struct opt opts[] = {
     CMD_OPT_JSON,
 };
 const struct opt_cmd cmd_cancel = {
-    "cancel", "end a run: it saves a last checkpoint and is not brought back (but by 'reel retry')", "RUN", opts, ARRAY_LEN(opts), 1, 1,
+    "cancel",
+    "end a run: it saves a last checkpoint and is not brought back (but by 'reel retry')",
+    "RUN", opts, ARRAY_LEN(opts), 1, 1,
     NULL};
 
-/* What follows from where the wish is kept. */
+/* What the user is told, by where the wish is kept. */
 static const char *const kept_say[] = {
     [LAUNCH_LOGGED] = "",
     [LAUNCH_MARKED] = ": its disk has no room for a word, so that is kept in the name of a file, "
@@ -50,15 +52,17 @@ static int cancelled_print(const struct launch *l, bool json, bool dry, enum lau
     } else {
         str_addf(&text, "%s run %s%s\n", dry ? "would cancel" : "cancelled", l->run_id,
                  kept_say[kept]);
-        if (l->wrapped) /* we cannot prove whose job it is */
-            str_addf(&text, "its job was not submitted by reel: its agent has the trainer save and stop; end it (scancel) if it does not; it will not come back\n");
+        if (l->wrapped) /* nobody can prove whose job it is */
+            str_addf(&text, "its job was not submitted by reel: its agent has the trainer save and "
+                            "stop; end it (scancel) if it does not; it will not come back\n");
     }
     int rc = cmd_print(&text, err);
     str_release(&text);
     return rc;
 }
 
-static int ended_print(const struct launch *l, const struct run_state *state, const char *job, bool json, bool dry, struct err *err)
+static int ended_print(const struct launch *l, const struct run_state *state, const char *job,
+                       bool json, bool dry, struct err *err)
 {
     struct str text = STR_INIT;
     struct json_out o;
@@ -68,26 +72,31 @@ static int ended_print(const struct launch *l, const struct run_state *state, co
         json_put_text(&o, "job_ended", job);
         json_end(&o, &text);
     } else {
-        str_addf(&text, "%s job %s of run %s, which is done\n", dry ? "would end" : "ended", job, state->name);
+        str_addf(&text, "%s job %s of run %s, which is done\n", dry ? "would end" : "ended", job,
+                 state->name);
     }
     int rc = cmd_print(&text, err);
     str_release(&text);
     return rc;
 }
 
-/* The scheduler may have kept the job of a run that is done. */
-static int done_cancel(const struct launch *l, struct sched *s, const struct run_state *state, bool json, bool dry, struct err *err)
+/* Cancels the job of a run that is done, because the scheduler may have kept one. */
+static int done_cancel(const struct launch *l, struct sched *s, const struct run_state *state,
+                       bool json, bool dry, struct err *err)
 {
     char job[SCHED_ID_BYTES];
     enum sched_state now;
     int rc = control_left_over(l, s, state, job, &now, err);
     if (rc < 0)
-        return err_context(err, "run %s is done, and whether a job of it is left cannot be asked", state->name);
+        return err_context(err, "run %s is done, and whether a job of it is left cannot be asked",
+                           state->name);
     if (!job[0])
         return err_set(err, ERR_NO, "run %s is done: there is nothing to cancel", state->name);
     if (l->wrapped)
-        return err_set(err, ERR_NO, "run %s is done, but its job %s is %s at the scheduler: end it by 'scancel %s'", state->name, job,
-                       sched_state_name(now), job);
+        return err_set(
+            err, ERR_NO,
+            "run %s is done, but its job %s is %s at the scheduler: end it by 'scancel %s'",
+            state->name, job, sched_state_name(now), job);
     if (!dry && (rc = sched_cancel(s, job, err)) < 0)
         return rc;
     return ended_print(l, state, job, json, dry, err);

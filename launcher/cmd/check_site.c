@@ -1,4 +1,5 @@
-/* reel check-site: which promises hold on this Slurm site, and what to change where they do not. */
+/* reel check-site: says which promises hold on this Slurm site, and what to change where they do
+ * not. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,17 +17,24 @@
 static const struct opt opts[] = {
     CMD_OPT_JSON,
     CMD_OPT_DB,
-    {"partition", 0, OPT_TEXT, "NAME", "partition the runs go to (default: Slurm's)", .flags = OPT_SETTING},
-    {"second-node", 0, OPT_BOOL, NULL, "start a task on a node (srun) and see from there that a lease in REEL_HOME is held"},
-    {"lease", 0, OPT_TEXT, "PATH", "what --second-node asks there: status 0 when somebody holds this lease, 1 when nobody does"},
-    {"save", 0, OPT_SECONDS, "TIME", "how long a save takes (default: the longest on record)", .min = 0, .max = 1e6},
+    {"partition", 0, OPT_TEXT, "NAME", "partition the runs go to (default: Slurm's)",
+     .flags = OPT_SETTING},
+    {"second-node", 0, OPT_BOOL, NULL,
+     "start a task on a node (srun) and see from there that a lease in REEL_HOME is held"},
+    {"lease", 0, OPT_TEXT, "PATH",
+     "what --second-node asks there: status 0 when somebody holds this lease, 1 when nobody does"},
+    {"save", 0, OPT_SECONDS, "TIME", "how long a save takes (default: the longest on record)",
+     .min = 0, .max = 1e6},
 };
 const struct opt_cmd cmd_check_site = {
-    "check-site", "say which promises hold on this Slurm site and what to change", "", opts, ARRAY_LEN(opts), 0, 0,
-    "Reads the site's configuration, tries locks in REEL_HOME, and changes nothing. Exit status 1 when a promise is broken here.",
+    "check-site",
+    "say which promises hold on this Slurm site and what to change",
+    "", opts, ARRAY_LEN(opts), 0, 0,
+    "Reads the site's configuration, tries locks in REEL_HOME, and changes nothing. Exit status 1 "
+    "when a promise is broken here.",
 };
 
-/* What kinds of MPI start-up srun knows; "" when it cannot be asked. */
+/* Lists the kinds of MPI start-up that srun knows; "" when srun cannot be asked. */
 static void mpi_list(struct str *out)
 {
     static const char *const argv[] = {"srun", "--mpi=list", NULL};
@@ -35,13 +43,14 @@ static void mpi_list(struct str *out)
     struct str said = STR_INIT;
     s.argv = argv;
     if (spawn_run(&s, NULL, 20, out, &said, &end, NULL) == 0 && said.len)
-        str_add(out, said.p); /* older releases print it there */
+        str_add(out, said.p); /* older releases print the list on stderr */
     str_release(&said);
 }
 
 static void text_format(const struct site_facts *f, const struct site_promise *p, struct str *out)
 {
-    str_addf(out, "cluster %s, Slurm %s, partition %s\n", f->site->site.name, f->site->version, f->partition->name);
+    str_addf(out, "cluster %s, Slurm %s, partition %s\n", f->site->site.name, f->site->version,
+             f->partition->name);
     for (int i = 0; i < SITE_PROMISES; i++) {
         str_addf(out, "  %-7s %-16s %s\n", site_verdict_names[p[i].verdict], p[i].name, p[i].found);
         if (p[i].change[0])
@@ -84,11 +93,12 @@ static int verdict(const struct site_promise *p, struct err *err)
             broken++;
             first = p[i].name;
         }
-    return broken ? err_set(err, ERR_NO, "%d promise%s broken on this site: %s%s", broken, broken == 1 ? " is" : "s are", first,
-                            broken == 1 ? "" : " and others") : 0;
+    return broken ? err_set(err, ERR_NO, "%d promise%s broken on this site: %s%s", broken,
+                            broken == 1 ? " is" : "s are", first, broken == 1 ? "" : " and others")
+                  : 0;
 }
 
-/* On the other node. */
+/* Answers on the other node: prints its host name and says whether it sees the lease as taken. */
 static int lease_answer(const char *path, struct err *err)
 {
     struct lease *l = NULL;
@@ -97,17 +107,21 @@ static int lease_answer(const char *path, struct err *err)
     int rc = cmd_print(&host, err);
     str_release(&host);
     if (rc == 0 && lease_take(path, 0, &l, NULL) != ERR_BUSY)
-        rc = err_set(err, ERR_NO, "nobody holds the lease '%s', as host %s sees it", path, clock_host());
+        rc = err_set(err, ERR_NO, "nobody holds the lease '%s', as host %s sees it", path,
+                     clock_host());
     lease_drop(l);
     return rc;
 }
 
-static int locks_ask(const struct opt_values *v, const struct cmd_env *env, struct locks_facts *f, struct err *err)
+static int locks_ask(const struct opt_values *v, const struct cmd_env *env, struct locks_facts *f,
+                     struct err *err)
 {
     char reel[LIMIT_PATH_BYTES];
     int rc = locks_probe(env->home, f, err);
     snprintf(reel, sizeof reel, "%s/reel", env->bin_dir);
-    return rc == 0 && f->tried && opt_bool(v, "second-node") ? locks_probe_elsewhere(env->home, reel, opt_text(v, "partition"), f, err) : rc;
+    return rc == 0 && f->tried && opt_bool(v, "second-node")
+               ? locks_probe_elsewhere(env->home, reel, opt_text(v, "partition"), f, err)
+               : rc;
 }
 
 int cmd_check_site_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
@@ -121,7 +135,9 @@ int cmd_check_site_run(const struct opt_values *v, struct cmd_env *env, struct e
     int rc = sched_open("slurm", env->home, &s, err);
     if (rc == 0)
         rc = sched_slurm_site(s, &site, err);
-    struct site_facts f = {.site = &site, .save_s = opt_given(v, "save") ? opt_num(v, "save") : lead_save_s(env, NULL),
+    struct site_facts f = {.site = &site,
+                           .save_s = opt_given(v, "save") ? opt_num(v, "save")
+                                                          : lead_save_s(env, NULL),
                            .file_system = site_file_system(env->home)};
     if (rc == 0)
         rc = lead_partition(&site.site, opt_text(v, "partition"), &f.partition, err);

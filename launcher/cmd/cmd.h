@@ -1,8 +1,10 @@
-/* cmd: the commands of `reel`, one file each. A command is an option table and a function; main dispatches.
+/* cmd: the commands of `reel`, one file each. A command is an option table and a function, and main
+ * dispatches to it.
  *
- * Only this folder and the mains print or exit. stdout is data, stderr is talk. With --json a command prints one
- * object with "schema" and "version"... and nothing else on stdout. Return 0 or an error code with its sentence; main
- * prints it and exits with err_exit_code. A command whose answer is "no" returns ERR_NO after printing its output.
+ * Only this folder and the mains print or exit. Data goes to stdout, messages go to stderr. With
+ * --json a command prints one object with "schema", and nothing else goes to stdout. A command
+ * returns 0 or an error code with its sentence; main prints the sentence and exits with
+ * err_exit_code. A command whose answer is "no" returns ERR_NO after printing its output.
  */
 #ifndef LAUNCHER_CMD_CMD_H
 #define LAUNCHER_CMD_CMD_H
@@ -15,8 +17,8 @@
 #include "base/str.h"
 
 struct cmd_env {
-    const char *home;    /* REEL_HOME, absolute */
-    const char *bin_dir; /* folder of this executable: where reel-train and reel-curate lie */
+    const char *home;    /* REEL_HOME, as an absolute path */
+    const char *bin_dir; /* folder of this executable, where reel-train and reel-curate lie too */
     const char *db_path; /* --db, REEL_DB or <home>/reel.db */
     const struct settings *settings;
     bool stderr_tty;
@@ -24,12 +26,12 @@ struct cmd_env {
 
 typedef int cmd_run_fn(const struct opt_values *v, struct cmd_env *env, struct err *err);
 
-/* All commands, in the order of help. Adding one: write cmd/NAME.c, add X(NAME) here, give it an
- * example, files and variables in cmd/notes.c, write tests/cli/t*-NAME. The hidden ones are
+/* Lists all commands in the order of help. To add one: write cmd/NAME.c, add X(NAME) here, give it
+ * an example, files and variables in cmd/notes.c, and write tests/cli/t*-NAME. The hidden ones are
  * internal entry points. */
 #define CMD_LIST(X) \
-    X(topo) X(model) X(curate) X(tune) X(launch) X(wrap) X(status) X(watch) X(pause) X(resume) X(cancel) X(retry) X(rm) \
-    X(explain) X(report) X(db) X(config) X(check_site)
+    X(topo) X(model) X(curate) X(tune) X(launch) X(wrap) X(status) X(watch) X(pause) X(resume) \
+    X(cancel) X(retry) X(rm) X(explain) X(report) X(db) X(config) X(check_site)
 #define CMD_HIDDEN_LIST(X) X(agent) X(node_agent) X(keeper)
 #define CMD_DECLARE(name)                   \
     extern const struct opt_cmd cmd_##name; \
@@ -38,18 +40,21 @@ CMD_LIST(CMD_DECLARE)
 CMD_HIDDEN_LIST(CMD_DECLARE)
 extern const struct opt_note cmd_examples[], cmd_files[], cmd_environment[];
 
-/* Options every command may list first in its table. */
+/* Options that every command may list first in its table. */
 #define CMD_OPT_JSON {"json", 0, OPT_BOOL, NULL, "print one JSON object on standard output"}
-#define CMD_OPT_DB {"db", 0, OPT_TEXT, "FILE", "database (default REEL_HOME/reel.db)", .flags = OPT_SETTING}
+#define CMD_OPT_DB \
+    {"db", 0, OPT_TEXT, "FILE", "database (default REEL_HOME/reel.db)", .flags = OPT_SETTING}
 #define CMD_OPT_DRY_RUN {"dry-run", 0, OPT_BOOL, NULL, "say what would be done and change nothing"}
 
-/* Print text to stdout; a failed write (full disk, closed pipe) is ERR_IO. */
+/* Prints text to stdout. A failed write (full disk, closed pipe) is ERR_IO. */
 int cmd_print(const struct str *text, struct err *err);
 
-/* The result that makes the program exit as an agent did; what went wrong has been told. */
+/* Returns the result that makes the program exit as an agent did. What went wrong has been told
+ * already. */
 int cmd_agent_status(int exit_code);
 
-/* What the logs hold anew goes into the database. The logs remain when it cannot be: that is a line on stderr, no failure. */
+/* Reads what the logs have newly got into the database. If that fails, the logs remain, so it is no
+ * failure but a line on stderr. */
 void cmd_ingest(const struct cmd_env *env);
 
 #endif

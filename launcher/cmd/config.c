@@ -1,4 +1,4 @@
-/* reel config: the effective value of every setting, each with the place it came from. */
+/* reel config: shows the effective value of every setting and where it comes from. */
 #include <string.h>
 
 #include "base/json.h"
@@ -8,16 +8,20 @@ static const struct opt opts[] = {
     CMD_OPT_JSON,
 };
 const struct opt_cmd cmd_config = {
-    "config", "show the effective settings and where each comes from", "[KEY]", opts, ARRAY_LEN(opts), 0, 1,
-    "Order, strongest first: flag, run file, environment (REEL_KEY), user file, site file, default. Flags and run files "
-    "belong to one call, so this shows the layers from the environment down.",
+    "config",
+    "show the effective settings and where each comes from",
+    "[KEY]", opts, ARRAY_LEN(opts), 0, 1,
+    "Order, strongest first: flag, run file, environment (REEL_KEY), user file, site file, "
+    "default. Flags and run files belong to one call, so this shows the layers from the "
+    "environment down.",
 };
 
 struct setting_row {
     const char *key, *value, *origin;
 };
 
-/* The option tables are the list of settings: collect those marked OPT_SETTING, each once, with value and origin. */
+/* Collects the settings: those options of all tables that are marked OPT_SETTING, each once, with
+ * value and origin. */
 static size_t rows_collect(const struct cmd_env *env, struct setting_row *rows, size_t max)
 {
 #define CMD_TABLE(name) &cmd_##name,
@@ -44,7 +48,8 @@ int cmd_config_run(const struct opt_values *v, struct cmd_env *env, struct err *
 {
     struct setting_row rows[256];
     const char *const *operands;
-    size_t n_operands = opt_operands(v, &operands), n = rows_collect(env, rows, ARRAY_LEN(rows)), shown = 0;
+    size_t n_operands = opt_operands(v, &operands), n = rows_collect(env, rows, ARRAY_LEN(rows)),
+           shown = 0;
     bool json = opt_bool(v, "json");
     struct str text = STR_INIT;
     struct json_out out;
@@ -65,7 +70,8 @@ int cmd_config_run(const struct opt_values *v, struct cmd_env *env, struct err *
             json_put_text(&out, "origin", rows[i].origin);
             json_obj_end(&out);
         } else {
-            str_addf(&text, "%-18s = %-24s  (%s)\n", rows[i].key, rows[i].value ? rows[i].value : "", rows[i].origin);
+            str_addf(&text, "%-18s = %-24s  (%s)\n", rows[i].key,
+                     rows[i].value ? rows[i].value : "", rows[i].origin);
         }
     }
     if (json) {
@@ -74,7 +80,8 @@ int cmd_config_run(const struct opt_values *v, struct cmd_env *env, struct err *
         str_addc(&text, '\n');
     }
     int rc = n_operands && !shown
-                 ? err_set(err, ERR_USAGE, "'%s' is not a setting: 'reel config' lists them all", operands[0])
+                 ? err_set(err, ERR_USAGE, "'%s' is not a setting: 'reel config' lists them all",
+                           operands[0])
                  : cmd_print(&text, err);
     str_release(&text);
     return rc;

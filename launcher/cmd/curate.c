@@ -1,4 +1,5 @@
-/* reel curate: start reel-curate, which links the FFmpeg libraries so that this program need not; its log is then known to reports. */
+/* reel curate: starts reel-curate, which links the FFmpeg libraries so that this program need not.
+ * Afterwards reports know its log. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,25 +13,35 @@
 #include "db/ingest.h"
 #include "launcher/cmd/cmd.h"
 
-/* All other options are reel-curate's own and handed on unread, so that there is one table of them. */
+/* All other options are reel-curate's own. They are handed on unread, so that there is one table of
+ * them. */
 static const struct opt opts[] = {
     {"out", 'o', OPT_TEXT, "DIR", "folder of the dataset to make"},
 };
 const struct opt_cmd cmd_curate = {
-    "curate", "make a dataset of latents from videos", "SRC... -o DIR", opts, ARRAY_LEN(opts), 0, -1,
-    "The options are those of reel-curate, which does the work: 'reel curate --help' lists them. When it has made the dataset, its "
-    "record is read into the database.", .pass = true};
+    "curate",
+    "make a dataset of latents from videos",
+    "SRC... -o DIR", opts, ARRAY_LEN(opts), 0, -1,
+    "The options are those of reel-curate, which does the work: 'reel curate --help' lists them. "
+    "When it has made the dataset, its record is read into the database.",
+    .pass = true};
 
-/* The dataset may lie anywhere: a link named after its place makes its log one of this REEL_HOME's. */
+/* Makes the dataset's log known. The dataset may lie anywhere, so a link that is named after its
+ * place makes its log one of this REEL_HOME's. */
 static void record(const struct cmd_env *env, const char *out)
 {
     char place[LIMIT_PATH_BYTES], log[LIMIT_PATH_BYTES], id[HASH_TEXT_BYTES];
     struct err err = {0};
     snprintf(log, sizeof log, "%.4000s/.reel/events", out);
-    if (!file_exists(log)) /* a dry run, or only help */
+    if (!file_exists(log)) /* it was a dry run, or only help */
         return;
-    if (!realpath(out, place) || ingest_link_curation(env->home, hash_format(hash_128(place, strlen(place)), id), place, &err) < 0)
-        fprintf(stderr, "reel: the dataset is made; 'reel db ingest %s' makes its record known to reports: %s\n", out, err.text);
+    if (!realpath(out, place) ||
+        ingest_link_curation(env->home, hash_format(hash_128(place, strlen(place)), id), place,
+                             &err) < 0)
+        fprintf(stderr,
+                "reel: the dataset is made; 'reel db ingest %s' makes its record known to reports: "
+                "%s\n",
+                out, err.text);
     else
         cmd_ingest(env);
 }
@@ -46,7 +57,9 @@ int cmd_curate_run(const struct opt_values *v, struct cmd_env *env, struct err *
     arena_init(&arena, 0);
     const char **argv = arena_array(&arena, n + 3, sizeof *argv);
     int rc = argv && (argv[at++] = arena_printf(&arena, "%s/reel-curate", env->bin_dir)) &&
-             (!out || (argv[at++] = arena_printf(&arena, "--out=%s", out))) ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+                     (!out || (argv[at++] = arena_printf(&arena, "--out=%s", out)))
+                 ? 0
+                 : err_set(err, ERR_NOMEM, "out of memory");
     for (size_t i = 0; rc == 0 && i < n; i++)
         argv[at++] = operands[i];
     spawn.argv = argv;
@@ -55,7 +68,7 @@ int cmd_curate_run(const struct opt_values *v, struct cmd_env *env, struct err *
         rc = spawn_start(&spawn, &pid, err);
     if (rc == 0)
         rc = spawn_wait(pid, -1, &end, err);
-    if (rc == 0 && spawn_status(&end) != 0) /* it has said why; its exit code is ours */
+    if (rc == 0 && spawn_status(&end) != 0) /* the child has said why, and its exit code is ours */
         exit(spawn_status(&end));
     if (rc == 0 && out)
         record(env, out);

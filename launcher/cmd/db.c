@@ -1,4 +1,4 @@
-/* reel db: fill, rebuild, check and ask the database. */
+/* reel db: fills, rebuilds, checks and queries the database. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,14 +15,18 @@ static const struct opt opts[] = {
     CMD_OPT_JSON,
     CMD_OPT_DRY_RUN,
     CMD_OPT_DB,
-    {"wait", 0, OPT_SECONDS, "TIME", "how long to wait for another ingester", .fallback = "30", .min = 0, .max = 86400},
+    {"wait", 0, OPT_SECONDS, "TIME", "how long to wait for another ingester", .fallback = "30",
+     .min = 0, .max = 86400},
     {"all", 0, OPT_BOOL, NULL, "schema: tables and inner views too"},
 };
 const struct opt_cmd cmd_db = {
-    "db", "fill, rebuild, check or ask the database of runs and trials", "ingest [DIR...] | rebuild [DIR...] | check | schema | query SQL", opts,
-    ARRAY_LEN(opts), 1, -1,
-    "ingest reads what is new in the event logs under REEL_HOME and the folders given. rebuild makes the database anew from the logs. "
-    "check recomputes every MFU from tokens, step time and peak. query asks in SQL, read-only; see 'reel db schema' for the views."};
+    "db",
+    "fill, rebuild, check or ask the database of runs and trials",
+    "ingest [DIR...] | rebuild [DIR...] | check | schema | query SQL",
+    opts, ARRAY_LEN(opts), 1, -1,
+    "ingest reads what is new in the event logs under REEL_HOME and the folders given. rebuild "
+    "makes the database anew from the logs. check recomputes every MFU from tokens, step time and "
+    "peak. query asks in SQL, read-only; see 'reel db schema' for the views."};
 
 static int report_print(const struct ingest_report *r, const char *path, bool json, struct err *err)
 {
@@ -44,15 +48,17 @@ static int report_print(const struct ingest_report *r, const char *path, bool js
         json_obj_end(&o);
         str_addc(&text, '\n');
     } else {
-        str_addf(&text, "%s: %lld new events from %lld of %lld logs", path, (long long)r->events_new, (long long)r->files_read,
-                 (long long)r->files);
+        str_addf(&text, "%s: %lld new events from %lld of %lld logs", path,
+                 (long long)r->events_new, (long long)r->files_read, (long long)r->files);
         if (r->damage)
             str_addf(&text, "; %lld damaged regions (%s), see table damage", (long long)r->damage,
                      num_format_bytes(r->damage_bytes, bytes, sizeof bytes));
         if (r->conflicts)
             str_addf(&text, "; %lld conflicting events", (long long)r->conflicts);
         if (r->kept_foreign)
-            str_addf(&text, "; what stood there was no database of reel's and is kept as %s.replaced", path);
+            str_addf(&text,
+                     "; what stood there was no database of reel's and is kept as %s.replaced",
+                     path);
         str_addc(&text, '\n');
     }
     int rc = cmd_print(&text, err);
@@ -60,7 +66,8 @@ static int report_print(const struct ingest_report *r, const char *path, bool js
     return rc;
 }
 
-static int dry_print(const struct cmd_env *env, const char *const *dirs, size_t n, bool rebuild, bool json, struct err *err)
+static int dry_print(const struct cmd_env *env, const char *const *dirs, size_t n, bool rebuild,
+                     bool json, struct err *err)
 {
     struct str text = STR_INIT;
     struct json_out o;
@@ -76,7 +83,8 @@ static int dry_print(const struct cmd_env *env, const char *const *dirs, size_t 
         json_arr_end(&o);
         json_obj_end(&o);
     } else {
-        str_addf(&text, "would %s %s from the event logs under", rebuild ? "make anew" : "fill", env->db_path);
+        str_addf(&text, "would %s %s from the event logs under", rebuild ? "make anew" : "fill",
+                 env->db_path);
         for (size_t i = 0; i < n; i++)
             str_addf(&text, " %s", dirs[i]);
     }
@@ -86,8 +94,9 @@ static int dry_print(const struct cmd_env *env, const char *const *dirs, size_t 
     return rc;
 }
 
-/* REEL_HOME and what was named: where logs are looked for. */
-static int ingest(const struct opt_values *v, const struct cmd_env *env, const char *const *dirs, size_t n, bool rebuild, struct err *err)
+/* Reads logs into the database. They are looked for in REEL_HOME and in the named folders. */
+static int ingest(const struct opt_values *v, const struct cmd_env *env, const char *const *dirs,
+                  size_t n, bool rebuild, struct err *err)
 {
     bool json = opt_bool(v, "json");
     double wait_s = opt_num(v, "wait");
@@ -98,7 +107,9 @@ static int ingest(const struct opt_values *v, const struct cmd_env *env, const c
         return err_set(err, ERR_USAGE, "%zu folders: give at most 63 at a time", n);
     for (size_t i = 0; i < n; i++)
         if (!file_exists(dirs[i]))
-            return err_set(err, ERR_NOT_FOUND, "no folder '%s': give a run, a dataset or a folder of event logs", dirs[i]);
+            return err_set(err, ERR_NOT_FOUND,
+                           "no folder '%s': give a run, a dataset or a folder of event logs",
+                           dirs[i]);
     memcpy(all + 1, dirs, n * sizeof *dirs);
     if (opt_bool(v, "dry-run"))
         return dry_print(env, all, n + 1, rebuild, json, err);
@@ -117,7 +128,9 @@ void cmd_ingest(const struct cmd_env *env)
     struct err err = {0};
     bool stale;
     if (ingest_open(env->db_path, dirs, 1, 5, &db, &stale, &err) < 0)
-        fprintf(stderr, "reel: the records stay in the event logs, 'reel db ingest' reads them: %s\n", err.text);
+        fprintf(stderr,
+                "reel: the records stay in the event logs, 'reel db ingest' reads them: %s\n",
+                err.text);
     store_close(db);
 }
 
@@ -167,7 +180,7 @@ static int rows_add(struct store_query *q, bool json, struct str *text, struct e
     return rc;
 }
 
-/* Whoever asks for a view that is not there wants to know which are. */
+/* Adds the names of the views to the error of a query that asked for one that does not exist. */
 static void views_name(struct err *err)
 {
     struct str list = STR_INIT;
@@ -197,7 +210,7 @@ static int query(const struct cmd_env *env, const char *sql, bool json, struct e
     return rc;
 }
 
-static const double MFU_TOLERANCE = 1e-9; /* the two ways differ by rounding only */
+static const double MFU_TOLERANCE = 1e-9; /* the two computations differ by rounding only */
 
 static int check(const struct cmd_env *env, bool json, struct err *err)
 {
@@ -208,7 +221,10 @@ static int check(const struct cmd_env *env, bool json, struct err *err)
     double worst = 0;
     int rc = store_open(env->db_path, STORE_READ | STORE_CHECK, &db, err);
     if (rc == 0)
-        rc = store_ask(db, "SELECT count(*), count(*) - count(difference), coalesce(max(difference), 0) FROM check_mfu", &q, err);
+        rc = store_ask(db,
+                       "SELECT count(*), count(*) - count(difference),"
+                       " coalesce(max(difference), 0) FROM check_mfu",
+                       &q, err);
     if (rc == 0 && (rc = store_next(q, err)) > 0) {
         n = store_int(q, 0), missing = store_int(q, 1), worst = store_num(q, 2);
         rc = 0;
@@ -218,15 +234,21 @@ static int check(const struct cmd_env *env, bool json, struct err *err)
     if (rc < 0)
         return rc;
     if (json)
-        str_addf(&text, "{\"schema\": \"reel.db.check/1\", \"mfu\": %lld, \"not_recomputable\": %lld, \"largest_difference\": %.3g}\n",
+        str_addf(&text,
+                 "{\"schema\": \"reel.db.check/1\", \"mfu\": %lld, \"not_recomputable\": %lld, "
+                 "\"largest_difference\": %.3g}\n",
                  (long long)n, (long long)missing, worst);
     else
-        str_addf(&text, "%lld MFU recomputed from tokens, step time and peak: largest relative difference %.2g; %lld not recomputable\n",
+        str_addf(&text,
+                 "%lld MFU recomputed from tokens, step time and peak: largest relative difference "
+                 "%.2g; %lld not recomputable\n",
                  (long long)n, worst, (long long)missing);
     rc = cmd_print(&text, err);
     str_release(&text);
     if (rc == 0 && (worst > MFU_TOLERANCE || missing))
-        rc = err_set(err, ERR_NO, "%s: recorded MFU and recomputed MFU differ by up to %.3g, %lld cannot be recomputed: ask view check_mfu",
+        rc = err_set(err, ERR_NO,
+                     "%s: recorded MFU and recomputed MFU differ by up to %.3g, %lld cannot be "
+                     "recomputed: ask view check_mfu",
                      env->db_path, worst, (long long)missing);
     return rc;
 }

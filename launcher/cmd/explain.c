@@ -1,4 +1,4 @@
-/* reel explain: why a run was not training, gap by gap. */
+/* reel explain: says why a run was not training, gap by gap. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -14,9 +14,13 @@ static const struct opt opts[] = {
     CMD_OPT_JSON,
 };
 const struct opt_cmd cmd_explain = {
-    "explain", "say why a run was not training: each gap with its cause and its parts", "RUN", opts, ARRAY_LEN(opts), 1, 1, NULL};
+    "explain",
+    "say why a run was not training: each gap with its cause and its parts",
+    "RUN", opts, ARRAY_LEN(opts), 1, 1,
+    NULL};
 
-/* Was a gap after attempt i, or is one? A run that is done has none behind its end, unless it was made longer. */
+/* Says whether a gap follows attempt i. No gap follows the end of a run that is done, unless the
+ * run was made longer. */
 static bool has_gap(const struct run_state *s, int64_t i)
 {
     enum attempt_cause cause = s->attempts[i].cause;
@@ -34,10 +38,11 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
 {
     struct run_gap g = run_gap_of(a, b);
     char when[32];
-    str_addf(out, "  %s ", clock_format_utc(a->signal_at > 0 ? a->signal_at : a->ended_at, when, sizeof when));
+    str_addf(out, "  %s ",
+             clock_format_utc(a->signal_at > 0 ? a->signal_at : a->ended_at, when, sizeof when));
     seconds_add(out, "not training for", g.total);
-    str_addf(out, "%s: attempt %lld ended by %s", isfinite(g.total) ? "" : "not training since", (long long)a->number,
-             attempt_cause_names[a->cause]);
+    str_addf(out, "%s: attempt %lld ended by %s", isfinite(g.total) ? "" : "not training since",
+             (long long)a->number, attempt_cause_names[a->cause]);
     if (a->signal_at > 0)
         str_addf(out, " (%s at the %s)", a->signal, a->signal_at_step ? "trainer's step" : "agent");
     if (g.stopping > 0)
@@ -53,23 +58,25 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     if (g.replayed >= 0)
         str_addf(out, ", replayed %lld step%s", (long long)g.replayed, g.replayed == 1 ? "" : "s");
     if (a->told_by_srun[0])
-        str_addf(out, "; node %s did not say that its ranks were told, srun was used too", a->told_by_srun);
+        str_addf(out, "; node %s did not say that its ranks were told, srun was used too",
+                 a->told_by_srun);
     if (a->withheld)
-        str_addf(out, "; it was being ended, and the scheduler does not say who by: so its job was not requeued, for who cancels, ends. If it "
-                      "is to go on, submit it again");
-    if (a->cause == CAUSE_CRASH || a->cause == CAUSE_NODE_FAIL || a->cause == CAUSE_HANG || a->cause == CAUSE_EARLY_EXIT || a->cause == CAUSE_CANCEL ||
-        a->cause == CAUSE_DISK_FULL)
+        str_addf(out, "; it was being ended, and the scheduler does not say who by: so its job was "
+                      "not requeued, for who cancels, ends. If it is to go on, submit it again");
+    if (a->cause == CAUSE_CRASH || a->cause == CAUSE_NODE_FAIL || a->cause == CAUSE_HANG ||
+        a->cause == CAUSE_EARLY_EXIT || a->cause == CAUSE_CANCEL || a->cause == CAUSE_DISK_FULL)
         str_addf(out, "; %s", a->detail);
     if (a->done)
         str_add(out, "; the run was done, and was extended");
     str_addc(out, '\n');
 }
 
-/* What an attempt found in the place of the newest checkpoint, and went on from. */
+/* Says what an attempt found in place of the newest checkpoint, and what it went on from. */
 static void damage_text(const struct run_attempt *a, struct str *out)
 {
     if (a->damaged)
-        str_addf(out, "  attempt %lld found %lld damaged checkpoint%s and ", (long long)a->number, (long long)a->damaged, a->damaged == 1 ? "" : "s");
+        str_addf(out, "  attempt %lld found %lld damaged checkpoint%s and ", (long long)a->number,
+                 (long long)a->damaged, a->damaged == 1 ? "" : "s");
     else if (a->refused[0])
         str_addf(out, "  attempt %lld ", (long long)a->number);
     else
@@ -82,18 +89,22 @@ static void damage_text(const struct run_attempt *a, struct str *out)
         str_addf(out, "%s\n", a->first_step == 0 ? "began anew, at step 0" : "came no further");
 }
 
-/* What an attempt did about a disk that was nearly full, and whether it waits for room now. */
+/* Says what an attempt did about a nearly full disk, and whether it waits for room now. */
 static void space_text(const struct run_attempt *a, struct str *out)
 {
     char needed[32], left[32], when[32];
     if (a->space.any)
-        str_addf(out, "  attempt %lld, after %lld steps: space was low, a checkpoint takes %s and %s were free: %lld folder%s removed, %s\n",
-                 (long long)a->number, (long long)a->space.step, num_format_bytes(a->space.needed_bytes, needed, sizeof needed),
-                 num_format_bytes(a->space.free_bytes, left, sizeof left), (long long)a->space.removed, a->space.removed == 1 ? " was" : "s were",
+        str_addf(out,
+                 "  attempt %lld, after %lld steps: space was low, a checkpoint takes %s and %s "
+                 "were free: %lld folder%s removed, %s\n",
+                 (long long)a->number, (long long)a->space.step,
+                 num_format_bytes(a->space.needed_bytes, needed, sizeof needed),
+                 num_format_bytes(a->space.free_bytes, left, sizeof left),
+                 (long long)a->space.removed, a->space.removed == 1 ? " was" : "s were",
                  a->space.enough || a->saved_step > a->space.step ? "saved" : "not saved");
     if (a->held_until > 0 && a->trainer_started_at == 0 && a->cause == CAUSE_NONE)
-        str_addf(out, "  attempt %lld waits for room on the disk, until %s at most\n", (long long)a->number,
-                 clock_format_utc(a->held_until, when, sizeof when));
+        str_addf(out, "  attempt %lld waits for room on the disk, until %s at most\n",
+                 (long long)a->number, clock_format_utc(a->held_until, when, sizeof when));
 }
 
 static void gap_json(const struct run_attempt *a, const struct run_attempt *b, struct json_out *o)
@@ -117,15 +128,19 @@ static void gap_json(const struct run_attempt *a, const struct run_attempt *b, s
     json_obj_end(o);
 }
 
-/* How often it saves, where the run file leaves that open. */
+/* Says how often the run saves, if its file leaves that open. */
 static void every_text(const struct run_state *s, struct str *out)
 {
     char every[32], save[32], mtbf[32];
-    str_addf(out, "  a checkpoint every %lld steps (%s): one takes %s%s, a failure comes every %s%s\n", (long long)s->every.steps,
+    str_addf(out,
+             "  a checkpoint every %lld steps (%s): one takes %s%s, a failure comes every %s%s\n",
+             (long long)s->every.steps,
              num_format_seconds((double)s->every.steps * s->every.step_s, every, sizeof every),
-             num_format_seconds(s->every.save_s, save, sizeof save), s->every.save_measured ? "" : ", it is guessed",
+             num_format_seconds(s->every.save_s, save, sizeof save),
+             s->every.save_measured ? "" : ", it is guessed",
              num_format_seconds(s->every.mtbf_s, mtbf, sizeof mtbf),
-             s->every.mtbf_measured ? ", measured" : ", as published for nodes like these; none was seen");
+             s->every.mtbf_measured ? ", measured"
+                                    : ", as published for nodes like these; none was seen");
 }
 
 static void untold_text(void *out, const char *text)
@@ -138,7 +153,8 @@ static void untold_json(void *o, const char *text)
     json_put_text(o, NULL, text);
 }
 
-static void explain_text(const struct run_state *s, const struct run_budget *budget, const char *waits, struct str *out)
+static void explain_text(const struct run_state *s, const struct run_budget *budget,
+                         const char *waits, struct str *out)
 {
     char buf[32], why[STATE_TEXT_BYTES];
     run_state_next(s, budget, why);
@@ -146,7 +162,7 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
     if (s->total_steps > 0)
         str_addf(out, "%lld of %lld steps, ", (long long)(s->max_step + 1),
                  (long long)s->total_steps);
-    else if (s->max_step >= 0) /* of a wrapped command: how many there are to be nobody said */
+    else if (s->max_step >= 0) /* nobody said how many steps a wrapped command has */
         str_addf(out, "%lld step%s, ", (long long)(s->max_step + 1), s->max_step == 0 ? "" : "s");
     str_addf(out, "%lld attempt%s\n", (long long)s->n_attempts, s->n_attempts == 1 ? "" : "s");
     if (*why)
@@ -168,7 +184,8 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
         damage_text(&s->attempts[i], out), space_text(&s->attempts[i], out);
 }
 
-static void explain_json(const struct run_state *s, const struct run_budget *budget, const char *waits, struct json_out *o)
+static void explain_json(const struct run_state *s, const struct run_budget *budget,
+                         const char *waits, struct json_out *o)
 {
     json_obj_begin(o, NULL);
     json_put_text(o, "schema", "reel.explain/1");

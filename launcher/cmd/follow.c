@@ -23,7 +23,7 @@ static void on_interrupt(int signo)
 struct view {
     const char *home;
     bool quiet, started;
-    double asked_mono; /* why it waits; 0: not yet */
+    double asked_mono; /* when it last asked why the job waits; 0: never */
     char waits[STATE_TEXT_BYTES];
     char word[16];
     int64_t attempts, step;
@@ -48,7 +48,7 @@ static void begin(struct progress *p, const struct run_state *s)
     progress_from(p, s->last.step + 1);
 }
 
-/* A job that waits: why, when that changes. */
+/* Says why a waiting job waits, whenever the reason changes. */
 static void waits_show(struct view *v, const struct run_state *s, const struct run_budget *budget)
 {
     char why[STATE_TEXT_BYTES];
@@ -61,8 +61,10 @@ static void waits_show(struct view *v, const struct run_state *s, const struct r
     snprintf(v->waits, sizeof v->waits, "%s", why);
 }
 
-/* Words change seldom and get a line of their own; steps are the progress line. */
-static void show(void *ctx, const struct run_state *s, const struct run_budget *budget, const char *job_state)
+/* Shows the state of the run. Its word changes seldom and gets a line of its own; steps are shown
+ * in the progress line. */
+static void show(void *ctx, const struct run_state *s, const struct run_budget *budget,
+                 const char *job_state)
 {
     struct view *v = ctx;
     const char *word = run_state_word(s, budget);
@@ -75,8 +77,8 @@ static void show(void *ctx, const struct run_state *s, const struct run_budget *
             progress_end(&v->progress, v->word);
         }
         v->started = false;
-        fprintf(stderr, "run %s (%.8s): %s%s%s%s\n", s->name, s->run, word, *job_state ? " [job " : "", job_state,
-                *job_state ? "]" : "");
+        fprintf(stderr, "run %s (%.8s): %s%s%s%s\n", s->name, s->run, word,
+                *job_state ? " [job " : "", job_state, *job_state ? "]" : "");
         snprintf(v->word, sizeof v->word, "%s", word);
     }
     waits_show(v, s, budget);
@@ -91,7 +93,7 @@ static void show(void *ctx, const struct run_state *s, const struct run_budget *
         v->started = true;
         v->step = s->last.step;
         int n = 0;
-        if (isfinite(s->last.loss)) /* a wrapped trainer may print none */
+        if (isfinite(s->last.loss)) /* a wrapped trainer may print no loss */
             n = snprintf(note, sizeof note, "loss %.4f, ", s->last.loss);
         n += snprintf(note + n, sizeof note - (size_t)n, "%.3f s/step", s->last.step_s);
         if (isfinite(s->last.mfu))
@@ -102,7 +104,8 @@ static void show(void *ctx, const struct run_state *s, const struct run_budget *
 
 static int end_print(const struct launch *l, enum run_next next, struct err *err)
 {
-    static const char *const words[] = {"created", "running", "waiting", "done", "failed", "cancelled", "paused"};
+    static const char *const words[] = {"created", "running",   "waiting", "done",
+                                        "failed",  "cancelled", "paused"};
     struct str text = STR_INIT;
     struct json_out o;
     json_out_init(&o, &text, 2);
@@ -129,10 +132,14 @@ int cmd_follow_verdict(const struct launch *l, enum run_next next, struct err *e
         run_state_next(&state, &l->budget, why);
     run_state_release(&state);
     if (next == RUN_NEXT_PAUSED)
-        return err_set(err, ERR_NO, "run %s is paused: 'reel resume %.8s' lets it go on", l->run_id, l->run_id);
+        return err_set(err, ERR_NO, "run %s is paused: 'reel resume %.8s' lets it go on", l->run_id,
+                       l->run_id);
     if (next == RUN_NEXT_CANCELLED)
-        return err_set(err, ERR_NO, "run %s was cancelled: 'reel retry %.8s' lets it go on", l->run_id, l->run_id);
-    return err_set(err, ERR_NO, "run %s failed: %s (logs in %s/logs); 'reel retry %.8s' lets it go on", l->run_id, why, l->run_dir, l->run_id);
+        return err_set(err, ERR_NO, "run %s was cancelled: 'reel retry %.8s' lets it go on",
+                       l->run_id, l->run_id);
+    return err_set(err, ERR_NO,
+                   "run %s failed: %s (logs in %s/logs); 'reel retry %.8s' lets it go on",
+                   l->run_id, why, l->run_dir, l->run_id);
 }
 
 int cmd_follow(const struct launch *l, struct sched *s, bool json, bool quiet, struct err *err)
@@ -148,7 +155,8 @@ int cmd_follow(const struct launch *l, struct sched *s, bool json, bool quiet, s
     if (view.started)
         progress_end(&view.progress, NULL);
     if (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE || next == RUN_NEXT_SUBMIT) {
-        fprintf(stderr, "run %s goes on by itself: 'reel watch %.8s' follows it again\n", l->run_id, l->run_id);
+        fprintf(stderr, "run %s goes on by itself: 'reel watch %.8s' follows it again\n", l->run_id,
+                l->run_id);
         next = RUN_NEXT_WAIT;
     } else if (!quiet) {
         fprintf(stderr, "run %s: %s\n", l->run_id, next == RUN_NEXT_DONE ? "done" : "over");

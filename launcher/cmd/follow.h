@@ -1,15 +1,17 @@
-/* follow: what launch and watch show while a run goes on. */
+/* follow: shows how a run goes on, for launch and watch. */
 #ifndef LAUNCHER_CMD_FOLLOW_H
 #define LAUNCHER_CMD_FOLLOW_H
 
 #include "launcher/cmd/cmd.h"
 #include "launcher/run/launch.h"
 
-/* Follow on stderr until the run is over (0 done, ERR_NO failed, cancelled or paused, with the reason) or the user interrupts (0,
- * and says that the run goes on). With json, one object on stdout at the end. s may be NULL. */
+/* Follows a run on stderr until it is over or the user interrupts. Returns 0 if the run is done,
+ * ERR_NO with the reason if it failed or was cancelled or paused, and 0 after an interrupt, when it
+ * says that the run goes on. With json it prints one object on stdout at the end. s may be NULL. */
 int cmd_follow(const struct launch *l, struct sched *s, bool json, bool quiet, struct err *err);
 
-/* How a run that stands so is answered: 0 for one that is done or goes on, else ERR_NO, with the reason and what to do. */
+/* Returns how a command answers for a run whose next step is `next`: 0 for a run that is done or
+ * goes on, else ERR_NO with the reason and what to do. */
 int cmd_follow_verdict(const struct launch *l, enum run_next next, struct err *err);
 
 #endif

@@ -23,7 +23,7 @@ struct job {
     struct sched *s;
     struct arena arena;
     char token[ID_TEXT_BYTES], id[SCHED_ID_BYTES];
-    int64_t shown; /* bytes of the log */
+    int64_t shown; /* bytes of the log that were shown */
 };
 
 static volatile sig_atomic_t interrupted;
@@ -34,10 +34,12 @@ static void on_interrupt(int signo)
     interrupted = 1;
 }
 
-void job_dir(const char *home, const char *kind, const struct str *question, char buf[LIMIT_PATH_BYTES])
+void job_dir(const char *home, const char *kind, const struct str *question,
+             char buf[LIMIT_PATH_BYTES])
 {
     char hex[HASH_TEXT_BYTES];
-    snprintf(buf, LIMIT_PATH_BYTES, "%.3900s/%s/jobs/%s", home, kind, hash_format(hash_128(question->p, question->len), hex));
+    snprintf(buf, LIMIT_PATH_BYTES, "%.3900s/%s/jobs/%s", home, kind,
+             hash_format(hash_128(question->p, question->len), hex));
 }
 
 /* ---- the record ---- */
@@ -97,7 +99,8 @@ static int look(struct job *j, bool *live, struct sched_job *out, struct err *er
 static int submit(struct job *j, struct err *err)
 {
     char log[LIMIT_PATH_BYTES + 32], result[LIMIT_PATH_BYTES + 32];
-    const char **env = NULL, *extra[] = {arena_printf(&j->arena, "REEL_HOME=%s", j->env->home), NULL};
+    const char **env = NULL,
+               *extra[] = {arena_printf(&j->arena, "REEL_HOME=%s", j->env->home), NULL};
     struct sched_spec spec = j->q->spec;
     size_t n = 0, k = 0;
     while (j->q->argv[n])
@@ -122,7 +125,7 @@ static int submit(struct job *j, struct err *err)
     return sched_submit(j->s, &spec, j->id, err);
 }
 
-/* The job that answers this question: the one that runs, or a new one. */
+/* Finds the job that answers this question: the one that runs, or a new one. */
 static int job_find(struct job *j, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
@@ -138,11 +141,12 @@ static int job_find(struct job *j, struct err *err)
     record_load(j);
     if (j->id[0])
         rc = look(j, &live, &job, err);
-    if (rc == 0 && !live && (j->id[0] || !j->token[0]) && (rc = id_random(&id, err)) == 0) { /* no intent is open */
+    /* Without an open intent, a new submission begins. */
+    if (rc == 0 && !live && (j->id[0] || !j->token[0]) && (rc = id_random(&id, err)) == 0) {
         id_format(id, j->token);
         j->id[0] = '\0';
         unlink(in_dir(j, "result", path));
-        struct stat st; /* what earlier jobs said was shown then */
+        struct stat st; /* what earlier jobs said was shown in their time */
         j->shown = stat(in_dir(j, "log", path), &st) == 0 ? (int64_t)st.st_size : 0;
         rc = record_save(j, err);
     }
@@ -173,16 +177,22 @@ static int ended(const struct job *j, const struct sched_job *job, struct err *e
 {
     char path[LIMIT_PATH_BYTES + 32];
     struct str text = STR_INIT;
-    int rc = file_read(in_dir(j, "result", path), 1 << 26, &text, job->state == SCHED_DONE ? err : NULL);
-    if (rc == 0) /* a job that failed may have had something to print before */
+    int rc = file_read(in_dir(j, "result", path), 1 << 26, &text,
+                       job->state == SCHED_DONE ? err : NULL);
+    if (rc == 0) /* even a job that failed may have left a result to print */
         rc = cmd_print(&text, err);
     if (job->state != SCHED_DONE && rc == ERR_NOT_FOUND)
         rc = 0;
     if (rc == 0 && job->state == SCHED_FAILED && job->exit_code > 0)
-        rc = err_set(err, job->exit_code == 1 ? ERR_NO : job->exit_code == 3 ? ERR_INPUT : ERR_CHILD,
-                     "job %s ended with exit status %d: see %s", j->id, job->exit_code, in_dir(j, "log", path));
+        rc = err_set(err,
+                     job->exit_code == 1   ? ERR_NO
+                     : job->exit_code == 3 ? ERR_INPUT
+                                           : ERR_CHILD,
+                     "job %s ended with exit status %d: see %s", j->id, job->exit_code,
+                     in_dir(j, "log", path));
     else if (rc == 0 && job->state != SCHED_DONE)
-        rc = err_set(err, ERR_TEMP, "job %s is %s: the same command goes on where it stopped (log: %s)", j->id,
+        rc = err_set(err, ERR_TEMP,
+                     "job %s is %s: the same command goes on where it stopped (log: %s)", j->id,
                      sched_state_name(job->state), in_dir(j, "log", path));
     str_release(&text);
     return rc;
@@ -209,7 +219,9 @@ static int follow(struct job *j, struct err *err)
             fprintf(stderr, "job %s: %s\n", j->id, sched_state_name(job.state));
         said = job.state;
         seen |= job.state != SCHED_UNKNOWN;
-        absent_since = job.state != SCHED_UNKNOWN ? -1 : absent_since < 0 ? clock_mono_s() : absent_since;
+        absent_since = job.state != SCHED_UNKNOWN ? -1
+                       : absent_since < 0         ? clock_mono_s()
+                                                  : absent_since;
         bool gone = absent_since >= 0 && clock_mono_s() - absent_since >= j->s->absence_s;
         if ((seen && !live && job.state != SCHED_UNKNOWN) || gone) {
             log_show(j);

@@ -1,4 +1,5 @@
-/* reel keeper SPOOL JOB: what the local scheduler starts for every execution of a job. Not for people. */
+/* reel keeper SPOOL JOB: the local scheduler starts it for every execution of a job. It is not for
+ * people. */
 #include <stddef.h>
 
 #include "launcher/cmd/cmd.h"
@@ -12,7 +13,8 @@ const struct opt_cmd cmd_keeper = {
     .n_opts = 0,
     .min_operands = 2,
     .max_operands = 2,
-    .description = "Started by the local scheduler for each execution of a job; there is no use in typing it.",
+    .description =
+        "Started by the local scheduler for each execution of a job; there is no use in typing it.",
 };
 
 int cmd_keeper_run(const struct opt_values *v, struct cmd_env *env, struct err *err)

@@ -1,4 +1,4 @@
-/* reel launch: hand a run to the scheduler and follow it. */
+/* reel launch: hands a run to the scheduler and follows it. */
 #include <math.h>
 #include <errno.h>
 #include <stdio.h>
@@ -18,32 +18,50 @@
 static const struct opt opts[] = {
     CMD_OPT_JSON,
     CMD_OPT_DRY_RUN,
-    {"plan", 0, OPT_TEXT, "FILE", "layout to use, as written by 'reel tune' (default: data parallel over the run's ranks)"},
-    {"layout", 0, OPT_TEXT, "TEXT", "instead of --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
+    {"plan", 0, OPT_TEXT, "FILE",
+     "layout to use, as written by 'reel tune' (default: data parallel over the run's ranks)"},
+    {"layout", 0, OPT_TEXT, "TEXT",
+     "instead of --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
     {"name", 0, OPT_TEXT, "NAME", "name of the run instead of the one in the file"},
-    {"priority", 0, OPT_INT, "N", "priority instead of the one in the file", .min = -1000, .max = 1000},
+    {"priority", 0, OPT_INT, "N", "priority instead of the one in the file", .min = -1000,
+     .max = 1000},
     {"scheduler", 0, OPT_ENUM, "KIND", "who runs the job", .fallback = "local",
      .choices = (const char *const[]){"local", "slurm", NULL}, .flags = OPT_SETTING},
-    {"partition", 0, OPT_TEXT, "NAME", "Slurm partition instead of the one in the file", .flags = OPT_SETTING},
-    {"account", 0, OPT_TEXT, "NAME", "Slurm account instead of the one in the file", .flags = OPT_SETTING},
-    {"qos", 0, OPT_TEXT, "NAME", "Slurm quality of service instead of the one in the file", .flags = OPT_SETTING},
-    {"again", 0, OPT_ENUM, "HOW", "how it comes back, instead of resources.again of the file: its job requeued, or a successor that waits for its end",
+    {"partition", 0, OPT_TEXT, "NAME", "Slurm partition instead of the one in the file",
+     .flags = OPT_SETTING},
+    {"account", 0, OPT_TEXT, "NAME", "Slurm account instead of the one in the file",
+     .flags = OPT_SETTING},
+    {"qos", 0, OPT_TEXT, "NAME", "Slurm quality of service instead of the one in the file",
+     .flags = OPT_SETTING},
+    {"again", 0, OPT_ENUM, "HOW",
+     "how it comes back, instead of resources.again of the file: its job requeued, or a successor "
+     "that waits for its end",
      .fallback = "auto", .choices = again_names, .flags = OPT_SETTING},
-    {"lead", 0, OPT_ENUM, "RULE", "when a step and a save take longer than a preemption leaves, or a step and two saves than half of the time limit", .fallback = "warn",
-     .choices = (const char *const[]){"warn", "refuse", "ignore", NULL}, .flags = OPT_SETTING},
-    {"extend", 0, OPT_BOOL, NULL, "the file's run exists and gets more steps in its last stage, or stages behind it: go on to the new end"},
-    {"change", 0, OPT_ENUM, "WHAT", "the file's run exists and gets another learning rate (adamw.lr, schedule) for the steps to come",
+    {"lead", 0, OPT_ENUM, "RULE",
+     "when a step and a save take longer than a preemption leaves, or a step and two saves than "
+     "half of the time limit",
+     .fallback = "warn", .choices = (const char *const[]){"warn", "refuse", "ignore", NULL},
+     .flags = OPT_SETTING},
+    {"extend", 0, OPT_BOOL, NULL,
+     "the file's run exists and gets more steps in its last stage, or stages behind it: go on to "
+     "the new end"},
+    {"change", 0, OPT_ENUM, "WHAT",
+     "the file's run exists and gets another learning rate (adamw.lr, schedule) for the steps to "
+     "come",
      .choices = (const char *const[]){"lr", NULL}},
     {"detach", 'd', OPT_BOOL, NULL, "return as soon as the job is submitted"},
     {"quiet", 'q', OPT_BOOL, NULL, "no progress, only the end"},
 };
 const struct opt_cmd cmd_launch = {
-    "launch", "run a training to its end, through preemption and crashes", "RUN.json", opts, ARRAY_LEN(opts), 1, 1,
-    "Submits the run's agent and follows it. Interrupting or killing this command changes nothing: the run goes on, and the "
-    "same command with the same file takes it up again instead of making a second one. What an edited file or other options say of "
-    "checkpoint, budget, validation, resources, plan and priority holds from the run's next attempt and is told line by line; a job that "
-    "waits is replaced where it takes one with other resources. What decides the numbers stays: another value is refused, but for what "
-    "--extend and --change allow."};
+    "launch",
+    "run a training to its end, through preemption and crashes",
+    "RUN.json", opts, ARRAY_LEN(opts), 1, 1,
+    "Submits the run's agent and follows it. Interrupting or killing this command changes nothing: "
+    "the run goes on, and the same command with the same file takes it up again instead of making "
+    "a second one. What an edited file or other options say of checkpoint, budget, validation, "
+    "resources, plan and priority holds from the run's next attempt and is told line by line; a "
+    "job that waits is replaced where it takes one with other resources. What decides the numbers "
+    "stays: another value is refused, but for what --extend and --change allow."};
 
 static int path_resolve(struct run *run, const char **path, const char *what, struct err *err)
 {
@@ -62,11 +80,12 @@ static int data_resolve(struct run *run, const char **data, const char *what, st
     return rc == 0 ? path_resolve(run, data, what, err) : rc < 0 ? rc : 0;
 }
 
-/* Paths in a run file are the user's; in the run's own folder they are absolute. */
+/* Makes the paths of a run file absolute, because the run's own folder keeps a copy of the file. */
 static int paths_resolve(struct run *run, struct err *err)
 {
     char what[64];
-    int rc = run->validation.data ? data_resolve(run, &run->validation.data, "validation.data", err) : 0;
+    int rc = run->validation.data ? data_resolve(run, &run->validation.data, "validation.data", err)
+                                  : 0;
     for (int64_t i = 0; i < run->n_stages && rc == 0; i++) {
         snprintf(what, sizeof what, "stages[%lld].data", (long long)i);
         rc = data_resolve(run, &run->stages[i].data, what, err);
@@ -79,12 +98,13 @@ static int paths_resolve(struct run *run, struct err *err)
     return rc < 0 ? rc : run_bind_data(run, err);
 }
 
-/* A plan that was given decides how many ranks there are. */
+/* Takes the number of ranks from the plan that was given. */
 static int ranks_take(const char *from, const struct plan *plan, struct run *run, struct err *err)
 {
     int64_t world = layout_world(&plan->layout), nodes = run->resources.nodes;
     if (world % nodes)
-        return err_set(err, ERR_INPUT, "%s: %lld ranks cannot be spread evenly over the run's %lld nodes", from,
+        return err_set(err, ERR_INPUT,
+                       "%s: %lld ranks cannot be spread evenly over the run's %lld nodes", from,
                        (long long)world, (long long)nodes);
     run->resources.ranks_per_node = world / nodes;
     return 0;
@@ -97,19 +117,25 @@ static int layout_take(const char *text, struct run *run, struct plan *plan, str
     for (int64_t i = 0; i < run->n_stages; i++)
         own += run->stages[i].plan != NULL;
     if (own == run->n_stages)
-        return err_set(err, ERR_USAGE, "--layout: every stage of the run has a plan of its own (stages[].plan): "
+        return err_set(err, ERR_USAGE,
+                       "--layout: every stage of the run has a plan of its own (stages[].plan): "
                        "leave one of them out");
     if (layout_parse(text, &plan->layout, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
     if (layout_world(&plan->layout) < 0)
-        return err_set(err, ERR_USAGE, "--layout '%s': tp x cp x pp x dp is above %d ranks: give smaller ones", text, LIMIT_RANKS);
+        return err_set(err, ERR_USAGE,
+                       "--layout '%s': tp x cp x pp x dp is above %d ranks: give smaller ones",
+                       text, LIMIT_RANKS);
     return ranks_take("--layout", plan, run, err);
 }
 
-/* Without a tuned plan: the layout given, or data parallel over the run's ranks. The trainer measures the peak then. */
+/* Makes a plan where there is no tuned one: with the given layout, or with data parallelism over
+ * the run's ranks. The trainer then measures the peak. */
 static int plan_make(const char *layout, struct run *run, struct plan *plan, struct err *err)
 {
-    *plan = (struct plan){.layout = layout_default(), .gbs = run->stages[0].gbs, .dtype = run->dtype};
+    *plan = (struct plan){.layout = layout_default(),
+                          .gbs = run->stages[0].gbs,
+                          .dtype = run->dtype};
     plan->layout.dp = run->resources.nodes * run->resources.ranks_per_node;
     int rc = layout ? layout_take(layout, run, plan, err) : 0;
     if (rc < 0)
@@ -118,22 +144,25 @@ static int plan_make(const char *layout, struct run *run, struct plan *plan, str
     snprintf(plan->device, sizeof plan->device, "cpu");
     plan->model_hash = model_hash(&run->model);
     rc = run_stage_seq(run, 0, &plan->seq, err);
-    return rc < 0 ? rc : layout_check(&plan->layout, &run->model, plan->seq, plan->gbs, layout_world(&plan->layout), err);
+    return rc < 0 ? rc
+                  : layout_check(&plan->layout, &run->model, plan->seq, plan->gbs,
+                                 layout_world(&plan->layout), err);
 }
 
-/* A tuned plan must have been made for this model and batch. */
+/* Loads a tuned plan, which must have been made for this model and batch. */
 static int plan_take(const char *path, struct run *run, struct plan *plan, struct err *err)
 {
     int rc = plan_load(path, plan, err);
     if (rc < 0)
         return rc;
     struct hash128 want = model_hash(&run->model), none = {0};
-    if (memcmp(&plan->model_hash, &none, sizeof none) && memcmp(&plan->model_hash, &want, sizeof want))
-        return err_set(err, ERR_INPUT, "%s: made for model '%s', the run trains '%s': tune again", path, plan->model,
-                       run->model.name);
+    if (memcmp(&plan->model_hash, &none, sizeof none) &&
+        memcmp(&plan->model_hash, &want, sizeof want))
+        return err_set(err, ERR_INPUT, "%s: made for model '%s', the run trains '%s': tune again",
+                       path, plan->model, run->model.name);
     if (plan->gbs != run->stages[0].gbs)
-        return err_set(err, ERR_INPUT, "%s: gbs is %lld, the run's is %lld: tune again", path, (long long)plan->gbs,
-                       (long long)run->stages[0].gbs);
+        return err_set(err, ERR_INPUT, "%s: gbs is %lld, the run's is %lld: tune again", path,
+                       (long long)plan->gbs, (long long)run->stages[0].gbs);
     return ranks_take(path, plan, run, err);
 }
 
@@ -143,25 +172,31 @@ static void settings_format(const struct opt_values *v, struct str *out)
     str_addc(out, '\n');
 }
 
-/* What the command line and the settings say of where it runs goes into the run's own file: every resubmission says the same. */
+/* Writes where the run is to run, as the command line and the settings say it, into the run's own
+ * file, so that every resubmission says the same. */
 static int place_take(const struct opt_values *v, struct run *run, struct err *err)
 {
     const struct {
         const char *name, **to;
-    } places[] = {{"partition", &run->resources.partition}, {"account", &run->resources.account}, {"qos", &run->resources.qos}};
+    } places[] = {{"partition", &run->resources.partition},
+                  {"account", &run->resources.account},
+                  {"qos", &run->resources.qos}};
     for (size_t i = 0; i < ARRAY_LEN(places); i++)
-        if (opt_given(v, places[i].name) && !(*places[i].to = arena_strdup(&run->arena, opt_text(v, places[i].name))))
+        if (opt_given(v, places[i].name) &&
+            !(*places[i].to = arena_strdup(&run->arena, opt_text(v, places[i].name))))
             return err_set(err, ERR_NOMEM, "out of memory");
     if (opt_given(v, "again"))
         run->resources.again = (enum run_again)opt_enum(v, "again");
     return 0;
 }
 
-static int load_all(const struct opt_values *v, const char *run_path, struct run *run, struct plan *plan, struct err *err)
+static int load_all(const struct opt_values *v, const char *run_path, struct run *run,
+                    struct plan *plan, struct err *err)
 {
     struct err why = {0};
     if (opt_given(v, "plan") && opt_given(v, "layout"))
-        return err_set(err, ERR_USAGE, "--plan and --layout both say how the run is spread: give one of them");
+        return err_set(err, ERR_USAGE,
+                       "--plan and --layout both say how the run is spread: give one of them");
     int rc = run_load(run_path, run, err);
     if (rc < 0)
         return rc;
@@ -176,10 +211,11 @@ static int load_all(const struct opt_values *v, const char *run_path, struct run
         return rc;
     if ((rc = paths_resolve(run, err)) < 0)
         return err_context(err, "%s", run_path);
-    return opt_given(v, "plan") ? plan_take(opt_text(v, "plan"), run, plan, err) : plan_make(opt_text(v, "layout"), run, plan, err);
+    return opt_given(v, "plan") ? plan_take(opt_text(v, "plan"), run, plan, err)
+                                : plan_make(opt_text(v, "layout"), run, plan, err);
 }
 
-/* Before anything is recorded: what the job will start is there. */
+/* Checks, before anything is recorded, that the programs exist which the job will start. */
 static int programs_check(const char *bin_dir, struct err *err)
 {
     static const char *const names[] = {"reel", "reel-train"};
@@ -192,17 +228,20 @@ static int programs_check(const char *bin_dir, struct err *err)
     return 0;
 }
 
-/* The trainer of this build computes on CPUs: GPUs asked for would be paid for and stand idle. */
+/* Refuses GPUs. The trainer of this build computes on CPUs, so GPUs that are asked for would be
+ * paid for and stand idle. */
 static int gpus_check(const struct run *run, const char *run_path, struct err *err)
 {
     if (run->resources.gpus_per_node == 0)
         return 0;
-    return err_set(err, ERR_INPUT, "%s: resources.gpus_per_node is %lld, and this build of reel-train uses none: leave it out, or set it to 0", run_path,
-                   (long long)run->resources.gpus_per_node);
+    return err_set(err, ERR_INPUT,
+                   "%s: resources.gpus_per_node is %lld, and this build of reel-train uses none: "
+                   "leave it out, or set it to 0",
+                   run_path, (long long)run->resources.gpus_per_node);
 }
 
-/* What 'reel-train ckpt fits' says of the run file: its exit status, -1 when it could not be
- * started, and its sentence. */
+/* Asks 'reel-train ckpt fits' about the run file. Returns its exit status, or -1 if it could not be
+ * started, and adds its sentence. */
 static int fits_ask(const char *program, const char *run_path, struct str *sentence)
 {
     static const char prefix[] = "reel-train: ";
@@ -221,8 +260,9 @@ static int fits_ask(const char *program, const char *run_path, struct str *sente
     return rc < 0 ? -1 : spawn_status(&end);
 }
 
-/* Does the model find its first weights in init.from? Only the trainer can read them. Where it does
- * not run, as on a login node without its libraries, the job's answer is the first. */
+/* Checks that the model finds its first weights in init.from. Only the trainer can read them. Where
+ * the trainer does not run, as on a login node without its libraries, the job is the first to
+ * answer. */
 static int weights_check(const struct cmd_env *env, const char *run_path, const struct run *run,
                          struct err *err)
 {
@@ -234,16 +274,19 @@ static int weights_check(const struct cmd_env *env, const char *run_path, const 
     if (rc == 0 && status == err_exit_code(ERR_INPUT))
         rc = err_set(err, ERR_INPUT, "%s", sentence.p);
     else if (rc == 0 && status != 0)
-        fprintf(stderr, "reel: whether the model can begin with init.from '%s' could not be checked "
-                "here, for '%s' ended with %d (%s): the job will see\n", run->warm.from, program, status,
-                sentence.p ? sentence.p : "");
+        fprintf(stderr,
+                "reel: whether the model can begin with init.from '%s' could not be checked here, "
+                "for '%s' ended with %d (%s): the job will see\n",
+                run->warm.from, program, status, sentence.p ? sentence.p : "");
     str_release(&sentence);
     return rc;
 }
 
-/* All that can be said against it before anything is made. script: takes what the job will run; may be NULL. */
-static int checks_run(const struct opt_values *v, const struct cmd_env *env, struct sched *s, const struct run *run, const char *run_path,
-                      const struct plan *plan, struct str *script, struct err *err)
+/* Makes all checks that can be made before anything is written. `script` takes the text of the job
+ * script and may be NULL. */
+static int checks_run(const struct opt_values *v, const struct cmd_env *env, struct sched *s,
+                      const struct run *run, const char *run_path, const struct plan *plan,
+                      struct str *script, struct err *err)
 {
     struct launch l;
     int rc = gpus_check(run, run_path, err);
@@ -252,14 +295,16 @@ static int checks_run(const struct opt_values *v, const struct cmd_env *env, str
     if (rc == 0)
         rc = weights_check(env, run_path, run, err);
     if (rc == 0)
-        rc = lead_check(env, s, run->resources.partition, run->resources.time_limit_s, run->model.name, (enum lead_rule)opt_enum(v, "lead"), err);
+        rc = lead_check(env, s, run->resources.partition, run->resources.time_limit_s,
+                        run->model.name, (enum lead_rule)opt_enum(v, "lead"), err);
     launch_init(&l, env->home, env->bin_dir, "<id>", &run->budget);
     l.save_s = fmax(0, lead_save_s(env, run->model.name));
     return rc < 0 ? rc : launch_check(&l, s, run, script, err);
 }
 
-/* Of a run that was there: how it goes on. */
-static int word_find(const struct launch *l, struct str *word, char job[STATE_JOB_BYTES], struct err *err)
+/* Says how a run that existed before goes on. */
+static int word_find(const struct launch *l, struct str *word, char job[STATE_JOB_BYTES],
+                     struct err *err)
 {
     struct run_state state;
     char why[STATE_TEXT_BYTES];
@@ -268,7 +313,9 @@ static int word_find(const struct launch *l, struct str *word, char job[STATE_JO
     enum run_next next = rc == 0 ? run_state_next(&state, &l->budget, why) : RUN_NEXT_WAIT;
     snprintf(job, STATE_JOB_BYTES, "%s", state.job_id);
     if (next == RUN_NEXT_DONE || next == RUN_NEXT_CANCELLED || next == RUN_NEXT_PAUSED)
-        str_add(word, next == RUN_NEXT_DONE ? "is done" : next == RUN_NEXT_CANCELLED ? "was cancelled" : "is paused");
+        str_add(word, next == RUN_NEXT_DONE        ? "is done"
+                      : next == RUN_NEXT_CANCELLED ? "was cancelled"
+                                                   : "is paused");
     else if (next == RUN_NEXT_FAILED)
         str_addf(word, "failed: %s", why);
     else
@@ -277,7 +324,8 @@ static int word_find(const struct launch *l, struct str *word, char job[STATE_JO
     return rc;
 }
 
-static int submitted_print(const struct launch *l, bool existed, const struct change_told *told, bool json, struct err *err)
+static int submitted_print(const struct launch *l, bool existed, const struct change_told *told,
+                           bool json, struct err *err)
 {
     struct str text = STR_INIT, word = STR_INIT;
     struct json_out o;
@@ -296,7 +344,8 @@ static int submitted_print(const struct launch *l, bool existed, const struct ch
         json_put_int(&o, "changes", told->n);
         json_obj_end(&o);
     } else {
-        str_addf(&text, "run %s %s: 'reel watch %.8s' follows it", l->run_id, word.p ? word.p : "", l->run_id);
+        str_addf(&text, "run %s %s: 'reel watch %.8s' follows it", l->run_id, word.p ? word.p : "",
+                 l->run_id);
     }
     str_addc(&text, '\n');
     if (rc == 0 && (rc = str_check(&word, err)) == 0)
@@ -306,8 +355,10 @@ static int submitted_print(const struct launch *l, bool existed, const struct ch
     return rc;
 }
 
-/* Leaves a run to itself: of one that was there the scheduler is asked first whether its job lives. */
-static int detach(const struct launch *l, struct sched *s, bool existed, const struct change_told *told, bool json, struct err *err)
+/* Leaves a run to itself. If the run existed before, the scheduler is first asked whether its job
+ * lives. */
+static int detach(const struct launch *l, struct sched *s, bool existed,
+                  const struct change_told *told, bool json, struct err *err)
 {
     enum run_next next = RUN_NEXT_WAIT;
     int rc = existed ? launch_settle(l, s, &next, err) : 0;
@@ -318,19 +369,23 @@ static int detach(const struct launch *l, struct sched *s, bool existed, const s
     return rc == 0 && verdict < 0 ? err_set(err, verdict, "%s", why.text) : rc;
 }
 
-/* Its name is bound, and it may have no job. */
+/* Adds to the error that the run exists with this name, and may have no job. */
 static void made_tell(const char *name, struct err *err)
 {
     struct err why = *err;
-    err_set(err, why.code, "%s; run '%s' is made: launch it again then, or free its name by 'reel rm %s'", why.text, name, name);
+    err_set(err, why.code,
+            "%s; run '%s' is made: launch it again then, or free its name by 'reel rm %s'",
+            why.text, name, name);
 }
 
-/* Which keys of the run file options say. */
+/* Lists the keys of the run file that options have set. */
 static void options_said(const struct opt_values *v, const char *keys[8])
 {
-    static const char *const of[][2] = {{"priority", "resources.priority"}, {"partition", "resources.partition"}, {"account", "resources.account"},
-                                        {"qos", "resources.qos"}, {"again", "resources.again"}, {"plan", "resources.ranks_per_node"},
-                                        {"layout", "resources.ranks_per_node"}};
+    static const char *const of[][2] = {
+        {"priority", "resources.priority"},    {"partition", "resources.partition"},
+        {"account", "resources.account"},      {"qos", "resources.qos"},
+        {"again", "resources.again"},          {"plan", "resources.ranks_per_node"},
+        {"layout", "resources.ranks_per_node"}};
     size_t n = 0;
     for (size_t i = 0; i < ARRAY_LEN(of); i++)
         if (opt_given(v, of[i][0]))
@@ -352,24 +407,33 @@ static void changes_say(const struct change_told *told, const char *name)
     }
 }
 
-static int change_ask(const struct opt_values *v, const char *path, const struct run *run, const struct plan *plan, const struct launch *l,
-                      struct change_told *told, struct err *err)
+static int change_ask(const struct opt_values *v, const char *path, const struct run *run,
+                      const struct plan *plan, const struct launch *l, struct change_told *told,
+                      struct err *err)
 {
     const char *keys[8];
     struct json_doc file = {0};
     options_said(v, keys);
     int rc = json_load(path, &file, err);
-    struct change_ask ask = {.run = run, .plan = plan, .plan_given = opt_given(v, "plan") || opt_given(v, "layout"), .file = file.root, .options = keys,
-                             .extend = opt_bool(v, "extend"), .rate = opt_given(v, "change"), .dry = opt_bool(v, "dry-run")};
+    struct change_ask ask = {.run = run,
+                             .plan = plan,
+                             .plan_given = opt_given(v, "plan") || opt_given(v, "layout"),
+                             .file = file.root,
+                             .options = keys,
+                             .extend = opt_bool(v, "extend"),
+                             .rate = opt_given(v, "change"),
+                             .dry = opt_bool(v, "dry-run")};
     if (rc == 0)
         rc = change_apply(l, &ask, told, err);
     json_release(&file);
     return rc;
 }
 
-/* The run is there: what file and options say now holds from its next attempt, and its job is one that can do it. */
-static int existing_change(const struct opt_values *v, const char *path, const struct run *run, const struct plan *plan, struct launch *l,
-                           struct sched *s, struct change_told *told, struct err *err)
+/* Changes a run that exists: what the file and the options say holds from its next attempt on, and
+ * its job is replaced if it cannot do that. */
+static int existing_change(const struct opt_values *v, const char *path, const struct run *run,
+                           const struct plan *plan, struct launch *l, struct sched *s,
+                           struct change_told *told, struct err *err)
 {
     char old[SCHED_ID_BYTES], new[SCHED_ID_BYTES];
     int rc = change_ask(v, path, run, plan, l, told, err);
@@ -378,41 +442,50 @@ static int existing_change(const struct opt_values *v, const char *path, const s
     if (!opt_bool(v, "quiet"))
         fprintf(stderr, "run '%s' exists (%s): taking it up\n", run->name, l->run_id);
     changes_say(told, run->name);
-    if ((rc = launch_open(l->home, l->bin_dir, l->run_id, l, err)) == 0) /* its budget */
+    /* The run's budget may have changed. */
+    if ((rc = launch_open(l->home, l->bin_dir, l->run_id, l, err)) == 0)
         rc = launch_renew(l, s, old, new, err);
     if (rc == 0 && new[0])
-        fprintf(stderr, "run '%s': job %s was submitted%s%s\n", run->name, new, old[0] ? " in place of job " : "", old);
+        fprintf(stderr, "run '%s': job %s was submitted%s%s\n", run->name, new,
+                old[0] ? " in place of job " : "", old);
     return rc;
 }
 
-/* --extend and --change are words about a run that is there. */
-static int existed_check(const struct opt_values *v, const struct cmd_env *env, const char *name, struct err *err)
+/* Checks that the run exists if --extend or --change is given. */
+static int existed_check(const struct opt_values *v, const struct cmd_env *env, const char *name,
+                         struct err *err)
 {
     char id[ID_TEXT_BYTES];
     if (!opt_bool(v, "extend") && !opt_given(v, "change"))
         return 0;
     int rc = home_name_find(env->home, name, id, NULL);
-    return rc == ERR_NOT_FOUND ? err_set(err, ERR_NOT_FOUND, "%s: no run is named '%s': leave it out to make one",
-                                         opt_bool(v, "extend") ? "--extend" : "--change", name)
-                               : 0;
+    return rc == ERR_NOT_FOUND
+               ? err_set(err, ERR_NOT_FOUND, "%s: no run is named '%s': leave it out to make one",
+                         opt_bool(v, "extend") ? "--extend" : "--change", name)
+               : 0;
 }
 
-static int dry_run(const struct opt_values *v, const struct cmd_env *env, struct sched *s, const char *path, const struct run *run,
-                   const struct plan *plan, const struct str *script, struct err *err)
+static int dry_run(const struct opt_values *v, const struct cmd_env *env, struct sched *s,
+                   const char *path, const struct run *run, const struct plan *plan,
+                   const struct str *script, struct err *err)
 {
     char id[ID_TEXT_BYTES], new_dir[LIMIT_PATH_BYTES];
     struct launch l;
     struct run_state state;
     struct change_told told = {0};
-    struct launch_dry d = {run, plan, "create", "", home_run_dir(env->home, "<id>", new_dir), script, &told};
+    struct launch_dry d = {run, plan, "create", "", home_run_dir(env->home, "<id>", new_dir),
+                           script, &told};
     run_state_init(&state);
     int rc = home_name_find(env->home, run->name, id, NULL);
-    if (rc == 0 && (rc = launch_open(env->home, env->bin_dir, id, &l, err)) == 0 && (rc = run_state_load(l.run_dir, &state, err)) == 0) {
+    if (rc == 0 && (rc = launch_open(env->home, env->bin_dir, id, &l, err)) == 0 &&
+        (rc = run_state_load(l.run_dir, &state, err)) == 0) {
         d.state = run_state_word(&state, &l.budget);
         d.word = launch_unborn(&state) ? "replace" : "take up";
         d.run_dir = launch_unborn(&state) ? d.run_dir : l.run_dir;
         if (l.wrapped)
-            rc = err_set(err, ERR_EXISTS, "run '%s' is one of 'reel wrap': give this one another name (--name)", run->name);
+            rc = err_set(err, ERR_EXISTS,
+                         "run '%s' is one of 'reel wrap': give this one another name (--name)",
+                         run->name);
         else if (!launch_unborn(&state))
             rc = change_ask(v, path, run, plan, &l, &told, err);
     } else if (rc == ERR_NOT_FOUND) {
@@ -425,7 +498,8 @@ static int dry_run(const struct opt_values *v, const struct cmd_env *env, struct
     return rc;
 }
 
-/* A run that is there has checkpoints that make room for the next one. */
+/* Checks whether memory and disk suffice. A run that exists has checkpoints which make room for the
+ * next one. */
 static int room_check(const struct cmd_env *env, const struct sched *s, const struct run *run,
                       const struct plan *plan, struct err *err)
 {
@@ -448,7 +522,8 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
     bool existed = false;
     opt_operands(v, &operands);
     int rc = load_all(v, operands[0], &run, &plan, err);
-    if (rc < 0 || (rc = programs_check(env->bin_dir, err)) < 0 || (rc = existed_check(v, env, run.name, err)) < 0)
+    if (rc < 0 || (rc = programs_check(env->bin_dir, err)) < 0 ||
+        (rc = existed_check(v, env, run.name, err)) < 0)
         goto out;
     if ((rc = sched_open(opt_text(v, "scheduler"), env->home, &s, err)) < 0 ||
         (rc = checks_run(v, env, s, &run, operands[0], &plan, &script, err)) < 0)
@@ -459,13 +534,14 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
     if ((rc = room_check(env, s, &run, &plan, err)) < 0 || dry)
         goto out;
     settings_format(v, &settings);
-    if ((rc = launch_create(env->home, env->bin_dir, &run, &plan, settings.p, &l, &existed, err)) < 0)
+    if ((rc = launch_create(env->home, env->bin_dir, &run, &plan, settings.p, &l, &existed,
+                            err)) < 0)
         goto out;
     if (existed && (rc = existing_change(v, operands[0], &run, &plan, &l, s, &told, err)) < 0)
         goto out;
-    l.save_s = fmax(0, lead_save_s(env, run.model.name)); /* NaN is 0 */
+    l.save_s = fmax(0, lead_save_s(env, run.model.name)); /* NaN becomes 0 */
     if ((rc = launch_submit(&l, s, NULL, err)) < 0) {
-        if (rc == ERR_FULL && !existed) /* whether there is a job is found out when it is launched again */
+        if (rc == ERR_FULL && !existed) /* the next launch finds out whether there is a job */
             made_tell(run.name, err);
         goto out;
     }

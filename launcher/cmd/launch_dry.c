@@ -8,14 +8,15 @@
 #include "autotune/memory.h"
 #include "base/num.h"
 
-/* Bytes; 0 where a number is not known. */
+/* Numbers of bytes; 0 where one is not known. */
 struct budget {
-    double rank, node_ranks, node;  /* planned of a rank, of a node's ranks, and of this machine */
-    double ckpt, kept, space;       /* one checkpoint, all that are kept, free where they go */
-    char unknown[256];              /* why there is no plan of memory */
+    double rank, node_ranks, node; /* planned for a rank, for a node's ranks; of this machine */
+    double ckpt, kept, space;      /* one checkpoint; all that are kept; free where they go */
+    char unknown[256];             /* why memory is not planned */
 };
 
-/* The folder need not be there yet: the first one above it that is. */
+/* Returns the free bytes where the folder is or will be. If it does not exist yet, the first
+ * existing folder above it is asked. */
 static double space_free(const char *dir)
 {
     char path[LIMIT_PATH_BYTES];
@@ -27,7 +28,8 @@ static double space_free(const char *dir)
     return (double)fs.f_bavail * (double)fs.f_frsize;
 }
 
-/* Weights, the two moments of what is trained, and the average; the trainer's checkpoints hold these and little else. */
+/* Returns the bytes of a checkpoint: the weights, the two moments of what is trained, and the
+ * average. The trainer's checkpoints hold these and little else. */
 static double ckpt_bytes(const struct run *run)
 {
     struct param_list list = {0};
@@ -46,7 +48,10 @@ static double ckpt_bytes(const struct run *run)
 static void budget_make(const struct launch_dry *d, struct budget *b)
 {
     const struct run *run = d->run;
-    struct memory_spec spec = {&run->model, d->plan->seq, run->dtype, run->adamw.ema_decay > 0, &run->tuning, run->moments == MOMENTS_BF16,
+    struct memory_spec spec = {&run->model, d->plan->seq, run->dtype,
+                               run->adamw.ema_decay > 0,
+                               &run->tuning,
+                               run->moments == MOMENTS_BF16,
                                run->residual == RESIDUAL_F32};
     struct memory_bytes bytes;
     struct err why = {0};
@@ -65,19 +70,26 @@ static const char *size(double bytes, char buf[32])
     return num_format_bytes((int64_t)bytes, buf, 32);
 }
 
-static void text_job(const struct launch_dry *d, const struct sched_partition *p, const char *kind, struct str *out)
+static void text_job(const struct launch_dry *d, const struct sched_partition *p, const char *kind,
+                     struct str *out)
 {
     const struct run *run = d->run;
     int64_t cores = run->resources.ranks_per_node * run->resources.cores_per_rank;
     char limit[32];
-    str_addf(out, "job: %s, %lld node%s x %lld rank%s x %lld core%s: %lld core%s a node", kind, (long long)run->resources.nodes,
-             run->resources.nodes == 1 ? "" : "s", (long long)run->resources.ranks_per_node, run->resources.ranks_per_node == 1 ? "" : "s",
-             (long long)run->resources.cores_per_rank, run->resources.cores_per_rank == 1 ? "" : "s", (long long)cores, cores == 1 ? "" : "s");
-    str_addf(out, "; partition %s%s", p ? p->name : "none", run->resources.partition ? "" : " (the default)");
+    str_addf(
+        out, "job: %s, %lld node%s x %lld rank%s x %lld core%s: %lld core%s a node", kind,
+        (long long)run->resources.nodes, run->resources.nodes == 1 ? "" : "s",
+        (long long)run->resources.ranks_per_node, run->resources.ranks_per_node == 1 ? "" : "s",
+        (long long)run->resources.cores_per_rank, run->resources.cores_per_rank == 1 ? "" : "s",
+        (long long)cores, cores == 1 ? "" : "s");
+    str_addf(out, "; partition %s%s", p ? p->name : "none",
+             run->resources.partition ? "" : " (the default)");
     if (run->resources.time_limit_s > 0)
-        str_addf(out, ", time limit %s\n", num_format_seconds(run->resources.time_limit_s, limit, sizeof limit));
+        str_addf(out, ", time limit %s\n",
+                 num_format_seconds(run->resources.time_limit_s, limit, sizeof limit));
     else if (p && p->max_time_s > 0)
-        str_addf(out, ", time limit the partition's, at most %s\n", num_format_seconds(p->max_time_s, limit, sizeof limit));
+        str_addf(out, ", time limit the partition's, at most %s\n",
+                 num_format_seconds(p->max_time_s, limit, sizeof limit));
     else
         str_addf(out, ", no time limit\n");
 }
@@ -86,29 +98,36 @@ static void text_memory(const struct launch_dry *d, const struct budget *b, stru
 {
     char rank[32], ranks[32], node[32], ckpt[32], kept[32], space[32];
     if (b->rank > 0)
-        str_addf(out, "memory: %s a rank is planned, %s for a node's ranks; this machine has %s%s\n", size(b->rank, rank), size(b->node_ranks, ranks),
-                 size(b->node, node), b->node_ranks > b->node ? ": TOO LITTLE, if the job's nodes have no more" : "");
+        str_addf(out,
+                 "memory: %s a rank is planned, %s for a node's ranks; this machine has %s%s\n",
+                 size(b->rank, rank), size(b->node_ranks, ranks), size(b->node, node),
+                 b->node_ranks > b->node ? ": TOO LITTLE, if the job's nodes have no more" : "");
     else
         str_addf(out, "memory: not known (%s)\n", b->unknown);
-    str_addf(out, "checkpoints: %s each, %lld kept: %s; %s are free%s\n", size(b->ckpt, ckpt), (long long)(d->run->ckpt_keep > 0 ? d->run->ckpt_keep : 1),
-             size(b->kept, kept), size(b->space, space), b->kept > b->space ? ": TOO LITTLE" : "");
+    str_addf(out, "checkpoints: %s each, %lld kept: %s; %s are free%s\n", size(b->ckpt, ckpt),
+             (long long)(d->run->ckpt_keep > 0 ? d->run->ckpt_keep : 1), size(b->kept, kept),
+             size(b->space, space), b->kept > b->space ? ": TOO LITTLE" : "");
 }
 
-static void dry_text(const struct launch_dry *d, const struct sched_partition *p, const char *kind, const struct budget *b, struct str *out)
+static void dry_text(const struct launch_dry *d, const struct sched_partition *p, const char *kind,
+                     const struct budget *b, struct str *out)
 {
     struct str layout = STR_INIT;
     layout_format(&d->plan->layout, &layout);
-    str_addf(out, "would %s run '%s'%s%s%s: %s\n", d->word, d->run->name, *d->state ? " (" : "", d->state, *d->state ? ")" : "", d->run_dir);
+    str_addf(out, "would %s run '%s'%s%s%s: %s\n", d->word, d->run->name, *d->state ? " (" : "",
+             d->state, *d->state ? ")" : "", d->run_dir);
     if (d->told && d->told->lines.len)
         str_addf(out, "%s\n", d->told->lines.p);
-    str_addf(out, "training: %s, %lld steps, layout %s\n", d->run->model.name, (long long)run_total_steps(d->run), layout.p ? layout.p : "");
+    str_addf(out, "training: %s, %lld steps, layout %s\n", d->run->model.name,
+             (long long)run_total_steps(d->run), layout.p ? layout.p : "");
     text_job(d, p, kind, out);
     text_memory(d, b, out);
     str_addf(out, "script:\n%s", d->script->p ? d->script->p : "");
     str_release(&layout);
 }
 
-static void dry_json(const struct launch_dry *d, const struct sched_partition *p, const char *kind, const struct budget *b, struct json_out *o)
+static void dry_json(const struct launch_dry *d, const struct sched_partition *p, const char *kind,
+                     const struct budget *b, struct json_out *o)
 {
     json_obj_begin(o, NULL);
     json_put_text(o, "schema", "reel.launch/1");
@@ -164,9 +183,11 @@ int launch_room_check(const struct launch_dry *d, const struct sched *s, bool is
     char need[32], have[32];
     budget_make(d, &b);
     if (strcmp(s->ops->kind, "local") == 0 && b.node_ranks > b.node)
-        return err_set(err, ERR_NO, "the run's ranks need %s of memory by plan, this machine has "
-                       "%s: give a layout that divides more (--layout, --plan), or a machine with more",
-                       size(b.node_ranks, need), size(b.node, have));
+        return err_set(
+            err, ERR_NO,
+            "the run's ranks need %s of memory by plan, this machine has %s: give a layout that "
+            "divides more (--layout, --plan), or a machine with more",
+            size(b.node_ranks, need), size(b.node, have));
     if (is_new && b.ckpt > b.space)
         return err_set(err, ERR_NO, "a checkpoint takes %s and the disk of '%s' has %s left: make "
                        "room, or set REEL_HOME to another disk", size(b.ckpt, need), d->run_dir,

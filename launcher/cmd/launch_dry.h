@@ -1,4 +1,5 @@
-/* launch_dry: what 'reel launch --dry-run' shows, when every check of the real path has said yes. */
+/* launch_dry: shows what 'reel launch' would do, for --dry-run, after every check of a real launch
+ * has passed. */
 #ifndef LAUNCHER_CMD_LAUNCH_DRY_H
 #define LAUNCHER_CMD_LAUNCH_DRY_H
 
@@ -6,20 +7,22 @@
 #include "launcher/run/change.h"
 
 struct launch_dry {
-    const struct run *run;   /* as it would be submitted */
+    const struct run *run; /* as it would be submitted */
     const struct plan *plan;
-    const char *word;        /* "create", "replace", "take up" */
-    const char *state;       /* of the run that is there, "" for a new one */
-    const char *run_dir;     /* of a new one with "<id>" in place of its id, which is drawn when it is made */
+    const char *word;  /* "create", "replace", "take up" */
+    const char *state; /* of the run if it exists; "" for a new one */
+    /* the run's folder; for a new run "<id>" stands in place of its id, which is drawn when the run
+     * is made */
+    const char *run_dir;
     const struct str *script;
-    const struct change_told *told; /* of the run that is there */
+    const struct change_told *told; /* of the run if it exists */
 };
 
-/* Text, or (json) one object. */
+/* Prints text, or with json one object. */
 int launch_dry_print(const struct launch_dry *d, struct sched *s, bool json, struct err *err);
-/* ERR_NO where the job would surely fail: it runs on this machine, which has less memory than is
- * planned, or it is a new run's and the disk has no room for one checkpoint. Of d run, plan and
- * run_dir are read. */
+/* Returns ERR_NO if the job would surely fail: either it runs on this machine, which has less
+ * memory than is planned, or the run is new and the disk has no room for one checkpoint. It reads
+ * run, plan and run_dir of d. */
 int launch_room_check(const struct launch_dry *d, const struct sched *s, bool is_new,
                       struct err *err);
 

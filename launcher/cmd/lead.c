@@ -10,7 +10,7 @@
 #include "launcher/run/limit.h"
 #include "launcher/sched/slurm.h"
 
-/* The one number that the query answers of a model; NaN where there is none, or no database. */
+/* Returns the one number that a query gives for a model; NaN if there is none, or no database. */
 static double number_ask(const struct cmd_env *env, const char *sql, const char *model)
 {
     struct store *db = NULL;
@@ -28,28 +28,39 @@ static double number_ask(const struct cmd_env *env, const char *sql, const char 
     return number;
 }
 
-#define RUNS_OF_MODEL "SELECT c.run FROM event c WHERE c.kind = 'run_created' AND json_extract(c.json, '$.model') = ?1"
+#define RUNS_OF_MODEL \
+    "SELECT c.run FROM event c WHERE c.kind = 'run_created'" \
+    " AND json_extract(c.json, '$.model') = ?1"
 
 double lead_save_s(const struct cmd_env *env, const char *model)
 {
-    return number_ask(env, "WITH save AS (SELECT json_extract(e.json, '$.seconds') AS s FROM event e WHERE e.kind = 'ckpt_saved' AND (?1 IS NULL OR "
-                           "e.run IN (" RUNS_OF_MODEL "))) "
-                           "SELECT s FROM save WHERE s IS NOT NULL ORDER BY s DESC LIMIT 1 OFFSET (SELECT count(s) / 100 FROM save)", model);
+    return number_ask(env,
+                      "WITH save AS (SELECT json_extract(e.json, '$.seconds') AS s FROM event e"
+                      " WHERE e.kind = 'ckpt_saved'"
+                      " AND (?1 IS NULL OR e.run IN (" RUNS_OF_MODEL ")))"
+                      " SELECT s FROM save WHERE s IS NOT NULL ORDER BY s DESC LIMIT 1"
+                      " OFFSET (SELECT count(s) / 100 FROM save)",
+                      model);
 }
 
-/* The longest of what the last step of each run of this model took; 0: none is known. */
+/* Returns how long, in s, the last step of each run of this model took, of all these the longest; 0
+ * if none is known. */
 static double step_s(const struct cmd_env *env, const char *model)
 {
-    return fmax(0, number_ask(env, "SELECT max((SELECT s.step_s FROM step s WHERE s.run = r.run ORDER BY s.step DESC LIMIT 1)) "
-                                   "FROM (" RUNS_OF_MODEL ") r", model));
+    return fmax(0, number_ask(env,
+                              "SELECT max((SELECT s.step_s FROM step s WHERE s.run = r.run"
+                              " ORDER BY s.step DESC LIMIT 1)) FROM (" RUNS_OF_MODEL ") r",
+                              model));
 }
 
-int lead_partition(const struct sched_site *site, const char *name, const struct sched_partition **out, struct err *err)
+int lead_partition(const struct sched_site *site, const char *name,
+                   const struct sched_partition **out, struct err *err)
 {
     if ((*out = sched_site_partition(site, name)))
         return 0;
-    return name ? err_set(err, ERR_INPUT, "there is no partition '%s'", name)
-                : err_set(err, ERR_INPUT, "this cluster has no default partition: give --partition");
+    return name
+               ? err_set(err, ERR_INPUT, "there is no partition '%s'", name)
+               : err_set(err, ERR_INPUT, "this cluster has no default partition: give --partition");
 }
 
 static int judge(enum lead_rule rule, const char *said, const char *then, struct err *err)
@@ -60,8 +71,10 @@ static int judge(enum lead_rule rule, const char *said, const char *then, struct
     return 0;
 }
 
-/* At the end of a time limit the agent asks for a save in good time (launcher/run/limit.h), but never before half of it has passed. */
-static int limit_check(double save_s, double step_s, double limit_s, enum lead_rule rule, struct err *err)
+/* Checks the end of the time limit. The agent asks for a save in good time before it
+ * (launcher/run/limit.h), but never before half of the limit has passed. */
+static int limit_check(double save_s, double step_s, double limit_s, enum lead_rule rule,
+                       struct err *err)
 {
     char save[32], step[32], half[32], said[256];
     if (limit_s <= 0 || limit_lead_s(limit_s, save_s, step_s) >= 2 * save_s + step_s)
@@ -69,13 +82,15 @@ static int limit_check(double save_s, double step_s, double limit_s, enum lead_r
     num_format_seconds(save_s, save, sizeof save);
     num_format_seconds(step_s, step, sizeof step);
     num_format_seconds(limit_s / 2, half, sizeof half);
-    snprintf(said, sizeof said, "a save of this model takes %s, a step %s, and half of the time limit, %s, is less than two saves and a step", save, step,
-             half);
+    snprintf(said, sizeof said,
+             "a save of this model takes %s, a step %s, and half of the time limit, %s, is less "
+             "than two saves and a step",
+             save, step, half);
     return judge(rule, said, "much of each job is lost to saving, or to its end", err);
 }
 
-int lead_check(const struct cmd_env *env, struct sched *s, const char *partition, double time_limit_s, const char *model, enum lead_rule rule,
-               struct err *err)
+int lead_check(const struct cmd_env *env, struct sched *s, const char *partition,
+               double time_limit_s, const char *model, enum lead_rule rule, struct err *err)
 {
     struct slurm_site site;
     const struct sched_partition *p;
@@ -87,7 +102,8 @@ int lead_check(const struct cmd_env *env, struct sched *s, const char *partition
         rc = lead_partition(&site.site, partition, &p, err);
     if (rc < 0)
         return rc;
-    double save_s = lead_save_s(env, model), one_s = step_s(env, model), lead_s = site_lead_s(&site, p);
+    double save_s = lead_save_s(env, model), one_s = step_s(env, model),
+           lead_s = site_lead_s(&site, p);
     if (!isfinite(save_s))
         return 0;
     rc = limit_check(save_s, one_s, time_limit_s > 0 ? time_limit_s : p->max_time_s, rule, err);
@@ -96,6 +112,9 @@ int lead_check(const struct cmd_env *env, struct sched *s, const char *partition
     num_format_seconds(save_s, save, sizeof save);
     num_format_seconds(one_s, step, sizeof step);
     num_format_seconds(lead_s, lead, sizeof lead);
-    snprintf(said, sizeof said, "a save of this model took %s, a step %s, and partition %s leaves %s from notice to kill", save, step, p->name, lead);
+    snprintf(
+        said, sizeof said,
+        "a save of this model took %s, a step %s, and partition %s leaves %s from notice to kill",
+        save, step, p->name, lead);
     return judge(rule, said, "a preempted run goes back to its last periodic checkpoint", err);
 }

@@ -1,4 +1,4 @@
-/* reel: the command line. Loads the settings, parses a command's options, runs it. */
+/* reel: the command line. It loads the settings, parses a command's options and runs it. */
 #include "launcher/cmd/cmd.h"
 
 #include <dirent.h>
@@ -42,7 +42,8 @@ static cmd_run_fn *run_of(const struct opt_cmd *table)
     return NULL;
 }
 
-/* Names of all options that may come from settings, over all commands; ended by NULL, each once. */
+/* Lists the names of all options of all commands that may come from settings, each once. NULL ends
+ * the list. */
 static void settings_known(const char *known[MAX_SETTINGS + 1])
 {
     size_t n = 0;
@@ -63,7 +64,8 @@ static void settings_known(const char *known[MAX_SETTINGS + 1])
 
 static int home_find(char out[LIMIT_PATH_BYTES], struct err *err)
 {
-    const char *home = getenv("REEL_HOME"), *state = getenv("XDG_STATE_HOME"), *user = getenv("HOME");
+    const char *home = getenv("REEL_HOME"), *state = getenv("XDG_STATE_HOME"),
+               *user = getenv("HOME");
     int n;
     if (home && home[0] == '/')
         n = snprintf(out, LIMIT_PATH_BYTES, "%s", home);
@@ -77,9 +79,11 @@ static int home_find(char out[LIMIT_PATH_BYTES], struct err *err)
     else if (user && user[0] == '/')
         n = snprintf(out, LIMIT_PATH_BYTES, "%s/.local/state/reel", user);
     else
-        return err_set(err, ERR_ENV, "no folder for reel's state: set REEL_HOME to an absolute path");
+        return err_set(err, ERR_ENV,
+                       "no folder for reel's state: set REEL_HOME to an absolute path");
     if (n >= LIMIT_PATH_BYTES)
-        return err_set(err, ERR_LIMIT, "REEL_HOME is longer than %d bytes: choose a shorter path", LIMIT_PATH_BYTES);
+        return err_set(err, ERR_LIMIT, "REEL_HOME is longer than %d bytes: choose a shorter path",
+                       LIMIT_PATH_BYTES);
     return 0;
 }
 
@@ -91,9 +95,11 @@ static int bin_dir_find(char out[LIMIT_PATH_BYTES], struct err *err)
         return 0;
     }
     ssize_t n = readlink("/proc/self/exe", out, LIMIT_PATH_BYTES - 1);
-    const char *started_as = n <= 0 ? (const char *)getauxval(AT_EXECFN) : NULL; /* without /proc */
+    /* Without /proc the kernel's name of the program helps. */
+    const char *started_as = n <= 0 ? (const char *)getauxval(AT_EXECFN) : NULL;
     if (n <= 0 && (!started_as || !strchr(started_as, '/')))
-        return err_set_errno(err, ERR_ENV, "cannot find this program's own folder (/proc/self/exe)");
+        return err_set_errno(err, ERR_ENV,
+                             "cannot find this program's own folder (/proc/self/exe)");
     if (started_as)
         n = snprintf(out, LIMIT_PATH_BYTES, "%.4000s", started_as);
     out[n] = 0;
@@ -103,7 +109,7 @@ static int bin_dir_find(char out[LIMIT_PATH_BYTES], struct err *err)
     return 0;
 }
 
-/* --db where the command has it, else REEL_DB, else <home>/reel.db. */
+/* Finds the path of the database: --db if the command has it, else REEL_DB, else <home>/reel.db. */
 static void db_path_find(const struct opt_cmd *table, const struct opt_values *v, const char *home,
                          char out[LIMIT_PATH_BYTES])
 {
@@ -135,7 +141,7 @@ static void add_runs(struct str *out)
         closedir(d);
 }
 
-/* Adds the values of the arguments that tables call RUN, MODEL, KEY. */
+/* Adds the values of the operands that option tables call RUN, MODEL and KEY. */
 static void words(const char *kind, struct str *out)
 {
     const char *known[MAX_SETTINGS + 1] = {NULL};
@@ -197,7 +203,7 @@ out:
 
 int main(int argc, char **argv)
 {
-    /* Whoever started us may ignore it: then no child's end could be waited for. */
+    /* If the parent process ignores it, waiting for a child's end would fail. */
     signal(SIGCHLD, SIG_DFL);
     return program_main(&program, &build, argc, argv);
 }

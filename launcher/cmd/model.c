@@ -1,4 +1,5 @@
-/* reel model: what a model is made of: parameters, FLOPs per token by part, bytes of its training state. */
+/* reel model: shows what a model is made of: parameters, FLOPs per token by part, and bytes of its
+ * training state. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,18 +12,22 @@
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
-    {"seq", 0, OPT_TEXT, "S", "tokens of one sample: 8192, or frames x height x width after patching: 32x16x16"},
+    {"seq", 0, OPT_TEXT, "S",
+     "tokens of one sample: 8192, or frames x height x width after patching: 32x16x16"},
 };
 const struct opt_cmd cmd_model = {
-    "model", "show a model: parameters, FLOPs per token, bytes of its training state", "[MODEL|FILE]", opts, ARRAY_LEN(opts), 0,
-    1,
-    "MODEL is a compiled-in model, with another AdaLN if wanted: dit-7b, dit-7b+none, +full, +lora_separate, +lora_fused, "
-    "+lora_single. FILE is a reel.model/1 profile, with a slash in its name or ending in .json. Without either, the "
-    "compiled-in models are listed. FLOPs need --seq, as attention depends on it.\n\n"
-    "The backbone is the layers alone, which is what published parameter tables of this family count; what lies outside "
-    "is listed tensor by tensor. FLOPs are forward and backward, recompute not counted, by two formulas: flops_reel/2, "
-    "the one MFU is computed with, counts each product where it happens; flops_seed/1 is the count behind NVIDIA's "
-    "published numbers for this family, for comparison with them only.",
+    "model",
+    "show a model: parameters, FLOPs per token, bytes of its training state",
+    "[MODEL|FILE]", opts, ARRAY_LEN(opts), 0, 1,
+    "MODEL is a compiled-in model, with another AdaLN if wanted: dit-7b, dit-7b+none, +full, "
+    "+lora_separate, +lora_fused, +lora_single. FILE is a reel.model/1 profile, with a slash in "
+    "its name or ending in .json. Without either, the compiled-in models are listed. FLOPs need "
+    "--seq, as attention depends on it.\n\n"
+    "The backbone is the layers alone, which is what published parameter tables of this family "
+    "count; what lies outside is listed tensor by tensor. FLOPs are forward and backward, "
+    "recompute not counted, by two formulas: flops_reel/2, the one MFU is computed with, counts "
+    "each product where it happens; flops_seed/1 is the count behind NVIDIA's published numbers "
+    "for this family, for comparison with them only.",
 };
 
 struct report {
@@ -31,11 +36,12 @@ struct report {
     int64_t part[PARAM_PARTS]; /* elements */
     bool has_seq;
     struct seq seq;
-    struct flops reel;         /* of one sample */
+    struct flops reel;                  /* of one sample */
     double seed_linear, seed_attention; /* per token */
 };
 
-/* Bytes a parameter holds while AdamW trains it: by storage type of the weights. */
+/* How many bytes a parameter holds while AdamW trains it, by the type in which the weights are
+ * stored */
 static const struct state_row {
     const char *dtype;
     int weight, gradient, master, moments, ema;
@@ -54,7 +60,7 @@ static int report_make(const char *operand, const char *seq, struct report *r, s
 {
     struct err why;
     if (seq && seq_parse(seq, "--seq", &r->seq, &why) < 0)
-        return err_set(err, ERR_USAGE, "%s", why.text); /* an option's value, not a file's */
+        return err_set(err, ERR_USAGE, "%s", why.text); /* about an option's value, not a file's */
     int rc = model_load(operand, &r->m, err);
     if (rc == 0)
         rc = params_build(&r->m, &r->list, err);
@@ -72,7 +78,7 @@ static int report_make(const char *operand, const char *seq, struct report *r, s
 
 /* ---- text ---- */
 
-/* "7163912192" -> "7,163,912,192" */
+/* Formats a number with commas: "7163912192" becomes "7,163,912,192". */
 static char *with_commas(int64_t n, char *buf, size_t size)
 {
     char digits[32];
@@ -89,8 +95,9 @@ static char *with_commas(int64_t n, char *buf, size_t size)
 static void text_heading(const struct report *r, struct str *out)
 {
     const struct model *m = &r->m;
-    str_addf(out, "model %s: %s, %lld layers, hidden %lld, %lld heads of %lld", m->name, model_family_names[m->family],
-             (long long)m->layers, (long long)m->hidden, (long long)m->heads, (long long)model_head_dim(m));
+    str_addf(out, "model %s: %s, %lld layers, hidden %lld, %lld heads of %lld", m->name,
+             model_family_names[m->family], (long long)m->layers, (long long)m->hidden,
+             (long long)m->heads, (long long)model_head_dim(m));
     if (m->kv_heads != m->heads)
         str_addf(out, " (%lld for keys and values)", (long long)m->kv_heads);
     str_addf(out, ", %sMLP %lld\n", m->gated_mlp ? "gated " : "", (long long)m->ffn);
@@ -98,17 +105,20 @@ static void text_heading(const struct report *r, struct str *out)
     if (m->adaln_rank)
         str_addf(out, " rank %lld", (long long)m->adaln_rank);
     if (model_has_cross(m))
-        str_addf(out, ", text %lld tokens x %lld", (long long)m->text_len, (long long)m->text_width);
+        str_addf(out, ", text %lld tokens x %lld", (long long)m->text_len,
+                 (long long)m->text_width);
     if (model_is_video(m))
-        str_addf(out, ", patch %lldx%lldx%lld of %lld + %lld channels", (long long)m->patch_t, (long long)m->patch_h,
-                 (long long)m->patch_w, (long long)m->latent_channels, (long long)m->cond_channels);
+        str_addf(out, ", patch %lldx%lldx%lld of %lld + %lld channels", (long long)m->patch_t,
+                 (long long)m->patch_h, (long long)m->patch_w, (long long)m->latent_channels,
+                 (long long)m->cond_channels);
     str_addc(out, '\n');
 }
 
 static void text_param_row(struct str *out, const char *what, int64_t n, int64_t total)
 {
     char count[40];
-    str_addf(out, "  %-28s %18s  %6.2f %%\n", what, with_commas(n, count, sizeof count), 100.0 * (double)n / (double)total);
+    str_addf(out, "  %-28s %18s  %6.2f %%\n", what, with_commas(n, count, sizeof count),
+             100.0 * (double)n / (double)total);
 }
 
 static void text_params(const struct report *r, struct str *out)
@@ -137,28 +147,39 @@ static void text_flops(const struct report *r, struct str *out)
     double tokens = (double)seq_tokens(r->seq), giga = 1e-9 / tokens;
     const struct flops *f = &r->reel;
     str_addf(out, "\nGFLOP per token, forward and backward, at %lld tokens (%lld x %lld x %lld)\n",
-             (long long)seq_tokens(r->seq), (long long)r->seq.t, (long long)r->seq.h, (long long)r->seq.w);
+             (long long)seq_tokens(r->seq), (long long)r->seq.t, (long long)r->seq.h,
+             (long long)r->seq.w);
     for (int i = 0; i < PARAM_PARTS; i++)
-        str_addf(out, "  %-28s %18.4f  %6.2f %%\n", param_part_names[i], f->by_part[i] * giga, 100 * f->by_part[i] / f->total);
-    str_addf(out, "  %-28s %18.4f  linear %.4f + self-attention %.4f + cross-attention %.4f\n", FLOPS_REEL_VERSION,
-             f->total * giga, f->linear * giga, f->self_attn * giga, f->cross_attn * giga);
-    str_addf(out, "  %-47s  + text keys and values %.6f + per sample %.6f\n", "", f->per_text * giga, f->per_sample * giga);
-    str_addf(out, "  %-28s %18.4f  84 D^2 L %.4f + 12 s D L %.4f; for comparison with published tables\n", FLOPS_SEED_VERSION,
-             (r->seed_linear + r->seed_attention) / 1e9, r->seed_linear / 1e9, r->seed_attention / 1e9);
+        str_addf(out, "  %-28s %18.4f  %6.2f %%\n", param_part_names[i], f->by_part[i] * giga,
+                 100 * f->by_part[i] / f->total);
+    str_addf(out, "  %-28s %18.4f  linear %.4f + self-attention %.4f + cross-attention %.4f\n",
+             FLOPS_REEL_VERSION, f->total * giga, f->linear * giga, f->self_attn * giga,
+             f->cross_attn * giga);
+    str_addf(out, "  %-47s  + text keys and values %.6f + per sample %.6f\n", "",
+             f->per_text * giga, f->per_sample * giga);
+    str_addf(
+        out,
+        "  %-28s %18.4f  84 D^2 L %.4f + 12 s D L %.4f; for comparison with published tables\n",
+        FLOPS_SEED_VERSION, (r->seed_linear + r->seed_attention) / 1e9, r->seed_linear / 1e9,
+        r->seed_attention / 1e9);
 }
 
 static void text_states(const struct report *r, struct str *out)
 {
-    str_addf(out, "\nbytes of the whole model in training (AdamW), before any sharding\n  %-6s %12s %12s %12s %12s %12s %14s\n",
+    str_addf(out,
+             "\nbytes of the whole model in training (AdamW), before any sharding\n  %-6s %12s "
+             "%12s %12s %12s %12s %14s\n",
              "dtype", "weights", "gradients", "master", "moments", "together", "average (EMA)");
     for (size_t i = 0; i < ARRAY_LEN(state_rows); i++) {
         const struct state_row *s = &state_rows[i];
-        const int columns[] = {s->weight, s->gradient, s->master, s->moments, state_bytes(s), s->ema};
+        const int columns[] = {s->weight,  s->gradient,    s->master,
+                               s->moments, state_bytes(s), s->ema};
         str_addf(out, "  %-6s", s->dtype);
         for (size_t c = 0; c < ARRAY_LEN(columns); c++) {
             char bytes[32];
             str_addf(out, " %*s", c + 1 < ARRAY_LEN(columns) ? 12 : 14,
-                     columns[c] ? num_format_bytes(columns[c] * r->list.total, bytes, sizeof bytes) : "-");
+                     columns[c] ? num_format_bytes(columns[c] * r->list.total, bytes, sizeof bytes)
+                                : "-");
         }
         str_addc(out, '\n');
     }
@@ -282,8 +303,9 @@ static int list_models(bool json, struct str *out, struct err *err)
         if (json)
             json_put_int(&o, names[i], r.list.total);
         else
-            str_addf(out, "%-12s %3lld layers x %-5lld %18s parameters, adaln %s\n", names[i], (long long)r.m.layers,
-                     (long long)r.m.hidden, with_commas(r.list.total, count, sizeof count), model_adaln_names[r.m.adaln]);
+            str_addf(out, "%-12s %3lld layers x %-5lld %18s parameters, adaln %s\n", names[i],
+                     (long long)r.m.layers, (long long)r.m.hidden,
+                     with_commas(r.list.total, count, sizeof count), model_adaln_names[r.m.adaln]);
         params_release(&r.list);
     }
     if (json) {
@@ -304,8 +326,10 @@ int cmd_model_run(const struct opt_values *v, struct cmd_env *env, struct err *e
 
     (void)env;
     if (opt_operands(v, &operands) == 0) {
-        rc = opt_given(v, "seq") ? err_set(err, ERR_USAGE, "--seq without a model: give a NAME or FILE, see 'reel model'")
-                                 : list_models(json, &out, err);
+        rc = opt_given(v, "seq")
+                 ? err_set(err, ERR_USAGE,
+                           "--seq without a model: give a NAME or FILE, see 'reel model'")
+                 : list_models(json, &out, err);
     } else {
         rc = report_make(operands[0], opt_text(v, "seq"), &r, err);
         if (rc == 0)

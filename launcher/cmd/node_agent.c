@@ -4,16 +4,22 @@
 
 static const struct opt opts[] = {
     {"run-dir", 0, OPT_TEXT, "DIR", "the run's folder", .flags = OPT_REQUIRED},
-    {"attempt", 0, OPT_INT, "N", "the attempt whose ranks are told", .min = 1, .max = 1e15, .flags = OPT_REQUIRED},
-    {"signal", 0, OPT_INT, "NUMBER", "what the ranks take for a notice; 0: they are not told", .min = 0, .max = 64, .flags = OPT_REQUIRED},
+    {"attempt", 0, OPT_INT, "N", "the attempt whose ranks are told", .min = 1, .max = 1e15,
+     .flags = OPT_REQUIRED},
+    {"signal", 0, OPT_INT, "NUMBER", "what the ranks take for a notice; 0: they are not told",
+     .min = 0, .max = 64, .flags = OPT_REQUIRED},
     {"agent-host", 0, OPT_TEXT, "HOST", "where the batch agent tells the ranks too"},
 };
-const struct opt_cmd cmd_node_agent = {"node-agent", "hear notices to stop on one node of a job (started by agent)", "", opts,
-                                       ARRAY_LEN(opts), 0, 0, NULL};
+const struct opt_cmd cmd_node_agent = {
+    "node-agent",
+    "hear notices to stop on one node of a job (started by agent)",
+    "", opts, ARRAY_LEN(opts), 0, 0,
+    NULL};
 
 int cmd_node_agent_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     (void)env;
-    struct node_agent_conf conf = {opt_text(v, "run-dir"), opt_int(v, "attempt"), (int)opt_int(v, "signal"), opt_text(v, "agent-host")};
+    struct node_agent_conf conf = {opt_text(v, "run-dir"), opt_int(v, "attempt"),
+                                   (int)opt_int(v, "signal"), opt_text(v, "agent-host")};
     return node_agent_run(&conf, err);
 }

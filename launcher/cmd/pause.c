@@ -1,4 +1,4 @@
-/* reel pause: a run saves, gives its machine back, and waits for 'reel resume'. */
+/* reel pause: has a run save and give its machine back. The run then waits for 'reel resume'. */
 #include <stdio.h>
 
 #include "launcher/cmd/wish.h"
@@ -9,9 +9,12 @@ static const struct opt opts[] = {
     CMD_OPT_JSON,
 };
 const struct opt_cmd cmd_pause = {
-    "pause", "have a run save and give its machine back; nothing but 'reel resume' brings it back", "RUN", opts, ARRAY_LEN(opts), 1, 1,
-    "Returns when the wish is recorded: 'reel watch' waits for the end. A job that waits is cancelled, one that runs is told to save and has "
-    "all the time it needs. The agent of a wrapped run hears of it within seconds and tells its trainer, whose job then ends."};
+    "pause",
+    "have a run save and give its machine back; nothing but 'reel resume' brings it back",
+    "RUN", opts, ARRAY_LEN(opts), 1, 1,
+    "Returns when the wish is recorded: 'reel watch' waits for the end. A job that waits is "
+    "cancelled, one that runs is told to save and has all the time it needs. The agent of a "
+    "wrapped run hears of it within seconds and tells its trainer, whose job then ends."};
 
 static bool is_deaf(const struct launch *l)
 {
@@ -23,7 +26,7 @@ static bool is_deaf(const struct launch *l)
     return deaf;
 }
 
-/* What follows from where the wish is kept. */
+/* Says what follows from where the wish is kept. */
 static const char *consequence(const struct wish *w, enum launch_kept kept)
 {
     if (kept == LAUNCH_UNSAID)
@@ -47,7 +50,8 @@ int cmd_pause_run(const struct opt_values *v, struct cmd_env *env, struct err *e
         rc = control_may(&w.l, w.s, &w.state, CONTROL_PAUSE, err);
     if (rc == 0 && !w.dry_run && (rc = control_pause(&w.l, w.s, &kept, err)) == 0)
         rc = run_state_load(w.l.run_dir, &w.state, err);
-    snprintf(line, sizeof line, "%s run '%s': 'reel resume' brings it back%s", w.dry_run ? "would pause" : "pausing", w.state.name,
+    snprintf(line, sizeof line, "%s run '%s': 'reel resume' brings it back%s",
+             w.dry_run ? "would pause" : "pausing", w.state.name,
              rc == 0 ? consequence(&w, kept) : "");
     if (rc == 0)
         rc = wish_print(&w, "reel.pause/1", line, err);

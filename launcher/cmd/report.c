@@ -1,4 +1,4 @@
-/* reel report: a run, its tuning and its data as one HTML file. */
+/* reel report: writes a run, its tuning and its data as one HTML file. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,17 +12,25 @@ static const struct opt opts[] = {
     CMD_OPT_JSON,
     CMD_OPT_DRY_RUN,
     CMD_OPT_DB,
-    {"out", 'o', OPT_TEXT, "FILE", "where to write the page (with --json: nowhere unless given)", .fallback = "report.html"},
-    {"tune", 0, OPT_TEXT, "ID", "show this tuning's trials (default: the newest of the run's model)"},
-    {"curation", 0, OPT_TEXT, "ID", "show this curation (default: the one that made the run's dataset)"},
+    {"out", 'o', OPT_TEXT, "FILE", "where to write the page (with --json: nowhere unless given)",
+     .fallback = "report.html"},
+    {"tune", 0, OPT_TEXT, "ID",
+     "show this tuning's trials (default: the newest of the run's model)"},
+    {"curation", 0, OPT_TEXT, "ID",
+     "show this curation (default: the one that made the run's dataset)"},
 };
 const struct opt_cmd cmd_report = {
-    "report", "write a report: MFU, loss, where the time went, trials, data", "[RUN]", opts, ARRAY_LEN(opts), 0, 1,
-    "RUN is a name, an id or its beginning; without it --tune ID reports a tuning alone. Reads what is new in the logs first. One HTML file "
-    "without outside assets; with --json the same numbers as one object on standard output."};
+    "report",
+    "write a report: MFU, loss, where the time went, trials, data",
+    "[RUN]", opts, ARRAY_LEN(opts), 0, 1,
+    "RUN is a name, an id or its beginning; without it --tune ID reports a tuning alone. Reads "
+    "what is new in the logs first. One HTML file without outside assets; with --json the same "
+    "numbers as one object on standard output."};
 
-/* A name binds under REEL_HOME; what is not there (any more) may still be in the database. */
-static int scope_find(const struct opt_values *v, const struct cmd_env *env, struct store *db, struct report_scope *out, struct err *err)
+/* Finds what the report is about. A name is looked up under REEL_HOME first; what is not there any
+ * more may still be in the database. */
+static int scope_find(const struct opt_values *v, const struct cmd_env *env, struct store *db,
+                      struct report_scope *out, struct err *err)
 {
     const char *const *operands, *run;
     char id[ID_TEXT_BYTES];
@@ -32,7 +40,8 @@ static int scope_find(const struct opt_values *v, const struct cmd_env *env, str
     return report_scope_find(db, run, opt_text(v, "tune"), opt_text(v, "curation"), out, err);
 }
 
-static int page_publish(struct store *db, const struct report_scope *scope, const struct report_numbers *n, const char *path, struct err *err)
+static int page_publish(struct store *db, const struct report_scope *scope,
+                        const struct report_numbers *n, const char *path, struct err *err)
 {
     struct str page = STR_INIT;
     int rc = report_html(db, scope, n, &page, err);
@@ -44,7 +53,8 @@ static int page_publish(struct store *db, const struct report_scope *scope, cons
     return rc;
 }
 
-static int json_print(struct store *db, const struct report_scope *scope, const struct report_numbers *n, struct err *err)
+static int json_print(struct store *db, const struct report_scope *scope,
+                      const struct report_numbers *n, struct err *err)
 {
     struct str text = STR_INIT;
     int rc = report_json(db, scope, n, &text, err);
@@ -54,8 +64,10 @@ static int json_print(struct store *db, const struct report_scope *scope, const 
     return rc;
 }
 
-/* A question makes no database but of what it asks about, and never a folder for it. */
-static int database_check(const struct cmd_env *env, const char *run, const char *tune, struct err *err)
+/* Checks, where there is no database yet, that what the report is about exists. A question makes a
+ * database for nothing else, and never a folder for it. */
+static int database_check(const struct cmd_env *env, const char *run, const char *tune,
+                          struct err *err)
 {
     char id[ID_TEXT_BYTES], path[LIMIT_PATH_BYTES];
     int rc = 0;
@@ -63,14 +75,15 @@ static int database_check(const struct cmd_env *env, const char *run, const char
         return 0;
     snprintf(path, sizeof path, "%.3900s/tunes/%.100s", env->home, tune ? tune : "");
     if (run ? home_run_find(env->home, run, id, NULL) < 0 : !file_exists(path))
-        rc = err_set(err, ERR_NOT_FOUND, "there is no database %s, and no %s '%s' under %s", env->db_path, run ? "run" : "tuning", run ? run : tune,
-                     env->home);
+        rc = err_set(err, ERR_NOT_FOUND, "there is no database %s, and no %s '%s' under %s",
+                     env->db_path, run ? "run" : "tuning", run ? run : tune, env->home);
     snprintf(path, sizeof path, "%s", env->db_path);
     char *slash = strrchr(path, '/');
     if (slash && slash != path)
         *slash = 0;
     if (rc == 0 && slash && !file_exists(path))
-        rc = err_set(err, ERR_NOT_FOUND, "there is no folder '%s' for a database: make it, or give another --db", path);
+        rc = err_set(err, ERR_NOT_FOUND,
+                     "there is no folder '%s' for a database: make it, or give another --db", path);
     return rc;
 }
 
@@ -82,13 +95,17 @@ int cmd_report_run(const struct opt_values *v, struct cmd_env *env, struct err *
     struct report_numbers n;
     bool stale = false, json = opt_bool(v, "json");
     if (!opt_operands(v, &operands) && !opt_given(v, "tune"))
-        return err_set(err, ERR_USAGE, "reel report: give a RUN ('reel status' lists them) or --tune ID");
+        return err_set(err, ERR_USAGE,
+                       "reel report: give a RUN ('reel status' lists them) or --tune ID");
     bool dry = opt_bool(v, "dry-run");
-    int rc = database_check(env, opt_operands(v, &operands) ? operands[0] : NULL, opt_text(v, "tune"), err);
+    int rc = database_check(env, opt_operands(v, &operands) ? operands[0] : NULL,
+                            opt_text(v, "tune"), err);
     if (rc == 0)
-        rc = dry ? store_open(env->db_path, STORE_READ, &db, err) : ingest_open(env->db_path, dirs, 1, 5, &db, &stale, err);
+        rc = dry ? store_open(env->db_path, STORE_READ, &db, err)
+                 : ingest_open(env->db_path, dirs, 1, 5, &db, &stale, err);
     if (rc == 0 && stale)
-        fprintf(stderr, "reel: another process fills the database, or it may only be read: the report may lack the newest events\n");
+        fprintf(stderr, "reel: another process fills the database, or it may only be read: the "
+                        "report may lack the newest events\n");
     if (rc == 0)
         rc = scope_find(v, env, db, &scope, err);
     if (rc == 0)
@@ -97,7 +114,7 @@ int cmd_report_run(const struct opt_values *v, struct cmd_env *env, struct err *
         fprintf(stderr, "would write %s from %s as it is\n", opt_text(v, "out"), env->db_path);
     if (rc == 0 && !dry && (!json || opt_given(v, "out")))
         rc = page_publish(db, &scope, &n, opt_text(v, "out"), err);
-    if (rc == 0 && json) /* of a dry run too: numbers change nothing */
+    if (rc == 0 && json) /* a dry run prints numbers too, because that changes nothing */
         rc = json_print(db, &scope, &n, err);
     store_close(db);
     return rc;

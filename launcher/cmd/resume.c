@@ -1,4 +1,4 @@
-/* reel resume: a paused run goes on. */
+/* reel resume: lets a paused run go on. */
 #include <stdio.h>
 
 #include "launcher/cmd/wish.h"
@@ -10,8 +10,11 @@ static const struct opt opts[] = {
     {"quiet", 'q', OPT_BOOL, NULL, "no progress, only the end"},
 };
 const struct opt_cmd cmd_resume = {
-    "resume", "let a paused run go on from its newest checkpoint, and follow it", "RUN", opts, ARRAY_LEN(opts), 1, 1,
-    "Waits a minute for a job that still saves. A wrapped run is allowed to go on: its owner submits its job script again."};
+    "resume",
+    "let a paused run go on from its newest checkpoint, and follow it",
+    "RUN", opts, ARRAY_LEN(opts), 1, 1,
+    "Waits a minute for a job that still saves. A wrapped run is allowed to go on: its owner "
+    "submits its job script again."};
 
 int cmd_resume_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
@@ -20,7 +23,8 @@ int cmd_resume_run(const struct opt_values *v, struct cmd_env *env, struct err *
     int rc = wish_open(&w, v, env, err);
     if (rc == 0 && w.dry_run)
         rc = control_may(&w.l, w.s, &w.state, CONTROL_RESUME, err);
-    snprintf(line, sizeof line, "would let run '%s' go on, which is %s", w.state.name, rc == 0 ? run_state_word(&w.state, &w.l.budget) : "");
+    snprintf(line, sizeof line, "would let run '%s' go on, which is %s", w.state.name,
+             rc == 0 ? run_state_word(&w.state, &w.l.budget) : "");
     if (rc == 0 && w.dry_run)
         rc = wish_print(&w, "reel.resume/1", line, err);
     else if (rc == 0 && (rc = wish_go_on(&w, NULL, err)) == 0)

@@ -1,4 +1,4 @@
-/* reel retry: a run that failed or was cancelled goes on. */
+/* reel retry: lets a run go on that failed or was cancelled. */
 #include <stdio.h>
 
 #include "launcher/cmd/wish.h"
@@ -6,14 +6,20 @@
 static const struct opt opts[] = {
     CMD_OPT_DRY_RUN,
     CMD_OPT_JSON,
-    {"reset-budget", 0, OPT_BOOL, NULL, "count crashes and lost time anew (default: one attempt, and it is over again unless that came further)"},
-    {"exclude", 0, OPT_TEXT, "LIST", "nodes not to be used from now on, beside those of resources.exclude: \"n[1-2],n7\""},
+    {"reset-budget", 0, OPT_BOOL, NULL,
+     "count crashes and lost time anew (default: one attempt, and it is over again unless that "
+     "came further)"},
+    {"exclude", 0, OPT_TEXT, "LIST",
+     "nodes not to be used from now on, beside those of resources.exclude: \"n[1-2],n7\""},
     {"detach", 'd', OPT_BOOL, NULL, "return as soon as the job is submitted"},
     {"quiet", 'q', OPT_BOOL, NULL, "no progress, only the end"},
 };
 const struct opt_cmd cmd_retry = {
-    "retry", "let a failed or cancelled run go on from its newest checkpoint, and follow it", "RUN", opts, ARRAY_LEN(opts), 1, 1,
-    "The run keeps its name, its checkpoints and its record. A wrapped run is allowed to go on: its owner submits its job script again."};
+    "retry",
+    "let a failed or cancelled run go on from its newest checkpoint, and follow it",
+    "RUN", opts, ARRAY_LEN(opts), 1, 1,
+    "The run keeps its name, its checkpoints and its record. A wrapped run is allowed to go on: "
+    "its owner submits its job script again."};
 
 int cmd_retry_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
@@ -23,7 +29,8 @@ int cmd_retry_run(const struct opt_values *v, struct cmd_env *env, struct err *e
     int rc = wish_open(&w, v, env, err);
     if (rc == 0 && w.dry_run)
         rc = control_may(&w.l, w.s, &w.state, CONTROL_RETRY, err);
-    snprintf(line, sizeof line, "would retry run '%s', which is %s", w.state.name, rc == 0 ? run_state_word(&w.state, &w.l.budget) : "");
+    snprintf(line, sizeof line, "would retry run '%s', which is %s", w.state.name,
+             rc == 0 ? run_state_word(&w.state, &w.l.budget) : "");
     if (rc == 0 && w.dry_run)
         rc = wish_print(&w, "reel.retry/1", line, err);
     else if (rc == 0 && (rc = wish_go_on(&w, &how, err)) == 0)

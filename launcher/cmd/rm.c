@@ -1,4 +1,4 @@
-/* reel rm: remove a run, its checkpoints and its logs. */
+/* reel rm: removes a run, its checkpoints and its logs. */
 #include <sys/types.h>
 #include <sys/stat.h>
 #include <fts.h>
@@ -17,16 +17,19 @@ static const struct opt opts[] = {
     CMD_OPT_JSON,
 };
 const struct opt_cmd cmd_rm = {
-    "rm", "remove a run that has no living job: its checkpoints, logs and name", "RUN", opts, ARRAY_LEN(opts), 1, 1,
-    "Asks nothing: --dry-run shows what would go. The name is free at once. What 'reel db ingest' has read of it stays in the database."};
+    "rm",
+    "remove a run that has no living job: its checkpoints, logs and name",
+    "RUN", opts, ARRAY_LEN(opts), 1, 1,
+    "Asks nothing: --dry-run shows what would go. The name is free at once. What 'reel db ingest' "
+    "has read of it stays in the database."};
 
 struct removal {
     char id[ID_TEXT_BYTES], dir[LIMIT_PATH_BYTES], name[LIMIT_NAME_BYTES];
     int64_t files, bytes;
-    bool json, dry, gone; /* gone: somebody else has removed or moved the folder */
+    bool json, dry, gone; /* gone: another process has removed or moved the folder */
 };
 
-/* Files and bytes below the folder. */
+/* Counts the files and bytes below the folder. */
 static void measure(struct removal *r)
 {
     char *const roots[] = {r->dir, NULL};
@@ -40,8 +43,10 @@ static void measure(struct removal *r)
         fts_close(tree);
 }
 
-/* A folder whose run.json is damaged or gone has its logs still: they say what its job is. */
-static int unused_check(const struct removal *r, const struct cmd_env *env, const struct run_state *state, struct err *err)
+/* Checks that no job of the run lives. If run.json is damaged or gone, the folder still has its
+ * logs, which say what the run's job is. */
+static int unused_check(const struct removal *r, const struct cmd_env *env,
+                        const struct run_state *state, struct err *err)
 {
     static const struct run_budget usual = RUN_BUDGET_INIT;
     struct launch l;
@@ -51,20 +56,22 @@ static int unused_check(const struct removal *r, const struct cmd_env *env, cons
     int rc = 0;
     if (launch_open(env->home, env->bin_dir, r->id, &l, NULL) < 0)
         launch_init(&l, env->home, env->bin_dir, r->id, &usual);
-    if (state->sched[0] && strcmp(state->sched, "none") != 0 && (rc = sched_open(state->sched, env->home, &s, err)) < 0)
+    if (state->sched[0] && strcmp(state->sched, "none") != 0 &&
+        (rc = sched_open(state->sched, env->home, &s, err)) < 0)
         err_context(err, "whether a job of run '%s' lives cannot be asked", r->name);
     if (rc == 0)
         rc = control_lives(&l, s, state, &lives, what, err);
     if (rc == 0 && lives)
-        rc = err_set(err, ERR_NO, "run '%s' is in use: %s; end it by 'reel cancel', or pause it", r->name, what);
+        rc = err_set(err, ERR_NO, "run '%s' is in use: %s; end it by 'reel cancel', or pause it",
+                     r->name, what);
     else if (rc == 0)
         rc = control_left_over_check(&l, s, state, err);
     sched_close(s);
     return rc;
 }
 
-/* A removal needs no room, so its lock must not: on a disk without any nobody can take it, to
- * submit or to change anything. */
+/* Reads the run's state, under its lock if that can be taken. A removal must not need room for a
+ * lock: on a full disk nobody can take it, neither to submit nor to change anything. */
 static int state_look(const struct removal *r, const struct launch *l, struct lease **lock,
                       struct run_state *state, struct err *err)
 {
@@ -72,7 +79,8 @@ static int state_look(const struct removal *r, const struct launch *l, struct le
     return rc == ERR_FULL ? run_state_load(r->dir, state, err) : rc;
 }
 
-/* Looked at under the submitters' lock: who submits at the same time has done it or comes after. */
+/* Removes the run. It looks at the run under the lock of those who submit jobs, so another process
+ * that submits at the same time has either done so or comes afterwards. */
 static int run_remove(struct removal *r, const struct cmd_env *env, struct err *err)
 {
     struct run_state state;
@@ -115,11 +123,13 @@ static int removed_print(const struct removal *r, struct err *err)
         json_obj_end(&o);
         str_addc(&text, '\n');
     } else if (r->gone) {
-        str_addf(&text, "%s the name '%s' of run %.8s, whose folder %s is not there; whether a job of it "
-                        "is left only the scheduler knows\n",
+        str_addf(&text,
+                 "%s the name '%s' of run %.8s, whose folder %s is not there; whether a job of it "
+                 "is left only the scheduler knows\n",
                  r->dry ? "would free" : "freed", r->name, r->id, r->dir);
     } else {
-        str_addf(&text, "%s run '%s' (%.8s): %lld file%s, %s in %s\n", r->dry ? "would remove" : "removed", r->name, r->id, (long long)r->files,
+        str_addf(&text, "%s run '%s' (%.8s): %lld file%s, %s in %s\n",
+                 r->dry ? "would remove" : "removed", r->name, r->id, (long long)r->files,
                  r->files == 1 ? "" : "s", num_format_bytes(r->bytes, size, sizeof size), r->dir);
     }
     int rc = cmd_print(&text, err);

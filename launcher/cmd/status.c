@@ -1,4 +1,4 @@
-/* reel status: every run, or one, as its event logs tell it. */
+/* reel status: shows every run, or one, as its event logs tell it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,18 +16,23 @@
 static const struct opt opts[] = {
     CMD_OPT_JSON,
 };
-const struct opt_cmd cmd_status = {"status", "show the runs: state, step, MFU, attempts", "[RUN]", opts, ARRAY_LEN(opts), 0, 1,
-                                   "Read from the runs' own event logs; of a run that waits the scheduler is asked why."};
+const struct opt_cmd cmd_status = {
+    "status",
+    "show the runs: state, step, MFU, attempts",
+    "[RUN]", opts, ARRAY_LEN(opts), 0, 1,
+    "Read from the runs' own event logs; of a run that waits the scheduler is asked why."};
 
-/* Did it end for want of disk space, or does it wait for some now, or train on unsaved? */
+/* Says whether an attempt ended for lack of disk space, waits for space now, or trains on without
+ * being able to save. */
 static bool lacks_room(const struct run_attempt *a)
 {
     bool waits = a->held_until > 0 && a->trainer_started_at == 0 && a->cause == CAUSE_NONE;
-    return waits || a->cause == CAUSE_DISK_FULL || (a->space.any && !a->space.enough && a->saved_step <= a->space.step);
+    return waits || a->cause == CAUSE_DISK_FULL ||
+           (a->space.any && !a->space.enough && a->saved_step <= a->space.step);
 }
 
-/* Its disk has no room for a word: whatever a run does that is not known to be over, its log does
- * not tell now. */
+/* Says whether the run's disk has no room for a word. Then the log does not tell what the run does
+ * now, unless the run is known to be over. */
 static bool is_mute(const char *home, const struct run_state *s, const struct run_budget *budget)
 {
     char dir[LIMIT_PATH_BYTES];
@@ -38,11 +43,11 @@ static bool is_mute(const char *home, const struct run_state *s, const struct ru
     return !over && !stopped && space_is_out(home_run_dir(home, s->run, dir));
 }
 
-static void row_text(const struct run_state *s, const struct run_budget *budget, const char *why, bool mute,
-                     struct str *out)
+static void row_text(const struct run_state *s, const struct run_budget *budget, const char *why,
+                     bool mute, struct str *out)
 {
     char ago[32];
-    char steps[32] = "-", total[32] = ""; /* of a wrapped command neither need be known */
+    char steps[32] = "-", total[32] = ""; /* a wrapped command may have neither */
     if (s->total_steps > 0 || s->max_step >= 0)
         snprintf(steps, sizeof steps, "%lld", (long long)(s->max_step + 1));
     if (s->total_steps > 0)
@@ -59,7 +64,8 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
         str_addf(out, " loss -        ");
     str_addf(out, " %2lld attempt%s", (long long)s->n_attempts, s->n_attempts == 1 ? " " : "s");
     if (s->last_event_at > 0)
-        str_addf(out, "  last word %s ago", num_format_seconds(fmax(0, clock_wall_s() - s->last_event_at), ago, sizeof ago));
+        str_addf(out, "  last word %s ago",
+                 num_format_seconds(fmax(0, clock_wall_s() - s->last_event_at), ago, sizeof ago));
     else
         str_add(out, "  no word");
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
@@ -78,8 +84,8 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
     str_addc(out, '\n');
 }
 
-static void row_json(const struct run_state *s, const struct run_budget *budget, const char *why, bool mute,
-                     struct json_out *o)
+static void row_json(const struct run_state *s, const struct run_budget *budget, const char *why,
+                     bool mute, struct json_out *o)
 {
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
     json_obj_begin(o, NULL);
@@ -98,7 +104,9 @@ static void row_json(const struct run_state *s, const struct run_budget *budget,
     json_put_num(o, "loss", s->last.step >= 0 ? s->last.loss : NAN);
     json_put_num(o, "step_s", s->last.step >= 0 ? s->last.step_s : NAN);
     json_put_text(o, "sched", s->sched);
-    json_put_text(o, "job_id", last && last->cause == CAUSE_NONE && last->job_id[0] ? last->job_id : s->job_id); /* not its successor */
+    /* An attempt that goes on names its own job, not the successor. */
+    json_put_text(o, "job_id",
+                  last && last->cause == CAUSE_NONE && last->job_id[0] ? last->job_id : s->job_id);
     json_put_int(o, "damaged_records", s->damaged_records);
     json_put_num(o, "last_event_at", s->last_event_at);
     json_arr_begin(o, "attempts");
@@ -117,7 +125,8 @@ static void row_json(const struct run_state *s, const struct run_budget *budget,
     json_obj_end(o);
 }
 
-static int row_add(const struct cmd_env *env, const char *run, struct str *text, struct json_out *json, struct err *err)
+static int row_add(const struct cmd_env *env, const char *run, struct str *text,
+                   struct json_out *json, struct err *err)
 {
     struct launch l;
     struct run_state state;
@@ -160,13 +169,15 @@ int cmd_status_run(const struct opt_values *v, struct cmd_env *env, struct err *
         rc = home_runs_list(env->home, &ids, &n_ids, err);
     for (size_t i = 0; rc == 0 && i < n_ids; i++)
         if (row_add(env, ids[i], &text, json ? &o : NULL, err) < 0 && !json)
-            str_addf(&text, "%-20s %.8s unreadable: %s\n", "?", ids[i], err->text); /* one bad folder hides no other run */
+            /* One bad folder must not hide the other runs. */
+            str_addf(&text, "%-20s %.8s unreadable: %s\n", "?", ids[i], err->text);
     if (json) {
         json_arr_end(&o);
         json_obj_end(&o);
         str_addc(&text, '\n');
     } else if (!n && !n_ids) {
-        str_addf(&text, "no runs under %s%s\n", env->home, file_exists(env->home) ? "" : ", which is not there");
+        str_addf(&text, "no runs under %s%s\n", env->home,
+                 file_exists(env->home) ? "" : ", which is not there");
     }
     if (rc == 0)
         rc = cmd_print(&text, err);

@@ -1,4 +1,4 @@
-/* reel topo: the machine as hwloc sees it, live or from a captured XML. */
+/* reel topo: shows the machine as hwloc sees it, live or from a captured XML. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,27 +11,40 @@
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
-    {"xml", 0, OPT_TEXT, "FILE", "read a machine captured with --dump-xml or lstopo instead of this one"},
-    {"dump-xml", 0, OPT_BOOL, NULL, "print this machine's topology as hwloc XML, to be read elsewhere with --xml"},
+    {"xml", 0, OPT_TEXT, "FILE",
+     "read a machine captured with --dump-xml or lstopo instead of this one"},
+    {"dump-xml", 0, OPT_BOOL, NULL,
+     "print this machine's topology as hwloc XML, to be read elsewhere with --xml"},
     {"whole", 0, OPT_BOOL, NULL, "with what a cgroup keeps from this process", .flags = OPT_HIDDEN},
-    /* some hwloc backends can hang on a broken driver; a healthy machine takes < 1 s */
-    {"deadline", 0, OPT_SECONDS, "TIME", "longest time discovery may take, here or on a node", .fallback = "20s", .min = 0.1, .max = 3600},
-    {"cluster", 0, OPT_BOOL, NULL, "every node of the Slurm cluster and its switches: inside an allocation its nodes are asked, else a job's"},
-    {"partition", 0, OPT_TEXT, "NAME", "with --cluster: the nodes of this partition", .flags = OPT_SETTING},
-    {"nodes", 0, OPT_INT, "N", "with --cluster: nodes of the job (default: all that may be had)", .min = 1, .max = 1 << 20},
+    /* Some hwloc backends can hang on a broken driver. A healthy machine takes less than 1 s. */
+    {"deadline", 0, OPT_SECONDS, "TIME", "longest time discovery may take, here or on a node",
+     .fallback = "20s", .min = 0.1, .max = 3600},
+    {"cluster", 0, OPT_BOOL, NULL,
+     "every node of the Slurm cluster and its switches: inside an allocation its nodes are asked, "
+     "else a job's"},
+    {"partition", 0, OPT_TEXT, "NAME", "with --cluster: the nodes of this partition",
+     .flags = OPT_SETTING},
+    {"nodes", 0, OPT_INT, "N", "with --cluster: nodes of the job (default: all that may be had)",
+     .min = 1, .max = 1 << 20},
     {"no-step", 0, OPT_BOOL, NULL, "with --cluster: Slurm's data alone, nothing runs anywhere"},
     {"result", 0, OPT_TEXT, "FILE", "print to this file", .flags = OPT_HIDDEN},
-    {"probe", 0, OPT_TEXT, "DIR", "leave this machine's topology there, for --cluster", .flags = OPT_HIDDEN},
+    {"probe", 0, OPT_TEXT, "DIR", "leave this machine's topology there, for --cluster",
+     .flags = OPT_HIDDEN},
 };
 const struct opt_cmd cmd_topo = {
-    "topo", "show the machine: NUMA nodes, GPUs, NICs and what is near what", "", opts, ARRAY_LEN(opts), 0, 0,
-    "Discovery runs in a child with a deadline, so that a hanging driver costs seconds, not the session.\n\n"
-    "With --cluster a task on every node of an allocation does so, and what hwloc saw is joined with what Slurm tells of nodes and switches: "
-    "equal nodes share a line, and what disagrees is named. Exit status 5 when a node gave no answer; the rest is printed.",
+    "topo",
+    "show the machine: NUMA nodes, GPUs, NICs and what is near what",
+    "", opts, ARRAY_LEN(opts), 0, 0,
+    "Discovery runs in a child with a deadline, so that a hanging driver costs seconds, not the "
+    "session.\n\n"
+    "With --cluster a task on every node of an allocation does so, and what hwloc saw is joined "
+    "with what Slurm tells of nodes and switches: equal nodes share a line, and what disagrees is "
+    "named. Exit status 5 when a node gave no answer; the rest is printed.",
 };
 
-/* This machine's XML, discovered by a child of the same program. */
-int topo_live_xml(const struct cmd_env *env, bool whole, double deadline_s, struct str *xml, struct err *err)
+/* Reads this machine's XML, which a child of the same program discovers. */
+int topo_live_xml(const struct cmd_env *env, bool whole, double deadline_s, struct str *xml,
+                  struct err *err)
 {
     struct spawn_exit end;
     struct str errors = STR_INIT;
@@ -44,15 +57,20 @@ int topo_live_xml(const struct cmd_env *env, bool whole, double deadline_s, stru
     spawn.die_with_parent = true;
     int rc = spawn_run(&spawn, NULL, deadline_s, xml, &errors, &end, err);
     if (rc == 0 && end.timed_out)
-        rc = err_set(err, ERR_TIMEOUT, "hwloc did not finish within %g s: a device driver may hang; look with 'lstopo'", deadline_s);
+        rc = err_set(
+            err, ERR_TIMEOUT,
+            "hwloc did not finish within %g s: a device driver may hang; look with 'lstopo'",
+            deadline_s);
     else if (rc == 0 && spawn_status(&end) != 0)
-        rc = err_set(err, ERR_ENV, "discovery failed with exit status %d: %s", spawn_status(&end), errors.p);
+        rc = err_set(err, ERR_ENV, "discovery failed with exit status %d: %s", spawn_status(&end),
+                     errors.p);
     free(program);
     str_release(&errors);
     return rc;
 }
 
-static int topo_show(const struct topo *t, const struct topo_allowed *allowed, bool json, struct err *err)
+static int topo_show(const struct topo *t, const struct topo_allowed *allowed, bool json,
+                     struct err *err)
 {
     struct str text = STR_INIT;
     if (json) {
@@ -81,17 +99,21 @@ int cmd_topo_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     if (opt_bool(v, "cluster"))
         return topo_cluster_run(v, env, err);
     if (opt_given(v, "nodes") || opt_bool(v, "no-step"))
-        return err_set(err, ERR_USAGE, "--nodes and --no-step are about a cluster: give --cluster too");
+        return err_set(err, ERR_USAGE,
+                       "--nodes and --no-step are about a cluster: give --cluster too");
     if (opt_bool(v, "dump-xml")) {
         if (path || opt_bool(v, "json"))
-            return err_set(err, ERR_USAGE, "--dump-xml prints this machine as XML: give it without --xml and --json");
+            return err_set(
+                err, ERR_USAGE,
+                "--dump-xml prints this machine as XML: give it without --xml and --json");
         rc = topo_capture(opt_bool(v, "whole"), &xml, err);
         rc = rc < 0 ? rc : cmd_print(&xml, err);
         goto out;
     }
     rc = path ? file_read(path, LIMIT_CAPTURE_BYTES, &xml, err)
               : topo_live_xml(env, false, opt_num(v, "deadline"), &xml, err);
-    if (rc < 0 || (rc = topo_parse(xml.p, xml.len, path ? path : "live", &t, err)) < 0 || (rc = topo_check(&t, err)) < 0)
+    if (rc < 0 || (rc = topo_parse(xml.p, xml.len, path ? path : "live", &t, err)) < 0 ||
+        (rc = topo_check(&t, err)) < 0)
         goto out;
     topo_allowed_read(&allowed);
     rc = topo_show(&t, path ? NULL : &allowed, opt_bool(v, "json"), err);

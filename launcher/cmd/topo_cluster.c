@@ -1,8 +1,9 @@
-/* reel topo --cluster: the nodes of a Slurm cluster. Inside an allocation one step with a task on each of its nodes looks there, outside a
- * short job of our own does that.
+/* reel topo --cluster: shows the nodes of a Slurm cluster. Inside an allocation one step with a
+ * task on each of its nodes looks there. Outside of one a short job of our own does that.
  *
- *     <home>/topo/<cluster>/<node>.xml       the newest of each node; whoever starts ranks there knows its GPUs and cores
- *     <home>/topo/<cluster>/step-<id>/       where the tasks of one step leave theirs
+ *     <home>/topo/<cluster>/<node>.xml    the newest of each node: who starts ranks there learns
+ *                                         its GPUs and cores from it
+ *     <home>/topo/<cluster>/step-<id>/    where the tasks of one step leave theirs
  */
 #include "launcher/cmd/topo_cluster.h"
 
@@ -33,7 +34,8 @@ struct look {
     struct slurm_net net;
     struct survey survey;
     struct arena arena;
-    char home[LIMIT_PATH_BYTES - 256], dir[LIMIT_PATH_BYTES]; /* <home>/topo/<cluster>, and the folder of this step in it */
+    /* <home>/topo/<cluster>, and the folder of this step in it */
+    char home[LIMIT_PATH_BYTES - 256], dir[LIMIT_PATH_BYTES];
 };
 
 /* ---- the task on a node ---- */
@@ -45,8 +47,10 @@ int topo_probe(const struct opt_values *v, struct cmd_env *env, struct err *err)
     struct str xml = STR_INIT;
     struct err why = {0};
     int rc = topo_live_xml(env, true, opt_num(v, "deadline"), &xml, &why);
-    snprintf(path, sizeof path, "%s/%s.%s", opt_text(v, "probe"), node && *node ? node : clock_host(), rc == 0 ? "xml" : "err");
-    rc = rc == 0 ? file_publish(path, xml.p, xml.len, err) : file_publish(path, why.text, strlen(why.text), err);
+    snprintf(path, sizeof path, "%s/%s.%s", opt_text(v, "probe"),
+             node && *node ? node : clock_host(), rc == 0 ? "xml" : "err");
+    rc = rc == 0 ? file_publish(path, xml.p, xml.len, err)
+                 : file_publish(path, why.text, strlen(why.text), err);
     str_release(&xml);
     return rc;
 }
@@ -55,9 +59,11 @@ int topo_probe(const struct opt_values *v, struct cmd_env *env, struct err *err)
 
 static int step_run(struct look *l, struct err *err)
 {
-    const char **env = NULL, *argv[] = {arena_printf(&l->arena, "%s/reel", l->env->bin_dir), "topo",
-                                        arena_printf(&l->arena, "--probe=%s", l->dir),
-                                        arena_printf(&l->arena, "--deadline=%.17gs", opt_num(l->v, "deadline")), NULL};
+    const char **env = NULL,
+               *argv[] = {arena_printf(&l->arena, "%s/reel", l->env->bin_dir), "topo",
+                          arena_printf(&l->arena, "--probe=%s", l->dir),
+                          arena_printf(&l->arena, "--deadline=%.17gs", opt_num(l->v, "deadline")),
+                          NULL};
     struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
     struct sched_step_status end;
     struct sched_step *step = NULL;
@@ -72,12 +78,12 @@ static int step_run(struct look *l, struct err *err)
     if (rc == 0)
         rc = sched_step_start(l->s, &spec, &step, err);
     if (rc == 0)
-        rc = sched_step_poll(step, -1, &end, err); /* how it ended shows in what the nodes left */
+        rc = sched_step_poll(step, -1, &end, err); /* what the nodes left shows how it ended */
     sched_step_free(step);
     return rc;
 }
 
-/* What the nodes left becomes the newest that is known of them. */
+/* Keeps what the nodes left as the newest that is known of them. */
 static void files_keep(struct look *l)
 {
     char from[LIMIT_PATH_BYTES + 256], to[LIMIT_PATH_BYTES + 256];
@@ -129,7 +135,9 @@ static int show(struct look *l, struct err *err)
     }
     int rc = str_check(&text, err);
     if (rc == 0)
-        rc = opt_given(l->v, "result") ? file_publish(opt_text(l->v, "result"), text.p, text.len, err) : cmd_print(&text, err);
+        rc = opt_given(l->v, "result")
+                 ? file_publish(opt_text(l->v, "result"), text.p, text.len, err)
+                 : cmd_print(&text, err);
     str_release(&text);
     return rc;
 }
@@ -138,14 +146,16 @@ static int verdict(const struct look *l, struct err *err)
 {
     struct str names = STR_INIT;
     size_t n = survey_silent(&l->survey, &names);
-    int rc = n ? err_set(err, ERR_CHILD, "no answer from %zu node%s: %s; see %s/log", n, n == 1 ? "" : "s", names.p, l->dir) : 0;
+    int rc = n ? err_set(err, ERR_CHILD, "no answer from %zu node%s: %s; see %s/log", n,
+                         n == 1 ? "" : "s", names.p, l->dir)
+               : 0;
     str_release(&names);
     return rc;
 }
 
 /* ---- the job ---- */
 
-/* Whole nodes, as many as may be had, and as many GPUs as each of them has. */
+/* Fills in a job of whole nodes: as many as may be had, and as many GPUs as each of them has. */
 static int spec_fill(struct look *l, struct sched_spec *spec, struct err *err)
 {
     const struct sched_partition *p;
@@ -159,11 +169,14 @@ static int spec_fill(struct look *l, struct sched_spec *spec, struct err *err)
     for (size_t i = 0; i < usable.n; i++)
         if (survey_node_usable(usable.nodes[i].slurm)) {
             n++;
-            gpus = gpus < 0 || usable.nodes[i].slurm->gpus < gpus ? usable.nodes[i].slurm->gpus : gpus;
+            gpus = gpus < 0 || usable.nodes[i].slurm->gpus < gpus ? usable.nodes[i].slurm->gpus
+                                                                  : gpus;
         }
     survey_release(&usable);
     if (n == 0)
-        return err_set(err, ERR_STATE, "no node of partition %s may be had: see 'reel topo --cluster --no-step'", p->name);
+        return err_set(err, ERR_STATE,
+                       "no node of partition %s may be had: see 'reel topo --cluster --no-step'",
+                       p->name);
     spec->name = "reel-topo";
     spec->partition = p->name;
     spec->nodes = (int)(opt_given(l->v, "nodes") ? opt_int(l->v, "nodes") : n);
@@ -186,7 +199,8 @@ static int job_ask(struct look *l, struct err *err)
         argv[n++] = arena_printf(&l->arena, "--partition=%s", partition);
     for (int i = 0; i < n; i++)
         str_addf(&key, "%s\n", argv[i] ? argv[i] : "");
-    str_addf(&key, "%s, %d nodes of %s\n", l->site.site.name, q.spec.nodes, q.spec.partition ? q.spec.partition : "");
+    str_addf(&key, "%s, %d nodes of %s\n", l->site.site.name, q.spec.nodes,
+             q.spec.partition ? q.spec.partition : "");
     if (rc == 0)
         rc = str_check(&key, err);
     for (int i = 0; rc == 0 && i < n; i++)
@@ -211,8 +225,10 @@ static int load(struct look *l, struct err *err)
         rc = sched_slurm_net(l->s, &l->arena, &l->net, err);
     if (rc == 0)
         rc = survey_init(&l->survey, &l->site, &l->net, opt_text(l->v, "partition"), err);
-    if (rc == 0 && (size_t)snprintf(l->home, sizeof l->home, "%s/topo/%s", l->env->home, l->site.site.name) >= sizeof l->home)
-        rc = err_set(err, ERR_LIMIT, "the state folder's path is too long: choose a shorter REEL_HOME");
+    if (rc == 0 && (size_t)snprintf(l->home, sizeof l->home, "%s/topo/%s", l->env->home,
+                                    l->site.site.name) >= sizeof l->home)
+        rc = err_set(err, ERR_LIMIT,
+                     "the state folder's path is too long: choose a shorter REEL_HOME");
     return rc;
 }
 
@@ -221,7 +237,9 @@ int topo_cluster_run(const struct opt_values *v, struct cmd_env *env, struct err
     struct look l = {.v = v, .env = env};
     bool alone = opt_bool(v, "no-step");
     if (opt_given(v, "xml") || opt_bool(v, "dump-xml"))
-        return err_set(err, ERR_USAGE, "--cluster looks at the nodes themselves: give it without --xml and --dump-xml");
+        return err_set(
+            err, ERR_USAGE,
+            "--cluster looks at the nodes themselves: give it without --xml and --dump-xml");
     int rc = load(&l, err);
     if (rc == 0 && !alone && !getenv("SLURM_JOB_ID")) {
         rc = job_ask(&l, err);

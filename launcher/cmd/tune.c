@@ -1,4 +1,5 @@
-/* reel tune: find the fastest layout of a training step by prediction and a few measured trials. */
+/* reel tune: finds the fastest layout of a training step by prediction and a few measured
+ * trials. */
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
@@ -16,7 +17,7 @@
 #include "launcher/cmd/tune_job.h"
 #include "profiles/dataset.h"
 
-#define MEMORY_SHARE 0.9 /* of the machine's, for all ranks, unless --memory says otherwise */
+#define MEMORY_SHARE 0.9 /* share of the machine's memory that all ranks get without --memory */
 enum { RANKS_MAX = 16, SHOWN = 8 };
 
 static const struct opt opts[] = {
@@ -24,22 +25,31 @@ static const struct opt opts[] = {
     CMD_OPT_DRY_RUN,
     {"run", 0, OPT_TEXT, "RUN.json", "what is trained; its first stage is tuned"},
     {"seq", 0, OPT_TEXT, "TxHxW", "with MODEL: tokens of a sample", .fallback = "1x16x16"},
-    {"gbs", 0, OPT_INT, "N", "with MODEL: samples of a step", .fallback = "8", .min = 1, .max = 1 << 24},
+    {"gbs", 0, OPT_INT, "N", "with MODEL: samples of a step", .fallback = "8", .min = 1,
+     .max = 1 << 24},
     {"data", 0, OPT_TEXT, "DIR", "with MODEL: dataset folder instead of synthetic samples"},
     {"ranks", 0, OPT_TEXT, "N[,M...]", "numbers of ranks to try", .fallback = "1"},
-    {"layout", 0, OPT_TEXT, "TEXT", "measure this layout alone: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order; it says how many ranks there are"},
-    {"max-trials", 0, OPT_INT, "N", "most layouts measured", .fallback = "12", .min = 1, .max = 200},
-    {"trial-steps", 0, OPT_INT, "N", "steps of a trial; the first is not counted", .fallback = "6", .min = 2, .max = 1000},
-    {"repeats", 0, OPT_INT, "N", "measurements of the layouts that come within 10 % of the best", .fallback = "2", .min = 1, .max = 10},
-    {"margin", 0, OPT_NUM, "SHARE", "gain a further trial must promise", .fallback = "0.02", .min = 0, .max = 0.5},
+    {"layout", 0, OPT_TEXT, "TEXT",
+     "measure this layout alone: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order; it says "
+     "how many ranks there are"},
+    {"max-trials", 0, OPT_INT, "N", "most layouts measured", .fallback = "12", .min = 1,
+     .max = 200},
+    {"trial-steps", 0, OPT_INT, "N", "steps of a trial; the first is not counted", .fallback = "6",
+     .min = 2, .max = 1000},
+    {"repeats", 0, OPT_INT, "N", "measurements of the layouts that come within 10 % of the best",
+     .fallback = "2", .min = 1, .max = 10},
+    {"margin", 0, OPT_NUM, "SHARE", "gain a further trial must promise", .fallback = "0.02",
+     .min = 0, .max = 0.5},
     {"time", 0, OPT_SECONDS, "TIME", "start no trial after so long", .min = 1, .max = 1e7},
-    {"memory", 0, OPT_BYTES, "SIZE", "memory for all ranks (default 90 % of the machine's)", .min = 1 << 20, .max = 0x1p50},
-    {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS", .fallback = "own",
-     .choices = (const char *const[]){"own", "openblas", NULL}},
+    {"memory", 0, OPT_BYTES, "SIZE", "memory for all ranks (default 90 % of the machine's)",
+     .min = 1 << 20, .max = 0x1p50},
+    {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS",
+     .fallback = "own", .choices = (const char *const[]){"own", "openblas", NULL}},
     {"oversubscribe", 0, OPT_BOOL, NULL, "allow more ranks than this machine has cores for"},
     {"fresh", 0, OPT_BOOL, NULL, "measure again what an equal search measured before"},
     {"output", 'o', OPT_TEXT, "FILE", "where the winner goes", .fallback = "plan.json"},
-    {"nodes", 0, OPT_INT, "N", "search inside an allocation of N Slurm nodes, taken for it", .min = 1, .max = 4096},
+    {"nodes", 0, OPT_INT, "N", "search inside an allocation of N Slurm nodes, taken for it",
+     .min = 1, .max = 4096},
     {"partition", 0, OPT_TEXT, "NAME", "with --nodes: Slurm partition", .flags = OPT_SETTING},
     {"account", 0, OPT_TEXT, "NAME", "with --nodes: Slurm account", .flags = OPT_SETTING},
     {"qos", 0, OPT_TEXT, "NAME", "with --nodes: Slurm quality of service", .flags = OPT_SETTING},
@@ -47,13 +57,16 @@ static const struct opt opts[] = {
     {"result", 0, OPT_TEXT, "FILE", "print to this file, when all is done", .flags = OPT_HIDDEN},
 };
 const struct opt_cmd cmd_tune = {
-    "tune", "find the fastest layout by prediction and a few measured trials", "[MODEL]", opts, ARRAY_LEN(opts), 0, 1,
-    "Every layout the trainer can run is predicted from the machine's measured rates. Plain data parallelism is measured first, "
-    "then whatever may still be faster; each measurement corrects the predictions. The search ends when nothing untried can "
-    "beat the best by the margin. Each prediction is recorded before its measurement, under REEL_HOME/tunes.\n\n"
-    "Trials run as steps inside the present job, or on the whole machine outside of one. With --nodes the search itself becomes "
-    "a job: preempted, it comes back; this command killed, it goes on. The same question asked again takes over the trials of "
-    "the last time."};
+    "tune",
+    "find the fastest layout by prediction and a few measured trials",
+    "[MODEL]", opts, ARRAY_LEN(opts), 0, 1,
+    "Every layout the trainer can run is predicted from the machine's measured rates. Plain data "
+    "parallelism is measured first, then whatever may still be faster; each measurement corrects "
+    "the predictions. The search ends when nothing untried can beat the best by the margin. Each "
+    "prediction is recorded before its measurement, under REEL_HOME/tunes.\n\n"
+    "Trials run as steps inside the present job, or on the whole machine outside of one. With "
+    "--nodes the search itself becomes a job: preempted, it comes back; this command killed, it "
+    "goes on. The same question asked again takes over the trials of the last time."};
 
 struct inputs {
     struct run run;
@@ -70,7 +83,9 @@ static int ranks_parse(const char *text, struct inputs *in, struct err *err)
         size_t n = strcspn(p, ",");
         struct err why;
         if (in->n_ranks == RANKS_MAX || n >= sizeof word)
-            return err_set(err, ERR_USAGE, "--ranks is '%s': give at most %d numbers, separated by commas", text, RANKS_MAX);
+            return err_set(err, ERR_USAGE,
+                           "--ranks is '%s': give at most %d numbers, separated by commas", text,
+                           RANKS_MAX);
         memcpy(word, p, n);
         word[n] = '\0';
         if (num_parse_i64(word, "--ranks", &in->ranks[in->n_ranks], &why) < 0)
@@ -84,7 +99,7 @@ static int ranks_parse(const char *text, struct inputs *in, struct err *err)
     }
 }
 
-/* As reel-train says it. */
+/* Reads a layout, with the same words for errors as reel-train. */
 static int layout_take(const char *text, struct inputs *in, struct err *err)
 {
     struct err why = {0};
@@ -93,11 +108,13 @@ static int layout_take(const char *text, struct inputs *in, struct err *err)
     in->ranks[0] = layout_world(&in->layout);
     in->n_ranks = 1;
     if (in->ranks[0] < 0)
-        return err_set(err, ERR_USAGE, "--layout '%s': tp x cp x pp x dp is above %d ranks: give smaller ones", text, LIMIT_RANKS);
+        return err_set(err, ERR_USAGE,
+                       "--layout '%s': tp x cp x pp x dp is above %d ranks: give smaller ones",
+                       text, LIMIT_RANKS);
     return 0;
 }
 
-/* Trials run elsewhere: a dataset's path becomes absolute. */
+/* Binds the run's data. Trials run in another folder, so a dataset's path becomes absolute. */
 static int data_bind(struct run *run, struct seq *seq, struct err *err)
 {
     int64_t thw[3];
@@ -107,18 +124,20 @@ static int data_bind(struct run *run, struct seq *seq, struct err *err)
     if (rc == 0) {
         char *path = realpath(run->stages[0].data, NULL);
         if (!path)
-            return err_set_errno(err, ERR_INPUT, "cannot find the dataset '%s'", run->stages[0].data);
+            return err_set_errno(err, ERR_INPUT, "cannot find the dataset '%s'",
+                                 run->stages[0].data);
         run->stages[0].data = arena_strdup(&run->arena, path);
         free(path);
         if (!run->stages[0].data)
             return err_set(err, ERR_NOMEM, "out of memory");
     }
-    run->n_stages = 1; /* only the first is tuned */
+    run->n_stages = 1; /* only the first stage is tuned */
     rc = run_stage_seq(run, 0, seq, err);
     return rc < 0 ? rc : run_bind_data(run, err);
 }
 
-static int run_from_options(const struct opt_values *v, const char *model, struct inputs *in, struct err *err)
+static int run_from_options(const struct opt_values *v, const char *model, struct inputs *in,
+                            struct err *err)
 {
     struct run *run = &in->run;
     struct err why;
@@ -132,12 +151,16 @@ static int run_from_options(const struct opt_values *v, const char *model, struc
     const struct model *m = &run->model;
     run->n_stages = 1;
     run->warmup_steps = 0;
-    run->stages[0] = (struct run_stage){.gbs = opt_int(v, "gbs"), .steps = opt_int(v, "trial-steps")};
+    run->stages[0] = (struct run_stage){.gbs = opt_int(v, "gbs"),
+                                        .steps = opt_int(v, "trial-steps")};
     run->stages[0].data = opt_given(v, "data")
                               ? arena_strdup(&run->arena, opt_text(v, "data"))
-                              : arena_printf(&run->arena, "synthetic:%lldx%lldx%lld", (long long)(in->seq.t * m->patch_t),
-                                             (long long)(in->seq.h * m->patch_h), (long long)(in->seq.w * m->patch_w));
-    return run->stages[0].data ? run_check(run, "options", err) : err_set(err, ERR_NOMEM, "out of memory");
+                              : arena_printf(&run->arena, "synthetic:%lldx%lldx%lld",
+                                             (long long)(in->seq.t * m->patch_t),
+                                             (long long)(in->seq.h * m->patch_h),
+                                             (long long)(in->seq.w * m->patch_w));
+    return run->stages[0].data ? run_check(run, "options", err)
+                               : err_set(err, ERR_NOMEM, "out of memory");
 }
 
 static int inputs_load(const struct opt_values *v, struct inputs *in, struct err *err)
@@ -147,10 +170,13 @@ static int inputs_load(const struct opt_values *v, struct inputs *in, struct err
     if ((n == 1) == (path != NULL))
         return err_set(err, ERR_USAGE, "give a MODEL or --run RUN.json, one of them");
     if (path && (opt_given(v, "seq") || opt_given(v, "gbs") || opt_given(v, "data")))
-        return err_set(err, ERR_USAGE, "--seq, --gbs and --data describe a MODEL: with --run they are the file's");
+        return err_set(err, ERR_USAGE,
+                       "--seq, --gbs and --data describe a MODEL: with --run they are the file's");
     if (opt_given(v, "ranks") && opt_given(v, "layout"))
-        return err_set(err, ERR_USAGE, "--ranks and --layout both say how many ranks there are: give one of them");
-    int rc = opt_given(v, "layout") ? layout_take(opt_text(v, "layout"), in, err) : ranks_parse(opt_text(v, "ranks"), in, err);
+        return err_set(err, ERR_USAGE,
+                       "--ranks and --layout both say how many ranks there are: give one of them");
+    int rc = opt_given(v, "layout") ? layout_take(opt_text(v, "layout"), in, err)
+                                    : ranks_parse(opt_text(v, "ranks"), in, err);
     if (rc == 0)
         rc = path ? run_load(path, &in->run, err) : run_from_options(v, operands[0], in, err);
     return rc < 0 ? rc : data_bind(&in->run, &in->seq, err);
@@ -163,7 +189,8 @@ static void on_stop(int signo)
     stop = signo;
 }
 
-/* In a job: what asks us to stop also asks us to come back; finished trials are kept. */
+/* Takes the signals that stop a job. In a job, what asks us to stop also asks us to come back, and
+ * finished trials are kept. */
 static void stops_take(void)
 {
     struct sigaction action = {.sa_handler = on_stop};
@@ -177,7 +204,12 @@ static int come_back(struct sched *s, struct err *err)
     int rc = sched_self(s, &self, err);
     if (rc == 0)
         rc = sched_requeue(s, self.id, err);
-    return rc < 0 ? rc : err_set(err, ERR_TEMP, "asked to stop: job %s goes on with the remaining trials when it runs again", self.id);
+    return rc < 0
+               ? rc
+               : err_set(
+                     err, ERR_TEMP,
+                     "asked to stop: job %s goes on with the remaining trials when it runs again",
+                     self.id);
 }
 
 static void say(void *ctx, const char *line)
@@ -186,18 +218,22 @@ static void say(void *ctx, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
-/* Ranks that share cores measure nothing but the sharing, and take the machine from everybody. */
-static int ranks_check(const struct opt_values *v, const struct inputs *in, int64_t cores, struct err *err)
+/* Refuses more ranks than cores. Ranks that share cores measure nothing but the sharing, and take
+ * the machine from everybody. */
+static int ranks_check(const struct opt_values *v, const struct inputs *in, int64_t cores,
+                       struct err *err)
 {
     for (size_t i = 0; i < in->n_ranks && !opt_bool(v, "oversubscribe"); i++)
         if (in->ranks[i] > cores)
-            return err_set(err, ERR_LIMIT, "%lld ranks are more than the %lld core%s here: give fewer, --nodes for an allocation, or "
-                           "--oversubscribe", (long long)in->ranks[i], (long long)cores, cores == 1 ? "" : "s");
+            return err_set(err, ERR_LIMIT,
+                           "%lld ranks are more than the %lld core%s here: give fewer, --nodes for "
+                           "an allocation, or --oversubscribe",
+                           (long long)in->ranks[i], (long long)cores, cores == 1 ? "" : "s");
     return 0;
 }
 
-static int conf_make(const struct opt_values *v, const struct cmd_env *env, const struct inputs *in, struct sched *s,
-                     struct tune_conf *out, struct err *err)
+static int conf_make(const struct opt_values *v, const struct cmd_env *env, const struct inputs *in,
+                     struct sched *s, struct tune_conf *out, struct err *err)
 {
     struct sched_site site;
     struct sched_self self = {.nodes = 1};
@@ -205,21 +241,37 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
     int rc = in_job ? 0 : sched_describe(s, &site, err);
     if (rc < 0)
         return rc;
-    int64_t cores = in_job ? (int64_t)self.cores_per_node * self.nodes : site.n_partitions ? site.partitions[0].cores_per_node : 1;
+    int64_t cores = in_job              ? (int64_t)self.cores_per_node * self.nodes
+                    : site.n_partitions ? site.partitions[0].cores_per_node
+                                        : 1;
     if (!in_job && (rc = ranks_check(v, in, cores, err)) < 0)
         return rc;
     const char *cluster = getenv("SLURM_CLUSTER_NAME");
-    double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) * MEMORY_SHARE * self.nodes;
-    struct tune_conf conf = {
-        .home = env->home, .bin_dir = env->bin_dir, .run = &in->run, .seq = in->seq, .ranks = in->ranks, .n_ranks = in->n_ranks,
-        .layout = opt_given(v, "layout") ? &in->layout : NULL,
-        .max_trials = opt_int(v, "max-trials"), .trial_steps = opt_int(v, "trial-steps"), .repeats = opt_int(v, "repeats"),
-        .cores = cores,
-        .margin = opt_num(v, "margin"), .budget_s = opt_given(v, "time") ? opt_num(v, "time") : 0,
-        .memory_bytes = opt_given(v, "memory") ? opt_int(v, "memory") : (int64_t)machine,
-        .blas = opt_enum(v, "blas") == 1 ? "openblas" : "own", .fresh = opt_bool(v, "fresh"),
-        .where = in_job && cluster ? cluster : clock_host(), .stop = &stop, .sched = s, .say = opt_bool(v, "quiet") ? NULL : say};
-    snprintf(conf.salt, sizeof conf.salt, "%s", in_job ? self.token : ""); /* a job that comes back means the same search */
+    double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) *
+                     MEMORY_SHARE * self.nodes;
+    struct tune_conf conf = {.home = env->home,
+                             .bin_dir = env->bin_dir,
+                             .run = &in->run,
+                             .seq = in->seq,
+                             .ranks = in->ranks,
+                             .n_ranks = in->n_ranks,
+                             .layout = opt_given(v, "layout") ? &in->layout : NULL,
+                             .max_trials = opt_int(v, "max-trials"),
+                             .trial_steps = opt_int(v, "trial-steps"),
+                             .repeats = opt_int(v, "repeats"),
+                             .cores = cores,
+                             .margin = opt_num(v, "margin"),
+                             .budget_s = opt_given(v, "time") ? opt_num(v, "time") : 0,
+                             .memory_bytes = opt_given(v, "memory") ? opt_int(v, "memory")
+                                                                    : (int64_t)machine,
+                             .blas = opt_enum(v, "blas") == 1 ? "openblas" : "own",
+                             .fresh = opt_bool(v, "fresh"),
+                             .where = in_job && cluster ? cluster : clock_host(),
+                             .stop = &stop,
+                             .sched = s,
+                             .say = opt_bool(v, "quiet") ? NULL : say};
+    /* A job that comes back means the same search. */
+    snprintf(conf.salt, sizeof conf.salt, "%s", in_job ? self.token : "");
     *out = conf;
     return 0;
 }
@@ -264,45 +316,55 @@ static void text_items(const struct tune *t, struct str *out)
 {
     bool shown[4096] = {false};
     char memory[32];
-    str_addf(out, "%zu layouts can run, %lld are left out:\n", t->space.n, (long long)(t->space.visited - (int64_t)t->space.n));
+    str_addf(out, "%zu layouts can run, %lld are left out:\n", t->space.n,
+             (long long)(t->space.visited - (int64_t)t->space.n));
     for (size_t i = 0; i < t->space.n_excluded; i++)
-        str_addf(out, "  %8lld  %s\n", (long long)t->space.excluded[i].count, t->space.excluded[i].sentence);
-    str_addf(out, "%zu of them fit the memory, %s for all ranks; fastest by prediction:\n", t->n_fit,
-             num_format_bytes(t->conf.memory_bytes, memory, sizeof memory));
+        str_addf(out, "  %8lld  %s\n", (long long)t->space.excluded[i].count,
+                 t->space.excluded[i].sentence);
+    str_addf(out, "%zu of them fit the memory, %s for all ranks; fastest by prediction:\n",
+             t->n_fit, num_format_bytes(t->conf.memory_bytes, memory, sizeof memory));
     for (int k = 0; k < SHOWN; k++) {
         double least = INFINITY, s;
         int64_t at = -1;
         char time[32], bytes[32];
         for (int64_t i = 0; i < (int64_t)t->space.n && i < 4096; i++)
-            if (!shown[i] && search_fits(&t->search, i) && (s = search_predict(&t->search, i, NULL, NULL)) < least)
+            if (!shown[i] && search_fits(&t->search, i) &&
+                (s = search_predict(&t->search, i, NULL, NULL)) < least)
                 least = s, at = i;
         if (at < 0)
             break;
         shown[at] = true;
         const struct layout *l = &t->items[at].layout;
-        str_addf(out, "  %10s  %10s a rank  dp=%lld zero=%lld mbs=%lld recompute=%s\n", num_format_seconds(least, time, sizeof time),
-                 num_format_bytes((int64_t)t->items[at].planned_bytes, bytes, sizeof bytes), (long long)l->dp, (long long)l->zero,
-                 (long long)l->mbs, recompute_names[l->recompute]);
+        str_addf(out, "  %10s  %10s a rank  dp=%lld zero=%lld mbs=%lld recompute=%s\n",
+                 num_format_seconds(least, time, sizeof time),
+                 num_format_bytes((int64_t)t->items[at].planned_bytes, bytes, sizeof bytes),
+                 (long long)l->dp, (long long)l->zero, (long long)l->mbs,
+                 recompute_names[l->recompute]);
     }
 }
 
-static void text_winner(const struct tune *t, const struct plan *p, const char *path, struct str *out)
+static void text_winner(const struct tune *t, const struct plan *p, const char *path,
+                        struct str *out)
 {
     char measured[32];
     struct str layout = STR_INIT;
     layout_format(&p->layout, &layout);
-    str_addf(out, "winner: %s a step, %s\n", num_format_seconds(p->measured_step_s, measured, sizeof measured), layout.p);
+    str_addf(out, "winner: %s a step, %s\n",
+             num_format_seconds(p->measured_step_s, measured, sizeof measured), layout.p);
     int64_t base = search_baseline(&t->search);
     if (base >= 0 && t->items[base].state == TRIAL_OK)
         str_addf(out, "  %.2f times as fast as plain data parallelism (dp=%lld zero=0 mbs=1)\n",
-                 t->items[base].measured_s / p->measured_step_s, (long long)t->items[base].layout.dp);
-    str_addf(out, "  %lld layouts measured, %lld measured again%s, stopped: %s\n", (long long)t->search.trials,
-             (long long)t->search.repeated, t->reused ? ", beside those of an earlier search" : "", t->search.stop_reason);
+                 t->items[base].measured_s / p->measured_step_s,
+                 (long long)t->items[base].layout.dp);
+    str_addf(out, "  %lld layouts measured, %lld measured again%s, stopped: %s\n",
+             (long long)t->search.trials, (long long)t->search.repeated,
+             t->reused ? ", beside those of an earlier search" : "", t->search.stop_reason);
     str_addf(out, "plan written to %s; records in %s\n", path, t->dir);
     str_release(&layout);
 }
 
-static int tune_print(const struct tune *t, const struct plan *winner, const char *path, const struct opt_values *v, struct err *err)
+static int tune_print(const struct tune *t, const struct plan *winner, const char *path,
+                      const struct opt_values *v, struct err *err)
 {
     struct str text = STR_INIT;
     struct json_out o;
@@ -330,17 +392,22 @@ static int tune_print(const struct tune *t, const struct plan *winner, const cha
     }
     int rc = str_check(&text, err);
     if (rc == 0)
-        rc = opt_given(v, "result") ? file_publish(opt_text(v, "result"), text.p, text.len, err) : cmd_print(&text, err);
+        rc = opt_given(v, "result") ? file_publish(opt_text(v, "result"), text.p, text.len, err)
+                                    : cmd_print(&text, err);
     str_release(&text);
     return rc;
 }
 
-/* Before hours of trials: can the winner be written where it is wanted? */
+/* Checks, before hours of trials, that the winner can be written where it is wanted. */
 static int output_check(const char *path, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];
     const char *slash = strrchr(path, '/');
-    snprintf(dir, sizeof dir, "%.*s", slash == path ? 1 : slash ? (int)(slash - path) : 1, slash ? path : ".");
+    snprintf(dir, sizeof dir, "%.*s",
+             slash == path ? 1
+             : slash       ? (int)(slash - path)
+                           : 1,
+             slash ? path : ".");
     struct stat st;
     if (!*path)
         return err_set(err, ERR_USAGE, "--output is empty: give a file");
@@ -351,7 +418,7 @@ static int output_check(const char *path, struct err *err)
     return 0;
 }
 
-/* Inside a job its scheduler starts the trials, else this machine's. */
+/* Opens the scheduler that starts the trials: inside a job that job's, else this machine's. */
 static int scheduler_open(const struct cmd_env *env, struct sched **s, struct err *err)
 {
     const char *kind = getenv("REEL_JOB_SCHED");

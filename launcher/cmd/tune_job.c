@@ -1,5 +1,6 @@
-/* reel tune --nodes N: the search as a job. The question is the argument vector that the job gets and the run; a job that ended without a
- * result is followed by one that finds the trials it measured. */
+/* reel tune --nodes N: runs the search as a job. The question is the argument vector that the job
+ * gets, and the run. If a job ends without a result, the next one finds the trials that it
+ * measured. */
 #include "launcher/cmd/tune_job.h"
 
 #include <signal.h>
@@ -40,7 +41,8 @@ static int question_make(struct tune_job *j, const char *run_text, struct err *e
     const char *spread = opt_given(v, "layout") ? "layout" : "ranks";
     word(j, arena_printf(&j->arena, "--%s=%s", spread, opt_text(v, spread)));
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-        word(j, arena_printf(&j->arena, "--%s=%lld", numbers[i], (long long)opt_int(v, numbers[i])));
+        word(j,
+             arena_printf(&j->arena, "--%s=%lld", numbers[i], (long long)opt_int(v, numbers[i])));
     word(j, arena_printf(&j->arena, "--margin=%.17g", opt_num(v, "margin")));
     word(j, arena_printf(&j->arena, "--blas=%s", opt_enum(v, "blas") == 1 ? "openblas" : "own"));
     if (opt_given(v, "time"))
@@ -66,7 +68,8 @@ static int question_make(struct tune_job *j, const char *run_text, struct err *e
     return rc;
 }
 
-int tune_job_run(const struct opt_values *v, struct cmd_env *env, const struct run *run, struct err *err)
+int tune_job_run(const struct opt_values *v, struct cmd_env *env, const struct run *run,
+                 struct err *err)
 {
     struct tune_job j = {.v = v, .home = env->home};
     struct str text = STR_INIT;
@@ -82,7 +85,8 @@ int tune_job_run(const struct opt_values *v, struct cmd_env *env, const struct r
         rc = err_set(err, ERR_NOMEM, "out of memory");
     if (rc == 0 && (rc = file_mkdirs(j.dir, err)) == 0)
         rc = file_publish(path, text.p, text.len, err);
-    struct job_question q = {.dir = j.dir, .argv = j.argv, .spec = SCHED_SPEC_INIT, .quiet = opt_bool(v, "quiet")};
+    struct job_question q = {
+        .dir = j.dir, .argv = j.argv, .spec = SCHED_SPEC_INIT, .quiet = opt_bool(v, "quiet")};
     q.spec.name = "reel-tune";
     q.spec.nodes = (int)opt_int(v, "nodes");
     q.spec.partition = opt_text(v, "partition");

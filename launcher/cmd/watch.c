@@ -1,12 +1,15 @@
-/* reel watch: follow a run that somebody launched. */
+/* reel watch: follows a run that somebody launched. */
 #include "launcher/cmd/follow.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
     {"quiet", 'q', OPT_BOOL, NULL, "no progress, only the end"},
 };
-const struct opt_cmd cmd_watch = {"watch", "follow a run to its end; interrupting changes nothing", "RUN", opts,
-                                  ARRAY_LEN(opts), 1, 1, NULL};
+const struct opt_cmd cmd_watch = {
+    "watch",
+    "follow a run to its end; interrupting changes nothing",
+    "RUN", opts, ARRAY_LEN(opts), 1, 1,
+    NULL};
 
 int cmd_watch_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {

@@ -10,7 +10,8 @@
 
 static const double PATIENCE_S = 60, LOOK_EVERY_S = 0.5;
 
-int wish_open(struct wish *w, const struct opt_values *v, const struct cmd_env *env, struct err *err)
+int wish_open(struct wish *w, const struct opt_values *v, const struct cmd_env *env,
+              struct err *err)
 {
     const char *const *operands;
     opt_operands(v, &operands);
@@ -20,11 +21,11 @@ int wish_open(struct wish *w, const struct opt_values *v, const struct cmd_env *
     if (rc == 0)
         rc = run_state_load(w->l.run_dir, &w->state, err);
     if (rc == 0)
-        w->l.save_s = fmax(0, lead_save_s(env, w->state.model)); /* NaN is 0 */
+        w->l.save_s = fmax(0, lead_save_s(env, w->state.model)); /* NaN becomes 0 */
     const char *kind = w->state.sched;
     if (rc == 0 && kind[0] && strcmp(kind, "none") != 0)
         rc = sched_open(kind, env->home, &w->s, err);
-    else if (rc == 0 && !w->l.wrapped) /* made, and never submitted */
+    else if (rc == 0 && !w->l.wrapped) /* the run was made and never submitted */
         rc = sched_open("local", env->home, &w->s, err);
     return rc;
 }
@@ -43,7 +44,9 @@ int wish_go_on(struct wish *w, const struct control_retry *how, struct err *err)
         int rc = how ? control_retry(&w->l, w->s, how, &why) : control_resume(&w->l, w->s, &why);
         bool spent = rc == ERR_BUSY && clock_mono_s() - begun_s > PATIENCE_S;
         if (rc != ERR_BUSY || spent)
-            return rc < 0 ? err_set(err, rc, "%s%s", why.text, spent ? "; give the same command again" : "") : 0;
+            return rc < 0 ? err_set(err, rc, "%s%s", why.text,
+                                    spent ? "; give the same command again" : "")
+                          : 0;
         if (!said)
             fprintf(stderr, "%s; waiting for that, %.0f s at most\n", why.text, PATIENCE_S);
         clock_sleep_s(LOOK_EVERY_S);
@@ -73,21 +76,27 @@ int wish_print(const struct wish *w, const char *schema, const char *line, struc
     return rc;
 }
 
-int wish_bring_back(struct wish *w, const struct opt_values *v, struct cmd_env *env, struct err *err)
+int wish_bring_back(struct wish *w, const struct opt_values *v, struct cmd_env *env,
+                    struct err *err)
 {
     char line[512], from[64] = "its beginning: nothing was saved";
-    int rc = run_state_load(w->l.run_dir, &w->state, err); /* its job may have saved while we waited for its end */
+    /* The run's job may have saved while this process waited for the job's end. */
+    int rc = run_state_load(w->l.run_dir, &w->state, err);
     if (rc < 0)
         return rc;
     if (w->state.saved_step > 0)
         snprintf(from, sizeof from, "step %lld", (long long)w->state.saved_step);
     if (w->l.wrapped)
-        snprintf(line, sizeof line, "run '%s' may go on: submit its job script again, its trainer loads its newest checkpoint", w->state.name);
+        snprintf(line, sizeof line,
+                 "run '%s' may go on: submit its job script again, its trainer loads its newest "
+                 "checkpoint",
+                 w->state.name);
     else
-        snprintf(line, sizeof line, "run '%s' goes on from %s: 'reel watch %s' follows it", w->state.name, from, w->state.name);
+        snprintf(line, sizeof line, "run '%s' goes on from %s: 'reel watch %s' follows it",
+                 w->state.name, from, w->state.name);
     if (w->l.wrapped)
         return wish_print(w, "reel.launch/1", line, err);
-    char token[ID_TEXT_BYTES]; /* its job has ended */
+    char token[ID_TEXT_BYTES]; /* of the run's job, which has ended */
     snprintf(token, sizeof token, "%s", w->state.job_token);
     rc = launch_submit(&w->l, w->s, token, err);
     if (rc == 0)

@@ -1,4 +1,5 @@
-/* reel wrap: keep somebody else's trainer alive, from inside a job script that somebody else wrote. */
+/* reel wrap: keeps somebody else's trainer alive, from inside a job script that somebody else
+ * wrote. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,49 +19,89 @@
 static const char *const notices[] = {"USR1", "USR2", "TERM", "INT", "HUP", "none", NULL};
 static const int notice_signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, 0};
 
-static const char *const formats[] = {"none", "megatron", "torchtitan", "nemo", "lightning", "hf", NULL};
+static const char *const formats[] = {"none",      "megatron", "torchtitan", "nemo",
+                                      "lightning", "hf",       NULL};
 
 static const struct opt opts[] = {
-    {"name", 0, OPT_TEXT, "NAME", "the run's name; the same name again goes on with the same run (default: the job's name and id)"},
-    {"notice", 0, OPT_ENUM, "SIGNAL", "what asks the trainer to save and stop; Slurm sends every process TERM when it ends a job", .fallback = "TERM", .choices = notices},
-    {"format", 0, OPT_ENUM, "TRAINER", "how it prints its steps: as Megatron-LM, torchtitan, NeMo, Lightning or the Trainer of transformers do", .fallback = "none", .choices = formats},
-    {"step-pattern", 0, OPT_TEXT, "REGEX", "or a POSIX extended expression that finds them in a line, with one group, or with names: (?<step>[0-9]+), loss, time_ms, tokens and more, see below"},
-    {"saves", 0, OPT_TEXT, "DIR", "its checkpoint folder: something new in it is progress, a name like iter_0000400 tells its steps"},
+    {"name", 0, OPT_TEXT, "NAME",
+     "the run's name; the same name again goes on with the same run (default: the job's name and "
+     "id)"},
+    {"notice", 0, OPT_ENUM, "SIGNAL",
+     "what asks the trainer to save and stop; Slurm sends every process TERM when it ends a job",
+     .fallback = "TERM", .choices = notices},
+    {"format", 0, OPT_ENUM, "TRAINER",
+     "how it prints its steps: as Megatron-LM, torchtitan, NeMo, Lightning or the Trainer of "
+     "transformers do",
+     .fallback = "none", .choices = formats},
+    {"step-pattern", 0, OPT_TEXT, "REGEX",
+     "or a POSIX extended expression that finds them in a line, with one group, or with names: "
+     "(?<step>[0-9]+), loss, time_ms, tokens and more, see below"},
+    {"saves", 0, OPT_TEXT, "DIR",
+     "its checkpoint folder: something new in it is progress, a name like iter_0000400 tells its "
+     "steps"},
     {"done-file", 0, OPT_TEXT, "FILE", "it is done when this file is there, and only then"},
-    {"steps", 0, OPT_INT, "N", "how many steps the run has: there it is done, and not when it exits with 0 before", .fallback = "0", .max = 1e12},
-    {"max-crashes", 0, OPT_INT, "N", "crashes, hangs and early exits without progress that end the run; 0: no bound", .fallback = "3", .max = 1e6},
-    {"max-preempts", 0, OPT_INT, "N", "preemptions without progress that end the run; 0: no bound", .fallback = "50", .max = 1e6},
-    {"wall", 0, OPT_SECONDS, "TIME", "give up so long after its first attempt began; 0: never", .fallback = "0"},
-    {"hang", 0, OPT_SECONDS, "TIME", "it hangs when it prints nothing for so long, and is ended; 0: never", .fallback = "0"},
-    {"model", 0, OPT_TEXT, "MODEL", "the model it trains; with --seq and --gbs, one of 'reel model', its FLOPs and tokens are known"},
-    {"seq", 0, OPT_TEXT, "S", "tokens of one sample: 8192, or frames x height x width after patching: 32x16x16"},
+    {"steps", 0, OPT_INT, "N",
+     "how many steps the run has: there it is done, and not when it exits with 0 before",
+     .fallback = "0", .max = 1e12},
+    {"max-crashes", 0, OPT_INT, "N",
+     "crashes, hangs and early exits without progress that end the run; 0: no bound",
+     .fallback = "3", .max = 1e6},
+    {"max-preempts", 0, OPT_INT, "N", "preemptions without progress that end the run; 0: no bound",
+     .fallback = "50", .max = 1e6},
+    {"wall", 0, OPT_SECONDS, "TIME", "give up so long after its first attempt began; 0: never",
+     .fallback = "0"},
+    {"hang", 0, OPT_SECONDS, "TIME",
+     "it hangs when it prints nothing for so long, and is ended; 0: never", .fallback = "0"},
+    {"model", 0, OPT_TEXT, "MODEL",
+     "the model it trains; with --seq and --gbs, one of 'reel model', its FLOPs and tokens are "
+     "known"},
+    {"seq", 0, OPT_TEXT, "S",
+     "tokens of one sample: 8192, or frames x height x width after patching: 32x16x16"},
     {"gbs", 0, OPT_INT, "N", "samples of a step", .fallback = "0", .max = 1e9},
-    {"flops-per-step", 0, OPT_NUM, "X", "model FLOPs of a step, forward and backward, over all GPUs; in place of --seq and --gbs", .fallback = "0", .max = 1e30},
+    {"flops-per-step", 0, OPT_NUM, "X",
+     "model FLOPs of a step, forward and backward, over all GPUs; in place of --seq and --gbs",
+     .fallback = "0", .max = 1e30},
     {"device", 0, OPT_TEXT, "GPU:TYPE", "what it runs on and computes in, for MFU: h100-sxm:bf16"},
-    {"gpus", 0, OPT_INT, "N", "how many of them; 0: those of the Slurm job", .fallback = "0", .max = 1e9},
-    {"node-agents", 0, OPT_BOOL, NULL, "a process on each node hears notices and tells the ranks there; with --notice none it only hears", .fallback = "true"},
+    {"gpus", 0, OPT_INT, "N", "how many of them; 0: those of the Slurm job", .fallback = "0",
+     .max = 1e9},
+    {"node-agents", 0, OPT_BOOL, NULL,
+     "a process on each node hears notices and tells the ranks there; with --notice none it only "
+     "hears",
+     .fallback = "true"},
 };
 const struct opt_cmd cmd_wrap = {
-    "wrap", "keep any trainer alive from inside its own job script", "-- COMMAND [ARGUMENT...]", opts, ARRAY_LEN(opts), 1, -1,
-    "Put it in front of the command that trains, as the script's last line: exec reel wrap -- srun python train.py. It starts the command, "
-    "tells its ranks on every node when the job is to stop, and when they have ended gives the job back to Slurm (scontrol requeue) until "
-    "the command is done or a budget is spent. The trainer has to save when it gets the signal, exit, and load its newest checkpoint when "
-    "it starts. Use exec, so that Slurm's signals reach it; ask for #SBATCH --requeue, --open-mode=append and --signal=B:USR1@120. What the "
-    "trainer prints goes to the job's output and to logs/attempt-N.log of the run's folder. It finds REEL_RUN_DIR, REEL_RUN_ID and REEL_ATTEMPT "
-    "in its environment. It is done when it exits with 0 and neither the job nor its steps were being ended, or its --steps are reached; in "
-    "doubt it was interrupted; exit 0 clearly short of --steps is an early_exit, which counts like a crash. Its exit status 75 says that it has saved and is to be run again. Job scripts to begin with: contrib/sbatch.\n\n"
-    "How long its saves take is not known. Before the time limit it is told a minute ahead, or a step where that takes longer, and never before "
-    "half of the limit: one that saves for longer needs an earlier --signal.\n\n"
-    "Steps that it prints are recorded as those of our own trainer: a row a line, which says how many steps it covers. Names in --step-pattern: "
-    "step (steps done), index (counted from 0), total, epoch, loss, grad_norm, lr, time_ms or time_s (of one step), tokens (of one step), tps "
-    "(tokens a second and GPU). Where no time is printed, that between the lines counts. MFU comes from --device and from --flops-per-step, or "
-    "--model, --seq and --gbs.\n\n"
-    "Exit status 0: done. 75: ended early and given back. 1: a budget is spent, or the run is cancelled."};
+    "wrap",
+    "keep any trainer alive from inside its own job script",
+    "-- COMMAND [ARGUMENT...]", opts, ARRAY_LEN(opts), 1, -1,
+    "Put it in front of the command that trains, as the script's last line: exec reel wrap -- srun "
+    "python train.py. It starts the command, tells its ranks on every node when the job is to "
+    "stop, and when they have ended gives the job back to Slurm (scontrol requeue) until the "
+    "command is done or a budget is spent. The trainer has to save when it gets the signal, exit, "
+    "and load its newest checkpoint when it starts. Use exec, so that Slurm's signals reach it; "
+    "ask for #SBATCH --requeue, --open-mode=append and --signal=B:USR1@120. What the trainer "
+    "prints goes to the job's output and to logs/attempt-N.log of the run's folder. It finds "
+    "REEL_RUN_DIR, REEL_RUN_ID and REEL_ATTEMPT in its environment. It is done when it exits with "
+    "0 and neither the job nor its steps were being ended, or its --steps are reached; in doubt it "
+    "was interrupted; exit 0 clearly short of --steps is an early_exit, which counts like a crash. "
+    "Its exit status 75 says that it has saved and is to be run again. Job scripts to begin with: "
+    "contrib/sbatch.\n\n"
+    "How long its saves take is not known. Before the time limit it is told a minute ahead, or a "
+    "step where that takes longer, and never before half of the limit: one that saves for longer "
+    "needs an earlier --signal.\n\n"
+    "Steps that it prints are recorded as those of our own trainer: a row a line, which says how "
+    "many steps it covers. Names in --step-pattern: step (steps done), index (counted from 0), "
+    "total, epoch, loss, grad_norm, lr, time_ms or time_s (of one step), tokens (of one step), tps "
+    "(tokens a second and GPU). Where no time is printed, that between the lines counts. MFU comes "
+    "from --device and from --flops-per-step, or --model, --seq and --gbs.\n\n"
+    "Exit status 0: done. 75: ended early and given back. 1: a budget is spent, or the run is "
+    "cancelled."};
 
-/* Slurm's job name may hold anything; ours becomes a file's. */
-static void name_make(const struct opt_values *v, const char *job_id, const char *const *argv, char out[LIMIT_NAME_BYTES])
+/* Makes the run's name. Slurm's job name may hold anything, but ours becomes the name of a file. */
+static void name_make(const struct opt_values *v, const char *job_id, const char *const *argv,
+                      char out[LIMIT_NAME_BYTES])
 {
-    const char *name = opt_text(v, "name"), *job = getenv("SLURM_JOB_NAME"), *slash = strrchr(argv[0], '/');
+    const char *name = opt_text(v, "name"), *job = getenv("SLURM_JOB_NAME"),
+               *slash = strrchr(argv[0], '/');
     time_t now = time(NULL);
     struct tm tm;
     char when[32];
@@ -77,59 +118,75 @@ static void name_make(const struct opt_values *v, const char *job_id, const char
             *c = '_';
 }
 
-/* The step's first word must be a path: found as the shell would. */
+/* Finds a program as the shell would, because the first word of a step must be a path. */
 static int program_find(const char *name, struct arena *arena, const char **out, struct err *err)
 {
     const char *path = getenv("PATH");
-    char *copy = arena_strdup(arena, path ? path : "/usr/bin:/bin"), *save = NULL, cwd[LIMIT_PATH_BYTES];
+    char *copy = arena_strdup(arena, path ? path : "/usr/bin:/bin"), *save = NULL,
+         cwd[LIMIT_PATH_BYTES];
     if (strchr(name, '/')) {
-        *out = name[0] == '/' ? name : getcwd(cwd, sizeof cwd) ? arena_printf(arena, "%s/%s", cwd, name) : NULL;
+        *out = name[0] == '/'             ? name
+               : getcwd(cwd, sizeof cwd) ? arena_printf(arena, "%s/%s", cwd, name)
+                                          : NULL;
         return *out ? 0 : err_set(err, ERR_NOMEM, "out of memory");
     }
-    for (char *dir = copy ? strtok_r(copy, ":", &save) : NULL; dir; dir = strtok_r(NULL, ":", &save)) {
+    for (char *dir = copy ? strtok_r(copy, ":", &save) : NULL; dir;
+         dir = strtok_r(NULL, ":", &save)) {
         char *at = arena_printf(arena, "%s/%s", dir, name);
         if (at && at[0] == '/' && access(at, X_OK) == 0) {
             *out = at;
             return 0;
         }
     }
-    return err_set(err, ERR_ENV, "cannot find the command '%s' on PATH: give its path, or load the module that brings it", name);
+    return err_set(
+        err, ERR_ENV,
+        "cannot find the command '%s' on PATH: give its path, or load the module that brings it",
+        name);
 }
 
-/* Absolute, for the agent's own folder is another. */
+/* Makes a path absolute, because the agent works in another folder. */
 static const char *path_absolute(const char *path, const char *cwd, struct arena *arena)
 {
     return !path || path[0] == '/' ? path : arena_printf(arena, "%s/%s", cwd, path);
 }
 
-/* What wrap.json cannot hold would come back as something else. */
+/* Checks that the command's words are UTF-8. wrap.json cannot hold others, and they would come back
+ * as something else. */
 static int words_check(const char *const *words, struct err *err)
 {
     for (int i = 0; words[i]; i++)
         for (const char *p = words[i]; *p;) {
             size_t n = json_utf8_len(p, strlen(p));
             if (n == 0)
-                return err_set(err, ERR_INPUT, "argument %d of the command is not UTF-8: put the command into a script of its own, and give that", i);
+                return err_set(err, ERR_INPUT,
+                               "argument %d of the command is not UTF-8: put the command into a "
+                               "script of its own, and give that",
+                               i);
             p += n;
         }
     return 0;
 }
 
-/* Whether its steps will be understood is known before it starts. */
+/* Checks, before the trainer starts, that its steps will be understood. */
 static int steps_check(const struct wrap *w, struct err *err)
 {
     struct step_reader *reader = NULL;
     if (w->format && w->step_pattern)
         return err_set(err, ERR_USAGE, "--format and --step-pattern: give one of them");
     if (w->total_steps > 0 && !w->format && !w->step_pattern && !w->saves && !w->done_file)
-        return err_set(err, ERR_USAGE, "--steps %lld: nothing tells how far it came: give --format, --step-pattern or --saves, or leave --steps out",
+        return err_set(err, ERR_USAGE,
+                       "--steps %lld: nothing tells how far it came: give --format, --step-pattern "
+                       "or --saves, or leave --steps out",
                        (long long)w->total_steps);
-    int rc = w->format || w->step_pattern ? step_reader_new(w->step_pattern, w->format, w->total_steps, &reader, err) : 0;
+    int rc = w->format || w->step_pattern
+                 ? step_reader_new(w->step_pattern, w->format, w->total_steps, &reader, err)
+                 : 0;
     step_reader_free(reader);
     return rc;
 }
 
-static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap *w, struct err *err)
+static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap *w,
+                     struct err *err)
 {
     const char *const *operands;
     size_t n = opt_operands(v, &operands);
@@ -155,8 +212,9 @@ static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap
     w->budget.hang_s = opt_num(v, "hang");
     if (opt_enum(v, "format") > 0)
         w->format = formats[opt_enum(v, "format")];
-    struct wrap_rate rate = {opt_text(v, "model"), opt_text(v, "seq"), opt_int(v, "gbs"), opt_num(v, "flops-per-step"), opt_text(v, "device"),
-                             opt_int(v, "gpus")};
+    struct wrap_rate rate = {opt_text(v, "model"),  opt_text(v, "seq"),
+                             opt_int(v, "gbs"),     opt_num(v, "flops-per-step"),
+                             opt_text(v, "device"), opt_int(v, "gpus")};
     int rc = id_name_check(opt_given(v, "name") ? opt_text(v, "name") : w->name, "--name", err);
     if (rc == 0)
         rc = words_check(argv, err);
@@ -178,7 +236,8 @@ int cmd_wrap_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     wrap_init(&w);
     int rc = wrap_make(v, job_id, &w, err);
     if (rc == 0)
-        rc = wrapped_open(env->home, env->bin_dir, &w, job_id, !first, !opt_given(v, "name"), &l, err);
+        rc = wrapped_open(env->home, env->bin_dir, &w, job_id, !first, !opt_given(v, "name"), &l,
+                          err);
     wrap_release(&w);
     if (rc < 0)
         return rc;

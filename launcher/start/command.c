@@ -6,11 +6,12 @@
 
 #include "base/str.h"
 
-static const char *const inherited_names[] = {"PATH", "HOME",   "USER",           "LOGNAME", "SHELL", "LANG",
-                                              "TZ",   "TMPDIR", "LD_LIBRARY_PATH", "TERM",    NULL};
-static const char *const inherited_prefixes[] = {"LC_",   "OMPI_", "UCX_",  "NCCL_", "CUDA_", "SLURM_", "PMIX_",
-                                                 "OMP_",  "REEL_", "FI_",   "ASAN_", "UBSAN_", "LSAN_", "TSAN_",
-                                                 "HWLOC_", NULL};
+static const char *const inherited_names[] = {"PATH", "HOME", "USER",   "LOGNAME",         "SHELL",
+                                              "LANG", "TZ",   "TMPDIR", "LD_LIBRARY_PATH", "TERM",
+                                              NULL};
+static const char *const inherited_prefixes[] = {
+    "LC_",   "OMPI_", "UCX_",  "NCCL_",  "CUDA_", "SLURM_", "PMIX_",  "OMP_",
+    "REEL_", "FI_",   "ASAN_", "UBSAN_", "LSAN_", "TSAN_",  "HWLOC_", NULL};
 
 static size_t name_length(const char *assignment)
 {
@@ -47,8 +48,8 @@ static int is_named_in(const char *assignment, const char *const *list)
     return 0;
 }
 
-int command_environment(const char *const *environ_list, const char *const *extra, struct arena *arena,
-                        const char ***out, struct err *err)
+int command_environment(const char *const *environ_list, const char *const *extra,
+                        struct arena *arena, const char ***out, struct err *err)
 {
     size_t room = count(environ_list) + count(extra) + 1, n = 0;
     const char **env = arena_array(arena, room, sizeof *env);
@@ -71,12 +72,14 @@ void command_groups(const struct layout *l, int64_t groups[PLACE_GROUPS])
     groups[2] = l->tp * l->cp * l->dp;
 }
 
-/* Several ranks of one machine: no binding (the scheduler's cores are the limit), more ranks than cores allowed (tests and
- * laptops), and no busy waiting, which starves ranks that share a core. */
-static const char *const mpirun_words[] = {"mpirun", "--oversubscribe", "--bind-to", "none", "--mca",
-                                           "mpi_yield_when_idle", "1", "-n", NULL};
+/* How several ranks start on one machine: without binding (the scheduler's cores are the limit),
+ * with more ranks than cores allowed (for tests and laptops), and without busy waiting, which
+ * starves ranks that share a core. */
+static const char *const mpirun_words[] = {"mpirun", "--oversubscribe",     "--bind-to", "none",
+                                           "--mca",  "mpi_yield_when_idle", "1",         "-n",
+                                           NULL};
 
-/* Where PATH has a program, as an absolute path in the arena. */
+/* Finds a program on PATH and returns its absolute path in the arena. */
 static int program_find(const char *name, struct arena *arena, const char **out, struct err *err)
 {
     const char *path = getenv("PATH");
@@ -91,14 +94,17 @@ static int program_find(const char *name, struct arena *arena, const char **out,
         }
         path += path[n] ? n + 1 : n;
     }
-    return err_set(err, ERR_ENV, "%s is not on PATH: install Open MPI, or use a layout of one rank", name);
+    return err_set(err, ERR_ENV, "%s is not on PATH: install Open MPI, or use a layout of one rank",
+                   name);
 }
 
-int command_trainer(const char *bin_dir, int64_t ranks, bool starts_ranks, const char *const *args, const char *const *environ_list,
-                    struct arena *arena, struct command *out, struct err *err)
+int command_trainer(const char *bin_dir, int64_t ranks, bool starts_ranks, const char *const *args,
+                    const char *const *environ_list, struct arena *arena, struct command *out,
+                    struct err *err)
 {
     static const char *const threads[] = {"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", NULL};
-    static const char *const as_root[] = {"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "OMPI_ALLOW_RUN_AS_ROOT=1",
+    static const char *const as_root[] = {"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1",
+                                          "OMPI_ALLOW_RUN_AS_ROOT=1",
                                           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", NULL};
     size_t room = count(mpirun_words) + count(args) + 4, n = 0;
     const char **argv = arena_array(arena, room, sizeof *argv);
@@ -118,7 +124,8 @@ int command_trainer(const char *bin_dir, int64_t ranks, bool starts_ranks, const
     for (size_t i = 0; i < n; i++)
         if (!argv[i])
             return err_set(err, ERR_NOMEM, "out of memory building the trainer's command");
-    int rc = command_environment(environ_list, geteuid() == 0 ? as_root : threads, arena, &out->env, err);
+    int rc = command_environment(environ_list, geteuid() == 0 ? as_root : threads, arena, &out->env,
+                                 err);
     if (rc == 0)
         out->argv = argv;
     return rc;

@@ -1,8 +1,10 @@
-/* command: how our trainer is started: argument vector and environment, for a run (agent) and for a trial (tuner).
+/* command: makes the argument vector and environment that start our trainer, for a run (agent) and
+ * for a trial (tuner).
  *
- * One rank is started directly, several under mpirun on this machine's cores, unless the scheduler starts ranks itself (srun). The environment is an explicit list: what
- * programs need to run (PATH, HOME, locale, library paths), what belongs to the field's libraries (OMPI_, UCX_, NCCL_,
- * CUDA_, SLURM_, PMIX_, OMP_, REEL_), and nothing else.
+ * One rank is started directly. Several are started under mpirun on this machine's cores, unless
+ * the scheduler starts ranks itself (srun). The environment is an explicit list: what programs need
+ * to run (PATH, HOME, locale, library paths), what belongs to the field's libraries (OMPI_, UCX_,
+ * NCCL_, CUDA_, SLURM_, PMIX_, OMP_, REEL_), and nothing else.
  */
 #ifndef LAUNCHER_START_COMMAND_H
 #define LAUNCHER_START_COMMAND_H
@@ -20,16 +22,21 @@ struct command {
     const char **env;  /* NULL-ended */
 };
 
-/* bin_dir: where reel-train lies. starts_ranks: of sched_ops; the argument vector is then one rank's. args: the arguments behind "reel-train" ("train", "--run", …), NULL-ended, borrowed.
- * environ_list: normally environ. Everything is copied into the arena. */
-int command_trainer(const char *bin_dir, int64_t ranks, bool starts_ranks, const char *const *args, const char *const *environ_list,
-                    struct arena *arena, struct command *out, struct err *err);
+/* Makes the command that starts the trainer. bin_dir is where reel-train lies. starts_ranks is that
+ * of sched_ops: if it is true, the argument vector is that of one rank. args are the arguments
+ * behind "reel-train" ("train", "--run", …), NULL-ended and borrowed. environ_list is normally
+ * environ. Everything is copied into the arena. */
+int command_trainer(const char *bin_dir, int64_t ranks, bool starts_ranks, const char *const *args,
+                    const char *const *environ_list, struct arena *arena, struct command *out,
+                    struct err *err);
 
-/* The sizes of a layout's groups of ranks, the innermost first: whose ranks talk most (sched_step_spec.groups). */
+/* Computes the sizes of a layout's groups of ranks. The innermost group comes first: its ranks talk
+ * most with each other (sched_step_spec.groups). */
 void command_groups(const struct layout *l, int64_t groups[PLACE_GROUPS]);
 
-/* The environment part alone; `extra` ("K=V", NULL-ended, may be NULL) wins over what is inherited. */
-int command_environment(const char *const *environ_list, const char *const *extra, struct arena *arena,
-                        const char ***out, struct err *err);
+/* Makes the environment alone. `extra` ("K=V", NULL-ended, may be NULL) wins over what is
+ * inherited. */
+int command_environment(const char *const *environ_list, const char *const *extra,
+                        struct arena *arena, const char ***out, struct err *err);
 
 #endif
