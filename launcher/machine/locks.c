@@ -12,12 +12,13 @@
 #include "base/limits.h"
 #include "base/spawn.h"
 
-enum { SRUN_S = 120 }; /* for a node to be free */
+enum { SRUN_S = 120 }; /* how long to wait for a free node */
 
 static bool leases_hold(const char *path)
 {
     struct lease *first = NULL, *second = NULL;
-    bool hold = lease_take(path, 0, &first, NULL) == 0 && lease_take(path, 0, &second, NULL) == ERR_BUSY && lease_check(first, NULL) == 0;
+    bool hold = lease_take(path, 0, &first, NULL) == 0 &&
+                lease_take(path, 0, &second, NULL) == ERR_BUSY && lease_check(first, NULL) == 0;
     lease_drop(first);
     lease_drop(second);
     hold = hold && lease_take(path, 0, &first, NULL) == 0;
@@ -41,7 +42,7 @@ static void file_locks_try(const char *path, struct locks_facts *f)
         close(b);
 }
 
-/* <dir>/.check-site.<pid> */
+/* Makes the folder <dir>/.check-site.<pid>. */
 static int scratch_make(const char *dir, char scratch[LIMIT_PATH_BYTES], struct err *err)
 {
     snprintf(scratch, LIMIT_PATH_BYTES, "%s/.check-site.%ld", dir, (long)getpid());
@@ -57,7 +58,8 @@ int locks_probe(const char *dir, struct locks_facts *out, struct err *err)
         snprintf(path, sizeof path, "%s/lease", scratch);
         f.leases = leases_hold(path);
         snprintf(path, sizeof path, "%s/file", scratch);
-        f.exclusive = file_create_exclusive(path, "", 0, NULL) == 0 && file_create_exclusive(path, "", 0, NULL) == ERR_EXISTS;
+        f.exclusive = file_create_exclusive(path, "", 0, NULL) == 0 &&
+                      file_create_exclusive(path, "", 0, NULL) == ERR_EXISTS;
         file_locks_try(path, &f);
         rc = file_remove_tree(scratch, err);
     }
@@ -66,18 +68,27 @@ int locks_probe(const char *dir, struct locks_facts *out, struct err *err)
     return rc;
 }
 
-/* The task prints its host's name, and ends with 0 when it sees the lease. */
-static int task_look(const char *reel, const char *partition, const char *lease, struct locks_facts *f, struct err *err)
+/* Lets a task on another node look at the lease. The task prints its host's name, and ends with 0
+ * if it sees the lease. */
+static int task_look(const char *reel, const char *partition, const char *lease,
+                     struct locks_facts *f, struct err *err)
 {
-    const char *argv[] = {"srun", "--quiet", "-N1", "-n1", partition ? "-p" : reel, partition ? partition : "check-site",
-                          partition ? reel : "--lease", partition ? "check-site" : lease, partition ? "--lease" : NULL, lease, NULL};
+    const char *argv[] = {"srun", "--quiet", "-N1", "-n1",
+                          partition ? "-p" : reel,
+                          partition ? partition : "check-site",
+                          partition ? reel : "--lease",
+                          partition ? "check-site" : lease,
+                          partition ? "--lease" : NULL,
+                          lease,
+                          NULL};
     struct spawn s = SPAWN_INIT;
     struct spawn_exit end = {0};
     struct str out = STR_INIT, said = STR_INIT;
     s.argv = argv;
     int rc = spawn_run(&s, NULL, SRUN_S, &out, &said, &end, err);
     if (rc == 0 && (!out.len || end.signal))
-        rc = err_set(err, ERR_TEMP, "srun started nothing on another node: %.300s", said.len ? said.p : "it said nothing");
+        rc = err_set(err, ERR_TEMP, "srun started nothing on another node: %.300s",
+                     said.len ? said.p : "it said nothing");
     if (rc == 0) {
         snprintf(f->node, sizeof f->node, "%.*s", (int)strcspn(out.p, "\n"), out.p);
         f->elsewhere = end.code == 0 ? LOCKS_SEEN : LOCKS_UNSEEN;
@@ -87,7 +98,8 @@ static int task_look(const char *reel, const char *partition, const char *lease,
     return rc;
 }
 
-int locks_probe_elsewhere(const char *dir, const char *reel, const char *partition, struct locks_facts *f, struct err *err)
+int locks_probe_elsewhere(const char *dir, const char *reel, const char *partition,
+                          struct locks_facts *f, struct err *err)
 {
     char scratch[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES + 16];
     struct lease *held = NULL;

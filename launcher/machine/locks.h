@@ -1,7 +1,10 @@
-/* locks: what the file system under a folder gives to those who must exclude one another; `reel check-site`.
+/* locks: what the file system under a folder gives to those who must exclude one another, for `reel
+ * check-site`.
  *
- * Everything of ours is excluded by leases (base/lease.h), which need an atomic rename and no locks; flock(2) is looked at because people ask.
- * The database is SQLite's, which locks by fcntl(2). */
+ * All that reel does is excluded by leases (base/lease.h), which need an atomic rename and no
+ * locks. flock(2) is looked at because people ask about it. The database is SQLite's, which locks
+ * by fcntl(2).
+ */
 #ifndef LAUNCHER_MACHINE_LOCKS_H
 #define LAUNCHER_MACHINE_LOCKS_H
 
@@ -11,17 +14,21 @@
 
 enum locks_elsewhere { LOCKS_NOT_ASKED, LOCKS_SEEN, LOCKS_UNSEEN };
 struct locks_facts {
-    bool tried;              /* false: there is no such folder, and nothing below counts */
-    bool leases, exclusive;  /* a lease has one holder; a file is created by one */
-    int flock_error, fcntl_error; /* errno of a lock that was refused; 0: taken */
-    bool flock_excludes;     /* of two that open the file, on this host */
-    enum locks_elsewhere elsewhere; /* a lease held here, seen from another node */
-    char node[64];           /* which one */
+    bool tried; /* false: there is no such folder, and nothing below counts */
+    /* a lease has only one holder; only one process creates a file */
+    bool leases, exclusive;
+    int flock_error, fcntl_error; /* errno of a lock that was refused; 0: it was taken */
+    bool flock_excludes;          /* flock excludes one of two that open the file on this host */
+    /* whether another node sees a lease that is held here, and which node */
+    enum locks_elsewhere elsewhere;
+    char node[64];
 };
 
-/* Tries them in a folder of its own under dir, which it removes. */
+/* Tries all of these in a folder of its own under dir, which it removes. */
 int locks_probe(const char *dir, struct locks_facts *out, struct err *err);
-/* Holds a lease under dir and lets a task of srun in this partition (NULL: Slurm's own choice) look at it: elsewhere and node. */
-int locks_probe_elsewhere(const char *dir, const char *reel, const char *partition, struct locks_facts *f, struct err *err);
+/* Holds a lease under dir and lets a task of srun in this partition (NULL: Slurm's own choice) look
+ * at it. Sets elsewhere and node. */
+int locks_probe_elsewhere(const char *dir, const char *reel, const char *partition,
+                          struct locks_facts *f, struct err *err);
 
 #endif

@@ -1,5 +1,6 @@
-/* site: which of reel's promises hold on a Slurm site, as arithmetic on its configuration; `reel check-site` and the warning at
- * submission. Facts behind it: slurm.conf(5) PreemptMode, GraceTime, KillWait, SlurmctldParameters, AuthInfo, ProctrackType. */
+/* site: computes from a Slurm site's configuration which of reel's promises hold there, for `reel
+ * check-site` and for the warning at submission. The facts behind it are in slurm.conf(5):
+ * PreemptMode, GraceTime, KillWait, SlurmctldParameters, AuthInfo, ProctrackType. */
 #ifndef LAUNCHER_MACHINE_SITE_H
 #define LAUNCHER_MACHINE_SITE_H
 
@@ -13,24 +14,26 @@ struct site_promise {
     const char *name; /* static: "comes back", ... */
     enum site_verdict verdict;
     char found[256];  /* what was found */
-    char change[256]; /* what would make it hold; "" when it does */
+    char change[256]; /* what would make it hold; "" if it does */
 };
 struct site_facts {
     const struct slurm_site *site;
     const struct sched_partition *partition;
-    double save_s;           /* longest save measured; NaN: none yet */
-    const char *mpi;         /* `srun --mpi=list`, "" when unknown */
-    const char *file_system; /* type of REEL_HOME's: "nfs", "lustre", "local", ... */
-    struct locks_facts locks; /* in REEL_HOME */
+    double save_s;            /* longest save that was measured; NaN: none yet */
+    const char *mpi;          /* what `srun --mpi=list` says; "" if unknown */
+    const char *file_system;  /* type of REEL_HOME's: "nfs", "lustre", "local", ... */
+    struct locks_facts locks; /* of REEL_HOME */
 };
 
-/* Seconds between the first notice of a preemption, at whichever level it comes, and the kill; INFINITY when there is none. */
+/* Returns the seconds between the first notice of a preemption, at whichever level it comes, and
+ * the kill; INFINITY if there is none. */
 double site_lead_s(const struct slurm_site *s, const struct sched_partition *p);
 
 enum { SITE_PROMISES = 9 };
 void site_check(const struct site_facts *f, struct site_promise out[SITE_PROMISES]);
 
-/* statfs(2) f_type of a path's file system in a word; "local" for disk and memory file systems, "unknown" else. */
+/* Names the type of a path's file system (f_type of statfs(2)): "local" for disk and memory file
+ * systems, "unknown" for others that it does not know. */
 const char *site_file_system(const char *path);
 
 #endif

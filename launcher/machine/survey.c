@@ -10,7 +10,9 @@
 #include "base/num.h"
 #include "launcher/sched/hosts.h"
 
-static const double MEMORY_SPARED = 0.75; /* of what hwloc sees; sites keep some for the system and tell Slurm of less */
+/* The share of the memory that hwloc sees which Slurm must know of. Sites keep some for the system
+ * and tell Slurm of less. */
+static const double MEMORY_SPARED = 0.75;
 
 /* ---- what there is ---- */
 
@@ -25,7 +27,8 @@ static bool in_commas(const char *list, const char *word)
 
 bool survey_node_usable(const struct slurm_node *n)
 {
-    static const char *const good[] = {"IDLE", "ALLOCATED", "MIXED", "COMPLETING", "PLANNED", "DYNAMIC_NORM", "CLOUD", NULL};
+    static const char *const good[] = {"IDLE",    "ALLOCATED",    "MIXED", "COMPLETING",
+                                       "PLANNED", "DYNAMIC_NORM", "CLOUD", NULL};
     const char *p = n->state;
     while (*p) {
         size_t len = strcspn(p, "+");
@@ -39,7 +42,8 @@ bool survey_node_usable(const struct slurm_node *n)
     return n->state[0];
 }
 
-static int join(struct survey *c, const struct slurm_net *net, const char *partition, struct err *err)
+static int join(struct survey *c, const struct slurm_net *net, const char *partition,
+                struct err *err)
 {
     const char **names = arena_array(&c->arena, net->n_nodes + 1, sizeof *names);
     struct place_node *placed;
@@ -61,13 +65,15 @@ static int join(struct survey *c, const struct slurm_net *net, const char *parti
     return rc;
 }
 
-int survey_init(struct survey *c, const struct slurm_site *site, const struct slurm_net *net, const char *partition, struct err *err)
+int survey_init(struct survey *c, const struct slurm_site *site, const struct slurm_net *net,
+                const char *partition, struct err *err)
 {
     *c = (struct survey){.site = site, .network = net->kind};
     arena_init(&c->arena, 0);
     int rc = join(c, net, partition, err);
     if (rc == 0 && c->n == 0)
-        rc = err_set(err, ERR_INPUT, "Slurm tells of no node%s%s: see 'sinfo'", partition ? " in partition " : "", partition ? partition : "");
+        rc = err_set(err, ERR_INPUT, "Slurm tells of no node%s%s: see 'sinfo'",
+                     partition ? " in partition " : "", partition ? partition : "");
     if (rc < 0)
         survey_release(c);
     return rc;
@@ -84,7 +90,8 @@ void survey_release(struct survey *c)
 
 /* ---- what hwloc says, and where it differs ---- */
 
-static void differ(struct survey *c, struct survey_node *n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void differ(struct survey *c, struct survey_node *n, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static void differ(struct survey *c, struct survey_node *n, const char *fmt, ...)
 {
     char text[256];
@@ -97,10 +104,12 @@ static void differ(struct survey *c, struct survey_node *n, const char *fmt, ...
         n->disagree[n->n_disagree++] = kept;
 }
 
-static void differ_count(struct survey *c, struct survey_node *n, const char *one, const char *many, int64_t slurm, int64_t hwloc)
+static void differ_count(struct survey *c, struct survey_node *n, const char *one, const char *many,
+                         int64_t slurm, int64_t hwloc)
 {
     if (slurm != hwloc)
-        differ(c, n, "Slurm says %lld %s, hwloc sees %lld", (long long)slurm, slurm == 1 ? one : many, (long long)hwloc);
+        differ(c, n, "Slurm says %lld %s, hwloc sees %lld", (long long)slurm,
+               slurm == 1 ? one : many, (long long)hwloc);
 }
 
 static int64_t devices_count(const struct topo *t, enum topo_device_kind kind)
@@ -119,11 +128,15 @@ static void compare(struct survey *c, struct survey_node *n)
     differ_count(c, n, "socket", "sockets", s->sockets, n->topo->packages);
     differ_count(c, n, "core", "cores", cores, n->topo->cores);
     if (n->topo->cores > 0)
-        differ_count(c, n, "thread a core", "threads a core", s->threads_per_core, n->topo->pus / n->topo->cores);
+        differ_count(c, n, "thread a core", "threads a core", s->threads_per_core,
+                     n->topo->pus / n->topo->cores);
     differ_count(c, n, "GPU", "GPUs", s->gpus, devices_count(n->topo, TOPO_GPU));
-    double share = n->topo->memory_bytes > 0 ? (double)s->memory_bytes / (double)n->topo->memory_bytes : 1;
+    double share = n->topo->memory_bytes > 0
+                       ? (double)s->memory_bytes / (double)n->topo->memory_bytes
+                       : 1;
     if (share > 1 || share < MEMORY_SPARED)
-        differ(c, n, "Slurm says %s of memory, hwloc sees %s", num_format_bytes(s->memory_bytes, told, sizeof told),
+        differ(c, n, "Slurm says %s of memory, hwloc sees %s",
+               num_format_bytes(s->memory_bytes, told, sizeof told),
                num_format_bytes(n->topo->memory_bytes, seen, sizeof seen));
 }
 
@@ -133,7 +146,7 @@ static void silent_set(struct survey *c, struct survey_node *n, const char *why)
     n->why = kept ? kept : "out of memory";
 }
 
-/* What a node left in the folder. */
+/* Reads what a node left in the folder. */
 static int node_read(struct survey *c, struct survey_node *n, const char *dir, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -162,7 +175,8 @@ static int node_read(struct survey *c, struct survey_node *n, const char *dir, s
     return 0;
 }
 
-int survey_read(struct survey *c, const char *const *asked, size_t n_asked, const char *dir, struct err *err)
+int survey_read(struct survey *c, const char *const *asked, size_t n_asked, const char *dir,
+                struct err *err)
 {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < c->n; i++) {
@@ -188,7 +202,8 @@ size_t survey_silent(const struct survey *c, struct str *names)
 
 /* ---- for people ---- */
 
-/* One line of a section for a node; nothing: the node has none there. which: of several. */
+/* Writes a node's line of a section, or nothing if the node has none there. `which` counts the
+ * lines of a section that has several for a node. */
 typedef void line_fn(const struct survey_node *n, int which, struct str *out);
 
 static void line_shape(const struct survey_node *n, int which, struct str *out)
@@ -202,16 +217,21 @@ static void line_shape(const struct survey_node *n, int which, struct str *out)
         return;
     }
     if (!t) {
-        str_addf(out, "%d core%s, %s", s->sockets * s->cores_per_socket, s->sockets * s->cores_per_socket == 1 ? "" : "s",
+        str_addf(out, "%d core%s, %s", s->sockets * s->cores_per_socket,
+                 s->sockets * s->cores_per_socket == 1 ? "" : "s",
                  num_format_bytes(s->memory_bytes, bytes, sizeof bytes));
-        str_addf(out, s->gres[0] ? ", %s (Slurm's word; not asked)" : "%s (Slurm's word; not asked)", s->gres);
+        str_addf(out,
+                 s->gres[0] ? ", %s (Slurm's word; not asked)" : "%s (Slurm's word; not asked)",
+                 s->gres);
         return;
     }
     int64_t gpus = devices_count(t, TOPO_GPU), nics = devices_count(t, TOPO_NIC);
-    str_addf(out, "%lld core%s, %lld NUMA node%s, %s", (long long)t->cores, t->cores == 1 ? "" : "s", (long long)t->n_numa,
-             t->n_numa == 1 ? "" : "s", num_format_bytes(t->memory_bytes, bytes, sizeof bytes));
+    str_addf(out, "%lld core%s, %lld NUMA node%s, %s", (long long)t->cores,
+             t->cores == 1 ? "" : "s", (long long)t->n_numa, t->n_numa == 1 ? "" : "s",
+             num_format_bytes(t->memory_bytes, bytes, sizeof bytes));
     if (gpus)
-        str_addf(out, ", %lld GPU%s (%s)", (long long)gpus, gpus == 1 ? "" : "s", t->devices[0].model);
+        str_addf(out, ", %lld GPU%s (%s)", (long long)gpus, gpus == 1 ? "" : "s",
+                 t->devices[0].model);
     str_addf(out, ", %lld NIC%s", (long long)nics, nics == 1 ? "" : "s");
     if (*t->cpu_model)
         str_addf(out, ", %s", t->cpu_model);
@@ -240,8 +260,9 @@ static int by_text(const void *a, const void *b)
     return order ? order : hosts_compare(x->name, y->name);
 }
 
-/* Nodes of which the same is to be said share a line. */
-static void section(const struct survey *c, const char *title, line_fn *line, int times, struct str *out)
+/* Writes a section, in which nodes with the same text share a line. */
+static void section(const struct survey *c, const char *title, line_fn *line, int times,
+                    struct str *out)
 {
     struct arena arena = {0};
     struct said *v = arena_array(&arena, c->n * (size_t)times + 1, sizeof *v);
@@ -270,7 +291,7 @@ static void section(const struct survey *c, const char *title, line_fn *line, in
     arena_release(&arena);
 }
 
-/* How many components two paths have in common. */
+/* Returns how many components two paths have in common at their beginnings. */
 static int shared(const char *a, const char *b)
 {
     int n = 0;
@@ -285,7 +306,7 @@ static int shared(const char *a, const char *b)
     return n;
 }
 
-/* The switches on a path from depth `from` on, a line each. */
+/* Writes the switches on a path from depth `from` on, each on its own line. */
 static void path_format(const char *path, int from, struct str *out)
 {
     for (int depth = 0; *path; depth++) {
@@ -317,7 +338,8 @@ void survey_format(const struct survey *c, struct str *out)
 {
     bool tree = strcmp(c->network, "tree") == 0 || strcmp(c->network, "block") == 0;
     const char *plugin = c->site->topology[0] ? c->site->topology : "topology/none";
-    str_addf(out, "cluster %s, Slurm %s, %zu node%s\n", c->site->site.name, c->site->version, c->n, c->n == 1 ? "" : "s");
+    str_addf(out, "cluster %s, Slurm %s, %zu node%s\n", c->site->site.name, c->site->version, c->n,
+             c->n == 1 ? "" : "s");
     if (tree)
         str_addf(out, "%s (%s)\n", strcmp(c->network, "tree") == 0 ? "switches" : "blocks", plugin);
     else if (strcmp(c->network, "none") == 0)

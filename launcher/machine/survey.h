@@ -1,7 +1,9 @@
-/* survey: the nodes of a Slurm cluster as Slurm and as hwloc see them, their switches, and where the two disagree.
+/* survey: shows the nodes of a Slurm cluster as Slurm and as hwloc see them, their switches, and
+ * where the two disagree.
  *
- * Slurm's data comes from one question to the controller, hwloc's from a task on every node that left its XML, or the sentence why it has
- * none, in a folder: <node>.xml or <node>.err. A node that was asked and left neither gave no answer.
+ * Slurm's data comes from one question to the controller. hwloc's comes from a task on every node,
+ * which leaves its XML, or the sentence that says why it has none, in a folder: <node>.xml or
+ * <node>.err. A node that was asked and left neither gave no answer.
  *
  *     survey_init(&c, &site, &net, partition, err);
  *     survey_read(&c, asked, n, dir, err);        // optional
@@ -16,32 +18,37 @@
 #include "launcher/sched/place.h"
 #include "launcher/sched/slurm_rpc.h"
 
-enum { SURVEY_DISAGREE = 6 }; /* what is compared: sockets, cores, threads, memory, GPUs; and one to spare */
+/* Sockets, cores, threads, memory and GPUs are compared; one place is spare. */
+enum { SURVEY_DISAGREE = 6 };
 struct survey_node {
     const struct slurm_node *slurm;
-    const char *path;        /* switches above it, "spine/leaf0"; "" none */
-    bool asked;              /* was a task sent there */
-    const char *why;         /* asked and no topology: what is known of it */
-    const struct topo *topo; /* NULL: not asked, or no answer */
+    const char *path;        /* switches above it, "spine/leaf0"; "": none */
+    bool asked;              /* a task was sent there */
+    const char *why;         /* if it was asked and there is no topology: what is known of it */
+    const struct topo *topo; /* NULL: it was not asked, or gave no answer */
     const char *disagree[SURVEY_DISAGREE];
     int n_disagree;
 };
 struct survey {
-    const struct slurm_site *site; /* borrowed, with its texts, like those of the net */
+    const struct slurm_site *site; /* borrowed, and so are its texts and those of the net */
     const char *network;           /* slurm_net.kind */
-    struct survey_node *nodes;    /* those of the partition, in the order of their switches */
+    struct survey_node *nodes;     /* those of the partition, in the order of their switches */
     size_t n;
     struct arena arena;
 };
 
-/* partition NULL: all nodes. */
-int survey_init(struct survey *c, const struct slurm_site *site, const struct slurm_net *net, const char *partition, struct err *err);
-int survey_read(struct survey *c, const char *const *asked, size_t n_asked, const char *dir, struct err *err);
+/* Lists the nodes of a partition; NULL: of all. */
+int survey_init(struct survey *c, const struct slurm_site *site, const struct slurm_net *net,
+                const char *partition, struct err *err);
+int survey_read(struct survey *c, const char *const *asked, size_t n_asked, const char *dir,
+                struct err *err);
 void survey_release(struct survey *c);
 
-/* May a job be given this node, now or when it is free? By its state, "IDLE+DRAIN", "DOWN*". */
+/* Says whether a job may be given this node, now or when it is free. It goes by the node's state,
+ * such as "IDLE+DRAIN" or "DOWN*". */
 bool survey_node_usable(const struct slurm_node *n);
-/* The nodes that were asked and gave no answer, as a list into *names; how many. */
+/* Adds the names of the nodes that were asked and gave no answer, as a list, and returns how many
+ * they are. */
 size_t survey_silent(const struct survey *c, struct str *names);
 
 void survey_format(const struct survey *c, struct str *out);

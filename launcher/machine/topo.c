@@ -83,7 +83,7 @@ static int read_numa(hwloc_topology_t top, struct topo *t, struct err *err)
     return 0;
 }
 
-/* The PCI function an OS device hangs under; NULL for virtual ones. */
+/* Returns the PCI function that an OS device hangs under; NULL for virtual ones. */
 static hwloc_obj_t pci_of(hwloc_obj_t obj)
 {
     while (obj && obj->type != HWLOC_OBJ_PCI_DEVICE)
@@ -94,13 +94,16 @@ static hwloc_obj_t pci_of(hwloc_obj_t obj)
 static bool is_gpu_pci(hwloc_obj_t pci)
 {
     unsigned base = pci->attr->pcidev.class_id >> 8;
-    /* 0x03 display controller, 0x12 processing accelerator; on-board VGA of a server is a display controller without
-     * memory we could train on, so vendors that build accelerators are asked for */
+    /* 0x03 is a display controller and 0x12 a processing accelerator. The on-board VGA of a server
+     * is a display controller too, but has no memory to train on, so only vendors that build
+     * accelerators count. */
     unsigned vendor = pci->attr->pcidev.vendor_id;
-    return (base == 0x03 || base == 0x12) && (vendor == 0x10de || vendor == 0x1002 || vendor == 0x8086);
+    return (base == 0x03 || base == 0x12) &&
+           (vendor == 0x10de || vendor == 0x1002 || vendor == 0x8086);
 }
 
-/* NICs that carry training traffic: InfiniBand/RoCE ports where there are any on the card, else its network interface. */
+/* Says whether an OS device is a NIC that carries training traffic. These are the InfiniBand/RoCE
+ * ports of a card if it has any, else its network interface. */
 static bool is_nic_os(hwloc_obj_t os)
 {
     if (os->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS)
@@ -116,7 +119,8 @@ static bool is_nic_os(hwloc_obj_t os)
 static hwloc_obj_t os_child(hwloc_obj_t pci, hwloc_obj_osdev_type_t type, const char *prefix)
 {
     for (hwloc_obj_t o = pci->io_first_child; o; o = o->next_sibling)
-        if (o->type == HWLOC_OBJ_OS_DEVICE && o->attr->osdev.type == type && (!prefix || str_starts(o->name, prefix)))
+        if (o->type == HWLOC_OBJ_OS_DEVICE && o->attr->osdev.type == type &&
+            (!prefix || str_starts(o->name, prefix)))
             return o;
     return NULL;
 }
@@ -128,7 +132,8 @@ static void place(hwloc_topology_t top, struct topo *t, hwloc_obj_t obj, struct 
     d->numa = -1;
     int weight = hwloc_bitmap_weight(near->nodeset);
     if (weight == 1) {
-        hwloc_obj_t node = hwloc_get_numanode_obj_by_os_index(top, (unsigned)hwloc_bitmap_first(near->nodeset));
+        hwloc_obj_t node = hwloc_get_numanode_obj_by_os_index(
+            top, (unsigned)hwloc_bitmap_first(near->nodeset));
         d->numa = node ? (int64_t)node->logical_index : -1;
     }
     d->near = -1;
@@ -141,7 +146,8 @@ static void place(hwloc_topology_t top, struct topo *t, hwloc_obj_t obj, struct 
     }
 }
 
-/* Memory of a GPU as its backend says: NVML and CUDA in KiB, others none. */
+/* Returns a GPU's memory in bytes as its backend tells it. NVML and CUDA tell KiB, others
+ * nothing. */
 static int64_t gpu_memory(hwloc_obj_t os)
 {
     const char *text = info_get(os, "NVIDIAMemorySize");
@@ -152,7 +158,8 @@ static int64_t gpu_memory(hwloc_obj_t os)
 
 static void describe_gpu(struct topo *t, hwloc_obj_t pci, struct topo_device *d)
 {
-    hwloc_obj_t cuda = os_child(pci, HWLOC_OBJ_OSDEV_COPROC, "cuda"), nvml = os_child(pci, HWLOC_OBJ_OSDEV_GPU, "nvml");
+    hwloc_obj_t cuda = os_child(pci, HWLOC_OBJ_OSDEV_COPROC, "cuda"),
+                nvml = os_child(pci, HWLOC_OBJ_OSDEV_GPU, "nvml");
     hwloc_obj_t any = cuda ? cuda : nvml ? nvml : os_child(pci, HWLOC_OBJ_OSDEV_GPU, NULL);
     const char *model = info_get(cuda ? cuda : nvml, "GPUModel");
     if (!*model)
@@ -164,7 +171,8 @@ static void describe_gpu(struct topo *t, hwloc_obj_t pci, struct topo_device *d)
 
 static int read_devices(hwloc_topology_t top, struct topo *t, hwloc_obj_t *objs, struct err *err)
 {
-    int64_t max = hwloc_get_nbobjs_by_type(top, HWLOC_OBJ_PCI_DEVICE) + hwloc_get_nbobjs_by_type(top, HWLOC_OBJ_OS_DEVICE);
+    int64_t max = hwloc_get_nbobjs_by_type(top, HWLOC_OBJ_PCI_DEVICE) +
+                  hwloc_get_nbobjs_by_type(top, HWLOC_OBJ_OS_DEVICE);
     (void)err;
     for (hwloc_obj_t o = NULL; (o = hwloc_get_next_pcidev(top, o)) && t->n_devices < max;)
         if (is_gpu_pci(o)) {
@@ -181,7 +189,8 @@ static int read_devices(hwloc_topology_t top, struct topo *t, hwloc_obj_t *objs,
             place(top, t, o, d);
             d->kind = TOPO_NIC;
             d->name = arena_strdup(&t->arena, o->name ? o->name : "");
-            d->model = arena_strdup(&t->arena, pci && pci->name ? pci->name : info_get(pci, "PCIDevice"));
+            d->model = arena_strdup(&t->arena,
+                                    pci && pci->name ? pci->name : info_get(pci, "PCIDevice"));
             objs[t->n_devices++] = o;
         }
     return 0;
@@ -190,7 +199,8 @@ static int read_devices(hwloc_topology_t top, struct topo *t, hwloc_obj_t *objs,
 static const char *ancestor_name(hwloc_obj_t o)
 {
     if (o->type == HWLOC_OBJ_BRIDGE)
-        return o->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST ? "host bridge" : "PCI bridge";
+        return o->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST ? "host bridge"
+                                                                      : "PCI bridge";
     if (o->type == HWLOC_OBJ_MACHINE)
         return "machine";
     return o->type == HWLOC_OBJ_PACKAGE ? "package" : "NUMA node";
@@ -208,8 +218,9 @@ static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b, int *climb)
     return NULL;
 }
 
-/* Each GPU's nearest NIC: the fewest steps up to a common ancestor; among equals the one fewest GPUs use yet, so that
- * eight NICs beside eight GPUs are paired one to one. */
+/* Finds each GPU's nearest NIC: the one with the fewest steps up to a common ancestor. Among equals
+ * it is the one that the fewest GPUs use yet, so that eight NICs beside eight GPUs are paired one
+ * to one. */
 static void pair_nics(struct topo *t, hwloc_obj_t *objs)
 {
     for (int64_t g = 0; g < t->n_devices && t->devices[g].kind == TOPO_GPU; g++) {
@@ -220,8 +231,9 @@ static void pair_nics(struct topo *t, hwloc_obj_t *objs)
                 continue;
             hwloc_obj_t at = common_ancestor(objs[g], objs[n], &climb);
             int64_t now = t->devices[g].near;
-            if (at && (climb < best_climb ||
-                       (climb == best_climb && t->devices[n].near_shared < t->devices[now].near_shared))) {
+            if (at &&
+                (climb < best_climb || (climb == best_climb &&
+                                        t->devices[n].near_shared < t->devices[now].near_shared))) {
                 best_climb = climb;
                 t->devices[g].near = n;
                 t->devices[g].near_at = ancestor_name(at);
@@ -237,7 +249,8 @@ static void pair_nics(struct topo *t, hwloc_obj_t *objs)
 
 static int read_all(hwloc_topology_t top, struct topo *t, struct err *err)
 {
-    hwloc_obj_t root = hwloc_get_root_obj(top), package = hwloc_get_obj_by_type(top, HWLOC_OBJ_PACKAGE, 0);
+    hwloc_obj_t root = hwloc_get_root_obj(top),
+                package = hwloc_get_obj_by_type(top, HWLOC_OBJ_PACKAGE, 0);
     size_t max = (size_t)(hwloc_get_nbobjs_by_type(top, HWLOC_OBJ_PCI_DEVICE) +
                           hwloc_get_nbobjs_by_type(top, HWLOC_OBJ_OS_DEVICE));
     t->packages = hwloc_get_nbobjs_by_type(top, HWLOC_OBJ_PACKAGE);
@@ -262,15 +275,20 @@ int topo_parse(const char *xml, size_t len, const char *source, struct topo *out
     hwloc_topology_t top;
     struct topo t = {0};
     if (!strstr(xml, "<topology")) /* told here, before the XML library talks to stderr */
-        return err_set(err, ERR_INPUT, "%s: not an hwloc XML topology: make one with 'reel topo --dump-xml'", source);
-    int rc = topology_init(&top, true, err); /* what is to be left out the capture has left out */
+        return err_set(err, ERR_INPUT,
+                       "%s: not an hwloc XML topology: make one with 'reel topo --dump-xml'",
+                       source);
+    int rc = topology_init(&top, true, err); /* the capture has left out what is to be left out */
     if (rc < 0)
         return rc;
     arena_init(&t.arena, 0);
     t.source = arena_strdup(&t.arena, source);
-    /* hwloc wants the terminating zero inside the length */
+    /* hwloc wants the terminating zero to be counted in the length. */
     if (hwloc_topology_set_xmlbuffer(top, xml, (int)len + 1) < 0 || hwloc_topology_load(top) < 0)
-        rc = err_set(err, ERR_INPUT, "%s: not an hwloc XML topology of format 2: make one with 'reel topo --dump-xml'", source);
+        rc = err_set(
+            err, ERR_INPUT,
+            "%s: not an hwloc XML topology of format 2: make one with 'reel topo --dump-xml'",
+            source);
     else
         rc = read_all(top, &t, err);
     hwloc_topology_destroy(top);
@@ -287,7 +305,7 @@ void topo_release(struct topo *t)
     memset(t, 0, sizeof *t);
 }
 
-/* The one line of a cgroup v2 control file, "" when it is not there. */
+/* Reads the one line of a cgroup v2 control file; "" if there is no such file. */
 static void cgroup_line(const char *name, char *line, size_t size)
 {
     char path[256];
@@ -331,19 +349,19 @@ int topo_check(const struct topo *t, struct err *err)
     for (int64_t i = 0; i < t->n_numa; i++)
         pus += t->numa[i].pus;
     if (t->n_numa > 0 && pus < t->pus)
-        return err_set(err, ERR_STATE, "%s: NUMA nodes hold %lld of %lld processing units", t->source, (long long)pus,
-                       (long long)t->pus);
+        return err_set(err, ERR_STATE, "%s: NUMA nodes hold %lld of %lld processing units",
+                       t->source, (long long)pus, (long long)t->pus);
     for (int64_t i = 0; i < t->n_devices; i++) {
         const struct topo_device *d = &t->devices[i];
         nics_began |= d->kind == TOPO_NIC;
         if (nics_began && d->kind == TOPO_GPU)
             return err_set(err, ERR_STATE, "%s: GPU '%s' stands behind a NIC", t->source, d->name);
         if (d->near >= t->n_devices || (d->near >= 0 && t->devices[d->near].kind != TOPO_NIC))
-            return err_set(err, ERR_STATE, "%s: '%s' is near device %lld, which is no NIC", t->source, d->name,
-                           (long long)d->near);
+            return err_set(err, ERR_STATE, "%s: '%s' is near device %lld, which is no NIC",
+                           t->source, d->name, (long long)d->near);
         if (d->numa >= t->n_numa)
-            return err_set(err, ERR_STATE, "%s: '%s' is on NUMA node %lld of %lld", t->source, d->name,
-                           (long long)d->numa, (long long)t->n_numa);
+            return err_set(err, ERR_STATE, "%s: '%s' is on NUMA node %lld of %lld", t->source,
+                           d->name, (long long)d->numa, (long long)t->n_numa);
     }
     return 0;
 }
@@ -362,20 +380,23 @@ static void format_device(const struct topo *t, const struct topo_device *d, str
     if (d->link_bytes_per_s > 0)
         str_addf(out, " PCI %.1f GB/s", d->link_bytes_per_s / 1e9);
     if (d->near >= 0)
-        str_addf(out, " nearest NIC %s (%s%s)", t->devices[d->near].name, d->near_at, d->near_shared > 1 ? ", shared" : "");
+        str_addf(out, " nearest NIC %s (%s%s)", t->devices[d->near].name, d->near_at,
+                 d->near_shared > 1 ? ", shared" : "");
     str_addf(out, " %s %s\n", d->model, bytes);
 }
 
 void topo_format(const struct topo *t, const struct topo_allowed *a, struct str *out)
 {
     char bytes[32];
-    str_addf(out, "%s (%s): %lld package%s, %lld cores, %lld processing units, %s memory\n", *t->host ? t->host : "machine",
-             t->source, (long long)t->packages, t->packages == 1 ? "" : "s", (long long)t->cores, (long long)t->pus,
+    str_addf(out, "%s (%s): %lld package%s, %lld cores, %lld processing units, %s memory\n",
+             *t->host ? t->host : "machine", t->source, (long long)t->packages,
+             t->packages == 1 ? "" : "s", (long long)t->cores, (long long)t->pus,
              num_format_bytes(t->memory_bytes, bytes, sizeof bytes));
     if (*t->cpu_model)
         str_addf(out, "  CPU  %s\n", t->cpu_model);
     for (int64_t i = 0; i < t->n_numa; i++)
-        str_addf(out, "  NUMA %-3lld cores %-4lld memory %-10s cpus %s\n", (long long)i, (long long)t->numa[i].cores,
+        str_addf(out, "  NUMA %-3lld cores %-4lld memory %-10s cpus %s\n", (long long)i,
+                 (long long)t->numa[i].cores,
                  num_format_bytes(t->numa[i].memory_bytes, bytes, sizeof bytes), t->numa[i].cpus);
     for (int64_t i = 0; i < t->n_devices; i++)
         format_device(t, &t->devices[i], out);
@@ -383,13 +404,15 @@ void topo_format(const struct topo *t, const struct topo_allowed *a, struct str 
         str_addf(out, "  no GPU seen\n");
     if (!a)
         return;
-    str_addf(out, "  usable here: %lld of %lld processing units", (long long)topo_usable_cpus(t, a), (long long)t->pus);
+    str_addf(out, "  usable here: %lld of %lld processing units", (long long)topo_usable_cpus(t, a),
+             (long long)t->pus);
     if (a->quota_cpus > 0)
         str_addf(out, " (cgroup quota %.2f)", a->quota_cpus);
     if (a->affinity_cpus > 0 && a->affinity_cpus < t->pus)
         str_addf(out, " (affinity mask %lld)", (long long)a->affinity_cpus);
     if (a->memory_bytes > 0)
-        str_addf(out, ", memory limited to %s", num_format_bytes(a->memory_bytes, bytes, sizeof bytes));
+        str_addf(out, ", memory limited to %s",
+                 num_format_bytes(a->memory_bytes, bytes, sizeof bytes));
     str_addc(out, '\n');
 }
 
@@ -412,7 +435,8 @@ static void write_device(const struct topo *t, const struct topo_device *d, stru
     json_obj_end(o);
 }
 
-void topo_write(const struct topo *t, const struct topo_allowed *a, const char *key, struct json_out *o)
+void topo_write(const struct topo *t, const struct topo_allowed *a, const char *key,
+                struct json_out *o)
 {
     json_obj_begin(o, key);
     json_put_text(o, "schema", "reel.topo/1");

@@ -1,10 +1,13 @@
-/* topo: one machine as hwloc sees it: NUMA nodes, cores, GPUs, NICs, and which of them are near each other.
+/* topo: describes one machine as hwloc sees it: NUMA nodes, cores, GPUs, NICs, and which of them
+ * are near each other.
  *
- * Live machines and captured ones come through one door: hwloc's XML (format v2). topo_capture makes it (slow sources
- * may hang: the command runs it in a child with a deadline), topo_parse reads it. I/O objects are kept; they carry no
- * cpuset of their own, so nearness is found by climbing to the first ancestor that has one (hwloc manual, "I/O Devices").
+ * Live machines and captured ones come through one door: hwloc's XML (format v2). topo_capture
+ * makes it, and topo_parse reads it. Slow sources may hang, so the command runs topo_capture in a
+ * child with a deadline. I/O objects are kept. They carry no cpuset of their own, so nearness is
+ * found by climbing to the first ancestor that has one (hwloc manual, "I/O Devices").
  *
- *     topo_capture(false, &xml, err);  topo_parse(xml.p, xml.len, "live", &t, err);  …  topo_release(&t);
+ *     topo_capture(false, &xml, err);  topo_parse(xml.p, xml.len, "live", &t, err);  …
+ *     topo_release(&t);
  */
 #ifndef LAUNCHER_MACHINE_TOPO_H
 #define LAUNCHER_MACHINE_TOPO_H
@@ -21,23 +24,24 @@ enum topo_device_kind { TOPO_GPU, TOPO_NIC };
 
 struct topo_device {
     enum topo_device_kind kind;
-    const char *name;     /* "cuda0", "mlx5_0", "eth0"; the PCI address where no driver gave a name */
-    const char *model;    /* "NVIDIA H100 80GB HBM3", "" if unknown */
-    const char *pci;      /* "0000:1b:00.0", "" if not PCI */
-    const char *cpus;     /* list form "0-27,56-83": cores near it */
-    int64_t numa;         /* logical index of the one NUMA node near it; -1: none, or several */
-    int64_t near;         /* GPU: index into devices of the NIC with the closest common ancestor; -1 none */
-    int64_t near_shared;  /* how many GPUs have that NIC as their nearest */
-    const char *near_at;  /* what they share: "PCI bridge", "NUMA node", "machine" */
-    double link_bytes_per_s; /* PCI link, 0 unknown */
-    int64_t memory_bytes;    /* GPU memory, 0 unknown */
+    const char *name;  /* "cuda0", "mlx5_0", "eth0"; the PCI address if no driver gave a name */
+    const char *model; /* "NVIDIA H100 80GB HBM3"; "" if unknown */
+    const char *pci;   /* "0000:1b:00.0"; "" if not PCI */
+    const char *cpus;  /* cores near it, as a list: "0-27,56-83" */
+    int64_t numa;      /* logical index of the one NUMA node near it; -1: none, or several */
+    /* of a GPU: index into devices of the NIC with the closest common ancestor; -1: none */
+    int64_t near;
+    int64_t near_shared;     /* how many GPUs have that NIC as their nearest */
+    const char *near_at;     /* their common ancestor: "PCI bridge", "NUMA node", "machine" */
+    double link_bytes_per_s; /* of the PCI link; 0: unknown */
+    int64_t memory_bytes;    /* of a GPU; 0: unknown */
 };
 struct topo_numa {
     int64_t os_index, cores, pus, memory_bytes;
     const char *cpus;
 };
 struct topo {
-    const char *source;  /* "live" or the file */
+    const char *source; /* "live" or the file's name */
     const char *host, *cpu_model, *arch;
     int64_t packages, cores, pus, memory_bytes;
     int64_t n_numa, n_devices;
@@ -46,26 +50,31 @@ struct topo {
     struct arena arena;
 };
 
-/* whole: with what a cgroup keeps from this process. */
+/* Captures this machine as XML. With `whole` it includes what a cgroup keeps from this process. */
 int topo_capture(bool whole, struct str *xml, struct err *err);
-/* xml: terminated text of length len; source names it in errors. */
+/* Parses XML, a terminated text of length len. `source` names it in errors. */
 int topo_parse(const char *xml, size_t len, const char *source, struct topo *out, struct err *err);
 void topo_release(struct topo *t);
 
-/* What this process may really use: affinity mask, cgroup v2 cpu.max and memory.max (live machine only). */
+/* What this process may really use: affinity mask, cgroup v2 cpu.max and memory.max (of the live
+ * machine only) */
 struct topo_allowed {
     int64_t affinity_cpus;
     double quota_cpus;    /* 0: no quota */
     int64_t memory_bytes; /* 0: no limit */
 };
 void topo_allowed_read(struct topo_allowed *out);
-/* Cores a job should count on: the least of pus, affinity and quota (rounded down, at least 1). */
+/* Returns how many cores a job should count on: the least of pus, affinity and quota (rounded down,
+ * at least 1). */
 int64_t topo_usable_cpus(const struct topo *t, const struct topo_allowed *a);
 
-/* First broken invariant as a sentence (device near a NIC that is not one, NUMA sums …), ERR_STATE; 0 if sound. */
+/* Returns 0 if all is sound, else ERR_STATE with the first broken invariant as a sentence (a device
+ * is near a NIC that is not one, NUMA sums are wrong …). */
 int topo_check(const struct topo *t, struct err *err);
 
 void topo_format(const struct topo *t, const struct topo_allowed *a, struct str *out);
-void topo_write(const struct topo *t, const struct topo_allowed *a, const char *key, struct json_out *o); /* "reel.topo/1" */
+/* Writes the object "reel.topo/1". */
+void topo_write(const struct topo *t, const struct topo_allowed *a, const char *key,
+                struct json_out *o);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum { WIDTH = 860, HEIGHT = 300, LEFT = 64, RIGHT = 16, TOP = 60, BOTTOM = 44, LABEL_PX = 14 };
-static const double CHAR_PX = 6.6; /* a character of a bold 12 px label, generously */
+static const double CHAR_PX = 6.6; /* a generous width for a character of a bold 12 px label */
 
 static int width(const struct chart *c) { return c->width ? c->width : WIDTH; }
 static int height(const struct chart *c) { return c->height ? c->height : HEIGHT; }
@@ -38,7 +38,7 @@ double chart_y(const struct chart *c, double y)
     return height(c) - BOTTOM - (y - c->y.lo) / (c->y.hi - c->y.lo) * (height(c) - TOP - BOTTOM);
 }
 
-/* The i-th multiple of the step inside the axis; zero is zero, not 1e-17. */
+/* Returns the i-th multiple of the step inside the axis. Zero is zero, not 1e-17. */
 static double tick(const struct chart_axis *a, int i)
 {
     double v = (ceil(a->lo / a->step - 1e-9) + i) * a->step;
@@ -50,8 +50,9 @@ static void y_axis(struct chart *c)
     double v;
     for (int i = 0; (v = tick(&c->y, i)) <= c->y.hi + 1e-9 * c->y.step; i++) {
         double y = chart_y(c, v);
-        str_addf(c->out, "<line class=\"grid\" x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/>"
-                         "<text class=\"tick\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.6g</text>\n",
+        str_addf(c->out,
+                 "<line class=\"grid\" x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/>"
+                 "<text class=\"tick\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.6g</text>\n",
                  LEFT, y, width(c) - RIGHT, y, LEFT - 8, y + 4, v * c->y_scale);
     }
     str_addf(c->out, "<text class=\"title\" x=\"%d\" y=\"14\">%s</text>\n", 8, c->y_title);
@@ -63,8 +64,9 @@ static void x_axis(struct chart *c)
     double v;
     for (int i = 0; (v = tick(&c->x, i)) <= c->x.hi + 1e-9 * c->x.step; i++) {
         double x = chart_x(c, v);
-        str_addf(c->out, "<line class=\"axis\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/>"
-                         "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.9g</text>\n",
+        str_addf(c->out,
+                 "<line class=\"axis\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/>"
+                 "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.9g</text>\n",
                  x, bottom, x, bottom + 5, x, bottom + 19, v);
     }
     str_addf(c->out, "<line class=\"axis\" x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\"/>"
@@ -74,7 +76,10 @@ static void x_axis(struct chart *c)
 
 void chart_begin(struct chart *c)
 {
-    str_addf(c->out, "<svg viewBox=\"0 0 %d %d\" style=\"max-width:%dpx\" role=\"img\" aria-label=\"%s\">\n", width(c), height(c), width(c), c->label);
+    str_addf(
+        c->out,
+        "<svg viewBox=\"0 0 %d %d\" style=\"max-width:%dpx\" role=\"img\" aria-label=\"%s\">\n",
+        width(c), height(c), width(c), c->label);
     for (int i = 0; i < CHART_LABEL_ROWS; i++)
         c->row_end[i] = 0;
     c->n_labels = 0;
@@ -87,10 +92,13 @@ void chart_end(struct chart *c)
     str_add(c->out, "</svg>\n");
 }
 
-void chart_mark(struct chart *c, enum chart_shape shape, double x, double y, const char *class_name, const char *data, const char *title)
+void chart_mark(struct chart *c, enum chart_shape shape, double x, double y, const char *class_name,
+                const char *data, const char *title)
 {
-    static const char *const paths[] = {"M%.1f %.1fm-2.6 0a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0 -5.2 0z",
-                                        "M%.1f %.1fm-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z", "M%.1f %.1fm0 -6.5l6.5 6.5l-6.5 6.5l-6.5 -6.5z"};
+    static const char *const paths[] = {
+        "M%.1f %.1fm-2.6 0a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0 -5.2 0z",
+        "M%.1f %.1fm-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z",
+        "M%.1f %.1fm0 -6.5l6.5 6.5l-6.5 6.5l-6.5 -6.5z"};
     str_addf(c->out, "<path class=\"%s\" %s d=\"", class_name, data);
     str_addf(c->out, paths[shape], chart_x(c, x), chart_y(c, y));
     str_addf(c->out, "\"><title>%s</title></path>\n", title);
@@ -103,7 +111,8 @@ static bool box_free(const struct chart *c, struct chart_box b)
     if (b.x0 < LEFT || b.x1 > width(c) - 2 || b.y0 < TOP - LABEL_PX || b.y1 > height(c) - BOTTOM)
         return false;
     for (int i = 0; i < c->n_labels; i++)
-        if (b.x0 < c->labels[i].x1 && c->labels[i].x0 < b.x1 && b.y0 < c->labels[i].y1 && c->labels[i].y0 < b.y1)
+        if (b.x0 < c->labels[i].x1 && c->labels[i].x0 < b.x1 && b.y0 < c->labels[i].y1 &&
+            c->labels[i].y0 < b.y1)
             return false;
     return true;
 }
@@ -122,7 +131,8 @@ void chart_keep_clear(struct chart *c, double x, double y)
 
 void chart_label(struct chart *c, double x, double y, const char *text)
 {
-    static const double around[8][2] = {{1, 0}, {-1, 0}, {0, -1}, {0, 1}, {1, -1}, {1, 1}, {-1, -1}, {-1, 1}};
+    static const double around[8][2] = {{1, 0},  {-1, 0}, {0, -1},  {0, 1},
+                                        {1, -1}, {1, 1},  {-1, -1}, {-1, 1}};
     double w = CHAR_PX * (double)strlen(text), px = chart_x(c, x), py = chart_y(c, y);
     for (int i = 0; i < 8; i++) {
         double cx = px + around[i][0] * (w / 2 + 11), cy = py + around[i][1] * 13;
@@ -130,7 +140,8 @@ void chart_label(struct chart *c, double x, double y, const char *text)
         if (!box_free(c, b))
             continue;
         box_take(c, b);
-        str_addf(c->out, "<text class=\"note\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">", cx, cy + 4);
+        str_addf(c->out, "<text class=\"note\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">", cx,
+                 cy + 4);
         html_escape(c->out, text);
         str_add(c->out, "</text>\n");
         return;
@@ -146,11 +157,13 @@ void chart_event(struct chart *c, double x, const char *label, const char *data)
     while (row < CHART_LABEL_ROWS && c->row_end[row] > from)
         row++;
     int top = row < CHART_LABEL_ROWS ? TOP - 32 + LABEL_PX * row : TOP;
-    str_addf(c->out, "<line class=\"event\" %s x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/>\n", data, px, top - 9, px, height(c) - BOTTOM);
+    str_addf(c->out, "<line class=\"event\" %s x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/>\n",
+             data, px, top - 9, px, height(c) - BOTTOM);
     if (row == CHART_LABEL_ROWS)
         return;
     c->row_end[row] = from + w + 8;
-    str_addf(c->out, "<text class=\"note\" x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">", left ? px - 4 : px + 4, top, left ? "end" : "start");
+    str_addf(c->out, "<text class=\"note\" x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">",
+             left ? px - 4 : px + 4, top, left ? "end" : "start");
     html_escape(c->out, label);
     str_add(c->out, "</text>\n");
 }

@@ -9,28 +9,47 @@
 #include "launcher/report/report_priv.h"
 
 static const char style[] =
-    "<style>\n:root{color-scheme:light dark;--ink:#1c1c1e;--soft:#5f6368;--line:#e2e3e6;--rule:#9a9ca1;--paper:#fff;--mark:#2458a6;--again:#b3501a}\n"
-    "@media(prefers-color-scheme:dark){:root{--ink:#ececee;--soft:#a9abb0;--line:#34353a;--rule:#7b7d83;--paper:#17181a;--mark:#7fb0ff;--again:#ff9d5c}}\n"
-    "@media print{:root{color-scheme:light;--ink:#000;--soft:#444;--line:#ccc;--rule:#888;--paper:#fff;--mark:#2458a6;--again:#b3501a}"
-    "body{margin:0!important;max-width:none!important}section{break-inside:avoid}}\n"
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:900px;margin:2.5em auto;padding:0 20px;color:var(--ink);background:var(--paper)}\n"
-    "h1{font-size:1.7em;line-height:1.2;margin:0}h2{font-size:1.15em;margin:2.4em 0 .4em}p{margin:.3em 0 .8em}.sub,.why{color:var(--soft)}.why{font-size:.87em}\n"
-    ".facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(155px,1fr));gap:10px;margin:1.2em 0 .8em}\n"
-    ".facts div{border:1px solid var(--line);border-radius:6px;padding:8px 12px}.facts b{display:block;font-size:1.4em;line-height:1.3;font-weight:600}\n"
+    "<style>\n"
+    ":root{color-scheme:light dark;--ink:#1c1c1e;--soft:#5f6368;--line:#e2e3e6;--rule:#9a9ca1;"
+    "--paper:#fff;--mark:#2458a6;--again:#b3501a}\n"
+    "@media(prefers-color-scheme:dark){:root{--ink:#ececee;--soft:#a9abb0;--line:#34353a;"
+    "--rule:#7b7d83;--paper:#17181a;--mark:#7fb0ff;--again:#ff9d5c}}\n"
+    "@media print{:root{color-scheme:light;--ink:#000;--soft:#444;--line:#ccc;--rule:#888;"
+    "--paper:#fff;--mark:#2458a6;--again:#b3501a}body{margin:0!important;max-width:none!important}"
+    "section{break-inside:avoid}}\n"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:900px;margin:2.5em auto;padding:0 20px;"
+    "color:var(--ink);background:var(--paper)}\n"
+    "h1{font-size:1.7em;line-height:1.2;margin:0}h2{font-size:1.15em;margin:2.4em 0 .4em}"
+    "p{margin:.3em 0 .8em}.sub,.why{color:var(--soft)}.why{font-size:.87em}\n"
+    ".facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(155px,1fr));gap:10px;"
+    "margin:1.2em 0 .8em}\n"
+    ".facts div{border:1px solid var(--line);border-radius:6px;padding:8px 12px}"
+    ".facts b{display:block;font-size:1.4em;line-height:1.3;font-weight:600}\n"
     ".facts span{color:var(--soft);font-size:.82em;line-height:1.35;display:block}\n"
-    "svg{width:100%;height:auto;display:block}text{font:12px system-ui,sans-serif;fill:var(--soft)}text.title{font-weight:600;fill:var(--ink)}\n"
-    "text.note{font-weight:600;fill:var(--ink)}.grid{stroke:var(--line)}.axis{stroke:var(--rule)}.event{stroke:var(--ink);stroke-dasharray:4 3}\n"
-    ".step{fill:var(--mark)}.line{fill:none;stroke:var(--mark);stroke-opacity:.4}.replay{fill:var(--paper);fill-opacity:.01;stroke:var(--again);stroke-width:1.6}\n"
-    ".trial{fill:var(--paper);stroke:var(--mark);stroke-width:1.6}.winner{fill:var(--mark)}.ideal{stroke:var(--rule);stroke-dasharray:2 4}\n"
-    ".bar,.span{stroke:var(--mark);stroke-width:.6}.span{stroke:none;shape-rendering:crispEdges}.hatch{stroke:var(--mark);stroke-width:1.5;fill:none}.dots{fill:var(--mark)}.frame{fill:none;stroke:var(--rule)}\n"
-    ".c-train{fill:var(--mark)}.c-replay{fill:url(#h-replay)}.c-save{fill:url(#h-save)}.c-load{fill:url(#h-load)}.c-start{fill:url(#h-start)}"
-    ".c-down{fill:url(#h-down)}.c-queue,.c-other{fill:none}\n"
-    "table{border-collapse:collapse;width:100%;font-size:.87em;font-variant-numeric:tabular-nums}th{text-align:left;color:var(--soft);font-weight:600}\n"
-    "td,th{padding:4px 14px 4px 0;border-bottom:1px solid var(--line);vertical-align:top}td.n,th.n{text-align:right;white-space:nowrap}tr.best td{font-weight:600}\n</style>\n";
+    "svg{width:100%;height:auto;display:block}text{font:12px system-ui,sans-serif;"
+    "fill:var(--soft)}text.title{font-weight:600;fill:var(--ink)}\n"
+    "text.note{font-weight:600;fill:var(--ink)}.grid{stroke:var(--line)}.axis{stroke:var(--rule)}"
+    ".event{stroke:var(--ink);stroke-dasharray:4 3}\n"
+    ".step{fill:var(--mark)}.line{fill:none;stroke:var(--mark);stroke-opacity:.4}"
+    ".replay{fill:var(--paper);fill-opacity:.01;stroke:var(--again);stroke-width:1.6}\n"
+    ".trial{fill:var(--paper);stroke:var(--mark);stroke-width:1.6}.winner{fill:var(--mark)}"
+    ".ideal{stroke:var(--rule);stroke-dasharray:2 4}\n"
+    ".bar,.span{stroke:var(--mark);stroke-width:.6}.span{stroke:none;shape-rendering:crispEdges}"
+    ".hatch{stroke:var(--mark);stroke-width:1.5;fill:none}.dots{fill:var(--mark)}.frame{fill:none;"
+    "stroke:var(--rule)}\n"
+    ".c-train{fill:var(--mark)}.c-replay{fill:url(#h-replay)}.c-save{fill:url(#h-save)}"
+    ".c-load{fill:url(#h-load)}.c-start{fill:url(#h-start)}.c-down{fill:url(#h-down)}"
+    ".c-queue,.c-other{fill:none}\n"
+    "table{border-collapse:collapse;width:100%;font-size:.87em;font-variant-numeric:tabular-nums}"
+    "th{text-align:left;color:var(--soft);font-weight:600}\n"
+    "td,th{padding:4px 14px 4px 0;border-bottom:1px solid var(--line);vertical-align:top}"
+    "td.n,th.n{text-align:right;white-space:nowrap}tr.best td{font-weight:600}\n"
+    "</style>\n";
 
 /* ---- asking ---- */
 
-int report_each(struct store *db, const char *sql, const char *text, report_row_fn *row, void *ctx, struct err *err)
+int report_each(struct store *db, const char *sql, const char *text, report_row_fn *row, void *ctx,
+                struct err *err)
 {
     struct store_query *q = NULL;
     int rc = store_ask(db, sql, &q, err);
@@ -66,18 +85,23 @@ static void match_row(struct store_query *q, void *ctx)
     report_copy(m->id, sizeof m->id, q, 0);
 }
 
-/* The one id that `text` names; sql gives candidates and whether each is named in full. */
-static int match_find(struct store *db, const char *sql, const char *what, const char *text, char out[LIMIT_NAME_BYTES], struct err *err)
+/* Finds the one id that `text` names. The SQL gives candidates and says for each whether it is
+ * named in full. */
+static int match_find(struct store *db, const char *sql, const char *what, const char *text,
+                      char out[LIMIT_NAME_BYTES], struct err *err)
 {
     struct match m = {.n = 0};
     int rc = report_each(db, sql, text, match_row, &m, err);
     if (rc < 0)
         return rc;
     if (m.n == 0)
-        return err_set(err, ERR_NOT_FOUND, "%s holds no %s '%s': 'reel db query \"select run, name from v_run\"' lists its runs",
-                       store_path(db), what, text);
+        return err_set(
+            err, ERR_NOT_FOUND,
+            "%s holds no %s '%s': 'reel db query \"select run, name from v_run\"' lists its runs",
+            store_path(db), what, text);
     if (m.n > 1)
-        return err_set(err, ERR_INPUT, "%s '%s' fits %d of them in %s: give more of the id", what, text, m.n, store_path(db));
+        return err_set(err, ERR_INPUT, "%s '%s' fits %d of them in %s: give more of the id", what,
+                       text, m.n, store_path(db));
     memcpy(out, m.id, sizeof m.id);
     return 0;
 }
@@ -87,28 +111,42 @@ static void first_row(struct store_query *q, void *ctx)
     report_copy(ctx, LIMIT_NAME_BYTES, q, 0);
 }
 
-int report_scope_find(struct store *db, const char *run, const char *tune, const char *curation, struct report_scope *out,
-                      struct err *err)
+int report_scope_find(struct store *db, const char *run, const char *tune, const char *curation,
+                      struct report_scope *out, struct err *err)
 {
     struct report_scope s = {.run = ""};
     int rc = 0;
     if (run)
-        rc = match_find(db, "SELECT run, run = ?1 OR name = ?1 FROM run WHERE run = ?1 OR name = ?1"
-                            " OR (length(?1) >= 4 AND substr(run, 1, length(?1)) = ?1)", "run", run, s.run, err);
+        rc = match_find(db,
+                        "SELECT run, run = ?1 OR name = ?1 FROM run WHERE run = ?1 OR name = ?1"
+                        " OR (length(?1) >= 4 AND substr(run, 1, length(?1)) = ?1)",
+                        "run", run, s.run, err);
     if (rc == 0 && tune)
-        rc = match_find(db, "SELECT run, run = ?1 FROM event WHERE kind = 'tune_started' AND substr(run, 1, length(?1)) = ?1 GROUP BY run",
+        rc = match_find(db,
+                        "SELECT run, run = ?1 FROM event WHERE kind = 'tune_started'"
+                        " AND substr(run, 1, length(?1)) = ?1 GROUP BY run",
                         "tuning", tune, s.tune, err);
     else if (rc == 0 && run)
-        rc = report_each(db, "SELECT tune FROM v_trial t JOIN run r ON r.model = t.model WHERE r.run = ?1 ORDER BY measured_step_s IS NOT NULL"
-                             " AND layout = (SELECT layout FROM train_start s WHERE s.run = ?1 ORDER BY attempt DESC LIMIT 1) DESC,"
-                             " predicted_at DESC LIMIT 1", s.run, first_row, s.tune, err);
+        rc = report_each(db,
+                         "SELECT tune FROM v_trial t JOIN run r ON r.model = t.model"
+                         " WHERE r.run = ?1 ORDER BY measured_step_s IS NOT NULL AND layout ="
+                         " (SELECT layout FROM train_start s WHERE s.run = ?1 ORDER BY attempt"
+                         " DESC LIMIT 1) DESC, predicted_at DESC LIMIT 1",
+                         s.run, first_row, s.tune, err);
     if (rc == 0 && curation)
-        rc = match_find(db, "SELECT run, run = ?1 FROM event WHERE kind = 'curate_started' AND substr(run, 1, length(?1)) = ?1 GROUP BY run",
+        rc = match_find(db,
+                        "SELECT run, run = ?1 FROM event WHERE kind = 'curate_started'"
+                        " AND substr(run, 1, length(?1)) = ?1 GROUP BY run",
                         "curation", curation, s.curation, err);
     else if (rc == 0 && run)
-        rc = report_each(db, "SELECT c.run FROM event r, event c WHERE r.run = ?1 AND r.kind = 'run_created' AND c.kind = 'curate_ended'"
-                             " AND json_extract(c.json, '$.clips') > 0 AND instr(json_extract(r.json, '$.data_fingerprints'), json_extract(c.json, '$.fingerprint'))"
-                             " ORDER BY instr(json_extract(r.json, '$.data_fingerprints'), json_extract(c.json, '$.fingerprint')), c.wall DESC LIMIT 1",
+        rc = report_each(db,
+                         "SELECT c.run FROM event r, event c WHERE r.run = ?1"
+                         " AND r.kind = 'run_created' AND c.kind = 'curate_ended'"
+                         " AND json_extract(c.json, '$.clips') > 0"
+                         " AND instr(json_extract(r.json, '$.data_fingerprints'),"
+                         " json_extract(c.json, '$.fingerprint'))"
+                         " ORDER BY instr(json_extract(r.json, '$.data_fingerprints'),"
+                         " json_extract(c.json, '$.fingerprint')), c.wall DESC LIMIT 1",
                          s.run, first_row, s.curation, err);
     if (rc == 0)
         *out = s;
@@ -127,7 +165,7 @@ static void run_row(struct store_query *q, void *ctx)
 static void start_row(struct store_query *q, void *ctx)
 {
     struct report_numbers *n = ctx;
-    if (*store_text(q, 0)) /* else it is as the run was made with */
+    if (*store_text(q, 0)) /* otherwise the model is as the run was made with */
         report_copy(n->model, sizeof n->model, q, 0);
     report_copy(n->layout, sizeof n->layout, q, 1);
     report_copy(n->device, sizeof n->device, q, 2);
@@ -150,7 +188,10 @@ static void step_row(struct store_query *q, void *ctx)
     n->last_loss = store_num(q, 7);
 }
 
-static void flops_row(struct store_query *q, void *ctx) { ((struct report_numbers *)ctx)->model_flops = store_num(q, 0); }
+static void flops_row(struct store_query *q, void *ctx)
+{
+    ((struct report_numbers *)ctx)->model_flops = store_num(q, 0);
+}
 
 static void wall_row(struct store_query *q, void *ctx)
 {
@@ -163,7 +204,8 @@ static void restart_row(struct store_query *q, void *ctx)
 {
     struct report_numbers *n = ctx;
     size_t used = strlen(n->restarts);
-    snprintf(n->restarts + used, sizeof n->restarts - used, "%s%lld %.60s", used ? ", " : "", (long long)store_int(q, 1), store_text(q, 0));
+    snprintf(n->restarts + used, sizeof n->restarts - used, "%s%lld %.60s", used ? ", " : "",
+             (long long)store_int(q, 1), store_text(q, 0));
 }
 
 static void trials_row(struct store_query *q, void *ctx)
@@ -174,34 +216,48 @@ static void trials_row(struct store_query *q, void *ctx)
         report_copy(n->model, sizeof n->model, q, 1);
 }
 
-int report_numbers_read(struct store *db, const struct report_scope *scope, struct report_numbers *out, struct err *err)
+int report_numbers_read(struct store *db, const struct report_scope *scope,
+                        struct report_numbers *out, struct err *err)
 {
     static const struct {
         const char *sql;
         report_row_fn *row;
     } asks[] = {
         {"SELECT name, model FROM run WHERE run = ?1", run_row},
-        {"SELECT t.model, t.layout, t.device, t.peak_source, t.flops_formula, t.peak_flops, json_extract(e.json, '$.no_mfu')"
-         " FROM train_start t JOIN event e ON e.id = t.event WHERE t.run = ?1 AND NOT t.trial ORDER BY t.attempt DESC, t.seq DESC LIMIT 1", start_row},
-        {"SELECT sum(CASE WHEN NOT replayed THEN steps END), sum(steps), sum(CASE WHEN replayed THEN steps ELSE 0 END), sum(CASE WHEN NOT replayed THEN step_s END),"
-         " sum(CASE WHEN NOT replayed THEN mfu * step_s END) / sum(CASE WHEN NOT replayed AND mfu IS NOT NULL THEN step_s END),"
-         " sum(CASE WHEN NOT replayed AND mfu IS NOT NULL THEN step_s END),"
-         " (SELECT loss FROM v_step x WHERE x.run = ?1 AND NOT replayed AND loss IS NOT NULL ORDER BY step LIMIT 1),"
-         " (SELECT loss FROM v_step x WHERE x.run = ?1 AND NOT replayed AND loss IS NOT NULL ORDER BY step DESC LIMIT 1)"
-         " FROM v_step WHERE run = ?1", step_row},
-        {"SELECT sum(flops) FROM (SELECT coalesce(tokens * flops_per_token, model_flops) AS flops, again,"
-         " row_number() OVER (PARTITION BY step ORDER BY attempt, seq, writer) AS k FROM step WHERE run = ?1 AND mfu IS NOT NULL)"
-         " WHERE k = 1 AND NOT coalesce(again, 0)", flops_row},
-        {"SELECT (SELECT sum(seconds) FROM v_time WHERE run = ?1), (SELECT count(*) FROM v_attempt WHERE run = ?1)", wall_row},
-        {"SELECT coalesce(cause, 'unknown'), count(*) FROM v_attempt a WHERE run = ?1 AND attempt < (SELECT max(attempt) FROM v_attempt b WHERE b.run = ?1)"
-         " GROUP BY 1 ORDER BY 2 DESC, 1", restart_row},
+        {"SELECT t.model, t.layout, t.device, t.peak_source, t.flops_formula, t.peak_flops,"
+         " json_extract(e.json, '$.no_mfu') FROM train_start t JOIN event e ON e.id = t.event"
+         " WHERE t.run = ?1 AND NOT t.trial ORDER BY t.attempt DESC, t.seq DESC LIMIT 1",
+         start_row},
+        {"SELECT sum(CASE WHEN NOT replayed THEN steps END), sum(steps),"
+         " sum(CASE WHEN replayed THEN steps ELSE 0 END), sum(CASE WHEN NOT replayed THEN step_s"
+         " END), sum(CASE WHEN NOT replayed THEN mfu * step_s END) / sum(CASE WHEN NOT replayed"
+         " AND mfu IS NOT NULL THEN step_s END), sum(CASE WHEN NOT replayed"
+         " AND mfu IS NOT NULL THEN step_s END), (SELECT loss FROM v_step x WHERE x.run = ?1"
+         " AND NOT replayed AND loss IS NOT NULL ORDER BY step LIMIT 1), (SELECT loss"
+         " FROM v_step x WHERE x.run = ?1 AND NOT replayed AND loss IS NOT NULL ORDER BY step DESC"
+         " LIMIT 1) FROM v_step WHERE run = ?1",
+         step_row},
+        {"SELECT sum(flops) FROM (SELECT coalesce(tokens * flops_per_token, model_flops) AS flops,"
+         " again, row_number() OVER (PARTITION BY step ORDER BY attempt, seq, writer) AS k"
+         " FROM step WHERE run = ?1 AND mfu IS NOT NULL) WHERE k = 1 AND NOT coalesce(again, 0)",
+         flops_row},
+        {"SELECT (SELECT sum(seconds) FROM v_time WHERE run = ?1), (SELECT count(*) FROM v_attempt"
+         " WHERE run = ?1)",
+         wall_row},
+        {"SELECT coalesce(cause, 'unknown'), count(*) FROM v_attempt a WHERE run = ?1"
+         " AND attempt < (SELECT max(attempt) FROM v_attempt b WHERE b.run = ?1) GROUP BY 1"
+         " ORDER BY 2 DESC, 1",
+         restart_row},
     };
-    *out = (struct report_numbers){.mfu = NAN, .peak_flops = NAN, .model_flops = NAN, .mfu_time_s = NAN, .first_loss = NAN, .last_loss = NAN};
+    *out = (struct report_numbers){.mfu = NAN, .peak_flops = NAN,
+                                   .model_flops = NAN, .mfu_time_s = NAN,
+                                   .first_loss = NAN, .last_loss = NAN};
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(asks) && rc == 0 && *scope->run; i++)
         rc = report_each(db, asks[i].sql, scope->run, asks[i].row, out, err);
     if (rc == 0 && *scope->tune)
-        rc = report_each(db, "SELECT count(*), max(model) FROM v_trial WHERE tune = ?1", scope->tune, trials_row, out, err);
+        rc = report_each(db, "SELECT count(*), max(model) FROM v_trial WHERE tune = ?1",
+                         scope->tune, trials_row, out, err);
     out->goodput = out->wall_s > 0 && isfinite(out->train_s) ? out->train_s / out->wall_s : NAN;
     return rc;
 }
@@ -239,27 +295,36 @@ static void facts(const struct report_numbers *n, struct str *out)
     char a[64], b[300];
     str_add(out, "<div class=\"facts\">\n");
     snprintf(a, sizeof a, "%lld", (long long)n->steps);
-    snprintf(b, sizeof b, n->replayed ? "steps, %lld executed again" : "steps, none executed again", (long long)n->replayed);
+    snprintf(b, sizeof b, n->replayed ? "steps, %lld executed again" : "steps, none executed again",
+             (long long)n->replayed);
     fact(out, a, b);
-    fact(out, n->wall_s > 0 ? num_format_seconds(n->wall_s, a, sizeof a) : "–", "from submission to the last event");
+    fact(out, n->wall_s > 0 ? num_format_seconds(n->wall_s, a, sizeof a) : "–",
+         "from submission to the last event");
     snprintf(a, sizeof a, isfinite(n->goodput) ? "%.1f %%" : "–", 100 * n->goodput);
     fact(out, a, "goodput: time in first executions of steps, over all time");
     snprintf(a, sizeof a, isfinite(n->mfu) ? "%.1f %%" : "no MFU", 100 * n->mfu);
-    fact(out, a, isfinite(n->mfu) ? "mean MFU of first executions" : *n->no_mfu ? n->no_mfu : "no peak is known of this device");
+    fact(out, a,
+         isfinite(n->mfu) ? "mean MFU of first executions"
+         : *n->no_mfu     ? n->no_mfu
+                          : "no peak is known of this device");
     snprintf(a, sizeof a, "%lld", (long long)(n->attempts > 0 ? n->attempts - 1 : 0));
-    snprintf(b, sizeof b, "restart%s%s%s", n->attempts == 2 ? "" : "s", *n->restarts ? ": " : "", n->restarts);
+    snprintf(b, sizeof b, "restart%s%s%s", n->attempts == 2 ? "" : "s", *n->restarts ? ": " : "",
+             n->restarts);
     fact(out, a, b);
     str_add(out, "</div>\n");
 }
 
-/* The formula with its numbers in it: what the reader would have to ask for otherwise. */
+/* Writes the formula with its numbers in it, which the reader would otherwise have to ask for. */
 static void mfu_sentence(const struct report_numbers *n, struct str *out)
 {
     char time[32], flops[32], peak[32];
     if (!isfinite(n->mfu))
         return;
-    str_addf(out, "<p class=\"why\">MFU = model FLOPs / (step time × dense peak of all ranks) = %sFLOP / (%s × %sFLOP/s) = %.1f %%. Model FLOPs by ",
-             num_format_count(n->model_flops, flops, sizeof flops), num_format_seconds(n->mfu_time_s, time, sizeof time),
+    str_addf(out,
+             "<p class=\"why\">MFU = model FLOPs / (step time × dense peak of all ranks) = %sFLOP "
+             "/ (%s × %sFLOP/s) = %.1f %%. Model FLOPs by ",
+             num_format_count(n->model_flops, flops, sizeof flops),
+             num_format_seconds(n->mfu_time_s, time, sizeof time),
              num_format_count(n->peak_flops, peak, sizeof peak), 100 * n->mfu);
     html_escape(out, *n->formula ? n->formula : "an unnamed formula");
     str_add(out, ", recomputation not counted. Peak: ");
@@ -272,7 +337,10 @@ static void mfu_sentence(const struct report_numbers *n, struct str *out)
 static void head(const struct report_scope *scope, const struct report_numbers *n, struct str *out)
 {
     const char *id = *scope->run ? scope->run : scope->tune, *name = *n->name ? n->name : id;
-    str_add(out, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>");
+    str_add(out, "<!doctype html>\n"
+                 "<html lang=\"en\"><head><meta charset=\"utf-8\">"
+                 "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+                 "<title>");
     html_escape(out, name);
     str_addf(out, " – reel report</title>\n%s</head><body>\n<h1>", style);
     html_escape(out, name);
@@ -287,8 +355,8 @@ static void head(const struct report_scope *scope, const struct report_numbers *
     str_add(out, "</p>\n");
 }
 
-int report_html(struct store *db, const struct report_scope *scope, const struct report_numbers *n, struct str *out,
-                struct err *err)
+int report_html(struct store *db, const struct report_scope *scope, const struct report_numbers *n,
+                struct str *out, struct err *err)
 {
     struct report r = {db, scope, n, out};
     int rc = 0;

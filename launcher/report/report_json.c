@@ -23,7 +23,7 @@ static void numbers_put(const struct report_numbers *n, struct json_out *o)
     json_put_num(o, "last_loss", n->last_loss);
 }
 
-/* A row as an object, its columns by name. */
+/* Writes a row as an object, with its columns by name. */
 static void row_put(struct store_query *q, void *ctx)
 {
     struct json_out *o = ctx;
@@ -41,20 +41,32 @@ static void row_put(struct store_query *q, void *ctx)
     json_obj_end(o);
 }
 
-int report_json(struct store *db, const struct report_scope *scope, const struct report_numbers *n, struct str *out,
-                struct err *err)
+int report_json(struct store *db, const struct report_scope *scope, const struct report_numbers *n,
+                struct str *out, struct err *err)
 {
     const struct {
         const char *key, *sql, *of;
     } lists[] = {
-        {"restarts", "SELECT coalesce(cause, 'unknown') AS cause, count(*) AS n FROM v_attempt WHERE run = ?1 AND attempt <"
-                     " (SELECT max(attempt) FROM v_attempt b WHERE b.run = ?1) GROUP BY 1 ORDER BY 2 DESC, 1", scope->run},
-        {"time", "SELECT cause, sum(seconds) AS seconds FROM v_time WHERE run = ?1 GROUP BY cause ORDER BY 2 DESC", scope->run},
+        {"restarts",
+         "SELECT coalesce(cause, 'unknown') AS cause, count(*) AS n FROM v_attempt WHERE run = ?1"
+         " AND attempt < (SELECT max(attempt) FROM v_attempt b WHERE b.run = ?1) GROUP BY 1"
+         " ORDER BY 2 DESC, 1",
+         scope->run},
+        {"time",
+         "SELECT cause, sum(seconds) AS seconds FROM v_time WHERE run = ?1 GROUP BY cause"
+         " ORDER BY 2 DESC",
+         scope->run},
         {"attempt_list", "SELECT * FROM v_attempt WHERE run = ?1 ORDER BY attempt", scope->run},
-        {"trial_list", "SELECT * FROM v_trial WHERE tune = ?1 ORDER BY measured_step_s IS NULL, measured_step_s, predicted_step_s, trial", scope->tune},
-        {"source_list", "SELECT json_extract(json, '$.source') AS source, json_extract(json, '$.frames') AS frames, json_extract(json, '$.shots') AS shots,"
-                        " json_extract(json, '$.clips') AS clips, json_extract(json, '$.rejected') AS rejected, json_extract(json, '$.reason') AS reason"
-                        " FROM event WHERE run = ?1 AND kind = 'curate_source' ORDER BY attempt, seq", scope->curation},
+        {"trial_list",
+         "SELECT * FROM v_trial WHERE tune = ?1 ORDER BY measured_step_s IS NULL, measured_step_s,"
+         " predicted_step_s, trial",
+         scope->tune},
+        {"source_list",
+         "SELECT json_extract(json, '$.source') AS source, json_extract(json, '$.frames') AS"
+         " frames, json_extract(json, '$.shots') AS shots, json_extract(json, '$.clips') AS clips,"
+         " json_extract(json, '$.rejected') AS rejected, json_extract(json, '$.reason') AS reason"
+         " FROM event WHERE run = ?1 AND kind = 'curate_source' ORDER BY attempt, seq",
+         scope->curation},
     };
     struct json_out o;
     int rc = 0;

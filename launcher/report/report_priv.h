@@ -11,18 +11,19 @@ struct report {
     struct str *out;
 };
 
-/* Call row for every row of sql, its parameter ?1 bound to `text`. */
+/* Calls `row` for every row of the SQL, whose parameter ?1 is bound to `text`. */
 typedef void report_row_fn(struct store_query *q, void *ctx);
-int report_each(struct store *db, const char *sql, const char *text, report_row_fn *row, void *ctx, struct err *err);
+int report_each(struct store *db, const char *sql, const char *text, report_row_fn *row, void *ctx,
+                struct err *err);
 void report_copy(char *to, size_t size, struct store_query *q, int column);
 
-/* Cells of a table; a number that is not finite is a dash. */
+/* Write cells of a table. A number that is not finite is a dash. */
 void report_cell_num(struct str *out, double value, const char *format);
 void report_cell_text(struct str *out, const char *text);
 
-/* The sections, each with its heading. */
+/* Write the sections, each with its heading. */
 int report_steps(struct report *r, struct err *err);
-int report_validation(struct report *r, struct err *err); /* nothing without one */
+int report_validation(struct report *r, struct err *err); /* writes nothing if there is none */
 int report_time(struct report *r, struct err *err);
 int report_attempts(struct report *r, struct err *err);
 int report_trials(struct report *r, struct err *err);

@@ -1,4 +1,4 @@
-/* report, the run's sections: MFU and loss over steps, where the time went, attempts. */
+/* report: the sections about the run: MFU and loss over steps, where the time went, attempts. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,23 +8,27 @@
 #include "launcher/report/chart.h"
 #include "launcher/report/report_priv.h"
 
-enum { MARKS = 1500 }; /* more rows than this and a mark stands for several */
+enum { MARKS = 1500 }; /* if there are more rows than this, a mark stands for several */
 
 /* ---- charts over steps ---- */
 
 static void event_row(struct store_query *q, void *ctx)
 {
     char label[96], data[64];
-    snprintf(label, sizeof label, "attempt %lld: %.40s", (long long)store_int(q, 0), *store_text(q, 1) ? store_text(q, 1) : "lost");
+    snprintf(label, sizeof label, "attempt %lld: %.40s", (long long)store_int(q, 0),
+             *store_text(q, 1) ? store_text(q, 1) : "lost");
     snprintf(data, sizeof data, "data-attempt=\"%lld\"", (long long)store_int(q, 0));
     chart_event(ctx, (double)store_int(q, 2) + 0.5, label, data);
 }
 
-/* Where each attempt ended that did not end the run, with its cause. */
+/* Draws where each attempt ended that did not end the run, with its cause. */
 static int events_draw(struct report *r, struct chart *c, struct err *err)
 {
-    return report_each(r->db, "SELECT attempt, cause, last_step FROM v_attempt a WHERE run = ?1 AND last_step IS NOT NULL AND (coalesce(cause, 'done') <> 'done'"
-                              " OR (cause IS NULL AND attempt < (SELECT max(attempt) FROM v_attempt b WHERE b.run = ?1))) ORDER BY last_step, attempt",
+    return report_each(r->db,
+                       "SELECT attempt, cause, last_step FROM v_attempt a WHERE run = ?1"
+                       " AND last_step IS NOT NULL AND (coalesce(cause, 'done') <> 'done'"
+                       " OR (cause IS NULL AND attempt < (SELECT max(attempt) FROM v_attempt b"
+                       " WHERE b.run = ?1))) ORDER BY last_step, attempt",
                        r->scope->run, event_row, c, err);
 }
 
@@ -35,7 +39,9 @@ struct value_range {
 
 static void range_row(struct store_query *q, void *ctx)
 {
-    *(struct value_range *)ctx = (struct value_range){store_num(q, 0), store_num(q, 1), store_num(q, 2), store_num(q, 3), store_int(q, 4), store_int(q, 5)};
+    *(struct value_range *)ctx = (struct value_range){store_num(q, 0), store_num(q, 1),
+                                                      store_num(q, 2), store_num(q, 3),
+                                                      store_int(q, 4), store_int(q, 5)};
 }
 
 static void line_row(struct store_query *q, void *ctx)
@@ -47,27 +53,39 @@ static void line_row(struct store_query *q, void *ctx)
 static void mark_row(struct store_query *q, void *ctx)
 {
     char data[128], title[160];
-    long long step = store_int(q, 0), last = store_int(q, 5), attempt = store_int(q, 3), rows = store_int(q, 4);
+    long long step = store_int(q, 0), last = store_int(q, 5), attempt = store_int(q, 3),
+              rows = store_int(q, 4);
     bool again = store_int(q, 2) != 0;
-    snprintf(data, sizeof data, "data-step=\"%lld\" data-attempt=\"%lld\" data-rows=\"%lld\"", step, attempt, rows);
+    snprintf(data, sizeof data, "data-step=\"%lld\" data-attempt=\"%lld\" data-rows=\"%lld\"", step,
+             attempt, rows);
     if (rows == 1)
-        snprintf(title, sizeof title, "step %lld, attempt %lld: %.6g%s", step, attempt, store_num(q, 1), again ? " (executed again)" : "");
+        snprintf(title, sizeof title, "step %lld, attempt %lld: %.6g%s", step, attempt,
+                 store_num(q, 1), again ? " (executed again)" : "");
     else
-        snprintf(title, sizeof title, "steps %lld to %lld, attempt %lld: mean %.6g%s", step, last, attempt, store_num(q, 1), again ? " (executed again)" : "");
-    chart_mark(ctx, again ? CHART_RING : CHART_DOT, ((double)step + (double)last) / 2, store_num(q, 1), again ? "replay" : "step", data, title);
+        snprintf(title, sizeof title, "steps %lld to %lld, attempt %lld: mean %.6g%s", step, last,
+                 attempt, store_num(q, 1), again ? " (executed again)" : "");
+    chart_mark(ctx, again ? CHART_RING : CHART_DOT, ((double)step + (double)last) / 2,
+               store_num(q, 1), again ? "replay" : "step", data, title);
 }
 
-/* Marks of `bin` neighbouring steps of one attempt each, their mean value; the line follows the first executions. */
-static int marks_draw(struct report *r, const char *column, int64_t bin, struct chart *c, struct err *err)
+/* Draws a mark for each `bin` neighbouring steps of one attempt, at their mean value. The line
+ * follows the first executions. */
+static int marks_draw(struct report *r, const char *column, int64_t bin, struct chart *c,
+                      struct err *err)
 {
     char sql[512];
-    snprintf(sql, sizeof sql, "SELECT (min(step) + max(step)) / 2.0, avg(%s) FROM v_step WHERE run = ?1 AND %s IS NOT NULL AND NOT replayed"
-             " GROUP BY step / %lld ORDER BY 1", column, column, (long long)bin);
+    snprintf(sql, sizeof sql,
+             "SELECT (min(step) + max(step)) / 2.0, avg(%s) FROM v_step WHERE run = ?1"
+             " AND %s IS NOT NULL AND NOT replayed GROUP BY step / %lld ORDER BY 1",
+             column, column, (long long)bin);
     str_add(c->out, "<polyline class=\"line\" points=\"");
     int rc = report_each(r->db, sql, r->scope->run, line_row, c, err);
     str_add(c->out, "\"/>\n");
-    snprintf(sql, sizeof sql, "SELECT min(step), avg(%s), replayed, attempt, count(*), max(step) FROM v_step WHERE run = ?1 AND %s IS NOT NULL"
-             " GROUP BY replayed, attempt, step / %lld ORDER BY replayed, 1, attempt", column, column, (long long)bin);
+    snprintf(sql, sizeof sql,
+             "SELECT min(step), avg(%s), replayed, attempt, count(*), max(step) FROM v_step"
+             " WHERE run = ?1 AND %s IS NOT NULL GROUP BY replayed, attempt, step / %lld"
+             " ORDER BY replayed, 1, attempt",
+             column, column, (long long)bin);
     return rc < 0 ? rc : report_each(r->db, sql, r->scope->run, mark_row, c, err);
 }
 
@@ -81,7 +99,10 @@ static int step_chart_draw(struct report *r, const struct step_chart *s, struct 
 {
     char sql[256];
     struct value_range v = {0};
-    snprintf(sql, sizeof sql, "SELECT min(step), max(step), min(%s), max(%s), count(*), count(%s) FROM v_step WHERE run = ?1", s->column, s->column, s->column);
+    snprintf(sql, sizeof sql,
+             "SELECT min(step), max(step), min(%s), max(%s), count(*), count(%s) FROM v_step"
+             " WHERE run = ?1",
+             s->column, s->column, s->column);
     int rc = report_each(r->db, sql, r->scope->run, range_row, &v, err);
     if (rc < 0)
         return rc;
@@ -90,31 +111,45 @@ static int step_chart_draw(struct report *r, const struct step_chart *s, struct 
         return 0;
     }
     int64_t bin = num_max_i64(1, num_ceil_div((int64_t)(v.last - v.first) + 1, MARKS));
-    struct chart c = {.out = r->out, .x_title = "optimizer step", .y_title = s->title, .label = s->label, .y_scale = s->scale,
-                      .x = chart_axis_count(v.first, v.last, 8), .y = chart_axis_round(s->from_zero ? 0 : v.lo, v.hi, 5)};
+    struct chart c = {.out = r->out,
+                      .x_title = "optimizer step",
+                      .y_title = s->title,
+                      .label = s->label,
+                      .y_scale = s->scale,
+                      .x = chart_axis_count(v.first, v.last, 8),
+                      .y = chart_axis_round(s->from_zero ? 0 : v.lo, v.hi, 5)};
     chart_begin(&c);
     rc = events_draw(r, &c, err);
     if (rc == 0)
         rc = marks_draw(r, s->column, bin, &c, err);
     chart_end(&c);
     if (bin > 1)
-        str_addf(r->out, "<p class=\"why\">Each mark is the mean of up to %lld neighbouring steps of one attempt.</p>\n", (long long)bin);
+        str_addf(r->out,
+                 "<p class=\"why\">Each mark is the mean of up to %lld neighbouring steps of one "
+                 "attempt.</p>\n",
+                 (long long)bin);
     if (v.rows > v.values)
-        str_addf(r->out, "<p class=\"why\">%lld of %lld executions %s.</p>\n", (long long)(v.rows - v.values), (long long)v.rows, s->missing);
+        str_addf(r->out, "<p class=\"why\">%lld of %lld executions %s.</p>\n",
+                 (long long)(v.rows - v.values), (long long)v.rows, s->missing);
     return rc;
 }
 
 int report_steps(struct report *r, struct err *err)
 {
     char no_mfu[160];
-    snprintf(no_mfu, sizeof no_mfu, "No MFU: %s.", *r->n->no_mfu ? r->n->no_mfu : "the peak of this device is not known");
+    snprintf(no_mfu, sizeof no_mfu, "No MFU: %s.",
+             *r->n->no_mfu ? r->n->no_mfu : "the peak of this device is not known");
     const struct step_chart charts[] = {
-        {"mfu", "MFU, % of dense peak", "model FLOPs utilisation over optimizer steps", no_mfu, "have no MFU", 100, true},
-        {"loss", "loss", "training loss over optimizer steps", "No step had a finite loss.", "had no finite loss", 1, false},
+        {"mfu", "MFU, % of dense peak", "model FLOPs utilisation over optimizer steps", no_mfu,
+         "have no MFU", 100, true},
+        {"loss", "loss", "training loss over optimizer steps", "No step had a finite loss.",
+         "had no finite loss", 1, false},
     };
     str_add(r->out, "<section><h2>Model-FLOPs utilisation over steps</h2>\n");
     if (r->n->executions)
-        str_add(r->out, "<p class=\"why\">Dots: steps done for the first time. Rings: steps done again after a restart. Dashed lines: where an attempt ended, and why.</p>\n");
+        str_add(r->out,
+                "<p class=\"why\">Dots: steps done for the first time. Rings: steps done again "
+                "after a restart. Dashed lines: where an attempt ended, and why.</p>\n");
     int rc = step_chart_draw(r, &charts[0], err);
     str_add(r->out, "</section>\n<section><h2>Loss over steps</h2>\n");
     if (rc == 0)
@@ -125,16 +160,29 @@ int report_steps(struct report *r, struct err *err)
 
 /* ---- time ---- */
 
-enum { STRIP_WIDTH = 860, STRIP_TOP = 22, STRIP_HEIGHT = 34, BAR_LEFT = 128, BAR_WIDTH = 520, BAR_ROW = 26 };
+enum {
+    STRIP_WIDTH = 860,
+    STRIP_TOP = 22,
+    STRIP_HEIGHT = 34,
+    BAR_LEFT = 128,
+    BAR_WIDTH = 520,
+    BAR_ROW = 26
+};
 
 static const char patterns[] =
-    "<defs><pattern id=\"h-replay\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\"><path class=\"hatch\" d=\"M-1 1l2-2M0 5l5-5M4 6l2-2\"/></pattern>"
-    "<pattern id=\"h-save\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\"><path class=\"hatch\" d=\"M2 0v4\"/></pattern>"
-    "<pattern id=\"h-load\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\"><path class=\"hatch\" d=\"M0 2h4\"/></pattern>"
-    "<pattern id=\"h-start\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\"><circle class=\"dots\" cx=\"2.5\" cy=\"2.5\" r=\"1.2\"/></pattern>"
-    "<pattern id=\"h-down\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\"><path class=\"hatch\" style=\"stroke-width:.7\" d=\"M0 0l7 7M7 0l-7 7\"/></pattern></defs>\n";
+    "<defs><pattern id=\"h-replay\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\">"
+    "<path class=\"hatch\" d=\"M-1 1l2-2M0 5l5-5M4 6l2-2\"/></pattern>"
+    "<pattern id=\"h-save\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\">"
+    "<path class=\"hatch\" d=\"M2 0v4\"/></pattern>"
+    "<pattern id=\"h-load\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\">"
+    "<path class=\"hatch\" d=\"M0 2h4\"/></pattern>"
+    "<pattern id=\"h-start\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\">"
+    "<circle class=\"dots\" cx=\"2.5\" cy=\"2.5\" r=\"1.2\"/></pattern>"
+    "<pattern id=\"h-down\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\">"
+    "<path class=\"hatch\" style=\"stroke-width:.7\" d=\"M0 0l7 7M7 0l-7 7\"/></pattern></defs>\n";
 
-/* The fill's class: the causes have their own, all kinds of down share one. */
+/* Returns the class that fills a rectangle. The causes have their own; all kinds of down share
+ * one. */
 static const char *cause_class(const char *cause)
 {
     static const char *const known[] = {"train", "replay", "save", "load", "start", "queue"};
@@ -147,20 +195,29 @@ static const char *cause_class(const char *cause)
 struct strip {
     struct str *out;
     double from, to;
-    double at, longest, held; /* a rectangle under way: its begin, its longest row, px held back */
+    /* the rectangle under way: its begin, its longest row, and the px that it was held back */
+    double at, longest, held;
     int64_t rows;
     char cause[64];
-    bool merge; /* rows are many: a rectangle is at least a pixel wide and shows its longest row's cause */
+    /* There are many rows, so a rectangle is at least a pixel wide and shows its longest row's
+     * cause. */
+    bool merge;
 };
 
-static double strip_x(const struct strip *s, double t) { return (t - s->from) / (s->to - s->from) * (STRIP_WIDTH - 2) + 1; }
+static double strip_x(const struct strip *s, double t)
+{
+    return (t - s->from) / (s->to - s->from) * (STRIP_WIDTH - 2) + 1;
+}
 
 static void strip_flush(struct strip *s, double to)
 {
     if (!s->rows)
         return;
-    str_addf(s->out, "<rect class=\"span c-%s\" data-rows=\"%lld\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\"><title>", cause_class(s->cause),
-             (long long)s->rows, strip_x(s, s->at), STRIP_TOP, strip_x(s, to) - strip_x(s, s->at), STRIP_HEIGHT);
+    str_addf(s->out,
+             "<rect class=\"span c-%s\" data-rows=\"%lld\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" "
+             "height=\"%d\"><title>",
+             cause_class(s->cause), (long long)s->rows, strip_x(s, s->at), STRIP_TOP,
+             strip_x(s, to) - strip_x(s, s->at), STRIP_HEIGHT);
     html_escape(s->out, s->cause);
     str_addf(s->out, ", %.3f s</title></rect>\n", to - s->at);
     s->rows = 0;
@@ -200,10 +257,13 @@ static void strip_attempt_row(struct store_query *q, void *ctx)
     if (!(x >= s->held) || x + 62 > STRIP_WIDTH)
         return;
     s->held = x + 66;
-    str_addf(s->out, "<path class=\"axis\" d=\"M%.1f %dv-6\"/><text class=\"note\" x=\"%.1f\" y=\"12\">%s</text>\n", x, STRIP_TOP, x, text);
+    str_addf(s->out,
+             "<path class=\"axis\" d=\"M%.1f %dv-6\"/>"
+             "<text class=\"note\" x=\"%.1f\" y=\"12\">%s</text>\n",
+             x, STRIP_TOP, x, text);
 }
 
-/* Time since the first submission, in the unit that suits the whole. */
+/* Draws the time since the first submission, in the unit that suits the whole. */
 static void strip_axis(struct strip *s)
 {
     double wall = s->to - s->from, unit = wall < 180 ? 1 : wall < 3 * 3600 ? 60 : 3600;
@@ -211,26 +271,47 @@ static void strip_axis(struct strip *s)
     int y = STRIP_TOP + STRIP_HEIGHT;
     for (int i = 0; i * a.step <= wall / unit * (1 + 1e-9); i++) {
         double x = strip_x(s, s->from + i * a.step * unit);
-        str_addf(s->out, "<line class=\"axis\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%.6g</text>\n", x, y, x,
-                 y + 5, x, y + 18, i == 0 ? "start" : x > STRIP_WIDTH - 16 ? "end" : "middle", i * a.step);
+        str_addf(s->out,
+                 "<line class=\"axis\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/>"
+                 "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%.6g</text>\n",
+                 x, y, x, y + 5, x, y + 18,
+                 i == 0                 ? "start"
+                 : x > STRIP_WIDTH - 16 ? "end"
+                                        : "middle",
+                 i * a.step);
     }
-    str_addf(s->out, "<text class=\"title\" x=\"%d\" y=\"%d\" text-anchor=\"end\">%s since the first submission</text>\n", STRIP_WIDTH - 1, y + 34,
-             unit == 1 ? "seconds" : unit == 60 ? "minutes" : "hours");
+    str_addf(s->out,
+             "<text class=\"title\" x=\"%d\" y=\"%d\" text-anchor=\"end\">%s since the first "
+             "submission</text>\n",
+             STRIP_WIDTH - 1, y + 34,
+             unit == 1    ? "seconds"
+             : unit == 60 ? "minutes"
+                          : "hours");
 }
 
 static int strip_draw(struct report *r, struct err *err)
 {
     struct strip s = {.out = r->out};
-    int rc = report_each(r->db, "SELECT min(\"from\"), max(\"to\"), count(*) FROM v_time WHERE run = ?1", r->scope->run, strip_range_row, &s, err);
+    int rc = report_each(r->db,
+                         "SELECT min(\"from\"), max(\"to\"), count(*) FROM v_time WHERE run = ?1",
+                         r->scope->run, strip_range_row, &s, err);
     if (rc < 0 || !(s.to > s.from))
         return rc;
-    str_addf(r->out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"the run's time from left to right, by cause\">\n%s", STRIP_WIDTH,
-             STRIP_TOP + STRIP_HEIGHT + 44, patterns);
-    rc = report_each(r->db, "SELECT cause, \"from\", \"to\" FROM v_time WHERE run = ?1 ORDER BY \"from\"", r->scope->run, strip_row, &s, err);
+    str_addf(r->out,
+             "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"the run's time from left to "
+             "right, by cause\">\n"
+             "%s",
+             STRIP_WIDTH, STRIP_TOP + STRIP_HEIGHT + 44, patterns);
+    rc = report_each(r->db,
+                     "SELECT cause, \"from\", \"to\" FROM v_time WHERE run = ?1 ORDER BY \"from\"",
+                     r->scope->run, strip_row, &s, err);
     strip_flush(&s, s.to);
-    str_addf(r->out, "<rect class=\"frame\" x=\"1\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", STRIP_TOP, STRIP_WIDTH - 2, STRIP_HEIGHT);
+    str_addf(r->out, "<rect class=\"frame\" x=\"1\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n",
+             STRIP_TOP, STRIP_WIDTH - 2, STRIP_HEIGHT);
     if (rc == 0)
-        rc = report_each(r->db, "SELECT attempt, started_at FROM v_attempt WHERE run = ?1 ORDER BY attempt", r->scope->run, strip_attempt_row, &s, err);
+        rc = report_each(
+            r->db, "SELECT attempt, started_at FROM v_attempt WHERE run = ?1 ORDER BY attempt",
+            r->scope->run, strip_attempt_row, &s, err);
     strip_axis(&s);
     str_add(r->out, "</svg>\n");
     return rc;
@@ -250,11 +331,15 @@ static void bar_row(struct store_query *q, void *ctx)
     if (b->row == 0)
         b->longest = s;
     double width = fmax(1, BAR_WIDTH * s / b->longest);
-    str_addf(b->out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" class=\"title\">", BAR_LEFT - 10, 20 + BAR_ROW * b->row);
+    str_addf(b->out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" class=\"title\">", BAR_LEFT - 10,
+             20 + BAR_ROW * b->row);
     html_escape(b->out, store_text(q, 0));
-    str_addf(b->out, "</text><rect class=\"bar c-%s\" data-seconds=\"%.6f\" x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"18\"/><text x=\"%.1f\" y=\"%d\">%s · %.1f %%</text>\n",
-             cause_class(store_text(q, 0)), s, BAR_LEFT, 6 + BAR_ROW * b->row, width, BAR_LEFT + width + 8, 20 + BAR_ROW * b->row,
-             num_format_seconds(s, text, sizeof text), 100 * s / b->wall_s);
+    str_addf(b->out,
+             "</text><rect class=\"bar c-%s\" data-seconds=\"%.6f\" x=\"%d\" y=\"%d\" "
+             "width=\"%.1f\" height=\"18\"/><text x=\"%.1f\" y=\"%d\">%s · %.1f %%</text>\n",
+             cause_class(store_text(q, 0)), s, BAR_LEFT, 6 + BAR_ROW * b->row, width,
+             BAR_LEFT + width + 8, 20 + BAR_ROW * b->row, num_format_seconds(s, text, sizeof text),
+             100 * s / b->wall_s);
     b->row++;
 }
 
@@ -263,14 +348,22 @@ int report_time(struct report *r, struct err *err)
     struct str bars = STR_INIT;
     struct bars b = {&bars, r->n->wall_s, 0, 0};
     str_add(r->out, "<section><h2>Where the time went</h2>\n");
-    int rc = report_each(r->db, "SELECT cause, sum(seconds) s FROM v_time WHERE run = ?1 GROUP BY cause ORDER BY s DESC, cause", r->scope->run, bar_row, &b, err);
+    int rc = report_each(r->db,
+                         "SELECT cause, sum(seconds) s FROM v_time WHERE run = ?1 GROUP BY cause"
+                         " ORDER BY s DESC, cause",
+                         r->scope->run, bar_row, &b, err);
     if (rc == 0 && b.row == 0)
         str_add(r->out, "<p>No time was recorded.</p>\n");
     if (rc == 0 && b.row) {
         rc = strip_draw(r, err);
-        str_addf(r->out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"seconds by cause\">\n%s</svg>\n", STRIP_WIDTH, 10 + BAR_ROW * b.row, bars.p);
-        str_add(r->out, "<p class=\"why\">train: first executions of steps. replay: steps done again. start: from an attempt's start to its first step. "
-                        "down: no attempt ran, after one ended so. other: within an attempt, none of these.</p>\n");
+        str_addf(
+            r->out,
+            "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"seconds by cause\">\n%s</svg>\n",
+            STRIP_WIDTH, 10 + BAR_ROW * b.row, bars.p);
+        str_add(r->out, "<p class=\"why\">train: first executions of steps. replay: steps done "
+                        "again. start: from an attempt's start to its first step. down: no "
+                        "attempt ran, after one ended so. other: within an attempt, none of "
+                        "these.</p>\n");
     }
     str_add(r->out, "</section>\n");
     str_release(&bars);
@@ -302,23 +395,31 @@ static void damage_row(struct store_query *q, void *ctx)
 {
     long long places = store_int(q, 0);
     if (places)
-        str_addf(ctx, "<p class=\"damage\">%lld damaged place%s in the run's logs, %lld bytes: what stood there is not told here.</p>\n",
+        str_addf(ctx,
+                 "<p class=\"damage\">%lld damaged place%s in the run's logs, %lld bytes: what "
+                 "stood there is not told here.</p>\n",
                  places, places == 1 ? "" : "s", (long long)store_int(q, 1));
 }
 
 static void missing_row(struct store_query *q, void *ctx)
 {
-    str_addf(ctx, "<p class=\"missing\">The logs of the run tell of %lld of its %lld attempts.</p>\n", (long long)store_int(q, 0),
-             (long long)store_int(q, 1));
+    str_addf(ctx,
+             "<p class=\"missing\">The logs of the run tell of %lld of its %lld attempts.</p>\n",
+             (long long)store_int(q, 0), (long long)store_int(q, 1));
 }
 
 /* Says what the logs do not tell. */
 static int untold(struct report *r, struct err *err)
 {
-    int rc = report_each(r->db, "SELECT count(*), coalesce(sum(bytes), 0) FROM damage WHERE instr(file, '/' || ?1 || '/events/') > 0",
+    int rc = report_each(r->db,
+                         "SELECT count(*), coalesce(sum(bytes), 0) FROM damage"
+                         " WHERE instr(file, '/' || ?1 || '/events/') > 0",
                          r->scope->run, damage_row, r->out, err);
-    return rc < 0 ? rc : report_each(r->db, "SELECT count(*), max(attempt) FROM v_attempt WHERE run = ?1 HAVING count(*) < max(attempt)",
-                                     r->scope->run, missing_row, r->out, err);
+    return rc < 0 ? rc
+                  : report_each(r->db,
+                                "SELECT count(*), max(attempt) FROM v_attempt WHERE run = ?1"
+                                " HAVING count(*) < max(attempt)",
+                                r->scope->run, missing_row, r->out, err);
 }
 
 int report_attempts(struct report *r, struct err *err)
@@ -328,9 +429,14 @@ int report_attempts(struct report *r, struct err *err)
         str_add(r->out, "<p>No attempt has started.</p></section>\n");
         return 0;
     }
-    str_add(r->out, "<table class=\"attempts\"><tr><th>attempt</th><th>scheduler</th><th>job</th><th>started (UTC)</th><th class=\"n\">lasted</th><th>ended by</th>"
-                    "<th class=\"n\">first step</th><th class=\"n\">last step</th></tr>\n");
-    int rc = report_each(r->db, "SELECT attempt, scheduler, job_id, started_at, ended_at, cause, first_step, last_step FROM v_attempt WHERE run = ?1 ORDER BY attempt",
+    str_add(
+        r->out,
+        "<table class=\"attempts\"><tr><th>attempt</th><th>scheduler</th><th>job</th>"
+        "<th>started (UTC)</th><th class=\"n\">lasted</th><th>ended by</th>"
+        "<th class=\"n\">first step</th><th class=\"n\">last step</th></tr>\n");
+    int rc = report_each(r->db,
+                         "SELECT attempt, scheduler, job_id, started_at, ended_at, cause,"
+                         " first_step, last_step FROM v_attempt WHERE run = ?1 ORDER BY attempt",
                          r->scope->run, attempt_row, r->out, err);
     str_add(r->out, "</table>\n");
     if (rc == 0)

@@ -1,4 +1,4 @@
-/* report, what came before the run: trials predicted against measured, and the curation. */
+/* report: what came before the run: trials predicted against measured, and the curation. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,17 +7,21 @@
 #include "launcher/report/chart.h"
 #include "launcher/report/report_priv.h"
 
-/* Every list and chart of trials has this order and these numbers: fastest first, then those not measured. */
-#define TRIALS                                                                                                                            \
-    "SELECT row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s, predicted_step_s, trial) AS k, predicted_step_s AS p,"  \
-    " measured_step_s AS m, mfu, peak_bytes, state, cause, trial, layout, trial = (SELECT json_extract(json, '$.winner') FROM event"      \
-    " WHERE run = ?1 AND kind = 'tune_ended' ORDER BY seq DESC LIMIT 1) AS winner FROM v_trial WHERE tune = ?1 ORDER BY k"
+/* Lists the trials. Every list and chart of trials has this order and these numbers: the fastest
+ * first, then those that were not measured. */
+#define TRIALS \
+    "SELECT row_number() OVER (ORDER BY measured_step_s IS NULL, measured_step_s," \
+    " predicted_step_s, trial) AS k, predicted_step_s AS p, measured_step_s AS m, mfu," \
+    " peak_bytes, state, cause, trial, layout, trial = (SELECT json_extract(json, '$.winner')" \
+    " FROM event WHERE run = ?1 AND kind = 'tune_ended' ORDER BY seq DESC LIMIT 1) AS winner" \
+    " FROM v_trial WHERE tune = ?1 ORDER BY k"
 enum { T_K, T_PREDICTED, T_MEASURED, T_MFU, T_PEAK, T_STATE, T_CAUSE, T_TRIAL, T_LAYOUT, T_WINNER };
 
-/* Layout keys at the values that say nothing: hidden in tables. */
+/* Says whether a key of a layout has the value that says nothing. Tables hide such keys. */
 static bool key_is_default(const char *item, size_t n)
 {
-    static const char *const idle[] = {"tp=1", "sp=0", "cp=1", "cp_kind=ring", "pp=1", "vpp=1", "fsdp=0", "recompute_layers=0"};
+    static const char *const idle[] = {"tp=1", "sp=0",  "cp=1",   "cp_kind=ring",
+                                       "pp=1", "vpp=1", "fsdp=0", "recompute_layers=0"};
     for (size_t i = 0; i < ARRAY_LEN(idle); i++)
         if (strlen(idle[i]) == n && strncmp(item, idle[i], n) == 0)
             return true;
@@ -70,7 +74,8 @@ static void mark_row(struct store_query *q, void *ctx)
     str_add(&data, "\" data-rows=\"1\"");
     layout_brief(&title, store_text(q, T_LAYOUT));
     str_addf(&title, ": predicted %.4g s, measured %.4g s", p, m);
-    chart_mark(c, winner ? CHART_DIAMOND : CHART_RING, p, m, winner ? "trial winner" : "trial", data.p, title.p);
+    chart_mark(c, winner ? CHART_DIAMOND : CHART_RING, p, m, winner ? "trial winner" : "trial",
+               data.p, title.p);
     chart_keep_clear(c, p, m);
     str_release(&data);
     str_release(&title);
@@ -81,17 +86,25 @@ static void label_row(struct store_query *q, void *ctx)
     char text[48];
     if (!isfinite(store_num(q, T_PREDICTED)) || !isfinite(store_num(q, T_MEASURED)))
         return;
-    snprintf(text, sizeof text, store_int(q, T_WINNER) ? "%lld winner" : "%lld", (long long)store_int(q, T_K));
+    snprintf(text, sizeof text, store_int(q, T_WINNER) ? "%lld winner" : "%lld",
+             (long long)store_int(q, T_K));
     chart_label(ctx, store_num(q, T_PREDICTED), store_num(q, T_MEASURED), text);
 }
 
 static int chart_draw(struct report *r, double hi, struct err *err)
 {
-    struct chart c = {.out = r->out, .x_title = "predicted step, s", .y_title = "measured step, s", .label = "measured against predicted step time of the trials",
-                      .y_scale = 1, .width = 480, .height = 440, .x = chart_axis_round(0, hi, 6), .y = chart_axis_round(0, hi, 6)};
+    struct chart c = {.out = r->out,
+                      .x_title = "predicted step, s",
+                      .y_title = "measured step, s",
+                      .label = "measured against predicted step time of the trials",
+                      .y_scale = 1,
+                      .width = 480,
+                      .height = 440,
+                      .x = chart_axis_round(0, hi, 6),
+                      .y = chart_axis_round(0, hi, 6)};
     chart_begin(&c);
-    str_addf(r->out, "<line class=\"ideal\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", chart_x(&c, 0), chart_y(&c, 0), chart_x(&c, c.x.hi),
-             chart_y(&c, c.y.hi));
+    str_addf(r->out, "<line class=\"ideal\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
+             chart_x(&c, 0), chart_y(&c, 0), chart_x(&c, c.x.hi), chart_y(&c, c.y.hi));
     int rc = report_each(r->db, TRIALS, r->scope->tune, mark_row, &c, err);
     if (rc == 0)
         rc = report_each(r->db, TRIALS, r->scope->tune, label_row, &c, err);
@@ -107,7 +120,8 @@ static void table_row(struct store_query *q, void *ctx)
     struct str *out = ctx;
     double p = store_num(q, T_PREDICTED), m = store_num(q, T_MEASURED);
     bool winner = store_int(q, T_WINNER) != 0;
-    str_addf(out, "<tr class=\"trial-row%s\"><td class=\"n\">%lld</td><td>", winner ? " best" : "", (long long)store_int(q, T_K));
+    str_addf(out, "<tr class=\"trial-row%s\"><td class=\"n\">%lld</td><td>", winner ? " best" : "",
+             (long long)store_int(q, T_K));
     layout_brief(out, store_text(q, T_LAYOUT));
     str_add(out, winner ? " &#9670; winner</td>" : "</td>");
     report_cell_num(out, p, "%.4g");
@@ -142,23 +156,33 @@ int report_trials(struct report *r, struct err *err)
     }
     str_add(r->out, "<p class=\"why\">Tuning ");
     html_escape(r->out, r->scope->tune);
-    str_add(r->out, ". Each prediction was stored before its measurement; error is predicted over measured, less one. Numbers are the table's.</p>\n");
+    str_add(r->out, ". Each prediction was stored before its measurement; error is predicted over "
+                    "measured, less one. Numbers are the table's.</p>\n");
     int rc = report_each(r->db, TRIALS, r->scope->tune, extent_row, &e, err);
     if (rc == 0 && e.both)
         rc = chart_draw(r, e.hi, err);
     else
         str_add(r->out, "<p>No trial has both a prediction and a measurement.</p>\n");
     if (e.measured < r->n->trials)
-        str_addf(r->out, "<p class=\"why\">%lld of %lld trials were not measured and stand only in the table.</p>\n", (long long)(r->n->trials - e.measured),
-                 (long long)r->n->trials);
-    str_add(r->out, "<table class=\"trials\"><tr><th class=\"n\">#</th><th>layout</th><th class=\"n\">predicted s</th><th class=\"n\">measured s</th><th class=\"n\">error %</th>"
-                    "<th class=\"n\">MFU %</th><th class=\"n\">peak MiB</th><th>state</th></tr>\n");
+        str_addf(r->out,
+                 "<p class=\"why\">%lld of %lld trials were not measured and stand only in the "
+                 "table.</p>\n",
+                 (long long)(r->n->trials - e.measured), (long long)r->n->trials);
+    str_add(
+        r->out,
+        "<table class=\"trials\"><tr><th class=\"n\">#</th><th>layout</th>"
+        "<th class=\"n\">predicted s</th><th class=\"n\">measured s</th>"
+        "<th class=\"n\">error %</th><th class=\"n\">MFU %</th><th class=\"n\">peak MiB</th>"
+        "<th>state</th></tr>\n");
     if (rc == 0)
         rc = report_each(r->db, TRIALS, r->scope->tune, table_row, r->out, err);
     str_add(r->out, "</table>\n");
     if (rc == 0)
-        rc = report_each(r->db, "SELECT json_extract(json, '$.reason') FROM event WHERE run = ?1 AND kind = 'tune_ended' AND json_extract(json, '$.reason') <> ''"
-                                " ORDER BY seq DESC LIMIT 1", r->scope->tune, reason_row, r->out, err);
+        rc = report_each(r->db,
+                         "SELECT json_extract(json, '$.reason') FROM event WHERE run = ?1"
+                         " AND kind = 'tune_ended' AND json_extract(json, '$.reason') <> ''"
+                         " ORDER BY seq DESC LIMIT 1",
+                         r->scope->tune, reason_row, r->out, err);
     str_add(r->out, "</section>\n");
     return rc;
 }
@@ -169,9 +193,11 @@ static void total_row(struct store_query *q, void *ctx)
 {
     struct str *out = ctx;
     char bytes[32], seconds[32];
-    str_addf(out, "<p>%lld clip%s in %lld shard%s, %s, made in %s.</p>\n", (long long)store_int(q, 0), store_int(q, 0) == 1 ? "" : "s",
+    str_addf(out, "<p>%lld clip%s in %lld shard%s, %s, made in %s.</p>\n",
+             (long long)store_int(q, 0), store_int(q, 0) == 1 ? "" : "s",
              (long long)store_int(q, 1), store_int(q, 1) == 1 ? "" : "s",
-             num_format_bytes(store_int(q, 2), bytes, sizeof bytes), num_format_seconds(store_num(q, 3), seconds, sizeof seconds));
+             num_format_bytes(store_int(q, 2), bytes, sizeof bytes),
+             num_format_seconds(store_num(q, 3), seconds, sizeof seconds));
 }
 
 static void source_row(struct store_query *q, void *ctx)
@@ -192,13 +218,21 @@ int report_curation(struct report *r, struct err *err)
     str_add(r->out, "<section><h2>Data</h2>\n<p class=\"why\">Made by curation ");
     html_escape(r->out, r->scope->curation);
     str_add(r->out, ".</p>\n");
-    int rc = report_each(r->db, "SELECT json_extract(json, '$.clips'), json_extract(json, '$.shards'), json_extract(json, '$.bytes'), json_extract(json, '$.seconds')"
-                                " FROM event WHERE run = ?1 AND kind = 'curate_ended' ORDER BY wall DESC, seq DESC LIMIT 1", r->scope->curation, total_row, r->out, err);
-    str_add(r->out, "<table class=\"sources\"><tr><th>source</th><th class=\"n\">frames</th><th class=\"n\">shots</th><th class=\"n\">clips</th>"
+    int rc = report_each(
+        r->db,
+        "SELECT json_extract(json, '$.clips'), json_extract(json, '$.shards'),"
+        " json_extract(json, '$.bytes'), json_extract(json, '$.seconds') FROM event WHERE run = ?1"
+        " AND kind = 'curate_ended' ORDER BY wall DESC, seq DESC LIMIT 1",
+        r->scope->curation, total_row, r->out, err);
+    str_add(r->out, "<table class=\"sources\"><tr><th>source</th><th class=\"n\">frames</th>"
+                    "<th class=\"n\">shots</th><th class=\"n\">clips</th>"
                     "<th class=\"n\">rejected</th><th>reason</th></tr>\n");
     if (rc == 0)
-        rc = report_each(r->db, "SELECT json_extract(json, '$.source'), json_extract(json, '$.frames'), json_extract(json, '$.shots'), json_extract(json, '$.clips'),"
-                                " json_extract(json, '$.rejected'), json_extract(json, '$.reason') FROM event WHERE run = ?1 AND kind = 'curate_source' ORDER BY seq",
+        rc = report_each(r->db,
+                         "SELECT json_extract(json, '$.source'), json_extract(json, '$.frames'),"
+                         " json_extract(json, '$.shots'), json_extract(json, '$.clips'),"
+                         " json_extract(json, '$.rejected'), json_extract(json, '$.reason')"
+                         " FROM event WHERE run = ?1 AND kind = 'curate_source' ORDER BY seq",
                          r->scope->curation, source_row, r->out, err);
     str_add(r->out, "</table></section>\n");
     return rc;

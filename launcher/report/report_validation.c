@@ -1,4 +1,4 @@
-/* report: validation losses, over steps and by noise level. */
+/* report: validation losses over steps and by noise level. */
 #include <math.h>
 #include <stdio.h>
 
@@ -10,7 +10,8 @@ struct extent { double first, last, lo, hi; int64_t n; };
 
 static void extent_row(struct store_query *q, void *ctx)
 {
-    *(struct extent *)ctx = (struct extent){store_num(q, 0), store_num(q, 1), store_num(q, 2), store_num(q, 3), store_int(q, 4)};
+    *(struct extent *)ctx = (struct extent){store_num(q, 0), store_num(q, 1), store_num(q, 2),
+                                            store_num(q, 3), store_int(q, 4)};
 }
 
 static void mark_row(struct store_query *q, void *ctx)
@@ -20,19 +21,30 @@ static void mark_row(struct store_query *q, void *ctx)
     bool average = store_int(q, 2) != 0;
     const char *of = average ? "average" : "model";
     snprintf(data, sizeof data, "data-step=\"%lld\" data-weights=\"%s\"", step, of);
-    snprintf(title, sizeof title, "after %lld steps, %s: %.6g", step, average ? "average of the weights" : "the weights", store_num(q, 1));
-    chart_mark(ctx, average ? CHART_RING : CHART_DIAMOND, (double)step, store_num(q, 1), average ? "replay" : "step", data, title);
+    snprintf(title, sizeof title, "after %lld steps, %s: %.6g", step,
+             average ? "average of the weights" : "the weights", store_num(q, 1));
+    chart_mark(ctx, average ? CHART_RING : CHART_DIAMOND, (double)step, store_num(q, 1),
+               average ? "replay" : "step", data, title);
 }
 
-/* A replayed step's losses are the same numbers. */
-#define MEANS "(SELECT step, weights, avg(loss) AS loss, attempt FROM v_validation WHERE run = ?1 GROUP BY step, weights, attempt)"
+/* A replayed step has the same losses, so their mean is that of one. */
+#define MEANS \
+    "(SELECT step, weights, avg(loss) AS loss, attempt FROM v_validation WHERE run = ?1" \
+    " GROUP BY step, weights, attempt)"
 
 static int means_draw(struct report *r, const struct extent *e, struct err *err)
 {
-    struct chart c = {.out = r->out, .x_title = "optimizer steps done", .y_title = "loss", .label = "validation loss over optimizer steps", .y_scale = 1,
-                      .x = chart_axis_count(e->first, e->last, 8), .y = chart_axis_round(e->lo, e->hi, 5)};
+    struct chart c = {.out = r->out,
+                      .x_title = "optimizer steps done",
+                      .y_title = "loss",
+                      .label = "validation loss over optimizer steps",
+                      .y_scale = 1,
+                      .x = chart_axis_count(e->first, e->last, 8),
+                      .y = chart_axis_round(e->lo, e->hi, 5)};
     chart_begin(&c);
-    int rc = report_each(r->db, "SELECT step, max(loss), weights = 'average' FROM " MEANS " WHERE loss IS NOT NULL GROUP BY step, weights ORDER BY 3, 1",
+    int rc = report_each(r->db,
+                         "SELECT step, max(loss), weights = 'average' FROM " MEANS
+                         " WHERE loss IS NOT NULL GROUP BY step, weights ORDER BY 3, 1",
                          r->scope->run, mark_row, &c, err);
     chart_end(&c);
     return rc;
@@ -42,7 +54,8 @@ static void cell_row(struct store_query *q, void *ctx)
 {
     struct report *r = ctx;
     if (store_int(q, 1) == 0)
-        str_addf(r->out, "%s<tr><td>%s</td>", store_int(q, 3) ? "</tr>\n" : "", store_int(q, 0) ? "average" : "weights");
+        str_addf(r->out, "%s<tr><td>%s</td>", store_int(q, 3) ? "</tr>\n" : "",
+                 store_int(q, 0) ? "average" : "weights");
     report_cell_num(r->out, store_num(q, 2), "%.4g");
 }
 
@@ -52,16 +65,19 @@ static void head_row(struct store_query *q, void *ctx)
     str_addf(r->out, "<th class=\"n\">%lld</th>", (long long)store_int(q, 0) + 1);
 }
 
-/* The newest validation, bin by bin. */
+/* Writes the newest validation, bin by bin. */
 static int bins_draw(struct report *r, struct err *err)
 {
     str_add(r->out, "<table class=\"bins\"><tr><th>part of the noise levels</th>");
-    int rc = report_each(r->db, "SELECT DISTINCT bin FROM v_validation WHERE run = ?1 ORDER BY 1", r->scope->run, head_row, r, err);
+    int rc = report_each(r->db, "SELECT DISTINCT bin FROM v_validation WHERE run = ?1 ORDER BY 1",
+                         r->scope->run, head_row, r, err);
     str_add(r->out, "</tr>\n");
     if (rc == 0)
         rc = report_each(r->db,
-                         "SELECT weights = 'average', bin, max(loss), weights = 'average' AND bin = 0 FROM v_validation WHERE run = ?1"
-                         " AND step = (SELECT max(step) FROM v_validation WHERE run = ?1) GROUP BY weights, bin ORDER BY 1, 2",
+                         "SELECT weights = 'average', bin, max(loss), weights = 'average'"
+                         " AND bin = 0 FROM v_validation WHERE run = ?1 AND step ="
+                         " (SELECT max(step) FROM v_validation WHERE run = ?1)"
+                         " GROUP BY weights, bin ORDER BY 1, 2",
                          r->scope->run, cell_row, r, err);
     str_add(r->out, "</tr></table>\n");
     return rc;
@@ -70,11 +86,15 @@ static int bins_draw(struct report *r, struct err *err)
 int report_validation(struct report *r, struct err *err)
 {
     struct extent e = {0};
-    int rc = report_each(r->db, "SELECT min(step), max(step), min(loss), max(loss), count(loss) FROM " MEANS, r->scope->run, extent_row, &e, err);
+    int rc = report_each(
+        r->db, "SELECT min(step), max(step), min(loss), max(loss), count(loss) FROM " MEANS,
+        r->scope->run, extent_row, &e, err);
     if (rc < 0 || e.n == 0)
         return rc;
-    str_add(r->out, "<section><h2>Validation</h2>\n<p class=\"why\">Loss on fixed draws. Diamonds: the weights. Rings: their average. Below, after the last "
-                    "step measured, by noise level: equally probable parts of the run's distribution, rising noise.</p>\n");
+    str_add(r->out, "<section><h2>Validation</h2>\n"
+                    "<p class=\"why\">Loss on fixed draws. Diamonds: the weights. Rings: their "
+                    "average. Below, after the last step measured, by noise level: equally "
+                    "probable parts of the run's distribution, rising noise.</p>\n");
     rc = means_draw(r, &e, err);
     if (rc == 0)
         rc = bins_draw(r, err);
