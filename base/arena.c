@@ -54,7 +54,8 @@ void arena_release(struct arena *a)
     a->used_bytes = 0;
 }
 
-/* Offset of the next aligned byte in b, or SIZE_MAX when `bytes` do not fit behind it. */
+/* Returns the offset of the next aligned byte in b, or SIZE_MAX when `bytes` do not fit behind
+ * it. */
 static size_t find_room(const struct arena_block *b, size_t bytes, size_t align)
 {
     uintptr_t at = (uintptr_t)(b->data + b->used);
@@ -72,7 +73,8 @@ static struct arena_block *block_new(size_t size)
     return b;
 }
 
-/* A block with room for the request. A big one goes behind the head, whose rest stays in use. */
+/* Adds a block with room for the request. A big one goes behind the head, whose rest stays in
+ * use. */
 static struct arena_block *grow(struct arena *a, size_t bytes, size_t align)
 {
     size_t ordinary = ordinary_bytes(a);

@@ -1,7 +1,7 @@
 /* arena: memory that is freed all at once.
  *
- * Blocks grow as needed; nothing is freed before arena_reset or arena_release. Long-lived structures own one;
- * a command or a parse uses one. Not thread-safe.
+ * Blocks are added as they are needed, and nothing is freed before arena_reset or arena_release.
+ * Long-lived structures own an arena; a command or a parse uses one. An arena is not thread-safe.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
@@ -19,9 +19,11 @@ void arena_init(struct arena *a, size_t block_bytes);
 void arena_reset(struct arena *a);   /* keeps one block */
 void arena_release(struct arena *a); /* safe on a zeroed struct */
 
-/* Zeroed memory aligned to `align` (a power of two; 0 means 16); NULL when the system has none. */
+/* Returns zeroed memory aligned to `align` (a power of two; 0 means 16), or NULL when the system
+ * has none. */
 void *arena_alloc(struct arena *a, size_t bytes, size_t align);
-void *arena_array(struct arena *a, size_t count, size_t elem_bytes); /* NULL on overflow too */
+/* Returns an array from arena_alloc, and NULL on overflow too. */
+void *arena_array(struct arena *a, size_t count, size_t elem_bytes);
 char *arena_strdup(struct arena *a, const char *s);
 char *arena_strndup(struct arena *a, const char *s, size_t n);
 char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -1,10 +1,12 @@
-/* bf16: the upper half of a float's bits: its range, 8 bits of precision.
+/* bf16: the upper half of a float's bits: its range, with 8 bits of precision.
  *
- * bf16_round takes the nearest number of the format, of two equally near the even one. What is past the largest by half a step or more becomes
- * infinite, NaN stays NaN.
- * Rounding to it at random is right on average: a number between two neighbours becomes the upper one with the probability of its place
- * between them, given 16 random bits. So an average that moves by less than half a step of the format moves all the same. Numbers of the
- * format stay as they are, infinities and NaN too.
+ * bf16_round takes the nearest number of the format, and the even one of two that are equally near.
+ * What is past the largest by half a step or more becomes infinite; NaN stays NaN.
+ *
+ * Rounding at random is right on average: given 16 random bits, a number between two neighbours
+ * becomes the upper one with the probability of its place between them. So an average that moves by
+ * less than half a step of the format moves all the same. Numbers of the format stay as they are,
+ * and so do infinities and NaN.
  */
 #ifndef BASE_BF16_H
 #define BASE_BF16_H
@@ -28,8 +30,9 @@ static inline uint16_t bf16_round(float x)
     return (uint16_t)(((bits & 0x7fffffff) > 0x7f800000 ? quiet : near) >> 16);
 }
 
-/* Of a double, not by way of the nearest float, which may be half-way between two: by the float toward zero, its last bit set when anything
- * was cut off (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008: rounding to odd). */
+/* Rounds a double, not by way of the nearest float, which may be half-way between two numbers of
+ * the format, but by the float toward zero whose last bit is set when anything was cut off
+ * (rounding to odd: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008). */
 static inline uint16_t bf16_round_double(double x)
 {
     float near = (float)x;

@@ -11,7 +11,8 @@ const char *dtype_name(enum dtype d)
 
 int64_t dtype_bytes(enum dtype d)
 {
-    static const int64_t bytes[] = {[DTYPE_F64] = 8, [DTYPE_F32] = 4, [DTYPE_BF16] = 2, [DTYPE_FP8] = 1, [DTYPE_BYTE] = 1};
+    static const int64_t bytes[] = {
+        [DTYPE_F64] = 8, [DTYPE_F32] = 4, [DTYPE_BF16] = 2, [DTYPE_FP8] = 1, [DTYPE_BYTE] = 1};
     return bytes[d];
 }
 

@@ -7,13 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A text that filled its buffer lost its end: say so. */
+/* Ends a text that filled its buffer, and so lost its end, in a mark that says so. */
 static void mark_cut(char *text, size_t size)
 {
     memcpy(text + size - 4, "...", 4);
 }
 
-/* File names and quoted values may hold line breaks and terminal commands: a message is one line that does nothing. */
+/* Replaces control characters. File names and quoted values may hold line breaks and terminal
+ * commands, and a message is one line that does nothing. */
 static void disarm(char *text)
 {
     for (; *text != '\0'; text++)
@@ -21,7 +22,7 @@ static void disarm(char *text)
             *text = '?';
 }
 
-/* Formatted apart from err->text, because the arguments may point into it. */
+/* Formats the text apart from err->text, because the arguments may point into it. */
 static void fill(struct err *err, int code, const char *fmt, va_list ap)
 {
     char text[ERR_TEXT_BYTES];
@@ -35,7 +36,7 @@ static void fill(struct err *err, int code, const char *fmt, va_list ap)
     memcpy(err->text, text, sizeof text);
 }
 
-/* Append ": <tail>" to err->text as far as it fits. */
+/* Appends ": <tail>" to err->text as far as it fits. */
 static void append(struct err *err, const char *tail)
 {
     size_t len = strlen(err->text), room = sizeof err->text - len;
@@ -77,7 +78,7 @@ int err_set_errno(struct err *err, int code, const char *fmt, ...)
 int err_context(struct err *err, const char *fmt, ...)
 {
     if (err == NULL)
-        return ERR_STATE; /* the code is lost with the text: callers that pass NULL keep their own */
+        return ERR_STATE; /* the code is lost with the text; who passes NULL keeps its own */
     char old[ERR_TEXT_BYTES];
     memcpy(old, err->text, sizeof old);
     va_list ap;
@@ -110,7 +111,7 @@ const char *err_name(int code)
     return "ERR_UNKNOWN";
 }
 
-/* One write, so that the lines of several ranks do not mix. */
+/* Writes all at once, so that the lines of several ranks do not mix. */
 void err_bug(const char *file, int line, const char *fmt, ...)
 {
     char text[ERR_TEXT_BYTES];

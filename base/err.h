@@ -1,9 +1,9 @@
 /* err: one way to say what went wrong.
  *
- * A function that can fail returns int: 0, or one of the negative codes below. Its last parameter is
- * `struct err *err` (may be NULL), which on failure takes a full sentence: what failed, on which object,
- * which value, and what to do. Callers put context in front of the sentence; they never replace it.
- * A failing function leaves its out-parameters as they were.
+ * A function that can fail returns int: 0, or one of the negative codes below. Its last parameter
+ * is `struct err *err` (may be NULL), which on failure takes a full sentence: what failed, on which
+ * object, which value, and what to do. Callers put context in front of the sentence; they never
+ * replace it. A failing function leaves its out-parameters as they were.
  *
  *     if (n < 1)
  *         return err_set(err, ERR_INPUT, "%s: field 'layers' is %d: give 1 or more", path, n);
@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* name, value, process exit code (DESIGN: exit codes), short description */
+/* name, value, exit code of a process, short description */
 #define ERR_LIST(X)                                                   \
     X(ERR_NO, -1, 1, "the answer is no")                              \
     X(ERR_USAGE, -2, 2, "wrong usage")                                \
@@ -48,24 +48,29 @@ enum { ERR_TEXT_BYTES = 1024 };
 
 struct err {
     int code;
-    char text[ERR_TEXT_BYTES]; /* terminated; one line: '?' for control characters; over-long text ends in "..." */
+    char text[ERR_TEXT_BYTES]; /* terminated; one line, with '?' for control characters; text that
+                                * is too long ends in "..." */
 };
 
-/* Fill *err (if not NULL) and return `code`, so that reporting and returning is one statement. */
+/* Fills *err (if not NULL) and returns `code`, so that reporting and returning is one statement. */
 int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Same, with ": <strerror(errno)>" appended. ENOMEM turns the code into ERR_NOMEM, ENOSPC and EDQUOT into ERR_FULL. */
-int err_set_errno(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Does the same with ": <strerror(errno)>" appended. ENOMEM turns the code into ERR_NOMEM, ENOSPC
+ * and EDQUOT into ERR_FULL. */
+int err_set_errno(struct err *err, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
-/* Put "<context>: " in front of the present text and return the present code (ERR_STATE if err is NULL: the code
- * is kept nowhere else, so pass a struct where the code matters). */
+/* Puts "<context>: " in front of the present text and returns the present code. If err is NULL,
+ * that is ERR_STATE: the code is kept nowhere else, so a caller for whom it matters passes a
+ * struct. */
 int err_context(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The process exit code of an error code (0 for ERR_OK); "ERR_INPUT" for ERR_INPUT. */
+/* Return the exit code of a process for an error code (0 for ERR_OK), and "ERR_INPUT" for
+ * ERR_INPUT. */
 int err_exit_code(int code);
 const char *err_name(int code);
 
-/* A broken invariant: print file, line and text to stderr, then abort. Always on. */
+/* Prints file, line and text of a broken invariant to stderr and aborts. It is always on. */
 void err_bug(const char *file, int line, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
 #define BUG_ON(cond)                                          \

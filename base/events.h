@@ -1,7 +1,7 @@
 /* events: what may stand in an event log (base/evlog.h). The list is base/events.def.
  *
- * Writers name kinds and fields as words of C, so that one which the list lacks, or has as another type, does
- * not compile:
+ * Writers name kinds and fields as words of C, so that one which the list lacks, or has as another
+ * type, does not compile:
  *
  *     event_begin(log, &e, trainer_exited);
  *     event_int(&e, trainer_exited, code, status);
@@ -31,16 +31,23 @@ enum {
 #include "base/events.def"
 };
 
-/* The kind's name, and the field's, as texts; they compile only when the list has them. */
+/* Give the name of a kind, and of a field, as texts; they compile only when the list has them. */
 #define EVENT_NAME(kind) ((void)EVENT_KIND_##kind, #kind)
-#define EVENT_FIELD(kind, field, type) \
-    ((void)sizeof(struct { int in_the_list : EVENT_##kind##_##field == (int)EVENT_##type ? 1 : -1; }), #field)
+#define EVENT_FIELD(kind, field, type)                                             \
+    ((void)sizeof(struct {                                                         \
+         int in_the_list : EVENT_##kind##_##field == (int)EVENT_##type ? 1 : -1;   \
+     }),                                                                           \
+     #field)
 
 #define event_begin(log, e, kind) evlog_begin(log, e, EVENT_NAME(kind))
-#define event_text(e, kind, field, value) json_put_text(&(e)->out, EVENT_FIELD(kind, field, TEXT), value)
-#define event_int(e, kind, field, value) json_put_int(&(e)->out, EVENT_FIELD(kind, field, INT), value)
-#define event_num(e, kind, field, value) json_put_num(&(e)->out, EVENT_FIELD(kind, field, NUM), value)
-#define event_bool(e, kind, field, value) json_put_bool(&(e)->out, EVENT_FIELD(kind, field, BOOL), value)
+#define event_text(e, kind, field, value) \
+    json_put_text(&(e)->out, EVENT_FIELD(kind, field, TEXT), value)
+#define event_int(e, kind, field, value) \
+    json_put_int(&(e)->out, EVENT_FIELD(kind, field, INT), value)
+#define event_num(e, kind, field, value) \
+    json_put_num(&(e)->out, EVENT_FIELD(kind, field, NUM), value)
+#define event_bool(e, kind, field, value) \
+    json_put_bool(&(e)->out, EVENT_FIELD(kind, field, BOOL), value)
 #define event_count(e, kind, field, value) \
     json_put_int(&(e)->out, EVENT_FIELD(kind, field, COUNT), (int64_t)(value))
 

@@ -16,7 +16,7 @@
 
 enum { CHUNK_BYTES = 64 << 10 };
 
-/* "cannot <verb> '<path>': <reason>", with what to do where errno tells. */
+/* Says "cannot <verb> '<path>': <reason>", with what to do where errno tells. */
 static int fail(struct err *err, const char *verb, const char *path)
 {
     switch (errno) {
@@ -24,24 +24,28 @@ static int fail(struct err *err, const char *verb, const char *path)
         return err_set(err, ERR_NOT_FOUND, "cannot %s '%s': no such file or folder", verb, path);
     case ENOSPC:
     case EDQUOT:
-        return err_set(err, ERR_FULL, "cannot %s '%s': %s: free some space there or choose another folder", verb, path,
-                       strerror(errno));
+        return err_set(err, ERR_FULL,
+                       "cannot %s '%s': %s: free some space there or choose another folder", verb,
+                       path, strerror(errno));
     case EACCES:
     case EPERM:
     case EROFS:
-        return err_set(err, ERR_IO, "cannot %s '%s': %s: change its permissions or choose another folder", verb, path,
-                       strerror(errno));
+        return err_set(err, ERR_IO,
+                       "cannot %s '%s': %s: change its permissions or choose another folder", verb,
+                       path, strerror(errno));
     default:
         return err_set_errno(err, ERR_IO, "cannot %s '%s'", verb, path);
     }
 }
 
-/* A path to read that leads to no file is a wrong path, as a missing file is. */
+/* Does the same for a path that is to be read. One that leads to no file is a wrong path, as a
+ * missing file is. */
 static int fail_read(struct err *err, const char *verb, const char *path)
 {
     bool wrong = errno == EISDIR || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG;
 
-    return wrong ? err_set_errno(err, ERR_INPUT, "cannot %s '%.600s': give a file", verb, path) : fail(err, verb, path);
+    return wrong ? err_set_errno(err, ERR_INPUT, "cannot %s '%.600s': give a file", verb, path)
+                 : fail(err, verb, path);
 }
 
 static int read_fd(int fd, const char *path, int64_t max_bytes, struct str *out, struct err *err)
@@ -59,13 +63,14 @@ static int read_fd(int fd, const char *path, int64_t max_bytes, struct str *out,
             return str_check(out, err);
         total += n;
         if (total > max_bytes)
-            return err_set(err, ERR_LIMIT, "'%s' has more than the %lld bytes allowed: is it the right file?", path,
+            return err_set(err, ERR_LIMIT,
+                           "'%s' has more than the %lld bytes allowed: is it the right file?", path,
                            (long long)max_bytes);
         str_addn(out, chunk, (size_t)n);
     }
 }
 
-/* /dev/null stands for an empty file by custom. */
+/* Tells whether this is /dev/null, which by custom stands for an empty file. */
 static bool is_null(const struct stat *st)
 {
     return S_ISCHR(st->st_mode) && st->st_rdev == makedev(1, 3);
@@ -75,7 +80,7 @@ int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *
 {
     size_t before = out->len;
     struct stat st;
-    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe nobody writes to would be waited for */
+    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* waits for no pipe */
 
     if (fd < 0)
         return fail_read(err, "open", path);
@@ -116,7 +121,9 @@ static int make_dir(const char *path, struct err *err)
     if (stat(path, &st) < 0)
         return fail(err, "look at", path);
     if (!S_ISDIR(st.st_mode))
-        return err_set(err, ERR_EXISTS, "cannot make folder '%s': a file of that name exists: remove it or choose another folder",
+        return err_set(err, ERR_EXISTS,
+                       "cannot make folder '%s': a file of that name exists: remove it or choose "
+                       "another folder",
                        path);
     return 0;
 }
@@ -147,7 +154,7 @@ int file_mkdirs(const char *path, struct err *err)
 static int remove_entry(const FTSENT *e, struct err *err)
 {
     switch (e->fts_info) {
-    case FTS_D: /* seen again as FTS_DP after its content */
+    case FTS_D: /* comes again as FTS_DP behind its content */
         return 0;
     case FTS_DP:
         return rmdir(e->fts_path) == 0 || errno == ENOENT ? 0 : fail(err, "remove", e->fts_path);
@@ -232,7 +239,8 @@ int file_fsync(int fd, const char *path, struct err *err)
     return 0;
 }
 
-/* Some file systems refuse fsync of a folder (EINVAL, ENOTSUP): there is nothing more to ask of them. */
+/* Syncs a folder. Some file systems refuse that (EINVAL, ENOTSUP), and there is nothing more to ask
+ * of them. */
 int file_fsync_dir(const char *path, struct err *err)
 {
     int rc = 0, fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -248,24 +256,27 @@ int file_fsync_dir(const char *path, struct err *err)
     return rc;
 }
 
-/* fsync the folder that holds `path`. */
+/* Syncs the folder that holds `path`. */
 static int fsync_parent(const char *path, struct err *err)
 {
     const char *last = strrchr(path, '/');
     char *dir = !last ? strdup(".") : strndup(path, last == path ? 1 : (size_t)(last - path));
-    int rc = dir ? file_fsync_dir(dir, err) : err_set(err, ERR_NOMEM, "out of memory while publishing '%s'", path);
+    int rc = dir ? file_fsync_dir(dir, err)
+                 : err_set(err, ERR_NOMEM, "out of memory while publishing '%s'", path);
 
     free(dir);
     return rc;
 }
 
-/* A name beside the target that nobody uses. Exclusive create settles clashes (a pid of another host). */
+/* Opens a file beside the target under a name that nobody uses. Exclusive create settles clashes,
+ * such as with the same pid of another host. */
 static int open_temporary(struct file_pub *p, struct err *err)
 {
     static atomic_uint counter;
 
     for (int tries = 0; tries < 100; tries++) {
-        if (asprintf(&p->tmp, "%s.tmp.%ld.%u", p->path, (long)getpid(), atomic_fetch_add(&counter, 1)) < 0) {
+        if (asprintf(&p->tmp, "%s.tmp.%ld.%u", p->path, (long)getpid(),
+                     atomic_fetch_add(&counter, 1)) < 0) {
             p->tmp = NULL;
             return err_set(err, ERR_NOMEM, "out of memory while opening '%s'", p->path);
         }
@@ -277,21 +288,25 @@ static int open_temporary(struct file_pub *p, struct err *err)
         if (errno != EEXIST)
             return fail(err, "create", p->path);
     }
-    return err_set(err, ERR_EXISTS, "cannot create a temporary beside '%s': remove stale '%s.tmp.*' files", p->path, p->path);
+    return err_set(err, ERR_EXISTS,
+                   "cannot create a temporary beside '%s': remove stale '%s.tmp.*' files", p->path,
+                   p->path);
 }
 
-/* Is it the name of what a process has open, a plain file perhaps? */
+/* Tells whether this is the name of what a process has open, which may be a plain file. */
 static bool names_descriptor(const char *path)
 {
-    return strcmp(path, "/dev/stdout") == 0 || strcmp(path, "/dev/stderr") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
-           strncmp(path, "/proc/self/fd/", 14) == 0;
+    return strcmp(path, "/dev/stdout") == 0 || strcmp(path, "/dev/stderr") == 0 ||
+           strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/proc/self/fd/", 14) == 0;
 }
 
-/* Does the name lead to something that is written to and not replaced: /dev/null, /dev/stdout, a pipe? */
+/* Tells whether the name leads to something that is written to and not replaced: /dev/null,
+ * /dev/stdout, a pipe. */
 static bool leads_to_device(const char *path)
 {
     struct stat st;
-    return names_descriptor(path) || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
+    return names_descriptor(path) ||
+           (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
 }
 
 static int open_device(struct file_pub *p, struct err *err)
@@ -322,7 +337,8 @@ int file_pub_write(struct file_pub *p, const void *bytes, size_t n, struct err *
     return rc;
 }
 
-/* Everything up to and including the rename; on failure the caller removes the temporary. */
+/* Does everything up to and including the rename. On failure the caller removes the temporary
+ * file. */
 static int install(struct file_pub *p, struct err *err)
 {
     int rc = p->tmp ? file_fsync(p->fd, p->path, err) : 0, fd = p->fd;
@@ -340,7 +356,7 @@ int file_pub_commit(struct file_pub *p, struct err *err)
     int rc = install(p, err);
 
     if (rc == 0 && p->tmp) {
-        free(p->tmp); /* renamed: there is nothing left to remove */
+        free(p->tmp); /* it was renamed, so there is nothing left to remove */
         p->tmp = NULL;
         if ((rc = fsync_parent(p->path, err)) < 0)
             err_context(err, "'%s' is published but may not survive a power cut", p->path);
@@ -395,14 +411,17 @@ int file_publish_dir(const char *tmp_dir, const char *final_dir, struct err *err
         return rc;
     if (rename(tmp_dir, final_dir) < 0) {
         if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR)
-            return err_set(err, ERR_EXISTS, "cannot publish '%s': it exists already: remove it or choose another name",
+            return err_set(err, ERR_EXISTS,
+                           "cannot publish '%s': it exists already: remove it or choose another "
+                           "name",
                            final_dir);
         return fail(err, "publish", final_dir);
     }
     return fsync_parent(final_dir, err);
 }
 
-/* Where a file system has no hard links: a crash between the two calls leaves the name without its content. */
+/* Creates the file where the file system has no hard links. A crash between the two calls leaves
+ * the name without its content. */
 static int create_then_write(const char *path, const void *bytes, size_t n, struct err *err)
 {
     int rc, fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -420,7 +439,8 @@ static int create_then_write(const char *path, const void *bytes, size_t n, stru
     return rc;
 }
 
-/* Give the finished file its name, unless somebody has it. A reply lost on the way shows in the count of links. */
+/* Gives the finished file its name, unless somebody has it. If a reply was lost on the way, the
+ * count of links tells. */
 static int link_exclusive(struct file_pub *p, const void *bytes, size_t n, struct err *err)
 {
     struct stat st;
@@ -429,7 +449,8 @@ static int link_exclusive(struct file_pub *p, const void *bytes, size_t n, struc
     if (link(p->tmp, p->path) == 0 || (why = errno, fstat(p->fd, &st) == 0 && st.st_nlink == 2))
         return 0;
     if (why == EEXIST)
-        return err_set(err, ERR_EXISTS, "'%s' exists already: somebody else made it first", p->path);
+        return err_set(err, ERR_EXISTS, "'%s' exists already: somebody else made it first",
+                       p->path);
     if (why == EPERM || why == EOPNOTSUPP || why == ENOSYS)
         return create_then_write(p->path, bytes, n, err);
     errno = why;
@@ -446,7 +467,8 @@ int file_create_exclusive(const char *path, const void *bytes, size_t n, struct 
     rc = file_pub_write(&p, bytes, n, err);
     if (rc == 0)
         rc = file_fsync(p.fd, path, err);
-    if (rc == 0 && (rc = link_exclusive(&p, bytes, n, err)) == 0 && (rc = fsync_parent(path, err)) < 0)
+    if (rc == 0 && (rc = link_exclusive(&p, bytes, n, err)) == 0 &&
+        (rc = fsync_parent(path, err)) < 0)
         unlink(path);
     file_pub_abort(&p);
     return rc;

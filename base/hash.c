@@ -29,7 +29,8 @@ struct hash128 hash_128(const void *bytes, size_t n)
 
 char *hash_format(struct hash128 h, char buf[HASH_TEXT_BYTES])
 {
-    snprintf(buf, HASH_TEXT_BYTES, "%016llx%016llx", (unsigned long long)h.hi, (unsigned long long)h.lo);
+    snprintf(buf, HASH_TEXT_BYTES, "%016llx%016llx", (unsigned long long)h.hi,
+             (unsigned long long)h.lo);
     return buf;
 }
 
@@ -39,7 +40,8 @@ struct hash_stream *hash_stream_new(void)
 
     if (!h)
         return NULL;
-    h->state = XXH3_createState(); /* wants 64-byte alignment, which malloc does not promise */
+    /* The state wants an alignment of 64 bytes, which malloc does not promise. */
+    h->state = XXH3_createState();
     if (!h->state) {
         free(h);
         return NULL;
@@ -65,7 +67,8 @@ struct hash128 hash_stream_128(const struct hash_stream *h)
     return from_xxh(XXH3_128bits_digest(h->state));
 }
 
-/* Up to the size that the file has now: one that grows as fast as it is read has no end. */
+/* Hashes the file up to the size that it has now: one that grows as fast as it is read has no
+ * end. */
 static int hash_fd(int fd, const char *path, struct hash_stream *h, struct err *err)
 {
     char chunk[64 << 10];
@@ -93,9 +96,11 @@ int hash_file(const char *path, struct hash128 *out, struct err *err)
     struct hash_stream *h;
 
     if (fd < 0)
-        return err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot open '%s'", path);
+        return err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot open '%s'",
+                             path);
     h = hash_stream_new();
-    rc = h ? hash_fd(fd, path, h, err) : err_set(err, ERR_NOMEM, "out of memory while hashing '%s'", path);
+    rc = h ? hash_fd(fd, path, h, err)
+           : err_set(err, ERR_NOMEM, "out of memory while hashing '%s'", path);
     if (rc == 0)
         *out = hash_stream_128(h);
     hash_stream_free(h);

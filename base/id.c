@@ -45,9 +45,12 @@ int id_parse(const char *text, struct id *out, struct err *err)
 
 int id_name_check(const char *name, const char *what, struct err *err)
 {
-    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "abcdefghijklmnopqrstuvwxyz0123456789_-";
     size_t len = strlen(name);
     if (len > 0 && len < LIMIT_NAME_BYTES && strspn(name, allowed) == len)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is '%.200s': give a name of 1 to %d letters, digits, '-' and '_'", what, name, LIMIT_NAME_BYTES - 1);
+    return err_set(err, ERR_INPUT,
+                   "%s is '%.200s': give a name of 1 to %d letters, digits, '-' and '_'", what,
+                   name, LIMIT_NAME_BYTES - 1);
 }

@@ -14,7 +14,7 @@ static const double exact_max = 0x1p53;
 
 /* ---- duplicate keys ---- */
 
-/* The way from the root to a value, as a chain of stack frames. */
+/* A step is a value on the way from the root, and the way is a chain of stack frames. */
 struct step {
     const struct step *up;
     const char *key; /* NULL: an array's element */
@@ -57,7 +57,8 @@ static int find_duplicate(const cJSON *obj, const char **dup, struct err *err)
     return 0;
 }
 
-static int duplicate_error(const char *name, const struct step *here, const char *key, struct err *err)
+static int duplicate_error(const char *name, const struct step *here, const char *key,
+                           struct err *err)
 {
     struct str path = STR_INIT;
     add_path(&path, &(struct step){.up = here, .key = key});
@@ -66,7 +67,8 @@ static int duplicate_error(const char *name, const struct step *here, const char
     return rc;
 }
 
-static int check_duplicates(const char *name, const cJSON *value, const struct step *here, struct err *err)
+static int check_duplicates(const char *name, const cJSON *value, const struct step *here,
+                            struct err *err)
 {
     const char *dup = NULL;
     int rc = cJSON_IsObject(value) ? find_duplicate(value, &dup, err) : 0;
@@ -76,7 +78,8 @@ static int check_duplicates(const char *name, const cJSON *value, const struct s
         return duplicate_error(name, here, dup, err);
     int index = 0;
     for (const cJSON *c = value->child; c != NULL && rc == 0; c = c->next) {
-        struct step step = {.up = here, .key = cJSON_IsObject(value) ? c->string : NULL, .index = index++};
+        struct step step = {
+            .up = here, .key = cJSON_IsObject(value) ? c->string : NULL, .index = index++};
         rc = check_duplicates(name, c, &step, err);
     }
     return rc;
@@ -89,10 +92,12 @@ static int no_memory(const char *name, struct err *err)
     return err_set(err, ERR_NOMEM, "%s: out of memory while reading JSON", name);
 }
 
-int json_parse(const char *text, size_t len, const char *name, struct json_doc *out, struct err *err)
+int json_parse(const char *text, size_t len, const char *name, struct json_doc *out,
+               struct err *err)
 {
     if (len > LIMIT_JSON_BYTES)
-        return err_set(err, ERR_LIMIT, "%s: %zu bytes of JSON: at most %d are read", name, len, LIMIT_JSON_BYTES);
+        return err_set(err, ERR_LIMIT, "%s: %zu bytes of JSON: at most %d are read", name, len,
+                       LIMIT_JSON_BYTES);
     int rc = json_scan(text, len, name, err);
     if (rc < 0)
         return rc;
@@ -136,18 +141,22 @@ struct reading {
     struct err *err;
 };
 
-/* What a value is, for "is …": its text when it is short, else its kind. */
+/* Says what a value is, for "is …": its text when that is short, else its kind. */
 static const char *show(const cJSON *v, char *buf, size_t size)
 {
     char num[JSON_NUM_BYTES];
     if (cJSON_IsString(v))
-        snprintf(buf, size, strlen(v->valuestring) > 60 ? "\"%.57s...\"" : "\"%s\"", v->valuestring);
+        snprintf(buf, size, strlen(v->valuestring) > 60 ? "\"%.57s...\"" : "\"%s\"",
+                 v->valuestring);
     else if (cJSON_IsNumber(v))
         snprintf(buf, size, "%s", json_format_num(v->valuedouble, num));
     else if (cJSON_IsBool(v))
         snprintf(buf, size, "%s", cJSON_IsTrue(v) ? "true" : "false");
     else
-        snprintf(buf, size, "%s", cJSON_IsNull(v) ? "null" : cJSON_IsObject(v) ? "an object" : "an array");
+        snprintf(buf, size, "%s",
+                 cJSON_IsNull(v)     ? "null"
+                 : cJSON_IsObject(v) ? "an object"
+                                     : "an array");
     return buf;
 }
 
@@ -157,7 +166,7 @@ static void add_names(struct str *s, const char *const *names)
         str_addf(s, "%s%s", i == 0 ? "" : ", ", names[i]);
 }
 
-/* "an integer from 1 to 1024": what a field takes. */
+/* Adds what a field takes: "an integer from 1 to 1024". */
 static void add_allowed(struct str *s, const struct json_field *f)
 {
     static const char *const kinds[] = {
@@ -179,7 +188,7 @@ static void add_allowed(struct str *s, const struct json_field *f)
         str_addf(s, " or \"%s\"", f->names[i]);
 }
 
-/* "model.layers", "layers" at the root. */
+/* Adds "model.layers", or "layers" at the root. */
 static void add_place(struct str *s, const struct reading *r, const char *key)
 {
     str_addf(s, "%s%s%s", r->path, r->path[0] != '\0' ? "." : "", key);
@@ -201,11 +210,15 @@ static int refuse(struct reading *r, const struct json_field *f, const cJSON *v)
     add_place(&s, r, f->name);
     if (f->type == JSON_INT && cJSON_IsNumber(v) && fabs(v->valuedouble) > exact_max &&
         v->valuedouble == floor(v->valuedouble)) {
-        str_addf(&s, " is a number beyond 2^53, where JSON loses digits: write it as a text, \"%.0f\"", v->valuedouble);
+        str_addf(&s,
+                 " is a number beyond 2^53, where JSON loses digits: write it as a text, \"%.0f\"",
+                 v->valuedouble);
         return send(r, &s);
     }
     str_addf(&s, " is %s: give ", show(v, value, sizeof value));
-    const char *near = f->type == JSON_ENUM && cJSON_IsString(v) ? str_nearest(v->valuestring, f->names) : NULL;
+    const char *near = f->type == JSON_ENUM && cJSON_IsString(v)
+                           ? str_nearest(v->valuestring, f->names)
+                           : NULL;
     add_allowed(&s, f);
     if (near != NULL)
         str_addf(&s, " (did you mean %s?)", near);
@@ -217,7 +230,8 @@ static int refuse(struct reading *r, const struct json_field *f, const cJSON *v)
 static bool int_from_text(const char *text, int64_t *out)
 {
     int64_t n = 0;
-    if (num_parse_i64(text, "", &n, NULL) < 0 || (n >= -(int64_t)exact_max && n <= (int64_t)exact_max))
+    if (num_parse_i64(text, "", &n, NULL) < 0 ||
+        (n >= -(int64_t)exact_max && n <= (int64_t)exact_max))
         return false;
     *out = n;
     return true;
@@ -227,7 +241,8 @@ static bool int_from_value(const cJSON *v, int64_t *out)
 {
     if (cJSON_IsString(v))
         return int_from_text(v->valuestring, out);
-    if (!cJSON_IsNumber(v) || v->valuedouble != floor(v->valuedouble) || fabs(v->valuedouble) > exact_max)
+    if (!cJSON_IsNumber(v) || v->valuedouble != floor(v->valuedouble) ||
+        fabs(v->valuedouble) > exact_max)
         return false;
     *out = (int64_t)v->valuedouble;
     return true;
@@ -264,12 +279,17 @@ union value {
 static bool value_from(const struct json_field *f, const cJSON *v, union value *out)
 {
     switch (f->type) {
-    case JSON_INT: return word_from_value(f, v, &out->i) || (int_from_value(v, &out->i) && in_bounds(f, (double)out->i));
-    case JSON_NUM: out->d = v->valuedouble; return cJSON_IsNumber(v) && in_bounds(f, v->valuedouble);
+    case JSON_INT:
+        return word_from_value(f, v, &out->i) ||
+               (int_from_value(v, &out->i) && in_bounds(f, (double)out->i));
+    case JSON_NUM:
+        out->d = v->valuedouble;
+        return cJSON_IsNumber(v) && in_bounds(f, v->valuedouble);
     case JSON_BOOL: out->b = cJSON_IsTrue(v); return cJSON_IsBool(v);
     case JSON_TEXT: return cJSON_IsString(v);
     case JSON_ENUM: out->e = enum_index(v, f->names); return out->e >= 0;
-    case JSON_U64TEXT: return cJSON_IsString(v) && num_parse_u64(v->valuestring, "", &out->u, NULL) == 0;
+    case JSON_U64TEXT:
+        return cJSON_IsString(v) && num_parse_u64(v->valuestring, "", &out->u, NULL) == 0;
     case JSON_ANY: return true;
     }
     return false;
@@ -287,7 +307,8 @@ static int store(struct reading *r, const struct json_field *f, const cJSON *v, 
     case JSON_ENUM: memcpy(at, &value.e, sizeof value.e); break;
     case JSON_U64TEXT: memcpy(at, &value.u, sizeof value.u); break;
     case JSON_TEXT: {
-        const char *text = r->arena != NULL ? arena_strdup(r->arena, v->valuestring) : v->valuestring;
+        const char *text = r->arena != NULL ? arena_strdup(r->arena, v->valuestring)
+                                            : v->valuestring;
         if (text == NULL)
             return no_memory(r->doc->name, r->err);
         memcpy(at, &text, sizeof text);
@@ -364,8 +385,9 @@ static int check_keys(struct reading *r, const cJSON *obj)
     return rc;
 }
 
-int json_read(const struct json_doc *doc, const cJSON *obj, const char *path, const struct json_field *fields,
-              size_t n_fields, struct arena *arena, void *out, struct err *err)
+int json_read(const struct json_doc *doc, const cJSON *obj, const char *path,
+              const struct json_field *fields, size_t n_fields, struct arena *arena, void *out,
+              struct err *err)
 {
     struct reading r = {doc, path, fields, n_fields, arena, err};
     int rc = check_keys(&r, obj);
@@ -377,13 +399,16 @@ int json_read(const struct json_doc *doc, const cJSON *obj, const char *path, co
 int json_check_schema(const struct json_doc *doc, const char *schema, struct err *err)
 {
     if (!cJSON_IsObject(doc->root))
-        return err_set(err, ERR_INPUT, "%s: the top level is not an object: a %s file is wanted", doc->name, schema);
+        return err_set(err, ERR_INPUT, "%s: the top level is not an object: a %s file is wanted",
+                       doc->name, schema);
     const char *found = json_text(doc->root, "schema", NULL);
     if (found == NULL)
-        return err_set(err, ERR_INPUT, "%s: no text 'schema': a %s file is wanted, which says so in its first key",
+        return err_set(err, ERR_INPUT,
+                       "%s: no text 'schema': a %s file is wanted, which says so in its first key",
                        doc->name, schema);
     if (strcmp(found, schema) != 0)
-        return err_set(err, ERR_INPUT, "%s: schema is '%.60s': give a file of schema '%s'", doc->name, found, schema);
+        return err_set(err, ERR_INPUT, "%s: schema is '%.60s': give a file of schema '%s'",
+                       doc->name, found, schema);
     return 0;
 }
 

@@ -1,22 +1,26 @@
 /* json: strict reading through tables, append-only writing.
  *
- * Parsing is done by cJSON; this adds what our formats demand: no duplicate or unknown key, no trailing text, no
- * non-finite number, valid UTF-8, bounded depth; and errors that name the file, the place, the value and what is
- * allowed:  `run.json: stages[1].gbs is 0: give an integer from 1 to 1048576`.
+ * cJSON does the parsing. This adds what our formats demand: no duplicate or unknown key, no
+ * trailing text, no number that is not finite, valid UTF-8, bounded depth; and errors that name the
+ * file, the place, the value and what is allowed: `run.json: stages[1].gbs is 0: give an integer
+ * from 1 to 1048576`.
  *
- * Reading a struct is a table of fields:
+ * A struct is read by a table of fields:
  *
  *     static const struct json_field fields[] = {
  *         {"layers", JSON_INT, offsetof(struct model, layers), .min = 1, .max = 1024},
- *         {"adaln", JSON_ENUM, offsetof(struct model, adaln), .names = adaln_names, .optional = true},
+ *         {"adaln", JSON_ENUM, offsetof(struct model, adaln), .names = adaln_names,
+ *          .optional = true},
  *     };
- *     json_read(&doc, doc.root, "", fields, ARRAY_LEN(fields), &model, err);
+ *     json_read(&doc, doc.root, "", fields, ARRAY_LEN(fields), &arena, &model, err);
  *
- * Fields that are objects or arrays are declared JSON_ANY (so that they count as known) and read by a second
- * json_read on json_member(). 64-bit ids, seeds and hashes are strings in JSON: JSON_U64TEXT. A JSON_INT beyond
- * +-2^53, where a double loses digits, is refused as a number and taken (and written) as a string.
+ * Fields that are objects or arrays are declared JSON_ANY, so that they count as known, and read by
+ * a second json_read on json_member(). 64-bit ids, seeds and hashes are strings in JSON:
+ * JSON_U64TEXT. A JSON_INT beyond +-2^53, where a double loses digits, is refused as a number and
+ * taken (and written) as a string.
  *
- * Syntax errors are `run.json:3:14: expected ',' or '}' after a member, found '"'`; the scanner is json_scan.c.
+ * A syntax error reads `run.json:3:14: expected ',' or '}' after a member, found '"'`; the scanner
+ * is json_scan.c.
  */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
@@ -38,7 +42,8 @@ struct json_doc {
     cJSON *root;
 };
 
-int json_parse(const char *text, size_t len, const char *name, struct json_doc *out, struct err *err);
+int json_parse(const char *text, size_t len, const char *name, struct json_doc *out,
+               struct err *err);
 int json_load(const char *path, struct json_doc *out, struct err *err);
 void json_release(struct json_doc *doc); /* safe on a zeroed struct */
 
@@ -58,37 +63,46 @@ struct json_field {
     size_t offset;
     bool optional;            /* absent: the target keeps its value (set defaults before) */
     double min, max;          /* both 0: unbounded */
-    const char *const *names; /* JSON_ENUM: ended by NULL. JSON_INT: words that stand for -1, -2, ...; NULL: none */
-    bool later;               /* JSON_ENUM, JSON_NUM: not yet there when hashes of the others were first made, and as if it were not at 0 */
+    /* The words of JSON_ENUM, ended by NULL; for JSON_INT words that stand for -1, -2, ..., or NULL
+     * for none. */
+    const char *const *names;
+    /* The field came later than the first hashes of the others. At 0 it is left out of a hash, as
+     * if it did not exist. For JSON_ENUM and JSON_NUM. */
+    bool later;
 };
 
-/* Read the object `obj` found at `path` ("" at the root, "stages[1]") into *out. Texts are copied into `arena`, or
- * borrowed from the tree when arena is NULL. Unknown keys, wrong types, missing fields and values outside the bounds
- * are ERR_INPUT; all is checked before anything is stored. obj NULL (json_member found none) is ERR_INPUT too. */
-int json_read(const struct json_doc *doc, const cJSON *obj, const char *path, const struct json_field *fields,
-              size_t n_fields, struct arena *arena, void *out, struct err *err);
+/* Reads the object `obj` found at `path` ("" at the root, "stages[1]") into *out. Texts are copied
+ * into `arena`, or borrowed from the tree when arena is NULL. Unknown keys, wrong types, missing
+ * fields and values outside the bounds are ERR_INPUT; all is checked before anything is stored. If
+ * obj is NULL (json_member found none), that is ERR_INPUT too. */
+int json_read(const struct json_doc *doc, const cJSON *obj, const char *path,
+              const struct json_field *fields, size_t n_fields, struct arena *arena, void *out,
+              struct err *err);
 
-/* Check that root is an object whose "schema" is exactly `schema` ("reel.plan/1"). */
+/* Checks that root is an object whose "schema" is exactly `schema` ("reel.plan/1"). */
 int json_check_schema(const struct json_doc *doc, const char *schema, struct err *err);
 
-/* Member of an object, NULL if absent. For text, number access with a fallback when reading trusted records. */
+/* Returns a member of an object, NULL if there is none. The three below return its value, or
+ * `fallback`, from records that are trusted. */
 const cJSON *json_member(const cJSON *obj, const char *key);
-const char *json_text(const cJSON *obj, const char *key, const char *fallback); /* borrowed from the tree */
+/* Returns a text that is borrowed from the tree. */
+const char *json_text(const cJSON *obj, const char *key, const char *fallback);
 double json_num(const cJSON *obj, const char *key, double fallback);
 int64_t json_int(const cJSON *obj, const char *key, int64_t fallback);
 
-/* ---- writing: appends to a str; commas and nesting are kept by the writer ---- */
+/* ---- writing: a json_out appends to a str and keeps account of commas and nesting ---- */
 struct json_out {
     struct str *s;
     int depth;
-    int indent;                         /* spaces a level; 0 = one line */
-    bool done;                      /* the one root value was begun */
-    bool first[LIMIT_JSON_DEPTH];   /* is the next member the first of its container */
-    bool array[LIMIT_JSON_DEPTH];   /* is the container an array: its members have no keys */
+    int indent;                   /* spaces a level; 0 = one line */
+    bool done;                    /* the one root value was begun */
+    bool first[LIMIT_JSON_DEPTH]; /* whether the next member is the first of its container */
+    bool array[LIMIT_JSON_DEPTH]; /* whether the container is an array: its members have no keys */
 };
 void json_out_init(struct json_out *o, struct str *s, int indent);
-/* key is NULL inside arrays and at the root; unbalanced nesting or a missing key is a bug and aborts. Bytes that are
- * not UTF-8 become U+FFFD. Numbers: the shortest that reads back; non-finite becomes null. */
+/* Write a value. key is NULL inside arrays and at the root; unbalanced nesting or a missing key is
+ * a bug and aborts. Bytes that are not UTF-8 become U+FFFD. A number is the shortest that reads
+ * back; one that is not finite becomes null. */
 void json_obj_begin(struct json_out *o, const char *key);
 void json_obj_end(struct json_out *o);
 void json_arr_begin(struct json_out *o, const char *key);
@@ -99,18 +113,22 @@ void json_put_num(struct json_out *o, const char *key, double value);
 void json_put_bool(struct json_out *o, const char *key, bool value);
 void json_put_u64text(struct json_out *o, const char *key, uint64_t value);
 void json_put_null(struct json_out *o, const char *key);
-void json_put_tree(struct json_out *o, const char *key, const cJSON *tree); /* a parsed value, as it is */
+/* Writes a parsed value as it is. */
+void json_put_tree(struct json_out *o, const char *key, const cJSON *tree);
 
-/* Look at text that a json_out wrote (borrowed, pointers into it), without parsing it: the place of a key, given as it
- * is written (`"token"`), in the object that text begins with; of a key that stands twice in its object. NULL: none. */
+/* Look at a text that a json_out wrote, without parsing it, and return a pointer into it, or NULL.
+ * The first finds a key, given as it is written (`"token"`), in the object that the text begins
+ * with; the second a key that stands twice in its object. */
 const char *json_written_key(const char *object, const char *quoted);
 const char *json_written_twice(const char *text);
 
-/* The fewest of 15 to 17 digits that read back as `value`; "null" when it is not finite. Returns buf. */
+/* Writes the fewest of 15 to 17 digits that read back as `value`, or "null" when it is not finite.
+ * Returns buf. */
 enum { JSON_NUM_BYTES = 32 };
 char *json_format_num(double value, char buf[JSON_NUM_BYTES]);
 
-/* Length in bytes (1 to 4) of the UTF-8 sequence at p, of which n > 0 bytes may be read; 0 if there is no valid one. */
+/* Returns the length in bytes (1 to 4) of the UTF-8 sequence at p, of which n > 0 bytes may be
+ * read, or 0 if there is no valid one. */
 size_t json_utf8_len(const char *p, size_t n);
 
 #endif

@@ -1,9 +1,10 @@
-/* Keys of text that json_out wrote, looked at without a tree: no memory is asked for, so that a steady writer may. */
+/* json_keys: the keys of text that json_out wrote, looked at without a tree. No memory is asked
+ * for, so that a steady writer may call it. */
 #include <string.h>
 
 #include "base/json.h"
 
-/* Past the quoted string at p. */
+/* Returns the place behind the quoted string at p. */
 static const char *skip_string(const char *p)
 {
     for (p++; *p != '"'; p++)
@@ -11,7 +12,8 @@ static const char *skip_string(const char *p)
     return p + 1;
 }
 
-/* The next key of the object that p stands in: past the rest of a member, or at the object's beginning. NULL: none. */
+/* Returns the next key of the object that p stands in, NULL if there is none. p stands in the rest
+ * of a member, or at the beginning of the object. */
 static const char *next_key(const char *p)
 {
     for (int depth = 0; depth >= 0 && *p != '\0';) {
@@ -28,7 +30,7 @@ static const char *next_key(const char *p)
     return NULL;
 }
 
-/* The first key of the object that begins at p; NULL: it is empty. */
+/* Returns the first key of the object that begins at p, NULL if it is empty. */
 static const char *first_key(const char *p)
 {
     p += 1 + strspn(p + 1, " \n");

@@ -37,10 +37,12 @@ static void new_line(struct json_out *o, int depth)
         str_addc(o->s, ' ');
 }
 
-/* Bytes that are not UTF-8 (file names, a child's output) become U+FFFD, so that the text stays JSON. */
+/* Adds a text in quotes. Bytes that are not UTF-8 (file names, a child's output) become U+FFFD, so
+ * that the text stays JSON. */
 static void add_quoted(struct str *s, const char *text)
 {
-    static const char named[] = "\"\"\\\\\bb\ff\nn\rr\tt"; /* pairs: character, letter behind the backslash */
+    /* These are pairs of a character and the letter behind the backslash. */
+    static const char named[] = "\"\"\\\\\bb\ff\nn\rr\tt";
     str_addc(s, '"');
     for (size_t left = strlen(text); left > 0;) {
         size_t n = json_utf8_len(text, left);
@@ -62,7 +64,7 @@ static void add_quoted(struct str *s, const char *text)
     str_addc(s, '"');
 }
 
-/* What stands before any value: comma, line break, key. */
+/* Adds what stands before any value: comma, line break, key. */
 static void begin_value(struct json_out *o, const char *key)
 {
     if (o->depth == 0) {

@@ -4,7 +4,8 @@
 
 #include "base/json.h"
 
-/* Check that text[0..len) is one JSON value by RFC 8259 and our bounds; errors start with "name:line:column: ". */
+/* Checks that text[0..len) is one JSON value by RFC 8259 and our bounds. Errors start with
+ * "name:line:column: ". */
 int json_scan(const char *text, size_t len, const char *name, struct err *err);
 
 #endif

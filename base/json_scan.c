@@ -1,9 +1,10 @@
 /* json_scan: a strict look at JSON text before cJSON builds the tree.
  *
- * cJSON takes more than RFC 8259 allows (leading zeros, a bare "1.", NaN spelled by strtod, raw control characters,
- * any bytes in strings) and gives no line numbers. This scanner is the grammar of RFC 8259 sections 2 to 7 as one
- * function a rule, with what our formats add: UTF-8 only, no NUL (also not as \u0000: it would cut a C string), finite
- * numbers of at most 63 characters (cJSON's buffer), at most LIMIT_JSON_DEPTH levels, nothing after the value.
+ * cJSON takes more than RFC 8259 allows (leading zeros, a bare "1.", NaN spelled by strtod, raw
+ * control characters, any bytes in strings) and gives no line numbers. This scanner is the grammar
+ * of RFC 8259 sections 2 to 7 with one function a rule. It adds what our formats demand: UTF-8
+ * only, no NUL (also not as \u0000, which would cut a C string), finite numbers of at most 63
+ * characters (cJSON's buffer), at most LIMIT_JSON_DEPTH levels, nothing after the value.
  */
 #include "base/json_priv.h"
 
@@ -33,7 +34,10 @@ size_t json_utf8_len(const char *text, size_t n)
     const unsigned char *p = (const unsigned char *)text;
     if (p[0] < 0x80)
         return 1;
-    size_t len = p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
+    size_t len = p[0] >= 0xc2 && p[0] < 0xe0   ? 2
+                 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
+                 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+                                               : 0;
     if (len == 0 || len > n)
         return 0;
     for (size_t i = 1; i < len; i++)
@@ -45,7 +49,7 @@ size_t json_utf8_len(const char *text, size_t n)
     return overlong || surrogate || too_high ? 0 : len;
 }
 
-/* Error at s->p: "file:line:column: text". Columns count characters. */
+/* Reports an error at s->p: "file:line:column: text". Columns count characters. */
 static int fail(const struct scan *s, int code, const char *text)
 {
     long line = 1, column = 1;
@@ -60,7 +64,7 @@ static int fail(const struct scan *s, int code, const char *text)
     return err_set(s->err, code, "%s:%ld:%ld: %s", s->name, line, column, text);
 }
 
-/* Same, ending in what stands there: "expected ':' after a key, found '='". */
+/* Reports an error that ends in what stands there: "expected ':' after a key, found '='". */
 static int expected(const struct scan *s, const char *what)
 {
     char text[160];
@@ -137,7 +141,7 @@ static int scan_number(struct scan *s)
     return rc < 0 ? rc : check_number(s, from);
 }
 
-/* Four hex digits at s->p; -1 if there are none. */
+/* Returns the value of four hex digits at s->p, -1 if they are none. */
 static int32_t hex4(const struct scan *s)
 {
     int32_t v = 0;
@@ -152,7 +156,7 @@ static int32_t hex4(const struct scan *s)
     return v;
 }
 
-/* Behind "\u": one unit, or a surrogate pair. */
+/* Scans what is behind "\u": one unit, or a surrogate pair. */
 static int scan_unicode_escape(struct scan *s)
 {
     int32_t unit = hex4(s);
@@ -193,7 +197,9 @@ static int scan_string(struct scan *s)
         if (s->p == s->end)
             return expected(s, "the closing '\"' of a text");
         if ((unsigned char)*s->p < 0x20)
-            return fail(s, ERR_INPUT, "a raw control character in a text: write it as an escape such as \\n or \\t");
+            return fail(s, ERR_INPUT,
+                        "a raw control character in a text: write it as an escape such as \\n or "
+                        "\\t");
         if (*s->p == '\\') {
             int rc = scan_escape(s);
             if (rc < 0)
@@ -224,8 +230,9 @@ static int scan_member(struct scan *s)
     return scan_value(s);
 }
 
-/* '{' members '}' or '[' values ']'. */
-static int scan_container(struct scan *s, char close, int (*scan_item)(struct scan *), const char *next)
+/* Scans '{' members '}' or '[' values ']'. */
+static int scan_container(struct scan *s, char close, int (*scan_item)(struct scan *),
+                          const char *next)
 {
     if (++s->depth > LIMIT_JSON_DEPTH)
         return fail(s, ERR_LIMIT, "nested deeper than 64 levels");

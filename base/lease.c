@@ -1,28 +1,38 @@
 /* How a lease works
  *
- * A held lease is a folder <path> with one file in it. The file's name says who holds it and is never used twice:
+ * A held lease is a folder <path> with one file in it. The file's name says who holds it and is
+ * never used twice:
  *
  *     <token: 32 hex digits>.<boot id>.<pid namespace>.<pid>.<start time>.<rank>.<host>
  *
- * and its content is a counter that the holder writes anew each LEASE_BEAT_S, of fixed length, with the wall clock for people to read.
+ * Its content, of fixed length, is a counter that the holder writes anew each LEASE_BEAT_S, with
+ * the wall clock for people to read.
  *
- *   take     make the folder <path>.<token> with the file in it, and rename it to <path>. Where that is absent or empty this succeeds for
- *            one; where it has content it fails (rename(2): ENOTEMPTY or EEXIST). A reply lost on the way shows by the file's presence.
- *   drop     unlink the file, by its name; remove the folder if it is empty.
- *   evict    unlink the file of the holder judged dead, by its name; then take, as everybody else may.
- *   renew    open the file without creating it, write, close. It is not there: the lease is lost.
+ *     take     make the folder <path>.<token> with the file in it, and rename it to <path>. Where
+ *              that is absent or empty this succeeds for one; where it has content it fails
+ *              (rename(2): ENOTEMPTY or EEXIST). If a reply was lost on the way, the file's
+ *              presence tells.
+ *     drop     unlink the file, by its name; remove the folder if it is empty.
+ *     evict    unlink the file of the holder judged dead, by its name; then take, as everybody else
+ *              may.
+ *     renew    open the file without creating it, write, close. If it is not there, the lease is
+ *              lost.
  *
- * Nothing that is removed can be somebody else's: a name has one holder for ever, and rmdir removes no folder with content. So it does no
- * harm to judge late: two that evict the same holder remove it once, and one of the two renames succeeds. A holder that wakes after it
- * was evicted removes nothing when it drops. What remains is that a holder acts without knowing that it was evicted: lease_check.
+ * Nothing that is removed can be somebody else's: a name has one holder for ever, and rmdir removes
+ * no folder with content. So it does no harm to judge late: two that evict the same holder remove
+ * it once, and one of the two renames succeeds. A holder that wakes after it was evicted removes
+ * nothing when it drops. One danger remains: a holder acts without knowing that it was evicted.
+ * lease_check is for that.
  *
- * Silence. A looker keeps what it saw and for how long it did not change, in its own monotonic time, each interval between two looks
- * counted as a second at most: a looker that was itself stopped has not watched. Opening a file is what makes a network file
- * system ask the server (close-to-open consistency), so each look opens it anew. The file is never held open: a file that is unlinked while
- * open leaves an entry behind on NFS, and the folder would not be empty.
+ * How silence is counted: a looker keeps what it saw and for how long that did not change, in its
+ * own monotonic time. Each interval between two looks counts as a second at most, since a looker
+ * that was itself stopped has not watched. Opening a file is what makes a network file system ask
+ * the server (close-to-open consistency), so each look opens it anew. The file is never held open:
+ * a file that is unlinked while open leaves an entry behind on NFS, and the folder would not be
+ * empty.
  *
- * Left behind: whoever is killed between making its folder and renaming it leaves <path>.<token>, as a killed publisher (base/file.h)
- * leaves its temporary.
+ * What is left behind: whoever is killed between making its folder and renaming it leaves
+ * <path>.<token>, as a killed publisher (base/file.h) leaves its temporary file.
  */
 #include "base/lease.h"
 
@@ -44,15 +54,17 @@
 #include "base/process.h"
 
 enum { NAME_BYTES = 256, BEAT_BYTES = 33 };
-static const double PAUSE_S = 0.005, PAUSE_MOST_S = 0.1, PAUSE_ELSEWHERE_S = 0.25; /* between two looks */
+/* These are the pauses between two looks, in seconds: the first, the longest, and for a holder on
+ * another host. */
+static const double PAUSE_S = 0.005, PAUSE_MOST_S = 0.1, PAUSE_ELSEWHERE_S = 0.25;
 
 double lease_beat_s = LEASE_BEAT_S, lease_silent_s = LEASE_SILENT_S;
 
 struct lease {
-    char *path, *file; /* the folder; the file in it */
+    char *path, *file; /* the folder, and the file in it */
     char name[NAME_BYTES];
     int64_t rank, beats;
-    pid_t pid; /* who took it */
+    pid_t pid; /* the process that took it */
     atomic_bool lost;
     pthread_t keeper; /* renews it until it is dropped */
     pthread_mutex_t lock;
@@ -65,9 +77,11 @@ static int fail(struct err *err, const char *verb, const char *path)
     int error = errno;
     if (error == ENOENT)
         return err_set(err, ERR_NOT_FOUND, "cannot %s '%s': no such folder", verb, path);
-    const char *advice = error == EACCES || error == EPERM || error == EROFS ? ": change its permissions or choose another folder"
-                         : error == ENOSPC || error == EDQUOT                 ? ": free some space there or choose another folder"
-                                                                              : "";
+    const char *advice = error == EACCES || error == EPERM || error == EROFS
+                             ? ": change its permissions or choose another folder"
+                         : error == ENOSPC || error == EDQUOT
+                             ? ": free some space there or choose another folder"
+                             : "";
     int code = error == ENOSPC || error == EDQUOT ? ERR_FULL : ERR_IO;
     return err_set(err, code, "cannot %s '%s': %s%s", verb, path, strerror(error), advice);
 }
@@ -76,7 +90,8 @@ static int fail(struct err *err, const char *verb, const char *path)
 
 static bool is_gone(int error) { return error == ENOENT || error == ESTALE || error == ENOTDIR; }
 
-/* A renewal that cannot be written now is written the next time; a file that is not there is no longer ours. */
+/* Renews the lease. A renewal that cannot be written now is written the next time; a file that is
+ * not there is no longer ours. */
 static void renew(struct lease *l)
 {
     char text[BEAT_BYTES + 1];
@@ -86,7 +101,8 @@ static void renew(struct lease *l)
             atomic_store(&l->lost, true);
         return;
     }
-    snprintf(text, sizeof text, "%012lld %19.3f\n", (long long)++l->beats % 1000000000000, fmin(clock_wall_s(), 1e14));
+    snprintf(text, sizeof text, "%012lld %19.3f\n", (long long)++l->beats % 1000000000000,
+             fmin(clock_wall_s(), 1e14));
     ssize_t n = pwrite(fd, text, BEAT_BYTES, 0);
     (void)n;
     close(fd);
@@ -103,7 +119,8 @@ static struct timespec next_beat(void)
     return at;
 }
 
-/* Each lease has a thread of its own, so that a file system that does not answer keeps nobody from the leases of others. */
+/* Renews a lease. Each lease has a thread of its own, so that a file system that does not answer
+ * keeps nobody from the leases of others. */
 static void *keeper_main(void *arg)
 {
     struct lease *l = arg;
@@ -130,13 +147,16 @@ static int keeper_start(struct lease *l, struct err *err)
     pthread_cond_init(&l->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the other threads' */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the other threads */
     int failed = pthread_create(&l->keeper, NULL, keeper_main, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed ? err_set(err, ERR_ENV, "cannot start the thread that renews leases: %s", strerror(failed)) : 0;
+    return failed ? err_set(err, ERR_ENV, "cannot start the thread that renews leases: %s",
+                            strerror(failed))
+                  : 0;
 }
 
-/* Waits for a renewal that has begun: on NFS a file that is unlinked while it is open leaves an entry in the folder. */
+/* Ends the thread, after a renewal that has begun: on NFS a file that is unlinked while it is open
+ * leaves an entry in the folder. */
 static void keeper_end(struct lease *l)
 {
     pthread_mutex_lock(&l->lock);
@@ -152,7 +172,8 @@ static bool name_parse(const char *name, struct lease_holder *out)
 {
     struct lease_holder h = {.rank = 0};
     long long pids, pid, start, rank;
-    if (sscanf(name, "%32[0-9a-f].%63[^.].%lld.%lld.%lld.%lld.%63s", h.token, h.boot, &pids, &pid, &start, &rank, h.host) != 7)
+    if (sscanf(name, "%32[0-9a-f].%63[^.].%lld.%lld.%lld.%lld.%63s", h.token, h.boot, &pids, &pid,
+               &start, &rank, h.host) != 7)
         return false;
     h.pids = pids, h.pid = pid, h.start = start, h.rank = rank;
     snprintf(h.name, sizeof h.name, "%s", name);
@@ -160,7 +181,7 @@ static bool name_parse(const char *name, struct lease_holder *out)
     return true;
 }
 
-/* The holder's file; false: there is none. */
+/* Finds the holder's file. Returns false if there is none. */
 static bool name_find(const char *path, char name[NAME_BYTES])
 {
     DIR *dir = opendir(path);
@@ -183,11 +204,13 @@ bool lease_look(const char *path, struct lease_holder *out)
 
 enum life { LIFE_UNKNOWN, LIFE_YES, LIFE_OVER };
 
-/* Tells whether a process of this host lives. One that /proc hides from us exists as long as it can be signalled, or that is forbidden. */
+/* Tells whether a process of this host lives. One that /proc hides from us exists as long as it can
+ * be signalled, or signalling it is forbidden. */
 static enum life process_life(const struct lease_holder *h)
 {
     struct proc_stat s;
-    if (strcmp(h->boot, clock_boot_id()) != 0 || strcmp(h->boot, "unknown") == 0 || h->pids == 0 || h->pids != proc_namespace() || h->pid <= 0)
+    if (strcmp(h->boot, clock_boot_id()) != 0 || strcmp(h->boot, "unknown") == 0 || h->pids == 0 ||
+        h->pids != proc_namespace() || h->pid <= 0)
         return LIFE_UNKNOWN;
     if (kill((pid_t)h->pid, 0) < 0 && errno == ESRCH)
         return LIFE_OVER;
@@ -196,7 +219,7 @@ static enum life process_life(const struct lease_holder *h)
     return s.state == 'Z' || s.state == 'X' || s.start != h->start ? LIFE_OVER : LIFE_YES;
 }
 
-/* False: it cannot be read, which says nothing. */
+/* Reads what the holder said last. Returns false if the file cannot be read, which says nothing. */
 static bool beat_read(const char *path, const char *name, char beat[64])
 {
     char file[2 * LIMIT_PATH_BYTES];
@@ -229,16 +252,19 @@ static void watch_note(struct lease_watch *w, const char *path, const char *name
         snprintf(w->beat, sizeof w->beat, "%s", beat);
 }
 
-/* Tells whether the holder that is there now, name, lives. LIFE_OVER means that it may be evicted. One whose file
- * cannot be read for silent_s is taken to live. */
-static enum life holder_life(struct lease_watch *w, const char *path, const char *name, double silent_s)
+/* Tells whether the holder `name`, which is there now, lives. LIFE_OVER means that it may be
+ * evicted. One whose file cannot be read for silent_s is taken to live. */
+static enum life holder_life(struct lease_watch *w, const char *path, const char *name,
+                             double silent_s)
 {
     struct lease_holder h;
     enum life life = name_parse(name, &h) ? process_life(&h) : LIFE_UNKNOWN;
     if (life != LIFE_UNKNOWN)
         return life;
     watch_note(w, path, name);
-    return w->quiet_s >= silent_s ? LIFE_OVER : w->renewed || w->unread_s >= silent_s ? LIFE_YES : LIFE_UNKNOWN;
+    return w->quiet_s >= silent_s                  ? LIFE_OVER
+           : w->renewed || w->unread_s >= silent_s ? LIFE_YES
+                                                   : LIFE_UNKNOWN;
 }
 
 bool lease_lives(struct lease_watch *w, const char *path, double silent_s)
@@ -257,8 +283,9 @@ static int name_make(struct lease *l, struct err *err)
     if (rc < 0)
         return rc;
     l->pid = getpid();
-    snprintf(l->name, sizeof l->name, "%s.%.40s.%lld.%lld.%lld.%lld.%.60s", id_format(id, token), clock_boot_id(), (long long)proc_namespace(),
-             (long long)l->pid, (long long)proc_identify(l->pid).start, (long long)l->rank, clock_host());
+    snprintf(l->name, sizeof l->name, "%s.%.40s.%lld.%lld.%lld.%lld.%.60s", id_format(id, token),
+             clock_boot_id(), (long long)proc_namespace(), (long long)l->pid,
+             (long long)proc_identify(l->pid).start, (long long)l->rank, clock_host());
     return 0;
 }
 
@@ -284,20 +311,22 @@ static void lease_free(struct lease *l)
     free(l);
 }
 
-/* Whoever may write in the folder around a lease may take the lease over, and read whether its holder lives. */
+/* Gives folder and file the rights of the folder around them: whoever may write there may take the
+ * lease over, and read whether its holder lives. */
 static void share_with_parent(const char *path, const char *dir, const char *file)
 {
     char parent[LIMIT_PATH_BYTES];
     struct stat st;
     const char *slash = strrchr(path, '/');
-    snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
     if (stat(parent, &st) < 0)
         return;
     chmod(dir, st.st_mode & 0777);
     chmod(file, st.st_mode & 0666);
 }
 
-/* The folder to be renamed, with the file in it. */
+/* Makes the folder that is to be renamed, with the file in it. */
 static int folder_make(const struct lease *l, const char *dir, const char *file, struct err *err)
 {
     if (mkdir(dir, 0777) < 0)
@@ -305,7 +334,8 @@ static int folder_make(const struct lease *l, const char *dir, const char *file,
     int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return fail(err, "make lease", l->path);
-    ssize_t n = write(fd, "000000000000                    \n", BEAT_BYTES); /* on a full disk it is empty, and has its name all the same */
+    /* On a full disk the file is empty, and has its name all the same. */
+    ssize_t n = write(fd, "000000000000                    \n", BEAT_BYTES);
     (void)n;
     close(fd);
     share_with_parent(l->path, dir, file);
@@ -318,19 +348,20 @@ static void folder_remove(const char *dir, const char *file)
     rmdir(dir);
 }
 
-/* 0: ours. ERR_EXISTS: somebody's. */
+/* Renames the folder to the lease's name. 0: the lease is ours. ERR_EXISTS: it is somebody's. */
 static int rename_over(const struct lease *l, const char *dir, struct err *err)
 {
     for (int tries = 0; rename(dir, l->path) < 0; tries++) {
         int error = errno;
         if (access(l->file, F_OK) == 0)
-            return 0; /* it was done, and the answer lost */
+            return 0; /* it was done, and the answer was lost */
         if (error == ENOTDIR && tries == 0 && unlink(l->path) == 0)
-            continue; /* the lock file of an older version */
+            continue; /* it was the lock file of an older version */
         if ((error == EEXIST || error == ENOTEMPTY) && tries == 0 && rmdir(l->path) == 0)
-            continue; /* a file system that renames over no folder at all */
+            continue; /* this file system renames over no folder at all */
         errno = error;
-        return error == EEXIST || error == ENOTEMPTY ? ERR_EXISTS : fail(err, "take lease", l->path);
+        return error == EEXIST || error == ENOTEMPTY ? ERR_EXISTS
+                                                     : fail(err, "take lease", l->path);
     }
     return 0;
 }
@@ -355,18 +386,26 @@ static int evict(const char *path, const char *name, struct err *err)
     return unlink(file) == 0 || is_gone(errno) ? 0 : fail(err, "take over lease", path);
 }
 
-int lease_evict(const char *path, const struct lease_holder *h, struct err *err) { return evict(path, h->name, err); }
+int lease_evict(const char *path, const struct lease_holder *h, struct err *err)
+{
+    return evict(path, h->name, err);
+}
 
 static int busy(const char *path, const char *name, struct err *err)
 {
     struct lease_holder h;
     if (!name_parse(name, &h))
-        return err_set(err, ERR_BUSY, "'%s' is held by another process: wait until it has ended", path);
-    return err_set(err, ERR_BUSY, "'%s' is held by process %lld on host %s: wait until it has ended", path, (long long)h.pid, h.host);
+        return err_set(err, ERR_BUSY, "'%s' is held by another process: wait until it has ended",
+                       path);
+    return err_set(err, ERR_BUSY,
+                   "'%s' is held by process %lld on host %s: wait until it has ended", path,
+                   (long long)h.pid, h.host);
 }
 
-/* One look. 0: to be tried now; 1: to be looked at again; ERR_BUSY: somebody else has it, and the wait is over. */
-static int look(const struct lease *l, struct lease_watch *w, bool waited, bool once, enum life *life, struct err *err)
+/* Looks once. 0: try to take it now; 1: look again later; ERR_BUSY: somebody else has it, and the
+ * wait is over. */
+static int look(const struct lease *l, struct lease_watch *w, bool waited, bool once,
+                enum life *life, struct err *err)
 {
     char name[NAME_BYTES];
     struct lease_holder h;
@@ -396,7 +435,8 @@ static int take(const struct lease *l, double wait_s, struct err *err)
     }
 }
 
-int lease_take_over(const char *path, int64_t rank, double wait_s, struct lease **out, struct err *err)
+int lease_take_over(const char *path, int64_t rank, double wait_s, struct lease **out,
+                    struct err *err)
 {
     struct lease *l = NULL;
     int rc = lease_new(path, rank, &l, err);
@@ -439,5 +479,6 @@ int lease_check(const struct lease *l, struct err *err)
         return fail(err, "look at lease", l->path);
     if (name_find(l->path, name))
         return busy(l->path, name, err);
-    return err_set(err, ERR_BUSY, "'%s' was taken over by another process: wait until it has ended", l->path);
+    return err_set(err, ERR_BUSY, "'%s' was taken over by another process: wait until it has ended",
+                   l->path);
 }

@@ -1,4 +1,4 @@
-/* limits: every bound on a queue, a string, a retry or a file in one place, each with its reason. */
+/* limits: the bounds on strings, files and counts in one place, each with its reason. */
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
@@ -6,7 +6,7 @@ enum {
     LIMIT_PATH_BYTES = 4096,          /* PATH_MAX on Linux */
     LIMIT_NAME_BYTES = 128,           /* names of runs, models, parameters: fits a table column */
     LIMIT_JSON_DEPTH = 64,            /* our deepest format has 6 levels; stops stack exhaustion */
-    LIMIT_JSON_BYTES = 64 << 20,      /* profiles and plans are kilobytes; a bigger file is the wrong file */
+    LIMIT_JSON_BYTES = 64 << 20,      /* profiles and plans are kilobytes; more is the wrong file */
     LIMIT_EVENT_BYTES = 1 << 20,      /* one event; a length above this is damage, not data */
     LIMIT_CAPTURE_BYTES = 16 << 20,   /* output kept of a child we read from */
     LIMIT_STAGES = 16,                /* stages of one run */

@@ -8,7 +8,7 @@
 
 enum { LINE_BYTES = 2048 };
 
-/* Set by main before it starts threads. */
+/* main sets these before it starts threads. */
 static enum log_level max_level = LOG_WARN;
 static log_sink_fn *sink;
 static void *sink_ctx;
@@ -30,7 +30,7 @@ static const char *level_name(enum log_level level)
     return names[level];
 }
 
-/* One write per line, so that lines of several processes do not mix. */
+/* Writes a line at once, so that the lines of several processes do not mix. */
 void log_to_stderr(void *program_name, enum log_level level, const char *text)
 {
     char line[LINE_BYTES + 64];

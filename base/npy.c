@@ -8,7 +8,7 @@
 
 enum { MAGIC_BYTES = 6, HEADER_MAX = 4096 };
 
-/* IEEE 754 binary16 to binary32, exact; subnormals and infinities included. */
+/* Converts IEEE 754 binary16 to binary32, exactly, subnormals and infinities included. */
 static float half_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = (h >> 10) & 31, fraction = h & 1023, bits;
@@ -22,7 +22,8 @@ static float half_to_float(uint16_t h)
     return value;
 }
 
-/* The dictionary's text, and where the payload begins; 0 when it is no npy header. */
+/* Copies the text of the dictionary and returns where the payload begins, 0 when this is no npy
+ * header. */
 static int64_t header_find(const unsigned char *p, int64_t n, char dict[HEADER_MAX])
 {
     static const unsigned char magic[MAGIC_BYTES] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
@@ -38,7 +39,7 @@ static int64_t header_find(const unsigned char *p, int64_t n, char dict[HEADER_M
     return 8 + wide + len;
 }
 
-/* Value behind 'key': in the dictionary, NULL if absent. */
+/* Returns the value behind 'key': in the dictionary, NULL if there is none. */
 static const char *dict_value(const char *dict, const char *key)
 {
     char quoted[32];
@@ -67,7 +68,8 @@ static bool shape_is(const char *text, const int64_t *shape, int nd)
     return *text == ')';
 }
 
-int npy_parse(const void *bytes, int64_t n, const int64_t *shape, int nd, const char *what, float *out, struct err *err)
+int npy_parse(const void *bytes, int64_t n, const int64_t *shape, int nd, const char *what,
+              float *out, struct err *err)
 {
     char dict[HEADER_MAX];
     const unsigned char *p = bytes;
@@ -75,16 +77,18 @@ int npy_parse(const void *bytes, int64_t n, const int64_t *shape, int nd, const 
     if (start == 0)
         return err_set(err, ERR_CORRUPT, "%s is not in the .npy format", what);
     const char *descr = dict_value(dict, "descr"), *order = dict_value(dict, "fortran_order");
-    bool f32 = descr && strncmp(descr, "'<f4'", 5) == 0, f16 = descr && strncmp(descr, "'<f2'", 5) == 0;
+    bool f32 = descr && strncmp(descr, "'<f4'", 5) == 0,
+         f16 = descr && strncmp(descr, "'<f2'", 5) == 0;
     if ((!f32 && !f16) || !order || strncmp(order, "False", 5) != 0)
-        return err_set(err, ERR_CORRUPT, "%s must be float32 or float16, little-endian, in C order", what);
+        return err_set(err, ERR_CORRUPT, "%s must be float32 or float16, little-endian, in C order",
+                       what);
     if (!shape_is(dict_value(dict, "shape"), shape, nd))
         return err_set(err, ERR_CORRUPT, "%s has another shape than the index says", what);
     for (int i = 0; i < nd; i++)
         count *= shape[i];
     if (n - start != count * (f32 ? 4 : 2))
-        return err_set(err, ERR_CORRUPT, "%s holds %lld payload bytes, its shape needs %lld", what, (long long)(n - start),
-                       (long long)(count * (f32 ? 4 : 2)));
+        return err_set(err, ERR_CORRUPT, "%s holds %lld payload bytes, its shape needs %lld", what,
+                       (long long)(n - start), (long long)(count * (f32 ? 4 : 2)));
     for (int64_t i = 0; i < count; i++) {
         uint16_t half;
         if (f32) {
@@ -99,7 +103,7 @@ int npy_parse(const void *bytes, int64_t n, const int64_t *shape, int nd, const 
     return 0;
 }
 
-/* The header is padded with spaces so that the payload starts at a multiple of 64 bytes. */
+/* Pads the header with spaces so that the payload starts at a multiple of 64 bytes. */
 void npy_format(const float *values, const int64_t *shape, int nd, struct str *out)
 {
     struct str dict = STR_INIT;
@@ -113,7 +117,16 @@ void npy_format(const float *values, const int64_t *shape, int nd, struct str *o
     while ((10 + dict.len + 1) % 64)
         str_addc(&dict, ' ');
     str_addc(&dict, '\n');
-    unsigned char head[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(dict.len & 255), (unsigned char)(dict.len >> 8)};
+    unsigned char head[10] = {0x93,
+                              'N',
+                              'U',
+                              'M',
+                              'P',
+                              'Y',
+                              1,
+                              0,
+                              (unsigned char)(dict.len & 255),
+                              (unsigned char)(dict.len >> 8)};
     str_addn(out, head, sizeof head);
     str_addn(out, dict.p, dict.len);
     str_addn(out, values, (size_t)count * sizeof *values);

@@ -1,5 +1,7 @@
-/* npy: one array of the .npy format (NumPy Enhancement Proposal 1), C order: reading versions 1.0 to 3.0 of float32 or float16, writing
- * version 1.0 of float32. */
+/* npy: one array of the .npy format (NumPy Enhancement Proposal 1), in C order.
+ *
+ * Versions 1.0 to 3.0 of float32 and float16 are read; version 1.0 of float32 is written.
+ */
 #ifndef BASE_NPY_H
 #define BASE_NPY_H
 
@@ -8,9 +10,11 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* bytes: the whole file. It must hold exactly the given shape; every value must be finite. `what` names it in errors. */
-int npy_parse(const void *bytes, int64_t n, const int64_t *shape, int nd, const char *what, float *out, struct err *err);
-/* Appends the file. */
+/* Parses a whole file. It must hold exactly the given shape, and every value must be finite. `what`
+ * names the file in errors. */
+int npy_parse(const void *bytes, int64_t n, const int64_t *shape, int nd, const char *what,
+              float *out, struct err *err);
+/* Appends a whole file with these values to *out. */
 void npy_format(const float *values, const int64_t *shape, int nd, struct str *out);
 
 #endif

@@ -43,7 +43,8 @@ static int refuse(struct err *err, const char *what, const char *text, const cha
     return err_set(err, ERR_INPUT, "%s is '%.100s': give %s", what, text, allowed);
 }
 
-/* strto* skip leading space and take forms we do not want: look at the first letters ourselves. */
+/* Tells whether the text begins like a number. strto* skip leading space and take forms we do not
+ * want, so we look at the first letters ourselves. */
 static bool starts_number(const char *text, bool sign)
 {
     if (sign && (*text == '-' || *text == '+'))
@@ -66,7 +67,8 @@ int num_parse_i64(const char *text, const char *what, int64_t *out, struct err *
 
 int num_parse_u64(const char *text, const char *what, uint64_t *out, struct err *err)
 {
-    bool hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X') && isxdigit((unsigned char)text[2]);
+    bool hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X') &&
+               isxdigit((unsigned char)text[2]);
     char *end = NULL;
     errno = 0;
     unsigned long long v = strtoull(text, &end, hex ? 16 : 10);
@@ -78,7 +80,8 @@ int num_parse_u64(const char *text, const char *what, uint64_t *out, struct err 
     return 0;
 }
 
-/* A plain decimal number at the start of text; NULL if there is none, else where it ends. */
+/* Reads a plain decimal number at the start of text. Returns where it ends, NULL if there is
+ * none. */
 static const char *scan_decimal(const char *text, bool sign, double *out)
 {
     size_t span = strspn(text, "+-.0123456789eE");
@@ -87,7 +90,7 @@ static const char *scan_decimal(const char *text, bool sign, double *out)
         return NULL;
     memcpy(copy, text, span);
     copy[span] = '\0';
-    *out = strtod(copy, &end); /* always the C locale: no program calls setlocale */
+    *out = strtod(copy, &end); /* in the C locale: no program calls setlocale */
     return text + (end - copy);
 }
 
@@ -103,7 +106,7 @@ int num_parse_f64(const char *text, const char *what, double *out, struct err *e
     return 0;
 }
 
-/* "", "B", "K", "KiB", "KB", … to a factor; 0 for anything else. */
+/* Returns the factor of "", "B", "K", "KiB", "KB", …; 0 for anything else. */
 static int64_t byte_factor(const char *unit)
 {
     if (*unit == '\0' || strcasecmp(unit, "b") == 0)
@@ -111,7 +114,8 @@ static int64_t byte_factor(const char *unit)
     const char *letters = "KMGTP", *at = strchr(letters, toupper((unsigned char)*unit));
     if (at == NULL)
         return 0;
-    bool binary = unit[1] == '\0' || strcasecmp(unit + 1, "i") == 0 || strcasecmp(unit + 1, "ib") == 0;
+    bool binary = unit[1] == '\0' || strcasecmp(unit + 1, "i") == 0 ||
+                  strcasecmp(unit + 1, "ib") == 0;
     if (!binary && strcasecmp(unit + 1, "b") != 0)
         return 0;
     int64_t factor = 1;
@@ -134,7 +138,7 @@ int num_parse_bytes(const char *text, const char *what, int64_t *out, struct err
     if (factor == 0)
         return refuse(err, what, text, allowed);
     bool whole = text[digits] != '.' && tolower((unsigned char)text[digits]) != 'e';
-    if (whole) { /* exact, where a double would round above 2^53 */
+    if (whole) { /* this way is exact, where a double would round above 2^53 */
         errno = 0;
         n = strtoll(text, NULL, 10);
         if (errno == ERANGE || !num_mul_i64(n, factor, &n))
@@ -149,7 +153,8 @@ int num_parse_bytes(const char *text, const char *what, int64_t *out, struct err
     return 0;
 }
 
-/* "[[H:]M:]S" with M and S below 60 when something stands before them; -1 if it is none. */
+/* Parses "[[H:]M:]S", with M and S below 60 when something stands before them. Returns -1 if it is
+ * none. */
 static double parse_colons(const char *text)
 {
     double total = 0;
@@ -168,11 +173,13 @@ static double parse_colons(const char *text)
     return -1;
 }
 
-/* v of a unit in seconds, -1 if there is no such unit. Small units divide: 40us is 4e-5 to the last bit. */
+/* Returns v of a unit in seconds, -1 if there is no such unit. Small units divide, so that 40us is
+ * 4e-5 to the last bit. */
 static double scale_seconds(double v, const char *unit)
 {
     static const struct { const char *unit; double factor, divisor; } table[] = {
-        {"", 1, 1}, {"s", 1, 1}, {"ms", 1, 1e3}, {"us", 1, 1e6}, {"m", 60, 1}, {"min", 60, 1}, {"h", 3600, 1}, {"d", 86400, 1},
+        {"", 1, 1},   {"s", 1, 1},    {"ms", 1, 1e3}, {"us", 1, 1e6},
+        {"m", 60, 1}, {"min", 60, 1}, {"h", 3600, 1}, {"d", 86400, 1},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (strcmp(unit, table[i].unit) == 0)
@@ -198,7 +205,8 @@ int num_parse_seconds(const char *text, const char *what, double *out, struct er
 
 /* ---- formatting: three significant digits, then the unit ---- */
 
-/* Digits behind the point so that three are shown in all; -1 when v would round to `next`, the next unit's one. */
+/* Returns how many digits stand behind the point so that three are shown in all; -1 when v would
+ * round to `next`, which is 1 of the next unit. */
 static int digits_for(double v, double next)
 {
     if (v < 9.995)
@@ -237,13 +245,14 @@ char *num_format_count(double count, char *buf, size_t size)
     return buf;
 }
 
-/* From a minute on: two neighbouring units, "2 h 03 m". */
+/* Formats from a minute on: two neighbouring units, "2 h 03 m". */
 static void format_long(double s, const char *sign, char *buf, size_t size)
 {
     if (s < 3599.5)
         snprintf(buf, size, "%s%d m %02d s", sign, (int)(s + 0.5) / 60, (int)(s + 0.5) % 60);
     else if (s < 86400 - 30)
-        snprintf(buf, size, "%s%d h %02d m", sign, (int)(s / 60 + 0.5) / 60, (int)(s / 60 + 0.5) % 60);
+        snprintf(buf, size, "%s%d h %02d m", sign, (int)(s / 60 + 0.5) / 60,
+                 (int)(s / 60 + 0.5) % 60);
     else
         snprintf(buf, size, "%s%.0f d %02d h", sign, floor(floor(s / 3600 + 0.5) / 24),
                  (int)fmod(floor(s / 3600 + 0.5), 24));

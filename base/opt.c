@@ -36,13 +36,14 @@ static int no_memory(struct err *err)
 
 /* ---- text to value ---- */
 
-static int check_bounds(const struct opt *o, const char *what, double value, const char *text, struct err *err)
+static int check_bounds(const struct opt *o, const char *what, double value, const char *text,
+                        struct err *err)
 {
     if (!(o->max > o->min) || (value >= o->min && value <= o->max))
         return 0;
     char low[JSON_NUM_BYTES], high[JSON_NUM_BYTES];
-    return err_set(err, ERR_INPUT, "%s is %.100s: give a value from %s to %s", what, text, json_format_num(o->min, low),
-                   json_format_num(o->max, high));
+    return err_set(err, ERR_INPUT, "%s is %.100s: give a value from %s to %s", what, text,
+                   json_format_num(o->min, low), json_format_num(o->max, high));
 }
 
 static int parse_bool(const char *text, const char *what, bool *out, struct err *err)
@@ -56,7 +57,8 @@ static int parse_bool(const char *text, const char *what, bool *out, struct err 
     return err_set(err, ERR_INPUT, "%s is '%.100s': give true or false", what, text);
 }
 
-static int parse_choice(const struct opt *o, const char *text, const char *what, int *out, struct err *err)
+static int parse_choice(const struct opt *o, const char *text, const char *what, int *out,
+                        struct err *err)
 {
     struct str all = STR_INIT;
     for (int i = 0; o->choices[i] != NULL; i++) {
@@ -68,16 +70,19 @@ static int parse_choice(const struct opt *o, const char *text, const char *what,
         str_addf(&all, "%s%s", i == 0 ? "" : ", ", o->choices[i]);
     }
     const char *near = str_nearest(text, o->choices);
-    int rc = near != NULL ? err_set(err, ERR_INPUT, "%s is '%.100s': did you mean %s? (one of %s)", what, text, near, all.p)
-                          : err_set(err, ERR_INPUT, "%s is '%.100s': give one of %s", what, text, all.p);
+    int rc = near != NULL
+                 ? err_set(err, ERR_INPUT, "%s is '%.100s': did you mean %s? (one of %s)", what,
+                           text, near, all.p)
+                 : err_set(err, ERR_INPUT, "%s is '%.100s': give one of %s", what, text, all.p);
     str_release(&all);
     return rc;
 }
 
-static int add_item(struct opt_values *v, struct opt_value *value, const char *text, struct err *err)
+static int add_item(struct opt_values *v, struct opt_value *value, const char *text,
+                    struct err *err)
 {
     size_t n = value->n_items;
-    if ((n & (n - 1)) == 0) { /* full at each power of two */
+    if ((n & (n - 1)) == 0) { /* it is full at each power of two */
         const char **grown = arena_array(&v->arena, n == 0 ? 1 : 2 * n, sizeof *grown);
         if (grown == NULL)
             return no_memory(err);
@@ -89,7 +94,7 @@ static int add_item(struct opt_values *v, struct opt_value *value, const char *t
     return 0;
 }
 
-/* text (kept) becomes the value of o; `what` names it in errors. */
+/* Makes `text`, which is kept, the value of o; `what` names it in errors. */
 static int convert(struct opt_values *v, const struct opt *o, const char *text, const char *what,
                    struct opt_value *value, struct err *err)
 {
@@ -111,9 +116,9 @@ static int convert(struct opt_values *v, const struct opt *o, const char *text, 
     return rc < 0 ? rc : check_bounds(o, what, whole ? (double)value->i : value->d, text, err);
 }
 
-/* Settings and fallbacks: lists are split at commas. */
-static int convert_layer(struct opt_values *v, const struct opt *o, const char *text, const char *what,
-                         struct opt_value *value, struct err *err)
+/* Does the same for settings and fallbacks, whose lists are split at commas. */
+static int convert_layer(struct opt_values *v, const struct opt *o, const char *text,
+                         const char *what, struct opt_value *value, struct err *err)
 {
     char *copy = arena_strdup(&v->arena, text), *rest = NULL;
     if (copy == NULL)
@@ -121,7 +126,8 @@ static int convert_layer(struct opt_values *v, const struct opt *o, const char *
     if (o->type != OPT_LIST)
         return convert(v, o, copy, what, value, err);
     int rc = 0;
-    for (char *item = strtok_r(copy, ",", &rest); item != NULL && rc == 0; item = strtok_r(NULL, ",", &rest)) {
+    for (char *item = strtok_r(copy, ",", &rest); item != NULL && rc == 0;
+         item = strtok_r(NULL, ",", &rest)) {
         item += strspn(item, " \t");
         for (size_t n = strlen(item); n > 0 && (item[n - 1] == ' ' || item[n - 1] == '\t'); n--)
             item[n - 1] = '\0';
@@ -167,7 +173,7 @@ static void mark(struct opt_value *value, const char *origin)
     value->origin = origin;
 }
 
-/* A flag with its text. Bad values on the command line are wrong usage. */
+/* Sets a flag to its text. A bad value on the command line is wrong usage. */
 static int set_flag(struct parser *p, const struct opt *o, const char *what, const char *text)
 {
     char *copy = arena_strdup(&p->v->arena, text);
@@ -190,17 +196,19 @@ static void set_bool(struct parser *p, const struct opt *o, bool on)
     mark(value, "flag");
 }
 
-/* The value stands in the next argument. One that looks like an option is more likely a forgotten value. */
+/* Takes the value from the next argument. One that looks like an option is more likely a forgotten
+ * value. */
 static int set_from_next(struct parser *p, const struct opt *o, const char *what)
 {
     const char *text = p->next < p->argc ? p->argv[p->next] : NULL;
     if (text == NULL || (text[0] == '-' && text[1] == '-'))
-        return err_set(p->err, ERR_USAGE, "%s: %s needs a value: give %s%c%s", p->cmd->name, what, what, what[1] == '-' ? '=' : ' ', o->arg);
+        return err_set(p->err, ERR_USAGE, "%s: %s needs a value: give %s%c%s", p->cmd->name, what,
+                       what, what[1] == '-' ? '=' : ' ', o->arg);
     p->next++;
     return set_flag(p, o, what, text);
 }
 
-/* The nearest name for an option nobody knows, among the names and their --no- forms. */
+/* Reports an option that nobody knows, with the nearest among the names and their --no- forms. */
 static int unknown_option(struct parser *p, const char *name, size_t n)
 {
     char *wrong = arena_strndup(&p->v->arena, name, n);
@@ -214,16 +222,19 @@ static int unknown_option(struct parser *p, const char *name, size_t n)
         if (o->flags & OPT_HIDDEN)
             continue;
         names[k++] = o->name;
-        if (o->type == OPT_BOOL && (names[k] = arena_printf(&p->v->arena, "no-%s", o->name)) != NULL)
+        if (o->type == OPT_BOOL &&
+            (names[k] = arena_printf(&p->v->arena, "no-%s", o->name)) != NULL)
             k++;
     }
     const char *near = str_nearest(wrong, names);
     if (near != NULL)
-        return err_set(p->err, ERR_USAGE, "%s: unknown option --%s: did you mean --%s?", p->cmd->name, wrong, near);
-    return err_set(p->err, ERR_USAGE, "%s: unknown option --%s: --help lists the options", p->cmd->name, wrong);
+        return err_set(p->err, ERR_USAGE, "%s: unknown option --%s: did you mean --%s?",
+                       p->cmd->name, wrong, near);
+    return err_set(p->err, ERR_USAGE, "%s: unknown option --%s: --help lists the options",
+                   p->cmd->name, wrong);
 }
 
-/* text is what stands behind "--". */
+/* Parses what stands behind "--". */
 static int parse_long(struct parser *p, const char *text)
 {
     size_t n = strcspn(text, "=");
@@ -238,8 +249,8 @@ static int parse_long(struct parser *p, const char *text)
         return unknown_option(p, text, n);
     if (o->type == OPT_BOOL) {
         if (value != NULL)
-            return err_set(p->err, ERR_USAGE, "%s: --%.*s takes no value: give --%s or --no-%s", p->cmd->name, (int)n, text,
-                           o->name, o->name);
+            return err_set(p->err, ERR_USAGE, "%s: --%.*s takes no value: give --%s or --no-%s",
+                           p->cmd->name, (int)n, text, o->name, o->name);
         set_bool(p, o, on);
         return 0;
     }
@@ -249,14 +260,16 @@ static int parse_long(struct parser *p, const char *text)
     return value != NULL ? set_flag(p, o, what, value) : set_from_next(p, o, what);
 }
 
-/* text is what stands behind "-": letters of booleans, the last may take a value, which may follow at once. */
+/* Parses what stands behind "-": letters of booleans. The last may take a value, which may follow
+ * at once. */
 static int parse_letters(struct parser *p, const char *text)
 {
     for (; *text != '\0'; text++) {
         const struct opt *o = find_letter(p->cmd, *text);
         const char what[] = {'-', *text, '\0'};
         if (o == NULL)
-            return err_set(p->err, ERR_USAGE, "%s: unknown option %s: --help lists the options", p->cmd->name, what);
+            return err_set(p->err, ERR_USAGE, "%s: unknown option %s: --help lists the options",
+                           p->cmd->name, what);
         if (o->type != OPT_BOOL)
             return text[1] != '\0' ? set_flag(p, o, what, text + 1) : set_from_next(p, o, what);
         set_bool(p, o, true);
@@ -273,13 +286,14 @@ static int add_operand(struct parser *p, const char *text)
     return 0;
 }
 
-/* Is the argument, which begins with '-', an option of this table? */
+/* Tells whether the argument, which begins with '-', is an option of this table. */
 static bool is_ours(const struct parser *p, const char *arg)
 {
     if (arg[1] != '-')
         return find_letter(p->cmd, arg[1]) != NULL;
     size_t n = strcspn(arg + 2, "=");
-    return find_name(p->cmd, arg + 2, n) != NULL || (n > 3 && str_starts(arg + 2, "no-") && find_name(p->cmd, arg + 5, n - 3) != NULL);
+    return find_name(p->cmd, arg + 2, n) != NULL ||
+           (n > 3 && str_starts(arg + 2, "no-") && find_name(p->cmd, arg + 5, n - 3) != NULL);
 }
 
 static int parse_args(struct parser *p)
@@ -314,8 +328,8 @@ static bool wants_help(const struct opt_cmd *cmd, int argc, char **argv)
 
 /* ---- the layers below the flags ---- */
 
-static int fill_from_settings(struct opt_values *v, const struct opt *o, const struct settings *settings,
-                              struct err *err)
+static int fill_from_settings(struct opt_values *v, const struct opt *o,
+                              const struct settings *settings, struct err *err)
 {
     const char *origin = NULL, *text = settings_get(settings, o->name, &origin);
     if (text == NULL)
@@ -343,7 +357,8 @@ static int fill_layers(struct opt_values *v, const struct settings *settings, st
         if (rc < 0)
             return rc;
         if (!value->given && (o->flags & OPT_REQUIRED))
-            return err_set(err, ERR_USAGE, "%s: --%s is required: give --%s=%s", v->cmd->name, o->name, o->name, o->arg);
+            return err_set(err, ERR_USAGE, "%s: --%s is required: give --%s=%s", v->cmd->name,
+                           o->name, o->name, o->arg);
     }
     return 0;
 }
@@ -352,8 +367,9 @@ static int check_operands(const struct opt_values *v, struct err *err)
 {
     const struct opt_cmd *cmd = v->cmd;
     if (v->n_operands < (size_t)cmd->min_operands)
-        return err_set(err, ERR_USAGE, "%s: %zu operand%s given, %d needed: %s %s", cmd->name, v->n_operands,
-                       v->n_operands == 1 ? "" : "s", cmd->min_operands, cmd->name, cmd->operands);
+        return err_set(err, ERR_USAGE, "%s: %zu operand%s given, %d needed: %s %s", cmd->name,
+                       v->n_operands, v->n_operands == 1 ? "" : "s", cmd->min_operands, cmd->name,
+                       cmd->operands);
     if (cmd->max_operands >= 0 && v->n_operands > (size_t)cmd->max_operands)
         return err_set(err, ERR_USAGE, "%s: '%.100s' is one operand too many: %s %s", cmd->name,
                        v->operands[cmd->max_operands], cmd->name, cmd->operands);
@@ -416,7 +432,8 @@ static const struct opt_value *get(const struct opt_values *v, const char *name,
 {
     const struct opt *o = find_name(v->cmd, name, strlen(name));
     if (o == NULL || (types >> o->type & 1) == 0)
-        err_bug(__FILE__, __LINE__, "command %s has no option '%s' of the type asked for", v->cmd->name, name);
+        err_bug(__FILE__, __LINE__, "command %s has no option '%s' of the type asked for",
+                v->cmd->name, name);
     return value_of(v, o);
 }
 
@@ -518,9 +535,11 @@ void opt_json(const struct opt_values *v, struct str *out)
 static int check_opt(struct opt_values *v, const struct opt *o, struct err *err)
 {
     const struct opt_cmd *cmd = v->cmd;
-    bool number = o->type == OPT_INT || o->type == OPT_NUM || o->type == OPT_BYTES || o->type == OPT_SECONDS;
+    bool number = o->type == OPT_INT || o->type == OPT_NUM || o->type == OPT_BYTES ||
+                  o->type == OPT_SECONDS;
     const char *wrong = NULL;
-    if (o->name[0] == '\0' || strspn(o->name, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(o->name))
+    if (o->name[0] == '\0' ||
+        strspn(o->name, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(o->name))
         wrong = "the name is not lower case letters, digits and dashes";
     else if (find_name(cmd, o->name, strlen(o->name)) != o || strcmp(o->name, "help") == 0)
         wrong = "the name is taken";

@@ -1,14 +1,17 @@
 /* opt: one table per command gives parsing, --help, the man page, completion and the settings keys.
  *
- * Long names are lower case with dashes; every boolean also has --no-NAME; `--` ends options; NAME=VALUE or
- * NAME VALUE. Values come from, in this order: the flag, then (for options marked OPT_SETTING) the settings layers
- * run file > environment REEL_NAME > user file > site file, then the table's default. --help is always there.
+ * Long names are lower case with dashes; every boolean also has --no-NAME; `--` ends options; a
+ * value is given as NAME=VALUE or NAME VALUE. Values come from, in this order: the flag; for
+ * options marked OPT_SETTING the settings layers run file > environment REEL_NAME > user file >
+ * site file; the table's default. --help is always there.
  *
  *     static const struct opt opts[] = {
- *         {"steps", 0, OPT_INT, "N", "optimizer steps to run", .fallback = "100", .min = 1, .max = 1e12},
+ *         {"steps", 0, OPT_INT, "N", "optimizer steps to run", .fallback = "100",
+ *          .min = 1, .max = 1e12},
  *         {"json", 0, OPT_BOOL, NULL, "print one JSON object"},
  *     };
- *     static const struct opt_cmd cmd = {"tune", "find the fastest layout", "MODEL", opts, ARRAY_LEN(opts), 1, 1};
+ *     static const struct opt_cmd cmd = {"tune", "find the fastest layout", "MODEL",
+ *                                        opts, ARRAY_LEN(opts), 1, 1};
  */
 #ifndef BASE_OPT_H
 #define BASE_OPT_H
@@ -45,32 +48,40 @@ struct opt_cmd {
     size_t n_opts;
     int min_operands, max_operands; /* max -1: any number. `-- CMD…` operands count too */
     const char *description;        /* paragraphs for --help and the man page; may be NULL */
-    bool pass; /* the rest is for another program: options not in this table (--help too), and `--` with what follows it, are
-                * operands, in their order; only a `--` before everything else is dropped */
+    /* The rest is for another program: options that are not in this table (--help too), and `--`
+     * with what follows it, are operands, in their order; only a `--` before everything else is
+     * dropped. */
+    bool pass;
 };
 
 struct opt_values; /* the result; owns its memory */
 
-/* argv[0] is the command's name. Errors are ERR_USAGE with the option and what is allowed, and suggest the nearest
- * name for an unknown option. On --help (or -h) *help becomes true, *out NULL, and the result is opt_check's. settings
- * may be NULL. A bad value in a settings layer is ERR_INPUT. Lists in settings are separated by commas; flags replace
- * them. */
+/* Parses a command line; argv[0] is the command's name. Errors are ERR_USAGE with the option and
+ * what is allowed, and suggest the nearest name for an unknown option. On --help (or -h) *help
+ * becomes true, *out NULL, and the result is opt_check's. settings may be NULL. A bad value in a
+ * settings layer is ERR_INPUT. Lists in settings are separated by commas; flags replace them. */
 int opt_parse(const struct opt_cmd *cmd, int argc, char **argv, const struct settings *settings,
               struct opt_values **out, bool *help, struct err *err);
 void opt_free(struct opt_values *v);
 
-/* Asking for a name that is not in the table, or with the wrong type, is a bug and aborts. */
+/* Return the value of an option. Asking for a name that is not in the table, or with the wrong
+ * type, is a bug and aborts. */
 bool opt_bool(const struct opt_values *v, const char *name);
 int64_t opt_int(const struct opt_values *v, const char *name); /* OPT_INT, OPT_BYTES */
 double opt_num(const struct opt_values *v, const char *name);  /* OPT_NUM, OPT_SECONDS */
-const char *opt_text(const struct opt_values *v, const char *name); /* OPT_TEXT, OPT_ENUM; NULL if not given */
-int opt_enum(const struct opt_values *v, const char *name);         /* index of the choice, -1 if not given */
+/* Returns the text of an OPT_TEXT or OPT_ENUM, NULL if it is not given. */
+const char *opt_text(const struct opt_values *v, const char *name);
+/* Returns the index of the choice, -1 if it is not given. */
+int opt_enum(const struct opt_values *v, const char *name);
 size_t opt_list(const struct opt_values *v, const char *name, const char *const **items);
-bool opt_given(const struct opt_values *v, const char *name);         /* by any layer but the default */
-const char *opt_origin(const struct opt_values *v, const char *name); /* "flag", "env REEL_X", "default", a file */
+/* Tells whether any layer but the default gave a value. */
+bool opt_given(const struct opt_values *v, const char *name);
+/* Returns where the value is from: "flag", "env REEL_X", "default", a file. */
+const char *opt_origin(const struct opt_values *v, const char *name);
 size_t opt_operands(const struct opt_values *v, const char *const **items);
 
-/* A table's mistakes (name twice, fallback that does not parse, bounds on a text, …) as text; for the tests of commands. */
+/* Checks a table and tells its mistake (a name twice, a fallback that does not parse, bounds on a
+ * text, …); for the tests of commands. */
 int opt_check(const struct opt_cmd *cmd, struct err *err);
 
 /* One entry of a section of a page: a file, a variable, or a command line, and what it is. */
@@ -80,17 +91,19 @@ struct opt_note {
     const char *of;   /* the commands it concerns, parted by spaces; NULL: all of the program */
 };
 
-/* These tables hold what the pages of a program say beside its options. Each ends with an entry without name. */
+/* These tables hold what the pages of a program say beside its options. Each ends with an entry
+ * without name. */
 struct opt_page {
     const char *program; /* "reel" */
     const struct opt_note *examples, *files, *environment;
     const char *exit_status; /* NULL: what all of reel's programs have in common */
 };
 
-/* The other products of the table. `program` is "reel", NULL where the command is a program of its own. */
+/* Add the other products of the table to *out. `program` is "reel", or NULL where the command is a
+ * program of its own. */
 void opt_help(const struct opt_cmd *cmd, const char *program, struct str *out);
 void opt_help_examples(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out);
-void opt_complete(const struct opt_cmd *cmd, struct str *out); /* "--name<TAB>help" a line */
+void opt_complete(const struct opt_cmd *cmd, struct str *out); /* lines "--name<TAB>help" */
 /* Adds the command's whole page in roff, man(7). A command that has the program's name is it. */
 void opt_man(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out);
 
@@ -101,6 +114,7 @@ void opt_help_end(const struct opt_page *page, struct str *out);
 void opt_man_head(const char *title, const char *summary, struct str *out);
 void opt_man_end(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out);
 void opt_roff(struct str *out, const char *text);
-void opt_json(const struct opt_values *v, struct str *out);        /* {"steps":{"value":…,"origin":"flag"},…} */
+/* Adds {"steps":{"value":…,"origin":"flag"},…}. */
+void opt_json(const struct opt_values *v, struct str *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* opt_help: what is made from an option table to be read: --help, the man page, completion. */
+/* opt_help: what people read of an option table: --help, the man page, completion. */
 #include <ctype.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { LINE_CELLS = 80, HELP_CELL = 26 };
 
-/* Cells of UTF-8 text on a terminal, near enough: one a character. */
+/* Returns how many cells UTF-8 text takes on a terminal, near enough: one a character. */
 static size_t cells(const char *text, size_t n)
 {
     size_t k = 0;
@@ -22,7 +22,8 @@ static void pad(struct str *out, size_t n)
         str_addc(out, ' ');
 }
 
-/* Append n bytes of text in lines of at most 80 cells; the cursor stands at cell `at`, further lines start at `indent`. */
+/* Appends n bytes of text in lines of at most 80 cells. The cursor stands at cell `at`, and further
+ * lines start at `indent`. */
 static void wrap(struct str *out, const char *text, size_t n, size_t at, size_t indent)
 {
     const char *end = text + n;
@@ -49,7 +50,8 @@ static void wrap(struct str *out, const char *text, size_t n, size_t at, size_t 
     str_addc(out, '\n');
 }
 
-/* Paragraphs, parted by empty lines. One whose first character is a space stands as it is: an example. */
+/* Adds paragraphs, which empty lines part. One whose first character is a space is an example and
+ * stays as it is. */
 static void add_paragraphs(struct str *out, const char *text)
 {
     while (*text != '\0') {
@@ -67,7 +69,7 @@ static void add_paragraphs(struct str *out, const char *text)
     }
 }
 
-/* What stands before the n-th note in the brackets behind the help clause. */
+/* Adds what stands before the n-th note in the brackets behind the help clause. */
 static void begin_note(struct str *s, int *n)
 {
     str_add(s, (*n)++ == 0 ? " (" : "; ");
@@ -86,7 +88,8 @@ static void add_choices(struct str *s, const char *const *choices)
         str_addf(s, "%s%s", i == 0 ? "" : ", ", choices[i]);
 }
 
-/* The help clause and, in brackets, choices, bounds, default and where else it can be set. */
+/* Adds the help clause and, in brackets, choices, bounds, default and where else the option can be
+ * set. */
 static void add_help_text(struct str *s, const struct opt *o)
 {
     char low[JSON_NUM_BYTES], high[JSON_NUM_BYTES];
@@ -114,7 +117,8 @@ static void add_help_text(struct str *s, const struct opt *o)
         str_addc(s, ')');
 }
 
-static void add_option(struct str *out, char letter, const char *name, const char *arg, const char *help)
+static void add_option(struct str *out, char letter, const char *name, const char *arg,
+                       const char *help)
 {
     size_t start = out->len;
     if (letter != '\0')
@@ -131,9 +135,10 @@ static void add_option(struct str *out, char letter, const char *name, const cha
     wrap(out, help, strlen(help), HELP_CELL, HELP_CELL);
 }
 
-typedef void add_option_fn(struct str *out, char letter, const char *name, const char *arg, const char *help);
+typedef void add_option_fn(struct str *out, char letter, const char *name, const char *arg,
+                           const char *help);
 
-/* Every option that is not hidden, through `add`. */
+/* Adds every option that is not hidden through `add`. */
 static void add_all(const struct opt_cmd *cmd, struct str *out, add_option_fn *add)
 {
     for (size_t i = 0; i < cmd->n_opts; i++) {
@@ -172,11 +177,13 @@ static bool is_h(const struct opt *o)
 }
 
 static const char no_form_note[] = "Every option without a value has a --no-NAME form.";
-static const char setting_note[] = "An option marked 'setting' is also read from REEL_NAME in the environment and from "
-                                   "the run file, the user's and the site's config; `reel config` shows where each value comes from.";
+static const char setting_note[] =
+    "An option marked 'setting' is also read from REEL_NAME in the environment and from the run "
+    "file, the user's and the site's config; `reel config` shows where each value comes from.";
 
-static const char exit_note[] = "0 done or yes, 1 no, 2 usage, 3 invalid input, 4 environment missing, 5 operation failed, "
-                                "75 temporary, 128+n a child died of signal n.";
+static const char exit_note[] =
+    "0 done or yes, 1 no, 2 usage, 3 invalid input, 4 environment missing, 5 operation failed, "
+    "75 temporary, 128+n a child died of signal n.";
 
 static void add_synopsis(const struct opt_cmd *cmd, const char *program, struct str *out)
 {
@@ -203,11 +210,12 @@ void opt_help(const struct opt_cmd *cmd, const char *program, struct str *out)
         wrap(out, setting_note, sizeof setting_note - 1, 0, 0);
 }
 
-/* Says whether a note concerns the command; cmd NULL stands for the program as a whole. */
+/* Tells whether a note concerns the command; cmd NULL stands for the program as a whole. */
 static bool concerns(const struct opt_note *note, const struct opt_cmd *cmd)
 {
     size_t n = cmd != NULL ? strlen(cmd->name) : 0;
-    for (const char *at = note->of; cmd != NULL && at != NULL && *at != '\0'; at += strspn(at, " ")) {
+    for (const char *at = note->of; cmd != NULL && at != NULL && *at != '\0';
+         at += strspn(at, " ")) {
         size_t width = strcspn(at, " ");
         if (width == n && strncmp(at, cmd->name, n) == 0)
             return true;
@@ -235,7 +243,8 @@ void opt_help_end(const struct opt_page *page, struct str *out)
     str_add(out, "Exit status: ");
     wrap(out, status, strlen(status), 13, 0);
     str_add(out, "\nenvironment:\n");
-    for (const struct opt_note *note = page->environment; note != NULL && note->name != NULL; note++) {
+    for (const struct opt_note *note = page->environment; note != NULL && note->name != NULL;
+         note++) {
         size_t width = cells(note->name, strlen(note->name)) + 2;
         str_addf(out, "  %s", note->name);
         if (width + 2 > HELP_CELL)
@@ -247,7 +256,8 @@ void opt_help_end(const struct opt_page *page, struct str *out)
 
 /* ---- roff: man(7) ---- */
 
-/* A backslash would start an escape, a '-' would be set as a hyphen, a leading '.' or quote would be a request. */
+/* Adds text for roff: a backslash would start an escape, a '-' would be set as a hyphen, a leading
+ * '.' or quote would be a request. */
 void opt_roff(struct str *out, const char *text)
 {
     if (*text == '.' || *text == '\'')
@@ -264,7 +274,8 @@ void opt_roff(struct str *out, const char *text)
     }
 }
 
-static void add_man_option(struct str *out, char letter, const char *name, const char *arg, const char *help)
+static void add_man_option(struct str *out, char letter, const char *name, const char *arg,
+                           const char *help)
 {
     str_add(out, ".TP\n");
     if (letter != '\0')

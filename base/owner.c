@@ -5,7 +5,7 @@
 
 #include "base/limits.h"
 
-static const double WAIT_S = 0.05; /* for a holder that is known to live: it will not end soon */
+static const double WAIT_S = 0.05; /* for a holder that is known to live, which will not end soon */
 
 static const char *owner_path(const char *run_dir, char path[LIMIT_PATH_BYTES])
 {
@@ -13,7 +13,7 @@ static const char *owner_path(const char *run_dir, char path[LIMIT_PATH_BYTES])
     return path;
 }
 
-/* The greatest number of an attempt that wrote events there; 0 none. */
+/* Returns the greatest number of an attempt that wrote events there, 0 if none did. */
 static int64_t newest_attempt(const char *run_dir)
 {
     char path[LIMIT_PATH_BYTES];
@@ -30,7 +30,7 @@ static int64_t newest_attempt(const char *run_dir)
     return newest;
 }
 
-/* Whoever has the folder now, named, or had it last. */
+/* Reports the attempt that has the folder now, or had it last. */
 static int refuse(const char *run_dir, int64_t attempt, int why, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -38,12 +38,18 @@ static int refuse(const char *run_dir, int64_t attempt, int why, struct err *err
     if (why != ERR_BUSY)
         return why;
     if (!lease_look(owner_path(run_dir, path), &h))
-        return err_set(err, ERR_BUSY, "attempt %lld was replaced by attempt %lld, which has ended: what this one trained since is not saved",
+        return err_set(err, ERR_BUSY,
+                       "attempt %lld was replaced by attempt %lld, which has ended: what this one "
+                       "trained since is not saved",
                        (long long)attempt, (long long)newest_attempt(run_dir));
     if (h.rank > attempt)
-        return err_set(err, ERR_BUSY, "attempt %lld was replaced by attempt %lld (process %lld on host %s), which writes into '%s' now",
+        return err_set(err, ERR_BUSY,
+                       "attempt %lld was replaced by attempt %lld (process %lld on host %s), which "
+                       "writes into '%s' now",
                        (long long)attempt, (long long)h.rank, (long long)h.pid, h.host, run_dir);
-    return err_set(err, ERR_BUSY, "'%s' is written by attempt %lld, process %lld on host %s: wait until it has ended, or give another folder",
+    return err_set(err, ERR_BUSY,
+                   "'%s' is written by attempt %lld, process %lld on host %s: wait until it has "
+                   "ended, or give another folder",
                    run_dir, (long long)h.rank, (long long)h.pid, h.host);
 }
 
@@ -64,5 +70,6 @@ bool owner_lives(struct lease_watch *w, const char *run_dir, int64_t attempt, do
 {
     char path[LIMIT_PATH_BYTES];
     struct lease_holder h;
-    return lease_look(owner_path(run_dir, path), &h) && h.rank == attempt && lease_lives(w, path, silent_s);
+    return lease_look(owner_path(run_dir, path), &h) && h.rank == attempt &&
+           lease_lives(w, path, silent_s);
 }

@@ -1,29 +1,35 @@
 /* The generator
  *
- * Philox4x32-10 of Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11, section 3.3: ten
- * rounds of two 32x32 -> 64 bit products and a key that is bumped by Weyl constants between rounds.
+ * Philox4x32-10 of Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3",
+ * SC'11, section 3.3: ten rounds of two 32x32 -> 64 bit products and a key that is bumped by Weyl
+ * constants between rounds.
  *
- * Packing of philox_at: key = (seed low, seed high); counter = (block low, block high 24 bits | stream << 24,
- * ordinal low, ordinal high). Streams therefore never share a counter, whatever ordinal and block are.
+ * philox_at packs key = (seed low, seed high) and counter = (block low, block high 24 bits | stream
+ * << 24, ordinal low, ordinal high). Streams therefore never share a counter, whatever ordinal and
+ * block are.
  *
  * Normals
  *
- * Inverse of the normal distribution by Wichura's algorithm AS 241 (PPND16; Applied Statistics 37, 1988): three ratios
- * of polynomials of degree 7. Its tails need sqrt(-log p); the logarithm is ours: p = m 2^e with m in [sqrt(1/2),
- * sqrt(2)), log m = 2 atanh((m-1)/(m+1)) by its series up to s^23 (|s| < 0.1716, so the first term left out is below
- * 2e-20), log 2 in two parts. Everything is IEEE double + - * / sqrt in a fixed order: no libm function that may
- * differ between machines, no fused multiply-add. A CUDA translation must use the _rn intrinsics or -fmad=false.
- * Largest error over every u the generator can make: below 1e-14 absolute, measured by the unit test.
+ * They are the inverse of the normal distribution by Wichura's algorithm AS 241 (PPND16; Applied
+ * Statistics 37, 1988): three ratios of polynomials of degree 7. Its tails need sqrt(-log p); the
+ * logarithm is ours: p = m 2^e with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m-1)/(m+1)) by its
+ * series up to s^23 (|s| < 0.1716, so the first term left out is below 2e-20), log 2 in two parts.
+ * Everything is IEEE double + - * / sqrt in a fixed order: no libm function that may differ between
+ * machines, no fused multiply-add. A CUDA translation must use the _rn intrinsics or -fmad=false.
+ * The largest error over every u that the generator can make is below 1e-14 absolute, measured by
+ * the unit test.
  *
- * Contraction must be off. gcc has it off with -std=c17 and the pragma is clang's; the unit test holds golden bits.
+ * Contraction must be off. gcc has it off with -std=c17, and the pragma is for clang; the unit test
+ * holds golden bits.
  *
  * Permutation
  *
- * philox_permute is a Feistel network over the b bits that n-1 needs (at least 2), split b/2 : b - b/2, the two parts
- * changed in turn by Philox of the other. It is a bijection on 0..2^b-1. Values of n and above are sent through it again
- * until one below n comes out (cycle walking): the walk follows a cycle of the permutation that holds i < n, so it
- * ends, after at most 2^b - n + 1 steps, and since 2^b < 2n (n > 2) after fewer than 2 on average. The result is again a
- * bijection, of 0..n-1: walking is the permutation with the values of n and above cut out of its cycles.
+ * philox_permute is a Feistel network over the b bits that n-1 needs (at least 2), split b/2 : b -
+ * b/2, the two parts changed in turn by Philox of the other. It is a bijection on 0..2^b-1. Values
+ * of n and above are sent through it again until one below n comes out (cycle walking). The walk
+ * follows a cycle of the permutation that holds i < n, so it ends, after at most 2^b - n + 1 steps,
+ * and since 2^b < 2n (n > 2) after fewer than 2 on average. The result is again a bijection, of
+ * 0..n-1: walking is the permutation with the values of n and above cut out of its cycles.
  */
 #include "base/philox.h"
 
@@ -36,11 +42,13 @@
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF
 #endif
-_Static_assert(FLT_EVAL_METHOD == 0, "normals need plain double arithmetic: on 32-bit x86 compile with -msse2 -mfpmath=sse");
+_Static_assert(FLT_EVAL_METHOD == 0, "normals need plain double arithmetic: on 32-bit x86 compile "
+                                     "with -msse2 -mfpmath=sse");
 
 struct philox_block philox4x32(const uint32_t counter[4], const uint32_t key[2])
 {
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0],
+             k1 = key[1];
 
     for (int round = 0; round < 10; round++) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
@@ -54,11 +62,12 @@ struct philox_block philox4x32(const uint32_t counter[4], const uint32_t key[2])
     return (struct philox_block){{c0, c1, c2, c3}};
 }
 
-struct philox_block philox_at(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t block)
+struct philox_block philox_at(uint64_t seed, enum philox_stream stream, uint64_t ordinal,
+                              uint64_t block)
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32) | (uint32_t)stream << 24, (uint32_t)ordinal,
-                                 (uint32_t)(ordinal >> 32)};
+    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32) | (uint32_t)stream << 24,
+                                 (uint32_t)ordinal, (uint32_t)(ordinal >> 32)};
 
     BUG_ON(block >> 56 != 0);
     return philox4x32(counter, key);
@@ -66,15 +75,17 @@ struct philox_block philox_at(uint64_t seed, enum philox_stream stream, uint64_t
 
 double philox_uniform(uint32_t hi, uint32_t lo)
 {
-    uint64_t k = ((uint64_t)hi << 32 | lo) >> 12; /* below 2^52, so k + 0.5 is exact */
+    uint64_t k = ((uint64_t)hi << 32 | lo) >> 12; /* below 2^52, so that k + 0.5 is exact */
 
     return ((double)k + 0.5) * 0x1p-52;
 }
 
-/* Natural logarithm of a normal positive double; absolute error below 2 ulp of the result or 1e-16. */
+/* Returns the natural logarithm of a normal positive double, with an absolute error below 2 ulp of
+ * the result or 1e-16. */
 static double log_fixed(double x)
 {
-    static const double ln2_hi = 0x1.62e42fefa0000p-1, ln2_lo = 0x1.cf79abc9e3b3ap-40; /* hi has 17 low zero bits: e*hi is exact */
+    /* ln2_hi has 17 low zero bits, so that e*hi is exact. */
+    static const double ln2_hi = 0x1.62e42fefa0000p-1, ln2_lo = 0x1.cf79abc9e3b3ap-40;
     uint64_t bits;
     double m, s, z, p;
     int e;
@@ -95,7 +106,7 @@ static double log_fixed(double x)
     return e * ln2_hi + (e * ln2_lo + (2.0 * s + 2.0 * s * z * p));
 }
 
-/* c[0] + c[1] x + ... + c[7] x^7 */
+/* Returns c[0] + c[1] x + ... + c[7] x^7. */
 static double poly7(const double c[8], double x)
 {
     double y = c[7];
@@ -105,25 +116,38 @@ static double poly7(const double c[8], double x)
     return y;
 }
 
-/* AS 241's three ratios: |u - 1/2| <= 0.425; r = sqrt(-log p) up to 5; beyond. */
+/* These are the three ratios of AS 241: for |u - 1/2| <= 0.425; for r = sqrt(-log p) up to 5;
+ * beyond. */
 static const double center_num[8] = {
-    3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4,
-    4.5921953931549871457e4, 6.7265770927008700853e4, 3.3430575583588128105e4, 2.5090809287301226727e3};
+    3.3871328727963666080e0, 1.3314166789178437745e2,
+    1.9715909503065514427e3, 1.3731693765509461125e4,
+    4.5921953931549871457e4, 6.7265770927008700853e4,
+    3.3430575583588128105e4, 2.5090809287301226727e3};
 static const double center_den[8] = {
-    1.0,                     4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
-    2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4, 5.2264952788528545610e3};
+    1.0,                     4.2313330701600911252e1,
+    6.8718700749205790830e2, 5.3941960214247511077e3,
+    2.1213794301586595867e4, 3.9307895800092710610e4,
+    2.8729085735721942674e4, 5.2264952788528545610e3};
 static const double middle_num[8] = {
-    1.42343711074968357734e0, 4.63033784615654529590e0,  5.76949722146069140550e0,  3.64784832476320460504e0,
-    1.27045825245236838258e0, 2.41780725177450611770e-1, 2.27238449892691845833e-2, 7.74545014278341407640e-4};
+    1.42343711074968357734e0,  4.63033784615654529590e0,
+    5.76949722146069140550e0,  3.64784832476320460504e0,
+    1.27045825245236838258e0,  2.41780725177450611770e-1,
+    2.27238449892691845833e-2, 7.74545014278341407640e-4};
 static const double middle_den[8] = {
-    1.0,                       2.05319162663775882187e0,  1.67638483018380384940e0,  6.89767334985100004550e-1,
-    1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9};
+    1.0,                       2.05319162663775882187e0,
+    1.67638483018380384940e0,  6.89767334985100004550e-1,
+    1.48103976427480074590e-1, 1.51986665636164571966e-2,
+    5.47593808499534494600e-4, 1.05075007164441684324e-9};
 static const double tail_num[8] = {
-    6.65790464350110377720e0,  5.46378491116411436990e0,  1.78482653991729133580e0,  2.96560571828504891230e-1,
-    2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7};
+    6.65790464350110377720e0,  5.46378491116411436990e0,
+    1.78482653991729133580e0,  2.96560571828504891230e-1,
+    2.65321895265761230930e-2, 1.24266094738807843860e-3,
+    2.71155556874348757815e-5, 2.01033439929228813265e-7};
 static const double tail_den[8] = {
-    1.0,                       5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
-    7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15};
+    1.0,                       5.99832206555887937690e-1,
+    1.36929880922735805310e-1, 1.48753612908506148525e-2,
+    7.86869131145613259100e-4, 1.84631831751005468180e-5,
+    1.42151175831644588870e-7, 2.04426310338993978564e-15};
 
 double philox_normal_from_uniform(double u)
 {
@@ -155,8 +179,8 @@ double philox_normal_at(uint64_t seed, enum philox_stream stream, uint64_t ordin
     return philox_normal_from_uniform(philox_uniform_at(seed, stream, ordinal, index));
 }
 
-void philox_normal_fill(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t first, size_t n,
-                        double *out)
+void philox_normal_fill(uint64_t seed, enum philox_stream stream, uint64_t ordinal, uint64_t first,
+                        size_t n, double *out)
 {
     size_t i = 0;
 
@@ -179,7 +203,7 @@ static uint64_t feistel(uint64_t seed, uint64_t epoch, int low_bits, int high_bi
     uint64_t low = x & low_mask, high = x >> low_bits;
 
     for (uint64_t round = 0; round < FEISTEL_ROUNDS; round++) {
-        uint64_t from = round % 2 ? high : low; /* at most 32 bits; the round stands above them */
+        uint64_t from = round % 2 ? high : low; /* at most 32 bits, above which the round stands */
         uint64_t f = philox_at(seed, PHILOX_ORDER, epoch, round << 40 | from).w[0];
         if (round % 2)
             low ^= f & low_mask;

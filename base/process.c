@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* /proc/PID/stat, see proc(5): the name in parentheses may hold anything, so what follows its last ')' counts.
- * state is field 3, ppid 4, starttime 22. */
+/* Reads /proc/PID/stat, see proc(5). The name in parentheses may hold anything, so what follows its
+ * last ')' counts. state is field 3, ppid 4, starttime 22. */
 bool proc_stat_read(pid_t pid, struct proc_stat *out)
 {
     char path[64], text[1024];
@@ -23,8 +23,10 @@ bool proc_stat_read(pid_t pid, struct proc_stat *out)
     const char *p = strrchr(text, ')');
     long parent;
     long long start;
-    if (!p || sscanf(p, ") %c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lld", &out->state,
-                     &parent, &start) != 3)
+    if (!p || sscanf(p,
+                     ") %c %ld %*d %*d %*d %*d %*u %*u %*u %*u "
+                     "%*u %*u %*u %*d %*d %*d %*d %*d %*d %lld",
+                     &out->state, &parent, &start) != 3)
         return false;
     out->parent = (pid_t)parent;
     out->start = start;

@@ -1,5 +1,8 @@
-/* process: which process is meant, for one boot of one machine. A pid alone names a process only until it is reused; pid and start time
- * together name it until the machine is booted again. All of it is read from /proc, in the reader's own pid namespace. */
+/* process: which process is meant, for one boot of one machine.
+ *
+ * A pid alone names a process only until it is reused; pid and start time together name it until
+ * the machine is booted again. All of it is read from /proc, in the pid namespace of the reader.
+ */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
 
@@ -12,17 +15,20 @@ struct proc_id {
     int64_t start; /* clock ticks since boot */
 };
 
-struct proc_id proc_identify(pid_t pid); /* {0} if there is no such process or it is a zombie */
-bool proc_alive(struct proc_id id);      /* false for a zombie */
+struct proc_id proc_identify(pid_t pid); /* returns {0} for a zombie and for no process */
+bool proc_alive(struct proc_id id);      /* returns false for a zombie */
 
 struct proc_stat {
-    char state; /* 'R', 'S', ...; 'Z' and 'X' have ended */
+    char state; /* 'R', 'S', ...; a process in 'Z' or 'X' has ended */
     pid_t parent;
     int64_t start;
 };
-bool proc_stat_read(pid_t pid, struct proc_stat *out); /* false: no such process, or it is hidden from us */
+/* Reads the state of a process. Returns false if there is no such process or it is hidden from
+ * us. */
+bool proc_stat_read(pid_t pid, struct proc_stat *out);
 
-/* Inode of the pid namespace this process lives in: pids are comparable where it is the same. 0 unknown. */
+/* Returns the inode of the pid namespace that this process lives in, 0 if it is not known. Pids are
+ * comparable where it is the same. */
 int64_t proc_namespace(void);
 
 #endif

@@ -54,8 +54,8 @@ static int unknown(const struct program *p, const char *name, struct err *err)
                    near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "", program);
 }
 
-/* Says whether `word`, with which the command line of a program with an `alone` command begins,
- * is rather a command's name with a slip than an operand. */
+/* Tells whether `word`, with which the command line of a program with an `alone` command begins, is
+ * rather a command's name with a slip than an operand. */
 static bool is_slip(const struct program *p, const char *word)
 {
     return word[0] != '-' && access(word, F_OK) != 0 && nearest(p, word) != NULL;
@@ -178,7 +178,8 @@ static void add_values(const struct program *p, const struct opt *o, const char 
     str_release(&values);
 }
 
-/* Returns the option with a value that `word` ("--name", "--name=...", "-x") gives; NULL if none. */
+/* Returns the option with a value that `word` ("--name", "--name=...", "-x") gives, NULL if there
+ * is none. */
 static const struct opt *valued(const struct opt_cmd *cmd, const char *word)
 {
     size_t n = strcspn(word, "=");
@@ -192,8 +193,8 @@ static const struct opt *valued(const struct opt_cmd *cmd, const char *word)
     return NULL;
 }
 
-/* Adds what may stand in place of the last of n words behind the command's name. Of a shell that
- * parts words at '=', as bash does, "--name", "=" and the value are words of their own. */
+/* Adds what may stand in place of the last of n words behind the command's name. A shell that parts
+ * words at '=', as bash does, gives "--name", "=" and the value as words of their own. */
 static void add_words(const struct program *p, const struct opt_cmd *cmd, int n, char **word,
                       struct str *out)
 {
@@ -249,7 +250,7 @@ static int version(const struct program *p, const struct build *b, struct err *e
     return rc;
 }
 
-/* `help [COMMAND]`, and its other forms; argv[0] is the word behind "help". */
+/* Runs `help [COMMAND]` and its other forms; argv[0] is the word behind "help". */
 static int help(const struct program *p, int argc, char **argv, struct err *err)
 {
     struct str text = STR_INIT;
@@ -324,7 +325,8 @@ int program_main(const struct program *p, const struct build *b, int argc, char 
         argv[0] = name;
     int rc = dispatch(p, b, argc, argv, &err);
     if (rc < 0 && err.text[0]) {
-        size_t n = strlen(name); /* the errors of an `alone` command's options begin with its name */
+        /* The errors of an `alone` command's options begin with its name. */
+        size_t n = strlen(name);
         bool named = strncmp(err.text, name, n) == 0 && err.text[n] == ':';
         fprintf(stderr, "%s%s%s\n", named ? "" : name, named ? "" : ": ", err.text);
     }

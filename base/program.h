@@ -1,10 +1,11 @@
-/* program: what the mains of reel's programs share: finding the command, help, --version, pages, completion.
+/* program: what the mains of reel's programs share: finding the command, help, --version, pages,
+ * completion.
  *
- *     reel-x COMMAND [OPTION...]                      runs it; a wrong name is answered with the nearest
- *     reel-x | help | --help | -h                     the overview; of a command with its name behind it
- *     reel-x --version | -V | version                 version, commit, compiler, libraries
- *     reel-x help --man|--complete [COMMAND]          roff, and "word<TAB>meaning" a line, for packagers
- *     reel-x help --words [WORD...]                   what may stand in place of the last word, for shells
+ *     reel-x COMMAND [OPTION...]                runs it; a wrong name is answered with the nearest
+ *     reel-x | help | --help | -h               the overview; with a command behind it, its help
+ *     reel-x --version | -V | version           version, commit, compiler, libraries
+ *     reel-x help --man|--complete [COMMAND]    roff, and "word<TAB>meaning" a line, for packagers
+ *     reel-x help --words [WORD...]             what may stand for the last word, for shells
  *
  * A program with an `alone` command runs it where no command's name stands first.
  */

@@ -15,7 +15,9 @@ void progress_start(struct progress *p, const char *what, int64_t total, bool qu
 {
     double now = clock_mono_s();
     *p = (struct progress){
-        .what = what, .total = total, .started_s = now, .shown_s = now, .live = isatty(STDERR_FILENO) == 1, .quiet = quiet};
+        .what = what, .total = total,
+        .started_s = now, .shown_s = now,
+        .live = isatty(STDERR_FILENO) == 1, .quiet = quiet};
     if (p->live)
         p->shown_s = now - live_every_s; /* a terminal shows the first step at once */
 }
@@ -25,7 +27,7 @@ void progress_from(struct progress *p, int64_t done)
     p->from = p->done = done;
 }
 
-/* Append to a line of LINE_BYTES; what does not fit is left out. */
+/* Appends to a line of LINE_BYTES; what does not fit is left out. */
 static size_t add(char *line, size_t at, const char *before, const char *text)
 {
     size_t room = LINE_BYTES - at;
@@ -33,8 +35,10 @@ static size_t add(char *line, size_t at, const char *before, const char *text)
     return n < 0 ? at : (size_t)n < room ? at + (size_t)n : LINE_BYTES - 1;
 }
 
-/* "curate: 12/100 (12%), 3.4/s, 26.0 s left, note"; at the end the time it took stands for the time left. */
-static size_t format(const struct progress *p, double now, bool last, const char *note, char line[LINE_BYTES])
+/* Formats "curate: 12/100 (12%), 3.4/s, 26.0 s left, note". At the end the time it took stands for
+ * the time left. */
+static size_t format(const struct progress *p, double now, bool last, const char *note,
+                     char line[LINE_BYTES])
 {
     char text[64], num[32];
     double elapsed = now - p->started_s;
@@ -43,7 +47,8 @@ static size_t format(const struct progress *p, double now, bool last, const char
     snprintf(text, sizeof text, "%lld", (long long)p->done);
     n = add(line, n, "", text);
     if (p->total > 0) {
-        snprintf(text, sizeof text, "/%lld (%d%%)", (long long)p->total, (int)(100.0 * (double)p->done / (double)p->total));
+        snprintf(text, sizeof text, "/%lld (%d%%)", (long long)p->total,
+                 (int)(100.0 * (double)p->done / (double)p->total));
         n = add(line, n, "", text);
     }
     if (rate > 0) {
@@ -53,7 +58,8 @@ static size_t format(const struct progress *p, double now, bool last, const char
     if (last) {
         n = add(line, n, ", took ", num_format_seconds(elapsed, num, sizeof num));
     } else if (rate > 0 && p->total > p->done) {
-        snprintf(text, sizeof text, "%s left", num_format_seconds((double)(p->total - p->done) / rate, num, sizeof num));
+        snprintf(text, sizeof text, "%s left",
+                 num_format_seconds((double)(p->total - p->done) / rate, num, sizeof num));
         n = add(line, n, ", ", text);
     }
     return note != NULL ? add(line, n, ", ", note) : n;
@@ -62,12 +68,14 @@ static size_t format(const struct progress *p, double now, bool last, const char
 static size_t columns(void)
 {
     struct winsize w;
-    size_t n = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : DEFAULT_COLUMNS;
+    size_t n = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col
+                                                                         : DEFAULT_COLUMNS;
     return n < LINE_BYTES ? n : LINE_BYTES - 1;
 }
 
-/* On a terminal the line is written over the former one: cut before the last column, blanks up to it. A column is a
- * character: bytes that continue a UTF-8 character take none. */
+/* Fits the line to a terminal, where it is written over the former one: it is cut before the last
+ * column, with blanks up to there. A column is a character: bytes that continue a UTF-8 character
+ * take none. */
 static size_t fit_live(char line[LINE_BYTES], size_t n)
 {
     size_t width = columns() - 1, used = 0, i = 0;
@@ -88,10 +96,11 @@ static void show(struct progress *p, double now, bool last, const char *note)
     size_t n = format(p, now, last, note, line);
     if (p->live)
         n = fit_live(line, n);
-    int len = snprintf(out, sizeof out, "%s%.*s%s", p->live ? "\r" : "", (int)n, line, p->live && !last ? "" : "\n");
+    int len = snprintf(out, sizeof out, "%s%.*s%s", p->live ? "\r" : "", (int)n, line,
+                       p->live && !last ? "" : "\n");
     if (len > 0) {
         ssize_t rc = write(STDERR_FILENO, out, (size_t)len);
-        (void)rc; /* progress nobody can read is no error */
+        (void)rc; /* progress that nobody can read is no error */
     }
     p->shown_s = now;
 }

@@ -1,4 +1,5 @@
-/* progress: one line of progress on stderr: a live line on a terminal, a line every few seconds elsewhere. */
+/* progress: one line of progress on stderr, kept up to date on a terminal, written anew every few
+ * seconds elsewhere. */
 #ifndef BASE_PROGRESS_H
 #define BASE_PROGRESS_H
 
@@ -9,15 +10,19 @@ struct progress {
     const char *what; /* "curate" */
     int64_t total;    /* 0: unknown */
     int64_t done;
-    int64_t from;     /* done when it was met: what came before is in neither rate nor time left */
+    int64_t from; /* what was done before it began, which counts in neither rate nor time left */
     double started_s, shown_s;
     bool live, quiet;
 };
 void progress_start(struct progress *p, const char *what, int64_t total, bool quiet);
-/* Of something under way: so much is done already. Right after progress_start. */
+/* Says how much of something under way was done before. The call comes right after
+ * progress_start. */
 void progress_from(struct progress *p, int64_t done);
-/* No rate before the second step that is seen: one may have begun long before. note: short text behind the count, may be NULL. Prints at most ten times a second live, every 5 s otherwise. */
+/* Tells how much is done, and prints at most ten times a second on a terminal, every 5 s elsewhere.
+ * note is a short text behind the count and may be NULL. No rate is given before the second step is
+ * seen, since the first may have begun long before. */
 void progress_step(struct progress *p, int64_t done, const char *note);
-void progress_end(struct progress *p, const char *note); /* always prints the last line unless quiet */
+/* Prints the last line, always, unless it is quiet. */
+void progress_end(struct progress *p, const char *note);
 
 #endif

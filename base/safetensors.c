@@ -28,7 +28,7 @@ int64_t safetensors_dtype_bytes(const char *dtype)
     return 0;
 }
 
-/* Bytes by dtype and shape; -1 past 2^63. */
+/* Returns the bytes of a tensor by its dtype and shape; -1 past 2^63. */
 static int64_t shape_bytes(const struct safetensors_tensor *t)
 {
     int64_t bytes = safetensors_dtype_bytes(t->dtype);
@@ -60,8 +60,8 @@ static void tensor_write(struct json_out *j, const struct safetensors_tensor *t)
     json_obj_end(j);
 }
 
-static void header_write(const struct safetensors_tensor *tensors, int64_t n, const struct safetensors_meta *meta, int64_t n_meta,
-                         struct str *out)
+static void header_write(const struct safetensors_tensor *tensors, int64_t n,
+                         const struct safetensors_meta *meta, int64_t n_meta, struct str *out)
 {
     struct json_out j;
     json_out_init(&j, out, 0);
@@ -79,14 +79,16 @@ static void header_write(const struct safetensors_tensor *tensors, int64_t n, co
         str_addc(out, ' ');
 }
 
-static int places_set(struct safetensors_tensor *tensors, int64_t n, int64_t *total, struct err *err)
+static int places_set(struct safetensors_tensor *tensors, int64_t n, int64_t *total,
+                      struct err *err)
 {
     *total = 0;
     for (int64_t i = 0; i < n; i++) {
         tensors[i].first = *total;
         tensors[i].bytes = shape_bytes(&tensors[i]);
         if (safetensors_dtype_bytes(tensors[i].dtype) == 0)
-            return err_set(err, ERR_INPUT, "tensor '%s': '%s' is no dtype of safetensors", tensors[i].name, tensors[i].dtype);
+            return err_set(err, ERR_INPUT, "tensor '%s': '%s' is no dtype of safetensors",
+                           tensors[i].name, tensors[i].dtype);
         if (tensors[i].bytes < 0 || !num_add_i64(*total, tensors[i].bytes, total))
             return err_set(err, ERR_LIMIT, "tensor '%s' is too large for a file", tensors[i].name);
     }
@@ -99,7 +101,8 @@ static void length_format(uint64_t n, unsigned char out[LENGTH_BYTES])
         out[i] = (unsigned char)(n >> 8 * i);
 }
 
-int safetensors_create(const char *path, struct safetensors_tensor *tensors, int64_t n, const struct safetensors_meta *meta, int64_t n_meta,
+int safetensors_create(const char *path, struct safetensors_tensor *tensors, int64_t n,
+                       const struct safetensors_meta *meta, int64_t n_meta,
                        struct safetensors_writer **out, struct err *err)
 {
     struct safetensors_writer *w = calloc(1, sizeof *w);
@@ -140,7 +143,8 @@ int safetensors_add(struct safetensors_writer *w, const void *data, int64_t byte
 int safetensors_commit(struct safetensors_writer *w, struct err *err)
 {
     if (w->left > 0) {
-        int rc = err_set(err, ERR_STATE, "'%s' lacks %lld bytes of its tensors", w->pub.path, (long long)w->left);
+        int rc = err_set(err, ERR_STATE, "'%s' lacks %lld bytes of its tensors", w->pub.path,
+                         (long long)w->left);
         safetensors_abort(w);
         return rc;
     }
@@ -159,20 +163,23 @@ void safetensors_abort(struct safetensors_writer *w)
 
 /* ---- reading ---- */
 
-static int bytes_read(int fd, const char *path, int64_t offset, int64_t bytes, void *out, struct err *err)
+static int bytes_read(int fd, const char *path, int64_t offset, int64_t bytes, void *out,
+                      struct err *err)
 {
     for (int64_t done = 0; done < bytes;) {
         ssize_t n = pread(fd, (char *)out + done, (size_t)(bytes - done), offset + done);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return n < 0 ? err_set_errno(err, ERR_IO, "cannot read '%s'", path) : err_set(err, ERR_CORRUPT, "'%s' is too short", path);
+            return n < 0 ? err_set_errno(err, ERR_IO, "cannot read '%s'", path)
+                         : err_set(err, ERR_CORRUPT, "'%s' is too short", path);
         done += n;
     }
     return 0;
 }
 
-/* An array of 0 to `most` whole numbers from 0 on, below 2^53 as JSON keeps them; its length, or -1. */
+/* Reads an array of 0 to `most` whole numbers from 0 on, below 2^53 as JSON keeps them. Returns its
+ * length, or -1. */
 static int numbers_read(const cJSON *list, int most, int64_t *out)
 {
     const cJSON *item;
@@ -188,24 +195,30 @@ static int numbers_read(const cJSON *list, int most, int64_t *out)
     return n;
 }
 
-static int tensor_read(const struct json_doc *doc, const cJSON *item, struct safetensors_tensor *t, struct err *err)
+static int tensor_read(const struct json_doc *doc, const cJSON *item, struct safetensors_tensor *t,
+                       struct err *err)
 {
     const char *dtype = json_text(item, "dtype", "");
     int64_t range[2];
     if (strlen(item->string) >= sizeof t->name || cJSON_GetArraySize(item) != 3)
-        return err_set(err, ERR_CORRUPT, "%s: '%.40s' is no tensor of dtype, shape and data_offsets", doc->name, item->string);
+        return err_set(err, ERR_CORRUPT,
+                       "%s: '%.40s' is no tensor of dtype, shape and data_offsets", doc->name,
+                       item->string);
     snprintf(t->name, sizeof t->name, "%s", item->string);
     if (safetensors_dtype_bytes(dtype) == 0)
-        return err_set(err, ERR_CORRUPT, "%s: %s.dtype '%.20s' is none that is known", doc->name, t->name, dtype);
+        return err_set(err, ERR_CORRUPT, "%s: %s.dtype '%.20s' is none that is known", doc->name,
+                       t->name, dtype);
     snprintf(t->dtype, sizeof t->dtype, "%s", dtype);
     if ((t->nd = numbers_read(json_member(item, "shape"), LIMIT_DIMS, t->dim)) < 0)
-        return err_set(err, ERR_CORRUPT, "%s: %s.shape is not one of up to %d dimensions", doc->name, t->name, LIMIT_DIMS);
+        return err_set(err, ERR_CORRUPT, "%s: %s.shape is not one of up to %d dimensions",
+                       doc->name, t->name, LIMIT_DIMS);
     if (numbers_read(json_member(item, "data_offsets"), 2, range) != 2 || range[1] < range[0])
-        return err_set(err, ERR_CORRUPT, "%s: %s.data_offsets is not a first and an end", doc->name, t->name);
+        return err_set(err, ERR_CORRUPT, "%s: %s.data_offsets is not a first and an end", doc->name,
+                       t->name);
     t->first = range[0], t->bytes = range[1] - range[0];
     if (t->bytes != shape_bytes(t))
-        return err_set(err, ERR_CORRUPT, "%s: %s has %lld bytes, its shape asks for %lld", doc->name, t->name, (long long)t->bytes,
-                       (long long)shape_bytes(t));
+        return err_set(err, ERR_CORRUPT, "%s: %s has %lld bytes, its shape asks for %lld",
+                       doc->name, t->name, (long long)t->bytes, (long long)shape_bytes(t));
     return 0;
 }
 
@@ -214,18 +227,24 @@ static int by_place(const void *a, const void *b)
     const struct safetensors_tensor *x = a, *y = b;
     if (x->first != y->first)
         return x->first < y->first ? -1 : 1;
-    return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* empty ones before what begins there */
+    /* An empty one stands before what begins at its place. */
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-static int places_check(const struct json_doc *doc, const struct safetensors_reader *r, int64_t data_bytes, struct err *err)
+static int places_check(const struct json_doc *doc, const struct safetensors_reader *r,
+                        int64_t data_bytes, struct err *err)
 {
     int64_t next = 0;
     for (int64_t i = 0; i < r->n; next += r->tensors[i++].bytes)
         if (r->tensors[i].first != next)
-            return err_set(err, ERR_CORRUPT, "%s: %s begins at byte %lld of the data, the tensor before it ends at %lld", doc->name,
-                           r->tensors[i].name, (long long)r->tensors[i].first, (long long)next);
+            return err_set(err, ERR_CORRUPT,
+                           "%s: %s begins at byte %lld of the data, the tensor before it ends at "
+                           "%lld",
+                           doc->name, r->tensors[i].name, (long long)r->tensors[i].first,
+                           (long long)next);
     if (next != data_bytes)
-        return err_set(err, ERR_CORRUPT, "%s: the tensors have %lld bytes, the file %lld", doc->name, (long long)next, (long long)data_bytes);
+        return err_set(err, ERR_CORRUPT, "%s: the tensors have %lld bytes, the file %lld",
+                       doc->name, (long long)next, (long long)data_bytes);
     return 0;
 }
 
@@ -235,7 +254,9 @@ static int meta_check(const struct json_doc *doc, const cJSON *meta, struct err 
     bool texts = cJSON_IsObject(meta);
     cJSON_ArrayForEach(item, meta)
         texts = texts && cJSON_IsString(item);
-    return texts ? 0 : err_set(err, ERR_CORRUPT, "%s: __metadata__ is not an object of texts", doc->name);
+    return texts
+               ? 0
+               : err_set(err, ERR_CORRUPT, "%s: __metadata__ is not an object of texts", doc->name);
 }
 
 static int header_read(const struct json_doc *doc, struct safetensors_reader *r, struct err *err)
@@ -245,7 +266,9 @@ static int header_read(const struct json_doc *doc, struct safetensors_reader *r,
     if (!(r->tensors = calloc((size_t)cJSON_GetArraySize(doc->root) + 1, sizeof *r->tensors)))
         return err_set(err, ERR_NOMEM, "out of memory reading '%s'", doc->name);
     cJSON_ArrayForEach(item, doc->root) {
-        rc = strcmp(item->string, "__metadata__") == 0 ? meta_check(doc, item, err) : tensor_read(doc, item, &r->tensors[r->n++], err);
+        rc = strcmp(item->string, "__metadata__") == 0
+                 ? meta_check(doc, item, err)
+                 : tensor_read(doc, item, &r->tensors[r->n++], err);
         if (rc < 0)
             return rc;
     }
@@ -253,17 +276,21 @@ static int header_read(const struct json_doc *doc, struct safetensors_reader *r,
     return 0;
 }
 
-/* The header's text, and where the data begins. */
-static int header_load(struct safetensors_reader *r, int64_t file_bytes, struct str *text, struct err *err)
+/* Loads the header's text, and finds where the data begins. */
+static int header_load(struct safetensors_reader *r, int64_t file_bytes, struct str *text,
+                       struct err *err)
 {
     unsigned char raw[LENGTH_BYTES];
     uint64_t n = 0;
     int rc = bytes_read(r->fd, r->path, 0, LENGTH_BYTES, raw, err);
     for (int i = 0; i < LENGTH_BYTES && rc == 0; i++)
         n |= (uint64_t)raw[i] << 8 * i;
-    if (rc == 0 && (n < 2 || n > SAFETENSORS_HEADER_BYTES || (int64_t)n > file_bytes - LENGTH_BYTES))
-        rc = err_set(err, ERR_CORRUPT, "'%s': a header of %llu bytes does not fit (file of %lld bytes, at most %d)", r->path,
-                     (unsigned long long)n, (long long)file_bytes, SAFETENSORS_HEADER_BYTES);
+    if (rc == 0 &&
+        (n < 2 || n > SAFETENSORS_HEADER_BYTES || (int64_t)n > file_bytes - LENGTH_BYTES))
+        rc = err_set(err, ERR_CORRUPT,
+                     "'%s': a header of %llu bytes does not fit (file of %lld bytes, at most %d)",
+                     r->path, (unsigned long long)n, (long long)file_bytes,
+                     SAFETENSORS_HEADER_BYTES);
     char *buf = rc == 0 ? malloc((size_t)n) : NULL;
     if (rc == 0 && !buf)
         rc = err_set(err, ERR_NOMEM, "out of memory reading '%s'", r->path);
@@ -272,7 +299,9 @@ static int header_load(struct safetensors_reader *r, int64_t file_bytes, struct 
     if (rc == 0)
         rc = str_check(text, err);
     if (rc == 0 && buf[0] != '{')
-        rc = err_set(err, ERR_CORRUPT, "'%s': its header does not begin with '{': it is not a safetensors file", r->path);
+        rc = err_set(err, ERR_CORRUPT,
+                     "'%s': its header does not begin with '{': it is not a safetensors file",
+                     r->path);
     free(buf);
     return rc;
 }
@@ -284,7 +313,9 @@ int safetensors_open(const char *path, struct safetensors_reader *out, struct er
     struct str text = STR_INIT;
     struct stat st;
     int rc = r.path ? 0 : err_set(err, ERR_NOMEM, "out of memory reading '%s'", path);
-    if (rc == 0 && ((r.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0 || fstat(r.fd, &st) < 0)) /* no pipe is waited for */
+    /* O_NONBLOCK, so that no pipe is waited for. */
+    if (rc == 0 &&
+        ((r.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0 || fstat(r.fd, &st) < 0))
         rc = err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot read '%s'", path);
     if (rc == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         rc = err_set(err, ERR_INPUT, "'%s' is a pipe or a device: give a file", path);
@@ -314,7 +345,8 @@ void safetensors_close(struct safetensors_reader *r)
     *r = (struct safetensors_reader){0};
 }
 
-const struct safetensors_tensor *safetensors_find(const struct safetensors_reader *r, const char *name)
+const struct safetensors_tensor *safetensors_find(const struct safetensors_reader *r,
+                                                  const char *name)
 {
     for (int64_t i = 0; i < r->n; i++)
         if (strcmp(r->tensors[i].name, name) == 0)
@@ -322,8 +354,8 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors_reade
     return NULL;
 }
 
-int safetensors_read(const struct safetensors_reader *r, const struct safetensors_tensor *t, int64_t first, int64_t bytes, void *out,
-                     struct err *err)
+int safetensors_read(const struct safetensors_reader *r, const struct safetensors_tensor *t,
+                     int64_t first, int64_t bytes, void *out, struct err *err)
 {
     BUG_ON(first < 0 || bytes < 0 || bytes > t->bytes - first);
     return bytes_read(r->fd, r->path, r->data_first + t->first + first, bytes, out, err);

@@ -12,7 +12,7 @@
 
 enum { FILE_BYTES = 1 << 20, ENV_NAME_BYTES = 160 };
 
-/* Strongest first. */
+/* The ranks stand in their order, strongest first. */
 enum rank { RANK_ENV, RANK_USER, RANK_SITE };
 
 struct entry {
@@ -32,13 +32,14 @@ static int no_memory(struct err *err)
     return err_set(err, ERR_NOMEM, "out of memory while reading settings");
 }
 
-static int add_entry(struct settings *s, enum rank rank, const char *key, const char *value, const char *origin,
-                     struct err *err)
+static int add_entry(struct settings *s, enum rank rank, const char *key, const char *value,
+                     const char *origin, struct err *err)
 {
     struct entry *e = arena_alloc(&s->arena, sizeof *e, 0);
     if (e == NULL || origin == NULL)
         return no_memory(err);
-    *e = (struct entry){s->entries, rank, arena_strdup(&s->arena, key), arena_strdup(&s->arena, value), origin};
+    *e = (struct entry){s->entries, rank, arena_strdup(&s->arena, key),
+                        arena_strdup(&s->arena, value), origin};
     if (e->key == NULL || e->value == NULL)
         return no_memory(err);
     s->entries = e;
@@ -53,12 +54,15 @@ static bool is_known(const struct settings *s, const char *key)
     return false;
 }
 
-static int unknown_key(const struct settings *s, const char *place, const char *key, struct err *err)
+static int unknown_key(const struct settings *s, const char *place, const char *key,
+                       struct err *err)
 {
     const char *near = str_nearest(key, s->known);
     if (near != NULL)
-        return err_set(err, ERR_INPUT, "%s: '%.64s' is not a setting: did you mean '%s'?", place, key, near);
-    return err_set(err, ERR_INPUT, "%s: '%.64s' is not a setting: `reel config` lists them", place, key);
+        return err_set(err, ERR_INPUT, "%s: '%.64s' is not a setting: did you mean '%s'?", place,
+                       key, near);
+    return err_set(err, ERR_INPUT, "%s: '%.64s' is not a setting: `reel config` lists them", place,
+                   key);
 }
 
 /* ---- environment ---- */
@@ -72,7 +76,7 @@ static const char *env_get(const char *const *env, const char *name)
     return NULL;
 }
 
-/* "min-gain" -> "REEL_MIN_GAIN". */
+/* Makes "REEL_MIN_GAIN" of "min-gain". */
 static bool env_name(const char *key, char name[ENV_NAME_BYTES])
 {
     int n = snprintf(name, ENV_NAME_BYTES, "REEL_%s", key);
@@ -88,7 +92,8 @@ static int load_env(struct settings *s, const char *const *env, struct err *err)
         const char *value = env_name(s->known[i], name) ? env_get(env, name) : NULL;
         if (value == NULL)
             continue;
-        int rc = add_entry(s, RANK_ENV, s->known[i], value, arena_printf(&s->arena, "env %s", name), err);
+        int rc = add_entry(s, RANK_ENV, s->known[i], value, arena_printf(&s->arena, "env %s", name),
+                           err);
         if (rc < 0)
             return rc;
     }
@@ -108,7 +113,7 @@ static char *trim(char *text)
     return text;
 }
 
-/* A '#' at the start of a line or behind white space starts a comment. */
+/* Cuts off a comment: a '#' at the start of a line or behind white space starts one. */
 static void cut_comment(char *line)
 {
     for (char *p = line; *p != '\0'; p++)
@@ -126,29 +131,34 @@ static const struct entry *find(const struct settings *s, enum rank rank, const 
     return NULL;
 }
 
-/* One line of a file; `place` is "FILE:LINE". The line is cut up. */
-static int read_line(struct settings *s, enum rank rank, char *line, const char *place, struct err *err)
+/* Reads one line of a file and cuts it up; `place` is "FILE:LINE". */
+static int read_line(struct settings *s, enum rank rank, char *line, const char *place,
+                     struct err *err)
 {
     cut_comment(line);
     char *key = trim(line), *equals = strchr(key, '=');
     if (*key == '\0')
         return 0;
     if (equals == NULL || equals == key)
-        return err_set(err, ERR_INPUT, "%s: '%.64s' is not a setting: write `key = value`", place, key);
+        return err_set(err, ERR_INPUT, "%s: '%.64s' is not a setting: write `key = value`", place,
+                       key);
     *equals = '\0';
     char *value = trim(equals + 1);
     key = trim(key);
     if (!is_known(s, key))
         return unknown_key(s, place, key, err);
     if (*value == '\0')
-        return err_set(err, ERR_INPUT, "%s: '%s' has no value: give one or remove the line", place, key);
+        return err_set(err, ERR_INPUT, "%s: '%s' has no value: give one or remove the line", place,
+                       key);
     const struct entry *before = find(s, rank, key);
     if (before != NULL)
-        return err_set(err, ERR_INPUT, "%s: '%s' was set before at %s: keep one", place, key, before->origin);
+        return err_set(err, ERR_INPUT, "%s: '%s' was set before at %s: keep one", place, key,
+                       before->origin);
     return add_entry(s, rank, key, value, place, err);
 }
 
-static int read_lines(struct settings *s, enum rank rank, char *text, const char *path, struct err *err)
+static int read_lines(struct settings *s, enum rank rank, char *text, const char *path,
+                      struct err *err)
 {
     int rc = 0, number = 1;
     for (char *line = text, *next; line != NULL && rc == 0; line = next, number++) {
@@ -168,7 +178,8 @@ static int load_file(struct settings *s, enum rank rank, const char *path, struc
     struct str text = STR_INIT;
     int rc = file_read(path, FILE_BYTES, &text, err);
     if (rc == 0 && strlen(text.p) != text.len)
-        rc = err_set(err, ERR_INPUT, "%s: holds a zero byte: settings are text lines `key = value`", path);
+        rc = err_set(err, ERR_INPUT, "%s: holds a zero byte: settings are text lines `key = value`",
+                     path);
     if (rc == 0 && text.len > 0)
         rc = read_lines(s, rank, text.p, path, err);
     str_release(&text);
@@ -205,7 +216,8 @@ static int copy_known(struct settings *s, const char *const *known, struct err *
     return s->known != NULL ? 0 : no_memory(err);
 }
 
-int settings_load(const char *const *known, const char *const *env, struct settings **out, struct err *err)
+int settings_load(const char *const *known, const char *const *env, struct settings **out,
+                  struct err *err)
 {
     struct settings *s = calloc(1, sizeof *s);
     if (s == NULL)

@@ -1,16 +1,18 @@
 /* How a child is started
  *
- * The parent makes a close-on-exec pipe, blocks all signals (a handler of ours must not run in the child) and forks.
- * The child joins its own group or session, takes its three descriptors, restores default handlers and an empty
- * mask, and execs; if any of that fails it writes {stage, errno} into the pipe. End of file on the pipe therefore
- * means "the program runs", and the group exists before spawn_start returns. Between fork and exec only
- * async-signal-safe calls are made, so threads in the parent do no harm.
+ * The parent makes a close-on-exec pipe, blocks all signals (a handler of ours must not run in the
+ * child) and forks. The child joins its own group or session, takes its three descriptors, restores
+ * default handlers and an empty mask, and execs; if any of that fails it writes {stage, errno} into
+ * the pipe. End of file on the pipe therefore means "the program runs", and the group exists before
+ * spawn_start returns. Between fork and exec only async-signal-safe calls are made, so threads in
+ * the parent do no harm.
  *
  * How a child is waited for
  *
- * pidfd_open(2) turns its end into something poll(2) can wait for with a deadline. Kernels before 5.3 lack it: there
- * we look every 20 ms. The leader is first seen dead with WNOWAIT, so that its group id cannot be taken by anybody
- * while we signal the rest of the group; only then is it reaped.
+ * pidfd_open(2) turns its end into something poll(2) can wait for with a deadline. Kernels before
+ * 5.3 lack it: there we look every 20 ms. The leader is first seen dead with WNOWAIT, so that its
+ * group id cannot be taken by anybody while we signal the rest of the group; only then is it
+ * reaped.
  */
 #include "base/spawn.h"
 
@@ -36,8 +38,9 @@ extern char **environ;
 enum { POLL_FALLBACK_MS = 20 };
 
 enum stage { STAGE_GROUP, STAGE_PARENT, STAGE_FDS, STAGE_CWD, STAGE_EXEC };
-static const char *const stage_names[] = {"make its process group", "tie it to its parent", "set up its descriptors",
-                                          "change to its folder", "execute it"};
+static const char *const stage_names[] = {"make its process group", "tie it to its parent",
+                                          "set up its descriptors", "change to its folder",
+                                          "execute it"};
 struct start_failure {
     enum stage stage;
     int error;
@@ -52,21 +55,23 @@ static int put_fd(int from, int to)
     return from < 0 ? -1 : dup2(from, to);
 }
 
-/* Move the three sources above 2 first, so that no dup2 overwrites one that is still needed. */
+/* Puts the three descriptors in place. The sources are moved above 2 first, so that no dup2
+ * overwrites one that is still needed. */
 static int child_fds(const struct spawn *s)
 {
     int from[3] = {s->fd_in, s->fd_out < 0 ? 1 : s->fd_out, s->fd_err < 0 ? 2 : s->fd_err};
 
     for (int i = 0; i < 3; i++)
         if (from[i] >= 0)
-            from[i] = fcntl(from[i], F_DUPFD, 3); /* -1 if it is closed in the parent: becomes /dev/null */
+            /* It is -1 if it is closed in the parent, and becomes /dev/null. */
+            from[i] = fcntl(from[i], F_DUPFD, 3);
     for (int i = 0; i < 3; i++)
         if (put_fd(from[i], i) < 0)
             return -1;
     return 0;
 }
 
-/* All above 2 close at exec, the failure pipe among them. */
+/* Marks all descriptors above 2, the failure pipe among them, to close at exec. */
 static void close_rest_at_exec(void)
 {
     struct rlimit lim;
@@ -88,8 +93,10 @@ static void default_signals(void)
 
     for (int sig = 1; sig < NSIG; sig++)
         sigaction(sig, &dfl, NULL); /* fails for SIGKILL and SIGSTOP, rightly */
-    /* glibc keeps signals 32 and 33 to itself and will not touch them; a parent that is not glibc may have ignored them */
-    static const unsigned long kernel_default[4]; /* handler, flags, restorer, mask: all zero is SIG_DFL */
+    /* glibc keeps signals 32 and 33 to itself and will not touch them; a parent without glibc may
+     * have ignored them. To the kernel an action is handler, flags, restorer and mask; all zero
+     * is SIG_DFL. */
+    static const unsigned long kernel_default[4];
     for (int sig = 32; sig <= 33; sig++)
         syscall(SYS_rt_sigaction, sig, kernel_default, NULL, (size_t)8);
     sigemptyset(&none);
@@ -106,7 +113,8 @@ static void child_main(const struct spawn *s, const char *program, pid_t parent,
     f.stage = STAGE_PARENT;
     if (s->die_with_parent && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         goto failed;
-    if (s->die_with_parent && getppid() != parent) /* it died before the request took hold */
+    /* The parent may have died before the request took hold. */
+    if (s->die_with_parent && getppid() != parent)
         _exit(127);
     f.stage = STAGE_FDS;
     if (child_fds(s) < 0)
@@ -127,7 +135,7 @@ failed:
 
 /* ---- starting ---- */
 
-/* The first executable `name` in a folder of PATH; *out stays NULL if there is none. */
+/* Finds the first executable `name` in a folder of PATH; *out stays NULL if there is none. */
 static int search_path(const char *name, char **out, struct err *err)
 {
     const char *path = getenv("PATH"), *end;
@@ -136,7 +144,8 @@ static int search_path(const char *name, char **out, struct err *err)
     for (;; path = end + 1) {
         char *candidate;
         end = strchrnul(path, ':');
-        if (asprintf(&candidate, "%.*s%s%s", (int)(end - path), path, end > path ? "/" : "", name) < 0)
+        if (asprintf(&candidate, "%.*s%s%s",
+                     (int)(end - path), path, end > path ? "/" : "", name) < 0)
             return err_set(err, ERR_NOMEM, "out of memory while looking for '%s'", name);
         if (access(candidate, X_OK) == 0) {
             *out = candidate;
@@ -144,7 +153,9 @@ static int search_path(const char *name, char **out, struct err *err)
         }
         free(candidate);
         if (*end == '\0')
-            return err_set(err, ERR_ENV, "program '%s' is not on PATH: install it, or add its folder to PATH", name);
+            return err_set(err, ERR_ENV,
+                           "program '%s' is not on PATH: install it, or add its folder to PATH",
+                           name);
     }
 }
 
@@ -156,8 +167,9 @@ static int find_program(const char *name, char **out, struct err *err)
     return *out ? 0 : err_set(err, ERR_NOMEM, "out of memory while starting '%s'", name);
 }
 
-/* 0 when the program runs; else the reason. The failed child is reaped. */
-static int read_report(int fd, const struct spawn *s, const char *program, pid_t pid, struct err *err)
+/* Returns 0 when the program runs, else the reason why it does not. The failed child is reaped. */
+static int read_report(int fd, const struct spawn *s, const char *program, pid_t pid,
+                       struct err *err)
 {
     struct start_failure f;
     ssize_t n;
@@ -170,12 +182,14 @@ static int read_report(int fd, const struct spawn *s, const char *program, pid_t
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
     if (n != sizeof f)
-        return err_set(err, ERR_CHILD, "cannot start '%s': its process died before it could say why", program);
+        return err_set(err, ERR_CHILD,
+                       "cannot start '%s': its process died before it could say why", program);
     errno = f.error;
     if (f.stage == STAGE_CWD)
-        return err_set_errno(err, ERR_ENV, "cannot start '%s': cannot change to folder '%s'", program, s->cwd);
-    return err_set_errno(err, f.stage == STAGE_EXEC ? ERR_ENV : ERR_CHILD, "cannot start '%s': cannot %s", program,
-                         stage_names[f.stage]);
+        return err_set_errno(err, ERR_ENV, "cannot start '%s': cannot change to folder '%s'",
+                             program, s->cwd);
+    return err_set_errno(err, f.stage == STAGE_EXEC ? ERR_ENV : ERR_CHILD,
+                         "cannot start '%s': cannot %s", program, stage_names[f.stage]);
 }
 
 int spawn_start(const struct spawn *s, pid_t *pid, struct err *err)
@@ -224,7 +238,8 @@ static int open_pidfd(pid_t pid)
 #endif
 }
 
-/* Milliseconds for poll until end_s (negative: for ever), rounded up so that we do not spin at the end. */
+/* Returns the milliseconds for poll until end_s (negative: for ever), rounded up so that we do not
+ * spin at the end. */
 static int poll_ms(double end_s, int pidfd)
 {
     double left = end_s < 0 ? 1e6 : (end_s - clock_mono_s()) * 1e3;
@@ -236,7 +251,7 @@ static int poll_ms(double end_s, int pidfd)
     return left <= 0 ? 0 : left > 1e6 ? 1000000 : (int)left + 1;
 }
 
-/* 1: the leader is dead (not reaped), 0: it lives, <0: error */
+/* Tells whether the leader is dead (1; it is not reaped) or lives (0); <0 is an error. */
 static int is_dead(pid_t pid, struct err *err)
 {
     siginfo_t info = {.si_pid = 0};
@@ -261,7 +276,7 @@ static int reap(pid_t pid, struct spawn_exit *out, struct err *err)
     return 0;
 }
 
-/* 1: dead and not reaped, 0: alive at end_s */
+/* Waits until the leader is dead (1; it is not reaped) or end_s has come (0). */
 static int wait_dead(pid_t pid, double end_s, struct err *err)
 {
     int pidfd = open_pidfd(pid), rc;
@@ -271,7 +286,7 @@ static int wait_dead(pid_t pid, double end_s, struct err *err)
         rc = is_dead(pid, err);
         if (rc != 0 || (end_s >= 0 && clock_mono_s() >= end_s))
             break;
-        poll(&p, 1, poll_ms(end_s, pidfd)); /* EINTR: look again */
+        poll(&p, 1, poll_ms(end_s, pidfd)); /* EINTR: looks again */
     }
     if (pidfd >= 0)
         close(pidfd);
@@ -289,7 +304,8 @@ int spawn_wait(pid_t pid, double deadline_s, struct spawn_exit *out, struct err 
     int rc = wait_dead(pid, end_of(deadline_s), err);
 
     if (rc == 0)
-        return err_set(err, ERR_TIMEOUT, "process %ld still runs after %.3g s", (long)pid, deadline_s);
+        return err_set(err, ERR_TIMEOUT, "process %ld still runs after %.3g s", (long)pid,
+                       deadline_s);
     if (rc > 0)
         rc = reap(pid, &e, err);
     if (rc == 0 && out)
@@ -307,7 +323,7 @@ int spawn_stop_group(pid_t pid, double grace_s, struct spawn_exit *out, struct e
     rc = wait_dead(pid, end_of(grace_s < 0 ? 0 : grace_s), err);
     if (rc < 0)
         return rc;
-    kill(-pid, SIGKILL); /* who is left of the group: the leader is not reaped, so the id is still ours */
+    kill(-pid, SIGKILL); /* the leader is not reaped, so the id is still ours */
     rc = reap(pid, &e, err);
     if (rc == 0 && out)
         *out = e;
@@ -316,7 +332,8 @@ int spawn_stop_group(pid_t pid, double grace_s, struct spawn_exit *out, struct e
 
 /* ---- running to the end ---- */
 
-/* The child's input as an anonymous file: nothing to feed while it runs, so nothing can block or raise SIGPIPE. */
+/* Opens the child's input as an anonymous file: nothing is to be fed while it runs, so nothing can
+ * block or raise SIGPIPE. */
 static int input_fd(const char *input, struct err *err)
 {
     size_t left = strlen(input);
@@ -368,7 +385,7 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* Take what is there. Closes at end of file. */
+/* Takes what is there. Closes the descriptor at end of file. */
 static int capture_read(struct capture *c, struct err *err)
 {
     char chunk[16 << 10];
@@ -386,13 +403,15 @@ static int capture_read(struct capture *c, struct err *err)
         if (c->text->failed)
             return str_check(c->text, err);
         if (c->text->len + (size_t)n > LIMIT_CAPTURE_BYTES)
-            return err_set(err, ERR_LIMIT, "a child wrote more than %d bytes of output: it was killed", LIMIT_CAPTURE_BYTES);
+            return err_set(err, ERR_LIMIT,
+                           "a child wrote more than %d bytes of output: it was killed",
+                           LIMIT_CAPTURE_BYTES);
         str_addn(c->text, chunk, (size_t)n);
     }
     return 0;
 }
 
-/* Until the leader is dead (1), the deadline has passed (0) or reading failed (<0). */
+/* Reads until the leader is dead (1), the deadline has passed (0) or reading failed (<0). */
 static int run_poll(pid_t pid, double end_s, struct capture cap[2], struct err *err)
 {
     int pidfd = open_pidfd(pid), rc;
@@ -402,7 +421,8 @@ static int run_poll(pid_t pid, double end_s, struct capture cap[2], struct err *
                               {.fd = cap[0].read_fd, .events = POLLIN},
                               {.fd = cap[1].read_fd, .events = POLLIN}};
         poll(p, 3, poll_ms(end_s, pidfd));
-        rc = is_dead(pid, err); /* before reading: what a dead child wrote is all there */
+        /* This comes before reading, so that all that a dead child wrote is there. */
+        rc = is_dead(pid, err);
         for (int i = 0; i < 2 && rc >= 0; i++) {
             int got = capture_read(&cap[i], err);
             rc = got < 0 ? got : rc;
@@ -415,8 +435,9 @@ static int run_poll(pid_t pid, double end_s, struct capture cap[2], struct err *
     return rc;
 }
 
-/* As run_poll, and says on the way that it takes long. */
-static int run_wait(const struct spawn *s, pid_t pid, double end_s, struct capture cap[2], struct err *err)
+/* Does what run_poll does, and says on the way that it takes long. */
+static int run_wait(const struct spawn *s, pid_t pid, double end_s, struct capture cap[2],
+                    struct err *err)
 {
     double slow_at = clock_mono_s() + s->slow_s;
     int rc = 0;
@@ -425,7 +446,8 @@ static int run_wait(const struct spawn *s, pid_t pid, double end_s, struct captu
     return rc != 0 ? rc : run_poll(pid, end_s, cap, err);
 }
 
-static int run_child(const struct spawn *s, double deadline_s, struct capture cap[2], struct spawn_exit *out, struct err *err)
+static int run_child(const struct spawn *s, double deadline_s, struct capture cap[2],
+                     struct spawn_exit *out, struct err *err)
 {
     struct spawn_exit e = {0};
     double end_s = end_of(deadline_s);
@@ -437,7 +459,7 @@ static int run_child(const struct spawn *s, double deadline_s, struct capture ca
     close_fd(&cap[0].write_fd);
     close_fd(&cap[1].write_fd);
     dead = run_wait(s, pid, end_s, cap, err);
-    kill(-pid, SIGKILL); /* at the deadline all of it; otherwise what the leader left behind */
+    kill(-pid, SIGKILL); /* at the deadline all of it, else what the leader left behind */
     rc = reap(pid, &e, dead < 0 ? NULL : err);
     if (dead < 0)
         return dead;
@@ -450,8 +472,8 @@ static int run_child(const struct spawn *s, double deadline_s, struct capture ca
     return rc;
 }
 
-int spawn_run(const struct spawn *s, const char *input, double deadline_s, struct str *out_text, struct str *err_text,
-              struct spawn_exit *out, struct err *err)
+int spawn_run(const struct spawn *s, const char *input, double deadline_s, struct str *out_text,
+              struct str *err_text, struct spawn_exit *out, struct err *err)
 {
     struct spawn mine = *s;
     struct capture cap[2] = {{.read_fd = -1, .write_fd = -1}, {.read_fd = -1, .write_fd = -1}};

@@ -9,7 +9,7 @@ char str_empty[1]; /* never written: cap 0 means "not ours" */
 
 enum { FIRST_CAP = 64 };
 
-/* Make room for n more bytes and the terminator. */
+/* Makes room for n more bytes and the terminator. */
 static bool reserve(struct str *s, size_t n)
 {
     if (s->failed || n > SIZE_MAX / 2 - s->len - 1) {
@@ -104,7 +104,8 @@ int str_check(const struct str *s, struct err *err)
 {
     if (!s->failed)
         return 0;
-    return err_set(err, ERR_NOMEM, "out of memory while building a text of more than %zu bytes", s->len);
+    return err_set(err, ERR_NOMEM, "out of memory while building a text of more than %zu bytes",
+                   s->len);
 }
 
 bool str_starts(const char *s, const char *prefix)
@@ -136,7 +137,8 @@ static size_t min_of(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Optimal string alignment distance: insert, delete, replace, or swap two neighbours cost 1 each. */
+/* Returns the optimal string alignment distance: to insert, delete or replace a character, or to
+ * swap two neighbours, costs 1. */
 static size_t edit_distance(const char *a, size_t n, const char *b, size_t m)
 {
     size_t row[3][WORD_MAX + 1];

@@ -1,7 +1,8 @@
 /* str: a growing byte string.
  *
- * Invariant: s->p is always a terminated string (never NULL after STR_INIT), s->len its length. When memory runs
- * out, the string keeps what it had and s->failed becomes 1 and stays: build first, ask str_check once.
+ * Invariant: s->p is always a terminated string (never NULL after STR_INIT), and s->len is its
+ * length. When memory runs out, the string keeps what it had, and s->failed becomes 1 and stays so.
+ * A caller therefore builds first and asks str_check once.
  *
  *     struct str s = STR_INIT;
  *     str_addf(&s, "%d rows", n);
@@ -29,16 +30,18 @@ void str_addn(struct str *s, const void *bytes, size_t n);
 void str_addc(struct str *s, char c);
 void str_addf(struct str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void str_addv(struct str *s, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
-void str_clear(struct str *s);              /* length 0, memory kept, failed reset */
+void str_clear(struct str *s);              /* sets length 0, keeps the memory, resets failed */
 void str_release(struct str *s);
-char *str_detach(struct str *s);            /* returns new; NULL if failed; s is empty afterwards */
+char *str_detach(struct str *s);            /* returns new, NULL if failed; s is empty afterwards */
 int str_check(const struct str *s, struct err *err);
 
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
-/* Copies the text; what does not fit is left out from a whole word on, and "..." stands in its place. size: at least 4. */
+/* Copies the text. What does not fit is left out from a whole word on, and "..." stands in its
+ * place. size is at least 4. */
 void str_cut(char *out, size_t size, const char *text);
-/* The entry of `names` (ended by NULL) nearest to `word` by edit distance, NULL if none is near: "did you mean". */
+/* Returns the entry of `names` (ended by NULL) that is nearest to `word` by edit distance, for "did
+ * you mean", or NULL if none is near. */
 const char *str_nearest(const char *word, const char *const *names);
 
 #endif

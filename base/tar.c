@@ -1,16 +1,21 @@
 /* What is written
  *
- * POSIX.1-1988 ustar (IEEE Std 1003.1, pax, "ustar Interchange Format"), one header and the payload padded to 512
- * bytes per file, then two zero blocks, and no padding to a record of 10,240. The bytes equal those of
+ * POSIX.1-1988 ustar (IEEE Std 1003.1, pax, "ustar Interchange Format"): one header and the payload
+ * padded to 512 bytes per file, then two zero blocks, and no padding to a record of 10,240. The
+ * bytes equal those of
+ *
  *     tar --format=ustar -b1 --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=0444
- * A name over 100 bytes is split at its first slash that leaves at most 100 behind it, as Python's tarfile does.
+ *
+ * A name over 100 bytes is split at its first slash that leaves at most 100 behind it, as Python's
+ * tarfile does.
  *
  * What is read
  *
- * Also what others write: pax extended headers x (path, size; Python adds one per file for a fractional mtime) and g,
- * GNU long names L and long links K, sizes in base 256, header sums over signed chars. Sparse files
- * of pax archives are listed as not regular, since their payload is not the file; those of the old GNU format are
- * refused. Anything else wrong is ERR_CORRUPT with its offset: nothing is guessed.
+ * What others write is read too: pax extended headers x (path, size; Python adds one per file for a
+ * fractional mtime) and g, GNU long names L and long links K, sizes in base 256, header sums over
+ * signed chars. Sparse files of pax archives are listed as not regular, since their payload is not
+ * the file; those of the old GNU format are refused. Anything else wrong is ERR_CORRUPT with its
+ * offset: nothing is guessed.
  */
 #include "base/tar.h"
 
@@ -24,12 +29,15 @@
 
 #include "base/num.h"
 
-enum { NAME_BYTES = 100, PREFIX_BYTES = 155, EXTENSION_BYTES = 1 << 20 }; /* 1 MiB: far above any path */
-static const int64_t USTAR_SIZE_END = INT64_C(1) << 33;                   /* 11 octal digits */
+/* An extension of 1 MiB is far above any path. */
+enum { NAME_BYTES = 100, PREFIX_BYTES = 155, EXTENSION_BYTES = 1 << 20 };
+static const int64_t USTAR_SIZE_END = INT64_C(1) << 33; /* 11 octal digits */
 
 struct header {
-    char name[NAME_BYTES], mode[8], uid[8], gid[8], size[12], mtime[12], chksum[8], typeflag, linkname[100];
-    char magic[6], version[2], uname[32], gname[32], devmajor[8], devminor[8], prefix[PREFIX_BYTES], pad[12];
+    char name[NAME_BYTES], mode[8], uid[8], gid[8], size[12], mtime[12], chksum[8], typeflag,
+        linkname[100];
+    char magic[6], version[2], uname[32], gname[32], devmajor[8], devminor[8], prefix[PREFIX_BYTES],
+        pad[12];
 };
 _Static_assert(sizeof(struct header) == TAR_BLOCK_BYTES, "a tar header is one block");
 
@@ -38,7 +46,8 @@ static int64_t padded(int64_t n)
     return num_round_up(n, TAR_BLOCK_BYTES);
 }
 
-/* Sum of all bytes with the sum field itself as spaces; of signed chars for some historic writers. */
+/* Computes the sum of all bytes with the sum field itself as spaces, and the same of signed chars,
+ * as some historic writers have it. */
 static void header_sums(const struct header *h, long *unsigned_sum, long *signed_sum)
 {
     const unsigned char *p = (const unsigned char *)h;
@@ -71,7 +80,7 @@ static int put(struct tar_writer *w, const void *bytes, int64_t n, struct err *e
     return file_pub_write(&w->pub, bytes, (size_t)n, err);
 }
 
-/* A name that unpacks to one file below the folder where the archive is unpacked. */
+/* Checks that a name unpacks to one file below the folder where the archive is unpacked. */
 static int check_name(const char *name, const char *archive, struct err *err)
 {
     size_t n;
@@ -80,13 +89,17 @@ static int check_name(const char *name, const char *archive, struct err *err)
         return err_set(err, ERR_INPUT, "'%s': file name '%s': give a relative path", archive, name);
     for (const char *p = name; *p; p += n + (p[n] == '/')) {
         n = strcspn(p, "/");
-        if (n == 0 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.') || (p[n] == '/' && !p[n + 1]))
-            return err_set(err, ERR_INPUT, "'%s': file name '%s': empty, '.' and '..' parts are not allowed", archive, name);
+        if (n == 0 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.') ||
+            (p[n] == '/' && !p[n + 1]))
+            return err_set(err, ERR_INPUT,
+                           "'%s': file name '%s': empty, '.' and '..' parts are not allowed",
+                           archive, name);
     }
     return 0;
 }
 
-/* memcpy on purpose: fields that are full have no terminator. */
+/* Splits a name over the header's two fields, with memcpy on purpose: a field that is full has no
+ * terminator. */
 static int split_name(struct header *h, const char *name, const char *archive, struct err *err)
 {
     size_t n = strlen(name);
@@ -105,11 +118,14 @@ static int split_name(struct header *h, const char *name, const char *archive, s
         memcpy(h->name, slash + 1, rest);
         return 0;
     }
-    return err_set(err, ERR_LIMIT, "'%s': file name '%s' does not fit a ustar header: at most 100 bytes after a slash and 155 before it",
+    return err_set(err, ERR_LIMIT,
+                   "'%s': file name '%s' does not fit a ustar header: at most 100 bytes after a "
+                   "slash and 155 before it",
                    archive, name);
 }
 
-static int fill_header(struct header *h, const char *name, int64_t n, const char *archive, struct err *err)
+static int fill_header(struct header *h, const char *name, int64_t n, const char *archive,
+                       struct err *err)
 {
     long sum, unused;
     int rc;
@@ -120,8 +136,9 @@ static int fill_header(struct header *h, const char *name, int64_t n, const char
     if ((rc = split_name(h, name, archive, err)) < 0)
         return rc;
     if (n < 0 || n >= USTAR_SIZE_END)
-        return err_set(err, ERR_LIMIT, "'%s': file '%s' has %lld bytes: a ustar header holds less than 8 GiB", archive, name,
-                       (long long)n);
+        return err_set(err, ERR_LIMIT,
+                       "'%s': file '%s' has %lld bytes: a ustar header holds less than 8 GiB",
+                       archive, name, (long long)n);
     memcpy(h->mode, "0000444", 8);
     memcpy(h->uid, "0000000", 8);
     memcpy(h->gid, "0000000", 8);
@@ -133,12 +150,14 @@ static int fill_header(struct header *h, const char *name, int64_t n, const char
     memcpy(h->devmajor, "0000000", 8);
     memcpy(h->devminor, "0000000", 8);
     header_sums(h, &sum, &unused);
-    snprintf(h->chksum, sizeof h->chksum, "%06o", (unsigned)sum & 0777777); /* 512 * 255 needs 6 digits */
+    /* 512 * 255 has 6 digits. */
+    snprintf(h->chksum, sizeof h->chksum, "%06o", (unsigned)sum & 0777777);
     h->chksum[7] = ' ';
     return 0;
 }
 
-int tar_writer_add(struct tar_writer *w, const char *name, const void *bytes, int64_t n, struct err *err)
+int tar_writer_add(struct tar_writer *w, const char *name, const void *bytes, int64_t n,
+                   struct err *err)
 {
     static const char zeros[TAR_BLOCK_BYTES];
     struct header h;
@@ -186,12 +205,14 @@ void tar_writer_abort(struct tar_writer *w)
 struct tar_reader {
     char *path;
     int fd;
-    int64_t file_bytes, next, end; /* next header; first zero block once seen, else -1 */
+    /* next is the offset of the next header; end that of the first zero block once it was seen,
+     * else -1. */
+    int64_t file_bytes, next, end;
     char *name;                    /* of the entry given out last */
     char *global_path;             /* from a pax g header; NULL if none */
 };
 
-/* What extension headers say of the file behind them. */
+/* An extension is what extension headers say of the file behind them. */
 struct extension {
     char *path;   /* NULL: not given */
     int64_t size; /* -1: not given */
@@ -201,7 +222,8 @@ struct extension {
 
 static int corrupt(const struct tar_reader *r, int64_t offset, const char *what, struct err *err)
 {
-    return err_set(err, ERR_CORRUPT, "'%s': at byte %lld: %s: make or copy the archive again", r->path, (long long)offset, what);
+    return err_set(err, ERR_CORRUPT, "'%s': at byte %lld: %s: make or copy the archive again",
+                   r->path, (long long)offset, what);
 }
 
 static int no_memory(const struct tar_reader *r, struct err *err)
@@ -209,8 +231,9 @@ static int no_memory(const struct tar_reader *r, struct err *err)
     return err_set(err, ERR_NOMEM, "out of memory while reading '%s'", r->path);
 }
 
-/* n bytes at `offset`; fewer in the file is damage. */
-static int read_at(const struct tar_reader *r, int64_t offset, void *out, int64_t n, struct err *err)
+/* Reads n bytes at `offset`. If the file has fewer, it is damaged. */
+static int read_at(const struct tar_reader *r, int64_t offset, void *out, int64_t n,
+                   struct err *err)
 {
     char *p = out;
 
@@ -241,7 +264,8 @@ int tar_reader_open(const char *path, struct tar_reader **out, struct err *err)
     r->path = strdup(path);
     r->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (r->fd < 0 || fstat(r->fd, &st) < 0)
-        rc = err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot open archive '%s'", path);
+        rc = err_set_errno(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO,
+                           "cannot open archive '%s'", path);
     else if (!r->path)
         rc = err_set(err, ERR_NOMEM, "out of memory while opening '%s'", path);
     if (rc < 0) {
@@ -265,7 +289,8 @@ void tar_reader_close(struct tar_reader *r)
     free(r);
 }
 
-/* Octal digits with leading blanks, ended by blank, zero byte or the field's end; or base 256 (first byte 0x80). */
+/* Parses octal digits with leading blanks, ended by a blank, a zero byte or the field's end; or
+ * base 256 (first byte 0x80). */
 static bool parse_number(const char *field, size_t size, int64_t *out)
 {
     const unsigned char *p = (const unsigned char *)field;
@@ -299,7 +324,7 @@ static bool is_zero(const struct header *h)
     return p[0] == 0 && memcmp(p, p + 1, sizeof *h - 1) == 0;
 }
 
-/* 1: a valid header, 0: the zero block that ends the archive */
+/* Reads a header. 1: it is valid; 0: it is the zero block that ends the archive. */
 static int read_header(struct tar_reader *r, struct header *h, struct err *err)
 {
     long unsigned_sum, signed_sum;
@@ -316,13 +341,16 @@ static int read_header(struct tar_reader *r, struct header *h, struct err *err)
         return 0;
     }
     header_sums(h, &unsigned_sum, &signed_sum);
-    if (!parse_number(h->chksum, sizeof h->chksum, &stored) || (stored != unsigned_sum && stored != signed_sum))
+    if (!parse_number(h->chksum, sizeof h->chksum, &stored) ||
+        (stored != unsigned_sum && stored != signed_sum))
         return corrupt(r, r->next, "bad header checksum", err);
     return 1;
 }
 
-/* The payload of an extension header, as a string of exactly *n bytes and a terminator. Returns new. */
-static int read_extension(struct tar_reader *r, const struct header *h, char **text, int64_t *n, struct err *err)
+/* Reads the payload of an extension header as a string of exactly *n bytes and a terminator.
+ * Returns new. */
+static int read_extension(struct tar_reader *r, const struct header *h, char **text, int64_t *n,
+                          struct err *err)
 {
     int rc;
 
@@ -339,7 +367,8 @@ static int read_extension(struct tar_reader *r, const struct header *h, char **t
     return rc;
 }
 
-static int set_text(const struct tar_reader *r, char **to, const char *text, size_t n, struct err *err)
+static int set_text(const struct tar_reader *r, char **to, const char *text, size_t n,
+                    struct err *err)
 {
     char *copy = strndup(text, n);
 
@@ -350,7 +379,8 @@ static int set_text(const struct tar_reader *r, char **to, const char *text, siz
     return 0;
 }
 
-static int apply_pax(struct tar_reader *r, const char *key, const char *value, size_t n, struct extension *x, struct err *err)
+static int apply_pax(struct tar_reader *r, const char *key, const char *value, size_t n,
+                     struct extension *x, struct err *err)
 {
     if (strcmp(key, "path") == 0)
         return set_text(r, &x->path, value, n, err);
@@ -366,15 +396,18 @@ static int apply_pax(struct tar_reader *r, const char *key, const char *value, s
     return 0;
 }
 
-/* Records "<length> <key>=<value>\n", the length counting all of it. Cuts the text up in place. */
-static int parse_pax(struct tar_reader *r, char *text, int64_t n, struct extension *x, struct err *err)
+/* Parses records "<length> <key>=<value>\n", whose length counts all of the record. Cuts the text
+ * up in place. */
+static int parse_pax(struct tar_reader *r, char *text, int64_t n, struct extension *x,
+                     struct err *err)
 {
     char *p = text, *end = text + n;
 
     while (p < end) {
         char *after, *equals;
         long len = strtol(p, &after, 10);
-        if (after == p || *after != ' ' || len <= after + 1 - p || len > end - p || p[len - 1] != '\n')
+        if (after == p || *after != ' ' || len <= after + 1 - p || len > end - p ||
+            p[len - 1] != '\n')
             return corrupt(r, r->next, "bad record in a pax header", err);
         equals = memchr(after + 1, '=', (size_t)(p + len - after - 1));
         if (!equals)
@@ -388,8 +421,10 @@ static int parse_pax(struct tar_reader *r, char *text, int64_t n, struct extensi
     return 0;
 }
 
-/* x, g, L or K: take what it says and step behind it. A g header is no part of the file behind it (as in Python). */
-static int take_extension(struct tar_reader *r, const struct header *h, struct extension *x, struct err *err)
+/* Takes what an x, g, L or K header says and steps behind it. A g header is no part of the file
+ * behind it (as in Python). */
+static int take_extension(struct tar_reader *r, const struct header *h, struct extension *x,
+                          struct err *err)
 {
     struct extension global = {.size = -1};
     char *text;
@@ -414,17 +449,21 @@ static int take_extension(struct tar_reader *r, const struct header *h, struct e
     return rc;
 }
 
-/* The name in the header itself. The prefix field is ustar's; old GNU headers keep other things there. */
-static int header_name(const struct tar_reader *r, const struct header *h, char **out, struct err *err)
+/* Reads the name in the header itself. The prefix field is ustar's; old GNU headers keep other
+ * things there. */
+static int header_name(const struct tar_reader *r, const struct header *h, char **out,
+                       struct err *err)
 {
     bool has_prefix = memcmp(h->magic, "ustar", 6) == 0 && h->prefix[0];
 
-    if (asprintf(out, "%.*s%s%.*s", has_prefix ? PREFIX_BYTES : 0, h->prefix, has_prefix ? "/" : "", NAME_BYTES, h->name) < 0)
+    if (asprintf(out, "%.*s%s%.*s", has_prefix ? PREFIX_BYTES : 0, h->prefix, has_prefix ? "/" : "",
+                 NAME_BYTES, h->name) < 0)
         return no_memory(r, err);
     return 0;
 }
 
-static int fill_entry(struct tar_reader *r, const struct header *h, struct extension *x, struct tar_entry *out, struct err *err)
+static int fill_entry(struct tar_reader *r, const struct header *h, struct extension *x,
+                      struct tar_entry *out, struct err *err)
 {
     bool file = h->typeflag == '0' || h->typeflag == '\0' || h->typeflag == '7';
     const char *path = x->path ? x->path : r->global_path;
@@ -433,14 +472,16 @@ static int fill_entry(struct tar_reader *r, const struct header *h, struct exten
     size_t len;
     int rc;
 
-    if (h->typeflag == 'S') /* its payload begins behind blocks of a map that only GNU tar knows */
-        return err_set(err, ERR_INPUT, "'%s': at byte %lld: an old GNU sparse file: make the archive without --sparse", r->path,
-                       (long long)r->next);
+    if (h->typeflag == 'S') /* its payload begins behind a map that only GNU tar knows */
+        return err_set(err, ERR_INPUT,
+                       "'%s': at byte %lld: an old GNU sparse file: make the archive without "
+                       "--sparse",
+                       r->path, (long long)r->next);
     if (!parse_number(h->size, sizeof h->size, &bytes))
         return corrupt(r, r->next, "bad file size", err);
     bytes = x->size >= 0 ? x->size : bytes;
     if (!file && h->typeflag >= '1' && h->typeflag <= '6')
-        bytes = 0; /* links, devices, folders: whatever the size says, no payload follows */
+        bytes = 0; /* no payload follows links, devices, folders, whatever the size says */
     if (bytes > r->file_bytes - data || padded(bytes) > r->file_bytes - data)
         return corrupt(r, r->next, "a file's payload reaches beyond the end of the archive", err);
     rc = path ? set_text(r, &r->name, path, strlen(path), err) : header_name(r, h, &name, err);
@@ -487,17 +528,20 @@ int tar_reader_next(struct tar_reader *r, struct tar_entry *out, struct err *err
 int tar_reader_seek(struct tar_reader *r, int64_t header_offset, struct err *err)
 {
     if (header_offset < 0 || header_offset % TAR_BLOCK_BYTES != 0 || header_offset >= r->file_bytes)
-        return err_set(err, ERR_INPUT, "'%s' has no header at byte %lld", r->path, (long long)header_offset);
+        return err_set(err, ERR_INPUT, "'%s' has no header at byte %lld", r->path,
+                       (long long)header_offset);
     r->next = header_offset;
     r->end = -1;
     return 0;
 }
 
-int tar_reader_read(struct tar_reader *r, const struct tar_entry *e, int64_t from, int64_t n, void *out, struct err *err)
+int tar_reader_read(struct tar_reader *r, const struct tar_entry *e, int64_t from, int64_t n,
+                    void *out, struct err *err)
 {
     if (from < 0 || n < 0 || from > e->bytes || n > e->bytes - from)
-        return err_set(err, ERR_INPUT, "'%s': bytes %lld..%lld asked of a file of %lld bytes", r->path, (long long)from,
-                       (long long)from + (long long)n, (long long)e->bytes);
+        return err_set(err, ERR_INPUT, "'%s': bytes %lld..%lld asked of a file of %lld bytes",
+                       r->path, (long long)from, (long long)from + (long long)n,
+                       (long long)e->bytes);
     return read_at(r, e->data_offset + from, out, n, err);
 }
 

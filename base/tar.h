@@ -1,8 +1,9 @@
 /* tar: a writer whose bytes depend on content only, and a reader for what others write.
  *
- * Writer: POSIX ustar, integer mtime 0, uid/gid 0, mode 0444, plain headers; a name that ustar cannot hold (over 100
- * bytes without a split, or 255 in all) or a size of 8 GiB or more is refused by name. Ends with two zero blocks.
- * Reader: ustar, pax x/g (path, size), GNU L/K and base-256 sizes; headers are checksummed.
+ * The writer writes POSIX ustar with integer mtime 0, uid/gid 0, mode 0444 and plain headers, and
+ * ends with two zero blocks. A name that ustar cannot hold (over 100 bytes without a split, or 255
+ * in all) and a size of 8 GiB or more are refused by name. The reader reads ustar, pax x/g (path,
+ * size), GNU L/K and base-256 sizes, and checks the sums of headers.
  */
 #ifndef BASE_TAR_H
 #define BASE_TAR_H
@@ -21,26 +22,33 @@ struct tar_writer {
     struct hash_stream *hash; /* of the bytes written so far */
 };
 int tar_writer_open(struct tar_writer *w, const char *path, struct err *err);
-int tar_writer_add(struct tar_writer *w, const char *name, const void *bytes, int64_t n, struct err *err);
+int tar_writer_add(struct tar_writer *w, const char *name, const void *bytes, int64_t n,
+                   struct err *err);
 int64_t tar_writer_offset(const struct tar_writer *w); /* where the next header will stand */
-struct tar_written { int64_t bytes; struct hash128 hash; }; /* the archive's; hash is what hash_file() would say */
-int tar_writer_commit(struct tar_writer *w, struct tar_written *out, struct err *err); /* out may be NULL */
+/* Tells of a whole archive; hash is what hash_file() would say. */
+struct tar_written { int64_t bytes; struct hash128 hash; };
+/* Publishes the archive; out may be NULL. */
+int tar_writer_commit(struct tar_writer *w, struct tar_written *out, struct err *err);
 void tar_writer_abort(struct tar_writer *w);
 
 struct tar_entry {
-    char *name;            /* full path inside the archive; owned by the reader until the next call */
+    char *name;            /* full path in the archive; the reader owns it, until the next call */
     int64_t header_offset; /* first header, extension headers included */
     int64_t data_offset, bytes;
     bool regular;
 };
 struct tar_reader;
 int tar_reader_open(const char *path, struct tar_reader **out, struct err *err);
-int tar_reader_next(struct tar_reader *r, struct tar_entry *out, struct err *err); /* 1, 0 at end, <0 */
-/* Go on at a header's offset got from an entry or an index. pax g headers passed over are not applied. */
+/* Reads the next entry: 1, 0 at the end, <0 on failure. */
+int tar_reader_next(struct tar_reader *r, struct tar_entry *out, struct err *err);
+/* Goes on at the offset of a header, got from an entry or an index. pax g headers that are passed
+ * over are not applied. */
 int tar_reader_seek(struct tar_reader *r, int64_t header_offset, struct err *err);
-/* Payload bytes [from, from+n) of an entry. */
-int tar_reader_read(struct tar_reader *r, const struct tar_entry *e, int64_t from, int64_t n, void *out, struct err *err);
-int64_t tar_reader_end(const struct tar_reader *r); /* after the end: offset of the first zero block; -1 before */
+/* Reads payload bytes [from, from+n) of an entry. */
+int tar_reader_read(struct tar_reader *r, const struct tar_entry *e, int64_t from, int64_t n,
+                    void *out, struct err *err);
+/* Returns, after the end, the offset of the first zero block; -1 before. */
+int64_t tar_reader_end(const struct tar_reader *r);
 void tar_reader_close(struct tar_reader *r);
 
 #endif

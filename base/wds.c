@@ -1,16 +1,17 @@
 /* The index, `<shard>.tar.idx`
  *
- * N+1 unsigned 64-bit little-endian integers, no header. Entry i is the offset of the first tar header of sample i
- * (of its pax header, if it has one), entry N the offset of the first zero block, which is not the file's size where
- * the writer pads. Entry 0 counts as 0 whatever it says (so does Megatron-Energon): what stands before the first
- * sample belongs to it and is ignored, like what stands between two samples belongs to the first of them.
+ * It is N+1 unsigned 64-bit little-endian integers without a header. Entry i is the offset of the
+ * first tar header of sample i (of its pax header, if it has one). Entry N is the offset of the
+ * first zero block, which is not the file's size where the writer pads. Entry 0 counts as 0
+ * whatever it says (so does Megatron-Energon): what stands before the first sample belongs to it
+ * and is ignored, like what stands between two samples belongs to the first of them.
  *
  * Which files make a sample (webdataset, Energon and DALI agree on these)
  *
- * Regular files only. Key = folder + base name up to the first dot of the last component; part = what is behind that
- * dot. Ignored: names without a dot, names with a component `__x__`, and hidden files (an empty base name: DALI drops
- * them, webdataset would take the folder as their key). Files of a sample are adjacent; an ignored file does not
- * separate them.
+ * Regular files only. The key is the folder and the base name up to the first dot of the last
+ * component, and the part is what is behind that dot. Ignored are names without a dot, names with a
+ * component `__x__`, and hidden files (an empty base name: DALI drops them, webdataset would take
+ * the folder as their key). Files of a sample are adjacent; an ignored file does not separate them.
  */
 #include "base/wds.h"
 
@@ -27,7 +28,7 @@
 
 enum { OFFSET_BYTES = 8, INDEX_BYTES_MAX = 1 << 30 };
 
-/* A growing list of offsets: first headers, then the end. */
+/* Offsets are a growing list: of first headers, then of the end. */
 struct offsets {
     int64_t *at;
     size_t n, cap;
@@ -75,7 +76,8 @@ static int index_save(const char *tar_path, const struct offsets *o, struct err 
 
 /* ---- names ---- */
 
-/* Splits a member name; false for a member that belongs to no sample. *key_bytes is the key's length in `name`. */
+/* Splits a member name. Returns false for a member that belongs to no sample. *key_bytes is the
+ * key's length in `name`. */
 static bool split_member(const struct tar_entry *e, size_t *key_bytes, const char **part)
 {
     const char *base = strrchr(e->name, '/'), *dot;
@@ -94,19 +96,22 @@ static bool split_member(const struct tar_entry *e, size_t *key_bytes, const cha
     return true;
 }
 
-/* Printable ASCII without blank and dot. Slashes make folders; a component `__x__` would be skipped by readers. */
+/* Checks that a key is printable ASCII without blank and dot. Slashes make folders; readers would
+ * skip a component `__x__`. */
 static int check_key(const char *shard, const char *key, struct err *err)
 {
     bool ok = key[0] != '\0' && key[0] != '/';
 
     for (const char *p = key; *p; p++)
-        ok = ok && *p > ' ' && *p < 0x7f && *p != '.' && !(p[0] == '/' && (p[1] == '/' || p[1] == '\0'));
+        ok = ok && *p > ' ' && *p < 0x7f && *p != '.' &&
+             !(p[0] == '/' && (p[1] == '/' || p[1] == '\0'));
     for (const char *p = key; ok && p; p = strchr(p, '/') ? strchr(p, '/') + 1 : NULL)
         ok = strncmp(p, "__", 2) != 0;
     if (!ok)
         return err_set(err, ERR_INPUT,
-                       "'%s': sample key '%s': use printable ASCII without blanks and dots, not starting with '__' or '/'", shard,
-                       key);
+                       "'%s': sample key '%s': use printable ASCII without blanks and dots, not "
+                       "starting with '__' or '/'",
+                       shard, key);
     return 0;
 }
 
@@ -116,7 +121,9 @@ static int check_part(const char *shard, const char *key, const char *part, stru
     size_t n = strlen(part);
 
     if (n == 0 || strspn(part, allowed) != n || part[0] == '.' || part[n - 1] == '.')
-        return err_set(err, ERR_INPUT, "'%s': sample '%s': part name '%s': use lower-case letters, digits, '_', '-' and inner dots",
+        return err_set(err, ERR_INPUT,
+                       "'%s': sample '%s': part name '%s': use lower-case letters, digits, '_', "
+                       "'-' and inner dots",
                        shard, key, part);
     return 0;
 }
@@ -128,7 +135,8 @@ struct wds_writer {
     struct offsets offsets;
     char *path;
     bool broken; /* a sample is in the tar in part */
-    void *keys;  /* tsearch tree of the keys so far: readers refuse a data set with a key twice */
+    /* This tsearch tree holds the keys so far: readers refuse a data set with a key twice. */
+    void *keys;
 };
 
 static int compare_text(const void *a, const void *b)
@@ -157,11 +165,13 @@ int wds_writer_open(const char *tar_path, struct wds_writer **out, struct err *e
     int rc;
 
     if (!str_ends(tar_path, ".tar"))
-        return err_set(err, ERR_INPUT, "shard '%s': its name must end in .tar, or readers pass over it", tar_path);
+        return err_set(err, ERR_INPUT,
+                       "shard '%s': its name must end in .tar, or readers pass over it", tar_path);
     w = calloc(1, sizeof *w);
     if (w)
         w->path = strdup(tar_path);
-    rc = w && w->path ? tar_writer_open(&w->tar, tar_path, err) : err_set(err, ERR_NOMEM, "out of memory opening '%s'", tar_path);
+    rc = w && w->path ? tar_writer_open(&w->tar, tar_path, err)
+                      : err_set(err, ERR_NOMEM, "out of memory opening '%s'", tar_path);
     if (rc < 0 && w)
         writer_free(w);
     if (rc == 0)
@@ -169,7 +179,7 @@ int wds_writer_open(const char *tar_path, struct wds_writer **out, struct err *e
     return rc;
 }
 
-/* Remember the key; ERR_EXISTS if the shard has it. */
+/* Remembers the key; ERR_EXISTS if the shard has it. */
 static int add_key(struct wds_writer *w, const char *key, struct err *err)
 {
     char *copy = strdup(key), **node = copy ? tsearch(copy, &w->keys, compare_text) : NULL;
@@ -181,22 +191,27 @@ static int add_key(struct wds_writer *w, const char *key, struct err *err)
     if (*node == copy)
         return 0;
     free(copy);
-    return err_set(err, ERR_EXISTS, "'%s': sample key '%s' is used twice: keys must be unique over the data set", w->path, key);
+    return err_set(err, ERR_EXISTS,
+                   "'%s': sample key '%s' is used twice: keys must be unique over the data set",
+                   w->path, key);
 }
 
-static int check_sample(struct wds_writer *w, const char *key, const struct wds_part *sorted, size_t n, struct err *err)
+static int check_sample(struct wds_writer *w, const char *key, const struct wds_part *sorted,
+                        size_t n, struct err *err)
 {
     int rc;
 
     if ((rc = check_key(w->path, key, err)) < 0)
         return rc;
     if (n == 0)
-        return err_set(err, ERR_INPUT, "'%s': sample '%s' has no parts: give one or more", w->path, key);
+        return err_set(err, ERR_INPUT, "'%s': sample '%s' has no parts: give one or more", w->path,
+                       key);
     for (size_t i = 0; i < n; i++) {
         if ((rc = check_part(w->path, key, sorted[i].name, err)) < 0)
             return rc;
         if (i > 0 && strcmp(sorted[i].name, sorted[i - 1].name) == 0)
-            return err_set(err, ERR_INPUT, "'%s': sample '%s' has part '%s' twice", w->path, key, sorted[i].name);
+            return err_set(err, ERR_INPUT, "'%s': sample '%s' has part '%s' twice", w->path, key,
+                           sorted[i].name);
     }
     return add_key(w, key, err);
 }
@@ -214,7 +229,8 @@ static int add_part(struct wds_writer *w, const char *key, struct wds_part *part
     return rc;
 }
 
-int wds_writer_add(struct wds_writer *w, const char *key, struct wds_part *parts, size_t n_parts, struct err *err)
+int wds_writer_add(struct wds_writer *w, const char *key, struct wds_part *parts, size_t n_parts,
+                   struct err *err)
 {
     int rc;
 
@@ -235,7 +251,8 @@ int64_t wds_writer_bytes(const struct wds_writer *w)
     return tar_writer_offset(&w->tar);
 }
 
-/* An old index beside a new tar would be wrong, a tar without index is not: so the old index goes first. */
+/* Removes an old index first, because it would be wrong beside a new tar, while a tar without index
+ * is not. */
 static int remove_index(const char *tar_path, struct err *err)
 {
     char *path = index_path(tar_path);
@@ -255,9 +272,11 @@ int wds_writer_close(struct wds_writer *w, struct wds_written *out, struct err *
     int rc = 0;
 
     if (w->broken)
-        rc = err_set(err, ERR_STATE, "shard '%s' is not published: writing one of its samples failed", w->path);
+        rc = err_set(err, ERR_STATE,
+                     "shard '%s' is not published: writing one of its samples failed", w->path);
     else if (w->offsets.n == 0)
-        rc = err_set(err, ERR_STATE, "shard '%s' has no samples: readers refuse an empty shard", w->path);
+        rc = err_set(err, ERR_STATE, "shard '%s' has no samples: readers refuse an empty shard",
+                     w->path);
     if (rc == 0)
         rc = offsets_add(&w->offsets, tar_writer_offset(&w->tar), err);
     if (rc == 0)
@@ -284,7 +303,7 @@ void wds_writer_abort(struct wds_writer *w)
 
 /* ---- index of a shard ---- */
 
-/* The offsets of all samples by reading every header. */
+/* Finds the offsets of all samples by reading every header. */
 static int scan(struct tar_reader *tar, const char *tar_path, struct offsets *out, struct err *err)
 {
     struct str key = STR_INIT;
@@ -305,7 +324,9 @@ static int scan(struct tar_reader *tar, const char *tar_path, struct offsets *ou
             break;
     }
     if (rc == 0 && out->n == 0)
-        rc = err_set(err, ERR_INPUT, "'%s' holds no sample: no regular file in it has a name like KEY.PART", tar_path);
+        rc = err_set(err, ERR_INPUT,
+                     "'%s' holds no sample: no regular file in it has a name like KEY.PART",
+                     tar_path);
     if (rc == 0)
         rc = offsets_add(out, tar_reader_end(tar), err);
     str_release(&key);
@@ -332,24 +353,29 @@ int wds_index_build(const char *tar_path, int64_t *samples, struct err *err)
 
 static int index_wrong(const char *path, const char *what, struct err *err)
 {
-    return err_set(err, ERR_CORRUPT, "'%s' %s: remove it, and it is made again from the shard", path, what);
+    return err_set(err, ERR_CORRUPT, "'%s' %s: remove it, and it is made again from the shard",
+                   path, what);
 }
 
-/* Increasing offsets of blocks inside the shard. Whether samples stand there is seen when they are read. */
+/* Loads an index and checks that its offsets are those of blocks inside the shard and increase.
+ * Whether samples stand there is seen when they are read. */
 static int index_load(const char *path, int64_t tar_bytes, struct offsets *out, struct err *err)
 {
     struct str bytes = STR_INIT;
     int rc = file_read(path, INDEX_BYTES_MAX, &bytes, err);
 
     if (rc == 0 && (bytes.len % OFFSET_BYTES != 0 || bytes.len < 2 * OFFSET_BYTES))
-        rc = index_wrong(path, "is not a whole index: its size is not 8 bytes a sample and 8 more", err);
+        rc = index_wrong(path, "is not a whole index: its size is not 8 bytes a sample and 8 more",
+                         err);
     for (size_t i = 0; rc == 0 && i < bytes.len; i += OFFSET_BYTES) {
         uint64_t v = 0;
         for (int k = OFFSET_BYTES - 1; k >= 0; k--)
             v = v << 8 | (unsigned char)bytes.p[i + (size_t)k];
         v = i ? v : 0;
-        if (v % TAR_BLOCK_BYTES != 0 || v >= (uint64_t)tar_bytes || (i && (int64_t)v <= out->at[out->n - 1]))
-            rc = index_wrong(path, "does not fit its shard: offsets must grow and stay inside", err);
+        if (v % TAR_BLOCK_BYTES != 0 || v >= (uint64_t)tar_bytes ||
+            (i && (int64_t)v <= out->at[out->n - 1]))
+            rc = index_wrong(path, "does not fit its shard: offsets must grow and stay inside",
+                             err);
         else
             rc = offsets_add(out, (int64_t)v, err);
     }
@@ -419,12 +445,13 @@ int64_t wds_reader_count(const struct wds_reader *r)
 
 static int sample_wrong(const struct wds_reader *r, int64_t i, const char *what, struct err *err)
 {
-    return err_set(err, ERR_CORRUPT, "'%s': sample %lld: %s: remove '%s', and it is made again from the shard", r->path,
-                   (long long)i, what, r->idx_path);
+    return err_set(err, ERR_CORRUPT,
+                   "'%s': sample %lld: %s: remove '%s', and it is made again from the shard",
+                   r->path, (long long)i, what, r->idx_path);
 }
 
-static int sample_add_part(struct wds_reader *r, struct wds_sample *s, size_t *cap, const char *part,
-                           const struct tar_entry *e, struct err *err)
+static int sample_add_part(struct wds_reader *r, struct wds_sample *s, size_t *cap,
+                           const char *part, const struct tar_entry *e, struct err *err)
 {
     if (s->n_parts == *cap) {
         size_t more = *cap ? 2 * *cap : 8;
@@ -438,15 +465,17 @@ static int sample_add_part(struct wds_reader *r, struct wds_sample *s, size_t *c
     }
     for (size_t k = 0; k < s->n_parts; k++)
         if (strcmp(s->parts[k].name, part) == 0)
-            return err_set(err, ERR_CORRUPT, "'%s': sample '%s' has part '%s' twice: make the shard again", r->path, s->key, part);
+            return err_set(err, ERR_CORRUPT,
+                           "'%s': sample '%s' has part '%s' twice: make the shard again", r->path,
+                           s->key, part);
     struct wds_sample_part *to = &s->parts[s->n_parts++];
     *to = (struct wds_sample_part){arena_strdup(&r->sample, part), e->data_offset, e->bytes};
     return to->name ? 0 : err_set(err, ERR_NOMEM, "out of memory while reading '%s'", r->path);
 }
 
-/* Take one member of sample i, whose header stands inside the sample's range. */
-static int sample_add_member(struct wds_reader *r, int64_t i, struct wds_sample *s, size_t *cap, const struct tar_entry *e,
-                             struct err *err)
+/* Takes one member of sample i, whose header stands inside the sample's range. */
+static int sample_add_member(struct wds_reader *r, int64_t i, struct wds_sample *s, size_t *cap,
+                             const struct tar_entry *e, struct err *err)
 {
     const char *part;
     size_t n;
@@ -465,17 +494,21 @@ static int sample_add_member(struct wds_reader *r, int64_t i, struct wds_sample 
     return sample_add_part(r, s, cap, part, e, err);
 }
 
-/* An error of the tar reader inside an indexed range: name the sample too. */
+/* Names the sample too in an error of the tar reader inside an indexed range. */
 static int in_sample(const struct wds_reader *r, int64_t i, int rc, struct err *err)
 {
     if (rc == ERR_CORRUPT)
-        return err_context(err, "sample %lld of '%s' (if the shard is whole, its index is wrong: remove '%s')", (long long)i,
-                           r->path, r->idx_path);
+        return err_context(err,
+                           "sample %lld of '%s' (if the shard is whole, its index is wrong: remove "
+                           "'%s')",
+                           (long long)i, r->path, r->idx_path);
     return rc;
 }
 
-/* What follows sample i must not be another file of it; behind the last sample the shard must end. */
-static int check_boundary(struct wds_reader *r, int64_t i, const struct wds_sample *s, struct err *err)
+/* Checks that what follows sample i is not another file of it, and that the shard ends behind the
+ * last sample. */
+static int check_boundary(struct wds_reader *r, int64_t i, const struct wds_sample *s,
+                          struct err *err)
 {
     bool last = i + 1 == wds_reader_count(r);
     struct tar_entry e;
@@ -484,10 +517,12 @@ static int check_boundary(struct wds_reader *r, int64_t i, const struct wds_samp
     int rc = tar_reader_next(r->tar, &e, last ? err : NULL);
 
     if (last)
-        return rc == 1 ? sample_wrong(r, i, "the shard goes on behind the index's end", err) : in_sample(r, i, rc, err);
-    if (rc == 1 && split_member(&e, &n, &part) && strlen(s->key) == n && memcmp(s->key, e.name, n) == 0)
+        return rc == 1 ? sample_wrong(r, i, "the shard goes on behind the index's end", err)
+                       : in_sample(r, i, rc, err);
+    if (rc == 1 && split_member(&e, &n, &part) && strlen(s->key) == n &&
+        memcmp(s->key, e.name, n) == 0)
         return sample_wrong(r, i, "the index splits its files between two samples", err);
-    return 0; /* damage in the next sample is the next sample's */
+    return 0; /* damage in the next sample concerns the next one */
 }
 
 static int read_sample(struct wds_reader *r, int64_t i, struct wds_sample *s, struct err *err)
@@ -519,8 +554,8 @@ int wds_reader_sample(struct wds_reader *r, int64_t i, struct wds_sample *out, s
     int rc;
 
     if (i < 0 || i >= wds_reader_count(r))
-        return err_set(err, ERR_INPUT, "'%s' has samples 0 to %lld, not %lld", r->path, (long long)wds_reader_count(r) - 1,
-                       (long long)i);
+        return err_set(err, ERR_INPUT, "'%s' has samples 0 to %lld, not %lld", r->path,
+                       (long long)wds_reader_count(r) - 1, (long long)i);
     arena_reset(&r->sample);
     s.offset = r->offsets.at[i];
     s.bytes = r->offsets.at[i + 1] - s.offset;
@@ -530,7 +565,8 @@ int wds_reader_sample(struct wds_reader *r, int64_t i, struct wds_sample *out, s
     return rc;
 }
 
-int wds_reader_part(struct wds_reader *r, const struct wds_sample *s, const char *part, struct str *out, struct err *err)
+int wds_reader_part(struct wds_reader *r, const struct wds_sample *s, const char *part,
+                    struct str *out, struct err *err)
 {
     char chunk[64 << 10];
 

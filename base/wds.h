@@ -1,9 +1,11 @@
-/* wds: WebDataset shards: samples in a tar, `.tar.idx` beside it, Megatron-Energon's sidecars in `.nv-meta/`.
+/* wds: WebDataset shards: samples in a tar, `.tar.idx` beside it, Megatron-Energon's sidecars in
+ * `.nv-meta/`.
  *
- * A sample is a run of adjacent files that share a key: the path up to the first dot of its last component; what
- * follows is the part name. Keys are ASCII without dots or spaces, unique over the dataset; parts lower case,
- * written in sorted order. `.tar.idx` is N+1 little-endian uint64: the offset of each sample's first header and
- * the offset of the first zero block. Never an empty shard.
+ * A sample is a row of adjacent files that share a key. The key is the path up to the first dot of
+ * its last component, and what follows is the name of the part. Keys are ASCII without dots or
+ * spaces, unique over the dataset; names of parts are lower case, and parts are written in sorted
+ * order. `.tar.idx` is N+1 little-endian uint64: the offset of each sample's first header and the
+ * offset of the first zero block. A shard is never empty.
  */
 #ifndef BASE_WDS_H
 #define BASE_WDS_H
@@ -22,12 +24,15 @@ struct wds_part {
 
 struct wds_writer; /* one shard */
 int wds_writer_open(const char *tar_path, struct wds_writer **out, struct err *err);
-/* Sorts the parts by name, in place. Refuses bad keys and part names and a key that the shard has already. */
-int wds_writer_add(struct wds_writer *w, const char *key, struct wds_part *parts, size_t n_parts, struct err *err);
-int64_t wds_writer_bytes(const struct wds_writer *w); /* so far, which is the offset of the next sample */
+/* Adds a sample. Sorts the parts by name, in place. Refuses bad keys and part names, and a key that
+ * the shard has already. */
+int wds_writer_add(struct wds_writer *w, const char *key, struct wds_part *parts, size_t n_parts,
+                   struct err *err);
+/* Returns the bytes so far, which is the offset of the next sample. */
+int64_t wds_writer_bytes(const struct wds_writer *w);
 struct wds_written { int64_t samples; struct tar_written tar; };
-/* Removes an old idx, publishes tar, then idx. ERR_STATE for an empty shard or one with a sample that could not be written
- * whole. Frees the writer in any case. *out may be NULL. */
+/* Removes an old idx, publishes the tar, then the idx. ERR_STATE for an empty shard or one with a
+ * sample that could not be written whole. Frees the writer in any case. *out may be NULL. */
 int wds_writer_close(struct wds_writer *w, struct wds_written *out, struct err *err);
 void wds_writer_abort(struct wds_writer *w);
 
@@ -38,19 +43,23 @@ struct wds_sample {
     struct wds_sample_part { char *name; int64_t data_offset, bytes; } *parts;
 };
 struct wds_reader; /* one shard, scanned or by index */
-int wds_reader_open(const char *tar_path, struct wds_reader **out, struct err *err); /* idx is used if there, else scanned */
+/* Opens a shard. Its idx is used if there is one; else the shard is scanned. */
+int wds_reader_open(const char *tar_path, struct wds_reader **out, struct err *err);
 int64_t wds_reader_count(const struct wds_reader *r);
-/* Fills *out (borrowed until the next call). Checks that the headers at that place agree with the index: ERR_CORRUPT. */
+/* Fills *out (borrowed until the next call). Checks that the headers at that place agree with the
+ * index: ERR_CORRUPT. */
 int wds_reader_sample(struct wds_reader *r, int64_t i, struct wds_sample *out, struct err *err);
-int wds_reader_part(struct wds_reader *r, const struct wds_sample *s, const char *part, struct str *out, struct err *err);
+int wds_reader_part(struct wds_reader *r, const struct wds_sample *s, const char *part,
+                    struct str *out, struct err *err);
 void wds_reader_close(struct wds_reader *r);
 
-/* Rebuild the `.tar.idx` of a shard somebody else wrote (pax, GNU, ustar). */
+/* Rebuilds the `.tar.idx` of a shard that somebody else wrote (pax, GNU, ustar). */
 int wds_index_build(const char *tar_path, int64_t *samples, struct err *err);
 
-/* Energon's `.nv-meta`: .info.json (ordered shard_counts), split.yaml, dataset.yaml, index.uuid; index.sqlite is left
- * to `energon prepare`. Published file by file; the uuid is derived from paths, counts and `.tar.idx` files (which must
- * be there), so equal data gives equal bytes. */
+/* Writes Energon's `.nv-meta`: .info.json (ordered shard_counts), split.yaml, dataset.yaml,
+ * index.uuid; index.sqlite is left to `energon prepare`. It is published file by file. The uuid is
+ * derived from paths, counts and `.tar.idx` files (which must be there), so equal data gives equal
+ * bytes. */
 struct wds_shard { const char *path; int64_t samples; }; /* path relative to the root */
 int wds_meta_save(const char *root, const struct wds_shard *shards, size_t n, struct err *err);
 

@@ -1,13 +1,15 @@
 /* The sidecars of a WebDataset folder, `<root>/.nv-meta/`, as Megatron-Energon 7 reads them
  *
- *     .info.json    {"energon_version": "…", "shard_counts": {"<path>": samples, …}}: no other key is allowed, and the
- *                   order of the shards is their number
- *     split.yaml    split_parts: train, val, test: lists of shards; exclude: []. Every shard is put into train.
+ *     .info.json    {"energon_version": "…", "shard_counts": {"<path>": samples, …}}: no other key
+ *                   is allowed, and the order of the shards is their number
+ *     split.yaml    split_parts: train, val, test: lists of shards; exclude: []. Every shard is put
+ *                   into train.
  *     dataset.yaml  CrudeWebdataset: the parts as they are
- *     index.uuid    a name for the content, in the form of a random uuid: from a hash of .info.json and all .tar.idx
- *                   files, so it tells layouts apart, not payloads of equal sizes
+ *     index.uuid    a name for the content, in the form of a random uuid: from a hash of .info.json
+ *                   and all .tar.idx files, so it tells layouts apart, not payloads of equal sizes
  *
- * split.yaml is published last: what it lists, the others know. index.sqlite is left to `energon prepare`.
+ * split.yaml is published last, so that the others know what it lists. index.sqlite is left to
+ * `energon prepare`.
  */
 #include "base/wds.h"
 
@@ -18,7 +20,7 @@
 #include "base/json.h"
 
 enum { INDEX_BYTES_MAX = 1 << 30 };
-#define ENERGON_VERSION "7.1.0" /* whose formats these are */
+#define ENERGON_VERSION "7.1.0" /* these formats are of this version */
 
 static int compare_paths(const void *a, const void *b)
 {
@@ -51,9 +53,12 @@ static int check_shards(const struct wds_shard *shards, size_t n, struct err *er
     for (size_t i = 0; i < n; i++) {
         const char *p = shards[i].path;
         if (p[0] == '/' || strncmp(p, "../", 3) == 0 || strstr(p, "/../") || !str_ends(p, ".tar"))
-            return err_set(err, ERR_INPUT, "shard '%s': give a path below the data set's folder that ends in .tar", p);
+            return err_set(err, ERR_INPUT,
+                           "shard '%s': give a path below the data set's folder that ends in .tar",
+                           p);
         if (shards[i].samples < 1)
-            return err_set(err, ERR_STATE, "shard '%s' has %lld samples: readers refuse an empty shard", p,
+            return err_set(err, ERR_STATE,
+                           "shard '%s' has %lld samples: readers refuse an empty shard", p,
                            (long long)shards[i].samples);
     }
     return check_unique(shards, n, err);
@@ -74,7 +79,7 @@ static void format_info(const struct wds_shard *shards, size_t n, struct str *ou
     str_addc(out, '\n');
 }
 
-/* YAML takes JSON's strings as they are. */
+/* Writes split.yaml. YAML takes JSON's strings as they are. */
 static void format_split(const struct wds_shard *shards, size_t n, struct str *out)
 {
     str_add(out, "exclude: []\nsplit_parts:\n  train:\n");
@@ -88,8 +93,8 @@ static void format_split(const struct wds_shard *shards, size_t n, struct str *o
     str_add(out, "  val: []\n  test: []\n");
 }
 
-static int content_hash(const char *root, const struct wds_shard *shards, size_t n, const struct str *info,
-                        struct hash128 *out, struct err *err)
+static int content_hash(const char *root, const struct wds_shard *shards, size_t n,
+                        const struct str *info, struct hash128 *out, struct err *err)
 {
     struct hash_stream *h = hash_stream_new();
     int rc = h ? 0 : err_set(err, ERR_NOMEM, "out of memory while writing the index of '%s'", root);
@@ -113,13 +118,15 @@ static int content_hash(const char *root, const struct wds_shard *shards, size_t
     return rc;
 }
 
-/* The hash in the form of a random uuid (RFC 4122, version 4, variant 1). */
+/* Writes the hash in the form of a random uuid (RFC 4122, version 4, variant 1). */
 static void format_uuid(struct hash128 h, struct str *out)
 {
-    uint64_t hi = (h.hi & ~UINT64_C(0xf000)) | 0x4000, lo = (h.lo & ~(UINT64_C(3) << 62)) | UINT64_C(1) << 63;
+    uint64_t hi = (h.hi & ~UINT64_C(0xf000)) | 0x4000,
+             lo = (h.lo & ~(UINT64_C(3) << 62)) | UINT64_C(1) << 63;
 
-    str_addf(out, "%08llx-%04llx-%04llx-%04llx-%012llx", (unsigned long long)(hi >> 32), (unsigned long long)(hi >> 16 & 0xffff),
-             (unsigned long long)(hi & 0xffff), (unsigned long long)(lo >> 48), (unsigned long long)(lo & 0xffffffffffff));
+    str_addf(out, "%08llx-%04llx-%04llx-%04llx-%012llx", (unsigned long long)(hi >> 32),
+             (unsigned long long)(hi >> 16 & 0xffff), (unsigned long long)(hi & 0xffff),
+             (unsigned long long)(lo >> 48), (unsigned long long)(lo & 0xffffffffffff));
 }
 
 static int publish_in(const char *dir, const char *name, const struct str *text, struct err *err)
@@ -128,19 +135,24 @@ static int publish_in(const char *dir, const char *name, const struct str *text,
     int rc = str_check(text, err);
 
     if (rc == 0)
-        rc = path ? file_publish(path, text->p, text->len, err) : err_set(err, ERR_NOMEM, "out of memory writing '%s'", name);
+        rc = path ? file_publish(path, text->p, text->len, err)
+                  : err_set(err, ERR_NOMEM, "out of memory writing '%s'", name);
     free(path);
     return rc;
 }
 
 int wds_meta_save(const char *root, const struct wds_shard *shards, size_t n, struct err *err)
 {
-    enum { DATASET, UUID, INFO, SPLIT, FILES }; /* a shard's count is there before it is listed, for those who read while a dataset grows */
-    static const char *const names[FILES] = {"dataset.yaml", "index.uuid", ".info.json", "split.yaml"};
+    /* A shard's count is there before the shard is listed, for those who read while a dataset
+     * grows. */
+    enum { DATASET, UUID, INFO, SPLIT, FILES };
+    static const char *const names[FILES] = {"dataset.yaml", "index.uuid", ".info.json",
+                                             "split.yaml"};
     struct str text[FILES] = {STR_INIT, STR_INIT, STR_INIT, STR_INIT};
     struct hash128 hash;
     char *dir = file_join(root, ".nv-meta");
-    int rc = dir ? check_shards(shards, n, err) : err_set(err, ERR_NOMEM, "out of memory while writing '%s'", root);
+    int rc = dir ? check_shards(shards, n, err)
+                 : err_set(err, ERR_NOMEM, "out of memory while writing '%s'", root);
 
     if (rc == 0) {
         format_info(shards, n, &text[INFO]);
