@@ -21,6 +21,7 @@ enum { SHOWN = 6 /* frames of a clip */, GAP = 4 /* pixels between them */ };
 static const struct opt opts[] = {
     {"data", 0, OPT_TEXT, "DIR", "dataset whose sample <number> each <number>.npy belongs to", .flags = OPT_REQUIRED},
     {"output", 'o', OPT_TEXT, "DIR", "where the pictures go (default: beside the latents)"},
+    {"force", 0, OPT_BOOL, NULL, "write over pictures that are there already"},
     {"json", 0, OPT_BOOL, NULL, "print one JSON object"},
 };
 const struct opt_cmd decode_command = {
@@ -147,7 +148,7 @@ static int sheet_save(const char *path, const struct clip *want, const struct cl
 
 struct decoding {
     const char *root, *out;
-    bool json;
+    bool json, force;
     struct dataset data;
     struct str text;
     struct json_out o;
@@ -170,6 +171,26 @@ static void row_put(struct decoding *k, int64_t number, double db, int64_t neare
     json_obj_end(&k->o);
 }
 
+/* The picture of <number>.npy is <number>.png. */
+static void picture_path(const struct decoding *k, const char *name, char path[LIMIT_PATH_BYTES])
+{
+    snprintf(path, LIMIT_PATH_BYTES, "%s/%.*s.png", k->out, (int)strcspn(name, "."), name);
+}
+
+/* Refuses to write over pictures that somebody has made. */
+static int pictures_check(const struct decoding *k, struct dirent *const *found, int n,
+                          struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    for (int i = 0; i < n && !k->force; i++) {
+        picture_path(k, found[i]->d_name, path);
+        if (file_exists(path))
+            return err_set(err, ERR_EXISTS, "'%s' exists already: give another --output, or "
+                           "--force to write over what is there", path);
+    }
+    return 0;
+}
+
 static int latent_decode(struct decoding *k, const char *path, struct err *err)
 {
     const char *name = strrchr(path, '/') + 1;
@@ -187,7 +208,7 @@ static int latent_decode(struct decoding *k, const char *path, struct err *err)
     int rc = clip_read(&k->data, &k->data.samples[number], path, 0, st.st_size, &got, err);
     if (rc == 0)
         rc = stored_clip(&k->data, k->root, number, &want, err);
-    snprintf(picture, sizeof picture, "%s/%s.png", k->out, digits);
+    picture_path(k, name, picture);
     if (rc == 0)
         rc = sheet_save(picture, &want, &got, err);
     if (rc == 0)
@@ -214,9 +235,11 @@ static int folder_decode(struct decoding *k, const char *dir, struct err *err)
     struct dirent **found = NULL;
     int n = scandir(dir, &found, is_latent, alphasort);
     int rc = n > 0
-        ? file_mkdirs(k->out, err)
+        ? pictures_check(k, found, n, err)
         : err_set(err, ERR_INPUT,
                   "no <number>.npy in '%s': give a folder that 'reel-train generate' wrote", dir);
+    if (rc == 0)
+        rc = file_mkdirs(k->out, err);
     for (int i = 0; i < n; i++) {
         char path[LIMIT_PATH_BYTES + sizeof found[i]->d_name + 1];
         snprintf(path, sizeof path, "%s/%s", dir, found[i]->d_name);
@@ -233,7 +256,7 @@ int decode_run(const struct opt_values *v, struct str *out, struct err *err)
     opt_operands(v, &operands);
     struct decoding k = {.root = opt_text(v, "data"),
                          .out = opt_text(v, "output") ? opt_text(v, "output") : operands[0],
-                         .json = opt_bool(v, "json")};
+                         .json = opt_bool(v, "json"), .force = opt_bool(v, "force")};
     int rc = dataset_load(k.root, &k.data, err);
     if (rc < 0)
         return rc;

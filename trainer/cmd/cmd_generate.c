@@ -13,6 +13,7 @@ static const struct opt opts[] = {
     {"run", 0, OPT_TEXT, "FILE", "the run the checkpoint is of (default: run.json in the folder above ckpt/)"},
     {"data", 0, OPT_TEXT, "DIR", "dataset whose captions, shapes and frame rates are taken (default: the run's last stage's)"},
     {"output", 'o', OPT_TEXT, "DIR", "where the latents go, one .npy a sample", .flags = OPT_REQUIRED},
+    {"force", 0, OPT_BOOL, NULL, "write over samples that are there already"},
     {"first", 0, OPT_INT, "N", "first draw of the data's order", .fallback = "0", .min = 0, .max = 1e12},
     {"samples", 0, OPT_INT, "N", "how many, at most to the end of a pass over the data: behind it the same come again", .fallback = "8", .min = 1, .max = 1e9},
     {"batch", 0, OPT_INT, "N", "how many at a time", .fallback = "4", .min = 1, .max = 1e6},
@@ -45,28 +46,50 @@ static int run_find(const struct opt_values *v, const char *ckpt, struct run *ru
     return rc < 0 && !opt_text(v, "run") ? err_context(err, "give --run FILE") : rc;
 }
 
-static int generate_here(const struct opt_values *v, const struct comm *world, int64_t *made, struct err *err)
+static int conf_make(const struct opt_values *v, const struct comm *world, struct run *run,
+                     struct generate_conf *out, struct err *err)
 {
-    struct run run = {0};
     const char *const *operands;
     uint64_t seed = 0;
     opt_operands(v, &operands);
-    const char *ckpt = operands[0];
+    const char *ckpt = operands[0], *data = opt_text(v, "data");
     int rc = num_parse_u64(opt_text(v, "seed"), "--seed", &seed, err);
     if (rc < 0)
         return err->code = ERR_USAGE;
     if (opt_num(v, "level-min") >= opt_num(v, "level-max"))
         return err_set(err, ERR_USAGE, "--level-min is %g, not below --level-max %g", opt_num(v, "level-min"), opt_num(v, "level-max"));
-    if ((rc = run_find(v, ckpt, &run, err)) < 0)
+    if ((rc = run_find(v, ckpt, run, err)) < 0)
         return rc;
-    struct generate_conf conf = {
-        .run = &run, .ckpt = ckpt, .out = opt_text(v, "output"), .data = opt_text(v, "data") ? opt_text(v, "data") : run.stages[run.n_stages - 1].data,
-        .average = opt_enum(v, "weights") == 1, .first_frames = opt_bool(v, "first-frames"), .first = opt_int(v, "first"),
-        .samples = opt_int(v, "samples"), .batch = num_min_i64(opt_int(v, "batch"), num_ceil_div(opt_int(v, "samples"), world->size)), .guidance = opt_num(v, "guidance"),
+    int64_t share = num_ceil_div(opt_int(v, "samples"), world->size);
+    *out = (struct generate_conf){
+        .run = run, .ckpt = ckpt, .out = opt_text(v, "output"),
+        .data = data ? data : run->stages[run->n_stages - 1].data,
+        .average = opt_enum(v, "weights") == 1, .first_frames = opt_bool(v, "first-frames"),
+        .force = opt_bool(v, "force"),
+        .first = opt_int(v, "first"), .samples = opt_int(v, "samples"),
+        .batch = num_min_i64(opt_int(v, "batch"), share),
+        .guidance = opt_num(v, "guidance"),
         .rank = world->rank, .ranks = world->size,
-        .seed = seed, .sampler = (enum sampler_kind)opt_enum(v, "sampler"), .steps = opt_int(v, "steps"), .level_max = opt_num(v, "level-max"),
-        .level_min = opt_num(v, "level-min"), .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN, .say = world->rank == 0 ? say : NULL};
-    rc = generate_run(&conf, made, err);
+        .seed = seed, .sampler = (enum sampler_kind)opt_enum(v, "sampler"),
+        .steps = opt_int(v, "steps"),
+        .level_max = opt_num(v, "level-max"), .level_min = opt_num(v, "level-min"),
+        .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
+        .say = world->rank == 0 ? say : NULL};
+    return 0;
+}
+
+/* No rank writes before every one has seen that nothing is in the way. */
+static int generate_all(const struct opt_values *v, struct comm *world, int64_t *made, struct err *err)
+{
+    struct run run = {0};
+    struct generate_conf conf;
+    struct generate *g = NULL;
+    int rc = conf_make(v, world, &run, &conf, err);
+    if (rc == 0)
+        rc = generate_open(&conf, &g, err);
+    if ((rc = comm_agree(world, rc, err)) == 0)
+        rc = comm_agree(world, generate_make(g, made, err), err);
+    generate_close(g);
     run_release(&run);
     return rc;
 }
@@ -78,7 +101,7 @@ int train_cmd_generate_run(const struct opt_values *v, int argc, char **argv, st
     int rc = train_world_open(&argc, &argv, &world, err);
     if (rc < 0)
         return rc;
-    rc = comm_agree(world, generate_here(v, world, &made, err), err);
+    rc = generate_all(v, world, &made, err);
     double all = (double)made;
     if (rc == 0 && world->size > 1 && (rc = comm_sum(world, &all, 1, err)) == 0 && world->rank == 0)
         log_msg(LOG_INFO, "%.0f samples, made by %d ranks", all, world->size);

@@ -144,8 +144,10 @@ static int model_open(struct generate *g, struct err *err)
     return dit_new(&c, g->ops, g->stream, &g->units, &g->dit, err);
 }
 
-static void generate_close(struct generate *g)
+void generate_close(struct generate *g)
 {
+    if (!g)
+        return;
     dit_free(g->dit);
     units_close(&g->units);
     loader_close(g->loader);
@@ -167,6 +169,7 @@ static void generate_close(struct generate *g)
     free(g->cells);
     free(g->eval);
     free(g->x);
+    free(g);
 }
 
 /* ---- sampling ---- */
@@ -215,6 +218,11 @@ static int denoise(void *ctx, const double *x, double s, double *clean, struct e
     return rc;
 }
 
+static void path_format(const struct generate *g, int64_t number, char path[LIMIT_PATH_BYTES])
+{
+    snprintf(path, LIMIT_PATH_BYTES, "%s/%06lld.npy", g->conf->out, (long long)number);
+}
+
 /* Without padding, in the dataset's units; ERR_INPUT when a number is not finite. */
 static int sample_write(const struct generate *g, int64_t i, int64_t number, struct err *err)
 {
@@ -222,7 +230,8 @@ static int sample_write(const struct generate *g, int64_t i, int64_t number, str
     const int64_t C = g->run.model.latent_channels, shape[] = {C, s->valid_t, s->valid_h, s->valid_w};
     double scale = g->std / objective_rows[g->run.objective].data_scale;
     const double *from = g->x + g->cells[i];
-    float *values = malloc((size_t)(C * s->valid_t * s->valid_h * s->valid_w) * sizeof *values), *to = values;
+    size_t n = (size_t)(C * s->valid_t * s->valid_h * s->valid_w);
+    float *values = calloc(n, sizeof *values), *to = values;
     bool finite = true;
     struct str file = STR_INIT;
     char path[LIMIT_PATH_BYTES];
@@ -236,7 +245,7 @@ static int sample_write(const struct generate *g, int64_t i, int64_t number, str
                     finite = finite && isfinite(*to++);
                 }
     npy_format(values, shape, 4, &file);
-    snprintf(path, sizeof path, "%s/%06lld.npy", g->conf->out, (long long)number);
+    path_format(g, number, path);
     int rc = str_check(&file, err);
     if (rc == 0 && !finite)
         rc = err_set(err, ERR_INPUT, "sample %lld is not finite: take an earlier checkpoint, less guidance or closer levels", (long long)number);
@@ -293,14 +302,60 @@ static void progress_say(const struct generate_conf *c, int64_t made, int64_t ow
         c->say(c->say_ctx, line);
 }
 
-static int samples_run(struct generate *g, int64_t *made, struct err *err)
+static int64_t samples_of(const struct generate *g)
+{
+    int64_t packs = loader_packs(g->loader);
+    return num_min_i64(g->conf->samples, packs - g->conf->first % packs);
+}
+
+/* Refuses to write over samples that somebody has made. */
+static int outputs_check(const struct generate *g, struct err *err)
 {
     const struct generate_conf *c = g->conf;
-    int64_t packs = loader_packs(g->loader), samples = num_min_i64(c->samples, packs - c->first % packs), own = share(c, samples);
+    int64_t n = samples_of(g);
+    char path[LIMIT_PATH_BYTES];
+    for (int64_t i = 0; i < n && !c->force; i++) {
+        path_format(g, number_of(g, c->first + i), path);
+        if (file_exists(path))
+            return err_set(err, ERR_EXISTS, "'%s' exists already: give another --output, or "
+                           "--force to write over what is there", path);
+    }
+    return 0;
+}
+
+int generate_open(const struct generate_conf *conf, struct generate **out, struct err *err)
+{
+    struct generate *g = calloc(1, sizeof *g);
+    if (!g)
+        return err_set(err, ERR_NOMEM, "out of memory for sampling");
+    g->conf = conf;
+    g->layout = layout_default();
+    int rc = checkpoint_open(g, err);
+    if (rc == 0)
+        rc = device_open(g, err);
+    if (rc == 0)
+        rc = weights_load(g, err);
+    if (rc == 0)
+        rc = data_open(g, err);
+    if (rc == 0)
+        rc = outputs_check(g, err);
+    if (rc == 0)
+        rc = model_open(g, err);
+    if (rc < 0)
+        generate_close(g);
+    else
+        *out = g;
+    return rc;
+}
+
+int generate_make(struct generate *g, int64_t *made, struct err *err)
+{
+    const struct generate_conf *c = g->conf;
+    int64_t samples = samples_of(g), own = share(c, samples);
     char line[160];
     int rc = file_mkdirs(c->out, err);
-    snprintf(line, sizeof line, "the data has %lld samples from draw %lld on: behind them the same come again, and are not made", (long long)samples,
-             (long long)c->first);
+    snprintf(line, sizeof line, "the data has %lld samples from draw %lld on: behind them the same "
+             "come again, and are not made", (long long)samples, (long long)c->first);
     if (samples < c->samples && c->say)
         c->say(c->say_ctx, line);
     for (int64_t i = c->rank * c->batch, done = 0; i < samples && rc == 0; i += c->ranks * c->batch) {
@@ -310,23 +365,5 @@ static int samples_run(struct generate *g, int64_t *made, struct err *err)
     }
     if (rc == 0)
         *made = own;
-    return rc;
-}
-
-int generate_run(const struct generate_conf *conf, int64_t *made, struct err *err)
-{
-    struct generate g = {.conf = conf, .layout = layout_default()};
-    int rc = checkpoint_open(&g, err);
-    if (rc == 0)
-        rc = device_open(&g, err);
-    if (rc == 0)
-        rc = weights_load(&g, err);
-    if (rc == 0)
-        rc = data_open(&g, err);
-    if (rc == 0)
-        rc = model_open(&g, err);
-    if (rc == 0)
-        rc = samples_run(&g, made, err);
-    generate_close(&g);
     return rc;
 }

@@ -1,8 +1,12 @@
-/* generate: samples from a checkpoint. Each rank makes its share of the batches, on its own: a sample does not depend on which.
+/* generate: samples from a checkpoint. Each rank makes its share of the batches, on its own: a
+ * sample does not depend on which.
  *
  * Captions, shapes and frame rates (and first frames, if they are to be given) are those of draws of a dataset, in the order of the run's
  * seed: a held-out set is sampled like a training set. Each sample starts from noise that is a function of (seed, its number in the
  * dataset). Latents go out in the dataset's units as `<number, 6 digits>.npy`, float32 [C, t, h, w], for `reel-curate decode`.
+ *
+ * generate_open, which refuses samples that are there already, those of other ranks too; then, when
+ * all ranks have opened, generate_make; generate_close.
  */
 #ifndef TRAINER_RUN_GENERATE_H
 #define TRAINER_RUN_GENERATE_H
@@ -16,6 +20,7 @@ struct generate_conf {
     const char *ckpt, *data, *out; /* folders; data may be "synthetic:TxHxW" */
     bool average;             /* the average's weights, if the checkpoint has one */
     bool first_frames;        /* give the model the data's first frames */
+    bool force;               /* samples that are there already are made anew */
     int64_t first, samples, batch; /* draws, to the end of the pass over the data that the first is of; how many at a time */
     int64_t rank, ranks;      /* every ranks-th batch from number `rank` on is made here */
     double guidance;          /* 1: none; g: null + g (caption - null), of clean estimates */
@@ -27,7 +32,11 @@ struct generate_conf {
     void (*say)(void *ctx, const char *line); /* may be NULL */
     void *say_ctx;
 };
+struct generate;
+/* Keeps conf. Returns new; ERR_EXISTS where a sample of any rank is there and conf has no force. */
+int generate_open(const struct generate_conf *conf, struct generate **out, struct err *err);
 /* *made: how many this rank has written. */
-int generate_run(const struct generate_conf *conf, int64_t *made, struct err *err);
+int generate_make(struct generate *g, int64_t *made, struct err *err);
+void generate_close(struct generate *g); /* NULL is fine */
 
 #endif
