@@ -22,17 +22,19 @@
 const char *api_release(void)
 {
     static char text[32];
-    snprintf(text, sizeof text, "%d.%02d.%d", SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER), SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER),
-             SLURM_VERSION_MICRO(SLURM_VERSION_NUMBER));
+    snprintf(text, sizeof text, "%d.%02d.%d", SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER),
+             SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER), SLURM_VERSION_MICRO(SLURM_VERSION_NUMBER));
     return text;
 }
 
-/* The version of libslurm (API_CURRENT of Slurm's META file) that belongs to a release; 0: a release after these. */
+/* Returns the version of libslurm (API_CURRENT of Slurm's META file) that belongs to a release; 0
+ * for a release after these. */
 static int library_of(int release)
 {
     static const struct {
         int release, soname;
-    } known[] = {{2108, 37}, {2205, 38}, {2302, 39}, {2311, 40}, {2405, 41}, {2411, 42}, {2505, 43}, {2511, 44}, {2605, 45}};
+    } known[] = {{2108, 37}, {2205, 38}, {2302, 39}, {2311, 40}, {2405, 41},
+                 {2411, 42}, {2505, 43}, {2511, 44}, {2605, 45}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (known[i].release == release)
             return known[i].soname;
@@ -41,23 +43,30 @@ static int library_of(int release)
 
 int api_open(struct err *err)
 {
-    int want = library_of(SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER) * 100 + SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER));
+    int want = library_of(SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER) * 100 +
+                          SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER));
     int have = (int)SLURM_VERSION_MAJOR(slurm_api_version());
     const char *clusters = getenv("SLURM_CLUSTERS");
     if (want && have != want)
-        return err_set(err, ERR_ENV, "reel-slurm was compiled for Slurm %s, which has libslurm %d, and finds libslurm %d: "
-                       "build it again where it is to run", api_release(), want, have);
+        return err_set(
+            err, ERR_ENV,
+            "reel-slurm was compiled for Slurm %s, which has libslurm %d, and finds libslurm %d: "
+            "build it again where it is to run",
+            api_release(), want, have);
     if (clusters && *clusters)
-        return err_set(err, ERR_ENV, "SLURM_CLUSTERS is '%s' and reel-slurm asks the cluster of SLURM_CONF only: unset it, or set "
-                       "REEL_SLURM_VIA=commands", clusters);
+        return err_set(err, ERR_ENV,
+                       "SLURM_CLUSTERS is '%s' and reel-slurm asks the cluster of SLURM_CONF only: "
+                       "unset it, or set REEL_SLURM_VIA=commands",
+                       clusters);
     slurm_init(NULL);
     return 0;
 }
 
 /* ---- errors ---- */
 
-/* What errno of a failed call lets us conclude (slurm_errno.h). Codes of the system, of the transport (from 1000 on; packets
- * from 5000, authentication from 6000 on) leave open whether the controller took the request; the others are its answer. */
+/* Returns what errno of a failed call lets us conclude (slurm_errno.h). Codes of the system and of
+ * the transport (from 1000 on; packets from 5000 on, authentication from 6000 on) leave open
+ * whether the controller took the request. The others are its answer. */
 static int class_of(int code)
 {
     switch (code) {
@@ -78,7 +87,7 @@ static int class_of(int code)
     case ESLURM_IN_STANDBY_MODE:
     case ESLURM_IN_STANDBY_USE_BACKUP:
     case ESLURM_WRITING_TO_FILE:
-    case ESLURM_NODES_BUSY: /* on these two sbatch waits and tries again */
+    case ESLURM_NODES_BUSY: /* with these two, sbatch waits and tries again */
     case QUEUE_FULL:
         return ERR_TEMP;
     case ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE:
@@ -87,7 +96,8 @@ static int class_of(int code)
     case ESLURM_INVALID_CPU_COUNT:
         return ERR_LIMIT;
     default:
-        return code < ESLURM_INVALID_PARTITION_NAME || (code >= 5000 && code < 7000) ? ERR_TEMP : ERR_INPUT;
+        return code < ESLURM_INVALID_PARTITION_NAME || (code >= 5000 && code < 7000) ? ERR_TEMP
+                                                                                     : ERR_INPUT;
     }
 }
 
@@ -105,9 +115,11 @@ int api_signal(const char *id, int signo, bool all, struct err *err)
     return rc == SLURM_SUCCESS ? 0 : api_error("signal", err);
 }
 
-/* As scancel has it: a job that is not there (any more) is cancelled. */
+/* Cancels a job. As with scancel, a job that does not exist any more counts as cancelled. */
 int api_cancel(const char *id, struct err *err)
 {
     int rc = slurm_kill_job2(id, SIGKILL, 0, NULL);
-    return rc == SLURM_SUCCESS || errno == ESLURM_ALREADY_DONE || errno == ESLURM_INVALID_JOB_ID ? 0 : api_error("cancel", err);
+    return rc == SLURM_SUCCESS || errno == ESLURM_ALREADY_DONE || errno == ESLURM_INVALID_JOB_ID
+               ? 0
+               : api_error("cancel", err);
 }

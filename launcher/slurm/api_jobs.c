@@ -8,7 +8,7 @@
 
 #include "base/num.h"
 
-/* squeue's words for states and reasons. libslurm exports them without declaring them. */
+/* These give squeue's words for states and reasons. libslurm exports but does not declare them. */
 extern char *slurm_job_state_string(uint32_t state);
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(24, 5, 0)
 extern const char *slurm_job_state_reason_string(enum job_state_reason reason);
@@ -26,7 +26,8 @@ typedef uint32_t job_arg;
 #define JOB_ARG(number) (number)
 #endif
 
-enum { SHOW = SHOW_ALL | SHOW_LOCAL }; /* hidden partitions too; this cluster, without asking for a federation first */
+/* Hidden partitions are listed too, and only this cluster is asked, without a federation first. */
+enum { SHOW = SHOW_ALL | SHOW_LOCAL };
 
 static const char *reason_of(const job_info_t *info)
 {
@@ -34,25 +35,34 @@ static const char *reason_of(const job_info_t *info)
     return strcmp(reason, "None") == 0 ? "" : reason;
 }
 
-/* Without a time limit the end of a job that goes on is not known. */
+/* Returns when a job ends; 0 for one that goes on without a time limit, whose end is unknown. */
 static double end_of(const job_info_t *info)
 {
     return info->time_limit == INFINITE && info->end_time > time(NULL) ? 0 : (double)info->end_time;
 }
 
-static int job_fill(const job_info_t *info, struct arena *arena, struct slurm_job *j, struct err *err)
+static int job_fill(const job_info_t *info, struct arena *arena, struct slurm_job *j,
+                    struct err *err)
 {
     *j = (struct slurm_job){
         .id = arena_printf(arena, "%u", (unsigned)info->job_id),
         .state = arena_strdup(arena, slurm_job_state_string((uint32_t)info->job_state)),
-        .base = arena_strdup(arena, slurm_job_state_string((uint32_t)info->job_state & JOB_STATE_BASE)),
+        .base = arena_strdup(arena,
+                             slurm_job_state_string((uint32_t)info->job_state & JOB_STATE_BASE)),
         .reason = arena_strdup(arena, reason_of(info)),
         .comment = arena_strdup(arena, info->comment ? info->comment : ""),
         .name = arena_strdup(arena, info->name ? info->name : ""),
-        .restarts = (int)info->restart_cnt, .nodes = (int)info->num_nodes, .cores = (int)info->num_cpus,
-        .nice = (int)info->nice - NICE_OFFSET, .exit_status = (int)info->exit_code, .requeue = info->requeue == 1,
-        .submitted_at = (double)info->submit_time, .started_at = (double)info->start_time, .ended_at = end_of(info),
-        .preempted_at = (double)info->preempt_time, .partition = arena_strdup(arena, info->partition ? info->partition : "")};
+        .restarts = (int)info->restart_cnt,
+        .nodes = (int)info->num_nodes,
+        .cores = (int)info->num_cpus,
+        .nice = (int)info->nice - NICE_OFFSET,
+        .exit_status = (int)info->exit_code,
+        .requeue = info->requeue == 1,
+        .submitted_at = (double)info->submit_time,
+        .started_at = (double)info->start_time,
+        .ended_at = end_of(info),
+        .preempted_at = (double)info->preempt_time,
+        .partition = arena_strdup(arena, info->partition ? info->partition : "")};
     bool all = j->id && j->state && j->base && j->reason && j->comment && j->name && j->partition;
     return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
@@ -70,7 +80,8 @@ static int load(const char *id, job_info_msg_t **out, struct err *err)
 {
     job_arg job;
     if (!id)
-        return slurm_load_job_user(out, getuid(), SHOW) == SLURM_SUCCESS ? 0 : api_error("jobs", err);
+        return slurm_load_job_user(out, getuid(), SHOW) == SLURM_SUCCESS ? 0
+                                                                         : api_error("jobs", err);
     int rc = job_parse(id, &job, err);
     if (rc == 0 && slurm_load_job(out, job, SHOW) != SLURM_SUCCESS)
         rc = api_error("job", err);

@@ -1,5 +1,5 @@
-/* Site, nodes and network are written down as the commands would print them and read by the reader of their output: one place knows what it
- * means. */
+/* Site, nodes and network are written as the commands would print them, and then read by the reader
+ * of the commands' output. So only one place knows what they mean. */
 #include "launcher/slurm/api.h"
 
 #include <slurm/slurm.h>
@@ -14,7 +14,7 @@
 #define slurm_free_ctl_conf slurm_free_conf
 #endif
 
-/* The network of one name, and of some nodes or units: all of it. */
+/* These name the arguments that ask for the network of every name and of all nodes and units. */
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
 #define TOPO_ARGS(t) (t), NULL
 #define TOPO_ALL NULL, NULL,
@@ -28,7 +28,7 @@
 
 enum { SHOW = SHOW_ALL | SHOW_LOCAL };
 
-/* libslurm prints what scontrol prints. */
+/* Takes what libslurm printed into f, which is what scontrol prints. */
 static int printed(FILE *f, char **text, struct str *out, struct err *err)
 {
     out->failed |= fclose(f) != 0;
@@ -37,7 +37,7 @@ static int printed(FILE *f, char **text, struct str *out, struct err *err)
     return str_check(out, err);
 }
 
-/* `scontrol show config` */
+/* Writes what `scontrol show config` prints. */
 static int config_write(struct str *out, struct err *err)
 {
     slurm_conf_t *conf = NULL;
@@ -52,7 +52,8 @@ static int config_write(struct str *out, struct err *err)
     return f ? printed(f, &text, out, err) : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-/* `sinfo -h -o '%R|%c|%G'`, a line a node. node_inx: first and last of each range in the table of nodes, then -1. */
+/* Writes what `sinfo -h -o '%R|%c|%G'` prints, a line for each node. node_inx holds the first and
+ * last of each range in the table of nodes, then -1. */
 static void nodes_write(const partition_info_t *p, const node_info_msg_t *nodes, struct str *out)
 {
     for (const int32_t *range = p->node_inx; range && *range >= 0; range += 2)
@@ -62,8 +63,9 @@ static void nodes_write(const partition_info_t *p, const node_info_msg_t *nodes,
                          nodes->node_array[i].gres ? nodes->node_array[i].gres : "");
 }
 
-/* `scontrol show partition -o`, and the nodes */
-static int write_both(partition_info_msg_t *p, const node_info_msg_t *n, struct str *partitions, struct str *nodes, struct err *err)
+/* Writes what `scontrol show partition -o` prints, and the nodes. */
+static int write_both(partition_info_msg_t *p, const node_info_msg_t *n, struct str *partitions,
+                      struct str *nodes, struct err *err)
 {
     char *text = NULL;
     size_t size;
@@ -106,7 +108,7 @@ int api_site(struct arena *arena, struct slurm_site *out, struct err *err)
     return rc;
 }
 
-/* `scontrol show node -o` */
+/* Writes what `scontrol show node -o` prints. */
 static int nodes_print(struct str *out, struct err *err)
 {
     partition_info_msg_t *p = NULL;
@@ -131,7 +133,8 @@ static int nodes_print(struct str *out, struct err *err)
     return rc;
 }
 
-/* `scontrol show topology -o`; without a network libslurm prints nothing here and complains on stderr. */
+/* Writes what `scontrol show topology -o` prints. Without a network, libslurm prints nothing here
+ * and complains on stderr. */
 static int topology_print(struct str *out, struct err *err)
 {
     topo_info_response_msg_t *t = NULL;

@@ -1,5 +1,6 @@
-/* A batch job as sbatch would describe it, given the options that slurm_commands.c gives it: the fields that sbatch sets, and the
- * variables that it adds to the job's environment (some are messages to slurmd, which takes them out again). */
+/* Describes a batch job as sbatch would, given the options that slurm_commands.c gives it: the
+ * fields that sbatch sets, and the variables that it adds to the job's environment. Some of these
+ * are messages to slurmd, which takes them out again. */
 #include "launcher/slurm/api.h"
 
 #include <slurm/slurm.h>
@@ -46,14 +47,17 @@ static void add(struct added *a, const char *fmt, ...)
     a->v[a->n++] = arena_strdup(a->arena, text);
 }
 
-/* slurmd applies those that slurm.conf says are propagated (PropagateResourceLimits), and removes all. */
+/* Adds the resource limits. slurmd applies those that slurm.conf says are propagated
+ * (PropagateResourceLimits), and removes all of them. */
 static void add_limits(struct added *a)
 {
     static const struct {
         const char *name;
         int resource;
-    } limits[] = {{"CPU", RLIMIT_CPU}, {"FSIZE", RLIMIT_FSIZE}, {"DATA", RLIMIT_DATA}, {"STACK", RLIMIT_STACK}, {"CORE", RLIMIT_CORE},
-                  {"RSS", RLIMIT_RSS}, {"NPROC", RLIMIT_NPROC}, {"NOFILE", RLIMIT_NOFILE}, {"MEMLOCK", RLIMIT_MEMLOCK}, {"AS", RLIMIT_AS}};
+    } limits[] = {{"CPU", RLIMIT_CPU},     {"FSIZE", RLIMIT_FSIZE},   {"DATA", RLIMIT_DATA},
+                  {"STACK", RLIMIT_STACK}, {"CORE", RLIMIT_CORE},     {"RSS", RLIMIT_RSS},
+                  {"NPROC", RLIMIT_NPROC}, {"NOFILE", RLIMIT_NOFILE}, {"MEMLOCK", RLIMIT_MEMLOCK},
+                  {"AS", RLIMIT_AS}};
     struct rlimit limit;
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
         if (getrlimit(limits[i].resource, &limit) == 0)
@@ -79,7 +83,8 @@ static void add_variables(const struct sched_spec *s, struct added *a)
         add(a, "SLURM_CPUS_PER_TASK=%d", s->cores_per_node);
 }
 
-static int env_fill(const struct slurm_submit *w, struct arena *arena, job_desc_msg_t *d, struct err *err)
+static int env_fill(const struct slurm_submit *w, struct arena *arena, job_desc_msg_t *d,
+                    struct err *err)
 {
     struct added a = {.arena = arena};
     uint32_t n = 0;
@@ -101,7 +106,7 @@ static int env_fill(const struct slurm_submit *w, struct arena *arena, job_desc_
 
 /* ---- the description ---- */
 
-/* `%` begins a pattern in names of output files. */
+/* Doubles each `%` of a path, because it begins a pattern in names of output files. */
 static char *output_pattern(const char *path, struct arena *arena)
 {
     struct str s = STR_INIT;
@@ -112,7 +117,7 @@ static char *output_pattern(const char *path, struct arena *arena)
     return copy;
 }
 
-/* One task a node; the cores of a task are the node's share. */
+/* Fills in the shape: each node has one task, and the cores of a task are the node's share. */
 static void shape_fill(const struct sched_spec *s, job_desc_msg_t *d)
 {
     uint32_t nodes = (uint32_t)s->nodes, cores = (uint32_t)s->cores_per_node;
@@ -174,7 +179,8 @@ int api_submit(const struct slurm_submit *what, char id[SCHED_ID_BYTES], struct 
     if (s->after)
         d.dependency = arena_printf(&arena, "afterany:%s", s->after);
     int rc = env_fill(what, &arena, &d, err);
-    if (rc == 0 && (!d.std_out || (s->after && !d.dependency) || (s->gpus_per_node > 0 && !d.tres_per_node)))
+    if (rc == 0 &&
+        (!d.std_out || (s->after && !d.dependency) || (s->gpus_per_node > 0 && !d.tres_per_node)))
         rc = err_set(err, ERR_NOMEM, "out of memory");
     if (rc == 0 && slurm_submit_batch_job(&d, &answer) != SLURM_SUCCESS)
         rc = api_error("submit", err);

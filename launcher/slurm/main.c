@@ -1,7 +1,10 @@
-/* reel-slurm: a Slurm controller's answers as lines of JSON (launcher/sched/slurm_wire.h), for reel, which does not link libslurm.
+/* reel-slurm: gives a Slurm controller's answers as lines of JSON (launcher/sched/slurm_wire.h) to
+ * reel, which does not link libslurm.
  *
- * What libslurm says goes to a file of ours: it prints where it likes, and ends the process when it finds no configuration. Its
- * last line is then the error of the reply that is owed. A request that takes longer than the deadline ends the process by SIGALRM. */
+ * What libslurm says goes to a file of ours, because it prints where it likes, and ends the process
+ * when it finds no configuration. The last line there is then the error of the reply that is owed.
+ * A request that takes longer than the deadline ends the process by SIGALRM.
+ */
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,16 +20,20 @@
 #include "launcher/slurm/api.h"
 
 static const struct opt opts[] = {
-    {"deadline", 0, OPT_SECONDS, "TIME", "longest time a request may take", .fallback = "50s", .min = 1, .max = 86400},
+    {"deadline", 0, OPT_SECONDS, "TIME", "longest time a request may take", .fallback = "50s",
+     .min = 1, .max = 86400},
 };
 static const struct opt_cmd command = {
-    "reel-slurm", "ask Slurm's controller for reel", "", opts, ARRAY_LEN(opts), 0, 0,
-    "Started by reel where it finds this program beside itself; REEL_SLURM_VIA=commands does without. Reads requests as lines of JSON "
-    "from standard input and answers each with one line, until end of file."};
+    "reel-slurm",
+    "ask Slurm's controller for reel",
+    "", opts, ARRAY_LEN(opts), 0, 0,
+    "Started by reel where it finds this program beside itself; REEL_SLURM_VIA=commands does "
+    "without. Reads requests as lines of JSON from standard input and answers each with one line, "
+    "until end of file."};
 
 /* ---- what libslurm says ---- */
 
-static bool owed; /* a reply is owed */
+static bool owed; /* reel waits for a reply */
 
 static void stderr_take(void)
 {
@@ -41,7 +48,7 @@ static void stderr_forget(void)
         lseek(STDERR_FILENO, 0, SEEK_SET);
 }
 
-/* The last line, without "reel-slurm: error: " in front. */
+/* Reads the last line that libslurm printed, without "reel-slurm: error: " in front. */
 static void stderr_last(char *buf, size_t size)
 {
     off_t end = lseek(STDERR_FILENO, 0, SEEK_END), room = (off_t)size - 1;
@@ -79,7 +86,8 @@ static void reply_error(int code, const char *said)
     str_release(&text);
 }
 
-static int unclear = ERR_ENV; /* what an end of the process within libslurm means; ERR_TEMP once we have said hello */
+/* what it means if the process ends within libslurm; ERR_TEMP once we have said hello */
+static int unclear = ERR_ENV;
 
 static void last_words(void)
 {
@@ -104,11 +112,13 @@ static void hello(void)
     str_release(&text);
 }
 
-/* ---- requests: each is read whole before Slurm is asked, and writes the members of its reply ---- */
+/* ---- requests: each is read whole before Slurm is asked, and writes its reply ---- */
 
-typedef int request_fn(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err);
+typedef int request_fn(const struct json_doc *request, struct arena *arena, struct json_out *o,
+                       struct err *err);
 
-static int do_site(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
+static int do_site(const struct json_doc *request, struct arena *arena, struct json_out *o,
+                   struct err *err)
 {
     struct slurm_site site;
     (void)request;
@@ -121,7 +131,8 @@ static int do_site(const struct json_doc *request, struct arena *arena, struct j
     return 0;
 }
 
-static int do_net(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
+static int do_net(const struct json_doc *request, struct arena *arena, struct json_out *o,
+                  struct err *err)
 {
     struct slurm_net net;
     int rc = api_net(cJSON_IsTrue(json_member(request->root, "nodes")), arena, &net, err);
@@ -133,7 +144,8 @@ static int do_net(const struct json_doc *request, struct arena *arena, struct js
     return 0;
 }
 
-static int do_jobs(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
+static int do_jobs(const struct json_doc *request, struct arena *arena, struct json_out *o,
+                   struct err *err)
 {
     struct slurm_jobs jobs;
     int rc = api_jobs(json_text(request->root, "id", NULL), arena, &jobs, err);
@@ -146,7 +158,8 @@ static int do_jobs(const struct json_doc *request, struct arena *arena, struct j
     return 0;
 }
 
-static int do_act(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
+static int do_act(const struct json_doc *request, struct arena *arena, struct json_out *o,
+                  struct err *err)
 {
     const char *op = json_text(request->root, "op", ""), *id = json_text(request->root, "id", NULL);
     int64_t signo = json_int(request->root, "signal", 0);
@@ -159,7 +172,8 @@ static int do_act(const struct json_doc *request, struct arena *arena, struct js
     if (strcmp(op, "cancel") == 0)
         return api_cancel(id, err);
     if (signo < 1 || signo > SIGRTMAX)
-        return err_set(err, ERR_INPUT, "request: 'signal' is %lld: give 1 to %d", (long long)signo, SIGRTMAX);
+        return err_set(err, ERR_INPUT, "request: 'signal' is %lld: give 1 to %d", (long long)signo,
+                       SIGRTMAX);
     return api_signal(id, (int)signo, cJSON_IsTrue(json_member(request->root, "all")), err);
 }
 
@@ -167,19 +181,32 @@ struct numbers {
     int64_t nice, nodes, cores, gpus, minutes, signal, lead_s;
     bool requeue;
 };
-#define NUMBER(key, member, low, high) {key, JSON_INT, offsetof(struct numbers, member), .min = (low), .max = (high)}
+#define NUMBER(key, member, low, high) \
+    {key, JSON_INT, offsetof(struct numbers, member), .min = (low), .max = (high)}
 static const struct json_field submit_fields[] = {
-    NUMBER("nice", nice, -2147483645, 2147483645), NUMBER("nodes", nodes, 1, 1 << 20),
-    NUMBER("cores_per_node", cores, 0, UINT16_MAX - 2), NUMBER("gpus_per_node", gpus, 0, UINT16_MAX),
-    NUMBER("time_limit_min", minutes, 0, 1 << 30), NUMBER("signal", signal, 0, 127), NUMBER("signal_lead_s", lead_s, 0, UINT16_MAX),
+    NUMBER("nice", nice, -2147483645, 2147483645),
+    NUMBER("nodes", nodes, 1, 1 << 20),
+    NUMBER("cores_per_node", cores, 0, UINT16_MAX - 2),
+    NUMBER("gpus_per_node", gpus, 0, UINT16_MAX),
+    NUMBER("time_limit_min", minutes, 0, 1 << 30),
+    NUMBER("signal", signal, 0, 127),
+    NUMBER("signal_lead_s", lead_s, 0, UINT16_MAX),
     {"requeue", JSON_BOOL, offsetof(struct numbers, requeue)},
-    {"op", JSON_ANY}, {"name", JSON_ANY}, {"comment", JSON_ANY}, {"cwd", JSON_ANY}, {"log", JSON_ANY}, {"script", JSON_ANY},
-    {"env", JSON_ANY}, {"partition", JSON_ANY, .optional = true}, {"account", JSON_ANY, .optional = true},
-    {"qos", JSON_ANY, .optional = true}, {"exclude", JSON_ANY, .optional = true},
+    {"op", JSON_ANY},
+    {"name", JSON_ANY},
+    {"comment", JSON_ANY},
+    {"cwd", JSON_ANY},
+    {"log", JSON_ANY},
+    {"script", JSON_ANY},
+    {"env", JSON_ANY},
+    {"partition", JSON_ANY, .optional = true},
+    {"account", JSON_ANY, .optional = true},
+    {"qos", JSON_ANY, .optional = true},
+    {"exclude", JSON_ANY, .optional = true},
     {"after", JSON_ANY, .optional = true},
 };
 
-/* A text that must be there; escaped bytes come back as they were. */
+/* Reads a text that must be there. Escaped bytes come back as they were. */
 static int bytes_read(const cJSON *v, const char *key, const char **out, struct err *err)
 {
     if (!cJSON_IsString(v))
@@ -189,8 +216,9 @@ static int bytes_read(const cJSON *v, const char *key, const char **out, struct 
     return 0;
 }
 
-/* An environment without variables would be refused as unreadable. */
-static int env_read(const cJSON *list, struct arena *arena, const char *const **out, struct err *err)
+/* Reads the environment. One without variables would be refused as unreadable. */
+static int env_read(const cJSON *list, struct arena *arena, const char *const **out,
+                    struct err *err)
 {
     const cJSON *v;
     size_t n = 0;
@@ -207,7 +235,8 @@ static int env_read(const cJSON *list, struct arena *arena, const char *const **
     return rc;
 }
 
-static int do_submit(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
+static int do_submit(const struct json_doc *request, struct arena *arena, struct json_out *o,
+                     struct err *err)
 {
     const cJSON *root = request->root;
     struct numbers n;
@@ -242,18 +271,21 @@ static int do_submit(const struct json_doc *request, struct arena *arena, struct
     return rc;
 }
 
-static int dispatch(const struct json_doc *request, struct arena *arena, struct json_out *o, struct err *err)
+static int dispatch(const struct json_doc *request, struct arena *arena, struct json_out *o,
+                    struct err *err)
 {
     static const struct {
         const char *op;
         request_fn *run;
-    } ops[] = {{"site", do_site}, {"net", do_net}, {"jobs", do_jobs}, {"submit", do_submit}, {"signal", do_act}, {"requeue", do_act},
-             {"cancel", do_act}};
+    } ops[] = {{"site", do_site},  {"net", do_net},     {"jobs", do_jobs}, {"submit", do_submit},
+               {"signal", do_act}, {"requeue", do_act}, {"cancel", do_act}};
     const char *op = json_text(request->root, "op", "");
     for (size_t i = 0; i < ARRAY_LEN(ops); i++)
         if (strcmp(ops[i].op, op) == 0)
             return ops[i].run(request, arena, o, err);
-    return err_set(err, ERR_INPUT, "request: op is '%s': give site, net, jobs, submit, signal, requeue or cancel", op);
+    return err_set(err, ERR_INPUT,
+                   "request: op is '%s': give site, net, jobs, submit, signal, requeue or cancel",
+                   op);
 }
 
 static void serve(const char *line, size_t n)
@@ -331,7 +363,10 @@ static void about(struct str *out)
 static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct err *err);
 
 static const struct program program = {
-    .page = {.program = "reel-slurm", .examples = examples, .files = files, .environment = environment},
+    .page = {.program = "reel-slurm",
+             .examples = examples,
+             .files = files,
+             .environment = environment},
     .summary = "ask Slurm's controller for reel",
     .alone = &command,
     .run = command_run,
@@ -345,8 +380,10 @@ static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct 
     if (rc < 0 || !v)
         return rc;
     signal(SIGALRM, SIG_DFL);
+    /* In a job these signals come to this process too, when its agent needs it most. It ends at the
+     * end of its input instead. */
     for (const int *s = (const int[]){SIGTERM, SIGINT, SIGHUP, SIGUSR1, 0}; *s; s++)
-        signal(*s, SIG_IGN); /* in a job these come to us too, when its agent needs us most; we end at end of file */
+        signal(*s, SIG_IGN);
     stderr_take();
     atexit(last_words);
     rc = run((unsigned)opt_num(v, "deadline"));
