@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/events.h"
 #include "base/file.h"
 #include "base/lease.h"
@@ -22,11 +21,6 @@
 #include "launcher/start/command.h"
 
 extern char **environ;
-
-enum { ENDED_POLLS = 3 };             /* polls in a row that show a job ended before it counts as lost: its log may lag */
-static const double FOLLOW_EVERY_S = 0.5;
-static const double SETTLE_S = 60; /* how long launch_settle waits for a scheduler that does not answer */
-static const double UNLISTED_S = 15; /* for which a job is absent before that is told */
 
 /* ---- events of the submitting side: one writer a process ---- */
 
@@ -50,7 +44,7 @@ int launch_log_open(const struct launch *l, const char *token, struct evlog **ou
 
 struct intent {
     char token[ID_TEXT_BYTES], after[ID_TEXT_BYTES], after_job[STATE_JOB_BYTES];
-    int64_t order, revision; /* of what the job is submitted with, launcher/run/next.h */
+    int64_t order, revision; /* revision: of what the job is submitted with, launcher/run/next.h */
 };
 
 /* Is there an intent whose outcome nobody knows? */
@@ -59,7 +53,8 @@ static bool intent_open(const struct run_state *s)
     return s->token[0] && strcmp(s->token, s->job_token) != 0 && s->intent_order > s->refused_order;
 }
 
-static int event_intent(struct evlog *log, const struct intent *i, const char *kind, struct err *err)
+static int event_intent(struct evlog *log, const struct intent *i, const char *kind,
+                        struct err *err)
 {
     struct evlog_event e;
     event_begin(log, &e, submit_intent); /* the token is in every event of this log */
@@ -73,7 +68,8 @@ static int event_intent(struct evlog *log, const struct intent *i, const char *k
     return evlog_commit(log, &e, true, err);
 }
 
-static int event_submitted(struct evlog *log, const struct intent *i, const char *kind, const char *job, struct err *err)
+static int event_submitted(struct evlog *log, const struct intent *i, const char *kind,
+                           const char *job, struct err *err)
 {
     struct evlog_event e;
     event_begin(log, &e, submitted);
@@ -83,7 +79,7 @@ static int event_submitted(struct evlog *log, const struct intent *i, const char
     return evlog_commit(log, &e, true, err);
 }
 
-/* The scheduler said no: there is no job, and never will be one for this token. */
+/* Notes that the scheduler said no: there is no job, and never will be one for this token. */
 static void event_refused(struct evlog *log, const struct intent *i, const struct err *why)
 {
     struct evlog_event e;
@@ -95,17 +91,21 @@ static void event_refused(struct evlog *log, const struct intent *i, const struc
         log_msg(LOG_WARN, "event lost: %s", err.text);
 }
 
-/* What to submit with: an intent whose outcome we do not know, else a new one, in the log. self: the job it comes after; NULL: none, or
- * that of the open intent. */
-static int intent_make(const struct launch *l, const struct run_state *state, const struct sched_self *self, const char *kind,
-                       struct intent *i, struct evlog **log, struct err *err)
+/* Decides what to submit with: an intent whose outcome we do not know, else a new one, which it
+ * writes into the log. self: the job that the new one comes after; NULL: none, or that of the open
+ * intent. */
+static int intent_make(const struct launch *l, const struct run_state *state,
+                       const struct sched_self *self, const char *kind, struct intent *i,
+                       struct evlog **log, struct err *err)
 {
     struct id unique;
     bool open = intent_open(state) && (!self || strcmp(state->after, self->token) == 0);
     int rc = 0;
-    *i = (struct intent){.order = open ? state->intent_order : state->intent_order + 1, .revision = open ? state->job_revision : state->revision};
+    *i = (struct intent){.order = open ? state->intent_order : state->intent_order + 1,
+                         .revision = open ? state->job_revision : state->revision};
     snprintf(i->after, sizeof i->after, "%s", open ? state->after : self ? self->token : "");
-    snprintf(i->after_job, sizeof i->after_job, "%s", open ? state->after_job : self ? self->id : "");
+    snprintf(i->after_job, sizeof i->after_job, "%s",
+             open ? state->after_job : self ? self->id : "");
     if (open)
         snprintf(i->token, sizeof i->token, "%s", state->token);
     else if ((rc = id_random(&unique, err)) == 0)
@@ -130,10 +130,12 @@ static void place_fill(const struct run *run, double save_s, struct sched_spec *
     spec->time_limit_s = run->resources.time_limit_s;
     spec->requeue = true;
     spec->signal = SIGUSR1;
-    spec->signal_lead_s = limit_lead_s(run->resources.time_limit_s, save_s, 0); /* the agent's own notice knows more, and comes first */
+    /* The agent's own notice knows more, and comes first. */
+    spec->signal_lead_s = limit_lead_s(run->resources.time_limit_s, save_s, 0);
 }
 
-/* How the run comes back; a partition that is not there is the submission's to refuse. */
+/* Decides how the run comes back. A partition that is not there is left to the submission to
+ * refuse. */
 static int again_decide(const struct run *run, struct sched *s, const char **how, struct err *err)
 {
     struct sched_site site;
@@ -147,17 +149,21 @@ static int again_decide(const struct run *run, struct sched *s, const char **how
     return rc;
 }
 
-/* The run's job, in the arena; what it borrows is l's, run's and i's. */
-static int spec_make(const struct launch *l, struct sched *s, const struct intent *i, const struct run *run, struct arena *arena,
-                     struct sched_spec *spec, struct err *err)
+/* Makes the run's job in the arena; what it borrows is l's, run's and i's. */
+static int spec_make(const struct launch *l, struct sched *s, const struct intent *i,
+                     const struct run *run, struct arena *arena, struct sched_spec *spec,
+                     struct err *err)
 {
     const char **env = NULL, *how, **argv = arena_array(arena, 5, sizeof *argv);
     int rc = again_decide(run, s, &how, err);
     if (rc < 0)
         return rc;
-    const char *extra[] = {arena_printf(arena, "REEL_HOME=%s", l->home), arena_printf(arena, LAUNCH_AGAIN_ENV "=%s", how),
+    const char *extra[] = {arena_printf(arena, "REEL_HOME=%s", l->home),
+                           arena_printf(arena, LAUNCH_AGAIN_ENV "=%s", how),
                            arena_printf(arena, NEXT_REVISION_ENV "=%lld", (long long)i->revision),
-                           l->save_s > 0 ? arena_printf(arena, LIMIT_SAVE_ENV "=%g", l->save_s) : NULL, NULL};
+                           l->save_s > 0 ? arena_printf(arena, LIMIT_SAVE_ENV "=%g", l->save_s)
+                                         : NULL,
+                           NULL};
     const char *program = arena_printf(arena, "%s/reel", l->bin_dir);
     *spec = (struct sched_spec)SCHED_SPEC_INIT;
     spec->log_path = arena_printf(arena, "%s/logs/agent.log", l->run_dir);
@@ -165,7 +171,8 @@ static int spec_make(const struct launch *l, struct sched *s, const struct inten
         return err_set(err, ERR_NOMEM, "out of memory");
     if ((rc = command_environment((const char *const *)environ, extra, arena, &env, err)) < 0)
         return rc;
-    memcpy(argv, (const char *[]){program, "agent", "--run-dir", l->run_dir, NULL}, 5 * sizeof *argv);
+    memcpy(argv, (const char *[]){program, "agent", "--run-dir", l->run_dir, NULL},
+           5 * sizeof *argv);
     place_fill(run, l->save_s, spec);
     spec->token = i->token;
     spec->argv = argv;
@@ -175,8 +182,8 @@ static int spec_make(const struct launch *l, struct sched *s, const struct inten
     return 0;
 }
 
-static int submit_now(const struct launch *l, struct sched *s, const struct intent *i, const struct run *run, char id[SCHED_ID_BYTES],
-                      struct err *err)
+static int submit_now(const struct launch *l, struct sched *s, const struct intent *i,
+                      const struct run *run, char id[SCHED_ID_BYTES], struct err *err)
 {
     struct arena arena;
     struct sched_spec spec;
@@ -188,11 +195,12 @@ static int submit_now(const struct launch *l, struct sched *s, const struct inte
     return rc;
 }
 
-int launch_check(const struct launch *l, struct sched *s, const struct run *run, struct str *script, struct err *err)
+int launch_check(const struct launch *l, struct sched *s, const struct run *run,
+                 struct str *script, struct err *err)
 {
     struct arena arena;
     struct sched_spec spec;
-    struct intent none = {.token = "00000000000000000000000000000000"}; /* drawn when it is submitted */
+    struct intent none = {.token = "00000000000000000000000000000000"}; /* a submission draws one */
     arena_init(&arena, 0);
     int rc = spec_make(l, s, &none, run, &arena, &spec, err);
     if (rc == 0)
@@ -213,14 +221,17 @@ int launch_state_load(const struct launch *l, struct run_state *state, struct er
     return rc;
 }
 
-/* Who names a run found its folder a moment ago. */
+/* Fails with a sentence for a run whose folder was there a moment ago, when its name was found. */
 static int gone(const struct launch *l, struct err *err)
 {
-    return err_set(err, ERR_NOT_FOUND, "the folder '%s' of run %.8s is gone: somebody has just removed or moved it; 'reel status' lists the runs",
+    return err_set(err, ERR_NOT_FOUND,
+                   "the folder '%s' of run %.8s is gone: somebody has just removed or moved it; "
+                   "'reel status' lists the runs",
                    l->run_dir, l->run_id);
 }
 
-/* Whose is what we make there? Some file systems give root's files to somebody else. */
+/* Returns who owns what we make in the run's folder: some file systems give root's files to
+ * somebody else. */
 static uid_t made_by_us(const struct launch *l)
 {
     char path[LIMIT_PATH_BYTES + 32];
@@ -234,21 +245,26 @@ static uid_t made_by_us(const struct launch *l)
 int launch_owner_check(const struct launch *l, struct err *err)
 {
     struct stat st;
-    if (l->wrapped || geteuid() != 0 || stat(l->run_dir, &st) < 0 || st.st_uid == 0 || st.st_uid == made_by_us(l))
+    if (l->wrapped || geteuid() != 0 || stat(l->run_dir, &st) < 0 || st.st_uid == 0 ||
+        st.st_uid == made_by_us(l))
         return 0;
     const struct passwd *owner = getpwuid(st.st_uid);
     char name[64];
     snprintf(name, sizeof name, "%ld", (long)st.st_uid);
-    return err_set(err, ERR_NO, "run %.8s belongs to user %s, and a job of root's would leave files in it that its user cannot touch: "
-                   "give the command as that user", l->run_id, owner ? owner->pw_name : name);
+    return err_set(err, ERR_NO,
+                   "run %.8s belongs to user %s, and a job of root's would leave files in it that "
+                   "its user cannot touch: give the command as that user",
+                   l->run_id, owner ? owner->pw_name : name);
 }
 
 static int lock_take(const struct launch *l, struct lease **lock, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/claims", l->run_dir);
-    if (mkdir(path, 0777) < 0 && errno != EEXIST) /* not the run's folder: a run that was removed is not made anew */
-        return errno == ENOENT ? gone(l, err) : err_set_errno(err, ERR_IO, "cannot make '%s'", path);
+    /* The run's folder itself is not made: a run that was removed does not come back. */
+    if (mkdir(path, 0777) < 0 && errno != EEXIST)
+        return errno == ENOENT ? gone(l, err)
+                               : err_set_errno(err, ERR_IO, "cannot make '%s'", path);
     snprintf(path, sizeof path, "%s/claims/submit.lock", l->run_dir);
     int rc = lease_take(path, 30, lock, err);
     if (rc < 0)
@@ -263,9 +279,11 @@ int launch_lock(const struct launch *l, struct lease **lock, struct run_state *s
     return rc < 0 ? rc : run_state_load(l->run_dir, state, err);
 }
 
-/* self: the job it comes after, own: and that is the one this process runs in. */
-static int submit_locked(const struct launch *l, struct sched *s, const struct run_state *state, const struct sched_self *self, bool own,
-                         char id[SCHED_ID_BYTES], struct err *err)
+/* Submits the run's job; the caller holds the lock. self: the job that it comes after; own: that is
+ * the one this process runs in. */
+static int submit_locked(const struct launch *l, struct sched *s, const struct run_state *state,
+                         const struct sched_self *self, bool own, char id[SCHED_ID_BYTES],
+                         struct err *err)
 {
     struct next next = {0};
     struct intent intent = {.order = 0};
@@ -273,7 +291,8 @@ static int submit_locked(const struct launch *l, struct sched *s, const struct r
     int rc = next_load(l->run_dir, &next, err);
     if (rc == 0 && (rc = intent_make(l, state, self, s->ops->kind, &intent, &log, err)) == 0)
         rc = submit_now(l, s, &intent, &next.run, id, err);
-    if (rc == ERR_NOT_FOUND && !own && intent.after_job[0]) { /* a job that nobody knows any more has ended */
+    /* A job that nobody knows any more has ended. */
+    if (rc == ERR_NOT_FOUND && !own && intent.after_job[0]) {
         intent.after_job[0] = '\0';
         rc = submit_now(l, s, &intent, &next.run, id, err);
     }
@@ -297,9 +316,12 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
         rc = launch_lock(l, &lock, &state, err);
     if (rc == 0) {
         enum run_next next = run_state_next(&state, &l->budget, NULL);
-        bool job_lost = lost_token && strcmp(lost_token, state.job_token) == 0; /* an intent made since, and answered, has another job */
-        bool unanswered = state.submitted_at == 0; /* its job may have begun already: the scheduler gives the same one */
-        if (next == RUN_NEXT_SUBMIT || ((job_lost || unanswered) && (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE)))
+        /* An intent that was made and answered since has another job than the lost one. */
+        bool job_lost = lost_token && strcmp(lost_token, state.job_token) == 0;
+        /* The job of an unanswered one may have begun already: the scheduler gives the same one. */
+        bool unanswered = state.submitted_at == 0;
+        if (next == RUN_NEXT_SUBMIT ||
+            ((job_lost || unanswered) && (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE)))
             rc = submit_locked(l, s, &state, NULL, false, job, err);
     }
     run_state_release(&state);
@@ -307,14 +329,17 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
     return rc;
 }
 
-/* Does the newest submission wait for this job, and may it still start? It may unless the scheduler says that it has ended. */
+/* Does the newest submission wait for this job, and may it still start? It may unless the scheduler
+ * says that it has ended. */
 static bool successor_waits(struct sched *s, const struct run_state *state, const char *token)
 {
     const char *ids[] = {state->job_id, NULL};
     struct sched_filter filter = {.ids = ids};
     struct sched_jobs jobs = {0};
     bool waits = strcmp(state->after, token) == 0 && !intent_open(state);
-    const struct sched_job *job = waits && sched_poll(s, &filter, &jobs, NULL) == 0 ? sched_jobs_find(&jobs, state->job_id) : NULL;
+    const struct sched_job *job = waits && sched_poll(s, &filter, &jobs, NULL) == 0
+                                      ? sched_jobs_find(&jobs, state->job_id)
+                                      : NULL;
     if (job && strcmp(job->token, state->token) == 0 && sched_state_ended(job->state))
         waits = false;
     sched_jobs_release(&jobs);
@@ -342,32 +367,41 @@ int launch_successor(const struct launch *l, struct sched *s, const struct sched
     return rc;
 }
 
-/* How the newest submission's job stands; SCHED_UNKNOWN when the scheduler does not say. */
-static enum sched_state newest_job_look(struct sched *s, const struct run_state *state, int *rc, struct err *err)
+/* Returns how the newest submission's job stands; SCHED_UNKNOWN when the scheduler does not say. */
+static enum sched_state newest_job_look(struct sched *s, const struct run_state *state, int *rc,
+                                        struct err *err)
 {
     const char *ids[] = {state->job_id, NULL};
     struct sched_filter filter = {.ids = ids};
     struct sched_jobs jobs = {0};
     *rc = sched_poll(s, &filter, &jobs, err);
     const struct sched_job *job = *rc == 0 ? sched_jobs_find(&jobs, state->job_id) : NULL;
-    enum sched_state found = job && strcmp(job->token, state->job_token) == 0 ? job->state : SCHED_UNKNOWN;
+    enum sched_state found = job && strcmp(job->token, state->job_token) == 0 ? job->state
+                                                                              : SCHED_UNKNOWN;
     sched_jobs_release(&jobs);
     return found;
 }
 
-/* Must another job be submitted for what waits? For a run whose last job has nothing left to do, and one whose job waits and was submitted
- * with other resources. A job that runs, or waits for one that may, sees to it itself when its attempt has ended, or before it begins one. */
-static bool renewal_wanted(const struct launch *l, const struct run_state *state, enum sched_state job)
+/* Must another job be submitted for the change that waits? It must for a run whose last job has
+ * nothing left to do, and for one whose job waits and was submitted with other resources. A job
+ * that runs, or waits for one that may run, sees to the change itself, when its attempt has ended
+ * or before it begins one. */
+static bool renewal_wanted(const struct launch *l, const struct run_state *state,
+                           enum sched_state job)
 {
-    const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1] : NULL;
+    const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1]
+                                                       : NULL;
     enum run_next next = run_state_next(state, &l->budget, NULL);
     if (next == RUN_NEXT_REQUEUE)
-        return sched_state_ended(job) || job == SCHED_UNKNOWN || (last && last->cause == CAUSE_DONE);
-    return next == RUN_NEXT_WAIT && !intent_open(state) && (job == SCHED_PENDING || job == SCHED_REQUEUED) && !state->after_job[0] &&
+        return sched_state_ended(job) || job == SCHED_UNKNOWN ||
+               (last && last->cause == CAUSE_DONE);
+    return next == RUN_NEXT_WAIT && !intent_open(state) &&
+           (job == SCHED_PENDING || job == SCHED_REQUEUED) && !state->after_job[0] &&
            next_needs_job(l->run_dir, state->job_revision);
 }
 
-int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTES], char new[SCHED_ID_BYTES], struct err *err)
+int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTES],
+                 char new[SCHED_ID_BYTES], struct err *err)
 {
     struct run_state state;
     struct lease *lock = NULL;
@@ -384,7 +418,8 @@ int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTE
         rc = submit_locked(l, s, &state, &before, false, new, err);
         if (rc == 0 && !sched_state_ended(job) && job != SCHED_UNKNOWN) {
             snprintf(old, SCHED_ID_BYTES, "%s", before.id);
-            if (job == SCHED_PENDING || job == SCHED_REQUEUED) /* should it begin now, it sees that it is too old and ends */
+            /* Should it begin now, it sees that it is too old and ends. */
+            if (job == SCHED_PENDING || job == SCHED_REQUEUED)
                 rc = sched_cancel(s, old, err);
         }
     }
@@ -393,11 +428,13 @@ int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTE
     return rc;
 }
 
-void launch_wish_begin(struct evlog *log, struct evlog_event *e, const struct run_state *state, const char *kind)
+void launch_wish_begin(struct evlog *log, struct evlog_event *e, const struct run_state *state,
+                       const char *kind)
 {
     evlog_begin(log, e, kind);
     event_int(e, cancel_requested, turn, state->wish_turn + 1);
-    event_int(e, cancel_requested, met_attempt, state->n_attempts ? state->attempts[state->n_attempts - 1].number : 0);
+    event_int(e, cancel_requested, met_attempt,
+              state->n_attempts ? state->attempts[state->n_attempts - 1].number : 0);
 }
 
 void launch_wish_poke(const struct launch *l)
@@ -405,18 +442,20 @@ void launch_wish_poke(const struct launch *l)
     char path[LIMIT_PATH_BYTES + 16];
     snprintf(path, sizeof path, "%s/events", l->run_dir);
     if (utimensat(AT_FDCWD, path, NULL, 0) < 0)
-        log_msg(LOG_WARN, "the run's agent may hear of it late: cannot touch '%s': %s", path, strerror(errno));
+        log_msg(LOG_WARN, "the run's agent may hear of it late: cannot touch '%s': %s", path,
+                strerror(errno));
 }
 
-int launch_wish_commit(const struct launch *l, struct evlog *log, struct evlog_event *e, struct err *err)
+int launch_wish_commit(const struct launch *l, struct evlog *log, struct evlog_event *e,
+                       struct err *err)
 {
     int rc = evlog_commit(log, e, true, err);
     if (rc == 0)
-        launch_wish_poke(l); /* the log itself was made before it held this event */
+        launch_wish_poke(l); /* the log's own making changed the folder before it held this event */
     return rc;
 }
 
-/* As an event, in a log of its own. */
+/* Writes the wish as an event, in a log of its own. */
 static int wish_log(const struct launch *l, const struct run_state *s, enum run_wish wish,
                     struct err *err)
 {
@@ -425,7 +464,8 @@ static int wish_log(const struct launch *l, const struct run_state *s, enum run_
     int rc = launch_log_open(l, NULL, &log, err);
     if (rc < 0)
         return rc;
-    launch_wish_begin(log, &e, s, wish == WISH_CANCEL ? EVENT_NAME(cancel_requested) : EVENT_NAME(pause_requested));
+    launch_wish_begin(log, &e, s, wish == WISH_CANCEL ? EVENT_NAME(cancel_requested)
+                                                      : EVENT_NAME(pause_requested));
     rc = launch_wish_commit(l, log, &e, err);
     evlog_close(log);
     return rc;
@@ -438,13 +478,14 @@ int launch_wish_keep(const struct launch *l, const struct run_state *s, enum run
     int rc = wish_log(l, s, wish, err);
     *kept = LAUNCH_LOGGED;
     if (rc != ERR_FULL || s->wish == wish) {
-        launch_wish_poke(l); /* whoever was killed before the agent could hear of it asks again */
+        launch_wish_poke(l); /* an earlier asker may have been killed before the agent could hear */
         return rc == ERR_FULL ? 0 : rc;
     }
     rc = mark_put(l->run_dir, &m, err);
     *kept = rc == 0 ? LAUNCH_MARKED : LAUNCH_UNSAID;
     launch_wish_poke(l);
-    return rc == ERR_FULL && !l->wrapped ? 0 : rc; /* the agent of a wrapped one hears it so alone */
+    /* The agent of a wrapped run hears of the wish by no other way. */
+    return rc == ERR_FULL && !l->wrapped ? 0 : rc;
 }
 
 int launch_jobs_cancel(struct sched *s, const struct run_state *state, struct err *err)
@@ -456,7 +497,7 @@ int launch_jobs_cancel(struct sched *s, const struct run_state *state, struct er
         struct err why = {0};
         bool another = ids[i][0] && (i == 0 || strcmp(ids[i], ids[0]) != 0);
         int got = another ? sched_cancel(s, ids[i], &why) : 0;
-        if (got < 0 && (i == 0 || got != ERR_NOT_FOUND)) /* ended and forgotten */
+        if (got < 0 && (i == 0 || got != ERR_NOT_FOUND)) /* that one has ended and is forgotten */
             rc = err_set(err, got, "%s", why.text);
     }
     return rc;
@@ -466,235 +507,18 @@ int launch_cancel(const struct launch *l, struct sched *s, enum launch_kept *kep
 {
     struct run_state state;
     run_state_init(&state);
-    int rc = file_exists(l->run_dir) ? run_state_load(l->run_dir, &state, err) : gone(l, err); /* its log would make the folder anew */
+    int rc = file_exists(l->run_dir) ? run_state_load(l->run_dir, &state, err)
+                                     : gone(l, err); /* its log would make the folder anew */
     if (rc == 0 && state.done)
         rc = err_set(err, ERR_NO, "run %s is done: there is nothing to cancel", state.name);
     if (rc == 0)
         rc = launch_wish_keep(l, &state, WISH_CANCEL, kept, err);
-    if (rc == 0 && !l->wrapped) { /* whose job it is we cannot prove: the user ends it */
+    /* The job of a wrapped run we cannot prove to be ours: the user ends it. */
+    if (rc == 0 && !l->wrapped) {
         rc = launch_jobs_cancel(s, &state, err);
         if (rc == ERR_FULL && *kept != LAUNCH_UNSAID)
-            rc = 0; /* a job that could not be unqueued finds nothing to do */
+            rc = 0; /* a job that could not be taken from the queue finds nothing to do */
     }
     run_state_release(&state);
-    return rc;
-}
-
-/* ---- following ---- */
-
-/* A job of the run as the scheduler shows it. */
-struct watched {
-    char id[STATE_JOB_BYTES];
-    int ended;           /* polls in a row in which it was over */
-    double absent_since; /* monotonic; -1: it was there in the last clean answer */
-    bool over, vanished; /* over, or gone, for good; it went without a word: a controller that lost its state */
-    const char *word;
-};
-
-struct follow {
-    const struct launch *l;
-    struct sched *s;
-    struct sched_jobs jobs;
-    struct run_fold *fold;
-    struct watched newest, before; /* the newest submission's job, and the one that it comes after */
-    bool lost;                     /* nothing of the run is left at the scheduler */
-    bool silent;                   /* it did not answer when it was asked last */
-    const char *job_state;
-};
-
-static void watched_reset(struct watched *w, const char *id)
-{
-    *w = (struct watched){.absent_since = -1, .word = ""};
-    snprintf(w->id, sizeof w->id, "%s", id);
-}
-
-/* A job under our id that carries another token is somebody else's. */
-static void watched_look(struct watched *w, const struct follow *f, const char *id, const char *token)
-{
-    if (strcmp(w->id, id) != 0)
-        watched_reset(w, id);
-    const struct sched_job *job = id[0] ? sched_jobs_find(&f->jobs, id) : NULL;
-    if (job && token[0] && strcmp(job->token, token) != 0)
-        job = NULL;
-    w->word = job ? sched_state_name(job->state) : "not listed";
-    w->ended = job && sched_state_ended(job->state) ? w->ended + 1 : 0;
-    if (job || w->absent_since < 0)
-        w->absent_since = job ? -1 : clock_mono_s();
-    w->vanished = !job;
-    w->over = !id[0] || w->ended >= ENDED_POLLS || (!job && clock_mono_s() - w->absent_since >= f->s->absence_s);
-}
-
-static bool watched_lives(const struct watched *w)
-{
-    return w->id[0] && !w->vanished && w->ended == 0;
-}
-
-static bool may_help_later(int rc)
-{
-    return rc == ERR_TEMP || rc == ERR_BUSY || rc == ERR_TIMEOUT;
-}
-
-/* What the scheduler says of the run's jobs: it is lost when neither the newest nor the one before can bring it on. */
-static int job_look(struct follow *f, const struct run_state *state, struct err *err)
-{
-    const char *ids[] = {state->job_id, state->after_job[0] ? state->after_job : NULL, NULL};
-    struct sched_filter filter = {ids, NULL};
-    f->job_state = "";
-    if (!f->s || !state->job_id[0])
-        return 0;
-    int rc = sched_poll(f->s, &filter, &f->jobs, err);
-    f->silent = may_help_later(rc);
-    if (rc < 0)
-        return rc;
-    watched_look(&f->newest, f, state->job_id, state->job_token);
-    watched_look(&f->before, f, state->after_job, state->after);
-    f->job_state = watched_lives(&f->before) ? f->before.word : f->newest.word;
-    f->lost = f->newest.over && f->before.over;
-    return 0;
-}
-
-/* A job that ended before its agent could claim an attempt brings nothing back by itself: give up and say where to look. */
-static int no_attempt(const struct launch *l, const struct run_state *state, struct err *err)
-{
-    return err_set(err, ERR_CHILD, "job %s ended before it began an attempt: see %s/logs/agent.log", state->job_id,
-                   l->run_dir);
-}
-
-static bool is_over(enum run_next next)
-{
-    return next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED || next == RUN_NEXT_PAUSED;
-}
-
-/* The trainer says done a moment before its agent tells how the attempt ended. */
-static bool end_told(const struct run_state *s)
-{
-    return s->n_attempts == 0 || s->attempts[s->n_attempts - 1].cause != CAUSE_NONE;
-}
-
-/* Somebody ended this job of the run by the scheduler's own means, and nobody of ours has said so:
- * it goes on record. */
-static int cancelled_note(struct follow *f, const struct run_state *state, const char *job,
-                          bool *noted, struct err *err)
-{
-    struct sched_ending ending;
-    struct evlog *log = NULL;
-    struct evlog_event e;
-    char by[STATE_TEXT_BYTES];
-    *noted = false;
-    if (state->wish_turn > 0 && state->wish_at >= state->submitted_at)
-        return 0; /* its owner has spoken since: a pause, perhaps, and a resume */
-    int rc = sched_ending(f->s, job, &ending, err);
-    if (rc < 0 || ending.why != SCHED_END_CANCELLED)
-        return rc == ERR_NOT_FOUND ? 0 : rc;
-    snprintf(by, sizeof by, "job %s was cancelled at the scheduler%s%s", job,
-             ending.who[0] ? " by " : "", ending.who);
-    if ((rc = launch_log_open(f->l, NULL, &log, err)) < 0)
-        return rc;
-    launch_wish_begin(log, &e, state, EVENT_NAME(cancel_requested));
-    event_text(&e, cancel_requested, by, by);
-    rc = launch_wish_commit(f->l, log, &e, err);
-    *noted = rc == 0;
-    evlog_close(log);
-    return rc;
-}
-
-/* over: nothing more is to come. */
-static int follow_once(struct follow *f, int64_t *attempts_at_submit, enum run_next *next, bool *over, struct err *err)
-{
-    int rc = run_fold_update(f->fold, err);
-    const struct run_state *state = run_fold_state(f->fold);
-    bool noted;
-    if (rc < 0)
-        return rc;
-    *next = run_state_next(state, &f->l->budget, NULL);
-    *over = is_over(*next) && (!f->s || !state->job_id[0] || end_told(state));
-    if (*over)
-        return 0;
-    if ((rc = job_look(f, state, err)) < 0)
-        return may_help_later(rc) || rc == ERR_CHILD ? 0 : rc; /* no answer, or one in words we do not know: keep watching */
-    if (!f->s || !f->lost)
-        return 0;
-    *over = is_over(*next);
-    if (*over)
-        return 0;
-    if ((rc = cancelled_note(f, state, state->job_id, &noted, err)) < 0 || noted)
-        return may_help_later(rc) ? 0 : rc; /* the fold tells it the next time round */
-    if (state->n_attempts <= *attempts_at_submit && !f->newest.vanished)
-        return no_attempt(f->l, state, err);
-    *attempts_at_submit = state->n_attempts;
-    watched_reset(&f->newest, "");
-    watched_reset(&f->before, "");
-    f->lost = false;
-    char token[ID_TEXT_BYTES]; /* the fold goes on while we wait for the lock */
-    snprintf(token, sizeof token, "%s", state->job_token); /* of the job that was looked at: somebody may be about to submit the next */
-    rc = launch_submit(f->l, f->s, token, err); /* its intent stands: the next time it is gone for good takes it up */
-    return may_help_later(rc) ? 0 : rc;
-}
-
-int launch_follow(const struct launch *l, struct sched *s, const volatile int *stop, launch_show_fn *show, void *ctx,
-                  enum run_next *next, struct err *err)
-{
-    struct follow f = {.l = l, .s = s, .job_state = ""};
-    int64_t attempts_at_submit = -1;
-    bool over = false;
-    watched_reset(&f.newest, "");
-    watched_reset(&f.before, "");
-    int rc = run_fold_open(l->run_dir, &f.fold, err);
-    while (rc == 0 && (rc = follow_once(&f, &attempts_at_submit, next, &over, err)) == 0) {
-        if (attempts_at_submit < 0)
-            attempts_at_submit = 0;
-        if (show)
-            show(ctx, run_fold_state(f.fold), &l->budget, f.job_state);
-        if (over || *stop)
-            break;
-        clock_sleep_s(FOLLOW_EVERY_S);
-    }
-    sched_jobs_release(&f.jobs);
-    run_fold_close(f.fold);
-    return rc;
-}
-
-/* A job that is listed may be dying by somebody's hand, for as long as it takes to save: the
- * newest, or the one whose attempt runs. No answer leaves it as it is listed. */
-static bool dying_note(struct follow *f)
-{
-    const struct run_state *state = run_fold_state(f->fold);
-    const char *running = end_told(state) ? "" : state->attempts[state->n_attempts - 1].job_id;
-    bool noted = false;
-    if (watched_lives(&f->newest))
-        cancelled_note(f, state, f->newest.id, &noted, NULL);
-    if (!noted && watched_lives(&f->before) && strcmp(f->before.id, running) == 0)
-        cancelled_note(f, state, f->before.id, &noted, NULL);
-    return noted;
-}
-
-int launch_settle(const struct launch *l, struct sched *s, enum run_next *next, struct err *err)
-{
-    struct follow f = {.l = l, .s = s, .job_state = ""};
-    int64_t attempts_at_submit = -1; /* who asks for the run means it: also a job that began no attempt is submitted again, once */
-    double until_s = clock_mono_s() + s->absence_s + SETTLE_S;
-    bool over = false, said = false, asks = false;
-    watched_reset(&f.newest, "");
-    watched_reset(&f.before, "");
-    int rc = run_fold_open(l->run_dir, &f.fold, err);
-    while (rc == 0 && (rc = follow_once(&f, &attempts_at_submit, next, &over, err)) == 0) {
-        bool alive = watched_lives(&f.newest) || watched_lives(&f.before);
-        if (over || is_over(*next) || (alive && !dying_note(&f)))
-            break;
-        if (f.silent && !asks)
-            log_msg(LOG_WARN, "the scheduler does not say how the run's job stands: it is asked again for %.0f s at most", until_s - clock_mono_s());
-        asks = asks || f.silent;
-        bool unlisted = f.newest.vanished && clock_mono_s() - f.newest.absent_since >= UNLISTED_S;
-        if (unlisted && !said)
-            log_msg(LOG_WARN, "the scheduler does not list job %s: if that stays so for %g s another is submitted", f.newest.id, s->absence_s);
-        said = said || unlisted;
-        if (clock_mono_s() >= until_s)
-            rc = err_set(err, ERR_TEMP, "the scheduler does not say how job %s of run %s stands: give the same command again",
-                         run_fold_state(f.fold)->job_id, l->run_id);
-        else
-            clock_sleep_s(FOLLOW_EVERY_S);
-    }
-    sched_jobs_release(&f.jobs);
-    run_fold_close(f.fold);
     return rc;
 }

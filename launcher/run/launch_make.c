@@ -1,4 +1,4 @@
-/* Making runs and finding them again. */
+/* This file makes runs, and finds them again. */
 #include "launcher/run/launch.h"
 
 #include <stdio.h>
@@ -12,7 +12,8 @@
 #include "launcher/run/next.h"
 #include "launcher/run/wrap.h"
 
-void launch_init(struct launch *l, const char *home, const char *bin_dir, const char *run_id, const struct run_budget *budget)
+void launch_init(struct launch *l, const char *home, const char *bin_dir, const char *run_id,
+                 const struct run_budget *budget)
 {
     *l = (struct launch){.home = home, .bin_dir = bin_dir};
     snprintf(l->run_id, sizeof l->run_id, "%s", run_id);
@@ -20,7 +21,8 @@ void launch_init(struct launch *l, const char *home, const char *bin_dir, const 
     l->budget = *budget;
 }
 
-static int foreign_open(const char *home, const char *bin_dir, const char *id, const char *run_dir, struct launch *out, struct err *err)
+static int foreign_open(const char *home, const char *bin_dir, const char *id, const char *run_dir,
+                        struct launch *out, struct err *err)
 {
     struct wrap wrap;
     int rc = wrap_load(run_dir, &wrap, err);
@@ -32,7 +34,8 @@ static int foreign_open(const char *home, const char *bin_dir, const char *id, c
     return 0;
 }
 
-/* For people: the name, or where it has none the beginning of the id. */
+/* Returns what to call the run for people: its name, or where it has none the beginning of the
+ * id. */
 static const char *name_of(const char *home, const char *id, char name[LIMIT_NAME_BYTES])
 {
     if (home_name_of(home, id, name, NULL) < 0)
@@ -40,7 +43,8 @@ static const char *name_of(const char *home, const char *id, char name[LIMIT_NAM
     return name;
 }
 
-int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out, struct err *err)
+int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out,
+                struct err *err)
 {
     char id[ID_TEXT_BYTES], name[LIMIT_NAME_BYTES], path[LIMIT_PATH_BYTES];
     struct next next = {0};
@@ -54,7 +58,9 @@ int launch_open(const char *home, const char *bin_dir, const char *name_or_id, s
         return foreign_open(home, bin_dir, id, path, out, err);
     rc = next_load(path, &next, err);
     if (rc == ERR_NOT_FOUND)
-        return err_set(err, rc, "run '%s' has no file of its own in its folder '%s' any more: put run.json back, or remove what is left by 'reel rm %s'",
+        return err_set(err, rc,
+                       "run '%s' has no file of its own in its folder '%s' any more: put run.json "
+                       "back, or remove what is left by 'reel rm %s'",
                        name_of(home, id, name), path, name);
     if (rc < 0)
         return rc;
@@ -72,7 +78,7 @@ static int event_created(const struct launch *l, const struct run *run, struct e
     int rc = launch_log_open(l, NULL, &log, err);
     if (rc < 0)
         return rc;
-    for (int64_t i = 0; i < run->n_stages; i++) /* of synthetic data it is zero */
+    for (int64_t i = 0; i < run->n_stages; i++) /* the fingerprint of synthetic data is zero */
         str_addf(&data, "%s%s", i ? " " : "", hash_format(run->stages[i].data_fingerprint, hash));
     event_begin(log, &e, run_created);
     event_text(&e, run_created, name, run->name);
@@ -112,8 +118,10 @@ int launch_plans_check(const struct run *run, int64_t world, struct err *err)
     return rc;
 }
 
-/* The run's folder has plans of its own: what the user's files become later does not matter. */
-static int stage_plans_write(const struct launch *l, struct run *run, char paths[LIMIT_STAGES][LIMIT_PATH_BYTES + 32], int64_t world,
+/* Writes plans of the run's own into its folder: what the user's files become later does not
+ * matter. */
+static int stage_plans_write(const struct launch *l, struct run *run,
+                             char paths[LIMIT_STAGES][LIMIT_PATH_BYTES + 32], int64_t world,
                              struct err *err)
 {
     for (int64_t i = 0; i < run->n_stages; i++) {
@@ -129,8 +137,8 @@ static int stage_plans_write(const struct launch *l, struct run *run, char paths
     return 0;
 }
 
-static int folder_write(const struct launch *l, const struct run *run, const struct plan *plan, const char *settings_json,
-                        struct err *err)
+static int folder_write(const struct launch *l, const struct run *run, const struct plan *plan,
+                        const char *settings_json, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32], plans[LIMIT_STAGES][LIMIT_PATH_BYTES + 32];
     struct run own = *run; /* borrows all but the plans' paths */
@@ -149,19 +157,26 @@ static int folder_write(const struct launch *l, const struct run *run, const str
     return rc == 0 ? event_created(l, run, err) : rc;
 }
 
-/* The name is taken; what the run is to become is the caller's to say (launcher/run/change.h). */
-static int existing_take(const char *home, const char *bin_dir, const char *id, struct launch *out, struct err *err)
+/* Takes the run whose name is asked for. What it is to become is the caller's to say
+ * (launcher/run/change.h). */
+static int existing_take(const char *home, const char *bin_dir, const char *id, struct launch *out,
+                         struct err *err)
 {
     int rc = launch_open(home, bin_dir, id, out, err);
-    return rc == 0 && out->wrapped ? err_set(err, ERR_EXISTS, "run %s is one of 'reel wrap': give this one another name (--name)", id) : rc;
+    return rc == 0 && out->wrapped
+               ? err_set(err, ERR_EXISTS,
+                         "run %s is one of 'reel wrap': give this one another name (--name)", id)
+               : rc;
 }
 
 bool launch_unborn(const struct run_state *s)
 {
-    return s->refused_order > 0 && s->refused_order >= s->intent_order && s->submitted_at == 0 && s->n_attempts == 0;
+    return s->refused_order > 0 && s->refused_order >= s->intent_order && s->submitted_at == 0 &&
+           s->n_attempts == 0;
 }
 
-/* A run whose every submission was refused never had a job: it makes room for one of its name. 1: it did. */
+/* Removes a run whose every submission was refused: it never had a job, and makes room for one of
+ * its name. Returns 1 if it did. */
 static int unborn_remove(const char *home, const char *bin_dir, const char *id, struct err *err)
 {
     struct launch l;
@@ -181,8 +196,9 @@ static int unborn_remove(const char *home, const char *bin_dir, const char *id, 
     return rc < 0 ? rc : unborn;
 }
 
-int launch_create(const char *home, const char *bin_dir, const struct run *run, const struct plan *plan,
-                  const char *settings_json, struct launch *out, bool *existed, struct err *err)
+int launch_create(const char *home, const char *bin_dir, const struct run *run,
+                  const struct plan *plan, const char *settings_json, struct launch *out,
+                  bool *existed, struct err *err)
 {
     char id[ID_TEXT_BYTES], taken[ID_TEXT_BYTES];
     struct id unique;
@@ -199,7 +215,8 @@ int launch_create(const char *home, const char *bin_dir, const struct run *run, 
     if ((rc = id_random(&unique, err)) < 0)
         return rc;
     launch_init(&l, home, bin_dir, id_format(unique, id), &run->budget);
-    /* the name last: whoever finds it finds a whole run. A folder without one (the race lost, the disk full) is removed. */
+    /* The name comes last: whoever finds it finds a whole run. A folder that gets no name, because
+     * the race was lost or the disk is full, is removed. */
     rc = folder_write(&l, run, plan, settings_json, err);
     bool whole = rc == 0;
     if (whole)

@@ -24,7 +24,9 @@ static int part_text(const struct json_doc *doc, const char *key, char **text, s
 {
     const cJSON *part = json_member(doc->root, key);
     *text = part ? cJSON_PrintUnformatted(part) : NULL;
-    return *text ? 0 : err_set(err, ERR_CORRUPT, "%s: holds no %s: remove it, and give the change again", doc->name, key);
+    return *text ? 0
+                 : err_set(err, ERR_CORRUPT,
+                           "%s: holds no %s: remove it, and give the change again", doc->name, key);
 }
 
 static int parts_parse(struct next *n, struct err *err)
@@ -77,7 +79,7 @@ void next_release(struct next *n)
 
 /* ---- writing ---- */
 
-/* A value that was written apart. */
+/* Puts a value that was written apart. */
 static int tree_put(struct json_out *o, const char *key, const struct str *text, struct err *err)
 {
     struct json_doc doc = {0};
@@ -88,7 +90,8 @@ static int tree_put(struct json_out *o, const char *key, const struct str *text,
     return rc;
 }
 
-static int next_write(const struct next *n, const struct str *changes, struct json_out *o, struct err *err)
+static int next_write(const struct next *n, const struct str *changes, struct json_out *o,
+                      struct err *err)
 {
     struct str run = STR_INIT, plan = STR_INIT;
     struct json_out part;
@@ -113,7 +116,8 @@ static int next_write(const struct next *n, const struct str *changes, struct js
     return rc < 0 ? rc : str_check(o->s, err);
 }
 
-int next_save(const struct next *n, const struct str *changes, const char *run_dir, struct err *err)
+int next_save(const struct next *n, const struct str *changes, const char *run_dir,
+              struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
@@ -130,7 +134,7 @@ int next_save(const struct next *n, const struct str *changes, const char *run_d
 
 /* ---- the agent's part ---- */
 
-/* Of the newest checkpoint's folder: it may be newer than any event. */
+/* Returns the step of the newest checkpoint's folder, which may be newer than any event. */
 static int64_t newest_folder(const char *run_dir)
 {
     char path[LIMIT_PATH_BYTES];
@@ -173,7 +177,8 @@ int next_take(const char *run_dir, int64_t steps, int64_t *revision, struct err 
     int rc = lease_take(path_in(run_dir, "claims/submit.lock", path), 30, &lock, err);
     if (rc < 0)
         return rc;
-    if ((rc = next_load(run_dir, &n, err)) == 0 && n.waits && (rc = take(run_dir, steps, &n, err)) == 0)
+    if ((rc = next_load(run_dir, &n, err)) == 0 && n.waits &&
+        (rc = take(run_dir, steps, &n, err)) == 0)
         *revision = n.revision;
     next_release(&n);
     lease_drop(lock);
@@ -184,7 +189,8 @@ bool next_needs_job(const char *run_dir, int64_t revision)
 {
     char path[LIMIT_PATH_BYTES];
     struct json_doc doc = {0};
-    bool needs = file_exists(path_in(run_dir, "next.json", path)) && json_load(path, &doc, NULL) == 0 &&
+    bool needs = file_exists(path_in(run_dir, "next.json", path)) &&
+                 json_load(path, &doc, NULL) == 0 &&
                  json_int(doc.root, "job_revision", 0) > revision;
     json_release(&doc);
     return needs;
