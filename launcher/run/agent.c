@@ -29,11 +29,11 @@
 #include "launcher/run/work.h"
 
 enum {
-    LOOK_EVERY_MS = 250, /* for the word of a node agent, and for the trainer's end */
-    HELD_LOOK_MS = 100,  /* for the end of those that outlive their step */
-    TELL_EVERY_S = 1,    /* a trainer that starts up may not hear yet: say it again until it has ended */
+    LOOK_EVERY_MS = 250,  /* for the word of a node agent, and for the trainer's end */
+    HELD_LOOK_MS = 100,   /* for the end of those that outlive their step */
+    TELL_EVERY_S = 1,     /* a trainer that starts up may not hear yet: it is told until it ends */
     SPACE_LOOK_MS = 1000, /* between two looks whether the disk has room again */
-    AWAY_S = 3,          /* longer between two looks, and it was not the trainer that stood still */
+    AWAY_S = 3,           /* if two looks are further apart, the trainer was not what stood still */
 };
 
 struct agent {
@@ -46,17 +46,18 @@ struct agent {
     struct trainer trainer;
     int signal_fd;
     bool stop_requested, hung, node_lost, srun_said;
-    bool term;                  /* SIGTERM came, to whatever level: the scheduler ends the job */
-    bool learned;               /* that the job is to end we have from the scheduler alone */
-    bool unreadable;            /* the scheduler answered, and its word for the job's end is one nobody knows */
+    bool term;             /* SIGTERM came, to whatever level: the scheduler ends the job */
+    bool learned;          /* the scheduler alone told us that the job is to end */
+    bool unreadable;       /* the scheduler answered about the end, with a word nobody knows */
     struct sched_ending ending; /* as the scheduler has it when the trainer is gone */
     struct limit limit;
-    bool limit_told;            /* the notice is our own, before the end of the time limit */
-    double told_mono;           /* the trainer was asked to stop last */
+    bool limit_told;       /* the notice is our own, before the end of the time limit */
+    double told_mono;      /* the trainer was asked to stop last */
     int notice_signo;      /* of the first notice */
-    double notice_after_s; /* the attempt's start */
+    double notice_after_s; /* from the attempt's start to the first notice */
     enum sched_end before; /* why the job of the attempt before ended, if that was another one */
-    double started_mono, moved_mono, looked_mono; /* of the attempt; when rank 0's log grew last, and was looked at */
+    /* When the attempt started; when rank 0's log grew last, and when it was looked at. */
+    double started_mono, moved_mono, looked_mono;
     int64_t log_bytes;
     struct owner_watch owner;
     struct arena arena;
@@ -96,11 +97,12 @@ static void event_limit(struct agent *a)
     attempt_event(&a->attempt, &e);
 }
 
-/* These nodes have not said that their ranks were told, so srun was used too. */
+/* Notes that these nodes have not said that their ranks were told, so that srun is used too. */
 static void event_by_srun(struct agent *a, const char *nodes)
 {
     struct evlog_event e;
-    log_msg(LOG_WARN, "node %s has not said that its ranks were told to save: srun is used too", nodes);
+    log_msg(LOG_WARN, "node %s has not said that its ranks were told to save: srun is used too",
+            nodes);
     event_begin(a->attempt.log, &e, told_by_srun);
     event_text(&e, told_by_srun, node, nodes);
     attempt_event(&a->attempt, &e);
@@ -124,12 +126,16 @@ static void nodes_start(struct agent *a)
     if (!a->work.sched || !a->work.sched->ops->starts_ranks || !a->work.node_agents)
         return;
     if (node_agents_start(a->work.sched, &conf, a->conf->bin_dir, &a->nodes, &err) < 0)
-        log_msg(LOG_WARN, "no node agents, ranks on other nodes are told by the scheduler alone: %s", err.text);
+        log_msg(LOG_WARN,
+                "no node agents, ranks on other nodes are told by the scheduler alone: %s",
+                err.text);
 }
 
-/* Was the notice the one before the time limit? What tells is when it came, however it was sent: near the end, and a scheduler may send it
- * early (Slurm: up to 60 s). Of a short limit that may be soon after the start: there the signal must be the one we ask for, which preemption
- * does not send here, or half of the time have passed. A limit may be far: where there is none, Slurm's backfill sets one of a year. */
+/* Was the notice the one before the time limit? What tells is when it came, however it was sent:
+ * near the end. A scheduler may send it early (Slurm: up to 60 s). Of a short limit that may be
+ * soon after the start: there the signal must be the one we ask for, at a site whose preemption
+ * does not send it, or half of the time must have passed. A limit may be far away: where there is
+ * none, Slurm's backfill sets one of a year. */
 static bool near_time_limit(const struct agent *a)
 {
     double limit = a->work.time_limit_s, early_s = 60 + a->limit.lead_s;
@@ -138,12 +144,13 @@ static bool near_time_limit(const struct agent *a)
         return true;
     if (limit <= 0 || a->notice_after_s < limit - fmax(early_s, limit * 0.1))
         return false;
-    if (a->notice_signo == SIGUSR1 && sched_describe(a->work.sched ? a->work.sched : a->work.steps, &site, NULL) == 0 && !site.user_signal)
+    struct sched *asked = a->work.sched ? a->work.sched : a->work.steps;
+    if (a->notice_signo == SIGUSR1 && sched_describe(asked, &site, NULL) == 0 && !site.user_signal)
         return true;
     return a->notice_after_s >= limit * 0.5;
 }
 
-/* By every way there is; each rank takes it once, whoever comes first. */
+/* Tells the trainer by every way there is. Each rank takes it once, whichever comes first. */
 static void trainer_tell(struct agent *a)
 {
     a->told_mono = clock_mono_s();
@@ -163,7 +170,8 @@ static void stop_request(struct agent *a, int signo, const char *where)
     a->notice_after_s = clock_mono_s() - a->started_mono;
     if (a->trainer.step)
         trainer_tell(a);
-    log_msg(LOG_INFO, "notice to stop %s: %s", where, a->work.notice ? "asking the trainer to save" : "the trainer is not told");
+    log_msg(LOG_INFO, "notice to stop %s: %s", where,
+            a->work.notice ? "asking the trainer to save" : "the trainer is not told");
 }
 
 static void limit_tell(struct agent *a)
@@ -173,8 +181,9 @@ static void limit_tell(struct agent *a)
     stop_request(a, SIGUSR1, "before the end of the time limit");
 }
 
-/* When the trainer's pulse has not grown for so long nothing moves any more, unless there is no
- * room for it to grow. The log's size on our own clock, for its times may be another host's. */
+/* Has the trainer's pulse not grown for so long that nothing moves any more? It does not count
+ * where there is no room for it to grow. The log's size is looked at by our own clock, for its
+ * times may be another host's. */
 static bool hangs(struct agent *a)
 {
     char path[LIMIT_PATH_BYTES];
@@ -196,7 +205,7 @@ static bool hangs(struct agent *a)
     return heard;
 }
 
-/* Take the notices that came, or come within this time. */
+/* Takes the notices that have come, or come within this time. */
 static int notices_take(struct agent *a, int wait_ms, struct err *err)
 {
     struct pollfd p = {.fd = a->signal_fd, .events = POLLIN};
@@ -206,20 +215,21 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
     while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
         if (info.ssi_signo != SIGCHLD) {
             stop_request(a, (int)info.ssi_signo, "here");
-            if (a->attempt.log) /* else it waits for room to begin */
+            if (a->attempt.log) /* else the attempt still waits for room to begin */
                 event_signal(a, (int)info.ssi_signo);
             a->term |= info.ssi_signo == SIGTERM;
         }
-    if (node_agents_heard(a->nodes)) { /* it wrote the event */
+    if (node_agents_heard(a->nodes)) { /* the node agent wrote the event */
         stop_request(a, SIGTERM, "at a node agent");
         a->term = true;
     }
     return 0;
 }
 
-/* The trainer has ended and nobody here was asked to stop: were its steps, or is the job being ended? What the node agents took before
- * they end is known then, and the scheduler has set the job's state before it signals anybody. With no answer from either it is in
- * doubt, and counts as asked. */
+/* Learns, when the trainer has ended and nobody here was asked to stop, whether its steps were
+ * asked, or the job is being ended. What the node agents took before they end is known then, and
+ * the scheduler has set the job's state before it signals anybody. With no answer from either it is
+ * in doubt, and counts as asked. */
 static int stop_learn(struct agent *a, struct err *err)
 {
     bool known = a->nodes && node_agents_end(a->nodes);
@@ -242,9 +252,9 @@ static int rest_wait(struct agent *a, struct err *err)
     return rc;
 }
 
-/* srun may end before its tasks: told that the step is cancelled it leaves at once, while rank 0
- * still saves. They are waited for, and again when it has turned out that they were told to
- * stop. */
+/* Waits for the trainer's ranks after its step has ended. srun may end before its tasks: told that
+ * the step is cancelled it leaves at once, while rank 0 still saves. They are waited for again when
+ * it has turned out that they were told to stop. */
 static int trainer_linger(struct agent *a, struct err *err)
 {
     int rc = rest_wait(a, err);
@@ -257,7 +267,8 @@ static int trainer_linger(struct agent *a, struct err *err)
     return rc < 0 ? rc : rest_wait(a, err);
 }
 
-/* At once, for the scheduler kills the rest of the job within its kill wait. */
+/* Notes at once that a node was lost, for the scheduler kills the rest of the job within its kill
+ * wait. */
 static void node_lost_note(struct agent *a, const char *node)
 {
     struct evlog_event e;
@@ -270,7 +281,8 @@ static void node_lost_note(struct agent *a, const char *node)
     attempt_event(&a->attempt, &e);
 }
 
-/* Everybody else is only told to stop, or sees its peers gone, and srun may be ended before it has said why: ask. */
+/* Asks the scheduler for a lost node: all others are only told to stop, or see their peers gone,
+ * and srun may be ended before it has said why. */
 static void node_lost_look(struct agent *a)
 {
     char node[SCHED_ID_BYTES];
@@ -292,7 +304,7 @@ static void owner_heed(struct agent *a)
         stop_request(a, SIGTERM, wish == WISH_PAUSE ? "by 'reel pause'" : "by 'reel cancel'");
 }
 
-/* Watch until the trainer has ended. Signals arrive on the descriptor, never in a handler. */
+/* Watches until the trainer has ended. Signals arrive on the descriptor, never in a handler. */
 static int trainer_watch(struct agent *a, struct sched_step_status *end, struct err *err)
 {
     for (;;) {
@@ -314,10 +326,13 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
         if (a->stop_requested && clock_mono_s() - a->told_mono >= TELL_EVERY_S)
             trainer_tell(a);
         if (hangs(a)) {
-            log_msg(LOG_WARN, "no sign of the trainer for %g s: it hangs, and is ended", a->work.budget.hang_s);
+            log_msg(LOG_WARN, "no sign of the trainer for %g s: it hangs, and is ended",
+                    a->work.budget.hang_s);
             a->hung = true;
-            *end = (struct sched_step_status){.ended = true, .exit_code = -1, .exit_signal = SIGKILL};
-            a->trainer.kind->follow(&a->trainer, true); /* what it had printed before */
+            *end = (struct sched_step_status){.ended = true,
+                                              .exit_code = -1,
+                                              .exit_signal = SIGKILL};
+            a->trainer.kind->follow(&a->trainer, true); /* it reads what was printed before */
             return 0; /* freeing the step kills what is left of it */
         }
     }
@@ -327,7 +342,8 @@ static int signals_take(struct agent *a, struct err *err)
 {
     sigset_t set;
     sigemptyset(&set);
-    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGCHLD, 0}; *s; s++)
+    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGCHLD, 0}; *s;
+         s++)
         sigaddset(&set, *s);
     if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
         return err_set_errno(err, ERR_IO, "cannot block signals");
@@ -337,9 +353,10 @@ static int signals_take(struct agent *a, struct err *err)
 
 /* ---- a full disk ---- */
 
-/* After attempts that ended for want of disk space this one waits before it starts, in the job: what the log says survives a requeue, and a
- * notice to stop is heard. As soon as there is room where there was none it goes on; where a quota refused the disk says nothing. Who starts
- * a command by hand has looked, and does not wait. */
+/* Waits, after attempts that ended for want of disk space, before this one starts. It waits in the
+ * job: what the log says survives a requeue, and a notice to stop is heard. It goes on as soon as
+ * there is room where there was none; where a quota refused, the disk's figures say nothing.
+ * Whoever starts a command by hand has looked, and does not wait. */
 static int space_wait(struct agent *a, struct err *err)
 {
     double now = clock_wall_s(), from_s = clock_mono_s();
@@ -350,23 +367,28 @@ static int space_wait(struct agent *a, struct err *err)
     int rc = 0;
     if (left_s <= 0 || (!a->trainer.kind->ours && !a->work.sched))
         return 0;
-    log_msg(LOG_WARN, "the disk was full: the attempt starts in %.0f s%s", left_s, low ? ", or when there is room for a checkpoint" : "");
+    log_msg(LOG_WARN, "the disk was full: the attempt starts in %.0f s%s", left_s,
+            low ? ", or when there is room for a checkpoint" : "");
     space_event_held(&a->attempt, until, needed, room);
-    while (rc == 0 && !a->stop_requested && clock_mono_s() - from_s < left_s && !(low && space_left(a->conf->run_dir, saves) >= needed))
+    while (rc == 0 && !a->stop_requested && clock_mono_s() - from_s < left_s &&
+           !(low && space_left(a->conf->run_dir, saves) >= needed))
         rc = notices_take(a, SPACE_LOOK_MS, err);
     return rc;
 }
 
-/* The claim, and the attempt's end, must be written down: with no room for a word they wait for it. */
+/* Waits a little for room for the claim or for the attempt's end, which must be written down.
+ * False: there is nothing to wait for any more. */
 static bool word_wait(struct agent *a, int rc)
 {
-    if (rc != ERR_FULL || !a->work.sched || a->stop_requested || notices_take(a, SPACE_LOOK_MS, NULL) < 0)
+    if (rc != ERR_FULL || !a->work.sched || a->stop_requested ||
+        notices_take(a, SPACE_LOOK_MS, NULL) < 0)
         return false;
     owner_heed(a); /* a wish needs no room */
     return true;
 }
 
-/* Nothing of the attempt is on the record yet: told to stop while it waits for room, the agent gives the job back. */
+/* Begins, as soon as there is room to write it down. Nothing of the attempt is on record yet, so an
+ * agent that is told to stop while it waits gives the job back. */
 static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *), struct err *err)
 {
     int rc = begin(a, err);
@@ -387,58 +409,72 @@ static int claim(struct agent *a, struct err *err)
 
 /* ---- one attempt ---- */
 
-/* Ended by the scheduler, and neither it nor anything we know says why: it may be that somebody cancels the job. */
+/* Did the scheduler end the job, while neither it nor anything we know says why? Then it may be
+ * that somebody cancels the job. */
 static bool is_unexplained(const struct agent *a)
 {
-    return (a->term || (a->learned && a->unreadable)) && a->ending.why == SCHED_END_UNKNOWN && !a->node_lost && !near_time_limit(a);
+    return (a->term || (a->learned && a->unreadable)) && a->ending.why == SCHED_END_UNKNOWN &&
+           !a->node_lost && !near_time_limit(a);
 }
 
 static void requeue_withhold(struct agent *a)
 {
     struct evlog_event e;
-    log_msg(LOG_WARN, "job %s is not requeued: it was being ended, and the scheduler does not say who by", a->work.self.id);
+    log_msg(LOG_WARN,
+            "job %s is not requeued: it was being ended, and the scheduler does not say who by",
+            a->work.self.id);
     event_begin(a->attempt.log, &e, requeue_withheld);
     event_text(&e, requeue_withheld, job_id, a->work.self.id);
     attempt_event(&a->attempt, &e);
 }
 
-/* Why the attempt ended is known: say so, and give the job back unless the run is over. */
-static int attempt_settle(struct agent *a, enum attempt_cause cause, const struct sched_step_status *end, const char *detail, int *exit_code,
+/* Says why the attempt ended, and gives the job back unless the run is over. */
+static int attempt_settle(struct agent *a, enum attempt_cause cause,
+                          const struct sched_step_status *end, const char *detail, int *exit_code,
                           struct err *err)
 {
     char why[STATE_TEXT_BYTES];
-    if (!attempt_is_newest(&a->attempt)) { /* which said how this one ended */
-        log_msg(LOG_WARN, "attempt %lld was taken for lost, and a newer one runs: this job steps aside", (long long)a->attempt.number);
+    if (!attempt_is_newest(&a->attempt)) { /* the newer one said how this one ended */
+        log_msg(LOG_WARN,
+                "attempt %lld was taken for lost, and a newer one runs: this job steps aside",
+                (long long)a->attempt.number);
         *exit_code = 75;
         return 0;
     }
-    for (int told = attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail); word_wait(a, told);)
+    int told = attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail);
+    while (word_wait(a, told))
         told = attempt_flush(&a->attempt);
     int rc = run_fold_renew(a->fold, err);
-    if (rc < 0 || (rc = run_state_end(run_fold_suppose(a->fold), a->attempt.number, cause, detail, err)) < 0)
+    if (rc < 0 || (rc = run_state_end(run_fold_suppose(a->fold), a->attempt.number, cause, detail,
+                                      err)) < 0)
         return rc;
-    if (a->stop_requested && a->ending.why == SCHED_END_NONE) /* told while it waited for room, perhaps by who cancels the job */
+    /* It was told to stop while it waited for room, perhaps by somebody who cancels the job. */
+    if (a->stop_requested && a->ending.why == SCHED_END_NONE)
         work_cancelled(&a->work, a->conf->run_dir, run_fold_suppose(a->fold), &a->ending);
     enum run_next next = run_state_next(a->state, &a->work.budget, why);
     if (next == RUN_NEXT_REQUEUE && is_unexplained(a))
         requeue_withhold(a);
     else
         successor_settle(a->conf, &a->work, &a->attempt, a->fold, next);
-    log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number, attempt_cause_names[cause],
+    log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number,
+            attempt_cause_names[cause],
             *why ? ": " : "", next == RUN_NEXT_REQUEUE ? detail : why);
     *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
     return 0;
 }
 
-/* The scheduler may know of an end that nobody here heard of, and who is behind one that we heard of. */
+/* Asks the scheduler about the job's end. It may know of an end that nobody here heard of, and who
+ * is behind one that we heard of. */
 static void ending_ask(struct agent *a)
 {
-    a->unreadable = work_ending(&a->work, a->stop_requested, &a->ending) == 0 && a->ending.why == SCHED_END_UNKNOWN;
-    if (a->ending.why == SCHED_END_PREEMPTED || a->ending.why == SCHED_END_REQUEUED || a->ending.why == SCHED_END_CANCELLED)
+    int rc = work_ending(&a->work, a->stop_requested, &a->ending);
+    enum sched_end why = a->ending.why;
+    a->unreadable = rc == 0 && why == SCHED_END_UNKNOWN;
+    if (why == SCHED_END_PREEMPTED || why == SCHED_END_REQUEUED || why == SCHED_END_CANCELLED)
         stop_request(a, SIGTERM, "at the scheduler");
 }
 
-/* Why it ended, for people. */
+/* Tells for people why the attempt ended. */
 static void detail_make(const struct agent *a, const struct sched_step_status *exit,
                         const struct trainer_end *end, const struct run_attempt *told,
                         char detail[STATE_TEXT_BYTES])
@@ -451,7 +487,8 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
         return;
     }
     if (a->ending.why == SCHED_END_CANCELLED) {
-        snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler%s%s", a->work.self.id, *who ? " by " : "", who);
+        snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler%s%s",
+                 a->work.self.id, *who ? " by " : "", who);
         return;
     }
     last_words_exit(exit->exit_code, exit->exit_signal, how, sizeof how);
@@ -467,7 +504,8 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
              (long long)a->attempt.number);
 }
 
-/* The trainer is gone: fold again (it wrote events), name the cause, decide. */
+/* Ends the attempt when the trainer is gone: folds again, for the trainer wrote events, names the
+ * cause, decides. */
 static int attempt_finish(struct agent *a, const struct sched_step_status *exit, int *exit_code,
                           struct err *err)
 {
@@ -481,9 +519,9 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *exit,
     if (rc < 0)
         return rc;
     const struct run_attempt *told = attempt_told(a->state, a->attempt.number);
-    if (told && told->stopped) /* the exit status of srun does not tell: 0 for a step that was cancelled */
+    if (told && told->stopped) /* srun's exit status does not tell: it is 0 for a cancelled step */
         stop_request(a, SIGTERM, "at the trainer");
-    bool done = told && told->done; /* the run may have been made longer meanwhile: then it goes on */
+    bool done = told && told->done; /* if the run was made longer meanwhile, it goes on */
     if (!done && !kind->is_through(&a->trainer))
         ending_ask(a);
     kind->ended(&a->trainer, exit, a->stop_requested, &end);
@@ -508,8 +546,8 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *exit,
     return attempt_settle(a, attempt_cause_of(&evidence), exit, detail, exit_code, err);
 }
 
-/* The trainer could not be started, or not be watched any longer: a crash like others, for on another node it may go well. By hand the
- * error is the answer. */
+/* Ends an attempt whose trainer could not be started, or not be watched any longer. That is a crash
+ * like others, for on another node it may go well. By hand the error is the answer. */
 static int attempt_fail(struct agent *a, int rc, int *exit_code, struct err *err)
 {
     static const struct sched_step_status none = {.ended = true, .exit_code = -1};
@@ -519,7 +557,8 @@ static int attempt_fail(struct agent *a, int rc, int *exit_code, struct err *err
         return rc;
     }
     log_msg(LOG_ERROR, "%s", err->text);
-    return attempt_settle(a, rc == ERR_FULL ? CAUSE_DISK_FULL : CAUSE_CRASH, &none, err->text, exit_code, &more) < 0 ? rc : 0;
+    enum attempt_cause cause = rc == ERR_FULL ? CAUSE_DISK_FULL : CAUSE_CRASH;
+    return attempt_settle(a, cause, &none, err->text, exit_code, &more) < 0 ? rc : 0;
 }
 
 static int attempt_run(struct agent *a, int *exit_code, struct err *err)
@@ -548,14 +587,16 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     return rc == 0 ? attempt_finish(a, &end, exit_code, err) : attempt_fail(a, rc, exit_code, err);
 }
 
-/* The attempt before may have ended with nobody left to judge it: a run whose budget it spent is over. */
+/* Looks whether the run's budget is spent: the attempt before may have ended with nobody left to
+ * judge it. Then the run is over. */
 static int budget_look(struct agent *a, bool *spent, struct err *err)
 {
     char why[STATE_TEXT_BYTES];
     int rc = run_fold_renew(a->fold, err);
     enum run_next next = rc == 0 ? run_state_next(a->state, &a->work.budget, why) : RUN_NEXT_WAIT;
     *spent = next == RUN_NEXT_FAILED;
-    if (next == RUN_NEXT_CANCELLED && a->trainer.kind->ours) /* who submits a script again means it */
+    /* A user who submits a script again means the run to go on. */
+    if (next == RUN_NEXT_CANCELLED && a->trainer.kind->ours)
         *spent = true;
     if (*spent) {
         log_msg(LOG_WARN, "run %s is over: %s", a->state->run, why);
