@@ -265,7 +265,7 @@ static int64_t claim_highest(const struct attempt *a)
     return highest;
 }
 
-/* What the newest claim says; zeroed if there is none, or it cannot be read. */
+/* This is what the newest claim says. It is zeroed if there is none, or it cannot be read. */
 struct claim {
     char token[ID_TEXT_BYTES], job_id[SCHED_ID_BYTES], host[64];
     int64_t pid, restart;

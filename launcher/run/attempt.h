@@ -96,7 +96,7 @@ char *attempt_output_log(const struct attempt *a, char buf[LIMIT_PATH_BYTES]);
 /* Returns the state's attempt of this number; NULL if it knows none. */
 const struct run_attempt *attempt_told(const struct run_state *s, int64_t number);
 
-/* What is known of an attempt when its trainer is gone. */
+/* This is what is known of an attempt when its trainer is gone. */
 struct attempt_evidence {
     bool done;              /* the trainer published the last step */
     /* A notice came, here or at the trainer's step alone, so it saved and stopped by itself. */

@@ -33,8 +33,8 @@ struct change_ask {
     bool extend, rate;         /* --extend, --change lr */
     bool dry;                  /* only compare, and write nothing */
 };
-/* What has changed, for people, a line each. attempt: the first from which it holds. The caller
- * releases lines. */
+/* lines tell people what has changed, a line each. attempt: the first from which it holds. The
+ * caller releases lines. */
 struct change_told { struct str lines; int64_t n, attempt; };
 
 /* Compares and, where something changed, leaves it to the next attempt. ERR_INPUT: the change may

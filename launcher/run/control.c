@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "launcher/run/next.h"
 
-/* How long to wait for the end of a job whose agent has told the run's end just now. */
+/* So long it waits for the end of a job whose agent has told the run's end just now. */
 static const double LEFT_WAIT_S = 10, LEFT_LOOK_S = 0.25;
 static const double SKEW_S = 30; /* between a scheduler's clock and a node's */
 
@@ -24,7 +24,7 @@ static const struct run_attempt *newest(const struct run_state *s)
     return s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
 }
 
-/* How long to try for the lease of a holder on this host. Whether one on another host lives shows
+/* So long it tries for the lease of a holder on this host. Whether one on another host lives shows
  * by its renewals, or by its silence. */
 static const double LOOK_S = 0.05;
 

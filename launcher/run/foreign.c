@@ -28,7 +28,8 @@ static const char **environment(const char *run_dir, int64_t attempt, struct are
         if (strncmp(environ[i], RANKS_VARIABLE "=", strlen(RANKS_VARIABLE "=")) != 0)
             env[k++] = environ[i];
     node_agent_mark(run_dir, attempt, mark);
-    const char *const added[] = {arena_printf(arena, RANKS_VARIABLE "=%s", mark), arena_printf(arena, "REEL_RUN_DIR=%s", run_dir),
+    const char *const added[] = {arena_printf(arena, RANKS_VARIABLE "=%s", mark),
+                                 arena_printf(arena, "REEL_RUN_DIR=%s", run_dir),
                                  arena_printf(arena, "REEL_RUN_ID=%s", slash ? slash + 1 : run_dir),
                                  arena_printf(arena, "REEL_ATTEMPT=%lld", (long long)attempt)};
     for (size_t i = 0; i < sizeof added / sizeof added[0]; i++) {
@@ -109,12 +110,15 @@ static void tell(struct trainer *t, const char *shared)
     if (ranks_tell(mark, (int)f->wrap->notice, &f->told, &err) < 0)
         log_msg(LOG_WARN, "%s", err.text);
     else if (f->told.deaf && !f->deaf_told)
-        log_msg(LOG_WARN, "process %ld of the trainer has no handler for signal %lld: it is not told to save; see --notice",
+        log_msg(LOG_WARN,
+                "process %ld of the trainer has no handler for signal %lld: it is not told to "
+                "save; see --notice",
                 (long)f->told.deaf_pid, (long long)f->wrap->notice);
     f->deaf_told |= f->told.deaf > 0;
 }
 
-/* What started its ranks may end before they have, when it is told to stop: they are seen here. */
+/* Do ranks of it live? What started them may end before they have, when it is told to stop; they
+ * are seen here. */
 static bool lives(struct trainer *t, bool told)
 {
     char mark[LIMIT_NAME_BYTES];
@@ -122,13 +126,13 @@ static bool lives(struct trainer *t, bool told)
     return told && ranks_count(mark) > 0;
 }
 
-/* It prints. */
+/* Returns the file of what it prints. */
 static char *pulse(const struct trainer *t, char buf[LIMIT_PATH_BYTES])
 {
     return attempt_output_log(t->attempt, buf);
 }
 
-/* Its done file is there. */
+/* Is its done file there? */
 static bool is_through(const struct trainer *t)
 {
     const char *file = t->work->wrap.done_file;
@@ -156,16 +160,17 @@ static bool is_full(struct trainer *t, const struct sched_step_status *exit, int
     return true;
 }
 
-/* Is it clearly short of its steps? One that prints every tenth step, or counts from 0, ends within one line of the last; what an attempt
- * before printed counts too, for one that starts at its end prints nothing. Nothing to tell steps by: nobody can say so. */
+/* Is it clearly short of its steps? One that prints every tenth step, or counts from 0, ends within
+ * one line of the last. What an attempt before printed counts too, since a trainer that starts at
+ * its end prints nothing. With nothing to tell steps by nobody can say so. */
 static bool is_short(const struct foreign *f, int64_t steps, int64_t total)
 {
     steps = num_max_i64(steps, f->steps_before);
     return (f->steps.reader || steps > 0) && steps + num_max_i64(f->steps.stride, 1) < total;
 }
 
-/* How it ended, as far as it shows itself (wrap.h). Nothing but a done file is known of one that
- * was not started. */
+/* Judges how it ended, as far as that shows (wrap.h). Of one that was not started nothing but a
+ * done file is known. */
 static void judge(const struct trainer *t, const struct sched_step_status *exit, bool stopped,
                   struct trainer_end *end)
 {
@@ -181,7 +186,7 @@ static void judge(const struct trainer *t, const struct sched_step_status *exit,
     end->done = !end->is_short;
 }
 
-/* What our own trainer says itself. */
+/* Says that all is done, as our own trainer does itself. */
 static void event_done(struct trainer *t)
 {
     struct evlog_event e;

@@ -35,7 +35,8 @@ static void event_train_started(const struct foreign_steps *s)
         log_msg(LOG_INFO, "no MFU: %s", w->no_mfu);
 }
 
-int foreign_steps_open(struct foreign_steps *s, const struct wrap *w, const struct run_state *state, struct attempt *attempt, struct err *err)
+int foreign_steps_open(struct foreign_steps *s, const struct wrap *w,
+                       const struct run_state *state, struct attempt *attempt, struct err *err)
 {
     *s = (struct foreign_steps){.wrap = w, .attempt = attempt, .rows.done = -1};
     if (!w->step_pattern && !w->format)
@@ -43,7 +44,8 @@ int foreign_steps_open(struct foreign_steps *s, const struct wrap *w, const stru
     int rc = step_reader_new(w->step_pattern, w->format, w->total_steps, &s->reader, err);
     if (rc < 0)
         return rc;
-    step_rows_init(&s->rows, step_reader_loss_follows(s->reader), state->max_step + 1, clock_mono_s());
+    step_rows_init(&s->rows, step_reader_loss_follows(s->reader), state->max_step + 1,
+                   clock_mono_s());
     event_train_started(s);
     return 0;
 }
@@ -71,7 +73,8 @@ void foreign_steps_line(void *steps, char *line, size_t n)
         s->stride = before >= 0 ? s->rows.done - before : 0;
 }
 
-/* Tokens of all its steps: as printed, as the settings say, or by the rate printed. NaN: not known. */
+/* Returns the tokens of all the row's steps: as printed, as the settings say, or by the rate
+ * printed. NaN: not known. */
 static double row_tokens(const struct wrap *w, const struct step_row *row)
 {
     double steps = (double)(row->done - row->from);
@@ -85,7 +88,9 @@ static double row_tokens(const struct wrap *w, const struct step_row *row)
 static void event_step(void *steps, const struct step_row *row)
 {
     const struct foreign_steps *s = steps;
-    double ago = clock_mono_s() - row->ended_at, flops = s->wrap->flops_per_step * (double)(row->done - row->from), tokens = row_tokens(s->wrap, row);
+    double ago = clock_mono_s() - row->ended_at,
+           flops = s->wrap->flops_per_step * (double)(row->done - row->from),
+           tokens = row_tokens(s->wrap, row);
     struct evlog_event e;
     event_begin(s->attempt->log, &e, step);
     event_int(&e, step, step, row->done - 1);

@@ -1,5 +1,5 @@
-/* foreign_steps: what a wrapped trainer prints of its steps, as the events of our own: train_started, and a step event a row
- * (launcher/run/step_rows.h), written by the agent. */
+/* foreign_steps: what a wrapped trainer prints of its steps, as the events of our own:
+ * train_started, and a step event for each row (launcher/run/step_rows.h), written by the agent. */
 #ifndef LAUNCHER_RUN_FOREIGN_STEPS_H
 #define LAUNCHER_RUN_FOREIGN_STEPS_H
 
@@ -16,14 +16,16 @@ struct foreign_steps {
     double now;                  /* of the look, on the monotonic clock */
 };
 
-/* Writes train_started. state: of the run, before this attempt. */
-int foreign_steps_open(struct foreign_steps *s, const struct wrap *w, const struct run_state *state, struct attempt *attempt, struct err *err);
+/* Writes train_started, if it is known how steps are printed. state: the run's, before this
+ * attempt. */
+int foreign_steps_open(struct foreign_steps *s, const struct wrap *w,
+                       const struct run_state *state, struct attempt *attempt, struct err *err);
 void foreign_steps_close(struct foreign_steps *s); /* safe on a zeroed struct */
-/* A look at its output: begin, each line, end; `last`: it has ended. */
+/* These take one look at its output: begin, each line, end; `last`: the trainer has ended. */
 void foreign_steps_begin(struct foreign_steps *s);
 void foreign_steps_line(void *steps, char *line, size_t n); /* a tail_line_fn */
 void foreign_steps_end(struct foreign_steps *s, bool last);
-/* Most steps that it printed in this attempt, -1 none. */
+/* Returns the most steps that it printed in this attempt, -1 none. */
 int64_t foreign_steps_done(const struct foreign_steps *s);
 
 #endif

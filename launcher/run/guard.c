@@ -12,7 +12,8 @@
 #include "launcher/run/successor.h"
 #include "launcher/run/work.h"
 
-/* The child: signals stay blocked, the agent takes them from a descriptor. Its exit status is ours, what went wrong is told here. */
+/* Lives as the agent in the child. Signals stay blocked, and the agent takes them from a
+ * descriptor. Its exit status becomes the guard's; what went wrong is told here. */
 static void agent_live(const struct agent_conf *conf, pid_t parent)
 {
     struct err err = {0};
@@ -26,7 +27,7 @@ static void agent_live(const struct agent_conf *conf, pid_t parent)
     _exit(rc < 0 ? err_exit_code(rc) : exit_code);
 }
 
-/* Pass on what comes until the child has ended; its wait status. */
+/* Passes on what comes until the child has ended; returns its wait status. */
 static int agent_wait(pid_t child, const sigset_t *signals)
 {
     int status;
@@ -38,7 +39,7 @@ static int agent_wait(pid_t child, const sigset_t *signals)
     return status;
 }
 
-/* Returns the signal of a notice that came meanwhile; 0: none. */
+/* Waits a second for room; returns the signal of a notice that came meanwhile, 0: none. */
 static int room_wait(const sigset_t *signals)
 {
     static const struct timespec pause = {.tv_sec = 1};
@@ -46,7 +47,8 @@ static int room_wait(const sigset_t *signals)
     return signo <= 0 || signo == SIGCHLD ? 0 : signo;
 }
 
-/* With no room for a word it waits, for nobody else would bring the run back; told to stop, it gives the job back. */
+/* Ends the dead agent's attempt. With no room for a word it waits, for nobody else would bring the
+ * run back; when it is told to stop it gives the job back. */
 static int mourn(struct attempt *attempt, struct work *work, struct run_fold *fold, int signo,
                  enum sched_end why, const sigset_t *signals, struct err *err)
 {
@@ -60,8 +62,9 @@ static int mourn(struct attempt *attempt, struct work *work, struct run_fold *fo
     return rc;
 }
 
-/* The agent is dead: end its attempt in its name, and bring the run back if it may come back. */
-static int aftermath(const struct agent_conf *conf, int signo, const sigset_t *signals, int *exit_code, struct err *err)
+/* Ends the dead agent's attempt in its name, and brings the run back if it may come back. */
+static int aftermath(const struct agent_conf *conf, int signo, const sigset_t *signals,
+                     int *exit_code, struct err *err)
 {
     struct attempt attempt;
     struct work work = {0};
@@ -91,25 +94,30 @@ static int aftermath(const struct agent_conf *conf, int signo, const sigset_t *s
 
 /* ---- whom the scheduler hears of our end by ---- */
 
-/* The slurmstepd that started this process as the batch process of a Slurm job; 0: it is none, but started by hand or in a step. */
+/* Returns the slurmstepd that started this process as the batch process of a Slurm job. 0: the
+ * process is none, but was started by hand or in a step. */
 static pid_t step_daemon(void)
 {
     const char *pid = getenv("SLURM_TASK_PID");
     int64_t task = 0;
     bool in_batch = getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID");
-    if (!in_batch || !pid || num_parse_i64(pid, "SLURM_TASK_PID", &task, NULL) < 0 || task != getpid())
+    if (!in_batch || !pid || num_parse_i64(pid, "SLURM_TASK_PID", &task, NULL) < 0 ||
+        task != getpid())
         return 0;
     return getppid();
 }
 
-/* With that daemon killed nobody tells Slurm that the batch process has ended. A run that goes on is given back in any case. */
+/* Ends the job at the scheduler: with that daemon killed nobody tells Slurm that the batch process
+ * has ended. A run that goes on is given back in any case. */
 static void job_end(const struct agent_conf *conf)
 {
     struct work work = {0};
     struct err err = {0};
-    log_msg(LOG_WARN, "the step daemon above this job's batch process was killed: the job is ended at the scheduler");
+    log_msg(LOG_WARN, "the step daemon above this job's batch process was killed: "
+                      "the job is ended at the scheduler");
     if (work_load(&work, conf->run_dir, conf->home, &err) < 0)
-        log_msg(LOG_WARN, "the job is left in the queue until its time limit ends it: %s", err.text);
+        log_msg(LOG_WARN, "the job is left in the queue until its time limit ends it: %s",
+                err.text);
     else
         work_end(&work);
     work_release(&work);
@@ -125,11 +133,12 @@ int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
     pid_t daemon = step_daemon();
     sigset_t signals;
     sigemptyset(&signals);
-    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGCHLD, 0}; *s; s++)
+    for (const int *s = (const int[]){SIGTERM, SIGUSR1, SIGUSR2, SIGINT, SIGHUP, SIGCHLD, 0}; *s;
+         s++)
         sigaddset(&signals, *s);
     if (sigprocmask(SIG_BLOCK, &signals, NULL) < 0)
         return err_set_errno(err, ERR_IO, "cannot block signals");
-    signal(SIGPIPE, SIG_IGN); /* whoever read the output may go; the trainer has the default again */
+    signal(SIGPIPE, SIG_IGN); /* whoever reads the output may go; the trainer has the default */
     fflush(NULL);
     pid_t parent = getpid(), child = fork();
     if (child < 0)

@@ -22,7 +22,8 @@ char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYT
 
 static int is_id(const char *name)
 {
-    return strlen(name) == ID_TEXT_BYTES - 1 && strspn(name, "0123456789abcdef") == ID_TEXT_BYTES - 1;
+    return strlen(name) == ID_TEXT_BYTES - 1 &&
+           strspn(name, "0123456789abcdef") == ID_TEXT_BYTES - 1;
 }
 
 struct listed {
@@ -36,7 +37,8 @@ static int newest_first(const void *x, const void *y)
     return a->mtime < b->mtime ? 1 : a->mtime > b->mtime ? -1 : strcmp(a->id, b->id);
 }
 
-static int listed_add(struct listed **list, size_t *n, const char *home, const char *id, struct err *err)
+static int listed_add(struct listed **list, size_t *n, const char *home, const char *id,
+                      struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct stat st = {0};
@@ -49,7 +51,8 @@ static int listed_add(struct listed **list, size_t *n, const char *home, const c
         free(copy);
         return err_set(err, ERR_NOMEM, "out of memory listing runs");
     }
-    grown[(*n)++] = (struct listed){copy, (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec * 1e-9};
+    grown[(*n)++] = (struct listed){copy, (double)st.st_mtim.tv_sec +
+                                              (double)st.st_mtim.tv_nsec * 1e-9};
     return 0;
 }
 
@@ -98,22 +101,27 @@ int home_name_find(const char *home, const char *name, char id[ID_TEXT_BYTES], s
     int rc = !*name || strchr(name, '/') || name[0] == '.' || !file_exists(path)
                  ? err_set(err, ERR_NOT_FOUND, "no run is named '%s'", name)
                  : file_read(path, 256, &text, err);
-    if (rc == 0 && (text.len < ID_TEXT_BYTES - 1 || (text.p[ID_TEXT_BYTES - 1] = 0, !is_id(text.p))))
-        rc = err_set(err, ERR_CORRUPT, "'%s' does not hold a run id: remove it, the run itself is not touched", path);
+    if (rc == 0 &&
+        (text.len < ID_TEXT_BYTES - 1 || (text.p[ID_TEXT_BYTES - 1] = 0, !is_id(text.p))))
+        rc = err_set(err, ERR_CORRUPT,
+                     "'%s' does not hold a run id: remove it, the run itself is not touched", path);
     if (rc == 0)
         memcpy(id, text.p, ID_TEXT_BYTES);
     str_release(&text);
     return rc;
 }
 
-/* Say which known name is nearest. */
+/* Fails, and says which known name is nearest. */
 static int not_found(const char *home, const char *wanted, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     const char *names[257];
     size_t n = 0;
     if (!file_exists(home))
-        return err_set(err, ERR_NOT_FOUND, "no run '%s': there is no folder %s: set REEL_HOME to the one where the runs lie", wanted, home);
+        return err_set(err, ERR_NOT_FOUND,
+                       "no run '%s': there is no folder %s: set REEL_HOME to the one where the "
+                       "runs lie",
+                       wanted, home);
     snprintf(path, sizeof path, "%s/names", home);
     DIR *dir = opendir(path);
     for (struct dirent *d; dir && n < 256 && (d = readdir(dir));)
@@ -121,7 +129,8 @@ static int not_found(const char *home, const char *wanted, struct err *err)
             n++;
     names[n] = NULL;
     const char *near = str_nearest(wanted, names);
-    int rc = err_set(err, ERR_NOT_FOUND, "no run '%s' under %s%s%s%s: 'reel status' lists the runs", wanted, home,
+    int rc = err_set(err, ERR_NOT_FOUND,
+                     "no run '%s' under %s%s%s%s: 'reel status' lists the runs", wanted, home,
                      near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
     while (n > 0)
         free((char *)(uintptr_t)names[--n]);
@@ -130,7 +139,8 @@ static int not_found(const char *home, const char *wanted, struct err *err)
     return rc;
 }
 
-int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTES], struct err *err)
+int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTES],
+                  struct err *err)
 {
     char **ids = NULL, name[LIMIT_NAME_BYTES];
     size_t n = 0, fits = 0, which = 0, len = strlen(name_or_id);
@@ -150,14 +160,16 @@ int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTE
     else if (is_id(name_or_id) && home_name_of(home, name_or_id, name, NULL) == 0)
         memcpy(id, name_or_id, ID_TEXT_BYTES); /* its folder is gone */
     else if (fits > 1)
-        rc = err_set(err, ERR_INPUT, "'%s' is the beginning of %zu run ids: give more digits", name_or_id, fits);
+        rc = err_set(err, ERR_INPUT, "'%s' is the beginning of %zu run ids: give more digits",
+                     name_or_id, fits);
     else
         rc = not_found(home, name_or_id, err);
     home_runs_free(ids, n);
     return rc;
 }
 
-int home_name_claim(const char *home, const char *name, const char *id, char taken_by[ID_TEXT_BYTES], struct err *err)
+int home_name_claim(const char *home, const char *name, const char *id,
+                    char taken_by[ID_TEXT_BYTES], struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     snprintf(path, sizeof path, "%s/names", home);
@@ -169,7 +181,8 @@ int home_name_claim(const char *home, const char *name, const char *id, char tak
     rc = file_create_exclusive(path, id, strlen(id), err);
     if (rc != ERR_EXISTS || (rc = home_name_find(home, name, taken_by, err)) < 0)
         return rc;
-    return err_set(err, ERR_EXISTS, "the name '%s' belongs to run %s already: choose another", name, taken_by);
+    return err_set(err, ERR_EXISTS, "the name '%s' belongs to run %s already: choose another", name,
+                   taken_by);
 }
 
 int home_name_of(const char *home, const char *id, char name[LIMIT_NAME_BYTES], struct err *err)
@@ -179,7 +192,8 @@ int home_name_of(const char *home, const char *id, char name[LIMIT_NAME_BYTES], 
     snprintf(path, sizeof path, "%s/names", home);
     DIR *dir = opendir(path);
     for (struct dirent *d; dir && !found && (d = readdir(dir));)
-        if (d->d_name[0] != '.' && home_name_find(home, d->d_name, bound, NULL) == 0 && strcmp(bound, id) == 0) {
+        if (d->d_name[0] != '.' && home_name_find(home, d->d_name, bound, NULL) == 0 &&
+            strcmp(bound, id) == 0) {
             snprintf(name, LIMIT_NAME_BYTES, "%.*s", LIMIT_NAME_BYTES - 1, d->d_name);
             found = true;
         }
@@ -202,7 +216,8 @@ static int name_remove(const char *home, const char *id, struct err *err)
 
 static const char removed_prefix[] = ".removed-";
 
-/* Removes what is no run any more, whoever made it so. Two that remove at the same time find files gone, which is no error. */
+/* Removes what is no run any more, whoever made it so. Two that remove at the same time find files
+ * gone, which is no error. */
 static int removed_sweep(const char *home, struct err *err)
 {
     char path[LIMIT_PATH_BYTES], one[2 * LIMIT_PATH_BYTES];

@@ -1,7 +1,8 @@
 /* home: where runs lie under REEL_HOME, and how a run is named.
  *
  *     <home>/runs/<run id>/{run.json,plan.json,events/,ckpt/,logs/,claims/,placement/}
- *     <home>/names/<name>      a file holding the run id; made by exclusive create, so a name has one run
+ *     <home>/names/<name>      a file holding the run id; made by exclusive create, so a name has
+ *                              one run
  */
 #ifndef LAUNCHER_RUN_HOME_H
 #define LAUNCHER_RUN_HOME_H
@@ -13,29 +14,32 @@
 #include "base/id.h"
 #include "base/limits.h"
 
-/* <home>/runs/<id> into buf. */
+/* Writes <home>/runs/<id> into buf and returns it. */
 char *home_run_dir(const char *home, const char *run_id, char buf[LIMIT_PATH_BYTES]);
 
-/* A name, an id, or the unique beginning (4 digits or more) of an id. ERR_NOT_FOUND suggests the nearest name; ERR_INPUT
- * when a beginning fits several. */
-int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTES], struct err *err);
+/* Finds a run by a name, an id, or the unique beginning (4 digits or more) of an id. ERR_NOT_FOUND
+ * suggests the nearest name; ERR_INPUT when a beginning fits several. */
+int home_run_find(const char *home, const char *name_or_id, char id[ID_TEXT_BYTES],
+                  struct err *err);
 
-/* The run that has exactly this name; ERR_NOT_FOUND when there is none. */
+/* Finds the run that has exactly this name; ERR_NOT_FOUND when there is none. */
 int home_name_find(const char *home, const char *name, char id[ID_TEXT_BYTES], struct err *err);
 
-/* Bind name to id. ERR_EXISTS when the name is taken: *taken_by is its run. */
-int home_name_claim(const char *home, const char *name, const char *id, char taken_by[ID_TEXT_BYTES], struct err *err);
+/* Binds name to id. ERR_EXISTS when the name is taken: *taken_by is its run. */
+int home_name_claim(const char *home, const char *name, const char *id,
+                    char taken_by[ID_TEXT_BYTES], struct err *err);
 
-/* The name that is bound to this id into name (LIMIT_NAME_BYTES); ERR_NOT_FOUND when there is none. */
+/* Writes the name that is bound to this id into name (LIMIT_NAME_BYTES); ERR_NOT_FOUND when there
+ * is none. */
 int home_name_of(const char *home, const char *id, char name[LIMIT_NAME_BYTES], struct err *err);
 
-/* Removes a run: its name first, which is free from then on; then its folder is no run's any more, in one
- * step, also for those who wait for a lease in it; then the folder's content. Killed after the first step the
- * run is found by its id, killed later its content goes with the next run that is removed. No error if name or
- * folder is absent. */
+/* Removes a run: its name first, which is free from then on; then its folder is no run's any more,
+ * in one step, also for those who wait for a lease in it; then the folder's content. If this is
+ * killed after the first step the run is found by its id; if later, its content goes with the next
+ * run that is removed. It is no error if name or folder is absent. */
 int home_run_remove(const char *home, const char *id, struct err *err);
 
-/* All run ids, newest folder first; returns new array of new strings. */
+/* Lists all run ids, newest folder first; returns a new array of new strings. */
 int home_runs_list(const char *home, char ***ids, size_t *n, struct err *err);
 void home_runs_free(char **ids, size_t n);
 

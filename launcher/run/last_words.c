@@ -24,35 +24,41 @@ void last_words_exit(int code, int signo, char *out, size_t size)
         snprintf(out, size, "exited with %d", code);
 }
 
-/* How srun names the task that ended it, and torchrun the one it saw fail first. */
+/* Is this how srun names the task that ended it, or torchrun the one it saw fail first? */
 static bool names_task(const char *line)
 {
-    return (str_starts(line, "srun: error: ") && strstr(line, "task")) || strstr(line, "exitcode  :") ||
+    return (str_starts(line, "srun: error: ") && strstr(line, "task")) ||
+           strstr(line, "exitcode  :") ||
            strstr(line, "failed (exitcode:");
 }
 
 static bool tells_error(const char *line)
 {
-    static const char *const words[] = {"Error:", "Error(", "error:", "Exception:", "out of memory", "No space left", "Address already in use", "Killed",
-                                        "Segmentation fault", "Bus error", "oom-kill", "OOM Killed"};
+    static const char *const words[] = {
+        "Error:", "Error(", "error:", "Exception:", "out of memory", "No space left",
+        "Address already in use", "Killed", "Segmentation fault", "Bus error", "oom-kill",
+        "OOM Killed"};
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         if (strstr(line, words[i]))
             return true;
     return false;
 }
 
-/* What a rank says when another one, which may say more, has ended. */
+/* Is this what a rank says when another one, which may say more, has ended? */
 static bool tells_of_another(const char *line)
 {
-    static const char *const words[] = {"of the world is gone", "hangs or is gone", "onnection reset", "onnection closed", "onnection refused",
-                                        "ConnectionError", "roken pipe", "remote process exited", "DistBackendError"};
+    static const char *const words[] = {
+        "of the world is gone", "hangs or is gone", "onnection reset", "onnection closed",
+        "onnection refused", "ConnectionError", "roken pipe", "remote process exited",
+        "DistBackendError"};
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         if (strstr(line, words[i]))
             return true;
     return false;
 }
 
-/* Does this line tell more of why it ended than the one found so far? What comes behind the task that failed first follows from it. */
+/* Does this line tell more of why it ended than the one found so far? What comes behind the task
+ * that failed first follows from that failure. */
 static bool tells_more(const char *line, const char *error, const char *task)
 {
     if (!tells_error(line) || str_starts(line, "srun: ") || str_starts(line, "slurmstepd"))
@@ -66,11 +72,12 @@ static bool tells_more(const char *line, const char *error, const char *task)
 static void text_clean(char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (((unsigned char)text[i] < ' ' && text[i] != '\n' && text[i] != '\r') || (unsigned char)text[i] >= 0x7f)
+        if (((unsigned char)text[i] < ' ' && text[i] != '\n' && text[i] != '\r') ||
+            (unsigned char)text[i] >= 0x7f)
             text[i] = (unsigned char)text[i] < ' ' ? ' ' : '?';
 }
 
-/* The task's line is short and has its room; the error takes the rest. */
+/* Puts both lines together. The task's is short and has its room; the error takes the rest. */
 static void words_put(const char *error, const char *task, char *out, size_t size)
 {
     char who[TASK_BYTES] = "";
@@ -96,13 +103,16 @@ void last_words_find(char *text, size_t n, char *out, size_t size)
     words_put(error, task, out, size);
 }
 
-/* The last END_BYTES of a log; "" when there is none. Returns new; NULL when out of memory. */
+/* Reads the last END_BYTES of a log; "" when there is none. Returns new; NULL when out of
+ * memory. */
 static char *end_read(const char *path)
 {
     char *text = calloc(1, END_BYTES + 1);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-    ssize_t n = text && fd >= 0 ? pread(fd, text, END_BYTES, bytes > END_BYTES ? bytes - END_BYTES : 0) : 0;
+    ssize_t n = text && fd >= 0
+                    ? pread(fd, text, END_BYTES, bytes > END_BYTES ? bytes - END_BYTES : 0)
+                    : 0;
     for (ssize_t i = 0; i < n; i++)
         text[i] = text[i] ? text[i] : ' ';
     if (fd >= 0)
@@ -124,7 +134,8 @@ void last_words_of(const char *path, const char *name, char *out, size_t size)
     static const char error[] = "error: ";
     char *text = end_read(path), *save = NULL;
     out[0] = 0;
-    for (char *line = text ? strtok_r(text, "\r\n", &save) : NULL; line; line = strtok_r(NULL, "\r\n", &save))
+    for (char *line = text ? strtok_r(text, "\r\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\r\n", &save))
         if (str_starts(line, name)) {
             line += strlen(name);
             snprintf(out, size, "%s", str_starts(line, error) ? line + strlen(error) : line);

@@ -100,10 +100,10 @@ void launch_wish_poke(const struct launch *l);
 int launch_successor(const struct launch *l, struct sched *s, const struct sched_self *self,
                      struct run_fold *fold, char id[SCHED_ID_BYTES], struct err *err);
 
-/* What a job finds in its environment: "successor", or anything else for "requeue". */
+/* A job finds this in its environment: "successor", or anything else for "requeue". */
 #define LAUNCH_AGAIN_ENV "REEL_JOB_AGAIN"
 
-/* Where a wish to cancel or to pause is on record: in the log; without room for that, in a
+/* Says where a wish to cancel or to pause is on record: in the log; without room for that, in a
  * file's name (launcher/run/mark.h); nowhere. */
 enum launch_kept { LAUNCH_LOGGED, LAUNCH_MARKED, LAUNCH_UNSAID };
 /* Keeps the wish as well as there is room for it, and makes the run's agent look. LAUNCH_UNSAID is

@@ -35,7 +35,7 @@ bool limit_is_due(const struct limit *l)
     return l->ends_mono > 0 && clock_mono_s() >= l->look_mono;
 }
 
-/* The limit may have been moved, or taken away. No answer: as it was. */
+/* Asks for the limit anew: it may have been moved, or taken away. Without an answer it stays. */
 static void ends_ask(struct limit *l, struct work *w, double now)
 {
     struct sched_ending ending;

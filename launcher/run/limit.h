@@ -1,13 +1,13 @@
 /* limit: the agent's own notice before the end of its job's time limit.
  *
  * A scheduler sends the signal that a submission asked for, so long before the end as was known
- * then; where the limit is the partition's nobody asked for one. The agent knows when its job ends
- * (sched_ending), and how long saves took: it raises the notice itself, so long before the end that
+ * then; where the limit is the partition's, nobody asked for one. The agent knows when its job ends
+ * (sched_ending), and how long saves took. It raises the notice itself, so long before the end that
  * a save and the step it waits for fit in twice over. It looks twice at least, for limits can be
  * changed and saves get longer: when half of the time has passed, and when the notice is due.
  *
  *     struct limit l;
- *     limit_init(&l, time_limit_s);                                       // as the attempt begins; 0: none
+ *     limit_init(&l, time_limit_s);                  // as the attempt begins; 0: none
  *     if (limit_is_due(&l) && limit_look(&l, &work, fold)) … // now and then; true: save and stop
  */
 #ifndef LAUNCHER_RUN_LIMIT_H
@@ -16,10 +16,12 @@
 #include "launcher/run/state.h"
 #include "launcher/run/work.h"
 
-/* How long before the end: a minute, or twice the save and a step, where these took longer; at most half of the limit. Unknown times are 0. */
+/* Returns how long before the end the notice comes, s: a minute, or twice the save and a step,
+ * where these took longer; at most half of the limit. Unknown times are 0. */
 double limit_lead_s(double time_limit_s, double save_s, double step_s);
 
-/* What a job finds in its environment: the 99th percentile of the saves of its model when it was submitted, s. */
+/* A job finds this in its environment: the 99th percentile of the saves of its model when it was
+ * submitted, s. */
 #define LIMIT_SAVE_ENV "REEL_JOB_SAVE_S"
 
 struct limit {
@@ -27,11 +29,13 @@ struct limit {
     double look_mono, lead_s;
 };
 void limit_init(struct limit *l, double time_limit_s);
-/* How long the job still runs, its ending's limit_at being known. It began at least lasted_s ago, so a clock of ours that is behind the
- * scheduler's does not make it longer than that leaves of the whole. */
+/* Returns how long the job still runs, if its ending's limit_at is known. It began at least
+ * lasted_s ago, so a clock of ours that is behind the scheduler's does not make it longer than that
+ * leaves of the whole. */
 double limit_left_s(const struct sched_ending *e, double lasted_s);
 bool limit_is_due(const struct limit *l);
-/* Asks the scheduler when the job ends now, and the run's record how long saves take. */
+/* Asks the scheduler when the job ends now, and the run's record how long saves take. True: the
+ * notice is due. */
 bool limit_look(struct limit *l, struct work *w, struct run_fold *fold);
 
 #endif

@@ -18,7 +18,7 @@ static const char prefix[] = "wish.", spare[] = "wish.none";
 
 bool mark_is(const char *name) { return str_starts(name, prefix); }
 
-/* How the name says it. */
+/* These are the words by which the name says it. */
 static const struct {
     const char *word;
     enum run_wish wish;
@@ -109,8 +109,9 @@ int mark_put(const char *run_dir, const struct mark *m, struct err *err)
     for (int tries = 0; tries < TRIES && file_find(events, name); tries++) {
         snprintf(from, sizeof from, "%.3900s/%.150s", events, name);
         if (!is_older(name, m))
-            return err_set(err, ERR_BUSY, "somebody else has just said what is to become of the run "
-                           "('%s'): give the command again", name);
+            return err_set(err, ERR_BUSY,
+                           "somebody else has just said what is to become of the run ('%s'): give "
+                           "the command again", name);
         if (rename(from, to) == 0)
             return file_fsync_dir(events, err);
         if (errno != ENOENT) /* renamed by another process */

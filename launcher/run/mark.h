@@ -37,7 +37,7 @@ void mark_apply(const struct mark *m, struct run_state *s);
 
 /* Is this the name of the file, whatever it says? */
 bool mark_is(const char *name);
-/* False for a name that says nothing. */
+/* Reads what the name says; false for a name that says nothing. */
 bool mark_parse(const char *name, struct mark *out);
 
 #endif

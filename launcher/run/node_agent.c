@@ -24,9 +24,12 @@
 
 enum { LOOK_EVERY_MS = 250, WORD_BYTES = 299, WORD_MOST_BYTES = 1 << 20, LOG_BYTES = 1 << 24,
        PASS_ON = SIGUSR1, END = SIGUSR2 }; /* srun passes on both */
-static const double LOOK_CLOSELY_S = 20, LOOK_SELDOM_S = 5; /* for numbered ranks: how long at every turn, and how often then */
-static const double TELL_EVERY_S = 1, SILENT_S = 2, STARTING_S = 60, END_WAIT_S = 10, FREE_WAIT_S = 3, END_LOOK_S = 0.1;
-static const char LISTENS[] = "listens: "; /* and the node's name, on a line of the step's log */
+/* Numbered ranks are looked for at every turn for so long, and then so often. */
+static const double LOOK_CLOSELY_S = 20, LOOK_SELDOM_S = 5;
+static const double TELL_EVERY_S = 1, SILENT_S = 2, STARTING_S = 60, END_WAIT_S = 10,
+                    FREE_WAIT_S = 3, END_LOOK_S = 0.1;
+/* With the node's name behind it this is a line of the step's log. */
+static const char LISTENS[] = "listens: ";
 
 extern char **environ;
 
@@ -45,7 +48,8 @@ static void end_path(const char *run_dir, int64_t attempt, char buf[LIMIT_PATH_B
     snprintf(buf, LIMIT_PATH_BYTES, "%s/claims/end-%lld", run_dir, (long long)attempt);
 }
 
-/* Opened anew each time: that is what makes a shared file system ask its server. */
+/* Does the file hold a word? It is opened anew each time: that makes a shared file system ask its
+ * server. */
 static bool word_is_there(const char *path)
 {
     struct str text = STR_INIT;
@@ -54,22 +58,25 @@ static bool word_is_there(const char *path)
     return there;
 }
 
-/* From the file's beginning: hosts that write at once write one over the other, and either says all there is to say. Appending would let
- * each go where it thinks the end is. Not durable: those who are to read it live now. */
+/* Writes from the file's beginning: hosts that write at once write one over the other, and either
+ * says all there is to say. Appending would let each go where it thinks the end is. It is not made
+ * durable, because those who are to read it live now. */
 static int word_put(const char *path, const char *text, struct err *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    int rc = fd < 0 ? err_set_errno(err, ERR_IO, "cannot open '%s'", path) : file_write_all(fd, text, strlen(text), path, err);
+    int rc = fd < 0 ? err_set_errno(err, ERR_IO, "cannot open '%s'", path)
+                    : file_write_all(fd, text, strlen(text), path, err);
     if (fd >= 0)
         close(fd);
     return rc;
 }
 
-/* All words have the same length, so that none leaves a rest of another. */
+/* Writes a word. All have the same length, so that none leaves a rest of another. */
 static int word_write(const char *path, const char *node, int signo, struct err *err)
 {
     char text[WORD_BYTES + 2];
-    snprintf(text, sizeof text, "{\"node\": \"%.200s\", \"signal\": %d, \"wall\": %.6f}", node, signo, clock_wall_s());
+    snprintf(text, sizeof text, "{\"node\": \"%.200s\", \"signal\": %d, \"wall\": %.6f}", node,
+             signo, clock_wall_s());
     size_t n = strlen(text);
     memset(text + n, ' ', WORD_BYTES - n);
     text[WORD_BYTES] = '\n';
@@ -77,7 +84,7 @@ static int word_write(const char *path, const char *node, int signo, struct err 
     return word_put(path, text, err);
 }
 
-/* The scheduler's name for this node: what a person looks for. */
+/* Returns the scheduler's name for this node, which a person looks for. */
 static const char *node_name(void)
 {
     const char *name = getenv("SLURMD_NODENAME");
@@ -99,12 +106,13 @@ void node_agent_mark(const char *run_dir, int64_t attempt, char buf[LIMIT_NAME_B
 
 struct node {
     const struct node_agent_conf *conf;
-    char word[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES]; /* files in claims/ */
+    /* Files in claims/. */
+    char word[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES];
     struct evlog *log; /* opened by the first event */
     bool asked, end, deaf_said, told_said;
     const char *asked_by;        /* "claims" or "signal" */
-    double asked_at, told_mono;  /* UTC; of the last telling */
-    double begun_mono, looked_mono; /* of this process; of the last look at the ranks */
+    double asked_at, told_mono;  /* when it was asked, UTC; when it told the ranks last */
+    double begun_mono, looked_mono; /* when this process began; when it looked for ranks last */
     struct ranks_told told;
 };
 
@@ -136,7 +144,8 @@ static void asked(struct node *n, const char *by)
     n->asked_at = clock_wall_s();
 }
 
-/* From the scheduler, or passed on by srun: then the word is there. The first on any node leaves it. */
+/* Takes a signal. It is the scheduler's, or srun has passed it on: then the word is there. The
+ * first that hears, on any node, leaves the word. */
 static void notice_take(struct node *n, int signo)
 {
     char name[SIGNAL_NAME_BYTES];
@@ -160,8 +169,9 @@ static void notice_take(struct node *n, int signo)
 static void deaf_note(struct node *n, const struct ranks_told *told)
 {
     n->deaf_said = true;
-    log_msg(LOG_WARN, "%lld ranks (process %ld) have no handler for signal %d: they are not told to save", (long long)told->deaf,
-            (long)told->deaf_pid, n->conf->signo);
+    log_msg(LOG_WARN, "%lld ranks (process %ld) have no handler for signal %d: "
+                      "they are not told to save",
+            (long long)told->deaf, (long)told->deaf_pid, n->conf->signo);
     if (!node_log(n))
         return;
     struct evlog_event e;
@@ -172,7 +182,7 @@ static void deaf_note(struct node *n, const struct ranks_told *told)
     commit(n, &e);
 }
 
-/* Once, after the first telling: the batch agent waits for it. */
+/* Says once, after the first telling, that the ranks are told: the batch agent waits for it. */
 static void told_note(struct node *n)
 {
     n->told_said = true;
@@ -210,7 +220,9 @@ static int signals_open(struct err *err)
     sigemptyset(&set);
     for (const int *s = (const int[]){SIGTERM, SIGINT, SIGHUP, PASS_ON, END, 0}; *s; s++)
         sigaddset(&set, *s);
-    int fd = sigprocmask(SIG_BLOCK, &set, NULL) == 0 ? signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC) : -1;
+    int fd = sigprocmask(SIG_BLOCK, &set, NULL) == 0
+                 ? signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC)
+                 : -1;
     return fd >= 0 ? fd : err_set_errno(err, ERR_IO, "cannot open a signalfd");
 }
 
@@ -224,19 +236,20 @@ static void signals_read(struct node *n, int fd)
             notice_take(n, (int)info.ssi_signo);
 }
 
-/* So that it is known when they are gone. */
+/* Looks for numbered ranks, so that it is known of them when they are gone. */
 static void ranks_watch(struct node *n)
 {
     char mark[LIMIT_NAME_BYTES];
     double now_s = clock_mono_s();
-    if (n->told.numbered || (now_s - n->begun_mono > LOOK_CLOSELY_S && now_s - n->looked_mono < LOOK_SELDOM_S))
+    if (n->told.numbered || (now_s - n->begun_mono > LOOK_CLOSELY_S &&
+                             now_s - n->looked_mono < LOOK_SELDOM_S))
         return;
     n->looked_mono = now_s;
     node_agent_mark(n->conf->run_dir, n->conf->attempt, mark);
     ranks_look(mark, &n->told);
 }
 
-/* Signals last: what was sent before the word to end is taken. */
+/* Looks for words and signals. Signals come last: what was sent before the word to end is taken. */
 static void look_around(struct node *n, int fd)
 {
     bool end = word_is_there(n->ending);
@@ -246,14 +259,16 @@ static void look_around(struct node *n, int fd)
     n->end |= end;
 }
 
-/* Through srun and not through claims/, for which srun is the second way. */
+/* Says that this node listens, through srun and not through claims/: srun is the second way for
+ * when claims/ fails. */
 static void listens_say(void)
 {
     char line[LIMIT_NAME_BYTES];
     struct err err = {0};
     snprintf(line, sizeof line, "%s%s\n", LISTENS, node_name());
     if (file_write_all(STDOUT_FILENO, line, strlen(line), "the step's log", &err) < 0)
-        log_msg(LOG_WARN, "the batch agent does not learn at once that this node listens: %s", err.text);
+        log_msg(LOG_WARN, "the batch agent does not learn at once that this node listens: %s",
+                err.text);
 }
 
 static void node_init(struct node *n, const struct node_agent_conf *conf)
@@ -272,7 +287,8 @@ int node_agent_run(const struct node_agent_conf *conf, struct err *err)
     pid_t step = getppid();
     int fd = signals_open(err), rc = fd < 0 ? fd : 0;
     node_init(&n, conf);
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != step) /* a node agent does not outlive its step */
+    /* A node agent does not outlive its step. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != step)
         return err_set(err, ERR_ENV, "the step of this node agent has ended");
     if (rc == 0)
         listens_say();
@@ -302,25 +318,27 @@ struct node_agents {
     int64_t attempt;
     bool passes;            /* the ranks are told */
     bool word_ours;         /* the batch agent was first to leave word */
-    char word[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES]; /* files in claims/ */
+    /* Files in claims/. */
+    char word[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES];
     const char *log_path;   /* of the step */
     const char **names;     /* of the nodes; those that have told their ranks are NULL */
     size_t n_names;
     struct str silent;
-    double started_mono, told_mono; /* of the step's start; of the first telling, 0: none */
-    bool gone, ended;       /* by itself; when asked */
+    double started_mono, told_mono; /* when the step started; when it told first, 0: not yet */
+    bool gone, ended;       /* by itself; because it was asked */
     struct arena arena;
 };
 
-static int command_build(const struct node_agent_conf *conf, const char *bin_dir, struct arena *arena, struct sched_step_spec *spec,
-                         struct err *err)
+static int command_build(const struct node_agent_conf *conf, const char *bin_dir,
+                         struct arena *arena, struct sched_step_spec *spec, struct err *err)
 {
     const char **env;
     const char **argv = arena_array(arena, 11, sizeof *argv);
     char mark[LIMIT_NAME_BYTES];
     node_agent_mark(conf->run_dir, conf->attempt, mark);
     const char *extra[] = {arena_printf(arena, RANKS_AGENT_VARIABLE "=%s", mark), NULL};
-    int rc = extra[0] ? command_environment((const char *const *)environ, extra, arena, &env, err) : ERR_NOMEM;
+    int rc = extra[0] ? command_environment((const char *const *)environ, extra, arena, &env, err)
+                      : ERR_NOMEM;
     if (rc < 0 || !argv)
         return rc < 0 ? rc : err_set(err, ERR_NOMEM, "out of memory");
     argv[0] = arena_printf(arena, "%s/reel", bin_dir);
@@ -336,12 +354,15 @@ static int command_build(const struct node_agent_conf *conf, const char *bin_dir
     spec->argv = argv;
     spec->env = env;
     spec->cwd = conf->run_dir;
-    spec->log_path = arena_printf(arena, "%s/logs/nodes-%lld.log", conf->run_dir, (long long)conf->attempt);
+    spec->log_path = arena_printf(arena, "%s/logs/nodes-%lld.log", conf->run_dir,
+                                  (long long)conf->attempt);
     spec->per_node = true;
-    return argv[0] && argv[5] && argv[7] && spec->log_path ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+    return argv[0] && argv[5] && argv[7] && spec->log_path
+               ? 0
+               : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-/* The names are Slurm's. Unknown they are all silent. */
+/* Finds the nodes' names, which are Slurm's. While they are not known all nodes count as silent. */
 static void names_find(struct node_agents *n)
 {
     const char *list = getenv("SLURM_JOB_NODELIST");
@@ -350,14 +371,17 @@ static void names_find(struct node_agents *n)
         log_msg(LOG_WARN, "which nodes are to tell their ranks is not known: %s", err.text);
 }
 
-int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, const char *bin_dir, struct node_agents **out,
-                      struct err *err)
+int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, const char *bin_dir,
+                      struct node_agents **out, struct err *err)
 {
     struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
     struct node_agents *n = calloc(1, sizeof *n);
     if (!n)
         return err_set(err, ERR_NOMEM, "out of memory for the node agents");
-    *n = (struct node_agents){.run_dir = conf->run_dir, .attempt = conf->attempt, .passes = conf->signo != 0, .silent = STR_INIT};
+    *n = (struct node_agents){.run_dir = conf->run_dir,
+                              .attempt = conf->attempt,
+                              .passes = conf->signo != 0,
+                              .silent = STR_INIT};
     arena_init(&n->arena, 0);
     word_path(conf->run_dir, conf->attempt, n->word);
     end_path(conf->run_dir, conf->attempt, n->ending);
@@ -383,11 +407,15 @@ int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, c
 
 static void look(struct node_agents *n)
 {
-    if (n->gone || n->ended || sched_step_poll(n->step, 0, &n->status, NULL) < 0 || !n->status.ended)
+    if (n->gone || n->ended || sched_step_poll(n->step, 0, &n->status, NULL) < 0 ||
+        !n->status.ended)
         return;
     n->gone = true;
-    log_msg(LOG_WARN, "the srun of the node agents has ended with %s %d: those of them that live find a notice all the same; see logs/nodes-*.log",
-            n->status.exit_signal ? "signal" : "exit code", n->status.exit_signal ? n->status.exit_signal : n->status.exit_code);
+    log_msg(LOG_WARN,
+            "the srun of the node agents has ended with %s %d: those of them that live find a "
+            "notice all the same; see logs/nodes-*.log",
+            n->status.exit_signal ? "signal" : "exit code",
+            n->status.exit_signal ? n->status.exit_signal : n->status.exit_code);
 }
 
 bool node_agents_heard(const struct node_agents *n)
@@ -415,7 +443,8 @@ static bool has_told(const struct node_agents *n, const char *node)
     struct evlog_reader *log = NULL;
     const cJSON *event;
     bool told = false;
-    snprintf(path, sizeof path, "%s/events/node-%s.a%lld.evlog", n->run_dir, node, (long long)n->attempt);
+    snprintf(path, sizeof path, "%s/events/node-%s.a%lld.evlog", n->run_dir, node,
+             (long long)n->attempt);
     if (!file_exists(path) || evlog_reader_open(path, &log, NULL) < 0)
         return false;
     while (!told && evlog_reader_next(log, &event, NULL) == 1)
@@ -452,11 +481,13 @@ static bool silent_listen(const struct node_agents *n)
     return all;
 }
 
-/* The signal would end a node agent that does not listen yet; when it does, it finds the word by itself. */
+/* Are there silent nodes that srun can be used for? Its signal would end a node agent that does not
+ * listen yet; when that one does listen, it finds the word by itself. */
 static bool by_srun(struct node_agents *n)
 {
     silent_find(n);
-    return n->silent.len && !n->gone && (silent_listen(n) || clock_mono_s() - n->started_mono >= STARTING_S);
+    return n->silent.len && !n->gone &&
+           (silent_listen(n) || clock_mono_s() - n->started_mono >= STARTING_S);
 }
 
 const char *node_agents_tell(struct node_agents *n)
@@ -477,7 +508,7 @@ const char *node_agents_tell(struct node_agents *n)
     return n->silent.p;
 }
 
-/* Waits for their end, or until there is a word: more they have not to say. */
+/* Waits for their end, or until there is a word: beyond that they have nothing to say. */
 static void end_wait(struct node_agents *n, double wait_s, bool for_word)
 {
     double until = clock_mono_s() + wait_s;

@@ -1,22 +1,30 @@
-/* node_agent: one process on each node of a job, beside the trainer's ranks, that hears what the batch process does not, and tells the ranks.
+/* node_agent: one process on each node of a job, beside the trainer's ranks, that hears what the
+ * batch process does not, and tells the ranks.
  *
- * Why: within a partition's grace time Slurm signals the steps and not the batch process; at a notice before the time limit, and at the end of
- * the grace time, the batch process and not always the steps; and srun, once told that its step is cancelled, passes on nothing more. So
- * both levels listen, and tell each other through one file, the word: claims/notice-<attempt>. The batch agent makes it, empty; whoever
- * hears first writes into it who, and everybody looks at it four times a second. (It is there from the beginning because a shared file
- * system may answer from memory that a file is not there; opening one that is asks the server. Two who hear at once write over each other,
- * and either word will do: that the node agents are to end, which only the batch agent says, stands in claims/end-<attempt>.)
+ * It is needed because neither level hears everything. Within a partition's grace time Slurm
+ * signals the steps and not the batch process. At a notice before the time limit, and at the end of
+ * the grace time, it signals the batch process and not always the steps. And srun, once told that
+ * its step is cancelled, passes on nothing more. So both levels listen, and tell each other through
+ * one file, the word: claims/notice-<attempt>. The batch agent makes it, empty. Whoever hears first
+ * writes into it who that was, and everybody looks at it four times a second. (It is there from the
+ * beginning because a shared file system may answer from memory that a file is not there; opening
+ * one that is there asks the server. Two who hear at once write over each other, and either word
+ * will do. That the node agents are to end, which only the batch agent says, stands in
+ * claims/end-<attempt>.)
  *
- *     Slurm -> node agent: it writes the word and the event `signal`, which names its node; the batch agent finds the word
+ *     Slurm -> node agent: it writes the word and the event `signal`, which names its node; the
+ *              batch agent finds the word
  *     Slurm -> batch agent: it writes the word; the node agents find it
- *     either way every node agent tells the ranks of its node (launcher/run/ranks.h), each once, says so by the event `ranks_told`, and looks
- *              once a second for more: a trainer that starts up may not hear yet. On its own host the batch agent tells them too
- *     a node that has said nothing within two seconds is told by srun as well (SIGUSR1, which srun passes on), once it listens: a node
- *              agent says so in the step's log, which srun writes beside the batch agent; a minute after the start that is not asked any more
+ *     either way every node agent tells the ranks of its node (launcher/run/ranks.h), each once,
+ *              says so by the event `ranks_told`, and looks once a second for more: a trainer that
+ *              starts up may not hear yet. On its own host the batch agent tells them too
+ *     a node that has said nothing within two seconds is told by srun as well (SIGUSR1, which srun
+ *              passes on), once it listens: a node agent says so in the step's log, which srun
+ *              writes beside the batch agent; a minute after the start that is not asked any more
  *
- * With signo 0 nobody is told; that a stop came to the steps is recorded all the same, and is what tells an interrupted trainer from one
- * that is done. SIGUSR2, or the word of the end, ends the node agents when they have taken what came before. Everything may come twice and in
- * any order.
+ * With signo 0 nobody is told. That a stop came to the steps is recorded all the same: it tells an
+ * interrupted trainer from one that is done. SIGUSR2, or the word of the end, ends the node agents
+ * when they have taken what came before. Everything may come twice and in any order.
  */
 #ifndef LAUNCHER_RUN_NODE_AGENT_H
 #define LAUNCHER_RUN_NODE_AGENT_H
@@ -36,27 +44,32 @@ struct node_agent_conf {
     int signo;              /* what the trainer takes for a notice; 0: it is not told */
     const char *agent_host; /* the batch agent's, which tells the ranks there too; NULL: nowhere */
 };
-/* Until it is told to end. */
+/* Listens and tells until it is told to end. */
 int node_agent_run(const struct node_agent_conf *conf, struct err *err);
 
-/* What the trainer's processes of this attempt carry in RANKS_VARIABLE: "<run id>.<attempt>". */
+/* Formats what the trainer's processes of this attempt carry in RANKS_VARIABLE:
+ * "<run id>.<attempt>". */
 void node_agent_mark(const char *run_dir, int64_t attempt, char buf[LIMIT_NAME_BYTES]);
 
 /* ---- in the batch agent ---- */
 
 struct node_agents;
-/* steps: a scheduler that starts ranks itself. */
-int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, const char *bin_dir, struct node_agents **out,
-                      struct err *err);
-bool node_agents_heard(const struct node_agents *n);      /* a notice came to one of them first. NULL: never */
-const char *node_agents_lost(struct node_agents *n);      /* a node the scheduler lost; "" none */
-const char *node_agents_shared(const struct node_agents *n); /* see ranks_told.shared; NULL: no node agents */
-/* Passes a notice on to all ranks; called again and again. Returns the nodes that were silent too long, so that srun was used for them: "n1,n3",
- * "" none. Borrowed until the next call. */
+/* Starts one on each node. steps: a scheduler that starts ranks itself. */
+int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, const char *bin_dir,
+                      struct node_agents **out, struct err *err);
+/* Did a notice come to one of them first? NULL: never. */
+bool node_agents_heard(const struct node_agents *n);
+/* Returns a node that the scheduler lost; "" none. */
+const char *node_agents_lost(struct node_agents *n);
+/* Returns the folder for ranks_told.shared; NULL: no node agents. */
+const char *node_agents_shared(const struct node_agents *n);
+/* Passes a notice on to all ranks; it is called again and again. Returns the nodes that were silent
+ * too long, so that srun was used for them: "n1,n3", "" none. Borrowed until the next call. */
 const char *node_agents_tell(struct node_agents *n);
-/* Asks them to end, and waits for it, or for a notice one of them has taken. True: each of them took what the scheduler had sent it before, and
- * node_agents_heard tells all there is to tell. */
+/* Asks them to end, and waits for it, or for a notice that one of them has taken. True: each of
+ * them took what the scheduler had sent it before, and node_agents_heard tells all there is to
+ * tell. */
 bool node_agents_end(struct node_agents *n);
-void node_agents_free(struct node_agents *n);             /* ends them; NULL is fine */
+void node_agents_free(struct node_agents *n); /* ends them; NULL is fine */
 
 #endif

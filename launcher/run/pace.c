@@ -38,7 +38,7 @@ static bool is_failure(const struct run_attempt *a)
 
 double pace_mtbf_s(const struct run_state *s)
 {
-    const double least_s = 1; /* who fails at once is helped by no checkpoint */
+    const double least_s = 1; /* no checkpoint helps a run that fails at once */
     double trained_s = 0;
     int64_t failures = 0;
     for (int64_t i = 0; i < s->n_attempts; i++) {

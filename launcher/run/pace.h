@@ -4,11 +4,12 @@
 
 #include "launcher/run/state.h"
 
-/* The 99th percentile of the run's saves, as far as attempts keep them: the longest of each, s. 0: none was made. */
+/* Returns the 99th percentile of the run's saves, s, as far as attempts keep them: of each attempt
+ * that is the longest. 0: none was made. */
 double pace_save_s(const struct run_state *s);
 
-/* Mean training time between ends that saved nothing: crashes, hangs, lost nodes, and preemptions and time limits that came before the run
- * had saved; s. 0: there was none. */
+/* Returns the mean training time between ends that saved nothing, s: crashes, hangs, lost nodes,
+ * and preemptions and time limits that came before the run had saved. 0: there was none. */
 double pace_mtbf_s(const struct run_state *s);
 
 #endif

@@ -12,7 +12,8 @@
 
 /* ---- CPUs ---- */
 
-bool placement_cpus(const struct topo *t, int64_t ranks, int64_t cpus, struct arena *arena, const char **out, bool *gpus)
+bool placement_cpus(const struct topo *t, int64_t ranks, int64_t cpus, struct arena *arena,
+                    const char **out, bool *gpus)
 {
     int64_t n_gpus = 0;
     while (n_gpus < t->n_devices && t->devices[n_gpus].kind == TOPO_GPU)
@@ -32,14 +33,16 @@ bool placement_cpus(const struct topo *t, int64_t ranks, int64_t cpus, struct ar
     return true;
 }
 
-/* The same for one host, from what was left of it. */
-static bool host_cpus(const char *dir, const char *host, int64_t ranks, int64_t cpus, struct arena *arena, const char **out, bool *gpus)
+/* Finds the CPUs on one host, from the XML that was left of it. */
+static bool host_cpus(const char *dir, const char *host, int64_t ranks, int64_t cpus,
+                      struct arena *arena, const char **out, bool *gpus)
 {
     char path[LIMIT_PATH_BYTES];
     struct str xml = STR_INIT;
     struct topo t = {0};
     snprintf(path, sizeof path, "%s/%s.xml", dir, host);
-    bool good = file_read(path, LIMIT_CAPTURE_BYTES, &xml, NULL) == 0 && topo_parse(xml.p, xml.len, path, &t, NULL) == 0 &&
+    bool good = file_read(path, LIMIT_CAPTURE_BYTES, &xml, NULL) == 0 &&
+                topo_parse(xml.p, xml.len, path, &t, NULL) == 0 &&
                 placement_cpus(&t, ranks, cpus, arena, out, gpus);
     topo_release(&t);
     str_release(&xml);
@@ -51,13 +54,16 @@ static void cpus_find(struct placement *p, const char *home, int64_t cpus, struc
     const char *cluster = getenv("SLURM_CLUSTER_NAME");
     char dir[LIMIT_PATH_BYTES];
     size_t ranks = (size_t)p->on.ranks / p->on.n;
-    const char **first = arena_array(arena, ranks + 1, sizeof *first), **other = arena_array(arena, ranks + 1, sizeof *other);
+    const char **first = arena_array(arena, ranks + 1, sizeof *first),
+               **other = arena_array(arena, ranks + 1, sizeof *other);
     if (!cluster || !first || !other || (size_t)p->on.ranks % p->on.n)
         return;
     snprintf(dir, sizeof dir, "%.3000s/topo/%.500s", home, cluster);
     for (size_t i = 0; i < p->on.n; i++) {
         bool gpus;
-        if (!host_cpus(dir, p->on.nodes[i].name, (int64_t)ranks, cpus, arena, i ? other : first, &gpus) || (i && gpus != p->gpus))
+        if (!host_cpus(dir, p->on.nodes[i].name, (int64_t)ranks, cpus, arena, i ? other : first,
+                       &gpus) ||
+            (i && gpus != p->gpus))
             return;
         p->gpus = gpus;
         for (size_t k = 0; i && k < ranks; k++)
@@ -73,18 +79,21 @@ static const char *leaves_list(const struct sched_placement *on, struct arena *a
 {
     struct str text = STR_INIT;
     for (size_t i = 0; i < on->n; i++)
-        if (on->nodes[i].path[0] && (i == 0 || strcmp(on->nodes[i].path, on->nodes[i - 1].path) != 0))
+        if (on->nodes[i].path[0] &&
+            (i == 0 || strcmp(on->nodes[i].path, on->nodes[i - 1].path) != 0))
             str_addf(&text, "%s%s", text.len ? "," : "", on->nodes[i].path);
     const char *list = text.failed ? NULL : arena_strdup(arena, text.p);
     str_release(&text);
     return list;
 }
 
-void placement_find(struct placement *p, struct sched *s, const char *home, const struct sched_self *self,
-                    const struct sched_step_spec *spec, struct arena *arena)
+void placement_find(struct placement *p, struct sched *s, const char *home,
+                    const struct sched_self *self, const struct sched_step_spec *spec,
+                    struct arena *arena)
 {
     *p = (struct placement){0};
-    if (sched_place(s, spec, arena, &p->on, NULL) < 0 || !(p->switches = leaves_list(&p->on, arena)))
+    if (sched_place(s, spec, arena, &p->on, NULL) < 0 ||
+        !(p->switches = leaves_list(&p->on, arena)))
         return;
     p->known = true;
     cpus_find(p, home, self->cores_per_node, arena);
@@ -95,7 +104,8 @@ void placement_find(struct placement *p, struct sched *s, const char *home, cons
 static void node_write(const struct placement *p, size_t i, struct json_out *o)
 {
     const struct place_node *n = &p->on.nodes[i];
-    int64_t first = place_first_rank(p->on.ranks, p->on.n, i), end = place_first_rank(p->on.ranks, p->on.n, i + 1);
+    int64_t first = place_first_rank(p->on.ranks, p->on.n, i),
+            end = place_first_rank(p->on.ranks, p->on.n, i + 1);
     for (int64_t rank = first; rank < end; rank++) {
         json_obj_begin(o, NULL);
         json_put_int(o, "rank", rank);
@@ -110,7 +120,8 @@ static void node_write(const struct placement *p, size_t i, struct json_out *o)
     }
 }
 
-static int placement_save(const struct placement *p, const char *run_dir, int64_t attempt, struct err *err)
+static int placement_save(const struct placement *p, const char *run_dir, int64_t attempt,
+                          struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
@@ -133,7 +144,8 @@ static int placement_save(const struct placement *p, const char *run_dir, int64_
     int rc = str_check(&text, err);
     if (rc == 0)
         rc = file_mkdirs(path, err);
-    snprintf(path, sizeof path, "%.4000s/placement/attempt-%lld.json", run_dir, (long long)attempt);
+    snprintf(path, sizeof path, "%.4000s/placement/attempt-%lld.json", run_dir,
+             (long long)attempt);
     if (rc == 0)
         rc = file_publish(path, text.p, text.len, err);
     str_release(&text);

@@ -1,10 +1,12 @@
-/* placement: where the ranks of an attempt run: the hosts in the order of the switches, and what each rank is near to there.
+/* placement: where the ranks of an attempt run: the hosts in the order of the switches, and what
+ * each rank is near to there.
  *
- * The order is the scheduler's (sched_place). GPUs and CPUs come from the XML that `reel topo --cluster` left of the nodes under
- * <home>/topo/<cluster>; a rank's CPUs are those near its GPU, on nodes without GPUs those of its NUMA node, and ranks that share them share
- * evenly. They are bound only where it is certain what they bind: every node is known, all are alike, the job has them whole, and
- * the ranks fill them (one for each GPU, or a whole number for each NUMA node).
- *
+ * The order is the scheduler's (sched_place). GPUs and CPUs come from the XML that `reel topo
+ * --cluster` left of the nodes under <home>/topo/<cluster>. A rank's CPUs are those near its GPU,
+ * on nodes without GPUs those of its NUMA node, and ranks that have the same CPUs share them
+ * evenly. They are bound only where it is certain what they bind: every node is known, all are
+ * alike, the job has them whole, and the ranks fill them (one for each GPU, or a whole number for
+ * each NUMA node).
  *     placement_find(&p, sched, home, &self, &spec, &arena);   spec.cpus = p.cpus;
  *     placement_record(&p, &attempt);
  */
@@ -23,14 +25,19 @@ struct placement {
     bool gpus;                 /* rank i of a node has GPU i */
 };
 
-void placement_find(struct placement *p, struct sched *s, const char *home, const struct sched_self *self,
-                    const struct sched_step_spec *spec, struct arena *arena);
+/* Finds where the ranks of this step are to run. *p is known only if there is something to
+ * place. */
+void placement_find(struct placement *p, struct sched *s, const char *home,
+                    const struct sched_self *self, const struct sched_step_spec *spec,
+                    struct arena *arena);
 
-/* Where the ranks will run goes on record before they do: <run_dir>/placement/attempt-<n>.json, for people, and event "placed"; nothing when the
- * placement is not known. */
+/* Puts on record where the ranks will run, before they do: <run_dir>/placement/attempt-<n>.json,
+ * for people, and event "placed". Writes nothing when the placement is not known. */
 void placement_record(const struct placement *p, struct attempt *attempt);
 
-/* The CPUs of `ranks` ranks that fill a machine of which a job has `cpus`, into out[ranks]; false when they do not. Pure. */
-bool placement_cpus(const struct topo *t, int64_t ranks, int64_t cpus, struct arena *arena, const char **out, bool *gpus);
+/* Finds the CPUs of `ranks` ranks that fill a machine of which a job has `cpus`, into out[ranks].
+ * False when they do not fill it. Pure. */
+bool placement_cpus(const struct topo *t, int64_t ranks, int64_t cpus, struct arena *arena,
+                    const char **out, bool *gpus);
 
 #endif

@@ -16,25 +16,29 @@
 
 enum { HELD_BACK_LOOKS = 4, LOOKS_AT_MOST = 100 };
 static const double LOOK_EVERY_S = 0.003;
-static const double FORSAKEN_S = 2; /* between taking a rank on and telling it are microseconds */
+/* Telling a rank follows its taking on within microseconds; after this nobody is about to do it. */
+static const double FORSAKEN_S = 2;
 
-/* By which rank a process is: torchrun and many others, Open MPI, PMIx, PMI, Slurm's task of a numbered step. */
-static const char *const rank_variables[] = {"RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_STEP_ID",
-                                             "SLURM_PROCID", NULL};
+/* These variables say which rank a process is: those of torchrun and many others, Open MPI,
+ * PMIx, PMI, and of Slurm the task of a numbered step. */
+static const char *const rank_variables[] = {
+    "RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_STEP_ID",
+    "SLURM_PROCID", NULL};
 
 struct process {
     pid_t pid, parent;
-    struct str numbers; /* "RANK=3\n...", "" for a process that is none */
+    struct str numbers; /* "RANK=3\n...", "" for a process that is no rank */
     char node[LIMIT_NAME_BYTES]; /* Slurm's name of its node, "" where it has none */
     bool agent;         /* a node agent, and no process of the trainer */
     bool left_out, first, launcher;
 };
 
-/* The value of a variable among the entries of a /proc/PID/environ, NULL if it has none. */
+/* Returns the value of a variable among the entries of a /proc/PID/environ; NULL if it has none. */
 static const char *environ_get(const struct str *environ_text, const char *name)
 {
     size_t n = strlen(name);
-    for (const char *p = environ_text->p, *end = p + environ_text->len; p < end; p += strlen(p) + 1)
+    const char *end = environ_text->p + environ_text->len;
+    for (const char *p = environ_text->p; p < end; p += strlen(p) + 1)
         if (strncmp(p, name, n) == 0 && p[n] == '=')
             return p + n + 1;
     return NULL;
@@ -46,14 +50,15 @@ static bool environ_is(const struct str *environ_text, const char *name, const c
     return found && strcmp(found, value) == 0;
 }
 
-/* Fills in what the environment tells; the numbers in an order of our own, for shells shuffle what they export. False for a process without
- * our mark. */
+/* Fills in what the environment tells. The numbers stand in an order of our own, for shells shuffle
+ * what they export. False for a process without our mark. */
 static bool environ_look(struct process *p, const char *mark)
 {
     struct str text = STR_INIT;
     bool readable = proc_read(p->pid, "environ", &text);
     bool marked = readable && environ_is(&text, RANKS_VARIABLE, mark);
-    bool step = marked && environ_get(&text, "SLURM_STEP_ID"); /* the batch script has a SLURM_PROCID too */
+    /* The batch script has a SLURM_PROCID too, but is in no numbered step. */
+    bool step = marked && environ_get(&text, "SLURM_STEP_ID");
     p->agent = readable && environ_is(&text, RANKS_AGENT_VARIABLE, mark);
     const char *node = marked || p->agent ? environ_get(&text, "SLURMD_NODENAME") : NULL, *value;
     snprintf(p->node, sizeof p->node, "%s", node ? node : "");
@@ -64,14 +69,15 @@ static bool environ_look(struct process *p, const char *mark)
     return marked || p->agent;
 }
 
-/* A mask in the text of /proc/PID/status, proc(5): "SigBlk", "SigCgt". */
+/* Is the signal in a mask ("SigBlk", "SigCgt") of the text of /proc/PID/status, proc(5)? */
 static bool is_in_mask(const char *status, const char *mask, int signo)
 {
     const char *at = strstr(status, mask);
     return at && strtoull(at + strlen(mask), NULL, 16) >> (signo - 1) & 1;
 }
 
-/* Processor time of the first thread, which is the one that status tells of: utime and stime, fields 14 and 15 of stat, proc(5). */
+/* Returns the processor time of the first thread, which is the one that status tells of: utime and
+ * stime, fields 14 and 15 of stat, proc(5). */
 static int64_t ticks_of(pid_t pid)
 {
     char name[64];
@@ -79,7 +85,8 @@ static int64_t ticks_of(pid_t pid)
     long long user = 0, system = 0;
     snprintf(name, sizeof name, "task/%ld/stat", (long)pid);
     const char *p = proc_read(pid, name, &text) ? strrchr(text.p, ')') : NULL;
-    if (p && sscanf(p, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lld %lld", &user, &system) != 2)
+    if (p && sscanf(p, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lld %lld", &user,
+                    &system) != 2)
         user = system = 0;
     str_release(&text);
     return user + system;
@@ -87,7 +94,7 @@ static int64_t ticks_of(pid_t pid)
 
 enum hearing { DEAF, HANDLES, HOLDS_BACK, STANDS_STILL };
 
-/* *ticks: at the look before. */
+/* Looks whether the process would hear it. *ticks: its processor time at the look before. */
 static enum hearing look(pid_t pid, int signo, int64_t *ticks)
 {
     struct str status = STR_INIT;
@@ -103,9 +110,11 @@ static enum hearing look(pid_t pid, int signo, int64_t *ticks)
     return found;
 }
 
-/* Is the signal handled, or held back by one who waits for it (sigwait in another thread, signalfd)? A shell holds it back for a moment
- * whenever it forks, so that has to last; and where it gets no processor in that moment it lasts by itself, so a look counts only if the
- * process sleeps, which no shell does within fork, or has computed since the look before. One that does neither is asked again at the next call. */
+/* Is the signal handled, or held back by a process that waits for it (sigwait in another thread,
+ * signalfd)? A shell holds it back for a moment whenever it forks, so that has to last. Where the
+ * shell gets no processor in that moment it lasts by itself; so a look counts only if the process
+ * sleeps, which no shell does within fork, or has computed since the look before. A process that
+ * does neither is asked again at the next call. */
 static bool is_heard(pid_t pid, int signo)
 {
     int64_t ticks = INT64_MAX;
@@ -121,7 +130,7 @@ static bool is_heard(pid_t pid, int signo)
     return counted == HELD_BACK_LOOKS;
 }
 
-/* Programs that start ranks and take a signal for their own end. */
+/* Is this a program that starts ranks and takes a signal for its own end? */
 static bool is_starter(pid_t pid)
 {
     static const char *const names[] = {"srun\n", "mpirun\n", "mpiexec\n", "prterun\n", NULL};
@@ -142,18 +151,20 @@ static struct process *find(struct process *list, size_t n, pid_t pid)
     return NULL;
 }
 
-/* Which are the first of their rank, and which of those have ranks below them. */
+/* Finds which processes are the first of their rank, and which of those have ranks below them. */
 static void classify(struct process *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         struct process *p = &list[i], *parent = find(list, n, p->parent);
         p->first = p->numbers.len > 0 && (!parent || strcmp(parent->numbers.p, p->numbers.p) != 0);
-        for (size_t depth = 0; p->first && parent && depth < n; depth++, parent = find(list, n, parent->parent))
+        for (size_t depth = 0; p->first && parent && depth < n;
+             depth++, parent = find(list, n, parent->parent))
             parent->launcher = true;
     }
 }
 
-/* Started by no launcher that numbers ranks: those that hear count, the topmost of each line. */
+/* Is this process to be told though no launcher numbered it? Those that hear are, the topmost of
+ * each line. */
 static bool hears_first(struct process *list, size_t n, const struct process *p, int signo)
 {
     struct process *above = find(list, n, p->parent);
@@ -165,8 +176,9 @@ static bool hears_first(struct process *list, size_t n, const struct process *p,
     return true;
 }
 
-/* Is this process on another node, which lives on this machine as well and has an agent of its own? */
-static bool is_elsewhere(const struct process *list, size_t n, const struct process *p, const char *own_node)
+/* Is this process on another node, which lives on this machine too and has an agent of its own? */
+static bool is_elsewhere(const struct process *list, size_t n, const struct process *p,
+                         const char *own_node)
 {
     if (!own_node || !p->node[0] || strcmp(p->node, own_node) == 0)
         return false;
@@ -176,7 +188,7 @@ static bool is_elsewhere(const struct process *list, size_t n, const struct proc
     return false;
 }
 
-/* Leaves the trainer's processes of this node. */
+/* Leaves only the trainer's processes of this node in the list. */
 static void own_keep(struct process *list, size_t *n)
 {
     const char *own_node = getenv("SLURMD_NODENAME");
@@ -211,7 +223,8 @@ static int processes_read(const char *mark, struct process **out, size_t *n, str
     return list ? 0 : err_set(err, ERR_NOMEM, "out of memory looking for the trainer's processes");
 }
 
-/* Has somebody else had this process for so long and not told it that he must have been killed? */
+/* Has somebody else had this process for so long without telling it that he must have been
+ * killed? */
 static bool is_forsaken(struct ranks_told *told, pid_t pid)
 {
     double now_s = clock_mono_s();
@@ -228,13 +241,15 @@ static bool is_forsaken(struct ranks_told *told, pid_t pid)
 
 enum claim { CLAIM_OURS, CLAIM_TOLD, CLAIM_OPEN };
 
-/* Whose is it to tell? Of those who share the telling the one that makes the process's folder (path) tells it, and makes <path>.told
- * when he has; what cannot be noted is told, for twice is better than never. */
+/* Decides who tells a process. Of those who share the telling it is the one that makes the
+ * process's folder (path), and makes <path>.told when it has told. What cannot be noted is told,
+ * for twice is better than never. */
 static enum claim claim(struct ranks_told *told, pid_t pid, char path[LIMIT_PATH_BYTES])
 {
     if (!told->shared)
         return CLAIM_OURS;
-    snprintf(path, LIMIT_PATH_BYTES, "%s/%ld.%lld.told", told->shared, (long)pid, (long long)proc_identify(pid).start);
+    snprintf(path, LIMIT_PATH_BYTES, "%s/%ld.%lld.told", told->shared, (long)pid,
+             (long long)proc_identify(pid).start);
     if (access(path, F_OK) == 0)
         return CLAIM_TOLD;
     char *ending = path + strlen(path) - strlen(".told");
@@ -257,7 +272,7 @@ static void tell(pid_t pid, int signo, struct ranks_told *told)
     }
     pid_t *grown = realloc(told->pids, (told->n_pids + 1) * sizeof *grown);
     told->pids = grown ? grown : told->pids;
-    if (!grown) /* with no memory to remember it: at the next call */
+    if (!grown) /* there is no memory to remember it: it is told at the next call */
         return;
     enum claim whose = claim(told, pid, path);
     if (whose == CLAIM_OPEN || (whose == CLAIM_OURS && kill(pid, signo) < 0))
@@ -279,7 +294,7 @@ static bool is_rank(const struct process *p)
     return p->first && !p->launcher;
 }
 
-/* Whoever looks later may find those who had numbers gone. */
+/* Notes that numbered ranks were seen: whoever looks later may find them gone. */
 static void numbered_keep(struct ranks_told *told, bool seen)
 {
     char path[LIMIT_PATH_BYTES];
@@ -291,8 +306,9 @@ static void numbered_keep(struct ranks_told *told, bool seen)
         mkdir(path, 0777);
 }
 
-/* The trainer's processes, with what is known of their numbers. */
-static int ranks_read(const char *mark, struct ranks_told *told, struct process **list, size_t *n, struct err *err)
+/* Reads the trainer's processes, with what is known of their numbers. */
+static int ranks_read(const char *mark, struct ranks_told *told, struct process **list, size_t *n,
+                      struct err *err)
 {
     bool seen = false;
     int rc = processes_read(mark, list, n, err);
@@ -326,7 +342,7 @@ int ranks_tell(const char *mark, int signo, struct ranks_told *told, struct err 
             tell(list[i].pid, signo, told);
     for (size_t i = 0; i < n && !told->numbered && !told->n_pids && !told->deaf; i++)
         if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
-            tell(list[i].pid, signo, told); /* nobody hears: it is the first that is deaf */
+            tell(list[i].pid, signo, told); /* nobody hears: the first is the one that is deaf */
     list_free(list, n);
     return 0;
 }

@@ -11,10 +11,11 @@
 
 enum { MAX_BYTES = 64 << 20 };
 
-/* The file: this, the state, its attempts, the logs, and a hash of all before it. */
+/* The file holds this, the state, its attempts, the logs, and a hash of all before it. */
 struct head {
     char magic[8];
-    int64_t program_bytes, program_mtime_ns; /* who wrote it: the layout of what follows is its own */
+    /* Who wrote it: the layout of what follows is that program's own. */
+    int64_t program_bytes, program_mtime_ns;
     int64_t state_bytes, attempt_bytes, log_bytes, n_attempts, n_logs;
 };
 
@@ -23,8 +24,14 @@ static bool head_make(int64_t n_attempts, int64_t n_logs, struct head *out)
     struct stat st;
     if (stat("/proc/self/exe", &st) != 0)
         return false;
-    *out = (struct head){{'r', 'e', 'e', 'l', 'f', 'o', 'l', 'd'}, st.st_size, (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
-                         sizeof(struct run_state), sizeof(struct run_attempt), sizeof(struct snapshot_log), n_attempts, n_logs};
+    *out = (struct head){{'r', 'e', 'e', 'l', 'f', 'o', 'l', 'd'},
+                         st.st_size,
+                         (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+                         sizeof(struct run_state),
+                         sizeof(struct run_attempt),
+                         sizeof(struct snapshot_log),
+                         n_attempts,
+                         n_logs};
     return true;
 }
 
@@ -36,10 +43,12 @@ static bool is_whole(const struct str *text, struct head *head)
     if (text->len < sizeof *head + sizeof hash)
         return false;
     memcpy(head, text->p, sizeof *head);
-    if (head->n_attempts < 0 || head->n_attempts > MAX_BYTES || head->n_logs < 0 || head->n_logs > MAX_BYTES ||
+    if (head->n_attempts < 0 || head->n_attempts > MAX_BYTES || head->n_logs < 0 ||
+        head->n_logs > MAX_BYTES ||
         !head_make(head->n_attempts, head->n_logs, &ours) || memcmp(head, &ours, sizeof ours) != 0)
         return false;
-    size_t bytes = sizeof *head + sizeof(struct run_state) + (size_t)head->n_attempts * sizeof(struct run_attempt) +
+    size_t bytes = sizeof *head + sizeof(struct run_state) +
+                   (size_t)head->n_attempts * sizeof(struct run_attempt) +
                    (size_t)head->n_logs * sizeof(struct snapshot_log);
     if (text->len != bytes + sizeof hash)
         return false;
@@ -75,11 +84,13 @@ bool snapshot_logs_go_on(const char *run_dir, const struct snapshot_log *logs, s
     return true;
 }
 
-/* The parts behind the head; false when out of memory. */
-static bool parts_take(const struct str *text, const struct head *head, struct run_state *state, struct snapshot_log **logs)
+/* Takes the parts behind the head; returns false when out of memory. */
+static bool parts_take(const struct str *text, const struct head *head, struct run_state *state,
+                       struct snapshot_log **logs)
 {
     const char *p = text->p + sizeof *head;
-    size_t attempts_bytes = (size_t)head->n_attempts * sizeof *state->attempts, logs_bytes = (size_t)head->n_logs * sizeof **logs;
+    size_t attempts_bytes = (size_t)head->n_attempts * sizeof *state->attempts,
+           logs_bytes = (size_t)head->n_logs * sizeof **logs;
     struct run_attempt *attempts = malloc(attempts_bytes + 1);
     *logs = malloc(logs_bytes + 1);
     if (!attempts || !*logs) {
@@ -94,13 +105,15 @@ static bool parts_take(const struct str *text, const struct head *head, struct r
     return true;
 }
 
-bool snapshot_load(const char *run_dir, struct run_state *state, struct snapshot_log **logs, size_t *n_logs)
+bool snapshot_load(const char *run_dir, struct run_state *state, struct snapshot_log **logs,
+                   size_t *n_logs)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
     struct head head;
     snprintf(path, sizeof path, "%s/state.snapshot", run_dir);
-    bool taken = file_read(path, MAX_BYTES, &text, NULL) == 0 && is_whole(&text, &head) && parts_take(&text, &head, state, logs);
+    bool taken = file_read(path, MAX_BYTES, &text, NULL) == 0 && is_whole(&text, &head) &&
+                 parts_take(&text, &head, state, logs);
     str_release(&text);
     if (taken && !snapshot_logs_go_on(run_dir, *logs, (size_t)head.n_logs)) {
         run_state_release(state);

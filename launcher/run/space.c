@@ -53,21 +53,26 @@ bool space_missed(struct attempt *a, const struct run_attempt *told, int exit_co
 {
     if (told && told->disk_full)
         return true;
-    return exit_code == err_exit_code(ERR_FULL) && (space_is_out(a->run_dir) || attempt_flush(a) == ERR_FULL);
+    return exit_code == err_exit_code(ERR_FULL) &&
+           (space_is_out(a->run_dir) || attempt_flush(a) == ERR_FULL);
 }
 
-void space_foreign_begin(struct space_foreign *f, const char *run_dir, const struct wrap *w, const struct run_state *before)
+void space_foreign_begin(struct space_foreign *f, const char *run_dir, const struct wrap *w,
+                         const struct run_state *before)
 {
     int64_t left = space_left(run_dir, w->saves);
-    *f = (struct space_foreign){.needed_bytes = num_max_i64(wrap_save_bytes(w), A_WORD_BYTES), .free_bytes = left};
+    *f = (struct space_foreign){.needed_bytes = num_max_i64(wrap_save_bytes(w), A_WORD_BYTES),
+                                .free_bytes = left};
     f->doubted = run_state_full_with_room(before) >= FULL_WITH_ROOM_MOST;
-    f->tight = left >= 0 && left < f->needed_bytes && run_state_not_before(before, clock_wall_s()) <= 0;
+    f->tight = left >= 0 && left < f->needed_bytes &&
+               run_state_not_before(before, clock_wall_s()) <= 0;
 }
 
-bool space_foreign_missed(struct space_foreign *f, const char *run_dir, const struct wrap *w, const struct sched_step_status *end,
-                          const char *log)
+bool space_foreign_missed(struct space_foreign *f, const char *run_dir, const struct wrap *w,
+                          const struct sched_step_status *end, const char *log)
 {
-    bool failed = end->exit_code != 0 || end->exit_signal, by_signal = end->exit_signal || end->exit_code > 128;
+    bool failed = end->exit_code != 0 || end->exit_signal,
+         by_signal = end->exit_signal || end->exit_code > 128;
     int64_t left = space_left(run_dir, w->saves);
     f->needed_bytes = num_max_i64(f->needed_bytes, wrap_save_bytes(w));
     f->free_bytes = left;

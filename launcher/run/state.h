@@ -48,7 +48,7 @@ enum attempt_cause { /* why an attempt ended */
 };
 extern const char *const attempt_cause_names[]; /* ended by NULL; "" for CAUSE_NONE */
 
-/* What the run's owner wants of it. The newest word counts: by turn, then by time, then the
+/* This is what the run's owner wants of it. The newest word counts: by turn, then by time, then the
  * stronger wish. */
 enum run_wish { WISH_RUN, WISH_PAUSE, WISH_CANCEL };
 

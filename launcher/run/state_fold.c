@@ -1,4 +1,5 @@
-/* A run's logs, folded as files: each read once, and on from where a snapshot (launcher/run/snapshot.h) or the last look stopped. */
+/* This file folds a run's logs as files: each is read once, and on from where a snapshot
+ * (launcher/run/snapshot.h) or the last look stopped. */
 #include "launcher/run/state.h"
 
 #include <dirent.h>
@@ -51,7 +52,9 @@ static int log_add(struct run_fold *f, const char *name, struct err *err)
     if (grown)
         f->logs = grown;
     char *path = file_join(f->events_dir, name), *copy = strdup(name);
-    int rc = grown && path && copy ? 0 : err_set(err, ERR_NOMEM, "out of memory reading '%s'", f->events_dir);
+    int rc = grown && path && copy
+                 ? 0
+                 : err_set(err, ERR_NOMEM, "out of memory reading '%s'", f->events_dir);
     if (rc == 0) {
         f->logs[f->n_logs] = (struct fold_log){.name = copy};
         rc = evlog_reader_open(path, &f->logs[f->n_logs].reader, err);
@@ -64,7 +67,7 @@ static int log_add(struct run_fold *f, const char *name, struct err *err)
     return rc;
 }
 
-/* Opens the logs where reading them stopped; with nothing of the run where that fails. */
+/* Opens the logs where reading them stopped. If that fails nothing of the run is kept. */
 static void logs_resume(struct run_fold *f, const struct snapshot_log *logs, size_t n)
 {
     int rc = 0;
@@ -77,7 +80,7 @@ static void logs_resume(struct run_fold *f, const struct snapshot_log *logs, siz
     run_state_release(&f->state);
 }
 
-/* Goes on from the snapshot, if there is one that can be used; with nothing otherwise. */
+/* Goes on from the snapshot, if there is one that can be used; begins with nothing otherwise. */
 static void snapshot_take(struct run_fold *f)
 {
     struct snapshot_log *logs = NULL;
@@ -88,13 +91,15 @@ static void snapshot_take(struct run_fold *f)
     free(logs);
 }
 
-/* False for a log that a snapshot cannot stand on: a place in it cannot be read, it was cut while we read it, or its name is too long. What
- * is unfinished at its end may be an append in progress. */
+/* Notes how far a log was read. False for one that a snapshot cannot stand on: a place in it cannot
+ * be read, it was cut while we read it, or its name is too long. What is unfinished at its end may
+ * be an append in progress. */
 static bool log_note(const struct fold_log *log, struct snapshot_log *out)
 {
     const struct evlog_damage *list;
     size_t n = evlog_reader_damage(log->reader, &list);
-    *out = (struct snapshot_log){.offset = evlog_reader_offset(log->reader), .seq = evlog_reader_seq(log->reader)};
+    *out = (struct snapshot_log){.offset = evlog_reader_offset(log->reader),
+                                 .seq = evlog_reader_seq(log->reader)};
     for (size_t i = 0; i < n; i++)
         if (list[i].offset < out->offset || strcmp(list[i].reason, "file truncated") == 0)
             return false;
@@ -116,7 +121,7 @@ static void logs_note(struct run_fold *f)
     f->notes = NULL;
 }
 
-/* Keeps what was folded for the next who asks, if it was much. */
+/* Keeps what was folded for the next one who asks, if it was much. */
 static void snapshot_keep(struct run_fold *f)
 {
     if (f->spoilt || f->events < SNAPSHOT_EVENTS)
@@ -167,7 +172,7 @@ static int log_select(const struct dirent *d)
     return str_ends(d->d_name, ".evlog") || mark_is(d->d_name);
 }
 
-/* What stands in the name alone is read at each look. */
+/* Folds what stands in the name alone; it is read at each look. */
 static void mark_fold(struct run_fold *f, const char *name)
 {
     struct mark m;
@@ -222,8 +227,8 @@ int run_fold_update(struct run_fold *f, struct err *err)
     return rc;
 }
 
-/* Opens the logs anew where they were left; they, or the state, from their beginning if that has
- * changed. */
+/* Opens the logs anew where they were left; opens them, or the state, from the beginning if that
+ * part of them has changed. */
 static void fold_reopen(struct run_fold *f)
 {
     bool goes_on = f->notes && !f->spoilt && snapshot_logs_go_on(f->run_dir, f->notes, f->n_notes);

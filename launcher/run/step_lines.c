@@ -9,9 +9,17 @@
 #include "base/json.h"
 #include "base/str.h"
 
-enum group { G_NONE, G_STEP, G_INDEX, G_TOTAL, G_EPOCH, G_LOSS, G_GRAD_NORM, G_LR, G_TIME_MS, G_TIME_S, G_TOKENS, G_TPS, N_GROUPS };
-static const char *const group_names[N_GROUPS] = {"",   "step",    "index",  "total",  "epoch", "loss", "grad_norm",
-                                                  "lr", "time_ms", "time_s", "tokens", "tps"};
+enum group {
+    G_NONE,
+    G_STEP, G_INDEX, G_TOTAL, G_EPOCH,
+    G_LOSS, G_GRAD_NORM, G_LR,
+    G_TIME_MS, G_TIME_S,
+    G_TOKENS, G_TPS,
+    N_GROUPS
+};
+static const char *const group_names[N_GROUPS] = {
+    "", "step", "index", "total", "epoch", "loss", "grad_norm", "lr", "time_ms", "time_s", "tokens",
+    "tps"};
 enum { MAX_PATTERNS = 8, MAX_PARENS = 16, NUMBER_BYTES = 40 };
 
 struct pattern {
@@ -22,24 +30,42 @@ struct step_reader {
     struct pattern patterns[MAX_PATTERNS];
     int n;
     const struct format *format; /* NULL: the user's own pattern */
-    double total;                /* of the training's bar, 0 not yet known: those with another are others' */
+    double total; /* of the training's bar, 0 not yet known: bars with another are others' */
 };
 
-/* As the trainers print: Megatron-LM's training_log, torchtitan's MetricsProcessor, NeMo's and Lightning's progress bars and NeMo's text lines,
- * Transformers' ProgressCallback, whose dictionary of losses comes between two drawings of the bar. */
+/* This is how the trainers print: Megatron-LM's training_log, torchtitan's MetricsProcessor, NeMo's
+ * and Lightning's progress bars and NeMo's text lines, Transformers' ProgressCallback, whose
+ * dictionary of losses comes between two drawings of the bar. */
 #define VALUE(name) "(?<" name ">[-+.0-9a-zA-Z]+)"
 static const struct format {
     const char *patterns[MAX_PATTERNS];
     bool loss_follows, one_bar;
 } formats[] = {
-    {{"iteration +(?<step>[0-9]+)/ *(?<total>[0-9]+) *[|]", "elapsed time per iteration [(]ms[)]: *(?<time_ms>[0-9.]+)", "lm loss: *" VALUE("loss"),
-      "grad norm: *" VALUE("grad_norm"), "learning rate: *" VALUE("lr")}, false, false},
-    {{"(^|[^e] |[^ ])step: *(?<step>[0-9]+)", "loss: *" VALUE("loss"), "grad_norm: *" VALUE("grad_norm"), "tps: *(?<tps>[0-9.,]+)"}, false, false},
-    {{"global_step[=:] *(?<index>[0-9.]+)", "reduced_train_loss[=:] *" VALUE("loss"), "train_step_timing in s[=:] *(?<time_s>[0-9.]+)",
-      "grad_norm[=:] *" VALUE("grad_norm"), "lr[=:] *" VALUE("lr")}, false, false},
-    {{"Epoch *(?<epoch>[0-9]+): .*[|] *(?<step>[0-9]+)/(?<total>[0-9]+) *[[]", "[ ,](train_)?loss(_step)?=" VALUE("loss")}, false, false},
-    {{"^ *[0-9]+%[|].*[|] *(?<step>[0-9]+)/(?<total>[0-9]+) *[[]", "'loss': *'?" VALUE("loss"), "'grad_norm': *'?" VALUE("grad_norm"),
-      "'learning_rate': *'?" VALUE("lr")}, true, true},
+    {{"iteration +(?<step>[0-9]+)/ *(?<total>[0-9]+) *[|]",
+      "elapsed time per iteration [(]ms[)]: *(?<time_ms>[0-9.]+)",
+      "lm loss: *" VALUE("loss"),
+      "grad norm: *" VALUE("grad_norm"),
+      "learning rate: *" VALUE("lr")},
+     false, false},
+    {{"(^|[^e] |[^ ])step: *(?<step>[0-9]+)",
+      "loss: *" VALUE("loss"),
+      "grad_norm: *" VALUE("grad_norm"),
+      "tps: *(?<tps>[0-9.,]+)"},
+     false, false},
+    {{"global_step[=:] *(?<index>[0-9.]+)",
+      "reduced_train_loss[=:] *" VALUE("loss"),
+      "train_step_timing in s[=:] *(?<time_s>[0-9.]+)",
+      "grad_norm[=:] *" VALUE("grad_norm"),
+      "lr[=:] *" VALUE("lr")},
+     false, false},
+    {{"Epoch *(?<epoch>[0-9]+): .*[|] *(?<step>[0-9]+)/(?<total>[0-9]+) *[[]",
+      "[ ,](train_)?loss(_step)?=" VALUE("loss")},
+     false, false},
+    {{"^ *[0-9]+%[|].*[|] *(?<step>[0-9]+)/(?<total>[0-9]+) *[[]",
+      "'loss': *'?" VALUE("loss"),
+      "'grad_norm': *'?" VALUE("grad_norm"),
+      "'learning_rate': *'?" VALUE("lr")},
+     true, true},
 };
 const char *const step_format_names[] = {"megatron", "torchtitan", "nemo", "lightning", "hf", NULL};
 
@@ -58,7 +84,7 @@ static enum group group_find(const char *name, size_t n)
     return G_NONE;
 }
 
-/* Text without the names of its groups, which go by number into p->group. */
+/* Copies the pattern without the names of its groups, which go by number into p->group. */
 static int names_take(const char *pattern, struct pattern *p, struct str *text, struct err *err)
 {
     int parens = 0;
@@ -78,8 +104,11 @@ static int names_take(const char *pattern, struct pattern *p, struct str *text, 
                 return pattern_fail(pattern, "has more than 16 groups", err);
             const char *end = c[1] == '?' && c[2] == '<' ? strchr(c, '>') : NULL;
             if (end && !(p->group[parens] = group_find(c + 3, (size_t)(end - c - 3))))
-                return err_set(err, ERR_USAGE, "the step pattern '%s' has a group '%.*s': the names are step, index, total, epoch, loss, grad_norm, "
-                               "lr, time_ms, time_s, tokens and tps", pattern, (int)(end - c - 3), c + 3);
+                return err_set(err, ERR_USAGE,
+                               "the step pattern '%s' has a group '%.*s': the names are step, "
+                               "index, total, epoch, loss, grad_norm, lr, time_ms, time_s, tokens "
+                               "and tps",
+                               pattern, (int)(end - c - 3), c + 3);
             if (end) {
                 str_addc(text, '(');
                 c = end;
@@ -122,19 +151,23 @@ static int pattern_compile(const char *pattern, struct pattern *p, struct err *e
     return rc;
 }
 
-/* The user's own has to tell the step: by name, or by its one group without one. */
+/* Checks that the user's own pattern tells the step: by name, or by its one group without one. */
 static int own_check(const char *pattern, struct pattern *p, struct err *err)
 {
     if (p->compiled.re_nsub == 0)
-        return pattern_fail(pattern, "has no group: put the number in parentheses, like 'iteration +([0-9]+)'", err);
+        return pattern_fail(
+            pattern, "has no group: put the number in parentheses, like 'iteration +([0-9]+)'",
+            err);
     if (!has_names(p))
         p->group[1] = G_STEP;
     if (!tells(p, G_STEP) && !tells(p, G_INDEX))
-        return pattern_fail(pattern, "tells no step: name a group, like 'iteration +(?<step>[0-9]+)'", err);
+        return pattern_fail(
+            pattern, "tells no step: name a group, like 'iteration +(?<step>[0-9]+)'", err);
     return 0;
 }
 
-int step_reader_new(const char *pattern, const char *format, int64_t total, struct step_reader **out, struct err *err)
+int step_reader_new(const char *pattern, const char *format, int64_t total,
+                    struct step_reader **out, struct err *err)
 {
     struct step_reader *r = calloc(1, sizeof *r);
     int rc = r ? 0 : err_set(err, ERR_NOMEM, "out of memory");
@@ -145,7 +178,8 @@ int step_reader_new(const char *pattern, const char *format, int64_t total, stru
             r->format = &formats[i];
     if (rc == 0 && format && !r->format)
         rc = err_set(err, ERR_USAGE, "no format '%s'", format);
-    const char *const *list = r && r->format ? r->format->patterns : (const char *const[]){pattern, NULL};
+    const char *const *list = r && r->format ? r->format->patterns
+                                             : (const char *const[]){pattern, NULL};
     for (int i = 0; rc == 0 && i < MAX_PATTERNS && list[i]; i++)
         if ((rc = pattern_compile(list[i], &r->patterns[i], err)) == 0)
             r->n++;
@@ -173,7 +207,8 @@ bool step_reader_loss_follows(const struct step_reader *r)
 
 /* ---- reading ---- */
 
-/* Takes out what a terminal would not show: ESC [ … letter, ESC ] … BEL, ESC and one more. Other control bytes become spaces. */
+/* Takes out what a terminal would not show: ESC [ … letter, ESC ] … BEL, ESC and one more. Other
+ * control bytes become spaces. */
 static size_t escapes_strip(char *line, size_t n)
 {
     size_t to = 0;
@@ -182,7 +217,8 @@ static size_t escapes_strip(char *line, size_t n)
         if (c != 0x1b) {
             line[to++] = c < ' ' ? ' ' : (char)c;
         } else if (i + 1 < n && line[i + 1] == '[') {
-            for (i += 2; i < n && ((unsigned char)line[i] < '@' || (unsigned char)line[i] > '~'); i++)
+            for (i += 2; i < n && ((unsigned char)line[i] < '@' || (unsigned char)line[i] > '~');
+                 i++)
                 ;
         } else if (i + 1 < n && line[i + 1] == ']') {
             for (i += 2; i < n && line[i] != '\a'; i++)
@@ -195,7 +231,8 @@ static size_t escapes_strip(char *line, size_t n)
     return to;
 }
 
-/* The number in line[from, to), with commas between its digits or a full stop behind allowed; NaN if it is none. */
+/* Returns the number in line[from, to); commas between its digits and a full stop behind it are
+ * allowed. NaN if it is none. */
 static double number_read(const char *line, regmatch_t m)
 {
     char text[NUMBER_BYTES], *end;
@@ -247,7 +284,9 @@ bool step_reader_take(struct step_reader *r, char *line, size_t *n, struct step_
         if (!any && !step_reader_loss_follows(r))
             return false; /* the first pattern is the one that tells the step */
     }
-    *out = (struct step_line){steps_done(r, found), found[G_LOSS], found[G_GRAD_NORM], found[G_LR],
-                              isnan(found[G_TIME_MS]) ? found[G_TIME_S] : 1e-3 * found[G_TIME_MS], found[G_TOKENS], found[G_TPS]};
+    *out = (struct step_line){steps_done(r, found),
+                              found[G_LOSS], found[G_GRAD_NORM], found[G_LR],
+                              isnan(found[G_TIME_MS]) ? found[G_TIME_S] : 1e-3 * found[G_TIME_MS],
+                              found[G_TOKENS], found[G_TPS]};
     return any && (out->done >= 0 || !isnan(out->loss));
 }

@@ -7,10 +7,14 @@ static const double LATE_S = 1.5; /* a line is read so long after it was printed
 
 void step_rows_init(struct step_rows *r, bool loss_follows, int64_t before, double now)
 {
-    *r = (struct step_rows){.loss_follows = loss_follows, .before = before, .done = -1, .ended_at = NAN, .looked_at = now};
+    *r = (struct step_rows){.loss_follows = loss_follows,
+                            .before = before,
+                            .done = -1,
+                            .ended_at = NAN,
+                            .looked_at = now};
 }
 
-/* A loss that stands on a line of its own, or that another rank prints, belongs to the row before. */
+/* Gives a loss that stands on a line of its own, or that another rank prints, to the row before. */
 static void loss_add(struct step_rows *r, const struct step_line *line)
 {
     struct step_line *last = r->n ? &r->waiting[r->n - 1].line : NULL;
@@ -34,15 +38,21 @@ void step_rows_add(struct step_rows *r, const struct step_line *line, double now
         last->line = *line;
         last->read_at = now;
     } else {
-        r->waiting[r->n++] = (struct step_row){.from = r->done, .done = line->done, .line = *line, .read_at = now, .step_s = NAN};
+        r->waiting[r->n++] = (struct step_row){.from = r->done,
+                                               .done = line->done,
+                                               .line = *line,
+                                               .read_at = now,
+                                               .step_s = NAN};
     }
     r->done = line->done;
 }
 
 static int64_t row_steps(const struct step_row *row) { return row->done - row->from; }
 
-/* Of rows read in one look: the time that their lines tell, and the steps of those that tell none. */
-static void look_sum(const struct step_rows *r, int first, int end, double *told_s, int64_t *untold)
+/* Sums, over rows read in one look, the time that their lines tell, and the steps of those that
+ * tell none. */
+static void look_sum(const struct step_rows *r, int first, int end, double *told_s,
+                     int64_t *untold)
 {
     *told_s = 0;
     *untold = 0;
@@ -53,7 +63,8 @@ static void look_sum(const struct step_rows *r, int first, int end, double *told
             *told_s += r->waiting[i].line.time_s * (double)row_steps(&r->waiting[i]);
 }
 
-/* How long a row took, and when it ended: right behind the one before where that can be, no later than its line was read. */
+/* Finds how long a row took, and when it ended: right behind the one before where that can be, no
+ * later than its line was read. */
 static void row_time(struct step_rows *r, int i, int end)
 {
     struct step_row *row = &r->waiting[i];
@@ -66,14 +77,18 @@ static void row_time(struct step_rows *r, int i, int end)
         row->ended_at = !isnan(next) && next <= latest && latest - next < LATE_S ? next : latest;
     } else {
         double left = now - r->ended_at - behind_s;
-        row->step_s = isnan(r->ended_at) ? NAN : fmax(0, left * (double)row_steps(row) / (double)(row_steps(row) + untold_behind));
+        row->step_s = isnan(r->ended_at)
+                          ? NAN
+                          : fmax(0, left * (double)row_steps(row) /
+                                        (double)(row_steps(row) + untold_behind));
         row->ended_at = isnan(row->step_s) ? now : r->ended_at + row->step_s;
     }
     r->ended_at = row->ended_at;
 }
 
-/* Two rows where a part of it was done before. */
-static void row_tell(const struct step_rows *r, const struct step_row *row, step_row_fn *fn, void *context)
+/* Tells a row, as two rows where a part of it was done before. */
+static void row_tell(const struct step_rows *r, const struct step_row *row, step_row_fn *fn,
+                     void *context)
 {
     struct step_row part = *row;
     part.replayed = row->done <= r->before;
@@ -93,7 +108,8 @@ static void row_tell(const struct step_rows *r, const struct step_row *row, step
     fn(context, &part);
 }
 
-/* What the first row covers: as much as the second, at least one step and no more than there are. */
+/* Settles what the first row covers: as much as the second, at least one step and no more than
+ * there are. */
 static void first_settle(struct step_rows *r)
 {
     struct step_row *row = &r->waiting[0];
@@ -104,7 +120,8 @@ static void first_settle(struct step_rows *r)
 static void rows_tell(struct step_rows *r, int n, step_row_fn *fn, void *context)
 {
     for (int first = 0, end; first < n; first = end) {
-        for (end = first; end < r->n && r->waiting[end].read_at == r->waiting[first].read_at; end++)
+        for (end = first; end < r->n && r->waiting[end].read_at == r->waiting[first].read_at;
+             end++)
             ;
         if (isnan(r->ended_at) && end - first > 1 && isnan(r->waiting[first].line.time_s))
             r->ended_at = r->looked_at;

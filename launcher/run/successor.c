@@ -50,9 +50,15 @@ bool successor_aside(const struct agent_conf *conf, const struct work *w, struct
         return false;
     int rc = submit(conf, w, fold, id, &err);
     if (rc < 0)
-        log_msg(LOG_WARN, "this job has other resources than the run asks for now, and goes on with them, for no other can be had: %s", err.text);
+        log_msg(LOG_WARN,
+                "this job has other resources than the run asks for now, and goes on with them, "
+                "for no other can be had: %s",
+                err.text);
     else
-        log_msg(LOG_INFO, "this job has other resources than the run asks for now: it leaves the run to job %s", id);
+        log_msg(LOG_INFO,
+                "this job has other resources than the run asks for now: it leaves the run to job "
+                "%s",
+                id);
     return rc == 0;
 }
 
@@ -83,7 +89,8 @@ void successor_settle(const struct agent_conf *conf, struct work *w, struct atte
     struct err err = {0};
     if (next == RUN_NEXT_REQUEUE)
         bring_back(conf, w, attempt, fold);
-    else if (next != RUN_NEXT_WAIT && wanted(w) && strcmp(state->after, w->self.token) == 0 && state->after[0] &&
-             strcmp(state->job_token, state->token) == 0 && sched_cancel(w->sched, state->job_id, &err) < 0)
+    else if (next != RUN_NEXT_WAIT && wanted(w) && strcmp(state->after, w->self.token) == 0 &&
+             state->after[0] && strcmp(state->job_token, state->token) == 0 &&
+             sched_cancel(w->sched, state->job_id, &err) < 0)
         log_msg(LOG_WARN, "job %s will start and find nothing to do: %s", state->job_id, err.text);
 }

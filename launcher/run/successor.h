@@ -1,13 +1,17 @@
-/* successor: a run goes on by another job where its own may not run again (run.json resources.again, launch.h LAUNCH_AGAIN_ENV).
+/* successor: a run goes on by another job where its own may not run again (run.json
+ * resources.again, launch.h LAUNCH_AGAIN_ENV).
  *
- * A job that was submitted in this mode submits the next one as soon as it has its attempt; that waits at the scheduler until this one
- * has ended, in whatever way, so that a kill of everything loses nothing. At the end the next one is cancelled if the run is over.
- * A successor is an ordinary submission: exactly one for its intent, and an attempt of the same run.
+ * A job that was submitted in this mode submits the next one as soon as it has its attempt. That
+ * one waits at the scheduler until this one has ended, in whatever way, so that a kill of
+ * everything loses nothing. At the end the next one is cancelled if the run is over. A successor is
+ * an ordinary submission: exactly one for its intent, and an attempt of the same run.
  *
- *     killed                            then
- *     before the intent                 this job's next execution, or a follower, submits
- *     between intent and submission     the same, with the intent's token; a guard that outlived its agent does it at the end
- *     after the submission              the successor starts; whoever takes up the intent gets the same job
+ *     killed                          then
+ *     before the intent               this job's next execution, or a follower, submits
+ *     between intent and submission   the same, with the intent's token; a guard that outlived its
+ *                                     agent does it at the end
+ *     after the submission            the successor starts; whoever takes up the intent gets the
+ *                                     same job
  */
 #ifndef LAUNCHER_RUN_SUCCESSOR_H
 #define LAUNCHER_RUN_SUCCESSOR_H
@@ -15,16 +19,19 @@
 #include "launcher/run/agent.h"
 #include "launcher/run/work.h"
 
-/* fold: of the run; all of these may renew it. At the start of an attempt. A failure is a warning:
- * it is tried again at the end. */
+/* In all of these fold is the run's, and may be renewed. */
+
+/* Submits the successor at the start of an attempt, if the run goes on by one. A failure is a
+ * warning: it is tried again at the end. */
 void successor_prepare(const struct agent_conf *conf, const struct work *w, struct run_fold *fold);
 
-/* Before an attempt: does the job make room for one that was submitted with what the run asks for now (launcher/run/next.h)? That one is
- * submitted if it is not there yet, and starts when this has ended. */
+/* Decides before an attempt whether the job makes room for one that was submitted with what the run
+ * asks for now (launcher/run/next.h). That one is submitted if it is not there yet, and starts when
+ * this job has ended. */
 bool successor_aside(const struct agent_conf *conf, const struct work *w, struct run_fold *fold);
 
-/* At the end: bring the run back if that is what is next, by the successor or by a requeue, with an event; if the run is over, leave no
- * successor. */
+/* Brings the run back at the end, if that is what is next, by the successor or by a requeue, with
+ * an event; leaves no successor if the run is over. */
 void successor_settle(const struct agent_conf *conf, struct work *w, struct attempt *attempt,
                       struct run_fold *fold, enum run_next next);
 

@@ -14,7 +14,8 @@
 enum { LAST_WAIT_MS = 1000 };
 static const double LOOK_S = 0.2;
 
-int tail_open(const char *path, int out_fd, tail_line_fn *fn, void *context, struct tail *out, struct err *err)
+int tail_open(const char *path, int out_fd, tail_line_fn *fn, void *context, struct tail *out,
+              struct err *err)
 {
     struct tail t = {.fd = -1, .out_fd = out_fd, .fn = fn, .context = context, .line = STR_INIT};
     t.fd = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -45,7 +46,7 @@ static void lines_take(struct tail *t, const char *bytes, size_t n)
     }
 }
 
-/* Will PIPE_BUF bytes go out at once? Nobody there any more counts as yes: the write fails. */
+/* Will PIPE_BUF bytes go out at once? If nobody is there any more they do: the write fails. */
 static bool out_takes(struct tail *t, bool last)
 {
     struct pollfd p = {.fd = t->out_fd, .events = POLLOUT};
@@ -65,11 +66,14 @@ static void cut_look(struct tail *t)
     str_clear(&t->line);
 }
 
-/* What is there now: a process that outlives its job may write on, faster than it is read. */
+/* Returns how much is there now: a process that outlives its job may write on, faster than it is
+ * read. */
 static int64_t to_read(const struct tail *t)
 {
     struct stat st;
-    return t->fd >= 0 && fstat(t->fd, &st) == 0 ? (int64_t)(st.st_size - lseek(t->fd, 0, SEEK_CUR)) : 0;
+    return t->fd >= 0 && fstat(t->fd, &st) == 0
+               ? (int64_t)(st.st_size - lseek(t->fd, 0, SEEK_CUR))
+               : 0;
 }
 
 void tail_pump(struct tail *t, bool last)
@@ -83,7 +87,8 @@ void tail_pump(struct tail *t, bool last)
     while (t->fd >= 0 && taken < all && (last || clock_mono_s() < until) && out_takes(t, last) &&
            (n = read(t->fd, buf, sizeof buf)) > 0) {
         taken += n;
-        if (t->out_fd >= 0 && file_write_all(t->out_fd, buf, (size_t)n, "standard output", NULL) < 0)
+        if (t->out_fd >= 0 &&
+            file_write_all(t->out_fd, buf, (size_t)n, "standard output", NULL) < 0)
             t->out_fd = -1; /* whoever read it is gone; the log has it all */
         if (t->fn)
             lines_take(t, buf, (size_t)n);

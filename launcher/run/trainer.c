@@ -12,14 +12,17 @@
 #include "launcher/run/space.h"
 #include "launcher/start/command.h"
 
-static const double RANK0_SILENT_S = 4 * LEASE_BEAT_S; /* on another node: what it still publishes the next attempt may load */
+/* So long rank 0 on another node must be silent before it counts as gone: what it still publishes
+ * the next attempt may load. */
+static const double RANK0_SILENT_S = 4 * LEASE_BEAT_S;
 
 extern char **environ;
 
 /* ---- either ---- */
 
-void trainer_init(struct trainer *t, struct work *work, struct attempt *attempt, const struct run_state *state,
-                  const char *home, const char *bin_dir, struct arena *arena)
+void trainer_init(struct trainer *t, struct work *work, struct attempt *attempt,
+                  const struct run_state *state, const char *home, const char *bin_dir,
+                  struct arena *arena)
 {
     *t = (struct trainer){
         .kind = work->foreign ? &trainer_foreign : &trainer_ours,
@@ -71,7 +74,7 @@ int trainer_start(struct trainer *t, struct err *err)
 
 /* ---- ours ---- */
 
-/* What the trainer chooses its saves by and cannot know itself. */
+/* Adds what the trainer chooses the times of its saves by and cannot know itself. */
 static void cadence_args(struct trainer *t, const char *args[], size_t *n)
 {
     double mtbf_s = pace_mtbf_s(t->state), save_s = pace_save_s(t->state);
@@ -81,7 +84,7 @@ static void cadence_args(struct trainer *t, const char *args[], size_t *n)
         args[(*n)++] = arena_printf(t->arena, "--save-took=%.6gs", save_s);
 }
 
-/* Our environment, and the mark by which its ranks are found. */
+/* Makes the trainer's environment: ours, and the mark by which its ranks are found. */
 static int environment(struct trainer *t, const char ***env, struct err *err)
 {
     char mark[LIMIT_NAME_BYTES];
@@ -92,7 +95,8 @@ static int environment(struct trainer *t, const char ***env, struct err *err)
     return command_environment((const char *const *)environ, extra, t->arena, env, err);
 }
 
-/* --stop-ok: its events say how it ended; mpirun would hold a status other than 0 back for two seconds. */
+/* Makes the command. It has --stop-ok since the trainer's events say how it ended; mpirun would
+ * hold a status other than 0 back for two seconds. */
 static int ours_command(struct trainer *t, struct sched_step_spec *spec, struct err *err)
 {
     const char *dir = t->attempt->run_dir;
@@ -101,8 +105,8 @@ static int ours_command(struct trainer *t, struct sched_step_spec *spec, struct 
     char *attempt = arena_printf(t->arena, "%lld", (long long)t->attempt->number);
     if (!run_json || !plan_json || !attempt)
         return err_set(err, ERR_NOMEM, "out of memory");
-    const char *args[16] = {"train",   "--run", run_json,    "--plan", plan_json,
-                            "--run-dir", dir,     "--attempt", attempt,  "--stop-ok"};
+    const char *args[16] = {"train", "--run", run_json, "--plan", plan_json, "--run-dir", dir,
+                            "--attempt", attempt, "--stop-ok"};
     const char **env;
     struct command command;
     size_t n = 10;
@@ -114,8 +118,8 @@ static int ours_command(struct trainer *t, struct sched_step_spec *spec, struct 
     spec->cwd = dir;
     int rc = environment(t, &env, err);
     if (rc == 0)
-        rc = command_trainer(t->bin_dir, spec->ranks, t->work->steps->ops->starts_ranks, args, (const char *const *)env,
-                             t->arena, &command, err);
+        rc = command_trainer(t->bin_dir, spec->ranks, t->work->steps->ops->starts_ranks, args,
+                             (const char *const *)env, t->arena, &command, err);
     if (rc < 0)
         return rc;
     spec->argv = command.argv;
@@ -140,7 +144,7 @@ static void ours_tell(struct trainer *t, const char *shared)
     sched_step_signal(t->step, SIGUSR1, NULL);
 }
 
-/* As long as rank 0 lives it owns the run's folder. */
+/* Does rank 0 live? As long as it does it owns the run's folder. */
 static bool ours_lives(struct trainer *t, bool told)
 {
     (void)told;
@@ -153,7 +157,7 @@ static void ours_follow(struct trainer *t, bool last)
     (void)last;
 }
 
-/* Rank 0 writes an event for every step, save and load. */
+/* Returns the log of rank 0, which writes an event for every step, save and load. */
 static char *ours_pulse(const struct trainer *t, char buf[LIMIT_PATH_BYTES])
 {
     return attempt_rank0_log(t->attempt, buf);
@@ -175,7 +179,8 @@ static void ours_ended(struct trainer *t, const struct sched_step_status *exit, 
                        struct trainer_end *end)
 {
     (void)stopped;
-    end->disk_full = space_missed(t->attempt, attempt_told(t->state, t->attempt->number), exit->exit_code);
+    end->disk_full = space_missed(t->attempt, attempt_told(t->state, t->attempt->number),
+                                  exit->exit_code);
 }
 
 const struct trainer_kind trainer_ours = {

@@ -1,9 +1,10 @@
-/* trainer: the program that an attempt keeps alive: reel's own, or somebody else's (launcher/run/wrap.h).
+/* trainer: the program that an attempt keeps alive: reel's own, or somebody else's
+ * (launcher/run/wrap.h).
  *
- * What is different between the two stands in a table of two, struct trainer_kind; the agent asks it
- * and never which one it has. Ours writes events, is told by its step, and holds a lease as long as
- * rank 0 lives. Of another one is known what it prints, what lies in its checkpoint folder, and how
- * it exits (launcher/run/foreign.h).
+ * What is different between the two stands in a table of two, struct trainer_kind; the agent asks
+ * it and never which one it has. Ours writes events, is told by its step, and holds a lease as long
+ * as rank 0 lives. Of another one is known what it prints, what lies in its checkpoint folder, and
+ * how it exits (launcher/run/foreign.h).
  *
  *     struct trainer t;
  *     trainer_init(&t, &work, &attempt, state, home, bin_dir, &arena);
@@ -35,7 +36,7 @@ struct trainer {
     struct foreign foreign;        /* another: zeroed until it is started, and always for ours */
 };
 
-/* What a trainer shows of its end itself. */
+/* This is what a trainer itself shows of its end. */
 struct trainer_end {
     bool done;      /* it is through, and has not said so in an event */
     bool is_short;  /* it exited with 0 and is not through, and nobody had asked it to stop */
@@ -63,13 +64,16 @@ struct trainer_kind {
     /* Takes its exit status; returns whether that says that it was told to stop. */
     bool (*exited)(struct trainer *t, const struct sched_step_status *exit);
     /* Fills in *end, zeroed before. stopped: it was asked to stop. */
-    void (*ended)(struct trainer *t, const struct sched_step_status *exit, bool stopped, struct trainer_end *end);
+    void (*ended)(struct trainer *t, const struct sched_step_status *exit, bool stopped,
+                  struct trainer_end *end);
 };
 extern const struct trainer_kind trainer_ours, trainer_foreign;
 
-void trainer_init(struct trainer *t, struct work *work, struct attempt *attempt, const struct run_state *state,
-                  const char *home, const char *bin_dir, struct arena *arena);
-void trainer_release(struct trainer *t); /* what is left of its step is killed; safe on a zeroed struct */
+void trainer_init(struct trainer *t, struct work *work, struct attempt *attempt,
+                  const struct run_state *state, const char *home, const char *bin_dir,
+                  struct arena *arena);
+/* Kills what is left of its step, and releases it; safe on a zeroed struct. */
+void trainer_release(struct trainer *t);
 /* Starts it, with event trainer_started. */
 int trainer_start(struct trainer *t, struct err *err);
 /* Kills what is left of its step. */

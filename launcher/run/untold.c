@@ -21,7 +21,8 @@ __attribute__((format(printf, 2, 3))) static void tell(struct untold *u, const c
         u->say(u->ctx, text);
 }
 
-/* An attempt that follows another one's number is made by who has read that one's log. */
+/* Tells of attempts that left no log: whoever makes an attempt has read the log of the one
+ * before. */
 static void numbers_tell(struct untold *u, int64_t before, int64_t number)
 {
     if (number == before + 2)
@@ -30,12 +31,14 @@ static void numbers_tell(struct untold *u, int64_t before, int64_t number)
         tell(u, "attempts %lld to %lld left no logs", (long long)before + 1, (long long)number - 1);
 }
 
-/* over: another one has begun. The newest attempt's agent may be about to tell its end. */
+/* Tells what an agent's log lacks. over: another attempt has begun. The newest attempt's agent may
+ * be about to tell its end. */
 static void attempt_tell(struct untold *u, const struct run_attempt *a, bool over)
 {
     bool no_end = over && a->cause == CAUSE_NONE;
     if (a->started_at == 0 || no_end)
-        tell(u, "attempt %lld: its agent's log does not tell %s%s%s", (long long)a->number, a->started_at == 0 ? "when it began" : "",
+        tell(u, "attempt %lld: its agent's log does not tell %s%s%s", (long long)a->number,
+             a->started_at == 0 ? "when it began" : "",
              a->started_at == 0 && no_end ? " and " : "", no_end ? "how it ended" : "");
 }
 
@@ -44,8 +47,8 @@ int untold_each(const struct run_state *s, untold_fn *say, void *ctx)
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
     struct untold u = {say, ctx, 0};
     if (s->damaged_records)
-        tell(&u, "%lld damaged place%s in its logs: what stood there is not told", (long long)s->damaged_records,
-             s->damaged_records == 1 ? "" : "s");
+        tell(&u, "%lld damaged place%s in its logs: what stood there is not told",
+             (long long)s->damaged_records, s->damaged_records == 1 ? "" : "s");
     if (s->last_event_at == 0)
         tell(&u, "there is no event in its logs");
     if (last && last->token[0] && s->created_at == 0)
@@ -55,6 +58,7 @@ int untold_each(const struct run_state *s, untold_fn *say, void *ctx)
         attempt_tell(&u, &s->attempts[i], i + 1 < s->n_attempts);
     }
     if (last && last->cause == CAUSE_DONE && !last->done && !s->done)
-        tell(&u, "attempt %lld was done, and its trainer's log does not tell with which step", (long long)last->number);
+        tell(&u, "attempt %lld was done, and its trainer's log does not tell with which step",
+             (long long)last->number);
     return u.n;
 }

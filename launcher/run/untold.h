@@ -1,7 +1,7 @@
 /* untold: what the logs of a run do not tell, because one is missing or damaged.
  *
- * A log may be lost with its file system, cut, or moved away. What is left is folded as if it were all; whoever shows the result says
- * beside it what is missing. Pure.
+ * A log may be lost with its file system, cut, or moved away. What is left is folded as if it were
+ * all; whoever shows the result says beside it what is missing. Pure.
  */
 #ifndef LAUNCHER_RUN_UNTOLD_H
 #define LAUNCHER_RUN_UNTOLD_H

@@ -10,20 +10,24 @@
 #include "launcher/run/home.h"
 #include "launcher/sched/sched.h"
 
-/* For longer no shared answer is old, and no log of another host behind. */
+/* No shared answer is older, and no log of another host is further behind. */
 static const double UNLISTED_S = 60;
 
-/* squeue(1): "JobHeldUser", "JobHeldAdmin", "job requeued in held state", "launch failed requeued held". */
+/* Is the job held? squeue(1) has "JobHeldUser", "JobHeldAdmin", "job requeued in held state",
+ * "launch failed requeued held". */
 static bool is_held(const char *reason)
 {
     return strstr(reason, "held") || strstr(reason, "Held");
 }
 
-void waits_format(const char *kind, const char *job_id, const char *reason, char text[STATE_TEXT_BYTES])
+void waits_format(const char *kind, const char *job_id, const char *reason,
+                  char text[STATE_TEXT_BYTES])
 {
     if (strcmp(kind, "slurm") == 0 && is_held(reason))
-        snprintf(text, STATE_TEXT_BYTES, "job %.20s is held and does not start by itself (%.60s): where a node's prolog failed, see its slurmd's log; "
-                 "then 'scontrol release %.20s'", job_id, reason, job_id);
+        snprintf(text, STATE_TEXT_BYTES,
+                 "job %.20s is held and does not start by itself (%.60s): where a node's prolog "
+                 "failed, see its slurmd's log; then 'scontrol release %.20s'",
+                 job_id, reason, job_id);
     else
         snprintf(text, STATE_TEXT_BYTES, "job %.20s waits: %.160s", job_id, reason);
 }
@@ -39,8 +43,8 @@ struct look {
     struct sched_jobs jobs;
 };
 
-/* Only a run that something is still to come of is asked about, and only by its owner, for a
- * scheduler lists nobody else's jobs. */
+/* Is the scheduler asked about the run? It is if something is still to come of the run, and only by
+ * its owner, for a scheduler lists nobody else's jobs. */
 static bool is_asked_about(const struct look *k)
 {
     static const char *const words[] = {"queued", "waiting", "starting", "training", "stopping"};
@@ -62,7 +66,7 @@ static int look_ask(struct look *k, struct err *err)
     return rc < 0 ? rc : sched_poll(k->sched, &filter, &k->jobs, err);
 }
 
-/* A job under our id that carries another token is somebody else's. */
+/* Finds the run's job. One under our id that carries another token is somebody else's. */
 static const struct sched_job *job_find(const struct look *k, const char *id, const char *token)
 {
     const struct sched_job *job = id[0] ? sched_jobs_find(&k->jobs, id) : NULL;
@@ -91,7 +95,7 @@ static void alive_format(const struct look *k, const struct sched_job *job,
         snprintf(text, STATE_TEXT_BYTES, "job %.20s is being cancelled at the scheduler", job->id);
 }
 
-/* job: as it was found when it had ended; NULL: it is not listed. */
+/* Says that the job is gone. job: as it was found when it had ended; NULL: it is not listed. */
 static void gone_format(const struct run_state *s, const struct sched_job *job,
                         char text[STATE_TEXT_BYTES])
 {
@@ -111,15 +115,16 @@ static void gone_format(const struct run_state *s, const struct sched_job *job,
                  sched_state_name(job->state), then);
 }
 
-/* A job may be listed later than a log tells of it; those of "local" are so on their own host alone. */
+/* Should the scheduler list the job by now? A log may tell of a job before it is listed, and those
+ * of "local" are listed on their own host alone. */
 static bool is_missed(const struct look *k)
 {
     double silent_s = fabs(clock_wall_s() - k->s->last_event_at);
     return strcmp(k->s->sched, "local") != 0 && silent_s >= fmin(k->sched->absence_s, UNLISTED_S);
 }
 
-/* An agent writes its last word before its job ends, which may have been since the logs were
- * read. */
+/* Do the logs still say so? An agent writes its last word before its job ends, which may have been
+ * since they were read. */
 static bool is_still_so(const struct look *k)
 {
     char dir[LIMIT_PATH_BYTES];

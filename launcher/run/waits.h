@@ -7,13 +7,14 @@
 
 #include "launcher/run/state.h"
 
-/* "" when the run is over or was never submitted, or its job does what the run's logs say. Asks
- * through the answer that all processes of a user share, and writes nothing of the run; that there
- * is no answer is said. Another user's run is not asked about. */
+/* Says why the job waits. "" when the run is over or was never submitted, or its job does what the
+ * run's logs say. Asks through the answer that all processes of a user share, and writes nothing of
+ * the run; that there is no answer is said. Another user's run is not asked about. */
 void waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
                char text[STATE_TEXT_BYTES]);
 
-/* The same of a job that waits with this reason; pure. */
-void waits_format(const char *kind, const char *job_id, const char *reason, char text[STATE_TEXT_BYTES]);
+/* Says it of a job that waits with this reason; pure. */
+void waits_format(const char *kind, const char *job_id, const char *reason,
+                  char text[STATE_TEXT_BYTES]);
 
 #endif

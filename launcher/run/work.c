@@ -14,8 +14,9 @@
 #include "launcher/run/mark.h"
 #include "launcher/run/next.h"
 
-/* The controller may be away, and what asks it may die of the signal that ends all processes of a job: a run without a follower has nobody
- * else to bring it back. */
+/* So long a requeue is tried, with pauses up to the second figure. The controller may be away,
+ * and what asks it may die of the signal that ends all processes of a job; a run without a follower
+ * has nobody else to bring it back. */
 static const double REQUEUE_FOR_S = 1800, REQUEUE_PAUSE_S = 30;
 
 static int ours_load(struct work *w, const char *run_dir, struct err *err)
@@ -45,7 +46,7 @@ static int foreign_load(struct work *w, const char *run_dir, struct err *err)
     return 0;
 }
 
-/* A job of ours: what starts ranks is the scheduler itself. */
+/* Finds the job of a run of ours, whose ranks the scheduler itself starts. */
 static int job_find(struct work *w, const char *home, struct err *err)
 {
     const char *kind = getenv("REEL_JOB_SCHED");
@@ -57,7 +58,8 @@ static int job_find(struct work *w, const char *home, struct err *err)
     return sched_self(w->sched, &w->self, err);
 }
 
-/* Somebody's script: the command starts its ranks itself; the job is one of Slurm's or none. */
+/* Finds the job of somebody's script, whose command starts its ranks itself. The job is one of
+ * Slurm's, or there is none. */
 static int foreign_job_find(struct work *w, const char *home, struct err *err)
 {
     const char *id = getenv("SLURM_JOB_ID"), *restarts = getenv("SLURM_RESTART_COUNT");
@@ -77,10 +79,12 @@ static int foreign_job_find(struct work *w, const char *home, struct err *err)
     return 0;
 }
 
-/* Should the question be put again, after a pause that doubles each time? For want of disk space without end: nobody else would. */
+/* Should the question be put again, after a pause that doubles each time? For want of disk space it
+ * is put without end: nobody else would. */
 static bool again_later(int rc, double begun_s, double *pause_s)
 {
-    if (rc != ERR_FULL && ((rc != ERR_TEMP && rc != ERR_BUSY) || clock_mono_s() - begun_s >= REQUEUE_FOR_S))
+    if (rc != ERR_FULL &&
+        ((rc != ERR_TEMP && rc != ERR_BUSY) || clock_mono_s() - begun_s >= REQUEUE_FOR_S))
         return false;
     clock_sleep_s(*pause_s);
     *pause_s = fmin(2 * *pause_s, REQUEUE_PAUSE_S);
@@ -105,7 +109,8 @@ int work_ending(struct work *w, bool patient, struct sched_ending *out)
     return rc;
 }
 
-/* What was asked for is one thing, the job's own end another: the partition's limit, or a limit somebody changed. */
+/* Finds the job's time limit. What was asked for is one thing, the job's own end another: it may be
+ * the partition's limit, or a limit that somebody changed. */
 static void limit_find(struct work *w)
 {
     struct sched_ending ending;
@@ -114,7 +119,8 @@ static void limit_find(struct work *w)
         w->time_limit_s = limit_left_s(&ending, 0);
 }
 
-int work_changes_take(struct work *w, struct attempt *attempt, const struct run_state *state, struct err *err)
+int work_changes_take(struct work *w, struct attempt *attempt, const struct run_state *state,
+                      struct err *err)
 {
     int64_t revision = 0, steps = num_max_i64(state->max_step + 1, state->saved_step);
     struct evlog_event e;
@@ -155,7 +161,7 @@ void work_release(struct work *w)
     *w = (struct work){0};
 }
 
-/* Under a job's id its next execution may run already: that is not ours to end. */
+/* Cancels the own job. Its next execution may already run under its id: that is not ours to end. */
 static int own_cancel(struct work *w, struct err *err)
 {
     struct sched_jobs jobs = {0};
@@ -178,10 +184,11 @@ void work_end(struct work *w)
         rc = own_cancel(w, &err);
     while (again_later(rc, begun_s, &pause_s));
     if (rc < 0)
-        log_msg(LOG_WARN, "job %s is left in the queue until its time limit ends it: %s", w->self.id, err.text);
+        log_msg(LOG_WARN, "job %s is left in the queue until its time limit ends it: %s",
+                w->self.id, err.text);
 }
 
-/* Has its owner paused or cancelled the run? What cannot be read says nothing. */
+/* Has its owner paused or cancelled the run? If that cannot be read, it counts as wanted. */
 static bool is_unwanted(const char *run_dir)
 {
     struct run_state now;
@@ -200,7 +207,8 @@ void work_requeue(struct work *w, struct attempt *attempt)
     double begun_s = clock_mono_s(), pause_s = 1;
     int rc;
     do
-        if ((rc = sched_requeue(w->sched, w->self.id, &err)) == ERR_FULL || rc == ERR_TEMP || rc == ERR_BUSY)
+        if ((rc = sched_requeue(w->sched, w->self.id, &err)) == ERR_FULL || rc == ERR_TEMP ||
+            rc == ERR_BUSY)
             log_msg(LOG_WARN, "cannot requeue job %s yet: %s", w->self.id, err.text);
     while (again_later(rc, begun_s, &pause_s) && !is_unwanted(attempt->run_dir));
     if (rc < 0) {

@@ -1,4 +1,5 @@
-/* work: what an agent keeps alive and where: the run's settings, the scheduler and the job it is. */
+/* work: what an agent keeps alive and where: the run's settings, the scheduler and the job it
+ * is. */
 #ifndef LAUNCHER_RUN_WORK_H
 #define LAUNCHER_RUN_WORK_H
 
@@ -17,37 +18,43 @@ struct work {
     struct run_budget budget;
     double time_limit_s;    /* of this attempt, as the scheduler ends it; 0: none, or not known */
     bool node_agents;
-    int notice;             /* the signal that asks the trainer to save and stop; 0: it is not told */
+    int notice;             /* the signal that asks the trainer to save and stop; 0: none does */
     struct sched *steps;    /* what starts the trainer */
-    struct sched *sched;    /* whose job we are; NULL: started by hand, one attempt on this machine */
+    struct sched *sched;    /* whose job we are; NULL: started by hand, one attempt here */
     struct sched_self self; /* zeroed when started by hand */
 };
 
-/* Reads the run's folder and finds the job: the scheduler that REEL_JOB_SCHED names, for a wrapped command Slurm when it runs in a job of
- * it. *w is zeroed before, released after failure too. */
+/* Reads the run's folder and finds the job: at the scheduler that REEL_JOB_SCHED names; for a
+ * wrapped command at Slurm, when it runs in a job of Slurm's. *w is zeroed before, and released
+ * after failure too. */
 int work_load(struct work *w, const char *run_dir, const char *home, struct err *err);
-/* What was changed of the run (launcher/run/next.h) holds from this attempt on, which is claimed, with an event; failing that it goes on as it was. */
-int work_changes_take(struct work *w, struct attempt *attempt, const struct run_state *state, struct err *err);
+/* Takes what was changed of the run (launcher/run/next.h), with an event: it holds from this
+ * attempt on, which is claimed. If that fails the run goes on as it was. */
+int work_changes_take(struct work *w, struct attempt *attempt, const struct run_state *state,
+                      struct err *err);
 void work_release(struct work *w);
 
-/* Why the own job is to end. Asks until the scheduler answers when `patient`, as long as a requeue would, else once;
- * SCHED_END_NONE without a job, SCHED_END_UNKNOWN and the error without an answer. */
+/* Asks why the own job is to end: until the scheduler answers when `patient`, as long as a requeue
+ * would, else once. SCHED_END_NONE without a job, SCHED_END_UNKNOWN and the error without an
+ * answer. */
 int work_ending(struct work *w, bool patient, struct sched_ending *out);
 
-/* Gives the own job back to the scheduler, with an event if the attempt has a log. Where that cannot be written down for want of disk space it
- * is tried until there is some: nobody else would. Any other failure is a warning: then a follower of the run brings it back
- * (`reel launch` with its name; a wrapped run has none, its owner submits its script again). */
+/* Gives the own job back to the scheduler, with an event if the attempt has a log. Where that
+ * cannot be written down for want of disk space it is tried until there is some: nobody else would
+ * do it. Any other failure is a warning: then a follower of the run brings it back (`reel launch`
+ * with its name; a wrapped run has none, and its owner submits its script again). */
 void work_requeue(struct work *w, struct attempt *attempt);
-/* The same for a job that was told to stop while it waited for room, with nothing on record of
- * an attempt or of its end. It is not given back against its owner's wish; nor when it was
- * cancelled at the scheduler, which is kept (launcher/run/mark.h); nor when SIGTERM came (term)
- * and the scheduler does not say why. */
+/* Gives back a job that was told to stop while it waited for room, with nothing on record of an
+ * attempt or of its end. It is not given back against its owner's wish; nor when it was cancelled
+ * at the scheduler, which is kept (launcher/run/mark.h); nor when SIGTERM came (term) and the
+ * scheduler does not say why. */
 void work_give_back(struct work *w, struct attempt *attempt, bool term);
 /* Asks, patiently, whether the own job is cancelled at the scheduler: then that is kept, and
  * applied to this state. *ending is what the scheduler said. */
 bool work_cancelled(struct work *w, const char *run_dir, struct run_state *s,
                     struct sched_ending *ending);
-/* Ends the own job at the scheduler, unless it runs again elsewhere by now. Asks as patiently as for a requeue; any failure is a warning. */
+/* Ends the own job at the scheduler, unless it runs again elsewhere by now. Asks as patiently as
+ * for a requeue; any failure is a warning. */
 void work_end(struct work *w);
 
 #endif

@@ -84,7 +84,11 @@ static int argv_read(const struct json_doc *doc, struct wrap *w, struct err *err
         if (cJSON_IsString(item) && !(argv[k++] = arena_strdup(&w->arena, item->valuestring)))
             return err_set(err, ERR_NOMEM, "out of memory");
     w->argv = argv;
-    return n > 0 && k == n ? 0 : err_set(err, ERR_INPUT, "%s: argv is no list of texts: give the command and its arguments", doc->name);
+    return n > 0 && k == n
+               ? 0
+               : err_set(err, ERR_INPUT,
+                         "%s: argv is no list of texts: give the command and its arguments",
+                         doc->name);
 }
 
 int wrap_load(const char *run_dir, struct wrap *out, struct err *err)
@@ -170,7 +174,8 @@ static void saves_each(const struct wrap *w, save_fn *fn, void *ctx)
     DIR *dir = w->saves ? opendir(w->saves) : NULL;
     for (struct dirent *d; dir && (d = readdir(dir));) {
         struct stat st;
-        if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0 && fstatat(dirfd(dir), d->d_name, &st, 0) == 0)
+        if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0 &&
+            fstatat(dirfd(dir), d->d_name, &st, 0) == 0)
             fn(d->d_name, (double)st.st_mtim.tv_sec + 1e-9 * (double)st.st_mtim.tv_nsec, ctx);
     }
     if (dir)
@@ -214,7 +219,8 @@ int64_t wrap_save_bytes(const struct wrap *w)
 /* Does the text before the number end in one of these words, with nothing but marks in between? */
 static bool is_counter(const char *name, size_t n)
 {
-    static const char *const words[] = {"step", "steps", "iter", "iteration", "checkpoint", "ckpt", NULL};
+    static const char *const words[] = {"step", "steps", "iter", "iteration", "checkpoint", "ckpt",
+                                        NULL};
     while (n > 0 && strchr("_-=. ", name[n - 1]))
         n--;
     for (const char *const *word = words; *word; word++)
@@ -230,7 +236,8 @@ int64_t wrap_name_steps(const char *name)
     for (const char *p = name; *(p += strcspn(p, digits)); p += strspn(p, digits)) {
         char text[24];
         int n = (int)strspn(p, digits);
-        if (n < (int)sizeof text && snprintf(text, sizeof text, "%.*s", n, p) == n && is_counter(name, (size_t)(p - name)) &&
+        if (n < (int)sizeof text && snprintf(text, sizeof text, "%.*s", n, p) == n &&
+            is_counter(name, (size_t)(p - name)) &&
             num_parse_i64(text, "step", &number, NULL) == 0)
             steps = number;
     }
@@ -250,7 +257,8 @@ static void saved_take(const char *name, double at, void *ctx)
         *s = (struct saved){at, steps};
 }
 
-/* What the trainer wrote down when its save was whole: "400", "global_step400"; "release" tells nothing. */
+/* Reads what the trainer wrote down when its save was whole: "400", "global_step400"; "release"
+ * tells nothing. */
 static int64_t tracker_steps(const struct wrap *w, const char *name)
 {
     char *path = file_join(w->saves, name);

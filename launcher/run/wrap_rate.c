@@ -7,7 +7,7 @@
 #include "profiles/flops.h"
 #include "profiles/hw.h"
 
-/* Forward and backward of one step by the formula that MFU is computed with for our own trainer. */
+/* Counts forward and backward of one step by the formula that gives our own trainer's MFU. */
 static int model_fill(struct wrap *w, const struct wrap_rate *rate, struct err *err)
 {
     struct model model;
@@ -15,7 +15,9 @@ static int model_fill(struct wrap *w, const struct wrap_rate *rate, struct err *
     struct flops flops;
     struct err why = {0};
     if (!rate->seq || rate->gbs < 1)
-        return err_set(err, ERR_USAGE, "--model needs --seq and --gbs: give the tokens of a sample and the samples of a step, or --flops-per-step");
+        return err_set(err, ERR_USAGE,
+                       "--model needs --seq and --gbs: give the tokens of a sample and the samples "
+                       "of a step, or --flops-per-step");
     if (seq_parse(rate->seq, "--seq", &seq, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
     int rc = model_load(rate->model, &model, err);
@@ -32,7 +34,8 @@ static int model_fill(struct wrap *w, const struct wrap_rate *rate, struct err *
 static int flops_fill(struct wrap *w, const struct wrap_rate *rate, struct err *err)
 {
     if (rate->flops_per_step > 0 && rate->seq)
-        return err_set(err, ERR_USAGE, "--flops-per-step and --seq: give one of them, --seq goes with --model");
+        return err_set(err, ERR_USAGE,
+                       "--flops-per-step and --seq: give one of them, --seq goes with --model");
     if (rate->flops_per_step > 0) {
         w->flops_per_step = rate->flops_per_step;
         w->flops_formula = "given";
@@ -40,7 +43,10 @@ static int flops_fill(struct wrap *w, const struct wrap_rate *rate, struct err *
     }
     if (rate->model && (rate->seq || rate->gbs))
         return model_fill(w, rate, err);
-    return rate->seq || rate->gbs ? err_set(err, ERR_USAGE, "--seq and --gbs go with --model: name the model, or give --flops-per-step") : 0;
+    return rate->seq || rate->gbs ? err_set(err, ERR_USAGE,
+                                            "--seq and --gbs go with --model: name the model, or "
+                                            "give --flops-per-step")
+                                  : 0;
 }
 
 static int64_t variable_int(const char *name)
@@ -50,7 +56,8 @@ static int64_t variable_int(const char *name)
     return text && num_parse_i64(text, name, &value, NULL) == 0 && value > 0 ? value : 0;
 }
 
-/* As many on each node as on this one: Slurm tells the job script no more. */
+/* Counts the job's GPUs as if each node had as many as this one: Slurm tells the job script no
+ * more. */
 static int64_t gpus_of_job(void)
 {
     int64_t nodes = variable_int("SLURM_JOB_NUM_NODES"), here = variable_int("SLURM_GPUS_ON_NODE");
@@ -71,7 +78,10 @@ static int device_fill(struct wrap *w, const struct wrap_rate *rate, struct err 
     const char *colon = strrchr(rate->device, ':');
     int dtype = colon ? dtype_find(colon + 1) : -1;
     if (dtype < 0)
-        return err_set(err, ERR_USAGE, "--device '%s': give a device and what it computes in, like h100-sxm:bf16; f64, f32, bf16 or fp8", rate->device);
+        return err_set(err, ERR_USAGE,
+                       "--device '%s': give a device and what it computes in, like h100-sxm:bf16; "
+                       "f64, f32, bf16 or fp8",
+                       rate->device);
     char *name = arena_strndup(&w->arena, rate->device, (size_t)(colon - rate->device));
     w->gpus = rate->gpus > 0 ? rate->gpus : gpus_of_job();
     int rc = name ? device_load(name, &device, err) : err_set(err, ERR_NOMEM, "out of memory");
@@ -79,7 +89,9 @@ static int device_fill(struct wrap *w, const struct wrap_rate *rate, struct err 
         return rc;
     w->device = rate->device;
     w->peak_flops = device.peak_flops[dtype] * (double)w->gpus;
-    w->peak_source = w->peak_flops > 0 ? arena_printf(&w->arena, "%s x %lld", device.peak_source, (long long)w->gpus) : NULL;
+    w->peak_source = w->peak_flops > 0 ? arena_printf(&w->arena, "%s x %lld", device.peak_source,
+                                                      (long long)w->gpus)
+                                       : NULL;
     if (w->gpus == 0)
         w->no_mfu = "how many GPUs it has is not known: give --gpus";
     else if (!(w->peak_flops > 0))
@@ -97,7 +109,8 @@ int wrap_rate_fill(struct wrap *w, const struct wrap_rate *rate, struct err *err
     if (!rate->device)
         w->no_mfu = "the device is not known: give --device, like h100-sxm:bf16";
     if (!(w->flops_per_step > 0))
-        w->no_mfu = "the FLOPs of a step are not known: give --flops-per-step, or --model, --seq and --gbs";
+        w->no_mfu = "the FLOPs of a step are not known: give --flops-per-step, or --model, --seq "
+                    "and --gbs";
     if (!w->step_pattern && !w->format)
         w->no_mfu = "its steps are not known: give --format or --step-pattern";
     return rc;

@@ -1,4 +1,5 @@
-/* wrap_rate: what a wrapped trainer's step is worth: its model FLOPs, its tokens, and the peak of the devices it runs on, for its MFU. */
+/* wrap_rate: what a wrapped trainer's step is worth: its model FLOPs, its tokens, and the peak of
+ * the devices it runs on, for its MFU. */
 #ifndef LAUNCHER_RUN_WRAP_RATE_H
 #define LAUNCHER_RUN_WRAP_RATE_H
 
@@ -11,8 +12,9 @@ struct wrap_rate { /* as the user says it; NULL, 0: not given */
     const char *device;      /* "h100-sxm:bf16" */
     int64_t gpus;            /* 0: as many as the job has, by Slurm's environment */
 };
-/* Fills in w's model, flops_per_step, flops_formula, tokens_per_step, device, gpus, peak_flops and peak_source, or no_mfu: why there
- * will be none. ERR_USAGE, ERR_INPUT for what contradicts itself or is not known by that name. */
+/* Fills in w's model, flops_per_step, flops_formula, tokens_per_step, device, gpus, peak_flops and
+ * peak_source; or no_mfu: why there will be none. ERR_USAGE, ERR_INPUT for what contradicts itself
+ * or is not known by that name. */
 int wrap_rate_fill(struct wrap *w, const struct wrap_rate *rate, struct err *err);
 
 #endif

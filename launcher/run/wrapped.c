@@ -21,20 +21,23 @@ static const char *base_name(const char *path)
 
 static bool is_starter(const char *word)
 {
-    static const char *const words[] = {"bash", "sh", "env", "exec", "srun", "mpirun", "mpiexec", "torchrun", "accelerate", "launch", "python", "python3"};
+    static const char *const words[] = {"bash", "sh", "env", "exec", "srun", "mpirun", "mpiexec",
+                                        "torchrun", "accelerate", "launch", "python", "python3"};
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         if (strcmp(base_name(word), words[i]) == 0)
             return true;
     return word[0] == '-' || strpbrk(word, "= \n;");
 }
 
-/* A word behind an option may be its value, a key of a tracking service say, which no record takes; a program is a file. */
+/* May this word be the value of the option before it? That could be a key of a tracking service,
+ * say, which must not go on record. A program is a file. */
 static bool may_be_value(const char *const *argv, const char *const *word)
 {
     return word > argv && word[-1][0] == '-' && !strchr(word[-1], '=') && access(*word, X_OK) != 0;
 }
 
-/* What people know the trainer by: the module or script in its command, else the first word that does not start other programs. */
+/* Returns what people know the trainer by: the module or script in its command, else the first word
+ * that does not start other programs. */
 static const char *program_word(const char *const *argv)
 {
     for (const char *const *a = argv; *a; a++)
@@ -79,14 +82,16 @@ static int event_job(const struct launch *l, const char *job_id, struct err *err
     return rc;
 }
 
-static void launch_of(const char *home, const char *bin_dir, const char *id, const struct wrap *w, struct launch *out)
+static void launch_of(const char *home, const char *bin_dir, const char *id, const struct wrap *w,
+                      struct launch *out)
 {
     launch_init(out, home, bin_dir, id, &w->budget);
     out->wrapped = true;
 }
 
-/* The name last: whoever finds it finds a whole run. */
-static int make(const char *home, const char *bin_dir, const struct wrap *w, struct launch *out, struct err *err)
+/* Makes a new run. The name comes last: whoever finds it finds a whole run. */
+static int make(const char *home, const char *bin_dir, const struct wrap *w, struct launch *out,
+                struct err *err)
 {
     char id[ID_TEXT_BYTES], taken[ID_TEXT_BYTES];
     struct id unique;
@@ -94,22 +99,26 @@ static int make(const char *home, const char *bin_dir, const struct wrap *w, str
     if (rc < 0)
         return rc;
     launch_of(home, bin_dir, id_format(unique, id), w, out);
-    if ((rc = file_mkdirs(out->run_dir, err)) == 0 && (rc = wrap_save(w, out->run_dir, err)) == 0 && (rc = event_created(out, w, err)) == 0)
+    if ((rc = file_mkdirs(out->run_dir, err)) == 0 && (rc = wrap_save(w, out->run_dir, err)) == 0 &&
+        (rc = event_created(out, w, err)) == 0)
         rc = home_name_claim(home, w->name, id, taken, err);
     if (rc < 0)
         file_remove_tree(out->run_dir, NULL);
     return rc;
 }
 
-static int take(const char *home, const char *bin_dir, const struct wrap *w, const char *id, struct launch *out, struct err *err)
+/* Takes the run that has the name, unless it is one of ours. */
+static int take(const char *home, const char *bin_dir, const struct wrap *w, const char *id,
+                struct launch *out, struct err *err)
 {
     launch_of(home, bin_dir, id, w, out);
     if (!wrap_is(out->run_dir))
-        return err_set(err, ERR_EXISTS, "run '%s' is one of 'reel launch': give this one another --name", w->name);
+        return err_set(err, ERR_EXISTS,
+                       "run '%s' is one of 'reel launch': give this one another --name", w->name);
     return wrap_save(w, out->run_dir, err);
 }
 
-/* As home_name_find; that there is none is no error, and says nothing. */
+/* Finds a name's run, like home_name_find. That there is none is no error, and says nothing. */
 static int name_look(const char *home, const char *name, char id[ID_TEXT_BYTES], struct err *err)
 {
     struct err why = {0};
@@ -117,7 +126,8 @@ static int name_look(const char *home, const char *name, char id[ID_TEXT_BYTES],
     return rc < 0 && rc != ERR_NOT_FOUND ? err_set(err, rc, "%s", why.text) : rc;
 }
 
-/* Of the runs whose made-up name this job might have got the last is its own. */
+/* Names the run of a job that runs again: of the runs whose made-up name it might have got, the
+ * last is its own. */
 static void name_last(const char *home, const char *stem, struct wrap *w)
 {
     char id[ID_TEXT_BYTES], name[LIMIT_NAME_BYTES];
@@ -129,7 +139,8 @@ static void name_last(const char *home, const char *stem, struct wrap *w)
     }
 }
 
-int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const char *job_id, bool again, bool made_up, struct launch *out, struct err *err)
+int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const char *job_id,
+                 bool again, bool made_up, struct launch *out, struct err *err)
 {
     char id[ID_TEXT_BYTES], stem[LIMIT_NAME_BYTES - 8];
     bool made = false;
@@ -145,8 +156,8 @@ int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const ch
             rc = take(home, bin_dir, w, id, out, err);
             break;
         }
-        if (found < 0)
-            made = (rc = make(home, bin_dir, w, out, err)) == 0; /* ERR_EXISTS: another was faster, and it is there now */
+        if (found < 0) /* ERR_EXISTS of this: another was faster, and the run is there now */
+            made = (rc = make(home, bin_dir, w, out, err)) == 0;
         if (rc == ERR_EXISTS && made_up && !again)
             snprintf(w->name, sizeof w->name, "%s-%d", stem, i);
     }

@@ -5,10 +5,12 @@
 #include "launcher/run/launch.h"
 #include "launcher/run/wrap.h"
 
-/* The run named w->name: a new one, or that of earlier invocations, with *w as its new settings; and the event that this job belongs to
- * it. job_id: "" outside a job. again: the job runs again and belongs to it already. made_up: by us from the job, and a run that has the name
- * before the job's first execution is another one: *w is renamed. ERR_EXISTS: the name
- * belongs to a run that is not a wrapped one. */
-int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const char *job_id, bool again, bool made_up, struct launch *out, struct err *err);
+/* Opens the run named w->name, a new one or that of earlier invocations, with *w as its new
+ * settings, and writes the event that this job belongs to it. job_id: "" outside a job. again: the
+ * job runs again and belongs to the run already. made_up: we made the name from the job, so a run
+ * that had it before the job's first execution is another one, and *w is renamed. ERR_EXISTS: the
+ * name belongs to a run that is not a wrapped one. */
+int wrapped_open(const char *home, const char *bin_dir, struct wrap *w, const char *job_id,
+                 bool again, bool made_up, struct launch *out, struct err *err);
 
 #endif
