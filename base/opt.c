@@ -12,6 +12,7 @@
 struct opt_value {
     bool given;
     const char *origin;
+    const char *flag;  /* as the command line gives it; NULL: it does not */
     int64_t i;         /* OPT_INT, OPT_BYTES */
     double d;          /* OPT_NUM, OPT_SECONDS */
     bool b;            /* OPT_BOOL */
@@ -173,12 +174,26 @@ static void mark(struct opt_value *value, const char *origin)
     value->origin = origin;
 }
 
+/* Keeps `text` as what the command line says of an option that is no list. Refuses it when the
+ * line has said something else before: neither place knows of the other. */
+static int say_once(struct parser *p, const struct opt *o, const char *what, const char *text)
+{
+    struct opt_value *value = value_of(p->v, o);
+    if (value->flag != NULL && strcmp(value->flag, text) != 0)
+        return err_set(p->err, ERR_USAGE, "%s: %s is given twice, as '%.100s' and as '%.100s': "
+                       "give it once", p->cmd->name, what, value->flag, text);
+    value->flag = text;
+    return 0;
+}
+
 /* Sets a flag to its text. A bad value on the command line is wrong usage. */
 static int set_flag(struct parser *p, const struct opt *o, const char *what, const char *text)
 {
     char *copy = arena_strdup(&p->v->arena, text);
     struct opt_value *value = value_of(p->v, o);
     int rc = copy != NULL ? convert(p->v, o, copy, what, value, p->err) : no_memory(p->err);
+    if (rc == 0 && o->type != OPT_LIST)
+        rc = say_once(p, o, what, copy);
     if (rc == ERR_INPUT) {
         rc = ERR_USAGE;
         if (p->err != NULL)
@@ -189,11 +204,16 @@ static int set_flag(struct parser *p, const struct opt *o, const char *what, con
     return rc;
 }
 
-static void set_bool(struct parser *p, const struct opt *o, bool on)
+static int set_bool(struct parser *p, const struct opt *o, bool on)
 {
     struct opt_value *value = value_of(p->v, o);
+    if (value->flag != NULL && value->b != on)
+        return err_set(p->err, ERR_USAGE, "%s: --%s and --no-%s are both given: give one of them",
+                       p->cmd->name, o->name, o->name);
     value->b = on;
+    value->flag = o->name;
     mark(value, "flag");
+    return 0;
 }
 
 /* Takes the value from the next argument. One that looks like an option is more likely a forgotten
@@ -251,8 +271,7 @@ static int parse_long(struct parser *p, const char *text)
         if (value != NULL)
             return err_set(p->err, ERR_USAGE, "%s: --%.*s takes no value: give --%s or --no-%s",
                            p->cmd->name, (int)n, text, o->name, o->name);
-        set_bool(p, o, on);
-        return 0;
+        return set_bool(p, o, on);
     }
     char *what = arena_printf(&p->v->arena, "--%s", o->name);
     if (what == NULL)
@@ -272,7 +291,9 @@ static int parse_letters(struct parser *p, const char *text)
                            p->cmd->name, what);
         if (o->type != OPT_BOOL)
             return text[1] != '\0' ? set_flag(p, o, what, text + 1) : set_from_next(p, o, what);
-        set_bool(p, o, true);
+        int rc = set_bool(p, o, true);
+        if (rc < 0)
+            return rc;
     }
     return 0;
 }

@@ -1,9 +1,10 @@
 /* opt: one table per command gives parsing, --help, the man page, completion and the settings keys.
  *
  * Long names are lower case with dashes; every boolean also has --no-NAME; `--` ends options; a
- * value is given as NAME=VALUE or NAME VALUE. Values come from, in this order: the flag; for
- * options marked OPT_SETTING the settings layers run file > environment REEL_NAME > user file >
- * site file; the table's default. --help is always there.
+ * value is given as NAME=VALUE or NAME VALUE. An option that is given twice must say the same both
+ * times, unless it is a list. Values come from, in this order: the flag; for options marked
+ * OPT_SETTING the settings layers run file > environment REEL_NAME > user file > site file; the
+ * table's default. --help is always there.
  *
  *     static const struct opt opts[] = {
  *         {"steps", 0, OPT_INT, "N", "optimizer steps to run", .fallback = "100",

@@ -72,7 +72,7 @@ static const struct { const char *line, *result; } good[] = {
     {"-n 7 -jod m", "7 0 11 d 67108864 0 full/1 [m]"},
     {"-jcn 8 m", "8 0 11 - 67108864 0 full/1 [m]"},
     {"--lr=1e-3 --deadline 2h --cache=1K --adaln none m", "100 0.001 01 - 1024 7200 none/0 [m]"},
-    {"--steps=1 --steps=2 --json --no-json m", "2 0 01 - 67108864 0 full/1 [m]"},
+    {"--steps=2 -n 2 --json -j --no-color --no-color m", "2 0 10 - 67108864 0 full/1 [m]"},
     {"-s a=1 --set b=2,c m --set=~x -s d", "100 0 01 - 67108864 0 full/1 s=a=1 s=b=2,c s=~x s=d [m]"},
     {"m -- --steps -x", "100 0 01 - 67108864 0 full/1 [m] [--steps] [-x]"},
     {"- ~", "100 0 01 - 67108864 0 full/1 [-] []"},
@@ -110,6 +110,10 @@ static const struct { const char *line, *says; } bad[] = {
     {"m --deadline=soon", "--deadline is 'soon': give a duration"},
     {"m --adaln=ful", "--adaln is 'ful': did you mean full? (one of none, full, lora)"},
     {"m --adaln=elephant", "--adaln is 'elephant': give one of none, full, lora"},
+    {"m --steps=1 --steps 2", "tune: --steps is given twice, as '1' and as '2': give it once"},
+    {"m --steps=1 -n2", "tune: -n is given twice, as '1' and as '2'"},
+    {"m --adaln=full --adaln=none", "--adaln is given twice, as 'full' and as 'none'"},
+    {"m -j --no-json", "tune: --json and --no-json are both given: give one of them"},
     {"m --", NULL}, /* fine: ends the table of bad ones with a good one that could be mistaken */
 };
 
