@@ -64,9 +64,9 @@ const struct opt_cmd cmd_tune = {
     "parallelism is measured first, then whatever may still be faster; each measurement corrects "
     "the predictions. The search ends when nothing untried can beat the best by the margin. Each "
     "prediction is recorded before its measurement, under REEL_HOME/tunes.\n\n"
-    "Trials run as steps inside the present job, or on the whole machine outside of one. With "
-    "--nodes the search itself becomes a job: preempted, it comes back; this command killed, it "
-    "goes on. The same question asked again takes over the trials of the last time."};
+    "Trials run as steps inside the present job, or on the whole machine outside of one. "
+    "--dry-run measures the rates there and shows what it predicts from them. With --nodes the "
+    "search itself becomes a job: preempted, it comes back; this command killed, it goes on. The same question asked again takes over the trials of the last time."};
 
 struct inputs {
     struct run run;
@@ -172,6 +172,10 @@ static int inputs_load(const struct opt_values *v, struct inputs *in, struct err
     if (path && (opt_given(v, "seq") || opt_given(v, "gbs") || opt_given(v, "data")))
         return err_set(err, ERR_USAGE,
                        "--seq, --gbs and --data describe a MODEL: with --run they are the file's");
+    if (opt_given(v, "nodes") && opt_bool(v, "dry-run"))
+        return err_set(err, ERR_USAGE, "--dry-run predicts from rates measured here, which say "
+                       "nothing of the nodes that --nodes takes: leave --nodes out, or give "
+                       "--dry-run inside an allocation of such nodes");
     if (opt_given(v, "ranks") && opt_given(v, "layout"))
         return err_set(err, ERR_USAGE,
                        "--ranks and --layout both say how many ranks there are: give one of them");
