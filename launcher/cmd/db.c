@@ -94,6 +94,18 @@ static int dry_print(const struct cmd_env *env, const char *const *dirs, size_t 
     return rc;
 }
 
+/* Refuses to make REEL_HOME anew, which may be on a disk that is not mounted now. Other folders may
+ * be read without it, into a database elsewhere. */
+static int home_check(const struct cmd_env *env, size_t named, struct err *err)
+{
+    size_t n = strlen(env->home);
+    bool inside = strncmp(env->db_path, env->home, n) == 0 && env->db_path[n] == '/';
+    if (file_exists(env->home) || (named > 0 && !inside))
+        return 0;
+    return err_set(err, ERR_NOT_FOUND, "there is no folder %s: set REEL_HOME to the one where the "
+                   "runs lie, or name folders of event logs and give --db FILE", env->home);
+}
+
 /* Reads logs into the database. They are looked for in REEL_HOME and in the named folders. */
 static int ingest(const struct opt_values *v, const struct cmd_env *env, const char *const *dirs,
                   size_t n, bool rebuild, struct err *err)
@@ -111,6 +123,8 @@ static int ingest(const struct opt_values *v, const struct cmd_env *env, const c
                            "no folder '%s': give a run, a dataset or a folder of event logs",
                            dirs[i]);
     memcpy(all + 1, dirs, n * sizeof *dirs);
+    if (home_check(env, n, err) < 0)
+        return err->code;
     if (opt_bool(v, "dry-run"))
         return dry_print(env, all, n + 1, rebuild, json, err);
     int rc = rebuild ? ingest_rebuild(env->db_path, all, n + 1, wait_s, &report, err)
