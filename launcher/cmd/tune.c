@@ -66,7 +66,8 @@ const struct opt_cmd cmd_tune = {
     "prediction is recorded before its measurement, under REEL_HOME/tunes.\n\n"
     "Trials run as steps inside the present job, or on the whole machine outside of one. "
     "--dry-run measures the rates there and shows what it predicts from them. With --nodes the "
-    "search itself becomes a job: preempted, it comes back; this command killed, it goes on. The same question asked again takes over the trials of the last time."};
+    "search itself becomes a job: preempted, it comes back; this command killed, it goes on. The "
+    "same question asked again takes over the trials of the last time."};
 
 struct inputs {
     struct run run;
