@@ -45,7 +45,8 @@ struct agent {
     struct node_agents *nodes; /* NULL: none */
     struct trainer trainer;
     int signal_fd;
-    bool stop_requested, hung, node_lost, srun_said;
+    bool stop_requested, hung, srun_said;
+    char node_lost[SCHED_ID_BYTES]; /* "": none */
     bool term;             /* SIGTERM came, to whatever level: the scheduler ends the job */
     bool learned;          /* the scheduler alone told us that the job is to end */
     bool unreadable;       /* the scheduler answered about the end, with a word nobody knows */
@@ -55,7 +56,7 @@ struct agent {
     double told_mono;      /* the trainer was asked to stop last */
     int notice_signo;      /* of the first notice */
     double notice_after_s; /* from the attempt's start to the first notice */
-    enum sched_end before; /* why the job of the attempt before ended, if that was another one */
+    struct attempt_ending before; /* how the attempt before ended, as the scheduler has it */
     /* When the attempt started; when rank 0's log grew last, and when it was looked at. */
     double started_mono, moved_mono, looked_mono;
     int64_t log_bytes;
@@ -272,9 +273,9 @@ static int trainer_linger(struct agent *a, struct err *err)
 static void node_lost_note(struct agent *a, const char *node)
 {
     struct evlog_event e;
-    if (a->node_lost)
+    if (a->node_lost[0])
         return;
-    a->node_lost = true;
+    snprintf(a->node_lost, sizeof a->node_lost, "%s", node);
     log_msg(LOG_WARN, "node %s was lost", node);
     event_begin(a->attempt.log, &e, node_lost);
     event_text(&e, node_lost, node, node);
@@ -287,9 +288,9 @@ static void node_lost_look(struct agent *a)
 {
     char node[SCHED_ID_BYTES];
     struct err err = {0};
-    if (a->node_lost || !a->work.sched)
+    if (a->node_lost[0] || !a->work.sched)
         return;
-    if (sched_lost_node(a->work.sched, node, &err) < 0)
+    if (sched_lost_node(a->work.sched, NULL, INFINITY, node, &err) < 0)
         log_msg(LOG_WARN, "whether a node was lost is not known: %s", err.text);
     else if (node[0])
         node_lost_note(a, node);
@@ -404,7 +405,7 @@ static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *
 static int lock_take(struct agent *a, struct err *err) { return attempt_lock(&a->attempt, err); }
 static int claim(struct agent *a, struct err *err)
 {
-    return attempt_claim(&a->attempt, a->state, a->before, err);
+    return attempt_claim(&a->attempt, a->state, &a->before, err);
 }
 
 /* ---- one attempt ---- */
@@ -413,8 +414,8 @@ static int claim(struct agent *a, struct err *err)
  * that somebody cancels the job. */
 static bool is_unexplained(const struct agent *a)
 {
-    return (a->term || (a->learned && a->unreadable)) && a->ending.why == SCHED_END_UNKNOWN &&
-           !a->node_lost && !near_time_limit(a);
+    bool ended = a->term || (a->learned && a->unreadable);
+    return ended && a->ending.why == SCHED_END_UNKNOWN && !a->node_lost[0] && !near_time_limit(a);
 }
 
 static void requeue_withhold(struct agent *a)
@@ -499,7 +500,9 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
         attempt_ending_format(a->ending.why, more, sizeof more);
     else
         attempt_told_format(&a->attempt, told, exit->exit_code != 0 || exit->exit_signal, more);
-    snprintf(detail, STATE_TEXT_BYTES, "trainer %s%s%s; see logs/attempt-%lld.log", how, more,
+    const char *lost = a->node_lost;
+    snprintf(detail, STATE_TEXT_BYTES, "%s%s%strainer %s%s%s; see logs/attempt-%lld.log",
+             *lost ? "node " : "", lost, *lost ? " was lost; " : "", how, more,
              end->disbelieved ? " (for a full disk, it says, but those of the run have room)" : "",
              (long long)a->attempt.number);
 }
@@ -535,7 +538,7 @@ static int attempt_finish(struct agent *a, const struct sched_step_status *exit,
         .ending = a->ending.why,
         .time_limit_near = a->stop_requested && near_time_limit(a),
         .hung = a->hung,
-        .node_lost = a->node_lost,
+        .node_lost = a->node_lost[0] != 0,
         .ours = kind->ours,
         .disk_full = end.disk_full,
         .is_short = end.is_short,
@@ -655,7 +658,7 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
         *exit_code = 0;
         goto out;
     }
-    a.before = attempt_before(&a.attempt, a.state, a.work.sched);
+    attempt_before(&a.attempt, a.state, a.work.sched, &a.before);
     if ((rc = begin_wait(&a, claim, err)) == 0 &&
         (rc = work_changes_take(&a.work, &a.attempt, a.state, err)) == 0 &&
         (rc = budget_look(&a, &spent, err)) == 0) {

@@ -1,6 +1,7 @@
 #include "launcher/run/attempt.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "base/str.h"
 
 static const double LET_GO_S = 30; /* for what the attempt before left behind to end */
+static const double SKEW_S = 30;   /* between the clocks of two hosts, at most */
 enum { KEEP_BYTES = 16 << 20 };    /* for events that wait for room on the disk */
 
 enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
@@ -27,7 +29,7 @@ enum attempt_cause attempt_cause_of(const struct attempt_evidence *e)
         return CAUSE_PAUSE;
     if (e->hung)
         return CAUSE_HANG;
-    if (e->node_lost)
+    if (e->node_lost || e->ending == SCHED_END_NODE_FAIL)
         return CAUSE_NODE_FAIL;
     if (e->ending == SCHED_END_TIME_LIMIT || (e->stop_requested && e->time_limit_near))
         return CAUSE_TIME_LIMIT;
@@ -176,28 +178,35 @@ void attempt_misunderstood_note(struct attempt *a, int exit_code)
 /* ---- the attempt before us ---- */
 
 /* Returns why an attempt ended of which nobody said it. One that was told to stop and did not come
- * to its end was stopped; the others ended with their agent. If the notice came to the trainer's
- * step alone, in a job that the scheduler says it neither preempted nor cancelled, it was the
- * clean-up after its batch process. agent_signal: what the agent died of, 0 unknown. */
+ * to its end was stopped; the others ended with their agent. But when a node is lost Slurm tells
+ * the job's other nodes to stop, and a requeued job does not remember why: the loss of a node counts
+ * before any notice. If the notice came to the trainer's step alone, in a job that the scheduler
+ * says it neither preempted nor cancelled, it was the clean-up after its batch process.
+ * agent_signal: what the agent died of, 0 unknown. */
 static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal,
-                                          enum sched_end why, char detail[STATE_TEXT_BYTES])
+                                          const struct attempt_ending *ending,
+                                          char detail[STATE_TEXT_BYTES])
 {
-    if (why == SCHED_END_CANCELLED) {
+    const char *lost = last->node_lost[0] ? last->node_lost : ending->node_lost;
+    if (ending->why == SCHED_END_CANCELLED) {
         snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler", last->job_id);
         return CAUSE_CANCEL;
     }
-    if (last->node_lost[0]) {
-        snprintf(detail, STATE_TEXT_BYTES, "node %s was lost", last->node_lost);
+    if (*lost || ending->why == SCHED_END_NODE_FAIL) {
+        snprintf(detail, STATE_TEXT_BYTES, "node %s was lost", *lost ? lost : "of its job");
         return CAUSE_NODE_FAIL;
     }
-    if (last->signal_at > 0 && last->signal_at_step && why == SCHED_END_NONE && !agent_signal) {
+    if (last->signal_at > 0 && last->signal_at_step && ending->why == SCHED_END_NONE &&
+        !agent_signal) {
         snprintf(detail, STATE_TEXT_BYTES, "its job's batch process was killed, and the scheduler "
                                            "ended what was left of it");
         return CAUSE_CRASH;
     }
     if (last->signal_at > 0) {
-        snprintf(detail, STATE_TEXT_BYTES, "killed before it had finished stopping");
-        return why == SCHED_END_TIME_LIMIT ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
+        bool open = ending->why == SCHED_END_UNKNOWN && !ending->nodes_told && !agent_signal;
+        snprintf(detail, STATE_TEXT_BYTES, "killed before it had finished stopping%s",
+                 open ? "; the scheduler does not say whether a node was lost" : "");
+        return ending->why == SCHED_END_TIME_LIMIT ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
     }
     if (agent_signal) {
         snprintf(detail, STATE_TEXT_BYTES, "its agent died of signal %d", agent_signal);
@@ -221,7 +230,7 @@ static enum attempt_cause stopped_cause(const struct run_state *s, char detail[S
 /* Opens the log of the newest attempt, NULL if there is none, and ends the attempt there if its end
  * is open. ERR_FULL: there is no room for that. */
 static int silent_close(const struct attempt *a, const struct run_state *state, int agent_signal,
-                        enum sched_end why, struct evlog **log, struct err *err)
+                        const struct attempt_ending *ending, struct evlog **log, struct err *err)
 {
     const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1]
                                                        : NULL;
@@ -231,19 +240,8 @@ static int silent_close(const struct attempt *a, const struct run_state *state, 
         return rc;
     bool stopped = state->wish != WISH_RUN || last->number <= state->stopped_attempt;
     enum attempt_cause cause = stopped ? stopped_cause(state, detail)
-                                       : cause_of_silent(last, agent_signal, why, detail);
+                                       : cause_of_silent(last, agent_signal, ending, detail);
     return end_put(*log, cause, -1, agent_signal, detail, err) == ERR_FULL ? ERR_FULL : 0;
-}
-
-enum sched_end attempt_before(const struct attempt *a, const struct run_state *s,
-                              struct sched *sched)
-{
-    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
-    struct sched_ending ending;
-    if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !sched ||
-        strcmp(last->job_id, a->self->id) == 0)
-        return SCHED_END_UNKNOWN;
-    return sched_ending(sched, last->job_id, &ending, NULL) == 0 ? ending.why : SCHED_END_UNKNOWN;
 }
 
 /* ---- claiming ---- */
@@ -265,19 +263,22 @@ static int64_t claim_highest(const struct attempt *a)
     return highest;
 }
 
-/* This is what the newest claim says. It is zeroed if there is none, or it cannot be read. */
 struct claim {
     char token[ID_TEXT_BYTES], job_id[SCHED_ID_BYTES], host[64];
+    char nodes[LIMIT_PATH_BYTES]; /* of the job, as the scheduler writes them; "": not known */
     int64_t pid, restart;
 };
 
-static void claim_newest(const struct attempt *a, struct claim *out)
+/* Reads the claim of this attempt; zeroed if there is none, or it cannot be read. */
+static void claim_load(const struct attempt *a, int64_t number, struct claim *out)
 {
     char path[LIMIT_PATH_BYTES];
     struct json_doc doc = {0};
     *out = (struct claim){.pid = 0};
-    snprintf(path, sizeof path, "%s/claims/attempt-%lld", a->run_dir, (long long)claim_highest(a));
+    snprintf(path, sizeof path, "%s/claims/attempt-%lld", a->run_dir, (long long)number);
     if (file_exists(path) && json_load(path, &doc, NULL) == 0) {
+        const char *nodes = json_text(doc.root, "nodes", "");
+        snprintf(out->nodes, sizeof out->nodes, "%s", strlen(nodes) < sizeof out->nodes ? nodes : "");
         snprintf(out->token, sizeof out->token, "%s", json_text(doc.root, "token", ""));
         snprintf(out->job_id, sizeof out->job_id, "%s", json_text(doc.root, "job_id", ""));
         snprintf(out->host, sizeof out->host, "%s", json_text(doc.root, "host", ""));
@@ -294,12 +295,43 @@ static int former_self_evict(const struct attempt *a, const char *lock, struct e
 {
     struct claim c;
     struct lease_holder h;
-    claim_newest(a, &c);
+    claim_load(a, claim_highest(a), &c);
     bool former = a->self->id[0] && strcmp(c.job_id, a->self->id) == 0 &&
                   c.restart < a->self->restarts;
     return former && lease_look(lock, &h) && h.pid == c.pid && strcmp(h.host, c.host) == 0
                ? lease_evict(lock, &h, err)
                : 0;
+}
+
+/* Asks about the nodes of this attempt. They worked when its job began: one that was given up before
+ * the others heard of it, or at any time when nobody heard anything, is why it ended. */
+static void nodes_ask(const struct attempt *a, const struct run_attempt *last, struct sched *sched,
+                      struct attempt_ending *out)
+{
+    double until = last->signal_at > 0 ? last->signal_at + SKEW_S : INFINITY;
+    struct err err = {0};
+    struct claim claim;
+    claim_load(a, last->number, &claim);
+    if (!claim.nodes[0])
+        return;
+    out->nodes_told = sched_lost_node(sched, claim.nodes, until, out->node_lost, &err) == 0;
+    if (!out->nodes_told)
+        log_msg(LOG_WARN, "whether attempt %lld lost a node is not known: %s",
+                (long long)last->number, err.text);
+}
+
+void attempt_before(const struct attempt *a, const struct run_state *s, struct sched *sched,
+                    struct attempt_ending *out)
+{
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    struct sched_ending ending;
+    *out = (struct attempt_ending){.why = SCHED_END_UNKNOWN};
+    if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !sched)
+        return;
+    bool again = strcmp(last->job_id, a->self->id) == 0;
+    if (!again && sched_ending(sched, last->job_id, &ending, NULL) == 0)
+        out->why = ending.why;
+    nodes_ask(a, last, sched, out);
 }
 
 int attempt_lock(struct attempt *a, struct err *err)
@@ -322,6 +354,7 @@ bool attempt_is_newest(const struct attempt *a) { return claim_highest(a) <= a->
 static int claim_create(const struct attempt *a, int64_t number, struct err *err)
 {
     char name[LIMIT_PATH_BYTES];
+    const char *nodes = getenv("SLURM_JOB_NODELIST");
     struct str text = STR_INIT;
     struct json_out o;
     snprintf(name, sizeof name, "%s/claims/attempt-%lld", a->run_dir, (long long)number);
@@ -332,6 +365,7 @@ static int claim_create(const struct attempt *a, int64_t number, struct err *err
     json_put_int(&o, "restart", a->self->restarts);
     json_put_text(&o, "host", clock_host());
     json_put_int(&o, "pid", getpid());
+    json_put_text(&o, "nodes", nodes ? nodes : "");
     json_obj_end(&o);
     int rc = str_check(&text, err);
     if (rc == 0)
@@ -347,30 +381,30 @@ static bool is_replaced(const struct attempt *a, const struct run_state *state)
     struct claim newest;
     if (!a->self->token[0] || !state->token[0] || strcmp(a->self->token, state->token) == 0)
         return false;
-    claim_newest(a, &newest);
+    claim_load(a, claim_highest(a), &newest);
     return strcmp(a->self->token, state->after) != 0 || strcmp(newest.token, state->token) == 0;
 }
 
-static int number_take(struct attempt *a, const struct run_state *state, enum sched_end why,
-                       struct err *err)
+static int number_take(struct attempt *a, const struct run_state *state,
+                       const struct attempt_ending *before, struct err *err)
 {
     if (is_replaced(a, state))
         return err_set(err, ERR_BUSY,
                        "this job (token %s) was replaced by a newer submission (token %s)",
                        a->self->token, state->token);
-    struct evlog *before = NULL;
-    int rc = silent_close(a, state, 0, why, &before, err);
-    evlog_close(before);
+    struct evlog *log = NULL;
+    int rc = silent_close(a, state, 0, before, &log, err);
+    evlog_close(log);
     int64_t number = claim_highest(a) + 1;
     if (rc == 0 && (rc = claim_create(a, number, err)) == 0)
         a->number = number;
     return rc;
 }
 
-int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_end why,
-                  struct err *err)
+int attempt_claim(struct attempt *a, const struct run_state *state,
+                  const struct attempt_ending *before, struct err *err)
 {
-    int rc = a->number ? 0 : number_take(a, state, why, err);
+    int rc = a->number ? 0 : number_take(a, state, before, err);
     if (rc == 0 && (rc = log_open(a, state->run, a->number, &a->log, err)) == 0)
         evlog_keep(a->log, KEEP_BYTES);
     return rc;
@@ -379,11 +413,12 @@ int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_e
 int attempt_mourn(struct attempt *a, struct run_fold *fold, int signo, enum sched_end why,
                   struct err *err)
 {
+    const struct attempt_ending ending = {.why = why};
     int rc = attempt_lock(a, err);
     if (rc == 0)
         rc = run_fold_renew(fold, err);
     if (rc == 0)
-        rc = silent_close(a, run_fold_state(fold), signo, why, &a->log, err);
+        rc = silent_close(a, run_fold_state(fold), signo, &ending, &a->log, err);
     if (rc < 0) {
         evlog_close(a->log);
         a->log = NULL;

@@ -40,19 +40,23 @@ void attempt_release(struct attempt *a);
  * another host, waits until it has been silent for a minute. Does not wait for an earlier life of
  * this very job, because the scheduler has ended that. */
 int attempt_lock(struct attempt *a, struct err *err);
-/* Asks why the job of the attempt before ours ended, if nobody told its end and that was another
- * job. Returns UNKNOWN when nobody says. */
-enum sched_end attempt_before(const struct attempt *a, const struct run_state *s,
-                              struct sched *sched);
+/* What the scheduler says of how an attempt ended whose end nobody told. */
+struct attempt_ending {
+    enum sched_end why; /* NONE: for no reason of the scheduler's; UNKNOWN: it does not say */
+    char node_lost[SCHED_ID_BYTES]; /* a node of its job that was given up for lost; "" none */
+    bool nodes_told;                /* the scheduler has answered about its nodes */
+};
+/* Asks about the attempt before ours, if nobody told its end. Why its job ended is asked when that
+ * was another job; one that runs again does not remember it. */
+void attempt_before(const struct attempt *a, const struct run_state *s, struct sched *sched,
+                    struct attempt_ending *out);
 /* Says how the attempt before ended if that is open, takes the next number and opens its log. The
- * caller holds the lock and has folded the state since. `before` is why that attempt's job ended,
- * as the scheduler has it; SCHED_END_NONE: it says for no reason of its own; SCHED_END_UNKNOWN:
- * not known.
+ * caller holds the lock and has folded the state since. before: see attempt_before.
  *
  * attempt_lock, attempt_claim and attempt_mourn return ERR_FULL when the disk has no room for a
  * word. The same call, once there is some, goes on from there. */
-int attempt_claim(struct attempt *a, const struct run_state *state, enum sched_end before,
-                  struct err *err);
+int attempt_claim(struct attempt *a, const struct run_state *state,
+                  const struct attempt_ending *before, struct err *err);
 
 /* Is no newer attempt claimed? Else the run is no longer this one's to end or to bring back. */
 bool attempt_is_newest(const struct attempt *a);

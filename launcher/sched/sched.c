@@ -217,8 +217,15 @@ int sched_requeue(struct sched *s, const char *id, struct err *err)
 
 const char *sched_end_name(enum sched_end end)
 {
-    static const char *const names[] = {[SCHED_END_NONE] = "", [SCHED_END_UNKNOWN] = "for a reason it does not tell", [SCHED_END_REQUEUED] = "requeued",
-                                        [SCHED_END_PREEMPTED] = "preempted", [SCHED_END_CANCELLED] = "cancelled", [SCHED_END_TIME_LIMIT] = "time limit"};
+    static const char *const names[] = {
+        [SCHED_END_NONE] = "",
+        [SCHED_END_UNKNOWN] = "for a reason it does not tell",
+        [SCHED_END_REQUEUED] = "requeued",
+        [SCHED_END_PREEMPTED] = "preempted",
+        [SCHED_END_CANCELLED] = "cancelled",
+        [SCHED_END_TIME_LIMIT] = "time limit",
+        [SCHED_END_NODE_FAIL] = "a node failed",
+    };
     return names[end];
 }
 
@@ -295,8 +302,9 @@ void sched_step_free(struct sched_step *step)
         step->ops->step_free(step);
 }
 
-int sched_lost_node(struct sched *s, char node[SCHED_ID_BYTES], struct err *err)
+int sched_lost_node(struct sched *s, const char *nodes, double until, char node[SCHED_ID_BYTES],
+                    struct err *err)
 {
     node[0] = 0;
-    return s->ops->lost_node ? s->ops->lost_node(s, node, err) : 0;
+    return s->ops->lost_node ? s->ops->lost_node(s, nodes, until, node, err) : 0;
 }

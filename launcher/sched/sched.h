@@ -169,8 +169,11 @@ enum sched_end {
     SCHED_END_PREEMPTED,  /* it gives way: its grace runs, or it is over by that */
     SCHED_END_CANCELLED,  /* by its user or by whoever may */
     SCHED_END_TIME_LIMIT,
+    SCHED_END_NODE_FAIL,  /* a node of it failed */
 };
-const char *sched_end_name(enum sched_end end); /* "", "for a reason it does not tell", "requeued", "preempted", "cancelled", "time limit" */
+/* Returns "", "for a reason it does not tell", "requeued", "preempted", "cancelled", "time limit"
+ * or "a node failed". */
+const char *sched_end_name(enum sched_end end);
 struct sched_ending {
     enum sched_end why;
     double limit_at;        /* when its time limit ends the execution that runs, UTC Unix seconds; 0: none, or none runs */
@@ -245,7 +248,8 @@ struct sched_ops {
     int (*step_poll)(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err);
     int (*step_signal)(struct sched_step *step, int signo, struct err *err);
     void (*step_free)(struct sched_step *step);
-    int (*lost_node)(struct sched *s, char node[SCHED_ID_BYTES], struct err *err); /* NULL: never */
+    int (*lost_node)(struct sched *s, const char *nodes, double until, char node[SCHED_ID_BYTES],
+                     struct err *err); /* NULL: no node is ever lost */
     void (*close)(struct sched *s);
 };
 /* Implementations put these first in their own structs. */
@@ -310,7 +314,10 @@ int sched_step_poll(struct sched_step *step, double wait_s, struct sched_step_st
 int sched_step_signal(struct sched_step *step, int signo, struct err *err);
 void sched_step_free(struct sched_step *step); /* kills what still runs of it; NULL is fine. Before sched_close. */
 
-/* A node of the allocation this process runs in that the scheduler has given up for lost, "" when there is none. */
-int sched_lost_node(struct sched *s, char node[SCHED_ID_BYTES], struct err *err);
+/* Names one of these nodes that the scheduler has given up for lost, and did so before this time
+ * (UTC Unix seconds); "" when there is none. nodes: as the scheduler writes such a list; NULL: those
+ * of the allocation that this process runs in. */
+int sched_lost_node(struct sched *s, const char *nodes, double until, char node[SCHED_ID_BYTES],
+                    struct err *err);
 
 #endif

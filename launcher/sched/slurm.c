@@ -103,6 +103,8 @@ enum sched_end slurm_end(const struct slurm_job *j, const struct slurm_site *sit
         return SCHED_END_PREEMPTED;
     if (strcmp(base, "TIMEOUT") == 0 || strcmp(base, "DEADLINE") == 0)
         return SCHED_END_TIME_LIMIT;
+    if (state == SCHED_NODE_FAIL || strcmp(base, "NODE_FAIL") == 0)
+        return SCHED_END_NODE_FAIL;
     if (strcmp(base, "PENDING") == 0 || state == SCHED_REQUEUED)
         return j->restarts > 0 ? SCHED_END_REQUEUED : SCHED_END_NONE;
     if (state == SCHED_RUNNING)
@@ -476,23 +478,24 @@ static void close_(struct sched *s)
 }
 
 /* sinfo(1) NODE STATE CODES: the base state DOWN, with flags behind it. */
-static bool is_down(const struct slurm_node *n)
+static bool was_down(const struct slurm_node *n, double until)
 {
-    return strncasecmp(n->state, "DOWN", strlen("DOWN")) == 0;
+    return strncasecmp(n->state, "DOWN", strlen("DOWN")) == 0 && n->reason_at <= until;
 }
 
-static int lost_node(struct sched *s, char node[SCHED_ID_BYTES], struct err *err)
+static int lost_node(struct sched *s, const char *nodes, double until, char node[SCHED_ID_BYTES],
+                     struct err *err)
 {
-    const char *list = getenv("SLURM_JOB_NODELIST"), **names;
-    struct slurm_net net;
+    const char *own = getenv("SLURM_JOB_NODELIST"), *list = nodes ? nodes : own, **names;
+    size_t n, least = nodes ? 1 : 2; /* the loss of its only node ends the process that asks */
+    struct slurm_net net = {0};
     struct arena arena;
-    size_t n;
     arena_init(&arena, 0);
     int rc = hosts_expand(list ? list : "", &arena, &names, &n, err);
-    if (rc == 0 && n > 1) /* the loss of its only node ends the process that asks */
+    if (rc == 0 && n >= least)
         rc = sched_slurm_net(s, &arena, &net, err);
-    for (size_t i = 0; rc == 0 && n > 1 && i < net.n_nodes; i++)
-        if (is_down(&net.nodes[i]) && in_list(names, net.nodes[i].name))
+    for (size_t i = 0; rc == 0 && i < net.n_nodes; i++)
+        if (was_down(&net.nodes[i], until) && in_list(names, net.nodes[i].name))
             snprintf(node, SCHED_ID_BYTES, "%s", net.nodes[i].name);
     arena_release(&arena);
     return rc;

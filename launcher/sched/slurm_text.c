@@ -401,6 +401,15 @@ static const char *reason_of(const char *line, struct arena *arena)
     return !p ? "" : end ? arena_strndup(arena, p, (size_t)(end - p)) : arena_strdup(arena, p);
 }
 
+/* Returns the time behind a reason, 0 when there is none. */
+static double reason_time_of(const char *line)
+{
+    const char *p = behind(line, "Reason"), *at = p;
+    while (at && (at = strstr(at, " [")) && (at += 2 + strcspn(at + 2, " @]"), *at != '@'))
+        continue;
+    return at ? strtod(at + 1, NULL) : 0;
+}
+
 static int number_of(const char *line, const char *key)
 {
     char v[32];
@@ -412,7 +421,8 @@ static bool node_fill(const char *line, struct arena *arena, struct slurm_node *
     char memory[32];
     *n = (struct slurm_node){
         .name = value_of(line, "NodeName", arena), .state = value_of(line, "State", arena),
-        .reason = reason_of(line, arena), .gres = value_of(line, "Gres", arena),
+        .reason = reason_of(line, arena), .reason_at = reason_time_of(line),
+        .gres = value_of(line, "Gres", arena),
         .partitions = value_of(line, "Partitions", arena), .cpus = number_of(line, "CPUTot"),
         .sockets = number_of(line, "Sockets"), .cores_per_socket = number_of(line, "CoresPerSocket"),
         .threads_per_core = number_of(line, "ThreadsPerCore"),

@@ -120,6 +120,7 @@ void slurm_wire_net_write(const struct slurm_net *net, struct json_out *o)
         json_put_text(o, "name", n->name);
         json_put_text(o, "state", n->state);
         json_put_text(o, "reason", n->reason);
+        json_put_num(o, "reason_at", n->reason_at);
         json_put_text(o, "gres", n->gres);
         json_put_text(o, "partitions", n->partitions);
         json_put_int(o, "cpus", n->cpus);
@@ -153,7 +154,9 @@ int slurm_wire_net_read(const cJSON *v, struct arena *arena, struct slurm_net *o
         if (!failed)
             net.nodes[net.n_nodes++] = (struct slurm_node){
                 .name = text_of(item, "name", arena, &failed), .state = text_of(item, "state", arena, &failed),
-                .reason = text_of(item, "reason", arena, &failed), .gres = text_of(item, "gres", arena, &failed),
+                .reason = text_of(item, "reason", arena, &failed),
+                .reason_at = json_num(item, "reason_at", 0),
+                .gres = text_of(item, "gres", arena, &failed),
                 .partitions = text_of(item, "partitions", arena, &failed), .cpus = (int)json_int(item, "cpus", 0),
                 .sockets = (int)json_int(item, "sockets", 0), .cores_per_socket = (int)json_int(item, "cores_per_socket", 0),
                 .threads_per_core = (int)json_int(item, "threads_per_core", 0), .gpus = (int)json_int(item, "gpus", 0),

@@ -379,6 +379,7 @@ static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct 
     int rc = program_parse(&program, cmd, argc, argv, NULL, &v, err);
     if (rc < 0 || !v)
         return rc;
+    setenv("SLURM_TIME_FORMAT", "%s", 1); /* times within texts that libslurm writes */
     signal(SIGALRM, SIG_DFL);
     /* In a job these signals come to this process too, when its agent needs it most. It ends at the
      * end of its input instead. */

@@ -196,6 +196,7 @@ static void causes(void **state)
         {{.ending = SCHED_END_PREEMPTED, .exit_code = -1, .exit_signal = 15}, CAUSE_PREEMPT},
         {{.ending = SCHED_END_REQUEUED, .exit_code = 0}, CAUSE_PREEMPT},
         {{.ending = SCHED_END_REQUEUED, .node_lost = true}, CAUSE_NODE_FAIL},
+        {{.ending = SCHED_END_NODE_FAIL, .stop_requested = true}, CAUSE_NODE_FAIL},
         {{.ending = SCHED_END_TIME_LIMIT, .stop_requested = true}, CAUSE_TIME_LIMIT},
         {{.ending = SCHED_END_UNKNOWN, .stop_requested = true}, CAUSE_PREEMPT},
         {{.ending = SCHED_END_UNKNOWN, .exit_code = 5}, CAUSE_CRASH},

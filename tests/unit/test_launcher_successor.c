@@ -103,13 +103,28 @@ static int fake_ending(struct sched *s, const char *id, struct sched_ending *out
     return 0;
 }
 
+static double down_at; /* since when n1 is lost */
+static char nodes_asked[32];
+
+static int fake_lost_node(struct sched *s, const char *nodes, double until,
+                          char node[SCHED_ID_BYTES], struct err *err)
+{
+    (void)s, (void)err;
+    snprintf(nodes_asked, sizeof nodes_asked, "%s", nodes);
+    snprintf(node, SCHED_ID_BYTES, "%s", down_at <= until ? "n1" : "");
+    return 0;
+}
+
 static const struct sched_ops ops = {.kind = "local", .describe = fake_describe, .submit = fake_submit, .poll = fake_poll,
-                                     .cancel = fake_cancel, .ending = fake_ending};
+                                     .cancel = fake_cancel, .ending = fake_ending,
+                                     .lost_node = fake_lost_node};
 static struct sched sched = {.ops = &ops, .absence_s = 0.1};
 
 /* ---- the run ---- */
 
 static struct launch l;
+static const struct attempt_ending untold = {.why = SCHED_END_UNKNOWN};
+static char detail[STATE_TEXT_BYTES]; /* of the attempt that cause_told tells of */
 
 static void make_run(const char *again)
 {
@@ -158,7 +173,7 @@ static int claim(int job)
     struct err err = {0};
     attempt_init(&a, l.run_dir, &self);
     assert_int_equal(attempt_lock(&a, NULL), 0);
-    int rc = attempt_claim(&a, &s, SCHED_END_NONE, &err);
+    int rc = attempt_claim(&a, &s, &untold, &err);
     attempt_release(&a);
     run_state_release(&s);
     return rc;
@@ -229,7 +244,7 @@ static void cancelled_silently(void **state)
     struct run_state s = state_now();
     attempt_init(&a, l.run_dir, &first);
     assert_int_equal(attempt_lock(&a, NULL), 0);
-    assert_int_equal(attempt_claim(&a, &s, SCHED_END_NONE, NULL), 0);
+    assert_int_equal(attempt_claim(&a, &s, &untold, NULL), 0);
     evlog_begin(a.log, &e, "attempt_started");
     json_put_text(&e.out, "job_id", first.id);
     attempt_event(&a, &e);
@@ -240,7 +255,7 @@ static void cancelled_silently(void **state)
     s = state_now();
     attempt_init(&a, l.run_dir, &next);
     assert_int_equal(attempt_lock(&a, NULL), 0);
-    assert_int_equal(attempt_claim(&a, &s, SCHED_END_CANCELLED, NULL), 0);
+    assert_int_equal(attempt_claim(&a, &s, &(struct attempt_ending){.why = SCHED_END_CANCELLED}, NULL), 0);
     attempt_release(&a);
     run_state_release(&s);
     s = state_now();
@@ -250,53 +265,82 @@ static void cancelled_silently(void **state)
     run_state_release(&s);
 }
 
-/* How the end of an attempt is told whose step alone heard SIGTERM, when the scheduler says this of its job. */
-static enum attempt_cause cause_told(enum sched_end why)
+/* How the end of an attempt is told whose step alone heard SIGTERM, when the scheduler says this of
+ * its job; NULL: the scheduler is asked. */
+static enum attempt_cause cause_told(const struct attempt_ending *told)
 {
     struct attempt a;
+    struct attempt_ending before;
     struct evlog_event e;
     make_run("requeue");
     struct sched_self self = self_of(0);
     struct run_state s = state_now();
     attempt_init(&a, l.run_dir, &self);
     assert_int_equal(attempt_lock(&a, NULL), 0);
-    assert_int_equal(attempt_claim(&a, &s, SCHED_END_UNKNOWN, NULL), 0);
+    assert_int_equal(attempt_claim(&a, &s, &untold, NULL), 0);
+    evlog_begin(a.log, &e, "attempt_started");
+    json_put_text(&e.out, "job_id", self.id);
+    attempt_event(&a, &e);
     evlog_begin(a.log, &e, "stop_heard");
     json_put_text(&e.out, "signal", "SIGTERM");
-    json_put_num(&e.out, "heard_at", 1);
+    json_put_num(&e.out, "heard_at", 1000);
     attempt_event(&a, &e);
     attempt_release(&a);
     run_state_release(&s);
     s = state_now();
     attempt_init(&a, l.run_dir, &self);
     assert_int_equal(attempt_lock(&a, NULL), 0);
-    assert_int_equal(attempt_claim(&a, &s, why, NULL), 0);
+    attempt_before(&a, &s, &sched, &before);
+    assert_int_equal(attempt_claim(&a, &s, told ? told : &before, NULL), 0);
     attempt_release(&a);
     run_state_release(&s);
     s = state_now();
     enum attempt_cause cause = s.attempts[0].cause;
+    snprintf(detail, sizeof detail, "%s", s.attempts[0].detail);
     run_state_release(&s);
     return cause;
 }
 
-/* SIGTERM at the step is of the job's clean-up when its batch process was killed, and of a preemption when the scheduler says so or nobody
- * knows better. */
-static void batch_killed(void **state)
-{
-    (void)state;
-    assert_int_equal(cause_told(SCHED_END_NONE), CAUSE_CRASH);
-}
-
+/* SIGTERM at the step is of the job's clean-up when its batch process was killed, and of a preemption
+ * when the scheduler says so or nobody knows better. */
 static void stopped_silently(void **state)
 {
-    (void)state;
-    assert_int_equal(cause_told(SCHED_END_UNKNOWN), CAUSE_PREEMPT);
+    static const struct {
+        struct attempt_ending told;
+        enum attempt_cause cause;
+        const char *detail;
+    } table[] = {
+        {{.why = SCHED_END_NONE}, CAUSE_CRASH, "batch process was killed"},
+        {{.why = SCHED_END_UNKNOWN}, CAUSE_PREEMPT, "does not say whether a node was lost"},
+        {{.why = SCHED_END_PREEMPTED}, CAUSE_PREEMPT, "killed before it had finished stopping"},
+        {{.why = SCHED_END_NODE_FAIL}, CAUSE_NODE_FAIL, "node of its job was lost"},
+        {{.why = SCHED_END_CANCELLED, .node_lost = "n1"}, CAUSE_CANCEL, "cancelled"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        scratch_setup(state);
+        assert_int_equal(cause_told(&table[i].told), table[i].cause);
+        assert_non_null(strstr(detail, table[i].detail));
+        scratch_teardown(state);
+    }
+    scratch_setup(state);
 }
 
-static void preempted_silently(void **state)
+/* The loss of a node tells the job's other nodes to stop, and the job that runs again does not
+ * remember why: its next agent asks about the nodes that the attempt had. */
+static void node_lost_silently(void **state)
 {
     (void)state;
-    assert_int_equal(cause_told(SCHED_END_PREEMPTED), CAUSE_PREEMPT);
+    setenv("SLURM_JOB_NODELIST", "n[0-1]", 1);
+    down_at = 1001;
+    assert_int_equal(cause_told(NULL), CAUSE_NODE_FAIL);
+    assert_string_equal(detail, "node n1 was lost");
+    assert_string_equal(nodes_asked, "n[0-1]");
+    scratch_teardown(state);
+    scratch_setup(state);
+    down_at = 2000; /* long after they were told to stop */
+    assert_int_equal(cause_told(NULL), CAUSE_PREEMPT);
+    assert_string_equal(detail, "killed before it had finished stopping");
+    unsetenv("SLURM_JOB_NODELIST");
 }
 
 /* A first job that comes back goes on while its successor waits, and no longer once that has begun. */
@@ -430,7 +474,7 @@ static void followed_to_the_end(void **state)
     s = state_now();
     attempt_init(&a, l.run_dir, &self);
     assert_int_equal(attempt_lock(&a, NULL), 0);
-    assert_int_equal(attempt_claim(&a, &s, SCHED_END_NONE, NULL), 0);
+    assert_int_equal(attempt_claim(&a, &s, &untold, NULL), 0);
     attempt_end(&a, CAUSE_PREEMPT, -1, 9, "gone");
     attempt_release(&a);
     run_state_release(&s);
@@ -444,8 +488,10 @@ static void followed_to_the_end(void **state)
 #define IN_SCRATCH(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
 int main(void)
 {
-    const struct CMUnitTest all[] = {IN_SCRATCH(decides),   IN_SCRATCH(once),     IN_SCRATCH(one_lives), IN_SCRATCH(cancelled_silently), IN_SCRATCH(batch_killed), IN_SCRATCH(stopped_silently),
-                                     IN_SCRATCH(preempted_silently), IN_SCRATCH(taken_up),
-                                     IN_SCRATCH(forgotten), IN_SCRATCH(gone), IN_SCRATCH(followed), IN_SCRATCH(followed_to_the_end)};
+    const struct CMUnitTest all[] = {
+        IN_SCRATCH(decides), IN_SCRATCH(once), IN_SCRATCH(one_lives),
+        IN_SCRATCH(cancelled_silently), IN_SCRATCH(stopped_silently),
+        IN_SCRATCH(node_lost_silently), IN_SCRATCH(taken_up), IN_SCRATCH(forgotten),
+        IN_SCRATCH(gone), IN_SCRATCH(followed), IN_SCRATCH(followed_to_the_end)};
     return cmocka_run_group_tests_name("successors", all, NULL, NULL);
 }

@@ -120,6 +120,25 @@ static struct slurm_net net_of(const char *nodes, const char *topology)
     return net;
 }
 
+/* Somebody's words may hold brackets of their own, and keys may follow them. */
+static void test_reasons(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *reason;
+        double at;
+    } cases[] = {
+        {"NodeName=n0 State=DOWN Reason=Not responding [slurm@1795247415]", "Not responding", 1795247415},
+        {"NodeName=n0 State=DRAIN Reason=rack [4 of 9] [root@12] ExtSensors=n/s", "rack [4 of 9]", 12},
+        {"NodeName=n0 State=IDLE", "", 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct slurm_net net = net_of(cases[i].line, "");
+        assert_string_equal(net.nodes[0].reason, cases[i].reason);
+        assert_true(net.nodes[0].reason_at == cases[i].at);
+    }
+}
+
 static void test_paths(void **state)
 {
     (void)state;
@@ -343,7 +362,8 @@ static void test_mask(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expand), cmocka_unit_test(test_fold), cmocka_unit_test(test_paths), cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_expand), cmocka_unit_test(test_fold), cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_paths), cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_order), cmocka_unit_test(test_groups), cmocka_unit_test(test_crossings), cmocka_unit_test(test_no_order_is_better),
         cmocka_unit_test(test_cpus), cmocka_unit_test(test_mask),
     };

@@ -161,6 +161,9 @@ static void test_ending(void **state)
         {"over", LINE("1", "CANCELLED", "None", "0", "0", "1", "100", "112", "N/A", "", "n"), SCHED_END_CANCELLED},
         {"over by preemption", LINE("1", "PREEMPTED", "None", "0", "0", "0", "100", "112", "112", "", "n"), SCHED_END_PREEMPTED},
         {"over by itself", LINE("1", "COMPLETED", "None", "0", "0", "1", "100", "112", "N/A", "", "n"), SCHED_END_NONE},
+        {"over by a lost node",
+         LINE("1", "NODE_FAIL", "None", "0", "0", "0", "100", "112", "N/A", "", "n"),
+         SCHED_END_NODE_FAIL},
         {"a word of another year", LINE("1", "UNHEARD_OF", "None", "0", "0", "1", "100", "112", "N/A", "", "n"), SCHED_END_UNKNOWN},
     };
     (void)state;
