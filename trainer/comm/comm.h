@@ -212,6 +212,6 @@ struct comm_grid {
 int comm_size_error(const struct comm *world, const struct layout *l, struct err *err);
 int comm_grid_open(struct comm *world, const struct layout *l, const struct model *m,
                    struct comm_grid *out, struct err *err);
-void comm_grid_close(struct comm_grid *g); /* Closes all groups; safe on a zeroed struct. */
+void comm_grid_close(struct comm_grid *g); /* Closes all groups; is safe on a zeroed struct. */
 
 #endif

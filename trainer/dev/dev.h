@@ -1,12 +1,13 @@
-/* dev: where tensors live: memory, copies, streams, events. One table per kind of device.
+/* dev: where tensors live: memory, copies, streams, events. There is one table per kind of device.
  *
- * Work is stream-ordered: a call queues work on a stream and returns; calls on one stream run in order; two streams are
- * ordered only by event_record on one and event_wait on the other. The CPU device runs every call at once, but holds
- * the caller to the same discipline: a wait for an event that was never recorded is a broken invariant.
- * Calls that only queue return nothing: a device error is kept and given by the next stream_sync.
+ * Work is stream-ordered: a call queues work on a stream and returns; calls on one stream run in
+ * order; two streams are ordered only by event_record on one and event_wait on the other. The CPU
+ * device runs every call at once, but holds the caller to the same discipline: a wait for an event
+ * that was never recorded is a broken invariant. Calls that only queue return nothing: a device
+ * error is kept, and the next stream_sync gives it.
  *
- * Memory is taken at set-up and never in a step. With `poison`, fresh memory is filled with NaN (0xff bytes), so that
- * a read before the first write shows in the loss instead of passing as zero.
+ * Memory is taken at set-up and never in a step. With `poison`, fresh memory is filled with NaN
+ * (0xff bytes), so that a read before the first write shows in the loss instead of passing as zero.
  *
  *     struct dev *d;
  *     dev_cpu_open(poison, &d, err);
@@ -28,7 +29,8 @@
 extern "C" {
 #endif
 
-enum { DEV_ALIGN_BYTES = 256 }; /* of every allocation: a cache line, a vector register and a CUDA sector fit */
+/* Every allocation is aligned so: a cache line, a vector register and a CUDA sector fit. */
+enum { DEV_ALIGN_BYTES = 256 };
 enum dev_copy { DEV_H2D, DEV_D2H, DEV_D2D };
 
 struct dev_stream;
@@ -38,27 +40,32 @@ struct meter;
 struct dev {
     const char *name;    /* "cpu" */
     bool host_memory;    /* device memory may be read and written by the host after a stream_sync */
-    int64_t alloc_bytes; /* handed out now, over all allocations */
+    int64_t alloc_bytes; /* the sum of all allocations that are handed out now */
     int64_t peak_bytes;  /* the most that was handed out at one time */
     struct meter *meter; /* meter.h; NULL: nothing is measured */
 
-    int (*alloc)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err); /* free with free */
-    void (*free)(struct dev *d, void *ptr);                                                    /* NULL is fine */
+    /* the caller frees it by `free`, to which NULL is fine */
+    int (*alloc)(struct dev *d, const char *what, int64_t bytes, void **out, struct err *err);
+    void (*free)(struct dev *d, void *ptr);
 
     int (*stream_new)(struct dev *d, const char *name, struct dev_stream **out, struct err *err);
     void (*stream_free)(struct dev *d, struct dev_stream *s);
-    int (*stream_sync)(struct dev *d, struct dev_stream *s, struct err *err); /* waits; reports any kept error */
+    /* waits, and reports any error that was kept */
+    int (*stream_sync)(struct dev *d, struct dev_stream *s, struct err *err);
 
     int (*event_new)(struct dev *d, struct dev_event **out, struct err *err);
     void (*event_free)(struct dev *d, struct dev_event *e);
     void (*event_record)(struct dev *d, struct dev_event *e, struct dev_stream *s);
     void (*event_wait)(struct dev *d, struct dev_stream *s, struct dev_event *e);
-    double (*event_elapsed_s)(struct dev *d, const struct dev_event *from, const struct dev_event *to); /* after a sync */
+    /* may be called after a sync */
+    double (*event_elapsed_s)(struct dev *d, const struct dev_event *from,
+                              const struct dev_event *to);
 
-    void (*copy)(struct dev *d, void *dst, const void *src, int64_t bytes, enum dev_copy kind, struct dev_stream *s);
-    /* `rows` pieces of `width` bytes, one every `dst_pitch` and `src_pitch` bytes. */
-    void (*copy_2d)(struct dev *d, void *dst, int64_t dst_pitch, const void *src, int64_t src_pitch, int64_t width,
-                    int64_t rows, enum dev_copy kind, struct dev_stream *s);
+    void (*copy)(struct dev *d, void *dst, const void *src, int64_t bytes, enum dev_copy kind,
+                 struct dev_stream *s);
+    /* Copies `rows` pieces of `width` bytes, one every `dst_pitch` and `src_pitch` bytes. */
+    void (*copy_2d)(struct dev *d, void *dst, int64_t dst_pitch, const void *src, int64_t src_pitch,
+                    int64_t width, int64_t rows, enum dev_copy kind, struct dev_stream *s);
     void (*zero)(struct dev *d, void *dst, int64_t bytes, struct dev_stream *s);
 
     void (*close)(struct dev *d);

@@ -5,7 +5,8 @@
 
 #include "base/clock.h"
 
-/* Work runs inside the call that queues it, so streams hold nothing but their place in the record of discipline. */
+/* Work runs inside the call that queues it, so streams hold nothing but their place in the record
+ * of discipline. */
 struct dev_stream {
     struct dev *dev;
 };
@@ -14,7 +15,7 @@ struct dev_event {
     int64_t at_ns;
 };
 
-/* In front of every allocation, so that free knows its size. */
+/* Stands in front of every allocation, so that free knows its size. */
 struct block {
     int64_t bytes;
     void *base;
@@ -30,11 +31,15 @@ static int cpu_alloc(struct dev *d, const char *what, int64_t bytes, void **out,
 {
     size_t size = (size_t)bytes;
     if (bytes < 0 || bytes > INT64_MAX - 2 * DEV_ALIGN_BYTES)
-        return err_set(err, ERR_LIMIT, "%s: %lld bytes cannot be taken: give a smaller model or micro-batch", what, (long long)bytes);
+        return err_set(err, ERR_LIMIT,
+                       "%s: %lld bytes cannot be taken: give a smaller model or micro-batch", what,
+                       (long long)bytes);
     size = (size + DEV_ALIGN_BYTES - 1) / DEV_ALIGN_BYTES * DEV_ALIGN_BYTES;
     char *base = aligned_alloc(DEV_ALIGN_BYTES, size + DEV_ALIGN_BYTES);
     if (!base)
-        return err_set(err, ERR_NOMEM, "%s: no memory for %lld bytes: give a smaller model or micro-batch, or recompute=full",
+        return err_set(err, ERR_NOMEM,
+                       "%s: no memory for %lld bytes: give a smaller model or micro-batch, or "
+                       "recompute=full",
                        what, (long long)bytes);
     struct block b = {bytes, base};
     memcpy(base, &b, sizeof b);
@@ -108,14 +113,16 @@ static void cpu_event_wait(struct dev *d, struct dev_stream *s, struct dev_event
     BUG_ON(!e->recorded); /* a GPU would pass such a wait in silence */
 }
 
-static double cpu_event_elapsed_s(struct dev *d, const struct dev_event *from, const struct dev_event *to)
+static double cpu_event_elapsed_s(struct dev *d, const struct dev_event *from,
+                                  const struct dev_event *to)
 {
     (void)d;
     BUG_ON(!from->recorded || !to->recorded);
     return (double)(to->at_ns - from->at_ns) * 1e-9;
 }
 
-static void cpu_copy(struct dev *d, void *dst, const void *src, int64_t bytes, enum dev_copy kind, struct dev_stream *s)
+static void cpu_copy(struct dev *d, void *dst, const void *src, int64_t bytes, enum dev_copy kind,
+                     struct dev_stream *s)
 {
     (void)kind;
     BUG_ON(s->dev != d);
@@ -123,8 +130,9 @@ static void cpu_copy(struct dev *d, void *dst, const void *src, int64_t bytes, e
         memmove(dst, src, (size_t)bytes);
 }
 
-static void cpu_copy_2d(struct dev *d, void *dst, int64_t dst_pitch, const void *src, int64_t src_pitch, int64_t width,
-                        int64_t rows, enum dev_copy kind, struct dev_stream *s)
+static void cpu_copy_2d(struct dev *d, void *dst, int64_t dst_pitch, const void *src,
+                        int64_t src_pitch, int64_t width, int64_t rows, enum dev_copy kind,
+                        struct dev_stream *s)
 {
     BUG_ON(width > dst_pitch || width > src_pitch);
     for (int64_t i = 0; i < rows; i++)
@@ -148,9 +156,11 @@ int dev_cpu_open(bool poison, struct dev **out, struct err *err)
     static const struct dev table = {
         .name = "cpu", .host_memory = true,
         .alloc = cpu_alloc, .free = cpu_free,
-        .stream_new = cpu_stream_new, .stream_free = cpu_stream_free, .stream_sync = cpu_stream_sync,
-        .event_new = cpu_event_new, .event_free = cpu_event_free, .event_record = cpu_event_record,
-        .event_wait = cpu_event_wait, .event_elapsed_s = cpu_event_elapsed_s,
+        .stream_new = cpu_stream_new, .stream_free = cpu_stream_free,
+        .stream_sync = cpu_stream_sync,
+        .event_new = cpu_event_new, .event_free = cpu_event_free,
+        .event_record = cpu_event_record, .event_wait = cpu_event_wait,
+        .event_elapsed_s = cpu_event_elapsed_s,
         .copy = cpu_copy, .copy_2d = cpu_copy_2d, .zero = cpu_zero, .close = cpu_close,
     };
     struct cpu *c = malloc(sizeof *c);

@@ -1,8 +1,9 @@
 /* tensor: a view of a row-major matrix in device memory; every tensor of the model is one.
  *
- * Tokens, samples or output features are rows; features are columns. A view of some columns (the k part of a packed
- * qkv) keeps the parent's row stride `ld`. A vector is one row. Views own nothing. `ptr` NULL means "not given" where an
- * operation takes optional tensors. Offsets and strides count elements, never bytes.
+ * Rows are tokens, samples or output features; columns are features. A view of some columns (the k
+ * part of a packed qkv) keeps the parent's row stride `ld`. A vector is one row. Views own nothing.
+ * `ptr` NULL means "not given" where an operation takes optional tensors. Offsets and strides count
+ * elements, never bytes.
  */
 #ifndef TRAINER_DEV_TENSOR_H
 #define TRAINER_DEV_TENSOR_H
@@ -19,10 +20,10 @@ extern "C" {
 struct tensor {
     void *ptr;
     enum dtype dtype;
-    int64_t rows, cols, ld; /* ld >= cols: elements from one row to the next */
+    int64_t rows, cols, ld; /* ld: elements from one row to the next, at least cols */
 };
 
-/* Dense matrix over `ptr`. */
+/* Returns a dense matrix over `ptr`. */
 static inline struct tensor tensor_of(void *ptr, enum dtype dtype, int64_t rows, int64_t cols)
 {
     struct tensor t = {ptr, dtype, rows, cols, cols};
@@ -34,7 +35,7 @@ static inline void *tensor_at(const struct tensor *t, int64_t row, int64_t col)
     return (char *)t->ptr + (row * t->ld + col) * dtype_bytes(t->dtype);
 }
 
-/* Rows first .. first+n-1; columns first .. first+n-1. */
+/* Return rows, or columns, first .. first+n-1. */
 static inline struct tensor tensor_rows(struct tensor t, int64_t first, int64_t n)
 {
     t.ptr = tensor_at(&t, first, 0);

@@ -7,8 +7,11 @@
 
 #define NAME(name, args) #name,
 const char *const meter_kind_names[] = {
-    OPS_LIST(NAME) "dev copy", "dev zero", "data", "stage", "progress", "wait all-gather", "wait reduce-scatter", "wait all-reduce",
-    "wait all-to-all", "wait send-recv", "wait broadcast", "wait barrier", NULL};
+    OPS_LIST(NAME)
+    "dev copy", "dev zero", "data", "stage", "progress",
+    "wait all-gather", "wait reduce-scatter", "wait all-reduce", "wait all-to-all",
+    "wait send-recv", "wait broadcast", "wait barrier", NULL
+};
 
 int64_t meter_bytes(int64_t spans)
 {
@@ -19,7 +22,9 @@ int meter_open(struct meter *m, int64_t spans, struct err *err)
 {
     *m = (struct meter){.room = spans};
     m->spans = spans ? calloc((size_t)spans, sizeof *m->spans) : NULL;
-    return spans && !m->spans ? err_set(err, ERR_NOMEM, "no memory for a trace of %lld spans", (long long)spans) : 0;
+    return spans && !m->spans
+               ? err_set(err, ERR_NOMEM, "no memory for a trace of %lld spans", (long long)spans)
+               : 0;
 }
 
 void meter_close(struct meter *m)
@@ -55,7 +60,10 @@ void meter_end(struct meter *m, struct meter_mark at, enum meter_kind kind, int6
     m->seconds[kind] += took - m->inner_s;
     m->calls[kind]++;
     m->inner_s = at.inner_s + took;
-    span_add(m, (struct meter_span){.name = meter_kind_names[kind], .start_s = at.start_s, .end_s = now, .arg = arg, .kind = kind});
+    span_add(m, (struct meter_span){
+        .name = meter_kind_names[kind], .start_s = at.start_s, .end_s = now,
+        .arg = arg, .kind = kind
+    });
 }
 
 void meter_span(struct meter *m, struct meter_mark at, const char *name, int64_t arg)
@@ -63,7 +71,10 @@ void meter_span(struct meter *m, struct meter_mark at, const char *name, int64_t
     if (!m)
         return;
     m->inner_s += at.inner_s;
-    span_add(m, (struct meter_span){.name = name, .start_s = at.start_s, .end_s = clock_mono_s(), .arg = arg, .kind = -1});
+    span_add(m, (struct meter_span){
+        .name = name, .start_s = at.start_s, .end_s = clock_mono_s(),
+        .arg = arg, .kind = -1
+    });
 }
 
 double meter_step(struct meter *m, double step_s, double seconds[METER_KINDS])
@@ -79,17 +90,18 @@ double meter_step(struct meter *m, double step_s, double seconds[METER_KINDS])
 
 /* ---- measured calls ---- */
 
-#define MEASURED(op, args)                                                        \
-    static void measured_##op(struct ops *o, struct dev_stream *s, const struct args *a) \
-    {                                                                             \
-        struct meter *m = o->dev->meter;                                          \
-        struct meter_mark at = meter_begin(m);                                    \
-        m->plain.op(o, s, a);                                                     \
-        queue_wait(m, o->dev, s);                                                 \
-        meter_end(m, at, METER_OP_##op, -1);                                      \
+#define MEASURED(op, args)                                                                 \
+    static void measured_##op(struct ops *o, struct dev_stream *s, const struct args *a)   \
+    {                                                                                      \
+        struct meter *m = o->dev->meter;                                                   \
+        struct meter_mark at = meter_begin(m);                                             \
+        m->plain.op(o, s, a);                                                              \
+        queue_wait(m, o->dev, s);                                                          \
+        meter_end(m, at, METER_OP_##op, -1);                                               \
     }
 
-/* An error of the device is kept by it, and given by the caller's next sync. */
+/* Waits until the device has done the call. An error of the device is kept by it, and the caller's
+ * next sync gives it. */
 static void queue_wait(const struct meter *m, struct dev *d, struct dev_stream *s)
 {
     struct err none;
@@ -99,7 +111,8 @@ static void queue_wait(const struct meter *m, struct dev *d, struct dev_stream *
 
 OPS_LIST(MEASURED)
 
-static void measured_dev_copy(struct dev *d, void *dst, const void *src, int64_t bytes, enum dev_copy kind, struct dev_stream *s)
+static void measured_dev_copy(struct dev *d, void *dst, const void *src, int64_t bytes,
+                              enum dev_copy kind, struct dev_stream *s)
 {
     struct meter *m = d->meter;
     struct meter_mark at = meter_begin(m);
@@ -108,8 +121,9 @@ static void measured_dev_copy(struct dev *d, void *dst, const void *src, int64_t
     meter_end(m, at, METER_DEV_COPY, -1);
 }
 
-static void measured_dev_copy_2d(struct dev *d, void *dst, int64_t dst_pitch, const void *src, int64_t src_pitch, int64_t width, int64_t rows,
-                                 enum dev_copy kind, struct dev_stream *s)
+static void measured_dev_copy_2d(struct dev *d, void *dst, int64_t dst_pitch, const void *src,
+                                 int64_t src_pitch, int64_t width, int64_t rows, enum dev_copy kind,
+                                 struct dev_stream *s)
 {
     struct meter *m = d->meter;
     struct meter_mark at = meter_begin(m);
@@ -140,16 +154,21 @@ void meter_progress(struct meter *m, struct comm *c)
     meter_end(m, at, METER_PROGRESS, -1);
 }
 
-/* The wait is over just now; the start was in some earlier place, no measured call's inside. */
-static void comm_traced(void *ctx, const struct comm *c, const struct comm_op *op, const struct comm_times *t)
+/* Adds an operation whose wait is over just now. Its start was in some earlier place, inside no
+ * measured call. */
+static void comm_traced(void *ctx, const struct comm *c, const struct comm_op *op,
+                        const struct comm_times *t)
 {
     struct meter *m = ctx;
     int kind = METER_COMM + op->kind;
     m->seconds[kind] += t->started_s - t->start_s + t->end_s - t->wait_s;
     m->calls[kind]++;
     m->inner_s += t->started_s - t->start_s + t->end_s - t->wait_s;
-    span_add(m, (struct meter_span){.name = op->what, .group = c->axis, .start_s = t->start_s, .wait_s = t->wait_s, .end_s = t->end_s,
-                                    .late_s = t->late_s, .arg = -1, .bytes = t->sent_bytes, .kind = kind});
+    span_add(m, (struct meter_span){
+        .name = op->what, .group = c->axis,
+        .start_s = t->start_s, .wait_s = t->wait_s, .end_s = t->end_s, .late_s = t->late_s,
+        .arg = -1, .bytes = t->sent_bytes, .kind = kind
+    });
 }
 
 /* ---- attaching ---- */

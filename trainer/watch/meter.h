@@ -1,9 +1,12 @@
-/* meter: where a rank's time goes: seconds and calls by kind, and on demand the spans of a picture (trace.h).
+/* meter: tells where a rank's time goes: seconds and calls by kind, and on demand the spans of a
+ * picture (trace.h).
  *
- * The time of a kind is exclusive: what another measured call inside it took belongs to that one, so the kinds of a step add up to what
- * was measured, and what is left of the step is nobody's ("other"). meter_attach puts measured calls in the place of the plain ones
- * in the tables of device and operations: with a device that queues, each of them then waits for the stream, so that its time is its own.
- * Spans go into a ring taken at set-up; when it is full the newest win. A meter that is NULL measures nothing, so callers need not ask.
+ * The time of a kind is exclusive: what another measured call inside it took belongs to that call.
+ * So the kinds of a step add up to what was measured, and the rest of the step is nobody's
+ * ("other"). meter_attach puts measured calls in the place of the plain ones in the tables of
+ * device and operations. With a device that queues, each of them then waits for the stream, so that
+ * its time is its own. Spans go into a ring that is taken at set-up; when it is full the newest
+ * win. A meter that is NULL measures nothing, so callers need not ask.
  *
  *     meter_open(&m, spans, err);                   // spans 0: no picture
  *     meter_attach(&m, ops, world);                 // from here on ops->dev->meter is m
@@ -24,46 +27,51 @@ enum meter_kind {
     OPS_LIST(METER_KIND)
     METER_DEV_COPY, METER_DEV_ZERO,
     METER_DATA,     /* reading samples */
-    METER_STAGE,    /* laying a micro-batch out, without the operations that does */
+    METER_STAGE,    /* laying a micro-batch out, without the operations that do so */
     METER_PROGRESS, /* moving messages between computations */
-    METER_COMM,     /* + enum comm_kind: starting and waiting, scalars included */
+    METER_COMM,     /* plus enum comm_kind: starting and waiting, scalars included */
     METER_KINDS = METER_COMM + COMM_BARRIER + 1,
 };
 extern const char *const meter_kind_names[]; /* "gemm", …, "wait all-gather" */
 
 struct meter_span {
-    const char *name;          /* a literal; of an operation its `what` */
-    const char *group;         /* of an operation: its group's axis; NULL: computation */
-    double start_s, end_s, wait_s, late_s; /* of an operation: when the wait was entered; comm.h's late_s */
-    int64_t arg, bytes;        /* arg: layer, chunk, step; -1: none. bytes: elements' bytes of an operation's part here */
-    int kind;                  /* enum meter_kind; -1: a span that encloses others */
+    const char *name;   /* a literal; for communication the operation's `what` */
+    const char *group;  /* for communication the axis of the operation's group; else NULL */
+    /* wait_s: when an operation's wait was entered; late_s: comm.h explains it */
+    double start_s, end_s, wait_s, late_s;
+    int64_t arg, bytes; /* arg: layer, chunk or step; -1: none. bytes: sent in an operation */
+    int kind;           /* enum meter_kind; -1: a span that encloses others */
 };
 
 struct meter {
     double seconds[METER_KINDS], last[METER_KINDS]; /* since meter_open; at the last meter_step */
     int64_t calls[METER_KINDS];
-    double inner_s;            /* of measured calls within the open one */
+    double inner_s;            /* time of measured calls within the open one */
     struct meter_span *spans;  /* [room] ring */
-    int64_t room, n;           /* n: ever recorded */
+    int64_t room, n;           /* n: how many were ever recorded */
     struct ops plain;          /* the calls that the measured ones make */
     struct dev plain_dev;
-    struct ops *ops;           /* attached; NULL: not */
+    struct ops *ops;           /* what it is attached to; NULL: nothing */
     struct comm_conf *conf;
 };
 struct meter_mark { double start_s, inner_s; };
 
-enum { METER_SPANS = 1 << 16 }; /* of a trace: 5 MiB, some hundred steps of a small model, a few of a large one */
+/* Spans of a trace: 5 MiB hold some hundred steps of a small model, a few of a large one. */
+enum { METER_SPANS = 1 << 16 };
 int64_t meter_bytes(int64_t spans);
 int meter_open(struct meter *m, int64_t spans, struct err *err);
-void meter_close(struct meter *m); /* safe on a zeroed struct */
+void meter_close(struct meter *m); /* Is safe on a zeroed struct. */
 void meter_attach(struct meter *m, struct ops *o, struct comm *world);
 void meter_detach(struct meter *m);
 
 struct meter_mark meter_begin(struct meter *m);
 void meter_end(struct meter *m, struct meter_mark at, enum meter_kind kind, int64_t arg);
-void meter_span(struct meter *m, struct meter_mark at, const char *name, int64_t arg); /* encloses others: no time of its own */
-void meter_progress(struct meter *m, struct comm *c); /* comm_progress, measured when there is something to move */
-/* seconds[k] of the step that ends here, which took step_s; returns what share of it has a name. */
+/* Records a span that encloses others and has no time of its own. */
+void meter_span(struct meter *m, struct meter_mark at, const char *name, int64_t arg);
+/* Calls comm_progress, and measures it when there is something to move. */
+void meter_progress(struct meter *m, struct comm *c);
+/* Gives seconds[k] of the step that ends here, which took step_s. Returns what share of it has a
+ * name. */
 double meter_step(struct meter *m, double step_s, double seconds[METER_KINDS]);
 
 #endif

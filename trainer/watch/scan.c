@@ -11,8 +11,9 @@ static bool row_finite(const void *row, enum dtype dtype, int64_t n)
 {
     int64_t bad = 0;
     for (int64_t j = 0; j < n; j++)
-        bad += dtype == DTYPE_F64 ? !isfinite(((const double *)row)[j])
-               : dtype == DTYPE_F32 ? !isfinite(((const float *)row)[j]) : !isfinite(bf16_value(((const uint16_t *)row)[j]));
+        bad += dtype == DTYPE_F64   ? !isfinite(((const double *)row)[j])
+               : dtype == DTYPE_F32 ? !isfinite(((const float *)row)[j])
+                                    : !isfinite(bf16_value(((const uint16_t *)row)[j]));
     return bad == 0;
 }
 
@@ -37,19 +38,22 @@ static void found_keep(struct scan *s, enum meter_kind op, bool made)
     };
 }
 
-/* Buffers of latents are as long as the largest micro-batch: the part that these samples take. */
-static struct tensor cells(struct tensor t, const struct ops_sample *samples, int64_t n, int64_t channels)
+/* Returns the part of a buffer that these samples take. Buffers of latents are as long as the
+ * largest micro-batch. */
+static struct tensor cells(struct tensor t, const struct ops_sample *samples, int64_t n,
+                           int64_t channels)
 {
     int64_t end = 0;
     for (int64_t i = 0; i < n; i++)
-        end = num_max_i64(end, samples[i].cell + (int64_t)samples[i].t * samples[i].h * samples[i].w);
+        end = num_max_i64(end,
+                          samples[i].cell + (int64_t)samples[i].t * samples[i].h * samples[i].w);
     return t.ptr ? tensor_cols(t, 0, end * channels) : t;
 }
 #define CELLS(t) cells(t, a->samples, a->n, a->channels)
 #define NONE tensor_none()
 
-/* Each operation that is scanned: X(name, (tensors it reads), (tensors it writes)). A tensor that is
- * added to is read as well. One that is read and written is looked at before and after. */
+/* Each operation that is scanned: X(name, (tensors it reads), (tensors it writes)). A tensor that
+ * is added to is read as well. One that is read and written is looked at before and after. */
 #define SCANNED_OPS(X)                                                                             \
     X(gemm, (a->a, a->b, a->beta != 0 ? a->c : NONE), (a->c, a->aux))                              \
     X(attn_fwd, (a->q, a->k, a->v), (a->o))                                                        \

@@ -1,20 +1,30 @@
-/* The file of --trace: trace event format (Duffy and others, "Trace Event Format", the Chromium project), JSON object form:
+/* Writes the file of --trace: trace event format (Duffy and others, "Trace Event Format", the
+ * Chromium project), JSON object form:
  *
- *     {"displayTimeUnit": "ms", "otherData": {"schema": "reel.trace/1", "dropped": [n of rank 0, …]}, "traceEvents": [
+ *     {"displayTimeUnit": "ms", "otherData": {"schema": "reel.trace/1",
+ *       "dropped": [n of rank 0, …]}, "traceEvents": [
  *      {"ph": "M", "pid": 0, "tid": 0, "name": "process_name", "args": {"name": "rank 0"}}, …
  *      {"ph": "X", "pid": 0, "tid": 0, "cat": "op", "name": "gemm", "ts": 12.5, "dur": 310.25}, …
- *      {"ph": "b", "pid": 0, "tid": 1, "cat": "comm", "id": "0.17", "name": "weights of a unit", "ts": 20, "args":
- *       {"kind": "all-gather", "group": "shard", "bytes": 4096, "wait_ts": 330, "wait_us": 2.5}},
- *      {"ph": "e", "pid": 0, "tid": 1, "cat": "comm", "id": "0.17", "name": "weights of a unit", "ts": 332.5}, …]}
+ *      {"ph": "b", "pid": 0, "tid": 1, "cat": "comm", "id": "0.17", "name": "weights of a unit",
+ *       "ts": 20, "args": {"kind": "all-gather", "group": "shard", "bytes": 4096,
+ *       "wait_ts": 330, "wait_us": 2.5}},
+ *      {"ph": "e", "pid": 0, "tid": 1, "cat": "comm", "id": "0.17", "name": "weights of a unit",
+ *       "ts": 332.5}, …]}
  *
- * pid is the rank. Lane 0 is computation: events cat "span" (step, forward, backward, layer, …, args.index which of them) enclose those
- * of cat "op" (one call of the tables of operations and device, reading samples, moving messages) and "wait" (blocked until an operation
- * was over). Lane 1 is communication: an operation from comm_start (b) to the end of comm_wait (e); wait_ts is when the wait was
- * entered and wait_us how long it lasted, so what lies between ts and wait_ts was free for computation; in latency mode late_us is what
- * of wait_us was for the latency alone. bytes are those that this rank sent to others. Times are microseconds since the ranks began, by
- * rank 0's clock: ranks of its boot of its host share the clock; another's offset is the median of what it showed right after each of
- * some barriers, less what rank 0 did, so good to about a message's latency. Of each rank the newest METER_SPANS spans are here; dropped
- * says how many older ones are not.
+ * pid is the rank. Lane 0 is computation. Its events of cat "span" (step, forward, backward, layer,
+ * …; args.index says which of them) enclose those of cat "op" (one call of the tables of operations
+ * and device, reading samples, moving messages) and "wait" (blocked until an operation was over).
+ *
+ * Lane 1 is communication: an operation lasts from comm_start (b) to the end of comm_wait (e).
+ * wait_ts is when the wait was entered and wait_us how long it lasted, so what lies between ts and
+ * wait_ts was free for computation. In latency mode late_us is the part of wait_us that was for the
+ * latency alone. bytes are those that this rank sent to others.
+ *
+ * Times are microseconds since the ranks began, by rank 0's clock. Ranks of the same boot of rank
+ * 0's host share its clock. For another rank the offset is the median, over some barriers, of what
+ * its clock showed right after a barrier less what rank 0's did, so it is good to about a message's
+ * latency. The file has the newest METER_SPANS spans of each rank; dropped says how many older ones
+ * it lacks.
  */
 #include "trainer/watch/trace.h"
 
@@ -66,32 +76,46 @@ struct writer {
     const struct trace_clock *clock;
     int rank;
     bool begun;
-    int64_t next; /* span */
+    int64_t next; /* the next span to write */
 };
 
-static double us(const struct writer *w, double at_s) { return 1e6 * (at_s - w->clock->offset_s - w->clock->zero_s); }
+static double us(const struct writer *w, double at_s)
+{
+    return 1e6 * (at_s - w->clock->offset_s - w->clock->zero_s);
+}
 
-/* In front of every event stands its comma: the first of the file is a name. */
-static void span_format(const struct writer *w, const struct meter_span *s, int64_t id, struct str *out)
+/* Formats a span. Every event has its comma in front: the first of the file is a name. */
+static void span_format(const struct writer *w, const struct meter_span *s, int64_t id,
+                        struct str *out)
 {
     char index[40] = "", late[40] = "";
     if (s->arg >= 0)
         snprintf(index, sizeof index, ", \"args\": {\"index\": %lld}", (long long)s->arg);
     if (!s->group) {
-        str_addf(out, ",\n{\"ph\": \"X\", \"pid\": %d, \"tid\": 0, \"cat\": \"%s\", \"name\": \"%s\", \"ts\": %.3f, \"dur\": %.3f%s}", w->rank,
-                 s->kind < 0 ? "span" : "op", s->name, us(w, s->start_s), 1e6 * (s->end_s - s->start_s), index);
+        str_addf(out,
+                 ",\n{\"ph\": \"X\", \"pid\": %d, \"tid\": 0, \"cat\": \"%s\", \"name\": \"%s\", "
+                 "\"ts\": %.3f, \"dur\": %.3f%s}",
+                 w->rank, s->kind < 0 ? "span" : "op", s->name, us(w, s->start_s),
+                 1e6 * (s->end_s - s->start_s), index);
         return;
     }
     if (s->late_s > 0)
         snprintf(late, sizeof late, ", \"late_us\": %.3f", 1e6 * s->late_s);
-    str_addf(out, ",\n{\"ph\": \"b\", \"pid\": %d, \"tid\": 1, \"cat\": \"comm\", \"id\": \"%d.%lld\", \"name\": \"%s\", \"ts\": %.3f, \"args\": "
-             "{\"kind\": \"%s\", \"group\": \"%s\", \"bytes\": %lld, \"wait_ts\": %.3f, \"wait_us\": %.3f%s}}",
-             w->rank, w->rank, (long long)id, s->name, us(w, s->start_s), comm_kind_names[s->kind - METER_COMM], s->group, (long long)s->bytes,
+    str_addf(out,
+             ",\n{\"ph\": \"b\", \"pid\": %d, \"tid\": 1, \"cat\": \"comm\", \"id\": \"%d.%lld\", "
+             "\"name\": \"%s\", \"ts\": %.3f, \"args\": {\"kind\": \"%s\", \"group\": \"%s\", "
+             "\"bytes\": %lld, \"wait_ts\": %.3f, \"wait_us\": %.3f%s}}",
+             w->rank, w->rank, (long long)id, s->name, us(w, s->start_s),
+             comm_kind_names[s->kind - METER_COMM], s->group, (long long)s->bytes,
              us(w, s->wait_s), 1e6 * (s->end_s - s->wait_s), late);
-    str_addf(out, ",\n{\"ph\": \"e\", \"pid\": %d, \"tid\": 1, \"cat\": \"comm\", \"id\": \"%d.%lld\", \"name\": \"%s\", \"ts\": %.3f}", w->rank, w->rank,
-             (long long)id, s->name, us(w, s->end_s));
-    str_addf(out, ",\n{\"ph\": \"X\", \"pid\": %d, \"tid\": 0, \"cat\": \"wait\", \"name\": \"wait: %s\", \"ts\": %.3f, \"dur\": %.3f}", w->rank, s->name,
-             us(w, s->wait_s), 1e6 * (s->end_s - s->wait_s));
+    str_addf(out,
+             ",\n{\"ph\": \"e\", \"pid\": %d, \"tid\": 1, \"cat\": \"comm\", \"id\": \"%d.%lld\", "
+             "\"name\": \"%s\", \"ts\": %.3f}",
+             w->rank, w->rank, (long long)id, s->name, us(w, s->end_s));
+    str_addf(out,
+             ",\n{\"ph\": \"X\", \"pid\": %d, \"tid\": 0, \"cat\": \"wait\", "
+             "\"name\": \"wait: %s\", \"ts\": %.3f, \"dur\": %.3f}",
+             w->rank, s->name, us(w, s->wait_s), 1e6 * (s->end_s - s->wait_s));
 }
 
 static int64_t dropped(const struct meter *m) { return m->n > m->room ? m->n - m->room : 0; }
@@ -99,12 +123,18 @@ static int64_t dropped(const struct meter *m) { return m->n > m->room ? m->n - m
 static void names_format(int rank, struct str *out)
 {
     static const char *const lanes[] = {"compute", "comm"};
-    str_addf(out, "%s\n{\"ph\": \"M\", \"pid\": %d, \"tid\": 0, \"name\": \"process_name\", \"args\": {\"name\": \"rank %d\"}}", rank ? "," : "", rank, rank);
+    str_addf(out,
+             "%s\n{\"ph\": \"M\", \"pid\": %d, \"tid\": 0, \"name\": \"process_name\", "
+             "\"args\": {\"name\": \"rank %d\"}}",
+             rank ? "," : "", rank, rank);
     for (int lane = 0; lane < 2; lane++)
-        str_addf(out, ",\n{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"thread_name\", \"args\": {\"name\": \"%s\"}}", rank, lane, lanes[lane]);
+        str_addf(out,
+                 ",\n{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"thread_name\", "
+                 "\"args\": {\"name\": \"%s\"}}",
+                 rank, lane, lanes[lane]);
 }
 
-/* The next piece of this rank's events; empty: that was all. */
+/* Formats the next piece of this rank's events. An empty piece says that there are no more. */
 static void piece_format(struct writer *w, struct str *out)
 {
     str_clear(out);
@@ -119,18 +149,27 @@ static void piece_format(struct writer *w, struct str *out)
 
 /* ---- the file ---- */
 
-/* A piece of rank r to rank 0: its length to all, so that every rank counts the pieces alike, then its bytes. */
-static int piece_pass(struct comm *world, int r, struct str *piece, char *in, int64_t *n, struct err *err)
+/* Passes a piece from rank r to rank 0: its length to all, so that every rank counts the pieces
+ * alike, then its bytes to rank 0. */
+static int piece_pass(struct comm *world, int r, struct str *piece, char *in, int64_t *n,
+                      struct err *err)
 {
     *n = world->rank == r ? (int64_t)piece->len : 0;
     int rc = comm_broadcast_bytes(world, n, sizeof *n, r, err);
     if (rc < 0 || *n == 0 || r == 0 || (world->rank != r && world->rank != 0))
         return rc;
-    struct comm_message m = {world->rank == r ? (void *)piece->p : in, *n, world->rank == r ? 0 : r, world->rank == r};
-    return comm_do(world, &(struct comm_op){.kind = COMM_SEND_RECV, .what = "a trace", .dtype = DTYPE_BYTE, .messages = &m, .n_messages = 1}, NULL, err);
+    struct comm_message m = {
+        world->rank == r ? (void *)piece->p : in, *n,
+        world->rank == r ? 0 : r, world->rank == r
+    };
+    return comm_do(world, &(struct comm_op){
+        .kind = COMM_SEND_RECV, .what = "a trace", .dtype = DTYPE_BYTE,
+        .messages = &m, .n_messages = 1
+    }, NULL, err);
 }
 
-static int rank_write(struct file_pub *file, struct writer *w, int r, struct comm *world, char *in, int *io, struct err *err)
+static int rank_write(struct file_pub *file, struct writer *w, int r, struct comm *world, char *in,
+                      int *io, struct err *err)
 {
     struct str piece = STR_INIT;
     struct err lost = {0};
@@ -140,22 +179,28 @@ static int rank_write(struct file_pub *file, struct writer *w, int r, struct com
         if (world->rank == r)
             piece_format(w, &piece);
         rc = piece_pass(world, r, &piece, in, &n, err);
-        if (rc == 0 && world->rank == 0 && n > 0 && *io == 0 && (*io = file_pub_write(file, r == 0 ? piece.p : in, (size_t)n, &lost)) < 0)
+        if (rc == 0 && world->rank == 0 && n > 0 && *io == 0 &&
+            (*io = file_pub_write(file, r == 0 ? piece.p : in, (size_t)n, &lost)) < 0)
             *err = lost; /* the ranks go on together, and agree at the end */
     }
     str_release(&piece);
     return rc;
 }
 
-static int head_write(struct file_pub *file, const struct meter *m, struct comm *world, struct err *err)
+static int head_write(struct file_pub *file, const struct meter *m, struct comm *world,
+                      struct err *err)
 {
     struct str head = STR_INIT;
     double *all = calloc((size_t)world->size, sizeof *all), mine = (double)dropped(m);
     int rc = all ? 0 : err_set(err, ERR_NOMEM, "out of memory writing a trace");
     rc = comm_agree(world, rc, err);
     if (rc == 0)
-        rc = comm_do(world, &(struct comm_op){.kind = COMM_ALL_GATHER, .what = "a trace", .dtype = DTYPE_F64, .send = &mine, .recv = all, .n = 1}, NULL, err);
-    str_add(&head, "{\"displayTimeUnit\": \"ms\", \"otherData\": {\"schema\": \"reel.trace/1\", \"dropped\": [");
+        rc = comm_do(world, &(struct comm_op){
+            .kind = COMM_ALL_GATHER, .what = "a trace", .dtype = DTYPE_F64,
+            .send = &mine, .recv = all, .n = 1
+        }, NULL, err);
+    str_add(&head, "{\"displayTimeUnit\": \"ms\", "
+                   "\"otherData\": {\"schema\": \"reel.trace/1\", \"dropped\": [");
     for (int r = 0; r < world->size && rc == 0; r++)
         str_addf(&head, "%s%.0f", r ? ", " : "", all[r]);
     str_add(&head, "]}, \"traceEvents\": [");
@@ -166,20 +211,25 @@ static int head_write(struct file_pub *file, const struct meter *m, struct comm 
     return rc;
 }
 
-int trace_write(const char *path, const struct meter *m, const struct trace_clock *clock, struct comm *world, struct err *err)
+int trace_write(const char *path, const struct meter *m, const struct trace_clock *clock,
+                struct comm *world, struct err *err)
 {
     static const char tail[] = "\n]}\n";
     struct file_pub file = {.fd = -1};
     char *in = world->rank == 0 ? malloc(PIECE_BYTES) : NULL;
     bool root = world->rank == 0;
-    int io = 0, rc = root && !in ? err_set(err, ERR_NOMEM, "out of memory writing a trace") : root ? file_pub_open(&file, path, err) : 0;
+    int io = 0, rc = root && !in ? err_set(err, ERR_NOMEM, "out of memory writing a trace")
+                     : root      ? file_pub_open(&file, path, err)
+                                 : 0;
     bool open = root && rc == 0;
     rc = comm_agree(world, rc, err);
     if (rc == 0)
         rc = comm_agree(world, head_write(&file, m, world, err), err);
     for (int r = 0; r < world->size && rc == 0; r++)
-        rc = rank_write(&file, &(struct writer){.m = m, .clock = clock, .rank = r}, r, world, in, &io, err);
-    if (rc == 0 && root && (rc = io) == 0 && (rc = file_pub_write(&file, tail, strlen(tail), err)) == 0)
+        rc = rank_write(&file, &(struct writer){.m = m, .clock = clock, .rank = r}, r, world, in,
+                        &io, err);
+    if (rc == 0 && root && (rc = io) == 0 &&
+        (rc = file_pub_write(&file, tail, strlen(tail), err)) == 0)
         rc = file_pub_commit(&file, err);
     if (open && rc < 0)
         file_pub_abort(&file);
