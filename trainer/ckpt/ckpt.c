@@ -1,42 +1,61 @@
 /* The format reel.ckpt/1.
  *
- * A checkpoint is a folder `step-<steps done, 8 digits>` holding `manifest.json` and tp·pp·(shard group) files:
+ * A checkpoint is a folder `step-<steps done, 8 digits>` holding `manifest.json` and tp·pp·(shard
+ * group) files:
  *
- *     {"schema": "reel.ckpt/1", "step": 120, "updates": 120, "skips": 0, "ordinal": "960", "config_hash": "…", "model": {…reel.model/1…},
- *      "layout": "tp=1,…", "dtype": "f32", "run_dtype": "bf16", "moments": "same", "residual": "f32", "ema": true, "groups": […], "lora": {…},
- *      "spikes": {"loss": [0.25, …], "norm": [1.5, …]}, "tensors": [{"name": "patch_embed.weight", "shape": [192, 64]}, …],
- *      "files": [{"name": "rank-00000.bin", "n": 1896448, "trained": 1896448, "bytes": …, "hash": "…"}, …],
+ *     {"schema": "reel.ckpt/1", "step": 120, "updates": 120, "skips": 0, "ordinal": "960",
+ *      "config_hash": "…", "model": {…reel.model/1…}, "layout": "tp=1,…", "dtype": "f32",
+ *      "run_dtype": "bf16", "moments": "same", "residual": "f32", "ema": true, "groups": […],
+ *      "lora": {…}, "spikes": {"loss": [0.25, …], "norm": [1.5, …]},
+ *      "tensors": [{"name": "patch_embed.weight", "shape": [192, 64]}, …],
+ *      "files": [{"name": "rank-00000.bin", "n": 1896448, "trained": 1896448, "bytes": …,
+ *                 "hash": "…"}, …],
  *      "checksum": "…"}
  *
- * "config_hash" is of what decided these steps (profiles/run.h, run_past_hash), so that a run which got longer loads it; earlier writers
- * put the hash of the run's whole configuration there, which is taken too.
- * Of "step" steps "updates" changed weights, and the last "skips" (left out: 0) did not: a gradient was not finite. "spikes" is what a run with
- * adamw.spike_z has noted of its last steps (spike.h), the oldest first; left out: nothing.
- * "layout" is the canonical text of the layout that wrote (profiles/layout.h), "tensors" the model's parameters by their global names
- * and shapes, in the parameter list's order; "groups" and "lora" are the run's (profiles/tuning.c), left out where it has none. From model,
- * those and layout follows where every element is (profiles/shard.h, piece.h): a
- * file is written by each rank of the first replica of the shard group (data rank below its size), whatever zero is, in the order of the
- * ranks; the one of place (tp, pp) and piece f holds piece f of each unit that this place has, one unit after the other, "n"
- * elements together of the weights (of what is trained, in a run of bf16, their masters), then of those units alone that are trained, "trained" elements each (left out: "n"), of m, of v, and with
- * "ema" of the average. Raw little-endian numbers of "dtype", m and v of bf16 with "moments":
- * "bf16" (left out: same), no header. "dtype" is f64 or f32; a run of bf16, whose optimizer's numbers and master weights are f32, has "run_dtype": "bf16" beside it (left
- * out: dtype), and "residual" if that is not its type; and weights without masters, which are the frozen ones, stand there widened. Tensors that several places hold stand in the file of each. `hash` is XXH3-128 of the file; "checksum", always last and of this form in every version,
- * is that of the manifest's own bytes up to the comma before it. Loading gives back the same bits: numbers are the run's own, and its weights
- * of bf16 are rounded from their masters.
+ * "config_hash" is the hash of what decided these steps (profiles/run.h, run_past_hash), so that a
+ * run which got longer loads it. Earlier writers put the hash of the run's whole configuration
+ * there, which is taken too. Of "step" steps "updates" changed weights, and the last "skips" (left
+ * out: 0) did not, because a gradient was not finite. "spikes" is what a run with adamw.spike_z has
+ * noted of its last steps (spike.h), the oldest first; left out: nothing.
  *
- * A reader finds tensors by name and takes what it needs of each from whatever files hold it, so that the layout that reads need not be
- * like the one that wrote (ckpt_reshard.c).
+ * "layout" is the canonical text of the layout that wrote (profiles/layout.h). "tensors" are the
+ * model's parameters by their global names and shapes, in the parameter list's order. "groups" and
+ * "lora" are the run's (profiles/tuning.c), left out where it has none. From the model, these and
+ * the layout follows where every element is (profiles/shard.h, piece.h).
  *
- * Publishing: rank 0 makes `.tmp-step-<step>.a<attempt>.<token>`; every rank writes and syncs its file; rank 0 collects sizes and hashes,
- * writes and syncs the manifest, renames the folder and syncs its parent. A kill at any moment leaves the old checkpoints and at most a
- * `.tmp-…` folder, which the next save of this attempt or a newer one removes: it renames it to a name of its own first, so that whoever wrote
- * it, and may live, cannot publish a part of it. Rank 0 asks before each rename whether the run's folder is still its own (base/owner.h). All ranks agree on success before anybody goes on. A checkpoint that already
- * stands under the name is kept when it verifies (the run is the same whoever ran it), else set aside like any damaged one.
+ * Files: each rank of the first replica of the shard group (data rank below its size) writes one,
+ * whatever zero is; they stand in the order of the ranks. The file of place (tp, pp) and piece f
+ * holds piece f of each unit that this place has, one unit after the other. First come "n" elements
+ * of the weights (in a run of bf16, of the masters of what is trained). Then come, only of the
+ * units that are trained, "trained" elements each (left out: "n") of m, of v, and with "ema" of the
+ * average. They are raw little-endian numbers of "dtype", without a header; m and v are of bf16
+ * with "moments": "bf16" (left out: same). Tensors that several places hold stand in the file of
+ * each.
  *
- * Removing: after a save, the oldest beyond the `keep` newest go, by a rename first, so that no part of one is seen. Only those count whose
- * files were read again and have the manifest's checksums (ckpt_keep.c), so that a damaged one never pushes out a good one. What was set aside
- * as damaged goes by the same rule. Where the disk has no room for a new one, they go before it is written, down to the newest that is whole
- * (ckpt_room.c).
+ * "dtype" is f64 or f32. In a run of bf16 the optimizer's numbers and the master weights are f32;
+ * "run_dtype": "bf16" says so (left out: dtype), and "residual" is there if that is not its type.
+ * Weights without masters, which are the frozen ones, then stand there widened. `hash` is the
+ * XXH3-128 of the file. "checksum", always last and of this form in every version, is that of the
+ * manifest's own bytes up to the comma before it. Loading gives back the same bits: the numbers are
+ * the run's own, and its weights of bf16 are rounded from their masters.
+ *
+ * A reader finds tensors by name and takes what it needs of each from whatever files hold it. So
+ * the layout that reads need not be like the one that wrote (ckpt_reshard.c).
+ *
+ * Publishing: rank 0 makes `.tmp-step-<step>.a<attempt>.<token>`; every rank writes and syncs its
+ * file; rank 0 collects sizes and hashes, writes and syncs the manifest, renames the folder and
+ * syncs its parent. A kill at any moment leaves the old checkpoints and at most a `.tmp-…` folder.
+ * The next save of this attempt or a newer one removes that folder: it renames it to a name of its
+ * own first, so that whoever wrote it, and may live, cannot publish a part of it. Rank 0 asks
+ * before each rename whether the run's folder is still its own (base/owner.h). All ranks agree on
+ * success before anybody goes on. A checkpoint that already stands under the name is kept when it
+ * verifies (the run is the same, whoever ran it); else it is set aside like any damaged one.
+ *
+ * Removing: after a save, the oldest checkpoints beyond the `keep` newest go, by a rename first, so
+ * that no part of one is seen. Only those count whose files were read again and have the manifest's
+ * checksums (ckpt_keep.c), so a damaged one never pushes out a good one. What was set aside as
+ * damaged goes by the same rule. Where the disk has no room for a new checkpoint, they go before it
+ * is written, down to the newest that is whole (ckpt_room.c).
  */
 #include "trainer/ckpt/ckpt.h"
 
@@ -78,15 +97,23 @@ int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank)
     return data < layout_shard_group(l) ? ckpt_file_of(l, p.tp, data, p.pp) : -1;
 }
 
-int64_t ckpt_elements(const struct shards *sh, enum ckpt_buffer buffer) { return buffer == CKPT_WEIGHTS ? sh->total : sh->trained; }
+int64_t ckpt_elements(const struct shards *sh, enum ckpt_buffer buffer)
+{
+    return buffer == CKPT_WEIGHTS ? sh->total : sh->trained;
+}
 
-bool ckpt_whole(int64_t zero, enum ckpt_buffer buffer) { return buffer == CKPT_WEIGHTS ? zero < 3 : zero < 1; }
+bool ckpt_whole(int64_t zero, enum ckpt_buffer buffer)
+{
+    return buffer == CKPT_WEIGHTS ? zero < 3 : zero < 1;
+}
 
 struct ckpt_state ckpt_state_of(const struct optim *o)
 {
-    return (struct ckpt_state){.params = o->c.params, .sh = o->c.sh, .zero = o->c.layout->zero, .dtype = o->c.ops->stat,
-                               .act = o->c.ops->act, .moments = o->c.run->moments, .buffers = {o->weights, o->m, o->v, o->ema},
-                               .master = o->master};
+    return (struct ckpt_state){
+        .params = o->c.params, .sh = o->c.sh, .zero = o->c.layout->zero,
+        .dtype = o->c.ops->stat, .act = o->c.ops->act, .moments = o->c.run->moments,
+        .buffers = {o->weights, o->m, o->v, o->ema}, .master = o->master
+    };
 }
 
 struct out_file { int fd; char path[LIMIT_PATH_BYTES]; int64_t bytes; struct hash_stream *hash; };
@@ -102,22 +129,24 @@ static int out_write(void *ctx, const void *data, int64_t bytes, struct err *err
 
 typedef int piece_fn(void *ctx, const void *data, int64_t bytes, struct err *err);
 
-/* The own pieces of units `from` .. end-1 of a buffer of numbers of t, one unit after the other. */
-static int pieces_visit(const struct shards *sh, char *buffer, enum dtype t, bool whole, int64_t from, int64_t end, piece_fn *fn, void *ctx,
-                        struct err *err)
+/* Visits the own pieces of units `from` .. end-1 of a buffer of numbers of t, one unit after the
+ * other. */
+static int pieces_visit(const struct shards *sh, char *buffer, enum dtype t, bool whole,
+                        int64_t from, int64_t end, piece_fn *fn, void *ctx, struct err *err)
 {
     int64_t bytes = dtype_bytes(t);
     int rc = 0;
     for (int64_t k = from; k < end && rc == 0; k++) {
         int64_t own = sh->units[k].offset / sh->group;
-        rc = fn(ctx, buffer + (whole ? piece_whole(sh, k, own) : own) * bytes, sh->units[k].elements / sh->group * bytes, err);
+        rc = fn(ctx, buffer + (whole ? piece_whole(sh, k, own) : own) * bytes,
+                sh->units[k].elements / sh->group * bytes, err);
     }
     return rc;
 }
 
 struct widen { piece_fn *fn; void *ctx; };
 
-/* A piece of bf16 as f32. */
+/* Passes a piece of bf16 on as f32. */
 static int widened(void *ctx, const void *data, int64_t bytes, struct err *err)
 {
     enum { BLOCK = 8192 };
@@ -134,17 +163,23 @@ static int widened(void *ctx, const void *data, int64_t bytes, struct err *err)
     return rc;
 }
 
-/* The own pieces of one buffer as they stand in a file. */
-static int buffer_visit(const struct ckpt_state *s, enum ckpt_buffer buffer, piece_fn *fn, void *ctx, struct err *err)
+/* Visits the own pieces of one buffer as they stand in a file. */
+static int buffer_visit(const struct ckpt_state *s, enum ckpt_buffer buffer, piece_fn *fn,
+                        void *ctx, struct err *err)
 {
     int64_t n = buffer == CKPT_WEIGHTS ? s->sh->n_units : s->sh->n_trained;
     bool narrow = buffer == CKPT_WEIGHTS && s->act != s->dtype;
     struct widen w = {fn, ctx};
     if (!narrow)
-        return pieces_visit(s->sh, s->buffers[buffer], ckpt_buffer_dtype(s->dtype, s->moments, buffer), ckpt_whole(s->zero, buffer), 0, n, fn, ctx, err);
+        return pieces_visit(s->sh, s->buffers[buffer],
+                            ckpt_buffer_dtype(s->dtype, s->moments, buffer),
+                            ckpt_whole(s->zero, buffer), 0, n, fn, ctx, err);
     BUG_ON(s->act != DTYPE_BF16 || s->dtype != DTYPE_F32 || !s->master);
-    int rc = pieces_visit(s->sh, s->master, s->dtype, ckpt_whole(s->zero, CKPT_M), 0, s->sh->n_trained, fn, ctx, err);
-    return rc < 0 ? rc : pieces_visit(s->sh, s->buffers[buffer], s->act, ckpt_whole(s->zero, buffer), s->sh->n_trained, n, widened, &w, err);
+    int rc = pieces_visit(s->sh, s->master, s->dtype, ckpt_whole(s->zero, CKPT_M), 0,
+                          s->sh->n_trained, fn, ctx, err);
+    return rc < 0 ? rc
+                  : pieces_visit(s->sh, s->buffers[buffer], s->act, ckpt_whole(s->zero, buffer),
+                                 s->sh->n_trained, n, widened, &w, err);
 }
 
 int64_t ckpt_state_bytes(const struct ckpt_state *s)
@@ -152,7 +187,8 @@ int64_t ckpt_state_bytes(const struct ckpt_state *s)
     int64_t bytes = 0;
     for (int b = 0; b < CKPT_BUFFERS; b++)
         if (s->buffers[b])
-            bytes += ckpt_elements(s->sh, (enum ckpt_buffer)b) / s->sh->group * dtype_bytes(ckpt_buffer_dtype(s->dtype, s->moments, (enum ckpt_buffer)b));
+            bytes += ckpt_elements(s->sh, (enum ckpt_buffer)b) / s->sh->group *
+                     dtype_bytes(ckpt_buffer_dtype(s->dtype, s->moments, (enum ckpt_buffer)b));
     return bytes;
 }
 
@@ -168,7 +204,7 @@ static int copy_piece(void *ctx, const void *data, int64_t bytes, struct err *er
 struct ckpt_state ckpt_state_copy(const struct ckpt_state *s, char *to)
 {
     struct ckpt_state copy = *s;
-    copy.zero = 3; /* own pieces alone, of the files' numbers */
+    copy.zero = 3; /* only own pieces, of the files' numbers */
     copy.act = s->dtype, copy.master = NULL;
     for (int b = 0; b < CKPT_BUFFERS; b++)
         if (s->buffers[b]) {
@@ -178,9 +214,11 @@ struct ckpt_state ckpt_state_copy(const struct ckpt_state *s, char *to)
     return copy;
 }
 
-int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank, struct ckpt_file *out, struct err *err)
+int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank,
+                    struct ckpt_file *out, struct err *err)
 {
-    struct ckpt_file file = {.n = s->sh->total / s->sh->group, .trained = s->sh->trained / s->sh->group};
+    struct ckpt_file file = {.n = s->sh->total / s->sh->group,
+                             .trained = s->sh->trained / s->sh->group};
     struct out_file f = {.hash = hash_stream_new()};
     int rc = 0;
     if (!f.hash)
@@ -253,7 +291,8 @@ static void spikes_write(const struct spike_history *h, struct json_out *j)
     json_obj_end(j);
 }
 
-int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const struct param_list *params, struct err *err)
+int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m,
+                        const struct param_list *params, struct err *err)
 {
     char path[LIMIT_PATH_BYTES], hash[HASH_TEXT_BYTES];
     struct str text = STR_INIT;
@@ -293,8 +332,9 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const st
 
 /* ---- publishing ---- */
 
-/* Rank 0: an empty folder to write into; what a killed save left is removed first. */
-static int tmp_make(const struct ckpt_writer *w, const char *ckpt_dir, const char *tmp, struct err *err)
+/* Makes an empty folder to write into, on rank 0. What a killed save left is removed first. */
+static int tmp_make(const struct ckpt_writer *w, const char *ckpt_dir, const char *tmp,
+                    struct err *err)
 {
     int rc;
     if ((rc = file_mkdirs(ckpt_dir, err)) < 0)
@@ -333,7 +373,8 @@ bool ckpt_is_damage(int rc)
     return rc == ERR_CORRUPT || rc == ERR_NOT_FOUND;
 }
 
-/* A folder has the name. 0: it is good, and stays; ERR_NOT_FOUND: it was damaged, and is out of the way. */
+/* Judges the folder that has the name already. Returns 0: it is good and stays; ERR_NOT_FOUND: it
+ * was damaged and is out of the way. */
 static int standing_judge(const struct ckpt_writer *w, const char *final, struct err *err)
 {
     int rc = ckpt_folder_check(final, err);
@@ -343,23 +384,31 @@ static int standing_judge(const struct ckpt_writer *w, const char *final, struct
     return rc < 0 ? rc : ERR_NOT_FOUND;
 }
 
-/* Rank 0: the folder becomes visible, unless a good one of the same step is. Whatever happens between the check and the rename, the folder
- * is whole and of this run; and where another was published meanwhile the rename fails, for that has content. */
+/* Makes the folder visible, on rank 0, unless a good one of the same step is there. Whatever
+ * happens between the check and the rename, the folder is whole and of this run. Where another was
+ * published meanwhile the rename fails, because that one has content. */
 static int publish(const struct ckpt_writer *w, const char *tmp, const char *final, struct err *err)
 {
     int rc = file_exists(final) ? standing_judge(w, final, err) : ERR_NOT_FOUND;
-    if (rc == ERR_NOT_FOUND && (rc = ckpt_writer_check(w, err)) == 0 && (rc = file_publish_dir(tmp, final, err)) == ERR_EXISTS)
+    if (rc == ERR_NOT_FOUND && (rc = ckpt_writer_check(w, err)) == 0 &&
+        (rc = file_publish_dir(tmp, final, err)) == ERR_EXISTS)
         rc = ckpt_folder_check(final, err);
     return rc == 0 ? file_remove_tree(tmp, err) : rc;
 }
 
-/* Every rank's file to rank 0's manifest, in the order of the ranks; ranks that write none have n = 0. */
-static int manifest_publish(const struct ckpt_save *s, const char *final, struct ckpt_file *files, struct err *err)
+/* Takes every rank's file into rank 0's manifest, in the order of the ranks, and publishes. Ranks
+ * that write no file have n = 0. */
+static int manifest_publish(const struct ckpt_save *s, const char *final, struct ckpt_file *files,
+                            struct err *err)
 {
     const struct optim *o = s->o;
-    struct ckpt_manifest m = {.meta = s->meta, .model = o->c.run->model, .layout = *o->c.layout, .tuning = o->c.run->tuning, .dtype = o->c.ops->stat,
-                              .run_dtype = o->c.ops->act, .moments = o->c.run->moments, .residual = o->c.run->residual,
-                              .ema = o->ema != NULL, .files = files};
+    struct ckpt_manifest m = {
+        .meta = s->meta, .model = o->c.run->model, .layout = *o->c.layout,
+        .tuning = o->c.run->tuning,
+        .dtype = o->c.ops->stat, .run_dtype = o->c.ops->act,
+        .moments = o->c.run->moments, .residual = o->c.run->residual,
+        .ema = o->ema != NULL, .files = files
+    };
     for (int i = 0; i < o->c.world->size; i++)
         if (files[i].n)
             files[m.n_files++] = files[i];
@@ -368,7 +417,9 @@ static int manifest_publish(const struct ckpt_save *s, const char *final, struct
     return rc < 0 ? rc : publish(s->w, s->tmp, final, err);
 }
 
-int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_save *s, struct err *err)
+int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o,
+                    const struct ckpt_meta *meta, int64_t keep, struct ckpt_save *s,
+                    struct err *err)
 {
     struct comm *world = o->c.world;
     *s = (struct ckpt_save){.w = w, .o = o, .meta = *meta};
@@ -376,9 +427,10 @@ int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o, const st
     snprintf(s->ckpt_dir, sizeof s->ckpt_dir, "%s/ckpt", w->run_dir);
     ckpt_tmp_format(w, "step", meta->step, s->tmp);
     int rc;
-    if ((rc = comm_agree(world, world->rank == 0 ? tmp_make(w, s->ckpt_dir, s->tmp, err) : 0, err)) < 0)
+    if ((rc = comm_agree(world, world->rank == 0 ? tmp_make(w, s->ckpt_dir, s->tmp, err) : 0,
+                         err)) < 0)
         return rc;
-    /* rank 0 alone has the lease that names it */
+    /* only rank 0 has the lease that names it */
     if ((rc = comm_broadcast_bytes(world, s->tmp, sizeof s->tmp, 0, err)) < 0)
         return rc;
     return ckpt_keep_begin(&s->keep, w, s->ckpt_dir, meta->step, keep, world, err);
@@ -403,8 +455,10 @@ int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written,
     ckpt_dir_format(s->ckpt_dir, s->meta.step, final);
     int rc = status == 0 && !files ? err_set(err, ERR_NOMEM, "out of memory saving") : status;
     rc = comm_agree(world, rc, err);
-    struct comm_op gather = {.kind = COMM_ALL_GATHER, .what = "files of a checkpoint", .send = &s->own, .recv = files, .n = sizeof s->own,
-                             .dtype = DTYPE_BYTE};
+    struct comm_op gather = {
+        .kind = COMM_ALL_GATHER, .what = "files of a checkpoint",
+        .send = &s->own, .recv = files, .n = sizeof s->own, .dtype = DTYPE_BYTE
+    };
     if (rc == 0)
         rc = comm_do(world, &gather, NULL, err);
     for (int i = 0; i < world->size && rc == 0; i++)
@@ -423,8 +477,8 @@ int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written,
     return rc;
 }
 
-int ckpt_save(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
-              struct err *err)
+int ckpt_save(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta,
+              int64_t keep, struct ckpt_meta *written, struct err *err)
 {
     struct ckpt_save s;
     struct ckpt_state state = ckpt_state_of(o);

@@ -1,17 +1,24 @@
-/* ckpt: checkpoints (`reel.ckpt/1`): published whole or not at all, verified, written and loaded under any layout.
+/* ckpt: checkpoints (`reel.ckpt/1`): published whole or not at all, verified, written and loaded
+ * under any layout.
  *
- * A checkpoint is a folder <run>/ckpt/step-<8 digits>: manifest.json and one file a rank of the first replica. The format's essay is
- * at the top of ckpt.c. It is written as .tmp-step-…, every file synced, and renamed; a reader never sees a part. Loading takes the
- * newest that verifies; a damaged one is set aside (renamed *.damaged, never deleted) and the next older one is used. Damaged is what a
- * checksum, a size or a missing file proves; one that is whole and that this program cannot read is an error, and is left as it is.
- * Saving under a full disk (ERR_FULL) leaves the older checkpoints as they were and removes what was begun.
+ * A checkpoint is a folder <run>/ckpt/step-<8 digits>: manifest.json and one file for each rank of
+ * the first replica. The essay at the top of ckpt.c gives the format. A checkpoint is written as
+ * .tmp-step-…, every file is synced, and the folder is renamed; a reader never sees a part. Loading
+ * takes the newest that verifies. A damaged one is set aside (renamed *.damaged, never deleted) and
+ * the next older one is used. Damaged is what a checksum, a size or a missing file proves. A
+ * checkpoint that is whole, but that this program cannot read, is an error, and is left as it is.
+ * Saving to a full disk (ERR_FULL) leaves the older checkpoints as they were and removes what was
+ * begun.
  *
- *     ckpt_load(&writer, &optim, config_hash, told, ctx, &meta, &found, err);   // all ranks of the world
+ *     // all ranks of the world call these
+ *     ckpt_load(&writer, &optim, config_hash, told, ctx, &meta, &found, err);
  *     ckpt_save(&writer, &optim, &meta, keep, &written, err);
  *
- * What one rank writes and reads needs no other rank (struct ckpt_state): ckpt_file_write, ckpt_state_load.
+ * What one rank writes and reads (struct ckpt_state) needs no other rank: ckpt_file_write,
+ * ckpt_state_load.
  *
- * Errors: ERR_BUSY (a newer attempt has the folder), ERR_IO (disk full, not writable), ERR_INPUT (another run's, another dtype's or another version's checkpoint), all ranks alike.
+ * Errors, the same on all ranks: ERR_BUSY (a newer attempt has the folder), ERR_IO (disk full, not
+ * writable), ERR_INPUT (the checkpoint of another run, dtype or version).
  */
 #ifndef TRAINER_CKPT_CKPT_H
 #define TRAINER_CKPT_CKPT_H
@@ -22,45 +29,54 @@
 #include "trainer/state/spike.h"
 
 struct ckpt_meta {
-    int64_t step;              /* optimizer steps contained */
-    int64_t updates;           /* of them not skipped */
-    int64_t skips;             /* how many of the last ones in a row had a gradient that was not finite */
+    int64_t step;    /* optimizer steps contained */
+    int64_t updates; /* how many of them were not skipped */
+    int64_t skips;   /* how many of the last ones in a row had a gradient that was not finite */
     struct spike_history spikes;
-    uint64_t ordinal;          /* draw ordinal of the next step's first sample */
+    uint64_t ordinal;           /* draw ordinal of the next step's first sample */
     struct hash128 config_hash; /* run_past_hash at `step` */
     int64_t bytes;
 };
 
-/* Who writes: an attempt, and rank 0's lease on the run's folder (base/owner.h). When a newer attempt takes the folder over, the next thing
- * that would be seen by others fails with ERR_BUSY, which names it. lease NULL: nobody else is there, or this is not rank 0. */
+/* Who writes: an attempt, and rank 0's lease on the run's folder (base/owner.h). When a newer
+ * attempt takes the folder over, the next change that others would see fails with ERR_BUSY, which
+ * names it. lease NULL: nobody else is there, or this is not rank 0. */
 struct ckpt_writer { const char *run_dir; int64_t attempt; struct lease *lease; };
 
-/* Collective over the world. Keeps the newest `keep` checkpoints that are whole, this one included, and what is newer than the last of them. */
-int ckpt_save(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_meta *written,
-              struct err *err);
+/* Saves; all ranks of the world call it. Keeps the newest `keep` checkpoints that are whole, this
+ * one included, and what is newer than the last of them. */
+int ckpt_save(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta,
+              int64_t keep, struct ckpt_meta *written, struct err *err);
 
-/* Is there room for a checkpoint, or can room be made by removing what is set aside, and old ones beyond the newest that is whole? Collective.
- * full: the last save failed for want of space, whatever the file system says is free. ERR_FULL: no. *room is filled then, too. */
 struct ckpt_room {
-    int64_t needed_bytes, free_bytes; /* of the whole checkpoint; before anything was removed, -1 unknown */
-    int64_t removed;                  /* folders */
+    /* of the whole checkpoint; before anything was removed, -1: not known */
+    int64_t needed_bytes, free_bytes;
+    int64_t removed; /* folders */
     bool enough;
 };
-int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full, struct ckpt_room *room, struct err *err);
+/* Sees to it that there is room for a checkpoint. Where there is none it removes what is set aside,
+ * and old checkpoints beyond the newest that is whole. All ranks call it. full: the last save
+ * failed for want of space, whatever the file system says is free. ERR_FULL: there is no room, and
+ * *room is filled all the same. */
+int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full,
+                   struct ckpt_room *room, struct err *err);
 
-/* Of the newest folder, whatever it is worth; 0: none. */
+/* Returns the step of the newest folder, whatever the folder is worth; 0: there is none. */
 int64_t ckpt_newest_step(const char *run_dir);
-/* Collective. Loads the newest good one; *found false if there is none. on_damage (rank 0) is told of each set aside.
- * ERR_INPUT when what it has trained is not the beginning of this run; config_hash: what those that carry the hash of the run's whole
- * configuration must have. */
 typedef void ckpt_damage_fn(void *ctx, const char *dir, const char *reason);
-int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 config_hash, ckpt_damage_fn *on_damage, void *ctx,
-              struct ckpt_meta *out, bool *found, struct err *err);
+/* Loads the newest good checkpoint; *found is false if there is none. All ranks call it. on_damage
+ * is called on rank 0 for each checkpoint that is set aside or passed over. ERR_INPUT: what the
+ * checkpoint has trained is not the beginning of this run. Some checkpoints carry the hash of the
+ * run's whole configuration; they must have config_hash. */
+int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 config_hash,
+              ckpt_damage_fn *on_damage, void *ctx, struct ckpt_meta *out, bool *found,
+              struct err *err);
 
 /* ---- one folder ---- */
 
 struct ckpt_tensor { char name[LIMIT_NAME_BYTES]; int64_t count; int nd; int64_t dim[4]; };
-struct ckpt_file { char name[32]; int64_t n, trained, bytes; struct hash128 hash; }; /* elements of the weights, of the others */
+/* n, trained: elements of the weights, and of each of the other buffers */
+struct ckpt_file { char name[32]; int64_t n, trained, bytes; struct hash128 hash; };
 struct ckpt_manifest {
     struct ckpt_meta meta;
     struct model model;
@@ -69,56 +85,70 @@ struct ckpt_manifest {
     enum dtype dtype;     /* of the files' numbers: dtype_stat(run_dtype) */
     enum dtype run_dtype; /* numerics.dtype of the run that wrote */
     enum run_moments moments;
-    enum run_residual residual; /* of the run, as run_dtype */
+    enum run_residual residual; /* of the run that wrote */
     bool ema;
     int64_t n_tensors, n_files;
     struct ckpt_tensor *tensors;
-    struct ckpt_file *files; /* by rank: ckpt_file_of */
+    struct ckpt_file *files; /* in the order of ckpt_file_of */
 };
 int ckpt_manifest_load(const char *dir, struct ckpt_manifest *out, struct err *err);
 void ckpt_manifest_release(struct ckpt_manifest *m);
-/* Sizes and checksums of the files i with i mod n_parts = part. ERR_CORRUPT names the file. */
-int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err);
+/* Checks sizes and checksums of the files i with i mod n_parts = part. ERR_CORRUPT names the
+ * file. */
+int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_parts,
+                struct err *err);
 
 enum ckpt_buffer { CKPT_WEIGHTS, CKPT_M, CKPT_V, CKPT_EMA, CKPT_BUFFERS };
 extern const char *const ckpt_buffer_names[];
-/* Of the numbers of a buffer: dtype, or that of the moments. */
+/* Returns the type of a buffer's numbers: dtype, or that of the moments. */
 enum dtype ckpt_buffer_dtype(enum dtype dtype, enum run_moments moments, enum ckpt_buffer buffer);
 
 /* ---- one rank's state, and one rank's file ---- */
 
-/* Borrowed. Buffers in host memory, whole or of own pieces by zero (optim.h); ema NULL when there is none. Weights may be of another type
- * than the files' numbers: then a master is saved in the place of the weight where there is one, else the weight, widened; loading rounds
- * weights from what is read. */
+/* A rank's state; everything is borrowed. The buffers are in host memory, whole or cut to the own
+ * pieces as zero says (optim.h); ema is NULL when there is none. Weights may have another type than
+ * the files' numbers. Then a master is saved in the place of the weight where there is one, else
+ * the weight, widened; loading rounds weights from what is read. */
 struct ckpt_state {
     const struct param_list *params;
     const struct shards *sh;
     int64_t zero;
     enum dtype dtype;    /* of the files' numbers */
-    enum dtype act;      /* of buffers[CKPT_WEIGHTS]; not `dtype`: bf16, of f32 */
+    enum dtype act;      /* of buffers[CKPT_WEIGHTS]: `dtype`, or bf16 beside f32 */
     enum run_moments moments;
     char *buffers[CKPT_BUFFERS];
-    char *master;        /* of what is trained, lies like m; NULL: none */
+    char *master;        /* of what is trained, laid out like m; NULL: none */
 };
-/* Files of a layout: tp·pp·shard group. The index of the one of place (tp, pp) and piece f; of a rank's own, -1 if it writes none. */
+/* Returns how many files a layout has: tp · pp · shard group. */
 int64_t ckpt_files(const struct layout *l);
+/* Returns the index of the file of place (tp, pp) and piece `piece`. */
 int64_t ckpt_file_of(const struct layout *l, int64_t tp, int64_t piece, int64_t pp);
+/* Returns the index of a rank's file; -1 if the rank writes none. */
 int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank);
-/* Written, synced, and hashed from memory as it went out. */
-int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank, struct ckpt_file *out, struct err *err);
-/* m: meta, model, layout, tuning, dtype, run_dtype, moments, residual, ema, files; the tensors are those of `params`. */
-int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m, const struct param_list *params, struct err *err);
-/* Fills this rank's buffers from the files that hold its elements, whatever layout wrote them; gaps are left as they are. */
-int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct ckpt_state *to, struct err *err);
+/* Writes a rank's file, syncs it, and hashes it from memory as it goes out. */
+int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank,
+                    struct ckpt_file *out, struct err *err);
+/* Writes the manifest. Of *m it takes meta, model, layout, tuning, dtype, run_dtype, moments,
+ * residual, ema and files; the tensors are those of `params`. */
+int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m,
+                        const struct param_list *params, struct err *err);
+/* Fills this rank's buffers from the files that hold its elements, whatever layout wrote them. Gaps
+ * are left as they are. */
+int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct ckpt_state *to,
+                    struct err *err);
 
 /* ---- whole tensors, one at a time, for the commands ---- */
 
 struct ckpt_source;
-int ckpt_source_open(const char *dir, const struct ckpt_manifest *m, struct ckpt_source **out, struct err *err); /* borrows both */
-void ckpt_source_close(struct ckpt_source *s); /* NULL is fine */
-/* Has the buffer this tensor? What is frozen has no moments; its average is itself. */
+/* Opens a checkpoint for reading tensors. dir and m are borrowed until the source is closed. */
+int ckpt_source_open(const char *dir, const struct ckpt_manifest *m, struct ckpt_source **out,
+                     struct err *err);
+void ckpt_source_close(struct ckpt_source *s); /* NULL is fine. */
+/* Says whether the buffer has this tensor. What is frozen has no moments, and is its own
+ * average. */
 bool ckpt_source_has(const struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t);
-/* All elements of tensor number t of the manifest, row major, in the buffer's dtype. */
-int ckpt_source_read(struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t, void *out, struct err *err);
+/* Reads all elements of tensor number t of the manifest, row major, in the buffer's type. */
+int ckpt_source_read(struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t, void *out,
+                     struct err *err);
 
 #endif

@@ -6,7 +6,10 @@
 int64_t ckpt_async_bytes(const struct optim_conf *c)
 {
     static char there;
-    struct ckpt_state s = {.sh = c->sh, .dtype = c->ops->stat, .moments = c->run->moments, .buffers = {&there, &there, &there}};
+    struct ckpt_state s = {
+        .sh = c->sh, .dtype = c->ops->stat, .moments = c->run->moments,
+        .buffers = {&there, &there, &there}
+    };
     if (c->run->adamw.ema_decay > 0)
         s.buffers[CKPT_EMA] = &there;
     return ckpt_file_of_rank(c->layout, c->world->rank) >= 0 ? ckpt_state_bytes(&s) : 0;
@@ -17,7 +20,8 @@ int ckpt_async_open(struct ckpt_async *a, struct optim *o, struct err *err)
     int64_t bytes = ckpt_async_bytes(&o->c);
     *a = (struct ckpt_async){.o = o};
     BUG_ON(!o->c.ops->dev->host_memory);
-    return bytes ? o->c.ops->dev->alloc(o->c.ops->dev, "copy for checkpoints", bytes, &a->copy, err) : 0;
+    return bytes ? o->c.ops->dev->alloc(o->c.ops->dev, "copy for checkpoints", bytes, &a->copy, err)
+                 : 0;
 }
 
 static void *write_run(void *ctx)
@@ -28,7 +32,8 @@ static void *write_run(void *ctx)
     return NULL;
 }
 
-/* Signals are the main thread's, and the notice's. */
+/* Starts the thread with all signals blocked: signals are for the main thread, and for the thread
+ * of the notice. */
 static int thread_start(struct ckpt_async *a, struct err *err)
 {
     sigset_t all, before;
@@ -36,10 +41,13 @@ static int thread_start(struct ckpt_async *a, struct err *err)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(&a->thread, NULL, write_run, a);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed ? err_set(err, ERR_NOMEM, "cannot start the thread that writes checkpoints: %s", strerror(failed)) : 0;
+    return failed ? err_set(err, ERR_NOMEM, "cannot start the thread that writes checkpoints: %s",
+                            strerror(failed))
+                  : 0;
 }
 
-int ckpt_async_begin(struct ckpt_async *a, const struct ckpt_writer *w, const struct ckpt_meta *meta, int64_t keep, struct err *err)
+int ckpt_async_begin(struct ckpt_async *a, const struct ckpt_writer *w,
+                     const struct ckpt_meta *meta, int64_t keep, struct err *err)
 {
     struct ckpt_state state = ckpt_state_of(a->o);
     BUG_ON(a->under_way);

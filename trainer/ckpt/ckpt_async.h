@@ -1,14 +1,16 @@
-/* ckpt_async: a checkpoint that is written while training goes on.
+/* ckpt_async: writes a checkpoint while training goes on.
  *
- * Each rank copies what it would write, and a thread of its own writes, syncs and hashes the file from the copy; training waits for the copy
- * only. The thread makes no communication: when all ranks' files are written, which they tell each other in an exchange of theirs, the
- * checkpoint is published by all together. One is under way at a time. Killed before that, a run has the checkpoints it had.
+ * Each rank copies what it would write, and a thread of its own writes, syncs and hashes the file
+ * from the copy; training waits only for the copy. The thread does not communicate: when all ranks'
+ * files are written, which they tell each other in an exchange of theirs, they publish the
+ * checkpoint together. One checkpoint is under way at a time. A run that is killed before the
+ * publication has the checkpoints that it had.
  *
- *     ckpt_async_open(&a, &optim, err);                        // takes the copy's memory
- *     ckpt_async_begin(&a, &writer, &meta, keep, err);         // collective; none is under way
- *     ckpt_async_written(&a)                                   // this rank's part; when all ranks' are:
- *     ckpt_async_finish(&a, &written, err);                    // collective; waits if it must
- *     ckpt_async_close(&a);                                    // waits for the thread; what was not finished is not published
+ *     ckpt_async_open(&a, &optim, err);                // takes the copy's memory
+ *     ckpt_async_begin(&a, &writer, &meta, keep, err); // by all ranks, while none is under way
+ *     ckpt_async_written(&a)                           // this rank's part; when all ranks' are:
+ *     ckpt_async_finish(&a, &written, err);            // by all ranks; waits if it must
+ *     ckpt_async_close(&a);      // waits for the thread; what was not finished is not published
  */
 #ifndef TRAINER_CKPT_CKPT_ASYNC_H
 #define TRAINER_CKPT_CKPT_ASYNC_H
@@ -26,14 +28,16 @@ struct ckpt_async {
     struct ckpt_state state;
     pthread_t thread;
     atomic_bool written;
-    int status;             /* of the thread, with err; read after it ended */
+    int status;             /* of the thread, with err; read after the thread ended */
     struct err err;
 };
 
-int64_t ckpt_async_bytes(const struct optim_conf *c); /* of the copy, for the memory plan */
+/* Returns the bytes of the copy, for the memory plan. */
+int64_t ckpt_async_bytes(const struct optim_conf *c);
 int ckpt_async_open(struct ckpt_async *a, struct optim *o, struct err *err);
-void ckpt_async_close(struct ckpt_async *a); /* safe on a zeroed struct */
-int ckpt_async_begin(struct ckpt_async *a, const struct ckpt_writer *w, const struct ckpt_meta *meta, int64_t keep, struct err *err);
+void ckpt_async_close(struct ckpt_async *a); /* Is safe on a zeroed struct. */
+int ckpt_async_begin(struct ckpt_async *a, const struct ckpt_writer *w,
+                     const struct ckpt_meta *meta, int64_t keep, struct err *err);
 bool ckpt_async_written(const struct ckpt_async *a);
 int ckpt_async_finish(struct ckpt_async *a, struct ckpt_meta *written, struct err *err);
 

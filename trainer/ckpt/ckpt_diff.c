@@ -15,10 +15,13 @@ struct side {
     const char *dir;
     struct ckpt_manifest m;
     struct ckpt_source *source;
-    void *raw; /* the largest tensor */
+    void *raw; /* room for the largest tensor */
 };
 
-double ckpt_diff_floor(enum ckpt_buffer buffer, double floor) { return buffer == CKPT_V ? floor * floor : floor; }
+double ckpt_diff_floor(enum ckpt_buffer buffer, double floor)
+{
+    return buffer == CKPT_V ? floor * floor : floor;
+}
 
 static int side_open(struct side *s, struct err *err)
 {
@@ -45,10 +48,13 @@ static void side_close(struct side *s)
 static double value_at(const struct side *s, enum ckpt_buffer buffer, int64_t i)
 {
     enum dtype t = ckpt_buffer_dtype(s->m.dtype, s->m.moments, buffer);
-    return t == DTYPE_F64 ? ((double *)s->raw)[i] : t == DTYPE_BF16 ? (double)bf16_value(((uint16_t *)s->raw)[i]) : (double)((float *)s->raw)[i];
+    return t == DTYPE_F64    ? ((double *)s->raw)[i]
+           : t == DTYPE_BF16 ? (double)bf16_value(((uint16_t *)s->raw)[i])
+                             : (double)((float *)s->raw)[i];
 }
 
-static void values_compare(const struct side *a, const struct side *b, enum ckpt_buffer buffer, int64_t n, double floor, struct ckpt_diff_row *row)
+static void values_compare(const struct side *a, const struct side *b, enum ckpt_buffer buffer,
+                           int64_t n, double floor, struct ckpt_diff_row *row)
 {
     double most = 0, scale = floor;
     for (int64_t i = 0; i < n; i++) {
@@ -73,14 +79,18 @@ static bool side_has(const struct side *s, enum ckpt_buffer buffer, int64_t t)
     return t >= 0 && ckpt_source_has(s->source, buffer, t);
 }
 
-/* Tensor ta of a, tb of b; -1: not there. */
-static int row_make(struct side *a, struct side *b, enum ckpt_buffer buffer, int64_t ta, int64_t tb, double floor, struct ckpt_diff_row *row,
-                    struct err *err)
+/* Compares tensor ta of a with tensor tb of b; -1: there is no such tensor. */
+static int row_make(struct side *a, struct side *b, enum ckpt_buffer buffer, int64_t ta, int64_t tb,
+                    double floor, struct ckpt_diff_row *row, struct err *err)
 {
-    bool there = side_has(a, buffer, ta) && side_has(b, buffer, tb) && (buffer != CKPT_EMA || (a->m.ema && b->m.ema));
+    bool there = side_has(a, buffer, ta) && side_has(b, buffer, tb) &&
+                 (buffer != CKPT_EMA || (a->m.ema && b->m.ema));
     *row = (struct ckpt_diff_row){.buffer = buffer, .difference = INFINITY};
-    snprintf(row->name, sizeof row->name, "%s", ta >= 0 ? a->m.tensors[ta].name : b->m.tensors[tb].name);
-    row->kind = !there ? CKPT_DIFF_MISSING : same_shape(&a->m.tensors[ta], &b->m.tensors[tb]) ? CKPT_DIFF_VALUE : CKPT_DIFF_SHAPE;
+    snprintf(row->name, sizeof row->name, "%s",
+             ta >= 0 ? a->m.tensors[ta].name : b->m.tensors[tb].name);
+    row->kind = !there                                             ? CKPT_DIFF_MISSING
+                : same_shape(&a->m.tensors[ta], &b->m.tensors[tb]) ? CKPT_DIFF_VALUE
+                                                                   : CKPT_DIFF_SHAPE;
     if (row->kind != CKPT_DIFF_VALUE)
         return 0;
     int rc = ckpt_source_read(a->source, buffer, ta, a->raw, err);
@@ -100,13 +110,13 @@ static void row_judge(struct ckpt_diff *d, double tol)
         d->largest = fmax(d->largest, row->difference);
 }
 
-static int buffer_compare(struct side *a, struct side *b, enum ckpt_buffer buffer, double tol, double floor, struct ckpt_diff *d,
-                          struct err *err)
+static int buffer_compare(struct side *a, struct side *b, enum ckpt_buffer buffer, double tol,
+                          double floor, struct ckpt_diff *d, struct err *err)
 {
     int rc = 0;
     for (int64_t i = 0; i < a->m.n_tensors && rc == 0; i++) {
         int64_t other = ckpt_tensor_find(&b->m, a->m.tensors[i].name);
-        if (!side_has(a, buffer, i) && !side_has(b, buffer, other)) /* frozen in both */
+        if (!side_has(a, buffer, i) && !side_has(b, buffer, other)) /* both have it frozen */
             continue;
         if ((rc = row_make(a, b, buffer, i, other, floor, &d->rows[d->n], err)) == 0)
             row_judge(d, tol);
@@ -122,11 +132,13 @@ static int buffer_compare(struct side *a, struct side *b, enum ckpt_buffer buffe
 
 static int worst_first(const void *a, const void *b)
 {
-    double x = ((const struct ckpt_diff_row *)a)->difference, y = ((const struct ckpt_diff_row *)b)->difference;
+    double x = ((const struct ckpt_diff_row *)a)->difference,
+           y = ((const struct ckpt_diff_row *)b)->difference;
     return (x < y) - (x > y);
 }
 
-static int sides_compare(struct side *a, struct side *b, double tol, double floor, struct ckpt_diff *d, struct err *err)
+static int sides_compare(struct side *a, struct side *b, double tol, double floor,
+                         struct ckpt_diff *d, struct err *err)
 {
     int rc = 0;
     d->n_tensors = a->m.n_tensors;
@@ -141,7 +153,8 @@ static int sides_compare(struct side *a, struct side *b, double tol, double floo
     return rc;
 }
 
-int ckpt_diff(const char *dir_a, const char *dir_b, double tol, double floor, struct ckpt_diff *out, struct err *err)
+int ckpt_diff(const char *dir_a, const char *dir_b, double tol, double floor, struct ckpt_diff *out,
+              struct err *err)
 {
     struct side a = {.dir = dir_a}, b = {.dir = dir_b};
     struct ckpt_diff d = {0};

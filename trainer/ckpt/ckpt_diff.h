@@ -1,29 +1,34 @@
-/* ckpt_diff: how far apart two checkpoints are, whatever layouts wrote them, tensor by tensor.
+/* ckpt_diff: tells how far apart two checkpoints are, tensor by tensor, whatever layouts wrote
+ * them.
  *
- * The difference of a tensor of one buffer (weights, m, v, ema) is max|a - b| / max(max|a|, floor): relative to the tensor, not to its
- * elements, as sums in another order err by a fraction of the terms and not of their sum. Below the floor numbers count as noise: gradients
- * that would be exactly zero are sums of terms of order one and come out as some 1e-16 of them. v holds squares, its floor
- * is the square of the others'. A tensor that one of the two lacks, or has in another shape, and one with a number that is
- * not finite are never equal.
+ * The difference of a tensor of one buffer (weights, m, v, ema) is max|a - b| / max(max|a|, floor).
+ * It is relative to the tensor and not to its elements, because sums in another order err by a
+ * fraction of the terms and not of their sum. Below the floor numbers count as noise: gradients
+ * that would be exactly zero are sums of terms of order one, and come out as some 1e-16 of them. v
+ * holds squares, so its floor is the square of the others'. A tensor that one of the two lacks, or
+ * has in another shape, is never equal, and neither is one with a number that is not finite.
  *
- *     ckpt_diff(dir_a, dir_b, tol, floor, &d, err);   // d.rows, the worst first; d.n_beyond of them are not equal
+ *     ckpt_diff(dir_a, dir_b, tol, floor, &d, err);   // d.rows, the worst first;
+ *     ...                                             // d.n_beyond of them are not equal
  *     ckpt_diff_release(&d);
  *
- * Both are verified first. Errors: those of loading.
+ * Both checkpoints are verified first. Errors are those of loading.
  */
 #ifndef TRAINER_CKPT_CKPT_DIFF_H
 #define TRAINER_CKPT_CKPT_DIFF_H
 
 #include "trainer/ckpt/ckpt.h"
 
-enum ckpt_diff_kind { CKPT_DIFF_VALUE, CKPT_DIFF_NOT_FINITE, CKPT_DIFF_SHAPE, CKPT_DIFF_MISSING };
+enum ckpt_diff_kind {
+    CKPT_DIFF_VALUE, CKPT_DIFF_NOT_FINITE, CKPT_DIFF_SHAPE, CKPT_DIFF_MISSING
+};
 extern const char *const ckpt_diff_kind_names[];
 
 struct ckpt_diff_row {
     char name[LIMIT_NAME_BYTES];
     enum ckpt_buffer buffer;
     enum ckpt_diff_kind kind;
-    double difference; /* CKPT_DIFF_VALUE, else infinite */
+    double difference; /* of CKPT_DIFF_VALUE; else infinite */
     bool beyond;       /* not equal by the tolerance */
 };
 struct ckpt_diff {
@@ -32,7 +37,8 @@ struct ckpt_diff {
     double largest; /* among those within the tolerance */
 };
 double ckpt_diff_floor(enum ckpt_buffer buffer, double floor);
-int ckpt_diff(const char *dir_a, const char *dir_b, double tol, double floor, struct ckpt_diff *out, struct err *err);
+int ckpt_diff(const char *dir_a, const char *dir_b, double tol, double floor,
+              struct ckpt_diff *out, struct err *err);
 void ckpt_diff_release(struct ckpt_diff *d);
 
 #endif

@@ -1,5 +1,8 @@
-/* Which checkpoints stay: the newest `keep` that are whole, what is newer than the last of them, damaged or not, and nothing else. Older ones are verified by
- * content before one is deleted for their sake, file k by rank k mod ranks, where the new one is written: in the background if that is. */
+/* Decides which checkpoints stay: the newest `keep` that are whole, what is newer than the last of
+ * them, damaged or not, and nothing else. Older ones are verified by content before one is deleted
+ * for their sake, file k by rank k mod ranks. That is done where the new one is written: in the
+ * background, if that is.
+ */
 #include <stdlib.h>
 
 #include "base/file.h"
@@ -20,9 +23,13 @@ static int list_add(struct ckpt_list *list, int64_t step, struct err *err)
     return 0;
 }
 
-int ckpt_keep_begin(struct ckpt_keep *k, const struct ckpt_writer *w, const char *ckpt_dir, int64_t step, int64_t keep, struct comm *world, struct err *err)
+int ckpt_keep_begin(struct ckpt_keep *k, const struct ckpt_writer *w, const char *ckpt_dir,
+                    int64_t step, int64_t keep, struct comm *world, struct err *err)
 {
-    *k = (struct ckpt_keep){.w = w, .ckpt_dir = ckpt_dir, .step = step, .keep = keep, .world = world};
+    *k = (struct ckpt_keep){
+        .w = w, .ckpt_dir = ckpt_dir,
+        .step = step, .keep = keep, .world = world
+    };
     int rc = ckpt_list_share(ckpt_dir, world, &k->list, err);
     if (rc == 0)
         rc = list_add(&k->list, step, err);
@@ -49,12 +56,13 @@ bool ckpt_part_whole(const char *ckpt_dir, int64_t step, const struct comm *worl
 void ckpt_keep_check(struct ckpt_keep *k)
 {
     for (int64_t i = 0, good = 0; i < k->list.n && good < k->keep && k->list.n > k->keep; i++)
-        good += k->whole[i] = k->list.steps[i] == k->step || ckpt_part_whole(k->ckpt_dir, k->list.steps[i], k->world);
+        good += k->whole[i] = k->list.steps[i] == k->step ||
+                              ckpt_part_whole(k->ckpt_dir, k->list.steps[i], k->world);
 }
 
 int ckpt_keep_finish(struct ckpt_keep *k, struct err *err)
 {
-    int64_t last = 0; /* of those that stay */
+    int64_t last = 0; /* the oldest step of those that stay; 0: not all were found */
     int rc = 0;
     for (int64_t i = 0, good = 0; i < k->list.n && k->list.n > k->keep && rc == 0; i++) {
         char dir[LIMIT_PATH_BYTES];

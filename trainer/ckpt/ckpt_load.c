@@ -1,8 +1,10 @@
-/* Loading into a run: rank 0 lists the folders; each, from the newest, is verified by all ranks together (file k by rank k mod ranks). A
- * damaged one (unreadable manifest, wrong size or hash, missing file) is renamed `….damaged`, replacing an older such folder of
- * the same step, and the next one is tried. One that cannot be read because the file system fails (EIO) is passed over and left. One that is
- * whole as far as its checksum says and that this program cannot read (a newer schema, a key it does not know) ends the loading: an older one
- * would replay what is not lost, and a newer program reads it.
+/* Loads a checkpoint into a run. Rank 0 lists the folders; all ranks together verify each, from the
+ * newest on (file k by rank k mod ranks). A damaged one (unreadable manifest, wrong size or hash,
+ * missing file) is renamed `….damaged`, replacing an older such folder of the same step, and the
+ * next one is tried. One that cannot be read because the file system fails (EIO) is passed over and
+ * left. One that is whole as far as its checksum says, and that this program cannot read (a newer
+ * schema, a key it does not know), ends the loading: an older one would replay what is not lost,
+ * and a newer program reads it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -34,7 +36,8 @@ int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err)
     for (struct dirent *d; rc == 0 && (d = readdir(dir));) {
         const char *digits = d->d_name + 5;
         int64_t step;
-        if (!str_starts(d->d_name, "step-") || strlen(digits) < 8 || strspn(digits, "0123456789") != strlen(digits) ||
+        if (!str_starts(d->d_name, "step-") || strlen(digits) < 8 ||
+            strspn(digits, "0123456789") != strlen(digits) ||
             num_parse_i64(digits, "step", &step, NULL) < 0)
             continue;
         int64_t *grown = realloc(list.steps, (size_t)(list.n + 1) * sizeof *grown);
@@ -63,11 +66,13 @@ int64_t ckpt_newest_step(const char *run_dir)
     return step;
 }
 
-int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out, struct err *err)
+int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out,
+                    struct err *err)
 {
     struct ckpt_list list = {0};
     int rc, have = 0;
-    if ((rc = comm_agree(world, world->rank == 0 ? ckpt_list_load(ckpt_dir, &list, err) : 0, err)) < 0)
+    if ((rc = comm_agree(world, world->rank == 0 ? ckpt_list_load(ckpt_dir, &list, err) : 0,
+                         err)) < 0)
         goto out;
     if ((rc = comm_broadcast_bytes(world, &list.n, (int64_t)sizeof list.n, 0, err)) < 0)
         goto out;
@@ -77,7 +82,9 @@ int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *
         have = err_set(err, ERR_NOMEM, "out of memory listing '%s'", ckpt_dir);
     if ((rc = comm_agree(world, have, err)) < 0)
         goto out;
-    if (list.n > 0 && (rc = comm_broadcast_bytes(world, list.steps, list.n * (int64_t)sizeof *list.steps, 0, err)) < 0)
+    if (list.n > 0 &&
+        (rc = comm_broadcast_bytes(world, list.steps, list.n * (int64_t)sizeof *list.steps, 0,
+                                   err)) < 0)
         goto out;
     *out = list;
     list.steps = NULL; /* the caller's */
@@ -86,14 +93,17 @@ out:
     return rc;
 }
 
-static int state_load(const char *dir, const struct ckpt_manifest *m, struct optim *o, struct err *err)
+static int state_load(const char *dir, const struct ckpt_manifest *m, struct optim *o,
+                      struct err *err)
 {
     if (m->run_dtype != o->c.ops->act)
-        return err_set(err, ERR_INPUT, "%s: was written by a run in %s, this one is in %s", dir, dtype_names[m->run_dtype], dtype_names[o->c.ops->act]);
+        return err_set(err, ERR_INPUT, "%s: was written by a run in %s, this one is in %s", dir,
+                       dtype_names[m->run_dtype], dtype_names[o->c.ops->act]);
     if (o->ema && !m->ema)
         return err_set(err, ERR_INPUT, "%s: holds no average (EMA), the run keeps one", dir);
     if (m->moments != o->c.run->moments)
-        return err_set(err, ERR_INPUT, "%s: holds moments of type '%s', the run's are '%s'", dir, moments_names[m->moments], moments_names[o->c.run->moments]);
+        return err_set(err, ERR_INPUT, "%s: holds moments of type '%s', the run's are '%s'", dir,
+                       moments_names[m->moments], moments_names[o->c.run->moments]);
     int rc = optim_zero(o, err);
     struct ckpt_state to = ckpt_state_of(o);
     if (rc == 0)
@@ -102,7 +112,9 @@ static int state_load(const char *dir, const struct ckpt_manifest *m, struct opt
     return rc;
 }
 
-/* The reason stands first, without the keys that are known, and the place last: whoever has little room for the sentence shows its beginning. */
+/* Says in one sentence that this program cannot read a checkpoint. The reason stands first, without
+ * the keys that are known, and the place last: whoever has little room for the sentence shows its
+ * beginning. */
 static int unreadable(const char *dir, int status, struct err *err)
 {
     char why[ERR_TEXT_BYTES];
@@ -114,20 +126,25 @@ static int unreadable(const char *dir, int status, struct err *err)
     if ((list = strstr(why, ": known here are")))
         *list = '\0';
     at = str_starts(why, dir) && why[strlen(dir)] == '/' ? why + strlen(dir) + 1 : why;
-    return err_set(err, ERR_INPUT, "checkpoint %s cannot be read by this reel-train: %.400s; it is whole, and is left as it is: go on with the "
-                   "program that wrote it, or a newer one ('%s')", name ? name + 1 : dir, at, dir);
+    return err_set(err, ERR_INPUT,
+                   "checkpoint %s cannot be read by this reel-train: %.400s; it is whole, and is "
+                   "left as it is: go on with the program that wrote it, or a newer one ('%s')",
+                   name ? name + 1 : dir, at, dir);
 }
 
-/* Did this run train the checkpoint's steps? It carries the hash of what decided them, an older one that of the run's whole configuration. */
+/* Says whether this run trained the checkpoint's steps. The checkpoint carries the hash of what
+ * decided them; an older one carries that of the run's whole configuration. */
 static bool is_own(const struct ckpt_meta *m, const struct run *run, struct hash128 config)
 {
     struct hash128 past = run_past_hash(run, m->step);
-    return memcmp(&m->config_hash, &past, sizeof past) == 0 || memcmp(&m->config_hash, &config, sizeof config) == 0;
+    return memcmp(&m->config_hash, &past, sizeof past) == 0 ||
+           memcmp(&m->config_hash, &config, sizeof config) == 0;
 }
 
-/* One candidate: 0 loaded, ERR_CORRUPT damaged, ERR_IO not readable now, else an error that no other checkpoint mends; all
- * ranks alike. */
-static int candidate_load(const char *dir, struct optim *o, struct hash128 config, struct ckpt_meta *out, struct err *err)
+/* Tries one candidate. Returns 0: loaded; ERR_CORRUPT: damaged; ERR_IO: not readable now; else an
+ * error that no other checkpoint mends. All ranks get the same. */
+static int candidate_load(const char *dir, struct optim *o, struct hash128 config,
+                          struct ckpt_meta *out, struct err *err)
 {
     struct ckpt_manifest m = {0};
     int rc = unreadable(dir, ckpt_manifest_load(dir, &m, err), err);
@@ -139,10 +156,12 @@ static int candidate_load(const char *dir, struct optim *o, struct hash128 confi
         goto out;
     if (!is_own(&m.meta, o->c.run, config)) {
         rc = err_set(err, ERR_INPUT,
-                     "%s: was written by another configuration (model, data, objective, optimizer, seed, or the "
-                     "learning rate of the steps until then differ): start a new run, or give the old run.json. Steps "
-                     "may be added to it; where its warm-up was left out, or its rate falls, say what held so far "
-                     "(schedule.warmup_steps, past)", dir);
+                     "%s: was written by another configuration (model, data, objective, "
+                     "optimizer, seed, or the learning rate of the steps until then differ): start "
+                     "a new run, or give the old run.json. Steps may be added to it; where its "
+                     "warm-up was left out, or its rate falls, say what held so far "
+                     "(schedule.warmup_steps, past)",
+                     dir);
         goto out;
     }
     if ((rc = comm_agree(o->c.world, state_load(dir, &m, o, err), err)) < 0)
@@ -153,8 +172,9 @@ out:
     return rc;
 }
 
-/* Rank 0 tells and renames, all agree. */
-static int candidate_reject(const struct ckpt_writer *w, const char *dir, int status, struct optim *o, ckpt_damage_fn *on_damage, void *ctx, const char *why,
+/* Rejects a candidate: rank 0 tells of it and renames it, and all ranks agree. */
+static int candidate_reject(const struct ckpt_writer *w, const char *dir, int status,
+                            struct optim *o, ckpt_damage_fn *on_damage, void *ctx, const char *why,
                             struct err *err)
 {
     int rc = 0;
@@ -167,8 +187,9 @@ static int candidate_reject(const struct ckpt_writer *w, const char *dir, int st
     return comm_agree(o->c.world, rc, err);
 }
 
-int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 config_hash, ckpt_damage_fn *on_damage, void *ctx,
-              struct ckpt_meta *out, bool *found, struct err *err)
+int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 config_hash,
+              ckpt_damage_fn *on_damage, void *ctx, struct ckpt_meta *out, bool *found,
+              struct err *err)
 {
     char ckpt_dir[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES];
     struct ckpt_list list = {0};

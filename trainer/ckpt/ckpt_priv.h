@@ -1,59 +1,77 @@
-/* ckpt_priv: what ckpt.c (saving), ckpt_load.c (loading into a run), ckpt_read.c (manifest), ckpt_reshard.c and the commands share. */
+/* ckpt_priv: what ckpt.c (saving), ckpt_load.c (loading into a run), ckpt_read.c (manifest),
+ * ckpt_reshard.c and the commands share. */
 #ifndef TRAINER_CKPT_CKPT_PRIV_H
 #define TRAINER_CKPT_CKPT_PRIV_H
 
 #include "trainer/ckpt/ckpt.h"
 
-struct ckpt_list { int64_t *steps; int64_t n; }; /* newest first; steps from malloc */
-int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err); /* a missing folder is an empty list */
-/* Collective: rank 0's list on every rank, as a network file system may show each rank another one. */
-int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out, struct err *err);
+struct ckpt_list { int64_t *steps; int64_t n; }; /* newest first; the caller frees steps */
+/* Lists the checkpoints of a folder. A missing folder gives an empty list. */
+int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err);
+/* Gives rank 0's list to every rank, because a network file system may show each rank another one.
+ * All ranks call it. */
+int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out,
+                    struct err *err);
 void ckpt_dir_format(const char *ckpt_dir, int64_t step, char out[LIMIT_PATH_BYTES]);
-int64_t ckpt_tensor_find(const struct ckpt_manifest *m, const char *name); /* -1 if absent */
+/* Returns the number of a tensor; -1 if there is none of that name. */
+int64_t ckpt_tensor_find(const struct ckpt_manifest *m, const char *name);
 
-/* Whole by manifest, file sizes and content. */
+/* Checks that a checkpoint is whole by manifest, file sizes and content. */
 int ckpt_folder_check(const char *dir, struct err *err);
-/* Of a look at a checkpoint: it is proved not to be whole. Anything else says nothing about its worth: no memory, a failing file system, or a
- * manifest whose checksum fits and that this program cannot read (ERR_INPUT: a newer schema, a key more). */
+/* Says whether rc, the result of a look at a checkpoint, proves that it is not whole. Other errors
+ * say nothing about its worth: no memory, a failing file system, or a manifest whose checksum fits
+ * and that this program cannot read (ERR_INPUT: a newer schema, an unknown key). */
 bool ckpt_is_damage(int rc);
 int ckpt_set_aside(const struct ckpt_writer *w, const char *dir, struct err *err);
 
-/* ckpt_writer.c: rank 0's. Every name that others know is changed through these, or after a check: each asks whether the folder is still ours. */
-int ckpt_writer_check(const struct ckpt_writer *w, struct err *err); /* ERR_BUSY: a newer attempt has it */
-/* <ckpt>/.tmp-<what>-<step>.a<attempt>.<token>: a name that no other attempt or process uses. */
-void ckpt_tmp_format(const struct ckpt_writer *w, const char *what, int64_t step, char out[LIMIT_PATH_BYTES]);
-/* Removes what saves and removals left that were killed, of this attempt and older ones; theirs may still live, and are no longer heeded. */
+/* ckpt_writer.c, for rank 0. Every name that others know is changed through these, or after a
+ * check: each asks whether the folder is still ours. */
+/* Checks that the run's folder is still ours. ERR_BUSY: a newer attempt has it. */
+int ckpt_writer_check(const struct ckpt_writer *w, struct err *err);
+/* Writes <ckpt>/.tmp-<what>-<step>.a<attempt>.<token>, a name that no other attempt or process
+ * uses. */
+void ckpt_tmp_format(const struct ckpt_writer *w, const char *what, int64_t step,
+                     char out[LIMIT_PATH_BYTES]);
+/* Removes what was left by saves and removals, of this attempt and older ones, that were killed.
+ * Older attempts may still live, but are no longer heeded. */
 int ckpt_tmp_clear(const struct ckpt_writer *w, const char *ckpt_dir, struct err *err);
-/* A checkpoint is gone with one rename, and never seen in part; 0, too, when there is none. */
+/* Removes a checkpoint by one rename, so that it is never seen in part. Returns 0, too, when there
+ * is none. */
 int ckpt_remove(const struct ckpt_writer *w, const char *dir, int64_t step, struct err *err);
 
 struct ckpt_state ckpt_state_of(const struct optim *o);
-/* Bytes of this rank's file, and its content copied there: a state of own pieces that lasts as long as the memory. */
+/* Returns the bytes of this rank's file. */
 int64_t ckpt_state_bytes(const struct ckpt_state *s);
+/* Copies the content of this rank's file to `to`. Returns a state of own pieces, which lasts as
+ * long as that memory. */
 struct ckpt_state ckpt_state_copy(const struct ckpt_state *s, char *to);
 
-/* What stays when step `step` has been saved. begin and finish are collective; check looks at files, and is each rank's own: in finish a
- * checkpoint counts that was whole in every rank's part. */
+/* Which checkpoints stay when step `step` has been saved. All ranks call begin and finish together.
+ * check looks at files, and each rank calls it by itself; in finish a checkpoint counts as whole
+ * when it was so in every rank's part. */
 struct ckpt_keep {
     const struct ckpt_writer *w; /* borrowed, with ckpt_dir */
     const char *ckpt_dir;
     struct comm *world;
     int64_t step, keep;
     struct ckpt_list list; /* with the new one */
-    bool *whole;           /* [list.n] in this rank's part; false: not looked at, too */
+    bool *whole;           /* [list.n] in this rank's part; false, too: not looked at */
 };
-int ckpt_keep_begin(struct ckpt_keep *k, const struct ckpt_writer *w, const char *ckpt_dir, int64_t step, int64_t keep, struct comm *world, struct err *err);
+int ckpt_keep_begin(struct ckpt_keep *k, const struct ckpt_writer *w, const char *ckpt_dir,
+                    int64_t step, int64_t keep, struct comm *world, struct err *err);
 void ckpt_keep_check(struct ckpt_keep *k);
-/* Deletes; a folder that cannot be deleted is left alone: an old checkpoint too many harms nobody. */
+/* Deletes what does not stay. A folder that cannot be deleted is left alone: an old checkpoint too
+ * many harms nobody. */
 int ckpt_keep_finish(struct ckpt_keep *k, struct err *err);
 void ckpt_keep_release(struct ckpt_keep *k);
 
-/* Is this rank's part of the checkpoint of this step whole? */
+/* Says whether this rank's part of a step's checkpoint is whole. */
 bool ckpt_part_whole(const char *ckpt_dir, int64_t step, const struct comm *world);
-/* Removes folders set aside of steps before this one; how many. */
+/* Removes folders that were set aside, of steps before `below`. Returns how many. */
 int ckpt_damaged_remove(const struct ckpt_writer *w, const char *ckpt_dir, int64_t below);
 
-/* Saving in parts: begin and finish are collective, what lies between is each rank's own. status: what write gave. */
+/* Saving in parts. All ranks call begin and finish together, and each does what lies between by
+ * itself. status: what write returned. */
 struct ckpt_save {
     const struct ckpt_writer *w; /* borrowed, with o */
     const struct optim *o;
@@ -62,14 +80,17 @@ struct ckpt_save {
     struct ckpt_keep keep;
     struct ckpt_file own;
 };
-int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o, const struct ckpt_meta *meta, int64_t keep, struct ckpt_save *s, struct err *err);
+int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o,
+                    const struct ckpt_meta *meta, int64_t keep, struct ckpt_save *s,
+                    struct err *err);
 int ckpt_save_write(struct ckpt_save *s, const struct ckpt_state *state, struct err *err);
 int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written, struct err *err);
-/* Elements of a whole buffer. */
+/* Returns the elements of a whole buffer. */
 int64_t ckpt_elements(const struct shards *sh, enum ckpt_buffer buffer);
-/* Where a buffer begins in a file, in bytes; CKPT_BUFFERS: the file's size. */
-int64_t ckpt_buffer_first(const struct ckpt_manifest *m, const struct ckpt_file *f, enum ckpt_buffer buffer);
-/* Does this buffer hold whole units, or own pieces? */
+/* Returns the byte at which a buffer begins in a file; for CKPT_BUFFERS the file's size. */
+int64_t ckpt_buffer_first(const struct ckpt_manifest *m, const struct ckpt_file *f,
+                          enum ckpt_buffer buffer);
+/* Says whether this buffer holds whole units; else it holds own pieces. */
 bool ckpt_whole(int64_t zero, enum ckpt_buffer buffer);
 
 #endif

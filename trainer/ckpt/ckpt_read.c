@@ -20,15 +20,19 @@ static const struct json_field head_fields[] = {
     {"schema", JSON_ANY},
     {"step", JSON_INT, offsetof(struct manifest_head, step), .min = 0, .max = 1e15},
     {"updates", JSON_INT, offsetof(struct manifest_head, updates), .min = 0, .max = 1e15},
-    {"skips", JSON_INT, offsetof(struct manifest_head, skips), .optional = true, .min = 0, .max = 1e15},
+    {"skips", JSON_INT, offsetof(struct manifest_head, skips), .optional = true, .min = 0,
+     .max = 1e15},
     {"ordinal", JSON_U64TEXT, offsetof(struct manifest_head, ordinal)},
     {"config_hash", JSON_TEXT, offsetof(struct manifest_head, config_hash)},
     {"model", JSON_ANY},
     {"layout", JSON_TEXT, offsetof(struct manifest_head, layout)},
     {"dtype", JSON_ENUM, offsetof(struct manifest_head, dtype), .names = dtype_names},
-    {"run_dtype", JSON_ENUM, offsetof(struct manifest_head, run_dtype), .optional = true, .names = dtype_names},
-    {"moments", JSON_ENUM, offsetof(struct manifest_head, moments), .optional = true, .names = moments_names},
-    {"residual", JSON_ENUM, offsetof(struct manifest_head, residual), .optional = true, .names = residual_names},
+    {"run_dtype", JSON_ENUM, offsetof(struct manifest_head, run_dtype), .optional = true,
+     .names = dtype_names},
+    {"moments", JSON_ENUM, offsetof(struct manifest_head, moments), .optional = true,
+     .names = moments_names},
+    {"residual", JSON_ENUM, offsetof(struct manifest_head, residual), .optional = true,
+     .names = residual_names},
     {"ema", JSON_BOOL, offsetof(struct manifest_head, ema)},
     {"groups", JSON_ANY, .optional = true},
     {"lora", JSON_ANY, .optional = true},
@@ -48,7 +52,8 @@ struct file_row { const char *name, *hash; int64_t n, trained, bytes; };
 static const struct json_field file_fields[] = {
     {"name", JSON_TEXT, offsetof(struct file_row, name)},
     {"n", JSON_INT, offsetof(struct file_row, n), .min = 1, .max = 1e15},
-    {"trained", JSON_INT, offsetof(struct file_row, trained), .optional = true, .min = 0, .max = 1e15},
+    {"trained", JSON_INT, offsetof(struct file_row, trained), .optional = true, .min = 0,
+     .max = 1e15},
     {"bytes", JSON_INT, offsetof(struct file_row, bytes), .min = 1, .max = 1e16},
     {"hash", JSON_TEXT, offsetof(struct file_row, hash)},
 };
@@ -62,7 +67,8 @@ static int hash_parse(const char *text, struct hash128 *out, struct err *err)
     return 0;
 }
 
-static int tensors_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m, struct err *err)
+static int tensors_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m,
+                        struct err *err)
 {
     const cJSON *list = json_member(doc->root, "tensors"), *item;
     m->tensors = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *m->tensors);
@@ -73,15 +79,19 @@ static int tensors_read(const struct json_doc *doc, struct arena *arena, struct 
         struct tensor_row row;
         char path[32];
         snprintf(path, sizeof path, "tensors[%lld]", (long long)m->n_tensors);
-        int rc = json_read(doc, item, path, tensor_fields, ARRAY_LEN(tensor_fields), arena, &row, err);
+        int rc = json_read(doc, item, path, tensor_fields, ARRAY_LEN(tensor_fields), arena, &row,
+                           err);
         if (rc < 0)
             return rc;
         snprintf(t->name, sizeof t->name, "%s", row.name);
         t->count = 1;
         const cJSON *dim;
         cJSON_ArrayForEach(dim, json_member(item, "shape")) {
-            if (t->nd == 4 || !cJSON_IsNumber(dim) || !(dim->valuedouble >= 1 && dim->valuedouble <= 0x1p53) || !num_mul_i64(t->count, (int64_t)dim->valuedouble, &t->count))
-                return err_set(err, ERR_CORRUPT, "%s: %s.shape is not one of 1 to 4 dimensions", doc->name, path);
+            if (t->nd == 4 || !cJSON_IsNumber(dim) ||
+                !(dim->valuedouble >= 1 && dim->valuedouble <= 0x1p53) ||
+                !num_mul_i64(t->count, (int64_t)dim->valuedouble, &t->count))
+                return err_set(err, ERR_CORRUPT, "%s: %s.shape is not one of 1 to 4 dimensions",
+                               doc->name, path);
             t->dim[t->nd++] = (int64_t)dim->valuedouble;
         }
         m->n_tensors++;
@@ -89,7 +99,8 @@ static int tensors_read(const struct json_doc *doc, struct arena *arena, struct 
     return 0;
 }
 
-static int files_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m, struct err *err)
+static int files_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m,
+                      struct err *err)
 {
     const cJSON *list = json_member(doc->root, "files"), *item;
     m->files = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *m->files);
@@ -104,18 +115,20 @@ static int files_read(const struct json_doc *doc, struct arena *arena, struct ck
         if (rc < 0 || (rc = hash_parse(row.hash, &f->hash, err)) < 0)
             return rc;
         if (strchr(row.name, '/'))
-            return err_set(err, ERR_CORRUPT, "%s: %s.name '%s' is no file of this folder", doc->name, path, row.name);
+            return err_set(err, ERR_CORRUPT, "%s: %s.name '%s' is no file of this folder",
+                           doc->name, path, row.name);
         snprintf(f->name, sizeof f->name, "%s", row.name);
         f->n = row.n, f->trained = row.trained < 0 ? row.n : row.trained, f->bytes = row.bytes;
         m->n_files++;
     }
     if (m->n_files != ckpt_files(&m->layout))
-        return err_set(err, ERR_CORRUPT, "%s: names %lld files, its layout has %lld", doc->name, (long long)m->n_files,
-                       (long long)ckpt_files(&m->layout));
+        return err_set(err, ERR_CORRUPT, "%s: names %lld files, its layout has %lld", doc->name,
+                       (long long)m->n_files, (long long)ckpt_files(&m->layout));
     return 0;
 }
 
-/* As many numbers as there are, at most SPIKE_STEPS; -1: it is no such list. */
+/* Reads a list of at most SPIKE_STEPS numbers. Returns how many there are; -1: it is no such
+ * list. */
 static int64_t numbers_read(const cJSON *list, double out[SPIKE_STEPS])
 {
     const cJSON *item;
@@ -137,21 +150,29 @@ static int spikes_read(const struct json_doc *doc, struct spike_history *h, stru
         return 0;
     h->n = numbers_read(json_member(obj, "loss"), h->loss);
     if (h->n < 0 || numbers_read(json_member(obj, "norm"), h->norm) != h->n)
-        return err_set(err, ERR_CORRUPT, "%s: spikes.loss and spikes.norm are not as many numbers each, %d at most", doc->name, SPIKE_STEPS);
+        return err_set(err, ERR_CORRUPT,
+                       "%s: spikes.loss and spikes.norm are not as many numbers each, %d at most",
+                       doc->name, SPIKE_STEPS);
     return 0;
 }
 
-/* Legal for the model, as far as positions depend on it: with as many tokens and samples as it may need. */
-static int layout_read_text(const struct json_doc *doc, const char *text, const struct model *m, struct layout *out, struct err *err)
+/* Parses a layout, and checks that it is legal for the model as far as positions depend on it: for
+ * as many tokens and samples as it may need. */
+static int layout_read_text(const struct json_doc *doc, const char *text, const struct model *m,
+                            struct layout *out, struct err *err)
 {
     int rc = layout_parse(text, out, err);
     if (rc < 0)
         return rc;
-    int rule = layout_broken_rule(out, m, (struct seq){1, 1, out->tp * out->cp}, out->dp * out->mbs, layout_world(out));
-    return rule < 0 ? 0 : err_set(err, ERR_CORRUPT, "%s: layout '%s': %s", doc->name, text, layout_rule_sentence(rule));
+    int rule = layout_broken_rule(out, m, (struct seq){1, 1, out->tp * out->cp},
+                                  out->dp * out->mbs, layout_world(out));
+    return rule < 0 ? 0
+                    : err_set(err, ERR_CORRUPT, "%s: layout '%s': %s", doc->name, text,
+                              layout_rule_sentence(rule));
 }
 
-static int manifest_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m, struct err *err)
+static int manifest_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m,
+                         struct err *err)
 {
     struct manifest_head head = {.run_dtype = -1};
     int rc = json_check_schema(doc, "reel.ckpt/1", err);
@@ -159,26 +180,33 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
         rc = json_read(doc, doc->root, "", head_fields, ARRAY_LEN(head_fields), arena, &head, err);
     if (rc < 0)
         return rc;
-    m->meta = (struct ckpt_meta){.step = head.step, .updates = head.updates, .skips = head.skips, .ordinal = head.ordinal};
+    m->meta = (struct ckpt_meta){
+        .step = head.step, .updates = head.updates, .skips = head.skips,
+        .ordinal = head.ordinal
+    };
     m->dtype = (enum dtype)head.dtype;
     m->run_dtype = head.run_dtype < 0 ? m->dtype : (enum dtype)head.run_dtype;
     m->moments = (enum run_moments)head.moments;
     m->residual = (enum run_residual)head.residual;
     m->ema = head.ema;
     if (m->dtype > DTYPE_F32 || dtype_stat(m->run_dtype) != m->dtype)
-        return err_set(err, ERR_CORRUPT, "%s: numbers of %s from a run of %s: it is not a checkpoint of this program's", doc->name, dtype_names[m->dtype],
-                       dtype_names[m->run_dtype]);
+        return err_set(err, ERR_CORRUPT,
+                       "%s: numbers of %s from a run of %s: it is not a checkpoint of this "
+                       "program's",
+                       doc->name, dtype_names[m->dtype], dtype_names[m->run_dtype]);
     if ((rc = model_read(doc, json_member(doc->root, "model"), "model", &m->model, err)) < 0 ||
         (rc = layout_read_text(doc, head.layout, &m->model, &m->layout, err)) < 0 ||
         (rc = tuning_read(doc, doc->root, &m->tuning, err)) < 0)
         return rc;
-    if ((rc = hash_parse(head.config_hash, &m->meta.config_hash, err)) < 0 || (rc = tensors_read(doc, arena, m, err)) < 0 ||
-        (rc = files_read(doc, arena, m, err)) < 0 || (rc = spikes_read(doc, &m->meta.spikes, err)) < 0)
+    if ((rc = hash_parse(head.config_hash, &m->meta.config_hash, err)) < 0 ||
+        (rc = tensors_read(doc, arena, m, err)) < 0 ||
+        (rc = files_read(doc, arena, m, err)) < 0 ||
+        (rc = spikes_read(doc, &m->meta.spikes, err)) < 0)
         return rc;
     return 0;
 }
 
-/* The text up to the comma before "checksum" hashes to its value. */
+/* Checks that the text up to the comma before "checksum" hashes to its value. */
 static int checksum_check(const struct str *text, const char *path, struct err *err)
 {
     static const char key[] = "\"checksum\"";
@@ -188,13 +216,16 @@ static int checksum_check(const struct str *text, const char *path, struct err *
     for (const char *p = text->p; (p = strstr(p, key)); p++)
         at = p;
     int end = 0;
-    if (!at || sscanf(at + sizeof key - 1, ": \"%32[0-9a-f]\"%n", value, &end) != 1 || hash_parse(value, &want, NULL) < 0 ||
-        strcmp(at + sizeof key - 1 + end, "\n}\n") != 0 || text->len != strlen(text->p))
+    if (!at || sscanf(at + sizeof key - 1, ": \"%32[0-9a-f]\"%n", value, &end) != 1 ||
+        hash_parse(value, &want, NULL) < 0 || strcmp(at + sizeof key - 1 + end, "\n}\n") != 0 ||
+        text->len != strlen(text->p))
         return err_set(err, ERR_CORRUPT, "'%s' has no checksum at its end", path);
     while (at > text->p && *at != ',')
         at--;
     got = hash_128(text->p, (size_t)(at - text->p));
-    return memcmp(&got, &want, sizeof got) == 0 ? 0 : err_set(err, ERR_CORRUPT, "'%s' is damaged: its checksum does not fit", path);
+    return memcmp(&got, &want, sizeof got) == 0
+               ? 0
+               : err_set(err, ERR_CORRUPT, "'%s' is damaged: its checksum does not fit", path);
 }
 
 int ckpt_manifest_load(const char *dir, struct ckpt_manifest *out, struct err *err)
@@ -240,16 +271,19 @@ int64_t ckpt_tensor_find(const struct ckpt_manifest *m, const char *name)
     return -1;
 }
 
-int64_t ckpt_buffer_first(const struct ckpt_manifest *m, const struct ckpt_file *f, enum ckpt_buffer buffer)
+int64_t ckpt_buffer_first(const struct ckpt_manifest *m, const struct ckpt_file *f,
+                          enum ckpt_buffer buffer)
 {
     int64_t bytes = 0;
     for (int b = 0; b < (int)buffer; b++)
         if (b != CKPT_EMA || m->ema)
-            bytes += (b == CKPT_WEIGHTS ? f->n : f->trained) * dtype_bytes(ckpt_buffer_dtype(m->dtype, m->moments, (enum ckpt_buffer)b));
+            bytes += (b == CKPT_WEIGHTS ? f->n : f->trained) *
+                     dtype_bytes(ckpt_buffer_dtype(m->dtype, m->moments, (enum ckpt_buffer)b));
     return bytes;
 }
 
-static int sizes_check(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err)
+static int sizes_check(const char *dir, const struct ckpt_manifest *m, int part, int n_parts,
+                       struct err *err)
 {
     for (int64_t i = part; i < m->n_files; i += n_parts) {
         char path[LIMIT_PATH_BYTES];
@@ -257,15 +291,17 @@ static int sizes_check(const char *dir, const struct ckpt_manifest *m, int part,
         const struct ckpt_file *f = &m->files[i];
         snprintf(path, sizeof path, "%s/%s", dir, f->name);
         if (stat(path, &st) < 0)
-            return err_set_errno(err, errno == ENOENT ? ERR_CORRUPT : ERR_IO, "cannot read '%s'", path);
+            return err_set_errno(err, errno == ENOENT ? ERR_CORRUPT : ERR_IO, "cannot read '%s'",
+                                 path);
         if (st.st_size != f->bytes || f->bytes != ckpt_buffer_first(m, f, CKPT_BUFFERS))
-            return err_set(err, ERR_CORRUPT, "'%s' has %lld bytes, the manifest says %lld", path, (long long)st.st_size,
-                           (long long)f->bytes);
+            return err_set(err, ERR_CORRUPT, "'%s' has %lld bytes, the manifest says %lld", path,
+                           (long long)st.st_size, (long long)f->bytes);
     }
     return 0;
 }
 
-int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_parts, struct err *err)
+int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_parts,
+                struct err *err)
 {
     int rc = sizes_check(dir, m, part, n_parts, err);
     for (int64_t i = part; i < m->n_files && rc == 0; i += n_parts) {
@@ -274,7 +310,8 @@ int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_
         snprintf(path, sizeof path, "%s/%s", dir, m->files[i].name);
         rc = hash_file(path, &hash, err);
         if (rc == 0 && memcmp(&hash, &m->files[i].hash, sizeof hash) != 0)
-            rc = err_set(err, ERR_CORRUPT, "'%s' is damaged: its checksum is not the manifest's", path);
+            rc = err_set(err, ERR_CORRUPT, "'%s' is damaged: its checksum is not the manifest's",
+                         path);
     }
     return rc;
 }

@@ -1,16 +1,20 @@
-/* From the files of one layout into the buffers of another.
+/* Reads from the files of one layout into the buffers of another.
  *
- * For every place (tp, pp) of the layout that wrote and every piece of its shard group there is one file. It is gone through
- * once, in the order in which it lies: each run of a tensor's elements in it has global numbers (shard_to_global), of which this
- * rank's part of the tensor holds some (shard_to_local), of which, where it keeps own pieces only, its piece has some. Those are
- * read to where they belong, so padding is neither read nor written.
+ * For every place (tp, pp) of the layout that wrote, and every piece of its shard group, there is
+ * one file. It is gone through once, in the order in which it lies. Each span of a tensor's
+ * elements in it has global numbers (shard_to_global). Of these, this rank's part of the tensor
+ * holds some (shard_to_local), and where the rank keeps own pieces only, its piece has some of
+ * those. They are read to where they belong, so padding is neither read nor written.
  *
- * An element that several places hold is taken from one: from the place like our own, if that has all of the tensor that we
- * have (then a rank that comes back under its old layout reads its old files, whole); else from the place that counts it (own_rows).
+ * An element that several places hold is taken from one of them. If the place like our own has all
+ * of the tensor that we have, it is taken from there (so a rank that comes back under its old
+ * layout reads its old files, whole); else from the place that counts it (own_rows).
  *
- * Weights of bf16 are rounded as they are read, and their masters, which are what was read, take a pass of their own.
+ * Weights of bf16 are rounded as they are read. Their masters, which are what was read, take a pass
+ * of their own.
  *
- * Short runs go through a window on the file, long ones are read straight to their place. A file without anything for us is not opened.
+ * Short spans go through a window on the file; long ones are read straight to their place. A file
+ * that has nothing for us is not opened.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +30,7 @@
 
 enum { WINDOW_BYTES = 128 << 10 };
 
-/* One file at a time. */
+/* Reads one file at a time. */
 struct reader {
     const char *dir;
     const struct ckpt_manifest *m;
@@ -37,19 +41,21 @@ struct reader {
     int64_t window_first, window_n; /* bytes of the file that the window holds */
 };
 
-/* Where a tensor's elements go: the part `t` of it, in a whole buffer or one of own pieces of unit u. */
+/* Where a tensor's elements go: the part `t` of it, in a whole buffer or in one of own pieces of
+ * unit u. */
 struct dest {
     const struct shards *sh;
     const struct shard_unit *u;
     const struct shard_tensor *t;
     char *base;
     bool whole, rounded; /* rounded: to bf16, from f32 */
-    int64_t got; /* elements, so far */
+    int64_t got; /* elements so far */
 };
 
 /* ---- one file ---- */
 
-static int reader_init(struct reader *r, const char *dir, const struct ckpt_manifest *m, struct err *err)
+static int reader_init(struct reader *r, const char *dir, const struct ckpt_manifest *m,
+                       struct err *err)
 {
     *r = (struct reader){.dir = dir, .m = m, .fd = -1, .window = malloc(WINDOW_BYTES)};
     return r->window ? 0 : err_set(err, ERR_NOMEM, "out of memory reading '%s'", dir);
@@ -69,16 +75,19 @@ static void reader_release(struct reader *r)
     free(r->window);
 }
 
-/* The file of place (tp, pp) and piece sh->group_rank; opened when something of it is read. */
+/* Chooses the file of place (tp, pp) and piece sh->group_rank. It is opened when something of it is
+ * read. */
 static int reader_choose(struct reader *r, const struct shards *sh, struct err *err)
 {
     reader_leave(r);
     r->file = &r->m->files[ckpt_file_of(&r->m->layout, sh->place.tp, sh->group_rank, sh->place.pp)];
     snprintf(r->path, sizeof r->path, "%s/%s", r->dir, r->file->name);
     if (r->file->n != sh->total / sh->group || r->file->trained != sh->trained / sh->group)
-        return err_set(err, ERR_CORRUPT, "'%s' has %lld elements of the weights and %lld of other buffers, by the layout that wrote it %lld and %lld",
-                       r->path, (long long)r->file->n, (long long)r->file->trained, (long long)(sh->total / sh->group),
-                       (long long)(sh->trained / sh->group));
+        return err_set(err, ERR_CORRUPT,
+                       "'%s' has %lld elements of the weights and %lld of other buffers, by the "
+                       "layout that wrote it %lld and %lld",
+                       r->path, (long long)r->file->n, (long long)r->file->trained,
+                       (long long)(sh->total / sh->group), (long long)(sh->trained / sh->group));
     return 0;
 }
 
@@ -105,16 +114,19 @@ static int64_t element_bytes(const struct reader *r, enum ckpt_buffer buffer)
     return dtype_bytes(ckpt_buffer_dtype(r->m->dtype, r->m->moments, buffer));
 }
 
-/* Elements at, at+1 .. of one buffer in the chosen file. */
-static int elements_read(struct reader *r, enum ckpt_buffer buffer, int64_t at, int64_t n, void *out, struct err *err)
+/* Reads elements at, at+1 .. of one buffer in the chosen file. */
+static int elements_read(struct reader *r, enum ckpt_buffer buffer, int64_t at, int64_t n,
+                         void *out, struct err *err)
 {
-    int64_t each = element_bytes(r, buffer), offset = ckpt_buffer_first(r->m, r->file, buffer) + at * each, bytes = n * each;
+    int64_t each = element_bytes(r, buffer),
+            offset = ckpt_buffer_first(r->m, r->file, buffer) + at * each, bytes = n * each;
     if (bytes >= WINDOW_BYTES)
         return read_at(r, offset, bytes, out, err);
     if (offset < r->window_first || offset + bytes > r->window_first + r->window_n) {
         r->window_n = 0;
         int64_t ahead = num_min_i64(WINDOW_BYTES, r->file->bytes - offset);
-        int rc = ahead < bytes ? err_set(err, ERR_CORRUPT, "'%s' is too short", r->path) : read_at(r, offset, ahead, r->window, err);
+        int rc = ahead < bytes ? err_set(err, ERR_CORRUPT, "'%s' is too short", r->path)
+                               : read_at(r, offset, ahead, r->window, err);
         if (rc < 0)
             return rc;
         r->window_first = offset, r->window_n = ahead;
@@ -123,8 +135,9 @@ static int elements_read(struct reader *r, enum ckpt_buffer buffer, int64_t at, 
     return 0;
 }
 
-/* The same, rounded. */
-static int elements_round(struct reader *r, enum ckpt_buffer buffer, int64_t at, int64_t n, uint16_t *out, struct err *err)
+/* Does the same, and rounds them. */
+static int elements_round(struct reader *r, enum ckpt_buffer buffer, int64_t at, int64_t n,
+                          uint16_t *out, struct err *err)
 {
     enum { BLOCK = 8192 };
     float block[BLOCK];
@@ -140,8 +153,9 @@ static int elements_round(struct reader *r, enum ckpt_buffer buffer, int64_t at,
 
 /* ---- one tensor ---- */
 
-/* Elements of ours, local .. local+n-1 of our part, which are at, at+1 .. in the file. */
-static int local_fetch(struct reader *r, enum ckpt_buffer buffer, struct dest *d, int64_t local, int64_t n, int64_t at, struct err *err)
+/* Fetches elements local .. local+n-1 of our part, which are at, at+1 .. in the file. */
+static int local_fetch(struct reader *r, enum ckpt_buffer buffer, struct dest *d, int64_t local,
+                       int64_t n, int64_t at, struct err *err)
 {
     int64_t to = d->t->offset + local;
     if (!d->whole) {
@@ -151,13 +165,16 @@ static int local_fetch(struct reader *r, enum ckpt_buffer buffer, struct dest *d
     d->got += n;
     if (n == 0)
         return 0;
-    return d->rounded ? elements_round(r, buffer, at, n, (uint16_t *)(void *)d->base + to, err)
-                      : elements_read(r, buffer, at, n, d->base + to * element_bytes(r, buffer), err);
+    return d->rounded
+               ? elements_round(r, buffer, at, n, (uint16_t *)(void *)d->base + to, err)
+               : elements_read(r, buffer, at, n, d->base + to * element_bytes(r, buffer), err);
 }
 
-/* `have`: what of the writer's part `from` of tensor p lies in the chosen file. */
-static int tensor_fetch(struct reader *r, enum ckpt_buffer buffer, const struct param *p, const struct shard_tensor *from, struct piece have,
-                        struct dest *d, struct err *err)
+/* Fetches what we need of a tensor p. `have` is what lies in the chosen file of the writer's part
+ * `from`. */
+static int tensor_fetch(struct reader *r, enum ckpt_buffer buffer, const struct param *p,
+                        const struct shard_tensor *from, struct piece have, struct dest *d,
+                        struct err *err)
 {
     int rc = 0;
     for (int64_t done = 0, n; done < have.n && rc == 0; done += n) {
@@ -172,7 +189,7 @@ static int tensor_fetch(struct reader *r, enum ckpt_buffer buffer, const struct 
 
 /* ---- a rank's state ---- */
 
-/* A buffer of ours, and what is read for it: of all units, or of those that are trained. */
+/* A buffer of ours, and what is read for it: all units, or those that are trained. */
 struct target {
     enum ckpt_buffer buffer;
     char *base; /* NULL: not wanted */
@@ -192,28 +209,42 @@ static void targets_set(struct load *l)
 {
     const struct ckpt_state *to = l->to;
     for (int b = 0; b < CKPT_BUFFERS; b++)
-        l->targets[b] = (struct target){.buffer = (enum ckpt_buffer)b, .base = to->buffers[b], .whole = ckpt_whole(to->zero, (enum ckpt_buffer)b),
-                                        .rounded = b == CKPT_WEIGHTS && to->act != to->dtype, .all = b == CKPT_WEIGHTS};
-    l->targets[CKPT_BUFFERS] = (struct target){.buffer = CKPT_WEIGHTS, .base = to->master, .whole = ckpt_whole(to->zero, CKPT_M)};
+        l->targets[b] = (struct target){
+            .buffer = (enum ckpt_buffer)b, .base = to->buffers[b],
+            .whole = ckpt_whole(to->zero, (enum ckpt_buffer)b),
+            .rounded = b == CKPT_WEIGHTS && to->act != to->dtype,
+            .all = b == CKPT_WEIGHTS
+        };
+    l->targets[CKPT_BUFFERS] = (struct target){
+        .buffer = CKPT_WEIGHTS, .base = to->master,
+        .whole = ckpt_whole(to->zero, CKPT_M)
+    };
     BUG_ON(l->r.m->dtype != to->dtype || (to->act != to->dtype && to->act != DTYPE_BF16));
 }
 
-/* A tensor that is missing or of another shape makes the checkpoint another model's. */
-static int tensors_check(const char *dir, const struct ckpt_manifest *m, const struct param_list *params, struct err *err)
+/* Checks names and shapes. A tensor that is missing or of another shape makes the checkpoint
+ * another model's. */
+static int tensors_check(const char *dir, const struct ckpt_manifest *m,
+                         const struct param_list *params, struct err *err)
 {
     for (int64_t i = 0; i < params->n; i++) {
         const struct param *p = &params->items[i];
         const struct ckpt_tensor *t = i < m->n_tensors ? &m->tensors[i] : NULL;
-        if (!t || strcmp(t->name, p->name) != 0 || t->nd != p->nd || memcmp(t->dim, p->dim, sizeof t->dim[0] * (size_t)p->nd) != 0)
-            return err_set(err, ERR_INPUT, "%s: tensor '%s' is missing or of another shape: it is not this model's checkpoint", dir, p->name);
+        if (!t || strcmp(t->name, p->name) != 0 || t->nd != p->nd ||
+            memcmp(t->dim, p->dim, sizeof t->dim[0] * (size_t)p->nd) != 0)
+            return err_set(err, ERR_INPUT,
+                           "%s: tensor '%s' is missing or of another shape: it is not this model's "
+                           "checkpoint",
+                           dir, p->name);
     }
     if (m->n_tensors > params->n)
-        return err_set(err, ERR_INPUT, "%s: tensor '%s' is not one of this model's", dir, m->tensors[params->n].name);
+        return err_set(err, ERR_INPUT, "%s: tensor '%s' is not one of this model's", dir,
+                       m->tensors[params->n].name);
     return 0;
 }
 
-static int place_build(const struct ckpt_manifest *m, const struct param_list *params, int64_t tp, int64_t pp, struct shards *out,
-                       struct err *err)
+static int place_build(const struct ckpt_manifest *m, const struct param_list *params, int64_t tp,
+                       int64_t pp, struct shards *out, struct err *err)
 {
     int64_t rank = layout_rank(&m->layout, (struct layout_place){.tp = tp, .pp = pp});
     return shards_build(&m->model, params, &m->layout, rank, out, err);
@@ -227,7 +258,7 @@ static bool rows_within(const struct shard_tensor *a, int64_t first, int64_t n)
     return false;
 }
 
-/* Has `a` all that `b` has of a tensor? */
+/* Says whether `a` has all that `b` has of a tensor. */
 static bool covers(const struct shard_tensor *a, const struct shard_tensor *b)
 {
     bool all = a->offset >= 0 && a->col <= b->col && b->col + b->cols <= a->col + a->cols;
@@ -236,7 +267,7 @@ static bool covers(const struct shard_tensor *a, const struct shard_tensor *b)
     return all;
 }
 
-/* How many of the writer's elements of tensor i are to be taken from this place. */
+/* Returns how many of the writer's elements of tensor i are to be taken from this place. */
 static int64_t taken_elements(const struct load *l, const struct shards *from, int64_t i)
 {
     const struct shard_tensor *t = &from->tensors[i];
@@ -246,25 +277,29 @@ static int64_t taken_elements(const struct load *l, const struct shards *from, i
     return t->own_rows * t->cols;
 }
 
-/* What a file holds for one of our buffers of one unit of the writer. */
-static int unit_load(struct load *l, const struct shards *from, const struct shard_unit *u, struct target *to, struct err *err)
+/* Reads what a file holds for one of our buffers of one unit of the writer. */
+static int unit_load(struct load *l, const struct shards *from, const struct shard_unit *u,
+                     struct target *to, struct err *err)
 {
     const struct shards *sh = l->to->sh;
     int rc = 0;
     for (int64_t i = u->first_param; i < u->first_param + u->n_params && rc == 0; i++) {
         if (shards_unit_of(from, i) != u || sh->tensors[i].unit < 0)
             continue;
-        struct dest d = {.sh = sh, .u = shards_unit_of(sh, i), .t = &sh->tensors[i], .base = to->base, .whole = to->whole,
-                         .rounded = to->rounded};
+        struct dest d = {
+            .sh = sh, .u = shards_unit_of(sh, i), .t = &sh->tensors[i],
+            .base = to->base, .whole = to->whole, .rounded = to->rounded
+        };
         int64_t take = taken_elements(l, from, i);
         if (take > 0)
-            rc = tensor_fetch(&l->r, to->buffer, &l->to->params->items[i], &from->tensors[i], piece_of(from, u, &from->tensors[i], 0, take), &d, err);
+            rc = tensor_fetch(&l->r, to->buffer, &l->to->params->items[i], &from->tensors[i],
+                              piece_of(from, u, &from->tensors[i], 0, take), &d, err);
         to->got += d.got;
     }
     return rc;
 }
 
-/* All files of one place of the layout that wrote. */
+/* Reads all files of one place of the layout that wrote. */
 static int place_load(struct load *l, int64_t tp, int64_t pp, struct err *err)
 {
     struct shards from = {0};
@@ -273,14 +308,15 @@ static int place_load(struct load *l, int64_t tp, int64_t pp, struct err *err)
         from.group_rank = f;
         rc = reader_choose(&l->r, &from, err);
         for (struct target *t = l->targets; t < l->targets + TARGETS; t++)
-            for (int64_t k = 0; t->base && k < (t->all ? from.n_units : from.n_trained) && rc == 0; k++)
+            for (int64_t k = 0; t->base && k < (t->all ? from.n_units : from.n_trained) && rc == 0;
+                 k++)
                 rc = unit_load(l, &from, &from.units[k], t, err);
     }
     shards_release(&from);
     return rc;
 }
 
-/* Elements that a rank needs for one buffer. */
+/* Returns how many elements a rank needs for one buffer. */
 static int64_t needed_elements(const struct ckpt_state *s, const struct target *to)
 {
     int64_t n = 0;
@@ -292,7 +328,8 @@ static int64_t needed_elements(const struct ckpt_state *s, const struct target *
     return n;
 }
 
-int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct ckpt_state *to, struct err *err)
+int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct ckpt_state *to,
+                    struct err *err)
 {
     const struct layout *w = &m->layout;
     struct load l = {.to = to};
@@ -302,7 +339,8 @@ int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct
     if (rc < 0)
         return rc;
     targets_set(&l);
-    rc = place_build(m, to->params, to->sh->place.tp % w->tp, to->sh->place.pp % w->pp, &l.near, err);
+    rc = place_build(m, to->params, to->sh->place.tp % w->tp, to->sh->place.pp % w->pp, &l.near,
+                     err);
     for (int64_t pp = 0; pp < w->pp; pp++)
         for (int64_t tp = 0; tp < w->tp && rc == 0; tp++)
             rc = place_load(&l, tp, pp, err);
@@ -318,7 +356,7 @@ int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct
 struct ckpt_source {
     struct reader r;
     struct param_list params;
-    struct shards whole;   /* of a rank alone */
+    struct shards whole;   /* as one rank alone has it */
     struct shards *places; /* [tp · pp], tp fastest */
     int64_t n_places;
 };
@@ -347,11 +385,13 @@ static int places_open(struct ckpt_source *s, const struct ckpt_manifest *m, str
     if (rc == 0 && !(s->places = calloc((size_t)(m->layout.tp * m->layout.pp), sizeof *s->places)))
         rc = err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->r.dir);
     for (; rc == 0 && s->n_places < m->layout.tp * m->layout.pp; s->n_places += rc == 0)
-        rc = place_build(m, &s->params, s->n_places % m->layout.tp, s->n_places / m->layout.tp, &s->places[s->n_places], err);
+        rc = place_build(m, &s->params, s->n_places % m->layout.tp, s->n_places / m->layout.tp,
+                         &s->places[s->n_places], err);
     return rc;
 }
 
-int ckpt_source_open(const char *dir, const struct ckpt_manifest *m, struct ckpt_source **out, struct err *err)
+int ckpt_source_open(const char *dir, const struct ckpt_manifest *m, struct ckpt_source **out,
+                     struct err *err)
 {
     struct ckpt_source *s = calloc(1, sizeof *s);
     if (!s)
@@ -366,15 +406,17 @@ int ckpt_source_open(const char *dir, const struct ckpt_manifest *m, struct ckpt
     return rc;
 }
 
-/* What one place counts of a tensor, from its files. */
-static int place_read(struct ckpt_source *s, struct shards *from, enum ckpt_buffer buffer, int64_t t, struct dest *d, struct err *err)
+/* Reads, from its files, the part of a tensor that one place counts. */
+static int place_read(struct ckpt_source *s, struct shards *from, enum ckpt_buffer buffer,
+                      int64_t t, struct dest *d, struct err *err)
 {
     const struct param *p = &s->params.items[t];
     const struct shard_tensor *part = &from->tensors[t];
     int rc = 0;
     for (int64_t f = 0; part->unit >= 0 && part->own_rows > 0 && f < from->group && rc == 0; f++) {
         from->group_rank = f;
-        struct piece have = piece_of(from, shards_unit_of(from, t), part, 0, part->own_rows * part->cols);
+        struct piece have = piece_of(from, shards_unit_of(from, t), part, 0,
+                                     part->own_rows * part->cols);
         if (have.n > 0 && (rc = reader_choose(&s->r, from, err)) == 0)
             rc = tensor_fetch(&s->r, buffer, p, part, have, d, err);
     }
@@ -386,7 +428,8 @@ bool ckpt_source_has(const struct ckpt_source *s, enum ckpt_buffer buffer, int64
     return buffer == CKPT_WEIGHTS || buffer == CKPT_EMA || shards_trained(&s->whole, t);
 }
 
-int ckpt_source_read(struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t, void *out, struct err *err)
+int ckpt_source_read(struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t, void *out,
+                     struct err *err)
 {
     struct shard_tensor all = s->whole.tensors[t];
     struct dest d = {.t = &all, .base = out, .whole = true};

@@ -1,6 +1,8 @@
-/* Room for the next checkpoint: its bytes are known before it is written, and a disk that is full then may be made less so. What killed
- * saves left goes first, then damaged folders, then the oldest checkpoints; never the newest that is whole, which is read
- * again before anything is removed for its sake. */
+/* Makes room for the next checkpoint: its bytes are known before it is written, and a disk that is
+ * full then may be made less so. What killed saves left goes first, then damaged folders, then the
+ * oldest checkpoints. The newest that is whole never goes; it is read again before anything is
+ * removed for its sake.
+ */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +11,8 @@
 #include "base/num.h"
 #include "trainer/ckpt/ckpt_priv.h"
 
-enum { BESIDE_BYTES = 1 << 20 }; /* manifest, folders, and the logs that grow meanwhile */
+/* for the manifest, the folders, and the logs that grow meanwhile */
+enum { BESIDE_BYTES = 1 << 20 };
 
 int ckpt_damaged_remove(const struct ckpt_writer *w, const char *ckpt_dir, int64_t below)
 {
@@ -18,8 +21,8 @@ int ckpt_damaged_remove(const struct ckpt_writer *w, const char *ckpt_dir, int64
     for (struct dirent *d; dir && (d = readdir(dir));) {
         char path[LIMIT_PATH_BYTES];
         long long step;
-        if (sscanf(d->d_name, "step-%lld", &step) == 1 && str_ends(d->d_name, ".damaged") && step < below &&
-            snprintf(path, sizeof path, "%s/%s", ckpt_dir, d->d_name) > 0)
+        if (sscanf(d->d_name, "step-%lld", &step) == 1 && str_ends(d->d_name, ".damaged") &&
+            step < below && snprintf(path, sizeof path, "%s/%s", ckpt_dir, d->d_name) > 0)
             n += ckpt_remove(w, path, step, NULL) == 0;
     }
     if (dir)
@@ -30,14 +33,17 @@ int ckpt_damaged_remove(const struct ckpt_writer *w, const char *ckpt_dir, int64
 static int bytes_needed(const struct optim *o, int64_t *bytes, struct err *err)
 {
     struct ckpt_state state = ckpt_state_of(o);
-    double all = ckpt_file_of_rank(o->c.layout, o->c.world->rank) >= 0 ? (double)ckpt_state_bytes(&state) : 0;
+    double all = ckpt_file_of_rank(o->c.layout, o->c.world->rank) >= 0
+                     ? (double)ckpt_state_bytes(&state)
+                     : 0;
     int rc = comm_sum(o->c.world, &all, 1, err);
     *bytes = (int64_t)all + BESIDE_BYTES;
     return rc;
 }
 
-/* Its place in the list, -1 when none is. */
-static int newest_whole(const char *ckpt_dir, const struct ckpt_list *list, struct comm *world, int64_t *at, struct err *err)
+/* Finds the place in the list of the newest checkpoint that is whole; -1: none is. */
+static int newest_whole(const char *ckpt_dir, const struct ckpt_list *list, struct comm *world,
+                        int64_t *at, struct err *err)
 {
     int rc = 0;
     *at = -1;
@@ -49,11 +55,15 @@ static int newest_whole(const char *ckpt_dir, const struct ckpt_list *list, stru
     return rc;
 }
 
-/* Rank 0. `full`: the file system refuses whatever it says (a quota): then all goes that may. */
-static void remove_old(const struct ckpt_writer *w, const char *ckpt_dir, const struct ckpt_list *list, int64_t newest, bool full, struct ckpt_room *room)
+/* Removes what may go, on rank 0. full: the file system refuses, whatever it says (a quota); then
+ * all goes that may. */
+static void remove_old(const struct ckpt_writer *w, const char *ckpt_dir,
+                       const struct ckpt_list *list, int64_t newest, bool full,
+                       struct ckpt_room *room)
 {
     room->removed += ckpt_damaged_remove(w, ckpt_dir, INT64_MAX);
-    for (int64_t i = list->n - 1; i > newest && (full || file_space(w->run_dir) < room->needed_bytes); i--) {
+    for (int64_t i = list->n - 1;
+         i > newest && (full || file_space(w->run_dir) < room->needed_bytes); i--) {
         char dir[LIMIT_PATH_BYTES];
         ckpt_dir_format(ckpt_dir, list->steps[i], dir);
         room->removed += ckpt_remove(w, dir, list->steps[i], NULL) == 0;
@@ -65,7 +75,8 @@ static int room_share(struct comm *world, struct ckpt_room *room, struct err *er
     return comm_broadcast_bytes(world, room, (int64_t)sizeof *room, 0, err);
 }
 
-static int room_take(const struct ckpt_writer *w, const struct optim *o, bool full, struct ckpt_room *room, struct err *err)
+static int room_take(const struct ckpt_writer *w, const struct optim *o, bool full,
+                     struct ckpt_room *room, struct err *err)
 {
     char ckpt_dir[LIMIT_PATH_BYTES], needed[32], left[32];
     struct comm *world = o->c.world;
@@ -87,11 +98,15 @@ static int room_take(const struct ckpt_writer *w, const struct optim *o, bool fu
         rc = room_share(world, room, err);
     if (rc < 0 || room->enough)
         return rc;
-    return err_set(err, ERR_FULL, "the checkpoint takes %s and no space is left for it on the disk of '%s' (%s are free)",
-                   num_format_bytes(room->needed_bytes, needed, sizeof needed), w->run_dir, num_format_bytes(num_max_i64(now, 0), left, sizeof left));
+    return err_set(err, ERR_FULL,
+                   "the checkpoint takes %s and no space is left for it on the disk of '%s' (%s "
+                   "are free)",
+                   num_format_bytes(room->needed_bytes, needed, sizeof needed), w->run_dir,
+                   num_format_bytes(num_max_i64(now, 0), left, sizeof left));
 }
 
-int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full, struct ckpt_room *room, struct err *err)
+int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full,
+                   struct ckpt_room *room, struct err *err)
 {
     *room = (struct ckpt_room){0};
     int rc = bytes_needed(o, &room->needed_bytes, err);

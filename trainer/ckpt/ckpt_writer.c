@@ -1,4 +1,6 @@
-/* Who may change a run's ckpt folder: names of its own for what is half made, and the question whether it still may. */
+/* Knows who may change a run's ckpt folder: gives names of its own to what is half made, and asks
+ * whether it still may.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -12,13 +14,15 @@ int ckpt_writer_check(const struct ckpt_writer *w, struct err *err)
     return w->lease ? owner_check(w->lease, w->run_dir, w->attempt, err) : 0;
 }
 
-void ckpt_tmp_format(const struct ckpt_writer *w, const char *what, int64_t step, char out[LIMIT_PATH_BYTES])
+void ckpt_tmp_format(const struct ckpt_writer *w, const char *what, int64_t step,
+                     char out[LIMIT_PATH_BYTES])
 {
-    snprintf(out, LIMIT_PATH_BYTES, "%s/ckpt/.tmp-%s-%08lld.a%lld.%.8s", w->run_dir, what, (long long)step, (long long)w->attempt,
-             w->lease ? lease_token(w->lease) : "0");
+    snprintf(out, LIMIT_PATH_BYTES, "%s/ckpt/.tmp-%s-%08lld.a%lld.%.8s", w->run_dir, what,
+             (long long)step, (long long)w->attempt, w->lease ? lease_token(w->lease) : "0");
 }
 
-/* Of the attempt that made it; 0 for what earlier versions made. -1: nothing temporary. */
+/* Returns the attempt that made a temporary name; 0 for what earlier versions made; -1: it is no
+ * temporary name. */
 static int64_t tmp_attempt(const char *name)
 {
     const char *mark = strncmp(name, ".tmp-", 5) == 0 ? strstr(name, ".a") : NULL;
@@ -28,7 +32,8 @@ static int64_t tmp_attempt(const char *name)
     return mark && sscanf(mark, ".a%lld.", &attempt) == 1 ? attempt : 0;
 }
 
-/* Renamed first: who wrote in it may live and be about to publish it, whole or not at all. */
+/* Removes a tree. It is renamed first, because whoever wrote in it may live and be about to publish
+ * it: then it is published whole or not at all. */
 static int tree_take(const char *from, const char *to, struct err *err)
 {
     if (rename(from, to) < 0 && errno != ENOENT)

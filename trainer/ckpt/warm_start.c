@@ -24,11 +24,11 @@ struct entry {
 struct source {
     const struct warm *w;
     const struct param_list *params;
-    struct optim *o; /* takes the numbers; NULL: names and shapes alone are looked at */
+    struct optim *o; /* takes the numbers; NULL: only names and shapes are looked at */
     struct safetensors_reader file;
     struct ckpt_manifest m;
     struct ckpt_source *ckpt; /* NULL: a file */
-    void *whole;              /* of a checkpoint: tensor number whole_of */
+    void *whole;              /* of a checkpoint: tensor number whole_of, read whole */
     int64_t whole_of;
     struct entry *entries;
     int64_t n;
@@ -101,35 +101,50 @@ static const char *shape_text(char buf[SHAPE_BYTES], int nd, const int64_t *dim)
 {
     int at = snprintf(buf, SHAPE_BYTES, "[");
     for (int i = 0; i < nd; i++)
-        at += snprintf(buf + at, SHAPE_BYTES - (size_t)at, "%s%lld", i ? ", " : "", (long long)dim[i]);
+        at += snprintf(buf + at, SHAPE_BYTES - (size_t)at, "%s%lld", i ? ", " : "",
+                       (long long)dim[i]);
     snprintf(buf + at, SHAPE_BYTES - (size_t)at, "]");
     return buf;
 }
 
-static bool is_table(const struct param *p) { return p->nd == 2 && strncmp(p->name, "pos_", 4) == 0; }
+static bool is_table(const struct param *p)
+{
+    return p->nd == 2 && strncmp(p->name, "pos_", 4) == 0;
+}
 
 static bool same_shape(const struct entry *e, const struct param *p)
 {
     return e->nd == p->nd && memcmp(e->dim, p->dim, sizeof *p->dim * (size_t)p->nd) == 0;
 }
 
-/* The checkpoint's own type in the words of safetensors; one that they have no word for is refused by this name. */
+/* Returns the type of an entry in the words of safetensors. A checkpoint's type for which they have
+ * no word is refused by this name. */
 static const char *entry_dtype(const struct source *s, const struct entry *e)
 {
-    static const char *const words[] = {[DTYPE_F64] = "F64", [DTYPE_F32] = "F32", [DTYPE_BF16] = "BF16", [DTYPE_FP8] = "FP8"};
+    static const char *const words[] = {
+        [DTYPE_F64] = "F64", [DTYPE_F32] = "F32",
+        [DTYPE_BF16] = "BF16", [DTYPE_FP8] = "FP8"
+    };
     return s->ckpt ? words[s->m.dtype] : s->file.tensors[e->at].dtype;
 }
 
-static int entry_check(const struct source *s, const struct entry *e, const struct param *p, struct err *err)
+static int entry_check(const struct source *s, const struct entry *e, const struct param *p,
+                       struct err *err)
 {
     char have[SHAPE_BYTES], want[SHAPE_BYTES];
     const char *dtype = entry_dtype(s, e);
-    if (strcmp(dtype, "F64") && strcmp(dtype, "F32") && strcmp(dtype, "F16") && strcmp(dtype, "BF16"))
-        return err_set(err, ERR_INPUT, "%s: tensor '%s' holds %s numbers: give F64, F32, F16 or BF16", s->w->from, e->own, dtype);
+    if (strcmp(dtype, "F64") && strcmp(dtype, "F32") && strcmp(dtype, "F16") &&
+        strcmp(dtype, "BF16"))
+        return err_set(err, ERR_INPUT,
+                       "%s: tensor '%s' holds %s numbers: give F64, F32, F16 or BF16", s->w->from,
+                       e->own, dtype);
     if (same_shape(e, p) || (is_table(p) && e->nd == 2 && e->dim[0] > 0 && e->dim[1] == p->dim[1]))
         return 0;
-    return err_set(err, ERR_INPUT, "%s: tensor '%s' has shape %s, the model's '%s' %s: map it to another name (init.map) or change the model",
-                   s->w->from, e->own, shape_text(have, e->nd, e->dim), p->name, shape_text(want, p->nd, p->dim));
+    return err_set(err, ERR_INPUT,
+                   "%s: tensor '%s' has shape %s, the model's '%s' %s: map it to another name "
+                   "(init.map) or change the model",
+                   s->w->from, e->own, shape_text(have, e->nd, e->dim), p->name,
+                   shape_text(want, p->nd, p->dim));
 }
 
 static int entry_find(struct source *s, int64_t i, struct err *err)
@@ -140,8 +155,9 @@ static int entry_find(struct source *s, int64_t i, struct err *err)
         if (strcmp(s->entries[k].name, p->name) != 0)
             continue;
         if (s->of[i] >= 0)
-            return err_set(err, ERR_INPUT, "%s: '%s' and '%s' are both mapped to '%s': correct init.map", s->w->from,
-                           s->entries[s->of[i]].own, s->entries[k].own, p->name);
+            return err_set(err, ERR_INPUT,
+                           "%s: '%s' and '%s' are both mapped to '%s': correct init.map",
+                           s->w->from, s->entries[s->of[i]].own, s->entries[k].own, p->name);
         s->of[i] = k;
     }
     return s->of[i] < 0 ? 0 : entry_check(s, &s->entries[s->of[i]], p, err);
@@ -149,7 +165,7 @@ static int entry_find(struct source *s, int64_t i, struct err *err)
 
 /* ---- what is not met by the other side ---- */
 
-/* "'a', 'b' and 7 more" */
+/* Collects names as text: "'a', 'b' and 7 more". */
 struct names { char text[480]; int64_t n; };
 
 static void names_add(struct names *l, const char *name)
@@ -163,7 +179,8 @@ static void names_end(struct names *l)
 {
     size_t len = strlen(l->text);
     if (l->n > NAMES_TOLD)
-        snprintf(l->text + len, sizeof l->text - len, " and %lld more", (long long)(l->n - NAMES_TOLD));
+        snprintf(l->text + len, sizeof l->text - len, " and %lld more",
+                 (long long)(l->n - NAMES_TOLD));
 }
 
 static bool is_used(const struct source *s, int64_t entry)
@@ -174,8 +191,10 @@ static bool is_used(const struct source *s, int64_t entry)
     return used;
 }
 
-/* Tensors of the source that no parameter is called; parameters that it does not have. */
-static void lists_make(struct source *s, struct names *unused, struct names *missing, bool *adapters_only)
+/* Lists the tensors of the source that no parameter is called, and the parameters that the source
+ * lacks. */
+static void lists_make(struct source *s, struct names *unused, struct names *missing,
+                       bool *adapters_only)
 {
     const struct param_list *params = s->params;
     *adapters_only = true;
@@ -192,20 +211,25 @@ static void lists_make(struct source *s, struct names *unused, struct names *mis
     s->count = (struct warm_count){params->n, params->n - missing->n, missing->n, unused->n};
 }
 
-static void lists_say(const struct source *s, const struct names *unused, const struct names *missing, warm_say_fn *say, void *ctx)
+static void lists_say(const struct source *s, const struct names *unused,
+                      const struct names *missing, warm_say_fn *say, void *ctx)
 {
     char line[LIMIT_PATH_BYTES];
-    snprintf(line, sizeof line, "init: %lld of %lld tensors from %.2000s", (long long)s->count.taken, (long long)s->count.tensors, s->w->from);
+    snprintf(line, sizeof line, "init: %lld of %lld tensors from %.2000s",
+             (long long)s->count.taken, (long long)s->count.tensors, s->w->from);
     say(ctx, line);
-    snprintf(line, sizeof line, "init: %lld tensors of the source are not used: %s", (long long)unused->n, unused->text);
+    snprintf(line, sizeof line, "init: %lld tensors of the source are not used: %s",
+             (long long)unused->n, unused->text);
     if (unused->n)
         say(ctx, line);
-    snprintf(line, sizeof line, "init: %lld tensors that the source has not keep their first values: %s", (long long)missing->n, missing->text);
+    snprintf(line, sizeof line,
+             "init: %lld tensors that the source has not keep their first values: %s",
+             (long long)missing->n, missing->text);
     if (missing->n)
         say(ctx, line);
 }
 
-/* All of both sides, unless the run says that a part will do. */
+/* Checks that all of both sides is used, unless the run says that a part will do. */
 static int lists_check(struct source *s, warm_say_fn *say, void *ctx, struct err *err)
 {
     struct names unused = {0}, missing = {0};
@@ -213,15 +237,21 @@ static int lists_check(struct source *s, warm_say_fn *say, void *ctx, struct err
     char lacks[600] = "", spare[700] = "";
     lists_make(s, &unused, &missing, &adapters_only);
     if (s->count.taken == 0)
-        return err_set(err, ERR_INPUT, "%s: none of its %lld tensors is one of the model's: give init.map", s->w->from, (long long)s->n);
+        return err_set(err, ERR_INPUT,
+                       "%s: none of its %lld tensors is one of the model's: give init.map",
+                       s->w->from, (long long)s->n);
     if (!adapters_only)
         snprintf(lacks, sizeof lacks, "has no tensor %s", missing.text);
     if (unused.n)
-        snprintf(spare, sizeof spare, "%sholds %lld that the model has no place for, and would not be itself without: %s", *lacks ? ", and " : "",
-                 (long long)unused.n, unused.text);
+        snprintf(spare, sizeof spare,
+                 "%sholds %lld that the model has no place for, and would not be itself without: "
+                 "%s",
+                 *lacks ? ", and " : "", (long long)unused.n, unused.text);
     if (!s->w->partial && (*lacks || *spare))
-        return err_set(err, ERR_INPUT, "%s: %s%s: give their names in the model's words (init.map), or take what fits (\"partial\": true)", s->w->from,
-                       lacks, spare);
+        return err_set(err, ERR_INPUT,
+                       "%s: %s%s: give their names in the model's words (init.map), or take what "
+                       "fits (\"partial\": true)",
+                       s->w->from, lacks, spare);
     if (say)
         lists_say(s, &unused, &missing, say, ctx);
     return 0;
@@ -243,7 +273,9 @@ static int entries_match(struct source *s, warm_say_fn *say, void *ctx, struct e
 static double from_f16(uint16_t h)
 {
     int exponent = h >> 10 & 31, fraction = h & 1023;
-    double v = exponent == 31 ? (fraction ? NAN : INFINITY) : exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    double v = exponent == 31 ? (fraction ? NAN : INFINITY)
+               : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                              : ldexp(fraction, -24);
     return h & 0x8000 ? -v : v;
 }
 
@@ -255,15 +287,19 @@ static void widen(const char *dtype, const void *raw, int64_t n, double *out)
         else if (strcmp(dtype, "F32") == 0)
             out[i] = ((const float *)raw)[i];
         else
-            out[i] = strcmp(dtype, "F16") == 0 ? from_f16(((const uint16_t *)raw)[i]) : (double)bf16_value(((const uint16_t *)raw)[i]);
+            out[i] = strcmp(dtype, "F16") == 0 ? from_f16(((const uint16_t *)raw)[i])
+                                               : (double)bf16_value(((const uint16_t *)raw)[i]);
     }
 }
 
-/* Elements first .. first+n-1 of a tensor of the source, n at most CHUNK. */
-static int elements_read(struct source *s, const struct entry *e, int64_t first, int64_t n, double *out, struct err *err)
+/* Reads elements first .. first+n-1 of a tensor of the source; n is at most CHUNK. */
+static int elements_read(struct source *s, const struct entry *e, int64_t first, int64_t n,
+                         double *out, struct err *err)
 {
     if (s->ckpt) {
-        int rc = s->whole_of == e->at ? 0 : ckpt_source_read(s->ckpt, CKPT_WEIGHTS, e->at, s->whole, err);
+        int rc = s->whole_of == e->at
+                     ? 0
+                     : ckpt_source_read(s->ckpt, CKPT_WEIGHTS, e->at, s->whole, err);
         s->whole_of = rc < 0 ? -1 : e->at;
         if (rc == 0)
             widen(entry_dtype(s, e), (char *)s->whole + first * dtype_bytes(s->m.dtype), n, out);
@@ -278,11 +314,13 @@ static int elements_read(struct source *s, const struct entry *e, int64_t first,
     return rc;
 }
 
-/* Elements of a table of p's rows from one of other rows: n of them, in one row. */
-static int row_between(struct source *s, const struct entry *e, const struct param *p, int64_t global, int64_t n, double *out, struct err *err)
+/* Interpolates n elements, in one row, of a table with p's rows from one that has other rows. */
+static int row_between(struct source *s, const struct entry *e, const struct param *p,
+                       int64_t global, int64_t n, double *out, struct err *err)
 {
     int64_t cols = p->dim[1], col = global % cols, last = e->dim[0] - 1;
-    double place = ((double)(global / cols) + 0.5) * (double)e->dim[0] / (double)p->dim[0] - 0.5, next[CHUNK];
+    double place = ((double)(global / cols) + 0.5) * (double)e->dim[0] / (double)p->dim[0] - 0.5,
+           next[CHUNK];
     place = fmin(fmax(place, 0), (double)last);
     int64_t low = (int64_t)place, high = num_min_i64(low + 1, last);
     double share = place - (double)low;
@@ -294,7 +332,8 @@ static int row_between(struct source *s, const struct entry *e, const struct par
     return rc;
 }
 
-static int values_of(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out, struct err *err)
+static int values_of(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out,
+                     struct err *err)
 {
     struct source *s = ctx;
     const struct param *p = &s->params->items[tensor];
@@ -313,7 +352,7 @@ static int values_of(void *ctx, int64_t tensor, int64_t global, int64_t n, doubl
 
 /* ---- */
 
-/* Is it still what the run was made for? For rank 0 alone. */
+/* Checks that the source is still what the run was made for. One rank calls it for all. */
 static int hash_check(const struct warm *w, struct err *err)
 {
     struct hash128 now;
@@ -321,15 +360,20 @@ static int hash_check(const struct warm *w, struct err *err)
     int rc = warm_hash_known(w) ? warm_hash(w->from, &now, err) : 0;
     if (rc < 0 || !warm_hash_known(w) || memcmp(&now, &w->hash, sizeof now) == 0)
         return rc;
-    return err_set(err, ERR_INPUT, "init.from '%s' has hash %s, the run was made for %s: give what it was made for, or take source_hash out for "
-                   "a new run", w->from, hash_format(now, found), hash_format(w->hash, want));
+    return err_set(err, ERR_INPUT,
+                   "init.from '%s' has hash %s, the run was made for %s: give what it was made "
+                   "for, or take source_hash out for a new run",
+                   w->from, hash_format(now, found), hash_format(w->hash, want));
 }
 
-int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *count, struct err *err)
+int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *count,
+               struct err *err)
 {
     struct comm *world = o->c.world;
-    struct source s = {.w = &o->c.run->warm, .params = o->c.params, .o = o, .file = {.fd = -1},
-                       .whole_of = -1};
+    struct source s = {
+        .w = &o->c.run->warm, .params = o->c.params, .o = o,
+        .file = {.fd = -1}, .whole_of = -1
+    };
     int rc = comm_agree(world, world->rank == 0 ? hash_check(s.w, err) : 0, err);
     if (rc == 0)
         rc = comm_agree(world, source_open(&s, err), err);
@@ -346,7 +390,10 @@ int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *
 int warm_fits(const struct run *run, struct warm_count *count, struct err *err)
 {
     struct param_list params = {0};
-    struct source s = {.w = &run->warm, .params = &params, .file = {.fd = -1}, .whole_of = -1};
+    struct source s = {
+        .w = &run->warm, .params = &params,
+        .file = {.fd = -1}, .whole_of = -1
+    };
     int rc = tuning_params(&run->model, &run->tuning, &params, err);
     if (rc == 0)
         rc = hash_check(s.w, err);
