@@ -9,6 +9,7 @@
 #include "launcher/run/launch.h"
 #include "launcher/run/untold.h"
 #include "launcher/run/waits.h"
+#include "launcher/run/wrap.h"
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
@@ -153,8 +154,23 @@ static void untold_json(void *o, const char *text)
     json_put_text(o, NULL, text);
 }
 
+/* Finds the checkpoint folder that a wrapped command was to have, if an attempt has ended and there
+ * is none; "" else. */
+static void saves_look(const struct launch *l, const struct run_state *s,
+                       char missing[LIMIT_PATH_BYTES])
+{
+    struct wrap w = {0};
+    bool ended = s->n_attempts && s->attempts[s->n_attempts - 1].cause != CAUSE_NONE;
+    missing[0] = '\0';
+    if (!ended || !l->wrapped || wrap_load(l->run_dir, &w, NULL) < 0)
+        return;
+    if (wrap_saves_missing(&w))
+        snprintf(missing, LIMIT_PATH_BYTES, "%s", w.saves);
+    wrap_release(&w);
+}
+
 static void explain_text(const struct run_state *s, const struct run_budget *budget,
-                         const char *waits, struct str *out)
+                         const char *waits, const char *missing, struct str *out)
 {
     char buf[32], why[STATE_TEXT_BYTES];
     run_state_next(s, budget, why);
@@ -174,6 +190,9 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
                                     sizeof buf));
     if (*waits)
         str_addf(out, "  %s\n", waits);
+    if (*missing)
+        str_addf(out, "  there is no folder '%s' (--saves): what its trainer saves is not seen\n",
+                 missing);
     untold_each(s, untold_text, out);
     if (s->every.steps)
         every_text(s, out);
@@ -185,7 +204,7 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
 }
 
 static void explain_json(const struct run_state *s, const struct run_budget *budget,
-                         const char *waits, struct json_out *o)
+                         const char *waits, const char *missing, struct json_out *o)
 {
     json_obj_begin(o, NULL);
     json_put_text(o, "schema", "reel.explain/1");
@@ -193,6 +212,7 @@ static void explain_json(const struct run_state *s, const struct run_budget *bud
     json_put_text(o, "name", s->name);
     json_put_text(o, "state", run_state_word(s, budget));
     json_put_text(o, "waits", waits);
+    json_put_text(o, "saves_missing", missing);
     json_arr_begin(o, "untold");
     untold_each(s, untold_json, o);
     json_arr_end(o);
@@ -211,20 +231,22 @@ int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err 
     struct run_state state;
     struct str text = STR_INIT;
     struct json_out o;
-    char why[STATE_TEXT_BYTES];
+    char why[STATE_TEXT_BYTES], missing[LIMIT_PATH_BYTES];
     opt_operands(v, &operands);
     run_state_init(&state);
     int rc = launch_open(env->home, env->bin_dir, operands[0], &l, err);
     if (rc == 0)
         rc = launch_state_load(&l, &state, err);
-    if (rc == 0)
+    if (rc == 0) {
         waits_why(env->home, &state, &l.budget, why);
+        saves_look(&l, &state, missing);
+    }
     if (rc == 0 && opt_bool(v, "json")) {
         json_out_init(&o, &text, 2);
-        explain_json(&state, &l.budget, why, &o);
+        explain_json(&state, &l.budget, why, missing, &o);
         str_addc(&text, '\n');
     } else if (rc == 0) {
-        explain_text(&state, &l.budget, why, &text);
+        explain_text(&state, &l.budget, why, missing, &text);
         str_addf(&text, "  its folder, with logs: %s\n", l.run_dir);
     }
     if (rc == 0)

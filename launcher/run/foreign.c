@@ -202,6 +202,9 @@ static void ended(struct trainer *t, const struct sched_step_status *exit, bool 
         end->steps = num_max_i64(foreign_steps_done(&t->foreign.steps),
                                  wrap_saved_steps(t->foreign.wrap));
     judge(t, exit, stopped, end);
+    if (t->foreign.wrap && wrap_saves_missing(t->foreign.wrap))
+        log_msg(LOG_WARN, "there is no folder '%s' (--saves): what the trainer saves is not seen",
+                t->foreign.wrap->saves);
     if (end->done)
         event_done(t);
     end->disk_full = is_full(t, exit, end->steps);

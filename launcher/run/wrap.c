@@ -195,6 +195,11 @@ double wrap_newest_save(const struct wrap *w)
     return newest;
 }
 
+bool wrap_saves_missing(const struct wrap *w)
+{
+    return w->saves && !file_exists(w->saves);
+}
+
 struct largest {
     const char *dir;
     int64_t bytes;

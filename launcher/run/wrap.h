@@ -64,6 +64,9 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err); /* at
  * is none. */
 double wrap_newest_save(const struct wrap *w);
 
+/* Is the checkpoint folder that --saves names not there? */
+bool wrap_saves_missing(const struct wrap *w);
+
 /* Returns the bytes on disk of the largest entry of its checkpoint folder: what another save takes,
  * as far as is known. 0: there is none. */
 int64_t wrap_save_bytes(const struct wrap *w);
