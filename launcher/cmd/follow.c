@@ -23,6 +23,7 @@ static void on_interrupt(int signo)
 struct view {
     const char *home;
     bool quiet, started;
+    bool for_owner;    /* nothing but its owner brings it back */
     double asked_mono; /* when it last asked why the job waits; 0: never */
     char waits[STATE_TEXT_BYTES];
     char word[16];
@@ -69,6 +70,7 @@ static void show(void *ctx, const struct run_state *s, const struct run_budget *
     struct view *v = ctx;
     const char *word = run_state_word(s, budget);
     char note[128];
+    v->for_owner = waits_for_owner(s, budget);
     if (v->quiet)
         return;
     if (strcmp(word, v->word) != 0) {
@@ -155,8 +157,9 @@ int cmd_follow(const struct launch *l, struct sched *s, bool json, bool quiet, s
     if (view.started)
         progress_end(&view.progress, NULL);
     if (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE || next == RUN_NEXT_SUBMIT) {
-        fprintf(stderr, "run %s goes on by itself: 'reel watch %.8s' follows it again\n", l->run_id,
-                l->run_id);
+        if (!view.for_owner)
+            fprintf(stderr, "run %s goes on by itself: 'reel watch %.8s' follows it again\n",
+                    l->run_id, l->run_id);
         next = RUN_NEXT_WAIT;
     } else if (!quiet) {
         fprintf(stderr, "run %s: %s\n", l->run_id, next == RUN_NEXT_DONE ? "done" : "over");

@@ -86,7 +86,12 @@ int wish_bring_back(struct wish *w, const struct opt_values *v, struct cmd_env *
         return rc;
     if (w->state.saved_step > 0)
         snprintf(from, sizeof from, "step %lld", (long long)w->state.saved_step);
-    if (w->l.wrapped)
+    if (w->l.wrapped && strcmp(w->state.sched, "none") == 0)
+        snprintf(line, sizeof line,
+                 "run '%s' may go on: give its 'reel wrap' command again, with --name %s, its "
+                 "trainer loads its newest checkpoint",
+                 w->state.name, w->state.name);
+    else if (w->l.wrapped)
         snprintf(line, sizeof line,
                  "run '%s' may go on: submit its job script again, its trainer loads its newest "
                  "checkpoint",

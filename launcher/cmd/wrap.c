@@ -13,6 +13,7 @@
 #include "launcher/cmd/cmd.h"
 #include "launcher/run/guard.h"
 #include "launcher/run/step_lines.h"
+#include "launcher/run/waits.h"
 #include "launcher/run/wrap_rate.h"
 #include "launcher/run/wrapped.h"
 
@@ -93,8 +94,9 @@ const struct opt_cmd cmd_wrap = {
     "total, epoch, loss, grad_norm, lr, time_ms or time_s (of one step), tokens (of one step), tps "
     "(tokens a second and GPU). Where no time is printed, that between the lines counts. MFU comes "
     "from --device and from --flops-per-step, or --model, --seq and --gbs.\n\n"
-    "Exit status 0: done. 75: ended early and given back. 1: a budget is spent, or the run is "
-    "cancelled."};
+    "Exit status 0: done. 75: ended early, and given back to Slurm; outside of a job nothing "
+    "starts it again but the same command with the run's --name. 1: a budget is spent, or the run "
+    "is cancelled."};
 
 /* Makes the run's name. Slurm's job name may hold anything, but ours becomes the name of a file. */
 static void name_make(const struct opt_values *v, const char *job_id, const char *const *argv,
@@ -225,6 +227,19 @@ static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap
     return rc < 0 ? rc : program_find(operands[0], &w->arena, &argv[0], err);
 }
 
+/* Says what lets the run go on where no scheduler starts the command again. */
+static void again_say(const struct cmd_env *env, const struct launch *l)
+{
+    struct run_state state;
+    char why[STATE_TEXT_BYTES] = "";
+    run_state_init(&state);
+    if (run_state_load(l->run_dir, &state, NULL) == 0)
+        waits_why(env->home, &state, &l->budget, why);
+    if (*why)
+        fprintf(stderr, "reel: run '%s' is not over: %s\n", state.name, why);
+    run_state_release(&state);
+}
+
 int cmd_wrap_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     const char *job = getenv("SLURM_JOB_ID"), *restarts = getenv("SLURM_RESTART_COUNT");
@@ -243,5 +258,7 @@ int cmd_wrap_run(const struct opt_values *v, struct cmd_env *env, struct err *er
         return rc;
     struct agent_conf conf = {l.run_dir, env->home, env->bin_dir};
     rc = guard_run(&conf, &exit_code, err);
+    if (rc == 0 && exit_code == WRAP_AGAIN && !job)
+        again_say(env, &l);
     return rc < 0 ? rc : cmd_agent_status(exit_code);
 }

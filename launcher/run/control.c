@@ -12,6 +12,7 @@
 #include "base/lease.h"
 #include "base/log.h"
 #include "launcher/run/next.h"
+#include "launcher/run/waits.h"
 
 /* So long it waits for the end of a job whose agent has told the run's end just now. */
 static const double LEFT_WAIT_S = 10, LEFT_LOOK_S = 0.25;
@@ -232,9 +233,13 @@ static int pause_may(const struct run_state *state, const struct run_budget *bud
 static int resume_may(const struct run_state *state, const struct run_budget *budget,
                       enum run_next next, struct err *err)
 {
-    return next == RUN_NEXT_PAUSED ? 0
-                                   : err_set(err, ERR_NO, "run '%s' is %s, not paused", state->name,
-                                             run_state_word(state, budget));
+    bool by_hand = waits_for_owner(state, budget);
+    if (next == RUN_NEXT_PAUSED)
+        return 0;
+    return err_set(err, ERR_NO, "run '%s' is %s, not paused%s%s", state->name,
+                   run_state_word(state, budget),
+                   by_hand ? ": give its 'reel wrap' command again, with --name " : "",
+                   by_hand ? state->name : "");
 }
 
 static int retry_may(const struct run_state *state, const struct run_budget *budget,

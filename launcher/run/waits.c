@@ -149,6 +149,21 @@ static void look_format(const struct look *k, char text[STATE_TEXT_BYTES])
         gone_format(k->s, newest, text);
 }
 
+bool waits_for_owner(const struct run_state *s, const struct run_budget *budget)
+{
+    return strcmp(s->sched, "none") == 0 && run_state_next(s, budget, NULL) == RUN_NEXT_REQUEUE;
+}
+
+static void owner_format(const struct run_state *s, const struct run_budget *budget,
+                         char text[STATE_TEXT_BYTES])
+{
+    if (waits_for_owner(s, budget))
+        snprintf(text, STATE_TEXT_BYTES,
+                 "nothing brings it back by itself: give its 'reel wrap' command again, with "
+                 "--name %.200s",
+                 s->name);
+}
+
 void waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
                char text[STATE_TEXT_BYTES])
 {
@@ -157,6 +172,7 @@ void waits_why(const char *home, const struct run_state *s, const struct run_bud
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
     k.open = last && last->cause == CAUSE_NONE ? last : NULL;
     text[0] = '\0';
+    owner_format(s, budget, text);
     if (!is_asked_about(&k))
         return;
     if (look_ask(&k, &err) < 0)

@@ -1,6 +1,7 @@
 /* waits: what the scheduler says of the job of a run that is not over: why it waits, in the
  * scheduler's own words, and what to do where it waits for somebody; that it is being cancelled, or
- * is over or gone and nobody has told the run.
+ * is over or gone and nobody has told the run. Of a run that no scheduler knows it says who brings
+ * it back.
  */
 #ifndef LAUNCHER_RUN_WAITS_H
 #define LAUNCHER_RUN_WAITS_H
@@ -12,6 +13,9 @@
  * the run; that there is no answer is said. Another user's run is not asked about. */
 void waits_why(const char *home, const struct run_state *s, const struct run_budget *budget,
                char text[STATE_TEXT_BYTES]);
+
+/* Has its attempt ended outside of any job, so that nobody but its owner brings it back? */
+bool waits_for_owner(const struct run_state *s, const struct run_budget *budget);
 
 /* Says it of a job that waits with this reason; pure. */
 void waits_format(const char *kind, const char *job_id, const char *reason,
