@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/num.h"
@@ -10,6 +11,8 @@
 #include "db/schema.h"
 #include "db/store.h"
 #include "launcher/cmd/cmd.h"
+
+enum { MOST_COLUMNS = 256 };
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
@@ -204,6 +207,51 @@ static void views_name(struct err *err)
     str_release(&list);
 }
 
+/* Finds, of the public views that a query mentions, the columns: all of them as "loss, lr, …", and
+ * the one that is nearest to this word; "" where there is none. */
+static void columns_find(struct store *db, const char *sql, const char *word, struct str *all,
+                         struct str *near)
+{
+    const char *names[MOST_COLUMNS + 1] = {NULL}, *nearest;
+    struct arena arena;
+    struct store_query *q = NULL;
+    size_t n = 0;
+    arena_init(&arena, 0);
+    if (store_ask(db, "SELECT DISTINCT c.name FROM sqlite_schema v, pragma_table_info(v.name) c "
+                  "WHERE v.type = 'view' AND v.name GLOB 'v_*' AND instr(lower(?1), v.name)",
+                  &q, NULL) == 0) {
+        store_bind_text(q, 1, sql);
+        while (n < MOST_COLUMNS && store_next(q, NULL) > 0 &&
+               (names[n] = arena_strdup(&arena, store_text(q, 0))))
+            str_addf(all, "%s%s", n ? ", " : "", names[n]), n++;
+    }
+    if ((nearest = str_nearest(word, names)))
+        str_add(near, nearest);
+    store_end(q);
+    arena_release(&arena);
+}
+
+/* Adds, to the error of a query for a column that does not exist, which column may be meant, or
+ * which there are. */
+static void columns_name(struct store *db, const char *sql, struct err *err)
+{
+    static const char says[] = "no such column: ";
+    const char *at = strstr(err->text, says) + strlen(says);
+    char word[LIMIT_NAME_BYTES];
+    struct str all = STR_INIT, near = STR_INIT;
+    at += strspn(at, "\""); /* newer libraries put the name into quotes */
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(at, "\" "), at);
+    const char *dot = strrchr(word, '.'); /* of "v_step.los" */
+    columns_find(db, sql, dot ? dot + 1 : word, &all, &near);
+    size_t n = strlen(err->text), room = sizeof err->text - n;
+    if (near.len)
+        snprintf(err->text + n, room, ": did you mean %s?", near.p);
+    else if (all.len)
+        snprintf(err->text + n, room, ": there are %s", all.p);
+    str_release(&all);
+    str_release(&near);
+}
+
 static int query(const struct cmd_env *env, const char *sql, bool json, struct err *err)
 {
     struct store *db = NULL;
@@ -214,6 +262,8 @@ static int query(const struct cmd_env *env, const char *sql, bool json, struct e
         rc = store_ask(db, sql, &q, err);
     if (rc == ERR_INPUT && strstr(err->text, "no such table"))
         views_name(err);
+    else if (rc == ERR_INPUT && strstr(err->text, "no such column: "))
+        columns_name(db, sql, err);
     if (rc == 0)
         rc = rows_add(q, json, &text, err);
     if (rc == 0)
