@@ -1,7 +1,8 @@
 /* hosts: lists of node names as Slurm writes them: "n[1-3,7],gpu[01-16]". Pure.
  *
- * A list is names and ranges between commas; numbers in brackets keep their width ("[01-10]"); a name may have several brackets
- * ("r[1-2]n[1-4]"), of which the last varies fastest. Order of names is the natural one: n2 before n10.
+ * A list is names and ranges between commas; numbers in brackets keep their width ("[01-10]"); a
+ * name may have several brackets ("r[1-2]n[1-4]"), of which the last varies fastest. Order of names
+ * is the natural one: n2 before n10.
  */
 #ifndef LAUNCHER_SCHED_HOSTS_H
 #define LAUNCHER_SCHED_HOSTS_H
@@ -12,14 +13,17 @@
 #include "base/err.h"
 #include "base/str.h"
 
-enum { HOSTS_MAX = 1 << 20 }; /* more than any cluster has; stops a damaged list */
+enum { HOSTS_MAX = 1 << 20 }; /* more than any cluster has; it stops a damaged list */
 
-/* The names of a list, in its order, NULL-ended, in the arena. "" has none. ERR_INPUT names the list that is none. */
-int hosts_expand(const char *list, struct arena *arena, const char ***names, size_t *n, struct err *err);
+/* Expands a list into its names, in its order, NULL-ended, in the arena. "" has none. ERR_INPUT
+ * names the list that is none. */
+int hosts_expand(const char *list, struct arena *arena, const char ***names, size_t *n,
+                 struct err *err);
 
-/* The shortest such list of these names, in natural order; names that stand twice are named once. */
+/* Writes the shortest such list of these names, in natural order; names that stand twice are named
+ * once. */
 void hosts_fold(const char *const *names, size_t n, struct str *out);
 
-int hosts_compare(const char *a, const char *b); /* as strcmp, in natural order */
+int hosts_compare(const char *a, const char *b); /* compares like strcmp, in natural order */
 
 #endif

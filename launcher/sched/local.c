@@ -1,49 +1,66 @@
 /* The scheduler of one machine
  * ============================
  *
- * There is no daemon. The truth is a folder, <home>/sched/local/<host>/, and every process that has something to do with
- * it moves things on: submitters, pollers, and the keepers of running jobs. <host> is in the path because process numbers
- * mean nothing on another machine that shares the home.
+ * There is no daemon. The truth is a folder, <home>/sched/local/<host>/, and every process that has
+ * something to do with it moves things on: submitters, pollers, and the keepers of running jobs.
+ * <host> is in the path because process numbers mean nothing on another machine that shares the
+ * home.
  *
- *     lock             lease (base/lease.h) of everything that writes here, there while it is held
- *     machine.json     cores, grace, kill wait (reel.sched-local/1). Written when REEL_LOCAL_CORES, REEL_LOCAL_GRACE or
- *                      REEL_LOCAL_KILL_WAIT were set for a submission: the last one that said something counts, for all
- *     N.job            the record of job N (reel.sched-job/1), fields as in rec_fields, local_spool.c. Every change is a
- *                      whole new file by rename, made under the lock, read without it
- *     N.program        its folder, log, arguments and environment, NUL-separated after a magic word; written once
- *     keeper.log       what keepers had to complain about
+ *     lock            lease (base/lease.h) of everything that writes here, there while it is held
+ *     machine.json    cores, grace, kill wait (reel.sched-local/1). Written when REEL_LOCAL_CORES,
+ *                     REEL_LOCAL_GRACE or REEL_LOCAL_KILL_WAIT were set for a submission: the last
+ *                     one that said something counts, for all
+ *     N.job           the record of job N (reel.sched-job/1), fields as in rec_fields,
+ *                     local_spool.c. Every change is a whole new file by rename, made under the
+ *                     lock, read without it
+ *     N.program       its folder, log, arguments and environment, NUL-separated after a magic word;
+ *                     written once
+ *     keeper.log      what keepers had to complain about
  *
- * A job exists from the moment N.job appears, with its token in it: N.program is there before. Submission looks for the
- * token under the lock, so a token gets one job, whoever dies when. N is one more than the highest there is; records stay.
+ * A job exists from the moment N.job appears, with its token in it: N.program is there before.
+ * Submission looks for the token under the lock, so a token gets one job, whoever dies when. N is
+ * one more than the highest there is; records stay.
  *
- * Every execution has a keeper (local_keeper.c), started by whoever's pass decided it: this program executed again, in a
- * session of its own, nobody's child. It adopts whatever the job leaves behind and kills it at the end.
+ * Every execution has a keeper (local_keeper.c), started by whoever's pass decided it: this program
+ * executed again, in a session of its own, nobody's child. It adopts whatever the job leaves behind
+ * and kills it at the end.
  *
- * States of a record. "starting" is pending or requeued with starting_at > 0: its cores are taken.
+ * These are the states of a record. "starting" is pending or requeued with starting_at > 0: its
+ * cores are taken.
  *
- *     from              to                         by, and when
- *     -                 pending                    submit
- *     pending, requeued starting                   a pass: it is next and there are cores
- *     starting          starting, with keeper      the keeper's claim, before anything is executed
- *     starting          starting again             a pass: no claim for CLAIM_S; failed after STARTS_MAX
- *     starting          running                    the keeper, when the batch process has been started
- *     starting          failed                     the keeper: the program, folder or log cannot be opened
- *     pending, requeued,
- *     starting unclaimed cancelled                 cancel
- *     running           stopping + stop cause      cancel, requeue: whoever calls. preempt: a pass. time limit, shutdown:
- *                                                  the keeper. The record says so before the first signal is sent
- *     stopping          stopping, stronger cause   time limit < preempt < shutdown < requeue < cancel; never put off
- *     running           done, failed               the keeper, when no process of the job is left: exit code 0, another
- *     stopping          cancelled                  the same, cause cancel; preempt without permission to requeue
- *     stopping          requeued, restarts + 1     the same, cause requeue, preempt, shutdown
- *     stopping          time_limit                 the same, cause time limit
- *     claimed, running, requeued or node_fail      lost: keeper killed (its guard does this), or both, or the machine was
- *     stopping                                     restarted (a pass does). A cause given before decides as above
+ *     from                to                       by, and when
+ *     -                   pending                  submit
+ *     pending, requeued   starting                 a pass: it is next and there are cores
+ *     starting            starting, with keeper    the keeper's claim, before anything is executed
+ *     starting            starting again           a pass: no claim for CLAIM_S; failed after
+ *                                                  STARTS_MAX
+ *     starting            running                  the keeper, when the batch process has been
+ *                                                  started
+ *     starting            failed                   the keeper: the program, folder or log cannot
+ *                                                  be opened
+ *     pending, requeued,  cancelled                cancel
+ *     starting unclaimed
+ *     running             stopping + stop cause    cancel, requeue: whoever calls. preempt: a pass.
+ *                                                  time limit, shutdown: the keeper. The record
+ *                                                  says so before the first signal is sent
+ *     stopping            stopping, stronger cause time limit < preempt < shutdown < requeue <
+ *                                                  cancel; never put off
+ *     running             done, failed             the keeper, when no process of the job is left:
+ *                                                  exit code 0, another
+ *     stopping            cancelled                the same, cause cancel; preempt without
+ *                                                  permission to requeue
+ *     stopping            requeued, restarts + 1   the same, cause requeue, preempt, shutdown
+ *     stopping            time_limit               the same, cause time limit
+ *     claimed, running,   requeued or node_fail    lost: the keeper was killed (its guard does
+ *     stopping                                     this), or both were, or the machine was
+ *                                                  restarted (a pass does). A cause given before
+ *                                                  decides as above
  *
- * A settled job whose state is requeued is queued by its first place in line. Waiting jobs start strictly by priority, then
- * age; one that does not fit yet lets nobody pass, and asks running jobs of lower priority, least urgent and youngest
- * first, to make room, if that suffices; one that comes after another job is in the queue when that has ended. local_decide() in
- * local_pass.c is all of it, and has no side effects. */
+ * A settled job whose state is requeued is queued by its first place in line. Waiting jobs start
+ * strictly by priority, then age. One that does not fit yet lets nobody pass, and asks running jobs
+ * of lower priority, least urgent and youngest first, to make room, if that suffices. One that
+ * comes after another job is in the queue when that has ended. local_decide() in local_pass.c is
+ * all of it, and has no side effects. */
 #include "launcher/sched/local.h"
 
 #include <signal.h>
@@ -99,18 +116,22 @@ static int env_cores(int64_t *out, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
-/* The spool's settings with the environment's over them. *changed: the environment says something new. */
-static int machine_now(const struct local_spool *sp, struct local_machine *out, bool *changed, struct err *err)
+/* Reads the spool's settings and puts the environment's over them. *changed: the environment says
+ * something new. */
+static int machine_now(const struct local_spool *sp, struct local_machine *out, bool *changed,
+                       struct err *err)
 {
     struct local_machine kept, m;
     int rc = local_machine_load(sp, &kept, err);
     if (rc < 0)
         return rc;
     m = kept;
-    if ((rc = env_cores(&m.cores, err)) < 0 || (rc = env_seconds("REEL_LOCAL_GRACE", &m.grace_s, err)) < 0 ||
+    if ((rc = env_cores(&m.cores, err)) < 0 ||
+        (rc = env_seconds("REEL_LOCAL_GRACE", &m.grace_s, err)) < 0 ||
         (rc = env_seconds("REEL_LOCAL_KILL_WAIT", &m.kill_wait_s, err)) < 0)
         return rc;
-    *changed = m.cores != kept.cores || m.grace_s != kept.grace_s || m.kill_wait_s != kept.kill_wait_s;
+    *changed = m.cores != kept.cores || m.grace_s != kept.grace_s ||
+               m.kill_wait_s != kept.kill_wait_s;
     *out = m;
     return 0;
 }
@@ -123,10 +144,18 @@ static int local_describe(struct sched *s, struct sched_site *out, struct err *e
     int rc = machine_now(&l->spool, &m, &changed, err);
     if (rc < 0)
         return rc;
-    l->partition = (struct sched_partition){.name = PARTITION, .is_default = true, .preempt = SCHED_PREEMPT_REQUEUE,
-                                            .grace_s = m.grace_s, .nodes = 1, .cores_per_node = (int)m.cores};
-    *out = (struct sched_site){.kind = "local", .name = clock_host(), .kill_wait_s = m.kill_wait_s, .user_signal = true,
-                               .n_partitions = 1, .partitions = &l->partition};
+    l->partition = (struct sched_partition){.name = PARTITION,
+                                            .is_default = true,
+                                            .preempt = SCHED_PREEMPT_REQUEUE,
+                                            .grace_s = m.grace_s,
+                                            .nodes = 1,
+                                            .cores_per_node = (int)m.cores};
+    *out = (struct sched_site){.kind = "local",
+                               .name = clock_host(),
+                               .kill_wait_s = m.kill_wait_s,
+                               .user_signal = true,
+                               .n_partitions = 1,
+                               .partitions = &l->partition};
     return 0;
 }
 
@@ -142,24 +171,33 @@ static int id_of(const char *text, int64_t *out, struct err *err)
 static int check_fits(const struct sched_spec *spec, const struct local_machine *m, struct err *err)
 {
     if (spec->partition && strcmp(spec->partition, PARTITION) != 0)
-        return err_set(err, ERR_INPUT, "job '%s': there is no partition '%s' on this machine: leave it out, or give '%s'",
+        return err_set(err, ERR_INPUT,
+                       "job '%s': there is no partition '%s' on this machine: leave it out, or "
+                       "give '%s'",
                        spec->name, spec->partition, PARTITION);
     if (spec->nodes != 1)
-        return err_set(err, ERR_LIMIT, "job '%s' asks for %d nodes, and the local scheduler has this machine only: ask for "
-                       "1 node, or use a cluster", spec->name, spec->nodes);
+        return err_set(err, ERR_LIMIT,
+                       "job '%s' asks for %d nodes, and the local scheduler has this machine only: "
+                       "ask for 1 node, or use a cluster",
+                       spec->name, spec->nodes);
     if (spec->cores_per_node > m->cores)
-        return err_set(err, ERR_LIMIT, "job '%s' asks for %d cores, and this machine has %lld for jobs: ask for fewer, or "
-                       "raise REEL_LOCAL_CORES", spec->name, spec->cores_per_node, (long long)m->cores);
+        return err_set(err, ERR_LIMIT,
+                       "job '%s' asks for %d cores, and this machine has %lld for jobs: ask for "
+                       "fewer, or raise REEL_LOCAL_CORES",
+                       spec->name, spec->cores_per_node, (long long)m->cores);
     return 0;
 }
 
-/* The number of the job that spec.after names, 0: none; it has a record, readable or not. */
-static int after_of(struct local *l, const struct sched_spec *spec, int64_t *out, struct err *err)
+/* Finds the number of the job that spec.after names, 0: none. The job has a record, readable or
+ * not. */
+static int after_of(struct local *l, const struct sched_spec *spec, int64_t *out,
+                    struct err *err)
 {
     struct local_rec r;
     *out = 0;
     int rc = spec->after ? id_of(spec->after, out, err) : 0;
-    if (rc == 0 && *out && local_rec_load(&l->spool, *out, &l->spool.texts, &r, err) == ERR_NOT_FOUND)
+    if (rc == 0 && *out &&
+        local_rec_load(&l->spool, *out, &l->spool.texts, &r, err) == ERR_NOT_FOUND)
         rc = ERR_NOT_FOUND;
     arena_reset(&l->spool.texts);
     if (rc < 0)
@@ -173,22 +211,33 @@ static int submit_new(struct local *l, const struct sched_spec *spec, int64_t id
     bool changed;
     int64_t after;
     int rc = machine_now(&l->spool, &m, &changed, err);
-    if (rc < 0 || (rc = check_fits(spec, &m, err)) < 0 || (rc = after_of(l, spec, &after, err)) < 0)
+    if (rc < 0 || (rc = check_fits(spec, &m, err)) < 0 ||
+        (rc = after_of(l, spec, &after, err)) < 0)
         return rc;
     if (changed && (rc = local_machine_save(&l->spool, &m, err)) < 0)
         return rc;
     const struct local_rec rec = {
-        .id = id, .token = spec->token, .name = spec->name, .reason = "", .boot = "", .state = SCHED_PENDING,
-        .priority = spec->priority, .cores = spec->cores_per_node ? spec->cores_per_node : m.cores,
-        .requeue = spec->requeue, .after = after, .signal = spec->signal, .time_limit_s = spec->time_limit_s,
-        .signal_lead_s = spec->signal_lead_s, .submitted_at = clock_wall_s(), .exit_code = -1};
+        .id = id,
+        .token = spec->token, .name = spec->name, .reason = "", .boot = "",
+        .state = SCHED_PENDING,
+        .priority = spec->priority,
+        .cores = spec->cores_per_node ? spec->cores_per_node : m.cores,
+        .requeue = spec->requeue,
+        .after = after,
+        .signal = spec->signal,
+        .time_limit_s = spec->time_limit_s,
+        .signal_lead_s = spec->signal_lead_s,
+        .submitted_at = clock_wall_s(),
+        .exit_code = -1};
     if ((rc = local_program_save(&l->spool, id, spec, err)) < 0)
         return rc;
     return local_rec_save(&l->spool, &rec, err);
 }
 
-/* Under the lock. A record that cannot be read may hold this very token: then nobody can say, and nothing is done. */
-static int submit_once(struct local *l, const struct sched_spec *spec, int64_t *id, struct err *err)
+/* Submits under the lock, unless there is a job with this token. A record that cannot be read may
+ * hold this very token: then nobody can say, and nothing is done. */
+static int submit_once(struct local *l, const struct sched_spec *spec, int64_t *id,
+                       struct err *err)
 {
     struct local_recs recs;
     const struct local_rec *unreadable = NULL;
@@ -204,8 +253,10 @@ static int submit_once(struct local *l, const struct sched_spec *spec, int64_t *
             *id = recs.v[i].id;
     }
     if (*id == 0 && unreadable)
-        rc = err_set(err, ERR_CORRUPT, "job '%s' is not submitted: the record of job %lld cannot be read and may be this "
-                     "one: %s (repair or remove that file)", spec->name, (long long)unreadable->id, unreadable->reason);
+        rc = err_set(err, ERR_CORRUPT,
+                     "job '%s' is not submitted: the record of job %lld cannot be read and may be "
+                     "this one: %s (repair or remove that file)",
+                     spec->name, (long long)unreadable->id, unreadable->reason);
     else if (*id == 0 && (rc = submit_new(l, spec, last + 1, err)) == 0)
         *id = last + 1;
     local_recs_release(&recs);
@@ -227,7 +278,8 @@ static void local_script(const struct sched_spec *spec, struct str *out)
     str_addc(out, '\n');
 }
 
-/* The job is in the queue when its record is: a pass that fails now is made up for by the next one. */
+/* Makes a pass. The job is in the queue when its record is; what a pass that fails now would have
+ * done the next one does. */
 static void pass_or_log(struct local *l, double wait_s)
 {
     struct err err = {0};
@@ -236,7 +288,8 @@ static void pass_or_log(struct local *l, double wait_s)
         log_msg(LOG_WARN, "local scheduler: %s", err.text);
 }
 
-static int local_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+static int local_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES],
+                        struct err *err)
 {
     struct local *l = local_of(s);
     int64_t job = 0;
@@ -268,36 +321,45 @@ static bool wanted(const struct sched_filter *f, const char *id, const char *tok
     return !f || (!f->ids && !f->tokens) || listed(f->ids, id) || listed(f->tokens, token);
 }
 
-/* Why a job waits, behind what its record says already ("preempted by job 4"). */
-static const char *reason_format(const struct local_rec *r, const struct local_decision *d, int64_t cores, struct arena *a)
+/* Tells why a job waits, behind what its record says already ("preempted by job 4"). */
+static const char *reason_format(const struct local_rec *r, const struct local_decision *d,
+                                 int64_t cores, struct arena *a)
 {
     char why[128] = "";
     if (r->state == SCHED_PENDING || r->state == SCHED_REQUEUED) {
         if (d->depends)
             snprintf(why, sizeof why, "Dependency: job %lld has not ended", (long long)r->after);
         else if (r->cores > cores)
-            snprintf(why, sizeof why, "asks for %lld cores, the machine has %lld", (long long)r->cores, (long long)cores);
+            snprintf(why, sizeof why, "asks for %lld cores, the machine has %lld",
+                     (long long)r->cores, (long long)cores);
         else if (d->behind)
             snprintf(why, sizeof why, "waits behind job %lld", (long long)d->behind);
         else if (d->free_cores >= 0)
-            snprintf(why, sizeof why, "waits for %lld cores, %lld are free", (long long)r->cores, (long long)d->free_cores);
+            snprintf(why, sizeof why, "waits for %lld cores, %lld are free", (long long)r->cores,
+                     (long long)d->free_cores);
     }
-    const char *text = arena_printf(a, "%s%s%s", r->reason, r->reason[0] && why[0] ? "; " : "", why);
+    const char *text = arena_printf(a, "%s%s%s", r->reason, r->reason[0] && why[0] ? "; " : "",
+                                    why);
     return text ? text : "";
 }
 
-static void job_fill(struct sched_job *job, const struct local_rec *r, const char *id, const char *reason, struct arena *a)
+static void job_fill(struct sched_job *job, const struct local_rec *r, const char *id,
+                     const char *reason, struct arena *a)
 {
     const char *token = arena_strdup(a, r->token), *name = arena_strdup(a, r->name);
     *job = (struct sched_job){
-        .id = id, .token = token ? token : "", .name = name ? name : "", .state = (enum sched_state)r->state,
-        .priority = (int)r->priority, .restarts = (int)r->restarts, .nodes = 1, .cores_per_node = (int)r->cores,
+        .id = id, .token = token ? token : "", .name = name ? name : "",
+        .state = (enum sched_state)r->state,
+        .priority = (int)r->priority,
+        .restarts = (int)r->restarts,
+        .nodes = 1, .cores_per_node = (int)r->cores,
         .submitted_at = r->submitted_at, .started_at = r->started_at, .ended_at = r->ended_at,
-        .exit_code = (int)r->exit_code, .exit_signal = (int)r->exit_signal, .reason = reason};
+        .exit_code = (int)r->exit_code, .exit_signal = (int)r->exit_signal,
+        .reason = reason};
 }
 
-static int jobs_fill(const struct local_recs *recs, const struct sched_filter *filter, int64_t cores,
-                     struct sched_jobs *out, struct err *err)
+static int jobs_fill(const struct local_recs *recs, const struct sched_filter *filter,
+                     int64_t cores, struct sched_jobs *out, struct err *err)
 {
     struct local_decision *d = calloc(recs->n + 1, sizeof *d);
     out->jobs = arena_array(&out->arena, recs->n + 1, sizeof *out->jobs);
@@ -310,15 +372,17 @@ static int jobs_fill(const struct local_recs *recs, const struct sched_filter *f
         const struct local_rec *r = &recs->v[i];
         const char *id = arena_printf(&out->arena, "%lld", (long long)r->id);
         if (id && wanted(filter, id, r->token))
-            job_fill(&out->jobs[out->n++], r, id, reason_format(r, &d[i], cores, &out->arena), &out->arena);
+            job_fill(&out->jobs[out->n++], r, id, reason_format(r, &d[i], cores, &out->arena),
+                     &out->arena);
     }
     free(d);
     return 0;
 }
 
-/* Looking moves things on: after a restart of the machine this is what starts the queue again. Somebody who may only
- * read sees what is recorded. */
-static int local_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err)
+/* Lists jobs. Looking moves things on: after a restart of the machine this is what starts the queue
+ * again. Somebody who may only read sees what is recorded. */
+static int local_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out,
+                      struct err *err)
 {
     struct local *l = local_of(s);
     struct local_machine m;
@@ -340,27 +404,34 @@ static int local_poll(struct sched *s, const struct sched_filter *filter, struct
 
 /* ---- wishes ---- */
 
-static int signal_rec(struct local *l, const struct local_rec *r, int signo, enum sched_to to, struct err *err)
+static int signal_rec(struct local *l, const struct local_rec *r, int signo, enum sched_to to,
+                      struct err *err)
 {
-    if ((r->state != SCHED_RUNNING && r->state != SCHED_STOPPING) || strcmp(r->boot, clock_boot_id()) != 0)
-        return err_set(err, ERR_STATE, "job %lld does not run (it is %s): only running jobs get signals",
+    if ((r->state != SCHED_RUNNING && r->state != SCHED_STOPPING) ||
+        strcmp(r->boot, clock_boot_id()) != 0)
+        return err_set(err, ERR_STATE,
+                       "job %lld does not run (it is %s): only running jobs get signals",
                        (long long)r->id, sched_state_name((enum sched_state)r->state));
     if (to == SCHED_TO_BATCH || !proc_alive(r->keeper)) {
         int rc = proc_signal(r->batch, signo, err);
-        return rc != ERR_NOT_FOUND ? rc : err_set(err, ERR_STATE, "job %lld is ending: its batch process is gone",
-                                                  (long long)r->id);
+        return rc != ERR_NOT_FOUND ? rc
+                                   : err_set(err, ERR_STATE,
+                                             "job %lld is ending: its batch process is gone",
+                                             (long long)r->id);
     }
     proc_signal_below((pid_t)r->keeper.pid, signo, local_is_keeper, &l->spool);
     return 0;
 }
 
-/* Between the claim and the record of the batch process. */
+/* Is the job between its claim and the record of its batch process? */
 static bool comes_up(const struct local_rec *r)
 {
-    return r->keeper.pid != 0 && r->batch.pid == 0 && strcmp(r->boot, clock_boot_id()) == 0 && proc_alive(r->keeper);
+    return r->keeper.pid != 0 && r->batch.pid == 0 && strcmp(r->boot, clock_boot_id()) == 0 &&
+           proc_alive(r->keeper);
 }
 
-static int local_signal(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err)
+static int local_signal(struct sched *s, const char *id, int signo, enum sched_to to,
+                        struct err *err)
 {
     struct local *l = local_of(s);
     struct local_rec r;
@@ -386,11 +457,15 @@ static int ask_requeue(struct local *l, struct local_rec *r, struct err *err)
         return err_set(err, ERR_STATE, "job %lld has ended (%s): submit it anew", (long long)r->id,
                        sched_state_name((enum sched_state)r->state));
     if (r->stop == STOP_CANCEL)
-        return err_set(err, ERR_STATE, "job %lld is being cancelled and cannot be requeued", (long long)r->id);
+        return err_set(err, ERR_STATE, "job %lld is being cancelled and cannot be requeued",
+                       (long long)r->id);
     if (!r->requeue)
-        return err_set(err, ERR_STATE, "job %lld was submitted without permission to requeue", (long long)r->id);
+        return err_set(err, ERR_STATE, "job %lld was submitted without permission to requeue",
+                       (long long)r->id);
+    /* A job without a keeper waits already. A claimed one is as good as running: the job itself may
+     * be quicker than its keeper's record. */
     if (r->keeper.pid == 0)
-        return 0; /* waits already; claimed is as good as running: the job itself may be quicker than its keeper's record */
+        return 0;
     return local_rec_ask(&l->spool, r, STOP_REQUEUE, "requeued on request", err);
 }
 
@@ -427,7 +502,8 @@ static int ask(struct sched *s, const char *id, ask_fn *fn, struct err *err)
     lease_drop(lock);
     arena_reset(&l->spool.texts);
     if (rc == 0)
-        pass_or_log(l, LOCK_WAIT_S); /* a cancelled job may have held up the queue; a lost one is found */
+        /* A cancelled job may have held up the queue; a lost one is found. */
+        pass_or_log(l, LOCK_WAIT_S);
     return rc;
 }
 
@@ -436,8 +512,8 @@ static int local_requeue(struct sched *s, const char *id, struct err *err)
     return ask(s, id, ask_requeue, err);
 }
 
-/* Tells the batch process where the spool has no room for the wish: a job that does not ask for
- * another execution ends by that. */
+/* Tells the batch process to end where the spool has no room for the wish: a job that does not ask
+ * for another execution ends by that. */
 static int cancel_unrecorded(struct local *l, const char *id, struct err *err)
 {
     struct local_rec r;
@@ -450,8 +526,9 @@ static int cancel_unrecorded(struct local *l, const char *id, struct err *err)
         rc = signal_rec(l, &r, SIGTERM, SCHED_TO_BATCH, &why);
     arena_reset(&l->spool.texts);
     if (rc == ERR_STATE)
-        rc = err_set(err, ERR_FULL, "job %s waits, and the disk of '%s' has no room to take it from "
-                     "the queue", id, l->spool.dir);
+        rc = err_set(err, ERR_FULL,
+                     "job %s waits, and the disk of '%s' has no room to take it from the queue", id,
+                     l->spool.dir);
     return rc;
 }
 
@@ -461,7 +538,7 @@ static int local_cancel(struct sched *s, const char *id, struct err *err)
     return rc == ERR_FULL ? cancel_unrecorded(local_of(s), id, err) : rc;
 }
 
-/* Once a record is settled its stop is none, and the state tells. */
+/* Returns why a job ends. Once a record is settled its stop is none, and the state tells. */
 static enum sched_end end_of(const struct local_rec *r)
 {
     switch ((enum local_stop)r->stop) {
@@ -474,10 +551,13 @@ static enum sched_end end_of(const struct local_rec *r)
     }
     if (r->state == SCHED_CANCELLED)
         return str_starts(r->reason, "preempted") ? SCHED_END_PREEMPTED : SCHED_END_CANCELLED;
-    return r->state == SCHED_TIME_LIMIT ? SCHED_END_TIME_LIMIT : r->state == SCHED_REQUEUED ? SCHED_END_REQUEUED : SCHED_END_NONE;
+    return r->state == SCHED_TIME_LIMIT ? SCHED_END_TIME_LIMIT
+           : r->state == SCHED_REQUEUED ? SCHED_END_REQUEUED
+                                        : SCHED_END_NONE;
 }
 
-static int local_ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err)
+static int local_ending(struct sched *s, const char *id, struct sched_ending *out,
+                        struct err *err)
 {
     struct local *l = local_of(s);
     struct local_rec r;
@@ -488,18 +568,22 @@ static int local_ending(struct sched *s, const char *id, struct sched_ending *ou
     if (rc == 0 && r.state == SCHED_UNKNOWN)
         *out = (struct sched_ending){.why = SCHED_END_UNKNOWN};
     else if (rc == 0)
-        *out = (struct sched_ending){.why = end_of(&r),
-                                     .limit_at = r.state == SCHED_RUNNING && r.time_limit_s > 0 ? r.started_at + r.time_limit_s : 0,
-                                     .limit_s = r.time_limit_s};
+        *out = (struct sched_ending){
+            .why = end_of(&r),
+            .limit_at = r.state == SCHED_RUNNING && r.time_limit_s > 0
+                            ? r.started_at + r.time_limit_s
+                            : 0,
+            .limit_s = r.time_limit_s};
     arena_reset(&l->spool.texts);
     return rc;
 }
 
 /* ---- inside a job ---- */
 
-/* The job's own variables go along, so that a step finds its job and its processes are known by the marker. */
-static int step_env(const struct sched_self *self, const char *const *base, struct arena *texts, const char ***out,
-                    struct err *err)
+/* Makes a step's environment. The job's own variables go along, so that a step finds its job and
+ * its processes are known by the marker. */
+static int step_env(const struct sched_self *self, const char *const *base, struct arena *texts,
+                    const char ***out, struct err *err)
 {
     const char *own[6] = {NULL};
     if (self->id[0]) {
@@ -512,8 +596,8 @@ static int step_env(const struct sched_self *self, const char *const *base, stru
     return local_env_merge(base, own, out, err);
 }
 
-static int local_step_start_op(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out,
-                               struct err *err)
+static int local_step_start_op(struct sched *s, const struct sched_step_spec *spec,
+                               struct sched_step **out, struct err *err)
 {
     struct local *l = local_of(s);
     struct sched_self self = {0};
@@ -567,9 +651,11 @@ int sched_local_open(const char *home, struct sched **out, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory for the local scheduler");
     int rc = 0;
     if ((size_t)snprintf(dir, sizeof dir, "%s/sched/local/%s", home, clock_host()) >= sizeof dir)
-        rc = err_set(err, ERR_LIMIT, "the state folder's path is too long: choose a shorter REEL_HOME");
+        rc = err_set(err, ERR_LIMIT,
+                     "the state folder's path is too long: choose a shorter REEL_HOME");
     if (rc == 0 && (rc = local_spool_init(&l->spool, dir, err)) == 0)
-        rc = machine_now(&l->spool, &m, &changed, err); /* bad settings are told now, not at the first job */
+        /* Bad settings are told now, not at the first job. */
+        rc = machine_now(&l->spool, &m, &changed, err);
     l->base.ops = &local_ops;
     l->base.absence_s = 1.5;
     l->steps.spool = &l->spool;

@@ -1,5 +1,6 @@
-/* local: the scheduler of this one machine. No daemon: every running job has a keeper process, and whoever touches the
- * spool moves things on. The essay and the table of transitions are at the top of local.c. */
+/* local: the scheduler of this one machine. There is no daemon: every running job has a keeper
+ * process, and whoever touches the spool moves things on. The essay and the table of transitions
+ * are at the top of local.c. */
 #ifndef LAUNCHER_SCHED_LOCAL_H
 #define LAUNCHER_SCHED_LOCAL_H
 
@@ -8,9 +9,10 @@
 
 int sched_local_open(const char *home, struct sched **out, struct err *err);
 
-/* The life of a keeper: what `reel keeper SPOOL JOB` runs. Starts the job if it is this keeper's to start, stays until
- * it has ended and is recorded. Forks; call it from a process that has done nothing else. A program that submits local
- * jobs must lead here when its own arguments are `keeper SPOOL JOB`: the keeper is the submitting program, executed again. */
+/* Lives as a keeper: this is what `reel keeper SPOOL JOB` runs. Starts the job if it is this
+ * keeper's to start, stays until it has ended and is recorded. Forks; call it from a process that
+ * has done nothing else. A program that submits local jobs must lead here when its own arguments
+ * are `keeper SPOOL JOB`: the keeper is the submitting program, executed again. */
 int sched_local_keeper(const char *spool, const char *job, struct err *err);
 
 #endif

@@ -1,13 +1,15 @@
-/* The keeper of one execution of a job: two processes.
+/* The keeper of one execution of a job is two processes.
  *
- * The guard adopts orphans and waits for the keeper proper. If that ends before its job is settled (somebody killed it),
- * the guard inherits every process of the job, kills them, and settles the job as lost. If the guard is killed, the keeper
- * carries on alone. Only the loss of both leaves work to somebody else's pass (recover() in local_pass.c).
+ * The guard adopts orphans and waits for the keeper proper. If that ends before its job is settled
+ * (somebody killed it), the guard inherits every process of the job, kills them, and settles the
+ * job as lost. If the guard is killed, the keeper carries on alone. Only the loss of both leaves
+ * work to somebody else's pass (recover() in local_pass.c).
  *
- * The keeper claims the job under the lock, starts the batch process, records that it runs, and then waits for one of:
- * an exit (SIGCHLD through a signalfd), a changed record (inotify on the spool), the next moment of its timetable, or a
- * few seconds after which it makes a pass for everybody's sake. It is single-threaded, blocks all signals, and never
- * gives up on recording the end: with a full disk the job stays "running" until there is room. */
+ * The keeper claims the job under the lock, starts the batch process, records that it runs, and
+ * then waits for one of: an exit (SIGCHLD through a signalfd), a changed record (inotify on the
+ * spool), the next moment of its timetable, or a few seconds after which it makes a pass for
+ * everybody's sake. It is single-threaded, blocks all signals, and never gives up on recording the
+ * end: with a full disk the job stays "running" until there is room. */
 #include "launcher/sched/local_priv.h"
 
 #include <errno.h>
@@ -34,7 +36,8 @@
 #define LOCK_WAIT_S 30.0
 #define AGAIN_S 1.0       /* pause before a failed write of a record is tried again */
 
-/* When what is sent, on the monotonic clock; INFINITY: never. Each is sent once and then set to INFINITY. */
+/* Says when what is sent, on the monotonic clock; INFINITY: never. Each is sent once and then set
+ * to INFINITY. */
 struct timetable {
     double early_s, limit_s;               /* time limit: notice, stop */
     double notice_s, term_s, kill_s;       /* stopping */
@@ -56,8 +59,9 @@ struct keeper {
 
 /* ---- records ---- */
 
-/* Change our record under the lock. `change` sees it fresh; what it returns true for is written. Tries until it
- * succeeds: a full disk or a stuck lock passes. False when the record is not ours to change any more. */
+/* Changes our record under the lock. `change` sees it fresh; what it returns true for is written.
+ * Tries until it succeeds: a full disk or a stuck lock passes. False when the record is not ours to
+ * change any more. */
 typedef bool change_fn(struct keeper *k, struct local_rec *r);
 
 static int change_once(struct keeper *k, change_fn *change, bool *done, struct err *err)
@@ -68,7 +72,7 @@ static int change_once(struct keeper *k, change_fn *change, bool *done, struct e
     if (rc < 0)
         return rc;
     rc = local_rec_load(&k->spool, k->rec.id, &k->spool.texts, &r, err);
-    if (rc == ERR_CORRUPT || rc == ERR_INPUT) { /* damaged: what we know last stands */
+    if (rc == ERR_CORRUPT || rc == ERR_INPUT) { /* it is damaged: what we know last stands */
         r = k->rec;
         rc = 0;
     }
@@ -99,7 +103,8 @@ static bool change_record(struct keeper *k, change_fn *change)
 
 static bool is_ours(const struct keeper *k, const struct local_rec *r)
 {
-    return r->keeper.pid == k->self.pid && r->keeper.start == k->self.start && strcmp(r->boot, clock_boot_id()) == 0;
+    return r->keeper.pid == k->self.pid && r->keeper.start == k->self.start &&
+           strcmp(r->boot, clock_boot_id()) == 0;
 }
 
 /* ---- transitions ---- */
@@ -145,10 +150,12 @@ static bool over_time(struct keeper *k, struct local_rec *r)
 
 static bool shut_down(struct keeper *k, struct local_rec *r)
 {
-    return is_ours(k, r) && asked(r, STOP_SHUTDOWN, "its keeper was asked to end: the machine shuts down");
+    return is_ours(k, r) &&
+           asked(r, STOP_SHUTDOWN, "its keeper was asked to end: the machine shuts down");
 }
 
-/* What happened is in k->rec (exit status, or the reason it could not start); wishes may have come in since. */
+/* Settles the job. What happened is in k->rec (exit status, or the reason it could not start);
+ * wishes may have come in since. */
 static bool settle(struct keeper *k, struct local_rec *r)
 {
     if (!is_ours(k, r))
@@ -163,7 +170,8 @@ static bool settle(struct keeper *k, struct local_rec *r)
 
 static bool settle_lost(struct keeper *k, struct local_rec *r)
 {
-    if (r->guard.pid != k->guard.pid || r->guard.start != k->guard.start || strcmp(r->boot, clock_boot_id()) != 0)
+    if (r->guard.pid != k->guard.pid || r->guard.start != k->guard.start ||
+        strcmp(r->boot, clock_boot_id()) != 0)
         return false;
     local_rec_settle(r, true, clock_wall_s(), &k->spool.texts);
     return true;
@@ -196,7 +204,8 @@ static int job_env(struct keeper *k, const char *const *base, const char ***out,
     snprintf(restart, sizeof restart, "%lld", (long long)k->rec.restarts);
     snprintf(cores, sizeof cores, "%lld", (long long)k->rec.cores);
     const char *own[] = {variable(t, "REEL_JOB_ID", id), variable(t, "REEL_JOB_RESTART", restart),
-                         variable(t, "REEL_JOB_CORES", cores), variable(t, "REEL_RUN_TOKEN", k->rec.token),
+                         variable(t, "REEL_JOB_CORES", cores),
+                         variable(t, "REEL_RUN_TOKEN", k->rec.token),
                          variable(t, "REEL_JOB_SCHED", "local"), NULL};
     return local_env_merge(base, own, out, err);
 }
@@ -208,9 +217,14 @@ static int batch_start(struct keeper *k, struct err *err)
     int log = -1, rc = local_program_load(&k->spool, k->rec.id, &program, err);
     if (rc < 0)
         return rc;
-    if ((rc = log_open(program.log_path, &log, err)) == 0 && (rc = job_env(k, program.env, &env, err)) == 0) {
-        const struct spawn s = {.argv = program.argv, .env = env, .cwd = program.cwd, .fd_in = -1, .fd_out = log,
-                                .fd_err = log, .new_session = true, .die_with_parent = true};
+    if ((rc = log_open(program.log_path, &log, err)) == 0 &&
+        (rc = job_env(k, program.env, &env, err)) == 0) {
+        const struct spawn s = {.argv = program.argv,
+                                .env = env,
+                                .cwd = program.cwd,
+                                .fd_in = -1, .fd_out = log, .fd_err = log,
+                                .new_session = true,
+                                .die_with_parent = true};
         rc = spawn_start(&s, &k->batch, err);
     }
     if (log >= 0)
@@ -244,7 +258,8 @@ static void plan_limit(struct keeper *k, double now_s)
         k->plan.early_s = now_s + fmax(0, r->time_limit_s - r->signal_lead_s);
 }
 
-/* A wish came in, or a stronger one. An earlier one's moment of SIGKILL is never put off. */
+/* Plans what follows from a wish that came in, or a stronger one. An earlier one's moment of
+ * SIGKILL is never put off. */
 static void plan_stop(struct keeper *k, double now_s)
 {
     struct timetable *p = &k->plan;
@@ -285,7 +300,8 @@ static void follow_plan(struct keeper *k, double now_s)
 static double next_moment(const struct keeper *k)
 {
     const struct timetable *p = &k->plan;
-    double first = fmin(fmin(p->early_s, p->limit_s), fmin(p->notice_s, fmin(p->term_s, p->kill_s)));
+    double first = fmin(fmin(p->early_s, p->limit_s),
+                        fmin(p->notice_s, fmin(p->term_s, p->kill_s)));
     return fmin(first, k->pass_at_s);
 }
 
@@ -312,8 +328,8 @@ static void hear_signals(struct keeper *k)
     reap(k);
 }
 
-/* The record, or the whole spool, was removed: nobody can see or cancel this job any more, so it ends. Believed at the
- * second look, PASS_EVERY_S after the first. */
+/* Looks for the record. If it, or the whole spool, was removed, nobody can see or cancel this job
+ * any more, so it ends. That is believed at the second look, PASS_EVERY_S after the first. */
 static void look_for_record(struct keeper *k)
 {
     char path[LIMIT_PATH_BYTES], name[64];
@@ -324,7 +340,7 @@ static void look_for_record(struct keeper *k)
     k->missed = missing;
 }
 
-/* Somebody wrote into the spool: look whether our record holds a new wish. */
+/* Looks, when somebody wrote into the spool, whether our record holds a new wish. */
 static void hear_wishes(struct keeper *k)
 {
     char events[4096];
@@ -332,7 +348,8 @@ static void hear_wishes(struct keeper *k)
     struct local_rec r;
     while (read(k->watch_fd, events, sizeof events) > 0)
         ;
-    if (local_rec_load(&k->spool, k->rec.id, &texts, &r, NULL) == 0 && is_ours(k, &r) && r.stop > k->rec.stop) {
+    if (local_rec_load(&k->spool, k->rec.id, &texts, &r, NULL) == 0 && is_ours(k, &r) &&
+        r.stop > k->rec.stop) {
         const char *reason = arena_strdup(&k->spool.texts, r.reason);
         k->rec.stop = r.stop;
         k->rec.reason = reason ? reason : "";
@@ -353,7 +370,8 @@ static void watch(struct keeper *k)
             k->pass_at_s = now_s + PASS_EVERY_S;
         }
         double wait_s = fmax(0, next_moment(k) - clock_mono_s());
-        struct pollfd fds[] = {{.fd = k->signal_fd, .events = POLLIN}, {.fd = k->watch_fd, .events = POLLIN}};
+        struct pollfd fds[] = {{.fd = k->signal_fd, .events = POLLIN},
+                               {.fd = k->watch_fd, .events = POLLIN}};
         if (poll(fds, 2, (int)ceil(1000 * fmin(wait_s, PASS_EVERY_S))) < 0 && errno != EINTR)
             clock_sleep_s(AGAIN_S);
         if (fds[0].revents)
@@ -364,7 +382,7 @@ static void watch(struct keeper *k)
 
 /* ---- a life ---- */
 
-/* The watch begins before the claim, so that no wish is missed. */
+/* Begins to listen. The watch begins before the claim, so that no wish is missed. */
 static int ears_open(struct keeper *k, struct err *err)
 {
     sigset_t all;
@@ -372,8 +390,10 @@ static int ears_open(struct keeper *k, struct err *err)
     sigprocmask(SIG_BLOCK, &all, NULL);
     k->signal_fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
     k->watch_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (k->signal_fd < 0 || k->watch_fd < 0 || inotify_add_watch(k->watch_fd, k->spool.dir, IN_MOVED_TO) < 0)
-        return err_set_errno(err, ERR_IO, "cannot watch the spool '%s' (fs.inotify limits?)", k->spool.dir);
+    if (k->signal_fd < 0 || k->watch_fd < 0 ||
+        inotify_add_watch(k->watch_fd, k->spool.dir, IN_MOVED_TO) < 0)
+        return err_set_errno(err, ERR_IO, "cannot watch the spool '%s' (fs.inotify limits?)",
+                             k->spool.dir);
     return 0;
 }
 
@@ -381,7 +401,7 @@ static void execute(struct keeper *k)
 {
     struct err err = {0};
     if (k->rec.stop == STOP_CANCEL)
-        return; /* called off between the decision and the claim */
+        return; /* it was called off between the decision and the claim */
     if (batch_start(k, &err) < 0) {
         const char *why = arena_printf(&k->spool.texts, "cannot start: %s", err.text);
         k->rec.reason = why ? why : "cannot start";
@@ -437,7 +457,8 @@ int sched_local_keeper(const char *spool, const char *job, struct err *err)
     if (rc < 0 || (rc = num_parse_i64(job, "job id", &k.rec.id, err)) < 0)
         return rc;
     if (!file_exists(spool))
-        return err_set(err, ERR_NOT_FOUND, "there is no spool '%s': keepers are started by the local scheduler", spool);
+        return err_set(err, ERR_NOT_FOUND,
+                       "there is no spool '%s': keepers are started by the local scheduler", spool);
     proc_adopt();
     pid_t child = fork();
     if (child < 0)

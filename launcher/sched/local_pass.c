@@ -1,4 +1,5 @@
-/* The pass: recover what lost its keeper, decide who starts and who makes room, record that, start keepers. */
+/* The pass recovers what lost its keeper, decides who starts and who makes room, records that, and
+ * starts keepers. */
 #include "launcher/sched/local_priv.h"
 
 #include <errno.h>
@@ -12,8 +13,9 @@
 #include "base/file.h"
 #include "base/log.h"
 
-/* A keeper that has not come up in this time (doubled each time) is started again; after so many the job is given up.
- * Two keepers that come up late do no harm: one claims the job, the other ends. */
+/* A keeper that has not come up in this time (doubled each time) is started again; after so many
+ * starts the job is given up. Two keepers that come up late do no harm: one claims the job, the
+ * other ends. */
 #define CLAIM_S 2.0
 enum { STARTS_MAX = 5 };
 #define SWEEP_S 2.0
@@ -35,7 +37,8 @@ static bool goes_before(const struct local_rec *a, const struct local_rec *b)
     return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
 }
 
-/* A predecessor that cannot be read may live: only an end that is seen lets go. */
+/* Does a waiting job still depend on another? A predecessor that cannot be read may live: only an
+ * end that is seen lets go. */
 static bool depends(const struct local_recs *recs, const struct local_rec *r)
 {
     for (size_t i = 0; r->after && is_waiting(r) && i < recs->n; i++)
@@ -44,8 +47,9 @@ static bool depends(const struct local_recs *recs, const struct local_rec *r)
     return false;
 }
 
-/* The next waiting job after `last` (NULL: the first); NULL when there is none. */
-static const struct local_rec *queue_next(const struct local_recs *recs, int64_t cores, const struct local_decision *d,
+/* Returns the next waiting job after `last` (NULL: the first); NULL when there is none. */
+static const struct local_rec *queue_next(const struct local_recs *recs, int64_t cores,
+                                          const struct local_decision *d,
                                           const struct local_rec *last)
 {
     const struct local_rec *best = NULL;
@@ -59,13 +63,17 @@ static const struct local_rec *queue_next(const struct local_recs *recs, int64_t
     return best;
 }
 
-static bool can_make_room(const struct local_rec *r, const struct local_rec *for_whom, const struct local_decision *d)
+static bool can_make_room(const struct local_rec *r, const struct local_rec *for_whom,
+                          const struct local_decision *d)
 {
-    return r->state == SCHED_RUNNING && r->stop == STOP_NONE && d->act == ACT_NONE && r->priority < for_whom->priority;
+    return r->state == SCHED_RUNNING && r->stop == STOP_NONE && d->act == ACT_NONE &&
+           r->priority < for_whom->priority;
 }
 
-/* Least urgent first; of equals the one that has run least. NULL when nobody may be asked. */
-static const struct local_rec *victim_next(const struct local_recs *recs, const struct local_rec *for_whom,
+/* Returns the job to ask next: the least urgent; of equals the one that has run least. NULL when
+ * nobody may be asked. */
+static const struct local_rec *victim_next(const struct local_recs *recs,
+                                           const struct local_rec *for_whom,
                                            const struct local_decision *d)
 {
     const struct local_rec *best = NULL;
@@ -73,34 +81,41 @@ static const struct local_rec *victim_next(const struct local_recs *recs, const 
         const struct local_rec *r = &recs->v[i];
         if (!can_make_room(r, for_whom, &d[i]))
             continue;
-        if (!best || r->priority < best->priority || (r->priority == best->priority && r->started_at > best->started_at))
+        if (!best || r->priority < best->priority ||
+            (r->priority == best->priority && r->started_at > best->started_at))
             best = r;
     }
     return best;
 }
 
-/* Ask as few as suffice; nobody when all of them together would not do. */
-static void make_room(const struct local_recs *recs, const struct local_rec *job, int64_t needed, struct local_decision *d)
+/* Asks as few as suffice; asks nobody when all of them together would not do. */
+static void make_room(const struct local_recs *recs, const struct local_rec *job, int64_t needed,
+                      struct local_decision *d)
 {
     int64_t possible = 0;
     for (size_t i = 0; i < recs->n; i++)
         possible += can_make_room(&recs->v[i], job, &d[i]) ? recs->v[i].cores : 0;
     while (needed > 0 && possible >= needed) {
         const struct local_rec *victim = victim_next(recs, job, d);
-        d[victim - recs->v] = (struct local_decision){.act = ACT_PREEMPT, .by = job->id, .free_cores = -1};
+        d[victim - recs->v] = (struct local_decision){.act = ACT_PREEMPT,
+                                                      .by = job->id,
+                                                      .free_cores = -1};
         needed -= victim->cores;
         possible -= victim->cores;
     }
 }
 
-/* Strictly in order, nobody overtakes: a large job cannot be starved by small ones that keep fitting. A job that asks for
- * more than the machine has (it was made smaller since) holds nobody up. */
+/* Decides strictly in order; nobody overtakes: a large job cannot be starved by small ones that
+ * keep fitting. A job that asks for more than the machine has (it was made smaller since) holds
+ * nobody up. */
 void local_decide(const struct local_recs *recs, int64_t cores, struct local_decision *out)
 {
     int64_t free_cores = cores, coming = 0, blocked_by = 0;
     for (size_t i = 0; i < recs->n; i++) {
         const struct local_rec *r = &recs->v[i];
-        out[i] = (struct local_decision){.act = ACT_NONE, .free_cores = -1, .depends = depends(recs, r)};
+        out[i] = (struct local_decision){.act = ACT_NONE,
+                                         .free_cores = -1,
+                                         .depends = depends(recs, r)};
         if (!local_holds_cores(r))
             continue;
         free_cores -= r->cores;
@@ -134,7 +149,8 @@ static const char *exit_text(const struct local_rec *r, bool lost, char *buf, si
     if (lost)
         snprintf(buf, size, "its keeper was killed, or the machine restarted");
     else if (r->exit_signal)
-        snprintf(buf, size, "killed by signal %d (%s)", (int)r->exit_signal, strsignal((int)r->exit_signal));
+        snprintf(buf, size, "killed by signal %d (%s)", (int)r->exit_signal,
+                 strsignal((int)r->exit_signal));
     else
         snprintf(buf, size, "exit code %d", (int)r->exit_code);
     return buf;
@@ -175,7 +191,8 @@ void local_rec_settle(struct local_rec *r, bool lost, double now, struct arena *
     r->guard = r->keeper = r->batch = (struct proc_id){0};
 }
 
-int local_rec_ask(const struct local_spool *sp, struct local_rec *r, enum local_stop stop, const char *reason, struct err *err)
+int local_rec_ask(const struct local_spool *sp, struct local_rec *r, enum local_stop stop,
+                  const char *reason, struct err *err)
 {
     struct local_rec next = *r;
     if (r->stop >= (int)stop)
@@ -199,12 +216,13 @@ bool local_is_keeper(pid_t pid, void *ctx)
     return sp && proc_argv_is(pid, words, 3);
 }
 
-/* A keeper inherits little: what a program needs to load and run. Neither the submitter's settings (the spool has them)
- * nor the marker of a job it was submitted from, by which that job's processes are found. */
+/* Starts a keeper. It inherits little: what a program needs to load and run. It gets neither the
+ * submitter's settings (the spool has them) nor the marker of a job it was submitted from, by which
+ * that job's processes are found. */
 static int keeper_start(const struct local_spool *sp, int64_t id, struct err *err)
 {
-    static const char *const kept[] = {"PATH", "HOME", "USER", "TMPDIR", "LD_LIBRARY_PATH", "ASAN_OPTIONS",
-                                       "UBSAN_OPTIONS", "GCOV_PREFIX", NULL};
+    static const char *const kept[] = {"PATH", "HOME", "USER", "TMPDIR", "LD_LIBRARY_PATH",
+                                       "ASAN_OPTIONS", "UBSAN_OPTIONS", "GCOV_PREFIX", NULL};
     const char *env[16];
     char log[LIMIT_PATH_BYTES], job[32];
     struct arena texts = {0};
@@ -216,7 +234,7 @@ static int keeper_start(const struct local_spool *sp, int64_t id, struct err *er
         if (entry)
             env[n++] = entry;
     }
-    env[n++] = "REEL_SITE_CONFIG=/dev/null"; /* a broken settings file must not keep jobs from starting */
+    env[n++] = "REEL_SITE_CONFIG=/dev/null"; /* no broken settings file keeps jobs from starting */
     env[n++] = "XDG_CONFIG_HOME=/nonexistent";
     env[n++] = "REEL_HOME=/dev/null"; /* a keeper is told its spool */
     env[n] = NULL;
@@ -232,10 +250,11 @@ static int keeper_start(const struct local_spool *sp, int64_t id, struct err *er
 
 static bool keepers_lost(const struct local_rec *r)
 {
-    return strcmp(r->boot, clock_boot_id()) != 0 || (!proc_alive(r->guard) && !proc_alive(r->keeper));
+    return strcmp(r->boot, clock_boot_id()) != 0 ||
+           (!proc_alive(r->guard) && !proc_alive(r->keeper));
 }
 
-/* A process of the job itself cannot declare its own execution over. */
+/* Do we run in this job? A process of the job itself cannot declare its own execution over. */
 static bool is_own_job(const struct local_rec *r)
 {
     const char *token = getenv("REEL_RUN_TOKEN");
@@ -251,7 +270,7 @@ static bool sweep(const struct local_rec *r)
     return proc_kill_marked(entry, SWEEP_S);
 }
 
-/* The keeper was started and did not claim the job. True: start one again. */
+/* Decides about a job whose keeper was started and did not claim it. True: start one again. */
 static bool restart_claim(struct local_rec *r, double now)
 {
     if (fabs(now - r->starting_at) < ldexp(CLAIM_S, (int)r->starts))
@@ -266,7 +285,7 @@ static bool restart_claim(struct local_rec *r, double now)
     return false;
 }
 
-/* True when r changed; *start when a keeper is to be started for it. */
+/* Brings a record up to date. True when r changed; *start when a keeper is to be started for it. */
 static bool recover(struct local_rec *r, double now, struct arena *texts, bool *start)
 {
     if (!local_holds_cores(r))
@@ -284,8 +303,8 @@ static bool recover(struct local_rec *r, double now, struct arena *texts, bool *
 
 /* ---- the pass ---- */
 
-static int apply(const struct local_spool *sp, struct local_recs *recs, size_t i, const struct local_decision *d,
-                 struct err *err)
+static int apply(const struct local_spool *sp, struct local_recs *recs, size_t i,
+                 const struct local_decision *d, struct err *err)
 {
     struct local_rec *r = &recs->v[i];
     char reason[64];
@@ -303,12 +322,15 @@ static int apply(const struct local_spool *sp, struct local_recs *recs, size_t i
     return rc;
 }
 
-/* Under the lock: bring the records up to date. start[i]: a keeper is to be started for job i afterwards. */
-static int pass_records(const struct local_spool *sp, struct local_recs *recs, bool *start, struct err *err)
+/* Brings the records up to date, under the lock. start[i]: a keeper is to be started for job i
+ * afterwards. */
+static int pass_records(const struct local_spool *sp, struct local_recs *recs, bool *start,
+                        struct err *err)
 {
     struct local_machine machine;
     struct local_decision *d = arena_array(&recs->arena, recs->n + 1, sizeof *d);
-    int rc = d ? local_machine_load(sp, &machine, err) : err_set(err, ERR_NOMEM, "out of memory in the scheduling pass");
+    int rc = d ? local_machine_load(sp, &machine, err)
+               : err_set(err, ERR_NOMEM, "out of memory in the scheduling pass");
     double now = clock_wall_s();
     for (size_t i = 0; rc == 0 && i < recs->n; i++)
         if (recover(&recs->v[i], now, &recs->arena, &start[i]))
@@ -332,11 +354,12 @@ int local_pass(const struct local_spool *sp, double wait_s, struct err *err)
         return rc;
     if ((rc = local_recs_load(sp, true, &recs, err)) == 0) {
         start = arena_array(&recs.arena, recs.n + 1, sizeof *start);
-        rc = start ? pass_records(sp, &recs, start, err) : err_set(err, ERR_NOMEM, "out of memory in the scheduling pass");
+        rc = start ? pass_records(sp, &recs, start, err)
+                   : err_set(err, ERR_NOMEM, "out of memory in the scheduling pass");
     }
     lease_drop(lock);
-    /* What was recorded is started even when something later in the pass failed; a keeper that cannot be started now is
-     * started by a later pass. */
+    /* What was recorded is started even when something later in the pass failed; a keeper that
+     * cannot be started now is started by a later pass. */
     for (size_t i = 0; start && i < recs.n; i++) {
         struct err why = {0};
         if (start[i] && keeper_start(sp, recs.v[i].id, &why) < 0)

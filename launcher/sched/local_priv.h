@@ -1,5 +1,5 @@
-/* local_priv: what the files of the local scheduler share: the spool, its records, the pass, the keeper's wish list.
- * The formats and the table of transitions are at the top of local.c. */
+/* local_priv: what the files of the local scheduler share: the spool, its records, the pass, the
+ * keeper's wish list. The formats and the table of transitions are at the top of local.c. */
 #ifndef LAUNCHER_SCHED_LOCAL_PRIV_H
 #define LAUNCHER_SCHED_LOCAL_PRIV_H
 
@@ -24,13 +24,21 @@ struct local_machine {
 
 /* ---- records ---- */
 
-/* Why a job was asked to stop. A later wish replaces an earlier one of lower value only. */
-enum local_stop { STOP_NONE, STOP_TIME_LIMIT, STOP_PREEMPT, STOP_SHUTDOWN, STOP_REQUEUE, STOP_CANCEL };
+/* Says why a job was asked to stop. A later wish replaces an earlier one only if its value is
+ * higher. */
+enum local_stop {
+    STOP_NONE,
+    STOP_TIME_LIMIT,
+    STOP_PREEMPT,
+    STOP_SHUTDOWN,
+    STOP_REQUEUE,
+    STOP_CANCEL
+};
 
 struct local_rec {
     int64_t id;
     const char *token, *name, *reason;
-    int state; /* enum sched_state; SCHED_UNKNOWN: the file could not be read, and is left as it is */
+    int state; /* enum sched_state; SCHED_UNKNOWN: the file cannot be read, and is left as it is */
     int stop;  /* enum local_stop */
     int64_t priority, cores, restarts;
     bool requeue;
@@ -38,7 +46,7 @@ struct local_rec {
     int64_t signal;
     double time_limit_s, signal_lead_s;
     double submitted_at, started_at, ended_at; /* UTC Unix seconds, 0: not yet */
-    double starting_at;  /* > 0: a keeper was or is being started for a job that waits; its cores are taken */
+    double starting_at;  /* > 0: a keeper was or is being started; the cores are taken */
     int64_t starts;      /* keepers started for this execution that never came up */
     const char *boot;    /* of the processes below */
     struct proc_id guard, keeper, batch;
@@ -60,55 +68,69 @@ struct local_spool {
 
 int local_spool_init(struct local_spool *sp, const char *dir, struct err *err);
 void local_spool_release(struct local_spool *sp);
-int local_spool_path(const struct local_spool *sp, const char *name, char out[LIMIT_PATH_BYTES], struct err *err);
+int local_spool_path(const struct local_spool *sp, const char *name, char out[LIMIT_PATH_BYTES],
+                     struct err *err);
 int local_lock(const struct local_spool *sp, double wait_s, struct lease **lock, struct err *err);
 
-/* All records. `locked`: the caller holds the lock, so temporary files belong to dead writers and are removed. */
-int local_recs_load(const struct local_spool *sp, bool locked, struct local_recs *out, struct err *err);
+/* Loads all records. `locked`: the caller holds the lock, so temporary files belong to dead writers
+ * and are removed. */
+int local_recs_load(const struct local_spool *sp, bool locked, struct local_recs *out,
+                    struct err *err);
 void local_recs_release(struct local_recs *recs);
-int local_rec_load(const struct local_spool *sp, int64_t id, struct arena *arena, struct local_rec *out, struct err *err);
+int local_rec_load(const struct local_spool *sp, int64_t id, struct arena *arena,
+                   struct local_rec *out, struct err *err);
 int local_rec_save(const struct local_spool *sp, const struct local_rec *rec, struct err *err);
 
-/* Arguments, environment, folder and log of a job: written once, any bytes. */
+/* These are the arguments, environment, folder and log of a job: written once, any bytes. */
 struct local_program {
     const char **argv, **env; /* NULL-ended */
     const char *cwd, *log_path;
     struct str text;          /* owns the strings */
 };
-int local_program_save(const struct local_spool *sp, int64_t id, const struct sched_spec *spec, struct err *err);
-int local_program_load(const struct local_spool *sp, int64_t id, struct local_program *out, struct err *err);
+int local_program_save(const struct local_spool *sp, int64_t id, const struct sched_spec *spec,
+                       struct err *err);
+int local_program_load(const struct local_spool *sp, int64_t id, struct local_program *out,
+                       struct err *err);
 void local_program_release(struct local_program *p);
 
-int local_machine_load(const struct local_spool *sp, struct local_machine *out, struct err *err); /* or the defaults */
-int local_machine_save(const struct local_spool *sp, const struct local_machine *m, struct err *err);
+/* Loads the settings, or gives the defaults where there are none. */
+int local_machine_load(const struct local_spool *sp, struct local_machine *out, struct err *err);
+int local_machine_save(const struct local_spool *sp, const struct local_machine *m,
+                       struct err *err);
 
 /* ---- decisions: pure ---- */
 
 bool local_holds_cores(const struct local_rec *r);
 
-/* What a job becomes when an execution has ended (lost: its end was not seen). Changes state, reason, restarts. */
+/* Settles what a job becomes when an execution has ended (lost: its end was not seen). Changes
+ * state, reason, restarts. */
 void local_rec_settle(struct local_rec *r, bool lost, double now, struct arena *texts);
 
 enum local_act { ACT_NONE, ACT_START, ACT_PREEMPT };
 struct local_decision {
     enum local_act act;
-    int64_t by;        /* ACT_PREEMPT: the job it makes room for */
-    int64_t free_cores; /* for a waiting job: what was left when its turn came; -1 when not reached */
-    int64_t behind;     /* for a waiting job: the job of the queue it waits behind, 0 if it is the first */
-    bool depends;       /* a waiting job that is not in the queue yet: the job it comes after has not ended */
+    int64_t by;         /* ACT_PREEMPT: the job it makes room for */
+    /* These three tell of a waiting job. */
+    int64_t free_cores; /* what was left when its turn came; -1 when not reached */
+    int64_t behind;     /* the job of the queue it waits behind, 0 if it is the first */
+    bool depends;       /* it is not in the queue yet: the job it comes after has not ended */
 };
-/* out: recs->n decisions. */
+/* Decides about each of these records; out has room for recs->n decisions. */
 void local_decide(const struct local_recs *recs, int64_t cores, struct local_decision *out);
 
 /* ---- the pass: see what happened, decide, record, act ---- */
 
-/* wait_s: how long to wait for the lock; ERR_BUSY when somebody else is at it (whoever that is does the work). */
+/* Makes a pass. wait_s: how long to wait for the lock; ERR_BUSY when somebody else is at it
+ * (whoever that is does the work). */
 int local_pass(const struct local_spool *sp, double wait_s, struct err *err);
 
-/* Set a wish on a live job, under the lock. The keeper hears it. Not lower than what is there: then nothing happens. */
-int local_rec_ask(const struct local_spool *sp, struct local_rec *r, enum local_stop stop, const char *reason, struct err *err);
+/* Sets a wish on a live job, under the lock. The keeper hears it. A wish that is not stronger than
+ * the one that is there changes nothing. */
+int local_rec_ask(const struct local_spool *sp, struct local_rec *r, enum local_stop stop,
+                  const char *reason, struct err *err);
 
-/* The keepers of any job of this spool: never killed as orphans of another. ctx: struct local_spool. */
+/* Is this a keeper of any job of this spool? Those are never killed as orphans of another job. ctx:
+ * struct local_spool. */
 bool local_is_keeper(pid_t pid, void *ctx);
 
 /* ---- steps (local_step.c) ---- */
@@ -118,13 +140,16 @@ struct local_steps {
     struct local_machine machine;
     int64_t cores, used; /* of the allocation; taken by running steps of this handle */
 };
-int local_step_start(struct local_steps *steps, const struct sched_step_spec *spec, const char *const *env,
-                     struct sched_step **out, struct err *err);
-int local_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err);
+int local_step_start(struct local_steps *steps, const struct sched_step_spec *spec,
+                     const char *const *env, struct sched_step **out, struct err *err);
+int local_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out,
+                    struct err *err);
 int local_step_signal(struct sched_step *step, int signo, struct err *err);
 void local_step_free(struct sched_step *step);
 
-/* base environment plus own "K=V" entries, which win; *out is new (free the array only). */
-int local_env_merge(const char *const *base, const char *const *own, const char ***out, struct err *err);
+/* Joins a base environment and "K=V" entries of its own, which win; *out is new (free the array
+ * only). */
+int local_env_merge(const char *const *base, const char *const *own, const char ***out,
+                    struct err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* The files of the spool: records (JSON, reel.sched-job/1), programs (NUL-separated), machine settings. */
+/* These are the files of the spool: records (JSON, reel.sched-job/1), programs (NUL-separated),
+ * machine settings. */
 #include "launcher/sched/local_priv.h"
 
 #include <dirent.h>
@@ -24,7 +25,8 @@ static const char *const state_names[] = {
     SCHED_STATE_LIST(STATE_NAME)
 #undef STATE_NAME
     NULL};
-static const char *const stop_names[] = {"none", "time_limit", "preempt", "shutdown", "requeue", "cancel", NULL};
+static const char *const stop_names[] = {"none", "time_limit", "preempt", "shutdown", "requeue",
+                                         "cancel", NULL};
 
 /* ---- folder and lock ---- */
 
@@ -32,7 +34,8 @@ int local_spool_init(struct local_spool *sp, const char *dir, struct err *err)
 {
     *sp = (struct local_spool){0};
     if ((size_t)snprintf(sp->dir, sizeof sp->dir, "%s", dir) >= sizeof sp->dir - LIMIT_NAME_BYTES)
-        return err_set(err, ERR_LIMIT, "the spool's path '%s' is too long: choose a shorter REEL_HOME", dir);
+        return err_set(err, ERR_LIMIT,
+                       "the spool's path '%s' is too long: choose a shorter REEL_HOME", dir);
     arena_init(&sp->texts, 0);
     return 0;
 }
@@ -42,13 +45,18 @@ void local_spool_release(struct local_spool *sp)
     arena_release(&sp->texts);
 }
 
-int local_spool_path(const struct local_spool *sp, const char *name, char out[LIMIT_PATH_BYTES], struct err *err)
+int local_spool_path(const struct local_spool *sp, const char *name, char out[LIMIT_PATH_BYTES],
+                     struct err *err)
 {
-    int n = snprintf(out, LIMIT_PATH_BYTES, "%.*s/%s", LIMIT_PATH_BYTES - LIMIT_NAME_BYTES, sp->dir, name);
-    return n < LIMIT_PATH_BYTES ? 0 : err_set(err, ERR_LIMIT, "the path of '%s' in the spool is too long", name);
+    int n = snprintf(out, LIMIT_PATH_BYTES, "%.*s/%s", LIMIT_PATH_BYTES - LIMIT_NAME_BYTES, sp->dir,
+                     name);
+    return n < LIMIT_PATH_BYTES
+               ? 0
+               : err_set(err, ERR_LIMIT, "the path of '%s' in the spool is too long", name);
 }
 
-static int job_path(const struct local_spool *sp, int64_t id, const char *what, char out[LIMIT_PATH_BYTES], struct err *err)
+static int job_path(const struct local_spool *sp, int64_t id, const char *what,
+                    char out[LIMIT_PATH_BYTES], struct err *err)
 {
     char name[64];
     snprintf(name, sizeof name, "%lld.%s", (long long)id, what);
@@ -98,7 +106,7 @@ static const struct json_field rec_fields[] = {
 };
 #undef AT
 
-/* The table above, written: one table for both directions. */
+/* Writes the table above: one table serves both directions. */
 static void rec_format(const struct local_rec *r, struct str *out)
 {
     struct json_out o;
@@ -132,7 +140,8 @@ int local_rec_save(const struct local_spool *sp, const struct local_rec *rec, st
     return rc;
 }
 
-int local_rec_load(const struct local_spool *sp, int64_t id, struct arena *arena, struct local_rec *out, struct err *err)
+int local_rec_load(const struct local_spool *sp, int64_t id, struct arena *arena,
+                   struct local_rec *out, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct json_doc doc = {0};
@@ -140,22 +149,28 @@ int local_rec_load(const struct local_spool *sp, int64_t id, struct arena *arena
     int rc = job_path(sp, id, "job", path, err);
     if (rc == 0 && !file_exists(path))
         rc = err_set(err, ERR_NOT_FOUND, "there is no job %lld on this machine", (long long)id);
-    if (rc == 0 && (rc = json_load(path, &doc, err)) == 0 && (rc = json_check_schema(&doc, REC_SCHEMA, err)) == 0)
+    if (rc == 0 && (rc = json_load(path, &doc, err)) == 0 &&
+        (rc = json_check_schema(&doc, REC_SCHEMA, err)) == 0)
         rc = json_read(&doc, doc.root, "", rec_fields, ARRAY_LEN(rec_fields), arena, &rec, err);
     if (rc == 0 && rec.id != id)
-        rc = err_set(err, ERR_CORRUPT, "%s: field 'id' is %lld: this is another job's record", path, (long long)rec.id);
+        rc = err_set(err, ERR_CORRUPT, "%s: field 'id' is %lld: this is another job's record", path,
+                     (long long)rec.id);
     if (rc == 0)
         *out = rec;
     json_release(&doc);
     return rc;
 }
 
-/* A record that cannot be read is a job about which nothing is known; the others are not held up by it. */
+/* Returns the record for a file that cannot be read: a job about which nothing is known. It does
+ * not hold up the others. */
 static struct local_rec rec_unreadable(int64_t id, const char *why, struct arena *arena)
 {
     const char *text = arena_strdup(arena, why);
-    return (struct local_rec){.id = id, .token = "", .name = "", .boot = "", .reason = text ? text : "",
-                              .state = SCHED_UNKNOWN, .cores = 1, .exit_code = -1};
+    return (struct local_rec){.id = id,
+                              .token = "", .name = "", .boot = "", .reason = text ? text : "",
+                              .state = SCHED_UNKNOWN,
+                              .cores = 1,
+                              .exit_code = -1};
 }
 
 static int compare_ids(const void *a, const void *b)
@@ -164,7 +179,7 @@ static int compare_ids(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* "12.job" is 12; 0 for every other name. */
+/* Returns the id in a name: "12.job" is 12; 0 for every other name. */
 static int64_t name_id(const char *name)
 {
     char *end;
@@ -172,8 +187,9 @@ static int64_t name_id(const char *name)
     return id > 0 && strcmp(end, ".job") == 0 ? id : 0;
 }
 
-/* Ids of all records, sorted, in the arena. */
-static int ids_list(const struct local_spool *sp, bool locked, struct arena *arena, int64_t **ids, size_t *n, struct err *err)
+/* Lists the ids of all records, sorted, in the arena. */
+static int ids_list(const struct local_spool *sp, bool locked, struct arena *arena, int64_t **ids,
+                    size_t *n, struct err *err)
 {
     size_t cap = 64, count = 0;
     int64_t *v = arena_array(arena, cap, sizeof *v);
@@ -206,7 +222,8 @@ static int ids_list(const struct local_spool *sp, bool locked, struct arena *are
     return 0;
 }
 
-int local_recs_load(const struct local_spool *sp, bool locked, struct local_recs *out, struct err *err)
+int local_recs_load(const struct local_spool *sp, bool locked, struct local_recs *out,
+                    struct err *err)
 {
     struct local_recs recs = {0};
     int64_t *ids = NULL;
@@ -247,7 +264,8 @@ static void add_list(struct str *out, const char *const *list)
         str_addn(out, list[i], strlen(list[i]) + 1);
 }
 
-int local_program_save(const struct local_spool *sp, int64_t id, const struct sched_spec *spec, struct err *err)
+int local_program_save(const struct local_spool *sp, int64_t id, const struct sched_spec *spec,
+                       struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
@@ -258,15 +276,17 @@ int local_program_save(const struct local_spool *sp, int64_t id, const struct sc
     add_list(&text, spec->env);
     int rc = str_check(&text, err);
     if (rc == 0 && text.len > PROGRAM_BYTES)
-        rc = err_set(err, ERR_LIMIT, "job '%s': arguments and environment take %zu bytes: at most %d fit", spec->name,
-                     text.len, PROGRAM_BYTES);
+        rc = err_set(err, ERR_LIMIT,
+                     "job '%s': arguments and environment take %zu bytes: at most %d fit",
+                     spec->name, text.len, PROGRAM_BYTES);
     if (rc == 0 && (rc = job_path(sp, id, "program", path, err)) == 0)
-        rc = file_publish_private(path, text.p, text.len, err); /* arguments and environment may hold secrets */
+        /* Arguments and environment may hold secrets. */
+        rc = file_publish_private(path, text.p, text.len, err);
     str_release(&text);
     return rc;
 }
 
-/* The string at *p, which moves behind it; NULL at the end. */
+/* Takes the string at *p, which moves behind it; NULL at the end. */
 static const char *take(const char **p, const char *end)
 {
     const char *s = *p;
@@ -291,7 +311,8 @@ static const char **take_list(const char **p, const char *end)
     return list;
 }
 
-int local_program_load(const struct local_spool *sp, int64_t id, struct local_program *out, struct err *err)
+int local_program_load(const struct local_spool *sp, int64_t id, struct local_program *out,
+                       struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct local_program g = {.text = STR_INIT};
@@ -300,8 +321,8 @@ int local_program_load(const struct local_spool *sp, int64_t id, struct local_pr
         rc = file_read(path, PROGRAM_BYTES, &g.text, err);
     if (rc == 0) {
         const char *p = g.text.p, *end = p + g.text.len, *magic = take(&p, end);
-        if (magic && strcmp(magic, PROGRAM_MAGIC) == 0 && (g.cwd = take(&p, end)) && (g.log_path = take(&p, end)) &&
-            (g.argv = take_list(&p, end)))
+        if (magic && strcmp(magic, PROGRAM_MAGIC) == 0 && (g.cwd = take(&p, end)) &&
+            (g.log_path = take(&p, end)) && (g.argv = take_list(&p, end)))
             g.env = take_list(&p, end);
         if (!g.env || !g.argv[0])
             rc = err_set(err, ERR_CORRUPT, "%s: not a job's program, or cut short", path);
@@ -325,16 +346,19 @@ void local_program_release(struct local_program *p)
 
 static const struct json_field machine_fields[] = {
     {.name = "schema", .type = JSON_ANY},
-    {.name = "cores", .type = JSON_INT, .offset = offsetof(struct local_machine, cores), .min = 1, .max = LIMIT_RANKS},
+    {.name = "cores", .type = JSON_INT, .offset = offsetof(struct local_machine, cores),
+     .min = 1, .max = LIMIT_RANKS},
     {.name = "grace_s", .type = JSON_NUM, .offset = offsetof(struct local_machine, grace_s),
      .min = 0, .max = 1e6},
-    {.name = "kill_wait_s", .type = JSON_NUM, .offset = offsetof(struct local_machine, kill_wait_s), .min = 0, .max = 1e6},
+    {.name = "kill_wait_s", .type = JSON_NUM, .offset = offsetof(struct local_machine, kill_wait_s),
+     .min = 0, .max = 1e6},
 };
 
 static int64_t cores_here(void)
 {
     cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                        : (int)sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? n : 1;
 }
 
@@ -345,8 +369,10 @@ int local_machine_load(const struct local_spool *sp, struct local_machine *out, 
     struct local_machine m = {.cores = cores_here(), .grace_s = 30, .kill_wait_s = 10};
     int rc = local_spool_path(sp, "machine.json", path, err);
     if (rc == 0 && file_exists(path)) {
-        if ((rc = json_load(path, &doc, err)) == 0 && (rc = json_check_schema(&doc, MACHINE_SCHEMA, err)) == 0)
-            rc = json_read(&doc, doc.root, "", machine_fields, ARRAY_LEN(machine_fields), NULL, &m, err);
+        if ((rc = json_load(path, &doc, err)) == 0 &&
+            (rc = json_check_schema(&doc, MACHINE_SCHEMA, err)) == 0)
+            rc = json_read(&doc, doc.root, "", machine_fields, ARRAY_LEN(machine_fields), NULL, &m,
+                           err);
         json_release(&doc);
     }
     if (rc == 0)
@@ -354,7 +380,8 @@ int local_machine_load(const struct local_spool *sp, struct local_machine *out, 
     return rc;
 }
 
-int local_machine_save(const struct local_spool *sp, const struct local_machine *m, struct err *err)
+int local_machine_save(const struct local_spool *sp, const struct local_machine *m,
+                       struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
@@ -390,7 +417,8 @@ static bool overridden(const char *entry, const char *const *own)
     return false;
 }
 
-int local_env_merge(const char *const *base, const char *const *own, const char ***out, struct err *err)
+int local_env_merge(const char *const *base, const char *const *own, const char ***out,
+                    struct err *err)
 {
     size_t n_base = 0, n_own = 0, n = 0;
     while (base[n_base])
@@ -399,7 +427,8 @@ int local_env_merge(const char *const *base, const char *const *own, const char 
         n_own++;
     const char **env = calloc(n_base + n_own + 1, sizeof *env);
     if (!env)
-        return err_set(err, ERR_NOMEM, "out of memory for an environment of %zu entries", n_base + n_own);
+        return err_set(err, ERR_NOMEM, "out of memory for an environment of %zu entries",
+                       n_base + n_own);
     for (size_t i = 0; i < n_base; i++)
         if (!overridden(base[i], own))
             env[n++] = base[i];

@@ -1,10 +1,11 @@
-/* Steps of the local scheduler: a watcher process per step.
+/* Steps of the local scheduler have a watcher process each.
  *
- * The watcher is a child of the caller. It adopts orphans, starts the step's program, tells the caller its identity, waits
- * for its end or the deadline, kills what is left below, and sends the outcome. It ends early, killing everything, when
- * the caller frees the step or dies (SIGRTMAX, which it also gets as parent-death signal; SIGTERM is what a scheduler sends every
- * process of a job that it ends, and the step may want to save then). When the watcher itself is
- * killed its child dies by parent-death signal, and inside a job the job's keeper ends the rest. */
+ * The watcher is a child of the caller. It adopts orphans, starts the step's program, tells the
+ * caller its identity, waits for its end or the deadline, kills what is left below, and sends the
+ * outcome. It ends early, killing everything, when the caller frees the step or dies (SIGRTMAX,
+ * which it also gets as parent-death signal; SIGTERM is what a scheduler sends every process of a
+ * job that it ends, and the step may want to save then). When the watcher itself is killed its
+ * child dies by parent-death signal, and inside a job the job's keeper ends the rest. */
 #include "launcher/sched/local_priv.h"
 
 #include <errno.h>
@@ -23,7 +24,8 @@
 #include "base/clock.h"
 #include "base/spawn.h"
 
-/* Watcher to caller, in this order; each fits into PIPE_BUF, so it arrives whole. */
+/* The watcher sends the caller this and then the status; each fits into PIPE_BUF, so it arrives
+ * whole. */
 struct hello {
     int rc;
     struct proc_id first; /* the step's first process, when rc is 0 */
@@ -42,7 +44,7 @@ struct local_step {
 
 /* ---- the watcher ---- */
 
-#define LEAVE SIGRTMAX /* no constant in glibc */
+#define LEAVE SIGRTMAX /* glibc has no constant for it */
 
 struct watcher {
     const struct local_steps *steps;
@@ -60,7 +62,8 @@ static void tell(int fd, const void *message, size_t n)
         ;
 }
 
-/* Nothing of the caller's but the pipe and 0, 1, 2: its database and its lock files are its own. */
+/* Keeps nothing of the caller's but the pipe and 0, 1, 2: its database and its lock files are its
+ * own. */
 static int keep_only(int fd)
 {
     int kept = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -80,8 +83,12 @@ static int step_spawn(struct watcher *w, struct err *err)
     } else {
         log = open("/dev/null", O_WRONLY | O_CLOEXEC);
     }
-    const struct spawn s = {.argv = w->spec->argv, .env = w->env, .cwd = w->spec->cwd, .fd_in = -1, .fd_out = log,
-                            .fd_err = log, .new_session = true, .die_with_parent = true};
+    const struct spawn s = {.argv = w->spec->argv,
+                            .env = w->env,
+                            .cwd = w->spec->cwd,
+                            .fd_in = -1, .fd_out = log, .fd_err = log,
+                            .new_session = true,
+                            .die_with_parent = true};
     int rc = spawn_start(&s, &w->first, err);
     close(log);
     return rc;
@@ -113,7 +120,7 @@ static void keep_deadline(struct watcher *w, double now_s)
     }
 }
 
-/* Returns when the first process has ended or the caller wants no more of it. */
+/* Watches; returns when the first process has ended or the caller wants no more of it. */
 static void watch(struct watcher *w)
 {
     struct signalfd_siginfo info;
@@ -146,7 +153,8 @@ static void watcher_main(struct watcher *w, pid_t caller)
     w->signal_fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
     setsid();
     proc_adopt();
-    hello.rc = w->signal_fd < 0 ? err_set_errno(&err, ERR_IO, "cannot watch the step") : step_spawn(w, &err);
+    hello.rc = w->signal_fd < 0 ? err_set_errno(&err, ERR_IO, "cannot watch the step")
+                                : step_spawn(w, &err);
     if (hello.rc == 0)
         hello.first = proc_identify(w->first);
     memcpy(hello.text, err.text, sizeof hello.text);
@@ -197,8 +205,10 @@ static int take_cores(struct local_steps *steps, int wanted, int64_t *cores, str
 {
     int64_t n = wanted ? wanted : steps->cores;
     if (steps->used + n > steps->cores)
-        return err_set(err, ERR_LIMIT, "a step asks for %lld cores and %lld of %lld are free: ask for fewer, or wait for "
-                       "a running step to end", (long long)n, (long long)(steps->cores - steps->used),
+        return err_set(err, ERR_LIMIT,
+                       "a step asks for %lld cores and %lld of %lld are free: ask for fewer, or "
+                       "wait for a running step to end",
+                       (long long)n, (long long)(steps->cores - steps->used),
                        (long long)steps->cores);
     *cores = n;
     return 0;
@@ -213,8 +223,8 @@ static int greet(struct local_step *st, struct err *err)
     return hello.rc < 0 ? err_set(err, hello.rc, "%s", hello.text) : 0;
 }
 
-int local_step_start(struct local_steps *steps, const struct sched_step_spec *spec, const char *const *env,
-                     struct sched_step **out, struct err *err)
+int local_step_start(struct local_steps *steps, const struct sched_step_spec *spec,
+                     const char *const *env, struct sched_step **out, struct err *err)
 {
     int64_t cores = 0;
     int fds[2], rc = take_cores(steps, spec->cores, &cores, err);
@@ -228,9 +238,16 @@ int local_step_start(struct local_steps *steps, const struct sched_step_spec *sp
         return err_set_errno(err, ERR_TEMP, "cannot make a pipe for a step");
     }
     pid_t caller = getpid();
-    *st = (struct local_step){.base = {steps->ops}, .owner = steps, .fd = fds[0], .cores = cores,
+    *st = (struct local_step){.base = {steps->ops},
+                              .owner = steps,
+                              .fd = fds[0],
+                              .cores = cores,
                               .status = {.exit_code = -1, .started_at = clock_wall_s()}};
-    struct watcher w = {.steps = steps, .spec = spec, .env = env, .out_fd = fds[1], .term_s = INFINITY, .kill_s = INFINITY,
+    struct watcher w = {.steps = steps,
+                        .spec = spec,
+                        .env = env,
+                        .out_fd = fds[1],
+                        .term_s = INFINITY, .kill_s = INFINITY,
                         .status = {.exit_code = -1}};
     st->watcher = fork();
     if (st->watcher == 0)
@@ -252,7 +269,8 @@ int local_step_start(struct local_steps *steps, const struct sched_step_spec *sp
     return 0;
 }
 
-int local_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err)
+int local_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out,
+                    struct err *err)
 {
     struct local_step *st = (struct local_step *)step;
     double end_s = clock_mono_s() + wait_s;
@@ -265,8 +283,11 @@ int local_step_poll(struct sched_step *step, double wait_s, struct sched_step_st
         if (n > 0) {
             double started_at = st->status.started_at;
             if (hear(st->fd, &st->status, sizeof st->status) == 0)
-                st->status = (struct sched_step_status){.ended = true, .lost = true, .exit_code = -1,
-                                                        .started_at = started_at, .ended_at = clock_wall_s()};
+                st->status = (struct sched_step_status){.ended = true,
+                                                        .lost = true,
+                                                        .exit_code = -1,
+                                                        .started_at = started_at,
+                                                        .ended_at = clock_wall_s()};
             step_end(st);
         } else if (wait_s >= 0 && clock_mono_s() >= end_s) {
             break;

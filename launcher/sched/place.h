@@ -1,13 +1,17 @@
-/* place: which node takes which ranks, so that ranks that talk most sit under the same switch. Pure arithmetic.
+/* place: which node takes which ranks, so that ranks that talk most sit under the same switch. Pure
+ * arithmetic.
  *
- * Ranks are numbered with the innermost axis of the layout fastest, so neighbours in number are neighbours in traffic: a node's ranks
- * are consecutive, and the nodes are ordered so that every switch's nodes are consecutive too. Each switch that holds some but not all of
- * the nodes has to be left at least once on the way around the ring of nodes; such an order does it exactly once, at every level of
- * the tree: no order of the nodes passes fewer switches (place_crossings counts them; the test tries all orders).
+ * Ranks are numbered with the innermost axis of the layout fastest, so neighbours in number are
+ * neighbours in traffic: a node's ranks are consecutive, and the nodes are ordered so that every
+ * switch's nodes are consecutive too. Each switch that holds some but not all of the nodes has to
+ * be left at least once on the way around the ring of nodes. Such an order does it exactly once, at
+ * every level of the tree: no order of the nodes passes fewer switches (place_crossings counts
+ * them; the test tries all orders).
  *
- * Among these orders: the branch goes first that ends on a border of the layout's groups (the largest group that fits, see
- * place_groups), so that fewer groups lie under two switches; then the larger branch; then by name, n2 before n10. Nodes of which no
- * switch is known stand behind the others.
+ * Among these orders: the branch goes first that ends on a border of the layout's groups (the
+ * largest group that fits, see place_groups), so that fewer groups lie under two switches; then the
+ * larger branch; then by name, n2 before n10. Nodes of which no switch is known stand behind the
+ * others.
  */
 #ifndef LAUNCHER_SCHED_PLACE_H
 #define LAUNCHER_SCHED_PLACE_H
@@ -27,32 +31,38 @@ struct place_node {
     const char *path; /* the switches above it, from the top: "spine/leaf0"; "": not known */
 };
 
-/* The path of each of these nodes, in their order. Borrows the names. */
-int place_paths(const struct slurm_net *net, const char *const *names, size_t n, struct arena *arena, struct place_node **out,
-                struct err *err);
+/* Finds the path of each of these nodes, in their order. Borrows the names. */
+int place_paths(const struct slurm_net *net, const char *const *names, size_t n,
+                struct arena *arena, struct place_node **out, struct err *err);
 
-/* Sizes of nested groups of ranks, ascending, as groups of nodes: those that are whole nodes and more than one, ended by 0. */
-void place_groups(const int64_t ranks[PLACE_GROUPS], int64_t ranks_per_node, int64_t nodes[PLACE_GROUPS + 1]);
+/* Turns sizes of nested groups of ranks, ascending, into groups of nodes: those that are whole
+ * nodes and more than one, ended by 0. */
+void place_groups(const int64_t ranks[PLACE_GROUPS], int64_t ranks_per_node,
+                  int64_t nodes[PLACE_GROUPS + 1]);
 
-/* Sorts the nodes. groups: of place_groups. */
+/* Sorts the nodes. groups: as place_groups gives them. */
 int place_order(struct place_node *nodes, size_t n, const int64_t *groups, struct err *err);
 
-/* The first rank of node i of n; ranks are spread evenly, the first nodes have one more when that does not come out. */
+/* Returns the first rank of node i of n. Ranks are spread evenly; the first nodes have one more
+ * when that does not come out. */
 static inline int64_t place_first_rank(int64_t ranks, size_t n, size_t i)
 {
     int64_t more = ranks % (int64_t)n, k = (int64_t)i;
     return ranks / (int64_t)n * k + (k < more ? k : more);
 }
 
-/* Links between switches (and between a node and its switch) that the ring of the nodes in this order passes. */
+/* Counts the links between switches (and between a node and its switch) that the ring of the nodes
+ * in this order passes. */
 int64_t place_crossings(const struct place_node *nodes, size_t n);
-/* How many groups of so many nodes lie under more than one leaf switch. */
+/* Counts the groups of so many nodes that lie under more than one leaf switch. */
 int64_t place_splits(const struct place_node *nodes, size_t n, int64_t group);
 
-/* The CPUs of each of a node's ranks: near[i] is what is near rank i ("0-27,56-83"); ranks with equal text share it evenly, a part of
- * each range where that comes out even. "" where there are fewer CPUs than ranks. ERR_INPUT for a text that is no such list. */
-int place_cpus(const char *const *near, size_t ranks, struct arena *arena, const char **out, struct err *err);
-/* "0-3,8" as a hexadecimal mask, "0x10f". */
+/* Finds the CPUs of each of a node's ranks. near[i] is what is near rank i ("0-27,56-83"); ranks
+ * with equal text share it evenly, a part of each range where that comes out even. "" where there
+ * are fewer CPUs than ranks. ERR_INPUT for a text that is no such list. */
+int place_cpus(const char *const *near, size_t ranks, struct arena *arena, const char **out,
+               struct err *err);
+/* Writes "0-3,8" as a hexadecimal mask, "0x10f". */
 int place_mask(const char *cpus, struct str *out, struct err *err);
 
 #endif

@@ -1,5 +1,6 @@
-/* proc: process trees, from /proc; which process is meant is base/process.h's. A process that called proc_adopt() becomes the parent of
- * every orphan below it, so that setsid and double forks hide nothing. */
+/* proc: process trees, from /proc; base/process.h says which process is meant. A process that
+ * called proc_adopt() becomes the parent of every orphan below it, so that setsid and double forks
+ * hide nothing. */
 #ifndef LAUNCHER_SCHED_PROC_H
 #define LAUNCHER_SCHED_PROC_H
 
@@ -12,40 +13,45 @@
 #include "base/process.h"
 #include "base/str.h"
 
-/* Every process of this machine (of this pid namespace): *out is new, to be freed; returns how many. */
+/* Lists every process of this machine (of this pid namespace): *out is new, to be freed; returns
+ * how many there are. */
 struct proc_row {
     pid_t pid, parent;
     bool marked; /* the caller's */
 };
 size_t proc_list(struct proc_row **out);
 
-/* Appends /proc/PID/<name>, up to some MB; false when it cannot be read (gone, another user's). */
+/* Appends /proc/PID/<name>, up to some MB; false when it cannot be read (the process is gone, or
+ * another user's). */
 bool proc_read(pid_t pid, const char *name, struct str *out);
 
-/* Signal exactly this process: ERR_NOT_FOUND when it is gone, whoever has its number now. */
+/* Signals exactly this process: ERR_NOT_FOUND when it is gone, whoever has its number now. */
 int proc_signal(struct proc_id id, int signo, struct err *err);
 
-/* Processes that a kill leaves alone, with all below them. NULL: none. */
+/* Tells the processes that a kill leaves alone, with all below them. NULL: none. */
 typedef bool proc_spare_fn(pid_t pid, void *ctx);
 
-void proc_adopt(void); /* become the subreaper of what lies below */
+void proc_adopt(void); /* becomes the subreaper of what lies below */
 
-/* Send signo to every descendant of root that is not spared; returns how many there were (0: none left). */
+/* Sends signo to every descendant of root that is not spared; returns how many there were (0: none
+ * left). */
 size_t proc_signal_below(pid_t root, int signo, proc_spare_fn *spare, void *ctx);
 
-/* SIGKILL everything below this process and reap it, until nothing unspared is left. Waits for a process in
- * uninterruptible sleep as long as that lasts. */
+/* Kills (SIGKILL) everything below this process and reaps it, until nothing unspared is left. Waits
+ * for a process in uninterruptible sleep as long as that lasts. */
 void proc_kill_below(proc_spare_fn *spare, void *ctx);
 
-/* SIGKILL every process of this user with `entry` ("K=V") in its environment, until none is left; false if some
- * are left after max_s. */
+/* Kills (SIGKILL) every process of this user with `entry` ("K=V") in its environment, until none is
+ * left; false if some are left after max_s. */
 bool proc_kill_marked(const char *entry, double max_s);
 
-/* Does the argument vector of pid begin with `words` (n of them). */
+/* Does the argument vector of pid begin with `words` (n of them)? */
 bool proc_argv_is(pid_t pid, const char *const *words, size_t n);
 
-/* Start argv as a process of its own session that is nobody's child, by executing this very program again (its
- * path need not exist any more). stderr is appended to log_path, stdin and stdout are /dev/null. */
-int proc_detach_self(const char *const *argv, const char *const *env, const char *log_path, struct err *err);
+/* Starts argv as a process of its own session that is nobody's child, by executing this very
+ * program again (its path need not exist any more). stderr is appended to log_path, stdin and
+ * stdout are /dev/null. */
+int proc_detach_self(const char *const *argv, const char *const *env, const char *log_path,
+                     struct err *err);
 
 #endif

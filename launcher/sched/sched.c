@@ -33,7 +33,8 @@ bool sched_state_ended(enum sched_state state)
     return (unsigned)state < N_STATES && states[state].ended;
 }
 
-const struct sched_partition *sched_site_partition(const struct sched_site *site, const char *name)
+const struct sched_partition *sched_site_partition(const struct sched_site *site,
+                                                   const char *name)
 {
     for (size_t i = 0; i < site->n_partitions; i++)
         if (name ? strcmp(site->partitions[i].name, name) == 0 : site->partitions[i].is_default)
@@ -72,24 +73,27 @@ static int check_argv(const char *const *argv, struct err *err)
     if (!argv || !argv[0])
         return err_set(err, ERR_INPUT, "there is no program to run: give its path and arguments");
     if (argv[0][0] != '/')
-        return err_set(err, ERR_INPUT, "program '%s' is not an absolute path: a job does not search PATH", argv[0]);
+        return err_set(err, ERR_INPUT,
+                       "program '%s' is not an absolute path: a job does not search PATH", argv[0]);
     return 0;
 }
 
 static int check_env(const char *const *env, struct err *err)
 {
     if (!env)
-        return err_set(err, ERR_INPUT, "there is no environment list: give the job's variables (an empty list is fine)");
+        return err_set(err, ERR_INPUT, "there is no environment list: give the job's variables "
+                                       "(an empty list is fine)");
     for (size_t i = 0; env[i]; i++)
-        if (!strchr(env[i], '=') || env[i][0] == '=')
-            return err_set(err, ERR_INPUT, "environment entry %zu is not NAME=VALUE", i); /* which may be a secret: it is not shown */
+        if (!strchr(env[i], '=') || env[i][0] == '=') /* it may be a secret, and is not shown */
+            return err_set(err, ERR_INPUT, "environment entry %zu is not NAME=VALUE", i);
     return 0;
 }
 
 static int check_absolute(const char *what, const char *path, struct err *err)
 {
     if (!path || path[0] != '/')
-        return err_set(err, ERR_INPUT, "the job's %s '%s' is not an absolute path", what, path ? path : "");
+        return err_set(err, ERR_INPUT, "the job's %s '%s' is not an absolute path", what,
+                       path ? path : "");
     return 0;
 }
 
@@ -107,19 +111,22 @@ static int check_counts(const struct sched_spec *s, struct err *err)
     };
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         if (counts[i].value < counts[i].min || counts[i].value > counts[i].max)
-            return err_set(err, ERR_INPUT, "job '%s': %s is %d: give %d to %d", s->name, counts[i].what, counts[i].value,
-                           counts[i].min, counts[i].max);
+            return err_set(err, ERR_INPUT, "job '%s': %s is %d: give %d to %d", s->name,
+                           counts[i].what, counts[i].value, counts[i].min, counts[i].max);
     return 0;
 }
 
 static int check_times(const struct sched_spec *s, struct err *err)
 {
     if (!isfinite(s->time_limit_s) || s->time_limit_s < 0)
-        return err_set(err, ERR_INPUT, "job '%s': time limit is %g s: give 0 (none) or more", s->name, s->time_limit_s);
+        return err_set(err, ERR_INPUT, "job '%s': time limit is %g s: give 0 (none) or more",
+                       s->name, s->time_limit_s);
     if (!isfinite(s->signal_lead_s) || s->signal_lead_s < 0)
-        return err_set(err, ERR_INPUT, "job '%s': signal lead is %g s: give 0 or more", s->name, s->signal_lead_s);
+        return err_set(err, ERR_INPUT, "job '%s': signal lead is %g s: give 0 or more", s->name,
+                       s->signal_lead_s);
     if (s->signal_lead_s > 0 && s->signal == 0)
-        return err_set(err, ERR_INPUT, "job '%s': a lead of %g s is asked for and no signal: give the signal too",
+        return err_set(err, ERR_INPUT,
+                       "job '%s': a lead of %g s is asked for and no signal: give the signal too",
                        s->name, s->signal_lead_s);
     return 0;
 }
@@ -131,9 +138,11 @@ static int check_spec(const struct sched_spec *s, struct err *err)
     if ((rc = id_name_check(s->name ? s->name : "", "job name", err)) < 0)
         return rc;
     if (!s->token || (rc = id_parse(s->token, &token, err)) < 0)
-        return err_set(err, ERR_INPUT, "job '%s': token '%s' is not 32 hex digits", s->name, s->token ? s->token : "");
+        return err_set(err, ERR_INPUT, "job '%s': token '%s' is not 32 hex digits", s->name,
+                       s->token ? s->token : "");
     if ((rc = check_argv(s->argv, err)) < 0 || (rc = check_env(s->env, err)) < 0 ||
-        (rc = check_absolute("working folder", s->cwd, err)) < 0 || (rc = check_absolute("log", s->log_path, err)) < 0 ||
+        (rc = check_absolute("working folder", s->cwd, err)) < 0 ||
+        (rc = check_absolute("log", s->log_path, err)) < 0 ||
         (rc = check_counts(s, err)) < 0)
         return rc;
     return check_times(s, err);
@@ -151,7 +160,8 @@ static int check_signal(int signo, struct err *err)
 int sched_open(const char *kind, const char *home, struct sched **out, struct err *err)
 {
     if (!home || home[0] != '/')
-        return err_set(err, ERR_INPUT, "the state folder '%s' is not an absolute path: set REEL_HOME to one",
+        return err_set(err, ERR_INPUT,
+                       "the state folder '%s' is not an absolute path: set REEL_HOME to one",
                        home ? home : "");
     if (strcmp(kind, "local") == 0)
         return sched_local_open(home, out, err);
@@ -171,7 +181,8 @@ int sched_describe(struct sched *s, struct sched_site *out, struct err *err)
     return s->ops->describe(s, out, err);
 }
 
-int sched_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+int sched_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES],
+                 struct err *err)
 {
     int rc = check_spec(spec, err);
     return rc < 0 ? rc : s->ops->submit(s, spec, id, err);
@@ -188,7 +199,8 @@ void sched_script(struct sched *s, const struct sched_spec *spec, struct str *ou
     s->ops->script(spec, out);
 }
 
-int sched_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err)
+int sched_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out,
+               struct err *err)
 {
     sched_jobs_release(out);
     return s->ops->poll(s, filter, out, err);
@@ -241,17 +253,21 @@ int sched_cancel(struct sched *s, const char *id, struct err *err)
 
 int sched_self(struct sched *s, struct sched_self *out, struct err *err)
 {
-    const char *id = getenv("REEL_JOB_ID"), *token = getenv("REEL_RUN_TOKEN"), *restart = getenv("REEL_JOB_RESTART"),
-               *cores = getenv("REEL_JOB_CORES"), *nodes = getenv("REEL_JOB_NODES"), *kind = getenv("REEL_JOB_SCHED");
+    const char *id = getenv("REEL_JOB_ID"), *token = getenv("REEL_RUN_TOKEN"),
+               *restart = getenv("REEL_JOB_RESTART"), *cores = getenv("REEL_JOB_CORES"),
+               *nodes = getenv("REEL_JOB_NODES"), *kind = getenv("REEL_JOB_SCHED");
     int64_t n_restarts, n_cores, n_nodes = 1;
     int rc;
     if (!id || !token || !restart || !cores || !kind || strcmp(kind, s->ops->kind) != 0)
-        return err_set(err, ERR_NOT_FOUND, "this process does not run in a job of the scheduler '%s'", s->ops->kind);
+        return err_set(err, ERR_NOT_FOUND,
+                       "this process does not run in a job of the scheduler '%s'", s->ops->kind);
     if ((rc = num_parse_i64(restart, "REEL_JOB_RESTART", &n_restarts, err)) < 0 ||
         (rc = num_parse_i64(cores, "REEL_JOB_CORES", &n_cores, err)) < 0 ||
         (nodes && (rc = num_parse_i64(nodes, "REEL_JOB_NODES", &n_nodes, err)) < 0))
         return rc;
-    struct sched_self self = {.restarts = (int)n_restarts, .nodes = (int)n_nodes, .cores_per_node = (int)n_cores};
+    struct sched_self self = {.restarts = (int)n_restarts,
+                              .nodes = (int)n_nodes,
+                              .cores_per_node = (int)n_cores};
     snprintf(self.id, sizeof self.id, "%s", id);
     snprintf(self.token, sizeof self.token, "%s", token);
     *out = self;
@@ -264,28 +280,35 @@ static int check_step(const struct sched_step_spec *spec, struct err *err)
     if ((rc = check_argv(spec->argv, err)) < 0 || (rc = check_env(spec->env, err)) < 0)
         return rc;
     if (spec->ranks < 1 || spec->cores < 0)
-        return err_set(err, ERR_INPUT, "a step of %d ranks on %d cores: give 1 rank or more, and 0 cores (all) or more",
+        return err_set(err, ERR_INPUT,
+                       "a step of %d ranks on %d cores: give 1 rank or more, and 0 cores (all) or "
+                       "more",
                        spec->ranks, spec->cores);
     if (!isfinite(spec->deadline_s) || spec->deadline_s < 0)
-        return err_set(err, ERR_INPUT, "a step's deadline is %g s: give 0 (none) or more", spec->deadline_s);
+        return err_set(err, ERR_INPUT, "a step's deadline is %g s: give 0 (none) or more",
+                       spec->deadline_s);
     return 0;
 }
 
-int sched_step_start(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err)
+int sched_step_start(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out,
+                     struct err *err)
 {
     int rc = check_step(spec, err);
     return rc < 0 ? rc : s->ops->step_start(s, spec, out, err);
 }
 
-int sched_place(struct sched *s, const struct sched_step_spec *spec, struct arena *arena, struct sched_placement *out, struct err *err)
+int sched_place(struct sched *s, const struct sched_step_spec *spec, struct arena *arena,
+                struct sched_placement *out, struct err *err)
 {
     int rc = check_step(spec, err);
     if (rc == 0 && !s->ops->place)
-        rc = err_set(err, ERR_NOT_FOUND, "'%s' has one machine: there is nothing to place", s->ops->kind);
+        rc = err_set(err, ERR_NOT_FOUND, "'%s' has one machine: there is nothing to place",
+                     s->ops->kind);
     return rc < 0 ? rc : s->ops->place(s, spec, arena, out, err);
 }
 
-int sched_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err)
+int sched_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out,
+                    struct err *err)
 {
     return step->ops->step_poll(step, wait_s, out, err);
 }

@@ -1,25 +1,32 @@
-/* sched: one interface to whatever runs jobs: this machine ("local"), Slurm ("slurm"), later a simulator.
+/* sched: one interface to whatever runs jobs: this machine ("local"), Slurm ("slurm"), later a
+ * simulator.
  *
- * The idea: a job is known by a token that the submitter chose before it submitted. Submitting a token twice gives the
- * same job, so a launcher that was killed at any moment submits again and loses or doubles nothing. A job outlives its
- * submitter; every process of the user can poll, signal, requeue and cancel it.
+ * The idea: a job is known by a token that the submitter chose before it submitted. Submitting a
+ * token twice gives the same job, so a launcher that was killed at any moment submits again and
+ * loses or doubles nothing. A job outlives its submitter; every process of the user can poll,
+ * signal, requeue and cancel it.
  *
- * Invariants, whatever the implementation:
- *   - at most one live execution of a job at any time; a job in a terminal state stays there;
- *   - `restarts` counts executions after the first; the environment and arguments of every execution are those of the
- *     submission, the log is appended to;
+ * These invariants hold whatever the implementation:
+ *   - at most one execution of a job lives at any time; a job in a terminal state stays there;
+ *   - `restarts` counts executions after the first; the environment and arguments of every
+ *     execution are those of the submission, the log is appended to;
  *   - SCHED_UNKNOWN means "no verdict": keep watching. Never treat it as ended;
- *   - when a job has ended, no process of it is left (on Slurm: as far as the site's ProctrackType reaches).
+ *   - when a job has ended, no process of it is left (on Slurm: as far as the site's ProctrackType
+ *     reaches).
  *
- * How a job is asked to stop (preemption, cancel, requeue, time limit): the *batch process* alone gets SIGCONT and then a
- * signal, and passes on what it wants passed on; later every process of the job gets SIGKILL. Signals may come more than
- * once: handlers are idempotent.
- *     preemption   spec.signal if given (else SIGTERM); SIGTERM after the partition's grace; SIGKILL kill_wait_s later
- *     cancel, requeue, time limit     SIGTERM at once; SIGKILL kill_wait_s later
- *     signal_lead_s before the time limit     spec.signal; the job goes on running. A scheduler may be early (Slurm: 60 s)
- * A preempted job that may be requeued comes back, whatever its exit code; a job that has nothing left to do finds that out
- * first thing when it starts. sched_requeue() called by the job itself on its own id works the same way: the job is asked to
- * stop (it may get SIGTERM at once), and is pending again when it has ended, whatever its exit code.
+ * How a job is asked to stop (preemption, cancel, requeue, time limit): the *batch process* alone
+ * gets SIGCONT and then a signal, and passes on what it wants passed on; later every process of the
+ * job gets SIGKILL. Signals may come more than once: handlers are idempotent.
+ *     preemption              spec.signal if given (else SIGTERM); SIGTERM after the partition's
+ *                             grace; SIGKILL kill_wait_s later
+ *     cancel, requeue,        SIGTERM at once; SIGKILL kill_wait_s later
+ *     time limit
+ *     signal_lead_s before    spec.signal; the job goes on running. A scheduler may be early
+ *     the time limit          (Slurm: 60 s)
+ * A preempted job that may be requeued comes back, whatever its exit code; a job that has nothing
+ * left to do finds that out first thing when it starts. sched_requeue() called by the job itself on
+ * its own id works the same way: the job is asked to stop (it may get SIGTERM at once), and is
+ * pending again when it has ended, whatever its exit code.
  *
  * Calling sequence:
  *     struct sched *s;
@@ -34,10 +41,12 @@
  *     sched_jobs_release(&jobs);
  *     sched_close(s);
  *
- * Inside an allocation (the tuner): sched_step_start, sched_step_poll until it has ended, sched_step_free.
+ * Inside an allocation (the tuner): sched_step_start, sched_step_poll until it has ended,
+ * sched_step_free.
  *
- * Errors: ERR_INPUT for a specification that cannot be, ERR_LIMIT for one that asks more than there is, ERR_NOT_FOUND for
- * an unknown job (spec.after too), ERR_STATE for what the job's state forbids, ERR_TEMP/ERR_BUSY when asking again is safe and may help.
+ * Errors: ERR_INPUT for a specification that cannot be, ERR_LIMIT for one that asks more than there
+ * is, ERR_NOT_FOUND for an unknown job (spec.after too), ERR_STATE for what the job's state
+ * forbids, ERR_TEMP/ERR_BUSY when asking again is safe and may help.
  *
  * A handle belongs to one thread. Nothing is kept of a spec after the call.
  */
@@ -77,12 +86,18 @@ bool sched_state_ended(enum sched_state state);                  /* terminal */
 
 /* ---- what there is ---- */
 
-enum sched_preempt { SCHED_PREEMPT_OFF, SCHED_PREEMPT_CANCEL, SCHED_PREEMPT_REQUEUE, SCHED_PREEMPT_SUSPEND };
+/* What a partition does with a job when something more urgent needs its place. */
+enum sched_preempt {
+    SCHED_PREEMPT_OFF,
+    SCHED_PREEMPT_CANCEL,
+    SCHED_PREEMPT_REQUEUE,
+    SCHED_PREEMPT_SUSPEND
+};
 
 struct sched_partition {
     const char *name;
     bool is_default;
-    enum sched_preempt preempt; /* what happens to its jobs when something more urgent needs their place */
+    enum sched_preempt preempt;
     double grace_s;             /* between the notice and SIGTERM at preemption */
     double max_time_s;          /* longest time limit; 0: none */
     int nodes;
@@ -93,14 +108,15 @@ struct sched_site {
     const char *kind; /* "local" */
     const char *name; /* host or cluster */
     double kill_wait_s;
-    bool user_signal;        /* is spec.signal sent at preemption */
-    double requeue_delay_s;  /* least time between the end of an execution and the next one, 0 if none */
+    bool user_signal;        /* spec.signal is sent at preemption */
+    double requeue_delay_s;  /* least time from the end of an execution to the next, 0 if none */
     size_t n_partitions;
     const struct sched_partition *partitions;
 };
 
-/* The partition of this name, NULL: the default one; NULL when there is none. */
-const struct sched_partition *sched_site_partition(const struct sched_site *site, const char *name);
+/* Returns the partition of this name, NULL: the default one; NULL when there is none. */
+const struct sched_partition *sched_site_partition(const struct sched_site *site,
+                                                   const char *name);
 
 /* ---- jobs ---- */
 
@@ -108,29 +124,32 @@ enum { SCHED_ID_BYTES = 64 };
 
 struct sched_spec {
     const char *token;       /* 32 hex digits (base/id.h), the submission's identity */
-    const char *name;        /* for people: as id_name_check has it (base/id.h); need not be unique */
+    const char *name;        /* for people (id_name_check of base/id.h); need not be unique */
     const char *const *argv; /* NULL-ended; argv[0] an absolute path */
-    const char *const *env;  /* NULL-ended "K=V"; the job gets exactly this and the variables below */
+    const char *const *env;  /* NULL-ended "K=V"; the job gets just this and the variables below */
     const char *cwd;         /* absolute */
-    const char *log_path;    /* absolute; stdout and stderr are appended to it; its folder is made */
+    const char *log_path;    /* absolute; stdout and stderr are appended; its folder is made */
     const char *partition;   /* NULL: the default one */
     const char *account, *qos, *exclude; /* Slurm's; NULL: none. exclude: nodes, "n[1-2],n7" */
-    int priority;            /* a higher one goes first and, on "local", preempts lower ones; -1000..1000 */
+    int priority;            /* a higher one goes first; on "local" it preempts; -1000..1000 */
     int nodes;               /* 1 or more */
     int ranks_per_node;      /* 1 or more; information for the job */
     int cores_per_node;      /* 0: all cores of a node */
     int gpus_per_node;
     double time_limit_s;     /* of one execution; 0: none */
-    bool requeue;            /* may the scheduler run it again */
+    bool requeue;            /* the scheduler may run it again */
     int signal;              /* early notice, 0: none */
-    double signal_lead_s;    /* how long before the time limit `signal` is sent; 0: not sent there */
-    const char *after;       /* a job of ours: this one starts only when that has ended, however (a requeue is no end); NULL: none */
+    double signal_lead_s;    /* `signal` is sent so long before the time limit; 0: not sent there */
+    /* A job of ours: this one starts only when that has ended, however it ends (a requeue is no
+     * end); NULL: none. */
+    const char *after;
 };
 #define SCHED_SPEC_INIT {.nodes = 1, .ranks_per_node = 1}
 
-/* Variables a job finds in its environment beside spec.env (which they override):
- * REEL_JOB_ID, REEL_JOB_RESTART (0 on the first execution), REEL_JOB_NODES (absent: 1), REEL_JOB_CORES (per node),
- * REEL_RUN_TOKEN (the token), REEL_JOB_SCHED (the kind, for sched_open). */
+/* A job finds these variables in its environment beside spec.env (which they override):
+ * REEL_JOB_ID, REEL_JOB_RESTART (0 on the first execution), REEL_JOB_NODES (absent: 1),
+ * REEL_JOB_CORES (per node), REEL_RUN_TOKEN (the token), REEL_JOB_SCHED (the kind, for
+ * sched_open). */
 
 struct sched_job {
     const char *id;
@@ -140,11 +159,13 @@ struct sched_job {
     int priority;
     int restarts;
     int nodes, cores_per_node;
-    double submitted_at; /* UTC Unix seconds; 0: did not happen yet. started_at and ended_at are the last execution's */
+    /* UTC Unix seconds; 0: it did not happen yet. started_at and ended_at are the last
+     * execution's. */
+    double submitted_at;
     double started_at, ended_at;
     int exit_code;      /* of the last execution; -1: none, killed by a signal, or never started */
     int exit_signal;    /* signal that killed the batch process, or 0 */
-    const char *reason; /* why it waits, stops, or ended as it did; "" when there is nothing to say */
+    const char *reason; /* why it waits, stops, or ended as it did; "" for nothing to say */
 };
 struct sched_jobs {
     struct sched_job *jobs; /* by order of submission */
@@ -152,20 +173,21 @@ struct sched_jobs {
     struct arena arena; /* owns jobs and their texts */
 };
 void sched_jobs_release(struct sched_jobs *jobs); /* safe on a zeroed struct */
-const struct sched_job *sched_jobs_find(const struct sched_jobs *jobs, const char *id); /* NULL if absent */
+/* Return the job of this id or token; NULL if it is absent. */
+const struct sched_job *sched_jobs_find(const struct sched_jobs *jobs, const char *id);
 const struct sched_job *sched_jobs_find_token(const struct sched_jobs *jobs, const char *token);
 
-/* Which jobs to list. NULL lists mean all; with both lists, a job in either is listed. */
+/* Says which jobs to list. NULL lists mean all; with both lists, a job in either is listed. */
 struct sched_filter {
     const char *const *ids;    /* NULL-ended */
     const char *const *tokens; /* NULL-ended */
 };
 
-/* Why a job is to end, or has ended, as the scheduler itself has it. */
+/* Says why a job is to end, or has ended, as the scheduler itself has it. */
 enum sched_end {
     SCHED_END_NONE,       /* it waits, or runs with nobody ending it; or it ended by itself */
     SCHED_END_UNKNOWN,    /* it ends, and why cannot be read */
-    SCHED_END_REQUEUED,   /* it will run again: preempted with a requeue, or somebody asked for one */
+    SCHED_END_REQUEUED,   /* it will run again: preempted with a requeue, or asked to */
     SCHED_END_PREEMPTED,  /* it gives way: its grace runs, or it is over by that */
     SCHED_END_CANCELLED,  /* by its user or by whoever may */
     SCHED_END_TIME_LIMIT,
@@ -176,15 +198,16 @@ enum sched_end {
 const char *sched_end_name(enum sched_end end);
 struct sched_ending {
     enum sched_end why;
-    double limit_at;        /* when its time limit ends the execution that runs, UTC Unix seconds; 0: none, or none runs */
-    double limit_s;         /* how long that execution may last in all, where limit_at is known */
+    /* When its time limit ends the execution that runs, UTC Unix seconds; 0: none, or none runs. */
+    double limit_at;
+    double limit_s; /* how long that execution may last in all, where limit_at is known */
     char who[SCHED_ID_BYTES]; /* who cancelled it, where that is known: "root"; else "" */
 };
 
-/* Who gets a signal. */
+/* Says who gets a signal. */
 enum sched_to { SCHED_TO_BATCH, SCHED_TO_ALL };
 
-/* The job this process runs in. */
+/* This is the job that this process runs in. */
 struct sched_self {
     char id[SCHED_ID_BYTES];
     char token[SCHED_ID_BYTES];
@@ -200,12 +223,20 @@ struct sched_step_spec {
     const char *cwd;         /* NULL: the caller's */
     const char *log_path;    /* stdout and stderr, appended; NULL: /dev/null */
     int ranks;               /* 1 or more; see sched_ops.starts_ranks */
-    bool per_node;           /* one rank on every node of the allocation, beside other steps: `ranks` and `cores` do not count */
+    /* One rank runs on every node of the allocation, beside other steps: `ranks` and `cores` do not
+     * count. */
+    bool per_node;
     int nodes;               /* of the allocation; 0: all of them when there are that many ranks */
     int cores;               /* of the allocation, 0: all */
-    int64_t groups[PLACE_GROUPS]; /* sizes of the layout's nested groups of ranks, the innermost first, 0: none; see sched_place */
-    const char *const *cpus; /* of the ranks of a node, in order, NULL-ended: CPUs each is bound to, "0-3,8"; NULL: as the scheduler does */
-    double deadline_s;       /* SIGTERM to the step's first process then, SIGKILL to all kill_wait_s later; 0: none */
+    /* The sizes of the layout's nested groups of ranks, the innermost first, 0: none; see
+     * sched_place. */
+    int64_t groups[PLACE_GROUPS];
+    /* The CPUs that each rank of a node is bound to, in order, NULL-ended: "0-3,8"; NULL: as the
+     * scheduler does. */
+    const char *const *cpus;
+    /* Then the step's first process gets SIGTERM, and all get SIGKILL kill_wait_s later; 0:
+     * none. */
+    double deadline_s;
 };
 #define SCHED_STEP_SPEC_INIT {.ranks = 1}
 
@@ -215,47 +246,57 @@ struct sched_step_status {
     bool lost;       /* what watched it was killed: no exit code */
     int exit_code;   /* -1: killed by a signal, or lost */
     int exit_signal;
-    char node_lost[SCHED_ID_BYTES]; /* a node of it failed, says the scheduler; "" none. May be told before the end */
+    char node_lost[SCHED_ID_BYTES]; /* a node of it failed; "" none. May be told before the end */
     double started_at, ended_at; /* UTC Unix seconds */
 };
-/* Where the ranks of a step of several nodes go. */
+/* This says where the ranks of a step of several nodes go. */
 struct sched_placement {
-    const struct place_node *nodes; /* in the order of their ranks, which are place_first_rank(ranks, n, i) and on */
+    /* In the order of their ranks, which are place_first_rank(ranks, n, i) and on. */
+    const struct place_node *nodes;
     size_t n;
     int ranks;
     const char *network; /* "tree", "block", "none", "unknown" */
 };
-struct sched_step; /* owned by the process that started it; it dies with that process and with the job */
+/* A step is owned by the process that started it; it dies with that process and with the job. */
+struct sched_step;
 
 /* ---- the table ---- */
 
 struct sched;
 struct sched_ops {
     const char *kind;
-    bool starts_ranks; /* a step of n ranks is n processes of its argv that find each other; else it is one: mpirun */
+    /* A step of n ranks is n processes of its argv that find each other; else it is one: mpirun. */
+    bool starts_ranks;
     int (*describe)(struct sched *s, struct sched_site *out, struct err *err);
-    int (*submit)(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err);
+    int (*submit)(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES],
+                  struct err *err);
     int (*check)(struct sched *s, const struct sched_spec *spec, struct err *err);
     void (*script)(const struct sched_spec *spec, struct str *out);
-    int (*poll)(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err);
-    int (*look)(struct sched *s, const char *id, struct sched_jobs *out, struct err *err); /* NULL: poll shares no answers */
+    int (*poll)(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out,
+                struct err *err);
+    /* NULL: poll shares no answers. */
+    int (*look)(struct sched *s, const char *id, struct sched_jobs *out, struct err *err);
     int (*signal)(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err);
     int (*requeue)(struct sched *s, const char *id, struct err *err);
     int (*ending)(struct sched *s, const char *id, struct sched_ending *out, struct err *err);
     int (*cancel)(struct sched *s, const char *id, struct err *err);
-    int (*step_start)(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err);
-    int (*place)(struct sched *s, const struct sched_step_spec *spec, struct arena *arena, struct sched_placement *out, struct err *err);
-    int (*step_poll)(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err);
+    int (*step_start)(struct sched *s, const struct sched_step_spec *spec,
+                      struct sched_step **out, struct err *err);
+    int (*place)(struct sched *s, const struct sched_step_spec *spec, struct arena *arena,
+                 struct sched_placement *out, struct err *err);
+    int (*step_poll)(struct sched_step *step, double wait_s, struct sched_step_status *out,
+                     struct err *err);
     int (*step_signal)(struct sched_step *step, int signo, struct err *err);
     void (*step_free)(struct sched_step *step);
+    /* NULL: no node is ever lost. */
     int (*lost_node)(struct sched *s, const char *nodes, double until, char node[SCHED_ID_BYTES],
-                     struct err *err); /* NULL: no node is ever lost */
+                     struct err *err);
     void (*close)(struct sched *s);
 };
 /* Implementations put these first in their own structs. */
 struct sched {
     const struct sched_ops *ops;
-    double absence_s; /* how long a job must be absent from clean answers before it counts as gone */
+    double absence_s; /* a job absent from clean answers for so long counts as gone */
 };
 struct sched_step {
     const struct sched_ops *ops;
@@ -263,56 +304,73 @@ struct sched_step {
 
 /* ---- calls; they check what is common to all implementations ---- */
 
-/* kind: "local" or "slurm". home: REEL_HOME, absolute. Touches nothing on disk until something is submitted. */
+/* Opens a scheduler. kind: "local" or "slurm". home: REEL_HOME, absolute. Touches nothing on disk
+ * until something is submitted. */
 int sched_open(const char *kind, const char *home, struct sched **out, struct err *err);
 void sched_close(struct sched *s); /* NULL is fine; jobs go on */
 
-/* Partitions and limits; *out borrows from the handle until the next describe or close. */
+/* Tells partitions and limits; *out borrows from the handle until the next describe or close. */
 int sched_describe(struct sched *s, struct sched_site *out, struct err *err);
 
-/* Returns the id of the job with this token: a new one, or the one an earlier call made, in any state. */
-int sched_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err);
+/* Submits a job. Gives the id of the job with this token: a new one, or the one an earlier call
+ * made, in any state. */
+int sched_submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES],
+                 struct err *err);
 
-/* Would it be taken, as far as can be told without submitting: ERR_INPUT or ERR_LIMIT as sched_submit would have it. Writes nothing. */
+/* Asks whether the job would be taken, as far as can be told without submitting: ERR_INPUT or
+ * ERR_LIMIT as sched_submit would have it. Writes nothing. */
 int sched_check(struct sched *s, const struct sched_spec *spec, struct err *err);
-/* What the job will run, for people: the batch script, or where there is none the command. Appended. */
+/* Appends what the job will run, for people: the batch script, or where there is none the
+ * command. */
 void sched_script(struct sched *s, const struct sched_spec *spec, struct str *out);
 
-/* filter NULL: all jobs. *out is released first, so one variable can be used over and over. Jobs the filter names and the
- * scheduler does not know are absent: what that means is the caller's business (DESIGN: truth order). */
-int sched_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err);
+/* Lists jobs; filter NULL: all. *out is released first, so one variable can be used over and over.
+ * Jobs that the filter names and the scheduler does not know are absent: what that means is the
+ * caller's business (DESIGN: truth order). */
+int sched_poll(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out,
+               struct err *err);
 
-/* This one job as it stands now: asks the scheduler itself, never a shared answer. *out is as sched_poll has it, and empty when there is no
- * such job (any more); the job may be somebody else's. */
+/* Looks at one job as it stands now: asks the scheduler itself, never a shared answer. *out is as
+ * sched_poll has it, and empty when there is no such job (any more); the job may be somebody
+ * else's. */
 int sched_look(struct sched *s, const char *id, struct sched_jobs *out, struct err *err);
 
-/* ERR_STATE when the job does not run. */
+/* Sends a signal; ERR_STATE when the job does not run. */
 int sched_signal(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err);
 
-/* No effect on a job that waits already; ERR_STATE when it has ended, is being cancelled, or may not be requeued. */
+/* Has the job run again. No effect on a job that waits already; ERR_STATE when it has ended, is
+ * being cancelled, or may not be requeued. */
 int sched_requeue(struct sched *s, const char *id, struct err *err);
 
-/* How this job is to end, whoever was told of it: asks the scheduler itself, never a shared answer; the answer is newer than any signal it
- * has sent. ERR_NOT_FOUND: it knows no such job (any more). */
+/* Asks how this job is to end, whoever was told of it: asks the scheduler itself, never a shared
+ * answer. The answer is newer than any signal that the scheduler has sent. ERR_NOT_FOUND: it knows
+ * no such job (any more). */
 int sched_ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err);
 
-/* No effect on a job that has ended. Returns when the wish is recorded: poll for the end. */
+/* Cancels a job; no effect on one that has ended. Returns when the wish is recorded: poll for the
+ * end. */
 int sched_cancel(struct sched *s, const char *id, struct err *err);
 
-/* ERR_NOT_FOUND outside a job. */
+/* Finds the job that this process runs in; ERR_NOT_FOUND outside a job. */
 int sched_self(struct sched *s, struct sched_self *out, struct err *err);
 
-/* Outside a job, "local" takes the whole machine for the allocation. ERR_LIMIT when the caller's running steps and this
- * one need more cores than the allocation has. */
-int sched_step_start(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err);
-/* Where sched_step_start will put the ranks of a step of several nodes: consecutive ranks under the same switch (place.h). What is known of
- * the network is asked once a handle. ERR_NOT_FOUND: there is nothing to choose, or the network cannot be had: the scheduler's own order. */
-int sched_place(struct sched *s, const struct sched_step_spec *spec, struct arena *arena, struct sched_placement *out, struct err *err);
+/* Starts a step. Outside a job, "local" takes the whole machine for the allocation. ERR_LIMIT when
+ * the caller's running steps and this one need more cores than the allocation has. */
+int sched_step_start(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out,
+                     struct err *err);
+/* Tells where sched_step_start will put the ranks of a step of several nodes: consecutive ranks
+ * under the same switch (place.h). What is known of the network is asked for once a handle.
+ * ERR_NOT_FOUND: there is nothing to choose, or the network is not known: then the order is the
+ * scheduler's own. */
+int sched_place(struct sched *s, const struct sched_step_spec *spec, struct arena *arena,
+                struct sched_placement *out, struct err *err);
 /* Waits up to wait_s (0: not at all, negative: for ever) for the end; fills *out either way. */
-int sched_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err);
-/* To the step's first process. No effect once it has ended. */
+int sched_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out,
+                    struct err *err);
+/* Signals the step's first process. No effect once it has ended. */
 int sched_step_signal(struct sched_step *step, int signo, struct err *err);
-void sched_step_free(struct sched_step *step); /* kills what still runs of it; NULL is fine. Before sched_close. */
+/* Kills what still runs of the step; NULL is fine. Call it before sched_close. */
+void sched_step_free(struct sched_step *step);
 
 /* Names one of these nodes that the scheduler has given up for lost, and did so before this time
  * (UTC Unix seconds); "" when there is none. nodes: as the scheduler writes such a list; NULL: those
