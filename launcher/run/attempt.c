@@ -179,9 +179,9 @@ void attempt_misunderstood_note(struct attempt *a, int exit_code)
 
 /* Returns why an attempt ended of which nobody said it. One that was told to stop and did not come
  * to its end was stopped; the others ended with their agent. But when a node is lost Slurm tells
- * the job's other nodes to stop, and a requeued job does not remember why: the loss of a node counts
- * before any notice. If the notice came to the trainer's step alone, in a job that the scheduler
- * says it neither preempted nor cancelled, it was the clean-up after its batch process.
+ * the job's other nodes to stop, and a requeued job does not remember why: the loss of a node
+ * counts before any notice. If the notice came to the trainer's step alone, in a job that the
+ * scheduler says it neither preempted nor cancelled, it was the clean-up after its batch process.
  * agent_signal: what the agent died of, 0 unknown. */
 static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal,
                                           const struct attempt_ending *ending,
@@ -278,7 +278,8 @@ static void claim_load(const struct attempt *a, int64_t number, struct claim *ou
     snprintf(path, sizeof path, "%s/claims/attempt-%lld", a->run_dir, (long long)number);
     if (file_exists(path) && json_load(path, &doc, NULL) == 0) {
         const char *nodes = json_text(doc.root, "nodes", "");
-        snprintf(out->nodes, sizeof out->nodes, "%s", strlen(nodes) < sizeof out->nodes ? nodes : "");
+        snprintf(out->nodes, sizeof out->nodes, "%s",
+                 strlen(nodes) < sizeof out->nodes ? nodes : "");
         snprintf(out->token, sizeof out->token, "%s", json_text(doc.root, "token", ""));
         snprintf(out->job_id, sizeof out->job_id, "%s", json_text(doc.root, "job_id", ""));
         snprintf(out->host, sizeof out->host, "%s", json_text(doc.root, "host", ""));
@@ -303,8 +304,8 @@ static int former_self_evict(const struct attempt *a, const char *lock, struct e
                : 0;
 }
 
-/* Asks about the nodes of this attempt. They worked when its job began: one that was given up before
- * the others heard of it, or at any time when nobody heard anything, is why it ended. */
+/* Asks about the nodes of this attempt. They worked when its job began: one that was given up
+ * before the others heard of it, or at any time when nobody heard anything, is why it ended. */
 static void nodes_ask(const struct attempt *a, const struct run_attempt *last, struct sched *sched,
                       struct attempt_ending *out)
 {

@@ -44,7 +44,7 @@ static int name_add(struct expansion *x, const char *name, struct err *err)
     return x->v[x->n++] ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-/* "3" or "01-16"; *width is that of the first number when it begins with 0. */
+/* Parses "3" or "01-16"; *width is that of the first number when it begins with 0. */
 static int range_parse(const char **text, long *low, long *high, int *width)
 {
     char *end;
@@ -62,13 +62,16 @@ static int range_parse(const char **text, long *low, long *high, int *width)
     return *low <= *high && *high - *low < HOSTS_MAX && *width < 20 ? 0 : -1;
 }
 
-/* One element of the list: head is what stands before `text`, whose brackets are still to be taken. */
+/* Expands one element of the list. head is what stands before `text`, whose brackets are still to
+ * be taken. */
 static int element_expand(struct expansion *x, const char *head, const char *text, struct err *err)
 {
     const char *open = strchr(text, '['), *close = open ? strchr(open, ']') : NULL;
     char name[LIMIT_NAME_BYTES * 4];
     if (!open)
-        return (size_t)snprintf(name, sizeof name, "%s%s", head, text) < sizeof name && *name ? name_add(x, name, err) : bad(x, err);
+        return (size_t)snprintf(name, sizeof name, "%s%s", head, text) < sizeof name && *name
+                   ? name_add(x, name, err)
+                   : bad(x, err);
     if (!close || close == open + 1)
         return bad(x, err);
     for (const char *p = open + 1; p < close; p += *p == ',') {
@@ -77,8 +80,10 @@ static int element_expand(struct expansion *x, const char *head, const char *tex
         if (range_parse(&p, &low, &high, &width) < 0 || (*p != ',' && *p != ']'))
             return bad(x, err);
         for (; rc == 0 && low <= high; low++) {
-            int len = snprintf(name, sizeof name, "%s%.*s%0*ld", head, (int)(open - text), text, width, low);
-            rc = (size_t)len < sizeof name ? element_expand(x, name, close + 1, err) : bad(x, err);
+            int len = snprintf(name, sizeof name, "%s%.*s%0*ld", head, (int)(open - text), text,
+                               width, low);
+            rc = (size_t)len < sizeof name ? element_expand(x, name, close + 1, err)
+                                           : bad(x, err);
         }
         if (rc < 0)
             return rc;
@@ -86,7 +91,8 @@ static int element_expand(struct expansion *x, const char *head, const char *tex
     return 0;
 }
 
-int hosts_expand(const char *list, struct arena *arena, const char ***names, size_t *n, struct err *err)
+int hosts_expand(const char *list, struct arena *arena, const char ***names, size_t *n,
+                 struct err *err)
 {
     struct expansion x = {.arena = arena, .list = list};
     char *copy = arena_strdup(arena, list), *from = copy;
@@ -114,7 +120,7 @@ int hosts_expand(const char *list, struct arena *arena, const char ***names, siz
 
 /* ---- names into a list ---- */
 
-/* Where the digits at a name's end begin; none beyond what a long holds. */
+/* Returns where the digits at a name's end begin; they are no more than a long holds. */
 static size_t digits_at(const char *name)
 {
     size_t len = strlen(name), i = len;
@@ -123,7 +129,8 @@ static size_t digits_at(const char *name)
     return i;
 }
 
-/* May b stand in one pair of brackets with a: same head, numbers of equal width or without leading zeros. */
+/* May b stand in one pair of brackets with a? It may with the same head, and numbers of equal width
+ * or without leading zeros. */
 static bool same_head(const char *a, const char *b)
 {
     size_t i = digits_at(a), k = digits_at(b);
@@ -137,7 +144,7 @@ static int by_name(const void *a, const void *b)
     return hosts_compare(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* names[0..n) have one head and ascend. */
+/* Folds names[0..n), which have one head and ascend. */
 static void run_fold(const char *const *names, size_t n, struct str *out)
 {
     size_t at = digits_at(names[0]);
@@ -147,7 +154,9 @@ static void run_fold(const char *const *names, size_t n, struct str *out)
     }
     str_addf(out, "%.*s[", (int)at, names[0]);
     for (size_t i = 0, k; i < n; i = k) {
-        for (k = i + 1; k < n && strtol(names[k] + at, NULL, 10) == strtol(names[k - 1] + at, NULL, 10) + 1; k++)
+        for (k = i + 1; k < n && strtol(names[k] + at, NULL, 10) ==
+                                     strtol(names[k - 1] + at, NULL, 10) + 1;
+             k++)
             ;
         str_addf(out, "%s%s", i ? "," : "", names[i] + at);
         if (k > i + 1)

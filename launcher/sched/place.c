@@ -23,7 +23,7 @@ struct table {
     size_t n;
 };
 
-/* A node's switches from the top: the larger first, of equals the one that has children. */
+/* Orders a node's switches from the top: the larger first, of equals the one that has children. */
 static int by_node(const void *a, const void *b)
 {
     const struct under *x = a, *y = b;
@@ -36,7 +36,8 @@ static int by_node(const void *a, const void *b)
     return p != q ? q - p : (x->by > y->by) - (x->by < y->by);
 }
 
-static int table_make(const struct slurm_net *net, struct arena *arena, struct table *out, struct err *err)
+static int table_make(const struct slurm_net *net, struct arena *arena, struct table *out,
+                      struct err *err)
 {
     const char ***lists = arena_array(arena, net->n_switches + 1, sizeof *lists);
     size_t *sizes = arena_array(arena, net->n_switches + 1, sizeof *sizes), total = 0;
@@ -57,7 +58,7 @@ static int table_make(const struct slurm_net *net, struct arena *arena, struct t
     return rc;
 }
 
-/* The first entry of a node, or where it would stand. */
+/* Returns the first entry of a node, or where it would stand. */
 static size_t table_find(const struct table *t, const char *node)
 {
     size_t low = 0, high = t->n;
@@ -71,16 +72,18 @@ static size_t table_find(const struct table *t, const char *node)
     return low;
 }
 
-int place_paths(const struct slurm_net *net, const char *const *names, size_t n, struct arena *arena, struct place_node **out,
-                struct err *err)
+int place_paths(const struct slurm_net *net, const char *const *names, size_t n,
+                struct arena *arena, struct place_node **out, struct err *err)
 {
     struct table t = {0};
     struct place_node *v = arena_array(arena, n + 1, sizeof *v);
     int rc = v ? table_make(net, arena, &t, err) : err_set(err, ERR_NOMEM, "out of memory");
     for (size_t i = 0; rc == 0 && i < n; i++) {
         v[i] = (struct place_node){names[i], ""};
-        for (size_t k = table_find(&t, names[i]); rc == 0 && k < t.n && strcmp(t.v[k].node, names[i]) == 0; k++) {
-            v[i].path = arena_printf(arena, "%s%s%s", v[i].path, *v[i].path ? "/" : "", t.v[k].by->name);
+        for (size_t k = table_find(&t, names[i]);
+             rc == 0 && k < t.n && strcmp(t.v[k].node, names[i]) == 0; k++) {
+            v[i].path = arena_printf(arena, "%s%s%s", v[i].path, *v[i].path ? "/" : "",
+                                     t.v[k].by->name);
             rc = v[i].path ? 0 : err_set(err, ERR_NOMEM, "out of memory");
         }
     }
@@ -91,7 +94,8 @@ int place_paths(const struct slurm_net *net, const char *const *names, size_t n,
 
 /* ---- order ---- */
 
-void place_groups(const int64_t ranks[PLACE_GROUPS], int64_t ranks_per_node, int64_t nodes[PLACE_GROUPS + 1])
+void place_groups(const int64_t ranks[PLACE_GROUPS], int64_t ranks_per_node,
+                  int64_t nodes[PLACE_GROUPS + 1])
 {
     int n = 0;
     for (int i = 0; i < PLACE_GROUPS; i++)
@@ -100,7 +104,7 @@ void place_groups(const int64_t ranks[PLACE_GROUPS], int64_t ranks_per_node, int
     nodes[n] = 0;
 }
 
-/* The next component of a path; *len 0 at its end. */
+/* Returns the next component of a path; *len is 0 at its end. */
 static const char *component(const char *path, size_t *len)
 {
     path += *path == '/';
@@ -108,7 +112,8 @@ static const char *component(const char *path, size_t *len)
     return path;
 }
 
-/* Component by component, so that what stands below one switch stands together; nodes without a switch last. */
+/* Orders component by component, so that what stands below one switch stands together; nodes
+ * without a switch come last. */
 static int by_path(const void *a, const void *b)
 {
     const struct place_node *x = a, *y = b;
@@ -133,7 +138,7 @@ struct branch {
     bool placed;
 };
 
-/* Size of the largest group that ends where a branch would, 0: none. */
+/* Returns the size of the largest group that ends where a branch would, 0: none. */
 static int64_t border(const int64_t *groups, size_t end)
 {
     int64_t best = 0;
@@ -142,8 +147,9 @@ static int64_t border(const int64_t *groups, size_t end)
     return best;
 }
 
-/* The branches of nodes[from, end) below the switch that ends at byte `at` of their paths. */
-static size_t branches_find(const struct place_node *nodes, size_t from, size_t end, size_t at, struct branch *out)
+/* Finds the branches of nodes[from, end) below the switch that ends at byte `at` of their paths. */
+static size_t branches_find(const struct place_node *nodes, size_t from, size_t end, size_t at,
+                            struct branch *out)
 {
     size_t n = 0, i, k;
     for (; from < end; from += out[n++].n) {
@@ -160,13 +166,15 @@ static size_t branches_find(const struct place_node *nodes, size_t from, size_t 
     return n;
 }
 
-static const struct branch *branch_next(struct branch *b, size_t n, size_t placed, const int64_t *groups)
+static const struct branch *branch_next(struct branch *b, size_t n, size_t placed,
+                                        const int64_t *groups)
 {
     struct branch *best = NULL;
     for (size_t i = 0; i < n; i++) {
         if (b[i].placed)
             continue;
-        int64_t mine = border(groups, placed + b[i].n), its = best ? border(groups, placed + best->n) : 0;
+        int64_t mine = border(groups, placed + b[i].n),
+                its = best ? border(groups, placed + best->n) : 0;
         if (!best || mine > its || (mine == its && b[i].n > best->n))
             best = &b[i];
     }
@@ -179,20 +187,26 @@ static bool without_switch(const struct place_node *n)
     return !n->path[0];
 }
 
-/* nodes: sorted by path. Appends nodes[from, end) to out, of which *placed stand there. */
-static int subtree_order(const struct place_node *nodes, size_t from, size_t end, size_t at, const int64_t *groups,
-                         struct place_node *out, size_t *placed, struct err *err)
+/* Orders a subtree. nodes: sorted by path. Appends nodes[from, end) to out, where *placed nodes
+ * stand already. */
+static int subtree_order(const struct place_node *nodes, size_t from, size_t end, size_t at,
+                         const int64_t *groups, struct place_node *out, size_t *placed,
+                         struct err *err)
 {
     struct branch *b = calloc(end - from + 1, sizeof *b);
     int rc = b ? 0 : err_set(err, ERR_NOMEM, "out of memory");
     size_t n = b ? branches_find(nodes, from, end, at, b) : 0;
-    bool unknown = n > 0 && at == 0 && without_switch(&nodes[b[n - 1].from]); /* the last in this sorting, and to remain it */
+    /* These are the last in this sorting, and remain it. */
+    bool unknown = n > 0 && at == 0 && without_switch(&nodes[b[n - 1].from]);
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        const struct branch *next = unknown && i == n - 1 ? &b[n - 1] : branch_next(b, unknown ? n - 1 : n, *placed, groups);
+        const struct branch *next = unknown && i == n - 1
+                                        ? &b[n - 1]
+                                        : branch_next(b, unknown ? n - 1 : n, *placed, groups);
         size_t len;
         const char *p = component(nodes[next->from].path + at, &len);
         if (len)
-            rc = subtree_order(nodes, next->from, next->from + next->n, (size_t)(p - nodes[next->from].path) + len, groups, out, placed,
+            rc = subtree_order(nodes, next->from, next->from + next->n,
+                               (size_t)(p - nodes[next->from].path) + len, groups, out, placed,
                                err);
         for (size_t k = 0; !len && k < next->n; k++)
             out[(*placed)++] = nodes[next->from + k];
@@ -226,7 +240,7 @@ static int64_t depth_of(const char *path)
     return n;
 }
 
-/* Links up to the lowest switch that two nodes share, and down again. */
+/* Counts the links up to the lowest switch that two nodes share, and down again. */
 static int64_t way(const char *a, const char *b)
 {
     int64_t links = 2 + depth_of(a) + depth_of(b);
@@ -278,7 +292,8 @@ static int ranges_parse(const char *text, struct ranges *r, struct err *err)
             p = end + 1;
             high = strtol(p, &end, 10);
         }
-        if (end == p || (*end && *end != ',') || low < 0 || low > high || high >= MAX_CPUS || r->n == 64)
+        if (end == p || (*end && *end != ',') || low < 0 || low > high || high >= MAX_CPUS ||
+            r->n == 64)
             return err_set(err, ERR_INPUT, "'%.100s' is no list of CPUs like 0-27,56-83", text);
         r->low[r->n] = low;
         r->high[r->n++] = high;
@@ -294,7 +309,7 @@ static void range_add(long low, long n, struct str *out)
         str_addf(out, n > 1 ? "%s%ld-%ld" : "%s%ld", out->len ? "," : "", low, low + n - 1);
 }
 
-/* Share i of k. */
+/* Adds share i of k. */
 static void share_add(const struct ranges *r, long i, long k, struct str *out)
 {
     bool even = true;
@@ -314,7 +329,8 @@ static void share_add(const struct ranges *r, long i, long k, struct str *out)
     }
 }
 
-int place_cpus(const char *const *near, size_t ranks, struct arena *arena, const char **out, struct err *err)
+int place_cpus(const char *const *near, size_t ranks, struct arena *arena, const char **out,
+               struct err *err)
 {
     for (size_t i = 0; i < ranks; i++) {
         struct ranges r;

@@ -18,12 +18,14 @@
 #include "base/file.h"
 #include "base/str.h"
 
-enum { PROC_FILE_BYTES = 8 << 20 }; /* environ and cmdline: the kernel allows argument lists of some MB */
+/* This holds environ and cmdline: the kernel allows argument lists of some MB. */
+enum { PROC_FILE_BYTES = 8 << 20 };
 
 /* ---- one process ---- */
 
-/* The descriptor holds on to one process; the identity is checked after it was opened, so the number cannot be reused
- * in between. Kernels without pidfd (before 5.3) are left with the small window between check and kill. */
+/* Signals by a descriptor that holds on to one process. The identity is checked after it was
+ * opened, so the number cannot be reused in between. Kernels without pidfd (before 5.3) are left
+ * with the small window between check and kill. */
 int proc_signal(struct proc_id id, int signo, struct err *err)
 {
     if (id.pid <= 0)
@@ -33,11 +35,13 @@ int proc_signal(struct proc_id id, int signo, struct err *err)
     if (!proc_alive(id)) {
         rc = err_set(err, ERR_NOT_FOUND, "process %lld has ended", (long long)id.pid);
     } else {
-        long sent = fd >= 0 ? syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0) : kill((pid_t)id.pid, signo);
+        long sent = fd >= 0 ? syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0)
+                            : kill((pid_t)id.pid, signo);
         if (sent < 0 && errno == ESRCH)
             rc = err_set(err, ERR_NOT_FOUND, "process %lld has ended", (long long)id.pid);
         else if (sent < 0)
-            rc = err_set_errno(err, ERR_IO, "cannot send signal %d to process %lld", signo, (long long)id.pid);
+            rc = err_set_errno(err, ERR_IO, "cannot send signal %d to process %lld", signo,
+                               (long long)id.pid);
     }
     if (fd >= 0)
         close(fd);
@@ -99,7 +103,8 @@ size_t proc_list(struct proc_row **out)
     return n;
 }
 
-static bool row_is_below(const struct proc_row *rows, size_t n, pid_t root, const struct proc_row *row)
+static bool row_is_below(const struct proc_row *rows, size_t n, pid_t root,
+                         const struct proc_row *row)
 {
     if (row->parent == root)
         return true;
@@ -113,7 +118,7 @@ size_t proc_signal_below(pid_t root, int signo, proc_spare_fn *spare, void *ctx)
 {
     struct proc_row *rows;
     size_t n = proc_list(&rows), found = 0, before;
-    do { /* children may be listed before their parents: until nothing is added */
+    do { /* children may be listed before their parents, so this ends when nothing is added */
         before = found;
         for (size_t i = 0; i < n; i++) {
             if (rows[i].marked || rows[i].pid == root || !row_is_below(rows, n, root, &rows[i]))
@@ -188,18 +193,20 @@ bool proc_kill_marked(const char *entry, double max_s)
 
 /* ---- starting what outlives us ---- */
 
-/* fail_fd closes at exec; a byte in it says that there was none. */
-static void detach_exec(const char *const *argv, const char *const *env, const char *log_path, int fail_fd)
+/* Executes the program. fail_fd closes at exec; a byte in it says that there was none. */
+static void detach_exec(const char *const *argv, const char *const *env, const char *log_path,
+                        int fail_fd)
 {
     int null_fd = open("/dev/null", O_RDWR);
     int log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     sigset_t none;
     fail_fd = fcntl(fail_fd, F_DUPFD, 3);
-    if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(null_fd, 1) < 0 || dup2(log_fd < 0 ? null_fd : log_fd, 2) < 0)
+    if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(null_fd, 1) < 0 ||
+        dup2(log_fd < 0 ? null_fd : log_fd, 2) < 0)
         goto failed;
     fail_fd = fail_fd == 3 ? 3 : dup2(fail_fd, 3);
     fcntl(3, F_SETFD, FD_CLOEXEC);
-    for (int fd = 4; fd < 1024; fd++) /* the lock of the spool, a database: none of it is the child's */
+    for (int fd = 4; fd < 1024; fd++) /* the spool's lock, a database: none of it is the child's */
         close(fd);
     syscall(SYS_close_range, 1024u, ~0u, 0u);
     for (int sig = 1; sig < NSIG; sig++)
@@ -212,13 +219,16 @@ failed:
     _exit(write(fail_fd, "x", 1) != 1);
 }
 
-/* Returns when the program is executed, not merely forked: from then on its argument vector tells what it is. */
-int proc_detach_self(const char *const *argv, const char *const *env, const char *log_path, struct err *err)
+/* Starts the program, and returns when it is executed, not merely forked: from then on its argument
+ * vector tells what it is. */
+int proc_detach_self(const char *const *argv, const char *const *env, const char *log_path,
+                     struct err *err)
 {
     int fds[2];
     char byte;
     if (pipe2(fds, O_CLOEXEC) < 0)
-        return err_set_errno(err, ERR_TEMP, "cannot make a pipe to start '%s %s'", argv[0], argv[1]);
+        return err_set_errno(err, ERR_TEMP, "cannot make a pipe to start '%s %s'", argv[0],
+                             argv[1]);
     pid_t middle = fork();
     if (middle == 0) {
         setsid();
@@ -236,8 +246,10 @@ int proc_detach_self(const char *const *argv, const char *const *env, const char
         ;
     close(fds[0]);
     if (status != 0)
-        return err_set(err, ERR_TEMP, "cannot start '%s %s': too many processes?", argv[0], argv[1]);
+        return err_set(err, ERR_TEMP, "cannot start '%s %s': too many processes?", argv[0],
+                       argv[1]);
     if (n != 0)
-        return err_set(err, ERR_TEMP, "cannot execute '%s %s' (is this program's file readable?)", argv[0], argv[1]);
+        return err_set(err, ERR_TEMP, "cannot execute '%s %s' (is this program's file readable?)",
+                       argv[0], argv[1]);
     return 0;
 }

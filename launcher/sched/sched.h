@@ -373,8 +373,8 @@ int sched_step_signal(struct sched_step *step, int signo, struct err *err);
 void sched_step_free(struct sched_step *step);
 
 /* Names one of these nodes that the scheduler has given up for lost, and did so before this time
- * (UTC Unix seconds); "" when there is none. nodes: as the scheduler writes such a list; NULL: those
- * of the allocation that this process runs in. */
+ * (UTC Unix seconds); "" when there is none. nodes: as the scheduler writes such a list; NULL:
+ * those of the allocation that this process runs in. */
 int sched_lost_node(struct sched *s, const char *nodes, double until, char node[SCHED_ID_BYTES],
                     struct err *err);
 

@@ -29,15 +29,19 @@ static const struct {
     enum sched_state state;
 } states[] = {
     /* squeue(1) JOB STATE CODES, up to 25.11 */
-    {"PENDING", SCHED_PENDING},         {"CONFIGURING", SCHED_PENDING},      {"RUNNING", SCHED_RUNNING},
-    {"SIGNALING", SCHED_RUNNING},       {"RESIZING", SCHED_RUNNING},         {"SUSPENDED", SCHED_RUNNING},
-    {"STOPPED", SCHED_RUNNING},         {"POWER_UP_NODE", SCHED_PENDING},    {"COMPLETING", SCHED_STOPPING},
-    {"STAGE_OUT", SCHED_STOPPING},      {"PREEMPTED", SCHED_STOPPING},       {"REQUEUED", SCHED_REQUEUED},
-    {"REQUEUE_FED", SCHED_REQUEUED},    {"REQUEUE_HOLD", SCHED_REQUEUED},    {"SPECIAL_EXIT", SCHED_REQUEUED},
-    {"EXPEDITING", SCHED_REQUEUED},     {"COMPLETED", SCHED_DONE},           {"CANCELLED", SCHED_CANCELLED},
-    {"REVOKED", SCHED_CANCELLED},       {"FAILED", SCHED_FAILED},            {"OUT_OF_MEMORY", SCHED_FAILED},
-    {"LAUNCH_FAILED", SCHED_STOPPING},  {"TIMEOUT", SCHED_TIME_LIMIT},       {"DEADLINE", SCHED_TIME_LIMIT},
-    {"NODE_FAIL", SCHED_NODE_FAIL},     {"BOOT_FAIL", SCHED_NODE_FAIL},
+    {"PENDING", SCHED_PENDING},        {"CONFIGURING", SCHED_PENDING},
+    {"RUNNING", SCHED_RUNNING},        {"SIGNALING", SCHED_RUNNING},
+    {"RESIZING", SCHED_RUNNING},       {"SUSPENDED", SCHED_RUNNING},
+    {"STOPPED", SCHED_RUNNING},        {"POWER_UP_NODE", SCHED_PENDING},
+    {"COMPLETING", SCHED_STOPPING},    {"STAGE_OUT", SCHED_STOPPING},
+    {"PREEMPTED", SCHED_STOPPING},     {"REQUEUED", SCHED_REQUEUED},
+    {"REQUEUE_FED", SCHED_REQUEUED},   {"REQUEUE_HOLD", SCHED_REQUEUED},
+    {"SPECIAL_EXIT", SCHED_REQUEUED},  {"EXPEDITING", SCHED_REQUEUED},
+    {"COMPLETED", SCHED_DONE},         {"CANCELLED", SCHED_CANCELLED},
+    {"REVOKED", SCHED_CANCELLED},      {"FAILED", SCHED_FAILED},
+    {"OUT_OF_MEMORY", SCHED_FAILED},   {"LAUNCH_FAILED", SCHED_STOPPING},
+    {"TIMEOUT", SCHED_TIME_LIMIT},     {"DEADLINE", SCHED_TIME_LIMIT},
+    {"NODE_FAIL", SCHED_NODE_FAIL},    {"BOOT_FAIL", SCHED_NODE_FAIL},
 };
 static const double FLICKER_S = 60; /* a requeue shows as PREEMPTED or NODE_FAIL for a moment */
 
@@ -47,7 +51,8 @@ enum sched_state slurm_state(const struct slurm_job *j, double now)
     for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
         if (strcmp(j->state, states[i].word) == 0)
             state = states[i].state;
-    bool settled = j->ended_at > 0 && (!j->requeue ? now >= j->ended_at : now > j->ended_at + FLICKER_S);
+    bool settled = j->ended_at > 0 &&
+                   (!j->requeue ? now >= j->ended_at : now > j->ended_at + FLICKER_S);
     if (strcmp(j->state, "PREEMPTED") == 0 && settled)
         return SCHED_CANCELLED;
     if (state == SCHED_NODE_FAIL && !settled)
@@ -60,8 +65,9 @@ static bool ended_as_preempted(const struct slurm_job *j)
     return j->preempted_at > 0 && fabs(j->ended_at - j->preempted_at) <= 1;
 }
 
-/* Can a preemption end the job for good in the second it comes in? Not within a grace, and not a job that is requeued. Where the modes and
- * graces are not the partitions' (preempt/qos), nothing says so. */
+/* Can a preemption end the job for good in the second it comes in? It cannot within a grace, nor a
+ * job that is requeued. Where the modes and graces are not the partitions' (preempt/qos), nothing
+ * says so. */
 static bool may_end_at_once(const struct slurm_job *j, const struct slurm_site *site)
 {
     const double seconds_round_s = 1;
@@ -70,15 +76,18 @@ static bool may_end_at_once(const struct slurm_job *j, const struct slurm_site *
     for (size_t i = 0; i < site->site.n_partitions; i++) {
         const struct sched_partition *p = &site->site.partitions[i];
         if (strcmp(p->name, j->partition) == 0)
-            return p->grace_s <= seconds_round_s && (p->preempt != SCHED_PREEMPT_REQUEUE || !j->requeue);
+            return p->grace_s <= seconds_round_s &&
+                   (p->preempt != SCHED_PREEMPT_REQUEUE || !j->requeue);
     }
     return true;
 }
 
-/* Of a job shown as COMPLETING alone, by what the controller notes when it begins to end one (22.05.8, seen): a requeue clears the end of
- * the execution, or tells the one expected of the next; a time limit is the reason; preemption for good, where there is no grace, ends the
- * job in the second it was preempted in; and who is cancelled has an end and no reason, be it in the grace of a preemption, be it before the
- * execution that a requeue promised has begun. */
+/* Returns the base state. Of a job shown as COMPLETING alone it is told by what the controller
+ * notes when it begins to end one (22.05.8, seen). A requeue clears the end of the execution, or
+ * tells the one expected of the next. A time limit is the reason. Preemption for good, where there
+ * is no grace, ends the job in the second it was preempted in. A job that is cancelled has an end
+ * and no reason, be it in the grace of a preemption, be it before the execution that a requeue
+ * promised has begun. */
 static const char *base_of(const struct slurm_job *j, const struct slurm_site *site, double now)
 {
     const double skew_s = 30; /* of clocks; the shortest time limit is a minute */
@@ -90,7 +99,8 @@ static const char *base_of(const struct slurm_job *j, const struct slurm_site *s
         return "TIMEOUT";
     if (j->reason[0])
         return "";
-    return ended_as_preempted(j) && j->started_at > 0 && may_end_at_once(j, site) ? "PREEMPTED" : "CANCELLED";
+    return ended_as_preempted(j) && j->started_at > 0 && may_end_at_once(j, site) ? "PREEMPTED"
+                                                                                  : "CANCELLED";
 }
 
 enum sched_end slurm_end(const struct slurm_job *j, const struct slurm_site *site, double now)
@@ -108,7 +118,8 @@ enum sched_end slurm_end(const struct slurm_job *j, const struct slurm_site *sit
     if (strcmp(base, "PENDING") == 0 || state == SCHED_REQUEUED)
         return j->restarts > 0 ? SCHED_END_REQUEUED : SCHED_END_NONE;
     if (state == SCHED_RUNNING)
-        return j->preempted_at > 0 && j->preempted_at >= j->started_at ? SCHED_END_PREEMPTED : SCHED_END_NONE;
+        return j->preempted_at > 0 && j->preempted_at >= j->started_at ? SCHED_END_PREEMPTED
+                                                                       : SCHED_END_NONE;
     return base[0] || sched_state_ended(state) ? SCHED_END_NONE : SCHED_END_UNKNOWN;
 }
 
@@ -116,7 +127,10 @@ const char *slurm_token(const char *comment)
 {
     struct id id;
     const char *token = comment + strlen(SLURM_COMMENT);
-    return strncmp(comment, SLURM_COMMENT, strlen(SLURM_COMMENT)) == 0 && id_parse(token, &id, NULL) == 0 ? token : "";
+    return strncmp(comment, SLURM_COMMENT, strlen(SLURM_COMMENT)) == 0 &&
+                   id_parse(token, &id, NULL) == 0
+               ? token
+               : "";
 }
 
 static const char *reason_of(const struct slurm_job *j, enum sched_state state)
@@ -126,22 +140,34 @@ static const char *reason_of(const struct slurm_job *j, enum sched_state state)
     return j->state; /* "PREEMPTED", "CANCELLED": Slurm's own word is the reason */
 }
 
-static int job_convert(const struct slurm_job *j, double now, struct arena *arena, struct sched_job *out, struct err *err)
+static int job_convert(const struct slurm_job *j, double now, struct arena *arena,
+                       struct sched_job *out, struct err *err)
 {
     enum sched_state state = slurm_state(j, now);
     bool ended = sched_state_ended(state), ran = j->started_at > 0 && j->started_at <= now;
     int status = ended && ran ? j->exit_status : -1;
     *out = (struct sched_job){
-        .id = arena_strdup(arena, j->id), .token = arena_strdup(arena, slurm_token(j->comment)),
-        .name = arena_strdup(arena, j->name), .reason = arena_strdup(arena, reason_of(j, state)), .state = state,
-        .priority = -j->nice / SLURM_NICE, .restarts = j->restarts, .nodes = j->nodes,
-        .cores_per_node = j->nodes > 0 ? j->cores / j->nodes : 0, .submitted_at = j->submitted_at,
-        .started_at = ran ? j->started_at : 0, .ended_at = ended ? j->ended_at : 0,
-        .exit_code = status < 0 || status & 0x7f ? -1 : status >> 8 & 0xff, .exit_signal = status < 0 ? 0 : status & 0x7f};
-    return out->id && out->token && out->name && out->reason ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+        .id = arena_strdup(arena, j->id),
+        .token = arena_strdup(arena, slurm_token(j->comment)),
+        .name = arena_strdup(arena, j->name),
+        .reason = arena_strdup(arena, reason_of(j, state)),
+        .state = state,
+        .priority = -j->nice / SLURM_NICE,
+        .restarts = j->restarts,
+        .nodes = j->nodes,
+        .cores_per_node = j->nodes > 0 ? j->cores / j->nodes : 0,
+        .submitted_at = j->submitted_at,
+        .started_at = ran ? j->started_at : 0,
+        .ended_at = ended ? j->ended_at : 0,
+        .exit_code = status < 0 || status & 0x7f ? -1 : status >> 8 & 0xff,
+        .exit_signal = status < 0 ? 0 : status & 0x7f};
+    return out->id && out->token && out->name && out->reason
+               ? 0
+               : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *out, struct err *err)
+int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *out,
+                   struct err *err)
 {
     int rc = 0;
     out->jobs = arena_array(&out->arena, in->n + 1, sizeof *out->jobs);
@@ -180,7 +206,8 @@ int sched_slurm_net(struct sched *s, struct arena *arena, struct slurm_net *out,
     return slurm_of(s)->rpc->ops->net(slurm_of(s)->rpc, true, arena, out, err);
 }
 
-static int submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+static int submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES],
+                  struct err *err)
 {
     return slurm_submit_once(slurm_of(s), spec, id, err);
 }
@@ -202,7 +229,8 @@ static bool in_list(const char *const *list, const char *text)
 
 static int by_id(const void *a, const void *b)
 {
-    long long x = atoll(((const struct slurm_job *)a)->id), y = atoll(((const struct slurm_job *)b)->id);
+    long long x = atoll(((const struct slurm_job *)a)->id),
+              y = atoll(((const struct slurm_job *)b)->id);
     return (x > y) - (x < y);
 }
 
@@ -210,14 +238,17 @@ static void keep_only(struct slurm_jobs *jobs, const struct sched_filter *f)
 {
     size_t n = 0;
     for (size_t i = 0; i < jobs->n; i++)
-        if (!f || (!f->ids && !f->tokens) || in_list(f->ids, jobs->v[i].id) || in_list(f->tokens, slurm_token(jobs->v[i].comment)))
+        if (!f || (!f->ids && !f->tokens) || in_list(f->ids, jobs->v[i].id) ||
+            in_list(f->tokens, slurm_token(jobs->v[i].comment)))
             jobs->v[n++] = jobs->v[i];
     jobs->n = n;
     qsort(jobs->v, n, sizeof *jobs->v, by_id);
 }
 
-/* Ids of the filter that the controller did not name; NULL when there are none, or no memory to say so. */
-static const char **absent_ids(const struct sched_filter *f, const struct slurm_jobs *jobs, struct arena *arena)
+/* Returns the ids of the filter that the controller did not name; NULL when there are none, or no
+ * memory to say so. */
+static const char **absent_ids(const struct sched_filter *f, const struct slurm_jobs *jobs,
+                               struct arena *arena)
 {
     size_t n = 0, k = 0;
     while (f && f->ids && f->ids[n])
@@ -241,9 +272,11 @@ static bool has_accounting(struct sched_slurm *l)
     return l->site.accounting[0] && strcmp(l->site.accounting, "accounting_storage/none") != 0;
 }
 
-/* What the controller has forgotten accounting may remember; asked no oftener than the controller. No accounting, or none that
- * answers: nothing is known, and the jobs stay absent. */
-static void recall(struct sched_slurm *l, const char *const *ids, struct slurm_jobs *jobs, struct arena *arena)
+/* Adds what accounting remembers of jobs that the controller has forgotten; it is asked no oftener
+ * than the controller. With no accounting, or none that answers, nothing is known, and the jobs
+ * stay absent. */
+static void recall(struct sched_slurm *l, const char *const *ids, struct slurm_jobs *jobs,
+                   struct arena *arena)
 {
     if (!has_accounting(l))
         return;
@@ -260,12 +293,14 @@ static void recall(struct sched_slurm *l, const char *const *ids, struct slurm_j
     for (size_t i = 0; i < jobs->n; i++)
         both.v[both.n++] = jobs->v[i];
     for (size_t i = 0; i < l->history.n; i++)
-        if (in_list(ids, l->history.v[i].id) && sched_state_ended(slurm_state(&l->history.v[i], clock_wall_s())))
+        if (in_list(ids, l->history.v[i].id) &&
+            sched_state_ended(slurm_state(&l->history.v[i], clock_wall_s())))
             both.v[both.n++] = l->history.v[i];
     *jobs = both;
 }
 
-static int poll_(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out, struct err *err)
+static int poll_(struct sched *s, const struct sched_filter *filter, struct sched_jobs *out,
+                 struct err *err)
 {
     struct arena arena;
     struct slurm_jobs jobs = {0};
@@ -305,15 +340,17 @@ static int look(struct sched *s, const char *id, struct sched_jobs *out, struct 
 
 /* ---- acting on a job of ours ---- */
 
-/* The job this process runs in: its user's, whoever submitted it. */
+/* Is this the job that this process runs in? That is its user's, whoever submitted it. */
 static bool is_own(const char *id)
 {
     const char *own = getenv("SLURM_JOB_ID");
     return own && strcmp(own, id) == 0;
 }
 
-/* Ids are handed out again after a controller lost its state: ours is the one whose comment names a token bound to this id. */
-static int job_ours(struct sched_slurm *l, const char *id, struct arena *arena, struct slurm_job *out, struct err *err)
+/* Finds a job of ours. Ids are handed out again after a controller lost its state: ours is the one
+ * whose comment names a token bound to this id. */
+static int job_ours(struct sched_slurm *l, const char *id, struct arena *arena,
+                    struct slurm_job *out, struct err *err)
 {
     struct slurm_jobs jobs = {0};
     struct slurm_record record;
@@ -323,9 +360,11 @@ static int job_ours(struct sched_slurm *l, const char *id, struct arena *arena, 
     const char *token = rc == 0 && jobs.n ? slurm_token(jobs.v[0].comment) : "";
     if (rc == 0 && !jobs.n)
         rc = err_set(err, ERR_NOT_FOUND, "Slurm knows no job %s", id);
-    else if (rc == 0 && !is_own(id) && (!token[0] || slurm_record_load(l, token, &record, NULL) < 0 || !record.exists ||
-                                        (record.id[0] && strcmp(record.id, id) != 0)))
-        rc = err_set(err, ERR_NOT_FOUND, "job %s ('%s') was not submitted from %s", id, jobs.v[0].name, l->home);
+    else if (rc == 0 && !is_own(id) &&
+             (!token[0] || slurm_record_load(l, token, &record, NULL) < 0 || !record.exists ||
+              (record.id[0] && strcmp(record.id, id) != 0)))
+        rc = err_set(err, ERR_NOT_FOUND, "job %s ('%s') was not submitted from %s", id,
+                     jobs.v[0].name, l->home);
     if (rc == 0)
         *out = jobs.v[0];
     return rc;
@@ -343,8 +382,10 @@ int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *stat
     return rc;
 }
 
-/* The controller does not say who cancelled a job, accounting does: "CANCELLED by 1000". */
-static void canceller(struct sched_slurm *l, const char *id, struct arena *arena, char who[SCHED_ID_BYTES])
+/* Finds who cancelled a job. The controller does not say it, accounting does: "CANCELLED by
+ * 1000". */
+static void canceller(struct sched_slurm *l, const char *id, struct arena *arena,
+                      char who[SCHED_ID_BYTES])
 {
     const char *ids[] = {id, NULL};
     struct slurm_jobs jobs = {0};
@@ -355,11 +396,14 @@ static void canceller(struct sched_slurm *l, const char *id, struct arena *arena
     if (!by || num_parse_i64(by + strlen(" by "), "the user", &uid, NULL) < 0)
         return;
     const struct passwd *user = getpwuid((uid_t)uid);
-    snprintf(who, SCHED_ID_BYTES, user ? "%s" : "user %s", user ? user->pw_name : by + strlen(" by "));
+    snprintf(who, SCHED_ID_BYTES, user ? "%s" : "user %s",
+             user ? user->pw_name : by + strlen(" by "));
 }
 
-/* The partition is looked at only where the job's text leaves it open; no answer about it is none about the job. */
-static int end_find(struct sched_slurm *l, const struct slurm_job *job, double now, enum sched_end *out, struct err *err)
+/* Finds why the job ends. The partition is looked at only where the job's text leaves it open; no
+ * answer about the partition is none about the job. */
+static int end_find(struct sched_slurm *l, const struct slurm_job *job, double now,
+                    enum sched_end *out, struct err *err)
 {
     struct sched_site site;
     bool is_open = !job->base[0] && ended_as_preempted(job);
@@ -390,18 +434,21 @@ static int ending(struct sched *s, const char *id, struct sched_ending *out, str
     return rc;
 }
 
-static int signal_(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err)
+static int signal_(struct sched *s, const char *id, int signo, enum sched_to to,
+                   struct err *err)
 {
     struct sched_slurm *l = slurm_of(s);
     enum sched_state state;
     int rc = slurm_job_ours(l, id, &state, err);
     if (rc == 0 && state != SCHED_RUNNING && state != SCHED_UNKNOWN)
-        rc = err_set(err, ERR_STATE, "job %s is %s: only a running job takes a signal", id, sched_state_name(state));
+        rc = err_set(err, ERR_STATE, "job %s is %s: only a running job takes a signal", id,
+                     sched_state_name(state));
     if (rc < 0)
         return rc;
     rc = l->rpc->ops->signal(l->rpc, id, signo, to == SCHED_TO_ALL, err);
-    bool ended = rc == ERR_TEMP && slurm_job_ours(l, id, &state, NULL) == 0 && state != SCHED_RUNNING && state != SCHED_UNKNOWN;
-    if (rc == ERR_NOT_FOUND || ended) /* of a job that has just ended scancel fails without a word */
+    bool ended = rc == ERR_TEMP && slurm_job_ours(l, id, &state, NULL) == 0 &&
+                 state != SCHED_RUNNING && state != SCHED_UNKNOWN;
+    if (rc == ERR_NOT_FOUND || ended) /* scancel fails without a word where a job has just ended */
         rc = err_set(err, ERR_STATE, "job %s has ended just now", id);
     return rc;
 }
@@ -411,7 +458,8 @@ struct requeue_look {
     enum sched_end end;
 };
 
-static int requeue_look(struct sched_slurm *l, const char *id, struct requeue_look *out, struct err *err)
+static int requeue_look(struct sched_slurm *l, const char *id, struct requeue_look *out,
+                        struct err *err)
 {
     struct arena arena;
     struct slurm_job job;
@@ -431,13 +479,15 @@ static int requeue(struct sched *s, const char *id, struct err *err)
     struct requeue_look look;
     int rc = requeue_look(l, id, &look, err);
     if (rc == 0 && sched_state_ended(look.state))
-        rc = err_set(err, ERR_STATE, "job %s has ended (%s): it cannot run again", id, sched_state_name(look.state));
+        rc = err_set(err, ERR_STATE, "job %s has ended (%s): it cannot run again", id,
+                     sched_state_name(look.state));
     if (rc == 0 && look.end == SCHED_END_CANCELLED)
         rc = err_set(err, ERR_STATE, "job %s is being cancelled and does not run again", id);
     if (rc < 0 || look.state == SCHED_PENDING || look.state == SCHED_REQUEUED)
         return rc;
     rc = l->rpc->ops->requeue(l->rpc, id, err);
-    if (rc == ERR_STATE && requeue_look(l, id, &look, NULL) == 0 && !sched_state_ended(look.state) && look.end != SCHED_END_CANCELLED)
+    if (rc == ERR_STATE && requeue_look(l, id, &look, NULL) == 0 &&
+        !sched_state_ended(look.state) && look.end != SCHED_END_CANCELLED)
         return 0; /* the preemption has done it already */
     return rc;
 }
@@ -455,12 +505,14 @@ static int cancel(struct sched *s, const char *id, struct err *err)
 
 /* ---- the table ---- */
 
-static int step_start(struct sched *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err)
+static int step_start(struct sched *s, const struct sched_step_spec *spec,
+                      struct sched_step **out, struct err *err)
 {
     return slurm_step_start(slurm_of(s), spec, out, err);
 }
 
-static int place(struct sched *s, const struct sched_step_spec *spec, struct arena *arena, struct sched_placement *out, struct err *err)
+static int place(struct sched *s, const struct sched_step_spec *spec, struct arena *arena,
+                 struct sched_placement *out, struct err *err)
 {
     return slurm_place(slurm_of(s), spec, arena, out, err);
 }
@@ -477,7 +529,8 @@ static void close_(struct sched *s)
     free(l);
 }
 
-/* sinfo(1) NODE STATE CODES: the base state DOWN, with flags behind it. */
+/* Was the node down by then? sinfo(1) NODE STATE CODES: the base state DOWN, with flags behind
+ * it. */
 static bool was_down(const struct slurm_node *n, double until)
 {
     return strncasecmp(n->state, "DOWN", strlen("DOWN")) == 0 && n->reason_at <= until;
@@ -523,7 +576,7 @@ static const struct sched_ops slurm_ops = {
     .close = close_,
 };
 
-/* REEL_SLURM_HELPER, or reel-slurm beside this program. */
+/* Returns the helper's path: REEL_SLURM_HELPER, or reel-slurm beside this program. */
 static void helper_path(char out[LIMIT_PATH_BYTES])
 {
     const char *given = getenv("REEL_SLURM_HELPER");
@@ -546,12 +599,16 @@ static int rpc_open(struct sched_slurm *l, struct err *err)
     char helper[LIMIT_PATH_BYTES];
     helper_path(helper);
     if (!via || !*via || strcmp(via, "auto") == 0)
-        via = access(helper, X_OK) == 0 && slurm_helper_open(helper, &l->rpc, NULL) == 0 ? "" : "commands";
+        via = access(helper, X_OK) == 0 && slurm_helper_open(helper, &l->rpc, NULL) == 0
+                  ? ""
+                  : "commands";
     if (strcmp(via, "helper") == 0)
         return slurm_helper_open(helper, &l->rpc, err);
     if (strcmp(via, "commands") == 0)
         return slurm_commands_open(&l->rpc, err);
-    return *via ? err_set(err, ERR_INPUT, "REEL_SLURM_VIA is '%s': give auto, commands or helper", via) : 0;
+    return *via ? err_set(err, ERR_INPUT,
+                          "REEL_SLURM_VIA is '%s': give auto, commands or helper", via)
+                : 0;
 }
 
 static int seconds_from_env(const char *name, double fallback, double *out, struct err *err)
@@ -559,7 +616,9 @@ static int seconds_from_env(const char *name, double fallback, double *out, stru
     const char *text = getenv(name);
     *out = fallback;
     int rc = text && *text ? num_parse_f64(text, name, out, err) : 0;
-    return rc == 0 && *out < 0 ? err_set(err, ERR_INPUT, "%s is %s: give 0 or more seconds", name, text) : rc;
+    return rc == 0 && *out < 0
+               ? err_set(err, ERR_INPUT, "%s is %s: give 0 or more seconds", name, text)
+               : rc;
 }
 
 int sched_slurm_open(const char *home, struct sched **out, struct err *err)
@@ -570,17 +629,20 @@ int sched_slurm_open(const char *home, struct sched **out, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory for the scheduler");
     l->base.ops = &slurm_ops;
     if (getenv("SLURM_CLUSTERS") || getenv("SBATCH_CLUSTERS"))
-        rc = err_set(err, ERR_ENV, "SLURM_CLUSTERS or SBATCH_CLUSTERS is set: a job could go to one cluster and be looked for on another; "
-                     "unset it, and choose the cluster by SLURM_CONF");
+        rc = err_set(err, ERR_ENV,
+                     "SLURM_CLUSTERS or SBATCH_CLUSTERS is set: a job could go to one cluster and "
+                     "be looked for on another; unset it, and choose the cluster by SLURM_CONF");
     if (rc == 0)
         rc = seconds_from_env("REEL_SLURM_POLL_S", POLL_S, &l->poll_s, err);
     if (rc == 0)
         rc = seconds_from_env("REEL_SLURM_LOOK_S", LOOK_APART_S, &l->look_apart_s, err);
     if (rc == 0)
         rc = seconds_from_env("REEL_SLURM_ABSENCE_S", ABSENCE_S, &l->base.absence_s, err);
-    if (rc == 0 && ((size_t)snprintf(l->home, sizeof l->home, "%s", home) >= sizeof l->home ||
-                    (size_t)snprintf(l->dir, sizeof l->dir, "%s/sched/slurm", home) >= sizeof l->dir - 128))
-        rc = err_set(err, ERR_LIMIT, "the state folder's path is too long: choose a shorter REEL_HOME");
+    if (rc == 0 &&
+        ((size_t)snprintf(l->home, sizeof l->home, "%s", home) >= sizeof l->home ||
+         (size_t)snprintf(l->dir, sizeof l->dir, "%s/sched/slurm", home) >= sizeof l->dir - 128))
+        rc = err_set(err, ERR_LIMIT,
+                     "the state folder's path is too long: choose a shorter REEL_HOME");
     if (rc == 0)
         rc = rpc_open(l, err);
     if (rc < 0)

@@ -1,22 +1,27 @@
-/* slurm: the scheduler "slurm": a real Slurm through slurm_rpc, with what Slurm alone does not promise.
+/* slurm: the scheduler "slurm": a real Slurm through slurm_rpc, with what Slurm alone does not
+ * promise.
  *
- * Exactly once. Under <home>/sched/slurm/jobs/<token>.json stands the intent, durable before anything is submitted, and later the job
- * id it became. The token is also the job's comment ("reel:<token>"), so that after an ambiguous outcome (time-out, killed
- * launcher, restarted controller) the job is looked for by token before anything is submitted again: absent in two clean answers
- * more than REEL_SLURM_LOOK_S apart means it is not there. A job id alone is never trusted: controllers hand ids out again, so before a job
- * is signalled, requeued or cancelled its comment must name a token of ours that is bound to this id.
+ * Exactly once. Under <home>/sched/slurm/jobs/<token>.json stands the intent, durable before
+ * anything is submitted, and later the job id it became. The token is also the job's comment
+ * ("reel:<token>"), so that after an ambiguous outcome (time-out, killed launcher, restarted
+ * controller) the job is looked for by token before anything is submitted again: absent in two
+ * clean answers more than REEL_SLURM_LOOK_S apart means it is not there. A job id alone is never
+ * trusted, because controllers hand ids out again: before a job is signalled, requeued or cancelled
+ * its comment must name a token of ours that is bound to this id.
  *
- * Gentle. Polls of all processes of the user share one answer of the controller, under a lock, at most every REEL_SLURM_POLL_S seconds
- * (default 30): <home>/sched/slurm/poll-<cluster>.json. A job that the controller has forgotten (MinJobAge after
- * its end) is asked of accounting, where there is some that keeps comments; what nobody knows is absent, and counts as gone after five
- * minutes of clean answers without it.
+ * Gentle. Polls of all processes of the user share one answer of the controller, under a lock, at
+ * most every REEL_SLURM_POLL_S seconds (default 30): <home>/sched/slurm/poll-<cluster>.json. A job
+ * that the controller has forgotten (MinJobAge after its end) is asked of accounting, where there
+ * is some that keeps comments. What nobody knows is absent, and counts as gone after five minutes
+ * of clean answers without it.
  *
- * Settings, from the environment: REEL_SLURM_VIA (auto, commands, helper), REEL_SLURM_HELPER (path of reel-slurm; default: beside
- * this program), REEL_SLURM_POLL_S (30), REEL_SLURM_LOOK_S (10) and
- * REEL_SLURM_ABSENCE_S (300; less of these two is for tests).
+ * Settings come from the environment: REEL_SLURM_VIA (auto, commands, helper), REEL_SLURM_HELPER
+ * (path of reel-slurm; default: beside this program), REEL_SLURM_POLL_S (30), REEL_SLURM_LOOK_S
+ * (10) and REEL_SLURM_ABSENCE_S (300; less of these two is for tests).
  *
- * What holds only as far as the site allows (`reel check-site` tells): no process outlives its job (ProctrackType), a positive
- * priority (needs operator rights: nice below 0), time limits are whole minutes.
+ * These hold only as far as the site allows (`reel check-site` tells): no process outlives its job
+ * (ProctrackType), a positive priority (needs operator rights: nice below 0), time limits are whole
+ * minutes.
  */
 #ifndef LAUNCHER_SCHED_SLURM_H
 #define LAUNCHER_SCHED_SLURM_H
@@ -25,10 +30,11 @@
 
 int sched_slurm_open(const char *home, struct sched **out, struct err *err);
 
-/* What sched_describe tells and what Slurm alone has; borrows from the handle like it. s: of kind "slurm". */
+/* Tells what sched_describe tells and what Slurm alone has; borrows from the handle like it. s: of
+ * kind "slurm". */
 int sched_slurm_site(struct sched *s, struct slurm_site *out, struct err *err);
 
-/* Its nodes and switches; in the arena. */
+/* Tells the nodes and switches of the cluster; in the arena. */
 int sched_slurm_net(struct sched *s, struct arena *arena, struct slurm_net *out, struct err *err);
 
 #endif

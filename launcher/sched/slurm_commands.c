@@ -1,8 +1,8 @@
 /* slurm_commands: the controller asked through sbatch, squeue, scontrol, scancel and sinfo.
  *
- * Commands are found on PATH, run with our environment less what would change their meaning (SBATCH_*, SQUEUE_*, ...), and
- * killed at the deadline. squeue prints JSON from Slurm 23.02 on; before that its --json ignores every filter, so the text form
- * is asked for. */
+ * Commands are found on PATH, run with our environment less what would change their meaning
+ * (SBATCH_*, SQUEUE_*, ...), and killed at the deadline. squeue prints JSON from Slurm 23.02 on;
+ * before that its --json ignores every filter, so the text form is asked for. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +27,9 @@ struct commands {
 
 static bool changes_meaning(const char *entry)
 {
-    static const char *const prefixes[] = {"SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SLURM_TIME_FORMAT=",
-                                           "SLURM_CLUSTERS=", "SLURM_JSON=", "SLURM_TOPO_LEN="};
+    static const char *const prefixes[] = {
+        "SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SLURM_TIME_FORMAT=",
+        "SLURM_CLUSTERS=", "SLURM_JSON=", "SLURM_TOPO_LEN="};
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (str_starts(entry, prefixes[i]))
             return true;
@@ -49,8 +50,10 @@ static const char **environment(struct arena *arena, const char *const *from)
     return env;
 }
 
-/* out may be NULL. Anything but exit code 0 is an error of the class its words tell. */
-static int ask_with(const char *const *argv, const char *const *env, const char *input, struct str *out, struct err *err)
+/* Runs a command. out may be NULL. Anything but exit code 0 is an error of the class its words
+ * tell. */
+static int ask_with(const char *const *argv, const char *const *env, const char *input,
+                    struct str *out, struct err *err)
 {
     struct spawn s = SPAWN_INIT;
     struct spawn_exit end;
@@ -77,45 +80,51 @@ static int ask(const char *const *argv, struct str *out, struct err *err)
     struct arena arena;
     arena_init(&arena, 0);
     const char **env = environment(&arena, (const char *const *)environ);
-    int rc = env ? ask_with(argv, env, NULL, out, err) : err_set(err, ERR_NOMEM, "out of memory");
+    int rc = env ? ask_with(argv, env, NULL, out, err)
+                 : err_set(err, ERR_NOMEM, "out of memory");
     arena_release(&arena);
     return rc;
 }
 
 /* ---- the calls ---- */
 
-static int site(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out, struct err *err)
+static int site(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out,
+                struct err *err)
 {
     static const char *const config_argv[] = {"scontrol", "show", "config", NULL},
-                             *const partition_argv[] = {"scontrol", "show", "partition", "-a", "-o", NULL},
-                             *const node_argv[] = {"sinfo", "-a", "-h", "-o", "%R|%c|%G", NULL};
+                      *const partition_argv[] = {"scontrol", "show", "partition", "-a", "-o", NULL},
+                      *const node_argv[] = {"sinfo", "-a", "-h", "-o", "%R|%c|%G", NULL};
     struct str config = STR_INIT, partitions = STR_INIT, nodes = STR_INIT;
     int rc;
     (void)r;
-    if ((rc = ask(config_argv, &config, err)) == 0 && (rc = ask(partition_argv, &partitions, err)) == 0 &&
+    if ((rc = ask(config_argv, &config, err)) == 0 &&
+        (rc = ask(partition_argv, &partitions, err)) == 0 &&
         (rc = ask(node_argv, &nodes, err)) == 0 && (rc = str_check(&config, err)) == 0)
-        rc = slurm_text_site(config.p, partitions.len ? partitions.p : "", nodes.len ? nodes.p : "", arena, out, err);
+        rc = slurm_text_site(config.p, partitions.len ? partitions.p : "",
+                             nodes.len ? nodes.p : "", arena, out, err);
     str_release(&config);
     str_release(&partitions);
     str_release(&nodes);
     return rc;
 }
 
-static int net(struct slurm_rpc *r, bool with_nodes, struct arena *arena, struct slurm_net *out, struct err *err)
+static int net(struct slurm_rpc *r, bool with_nodes, struct arena *arena, struct slurm_net *out,
+               struct err *err)
 {
     static const char *const node_argv[] = {"scontrol", "show", "node", "-a", "-o", NULL},
                              *const topology_argv[] = {"scontrol", "show", "topology", "-o", NULL};
     struct str nodes = STR_INIT, topology = STR_INIT;
     int rc;
     (void)r;
-    if ((rc = with_nodes ? ask(node_argv, &nodes, err) : 0) == 0 && (rc = ask(topology_argv, &topology, err)) == 0)
+    if ((rc = with_nodes ? ask(node_argv, &nodes, err) : 0) == 0 &&
+        (rc = ask(topology_argv, &topology, err)) == 0)
         rc = slurm_text_net(nodes.p, topology.p, arena, out, err);
     str_release(&nodes);
     str_release(&topology);
     return rc;
 }
 
-/* 2205 from "slurm-wlm 22.05.8" or "slurm 22.05.8". */
+/* Finds Slurm's version: 2205 from "slurm-wlm 22.05.8" or "slurm 22.05.8". */
 static int version_of(struct commands *c, int *version, struct err *err)
 {
     static const char *const argv[] = {"sinfo", "--version", NULL};
@@ -125,14 +134,16 @@ static int version_of(struct commands *c, int *version, struct err *err)
         if (text.len && sscanf(text.p, "%*s %d.%d", &major, &minor) == 2)
             c->version = major * 100 + minor;
         else
-            rc = err_set(err, ERR_ENV, "sinfo --version printed no version: '%.60s'", text.len ? text.p : "");
+            rc = err_set(err, ERR_ENV, "sinfo --version printed no version: '%.60s'",
+                         text.len ? text.p : "");
     }
     str_release(&text);
     *version = c->version;
     return rc;
 }
 
-static int jobs(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out, struct err *err)
+static int jobs(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out,
+                struct err *err)
 {
     char user[32];
     struct str text = STR_INIT;
@@ -151,7 +162,8 @@ static int jobs(struct slurm_rpc *r, const char *id, struct arena *arena, struct
         rc = 0;
     } else if (rc == 0) {
         const char *p = text.len ? text.p : "";
-        rc = version >= JSON_FROM ? slurm_text_jobs_json(p, arena, out, err) : slurm_text_jobs(p, arena, out, err);
+        rc = version >= JSON_FROM ? slurm_text_jobs_json(p, arena, out, err)
+                                  : slurm_text_jobs(p, arena, out, err);
     }
     str_release(&text);
     return rc;
@@ -180,12 +192,14 @@ static int cancel(struct slurm_rpc *r, const char *id, struct err *err)
     return ask(argv, NULL, err);
 }
 
-int slurm_history(const char *const *ids, struct arena *arena, struct slurm_jobs *out, struct err *err)
+int slurm_history(const char *const *ids, struct arena *arena, struct slurm_jobs *out,
+                  struct err *err)
 {
     struct str list = STR_INIT, text = STR_INIT;
     for (const char *const *id = ids; *id; id++)
         str_addf(&list, "%s%s", list.len ? "," : "", *id);
-    const char *argv[] = {"sacct", "-n", "-P", "-X", "-j", list.p, "-o", SLURM_SACCT_FIELDS, NULL};
+    const char *argv[] = {"sacct", "-n", "-P", "-X", "-j", list.p, "-o", SLURM_SACCT_FIELDS,
+                          NULL};
     int rc = str_check(&list, err);
     if (rc == 0)
         rc = ask(argv, &text, err);
@@ -220,7 +234,7 @@ static void arg(struct args *a, const char *fmt, ...)
     a->v[a->n++] = copy;
 }
 
-/* `%` begins a pattern in --output (sbatch(1) "filename pattern"). */
+/* Adds --output. `%` begins a pattern in it (sbatch(1) "filename pattern"). */
 static void arg_output(struct args *a, const char *path)
 {
     struct str s = STR_INIT;
@@ -267,7 +281,8 @@ static void args_fill(struct args *a, const struct slurm_submit *w)
         arg(a, "--signal=B:%d@%lld", s->signal, (long long)(s->signal_lead_s + 0.5));
 }
 
-static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCHED_ID_BYTES], struct err *err)
+static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCHED_ID_BYTES],
+                  struct err *err)
 {
     struct arena arena;
     struct str text = STR_INIT;
@@ -275,15 +290,18 @@ static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCH
     arena_init(&arena, 0);
     struct args a = {.arena = &arena};
     args_fill(&a, w);
-    int rc = a.failed ? err_set(err, ERR_NOMEM, "out of memory") : ask_with(a.v, w->env, w->script, &text, err);
-    if (rc == ERR_CHILD) { /* words nobody knows: who can tell what became of the job */
+    int rc = a.failed ? err_set(err, ERR_NOMEM, "out of memory")
+                      : ask_with(a.v, w->env, w->script, &text, err);
+    if (rc == ERR_CHILD) { /* nobody knows the words, and who can tell what became of the job */
         if (err)
             err->code = ERR_TEMP;
         rc = ERR_TEMP;
     }
-    size_t digits = rc == 0 && text.len ? strspn(text.p, "0123456789") : 0; /* "123" or "123;cluster" */
+    /* It prints "123" or "123;cluster". */
+    size_t digits = rc == 0 && text.len ? strspn(text.p, "0123456789") : 0;
     if (rc == 0 && (digits == 0 || digits >= SCHED_ID_BYTES))
-        rc = err_set(err, ERR_TEMP, "sbatch printed no job id: '%.60s'", text.len ? text.p : "");
+        rc = err_set(err, ERR_TEMP, "sbatch printed no job id: '%.60s'",
+                     text.len ? text.p : "");
     if (rc == 0)
         snprintf(id, SCHED_ID_BYTES, "%.*s", (int)digits, text.p);
     str_release(&text);
@@ -296,7 +314,8 @@ static void close_(struct slurm_rpc *r)
     free(r);
 }
 
-static const struct slurm_rpc_ops ops = {"commands", site, net, submit, jobs, signal_, requeue, cancel, close_};
+static const struct slurm_rpc_ops ops = {"commands", site, net, submit, jobs, signal_, requeue,
+                                         cancel, close_};
 
 int slurm_commands_open(struct slurm_rpc **out, struct err *err)
 {
@@ -315,5 +334,6 @@ int slurm_commands_open(struct slurm_rpc **out, struct err *err)
         *out = &c->rpc;
         return 0;
     }
-    return err_set(err, ERR_ENV, "no sbatch on PATH: Slurm's commands are needed on this machine, or --scheduler local");
+    return err_set(err, ERR_ENV, "no sbatch on PATH: Slurm's commands are needed on this machine, "
+                                 "or --scheduler local");
 }

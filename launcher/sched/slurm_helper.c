@@ -1,7 +1,9 @@
-/* slurm_helper: the controller asked through reel-slurm, the program that links libslurm (slurm_wire.h says how they talk).
+/* slurm_helper: the controller asked through reel-slurm, the program that links libslurm
+ * (slurm_wire.h says how they talk).
  *
- * One process serves a burst: it is started for a call and stays for those that follow within IDLE_S; a crash of libslurm, or a
- * reply that does not come before the deadline, costs that process and gives ERR_TEMP. */
+ * One process serves a burst: it is started for a call and stays for those that follow within
+ * IDLE_S. A crash of libslurm, or a reply that does not come before the deadline, costs that
+ * process and gives ERR_TEMP. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -43,10 +45,11 @@ static void stop(struct helper *h)
     str_clear(&h->in);
 }
 
-/* One line into *line (borrowed until the next call), without its end. */
+/* Reads one line into *line (borrowed until the next call), without its end. */
 static int hear(struct helper *h, char **line, struct err *err)
 {
-    double end_s = clock_mono_s() + SLURM_DEADLINE_S, slow_at = end_s - SLURM_DEADLINE_S + SLURM_SLOW_S;
+    double end_s = clock_mono_s() + SLURM_DEADLINE_S,
+           slow_at = end_s - SLURM_DEADLINE_S + SLURM_SLOW_S;
     for (;;) {
         char *newline = h->in.len ? memchr(h->in.p, '\n', h->in.len) : NULL, buf[65536];
         if (newline) {
@@ -57,7 +60,8 @@ static int hear(struct helper *h, char **line, struct err *err)
         double now_s = clock_mono_s(), until_s = now_s < slow_at ? slow_at : end_s;
         struct pollfd p = {.fd = h->fd, .events = POLLIN};
         if (now_s >= end_s)
-            return err_set(err, ERR_TEMP, "reel-slurm did not answer within %d s", SLURM_DEADLINE_S);
+            return err_set(err, ERR_TEMP, "reel-slurm did not answer within %d s",
+                           SLURM_DEADLINE_S);
         if (now_s >= slow_at)
             slurm_slow_tell();
         if (poll(&p, 1, (int)((until_s - now_s) * 1000) + 1) <= 0)
@@ -69,11 +73,12 @@ static int hear(struct helper *h, char **line, struct err *err)
             return err_set(err, ERR_TEMP, "reel-slurm ended before it answered");
         str_addn(&h->in, buf, (size_t)n);
         if (h->in.failed || h->in.len > MAX_REPLY)
-            return err_set(err, ERR_NOMEM, "reel-slurm's answer is larger than %d MiB", MAX_REPLY >> 20);
+            return err_set(err, ERR_NOMEM, "reel-slurm's answer is larger than %d MiB",
+                           MAX_REPLY >> 20);
     }
 }
 
-/* The reply as a tree, or the error it tells of. */
+/* Parses the reply into a tree, or returns the error it tells of. */
 static int reply_parse(char *line, struct json_doc *doc, struct err *err)
 {
     int rc = json_parse(line, strlen(line), "reel-slurm's answer", doc, err);
@@ -133,8 +138,10 @@ static int start(struct helper *h, struct err *err)
     }
     rc = receive(h, &doc, err);
     if (rc == 0 && strcmp(json_text(doc.root, "schema", ""), SLURM_WIRE_SCHEMA) != 0)
-        rc = err_set(err, ERR_ENV, "%s speaks '%s', not " SLURM_WIRE_SCHEMA ": install reel and reel-slurm together", h->path,
-                     json_text(doc.root, "schema", ""));
+        rc = err_set(err, ERR_ENV,
+                     "%s speaks '%s', not " SLURM_WIRE_SCHEMA
+                     ": install reel and reel-slurm together",
+                     h->path, json_text(doc.root, "schema", ""));
     json_release(&doc);
     if (rc < 0)
         stop(h);
@@ -174,7 +181,8 @@ static void request_begin(struct json_out *o, struct str *text, const char *op)
     json_put_text(o, "op", op);
 }
 
-static int site(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out, struct err *err)
+static int site(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out,
+                struct err *err)
 {
     struct str text = STR_INIT;
     struct json_doc doc = {0};
@@ -189,7 +197,8 @@ static int site(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out
     return rc;
 }
 
-static int net(struct slurm_rpc *r, bool with_nodes, struct arena *arena, struct slurm_net *out, struct err *err)
+static int net(struct slurm_rpc *r, bool with_nodes, struct arena *arena, struct slurm_net *out,
+               struct err *err)
 {
     struct str text = STR_INIT;
     struct json_doc doc = {0};
@@ -205,10 +214,12 @@ static int net(struct slurm_rpc *r, bool with_nodes, struct arena *arena, struct
     return rc;
 }
 
-static int jobs_read(const cJSON *list, struct arena *arena, struct slurm_jobs *out, struct err *err)
+static int jobs_read(const cJSON *list, struct arena *arena, struct slurm_jobs *out,
+                     struct err *err)
 {
     const cJSON *v;
-    struct slurm_jobs jobs = {.v = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *jobs.v)};
+    struct slurm_jobs jobs = {
+        .v = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *jobs.v)};
     int rc = jobs.v ? 0 : err_set(err, ERR_NOMEM, "out of memory");
     cJSON_ArrayForEach(v, list)
         if (rc == 0)
@@ -218,7 +229,8 @@ static int jobs_read(const cJSON *list, struct arena *arena, struct slurm_jobs *
     return rc;
 }
 
-static int jobs(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out, struct err *err)
+static int jobs(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out,
+                struct err *err)
 {
     struct str text = STR_INIT;
     struct json_doc doc = {0};
@@ -274,7 +286,8 @@ static void submit_write(const struct slurm_submit *w, struct json_out *o)
     json_put_int(o, "signal_lead_s", (int64_t)(s->signal_lead_s + 0.5));
 }
 
-static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCHED_ID_BYTES], struct err *err)
+static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCHED_ID_BYTES],
+                  struct err *err)
 {
     struct str text = STR_INIT;
     struct json_doc doc = {0};
@@ -293,8 +306,9 @@ static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCH
     return rc;
 }
 
-/* Requests about one job, answered by nothing. signo 0: none in the request. */
-static int about(struct slurm_rpc *r, const char *op, const char *id, int signo, bool all, struct err *err)
+/* Sends a request about one job, answered by nothing. signo 0: none in the request. */
+static int about(struct slurm_rpc *r, const char *op, const char *id, int signo, bool all,
+                 struct err *err)
 {
     struct str text = STR_INIT;
     struct json_doc doc = {0};
@@ -335,7 +349,8 @@ static void close_(struct slurm_rpc *r)
     free(h);
 }
 
-static const struct slurm_rpc_ops ops = {"helper", site, net, submit, jobs, signal_, requeue, cancel, close_};
+static const struct slurm_rpc_ops ops = {"helper", site, net, submit, jobs, signal_, requeue,
+                                         cancel, close_};
 
 int slurm_helper_open(const char *path, struct slurm_rpc **out, struct err *err)
 {

@@ -1,5 +1,6 @@
-/* Where the ranks of a step go on Slurm: the nodes of the job we run in, in the order of place.h, as a host file for srun (srun(1)
- * SLURM_HOSTFILE, --distribution=arbitrary: rank r runs on the host of line r). */
+/* This file decides where the ranks of a step go on Slurm: the nodes of the job we run in, in the
+ * order of place.h, as a host file for srun (srun(1) SLURM_HOSTFILE, --distribution=arbitrary: rank
+ * r runs on the host of line r). */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -10,7 +11,8 @@
 #include "launcher/sched/hosts.h"
 #include "launcher/sched/slurm_priv.h"
 
-/* The switches of the cluster, asked once; without them Slurm's own order has to do, which is said once. */
+/* Asks for the switches of the cluster, once; without them Slurm's own order has to do, which is
+ * said once. */
 static int net_load(struct sched_slurm *s, struct err *err)
 {
     struct err why = {0};
@@ -18,23 +20,30 @@ static int net_load(struct sched_slurm *s, struct err *err)
         s->net_asked = true;
         if (s->rpc->ops->net(s->rpc, false, &s->net_arena, &s->net, &why) < 0) {
             s->net = (struct slurm_net){0};
-            log_msg(LOG_WARN, "the switches are not known, ranks go to the nodes in Slurm's order: %s", why.text);
+            log_msg(LOG_WARN,
+                    "the switches are not known, ranks go to the nodes in Slurm's order: %s",
+                    why.text);
         }
     }
-    return s->net.kind ? 0 : err_set(err, ERR_NOT_FOUND, "the switches of this cluster are not known");
+    return s->net.kind
+               ? 0
+               : err_set(err, ERR_NOT_FOUND, "the switches of this cluster are not known");
 }
 
-static int nodes_wanted(const struct sched_step_spec *spec, size_t allotted, size_t *out, struct err *err)
+static int nodes_wanted(const struct sched_step_spec *spec, size_t allotted, size_t *out,
+                        struct err *err)
 {
     int64_t n = spec->nodes ? spec->nodes : num_min_i64((int64_t)allotted, spec->ranks);
     if (spec->per_node || n < 2 || n > (int64_t)allotted || n > spec->ranks)
-        return err_set(err, ERR_NOT_FOUND, "a step of %d ranks on %lld of %zu nodes: there is nothing to place", spec->ranks, (long long)n,
-                       allotted);
+        return err_set(err, ERR_NOT_FOUND,
+                       "a step of %d ranks on %lld of %zu nodes: there is nothing to place",
+                       spec->ranks, (long long)n, allotted);
     *out = (size_t)n;
     return 0;
 }
 
-int slurm_place(struct sched_slurm *s, const struct sched_step_spec *spec, struct arena *arena, struct sched_placement *out, struct err *err)
+int slurm_place(struct sched_slurm *s, const struct sched_step_spec *spec, struct arena *arena,
+                struct sched_placement *out, struct err *err)
 {
     const char *list = getenv("SLURM_JOB_NODELIST"), **names;
     int64_t groups[PLACE_GROUPS + 1];
@@ -55,8 +64,8 @@ int slurm_place(struct sched_slurm *s, const struct sched_step_spec *spec, struc
     return rc;
 }
 
-int slurm_host_file_write(const struct sched_slurm *s, const struct sched_placement *p, struct arena *arena, const char **path,
-                          struct err *err)
+int slurm_host_file_write(const struct sched_slurm *s, const struct sched_placement *p,
+                          struct arena *arena, const char **path, struct err *err)
 {
     char hex[ID_TEXT_BYTES];
     struct str text = STR_INIT;
@@ -66,7 +75,8 @@ int slurm_host_file_write(const struct sched_slurm *s, const struct sched_placem
         rc = file_mkdirs(s->dir, err);
     *path = rc == 0 ? arena_printf(arena, "%s/hosts-%s", s->dir, id_format(id, hex)) : NULL;
     for (size_t i = 0; i < p->n; i++)
-        for (int64_t r = place_first_rank(p->ranks, p->n, i); r < place_first_rank(p->ranks, p->n, i + 1); r++)
+        for (int64_t r = place_first_rank(p->ranks, p->n, i);
+             r < place_first_rank(p->ranks, p->n, i + 1); r++)
             str_addf(&text, "%s\n", p->nodes[i].name);
     if (rc == 0 && !*path)
         rc = err_set(err, ERR_NOMEM, "out of memory");

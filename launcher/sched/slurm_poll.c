@@ -1,14 +1,16 @@
 /* The answer that all processes of a user share
  * =============================================
  *
- * <home>/sched/slurm/poll-<cluster>.json, <cluster> being a hash of SLURM_CONF (processes that see the cluster through
- * other files ask for themselves):
+ * <home>/sched/slurm/poll-<cluster>.json, <cluster> being a hash of SLURM_CONF (processes that see
+ * the cluster through other files ask for themselves):
  *
- *     {"schema": "reel.slurm-poll/1", "asked_at": s, "answered_at": s, "said": "...", "jobs": [{...}, ...]}
+ *     {"schema": "reel.slurm-poll/1", "asked_at": s, "answered_at": s, "said": "...",
+ *      "jobs": [{...}, ...]}
  *
- * asked_at is the last attempt, answered_at the last clean answer; said is why the last attempt failed, "" if it did not. Whoever finds
- * the last attempt older than poll_s takes the lock and asks; the others read. A failed attempt counts as one too, so that a
- * controller in trouble is not asked more often than a sound one. */
+ * asked_at is the last attempt, answered_at the last clean answer; said is why the last attempt
+ * failed, "" if it did not. Whoever finds the last attempt older than poll_s takes the lock and
+ * asks; the others read. A failed attempt counts as one too, so that a controller in trouble is not
+ * asked more often than a sound one. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +29,8 @@
 static const char poll_schema[] = "reel.slurm-poll/1";
 enum { LOCK_WAIT_S = 90 };
 
-static void paths(const struct sched_slurm *s, char file[LIMIT_PATH_BYTES + 64], char lock[LIMIT_PATH_BYTES + 64])
+static void paths(const struct sched_slurm *s, char file[LIMIT_PATH_BYTES + 64],
+                  char lock[LIMIT_PATH_BYTES + 64])
 {
     const char *conf = getenv("SLURM_CONF");
     char hex[HASH_TEXT_BYTES];
@@ -44,7 +47,8 @@ struct answer {
     struct slurm_jobs jobs;
 };
 
-/* A file that is absent or cannot be read is an answer never asked for: it is only a cache. */
+/* Loads the answer. A file that is absent or cannot be read is an answer never asked for: it is
+ * only a cache. */
 static int answer_load(const char *path, struct arena *arena, struct answer *out, struct err *err)
 {
     struct json_doc doc = {0};
@@ -95,7 +99,7 @@ static int answer_save(const char *path, const struct answer *a, struct err *err
 
 static bool fresh(const struct sched_slurm *s, const struct answer *a)
 {
-    double age = clock_wall_s() - a->asked_at; /* of another host's clock, perhaps */
+    double age = clock_wall_s() - a->asked_at; /* asked_at may be another host's time */
     return a->asked_at > 0 && age >= 0 && age < s->poll_s;
 }
 
@@ -104,11 +108,13 @@ static int verdict(const struct answer *a, struct err *err)
     if (!a->said[0])
         return 0;
     if (a->answered_at > 0)
-        return err_set(err, ERR_TEMP, "the controller last answered %.0f s ago: %s", fmax(0, clock_wall_s() - a->answered_at), a->said);
+        return err_set(err, ERR_TEMP, "the controller last answered %.0f s ago: %s",
+                       fmax(0, clock_wall_s() - a->answered_at), a->said);
     return err_set(err, ERR_TEMP, "the controller does not answer: %s", a->said);
 }
 
-static int ask(struct sched_slurm *s, const char *file, struct arena *arena, struct answer *a, struct err *err)
+static int ask(struct sched_slurm *s, const char *file, struct arena *arena, struct answer *a,
+               struct err *err)
 {
     struct err why = {0};
     struct slurm_jobs jobs;
@@ -128,7 +134,8 @@ static int ask(struct sched_slurm *s, const char *file, struct arena *arena, str
     return answer_save(file, a, err);
 }
 
-/* Somebody else asks: take what it gets, or what is there when it takes long. */
+/* Waits for the turn while somebody else asks: we take what that one gets, or what is there when it
+ * takes long. */
 static int turn_take(const char *lock, const struct answer *a, struct lease **held, struct err *err)
 {
     int rc = lease_take(lock, a->answered_at > 0 ? 1 : SLURM_SLOW_S, held, err);
@@ -143,11 +150,12 @@ void slurm_poll_forget(struct sched_slurm *s)
     char file[LIMIT_PATH_BYTES + 64], lock[LIMIT_PATH_BYTES + 64];
     paths(s, file, lock);
     s->alone_at = 0;
-    unlink(file); /* only a cache: what stays is old for poll_s at most */
+    unlink(file); /* it is only a cache: what stays is old for poll_s at most */
 }
 
-/* By the file in which whoever asked last left the answer. */
-static int poll_by_file(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out, struct err *err)
+/* Polls by the file in which whoever asked last left the answer. */
+static int poll_by_file(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out,
+                        struct err *err)
 {
     char file[LIMIT_PATH_BYTES + 64], lock[LIMIT_PATH_BYTES + 64];
     struct answer a;
@@ -185,7 +193,8 @@ static int poll_alone(struct sched_slurm *s, struct slurm_jobs *out, struct err 
     return 0;
 }
 
-int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out, struct err *err)
+int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out,
+                      struct err *err)
 {
     struct err why = {0};
     int rc = poll_by_file(s, arena, out, &why);

@@ -17,7 +17,7 @@ struct sched_slurm {
     bool described;
     struct slurm_site site;
     struct arena site_arena;
-    bool net_asked;              /* once: answer in net, or net.kind is NULL */
+    bool net_asked;              /* it is asked once: answer in net, or net.kind is NULL */
     struct slurm_net net;        /* without nodes */
     struct arena net_arena;
     double history_at;           /* monotonic, of the last question to accounting; 0: none */
@@ -30,14 +30,18 @@ struct sched_slurm {
 
 /* ---- pure ---- */
 
-/* Slurm's word for a job's state as ours. PREEMPTED, COMPLETING, REQUEUED and what we do not know are live; a job that was
- * preempted and does not come back is over when a minute has passed. */
+/* Returns Slurm's word for a job's state as ours. PREEMPTED, COMPLETING, REQUEUED and what we do
+ * not know are live; a job that was preempted and does not come back is over when a minute has
+ * passed. */
 enum sched_state slurm_state(const struct slurm_job *j, double now);
-/* Why the controller ends it, or has ended it. site: tells what preemption does in its partition; NULL: not known. */
+/* Returns why the controller ends the job, or has ended it. site: tells what preemption does in its
+ * partition; NULL: not known. */
 enum sched_end slurm_end(const struct slurm_job *j, const struct slurm_site *site, double now);
-/* The token in a comment of ours, "" in anybody else's. */
+/* Returns the token in a comment of ours, "" for anybody else's. */
 const char *slurm_token(const char *comment);
-int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *out, struct err *err); /* copies the texts */
+/* Converts jobs; copies the texts. */
+int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *out,
+                   struct err *err);
 
 /* ---- records of submissions: <dir>/jobs/<token>.json ---- */
 
@@ -45,40 +49,51 @@ struct slurm_record {
     bool exists;
     char id[SCHED_ID_BYTES]; /* "": an intent whose outcome is not known */
 };
-bool slurm_record_of_id(const struct sched_slurm *s, const char *id); /* was this id given to a submission from here */
-int slurm_record_load(const struct sched_slurm *s, const char *token, struct slurm_record *out, struct err *err);
+/* Was this id given to a submission from here? */
+bool slurm_record_of_id(const struct sched_slurm *s, const char *id);
+int slurm_record_load(const struct sched_slurm *s, const char *token, struct slurm_record *out,
+                      struct err *err);
 
-/* Its state; ERR_NOT_FOUND: nobody's, not ours, or forgotten. */
-int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *state, struct err *err);
+/* Finds the state of a job of ours; ERR_NOT_FOUND: it is nobody's, not ours, or forgotten. */
+int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *state,
+                   struct err *err);
 
-/* Slurm takes jobs that no node will ever fit and lets them wait: what cannot be is refused here. */
+/* Refuses what cannot be: Slurm takes jobs that no node will ever fit and lets them wait. */
 int slurm_fits(struct sched_slurm *s, const struct sched_spec *spec, struct err *err);
-/* The batch script, appended. What a Slurm daemon or the shell adds and nobody submitted goes again; our own variables come from Slurm's. */
+/* Appends the batch script. It removes what a Slurm daemon or the shell adds and nobody submitted;
+ * our own variables come from Slurm's. */
 void slurm_script(const struct sched_spec *spec, struct str *out);
 
-/* One job for one token, whatever happened before. */
-int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err);
+/* Submits one job for one token, whatever happened before. */
+int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec,
+                      char id[SCHED_ID_BYTES], struct err *err);
 
 /* ---- the shared answer ---- */
 
-/* Every job of this user, not older than poll_s. ERR_TEMP: the controller did not answer lately. Where the
- * answer cannot be shared, in a folder that is full or not ours to write in, this process asks for itself. */
-int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out, struct err *err);
-/* A job was submitted that the shared answer does not hold: who looks next asks anew. */
+/* Gives every job of this user, not older than poll_s. ERR_TEMP: the controller did not answer
+ * lately. Where the answer cannot be shared, in a folder that is full or not ours to write in, this
+ * process asks for itself. */
+int slurm_poll_shared(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out,
+                      struct err *err);
+/* Forgets the shared answer, as a job was submitted that it does not hold: who looks next asks
+ * anew. */
 void slurm_poll_forget(struct sched_slurm *s);
 
 /* ---- where the ranks of a step go (slurm_place.c) ---- */
 
-int slurm_place(struct sched_slurm *s, const struct sched_step_spec *spec, struct arena *arena, struct sched_placement *out,
-                struct err *err);
-/* The placement as srun reads it: a host a rank, in a file of its own under s->dir; *path in the arena. */
-int slurm_host_file_write(const struct sched_slurm *s, const struct sched_placement *p, struct arena *arena, const char **path,
-                          struct err *err);
+int slurm_place(struct sched_slurm *s, const struct sched_step_spec *spec, struct arena *arena,
+                struct sched_placement *out, struct err *err);
+/* Writes the placement as srun reads it: a host for each rank, in a file of its own under s->dir;
+ * *path in the arena. */
+int slurm_host_file_write(const struct sched_slurm *s, const struct sched_placement *p,
+                          struct arena *arena, const char **path, struct err *err);
 
 /* ---- steps (slurm_step.c) ---- */
 
-int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err);
-int slurm_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err);
+int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec,
+                     struct sched_step **out, struct err *err);
+int slurm_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out,
+                    struct err *err);
 int slurm_step_signal(struct sched_step *step, int signo, struct err *err);
 void slurm_step_free(struct sched_step *step);
 

@@ -1,13 +1,17 @@
 /* slurm_rpc: the few things we ask of a Slurm controller, over its commands or over libslurm.
  *
- * Two implementations give the same results: "commands" (sbatch, squeue, scontrol, scancel, sinfo, sacct) and "helper" (the
- * program reel-slurm, which links libslurm). What stands above them (slurm*.c) knows neither. Every call is one burst of requests
- * with a deadline; nothing is kept between calls.
+ * Two implementations give the same results: "commands" (sbatch, squeue, scontrol, scancel, sinfo,
+ * sacct) and "helper" (the program reel-slurm, which links libslurm). What stands above them
+ * (slurm*.c) knows neither. Every call is one burst of requests with a deadline; nothing is kept
+ * between calls.
  *
- * Errors, classed by what the caller may conclude:
- *   ERR_TEMP         no clear answer: a time-out, no connection, a dead client, a busy controller. After `submit` the job may exist
+ * Errors are classed by what the caller may conclude:
+ *   ERR_TEMP         there is no clear answer: a time-out, no connection, a dead client, a busy
+ *                    controller. After `submit` the job may exist
  *   ERR_INPUT        the controller refused, and says why: nothing was done
- *   ERR_NOT_FOUND    there is no such job (cancel may say nothing of it);  ERR_STATE  its state forbids it;  ERR_ENV  no Slurm here, or not one we can talk to
+ *   ERR_NOT_FOUND    there is no such job (cancel may say nothing of it)
+ *   ERR_STATE        the job's state forbids it
+ *   ERR_ENV          there is no Slurm here, or not one we can talk to
  */
 #ifndef LAUNCHER_SCHED_SLURM_RPC_H
 #define LAUNCHER_SCHED_SLURM_RPC_H
@@ -20,27 +24,30 @@
 #include "base/err.h"
 #include "launcher/sched/sched.h"
 
-/* A job as the controller tells of it; texts are never NULL. */
+/* This is a job as the controller tells of it; texts are never NULL. */
 struct slurm_job {
     const char *id;       /* "123" */
-    const char *state;    /* "RUNNING", "COMPLETING", ...: the base state, replaced by a flag that says more */
-    const char *base;     /* what stands under the flags COMPLETING, SIGNALING, ...: "CANCELLED"; "" when it is not told */
+    const char *state;    /* "RUNNING", "COMPLETING", ...: the base, or a flag that says more */
+    const char *base;     /* what stands under flags (COMPLETING, ...): "CANCELLED"; "" not told */
     const char *reason;   /* "" for None */
     const char *comment, *name;
     int restarts, nodes, cores; /* cores of all nodes */
     int nice;
     int exit_status;      /* as of wait(2); -1 when there is none to tell */
-    bool requeue;         /* may be run again */
+    bool requeue;         /* it may be run again */
     double submitted_at, started_at, ended_at; /* UTC Unix seconds, 0: not yet */
-    double preempted_at;  /* it was asked to make room, in the execution that runs or ended last; within a grace it still runs; 0: it was not */
-    const char *partition; /* where it runs or ran; where it waits, maybe several: "low,high"; "" when it is not told */
+    /* It was asked to make room, in the execution that runs or ended last; within a grace it still
+     * runs; 0: it was not. */
+    double preempted_at;
+    /* Where it runs or ran; where it waits, maybe several: "low,high"; "" when it is not told. */
+    const char *partition;
 };
 struct slurm_jobs {
     struct slurm_job *v;
     size_t n;
 };
 
-/* The site, and what check-site wants to know beside it. */
+/* This is the site, and what check-site wants to know beside it. */
 struct slurm_site {
     struct sched_site site;   /* texts and partitions in the arena of the call */
     const char *version;      /* "22.05.8" */
@@ -48,11 +55,11 @@ struct slurm_site {
     const char *proctrack;    /* "proctrack/cgroup" */
     const char *topology;     /* "topology/tree" */
     const char *accounting;   /* "accounting_storage/none" */
-    bool job_requeue;         /* JobRequeue: may jobs be run again unless they say otherwise */
+    bool job_requeue;         /* JobRequeue: jobs may be run again unless they say otherwise */
     double min_job_age_s;     /* how long an ended job is remembered */
 };
 
-/* A node as the controller tells of it. */
+/* This is a node as the controller tells of it. */
 struct slurm_node {
     const char *name;
     const char *state;      /* "IDLE", "ALLOCATED+DRAIN", "DOWN*": as scontrol writes it */
@@ -63,7 +70,7 @@ struct slurm_node {
     int cpus, sockets, cores_per_socket, threads_per_core, gpus;
     int64_t memory_bytes;
 };
-/* A switch of the tree, or a block; aggregated blocks are the switches above blocks. */
+/* This is a switch of the tree, or a block; aggregated blocks are the switches above blocks. */
 struct slurm_switch {
     const char *name;
     const char *nodes;    /* those below it, at any depth: "n[0-3]" */
@@ -74,10 +81,12 @@ struct slurm_net {
     size_t n_nodes;
     struct slurm_switch *switches;
     size_t n_switches;
-    const char *kind; /* "tree", "block", "none"; "unknown": the site has a network, of a kind that is not read here */
+    /* "tree", "block", "none"; "unknown": the site has a network of a kind that is not read
+     * here. */
+    const char *kind;
 };
 
-/* What to submit: options of sbatch in one struct. */
+/* This is what to submit: options of sbatch in one struct. */
 struct slurm_submit {
     const struct sched_spec *spec;
     const char *comment; /* "reel:<token>" */
@@ -86,20 +95,26 @@ struct slurm_submit {
     int nice;
 };
 
-/* How long an answer is waited for, and after how long people are told that it is. */
+/* An answer is waited for so long, and after so long people are told that it is. */
 enum { SLURM_DEADLINE_S = 60, SLURM_SLOW_S = 3 };
-void slurm_slow_tell(void);         /* a line in the log, unless the controller was silent when the question before was put */
-void slurm_slow_settle(int rc);     /* a question ended so: anything but ERR_TEMP is an answer */
+/* Writes a line in the log, unless the controller was silent when the question before was put. */
+void slurm_slow_tell(void);
+/* Notes that a question ended so: anything but ERR_TEMP is an answer. */
+void slurm_slow_settle(int rc);
 
 struct slurm_rpc;
 struct slurm_rpc_ops {
     const char *name; /* "commands", "helper" */
     int (*site)(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out, struct err *err);
-    /* with_nodes: else the switches alone, which are fewer. */
-    int (*net)(struct slurm_rpc *r, bool with_nodes, struct arena *arena, struct slurm_net *out, struct err *err);
-    int (*submit)(struct slurm_rpc *r, const struct slurm_submit *what, char id[SCHED_ID_BYTES], struct err *err);
-    /* id NULL: all jobs of this user that the controller remembers; else that job, of whomever (n is 0 or 1). */
-    int (*jobs)(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out, struct err *err);
+    /* With with_nodes it tells the nodes too, else the switches alone, which are fewer. */
+    int (*net)(struct slurm_rpc *r, bool with_nodes, struct arena *arena, struct slurm_net *out,
+               struct err *err);
+    int (*submit)(struct slurm_rpc *r, const struct slurm_submit *what, char id[SCHED_ID_BYTES],
+                  struct err *err);
+    /* id NULL: all jobs of this user that the controller remembers; else that job, of whomever (n
+     * is 0 or 1). */
+    int (*jobs)(struct slurm_rpc *r, const char *id, struct arena *arena, struct slurm_jobs *out,
+                struct err *err);
     int (*signal)(struct slurm_rpc *r, const char *id, int signo, bool all, struct err *err);
     int (*requeue)(struct slurm_rpc *r, const char *id, struct err *err);
     int (*cancel)(struct slurm_rpc *r, const char *id, struct err *err);
@@ -109,12 +124,15 @@ struct slurm_rpc {
     const struct slurm_rpc_ops *ops;
 };
 
-/* What accounting remembers of these jobs (NULL-ended), through sacct whichever way the controller is asked. */
-int slurm_history(const char *const *ids, struct arena *arena, struct slurm_jobs *out, struct err *err);
+/* Asks what accounting remembers of these jobs (NULL-ended), through sacct whichever way the
+ * controller is asked. */
+int slurm_history(const char *const *ids, struct arena *arena, struct slurm_jobs *out,
+                  struct err *err);
 
-/* ERR_ENV when sbatch is not on PATH. */
+/* Opens the way over Slurm's commands; ERR_ENV when sbatch is not on PATH. */
 int slurm_commands_open(struct slurm_rpc **out, struct err *err);
-/* helper: path of reel-slurm. ERR_ENV when it cannot be run or refuses its libslurm. */
+/* Opens the way over libslurm. helper: path of reel-slurm. ERR_ENV when it cannot be run or refuses
+ * its libslurm. */
 int slurm_helper_open(const char *helper, struct slurm_rpc **out, struct err *err);
 
 #endif

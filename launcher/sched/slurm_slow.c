@@ -1,4 +1,5 @@
-/* A controller that does not answer is waited for, which must not look like a program that hangs. */
+/* A controller that does not answer is waited for, which must not look like a program that
+ * hangs. */
 #include "base/log.h"
 #include "launcher/sched/slurm_rpc.h"
 
@@ -7,7 +8,9 @@ static bool told;
 void slurm_slow_tell(void)
 {
     if (!told)
-        log_msg(LOG_WARN, "Slurm's controller does not answer: waiting for it, %d s at most for each question", SLURM_DEADLINE_S);
+        log_msg(LOG_WARN,
+                "Slurm's controller does not answer: waiting for it, %d s at most for each "
+                "question", SLURM_DEADLINE_S);
     told = true;
 }
 

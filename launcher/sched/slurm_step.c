@@ -1,8 +1,9 @@
-/* Steps on Slurm: srun in the job's allocation, watched like a step of this machine.
+/* Steps on Slurm are srun in the job's allocation, watched like a step of this machine.
  *
- * The step's first process is srun: it passes signals on to the tasks, ends with the highest of their exit codes (128 + n for one that
- * died of signal n; a program's own codes above 128 read the same), and at SIGTERM ends the step: tasks that do not hear it are
- * killed by their node KillWait later. */
+ * The step's first process is srun. It passes signals on to the tasks, and ends with the highest of
+ * their exit codes (128 + n for one that died of signal n; a program's own codes above 128 read the
+ * same). At SIGTERM it ends the step: tasks that do not hear it are killed by their node KillWait
+ * later. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,11 +42,13 @@ static int from_env(const char *name, int64_t fallback, int64_t *out, struct err
     return text && *text ? num_parse_i64(text, name, out, err) : 0;
 }
 
-/* Cores of all nodes of the allocation we are in. */
+/* Counts the cores of all nodes of the allocation we are in. */
 static int allocation(int64_t *nodes, int64_t *cores, struct err *err)
 {
     if (!getenv("SLURM_JOB_ID"))
-        return err_set(err, ERR_ENV, "this process runs in no Slurm job: steps need an allocation ('reel tune --nodes N' asks for one)");
+        return err_set(err, ERR_ENV,
+                       "this process runs in no Slurm job: steps need an allocation ('reel tune "
+                       "--nodes N' asks for one)");
     int rc = from_env("SLURM_JOB_NUM_NODES", 1, nodes, err);
     if (rc == 0)
         rc = from_env("SLURM_CPUS_ON_NODE", 1, cores, err);
@@ -53,7 +56,7 @@ static int allocation(int64_t *nodes, int64_t *cores, struct err *err)
     return rc;
 }
 
-/* The CPUs of a node's ranks as srun wants them. */
+/* Writes the CPUs of a node's ranks as srun wants them. */
 static const char *cpu_bind(const char *const *cpus, struct arena *arena)
 {
     struct str text = STR_INIT;
@@ -68,12 +71,14 @@ static const char *cpu_bind(const char *const *cpus, struct arena *arena)
     return word;
 }
 
-/* per_node: cores of one node. */
-static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes, int64_t per_node, bool placed, struct arena *arena)
+/* Makes srun's arguments. per_node: cores of one node. */
+static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes, int64_t per_node,
+                              bool placed, struct arena *arena)
 {
     size_t n = 0, k = 0;
     int64_t ranks = spec->per_node ? nodes : spec->ranks;
-    int64_t ranks_per_node = num_ceil_div(ranks, nodes), cores = spec->cores ? spec->cores / ranks : per_node;
+    int64_t ranks_per_node = num_ceil_div(ranks, nodes),
+            cores = spec->cores ? spec->cores / ranks : per_node;
     cores = spec->per_node ? 1 : num_max_i64(1, num_min_i64(cores, per_node / ranks_per_node));
     while (spec->argv[n])
         n++;
@@ -102,8 +107,9 @@ static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes,
     return v;
 }
 
-/* The step's own environment and what srun needs to find its job, and its hosts. */
-static const char **srun_env(const struct sched_step_spec *spec, const char *host_file, struct arena *arena)
+/* Joins the step's own environment and what srun needs to find its job, and its hosts. */
+static const char **srun_env(const struct sched_step_spec *spec, const char *host_file,
+                             struct arena *arena)
 {
     extern char **environ;
     size_t n = 0, m = 0, k = 0;
@@ -123,8 +129,10 @@ static const char **srun_env(const struct sched_step_spec *spec, const char *hos
     return v;
 }
 
-/* Puts the ranks of several nodes in the order of the network where that is known; else srun's order stays. */
-static int step_place(struct sched_slurm *s, const struct sched_step_spec *spec, struct slurm_step *st, struct arena *arena, struct err *err)
+/* Puts the ranks of several nodes in the order of the network where that is known; else srun's
+ * order stays. */
+static int step_place(struct sched_slurm *s, const struct sched_step_spec *spec,
+                      struct slurm_step *st, struct arena *arena, struct err *err)
 {
     struct sched_placement p;
     const char *path;
@@ -146,7 +154,8 @@ static void step_release(struct slurm_step *st)
     free(st);
 }
 
-int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec, struct sched_step **out, struct err *err)
+int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec,
+                     struct sched_step **out, struct err *err)
 {
     struct arena arena;
     struct sched_step_spec watched = *spec;
@@ -161,7 +170,9 @@ int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec, 
         return err_set(err, ERR_NOMEM, "out of memory for a step");
     arena_init(&arena, 0);
     st->base.ops = s->base.ops;
-    st->steps = (struct local_steps){.ops = s->base.ops, .machine = {.kill_wait_s = KILL_WAIT_S}, .cores = cores};
+    st->steps = (struct local_steps){.ops = s->base.ops,
+                                     .machine = {.kill_wait_s = KILL_WAIT_S},
+                                     .cores = cores};
     int64_t per_node = cores / nodes;
     if (!spec->per_node)
         nodes = spec->nodes ? spec->nodes : num_min_i64(nodes, spec->ranks);
@@ -181,8 +192,9 @@ int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec, 
     return rc;
 }
 
-/* The controller tells srun, and srun says so in the step's log: "srun: error: Node failure on n2" (srun's step_launch.c, all releases).
- * No other source names the node before the job's processes are killed. */
+/* Looks for a lost node in the step's log: the controller tells srun, and srun says so there:
+ * "srun: error: Node failure on n2" (srun's step_launch.c, all releases). No other source names the
+ * node before the job's processes are killed. */
 static void node_failure_find(struct slurm_step *st)
 {
     static const char said[] = "srun: error: Node failure on ";
@@ -191,15 +203,19 @@ static void node_failure_find(struct slurm_step *st)
     if (!f)
         return;
     if (fseeko(f, (off_t)st->read_to, SEEK_SET) == 0)
-        while (fgets(line, sizeof line, f) && (strchr(line, '\n') || strlen(line) == sizeof line - 1)) { /* an unfinished line is read again */
+        /* An unfinished line is read again. */
+        while (fgets(line, sizeof line, f) &&
+               (strchr(line, '\n') || strlen(line) == sizeof line - 1)) {
             st->read_to = (int64_t)ftello(f);
             if (strncmp(line, said, strlen(said)) == 0)
-                snprintf(st->node_lost, sizeof st->node_lost, "%.*s", (int)strcspn(line + strlen(said), " ,\n"), line + strlen(said));
+                snprintf(st->node_lost, sizeof st->node_lost, "%.*s",
+                         (int)strcspn(line + strlen(said), " ,\n"), line + strlen(said));
         }
     fclose(f);
 }
 
-int slurm_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out, struct err *err)
+int slurm_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out,
+                    struct err *err)
 {
     struct slurm_step *st = (struct slurm_step *)step;
     int rc = local_step_poll(st->inner, wait_s, out, err);
@@ -217,7 +233,7 @@ int slurm_step_signal(struct sched_step *step, int signo, struct err *err)
     return local_step_signal(((struct slurm_step *)step)->inner, signo, err);
 }
 
-/* srun is asked first: killed at once it would leave its tasks running. */
+/* Ends the step. srun is asked first: killed at once it would leave its tasks running. */
 void slurm_step_free(struct sched_step *step)
 {
     struct slurm_step *st = (struct slurm_step *)step;

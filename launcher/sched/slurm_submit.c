@@ -1,24 +1,27 @@
 /* Submitting exactly once
  * =======================
  *
- * <home>/sched/slurm/jobs/<token>.json: {"schema": "reel.slurm-job/1", "token": ..., "job_id": "" | "123"}
+ * <home>/sched/slurm/jobs/<token>.json: {"schema": "reel.slurm-job/1", "token": ..., "job_id": "" |
+ * "123"}
  *
- *   record        what is known                               submit does
- *   none          nothing was submitted                       writes the intent (durable), then submits
- *   intent        a submitter died or got no clear answer     looks for the token first
- *   bound         the job's id                                answers it
+ *   record     what is known                              submit does
+ *   none       nothing was submitted                      writes the intent (durable), then submits
+ *   intent     a submitter died or got no clear answer    looks for the token first
+ *   bound      the job's id                               answers it
  *
  *   sbatch says                    job may exist    then
  *   an id                          yes              bind
  *   no, and why                    no               remove the intent, tell why
  *   nothing clear (ERR_TEMP)       yes              look for the token
  *
- * Looking: every job of the user, straight from the controller. Found: bind. Absent: a request that was cut off may still be on
- * its way, so only a second clean answer, more than REEL_SLURM_LOOK_S later, means that it is not there; then it is submitted again.
- * While the controller does not answer nothing can be known: ERR_TEMP, the intent stays, and the next call goes on from there.
+ * Looking asks for every job of the user, straight from the controller. Found: bind. Absent: a
+ * request that was cut off may still be on its way, so only a second clean answer, more than
+ * REEL_SLURM_LOOK_S later, means that it is not there; then it is submitted again. While the
+ * controller does not answer nothing can be known: ERR_TEMP, the intent stays, and the next call
+ * goes on from there.
  *
- * A lock makes submitters of one token take turns. The client that submits dies with its submitter, so that no request
- * is begun after its submitter's death. */
+ * A lock makes submitters of one token take turns. The client that submits dies with its submitter,
+ * so that no request is begun after its submitter's death. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,12 +42,14 @@ extern char **environ;
 
 /* ---- records ---- */
 
-static void record_path(const struct sched_slurm *s, const char *token, char out[LIMIT_PATH_BYTES + 64])
+static void record_path(const struct sched_slurm *s, const char *token,
+                        char out[LIMIT_PATH_BYTES + 64])
 {
     snprintf(out, LIMIT_PATH_BYTES + 64, "%s/jobs/%s.json", s->dir, token);
 }
 
-int slurm_record_load(const struct sched_slurm *s, const char *token, struct slurm_record *out, struct err *err)
+int slurm_record_load(const struct sched_slurm *s, const char *token, struct slurm_record *out,
+                      struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 64];
     struct json_doc doc = {0};
@@ -72,14 +77,16 @@ bool slurm_record_of_id(const struct sched_slurm *s, const char *id)
         if (!str_ends(e->d_name, ".json"))
             continue;
         snprintf(token, sizeof token, "%.*s", (int)sizeof token - 1, e->d_name);
-        found = slurm_record_load(s, token, &record, NULL) == 0 && record.exists && strcmp(record.id, id) == 0;
+        found = slurm_record_load(s, token, &record, NULL) == 0 && record.exists &&
+                strcmp(record.id, id) == 0;
     }
     if (d)
         closedir(d);
     return found;
 }
 
-static int record_save(const struct sched_slurm *s, const char *token, const char *id, struct err *err)
+static int record_save(const struct sched_slurm *s, const char *token, const char *id,
+                       struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 64];
     struct str text = STR_INIT;
@@ -130,8 +137,12 @@ void slurm_script(const struct sched_spec *spec, struct str *out)
         if (!submitted)
             str_addf(out, "unset %s\n", added[i]);
     }
-    str_addf(out, "export REEL_JOB_SCHED=slurm REEL_RUN_TOKEN=%s REEL_JOB_ID=\"$SLURM_JOB_ID\" "
-             "REEL_JOB_RESTART=\"${SLURM_RESTART_COUNT:-0}\" REEL_JOB_NODES=\"$SLURM_JOB_NUM_NODES\" REEL_JOB_CORES=\"$SLURM_CPUS_ON_NODE\"\nexec", spec->token);
+    str_addf(out,
+             "export REEL_JOB_SCHED=slurm REEL_RUN_TOKEN=%s REEL_JOB_ID=\"$SLURM_JOB_ID\" "
+             "REEL_JOB_RESTART=\"${SLURM_RESTART_COUNT:-0}\" "
+             "REEL_JOB_NODES=\"$SLURM_JOB_NUM_NODES\" "
+             "REEL_JOB_CORES=\"$SLURM_CPUS_ON_NODE\"\nexec",
+             spec->token);
     for (const char *const *a = spec->argv; *a; a++) {
         str_addc(out, ' ');
         quote(out, *a);
@@ -139,19 +150,23 @@ void slurm_script(const struct sched_spec *spec, struct str *out)
     str_addc(out, '\n');
 }
 
-/* What a user tells PMIx and Slurm's plugin for it, which adds the first of these itself. */
+/* Is this what a user tells PMIx or Slurm's plugin for it? The plugin adds the first of these
+ * itself. */
 static bool is_setting(const char *entry)
 {
-    return !str_starts(entry, "SLURM_PMIX_MAPPING_SERV=") && (str_starts(entry, "SLURM_PMIX_") || str_starts(entry, "PMIX_MCA_"));
+    return !str_starts(entry, "SLURM_PMIX_MAPPING_SERV=") &&
+           (str_starts(entry, "SLURM_PMIX_") || str_starts(entry, "PMIX_MCA_"));
 }
 
 static bool is_slurms(const char *entry)
 {
     return !is_setting(entry) &&
-           (str_starts(entry, "SLURM_") || str_starts(entry, "SBATCH_") || str_starts(entry, "PMIX_") || str_starts(entry, "PMI_"));
+           (str_starts(entry, "SLURM_") || str_starts(entry, "SBATCH_") ||
+            str_starts(entry, "PMIX_") || str_starts(entry, "PMI_"));
 }
 
-/* The job's environment as submitted: what the spec says, less what belongs to a job we may be in, and which cluster. */
+/* Makes the job's environment as submitted: what the spec says, less what belongs to a job we may
+ * be in, and which cluster it is. */
 static const char **job_env(const struct sched_spec *spec, struct arena *arena)
 {
     static const char *const which[] = {"SLURM_CONF", "SLURM_CONF_SERVER", NULL};
@@ -163,17 +178,20 @@ static const char **job_env(const struct sched_spec *spec, struct arena *arena)
         if (!is_slurms(spec->env[i]))
             env[k++] = spec->env[i];
     for (int i = 0; env && which[i]; i++)
-        if (getenv(which[i]) && !(env[k++] = arena_printf(arena, "%s=%s", which[i], getenv(which[i]))))
+        if (getenv(which[i]) &&
+            !(env[k++] = arena_printf(arena, "%s=%s", which[i], getenv(which[i]))))
             return NULL;
     if (env)
-        env[k++] = "SLURM_EXIT_ERROR=1"; /* never empty: a submission without environment fails (errno 2019) */
+        env[k++] = "SLURM_EXIT_ERROR=1"; /* a submission without environment fails (errno 2019) */
     return env;
 }
 
 /* ---- submitting and looking ---- */
 
-/* The job to come after; NULL when it ended so long ago that the controller has forgotten it, and might refuse its id. */
-static int after_of(struct sched_slurm *s, const char *after, const char **out, struct err *err)
+/* Finds the job to come after; NULL when it ended so long ago that the controller has forgotten it,
+ * and might refuse its id. */
+static int after_of(struct sched_slurm *s, const char *after, const char **out,
+                    struct err *err)
 {
     enum sched_state state;
     *out = NULL;
@@ -183,7 +201,8 @@ static int after_of(struct sched_slurm *s, const char *after, const char **out, 
     return rc == ERR_NOT_FOUND && slurm_record_of_id(s, after) ? 0 : rc;
 }
 
-static int submit(struct sched_slurm *s, const struct sched_spec *wanted, char id[SCHED_ID_BYTES], struct err *err)
+static int submit(struct sched_slurm *s, const struct sched_spec *wanted, char id[SCHED_ID_BYTES],
+                  struct err *err)
 {
     struct sched_spec copy = *wanted, *spec = &copy;
     char comment[64];
@@ -192,7 +211,8 @@ static int submit(struct sched_slurm *s, const struct sched_spec *wanted, char i
     arena_init(&arena, 0);
     snprintf(comment, sizeof comment, SLURM_COMMENT "%s", spec->token);
     slurm_script(spec, &script);
-    struct slurm_submit what = {spec, comment, script.p, job_env(spec, &arena), -spec->priority * SLURM_NICE};
+    struct slurm_submit what = {spec, comment, script.p, job_env(spec, &arena),
+                                -spec->priority * SLURM_NICE};
     int rc = str_check(&script, err);
     if (rc == 0)
         rc = after_of(s, wanted->after, &spec->after, err);
@@ -205,8 +225,9 @@ static int submit(struct sched_slurm *s, const struct sched_spec *wanted, char i
     return rc;
 }
 
-/* 1: found. 0: a clean answer without it. */
-static int look(struct sched_slurm *s, const char *token, char id[SCHED_ID_BYTES], struct err *err)
+/* Looks for the token. 1: found. 0: a clean answer without it. */
+static int look(struct sched_slurm *s, const char *token, char id[SCHED_ID_BYTES],
+                struct err *err)
 {
     struct arena arena;
     struct slurm_jobs jobs = {0};
@@ -221,7 +242,8 @@ static int look(struct sched_slurm *s, const char *token, char id[SCHED_ID_BYTES
     return rc;
 }
 
-static int look_twice(struct sched_slurm *s, const char *token, char id[SCHED_ID_BYTES], struct err *err)
+static int look_twice(struct sched_slurm *s, const char *token, char id[SCHED_ID_BYTES],
+                      struct err *err)
 {
     int rc = look(s, token, id, err);
     if (rc != 0)
@@ -230,8 +252,9 @@ static int look_twice(struct sched_slurm *s, const char *token, char id[SCHED_ID
     return look(s, token, id, err);
 }
 
-/* An intent stands. open: its outcome is not known. */
-static int carry_out(struct sched_slurm *s, const struct sched_spec *spec, bool open, char id[SCHED_ID_BYTES], struct err *err)
+/* Carries out an intent that stands. open: its outcome is not known. */
+static int carry_out(struct sched_slurm *s, const struct sched_spec *spec, bool open,
+                     char id[SCHED_ID_BYTES], struct err *err)
 {
     int rc = 0;
     for (int i = 0; i < TRIES; i++) {
@@ -254,25 +277,33 @@ int slurm_fits(struct sched_slurm *s, const struct sched_spec *spec, struct err 
         return rc;
     site = s->site.site;
     if (strchr(spec->log_path, '\\'))
-        return err_set(err, ERR_INPUT, "the log's path '%s' has a backslash, which sbatch takes away: use another folder", spec->log_path);
+        return err_set(err, ERR_INPUT,
+                       "the log's path '%s' has a backslash, which sbatch takes away: use another "
+                       "folder", spec->log_path);
     if (!(p = sched_site_partition(&site, spec->partition)))
-        return spec->partition ? err_set(err, ERR_INPUT, "there is no partition '%s'", spec->partition)
-                               : err_set(err, ERR_INPUT, "this cluster has no default partition: name one");
+        return spec->partition
+                   ? err_set(err, ERR_INPUT, "there is no partition '%s'", spec->partition)
+                   : err_set(err, ERR_INPUT, "this cluster has no default partition: name one");
     if (spec->nodes > p->nodes)
-        return err_set(err, ERR_LIMIT, "%d nodes are asked for and partition %s has %d", spec->nodes, p->name, p->nodes);
+        return err_set(err, ERR_LIMIT, "%d nodes are asked for and partition %s has %d",
+                       spec->nodes, p->name, p->nodes);
     if (spec->cores_per_node > p->cores_per_node)
-        return err_set(err, ERR_LIMIT, "%d cores a node are asked for and the largest node of partition %s has %d",
+        return err_set(err, ERR_LIMIT,
+                       "%d cores a node are asked for and the largest node of partition %s has %d",
                        spec->cores_per_node, p->name, p->cores_per_node);
     if (spec->gpus_per_node > p->gpus_per_node)
-        return err_set(err, ERR_LIMIT, "%d GPUs a node are asked for and the largest node of partition %s has %d",
+        return err_set(err, ERR_LIMIT,
+                       "%d GPUs a node are asked for and the largest node of partition %s has %d",
                        spec->gpus_per_node, p->name, p->gpus_per_node);
     if (p->max_time_s > 0 && spec->time_limit_s > p->max_time_s)
-        return err_set(err, ERR_LIMIT, "a time limit of %.0f s is asked for and partition %s allows %.0f s", spec->time_limit_s,
-                       p->name, p->max_time_s);
+        return err_set(err, ERR_LIMIT,
+                       "a time limit of %.0f s is asked for and partition %s allows %.0f s",
+                       spec->time_limit_s, p->name, p->max_time_s);
     return 0;
 }
 
-static int once_locked(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+static int once_locked(struct sched_slurm *s, const struct sched_spec *spec,
+                       char id[SCHED_ID_BYTES], struct err *err)
 {
     struct slurm_record record;
     char got[SCHED_ID_BYTES];
@@ -302,7 +333,8 @@ static int log_dir_make(const char *log_path, struct err *err)
     return dir[0] ? file_mkdirs(dir, err) : 0;
 }
 
-int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec, char id[SCHED_ID_BYTES], struct err *err)
+int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec,
+                      char id[SCHED_ID_BYTES], struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 64];
     struct lease *lock = NULL;
@@ -310,7 +342,8 @@ int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec, char
     snprintf(path, sizeof path, "%s/jobs", s->dir);
     if (rc == 0)
         rc = file_mkdirs(path, err);
-    snprintf(path, sizeof path, "%s/jobs/lock-%.2s", s->dir, spec->token); /* a few files serve all tokens */
+    /* A few files serve all tokens. */
+    snprintf(path, sizeof path, "%s/jobs/lock-%.2s", s->dir, spec->token);
     if (rc == 0)
         rc = lease_take(path, LOCK_WAIT_S, &lock, err);
     if (rc == 0)
@@ -319,7 +352,8 @@ int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec, char
         slurm_poll_forget(s);
     lease_drop(lock);
     if (rc < 0)
-        err_context(err, "job '%s' (%d nodes, %d cores a node, partition %s)", spec->name, spec->nodes, spec->cores_per_node,
+        err_context(err, "job '%s' (%d nodes, %d cores a node, partition %s)", spec->name,
+                    spec->nodes, spec->cores_per_node,
                     spec->partition ? spec->partition : "default");
     return rc;
 }

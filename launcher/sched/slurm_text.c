@@ -13,12 +13,30 @@
 
 /* ---- squeue -O ---- */
 
-enum { F_ID, F_STATE, F_REASON, F_RESTARTS, F_NODES, F_CORES, F_NICE, F_EXIT, F_REQUEUE, F_SUBMIT, F_START, F_END, F_PREEMPTED, F_PARTITION, F_COMMENT, F_NAME, N_FIELDS };
+enum {
+    F_ID, F_STATE, F_REASON, F_RESTARTS,
+    F_NODES, F_CORES, F_NICE, F_EXIT, F_REQUEUE,
+    F_SUBMIT, F_START, F_END, F_PREEMPTED,
+    F_PARTITION, F_COMMENT, F_NAME,
+    N_FIELDS
+};
 static const char *const squeue_fields[N_FIELDS] = {
-    [F_ID] = "JobID", [F_STATE] = "State", [F_REASON] = "Reason", [F_RESTARTS] = "RestartCnt", [F_NODES] = "NumNodes",
-    [F_CORES] = "NumCPUs", [F_NICE] = "Nice", [F_EXIT] = "exit_code", [F_REQUEUE] = "Requeue", [F_SUBMIT] = "SubmitTime",
-    [F_START] = "StartTime", [F_END] = "EndTime", [F_PREEMPTED] = "PreemptTime", [F_PARTITION] = "Partition",
-    [F_COMMENT] = "Comment", [F_NAME] = "Name",
+    [F_ID] = "JobID",
+    [F_STATE] = "State",
+    [F_REASON] = "Reason",
+    [F_RESTARTS] = "RestartCnt",
+    [F_NODES] = "NumNodes",
+    [F_CORES] = "NumCPUs",
+    [F_NICE] = "Nice",
+    [F_EXIT] = "exit_code",
+    [F_REQUEUE] = "Requeue",
+    [F_SUBMIT] = "SubmitTime",
+    [F_START] = "StartTime",
+    [F_END] = "EndTime",
+    [F_PREEMPTED] = "PreemptTime",
+    [F_PARTITION] = "Partition",
+    [F_COMMENT] = "Comment",
+    [F_NAME] = "Name",
 };
 
 const char *slurm_text_squeue_format(void)
@@ -26,12 +44,12 @@ const char *slurm_text_squeue_format(void)
     static char format[512];
     if (!format[0])
         for (int i = 0; i < N_FIELDS; i++)
-            snprintf(format + strlen(format), sizeof format - strlen(format), "%s%s:" SLURM_SQUEUE_SEPARATOR, i ? "," : "",
-                     squeue_fields[i]);
+            snprintf(format + strlen(format), sizeof format - strlen(format),
+                     "%s%s:" SLURM_SQUEUE_SEPARATOR, i ? "," : "", squeue_fields[i]);
     return format;
 }
 
-/* The number a text begins with, 0 when it begins with none: "N/A", "8+". */
+/* Returns the number a text begins with, 0 when it begins with none: "N/A", "8+". */
 static int whole(const char *text)
 {
     long n = strtol(text, NULL, 10);
@@ -40,7 +58,9 @@ static int whole(const char *text)
 
 static const char *plain(const char *text)
 {
-    return strcmp(text, "(null)") == 0 || strcmp(text, "N/A") == 0 || strcmp(text, "None") == 0 ? "" : text;
+    return strcmp(text, "(null)") == 0 || strcmp(text, "N/A") == 0 || strcmp(text, "None") == 0
+               ? ""
+               : text;
 }
 
 /* Splits one line in place; false when a field is missing. */
@@ -56,7 +76,8 @@ static bool fields_split(char *line, char *f[N_FIELDS])
     return true;
 }
 
-/* A job that never ran has no exit status; one that waits for its next run has the end of the last one. */
+/* Returns a time; 0 for none. A job that never ran has no exit status; one that waits for its next
+ * run has the end of the last one. */
 static double time_of(const char *text)
 {
     return strtod(plain(text), NULL); /* "N/A" and "" are 0 */
@@ -64,8 +85,9 @@ static double time_of(const char *text)
 
 bool slurm_text_is_base(const char *state)
 {
-    static const char *const words[] = {"PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL",
-                                        "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"};
+    static const char *const words[] = {
+        "PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT",
+        "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"};
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         if (strcmp(state, words[i]) == 0)
             return true;
@@ -75,11 +97,22 @@ bool slurm_text_is_base(const char *state)
 static void job_fill(char *const f[N_FIELDS], struct slurm_job *j)
 {
     *j = (struct slurm_job){
-        .id = f[F_ID], .state = f[F_STATE], .reason = plain(f[F_REASON]), .comment = plain(f[F_COMMENT]), .name = f[F_NAME],
-        .restarts = whole(f[F_RESTARTS]), .nodes = whole(f[F_NODES]), .cores = whole(f[F_CORES]), .nice = whole(f[F_NICE]),
-        .exit_status = whole(f[F_EXIT]), .requeue = f[F_REQUEUE][0] == '1' || f[F_REQUEUE][0] == 'y',
-        .submitted_at = time_of(f[F_SUBMIT]), .started_at = time_of(f[F_START]), .ended_at = time_of(f[F_END]),
-        .preempted_at = time_of(f[F_PREEMPTED]), .partition = plain(f[F_PARTITION])};
+        .id = f[F_ID],
+        .state = f[F_STATE],
+        .reason = plain(f[F_REASON]),
+        .comment = plain(f[F_COMMENT]),
+        .name = f[F_NAME],
+        .restarts = whole(f[F_RESTARTS]),
+        .nodes = whole(f[F_NODES]),
+        .cores = whole(f[F_CORES]),
+        .nice = whole(f[F_NICE]),
+        .exit_status = whole(f[F_EXIT]),
+        .requeue = f[F_REQUEUE][0] == '1' || f[F_REQUEUE][0] == 'y',
+        .submitted_at = time_of(f[F_SUBMIT]),
+        .started_at = time_of(f[F_START]),
+        .ended_at = time_of(f[F_END]),
+        .preempted_at = time_of(f[F_PREEMPTED]),
+        .partition = plain(f[F_PARTITION])};
     j->base = slurm_text_is_base(j->state) ? j->state : "";
 }
 
@@ -101,7 +134,8 @@ int slurm_text_jobs(const char *text, struct arena *arena, struct slurm_jobs *ou
         char *f[N_FIELDS], shown[64];
         snprintf(shown, sizeof shown, "%s", line);
         if (!fields_split(line, f))
-            return err_set(err, ERR_INPUT, "squeue printed a line without our %d fields: '%s'", N_FIELDS, shown);
+            return err_set(err, ERR_INPUT, "squeue printed a line without our %d fields: '%s'",
+                           N_FIELDS, shown);
         job_fill(f, &jobs.v[jobs.n++]);
     }
     *out = jobs;
@@ -110,16 +144,23 @@ int slurm_text_jobs(const char *text, struct arena *arena, struct slurm_jobs *ou
 
 /* ---- sacct ---- */
 
-enum { A_ID, A_STATE, A_EXIT, A_NODES, A_CORES, A_SUBMIT, A_START, A_END, A_COMMENT, A_NAME, N_ACCOUNTED };
+enum {
+    A_ID, A_STATE, A_EXIT,
+    A_NODES, A_CORES,
+    A_SUBMIT, A_START, A_END,
+    A_COMMENT, A_NAME,
+    N_ACCOUNTED
+};
 
-/* "3:0", "0:9" as of wait(2). */
+/* Returns an exit status as of wait(2) for "3:0" or "0:9". */
 static int accounted_exit(const char *text)
 {
     const char *colon = strchr(text, ':');
     return whole(text) << 8 | (colon ? whole(colon + 1) : 0);
 }
 
-int slurm_text_history(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err)
+int slurm_text_history(const char *text, struct arena *arena, struct slurm_jobs *out,
+                       struct err *err)
 {
     char *copy = arena_strdup(arena, text), *save = NULL;
     struct slurm_jobs jobs = {.v = arena_array(arena, lines_count(text), sizeof *jobs.v)};
@@ -135,16 +176,26 @@ int slurm_text_history(const char *text, struct arena *arena, struct slurm_jobs 
                 *p++ = '\0';
         }
         if (n < N_ACCOUNTED)
-            return err_set(err, ERR_INPUT, "sacct printed a line without our %d fields: '%.60s'", N_ACCOUNTED, line);
+            return err_set(err, ERR_INPUT, "sacct printed a line without our %d fields: '%.60s'",
+                           N_ACCOUNTED, line);
         const char *by = strstr(f[A_STATE], " by ");
         by = by ? arena_strdup(arena, f[A_STATE]) : ""; /* "CANCELLED by 1000" */
         if (!by)
             return err_set(err, ERR_NOMEM, "out of memory");
         f[A_STATE][strcspn(f[A_STATE], " +")] = '\0';
         jobs.v[jobs.n++] = (struct slurm_job){
-            .id = f[A_ID], .state = f[A_STATE], .base = f[A_STATE], .reason = by, .comment = f[A_COMMENT], .name = f[A_NAME],
-            .nodes = whole(f[A_NODES]), .cores = whole(f[A_CORES]), .exit_status = accounted_exit(f[A_EXIT]),
-            .submitted_at = time_of(f[A_SUBMIT]), .started_at = time_of(f[A_START]), .ended_at = time_of(f[A_END]),
+            .id = f[A_ID],
+            .state = f[A_STATE],
+            .base = f[A_STATE],
+            .reason = by,
+            .comment = f[A_COMMENT],
+            .name = f[A_NAME],
+            .nodes = whole(f[A_NODES]),
+            .cores = whole(f[A_CORES]),
+            .exit_status = accounted_exit(f[A_EXIT]),
+            .submitted_at = time_of(f[A_SUBMIT]),
+            .started_at = time_of(f[A_START]),
+            .ended_at = time_of(f[A_END]),
             .partition = ""};
     }
     *out = jobs;
@@ -153,7 +204,7 @@ int slurm_text_history(const char *text, struct arena *arena, struct slurm_jobs 
 
 /* ---- squeue --json ---- */
 
-/* 22.05: 5; from 23.02: {"set": true, "infinite": false, "number": 5}. */
+/* Reads a number. 22.05 has 5; from 23.02 it is {"set": true, "infinite": false, "number": 5}. */
 static double json_number(const cJSON *obj, const char *key, double fallback)
 {
     const cJSON *v = json_member(obj, key);
@@ -170,11 +221,13 @@ static int json_exit_status(const cJSON *job)
     if (!json_member(v, "return_code"))
         return (int)json_number(job, "exit_code", -1);
     const cJSON *signal = json_member(v, "signal");
-    int signo = (int)(json_member(signal, "id") ? json_number(signal, "id", 0) : json_num(signal, "signal_id", 0));
+    int signo = (int)(json_member(signal, "id") ? json_number(signal, "id", 0)
+                                                : json_num(signal, "signal_id", 0));
     return (int)json_number(v, "return_code", 0) << 8 | signo;
 }
 
-/* "RUNNING", or from 23.11 ["RUNNING", "COMPLETING"]: the flag says more. */
+/* Returns the state: "RUNNING"; from 23.11 it is ["RUNNING", "COMPLETING"], and the flag says
+ * more. */
 static const char *json_state(const cJSON *job)
 {
     const cJSON *v = json_member(job, "job_state");
@@ -183,7 +236,7 @@ static const char *json_state(const cJSON *job)
     return cJSON_IsString(v) ? v->valuestring : "";
 }
 
-/* The array names what stands under the flags first. */
+/* Returns the base state. The array names what stands under the flags first. */
 static const char *json_base(const cJSON *job, const struct slurm_job *j)
 {
     const cJSON *list = json_member(job, "job_state"), *v;
@@ -194,7 +247,8 @@ static const char *json_base(const cJSON *job, const struct slurm_job *j)
     return slurm_text_is_base(j->state) ? j->state : "";
 }
 
-static int job_from_json(const cJSON *job, struct arena *arena, struct slurm_job *j, struct err *err)
+static int job_from_json(const cJSON *job, struct arena *arena, struct slurm_job *j,
+                         struct err *err)
 {
     *j = (struct slurm_job){
         .id = arena_printf(arena, "%lld", (long long)json_number(job, "job_id", 0)),
@@ -202,24 +256,33 @@ static int job_from_json(const cJSON *job, struct arena *arena, struct slurm_job
         .reason = arena_strdup(arena, plain(json_text(job, "state_reason", ""))),
         .comment = arena_strdup(arena, json_text(job, "comment", "")),
         .name = arena_strdup(arena, json_text(job, "name", "")),
-        .restarts = (int)json_number(job, "restart_cnt", 0), .nodes = (int)json_number(job, "node_count", 0),
-        .cores = (int)json_number(job, "cpus", 0), .nice = (int)json_number(job, "nice", 0),
-        .exit_status = json_exit_status(job), .requeue = cJSON_IsTrue(json_member(job, "requeue")),
-        .submitted_at = json_number(job, "submit_time", 0), .started_at = json_number(job, "start_time", 0),
-        .ended_at = json_number(job, "end_time", 0), .preempted_at = json_number(job, "preempt_time", 0),
+        .restarts = (int)json_number(job, "restart_cnt", 0),
+        .nodes = (int)json_number(job, "node_count", 0),
+        .cores = (int)json_number(job, "cpus", 0),
+        .nice = (int)json_number(job, "nice", 0),
+        .exit_status = json_exit_status(job),
+        .requeue = cJSON_IsTrue(json_member(job, "requeue")),
+        .submitted_at = json_number(job, "submit_time", 0),
+        .started_at = json_number(job, "start_time", 0),
+        .ended_at = json_number(job, "end_time", 0),
+        .preempted_at = json_number(job, "preempt_time", 0),
         .partition = arena_strdup(arena, json_text(job, "partition", ""))};
     j->base = j->state && j->reason ? arena_strdup(arena, json_base(job, j)) : NULL;
     bool all = j->id && j->state && j->base && j->reason && j->comment && j->name && j->partition;
     return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-int slurm_text_jobs_json(const char *text, struct arena *arena, struct slurm_jobs *out, struct err *err)
+int slurm_text_jobs_json(const char *text, struct arena *arena, struct slurm_jobs *out,
+                         struct err *err)
 {
     cJSON *root = cJSON_Parse(text);
     const cJSON *list = json_member(root, "jobs"), *job;
-    struct slurm_jobs jobs = {.v = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *jobs.v)};
+    struct slurm_jobs jobs = {
+        .v = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *jobs.v)};
     int rc = !jobs.v ? err_set(err, ERR_NOMEM, "out of memory")
-                     : cJSON_IsArray(list) ? 0 : err_set(err, ERR_INPUT, "squeue --json printed no list of jobs");
+             : cJSON_IsArray(list)
+                 ? 0
+                 : err_set(err, ERR_INPUT, "squeue --json printed no list of jobs");
     cJSON_ArrayForEach(job, list)
         if (rc == 0)
             rc = job_from_json(job, arena, &jobs.v[jobs.n++], err);
@@ -231,7 +294,8 @@ int slurm_text_jobs_json(const char *text, struct arena *arena, struct slurm_job
 
 /* ---- scontrol ---- */
 
-/* The value behind "Key=" (keys begin a word) up to the next white space; "" when the key is not there. */
+/* Returns the value behind "Key=" (keys begin a word) up to the next white space; "" when the key
+ * is not there. */
 static const char *pair(const char *line, const char *key, char *buf, size_t size)
 {
     size_t n = strlen(key);
@@ -244,7 +308,7 @@ static const char *pair(const char *line, const char *key, char *buf, size_t siz
     return buf;
 }
 
-/* The value of "Key    = value" in `scontrol show config`. */
+/* Returns the value of "Key    = value" in `scontrol show config`. */
 static const char *setting(const char *config, const char *key, struct arena *arena)
 {
     size_t n = strlen(key);
@@ -252,7 +316,8 @@ static const char *setting(const char *config, const char *key, struct arena *ar
         if (strncmp(p, key, n) == 0 && (p[n] == ' ' || p[n] == '=')) {
             p += n + strspn(p + n, " =");
             char *value = arena_strndup(arena, p, strcspn(p, "\n"));
-            for (char *end = value ? value + strlen(value) : NULL; end && end > value && end[-1] == ' ';)
+            for (char *end = value ? value + strlen(value) : NULL;
+                 end && end > value && end[-1] == ' ';)
                 *--end = '\0';
             return value ? plain(value) : "";
         }
@@ -306,7 +371,8 @@ static enum sched_preempt preempt_of(const char *mode, const char *cluster_mode,
                                          : SCHED_PREEMPT_OFF;
 }
 
-/* Cores and GPUs of the largest kind of node of a partition, from sinfo's "name|cores|gres" lines ("8+": of several kinds). */
+/* Finds cores and GPUs of the largest kind of node of a partition, from sinfo's "name|cores|gres"
+ * lines ("8+": of several kinds). */
 static void node_shape(const char *nodes, const char *partition, int *cores, int *gpus)
 {
     size_t n = strlen(partition);
@@ -315,15 +381,17 @@ static void node_shape(const char *nodes, const char *partition, int *cores, int
         if (strncmp(p, partition, n) != 0 || p[n] != '|')
             continue;
         const char *bar = strpbrk(p + n + 1, "|\n");
-        snprintf(gres, sizeof gres, "%.*s", bar && *bar == '|' ? (int)strcspn(bar + 1, "\n") : 0, bar ? bar + 1 : "");
+        snprintf(gres, sizeof gres, "%.*s",
+                 bar && *bar == '|' ? (int)strcspn(bar + 1, "\n") : 0, bar ? bar + 1 : "");
         int c = whole(p + n + 1), g = slurm_text_gpus(gres);
         *cores = c > *cores ? c : *cores;
         *gpus = g > *gpus ? g : *gpus;
     }
 }
 
-static void partition_fill(const char *line, const char *nodes, const struct slurm_site *s, const char *cluster_mode,
-                           struct arena *arena, struct sched_partition *p)
+static void partition_fill(const char *line, const char *nodes, const struct slurm_site *s,
+                           const char *cluster_mode, struct arena *arena,
+                           struct sched_partition *p)
 {
     char v[256];
     p->name = arena_strdup(arena, pair(line, "PartitionName", v, sizeof v));
@@ -336,33 +404,41 @@ static void partition_fill(const char *line, const char *nodes, const struct slu
         node_shape(nodes, p->name, &p->cores_per_node, &p->gpus_per_node);
 }
 
-/* cred_expire of AuthInfo bounds how soon a requeued job may start again (120 s unless set; slurm.conf(5) AuthInfo). */
+/* Returns how soon a requeued job may start again, s: cred_expire of AuthInfo bounds it (120 s
+ * unless set; slurm.conf(5) AuthInfo). */
 static double requeue_delay_of(const char *auth_info)
 {
     const char *p = strstr(auth_info, "cred_expire=");
     return p ? strtod(p + strlen("cred_expire="), NULL) : 120;
 }
 
-int slurm_text_site(const char *config, const char *partitions, const char *nodes, struct arena *arena,
-                    struct slurm_site *out, struct err *err)
+int slurm_text_site(const char *config, const char *partitions, const char *nodes,
+                    struct arena *arena, struct slurm_site *out, struct err *err)
 {
     struct sched_partition *v = arena_array(arena, lines_count(partitions), sizeof *v);
     const char *mode = setting(config, "PreemptMode", arena);
     struct slurm_site s = {
-        .version = setting(config, "SLURM_VERSION", arena), .preempt_type = setting(config, "PreemptType", arena),
-        .proctrack = setting(config, "ProctrackType", arena), .topology = setting(config, "TopologyPlugin", arena),
+        .version = setting(config, "SLURM_VERSION", arena),
+        .preempt_type = setting(config, "PreemptType", arena),
+        .proctrack = setting(config, "ProctrackType", arena),
+        .topology = setting(config, "TopologyPlugin", arena),
         .accounting = setting(config, "AccountingStorageType", arena),
         .job_requeue = whole(setting(config, "JobRequeue", arena)) == 1,
         .min_job_age_s = strtod(setting(config, "MinJobAge", arena), NULL)};
-    s.site = (struct sched_site){.kind = "slurm", .name = setting(config, "ClusterName", arena), .partitions = v,
-                                 .kill_wait_s = strtod(setting(config, "KillWait", arena), NULL),
-                                 .requeue_delay_s = requeue_delay_of(setting(config, "AuthInfo", arena))};
-    s.site.user_signal = strstr(setting(config, "SlurmctldParameters", arena), "preempt_send_user_signal") ||
+    s.site = (struct sched_site){
+        .kind = "slurm",
+        .name = setting(config, "ClusterName", arena),
+        .partitions = v,
+        .kill_wait_s = strtod(setting(config, "KillWait", arena), NULL),
+        .requeue_delay_s = requeue_delay_of(setting(config, "AuthInfo", arena))};
+    s.site.user_signal = strstr(setting(config, "SlurmctldParameters", arena),
+                                "preempt_send_user_signal") ||
                          strstr(setting(config, "PreemptParameters", arena), "send_user_signal");
     if (!v)
         return err_set(err, ERR_NOMEM, "out of memory");
     if (!s.version[0] || !s.site.name[0])
-        return err_set(err, ERR_INPUT, "scontrol show config printed neither SLURM_VERSION nor ClusterName");
+        return err_set(err, ERR_INPUT,
+                       "scontrol show config printed neither SLURM_VERSION nor ClusterName");
     for (const char *p = partitions; p && *p; p = strchr(p, '\n'), p = p ? p + 1 : p)
         if (strncmp(p, "PartitionName=", strlen("PartitionName=")) == 0) {
             char *line = arena_strndup(arena, p, strcspn(p, "\n"));
@@ -376,7 +452,7 @@ int slurm_text_site(const char *config, const char *partitions, const char *node
 
 /* ---- nodes and network ---- */
 
-/* What stands behind "Key=", NULL when the key is not there; keys begin a word. */
+/* Returns what stands behind "Key=", NULL when the key is not there; keys begin a word. */
 static const char *behind(const char *line, const char *key)
 {
     size_t n = strlen(key);
@@ -388,17 +464,20 @@ static const char *behind(const char *line, const char *key)
 
 static const char *value_of(const char *line, const char *key, struct arena *arena)
 {
-    const char *p = behind(line, key), *value = p ? arena_strndup(arena, p, strcspn(p, " ")) : "";
+    const char *p = behind(line, key),
+               *value = p ? arena_strndup(arena, p, strcspn(p, " ")) : "";
     return value ? plain(value) : NULL;
 }
 
-/* "what somebody wrote [user@time]", and further keys behind it. */
+/* Returns the reason, of "what somebody wrote [user@time]", and further keys behind it. */
 static const char *reason_of(const char *line, struct arena *arena)
 {
     const char *p = behind(line, "Reason"), *end = p;
     while (end && (end = strstr(end, " [")) && !(end[2 + strcspn(end + 2, " @]")] == '@'))
         end++;
-    return !p ? "" : end ? arena_strndup(arena, p, (size_t)(end - p)) : arena_strdup(arena, p);
+    return !p    ? ""
+           : end ? arena_strndup(arena, p, (size_t)(end - p))
+                 : arena_strdup(arena, p);
 }
 
 /* Returns the time behind a reason, 0 when there is none. */
@@ -420,19 +499,25 @@ static bool node_fill(const char *line, struct arena *arena, struct slurm_node *
 {
     char memory[32];
     *n = (struct slurm_node){
-        .name = value_of(line, "NodeName", arena), .state = value_of(line, "State", arena),
-        .reason = reason_of(line, arena), .reason_at = reason_time_of(line),
+        .name = value_of(line, "NodeName", arena),
+        .state = value_of(line, "State", arena),
+        .reason = reason_of(line, arena),
+        .reason_at = reason_time_of(line),
         .gres = value_of(line, "Gres", arena),
-        .partitions = value_of(line, "Partitions", arena), .cpus = number_of(line, "CPUTot"),
-        .sockets = number_of(line, "Sockets"), .cores_per_socket = number_of(line, "CoresPerSocket"),
+        .partitions = value_of(line, "Partitions", arena),
+        .cpus = number_of(line, "CPUTot"),
+        .sockets = number_of(line, "Sockets"),
+        .cores_per_socket = number_of(line, "CoresPerSocket"),
         .threads_per_core = number_of(line, "ThreadsPerCore"),
-        .memory_bytes = (int64_t)strtoll(pair(line, "RealMemory", memory, sizeof memory), NULL, 10) << 20};
+        .memory_bytes = (int64_t)strtoll(pair(line, "RealMemory", memory, sizeof memory), NULL, 10)
+                        << 20};
     n->gpus = n->gres ? slurm_text_gpus(n->gres) : 0;
     return n->name && n->state && n->reason && n->gres && n->partitions;
 }
 
-/* An aggregated block is named by its blocks: "b[1-2]". */
-static bool switch_fill(const char *line, struct arena *arena, struct slurm_switch *s, const char **kind)
+/* Reads a switch or block. An aggregated block is named by its blocks: "b[1-2]". */
+static bool switch_fill(const char *line, struct arena *arena, struct slurm_switch *s,
+                        const char **kind)
 {
     bool tree = str_starts(line, "SwitchName="), blocks = str_starts(line, "AggregatedBlock=");
     *kind = tree ? "tree" : blocks || str_starts(line, "BlockName=") ? "block" : "unknown";
@@ -442,16 +527,21 @@ static bool switch_fill(const char *line, struct arena *arena, struct slurm_swit
     return s->name && s->nodes && s->children;
 }
 
-int slurm_text_net(const char *nodes, const char *topology, struct arena *arena, struct slurm_net *out, struct err *err)
+int slurm_text_net(const char *nodes, const char *topology, struct arena *arena,
+                   struct slurm_net *out, struct err *err)
 {
-    struct slurm_net net = {.nodes = arena_array(arena, lines_count(nodes), sizeof *net.nodes),
-                            .switches = arena_array(arena, lines_count(topology), sizeof *net.switches), .kind = "none"};
+    struct slurm_net net = {
+        .nodes = arena_array(arena, lines_count(nodes), sizeof *net.nodes),
+        .switches = arena_array(arena, lines_count(topology), sizeof *net.switches),
+        .kind = "none"};
     char *copy = arena_strdup(arena, nodes), *save = NULL, *lines = arena_strdup(arena, topology);
     bool failed = !net.nodes || !net.switches || !copy || !lines;
-    for (char *line = failed ? NULL : strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+    for (char *line = failed ? NULL : strtok_r(copy, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save))
         if (str_starts(line, "NodeName="))
             failed |= !node_fill(line, arena, &net.nodes[net.n_nodes++]);
-    for (char *line = failed ? NULL : strtok_r(lines, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+    for (char *line = failed ? NULL : strtok_r(lines, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save))
         if (strchr(line, '='))
             failed |= !switch_fill(line, arena, &net.switches[net.n_switches++], &net.kind);
     if (failed)
@@ -468,7 +558,7 @@ static const struct {
     const char *words;
     int code;
 } failures[] = {
-    /* slurm/slurm_errno.c's texts; the order matters where one holds another */
+    /* These are the texts of slurm/slurm_errno.c; the order matters where one holds another. */
     {"Invalid job id", ERR_NOT_FOUND},
     {"Job/step already completing or completed", ERR_STATE},
     {"Job/step already completed", ERR_STATE},
@@ -530,12 +620,14 @@ static const struct {
     {"Invalid user id", ERR_INPUT},
 };
 
-/* The system's own reasons for having no answer, as slurm_strerror gives them: the texts of strerror(3). */
-static const int transport_errnos[] = {EAGAIN,     EINTR,        EIO,         EPIPE,     ENOMEM,     ENOBUFS,   EMFILE,   ENFILE,      ECONNREFUSED,
-                                       ECONNRESET, ECONNABORTED, ENOTCONN,    ESHUTDOWN, ETIMEDOUT,  EHOSTDOWN, ENETDOWN, EHOSTUNREACH, ENETUNREACH,
-                                       ENETRESET,  EADDRINUSE,   EADDRNOTAVAIL};
+/* These are the system's own reasons for having no answer, as slurm_strerror gives them: the texts
+ * of strerror(3). */
+static const int transport_errnos[] = {
+    EAGAIN, EINTR, EIO, EPIPE, ENOMEM, ENOBUFS, EMFILE, ENFILE, ECONNREFUSED, ECONNRESET,
+    ECONNABORTED, ENOTCONN, ESHUTDOWN, ETIMEDOUT, EHOSTDOWN, ENETDOWN, EHOSTUNREACH, ENETUNREACH,
+    ENETRESET, EADDRINUSE, EADDRNOTAVAIL};
 
-/* The first line that tells something, without "sbatch: error: " in front. */
+/* Finds the first line that tells something, without "sbatch: error: " in front. */
 static void sentence_of(const char *text, char *buf, size_t size)
 {
     const char *line = text;
@@ -558,8 +650,9 @@ int slurm_text_error(const char *what, const char *stderr_text, struct err *err)
     for (size_t i = 0; i < sizeof transport_errnos / sizeof transport_errnos[0]; i++)
         if (strstr(stderr_text, strerror(transport_errnos[i])))
             code = ERR_TEMP;
-    for (size_t i = sizeof failures / sizeof failures[0]; i-- > 0;) /* the first counts */
+    for (size_t i = sizeof failures / sizeof failures[0]; i-- > 0;) /* so the first one counts */
         if (strstr(stderr_text, failures[i].words))
             code = failures[i].code;
-    return err_set(err, said[0] ? code : ERR_TEMP, "%s: %s", what, said[0] ? said : "it failed and said nothing");
+    return err_set(err, said[0] ? code : ERR_TEMP, "%s: %s", what,
+                   said[0] ? said : "it failed and said nothing");
 }

@@ -30,13 +30,22 @@ void slurm_wire_job_write(const struct slurm_job *j, struct json_out *o)
 int slurm_wire_job_read(const cJSON *v, struct arena *arena, struct slurm_job *j, struct err *err)
 {
     *j = (struct slurm_job){
-        .id = arena_strdup(arena, json_text(v, "id", "")), .state = arena_strdup(arena, json_text(v, "state", "")),
-        .base = arena_strdup(arena, json_text(v, "base", "")), .reason = arena_strdup(arena, json_text(v, "reason", "")), .comment = arena_strdup(arena, json_text(v, "comment", "")),
-        .name = arena_strdup(arena, json_text(v, "name", "")), .restarts = (int)json_int(v, "restarts", 0),
-        .nodes = (int)json_int(v, "nodes", 0), .cores = (int)json_int(v, "cores", 0), .nice = (int)json_int(v, "nice", 0),
-        .exit_status = (int)json_int(v, "exit_status", -1), .requeue = cJSON_IsTrue(json_member(v, "requeue")),
-        .submitted_at = json_num(v, "submitted_at", 0), .started_at = json_num(v, "started_at", 0),
-        .ended_at = json_num(v, "ended_at", 0), .preempted_at = json_num(v, "preempted_at", 0),
+        .id = arena_strdup(arena, json_text(v, "id", "")),
+        .state = arena_strdup(arena, json_text(v, "state", "")),
+        .base = arena_strdup(arena, json_text(v, "base", "")),
+        .reason = arena_strdup(arena, json_text(v, "reason", "")),
+        .comment = arena_strdup(arena, json_text(v, "comment", "")),
+        .name = arena_strdup(arena, json_text(v, "name", "")),
+        .restarts = (int)json_int(v, "restarts", 0),
+        .nodes = (int)json_int(v, "nodes", 0),
+        .cores = (int)json_int(v, "cores", 0),
+        .nice = (int)json_int(v, "nice", 0),
+        .exit_status = (int)json_int(v, "exit_status", -1),
+        .requeue = cJSON_IsTrue(json_member(v, "requeue")),
+        .submitted_at = json_num(v, "submitted_at", 0),
+        .started_at = json_num(v, "started_at", 0),
+        .ended_at = json_num(v, "ended_at", 0),
+        .preempted_at = json_num(v, "preempted_at", 0),
         .partition = arena_strdup(arena, json_text(v, "partition", ""))};
     bool all = j->id && j->state && j->base && j->reason && j->comment && j->name && j->partition;
     return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
@@ -81,25 +90,35 @@ static const char *text_of(const cJSON *v, const char *key, struct arena *arena,
     return copy;
 }
 
-int slurm_wire_site_read(const cJSON *v, struct arena *arena, struct slurm_site *out, struct err *err)
+int slurm_wire_site_read(const cJSON *v, struct arena *arena, struct slurm_site *out,
+                         struct err *err)
 {
     const cJSON *list = json_member(v, "partitions"), *item;
     struct sched_partition *p = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *p);
     bool failed = !p;
     struct slurm_site s = {
-        .site = {.kind = "slurm", .name = text_of(v, "name", arena, &failed), .partitions = p,
-                 .kill_wait_s = json_num(v, "kill_wait_s", 0), .requeue_delay_s = json_num(v, "requeue_delay_s", 0),
+        .site = {.kind = "slurm",
+                 .name = text_of(v, "name", arena, &failed),
+                 .partitions = p,
+                 .kill_wait_s = json_num(v, "kill_wait_s", 0),
+                 .requeue_delay_s = json_num(v, "requeue_delay_s", 0),
                  .user_signal = cJSON_IsTrue(json_member(v, "user_signal"))},
-        .version = text_of(v, "version", arena, &failed), .preempt_type = text_of(v, "preempt_type", arena, &failed),
-        .proctrack = text_of(v, "proctrack", arena, &failed), .topology = text_of(v, "topology", arena, &failed),
-        .accounting = text_of(v, "accounting", arena, &failed), .job_requeue = cJSON_IsTrue(json_member(v, "job_requeue")),
+        .version = text_of(v, "version", arena, &failed),
+        .preempt_type = text_of(v, "preempt_type", arena, &failed),
+        .proctrack = text_of(v, "proctrack", arena, &failed),
+        .topology = text_of(v, "topology", arena, &failed),
+        .accounting = text_of(v, "accounting", arena, &failed),
+        .job_requeue = cJSON_IsTrue(json_member(v, "job_requeue")),
         .min_job_age_s = json_num(v, "min_job_age_s", 0)};
     cJSON_ArrayForEach(item, list)
         if (!failed)
             p[s.site.n_partitions++] = (struct sched_partition){
-                .name = text_of(item, "name", arena, &failed), .is_default = cJSON_IsTrue(json_member(item, "default")),
-                .preempt = (enum sched_preempt)json_int(item, "preempt", 0), .grace_s = json_num(item, "grace_s", 0),
-                .max_time_s = json_num(item, "max_time_s", 0), .nodes = (int)json_int(item, "nodes", 0),
+                .name = text_of(item, "name", arena, &failed),
+                .is_default = cJSON_IsTrue(json_member(item, "default")),
+                .preempt = (enum sched_preempt)json_int(item, "preempt", 0),
+                .grace_s = json_num(item, "grace_s", 0),
+                .max_time_s = json_num(item, "max_time_s", 0),
+                .nodes = (int)json_int(item, "nodes", 0),
                 .cores_per_node = (int)json_int(item, "cores_per_node", 0),
                 .gpus_per_node = (int)json_int(item, "gpus_per_node", 0)};
     if (failed)
@@ -143,29 +162,37 @@ void slurm_wire_net_write(const struct slurm_net *net, struct json_out *o)
     json_arr_end(o);
 }
 
-int slurm_wire_net_read(const cJSON *v, struct arena *arena, struct slurm_net *out, struct err *err)
+int slurm_wire_net_read(const cJSON *v, struct arena *arena, struct slurm_net *out,
+                        struct err *err)
 {
     const cJSON *nodes = json_member(v, "nodes"), *switches = json_member(v, "switches"), *item;
-    struct slurm_net net = {.nodes = arena_array(arena, (size_t)cJSON_GetArraySize(nodes) + 1, sizeof *net.nodes),
-                            .switches = arena_array(arena, (size_t)cJSON_GetArraySize(switches) + 1, sizeof *net.switches)};
+    struct slurm_net net = {
+        .nodes = arena_array(arena, (size_t)cJSON_GetArraySize(nodes) + 1, sizeof *net.nodes),
+        .switches = arena_array(arena, (size_t)cJSON_GetArraySize(switches) + 1,
+                                sizeof *net.switches)};
     bool failed = !net.nodes || !net.switches;
     net.kind = text_of(v, "kind", arena, &failed);
     cJSON_ArrayForEach(item, nodes)
         if (!failed)
             net.nodes[net.n_nodes++] = (struct slurm_node){
-                .name = text_of(item, "name", arena, &failed), .state = text_of(item, "state", arena, &failed),
+                .name = text_of(item, "name", arena, &failed),
+                .state = text_of(item, "state", arena, &failed),
                 .reason = text_of(item, "reason", arena, &failed),
                 .reason_at = json_num(item, "reason_at", 0),
                 .gres = text_of(item, "gres", arena, &failed),
-                .partitions = text_of(item, "partitions", arena, &failed), .cpus = (int)json_int(item, "cpus", 0),
-                .sockets = (int)json_int(item, "sockets", 0), .cores_per_socket = (int)json_int(item, "cores_per_socket", 0),
-                .threads_per_core = (int)json_int(item, "threads_per_core", 0), .gpus = (int)json_int(item, "gpus", 0),
+                .partitions = text_of(item, "partitions", arena, &failed),
+                .cpus = (int)json_int(item, "cpus", 0),
+                .sockets = (int)json_int(item, "sockets", 0),
+                .cores_per_socket = (int)json_int(item, "cores_per_socket", 0),
+                .threads_per_core = (int)json_int(item, "threads_per_core", 0),
+                .gpus = (int)json_int(item, "gpus", 0),
                 .memory_bytes = json_int(item, "memory_bytes", 0)};
     cJSON_ArrayForEach(item, switches)
         if (!failed)
-            net.switches[net.n_switches++] = (struct slurm_switch){.name = text_of(item, "name", arena, &failed),
-                                                                   .nodes = text_of(item, "nodes", arena, &failed),
-                                                                   .children = text_of(item, "children", arena, &failed)};
+            net.switches[net.n_switches++] = (struct slurm_switch){
+                .name = text_of(item, "name", arena, &failed),
+                .nodes = text_of(item, "nodes", arena, &failed),
+                .children = text_of(item, "children", arena, &failed)};
     if (failed)
         return err_set(err, ERR_NOMEM, "out of memory");
     *out = net;

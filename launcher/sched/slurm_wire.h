@@ -1,25 +1,28 @@
-/* slurm_wire: what reel and reel-slurm say to each other, and the JSON of jobs and sites that the shared answer keeps too.
+/* slurm_wire: what reel and reel-slurm say to each other, and the JSON of jobs and sites that the
+ * shared answer keeps too.
  *
- * reel.slurm-wire/1: a line of JSON each way over the helper's stdin and stdout. The helper speaks first:
+ * reel.slurm-wire/1: a line of JSON each way over the helper's stdin and stdout. The helper speaks
+ * first:
  *
- *     {"schema": "reel.slurm-wire/1", "slurm": "22.05.8"}          ready; the release it was compiled for
- *     {"error": "ERR_ENV", "text": "..."}                          it refuses, and ends
+ *     {"schema": "reel.slurm-wire/1", "slurm": "22.05.8"}    ready; the release it was compiled for
+ *     {"error": "ERR_ENV", "text": "..."}                    it refuses, and ends
  *
  * then a reply for each request, in order, until end of file:
  *
- *     {"op": "site"}                                      {"site": {...}}
- *     {"op": "net", "nodes": true | false}                {"net": {...}}
- *     {"op": "jobs", "id": null | "123"}                  {"jobs": [{...}, ...]}
- *     {"op": "submit", "name": ..., "comment": ..., "cwd": ..., "log": ..., "script": ..., "env": ["K=V", ...], "nice": -5,
- *      "requeue": true, "nodes": 1, "cores_per_node": 0, "gpus_per_node": 0, "partition": null, "account": null, "qos": null,
- *      "exclude": null, "after": null, "time_limit_min": 0, "signal": 10, "signal_lead_s": 60}
- *                                                         {"id": "123"}
- *     {"op": "signal", "id": "123", "signal": 10, "all": false}, {"op": "requeue", "id": ...}, {"op": "cancel", "id": ...}
- *                                                         {}
- *     anything that failed                                {"error": "ERR_TEMP", "text": "..."}
+ *     {"op": "site"}                                  {"site": {...}}
+ *     {"op": "net", "nodes": true | false}            {"net": {...}}
+ *     {"op": "jobs", "id": null | "123"}              {"jobs": [{...}, ...]}
+ *     {"op": "submit", "name": ..., "comment": ..., "cwd": ..., "log": ..., "script": ...,
+ *      "env": ["K=V", ...], "nice": -5, "requeue": true, "nodes": 1, "cores_per_node": 0,
+ *      "gpus_per_node": 0, "partition": null, "account": null, "qos": null, "exclude": null,
+ *      "after": null, "time_limit_min": 0, "signal": 10, "signal_lead_s": 60}
+ *                                                     {"id": "123"}
+ *     {"op": "signal", "id": "123", "signal": 10, "all": false}, {"op": "requeue", "id": ...},
+ *     {"op": "cancel", "id": ...}                     {}
+ *     anything that failed                            {"error": "ERR_TEMP", "text": "..."}
  *
- * Environment entries and paths are bytes, JSON is not: texts of "env", "cwd", "log" and "script" have every byte that is not
- * printable ASCII, and every %, written as %XX.
+ * Environment entries and paths are bytes, JSON is not: texts of "env", "cwd", "log" and "script"
+ * have every byte that is not printable ASCII, and every %, written as %XX.
  */
 #ifndef LAUNCHER_SCHED_SLURM_WIRE_H
 #define LAUNCHER_SCHED_SLURM_WIRE_H
@@ -32,14 +35,16 @@
 void slurm_wire_job_write(const struct slurm_job *j, struct json_out *o);
 int slurm_wire_job_read(const cJSON *v, struct arena *arena, struct slurm_job *j, struct err *err);
 
-/* Members of the object that is open. */
+/* Write and read members of the object that is open. */
 void slurm_wire_site_write(const struct slurm_site *s, struct json_out *o);
-int slurm_wire_site_read(const cJSON *v, struct arena *arena, struct slurm_site *out, struct err *err);
+int slurm_wire_site_read(const cJSON *v, struct arena *arena, struct slurm_site *out,
+                         struct err *err);
 
 void slurm_wire_net_write(const struct slurm_net *n, struct json_out *o);
-int slurm_wire_net_read(const cJSON *v, struct arena *arena, struct slurm_net *out, struct err *err);
+int slurm_wire_net_read(const cJSON *v, struct arena *arena, struct slurm_net *out,
+                        struct err *err);
 
-/* Bytes as printable ASCII, and back in place. */
+/* Write bytes as printable ASCII, and turn them back in place. */
 void slurm_wire_escape(const char *bytes, struct str *out);
 void slurm_wire_unescape(char *text);
 
