@@ -451,7 +451,8 @@ static int layout_row_write(struct store *db, const char *text, struct err *err)
 {
     static const char update[] =
         "UPDATE layout SET tp = ?2, sp = ?3, cp = ?4, pp = ?5, vpp = ?6, dp = ?7, zero = ?8,"
-        " fsdp = ?9, mbs = ?10, recompute_layers = ?11, cp_kind = ?12, recompute = ?13 WHERE text = ?1";
+        " fsdp = ?9, mbs = ?10, recompute_layers = ?11, cp_kind = ?12, recompute = ?13"
+        " WHERE text = ?1";
     struct layout l;
     struct store_query *q = NULL;
     if (layout_parse(text, &l, NULL) < 0)

@@ -55,8 +55,8 @@ const char *store_path(const struct store *db);
 /* Returns "wal: …" or "delete: …" with the reason. */
 const char *store_journal(const struct store *db);
 
-/* If the file at the path is no longer the one that was opened, because a rebuild replaced it,
- * opens the new one. No query may be in progress. */
+/* Opens the file at the path anew if it is no longer the one that was opened, because a rebuild
+ * replaced it. No query may be in progress. */
 int store_refresh(struct store *db, struct err *err);
 
 /* Decides whether WAL may be used, given the statfs f_type and sqlite3_libversion_number(). *why is

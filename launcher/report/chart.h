@@ -41,9 +41,10 @@ enum chart_shape { CHART_DOT, CHART_RING, CHART_DIAMOND };
  * Both are escaped already. */
 void chart_mark(struct chart *c, enum chart_shape shape, double x, double y, const char *class_name,
                 const char *data, const char *title);
-/* chart_label writes a text beside a mark, at the first of eight places around it where no other
- * mark or label stands. chart_keep_clear tells it where marks are. */
+/* Keeps labels away from a mark that stands here. */
 void chart_keep_clear(struct chart *c, double x, double y);
+/* Writes a text beside a mark, at the first of eight places around it where no other mark or label
+ * stands. */
 void chart_label(struct chart *c, double x, double y, const char *text);
 /* Draws a vertical line over the whole height. Its label stands at its top, in the first row where
  * it meets no other. If there is none, the label is left out and the line stays. */
