@@ -45,10 +45,13 @@ static int step_ask(struct store *db, struct store_query **out, struct err *err)
             str_addf(&places, ", ?");
         }
     str_addf(&names, "%s)", places.p ? places.p : "");
-    int rc = str_check(&places, err);
-    rc = rc < 0 ? rc : str_check(&names, err);
-    if (rc == 0)
-        rc = store_ask(db, names.p, out, err);
+    int rc;
+    if ((rc = str_check(&places, err)) < 0)
+        goto out;
+    if ((rc = str_check(&names, err)) < 0)
+        goto out;
+    rc = store_ask(db, names.p, out, err);
+out:
     str_release(&names);
     str_release(&places);
     return rc;
@@ -57,17 +60,20 @@ static int step_ask(struct store *db, struct store_query **out, struct err *err)
 int event_writer_new(struct store *db, struct event_writer **out, struct err *err)
 {
     struct event_writer *w = calloc(1, sizeof *w);
-    int rc = w ? 0 : err_set(err, ERR_NOMEM, "out of memory preparing to write events");
-    if (w)
-        w->text = (struct str)STR_INIT;
-    for (int i = 0; i < N_QUERIES && rc == 0; i++)
+    int rc = 0;
+    if (!w)
+        return err_set(err, ERR_NOMEM, "out of memory preparing to write events");
+    w->text = (struct str)STR_INIT;
+    for (int i = 0; i < N_QUERIES; i++) {
         rc = i == Q_STEP ? step_ask(db, &w->q[i], err) : store_ask(db, sql[i], &w->q[i], err);
-    if (rc < 0) {
-        event_writer_free(w);
-        return rc;
+        if (rc < 0)
+            goto out;
     }
     *out = w;
-    return 0;
+    w = NULL;
+out:
+    event_writer_free(w);
+    return rc;
 }
 
 void event_writer_free(struct event_writer *w)
@@ -292,14 +298,19 @@ int event_write(struct event_writer *w, const cJSON *event, int64_t *id, bool *r
     str_clear(&w->text);
     json_out_init(&out, &w->text, 0);
     json_put_tree(&out, NULL, event);
-    int rc = str_check(&w->text, err);
-    if (rc == 0)
-        rc = insert(w, &k, event, id, err);
-    *replaced = rc == 0 && (rc = contend(w, &k, event, err)) > 0;
-    if (*replaced)
-        rc = insert(w, &k, event, id, err);
-    if (rc <= 0)
+    int rc;
+    *replaced = false;
+    if ((rc = str_check(&w->text, err)) < 0)
         return rc;
+    if ((rc = insert(w, &k, event, id, err)) < 0)
+        return rc;
+    if (rc == 0) {
+        if ((rc = contend(w, &k, event, err)) <= 0)
+            return rc;
+        *replaced = true;
+        if ((rc = insert(w, &k, event, id, err)) <= 0)
+            return rc;
+    }
     rc = project(w, *id, &k, event, err);
     return rc < 0 ? rc : 1;
 }

@@ -239,18 +239,19 @@ static int activity_take(struct fold *f, const struct fold_event *e, double at, 
 static int event_take(struct fold *f, const struct fold_event *e, struct err *err)
 {
     struct fold_attempt *a = NULL;
-    int domain = fold_domain_find(f, e->host, e->boot, err), rc = domain < 0 ? domain : 0;
     bool activity = (e->kind == FOLD_STEP || e->kind == FOLD_SAVED || e->kind == FOLD_LOADED) &&
                     e->seconds >= 0;
-    double begin = INFINITY, at = domain < 0 ? 0 : e->mono + f->domains[domain].offset;
-    if (rc == 0 && (f->n_acts == ACTS || e->attempt != f->acts_attempt))
-        rc = fold_spans_write(f, err);
+    bool full = f->n_acts == ACTS || e->attempt != f->acts_attempt;
+    int rc, domain;
+    if ((domain = fold_domain_find(f, e->host, e->boot, err)) < 0)
+        return domain;
+    double begin = INFINITY, at = e->mono + f->domains[domain].offset;
+    if (full && (rc = fold_spans_write(f, err)) < 0)
+        return rc;
     f->acts_attempt = e->attempt;
-    if (rc == 0 && activity)
-        rc = activity_take(f, e, at, &begin, err);
-    if (rc == 0)
-        rc = attempt_get(f, e->attempt, &a, err);
-    if (rc < 0)
+    if (activity && (rc = activity_take(f, e, at, &begin, err)) < 0)
+        return rc;
+    if ((rc = attempt_get(f, e->attempt, &a, err)) < 0)
         return rc;
     double first = e->kind == FOLD_STEP ? begin : INFINITY;
     a->begin = fmin(a->begin, e->kind == FOLD_STARTED ? at : fmin(at, first));
@@ -329,21 +330,23 @@ static int kept_load(struct fold *f, struct err *err)
     store_end(q);
     if (rc <= 0)
         return rc;
-    rc = fold_clocks_load(f, err);
-    if (rc == 0)
-        rc = attempts_load(f, err);
-    return rc < 0 ? rc : writers_load(f, err);
+    if ((rc = fold_clocks_load(f, err)) < 0)
+        return rc;
+    if ((rc = attempts_load(f, err)) < 0)
+        return rc;
+    return writers_load(f, err);
 }
 
 static int attempts_save(struct fold *f, struct err *err)
 {
+    static const char sql[] =
+        "INSERT OR REPLACE INTO fold_attempt(run, attempt, begin_at, first_step_at, last_at,"
+        " ended_at, ended_writer, ended_seq, cause) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     struct store_query *q = NULL;
-    int rc = store_ask(f->db,
-                       "INSERT OR REPLACE INTO fold_attempt(run, attempt, begin_at, first_step_at,"
-                       " last_at, ended_at, ended_writer, ended_seq, cause)"
-                       " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-                       &q, err);
-    for (size_t i = 0; i < f->n_attempts && rc == 0; i++) {
+    int rc;
+    if ((rc = store_ask(f->db, sql, &q, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < f->n_attempts; i++) {
         const struct fold_attempt *a = &f->attempts[i];
         if (!a->dirty)
             continue;
@@ -357,6 +360,8 @@ static int attempts_save(struct fold *f, struct err *err)
         store_bind_text(q, 9, a->down);
         rc = store_next(q, err);
         store_reset(q);
+        if (rc < 0)
+            break;
     }
     store_end(q);
     return rc;
@@ -364,12 +369,14 @@ static int attempts_save(struct fold *f, struct err *err)
 
 static int writers_save(struct fold *f, struct err *err)
 {
+    static const char sql[] =
+        "INSERT OR REPLACE INTO fold_writer(run, attempt, writer, last_seq, step_at)"
+        " VALUES (?1, ?2, ?3, ?4, ?5)";
     struct store_query *q = NULL;
-    int rc = store_ask(f->db,
-                       "INSERT OR REPLACE INTO fold_writer(run, attempt, writer, last_seq, step_at)"
-                       " VALUES (?1, ?2, ?3, ?4, ?5)",
-                       &q, err);
-    for (size_t i = 0; i < f->n_writers && rc == 0; i++) {
+    int rc;
+    if ((rc = store_ask(f->db, sql, &q, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < f->n_writers; i++) {
         if (!f->writers[i].dirty)
             continue;
         store_bind_text(q, 1, f->run);
@@ -379,6 +386,8 @@ static int writers_save(struct fold *f, struct err *err)
         store_bind_num(q, 5, f->writers[i].step_at);
         rc = store_next(q, err);
         store_reset(q);
+        if (rc < 0)
+            break;
     }
     store_end(q);
     return rc;
@@ -386,21 +395,22 @@ static int writers_save(struct fold *f, struct err *err)
 
 static int kept_save(struct fold *f, struct err *err)
 {
+    static const char sql[] =
+        "INSERT OR REPLACE INTO fold(run, from_at, until_at) VALUES (?1, ?2, ?3)";
     struct store_query *q = NULL;
-    int rc = fold_clocks_save(f, err);
-    if (rc == 0)
-        rc = attempts_save(f, err);
-    if (rc == 0)
-        rc = writers_save(f, err);
-    if (rc == 0 &&
-        (rc = store_ask(f->db,
-                        "INSERT OR REPLACE INTO fold(run, from_at, until_at) VALUES (?1, ?2, ?3)",
-                        &q, err)) == 0) {
-        store_bind_text(q, 1, f->run);
-        store_bind_num(q, 2, f->from);
-        store_bind_num(q, 3, f->done_to);
-        rc = store_next(q, err);
-    }
+    int rc;
+    if ((rc = fold_clocks_save(f, err)) < 0)
+        return rc;
+    if ((rc = attempts_save(f, err)) < 0)
+        return rc;
+    if ((rc = writers_save(f, err)) < 0)
+        return rc;
+    if ((rc = store_ask(f->db, sql, &q, err)) < 0)
+        return rc;
+    store_bind_text(q, 1, f->run);
+    store_bind_num(q, 2, f->from);
+    store_bind_num(q, 3, f->done_to);
+    rc = store_next(q, err);
     store_end(q);
     return rc;
 }
@@ -413,16 +423,18 @@ static int kept_drop(struct store *db, const char *run, struct err *err)
         "DELETE FROM fold_part WHERE run = ?1",   "DELETE FROM fold_attempt WHERE run = ?1",
         "DELETE FROM fold_writer WHERE run = ?1",
     };
-    int rc = 0;
-    for (size_t i = 0; i < ARRAY_LEN(sql) && rc == 0; i++) {
+    int rc;
+    for (size_t i = 0; i < ARRAY_LEN(sql); i++) {
         struct store_query *q = NULL;
-        if ((rc = store_ask(db, sql[i], &q, err)) == 0) {
-            store_bind_text(q, 1, run);
-            rc = store_next(q, err);
-        }
+        if ((rc = store_ask(db, sql[i], &q, err)) < 0)
+            return rc;
+        store_bind_text(q, 1, run);
+        rc = store_next(q, err);
         store_end(q);
+        if (rc < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 /* ---- the whole ---- */
@@ -445,27 +457,27 @@ static int fold_on(struct fold *f, const struct fold_news *news, struct err *err
 {
     static const char first_news[] = COLUMNS
         ", EXISTS" STEP_ORDER(">") " AND o.event < ?2)" JOINED NEWS;
+    const char *first = news->whole ? COLUMNS ", 0 FROM event e" ALL : first_news;
+    const char *second = news->whole ? COLUMNS TIMES JOINED ALL : COLUMNS TIMES JOINED NEWS;
     double from = f->from;
-    bool was_run;
-    int rc = f->known ? 0 : kept_drop(f->db, f->run, err);
-    was_run = f->is_run;
-    if (rc == 0)
-        rc = events_each(f, news->whole ? COLUMNS ", 0 FROM event e" ALL : first_news, news, false,
-                         clock_take, err);
-    if (rc != 0)
+    bool was_run = f->is_run;
+    int rc;
+    if (!f->known && (rc = kept_drop(f->db, f->run, err)) < 0)
+        return rc;
+    if ((rc = events_each(f, first, news, false, clock_take, err)) != 0)
         return rc;
     fold_clocks_settle(f);
     if (f->known && (fold_clocks_moved(f) || f->from != from || f->is_run != was_run))
         return WHOLE;
-    rc = fold_spans_open(f, err);
-    if (rc == 0 && was_run)
-        rc = fold_phases_make(f, f->done_to, &f->phases, err);
-    if (rc == 0)
-        rc = events_each(f, news->whole ? COLUMNS TIMES JOINED ALL : COLUMNS TIMES JOINED NEWS,
-                         news, true, event_take, err);
-    if (rc == 0)
-        rc = fold_spans_write(f, err);
-    return rc < 0 ? rc : kept_save(f, err);
+    if ((rc = fold_spans_open(f, err)) < 0)
+        return rc;
+    if (was_run && (rc = fold_phases_make(f, f->done_to, &f->phases, err)) < 0)
+        return rc;
+    if ((rc = events_each(f, second, news, true, event_take, err)) < 0)
+        return rc;
+    if ((rc = fold_spans_write(f, err)) < 0)
+        return rc;
+    return kept_save(f, err);
 }
 
 static int fold_try(struct store *db, const char *run, const struct fold_news *news,
@@ -473,12 +485,13 @@ static int fold_try(struct store *db, const char *run, const struct fold_news *n
 {
     struct fold f = {
         .db = db, .run = run, .done_to = -INFINITY, .from = INFINITY, .until = -INFINITY};
-    f.acts = malloc(ACTS * sizeof *f.acts);
-    int rc = f.acts ? 0 : fold_no_memory(&f, err);
-    if (rc == 0 && !news->whole)
-        rc = kept_load(&f, err);
-    if (rc == 0)
-        rc = fold_on(&f, news, err);
+    int rc;
+    if (!(f.acts = malloc(ACTS * sizeof *f.acts)))
+        return fold_no_memory(&f, err);
+    if (!news->whole && (rc = kept_load(&f, err)) < 0)
+        goto out;
+    rc = fold_on(&f, news, err);
+out:
     fold_release(&f);
     return rc;
 }

@@ -82,14 +82,13 @@ int fold_clock_add(struct fold *f, const struct fold_event *e, struct err *err)
 {
     struct fold_diff *diff = NULL;
     struct fold_part *part = NULL;
-    int domain = fold_domain_find(f, e->host, e->boot, err);
-    int rc = domain < 0
-                 ? domain
-                 : diff_get(f, domain, llround(fmax(-1e15, fmin(1e15, 1e3 * (e->wall - e->mono)))),
-                            &diff, err);
-    if (rc == 0)
-        rc = part_get(f, e->attempt, domain, &part, err);
-    if (rc < 0)
+    int64_t ms = llround(fmax(-1e15, fmin(1e15, 1e3 * (e->wall - e->mono))));
+    int rc, domain;
+    if ((domain = fold_domain_find(f, e->host, e->boot, err)) < 0)
+        return domain;
+    if ((rc = diff_get(f, domain, ms, &diff, err)) < 0)
+        return rc;
+    if ((rc = part_get(f, e->attempt, domain, &part, err)) < 0)
         return rc;
     diff->n++;
     part->first_mono = fmin(part->first_mono, e->mono);
@@ -182,10 +181,11 @@ static int domain_take(struct fold *f, int domain, struct store_query *q, struct
 static int diff_take(struct fold *f, int domain, struct store_query *q, struct err *err)
 {
     struct fold_diff *d;
-    int rc = diff_get(f, domain, store_int(q, 2), &d, err);
-    if (rc == 0)
-        d->n = store_int(q, 3);
-    return rc;
+    int rc;
+    if ((rc = diff_get(f, domain, store_int(q, 2), &d, err)) < 0)
+        return rc;
+    d->n = store_int(q, 3);
+    return 0;
 }
 
 static int part_take(struct fold *f, int domain, struct store_query *q, struct err *err)
@@ -220,16 +220,16 @@ static int rows_load(struct fold *f, const char *sql, take_row *take, struct err
 
 int fold_clocks_load(struct fold *f, struct err *err)
 {
-    int rc = rows_load(f, "SELECT host, boot, offset_s FROM run_clock WHERE run = ?1", domain_take,
-                       err);
-    if (rc == 0)
-        rc = rows_load(f, "SELECT host, boot, ms, n FROM fold_diff WHERE run = ?1", diff_take, err);
-    if (rc < 0)
+    static const char domains[] = "SELECT host, boot, offset_s FROM run_clock WHERE run = ?1";
+    static const char diffs[] = "SELECT host, boot, ms, n FROM fold_diff WHERE run = ?1";
+    static const char parts[] = "SELECT host, boot, attempt, first_mono, last_mono, submit_mono"
+                                " FROM fold_part WHERE run = ?1";
+    int rc;
+    if ((rc = rows_load(f, domains, domain_take, err)) < 0)
         return rc;
-    return rows_load(f,
-                     "SELECT host, boot, attempt, first_mono, last_mono, submit_mono"
-                     " FROM fold_part WHERE run = ?1",
-                     part_take, err);
+    if ((rc = rows_load(f, diffs, diff_take, err)) < 0)
+        return rc;
+    return rows_load(f, parts, part_take, err);
 }
 
 static int row_put(struct store_query *q, const struct fold *f, const struct fold_domain *d,
@@ -245,14 +245,16 @@ static int row_put(struct store_query *q, const struct fold *f, const struct fol
 
 static int domains_save(struct fold *f, struct err *err)
 {
+    static const char sql[] = "INSERT OR REPLACE INTO run_clock(run, host, boot, offset_s)"
+                              " VALUES (?1, ?2, ?3, ?4)";
     struct store_query *q = NULL;
-    int rc = store_ask(
-        f->db,
-        "INSERT OR REPLACE INTO run_clock(run, host, boot, offset_s) VALUES (?1, ?2, ?3, ?4)", &q,
-        err);
-    for (size_t i = 0; i < f->n_domains && rc == 0; i++) {
+    int rc;
+    if ((rc = store_ask(f->db, sql, &q, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < f->n_domains; i++) {
         store_bind_num(q, 4, f->domains[i].offset);
-        rc = row_put(q, f, &f->domains[i], err);
+        if ((rc = row_put(q, f, &f->domains[i], err)) < 0)
+            break;
     }
     store_end(q);
     return rc;
@@ -260,17 +262,19 @@ static int domains_save(struct fold *f, struct err *err)
 
 static int diffs_save(struct fold *f, struct err *err)
 {
+    static const char sql[] = "INSERT OR REPLACE INTO fold_diff(run, host, boot, ms, n)"
+                              " VALUES (?1, ?2, ?3, ?4, ?5)";
     struct store_query *q = NULL;
-    int rc = store_ask(
-        f->db,
-        "INSERT OR REPLACE INTO fold_diff(run, host, boot, ms, n) VALUES (?1, ?2, ?3, ?4, ?5)", &q,
-        err);
-    for (size_t i = 0; i < f->n_diffs && rc == 0; i++) {
+    int rc;
+    if ((rc = store_ask(f->db, sql, &q, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < f->n_diffs; i++) {
         if (!f->diffs[i].dirty)
             continue;
         store_bind_int(q, 4, f->diffs[i].ms);
         store_bind_int(q, 5, f->diffs[i].n);
-        rc = row_put(q, f, &f->domains[f->diffs[i].domain], err);
+        if ((rc = row_put(q, f, &f->domains[f->diffs[i].domain], err)) < 0)
+            break;
     }
     store_end(q);
     return rc;
@@ -278,13 +282,14 @@ static int diffs_save(struct fold *f, struct err *err)
 
 static int parts_save(struct fold *f, struct err *err)
 {
+    static const char sql[] =
+        "INSERT OR REPLACE INTO fold_part(run, host, boot, attempt, first_mono, last_mono,"
+        " submit_mono) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     struct store_query *q = NULL;
-    int rc = store_ask(f->db,
-                       "INSERT OR REPLACE INTO fold_part(run, host, boot, attempt, first_mono,"
-                       " last_mono, submit_mono)"
-                       " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-                       &q, err);
-    for (size_t i = 0; i < f->n_parts && rc == 0; i++) {
+    int rc;
+    if ((rc = store_ask(f->db, sql, &q, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < f->n_parts; i++) {
         const struct fold_part *p = &f->parts[i];
         if (!p->dirty)
             continue;
@@ -292,7 +297,8 @@ static int parts_save(struct fold *f, struct err *err)
         store_bind_num(q, 5, p->first_mono);
         store_bind_num(q, 6, p->last_mono);
         store_bind_num(q, 7, p->submit_mono);
-        rc = row_put(q, f, &f->domains[p->domain], err);
+        if ((rc = row_put(q, f, &f->domains[p->domain], err)) < 0)
+            break;
     }
     store_end(q);
     return rc;
@@ -300,8 +306,10 @@ static int parts_save(struct fold *f, struct err *err)
 
 int fold_clocks_save(struct fold *f, struct err *err)
 {
-    int rc = domains_save(f, err);
-    if (rc == 0)
-        rc = diffs_save(f, err);
-    return rc < 0 ? rc : parts_save(f, err);
+    int rc;
+    if ((rc = domains_save(f, err)) < 0)
+        return rc;
+    if ((rc = diffs_save(f, err)) < 0)
+        return rc;
+    return parts_save(f, err);
 }

@@ -112,11 +112,13 @@ static int window_settle(struct fold *f, struct window *w, struct err *err)
     w->to = fmin(w->to, f->until);
     if (!(w->to > w->from))
         return 0;
-    int rc = edge_ask(f, Q_SPAN_FIRST, w->from, f->from, &w->from, err);
-    if (rc == 0 && w->to < f->done_to)
-        rc = edge_ask(f, Q_SPAN_LAST, w->to, f->until, &to, err);
+    int rc;
+    if ((rc = edge_ask(f, Q_SPAN_FIRST, w->from, f->from, &w->from, err)) < 0)
+        return rc;
+    if (w->to < f->done_to && (rc = edge_ask(f, Q_SPAN_LAST, w->to, f->until, &to, err)) < 0)
+        return rc;
     w->to = to;
-    return rc;
+    return 0;
 }
 
 /* ---- cutting it anew ---- */
@@ -130,10 +132,11 @@ struct cut {
 
 static int cut_add(struct cut *c, double from, double to, int cause, struct err *err)
 {
-    int rc = fold_grow((void **)&c->in, c->n, &c->cap, sizeof *c->in, err);
-    if (rc == 0)
-        c->in[c->n++] = (struct fold_interval){from, to, cause};
-    return rc;
+    int rc;
+    if ((rc = fold_grow((void **)&c->in, c->n, &c->cap, sizeof *c->in, err)) < 0)
+        return rc;
+    c->in[c->n++] = (struct fold_interval){from, to, cause};
+    return 0;
 }
 
 /* Lists the reasons for being down in alphabetical order, so that which of two comes first does not
@@ -198,8 +201,8 @@ static int rows_add(struct fold *f, const struct cut *c, const struct fold_span 
 {
     struct store_query *q = f->q[Q_SPAN_ADD];
     char name[96];
-    int rc = 0;
-    for (size_t i = 0; i < n && rc == 0; i++) {
+    int rc;
+    for (size_t i = 0; i < n; i++) {
         int cause = spans[i].cause;
         snprintf(name, sizeof name, "%s%s",
                  cause < C_DOWN     ? cause_names[cause]
@@ -213,24 +216,30 @@ static int rows_add(struct fold *f, const struct cut *c, const struct fold_span 
         store_bind_num(q, 5, spans[i].to - spans[i].from);
         rc = store_next(q, err);
         store_reset(q);
+        if (rc < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 static int cut_fill(struct fold *f, const struct window *w, const struct fold_phases *phases,
                     struct cut *c, struct err *err)
 {
-    int rc = rows_read(f, w, c, err);
+    int rc;
+    if ((rc = rows_read(f, w, c, err)) < 0)
+        return rc;
     down_list(c, phases);
-    for (size_t i = 0; i < f->n_acts && rc == 0; i++)
-        rc = cut_add(c, f->acts[i].from, f->acts[i].to, f->acts[i].cause, err);
-    for (size_t i = 0; i < phases->n && rc == 0; i++) {
+    for (size_t i = 0; i < f->n_acts; i++)
+        if ((rc = cut_add(c, f->acts[i].from, f->acts[i].to, f->acts[i].cause, err)) < 0)
+            return rc;
+    for (size_t i = 0; i < phases->n; i++) {
         const struct fold_phase *p = &phases->list[i];
-        if (p->to > w->from && p->from < w->to)
-            rc = cut_add(c, p->from, p->to, p->cause == C_DOWN ? down_find(c, p->down) : p->cause,
-                         err);
+        int cause = p->cause == C_DOWN ? down_find(c, p->down) : p->cause;
+        if (p->to > w->from && p->from < w->to &&
+            (rc = cut_add(c, p->from, p->to, cause, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 static int window_cut(struct fold *f, const struct window *w, const struct fold_phases *phases,
@@ -239,15 +248,20 @@ static int window_cut(struct fold *f, const struct window *w, const struct fold_
     struct cut c = {0};
     struct fold_edge *edges = NULL;
     struct fold_span *spans = NULL;
-    int rc = cut_fill(f, w, phases, &c, err);
-    if (rc == 0) {
-        edges = malloc((2 * c.n + 1) * sizeof *edges);
-        spans = malloc((2 * c.n + 1) * sizeof *spans);
-        rc = edges && spans ? rows_drop(f, w, err) : fold_no_memory(f, err);
+    int rc;
+    if ((rc = cut_fill(f, w, phases, &c, err)) < 0)
+        goto out;
+    edges = malloc((2 * c.n + 1) * sizeof *edges);
+    spans = malloc((2 * c.n + 1) * sizeof *spans);
+    if (!edges || !spans) {
+        rc = fold_no_memory(f, err);
+        goto out;
     }
-    if (rc == 0)
-        rc = rows_add(f, &c, spans, fold_sweep(c.in, c.n, w->from, w->to, C_OTHER, edges, spans),
-                      err);
+    size_t n = fold_sweep(c.in, c.n, w->from, w->to, C_OTHER, edges, spans);
+    if ((rc = rows_drop(f, w, err)) < 0)
+        goto out;
+    rc = rows_add(f, &c, spans, n, err);
+out:
     free(edges);
     free(spans);
     free(c.in);
@@ -266,13 +280,15 @@ int fold_spans_write(struct fold *f, struct err *err)
     window_hold_phases(&w, &f->phases, &now);
     if (f->done_to < f->until)
         window_hold(&w, isfinite(f->done_to) ? f->done_to : f->from, f->until);
-    rc = window_settle(f, &w, err);
-    if (rc == 0 && w.to > w.from)
-        rc = window_cut(f, &w, &now, err);
-    free(f->phases.list);
-    f->phases = now;
+    if ((rc = window_settle(f, &w, err)) < 0)
+        goto out;
+    if (w.to > w.from && (rc = window_cut(f, &w, &now, err)) < 0)
+        goto out;
     f->n_acts = 0;
     f->done_to = f->until;
+out:
+    free(f->phases.list);
+    f->phases = now;
     return rc;
 }
 
@@ -289,10 +305,11 @@ int fold_spans_open(struct fold *f, struct err *err)
         [Q_SPAN_ADD] =
             "INSERT INTO span(run, from_at, to_at, cause, seconds) VALUES (?1, ?2, ?3, ?4, ?5)",
     };
-    int rc = 0;
-    for (int i = 0; i < N_SPAN_QUERIES && rc == 0; i++)
-        rc = store_ask(f->db, sql[i], &f->q[i], err);
-    return rc;
+    int rc;
+    for (int i = 0; i < N_SPAN_QUERIES; i++)
+        if ((rc = store_ask(f->db, sql[i], &f->q[i], err)) < 0)
+            return rc;
+    return 0;
 }
 
 void fold_spans_close(struct fold *f)

@@ -42,11 +42,11 @@ struct log_file {
 static int ask1(struct store *db, const char *sql, const char *text, struct err *err)
 {
     struct store_query *q = NULL;
-    int rc = store_ask(db, sql, &q, err);
-    if (rc == 0) {
-        store_bind_text(q, 1, text);
-        rc = store_next(q, err);
-    }
+    int rc;
+    if ((rc = store_ask(db, sql, &q, err)) < 0)
+        return rc;
+    store_bind_text(q, 1, text);
+    rc = store_next(q, err);
     store_end(q);
     return rc < 0 ? rc : 0;
 }
@@ -54,10 +54,11 @@ static int ask1(struct store *db, const char *sql, const char *text, struct err 
 static int tail_hash(const char *path, int64_t end, char out[HASH_HEX_BYTES], struct err *err)
 {
     uint64_t hash = 0;
-    int rc = evlog_tail_hash(path, end, &hash, err);
-    if (rc == 0)
-        snprintf(out, HASH_HEX_BYTES, "%016llx", (unsigned long long)hash);
-    return rc;
+    int rc;
+    if ((rc = evlog_tail_hash(path, end, &hash, err)) < 0)
+        return rc;
+    snprintf(out, HASH_HEX_BYTES, "%016llx", (unsigned long long)hash);
+    return 0;
 }
 
 /* Returns 1 if the file is there, 0 if it is gone, <0 on an error. */
@@ -118,6 +119,25 @@ static void glob_escape(struct str *out, const char *path)
     }
 }
 
+/* Notes the logs that the pattern finds in the temporary table `found`, by their resolved names. */
+static int pattern_list(struct ingest *in, const char *pattern, struct err *err)
+{
+    static const char sql[] = "INSERT INTO found(path) VALUES (?1) ON CONFLICT DO NOTHING";
+    char real[PATH_MAX];
+    glob_t found = {0};
+    int rc = 0;
+    if (glob(pattern, 0, NULL, &found) == GLOB_NOSPACE) {
+        rc = err_set(err, ERR_NOMEM, "out of memory listing event logs by '%s'", pattern);
+        goto out;
+    }
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        if (realpath(found.gl_pathv[i], real) && (rc = ask1(in->db, sql, real, err)) < 0)
+            goto out;
+out:
+    globfree(&found);
+    return rc;
+}
+
 static int source_list(struct ingest *in, const char *dir, struct err *err)
 {
     static const char *const patterns[] = {
@@ -127,23 +147,19 @@ static int source_list(struct ingest *in, const char *dir, struct err *err)
         "/runs/*/events/*.evlog",
         "/tunes/*/events/*.evlog",
         "/curations/*/.reel/events/*.evlog"};
-    char real[PATH_MAX];
+    struct str pattern = STR_INIT;
     int rc = 0;
-    for (size_t i = 0; i < ARRAY_LEN(patterns) && rc == 0; i++) {
-        struct str pattern = STR_INIT;
-        glob_t found = {0};
+    for (size_t i = 0; i < ARRAY_LEN(patterns); i++) {
+        str_clear(&pattern);
         glob_escape(&pattern, dir);
         str_add(&pattern, patterns[i]);
-        rc = str_check(&pattern, err);
-        if (rc == 0 && glob(pattern.p, 0, NULL, &found) == GLOB_NOSPACE)
-            rc = err_set(err, ERR_NOMEM, "out of memory listing event logs in '%s'", dir);
-        for (size_t k = 0; k < found.gl_pathc && rc == 0; k++)
-            if (realpath(found.gl_pathv[k], real))
-                rc = ask1(in->db, "INSERT INTO found(path) VALUES (?1) ON CONFLICT DO NOTHING",
-                          real, err);
-        globfree(&found);
-        str_release(&pattern);
+        if ((rc = str_check(&pattern, err)) < 0)
+            goto out;
+        if ((rc = pattern_list(in, pattern.p, err)) < 0)
+            goto out;
     }
+out:
+    str_release(&pattern);
     return rc;
 }
 
@@ -317,48 +333,58 @@ static int damage_save(struct ingest *in, struct evlog_reader *r, const char *pa
 {
     const struct evlog_damage *list;
     size_t n = evlog_reader_damage(r, &list);
-    int rc = 0;
-    for (size_t i = 0; i < n && rc == 0; i++)
-        rc = damage_add(in, path, list[i].offset, list[i].bytes, list[i].reason, err);
-    return rc;
+    int rc;
+    for (size_t i = 0; i < n; i++)
+        if ((rc = damage_add(in, path, list[i].offset, list[i].bytes, list[i].reason, err)) < 0)
+            return rc;
+    return 0;
 }
 
 /* Reads on from where the last ingest stopped. If there is damage, the whole file is read for the
  * list of it: what was skipped earlier may be whole by now, and a gap in the numbering shows only
  * from both its sides. */
+static int events_read_on(struct ingest *in, struct evlog_reader *r, struct log_file *f,
+                          struct event_key *first, char run[], char writer[], struct err *err)
+{
+    bool gap = false, again = f->read_to > 0;
+    int rc;
+    if ((rc = damage_drop(in, f, err)) < 0)
+        return rc;
+    if (again && (rc = evlog_reader_seek(r, f->read_to, err)) < 0)
+        return rc;
+    if ((rc = events_read(in, r, f, first, run, writer, &gap, err)) < 0)
+        return rc;
+    if (!again || !(gap || is_damaged_within(r)))
+        return 0;
+    f->read_to = f->last_seq = 0;
+    if ((rc = evlog_reader_seek(r, 0, err)) < 0)
+        return rc;
+    if ((rc = damage_drop(in, f, err)) < 0)
+        return rc;
+    return events_read(in, r, f, first, run, writer, &gap, err);
+}
+
 static int log_file_read(struct ingest *in, struct log_file *f, struct err *err)
 {
     struct evlog_reader *r = NULL;
     struct event_key first = {0};
     char run[LIMIT_NAME_BYTES], writer[LIMIT_NAME_BYTES];
-    bool gap = false, again = f->read_to > 0;
-    int rc = evlog_reader_open(f->path, &r, err);
-    if (rc == 0)
-        rc = log_file_save(in, f, &first, err); /* damage refers to this row */
-    if (rc == 0)
-        rc = damage_drop(in, f, err);
-    if (rc == 0 && again)
-        rc = evlog_reader_seek(r, f->read_to, err);
-    if (rc == 0)
-        rc = events_read(in, r, f, &first, run, writer, &gap, err);
-    if (rc == 0 && again && (gap || is_damaged_within(r))) {
-        rc = evlog_reader_seek(r, 0, err);
-        f->read_to = f->last_seq = 0;
-        if (rc == 0)
-            rc = damage_drop(in, f, err);
-        if (rc == 0)
-            rc = events_read(in, r, f, &first, run, writer, &gap, err);
-    }
-    if (rc == 0)
-        rc = damage_save(in, r, f->path, err);
-    if (rc == 0) {
-        f->read_to = evlog_reader_offset(r);
-        rc = tail_hash(f->path, f->read_to, f->tail_hash, err);
-    }
-    if (rc == 0)
-        rc = log_file_save(in, f, &first, err);
-    evlog_reader_close(r);
+    int rc;
     in->report.files_read++;
+    if ((rc = evlog_reader_open(f->path, &r, err)) < 0)
+        return rc;
+    if ((rc = log_file_save(in, f, &first, err)) < 0) /* damage refers to this row */
+        goto out;
+    if ((rc = events_read_on(in, r, f, &first, run, writer, err)) < 0)
+        goto out;
+    if ((rc = damage_save(in, r, f->path, err)) < 0)
+        goto out;
+    f->read_to = evlog_reader_offset(r);
+    if ((rc = tail_hash(f->path, f->read_to, f->tail_hash, err)) < 0)
+        goto out;
+    rc = log_file_save(in, f, &first, err);
+out:
+    evlog_reader_close(r);
     return rc;
 }
 
@@ -378,10 +404,11 @@ static int writer_forget(struct ingest *in, const char *path, struct err *err)
         " OR (run, attempt, writer) = (SELECT run, attempt, writer FROM file WHERE path = ?1)",
         "DELETE FROM damage WHERE file = ?1",
     };
-    int rc = 0;
-    for (size_t i = 0; i < ARRAY_LEN(sql) && rc == 0; i++)
-        rc = ask1(in->db, sql[i], path, err);
-    return rc;
+    int rc;
+    for (size_t i = 0; i < ARRAY_LEN(sql); i++)
+        if ((rc = ask1(in->db, sql[i], path, err)) < 0)
+            return rc;
+    return 0;
 }
 
 /* Checks a log that changed. If it became shorter or its end was rewritten, it forgets what the
@@ -392,10 +419,9 @@ static int log_file_verify(struct ingest *in, struct log_file *f, struct err *er
     int rc = log_file_look(in, f, err);
     if (rc <= 0 || f->bytes < 0 || log_file_unchanged(f))
         return rc < 0 ? rc : 0;
-    rc = f->now_bytes < f->read_to ? 0 : tail_hash(f->path, f->read_to, now, err);
-    if (rc == 0 && strcmp(now, f->tail_hash) != 0)
-        rc = writer_forget(in, f->path, err);
-    return rc;
+    if (f->now_bytes >= f->read_to && (rc = tail_hash(f->path, f->read_to, now, err)) < 0)
+        return rc;
+    return strcmp(now, f->tail_hash) == 0 ? 0 : writer_forget(in, f->path, err);
 }
 
 static int log_file_ingest(struct ingest *in, struct log_file *f, struct err *err)
@@ -428,12 +454,12 @@ static int files_each(struct ingest *in, log_file_fn *fn, struct err *err)
 
 static int runs_fold(struct ingest *in, struct err *err)
 {
+    static const char sql[] = "SELECT run, first_id, last_id, whole FROM touched ORDER BY run";
     struct store_query *q = NULL;
-    int rc = news_save(in, err);
-    if (rc == 0)
-        rc = store_ask(in->db, "SELECT run, first_id, last_id, whole FROM touched ORDER BY run", &q,
-                       err);
-    if (rc < 0)
+    int rc;
+    if ((rc = news_save(in, err)) < 0)
+        return rc;
+    if ((rc = store_ask(in->db, sql, &q, err)) < 0)
         return rc;
     while ((rc = store_next(q, err)) > 0) {
         struct fold_news news = {store_int(q, 1), store_int(q, 2), store_int(q, 3)};
@@ -459,15 +485,15 @@ static int layout_row_write(struct store *db, const char *text, struct err *err)
         return ask1(db, "DELETE FROM layout WHERE text = ?1", text, err);
     const int64_t numbers[] = {l.tp, l.sp,   l.cp,   l.pp,  l.vpp,
                                l.dp, l.zero, l.fsdp, l.mbs, l.recompute_layers};
-    int rc = store_ask(db, update, &q, err), n = (int)ARRAY_LEN(numbers);
-    if (rc == 0) {
-        store_bind_text(q, 1, text);
-        for (int i = 0; i < n; i++)
-            store_bind_int(q, 2 + i, numbers[i]);
-        store_bind_text(q, 2 + n, cp_kind_names[l.cp_kind]);
-        store_bind_text(q, 3 + n, recompute_names[l.recompute]);
-        rc = store_next(q, err);
-    }
+    int rc, n = (int)ARRAY_LEN(numbers);
+    if ((rc = store_ask(db, update, &q, err)) < 0)
+        return rc;
+    store_bind_text(q, 1, text);
+    for (int i = 0; i < n; i++)
+        store_bind_int(q, 2 + i, numbers[i]);
+    store_bind_text(q, 2 + n, cp_kind_names[l.cp_kind]);
+    store_bind_text(q, 3 + n, recompute_names[l.recompute]);
+    rc = store_next(q, err);
     store_end(q);
     return rc < 0 ? rc : 0;
 }
@@ -475,54 +501,62 @@ static int layout_row_write(struct store *db, const char *text, struct err *err)
 /* Reads the layouts that came as text, with new events or from an older database. */
 static int layouts_read(struct store *db, struct err *err)
 {
-    int rc = 1;
-    while (rc > 0) {
+    int rc;
+    do {
         struct store_query *q = NULL;
         char *text = NULL;
-        rc = store_ask(db, "SELECT text FROM layout WHERE tp IS NULL LIMIT 1", &q, err);
-        if (rc == 0 && (rc = store_next(q, err)) > 0 && !(text = strdup(store_text(q, 0))))
+        if ((rc = store_ask(db, "SELECT text FROM layout WHERE tp IS NULL LIMIT 1", &q, err)) < 0)
+            return rc;
+        if ((rc = store_next(q, err)) > 0 && !(text = strdup(store_text(q, 0))))
             rc = err_set(err, ERR_NOMEM, "out of memory reading layouts");
         store_end(q);
         if (text && (rc = layout_row_write(db, text, err)) == 0)
             rc = 1;
         free(text);
-    }
+    } while (rc > 0);
     return rc;
 }
 
 static int report_fill(struct ingest *in, struct err *err)
 {
-    int rc = store_ask_int(in->db, "SELECT count(*) FROM damage", &in->report.damage, err);
-    if (rc == 0)
-        rc = store_ask_int(in->db, "SELECT coalesce(sum(bytes), 0) FROM damage",
-                           &in->report.damage_bytes, err);
-    if (rc == 0)
-        rc = store_ask_int(in->db, "SELECT count(*) FROM conflict", &in->report.conflicts, err);
-    return rc;
+    static const char bytes[] = "SELECT coalesce(sum(bytes), 0) FROM damage";
+    struct ingest_report *r = &in->report;
+    int rc;
+    if ((rc = store_ask_int(in->db, "SELECT count(*) FROM damage", &r->damage, err)) < 0)
+        return rc;
+    if ((rc = store_ask_int(in->db, bytes, &r->damage_bytes, err)) < 0)
+        return rc;
+    return store_ask_int(in->db, "SELECT count(*) FROM conflict", &r->conflicts, err);
+}
+
+/* Does everything inside the transaction, and commits it. */
+static int ingest_commit(struct ingest *in, const char *const *dirs, size_t n_dirs, struct err *err)
+{
+    int rc;
+    for (size_t i = 0; i < n_dirs; i++)
+        if ((rc = ingest_source_add(in->db, dirs[i], err)) < 0)
+            return rc;
+    if ((rc = files_find(in, err)) < 0)
+        return rc;
+    if ((rc = files_each(in, log_file_verify, err)) < 0)
+        return rc;
+    if ((rc = files_each(in, log_file_ingest, err)) < 0)
+        return rc;
+    if ((rc = runs_fold(in, err)) < 0)
+        return rc;
+    if ((rc = layouts_read(in->db, err)) < 0)
+        return rc;
+    if ((rc = report_fill(in, err)) < 0)
+        return rc;
+    return store_exec(in->db, "COMMIT", err);
 }
 
 static int ingest_all(struct ingest *in, const char *const *dirs, size_t n_dirs, struct err *err)
 {
-    int rc = store_exec(in->db, schema_ingest, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = store_exec(in->db, schema_ingest, err)) < 0)
         return rc;
-    for (size_t i = 0; i < n_dirs && rc == 0; i++)
-        rc = ingest_source_add(in->db, dirs[i], err);
-    if (rc == 0)
-        rc = files_find(in, err);
-    if (rc == 0)
-        rc = files_each(in, log_file_verify, err);
-    if (rc == 0)
-        rc = files_each(in, log_file_ingest, err);
-    if (rc == 0)
-        rc = runs_fold(in, err);
-    if (rc == 0)
-        rc = layouts_read(in->db, err);
-    if (rc == 0)
-        rc = report_fill(in, err);
-    if (rc == 0)
-        rc = store_exec(in->db, "COMMIT", err);
-    if (rc < 0)
+    if ((rc = ingest_commit(in, dirs, n_dirs, err)) < 0)
         store_exec(in->db, "ROLLBACK", NULL);
     return rc;
 }
@@ -539,12 +573,15 @@ int ingest_locked(struct store *db, const char *const *dirs, size_t n_dirs,
                   struct ingest_report *report, struct err *err)
 {
     struct ingest in = {.db = db};
-    int rc = event_writer_new(db, &in.writer, err);
-    if (rc == 0)
-        rc = ingest_all(&in, dirs, n_dirs, err);
-    event_writer_free(in.writer);
-    if (rc == 0 && report)
+    int rc;
+    if ((rc = event_writer_new(db, &in.writer, err)) < 0)
+        return rc;
+    if ((rc = ingest_all(&in, dirs, n_dirs, err)) < 0)
+        goto out;
+    if (report)
         *report = in.report;
+out:
+    event_writer_free(in.writer);
     return rc;
 }
 
@@ -552,13 +589,14 @@ int ingest_run(struct store *db, const char *const *dirs, size_t n_dirs, double 
                struct ingest_report *report, struct err *err)
 {
     struct lease *held = NULL;
-    int rc = ingest_lock(store_path(db), wait_s, &held, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = ingest_lock(store_path(db), wait_s, &held, err)) < 0)
         return rc;
     /* While this process waited, a rebuild may have put another file in the database's place. */
-    rc = store_refresh(db, err);
-    if (rc == 0)
-        rc = ingest_locked(db, dirs, n_dirs, report, err);
+    if ((rc = store_refresh(db, err)) < 0)
+        goto out;
+    rc = ingest_locked(db, dirs, n_dirs, report, err);
+out:
     lease_drop(held);
     return rc;
 }

@@ -73,27 +73,39 @@ static int replace(const char *fresh, const char *path, struct ingest_report *re
     return file_fsync_dir(dir, err);
 }
 
+/* Makes a database at `fresh` from the logs, and closes it. */
+static int fresh_make(const char *db_path, const char *fresh, const char *const *dirs,
+                      size_t n_dirs, struct ingest_report *report, struct err *err)
+{
+    struct store *db = NULL;
+    int rc;
+    if ((rc = store_open(fresh, STORE_WRITE, &db, err)) < 0)
+        return rc;
+    bool known = file_exists(db_path) && !store_is_foreign(db_path);
+    if (known && (rc = sources_copy(db_path, db, err)) < 0)
+        goto out;
+    if ((rc = ingest_locked(db, dirs, n_dirs, report, err)) < 0)
+        goto out;
+    /* Nothing of the database may lie outside the one file. */
+    rc = store_exec(db, "PRAGMA journal_mode=DELETE", err);
+out:
+    store_close(db);
+    return rc;
+}
+
 static int rebuild_locked(const char *db_path, const char *fresh, const char *const *dirs,
                           size_t n_dirs, struct ingest_report *report, struct err *err)
 {
-    struct store *db = NULL;
+    int rc;
     unlink(fresh);
     journals_remove(fresh);
-    int rc = store_open(fresh, STORE_WRITE, &db, err);
-    if (rc == 0 && file_exists(db_path) && !store_is_foreign(db_path))
-        rc = sources_copy(db_path, db, err);
-    if (rc == 0)
-        rc = ingest_locked(db, dirs, n_dirs, report, err);
-    if (rc == 0)
-        /* Nothing of the database may lie outside the one file. */
-        rc = store_exec(db, "PRAGMA journal_mode=DELETE", err);
-    store_close(db);
-    if (rc == 0)
-        rc = replace(fresh, db_path, report, err);
-    if (rc < 0) {
-        unlink(fresh);
-        journals_remove(fresh);
-    }
+    if ((rc = fresh_make(db_path, fresh, dirs, n_dirs, report, err)) < 0)
+        goto out;
+    rc = replace(fresh, db_path, report, err);
+out:
+    /* After the rename nothing is left under this name. */
+    unlink(fresh);
+    journals_remove(fresh);
     return rc;
 }
 
@@ -102,12 +114,12 @@ int ingest_rebuild(const char *db_path, const char *const *dirs, size_t n_dirs, 
 {
     char fresh[LIMIT_PATH_BYTES];
     struct lease *held = NULL;
-    int rc = store_folder_make(db_path, err);
+    int rc;
     if (snprintf(fresh, sizeof fresh, "%s.rebuild", db_path) >= (int)sizeof fresh)
         return err_set(err, ERR_LIMIT, "database path '%.80s…' is too long", db_path);
-    if (rc == 0)
-        rc = ingest_lock(db_path, wait_s, &held, err);
-    if (rc < 0)
+    if ((rc = store_folder_make(db_path, err)) < 0)
+        return rc;
+    if ((rc = ingest_lock(db_path, wait_s, &held, err)) < 0)
         return rc;
     rc = rebuild_locked(db_path, fresh, dirs, n_dirs, report, err);
     lease_drop(held);

@@ -146,36 +146,45 @@ static int version_make(sqlite3 *sql, int version, int last, struct err *err)
     return rc;
 }
 
-/* Applies one migration and sets the version it leads to, in one transaction. It does nothing if
+/* Applies one migration and the version it leads to, and commits both. It changes nothing if
  * another process was first. */
-static int step_apply(sqlite3 *sql, int from, int last, struct err *err)
+static int step_commit(sqlite3 *sql, int from, int last, struct err *err)
 {
     char pragma[96];
-    int now = from, rc = exec(sql, "BEGIN IMMEDIATE", err);
-    if (rc < 0)
+    int now = from, rc;
+    if ((rc = version_read(sql, &now, err)) < 0)
         return rc;
-    rc = version_read(sql, &now, err);
-    if (rc == 0 && now == from) {
-        rc = version_make(sql, from + 1, last, err);
-        snprintf(pragma, sizeof pragma, "PRAGMA application_id=%d; PRAGMA user_version=%d",
-                 SCHEMA_APPLICATION_ID, from + 1);
-        if (rc == 0)
-            rc = exec(sql, pragma, err);
-    }
-    if (rc == 0)
-        rc = exec(sql, "COMMIT", err);
-    if (rc < 0)
+    if (now != from)
+        return exec(sql, "COMMIT", err);
+    if ((rc = version_make(sql, from + 1, last, err)) < 0)
+        return rc;
+    snprintf(pragma, sizeof pragma, "PRAGMA application_id=%d; PRAGMA user_version=%d",
+             SCHEMA_APPLICATION_ID, from + 1);
+    if ((rc = exec(sql, pragma, err)) < 0)
+        return rc;
+    return exec(sql, "COMMIT", err);
+}
+
+static int step_apply(sqlite3 *sql, int from, int last, struct err *err)
+{
+    int rc;
+    if ((rc = exec(sql, "BEGIN IMMEDIATE", err)) < 0)
+        return rc;
+    if ((rc = step_commit(sql, from, last, err)) < 0)
         sqlite3_exec(sql, "ROLLBACK", NULL, NULL, NULL);
     return rc;
 }
 
 int schema_migrate(sqlite3 *sql, int version, struct err *err)
 {
-    int now = 0, rc = version_read(sql, &now, err);
+    int now = 0, rc;
     BUG_ON(version > schema_version());
-    for (; rc == 0 && now < version; now++)
-        rc = step_apply(sql, now, version, err);
-    return rc;
+    if ((rc = version_read(sql, &now, err)) < 0)
+        return rc;
+    for (; now < version; now++)
+        if ((rc = step_apply(sql, now, version, err)) < 0)
+            return rc;
+    return 0;
 }
 
 /* ---- describing ---- */

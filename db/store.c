@@ -135,8 +135,10 @@ static int journal_set(struct store *db, struct err *err)
 static int quick_check(struct store *db, struct err *err)
 {
     struct store_query *q = NULL;
-    int rc = store_ask(db, "PRAGMA quick_check(1)", &q, err);
-    if (rc == 0 && (rc = store_next(q, err)) > 0 && strcmp(store_text(q, 0), "ok") != 0)
+    int rc;
+    if ((rc = store_ask(db, "PRAGMA quick_check(1)", &q, err)) < 0)
+        return rc;
+    if ((rc = store_next(q, err)) > 0 && strcmp(store_text(q, 0), "ok") != 0)
         rc = err_set(err, ERR_CORRUPT,
                      "%s: damaged (%s): 'reel db rebuild' makes it anew from the event logs",
                      db->path, store_text(q, 0));
@@ -149,12 +151,12 @@ static int quick_check(struct store *db, struct err *err)
 static int schema_settle(struct store *db, struct err *err)
 {
     int64_t app = 0, version = 0, objects = 0;
-    int rc = store_ask_int(db, "PRAGMA application_id", &app, err);
-    if (rc == 0)
-        rc = store_ask_int(db, "PRAGMA user_version", &version, err);
-    if (rc == 0)
-        rc = store_ask_int(db, "SELECT count(*) FROM sqlite_schema", &objects, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = store_ask_int(db, "PRAGMA application_id", &app, err)) < 0)
+        return rc;
+    if ((rc = store_ask_int(db, "PRAGMA user_version", &version, err)) < 0)
+        return rc;
+    if ((rc = store_ask_int(db, "SELECT count(*) FROM sqlite_schema", &objects, err)) < 0)
         return rc;
     if (app != SCHEMA_APPLICATION_ID && (objects || app || version))
         return err_set(err, ERR_CORRUPT,
@@ -225,12 +227,11 @@ static int store_connect(struct store *db, struct err *err)
                        db->path, sqlite3_errstr(rc));
     sqlite3_extended_result_codes(db->sql, 1);
     sqlite3_busy_timeout(db->sql, STORE_BUSY_S * 1000);
-    rc = store_exec(db, "PRAGMA foreign_keys=ON", err);
-    if (rc == 0 && db->flags & STORE_CHECK)
-        rc = quick_check(db, err);
-    if (rc == 0)
-        rc = schema_settle(db, err);
-    if (rc < 0)
+    if ((rc = store_exec(db, "PRAGMA foreign_keys=ON", err)) < 0)
+        return rc;
+    if (db->flags & STORE_CHECK && (rc = quick_check(db, err)) < 0)
+        return rc;
+    if ((rc = schema_settle(db, err)) < 0)
         return rc;
     if (stat(db->path, &st) != 0)
         return err_set_errno(err, ERR_IO, "cannot look at %s", db->path);
@@ -242,24 +243,22 @@ static int store_connect(struct store *db, struct err *err)
 
 int store_open(const char *path, unsigned flags, struct store **out, struct err *err)
 {
+    size_t n = strlen(path);
+    if (n == 0 || n >= sizeof (*out)->path)
+        return err_set(err, ERR_INPUT, "database path '%.80s' is empty or too long", path);
     struct store *db = calloc(1, sizeof *db);
+    int rc;
     if (!db)
         return err_set(err, ERR_NOMEM, "out of memory opening %s", path);
     db->flags = flags;
-    size_t n = strlen(path);
-    int rc = 0;
-    if (n == 0 || n >= sizeof db->path)
-        rc = err_set(err, ERR_INPUT, "database path '%.80s' is empty or too long", path);
-    else
-        memcpy(db->path, path, n + 1);
-    if (rc == 0)
-        rc = store_connect(db, err);
-    if (rc < 0) {
-        store_close(db);
-        return rc;
-    }
+    memcpy(db->path, path, n + 1);
+    if ((rc = store_connect(db, err)) < 0)
+        goto out;
     *out = db;
-    return 0;
+    db = NULL;
+out:
+    store_close(db);
+    return rc;
 }
 
 void store_close(struct store *db)
@@ -398,10 +397,10 @@ double store_num(struct store_query *q, int i)
 int store_ask_int(struct store *db, const char *sql, int64_t *out, struct err *err)
 {
     struct store_query *q = NULL;
-    int rc = store_ask(db, sql, &q, err);
-    if (rc == 0)
-        rc = store_next(q, err);
-    if (rc == 1)
+    int rc;
+    if ((rc = store_ask(db, sql, &q, err)) < 0)
+        return rc;
+    if ((rc = store_next(q, err)) > 0)
         *out = store_int(q, 0);
     else if (rc == 0)
         rc = err_set(err, ERR_NOT_FOUND, "%s: no row for: %s", db->path, sql);
