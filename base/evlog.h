@@ -65,6 +65,7 @@ struct evlog_damage {
     int64_t offset, bytes; /* skipped region */
     char reason[64];       /* "bad checksum", "zeroed block", "torn tail", "missing seq 12..14"
                             * (with 0 bytes), … */
+    uint64_t hash;         /* of the region */
 };
 struct evlog_reader;
 int evlog_reader_open(const char *path, struct evlog_reader **out, struct err *err);
@@ -77,9 +78,13 @@ int64_t evlog_reader_offset(const struct evlog_reader *r); /* just past the last
  * The damage listed so far is forgotten, and unless offset is 0 no particular seq is expected
  * next. */
 int evlog_reader_seek(struct evlog_reader *r, int64_t offset, struct err *err);
-/* Does the same where the record before the offset is known to be `seq`: its successor is expected
- * next. */
-int evlog_reader_resume(struct evlog_reader *r, int64_t offset, int64_t seq, struct err *err);
+/* Does the same where the record before the offset is known to be `seq`, so that its successor is
+ * expected next, and what was skipped before the offset is known too: that is listed again. */
+int evlog_reader_resume(struct evlog_reader *r, int64_t offset, int64_t seq,
+                        const struct evlog_damage *known, size_t n, struct err *err);
+/* Returns whether the log still has the bytes that were skipped there. A file system may give back
+ * what could not be read once. */
+bool evlog_damage_stays(const char *path, const struct evlog_damage *list, size_t n);
 /* Returns the greatest seq returned so far; -1 after a seek into the middle. */
 int64_t evlog_reader_seq(const struct evlog_reader *r);
 /* Computes a hash of the last bytes before `end`, which is another one when the log was cut there

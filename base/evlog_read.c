@@ -134,20 +134,46 @@ static int find_marker(struct evlog_reader *r, int64_t from, int64_t *out, struc
     }
 }
 
+/* Computes a hash of the bytes of a region that are there. */
+static int region_hash(struct evlog_reader *r, int64_t from, int64_t end, uint64_t *out,
+                       struct err *err)
+{
+    uint64_t chain[2] = {0};
+    int64_t have = 1;
+    for (; from < end && have > 0; from += have) {
+        const unsigned char *p;
+        int64_t n = end - from < WINDOW_BYTES ? end - from : WINDOW_BYTES;
+        if ((have = peek(r, from, (size_t)n, &p, err)) < 0)
+            return (int)have;
+        chain[1] = hash_64(p, (size_t)have);
+        chain[0] = hash_64(chain, sizeof chain);
+    }
+    *out = chain[0];
+    return 0;
+}
+
+static int damage_room(struct evlog_reader *r, struct err *err)
+{
+    size_t cap = r->cap_damage ? 2 * r->cap_damage : 8;
+    if (r->n_damage < r->cap_damage)
+        return 0;
+    struct evlog_damage *d = realloc(r->damage, cap * sizeof *d);
+    if (!d)
+        return err_set(err, ERR_NOMEM, "out of memory while reading '%s'", r->path);
+    r->damage = d;
+    r->cap_damage = cap;
+    return 0;
+}
+
 static int add_damage(struct evlog_reader *r, int64_t offset, int64_t bytes, const char *reason,
                       struct err *err)
 {
-    if (r->n_damage == r->cap_damage) {
-        size_t cap = r->cap_damage ? 2 * r->cap_damage : 8;
-        struct evlog_damage *d = realloc(r->damage, cap * sizeof *d);
-        if (!d)
-            return err_set(err, ERR_NOMEM, "out of memory while reading '%s'", r->path);
-        r->damage = d;
-        r->cap_damage = cap;
-    }
-    r->damage[r->n_damage] = (struct evlog_damage){.offset = offset, .bytes = bytes};
-    snprintf(r->damage[r->n_damage].reason, sizeof r->damage->reason, "%s", reason);
-    r->n_damage++;
+    struct evlog_damage d = {.offset = offset, .bytes = bytes};
+    int rc = region_hash(r, offset, offset + bytes, &d.hash, err);
+    if (rc < 0 || (rc = damage_room(r, err)) < 0)
+        return rc;
+    snprintf(d.reason, sizeof d.reason, "%s", reason);
+    r->damage[r->n_damage++] = d;
     return 0;
 }
 
@@ -341,12 +367,31 @@ int evlog_reader_seek(struct evlog_reader *r, int64_t offset, struct err *err)
     return 0;
 }
 
-int evlog_reader_resume(struct evlog_reader *r, int64_t offset, int64_t seq, struct err *err)
+int evlog_reader_resume(struct evlog_reader *r, int64_t offset, int64_t seq,
+                        const struct evlog_damage *known, size_t n, struct err *err)
 {
     int rc = evlog_reader_seek(r, offset, err);
-    if (rc == 0)
-        r->last_seq = seq;
-    return rc;
+    if (rc < 0)
+        return rc;
+    r->last_seq = seq;
+    for (size_t i = 0; i < n; i++) {
+        if ((rc = damage_room(r, err)) < 0)
+            return rc;
+        r->damage[r->n_damage++] = known[i];
+    }
+    return 0;
+}
+
+bool evlog_damage_stays(const char *path, const struct evlog_damage *list, size_t n)
+{
+    struct evlog_reader *r = NULL;
+    uint64_t hash;
+    bool stays = n == 0 || evlog_reader_open(path, &r, NULL) == 0;
+    for (size_t i = 0; i < n && stays; i++)
+        stays = region_hash(r, list[i].offset, list[i].offset + list[i].bytes, &hash, NULL) == 0 &&
+                hash == list[i].hash;
+    evlog_reader_close(r);
+    return stays;
 }
 
 int64_t evlog_reader_seq(const struct evlog_reader *r)

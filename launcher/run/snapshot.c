@@ -11,15 +11,16 @@
 
 enum { MAX_BYTES = 64 << 20 };
 
-/* The file holds this, the state, its attempts, the logs, and a hash of all before it. */
+/* The file holds this, the state, its attempts, the logs, their damage, and a hash of all before
+ * it. */
 struct head {
     char magic[8];
     /* Who wrote it: the layout of what follows is that program's own. */
     int64_t program_bytes, program_mtime_ns;
-    int64_t state_bytes, attempt_bytes, log_bytes, n_attempts, n_logs;
+    int64_t state_bytes, attempt_bytes, log_bytes, damage_bytes, n_attempts, n_logs, n_damage;
 };
 
-static bool head_make(int64_t n_attempts, int64_t n_logs, struct head *out)
+static bool head_make(int64_t n_attempts, int64_t n_logs, int64_t n_damage, struct head *out)
 {
     struct stat st;
     if (stat("/proc/self/exe", &st) != 0)
@@ -30,9 +31,16 @@ static bool head_make(int64_t n_attempts, int64_t n_logs, struct head *out)
                          sizeof(struct run_state),
                          sizeof(struct run_attempt),
                          sizeof(struct snapshot_log),
+                         sizeof(struct evlog_damage),
                          n_attempts,
-                         n_logs};
+                         n_logs,
+                         n_damage};
     return true;
+}
+
+static bool count_is_sane(int64_t n)
+{
+    return n >= 0 && n <= MAX_BYTES;
 }
 
 /* Does the text begin with our head and have the length it tells, and the hash at its end? */
@@ -43,13 +51,15 @@ static bool is_whole(const struct str *text, struct head *head)
     if (text->len < sizeof *head + sizeof hash)
         return false;
     memcpy(head, text->p, sizeof *head);
-    if (head->n_attempts < 0 || head->n_attempts > MAX_BYTES || head->n_logs < 0 ||
-        head->n_logs > MAX_BYTES ||
-        !head_make(head->n_attempts, head->n_logs, &ours) || memcmp(head, &ours, sizeof ours) != 0)
+    if (!count_is_sane(head->n_attempts) || !count_is_sane(head->n_logs) ||
+        !count_is_sane(head->n_damage) ||
+        !head_make(head->n_attempts, head->n_logs, head->n_damage, &ours) ||
+        memcmp(head, &ours, sizeof ours) != 0)
         return false;
     size_t bytes = sizeof *head + sizeof(struct run_state) +
                    (size_t)head->n_attempts * sizeof(struct run_attempt) +
-                   (size_t)head->n_logs * sizeof(struct snapshot_log);
+                   (size_t)head->n_logs * sizeof(struct snapshot_log) +
+                   (size_t)head->n_damage * sizeof(struct evlog_damage);
     if (text->len != bytes + sizeof hash)
         return false;
     struct hash128 now = hash_128(text->p, bytes);
@@ -57,56 +67,78 @@ static bool is_whole(const struct str *text, struct head *head)
     return hash.hi == now.hi && hash.lo == now.lo;
 }
 
-static bool log_goes_on(const char *run_dir, const struct snapshot_log *log)
+void snapshot_logs_release(struct snapshot_logs *logs)
+{
+    free(logs->list);
+    free(logs->damage);
+    *logs = (struct snapshot_logs){0};
+}
+
+/* damage: of this log. */
+static bool log_goes_on(const char *run_dir, const struct snapshot_log *log,
+                        const struct evlog_damage *damage)
 {
     char path[LIMIT_PATH_BYTES + LIMIT_NAME_BYTES];
     uint64_t hash;
     snprintf(path, sizeof path, "%s/events/%s", run_dir, log->name);
-    return evlog_tail_hash(path, log->offset, &hash, NULL) == 0 && hash == log->tail_hash;
+    return evlog_tail_hash(path, log->offset, &hash, NULL) == 0 && hash == log->tail_hash &&
+           evlog_damage_stays(path, damage, (size_t)log->n_damage);
 }
 
-bool snapshot_logs_hash(const char *run_dir, struct snapshot_log *logs, size_t n)
+bool snapshot_logs_hash(const char *run_dir, struct snapshot_logs *logs)
 {
     char path[LIMIT_PATH_BYTES + LIMIT_NAME_BYTES];
-    for (size_t i = 0; i < n; i++) {
-        snprintf(path, sizeof path, "%s/events/%s", run_dir, logs[i].name);
-        if (evlog_tail_hash(path, logs[i].offset, &logs[i].tail_hash, NULL) < 0)
+    for (size_t i = 0; i < logs->n; i++) {
+        struct snapshot_log *log = &logs->list[i];
+        snprintf(path, sizeof path, "%s/events/%s", run_dir, log->name);
+        if (evlog_tail_hash(path, log->offset, &log->tail_hash, NULL) < 0)
             return false;
     }
     return true;
 }
 
-bool snapshot_logs_go_on(const char *run_dir, const struct snapshot_log *logs, size_t n)
+bool snapshot_logs_go_on(const char *run_dir, const struct snapshot_logs *logs)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!log_goes_on(run_dir, &logs[i]))
+    const struct evlog_damage *damage = logs->damage;
+    for (size_t i = 0; i < logs->n; damage += logs->list[i++].n_damage)
+        if (!log_goes_on(run_dir, &logs->list[i], damage))
             return false;
     return true;
+}
+
+/* Returns the next bytes of the text as a new array, and goes on behind them; NULL when out of
+ * memory. */
+static void *part_take(const char **p, size_t bytes)
+{
+    void *part = malloc(bytes + 1);
+    if (part)
+        memcpy(part, *p, bytes);
+    *p += bytes;
+    return part;
 }
 
 /* Takes the parts behind the head; returns false when out of memory. */
 static bool parts_take(const struct str *text, const struct head *head, struct run_state *state,
-                       struct snapshot_log **logs)
+                       struct snapshot_logs *logs)
 {
-    const char *p = text->p + sizeof *head;
-    size_t attempts_bytes = (size_t)head->n_attempts * sizeof *state->attempts,
-           logs_bytes = (size_t)head->n_logs * sizeof **logs;
-    struct run_attempt *attempts = malloc(attempts_bytes + 1);
-    *logs = malloc(logs_bytes + 1);
-    if (!attempts || !*logs) {
+    const char *p = text->p + sizeof *head, *state_at = p;
+    p += sizeof *state;
+    struct run_attempt *attempts = part_take(&p, (size_t)head->n_attempts * sizeof *attempts);
+    logs->n = (size_t)head->n_logs;
+    logs->n_damage = (size_t)head->n_damage;
+    logs->list = part_take(&p, logs->n * sizeof *logs->list);
+    logs->damage = part_take(&p, logs->n_damage * sizeof *logs->damage);
+    if (!attempts || !logs->list || !logs->damage) {
         free(attempts);
-        free(*logs);
+        snapshot_logs_release(logs);
         return false;
     }
-    memcpy(state, p, sizeof *state);
-    memcpy(attempts, p + sizeof *state, attempts_bytes);
-    memcpy(*logs, p + sizeof *state + attempts_bytes, logs_bytes);
+    memcpy(state, state_at, sizeof *state);
     state->attempts = attempts;
     return true;
 }
 
-bool snapshot_load(const char *run_dir, struct run_state *state, struct snapshot_log **logs,
-                   size_t *n_logs)
+bool snapshot_load(const char *run_dir, struct run_state *state, struct snapshot_logs *logs)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
@@ -115,28 +147,27 @@ bool snapshot_load(const char *run_dir, struct run_state *state, struct snapshot
     bool taken = file_read(path, MAX_BYTES, &text, NULL) == 0 && is_whole(&text, &head) &&
                  parts_take(&text, &head, state, logs);
     str_release(&text);
-    if (taken && !snapshot_logs_go_on(run_dir, *logs, (size_t)head.n_logs)) {
-        run_state_release(state);
-        free(*logs);
-        taken = false;
-    }
-    if (taken)
-        *n_logs = (size_t)head.n_logs;
-    return taken;
+    if (!taken || snapshot_logs_go_on(run_dir, logs))
+        return taken;
+    run_state_release(state);
+    snapshot_logs_release(logs);
+    return false;
 }
 
 void snapshot_save(const char *run_dir, const struct run_state *state,
-                   const struct snapshot_log *logs, size_t n_logs)
+                   const struct snapshot_logs *logs)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
     struct head head;
-    bool known = head_make(state->n_attempts, (int64_t)n_logs, &head);
+    bool known = head_make(state->n_attempts, (int64_t)logs->n, (int64_t)logs->n_damage, &head);
     str_addn(&text, &head, sizeof head);
     str_addn(&text, state, sizeof *state);
     if (state->n_attempts)
         str_addn(&text, state->attempts, (size_t)state->n_attempts * sizeof *state->attempts);
-    str_addn(&text, logs, n_logs * sizeof *logs);
+    str_addn(&text, logs->list, logs->n * sizeof *logs->list);
+    if (logs->n_damage)
+        str_addn(&text, logs->damage, logs->n_damage * sizeof *logs->damage);
     struct hash128 hash = hash_128(text.p, text.len);
     str_addn(&text, &hash, sizeof hash);
     snprintf(path, sizeof path, "%s/state.snapshot", run_dir);

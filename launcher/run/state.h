@@ -169,7 +169,7 @@ int run_fold_open(const char *run_dir, struct run_fold **out, struct err *err);
 int run_fold_update(struct run_fold *f, struct err *err);
 /* Updates the fold for those who decide by it: it then holds what run_state_load would give now.
  * The logs are opened again, because a shared file system may show only then what other hosts have
- * written. All are read from their beginning if one has a place that could not be read. */
+ * written. All are read from their beginning if one does not just go on. */
 int run_fold_renew(struct run_fold *f, struct err *err);
 /* Returns its state, to add what no log could take. What is added holds until the fold is
  * renewed. */

@@ -25,8 +25,7 @@ struct run_fold {
     struct run_state state;
     struct fold_log *logs;
     size_t n_logs;
-    struct snapshot_log *notes; /* how far the logs were read; NULL: to be read anew */
-    size_t n_notes;
+    struct snapshot_logs notes; /* how far the logs were read; list NULL: to be read anew */
     int64_t events; /* read by this fold */
     bool begun;     /* it has been renewed before */
     bool spoilt;    /* an event may have been read and not folded, or another was made up */
@@ -68,12 +67,17 @@ static int log_add(struct run_fold *f, const char *name, struct err *err)
 }
 
 /* Opens the logs where reading them stopped. If that fails nothing of the run is kept. */
-static void logs_resume(struct run_fold *f, const struct snapshot_log *logs, size_t n)
+static void logs_resume(struct run_fold *f, const struct snapshot_logs *logs)
 {
+    const struct evlog_damage *damage = logs->damage;
     int rc = 0;
-    for (size_t i = 0; i < n && rc == 0; i++)
-        if ((rc = log_add(f, logs[i].name, NULL)) == 0)
-            rc = evlog_reader_resume(f->logs[i].reader, logs[i].offset, logs[i].seq, NULL);
+    for (size_t i = 0; i < logs->n && rc == 0; i++) {
+        const struct snapshot_log *log = &logs->list[i];
+        size_t n = (size_t)log->n_damage;
+        if ((rc = log_add(f, log->name, NULL)) == 0)
+            rc = evlog_reader_resume(f->logs[i].reader, log->offset, log->seq, damage, n, NULL);
+        damage += n;
+    }
     if (rc == 0)
         return;
     logs_close(f);
@@ -83,42 +87,55 @@ static void logs_resume(struct run_fold *f, const struct snapshot_log *logs, siz
 /* Goes on from the snapshot, if there is one that can be used; begins with nothing otherwise. */
 static void snapshot_take(struct run_fold *f)
 {
-    struct snapshot_log *logs = NULL;
-    size_t n = 0;
-    if (!snapshot_load(f->run_dir, &f->state, &logs, &n))
-        return;
-    logs_resume(f, logs, n);
-    free(logs);
+    struct snapshot_logs logs = {0};
+    if (snapshot_load(f->run_dir, &f->state, &logs))
+        logs_resume(f, &logs);
+    snapshot_logs_release(&logs);
 }
 
-/* Notes how far a log was read. False for one that a snapshot cannot stand on: a place in it cannot
- * be read, it was cut while we read it, or its name is too long. What is unfinished at its end may
- * be an append in progress. */
-static bool log_note(const struct fold_log *log, struct snapshot_log *out)
+/* Adds the places before the end of what was read that could not be read. What is unfinished at the
+ * end may be an append in progress. False when out of memory, or when the log was cut while we read
+ * it. */
+static bool damage_note(const struct evlog_damage *list, size_t n, struct snapshot_log *log,
+                        struct snapshot_logs *out)
+{
+    struct evlog_damage *grown = realloc(out->damage, (out->n_damage + n + 1) * sizeof *grown);
+    if (!grown)
+        return false;
+    out->damage = grown;
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(list[i].reason, "file truncated") == 0)
+            return false;
+        if (list[i].offset < log->offset) {
+            out->damage[out->n_damage++] = list[i];
+            log->n_damage++;
+        }
+    }
+    return true;
+}
+
+/* Notes how far a log was read. False for one that a snapshot cannot stand on. */
+static bool log_note(const struct fold_log *log, struct snapshot_logs *out)
 {
     const struct evlog_damage *list;
+    struct snapshot_log *note = &out->list[out->n++];
     size_t n = evlog_reader_damage(log->reader, &list);
-    *out = (struct snapshot_log){.offset = evlog_reader_offset(log->reader),
-                                 .seq = evlog_reader_seq(log->reader)};
-    for (size_t i = 0; i < n; i++)
-        if (list[i].offset < out->offset || strcmp(list[i].reason, "file truncated") == 0)
-            return false;
-    return (size_t)snprintf(out->name, sizeof out->name, "%s", log->name) < sizeof out->name;
+    *note = (struct snapshot_log){.offset = evlog_reader_offset(log->reader),
+                                  .seq = evlog_reader_seq(log->reader)};
+    return (size_t)snprintf(note->name, sizeof note->name, "%s", log->name) < sizeof note->name &&
+           damage_note(list, n, note, out);
 }
 
 /* Notes how far the logs were read, if every one can be gone on with from there. */
 static void logs_note(struct run_fold *f)
 {
-    free(f->notes);
-    f->notes = calloc(f->n_logs + 1, sizeof *f->notes);
-    f->n_notes = f->n_logs;
-    bool good = f->notes && !f->spoilt;
+    snapshot_logs_release(&f->notes);
+    f->notes.list = calloc(f->n_logs + 1, sizeof *f->notes.list);
+    bool good = f->notes.list && !f->spoilt;
     for (size_t i = 0; i < f->n_logs && good; i++)
-        good = log_note(&f->logs[i], &f->notes[i]);
-    if (good && snapshot_logs_hash(f->run_dir, f->notes, f->n_notes))
-        return;
-    free(f->notes);
-    f->notes = NULL;
+        good = log_note(&f->logs[i], &f->notes);
+    if (!good || !snapshot_logs_hash(f->run_dir, &f->notes))
+        snapshot_logs_release(&f->notes);
 }
 
 /* Keeps what was folded for the next one who asks, if it was much. */
@@ -127,8 +144,8 @@ static void snapshot_keep(struct run_fold *f)
     if (f->spoilt || f->events < SNAPSHOT_EVENTS)
         return;
     logs_note(f);
-    if (f->notes)
-        snapshot_save(f->run_dir, &f->state, f->notes, f->n_notes);
+    if (f->notes.list)
+        snapshot_save(f->run_dir, &f->state, &f->notes);
     f->events = 0;
 }
 
@@ -155,7 +172,7 @@ void run_fold_close(struct run_fold *f)
     snapshot_keep(f);
     logs_close(f);
     free(f->logs);
-    free(f->notes);
+    snapshot_logs_release(&f->notes);
     free(f->events_dir);
     free(f->run_dir);
     run_state_release(&f->state);
@@ -231,10 +248,10 @@ int run_fold_update(struct run_fold *f, struct err *err)
  * part of them has changed. */
 static void fold_reopen(struct run_fold *f)
 {
-    bool goes_on = f->notes && !f->spoilt && snapshot_logs_go_on(f->run_dir, f->notes, f->n_notes);
+    bool goes_on = f->notes.list && !f->spoilt && snapshot_logs_go_on(f->run_dir, &f->notes);
     logs_close(f);
     if (goes_on) {
-        logs_resume(f, f->notes, f->n_notes);
+        logs_resume(f, &f->notes);
         return;
     }
     run_state_release(&f->state);
