@@ -74,6 +74,10 @@ static void row_text(const struct run_state *s, const struct run_budget *budget,
                       "known here)");
     else if (last && lacks_room(last))
         str_addf(out, "  (no room on the disk: see reel explain)");
+    int64_t known = last ? last->number : 0;
+    if (s->claimed > known)
+        str_addf(out, "  (attempt %lld has begun, and no log tells of it: this is what was before)",
+                 (long long)s->claimed);
     if (s->damaged_records)
         str_addf(out, "  (%lld damaged place%s in its logs)", (long long)s->damaged_records,
                  s->damaged_records == 1 ? "" : "s");
@@ -108,6 +112,7 @@ static void row_json(const struct run_state *s, const struct run_budget *budget,
     json_put_text(o, "job_id",
                   last && last->cause == CAUSE_NONE && last->job_id[0] ? last->job_id : s->job_id);
     json_put_int(o, "damaged_records", s->damaged_records);
+    json_put_int(o, "claimed_attempt", s->claimed);
     json_put_num(o, "last_event_at", s->last_event_at);
     json_arr_begin(o, "attempts");
     for (int64_t i = 0; i < s->n_attempts; i++) {

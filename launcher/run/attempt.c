@@ -1,6 +1,5 @@
 #include "launcher/run/attempt.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,23 +245,6 @@ static int silent_close(const struct attempt *a, const struct run_state *state, 
 
 /* ---- claiming ---- */
 
-/* Returns the highest attempt that anyone has claimed, 0 if none. */
-static int64_t claim_highest(const struct attempt *a)
-{
-    char path[LIMIT_PATH_BYTES];
-    int64_t highest = 0;
-    snprintf(path, sizeof path, "%s/claims", a->run_dir);
-    DIR *dir = opendir(path);
-    for (struct dirent *d; dir && (d = readdir(dir));) {
-        long long n;
-        if (sscanf(d->d_name, "attempt-%lld", &n) == 1 && n > highest)
-            highest = n;
-    }
-    if (dir)
-        closedir(dir);
-    return highest;
-}
-
 struct claim {
     char token[ID_TEXT_BYTES], job_id[SCHED_ID_BYTES], host[64];
     char nodes[LIMIT_PATH_BYTES]; /* of the job, as the scheduler writes them; "": not known */
@@ -296,7 +278,7 @@ static int former_self_evict(const struct attempt *a, const char *lock, struct e
 {
     struct claim c;
     struct lease_holder h;
-    claim_load(a, claim_highest(a), &c);
+    claim_load(a, run_state_claimed(a->run_dir), &c);
     bool former = a->self->id[0] && strcmp(c.job_id, a->self->id) == 0 &&
                   c.restart < a->self->restarts;
     return former && lease_look(lock, &h) && h.pid == c.pid && strcmp(h.host, c.host) == 0
@@ -348,7 +330,7 @@ int attempt_lock(struct attempt *a, struct err *err)
     return rc < 0 ? rc : lease_take(path, LET_GO_S, &a->lock, err);
 }
 
-bool attempt_is_newest(const struct attempt *a) { return claim_highest(a) <= a->number; }
+bool attempt_is_newest(const struct attempt *a) { return run_state_claimed(a->run_dir) <= a->number; }
 
 /* Creates the claim exclusively: of two agents on different hosts that fold the same state only one
  * gets the number. */
@@ -382,7 +364,7 @@ static bool is_replaced(const struct attempt *a, const struct run_state *state)
     struct claim newest;
     if (!a->self->token[0] || !state->token[0] || strcmp(a->self->token, state->token) == 0)
         return false;
-    claim_load(a, claim_highest(a), &newest);
+    claim_load(a, run_state_claimed(a->run_dir), &newest);
     return strcmp(a->self->token, state->after) != 0 || strcmp(newest.token, state->token) == 0;
 }
 
@@ -396,7 +378,7 @@ static int number_take(struct attempt *a, const struct run_state *state,
     struct evlog *log = NULL;
     int rc = silent_close(a, state, 0, before, &log, err);
     evlog_close(log);
-    int64_t number = claim_highest(a) + 1;
+    int64_t number = run_state_claimed(a->run_dir) + 1;
     if (rc == 0 && (rc = claim_create(a, number, err)) == 0)
         a->number = number;
     return rc;

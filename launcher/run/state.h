@@ -136,6 +136,7 @@ struct run_state {
      * store their bytes. */
     struct run_attempt *attempts;
     int64_t n_attempts;
+    int64_t claimed;                /* newest attempt that the run's folder knows of; 0 none */
     int64_t damaged_records;        /* of the logs, see evlog */
     /* The times of attempts are those of each host's wall clock as it went at the host's first
      * event here. Where a clock was stepped since, the host's monotonic clock corrects it. The wall
@@ -161,6 +162,9 @@ int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause
 /* Folds every log under <run_dir>/events into *s (initialised). A missing folder is an empty
  * state. */
 int run_state_load(const char *run_dir, struct run_state *s, struct err *err);
+
+/* Returns the newest attempt that an agent has claimed in the run's folder, 0 if there is none. */
+int64_t run_state_claimed(const char *run_dir);
 
 /* This is the same fold kept open, for those who follow a run: each update reads only what was
  * appended since, and finds new logs. */

@@ -214,6 +214,22 @@ static int logs_find(struct run_fold *f, struct err *err)
     return rc;
 }
 
+int64_t run_state_claimed(const char *run_dir)
+{
+    char path[LIMIT_PATH_BYTES];
+    int64_t highest = 0;
+    snprintf(path, sizeof path, "%s/claims", run_dir);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        long long n;
+        if (sscanf(d->d_name, "attempt-%lld", &n) == 1 && n > highest)
+            highest = n;
+    }
+    if (dir)
+        closedir(dir);
+    return highest;
+}
+
 int64_t run_fold_events(const struct run_fold *f)
 {
     return f->events;
@@ -235,6 +251,7 @@ int run_fold_update(struct run_fold *f, struct err *err)
 {
     int rc = logs_find(f, err);
     f->state.damaged_records = 0;
+    f->state.claimed = run_state_claimed(f->run_dir);
     for (size_t i = 0; i < f->n_logs && rc >= 0; i++) {
         const struct evlog_damage *list;
         rc = log_fold(f, &f->logs[i], err);

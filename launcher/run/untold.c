@@ -31,6 +31,17 @@ static void numbers_tell(struct untold *u, int64_t before, int64_t number)
         tell(u, "attempts %lld to %lld left no logs", (long long)before + 1, (long long)number - 1);
 }
 
+/* Tells of attempts that were begun after the last one with a log. The newest may be about to write
+ * its first word. */
+static void claimed_tell(struct untold *u, int64_t known, int64_t claimed)
+{
+    if (claimed == known + 1)
+        tell(u, "attempt %lld has begun, and no log tells of it", (long long)claimed);
+    else if (claimed > known)
+        tell(u, "attempts %lld to %lld have begun, and no log tells of them",
+             (long long)known + 1, (long long)claimed);
+}
+
 /* Tells what an agent's log lacks. over: another attempt has begun. The newest attempt's agent may
  * be about to tell its end. */
 static void attempt_tell(struct untold *u, const struct run_attempt *a, bool over)
@@ -57,6 +68,7 @@ int untold_each(const struct run_state *s, untold_fn *say, void *ctx)
         numbers_tell(&u, i ? s->attempts[i - 1].number : 0, s->attempts[i].number);
         attempt_tell(&u, &s->attempts[i], i + 1 < s->n_attempts);
     }
+    claimed_tell(&u, last ? last->number : 0, s->claimed);
     if (last && last->cause == CAUSE_DONE && !last->done && !s->done)
         tell(&u, "attempt %lld was done, and its trainer's log does not tell with which step",
              (long long)last->number);
