@@ -500,6 +500,17 @@ static int dry_run(const struct opt_values *v, const struct cmd_env *env, struct
 
 /* Checks whether memory and disk suffice. A run that exists has checkpoints which make room for the
  * next one. */
+/* Opens the scheduler that runs the job. Where Slurm is not to be had, this machine may do. */
+static int scheduler_open(const struct opt_values *v, const struct cmd_env *env, struct sched **s,
+                          struct err *err)
+{
+    const char *kind = opt_text(v, "scheduler");
+    struct err why = {0};
+    int rc = sched_open(kind, env->home, s, &why);
+    bool advise = rc == ERR_ENV && strcmp(kind, "slurm") == 0;
+    return rc < 0 ? err_set(err, rc, "%s%s", why.text, advise ? ", or --scheduler local" : "") : 0;
+}
+
 static int room_check(const struct cmd_env *env, const struct sched *s, const struct run *run,
                       const struct plan *plan, struct err *err)
 {
@@ -525,7 +536,7 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
     if (rc < 0 || (rc = programs_check(env->bin_dir, err)) < 0 ||
         (rc = existed_check(v, env, run.name, err)) < 0)
         goto out;
-    if ((rc = sched_open(opt_text(v, "scheduler"), env->home, &s, err)) < 0 ||
+    if ((rc = scheduler_open(v, env, &s, err)) < 0 ||
         (rc = checks_run(v, env, s, &run, operands[0], &plan, &script, err)) < 0)
         goto out;
     bool dry = opt_bool(v, "dry-run");

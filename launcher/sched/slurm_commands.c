@@ -334,6 +334,6 @@ int slurm_commands_open(struct slurm_rpc **out, struct err *err)
         *out = &c->rpc;
         return 0;
     }
-    return err_set(err, ERR_ENV, "no sbatch on PATH: Slurm's commands are needed on this machine, "
-                                 "or --scheduler local");
+    return err_set(err, ERR_ENV,
+                   "no sbatch on PATH: Slurm's commands are needed on this machine");
 }
