@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/num.h"
 #include "trainer/ckpt/ckpt_priv.h"
 
@@ -64,6 +65,27 @@ int64_t ckpt_newest_step(const char *run_dir)
     int64_t step = ckpt_list_load(dir, &list, NULL) == 0 && list.n > 0 ? list.steps[0] : 0;
     free(list.steps);
     return step;
+}
+
+bool ckpt_is_run(const char *dir)
+{
+    char path[LIMIT_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/ckpt", dir);
+    return file_exists(path);
+}
+
+int ckpt_dir_find(const char *dir, char out[LIMIT_PATH_BYTES], struct err *err)
+{
+    char ckpt[LIMIT_PATH_BYTES];
+    snprintf(out, LIMIT_PATH_BYTES, "%s", dir);
+    if (!ckpt_is_run(dir))
+        return 0;
+    int64_t newest = ckpt_newest_step(dir);
+    if (newest == 0)
+        return err_set(err, ERR_INPUT, "run '%s' has no checkpoint (ckpt/step-…)", dir);
+    snprintf(ckpt, sizeof ckpt, "%s/ckpt", dir);
+    ckpt_dir_format(ckpt, newest, out);
+    return 0;
 }
 
 int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out,

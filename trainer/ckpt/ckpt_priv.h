@@ -12,6 +12,10 @@ int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err)
  * All ranks call it. */
 int ckpt_list_share(const char *ckpt_dir, struct comm *world, struct ckpt_list *out,
                     struct err *err);
+bool ckpt_is_run(const char *dir); /* Is this the folder of a run that has saved? */
+/* Finds the checkpoint that a word of the command line means: itself, or the newest of the run
+ * whose folder it is. */
+int ckpt_dir_find(const char *dir, char out[LIMIT_PATH_BYTES], struct err *err);
 void ckpt_dir_format(const char *ckpt_dir, int64_t step, char out[LIMIT_PATH_BYTES]);
 /* Returns the number of a tensor; -1 if there is none of that name. */
 int64_t ckpt_tensor_find(const struct ckpt_manifest *m, const char *name);

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/num.h"
 #include "base/safetensors.h"
 #include "trainer/ckpt/ckpt_diff.h"
@@ -29,7 +30,8 @@ static const struct opt opts[] = {
 const struct opt_cmd train_cmd_ckpt = {
     "ckpt", "show, verify, compare or export checkpoints",
     "show|verify|export DIR, diff A B, fits RUN.json", opts, ARRAY_LEN(opts), 2, 3,
-    "The layouts that wrote do not matter. diff takes checkpoints, or folders of runs, and covers weights, moments and average: per tensor max|a-b| / max(max|a|, floor). A missing "
+    "The layouts that wrote do not matter. The folder of a run stands for its newest checkpoint. "
+    "diff covers weights, moments and average: per tensor max|a-b| / max(max|a|, floor). A missing "
     "tensor, another shape or a number that is not finite fails. fits asks whether the run's "
     "model can take its first weights from init.from, by names and shapes alone."};
 
@@ -132,28 +134,6 @@ static int pair_diff(struct diffs *s, const char *a, const char *b, bool named, 
     return 0;
 }
 
-static bool is_run(const char *dir)
-{
-    char path[LIMIT_PATH_BYTES];
-    snprintf(path, sizeof path, "%s/ckpt", dir);
-    return file_exists(path);
-}
-
-/* The checkpoint that a word means: itself, or the newest of the run whose folder it is. */
-static int ckpt_named(const char *dir, char out[LIMIT_PATH_BYTES], struct err *err)
-{
-    char ckpt[LIMIT_PATH_BYTES];
-    snprintf(out, LIMIT_PATH_BYTES, "%s", dir);
-    if (!is_run(dir))
-        return 0;
-    int64_t newest = ckpt_newest_step(dir);
-    if (newest == 0)
-        return err_set(err, ERR_INPUT, "run '%s' has no checkpoint (ckpt/step-…)", dir);
-    snprintf(ckpt, sizeof ckpt, "%s/ckpt", dir);
-    ckpt_dir_format(ckpt, newest, out);
-    return 0;
-}
-
 static bool has_step(const struct ckpt_list *l, int64_t step)
 {
     bool has = false;
@@ -194,17 +174,17 @@ static int common_diff(struct diffs *s, const char *run_a, const char *run_b, st
 static int newest_diff(struct diffs *s, const char *a, const char *b, struct err *err)
 {
     char dir_a[LIMIT_PATH_BYTES], dir_b[LIMIT_PATH_BYTES];
-    int rc = ckpt_named(a, dir_a, err);
+    int rc = ckpt_dir_find(a, dir_a, err);
     if (rc == 0)
-        rc = ckpt_named(b, dir_b, err);
-    return rc < 0 ? rc : pair_diff(s, dir_a, dir_b, is_run(a) || is_run(b), err);
+        rc = ckpt_dir_find(b, dir_b, err);
+    return rc < 0 ? rc : pair_diff(s, dir_a, dir_b, ckpt_is_run(a) || ckpt_is_run(b), err);
 }
 
 static int diff(const char *a, const char *b, const struct opt_values *v, struct err *err)
 {
     struct diffs s = {.text = STR_INIT, .tol = opt_num(v, "tol"), .floor_value = opt_num(v, "floor"), .is_json = opt_bool(v, "json")};
     bool all = opt_bool(v, "all");
-    if (all && !(is_run(a) && is_run(b)))
+    if (all && !(ckpt_is_run(a) && ckpt_is_run(b)))
         return err_set(err, ERR_USAGE, "--all compares runs: give two folders that hold ckpt/");
     json_out_init(&s.json, &s.text, 0);
     if (s.is_json)
@@ -377,6 +357,20 @@ static int options_check(const struct opt_values *v, const char *verb, struct er
     return 0;
 }
 
+/* Runs a verb that looks at one checkpoint. Of a run's folder it takes the newest, and says so. */
+static int one_run(const char *verb, const char *word, const struct opt_values *v, struct err *err)
+{
+    char dir[LIMIT_PATH_BYTES];
+    int rc = ckpt_dir_find(word, dir, err);
+    if (rc < 0)
+        return rc;
+    if (ckpt_is_run(word))
+        log_msg(LOG_INFO, "the newest checkpoint of '%s' is taken: %s", word, dir);
+    return strcmp(verb, "show") == 0     ? show(dir, err)
+           : strcmp(verb, "verify") == 0 ? verify(dir, err)
+                                         : export(dir, v, err);
+}
+
 int train_cmd_ckpt_run(const struct opt_values *v, int argc, char **argv, struct err *err)
 {
     const char *const *w;
@@ -385,14 +379,12 @@ int train_cmd_ckpt_run(const struct opt_values *v, int argc, char **argv, struct
     int rc = options_check(v, w[0], err);
     if (rc < 0)
         return rc;
-    if (strcmp(w[0], "show") == 0 && n == 2)
-        return show(w[1], err);
-    if (strcmp(w[0], "verify") == 0 && n == 2)
-        return verify(w[1], err);
+    for (const char *const *verb = (const char *const[]){"show", "verify", "export", NULL}; *verb;
+         verb++)
+        if (strcmp(w[0], *verb) == 0 && n == 2)
+            return one_run(w[0], w[1], v, err);
     if (strcmp(w[0], "diff") == 0 && n == 3)
         return diff(w[1], w[2], v, err);
-    if (strcmp(w[0], "export") == 0 && n == 2)
-        return export(w[1], v, err);
     if (strcmp(w[0], "fits") == 0 && n == 2)
         return fits(w[1], err);
     return err_set(err, ERR_USAGE, "reel-train ckpt: give 'show DIR', 'verify DIR', "

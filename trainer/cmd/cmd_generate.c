@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/num.h"
+#include "trainer/ckpt/ckpt_priv.h"
 #include "trainer/cmd/main.h"
 #include "trainer/run/generate.h"
 
@@ -29,7 +30,7 @@ static const struct opt opts[] = {
 };
 const struct opt_cmd train_cmd_generate = {
     "generate", "sample from a checkpoint", "CKPT", opts, ARRAY_LEN(opts), 1, 1,
-    "CKPT is a folder <run>/ckpt/step-…, written under any layout. Under mpirun each rank makes its share of the batches. 'reel-curate decode' makes "
+    "CKPT is a folder <run>/ckpt/step-…, written under any layout, or a run's, for its newest. Under mpirun each rank makes its share of the batches. 'reel-curate decode' makes "
     "pictures of the latents."};
 
 static void say(void *ctx, const char *line)
@@ -47,18 +48,18 @@ static int run_find(const struct opt_values *v, const char *ckpt, struct run *ru
 }
 
 static int conf_make(const struct opt_values *v, const struct comm *world, struct run *run,
-                     struct generate_conf *out, struct err *err)
+                     char ckpt[LIMIT_PATH_BYTES], struct generate_conf *out, struct err *err)
 {
     const char *const *operands;
     uint64_t seed = 0;
     opt_operands(v, &operands);
-    const char *ckpt = operands[0], *data = opt_text(v, "data");
+    const char *data = opt_text(v, "data");
     int rc = num_parse_u64(opt_text(v, "seed"), "--seed", &seed, err);
     if (rc < 0)
         return err->code = ERR_USAGE;
     if (opt_num(v, "level-min") >= opt_num(v, "level-max"))
         return err_set(err, ERR_USAGE, "--level-min is %g, not below --level-max %g", opt_num(v, "level-min"), opt_num(v, "level-max"));
-    if ((rc = run_find(v, ckpt, run, err)) < 0)
+    if ((rc = ckpt_dir_find(operands[0], ckpt, err)) < 0 || (rc = run_find(v, ckpt, run, err)) < 0)
         return rc;
     int64_t share = num_ceil_div(opt_int(v, "samples"), world->size);
     *out = (struct generate_conf){
@@ -82,9 +83,10 @@ static int conf_make(const struct opt_values *v, const struct comm *world, struc
 static int generate_all(const struct opt_values *v, struct comm *world, int64_t *made, struct err *err)
 {
     struct run run = {0};
+    char ckpt[LIMIT_PATH_BYTES];
     struct generate_conf conf;
     struct generate *g = NULL;
-    int rc = conf_make(v, world, &run, &conf, err);
+    int rc = conf_make(v, world, &run, ckpt, &conf, err);
     if (rc == 0)
         rc = generate_open(&conf, &g, err);
     if ((rc = comm_agree(world, rc, err)) == 0)
