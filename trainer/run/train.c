@@ -625,6 +625,17 @@ static int attempt_open(struct train *t, struct err *err)
     return rc < 0 ? rc : newest_step(t, err);
 }
 
+/* Says of a run that was done before this attempt how it gets longer. */
+static void done_say(const struct train *t)
+{
+    char line[200];
+    snprintf(line, sizeof line,
+             "nothing to do: the run is done, its %lld steps are saved; it goes on when it gets "
+             "more of them (stages[].steps of its file, or --steps with --model)",
+             (long long)t->next_step);
+    train_say(t, line);
+}
+
 int train_run(const struct train_conf *conf, struct train_report *out, struct err *err)
 {
     struct train t = {.conf = conf, .run = conf->run, .end_step = -1, .config_hash = run_config_hash(conf->run),
@@ -642,6 +653,8 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
     out->mfu = t.peak_flops > 0 ? out->model_flops / out->median_step_s / t.peak_flops : NAN;
     if (rc == 0)
         out->end = t.next_step == run_total_steps(t.run) && !t.owed ? TRAIN_DONE : stop ? TRAIN_STOPPED : TRAIN_LIMIT;
+    if (rc == 0 && out->end == TRAIN_DONE && out->steps == 0 && !conf->trial)
+        done_say(&t);
     bool refused = rc == ERR_INPUT && out->steps == 0;
     const char *failed = rc == ERR_FULL ? "disk_full" : refused ? "refused" : "error";
     const char *reason = rc < 0 ? failed : out->end == TRAIN_DONE ? "done" : "stop";
