@@ -14,7 +14,7 @@ bool dit_recomputed(const struct dit *d, int64_t layer)
     const struct layout *l = d->c.layout;
     int64_t most = l->recompute_layers ? l->recompute_layers : d->m->layers;
     return l->recompute == RECOMPUTE_SELECTIVE ||
-           (l->recompute == RECOMPUTE_FULL && layer - d->first < most);
+           (l->recompute == RECOMPUTE_FULL && layer - d->slot->first < most);
 }
 
 /* Returns the number of a copy: that of a layer by its place among the layers that are kept, or one
@@ -25,7 +25,8 @@ static int64_t copy_of(const struct dit *d, const struct buffer *b, int64_t laye
         return b->count - b->shared + which;
     /* the first layers use the shared copies */
     int64_t skipped = b->per && b->shared ? d->c.layout->recompute_layers : 0;
-    return d->slot * b->each + (b->per ? (layer - d->first - skipped) * b->per : 0) + which;
+    int64_t own = b->per ? (layer - d->slot->first - skipped) * b->per : 0;
+    return d->slot->number * b->each + own + which;
 }
 
 struct tensor dit_copy(const struct dit *d, enum dit_buffer id, int64_t layer, int64_t which,
@@ -183,10 +184,10 @@ int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat,
 {
     struct buffer_spec spec = buffer_spec_of(c, act, stat);
     struct dit_index none;
-    int rc = check_config(c, err);
-    if (rc == 0)
-        rc = buffers_dit(&spec, memory, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = check_config(c, err)) < 0)
+        return rc;
+    if ((rc = buffers_dit(&spec, memory, err)) < 0)
         return rc;
     struct dit_index_most most = index_most(c);
     int64_t bytes = dit_index_bind(&none, NULL, &most);
@@ -196,10 +197,11 @@ int dit_memory(const struct dit_config *c, enum dtype act, enum dtype stat,
 
 static int new_events(struct dit *d, struct err *err)
 {
-    int rc = 0;
-    for (int i = 0; i < 4 && rc == 0; i++)
-        rc = d->dev->event_new(d->dev, &d->event[i], err);
-    return rc;
+    int rc;
+    for (int i = 0; i < 4; i++)
+        if ((rc = d->dev->event_new(d->dev, &d->event[i], err)) < 0)
+            return rc;
+    return 0;
 }
 
 /* Allocates the host's tables, which last as long as the dit. */
@@ -223,25 +225,30 @@ static int tables_make(struct dit *d, struct err *err)
     return 0;
 }
 
-static void *index_block(const struct dit *d, void *all, int64_t slot)
+/* Gives slot i its part of the blocks of index arrays. */
+static void slot_open(struct dit *d, int64_t i)
 {
-    return (char *)all + slot * buffer_stride_bytes(&d->memory.items[DIT_BUFFERS]);
+    const struct buffer *b = &d->memory.items[DIT_BUFFERS];
+    struct dit_index_most most = index_most(&d->c);
+    struct dit_slot *s = &d->slots[i];
+    s->number = i;
+    s->host_block = (char *)d->host_block + i * buffer_stride_bytes(b);
+    s->device_block = (char *)d->arena + b->offset + i * buffer_stride_bytes(b);
+    dit_index_bind(&s->host, s->host_block, &most);
+    dit_index_bind(&s->device, s->device_block, &most);
 }
 
 static int allocate(struct dit *d, struct err *err)
 {
-    struct dit_index_most most = index_most(&d->c);
-    int rc = d->dev->alloc(d->dev, "activations of a micro-batch", d->memory.total, &d->arena, err);
-    if (rc == 0)
-        rc = tables_make(d, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = d->dev->alloc(d->dev, "activations of a micro-batch", d->memory.total, &d->arena,
+                            err)) < 0)
         return rc;
-    for (int64_t i = 0; i < d->c.slots; i++) {
-        dit_index_bind(&d->slots[i].host, index_block(d, d->host_block, i), &most);
-        dit_index_bind(&d->slots[i].device,
-                       index_block(d, (char *)d->arena + d->memory.items[DIT_BUFFERS].offset, i),
-                       &most);
-    }
+    if ((rc = tables_make(d, err)) < 0)
+        return rc;
+    for (int64_t i = 0; i < d->c.slots; i++)
+        slot_open(d, i);
+    d->slot = d->slots;
     return new_events(d, err);
 }
 
@@ -287,15 +294,17 @@ int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stre
     d->lora_scale = c->tuning ? tuning_lora_scale(c->tuning) : 0;
     cut(d);
     subs_set(d);
-    int rc = dit_memory(c, ops->act, ops->stat, &d->memory, err);
-    if (rc == 0)
-        rc = dit_params_find(c->model, c->params, &d->p, err);
-    if (rc == 0)
-        rc = allocate(d, err);
-    if (rc < 0)
-        dit_free(d);
-    else
-        *out = d;
+    int rc;
+    if ((rc = dit_memory(c, ops->act, ops->stat, &d->memory, err)) < 0)
+        goto out;
+    if ((rc = dit_params_find(c->model, c->params, &d->p, err)) < 0)
+        goto out;
+    if ((rc = allocate(d, err)) < 0)
+        goto out;
+    *out = d;
+    d = NULL; /* the caller's */
+out:
+    dit_free(d);
     return rc;
 }
 
@@ -320,17 +329,12 @@ void dit_free(struct dit *d)
 
 static void slot_take(struct dit *d, int64_t slot)
 {
-    const struct dit_slot *s = &d->slots[slot];
-    d->slot = slot;
-    d->host = s->host, d->device = s->device, d->now = s->now;
-    d->first = s->first, d->end = s->end;
-    d->host_index = index_block(d, d->host_block, slot);
-    d->device_index = index_block(d, (char *)d->arena + d->memory.items[DIT_BUFFERS].offset, slot);
+    d->slot = &d->slots[slot];
     dit_parts(d);
 }
 
-static bool is_first(const struct dit *d) { return d->first == 0; }
-static bool is_last(const struct dit *d) { return d->end == d->m->layers; }
+static bool is_first(const struct dit *d) { return d->slot->first == 0; }
+static bool is_last(const struct dit *d) { return d->slot->end == d->m->layers; }
 
 /* Takes a slot in hand for a chunk. Every chunk has at least one layer. */
 static void chunk_take(struct dit *d, int64_t slot, int64_t chunk)
@@ -344,7 +348,7 @@ static struct tensor final_mod(const struct dit *d, enum dit_buffer id, int64_t 
 {
     if (!dit_has_cond(d))
         return tensor_none();
-    return tensor_cols(dit_buffer(d, id, 0, d->now.n), part * d->m->hidden, d->m->hidden);
+    return tensor_cols(dit_buffer(d, id, 0, d->slot->now.n), part * d->m->hidden, d->m->hidden);
 }
 
 static void head_fwd(struct dit *d)
@@ -352,14 +356,17 @@ static void head_fwd(struct dit *d)
     struct tensor normed = dit_rows(d, DIT_NORMED, 0);
     dit_use(d, PARAM_LAYER_HEAD, DIT_NO_LAYER);
     dit_final_mod_fwd(d);
-    dit_block_close(d, d->end - 1, dit_rows(d, DIT_X_FINAL, 0), normed,
+    dit_block_close(d, d->slot->end - 1, dit_rows(d, DIT_X_FINAL, 0), normed,
                     final_mod(d, DIT_FINAL_MOD, 0), final_mod(d, DIT_FINAL_MOD, 1));
     dit_linear(d, normed, d->p.final_out, dit_rows(d, DIT_PRED, 0));
 }
 
 static struct ops_table position_table(const struct dit *d, int axis)
 {
-    return (struct ops_table){.index = d->device.pos + 3 * d->now.r_first + axis, .stride = 3};
+    return (struct ops_table){
+        .index = d->slot->device.pos + 3 * d->slot->now.r_first + axis,
+        .stride = 3
+    };
 }
 
 static void embed_fwd(struct dit *d)
@@ -380,28 +387,28 @@ static void forward(struct dit *d)
     dit_cond_fwd(d);
     if (is_first(d))
         embed_fwd(d);
-    for (int64_t l = d->first; l < d->end; l++) {
+    for (int64_t l = d->slot->first; l < d->slot->end; l++) {
         struct meter_mark at = meter_begin(d->dev->meter);
-        dit_use(d, l, l + 1 < d->end ? l + 1 : after);
+        dit_use(d, l, l + 1 < d->slot->end ? l + 1 : after);
         dit_block_fwd(d, l);
         meter_span(d->dev->meter, at, "layer forward", l);
     }
     if (is_last(d))
         head_fwd(d);
     else
-        dit_block_close(d, d->end - 1, dit_rows(d, DIT_X_FINAL, 0), tensor_none(), tensor_none(),
-                        tensor_none());
+        dit_block_close(d, d->slot->end - 1, dit_rows(d, DIT_X_FINAL, 0), tensor_none(),
+                        tensor_none(), tensor_none());
 }
 
 static void loss(struct dit *d, double inv_norm)
 {
     const struct model *m = d->m;
     struct ops_latents a = {
-        .samples = d->device.samples, .n = d->now.n, .channels = m->latent_channels,
+        .samples = d->slot->device.samples, .n = d->slot->now.n, .channels = m->latent_channels,
         .patch_t = m->patch_t, .patch_h = m->patch_h, .patch_w = m->patch_w,
         .latent = dit_buffer(d, DIT_LATENT, 0, 1), .noise = dit_buffer(d, DIT_NOISE, 0, 1),
         .tokens = dit_rows(d, DIT_PRED, 0), .dtokens = dit_rows(d, DIT_DPRED, 0),
-        .inv_norm = inv_norm, .loss = d->device.loss
+        .inv_norm = inv_norm, .loss = d->slot->device.loss
     };
     d->o->loss(d->o, d->stream, &a);
 }
@@ -409,7 +416,7 @@ static void loss(struct dit *d, double inv_norm)
 static struct ops_adaln final_norm(const struct dit *d)
 {
     return (struct ops_adaln){
-        .sample = d->device.sample + d->now.r_first, .n = d->now.n,
+        .sample = d->slot->device.sample + d->slot->now.r_first, .n = d->slot->now.n,
         .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS, .rms = model_rms_norm(d->m),
         .shift = final_mod(d, DIT_FINAL_MOD, 0), .scale = final_mod(d, DIT_FINAL_MOD, 1)
     };
@@ -434,8 +441,8 @@ static void final_bwd(struct dit *d)
     d->dev->zero(d->dev, dx.ptr, dx.rows * dx.cols * dtype_bytes(dx.dtype), d->stream);
     d->o->adaln_bwd(d->o, d->stream, &a);
     if (dit_has_cond(d))
-        dit_mod_bwd(d, &d->p.final_unit, 1, dit_buffer(d, DIT_FINAL_LOW, 0, d->now.n),
-                    tensor_cols(dit_buffer(d, DIT_DMOD, 0, d->now.n), 0, 2 * d->m->hidden));
+        dit_mod_bwd(d, &d->p.final_unit, 1, dit_buffer(d, DIT_FINAL_LOW, 0, d->slot->now.n),
+                    tensor_cols(dit_buffer(d, DIT_DMOD, 0, d->slot->now.n), 0, 2 * d->m->hidden));
     dit_done(d, PARAM_LAYER_HEAD);
 }
 
@@ -466,12 +473,15 @@ static void backward(struct dit *d)
 {
     dit_cond_bwd_start(d);
     if (is_last(d)) {
-        dit_use(d, PARAM_LAYER_HEAD, d->end - 1);
+        dit_use(d, PARAM_LAYER_HEAD, d->slot->end - 1);
         final_bwd(d);
     }
-    for (int64_t l = d->end - 1; l >= d->first; l--) {
+    for (int64_t l = d->slot->end - 1; l >= d->slot->first; l--) {
         struct meter_mark at = meter_begin(d->dev->meter);
-        dit_use(d, l, l > d->first ? l - 1 : embed_again(d) ? PARAM_LAYER_EMBED : PARAM_LAYER_COND);
+        dit_use(d, l,
+                l > d->slot->first ? l - 1
+                : embed_again(d)   ? PARAM_LAYER_EMBED
+                                   : PARAM_LAYER_COND);
         if (dit_recomputed(d, l) && (d->kept != l || d->kept_slot != d->slot))
             dit_block_again(d, l);
         dit_block_bwd(d, l);
@@ -487,10 +497,10 @@ static void backward(struct dit *d)
 
 static void fill_result(struct dit *d, const struct batch *b, struct dit_result *out)
 {
-    struct dit_result r = {.tokens = d->now.r, .sample_loss = d->sample_loss};
+    struct dit_result r = {.tokens = d->slot->now.r, .sample_loss = d->sample_loss};
     for (int64_t i = 0; i < b->n; i++) {
-        const struct ops_sample *s = &d->host.samples[i];
-        double squares = d->host.loss[i],
+        const struct ops_sample *s = &d->slot->host.samples[i];
+        double squares = d->slot->host.loss[i],
                cells = (double)s->valid_t * s->valid_h * s->valid_w * (double)d->m->latent_channels;
         r.loss_sum += s->weight * squares;
         r.loss_x0_sum += b->samples[i].loss_weight * d->sample_out[i] * d->sample_out[i] * squares;
@@ -501,10 +511,12 @@ static void fill_result(struct dit *d, const struct batch *b, struct dit_result 
 
 int dit_failed(struct dit *d, struct err *err)
 {
-    int rc = d->dev->stream_sync(d->dev, d->stream, err);
-    if (rc == 0)
-        rc = units_failed(d->units, err);
-    return rc == 0 && d->failed < 0 ? err_set(err, d->failed, "%s", d->err.text) : rc;
+    int rc;
+    if ((rc = d->dev->stream_sync(d->dev, d->stream, err)) < 0)
+        return rc;
+    if ((rc = units_failed(d->units, err)) < 0)
+        return rc;
+    return d->failed < 0 ? err_set(err, d->failed, "%s", d->err.text) : 0;
 }
 
 int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b, struct err *err)
@@ -513,7 +525,6 @@ int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b,
     chunk_take(d, slot, chunk);
     d->o->layer = PARAM_LAYER_EMBED;
     int rc = dit_stage(d, b, err);
-    d->slots[slot].now = d->now;
     meter_end(d->dev->meter, at, METER_STAGE, chunk);
     return rc;
 }
@@ -521,7 +532,7 @@ int dit_begin(struct dit *d, int64_t slot, int64_t chunk, const struct batch *b,
 struct tensor dit_boundary_in(struct dit *d, int64_t slot)
 {
     slot_take(d, slot);
-    return dit_rows(d, DIT_X, d->first);
+    return dit_rows(d, DIT_X, d->slot->first);
 }
 
 struct tensor dit_boundary_out(struct dit *d, int64_t slot)
@@ -549,9 +560,10 @@ void dit_chunk_forward(struct dit *d, int64_t slot, double inv_norm)
     forward(d);
     if (is_last(d)) {
         loss(d, inv_norm);
-        d->dev->copy(d->dev, d->host.loss, d->device.loss, d->now.n * 8, DEV_D2H, d->stream);
+        d->dev->copy(d->dev, d->slot->host.loss, d->slot->device.loss, d->slot->now.n * 8, DEV_D2H,
+                     d->stream);
     }
-    meter_span(d->dev->meter, at, "forward of a chunk", d->first);
+    meter_span(d->dev->meter, at, "forward of a chunk", d->slot->first);
 }
 
 void dit_chunk_backward(struct dit *d, int64_t slot)
@@ -564,7 +576,7 @@ void dit_chunk_backward(struct dit *d, int64_t slot)
     if (!is_first(d))
         d->o->copy(d->o, d->stream,
                    &(struct ops_copy){dit_rows(d, DIT_DX, 0), dit_rows(d, DIT_DX_OUT, 0)});
-    meter_span(d->dev->meter, at, "backward of a chunk", d->first);
+    meter_span(d->dev->meter, at, "backward of a chunk", d->slot->first);
 }
 
 void dit_chunk_result(struct dit *d, int64_t slot, const struct batch *b, struct dit_result *out)
@@ -603,7 +615,6 @@ int dit_forward(struct dit *d, const struct dit_eval_sample *samples, int64_t n,
     int rc = dit_stage_eval(d, samples, n, err);
     if (rc < 0)
         return rc;
-    d->slots[0].now = d->now;
     forward(d);
     dit_fetch_eval(d, samples, n);
     return dit_failed(d, err);

@@ -104,24 +104,24 @@ static void add_ring(struct dit *d, int64_t tokens, int64_t i)
 {
     int64_t n = d->c.max_samples;
     for (int64_t r = 0; r < d->ring; r++) {
-        int32_t *start = d->host.ring_start + r * n, *len = d->host.ring_len + r * n;
+        int32_t *start = d->slot->host.ring_start + r * n, *len = d->slot->host.ring_len + r * n;
         start[i] = i ? start[i - 1] + len[i - 1] : 0;
         len[i] = (int32_t)(ring_first(d, tokens, r + 1) - ring_first(d, tokens, r));
-        d->now.max_u = num_max_i64(d->now.max_u, len[i]);
+        d->slot->now.max_u = num_max_i64(d->slot->now.max_u, len[i]);
     }
     int64_t own = d->ring_rank * n + i;
-    d->host.tokens[i] = (int32_t)tokens;
-    d->host.u_start[i] = d->host.ring_start[own];
-    d->host.u_start[i + 1] = d->host.ring_start[own] + d->host.ring_len[own];
-    d->now.u = d->host.u_start[i + 1];
+    d->slot->host.tokens[i] = (int32_t)tokens;
+    d->slot->host.u_start[i] = d->slot->host.ring_start[own];
+    d->slot->host.u_start[i + 1] = d->slot->host.ring_start[own] + d->slot->host.ring_len[own];
+    d->slot->now.u = d->slot->host.u_start[i + 1];
 }
 
 /* Adds this rank's span of a sample. */
 static void add_tokens(struct dit *d, const struct dit_view *v, int64_t i)
 {
     const struct model *m = d->m;
-    struct dit_extent *e = &d->now;
-    struct ops_sample *s = &d->host.samples[i];
+    struct dit_extent *e = &d->slot->now;
+    struct ops_sample *s = &d->slot->host.samples[i];
     int32_t nt = v->t / (int32_t)m->patch_t, nh = v->h / (int32_t)m->patch_h,
             nw = v->w / (int32_t)m->patch_w;
     int64_t tokens = (int64_t)nt * nh * nw, cp = d->c.layout->cp,
@@ -130,16 +130,16 @@ static void add_tokens(struct dit *d, const struct dit_view *v, int64_t i)
         .first = layout_run_first(tokens, cp, d->place.cp), .cell = e->cells,
         .t = v->t, .h = v->h, .w = v->w
     };
-    d->host.q_start[i] = (int32_t)e->s;
+    d->slot->host.q_start[i] = (int32_t)e->s;
     for (int64_t k = s->first; k < end; k++, e->s++) {
-        d->host.sample[e->s] = (int32_t)i;
-        memcpy(d->host.pos + 3 * e->s,
+        d->slot->host.sample[e->s] = (int32_t)i;
+        memcpy(d->slot->host.pos + 3 * e->s,
                (int32_t[3]){(int32_t)(k / nw / nh), (int32_t)(k / nw % nh), (int32_t)(k % nw)}, 12);
     }
-    d->host.q_start[i + 1] = (int32_t)e->s;
+    d->slot->host.q_start[i + 1] = (int32_t)e->s;
     e->cells += (int64_t)v->t * v->h * v->w;
     e->max_q = num_max_i64(e->max_q, end - s->first);
-    d->host.fps[i] = v->fps;
+    d->slot->host.fps[i] = v->fps;
     add_ring(d, tokens, i);
 }
 
@@ -147,8 +147,8 @@ void dit_parts(struct dit *d)
 {
     int64_t parts = d->c.layout->sp ? d->c.layout->tp : 1, D = d->m->hidden;
     for (int64_t r = 0; r < parts; r++) {
-        d->part_at[r] = layout_run_first(d->now.s, parts, r) * D;
-        d->part_n[r] = layout_run_first(d->now.s, parts, r + 1) * D - d->part_at[r];
+        d->part_at[r] = layout_run_first(d->slot->now.s, parts, r) * D;
+        d->part_n[r] = layout_run_first(d->slot->now.s, parts, r + 1) * D - d->part_at[r];
     }
 }
 
@@ -156,16 +156,16 @@ void dit_parts(struct dit *d)
  * sample lies in it. */
 static void cut_rows(struct dit *d)
 {
-    struct dit_extent *e = &d->now;
+    struct dit_extent *e = &d->slot->now;
     int64_t own = d->c.layout->sp ? d->place.tp : 0;
     dit_parts(d);
     e->r_first = d->part_at[own] / d->m->hidden;
     e->r = d->part_n[own] / d->m->hidden;
     for (int64_t i = 0; i < e->n; i++) {
-        struct ops_sample *s = &d->host.samples[i];
-        int64_t from = num_max_i64(d->host.q_start[i], e->r_first),
-                to = num_min_i64(d->host.q_start[i + 1], e->r_first + e->r);
-        s->first += from - d->host.q_start[i];
+        struct ops_sample *s = &d->slot->host.samples[i];
+        int64_t from = num_max_i64(d->slot->host.q_start[i], e->r_first),
+                to = num_min_i64(d->slot->host.q_start[i + 1], e->r_first + e->r);
+        s->first += from - d->slot->host.q_start[i];
         s->token = from - e->r_first;
         s->n_tokens = num_max_i64(0, to - from);
         if (s->n_tokens == 0)
@@ -180,11 +180,11 @@ static bool is_null(const struct dit *d, const struct dit_view *v)
 
 static void add_text(struct dit *d, const struct dit_view *v, int64_t i)
 {
-    struct dit_extent *e = &d->now;
-    d->host.k_start[i] = (int32_t)e->text;
-    d->host.k_len[i] = is_null(d, v) ? 1 : v->text_len;
-    e->text += d->host.k_len[i];
-    e->max_k = num_max_i64(e->max_k, d->host.k_len[i]);
+    struct dit_extent *e = &d->slot->now;
+    d->slot->host.k_start[i] = (int32_t)e->text;
+    d->slot->host.k_len[i] = is_null(d, v) ? 1 : v->text_len;
+    e->text += d->slot->host.k_len[i];
+    e->max_k = num_max_i64(e->max_k, d->slot->host.k_len[i]);
 }
 
 static int check_bounds(const struct dit *d, const struct dit_view *v, int64_t n, struct err *err)
@@ -212,8 +212,8 @@ static int check_bounds(const struct dit *d, const struct dit_view *v, int64_t n
 /* Fills the index arrays of the whole micro-batch. */
 static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
 {
-    d->now = (struct dit_extent){.n = n};
-    d->host.q_start[0] = d->host.u_start[0] = 0;
+    d->slot->now = (struct dit_extent){.n = n};
+    d->slot->host.q_start[0] = d->slot->host.u_start[0] = 0;
     for (int64_t i = 0; i < n; i++)
         add_tokens(d, &v[i], i);
     cut_rows(d);
@@ -223,7 +223,7 @@ static void lay_out(struct dit *d, const struct dit_view *v, int64_t n)
             if (is_null(d, &v[i]) == (pass == 0))
                 add_text(d, &v[i], i);
         if (pass == 0)
-            d->now.null_rows = d->now.text;
+            d->slot->now.null_rows = d->slot->now.text;
     }
 }
 
@@ -249,7 +249,8 @@ static void upload(struct dit *d, const void *src, enum dtype from, enum dit_buf
 static void upload_sample(struct dit *d, const struct dit_view *v, int64_t i)
 {
     const struct model *m = d->m;
-    int64_t cells = (int64_t)v->t * v->h * v->w, at = d->host.samples[i].cell * m->cond_channels;
+    int64_t cells = (int64_t)v->t * v->h * v->w,
+            at = d->slot->host.samples[i].cell * m->cond_channels;
     if (m->cond_channels > 0 && v->cond)
         upload(d, v->cond, DTYPE_F32, DIT_COND_LATENT, at, cells * m->cond_channels);
     else if (m->cond_channels > 0)
@@ -257,7 +258,7 @@ static void upload_sample(struct dit *d, const struct dit_view *v, int64_t i)
                                  at * dtype_bytes(d->o->stat),
                      cells * m->cond_channels * dtype_bytes(d->o->stat), d->stream);
     if (model_has_cross(m) && !is_null(d, v))
-        upload(d, v->text, DTYPE_F32, DIT_TEXT, d->host.k_start[i] * m->text_width,
+        upload(d, v->text, DTYPE_F32, DIT_TEXT, d->slot->host.k_start[i] * m->text_width,
                v->text_len * m->text_width);
 }
 
@@ -265,7 +266,7 @@ static struct ops_latents latents(const struct dit *d)
 {
     const struct model *m = d->m;
     struct ops_latents a = {
-        .samples = d->device.samples, .n = d->now.n,
+        .samples = d->slot->device.samples, .n = d->slot->now.n,
         .channels = m->latent_channels, .cond_channels = m->cond_channels,
         .patch_t = m->patch_t, .patch_h = m->patch_h, .patch_w = m->patch_w,
         .latent = dit_buffer(d, DIT_LATENT, 0, 1), .noise = dit_buffer(d, DIT_NOISE, 0, 1)
@@ -280,9 +281,9 @@ static void angles(struct dit *d)
 {
     int64_t half = d->head_dim / 2, side = d->head_dim / 6;
     d->o->rope(d->o, d->stream, &(struct ops_rope){
-        d->device.pos, d->device.sample, d->device.fps,
+        d->slot->device.pos, d->slot->device.sample, d->slot->device.fps,
         half - 2 * side, side, side, d->m->rope_theta,
-        dit_buffer(d, DIT_COS, 0, d->now.s), dit_buffer(d, DIT_SIN, 0, d->now.s)
+        dit_buffer(d, DIT_COS, 0, d->slot->now.s), dit_buffer(d, DIT_SIN, 0, d->slot->now.s)
     });
 }
 
@@ -294,18 +295,18 @@ static void finish(struct dit *d, const struct dit_view *v, bool noised)
     int64_t bytes = buffer_stride_bytes(&d->memory.items[DIT_BUFFERS]);
     struct ops_latents patches = latents(d);
     patches.tokens = dit_rows(d, DIT_PATCHES, 0);
-    d->dev->copy(d->dev, d->device_index, d->host_index, bytes, DEV_H2D, d->stream);
-    for (int64_t i = 0; i < d->now.n; i++)
+    d->dev->copy(d->dev, d->slot->device_block, d->slot->host_block, bytes, DEV_H2D, d->stream);
+    for (int64_t i = 0; i < d->slot->now.n; i++)
         upload_sample(d, &v[i], i);
     dit_use(d, PARAM_LAYER_COND, PARAM_LAYER_EMBED);
-    if (d->now.null_rows > 0)
+    if (d->slot->now.null_rows > 0)
         d->o->copy(d->o, d->stream, &(struct ops_copy){
-            dit_weight(d, d->p.text_null), dit_buffer(d, DIT_TEXT, 0, d->now.null_rows)
+            dit_weight(d, d->p.text_null), dit_buffer(d, DIT_TEXT, 0, d->slot->now.null_rows)
         });
     d->o->layer = PARAM_LAYER_EMBED;
     if (noised)
         d->o->normal(d->o, d->stream, &(struct ops_normal){
-            d->device.samples, d->now.n, m->latent_channels,
+            d->slot->device.samples, d->slot->now.n, m->latent_channels,
             d->c.seed, PHILOX_NOISE, dit_buffer(d, DIT_NOISE, 0, 1)
         });
     d->o->patchify(d->o, d->stream, &patches);
@@ -318,7 +319,7 @@ static void finish(struct dit *d, const struct dit_view *v, bool noised)
 static void draw(struct dit *d, const struct batch_sample *b, int64_t i)
 {
     const struct objective_row *row = &objective_rows[d->c.objective];
-    struct ops_sample *s = &d->host.samples[i];
+    struct ops_sample *s = &d->slot->host.samples[i];
     struct objective_coef k;
     row->coef(b->level, &k);
     s->ordinal = b->ordinal;
@@ -330,7 +331,7 @@ static void draw(struct dit *d, const struct batch_sample *b, int64_t i)
     s->valid_t = b->valid_t ? b->valid_t : b->t;
     s->valid_h = b->valid_h ? b->valid_h : b->h;
     s->valid_w = b->valid_w ? b->valid_w : b->w;
-    d->host.c_noise[i] = k.c_noise;
+    d->slot->host.c_noise[i] = k.c_noise;
     d->sample_w[i] = k.w;
     d->sample_out[i] = k.c_out;
 }
@@ -351,7 +352,7 @@ int dit_stage(struct dit *d, const struct batch *b, struct err *err)
     for (int64_t i = 0; i < b->n; i++) {
         const struct batch_sample *s = &b->samples[i];
         draw(d, s, i);
-        upload(d, s->latent, DTYPE_F32, DIT_LATENT, d->host.samples[i].cell * channels,
+        upload(d, s->latent, DTYPE_F32, DIT_LATENT, d->slot->host.samples[i].cell * channels,
                (int64_t)s->t * s->h * s->w * channels);
     }
     finish(d, v, true);
@@ -375,9 +376,9 @@ int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t
         const struct dit_eval_sample *s = &samples[i];
         struct objective_coef k;
         objective_rows[d->c.objective].coef(s->level, &k);
-        d->host.samples[i].in_data = k.c_in;
-        d->host.c_noise[i] = k.c_noise;
-        upload(d, s->x_t, DTYPE_F64, DIT_LATENT, d->host.samples[i].cell * channels,
+        d->slot->host.samples[i].in_data = k.c_in;
+        d->slot->host.c_noise[i] = k.c_noise;
+        upload(d, s->x_t, DTYPE_F64, DIT_LATENT, d->slot->host.samples[i].cell * channels,
                (int64_t)s->t * s->h * s->w * channels);
     }
     finish(d, v, false);
@@ -395,7 +396,7 @@ void dit_fetch_eval(struct dit *d, const struct dit_eval_sample *samples, int64_
     for (int64_t i = 0; i < n; i++) {
         int64_t count = (int64_t)samples[i].t * samples[i].h * samples[i].w * d->m->latent_channels;
         struct tensor from =
-            tensor_cols(a.out, d->host.samples[i].cell * d->m->latent_channels, count);
+            tensor_cols(a.out, d->slot->host.samples[i].cell * d->m->latent_channels, count);
         struct tensor stage = tensor_of((char *)d->arena + d->memory.items[DIT_STAGE].offset,
                                         DTYPE_F64, 1, count);
         d->o->copy(d->o, d->stream, &(struct ops_copy){from, stage});

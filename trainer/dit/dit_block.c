@@ -39,17 +39,17 @@ struct tensor dit_mod(const struct dit *d, int64_t layer, int64_t sub, int64_t p
     if (!dit_has_cond(d))
         return tensor_none();
     int64_t D = d->m->hidden;
-    return tensor_cols(dit_buffer(d, DIT_MOD, layer, d->now.n), (3 * sub + part) * D, D);
+    return tensor_cols(dit_buffer(d, DIT_MOD, layer, d->slot->now.n), (3 * sub + part) * D, D);
 }
 
 struct tensor dit_res(const struct dit *d, int64_t layer, int64_t sub)
 {
-    return sub ? dit_copy(d, DIT_RES, layer, sub - 1, d->now.r) : dit_rows(d, DIT_X, layer);
+    return sub ? dit_copy(d, DIT_RES, layer, sub - 1, d->slot->now.r) : dit_rows(d, DIT_X, layer);
 }
 
 struct tensor dit_out(const struct dit *d, int64_t layer, int64_t sub)
 {
-    return dit_copy(d, DIT_OUT, layer, sub, d->now.r);
+    return dit_copy(d, DIT_OUT, layer, sub, d->slot->now.r);
 }
 
 /* Adds the gated output of sub-block `sub` to the residual, and computes a norm of it. */
@@ -57,7 +57,7 @@ static void residual_norm(struct dit *d, int64_t layer, int64_t sub, struct tens
                           struct tensor y, struct tensor shift, struct tensor scale)
 {
     struct ops_adaln a = {
-        .sample = d->device.sample + d->now.r_first, .n = d->now.n,
+        .sample = d->slot->device.sample + d->slot->now.r_first, .n = d->slot->now.n,
         .x = dit_res(d, layer, sub), .branch = dit_out(d, layer, sub), .x_out = x_out, .y = y,
         .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS, .rms = model_rms_norm(d->m),
         .gate = dit_mod(d, layer, sub, 2), .shift = shift, .scale = scale
@@ -68,7 +68,7 @@ static void residual_norm(struct dit *d, int64_t layer, int64_t sub, struct tens
 void dit_norm_again(struct dit *d, int64_t layer, int64_t sub)
 {
     struct ops_adaln a = {
-        .sample = d->device.sample + d->now.r_first, .n = d->now.n,
+        .sample = d->slot->device.sample + d->slot->now.r_first, .n = d->slot->now.n,
         .x = dit_res(d, layer, sub), .y = dit_rows(d, DIT_NORMED, 0),
         .stats = dit_rows(d, DIT_STATS, 0), .eps = DIT_EPS, .rms = model_rms_norm(d->m),
         .shift = dit_mod(d, layer, sub, 0), .scale = dit_mod(d, layer, sub, 1)
@@ -100,8 +100,8 @@ struct ops_headnorm dit_headnorm(const struct dit *d, struct tensor src, struct 
 void dit_qk_again(struct dit *d, int64_t layer, int64_t self)
 {
     const struct dit_attn_params *p = &d->p.blocks[layer].self[self];
-    struct tensor qkv = dit_copy(d, DIT_QKV, layer, self, d->now.s), qk = dit_tokens(d, DIT_QK, 0),
-                  rstd = dit_tokens(d, DIT_QK_RSTD, 0);
+    struct tensor qkv = dit_copy(d, DIT_QKV, layer, self, d->slot->now.s),
+                  qk = dit_tokens(d, DIT_QK, 0), rstd = dit_tokens(d, DIT_QK_RSTD, 0);
     int64_t H = d->heads, K = d->kv_heads;
     struct ops_headnorm q =
         dit_headnorm(d, tensor_cols(qkv, 0, d->q_width), tensor_cols(qk, 0, d->q_width), p->q_norm,
@@ -117,14 +117,14 @@ void dit_qk_again(struct dit *d, int64_t layer, int64_t self)
 void dit_cross_qk_again(struct dit *d, int64_t layer)
 {
     const struct dit_block_params *p = &d->p.blocks[layer];
-    struct tensor kv = dit_buffer(d, DIT_CROSS_KV, layer, d->now.text);
+    struct tensor kv = dit_buffer(d, DIT_CROSS_KV, layer, d->slot->now.text);
     struct ops_headnorm q =
         dit_headnorm(d, dit_tokens(d, DIT_CROSS_Q, layer), dit_tokens(d, DIT_CROSS_QN, 0),
                      p->cross_q_norm, dit_tokens(d, DIT_CROSS_RSTD, 0), false);
     struct ops_headnorm k =
         dit_headnorm(d, tensor_cols(kv, 0, d->kv_width),
-                     dit_buffer(d, DIT_CROSS_KN, 0, d->now.text), p->cross_k_norm,
-                     dit_buffer(d, DIT_CROSS_K_RSTD, 0, d->now.text), false);
+                     dit_buffer(d, DIT_CROSS_KN, 0, d->slot->now.text), p->cross_k_norm,
+                     dit_buffer(d, DIT_CROSS_K_RSTD, 0, d->slot->now.text), false);
     d->o->headnorm_fwd(d->o, d->stream, &q);
     d->o->headnorm_fwd(d->o, d->stream, &k);
 }
@@ -132,9 +132,9 @@ void dit_cross_qk_again(struct dit *d, int64_t layer)
 struct ops_attn dit_attn(const struct dit *d)
 {
     return (struct ops_attn){
-        .n = d->now.n, .q_start = d->device.q_start,
+        .n = d->slot->now.n, .q_start = d->slot->device.q_start,
         .heads = d->heads, .kv_heads = d->kv_heads, .head_dim = d->head_dim,
-        .max_q = d->now.max_q, .scale = 1 / sqrt((double)d->head_dim),
+        .max_q = d->slot->now.max_q, .scale = 1 / sqrt((double)d->head_dim),
         .delta = dit_tokens(d, DIT_DELTA, 0), .d_o = dit_tokens(d, DIT_DATTN, 0)
     };
 }
@@ -143,13 +143,14 @@ struct ops_attn dit_cross_attn(const struct dit *d, int64_t layer)
 {
     struct ops_attn a = dit_attn(d);
     a.q = dit_tokens(d, DIT_CROSS_QN, 0);
-    a.k = dit_buffer(d, DIT_CROSS_KN, 0, d->now.text);
-    a.v = tensor_cols(dit_buffer(d, DIT_CROSS_KV, layer, d->now.text), d->kv_width, d->kv_width);
+    a.k = dit_buffer(d, DIT_CROSS_KN, 0, d->slot->now.text);
+    a.v = tensor_cols(dit_buffer(d, DIT_CROSS_KV, layer, d->slot->now.text), d->kv_width,
+                      d->kv_width);
     a.o = dit_tokens(d, DIT_CROSS_ATTN, layer);
     a.lse = dit_tokens(d, DIT_CROSS_LSE, layer);
-    a.k_start = d->device.k_start;
-    a.k_len = d->device.k_len;
-    a.max_k = d->now.max_k;
+    a.k_start = d->slot->device.k_start;
+    a.k_len = d->slot->device.k_len;
+    a.max_k = d->slot->now.max_k;
     return a;
 }
 
@@ -177,11 +178,11 @@ static void self_attention(struct dit *d, int64_t layer, int64_t self, struct te
 {
     const struct dit_attn_params *p = &d->p.blocks[layer].self[self];
     if (!kept) {
-        branch_in(d, p->qkv, dit_copy(d, DIT_QKV, layer, self, d->now.s));
+        branch_in(d, p->qkv, dit_copy(d, DIT_QKV, layer, self, d->slot->now.s));
         dit_qk_again(d, layer, self);
         dit_attention_fwd(d, layer, self);
     }
-    branch_out(d, dit_copy(d, DIT_ATTN, layer, self, d->now.s), p->out, out,
+    branch_out(d, dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), p->out, out,
                "self-attention's output");
 }
 
@@ -189,8 +190,8 @@ static void cross_attention(struct dit *d, int64_t layer, struct tensor out, boo
 {
     const struct dit_block_params *p = &d->p.blocks[layer];
     branch_in(d, p->cross_q, dit_tokens(d, DIT_CROSS_Q, layer));
-    dit_linear(d, dit_buffer(d, DIT_TEXT, 0, d->now.text), p->cross_kv,
-               dit_buffer(d, DIT_CROSS_KV, layer, d->now.text));
+    dit_linear(d, dit_buffer(d, DIT_TEXT, 0, d->slot->now.text), p->cross_kv,
+               dit_buffer(d, DIT_CROSS_KV, layer, d->slot->now.text));
     if (!kept) {
         dit_cross_qk_again(d, layer);
         struct ops_attn a = dit_cross_attn(d, layer);
@@ -252,7 +253,7 @@ void dit_block_again(struct dit *d, int64_t layer)
 void dit_block_fwd(struct dit *d, int64_t layer)
 {
     dit_mod_fwd(d, layer);
-    if (layer == d->first)
+    if (layer == d->slot->first)
         dit_norm_again(d, layer, 0);
     else
         dit_block_close(d, layer - 1, dit_rows(d, DIT_X, layer), dit_rows(d, DIT_NORMED, 0),

@@ -10,7 +10,7 @@ static struct tensor dmod(const struct dit *d, int64_t sub, int64_t part)
     if (!dit_has_cond(d))
         return tensor_none();
     int64_t D = d->m->hidden;
-    return tensor_cols(dit_buffer(d, DIT_DMOD, 0, d->now.n), (3 * sub + part) * D, D);
+    return tensor_cols(dit_buffer(d, DIT_DMOD, 0, d->slot->now.n), (3 * sub + part) * D, D);
 }
 
 /* Does the backward of the norm of sub-block sub+1, whose output gradient is DIT_DNORMED, and then
@@ -18,7 +18,7 @@ static struct tensor dmod(const struct dit *d, int64_t sub, int64_t part)
 static void adaln_bwd(struct dit *d, int64_t layer, int64_t sub)
 {
     struct ops_adaln a = {
-        .sample = d->device.sample + d->now.r_first, .n = d->now.n,
+        .sample = d->slot->device.sample + d->slot->now.r_first, .n = d->slot->now.n,
         .eps = DIT_EPS, .rms = model_rms_norm(d->m), .dx = dit_rows(d, DIT_DX, 0)
     };
     if (sub + 1 < d->n_subs) {
@@ -99,8 +99,9 @@ static void cross_attention_bwd(struct dit *d, int64_t layer, int64_t sub)
     const struct dit_block_params *p = &d->p.blocks[layer];
     struct ops_attn a = dit_cross_attn(d, layer);
     struct comm_work *rows;
-    struct tensor dout = dbranch_all(d, &rows), dkv = dit_buffer(d, DIT_DCROSS_KV, 0, d->now.text);
-    struct tensor kv = dit_buffer(d, DIT_CROSS_KV, layer, d->now.text);
+    struct tensor dout = dbranch_all(d, &rows),
+                  dkv = dit_buffer(d, DIT_DCROSS_KV, 0, d->slot->now.text);
+    struct tensor kv = dit_buffer(d, DIT_CROSS_KV, layer, d->slot->now.text);
     a.dq = dit_tokens(d, DIT_DCROSS_Q, 0);
     a.dk = tensor_cols(dkv, 0, d->kv_width);
     a.dv = tensor_cols(dkv, d->kv_width, d->kv_width);
@@ -112,14 +113,14 @@ static void cross_attention_bwd(struct dit *d, int64_t layer, int64_t sub)
     headnorm_bwd(d, dit_tokens(d, DIT_CROSS_Q, layer), p->cross_q_norm,
                  dit_tokens(d, DIT_CROSS_RSTD, 0), false, a.dq);
     headnorm_bwd(d, tensor_cols(kv, 0, d->kv_width), p->cross_k_norm,
-                 dit_buffer(d, DIT_CROSS_K_RSTD, 0, d->now.text), false, a.dk);
+                 dit_buffer(d, DIT_CROSS_K_RSTD, 0, d->slot->now.text), false, a.dk);
     branch_in_bwd(d, layer, sub, a.dq, p->cross_q);
-    dit_linear_dw(d, dkv, dit_buffer(d, DIT_TEXT, 0, d->now.text), p->cross_kv);
+    dit_linear_dw(d, dkv, dit_buffer(d, DIT_TEXT, 0, d->slot->now.text), p->cross_kv);
     /* Of the text, only null tokens are ours to learn. They are the first rows, and their gradient
      * is summed over layers. */
-    if (d->now.null_rows > 0)
-        dit_linear_dx(d, tensor_rows(dkv, 0, d->now.null_rows), p->cross_kv,
-                      dit_buffer(d, DIT_DNULL, 0, d->now.null_rows), 1);
+    if (d->slot->now.null_rows > 0)
+        dit_linear_dx(d, tensor_rows(dkv, 0, d->slot->now.null_rows), p->cross_kv,
+                      dit_buffer(d, DIT_DNULL, 0, d->slot->now.null_rows), 1);
 }
 
 static void self_attention_bwd(struct dit *d, int64_t layer, int64_t sub)
@@ -129,12 +130,12 @@ static void self_attention_bwd(struct dit *d, int64_t layer, int64_t sub)
     int64_t H = d->heads, K = d->kv_heads;
     struct comm_work *rows;
     struct tensor dout = dbranch_all(d, &rows), dqkv = dit_tokens(d, DIT_DQKV, 0),
-                  qkv = dit_copy(d, DIT_QKV, layer, self, d->now.s);
+                  qkv = dit_copy(d, DIT_QKV, layer, self, d->slot->now.s);
     struct tensor rstd = dit_tokens(d, DIT_QK_RSTD, 0), dq = tensor_cols(dqkv, 0, d->q_width),
                   dk = tensor_cols(dqkv, d->q_width, d->kv_width);
     dit_qk_again(d, layer, self);
     dit_rows_wait(d, rows);
-    dit_linear_dw(d, dout, dit_copy(d, DIT_ATTN, layer, self, d->now.s), p->out);
+    dit_linear_dw(d, dout, dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), p->out);
     dit_linear_dx(d, dout, p->out, dit_tokens(d, DIT_DATTN, 0), 0);
     dit_attention_bwd(d, layer, self);
     headnorm_bwd(d, tensor_cols(qkv, 0, d->q_width), p->q_norm, tensor_cols(rstd, 0, H), true, dq);
@@ -161,6 +162,6 @@ void dit_block_bwd(struct dit *d, int64_t layer)
     adaln_bwd(d, layer, -1);
     if (dit_has_cond(d))
         dit_mod_bwd(d, d->p.blocks[layer].units, d->p.blocks[layer].n_units,
-                    dit_buffer(d, DIT_MOD_LOW, layer, d->now.n),
-                    dit_buffer(d, DIT_DMOD, 0, d->now.n));
+                    dit_buffer(d, DIT_MOD_LOW, layer, d->slot->now.n),
+                    dit_buffer(d, DIT_DMOD, 0, d->slot->now.n));
 }

@@ -25,12 +25,12 @@ static bool shared(const struct dit *d) { return model_shared_modulation(d->m); 
 
 static struct tensor per_sample(const struct dit *d, enum dit_buffer id)
 {
-    return dit_buffer(d, id, 0, d->now.n);
+    return dit_buffer(d, id, 0, d->slot->now.n);
 }
 
 static struct tensor layer_rows(const struct dit *d, enum dit_buffer id, int64_t layer)
 {
-    return dit_buffer(d, id, layer, d->now.n);
+    return dit_buffer(d, id, layer, d->slot->now.n);
 }
 
 static struct tensor fps_columns(struct tensor t)
@@ -52,8 +52,8 @@ static void two_layer_mlp(struct dit *d, enum dit_buffer in, int64_t w0, enum di
 
 static void embed(struct dit *d)
 {
-    struct ops_sinusoid time = {d->device.c_noise, per_sample(d, DIT_TIME_SIN)};
-    struct ops_sinusoid fps = {d->device.fps, per_sample(d, DIT_FPS_SIN)};
+    struct ops_sinusoid time = {d->slot->device.c_noise, per_sample(d, DIT_TIME_SIN)};
+    struct ops_sinusoid fps = {d->slot->device.fps, per_sample(d, DIT_FPS_SIN)};
     struct tensor pre = per_sample(d, DIT_COND_PRE);
     d->o->sinusoid(d->o, d->stream, &time);
     d->o->sinusoid(d->o, d->stream, &fps);
@@ -213,7 +213,7 @@ static void two_layer_mlp_bwd(struct dit *d, struct tensor dout, int64_t w2, enu
  * the batch has no null token. */
 static void null_bwd(struct dit *d)
 {
-    struct tensor rows = dit_buffer(d, DIT_DNULL, 0, d->now.null_rows);
+    struct tensor rows = dit_buffer(d, DIT_DNULL, 0, d->slot->now.null_rows);
     if (d->p.text_null >= 0 && dit_trained(d, d->p.text_null))
         d->o->colsum(d->o, d->stream, &(struct ops_colsum){
             rows, dit_grad(d, d->p.text_null), dit_beta(d, d->p.text_null)

@@ -45,7 +45,7 @@ static struct tensor slice_cols(const struct dit *d, const struct slice *s, int6
 
 static int64_t run_first(const struct dit *d, int64_t i, int64_t r)
 {
-    const struct ops_sample *s = &d->host.samples[i];
+    const struct ops_sample *s = &d->slot->host.samples[i];
     int64_t tokens = (int64_t)s->t * s->h * s->w / model_patch_cells(d->m);
     return layout_run_first(tokens, d->c.layout->cp, r);
 }
@@ -56,7 +56,7 @@ static int64_t cp_rank(const struct dit *d, int64_t p) { return d->ring_rank * g
 static int64_t peer_tokens(const struct dit *d, int64_t p)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < d->now.n; i++)
+    for (int64_t i = 0; i < d->slot->now.n; i++)
         n += run_first(d, i, cp_rank(d, p) + 1) - run_first(d, i, cp_rank(d, p));
     return n;
 }
@@ -100,10 +100,10 @@ static void local_copy(struct dit *d, const struct slice *s, int n, int64_t p, s
 static void grouped_copy(struct dit *d, const struct slice *s, int n, int64_t p, struct tensor b,
                          bool out)
 {
-    for (int64_t i = 0, row = 0; i < d->now.n; i++) {
+    for (int64_t i = 0, row = 0; i < d->slot->now.n; i++) {
         int64_t first = run_first(d, i, cp_rank(d, p)),
                 rows = run_first(d, i, cp_rank(d, p) + 1) - first;
-        int64_t to = d->host.u_start[i] + first - run_first(d, i, cp_rank(d, 0));
+        int64_t to = d->slot->host.u_start[i] + first - run_first(d, i, cp_rank(d, 0));
         for (int64_t j = 0, at = 0; j < n; at += s[j].grouped.cols, j++) {
             struct tensor there = tensor_cols(tensor_rows(b, row, rows), at, s[j].grouped.cols),
                           here = tensor_rows(s[j].grouped, to, rows);
@@ -123,15 +123,16 @@ static void exchange(struct dit *d, const struct slice *s, int n, bool in, const
     /* one direction has s rows for every peer, the other each peer's own */
     for (int64_t p = 0; p < a; p++) {
         int64_t rows = peer_tokens(d, p);
-        struct tensor local = dit_cp_block(d, in ? DIT_CP_PACK : DIT_CP_UNPACK, here, d->now.s, w);
+        struct tensor local = dit_cp_block(d, in ? DIT_CP_PACK : DIT_CP_UNPACK, here,
+                                           d->slot->now.s, w);
         struct tensor grouped = dit_cp_block(d, in ? DIT_CP_UNPACK : DIT_CP_PACK, there, rows, w);
-        counts[in ? 0 : 2][p] = d->now.s * w, counts[in ? 1 : 3][p] = here * w;
+        counts[in ? 0 : 2][p] = d->slot->now.s * w, counts[in ? 1 : 3][p] = here * w;
         counts[in ? 2 : 0][p] = rows * w, counts[in ? 3 : 1][p] = there * w;
         if (in)
             local_copy(d, s, n, p, local, true);
         else
             grouped_copy(d, s, n, p, grouped, true);
-        here += d->now.s;
+        here += d->slot->now.s;
         there += rows;
     }
     dit_comm(d, d->c.grid->a2a, &(struct comm_op){
@@ -147,7 +148,7 @@ static void exchange(struct dit *d, const struct slice *s, int n, bool in, const
                          false);
         else
             local_copy(d, s, n, p,
-                       dit_cp_block(d, DIT_CP_UNPACK, counts[3][p] / w, d->now.s, w), false);
+                       dit_cp_block(d, DIT_CP_UNPACK, counts[3][p] / w, d->slot->now.s, w), false);
     }
 }
 
@@ -155,8 +156,8 @@ static void exchange(struct dit *d, const struct slice *s, int n, bool in, const
 
 static int64_t ring_tokens(const struct dit *d, int64_t group)
 {
-    int64_t at = group * d->c.max_samples + d->now.n - 1;
-    return d->now.n ? d->host.ring_start[at] + d->host.ring_len[at] : 0;
+    int64_t at = group * d->c.max_samples + d->slot->now.n - 1;
+    return d->slot->now.n ? d->slot->host.ring_start[at] + d->slot->host.ring_len[at] : 0;
 }
 
 static int64_t ring_group(const struct dit *d, int64_t step)
@@ -199,8 +200,8 @@ static void arrive(struct dit *d, struct comm_work *work)
 static void keys_of(const struct dit *d, struct ops_attn *a, int64_t step, struct tensor kv)
 {
     int64_t at = ring_group(d, step) * d->c.max_samples;
-    a->k_start = d->device.ring_start + at;
-    a->k_len = d->device.ring_len + at;
+    a->k_start = d->slot->device.ring_start + at;
+    a->k_len = d->slot->device.ring_len + at;
     a->k = tensor_cols(kv, 0, kv.cols / 2);
     a->v = tensor_cols(kv, kv.cols / 2, kv.cols / 2);
 }
@@ -217,8 +218,8 @@ static void ring_fwd(struct dit *d, struct ops_attn a)
     struct tensor kv = travelling(d, DIT_CP_KV, 0, d->ring_rank, 2), o = a.o;
     struct ops_lse_merge merge = {
         .o = sum_of(d, o, DIT_CP_O_SUM), .lse = a.lse,
-        .o_part = dit_buffer(d, DIT_CP_O_PART, 0, d->now.u),
-        .lse_part = dit_buffer(d, DIT_CP_LSE_PART, 0, d->now.u),
+        .o_part = dit_buffer(d, DIT_CP_O_PART, 0, d->slot->now.u),
+        .lse_part = dit_buffer(d, DIT_CP_LSE_PART, 0, d->slot->now.u),
         .heads = a.heads, .head_dim = a.head_dim
     };
     copy(d, a.k, tensor_cols(kv, 0, a.k.cols), false);
@@ -291,7 +292,8 @@ void dit_attention_tensors(const struct dit *d, struct ops_attn *a, int64_t laye
                            bool moved, int64_t rows)
 {
     int64_t q = a->heads * d->head_dim, kv = a->kv_heads * d->head_dim;
-    struct tensor qk = dit_tokens(d, DIT_QK, 0), qkv = dit_copy(d, DIT_QKV, layer, self, d->now.s),
+    struct tensor qk = dit_tokens(d, DIT_QK, 0),
+                  qkv = dit_copy(d, DIT_QKV, layer, self, d->slot->now.s),
                   dqkv = dit_tokens(d, DIT_DQKV, 0);
     if (moved) {
         qk = qkv = cp_rows(d, DIT_CP_QKV, rows, q + 2 * kv);
@@ -303,7 +305,8 @@ void dit_attention_tensors(const struct dit *d, struct ops_attn *a, int64_t laye
     a->v = tensor_cols(qkv, q + kv, kv);
     a->dq = tensor_cols(dqkv, 0, q), a->dk = tensor_cols(dqkv, q, kv),
     a->dv = tensor_cols(dqkv, q + kv, kv);
-    a->o = moved ? cp_rows(d, DIT_CP_O, rows, q) : dit_copy(d, DIT_ATTN, layer, self, d->now.s);
+    a->o = moved ? cp_rows(d, DIT_CP_O, rows, q)
+                 : dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s);
     a->lse = tensor_cols(dit_copy(d, DIT_LSE, layer, self, rows), 0, a->heads);
 }
 
@@ -315,12 +318,12 @@ static struct ops_attn attention_of(const struct dit *d, int64_t layer, int64_t 
     bool x = group_size(d) > 1;
     a.heads = q_heads(d);
     a.kv_heads = kv_heads(d);
-    dit_attention_tensors(d, &a, layer, self, x, x ? d->now.u : d->now.s);
-    a.q_start = d->device.u_start;
-    a.k_start = d->device.ring_start + d->ring_rank * d->c.max_samples;
-    a.k_len = d->device.ring_len + d->ring_rank * d->c.max_samples;
-    a.k_all = d->device.tokens;
-    a.max_q = a.max_k = d->now.max_u;
+    dit_attention_tensors(d, &a, layer, self, x, x ? d->slot->now.u : d->slot->now.s);
+    a.q_start = d->slot->device.u_start;
+    a.k_start = d->slot->device.ring_start + d->ring_rank * d->c.max_samples;
+    a.k_len = d->slot->device.ring_len + d->ring_rank * d->c.max_samples;
+    a.k_all = d->slot->device.tokens;
+    a.max_q = a.max_k = d->slot->now.max_u;
     return a;
 }
 
@@ -344,14 +347,14 @@ void dit_attention_fwd(struct dit *d, int64_t layer, int64_t self)
     struct ops_attn a = attention_of(d, layer, self);
     bool x = group_size(d) > 1;
     if (x)
-        exchange_qkv(d, dit_copy(d, DIT_QKV, layer, self, d->now.s), &a);
+        exchange_qkv(d, dit_copy(d, DIT_QKV, layer, self, d->slot->now.s), &a);
     if (d->ring > 1)
         ring_fwd(d, a);
     else
         d->o->attn_fwd(d->o, d->stream, &a);
     if (x)
-        exchange(d, &(struct slice){dit_copy(d, DIT_ATTN, layer, self, d->now.s), a.o, false}, 1,
-                 false, "attention by tokens");
+        exchange(d, &(struct slice){dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), a.o, false},
+                 1, false, "attention by tokens");
 }
 
 /* Takes the gradients home. They start from zero, because several ranks of the group may have a
@@ -377,9 +380,9 @@ void dit_attention_bwd(struct dit *d, int64_t layer, int64_t self)
     struct ops_attn a = attention_of(d, layer, self);
     bool x = group_size(d) > 1;
     if (x) {
-        exchange_qkv(d, dit_copy(d, DIT_QKV, layer, self, d->now.s), &a);
-        exchange(d, &(struct slice){dit_copy(d, DIT_ATTN, layer, self, d->now.s), a.o, false}, 1,
-                 true, "attention by heads");
+        exchange_qkv(d, dit_copy(d, DIT_QKV, layer, self, d->slot->now.s), &a);
+        exchange(d, &(struct slice){dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), a.o, false},
+                 1, true, "attention by heads");
         exchange(d, &(struct slice){dit_tokens(d, DIT_DATTN, 0), a.d_o, false}, 1, true,
                  "gradient of attention by heads");
     }

@@ -97,9 +97,11 @@ struct dit_extent {
 
 /* A chunk of a micro-batch in flight. */
 struct dit_slot {
+    int64_t number;                   /* from 0 */
+    void *host_block, *device_block;  /* the memory of the index arrays */
     struct dit_index host, device;
     struct dit_extent now;
-    int64_t first, end; /* its layers */
+    int64_t first, end;               /* its layers */
 };
 
 struct dit {
@@ -113,18 +115,15 @@ struct dit {
     struct layout_place place;
     struct buffer_list memory; /* the buffers in the arena */
     struct dit_params p;
-    struct dit_slot *slots; /* [c.slots] */
-    int64_t slot;           /* the one in hand, whose fields stand below as well */
-    struct dit_index host, device;
-    int64_t first, end;
-    void *host_block;                /* the host's index arrays of all slots */
-    void *host_index, *device_index; /* index arrays of the slot in hand */
-    struct dit_view *views;          /* [max_samples] */
-    struct dit_extent now;
-    double *sample_loss;             /* [max_samples] */
-    double *sample_w, *sample_out;   /* [max_samples] the objective's w and c_out */
+    struct dit_slot *slots;        /* [c.slots] */
+    struct dit_slot *slot;         /* the one in hand */
+    void *host_block;              /* the host's index arrays of all slots */
+    struct dit_view *views;        /* [max_samples] */
+    double *sample_loss;           /* [max_samples] */
+    double *sample_w, *sample_out; /* [max_samples] the objective's w and c_out */
     /* layer and slot whose activations stand in the copy that recomputed layers share; -1: none */
-    int64_t kept, kept_slot;
+    int64_t kept;
+    const struct dit_slot *kept_slot;
     int64_t *part_n, *part_at;   /* [tp] elements of each tp rank's rows of the residual stream */
     int64_t *slice_n, *slice_at; /* [tp] the same of one slice of them, which is summed by itself */
     int64_t *cp_counts;          /* [4, cp] counts and places of an exchange of heads or segments */
@@ -160,11 +159,11 @@ void dit_use(struct dit *d, int64_t layer, int64_t next);
 void dit_done(struct dit *d, int64_t layer);
 static inline struct tensor dit_tokens(const struct dit *d, enum dit_buffer id, int64_t layer)
 {
-    return dit_buffer(d, id, layer, d->now.s);
+    return dit_buffer(d, id, layer, d->slot->now.s);
 }
 static inline struct tensor dit_rows(const struct dit *d, enum dit_buffer id, int64_t layer)
 {
-    return dit_buffer(d, id, layer, d->now.r);
+    return dit_buffer(d, id, layer, d->slot->now.r);
 }
 bool dit_has_cond(const struct dit *d);
 /* Returns the reach of a layer's self-attention: these are the first sub-blocks. */
@@ -237,7 +236,8 @@ void dit_segments_bwd(struct dit *d, int64_t layer, int64_t self);
 /* dit_params.c */
 int dit_params_find(const struct model *m, const struct param_list *list, struct dit_params *out,
                     struct err *err);
-/* dit_batch.c: checks, lays out and uploads a micro-batch; fills d->now and the input buffers. */
+/* dit_batch.c: checks, lays out and uploads a micro-batch; fills the slot in hand
+ * and the input buffers. */
 /* Points the arrays of *x into a block, or at nothing when the block is NULL. Returns the bytes
  * that the arrays take. */
 int64_t dit_index_bind(struct dit_index *x, void *block, const struct dit_index_most *most);

@@ -33,7 +33,7 @@ struct cut { int64_t tokens, segments, length, next_segment, next_token, turn; }
 
 static struct cut cut_of(const struct dit *d, int64_t i, enum dit_reach reach)
 {
-    const struct ops_sample *s = &d->host.samples[i];
+    const struct ops_sample *s = &d->slot->host.samples[i];
     int64_t t = s->t / d->m->patch_t, frame = (s->h / d->m->patch_h) * (s->w / d->m->patch_w),
             cp = d->c.layout->cp;
     if (reach == DIT_SPATIAL)
@@ -61,9 +61,9 @@ static int64_t holder(const struct dit *d, const struct cut *c, int64_t token)
  * row. */
 static int64_t send_to(struct dit *d, enum dit_reach reach, int64_t r, int64_t at)
 {
-    int32_t *send = d->host.deal[reach].send;
+    int32_t *send = d->slot->host.deal[reach].send;
     int64_t cp = d->c.layout->cp, me = d->place.cp;
-    for (int64_t i = 0; i < d->now.n; i++) {
+    for (int64_t i = 0; i < d->slot->now.n; i++) {
         struct cut c = cut_of(d, i, reach);
         int64_t first = layout_run_first(c.tokens, cp, me),
                 end = layout_run_first(c.tokens, cp, me + 1);
@@ -72,7 +72,7 @@ static int64_t send_to(struct dit *d, enum dit_reach reach, int64_t r, int64_t a
             for (int64_t m = 0; m < c.length; m++) {
                 int64_t token = k * c.next_segment + m * c.next_token;
                 if (token >= first && token < end)
-                    send[at++] = (int32_t)(d->host.q_start[i] + token - first);
+                    send[at++] = (int32_t)(d->slot->host.q_start[i] + token - first);
             }
     }
     return at;
@@ -80,7 +80,7 @@ static int64_t send_to(struct dit *d, enum dit_reach reach, int64_t r, int64_t a
 
 static void deal_send(struct dit *d, enum dit_reach reach)
 {
-    struct dit_deal_index *x = &d->host.deal[reach];
+    struct dit_deal_index *x = &d->slot->host.deal[reach];
     for (int64_t r = 0, at = 0; r < d->c.layout->cp; r++) {
         x->send_at[r] = at;
         at = send_to(d, reach, r, at);
@@ -91,10 +91,10 @@ static void deal_send(struct dit *d, enum dit_reach reach)
 /* Notes where the own segments stand. */
 static void deal_segments(struct dit *d, enum dit_reach reach)
 {
-    struct dit_deal_index *x = &d->host.deal[reach];
+    struct dit_deal_index *x = &d->slot->host.deal[reach];
     struct dit_deal_extent e = {0};
     x->start[0] = 0;
-    for (int64_t i = 0; i < d->now.n; i++) {
+    for (int64_t i = 0; i < d->slot->now.n; i++) {
         struct cut c = cut_of(d, i, reach);
         struct range own = dealt(d, &c, d->place.cp);
         for (int64_t k = own.first; k < own.end; k++) {
@@ -103,17 +103,17 @@ static void deal_segments(struct dit *d, enum dit_reach reach)
         }
         e.longest = own.first < own.end ? num_max_i64(e.longest, c.length) : e.longest;
     }
-    d->now.deal[reach] = e;
+    d->slot->now.deal[reach] = e;
 }
 
 /* Finds the sender of every row of this rank's segments, and counts the rows of each sender in
  * come_n. With `place` it also notes where each row stands among those that come. */
 static void come_walk(struct dit *d, enum dit_reach reach, bool place)
 {
-    struct dit_deal_index *x = &d->host.deal[reach];
+    struct dit_deal_index *x = &d->slot->host.deal[reach];
     for (int64_t r = 0; r < d->c.layout->cp; r++)
         x->come_n[r] = 0;
-    for (int64_t i = 0, row = 0; i < d->now.n; i++) {
+    for (int64_t i = 0, row = 0; i < d->slot->now.n; i++) {
         struct cut c = cut_of(d, i, reach);
         struct range own = dealt(d, &c, d->place.cp);
         for (int64_t k = own.first; k < own.end; k++)
@@ -128,7 +128,7 @@ static void come_walk(struct dit *d, enum dit_reach reach, bool place)
 
 static void deal_come(struct dit *d, enum dit_reach reach)
 {
-    struct dit_deal_index *x = &d->host.deal[reach];
+    struct dit_deal_index *x = &d->slot->host.deal[reach];
     come_walk(d, reach, false);
     for (int64_t p = 0, at = 0; p < d->c.layout->cp; at += x->come_n[p], p++)
         x->come_at[p] = at;
@@ -137,7 +137,7 @@ static void deal_come(struct dit *d, enum dit_reach reach)
 
 void dit_deal(struct dit *d)
 {
-    for (enum dit_reach reach = DIT_SPATIAL; reach < DIT_FULL && d->host.deal[reach].send;
+    for (enum dit_reach reach = DIT_SPATIAL; reach < DIT_FULL && d->slot->host.deal[reach].send;
          reach++) {
         deal_segments(d, reach);
         deal_send(d, reach);
@@ -163,7 +163,7 @@ static void permute(struct dit *d, struct tensor src, struct tensor dst, const i
 static void rows_exchange(struct dit *d, enum dit_reach reach, int64_t w, bool in, const char *what,
                           int fault)
 {
-    const struct dit_deal_index *x = &d->host.deal[reach];
+    const struct dit_deal_index *x = &d->slot->host.deal[reach];
     int64_t cp = d->c.layout->cp, *counts[4];
     const int64_t *rows[4] = {in ? x->send_n : x->come_n, in ? x->send_at : x->come_at,
                               in ? x->come_n : x->send_n, in ? x->come_at : x->send_at};
@@ -175,7 +175,7 @@ static void rows_exchange(struct dit *d, enum dit_reach reach, int64_t w, bool i
             counts[k][r] = rows[k][r] * w;
     }
     if (fault_active == fault) {
-        int64_t n = (in ? d->now.deal[reach].rows : d->now.s) * w;
+        int64_t n = (in ? d->slot->now.deal[reach].rows : d->slot->now.s) * w;
         d->dev->zero(d->dev, to.ptr, n * dtype_bytes(to.dtype), d->stream);
         return;
     }
@@ -190,8 +190,8 @@ static void rows_exchange(struct dit *d, enum dit_reach reach, int64_t w, bool i
 static void regroup(struct dit *d, enum dit_reach reach, const struct slice *s, int n, bool in,
                     const char *what, int fault)
 {
-    const struct dit_deal_index *x = &d->device.deal[reach];
-    int64_t w = 0, own = d->now.s, dealt = d->now.deal[reach].rows;
+    const struct dit_deal_index *x = &d->slot->device.deal[reach];
+    int64_t w = 0, own = d->slot->now.s, dealt = d->slot->now.deal[reach].rows;
     for (int j = 0; j < n; j++)
         w += s[j].tokens.cols;
     if (d->c.layout->cp == 1) {
@@ -222,19 +222,20 @@ static bool moves(const struct dit *d, enum dit_reach reach)
 static struct ops_attn attention_of(const struct dit *d, int64_t layer, int64_t self)
 {
     enum dit_reach reach = dit_self_reach(d, self);
-    const struct dit_deal_extent *e = &d->now.deal[reach];
+    const struct dit_deal_extent *e = &d->slot->now.deal[reach];
     struct ops_attn a = dit_attn(d);
     dit_attention_tensors(d, &a, layer, self, moves(d, reach), e->rows);
     a.n = e->segments;
-    a.q_start = a.k_start = d->device.deal[reach].start;
-    a.k_len = d->device.deal[reach].len;
+    a.q_start = a.k_start = d->slot->device.deal[reach].start;
+    a.k_len = d->slot->device.deal[reach].len;
     a.max_q = a.max_k = e->longest;
     return a;
 }
 
 static void bring_qkv(struct dit *d, int64_t layer, int64_t self, const struct ops_attn *a)
 {
-    struct tensor qk = dit_tokens(d, DIT_QK, 0), qkv = dit_copy(d, DIT_QKV, layer, self, d->now.s);
+    struct tensor qk = dit_tokens(d, DIT_QK, 0),
+                  qkv = dit_copy(d, DIT_QKV, layer, self, d->slot->now.s);
     struct slice s[SLICES] = {{tensor_cols(qk, 0, d->q_width), a->q},
                               {tensor_cols(qk, d->q_width, d->kv_width), a->k},
                               {tensor_cols(qkv, d->q_width + d->kv_width, d->kv_width), a->v}};
@@ -246,7 +247,7 @@ void dit_segments_fwd(struct dit *d, int64_t layer, int64_t self)
 {
     enum dit_reach reach = dit_self_reach(d, self);
     struct ops_attn a = attention_of(d, layer, self);
-    struct slice out = {dit_copy(d, DIT_ATTN, layer, self, d->now.s), a.o};
+    struct slice out = {dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), a.o};
     if (moves(d, reach))
         bring_qkv(d, layer, self, &a);
     d->o->attn_fwd(d->o, d->stream, &a);
@@ -260,7 +261,7 @@ void dit_segments_bwd(struct dit *d, int64_t layer, int64_t self)
     enum dit_reach reach = dit_self_reach(d, self);
     struct ops_attn a = attention_of(d, layer, self);
     struct tensor dqkv = dit_tokens(d, DIT_DQKV, 0);
-    struct slice in[2] = {{dit_copy(d, DIT_ATTN, layer, self, d->now.s), a.o},
+    struct slice in[2] = {{dit_copy(d, DIT_ATTN, layer, self, d->slot->now.s), a.o},
                           {dit_tokens(d, DIT_DATTN, 0), a.d_o}};
     struct slice out[SLICES] = {{tensor_cols(dqkv, 0, d->q_width), a.dq},
                                 {tensor_cols(dqkv, d->q_width, d->kv_width), a.dk},

@@ -63,7 +63,7 @@ struct tensor dit_gemm_all(struct dit *d, struct ops_gemm g)
     struct comm_work *others;
     struct tensor own = dit_rows(d, DIT_NORMED, 0),
                   all = dit_gather_rows(d, own, DIT_NORMED_ALL, &others);
-    int64_t first = d->c.layout->sp ? d->now.r_first : 0, end = first + own.rows;
+    int64_t first = d->c.layout->sp ? d->slot->now.r_first : 0, end = first + own.rows;
     gemm_rows(d, g, own, first, end);
     dit_rows_wait(d, others);
     gemm_rows(d, g, tensor_rows(all, 0, first), 0, first);
@@ -174,21 +174,21 @@ static void columns_copy(struct dit *d, struct tensor whole, struct tensor part,
 /* Returns rank r's [n, own] in a buffer in which the ranks' parts stand one behind the other. */
 static struct tensor part_of(const struct dit *d, enum dit_buffer parts, int64_t own, int64_t r)
 {
-    struct tensor t = dit_buffer(d, parts, 0, d->now.n * d->c.layout->tp);
-    return tensor_of((char *)t.ptr + r * d->now.n * own * dtype_bytes(t.dtype), t.dtype, d->now.n,
-                     own);
+    struct tensor t = dit_buffer(d, parts, 0, d->slot->now.n * d->c.layout->tp);
+    return tensor_of((char *)t.ptr + r * d->slot->now.n * own * dtype_bytes(t.dtype), t.dtype,
+                     d->slot->now.n, own);
 }
 
 void dit_mod_gather(struct dit *d, struct tensor mod, const struct mod_unit *units, int64_t n)
 {
     int64_t own = own_width(d, units, n), tp = d->c.layout->tp;
-    struct tensor from = dit_buffer(d, DIT_MOD_OWN, 0, d->now.n),
+    struct tensor from = dit_buffer(d, DIT_MOD_OWN, 0, d->slot->now.n),
                   mine = part_of(d, DIT_MOD_PARTS, own, d->place.tp);
     /* The copy makes the columns dense, because the final layer's are narrower. */
     d->o->copy(d->o, d->stream, &(struct ops_copy){tensor_cols(from, 0, own), mine});
     dit_comm(d, d->c.grid->tp, &(struct comm_op){
         .kind = COMM_ALL_GATHER, .what = "modulation", .dtype = mine.dtype,
-        .n = d->now.n * own, .send = mine.ptr, .recv = part_of(d, DIT_MOD_PARTS, own, 0).ptr
+        .n = d->slot->now.n * own, .send = mine.ptr, .recv = part_of(d, DIT_MOD_PARTS, own, 0).ptr
     });
     for (int64_t r = 0; r < tp; r++)
         columns_copy(d, mod, part_of(d, DIT_MOD_PARTS, own, r), units, n, r, false);
@@ -200,8 +200,8 @@ struct tensor dit_dmod_own(struct dit *d, struct tensor dmod, const struct mod_u
     int64_t own = own_width(d, units, n);
     if (d->c.layout->tp == 1)
         return dmod;
-    struct tensor to =
-        tensor_of(dit_buffer(d, DIT_DMOD_OWN, 0, d->now.n).ptr, dmod.dtype, d->now.n, own);
+    struct tensor to = tensor_of(dit_buffer(d, DIT_DMOD_OWN, 0, d->slot->now.n).ptr, dmod.dtype,
+                                 d->slot->now.n, own);
     if (!d->c.layout->sp || fault_active == FAULT_POINT_SUM_MOD) {
         columns_copy(d, dmod, to, units, n, d->place.tp, true);
         return to;
@@ -210,7 +210,7 @@ struct tensor dit_dmod_own(struct dit *d, struct tensor dmod, const struct mod_u
         columns_copy(d, dmod, part_of(d, DIT_DMOD_PARTS, own, r), units, n, r, true);
     dit_comm(d, d->c.grid->tp, &(struct comm_op){
         .kind = COMM_REDUCE_SCATTER, .what = "gradient of a modulation", .dtype = dmod.dtype,
-        .send = part_of(d, DIT_DMOD_PARTS, own, 0).ptr, .recv = to.ptr, .n = d->now.n * own
+        .send = part_of(d, DIT_DMOD_PARTS, own, 0).ptr, .recv = to.ptr, .n = d->slot->now.n * own
     });
     return to;
 }
