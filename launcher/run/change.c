@@ -217,11 +217,13 @@ static int tree_of(const struct run *r, struct json_doc *out, struct err *err)
 {
     struct str text = STR_INIT;
     struct json_out o;
+    int rc;
     json_out_init(&o, &text, 0);
     run_write(r, &o);
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = json_parse(text.p, text.len, r->name, out, err);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = json_parse(text.p, text.len, r->name, out, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -287,23 +289,25 @@ static int runs_compare(struct comparison *c, struct run *merged, struct err *er
 {
     struct run given = *c->ask->run; /* borrows the texts */
     struct json_doc a = {0}, b = {0};
+    char *text = NULL;
+    int rc;
     if (!given.warmup_given)
         given.warmup_steps = c->old->warmup_steps; /* its default follows the number of steps */
     memcpy(given.past, c->old->past, sizeof given.past);
     given.n_past = c->old->n_past;
     generations_keep(c, &given);
     c->given = &given;
-    int rc = tree_of(c->old, &a, err);
-    if (rc == 0)
-        rc = tree_of(&given, &b, err);
-    if (rc == 0) {
-        compare(c, "", a.root, b.root, NULL);
-        rc = c->rc < 0 ? c->rc : refused(c, err);
-    }
-    char *text = rc == 0 ? cJSON_PrintUnformatted(b.root) : NULL;
-    if (rc == 0)
-        rc = text ? run_parse(text, strlen(text), "the changed run", merged, err)
-                  : err_set(err, ERR_NOMEM, "out of memory comparing run files");
+    if ((rc = tree_of(c->old, &a, err)) < 0)
+        goto out;
+    if ((rc = tree_of(&given, &b, err)) < 0)
+        goto out;
+    compare(c, "", a.root, b.root, NULL);
+    if ((rc = c->rc < 0 ? c->rc : refused(c, err)) < 0)
+        goto out;
+    text = cJSON_PrintUnformatted(b.root);
+    rc = text ? run_parse(text, strlen(text), "the changed run", merged, err)
+              : err_set(err, ERR_NOMEM, "out of memory comparing run files");
+out:
     cJSON_free(text);
     json_release(&a);
     json_release(&b);
@@ -338,15 +342,22 @@ static int plan_differ(struct comparison *c, const char *key, const struct plan 
                        const struct plan *to, bool *differs, struct err *err)
 {
     struct str a = STR_INIT, b = STR_INIT, x = STR_INIT, y = STR_INIT;
-    int rc = plan_text(from, &a, err);
-    if (rc == 0)
-        rc = plan_text(to, &b, err);
-    *differs = rc == 0 && strcmp(a.p, b.p) != 0;
+    int rc;
+    if ((rc = plan_text(from, &a, err)) < 0)
+        goto out;
+    if ((rc = plan_text(to, &b, err)) < 0)
+        goto out;
     layout_format(&from->layout, &x);
     layout_format(&to->layout, &y);
-    if (rc == 0 && (rc = str_check(&x, err)) == 0 && (rc = str_check(&y, err)) == 0 && *differs)
+    if ((rc = str_check(&x, err)) < 0)
+        goto out;
+    if ((rc = str_check(&y, err)) < 0)
+        goto out;
+    *differs = strcmp(a.p, b.p) != 0;
+    if (*differs)
         changed(c, key, x.p,
                 strcmp(x.p, y.p) == 0 ? "the same layout, measured anew" : y.p);
+out:
     str_release(&a), str_release(&b), str_release(&x), str_release(&y);
     return rc;
 }
@@ -381,17 +392,21 @@ static int stage_plan_choose(struct comparison *c, const struct launch *l, int64
                *given = c->ask->run->stages[stage].plan;
     struct plan old, new;
     bool differs = true;
+    int rc;
     snprintf(key, sizeof key, "stages[%lld].plan", (long long)stage);
     run->stages[stage].plan = from;
     if (!given)
         return 0;
-    int rc = plan_load(given, &new, err);
-    if (rc == 0 && from && (rc = plan_load(from, &old, err)) == 0)
-        rc = plan_differ(c, key, &old, &new, &differs, err);
-    else if (rc == 0)
-        changed(c, key, "the run's", given);
-    if (rc < 0 || !differs)
+    if ((rc = plan_load(given, &new, err)) < 0)
         return rc;
+    if (from && (rc = plan_load(from, &old, err)) < 0)
+        return rc;
+    if (from && (rc = plan_differ(c, key, &old, &new, &differs, err)) < 0)
+        return rc;
+    if (!from)
+        changed(c, key, "the run's", given);
+    if (!differs)
+        return 0;
     snprintf(path, sizeof path, "%s/stage-%02lld.r%lld.plan.json", l->run_dir, (long long)stage,
              (long long)revision);
     int64_t world = run->resources.nodes * run->resources.ranks_per_node;
@@ -434,13 +449,15 @@ static int events_write(const struct launch *l, const struct run_state *state, c
                         struct err *err)
 {
     struct evlog *log = NULL;
+    int rc;
     if (!n->waits || state->revision >= n->revision)
         return 0;
-    int rc = launch_log_open(l, NULL, &log, err);
-    if (rc == 0 && n->extended_from > 0)
-        rc = event_extended(log, n, err);
-    if (rc == 0)
-        rc = event_changed(log, n, err);
+    if ((rc = launch_log_open(l, NULL, &log, err)) < 0)
+        return rc;
+    if (n->extended_from > 0 && (rc = event_extended(log, n, err)) < 0)
+        goto out;
+    rc = event_changed(log, n, err);
+out:
     evlog_close(log);
     return rc;
 }
@@ -485,18 +502,21 @@ static int leave(struct comparison *c, const struct launch *l, const struct next
 static int changes_find(struct comparison *c, const struct launch *l, const struct next *before,
                         struct next *after, struct err *err)
 {
+    int rc;
     c->old = &before->run;
     c->plain_plan = plan_is_plain(&before->plan);
     json_out_init(&c->out, &c->changes, 0);
     json_arr_begin(&c->out, NULL);
-    int rc = runs_compare(c, &after->run, err);
-    if (rc == 0)
-        rc = plan_choose(c, &before->plan, &after->run, &after->plan, err);
-    for (int64_t i = 0; i < after->run.n_stages && rc == 0; i++)
-        rc = stage_plan_choose(c, l, i, after->revision, &after->run, err);
-    if (rc == 0 && c->n > 0)
-        rc = leave(c, l, before, after, err);
-    return rc < 0 ? rc : str_check(&c->lines, err);
+    if ((rc = runs_compare(c, &after->run, err)) < 0)
+        return rc;
+    if ((rc = plan_choose(c, &before->plan, &after->run, &after->plan, err)) < 0)
+        return rc;
+    for (int64_t i = 0; i < after->run.n_stages; i++)
+        if ((rc = stage_plan_choose(c, l, i, after->revision, &after->run, err)) < 0)
+            return rc;
+    if (c->n > 0 && (rc = leave(c, l, before, after, err)) < 0)
+        return rc;
+    return str_check(&c->lines, err);
 }
 
 static int apply_locked(const struct launch *l, const struct change_ask *ask,
@@ -504,22 +524,25 @@ static int apply_locked(const struct launch *l, const struct change_ask *ask,
 {
     struct next before = {0}, after = {0}, now = {0};
     struct comparison c = {.ask = ask, .done = state->done, .err = err};
-    int rc = next_load(l->run_dir, &before, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = next_load(l->run_dir, &before, err)) < 0)
         return rc;
     if (!ask->dry && (rc = events_write(l, state, &before, err)) < 0)
         goto out;
     after.revision = num_max_i64(state->revision, before.revision) + 1;
-    rc = changes_find(&c, l, &before, &after, err);
-    if (rc == 0 && !ask->dry && c.n > 0 && (rc = next_load(l->run_dir, &now, err)) == 0)
-        rc = events_write(l, state, &now, err);
+    if ((rc = changes_find(&c, l, &before, &after, err)) < 0)
+        goto out;
+    bool left = !ask->dry && c.n > 0;
+    if (left && (rc = next_load(l->run_dir, &now, err)) < 0)
+        goto out;
+    if (left && (rc = events_write(l, state, &now, err)) < 0)
+        goto out;
+    *told = (struct change_told){
+        c.lines, c.n,
+        state->n_attempts ? state->attempts[state->n_attempts - 1].number + 1 : 1};
+    c.lines = (struct str)STR_INIT;
 out:
-    if (rc == 0)
-        *told = (struct change_told){
-            c.lines, c.n,
-            state->n_attempts ? state->attempts[state->n_attempts - 1].number + 1 : 1};
-    else
-        str_release(&c.lines);
+    str_release(&c.lines);
     str_release(&c.changes), str_release(&c.fixed), str_release(&c.unasked);
     next_release(&before), next_release(&after), next_release(&now);
     return rc;
@@ -530,11 +553,13 @@ int change_apply(const struct launch *l, const struct change_ask *ask, struct ch
 {
     struct run_state state;
     struct lease *lock = NULL;
+    int rc;
     run_state_init(&state);
-    int rc = ask->dry ? run_state_load(l->run_dir, &state, err)
-                      : launch_lock(l, &lock, &state, err);
-    if (rc == 0)
-        rc = apply_locked(l, ask, &state, told, err);
+    if ((rc = ask->dry ? run_state_load(l->run_dir, &state, err)
+                       : launch_lock(l, &lock, &state, err)) < 0)
+        goto out;
+    rc = apply_locked(l, ask, &state, told, err);
+out:
     run_state_release(&state);
     lease_drop(lock);
     return rc;

@@ -88,23 +88,26 @@ int control_lives(const struct launch *l, struct sched *s, const struct run_stat
                *tokens[] = {state->token, NULL};
     struct sched_filter filter = {ids, state->token[0] ? tokens : NULL};
     struct sched_jobs jobs = {0};
+    int rc;
     *lives = false;
     if (ended_by_log(state, &l->budget) || (!state->submitted_at && !state->token[0] && !last))
         return 0;
     if (!s)
         return lives_by_hand(l, state, lives, what, err);
-    int rc = sched_poll(s, &filter, &jobs, err);
-    for (size_t i = 0; rc == 0 && i < jobs.n && !*lives; i++)
+    if ((rc = sched_poll(s, &filter, &jobs, err)) < 0)
+        goto out;
+    for (size_t i = 0; i < jobs.n && !*lives; i++)
         if (job_is_ours(&jobs.jobs[i], state) && !sched_state_ended(jobs.jobs[i].state)) {
             *lives = true;
             snprintf(what, STATE_TEXT_BYTES, "job %s of it is %s", jobs.jobs[i].id,
                      sched_state_name(jobs.jobs[i].state));
         }
-    if (rc == 0 && !*lives && state->job_id[0] && !sched_jobs_find(&jobs, state->job_id) &&
+    if (!*lives && state->job_id[0] && !sched_jobs_find(&jobs, state->job_id) &&
         fabs(clock_wall_s() - state->last_event_at) < s->absence_s) {
         *lives = true; /* it is too new for what the scheduler told last */
         snprintf(what, STATE_TEXT_BYTES, "job %s of it is not listed yet", state->job_id);
     }
+out:
     sched_jobs_release(&jobs);
     return rc;
 }
@@ -130,10 +133,11 @@ static int left_look(struct sched *s, const struct run_state *state, char id[SCH
     struct sched_jobs jobs = {0};
     int rc = 0;
     id[0] = '\0';
-    for (size_t i = 0; i < ARRAY_LEN(ids) && rc == 0 && !id[0]; i++) {
-        if (!ids[i][0] || (i > 0 && strcmp(ids[i], ids[0]) == 0) ||
-            (rc = sched_look(s, ids[i], &jobs, err)) < 0)
+    for (size_t i = 0; i < ARRAY_LEN(ids) && !id[0]; i++) {
+        if (!ids[i][0] || (i > 0 && strcmp(ids[i], ids[0]) == 0))
             continue;
+        if ((rc = sched_look(s, ids[i], &jobs, err)) < 0)
+            break;
         const struct sched_job *job = sched_jobs_find(&jobs, ids[i]);
         if (job && is_left(job, state)) {
             snprintf(id, SCHED_ID_BYTES, "%s", ids[i]);
@@ -208,13 +212,16 @@ static int jobs_stop(struct sched *s, const struct run_state *state, struct err 
     const struct run_attempt *last = newest(state);
     const char *running = last && last->cause == CAUSE_NONE ? last->job_id : "";
     const char *waiting[] = {state->job_id, state->after_job};
-    int rc = 0;
-    for (size_t i = 0; i < ARRAY_LEN(waiting) && rc == 0; i++)
-        if (waiting[i][0] && strcmp(waiting[i], running) != 0 &&
-            (rc = sched_cancel(s, waiting[i], err)) == ERR_NOT_FOUND)
-            rc = 0; /* it has ended and is forgotten */
-    if (rc < 0 || !running[0])
-        return rc;
+    int rc;
+    for (size_t i = 0; i < ARRAY_LEN(waiting); i++) {
+        if (!waiting[i][0] || strcmp(waiting[i], running) == 0)
+            continue;
+        /* A job that is not found has ended and is forgotten. */
+        if ((rc = sched_cancel(s, waiting[i], err)) < 0 && rc != ERR_NOT_FOUND)
+            return rc;
+    }
+    if (!running[0])
+        return 0;
     rc = sched_signal(s, running, SIGUSR1, SCHED_TO_BATCH, err);
     if (rc == ERR_STATE) /* it was given back, and waits */
         rc = sched_cancel(s, running, err);
@@ -302,8 +309,10 @@ int control_pause(const struct launch *l, struct sched *s, enum launch_kept *kep
     int rc = launch_lock(l, &lock, &state, err);
     if (rc == ERR_FULL)
         rc = run_state_load(l->run_dir, &state, err);
-    if (rc == 0)
-        rc = pause_locked(l, s, &state, kept, err);
+    if (rc < 0)
+        goto out;
+    rc = pause_locked(l, s, &state, kept, err);
+out:
     run_state_release(&state);
     lease_drop(lock);
     return rc;
@@ -315,24 +324,30 @@ static int still_check(const struct launch *l, struct sched *s, const struct run
 {
     char what[STATE_TEXT_BYTES];
     bool lives = false;
-    int rc = launch_owner_check(l, err);
-    if (rc == 0)
-        rc = control_lives(l, s, state, &lives, what, err);
-    if (rc == 0 && lives)
-        rc = err_set(err, ERR_BUSY, "run '%s' has not ended yet: %s", state->name, what);
-    return rc < 0 ? rc : control_left_over_check(l, s, state, err);
+    int rc;
+    if ((rc = launch_owner_check(l, err)) < 0)
+        return rc;
+    if ((rc = control_lives(l, s, state, &lives, what, err)) < 0)
+        return rc;
+    if (lives)
+        return err_set(err, ERR_BUSY, "run '%s' has not ended yet: %s", state->name, what);
+    return control_left_over_check(l, s, state, err);
 }
 
 int control_resume(const struct launch *l, struct sched *s, struct err *err)
 {
     struct run_state state;
     struct lease *lock = NULL;
+    int rc;
     run_state_init(&state);
-    int rc = launch_lock(l, &lock, &state, err);
-    if (rc == 0)
-        rc = wish_may(&state, &l->budget, CONTROL_RESUME, err);
-    if (rc == 0 && (rc = still_check(l, s, &state, err)) == 0)
-        rc = wish_put(l, &state, EVENT_NAME(resume_requested), NULL, err);
+    if ((rc = launch_lock(l, &lock, &state, err)) < 0)
+        goto out;
+    if ((rc = wish_may(&state, &l->budget, CONTROL_RESUME, err)) < 0)
+        goto out;
+    if ((rc = still_check(l, s, &state, err)) < 0)
+        goto out;
+    rc = wish_put(l, &state, EVENT_NAME(resume_requested), NULL, err);
+out:
     run_state_release(&state);
     lease_drop(lock);
     return rc;
@@ -353,11 +368,15 @@ static int next_exclude(const struct launch *l, struct next *next, const char *n
 {
     struct str changes = STR_INIT;
     char *text = cJSON_PrintUnformatted(json_member(next->doc.root, "changes"));
+    int rc;
     str_add(&changes, text ? text : "[]");
     free(text);
-    int rc = list_add(&next->run, nodes, err);
-    if (rc == 0 && (rc = str_check(&changes, err)) == 0)
-        rc = next_save(next, &changes, l->run_dir, err);
+    if ((rc = list_add(&next->run, nodes, err)) < 0)
+        goto out;
+    if ((rc = str_check(&changes, err)) < 0)
+        goto out;
+    rc = next_save(next, &changes, l->run_dir, err);
+out:
     str_release(&changes);
     return rc;
 }
@@ -391,12 +410,14 @@ static int exclude_add(const struct launch *l, const struct run_state *state, co
 static int retry_locked(const struct launch *l, struct sched *s, const struct run_state *state,
                         const struct control_retry *how, struct err *err)
 {
-    int rc = wish_may(state, &l->budget, CONTROL_RETRY, err);
-    if (rc == 0)
-        rc = still_check(l, s, state, err);
-    if (rc == 0 && how->exclude)
-        rc = exclude_add(l, state, how->exclude, err);
-    return rc < 0 ? rc : wish_put(l, state, EVENT_NAME(retry_requested), how, err);
+    int rc;
+    if ((rc = wish_may(state, &l->budget, CONTROL_RETRY, err)) < 0)
+        return rc;
+    if ((rc = still_check(l, s, state, err)) < 0)
+        return rc;
+    if (how->exclude && (rc = exclude_add(l, state, how->exclude, err)) < 0)
+        return rc;
+    return wish_put(l, state, EVENT_NAME(retry_requested), how, err);
 }
 
 int control_retry(const struct launch *l, struct sched *s, const struct control_retry *how,
@@ -404,10 +425,12 @@ int control_retry(const struct launch *l, struct sched *s, const struct control_
 {
     struct run_state state;
     struct lease *lock = NULL;
+    int rc;
     run_state_init(&state);
-    int rc = launch_lock(l, &lock, &state, err);
-    if (rc == 0)
-        rc = retry_locked(l, s, &state, how, err);
+    if ((rc = launch_lock(l, &lock, &state, err)) < 0)
+        goto out;
+    rc = retry_locked(l, s, &state, how, err);
+out:
     run_state_release(&state);
     lease_drop(lock);
     return rc;

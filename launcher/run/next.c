@@ -32,26 +32,36 @@ static int part_text(const struct json_doc *doc, const char *key, char **text, s
 static int parts_parse(struct next *n, struct err *err)
 {
     char *run = NULL, *plan = NULL;
-    int rc = json_check_schema(&n->doc, schema, err);
-    if (rc == 0 && (rc = part_text(&n->doc, "run", &run, err)) == 0)
-        rc = part_text(&n->doc, "plan", &plan, err);
-    if (rc == 0 && (rc = run_parse(run, strlen(run), n->doc.name, &n->run, err)) == 0 &&
-        (rc = plan_parse(plan, strlen(plan), n->doc.name, &n->plan, err)) < 0)
+    int rc;
+    if ((rc = json_check_schema(&n->doc, schema, err)) < 0)
+        goto out;
+    if ((rc = part_text(&n->doc, "run", &run, err)) < 0)
+        goto out;
+    if ((rc = part_text(&n->doc, "plan", &plan, err)) < 0)
+        goto out;
+    if ((rc = run_parse(run, strlen(run), n->doc.name, &n->run, err)) < 0)
+        goto out;
+    if ((rc = plan_parse(plan, strlen(plan), n->doc.name, &n->plan, err)) < 0) {
         run_release(&n->run);
-    cJSON_free(run);
-    cJSON_free(plan);
-    n->waits = rc == 0;
+        goto out;
+    }
+    n->waits = true;
     n->revision = json_int(n->doc.root, "revision", 0);
     n->job_revision = json_int(n->doc.root, "job_revision", 0);
     n->extended_from = json_int(n->doc.root, "extended_from", 0);
+out:
+    cJSON_free(run);
+    cJSON_free(plan);
     return rc;
 }
 
 static int present_load(const char *run_dir, struct next *n, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
-    int rc = run_load(path_in(run_dir, "run.json", path), &n->run, err);
-    if (rc == 0 && (rc = plan_load(path_in(run_dir, "plan.json", path), &n->plan, err)) < 0)
+    int rc;
+    if ((rc = run_load(path_in(run_dir, "run.json", path), &n->run, err)) < 0)
+        return rc;
+    if ((rc = plan_load(path_in(run_dir, "plan.json", path), &n->plan, err)) < 0)
         run_release(&n->run);
     return rc;
 }
@@ -83,11 +93,14 @@ void next_release(struct next *n)
 static int tree_put(struct json_out *o, const char *key, const struct str *text, struct err *err)
 {
     struct json_doc doc = {0};
-    int rc = str_check(text, err);
-    if (rc == 0 && (rc = json_parse(text->p, text->len, key, &doc, err)) == 0)
-        json_put_tree(o, key, doc.root);
+    int rc;
+    if ((rc = str_check(text, err)) < 0)
+        return rc;
+    if ((rc = json_parse(text->p, text->len, key, &doc, err)) < 0)
+        return rc;
+    json_put_tree(o, key, doc.root);
     json_release(&doc);
-    return rc;
+    return 0;
 }
 
 static int next_write(const struct next *n, const struct str *changes, struct json_out *o,
@@ -95,25 +108,29 @@ static int next_write(const struct next *n, const struct str *changes, struct js
 {
     struct str run = STR_INIT, plan = STR_INIT;
     struct json_out part;
+    int rc;
+    json_out_init(&part, &run, 0);
+    run_write(&n->run, &part);
+    json_out_init(&part, &plan, 0);
+    plan_write(&n->plan, &part);
     json_obj_begin(o, NULL);
     json_put_text(o, "schema", schema);
     json_put_int(o, "revision", n->revision);
     json_put_int(o, "job_revision", n->job_revision);
     json_put_int(o, "extended_from", n->extended_from);
-    int rc = tree_put(o, "changes", changes, err);
-    json_out_init(&part, &run, 0);
-    run_write(&n->run, &part);
-    if (rc == 0)
-        rc = tree_put(o, "run", &run, err);
-    json_out_init(&part, &plan, 0);
-    plan_write(&n->plan, &part);
-    if (rc == 0)
-        rc = tree_put(o, "plan", &plan, err);
+    if ((rc = tree_put(o, "changes", changes, err)) < 0)
+        goto out;
+    if ((rc = tree_put(o, "run", &run, err)) < 0)
+        goto out;
+    if ((rc = tree_put(o, "plan", &plan, err)) < 0)
+        goto out;
     json_obj_end(o);
     str_addc(o->s, '\n');
+    rc = str_check(o->s, err);
+out:
     str_release(&run);
     str_release(&plan);
-    return rc < 0 ? rc : str_check(o->s, err);
+    return rc;
 }
 
 int next_save(const struct next *n, const struct str *changes, const char *run_dir,
@@ -122,12 +139,14 @@ int next_save(const struct next *n, const struct str *changes, const char *run_d
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
     struct json_out o;
+    int rc;
     json_out_init(&o, &text, 2);
-    int rc = run_check(&n->run, path_in(run_dir, "next.json", path), err);
-    if (rc == 0)
-        rc = next_write(n, changes, &o, err);
-    if (rc == 0)
-        rc = file_publish(path, text.p, text.len, err);
+    if ((rc = run_check(&n->run, path_in(run_dir, "next.json", path), err)) < 0)
+        return rc;
+    if ((rc = next_write(n, changes, &o, err)) < 0)
+        goto out;
+    rc = file_publish(path, text.p, text.len, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -152,18 +171,20 @@ static int take(const char *run_dir, int64_t steps, struct next *n, struct err *
 {
     char path[LIMIT_PATH_BYTES];
     struct run now = {0};
-    int rc = run_load(path_in(run_dir, "run.json", path), &now, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = run_load(path_in(run_dir, "run.json", path), &now, err)) < 0)
         return rc;
     rc = run_past_take(&n->run, &now, num_max_i64(steps, newest_folder(run_dir)), err);
     run_release(&now);
-    if (rc == 0)
-        rc = plan_save(&n->plan, path_in(run_dir, "plan.json", path), err);
-    if (rc == 0)
-        rc = run_save(&n->run, path_in(run_dir, "run.json", path), err);
-    if (rc == 0 && unlink(path_in(run_dir, "next.json", path)) < 0)
-        rc = err_set_errno(err, ERR_IO, "cannot remove '%s'", path);
-    return rc;
+    if (rc < 0)
+        return rc;
+    if ((rc = plan_save(&n->plan, path_in(run_dir, "plan.json", path), err)) < 0)
+        return rc;
+    if ((rc = run_save(&n->run, path_in(run_dir, "run.json", path), err)) < 0)
+        return rc;
+    if (unlink(path_in(run_dir, "next.json", path)) < 0)
+        return err_set_errno(err, ERR_IO, "cannot remove '%s'", path);
+    return 0;
 }
 
 int next_take(const char *run_dir, int64_t steps, int64_t *revision, struct err *err)
