@@ -247,10 +247,11 @@ static int stop_learn(struct agent *a, struct err *err)
 /* Waits for what is left of the trainer behind its step. */
 static int rest_wait(struct agent *a, struct err *err)
 {
-    int rc = 0;
-    while (rc == 0 && a->trainer.kind->lives(&a->trainer, a->stop_requested) && !hangs(a))
-        rc = notices_take(a, HELD_LOOK_MS, err);
-    return rc;
+    int rc;
+    while (a->trainer.kind->lives(&a->trainer, a->stop_requested) && !hangs(a))
+        if ((rc = notices_take(a, HELD_LOOK_MS, err)) < 0)
+            return rc;
+    return 0;
 }
 
 /* Waits for the trainer's ranks after its step has ended. srun may end before its tasks: told that
@@ -258,14 +259,16 @@ static int rest_wait(struct agent *a, struct err *err)
  * it has turned out that they were told to stop. */
 static int trainer_linger(struct agent *a, struct err *err)
 {
-    int rc = rest_wait(a, err);
-    if (rc == 0)
-        rc = run_fold_renew(a->fold, err);
+    int rc;
+    if ((rc = rest_wait(a, err)) < 0)
+        return rc;
+    if ((rc = run_fold_renew(a->fold, err)) < 0)
+        return rc;
     const struct run_attempt *told = attempt_told(a->state, a->attempt.number);
     bool explained = told && (told->done || told->stopped);
-    if (rc == 0 && !explained && !a->stop_requested)
-        rc = stop_learn(a, err);
-    return rc < 0 ? rc : rest_wait(a, err);
+    if (!explained && !a->stop_requested && (rc = stop_learn(a, err)) < 0)
+        return rc;
+    return rest_wait(a, err);
 }
 
 /* Notes at once that a node was lost, for the scheduler kills the rest of the job within its kill
@@ -305,19 +308,28 @@ static void owner_heed(struct agent *a)
         stop_request(a, SIGTERM, wish == WISH_PAUSE ? "by 'reel pause'" : "by 'reel cancel'");
 }
 
+/* Looks once for notices, for a wish of the run's owner, and how the trainer's step stands. */
+static int trainer_look(struct agent *a, struct sched_step_status *end, struct err *err)
+{
+    int rc;
+    if ((rc = notices_take(a, LOOK_EVERY_MS, err)) < 0)
+        return rc;
+    owner_heed(a);
+    if ((rc = sched_step_poll(a->trainer.step, 0, end, err)) < 0)
+        return rc;
+    const char *lost = node_agents_lost(a->nodes);
+    if (end->node_lost[0] || lost[0])
+        node_lost_note(a, end->node_lost[0] ? end->node_lost : lost);
+    if (end->ended && a->work.sched && a->work.sched->ops->starts_ranks)
+        return trainer_linger(a, err);
+    return 0;
+}
+
 /* Watches until the trainer has ended. Signals arrive on the descriptor, never in a handler. */
 static int trainer_watch(struct agent *a, struct sched_step_status *end, struct err *err)
 {
     for (;;) {
-        int rc = notices_take(a, LOOK_EVERY_MS, err);
-        owner_heed(a);
-        if (rc == 0)
-            rc = sched_step_poll(a->trainer.step, 0, end, err);
-        const char *lost = node_agents_lost(a->nodes);
-        if (rc == 0 && (end->node_lost[0] || lost[0]))
-            node_lost_note(a, end->node_lost[0] ? end->node_lost : lost);
-        if (rc == 0 && end->ended && a->work.sched && a->work.sched->ops->starts_ranks)
-            rc = trainer_linger(a, err);
+        int rc = trainer_look(a, end, err);
         a->trainer.kind->follow(&a->trainer, end->ended);
         if (rc < 0 || end->ended)
             return rc;
@@ -365,16 +377,17 @@ static int space_wait(struct agent *a, struct err *err)
     const char *saves = a->work.wrap.saves;
     int64_t needed = space_needed(a->state), room = space_left(a->conf->run_dir, saves);
     bool low = room < needed;
-    int rc = 0;
+    int rc;
     if (left_s <= 0 || (!a->trainer.kind->ours && !a->work.sched))
         return 0;
     log_msg(LOG_WARN, "the disk was full: the attempt starts in %.0f s%s", left_s,
             low ? ", or when there is room for a checkpoint" : "");
     space_event_held(&a->attempt, until, needed, room);
-    while (rc == 0 && !a->stop_requested && clock_mono_s() - from_s < left_s &&
+    while (!a->stop_requested && clock_mono_s() - from_s < left_s &&
            !(low && space_left(a->conf->run_dir, saves) >= needed))
-        rc = notices_take(a, SPACE_LOOK_MS, err);
-    return rc;
+        if ((rc = notices_take(a, SPACE_LOOK_MS, err)) < 0)
+            return rc;
+    return 0;
 }
 
 /* Waits a little for room for the claim or for the attempt's end, which must be written down.
@@ -564,10 +577,23 @@ static int attempt_fail(struct agent *a, int rc, int *exit_code, struct err *err
     return attempt_settle(a, cause, &none, err->text, exit_code, &more) < 0 ? rc : 0;
 }
 
+/* Starts the trainer, and watches it until it has ended. */
+static int trainer_live(struct agent *a, struct sched_step_status *end, struct err *err)
+{
+    char logs[LIMIT_PATH_BYTES];
+    int rc;
+    snprintf(logs, sizeof logs, "%s/logs", a->conf->run_dir);
+    if ((rc = file_mkdirs(logs, err)) < 0)
+        return rc;
+    nodes_start(a);
+    if ((rc = trainer_start(&a->trainer, err)) < 0)
+        return rc;
+    return trainer_watch(a, end, err);
+}
+
 static int attempt_run(struct agent *a, int *exit_code, struct err *err)
 {
     struct sched_step_status end = {.ended = true};
-    char logs[LIMIT_PATH_BYTES];
     int rc;
     a->started_mono = clock_mono_s();
     limit_init(&a->limit, a->work.sched ? a->work.time_limit_s : 0);
@@ -575,19 +601,15 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     if (a->trainer.kind->is_through(&a->trainer))
         return attempt_finish(a, &end, exit_code, err);
     successor_prepare(a->conf, &a->work, a->fold);
-    snprintf(logs, sizeof logs, "%s/logs", a->conf->run_dir);
-    if ((rc = space_wait(a, err)) == 0 && a->stop_requested)
+    if ((rc = space_wait(a, err)) < 0)
+        return attempt_fail(a, rc, exit_code, err);
+    if (a->stop_requested)
         return attempt_finish(a, &end, exit_code, err);
-    if (rc == 0 && (rc = file_mkdirs(logs, err)) == 0) {
-        nodes_start(a);
-        rc = trainer_start(&a->trainer, err);
-    }
-    if (rc == 0)
-        rc = trainer_watch(a, &end, err);
+    rc = trainer_live(a, &end, err);
     trainer_end_step(&a->trainer);
     node_agents_free(a->nodes); /* before the requeue, which signals the steps like a preemption */
     a->nodes = NULL;
-    return rc == 0 ? attempt_finish(a, &end, exit_code, err) : attempt_fail(a, rc, exit_code, err);
+    return rc < 0 ? attempt_fail(a, rc, exit_code, err) : attempt_finish(a, &end, exit_code, err);
 }
 
 /* Looks whether the run's budget is spent: the attempt before may have ended with nobody left to
@@ -595,8 +617,10 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
 static int budget_look(struct agent *a, bool *spent, struct err *err)
 {
     char why[STATE_TEXT_BYTES];
-    int rc = run_fold_renew(a->fold, err);
-    enum run_next next = rc == 0 ? run_state_next(a->state, &a->work.budget, why) : RUN_NEXT_WAIT;
+    int rc;
+    if ((rc = run_fold_renew(a->fold, err)) < 0)
+        return rc;
+    enum run_next next = run_state_next(a->state, &a->work.budget, why);
     *spent = next == RUN_NEXT_FAILED;
     /* A user who submits a script again means the run to go on. */
     if (next == RUN_NEXT_CANCELLED && a->trainer.kind->ours)
@@ -605,7 +629,7 @@ static int budget_look(struct agent *a, bool *spent, struct err *err)
         log_msg(LOG_WARN, "run %s is over: %s", a->state->run, why);
         successor_settle(a->conf, &a->work, &a->attempt, a->fold, next);
     }
-    return rc;
+    return 0;
 }
 
 static void agent_release(struct agent *a)
@@ -635,18 +659,18 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
 {
     struct agent a = {.conf = conf, .signal_fd = -1, .log_bytes = -1};
     bool spent = false;
+    int rc;
     attempt_init(&a.attempt, conf->run_dir, &a.work.self);
     arena_init(&a.arena, 0);
-    int rc = signals_take(&a, err);
-    if (rc == 0)
-        rc = work_load(&a.work, conf->run_dir, conf->home, err);
-    if (rc == 0)
-        rc = fold_open(&a, err);
-    if (rc == 0)
-        rc = begin_wait(&a, lock_take, err);
-    if (rc == 0)
-        rc = run_fold_renew(a.fold, err);
-    if (rc < 0)
+    if ((rc = signals_take(&a, err)) < 0)
+        goto out;
+    if ((rc = work_load(&a.work, conf->run_dir, conf->home, err)) < 0)
+        goto out;
+    if ((rc = fold_open(&a, err)) < 0)
+        goto out;
+    if ((rc = begin_wait(&a, lock_take, err)) < 0)
+        goto out;
+    if ((rc = run_fold_renew(a.fold, err)) < 0)
         goto out;
     if (a.state->done || a.state->wish != WISH_RUN) {
         log_msg(LOG_INFO, "run %s is %s: nothing to do", a.state->run,
@@ -659,12 +683,15 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
         goto out;
     }
     attempt_before(&a.attempt, a.state, a.work.sched, &a.before);
-    if ((rc = begin_wait(&a, claim, err)) == 0 &&
-        (rc = work_changes_take(&a.work, &a.attempt, a.state, err)) == 0 &&
-        (rc = budget_look(&a, &spent, err)) == 0) {
-        *exit_code = 1;
-        rc = spent ? 0 : attempt_run(&a, exit_code, err);
-    }
+    if ((rc = begin_wait(&a, claim, err)) < 0)
+        goto out;
+    if ((rc = work_changes_take(&a.work, &a.attempt, a.state, err)) < 0)
+        goto out;
+    if ((rc = budget_look(&a, &spent, err)) < 0)
+        goto out;
+    *exit_code = 1;
+    if (!spent)
+        rc = attempt_run(&a, exit_code, err);
 out:
     agent_release(&a);
     return rc;

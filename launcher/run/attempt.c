@@ -320,17 +320,22 @@ void attempt_before(const struct attempt *a, const struct run_state *s, struct s
 int attempt_lock(struct attempt *a, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
+    int rc;
     if (a->lock)
         return 0;
     snprintf(path, sizeof path, "%s/claims", a->run_dir);
-    int rc = file_mkdirs(path, err);
+    if ((rc = file_mkdirs(path, err)) < 0)
+        return rc;
     snprintf(path, sizeof path, "%s/claims/lock", a->run_dir);
-    if (rc == 0)
-        rc = former_self_evict(a, path, err);
-    return rc < 0 ? rc : lease_take(path, LET_GO_S, &a->lock, err);
+    if ((rc = former_self_evict(a, path, err)) < 0)
+        return rc;
+    return lease_take(path, LET_GO_S, &a->lock, err);
 }
 
-bool attempt_is_newest(const struct attempt *a) { return run_state_claimed(a->run_dir) <= a->number; }
+bool attempt_is_newest(const struct attempt *a)
+{
+    return run_state_claimed(a->run_dir) <= a->number;
+}
 
 /* Creates the claim exclusively: of two agents on different hosts that fold the same state only one
  * gets the number. */
@@ -340,6 +345,7 @@ static int claim_create(const struct attempt *a, int64_t number, struct err *err
     const char *nodes = getenv("SLURM_JOB_NODELIST");
     struct str text = STR_INIT;
     struct json_out o;
+    int rc;
     snprintf(name, sizeof name, "%s/claims/attempt-%lld", a->run_dir, (long long)number);
     json_out_init(&o, &text, 0);
     json_obj_begin(&o, NULL);
@@ -350,9 +356,10 @@ static int claim_create(const struct attempt *a, int64_t number, struct err *err
     json_put_int(&o, "pid", getpid());
     json_put_text(&o, "nodes", nodes ? nodes : "");
     json_obj_end(&o);
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = file_create_exclusive(name, text.p, text.len, err);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = file_create_exclusive(name, text.p, text.len, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -378,31 +385,37 @@ static int number_take(struct attempt *a, const struct run_state *state,
     struct evlog *log = NULL;
     int rc = silent_close(a, state, 0, before, &log, err);
     evlog_close(log);
+    if (rc < 0)
+        return rc;
     int64_t number = run_state_claimed(a->run_dir) + 1;
-    if (rc == 0 && (rc = claim_create(a, number, err)) == 0)
-        a->number = number;
-    return rc;
+    if ((rc = claim_create(a, number, err)) < 0)
+        return rc;
+    a->number = number;
+    return 0;
 }
 
 int attempt_claim(struct attempt *a, const struct run_state *state,
                   const struct attempt_ending *before, struct err *err)
 {
-    int rc = a->number ? 0 : number_take(a, state, before, err);
-    if (rc == 0 && (rc = log_open(a, state->run, a->number, &a->log, err)) == 0)
-        evlog_keep(a->log, KEEP_BYTES);
-    return rc;
+    int rc;
+    if (!a->number && (rc = number_take(a, state, before, err)) < 0)
+        return rc;
+    if ((rc = log_open(a, state->run, a->number, &a->log, err)) < 0)
+        return rc;
+    evlog_keep(a->log, KEEP_BYTES);
+    return 0;
 }
 
 int attempt_mourn(struct attempt *a, struct run_fold *fold, int signo, enum sched_end why,
                   struct err *err)
 {
     const struct attempt_ending ending = {.why = why};
-    int rc = attempt_lock(a, err);
-    if (rc == 0)
-        rc = run_fold_renew(fold, err);
-    if (rc == 0)
-        rc = silent_close(a, run_fold_state(fold), signo, &ending, &a->log, err);
-    if (rc < 0) {
+    int rc;
+    if ((rc = attempt_lock(a, err)) < 0)
+        return rc;
+    if ((rc = run_fold_renew(fold, err)) < 0)
+        return rc;
+    if ((rc = silent_close(a, run_fold_state(fold), signo, &ending, &a->log, err)) < 0) {
         evlog_close(a->log);
         a->log = NULL;
     }

@@ -70,22 +70,24 @@ static int aftermath(const struct agent_conf *conf, int signo, const sigset_t *s
     struct work work = {0};
     struct run_fold *fold = NULL;
     char why[STATE_TEXT_BYTES];
-    attempt_init(&attempt, conf->run_dir, &work.self);
     struct sched_ending ending = {0};
-    int rc = work_load(&work, conf->run_dir, conf->home, err);
-    if (rc == 0)
-        work_ending(&work, false, &ending);
-    if (rc == 0)
-        rc = run_fold_open(conf->run_dir, &fold, err);
-    if (rc == 0 && (rc = mourn(&attempt, &work, fold, signo, ending.why, signals, err)) == 0)
-        rc = run_fold_renew(fold, err);
-    if (rc == 0) {
-        enum run_next next = run_state_next(run_fold_state(fold), &work.budget, why);
-        log_msg(LOG_WARN, "the agent died of signal %d%s%s", signo, *why ? ": " : "", why);
-        if (attempt.log)
-            successor_settle(conf, &work, &attempt, fold, next);
-        *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
-    }
+    int rc;
+    attempt_init(&attempt, conf->run_dir, &work.self);
+    if ((rc = work_load(&work, conf->run_dir, conf->home, err)) < 0)
+        goto out;
+    work_ending(&work, false, &ending);
+    if ((rc = run_fold_open(conf->run_dir, &fold, err)) < 0)
+        goto out;
+    if ((rc = mourn(&attempt, &work, fold, signo, ending.why, signals, err)) < 0)
+        goto out;
+    if ((rc = run_fold_renew(fold, err)) < 0)
+        goto out;
+    enum run_next next = run_state_next(run_fold_state(fold), &work.budget, why);
+    log_msg(LOG_WARN, "the agent died of signal %d%s%s", signo, *why ? ": " : "", why);
+    if (attempt.log)
+        successor_settle(conf, &work, &attempt, fold, next);
+    *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
+out:
     work_release(&work);
     attempt_release(&attempt);
     run_fold_close(fold);
@@ -145,12 +147,12 @@ int guard_run(const struct agent_conf *conf, int *exit_code, struct err *err)
         return err_set_errno(err, ERR_ENV, "cannot start the agent's process");
     if (child == 0)
         agent_live(conf, parent);
-    int status = agent_wait(child, &signals), rc = 0;
-    if (WIFSIGNALED(status))
-        rc = aftermath(conf, WTERMSIG(status), &signals, exit_code, err);
-    else
+    int status = agent_wait(child, &signals), rc;
+    if (!WIFSIGNALED(status))
         *exit_code = WEXITSTATUS(status);
-    if (rc == 0 && is_over(*exit_code) && daemon && getppid() != daemon)
+    else if ((rc = aftermath(conf, WTERMSIG(status), &signals, exit_code, err)) < 0)
+        return rc;
+    if (is_over(*exit_code) && daemon && getppid() != daemon)
         job_end(conf);
-    return rc;
+    return 0;
 }

@@ -61,28 +61,32 @@ int home_runs_list(const char *home, char ***ids, size_t *n, struct err *err)
     char path[LIMIT_PATH_BYTES];
     struct listed *list = NULL;
     size_t count = 0;
+    char **out = NULL;
     int rc = 0;
     snprintf(path, sizeof path, "%s/runs", home);
     DIR *dir = opendir(path);
     if (!dir && errno != ENOENT)
         return err_set_errno(err, ERR_IO, "cannot list '%s'", path);
-    for (struct dirent *d; dir && rc == 0 && (d = readdir(dir));)
-        if (is_id(d->d_name))
-            rc = listed_add(&list, &count, home, d->d_name, err);
-    if (dir)
-        closedir(dir);
-    char **out = rc == 0 ? calloc(count + 1, sizeof *out) : NULL;
-    if (rc == 0 && !out)
+    for (struct dirent *d; dir && (d = readdir(dir));)
+        if (is_id(d->d_name) && (rc = listed_add(&list, &count, home, d->d_name, err)) < 0)
+            goto out;
+    if (!(out = calloc(count + 1, sizeof *out))) {
         rc = err_set(err, ERR_NOMEM, "out of memory listing runs");
+        goto out;
+    }
     if (count)
         qsort(list, count, sizeof *list, newest_first);
     for (size_t i = 0; i < count; i++)
-        rc == 0 ? (void)(out[i] = list[i].id) : free(list[i].id);
+        out[i] = list[i].id;
+    *ids = out;
+    *n = count;
+    count = 0;
+out:
+    for (size_t i = 0; i < count; i++)
+        free(list[i].id);
     free(list);
-    if (rc == 0) {
-        *ids = out;
-        *n = count;
-    }
+    if (dir)
+        closedir(dir);
     return rc;
 }
 
@@ -97,16 +101,19 @@ int home_name_find(const char *home, const char *name, char id[ID_TEXT_BYTES], s
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
+    int rc;
     snprintf(path, sizeof path, "%s/names/%s", home, name);
-    int rc = !*name || strchr(name, '/') || name[0] == '.' || !file_exists(path)
-                 ? err_set(err, ERR_NOT_FOUND, "no run is named '%s'", name)
-                 : file_read(path, 256, &text, err);
-    if (rc == 0 &&
-        (text.len < ID_TEXT_BYTES - 1 || (text.p[ID_TEXT_BYTES - 1] = 0, !is_id(text.p))))
+    if (!*name || strchr(name, '/') || name[0] == '.' || !file_exists(path))
+        return err_set(err, ERR_NOT_FOUND, "no run is named '%s'", name);
+    if ((rc = file_read(path, 256, &text, err)) < 0)
+        goto out;
+    if (text.len < ID_TEXT_BYTES - 1 || (text.p[ID_TEXT_BYTES - 1] = 0, !is_id(text.p))) {
         rc = err_set(err, ERR_CORRUPT,
                      "'%s' does not hold a run id: remove it, the run itself is not touched", path);
-    if (rc == 0)
-        memcpy(id, text.p, ID_TEXT_BYTES);
+        goto out;
+    }
+    memcpy(id, text.p, ID_TEXT_BYTES);
+out:
     str_release(&text);
     return rc;
 }
@@ -224,11 +231,13 @@ static int removed_sweep(const char *home, struct err *err)
     int rc = 0;
     snprintf(path, sizeof path, "%s/runs", home);
     DIR *dir = opendir(path);
-    for (struct dirent *d; dir && rc == 0 && (d = readdir(dir));)
-        if (str_starts(d->d_name, removed_prefix)) {
-            snprintf(one, sizeof one, "%s/%s", path, d->d_name);
-            rc = file_remove_tree(one, err);
-        }
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        if (!str_starts(d->d_name, removed_prefix))
+            continue;
+        snprintf(one, sizeof one, "%s/%s", path, d->d_name);
+        if ((rc = file_remove_tree(one, err)) < 0)
+            break;
+    }
     if (dir)
         closedir(dir);
     return rc;

@@ -28,14 +28,19 @@ int launch_log_open(const struct launch *l, const char *token, struct evlog **ou
 {
     char *dir = file_join(l->run_dir, "events"), writer[64], text[ID_TEXT_BYTES];
     struct id unique;
-    int rc = dir ? id_random(&unique, err) : err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0 && (rc = file_mkdirs(dir, err)) == 0) {
-        snprintf(writer, sizeof writer, "submit-%.8s", id_format(unique, text));
-        struct evlog_ids ids = {l->run_id, 0, writer, token};
-        rc = evlog_open(dir, &ids, out, err);
-    }
-    if (rc == 0)
-        mark_reserve(dir);
+    int rc;
+    if (!dir)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if ((rc = id_random(&unique, err)) < 0)
+        goto out;
+    if ((rc = file_mkdirs(dir, err)) < 0)
+        goto out;
+    snprintf(writer, sizeof writer, "submit-%.8s", id_format(unique, text));
+    struct evlog_ids ids = {l->run_id, 0, writer, token};
+    if ((rc = evlog_open(dir, &ids, out, err)) < 0)
+        goto out;
+    mark_reserve(dir);
+out:
     free(dir);
     return rc;
 }
@@ -100,19 +105,21 @@ static int intent_make(const struct launch *l, const struct run_state *state,
 {
     struct id unique;
     bool open = intent_open(state) && (!self || strcmp(state->after, self->token) == 0);
-    int rc = 0;
+    int rc;
     *i = (struct intent){.order = open ? state->intent_order : state->intent_order + 1,
                          .revision = open ? state->job_revision : state->revision};
     snprintf(i->after, sizeof i->after, "%s", open ? state->after : self ? self->token : "");
     snprintf(i->after_job, sizeof i->after_job, "%s",
              open ? state->after_job : self ? self->id : "");
+    if (!open && (rc = id_random(&unique, err)) < 0)
+        return rc;
     if (open)
         snprintf(i->token, sizeof i->token, "%s", state->token);
-    else if ((rc = id_random(&unique, err)) == 0)
+    else
         id_format(unique, i->token);
-    if (rc == 0)
-        rc = launch_log_open(l, i->token, log, err);
-    return rc < 0 || open ? rc : event_intent(*log, i, kind, err);
+    if ((rc = launch_log_open(l, i->token, log, err)) < 0)
+        return rc;
+    return open ? 0 : event_intent(*log, i, kind, err);
 }
 
 static void place_fill(const struct run *run, double save_s, struct sched_spec *spec)
@@ -140,13 +147,15 @@ static int again_decide(const struct run *run, struct sched *s, const char **how
 {
     struct sched_site site;
     enum run_again again = run->resources.again;
-    int rc = again == AGAIN_AUTO ? sched_describe(s, &site, err) : 0;
-    if (rc == 0 && again == AGAIN_AUTO) {
+    int rc;
+    if (again == AGAIN_AUTO) {
+        if ((rc = sched_describe(s, &site, err)) < 0)
+            return rc;
         const struct sched_partition *p = sched_site_partition(&site, run->resources.partition);
         again = p && p->preempt == SCHED_PREEMPT_CANCEL ? AGAIN_SUCCESSOR : AGAIN_REQUEUE;
     }
     *how = again_names[again];
-    return rc;
+    return 0;
 }
 
 /* Makes the run's job in the arena; what it borrows is l's, run's and i's. */
@@ -187,10 +196,12 @@ static int submit_now(const struct launch *l, struct sched *s, const struct inte
 {
     struct arena arena;
     struct sched_spec spec;
+    int rc;
     arena_init(&arena, 0);
-    int rc = spec_make(l, s, i, run, &arena, &spec, err);
-    if (rc == 0)
-        rc = sched_submit(s, &spec, id, err);
+    if ((rc = spec_make(l, s, i, run, &arena, &spec, err)) < 0)
+        goto out;
+    rc = sched_submit(s, &spec, id, err);
+out:
     arena_release(&arena);
     return rc;
 }
@@ -201,24 +212,29 @@ int launch_check(const struct launch *l, struct sched *s, const struct run *run,
     struct arena arena;
     struct sched_spec spec;
     struct intent none = {.token = "00000000000000000000000000000000"}; /* a submission draws one */
+    int rc;
     arena_init(&arena, 0);
-    int rc = spec_make(l, s, &none, run, &arena, &spec, err);
-    if (rc == 0)
-        rc = sched_check(s, &spec, err);
-    if (rc == 0 && script)
+    if ((rc = spec_make(l, s, &none, run, &arena, &spec, err)) < 0)
+        goto out;
+    if ((rc = sched_check(s, &spec, err)) < 0)
+        goto out;
+    if (script)
         sched_script(s, &spec, script);
+out:
     arena_release(&arena);
     return rc;
 }
 
 int launch_state_load(const struct launch *l, struct run_state *state, struct err *err)
 {
-    int rc = run_state_load(l->run_dir, state, err);
-    if (rc == 0 && !state->run[0])
+    int rc;
+    if ((rc = run_state_load(l->run_dir, state, err)) < 0)
+        return rc;
+    if (!state->run[0])
         snprintf(state->run, sizeof state->run, "%s", l->run_id);
-    if (rc == 0 && !state->name[0] && home_name_of(l->home, l->run_id, state->name, NULL) < 0)
+    if (!state->name[0] && home_name_of(l->home, l->run_id, state->name, NULL) < 0)
         state->name[0] = '\0';
-    return rc;
+    return 0;
 }
 
 /* Fails with a sentence for a run whose folder was there a moment ago, when its name was found. */
@@ -288,9 +304,12 @@ static int submit_locked(const struct launch *l, struct sched *s, const struct r
     struct next next = {0};
     struct intent intent = {.order = 0};
     struct evlog *log = NULL;
-    int rc = next_load(l->run_dir, &next, err);
-    if (rc == 0 && (rc = intent_make(l, state, self, s->ops->kind, &intent, &log, err)) == 0)
-        rc = submit_now(l, s, &intent, &next.run, id, err);
+    int rc;
+    if ((rc = next_load(l->run_dir, &next, err)) < 0)
+        goto out;
+    if ((rc = intent_make(l, state, self, s->ops->kind, &intent, &log, err)) < 0)
+        goto out;
+    rc = submit_now(l, s, &intent, &next.run, id, err);
     /* A job that nobody knows any more has ended. */
     if (rc == ERR_NOT_FOUND && !own && intent.after_job[0]) {
         intent.after_job[0] = '\0';
@@ -298,8 +317,9 @@ static int submit_locked(const struct launch *l, struct sched *s, const struct r
     }
     if (rc == 0)
         rc = event_submitted(log, &intent, s->ops->kind, id, err);
-    else if (log && (rc == ERR_INPUT || rc == ERR_LIMIT))
+    else if (rc == ERR_INPUT || rc == ERR_LIMIT)
         event_refused(log, &intent, err);
+out:
     evlog_close(log);
     next_release(&next);
     return rc;
@@ -310,20 +330,21 @@ int launch_submit(const struct launch *l, struct sched *s, const char *lost_toke
     char job[SCHED_ID_BYTES];
     struct run_state state;
     struct lease *lock = NULL;
+    int rc;
     run_state_init(&state);
-    int rc = launch_owner_check(l, err);
-    if (rc == 0)
-        rc = launch_lock(l, &lock, &state, err);
-    if (rc == 0) {
-        enum run_next next = run_state_next(&state, &l->budget, NULL);
-        /* An intent that was made and answered since has another job than the lost one. */
-        bool job_lost = lost_token && strcmp(lost_token, state.job_token) == 0;
-        /* The job of an unanswered one may have begun already: the scheduler gives the same one. */
-        bool unanswered = state.submitted_at == 0;
-        if (next == RUN_NEXT_SUBMIT ||
-            ((job_lost || unanswered) && (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE)))
-            rc = submit_locked(l, s, &state, NULL, false, job, err);
-    }
+    if ((rc = launch_owner_check(l, err)) < 0)
+        return rc;
+    if ((rc = launch_lock(l, &lock, &state, err)) < 0)
+        goto out;
+    enum run_next next = run_state_next(&state, &l->budget, NULL);
+    /* An intent that was made and answered since has another job than the lost one. */
+    bool job_lost = lost_token && strcmp(lost_token, state.job_token) == 0;
+    /* The job of an unanswered one may have begun already: the scheduler gives the same one. */
+    bool unanswered = state.submitted_at == 0;
+    if (next == RUN_NEXT_SUBMIT ||
+        ((job_lost || unanswered) && (next == RUN_NEXT_WAIT || next == RUN_NEXT_REQUEUE)))
+        rc = submit_locked(l, s, &state, NULL, false, job, err);
+out:
     run_state_release(&state);
     lease_drop(lock);
     return rc;
@@ -351,35 +372,45 @@ int launch_successor(const struct launch *l, struct sched *s, const struct sched
 {
     const struct run_state *state = run_fold_state(fold);
     struct lease *lock = NULL;
-    int rc = lock_take(l, &lock, err);
-    if (rc == 0)
-        rc = run_fold_renew(fold, err);
-    if (rc == 0 && strcmp(state->token, self->token) != 0 && strcmp(state->after, self->token) != 0)
+    int rc;
+    if ((rc = lock_take(l, &lock, err)) < 0)
+        return rc;
+    if ((rc = run_fold_renew(fold, err)) < 0)
+        goto out;
+    if (strcmp(state->token, self->token) != 0 && strcmp(state->after, self->token) != 0) {
         rc = err_set(err, ERR_BUSY, "job %s was replaced by a newer submission (token %s)",
                      self->id, state->token);
-    if (rc == 0 && state->wish != WISH_RUN)
+        goto out;
+    }
+    if (state->wish != WISH_RUN) {
         rc = err_set(err, ERR_BUSY, "the run is %s", run_state_word(state, &l->budget));
-    if (rc == 0 && successor_waits(s, state, self->token))
+        goto out;
+    }
+    if (successor_waits(s, state, self->token))
         snprintf(id, SCHED_ID_BYTES, "%s", state->job_id);
-    else if (rc == 0)
+    else
         rc = submit_locked(l, s, state, self, true, id, err);
+out:
     lease_drop(lock);
     return rc;
 }
 
-/* Returns how the newest submission's job stands; SCHED_UNKNOWN when the scheduler does not say. */
-static enum sched_state newest_job_look(struct sched *s, const struct run_state *state, int *rc,
-                                        struct err *err)
+/* Asks how the newest submission's job stands; SCHED_UNKNOWN when the scheduler does not list
+ * it. */
+static int newest_job_look(struct sched *s, const struct run_state *state, enum sched_state *out,
+                           struct err *err)
 {
     const char *ids[] = {state->job_id, NULL};
     struct sched_filter filter = {.ids = ids};
     struct sched_jobs jobs = {0};
-    *rc = sched_poll(s, &filter, &jobs, err);
-    const struct sched_job *job = *rc == 0 ? sched_jobs_find(&jobs, state->job_id) : NULL;
-    enum sched_state found = job && strcmp(job->token, state->job_token) == 0 ? job->state
-                                                                              : SCHED_UNKNOWN;
+    int rc;
+    if ((rc = sched_poll(s, &filter, &jobs, err)) < 0)
+        goto out;
+    const struct sched_job *job = sched_jobs_find(&jobs, state->job_id);
+    *out = job && strcmp(job->token, state->job_token) == 0 ? job->state : SCHED_UNKNOWN;
+out:
     sched_jobs_release(&jobs);
-    return found;
+    return rc;
 }
 
 /* Must another job be submitted for the change that waits? It must for a run whose last job has
@@ -404,25 +435,27 @@ int launch_renew(const struct launch *l, struct sched *s, char old[SCHED_ID_BYTE
                  char new[SCHED_ID_BYTES], struct err *err)
 {
     struct run_state state;
+    struct sched_self before = {0};
     struct lease *lock = NULL;
+    enum sched_state job;
+    int rc;
     run_state_init(&state);
     old[0] = new[0] = '\0';
-    int rc = launch_lock(l, &lock, &state, err);
-    struct sched_self before = {0};
+    if ((rc = launch_lock(l, &lock, &state, err)) < 0 || !state.job_id[0])
+        goto out;
     snprintf(before.id, sizeof before.id, "%s", state.job_id);
     snprintf(before.token, sizeof before.token, "%s", state.token);
-    enum sched_state job = SCHED_UNKNOWN;
-    if (rc == 0 && state.job_id[0])
-        job = newest_job_look(s, &state, &rc, err);
-    if (rc == 0 && state.job_id[0] && renewal_wanted(l, &state, job)) {
-        rc = submit_locked(l, s, &state, &before, false, new, err);
-        if (rc == 0 && !sched_state_ended(job) && job != SCHED_UNKNOWN) {
-            snprintf(old, SCHED_ID_BYTES, "%s", before.id);
-            /* Should it begin now, it sees that it is too old and ends. */
-            if (job == SCHED_PENDING || job == SCHED_REQUEUED)
-                rc = sched_cancel(s, old, err);
-        }
-    }
+    if ((rc = newest_job_look(s, &state, &job, err)) < 0 || !renewal_wanted(l, &state, job))
+        goto out;
+    if ((rc = submit_locked(l, s, &state, &before, false, new, err)) < 0)
+        goto out;
+    if (sched_state_ended(job) || job == SCHED_UNKNOWN)
+        goto out;
+    snprintf(old, SCHED_ID_BYTES, "%s", before.id);
+    /* Should it begin now, it sees that it is too old and ends. */
+    if (job == SCHED_PENDING || job == SCHED_REQUEUED)
+        rc = sched_cancel(s, old, err);
+out:
     run_state_release(&state);
     lease_drop(lock);
     return rc;
@@ -449,10 +482,11 @@ void launch_wish_poke(const struct launch *l)
 int launch_wish_commit(const struct launch *l, struct evlog *log, struct evlog_event *e,
                        struct err *err)
 {
-    int rc = evlog_commit(log, e, true, err);
-    if (rc == 0)
-        launch_wish_poke(l); /* the log's own making changed the folder before it held this event */
-    return rc;
+    int rc;
+    if ((rc = evlog_commit(log, e, true, err)) < 0)
+        return rc;
+    launch_wish_poke(l); /* the log's own making changed the folder before it held this event */
+    return 0;
 }
 
 /* Writes the wish as an event, in a log of its own. */
@@ -506,19 +540,23 @@ int launch_jobs_cancel(struct sched *s, const struct run_state *state, struct er
 int launch_cancel(const struct launch *l, struct sched *s, enum launch_kept *kept, struct err *err)
 {
     struct run_state state;
+    int rc;
     run_state_init(&state);
-    int rc = file_exists(l->run_dir) ? run_state_load(l->run_dir, &state, err)
-                                     : gone(l, err); /* its log would make the folder anew */
-    if (rc == 0 && state.done)
+    if ((rc = file_exists(l->run_dir) ? run_state_load(l->run_dir, &state, err)
+                                      : gone(l, err)) < 0) /* its log would make the folder anew */
+        goto out;
+    if (state.done) {
         rc = err_set(err, ERR_NO, "run %s is done: there is nothing to cancel", state.name);
-    if (rc == 0)
-        rc = launch_wish_keep(l, &state, WISH_CANCEL, kept, err);
-    /* The job of a wrapped run we cannot prove to be ours: the user ends it. */
-    if (rc == 0 && !l->wrapped) {
-        rc = launch_jobs_cancel(s, &state, err);
-        if (rc == ERR_FULL && *kept != LAUNCH_UNSAID)
-            rc = 0; /* a job that could not be taken from the queue finds nothing to do */
+        goto out;
     }
+    if ((rc = launch_wish_keep(l, &state, WISH_CANCEL, kept, err)) < 0)
+        goto out;
+    if (l->wrapped) /* we cannot prove that the job is ours: the user ends it */
+        goto out;
+    rc = launch_jobs_cancel(s, &state, err);
+    if (rc == ERR_FULL && *kept != LAUNCH_UNSAID)
+        rc = 0; /* a job that could not be taken from the queue finds nothing to do */
+out:
     run_state_release(&state);
     return rc;
 }

@@ -96,26 +96,27 @@ static int stage_plan_load(const struct run *run, int64_t i, int64_t world, stru
                            struct err *err)
 {
     const char *from = run->stages[i].plan;
-    int rc = plan_load(from, plan, err);
-    if (rc == 0 && layout_world(&plan->layout) != world)
-        rc = err_set(err, ERR_INPUT, "stages[%lld].plan '%s' is for %lld ranks, the run has %lld: "
-                     "give plans for as many", (long long)i, from,
-                     (long long)layout_world(&plan->layout), (long long)world);
-    if (rc < 0)
+    int rc;
+    if ((rc = plan_load(from, plan, err)) < 0)
         return rc;
+    if (layout_world(&plan->layout) != world)
+        return err_set(err, ERR_INPUT,
+                       "stages[%lld].plan '%s' is for %lld ranks, the run has %lld: "
+                       "give plans for as many",
+                       (long long)i, from, (long long)layout_world(&plan->layout),
+                       (long long)world);
     rc = layout_check(&plan->layout, &run->model, plan->seq, plan->gbs, world, err);
-    if (rc < 0)
-        err_context(err, "stages[%lld].plan '%s'", (long long)i, from);
-    return rc;
+    return rc < 0 ? err_context(err, "stages[%lld].plan '%s'", (long long)i, from) : 0;
 }
 
 int launch_plans_check(const struct run *run, int64_t world, struct err *err)
 {
     struct plan plan;
-    int rc = 0;
-    for (int64_t i = 0; i < run->n_stages && rc == 0; i++)
-        rc = run->stages[i].plan ? stage_plan_load(run, i, world, &plan, err) : 0;
-    return rc;
+    int rc;
+    for (int64_t i = 0; i < run->n_stages; i++)
+        if (run->stages[i].plan && (rc = stage_plan_load(run, i, world, &plan, err)) < 0)
+            return rc;
+    return 0;
 }
 
 /* Writes plans of the run's own into its folder: what the user's files become later does not
@@ -142,19 +143,22 @@ static int folder_write(const struct launch *l, const struct run *run, const str
 {
     char path[LIMIT_PATH_BYTES + 32], plans[LIMIT_STAGES][LIMIT_PATH_BYTES + 32];
     struct run own = *run; /* borrows all but the plans' paths */
-    int rc = file_mkdirs(l->run_dir, err);
-    if (rc == 0)
-        rc = stage_plans_write(l, &own, plans, layout_world(&plan->layout), err);
+    int rc;
+    if ((rc = file_mkdirs(l->run_dir, err)) < 0)
+        return rc;
+    if ((rc = stage_plans_write(l, &own, plans, layout_world(&plan->layout), err)) < 0)
+        return rc;
     snprintf(path, sizeof path, "%s/run.json", l->run_dir);
-    if (rc == 0)
-        rc = run_save(&own, path, err);
+    if ((rc = run_save(&own, path, err)) < 0)
+        return rc;
     snprintf(path, sizeof path, "%s/plan.json", l->run_dir);
-    if (rc == 0)
-        rc = plan_save(plan, path, err);
+    if ((rc = plan_save(plan, path, err)) < 0)
+        return rc;
     snprintf(path, sizeof path, "%s/settings.json", l->run_dir);
-    if (rc == 0 && settings_json)
-        rc = file_publish(path, settings_json, strlen(settings_json), err);
-    return rc == 0 ? event_created(l, run, err) : rc;
+    if (settings_json &&
+        (rc = file_publish(path, settings_json, strlen(settings_json), err)) < 0)
+        return rc;
+    return event_created(l, run, err);
 }
 
 /* Takes the run whose name is asked for. What it is to become is the caller's to say
@@ -162,11 +166,13 @@ static int folder_write(const struct launch *l, const struct run *run, const str
 static int existing_take(const char *home, const char *bin_dir, const char *id, struct launch *out,
                          struct err *err)
 {
-    int rc = launch_open(home, bin_dir, id, out, err);
-    return rc == 0 && out->wrapped
-               ? err_set(err, ERR_EXISTS,
-                         "run %s is one of 'reel wrap': give this one another name (--name)", id)
-               : rc;
+    int rc;
+    if ((rc = launch_open(home, bin_dir, id, out, err)) < 0)
+        return rc;
+    if (out->wrapped)
+        return err_set(err, ERR_EXISTS,
+                       "run %s is one of 'reel wrap': give this one another name (--name)", id);
+    return 0;
 }
 
 bool launch_unborn(const struct run_state *s)
@@ -183,14 +189,20 @@ static int unborn_remove(const char *home, const char *bin_dir, const char *id, 
     struct run_state state;
     static const struct run_budget usual = RUN_BUDGET_INIT;
     struct lease *lock = NULL;
+    bool unborn = false;
+    int rc = 0;
     run_state_init(&state);
     launch_init(&l, home, bin_dir, id, &usual);
-    int rc = file_exists(l.run_dir) ? run_state_load(l.run_dir, &state, err) : 0;
-    bool unborn = rc == 0 && launch_unborn(&state);
-    if (unborn && (rc = launch_lock(&l, &lock, &state, err)) == 0)
-        unborn = launch_unborn(&state);
-    if (rc == 0 && unborn)
+    if (file_exists(l.run_dir) && (rc = run_state_load(l.run_dir, &state, err)) < 0)
+        goto out;
+    if (!launch_unborn(&state))
+        goto out;
+    if ((rc = launch_lock(&l, &lock, &state, err)) < 0)
+        goto out;
+    unborn = launch_unborn(&state);
+    if (unborn)
         rc = home_run_remove(home, id, err);
+out:
     lease_drop(lock);
     run_state_release(&state);
     return rc < 0 ? rc : unborn;

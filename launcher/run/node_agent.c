@@ -285,27 +285,32 @@ int node_agent_run(const struct node_agent_conf *conf, struct err *err)
 {
     struct node n;
     pid_t step = getppid();
-    int fd = signals_open(err), rc = fd < 0 ? fd : 0;
+    int fd = signals_open(err), rc = 0;
+    if (fd < 0)
+        return fd;
     node_init(&n, conf);
     /* A node agent does not outlive its step. */
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != step)
-        return err_set(err, ERR_ENV, "the step of this node agent has ended");
-    if (rc == 0)
-        listens_say();
-    while (rc == 0 && !n.end) {
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != step) {
+        rc = err_set(err, ERR_ENV, "the step of this node agent has ended");
+        goto out;
+    }
+    listens_say();
+    while (!n.end) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (poll(&p, 1, LOOK_EVERY_MS) < 0 && errno != EINTR)
+        if (poll(&p, 1, LOOK_EVERY_MS) < 0 && errno != EINTR) {
             rc = err_set_errno(err, ERR_IO, "cannot wait for signals");
+            goto out;
+        }
         look_around(&n, fd);
         if (n.asked && !n.end && conf->signo && clock_mono_s() - n.told_mono >= TELL_EVERY_S)
             ranks_pass(&n);
         if (!n.asked && conf->signo)
             ranks_watch(&n);
     }
+out:
     evlog_close(n.log);
     ranks_release(&n.told);
-    if (fd >= 0)
-        close(fd);
+    close(fd);
     return rc;
 }
 
@@ -376,6 +381,7 @@ int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, c
 {
     struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
     struct node_agents *n = calloc(1, sizeof *n);
+    int rc;
     if (!n)
         return err_set(err, ERR_NOMEM, "out of memory for the node agents");
     *n = (struct node_agents){.run_dir = conf->run_dir,
@@ -387,21 +393,22 @@ int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, c
     end_path(conf->run_dir, conf->attempt, n->ending);
     shared_path(conf->run_dir, conf->attempt, n->shared);
     names_find(n);
-    int rc = word_put(n->word, "", err);
-    if (rc == 0)
-        rc = word_put(n->ending, "", err);
-    if (rc == 0)
-        rc = file_mkdirs(n->shared, err);
-    if (rc == 0)
-        rc = command_build(conf, bin_dir, &n->arena, &spec, err);
+    if ((rc = word_put(n->word, "", err)) < 0)
+        goto out;
+    if ((rc = word_put(n->ending, "", err)) < 0)
+        goto out;
+    if ((rc = file_mkdirs(n->shared, err)) < 0)
+        goto out;
+    if ((rc = command_build(conf, bin_dir, &n->arena, &spec, err)) < 0)
+        goto out;
     n->log_path = spec.log_path;
-    if (rc == 0)
-        rc = sched_step_start(steps, &spec, &n->step, err);
+    if ((rc = sched_step_start(steps, &spec, &n->step, err)) < 0)
+        goto out;
     n->started_mono = clock_mono_s();
-    if (rc == 0)
-        *out = n;
-    else
-        node_agents_free(n);
+    *out = n;
+    n = NULL;
+out:
+    node_agents_free(n);
     return rc;
 }
 

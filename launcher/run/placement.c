@@ -126,6 +126,7 @@ static int placement_save(const struct placement *p, const char *run_dir, int64_
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
     struct json_out o;
+    int rc;
     if (!p->known)
         return 0;
     json_out_init(&o, &text, 1);
@@ -140,14 +141,15 @@ static int placement_save(const struct placement *p, const char *run_dir, int64_
     json_arr_end(&o);
     json_obj_end(&o);
     str_addc(&text, '\n');
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
     snprintf(path, sizeof path, "%.4000s/placement", run_dir);
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = file_mkdirs(path, err);
+    if ((rc = file_mkdirs(path, err)) < 0)
+        goto out;
     snprintf(path, sizeof path, "%.4000s/placement/attempt-%lld.json", run_dir,
              (long long)attempt);
-    if (rc == 0)
-        rc = file_publish(path, text.p, text.len, err);
+    rc = file_publish(path, text.p, text.len, err);
+out:
     str_release(&text);
     return rc;
 }

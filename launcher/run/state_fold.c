@@ -51,17 +51,18 @@ static int log_add(struct run_fold *f, const char *name, struct err *err)
     if (grown)
         f->logs = grown;
     char *path = file_join(f->events_dir, name), *copy = strdup(name);
-    int rc = grown && path && copy
-                 ? 0
-                 : err_set(err, ERR_NOMEM, "out of memory reading '%s'", f->events_dir);
-    if (rc == 0) {
-        f->logs[f->n_logs] = (struct fold_log){.name = copy};
-        rc = evlog_reader_open(path, &f->logs[f->n_logs].reader, err);
+    int rc;
+    if (!grown || !path || !copy) {
+        rc = err_set(err, ERR_NOMEM, "out of memory reading '%s'", f->events_dir);
+        goto out;
     }
-    if (rc == 0)
-        f->n_logs++;
-    else
-        free(copy);
+    f->logs[f->n_logs] = (struct fold_log){.name = copy};
+    if ((rc = evlog_reader_open(path, &f->logs[f->n_logs].reader, err)) < 0)
+        goto out;
+    f->n_logs++;
+    copy = NULL;
+out:
+    free(copy);
     free(path);
     return rc;
 }
@@ -297,13 +298,16 @@ struct run_state *run_fold_suppose(struct run_fold *f)
 int run_state_load(const char *run_dir, struct run_state *s, struct err *err)
 {
     struct run_fold *f = NULL;
-    int rc = run_fold_open(run_dir, &f, err);
-    if (rc == 0 && (rc = run_fold_update(f, err)) == 0) {
-        snapshot_keep(f);
-        run_state_release(s);
-        *s = f->state;
-        f->state.attempts = NULL;
-    }
+    int rc;
+    if ((rc = run_fold_open(run_dir, &f, err)) < 0)
+        return rc;
+    if ((rc = run_fold_update(f, err)) < 0)
+        goto out;
+    snapshot_keep(f);
+    run_state_release(s);
+    *s = f->state;
+    f->state.attempts = NULL;
+out:
     run_fold_close(f);
     return rc;
 }

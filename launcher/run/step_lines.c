@@ -141,12 +141,15 @@ static int pattern_compile(const char *pattern, struct pattern *p, struct err *e
     char why[128], text[192];
     struct str plain = STR_INIT;
     memset(p->group, 0, sizeof p->group);
-    int rc = names_take(pattern, p, &plain, err), status;
-    if (rc == 0 && (status = regcomp(&p->compiled, plain.p, REG_EXTENDED)) != 0) {
+    int rc, status;
+    if ((rc = names_take(pattern, p, &plain, err)) < 0)
+        goto out;
+    if ((status = regcomp(&p->compiled, plain.p, REG_EXTENDED)) != 0) {
         regerror(status, &p->compiled, why, sizeof why);
         snprintf(text, sizeof text, "is no POSIX extended regular expression: %s", why);
         rc = pattern_fail(pattern, text, err);
     }
+out:
     str_release(&plain);
     return rc;
 }
@@ -170,27 +173,29 @@ int step_reader_new(const char *pattern, const char *format, int64_t total,
                     struct step_reader **out, struct err *err)
 {
     struct step_reader *r = calloc(1, sizeof *r);
-    int rc = r ? 0 : err_set(err, ERR_NOMEM, "out of memory");
-    if (r)
-        r->total = (double)total;
-    for (size_t i = 0; r && format && i < ARRAY_LEN(formats); i++)
+    int rc = 0;
+    if (!r)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    r->total = (double)total;
+    for (size_t i = 0; format && i < ARRAY_LEN(formats); i++)
         if (strcmp(step_format_names[i], format) == 0)
             r->format = &formats[i];
-    if (rc == 0 && format && !r->format)
+    if (format && !r->format) {
         rc = err_set(err, ERR_USAGE, "no format '%s'", format);
-    const char *const *list = r && r->format ? r->format->patterns
-                                             : (const char *const[]){pattern, NULL};
-    for (int i = 0; rc == 0 && i < MAX_PATTERNS && list[i]; i++)
-        if ((rc = pattern_compile(list[i], &r->patterns[i], err)) == 0)
-            r->n++;
-    if (rc == 0 && !r->format)
-        rc = own_check(pattern, &r->patterns[0], err);
-    if (rc < 0) {
-        step_reader_free(r);
-        return rc;
+        goto out;
     }
+    const char *const *list = r->format ? r->format->patterns
+                                        : (const char *const[]){pattern, NULL};
+    for (; r->n < MAX_PATTERNS && list[r->n]; r->n++)
+        if ((rc = pattern_compile(list[r->n], &r->patterns[r->n], err)) < 0)
+            goto out;
+    if (!r->format && (rc = own_check(pattern, &r->patterns[0], err)) < 0)
+        goto out;
     *out = r;
-    return 0;
+    r = NULL;
+out:
+    step_reader_free(r);
+    return rc;
 }
 
 void step_reader_free(struct step_reader *r)

@@ -61,15 +61,16 @@ int trainer_start(struct trainer *t, struct err *err)
 {
     char log[LIMIT_PATH_BYTES];
     struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
-    int rc = t->kind->command(t, &spec, err);
+    int rc;
+    if ((rc = t->kind->command(t, &spec, err)) < 0)
+        return rc;
     spec.log_path = attempt_output_log(t->attempt, log);
-    if (rc == 0)
-        rc = t->kind->place(t, &spec, err);
-    if (rc == 0)
-        rc = sched_step_start(t->work->steps, &spec, &t->step, err);
-    if (rc == 0)
-        event_started(t, spec.ranks);
-    return rc;
+    if ((rc = t->kind->place(t, &spec, err)) < 0)
+        return rc;
+    if ((rc = sched_step_start(t->work->steps, &spec, &t->step, err)) < 0)
+        return rc;
+    event_started(t, spec.ranks);
+    return 0;
 }
 
 /* ---- ours ---- */
@@ -116,11 +117,11 @@ static int ours_command(struct trainer *t, struct sched_step_spec *spec, struct 
         cadence_args(t, args, &n);
     spec->ranks = (int)layout_world(&t->work->plan.layout);
     spec->cwd = dir;
-    int rc = environment(t, &env, err);
-    if (rc == 0)
-        rc = command_trainer(t->bin_dir, spec->ranks, t->work->steps->ops->starts_ranks, args,
-                             (const char *const *)env, t->arena, &command, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = environment(t, &env, err)) < 0)
+        return rc;
+    if ((rc = command_trainer(t->bin_dir, spec->ranks, t->work->steps->ops->starts_ranks, args,
+                              (const char *const *)env, t->arena, &command, err)) < 0)
         return rc;
     spec->argv = command.argv;
     spec->env = command.env;

@@ -142,13 +142,13 @@ int work_changes_take(struct work *w, struct attempt *attempt, const struct run_
 int work_load(struct work *w, const char *run_dir, const char *home, struct err *err)
 {
     bool foreign = wrap_is(run_dir);
-    int rc = foreign ? foreign_load(w, run_dir, err) : ours_load(w, run_dir, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = foreign ? foreign_load(w, run_dir, err) : ours_load(w, run_dir, err)) < 0)
         return rc;
-    rc = foreign ? foreign_job_find(w, home, err) : job_find(w, home, err);
-    if (rc == 0)
-        limit_find(w);
-    return rc;
+    if ((rc = foreign ? foreign_job_find(w, home, err) : job_find(w, home, err)) < 0)
+        return rc;
+    limit_find(w);
+    return 0;
 }
 
 void work_release(struct work *w)
@@ -165,10 +165,13 @@ void work_release(struct work *w)
 static int own_cancel(struct work *w, struct err *err)
 {
     struct sched_jobs jobs = {0};
-    int rc = sched_look(w->sched, w->self.id, &jobs, err);
-    const struct sched_job *job = rc == 0 ? sched_jobs_find(&jobs, w->self.id) : NULL;
+    int rc;
+    if ((rc = sched_look(w->sched, w->self.id, &jobs, err)) < 0)
+        goto out;
+    const struct sched_job *job = sched_jobs_find(&jobs, w->self.id);
     if (job && job->restarts == w->self.restarts)
         rc = sched_cancel(w->sched, w->self.id, err);
+out:
     sched_jobs_release(&jobs);
     return rc;
 }

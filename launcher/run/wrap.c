@@ -96,21 +96,24 @@ int wrap_load(const char *run_dir, struct wrap *out, struct err *err)
     char path[LIMIT_PATH_BYTES];
     struct json_doc doc = {0};
     struct wrap_text t = {0};
+    int rc;
     path_of(run_dir, path);
     wrap_init(&t.w);
-    int rc = json_load(path, &doc, err);
-    if (rc == 0 && (rc = json_check_schema(&doc, SCHEMA, err)) == 0)
-        rc = json_read(&doc, doc.root, "", fields, ARRAY_LEN(fields), &t.w.arena, &t, err);
-    if (rc == 0)
-        rc = argv_read(&doc, &t.w, err);
-    json_release(&doc);
-    if (rc < 0) {
-        wrap_release(&t.w);
-        return rc;
-    }
+    if ((rc = json_load(path, &doc, err)) < 0)
+        goto out;
+    if ((rc = json_check_schema(&doc, SCHEMA, err)) < 0)
+        goto out;
+    if ((rc = json_read(&doc, doc.root, "", fields, ARRAY_LEN(fields), &t.w.arena, &t, err)) < 0)
+        goto out;
+    if ((rc = argv_read(&doc, &t.w, err)) < 0)
+        goto out;
     snprintf(t.w.name, sizeof t.w.name, "%s", t.name);
     *out = t.w;
-    return 0;
+    t.w = (struct wrap){0};
+out:
+    wrap_release(&t.w);
+    json_release(&doc);
+    return rc;
 }
 
 static void text_put(struct json_out *o, const char *key, const char *value)
@@ -124,6 +127,7 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
     struct json_out o;
+    int rc;
     json_out_init(&o, &text, 2);
     json_obj_begin(&o, NULL);
     json_put_text(&o, "schema", SCHEMA);
@@ -158,9 +162,10 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
     json_obj_end(&o);
     str_addc(&text, '\n');
     path_of(run_dir, path);
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = file_publish_private(path, text.p, text.len, err); /* arguments may hold secrets */
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = file_publish_private(path, text.p, text.len, err); /* arguments may hold secrets */
+out:
     str_release(&text);
     return rc;
 }

@@ -14,16 +14,16 @@ static int model_fill(struct wrap *w, const struct wrap_rate *rate, struct err *
     struct seq seq;
     struct flops flops;
     struct err why = {0};
+    int rc;
     if (!rate->seq || rate->gbs < 1)
         return err_set(err, ERR_USAGE,
                        "--model needs --seq and --gbs: give the tokens of a sample and the samples "
                        "of a step, or --flops-per-step");
     if (seq_parse(rate->seq, "--seq", &seq, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
-    int rc = model_load(rate->model, &model, err);
-    if (rc == 0)
-        rc = flops_reel_sample(&model, seq, model.text_len, &flops, err);
-    if (rc < 0)
+    if ((rc = model_load(rate->model, &model, err)) < 0)
+        return rc;
+    if ((rc = flops_reel_sample(&model, seq, model.text_len, &flops, err)) < 0)
         return rc;
     w->flops_per_step = flops.total * (double)rate->gbs;
     w->flops_formula = FLOPS_REEL_VERSION;
@@ -101,11 +101,13 @@ static int device_fill(struct wrap *w, const struct wrap_rate *rate, struct err 
 
 int wrap_rate_fill(struct wrap *w, const struct wrap_rate *rate, struct err *err)
 {
-    int rc = flops_fill(w, rate, err);
+    int rc;
+    if ((rc = flops_fill(w, rate, err)) < 0)
+        return rc;
     w->model = rate->model;
     w->gpus = rate->gpus;
-    if (rc == 0 && rate->device)
-        rc = device_fill(w, rate, err);
+    if (rate->device && (rc = device_fill(w, rate, err)) < 0)
+        return rc;
     if (!rate->device)
         w->no_mfu = "the device is not known: give --device, like h100-sxm:bf16";
     if (!(w->flops_per_step > 0))
@@ -113,5 +115,5 @@ int wrap_rate_fill(struct wrap *w, const struct wrap_rate *rate, struct err *err
                     "and --gbs";
     if (!w->step_pattern && !w->format)
         w->no_mfu = "its steps are not known: give --format or --step-pattern";
-    return rc;
+    return 0;
 }
