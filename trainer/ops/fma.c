@@ -1,4 +1,4 @@
-/* The measurement behind fma.h, once for each kind of processors. */
+/* fma.c is the measurement behind fma.h, compiled once for each kind of processors. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -13,29 +13,30 @@ enum { VECTOR_BYTES = 32 };
 #else
 enum { VECTOR_BYTES = 16 };
 #endif
-/* So many chains hide a latency of five cycles at two a cycle, and fit into sixteen registers beside
- * the two constants. */
+/* So many chains hide a latency of five cycles at two a cycle, and fit into sixteen registers
+ * beside the two constants. */
 enum { CHAINS = 12, FMA_ROUNDS = 200000, FMA_REPEATS = 7 };
 typedef float vec_f32 __attribute__((vector_size(VECTOR_BYTES)));
 typedef double vec_f64 __attribute__((vector_size(VECTOR_BYTES)));
 
-/* Contracted here and only here: one fused instruction an element. Returns the sum, so that the work is not dropped. */
-#define FMA_LOOP(name, vec, elem)                                                                    \
-    __attribute__((optimize("fp-contract=fast", "O3"), noinline)) static double name(int rounds)     \
-    {                                                                                                \
-        vec x[CHAINS], a = {0}, b = {0};                                                             \
-        elem sum = 0;                                                                                \
-        a += (elem)0.999;                                                                            \
-        b += (elem)0.001;                                                                            \
-        for (int c = 0; c < CHAINS; c++)                                                             \
-            x[c] = a * (elem)(c + 1);                                                                \
-        for (int r = 0; r < rounds; r++)                                                             \
-            for (int c = 0; c < CHAINS; c++)                                                         \
-                x[c] = x[c] * a + b;                                                                 \
-        for (int c = 0; c < CHAINS; c++)                                                             \
-            for (size_t i = 0; i < VECTOR_BYTES / sizeof(elem); i++)                                 \
-                sum += x[c][i];                                                                      \
-        return (double)sum;                                                                          \
+/* Contracts multiply and add, here and only here, to one fused instruction an element. Returns the
+ * sum, so that the work is not dropped. */
+#define FMA_LOOP(name, vec, elem)                                                                \
+    __attribute__((optimize("fp-contract=fast", "O3"), noinline)) static double name(int rounds) \
+    {                                                                                            \
+        vec x[CHAINS], a = {0}, b = {0};                                                         \
+        elem sum = 0;                                                                            \
+        a += (elem)0.999;                                                                        \
+        b += (elem)0.001;                                                                        \
+        for (int c = 0; c < CHAINS; c++)                                                         \
+            x[c] = a * (elem)(c + 1);                                                            \
+        for (int r = 0; r < rounds; r++)                                                         \
+            for (int c = 0; c < CHAINS; c++)                                                     \
+                x[c] = x[c] * a + b;                                                             \
+        for (int c = 0; c < CHAINS; c++)                                                         \
+            for (size_t i = 0; i < VECTOR_BYTES / sizeof(elem); i++)                             \
+                sum += x[c][i];                                                                  \
+        return (double)sum;                                                                      \
     }
 FMA_LOOP(fma_f32, vec_f32, float)
 FMA_LOOP(fma_f64, vec_f64, double)
@@ -47,7 +48,8 @@ double SIMD_NAME(fma_rate)(enum dtype t)
     for (int i = 0; i < FMA_REPEATS; i++) {
         double start = clock_mono_s();
         sink = sink + (t == DTYPE_F64 ? fma_f64(FMA_ROUNDS) : fma_f32(FMA_ROUNDS));
-        double flops = 2.0 * FMA_ROUNDS * CHAINS * (double)(VECTOR_BYTES / dtype_bytes(dtype_stat(t)));
+        double flops = 2.0 * FMA_ROUNDS * CHAINS *
+                       (double)(VECTOR_BYTES / dtype_bytes(dtype_stat(t)));
         best = fmax(best, flops / (clock_mono_s() - start));
     }
     return best;

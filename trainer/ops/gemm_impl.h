@@ -1,14 +1,18 @@
-/* Blocked matrix product for REAL, after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication"
- * (TOMS 34:3, 2008): B is packed in KC x NC blocks of NR-wide panels, A is taken a panel of MR rows at a time, and a register tile of
- * MR x NR is summed over k in order. Element (i, j) is therefore the same sum whatever m, n, and its place in the matrix are:
- * results do not depend on how rows are grouped.
+/* Blocked matrix product for REAL, after Goto and van de Geijn, "Anatomy of high-performance matrix
+ * multiplication" (TOMS 34:3, 2008). B is packed in KC x NC blocks of NR-wide panels, A is taken a
+ * panel of MR rows at a time, and a register tile of MR x NR is summed over k in order. Element (i,
+ * j) is therefore the same sum whatever m, n, and its place in the matrix are: results do not
+ * depend on how rows are grouped.
  *
- * A panel of A (12 KiB) stays in the first cache while it meets the whole block of B, which streams from the second; C is written
- * row by row, so that whole lines and pages of it follow one another. Rows of A that run along k are read where they are: the tile takes
- * one number at a time from each. An operand whose columns do is packed by transposing squares of LANES x LANES in registers.
+ * A panel of A (12 KiB) stays in the first cache while it meets the whole block of B, which streams
+ * from the second. C is written row by row, so that whole lines and pages of it follow one another.
+ * Rows of A that run along k are read where they are: the tile takes one number at a time from
+ * each. An operand whose columns run along k is packed by transposing squares of LANES x LANES in
+ * registers.
  *
- * Vectors are gcc's; the tile fits the registers of AVX-512 (32), else of 16-register machines. Contraction is on for the
- * register tile alone, where fused multiply-add is what the processor has; the tile's edges are added with real_fma, which rounds alike.
+ * Vectors are gcc's; the tile fits the registers of AVX-512 (32), else of machines with 16
+ * registers. Contraction is on for the register tile alone, where fused multiply-add is what the
+ * processor has. The edges of the tile are added with real_fma, which rounds alike.
  */
 #ifndef TRAINER_OPS_GEMM_IMPL_H
 #define TRAINER_OPS_GEMM_IMPL_H
@@ -41,9 +45,10 @@ static const lane_number lane_numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1
 
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=fast")
-/* c [MR][NR] = alpha · sum over k of a[MR][k] b[k][NR], + c where `add`. Rows of a are `down` apart and its columns `step`, rows of c `ld`. */
-static void gemm_tile(int64_t k, const REAL *restrict a, int64_t down, int64_t step, const REAL *restrict b, REAL alpha, bool add,
-                      REAL *restrict c, int64_t ld)
+/* Computes c [MR][NR] = alpha · sum over k of a[MR][k] b[k][NR], + c where `add`. Rows of a are
+ * `down` apart and its columns `step`, rows of c `ld`. */
+static void gemm_tile(int64_t k, const REAL *restrict a, int64_t down, int64_t step,
+                      const REAL *restrict b, REAL alpha, bool add, REAL *restrict c, int64_t ld)
 {
     vec sum[MR][2];
 #pragma GCC unroll 12
@@ -79,7 +84,7 @@ static void gemm_tile(int64_t k, const REAL *restrict a, int64_t down, int64_t s
 }
 #pragma GCC pop_options
 
-/* A strided operand: element (i, j) at ptr[i * rs + j * cs], of REAL or of bf16. */
+/* A strided operand has element (i, j) at ptr[i * rs + j * cs], of REAL or of bf16. */
 struct operand {
     const void *ptr;
     int64_t rs, cs;
@@ -94,18 +99,25 @@ static struct operand operand_of(const struct tensor *t, bool transposed)
 static inline struct operand operand_at(struct operand x, int64_t i, int64_t j)
 {
     int64_t bytes = x.narrow ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(REAL);
-    return (struct operand){(const char *)x.ptr + (i * x.rs + j * x.cs) * bytes, x.rs, x.cs, x.narrow};
+    return (struct operand){(const char *)x.ptr + (i * x.rs + j * x.cs) * bytes, x.rs, x.cs,
+                            x.narrow};
 }
 
-static inline struct operand operand_turned(struct operand x) { return (struct operand){x.ptr, x.cs, x.rs, x.narrow}; }
+static inline struct operand operand_turned(struct operand x)
+{
+    return (struct operand){x.ptr, x.cs, x.rs, x.narrow};
+}
 
-/* Numbers of an operand from place `at` on: one, a register, n of them. `narrow` is known to the compiler. */
-static inline __attribute__((always_inline)) REAL number_at(const void *x, int64_t at, const bool narrow)
+/* Return numbers of an operand from place `at` on: one, a register, n of them. The compiler knows
+ * `narrow`. */
+static inline __attribute__((always_inline)) REAL number_at(const void *x, int64_t at,
+                                                            const bool narrow)
 {
     return narrow ? (REAL)bf16_value(((const uint16_t *)x)[at]) : ((const REAL *)x)[at];
 }
 
-static inline __attribute__((always_inline)) vec lanes_at(const void *x, int64_t at, const bool narrow)
+static inline __attribute__((always_inline)) vec lanes_at(const void *x, int64_t at,
+                                                          const bool narrow)
 {
     vec v;
 #ifdef ACT_IS_BF16
@@ -122,7 +134,8 @@ static inline __attribute__((always_inline)) vec lanes_at(const void *x, int64_t
     return v;
 }
 
-static inline __attribute__((always_inline)) void numbers_at(const void *x, int64_t at, const int n, const bool narrow, REAL *restrict out)
+static inline __attribute__((always_inline)) void numbers_at(const void *x, int64_t at, const int n,
+                                                             const bool narrow, REAL *restrict out)
 {
     if (!narrow) {
         memcpy(out, (const REAL *)x + at, (size_t)n * sizeof(REAL));
@@ -132,7 +145,8 @@ static inline __attribute__((always_inline)) void numbers_at(const void *x, int6
         out[j] = number_at(x, at + j, narrow);
 }
 
-/* x[i][j] and x[j][i] change places: at each width h, of every two rows h apart, the halves that are h apart. */
+/* Swaps x[i][j] and x[j][i]: at each width h, of every two rows h apart, the halves that are h
+ * apart change places. */
 static inline void transpose(vec x[LANES])
 {
     lane_index lane;
@@ -150,10 +164,11 @@ static inline void transpose(vec x[LANES])
     }
 }
 
-/* out[p * width + i] = src[i * stride + p] for `rows` (known to the compiler, at most LANES) rows and p < k. What a whole vector writes
- * past `rows` lies in the row of `out` below it. */
-static inline __attribute__((always_inline)) void pack_transposed(const void *restrict src, int64_t stride, const int rows, int64_t k, int width,
-                                                                  const bool narrow, REAL *restrict out)
+/* Sets out[p * width + i] = src[i * stride + p] for `rows` (known to the compiler, at most LANES)
+ * rows and p < k. What a whole vector writes past `rows` lies in the row of `out` below it. */
+static inline __attribute__((always_inline)) void
+pack_transposed(const void *restrict src, int64_t stride, const int rows, int64_t k, int width,
+                const bool narrow, REAL *restrict out)
 {
     int64_t p = 0;
     for (; p + LANES <= k; p += LANES) {
@@ -177,9 +192,10 @@ static inline __attribute__((always_inline)) void pack_transposed(const void *re
             out[p * width + i] = number_at(src, i * stride + p, narrow);
 }
 
-/* One panel of `width` columns, k-major: out[p * width + j] = element (p, j), zero past n. */
-static inline __attribute__((always_inline)) void pack_panel_of(struct operand b, int64_t k, int64_t n, const int width, const bool narrow,
-                                                                REAL *restrict out)
+/* Packs one panel of `width` columns, k-major: out[p * width + j] = element (p, j), zero past n. */
+static inline __attribute__((always_inline)) void
+pack_panel_of(struct operand b, int64_t k, int64_t n, const int width, const bool narrow,
+              REAL *restrict out)
 {
     if (n < width) {
         memset(out, 0, (size_t)(width * k) * sizeof(REAL));
@@ -191,8 +207,9 @@ static inline __attribute__((always_inline)) void pack_panel_of(struct operand b
             numbers_at(b.ptr, p * b.rs, width, narrow, out + p * width);
     } else if (b.rs == 1) {
         const int whole = width / LANES * LANES;
-        if (whole < width) /* first: it may write past its columns */
-            pack_transposed(operand_at(b, 0, whole).ptr, b.cs, width - whole, k, width, narrow, out + whole);
+        if (whole < width) /* comes first, since it may write past its columns */
+            pack_transposed(operand_at(b, 0, whole).ptr, b.cs, width - whole, k, width, narrow,
+                            out + whole);
         for (int j = 0; j < whole; j += LANES)
             pack_transposed(operand_at(b, 0, j).ptr, b.cs, LANES, k, width, narrow, out + j);
     } else {
@@ -202,7 +219,8 @@ static inline __attribute__((always_inline)) void pack_panel_of(struct operand b
     }
 }
 
-static inline __attribute__((always_inline)) void pack_panel(struct operand b, int64_t k, int64_t n, const int width, REAL *restrict out)
+static inline __attribute__((always_inline)) void pack_panel(struct operand b, int64_t k, int64_t n,
+                                                             const int width, REAL *restrict out)
 {
 #ifdef ACT_IS_BF16
     if (b.narrow) {
@@ -213,37 +231,44 @@ static inline __attribute__((always_inline)) void pack_panel(struct operand b, i
     pack_panel_of(b, k, n, width, false, out);
 }
 
-/* Panels of MR rows, k-major, zero rows below m. */
+/* Packs panels of MR rows, k-major, with zero rows below m. */
 static void pack_a(struct operand a, int64_t m, int64_t k, REAL *restrict out)
 {
     for (int64_t i = 0; i < m; i += MR, out += MR * k)
         pack_panel(operand_turned(operand_at(a, i, 0)), k, m - i, MR, out);
 }
 
-/* Panels of NR columns, k-major, zero columns past n. */
+/* Packs panels of NR columns, k-major, with zero columns past n. */
 static void pack_b(struct operand b, int64_t k, int64_t n, REAL *restrict out)
 {
     for (int64_t j = 0; j < n; j += NR, out += NR * k)
         pack_panel(operand_at(b, 0, j), k, n - j, NR, out);
 }
 
-/* c = alpha · tile + beta · c on the part of the tile inside the matrix, rounded as gemm_tile rounds. */
-static void add_tile(const REAL *restrict tile, int64_t rows, int64_t cols, REAL alpha, REAL beta, REAL *restrict c, int64_t ldc)
+/* Computes c = alpha · tile + beta · c on the part of the tile inside the matrix, rounded as
+ * gemm_tile rounds. */
+static void add_tile(const REAL *restrict tile, int64_t rows, int64_t cols, REAL alpha, REAL beta,
+                     REAL *restrict c, int64_t ldc)
 {
     for (int64_t i = 0; i < rows; i++, c += ldc, tile += NR)
         for (int64_t j = 0; j < cols; j++)
             c[j] = beta == 0 ? alpha * tile[j] : real_fma(alpha, tile[j], beta * c[j]);
 }
 
-/* A left operand: element (i, p) at ptr[i / MR * panel + i % MR * down + p * step]. Rows of its last panel are there, whatever they hold. */
+/* A left operand has element (i, p) at ptr[i / MR * panel + i % MR * down + p * step]. All rows of
+ * its last panel can be read, whatever they hold. */
 struct left {
     const REAL *ptr;
     int64_t panel, down, step;
 };
 
-static inline struct left left_packed(const REAL *ptr, int64_t k) { return (struct left){ptr, MR * k, 1, MR}; }
+static inline struct left left_packed(const REAL *ptr, int64_t k)
+{
+    return (struct left){ptr, MR * k, 1, MR};
+}
 
-/* Where it is, if its rows run along k; packed otherwise, and where a panel would read past its last row. */
+/* Leaves the operand where it is if its rows run along k. Otherwise, and where a panel would read
+ * past its last row, it is packed. */
 static struct left left_of(struct operand a, int64_t m, int64_t k, REAL *packed)
 {
     if (!a.narrow && a.cs == 1 && m % MR == 0)
@@ -252,8 +277,9 @@ static struct left left_of(struct operand a, int64_t m, int64_t k, REAL *packed)
     return left_packed(packed, k);
 }
 
-/* Product with packed B: any m and n, k <= KC. */
-static void gemm_packed(struct left a, const REAL *pb, int64_t m, int64_t n, int64_t k, REAL alpha, REAL beta, REAL *c, int64_t ldc)
+/* Multiplies with packed B: any m and n, k <= KC. */
+static void gemm_packed(struct left a, const REAL *pb, int64_t m, int64_t n, int64_t k, REAL alpha,
+                        REAL beta, REAL *c, int64_t ldc)
 {
     REAL tile[MR * NR] __attribute__((aligned(64)));
     for (int64_t i = 0; i < m; i += MR)
@@ -264,12 +290,13 @@ static void gemm_packed(struct left a, const REAL *pb, int64_t m, int64_t n, int
                 gemm_tile(k, pa, a.down, a.step, pb + j * k, alpha, beta == 1, at, ldc);
             } else {
                 gemm_tile(k, pa, a.down, a.step, pb + j * k, 1, false, tile, NR);
-                add_tile(tile, m - i < MR ? m - i : MR, n - j < NR ? n - j : NR, alpha, beta, at, ldc);
+                add_tile(tile, m - i < MR ? m - i : MR, n - j < NR ? n - j : NR, alpha, beta, at,
+                         ldc);
             }
         }
 }
 
-/* k = 0: only beta acts. */
+/* Does what is left of a product with k = 0, where only beta acts. */
 static void scale_rows(struct block c, int64_t m, int64_t n, REAL beta)
 {
     for (int64_t i = 0; i < m; i++)
@@ -277,8 +304,8 @@ static void scale_rows(struct block c, int64_t m, int64_t n, REAL beta)
             c.ptr[i * c.ld + j] = beta == 0 ? 0 : beta * c.ptr[i * c.ld + j];
 }
 
-/* From the sums to what is stored: aux, act, rounding. The act is that of the number that aux holds, so that backward, which has only aux,
- * makes the same again. */
+/* Goes from the sums to what is stored: aux, act, rounding. The act is that of the number that aux
+ * holds, so that backward, which has only aux, makes the same again. */
 static void gemm_finish(const struct ops_gemm *g, struct block c)
 {
     for (int64_t i = 0; i < g->c.rows && (g->aux.ptr || g->act != OPS_ACT_NONE); i++) {
@@ -290,8 +317,9 @@ static void gemm_finish(const struct ops_gemm *g, struct block c)
     block_store(&g->c, c);
 }
 
-/* Rows i .. i + m - 1 and columns j .. j + n - 1 of the product. */
-static struct ops_gemm gemm_part(const struct ops_gemm *g, int64_t i, int64_t m, int64_t j, int64_t n)
+/* Returns rows i .. i + m - 1 and columns j .. j + n - 1 of the product. */
+static struct ops_gemm gemm_part(const struct ops_gemm *g, int64_t i, int64_t m, int64_t j,
+                                 int64_t n)
 {
     struct ops_gemm p = *g;
     p.a = g->ta ? tensor_cols(g->a, i, m) : tensor_rows(g->a, i, m);
@@ -302,7 +330,8 @@ static struct ops_gemm gemm_part(const struct ops_gemm *g, int64_t i, int64_t m,
     return p;
 }
 
-/* A product of at most NC columns, and where c is rounded of at most MC rows: over all of k before that. */
+/* Computes a product of at most NC columns, and of at most MC rows where c is rounded, which comes
+ * after all of k. */
 static void gemm_block(struct ops_cpu *o, const struct ops_gemm *g, int64_t k)
 {
     struct operand a = operand_of(&g->a, g->ta), b = operand_of(&g->b, g->tb);
@@ -316,7 +345,8 @@ static void gemm_block(struct ops_cpu *o, const struct ops_gemm *g, int64_t k)
         for (int64_t i = 0; i < m; i += MR) {
             int64_t mb = m - i < MR ? m - i : MR;
             struct left left = left_of(operand_at(a, i, p), mb, kb, o->pack_a);
-            gemm_packed(left, o->pack_b, mb, n, kb, (REAL)g->alpha, p ? 1 : (REAL)g->beta, c.ptr + i * c.ld, c.ld);
+            gemm_packed(left, o->pack_b, mb, n, kb, (REAL)g->alpha, p ? 1 : (REAL)g->beta,
+                        c.ptr + i * c.ld, c.ld);
         }
         ops_cpu_tick(&o->ops);
     }
@@ -328,7 +358,8 @@ static void gemm_own(struct ops_cpu *o, const struct ops_gemm *g, int64_t k)
     int64_t m = g->c.rows, n = g->c.cols, rows = is_narrow(&g->c) ? MC : m;
     for (int64_t j = 0; j < n; j += NC)
         for (int64_t i = 0; i < m; i += rows) {
-            struct ops_gemm part = gemm_part(g, i, m - i < rows ? m - i : rows, j, n - j < NC ? n - j : NC);
+            struct ops_gemm part = gemm_part(g, i, m - i < rows ? m - i : rows, j,
+                                             n - j < NC ? n - j : NC);
             gemm_block(o, &part, k);
         }
 }
@@ -338,11 +369,11 @@ static void gemm_blas(struct ops_cpu *o, const struct ops_gemm *g, int64_t m, in
     enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 }; /* cblas.h */
     int ta = g->ta ? TRANSPOSED : PLAIN, tb = g->tb ? TRANSPOSED : PLAIN;
 #ifdef REAL_IS_F64
-    o->dgemm(ROW_MAJOR, ta, tb, (int)m, (int)n, (int)k, g->alpha, g->a.ptr, (int)g->a.ld, g->b.ptr, (int)g->b.ld, g->beta,
-             g->c.ptr, (int)g->c.ld);
+    o->dgemm(ROW_MAJOR, ta, tb, (int)m, (int)n, (int)k, g->alpha, g->a.ptr, (int)g->a.ld, g->b.ptr,
+             (int)g->b.ld, g->beta, g->c.ptr, (int)g->c.ld);
 #else
-    o->sgemm(ROW_MAJOR, ta, tb, (int)m, (int)n, (int)k, (float)g->alpha, g->a.ptr, (int)g->a.ld, g->b.ptr, (int)g->b.ld,
-             (float)g->beta, g->c.ptr, (int)g->c.ld);
+    o->sgemm(ROW_MAJOR, ta, tb, (int)m, (int)n, (int)k, (float)g->alpha, g->a.ptr, (int)g->a.ld,
+             g->b.ptr, (int)g->b.ld, (float)g->beta, g->c.ptr, (int)g->c.ld);
 #endif
     gemm_finish(g, (struct block){g->c.ptr, g->c.ld});
     ops_cpu_tick(&o->ops);

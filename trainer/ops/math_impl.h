@@ -1,10 +1,14 @@
-/* Scalar functions for REAL that gcc vectorises in a loop (no call, no branch, no table), and sums in a fixed order.
+/* Scalar functions for REAL that gcc vectorises in a loop (no call, no branch, no table), and sums
+ * in a fixed order.
  *
- * exp: x = n ln2 + r, |r| <= ln2/2, Taylor series of r to r^13 (double; remainder below 5e-18) or r^7 (float; below
- * 6e-9), times 2^n put together from bits. Arguments are clamped to where the result is a normal number; from below alone where the
- * caller knows that none is large, as in softmax: of two clamps in a row gcc makes nine instructions, of one two.
- * erf: float by the Chebyshev series of erf(x)/x in x² on |x| <= 4 written as a polynomial of degree 16 in x²/8 - 1
- * (largest absolute error 1.7e-7 in float arithmetic over 40,000 points); double, the oracle, by libm.
+ * exp: x = n ln2 + r, |r| <= ln2/2, Taylor series of r to r^13 (double; remainder below 5e-18) or
+ * r^7 (float; below 6e-9), times 2^n put together from bits. Arguments are clamped to where the
+ * result is a normal number, from below alone where the caller knows that none is large, as in
+ * softmax: of two clamps in a row gcc makes nine instructions, of one two.
+ *
+ * erf: for float the Chebyshev series of erf(x)/x in x² on |x| <= 4, written as a polynomial of
+ * degree 16 in x²/8 - 1 (largest absolute error 1.7e-7 in float arithmetic over 40,000 points); for
+ * double, the oracle, libm.
  */
 #ifndef TRAINER_OPS_MATH_IMPL_H
 #define TRAINER_OPS_MATH_IMPL_H
@@ -14,7 +18,8 @@
 
 #include "trainer/ops/ops_cpu_priv.h"
 
-/* a b + c, rounded once where the processor has that: in these series accuracy is the same or better, and half the instructions go. */
+/* Returns a b + c, rounded once where the processor has that: in these series accuracy is the same
+ * or better, and half the instructions go. */
 static inline REAL real_fma(REAL a, REAL b, REAL c)
 {
 #if defined(__FP_FAST_FMA) && defined(REAL_IS_F64)
@@ -29,7 +34,7 @@ static inline REAL real_fma(REAL a, REAL b, REAL c)
 #ifdef REAL_IS_F64
 static inline REAL real_exp_low(REAL x)
 {
-    const double magic = 0x1.8p52; /* adding it rounds to an integer held in the low bits */
+    const double magic = 0x1.8p52; /* adding it rounds to an integer, held in the low bits */
     x = x < -708.0 ? -708.0 : x;
     double shifted = x * 1.4426950408889634 + magic, n = shifted - magic;
     double r = real_fma(n, -0x1.cf79abc9e3b3ap-40, real_fma(n, -0x1.62e42fefa0000p-1, x));
@@ -110,7 +115,8 @@ static inline REAL real_sqrt(REAL x) { return sqrtf(x); }
 
 enum { SUM_LANES = 16 };
 
-/* Sixteen running sums, then pairwise: one order for every call, and the compiler may use vectors. */
+/* Adds sixteen running sums pairwise: every call has one order, and the compiler may use
+ * vectors. */
 static inline REAL lanes_total(REAL *restrict lane)
 {
     for (int width = SUM_LANES / 2; width > 0; width /= 2)
@@ -143,7 +149,7 @@ static inline REAL row_dot(const REAL *restrict x, const REAL *restrict y, int64
     return lanes_total(lane);
 }
 
-/* Sum of (x - center)². */
+/* Returns the sum of (x - center)². */
 static inline REAL row_sumsq(const REAL *restrict x, REAL center, int64_t n)
 {
     REAL lane[SUM_LANES] = {0};

@@ -1,21 +1,25 @@
-/* ops: the arithmetic of the trainer as one table of calls, at the granularity a GPU wants fused and a CPU can check.
+/* ops: the arithmetic of the trainer as one table of calls, at the granularity that a GPU wants
+ * fused and a CPU can check.
  *
- * The model is written over this table and knows neither the backend nor the number format: a tensor carries its
- * dtype, and the table says which dtype each class of tensor has (`act`: activations and compute weights; `stat`:
- * statistics, losses, modulation gradients, weight gradients, optimizer state). The CPU tables have act = stat = f64
- * (the oracle) or f32, or act = bf16 and stat = f32.
+ * The model is written over this table and knows neither the backend nor the number format: a
+ * tensor carries its dtype, and the table says which dtype each class of tensor has (`act`:
+ * activations and compute weights; `stat`: statistics, losses, modulation gradients, weight
+ * gradients, optimizer state). The CPU tables have act = stat = f64 (the oracle) or f32, or act =
+ * bf16 and stat = f32.
  *
- * With bf16, arithmetic is f32's: numbers are widened exactly, and each result is rounded once, to nearest even, when it is stored; no sum
- * passes through bf16 on its way. What is added to is read as it was rounded. A tensor of the class act may then also be of f32: products,
- * activations, norms and tables take either wherever they take tensors, each on its own; those marked stat are f32.
+ * With bf16, arithmetic is f32's: numbers are widened exactly, and each result is rounded once, to
+ * nearest even, when it is stored; no sum passes through bf16 on its way. With beta or an
+ * accumulate flag the old value is read back as stored, that is, already rounded. A tensor of the
+ * class act may then also be of f32: products, activations, norms and tables take either wherever
+ * they take tensors, each tensor on its own; those marked stat are f32.
  *
- * Every call takes the table, a stream and one struct of arguments, which is read before the call returns. Calls queue
- * work; they do not fail: errors of a device come with the next stream_sync. Wrong shapes are broken invariants.
- * Optional tensors have ptr NULL. All results are the same for the same inputs whatever the thread or repetition:
- * every sum has a fixed order.
+ * Every call takes the table, a stream and one struct of arguments, which is read before the call
+ * returns. Calls queue work; they do not fail: errors of a device come with the next stream_sync.
+ * Wrong shapes are broken invariants. Optional tensors have ptr NULL. All results are the same for
+ * the same inputs whatever the thread or repetition: every sum has a fixed order.
  *
- * Letters: s tokens of the micro-batch, n samples, D hidden, H heads, K kv_heads, d head dim, C latent channels,
- * P cells of a patch. Index arrays are int32 in device memory.
+ * Letters: s tokens of the micro-batch, n samples, D hidden, H heads, K kv_heads, d head dim, C
+ * latent channels, P cells of a patch. Index arrays are int32 in device memory.
  */
 #ifndef TRAINER_OPS_OPS_H
 #define TRAINER_OPS_OPS_H
@@ -33,15 +37,20 @@ extern "C" {
 
 enum {
     OPS_HEAD_DIM_MAX = 256, /* bounds the attention tiles */
-    OPS_ROW_MAX = 1 << 16,  /* bounds 3 · width of the rows whose per-sample or gain sums are kept while summing */
+    /* Bounds 3 · width of the rows whose sums, by sample or of a gain, are kept while summing. */
+    OPS_ROW_MAX = 1 << 16,
 };
 
-/* GELU by erf is the reference's for the plain MLP; the tanh form is what cuBLASLt fuses. SWIGLU is silu(gate) * up. */
-enum ops_act_kind { OPS_ACT_NONE, OPS_ACT_SILU, OPS_ACT_GELU_ERF, OPS_ACT_GELU_TANH, OPS_ACT_SWIGLU };
+/* GELU by erf is the reference for the plain MLP; the tanh form is what cuBLASLt fuses. SWIGLU is
+ * silu(gate) * up. */
+enum ops_act_kind {
+    OPS_ACT_NONE, OPS_ACT_SILU, OPS_ACT_GELU_ERF, OPS_ACT_GELU_TANH, OPS_ACT_SWIGLU
+};
 
-/* c [m, n] = act(alpha · op(a) [m, k] · op(b) [k, n] + beta · c), op(x) = x or its transpose; an act needs beta 0. A
- * linear layer y = x Wᵀ is {.a = x, .b = W, .tb = true}. `aux` [m, n] takes the value before act, which is then act of what aux holds: act_fwd
- * of aux makes the same c. beta 0 never reads c. */
+/* Computes c [m, n] = act(alpha · op(a) [m, k] · op(b) [k, n] + beta · c), where op(x) is x or its
+ * transpose; an act needs beta 0. A linear layer y = x Wᵀ is {.a = x, .b = W, .tb = true}. `aux`
+ * [m, n] takes the value before act, and c is then act of what aux holds, so that act_fwd of aux
+ * makes the same c. With beta 0 c is never read. */
 struct ops_gemm {
     struct tensor a, b, c;
     bool ta, tb;
@@ -50,21 +59,27 @@ struct ops_gemm {
     struct tensor aux;
 };
 
-/* Softmax attention over packed segments: queries q_start[i] .. q_start[i+1]-1 see keys k_start[i] .. + k_len[i]-1 and
- * nothing else. o = softmax(scale · q kᵀ) v; lse = log sum exp of the scaled logits. k_len 0: o = 0, lse = -inf and no
- * gradient. k_all, where it is not NULL, are the keys of each segment wherever they stand, of which these are a part. A query that sees one key
- * alone does not depend on it: its dq and that key's dk are exactly 0, and not what rounding leaves of a difference. Grouped queries: head h reads kv head h / (H / K). Backward needs o, lse and d_o, and there the key ranges
- * of two segments must not overlap. The accumulate flags add to what dq, or dk and dv, hold (ring attention); without them every row of every
- * segment is written and rows outside segments are left alone. */
+/* Softmax attention over packed segments: queries q_start[i] .. q_start[i+1]-1 see keys k_start[i]
+ * .. + k_len[i]-1 and nothing else. o = softmax(scale · q kᵀ) v; lse = log sum exp of the scaled
+ * logits. With k_len 0: o = 0, lse = -inf and no gradient. Grouped queries: head h reads kv head h
+ * / (H / K).
+ *
+ * k_all, where it is not NULL, is the number of keys that each segment has wherever they stand;
+ * those of this call are a part of them. A query that sees one key alone does not depend on it: its
+ * dq and that key's dk are exactly 0, and not what rounding leaves of a difference.
+ *
+ * Backward needs o, lse and d_o, and there the key ranges of two segments must not overlap. The
+ * accumulate flags add to what dq, or dk and dv, hold (ring attention). Without them every row of
+ * every segment is written, and rows outside segments are left alone. */
 struct ops_attn {
     struct tensor q, k, v;  /* [s, H d], [keys, K d], [keys, K d] */
     struct tensor o;        /* [s, H d] */
     struct tensor lse;      /* [s, H] stat */
     int64_t n;              /* segments */
-    const int32_t *q_start; /* [n + 1] */
+    const int32_t *q_start;         /* [n + 1] */
     const int32_t *k_start, *k_len; /* [n] */
-    const int32_t *k_all;   /* [n]; NULL: k_len */
-    int64_t max_q, max_k;   /* bounds of a segment's lengths */
+    const int32_t *k_all;           /* [n]; NULL: k_len */
+    int64_t max_q, max_k;           /* bounds of a segment's lengths */
     int64_t heads, kv_heads, head_dim;
     double scale;
     struct tensor d_o, dq, dk, dv; /* backward */
@@ -72,21 +87,28 @@ struct ops_attn {
     bool accumulate_dq, accumulate_dkv;
 };
 
-/* Two partial attentions over disjoint keys become one, in o and lse: weights exp(lse - lse_total). */
+/* Makes one of two partial attentions over disjoint keys, in o and lse. The weights are exp(lse -
+ * lse_total). */
 struct ops_lse_merge {
-    struct tensor o, lse;               /* [s, H d], [s, H]: in and out */
+    struct tensor o, lse; /* [s, H d], [s, H]: in and out */
     struct tensor o_part, lse_part;
     int64_t heads, head_dim;
 };
 
-/* Gate, residual, norm and modulate of AdaLN in one pass. With m = sample[row]:
- *   x_out = x + gate[m] * branch          (branch absent: x_out = x; gate absent: gate 1)
- *   y = (x_out - mean) · rstd · (1 + scale[m]) + shift[m]   (scale and shift absent: plain norm; y absent: none)
- * mean and variance over the row, LayerNorm without affine; with `rms` the mean is 0: RMSNorm. x_out is other memory than x, or absent.
- * The norm is that of x_out as it is stored, so that made again from x_out it has the same bits.
- * Backward: dx holds the gradient that reaches x_out from later layers and gets the whole one, which is also that of
- * x (dy absent: no norm, dx stays); dbranch = gate[m] * dx; dshift[m] = sum dy, dscale[m] = sum dy · norm, dgate[m] = sum dx · branch over
- * the rows of sample m, written, not added. It reads x_out and stats. `sample` never decreases; n > 0 wants it. */
+/* Gate, residual, norm and modulation of AdaLN in one pass. With m = sample[row]:
+ *
+ *     x_out = x + gate[m] * branch     (branch absent: x_out = x; gate absent: gate 1)
+ *     y = (x_out - mean) · rstd · (1 + scale[m]) + shift[m]
+ *                                      (scale and shift absent: plain norm; y absent: none)
+ *
+ * Mean and variance are over the row: LayerNorm without affine. With `rms` the mean is 0: RMSNorm.
+ * x_out is other memory than x, or absent. The norm is that of x_out as it is stored, so that it
+ * has the same bits when it is made again from x_out.
+ *
+ * Backward: dx holds the gradient that reaches x_out from later layers and gets the whole one,
+ * which is also that of x (dy absent: no norm, dx stays); dbranch = gate[m] * dx; over the rows of
+ * sample m, dshift[m] = sum dy, dscale[m] = sum dy · norm and dgate[m] = sum dx · branch are
+ * written, not added. It reads x_out and stats. `sample` never decreases; n > 0 wants it. */
 struct ops_adaln {
     const int32_t *sample; /* [s] */
     int64_t n;
@@ -99,9 +121,10 @@ struct ops_adaln {
     struct tensor dgate, dshift, dscale; /* [n, D] stat */
 };
 
-/* RMS norm of each head with a learned gain [d], then rotary positions: pair (j, j + d/2) turned by the angle whose
- * cosine and sine stand in column j of cos and sin (absent: no positions). With heads 1 and d = D it is a row norm.
- * Backward: dsrc from ddst (may be the same memory); dgain = its column sums + beta · dgain. */
+/* RMS norm of each head with a learned gain [d], then rotary positions: pair (j, j + d/2) is turned
+ * by the angle whose cosine and sine stand in column j of cos and sin (absent: no positions). With
+ * heads 1 and d = D it is a norm of rows. Backward: dsrc from ddst (may be the same memory); dgain
+ * = its column sums + beta · dgain. */
 struct ops_headnorm {
     struct tensor src, dst;  /* [s, heads · d] */
     int64_t heads, head_dim;
@@ -114,8 +137,9 @@ struct ops_headnorm {
     double beta;
 };
 
-/* Angles of 3D rotary positions: the d/2 pairs of a head are pairs_t for time, pairs_h, pairs_w, in that order; pair j
- * of an axis with p pairs has frequency theta^(-j/p). Time counts at 24 frames a second: index · 24 / fps. */
+/* Angles of 3D rotary positions: the d/2 pairs of a head are pairs_t for time, pairs_h, pairs_w, in
+ * that order. Pair j of an axis with p pairs has frequency theta^(-j/p). Time counts at 24 frames a
+ * second: index · 24 / fps. */
 struct ops_rope {
     const int32_t *pos;    /* [s, 3] token's place t, h, w in its sample */
     const int32_t *sample; /* [s] */
@@ -125,8 +149,8 @@ struct ops_rope {
     struct tensor cos, sin; /* [s, d/2] stat */
 };
 
-/* y = act(x). SWIGLU: x [rows, 2 F] holds gate then up, y [rows, F]. Backward: dx from dy and x (dx may be dy's memory
- * except for SWIGLU); y, when given, is written again. */
+/* y = act(x). SWIGLU: x [rows, 2 F] holds gate then up, y is [rows, F]. Backward: dx from dy and x
+ * (dx may be dy's memory except for SWIGLU); y, when given, is written again. */
 struct ops_act {
     enum ops_act_kind kind;
     struct tensor x, y;
@@ -138,36 +162,44 @@ struct ops_colsum {
     double beta;          /* out = sum + beta · out */
 };
 
-/* One sample of a micro-batch as the kernels see it; the array lies in device memory. Network input in_data · latent +
- * in_noise · noise, target out_data · latent + out_noise · noise (objective.h). */
+/* One sample of a micro-batch as the kernels see it; the array lies in device memory. The network's
+ * input is in_data · latent + in_noise · noise, its target out_data · latent + out_noise · noise
+ * (objective.h). */
 struct ops_sample {
-    int64_t token, n_tokens; /* its rows here: */
-    int64_t first;           /* tokens first .. first+n_tokens-1 of the sample, in (t, h, w) order of its patches */
-    int64_t cell;            /* its first latent cell: element cell · C of the latent and noise buffers, [C, t, h, w] */
-    int32_t t, h, w;         /* latent cells */
-    int32_t valid_t, valid_h, valid_w; /* those that count in the loss: the first so many; the rest is padding */
+    int64_t token, n_tokens; /* its rows here */
+    /* These rows are tokens first .. first+n_tokens-1 of the sample, in (t, h, w) order of its
+     * patches. */
+    int64_t first;
+    /* Its first latent cell: element cell · C of the latent and noise buffers, [C, t, h, w]. */
+    int64_t cell;
+    int32_t t, h, w; /* latent cells */
+    /* How many of these, the first ones, count in the loss; the rest is padding. */
+    int32_t valid_t, valid_h, valid_w;
     uint64_t ordinal;
     double in_data, in_noise, out_data, out_noise;
-    double weight;           /* of its squared error */
+    double weight; /* of its squared error */
 };
 
-/* Shared by the calls between latents and tokens. Columns of a token: channel, then patch t, h, w (fastest last). */
+/* The calls between latents and tokens share these. Columns of a token: channel, then patch t, h, w
+ * (fastest last). */
 struct ops_latents {
     const struct ops_sample *samples; /* [n] */
     int64_t n, channels, cond_channels;
     int64_t patch_t, patch_h, patch_w;
     struct tensor latent, noise; /* [1, cells · C] stat */
     struct tensor cond;          /* [1, cells · cond_channels] stat; absent: zeros */
-    struct tensor tokens;        /* patchify: out [s, (C + cond) P]; unpatchify and loss: in [s, C P] */
+    /* patchify writes [s, (C + cond) P]; unpatchify and loss read [s, C P]. */
+    struct tensor tokens;
     struct tensor out;           /* unpatchify: [1, cells · C] stat */
-    /* loss: error e = tokens - target; loss[i] = sum e² of sample i, without weight; dtokens = 2 · weight · inv_norm · e;
-     * e = 0 in padding */
+    /* Loss: error e = tokens - target; loss[i] = sum e² of sample i, without weight; dtokens = 2 ·
+     * weight · inv_norm · e; in padding e = 0. */
     double inv_norm;
     struct tensor dtokens;
-    double *loss;                /* [n] in device memory */
+    double *loss; /* [n] in device memory */
 };
 
-/* Standard normals: element j of sample i's latent is philox_normal_at(seed, stream, ordinal, j). */
+/* Standard normals: element j of sample i's latent is philox_normal_at(seed, stream, ordinal,
+ * j). */
 struct ops_normal {
     const struct ops_sample *samples;
     int64_t n, channels;
@@ -176,14 +208,14 @@ struct ops_normal {
     struct tensor out; /* [1, cells · C] stat */
 };
 
-/* out[i] = cos(v f_j) for the first half of the columns, sin(v f_j) for the rest, f_j = 10000^(-j / half), half = width / 2
- * rounded down. An odd last column is 0. */
+/* out[i] = cos(v f_j) for the first half of the columns, sin(v f_j) for the rest, with f_j =
+ * 10000^(-j / half), half = width / 2 rounded down. An odd last column is 0. */
 struct ops_sinusoid {
     const double *values; /* [n] */
     struct tensor out;    /* [n, width] */
 };
 
-/* What changes from step to step, in device memory, so that a captured graph stays valid. */
+/* What changes from step to step lies in device memory, so that a captured graph stays valid. */
 struct ops_step {
     double lr;
     double bias1, bias2; /* 1 - beta1^t, 1 - beta2^t, t from 1 */
@@ -192,19 +224,24 @@ struct ops_step {
     int32_t reserved;
 };
 
-/* AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2) on a run of elements:
- * g = grad_scale · grad; m, v updated; master -= lr · lr_scale · (m̂ / (sqrt(v̂) + eps) + weight_decay · master);
- * ema = ema_decay · ema + (1 - ema_decay) · master; weight = master in its dtype, whichever that is.
- * m and v may be bf16: computed as the rest, then rounded at random (base/bf16.h) by the low half of word e mod 4 of
- * philox_at(seed, PHILOX_ROUND, update, e / 4) for m, the high half for v, e = first + element. */
-struct ops_change { double weight_sumsq, update_sumsq; }; /* squares of weights before an update, and of what it changes */
+/* AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2) on a row of
+ * elements: g = grad_scale · grad; m and v are updated; master -= lr · lr_scale · (m̂ / (sqrt(v̂) +
+ * eps) + weight_decay · master); ema = ema_decay · ema + (1 - ema_decay) · master; weight = master
+ * in weight's own dtype.
+ *
+ * m and v may be bf16. They are then computed as the rest and rounded at random (base/bf16.h), with
+ * e = first + element, by a half of word e mod 4 of philox_at(seed, PHILOX_ROUND, update, e / 4):
+ * the low half for m, the high one for v. */
+/* Sums of squares of the weights before an update, and of what it changes. */
+struct ops_change { double weight_sumsq, update_sumsq; };
 struct ops_adamw {
     const struct ops_step *step;
-    struct tensor grad, master, m, v; /* [1, count] stat; m and v may be bf16, then: */
-    uint64_t seed, update, first;     /* of the rounding; first: number of element 0 among all of the model */
+    struct tensor grad, master, m, v; /* [1, count] stat; m and v may be bf16 */
+    uint64_t seed, update, first;     /* of the rounding; element 0's number in the whole model */
     struct tensor ema, weight;        /* optional; weight may be master's memory */
     double beta1, beta2, eps, weight_decay, lr_scale, ema_decay;
-    struct ops_change *change; /* device memory; the master's first `counted` elements are added. Optional */
+    /* Device memory, to which the master's first `counted` elements are added. Optional. */
+    struct ops_change *change;
     int64_t counted;
 };
 
@@ -216,19 +253,19 @@ struct ops_health {
 struct ops_sumsq {
     struct tensor x;
     struct ops_health *out; /* device memory */
-    bool accumulate;        /* add to *out */
+    bool accumulate;        /* adds to *out */
 };
 
-/* Rows in another order: dst row i = src row index[i]; back: dst row index[i] = src row i. The index names every row once; dst is other
- * memory than src, of the same type. */
+/* Rows in another order: dst row i = src row index[i]; with `back` dst row index[i] = src row i.
+ * The index names every row once; dst is other memory than src, of the same type. */
 struct ops_permute {
     struct tensor src, dst;
     const int32_t *index; /* [rows] */
     bool back;
 };
 
-/* A learned table's rows by index: x row i += table row index[i · stride]. Backward: dtable row k = sum of the dx rows i with that index k,
- * + beta · dtable. */
+/* Rows of a learned table by index: x row i += table row index[i · stride]. Backward: dtable row k
+ * = the sum of the dx rows i with that index k, + beta · dtable. */
 struct ops_table {
     const int32_t *index;
     int64_t stride;
@@ -237,11 +274,12 @@ struct ops_table {
     double beta;
 };
 
-/* Between any of f64, f32 and bf16; one source row is repeated. y += alpha · x: in f64 when one of them is of a type that is not the table's. */
+/* Copy goes between any of f64, f32 and bf16; one source row is repeated. y += alpha · x is
+ * computed in f64 when one of them is of a type that is not the table's. */
 struct ops_copy { struct tensor src, dst; };
 struct ops_axpy { struct tensor x, y; double alpha; };
 
-/* Every operation: X(name, arguments). From this list come the calls of struct ops, their CPU
+/* Lists every operation: X(name, arguments). From this list come the calls of struct ops, their CPU
  * implementations (op_NAME), what meter.h measures and what scan.h looks at: one that is missing
  * from any of these does not compile. */
 #define OPS_LIST(X) \
@@ -260,15 +298,18 @@ struct ops {
     enum dtype act, stat;
     int64_t workspace_bytes; /* taken at opening, for the memory plan */
     void *self;              /* the backend's own */
-    /* Called between the parts of products and attention by a table whose calls run at once, so that messages move meanwhile; NULL: not. */
+    /* A table whose calls run at once calls this between the parts of products and attention, so
+     * that messages move meanwhile; NULL: it does not. */
     void (*tick)(void *ctx);
     void *tick_ctx;
-    /* The part of the model at work, 0.. or PARAM_LAYER_*, and whether in backward: kept by the model, for messages. */
+    /* The model keeps here, for messages, its part that is at work, 0.. or PARAM_LAYER_*, and
+     * whether that is in backward. */
     int64_t layer;
     bool backward;
     struct scan *scan; /* scan.h; NULL: not attached */
 
-#define OPS_CALL(name, args) void (*name)(struct ops *o, struct dev_stream *s, const struct args *a);
+#define OPS_CALL(name, args) \
+    void (*name)(struct ops *o, struct dev_stream *s, const struct args *a);
     OPS_LIST(OPS_CALL)
 #undef OPS_CALL
 
@@ -277,9 +318,12 @@ struct ops {
 
 enum ops_blas { OPS_BLAS_OWN, OPS_BLAS_OPENBLAS };
 
-/* The CPU table whose act is f64, f32 or bf16 (else ERR_INPUT). OPS_BLAS_OPENBLAS (not for bf16: ERR_INPUT) loads libopenblas at run time, set
- * to one thread; ERR_ENV says what to install when there is none. Bitwise statements hold for the own GEMM only. Close with o->close. */
-int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct ops **out, struct err *err);
+/* Opens the CPU table whose act is f64, f32 or bf16 (else ERR_INPUT). OPS_BLAS_OPENBLAS (not for
+ * bf16: ERR_INPUT) loads libopenblas at run time, set to one thread; ERR_ENV says what to install
+ * when there is none. What is said of bits holds for the own GEMM only. o->close closes the
+ * table. */
+int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct ops **out,
+                 struct err *err);
 
 #ifdef __cplusplus
 }

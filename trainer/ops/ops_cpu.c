@@ -24,12 +24,13 @@ static void cpu_close(struct ops *o)
     free(c);
 }
 
-/* What was compiled for one kind of processors. */
+/* A variant is what was compiled for one kind of processors. */
 static const struct variant {
     const struct ops_cpu_kind *kinds[3];
     double (*fma_rate)(enum dtype t);
 } variants[SIMD_COUNT] = {
-#define VARIANT(simd) {{&ops_cpu_f64_##simd, &ops_cpu_f32_##simd, &ops_cpu_bf16_##simd}, fma_rate_##simd}
+#define VARIANT(simd) \
+    {{&ops_cpu_f64_##simd, &ops_cpu_f32_##simd, &ops_cpu_bf16_##simd}, fma_rate_##simd}
     [SIMD_GENERIC] = VARIANT(generic),
 #ifdef __x86_64__
     [SIMD_V3] = VARIANT(v3),
@@ -48,14 +49,16 @@ static const struct ops_cpu_kind *kind_of(const struct variant *v, enum dtype dt
 double fma_rate(enum dtype t)
 {
     enum simd simd = SIMD_GENERIC;
-    simd_choose(&simd, NULL); /* a REEL_SIMD that cannot be was refused when the world was opened */
+    simd_choose(&simd, NULL); /* opening the world has refused a REEL_SIMD that cannot be */
     return variants[simd].fma_rate(t);
 }
 
 static int take_workspace(struct ops_cpu *c, const struct ops_cpu_kind *kind, struct err *err)
 {
-    void **to[OPS_CPU_PARTS] = {&c->pack_a, &c->pack_b, &c->tiles, &c->rows, &c->widened, &c->block};
-    static const char *const names[OPS_CPU_PARTS] = {"GEMM rows", "GEMM columns", "attention tiles", "row sums", "rows as f32", "GEMM sums"};
+    void **to[OPS_CPU_PARTS] = {&c->pack_a, &c->pack_b,  &c->tiles,
+                                &c->rows,   &c->widened, &c->block};
+    static const char *const names[OPS_CPU_PARTS] = {"GEMM rows", "GEMM columns", "attention tiles",
+                                                     "row sums",  "rows as f32",  "GEMM sums"};
     int64_t parts[OPS_CPU_PARTS];
     int rc = 0;
     c->ops.workspace_bytes = kind->workspace(parts);
@@ -65,7 +68,8 @@ static int take_workspace(struct ops_cpu *c, const struct ops_cpu_kind *kind, st
     return rc;
 }
 
-/* ISO C has no conversion from dlsym's object pointer to a function pointer; POSIX promises the bits. */
+/* Finds a function. ISO C has no conversion from dlsym's object pointer to a function pointer;
+ * POSIX promises the bits. */
 static bool symbol(void *handle, const char *name, void *out)
 {
     void *p = dlsym(handle, name);
@@ -81,18 +85,20 @@ static int load_openblas(struct ops_cpu *c, struct err *err)
         c->blas = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     if (!c->blas)
         return err_set(err, ERR_ENV,
-                       "BLAS 'openblas': no libopenblas.so.0 on this machine: install it (Debian: libopenblas0-serial) or "
-                       "give --blas own");
+                       "BLAS 'openblas': no libopenblas.so.0 on this machine: install it (Debian: "
+                       "libopenblas0-serial) or give --blas own");
     if (!symbol(c->blas, "cblas_dgemm", &c->dgemm) || !symbol(c->blas, "cblas_sgemm", &c->sgemm))
         return err_set(err, ERR_ENV,
-                       "BLAS 'openblas': libopenblas.so.0 has no cblas_dgemm or cblas_sgemm: install a build with the C "
-                       "interface (Debian: libopenblas0-serial) or give --blas own");
+                       "BLAS 'openblas': libopenblas.so.0 has no cblas_dgemm or cblas_sgemm: "
+                       "install a build with the C interface (Debian: libopenblas0-serial) or give "
+                       "--blas own");
     if (symbol(c->blas, "openblas_set_num_threads", &set_threads))
         set_threads(1);
     return 0;
 }
 
-int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct ops **out, struct err *err)
+int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct ops **out,
+                 struct err *err)
 {
     enum simd simd;
     int rc = simd_choose(&simd, err);
@@ -100,9 +106,13 @@ int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct o
         return rc;
     const struct ops_cpu_kind *kind = kind_of(&variants[simd], dtype);
     if (!kind)
-        return err_set(err, ERR_INPUT, "dtype '%s': the CPU computes in f64, f32 and bf16: give one of them", dtype_names[dtype]);
+        return err_set(err, ERR_INPUT,
+                       "dtype '%s': the CPU computes in f64, f32 and bf16: give one of them",
+                       dtype_names[dtype]);
     if (dtype == DTYPE_BF16 && blas == OPS_BLAS_OPENBLAS)
-        return err_set(err, ERR_INPUT, "BLAS 'openblas': it has no product of bf16 that is summed in f32 and rounded once: give --blas own");
+        return err_set(err, ERR_INPUT,
+                       "BLAS 'openblas': it has no product of bf16 that is summed in f32 and "
+                       "rounded once: give --blas own");
     struct ops_cpu *c = calloc(1, sizeof *c);
     if (!c)
         return err_set(err, ERR_NOMEM, "CPU operations: no memory for the table");

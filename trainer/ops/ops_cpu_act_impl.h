@@ -5,8 +5,9 @@
 #include "trainer/ops/math_impl.h"
 #include "trainer/ops/rows_impl.h"
 
-/* With e = exp(-x): s = 1 / (1 + e) is the logistic function and e s = 1 - s, without its cancellation near s = 1. Where e is near
- * the largest number, e x overflows and e s does not. */
+/* Activations need the logistic function s = 1 / (1 + e) with e = exp(-x), and e s = 1 - s without
+ * its cancellation near s = 1. Where e is near the largest number, e x overflows and e s does
+ * not. */
 static inline REAL silu(REAL x) { return x / (1 + real_exp(-x)); }
 static inline REAL silu_slope(REAL x)
 {
@@ -14,14 +15,17 @@ static inline REAL silu_slope(REAL x)
     return s * (1 + x * (e * s));
 }
 
-static inline REAL gelu_erf(REAL x) { return (REAL)0.5 * x * (1 + real_erf(x * (REAL)0.70710678118654752440)); }
+static inline REAL gelu_erf(REAL x)
+{
+    return (REAL)0.5 * x * (1 + real_erf(x * (REAL)0.70710678118654752440));
+}
 static inline REAL gelu_erf_slope(REAL x)
 {
     REAL cdf = (REAL)0.5 * (1 + real_erf(x * (REAL)0.70710678118654752440));
     return cdf + x * (REAL)0.39894228040143267794 * real_exp((REAL)-0.5 * x * x);
 }
 
-/* (1 + tanh(u)) / 2 is the logistic function of 2u. */
+/* Returns e = exp(-2u), for (1 + tanh(u)) / 2 is the logistic function of 2u. */
 static inline REAL gelu_tanh_exp(REAL x)
 {
     REAL u = (REAL)0.79788456080286535588 * (x + (REAL)0.044715 * x * x * x);
@@ -35,7 +39,8 @@ static inline REAL gelu_tanh_slope(REAL x)
     return s + 2 * x * s * (e * s) * du;
 }
 
-/* Rows may be the same memory: element j is read before it is written, which ivdep promises the vectoriser. `up`: of SWIGLU. */
+/* Applies an activation to a row. Rows may be the same memory: element j is read before it is
+ * written, which ivdep promises the vectoriser. `up` is SWIGLU's. */
 static void act_row(enum ops_act_kind kind, int64_t n, const REAL *x, const REAL *up, REAL *y)
 {
     switch (kind) {
@@ -66,7 +71,8 @@ static void act_row(enum ops_act_kind kind, int64_t n, const REAL *x, const REAL
     }
 }
 
-static void act_row_bwd(enum ops_act_kind kind, int64_t n, const REAL *x, const REAL *up, const REAL *dy, REAL *dx, REAL *dup)
+static void act_row_bwd(enum ops_act_kind kind, int64_t n, const REAL *x, const REAL *up,
+                        const REAL *dy, REAL *dx, REAL *dup)
 {
     switch (kind) {
     case OPS_ACT_NONE:
@@ -98,7 +104,7 @@ static void act_row_bwd(enum ops_act_kind kind, int64_t n, const REAL *x, const 
     }
 }
 
-/* Columns col .. col + n - 1 of y and dy, and those that go with them. */
+/* Returns columns col .. col + n - 1 of y and dy, and those that go with them. */
 static struct ops_act act_piece(const struct ops_act *a, int64_t col, int64_t n)
 {
     struct ops_act p = *a;
@@ -111,13 +117,13 @@ static struct ops_act act_piece(const struct ops_act *a, int64_t col, int64_t n)
 
 enum { ACT_X, ACT_UP, ACT_Y, ACT_DX, ACT_DUP, ACT_DY = ACT_Y }; /* slots of rows */
 
-/* Of SWIGLU, `width` columns behind the gate's. */
+/* Returns SWIGLU's up, which stands `width` columns behind the gate. */
 static struct tensor up_of(const struct ops_act *a, const struct tensor *gate, int64_t width)
 {
     return a->kind == OPS_ACT_SWIGLU ? columns(gate, width, gate->cols) : tensor_none();
 }
 
-/* y = act(x) on a piece of `width` columns. */
+/* Computes y = act(x) on a piece of `width` columns. */
 static void act_piece_fwd(const struct ops_cpu *c, const struct ops_act *p, int64_t width)
 {
     struct tensor up = up_of(p, &p->x, width);

@@ -1,19 +1,23 @@
-/* Softmax attention for REAL, forward and backward, by tiles of BQ queries and BK keys on the packed product of
- * gemm_impl.h. No score outlives its tile.
+/* Softmax attention for REAL, forward and backward, by tiles of BQ queries and BK keys on the
+ * packed product of gemm_impl.h. No score outlives its tile.
  *
- * Forward is the online softmax (Milakov and Gimelshein 2018): running maximum m and sum l of a query, the partial output
- * scaled by exp(m_old - m_new). Its scores are held transposed, [key][query], so that maxima, sums and exponentials of a query
- * run down a column and every step is elementwise over queries. Backward (Dao et al., FlashAttention, algorithm 4) recomputes
- * P = exp(scale q kᵀ - lse); with delta = rowsum(dO · O): dV = Pᵀ dO, dS = P (dO Vᵀ - delta), dQ = scale dS K,
- * dK = scale dSᵀ Q. Its scores are [query][key]. Either way the products with P, Pᵀ, dS and dSᵀ on the left read the scores where
- * they are. Keys are the outer loop, so every sum has one order.
+ * Forward is the online softmax (Milakov and Gimelshein 2018): a query has a running maximum m and
+ * sum l, and its partial output is scaled by exp(m_old - m_new). The scores are held transposed,
+ * [key][query], so that maxima, sums and exponentials of a query run down a column and every step
+ * is elementwise over queries.
  *
- * Over one key P = 1, so that dS is 0: delta and dO Vᵀ are the same sum in two orders, whose difference AdamW would scale up to a step. There
- * dV = sum of dO, and nothing else is computed.
+ * Backward (Dao et al., FlashAttention, algorithm 4) recomputes P = exp(scale q kᵀ - lse); with
+ * delta = rowsum(dO · O): dV = Pᵀ dO, dS = P (dO Vᵀ - delta), dQ = scale dS K, dK = scale dSᵀ Q.
+ * Its scores are [query][key]. Either way the products with P, Pᵀ, dS and dSᵀ on the left read the
+ * scores where they are. Keys are the outer loop, so every sum has one order.
  *
- * Where gradients are rounded, a tile of dK and dV is summed over all queries before it is, and dQ over all keys: no loop does both, so
- * there a second pass, queries outside, makes the scores again for dQ (7 products for 5, and no memory that grows with the segment). The order of
- * its sums is the same.
+ * Over one key P = 1, so that dS is 0: delta and dO Vᵀ are the same sum in two orders, whose
+ * difference AdamW would scale up to a step. There dV = sum of dO, and nothing else is computed.
+ *
+ * Where gradients are rounded, a tile of dK and dV is summed over all queries before it is rounded,
+ * and dQ over all keys. No loop does both, so there a second pass, with queries outside, makes the
+ * scores again for dQ: 7 products in place of 5, and no memory that grows with the segment. The
+ * order of its sums is the same.
  */
 #ifndef TRAINER_OPS_OPS_CPU_ATTN_IMPL_H
 #define TRAINER_OPS_OPS_CPU_ATTN_IMPL_H
@@ -22,11 +26,12 @@
 #include "trainer/ops/math_impl.h"
 
 enum { BQ = 96, BK = 96, DMAX = OPS_HEAD_DIM_MAX };
-_Static_assert(BQ % NR == 0 && BQ % MR == 0 && BK % NR == 0 && BK % MR == 0 && DMAX % NR == 0, "tiles hold whole panels");
+_Static_assert(BQ % NR == 0 && BQ % MR == 0 && BK % NR == 0 && BK % MR == 0 && DMAX % NR == 0,
+               "tiles hold whole panels");
 
-/* Packed operands and score tiles of one (query tile, key tile) pair. */
+/* Packed operands and score tiles of one pair of a query tile and a key tile. */
 struct attn_tiles {
-    REAL q_left[BQ * DMAX], g_left[BQ * DMAX]; /* Q, dO as left operands, where they have to be packed */
+    REAL q_left[BQ * DMAX], g_left[BQ * DMAX]; /* Q, dO as left operands, if they must be packed */
     REAL q_rows[BQ * DMAX], g_rows[BQ * DMAX]; /* Q, dO as right operands */
     REAL k_rows[BK * DMAX], v_rows[BK * DMAX]; /* K, V as right operands */
     REAL k_cols[DMAX * BK], v_cols[DMAX * BK]; /* Kᵀ, Vᵀ as right operands */
@@ -35,7 +40,7 @@ struct attn_tiles {
         REAL dk[BK * DMAX];     /* backward: a block to be rounded */
     };
     union {
-        REAL k_left[BK * DMAX]; /* forward: K as left operand, where it has to be packed */
+        REAL k_left[BK * DMAX]; /* forward: K as left operand, if it must be packed */
         REAL dv[BK * DMAX];
     };
     union {
@@ -46,38 +51,51 @@ struct attn_tiles {
     REAL m[BQ], l[BQ], shrink[BQ], delta[BQ];
     struct left q, g; /* backward: Q, dO as left operands */
 };
-_Static_assert(sizeof(REAL) * DMAX * BQ % 64 == 0 && sizeof(REAL) * DMAX * BK % 64 == 0, "right operands stay aligned");
+_Static_assert(sizeof(REAL) * DMAX * BQ % 64 == 0 && sizeof(REAL) * DMAX * BK % 64 == 0,
+               "right operands stay aligned");
 
-/* n rows of head h (of keys: of kv head h). */
-static struct tensor head_of(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head)
+/* Returns n rows of head h; of keys, those of kv head h. */
+static struct tensor head_of(const struct ops_attn *a, const struct tensor *t, int64_t row,
+                             int64_t n, int64_t head)
 {
     return tensor_cols(tensor_rows(*t, row, n), head * a->head_dim, a->head_dim);
 }
 
-/* They as left operand (`packed` is working memory), as right operand, and transposed as right operand. */
-static struct left left_rows(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *packed)
+/* Gives such rows as left operand (`packed` is working memory). The two below pack them as right
+ * operand, plain and transposed. */
+static struct left left_rows(const struct ops_attn *a, const struct tensor *t, int64_t row,
+                             int64_t n, int64_t head, REAL *packed)
 {
     struct tensor h = head_of(a, t, row, n, head);
     return left_of(operand_of(&h, false), n, a->head_dim, packed);
 }
 
-static void pack_rows(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
+static void pack_rows(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n,
+                      int64_t head, REAL *out)
 {
     struct tensor h = head_of(a, t, row, n, head);
     pack_b(operand_of(&h, false), n, a->head_dim, out);
 }
 
-static void pack_cols(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n, int64_t head, REAL *out)
+static void pack_cols(const struct ops_attn *a, const struct tensor *t, int64_t row, int64_t n,
+                      int64_t head, REAL *out)
 {
     struct tensor h = head_of(a, t, row, n, head);
     pack_b(operand_of(&h, true), a->head_dim, n, out);
 }
 
-/* A tile of scores [.][ld] where it is, and its transpose. */
-static inline struct left left_scores(const REAL *scores, int64_t ld) { return (struct left){scores, MR * ld, ld, 1}; }
-static inline struct left left_turned(const REAL *scores, int64_t ld) { return (struct left){scores, MR, 1, ld}; }
+/* Give a tile of scores [.][ld] where it is, and its transpose. */
+static inline struct left left_scores(const REAL *scores, int64_t ld)
+{
+    return (struct left){scores, MR * ld, ld, 1};
+}
+static inline struct left left_turned(const REAL *scores, int64_t ld)
+{
+    return (struct left){scores, MR, 1, ld};
+}
 
-/* Scores [keys][BQ] to probabilities relative to the running maximum; `shrink` is what earlier sums must be scaled by. */
+/* Turns scores [keys][BQ] into probabilities relative to the running maximum; earlier sums must be
+ * scaled by `shrink`. */
 static void softmax_tile(struct attn_tiles *w, int64_t keys, int64_t queries)
 {
     REAL top[BQ], sum[BQ] = {0};
@@ -98,7 +116,8 @@ static void softmax_tile(struct attn_tiles *w, int64_t keys, int64_t queries)
     }
 }
 
-static void attn_fwd_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t seg, int64_t q0, int64_t nq, int64_t head)
+static void attn_fwd_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t seg, int64_t q0,
+                          int64_t nq, int64_t head)
 {
     int64_t d = a->head_dim, kv = head / (a->heads / a->kv_heads);
     int64_t end = a->k_start[seg] + a->k_len[seg];
@@ -121,7 +140,8 @@ static void attn_fwd_tile(const struct ops_attn *a, struct attn_tiles *w, int64_
     }
 }
 
-static void store_tile(const struct ops_cpu *c, const struct ops_attn *a, int64_t q0, int64_t nq, int64_t head)
+static void store_tile(const struct ops_cpu *c, const struct ops_attn *a, int64_t q0, int64_t nq,
+                       int64_t head)
 {
     const struct attn_tiles *w = c->tiles;
     int64_t d = a->head_dim;
@@ -138,7 +158,8 @@ static void store_tile(const struct ops_cpu *c, const struct ops_attn *a, int64_
 static void attn_check(const struct ops_attn *a)
 {
     BUG_ON(a->head_dim > DMAX || a->head_dim < 1 || a->heads % a->kv_heads != 0);
-    BUG_ON(a->q.cols != a->heads * a->head_dim || a->k.cols != a->kv_heads * a->head_dim || a->v.cols != a->k.cols);
+    BUG_ON(a->q.cols != a->heads * a->head_dim || a->k.cols != a->kv_heads * a->head_dim ||
+           a->v.cols != a->k.cols);
 }
 
 static void op_attn_fwd(struct ops *o, struct dev_stream *s, const struct ops_attn *a)
@@ -168,11 +189,12 @@ static void attn_delta(const struct ops_cpu *c, const struct ops_attn *a, int64_
     }
 }
 
-/* s: probabilities, ds: gradient of the scores before `scale`. */
+/* Turns s into probabilities and ds into the gradient of the scores before `scale`. */
 static void softmax_tile_bwd(struct attn_tiles *w, int64_t keys, int64_t queries)
 {
     for (int64_t q = 0; q < queries; q++) {
-        REAL *restrict s = w->s + q * BK, *restrict ds = w->ds + q * BK, l = w->l[q], delta = w->delta[q];
+        REAL *restrict s = w->s + q * BK, *restrict ds = w->ds + q * BK, l = w->l[q],
+                       delta = w->delta[q];
         for (int64_t k = 0; k < keys; k++) {
             REAL p = real_exp_low(s[k] - l);
             s[k] = p;
@@ -181,7 +203,8 @@ static void softmax_tile_bwd(struct attn_tiles *w, int64_t keys, int64_t queries
     }
 }
 
-static void load_query_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t q0, int64_t nq, int64_t head)
+static void load_query_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t q0, int64_t nq,
+                            int64_t head)
 {
     w->q = left_rows(a, &a->q, q0, nq, head, w->q_left);
     w->g = left_rows(a, &a->d_o, q0, nq, head, w->g_left);
@@ -193,14 +216,15 @@ static void load_query_tile(const struct ops_attn *a, struct attn_tiles *w, int6
     }
 }
 
-static void load_key_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t k0, int64_t nk, int64_t kv)
+static void load_key_tile(const struct ops_attn *a, struct attn_tiles *w, int64_t k0, int64_t nk,
+                          int64_t kv)
 {
     pack_cols(a, &a->k, k0, nk, kv, w->k_cols);
     pack_cols(a, &a->v, k0, nk, kv, w->v_cols);
     pack_rows(a, &a->k, k0, nk, kv, w->k_rows);
 }
 
-/* Probabilities and gradients of scores of one pair of tiles that are loaded. */
+/* Computes probabilities and gradients of scores for a pair of tiles that are loaded. */
 static void scores_bwd(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk)
 {
     int64_t d = a->head_dim;
@@ -209,17 +233,20 @@ static void scores_bwd(const struct ops_attn *a, struct attn_tiles *w, int64_t n
     softmax_tile_bwd(w, nk, nq);
 }
 
-/* beta 0 writes, 1 adds. */
-static void add_dkv(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk, REAL beta, struct block dk, struct block dv)
+/* Add to dk and dv, and to dq: beta 0 writes, 1 adds. */
+static void add_dkv(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk,
+                    REAL beta, struct block dk, struct block dv)
 {
     int64_t d = a->head_dim;
     gemm_packed(left_turned(w->s, BK), w->g_rows, nk, d, nq, 1, beta, dv.ptr, dv.ld);
     gemm_packed(left_turned(w->ds, BK), w->q_rows, nk, d, nq, (REAL)a->scale, beta, dk.ptr, dk.ld);
 }
 
-static void add_dq(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk, REAL beta, struct block dq)
+static void add_dq(const struct ops_attn *a, struct attn_tiles *w, int64_t nq, int64_t nk,
+                   REAL beta, struct block dq)
 {
-    gemm_packed(left_scores(w->ds, BK), w->k_rows, nq, a->head_dim, nk, (REAL)a->scale, beta, dq.ptr, dq.ld);
+    gemm_packed(left_scores(w->ds, BK), w->k_rows, nq, a->head_dim, nk, (REAL)a->scale, beta,
+                dq.ptr, dq.ld);
 }
 
 static void zero_range(const struct tensor *t, int64_t first, int64_t n)
@@ -228,15 +255,21 @@ static void zero_range(const struct tensor *t, int64_t first, int64_t n)
         memset(tensor_at(t, i, 0), 0, (size_t)(t->cols * dtype_bytes(t->dtype)));
 }
 
-static inline int64_t tile_of(int64_t end, int64_t at, int64_t most) { return end - at < most ? end - at : most; }
+static inline int64_t tile_of(int64_t end, int64_t at, int64_t most)
+{
+    return end - at < most ? end - at : most;
+}
 
-/* All query tiles of the group of heads that reads kv head `kv`, against one key tile: dk, dv, and dq where it may be summed in place. */
-static void attn_bwd_keys(const struct ops_attn *a, struct attn_tiles *w, int64_t seg, int64_t kv, int64_t k0, int64_t nk)
+/* Takes all query tiles of the group of heads that reads kv head `kv` against one key tile: dk, dv,
+ * and dq where it may be summed in place. */
+static void attn_bwd_keys(const struct ops_attn *a, struct attn_tiles *w, int64_t seg, int64_t kv,
+                          int64_t k0, int64_t nk)
 {
     int64_t group = a->heads / a->kv_heads, first = a->q_start[seg], end = a->q_start[seg + 1];
     REAL beta_q = k0 > a->k_start[seg] || a->accumulate_dq ? 1 : 0;
     struct tensor dk = head_of(a, &a->dk, k0, nk, kv), dv = head_of(a, &a->dv, k0, nk, kv);
-    struct block dk_sum = block_open(&dk, w->dk, a->accumulate_dkv), dv_sum = block_open(&dv, w->dv, a->accumulate_dkv);
+    struct block dk_sum = block_open(&dk, w->dk, a->accumulate_dkv),
+                 dv_sum = block_open(&dv, w->dv, a->accumulate_dkv);
     load_key_tile(a, w, k0, nk, kv);
     for (int64_t head = kv * group; head < (kv + 1) * group; head++)
         for (int64_t q0 = first; q0 < end; q0 += BQ) {
@@ -254,8 +287,9 @@ static void attn_bwd_keys(const struct ops_attn *a, struct attn_tiles *w, int64_
     block_store(&dv, dv_sum);
 }
 
-/* One query tile against all key tiles: dq, summed before it is rounded. */
-static void attn_bwd_queries(const struct ops_attn *a, struct attn_tiles *w, int64_t seg, int64_t head, int64_t q0, int64_t nq)
+/* Takes one query tile against all key tiles: dq, summed before it is rounded. */
+static void attn_bwd_queries(const struct ops_attn *a, struct attn_tiles *w, int64_t seg,
+                             int64_t head, int64_t q0, int64_t nq)
 {
     int64_t start = a->k_start[seg], end = start + a->k_len[seg];
     struct tensor dq = head_of(a, &a->dq, q0, nq, head);
@@ -270,7 +304,7 @@ static void attn_bwd_queries(const struct ops_attn *a, struct attn_tiles *w, int
     block_store(&dq, dq_sum);
 }
 
-/* A segment that has queries and keys. */
+/* Does backward of a segment that has queries and keys. */
 static void attn_bwd_segment(struct ops *o, const struct ops_attn *a, int64_t seg)
 {
     struct attn_tiles *w = ((struct ops_cpu *)o)->tiles;
@@ -287,8 +321,9 @@ static void attn_bwd_segment(struct ops *o, const struct ops_attn *a, int64_t se
         }
 }
 
-/* to += rows q0 .. q0 + nq - 1 of a head of dO, whose sum is made first. */
-static void add_output_rows(const struct ops_cpu *c, const struct ops_attn *a, int64_t q0, int64_t nq, int64_t head, REAL *to)
+/* Adds rows q0 .. q0 + nq - 1 of a head of dO to `to`, after summing them. */
+static void add_output_rows(const struct ops_cpu *c, const struct ops_attn *a, int64_t q0,
+                            int64_t nq, int64_t head, REAL *to)
 {
     REAL sum[DMAX] = {0};
     struct tensor g = head_of(a, &a->d_o, q0, nq, head);
@@ -301,8 +336,9 @@ static void add_output_rows(const struct ops_cpu *c, const struct ops_attn *a, i
         to[j] += sum[j];
 }
 
-/* dv of a segment's one key, for the heads that read kv head `kv`. */
-static void add_dv_single(const struct ops_cpu *c, const struct ops_attn *a, int64_t seg, int64_t kv)
+/* Computes dv of a segment's one key, for the heads that read kv head `kv`. */
+static void add_dv_single(const struct ops_cpu *c, const struct ops_attn *a, int64_t seg,
+                          int64_t kv)
 {
     struct attn_tiles *w = c->tiles;
     int64_t group = a->heads / a->kv_heads, end = a->q_start[seg + 1];

@@ -1,5 +1,5 @@
-/* The CPU table for bf16 in memory, float in arithmetic. Whole registers where gcc prefers half ones for fear of a lower clock: these loops
- * are long. */
+/* This is the CPU table for bf16 in memory, float in arithmetic. It uses whole registers, where gcc
+ * prefers half ones for fear of a lower clock, since these loops are long. */
 #ifdef __AVX512F__
 #pragma GCC target("prefer-vector-width=512")
 #endif

@@ -5,8 +5,10 @@
 #include "trainer/ops/math_impl.h"
 #include "trainer/ops/rows_impl.h"
 
-/* Partial sums of 64 rows at a time, so that rounding grows with the square root of far fewer terms. */
-static void column_sums(const struct ops_cpu *c, const struct tensor *x, REAL *restrict total, REAL *restrict part)
+/* Adds up columns by partial sums of 64 rows at a time, so that rounding grows with the square root
+ * of far fewer terms. */
+static void column_sums(const struct ops_cpu *c, const struct tensor *x, REAL *restrict total,
+                        REAL *restrict part)
 {
     int64_t n = x->cols;
     memset(total, 0, (size_t)n * sizeof *total);
@@ -81,7 +83,8 @@ static void op_copy(struct ops *o, struct dev_stream *s, const struct ops_copy *
     (void)o, (void)s;
     BUG_ON(a->src.cols != a->dst.cols || (a->src.rows != a->dst.rows && a->src.rows != 1));
     for (int64_t i = 0; i < a->dst.rows; i++)
-        convert(tensor_at(&a->src, a->src.rows == 1 ? 0 : i, 0), a->src.dtype, tensor_at(&a->dst, i, 0), a->dst.dtype, a->dst.cols);
+        convert(tensor_at(&a->src, a->src.rows == 1 ? 0 : i, 0), a->src.dtype,
+                tensor_at(&a->dst, i, 0), a->dst.dtype, a->dst.cols);
 }
 
 static void axpy_real(struct ops_cpu *c, const struct ops_axpy *a)
@@ -96,7 +99,7 @@ static void axpy_real(struct ops_cpu *c, const struct ops_axpy *a)
     }
 }
 
-/* Of types that are not the table's: in f64. */
+/* Does axpy in f64 for types that are not the table's. */
 static void axpy_mixed(const struct ops_axpy *a)
 {
     double x[ROW_PIECE], y[ROW_PIECE];
@@ -135,7 +138,8 @@ static void op_axpy(struct ops *o, struct dev_stream *s, const struct ops_axpy *
 static void op_permute(struct ops *o, struct dev_stream *s, const struct ops_permute *a)
 {
     (void)o, (void)s;
-    BUG_ON(a->src.cols != a->dst.cols || a->src.rows != a->dst.rows || a->src.dtype != a->dst.dtype);
+    BUG_ON(a->src.cols != a->dst.cols || a->src.rows != a->dst.rows ||
+           a->src.dtype != a->dst.dtype);
     size_t bytes = (size_t)(a->dst.cols * dtype_bytes(a->dst.dtype));
     for (int64_t i = 0; i < a->dst.rows; i++) {
         int64_t from = a->back ? i : a->index[i], to = a->back ? a->index[i] : i;
@@ -174,8 +178,9 @@ static void op_table_bwd(struct ops *o, struct dev_stream *s, const struct ops_t
     }
 }
 
-/* Sixteen running sums of squares and counts: element j of a row goes to lane j mod 16. In vectors of 32 bytes, which AVX2 has whole; of
- * wider ones GCC makes code through memory where the processor lacks them, nine times slower. */
+/* Sixteen running sums of squares and counts: element j of a row goes to lane j mod 16. They are
+ * vectors of 32 bytes, which AVX2 has whole. For wider ones GCC makes code through memory where the
+ * processor lacks them, nine times slower. */
 typedef double four_f64 __attribute__((vector_size(32)));
 typedef int64_t four_i64 __attribute__((vector_size(32)));
 struct squares {
@@ -183,7 +188,7 @@ struct squares {
     four_i64 bad[SUM_LANES / 4];
 };
 
-/* What is not finite counts, and adds nothing. */
+/* Adds the squares of 16 numbers. A number that is not finite counts and adds nothing. */
 static inline void add_squares(struct squares *q, const REAL *restrict x)
 {
     typedef REAL four __attribute__((vector_size(4 * sizeof(REAL))));
@@ -228,7 +233,8 @@ static void adamw_run(const struct ops_adamw *a, const struct ops_step *t, int64
 {
     const REAL *restrict grad = a->grad.ptr;
     REAL *restrict w = a->master.ptr, *restrict m = a->m.ptr, *restrict v = a->v.ptr;
-    REAL beta1 = (REAL)a->beta1, beta2 = (REAL)a->beta2, eps = (REAL)a->eps, decay = (REAL)a->weight_decay;
+    REAL beta1 = (REAL)a->beta1, beta2 = (REAL)a->beta2, eps = (REAL)a->eps,
+         decay = (REAL)a->weight_decay;
     REAL lr = (REAL)(t->lr * a->lr_scale), scale = (REAL)t->grad_scale;
     REAL unbias1 = (REAL)(1 / t->bias1), unbias2 = (REAL)(1 / t->bias2);
     for (int64_t i = 0; i < n; i++) {
@@ -244,7 +250,8 @@ static void adamw_run_bf16(const struct ops_adamw *a, const struct ops_step *t, 
     const REAL *restrict grad = a->grad.ptr;
     REAL *restrict w = a->master.ptr;
     uint16_t *restrict ms = a->m.ptr, *restrict vs = a->v.ptr;
-    REAL beta1 = (REAL)a->beta1, beta2 = (REAL)a->beta2, eps = (REAL)a->eps, decay = (REAL)a->weight_decay;
+    REAL beta1 = (REAL)a->beta1, beta2 = (REAL)a->beta2, eps = (REAL)a->eps,
+         decay = (REAL)a->weight_decay;
     REAL lr = (REAL)(t->lr * a->lr_scale), scale = (REAL)t->grad_scale;
     REAL unbias1 = (REAL)(1 / t->bias1), unbias2 = (REAL)(1 / t->bias2);
     struct philox_block bits = {{0}};
@@ -252,7 +259,8 @@ static void adamw_run_bf16(const struct ops_adamw *a, const struct ops_step *t, 
         uint64_t e = a->first + (uint64_t)i;
         if (i == 0 || e % 4 == 0)
             bits = philox_at(a->seed, PHILOX_ROUND, a->update, e / 4);
-        REAL g = scale * grad[i], m = beta1 * (REAL)bf16_value(ms[i]) + (1 - beta1) * g, v = beta2 * (REAL)bf16_value(vs[i]) + (1 - beta2) * g * g;
+        REAL g = scale * grad[i], m = beta1 * (REAL)bf16_value(ms[i]) + (1 - beta1) * g,
+             v = beta2 * (REAL)bf16_value(vs[i]) + (1 - beta2) * g * g;
         w[i] -= lr * (m * unbias1 / (real_sqrt(v * unbias2) + eps) + decay * w[i]);
         ms[i] = bf16_round_random((float)m, (uint16_t)bits.w[e % 4]);
         vs[i] = bf16_round_random((float)v, (uint16_t)(bits.w[e % 4] >> 16));
@@ -281,7 +289,8 @@ static void average_run(const struct ops_adamw *a, int64_t n)
         ema[i] = d * ema[i] + (1 - d) * w[i];
 }
 
-/* Of no more elements than `old` holds: all of them at hand, in the nearest cache. Squares of a piece are summed in REAL. */
+/* Updates no more elements than `old` holds: all of them are at hand, in the nearest cache. Squares
+ * of a piece are summed in REAL. */
 static void adamw_piece(const struct ops_adamw *a, REAL *restrict old)
 {
     const REAL *restrict w = a->master.ptr;
@@ -302,7 +311,8 @@ static void op_adamw(struct ops *o, struct dev_stream *s, const struct ops_adamw
     (void)o, (void)s;
     int64_t n = a->master.cols;
     REAL old[UPDATE_PIECE];
-    BUG_ON(a->master.rows != 1 || a->grad.cols != n || a->m.cols != n || a->v.cols != n || a->counted > n || (a->counted && !a->change));
+    BUG_ON(a->master.rows != 1 || a->grad.cols != n || a->m.cols != n || a->v.cols != n ||
+           a->counted > n || (a->counted && !a->change));
     BUG_ON(a->m.dtype != a->v.dtype || (a->m.dtype != DTYPE_BF16 && !is_real(&a->m)));
     BUG_ON(!is_real(&a->master) || !is_real(&a->grad) || (a->ema.ptr && !is_real(&a->ema)));
     for (int64_t at = 0; at < n; at += UPDATE_PIECE) {
@@ -310,7 +320,8 @@ static void op_adamw(struct ops *o, struct dev_stream *s, const struct ops_adamw
         if (!a->step->skip)
             adamw_piece(&part, old);
         if (part.weight.ptr && part.weight.ptr != part.master.ptr)
-            convert(part.master.ptr, part.master.dtype, part.weight.ptr, part.weight.dtype, part.master.cols);
+            convert(part.master.ptr, part.master.dtype, part.weight.ptr, part.weight.dtype,
+                    part.master.cols);
     }
 }
 

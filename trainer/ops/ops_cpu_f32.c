@@ -1,4 +1,5 @@
-/* The CPU table for float. Whole registers where gcc prefers half ones for fear of a lower clock: these loops are long. */
+/* This is the CPU table for float. It uses whole registers, where gcc prefers half ones for fear of
+ * a lower clock, since these loops are long. */
 #ifdef __AVX512F__
 #pragma GCC target("prefer-vector-width=512")
 #endif

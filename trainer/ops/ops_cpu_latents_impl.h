@@ -1,11 +1,13 @@
-/* Calls between latents [C, t, h, w] and tokens for REAL: patchify with input scaling, its reverse, loss, noise. */
+/* Calls between latents [C, t, h, w] and tokens for REAL: patchify with input scaling, its reverse,
+ * loss, noise. */
 #ifndef TRAINER_OPS_OPS_CPU_LATENTS_IMPL_H
 #define TRAINER_OPS_OPS_CPU_LATENTS_IMPL_H
 
 #include "trainer/ops/math_impl.h"
 #include "trainer/ops/rows_impl.h"
 
-/* Where the token at place (t, h, w) of the patch grid starts in one channel [t, h, w] of its sample, in cells. */
+/* Walks over the patch grid: says where the token at place (t, h, w) starts in one channel [t, h,
+ * w] of its sample, in cells. */
 struct patch_walk {
     int64_t nt, nh, nw;       /* patches */
     int64_t row, plane, cells; /* cells of a latent row, frame, channel */
@@ -13,23 +15,26 @@ struct patch_walk {
 
 static struct patch_walk patch_walk_of(const struct ops_latents *a, const struct ops_sample *m)
 {
-    struct patch_walk p = {.nt = m->t / a->patch_t, .nh = m->h / a->patch_h, .nw = m->w / a->patch_w,
-                           .row = m->w, .plane = (int64_t)m->h * m->w, .cells = (int64_t)m->t * m->h * m->w};
+    struct patch_walk p = {
+        .nt = m->t / a->patch_t, .nh = m->h / a->patch_h, .nw = m->w / a->patch_w,
+        .row = m->w, .plane = (int64_t)m->h * m->w, .cells = (int64_t)m->t * m->h * m->w};
     BUG_ON(m->first + m->n_tokens > p.nt * p.nh * p.nw);
     return p;
 }
 
-/* Of row `row` of the sample's rows. */
-static int64_t patch_start(const struct ops_latents *a, const struct ops_sample *m, const struct patch_walk *p, int64_t row)
+/* Returns where the token of row `row` of the sample's rows starts. */
+static int64_t patch_start(const struct ops_latents *a, const struct ops_sample *m,
+                           const struct patch_walk *p, int64_t row)
 {
     int64_t token = m->first + row;
     int64_t w = token % p->nw, h = token / p->nw % p->nh, t = token / p->nw / p->nh;
     return t * a->patch_t * p->plane + h * a->patch_h * p->row + w * a->patch_w;
 }
 
-/* Columns of one token in one channel <-> cells; `scale` applies going to the token. */
-static void gather_patch(const struct ops_latents *a, const struct patch_walk *p, const REAL *cells, REAL scale, bool add,
-                         REAL *out)
+/* Move the columns of one token in one channel from cells and back; `scale` applies going to the
+ * token. */
+static void gather_patch(const struct ops_latents *a, const struct patch_walk *p, const REAL *cells,
+                         REAL scale, bool add, REAL *out)
 {
     for (int64_t t = 0; t < a->patch_t; t++)
         for (int64_t h = 0; h < a->patch_h; h++)
@@ -37,7 +42,8 @@ static void gather_patch(const struct ops_latents *a, const struct patch_walk *p
                 *out = scale * cells[t * p->plane + h * p->row + w] + (add ? *out : 0);
 }
 
-static void scatter_patch(const struct ops_latents *a, const struct patch_walk *p, const REAL *in, REAL *cells)
+static void scatter_patch(const struct ops_latents *a, const struct patch_walk *p, const REAL *in,
+                          REAL *cells)
 {
     for (int64_t t = 0; t < a->patch_t; t++)
         for (int64_t h = 0; h < a->patch_h; h++)
@@ -45,8 +51,8 @@ static void scatter_patch(const struct ops_latents *a, const struct patch_walk *
                 cells[t * p->plane + h * p->row + w] = *in++;
 }
 
-static void patchify_token(const struct ops_cpu *o, const struct ops_latents *a, const struct ops_sample *m, const struct patch_walk *p,
-                           int64_t token)
+static void patchify_token(const struct ops_cpu *o, const struct ops_latents *a,
+                           const struct ops_sample *m, const struct patch_walk *p, int64_t token)
 {
     int64_t patch = a->patch_t * a->patch_h * a->patch_w, at = patch_start(a, m, p, token);
     const REAL *latent = row_of(&a->latent, 0) + m->cell * a->channels;
@@ -70,7 +76,8 @@ static void patchify_token(const struct ops_cpu *o, const struct ops_latents *a,
 static void op_patchify(struct ops *o, struct dev_stream *s, const struct ops_latents *a)
 {
     (void)s;
-    BUG_ON(a->tokens.cols != (a->channels + a->cond_channels) * a->patch_t * a->patch_h * a->patch_w);
+    BUG_ON(a->tokens.cols !=
+           (a->channels + a->cond_channels) * a->patch_t * a->patch_h * a->patch_w);
     for (int64_t i = 0; i < a->n; i++) {
         struct patch_walk p = patch_walk_of(a, &a->samples[i]);
         for (int64_t k = 0; k < a->samples[i].n_tokens; k++)
@@ -94,20 +101,24 @@ static void op_unpatchify(struct ops *o, struct dev_stream *s, const struct ops_
     }
 }
 
-/* Cells of a patch row at column w of the latent that count: the first so many of its patch_w. */
-static int64_t valid_cells(const struct ops_latents *a, const struct ops_sample *m, int64_t t, int64_t h, int64_t w)
+/* Returns how many cells of a patch row at column w of the latent count: the first so many of its
+ * patch_w. */
+static int64_t valid_cells(const struct ops_latents *a, const struct ops_sample *m, int64_t t,
+                           int64_t h, int64_t w)
 {
     int64_t left = t < m->valid_t && h < m->valid_h ? m->valid_w - w : 0;
     return left < 0 ? 0 : left < a->patch_w ? left : a->patch_w;
 }
 
-/* The target becomes the prediction where there is padding: no error. */
-static void forgive_padding(const struct ops_latents *a, const struct ops_sample *m, const struct patch_walk *p, int64_t token, const REAL *pred,
+/* Sets the target to the prediction where there is padding, so that there is no error. */
+static void forgive_padding(const struct ops_latents *a, const struct ops_sample *m,
+                            const struct patch_walk *p, int64_t token, const REAL *pred,
                             REAL *target)
 {
-    int64_t place = m->first + token, w0 = place % p->nw * a->patch_w, h0 = place / p->nw % p->nh * a->patch_h,
-            t0 = place / p->nw / p->nh * a->patch_t;
-    if (t0 + a->patch_t <= m->valid_t && h0 + a->patch_h <= m->valid_h && w0 + a->patch_w <= m->valid_w)
+    int64_t place = m->first + token, w0 = place % p->nw * a->patch_w,
+            h0 = place / p->nw % p->nh * a->patch_h, t0 = place / p->nw / p->nh * a->patch_t;
+    if (t0 + a->patch_t <= m->valid_t && h0 + a->patch_h <= m->valid_h &&
+        w0 + a->patch_w <= m->valid_w)
         return;
     for (int64_t c = 0, at = 0; c < a->channels; c++)
         for (int64_t t = t0; t < t0 + a->patch_t; t++)
@@ -116,10 +127,13 @@ static void forgive_padding(const struct ops_latents *a, const struct ops_sample
                     target[at + w] = pred[at + w];
 }
 
-/* Error, gradient and sum of squares of one token; the row of dtokens first takes the target. */
-static double loss_token(const struct ops_cpu *o, const struct ops_latents *a, const struct ops_sample *m, const struct patch_walk *p, int64_t token)
+/* Computes error, gradient and sum of squares of one token. The row of dtokens first takes the
+ * target. */
+static double loss_token(const struct ops_cpu *o, const struct ops_latents *a,
+                         const struct ops_sample *m, const struct patch_walk *p, int64_t token)
 {
-    int64_t patch = a->patch_t * a->patch_h * a->patch_w, at = patch_start(a, m, p, token), n = a->channels * patch;
+    int64_t patch = a->patch_t * a->patch_h * a->patch_w, at = patch_start(a, m, p, token),
+            n = a->channels * patch;
     const REAL *latent = row_of(&a->latent, 0) + m->cell * a->channels;
     const REAL *noise = row_of(&a->noise, 0) + m->cell * a->channels;
     const REAL *restrict pred = row_load(o, &a->tokens, m->token + token, SLOT_X);

@@ -1,4 +1,5 @@
-/* Norms for REAL: AdaLN (gate, residual, LayerNorm or RMSNorm, modulate) and per-head RMS norm with rotary positions. */
+/* Norms for REAL: AdaLN (gate, residual, LayerNorm or RMSNorm, modulate) and per-head RMS norm with
+ * rotary positions. */
 #ifndef TRAINER_OPS_OPS_CPU_NORM_IMPL_H
 #define TRAINER_OPS_OPS_CPU_NORM_IMPL_H
 
@@ -7,8 +8,8 @@
 
 /* ---- AdaLN ---- */
 
-static void residual_row(int64_t n, const REAL *restrict x, const REAL *restrict branch, const REAL *restrict gate,
-                         REAL *restrict out)
+static void residual_row(int64_t n, const REAL *restrict x, const REAL *restrict branch,
+                         const REAL *restrict gate, REAL *restrict out)
 {
     if (gate)
         for (int64_t j = 0; j < n; j++)
@@ -18,8 +19,8 @@ static void residual_row(int64_t n, const REAL *restrict x, const REAL *restrict
             out[j] = x[j] + branch[j];
 }
 
-static void modulate_row(int64_t n, const REAL *restrict x, REAL mean, REAL rstd, const REAL *restrict shift,
-                         const REAL *restrict scale, REAL *restrict y)
+static void modulate_row(int64_t n, const REAL *restrict x, REAL mean, REAL rstd,
+                         const REAL *restrict shift, const REAL *restrict scale, REAL *restrict y)
 {
     if (scale)
         for (int64_t j = 0; j < n; j++)
@@ -29,7 +30,7 @@ static void modulate_row(int64_t n, const REAL *restrict x, REAL mean, REAL rstd
             y[j] = (x[j] - mean) * rstd;
 }
 
-/* The slots of AdaLN's rows: those of a sample stay while its rows are worked on. */
+/* These are the slots of AdaLN's rows. Those of a sample stay while its rows are worked on. */
 enum {
     ADALN_GATE,
     ADALN_SHIFT,
@@ -43,13 +44,14 @@ enum {
     ADALN_DY = ADALN_Y,
 };
 
-/* Rows of a sample, which many rows in turn read; sample -1: none yet. */
+/* The rows of a sample, which many rows in turn read. Before the first, sample is -1. */
 struct modulation {
     int64_t sample;
     const REAL *gate, *shift, *scale;
 };
 
-static void modulation_load(const struct ops_cpu *c, const struct ops_adaln *a, int64_t row, struct modulation *m)
+static void modulation_load(const struct ops_cpu *c, const struct ops_adaln *a, int64_t row,
+                            struct modulation *m)
 {
     int64_t sample = a->sample ? a->sample[row] : 0;
     if (sample == m->sample)
@@ -62,7 +64,8 @@ static void modulation_load(const struct ops_cpu *c, const struct ops_adaln *a, 
     };
 }
 
-/* The norm is that of x_out as it is stored: recomputation, and the next pipeline stage, have no other. */
+/* Computes the norm of x_out as it is stored: recomputation, and the next pipeline stage, have no
+ * other. */
 static void op_adaln_fwd(struct ops *o, struct dev_stream *s, const struct ops_adaln *a)
 {
     struct ops_cpu *c = (struct ops_cpu *)o;
@@ -91,9 +94,11 @@ static void op_adaln_fwd(struct ops *o, struct dev_stream *s, const struct ops_a
     }
 }
 
-/* Gradient of norm and modulation of one row, added to dx; adds to the sample's partial sums. rms: no mean was taken off. */
-static void norm_row_bwd(int64_t n, bool rms, const REAL *restrict x, const REAL *restrict stats, const REAL *restrict scale,
-                         const REAL *restrict dy, REAL *restrict dx, REAL *restrict dshift, REAL *restrict dscale)
+/* Adds the gradient of norm and modulation of one row to dx, and to the sample's partial sums. With
+ * rms no mean was taken off. */
+static void norm_row_bwd(int64_t n, bool rms, const REAL *restrict x, const REAL *restrict stats,
+                         const REAL *restrict scale, const REAL *restrict dy, REAL *restrict dx,
+                         REAL *restrict dshift, REAL *restrict dscale)
 {
     REAL mean = stats[0], rstd = stats[1];
     REAL sum[SUM_LANES] = {0}, dot[SUM_LANES] = {0};
@@ -122,8 +127,8 @@ static void norm_row_bwd(int64_t n, bool rms, const REAL *restrict x, const REAL
     }
 }
 
-static void gate_row_bwd(int64_t n, const REAL *restrict dx, const REAL *restrict branch, const REAL *restrict gate,
-                         REAL *restrict dbranch, REAL *restrict dgate)
+static void gate_row_bwd(int64_t n, const REAL *restrict dx, const REAL *restrict branch,
+                         const REAL *restrict gate, REAL *restrict dbranch, REAL *restrict dgate)
 {
     if (!gate) {
         memcpy(dbranch, dx, (size_t)n * sizeof *dx);
@@ -154,13 +159,14 @@ struct adaln_sums {
     REAL *dshift, *dscale, *dgate;
 };
 
-static void adaln_row_bwd(const struct ops_cpu *c, const struct ops_adaln *a, int64_t i, const struct modulation *m, const struct adaln_sums *sum)
+static void adaln_row_bwd(const struct ops_cpu *c, const struct ops_adaln *a, int64_t i,
+                          const struct modulation *m, const struct adaln_sums *sum)
 {
     int64_t n = a->dx.cols;
     REAL *dx = row_load(c, &a->dx, i, ADALN_DX);
     if (a->dy.ptr)
-        norm_row_bwd(n, a->rms, row_load(c, &a->x_out, i, ADALN_X_OUT), row_of(&a->stats, i), m->scale,
-                     row_load(c, &a->dy, i, ADALN_DY), dx, sum->dshift, sum->dscale);
+        norm_row_bwd(n, a->rms, row_load(c, &a->x_out, i, ADALN_X_OUT), row_of(&a->stats, i),
+                     m->scale, row_load(c, &a->dy, i, ADALN_DY), dx, sum->dshift, sum->dscale);
     if (a->branch.ptr) {
         REAL *dbranch = row_open(c, &a->dbranch, i, ADALN_DBRANCH);
         gate_row_bwd(n, dx, row_load(c, &a->branch, i, ADALN_BRANCH), m->gate, dbranch, sum->dgate);
@@ -169,7 +175,7 @@ static void adaln_row_bwd(const struct ops_cpu *c, const struct ops_adaln *a, in
     row_store(&a->dx, i, dx);
 }
 
-/* Rows of one sample are summed 64 at a time in scratch and then added to the sample's row. */
+/* Sums the rows of one sample 64 at a time in scratch, and then adds them to the sample's row. */
 static void op_adaln_bwd(struct ops *o, struct dev_stream *s, const struct ops_adaln *a)
 {
     struct ops_cpu *c = (struct ops_cpu *)o;
@@ -201,8 +207,9 @@ static void op_adaln_bwd(struct ops *o, struct dev_stream *s, const struct ops_a
 
 enum { HEADNORM_GAIN, HEADNORM_SRC, HEADNORM_DST, HEADNORM_DSRC, HEADNORM_DDST = HEADNORM_DST };
 
-/* Turn pair (j, j + half): by the angle, or back (sign -1). */
-static void rotate_row(int64_t half, const REAL *restrict c, const REAL *restrict sn, REAL sign, REAL *restrict x)
+/* Turns pair (j, j + half) by the angle, or back (sign -1). */
+static void rotate_row(int64_t half, const REAL *restrict c, const REAL *restrict sn, REAL sign,
+                       REAL *restrict x)
 {
     for (int64_t j = 0; j < half; j++) {
         REAL a = x[j], b = x[half + j], t = sign * sn[j];
@@ -235,9 +242,10 @@ static void op_headnorm_fwd(struct ops *o, struct dev_stream *s, const struct op
     }
 }
 
-/* y = x rstd gain: dx = rstd (g - x rstd² mean(g x)) with g = dy gain. dy is turned back first, in scratch. */
-static void head_bwd(int64_t d, const REAL *restrict x, REAL rstd, const REAL *restrict gain, const REAL *restrict dy,
-                     REAL *restrict dx, REAL *restrict dgain)
+/* Computes backward of y = x rstd gain: dx = rstd (g - x rstd² mean(g x)) with g = dy gain. dy is
+ * turned back first, in scratch. */
+static void head_bwd(int64_t d, const REAL *restrict x, REAL rstd, const REAL *restrict gain,
+                     const REAL *restrict dy, REAL *restrict dx, REAL *restrict dgain)
 {
     REAL dot[SUM_LANES] = {0};
     int64_t j = 0;

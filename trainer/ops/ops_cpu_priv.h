@@ -1,7 +1,9 @@
-/* ops_cpu_priv: what the CPU tables share: the context, and the type that the `_impl.h` files are compiled for.
+/* ops_cpu_priv: what the CPU tables share: the context, and the type that the `_impl.h` files are
+ * compiled for.
  *
- * ops_cpu_f64.c, ops_cpu_f32.c and ops_cpu_bf16.c define REAL, the type of arithmetic, and include every `_impl.h`; there is one source of
- * each operation. With ACT_IS_BF16 REAL is float and a tensor may also be of bf16 (rows_impl.h). Alone, an `_impl.h` compiles for double.
+ * ops_cpu_f64.c, ops_cpu_f32.c and ops_cpu_bf16.c define REAL, the type of arithmetic, and include
+ * every `_impl.h`; each operation has one source. With ACT_IS_BF16 REAL is float and a tensor may
+ * also be of bf16 (rows_impl.h). Alone, an `_impl.h` compiles for double.
  */
 #ifndef TRAINER_OPS_OPS_CPU_PRIV_H
 #define TRAINER_OPS_OPS_CPU_PRIV_H
@@ -13,15 +15,17 @@
 #define REAL_IS_F64 1
 #endif
 
-typedef void ops_cpu_dgemm(int order, int ta, int tb, int m, int n, int k, double alpha, const double *a, int lda,
-                           const double *b, int ldb, double beta, double *c, int ldc);
-typedef void ops_cpu_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda,
-                           const float *b, int ldb, float beta, float *c, int ldc);
+typedef void ops_cpu_dgemm(int order, int ta, int tb, int m, int n, int k, double alpha,
+                           const double *a, int lda, const double *b, int ldb, double beta,
+                           double *c, int ldc);
+typedef void ops_cpu_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha,
+                           const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                           int ldc);
 
 enum {
     ROW_SLOTS = 8,
     ROW_SLOT = (OPS_ROW_MAX / 3 + 63) / 64 * 64,
-    ROW_PIECE = 4096, /* of rows that are worked on element by element */
+    ROW_PIECE = 4096, /* of rows that are worked on element by element, this many at a time */
 };
 
 struct ops_cpu {

@@ -1,4 +1,5 @@
-/* Fills the table with the calls compiled for REAL; included once by each of ops_cpu_f64.c, ops_cpu_f32.c and ops_cpu_bf16.c. */
+/* ops_cpu_table_impl: fills the table with the calls compiled for REAL. ops_cpu_f64.c,
+ * ops_cpu_f32.c and ops_cpu_bf16.c include it once each. */
 #ifndef TRAINER_OPS_OPS_CPU_TABLE_IMPL_H
 #define TRAINER_OPS_OPS_CPU_TABLE_IMPL_H
 
@@ -17,9 +18,13 @@ static inline void fill_table(struct ops *t)
 static inline int64_t workspace_parts(int64_t parts[OPS_CPU_PARTS])
 {
     const int64_t bytes[OPS_CPU_PARTS] = {
-        sizeof(REAL) * MR * KC, sizeof(REAL) * NC * KC, sizeof(struct attn_tiles), sizeof(REAL) * OPS_ROW_MAX,
+        sizeof(REAL) * MR * KC,
+        sizeof(REAL) * NC * KC,
+        sizeof(struct attn_tiles),
+        sizeof(REAL) * OPS_ROW_MAX,
 #ifdef ACT_IS_BF16
-        sizeof(REAL) * ROW_SLOTS * ROW_SLOT, sizeof(REAL) * MC * NC,
+        sizeof(REAL) * ROW_SLOTS * ROW_SLOT,
+        sizeof(REAL) * MC * NC,
 #endif
     };
     int64_t total = 0;

@@ -1,16 +1,19 @@
 /* Rows and blocks of tensors as REAL.
  *
- * In the f64 and f32 tables a tensor is of REAL, and a row is where it is: what stands here compiles to pointers. In the bf16 table
- * (ACT_IS_BF16) a tensor is of bf16 or f32. A row of bf16 is widened into one of the context's slots before a loop over it and rounded when
- * it is stored, so that arithmetic sees floats only, and each result is rounded once.
+ * In the f64 and f32 tables a tensor is of REAL, and a row is where it is: what stands here
+ * compiles to pointers. In the bf16 table (ACT_IS_BF16) a tensor is of bf16 or f32. A row of bf16
+ * is widened into one of the context's slots before a loop over it and rounded when it is stored,
+ * so that arithmetic sees floats only, and each result is rounded once.
  *
  *     const REAL *x = row_load(c, &a->x, i, SLOT_X); its numbers; NULL when the tensor is absent
- *     REAL *y = row_open(c, &a->y, i, SLOT_Y);       to be written whole; other slots for other rows
+ *     REAL *y = row_open(c, &a->y, i, SLOT_Y);       to be written whole; a slot for each row
  *     for (...) y[j] = f(x[j]);
- *     row_store(&a->y, i, y);                        or row_keep: then y holds what a later row_load gives
+ *     row_store(&a->y, i, y);                        or row_keep: then y holds what a later
+ *                                                    row_load gives
  *
- * A row has at most ROW_SLOT numbers; elementwise operations on longer ones go through pieces() of them. Sums over several rows stay in REAL:
- * in tensors of REAL (row_of), or in a block, opened before and stored after all that adds to it.
+ * A row has at most ROW_SLOT numbers; elementwise operations on longer ones go through pieces() of
+ * them. Sums over several rows stay in REAL: in tensors of REAL (row_of), or in a block, which is
+ * opened before and stored after all that adds to it.
  */
 #ifndef TRAINER_OPS_ROWS_IMPL_H
 #define TRAINER_OPS_ROWS_IMPL_H
@@ -20,12 +23,13 @@
 #include "base/bf16.h"
 #include "trainer/ops/ops_cpu_priv.h"
 
-/* Slots of an operation that has at most two rows in hand; one with more gives its own names. */
+/* These are the slots of an operation that has at most two rows in hand; one with more gives its
+ * own names. */
 enum { SLOT_X, SLOT_Y };
 
 enum { REAL_DTYPE = sizeof(REAL) == 8 ? DTYPE_F64 : DTYPE_F32 };
 
-/* Known to the compiler in tables of one type. */
+/* Tells whether the tensor is of bf16, which the compiler knows in tables of one type. */
 static inline bool is_narrow(const struct tensor *t)
 {
 #ifdef ACT_IS_BF16
@@ -39,7 +43,7 @@ static inline bool is_narrow(const struct tensor *t)
 
 static inline bool is_real(const struct tensor *t) { return t->dtype == (enum dtype)REAL_DTYPE; }
 
-/* Row `i` of a tensor of REAL, NULL when the tensor is absent. */
+/* Returns row `i` of a tensor of REAL, NULL when the tensor is absent. */
 static inline REAL *row_of(const struct tensor *t, int64_t i)
 {
     if (!t->ptr)
@@ -94,23 +98,27 @@ static inline void row_keep(const struct tensor *t, int64_t i, REAL *x)
         widen(tensor_at(t, i, 0), t->cols, x);
 }
 
-/* Columns col .. col + n - 1, of an absent tensor none. */
+/* Returns columns col .. col + n - 1; an absent tensor has none. */
 static inline struct tensor columns(const struct tensor *t, int64_t col, int64_t n)
 {
     return t->ptr ? tensor_cols(*t, col, n) : *t;
 }
 
-static inline int64_t piece_of(int64_t cols, int64_t col) { return cols - col < ROW_PIECE ? cols - col : ROW_PIECE; }
+static inline int64_t piece_of(int64_t cols, int64_t col)
+{
+    return cols - col < ROW_PIECE ? cols - col : ROW_PIECE;
+}
 
 /* ---- blocks ---- */
 
-/* A matrix as REAL: element (i, j) at ptr[i * ld + j]. */
+/* A block is a matrix as REAL: element (i, j) is at ptr[i * ld + j]. */
 struct block {
     REAL *ptr;
     int64_t ld;
 };
 
-/* The tensor itself, or its place in `scratch`, which has room for it; read: with its numbers. */
+/* Returns the tensor itself, or a place for it in `scratch`, which has room for it. With `read` it
+ * holds the tensor's numbers. */
 static inline struct block block_open(const struct tensor *t, REAL *scratch, bool read)
 {
     if (!is_narrow(t))
@@ -128,15 +136,16 @@ static inline void block_store(const struct tensor *t, struct block b)
 
 /* ---- conversion, whatever the table ---- */
 
-#define CONVERT(from_type, to_type, expression)                                                                                        \
-    do {                                                                                                                               \
-        const from_type *restrict x = from;                                                                                            \
-        to_type *restrict y = to;                                                                                                      \
-        for (int64_t j = 0; j < n; j++)                                                                                                \
-            y[j] = expression;                                                                                                         \
+#define CONVERT(from_type, to_type, expression) \
+    do {                                        \
+        const from_type *restrict x = from;     \
+        to_type *restrict y = to;               \
+        for (int64_t j = 0; j < n; j++)         \
+            y[j] = expression;                  \
     } while (0)
 
-static void convert(const void *from, enum dtype from_dtype, void *to, enum dtype to_dtype, int64_t n)
+static void convert(const void *from, enum dtype from_dtype, void *to, enum dtype to_dtype,
+                    int64_t n)
 {
     if (from_dtype == to_dtype)
         memmove(to, from, (size_t)(n * dtype_bytes(to_dtype)));
@@ -153,7 +162,8 @@ static void convert(const void *from, enum dtype from_dtype, void *to, enum dtyp
     else if (from_dtype == DTYPE_F32 && to_dtype == DTYPE_BF16)
         CONVERT(float, uint16_t, bf16_round(x[j]));
     else
-        err_bug(__FILE__, __LINE__, "no conversion from %s to %s", dtype_names[from_dtype], dtype_names[to_dtype]);
+        err_bug(__FILE__, __LINE__, "no conversion from %s to %s", dtype_names[from_dtype],
+                dtype_names[to_dtype]);
 }
 #undef CONVERT
 

@@ -8,8 +8,8 @@ const char *const simd_names[SIMD_COUNT + 1] = {"generic", "v3", "v4", NULL};
 
 static enum simd limit = SIMD_V4;
 
-/* Says whether this processor and its kernel have what the Makefile's SIMD_v3 and SIMD_v4 let
- * the compiler use. */
+/* Tells whether this processor and its kernel have what the Makefile's SIMD_v3 and SIMD_v4 let the
+ * compiler use. */
 static bool has(enum simd kind)
 {
 #ifdef __x86_64__
@@ -41,8 +41,8 @@ static int given(const char *name, enum simd *out, struct err *err)
                        "REEL_SIMD is '%.40s': give generic, v3 or v4, or leave it unset", name);
     if (!has(kind))
         return err_set(err, ERR_USAGE,
-                       "REEL_SIMD is '%s': this processor has no %s: give %s, or leave it unset", name,
-                       kind == SIMD_V4 ? "AVX-512 (F, BW, CD, DQ, VL)" : "AVX2 with FMA",
+                       "REEL_SIMD is '%s': this processor has no %s: give %s, or leave it unset",
+                       name, kind == SIMD_V4 ? "AVX-512 (F, BW, CD, DQ, VL)" : "AVX2 with FMA",
                        simd_names[widest()]);
     *out = kind;
     return 0;
