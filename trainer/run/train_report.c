@@ -1,0 +1,126 @@
+/* train_report: what an attempt says of its steps: a line of a step, means and medians, memory. */
+#include "trainer/run/train_priv.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Returns the median of n values, which it sorts. */
+static double median(double *values, int64_t n)
+{
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+static void times_report(const struct train *t, struct train_report *out)
+{
+    double *times = t->times;
+    int64_t n = t->n_times;
+    out->median_step_s = out->min_step_s = out->max_step_s = NAN;
+    if (n > 1)
+        times++, n--;
+    if (n == 0)
+        return;
+    if (t->named)
+        out->named_share = median(t->named + (t->n_times > 1), n);
+    out->median_step_s = median(times, n);
+    out->min_step_s = times[0];
+    out->max_step_s = times[n - 1];
+}
+
+void train_phases_add(struct train *t, const struct record_step *s)
+{
+    /* As with the times, the first step counts only when it is the only one. */
+    if (t->n_times == 1) {
+        t->phases = (struct train_phases){0};
+        t->tokens = t->flops = 0;
+    }
+    t->tokens += s->tokens;
+    t->flops += s->model_flops;
+    t->phases.data_s += s->data_s;
+    t->phases.forward_s += s->forward_s;
+    t->phases.backward_s += s->backward_s;
+    t->phases.comm_s += s->comm_s;
+    t->phases.optim_s += s->optim_s;
+    t->phases.other_s += s->other_s;
+    if (t->n_times < TRAIN_TIMES_MAX)
+        t->times[t->n_times++] = s->step_s;
+}
+
+static void phases_report(const struct train *t, int64_t steps, struct train_report *out)
+{
+    double n = (double)(steps > 1 ? steps - 1 : 1);
+    const struct train_phases *p = &t->phases;
+    out->tokens = steps ? t->tokens / n : NAN;
+    out->model_flops = steps ? t->flops / n : NAN;
+    out->phases = (struct train_phases){
+        .data_s = p->data_s / n, .forward_s = p->forward_s / n, .backward_s = p->backward_s / n,
+        .comm_s = p->comm_s / n, .optim_s = p->optim_s / n, .other_s = p->other_s / n};
+}
+
+void train_means_report(const struct train *t, struct train_report *out)
+{
+    times_report(t, out);
+    phases_report(t, out->steps, out);
+}
+
+int train_report_make(struct train *t, const struct record_step *last, struct train_report *out,
+                      struct err *err)
+{
+    double peak_bytes = (double)train_resident_peak_bytes(),
+           most[2] = {peak_bytes, peak_bytes - (double)train_segments_bytes(t)};
+    int rc = comm_max(t->conf->world, most, 2, err);
+    out->next_step = t->next_step;
+    out->loss = last->loss;
+    out->grad_norm = last->grad_norm;
+    out->taken_bytes = t->leg.dev->peak_bytes;
+    out->peak_bytes = (int64_t)most[0];
+    out->segments_bytes = (int64_t)(most[0] - most[1]);
+    char line[160], planned[32], peak[32], segments[32];
+    int n = snprintf(line, sizeof line, "memory of a rank: planned %s, resident at most %s",
+                     num_format_bytes(out->planned_bytes, planned, sizeof planned),
+                     num_format_bytes(out->peak_bytes, peak, sizeof peak));
+    if (out->segments_bytes > 0)
+        snprintf(line + n, sizeof line - (size_t)n, ", of which MPI's messages took %s",
+                 num_format_bytes(out->segments_bytes, segments, sizeof segments));
+    train_say(t, line);
+    return rc;
+}
+
+/* ---- lines ---- */
+
+enum { LINE_STEPS = 10 };
+
+/* Says "step 120 of 400: loss 0.4312, 1.9e+04 tokens/s, MFU 51.2 %", with rates since the last
+ * line. */
+static void step_line_say(struct train *t, const struct record_step *s)
+{
+    char line[192], mfu[32] = "";
+    double seconds = t->line.seconds;
+    if (t->peak_flops > 0)
+        snprintf(mfu, sizeof mfu, ", MFU %.1f %%", 100 * t->line.flops / seconds / t->peak_flops);
+    snprintf(line, sizeof line, "step %lld of %lld: loss %.5g, %.4g tokens/s%s%s",
+             (long long)s->step + 1, (long long)run_total_steps(t->run), s->loss,
+             t->line.tokens / seconds, mfu, s->skipped ? ", skipped" : "");
+    train_say(t, line);
+    t->line.tokens = t->line.flops = t->line.seconds = 0;
+    t->line.at_s = clock_mono_s();
+}
+
+void train_step_line(struct train *t, const struct record_step *s, bool edge)
+{
+    t->line.tokens += s->tokens, t->line.flops += s->model_flops, t->line.seconds += s->step_s;
+    bool due = t->conf->lines == TRAIN_LINES_TEN ? (s->step + 1) % LINE_STEPS == 0
+                                                 : clock_mono_s() - t->line.at_s >= 1;
+    if (t->conf->lines != TRAIN_LINES_NONE && (due || edge))
+        step_line_say(t, s);
+}

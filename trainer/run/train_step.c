@@ -1,0 +1,304 @@
+/* train_step: one optimizer step: the micro-batches of this rank, the sums over ranks, the update,
+ * and what is done about spikes and about gradients that are not finite. */
+#include "trainer/run/train_priv.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "trainer/state/fault.h"
+
+/* ---- the batch ---- */
+
+/* What is known of the global batch, from metadata and coins alone. */
+struct batch_facts { double norm, tokens, flops; };
+
+/* Tells whether sample i of the batch counts in what the loss is divided by. All do: ranks divide
+ * alike, so that gradients add up. (A fault of the tests makes a rank count its own alone.) */
+static bool in_norm(const struct train *t, int64_t gbs, int64_t i)
+{
+    int64_t replica = t->leg.sh.place.dp, first = layout_replica_first(t->leg.layout, gbs, replica);
+    bool own = i >= first && i < first + layout_replica_samples(t->leg.layout, gbs, replica);
+    return own || fault_active != FAULT_POINT_LOSS_NORM;
+}
+
+static struct batch_facts facts_of(const struct train *t, const struct loader *l,
+                                   int64_t first_draw, int64_t gbs, uint64_t ordinal)
+{
+    struct batch_facts f = {0};
+    double elements = 0, samples = 0;
+    for (int64_t i = 0; i < gbs; i++) {
+        struct loader_draw d = loader_draw(l, first_draw + i);
+        bool counts = in_norm(t, gbs, i);
+        elements += counts ? (double)d.elements : 0;
+        samples += counts ? (double)d.samples : 0;
+        f.tokens += (double)d.tokens;
+        f.flops += loader_flops(l, first_draw + i, ordinal);
+    }
+    f.norm = t->run->loss_norm == LOSS_NORM_SAMPLE ? samples : elements;
+    return f;
+}
+
+/* This replica's share of a step. */
+struct share {
+    struct train *t;
+    struct loader *loader;
+    int64_t first_draw, gbs;
+    uint64_t ordinal;
+    double data_s;
+    bool again; /* computed for the second time */
+    /* Reading failed. The ranks go on in step, and agree on it at the step's end. */
+    int failed;
+    struct err err;
+};
+
+static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *err)
+{
+    struct share *s = ctx;
+    const struct layout *l = s->t->leg.layout;
+    int64_t replica = s->t->leg.sh.place.dp,
+            n = layout_micro_batch_samples(l, s->gbs, replica, micro);
+    int64_t first = s->first_draw + layout_replica_first(l, s->gbs, replica) + micro * l->mbs;
+    double started = clock_mono_s();
+    struct meter_mark at = meter_begin(s->t->leg.dev->meter);
+    struct err why = {0};
+    (void)err;
+    *out = (struct batch){0};
+    int rc = n ? loader_read(s->loader, first, n, s->ordinal, out, &why) : 0;
+    if (rc < 0 && s->failed == 0)
+        s->failed = rc, s->err = why;
+    if (fault_active == FAULT_POINT_TRANSIENT && !s->again && out->n > 0)
+        *(float *)out->samples[0].latent = NAN; /* a fault: this is the loader's own memory */
+    s->data_s += clock_mono_s() - started;
+    meter_end(s->t->leg.dev->meter, at, METER_DATA, micro);
+    return 0;
+}
+
+/* Runs all micro-batches of this replica: gradients go into the units, and loss[] gets its part of
+ * the loss and of that of clean estimates. Where replicas share collectives, those with fewer
+ * micro-batches run empty ones. */
+static int micro_batches(struct share *s, double inv_norm, struct record_step *r, double loss[2],
+                         struct err *err)
+{
+    struct train *t = s->t;
+    const struct layout *l = t->leg.layout;
+    int64_t n = layout_micro_batches(l, s->gbs, l->zero >= 2 ? 0 : t->leg.sh.place.dp);
+    struct pipe_work w = {
+        .micros = num_max_i64(1, n), .inv_norm = inv_norm, .batch = micro_batch, .ctx = s};
+    struct pipe_result out = {0};
+    units_begin(&t->leg.units, w.micros, l->vpp);
+    int rc = pipe_run(&t->leg.pipe, &w, &out, err);
+    units_flush(&t->leg.units);
+    if (rc == 0)
+        rc = units_failed(&t->leg.units, err);
+    /* Where sequences are not split, tp ranks have the same loss, and one of them counts. */
+    double share = l->tp == 1 || l->sp || t->leg.sh.place.tp == 0 ? inv_norm : 0;
+    loss[0] = out.loss_sum * share, loss[1] = out.loss_x0_sum * share;
+    r->data_s = s->data_s;
+    r->forward_s += out.stage_s + out.forward_s;
+    r->backward_s += out.backward_s;
+    return rc;
+}
+
+static int err_step(int64_t step, int status, struct err *err)
+{
+    err_context(err, "step %lld", (long long)step);
+    return status;
+}
+
+/* Tells whether a trial is plainly too slow: no counted step (the first is not counted) was as fast
+ * as asked for. */
+static bool hopeless(const struct train *t)
+{
+    bool slow = t->conf->trial && t->conf->give_up_s > 0 && t->n_times > TRAIN_GIVE_UP_STEPS;
+    for (int64_t i = 1; slow && i < t->n_times; i++)
+        slow = t->times[i] > t->conf->give_up_s;
+    return slow;
+}
+
+/* ---- spikes ---- */
+
+/* Returns what the norm of the gradients may be at most, and -1 if the loss is too great
+ * already. */
+static double norm_limit(const struct train *t, double loss)
+{
+    double z = t->run->adamw.spike_z;
+    const struct spike_history *h = &t->spikes;
+    if (z == 0)
+        return INFINITY;
+    return loss > spike_limit(h->loss, h->n, z) ? -1 : spike_limit(h->norm, h->n, z);
+}
+
+/* Judges a step just done: says whether it was a spike, and notes it for the next ones. */
+static void spike_after(struct train *t, struct record_step *s)
+{
+    struct spike_history *h = &t->spikes;
+    double z = t->run->adamw.spike_z;
+    if (z == 0)
+        return;
+    s->loss_spike = s->loss > spike_limit(h->loss, h->n, z);
+    if (s->skipped && !s->nonfinite && t->conf->world->rank == 0)
+        log_msg(LOG_WARN,
+                "step %lld is skipped: its %s is %g, adamw.spike_z %g allows %g after the last "
+                "%lld steps",
+                (long long)s->step, s->loss_spike ? "loss" : "gradient norm",
+                s->loss_spike ? s->loss : s->grad_norm, z,
+                spike_limit(s->loss_spike ? h->loss : h->norm, h->n, z), (long long)h->n);
+    spike_note(h, s->loss, s->grad_norm);
+}
+
+/* ---- a step's computation ---- */
+
+struct pass {
+    double loss[2];
+    /* Somebody was told to stop; all have written the checkpoint that is under way. */
+    bool stop, written;
+    bool space_back; /* there is room for a save that is owed */
+    struct optim_result opt;
+};
+
+/* These are summed over all ranks between backward and update: losses, and how many ranks say
+ * so. */
+enum { SUM_LOSS, SUM_LOSS_X0, SUM_STOP, SUM_FAILED, SUM_WRITTEN, SUM_SPACE_BACK };
+
+/* Does forward, backward, update. */
+static int pass_run(struct train *t, struct share *share, int64_t step, double norm,
+                    struct record_step *s, struct pass *p, struct err *err)
+{
+    int rc = micro_batches(share, 1 / norm, s, p->loss, err);
+    if (rc < 0)
+        return rc;
+    double sums[] = {
+        [SUM_LOSS] = p->loss[0],
+        [SUM_LOSS_X0] = p->loss[1],
+        [SUM_STOP] = *t->conf->stop || hopeless(t) || train_is_replaced(t),
+        [SUM_FAILED] = share->failed < 0,
+        [SUM_WRITTEN] = ckpt_async_written(&t->leg.async),
+        [SUM_SPACE_BACK] = t->conf->world->rank == 0 && train_space_back(t),
+    };
+    if ((rc = comm_sum(t->conf->world, sums, ARRAY_LEN(sums), err)) < 0)
+        return rc;
+    if (sums[SUM_FAILED] > 0) {
+        sums_finish(&t->leg.optim.sums, err); /* they are on their way since backward */
+        *err = share->err;
+        return comm_agree(t->conf->world, share->failed, err);
+    }
+    p->loss[0] = sums[SUM_LOSS], p->loss[1] = sums[SUM_LOSS_X0];
+    p->stop = p->stop || sums[SUM_STOP] > 0;
+    p->written = sums[SUM_WRITTEN] == t->conf->world->size;
+    p->space_back = sums[SUM_SPACE_BACK] > 0;
+    double update = clock_mono_s(), before = comm_waited_s(t->conf->world);
+    struct meter_mark part = meter_begin(t->leg.dev->meter);
+    if ((rc = optim_step(&t->leg.optim, step, norm_limit(t, p->loss[0]), &p->opt, err)) < 0 ||
+        (p->opt.nonfinite && (rc = train_nonfinite_find(t, s, err)) < 0))
+        return rc;
+    units_forget(&t->leg.units);
+    meter_span(t->leg.dev->meter, part, "optimizer", step);
+    s->optim_s += clock_mono_s() - update - (comm_waited_s(t->conf->world) - before);
+    return comm_order_check(t->conf->world, err);
+}
+
+static void pass_again_tell(const struct pass *p, const struct record_step *s)
+{
+    char place[RECORD_PLACE_BYTES], op[RECORD_PLACE_BYTES];
+    const char *in = record_nonfinite(s, place);
+    if (!p->opt.nonfinite && s->bad_rank < 0)
+        log_msg(LOG_WARN,
+                "step %lld: a sum of gradients over ranks was not finite, and is when computed "
+                "again: if that comes again, have the network tested",
+                (long long)s->step);
+    else if (p->opt.nonfinite)
+        log_msg(LOG_WARN, "step %lld is skipped: a gradient is not finite, first met in %s, %s",
+                (long long)s->step, in, record_found(s, op));
+    else
+        log_msg(LOG_WARN,
+                "step %lld: a gradient of %s was not finite, and is when computed again: if that "
+                "rank is named again, have its memory and processor tested",
+                (long long)s->step, in);
+}
+
+/* Computes a step again that was not finite and so has changed nothing, and looks at it on the way.
+ * If it comes out finite, the update is that of the second time, and the first was a fault of the
+ * machine. */
+static int pass_again(struct train *t, struct share *share, int64_t step, double norm,
+                      struct record_step *s, struct pass *p, struct err *err)
+{
+    struct scan scan;
+    share->again = s->again = true;
+    scan_attach(&scan, t->leg.ops);
+    int rc = pass_run(t, share, step, norm, s, p, err);
+    scan_detach(&scan);
+    if (rc == 0 && p->opt.nonfinite)
+        rc = train_found_find(t, scan.found, s, err);
+    if (rc == 0 && t->conf->world->rank == 0)
+        pass_again_tell(p, s);
+    return rc;
+}
+
+int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step *s,
+                   struct err *err)
+{
+    int64_t stage = run_stage_at(t->run, step), first = run_stage_first(t->run, stage);
+    int64_t gbs = run_stage_gbs(&t->run->stages[stage], step - first),
+            draw = run_stage_draws(&t->run->stages[stage], step - first);
+    uint64_t ordinal = run_ordinal_at(t->run, first);
+    double mono = clock_mono_s(), waited = comm_waited_s(t->conf->world);
+    struct pass p = {0};
+    if (step == first)
+        t->spikes.n = 0;
+    train_profile_step_begin(t);
+    struct meter_mark whole = meter_begin(t->leg.dev->meter);
+    *s = (struct record_step){
+        .step = step, .started_at = clock_wall_s(), .lr = run_lr_at(t->run, step)};
+    struct batch_facts facts = facts_of(t, t->leg.loaders[stage], draw, gbs, ordinal);
+    struct share share = {
+        .t = t, .loader = t->leg.loaders[stage],
+        .first_draw = draw, .gbs = gbs, .ordinal = ordinal};
+    int rc = pass_run(t, &share, step, facts.norm, s, &p, err);
+    if (rc == 0 && p.opt.nonfinite && t->leg.dev->host_memory)
+        rc = pass_again(t, &share, step, facts.norm, s, &p, err);
+    if (rc < 0)
+        return err_step(step, rc, err);
+    s->comm_s = comm_waited_s(t->conf->world) - waited;
+    meter_span(t->leg.dev->meter, whole, "step", step);
+    s->step_s = clock_mono_s() - mono;
+    s->other_s = s->step_s - s->data_s - s->forward_s - s->backward_s - s->comm_s - s->optim_s;
+    s->loss = p.loss[0];
+    s->loss_x0 = p.loss[1];
+    s->grad_norm = p.opt.grad_norm;
+    s->weight_norm = p.opt.weight_norm;
+    s->update_norm = p.opt.update_norm;
+    s->skipped = p.opt.skipped;
+    s->nonfinite = p.opt.nonfinite;
+    spike_after(t, s);
+    s->tokens = facts.tokens;
+    s->model_flops = facts.flops;
+    s->mfu = t->peak_flops > 0 ? facts.flops / s->step_s / t->peak_flops : NAN;
+    s->peak_bytes = train_resident_peak_bytes();
+    train_profile_step_end(t, s);
+    *stop = p.stop;
+    t->leg.all_written = p.written;
+    t->leg.space_back = p.space_back;
+    return 0;
+}
+
+/* Skipped steps left nothing behind but their number: what is saved can be looked at, or go on with
+ * another learning rate. */
+int train_health_check(struct train *t, const struct record_step *s, struct err *err)
+{
+    int64_t most = t->run->budget.nonfinite_steps;
+    t->skips = s->nonfinite ? t->skips + 1 : 0;
+    if (most == 0 || t->skips < most)
+        return 0;
+    char place[RECORD_PLACE_BYTES], op[RECORD_PLACE_BYTES];
+    int rc = train_state_save(t, err);
+    if (rc < 0)
+        return rc;
+    return err_set(err, ERR_DIVERGED,
+                   "%lld steps in a row had a gradient that is not finite (last: step %lld, first "
+                   "met in %s, %s), the state is saved: lower the learning rate, or look at the "
+                   "data",
+                   (long long)most, (long long)s->step, record_nonfinite(s, place),
+                   record_found(s, op));
+}
