@@ -1,20 +1,24 @@
 /* cadence: how often to save where the run file leaves it open (checkpoint.every_steps 0).
  *
- * Saves cost time, and what was done since the last one is lost to a failure. The interval that loses least is about sqrt(2 C M), of the
- * time C that training stands still for a save and the mean time M between failures (J. W. Young, "A first order approximation to the
- * optimum checkpoint interval", Communications of the ACM 17(9), 1974, p. 530), more exactly the higher-order estimate used here
- * (J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future Generation Computer Systems 22, 2006,
- * p. 303, equation 37).
+ * Saves cost time, and what was done since the last one is lost to a failure. With the time C that
+ * training stands still for a save and the mean time M between failures, the interval that loses
+ * least is about sqrt(2 C M) (J. W. Young, "A first order approximation to the optimum checkpoint
+ * interval", Communications of the ACM 17(9), 1974, p. 530). The higher-order estimate used here is
+ * more exact (J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart
+ * dumps", Future Generation Computer Systems 22, 2006, p. 303, equation 37).
  *
- * C is what this attempt's last save took, or what is known from attempts before, or a second before any is: the first save comes rather too
- * early than too late. M is what the run's record gives; before a failure was measured it is a prior, see CADENCE_NODE_DAYS. Each rank
- * measures, and all decide by the longest of the times, so that they save at the same steps. Nothing of the training's numbers depends on it.
+ * C is what this attempt's last save took, or what is known from attempts before, or a second
+ * before any is known: the first save comes rather too early than too late. M is what the run's
+ * record gives; before a failure was measured it is a prior, see CADENCE_NODE_DAYS. Each rank
+ * measures, and all decide by the longest of the times, so that they save at the same steps. None
+ * of the training's numbers depends on it.
  *
  *     struct cadence c;
  *     cadence_init(&c, mtbf_s, save_s, nodes);
- *     cadence_step(&c, step_s);                    // after each step
- *     if (cadence_is_due(&c)) cadence_decide(&c, world, &changed, err);  // collective; after the first steps, and after each save
- *     c.every_steps                                // 0: not decided yet
+ *     cadence_step(&c, step_s);   // after each step
+ *     if (cadence_is_due(&c))     // after the first steps, and after each save
+ *         cadence_decide(&c, world, &changed, err);   // collective
+ *     c.every_steps               // 0: not decided yet
  */
 #ifndef TRAINER_RUN_CADENCE_H
 #define TRAINER_RUN_CADENCE_H
@@ -24,30 +28,35 @@
 
 #include "trainer/comm/comm.h"
 
-/* Node-days of training between failures, before any is measured: 419 unplanned interruptions in 54 days on 16,384 GPUs, eight to a node
- * ("The Llama 3 Herd of Models", 2024, section 3.3.4): 2048 · 54 / 419. */
+/* Node-days of training between failures, as assumed before any is measured: 419 unplanned
+ * interruptions in 54 days on 16,384 GPUs, eight to a node ("The Llama 3 Herd of Models", 2024,
+ * section 3.3.4): 2048 · 54 / 419. */
 #define CADENCE_NODE_DAYS 264.0
 
 struct cadence {
-    double mtbf_s, save_s;  /* M, C */
+    double mtbf_s, save_s; /* M, C */
     bool mtbf_measured, save_measured;
-    double steps_s;         /* sum over the n_steps counted ones: the first of an attempt is slower and does not count */
+    /* The sum over the n_steps counted ones. The first of an attempt is slower and does not
+     * count. */
+    double steps_s;
     int64_t n_steps;
-    int64_t every_steps;    /* 0: not decided yet */
-    double step_s;          /* that it was decided by */
-    bool due;               /* for a decision */
+    int64_t every_steps; /* 0: not decided yet */
+    double step_s;       /* by which it was decided */
+    bool due;            /* for a decision */
 };
 
-/* mtbf_s, save_s 0: not measured. */
+/* Begins. mtbf_s or save_s 0 means that it was not measured. */
 void cadence_init(struct cadence *c, double mtbf_s, double save_s, int64_t nodes);
 void cadence_step(struct cadence *c, double step_s);
-void cadence_saved(struct cadence *c, double save_s); /* training stood still for so long */
-void cadence_next(struct cadence *c); /* under another layout steps take other times: they are counted anew, and decide again */
+void cadence_saved(struct cadence *c, double save_s); /* training stood still so long */
+/* Counts steps anew under another layout, where they take other times, and decides again. */
+void cadence_next(struct cadence *c);
 bool cadence_is_due(const struct cadence *c);
-/* Collective. *changed: by more than a tenth, or decided for the first time. */
+/* Decides; collective. *changed: it changed by more than a tenth, or was decided for the first
+ * time. */
 int cadence_decide(struct cadence *c, struct comm *world, bool *changed, struct err *err);
 
-/* Daly's interval between saves, s; never shorter than a save itself. */
+/* Returns Daly's interval between saves in s, which is never shorter than a save itself. */
 double cadence_interval_s(double save_s, double mtbf_s);
 
 #endif

@@ -48,7 +48,8 @@ static int checkpoint_open(struct generate *g, struct err *err)
     if (rc == 0)
         rc = ckpt_verify(g->conf->ckpt, &g->manifest, 0, 1, err);
     if (rc == 0 && g->conf->average && !g->manifest.ema)
-        rc = err_set(err, ERR_INPUT, "%s: holds no average (EMA): sample the weights themselves", g->conf->ckpt);
+        rc = err_set(err, ERR_INPUT, "%s: holds no average (EMA): sample the weights themselves",
+                     g->conf->ckpt);
     g->run = *g->conf->run;
     g->run.model = g->manifest.model;
     g->run.dtype = g->manifest.run_dtype;
@@ -56,7 +57,9 @@ static int checkpoint_open(struct generate *g, struct err *err)
     g->run.text_dropout = 0;
     g->run.condition_probability = g->conf->first_frames ? 1 : 0;
     if (rc == 0 && g->conf->first_frames && !model_cond_frames(&g->run.model))
-        rc = err_set(err, ERR_INPUT, "model %s has no channels for first frames: leave --first-frames out", g->run.model.name);
+        rc = err_set(err, ERR_INPUT,
+                     "model %s has no channels for first frames: leave --first-frames out",
+                     g->run.model.name);
     return rc;
 }
 
@@ -75,11 +78,14 @@ static int device_open(struct generate *g, struct err *err)
     return comm_grid_open(g->self, &g->layout, &g->run.model, &g->grid, err);
 }
 
-/* What is trained gets its average: in the type of the files, then in the weights'. */
+/* Loads the average of what is trained: in the type of the files, then in that of the weights. */
 static int average_load(struct generate *g, struct err *err)
 {
-    struct ckpt_state to = {.params = &g->params, .sh = &g->sh, .dtype = g->ops->stat, .act = g->ops->stat};
-    struct ops_copy copy = {.src = tensor_of(g->grads, g->ops->stat, 1, g->sh.trained), .dst = tensor_of(g->weights, g->ops->act, 1, g->sh.trained)};
+    struct ckpt_state to = {
+        .params = &g->params, .sh = &g->sh, .dtype = g->ops->stat, .act = g->ops->stat};
+    struct ops_copy copy = {
+        .src = tensor_of(g->grads, g->ops->stat, 1, g->sh.trained),
+        .dst = tensor_of(g->weights, g->ops->act, 1, g->sh.trained)};
     to.buffers[CKPT_EMA] = g->grads;
     memset(g->grads, 0, (size_t)(g->sh.trained * dtype_bytes(g->ops->stat)));
     int rc;
@@ -96,25 +102,32 @@ static int weights_load(struct generate *g, struct err *err)
         return rc;
     if ((rc = shards_build(&g->run.model, &g->params, &g->layout, 0, &g->sh, err)) < 0)
         return rc;
-    int64_t bytes = g->sh.total * dtype_bytes(g->ops->act), wide_bytes = g->sh.total * dtype_bytes(g->ops->stat);
+    int64_t bytes = g->sh.total * dtype_bytes(g->ops->act),
+            wide_bytes = g->sh.total * dtype_bytes(g->ops->stat);
     if ((rc = g->dev->alloc(g->dev, "weights", bytes, &g->weights, err)) < 0)
         return rc;
-    /* units want a place for gradients; the average goes through it */
+    /* Units want a place for gradients, and the average goes through it. */
     if ((rc = g->dev->alloc(g->dev, "gradients", wide_bytes, &g->grads, err)) < 0)
         return rc;
     memset(g->weights, 0, (size_t)bytes);
-    struct ckpt_state to = {.params = &g->params, .sh = &g->sh, .dtype = g->ops->stat, .act = g->ops->act, .buffers = {g->weights}};
+    struct ckpt_state to = {
+        .params = &g->params, .sh = &g->sh,
+        .dtype = g->ops->stat, .act = g->ops->act,
+        .buffers = {g->weights}};
     if ((rc = ckpt_state_load(g->conf->ckpt, &g->manifest, &to, err)) < 0)
         return rc;
     if (g->conf->average && (rc = average_load(g, err)) < 0)
         return rc;
-    return units_open(&g->units, &g->sh, 0, g->grid.shard, g->ops, g->stream, g->weights, g->grads, err);
+    return units_open(&g->units, &g->sh, 0, g->grid.shard, g->ops, g->stream, g->weights, g->grads,
+                      err);
 }
 
 static int data_open(struct generate *g, struct err *err)
 {
-    const char *data = g->conf->data; /* it may have grown since the run took its mean and spread */
-    struct run_stage stage = {.data = data, .data_fingerprint = run_data_generation(&g->run, data), .gbs = 1};
+    /* The data may have grown since the run took its mean and spread. */
+    const char *data = g->conf->data;
+    struct run_stage stage = {
+        .data = data, .data_fingerprint = run_data_generation(&g->run, data), .gbs = 1};
     int64_t thw[3];
     g->std = 1;
     int rc = loader_open(&g->run, &stage, g->conf->batch, false, 0, 1, &g->loader, err);
@@ -131,15 +144,20 @@ static int data_open(struct generate *g, struct err *err)
 static int model_open(struct generate *g, struct err *err)
 {
     struct loader_bounds b = loader_bounds(g->loader);
-    struct dit_config c = {.model = &g->run.model, .tuning = &g->manifest.tuning, .params = &g->params, .shards = &g->sh, .layout = &g->layout, .grid = &g->grid,
-                           .objective = g->run.objective, .seed = g->run.seed, .max_tokens = b.tokens, .max_samples = b.samples,
-                           .max_text_tokens = b.text_tokens, .max_segment = b.segment, .slots = 1, .residual_wide = g->run.residual == RESIDUAL_F32};
+    struct dit_config c = {
+        .model = &g->run.model, .tuning = &g->manifest.tuning, .params = &g->params,
+        .shards = &g->sh, .layout = &g->layout, .grid = &g->grid,
+        .objective = g->run.objective, .seed = g->run.seed,
+        .max_tokens = b.tokens, .max_samples = b.samples, .max_text_tokens = b.text_tokens,
+        .max_segment = b.segment, .slots = 1,
+        .residual_wide = g->run.residual == RESIDUAL_F32};
     size_t n = (size_t)b.latent_elements;
     g->cells = calloc((size_t)b.samples + 1, sizeof *g->cells);
     g->eval = calloc((size_t)b.samples, sizeof *g->eval);
     g->x = calloc(6 * n, sizeof *g->x);
     if (!g->cells || !g->eval || !g->x)
-        return err_set(err, ERR_NOMEM, "out of memory for %lld samples at a time", (long long)b.samples);
+        return err_set(err, ERR_NOMEM, "out of memory for %lld samples at a time",
+                       (long long)b.samples);
     g->x_t = g->x + n, g->out = g->x_t + n, g->null_out = g->out + n, g->work = g->null_out + n;
     return dit_new(&c, g->ops, g->stream, &g->units, &g->dit, err);
 }
@@ -178,14 +196,16 @@ static int network(struct generate *g, double level, bool drop_text, double *out
 {
     for (int64_t i = 0; i < g->batch.n; i++) {
         const struct batch_sample *s = &g->batch.samples[i];
-        g->eval[i] = (struct dit_eval_sample){.x_t = g->x_t + g->cells[i], .out = out + g->cells[i], .level = level, .drop_text = drop_text,
-                                              .cond = s->cond, .t = s->t, .h = s->h, .w = s->w, .text = s->text, .text_len = s->text_len,
-                                              .fps = s->fps};
+        g->eval[i] = (struct dit_eval_sample){
+            .x_t = g->x_t + g->cells[i], .out = out + g->cells[i], .level = level,
+            .drop_text = drop_text, .cond = s->cond, .t = s->t, .h = s->h, .w = s->w,
+            .text = s->text, .text_len = s->text_len, .fps = s->fps};
     }
     return dit_forward(g->dit, g->eval, g->batch.n, err);
 }
 
-/* The data is zero beyond what is valid of a sample, as the loader pads it; what the network says there was never trained. */
+/* Sets the sample to zero beyond what is valid of it, as the loader pads data: what the network
+ * says there was never trained. */
 static void padding_clear(const struct batch_sample *s, int64_t channels, double *clean)
 {
     for (int64_t c = 0; c < channels; c++)
@@ -196,7 +216,8 @@ static void padding_clear(const struct batch_sample *s, int64_t channels, double
                         *clean = 0;
 }
 
-/* Of all samples in hand: x over the data amplitude, noise s over it. */
+/* Computes clean estimates of all samples in hand from x over the data amplitude and the noise s
+ * over it. */
 static int denoise(void *ctx, const double *x, double s, double *clean, struct err *err)
 {
     struct generate *g = ctx;
@@ -210,7 +231,8 @@ static int denoise(void *ctx, const double *x, double s, double *clean, struct e
     if (rc == 0 && guidance != 1)
         rc = network(g, level, true, g->null_out, err);
     for (int64_t j = 0; j < n && rc == 0; j++) {
-        double f = guidance == 1 ? g->out[j] : g->null_out[j] + guidance * (g->out[j] - g->null_out[j]);
+        double f = guidance == 1 ? g->out[j]
+                                 : g->null_out[j] + guidance * (g->out[j] - g->null_out[j]);
         clean[j] = k.c_skip * g->x_t[j] + k.c_out * f;
     }
     for (int64_t i = 0; i < g->batch.n && rc == 0; i++)
@@ -223,11 +245,13 @@ static void path_format(const struct generate *g, int64_t number, char path[LIMI
     snprintf(path, LIMIT_PATH_BYTES, "%s/%06lld.npy", g->conf->out, (long long)number);
 }
 
-/* Without padding, in the dataset's units; ERR_INPUT when a number is not finite. */
+/* Writes a sample without its padding, in the dataset's units. ERR_INPUT when a number is not
+ * finite. */
 static int sample_write(const struct generate *g, int64_t i, int64_t number, struct err *err)
 {
     const struct batch_sample *s = &g->batch.samples[i];
-    const int64_t C = g->run.model.latent_channels, shape[] = {C, s->valid_t, s->valid_h, s->valid_w};
+    const int64_t C = g->run.model.latent_channels,
+                  shape[] = {C, s->valid_t, s->valid_h, s->valid_w};
     double scale = g->std / objective_rows[g->run.objective].data_scale;
     const double *from = g->x + g->cells[i];
     size_t n = (size_t)(C * s->valid_t * s->valid_h * s->valid_w);
@@ -248,7 +272,10 @@ static int sample_write(const struct generate *g, int64_t i, int64_t number, str
     path_format(g, number, path);
     int rc = str_check(&file, err);
     if (rc == 0 && !finite)
-        rc = err_set(err, ERR_INPUT, "sample %lld is not finite: take an earlier checkpoint, less guidance or closer levels", (long long)number);
+        rc = err_set(err, ERR_INPUT,
+                     "sample %lld is not finite: take an earlier checkpoint, less guidance or "
+                     "closer levels",
+                     (long long)number);
     if (rc == 0)
         rc = file_publish(path, file.p, file.len, err);
     str_release(&file);
@@ -264,14 +291,17 @@ static int64_t number_of(const struct generate *g, int64_t draw)
 static int batch_run(struct generate *g, int64_t first, int64_t n, struct err *err)
 {
     const struct generate_conf *c = g->conf;
-    struct sampler p = {.kind = c->sampler, .steps = c->steps, .level_max = c->level_max, .level_min = c->level_min, .rho = 7,
-                        .denoise = denoise, .ctx = g};
+    struct sampler p = {
+        .kind = c->sampler, .steps = c->steps,
+        .level_max = c->level_max, .level_min = c->level_min, .rho = 7,
+        .denoise = denoise, .ctx = g};
     int rc = loader_read(g->loader, first, n, 0, &g->batch, err);
     for (int64_t i = 0; i < n && rc == 0; i++) {
         const struct batch_sample *s = &g->batch.samples[i];
         int64_t count = (int64_t)s->t * s->h * s->w * g->run.model.latent_channels;
         g->cells[i + 1] = g->cells[i] + count;
-        philox_normal_fill(c->seed, PHILOX_SAMPLE, (uint64_t)number_of(g, first + i), 0, (size_t)count, g->x + g->cells[i]);
+        philox_normal_fill(c->seed, PHILOX_SAMPLE, (uint64_t)number_of(g, first + i), 0,
+                           (size_t)count, g->x + g->cells[i]);
     }
     for (int64_t j = 0; j < g->cells[n] && rc == 0; j++)
         g->x[j] *= sampler_level(&p, 0);
@@ -282,7 +312,8 @@ static int batch_run(struct generate *g, int64_t first, int64_t n, struct err *e
     return rc;
 }
 
-/* How many of `samples` this rank makes: whole batches, and what is left of the last one. */
+/* Returns how many of `samples` this rank makes: whole batches, and what is left of the last
+ * one. */
 static int64_t share(const struct generate_conf *c, int64_t samples)
 {
     int64_t n = 0;
@@ -295,7 +326,8 @@ static void progress_say(const struct generate_conf *c, int64_t made, int64_t ow
 {
     char line[160];
     if (c->ranks > 1)
-        snprintf(line, sizeof line, "rank %lld: %lld of its %lld samples", (long long)c->rank, (long long)made, (long long)own);
+        snprintf(line, sizeof line, "rank %lld: %lld of its %lld samples", (long long)c->rank,
+                 (long long)made, (long long)own);
     else
         snprintf(line, sizeof line, "%lld of %lld samples", (long long)made, (long long)own);
     if (c->say)
@@ -317,8 +349,10 @@ static int outputs_check(const struct generate *g, struct err *err)
     for (int64_t i = 0; i < n && !c->force; i++) {
         path_format(g, number_of(g, c->first + i), path);
         if (file_exists(path))
-            return err_set(err, ERR_EXISTS, "'%s' exists already: give another --output, or "
-                           "--force to write over what is there", path);
+            return err_set(err, ERR_EXISTS,
+                           "'%s' exists already: give another --output, or --force to write over "
+                           "what is there",
+                           path);
     }
     return 0;
 }
@@ -354,11 +388,14 @@ int generate_make(struct generate *g, int64_t *made, struct err *err)
     int64_t samples = samples_of(g), own = share(c, samples);
     char line[160];
     int rc = file_mkdirs(c->out, err);
-    snprintf(line, sizeof line, "the data has %lld samples from draw %lld on: behind them the same "
-             "come again, and are not made", (long long)samples, (long long)c->first);
+    snprintf(line, sizeof line,
+             "the data has %lld samples from draw %lld on: behind them the same come again, and "
+             "are not made",
+             (long long)samples, (long long)c->first);
     if (samples < c->samples && c->say)
         c->say(c->say_ctx, line);
-    for (int64_t i = c->rank * c->batch, done = 0; i < samples && rc == 0; i += c->ranks * c->batch) {
+    for (int64_t i = c->rank * c->batch, done = 0; i < samples && rc == 0;
+         i += c->ranks * c->batch) {
         int64_t n = num_min_i64(c->batch, samples - i);
         if ((rc = batch_run(g, c->first + i, n, err)) == 0)
             progress_say(c, done += n, own);

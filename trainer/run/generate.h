@@ -1,12 +1,14 @@
 /* generate: samples from a checkpoint. Each rank makes its share of the batches, on its own: a
- * sample does not depend on which.
+ * sample does not depend on which rank makes it.
  *
- * Captions, shapes and frame rates (and first frames, if they are to be given) are those of draws of a dataset, in the order of the run's
- * seed: a held-out set is sampled like a training set. Each sample starts from noise that is a function of (seed, its number in the
- * dataset). Latents go out in the dataset's units as `<number, 6 digits>.npy`, float32 [C, t, h, w], for `reel-curate decode`.
+ * Captions, shapes and frame rates (and first frames, if they are to be given) are those of draws
+ * of a dataset, in the order of the run's seed: a held-out set is sampled like a training set. Each
+ * sample starts from noise that is a function of (seed, its number in the dataset). Latents go out
+ * in the dataset's units as `<number, 6 digits>.npy`, float32 [C, t, h, w], for `reel-curate
+ * decode`.
  *
- * generate_open, which refuses samples that are there already, those of other ranks too; then, when
- * all ranks have opened, generate_make; generate_close.
+ * generate_open comes first; it refuses samples that are there already, those of other ranks too.
+ * When all ranks have opened comes generate_make, then generate_close.
  */
 #ifndef TRAINER_RUN_GENERATE_H
 #define TRAINER_RUN_GENERATE_H
@@ -16,14 +18,16 @@
 #include "trainer/ops/ops.h"
 
 struct generate_conf {
-    const struct run *run;    /* objective, numbers and seed; the model is the checkpoint's */
+    const struct run *run; /* objective, numbers and seed; the model is the checkpoint's */
     const char *ckpt, *data, *out; /* folders; data may be "synthetic:TxHxW" */
-    bool average;             /* the average's weights, if the checkpoint has one */
-    bool first_frames;        /* give the model the data's first frames */
-    bool force;               /* samples that are there already are made anew */
-    int64_t first, samples, batch; /* draws, to the end of the pass over the data that the first is of; how many at a time */
-    int64_t rank, ranks;      /* every ranks-th batch from number `rank` on is made here */
-    double guidance;          /* 1: none; g: null + g (caption - null), of clean estimates */
+    bool average;          /* the average's weights, if the checkpoint has one */
+    bool first_frames;     /* give the model the data's first frames */
+    bool force;            /* samples that are there already are made anew */
+    /* Draws, from `first` to the end of the pass over the data that it lies in at most, and how
+     * many at a time. */
+    int64_t first, samples, batch;
+    int64_t rank, ranks; /* every ranks-th batch from number `rank` on is made here */
+    double guidance;     /* 1: none; g: null + g (caption - null), of clean estimates */
     uint64_t seed;
     enum sampler_kind sampler;
     int64_t steps;
@@ -33,9 +37,10 @@ struct generate_conf {
     void *say_ctx;
 };
 struct generate;
-/* Keeps conf. Returns new; ERR_EXISTS where a sample of any rank is there and conf has no force. */
+/* Opens; keeps conf. *out is new. ERR_EXISTS if a sample of any rank is there and conf has no
+ * force. */
 int generate_open(const struct generate_conf *conf, struct generate **out, struct err *err);
-/* *made: how many this rank has written. */
+/* Generates. *made becomes the number of samples that this rank has written. */
 int generate_make(struct generate *g, int64_t *made, struct err *err);
 void generate_close(struct generate *g); /* NULL is fine */
 

@@ -23,7 +23,8 @@ static void write_event(struct notice *n)
     if (rc == 0) {
         event_begin(log, &e, stop_heard);
         event_text(&e, stop_heard, signal, signal_name(n->signo, name));
-        event_num(&e, stop_heard, heard_at, (double)n->heard.tv_sec + 1e-9 * (double)n->heard.tv_nsec);
+        event_num(&e, stop_heard, heard_at,
+                  (double)n->heard.tv_sec + 1e-9 * (double)n->heard.tv_nsec);
         event_text(&e, stop_heard, phase, n->heard_in);
         rc = evlog_commit(log, &e, true, &err);
     }
@@ -75,7 +76,10 @@ int notice_listen(struct notice *n, struct err *err)
     if (rc == 0)
         rc = pthread_create(&thread, &attr, listen_main, n);
     pthread_attr_destroy(&attr);
-    return rc == 0 ? 0 : err_set(err, ERR_ENV, "cannot start the thread that hears the request to stop: %s", strerror(rc));
+    return rc == 0
+               ? 0
+               : err_set(err, ERR_ENV, "cannot start the thread that hears the request to stop: %s",
+                         strerror(rc));
 }
 
 void notice_record(struct notice *n, const char *run_dir, int64_t attempt)

@@ -10,17 +10,19 @@ int64_t pipe_slots(const struct layout *l, int64_t most_micros, int64_t pp_rank)
     return schedule_in_flight(l->pp, l->vpp, most_micros, pp_rank);
 }
 
-int pipe_open(struct pipe *p, struct dit *d, const struct layout *l, struct layout_place place, struct comm *pp, struct dev_stream *stream,
-              int64_t most_micros, struct err *err)
+int pipe_open(struct pipe *p, struct dit *d, const struct layout *l, struct layout_place place,
+              struct comm *pp, struct dev_stream *stream, int64_t most_micros, struct err *err)
 {
-    *p = (struct pipe){.dit = d, .layout = l, .place = place, .group = pp, .stream = stream, .most = most_micros,
-                       .slots = pipe_slots(l, most_micros, place.pp)};
+    *p = (struct pipe){
+        .dit = d, .layout = l, .place = place, .group = pp, .stream = stream,
+        .most = most_micros, .slots = pipe_slots(l, most_micros, place.pp)};
     p->steps = calloc((size_t)schedule_length(l->pp, l->vpp, most_micros), sizeof *p->steps);
     p->holder = calloc((size_t)p->slots, sizeof *p->holder);
     if (p->steps && p->holder)
         return 0;
     pipe_close(p);
-    return err_set(err, ERR_NOMEM, "out of memory for the schedule of %lld micro-batches", (long long)most_micros);
+    return err_set(err, ERR_NOMEM, "out of memory for the schedule of %lld micro-batches",
+                   (long long)most_micros);
 }
 
 void pipe_close(struct pipe *p)
@@ -52,19 +54,26 @@ static int64_t global_chunk(const struct pipe *p, const struct pipe_step *s)
     return s->chunk * p->layout->pp + p->place.pp;
 }
 
-/* Is there a chunk on the far side of the step's input, or its output? Forward comes from below and goes up. */
+/* Tells whether a chunk is on the far side of the step's input, or of its output. Forward comes
+ * from below and goes up. */
 static bool has_neighbour(const struct pipe *p, const struct pipe_step *s, bool above)
 {
     int64_t g = global_chunk(p, s);
     return above ? g + 1 < p->layout->pp * p->layout->vpp : g > 0;
 }
 
-static int message(struct pipe *p, const struct pipe_step *s, struct tensor t, bool send, struct comm_work **work, struct err *err)
+static int message(struct pipe *p, const struct pipe_step *s, struct tensor t, bool send,
+                   struct comm_work **work, struct err *err)
 {
     bool up = (s->kind == PIPE_FORWARD) == send;
-    struct comm_message m = {t.ptr, t.rows * t.cols, (int)((p->place.pp + (up ? 1 : p->layout->pp - 1)) % p->layout->pp), send};
-    struct comm_op op = {.kind = COMM_SEND_RECV, .dtype = t.dtype, .messages = &m, .n_messages = 1,
-                         .what = s->kind == PIPE_FORWARD ? "residual stream between stages" : "gradient between stages"};
+    struct comm_message m = {
+        t.ptr, t.rows * t.cols,
+        (int)((p->place.pp + (up ? 1 : p->layout->pp - 1)) % p->layout->pp), send};
+    struct comm_op op = {
+        .kind = COMM_SEND_RECV, .dtype = t.dtype,
+        .messages = &m, .n_messages = 1,
+        .what = s->kind == PIPE_FORWARD ? "residual stream between stages"
+                                        : "gradient between stages"};
     return comm_start(p->group, &op, p->stream, work, err);
 }
 
@@ -75,8 +84,9 @@ static int receive(struct pipe *p, const struct pipe_step *s, struct tensor t, s
     return rc < 0 ? rc : comm_wait(p->group, work, p->stream, err);
 }
 
-/* The send that last left this kind of buffer must be over before it is written again. Of this kind only: a step that waited for a send of
- * the other kind could wait for a rank that waits for this step. */
+/* Waits for the send that last left this kind of buffer, before that is written again. It waits for
+ * this kind only: a step that waited for a send of the other kind could wait for a rank that waits
+ * for this step. */
 static int sent_wait(struct pipe *p, int kind, struct err *err)
 {
     struct comm_work *work = p->sent[kind];
@@ -86,10 +96,11 @@ static int sent_wait(struct pipe *p, int kind, struct err *err)
 
 /* ---- steps ---- */
 
-/* Time that is not spent on communication. */
+/* Returns the time that was not spent on communication. */
 static double busy_s(const struct pipe *p) { return clock_mono_s() - comm_waited_s(p->group); }
 
-static int forward_step(struct pipe *p, const struct pipe_step *s, const struct pipe_work *w, struct pipe_result *r, struct err *err)
+static int forward_step(struct pipe *p, const struct pipe_step *s, const struct pipe_work *w,
+                        struct pipe_result *r, struct err *err)
 {
     int64_t slot = slot_find(p, -1);
     struct batch b = {0};
@@ -117,8 +128,10 @@ static int forward_step(struct pipe *p, const struct pipe_step *s, const struct 
     return 0;
 }
 
-/* Without backward steps the slot is free as soon as its output is sent: that is awaited before the buffer is written again. */
-static int validate_step(struct pipe *p, const struct pipe_step *s, const struct pipe_work *w, struct pipe_result *r, struct err *err)
+/* Does forward alone. Without backward steps the slot is free as soon as its output is sent, and
+ * that is awaited before the buffer is written again. */
+static int validate_step(struct pipe *p, const struct pipe_step *s, const struct pipe_work *w,
+                         struct pipe_result *r, struct err *err)
 {
     if (s->kind != PIPE_FORWARD)
         return 0;
@@ -128,7 +141,8 @@ static int validate_step(struct pipe *p, const struct pipe_step *s, const struct
     return rc;
 }
 
-static int backward_step(struct pipe *p, const struct pipe_step *s, struct pipe_result *r, struct err *err)
+static int backward_step(struct pipe *p, const struct pipe_step *s, struct pipe_result *r,
+                         struct err *err)
 {
     int64_t slot = slot_find(p, holder_of(p, s));
     int rc = 0;
@@ -142,7 +156,9 @@ static int backward_step(struct pipe *p, const struct pipe_step *s, struct pipe_
         return rc;
     r->backward_s += busy_s(p) - started;
     p->holder[slot] = -1;
-    return has_neighbour(p, s, false) ? message(p, s, dit_gradient_out(p->dit, slot), true, &p->sent[PIPE_BACKWARD], err) : 0;
+    return has_neighbour(p, s, false)
+               ? message(p, s, dit_gradient_out(p->dit, slot), true, &p->sent[PIPE_BACKWARD], err)
+               : 0;
 }
 
 int pipe_run(struct pipe *p, const struct pipe_work *w, struct pipe_result *out, struct err *err)
@@ -156,7 +172,9 @@ int pipe_run(struct pipe *p, const struct pipe_work *w, struct pipe_result *out,
         p->holder[i] = -1;
     for (int64_t i = 0, n = schedule_length(l->pp, l->vpp, w->micros); i < n && rc == 0; i++) {
         const struct pipe_step *s = &p->steps[i];
-        rc = w->forward_only ? validate_step(p, s, w, &r, err) : s->kind == PIPE_FORWARD ? forward_step(p, s, w, &r, err) : backward_step(p, s, &r, err);
+        rc = w->forward_only           ? validate_step(p, s, w, &r, err)
+             : s->kind == PIPE_FORWARD ? forward_step(p, s, w, &r, err)
+                                       : backward_step(p, s, &r, err);
     }
     for (int kind = 0; kind < 2 && rc == 0; kind++)
         rc = sent_wait(p, kind, err);

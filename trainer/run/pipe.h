@@ -1,11 +1,15 @@
-/* pipe: the micro-batches of a step, through this rank's pipeline chunks, in the order of profiles/schedule.h.
+/* pipe: the micro-batches of a step, through this rank's pipeline chunks, in the order of
+ * profiles/schedule.h.
  *
- * Every rank lays out every micro-batch itself (extents follow from metadata), so only the residual stream [rows, D] and its gradient
- * cross stages, to the rank after and before on the ring of stages. A receive is started and awaited where it is needed, a send awaited
- * when its buffer is to be written again: the protocol whose freedom from deadlock schedule.c shows. Without pipeline: forward, backward, one by one.
+ * Every rank lays out every micro-batch itself (extents follow from metadata), so only the residual
+ * stream [rows, D] and its gradient cross stages, to the ranks after and before on the ring of
+ * stages. A receive is started and awaited where it is needed, and a send is awaited when its
+ * buffer is to be written again: schedule.c shows that this protocol is free from deadlock. Without
+ * a pipeline: forward, backward, one by one.
  *
  *     pipe_open(&p, dit, model, layout, place, grid.pp, stream, most_micros, err);
- *     pipe_run(&p, &step, &result, err);            // micro-batches 0 .. step.micros-1, the gradients into the dit's units
+ *     // micro-batches 0 .. step.micros-1, the gradients into the dit's units
+ *     pipe_run(&p, &step, &result, err);
  *     pipe_close(&p);
  */
 #ifndef TRAINER_RUN_PIPE_H
@@ -15,35 +19,39 @@
 #include "trainer/dit/dit.h"
 
 struct pipe {
-    struct dit *dit;             /* borrowed, like layout, group, stream */
+    struct dit *dit; /* borrowed, like layout, group, stream */
     const struct layout *layout;
     struct layout_place place;
-    struct comm *group;          /* pp */
+    struct comm *group; /* pp */
     struct dev_stream *stream;
-    int64_t slots, most;         /* chunks in flight at a time; most micro-batches of a step */
+    int64_t slots, most; /* chunks in flight at a time; the greatest number of micro-batches */
     struct pipe_step *steps;
-    int64_t *holder;             /* [slots] chunk · most + micro, or -1 */
-    struct comm_work *sent[2];   /* by kind */
+    int64_t *holder;           /* [slots] chunk · most + micro, or -1 */
+    struct comm_work *sent[2]; /* by kind */
 };
 
-/* Gives micro-batch `micro` of this replica; n 0: empty. Called again for each chunk. *out is borrowed until the next call. */
+/* Gives micro-batch `micro` of this replica; n 0 means that it is empty. It is called again for
+ * each chunk. *out is borrowed until the next call. */
 typedef int pipe_batch_fn(void *ctx, int64_t micro, struct batch *out, struct err *err);
 struct pipe_work {
-    int64_t micros; /* the same on all ranks of the replica, and with collectives over replicas, on all */
+    /* It is the same on all ranks of the replica and, with collectives over replicas, on all
+     * ranks. */
+    int64_t micros;
     double inv_norm;
     pipe_batch_fn *batch;
     void *ctx;
     bool forward_only; /* losses alone; gradients are left as they are */
 };
 struct pipe_result {
-    double loss_sum, loss_x0_sum;           /* as dit_result; 0 on all but the last stage */
-    double stage_s, forward_s, backward_s;  /* of this rank, without what comm_waited_s counts meanwhile */
+    double loss_sum, loss_x0_sum; /* as dit_result; 0 on all but the last stage */
+    /* Of this rank, without what comm_waited_s counts meanwhile. */
+    double stage_s, forward_s, backward_s;
 };
 
-/* For dit_config.slots. */
+/* Returns what dit_config.slots must be. */
 int64_t pipe_slots(const struct layout *l, int64_t most_micros, int64_t pp_rank);
-int pipe_open(struct pipe *p, struct dit *d, const struct layout *l, struct layout_place place, struct comm *pp, struct dev_stream *stream,
-              int64_t most_micros, struct err *err);
+int pipe_open(struct pipe *p, struct dit *d, const struct layout *l, struct layout_place place,
+              struct comm *pp, struct dev_stream *stream, int64_t most_micros, struct err *err);
 void pipe_close(struct pipe *p); /* safe on a zeroed struct */
 int pipe_run(struct pipe *p, const struct pipe_work *w, struct pipe_result *out, struct err *err);
 

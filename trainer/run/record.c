@@ -20,7 +20,8 @@
 
 enum { KEEP_BYTES = 16 << 20 }; /* some 20,000 steps */
 
-int record_log_open(const char *run_dir, int64_t attempt, const char *writer, struct evlog **out, struct err *err)
+int record_log_open(const char *run_dir, int64_t attempt, const char *writer, struct evlog **out,
+                    struct err *err)
 {
     char dir[LIMIT_PATH_BYTES], run[LIMIT_PATH_BYTES];
     size_t n = strlen(run_dir);
@@ -28,7 +29,8 @@ int record_log_open(const char *run_dir, int64_t attempt, const char *writer, st
         n--;
     snprintf(run, sizeof run, "%.*s", (int)n, run_dir);
     const char *slash = strrchr(run, '/');
-    struct evlog_ids ids = {slash && slash[1] ? slash + 1 : run, attempt, writer, getenv("REEL_RUN_TOKEN")};
+    struct evlog_ids ids = {slash && slash[1] ? slash + 1 : run, attempt, writer,
+                            getenv("REEL_RUN_TOKEN")};
     snprintf(dir, sizeof dir, "%s/events", run_dir);
     int rc = file_mkdirs(dir, err);
     return rc < 0 ? rc : evlog_open(dir, &ids, out, err);
@@ -48,14 +50,15 @@ void record_close(struct record *r)
     r->log = NULL;
 }
 
-/* Training goes on when the disk is full, and so does its record, in memory. */
+/* Writes an event. Training goes on when the disk is full, and so does its record, in memory. */
 static void commit(struct record *r, struct evlog_event *e, bool durable)
 {
     struct err err = {0};
     int rc = evlog_commit(r->log, e, durable, &err);
     bool owes = evlog_keeps(r->log);
     if (owes && !r->owes)
-        log_msg(LOG_WARN, "the record of the run waits in memory for room on the disk: %s", err.text);
+        log_msg(LOG_WARN, "the record of the run waits in memory for room on the disk: %s",
+                err.text);
     else if (rc < 0 && !owes)
         log_msg(LOG_WARN, "event lost: %s", err.text);
     else if (r->owes && !owes)
@@ -63,19 +66,22 @@ static void commit(struct record *r, struct evlog_event *e, bool durable)
     r->owes = owes;
 }
 
-void record_started(struct record *r, const struct run *run, const struct plan *plan, int64_t next_step, double peak_flops)
+void record_started(struct record *r, const struct run *run, const struct plan *plan,
+                    int64_t next_step, double peak_flops)
 {
     struct evlog_event e;
     char hash[HASH_TEXT_BYTES], seq[64];
     if (!r->log)
         return;
-    snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)plan->seq.t, (long long)plan->seq.h, (long long)plan->seq.w);
+    snprintf(seq, sizeof seq, "%lldx%lldx%lld", (long long)plan->seq.t, (long long)plan->seq.h,
+             (long long)plan->seq.w);
     event_begin(r->log, &e, train_started);
     event_int(&e, train_started, next_step, next_step);
     event_int(&e, train_started, total_steps, run_total_steps(run));
     event_text(&e, train_started, model, run->model.name);
     layout_write(&plan->layout, &e.out, EVENT_FIELD(train_started, layout, TEXT));
-    event_text(&e, train_started, extent, seq); /* "seq" is the record number every event carries */
+    /* "seq" is the record number that every event carries. */
+    event_text(&e, train_started, extent, seq);
     event_int(&e, train_started, gbs, plan->gbs); /* of the leg's first stage */
     event_int(&e, train_started, world, layout_world(&plan->layout));
     event_text(&e, train_started, device, plan->device);
@@ -87,7 +93,7 @@ void record_started(struct record *r, const struct run *run, const struct plan *
     commit(r, &e, true);
 }
 
-/* "kinds_s": {"gemm": …}: what took time. */
+/* Writes what took time: "kinds_s": {"gemm": …}. */
 static void kinds_put(struct json_out *o, const double *kinds_s)
 {
     json_obj_begin(o, EVENT_FIELD(step, kinds_s, TREE));
@@ -106,7 +112,8 @@ static void place_text(int64_t layer, int64_t rank, char text[RECORD_PLACE_BYTES
     if (part)
         snprintf(text, RECORD_PLACE_BYTES, "%s on rank %lld", part, (long long)rank);
     else
-        snprintf(text, RECORD_PLACE_BYTES, "layer %lld on rank %lld", (long long)layer, (long long)rank);
+        snprintf(text, RECORD_PLACE_BYTES, "layer %lld on rank %lld", (long long)layer,
+                 (long long)rank);
 }
 
 const char *record_nonfinite(const struct record_step *s, char text[RECORD_PLACE_BYTES])
@@ -123,8 +130,8 @@ const char *record_found(const struct record_step *s, char text[RECORD_PLACE_BYT
     if (!s->found.any)
         return "made by no operation";
     place_text(s->found.layer, s->found_rank, place);
-    snprintf(text, RECORD_PLACE_BYTES, "%s by %s of %.50s, in %s", s->found.made ? "made" : "read", meter_kind_names[s->found.op], place,
-             s->found.backward ? "backward" : "forward");
+    snprintf(text, RECORD_PLACE_BYTES, "%s by %s of %.50s, in %s", s->found.made ? "made" : "read",
+             meter_kind_names[s->found.op], place, s->found.backward ? "backward" : "forward");
     return text;
 }
 
@@ -157,7 +164,8 @@ void record_step(struct record *r, const struct record_step *s)
     commit(r, &e, false);
 }
 
-void record_ckpt(struct record *r, const char *kind, int64_t step, const char *dir, int64_t bytes, double started_at, double seconds)
+void record_ckpt(struct record *r, const char *kind, int64_t step, const char *dir, int64_t bytes,
+                 double started_at, double seconds)
 {
     struct evlog_event e;
     if (!r->log)
@@ -179,8 +187,8 @@ static void losses_put(struct json_out *o, const char *key, const double *bins, 
     json_arr_end(o);
 }
 
-void record_validation(struct record *r, int64_t step, const struct run_validation *v, const double *bins, const double *average,
-                       double started_at, double seconds)
+void record_validation(struct record *r, int64_t step, const struct run_validation *v,
+                       const double *bins, const double *average, double started_at, double seconds)
 {
     struct evlog_event e;
     if (!r->log)
@@ -273,8 +281,9 @@ void record_refused(struct record *r, const char *reason)
     commit(r, &e, true);
 }
 
-/* What is looked for in the events of all attempts. */
-struct search { const char *kind; int64_t step; bool found; }; /* step: the greatest of that kind, or the one that is wanted */
+/* Says what is looked for in the events of all attempts. step is the greatest of that kind, or the
+ * one that is wanted. */
+struct search { const char *kind; int64_t step; bool found; };
 typedef void search_fn(struct search *s, int64_t step);
 
 static int log_search(const char *path, search_fn *fn, struct search *s, struct err *err)
@@ -300,7 +309,8 @@ static int events_search(const char *run_dir, search_fn *fn, struct search *s, s
     if (!dir && errno != ENOENT)
         return err_set_errno(err, ERR_IO, "cannot list '%s'", events);
     for (struct dirent *d; dir && rc == 0 && (d = readdir(dir));)
-        if (str_starts(d->d_name, "rank0.") && str_ends(d->d_name, ".evlog") && snprintf(path, sizeof path, "%s/%s", events, d->d_name) > 0)
+        if (str_starts(d->d_name, "rank0.") && str_ends(d->d_name, ".evlog") &&
+            snprintf(path, sizeof path, "%s/%s", events, d->d_name) > 0)
             rc = log_search(path, fn, s, err);
     if (dir)
         closedir(dir);
@@ -337,7 +347,8 @@ void record_stop_seen(struct record *r, int signo, const volatile struct timespe
     event_begin(r->log, &e, stop_seen);
     if (signo) { /* else another rank heard it */
         event_text(&e, stop_seen, signal, signal_name(signo, name));
-        event_num(&e, stop_seen, heard_at, heard ? (double)heard->tv_sec + 1e-9 * (double)heard->tv_nsec : NAN);
+        event_num(&e, stop_seen, heard_at,
+                  heard ? (double)heard->tv_sec + 1e-9 * (double)heard->tv_nsec : NAN);
     }
     event_num(&e, stop_seen, seen_at, clock_wall_s());
     commit(r, &e, true);

@@ -1,10 +1,12 @@
-/* Which rank was the first to meet a number that is not finite, where, and by which operation it came. */
+/* train_nonfinite: which rank was the first to meet a number that is not finite, where, and by
+ * which operation it came. */
 #include "trainer/run/train_priv.h"
 
 #include <math.h>
 
-/* Places in the order of backward, the first the greatest; forward comes the other way. */
-enum { PLACE_HEAD = 1 << 20, PLACE_OF_LAYER_0 = 3 /* behind the embedding and the conditioning */ };
+/* Places stand in the order of backward, the first of them the greatest; forward comes the other
+ * way. */
+enum { PLACE_HEAD = 1 << 20, PLACE_OF_LAYER_0 = 3 }; /* behind the embedding and the conditioning */
 static int64_t place_of(int64_t layer)
 {
     return layer == PARAM_LAYER_HEAD ? PLACE_HEAD : layer + PLACE_OF_LAYER_0;
@@ -15,9 +17,11 @@ static int64_t layer_at(int64_t place)
     return place == PLACE_HEAD ? PARAM_LAYER_HEAD : place - PLACE_OF_LAYER_0;
 }
 
-/* Finds the rank whose numbers are greatest, the first of them first; of equals the lowest. `found`: this rank
- * has any. The numbers become that rank's; *rank is -1, and they mean nothing, when none has any. */
-static int rank_first(const struct train *t, bool found, double numbers[], int n, int64_t *rank, struct err *err)
+/* Finds the rank whose numbers are greatest, the first number first; of equals the lowest rank.
+ * `found` says whether this rank has any. The numbers become that rank's; *rank is -1, and they
+ * mean nothing, when none has any. */
+static int rank_first(const struct train *t, bool found, double numbers[], int n, int64_t *rank,
+                      struct err *err)
 {
     struct comm *world = t->conf->world;
     int rc;
@@ -46,7 +50,8 @@ int train_nonfinite_find(const struct train *t, struct record_step *s, struct er
     return 0;
 }
 
-int train_found_find(const struct train *t, struct scan_found f, struct record_step *s, struct err *err)
+int train_found_find(const struct train *t, struct scan_found f, struct record_step *s,
+                     struct err *err)
 {
     enum { MADE, FORWARD, PLACE, CALL, OP, NUMBERS };
     double numbers[NUMBERS] = {

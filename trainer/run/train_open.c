@@ -1,4 +1,5 @@
-/* Setting up a run: what this process can do of the layout, the groups, the memory plan, and everything a step needs, taken once. */
+/* train_open: sets up a leg: checks what this process can do of the layout, opens the groups, plans
+ * the memory, and takes everything a step needs, once. */
 #include "trainer/run/train_priv.h"
 
 #include <stdio.h>
@@ -21,7 +22,7 @@ int64_t train_resident_peak_bytes(void)
     return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
 }
 
-/* Resident now; 0 where the system does not say. */
+/* Returns what is resident now, 0 where the system does not say. */
 static int64_t resident_bytes(void)
 {
     long pages = 0;
@@ -34,7 +35,8 @@ static int64_t resident_bytes(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* Of them in memory that processes share; 0 where the system does not say. No buffer of ours is: they are MPI's segments. */
+/* Returns how much of that is memory which processes share, 0 where the system does not say. No
+ * buffer of ours is such: it is MPI's segments. */
 static int64_t shared_bytes(void)
 {
     char line[128];
@@ -60,9 +62,11 @@ static void leg_take(struct train *t, int64_t step)
     const struct plan *plans = t->conf->plans;
     int64_t stage = run_stage_at(t->run, step);
     t->leg.first_stage = stage, t->leg.end_stage = stage + 1;
-    while (t->leg.first_stage > 0 && layout_equal(&plans[t->leg.first_stage - 1].layout, &plans[stage].layout))
+    while (t->leg.first_stage > 0 &&
+           layout_equal(&plans[t->leg.first_stage - 1].layout, &plans[stage].layout))
         t->leg.first_stage--;
-    while (t->leg.end_stage < t->run->n_stages && layout_equal(&plans[t->leg.end_stage].layout, &plans[stage].layout))
+    while (t->leg.end_stage < t->run->n_stages &&
+           layout_equal(&plans[t->leg.end_stage].layout, &plans[stage].layout))
         t->leg.end_stage++;
     t->leg.plan = &plans[t->leg.first_stage];
     t->leg.layout = &t->leg.plan->layout;
@@ -73,17 +77,24 @@ static int stage_check(const struct train *t, int64_t stage, struct err *err)
     const struct plan *plan = &t->conf->plans[stage];
     const struct run_stage *s = &t->run->stages[stage];
     struct hash128 none = {0}, model = model_hash(&t->run->model);
-    if (memcmp(&plan->model_hash, &none, sizeof none) != 0 && memcmp(&plan->model_hash, &model, sizeof model) != 0)
-        return err_set(err, ERR_INPUT, "the plan was made for model '%s', the run trains '%s' of another shape: plan again", plan->model,
-                       t->run->model.name);
+    if (memcmp(&plan->model_hash, &none, sizeof none) != 0 &&
+        memcmp(&plan->model_hash, &model, sizeof model) != 0)
+        return err_set(err, ERR_INPUT,
+                       "the plan was made for model '%s', the run trains '%s' of another shape: "
+                       "plan again",
+                       plan->model, t->run->model.name);
     if (plan->gbs != s->gbs)
-        return err_set(err, ERR_INPUT, "the plan was made for batches of %lld samples, the run's have %lld: plan again",
+        return err_set(err, ERR_INPUT,
+                       "the plan was made for batches of %lld samples, the run's have %lld: plan "
+                       "again",
                        (long long)plan->gbs, (long long)s->gbs);
     if (plan->dtype != t->run->dtype)
-        return err_set(err, ERR_INPUT, "the plan was made for %s, the run trains in %s: plan again", dtype_names[plan->dtype],
-                       dtype_names[t->run->dtype]);
-    /* batches smaller than the leg's first, in later stages and ramps, leave replicas without samples: slow, not wrong */
-    return layout_check(t->leg.layout, &t->run->model, plan->seq, t->leg.plan->gbs, t->conf->world->size, err);
+        return err_set(err, ERR_INPUT, "the plan was made for %s, the run trains in %s: plan again",
+                       dtype_names[plan->dtype], dtype_names[t->run->dtype]);
+    /* Batches smaller than the leg's first, in later stages and ramps, leave replicas without
+     * samples: that is slow, not wrong. */
+    return layout_check(t->leg.layout, &t->run->model, plan->seq, t->leg.plan->gbs,
+                        t->conf->world->size, err);
 }
 
 static int capability_check(const struct train *t, struct err *err)
@@ -126,7 +137,8 @@ static int loaders_open(struct train *t, struct loader_bounds *most, struct err 
     bool validates = t->run->validation.every_steps > 0 && !t->conf->trial;
     *most = (struct loader_bounds){0};
     for (int64_t i = t->leg.first_stage; i < t->leg.end_stage; i++) {
-        int rc = loader_open(t->run, &t->run->stages[i], t->leg.layout->mbs, t->leg.verify[i], world->rank, world->size, &t->leg.loaders[i], err);
+        int rc = loader_open(t->run, &t->run->stages[i], t->leg.layout->mbs, t->leg.verify[i],
+                             world->rank, world->size, &t->leg.loaders[i], err);
         if (rc < 0)
             return rc;
         bounds_add(most, t->leg.loaders[i]);
@@ -135,8 +147,9 @@ static int loaders_open(struct train *t, struct loader_bounds *most, struct err 
     t->leg.most_micros = layout_micro_batches(t->leg.layout, t->leg.most_gbs, 0);
     if (!validates)
         return 0;
-    int rc = validate_open(&t->leg.validate, t->run, t->leg.layout, layout_place(t->leg.layout, world->rank),
-                           t->leg.most_gbs, t->leg.verify[t->run->n_stages], world, err);
+    int rc = validate_open(&t->leg.validate, t->run, t->leg.layout,
+                           layout_place(t->leg.layout, world->rank), t->leg.most_gbs,
+                           t->leg.verify[t->run->n_stages], world, err);
     if (rc < 0)
         return rc;
     bounds_add(most, t->leg.validate.loader);
@@ -146,27 +159,34 @@ static int loaders_open(struct train *t, struct loader_bounds *most, struct err 
 static struct dit_config dit_config_of(const struct train *t, const struct loader_bounds *b)
 {
     return (struct dit_config){
-        .model = &t->run->model, .tuning = &t->run->tuning, .params = &t->leg.params, .shards = &t->leg.sh, .layout = t->leg.layout, .grid = &t->leg.grid,
-        .objective = t->run->objective, .seed = t->run->seed, .max_tokens = b->tokens, .max_samples = b->samples,
-        .max_text_tokens = b->text_tokens, .max_segment = b->segment, .slots = pipe_slots(t->leg.layout, t->leg.most_micros, t->leg.sh.place.pp),
+        .model = &t->run->model, .tuning = &t->run->tuning, .params = &t->leg.params,
+        .shards = &t->leg.sh, .layout = t->leg.layout, .grid = &t->leg.grid,
+        .objective = t->run->objective, .seed = t->run->seed,
+        .max_tokens = b->tokens, .max_samples = b->samples, .max_text_tokens = b->text_tokens,
+        .max_segment = b->segment,
+        .slots = pipe_slots(t->leg.layout, t->leg.most_micros, t->leg.sh.place.pp),
         .residual_wide = t->run->residual == RESIDUAL_F32};
 }
 
 static struct optim_conf optim_conf_of(const struct train *t, const struct dit_config *c)
 {
-    return (struct optim_conf){.params = &t->leg.params, .sh = &t->leg.sh, .run = t->run, .layout = t->leg.layout, .world = t->conf->world,
-                               .grid = &t->leg.grid, .ops = t->leg.ops, .stream = t->leg.stream,
-                               .tp_bytes = dit_tp_sum_bytes(c, t->leg.ops->act, t->leg.ops->stat)};
+    return (struct optim_conf){
+        .params = &t->leg.params, .sh = &t->leg.sh, .run = t->run, .layout = t->leg.layout,
+        .world = t->conf->world, .grid = &t->leg.grid,
+        .ops = t->leg.ops, .stream = t->leg.stream,
+        .tp_bytes = dit_tp_sum_bytes(c, t->leg.ops->act, t->leg.ops->stat)};
 }
 
 static bool writes_async(const struct train *t) { return t->run->ckpt_async && !t->conf->trial; }
 
-static int bytes_add(struct train *t, const char *name, enum buffer_category category, int64_t bytes, struct err *err)
+static int bytes_add(struct train *t, const char *name, enum buffer_category category,
+                     int64_t bytes, struct err *err)
 {
     return buffer_list_add(&t->leg.memory, name, category, DTYPE_BYTE, 1, 1, bytes, err);
 }
 
-/* Lists all that a rank will hold: the memory that is said before step 0 and held against a limit. */
+/* Lists all that a rank will hold: the memory that is said before step 0 and held against a
+ * limit. */
 static int memory_list(struct train *t, const struct dit_config *c, struct err *err)
 {
     struct optim_conf o = optim_conf_of(t, c);
@@ -183,7 +203,8 @@ static int memory_list(struct train *t, const struct dit_config *c, struct err *
     if (writes_async(t) &&
         (rc = bytes_add(t, "copy for checkpoints", BUFFER_WORK, ckpt_async_bytes(&o), err)) < 0)
         return rc;
-    if ((rc = bytes_add(t, "gemm and attention tiles", BUFFER_WORK, t->leg.ops->workspace_bytes, err)) < 0)
+    if ((rc = bytes_add(t, "gemm and attention tiles", BUFFER_WORK, t->leg.ops->workspace_bytes,
+                        err)) < 0)
         return rc;
     if ((rc = bytes_add(t, "trace", BUFFER_WORK, train_profile_bytes(t), err)) < 0)
         return rc;
@@ -198,8 +219,10 @@ static void memory_say(const struct train *t)
     train_say(t, "memory plan of a rank:");
     for (int c = 0; c <= BUFFER_CATEGORIES; c++) {
         bool all = c == BUFFER_CATEGORIES;
-        int64_t n = all ? t->leg.memory.total : buffer_list_bytes(&t->leg.memory, (enum buffer_category)c);
-        snprintf(line, sizeof line, "  %-14s %12s", all ? "total" : buffer_category_names[c], num_format_bytes(n, bytes, sizeof bytes));
+        int64_t n = all ? t->leg.memory.total
+                        : buffer_list_bytes(&t->leg.memory, (enum buffer_category)c);
+        snprintf(line, sizeof line, "  %-14s %12s", all ? "total" : buffer_category_names[c],
+                 num_format_bytes(n, bytes, sizeof bytes));
         train_say(t, line);
     }
 }
@@ -211,8 +234,10 @@ static int limit_check(const struct train *t, struct err *err)
         return 0;
     if (t->run->n_stages > 1)
         snprintf(stage, sizeof stage, " in stage %lld", (long long)t->leg.first_stage);
-    return err_set(err, ERR_NO, "out of memory by plan%s: a rank needs %s, the limit is %s: give another layout, fewer tokens at a time, or a higher limit", stage,
-                   num_format_bytes(t->leg.memory.total, need, sizeof need),
+    return err_set(err, ERR_NO,
+                   "out of memory by plan%s: a rank needs %s, the limit is %s: give another "
+                   "layout, fewer tokens at a time, or a higher limit",
+                   stage, num_format_bytes(t->leg.memory.total, need, sizeof need),
                    num_format_bytes(t->conf->memory_limit_bytes, have, sizeof have));
 }
 
@@ -226,7 +251,8 @@ static int device_open(struct train *t, struct err *err)
     return ops_cpu_open(t->leg.dev, t->run->dtype, t->conf->blas, &t->leg.ops, err);
 }
 
-/* Libraries are loaded, the groups are open and have exchanged messages, and of the plan only the tiles are taken. */
+/* Measures the process. Libraries are loaded, the groups are open and have exchanged messages, and
+ * of the memory plan only the tiles are taken. */
 static int process_measure(struct train *t, struct err *err)
 {
     double most = (double)(resident_bytes() - t->leg.ops->workspace_bytes);
@@ -236,7 +262,7 @@ static int process_measure(struct train *t, struct err *err)
     return rc;
 }
 
-/* What follows from files and options: loaders and the list of tensors. */
+/* Opens what follows from files and options: loaders and the list of tensors. */
 static int inputs_open(struct train *t, struct loader_bounds *bounds, struct err *err)
 {
     int rc;
@@ -244,10 +270,11 @@ static int inputs_open(struct train *t, struct loader_bounds *bounds, struct err
         return rc;
     if ((rc = tuning_params(&t->run->model, &t->run->tuning, &t->leg.params, err)) < 0)
         return rc;
-    return shards_build(&t->run->model, &t->leg.params, t->leg.layout, t->conf->world->rank, &t->leg.sh, err);
+    return shards_build(&t->run->model, &t->leg.params, t->leg.layout, t->conf->world->rank,
+                        &t->leg.sh, err);
 }
 
-/* Everything a step needs, taken once. */
+/* Takes everything a step needs, once. */
 static int memory_take(struct train *t, const struct dit_config *c, struct err *err)
 {
     struct optim_conf o = optim_conf_of(t, c);
@@ -255,13 +282,14 @@ static int memory_take(struct train *t, const struct dit_config *c, struct err *
     int rc;
     if ((rc = optim_open(&l->optim, &o, err)) < 0)
         return rc;
-    if ((rc = units_open(&l->units, &l->sh, (int)l->layout->zero, l->grid.shard, l->ops, l->stream, l->optim.weights,
-                         l->optim.grads, err)) < 0)
+    if ((rc = units_open(&l->units, &l->sh, (int)l->layout->zero, l->grid.shard, l->ops, l->stream,
+                         l->optim.weights, l->optim.grads, err)) < 0)
         return rc;
     l->units.sums = &l->optim.sums;
     if ((rc = dit_new(c, l->ops, l->stream, &l->units, &l->dit, err)) < 0)
         return rc;
-    if ((rc = pipe_open(&l->pipe, l->dit, l->layout, l->sh.place, l->grid.pp, l->stream, l->most_micros, err)) < 0)
+    if ((rc = pipe_open(&l->pipe, l->dit, l->layout, l->sh.place, l->grid.pp, l->stream,
+                        l->most_micros, err)) < 0)
         return rc;
     return writes_async(t) ? ckpt_async_open(&l->async, &l->optim, err) : 0;
 }

@@ -1,4 +1,5 @@
-/* What --profile and --trace add to a run: time by kind in every step's event, a table at the end, the picture. */
+/* train_profile: what --profile and --trace add to a run: time by kind in every step's event, a
+ * table at the end, the picture. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 static bool measured(const struct train *t) { return t->conf->profile || t->conf->trace; }
 
-/* Messages move while the CPU computes. */
+/* Lets messages move while the CPU computes. */
 static void tick(void *ctx)
 {
     struct train *t = ctx;
@@ -20,7 +21,8 @@ int64_t train_profile_bytes(const struct train *t)
     return t->conf->trace ? meter_bytes(METER_SPANS) : 0;
 }
 
-/* Rank 0, before the first step: can the file be made that the last one is followed by? */
+/* Tries, on rank 0 before the first step, whether the file can be made that is written after the
+ * last one. */
 static int trace_try(const char *path, struct err *err)
 {
     struct file_pub file;
@@ -63,7 +65,7 @@ void train_profile_step_begin(struct train *t)
 {
     double before[METER_KINDS];
     if (measured(t))
-        meter_step(&t->meter, 1, before); /* what was between the steps */
+        meter_step(&t->meter, 1, before); /* takes away what was between the steps */
 }
 
 void train_profile_step_end(struct train *t, struct record_step *s)
@@ -73,12 +75,13 @@ void train_profile_step_end(struct train *t, struct record_step *s)
     double share = meter_step(&t->meter, s->step_s, t->step_kinds_s);
     s->kinds_s = t->step_kinds_s;
     for (int k = 0; k < METER_KINDS; k++)
-        t->kinds_s[k] = t->step_kinds_s[k] + (t->n_times > 1 ? t->kinds_s[k] : 0); /* the first step counts only when it is the only one */
+        /* The first step counts only when it is the only one. */
+        t->kinds_s[k] = t->step_kinds_s[k] + (t->n_times > 1 ? t->kinds_s[k] : 0);
     if (t->n_times < TRAIN_TIMES_MAX)
         t->named[t->n_times] = share;
 }
 
-/* Kinds by time, the longest first; what has none is left out. */
+/* Orders kinds by time, the longest first; those without time are left out. */
 static int order(const struct train *t, int kinds[METER_KINDS])
 {
     int n = 0;
@@ -93,10 +96,12 @@ static int order(const struct train *t, int kinds[METER_KINDS])
     return n;
 }
 
-static void line_say(const struct train *t, const char *name, double seconds, double step_s, double steps)
+static void line_say(const struct train *t, const char *name, double seconds, double step_s,
+                     double steps)
 {
     char line[96];
-    snprintf(line, sizeof line, "  %-20s %10.3f ms %5.1f %%", name, 1e3 * seconds / steps, 100 * seconds / steps / step_s);
+    snprintf(line, sizeof line, "  %-20s %10.3f ms %5.1f %%", name, 1e3 * seconds / steps,
+             100 * seconds / steps / step_s);
     train_say(t, line);
 }
 
@@ -120,5 +125,7 @@ static void table_say(const struct train *t, const struct train_report *r)
 int train_profile_end(struct train *t, const struct train_report *r, struct err *err)
 {
     table_say(t, r);
-    return t->conf->trace ? trace_write(t->conf->trace, &t->meter, &t->trace_clock, t->conf->world, err) : 0;
+    return t->conf->trace
+               ? trace_write(t->conf->trace, &t->meter, &t->trace_clock, t->conf->world, err)
+               : 0;
 }

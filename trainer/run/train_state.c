@@ -1,4 +1,5 @@
-/* What a run begins from and what it leaves: the newest checkpoint, first weights where there is none, and saving, at once or in the background. */
+/* train_state: what a run begins from and what it leaves: the newest checkpoint, first weights
+ * where there is none, and saving, at once or in the background. */
 #include "trainer/run/train_priv.h"
 
 #include <stdio.h>
@@ -20,7 +21,8 @@ static void damage_told(void *ctx, const char *dir, const char *reason)
 
 static void line_said(void *ctx, const char *line) { train_say(ctx, line); }
 
-/* No checkpoint can be used: may the run begin at step 0? Not when --resume asked for one, nor when the events know of one. */
+/* Checks whether the run may begin at step 0, as no checkpoint can be used. It may not when
+ * --resume asked for one, nor when the events know of one. */
 static int anew_check(const struct train *t, struct err *err)
 {
     int64_t saved = 0;
@@ -28,10 +30,16 @@ static int anew_check(const struct train *t, struct err *err)
         return 0;
     int rc = t->conf->world->rank == 0 ? record_saved_step(t->conf->run_dir, &saved, err) : 0;
     if (rc == 0 && saved > 0)
-        rc = err_set(err, ERR_INPUT, "none of the checkpoints in '%s/ckpt' can be used, and %lld steps were saved: restore one (damaged ones are there as "
-                     "step-*.damaged), or begin at step 0 with --no-resume", t->conf->run_dir, (long long)saved);
+        rc = err_set(err, ERR_INPUT,
+                     "none of the checkpoints in '%s/ckpt' can be used, and %lld steps were saved: "
+                     "restore one (damaged ones are there as step-*.damaged), or begin at step 0 "
+                     "with --no-resume",
+                     t->conf->run_dir, (long long)saved);
     else if (rc == 0 && t->conf->resume)
-        rc = err_set(err, ERR_INPUT, "none of the checkpoints in '%s/ckpt' can be used: restore one, or begin at step 0 with --no-resume", t->conf->run_dir);
+        rc = err_set(err, ERR_INPUT,
+                     "none of the checkpoints in '%s/ckpt' can be used: restore one, or begin at "
+                     "step 0 with --no-resume",
+                     t->conf->run_dir);
     return comm_agree(t->conf->world, rc, err);
 }
 
@@ -76,39 +84,47 @@ int train_state_load(struct train *t, struct err *err)
     snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)meta.step);
     snprintf(line, sizeof line, "loaded %s", dir);
     train_say(t, line);
-    record_ckpt(&t->record, EVENT_NAME(ckpt_loaded), meta.step, dir, meta.bytes, wall, clock_mono_s() - mono);
+    record_ckpt(&t->record, EVENT_NAME(ckpt_loaded), meta.step, dir, meta.bytes, wall,
+                clock_mono_s() - mono);
     return 0;
 }
 
 static struct ckpt_meta meta_now(const struct train *t)
 {
-    return (struct ckpt_meta){.step = t->next_step, .skips = t->skips, .spikes = t->spikes, .ordinal = run_ordinal_at(t->run, t->next_step),
-                              .config_hash = run_past_hash(t->run, t->next_step)};
+    return (struct ckpt_meta){
+        .step = t->next_step, .skips = t->skips, .spikes = t->spikes,
+        .ordinal = run_ordinal_at(t->run, t->next_step),
+        .config_hash = run_past_hash(t->run, t->next_step)};
 }
 
 static void saved_record(struct train *t, const struct ckpt_meta *written, double wall, double mono)
 {
     char dir[64];
     snprintf(dir, sizeof dir, "ckpt/step-%08lld", (long long)written->step);
-    record_ckpt(&t->record, EVENT_NAME(ckpt_saved), written->step, dir, written->bytes, wall, clock_mono_s() - mono);
+    record_ckpt(&t->record, EVENT_NAME(ckpt_saved), written->step, dir, written->bytes, wall,
+                clock_mono_s() - mono);
 }
 
-/* Shown, for people, and on record. */
 void train_cadence_tell(struct train *t)
 {
     const struct cadence *c = &t->cadence;
     char line[256], every[32], save[32], mtbf[32];
-    snprintf(line, sizeof line, "a checkpoint every %lld steps (%s): one takes %s%s, a failure comes every %s%s", (long long)c->every_steps,
-             num_format_seconds((double)c->every_steps * c->step_s, every, sizeof every), num_format_seconds(c->save_s, save, sizeof save),
-             c->save_measured ? "" : ", it is guessed", num_format_seconds(c->mtbf_s, mtbf, sizeof mtbf),
-             c->mtbf_measured ? ", measured" : ", as published for nodes like these; none was seen");
+    snprintf(
+        line, sizeof line,
+        "a checkpoint every %lld steps (%s): one takes %s%s, a failure comes every %s%s",
+        (long long)c->every_steps,
+        num_format_seconds((double)c->every_steps * c->step_s, every, sizeof every),
+        num_format_seconds(c->save_s, save, sizeof save), c->save_measured ? "" : ", it is guessed",
+        num_format_seconds(c->mtbf_s, mtbf, sizeof mtbf),
+        c->mtbf_measured ? ", measured" : ", as published for nodes like these; none was seen");
     train_say(t, line);
     record_cadence(&t->record, t->next_step, c);
 }
 
 /* ---- saving: a disk without room for it ends no training ---- */
 
-/* Room is made before the disk is full; what was done for it, or that it could not be had, is on record. */
+/* Makes room before the disk is full, and records what was done for it, or that it could not be
+ * had. */
 static int room_find(struct train *t, bool full, struct err *err)
 {
     int rc = ckpt_room_make(&t->writer, &t->leg.optim, full, &t->room, err);
@@ -126,7 +142,8 @@ static int owe(struct train *t, int rc)
 int train_save_put_off(const struct train *t, const struct err *why)
 {
     char line[ERR_TEXT_BYTES + 64];
-    snprintf(line, sizeof line, "step %lld is not saved, training goes on: %s", (long long)t->next_step, why->text);
+    snprintf(line, sizeof line, "step %lld is not saved, training goes on: %s",
+             (long long)t->next_step, why->text);
     train_say(t, line);
     return 0;
 }
@@ -157,7 +174,9 @@ int train_save_begin(struct train *t, struct err *err)
     if (rc == 0)
         rc = room_find(t, false, err);
     t->leg.async_wall = clock_wall_s(), t->leg.async_mono = clock_mono_s();
-    return owe(t, rc < 0 ? rc : ckpt_async_begin(&t->leg.async, &t->writer, &meta, t->run->ckpt_keep, err));
+    return owe(t, rc < 0
+                      ? rc
+                      : ckpt_async_begin(&t->leg.async, &t->writer, &meta, t->run->ckpt_keep, err));
 }
 
 int train_state_save(struct train *t, struct err *err)
@@ -169,7 +188,8 @@ int train_state_save(struct train *t, struct err *err)
     double wall = clock_wall_s(), mono = clock_mono_s();
     if (rc == 0 && (rc = room_find(t, false, err)) == 0)
         rc = ckpt_save(&t->writer, &t->leg.optim, &meta, t->run->ckpt_keep, &written, err);
-    if (rc == ERR_FULL && t->room.enough && (rc = room_find(t, true, err)) == 0) /* a quota, or somebody else was faster */
+    /* Room was found, so this is a quota, or somebody else was faster. */
+    if (rc == ERR_FULL && t->room.enough && (rc = room_find(t, true, err)) == 0)
         rc = ckpt_save(&t->writer, &t->leg.optim, &meta, t->run->ckpt_keep, &written, err);
     if (rc == 0)
         saved_record(t, &written, wall, mono);

@@ -1,7 +1,10 @@
-/* Which datasets an attempt reads in full, to compare their shards with the index's checksums, before it trains on them.
+/* train_verify: which datasets an attempt reads in full, to compare their shards with the index's
+ * checksums, before it trains on them.
  *
- * A dataset that was found whole leaves a file <run>/verified/<fingerprint>, which holds the name of its folder: written when every rank has compared
- * its share, so that an attempt which died before compares again, and so does one whose data has another index, or lies in another folder now. */
+ * A dataset that was found whole leaves a file <run>/verified/<fingerprint>, which holds the name
+ * of its folder. It is written when every rank has compared its share. So an attempt compares again
+ * after one that died before, and when its data has another index or lies in another folder now.
+ */
 #include "trainer/run/train_priv.h"
 
 #include <stdio.h>
@@ -13,13 +16,15 @@
 
 static bool is_known(struct hash128 h) { return h.hi || h.lo; }
 
-static void marker_path(const struct train *t, struct hash128 fingerprint, char path[LIMIT_PATH_BYTES])
+static void marker_path(const struct train *t, struct hash128 fingerprint,
+                        char path[LIMIT_PATH_BYTES])
 {
     char hex[HASH_TEXT_BYTES];
-    snprintf(path, LIMIT_PATH_BYTES, "%s/verified/%s", t->conf->run_dir, hash_format(fingerprint, hex));
+    snprintf(path, LIMIT_PATH_BYTES, "%s/verified/%s", t->conf->run_dir,
+             hash_format(fingerprint, hex));
 }
 
-/* Number i's data: a stage's, or behind them the validation's. */
+/* Returns the data with number i: a stage's, or behind them the validation's. */
 static const char *data_of(const struct train *t, int64_t i)
 {
     return i < t->run->n_stages ? t->run->stages[i].data : t->run->validation.data;
@@ -49,17 +54,20 @@ static bool was_found_whole(const struct train *t, int64_t i)
     struct str text = STR_INIT;
     marker_path(t, t->leg.fingerprints[i], path);
     marker_line(t, i, line);
-    bool same = file_read(path, LIMIT_PATH_BYTES, &text, NULL) == 0 && text.len && strcmp(text.p, line) == 0;
+    bool same = file_read(path, LIMIT_PATH_BYTES, &text, NULL) == 0 && text.len &&
+                strcmp(text.p, line) == 0;
     str_release(&text);
     return same;
 }
 
-/* Rank 0: the same folder in a stage before is read once. */
+/* Tells whether data is to be compared, on rank 0. The same folder in a stage before is read
+ * once. */
 static bool is_wanted(const struct train *t, int64_t i)
 {
     struct hash128 own = t->leg.fingerprints[i];
     for (int64_t k = t->leg.first_stage; k < i && is_known(own); k++)
-        if (memcmp(&t->leg.fingerprints[k], &own, sizeof own) == 0 && t->leg.verify[k] && strcmp(data_of(t, k), data_of(t, i)) == 0)
+        if (memcmp(&t->leg.fingerprints[k], &own, sizeof own) == 0 && t->leg.verify[k] &&
+            strcmp(data_of(t, k), data_of(t, i)) == 0)
             return false;
     return t->conf->verify == VERIFY_ALWAYS || !is_known(own) || !was_found_whole(t, i);
 }
@@ -75,7 +83,8 @@ int train_verify_decide(struct train *t, struct err *err)
     for (int64_t i = t->leg.first_stage; i <= n && t->conf->world->rank == 0; i++) {
         if (i >= t->leg.end_stage && i < n)
             continue;
-        t->leg.fingerprints[i] = i < n ? t->run->stages[i].data_fingerprint : validation_fingerprint(t);
+        t->leg.fingerprints[i] = i < n ? t->run->stages[i].data_fingerprint
+                                       : validation_fingerprint(t);
         wanted[i] = t->leg.verify[i] = is_wanted(t, i);
     }
     int rc = comm_max(t->conf->world, wanted, (int)n + 1, err);
@@ -88,14 +97,16 @@ void train_verify_note(struct train *t)
 {
     char path[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES], line[LIMIT_PATH_BYTES];
     snprintf(dir, sizeof dir, "%s/verified", t->conf->run_dir);
-    for (int64_t i = 0; i <= t->run->n_stages && t->conf->world->rank == 0 && !t->conf->trial; i++) {
+    for (int64_t i = 0; i <= t->run->n_stages && t->conf->world->rank == 0 && !t->conf->trial;
+         i++) {
         struct err err = {0};
         if (!t->leg.verify[i] || !is_known(t->leg.fingerprints[i]))
             continue;
         marker_line(t, i, line);
         marker_path(t, t->leg.fingerprints[i], path);
         if (file_mkdirs(dir, &err) < 0 || file_publish(path, line, strlen(line), &err) < 0)
-            log_msg(LOG_WARN, "the next attempt compares '%s' with its checksums again: %s", data_of(t, i), err.text);
+            log_msg(LOG_WARN, "the next attempt compares '%s' with its checksums again: %s",
+                    data_of(t, i), err.text);
         record_verified(&t->record, data_of(t, i), t->leg.fingerprints[i]);
     }
 }

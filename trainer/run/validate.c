@@ -9,13 +9,17 @@
 
 enum { BIN_SHIFT = 40 }; /* of the bin, in an ordinal */
 
-int validate_open(struct validate *v, const struct run *run, const struct layout *layout, struct layout_place place, int64_t most, bool verify,
-                  const struct comm *world, struct err *err)
+int validate_open(struct validate *v, const struct run *run, const struct layout *layout,
+                  struct layout_place place, int64_t most, bool verify, const struct comm *world,
+                  struct err *err)
 {
     const char *data = run->validation.data;
-    const struct run_stage stage = {.data = data, .data_fingerprint = run_validation_generation(run), .gbs = run->validation.samples};
+    const struct run_stage stage = {.data = data,
+                                    .data_fingerprint = run_validation_generation(run),
+                                    .gbs = run->validation.samples};
     *v = (struct validate){.run = run, .most = most, .layout = layout, .place = place};
-    int rc = loader_open(run, &stage, layout->mbs, verify, world->rank, world->size, &v->loader, err);
+    int rc = loader_open(run, &stage, layout->mbs, verify, world->rank, world->size, &v->loader,
+                         err);
     if (rc < 0)
         return err_context(err, "validation");
     v->samples = calloc((size_t)layout->mbs, sizeof *v->samples);
@@ -29,13 +33,15 @@ void validate_close(struct validate *v)
     *v = (struct validate){0};
 }
 
-/* The sample as it is validated in the bin in hand. */
+/* Returns the sample as it is validated in the bin in hand. */
 static struct batch_sample fixed(const struct validate *v, const struct batch_sample *s)
 {
     const struct run *r = v->run;
-    double u = ((double)v->bin + philox_uniform_at(r->seed, PHILOX_LEVEL, s->ordinal, 0)) / (double)r->validation.bins;
+    double u = ((double)v->bin + philox_uniform_at(r->seed, PHILOX_LEVEL, s->ordinal, 0)) /
+               (double)r->validation.bins;
     struct batch_sample out = *s;
-    out.level = objective_level(&r->level, u, (int64_t)s->t * s->h * s->w / model_patch_cells(&r->model));
+    out.level = objective_level(&r->level, u,
+                                (int64_t)s->t * s->h * s->w / model_patch_cells(&r->model));
     out.drop_text = false;
     out.loss_weight = 1 / (double)(r->model.latent_channels * s->valid_t * s->valid_h * s->valid_w);
     return out;
@@ -45,11 +51,14 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
 {
     struct validate *v = ctx;
     int64_t n = layout_micro_batch_samples(v->layout, v->n, v->place.dp, micro);
-    int64_t first = v->first + layout_replica_first(v->layout, v->n, v->place.dp) + micro * v->layout->mbs;
+    int64_t first = v->first + layout_replica_first(v->layout, v->n, v->place.dp) +
+                    micro * v->layout->mbs;
     struct batch b = {0};
     struct err why = {0};
     (void)err;
-    int rc = n ? loader_read(v->loader, first, n, LOADER_FIXED_ORDINAL | (uint64_t)v->bin << BIN_SHIFT, &b, &why) : 0;
+    int rc = n ? loader_read(v->loader, first, n,
+                             LOADER_FIXED_ORDINAL | (uint64_t)v->bin << BIN_SHIFT, &b, &why)
+               : 0;
     if (rc < 0 && v->failed == 0)
         v->failed = rc, v->err = why;
     for (int64_t i = 0; i < b.n; i++)
@@ -58,18 +67,24 @@ static int micro_batch(void *ctx, int64_t micro, struct batch *out, struct err *
     return 0;
 }
 
-/* Draws first .. first+n-1 of the bin in hand: this rank's share of their losses' sum. */
+/* Runs draws first .. first+n-1 of the bin in hand, and adds this rank's share of their losses to
+ * *sum. */
 static int pass(struct validate *v, struct pipe *pipe, double *sum, struct err *err)
 {
-    int64_t micros = layout_micro_batches(v->layout, v->n, 0); /* replica 0 has most; collectives of zero 3 want as many of all */
-    struct pipe_work w = {.micros = num_max_i64(1, micros), .inv_norm = 1, .batch = micro_batch, .ctx = v, .forward_only = true};
+    /* Replica 0 has most, and collectives of zero 3 want as many of all. */
+    int64_t micros = layout_micro_batches(v->layout, v->n, 0);
+    struct pipe_work w = {.micros = num_max_i64(1, micros),
+                          .inv_norm = 1,
+                          .batch = micro_batch,
+                          .ctx = v,
+                          .forward_only = true};
     struct pipe_result r = {0};
     int rc = pipe_run(pipe, &w, &r, err);
     *sum += r.loss_sum;
     return rc;
 }
 
-/* 1: a rank is asked to stop. */
+/* Finds whether a rank is asked to stop (1). */
 static int stop_agree(struct comm *world, const volatile sig_atomic_t *stop, struct err *err)
 {
     double asked = *stop ? 1 : 0;
@@ -77,8 +92,8 @@ static int stop_agree(struct comm *world, const volatile sig_atomic_t *stop, str
     return rc < 0 ? rc : asked > 0;
 }
 
-int validate_run(struct validate *v, struct pipe *pipe, struct comm *world, bool counted, const volatile sig_atomic_t *stop,
-                 struct validate_loss *out, struct err *err)
+int validate_run(struct validate *v, struct pipe *pipe, struct comm *world, bool counted,
+                 const volatile sig_atomic_t *stop, struct validate_loss *out, struct err *err)
 {
     int64_t samples = v->run->validation.samples, bins = v->run->validation.bins;
     double sums[RUN_BINS_MAX + 1] = {0};

@@ -1,9 +1,11 @@
 /* validate: the loss on fixed draws, by noise level, under any layout.
  *
- * The first `samples` of the validation data, each once in each of `bins` equally probable parts of the run's distribution of noise
- * levels: the bin's quantiles, cut by a fixed u of (seed, ordinal). Captions stay. A bin's loss is the mean over samples of each one's mean
- * of w · (F - T)², so that the mean over bins estimates the loss of training (with loss_norm sample), and numbers of different steps,
- * attempts and layouts can be compared. Forward only; weights and optimizer are left as they are, bit for bit.
+ * It takes the first `samples` of the validation data, each once in each of `bins` equally probable
+ * parts of the run's distribution of noise levels: the bin's quantiles, cut by a fixed u of (seed,
+ * ordinal). Captions stay. A bin's loss is the mean over samples of each one's mean of w · (F -
+ * T)². The mean over bins therefore estimates the loss of training (with loss_norm sample), and
+ * numbers of different steps, attempts and layouts can be compared. It is forward only; weights and
+ * optimizer are left as they are, bit for bit.
  */
 #ifndef TRAINER_RUN_VALIDATE_H
 #define TRAINER_RUN_VALIDATE_H
@@ -14,26 +16,28 @@
 #include "trainer/run/pipe.h"
 
 struct validate {
-    const struct run *run;         /* borrowed */
-    struct loader *loader;         /* NULL: no validation */
-    struct batch_sample *samples;  /* of one micro-batch, with the bin's levels */
-    int64_t most;                  /* of a pass of the pipeline */
-    /* of the pass in hand */
-    int64_t bin, first, n;
+    const struct run *run;        /* borrowed */
+    struct loader *loader;        /* NULL: no validation */
+    struct batch_sample *samples; /* of one micro-batch, with the bin's levels */
+    int64_t most;                 /* of a pass of the pipeline */
+    int64_t bin, first, n;        /* of the pass in hand */
     const struct layout *layout;
     struct layout_place place;
-    int failed; /* of reading: the ranks go on in step, and agree on it at the end */
+    /* Reading failed. The ranks go on in step, and agree on it at the end. */
+    int failed;
     struct err err;
 };
 struct validate_loss { double mean, bins[RUN_BINS_MAX]; };
 
-/* `most`: draws that the pipeline can take at a time. */
-int validate_open(struct validate *v, const struct run *run, const struct layout *layout, struct layout_place place, int64_t most, bool verify,
-                  const struct comm *world, struct err *err);
+/* Opens. `most` is the number of draws that the pipeline can take at a time. */
+int validate_open(struct validate *v, const struct run *run, const struct layout *layout,
+                  struct layout_place place, int64_t most, bool verify, const struct comm *world,
+                  struct err *err);
 void validate_close(struct validate *v); /* safe on a zeroed struct */
-/* Collective over the world. counted: does this rank's loss count (else tp ranks have the same)? 1 on all ranks: given up, as *stop was set
- * on one of them. */
-int validate_run(struct validate *v, struct pipe *pipe, struct comm *world, bool counted, const volatile sig_atomic_t *stop,
-                 struct validate_loss *out, struct err *err);
+/* Measures; collective over the world. `counted` says whether this rank's loss counts (else tp
+ * ranks have the same). Returns 1 on all ranks when it was given up, as *stop was set on one of
+ * them. */
+int validate_run(struct validate *v, struct pipe *pipe, struct comm *world, bool counted,
+                 const volatile sig_atomic_t *stop, struct validate_loss *out, struct err *err);
 
 #endif
