@@ -18,8 +18,12 @@ void init_values(const struct param *p, uint64_t seed, int64_t first, int64_t n,
         switch (p->init) {
         case PARAM_ZERO: out[j] = 0; break;
         case PARAM_ONE: out[j] = 1; break;
-        case PARAM_NORMAL: out[j] = p->init_std * philox_normal_at(seed, PHILOX_INIT, ordinal, at); break;
-        case PARAM_XAVIER: out[j] = uniform_in(limit, philox_uniform_at(seed, PHILOX_INIT, ordinal, at)); break;
+        case PARAM_NORMAL:
+            out[j] = p->init_std * philox_normal_at(seed, PHILOX_INIT, ordinal, at);
+            break;
+        case PARAM_XAVIER:
+            out[j] = uniform_in(limit, philox_uniform_at(seed, PHILOX_INIT, ordinal, at));
+            break;
         }
     }
 }

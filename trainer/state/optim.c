@@ -30,7 +30,8 @@ int optim_memory(const struct optim_conf *c, struct buffer_list *memory, struct 
     return rc < 0 ? rc : buffers_state(&state, memory, err);
 }
 
-/* All that will be summed is known here: what the groups hold meanwhile is taken now, not when a step's timing asks for it. */
+/* Reserves what the groups hold while they sum. All that will be summed is known here, so it is
+ * taken now, not when a step's timing asks for it. */
 static int scratch_reserve(const struct optim_conf *c, struct err *err)
 {
     const struct comm_grid *g = c->grid;
@@ -46,7 +47,8 @@ static int scratch_reserve(const struct optim_conf *c, struct err *err)
     return rc;
 }
 
-static int take_as(struct optim *o, const char *what, int64_t elements, enum dtype t, void **out, struct err *err)
+static int take_as(struct optim *o, const char *what, int64_t elements, enum dtype t, void **out,
+                   struct err *err)
 {
     return o->c.ops->dev->alloc(o->c.ops->dev, what, elements * dtype_bytes(t), out, err);
 }
@@ -102,16 +104,19 @@ int optim_open(struct optim *o, const struct optim_conf *c, struct err *err)
     int64_t pack, all = c->sh->trained, own = all / c->sh->group;
     BUG_ON(dtype_stat(c->ops->act) != c->ops->stat);
     BUG_ON(c->grid->shard->size != c->sh->group || c->grid->shard->rank != c->sh->group_rank);
-    *o = (struct optim){.c = *c, .own = own, .n_weights = c->layout->zero < 3 ? c->sh->total : c->sh->total / c->sh->group,
-                        .n_grads = c->layout->zero < 2 ? all : own, .n_state = c->layout->zero < 1 ? all : own,
-                        .moments = c->run->moments == MOMENTS_BF16 ? DTYPE_BF16 : c->ops->stat};
+    *o = (struct optim){
+        .c = *c, .own = own,
+        .n_weights = c->layout->zero < 3 ? c->sh->total : c->sh->total / c->sh->group,
+        .n_grads = c->layout->zero < 2 ? all : own, .n_state = c->layout->zero < 1 ? all : own,
+        .moments = c->run->moments == MOMENTS_BF16 ? DTYPE_BF16 : c->ops->stat};
     int rc = runs_open(o, &pack, err);
     if (rc == 0)
         rc = buffers_take(o, pack, err);
     if (rc == 0)
         rc = scratch_reserve(c, err);
     if (rc == 0)
-        rc = sums_open(&o->sums, c->sh, (int)c->layout->zero, c->grid->shard, c->grid->replica, c->ops->stat, c->stream, o->grads, err);
+        rc = sums_open(&o->sums, c->sh, (int)c->layout->zero, c->grid->shard, c->grid->replica,
+                       c->ops->stat, c->stream, o->grads, err);
     if (rc < 0)
         optim_close(o);
     return rc;
@@ -121,7 +126,8 @@ void optim_close(struct optim *o)
 {
     if (!o->c.ops)
         return;
-    void *all[] = {o->weights, o->master, o->grads, o->m, o->v, o->ema, o->swap, o->pack, o->step, o->health, o->change};
+    void *all[] = {o->weights, o->master, o->grads, o->m,      o->v,     o->ema,
+                   o->swap,    o->pack,   o->step,  o->health, o->change};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         o->c.ops->dev->free(o->c.ops->dev, all[i]);
     sums_close(&o->sums);
@@ -172,17 +178,19 @@ int optim_zero(struct optim *o, struct err *err)
 /* ---- first weights ---- */
 
 struct fill { struct optim *o; optim_values_fn *values; void *ctx; };
-/* A buffer, and whether it is whole or of own pieces. */
+/* A buffer that is filled, and whether it is whole or holds own pieces. */
 struct filled { void *buffer; enum dtype dtype; bool whole; };
 
-/* Local elements first .. end-1 of tensor i, to `at` of a buffer, by their global numbers. */
-static int values_set(const struct fill *f, int64_t i, int64_t first, int64_t end, const struct filled *to, int64_t at, struct err *err)
+/* Sets local elements first .. end-1 of tensor i, at `at` of a buffer, by their global numbers. */
+static int values_set(const struct fill *f, int64_t i, int64_t first, int64_t end,
+                      const struct filled *to, int64_t at, struct err *err)
 {
     enum { PIECE = 512 };
     double values[PIECE];
     int rc;
     for (int64_t j = first, n; j < end; j += n, at += n) {
-        int64_t run, global = shard_to_global(&f->o->c.sh->tensors[i], &f->o->c.params->items[i], j, &run);
+        int64_t run,
+            global = shard_to_global(&f->o->c.sh->tensors[i], &f->o->c.params->items[i], j, &run);
         n = num_min_i64(num_min_i64(run, end - j), PIECE);
         if ((rc = f->values(f->ctx, i, global, n, values, err)) < 0)
             return rc;
@@ -191,7 +199,7 @@ static int values_set(const struct fill *f, int64_t i, int64_t first, int64_t en
     return 0;
 }
 
-/* All of a tensor in a buffer, or of own pieces. */
+/* Sets all of a tensor in a buffer, or what lies in own pieces. */
 static int tensor_set(const struct fill *f, int64_t i, const struct filled *to, struct err *err)
 {
     const struct shard_tensor *t = &f->o->c.sh->tensors[i];
@@ -218,7 +226,8 @@ int optim_fill(struct optim *o, optim_values_fn *values, void *ctx, struct err *
     return rc;
 }
 
-static int first_values(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out, struct err *err)
+static int first_values(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out,
+                        struct err *err)
 {
     const struct optim *o = ctx;
     (void)err;
@@ -230,16 +239,22 @@ int optim_init(struct optim *o, struct err *err) { return optim_fill(o, first_va
 
 /* ---- gradients ---- */
 
-/* Place of the own elements at `at` of unit `unit` in the gradients. */
+/* Returns where the own elements at `at` of unit `unit` lie in the gradients. */
 static char *own_grads(const struct optim *o, int64_t unit, int64_t at)
 {
     return element(o, o->grads, o->c.layout->zero < 2 ? piece_whole(o->c.sh, unit, at) : at);
 }
 
-static int64_t unit_own(const struct optim *o, int64_t unit) { return o->c.sh->units[unit].offset / o->c.sh->group; }
-static int64_t unit_piece(const struct optim *o, int64_t unit) { return o->c.sh->units[unit].elements / o->c.sh->group; }
+static int64_t unit_own(const struct optim *o, int64_t unit)
+{
+    return o->c.sh->units[unit].offset / o->c.sh->group;
+}
+static int64_t unit_piece(const struct optim *o, int64_t unit)
+{
+    return o->c.sh->units[unit].elements / o->c.sh->group;
+}
 
-/* All runs of one rule to or from the packing buffer. */
+/* Copies all runs of one rule to or from the packing buffer. */
 static void pack_copy(struct optim *o, const struct piece_runs *runs, bool out)
 {
     struct dev *dev = o->c.ops->dev;
@@ -247,16 +262,20 @@ static void pack_copy(struct optim *o, const struct piece_runs *runs, bool out)
     for (int64_t i = 0; i < runs->n; i++) {
         const struct piece_run *r = &runs->items[i];
         char *grads = own_grads(o, r->unit, r->at), *packed = element(o, o->pack, at);
-        dev->copy(dev, out ? grads : packed, out ? packed : grads, r->n * bytes, DEV_D2D, o->c.stream);
+        dev->copy(dev, out ? grads : packed, out ? packed : grads, r->n * bytes, DEV_D2D,
+                  o->c.stream);
         at += r->n;
     }
 }
 
-/* Partial sums over one axis, of what the rule names: one all-reduce. */
-static int axis_sum(struct optim *o, struct comm *axis, enum piece_rule rule, const char *what, struct err *err)
+/* Sums, over one axis, the partial sums that the rule names, in one all-reduce. */
+static int axis_sum(struct optim *o, struct comm *axis, enum piece_rule rule, const char *what,
+                    struct err *err)
 {
     const struct piece_runs *runs = &o->runs[rule];
-    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = what, .recv = o->pack, .n = runs->elements, .dtype = o->c.ops->stat};
+    struct comm_op op = {
+        .kind = COMM_ALL_REDUCE, .what = what,
+        .recv = o->pack, .n = runs->elements, .dtype = o->c.ops->stat};
     if (runs->n == 0 || axis->size == 1)
         return 0;
     pack_copy(o, runs, false);
@@ -270,7 +289,12 @@ static int axis_sum(struct optim *o, struct comm *axis, enum piece_rule rule, co
 static int axes_sum(struct optim *o, struct err *err)
 {
     const struct comm_grid *g = o->c.grid;
-    const struct { struct comm *axis; enum piece_rule rule; enum fault_point fault; const char *what; } sums[] = {
+    const struct {
+        struct comm *axis;
+        enum piece_rule rule;
+        enum fault_point fault;
+        const char *what;
+    } sums[] = {
         {g->tp, PIECE_SUM_TP, FAULT_POINT_SUM_TP, "gradients of what tp replicates"},
         {g->kv, PIECE_SUM_KV, FAULT_POINT_SUM_KV, "gradients of copied k/v heads"},
         {g->pp, PIECE_SUM_PP, FAULT_POINT_SUM_PP, "gradients of the conditioning"},
@@ -282,12 +306,16 @@ static int axes_sum(struct optim *o, struct err *err)
     return rc;
 }
 
-/* Trained unit k's own piece to the shard group, in a whole buffer. */
-static int gather_start(struct optim *o, int64_t k, void *buffer, enum dtype t, const char *what, struct comm_work **work, struct err *err)
+/* Begins to gather trained unit k from the own pieces of the shard group into a whole buffer. */
+static int gather_start(struct optim *o, int64_t k, void *buffer, enum dtype t, const char *what,
+                        struct comm_work **work, struct err *err)
 {
     int64_t bytes = dtype_bytes(t);
-    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = what, .send = (char *)buffer + piece_whole(o->c.sh, k, unit_own(o, k)) * bytes,
-                         .recv = (char *)buffer + o->c.sh->units[k].offset * bytes, .n = unit_piece(o, k), .dtype = t};
+    struct comm_op op = {
+        .kind = COMM_ALL_GATHER, .what = what,
+        .send = (char *)buffer + piece_whole(o->c.sh, k, unit_own(o, k)) * bytes,
+        .recv = (char *)buffer + o->c.sh->units[k].offset * bytes,
+        .n = unit_piece(o, k), .dtype = t};
     return comm_start(o->c.grid->shard, &op, o->c.stream, work, err);
 }
 
@@ -319,7 +347,7 @@ static int weights_gather(struct optim *o, struct err *err)
     return rc;
 }
 
-/* n elements of the weights from `weight` on, and of the average from `at` on. */
+/* Exchanges n elements of the weights from `weight` on and of the average from `at` on. */
 static void swap_run(struct optim *o, int64_t weight, int64_t at, int64_t n)
 {
     struct dev *dev = o->c.ops->dev;
@@ -333,17 +361,22 @@ static void swap_run(struct optim *o, int64_t weight, int64_t at, int64_t n)
     }
 }
 
-/* The same of weights that have masters: they become what the other of master and average rounds to. */
+/* Does the same for weights that have masters: they become what the other of master and average
+ * rounds to. */
 static void round_run(struct optim *o, int64_t weight, int64_t at, int64_t n)
 {
-    struct ops_copy args = {.src = run_of(o, o->averaged ? o->master : o->ema, at, n), .dst = weights_of(o, weight, n)};
+    struct ops_copy args = {
+        .src = run_of(o, o->averaged ? o->master : o->ema, at, n),
+        .dst = weights_of(o, weight, n)};
     o->c.ops->copy(o->c.ops, o->c.stream, &args);
 }
 
 int optim_average_swap(struct optim *o, struct err *err)
 {
-    bool alike = o->c.layout->zero == 0 || o->c.layout->zero == 3; /* both whole, or both of own pieces */
-    void (*run)(struct optim *, int64_t weight, int64_t at, int64_t n) = o->master ? round_run : swap_run;
+    /* Both are whole, or both hold own pieces. */
+    bool alike = o->c.layout->zero == 0 || o->c.layout->zero == 3;
+    void (*run)(struct optim *, int64_t weight, int64_t at, int64_t n) = o->master ? round_run
+                                                                                   : swap_run;
     BUG_ON(!o->ema);
     if (alike)
         run(o, 0, 0, o->n_state);
@@ -362,7 +395,8 @@ static void run_measure(struct optim *o, int64_t unit, int64_t at, int64_t n)
     o->c.ops->sumsq(o->c.ops, o->c.stream, &args);
 }
 
-/* What this rank contributes to the sum of squares: own pieces, of the first replica, and of copies the first. */
+/* Adds this rank's part to the sum of squares: own pieces, of the first replica, and of copies the
+ * first. */
 static void own_measure(struct optim *o)
 {
     const struct piece_runs *once = &o->runs[PIECE_ONCE];
@@ -393,14 +427,17 @@ static int health_take(struct optim *o, double *norm, double *bad, struct err *e
 
 /* ---- update ---- */
 
-/* Local elements first, first+1 .. of tensor i, run by run of those that follow one another in the model, for the numbers to round by. */
+/* Updates local elements first, first+1 .. of tensor i, span by span of those that follow one
+ * another in the model, for the numbers to round by. */
 static void runs_update(struct optim *o, int64_t i, int64_t first, const struct ops_adamw *all)
 {
     for (int64_t done = 0, n; done < all->master.cols; done += n) {
-        int64_t run, global = shard_to_global(&o->c.sh->tensors[i], &o->c.params->items[i], first + done, &run);
+        int64_t run, global = shard_to_global(&o->c.sh->tensors[i], &o->c.params->items[i],
+                                              first + done, &run);
         n = num_min_i64(run, all->master.cols - done);
         struct ops_adamw args = *all;
-        args.grad = tensor_cols(all->grad, done, n), args.master = tensor_cols(all->master, done, n);
+        args.grad = tensor_cols(all->grad, done, n),
+        args.master = tensor_cols(all->master, done, n);
         args.m = tensor_cols(all->m, done, n), args.v = tensor_cols(all->v, done, n);
         if (all->ema.ptr)
             args.ema = tensor_cols(all->ema, done, n);
@@ -412,15 +449,18 @@ static void runs_update(struct optim *o, int64_t i, int64_t first, const struct 
     }
 }
 
-/* Of n elements from local element `first` of tensor i on, those that count here in norms: every element of the model does on one rank. */
+/* Returns how many of n elements, from local element `first` of tensor i on, this rank counts in
+ * global norms. Each element of the model is counted on exactly one rank. */
 static int64_t counted(const struct optim *o, int64_t i, int64_t first, int64_t n)
 {
     const struct shard_tensor *t = &o->c.sh->tensors[i];
-    bool once = o->c.grid->replica->rank == 0 && (o->c.layout->zero > 0 || o->c.grid->shard->rank == 0);
+    bool once = o->c.grid->replica->rank == 0 &&
+                (o->c.layout->zero > 0 || o->c.grid->shard->rank == 0);
     return once ? num_max_i64(0, num_min_i64(n, t->own_rows * t->cols - first)) : 0;
 }
 
-/* AdamW on what this rank updates of tensor i, whose elements are `number` and on of the model's: all of it, or what lies in the own piece. */
+/* Does AdamW on what this rank updates of tensor i, all of it or what lies in the own piece. The
+ * tensor's elements have the numbers from `number` on in the model. */
 static void tensor_update(struct optim *o, int64_t i, int64_t number)
 {
     const struct param *p = &o->c.params->items[i];
@@ -468,7 +508,8 @@ static void unit_update(struct optim *o, int64_t k)
             tensor_update(o, i, number);
 }
 
-/* zero 0: everybody updates everything, each unit while the next one's gradients come. */
+/* Updates with zero 0: everybody updates everything, each unit while the next one's gradients
+ * come. */
 static int update_gathered(struct optim *o, struct err *err)
 {
     struct comm_work *work[2] = {0};
@@ -486,7 +527,8 @@ static int update_gathered(struct optim *o, struct err *err)
     return 0;
 }
 
-/* zero 1 and 2: own pieces; each unit's weights go to the others while the next one is updated. */
+/* Updates own pieces with zero 1 and 2. Each unit's weights go to the others while the next one is
+ * updated. */
 static int update_own(struct optim *o, struct err *err)
 {
     struct comm_work *work[2] = {0};
@@ -529,7 +571,8 @@ static void step_block_set(struct optim *o, int64_t step, double norm)
     };
 }
 
-int optim_step(struct optim *o, int64_t step, double norm_limit, struct optim_result *out, struct err *err)
+int optim_step(struct optim *o, int64_t step, double norm_limit, struct optim_result *out,
+               struct err *err)
 {
     double norm = 0, bad = 0;
     int rc;
@@ -542,6 +585,9 @@ int optim_step(struct optim *o, int64_t step, double norm_limit, struct optim_re
     bool nonfinite = bad > 0 || !isfinite(norm), skip = nonfinite || norm > norm_limit;
     BUG_ON(o->averaged);
     step_block_set(o, step, norm);
-    *out = (struct optim_result){.grad_norm = norm, .weight_norm = NAN, .update_norm = NAN, .skipped = skip, .nonfinite = nonfinite};
+    *out = (struct optim_result){
+        .grad_norm = norm,
+        .weight_norm = NAN, .update_norm = NAN,
+        .skipped = skip, .nonfinite = nonfinite};
     return skip ? rc : update(o, out, err);
 }

@@ -1,9 +1,12 @@
-/* spike: is a step's loss, or the norm of its gradients, far above those of the steps before it? Pure.
+/* spike: tells whether a step's loss, or the norm of its gradients, is far above those of the steps
+ * before it. Pure.
  *
- * Far is more than z standard deviations (of n - 1) above the mean of the last SPIKE_STEPS steps, once SPIKE_LEAST are noted; the
- * deviation counts as SPIKE_FLOOR of the mean at least, so that rounding is no spike where a loss stands still. The rule and its numbers
- * (128, half of them at least; z 6) are those of SkipStepOptimizer in AI2's OLMo-core 2, but for the floor, and for what is not finite, which is not
- * noted here. What was far is noted like the rest: a level that stays is taken after SPIKE_STEPS / (z² + 1) steps at most, rounded up: of 6 after four.
+ * Far is more than z standard deviations (of n - 1) above the mean of the last SPIKE_STEPS steps,
+ * once SPIKE_LEAST are noted. The deviation counts as SPIKE_FLOOR of the mean at least, so that
+ * rounding is no spike where a loss stands still. The rule and its numbers (128, half of them at
+ * least; z 6) are those of SkipStepOptimizer in AI2's OLMo-core 2, but for the floor, and for what
+ * is not finite, which is not noted here. What was far is noted like the rest: a level that stays
+ * is taken after SPIKE_STEPS / (z² + 1) steps at most, rounded up; with z 6 after four.
  *
  *     double most = spike_limit(h.norm, h.n, z);      // INFINITY: too few steps yet
  *     spike_note(&h, loss, norm);                     // of each step, whether it was taken or not
@@ -20,7 +23,9 @@ struct spike_history {
     int64_t n;
     double loss[SPIKE_STEPS], norm[SPIKE_STEPS]; /* [n], the oldest first; all finite */
 };
-void spike_note(struct spike_history *h, double loss, double norm); /* nothing unless both are finite */
-double spike_limit(const double *values, int64_t n, double z);     /* what is above it is far */
+/* Notes a step, unless one of the two is not finite. */
+void spike_note(struct spike_history *h, double loss, double norm);
+/* Returns the limit above which a value is far. */
+double spike_limit(const double *values, int64_t n, double z);
 
 #endif

@@ -6,12 +6,17 @@
 #include "profiles/piece.h"
 #include "trainer/state/fault.h"
 
-int sums_open(struct sums *s, const struct shards *sh, int zero, struct comm *shard, struct comm *replica, enum dtype dtype,
-              struct dev_stream *stream, void *grads, struct err *err)
+int sums_open(struct sums *s, const struct shards *sh, int zero, struct comm *shard,
+              struct comm *replica, enum dtype dtype, struct dev_stream *stream, void *grads,
+              struct err *err)
 {
-    *s = (struct sums){.sh = sh, .zero = zero, .shard = shard, .replica = replica, .stream = stream, .dtype = dtype, .grads = grads};
+    *s = (struct sums){
+        .sh = sh, .zero = zero, .shard = shard, .replica = replica,
+        .stream = stream, .dtype = dtype, .grads = grads};
     s->started = calloc((size_t)sh->n_trained + 1, sizeof *s->started);
-    return s->started ? 0 : err_set(err, ERR_NOMEM, "out of memory for the sums of %lld units", (long long)sh->n_trained);
+    return s->started ? 0
+                      : err_set(err, ERR_NOMEM, "out of memory for the sums of %lld units",
+                                (long long)sh->n_trained);
 }
 
 void sums_close(struct sums *s)
@@ -22,7 +27,8 @@ void sums_close(struct sums *s)
 
 /* ---- queues ---- */
 
-static void push(struct sums *s, struct sums_queue *q, struct comm *c, const struct comm_op *op, int64_t unit)
+static void push(struct sums *s, struct sums_queue *q, struct comm *c, const struct comm_op *op,
+                 int64_t unit)
 {
     BUG_ON(q->n == SUMS_FLIGHT);
     q->unit[q->n] = unit;
@@ -45,7 +51,10 @@ static int64_t pop(struct sums *s, struct sums_queue *q, struct comm *c)
 
 /* ---- the two sums ---- */
 
-static char *element(const struct sums *s, int64_t at) { return (char *)s->grads + at * dtype_bytes(s->dtype); }
+static char *element(const struct sums *s, int64_t at)
+{
+    return (char *)s->grads + at * dtype_bytes(s->dtype);
+}
 
 static char *own_piece(const struct sums *s, int64_t unit)
 {
@@ -53,19 +62,25 @@ static char *own_piece(const struct sums *s, int64_t unit)
     return element(s, s->zero < 2 ? piece_whole(s->sh, unit, own) : own);
 }
 
-static int64_t piece_elements(const struct sums *s, int64_t unit) { return s->sh->units[unit].elements / s->sh->group; }
+static int64_t piece_elements(const struct sums *s, int64_t unit)
+{
+    return s->sh->units[unit].elements / s->sh->group;
+}
 
 static void scatter_start(struct sums *s, int64_t unit)
 {
-    struct comm_op op = {.kind = COMM_REDUCE_SCATTER, .what = "gradients of a unit", .send = element(s, s->sh->units[unit].offset),
-                         .recv = own_piece(s, unit), .n = piece_elements(s, unit), .dtype = s->dtype};
+    struct comm_op op = {
+        .kind = COMM_REDUCE_SCATTER, .what = "gradients of a unit",
+        .send = element(s, s->sh->units[unit].offset), .recv = own_piece(s, unit),
+        .n = piece_elements(s, unit), .dtype = s->dtype};
     push(s, &s->scatter, s->shard, &op, unit);
 }
 
 static void reduce_start(struct sums *s, int64_t unit)
 {
-    struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "gradients over replicas", .recv = own_piece(s, unit),
-                         .n = piece_elements(s, unit), .dtype = s->dtype};
+    struct comm_op op = {
+        .kind = COMM_ALL_REDUCE, .what = "gradients over replicas",
+        .recv = own_piece(s, unit), .n = piece_elements(s, unit), .dtype = s->dtype};
     if (s->replica->size == 1 || fault_active == FAULT_POINT_SUM_REPLICA)
         return;
     if (s->reduce.n > SUMS_AHEAD)

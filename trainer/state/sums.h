@@ -1,14 +1,17 @@
 /* sums: the gradients of units over the data-parallel ranks, under way while others are computed.
  *
- * A unit's gradients, complete on this rank, are summed over the shard group into the own piece (zero 0 and 1; with 2 and 3 units.c
- * has done so micro-batch by micro-batch), and the own piece over the replicas of the shard group. sums_start begins the first; it is
- * awaited, and the second begun, when SUMS_AHEAD units have been started after it, so in backward while gradients of other units are computed;
- * sums_finish starts what was not and awaits everything. The order of operations is a function of the order of sums_start alone, which
- * is the same on all ranks of the groups, and sums are formed in rank order: the bits do not depend on when it is called.
+ * A unit's gradients, complete on this rank, are summed over the shard group into the own piece
+ * (zero 0 and 1; with 2 and 3 units.c has done so micro-batch by micro-batch), and then the own
+ * piece over the replicas of the shard group. sums_start begins the first sum. It is awaited, and
+ * the second begun, when SUMS_AHEAD units have been started after it, that is, in backward while
+ * gradients of other units are computed. sums_finish starts what was not started and awaits
+ * everything. The order of operations is a function of the order of sums_start alone, which is the
+ * same on all ranks of the groups, and sums are formed in rank order: the bits do not depend on
+ * when it is called.
  *
  *     sums_open(&s, &sh, zero, shard, replica, dtype, stream, grads, err);
- *     sums_start(&s, unit);          // in backward, once a step for a unit, or not at all
- *     sums_finish(&s, err);          // all units' own pieces are sums now; the next step begins
+ *     sums_start(&s, unit);   // in backward, once a step for a unit, or not at all
+ *     sums_finish(&s, err);   // all units' own pieces are sums now; the next step begins
  */
 #ifndef TRAINER_STATE_SUMS_H
 #define TRAINER_STATE_SUMS_H
@@ -18,7 +21,8 @@
 
 enum { SUMS_AHEAD = 2, SUMS_FLIGHT = SUMS_AHEAD + 1 };
 
-struct sums_queue { /* one operation a unit, oldest first */
+/* A queue of one operation a unit, oldest first. */
+struct sums_queue {
     int64_t unit[SUMS_FLIGHT];
     struct comm_work *work[SUMS_FLIGHT];
     int n;
@@ -30,17 +34,19 @@ struct sums {
     struct comm *shard, *replica;
     struct dev_stream *stream;
     enum dtype dtype;
-    void *grads;             /* zero below 2: whole; else own pieces */
-    bool *started;           /* [n_trained] in this step */
+    void *grads;   /* zero below 2: whole; else own pieces */
+    bool *started; /* [n_trained] in this step */
     struct sums_queue scatter, reduce;
     int failed;
     struct err err;
 };
 
-int sums_open(struct sums *s, const struct shards *sh, int zero, struct comm *shard, struct comm *replica, enum dtype dtype,
-              struct dev_stream *stream, void *grads, struct err *err);
+int sums_open(struct sums *s, const struct shards *sh, int zero, struct comm *shard,
+              struct comm *replica, enum dtype dtype, struct dev_stream *stream, void *grads,
+              struct err *err);
 void sums_close(struct sums *s); /* safe on a zeroed struct */
-void sums_start(struct sums *s, int64_t unit); /* a failure is kept, and given by sums_finish */
+/* Starts the sums of a unit. A failure is kept, and given by sums_finish. */
+void sums_start(struct sums *s, int64_t unit);
 int sums_finish(struct sums *s, struct err *err);
 
 #endif

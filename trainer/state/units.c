@@ -6,23 +6,29 @@
 #include "base/num.h"
 #include "trainer/state/fault.h"
 
-static int take(struct units *u, const char *what, int64_t elements, enum dtype t, void **out, struct err *err)
+static int take(struct units *u, const char *what, int64_t elements, enum dtype t, void **out,
+                struct err *err)
 {
     return u->ops->dev->alloc(u->ops->dev, what, elements * dtype_bytes(t), out, err);
 }
 
-int units_open(struct units *u, const struct shards *sh, int zero, struct comm *shard_group, struct ops *ops, struct dev_stream *stream,
-               void *weights, void *grads, struct err *err)
+int units_open(struct units *u, const struct shards *sh, int zero, struct comm *shard_group,
+               struct ops *ops, struct dev_stream *stream, void *weights, void *grads,
+               struct err *err)
 {
     int rc = 0;
-    *u = (struct units){.sh = sh, .zero = zero, .group = shard_group, .ops = ops, .stream = stream, .weights = weights, .grads = grads,
-                        .most = shards_most_elements(sh), .most_trained = shards_most_trained(sh)};
+    *u = (struct units){
+        .sh = sh, .zero = zero, .group = shard_group, .ops = ops, .stream = stream,
+        .weights = weights, .grads = grads,
+        .most = shards_most_elements(sh), .most_trained = shards_most_trained(sh)};
     u->written = calloc((size_t)sh->n_trained + 1, sizeof *u->written);
     u->left = calloc((size_t)sh->n_trained + 1, sizeof *u->left);
     if (!u->written || !u->left)
         rc = err_set(err, ERR_NOMEM, "out of memory for %lld units", (long long)sh->n_units);
     if (rc == 0)
-        rc = ops->dev->alloc(ops->dev, "health of units", (sh->n_trained + 1) * (int64_t)sizeof *u->health, (void **)&u->health, err);
+        rc = ops->dev->alloc(ops->dev, "health of units",
+                             (sh->n_trained + 1) * (int64_t)sizeof *u->health, (void **)&u->health,
+                             err);
     for (int i = 0; i < 2 && rc == 0; i++) {
         u->w[i].unit = u->g[i].unit = -1;
         if (zero == 3)
@@ -30,7 +36,8 @@ int units_open(struct units *u, const struct shards *sh, int zero, struct comm *
         if (rc == 0 && zero >= 2)
             rc = take(u, "gradients of a unit", u->most_trained, ops->stat, &u->g[i].ptr, err);
         if (rc == 0 && zero >= 2)
-            rc = take(u, "summed gradients of a unit", u->most_trained / sh->group, ops->stat, &u->summed[i], err);
+            rc = take(u, "summed gradients of a unit", u->most_trained / sh->group, ops->stat,
+                      &u->summed[i], err);
     }
     if (rc < 0)
         units_close(u);
@@ -74,9 +81,12 @@ static void await(struct units *u, struct comm_work **work)
 void units_begin(struct units *u, int64_t micros, int64_t chunks)
 {
     memset(u->written, 0, (size_t)u->sh->n_trained * sizeof *u->written);
-    u->ops->dev->zero(u->ops->dev, u->health, u->sh->n_trained * (int64_t)sizeof *u->health, u->stream);
+    u->ops->dev->zero(u->ops->dev, u->health, u->sh->n_trained * (int64_t)sizeof *u->health,
+                      u->stream);
     for (int64_t i = 0; i < u->sh->n_trained; i++)
-        u->left[i] = micros == 0 ? -1 : micros * (u->sh->units[i].layer == PARAM_LAYER_COND ? chunks : 1);
+        u->left[i] = micros == 0
+                         ? -1
+                         : micros * (u->sh->units[i].layer == PARAM_LAYER_COND ? chunks : 1);
 }
 
 /* ---- weights ---- */
@@ -84,8 +94,10 @@ void units_begin(struct units *u, int64_t micros, int64_t chunks)
 static void gather_unit(struct units *u, int64_t unit, void *to, struct comm_work **work)
 {
     const struct shard_unit *s = &u->sh->units[unit];
-    struct comm_op op = {.kind = COMM_ALL_GATHER, .what = "weights of a unit", .dtype = u->ops->act, .n = s->elements / u->sh->group,
-                         .send = at(u->weights, s->offset / u->sh->group, u->ops->act), .recv = to};
+    struct comm_op op = {
+        .kind = COMM_ALL_GATHER, .what = "weights of a unit",
+        .dtype = u->ops->act, .n = s->elements / u->sh->group,
+        .send = at(u->weights, s->offset / u->sh->group, u->ops->act), .recv = to};
     start(u, &op, work);
 }
 
@@ -146,14 +158,14 @@ static struct tensor row(void *ptr, enum dtype t, int64_t n)
     return tensor_of(ptr, t, 1, n);
 }
 
-/* After the last micro-batch's gradients of the unit. */
+/* Begins the unit's sums once its last micro-batch's gradients are there. */
 static void complete(struct units *u, int64_t unit)
 {
     if (u->left[unit] == 0 && u->sums && u->failed == 0)
         sums_start(u->sums, unit);
 }
 
-/* What came out of the working buffer goes into the own piece. */
+/* Puts what came out of a working buffer into the own piece. */
 static void collect(struct units *u, int i)
 {
     struct unit_buffer *g = &u->g[i];
@@ -162,7 +174,8 @@ static void collect(struct units *u, int i)
     const struct shard_unit *s = &u->sh->units[g->unit];
     enum dtype t = u->ops->stat;
     int64_t piece = s->elements / u->sh->group;
-    struct tensor sum = row(u->summed[i], t, piece), own = row(at(u->grads, s->offset / u->sh->group, t), t, piece);
+    struct tensor sum = row(u->summed[i], t, piece),
+                  own = row(at(u->grads, s->offset / u->sh->group, t), t, piece);
     await(u, &g->work);
     int64_t unit = g->unit, layer = u->ops->layer;
     bool backward = u->ops->backward;
@@ -178,7 +191,7 @@ static void collect(struct units *u, int i)
         complete(u, unit);
 }
 
-/* The working buffer of a unit: the one it has, or the one used longer ago. */
+/* Returns the working buffer of a unit: the one it has, or the one used longer ago. */
 static int working(struct units *u, int64_t unit)
 {
     for (int i = 0; i < 2; i++)
@@ -196,7 +209,8 @@ void *units_grads(struct units *u, int64_t unit)
         return at(u->grads, u->sh->units[unit].offset, u->ops->stat);
     int i = working(u, unit);
     if (u->g[i].unit != unit) { /* the gaps between tensors are summed as well */
-        u->ops->dev->zero(u->ops->dev, u->g[i].ptr, u->sh->units[unit].elements * dtype_bytes(u->ops->stat), u->stream);
+        u->ops->dev->zero(u->ops->dev, u->g[i].ptr,
+                          u->sh->units[unit].elements * dtype_bytes(u->ops->stat), u->stream);
         u->g[i].unit = unit;
     }
     return u->g[i].ptr;
@@ -207,10 +221,13 @@ double units_beta(const struct units *u, int64_t unit)
     return u->zero < 2 && u->written[unit] ? 1 : 0;
 }
 
-/* Before they are summed over ranks, after which nobody knows whose a number was. */
+/* Looks for numbers that are not finite, before gradients are summed over ranks: after that nobody
+ * knows whose a number was. */
 static void look(struct units *u, int64_t unit, void *grads)
 {
-    u->ops->sumsq(u->ops, u->stream, &(struct ops_sumsq){row(grads, u->ops->stat, u->sh->units[unit].elements), u->health + unit, true});
+    u->ops->sumsq(u->ops, u->stream,
+                  &(struct ops_sumsq){row(grads, u->ops->stat, u->sh->units[unit].elements),
+                                      u->health + unit, true});
 }
 
 int64_t units_nonfinite(const struct units *u)
@@ -218,7 +235,8 @@ int64_t units_nonfinite(const struct units *u)
     int64_t found = -1, place = INT64_MIN;
     BUG_ON(!u->ops->dev->host_memory);
     for (int64_t i = 0; i < u->sh->n_trained; i++) {
-        int64_t layer = u->sh->units[i].layer, at = layer == PARAM_LAYER_HEAD ? INT64_MAX : layer; /* backward goes down */
+        /* Backward goes down. */
+        int64_t layer = u->sh->units[i].layer, at = layer == PARAM_LAYER_HEAD ? INT64_MAX : layer;
         if (u->health[i].nonfinite > 0 && at > place)
             found = i, place = at;
     }
@@ -241,10 +259,14 @@ void units_done(struct units *u, int64_t unit)
     void *from = units_grads(u, unit);
     int i = from == u->g[1].ptr;
     look(u, unit, from);
-    struct comm_op op = {.kind = COMM_REDUCE_SCATTER, .what = "gradients of a unit", .dtype = u->ops->stat, .send = from,
-                         .recv = u->summed[i], .n = s->elements / u->sh->group};
+    struct comm_op op = {
+        .kind = COMM_REDUCE_SCATTER, .what = "gradients of a unit", .dtype = u->ops->stat,
+        .send = from, .recv = u->summed[i], .n = s->elements / u->sh->group};
     if (fault_active == FAULT_POINT_SUM_UNIT)
-        u->ops->copy(u->ops, u->stream, &(struct ops_copy){row(at(from, op.n * u->sh->group_rank, op.dtype), op.dtype, op.n), row(op.recv, op.dtype, op.n)});
+        u->ops->copy(
+            u->ops, u->stream,
+            &(struct ops_copy){row(at(from, op.n * u->sh->group_rank, op.dtype), op.dtype, op.n),
+                               row(op.recv, op.dtype, op.n)});
     else
         start(u, &op, &u->g[i].work);
     if (u->failed)
@@ -255,11 +277,12 @@ void units_flush(struct units *u)
 {
     enum dtype t = u->ops->stat;
     for (int64_t i = 0; i < u->sh->n_trained && u->zero < 2; i++)
-        if (u->written[i] && u->left[i] != 0) /* how many there would be was not known */
+        if (u->written[i] && u->left[i] != 0) /* it was not known how many there would be */
             look(u, i, units_grads(u, i));
     for (int64_t i = 0; i < u->sh->n_trained && u->zero < 2; i++)
-        if (!u->written[i]) /* not one sample here */
-            u->ops->dev->zero(u->ops->dev, at(u->grads, u->sh->units[i].offset, t), u->sh->units[i].elements * dtype_bytes(t), u->stream);
+        if (!u->written[i]) /* there was not one sample here */
+            u->ops->dev->zero(u->ops->dev, at(u->grads, u->sh->units[i].offset, t),
+                              u->sh->units[i].elements * dtype_bytes(t), u->stream);
     for (int i = 0; i < 2 && u->zero >= 2; i++)
         collect(u, i);
 }
@@ -268,5 +291,7 @@ int units_failed(struct units *u, struct err *err)
 {
     if (u->failed < 0)
         return err_set(err, u->failed, "%s", u->err.text);
-    return u->sums && u->sums->failed < 0 ? err_set(err, u->sums->failed, "%s", u->sums->err.text) : 0; /* before anybody uses a broken group */
+    /* This is told before anybody uses a broken group. */
+    return u->sums && u->sums->failed < 0 ? err_set(err, u->sums->failed, "%s", u->sums->err.text)
+                                          : 0;
 }

@@ -1,24 +1,33 @@
-/* units: where the model finds the weights of a unit (embedding, conditioning, a layer, head) and leaves their gradients, whatever is
- * sharded over data-parallel ranks. What is frozen of a layer is a unit of its own (shard.h), which comes and goes with the other and has
- * no gradients.
+/* units: where the model finds the weights of a unit (embedding, conditioning, a layer, head) and
+ * leaves their gradients, whatever is sharded over data-parallel ranks. What is frozen of a layer
+ * is a unit of its own (shard.h), the layer's sibling, which comes and goes with it and has no
+ * gradients.
  *
- *   zero 0, 1   whole flat buffers of weights and gradients; the first micro-batch of a step overwrites gradients, later ones add;
- *               with the last one units_done starts the unit's sum over the shard group (sums.h)
- *   zero 2      gradients of one unit at a time in one of two working buffers; units_done starts their sum over the shard group, which
- *               is added to the own pieces while the next unit is computed
- *   zero 3      weights likewise: gathered into one of two working buffers, the next unit's under the present one's computation
+ *     zero 0, 1   whole flat buffers of weights and gradients; the first micro-batch of a step
+ *                 overwrites gradients, later ones add; with the last one units_done starts the
+ *                 unit's sum over the shard group (sums.h)
+ *     zero 2      gradients of one unit at a time in one of two working buffers; units_done starts
+ *                 their sum over the shard group, which is added to the own pieces while the next
+ *                 unit is computed
+ *     zero 3      weights likewise: gathered into one of two working buffers, the next unit's under
+ *                 the present one's computation
  *
- * Starting and awaiting are apart, so that both overlap with computation; how far a message gets meanwhile is the backend's (MPI moves
- * it in calls of ours alone: comm_progress, from the operations' tick).
+ * Starting and awaiting are apart, so that both overlap with computation. How far a message gets
+ * meanwhile is the backend's affair (MPI moves it in calls of ours alone: comm_progress, from the
+ * operations' tick).
  *
  * One unit is in use at a time:
  *
- *     units_use(&u, unit, next);             // weights are there, and the sibling's; the gather of `next` (-1: none) begins
+ *     units_use(&u, unit, next);  // weights are there, and the sibling's; the gather of `next`
+ *                                 // (-1: none) begins
  *     units_weights(&u, unit), units_grads(&u, unit)
- *     units_done(&u, unit);                  // in backward: this micro-batch's gradients of the unit are written
- *     units_flush(&u);                       // after the last micro-batch of a step: own pieces, or whole buffers, are complete here
+ *     units_done(&u, unit);       // in backward: this micro-batch's gradients of the unit are
+ *                                 // written
+ *     units_flush(&u);            // after the last micro-batch of a step: own pieces, or whole
+ *                                 // buffers, are complete here
  *
- * Calls queue; a failure is kept and given by units_failed. Layout of buffers and pieces: profiles/shard.h.
+ * Calls queue; a failure is kept and given by units_failed. profiles/shard.h says how buffers and
+ * pieces are laid out.
  */
 #ifndef TRAINER_STATE_UNITS_H
 #define TRAINER_STATE_UNITS_H
@@ -28,49 +37,59 @@
 #include "trainer/ops/ops.h"
 #include "trainer/state/sums.h"
 
-struct unit_buffer { /* a working buffer */
-    int64_t unit;    /* what is in it, its sibling behind it; -1: nothing */
+/* A working buffer. */
+struct unit_buffer {
+    int64_t unit; /* what is in it, its sibling behind it; -1: nothing */
     void *ptr;
-    struct comm_work *work, *sibling; /* gathers into it, or sum out of it, under way */
+    struct comm_work *work, *sibling; /* gathers into it, or the sum out of it, under way */
 };
 
 struct units {
-    const struct shards *sh;  /* borrowed, like ops, stream, group, weights, grads */
+    const struct shards *sh; /* borrowed, like ops, stream, group, weights, grads */
     struct ops *ops;
     struct dev_stream *stream;
-    struct comm *group;       /* shard group */
+    struct comm *group; /* shard group */
     int zero;
-    void *weights, *grads;    /* zero 3, zero 2 and up: own pieces; else whole */
-    bool *written;            /* [n_trained] gradients of this step hold something */
-    int64_t *left;            /* [n_trained] micro-batches of this step whose gradients are still to come; negative: not known */
-    struct sums *sums;        /* borrowed, set by the owner; NULL: the optimizer starts them all */
+    void *weights, *grads; /* zero 3, zero 2 and up: own pieces; else whole */
+    bool *written;         /* [n_trained] gradients of this step hold something */
+    /* [n_trained] micro-batches of this step whose gradients are still to come; negative: their
+     * number is not known. */
+    int64_t *left;
+    struct sums *sums; /* borrowed, set by the owner; NULL: the optimizer starts them all */
     struct unit_buffer w[2], g[2];
-    void *summed[2];          /* zero 2, 3: own piece of the sum out of g[i] */
-    struct ops_health *health; /* [n_trained] device memory: of this rank's gradients of the step, before any sum over ranks */
-    int turn;                 /* the g used next */
-    int64_t most, most_trained; /* elements of the largest pair of units, and of the largest trained one */
+    void *summed[2]; /* zero 2, 3: own piece of the sum out of g[i] */
+    /* [n_trained] in device memory: health of this rank's gradients of the step, before any sum
+     * over ranks. */
+    struct ops_health *health;
+    int turn; /* the g used next */
+    /* Elements of the largest pair of units, and of the largest trained one. */
+    int64_t most, most_trained;
     int failed;
     struct err err;
 };
 
-int units_open(struct units *u, const struct shards *sh, int zero, struct comm *shard_group, struct ops *ops, struct dev_stream *stream,
-               void *weights, void *grads, struct err *err);
+int units_open(struct units *u, const struct shards *sh, int zero, struct comm *shard_group,
+               struct ops *ops, struct dev_stream *stream, void *weights, void *grads,
+               struct err *err);
 void units_close(struct units *u); /* safe on a zeroed struct */
 
-/* Before a step's first micro-batch. micros: so many units_done of a unit there will be, times `chunks` for the conditioning; with the last
- * one its sum over the data-parallel ranks begins. 0: not known. */
+/* Begins a step, before its first micro-batch. There will be `micros` calls of units_done for a
+ * unit (0: not known), times `chunks` for the conditioning; with the last one its sum over the
+ * data-parallel ranks begins. */
 void units_begin(struct units *u, int64_t micros, int64_t chunks);
 void units_use(struct units *u, int64_t unit, int64_t next);
 void *units_weights(struct units *u, int64_t unit);
 void *units_grads(struct units *u, int64_t unit);
-double units_beta(const struct units *u, int64_t unit); /* 0: gradients overwrite; 1: they add */
+/* Returns 0 if gradients overwrite, 1 if they add. */
+double units_beta(const struct units *u, int64_t unit);
 void units_done(struct units *u, int64_t unit);
 void units_flush(struct units *u);
 int units_failed(struct units *u, struct err *err);
-/* After a step whose stream is done: the unit in which backward first met a number of this rank's own that is not finite (a failure of
- * the forward shows in the last layer of the stage); -1: none. */
+/* Returns, after a step whose stream is done, the unit in which backward first met a number of this
+ * rank's own that is not finite (a failure of the forward shows in the last layer of the stage);
+ * -1: none. */
 int64_t units_nonfinite(const struct units *u);
-/* The weights have changed: gathered copies are void. */
+/* Says that the weights have changed, which makes gathered copies void. */
 void units_forget(struct units *u);
 
 #endif
