@@ -18,14 +18,19 @@
 enum { ROWS_SHOWN = 10 }; /* of a diff within its tolerance; those beyond are all shown */
 
 static const struct opt opts[] = {
-    {"tol", 0, OPT_NUM, "X", "diff: largest relative difference of a tensor that still counts as equal", .fallback = "0", .min = 0, .max = 1e9},
-    {"floor", 0, OPT_NUM, "X", "diff: differences are relative to the larger of this (v: its square) and the tensor's greatest number",
-     .fallback = "1e-12", .min = 1e-150, .max = 1e9},
-    {"all", 0, OPT_BOOL, NULL, "diff of two run folders: every step that both have kept, not the newest of each"},
+    {"tol", 0, OPT_NUM, "X",
+     "diff: largest relative difference of a tensor that still counts as equal",
+     .fallback = "0", .min = 0, .max = 1e9},
+    {"floor", 0, OPT_NUM, "X",
+     "diff: differences are relative to the larger of this (v: its square) and the tensor's "
+     "greatest number", .fallback = "1e-12", .min = 1e-150, .max = 1e9},
+    {"all", 0, OPT_BOOL, NULL,
+     "diff of two run folders: every step that both have kept, not the newest of each"},
     {"json", 0, OPT_BOOL, NULL, "diff: print one JSON object"},
     {"safetensors", 0, OPT_TEXT, "FILE", "export: write the weights to FILE"},
     {"ema", 0, OPT_BOOL, NULL, "export: the average of the weights instead"},
-    {"merge-lora", 0, OPT_BOOL, NULL, "export: W + alpha/rank B A in place of a weight with its adapters"},
+    {"merge-lora", 0, OPT_BOOL, NULL,
+     "export: W + alpha/rank B A in place of a weight with its adapters"},
 };
 const struct opt_cmd train_cmd_ckpt = {
     "ckpt", "show, verify, compare or export checkpoints",
@@ -44,11 +49,15 @@ static int show(const char *dir, struct err *err)
     if (rc < 0)
         return rc;
     layout_format(&m.layout, &layout);
-    str_addf(&text, "%s\n  model %s, %s, %lld steps (%lld updates), next draw %llu\n  written by %s (%lld ranks)\n  config %s\n"
+    str_addf(&text,
+             "%s\n  model %s, %s, %lld steps (%lld updates), next draw %llu\n"
+             "  written by %s (%lld ranks)\n  config %s\n"
              "  %lld tensors, %lld files, %s%s\n",
-             dir, m.model.name, dtype_names[m.run_dtype], (long long)m.meta.step, (long long)m.meta.updates, (unsigned long long)m.meta.ordinal,
-             layout.p ? layout.p : "", (long long)layout_world(&m.layout), hash_format(m.meta.config_hash, hash), (long long)m.n_tensors,
-             (long long)m.n_files, num_format_bytes(m.meta.bytes, bytes, sizeof bytes), m.ema ? ", with EMA" : "");
+             dir, m.model.name, dtype_names[m.run_dtype], (long long)m.meta.step,
+             (long long)m.meta.updates, (unsigned long long)m.meta.ordinal,
+             layout.p ? layout.p : "", (long long)layout_world(&m.layout),
+             hash_format(m.meta.config_hash, hash), (long long)m.n_tensors, (long long)m.n_files,
+             num_format_bytes(m.meta.bytes, bytes, sizeof bytes), m.ema ? ", with EMA" : "");
     for (int64_t i = 0; i < m.n_tensors; i++) {
         str_addf(&text, "  %-36s", m.tensors[i].name);
         for (int d = 0; d < m.tensors[i].nd; d++)
@@ -82,18 +91,24 @@ static int verify(const char *dir, struct err *err)
 
 static void diff_text(const struct ckpt_diff *d, double tol, double floor_value, struct str *text)
 {
-    for (int64_t i = 0; i < d->n && (d->rows[i].beyond || (i < ROWS_SHOWN && d->rows[i].difference > 0)); i++) {
+    for (int64_t i = 0;
+         i < d->n && (d->rows[i].beyond || (i < ROWS_SHOWN && d->rows[i].difference > 0)); i++) {
         const struct ckpt_diff_row *r = &d->rows[i];
         if (i == 0)
             str_addf(text, "%-7s  %-36s  difference\n", "buffer", "tensor");
         str_addf(text, "%-7s  %-36s  ", ckpt_buffer_names[r->buffer], r->name);
-        r->kind == CKPT_DIFF_VALUE ? str_addf(text, "%.3g\n", r->difference) : str_addf(text, "%s\n", ckpt_diff_kind_names[r->kind]);
+        r->kind == CKPT_DIFF_VALUE ? str_addf(text, "%.3g\n", r->difference)
+                                   : str_addf(text, "%s\n", ckpt_diff_kind_names[r->kind]);
     }
-    str_addf(text, "%lld tensors of each buffer, %lld beyond %g, largest among the others %.3g (floor %g, of v %g)\n",
-             (long long)d->n_tensors, (long long)d->n_beyond, tol, d->largest, floor_value, ckpt_diff_floor(CKPT_V, floor_value));
+    str_addf(text,
+             "%lld tensors of each buffer, %lld beyond %g, largest among the others %.3g (floor "
+             "%g, of v %g)\n",
+             (long long)d->n_tensors, (long long)d->n_beyond, tol, d->largest, floor_value,
+             ckpt_diff_floor(CKPT_V, floor_value));
 }
 
-/* reel.ckpt-diff/1: all rows, the worst first; `difference` null where `kind` is not "value". */
+/* Writes reel.ckpt-diff/1: all rows, the worst first; `difference` is null where `kind` is not
+ * "value". */
 static void diff_json(const struct ckpt_diff *d, double tol, double floor_value, struct json_out *j)
 {
     json_put_num(j, "tol", tol);
@@ -115,7 +130,13 @@ static void diff_json(const struct ckpt_diff *d, double tol, double floor_value,
 }
 
 /* What one or several comparisons say. */
-struct diffs { struct str text; struct json_out json; double tol, floor_value; bool is_json; int64_t n, beyond; };
+struct diffs {
+    struct str text;
+    struct json_out json;
+    double tol, floor_value;
+    bool is_json;
+    int64_t n, beyond;
+};
 
 static int pair_diff(struct diffs *s, const char *a, const char *b, bool named, struct err *err)
 {
@@ -127,7 +148,8 @@ static int pair_diff(struct diffs *s, const char *a, const char *b, bool named, 
         json_put_text(&s->json, "a", a), json_put_text(&s->json, "b", b);
     else if (named)
         str_addf(&s->text, "%s and %s:\n", a, b);
-    s->is_json ? diff_json(&d, s->tol, s->floor_value, &s->json) : diff_text(&d, s->tol, s->floor_value, &s->text);
+    s->is_json ? diff_json(&d, s->tol, s->floor_value, &s->json)
+               : diff_text(&d, s->tol, s->floor_value, &s->text);
     s->n++;
     s->beyond += d.n_beyond;
     ckpt_diff_release(&d);
@@ -142,10 +164,12 @@ static bool has_step(const struct ckpt_list *l, int64_t step)
     return has;
 }
 
-/* Every step that both runs have kept, the first ones first: a run that goes wrong shows where. */
+/* Compares every step that both runs have kept, the first ones first: a run that goes wrong shows
+ * where. */
 static int common_diff(struct diffs *s, const char *run_a, const char *run_b, struct err *err)
 {
-    char a[LIMIT_PATH_BYTES], b[LIMIT_PATH_BYTES], step_a[LIMIT_PATH_BYTES], step_b[LIMIT_PATH_BYTES];
+    char a[LIMIT_PATH_BYTES], b[LIMIT_PATH_BYTES], step_a[LIMIT_PATH_BYTES],
+        step_b[LIMIT_PATH_BYTES];
     struct ckpt_list list_a = {0}, list_b = {0};
     snprintf(a, sizeof a, "%s/ckpt", run_a), snprintf(b, sizeof b, "%s/ckpt", run_b);
     int rc = ckpt_list_load(a, &list_a, err);
@@ -166,7 +190,10 @@ static int common_diff(struct diffs *s, const char *run_a, const char *run_b, st
     if (s->is_json)
         json_arr_end(&s->json);
     if (rc == 0 && s->n == 0)
-        rc = err_set(err, ERR_INPUT, "'%s' and '%s' have no step's checkpoint in common: leave --all out to compare the newest ones", run_a, run_b);
+        rc = err_set(err, ERR_INPUT,
+                     "'%s' and '%s' have no step's checkpoint in common: leave --all out to "
+                     "compare the newest ones",
+                     run_a, run_b);
     free(list_a.steps), free(list_b.steps);
     return rc;
 }
@@ -182,7 +209,9 @@ static int newest_diff(struct diffs *s, const char *a, const char *b, struct err
 
 static int diff(const char *a, const char *b, const struct opt_values *v, struct err *err)
 {
-    struct diffs s = {.text = STR_INIT, .tol = opt_num(v, "tol"), .floor_value = opt_num(v, "floor"), .is_json = opt_bool(v, "json")};
+    struct diffs s = {
+        .text = STR_INIT, .tol = opt_num(v, "tol"), .floor_value = opt_num(v, "floor"),
+        .is_json = opt_bool(v, "json")};
     bool all = opt_bool(v, "all");
     if (all && !(ckpt_is_run(a) && ckpt_is_run(b)))
         return err_set(err, ERR_USAGE, "--all compares runs: give two folders that hold ckpt/");
@@ -195,7 +224,8 @@ static int diff(const char *a, const char *b, const struct opt_values *v, struct
     if (rc == 0)
         rc = train_print(&s.text, err);
     if (rc == 0 && s.beyond > 0)
-        rc = err_set(err, ERR_NO, "%lld tensors differ by more than %g", (long long)s.beyond, s.tol);
+        rc = err_set(err, ERR_NO, "%lld tensors differ by more than %g", (long long)s.beyond,
+                     s.tol);
     str_release(&s.text);
     return rc;
 }
@@ -211,26 +241,29 @@ static struct safetensors_tensor exported(const struct ckpt_tensor *t, enum dtyp
     return out;
 }
 
-/* Is tensor t an adapter of the one before it, or before that? */
+/* Tells whether tensor t is an adapter of the one before it, or of the one before that. */
 static bool is_adapter(const struct ckpt_manifest *m, int64_t t)
 {
-    return m->tuning.lora.rank && (str_ends(m->tensors[t].name, ".lora_a") || str_ends(m->tensors[t].name, ".lora_b"));
+    return m->tuning.lora.rank &&
+           (str_ends(m->tensors[t].name, ".lora_a") || str_ends(m->tensors[t].name, ".lora_b"));
 }
 
-/* w [out, in] += scale · b [out, rank] a [rank, in]. */
-#define MERGE(REAL)                                                                                      \
-    static void merge_##REAL(REAL *w, const REAL *a, const REAL *b, int64_t out, int64_t in, int64_t rank, double scale) \
-    {                                                                                                    \
-        for (int64_t i = 0; i < out; i++)                                                                \
-            for (int64_t k = 0; k < rank; k++)                                                           \
-                for (int64_t j = 0; j < in; j++)                                                         \
-                    w[i * in + j] += (REAL)scale * b[i * rank + k] * a[k * in + j];                      \
+/* Adds to w [out, in] scale · b [out, rank] a [rank, in]. */
+#define MERGE(REAL)                                                                          \
+    static void merge_##REAL(REAL *w, const REAL *a, const REAL *b, int64_t out, int64_t in, \
+                             int64_t rank, double scale)                                     \
+    {                                                                                        \
+        for (int64_t i = 0; i < out; i++)                                                    \
+            for (int64_t k = 0; k < rank; k++)                                               \
+                for (int64_t j = 0; j < in; j++)                                             \
+                    w[i * in + j] += (REAL)scale * b[i * rank + k] * a[k * in + j];          \
     }
 MERGE(double)
 MERGE(float)
 
-/* `raw`: tensor t, of which `spare` has room for both adapters. */
-static int adapters_merge(struct ckpt_source *source, const struct ckpt_manifest *m, enum ckpt_buffer buffer, int64_t t, void *raw, char *spare,
+/* Merges its adapters into tensor t, which is in `raw`; `spare` has room for both of them. */
+static int adapters_merge(struct ckpt_source *source, const struct ckpt_manifest *m,
+                          enum ckpt_buffer buffer, int64_t t, void *raw, char *spare,
                           struct err *err)
 {
     const struct ckpt_tensor *w = &m->tensors[t];
@@ -250,16 +283,23 @@ static int adapters_merge(struct ckpt_source *source, const struct ckpt_manifest
 }
 
 /* What is exported, and how. */
-struct export { const char *dir, *path; const struct ckpt_manifest *m; enum ckpt_buffer buffer; bool merge; };
+struct export {
+    const char *dir, *path;
+    const struct ckpt_manifest *m;
+    enum ckpt_buffer buffer;
+    bool merge;
+};
 
-/* One tensor at a time, through memory for the largest and its adapters. */
-static int tensors_export(const struct export *e, struct ckpt_source *source, struct safetensors_writer *w, struct err *err)
+/* Exports one tensor at a time, through memory for the largest and its adapters. */
+static int tensors_export(const struct export *e, struct ckpt_source *source,
+                          struct safetensors_writer *w, struct err *err)
 {
     const struct ckpt_manifest *m = e->m;
     int64_t most = 1, adapters = 1, bytes = dtype_bytes(m->dtype);
     for (int64_t i = 0; i < m->n_tensors; i++) {
         most = num_max_i64(most, m->tensors[i].count * bytes);
-        adapters = num_max_i64(adapters, (m->tensors[i].dim[0] + m->tensors[i].dim[1]) * m->tuning.lora.rank * bytes);
+        adapters = num_max_i64(adapters, (m->tensors[i].dim[0] + m->tensors[i].dim[1]) *
+                                             m->tuning.lora.rank * bytes);
     }
     void *raw = malloc((size_t)most), *spare = malloc((size_t)adapters);
     int rc = raw && spare ? 0 : err_set(err, ERR_NOMEM, "out of memory exporting");
@@ -286,9 +326,12 @@ static int manifest_export(const struct export *e, struct err *err)
     struct ckpt_source *source = NULL;
     char step[32], hash[HASH_TEXT_BYTES];
     snprintf(step, sizeof step, "%lld", (long long)m->meta.step);
-    const struct safetensors_meta meta[] = {{"source", "reel.ckpt/1"}, {"model", m->model.name}, {"step", step},
-                                            {"buffer", ckpt_buffer_names[e->buffer]}, {"config_hash", hash_format(m->meta.config_hash, hash)}};
-    int rc = list ? ckpt_source_open(e->dir, m, &source, err) : err_set(err, ERR_NOMEM, "out of memory exporting");
+    const struct safetensors_meta meta[] = {
+        {"source", "reel.ckpt/1"}, {"model", m->model.name},
+        {"step", step}, {"buffer", ckpt_buffer_names[e->buffer]},
+        {"config_hash", hash_format(m->meta.config_hash, hash)}};
+    int rc = list ? ckpt_source_open(e->dir, m, &source, err)
+                  : err_set(err, ERR_NOMEM, "out of memory exporting");
     for (int64_t i = 0; i < m->n_tensors && rc == 0; i++)
         if (!e->merge || !is_adapter(m, i))
             list[n++] = exported(&m->tensors[i], m->dtype);
@@ -318,7 +361,8 @@ static int export(const char *dir, const struct opt_values *v, struct err *err)
     if (rc == 0 && opt_bool(v, "merge-lora") && !m.tuning.lora.rank)
         rc = err_set(err, ERR_INPUT, "%s: has no adapters: export without --merge-lora", dir);
     if (rc == 0)
-        rc = manifest_export(&(struct export){dir, path, &m, buffer, opt_bool(v, "merge-lora")}, err);
+        rc = manifest_export(&(struct export){dir, path, &m, buffer, opt_bool(v, "merge-lora")},
+                             err);
     ckpt_manifest_release(&m);
     return rc;
 }
@@ -332,11 +376,13 @@ static int fits(const char *run_path, struct err *err)
     struct str text = STR_INIT;
     int rc = run_load(run_path, &run, err);
     if (rc == 0 && !run.warm.from)
-        rc = err_set(err, ERR_INPUT, "%s: begins with no weights of others: give init.from", run_path);
+        rc = err_set(err, ERR_INPUT, "%s: begins with no weights of others: give init.from",
+                     run_path);
     if (rc == 0)
         rc = warm_fits(&run, &c, err);
     if (rc == 0) {
-        str_addf(&text, "%s: %lld of the model's %lld tensors are there, %lld others are not used\n",
+        str_addf(&text,
+                 "%s: %lld of the model's %lld tensors are there, %lld others are not used\n",
                  run.warm.from, (long long)c.taken, (long long)c.tensors, (long long)c.unused);
         rc = train_print(&text, err);
     }
@@ -345,15 +391,17 @@ static int fits(const char *run_path, struct err *err)
     return rc;
 }
 
-/* ---- */
+/* ---- the command ---- */
 
 static int options_check(const struct opt_values *v, const char *verb, struct err *err)
 {
     static const struct { const char *option, *verb; } only[] = {
-        {"tol", "diff"}, {"floor", "diff"}, {"json", "diff"}, {"all", "diff"}, {"safetensors", "export"}, {"ema", "export"}, {"merge-lora", "export"}};
+        {"tol", "diff"}, {"floor", "diff"}, {"json", "diff"}, {"all", "diff"},
+        {"safetensors", "export"}, {"ema", "export"}, {"merge-lora", "export"}};
     for (size_t i = 0; i < ARRAY_LEN(only); i++)
         if (opt_given(v, only[i].option) && strcmp(verb, only[i].verb) != 0)
-            return err_set(err, ERR_USAGE, "reel-train ckpt %s: --%s is for %s", verb, only[i].option, only[i].verb);
+            return err_set(err, ERR_USAGE, "reel-train ckpt %s: --%s is for %s", verb,
+                           only[i].option, only[i].verb);
     return 0;
 }
 

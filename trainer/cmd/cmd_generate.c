@@ -11,27 +11,41 @@
 static const char *const blas_names[] = {"own", "openblas", NULL};
 
 static const struct opt opts[] = {
-    {"run", 0, OPT_TEXT, "FILE", "the run the checkpoint is of (default: run.json in the folder above ckpt/)"},
-    {"data", 0, OPT_TEXT, "DIR", "dataset whose captions, shapes and frame rates are taken (default: the run's last stage's)"},
-    {"output", 'o', OPT_TEXT, "DIR", "where the latents go, one .npy a sample", .flags = OPT_REQUIRED},
+    {"run", 0, OPT_TEXT, "FILE",
+     "the run the checkpoint is of (default: run.json in the folder above ckpt/)"},
+    {"data", 0, OPT_TEXT, "DIR",
+     "dataset whose captions, shapes and frame rates are taken (default: the run's last stage's)"},
+    {"output", 'o', OPT_TEXT, "DIR",
+     "where the latents go, one .npy a sample", .flags = OPT_REQUIRED},
     {"force", 0, OPT_BOOL, NULL, "write over samples that are there already"},
-    {"first", 0, OPT_INT, "N", "first draw of the data's order", .fallback = "0", .min = 0, .max = 1e12},
-    {"samples", 0, OPT_INT, "N", "how many, at most to the end of a pass over the data: behind it the same come again", .fallback = "8", .min = 1, .max = 1e9},
+    {"first", 0, OPT_INT, "N",
+     "first draw of the data's order", .fallback = "0", .min = 0, .max = 1e12},
+    {"samples", 0, OPT_INT, "N",
+     "how many, at most to the end of a pass over the data: behind it the same come again",
+     .fallback = "8", .min = 1, .max = 1e9},
     {"batch", 0, OPT_INT, "N", "how many at a time", .fallback = "4", .min = 1, .max = 1e6},
-    {"sampler", 0, OPT_ENUM, "NAME", "integrator of the probability-flow ODE", .fallback = "heun", .choices = sampler_names},
+    {"sampler", 0, OPT_ENUM, "NAME",
+     "integrator of the probability-flow ODE", .fallback = "heun", .choices = sampler_names},
     {"steps", 0, OPT_INT, "N", "its steps", .fallback = "35", .min = 1, .max = SAMPLER_STEPS_MAX},
-    {"level-max", 0, OPT_NUM, "X", "noise over data amplitude to begin with", .fallback = "80", .min = 1e-6, .max = 1e9},
-    {"level-min", 0, OPT_NUM, "X", "and of the last step but one", .fallback = "0.002", .min = 1e-9, .max = 1e9},
-    {"guidance", 0, OPT_NUM, "G", "classifier-free guidance; 1: none", .fallback = "1", .min = -100, .max = 1000},
+    {"level-max", 0, OPT_NUM, "X",
+     "noise over data amplitude to begin with", .fallback = "80", .min = 1e-6, .max = 1e9},
+    {"level-min", 0, OPT_NUM, "X",
+     "and of the last step but one", .fallback = "0.002", .min = 1e-9, .max = 1e9},
+    {"guidance", 0, OPT_NUM, "G",
+     "classifier-free guidance; 1: none", .fallback = "1", .min = -100, .max = 1000},
     {"first-frames", 0, OPT_BOOL, NULL, "give the model the first frames of the data"},
-    {"weights", 0, OPT_ENUM, "NAME", "model, or average (EMA)", .fallback = "model", .choices = (const char *const[]){"model", "average", NULL}},
+    {"weights", 0, OPT_ENUM, "NAME",
+     "model, or average (EMA)",
+     .fallback = "model", .choices = (const char *const[]){"model", "average", NULL}},
     {"seed", 0, OPT_TEXT, "K", "of the first noise", .fallback = "1"},
-    {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = blas_names},
+    {"blas", 0, OPT_ENUM, "NAME",
+     "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = blas_names},
 };
 const struct opt_cmd train_cmd_generate = {
     "generate", "sample from a checkpoint", "CKPT", opts, ARRAY_LEN(opts), 1, 1,
-    "CKPT is a folder <run>/ckpt/step-…, written under any layout, or a run's, for its newest. Under mpirun each rank makes its share of the batches. 'reel-curate decode' makes "
-    "pictures of the latents."};
+    "CKPT is a folder <run>/ckpt/step-…, written under any layout, or a run's, for its newest. "
+    "Under mpirun each rank makes its share of the batches. 'reel-curate decode' makes pictures of "
+    "the latents."};
 
 static void say(void *ctx, const char *line)
 {
@@ -58,7 +72,8 @@ static int conf_make(const struct opt_values *v, const struct comm *world, struc
     if (rc < 0)
         return err->code = ERR_USAGE;
     if (opt_num(v, "level-min") >= opt_num(v, "level-max"))
-        return err_set(err, ERR_USAGE, "--level-min is %g, not below --level-max %g", opt_num(v, "level-min"), opt_num(v, "level-max"));
+        return err_set(err, ERR_USAGE, "--level-min is %g, not below --level-max %g",
+                       opt_num(v, "level-min"), opt_num(v, "level-max"));
     if ((rc = ckpt_dir_find(operands[0], ckpt, err)) < 0 || (rc = run_find(v, ckpt, run, err)) < 0)
         return rc;
     int64_t share = num_ceil_div(opt_int(v, "samples"), world->size);
@@ -79,8 +94,9 @@ static int conf_make(const struct opt_values *v, const struct comm *world, struc
     return 0;
 }
 
-/* No rank writes before every one has seen that nothing is in the way. */
-static int generate_all(const struct opt_values *v, struct comm *world, int64_t *made, struct err *err)
+/* Samples on all ranks. No rank writes before every one has seen that nothing is in the way. */
+static int generate_all(const struct opt_values *v, struct comm *world, int64_t *made,
+                        struct err *err)
 {
     struct run run = {0};
     char ckpt[LIMIT_PATH_BYTES];

@@ -1,4 +1,5 @@
-/* reel-train layouts: which layouts a number of ranks can train a model in, and what rules out the others. */
+/* reel-train layouts: which layouts a number of ranks can train a model in, and what rules out the
+ * others. */
 #include <string.h>
 
 #include "base/json.h"
@@ -16,10 +17,11 @@ static const struct opt opts[] = {
 };
 const struct opt_cmd train_cmd_layouts = {
     "layouts", "list the layouts that a model can be trained in", "", opts, ARRAY_LEN(opts), 0, 0,
-    "One layout a line, as --layout of reel-train train takes it; lines that begin with # tell how many of the layouts tried each rule "
-    "left out, and how many legal ones are not listed without --all, by axis. Exit status 1 when none is left, or --layout is not legal. "
-    "Of two names for one layout the simpler stands: fsdp=0 for fsdp=dp and under zero=0, recompute_layers=0 for all layers of a virtual "
-    "stage, zero=0 over one rank."};
+    "One layout a line, as --layout of reel-train train takes it; lines that begin with # tell how "
+    "many of the layouts tried each rule left out, and how many legal ones are not listed without "
+    "--all, by axis. Exit status 1 when none is left, or --layout is not legal. Of two names for "
+    "one layout the simpler stands: fsdp=0 for fsdp=dp and under zero=0, recompute_layers=0 for "
+    "all layers of a virtual stage, zero=0 over one rank."};
 
 static int64_t thinned(const struct space *s)
 {
@@ -37,12 +39,14 @@ static void text_write(const struct space *s, struct str *text)
     }
     str_addf(text, "# %zu of %lld layouts tried; left out:\n", s->n, (long long)s->visited);
     for (size_t i = 0; i < s->n_excluded; i++)
-        str_addf(text, "# %8lld  %-26s %s\n", (long long)s->excluded[i].count, s->excluded[i].rule, s->excluded[i].sentence);
+        str_addf(text, "# %8lld  %-26s %s\n", (long long)s->excluded[i].count, s->excluded[i].rule,
+                 s->excluded[i].sentence);
     if (thinned(s))
         str_addf(text, "# %lld more are legal, and listed with --all:\n", (long long)thinned(s));
     for (int i = 0; i < SPACE_THINNED; i++)
         if (s->thinned[i])
-            str_addf(text, "# %8lld  %-26s %s\n", (long long)s->thinned[i], space_axis_names[i], space_axis_sentences[i]);
+            str_addf(text, "# %8lld  %-26s %s\n", (long long)s->thinned[i], space_axis_names[i],
+                     space_axis_sentences[i]);
 }
 
 static void json_write(const struct space_spec *spec, const struct space *s, struct str *text)
@@ -82,8 +86,9 @@ static void json_write(const struct space_spec *spec, const struct space *s, str
     str_addc(text, '\n');
 }
 
-/* One layout: its name, or ERR_NO with the rule. */
-static int one_write(const char *wanted, const struct space_spec *spec, struct str *text, struct err *err)
+/* Writes the name of one layout, or fails with ERR_NO and the rule that it breaks. */
+static int one_write(const char *wanted, const struct space_spec *spec, struct str *text,
+                     struct err *err)
 {
     struct layout l;
     struct err why = {0};
@@ -116,17 +121,23 @@ int train_cmd_layouts_run(const struct opt_values *v, int argc, char **argv, str
     struct model model;
     int64_t ranks = opt_int(v, "ranks");
     const char *one = opt_text(v, "layout");
-    struct space_spec spec = {&model, .gbs = opt_int(v, "gbs"), .ranks = &ranks, .n_ranks = 1, .all = opt_bool(v, "all")};
+    struct space_spec spec = {
+        &model, .gbs = opt_int(v, "gbs"),
+        .ranks = &ranks, .n_ranks = 1,
+        .all = opt_bool(v, "all")};
     struct str text = STR_INIT;
     struct err why = {0};
     (void)argc, (void)argv;
     if (one && (opt_bool(v, "all") || opt_bool(v, "json")))
-        return err_set(err, ERR_USAGE, "--layout asks about one layout, --all and --json are of the list: give one of them");
+        return err_set(err, ERR_USAGE,
+                       "--layout asks about one layout, --all and --json are of the list: give one "
+                       "of them");
     if (seq_parse(opt_text(v, "seq"), "--seq", &spec.seq, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
     int rc = model_load(opt_text(v, "model"), &model, err);
     if (rc == 0)
-        rc = one ? one_write(one, &spec, &text, err) : list_write(&spec, opt_bool(v, "json"), &text, err);
+        rc = one ? one_write(one, &spec, &text, err)
+                 : list_write(&spec, opt_bool(v, "json"), &text, err);
     str_release(&text);
     return rc;
 }

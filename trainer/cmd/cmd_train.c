@@ -20,45 +20,78 @@
 enum { TRIAL_STEPS = 5, RUN_DIR_MAX = LIMIT_PATH_BYTES - 256 };
 
 static const char *const blas_names[] = {"own", "openblas", NULL};
-static const char *const cli_dtypes[] = {"f64", "f32", "bf16", NULL}; /* in the order of enum dtype */
+/* They stand in the order of enum dtype. */
+static const char *const cli_dtypes[] = {"f64", "f32", "bf16", NULL};
 
 static const struct opt opts[] = {
     {"run", 0, OPT_TEXT, "FILE", "what to train (reel.run/1)"},
     {"plan", 0, OPT_TEXT, "FILE", "layout (reel.plan/1)"},
-    {"run-dir", 0, OPT_TEXT, "DIR", "folder of the run: events/ and ckpt/ lie there", .flags = OPT_REQUIRED},
-    {"resume", 0, OPT_BOOL, NULL, "the run folder must hold a checkpoint to go on from; --no-resume: it must hold none, whatever was saved once (default: go on from "
-     "one if there is one, begin if none was ever saved)"},
+    {"run-dir", 0, OPT_TEXT, "DIR",
+     "folder of the run: events/ and ckpt/ lie there", .flags = OPT_REQUIRED},
+    {"resume", 0, OPT_BOOL, NULL,
+     "the run folder must hold a checkpoint to go on from; --no-resume: it must hold none, "
+     "whatever was saved once (default: go on from one if there is one, begin if none was ever "
+     "saved)"},
     {"attempt", 0, OPT_INT, "N", "number of this attempt", .fallback = "1", .min = 1, .max = 1e9},
-    {"trial", 0, OPT_BOOL, NULL, "measure only: no checkpoint, no events, one JSON object at the end"},
-    {"steps", 0, OPT_INT, "N", "stop after N steps of this attempt (trial: 5); with --model: length of the run", .min = 1, .max = 1e12},
-    {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = blas_names},
-    {"profile", 0, OPT_BOOL, NULL, "measure every kind of computation and waiting: in the events of steps, and as a table at the end"},
-    {"trace", 0, OPT_TEXT, "FILE", "write what each rank did and exchanged when, for Perfetto or chrome://tracing; with --profile's table"},
-    {"give-up", 0, OPT_SECONDS, "TIME", "trial: end early when even the fastest of two or more counted steps took longer", .min = 1e-9, .max = 1e9},
-    {"memory-limit", 0, OPT_BYTES, "SIZE", "answer no when a rank's memory plan is larger", .min = 1, .max = 1e18},
-    {"verify", 0, OPT_BOOL, NULL, "compare the dataset's shards with their checksums first; --no-verify: their sizes only (default: as data.verify of the run "
-     "says, which is until they once were whole)"},
-    {"comm-deadline", 0, OPT_SECONDS, "TIME", "end with status 75 when the other ranks keep an exchange waiting for so long; 0: never",
+    {"trial", 0, OPT_BOOL, NULL,
+     "measure only: no checkpoint, no events, one JSON object at the end"},
+    {"steps", 0, OPT_INT, "N",
+     "stop after N steps of this attempt (trial: 5); with --model: length of the run",
+     .min = 1, .max = 1e12},
+    {"blas", 0, OPT_ENUM, "NAME",
+     "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = blas_names},
+    {"profile", 0, OPT_BOOL, NULL,
+     "measure every kind of computation and waiting: in the events of steps, and as a table at "
+     "the end"},
+    {"trace", 0, OPT_TEXT, "FILE",
+     "write what each rank did and exchanged when, for Perfetto or chrome://tracing; with "
+     "--profile's table"},
+    {"give-up", 0, OPT_SECONDS, "TIME",
+     "trial: end early when even the fastest of two or more counted steps took longer",
+     .min = 1e-9, .max = 1e9},
+    {"memory-limit", 0, OPT_BYTES, "SIZE",
+     "answer no when a rank's memory plan is larger", .min = 1, .max = 1e18},
+    {"verify", 0, OPT_BOOL, NULL,
+     "compare the dataset's shards with their checksums first; --no-verify: their sizes only "
+     "(default: as data.verify of the run says, which is until they once were whole)"},
+    {"comm-deadline", 0, OPT_SECONDS, "TIME",
+     "end with status 75 when the other ranks keep an exchange waiting for so long; 0: never",
      .fallback = "10m", .min = 0, .max = 1e9},
-    {"mtbf", 0, OPT_SECONDS, "TIME", "where checkpoint.every_steps is 0: mean time between failures of this run (default: what others published, for its nodes)",
-     .min = 1e-3, .max = 1e12},
-    {"save-took", 0, OPT_SECONDS, "TIME", "likewise: what a save of this run took before (default: none is known)", .min = 1e-6, .max = 1e9},
-    {"stop-ok", 0, OPT_BOOL, NULL, "exit status 0, not 75, when saved before the last step: for callers that read the run's events"},
-    {"quiet", 'q', OPT_BOOL, NULL, "say nothing of plan and steps (default: a line a step, at most one a second on a terminal, else of every tenth)"},
+    {"mtbf", 0, OPT_SECONDS, "TIME",
+     "where checkpoint.every_steps is 0: mean time between failures of this run (default: what "
+     "others published, for its nodes)", .min = 1e-3, .max = 1e12},
+    {"save-took", 0, OPT_SECONDS, "TIME",
+     "likewise: what a save of this run took before (default: none is known)",
+     .min = 1e-6, .max = 1e9},
+    {"stop-ok", 0, OPT_BOOL, NULL,
+     "exit status 0, not 75, when saved before the last step: for callers that read the run's "
+     "events"},
+    {"quiet", 'q', OPT_BOOL, NULL,
+     "say nothing of plan and steps (default: a line a step, at most one a second on a terminal, "
+     "else of every tenth)"},
     {"model", 0, OPT_TEXT, "MODEL|FILE", "instead of --run: model"},
-    {"layout", 0, OPT_TEXT, "TEXT", "instead of --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
-    {"gbs", 0, OPT_INT, "N", "with --model: samples of a step", .fallback = "8", .min = 1, .max = 1e9},
-    {"seq", 0, OPT_TEXT, "TxHxW", "with --model: tokens of a synthetic sample", .fallback = "1x8x8"},
-    {"data", 0, OPT_TEXT, "DIR", "with --model: dataset folder or 'synthetic'", .fallback = "synthetic"},
+    {"layout", 0, OPT_TEXT, "TEXT",
+     "instead of --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
+    {"gbs", 0, OPT_INT, "N",
+     "with --model: samples of a step", .fallback = "8", .min = 1, .max = 1e9},
+    {"seq", 0, OPT_TEXT, "TxHxW",
+     "with --model: tokens of a synthetic sample", .fallback = "1x8x8"},
+    {"data", 0, OPT_TEXT, "DIR",
+     "with --model: dataset folder or 'synthetic'", .fallback = "synthetic"},
     {"seed", 0, OPT_TEXT, "K", "with --model: seed", .fallback = "1234"},
-    {"dtype", 0, OPT_ENUM, "TYPE", "with --model: number format of weights and activations; with bf16 all else is f32, master weights too", .fallback = "f32", .choices = cli_dtypes},
+    {"dtype", 0, OPT_ENUM, "TYPE",
+     "with --model: number format of weights and activations; with bf16 all else is f32, master "
+     "weights too", .fallback = "f32", .choices = cli_dtypes},
     {"lr", 0, OPT_NUM, "X", "with --model: learning rate", .min = 0, .max = 1e3},
 };
 const struct opt_cmd train_cmd_train = {
-    "train", "train, resume and save a run (started directly or by mpirun)", "", opts, ARRAY_LEN(opts), 0, 0,
-    "SIGUSR1 or SIGTERM asks to save and stop at the next step: exit status 75. Status 0 means the last step is published. Open MPI's "
-    "mpirun takes two seconds more to end when a rank's status is not 0; --mca odls_base_sigkill_timeout 0 spares them. When a rank was killed the "
-    "others on its host name it and end with 75; mpirun's own status is then 128 and the number of the signal."};
+    "train", "train, resume and save a run (started directly or by mpirun)", "",
+    opts, ARRAY_LEN(opts), 0, 0,
+    "SIGUSR1 or SIGTERM asks to save and stop at the next step: exit status 75. Status 0 means the "
+    "last step is published. Open MPI's mpirun takes two seconds more to end when a rank's status "
+    "is not 0; --mca odls_base_sigkill_timeout 0 spares them. When a rank was killed the others on "
+    "its host name it and end with 75; mpirun's own status is then 128 and the number of the "
+    "signal."};
 
 static void say(void *ctx, const char *line)
 {
@@ -66,7 +99,7 @@ static void say(void *ctx, const char *line)
     log_msg(LOG_INFO, "%s", line);
 }
 
-/* A run described by options alone: the form used by hand and by tests. */
+/* Makes a run from options alone, the form used by hand and by tests. */
 static int run_from_options(const struct opt_values *v, struct run *run, struct err *err)
 {
     struct seq seq;
@@ -77,7 +110,8 @@ static int run_from_options(const struct opt_values *v, struct run *run, struct 
     int rc = model_load(opt_text(v, "model"), &run->model, err);
     if (rc < 0)
         return rc;
-    if (seq_parse(opt_text(v, "seq"), "--seq", &seq, &why) < 0 || num_parse_u64(opt_text(v, "seed"), "--seed", &seed, &why) < 0)
+    if (seq_parse(opt_text(v, "seq"), "--seq", &seq, &why) < 0 ||
+        num_parse_u64(opt_text(v, "seed"), "--seed", &seed, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
     const struct model *m = &run->model;
     run->seed = seed;
@@ -85,66 +119,92 @@ static int run_from_options(const struct opt_values *v, struct run *run, struct 
     if (opt_given(v, "lr"))
         run->adamw.lr = opt_num(v, "lr");
     run->n_stages = 1;
-    run->stages[0] = (struct run_stage){.gbs = opt_int(v, "gbs"), .steps = opt_given(v, "steps") ? opt_int(v, "steps") : 10};
+    run->stages[0] = (struct run_stage){
+        .gbs = opt_int(v, "gbs"), .steps = opt_given(v, "steps") ? opt_int(v, "steps") : 10};
     run->warmup_steps = num_min_i64(run->warmup_steps, run->stages[0].steps / 10);
     const char *data = opt_text(v, "data");
-    run->stages[0].data = strcmp(data, "synthetic") ? arena_strdup(&run->arena, data)
-                                                    : arena_printf(&run->arena, "synthetic:%lldx%lldx%lld", (long long)(seq.t * m->patch_t),
-                                                                   (long long)(seq.h * m->patch_h), (long long)(seq.w * m->patch_w));
-    return run->stages[0].data ? run_check(run, "options", err) : err_set(err, ERR_NOMEM, "out of memory");
+    run->stages[0].data = strcmp(data, "synthetic")
+                              ? arena_strdup(&run->arena, data)
+                              : arena_printf(&run->arena, "synthetic:%lldx%lldx%lld",
+                                             (long long)(seq.t * m->patch_t),
+                                             (long long)(seq.h * m->patch_h),
+                                             (long long)(seq.w * m->patch_w));
+    return run->stages[0].data ? run_check(run, "options", err)
+                               : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-static int plan_from_options(const struct opt_values *v, const struct run *run, struct plan *plan, struct err *err)
+static int plan_from_options(const struct opt_values *v, const struct run *run, struct plan *plan,
+                             struct err *err)
 {
-    *plan = (struct plan){.layout = layout_default(), .gbs = run->stages[0].gbs, .dtype = run->dtype, .device = "cpu"};
+    *plan = (struct plan){
+        .layout = layout_default(), .gbs = run->stages[0].gbs,
+        .dtype = run->dtype, .device = "cpu"};
     struct err why = {0};
     if (opt_text(v, "layout") && layout_parse(opt_text(v, "layout"), &plan->layout, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
     return run_stage_seq(run, 0, &plan->seq, err);
 }
 
-/* A run's file says what is trained, and it alone: another value would be another run, which its checkpoints refuse. */
+/* Refuses options that describe a model beside --run. A run's file alone says what is trained:
+ * another value would be another run, which its checkpoints refuse. */
 static int beside_run_check(const struct opt_values *v, struct err *err)
 {
-    static const struct { const char *option, *field; } of_file[] = {{"gbs", "stages[].gbs"}, {"seq", "stages[].data"}, {"data", "stages[].data"},
-                                                                     {"seed", "random.seed"}, {"dtype", "numerics.dtype"}, {"lr", "adamw.lr"}};
+    static const struct { const char *option, *field; } of_file[] = {
+        {"gbs", "stages[].gbs"}, {"seq", "stages[].data"}, {"data", "stages[].data"},
+        {"seed", "random.seed"}, {"dtype", "numerics.dtype"}, {"lr", "adamw.lr"}};
     for (size_t i = 0; opt_text(v, "run") && i < ARRAY_LEN(of_file); i++)
         if (opt_given(v, of_file[i].option))
-            return err_set(err, ERR_USAGE, "--%s describes a --model: with --run it is the file's, change %s in '%s'", of_file[i].option,
-                           of_file[i].field, opt_text(v, "run"));
+            return err_set(err, ERR_USAGE,
+                           "--%s describes a --model: with --run it is the file's, change %s in "
+                           "'%s'",
+                           of_file[i].option, of_file[i].field, opt_text(v, "run"));
     return 0;
 }
 
-/* No option is passed over for another one. */
+/* Checks that no option is passed over for another one. */
 static int options_check(const struct opt_values *v, struct err *err)
 {
     static const char *const of_attempt[] = {"resume", "attempt", "stop-ok", "mtbf", "save-took"};
     if (!opt_text(v, "run") == !opt_text(v, "model"))
         return err_set(err, ERR_USAGE, "give --run FILE or --model NAME, one of them");
     if (opt_text(v, "plan") && opt_text(v, "layout"))
-        return err_set(err, ERR_USAGE, "--plan and --layout both say how the run is spread: give one of them");
-    if (opt_given(v, "seq") && opt_given(v, "data") && strcmp(opt_text(v, "data"), "synthetic") != 0)
-        return err_set(err, ERR_USAGE, "--seq is of samples made on the spot, those of --data '%s' have their own: give one of them", opt_text(v, "data"));
+        return err_set(err, ERR_USAGE,
+                       "--plan and --layout both say how the run is spread: give one of them");
+    if (opt_given(v, "seq") && opt_given(v, "data") &&
+        strcmp(opt_text(v, "data"), "synthetic") != 0)
+        return err_set(err, ERR_USAGE,
+                       "--seq is of samples made on the spot, those of --data '%s' have their own: "
+                       "give one of them",
+                       opt_text(v, "data"));
     if (opt_given(v, "give-up") && !opt_bool(v, "trial"))
         return err_set(err, ERR_USAGE, "--give-up ends a trial early: give --trial with it");
     for (size_t i = 0; i < ARRAY_LEN(of_attempt); i++)
         if (opt_given(v, of_attempt[i]) && opt_bool(v, "trial"))
-            return err_set(err, ERR_USAGE, "--%s and --trial: a trial is no attempt of a run, and neither reads nor writes checkpoints: give one of them",
+            return err_set(err, ERR_USAGE,
+                           "--%s and --trial: a trial is no attempt of a run, and neither reads "
+                           "nor writes checkpoints: give one of them",
                            of_attempt[i]);
     return beside_run_check(v, err);
 }
 
-/* Stages with plans of their own keep them: an agent gives every run a plan, so that one is told; a layout for no stage is refused. */
-static int stage_plans_check(const struct opt_values *v, const struct run *run, const struct comm *world, struct err *err)
+/* Tells that stages with plans of their own keep them, for an agent gives every run a plan. A
+ * layout that would be for no stage is refused. */
+static int stage_plans_check(const struct opt_values *v, const struct run *run,
+                             const struct comm *world, struct err *err)
 {
     int64_t own = 0;
     for (int64_t i = 0; i < run->n_stages; i++)
         own += run->stages[i].plan != NULL;
     if (opt_text(v, "layout") && own == run->n_stages)
-        return err_set(err, ERR_USAGE, "--layout: every stage of --run '%s' has a plan of its own (stages[].plan): leave one of them out", opt_text(v, "run"));
+        return err_set(err, ERR_USAGE,
+                       "--layout: every stage of --run '%s' has a plan of its own (stages[].plan): "
+                       "leave one of them out",
+                       opt_text(v, "run"));
     if (world->rank == 0 && own > 0 && (opt_text(v, "layout") || opt_text(v, "plan")))
-        log_msg(LOG_INFO, "%lld of %lld stages have plans of their own (stages[].plan): %s is for the others", (long long)own,
-                (long long)run->n_stages, opt_text(v, "plan") ? "--plan" : "--layout");
+        log_msg(LOG_INFO,
+                "%lld of %lld stages have plans of their own (stages[].plan): %s is for the others",
+                (long long)own, (long long)run->n_stages,
+                opt_text(v, "plan") ? "--plan" : "--layout");
     return 0;
 }
 
@@ -163,7 +223,8 @@ static int validation_recall(struct run *run, const struct run *began, struct er
     return v->data_fingerprint ? 0 : err_set(err, ERR_NOMEM, "out of memory for a run");
 }
 
-/* A dataset may grow while a run on it is stopped: stages and validation that leave its generation open have the one that the folder's run began with. */
+/* Recalls generations of data. A dataset may grow while a run on it is stopped: stages and
+ * validation that leave its generation open have the one that the folder's run began with. */
 static int generations_recall(const struct opt_values *v, struct run *run, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -182,7 +243,8 @@ static int generations_recall(const struct opt_values *v, struct run *run, struc
     return rc;
 }
 
-/* Leaves in the folder which data the run begins with. What a run that saved already left there stays. Synthetic data does not grow. */
+/* Leaves in the folder which data the run begins with. What a run that saved already left there
+ * stays. Synthetic data does not grow. */
 static int generations_keep(const struct run *run, const char *dir, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
@@ -190,11 +252,13 @@ static int generations_keep(const struct run *run, const char *dir, struct err *
     for (int64_t i = 0; i < run->n_stages; i++)
         stored = stored || !stage_is_open(&run->stages[i]);
     snprintf(path, sizeof path, "%.4000s/began.json", dir);
-    return !stored || (file_exists(path) && ckpt_newest_step(dir) > 0) ? 0 : run_save(run, path, err);
+    return !stored || (file_exists(path) && ckpt_newest_step(dir) > 0) ? 0
+                                                                       : run_save(run, path, err);
 }
 
-/* plans[i]: stage i's own, or the one given. */
-static int inputs_load(const struct opt_values *v, const struct comm *world, struct run *run, struct plan plans[LIMIT_STAGES], struct err *err)
+/* Loads the run and its plans; plans[i] is stage i's own, or the one given. */
+static int inputs_load(const struct opt_values *v, const struct comm *world, struct run *run,
+                       struct plan plans[LIMIT_STAGES], struct err *err)
 {
     const char *run_path = opt_text(v, "run"), *plan_path = opt_text(v, "plan");
     struct plan given;
@@ -213,16 +277,20 @@ static int inputs_load(const struct opt_values *v, const struct comm *world, str
         plans[i] = given;
         if (run->stages[i].plan)
             rc = plan_load(run->stages[i].plan, &plans[i], err);
-        else if (i > 0) /* made for the first stage; its layout serves the others */
+        /* It was made for the first stage, and its layout serves the others. */
+        else if (i > 0)
             plans[i].gbs = run->stages[i].gbs, rc = run_stage_seq(run, i, &plans[i].seq, err);
     }
     return rc;
 }
 
-/* reel.trial/1, on stdout and as <run-dir>/trial.json. state: ok, or oom when the plan was past --memory-limit (then the
- * measured fields are null). planned_bytes: of rank 0, the fullest; peak_bytes: resident, most over ranks; segments_bytes: of these, growth
- * of the memory through which MPI passes messages between ranks of a node, which is not in the plan. */
-static int trial_print(const struct train_report *r, const char *state, const char *dir, struct err *err)
+/* Writes reel.trial/1 on stdout and as <run-dir>/trial.json. state is ok, or oom when the plan was
+ * past --memory-limit (then the measured fields are null). planned_bytes is that of rank 0, the
+ * fullest; peak_bytes the greatest resident memory of all ranks; segments_bytes, part of it, growth
+ * of the memory through which MPI passes messages between ranks of a node, which is not in the
+ * plan. */
+static int trial_print(const struct train_report *r, const char *state, const char *dir,
+                       struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
@@ -259,7 +327,7 @@ static int trial_print(const struct train_report *r, const char *state, const ch
     return rc;
 }
 
-/* ERR_NO stays the answer of a trial that does not fit. */
+/* Ends a trial. ERR_NO stays the answer of one that does not fit. */
 static int trial_end(const struct train_report *r, int status, const char *dir, struct err *err)
 {
     struct err more = {0};
@@ -276,22 +344,29 @@ static int64_t steps_wanted(const struct opt_values *v)
     return opt_given(v, "steps") && opt_text(v, "run") ? opt_int(v, "steps") : 0;
 }
 
-/* What --resume and --no-resume say about the folder. Rank 0 alone looks: a network file system may show each rank another one. */
+/* Checks what --resume and --no-resume say about the folder. Rank 0 alone looks, since a network
+ * file system may show each rank another one. */
 static int resume_check(const struct opt_values *v, const char *dir, struct err *err)
 {
     bool found = ckpt_newest_step(dir) > 0;
     if (!opt_given(v, "resume") || opt_bool(v, "resume") == found)
         return 0;
     if (found)
-        return err_set(err, ERR_INPUT, "--no-resume: '%s' holds checkpoints: give another --run-dir to begin anew, or leave --no-resume out to go on", dir);
-    return err_set(err, ERR_INPUT, "--resume: '%s' holds no checkpoint (ckpt/step-…) to go on from: give the folder of a run that has saved one, "
-                   "or begin anew with --no-resume", dir);
+        return err_set(err, ERR_INPUT,
+                       "--no-resume: '%s' holds checkpoints: give another --run-dir to begin anew, "
+                       "or leave --no-resume out to go on",
+                       dir);
+    return err_set(err, ERR_INPUT,
+                   "--resume: '%s' holds no checkpoint (ckpt/step-…) to go on from: give the "
+                   "folder of a run that has saved one, or begin anew with --no-resume",
+                   dir);
 }
 
 static int folder_open(const struct opt_values *v, int rank, const char *dir, struct err *err)
 {
     if (strlen(dir) > RUN_DIR_MAX)
-        return err_set(err, ERR_LIMIT, "--run-dir has %zu bytes: give a path of at most %d", strlen(dir), RUN_DIR_MAX);
+        return err_set(err, ERR_LIMIT, "--run-dir has %zu bytes: give a path of at most %d",
+                       strlen(dir), RUN_DIR_MAX);
     int rc = rank == 0 ? resume_check(v, dir, err) : 0;
     return rc < 0 || opt_bool(v, "resume") ? rc : file_mkdirs(dir, err);
 }
@@ -303,8 +378,9 @@ static enum train_lines lines_of(const struct opt_values *v)
     return isatty(STDERR_FILENO) ? TRAIN_LINES_SECOND : TRAIN_LINES_TEN;
 }
 
-/* Where no plan says what the device can do, its peak is what all ranks together reach now. */
-static int peak_measure(const struct run *run, struct comm *world, struct plan *plans, bool say_it, struct err *err)
+/* Measures what all ranks together reach now, as the device's peak, where no plan tells that. */
+static int peak_measure(const struct run *run, struct comm *world, struct plan *plans, bool say_it,
+                        struct err *err)
 {
     bool known = true;
     for (int64_t i = 0; i < run->n_stages; i++)
@@ -318,27 +394,32 @@ static int peak_measure(const struct run *run, struct comm *world, struct plan *
     for (int64_t i = 0; i < run->n_stages && rc == 0; i++)
         if (!(plans[i].peak_flops > 0)) {
             plans[i].peak_flops = -slowest;
-            snprintf(plans[i].peak_source, sizeof plans[i].peak_source, "FMA rate of a core, measured at the start");
+            snprintf(plans[i].peak_source, sizeof plans[i].peak_source,
+                     "FMA rate of a core, measured at the start");
         }
     if (rc == 0 && world->rank == 0 && say_it)
-        log_msg(LOG_INFO, "MFU is of %.4g FLOP/s a rank: the FMA rate of a core, measured now", -slowest);
+        log_msg(LOG_INFO, "MFU is of %.4g FLOP/s a rank: the FMA rate of a core, measured now",
+                -slowest);
     return rc;
 }
 
 static enum run_verify verify_of(const struct opt_values *v, const struct run *run)
 {
-    return !opt_given(v, "verify") ? run->verify : opt_bool(v, "verify") ? VERIFY_ALWAYS : VERIFY_NEVER;
+    return !opt_given(v, "verify") ? run->verify
+           : opt_bool(v, "verify") ? VERIFY_ALWAYS
+                                   : VERIFY_NEVER;
 }
 
-/* Another attempt would be told and given the same. */
+/* Records a rejection that another attempt would meet too. */
 static void rejection_record(const struct train_conf *conf, int rc, const struct err *err)
 {
     if (rc == ERR_INPUT || rc == ERR_USAGE)
         record_rejected(conf->run_dir, conf->attempt, err->text);
 }
 
-/* *end: how training ended, when 0 is returned. */
-static int train_here(const struct opt_values *v, struct comm *world, struct notice *notice, enum train_end *end, struct err *err)
+/* Trains. *end says how training ended, when 0 is returned. */
+static int train_here(const struct opt_values *v, struct comm *world, struct notice *notice,
+                      enum train_end *end, struct err *err)
 {
     struct run run = {0};
     static struct plan plans[LIMIT_STAGES];
@@ -352,13 +433,18 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
     if (rc == 0 && world->rank == 0 && !opt_bool(v, "trial"))
         rc = generations_keep(&run, dir, err);
     struct train_conf conf = {
-        .run = &run, .plans = plans, .run_dir = dir, .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
-        .resume = opt_bool(v, "resume"), .anew = opt_given(v, "resume") && !opt_bool(v, "resume"), .max_steps = steps_wanted(v), .verify = verify_of(v, &run),
+        .run = &run, .plans = plans,
+        .run_dir = dir, .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
+        .resume = opt_bool(v, "resume"), .anew = opt_given(v, "resume") && !opt_bool(v, "resume"),
+        .max_steps = steps_wanted(v), .verify = verify_of(v, &run),
         .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
-        .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0, .world = world, .stop = &notice->signo,
-        .stop_heard = &notice->heard, .phase = &notice->phase, .lines = lines_of(v), .say = opt_bool(v, "quiet") ? NULL : say,
+        .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0,
+        .world = world,
+        .stop = &notice->signo, .stop_heard = &notice->heard, .phase = &notice->phase,
+        .lines = lines_of(v), .say = opt_bool(v, "quiet") ? NULL : say,
         .profile = opt_bool(v, "profile"), .trace = opt_text(v, "trace"),
-        .mtbf_s = opt_given(v, "mtbf") ? opt_num(v, "mtbf") : 0, .save_s = opt_given(v, "save-took") ? opt_num(v, "save-took") : 0,
+        .mtbf_s = opt_given(v, "mtbf") ? opt_num(v, "mtbf") : 0,
+        .save_s = opt_given(v, "save-took") ? opt_num(v, "save-took") : 0,
         .give_up_s = opt_given(v, "give-up") ? opt_num(v, "give-up") : 0};
     rc = comm_agree(world, rc, err);
     if (rc == 0 && !conf.trial)
@@ -385,7 +471,7 @@ int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struc
     int rc = notice_listen(&notice, err);
     if (rc < 0)
         return rc;
-    signal(SIGPIPE, SIG_IGN); /* whoever read our messages may be gone: the run goes on */
+    signal(SIGPIPE, SIG_IGN); /* whoever read our messages may be gone, and the run goes on */
     rc = train_world_open(&argc, &argv, &world, err);
     if (rc < 0)
         return rc;
@@ -398,7 +484,7 @@ int train_cmd_train_run(const struct opt_values *v, int argc, char **argv, struc
     if (rc < 0)
         train_sentence_say(world, err);
     if (rc == 0 && end != TRAIN_DONE && !opt_bool(v, "stop-ok"))
-        rc = ERR_TEMP; /* no sentence: saved, and to be run again */
+        rc = ERR_TEMP; /* without a sentence: it is saved, and to be run again */
     comm_close(world);
     return rc;
 }

@@ -1,4 +1,4 @@
-/* reel-train: what runs on every rank. */
+/* reel-train: the program that runs on every rank. */
 #include "trainer/cmd/main.h"
 
 #include <string.h>
@@ -8,13 +8,14 @@
 #include "profiles/catalog.h"
 #include "trainer/ops/simd.h"
 
-static const struct opt_cmd *const commands[] = {&train_cmd_train, &train_cmd_ckpt, &train_cmd_probe,
-                                                 &train_cmd_layouts, &train_cmd_generate};
+static const struct opt_cmd *const commands[] = {
+    &train_cmd_train, &train_cmd_ckpt, &train_cmd_probe, &train_cmd_layouts, &train_cmd_generate};
 static train_cmd_fn *const runs[] = {train_cmd_train_run, train_cmd_ckpt_run, train_cmd_probe_run,
                                      train_cmd_layouts_run, train_cmd_generate_run};
 
 static const struct opt_note examples[] = {
-    {"reel-train train --model dit-tiny --data synthetic --seq 4x8x8 --gbs 4 --steps 20 --run-dir run",
+    {"reel-train train --model dit-tiny --data synthetic --seq 4x8x8 --gbs 4 --steps 20 --run-dir "
+     "run",
      "twenty steps in this process", "train"},
     {"mpirun -n 4 reel-train train --run run.json --layout dp=2,tp=2 --run-dir run", "four ranks",
      "train"},
@@ -22,7 +23,8 @@ static const struct opt_note examples[] = {
     {"reel-train ckpt diff run-a run-b", "where the newest checkpoints of two runs differ", "ckpt"},
     {"mpirun -n 2 reel-train probe --dtype bf16", "the rates of two ranks that compute together",
      "probe"},
-    {"reel-train layouts --model dit-7b --ranks 8 --gbs 64", "every layout of eight ranks", "layouts"},
+    {"reel-train layouts --model dit-7b --ranks 8 --gbs 64", "every layout of eight ranks",
+     "layouts"},
     {"reel-train generate run/ckpt/step-00000020 --output latents",
      "latents, for 'reel-curate decode'", "generate"},
     {NULL, NULL, NULL},
@@ -38,7 +40,8 @@ static const struct opt_note files[] = {
 };
 static const struct opt_note environment[] = {
     {"REEL_SIMD",
-     "generic, v3 (AVX2) or v4 (AVX-512): the vectors to compute with (default: the widest that the "
+     "generic, v3 (AVX2) or v4 (AVX-512): the vectors to compute with (default: the widest that "
+     "the "
      "processors of all ranks have); results differ in their last bits between these",
      "train probe generate"},
     {"OMPI_ALLOW_RUN_AS_ROOT, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",

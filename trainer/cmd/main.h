@@ -1,20 +1,25 @@
-/* main: the subcommands of reel-train, one table. Each is an option table and a function, as in `reel`. */
+/* main: the subcommands of reel-train in one table. Each is an option table and a function, as in
+ * `reel`. */
 #ifndef TRAINER_CMD_MAIN_H
 #define TRAINER_CMD_MAIN_H
 
 #include "base/opt.h"
 #include "trainer/comm/comm.h"
 
-/* A subcommand prints its data on stdout (rank 0 only), talks on stderr, and returns 0 or an error. */
+/* Runs a subcommand, which prints its data on stdout (rank 0 only), talks on stderr, and returns 0
+ * or an error. */
 typedef int train_cmd_fn(const struct opt_values *v, int argc, char **argv, struct err *err);
 
-extern const struct opt_cmd train_cmd_train, train_cmd_ckpt, train_cmd_probe, train_cmd_layouts, train_cmd_generate;
-train_cmd_fn train_cmd_train_run, train_cmd_ckpt_run, train_cmd_probe_run, train_cmd_layouts_run, train_cmd_generate_run;
+extern const struct opt_cmd train_cmd_train, train_cmd_ckpt, train_cmd_probe, train_cmd_layouts,
+    train_cmd_generate;
+train_cmd_fn train_cmd_train_run, train_cmd_ckpt_run, train_cmd_probe_run, train_cmd_layouts_run,
+    train_cmd_generate_run;
 
 /* Opens the world of mpirun's or srun's ranks, or of this process alone. From then on all of
  * them compute with the widest vectors that each of them has (trainer/ops/simd.h). */
 int train_world_open(int *argc, char ***argv, struct comm **out, struct err *err);
-/* Rank 0 says what failed, before any rank ends: mpirun kills those that are left when one has ended with a status. */
+/* Says on rank 0 what failed, before any rank ends: mpirun kills those that are left when one has
+ * ended with a status. */
 void train_sentence_say(const struct comm *world, struct err *err);
 int train_print(const struct str *text, struct err *err);
 

@@ -8,8 +8,8 @@ int train_print(const struct str *text, struct err *err)
     return program_print(text, err);
 }
 
-/* Replicas that two ranks compute each for itself must stay the same to the last bit, whatever
- * hosts the ranks are on. */
+/* Makes all ranks compute with the same vectors: replicas that two ranks compute each for itself
+ * must stay the same to the last bit, whatever hosts the ranks are on. */
 static int simd_agree(struct comm *world, struct err *err)
 {
     enum simd simd = SIMD_GENERIC;
@@ -32,7 +32,8 @@ int train_world_open(int *argc, char ***argv, struct comm **out, struct err *err
 
 void train_sentence_say(const struct comm *world, struct err *err)
 {
-    if ((world->rank == 0 || world->broken) && err->text[0]) /* rank 0 may be the one that is gone */
+    /* Rank 0 may be the one that is gone. */
+    if ((world->rank == 0 || world->broken) && err->text[0])
         log_msg(LOG_ERROR, "%s", err->text);
     err->text[0] = 0;
 }

@@ -1,8 +1,9 @@
 /* reel-train probe: what this machine's cores, memory and MPI do, measured by the ranks together.
  *
- * FMA rate: trainer/ops/fma.h. GEMM: the table's own call at shapes of a DiT. Copy: 64 MiB,
- * read plus written. Each is the best of some repetitions: the machine's rate, not its neighbours'. All ranks measure at
- * the same time, between barriers; the slowest rank's rate is given.
+ * The FMA rate is that of trainer/ops/fma.h. GEMM is the table's own call at shapes of a DiT. Copy
+ * goes over 64 MiB, read plus written. Each is the best of some repetitions, which is the machine's
+ * rate, not its neighbours'. All ranks measure at the same time, between barriers; the slowest
+ * rank's rate is given.
  */
 #include <math.h>
 #include <stdio.h>
@@ -19,23 +20,29 @@
 #include "trainer/ops/ops.h"
 
 static const char *const probe_blas[] = {"own", "openblas", NULL};
-static const char *const probe_dtypes[] = {"f64", "f32", "bf16", NULL}; /* in the order of enum dtype */
+/* They stand in the order of enum dtype. */
+static const char *const probe_dtypes[] = {"f64", "f32", "bf16", NULL};
 static const struct opt opts[] = {
     {"json", 0, OPT_BOOL, NULL, "print one JSON object (the only form there is)"},
     {"dtype", 0, OPT_ENUM, "TYPE", "number format", .fallback = "f32", .choices = probe_dtypes},
-    {"blas", 0, OPT_ENUM, "NAME", "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = probe_blas},
+    {"blas", 0, OPT_ENUM, "NAME",
+     "matrix products by our own kernels or OpenBLAS", .fallback = "own", .choices = probe_blas},
     {"out", 0, OPT_TEXT, "FILE", "write to this file instead of standard output"},
 };
 const struct opt_cmd train_cmd_probe = {
-    "probe", "measure FMA, GEMM, copy and all-reduce rates of this machine", "", opts, ARRAY_LEN(opts), 0, 0,
-    "Started directly or by mpirun; all ranks measure at the same time, and the slowest one's rates are printed (reel.probe/1)."};
+    "probe", "measure FMA, GEMM, copy and all-reduce rates of this machine", "",
+    opts, ARRAY_LEN(opts), 0, 0,
+    "Started directly or by mpirun; all ranks measure at the same time, and the slowest one's "
+    "rates are printed (reel.probe/1)."};
 
 enum { REPEATS = 7 };
 
 /* ---- GEMM, copy ---- */
 
-/* [m, k] x [k, n]: projections and MLP of small and middling models, tokens in m. */
-static const struct shape { int64_t m, n, k; } shapes[] = {{256, 192, 192}, {256, 768, 192}, {512, 512, 512}, {512, 2048, 512}};
+/* These are [m, k] x [k, n] of projections and MLP of small and middling models, with tokens in
+ * m. */
+static const struct shape { int64_t m, n, k; } shapes[] = {
+    {256, 192, 192}, {256, 768, 192}, {512, 512, 512}, {512, 2048, 512}};
 enum { SHAPES = ARRAY_LEN(shapes) };
 
 struct probe {
@@ -52,15 +59,17 @@ enum { COPY_BYTES = 64 << 20, REDUCE_BYTES = 8 << 20 };
 
 static double gemm_rate(struct probe *p, const struct shape *s, struct err *err)
 {
-    struct ops_gemm g = {.a = tensor_of(p->a, p->dtype, s->m, s->k), .b = tensor_of(p->b, p->dtype, s->n, s->k),
-                         .c = tensor_of(p->c, p->dtype, s->m, s->n), .tb = true, .alpha = 1};
+    struct ops_gemm g = {
+        .a = tensor_of(p->a, p->dtype, s->m, s->k), .b = tensor_of(p->b, p->dtype, s->n, s->k),
+        .c = tensor_of(p->c, p->dtype, s->m, s->n), .tb = true, .alpha = 1};
     double best = 0;
     for (int i = 0; i < REPEATS; i++) {
         double start = clock_mono_s();
         p->ops->gemm(p->ops, p->stream, &g);
         if (p->dev->stream_sync(p->dev, p->stream, err) < 0)
             return -1;
-        best = fmax(best, 2.0 * (double)s->m * (double)s->n * (double)s->k / (clock_mono_s() - start));
+        best = fmax(best, 2.0 * (double)s->m * (double)s->n * (double)s->k /
+                              (clock_mono_s() - start));
     }
     return best;
 }
@@ -109,8 +118,9 @@ static int reduce_seconds(struct probe *p, int64_t bytes, double *best, struct e
     return 0;
 }
 
-/* latency of a message: the smallest all-reduce is 2 (W - 1) of them; bus bandwidth as nccl-tests defines it: 2 (W - 1) / W
- * times the buffer's bytes, over the time. */
+/* Measures messages. The latency of one follows from the smallest all-reduce, which is 2 (W - 1) of
+ * them. Bus bandwidth is as nccl-tests defines it: 2 (W - 1) / W times the buffer's bytes, over the
+ * time. */
 static int comm_measure(struct probe *p, struct err *err)
 {
     double small_s, large_s, W = p->world->size;
@@ -128,7 +138,7 @@ static int comm_measure(struct probe *p, struct err *err)
     return 0;
 }
 
-/* Over ranks: the least rate, the longest latency. */
+/* Takes over all ranks the least rate and the longest latency. */
 static int slowest(struct probe *p, struct err *err)
 {
     double v[SHAPES + 4] = {-p->fma, -p->copy, p->latency_s, -p->bus_bytes};
