@@ -283,8 +283,8 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
     return 0;
 }
 
-/* Skipped steps left nothing behind but their number: what is saved can be looked at, or go on with
- * another learning rate. */
+/* Counts steps that were not finite. They left nothing behind but their number: what is saved can
+ * be looked at, or go on with another learning rate. */
 int train_health_check(struct train *t, const struct record_step *s, struct err *err)
 {
     int64_t most = t->run->budget.nonfinite_steps;
