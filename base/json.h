@@ -69,6 +69,7 @@ struct json_field {
     /* The field came later than the first hashes of the others. At 0 it is left out of a hash, as
      * if it did not exist. For JSON_ENUM and JSON_NUM. */
     bool later;
+    const char *help;         /* what it means, as a clause, for pages (profiles/format.h) */
 };
 
 /* Reads the object `obj` found at `path` ("" at the root, "stages[1]") into *out. Texts are copied

@@ -300,16 +300,16 @@ static void add_man_paragraph(struct str *out, const char *text)
     str_addc(out, '\n');
 }
 
-void opt_man_head(const char *title, const char *summary, struct str *out)
+void opt_man_head(const char *title, int section, const char *summary, struct str *out)
 {
     str_add(out, ".TH \"");
     for (const char *c = title; *c != '\0'; c++)
         str_addc(out, (char)toupper((unsigned char)*c));
-    str_add(out, "\" 1 \"\" \"reel\"\n.SH NAME\n");
+    str_addf(out, "\" %d \"\" \"reel\"\n.SH NAME\n", section);
     opt_roff(out, title);
     str_add(out, " \\- ");
     opt_roff(out, summary);
-    str_add(out, "\n.SH SYNOPSIS\n");
+    str_add(out, section == 1 ? "\n.SH SYNOPSIS\n" : "\n");
 }
 
 static void add_man_note(struct str *out, const char *name, const char *text)
@@ -375,7 +375,7 @@ void opt_man(const struct opt_cmd *cmd, const struct opt_page *page, struct str 
     const char *program = strcmp(cmd->name, page->program) != 0 ? page->program : NULL;
     struct str title = STR_INIT, synopsis = STR_INIT;
     str_addf(&title, "%s%s%s", program ? program : "", program ? "-" : "", cmd->name);
-    opt_man_head(title.p, cmd->summary, out);
+    opt_man_head(title.p, 1, cmd->summary, out);
     add_synopsis(cmd, program, &synopsis);
     opt_roff(out, synopsis.p);
     if (cmd->description != NULL) {

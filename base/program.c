@@ -114,7 +114,7 @@ static void program_man(const struct program *p, struct str *out)
     if (p->alone) {
         opt_man(p->alone, &p->page, out);
     } else {
-        opt_man_head(p->page.program, p->summary, out);
+        opt_man_head(p->page.program, 1, p->summary, out);
         opt_roff(out, p->page.program);
         str_add(out, " COMMAND [OPTION...] [OPERAND...]\n.SH COMMANDS\n");
         for (size_t i = 0; i < p->n_commands; i++) {

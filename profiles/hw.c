@@ -1,47 +1,11 @@
-/* The formats reel.gpu/1 and reel.cluster/1.
- *
- *     {
- *       "schema": "reel.gpu/1",
- *       "name": "h100-sxm",
- *       "peak_source": "NVIDIA H100 SXM datasheet, dense",
- *       "peak_flops": {"f64": 66.9e12, "f32": 66.9e12, "bf16": 989.4e12, "fp8": 1978.9e12},
- *       "memory_bytes": 85520809984,      what the driver reports as total
- *       "memory_bytes_per_s": 3.35e12,    datasheet
- *       "gemm_efficiency": 0.80,          share of the peak that large bf16 matrix products reach
- *       "attn_fwd_efficiency": 0.65,      the same for fused attention, head dim 128, no mask,
- *                                         8k tokens
- *       "attn_bwd_efficiency": 0.565,     its backward, counted as 2.5 x the forward's FLOPs
- *       "cpu": false                      optional: a processor; its peak is measured, not taken
- *                                         from a datasheet
- *     }
+/* The formats reel.gpu/1 and reel.cluster/1. The tables below say what each field means; `reel
+ * format device` and `reel format cluster` are made from them.
  *
  * Peaks are dense, per device. A dtype left out, or 0, is unknown, and then no MFU is given for it.
  * Efficiencies are priors in (0, 1]: starting values that measurements replace. Those of matrix
  * products come from ml-engineering's best cases (271, 795, 795, 1745 TFLOP/s). Those of attention
  * come from FlashAttention-3's table (H100), cuDNN 9.19's (H200) and its GB200 rows (B200), and
  * "about 70 %" for FlashAttention-2 on A100.
- *
- *     {
- *       "schema": "reel.cluster/1",
- *       "name": "dgx-h100",
- *       "device": "h100-sxm",             a name, or an object as above (without "schema" if wanted)
- *       "nodes": 0,                       0: given at use, "dgx-h100:8"
- *       "max_nodes": 512,                 optional; 0 or absent: any number
- *       "node": {
- *         "devices": 8,
- *         "link_bytes_per_s": 450e9,      device to device inside the node, one direction (NVLink;
- *                                         a CPU: memory)
- *         "link_latency_s": 3.4e-6,
- *         "nics": 8,
- *         "nic_bytes_per_s": 50e9,        each, one direction
- *         "nic_latency_s": 14e-6,
- *         "cores": 112,
- *         "memory_bytes": 2199023255552   host memory
- *       },
- *       "leaf_nodes": 32,                 nodes under one leaf switch, counted from node 0; 0: one
- *                                         flat switch
- *       "spine_oversubscription": 1       leaf's downlink over its uplink bandwidth; 1: full bisection
- *     }
  *
  * The switch tree has two levels: nodes [k·leaf_nodes, (k+1)·leaf_nodes) share leaf k, and all
  * leaves share the spine. For DGX, a scalable unit of NVIDIA's reference designs is one leaf group
@@ -57,6 +21,7 @@
 #include "base/num.h"
 #include "profiles/catalog.h"
 #include "profiles/field.h"
+#include "profiles/format.h"
 
 size_t device_names(const char *const **names)
 {
@@ -79,26 +44,34 @@ struct device_text {
 
 #define AT(field) offsetof(struct device_text, field)
 static const struct json_field device_fields[] = {
-    {"schema", JSON_ANY, 0, .optional = true},
-    {"name", JSON_TEXT, AT(name), .optional = false},
-    {"peak_source", JSON_TEXT, AT(peak_source), .optional = false},
-    {"peak_flops", JSON_ANY, 0, .optional = false},
-    {"memory_bytes", JSON_INT, AT(d.memory_bytes), .min = 1, .max = 0x1p50},
-    {"memory_bytes_per_s", JSON_NUM, AT(d.memory_bytes_per_s), .min = 0, .max = 1e18},
-    {"gemm_efficiency", JSON_NUM, AT(d.gemm_efficiency), .min = 1e-3, .max = 1},
-    {"attn_fwd_efficiency", JSON_NUM, AT(d.attn_fwd_efficiency), .min = 1e-3, .max = 1},
-    {"attn_bwd_efficiency", JSON_NUM, AT(d.attn_bwd_efficiency), .min = 1e-3, .max = 1},
-    {"cpu", JSON_BOOL, AT(d.cpu), .optional = true},
+    {"schema", JSON_ANY, 0, .optional = true, .help = "\"reel.gpu/1\""},
+    {"name", JSON_TEXT, AT(name), .optional = false, .help = "of the device"},
+    {"peak_source", JSON_TEXT, AT(peak_source), .optional = false,
+     .help = "where the peaks are from"},
+    {"peak_flops", JSON_ANY, 0, .optional = false,
+     .help = "object: dense peaks of one device, FLOP/s"},
+    {"memory_bytes", JSON_INT, AT(d.memory_bytes), .min = 1, .max = 0x1p50,
+     .help = "what the driver reports as total"},
+    {"memory_bytes_per_s", JSON_NUM, AT(d.memory_bytes_per_s), .min = 0, .max = 1e18,
+     .help = "the datasheet's"},
+    {"gemm_efficiency", JSON_NUM, AT(d.gemm_efficiency), .min = 1e-3, .max = 1,
+     .help = "share of the peak that large bf16 matrix products reach; a starting value, as "
+             "the next two"},
+    {"attn_fwd_efficiency", JSON_NUM, AT(d.attn_fwd_efficiency), .min = 1e-3, .max = 1,
+     .help = "the same for fused attention, head dim 128, no mask, 8k tokens"},
+    {"attn_bwd_efficiency", JSON_NUM, AT(d.attn_bwd_efficiency), .min = 1e-3, .max = 1,
+     .help = "and its backward, counted as 2.5 times the forward's FLOPs"},
+    {"cpu", JSON_BOOL, AT(d.cpu), .optional = true, .help = "a processor, whose peak is measured"},
 };
 #undef AT
 #define PEAK(dtype)                                                                                \
     offsetof(struct device, peak_flops) + (dtype) * sizeof(double), .optional = true,              \
         .min = 0, .max = 1e20
 static const struct json_field peak_fields[] = {
-    {"f64", JSON_NUM, PEAK(DTYPE_F64)},
-    {"f32", JSON_NUM, PEAK(DTYPE_F32)},
-    {"bf16", JSON_NUM, PEAK(DTYPE_BF16)},
-    {"fp8", JSON_NUM, PEAK(DTYPE_FP8)},
+    {"f64", JSON_NUM, PEAK(DTYPE_F64), .help = "0 or left out: unknown, and no MFU is given"},
+    {"f32", JSON_NUM, PEAK(DTYPE_F32), .help = "likewise"},
+    {"bf16", JSON_NUM, PEAK(DTYPE_BF16), .help = "likewise"},
+    {"fp8", JSON_NUM, PEAK(DTYPE_FP8), .help = "likewise"},
 };
 #undef PEAK
 
@@ -163,28 +136,41 @@ struct cluster_text {
 
 #define AT(field) offsetof(struct cluster_text, c.field)
 static const struct json_field cluster_fields[] = {
-    {"schema", JSON_ANY, 0, .optional = true},
-    {"name", JSON_TEXT, offsetof(struct cluster_text, name), .optional = false},
-    {"device", JSON_ANY, 0, .optional = false},
-    {"nodes", JSON_INT, AT(nodes), .min = 0, .max = LIMIT_RANKS},
-    {"max_nodes", JSON_INT, AT(max_nodes), .optional = true, .min = 0, .max = LIMIT_RANKS},
-    {"node", JSON_ANY, 0, .optional = false},
-    {"leaf_nodes", JSON_INT, AT(leaf_nodes), .optional = true, .min = 0, .max = LIMIT_RANKS},
-    {"spine_oversubscription", JSON_NUM, AT(spine_oversubscription), .optional = true, .min = 1, .max = 1000},
+    {"schema", JSON_ANY, 0, .optional = true, .help = "\"reel.cluster/1\""},
+    {"name", JSON_TEXT, offsetof(struct cluster_text, name), .optional = false,
+     .help = "of the cluster"},
+    {"device", JSON_ANY, 0, .optional = false,
+     .help = "name of a compiled-in device, or an object reel.gpu/1"},
+    {"nodes", JSON_INT, AT(nodes), .min = 0, .max = LIMIT_RANKS,
+     .help = "machines; 0: given at use, as dgx-h100:8"},
+    {"max_nodes", JSON_INT, AT(max_nodes), .optional = true, .min = 0, .max = LIMIT_RANKS,
+     .help = "the description holds up to so many; 0: any number"},
+    {"node", JSON_ANY, 0, .optional = false, .help = "object: one machine"},
+    {"leaf_nodes", JSON_INT, AT(leaf_nodes), .optional = true, .min = 0, .max = LIMIT_RANKS,
+     .help = "nodes under one leaf switch, counted from node 0; 0: one flat switch"},
+    {"spine_oversubscription", JSON_NUM, AT(spine_oversubscription), .optional = true, .min = 1,
+     .max = 1000,
+     .help = "a leaf's downlink over its uplink bandwidth; 1: full bisection"},
 };
 #undef AT
 #define AT(field) offsetof(struct node_profile, field)
 static const struct json_field node_fields[] = {
-    {"devices", JSON_INT, AT(devices), .min = 1, .max = 4096},
-    {"link_bytes_per_s", JSON_NUM, AT(link_bytes_per_s), .min = 1, .max = 1e18},
-    {"link_latency_s", JSON_NUM, AT(link_latency_s), .min = 0, .max = 1},
-    {"nics", JSON_INT, AT(nics), .min = 0, .max = 4096},
-    {"nic_bytes_per_s", JSON_NUM, AT(nic_bytes_per_s), .min = 0, .max = 1e18},
-    {"nic_latency_s", JSON_NUM, AT(nic_latency_s), .min = 0, .max = 1},
-    {"cores", JSON_INT, AT(cores), .min = 1, .max = 1 << 20},
-    {"memory_bytes", JSON_INT, AT(memory_bytes), .min = 1, .max = 0x1p50},
+    {"devices", JSON_INT, AT(devices), .min = 1, .max = 4096, .help = "in it"},
+    {"link_bytes_per_s", JSON_NUM, AT(link_bytes_per_s), .min = 1, .max = 1e18,
+     .help = "device to device inside the node, one direction (of processors: memory)"},
+    {"link_latency_s", JSON_NUM, AT(link_latency_s), .min = 0, .max = 1,
+     .help = "of one message there"},
+    {"nics", JSON_INT, AT(nics), .min = 0, .max = 4096, .help = "network interfaces"},
+    {"nic_bytes_per_s", JSON_NUM, AT(nic_bytes_per_s), .min = 0, .max = 1e18,
+     .help = "of each, one direction"},
+    {"nic_latency_s", JSON_NUM, AT(nic_latency_s), .min = 0, .max = 1,
+     .help = "of one message to another node"},
+    {"cores", JSON_INT, AT(cores), .min = 1, .max = 1 << 20, .help = "of its processors"},
+    {"memory_bytes", JSON_INT, AT(memory_bytes), .min = 1, .max = 0x1p50, .help = "of the host"},
 };
 #undef AT
+
+static const struct cluster_text cluster_defaults = {.c.spine_oversubscription = 1};
 
 static int cluster_device(const struct json_doc *doc, const cJSON *obj, const char *path,
                           struct device *out, struct err *err)
@@ -216,7 +202,7 @@ static int cluster_rules(const struct cluster *c, const char *where, struct err 
 int cluster_read(const struct json_doc *doc, const cJSON *obj, const char *path,
                  struct cluster *out, struct err *err)
 {
-    struct cluster_text t = {.c.spine_oversubscription = 1};
+    struct cluster_text t = cluster_defaults;
     char node[LIMIT_NAME_BYTES];
 
     field_path(node, sizeof node, path, "node");
@@ -310,4 +296,21 @@ int cluster_hops(const struct cluster *c, int64_t node_a, int64_t node_b)
     if (node_a == node_b)
         return 0;
     return c->leaf_nodes == 0 || node_a / c->leaf_nodes == node_b / c->leaf_nodes ? 1 : 3;
+}
+
+/* ---- their pages ---- */
+
+size_t device_format(struct format_part *out)
+{
+    static const struct device_text t;
+    out[0] = (struct format_part){"", device_fields, ARRAY_LEN(device_fields), &t};
+    out[1] = (struct format_part){"peak_flops", peak_fields, ARRAY_LEN(peak_fields), NULL};
+    return 2;
+}
+
+size_t cluster_format(struct format_part *out)
+{
+    out[0] = (struct format_part){"", cluster_fields, ARRAY_LEN(cluster_fields), &cluster_defaults};
+    out[1] = (struct format_part){"node", node_fields, ARRAY_LEN(node_fields), NULL};
+    return 2;
 }

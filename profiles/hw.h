@@ -4,7 +4,7 @@
  * The program has these compiled in: GPUs a100-sxm, h100-sxm, h200-sxm, b200; clusters dgx-a100,
  * dgx-h100, dgx-h200, dgx-b200, whose number of nodes is given at use. The CPU that the program
  * runs on is a device too: `reel-train probe` measures its peak (FMA rate times the cores
- * allotted). The formats' essay is at the top of hw.c.
+ * allotted). The formats are the tables of hw.c.
  */
 #ifndef PROFILES_HW_H
 #define PROFILES_HW_H

@@ -6,23 +6,31 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "profiles/format.h"
 #include "profiles/layout.h"
 
 #define RANKS .min = 1, .max = LIMIT_RANKS
 #define AT(field) offsetof(struct layout, field)
 static const struct json_field fields[] = {
-    {"tp", JSON_INT, AT(tp), .optional = true, RANKS},
-    {"sp", JSON_INT, AT(sp), .optional = true, .min = 0, .max = 1},
-    {"cp", JSON_INT, AT(cp), .optional = true, RANKS},
-    {"cp_kind", JSON_ENUM, AT(cp_kind), .optional = true, .names = cp_kind_names},
-    {"pp", JSON_INT, AT(pp), .optional = true, RANKS},
-    {"vpp", JSON_INT, AT(vpp), .optional = true, RANKS},
-    {"dp", JSON_INT, AT(dp), .optional = true, RANKS},
-    {"zero", JSON_INT, AT(zero), .optional = true, .min = 0, .max = 3},
-    {"fsdp", JSON_INT, AT(fsdp), .optional = true, .min = 0, .max = LIMIT_RANKS},
-    {"mbs", JSON_INT, AT(mbs), .optional = true, RANKS},
-    {"recompute", JSON_ENUM, AT(recompute), .optional = true, .names = recompute_names},
-    {"recompute_layers", JSON_INT, AT(recompute_layers), .optional = true, .min = 0, .max = 4096},
+    {"tp", JSON_INT, AT(tp), .optional = true, RANKS, .help = "ranks of tensor parallelism"},
+    {"sp", JSON_INT, AT(sp), .optional = true, .min = 0, .max = 1,
+     .help = "1: sequence parallelism beside it"},
+    {"cp", JSON_INT, AT(cp), .optional = true, RANKS, .help = "ranks of context parallelism"},
+    {"cp_kind", JSON_ENUM, AT(cp_kind), .optional = true, .names = cp_kind_names,
+     .help = "how these share keys and values"},
+    {"pp", JSON_INT, AT(pp), .optional = true, RANKS, .help = "stages of the pipeline"},
+    {"vpp", JSON_INT, AT(vpp), .optional = true, RANKS,
+     .help = "chunks of layers that a stage has"},
+    {"dp", JSON_INT, AT(dp), .optional = true, RANKS, .help = "ranks of data parallelism"},
+    {"zero", JSON_INT, AT(zero), .optional = true, .min = 0, .max = 3,
+     .help = "what they shard: 0 nothing, 1 optimizer, 2 gradients too, 3 weights too"},
+    {"fsdp", JSON_INT, AT(fsdp), .optional = true, .min = 0, .max = LIMIT_RANKS,
+     .help = "ranks of a group that shards so; 0: dp"},
+    {"mbs", JSON_INT, AT(mbs), .optional = true, RANKS, .help = "samples of a micro-batch"},
+    {"recompute", JSON_ENUM, AT(recompute), .optional = true, .names = recompute_names,
+     .help = "activations that backward computes again"},
+    {"recompute_layers", JSON_INT, AT(recompute_layers), .optional = true, .min = 0, .max = 4096,
+     .help = "in so many layers of a virtual stage; 0: in all"},
 };
 
 int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct layout *out,
@@ -161,4 +169,12 @@ bool layout_equal(const struct layout *a, const struct layout *b)
     str_release(&x);
     str_release(&y);
     return equal;
+}
+
+size_t layout_format_part(struct format_part *out)
+{
+    static struct layout defaults;
+    defaults = layout_default();
+    *out = (struct format_part){"layout", fields, ARRAY_LEN(fields), &defaults};
+    return 1;
 }

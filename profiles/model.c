@@ -1,29 +1,5 @@
-/* The format reel.model/1.
- *
- *     {
- *       "schema": "reel.model/1",
- *       "name": "dit-7b",             text of 1 to 127 bytes
- *       "family": "dit",              dit | moviegen | stdit; for planning also gpt | llama
- *       "layers": 28, "hidden": 4096, "heads": 32,
- *       "kv_heads": 32,               default heads; fewer is grouped-query attention
- *       "ffn": 16384,                 default 4 x hidden
- *       "gated_mlp": false,           SwiGLU; default true for moviegen and llama, else false
- *       "text_width": 1024,           default 0: no cross-attention
- *       "text_len": 512,              tokens of text the model attends to; needs text_width
- *       "adaln": "lora_separate",     none | full | lora_separate | lora_fused | lora_single;
- *                                     default full, for gpt and llama none
- *       "adaln_rank": 256,            only with the lora forms
- *       "patch_t": 1, "patch_h": 2, "patch_w": 2,   latent cells per token; default 1
- *       "latent_channels": 16,        the tokenizer's; video families only
- *       "cond_channels": 0,           extra input channels; default 0. The trainer fills 1 with a
- *                                     padding mask; latent_channels + 1 with first frames and
- *                                     their mask; latent_channels + 2 with both
- *       "vocab": 0,                   gpt and llama only
- *       "rope_theta": 10000,          base of the rotary positions; default 10000
- *       "pos_t": 128, "pos_h": 120, "pos_w": 120   learned position tables: the most tokens that a
- *                                     sample has along time, height, width; default 0: none.
- *                                     A model with tables has no rotary positions
- *     }
+/* The format reel.model/1. The table below says what each field means; `reel format model` is made
+ * from it.
  *
  * Reading is strict: an unknown key, a wrong type or a broken rule (the table below) is one error.
  * The writer writes every field in this order, the tables only where there are any. So two
@@ -52,6 +28,7 @@
 #include "base/num.h"
 #include "profiles/catalog.h"
 #include "profiles/field.h"
+#include "profiles/format.h"
 
 const char *const model_family_names[] = {"dit", "moviegen", "stdit", "gpt", "llama", NULL};
 const char *const model_adaln_names[] = {
@@ -158,46 +135,73 @@ struct model_text {
 };
 
 static const struct json_field fields[] = {
-    {"schema", JSON_ANY, 0, .optional = true},
-    {"name", JSON_TEXT, offsetof(struct model_text, name), .optional = false},
-    {"family", JSON_ENUM, offsetof(struct model_text, m.family), .names = model_family_names},
-    {"layers", JSON_INT, offsetof(struct model_text, m.layers), .min = 1, .max = 4096},
-    {"hidden", JSON_INT, offsetof(struct model_text, m.hidden), .min = 2, .max = 1 << 20},
-    {"heads", JSON_INT, offsetof(struct model_text, m.heads), .min = 1, .max = 1 << 16},
+    {"schema", JSON_ANY, 0, .optional = true,
+     .help = "\"reel.model/1\"; may be left out inside another file"},
+    {"name", JSON_TEXT, offsetof(struct model_text, name), .optional = false,
+     .help = "of the model"},
+    {"family", JSON_ENUM, offsetof(struct model_text, m.family), .names = model_family_names,
+     .help = "kind of network; gpt and llama are for planning only"},
+    {"layers", JSON_INT, offsetof(struct model_text, m.layers), .min = 1, .max = 4096,
+     .help = "blocks"},
+    {"hidden", JSON_INT, offsetof(struct model_text, m.hidden), .min = 2, .max = 1 << 20,
+     .help = "width D"},
+    {"heads", JSON_INT, offsetof(struct model_text, m.heads), .min = 1, .max = 1 << 16,
+     .help = "of attention; they divide hidden"},
     {"kv_heads", JSON_INT, offsetof(struct model_text, m.kv_heads), .optional = true, .min = 1,
-     .max = 1 << 16},
+     .max = 1 << 16,
+     .help = "of keys and values; left out: heads. Fewer is grouped-query attention"},
     {"ffn", JSON_INT, offsetof(struct model_text, m.ffn), .optional = true, .min = 1,
-     .max = 1 << 22},
-    {"gated_mlp", JSON_BOOL, offsetof(struct model_text, m.gated_mlp), .optional = true},
+     .max = 1 << 22,
+     .help = "width of the MLP; left out: 4 hidden"},
+    {"gated_mlp", JSON_BOOL, offsetof(struct model_text, m.gated_mlp), .optional = true,
+     .help = "SwiGLU; left out: true for moviegen and llama, else false"},
     {"text_width", JSON_INT, offsetof(struct model_text, m.text_width), .optional = true, .min = 0,
-     .max = 1 << 20},
+     .max = 1 << 20,
+     .help = "of the text embeddings; 0: no cross-attention"},
     {"text_len", JSON_INT, offsetof(struct model_text, m.text_len), .optional = true, .min = 0,
-     .max = 1 << 20},
+     .max = 1 << 20,
+     .help = "most text tokens that the model attends to; needs text_width"},
     {"adaln", JSON_ENUM, offsetof(struct model_text, m.adaln), .optional = true,
-     .names = model_adaln_names},
+     .names = model_adaln_names,
+     .help = "modulation by the noise level; left out: full, for gpt and llama none"},
     {"adaln_rank", JSON_INT, offsetof(struct model_text, m.adaln_rank), .optional = true, .min = 0,
-     .max = 1 << 20},
+     .max = 1 << 20,
+     .help = "of the lora forms, and only there"},
     {"patch_t", JSON_INT, offsetof(struct model_text, m.patch_t), .optional = true, .min = 1,
-     .max = 64},
+     .max = 64,
+     .help = "latent cells of a token, along time"},
     {"patch_h", JSON_INT, offsetof(struct model_text, m.patch_h), .optional = true, .min = 1,
-     .max = 64},
+     .max = 64,
+     .help = "along height"},
     {"patch_w", JSON_INT, offsetof(struct model_text, m.patch_w), .optional = true, .min = 1,
-     .max = 64},
+     .max = 64,
+     .help = "along width"},
     {"latent_channels", JSON_INT, offsetof(struct model_text, m.latent_channels), .optional = true,
-     .min = 0, .max = 4096},
+     .min = 0, .max = 4096,
+     .help = "the tokenizer's; video families only"},
     {"cond_channels", JSON_INT, offsetof(struct model_text, m.cond_channels), .optional = true,
-     .min = 0, .max = 4096},
+     .min = 0, .max = 4096,
+     .help = "extra input channels: 1 for a padding mask, latent_channels + 1 for first frames "
+             "and their mask, latent_channels + 2 for both"},
     {"vocab", JSON_INT, offsetof(struct model_text, m.vocab), .optional = true, .min = 0,
-     .max = 1 << 30},
+     .max = 1 << 30,
+     .help = "gpt and llama only"},
     {"rope_theta", JSON_NUM, offsetof(struct model_text, m.rope_theta), .optional = true, .min = 1,
-     .max = 1e12},
+     .max = 1e12,
+     .help = "base of the rotary positions"},
     {"pos_t", JSON_INT, offsetof(struct model_text, m.pos_t), .optional = true, .min = 0,
-     .max = 1 << 20},
+     .max = 1 << 20,
+     .help = "learned position tables in place of rotary ones: most tokens along time; 0: none"},
     {"pos_h", JSON_INT, offsetof(struct model_text, m.pos_h), .optional = true, .min = 0,
-     .max = 1 << 20},
+     .max = 1 << 20,
+     .help = "along height"},
     {"pos_w", JSON_INT, offsetof(struct model_text, m.pos_w), .optional = true, .min = 0,
-     .max = 1 << 20},
+     .max = 1 << 20,
+     .help = "along width"},
 };
+
+static const struct model_text defaults = {
+    .m = {.patch_t = 1, .patch_h = 1, .patch_w = 1, .rope_theta = 10000}};
 
 /* Fills in the defaults that depend on other fields, where the text left the field out. */
 static void defaults_fill(struct model_text *t, const cJSON *obj)
@@ -216,7 +220,7 @@ static void defaults_fill(struct model_text *t, const cJSON *obj)
 int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct model *out,
                struct err *err)
 {
-    struct model_text t = {.m = {.patch_t = 1, .patch_h = 1, .patch_w = 1, .rope_theta = 10000}};
+    struct model_text t = defaults;
     char where[LIMIT_NAME_BYTES + 64];
 
     int rc = json_read(doc, obj, path, fields, ARRAY_LEN(fields), NULL, &t, err);
@@ -400,4 +404,10 @@ int seq_from_latent(const struct model *m, int64_t t, int64_t h, int64_t w, stru
                        (long long)m->pos_h, (long long)m->pos_w);
     *out = s;
     return 0;
+}
+
+size_t model_format(struct format_part *out)
+{
+    out[0] = (struct format_part){"", fields, ARRAY_LEN(fields), &defaults};
+    return 1;
 }

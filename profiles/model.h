@@ -3,7 +3,7 @@
  *
  * A profile is looked up by name among the compiled-in files (profiles/models/NAME.json) or read
  * from a path (an operand with a slash or ending in .json). `NAME+VARIANT` is the named model with
- * another AdaLN: `dit-7b+lora_fused`. The format's essay is at the top of model.c.
+ * another AdaLN: `dit-7b+lora_fused`. The format is the tables of model.c.
  */
 #ifndef PROFILES_MODEL_H
 #define PROFILES_MODEL_H

@@ -1,21 +1,5 @@
-/* The format reel.plan/1: a chosen layout with what was predicted and measured for it.
- *
- *  {
- *    "schema": "reel.plan/1",
- *    "layout": "tp=1,...,recompute_layers=0",   keys left out have their defaults; an object is read
- *                                                too
- *    "model": "dit-tiny", "model_hash": "...",   hash of the model's canonical text; left out:
- *                                                not checked
- *    "seq": {"t": 5, "h": 8, "w": 8},            tokens of one sample
- *    "gbs": 16, "dtype": "f32",
- *    "device": "cpu", "peak_flops": 2.6e11,      dense peak of one rank's device
- *    "peak_source": "measured FMA rate x 1 core",
- *    "predicted": {"step_s": 0.52, "at": 1772366400, "bytes": 123456789},
- *                                                left out, or 0: nothing was predicted
- *    "terms": [{"name": "gemm", "seconds": 0.4}, ...],   at most 16; add up to predicted.step_s
- *    "measured_step_s": 0.55,                    the winning trial's; 0 or left out: not measured
- *    "evidence": ["trial-id", ...]               at most 32 trials on which the plan rests
- *  }
+/* The format reel.plan/1: a chosen layout with what was predicted and measured for it. The tables
+ * below say what each field means; `reel format plan` is made from them.
  *
  * A plan written by hand needs schema, layout, model, seq, gbs and dtype. peak_flops 0 means
  * unknown; then no MFU is given.
@@ -28,6 +12,7 @@
 
 #include "base/file.h"
 #include "profiles/field.h"
+#include "profiles/format.h"
 
 static const char plan_schema[] = "reel.plan/1";
 
@@ -38,32 +23,43 @@ struct plan_text {
 
 #define AT(field) offsetof(struct plan_text, p.field)
 static const struct json_field top_fields[] = {
-    {"schema", JSON_ANY, 0, .optional = false},
-    {"layout", JSON_ANY, 0, .optional = false},
-    {"model", JSON_TEXT, offsetof(struct plan_text, model), .optional = false},
-    {"model_hash", JSON_TEXT, offsetof(struct plan_text, model_hash), .optional = true},
-    {"seq", JSON_ANY, 0, .optional = false},
-    {"gbs", JSON_INT, AT(gbs), .min = 1, .max = 1 << 30},
-    {"dtype", JSON_ENUM, AT(dtype), .names = dtype_names},
-    {"device", JSON_TEXT, offsetof(struct plan_text, device), .optional = true},
-    {"peak_flops", JSON_NUM, AT(peak_flops), .optional = true, .min = 0, .max = 1e20},
-    {"peak_source", JSON_TEXT, offsetof(struct plan_text, peak_source), .optional = true},
-    {"predicted", JSON_ANY, 0, .optional = true},
-    {"terms", JSON_ANY, 0, .optional = true},
-    {"measured_step_s", JSON_NUM, AT(measured_step_s), .optional = true, .min = 0, .max = 1e9},
-    {"evidence", JSON_ANY, 0, .optional = true},
+    {"schema", JSON_ANY, 0, .optional = false, .help = "\"reel.plan/1\""},
+    {"layout", JSON_ANY, 0, .optional = false,
+     .help = "the layout, as tp=1,dp=2; or an object, described below"},
+    {"model", JSON_TEXT, offsetof(struct plan_text, model), .optional = false,
+     .help = "name of the model"},
+    {"model_hash", JSON_TEXT, offsetof(struct plan_text, model_hash), .optional = true,
+     .help = "of the model's canonical text; left out: not checked"},
+    {"seq", JSON_ANY, 0, .optional = false, .help = "object: tokens of one sample"},
+    {"gbs", JSON_INT, AT(gbs), .min = 1, .max = 1 << 30, .help = "samples of a step"},
+    {"dtype", JSON_ENUM, AT(dtype), .names = dtype_names, .help = "of weights and activations"},
+    {"device", JSON_TEXT, offsetof(struct plan_text, device), .optional = true,
+     .help = "what it was predicted for"},
+    {"peak_flops", JSON_NUM, AT(peak_flops), .optional = true, .min = 0, .max = 1e20,
+     .help = "dense peak of one rank's device, FLOP/s; 0: unknown, and no MFU is given"},
+    {"peak_source", JSON_TEXT, offsetof(struct plan_text, peak_source), .optional = true,
+     .help = "where that is from"},
+    {"predicted", JSON_ANY, 0, .optional = true, .help = "object; left out: nothing was predicted"},
+    {"terms", JSON_ANY, 0, .optional = true,
+     .help = "array of at most 16: what the prediction is made of; their sum is "
+             "predicted.step_s"},
+    {"measured_step_s", JSON_NUM, AT(measured_step_s), .optional = true, .min = 0, .max = 1e9,
+     .help = "the winning trial's, s; 0: not measured"},
+    {"evidence", JSON_ANY, 0, .optional = true,
+     .help = "array of at most 32 ids of trials on which the plan rests"},
 };
 #undef AT
 #define AT(field) offsetof(struct plan, field)
 static const struct json_field seq_fields[] = {
-    {"t", JSON_INT, AT(seq.t), .min = 1, .max = 1 << 20},
-    {"h", JSON_INT, AT(seq.h), .min = 1, .max = 1 << 20},
-    {"w", JSON_INT, AT(seq.w), .min = 1, .max = INT32_MAX},
+    {"t", JSON_INT, AT(seq.t), .min = 1, .max = 1 << 20, .help = "frames"},
+    {"h", JSON_INT, AT(seq.h), .min = 1, .max = 1 << 20, .help = "rows"},
+    {"w", JSON_INT, AT(seq.w), .min = 1, .max = INT32_MAX, .help = "columns"},
 };
 static const struct json_field predicted_fields[] = {
-    {"step_s", JSON_NUM, AT(predicted_step_s), .min = 0, .max = 1e9},
-    {"at", JSON_NUM, AT(predicted_at), .min = 0, .max = 1e12},
-    {"bytes", JSON_INT, AT(predicted_bytes), .min = 0, .max = 0x1p50},
+    {"step_s", JSON_NUM, AT(predicted_step_s), .min = 0, .max = 1e9, .help = "seconds of a step"},
+    {"at", JSON_NUM, AT(predicted_at), .min = 0, .max = 1e12,
+     .help = "when it was predicted, UTC s"},
+    {"bytes", JSON_INT, AT(predicted_bytes), .min = 0, .max = 0x1p50, .help = "of a rank"},
 };
 #undef AT
 
@@ -80,20 +76,22 @@ static int array_length(const struct json_doc *doc, const char *key, int max, st
     return n;
 }
 
+struct term_text { const char *name; double seconds; };
+static const struct json_field term_fields[] = {
+    {"name", JSON_TEXT, offsetof(struct term_text, name), .optional = false, .help = "of the term"},
+    {"seconds", JSON_NUM, offsetof(struct term_text, seconds), .min = -1e9, .max = 1e9,
+     .help = "what it adds to the prediction"},
+};
+
 static int terms_read(const struct json_doc *doc, struct plan *p, struct err *err)
 {
-    struct term_text { const char *name; double seconds; };
-    static const struct json_field fields[] = {
-        {"name", JSON_TEXT, offsetof(struct term_text, name), .optional = false},
-        {"seconds", JSON_NUM, offsetof(struct term_text, seconds), .min = -1e9, .max = 1e9},
-    };
     int n = array_length(doc, "terms", PLAN_TERMS, err), rc = n < 0 ? n : 0;
     for (int i = 0; i < n && rc == 0; i++) {
         struct term_text t = {0};
         char path[32];
         snprintf(path, sizeof path, "terms[%d]", i);
-        rc = json_read(doc, cJSON_GetArrayItem(json_member(doc->root, "terms"), i), path, fields,
-                       ARRAY_LEN(fields), NULL, &t, err);
+        rc = json_read(doc, cJSON_GetArrayItem(json_member(doc->root, "terms"), i), path,
+                       term_fields, ARRAY_LEN(term_fields), NULL, &t, err);
         if (rc == 0)
             rc = field_copy_text(p->terms[i].name, sizeof p->terms[i].name, t.name, doc, path,
                                  "name", err);
@@ -266,4 +264,17 @@ int plan_save(const struct plan *p, const char *path, struct err *err)
         rc = file_publish(path, s.p, s.len, err);
     str_release(&s);
     return rc;
+}
+
+size_t plan_format(struct format_part *out)
+{
+    static const struct plan_text t;
+    size_t n = 0;
+    out[n++] = (struct format_part){"", top_fields, ARRAY_LEN(top_fields), &t};
+    n += layout_format_part(&out[n]);
+    out[n++] = (struct format_part){"seq", seq_fields, ARRAY_LEN(seq_fields), NULL};
+    out[n++] = (struct format_part){"predicted", predicted_fields, ARRAY_LEN(predicted_fields),
+                                    NULL};
+    out[n++] = (struct format_part){"terms[]", term_fields, ARRAY_LEN(term_fields), NULL};
+    return n;
 }

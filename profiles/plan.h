@@ -2,7 +2,7 @@
  * tuner writes plans, launcher and trainer read them.
  *
  * Invariant, checked on save and load: the terms, when there are any, add up to predicted_step_s
- * (1e-6 relative). The format's essay is at the top of plan.c.
+ * (1e-6 relative). The format is the tables of plan.c.
  */
 #ifndef PROFILES_PLAN_H
 #define PROFILES_PLAN_H

@@ -1,121 +1,6 @@
-/* The format reel.run/1: what is trained. Everything but model and stages has a default, shown
- * here.
+/* The format reel.run/1: what is trained. Everything but model and stages has a default. The tables
+ * below say what each field means; `reel format run` and docs/formats.md are made from them.
  *
- *  {
- *    "schema": "reel.run/1",
- *    "name": "demo",          default "run": letters, digits, - and _; an alias for people, apart
- *                             from the run's id
- *    "model": "dit-tiny",     a catalog name, with variant if wanted, or a reel.model/1 object
- *    "stages": [              1 to 16, trained one after the other
- *      {"data": "clips",      dataset folder, or "synthetic:TxHxW" (latent cells)
- *       "data_fingerprint": "9f0c...",   32 hex digits, the index's; left out: whatever is there
- *                             at launch
- *       "gbs": 16,            packs of one optimizer step; a pack is one sample, unless
- *       "pack_tokens": 0,     this is not 0: then as many as fit into so many tokens
- *                             (profiles/pack.h)
- *       "gbs_first": 4, "gbs_more": 4, "gbs_every_steps": 10,   left out, or all three given: the
- *                             first steps have smaller batches, gbs_first packs, and every
- *                             gbs_every_steps steps gbs_more more, until there are gbs
- *       "plan": "256p.plan.json",   the stage's own layout, for as many ranks; left out: the plan
- *                             given to the program
- *       "steps": 200}],
- *    "validation": {
- *      "data": "held-out",    dataset folder or "synthetic:TxHxW"; left out: no validation
- *      "data_fingerprint": "9f0c...",   as in a stage
- *      "every_steps": 0,      0: never; else after so many steps, and at the end. An attempt that is
- *                             asked to stop gives a validation up, and the next attempt begins
- *                             with it
- *      "samples": 16, "bins": 8},   the first `samples` of the data's order are measured, each once
- *                             in each of `bins` equally probable bins of the noise level's
- *                             distribution, with fixed draws; the averaged weights' loss as well
- *    "data": {
- *      "verify": "first"},    when the shards' checksums are compared with the index's. first:
- *                             until they once were, in the first attempt if it gets so far;
- *                             always: in each attempt; never. Their sizes are always compared
- *    "objective": {
- *      "kind": "edm",         edm | rectified_flow | v
- *      "level": "normal",     how L = ln(sigma / alpha), the log of noise over data amplitude, is
- *                             drawn: normal | logistic | uniform | mode | cosine
- *                             (trainer/data/objective.h)
- *      "level_mean": 0, "level_std": 1,    normal (edm: ln sigma ~ N(mean, std); rectified flow:
- *                             logit t), logistic
- *      "level_min": -5, "level_max": 5,    uniform
- *      "level_mode_scale": 1.29,           mode, -1 to 1.75
- *      "shift": 1,            factor on sigma / alpha of all samples
- *      "shift_tokens": 0, "shift_power": 0.5,   not 0: each sample's own tokens give a further
- *                             factor (tokens / shift_tokens)^shift_power
- *      "condition_probability": 0,   probability that a video is given its first frames (needs a
- *                             model with channels for them)
- *      "condition_frames": 1,   how many latent frames; a sample with no more is never given them
- *      "text_dropout": 0.2,   probability that a caption becomes the null token
- *      "loss_norm": "token"},   token: mean over valid latent elements of the batch; sample: mean
- *                             of per-sample means
- *    "adamw": {
- *      "lr": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8,
- *      "weight_decay": 0.1,
- *      "clip_norm": 1,        global gradient norm; 0: no clipping
- *      "ema_decay": 0,        decay of the averaged weights; 0: no average is kept
- *      "spike_z": 0},         not 0: a step changes nothing when its loss or gradient norm is more
- *                             than so many standard deviations above those of the stage's last
- *                             128 steps (trainer/state/spike.h); 6 is usual
- *    "schedule": {
- *      "kind": "constant",    constant | cosine | linear, over the steps of all stages together
- *      "warmup_steps": 100,   lr rises linearly to its full value; cut to a tenth of the run's
- *                             steps when that is less
- *      "final_scale": 0.1},   cosine, linear: lr of the last step, as a share
- *    "random": {"seed": "1234"},   64 bits, written as a text
- *    "numerics": {
- *      "dtype": "f32",        f64 | f32 | bf16: of weights and activations; beside bf16 all else is
- *                             f32
- *      "moments": "same",     of m and v: same (as dtype; bf16: f32), or bf16, rounded at random
- *                             (trainer/state/optim.h)
- *      "residual": "same"},   of the residual stream and its gradient: same (as dtype), or f32
- *                             beside bf16
- *    "checkpoint": {
- *      "every_steps": 0,      0: chosen as training goes, by Young's and Daly's rule
- *                             (trainer/run/cadence.h), from how long saves take here, which the
- *                             trainer measures, and how often the run has failed, which the agent
- *                             knows and tells the trainer; the trainer and `reel explain` show it.
- *                             "never": at the end and on request only. Neither changes any number
- *                             of the run, nor its identity
- *      "keep": 2,             how many of the newest stay on disk
- *      "async": false},       true: written from a copy in memory while training goes on, except
- *                             an attempt's last one
- *    "budget": {
- *      "crash_without_progress": 3,      a run ends after so many crashes and hangs without a new
- *                             step between them;
- *      "node_fail_without_progress": 10, the same for lost nodes,
- *      "preempt_without_progress": 50,   preemptions,
- *      "time_limit_without_progress": 3, and time limits; 0: no bound
- *      "wall_s": 0,           seconds since its first attempt began; 0: no bound
- *      "hang_s": 1800,        after so long without an event of the trainer (step, save, load) it
- *                             is taken to hang and is ended; 0: never
- *      "nonfinite_steps": 10},   after so many steps in a row that were skipped because a gradient
- *                             was not finite, the state is saved and training ends with exit
- *                             status 6, for good; 0: no bound
- *    "resources": {
- *      "nodes": 1, "ranks_per_node": 1, "cores_per_rank": 1, "gpus_per_node": 0,
- *      "time_limit_s": 0,     of one attempt; 0: the partition's
- *      "priority": 0,         -1000..1000, a higher one goes first
- *      "node_agents": true,   Slurm: a process on each node hears notices to stop, beside the batch
- *                             process
- *      "partition": "gpu", "account": "...", "qos": "...",   Slurm's; left out: its default
- *      "exclude": "n[1-2]",   nodes not to be used
- *      "again": "auto"}       how the run comes back: "requeue" its job, or "successor": each job
- *                             submits the next, which waits for its end; auto: successor where the
- *                             partition's preemption cancels jobs
- *    "past": [                left out: none. Rates that held until a step was done, when a run's
- *                             rate was changed on its way: 'reel launch --change lr' writes them
- *      {"until_step": 600, "lr": 1e-4, "kind": "constant", "warmup_steps": 100,
- *       "final_scale": 0.1, "steps": 600}],   for the steps before until_step these replace
- *                             adamw.lr, schedule, and the number of steps over which a rate falls
- *    "groups": [...], "lora": {...}   which parameters are trained, and how: described in tuning.c;
- *                             left out: all are, alike
- *    "init": {"from": "w.safetensors", ...}   weights to begin with: described in warm.c; left out:
- *                             drawn from the seed
- *  }
- *
- * A relative data folder is taken from the working directory of the program that reads the file.
  * The writer writes every field, the model as an object, in this order: that text is canonical. The
  * config hash is XXH3-128 of the canonical text (one line) of schema, model, stages, objective,
  * adamw, schedule, random, numerics, groups, lora and init: what decides the numbers. Name,
@@ -140,6 +25,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "profiles/field.h"
+#include "profiles/format.h"
 
 static const char run_schema[] = "reel.run/1";
 const char *const verify_names[] = {"first", "always", "never", NULL};
@@ -189,83 +75,139 @@ void run_release(struct run *r)
 
 #define AT(field) offsetof(struct run, field), .optional = true
 static const struct json_field objective_fields[] = {
-    {"kind", JSON_ENUM, AT(objective), .names = objective_names},
-    {"level", JSON_ENUM, AT(level.dist), .names = level_dist_names},
-    {"level_mean", JSON_NUM, AT(level.mean), .min = -100, .max = 100},
-    {"level_std", JSON_NUM, AT(level.std), .min = 0, .max = 100},
-    {"level_min", JSON_NUM, AT(level.min), .min = -100, .max = 100},
-    {"level_max", JSON_NUM, AT(level.max), .min = -100, .max = 100},
-    {"level_mode_scale", JSON_NUM, AT(level.mode_scale), .min = -1, .max = 1.75},
-    {"shift", JSON_NUM, AT(level.shift), .min = 1e-6, .max = 1e6},
-    {"shift_tokens", JSON_INT, AT(level.shift_tokens), .min = 0, .max = 1e12},
-    {"shift_power", JSON_NUM, AT(level.shift_power), .min = 0, .max = 10},
-    {"condition_probability", JSON_NUM, AT(condition_probability), .min = 0, .max = 1},
-    {"condition_frames", JSON_INT, AT(condition_frames), .min = 1, .max = 1 << 20},
-    {"text_dropout", JSON_NUM, AT(text_dropout), .min = 0, .max = 1},
-    {"loss_norm", JSON_ENUM, AT(loss_norm), .names = loss_norm_names},
+    {"kind", JSON_ENUM, AT(objective), .names = objective_names,
+     .help = "what is trained to be predicted"},
+    {"level", JSON_ENUM, AT(level.dist), .names = level_dist_names,
+     .help = "law from which L = ln(sigma / alpha) is drawn, the log of noise over data "
+             "amplitude"},
+    {"level_mean", JSON_NUM, AT(level.mean), .min = -100, .max = 100,
+     .help = "normal (edm: of ln sigma; rectified flow: of logit t) and logistic: its mean"},
+    {"level_std", JSON_NUM, AT(level.std), .min = 0, .max = 100, .help = "and its spread"},
+    {"level_min", JSON_NUM, AT(level.min), .min = -100, .max = 100, .help = "uniform: from here"},
+    {"level_max", JSON_NUM, AT(level.max), .min = -100, .max = 100, .help = "to here"},
+    {"level_mode_scale", JSON_NUM, AT(level.mode_scale), .min = -1, .max = 1.75,
+     .help = "mode's scale"},
+    {"shift", JSON_NUM, AT(level.shift), .min = 1e-6, .max = 1e6,
+     .help = "factor on sigma / alpha of all samples"},
+    {"shift_tokens", JSON_INT, AT(level.shift_tokens), .min = 0, .max = 1e12,
+     .help = "not 0: each sample's own tokens give a further factor, (tokens / "
+             "shift_tokens)^shift_power"},
+    {"shift_power", JSON_NUM, AT(level.shift_power), .min = 0, .max = 10, .help = "that power"},
+    {"condition_probability", JSON_NUM, AT(condition_probability), .min = 0, .max = 1,
+     .help = "probability that a video is given its first frames; needs a model with channels "
+             "for them"},
+    {"condition_frames", JSON_INT, AT(condition_frames), .min = 1, .max = 1 << 20,
+     .help = "how many latent frames; a sample with no more is never given them"},
+    {"text_dropout", JSON_NUM, AT(text_dropout), .min = 0, .max = 1,
+     .help = "probability that a caption becomes the null token"},
+    {"loss_norm", JSON_ENUM, AT(loss_norm), .names = loss_norm_names,
+     .help = "token: mean over valid latent elements of the batch; sample: mean of the means "
+             "of samples"},
 };
 static const struct json_field data_fields[] = {
-    {"verify", JSON_ENUM, AT(verify), .names = verify_names},
+    {"verify", JSON_ENUM, AT(verify), .names = verify_names,
+     .help = "when the shards' checksums are compared with the index's: first, until they once "
+             "were; always, in each attempt; never. Their sizes are always compared"},
 };
 static const struct json_field validation_fields[] = {
-    {"data", JSON_TEXT, AT(validation.data)},
-    {"data_fingerprint", JSON_TEXT, AT(validation.data_fingerprint)},
-    {"every_steps", JSON_INT, AT(validation.every_steps), .min = 0, .max = 1e12},
-    {"samples", JSON_INT, AT(validation.samples), .min = 1, .max = 1e9},
-    {"bins", JSON_INT, AT(validation.bins), .min = 1, .max = RUN_BINS_MAX},
+    {"data", JSON_TEXT, AT(validation.data),
+     .help = "dataset folder or synthetic:TxHxW; left out: no validation"},
+    {"data_fingerprint", JSON_TEXT, AT(validation.data_fingerprint), .help = "as in a stage"},
+    {"every_steps", JSON_INT, AT(validation.every_steps), .min = 0, .max = 1e12,
+     .help = "after so many steps, and at the end; 0: never"},
+    {"samples", JSON_INT, AT(validation.samples), .min = 1, .max = 1e9,
+     .help = "so many of the data's order are measured, with fixed draws"},
+    {"bins", JSON_INT, AT(validation.bins), .min = 1, .max = RUN_BINS_MAX,
+     .help = "each once in each of so many equally probable bins of the noise level"},
 };
 static const struct json_field adamw_fields[] = {
-    {"lr", JSON_NUM, AT(adamw.lr), .min = 0, .max = 1e3},
-    {"beta1", JSON_NUM, AT(adamw.beta1), .min = 0, .max = 1},
-    {"beta2", JSON_NUM, AT(adamw.beta2), .min = 0, .max = 1},
+    {"lr", JSON_NUM, AT(adamw.lr), .min = 0, .max = 1e3, .help = "learning rate"},
+    {"beta1", JSON_NUM, AT(adamw.beta1), .min = 0, .max = 1, .help = "decay of the first moment"},
+    {"beta2", JSON_NUM, AT(adamw.beta2), .min = 0, .max = 1, .help = "decay of the second moment"},
     /* an eps of 0 would give 0 / 0 where a gradient is 0 */
-    {"eps", JSON_NUM, AT(adamw.eps), .min = 1e-30, .max = 1},
-    {"weight_decay", JSON_NUM, AT(adamw.weight_decay), .min = 0, .max = 1e3},
-    {"clip_norm", JSON_NUM, AT(adamw.clip_norm), .min = 0, .max = 1e30},
-    {"ema_decay", JSON_NUM, AT(adamw.ema_decay), .min = 0, .max = 1},
-    {"spike_z", JSON_NUM, AT(adamw.spike_z), .min = 0, .max = 1e6, .later = true},
+    {"eps", JSON_NUM, AT(adamw.eps), .min = 1e-30, .max = 1,
+     .help = "added to the root of the second moment"},
+    {"weight_decay", JSON_NUM, AT(adamw.weight_decay), .min = 0, .max = 1e3,
+     .help = "decay of weights, relative to the learning rate"},
+    {"clip_norm", JSON_NUM, AT(adamw.clip_norm), .min = 0, .max = 1e30,
+     .help = "global gradient norm that is not passed; 0: no clipping"},
+    {"ema_decay", JSON_NUM, AT(adamw.ema_decay), .min = 0, .max = 1,
+     .help = "decay of the averaged weights; 0: no average is kept"},
+    {"spike_z", JSON_NUM, AT(adamw.spike_z), .min = 0, .max = 1e6, .later = true,
+     .help = "not 0: a step changes nothing when its loss or gradient norm is more than so "
+             "many standard deviations above those of the stage's last 128 steps; 6 is usual"},
 };
 static const struct json_field schedule_fields[] = {
-    {"kind", JSON_ENUM, AT(lr_schedule), .names = lr_schedule_names},
-    {"warmup_steps", JSON_INT, AT(warmup_steps), .min = 0, .max = 1e12},
-    {"final_scale", JSON_NUM, AT(lr_final_scale), .min = 0, .max = 1},
+    {"kind", JSON_ENUM, AT(lr_schedule), .names = lr_schedule_names,
+     .help = "how the learning rate goes, over the steps of all stages together"},
+    {"warmup_steps", JSON_INT, AT(warmup_steps), .min = 0, .max = 1e12,
+     .help = "steps in which it rises to its full value; left out: 100, or a tenth of the "
+             "run's steps when that is less"},
+    {"final_scale", JSON_NUM, AT(lr_final_scale), .min = 0, .max = 1,
+     .help = "cosine, linear: learning rate of the last step, as a share"},
 };
 static const struct json_field random_fields[] = {
-    {"seed", JSON_U64TEXT, AT(seed)},
+    {"seed", JSON_U64TEXT, AT(seed), .help = "of all that is drawn: 64 bits, written as a text"},
 };
 static const struct json_field numerics_fields[] = {
-    {"dtype", JSON_ENUM, AT(dtype), .names = dtype_names},
-    {"moments", JSON_ENUM, AT(moments), .names = moments_names},
-    {"residual", JSON_ENUM, AT(residual), .names = residual_names, .later = true},
+    {"dtype", JSON_ENUM, AT(dtype), .names = dtype_names,
+     .help = "of weights and activations; beside bf16 all else is f32. fp8 is refused"},
+    {"moments", JSON_ENUM, AT(moments), .names = moments_names,
+     .help = "of AdamW's moments: same (as dtype; for bf16: f32), or bf16, rounded at random"},
+    {"residual", JSON_ENUM, AT(residual), .names = residual_names, .later = true,
+     .help = "of the residual stream and its gradient: same (as dtype), or f32 beside bf16"},
 };
 static const char *const never[] = {"never", NULL}; /* RUN_NEVER */
 static const struct json_field checkpoint_fields[] = {
-    {"every_steps", JSON_INT, AT(ckpt_every_steps), .min = 0, .max = 1e12, .names = never},
-    {"keep", JSON_INT, AT(ckpt_keep), .min = 1, .max = 1e6},
-    {"async", JSON_BOOL, AT(ckpt_async)},
+    {"every_steps", JSON_INT, AT(ckpt_every_steps), .min = 0, .max = 1e12, .names = never,
+     .help = "0: chosen as training goes, by how long saves take and how often the run failed; "
+             "never: at the end and on request only"},
+    {"keep", JSON_INT, AT(ckpt_keep), .min = 1, .max = 1e6,
+     .help = "how many of the newest stay on disk"},
+    {"async", JSON_BOOL, AT(ckpt_async),
+     .help = "written from a copy in memory while training goes on, except an attempt's last "
+             "one"},
 };
 static const struct json_field budget_fields[] = {
-    {"crash_without_progress", JSON_INT, AT(budget.crash), .min = 0, .max = 1e6},
-    {"node_fail_without_progress", JSON_INT, AT(budget.node_fail), .min = 0, .max = 1e6},
-    {"preempt_without_progress", JSON_INT, AT(budget.preempt), .min = 0, .max = 1e6},
-    {"time_limit_without_progress", JSON_INT, AT(budget.time_limit), .min = 0, .max = 1e6},
-    {"wall_s", JSON_NUM, AT(budget.wall_s), .min = 0, .max = 1e12},
-    {"hang_s", JSON_NUM, AT(budget.hang_s), .min = 0, .max = 1e9},
-    {"nonfinite_steps", JSON_INT, AT(budget.nonfinite_steps), .min = 0, .max = 1e9},
+    {"crash_without_progress", JSON_INT, AT(budget.crash), .min = 0, .max = 1e6,
+     .help = "the run ends after so many crashes and hangs without a new step between them; 0: "
+             "no bound"},
+    {"node_fail_without_progress", JSON_INT, AT(budget.node_fail), .min = 0, .max = 1e6,
+     .help = "the same for lost nodes"},
+    {"preempt_without_progress", JSON_INT, AT(budget.preempt), .min = 0, .max = 1e6,
+     .help = "and for preemptions"},
+    {"time_limit_without_progress", JSON_INT, AT(budget.time_limit), .min = 0, .max = 1e6,
+     .help = "and for time limits"},
+    {"wall_s", JSON_NUM, AT(budget.wall_s), .min = 0, .max = 1e12,
+     .help = "seconds since its first attempt began; 0: no bound"},
+    {"hang_s", JSON_NUM, AT(budget.hang_s), .min = 0, .max = 1e9,
+     .help = "after so many seconds without an event of the trainer it is taken to hang and is "
+             "ended; 0: never"},
+    {"nonfinite_steps", JSON_INT, AT(budget.nonfinite_steps), .min = 0, .max = 1e9,
+     .help = "after so many skipped steps in a row the state is saved and training ends with "
+             "exit status 6; 0: no bound"},
 };
 static const struct json_field resources_fields[] = {
-    {"nodes", JSON_INT, AT(resources.nodes), .min = 1, .max = LIMIT_RANKS},
-    {"ranks_per_node", JSON_INT, AT(resources.ranks_per_node), .min = 1, .max = LIMIT_RANKS},
-    {"cores_per_rank", JSON_INT, AT(resources.cores_per_rank), .min = 1, .max = 1 << 20},
-    {"time_limit_s", JSON_NUM, AT(resources.time_limit_s), .min = 0, .max = 1e9},
-    {"gpus_per_node", JSON_INT, AT(resources.gpus_per_node), .min = 0, .max = 1024},
-    {"priority", JSON_INT, AT(resources.priority), .min = -1000, .max = 1000},
-    {"node_agents", JSON_BOOL, AT(resources.node_agents)},
-    {"partition", JSON_TEXT, AT(resources.partition)},
-    {"account", JSON_TEXT, AT(resources.account)},
-    {"qos", JSON_TEXT, AT(resources.qos)},
-    {"exclude", JSON_TEXT, AT(resources.exclude)},
-    {"again", JSON_ENUM, AT(resources.again), .names = again_names},
+    {"nodes", JSON_INT, AT(resources.nodes), .min = 1, .max = LIMIT_RANKS, .help = "machines"},
+    {"ranks_per_node", JSON_INT, AT(resources.ranks_per_node), .min = 1, .max = LIMIT_RANKS,
+     .help = "processes on each"},
+    {"cores_per_rank", JSON_INT, AT(resources.cores_per_rank), .min = 1, .max = 1 << 20,
+     .help = "cores of each process"},
+    {"time_limit_s", JSON_NUM, AT(resources.time_limit_s), .min = 0, .max = 1e9,
+     .help = "of one attempt, in seconds; 0: the partition's"},
+    {"gpus_per_node", JSON_INT, AT(resources.gpus_per_node), .min = 0, .max = 1024,
+     .help = "GPUs that are asked for"},
+    {"priority", JSON_INT, AT(resources.priority), .min = -1000, .max = 1000,
+     .help = "a higher one goes first"},
+    {"node_agents", JSON_BOOL, AT(resources.node_agents),
+     .help = "Slurm: a process on each node hears notices to stop, beside the batch process"},
+    {"partition", JSON_TEXT, AT(resources.partition), .help = "Slurm's; left out: its default"},
+    {"account", JSON_TEXT, AT(resources.account), .help = "Slurm's; left out: its default"},
+    {"qos", JSON_TEXT, AT(resources.qos), .help = "Slurm's; left out: its default"},
+    {"exclude", JSON_TEXT, AT(resources.exclude), .help = "nodes not to be used, as n[1-2]"},
+    {"again", JSON_ENUM, AT(resources.again), .names = again_names,
+     .help = "how the run comes back: requeue its job, or successor: each job submits the "
+             "next; auto: successor where preemption cancels jobs"},
 };
 
 static const struct section {
@@ -290,24 +232,30 @@ struct run_top {
     const char *name;
 };
 static const struct json_field top_fields[] = {
-    {"schema", JSON_ANY, 0, .optional = false},
-    {"name", JSON_TEXT, offsetof(struct run_top, name), .optional = true},
-    {"model", JSON_ANY, 0, .optional = false},
-    {"stages", JSON_ANY, 0, .optional = false},
-    {"objective", JSON_ANY, 0, .optional = true},
-    {"adamw", JSON_ANY, 0, .optional = true},
-    {"schedule", JSON_ANY, 0, .optional = true},
-    {"random", JSON_ANY, 0, .optional = true},
-    {"numerics", JSON_ANY, 0, .optional = true},
-    {"data", JSON_ANY, 0, .optional = true},
-    {"validation", JSON_ANY, 0, .optional = true},
-    {"checkpoint", JSON_ANY, 0, .optional = true},
-    {"budget", JSON_ANY, 0, .optional = true},
-    {"resources", JSON_ANY, 0, .optional = true},
-    {"past", JSON_ANY, 0, .optional = true},
-    {"groups", JSON_ANY, 0, .optional = true},
-    {"lora", JSON_ANY, 0, .optional = true},
-    {"init", JSON_ANY, 0, .optional = true},
+    {"schema", JSON_ANY, 0, .optional = false, .help = "\"reel.run/1\""},
+    {"name", JSON_TEXT, offsetof(struct run_top, name), .optional = true,
+     .help = "letters, digits, - and _; for people, apart from the run's id; left out: run"},
+    {"model", JSON_ANY, 0, .optional = false,
+     .help = "name of a compiled-in model, with a variant if wanted, or an object reel.model/1"},
+    {"stages", JSON_ANY, 0, .optional = false,
+     .help = "array of 1 to 16 objects, trained one after the other"},
+    {"objective", JSON_ANY, 0, .optional = true, .help = "object, see below"},
+    {"adamw", JSON_ANY, 0, .optional = true, .help = "object, see below"},
+    {"schedule", JSON_ANY, 0, .optional = true, .help = "object, see below"},
+    {"random", JSON_ANY, 0, .optional = true, .help = "object, see below"},
+    {"numerics", JSON_ANY, 0, .optional = true, .help = "object, see below"},
+    {"data", JSON_ANY, 0, .optional = true, .help = "object, see below"},
+    {"validation", JSON_ANY, 0, .optional = true, .help = "object, see below"},
+    {"checkpoint", JSON_ANY, 0, .optional = true, .help = "object, see below"},
+    {"budget", JSON_ANY, 0, .optional = true, .help = "object, see below"},
+    {"resources", JSON_ANY, 0, .optional = true, .help = "object, see below"},
+    {"past", JSON_ANY, 0, .optional = true,
+     .help = "array of rates that held until a step was done; reel launch --change lr writes it"},
+    {"groups", JSON_ANY, 0, .optional = true,
+     .help = "array: which parameters are trained, and how"},
+    {"lora", JSON_ANY, 0, .optional = true, .help = "object: adapters"},
+    {"init", JSON_ANY, 0, .optional = true,
+     .help = "object: weights to begin with; left out: drawn from the seed"},
 };
 
 /* ---- reading ---- */
@@ -317,19 +265,29 @@ struct stage_text {
     struct run_stage s;
 };
 static const struct json_field stage_fields[] = {
-    {"data", JSON_TEXT, offsetof(struct stage_text, s.data), .optional = false},
-    {"data_fingerprint", JSON_TEXT, offsetof(struct stage_text, fingerprint), .optional = true},
-    {"gbs", JSON_INT, offsetof(struct stage_text, s.gbs), .min = 1, .max = 1 << 30},
-    {"steps", JSON_INT, offsetof(struct stage_text, s.steps), .min = 1, .max = 1e12},
+    {"data", JSON_TEXT, offsetof(struct stage_text, s.data), .optional = false,
+     .help = "dataset folder, or synthetic:TxHxW (latent cells). A relative folder is taken "
+             "from the working directory"},
+    {"data_fingerprint", JSON_TEXT, offsetof(struct stage_text, fingerprint), .optional = true,
+     .help = "32 hex digits, the index's; left out: whatever is there at launch"},
+    {"gbs", JSON_INT, offsetof(struct stage_text, s.gbs), .min = 1, .max = 1 << 30,
+     .help = "packs of one optimizer step; a pack is one sample, unless pack_tokens is given"},
+    {"steps", JSON_INT, offsetof(struct stage_text, s.steps), .min = 1, .max = 1e12,
+     .help = "optimizer steps"},
     {"pack_tokens", JSON_INT, offsetof(struct stage_text, s.pack_tokens), .optional = true,
-     .min = 0, .max = 1e12},
+     .min = 0, .max = 1e12,
+     .help = "not 0: a pack has as many samples as fit into so many tokens"},
     {"gbs_first", JSON_INT, offsetof(struct stage_text, s.gbs_first), .optional = true, .min = 0,
-     .max = 1 << 30},
+     .max = 1 << 30,
+     .help = "packs of the first steps; this and the next two are all given or all left out"},
     {"gbs_more", JSON_INT, offsetof(struct stage_text, s.gbs_more), .optional = true, .min = 0,
-     .max = 1 << 30},
+     .max = 1 << 30,
+     .help = "so many packs more"},
     {"gbs_every_steps", JSON_INT, offsetof(struct stage_text, s.gbs_every_steps), .optional = true,
-     .min = 0, .max = 1e12},
-    {"plan", JSON_TEXT, offsetof(struct stage_text, s.plan), .optional = true},
+     .min = 0, .max = 1e12,
+     .help = "after every so many steps, until there are gbs"},
+    {"plan", JSON_TEXT, offsetof(struct stage_text, s.plan), .optional = true,
+     .help = "plan of this stage, for as many ranks; left out: the plan given to the program"},
 };
 
 static int stage_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct run *r,
@@ -369,12 +327,18 @@ static int stages_read(const struct json_doc *doc, struct run *r, struct err *er
 }
 
 static const struct json_field past_fields[] = {
-    {"until_step", JSON_INT, offsetof(struct run_past, until_step), .min = 1, .max = 1e13},
-    {"lr", JSON_NUM, offsetof(struct run_past, rate.lr), .min = 0, .max = 1e3},
-    {"kind", JSON_ENUM, offsetof(struct run_past, rate.kind), .names = lr_schedule_names},
-    {"warmup_steps", JSON_INT, offsetof(struct run_past, rate.warmup_steps), .min = 0, .max = 1e12},
-    {"final_scale", JSON_NUM, offsetof(struct run_past, rate.final_scale), .min = 0, .max = 1},
-    {"steps", JSON_INT, offsetof(struct run_past, rate.steps), .min = 0, .max = 1e13},
+    {"until_step", JSON_INT, offsetof(struct run_past, until_step), .min = 1, .max = 1e13,
+     .help = "holds for the steps before this one"},
+    {"lr", JSON_NUM, offsetof(struct run_past, rate.lr), .min = 0, .max = 1e3,
+     .help = "in the place of adamw.lr"},
+    {"kind", JSON_ENUM, offsetof(struct run_past, rate.kind), .names = lr_schedule_names,
+     .help = "of schedule.kind"},
+    {"warmup_steps", JSON_INT, offsetof(struct run_past, rate.warmup_steps), .min = 0, .max = 1e12,
+     .help = "of schedule.warmup_steps"},
+    {"final_scale", JSON_NUM, offsetof(struct run_past, rate.final_scale), .min = 0, .max = 1,
+     .help = "of schedule.final_scale"},
+    {"steps", JSON_INT, offsetof(struct run_past, rate.steps), .min = 0, .max = 1e13,
+     .help = "and of the number of steps over which a rate falls"},
 };
 
 static int past_read(const struct json_doc *doc, struct run *r, struct err *err)
@@ -623,4 +587,22 @@ struct hash128 run_past_hash(const struct run *r, int64_t step)
     cut.lr_schedule = LR_CONSTANT;
     cut.warmup_steps = 0;
     return run_config_hash(&cut);
+}
+
+/* ---- its page ---- */
+
+size_t run_format(struct format_part *out)
+{
+    static struct run defaults;
+    static const struct stage_text stage;
+    size_t n = 0;
+    run_init(&defaults);
+    out[n++] = (struct format_part){"", top_fields, ARRAY_LEN(top_fields), NULL};
+    out[n++] = (struct format_part){"stages[]", stage_fields, ARRAY_LEN(stage_fields), &stage};
+    for (size_t i = 0; i < ARRAY_LEN(sections); i++)
+        out[n++] = (struct format_part){sections[i].key, sections[i].fields, sections[i].n_fields,
+                                        &defaults};
+    out[n++] = (struct format_part){"past[]", past_fields, ARRAY_LEN(past_fields), NULL};
+    n += tuning_format(&out[n]);
+    return n + warm_format(&out[n]);
 }

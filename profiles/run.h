@@ -1,6 +1,6 @@
 /* run: describes what is trained (`reel.run/1`). These semantics live here and only here, never in
  * the plan. The config hash covers all of this and never the layout, so any layout may resume a
- * run. The format's essay is at the top of run.c.
+ * run. The format is the tables of run.c.
  *
  *     struct run r;
  *     if (run_load("run.json", &r, err) < 0 || run_bind_data(&r, err) < 0) ...

@@ -1,15 +1,5 @@
-/* Two members of reel.run/1 and reel.ckpt/1, both optional:
- *
- *     "groups": [
- *       {"match": "blocks.*.attn.*",   a shell pattern on whole global names (params.c); * also
- *                                      matches dots
- *        "lr_scale": 0.1,              default 1: learning rate of these tensors, relative
- *        "decay": false,               left out: matrices decay, the rest does not
- *        "trainable": false}],         left out: true; with lora: true for adapters only
- *     "lora": {
- *       "rank": 8,                     1 to 65536
- *       "alpha": 16,                   y = x Wᵀ + (alpha / rank) (x Aᵀ) Bᵀ
- *       "match": ["blocks.*.attn.qkv.weight"]}   matrices that get an adapter
+/* Two members of reel.run/1 and reel.ckpt/1, both optional: groups and lora. The tables below say
+ * what each field means; `reel format run` is made from them.
  *
  * The first group that matches a tensor decides all of its settings; later groups do not see it. A
  * group that decides nothing, and a pattern of lora without a matrix, are errors, because they are
@@ -33,6 +23,7 @@
 
 #include "base/num.h"
 #include "profiles/field.h"
+#include "profiles/format.h"
 
 /* ---- reading ---- */
 
@@ -42,15 +33,23 @@ struct group_row {
     bool decay, trainable;
 };
 static const struct json_field group_fields[] = {
-    {"match", JSON_TEXT, offsetof(struct group_row, match)},
-    {"lr_scale", JSON_NUM, offsetof(struct group_row, lr_scale), .optional = true, .min = 0, .max = 1e6},
-    {"decay", JSON_BOOL, offsetof(struct group_row, decay), .optional = true},
-    {"trainable", JSON_BOOL, offsetof(struct group_row, trainable), .optional = true},
+    {"match", JSON_TEXT, offsetof(struct group_row, match),
+     .help = "shell pattern on whole names of parameters; * matches dots too. The first group "
+             "that matches decides"},
+    {"lr_scale", JSON_NUM, offsetof(struct group_row, lr_scale), .optional = true, .min = 0,
+     .max = 1e6,
+     .help = "learning rate of these, relative; left out: 1"},
+    {"decay", JSON_BOOL, offsetof(struct group_row, decay), .optional = true,
+     .help = "whether they decay; left out: matrices do, the rest does not"},
+    {"trainable", JSON_BOOL, offsetof(struct group_row, trainable), .optional = true,
+     .help = "left out: true; with lora: true for adapters only"},
 };
 static const struct json_field lora_fields[] = {
-    {"rank", JSON_INT, offsetof(struct tuning, lora.rank), .min = 1, .max = 1 << 16},
-    {"alpha", JSON_NUM, offsetof(struct tuning, lora.alpha), .min = 1e-6, .max = 1e6},
-    {"match", JSON_ANY},
+    {"rank", JSON_INT, offsetof(struct tuning, lora.rank), .min = 1, .max = 1 << 16,
+     .help = "of the adapters"},
+    {"alpha", JSON_NUM, offsetof(struct tuning, lora.alpha), .min = 1e-6, .max = 1e6,
+     .help = "y = x W^T + (alpha / rank) (x A^T) B^T"},
+    {"match", JSON_ANY, .help = "array of patterns: matrices that get an adapter"},
 };
 
 /* Checks that a list is an array of 1 to `most` items. */
@@ -306,4 +305,11 @@ int tuning_params(const struct model *m, const struct tuning *t, struct param_li
     else
         *out = list;
     return rc;
+}
+
+size_t tuning_format(struct format_part *out)
+{
+    out[0] = (struct format_part){"groups[]", group_fields, ARRAY_LEN(group_fields), NULL};
+    out[1] = (struct format_part){"lora", lora_fields, ARRAY_LEN(lora_fields), NULL};
+    return 2;
 }

@@ -1,16 +1,5 @@
-/* A member of reel.run/1, optional:
- *
- *  "init": {
- *    "from": "weights.safetensors",   a safetensors file, or a folder step-… of one of our
- *                                     checkpoints
- *    "source_hash": "9f0c...",        32 hex digits, of the file or of the checkpoint's
- *                                     manifest.json; left out: whatever is there at launch
- *    "map": [                         turns names of the source into the model's: the first rule
- *      {"from": "net.blocks.*",       whose "from" is the whole name, where one * in each stands
- *       "to": "blocks.*"}],           for any text; names that no rule matches stay as they are
- *    "partial": false}                true: missing tensors keep their first values, tensors of the
- *                                     source without a parameter are ignored, and both are named
- *                                     in a message; false: either is an error
+/* A member of reel.run/1, optional: init. The tables below say what each field means; `reel format
+ * run` is made from them.
  *
  * Adapters (lora) may be missing either way. Shapes must be the model's. Only position tables
  * (pos_t, pos_h, pos_w) may have another number of rows; they are then interpolated linearly along
@@ -28,18 +17,26 @@
 
 #include "base/file.h"
 #include "profiles/field.h"
+#include "profiles/format.h"
 
 struct warm_row { const char *from, *hash; bool partial; };
 static const struct json_field warm_fields[] = {
-    {"from", JSON_TEXT, offsetof(struct warm_row, from)},
-    {"source_hash", JSON_TEXT, offsetof(struct warm_row, hash), .optional = true},
-    {"map", JSON_ANY, .optional = true},
-    {"partial", JSON_BOOL, offsetof(struct warm_row, partial), .optional = true},
+    {"from", JSON_TEXT, offsetof(struct warm_row, from),
+     .help = "a safetensors file, or the folder step-N of a checkpoint"},
+    {"source_hash", JSON_TEXT, offsetof(struct warm_row, hash), .optional = true,
+     .help = "32 hex digits, of the file or of the checkpoint's manifest; left out: whatever "
+             "is there at launch"},
+    {"map", JSON_ANY, .optional = true,
+     .help = "array: names of the source to those of the model; the first rule whose from is "
+             "the whole name counts"},
+    {"partial", JSON_BOOL, offsetof(struct warm_row, partial), .optional = true,
+     .help = "missing tensors keep their first values and those without a parameter are "
+             "ignored, both with a message; else either is an error"},
 };
 struct map_row { const char *from, *to; };
 static const struct json_field map_fields[] = {
-    {"from", JSON_TEXT, offsetof(struct map_row, from)},
-    {"to", JSON_TEXT, offsetof(struct map_row, to)},
+    {"from", JSON_TEXT, offsetof(struct map_row, from), .help = "name, with one * at most"},
+    {"to", JSON_TEXT, offsetof(struct map_row, to), .help = "name, with a * where from has one"},
 };
 
 static int stars(const char *s)
@@ -151,4 +148,12 @@ bool warm_name(const struct warm *w, const char *name, char out[LIMIT_NAME_BYTES
                         (int)(n - before - after), name + before, hole + 1) < LIMIT_NAME_BYTES;
     }
     return snprintf(out, LIMIT_NAME_BYTES, "%s", name) < LIMIT_NAME_BYTES;
+}
+
+size_t warm_format(struct format_part *out)
+{
+    static const struct warm_row row;
+    out[0] = (struct format_part){"init", warm_fields, ARRAY_LEN(warm_fields), &row};
+    out[1] = (struct format_part){"init.map[]", map_fields, ARRAY_LEN(map_fields), NULL};
+    return 2;
 }

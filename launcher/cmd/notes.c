@@ -36,6 +36,8 @@ const struct opt_note cmd_examples[] = {
     {"reel db query 'select * from v_attempt'", "ask the database of runs and trials", "db"},
     {"reel db schema", "the views, and the unit of each column", "db"},
     {"reel config", "every setting, with where it comes from", "config"},
+    {"reel format run", "every field of a run's file", "format"},
+    {"reel format environment", "every variable, and how settings are found", "format"},
     {"reel check-site", "which promises hold on this Slurm site", "check-site"},
     {"reel agent", "as a job script of 'reel launch' starts it", "agent"},
     {"reel node-agent", "as the agent starts it on each node", "node-agent"},

@@ -2,6 +2,9 @@
 #include "test_profiles.h"
 
 #include "profiles/dataset.h"
+#include "profiles/format.h"
+#include "profiles/hw.h"
+#include "profiles/plan.h"
 #include "profiles/run.h"
 #include "scratch.h"
 
@@ -515,6 +518,45 @@ static void mapped_names(void **state)
     assert_false(warm_name(&w, "net.12345678901", name));
 }
 
+/* Each field of each format has its sentence, for the pages that are made of the tables. */
+static void sentences(void **state)
+{
+    (void)state;
+    for (size_t i = 0; formats[i]; i++) {
+        struct format_part parts[FORMAT_PARTS];
+        size_t n = formats[i]->parts(parts);
+        assert_true(n >= 1 && n <= FORMAT_PARTS);
+        for (size_t k = 0; k < n; k++)
+            for (size_t f = 0; f < parts[k].n_fields; f++) {
+                const char *help = parts[k].fields[f].help;
+                if (!help || !*help || help[strlen(help) - 1] == '.')
+                    fail_msg("%s: %s.%s: '%s'", formats[i]->name, parts[k].path, parts[k].fields[f].name, help);
+            }
+    }
+}
+
+/* The example of each format is one. */
+static void examples(void **state)
+{
+    struct err err;
+    struct run r;
+    struct plan p;
+    struct json_doc doc = {0};
+    struct model m;
+    struct device d;
+    struct cluster c;
+    (void)state;
+    assert_ok(run_parse(formats[0]->example, strlen(formats[0]->example), "run", &r, &err), &err);
+    run_release(&r);
+    assert_ok(plan_parse(formats[1]->example, strlen(formats[1]->example), "plan", &p, &err), &err);
+    for (size_t i = 2; formats[i]; i++) {
+        assert_ok(json_parse(formats[i]->example, strlen(formats[i]->example), "it", &doc, &err), &err);
+        assert_ok(i == 2 ? model_read(&doc, doc.root, "", &m, &err) : i == 3 ? device_read(&doc, doc.root, "", &d, &err)
+                                                                         : cluster_read(&doc, doc.root, "", &c, &err), &err);
+        json_release(&doc);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -524,6 +566,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(save_refused, scratch_setup, scratch_teardown),
         cmocka_unit_test(config_hash), cmocka_unit_test(past_hash), cmocka_unit_test(past_taken), cmocka_unit_test(the_hash_stays), cmocka_unit_test(mapped_names),
         cmocka_unit_test(stages),
+        cmocka_unit_test(sentences), cmocka_unit_test(examples),
         cmocka_unit_test(batch_ramp), cmocka_unit_test(learning_rates),
         cmocka_unit_test_setup_teardown(bind_data, scratch_setup, scratch_teardown),
     };

@@ -1,0 +1,150 @@
+/* reel format: says what may stand in a file, in the settings and in the environment. The pages are
+ * made of the tables that read these. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "launcher/cmd/cmd.h"
+#include "profiles/format.h"
+
+static const struct opt opts[] = {
+    {"man", 0, OPT_BOOL, NULL, "the page in roff, for man"},
+};
+const struct opt_cmd cmd_format = {
+    "format",
+    "say what may stand in a file: run, plan, model, and where files lie",
+    "[NAME]", opts, ARRAY_LEN(opts), 0, 1,
+    "NAME is run, plan, model, device or cluster, which are files in JSON; config, environment or "
+    "files. "
+    "Without it the names are listed, with what they are.\n\n"
+    "Reading is strict: a field that is not known, one that is given twice and a value outside its "
+    "bounds are errors, which name the file and the field.",
+};
+
+#define SETTINGS_TEXT                                                                              \
+    "A flag counts before a variable, that before the user's file (~/.config/reel/config, or "     \
+    "below $XDG_CONFIG_HOME), and that before the site's (/etc/reel/config, or "                   \
+    "REEL_SITE_CONFIG). 'reel config' lists the keys, with each value and where it comes from."
+
+/* Holds the pages that are made of the tables of notes.c, and the one of the settings. */
+static const struct own_page {
+    const char *name, *title, *text;
+    int section;
+    const struct opt_note *notes; /* NULL: the settings */
+} own_pages[] = {
+    {"config", "settings: what stands for options in files and in the environment",
+     "Lines 'key = value', where # begins a comment. REEL_KEY in the environment stands for a key, "
+     "with underscores for dashes.\n\n" SETTINGS_TEXT, 5, NULL},
+    {"environment", "variables that reel heeds",
+     "A variable REEL_KEY stands for each key of reel-config(5) too. " SETTINGS_TEXT, 7, cmd_environment},
+    {"files", "files and folders of reel",
+     "REEL_HOME is a folder of the user: $XDG_STATE_HOME/reel, else ~/.local/state/reel. "
+     "Checkpoints of runs lie there too. On Slurm it has to be one that login and compute nodes "
+     "see.", 7, cmd_files},
+};
+
+typedef void add_entry_fn(struct str *out, const char *name, const char *text);
+
+static void markdown_entry(struct str *out, const char *name, const char *text)
+{
+    struct str line = STR_INIT;
+    str_addf(&line, "- `%s`: %s", name, text);
+    format_line(out, line.p ? line.p : "", 2);
+    out->failed |= line.failed;
+    str_release(&line);
+}
+
+static void man_entry(struct str *out, const char *name, const char *text)
+{
+    str_add(out, ".TP\n.B ");
+    opt_roff(out, name);
+    str_addc(out, '\n');
+    opt_roff(out, text);
+    str_addc(out, '\n');
+}
+
+/* Says whether one of these commands has the option. */
+static bool is_told(const struct opt_cmd *const *tables, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < tables[i]->n_opts; k++)
+            if (strcmp(tables[i]->opts[k].name, name) == 0)
+                return true;
+    return false;
+}
+
+/* Adds the options that can be set in files, each once, with the sentence of the last command. */
+static void settings_add(struct str *out, add_entry_fn *add)
+{
+#define TABLE(name) &cmd_##name,
+    static const struct opt_cmd *const tables[] = {CMD_LIST(TABLE)};
+#undef TABLE
+    for (size_t i = 0; i < ARRAY_LEN(tables); i++)
+        for (size_t k = 0; k < tables[i]->n_opts; k++) {
+            const struct opt *o = &tables[i]->opts[k];
+            if (o->flags & OPT_SETTING && !is_told(tables + i + 1, ARRAY_LEN(tables) - i - 1, o->name))
+                add(out, o->name, o->help);
+        }
+}
+
+static void entries_add(const struct own_page *page, struct str *out, add_entry_fn *add)
+{
+    if (!page->notes)
+        settings_add(out, add);
+    for (const struct opt_note *note = page->notes; note && note->name; note++)
+        add(out, note->name, note->text);
+}
+
+static void own_markdown(const struct own_page *page, struct str *out)
+{
+    str_addf(out, "## %s\n\n%s.\n\n", page->name, page->title);
+    format_paragraphs(out, page->text);
+    entries_add(page, out, markdown_entry);
+}
+
+static void own_man(const struct own_page *page, struct str *out)
+{
+    char title[64];
+    snprintf(title, sizeof title, "reel-%s", page->name);
+    opt_man_head(title, page->section, page->title, out);
+    str_add(out, ".SH DESCRIPTION\n");
+    opt_roff(out, page->text);
+    str_addc(out, '\n');
+    entries_add(page, out, man_entry);
+    str_add(out, ".SH SEE ALSO\n.BR reel (1)\n");
+}
+
+static void list_add(struct str *out)
+{
+    for (size_t i = 0; formats[i]; i++)
+        str_addf(out, "%s\t%s\n", formats[i]->name, formats[i]->title);
+    for (size_t i = 0; i < ARRAY_LEN(own_pages); i++)
+        str_addf(out, "%s\t%s\n", own_pages[i].name, own_pages[i].title);
+}
+
+static int page_add(const char *name, bool man, struct str *out, struct err *err)
+{
+    for (size_t i = 0; formats[i]; i++)
+        if (strcmp(name, formats[i]->name) == 0)
+            return (man ? format_man : format_markdown)(formats[i], out), 0;
+    for (size_t i = 0; i < ARRAY_LEN(own_pages); i++)
+        if (strcmp(name, own_pages[i].name) == 0)
+            return (man ? own_man : own_markdown)(&own_pages[i], out), 0;
+    return err_set(err, ERR_USAGE, "there is no page '%.64s': 'reel format' lists them", name);
+}
+
+int cmd_format_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
+{
+    struct str out = STR_INIT;
+    const char *const *names;
+    int rc = 0;
+    (void)env;
+    if (opt_operands(v, &names) == 0)
+        list_add(&out);
+    else
+        rc = page_add(names[0], opt_bool(v, "man"), &out, err);
+    if (rc == 0)
+        rc = cmd_print(&out, err);
+    str_release(&out);
+    return rc;
+}
