@@ -33,11 +33,12 @@
  * each.
  *
  * "dtype" is f64 or f32. In a run of bf16 the optimizer's numbers and the master weights are f32;
- * "run_dtype": "bf16" says so (left out: dtype), and "residual" is there if that is not its type.
- * Weights without masters, which are the frozen ones, then stand there widened. `hash` is the
- * XXH3-128 of the file. "checksum", always last and of this form in every version, is that of the
- * manifest's own bytes up to the comma before it. Loading gives back the same bits: the numbers are
- * the run's own, and its weights of bf16 are rounded from their masters.
+ * "run_dtype": "bf16" says so (left out: dtype). Weights without masters, which are the frozen
+ * ones, then stand there widened. "residual" is there when the residual stream has another type
+ * than the run. `hash` is the XXH3-128 of the file. "checksum", always last and of this form in
+ * every version, is that of the manifest's own bytes up to the comma before it. Loading gives back
+ * the same bits: the numbers are the run's own, and its weights of bf16 are rounded from their
+ * masters.
  *
  * A reader finds tensors by name and takes what it needs of each from whatever files hold it. So
  * the layout that reads need not be like the one that wrote (ckpt_reshard.c).
@@ -135,13 +136,14 @@ static int pieces_visit(const struct shards *sh, char *buffer, enum dtype t, boo
                         int64_t from, int64_t end, piece_fn *fn, void *ctx, struct err *err)
 {
     int64_t bytes = dtype_bytes(t);
-    int rc = 0;
-    for (int64_t k = from; k < end && rc == 0; k++) {
+    int rc;
+    for (int64_t k = from; k < end; k++) {
         int64_t own = sh->units[k].offset / sh->group;
-        rc = fn(ctx, buffer + (whole ? piece_whole(sh, k, own) : own) * bytes,
-                sh->units[k].elements / sh->group * bytes, err);
+        if ((rc = fn(ctx, buffer + (whole ? piece_whole(sh, k, own) : own) * bytes,
+                     sh->units[k].elements / sh->group * bytes, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 struct widen { piece_fn *fn; void *ctx; };
@@ -153,14 +155,15 @@ static int widened(void *ctx, const void *data, int64_t bytes, struct err *err)
     const struct widen *w = ctx;
     const uint16_t *from = data;
     float block[BLOCK];
-    int rc = 0;
-    for (int64_t i = 0, n = bytes / 2; i < n && rc == 0; i += BLOCK) {
+    int rc;
+    for (int64_t i = 0, n = bytes / 2; i < n; i += BLOCK) {
         int64_t part = num_min_i64(BLOCK, n - i);
         for (int64_t j = 0; j < part; j++)
             block[j] = bf16_value(from[i + j]);
-        rc = w->fn(w->ctx, block, part * (int64_t)sizeof *block, err);
+        if ((rc = w->fn(w->ctx, block, part * (int64_t)sizeof *block, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 /* Visits the own pieces of one buffer as they stand in a file. */
@@ -214,30 +217,47 @@ struct ckpt_state ckpt_state_copy(const struct ckpt_state *s, char *to)
     return copy;
 }
 
+static int file_fill(struct out_file *f, const struct ckpt_state *s, struct err *err)
+{
+    int rc;
+    for (int b = 0; b < CKPT_BUFFERS; b++)
+        if (s->buffers[b] && (rc = buffer_visit(s, (enum ckpt_buffer)b, out_write, f, err)) < 0)
+            return rc;
+    return file_fsync(f->fd, f->path, err);
+}
+
 int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank,
                     struct ckpt_file *out, struct err *err)
 {
-    struct ckpt_file file = {.n = s->sh->total / s->sh->group,
-                             .trained = s->sh->trained / s->sh->group};
-    struct out_file f = {.hash = hash_stream_new()};
-    int rc = 0;
+    struct ckpt_file file = {
+        .n = s->sh->total / s->sh->group,
+        .trained = s->sh->trained / s->sh->group
+    };
+    struct out_file f = {.fd = -1, .hash = hash_stream_new()};
+    int rc;
     if (!f.hash)
         return err_set(err, ERR_NOMEM, "out of memory saving");
     snprintf(file.name, sizeof file.name, "rank-%05lld.bin", (long long)rank);
     snprintf(f.path, sizeof f.path, "%s/%s", dir, file.name);
-    if ((f.fd = open(f.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) < 0)
+    if ((f.fd = open(f.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) < 0) {
         rc = err_set_errno(err, ERR_IO, "cannot make '%s'", f.path);
-    for (int b = 0; b < CKPT_BUFFERS && rc == 0; b++)
-        if (s->buffers[b])
-            rc = buffer_visit(s, (enum ckpt_buffer)b, out_write, &f, err);
-    if (rc == 0)
-        rc = file_fsync(f.fd, f.path, err);
-    if (f.fd >= 0 && close(f.fd) < 0 && rc == 0)
+        goto out;
+    }
+    if ((rc = file_fill(&f, s, err)) < 0)
+        goto out;
+    int fd = f.fd;
+    f.fd = -1;
+    if (close(fd) < 0) {
         rc = err_set_errno(err, ERR_IO, "cannot close '%s'", f.path);
+        goto out;
+    }
     file.bytes = f.bytes;
     file.hash = hash_stream_128(f.hash);
-    hash_stream_free(f.hash);
     *out = file;
+out:
+    if (f.fd >= 0)
+        close(f.fd);
+    hash_stream_free(f.hash);
     return rc;
 }
 
@@ -323,9 +343,11 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m,
     json_obj_end(&j);
     str_addc(&text, '\n');
     snprintf(path, sizeof path, "%s/manifest.json", dir);
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = file_publish(path, text.p, text.len, err);
+    int rc;
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = file_publish(path, text.p, text.len, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -361,9 +383,10 @@ int ckpt_set_aside(const struct ckpt_writer *w, const char *dir, struct err *err
 int ckpt_folder_check(const char *dir, struct err *err)
 {
     struct ckpt_manifest m = {0};
-    int rc = ckpt_manifest_load(dir, &m, err);
-    if (rc == 0)
-        rc = ckpt_verify(dir, &m, 0, 1, err);
+    int rc;
+    if ((rc = ckpt_manifest_load(dir, &m, err)) < 0)
+        return rc;
+    rc = ckpt_verify(dir, &m, 0, 1, err);
     ckpt_manifest_release(&m);
     return rc;
 }
@@ -393,7 +416,7 @@ static int publish(const struct ckpt_writer *w, const char *tmp, const char *fin
     if (rc == ERR_NOT_FOUND && (rc = ckpt_writer_check(w, err)) == 0 &&
         (rc = file_publish_dir(tmp, final, err)) == ERR_EXISTS)
         rc = ckpt_folder_check(final, err);
-    return rc == 0 ? file_remove_tree(tmp, err) : rc;
+    return rc < 0 ? rc : file_remove_tree(tmp, err);
 }
 
 /* Takes every rank's file into rank 0's manifest, in the order of the ranks, and publishes. Ranks
@@ -446,32 +469,39 @@ int ckpt_save_write(struct ckpt_save *s, const struct ckpt_state *state, struct 
     return 0;
 }
 
-int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written, struct err *err)
+/* Collects every rank's file and publishes the folder. All ranks get the same result. */
+static int folder_publish(struct ckpt_save *s, struct ckpt_file *files, struct err *err)
 {
     struct comm *world = s->o->c.world;
     char final[LIMIT_PATH_BYTES];
-    struct ckpt_file *files = calloc((size_t)world->size, sizeof *files);
-    bool first = world->rank == 0;
-    ckpt_dir_format(s->ckpt_dir, s->meta.step, final);
-    int rc = status == 0 && !files ? err_set(err, ERR_NOMEM, "out of memory saving") : status;
-    rc = comm_agree(world, rc, err);
     struct comm_op gather = {
         .kind = COMM_ALL_GATHER, .what = "files of a checkpoint",
         .send = &s->own, .recv = files, .n = sizeof s->own, .dtype = DTYPE_BYTE
     };
-    if (rc == 0)
-        rc = comm_do(world, &gather, NULL, err);
+    ckpt_dir_format(s->ckpt_dir, s->meta.step, final);
+    int rc = comm_do(world, &gather, NULL, err);
     for (int i = 0; i < world->size && rc == 0; i++)
         s->meta.bytes += files[i].bytes;
-    if (rc == 0 && first)
+    if (rc == 0 && world->rank == 0)
         rc = manifest_publish(s, final, files, err);
-    rc = comm_agree(world, rc, err);
-    if (rc < 0 && first)
+    return comm_agree(world, rc, err);
+}
+
+int ckpt_save_finish(struct ckpt_save *s, int status, struct ckpt_meta *written, struct err *err)
+{
+    struct comm *world = s->o->c.world;
+    struct ckpt_file *files = calloc((size_t)world->size, sizeof *files);
+    int rc = status == 0 && !files ? err_set(err, ERR_NOMEM, "out of memory saving") : status;
+    if ((rc = comm_agree(world, rc, err)) == 0)
+        rc = folder_publish(s, files, err);
+    if (rc < 0 && world->rank == 0)
         file_remove_tree(s->tmp, NULL);
-    if (rc == 0)
-        rc = ckpt_keep_finish(&s->keep, err);
-    if (rc == 0)
-        *written = s->meta;
+    if (rc < 0)
+        goto out;
+    if ((rc = ckpt_keep_finish(&s->keep, err)) < 0)
+        goto out;
+    *written = s->meta;
+out:
     ckpt_keep_release(&s->keep);
     free(files);
     return rc;

@@ -26,16 +26,17 @@ double ckpt_diff_floor(enum ckpt_buffer buffer, double floor)
 static int side_open(struct side *s, struct err *err)
 {
     int64_t most = 1;
-    int rc = ckpt_manifest_load(s->dir, &s->m, err);
-    if (rc == 0)
-        rc = ckpt_verify(s->dir, &s->m, 0, 1, err);
-    if (rc == 0)
-        rc = ckpt_source_open(s->dir, &s->m, &s->source, err);
+    int rc;
+    if ((rc = ckpt_manifest_load(s->dir, &s->m, err)) < 0)
+        return rc;
+    if ((rc = ckpt_verify(s->dir, &s->m, 0, 1, err)) < 0)
+        return rc;
+    if ((rc = ckpt_source_open(s->dir, &s->m, &s->source, err)) < 0)
+        return rc;
     for (int64_t i = 0; i < s->m.n_tensors; i++)
         most = num_max_i64(most, s->m.tensors[i].count);
-    if (rc == 0 && !(s->raw = malloc((size_t)(most * dtype_bytes(s->m.dtype)))))
-        rc = err_set(err, ERR_NOMEM, "out of memory comparing '%s'", s->dir);
-    return rc;
+    s->raw = malloc((size_t)(most * dtype_bytes(s->m.dtype)));
+    return s->raw ? 0 : err_set(err, ERR_NOMEM, "out of memory comparing '%s'", s->dir);
 }
 
 static void side_close(struct side *s)
@@ -93,12 +94,13 @@ static int row_make(struct side *a, struct side *b, enum ckpt_buffer buffer, int
                                                                    : CKPT_DIFF_SHAPE;
     if (row->kind != CKPT_DIFF_VALUE)
         return 0;
-    int rc = ckpt_source_read(a->source, buffer, ta, a->raw, err);
-    if (rc == 0)
-        rc = ckpt_source_read(b->source, buffer, tb, b->raw, err);
-    if (rc == 0)
-        values_compare(a, b, buffer, a->m.tensors[ta].count, ckpt_diff_floor(buffer, floor), row);
-    return rc;
+    int rc;
+    if ((rc = ckpt_source_read(a->source, buffer, ta, a->raw, err)) < 0)
+        return rc;
+    if ((rc = ckpt_source_read(b->source, buffer, tb, b->raw, err)) < 0)
+        return rc;
+    values_compare(a, b, buffer, a->m.tensors[ta].count, ckpt_diff_floor(buffer, floor), row);
+    return 0;
 }
 
 static void row_judge(struct ckpt_diff *d, double tol)
@@ -113,21 +115,23 @@ static void row_judge(struct ckpt_diff *d, double tol)
 static int buffer_compare(struct side *a, struct side *b, enum ckpt_buffer buffer, double tol,
                           double floor, struct ckpt_diff *d, struct err *err)
 {
-    int rc = 0;
-    for (int64_t i = 0; i < a->m.n_tensors && rc == 0; i++) {
+    int rc;
+    for (int64_t i = 0; i < a->m.n_tensors; i++) {
         int64_t other = ckpt_tensor_find(&b->m, a->m.tensors[i].name);
         if (!side_has(a, buffer, i) && !side_has(b, buffer, other)) /* both have it frozen */
             continue;
-        if ((rc = row_make(a, b, buffer, i, other, floor, &d->rows[d->n], err)) == 0)
-            row_judge(d, tol);
+        if ((rc = row_make(a, b, buffer, i, other, floor, &d->rows[d->n], err)) < 0)
+            return rc;
+        row_judge(d, tol);
     }
-    for (int64_t i = 0; i < b->m.n_tensors && rc == 0; i++) {
+    for (int64_t i = 0; i < b->m.n_tensors; i++) {
         if (ckpt_tensor_find(&a->m, b->m.tensors[i].name) >= 0 || !side_has(b, buffer, i))
             continue;
-        if ((rc = row_make(a, b, buffer, -1, i, floor, &d->rows[d->n], err)) == 0)
-            row_judge(d, tol);
+        if ((rc = row_make(a, b, buffer, -1, i, floor, &d->rows[d->n], err)) < 0)
+            return rc;
+        row_judge(d, tol);
     }
-    return rc;
+    return 0;
 }
 
 static int worst_first(const void *a, const void *b)
@@ -140,17 +144,20 @@ static int worst_first(const void *a, const void *b)
 static int sides_compare(struct side *a, struct side *b, double tol, double floor,
                          struct ckpt_diff *d, struct err *err)
 {
-    int rc = 0;
+    int rc;
     d->n_tensors = a->m.n_tensors;
     d->rows = calloc((size_t)(a->m.n_tensors + b->m.n_tensors) * CKPT_BUFFERS, sizeof *d->rows);
     if (!d->rows)
         return err_set(err, ERR_NOMEM, "out of memory comparing '%s'", a->dir);
-    for (int buffer = 0; buffer < CKPT_BUFFERS && rc == 0; buffer++)
-        if (buffer != CKPT_EMA || a->m.ema || b->m.ema)
-            rc = buffer_compare(a, b, (enum ckpt_buffer)buffer, tol, floor, d, err);
-    if (rc == 0 && d->n > 1)
+    for (int buffer = 0; buffer < CKPT_BUFFERS; buffer++) {
+        if (buffer == CKPT_EMA && !a->m.ema && !b->m.ema)
+            continue;
+        if ((rc = buffer_compare(a, b, (enum ckpt_buffer)buffer, tol, floor, d, err)) < 0)
+            return rc;
+    }
+    if (d->n > 1)
         qsort(d->rows, (size_t)d->n, sizeof *d->rows, worst_first);
-    return rc;
+    return 0;
 }
 
 int ckpt_diff(const char *dir_a, const char *dir_b, double tol, double floor, struct ckpt_diff *out,
@@ -158,17 +165,19 @@ int ckpt_diff(const char *dir_a, const char *dir_b, double tol, double floor, st
 {
     struct side a = {.dir = dir_a}, b = {.dir = dir_b};
     struct ckpt_diff d = {0};
-    int rc = side_open(&a, err);
-    if (rc == 0)
-        rc = side_open(&b, err);
-    if (rc == 0)
-        rc = sides_compare(&a, &b, tol, floor, &d, err);
+    int rc;
+    if ((rc = side_open(&a, err)) < 0)
+        goto out;
+    if ((rc = side_open(&b, err)) < 0)
+        goto out;
+    if ((rc = sides_compare(&a, &b, tol, floor, &d, err)) < 0)
+        goto out;
+    *out = d;
+    d = (struct ckpt_diff){0}; /* the caller's */
+out:
     side_close(&a);
     side_close(&b);
-    if (rc < 0)
-        ckpt_diff_release(&d);
-    else
-        *out = d;
+    ckpt_diff_release(&d);
     return rc;
 }
 

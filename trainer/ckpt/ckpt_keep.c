@@ -23,6 +23,17 @@ static int list_add(struct ckpt_list *list, int64_t step, struct err *err)
     return 0;
 }
 
+static int keep_list(struct ckpt_keep *k, struct err *err)
+{
+    int rc;
+    if ((rc = ckpt_list_share(k->ckpt_dir, k->world, &k->list, err)) < 0)
+        return rc;
+    if ((rc = list_add(&k->list, k->step, err)) < 0)
+        return rc;
+    k->whole = calloc((size_t)k->list.n, sizeof *k->whole);
+    return k->whole ? 0 : err_set(err, ERR_NOMEM, "out of memory listing checkpoints");
+}
+
 int ckpt_keep_begin(struct ckpt_keep *k, const struct ckpt_writer *w, const char *ckpt_dir,
                     int64_t step, int64_t keep, struct comm *world, struct err *err)
 {
@@ -30,13 +41,8 @@ int ckpt_keep_begin(struct ckpt_keep *k, const struct ckpt_writer *w, const char
         .w = w, .ckpt_dir = ckpt_dir,
         .step = step, .keep = keep, .world = world
     };
-    int rc = ckpt_list_share(ckpt_dir, world, &k->list, err);
-    if (rc == 0)
-        rc = list_add(&k->list, step, err);
-    if (rc == 0 && !(k->whole = calloc((size_t)k->list.n, sizeof *k->whole)))
-        rc = err_set(err, ERR_NOMEM, "out of memory listing checkpoints");
-    rc = comm_agree(world, rc, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = comm_agree(world, keep_list(k, err), err)) < 0)
         ckpt_keep_release(k);
     return rc;
 }
@@ -46,11 +52,11 @@ bool ckpt_part_whole(const char *ckpt_dir, int64_t step, const struct comm *worl
     char dir[LIMIT_PATH_BYTES];
     struct ckpt_manifest m = {0};
     ckpt_dir_format(ckpt_dir, step, dir);
-    int rc = ckpt_manifest_load(dir, &m, NULL);
-    if (rc == 0)
-        rc = ckpt_verify(dir, &m, world->rank, world->size, NULL);
+    if (ckpt_manifest_load(dir, &m, NULL) < 0)
+        return false;
+    bool whole = ckpt_verify(dir, &m, world->rank, world->size, NULL) == 0;
     ckpt_manifest_release(&m);
-    return rc == 0;
+    return whole;
 }
 
 void ckpt_keep_check(struct ckpt_keep *k)
@@ -63,19 +69,23 @@ void ckpt_keep_check(struct ckpt_keep *k)
 int ckpt_keep_finish(struct ckpt_keep *k, struct err *err)
 {
     int64_t last = 0; /* the oldest step of those that stay; 0: not all were found */
-    int rc = 0;
-    for (int64_t i = 0, good = 0; i < k->list.n && k->list.n > k->keep && rc == 0; i++) {
+    int rc;
+    for (int64_t i = 0, good = 0; i < k->list.n && k->list.n > k->keep; i++) {
         char dir[LIMIT_PATH_BYTES];
         double missing = !k->whole[i];
         ckpt_dir_format(k->ckpt_dir, k->list.steps[i], dir);
-        if (good < k->keep && (rc = comm_max(k->world, &missing, 1, err)) == 0)
-            good += missing == 0, last = good == k->keep ? k->list.steps[i] : 0;
-        else if (rc == 0 && k->world->rank == 0)
-            ckpt_remove(k->w, dir, k->list.steps[i], NULL);
+        if (good == k->keep) {
+            if (k->world->rank == 0)
+                ckpt_remove(k->w, dir, k->list.steps[i], NULL);
+            continue;
+        }
+        if ((rc = comm_max(k->world, &missing, 1, err)) < 0)
+            return rc;
+        good += missing == 0, last = good == k->keep ? k->list.steps[i] : 0;
     }
-    if (rc == 0 && k->world->rank == 0)
+    if (k->world->rank == 0)
         ckpt_damaged_remove(k->w, k->ckpt_dir, last);
-    return rc;
+    return 0;
 }
 
 void ckpt_keep_release(struct ckpt_keep *k)

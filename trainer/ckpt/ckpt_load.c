@@ -27,33 +27,40 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
+/* Reads the step from a folder's name. Returns false when it is no checkpoint's name. */
+static bool step_of(const char *name, int64_t *step)
+{
+    const char *digits = name + 5;
+    return str_starts(name, "step-") && strlen(digits) >= 8 &&
+           strspn(digits, "0123456789") == strlen(digits) &&
+           num_parse_i64(digits, "step", step, NULL) == 0;
+}
+
 int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err)
 {
     DIR *dir = opendir(ckpt_dir);
     struct ckpt_list list = {0};
+    int64_t step;
+    int rc = 0;
     if (!dir)
         return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot list '%s'", ckpt_dir);
-    int rc = 0;
-    for (struct dirent *d; rc == 0 && (d = readdir(dir));) {
-        const char *digits = d->d_name + 5;
-        int64_t step;
-        if (!str_starts(d->d_name, "step-") || strlen(digits) < 8 ||
-            strspn(digits, "0123456789") != strlen(digits) ||
-            num_parse_i64(digits, "step", &step, NULL) < 0)
+    for (struct dirent *d; (d = readdir(dir));) {
+        if (!step_of(d->d_name, &step))
             continue;
         int64_t *grown = realloc(list.steps, (size_t)(list.n + 1) * sizeof *grown);
-        if (!grown)
+        if (!grown) {
             rc = err_set(err, ERR_NOMEM, "out of memory listing '%s'", ckpt_dir);
-        else
-            list.steps = grown, list.steps[list.n++] = step;
+            goto out;
+        }
+        list.steps = grown, list.steps[list.n++] = step;
     }
-    closedir(dir);
-    if (rc < 0)
-        free(list.steps);
-    else
-        *out = list;
-    if (rc == 0 && list.n > 1)
+    if (list.n > 1)
         qsort(list.steps, (size_t)list.n, sizeof *list.steps, newest_first);
+    *out = list;
+    list.steps = NULL; /* the caller's */
+out:
+    closedir(dir);
+    free(list.steps);
     return rc;
 }
 
@@ -126,12 +133,14 @@ static int state_load(const char *dir, const struct ckpt_manifest *m, struct opt
     if (m->moments != o->c.run->moments)
         return err_set(err, ERR_INPUT, "%s: holds moments of type '%s', the run's are '%s'", dir,
                        moments_names[m->moments], moments_names[o->c.run->moments]);
-    int rc = optim_zero(o, err);
+    int rc;
+    if ((rc = optim_zero(o, err)) < 0)
+        return rc;
     struct ckpt_state to = ckpt_state_of(o);
-    if (rc == 0)
-        rc = ckpt_state_load(dir, m, &to, err);
+    if ((rc = ckpt_state_load(dir, m, &to, err)) < 0)
+        return rc;
     o->updates = m->meta.updates;
-    return rc;
+    return 0;
 }
 
 /* Says in one sentence that this program cannot read a checkpoint. The reason stands first, without
@@ -170,7 +179,7 @@ static int candidate_load(const char *dir, struct optim *o, struct hash128 confi
 {
     struct ckpt_manifest m = {0};
     int rc = unreadable(dir, ckpt_manifest_load(dir, &m, err), err);
-    if (rc == 0)
+    if (rc == 0) /* all ranks agree on what follows */
         rc = ckpt_verify(dir, &m, o->c.world->rank, o->c.world->size, err);
     if (ckpt_is_damage(rc))
         rc = err->code = ERR_CORRUPT;
@@ -217,18 +226,22 @@ int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 confi
     struct ckpt_list list = {0};
     snprintf(ckpt_dir, sizeof ckpt_dir, "%s/ckpt", w->run_dir);
     *found = false;
-    int rc = ckpt_list_share(ckpt_dir, o->c.world, &list, err);
-    for (int64_t i = 0; rc == 0 && i < list.n && !*found; i++) {
+    int rc;
+    if ((rc = ckpt_list_share(ckpt_dir, o->c.world, &list, err)) < 0)
+        return rc;
+    for (int64_t i = 0; i < list.n && !*found; i++) {
         struct err why = {0};
         ckpt_dir_format(ckpt_dir, list.steps[i], dir);
         int got = candidate_load(dir, o, config_hash, out, &why);
+        *found = got == 0;
         if (got == ERR_CORRUPT || got == ERR_IO)
             rc = candidate_reject(w, dir, got, o, on_damage, ctx, why.text, err);
         else if (got < 0)
             rc = err_set(err, got, "%s", why.text);
-        else
-            *found = true;
+        if (rc < 0)
+            goto out;
     }
+out:
     free(list.steps);
     return rc;
 }

@@ -175,10 +175,11 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
                          struct err *err)
 {
     struct manifest_head head = {.run_dtype = -1};
-    int rc = json_check_schema(doc, "reel.ckpt/1", err);
-    if (rc == 0)
-        rc = json_read(doc, doc->root, "", head_fields, ARRAY_LEN(head_fields), arena, &head, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = json_check_schema(doc, "reel.ckpt/1", err)) < 0)
+        return rc;
+    if ((rc = json_read(doc, doc->root, "", head_fields, ARRAY_LEN(head_fields), arena, &head,
+                        err)) < 0)
         return rc;
     m->meta = (struct ckpt_meta){
         .step = head.step, .updates = head.updates, .skips = head.skips,
@@ -194,16 +195,19 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
                        "%s: numbers of %s from a run of %s: it is not a checkpoint of this "
                        "program's",
                        doc->name, dtype_names[m->dtype], dtype_names[m->run_dtype]);
-    if ((rc = model_read(doc, json_member(doc->root, "model"), "model", &m->model, err)) < 0 ||
-        (rc = layout_read_text(doc, head.layout, &m->model, &m->layout, err)) < 0 ||
-        (rc = tuning_read(doc, doc->root, &m->tuning, err)) < 0)
+    if ((rc = model_read(doc, json_member(doc->root, "model"), "model", &m->model, err)) < 0)
         return rc;
-    if ((rc = hash_parse(head.config_hash, &m->meta.config_hash, err)) < 0 ||
-        (rc = tensors_read(doc, arena, m, err)) < 0 ||
-        (rc = files_read(doc, arena, m, err)) < 0 ||
-        (rc = spikes_read(doc, &m->meta.spikes, err)) < 0)
+    if ((rc = layout_read_text(doc, head.layout, &m->model, &m->layout, err)) < 0)
         return rc;
-    return 0;
+    if ((rc = tuning_read(doc, doc->root, &m->tuning, err)) < 0)
+        return rc;
+    if ((rc = hash_parse(head.config_hash, &m->meta.config_hash, err)) < 0)
+        return rc;
+    if ((rc = tensors_read(doc, arena, m, err)) < 0)
+        return rc;
+    if ((rc = files_read(doc, arena, m, err)) < 0)
+        return rc;
+    return spikes_read(doc, &m->meta.spikes, err);
 }
 
 /* Checks that the text up to the comma before "checksum" hashes to its value. */
@@ -237,19 +241,21 @@ int ckpt_manifest_load(const char *dir, struct ckpt_manifest *out, struct err *e
     struct arena arena;
     arena_init(&arena, 0);
     snprintf(path, sizeof path, "%s/manifest.json", dir);
-    int rc = file_read(path, LIMIT_JSON_BYTES, &text, err);
-    if (rc == 0)
-        rc = checksum_check(&text, path, err);
-    if (rc == 0)
-        rc = json_parse(text.p, text.len, path, &doc, err);
-    if (rc == 0)
-        rc = manifest_read(&doc, &arena, &m, err);
+    int rc;
+    if ((rc = file_read(path, LIMIT_JSON_BYTES, &text, err)) < 0)
+        goto out;
+    if ((rc = checksum_check(&text, path, err)) < 0)
+        goto out;
+    if ((rc = json_parse(text.p, text.len, path, &doc, err)) < 0)
+        goto out;
+    if ((rc = manifest_read(&doc, &arena, &m, err)) < 0)
+        goto out;
     for (int64_t i = 0; i < m.n_files; i++)
         m.meta.bytes += m.files[i].bytes;
-    if (rc < 0)
-        ckpt_manifest_release(&m);
-    else
-        *out = m;
+    *out = m;
+    m = (struct ckpt_manifest){0}; /* the caller's */
+out:
+    ckpt_manifest_release(&m);
     str_release(&text);
     json_release(&doc);
     arena_release(&arena);
@@ -303,15 +309,18 @@ static int sizes_check(const char *dir, const struct ckpt_manifest *m, int part,
 int ckpt_verify(const char *dir, const struct ckpt_manifest *m, int part, int n_parts,
                 struct err *err)
 {
-    int rc = sizes_check(dir, m, part, n_parts, err);
-    for (int64_t i = part; i < m->n_files && rc == 0; i += n_parts) {
+    int rc;
+    if ((rc = sizes_check(dir, m, part, n_parts, err)) < 0)
+        return rc;
+    for (int64_t i = part; i < m->n_files; i += n_parts) {
         char path[LIMIT_PATH_BYTES];
         struct hash128 hash;
         snprintf(path, sizeof path, "%s/%s", dir, m->files[i].name);
-        rc = hash_file(path, &hash, err);
-        if (rc == 0 && memcmp(&hash, &m->files[i].hash, sizeof hash) != 0)
-            rc = err_set(err, ERR_CORRUPT, "'%s' is damaged: its checksum is not the manifest's",
-                         path);
+        if ((rc = hash_file(path, &hash, err)) < 0)
+            return rc;
+        if (memcmp(&hash, &m->files[i].hash, sizeof hash) != 0)
+            return err_set(err, ERR_CORRUPT,
+                           "'%s' is damaged: its checksum is not the manifest's", path);
     }
-    return rc;
+    return 0;
 }

@@ -141,14 +141,15 @@ static int elements_round(struct reader *r, enum ckpt_buffer buffer, int64_t at,
 {
     enum { BLOCK = 8192 };
     float block[BLOCK];
-    int rc = 0;
-    for (int64_t i = 0; i < n && rc == 0; i += BLOCK) {
+    int rc;
+    for (int64_t i = 0; i < n; i += BLOCK) {
         int64_t part = num_min_i64(BLOCK, n - i);
-        rc = elements_read(r, buffer, at + i, part, block, err);
-        for (int64_t j = 0; j < part && rc == 0; j++)
+        if ((rc = elements_read(r, buffer, at + i, part, block, err)) < 0)
+            return rc;
+        for (int64_t j = 0; j < part; j++)
             out[i + j] = bf16_round(block[j]);
     }
-    return rc;
+    return 0;
 }
 
 /* ---- one tensor ---- */
@@ -176,15 +177,15 @@ static int tensor_fetch(struct reader *r, enum ckpt_buffer buffer, const struct 
                         const struct shard_tensor *from, struct piece have, struct dest *d,
                         struct err *err)
 {
-    int rc = 0;
-    for (int64_t done = 0, n; done < have.n && rc == 0; done += n) {
+    int rc;
+    for (int64_t done = 0, n; done < have.n; done += n) {
         int64_t there, here, global = shard_to_global(from, p, have.local + done, &there);
         int64_t local = shard_to_local(d->t, p, global, &here);
         n = num_min_i64(num_min_i64(there, here), have.n - done);
-        if (local >= 0)
-            rc = local_fetch(r, buffer, d, local, n, have.at + done, err);
+        if (local >= 0 && (rc = local_fetch(r, buffer, d, local, n, have.at + done, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 /* ---- a rank's state ---- */
@@ -282,8 +283,8 @@ static int unit_load(struct load *l, const struct shards *from, const struct sha
                      struct target *to, struct err *err)
 {
     const struct shards *sh = l->to->sh;
-    int rc = 0;
-    for (int64_t i = u->first_param; i < u->first_param + u->n_params && rc == 0; i++) {
+    int rc;
+    for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++) {
         if (shards_unit_of(from, i) != u || sh->tensors[i].unit < 0)
             continue;
         struct dest d = {
@@ -291,27 +292,41 @@ static int unit_load(struct load *l, const struct shards *from, const struct sha
             .base = to->base, .whole = to->whole, .rounded = to->rounded
         };
         int64_t take = taken_elements(l, from, i);
-        if (take > 0)
-            rc = tensor_fetch(&l->r, to->buffer, &l->to->params->items[i], &from->tensors[i],
-                              piece_of(from, u, &from->tensors[i], 0, take), &d, err);
+        if (take > 0 &&
+            (rc = tensor_fetch(&l->r, to->buffer, &l->to->params->items[i], &from->tensors[i],
+                               piece_of(from, u, &from->tensors[i], 0, take), &d, err)) < 0)
+            return rc;
         to->got += d.got;
     }
-    return rc;
+    return 0;
+}
+
+/* Reads the file of the writer's place and piece. */
+static int chosen_load(struct load *l, const struct shards *from, struct err *err)
+{
+    int rc;
+    if ((rc = reader_choose(&l->r, from, err)) < 0)
+        return rc;
+    for (struct target *t = l->targets; t < l->targets + TARGETS; t++)
+        for (int64_t k = 0; t->base && k < (t->all ? from->n_units : from->n_trained); k++)
+            if ((rc = unit_load(l, from, &from->units[k], t, err)) < 0)
+                return rc;
+    return 0;
 }
 
 /* Reads all files of one place of the layout that wrote. */
 static int place_load(struct load *l, int64_t tp, int64_t pp, struct err *err)
 {
     struct shards from = {0};
-    int rc = place_build(l->r.m, l->to->params, tp, pp, &from, err);
-    for (int64_t f = 0; rc == 0 && f < from.group; f++) {
+    int rc;
+    if ((rc = place_build(l->r.m, l->to->params, tp, pp, &from, err)) < 0)
+        return rc;
+    for (int64_t f = 0; f < from.group; f++) {
         from.group_rank = f;
-        rc = reader_choose(&l->r, &from, err);
-        for (struct target *t = l->targets; t < l->targets + TARGETS; t++)
-            for (int64_t k = 0; t->base && k < (t->all ? from.n_units : from.n_trained) && rc == 0;
-                 k++)
-                rc = unit_load(l, &from, &from.units[k], t, err);
+        if ((rc = chosen_load(l, &from, err)) < 0)
+            goto out;
     }
+out:
     shards_release(&from);
     return rc;
 }
@@ -333,19 +348,22 @@ int ckpt_state_load(const char *dir, const struct ckpt_manifest *m, const struct
 {
     const struct layout *w = &m->layout;
     struct load l = {.to = to};
-    int rc = tensors_check(dir, m, to->params, err);
-    if (rc == 0)
-        rc = reader_init(&l.r, dir, m, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = tensors_check(dir, m, to->params, err)) < 0)
+        return rc;
+    if ((rc = reader_init(&l.r, dir, m, err)) < 0)
         return rc;
     targets_set(&l);
-    rc = place_build(m, to->params, to->sh->place.tp % w->tp, to->sh->place.pp % w->pp, &l.near,
-                     err);
+    if ((rc = place_build(m, to->params, to->sh->place.tp % w->tp, to->sh->place.pp % w->pp,
+                          &l.near, err)) < 0)
+        goto out;
     for (int64_t pp = 0; pp < w->pp; pp++)
-        for (int64_t tp = 0; tp < w->tp && rc == 0; tp++)
-            rc = place_load(&l, tp, pp, err);
-    for (const struct target *t = l.targets; t < l.targets + TARGETS && rc == 0; t++)
+        for (int64_t tp = 0; tp < w->tp; tp++)
+            if ((rc = place_load(&l, tp, pp, err)) < 0)
+                goto out;
+    for (const struct target *t = l.targets; t < l.targets + TARGETS; t++)
         BUG_ON(t->base && t->got != needed_elements(to, t));
+out:
     shards_release(&l.near);
     reader_release(&l.r);
     return rc;
@@ -377,17 +395,20 @@ void ckpt_source_close(struct ckpt_source *s)
 static int places_open(struct ckpt_source *s, const struct ckpt_manifest *m, struct err *err)
 {
     struct layout alone = layout_default();
-    int rc = tuning_params(&m->model, &m->tuning, &s->params, err);
-    if (rc == 0)
-        rc = tensors_check(s->r.dir, m, &s->params, err);
-    if (rc == 0)
-        rc = shards_build(&m->model, &s->params, &alone, 0, &s->whole, err);
-    if (rc == 0 && !(s->places = calloc((size_t)(m->layout.tp * m->layout.pp), sizeof *s->places)))
-        rc = err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->r.dir);
-    for (; rc == 0 && s->n_places < m->layout.tp * m->layout.pp; s->n_places += rc == 0)
-        rc = place_build(m, &s->params, s->n_places % m->layout.tp, s->n_places / m->layout.tp,
-                         &s->places[s->n_places], err);
-    return rc;
+    int64_t tp = m->layout.tp, n = tp * m->layout.pp;
+    int rc;
+    if ((rc = tuning_params(&m->model, &m->tuning, &s->params, err)) < 0)
+        return rc;
+    if ((rc = tensors_check(s->r.dir, m, &s->params, err)) < 0)
+        return rc;
+    if ((rc = shards_build(&m->model, &s->params, &alone, 0, &s->whole, err)) < 0)
+        return rc;
+    if (!(s->places = calloc((size_t)n, sizeof *s->places)))
+        return err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->r.dir);
+    for (int64_t i = 0; i < n; i++, s->n_places++)
+        if ((rc = place_build(m, &s->params, i % tp, i / tp, &s->places[i], err)) < 0)
+            return rc;
+    return 0;
 }
 
 int ckpt_source_open(const char *dir, const struct ckpt_manifest *m, struct ckpt_source **out,
@@ -396,13 +417,15 @@ int ckpt_source_open(const char *dir, const struct ckpt_manifest *m, struct ckpt
     struct ckpt_source *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(err, ERR_NOMEM, "out of memory reading '%s'", dir);
-    int rc = reader_init(&s->r, dir, m, err);
-    if (rc == 0)
-        rc = places_open(s, m, err);
-    if (rc < 0)
-        ckpt_source_close(s);
-    else
-        *out = s;
+    int rc;
+    if ((rc = reader_init(&s->r, dir, m, err)) < 0)
+        goto out;
+    if ((rc = places_open(s, m, err)) < 0)
+        goto out;
+    *out = s;
+    s = NULL; /* the caller's */
+out:
+    ckpt_source_close(s);
     return rc;
 }
 
@@ -412,15 +435,19 @@ static int place_read(struct ckpt_source *s, struct shards *from, enum ckpt_buff
 {
     const struct param *p = &s->params.items[t];
     const struct shard_tensor *part = &from->tensors[t];
-    int rc = 0;
-    for (int64_t f = 0; part->unit >= 0 && part->own_rows > 0 && f < from->group && rc == 0; f++) {
+    int rc;
+    for (int64_t f = 0; part->unit >= 0 && part->own_rows > 0 && f < from->group; f++) {
         from->group_rank = f;
         struct piece have = piece_of(from, shards_unit_of(from, t), part, 0,
                                      part->own_rows * part->cols);
-        if (have.n > 0 && (rc = reader_choose(&s->r, from, err)) == 0)
-            rc = tensor_fetch(&s->r, buffer, p, part, have, d, err);
+        if (have.n == 0)
+            continue;
+        if ((rc = reader_choose(&s->r, from, err)) < 0)
+            return rc;
+        if ((rc = tensor_fetch(&s->r, buffer, p, part, have, d, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 bool ckpt_source_has(const struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t)
@@ -433,13 +460,14 @@ int ckpt_source_read(struct ckpt_source *s, enum ckpt_buffer buffer, int64_t t, 
 {
     struct shard_tensor all = s->whole.tensors[t];
     struct dest d = {.t = &all, .base = out, .whole = true};
-    int rc = 0;
+    int rc;
     BUG_ON(!ckpt_source_has(s, buffer, t));
     if (!shards_trained(&s->whole, t))
         buffer = CKPT_WEIGHTS;
     all.offset = 0;
-    for (int64_t i = 0; i < s->n_places && rc == 0; i++)
-        rc = place_read(s, &s->places[i], buffer, t, &d, err);
-    BUG_ON(rc == 0 && d.got != all.count);
-    return rc;
+    for (int64_t i = 0; i < s->n_places; i++)
+        if ((rc = place_read(s, &s->places[i], buffer, t, &d, err)) < 0)
+            return rc;
+    BUG_ON(d.got != all.count);
+    return 0;
 }

@@ -45,14 +45,16 @@ static int bytes_needed(const struct optim *o, int64_t *bytes, struct err *err)
 static int newest_whole(const char *ckpt_dir, const struct ckpt_list *list, struct comm *world,
                         int64_t *at, struct err *err)
 {
-    int rc = 0;
+    int rc;
     *at = -1;
-    for (int64_t i = 0; i < list->n && rc == 0 && *at < 0; i++) {
+    for (int64_t i = 0; i < list->n && *at < 0; i++) {
         double missing = !ckpt_part_whole(ckpt_dir, list->steps[i], world);
-        if ((rc = comm_max(world, &missing, 1, err)) == 0 && missing == 0)
+        if ((rc = comm_max(world, &missing, 1, err)) < 0)
+            return rc;
+        if (missing == 0)
             *at = i;
     }
-    return rc;
+    return 0;
 }
 
 /* Removes what may go, on rank 0. full: the file system refuses, whatever it says (a quota); then
@@ -83,36 +85,42 @@ static int room_take(const struct ckpt_writer *w, const struct optim *o, bool fu
     struct ckpt_list list = {0};
     int64_t newest = -1;
     snprintf(ckpt_dir, sizeof ckpt_dir, "%s/ckpt", w->run_dir);
-    int rc = ckpt_list_share(ckpt_dir, world, &list, err);
-    if (rc == 0)
-        rc = newest_whole(ckpt_dir, &list, world, &newest, err);
-    if (rc == 0)
-        rc = comm_agree(world, world->rank == 0 ? ckpt_tmp_clear(w, ckpt_dir, err) : 0, err);
-    if (rc == 0 && newest >= 0 && world->rank == 0)
+    int rc;
+    if ((rc = ckpt_list_share(ckpt_dir, world, &list, err)) < 0)
+        goto out;
+    if ((rc = newest_whole(ckpt_dir, &list, world, &newest, err)) < 0)
+        goto out;
+    if ((rc = comm_agree(world, world->rank == 0 ? ckpt_tmp_clear(w, ckpt_dir, err) : 0,
+                         err)) < 0)
+        goto out;
+    if (newest >= 0 && world->rank == 0)
         remove_old(w, ckpt_dir, &list, newest, full, room);
-    free(list.steps);
     int64_t now = file_space(w->run_dir);
-    if (rc == 0 && world->rank == 0)
+    if (world->rank == 0)
         room->enough = full ? room->removed > 0 : now < 0 || now >= room->needed_bytes;
-    if (rc == 0)
-        rc = room_share(world, room, err);
-    if (rc < 0 || room->enough)
-        return rc;
-    return err_set(err, ERR_FULL,
-                   "the checkpoint takes %s and no space is left for it on the disk of '%s' (%s "
-                   "are free)",
-                   num_format_bytes(room->needed_bytes, needed, sizeof needed), w->run_dir,
-                   num_format_bytes(num_max_i64(now, 0), left, sizeof left));
+    if ((rc = room_share(world, room, err)) < 0)
+        goto out;
+    if (!room->enough)
+        rc = err_set(err, ERR_FULL,
+                     "the checkpoint takes %s and no space is left for it on the disk of '%s' (%s "
+                     "are free)",
+                     num_format_bytes(room->needed_bytes, needed, sizeof needed), w->run_dir,
+                     num_format_bytes(num_max_i64(now, 0), left, sizeof left));
+out:
+    free(list.steps);
+    return rc;
 }
 
 int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full,
                    struct ckpt_room *room, struct err *err)
 {
     *room = (struct ckpt_room){0};
-    int rc = bytes_needed(o, &room->needed_bytes, err);
+    int rc;
+    if ((rc = bytes_needed(o, &room->needed_bytes, err)) < 0)
+        return rc;
     room->free_bytes = file_space(w->run_dir);
     room->enough = !full && (room->free_bytes < 0 || room->free_bytes >= room->needed_bytes);
-    if (rc == 0)
-        rc = room_share(o->c.world, room, err);
-    return rc < 0 || room->enough ? rc : room_take(w, o, full, room, err);
+    if ((rc = room_share(o->c.world, room, err)) < 0)
+        return rc;
+    return room->enough ? 0 : room_take(w, o, full, room, err);
 }

@@ -36,24 +36,29 @@ static int64_t tmp_attempt(const char *name)
  * it: then it is published whole or not at all. */
 static int tree_take(const char *from, const char *to, struct err *err)
 {
-    if (rename(from, to) < 0 && errno != ENOENT)
+    if (strcmp(from, to) != 0 && rename(from, to) < 0 && errno != ENOENT)
         return err_set_errno(err, ERR_IO, "cannot remove '%s'", from);
     return file_remove_tree(to, err);
 }
 
 int ckpt_tmp_clear(const struct ckpt_writer *w, const char *ckpt_dir, struct err *err)
 {
-    int rc = ckpt_writer_check(w, err);
     int64_t n = 0;
-    DIR *dir = rc == 0 ? opendir(ckpt_dir) : NULL;
-    for (struct dirent *d; dir && rc == 0 && (d = readdir(dir));) {
+    int rc;
+    if ((rc = ckpt_writer_check(w, err)) < 0)
+        return rc;
+    DIR *dir = opendir(ckpt_dir);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
         char path[LIMIT_PATH_BYTES + 256], gone[LIMIT_PATH_BYTES];
         int64_t attempt = tmp_attempt(d->d_name);
         snprintf(path, sizeof path, "%s/%s", ckpt_dir, d->d_name);
         ckpt_tmp_format(w, "left", n++, gone);
-        if (attempt >= 0 && attempt <= w->attempt)
-            rc = strcmp(path, gone) == 0 ? file_remove_tree(gone, err) : tree_take(path, gone, err);
+        if (attempt < 0 || attempt > w->attempt)
+            continue;
+        if ((rc = tree_take(path, gone, err)) < 0)
+            goto out;
     }
+out:
     if (dir)
         closedir(dir);
     return rc;
@@ -62,7 +67,9 @@ int ckpt_tmp_clear(const struct ckpt_writer *w, const char *ckpt_dir, struct err
 int ckpt_remove(const struct ckpt_writer *w, const char *dir, int64_t step, struct err *err)
 {
     char gone[LIMIT_PATH_BYTES];
-    int rc = ckpt_writer_check(w, err);
+    int rc;
+    if ((rc = ckpt_writer_check(w, err)) < 0)
+        return rc;
     ckpt_tmp_format(w, "gone", step, gone);
-    return rc < 0 ? rc : tree_take(dir, gone, err);
+    return tree_take(dir, gone, err);
 }

@@ -51,31 +51,36 @@ static void entry_add(struct source *s, const char *own, int nd, const int64_t *
 
 static int file_open(struct source *s, struct err *err)
 {
-    int rc = safetensors_open(s->w->from, &s->file, err);
-    if (rc == 0 && !(s->entries = calloc((size_t)s->file.n + 1, sizeof *s->entries)))
-        rc = err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->w->from);
-    for (int64_t i = 0; i < s->file.n && rc == 0; i++)
+    int rc;
+    if ((rc = safetensors_open(s->w->from, &s->file, err)) < 0)
+        return rc;
+    if (!(s->entries = calloc((size_t)s->file.n + 1, sizeof *s->entries)))
+        return err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->w->from);
+    for (int64_t i = 0; i < s->file.n; i++)
         entry_add(s, s->file.tensors[i].name, s->file.tensors[i].nd, s->file.tensors[i].dim, i);
-    return rc;
+    return 0;
 }
 
 static int ckpt_open(struct source *s, struct err *err)
 {
     int64_t most = 1;
-    int rc = ckpt_manifest_load(s->w->from, &s->m, err);
-    if (rc == 0 && s->o)
-        rc = ckpt_verify(s->w->from, &s->m, s->o->c.world->rank, s->o->c.world->size, err);
-    if (rc == 0)
-        rc = ckpt_source_open(s->w->from, &s->m, &s->ckpt, err);
+    int rc;
+    if ((rc = ckpt_manifest_load(s->w->from, &s->m, err)) < 0)
+        return rc;
+    if (s->o && (rc = ckpt_verify(s->w->from, &s->m, s->o->c.world->rank, s->o->c.world->size,
+                                  err)) < 0)
+        return rc;
+    if ((rc = ckpt_source_open(s->w->from, &s->m, &s->ckpt, err)) < 0)
+        return rc;
     for (int64_t i = 0; i < s->m.n_tensors; i++)
         most = num_max_i64(most, s->m.tensors[i].count);
     s->whole = malloc((size_t)(most * dtype_bytes(s->m.dtype)));
     s->entries = calloc((size_t)s->m.n_tensors + 1, sizeof *s->entries);
-    if (rc == 0 && (!s->whole || !s->entries))
-        rc = err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->w->from);
-    for (int64_t i = 0; i < s->m.n_tensors && rc == 0; i++)
+    if (!s->whole || !s->entries)
+        return err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->w->from);
+    for (int64_t i = 0; i < s->m.n_tensors; i++)
         entry_add(s, s->m.tensors[i].name, s->m.tensors[i].nd, s->m.tensors[i].dim, i);
-    return rc;
+    return 0;
 }
 
 static int source_open(struct source *s, struct err *err)
@@ -260,12 +265,13 @@ static int lists_check(struct source *s, warm_say_fn *say, void *ctx, struct err
 static int entries_match(struct source *s, warm_say_fn *say, void *ctx, struct err *err)
 {
     const struct param_list *params = s->params;
-    int rc = 0;
+    int rc;
     if (!(s->of = calloc((size_t)params->n, sizeof *s->of)))
         return err_set(err, ERR_NOMEM, "out of memory reading '%s'", s->w->from);
-    for (int64_t i = 0; i < params->n && rc == 0; i++)
-        rc = entry_find(s, i, err);
-    return rc < 0 ? rc : lists_check(s, say, ctx, err);
+    for (int64_t i = 0; i < params->n; i++)
+        if ((rc = entry_find(s, i, err)) < 0)
+            return rc;
+    return lists_check(s, say, ctx, err);
 }
 
 /* ---- numbers ---- */
@@ -292,26 +298,37 @@ static void widen(const char *dtype, const void *raw, int64_t n, double *out)
     }
 }
 
+/* Sees to it that s->whole holds a tensor of a checkpoint. */
+static int whole_read(struct source *s, const struct entry *e, struct err *err)
+{
+    int rc;
+    if (s->whole_of == e->at)
+        return 0;
+    s->whole_of = -1;
+    if ((rc = ckpt_source_read(s->ckpt, CKPT_WEIGHTS, e->at, s->whole, err)) < 0)
+        return rc;
+    s->whole_of = e->at;
+    return 0;
+}
+
 /* Reads elements first .. first+n-1 of a tensor of the source; n is at most CHUNK. */
 static int elements_read(struct source *s, const struct entry *e, int64_t first, int64_t n,
                          double *out, struct err *err)
 {
+    int rc;
     if (s->ckpt) {
-        int rc = s->whole_of == e->at
-                     ? 0
-                     : ckpt_source_read(s->ckpt, CKPT_WEIGHTS, e->at, s->whole, err);
-        s->whole_of = rc < 0 ? -1 : e->at;
-        if (rc == 0)
-            widen(entry_dtype(s, e), (char *)s->whole + first * dtype_bytes(s->m.dtype), n, out);
-        return rc;
+        if ((rc = whole_read(s, e, err)) < 0)
+            return rc;
+        widen(entry_dtype(s, e), (char *)s->whole + first * dtype_bytes(s->m.dtype), n, out);
+        return 0;
     }
     const struct safetensors_tensor *t = &s->file.tensors[e->at];
     int64_t bytes = safetensors_dtype_bytes(t->dtype);
     double raw[CHUNK];
-    int rc = safetensors_read(&s->file, t, first * bytes, n * bytes, raw, err);
-    if (rc == 0)
-        widen(t->dtype, raw, n, out);
-    return rc;
+    if ((rc = safetensors_read(&s->file, t, first * bytes, n * bytes, raw, err)) < 0)
+        return rc;
+    widen(t->dtype, raw, n, out);
+    return 0;
 }
 
 /* Interpolates n elements, in one row, of a table with p's rows from one that has other rows. */
@@ -324,12 +341,14 @@ static int row_between(struct source *s, const struct entry *e, const struct par
     place = fmin(fmax(place, 0), (double)last);
     int64_t low = (int64_t)place, high = num_min_i64(low + 1, last);
     double share = place - (double)low;
-    int rc = elements_read(s, e, low * cols + col, n, out, err);
-    if (rc == 0)
-        rc = elements_read(s, e, high * cols + col, n, next, err);
-    for (int64_t j = 0; j < n && rc == 0; j++)
+    int rc;
+    if ((rc = elements_read(s, e, low * cols + col, n, out, err)) < 0)
+        return rc;
+    if ((rc = elements_read(s, e, high * cols + col, n, next, err)) < 0)
+        return rc;
+    for (int64_t j = 0; j < n; j++)
         out[j] += share * (next[j] - out[j]);
-    return rc;
+    return 0;
 }
 
 static int values_of(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out,
@@ -338,16 +357,19 @@ static int values_of(void *ctx, int64_t tensor, int64_t global, int64_t n, doubl
     struct source *s = ctx;
     const struct param *p = &s->params->items[tensor];
     const struct entry *e = s->of[tensor] < 0 ? NULL : &s->entries[s->of[tensor]];
-    int rc = 0;
-    if (!e)
+    int rc;
+    if (!e) {
         init_values(p, s->o->c.run->seed, global, n, out);
-    else if (same_shape(e, p))
-        rc = elements_read(s, e, global, n, out, err);
-    for (int64_t done = 0, k; e && !same_shape(e, p) && done < n && rc == 0; done += k) {
-        k = num_min_i64(n - done, p->dim[1] - (global + done) % p->dim[1]);
-        rc = row_between(s, e, p, global + done, k, out + done, err);
+        return 0;
     }
-    return rc;
+    if (same_shape(e, p))
+        return elements_read(s, e, global, n, out, err);
+    for (int64_t done = 0, k; done < n; done += k) {
+        k = num_min_i64(n - done, p->dim[1] - (global + done) % p->dim[1]);
+        if ((rc = row_between(s, e, p, global + done, k, out + done, err)) < 0)
+            return rc;
+    }
+    return 0;
 }
 
 /* ---- */
@@ -357,9 +379,13 @@ static int hash_check(const struct warm *w, struct err *err)
 {
     struct hash128 now;
     char want[HASH_TEXT_BYTES], found[HASH_TEXT_BYTES];
-    int rc = warm_hash_known(w) ? warm_hash(w->from, &now, err) : 0;
-    if (rc < 0 || !warm_hash_known(w) || memcmp(&now, &w->hash, sizeof now) == 0)
+    int rc;
+    if (!warm_hash_known(w))
+        return 0;
+    if ((rc = warm_hash(w->from, &now, err)) < 0)
         return rc;
+    if (memcmp(&now, &w->hash, sizeof now) == 0)
+        return 0;
     return err_set(err, ERR_INPUT,
                    "init.from '%s' has hash %s, the run was made for %s: give what it was made "
                    "for, or take source_hash out for a new run",
@@ -374,15 +400,18 @@ int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *
         .w = &o->c.run->warm, .params = o->c.params, .o = o,
         .file = {.fd = -1}, .whole_of = -1
     };
-    int rc = comm_agree(world, world->rank == 0 ? hash_check(s.w, err) : 0, err);
-    if (rc == 0)
-        rc = comm_agree(world, source_open(&s, err), err);
-    if (rc == 0)
-        rc = comm_agree(world, entries_match(&s, say, ctx, err), err);
-    if (rc == 0)
-        rc = comm_agree(world, optim_fill(o, values_of, &s, err), err);
-    if (rc == 0 && count)
+    int rc;
+    if ((rc = comm_agree(world, world->rank == 0 ? hash_check(s.w, err) : 0, err)) < 0)
+        goto out;
+    if ((rc = comm_agree(world, source_open(&s, err), err)) < 0)
+        goto out;
+    if ((rc = comm_agree(world, entries_match(&s, say, ctx, err), err)) < 0)
+        goto out;
+    if ((rc = comm_agree(world, optim_fill(o, values_of, &s, err), err)) < 0)
+        goto out;
+    if (count)
         *count = s.count;
+out:
     source_close(&s);
     return rc;
 }
@@ -394,15 +423,17 @@ int warm_fits(const struct run *run, struct warm_count *count, struct err *err)
         .w = &run->warm, .params = &params,
         .file = {.fd = -1}, .whole_of = -1
     };
-    int rc = tuning_params(&run->model, &run->tuning, &params, err);
-    if (rc == 0)
-        rc = hash_check(s.w, err);
-    if (rc == 0)
-        rc = source_open(&s, err);
-    if (rc == 0)
-        rc = entries_match(&s, NULL, NULL, err);
-    if (rc == 0)
-        *count = s.count;
+    int rc;
+    if ((rc = tuning_params(&run->model, &run->tuning, &params, err)) < 0)
+        goto out;
+    if ((rc = hash_check(s.w, err)) < 0)
+        goto out;
+    if ((rc = source_open(&s, err)) < 0)
+        goto out;
+    if ((rc = entries_match(&s, NULL, NULL, err)) < 0)
+        goto out;
+    *count = s.count;
+out:
     source_close(&s);
     params_release(&params);
     return rc;
