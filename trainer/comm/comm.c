@@ -190,19 +190,19 @@ static struct comm_work *work_take(struct comm *c, bool scalars)
     return w;
 }
 
-/* Prepares a work. Until the backend has it, a failure leaves nothing behind. */
+/* Plans a work and, in check mode, records and covers it. Until the backend has it, a failure
+ * leaves nothing behind. */
 static int work_prepare(struct comm_work *w, const struct comm_op *op, bool ordered,
                         struct err *err)
 {
+    bool check = w->c->conf->check;
+    int rc;
     comm_work_plan(w, op);
-    int rc = counts_check(w, err);
-    if (rc == 0 && w->c->conf->check && ordered && w->c->size > 1)
-        rc = comm_order_add(w->c, w, op, err);
-    if (rc == 0 && w->c->conf->check)
-        rc = comm_work_cover(w, err);
-    if (rc < 0)
-        w->taken = false;
-    return rc;
+    if ((rc = counts_check(w, err)) < 0)
+        return rc;
+    if (check && ordered && w->c->size > 1 && (rc = comm_order_add(w->c, w, op, err)) < 0)
+        return rc;
+    return check ? comm_work_cover(w, err) : 0;
 }
 
 static int broken_error(const struct comm *c, const struct comm_op *op, struct err *err)
@@ -232,13 +232,15 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
     double started = clock_mono_s();
     if (c->broken)
         return broken_error(c, op, err);
-    int rc = s && c->dev ? c->dev->stream_sync(c->dev, s, err) : 0;
-    if (rc < 0)
+    int rc;
+    if (s && c->dev && (rc = c->dev->stream_sync(c->dev, s, err)) < 0)
         return rc;
     struct comm_work *w = work_take(c, scalars);
     w->start_s = started;
-    if ((rc = work_prepare(w, op, ordered, err)) < 0)
+    if ((rc = work_prepare(w, op, ordered, err)) < 0) {
+        w->taken = false;
         return rc;
+    }
     w->sent_bytes = comm_work_sent_bytes(w);
     c->sent_bytes += w->sent_bytes;
     c->ops++;
@@ -246,9 +248,10 @@ static int work_start(struct comm *c, const struct comm_op *op, struct dev_strea
     rc = c->backend->start(c, w, err);
     w->started_s = clock_mono_s();
     waited_add(c, w->started_s - started);
-    if (rc == 0)
-        *out = w;
-    return rc;
+    if (rc < 0)
+        return rc;
+    *out = w;
+    return 0;
 }
 
 int comm_start(struct comm *c, const struct comm_op *op, struct dev_stream *s,
@@ -345,15 +348,17 @@ static int fold_scalars(struct comm *c, double *values, int n, bool max, struct 
         .kind = COMM_ALL_GATHER, .what = max ? "maximum" : "sum",
         .send = mine, .recv = c->scalars, .n = n, .dtype = DTYPE_F64
     };
-    int rc = comm_do_quietly(c, &op, true, err);
-    for (int k = 0; k < n && rc == 0; k++) {
+    int rc;
+    if ((rc = comm_do_quietly(c, &op, true, err)) < 0)
+        return rc;
+    for (int k = 0; k < n; k++) {
         values[k] = c->scalars[k];
         for (int r = 1; r < c->size; r++) {
             double v = c->scalars[r * n + k];
             values[k] = max ? (v > values[k] ? v : values[k]) : values[k] + v;
         }
     }
-    return rc;
+    return 0;
 }
 
 int comm_sum(struct comm *c, double *values, int n, struct err *err)

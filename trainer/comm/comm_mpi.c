@@ -208,26 +208,30 @@ static int mpi_wrap(MPI_Comm comm, struct comm *parent, const char *axis, struct
     int *ranks = world_ranks_of(comm, size);
     struct mpi_group *g = calloc(1, sizeof *g);
     struct comm *c = NULL;
-    int rc = ranks && g ? comm_new(parent, &mpi_backend, axis, rank, size, ranks, &c, err)
-                        : err_set(err, ERR_NOMEM, "out of memory opening group %s of %d ranks",
-                                  axis, size);
-    free(ranks);
-    if (rc < 0) {
-        group_free(g);
-        return rc;
+    int rc;
+    if (!ranks || !g) {
+        rc = err_set(err, ERR_NOMEM, "out of memory opening group %s of %d ranks", axis, size);
+        goto out;
     }
+    if ((rc = comm_new(parent, &mpi_backend, axis, rank, size, ranks, &c, err)) < 0)
+        goto out;
     g->comm = comm;
     c->self = g;
     for (int i = 0; i <= COMM_WORKS; i++)
         c->works[i].self = &g->works[i];
-    if ((rc = requests_take(c, 1) < 0
-                  ? err_set(err, ERR_NOMEM, "out of memory opening group %s", axis)
-                  : 0) == 0)
-        rc = mpi_reserve(c, 1, 0, err);
-    if (rc < 0)
-        group_free(g), comm_free(c);
-    else
-        *out = c;
+    if (requests_take(c, 1) < 0) {
+        rc = err_set(err, ERR_NOMEM, "out of memory opening group %s", axis);
+        goto out;
+    }
+    if ((rc = mpi_reserve(c, 1, 0, err)) < 0)
+        goto out;
+    *out = c;
+    c = NULL, g = NULL; /* the caller's */
+out:
+    free(ranks);
+    group_free(g);
+    if (c)
+        comm_free(c);
     return rc;
 }
 
@@ -238,10 +242,14 @@ int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err)
                        "MPI cannot start: is Open MPI installed, and was this started by its "
                        "mpirun?");
     struct comm *world = NULL;
-    int rc = mpi_wrap(MPI_COMM_WORLD, NULL, "world", &world, err);
-    if (rc == 0 && (rc = comm_peers_open(world, &world->world->peers, err)) < 0)
-        comm_close(world);
-    else if (rc == 0)
-        *out = world;
+    int rc;
+    if ((rc = mpi_wrap(MPI_COMM_WORLD, NULL, "world", &world, err)) < 0)
+        goto out;
+    if ((rc = comm_peers_open(world, &world->world->peers, err)) < 0)
+        goto out;
+    *out = world;
+    world = NULL; /* the caller's */
+out:
+    comm_close(world);
     return rc;
 }

@@ -65,25 +65,25 @@ int comm_peers_open(struct comm *world, struct comm_peers **out, struct err *err
         .kind = COMM_ALL_GATHER, .what = "processes of the ranks",
         .send = &own, .recv = all, .n = sizeof own, .dtype = DTYPE_BYTE
     };
-    int rc = comm_agree(world,
-                        p ? 0
-                          : err_set(err, ERR_NOMEM, "out of memory opening a world of %d ranks",
-                                    world->size),
-                        err);
-    if (rc == 0)
-        rc = comm_do(world, &gather, NULL, err);
-    for (int r = 0; rc == 0 && r < world->size; r++)
+    int rc = p ? 0
+               : err_set(err, ERR_NOMEM, "out of memory opening a world of %d ranks",
+                         world->size);
+    if ((rc = comm_agree(world, rc, err)) < 0)
+        goto out;
+    if ((rc = comm_do(world, &gather, NULL, err)) < 0)
+        goto out;
+    for (int r = 0; r < world->size; r++)
         if (r != world->rank && own.where && all[r].where == own.where)
             peer_add(p, r, all[r].pid);
-    if (rc == 0)
-        p->crowded = p->n + 1 > sysconf(_SC_NPROCESSORS_ONLN);
-    if (rc == 0)
-        rc = comm_barrier(world, err); /* all ranks live until every descriptor is open */
+    p->crowded = p->n + 1 > sysconf(_SC_NPROCESSORS_ONLN);
+    /* all ranks live until every descriptor is open */
+    if ((rc = comm_barrier(world, err)) < 0)
+        goto out;
+    *out = p;
+    p = NULL; /* the caller's */
+out:
     free(all);
-    if (rc < 0)
-        comm_peers_close(p);
-    else
-        *out = p;
+    comm_peers_close(p);
     return rc;
 }
 

@@ -202,17 +202,23 @@ int comm_order_check(struct comm *world, struct err *err)
         return 0;
     uint64_t *mine = calloc(row * (size_t)(c->size + 1), sizeof *mine);
     struct stream *two = calloc(2, sizeof *two);
-    int rc = mine && two ? order_open(c->world, err)
-                         : err_set(err, ERR_NOMEM, "no memory to compare the order of operations");
-    if (rc == 0)
-        rc = hashes_gather(c, mine, mine + row, err);
-    if (rc == 0 && difference_find(mine + row, c->size, &d)) {
-        rc = stream_share(c, d.a, d.b, d.stream, &two[0], err);
-        if (rc == 0)
-            rc = stream_share(c, d.b, d.a, d.stream, &two[1], err);
-        if (rc == 0)
-            rc = difference_tell(c, &two[0], &two[1], &d, err);
+    int rc;
+    if (!mine || !two) {
+        rc = err_set(err, ERR_NOMEM, "no memory to compare the order of operations");
+        goto out;
     }
+    if ((rc = order_open(c->world, err)) < 0)
+        goto out;
+    if ((rc = hashes_gather(c, mine, mine + row, err)) < 0)
+        goto out;
+    if (!difference_find(mine + row, c->size, &d))
+        goto out;
+    if ((rc = stream_share(c, d.a, d.b, d.stream, &two[0], err)) < 0)
+        goto out;
+    if ((rc = stream_share(c, d.b, d.a, d.stream, &two[1], err)) < 0)
+        goto out;
+    rc = difference_tell(c, &two[0], &two[1], &d, err);
+out:
     free(mine);
     free(two);
     return rc;
