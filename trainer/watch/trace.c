@@ -49,19 +49,18 @@ int trace_align(struct comm *world, struct trace_clock *out, struct err *err)
 {
     double apart[ROUNDS], zero = 0;
     char boot[BOOT_BYTES] = "", mine[BOOT_BYTES];
-    int rc = 0;
+    int rc;
     snprintf(mine, sizeof mine, "%s", clock_boot_id());
     memcpy(boot, mine, sizeof boot);
-    for (int i = 0; i < ROUNDS && rc == 0; i++) {
-        rc = comm_barrier(world, err);
+    for (int i = 0; i < ROUNDS; i++) {
+        if ((rc = comm_barrier(world, err)) < 0)
+            return rc;
         double now = zero = clock_mono_s();
-        if (rc == 0)
-            rc = comm_broadcast_bytes(world, &zero, sizeof zero, 0, err);
+        if ((rc = comm_broadcast_bytes(world, &zero, sizeof zero, 0, err)) < 0)
+            return rc;
         apart[i] = now - zero;
     }
-    if (rc == 0)
-        rc = comm_broadcast_bytes(world, boot, sizeof boot, 0, err);
-    if (rc < 0)
+    if ((rc = comm_broadcast_bytes(world, boot, sizeof boot, 0, err)) < 0)
         return rc;
     qsort(apart, ROUNDS, sizeof *apart, by_value);
     bool same = strcmp(boot, mine) == 0 && strcmp(boot, "unknown") != 0;
@@ -173,16 +172,18 @@ static int rank_write(struct file_pub *file, struct writer *w, int r, struct com
 {
     struct str piece = STR_INIT;
     struct err lost = {0};
-    int64_t n = 1;
-    int rc = 0;
-    while (n > 0 && rc == 0) {
+    int64_t n;
+    int rc;
+    do {
         if (world->rank == r)
             piece_format(w, &piece);
-        rc = piece_pass(world, r, &piece, in, &n, err);
-        if (rc == 0 && world->rank == 0 && n > 0 && *io == 0 &&
+        if ((rc = piece_pass(world, r, &piece, in, &n, err)) < 0)
+            goto out;
+        if (world->rank == 0 && n > 0 && *io == 0 &&
             (*io = file_pub_write(file, r == 0 ? piece.p : in, (size_t)n, &lost)) < 0)
             *err = lost; /* the ranks go on together, and agree at the end */
-    }
+    } while (n > 0);
+out:
     str_release(&piece);
     return rc;
 }
@@ -192,20 +193,26 @@ static int head_write(struct file_pub *file, const struct meter *m, struct comm 
 {
     struct str head = STR_INIT;
     double *all = calloc((size_t)world->size, sizeof *all), mine = (double)dropped(m);
+    struct comm_op gather = {
+        .kind = COMM_ALL_GATHER, .what = "a trace", .dtype = DTYPE_F64,
+        .send = &mine, .recv = all, .n = 1
+    };
     int rc = all ? 0 : err_set(err, ERR_NOMEM, "out of memory writing a trace");
-    rc = comm_agree(world, rc, err);
-    if (rc == 0)
-        rc = comm_do(world, &(struct comm_op){
-            .kind = COMM_ALL_GATHER, .what = "a trace", .dtype = DTYPE_F64,
-            .send = &mine, .recv = all, .n = 1
-        }, NULL, err);
+    if ((rc = comm_agree(world, rc, err)) < 0)
+        goto out;
+    if ((rc = comm_do(world, &gather, NULL, err)) < 0)
+        goto out;
     str_add(&head, "{\"displayTimeUnit\": \"ms\", "
                    "\"otherData\": {\"schema\": \"reel.trace/1\", \"dropped\": [");
-    for (int r = 0; r < world->size && rc == 0; r++)
+    for (int r = 0; r < world->size; r++)
         str_addf(&head, "%s%.0f", r ? ", " : "", all[r]);
     str_add(&head, "]}, \"traceEvents\": [");
-    if (rc == 0 && world->rank == 0 && (rc = str_check(&head, err)) == 0)
-        rc = file_pub_write(file, head.p, head.len, err);
+    if (world->rank != 0)
+        goto out;
+    if ((rc = str_check(&head, err)) < 0)
+        goto out;
+    rc = file_pub_write(file, head.p, head.len, err);
+out:
     str_release(&head);
     free(all);
     return rc;
