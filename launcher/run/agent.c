@@ -1,32 +1,20 @@
-#include "launcher/run/agent.h"
+#include "launcher/run/agent_priv.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/events.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/num.h"
 #include "base/spawn.h"
-#include "launcher/run/attempt.h"
-#include "launcher/run/limit.h"
-#include "launcher/run/node_agent.h"
-#include "launcher/run/owner.h"
 #include "launcher/run/space.h"
 #include "launcher/run/successor.h"
-#include "launcher/run/trainer.h"
-#include "launcher/run/work.h"
 
 enum {
     LOOK_EVERY_MS = 250,  /* for the word of a node agent, and for the trainer's end */
@@ -34,34 +22,6 @@ enum {
     TELL_EVERY_S = 1,     /* a trainer that starts up may not hear yet: it is told until it ends */
     SPACE_LOOK_MS = 1000, /* between two looks whether the disk has room again */
     AWAY_S = 3,           /* if two looks are further apart, the trainer was not what stood still */
-};
-
-struct agent {
-    const struct agent_conf *conf;
-    struct work work;
-    struct run_fold *fold;         /* the one fold of this attempt, renewed whenever it decides */
-    const struct run_state *state; /* what the fold gives */
-    struct attempt attempt;
-    struct node_agents *nodes; /* NULL: none */
-    struct trainer trainer;
-    int signal_fd;
-    bool stop_requested, hung, srun_said;
-    char node_lost[SCHED_ID_BYTES]; /* "": none */
-    bool term;             /* SIGTERM came, to whatever level: the scheduler ends the job */
-    bool learned;          /* the scheduler alone told us that the job is to end */
-    bool unreadable;       /* the scheduler answered about the end, with a word nobody knows */
-    struct sched_ending ending; /* as the scheduler has it when the trainer is gone */
-    struct limit limit;
-    bool limit_told;       /* the notice is our own, before the end of the time limit */
-    double told_mono;      /* the trainer was asked to stop last */
-    int notice_signo;      /* of the first notice */
-    double notice_after_s; /* from the attempt's start to the first notice */
-    struct attempt_ending before; /* how the attempt before ended, as the scheduler has it */
-    /* When the attempt started; when rank 0's log grew last, and when it was looked at. */
-    double started_mono, moved_mono, looked_mono;
-    int64_t log_bytes;
-    struct owner_watch owner;
-    struct arena arena;
 };
 
 /* ---- events ---- */
@@ -109,15 +69,6 @@ static void event_by_srun(struct agent *a, const char *nodes)
     attempt_event(&a->attempt, &e);
 }
 
-static void event_exited(struct agent *a, const struct sched_step_status *exit)
-{
-    struct evlog_event e;
-    event_begin(a->attempt.log, &e, trainer_exited);
-    event_int(&e, trainer_exited, code, exit->exit_code);
-    event_int(&e, trainer_exited, signal, exit->exit_signal);
-    attempt_event(&a->attempt, &e);
-}
-
 /* ---- the trainer ---- */
 
 static void nodes_start(struct agent *a)
@@ -132,25 +83,6 @@ static void nodes_start(struct agent *a)
                 err.text);
 }
 
-/* Was the notice the one before the time limit? What tells is when it came, however it was sent:
- * near the end. A scheduler may send it early (Slurm: up to 60 s). Of a short limit that may be
- * soon after the start: there the signal must be the one we ask for, at a site whose preemption
- * does not send it, or half of the time must have passed. A limit may be far away: where there is
- * none, Slurm's backfill sets one of a year. */
-static bool near_time_limit(const struct agent *a)
-{
-    double limit = a->work.time_limit_s, early_s = 60 + a->limit.lead_s;
-    struct sched_site site;
-    if (a->limit_told)
-        return true;
-    if (limit <= 0 || a->notice_after_s < limit - fmax(early_s, limit * 0.1))
-        return false;
-    struct sched *asked = a->work.sched ? a->work.sched : a->work.steps;
-    if (a->notice_signo == SIGUSR1 && sched_describe(asked, &site, NULL) == 0 && !site.user_signal)
-        return true;
-    return a->notice_after_s >= limit * 0.5;
-}
-
 /* Tells the trainer by every way there is. Each rank takes it once, whichever comes first. */
 static void trainer_tell(struct agent *a)
 {
@@ -162,7 +94,7 @@ static void trainer_tell(struct agent *a)
     a->srun_said |= *silent != '\0';
 }
 
-static void stop_request(struct agent *a, int signo, const char *where)
+void agent_stop_request(struct agent *a, int signo, const char *where)
 {
     if (a->stop_requested)
         return;
@@ -179,7 +111,7 @@ static void limit_tell(struct agent *a)
 {
     event_limit(a);
     a->limit_told = true;
-    stop_request(a, SIGUSR1, "before the end of the time limit");
+    agent_stop_request(a, SIGUSR1, "before the end of the time limit");
 }
 
 /* Has the trainer's pulse not grown for so long that nothing moves any more? It does not count
@@ -215,13 +147,13 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
         return err_set_errno(err, ERR_IO, "cannot wait for signals");
     while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
         if (info.ssi_signo != SIGCHLD) {
-            stop_request(a, (int)info.ssi_signo, "here");
+            agent_stop_request(a, (int)info.ssi_signo, "here");
             if (a->attempt.log) /* else the attempt still waits for room to begin */
                 event_signal(a, (int)info.ssi_signo);
             a->term |= info.ssi_signo == SIGTERM;
         }
     if (node_agents_heard(a->nodes)) { /* the node agent wrote the event */
-        stop_request(a, SIGTERM, "at a node agent");
+        agent_stop_request(a, SIGTERM, "at a node agent");
         a->term = true;
     }
     return 0;
@@ -240,7 +172,7 @@ static int stop_learn(struct agent *a, struct err *err)
     bool answered = work_ending(&a->work, false, &a->ending) == 0;
     a->learned = a->ending.why != SCHED_END_NONE && (answered || !known);
     if (a->learned)
-        stop_request(a, SIGTERM, "at the job");
+        agent_stop_request(a, SIGTERM, "at the job");
     return 0;
 }
 
@@ -271,9 +203,7 @@ static int trainer_linger(struct agent *a, struct err *err)
     return rest_wait(a, err);
 }
 
-/* Notes at once that a node was lost, for the scheduler kills the rest of the job within its kill
- * wait. */
-static void node_lost_note(struct agent *a, const char *node)
+void agent_node_lost_note(struct agent *a, const char *node)
 {
     struct evlog_event e;
     if (a->node_lost[0])
@@ -285,27 +215,13 @@ static void node_lost_note(struct agent *a, const char *node)
     attempt_event(&a->attempt, &e);
 }
 
-/* Asks the scheduler for a lost node: all others are only told to stop, or see their peers gone,
- * and srun may be ended before it has said why. */
-static void node_lost_look(struct agent *a)
-{
-    char node[SCHED_ID_BYTES];
-    struct err err = {0};
-    if (a->node_lost[0] || !a->work.sched)
-        return;
-    if (sched_lost_node(a->work.sched, NULL, INFINITY, node, &err) < 0)
-        log_msg(LOG_WARN, "whether a node was lost is not known: %s", err.text);
-    else if (node[0])
-        node_lost_note(a, node);
-}
-
 static void owner_heed(struct agent *a)
 {
     enum run_wish wish = WISH_RUN;
     if (!a->stop_requested)
         wish = owner_look(&a->owner, a->conf->run_dir, a->fold);
     if (wish != WISH_RUN)
-        stop_request(a, SIGTERM, wish == WISH_PAUSE ? "by 'reel pause'" : "by 'reel cancel'");
+        agent_stop_request(a, SIGTERM, wish == WISH_PAUSE ? "by 'reel pause'" : "by 'reel cancel'");
 }
 
 /* Looks once for notices, for a wish of the run's owner, and how the trainer's step stands. */
@@ -319,7 +235,7 @@ static int trainer_look(struct agent *a, struct sched_step_status *end, struct e
         return rc;
     const char *lost = node_agents_lost(a->nodes);
     if (end->node_lost[0] || lost[0])
-        node_lost_note(a, end->node_lost[0] ? end->node_lost : lost);
+        agent_node_lost_note(a, end->node_lost[0] ? end->node_lost : lost);
     if (end->ended && a->work.sched && a->work.sched->ops->starts_ranks)
         return trainer_linger(a, err);
     return 0;
@@ -390,9 +306,7 @@ static int space_wait(struct agent *a, struct err *err)
     return 0;
 }
 
-/* Waits a little for room for the claim or for the attempt's end, which must be written down.
- * False: there is nothing to wait for any more. */
-static bool word_wait(struct agent *a, int rc)
+bool agent_word_wait(struct agent *a, int rc)
 {
     if (rc != ERR_FULL || !a->work.sched || a->stop_requested ||
         notices_take(a, SPACE_LOOK_MS, NULL) < 0)
@@ -408,7 +322,7 @@ static int begin_wait(struct agent *a, int (*begin)(struct agent *, struct err *
     int rc = begin(a, err);
     if (rc == ERR_FULL)
         log_msg(LOG_WARN, "no attempt can be begun yet: %s", err->text);
-    while (word_wait(a, rc))
+    while (agent_word_wait(a, rc))
         rc = begin(a, err);
     if (rc == ERR_FULL && a->stop_requested)
         work_give_back(&a->work, &a->attempt, a->term);
@@ -422,160 +336,6 @@ static int claim(struct agent *a, struct err *err)
 }
 
 /* ---- one attempt ---- */
-
-/* Did the scheduler end the job, while neither it nor anything we know says why? Then it may be
- * that somebody cancels the job. */
-static bool is_unexplained(const struct agent *a)
-{
-    bool ended = a->term || (a->learned && a->unreadable);
-    return ended && a->ending.why == SCHED_END_UNKNOWN && !a->node_lost[0] && !near_time_limit(a);
-}
-
-static void requeue_withhold(struct agent *a)
-{
-    struct evlog_event e;
-    log_msg(LOG_WARN,
-            "job %s is not requeued: it was being ended, and the scheduler does not say who by",
-            a->work.self.id);
-    event_begin(a->attempt.log, &e, requeue_withheld);
-    event_text(&e, requeue_withheld, job_id, a->work.self.id);
-    attempt_event(&a->attempt, &e);
-}
-
-/* Says why the attempt ended, and gives the job back unless the run is over. */
-static int attempt_settle(struct agent *a, enum attempt_cause cause,
-                          const struct sched_step_status *end, const char *detail, int *exit_code,
-                          struct err *err)
-{
-    char why[STATE_TEXT_BYTES];
-    if (!attempt_is_newest(&a->attempt)) { /* the newer one said how this one ended */
-        log_msg(LOG_WARN,
-                "attempt %lld was taken for lost, and a newer one runs: this job steps aside",
-                (long long)a->attempt.number);
-        *exit_code = 75;
-        return 0;
-    }
-    int told = attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail);
-    while (word_wait(a, told))
-        told = attempt_flush(&a->attempt);
-    int rc = run_fold_renew(a->fold, err);
-    if (rc < 0 || (rc = run_state_end(run_fold_suppose(a->fold), a->attempt.number, cause, detail,
-                                      err)) < 0)
-        return rc;
-    /* It was told to stop while it waited for room, perhaps by somebody who cancels the job. */
-    if (a->stop_requested && a->ending.why == SCHED_END_NONE)
-        work_cancelled(&a->work, a->conf->run_dir, run_fold_suppose(a->fold), &a->ending);
-    enum run_next next = run_state_next(a->state, &a->work.budget, why);
-    if (next == RUN_NEXT_REQUEUE && is_unexplained(a))
-        requeue_withhold(a);
-    else
-        successor_settle(a->conf, &a->work, &a->attempt, a->fold, next);
-    log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number,
-            attempt_cause_names[cause],
-            *why ? ": " : "", next == RUN_NEXT_REQUEUE ? detail : why);
-    *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
-    return 0;
-}
-
-/* Asks the scheduler about the job's end. It may know of an end that nobody here heard of, and who
- * is behind one that we heard of. */
-static void ending_ask(struct agent *a)
-{
-    int rc = work_ending(&a->work, a->stop_requested, &a->ending);
-    enum sched_end why = a->ending.why;
-    a->unreadable = rc == 0 && why == SCHED_END_UNKNOWN;
-    if (why == SCHED_END_PREEMPTED || why == SCHED_END_REQUEUED || why == SCHED_END_CANCELLED)
-        stop_request(a, SIGTERM, "at the scheduler");
-}
-
-/* Tells for people why the attempt ended. */
-static void detail_make(const struct agent *a, const struct sched_step_status *exit,
-                        const struct trainer_end *end, const struct run_attempt *told,
-                        char detail[STATE_TEXT_BYTES])
-{
-    char how[64], more[ATTEMPT_ENDING_BYTES] = "";
-    const char *who = a->ending.who;
-    if (a->state->wish == WISH_CANCEL) {
-        snprintf(detail, STATE_TEXT_BYTES, "%s",
-                 a->state->cancel_by[0] ? a->state->cancel_by : "cancelled by 'reel cancel'");
-        return;
-    }
-    if (a->ending.why == SCHED_END_CANCELLED) {
-        snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler%s%s",
-                 a->work.self.id, *who ? " by " : "", who);
-        return;
-    }
-    last_words_exit(exit->exit_code, exit->exit_signal, how, sizeof how);
-    if (end->is_short)
-        snprintf(more, sizeof more, " at step %lld of %lld",
-                 (long long)num_max_i64(0, end->steps), (long long)a->work.wrap.total_steps);
-    else if (a->learned)
-        attempt_ending_format(a->ending.why, more, sizeof more);
-    else
-        attempt_told_format(&a->attempt, told, exit->exit_code != 0 || exit->exit_signal, more);
-    const char *lost = a->node_lost;
-    snprintf(detail, STATE_TEXT_BYTES, "%s%s%strainer %s%s%s; see logs/attempt-%lld.log",
-             *lost ? "node " : "", lost, *lost ? " was lost; " : "", how, more,
-             end->disbelieved ? " (for a full disk, it says, but those of the run have room)" : "",
-             (long long)a->attempt.number);
-}
-
-/* Ends the attempt when the trainer is gone: folds again, for the trainer wrote events, names the
- * cause, decides. */
-static int attempt_finish(struct agent *a, const struct sched_step_status *exit, int *exit_code,
-                          struct err *err)
-{
-    const struct trainer_kind *kind = a->trainer.kind;
-    struct trainer_end end = {.steps = -1};
-    char detail[STATE_TEXT_BYTES];
-    event_exited(a, exit);
-    if (kind->exited(&a->trainer, exit))
-        stop_request(a, SIGTERM, "at the trainer");
-    int rc = run_fold_renew(a->fold, err);
-    if (rc < 0)
-        return rc;
-    const struct run_attempt *told = attempt_told(a->state, a->attempt.number);
-    if (told && told->stopped) /* srun's exit status does not tell: it is 0 for a cancelled step */
-        stop_request(a, SIGTERM, "at the trainer");
-    bool done = told && told->done; /* if the run was made longer meanwhile, it goes on */
-    if (!done && !kind->is_through(&a->trainer))
-        ending_ask(a);
-    kind->ended(&a->trainer, exit, a->stop_requested, &end);
-    if (!done && !end.done)
-        node_lost_look(a);
-    struct attempt_evidence evidence = {
-        .done = done || end.done,
-        .stop_requested = a->stop_requested,
-        .cancel_requested = a->state->wish == WISH_CANCEL,
-        .pause_requested = a->state->wish == WISH_PAUSE,
-        .ending = a->ending.why,
-        .time_limit_near = a->stop_requested && near_time_limit(a),
-        .hung = a->hung,
-        .node_lost = a->node_lost[0] != 0,
-        .ours = kind->ours,
-        .disk_full = end.disk_full,
-        .is_short = end.is_short,
-        .exit_code = exit->exit_code,
-        .exit_signal = exit->exit_signal,
-    };
-    detail_make(a, exit, &end, told, detail);
-    return attempt_settle(a, attempt_cause_of(&evidence), exit, detail, exit_code, err);
-}
-
-/* Ends an attempt whose trainer could not be started, or not be watched any longer. That is a crash
- * like others, for on another node it may go well. By hand the error is the answer. */
-static int attempt_fail(struct agent *a, int rc, int *exit_code, struct err *err)
-{
-    static const struct sched_step_status none = {.ended = true, .exit_code = -1};
-    struct err more = {0};
-    if (!a->work.sched) {
-        attempt_end(&a->attempt, CAUSE_CRASH, -1, 0, err->text);
-        return rc;
-    }
-    log_msg(LOG_ERROR, "%s", err->text);
-    enum attempt_cause cause = rc == ERR_FULL ? CAUSE_DISK_FULL : CAUSE_CRASH;
-    return attempt_settle(a, cause, &none, err->text, exit_code, &more) < 0 ? rc : 0;
-}
 
 /* Starts the trainer, and watches it until it has ended. */
 static int trainer_live(struct agent *a, struct sched_step_status *end, struct err *err)
@@ -599,17 +359,17 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
     limit_init(&a->limit, a->work.sched ? a->work.time_limit_s : 0);
     event_started(a);
     if (a->trainer.kind->is_through(&a->trainer))
-        return attempt_finish(a, &end, exit_code, err);
+        return agent_finish(a, &end, exit_code, err);
     successor_prepare(a->conf, &a->work, a->fold);
     if ((rc = space_wait(a, err)) < 0)
-        return attempt_fail(a, rc, exit_code, err);
+        return agent_fail(a, rc, exit_code, err);
     if (a->stop_requested)
-        return attempt_finish(a, &end, exit_code, err);
+        return agent_finish(a, &end, exit_code, err);
     rc = trainer_live(a, &end, err);
     trainer_end_step(&a->trainer);
     node_agents_free(a->nodes); /* before the requeue, which signals the steps like a preemption */
     a->nodes = NULL;
-    return rc < 0 ? attempt_fail(a, rc, exit_code, err) : attempt_finish(a, &end, exit_code, err);
+    return rc < 0 ? agent_fail(a, rc, exit_code, err) : agent_finish(a, &end, exit_code, err);
 }
 
 /* Looks whether the run's budget is spent: the attempt before may have ended with nobody left to

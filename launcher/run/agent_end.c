@@ -1,0 +1,206 @@
+/* This file ends an attempt of the agent: it finds out why the attempt ended, says so, and gives
+ * the job back unless the run is over. */
+#include "launcher/run/agent_priv.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/events.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "launcher/run/successor.h"
+
+/* ---- why it ended ---- */
+
+static void event_exited(struct agent *a, const struct sched_step_status *exit)
+{
+    struct evlog_event e;
+    event_begin(a->attempt.log, &e, trainer_exited);
+    event_int(&e, trainer_exited, code, exit->exit_code);
+    event_int(&e, trainer_exited, signal, exit->exit_signal);
+    attempt_event(&a->attempt, &e);
+}
+
+/* Was the notice the one before the time limit? What tells is when it came, however it was sent:
+ * near the end. A scheduler may send it early (Slurm: up to 60 s). Of a short limit that may be
+ * soon after the start: there the signal must be the one we ask for, at a site whose preemption
+ * does not send it, or half of the time must have passed. A limit may be far away: where there is
+ * none, Slurm's backfill sets one of a year. */
+static bool near_time_limit(const struct agent *a)
+{
+    double limit = a->work.time_limit_s, early_s = 60 + a->limit.lead_s;
+    struct sched_site site;
+    if (a->limit_told)
+        return true;
+    if (limit <= 0 || a->notice_after_s < limit - fmax(early_s, limit * 0.1))
+        return false;
+    struct sched *asked = a->work.sched ? a->work.sched : a->work.steps;
+    if (a->notice_signo == SIGUSR1 && sched_describe(asked, &site, NULL) == 0 && !site.user_signal)
+        return true;
+    return a->notice_after_s >= limit * 0.5;
+}
+
+/* Asks the scheduler for a lost node: all others are only told to stop, or see their peers gone,
+ * and srun may be ended before it has said why. */
+static void node_lost_look(struct agent *a)
+{
+    char node[SCHED_ID_BYTES];
+    struct err err = {0};
+    if (a->node_lost[0] || !a->work.sched)
+        return;
+    if (sched_lost_node(a->work.sched, NULL, INFINITY, node, &err) < 0)
+        log_msg(LOG_WARN, "whether a node was lost is not known: %s", err.text);
+    else if (node[0])
+        agent_node_lost_note(a, node);
+}
+
+/* Did the scheduler end the job, while neither it nor anything we know says why? Then it may be
+ * that somebody cancels the job. */
+static bool is_unexplained(const struct agent *a)
+{
+    bool ended = a->term || (a->learned && a->unreadable);
+    return ended && a->ending.why == SCHED_END_UNKNOWN && !a->node_lost[0] && !near_time_limit(a);
+}
+
+static void requeue_withhold(struct agent *a)
+{
+    struct evlog_event e;
+    log_msg(LOG_WARN,
+            "job %s is not requeued: it was being ended, and the scheduler does not say who by",
+            a->work.self.id);
+    event_begin(a->attempt.log, &e, requeue_withheld);
+    event_text(&e, requeue_withheld, job_id, a->work.self.id);
+    attempt_event(&a->attempt, &e);
+}
+
+/* Says why the attempt ended, and gives the job back unless the run is over. */
+static int attempt_settle(struct agent *a, enum attempt_cause cause,
+                          const struct sched_step_status *end, const char *detail, int *exit_code,
+                          struct err *err)
+{
+    char why[STATE_TEXT_BYTES];
+    if (!attempt_is_newest(&a->attempt)) { /* the newer one said how this one ended */
+        log_msg(LOG_WARN,
+                "attempt %lld was taken for lost, and a newer one runs: this job steps aside",
+                (long long)a->attempt.number);
+        *exit_code = 75;
+        return 0;
+    }
+    int told = attempt_end(&a->attempt, cause, end->exit_code, end->exit_signal, detail);
+    while (agent_word_wait(a, told))
+        told = attempt_flush(&a->attempt);
+    int rc = run_fold_renew(a->fold, err);
+    if (rc < 0 || (rc = run_state_end(run_fold_suppose(a->fold), a->attempt.number, cause, detail,
+                                      err)) < 0)
+        return rc;
+    /* It was told to stop while it waited for room, perhaps by somebody who cancels the job. */
+    if (a->stop_requested && a->ending.why == SCHED_END_NONE)
+        work_cancelled(&a->work, a->conf->run_dir, run_fold_suppose(a->fold), &a->ending);
+    enum run_next next = run_state_next(a->state, &a->work.budget, why);
+    if (next == RUN_NEXT_REQUEUE && is_unexplained(a))
+        requeue_withhold(a);
+    else
+        successor_settle(a->conf, &a->work, &a->attempt, a->fold, next);
+    log_msg(LOG_INFO, "attempt %lld ended: %s%s%s", (long long)a->attempt.number,
+            attempt_cause_names[cause],
+            *why ? ": " : "", next == RUN_NEXT_REQUEUE ? detail : why);
+    *exit_code = next == RUN_NEXT_DONE ? 0 : next == RUN_NEXT_REQUEUE ? 75 : 1;
+    return 0;
+}
+
+/* Asks the scheduler about the job's end. It may know of an end that nobody here heard of, and who
+ * is behind one that we heard of. */
+static void ending_ask(struct agent *a)
+{
+    int rc = work_ending(&a->work, a->stop_requested, &a->ending);
+    enum sched_end why = a->ending.why;
+    a->unreadable = rc == 0 && why == SCHED_END_UNKNOWN;
+    if (why == SCHED_END_PREEMPTED || why == SCHED_END_REQUEUED || why == SCHED_END_CANCELLED)
+        agent_stop_request(a, SIGTERM, "at the scheduler");
+}
+
+/* Tells for people why the attempt ended. */
+static void detail_make(const struct agent *a, const struct sched_step_status *exit,
+                        const struct trainer_end *end, const struct run_attempt *told,
+                        char detail[STATE_TEXT_BYTES])
+{
+    char how[64], more[ATTEMPT_ENDING_BYTES] = "";
+    const char *who = a->ending.who;
+    if (a->state->wish == WISH_CANCEL) {
+        snprintf(detail, STATE_TEXT_BYTES, "%s",
+                 a->state->cancel_by[0] ? a->state->cancel_by : "cancelled by 'reel cancel'");
+        return;
+    }
+    if (a->ending.why == SCHED_END_CANCELLED) {
+        snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler%s%s",
+                 a->work.self.id, *who ? " by " : "", who);
+        return;
+    }
+    last_words_exit(exit->exit_code, exit->exit_signal, how, sizeof how);
+    if (end->is_short)
+        snprintf(more, sizeof more, " at step %lld of %lld",
+                 (long long)num_max_i64(0, end->steps), (long long)a->work.wrap.total_steps);
+    else if (a->learned)
+        attempt_ending_format(a->ending.why, more, sizeof more);
+    else
+        attempt_told_format(&a->attempt, told, exit->exit_code != 0 || exit->exit_signal, more);
+    const char *lost = a->node_lost;
+    snprintf(detail, STATE_TEXT_BYTES, "%s%s%strainer %s%s%s; see logs/attempt-%lld.log",
+             *lost ? "node " : "", lost, *lost ? " was lost; " : "", how, more,
+             end->disbelieved ? " (for a full disk, it says, but those of the run have room)" : "",
+             (long long)a->attempt.number);
+}
+
+int agent_finish(struct agent *a, const struct sched_step_status *exit, int *exit_code,
+                 struct err *err)
+{
+    const struct trainer_kind *kind = a->trainer.kind;
+    struct trainer_end end = {.steps = -1};
+    char detail[STATE_TEXT_BYTES];
+    event_exited(a, exit);
+    if (kind->exited(&a->trainer, exit))
+        agent_stop_request(a, SIGTERM, "at the trainer");
+    int rc = run_fold_renew(a->fold, err);
+    if (rc < 0)
+        return rc;
+    const struct run_attempt *told = attempt_told(a->state, a->attempt.number);
+    if (told && told->stopped) /* srun's exit status does not tell: it is 0 for a cancelled step */
+        agent_stop_request(a, SIGTERM, "at the trainer");
+    bool done = told && told->done; /* if the run was made longer meanwhile, it goes on */
+    if (!done && !kind->is_through(&a->trainer))
+        ending_ask(a);
+    kind->ended(&a->trainer, exit, a->stop_requested, &end);
+    if (!done && !end.done)
+        node_lost_look(a);
+    struct attempt_evidence evidence = {
+        .done = done || end.done,
+        .stop_requested = a->stop_requested,
+        .cancel_requested = a->state->wish == WISH_CANCEL,
+        .pause_requested = a->state->wish == WISH_PAUSE,
+        .ending = a->ending.why,
+        .time_limit_near = a->stop_requested && near_time_limit(a),
+        .hung = a->hung,
+        .node_lost = a->node_lost[0] != 0,
+        .ours = kind->ours,
+        .disk_full = end.disk_full,
+        .is_short = end.is_short,
+        .exit_code = exit->exit_code,
+        .exit_signal = exit->exit_signal,
+    };
+    detail_make(a, exit, &end, told, detail);
+    return attempt_settle(a, attempt_cause_of(&evidence), exit, detail, exit_code, err);
+}
+
+int agent_fail(struct agent *a, int rc, int *exit_code, struct err *err)
+{
+    static const struct sched_step_status none = {.ended = true, .exit_code = -1};
+    struct err more = {0};
+    if (!a->work.sched) {
+        attempt_end(&a->attempt, CAUSE_CRASH, -1, 0, err->text);
+        return rc;
+    }
+    log_msg(LOG_ERROR, "%s", err->text);
+    enum attempt_cause cause = rc == ERR_FULL ? CAUSE_DISK_FULL : CAUSE_CRASH;
+    return attempt_settle(a, cause, &none, err->text, exit_code, &more) < 0 ? rc : 0;
+}
