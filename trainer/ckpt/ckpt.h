@@ -38,7 +38,7 @@ struct ckpt_meta {
     int64_t bytes;
 };
 
-/* Who writes: an attempt, and rank 0's lease on the run's folder (base/owner.h). When a newer
+/* Says who writes: an attempt, with rank 0's lease on the run's folder (base/owner.h). When a newer
  * attempt takes the folder over, the next change that others would see fails with ERR_BUSY, which
  * names it. lease NULL: nobody else is there, or this is not rank 0. */
 struct ckpt_writer { const char *run_dir; int64_t attempt; struct lease *lease; };
@@ -105,10 +105,10 @@ enum dtype ckpt_buffer_dtype(enum dtype dtype, enum run_moments moments, enum ck
 
 /* ---- one rank's state, and one rank's file ---- */
 
-/* A rank's state; everything is borrowed. The buffers are in host memory, whole or cut to the own
- * pieces as zero says (optim.h); ema is NULL when there is none. Weights may have another type than
- * the files' numbers. Then a master is saved in the place of the weight where there is one, else
- * the weight, widened; loading rounds weights from what is read. */
+/* Views a rank's state; everything is borrowed. The buffers are in host memory, whole or cut to the
+ * own pieces as zero says (optim.h); ema is NULL when there is none. Weights may have another type
+ * than the files' numbers. Then a master is saved in the place of the weight where there is one,
+ * else the weight, widened; loading rounds weights from what is read. */
 struct ckpt_state {
     const struct param_list *params;
     const struct shards *sh;

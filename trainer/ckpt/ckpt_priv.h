@@ -50,9 +50,9 @@ int64_t ckpt_state_bytes(const struct ckpt_state *s);
  * long as that memory. */
 struct ckpt_state ckpt_state_copy(const struct ckpt_state *s, char *to);
 
-/* Which checkpoints stay when step `step` has been saved. All ranks call begin and finish together.
- * check looks at files, and each rank calls it by itself; in finish a checkpoint counts as whole
- * when it was so in every rank's part. */
+/* Decides which checkpoints stay when step `step` has been saved. All ranks call begin and finish
+ * together. check looks at files, and each rank calls it by itself; in finish a checkpoint counts
+ * as whole when it was so in every rank's part. */
 struct ckpt_keep {
     const struct ckpt_writer *w; /* borrowed, with ckpt_dir */
     const char *ckpt_dir;
@@ -74,7 +74,7 @@ bool ckpt_part_whole(const char *ckpt_dir, int64_t step, const struct comm *worl
 /* Removes folders that were set aside, of steps before `below`. Returns how many. */
 int ckpt_damaged_remove(const struct ckpt_writer *w, const char *ckpt_dir, int64_t below);
 
-/* Saving in parts. All ranks call begin and finish together, and each does what lies between by
+/* Saves in parts. All ranks call begin and finish together, and each does what lies between by
  * itself. status: what write returned. */
 struct ckpt_save {
     const struct ckpt_writer *w; /* borrowed, with o */

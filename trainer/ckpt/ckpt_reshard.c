@@ -41,8 +41,8 @@ struct reader {
     int64_t window_first, window_n; /* bytes of the file that the window holds */
 };
 
-/* Where a tensor's elements go: the part `t` of it, in a whole buffer or in one of own pieces of
- * unit u. */
+/* Says where a tensor's elements go: to the part `t` of it, in a whole buffer or in one of own
+ * pieces of unit u. */
 struct dest {
     const struct shards *sh;
     const struct shard_unit *u;
@@ -190,7 +190,7 @@ static int tensor_fetch(struct reader *r, enum ckpt_buffer buffer, const struct 
 
 /* ---- a rank's state ---- */
 
-/* A buffer of ours, and what is read for it: all units, or those that are trained. */
+/* Names a buffer of ours, and what is read for it: all units, or those that are trained. */
 struct target {
     enum ckpt_buffer buffer;
     char *base; /* NULL: not wanted */

@@ -14,7 +14,7 @@
 
 enum { CHUNK = 512, SHAPE_BYTES = 96, NAMES_TOLD = 4 };
 
-/* A tensor of the source, under the model's name for it. */
+/* Describes a tensor of the source, under the model's name for it. */
 struct entry {
     char name[LIMIT_NAME_BYTES], own[LIMIT_NAME_BYTES];
     int nd;

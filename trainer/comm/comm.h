@@ -65,8 +65,8 @@ enum comm_kind {
 };
 extern const char *const comm_kind_names[]; /* "all-gather", … */
 
-/* One direction of a send_recv: n elements to or from `peer`. Messages between two ranks meet in
- * the order of their lists. */
+/* Describes one direction of a send_recv: n elements to or from `peer`. Messages between two ranks
+ * meet in the order of their lists. */
 struct comm_message {
     void *buf;
     int64_t n;
@@ -101,16 +101,16 @@ struct comm_op {
 struct comm_work;
 
 struct comm;
-/* When an operation that is over was started and awaited, by clock_mono_s: comm_start was entered
- * and left, comm_wait was entered and left. late_s is the part of the wait in which all data had
- * arrived and only the test latency was left. Take the slowest rank of each operation and add up:
- * latencies make a step longer by at most that. */
+/* Tells when an operation that is over was started and awaited, by clock_mono_s: comm_start was
+ * entered and left, comm_wait was entered and left. late_s is the part of the wait in which all
+ * data had arrived and only the test latency was left. Take the slowest rank of each operation and
+ * add up: latencies make a step longer by at most that. */
 struct comm_times {
     double start_s, started_s, wait_s, end_s, late_s;
     int64_t sent_bytes; /* by this rank, to others */
 };
 
-/* The settings of the world, which what is split from it inherits. */
+/* Holds the settings of the world, which what is split from it inherits. */
 struct comm_conf {
     double deadline_s;        /* 0: none */
     double latency_s;         /* of each operation, or */
@@ -198,7 +198,7 @@ int comm_max(struct comm *c, double *values, int n, struct err *err);
  * rank 0). err is not NULL. */
 int comm_agree(struct comm *c, int status, struct err *err);
 
-/* The groups of one layout. A group of one rank is a self. */
+/* Holds the groups of one layout. A group of one rank is a self. */
 struct comm_grid {
     struct comm *tp, *cp, *dp, *pp;
     struct comm *kv;      /* consecutive tp ranks that hold copies of the same k/v heads */

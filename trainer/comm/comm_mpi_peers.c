@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 
-/* A rank's process, and where its number means something: a hash of boot and namespace. */
+/* Names a rank's process, and where its number means something: by a hash of boot and namespace. */
 struct place { uint64_t where; int64_t pid; };
 
 struct comm_peers {

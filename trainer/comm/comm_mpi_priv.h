@@ -10,7 +10,7 @@
 /* Begins a sentence about a rank and its process number. What this rank was doing follows. */
 #define COMM_GONE "rank %d of the world is gone: its process %d has ended (killed, or crashed) without a word; "
 
-/* The messages of one direction of a work that are in flight. */
+/* Holds the messages of one direction of a work that are in flight. */
 struct mpi_batch {
     MPI_Request *requests; /* MPI_REQUEST_NULL: done */
     int *peers;            /* group ranks */

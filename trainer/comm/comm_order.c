@@ -54,7 +54,7 @@ static int order_open(struct comm_world *world, struct err *err)
 
 /* ---- recording ---- */
 
-/* What is hashed of one operation; the peer must see the same. */
+/* Holds what is hashed of one operation; the peer must see the same. */
 struct seen {
     uint64_t group, what, counts;
     int64_t kind, dtype, n, back, root;
@@ -130,7 +130,7 @@ int comm_order_add(struct comm *c, const struct comm_work *w, const struct comm_
 
 /* ---- comparing ---- */
 
-/* Two ranks of the group, the lower first, and the stream in which they differ. */
+/* Names two ranks of the group, the lower first, and the stream in which they differ. */
 struct difference { int a, b, stream; };
 
 static bool difference_find(const uint64_t *all, int size, struct difference *out)

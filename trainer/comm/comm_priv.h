@@ -33,8 +33,8 @@ struct comm_work {
     void *self; /* the backend's own */
 };
 
-/* The calls of a backend. start posts what it can; wait returns with w->done. After an error of
- * either the work is never used again. */
+/* Lists the calls of a backend. start posts what it can; wait returns with w->done. After an error
+ * of either the work is never used again. */
 struct comm_backend {
     const char *name;
     int64_t count_max; /* the most elements of a range */
@@ -48,7 +48,7 @@ struct comm_backend {
     void (*close)(struct comm *c); /* closes only the backend's own */
 };
 
-/* What a world and all that is split from it have in common. */
+/* Holds what a world and all that is split from it have in common. */
 struct comm_world {
     struct comm_conf conf;
     struct comm_order *order; /* comm_order.c; NULL until the first operation in check mode */

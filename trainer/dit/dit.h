@@ -61,8 +61,8 @@ struct dit_config {
     bool residual_wide; /* the residual stream and its gradient have the table's stat type */
 };
 
-/* The result for the tokens in this rank's residual stream. It is to be summed over cp ranks, and
- * with sp over tp ranks too. */
+/* Gives the result for the tokens in this rank's residual stream. It is to be summed over cp ranks,
+ * and with sp over tp ranks too. */
 struct dit_result {
     double loss_sum;    /* sum over samples and latent elements of loss_weight · w · (F - T)² */
     double loss_x0_sum; /* the same in the space of clean latents: loss_weight · (x0^ - x0)² */
@@ -72,7 +72,8 @@ struct dit_result {
     const double *sample_loss;
 };
 
-/* A sample for validation and sampling, where the network runs on given noised latents. */
+/* Describes a sample for validation and sampling, where the network runs on given noised
+ * latents. */
 struct dit_eval_sample {
     const double *x_t;    /* [C, t, h, w]: alpha · x0 + sigma · eps; the call applies c_in */
     double *out;          /* [C, t, h, w]: F */

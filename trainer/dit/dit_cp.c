@@ -23,8 +23,8 @@
 
 enum { SLICES = 3 };
 
-/* Some heads that leave rank by rank: a tensor [s, H d] or [s, K d] here, `grouped` [u, h d] or [u,
- * k d] after the exchange. */
+/* Views heads that leave rank by rank: a tensor [s, H d] or [s, K d] here, `grouped` [u, h d] or
+ * [u, k d] after the exchange. */
 struct slice {
     struct tensor local, grouped;
     bool kv;

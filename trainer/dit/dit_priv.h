@@ -9,9 +9,9 @@
 #define DIT_EPS 1e-6 /* of every norm */
 enum { DIT_NO_LAYER = -100 };
 
-/* One product that makes modulation columns col .. col+width-1 of a sample: silu(e) wᵀ, or silu(e)
- * aᵀ wᵀ through low-rank columns low .. low+rank-1. a and w are indices of the parameter list; a is
- * -1 for the full form. */
+/* Describes one product that makes modulation columns col .. col+width-1 of a sample: silu(e) wᵀ,
+ * or silu(e) aᵀ wᵀ through low-rank columns low .. low+rank-1. a and w are indices of the parameter
+ * list; a is -1 for the full form. */
 struct mod_unit {
     int64_t a, w;
     int64_t col, width, low, rank;
@@ -33,12 +33,12 @@ struct dit_params {
     struct dit_block_params *blocks; /* [layers] */
 };
 
-/* The sub-blocks of a layer, in their order. The modulation's columns have the same order. */
+/* Names the sub-blocks of a layer, in their order. The modulation's columns have the same order. */
 enum dit_sub_kind { DIT_SELF, DIT_CROSS, DIT_MLP };
-/* What a token of a self-attention sees: the tokens of its frame, those of its place in all frames,
- * or the whole sample. */
+/* Says what a token of a self-attention sees: the tokens of its frame, those of its place in all
+ * frames, or the whole sample. */
 enum dit_reach { DIT_SPATIAL, DIT_TEMPORAL, DIT_FULL };
-/* How many reaches have their segments dealt to context-parallel ranks (dit_segments.c). */
+/* Counts the reaches whose segments are dealt to context-parallel ranks (dit_segments.c). */
 enum { DIT_DEALS = DIT_FULL };
 struct dit_sub {
     enum dit_sub_kind kind;
@@ -46,13 +46,13 @@ struct dit_sub {
     enum dit_reach reach;
 };
 
-/* Slice i of `of` of a tp rank's rows. Each slice is summed by itself, while the product of the
- * next one is computed. */
+/* Names slice i of `of` of a tp rank's rows. Each slice is summed by itself, while the product of
+ * the next one is computed. */
 struct dit_slice { int64_t i, of; };
 
-/* How the tokens of a reach go from each rank's spans to whole segments. The host's arrays by rank
- * say where rank p's rows begin and how many there are, of the rows that leave and of those that
- * come. */
+/* Tells how the tokens of a reach go from each rank's spans to whole segments. The host's arrays by
+ * rank say where rank p's rows begin and how many there are, of the rows that leave and of those
+ * that come. */
 struct dit_deal_index {
     int32_t *send;        /* [s]: the own token that leaves as row j */
     int32_t *come;        /* [rows]: which of the rows that came is row j of the segments */
@@ -61,8 +61,8 @@ struct dit_deal_index {
 };
 struct dit_deal_extent { int64_t rows, segments, longest; };
 
-/* What the kernels read beside tensors. It is one block of memory on the host, and one with the
- * same layout on the device. */
+/* Holds what the kernels read beside tensors. It is one block of memory on the host, and one with
+ * the same layout on the device. */
 struct dit_index {
     struct ops_sample *samples;     /* [n] */
     double *fps, *c_noise, *loss;   /* [n] */
@@ -74,10 +74,10 @@ struct dit_index {
     int32_t *k_start, *k_len;       /* [n]: text rows of each sample */
     struct dit_deal_index deal[DIT_DEALS];
 };
-/* The most of everything that an index must hold. */
+/* Bounds everything that an index must hold. */
 struct dit_index_most { int64_t tokens, samples, ring, dealt, cp; };
 
-/* What dit_step and dit_forward have in common of a sample. */
+/* Holds what dit_step and dit_forward have in common of a sample. */
 struct dit_view {
     const float *cond, *text;
     int32_t t, h, w, text_len;
@@ -85,7 +85,7 @@ struct dit_view {
     bool null_text; /* the coin, or the caller, drops the caption */
 };
 
-/* The sizes of the micro-batch in hand. */
+/* Gives the sizes of the micro-batch in hand. */
 struct dit_extent {
     int64_t n, s, cells, text; /* samples, tokens of this rank, latent cells of all, text rows */
     int64_t r_first, r;        /* which of its tokens it has in the residual stream */
@@ -95,7 +95,7 @@ struct dit_extent {
     struct dit_deal_extent deal[DIT_DEALS];
 };
 
-/* A chunk of a micro-batch in flight. */
+/* Holds a chunk of a micro-batch in flight. */
 struct dit_slot {
     int64_t number;                   /* from 0 */
     void *host_block, *device_block;  /* the memory of the index arrays */

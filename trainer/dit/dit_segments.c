@@ -149,7 +149,7 @@ void dit_deal(struct dit *d)
 
 enum { SLICES = 3 };
 
-/* Columns that travel together: their rows in the order of the own tokens, and in that of the
+/* Views columns that travel together: their rows in the order of the own tokens, and in that of the
  * segments. */
 struct slice { struct tensor tokens, segments; };
 
