@@ -46,6 +46,9 @@ extern const struct opt_note cmd_examples[], cmd_files[], cmd_environment[];
     {"db", 0, OPT_TEXT, "FILE", "database (default REEL_HOME/reel.db)", .flags = OPT_SETTING}
 #define CMD_OPT_DRY_RUN {"dry-run", 0, OPT_BOOL, NULL, "say what would be done and change nothing"}
 
+/* Adds the pages of 'reel format', one a line, each with what it is behind a tab. */
+void cmd_format_pages(struct str *out);
+
 /* Prints text to stdout. A failed write (full disk, closed pipe) is ERR_IO. */
 int cmd_print(const struct str *text, struct err *err);
 

@@ -13,8 +13,8 @@ static const struct opt opts[] = {
 const struct opt_cmd cmd_format = {
     "format",
     "say what may stand in a file: run, plan, model, and where files lie",
-    "[NAME]", opts, ARRAY_LEN(opts), 0, 1,
-    "NAME is run, plan, model, device or cluster, which are files in JSON; config, environment or "
+    "[PAGE]", opts, ARRAY_LEN(opts), 0, 1,
+    "PAGE is run, plan, model, device or cluster, which are files in JSON; config, environment or "
     "files. "
     "Without it the names are listed, with what they are.\n\n"
     "Reading is strict: a field that is not known, one that is given twice and a value outside its "
@@ -114,7 +114,7 @@ static void own_man(const struct own_page *page, struct str *out)
     str_add(out, ".SH SEE ALSO\n.BR reel (1)\n");
 }
 
-static void list_add(struct str *out)
+void cmd_format_pages(struct str *out)
 {
     for (size_t i = 0; formats[i]; i++)
         str_addf(out, "%s\t%s\n", formats[i]->name, formats[i]->title);
@@ -140,7 +140,7 @@ int cmd_format_run(const struct opt_values *v, struct cmd_env *env, struct err *
     int rc = 0;
     (void)env;
     if (opt_operands(v, &names) == 0)
-        list_add(&out);
+        cmd_format_pages(&out);
     else
         rc = page_add(names[0], opt_bool(v, "man"), &out, err);
     if (rc == 0)

@@ -141,7 +141,7 @@ static void add_runs(struct str *out)
         closedir(d);
 }
 
-/* Adds the values of the operands that option tables call RUN, MODEL and KEY. */
+/* Adds the values of the operands that option tables call RUN, MODEL, KEY and PAGE. */
 static void words(const char *kind, struct str *out)
 {
     const char *known[MAX_SETTINGS + 1] = {NULL};
@@ -152,6 +152,8 @@ static void words(const char *kind, struct str *out)
         settings_known(known);
     else if (strcmp(kind, "RUN") == 0)
         add_runs(out);
+    else if (strcmp(kind, "PAGE") == 0)
+        cmd_format_pages(out);
     for (; *names; names++)
         str_addf(out, "%s\t\n", *names);
 }
