@@ -18,11 +18,6 @@ static const char *const sql[N_QUERIES] = {
     [Q_DROP] = "DELETE FROM event WHERE id = ?1",
     [Q_CONFLICT] = "INSERT INTO conflict(run, attempt, writer, seq, json)"
                    " VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
-    [Q_START] = "INSERT INTO train_start(event, run, attempt, writer, seq, next_step, total_steps,"
-                " model, layout, extent, gbs, world, device, dtype, peak_flops, peak_source,"
-                " flops_formula, config_hash, trial)"
-                " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,"
-                " ?17, ?18, ?19)",
     [Q_TRIAL] = "INSERT INTO trial_event(event, tune, trial, kind, seq)"
                 " VALUES (?1, ?2, ?3, ?4, ?5)",
     [Q_LAYOUT] = "INSERT INTO layout(text) VALUES (?1) ON CONFLICT DO NOTHING",
@@ -33,28 +28,71 @@ struct event_writer {
     struct str text;
 };
 
+/* Lists the fields of train_started that are columns of train_start. */
+#define START_COLUMNS(X)                                                                  \
+    X(next_step) X(total_steps) X(model) X(layout) X(extent) X(gbs) X(world) X(device)    \
+    X(dtype) X(peak_flops) X(peak_source) X(flops_formula) X(config_hash)
+static const struct {
+    const char *name;
+    enum event_type type;
+} start_columns[] = {
+#define X(field) {#field, (enum event_type)EVENT_train_started_##field},
+    START_COLUMNS(X)
+#undef X
+};
+
+/* Asks for an insertion into a table whose first columns tell which event it is. names: the others,
+ * n of them, each with a comma before it. */
+static int insert_ask(struct store *db, const char *table, const struct str *names, int n,
+                      struct store_query **out, struct err *err)
+{
+    struct str text = STR_INIT;
+    int rc = str_check(names, err);
+    str_addf(&text, "INSERT INTO %s(event, run, attempt, writer, seq%s) VALUES (?, ?, ?, ?, ?",
+             table, names->p ? names->p : "");
+    for (int i = 0; i < n; i++)
+        str_add(&text, ", ?");
+    str_addc(&text, ')');
+    if (rc == 0 && (rc = str_check(&text, err)) == 0)
+        rc = store_ask(db, text.p, out, err);
+    str_release(&text);
+    return rc;
+}
+
 /* Asks for the insertion of a step, in the order in which project_step binds values. */
 static int step_ask(struct store *db, struct store_query **out, struct err *err)
 {
-    struct str names = STR_INIT, places = STR_INIT;
-    str_addf(&names, "INSERT INTO step(event, run, attempt, writer, seq, flops_per_token");
-    str_addf(&places, ") VALUES (?, ?, ?, ?, ?, ?");
+    struct str names = STR_INIT;
+    int n = 1;
+    str_add(&names, ", flops_per_token");
     for (const struct step_column *c = step_columns; c->name; c++)
         if (c->since) {
             str_addf(&names, ", %s", c->name);
-            str_addf(&places, ", ?");
+            n++;
         }
-    str_addf(&names, "%s)", places.p ? places.p : "");
-    int rc;
-    if ((rc = str_check(&places, err)) < 0)
-        goto out;
-    if ((rc = str_check(&names, err)) < 0)
-        goto out;
-    rc = store_ask(db, names.p, out, err);
-out:
+    int rc = insert_ask(db, "step", &names, n, out, err);
     str_release(&names);
-    str_release(&places);
     return rc;
+}
+
+/* Asks for the insertion of a start, in the order in which project_start binds values. */
+static int start_ask(struct store *db, struct store_query **out, struct err *err)
+{
+    struct str names = STR_INIT;
+    int n = (int)ARRAY_LEN(start_columns);
+    str_add(&names, ", trial");
+    for (int i = 0; i < n; i++)
+        str_addf(&names, ", %s", start_columns[i].name);
+    int rc = insert_ask(db, "train_start", &names, 1 + n, out, err);
+    str_release(&names);
+    return rc;
+}
+
+static int writer_ask(struct store *db, int query, struct store_query **out, struct err *err)
+{
+    if (query == Q_STEP)
+        return step_ask(db, out, err);
+    return query == Q_START ? start_ask(db, out, err) : store_ask(db, sql[query], out, err);
 }
 
 int event_writer_new(struct store *db, struct event_writer **out, struct err *err)
@@ -65,7 +103,7 @@ int event_writer_new(struct store *db, struct event_writer **out, struct err *er
         return err_set(err, ERR_NOMEM, "out of memory preparing to write events");
     w->text = (struct str)STR_INIT;
     for (int i = 0; i < N_QUERIES; i++) {
-        rc = i == Q_STEP ? step_ask(db, &w->q[i], err) : store_ask(db, sql[i], &w->q[i], err);
+        rc = writer_ask(db, i, &w->q[i], err);
         if (rc < 0)
             goto out;
     }
@@ -148,12 +186,13 @@ static int run_once(struct store_query *q, int64_t *first, struct err *err)
 
 /* ---- projections: pure functions of one event ---- */
 
-static void column_bind(struct store_query *q, int i, const cJSON *e, const struct step_column *c)
+static void column_bind(struct store_query *q, int i, const cJSON *e, const char *name,
+                        enum event_type type)
 {
-    if (c->type == EVENT_TEXT)
-        bind_text(q, i, e, c->name);
+    if (type == EVENT_TEXT)
+        bind_text(q, i, e, name);
     else
-        (c->type == EVENT_NUM ? bind_num : bind_int)(q, i, e, c->name);
+        (type == EVENT_NUM ? bind_num : bind_int)(q, i, e, name);
 }
 
 static int project_step(struct event_writer *w, int64_t id, const struct event_key *k,
@@ -167,29 +206,20 @@ static int project_step(struct event_writer *w, int64_t id, const struct event_k
     store_bind_num(q, 6, json_num(e, "model_flops", NAN) / json_num(e, "tokens", NAN));
     for (int i = 0, at = 7; step_columns[i].name; i++)
         if (step_columns[i].since)
-            column_bind(q, at++, e, &step_columns[i]);
+            column_bind(q, at++, e, step_columns[i].name, step_columns[i].type);
     return run_once(q, NULL, err);
 }
 
 static int project_start(struct event_writer *w, int64_t id, const struct event_key *k,
                          const cJSON *e, struct err *err)
 {
-    static const struct {
-        const char *key;
-        void (*bind)(struct store_query *, int, const cJSON *, const char *);
-    } members[] = {
-        {"next_step", bind_int},   {"total_steps", bind_int},  {"model", bind_text},
-        {"layout", bind_text},     {"extent", bind_text},      {"gbs", bind_int},
-        {"world", bind_int},       {"device", bind_text},      {"dtype", bind_text},
-        {"peak_flops", bind_num},  {"peak_source", bind_text}, {"flops_formula", bind_text},
-        {"config_hash", bind_text}};
     struct store_query *q = w->q[Q_START];
+    const cJSON *trial = json_member(e, "trial");
     store_bind_int(q, 1, id);
     bind_key(q, 2, k);
-    for (int i = 0; i < (int)ARRAY_LEN(members); i++)
-        members[i].bind(q, 6 + i, e, members[i].key);
-    const cJSON *trial = json_member(e, "trial");
-    store_bind_int(q, 19, trial && !cJSON_IsFalse(trial) && !cJSON_IsNull(trial));
+    store_bind_int(q, 6, trial && !cJSON_IsFalse(trial) && !cJSON_IsNull(trial));
+    for (int i = 0; i < (int)ARRAY_LEN(start_columns); i++)
+        column_bind(q, 7 + i, e, start_columns[i].name, start_columns[i].type);
     return run_once(q, NULL, err);
 }
 
