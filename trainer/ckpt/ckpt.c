@@ -178,11 +178,12 @@ static int buffer_visit(const struct ckpt_state *s, enum ckpt_buffer buffer, pie
                             ckpt_buffer_dtype(s->dtype, s->moments, buffer),
                             ckpt_whole(s->zero, buffer), 0, n, fn, ctx, err);
     BUG_ON(s->act != DTYPE_BF16 || s->dtype != DTYPE_F32 || !s->master);
-    int rc = pieces_visit(s->sh, s->master, s->dtype, ckpt_whole(s->zero, CKPT_M), 0,
-                          s->sh->n_trained, fn, ctx, err);
-    return rc < 0 ? rc
-                  : pieces_visit(s->sh, s->buffers[buffer], s->act, ckpt_whole(s->zero, buffer),
-                                 s->sh->n_trained, n, widened, &w, err);
+    int rc;
+    if ((rc = pieces_visit(s->sh, s->master, s->dtype, ckpt_whole(s->zero, CKPT_M), 0,
+                           s->sh->n_trained, fn, ctx, err)) < 0)
+        return rc;
+    return pieces_visit(s->sh, s->buffers[buffer], s->act, ckpt_whole(s->zero, buffer),
+                        s->sh->n_trained, n, widened, &w, err);
 }
 
 int64_t ckpt_state_bytes(const struct ckpt_state *s)
@@ -403,8 +404,9 @@ static int standing_judge(const struct ckpt_writer *w, const char *final, struct
     int rc = ckpt_folder_check(final, err);
     if (!ckpt_is_damage(rc))
         return rc;
-    rc = ckpt_set_aside(w, final, err);
-    return rc < 0 ? rc : ERR_NOT_FOUND;
+    if ((rc = ckpt_set_aside(w, final, err)) < 0)
+        return rc;
+    return ERR_NOT_FOUND;
 }
 
 /* Makes the folder visible, on rank 0, unless a good one of the same step is there. Whatever
@@ -436,8 +438,10 @@ static int manifest_publish(const struct ckpt_save *s, const char *final, struct
         if (files[i].n)
             files[m.n_files++] = files[i];
     BUG_ON(m.n_files != ckpt_files(o->c.layout));
-    int rc = ckpt_manifest_write(s->tmp, &m, o->c.params, err);
-    return rc < 0 ? rc : publish(s->w, s->tmp, final, err);
+    int rc;
+    if ((rc = ckpt_manifest_write(s->tmp, &m, o->c.params, err)) < 0)
+        return rc;
+    return publish(s->w, s->tmp, final, err);
 }
 
 int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o,
@@ -512,6 +516,8 @@ int ckpt_save(const struct ckpt_writer *w, const struct optim *o, const struct c
 {
     struct ckpt_save s;
     struct ckpt_state state = ckpt_state_of(o);
-    int rc = ckpt_save_begin(w, o, meta, keep, &s, err);
-    return rc < 0 ? rc : ckpt_save_finish(&s, ckpt_save_write(&s, &state, err), written, err);
+    int rc;
+    if ((rc = ckpt_save_begin(w, o, meta, keep, &s, err)) < 0)
+        return rc;
+    return ckpt_save_finish(&s, ckpt_save_write(&s, &state, err), written, err);
 }

@@ -51,8 +51,8 @@ int ckpt_async_begin(struct ckpt_async *a, const struct ckpt_writer *w,
 {
     struct ckpt_state state = ckpt_state_of(a->o);
     BUG_ON(a->under_way);
-    int rc = ckpt_save_begin(w, a->o, meta, keep, &a->save, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = ckpt_save_begin(w, a->o, meta, keep, &a->save, err)) < 0)
         return rc;
     if (a->copy)
         a->state = ckpt_state_copy(&state, a->copy);

@@ -79,9 +79,9 @@ static int tensors_read(const struct json_doc *doc, struct arena *arena, struct 
         struct tensor_row row;
         char path[32];
         snprintf(path, sizeof path, "tensors[%lld]", (long long)m->n_tensors);
-        int rc = json_read(doc, item, path, tensor_fields, ARRAY_LEN(tensor_fields), arena, &row,
-                           err);
-        if (rc < 0)
+        int rc;
+        if ((rc = json_read(doc, item, path, tensor_fields, ARRAY_LEN(tensor_fields), arena, &row,
+                            err)) < 0)
             return rc;
         snprintf(t->name, sizeof t->name, "%s", row.name);
         t->count = 1;
@@ -161,8 +161,8 @@ static int spikes_read(const struct json_doc *doc, struct spike_history *h, stru
 static int layout_read_text(const struct json_doc *doc, const char *text, const struct model *m,
                             struct layout *out, struct err *err)
 {
-    int rc = layout_parse(text, out, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = layout_parse(text, out, err)) < 0)
         return rc;
     int rule = layout_broken_rule(out, m, (struct seq){1, 1, out->tp * out->cp},
                                   out->dp * out->mbs, layout_world(out));

@@ -123,8 +123,10 @@ static int all_there(struct comm *c, const char *what, struct err *err)
 int comm_split(struct comm *c, const char *axis, int color, int key, struct comm **out,
                struct err *err)
 {
-    int rc = all_there(c, axis, err);
-    return rc < 0 ? rc : c->backend->split(c, axis, color, key, out, err);
+    int rc;
+    if ((rc = all_there(c, axis, err)) < 0)
+        return rc;
+    return c->backend->split(c, axis, color, key, out, err);
 }
 
 void comm_abort(struct comm *c, int exit_code)
@@ -298,15 +300,19 @@ int comm_wait(struct comm *c, struct comm_work *w, struct dev_stream *s, struct 
 int comm_do(struct comm *c, const struct comm_op *op, struct dev_stream *s, struct err *err)
 {
     struct comm_work *w;
-    int rc = comm_start(c, op, s, &w, err);
-    return rc < 0 ? rc : comm_wait(c, w, s, err);
+    int rc;
+    if ((rc = comm_start(c, op, s, &w, err)) < 0)
+        return rc;
+    return comm_wait(c, w, s, err);
 }
 
 int comm_do_quietly(struct comm *c, const struct comm_op *op, bool ordered, struct err *err)
 {
     struct comm_work *w;
-    int rc = work_start(c, op, NULL, true, ordered, &w, err);
-    return rc < 0 ? rc : comm_wait(c, w, NULL, err);
+    int rc;
+    if ((rc = work_start(c, op, NULL, true, ordered, &w, err)) < 0)
+        return rc;
+    return comm_wait(c, w, NULL, err);
 }
 
 bool comm_busy(const struct comm *c)

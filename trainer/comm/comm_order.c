@@ -97,8 +97,8 @@ static void messages_add(struct comm *c, const struct comm_work *w, const struct
 int comm_order_add(struct comm *c, const struct comm_work *w, const struct comm_op *op,
                    struct err *err)
 {
-    int rc = order_open(c->world, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = order_open(c->world, err)) < 0)
         return rc;
     const int64_t *counts = op->kind == COMM_ALL_GATHER ? w->recv_n
                             : comm_reduces(op->kind)    ? w->send_n

@@ -591,8 +591,8 @@ int dit_step(struct dit *d, const struct batch *b, double inv_norm, struct dit_r
     struct dev *dev = d->dev;
     BUG_ON(d->c.layout->pp > 1);
     dev->event_record(dev, d->event[0], d->stream);
-    int rc = dit_begin(d, 0, 0, b, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = dit_begin(d, 0, 0, b, err)) < 0)
         return rc;
     dev->event_record(dev, d->event[1], d->stream);
     dit_chunk_forward(d, 0, inv_norm);
@@ -612,8 +612,8 @@ int dit_forward(struct dit *d, const struct dit_eval_sample *samples, int64_t n,
 {
     BUG_ON(d->c.layout->sp || d->c.layout->cp > 1 || d->c.layout->pp > 1);
     chunk_take(d, 0, 0);
-    int rc = dit_stage_eval(d, samples, n, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = dit_stage_eval(d, samples, n, err)) < 0)
         return rc;
     forward(d);
     dit_fetch_eval(d, samples, n);

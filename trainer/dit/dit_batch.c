@@ -69,8 +69,8 @@ static int check_sample(const struct dit *d, const struct dit_view *v, int64_t i
 {
     const struct model *m = d->m;
     struct seq seq;
-    int rc = seq_from_latent(m, v->t, v->h, v->w, &seq, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = seq_from_latent(m, v->t, v->h, v->w, &seq, err)) < 0)
         return err_context(err, "micro-batch sample %lld", (long long)i);
     if (model_self_attentions(m) > 1 && d->c.max_segment > 0 &&
         seq_longest_segment(seq) > d->c.max_segment)
@@ -194,8 +194,8 @@ static int check_bounds(const struct dit *d, const struct dit_view *v, int64_t n
         return err_set(err, ERR_INPUT, "micro-batch of %lld samples: memory is planned for %lld",
                        (long long)n, (long long)d->c.max_samples);
     for (int64_t i = 0; i < n; i++) {
-        int rc = check_sample(d, &v[i], i, err);
-        if (rc < 0)
+        int rc;
+        if ((rc = check_sample(d, &v[i], i, err)) < 0)
             return rc;
         tokens += (int64_t)v[i].t * v[i].h * v[i].w / model_patch_cells(d->m);
         text += is_null(d, &v[i]) ? 0 : v[i].text_len;
@@ -345,8 +345,8 @@ int dit_stage(struct dit *d, const struct batch *b, struct err *err)
         v[i] = (struct dit_view){s->cond, s->text, s->t, s->h, s->w,
                                  s->text_len, s->fps, s->drop_text};
     }
-    int rc = check_bounds(d, v, b->n, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = check_bounds(d, v, b->n, err)) < 0)
         return rc;
     lay_out(d, v, b->n);
     for (int64_t i = 0; i < b->n; i++) {
@@ -368,8 +368,8 @@ int dit_stage_eval(struct dit *d, const struct dit_eval_sample *samples, int64_t
         v[i] = (struct dit_view){s->cond, s->text, s->t, s->h, s->w,
                                  s->text_len, s->fps, s->drop_text};
     }
-    int rc = check_bounds(d, v, n, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = check_bounds(d, v, n, err)) < 0)
         return rc;
     lay_out(d, v, n);
     for (int64_t i = 0; i < n; i++) {
