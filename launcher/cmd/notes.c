@@ -46,7 +46,7 @@ const struct opt_note cmd_examples[] = {
 };
 
 const struct opt_note cmd_files[] = {
-    {"REEL_HOME/runs/ID/run.json", "the run as it was launched", RUNS},
+    {"REEL_HOME/runs/ID/run.json", "the run as it was launched, see reel-run(5)", RUNS},
     {"REEL_HOME/runs/ID/events/",
      "what happened to it; all else that is said of it is read from there", RUNS},
     {"REEL_HOME/runs/ID/ckpt/", "its checkpoints", RUNS},
@@ -58,12 +58,12 @@ const struct opt_note cmd_files[] = {
      "the database, which 'reel db rebuild' makes anew from the logs", "db report curate tune"},
     {"OUT/.reel/events/", "what was done to the dataset OUT", "curate"},
     {"MODEL.json",
-     "a model as a reel.model/1 profile; the compiled-in ones need no file", "model tune"},
+     "a model, see reel-model(5); the compiled-in ones need no file", "model tune"},
     {"/sys", "what the kernel tells of processors and devices", "topo"},
     {"slurm.conf",
      "Slurm's configuration, where SLURM_CONF or the cluster says", "topo check-site"},
     {"~/.config/reel/config",
-     "the user's settings; below $XDG_CONFIG_HOME where that is set", NULL},
+     "the user's settings, see reel-config(5); below $XDG_CONFIG_HOME where that is set", NULL},
     {"/etc/reel/config", "the site's settings", NULL},
     {NULL, NULL, NULL},
 };
