@@ -76,17 +76,17 @@ static int element_expand(struct expansion *x, const char *head, const char *tex
         return bad(x, err);
     for (const char *p = open + 1; p < close; p += *p == ',') {
         long low, high;
-        int width, rc = 0;
+        int width, rc;
         if (range_parse(&p, &low, &high, &width) < 0 || (*p != ',' && *p != ']'))
             return bad(x, err);
-        for (; rc == 0 && low <= high; low++) {
+        for (; low <= high; low++) {
             int len = snprintf(name, sizeof name, "%s%.*s%0*ld", head, (int)(open - text), text,
                                width, low);
-            rc = (size_t)len < sizeof name ? element_expand(x, name, close + 1, err)
-                                           : bad(x, err);
+            if ((size_t)len >= sizeof name)
+                return bad(x, err);
+            if ((rc = element_expand(x, name, close + 1, err)) < 0)
+                return rc;
         }
-        if (rc < 0)
-            return rc;
     }
     return 0;
 }
@@ -96,8 +96,10 @@ int hosts_expand(const char *list, struct arena *arena, const char ***names, siz
 {
     struct expansion x = {.arena = arena, .list = list};
     char *copy = arena_strdup(arena, list), *from = copy;
-    int rc = copy ? 0 : err_set(err, ERR_NOMEM, "out of memory"), depth = 0;
-    for (char *p = copy; rc == 0 && *from; p++) {
+    int rc, depth = 0;
+    if (!copy)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    for (char *p = copy; *from; p++) {
         depth += (*p == '[') - (*p == ']');
         if (depth < 0 || depth > 1 || (!*p && depth))
             return bad(&x, err);
@@ -105,17 +107,16 @@ int hosts_expand(const char *list, struct arena *arena, const char ***names, siz
             continue;
         bool last = !*p;
         *p = '\0';
-        rc = element_expand(&x, "", from, err);
+        if ((rc = element_expand(&x, "", from, err)) < 0)
+            return rc;
         from = last ? p : p + 1;
     }
-    if (rc == 0 && !x.v && !(x.v = arena_array(arena, 1, sizeof *x.v)))
-        rc = err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0) {
-        x.v[x.n] = NULL;
-        *names = x.v;
-        *n = x.n;
-    }
-    return rc;
+    if (!x.v && !(x.v = arena_array(arena, 1, sizeof *x.v)))
+        return err_set(err, ERR_NOMEM, "out of memory");
+    x.v[x.n] = NULL;
+    *names = x.v;
+    *n = x.n;
+    return 0;
 }
 
 /* ---- names into a list ---- */

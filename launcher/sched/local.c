@@ -96,24 +96,30 @@ static int env_seconds(const char *name, double *out, struct err *err)
 {
     const char *text = getenv(name);
     double v;
-    int rc = text && text[0] ? num_parse_seconds(text, name, &v, err) : 1;
-    if (rc == 0 && (v < 0 || v > 1e6))
-        rc = err_set(err, ERR_INPUT, "%s is %s: give 0 to 1000000 seconds", name, text);
-    if (rc == 0)
-        *out = v;
-    return rc < 0 ? rc : 0;
+    int rc;
+    if (!text || !text[0])
+        return 0;
+    if ((rc = num_parse_seconds(text, name, &v, err)) < 0)
+        return rc;
+    if (v < 0 || v > 1e6)
+        return err_set(err, ERR_INPUT, "%s is %s: give 0 to 1000000 seconds", name, text);
+    *out = v;
+    return 0;
 }
 
 static int env_cores(int64_t *out, struct err *err)
 {
     const char *text = getenv("REEL_LOCAL_CORES");
     int64_t v;
-    int rc = text && text[0] ? num_parse_i64(text, "REEL_LOCAL_CORES", &v, err) : 1;
-    if (rc == 0 && (v < 1 || v > LIMIT_RANKS))
-        rc = err_set(err, ERR_INPUT, "REEL_LOCAL_CORES is %s: give 1 to %d", text, LIMIT_RANKS);
-    if (rc == 0)
-        *out = v;
-    return rc < 0 ? rc : 0;
+    int rc;
+    if (!text || !text[0])
+        return 0;
+    if ((rc = num_parse_i64(text, "REEL_LOCAL_CORES", &v, err)) < 0)
+        return rc;
+    if (v < 1 || v > LIMIT_RANKS)
+        return err_set(err, ERR_INPUT, "REEL_LOCAL_CORES is %s: give 1 to %d", text, LIMIT_RANKS);
+    *out = v;
+    return 0;
 }
 
 /* Reads the spool's settings and puts the environment's over them. *changed: the environment says
@@ -519,11 +525,14 @@ static int cancel_unrecorded(struct local *l, const char *id, struct err *err)
     struct local_rec r;
     struct err why = {0};
     int64_t job;
-    int rc = id_of(id, &job, err);
-    if (rc == 0)
-        rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err);
-    if (rc == 0 && !sched_state_ended((enum sched_state)r.state))
+    int rc;
+    if ((rc = id_of(id, &job, err)) < 0)
+        return rc;
+    if ((rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err)) < 0)
+        goto out;
+    if (!sched_state_ended((enum sched_state)r.state))
         rc = signal_rec(l, &r, SIGTERM, SCHED_TO_BATCH, &why);
+out:
     arena_reset(&l->spool.texts);
     if (rc == ERR_STATE)
         rc = err_set(err, ERR_FULL,
@@ -562,18 +571,21 @@ static int local_ending(struct sched *s, const char *id, struct sched_ending *ou
     struct local *l = local_of(s);
     struct local_rec r;
     int64_t job;
-    int rc = id_of(id, &job, err);
-    if (rc == 0)
-        rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err);
-    if (rc == 0 && r.state == SCHED_UNKNOWN)
+    int rc;
+    if ((rc = id_of(id, &job, err)) < 0)
+        return rc;
+    if ((rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err)) < 0)
+        goto out;
+    if (r.state == SCHED_UNKNOWN)
         *out = (struct sched_ending){.why = SCHED_END_UNKNOWN};
-    else if (rc == 0)
+    else
         *out = (struct sched_ending){
             .why = end_of(&r),
             .limit_at = r.state == SCHED_RUNNING && r.time_limit_s > 0
                             ? r.started_at + r.time_limit_s
                             : 0,
             .limit_s = r.time_limit_s};
+out:
     arena_reset(&l->spool.texts);
     return rc;
 }

@@ -132,10 +132,14 @@ int local_rec_save(const struct local_spool *sp, const struct local_rec *rec, st
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
+    int rc;
     rec_format(rec, &text);
-    int rc = str_check(&text, err);
-    if (rc == 0 && (rc = job_path(sp, rec->id, "job", path, err)) == 0)
-        rc = file_publish(path, text.p, text.len, err);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    if ((rc = job_path(sp, rec->id, "job", path, err)) < 0)
+        goto out;
+    rc = file_publish(path, text.p, text.len, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -146,17 +150,24 @@ int local_rec_load(const struct local_spool *sp, int64_t id, struct arena *arena
     char path[LIMIT_PATH_BYTES];
     struct json_doc doc = {0};
     struct local_rec rec = {0};
-    int rc = job_path(sp, id, "job", path, err);
-    if (rc == 0 && !file_exists(path))
-        rc = err_set(err, ERR_NOT_FOUND, "there is no job %lld on this machine", (long long)id);
-    if (rc == 0 && (rc = json_load(path, &doc, err)) == 0 &&
-        (rc = json_check_schema(&doc, REC_SCHEMA, err)) == 0)
-        rc = json_read(&doc, doc.root, "", rec_fields, ARRAY_LEN(rec_fields), arena, &rec, err);
-    if (rc == 0 && rec.id != id)
+    int rc;
+    if ((rc = job_path(sp, id, "job", path, err)) < 0)
+        return rc;
+    if (!file_exists(path))
+        return err_set(err, ERR_NOT_FOUND, "there is no job %lld on this machine", (long long)id);
+    if ((rc = json_load(path, &doc, err)) < 0)
+        return rc;
+    if ((rc = json_check_schema(&doc, REC_SCHEMA, err)) < 0)
+        goto out;
+    if ((rc = json_read(&doc, doc.root, "", rec_fields, ARRAY_LEN(rec_fields), arena, &rec,
+                        err)) < 0)
+        goto out;
+    if (rec.id == id)
+        *out = rec;
+    else
         rc = err_set(err, ERR_CORRUPT, "%s: field 'id' is %lld: this is another job's record", path,
                      (long long)rec.id);
-    if (rc == 0)
-        *out = rec;
+out:
     json_release(&doc);
     return rc;
 }
@@ -228,20 +239,24 @@ int local_recs_load(const struct local_spool *sp, bool locked, struct local_recs
     struct local_recs recs = {0};
     int64_t *ids = NULL;
     size_t n = 0;
+    int rc;
     arena_init(&recs.arena, 0);
-    int rc = ids_list(sp, locked, &recs.arena, &ids, &n, err);
-    if (rc == 0 && !(recs.v = arena_array(&recs.arena, n + 1, sizeof *recs.v)))
+    if ((rc = ids_list(sp, locked, &recs.arena, &ids, &n, err)) < 0)
+        goto out;
+    if (!(recs.v = arena_array(&recs.arena, n + 1, sizeof *recs.v))) {
         rc = err_set(err, ERR_NOMEM, "out of memory while reading %zu job records", n);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
+        goto out;
+    }
+    for (size_t i = 0; i < n; i++) {
         struct err why = {0};
         if (local_rec_load(sp, ids[i], &recs.arena, &recs.v[i], &why) < 0)
             recs.v[i] = rec_unreadable(ids[i], why.text, &recs.arena);
     }
     recs.n = n;
-    if (rc < 0)
-        arena_release(&recs.arena);
-    else
-        *out = recs;
+    *out = recs;
+    recs.arena = (struct arena){0};
+out:
+    arena_release(&recs.arena);
     return rc;
 }
 
@@ -269,19 +284,25 @@ int local_program_save(const struct local_spool *sp, int64_t id, const struct sc
 {
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
+    int rc;
     str_addn(&text, PROGRAM_MAGIC, sizeof PROGRAM_MAGIC);
     str_addn(&text, spec->cwd, strlen(spec->cwd) + 1);
     str_addn(&text, spec->log_path, strlen(spec->log_path) + 1);
     add_list(&text, spec->argv);
     add_list(&text, spec->env);
-    int rc = str_check(&text, err);
-    if (rc == 0 && text.len > PROGRAM_BYTES)
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    if (text.len > PROGRAM_BYTES) {
         rc = err_set(err, ERR_LIMIT,
                      "job '%s': arguments and environment take %zu bytes: at most %d fit",
                      spec->name, text.len, PROGRAM_BYTES);
-    if (rc == 0 && (rc = job_path(sp, id, "program", path, err)) == 0)
-        /* Arguments and environment may hold secrets. */
-        rc = file_publish_private(path, text.p, text.len, err);
+        goto out;
+    }
+    if ((rc = job_path(sp, id, "program", path, err)) < 0)
+        goto out;
+    /* Arguments and environment may hold secrets. */
+    rc = file_publish_private(path, text.p, text.len, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -311,26 +332,34 @@ static const char **take_list(const char **p, const char *end)
     return list;
 }
 
+/* Takes the strings of a program's text; false when it is none, or cut short. */
+static bool program_take(struct local_program *g)
+{
+    const char *p = g->text.p, *end = p + g->text.len, *magic = take(&p, end);
+    if (!magic || strcmp(magic, PROGRAM_MAGIC) != 0)
+        return false;
+    return (g->cwd = take(&p, end)) && (g->log_path = take(&p, end)) &&
+           (g->argv = take_list(&p, end)) && (g->env = take_list(&p, end)) && g->argv[0];
+}
+
 int local_program_load(const struct local_spool *sp, int64_t id, struct local_program *out,
                        struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct local_program g = {.text = STR_INIT};
-    int rc = job_path(sp, id, "program", path, err);
-    if (rc == 0)
-        rc = file_read(path, PROGRAM_BYTES, &g.text, err);
-    if (rc == 0) {
-        const char *p = g.text.p, *end = p + g.text.len, *magic = take(&p, end);
-        if (magic && strcmp(magic, PROGRAM_MAGIC) == 0 && (g.cwd = take(&p, end)) &&
-            (g.log_path = take(&p, end)) && (g.argv = take_list(&p, end)))
-            g.env = take_list(&p, end);
-        if (!g.env || !g.argv[0])
-            rc = err_set(err, ERR_CORRUPT, "%s: not a job's program, or cut short", path);
+    int rc;
+    if ((rc = job_path(sp, id, "program", path, err)) < 0)
+        return rc;
+    if ((rc = file_read(path, PROGRAM_BYTES, &g.text, err)) < 0)
+        goto out;
+    if (!program_take(&g)) {
+        rc = err_set(err, ERR_CORRUPT, "%s: not a job's program, or cut short", path);
+        goto out;
     }
-    if (rc < 0)
-        local_program_release(&g);
-    else
-        *out = g;
+    *out = g;
+    g = (struct local_program){.text = STR_INIT};
+out:
+    local_program_release(&g);
     return rc;
 }
 
@@ -367,16 +396,23 @@ int local_machine_load(const struct local_spool *sp, struct local_machine *out, 
     char path[LIMIT_PATH_BYTES];
     struct json_doc doc = {0};
     struct local_machine m = {.cores = cores_here(), .grace_s = 30, .kill_wait_s = 10};
-    int rc = local_spool_path(sp, "machine.json", path, err);
-    if (rc == 0 && file_exists(path)) {
-        if ((rc = json_load(path, &doc, err)) == 0 &&
-            (rc = json_check_schema(&doc, MACHINE_SCHEMA, err)) == 0)
-            rc = json_read(&doc, doc.root, "", machine_fields, ARRAY_LEN(machine_fields), NULL, &m,
-                           err);
-        json_release(&doc);
-    }
-    if (rc == 0)
+    int rc;
+    if ((rc = local_spool_path(sp, "machine.json", path, err)) < 0)
+        return rc;
+    if (!file_exists(path)) {
         *out = m;
+        return 0;
+    }
+    if ((rc = json_load(path, &doc, err)) < 0)
+        return rc;
+    if ((rc = json_check_schema(&doc, MACHINE_SCHEMA, err)) < 0)
+        goto out;
+    if ((rc = json_read(&doc, doc.root, "", machine_fields, ARRAY_LEN(machine_fields), NULL, &m,
+                        err)) < 0)
+        goto out;
+    *out = m;
+out:
+    json_release(&doc);
     return rc;
 }
 
@@ -386,6 +422,7 @@ int local_machine_save(const struct local_spool *sp, const struct local_machine 
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
     struct json_out o;
+    int rc;
     json_out_init(&o, &text, 1);
     json_obj_begin(&o, NULL);
     json_put_text(&o, "schema", MACHINE_SCHEMA);
@@ -394,9 +431,12 @@ int local_machine_save(const struct local_spool *sp, const struct local_machine 
     json_put_num(&o, "kill_wait_s", m->kill_wait_s);
     json_obj_end(&o);
     str_addc(&text, '\n');
-    int rc = str_check(&text, err);
-    if (rc == 0 && (rc = local_spool_path(sp, "machine.json", path, err)) == 0)
-        rc = file_publish(path, text.p, text.len, err);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    if ((rc = local_spool_path(sp, "machine.json", path, err)) < 0)
+        goto out;
+    rc = file_publish(path, text.p, text.len, err);
+out:
     str_release(&text);
     return rc;
 }

@@ -41,21 +41,24 @@ static int table_make(const struct slurm_net *net, struct arena *arena, struct t
 {
     const char ***lists = arena_array(arena, net->n_switches + 1, sizeof *lists);
     size_t *sizes = arena_array(arena, net->n_switches + 1, sizeof *sizes), total = 0;
-    int rc = lists && sizes ? 0 : err_set(err, ERR_NOMEM, "out of memory");
-    for (size_t i = 0; rc == 0 && i < net->n_switches; i++) {
-        rc = hosts_expand(net->switches[i].nodes, arena, &lists[i], &sizes[i], err);
+    int rc;
+    if (!lists || !sizes)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < net->n_switches; i++) {
+        if ((rc = hosts_expand(net->switches[i].nodes, arena, &lists[i], &sizes[i], err)) < 0)
+            return rc;
         total += sizes[i];
     }
-    struct table t = {.v = rc == 0 ? arena_array(arena, total + 1, sizeof *t.v) : NULL};
-    if (rc == 0 && !t.v)
-        rc = err_set(err, ERR_NOMEM, "out of memory");
-    for (size_t i = 0; rc == 0 && i < net->n_switches; i++)
+    struct table t = {.v = arena_array(arena, total + 1, sizeof *t.v)};
+    if (!t.v)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < net->n_switches; i++)
         for (const char **node = lists[i]; *node; node++)
             t.v[t.n++] = (struct under){*node, &net->switches[i], sizes[i]};
-    if (rc == 0 && t.n)
+    if (t.n)
         qsort(t.v, t.n, sizeof *t.v, by_node);
     *out = t;
-    return rc;
+    return 0;
 }
 
 /* Returns the first entry of a node, or where it would stand. */
@@ -77,19 +80,23 @@ int place_paths(const struct slurm_net *net, const char *const *names, size_t n,
 {
     struct table t = {0};
     struct place_node *v = arena_array(arena, n + 1, sizeof *v);
-    int rc = v ? table_make(net, arena, &t, err) : err_set(err, ERR_NOMEM, "out of memory");
-    for (size_t i = 0; rc == 0 && i < n; i++) {
+    int rc;
+    if (!v)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if ((rc = table_make(net, arena, &t, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < n; i++) {
         v[i] = (struct place_node){names[i], ""};
-        for (size_t k = table_find(&t, names[i]);
-             rc == 0 && k < t.n && strcmp(t.v[k].node, names[i]) == 0; k++) {
+        for (size_t k = table_find(&t, names[i]); k < t.n && strcmp(t.v[k].node, names[i]) == 0;
+             k++) {
             v[i].path = arena_printf(arena, "%s%s%s", v[i].path, *v[i].path ? "/" : "",
                                      t.v[k].by->name);
-            rc = v[i].path ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+            if (!v[i].path)
+                return err_set(err, ERR_NOMEM, "out of memory");
         }
     }
-    if (rc == 0)
-        *out = v;
-    return rc;
+    *out = v;
+    return 0;
 }
 
 /* ---- order ---- */
@@ -222,9 +229,11 @@ int place_order(struct place_node *nodes, size_t n, const int64_t *groups, struc
     if (!out)
         return err_set(err, ERR_NOMEM, "out of memory");
     qsort(nodes, n, sizeof *nodes, by_path);
-    int rc = subtree_order(nodes, 0, n, 0, groups, out, &placed, err);
-    if (rc == 0)
-        memcpy(nodes, out, n * sizeof *nodes);
+    int rc;
+    if ((rc = subtree_order(nodes, 0, n, 0, groups, out, &placed, err)) < 0)
+        goto out;
+    memcpy(nodes, out, n * sizeof *nodes);
+out:
     free(out);
     return rc;
 }
@@ -358,16 +367,16 @@ int place_mask(const char *cpus, struct str *out, struct err *err)
     unsigned char nibbles[MAX_CPUS / 4] = {0};
     struct ranges r;
     size_t top = 0;
-    int rc = ranges_parse(cpus, &r, err);
-    for (size_t i = 0; rc == 0 && i < r.n; i++)
+    int rc;
+    if ((rc = ranges_parse(cpus, &r, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < r.n; i++)
         for (long cpu = r.low[i]; cpu <= r.high[i]; cpu++) {
             nibbles[cpu / 4] |= (unsigned char)(1 << cpu % 4);
             top = (size_t)cpu / 4 > top ? (size_t)cpu / 4 : top;
         }
-    if (rc == 0) {
-        str_add(out, "0x");
-        for (size_t i = top + 1; i-- > 0;)
-            str_addf(out, "%x", nibbles[i]);
-    }
-    return rc;
+    str_add(out, "0x");
+    for (size_t i = top + 1; i-- > 0;)
+        str_addf(out, "%x", nibbles[i]);
+    return 0;
 }

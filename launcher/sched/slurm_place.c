@@ -49,19 +49,20 @@ int slurm_place(struct sched_slurm *s, const struct sched_step_spec *spec, struc
     int64_t groups[PLACE_GROUPS + 1];
     struct place_node *nodes;
     size_t allotted, wanted = 0;
-    int rc = hosts_expand(list ? list : "", arena, &names, &allotted, err);
-    if (rc == 0)
-        rc = nodes_wanted(spec, allotted, &wanted, err);
-    if (rc == 0)
-        rc = net_load(s, err);
-    if (rc == 0)
-        rc = place_paths(&s->net, names, allotted, arena, &nodes, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = hosts_expand(list ? list : "", arena, &names, &allotted, err)) < 0)
+        return rc;
+    if ((rc = nodes_wanted(spec, allotted, &wanted, err)) < 0)
+        return rc;
+    if ((rc = net_load(s, err)) < 0)
+        return rc;
+    if ((rc = place_paths(&s->net, names, allotted, arena, &nodes, err)) < 0)
         return rc;
     place_groups(spec->groups, num_ceil_div(spec->ranks, (int64_t)wanted), groups);
-    if ((rc = place_order(nodes, allotted, groups, err)) == 0)
-        *out = (struct sched_placement){nodes, wanted, spec->ranks, s->net.kind};
-    return rc;
+    if ((rc = place_order(nodes, allotted, groups, err)) < 0)
+        return rc;
+    *out = (struct sched_placement){nodes, wanted, spec->ranks, s->net.kind};
+    return 0;
 }
 
 int slurm_host_file_write(const struct sched_slurm *s, const struct sched_placement *p,
@@ -70,18 +71,21 @@ int slurm_host_file_write(const struct sched_slurm *s, const struct sched_placem
     char hex[ID_TEXT_BYTES];
     struct str text = STR_INIT;
     struct id id;
-    int rc = id_random(&id, err);
-    if (rc == 0)
-        rc = file_mkdirs(s->dir, err);
-    *path = rc == 0 ? arena_printf(arena, "%s/hosts-%s", s->dir, id_format(id, hex)) : NULL;
+    int rc;
+    if ((rc = id_random(&id, err)) < 0)
+        return rc;
+    if ((rc = file_mkdirs(s->dir, err)) < 0)
+        return rc;
+    if (!(*path = arena_printf(arena, "%s/hosts-%s", s->dir, id_format(id, hex))))
+        return err_set(err, ERR_NOMEM, "out of memory");
     for (size_t i = 0; i < p->n; i++)
         for (int64_t r = place_first_rank(p->ranks, p->n, i);
              r < place_first_rank(p->ranks, p->n, i + 1); r++)
             str_addf(&text, "%s\n", p->nodes[i].name);
-    if (rc == 0 && !*path)
-        rc = err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0 && (rc = str_check(&text, err)) == 0)
-        rc = file_publish(*path, text.p, text.len, err);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = file_publish(*path, text.p, text.len, err);
+out:
     str_release(&text);
     return rc;
 }
