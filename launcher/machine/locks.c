@@ -53,19 +53,21 @@ int locks_probe(const char *dir, struct locks_facts *out, struct err *err)
 {
     char scratch[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES + 16];
     struct locks_facts f = {.tried = file_exists(dir)};
-    int rc = f.tried ? scratch_make(dir, scratch, err) : 0;
-    if (rc == 0 && f.tried) {
+    int rc;
+    if (f.tried) {
+        if ((rc = scratch_make(dir, scratch, err)) < 0)
+            return rc;
         snprintf(path, sizeof path, "%s/lease", scratch);
         f.leases = leases_hold(path);
         snprintf(path, sizeof path, "%s/file", scratch);
         f.exclusive = file_create_exclusive(path, "", 0, NULL) == 0 &&
                       file_create_exclusive(path, "", 0, NULL) == ERR_EXISTS;
         file_locks_try(path, &f);
-        rc = file_remove_tree(scratch, err);
+        if ((rc = file_remove_tree(scratch, err)) < 0)
+            return rc;
     }
-    if (rc == 0)
-        *out = f;
-    return rc;
+    *out = f;
+    return 0;
 }
 
 /* Lets a task on another node look at the lease. The task prints its host's name, and ends with 0
@@ -85,14 +87,17 @@ static int task_look(const char *reel, const char *partition, const char *lease,
     struct spawn_exit end = {0};
     struct str out = STR_INIT, said = STR_INIT;
     s.argv = argv;
-    int rc = spawn_run(&s, NULL, SRUN_S, &out, &said, &end, err);
-    if (rc == 0 && (!out.len || end.signal))
+    int rc;
+    if ((rc = spawn_run(&s, NULL, SRUN_S, &out, &said, &end, err)) < 0)
+        goto out;
+    if (!out.len || end.signal) {
         rc = err_set(err, ERR_TEMP, "srun started nothing on another node: %.300s",
                      said.len ? said.p : "it said nothing");
-    if (rc == 0) {
-        snprintf(f->node, sizeof f->node, "%.*s", (int)strcspn(out.p, "\n"), out.p);
-        f->elsewhere = end.code == 0 ? LOCKS_SEEN : LOCKS_UNSEEN;
+        goto out;
     }
+    snprintf(f->node, sizeof f->node, "%.*s", (int)strcspn(out.p, "\n"), out.p);
+    f->elsewhere = end.code == 0 ? LOCKS_SEEN : LOCKS_UNSEEN;
+out:
     str_release(&out);
     str_release(&said);
     return rc;
@@ -103,12 +108,14 @@ int locks_probe_elsewhere(const char *dir, const char *reel, const char *partiti
 {
     char scratch[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES + 16];
     struct lease *held = NULL;
-    int rc = scratch_make(dir, scratch, err);
+    int rc;
+    if ((rc = scratch_make(dir, scratch, err)) < 0)
+        return rc;
     snprintf(path, sizeof path, "%s/lease", scratch);
-    if (rc == 0)
-        rc = lease_take(path, 0, &held, err);
-    if (rc == 0)
-        rc = task_look(reel, partition, path, f, err);
+    if ((rc = lease_take(path, 0, &held, err)) < 0)
+        goto out;
+    rc = task_look(reel, partition, path, f, err);
+out:
     lease_drop(held);
     file_remove_tree(scratch, NULL);
     return rc;

@@ -54,15 +54,17 @@ static int join(struct survey *c, const struct slurm_net *net, const char *parti
     c->nodes = arena_array(&c->arena, n + 1, sizeof *c->nodes);
     if (!names || !c->nodes)
         return err_set(err, ERR_NOMEM, "out of memory for %zu nodes", net->n_nodes);
-    int rc = place_paths(net, names, n, &c->arena, &placed, err);
-    if (rc == 0)
-        rc = place_order(placed, n, NULL, err);
-    for (size_t i = 0; rc == 0 && i < n; i++)
+    int rc;
+    if ((rc = place_paths(net, names, n, &c->arena, &placed, err)) < 0)
+        return rc;
+    if ((rc = place_order(placed, n, NULL, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < net->n_nodes; k++)
             if (strcmp(placed[i].name, net->nodes[k].name) == 0)
                 c->nodes[i] = (struct survey_node){.slurm = &net->nodes[k], .path = placed[i].path};
     c->n = n;
-    return rc;
+    return 0;
 }
 
 int survey_init(struct survey *c, const struct slurm_site *site, const struct slurm_net *net,
@@ -70,12 +72,15 @@ int survey_init(struct survey *c, const struct slurm_site *site, const struct sl
 {
     *c = (struct survey){.site = site, .network = net->kind};
     arena_init(&c->arena, 0);
-    int rc = join(c, net, partition, err);
-    if (rc == 0 && c->n == 0)
-        rc = err_set(err, ERR_INPUT, "Slurm tells of no node%s%s: see 'sinfo'",
-                     partition ? " in partition " : "", partition ? partition : "");
-    if (rc < 0)
-        survey_release(c);
+    int rc;
+    if ((rc = join(c, net, partition, err)) < 0)
+        goto out;
+    if (c->n > 0)
+        return 0;
+    rc = err_set(err, ERR_INPUT, "Slurm tells of no node%s%s: see 'sinfo'",
+                 partition ? " in partition " : "", partition ? partition : "");
+out:
+    survey_release(c);
     return rc;
 }
 
@@ -178,14 +183,14 @@ static int node_read(struct survey *c, struct survey_node *n, const char *dir, s
 int survey_read(struct survey *c, const char *const *asked, size_t n_asked, const char *dir,
                 struct err *err)
 {
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < c->n; i++) {
+    int rc;
+    for (size_t i = 0; i < c->n; i++) {
         for (size_t k = 0; k < n_asked; k++)
             c->nodes[i].asked |= strcmp(asked[k], c->nodes[i].slurm->name) == 0;
-        if (c->nodes[i].asked)
-            rc = node_read(c, &c->nodes[i], dir, err);
+        if (c->nodes[i].asked && (rc = node_read(c, &c->nodes[i], dir, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 size_t survey_silent(const struct survey *c, struct str *names)

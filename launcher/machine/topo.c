@@ -264,10 +264,13 @@ static int read_all(hwloc_topology_t top, struct topo *t, struct err *err)
     hwloc_obj_t *objs = arena_array(&t->arena, max + 1, sizeof *objs);
     if (!t->devices || !objs || !t->host || !t->arch || !t->cpu_model)
         return err_set(err, ERR_NOMEM, "out of memory reading the topology");
-    int rc = read_numa(top, t, err);
-    if (rc == 0 && (rc = read_devices(top, t, objs, err)) == 0)
-        pair_nics(t, objs);
-    return rc;
+    int rc;
+    if ((rc = read_numa(top, t, err)) < 0)
+        return rc;
+    if ((rc = read_devices(top, t, objs, err)) < 0)
+        return rc;
+    pair_nics(t, objs);
+    return 0;
 }
 
 int topo_parse(const char *xml, size_t len, const char *source, struct topo *out, struct err *err)

@@ -111,46 +111,61 @@ static void first_row(struct store_query *q, void *ctx)
     report_copy(ctx, LIMIT_NAME_BYTES, q, 0);
 }
 
+static int run_find(struct store *db, const char *run, struct report_scope *s, struct err *err)
+{
+    static const char sql[] =
+        "SELECT run, run = ?1 OR name = ?1 FROM run WHERE run = ?1 OR name = ?1"
+        " OR (length(?1) >= 4 AND substr(run, 1, length(?1)) = ?1)";
+    return run ? match_find(db, sql, "run", run, s->run, err) : 0;
+}
+
+/* Finds the tuning that `tune` names; without a name, the newest of the run's model. */
+static int tune_find(struct store *db, const char *tune, struct report_scope *s, struct err *err)
+{
+    static const char named[] = "SELECT run, run = ?1 FROM event WHERE kind = 'tune_started'"
+                                " AND substr(run, 1, length(?1)) = ?1 GROUP BY run";
+    static const char newest[] =
+        "SELECT tune FROM v_trial t JOIN run r ON r.model = t.model"
+        " WHERE r.run = ?1 ORDER BY measured_step_s IS NOT NULL AND layout ="
+        " (SELECT layout FROM train_start s WHERE s.run = ?1 ORDER BY attempt DESC LIMIT 1) DESC,"
+        " predicted_at DESC LIMIT 1";
+    if (tune)
+        return match_find(db, named, "tuning", tune, s->tune, err);
+    return *s->run ? report_each(db, newest, s->run, first_row, s->tune, err) : 0;
+}
+
+/* Finds the curation that `curation` names; without a name, the one that made the run's dataset. */
+static int curation_find(struct store *db, const char *curation, struct report_scope *s,
+                         struct err *err)
+{
+    static const char named[] = "SELECT run, run = ?1 FROM event WHERE kind = 'curate_started'"
+                                " AND substr(run, 1, length(?1)) = ?1 GROUP BY run";
+    static const char makers[] =
+        "SELECT c.run FROM event r, event c WHERE r.run = ?1"
+        " AND r.kind = 'run_created' AND c.kind = 'curate_ended'"
+        " AND json_extract(c.json, '$.clips') > 0"
+        " AND instr(json_extract(r.json, '$.data_fingerprints'),"
+        " json_extract(c.json, '$.fingerprint'))"
+        " ORDER BY instr(json_extract(r.json, '$.data_fingerprints'),"
+        " json_extract(c.json, '$.fingerprint')), c.wall DESC LIMIT 1";
+    if (curation)
+        return match_find(db, named, "curation", curation, s->curation, err);
+    return *s->run ? report_each(db, makers, s->run, first_row, s->curation, err) : 0;
+}
+
 int report_scope_find(struct store *db, const char *run, const char *tune, const char *curation,
                       struct report_scope *out, struct err *err)
 {
     struct report_scope s = {.run = ""};
-    int rc = 0;
-    if (run)
-        rc = match_find(db,
-                        "SELECT run, run = ?1 OR name = ?1 FROM run WHERE run = ?1 OR name = ?1"
-                        " OR (length(?1) >= 4 AND substr(run, 1, length(?1)) = ?1)",
-                        "run", run, s.run, err);
-    if (rc == 0 && tune)
-        rc = match_find(db,
-                        "SELECT run, run = ?1 FROM event WHERE kind = 'tune_started'"
-                        " AND substr(run, 1, length(?1)) = ?1 GROUP BY run",
-                        "tuning", tune, s.tune, err);
-    else if (rc == 0 && run)
-        rc = report_each(db,
-                         "SELECT tune FROM v_trial t JOIN run r ON r.model = t.model"
-                         " WHERE r.run = ?1 ORDER BY measured_step_s IS NOT NULL AND layout ="
-                         " (SELECT layout FROM train_start s WHERE s.run = ?1 ORDER BY attempt"
-                         " DESC LIMIT 1) DESC, predicted_at DESC LIMIT 1",
-                         s.run, first_row, s.tune, err);
-    if (rc == 0 && curation)
-        rc = match_find(db,
-                        "SELECT run, run = ?1 FROM event WHERE kind = 'curate_started'"
-                        " AND substr(run, 1, length(?1)) = ?1 GROUP BY run",
-                        "curation", curation, s.curation, err);
-    else if (rc == 0 && run)
-        rc = report_each(db,
-                         "SELECT c.run FROM event r, event c WHERE r.run = ?1"
-                         " AND r.kind = 'run_created' AND c.kind = 'curate_ended'"
-                         " AND json_extract(c.json, '$.clips') > 0"
-                         " AND instr(json_extract(r.json, '$.data_fingerprints'),"
-                         " json_extract(c.json, '$.fingerprint'))"
-                         " ORDER BY instr(json_extract(r.json, '$.data_fingerprints'),"
-                         " json_extract(c.json, '$.fingerprint')), c.wall DESC LIMIT 1",
-                         s.run, first_row, s.curation, err);
-    if (rc == 0)
-        *out = s;
-    return rc;
+    int rc;
+    if ((rc = run_find(db, run, &s, err)) < 0)
+        return rc;
+    if ((rc = tune_find(db, tune, &s, err)) < 0)
+        return rc;
+    if ((rc = curation_find(db, curation, &s, err)) < 0)
+        return rc;
+    *out = s;
+    return 0;
 }
 
 /* ---- numbers ---- */
@@ -249,17 +264,18 @@ int report_numbers_read(struct store *db, const struct report_scope *scope,
          " ORDER BY 2 DESC, 1",
          restart_row},
     };
+    static const char trials[] = "SELECT count(*), max(model) FROM v_trial WHERE tune = ?1";
     *out = (struct report_numbers){.mfu = NAN, .peak_flops = NAN,
                                    .model_flops = NAN, .mfu_time_s = NAN,
                                    .first_loss = NAN, .last_loss = NAN};
-    int rc = 0;
-    for (size_t i = 0; i < ARRAY_LEN(asks) && rc == 0 && *scope->run; i++)
-        rc = report_each(db, asks[i].sql, scope->run, asks[i].row, out, err);
-    if (rc == 0 && *scope->tune)
-        rc = report_each(db, "SELECT count(*), max(model) FROM v_trial WHERE tune = ?1",
-                         scope->tune, trials_row, out, err);
+    int rc;
+    for (size_t i = 0; i < ARRAY_LEN(asks) && *scope->run; i++)
+        if ((rc = report_each(db, asks[i].sql, scope->run, asks[i].row, out, err)) < 0)
+            return rc;
+    if (*scope->tune && (rc = report_each(db, trials, scope->tune, trials_row, out, err)) < 0)
+        return rc;
     out->goodput = out->wall_s > 0 && isfinite(out->train_s) ? out->train_s / out->wall_s : NAN;
-    return rc;
+    return 0;
 }
 
 /* ---- the page ---- */
@@ -355,27 +371,33 @@ static void head(const struct report_scope *scope, const struct report_numbers *
     str_add(out, "</p>\n");
 }
 
+/* Writes the sections about the run. */
+static int run_html(struct report *r, struct err *err)
+{
+    int rc;
+    facts(r->n, r->out);
+    mfu_sentence(r->n, r->out);
+    if ((rc = report_steps(r, err)) < 0)
+        return rc;
+    if ((rc = report_validation(r, err)) < 0)
+        return rc;
+    if ((rc = report_time(r, err)) < 0)
+        return rc;
+    return report_attempts(r, err);
+}
+
 int report_html(struct store *db, const struct report_scope *scope, const struct report_numbers *n,
                 struct str *out, struct err *err)
 {
     struct report r = {db, scope, n, out};
-    int rc = 0;
+    int rc;
     head(scope, n, out);
-    if (*scope->run) {
-        facts(n, out);
-        mfu_sentence(n, out);
-        rc = report_steps(&r, err);
-        if (rc == 0)
-            rc = report_validation(&r, err);
-        if (rc == 0)
-            rc = report_time(&r, err);
-        if (rc == 0)
-            rc = report_attempts(&r, err);
-    }
-    if (rc == 0)
-        rc = report_trials(&r, err);
-    if (rc == 0)
-        rc = report_curation(&r, err);
+    if (*scope->run && (rc = run_html(&r, err)) < 0)
+        return rc;
+    if ((rc = report_trials(&r, err)) < 0)
+        return rc;
+    if ((rc = report_curation(&r, err)) < 0)
+        return rc;
     str_add(out, "</body></html>\n");
-    return rc < 0 ? rc : str_check(out, err);
+    return str_check(out, err);
 }

@@ -69,7 +69,7 @@ int report_json(struct store *db, const struct report_scope *scope, const struct
          scope->curation},
     };
     struct json_out o;
-    int rc = 0;
+    int rc;
     json_out_init(&o, out, 2);
     json_obj_begin(&o, NULL);
     json_put_text(&o, "schema", "reel.report/1");
@@ -78,14 +78,12 @@ int report_json(struct store *db, const struct report_scope *scope, const struct
     json_put_text(&o, "tune", scope->tune);
     json_put_text(&o, "curation", scope->curation);
     numbers_put(n, &o);
-    for (size_t i = 0; i < ARRAY_LEN(lists) && rc == 0; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
         json_arr_begin(&o, lists[i].key);
-        rc = report_each(db, lists[i].sql, lists[i].of, row_put, &o, err);
-        if (rc == 0)
-            json_arr_end(&o);
+        if ((rc = report_each(db, lists[i].sql, lists[i].of, row_put, &o, err)) < 0)
+            return rc;
+        json_arr_end(&o);
     }
-    if (rc < 0)
-        return rc;
     json_obj_end(&o);
     str_addc(out, '\n');
     return str_check(out, err);

@@ -119,9 +119,10 @@ static int step_chart_draw(struct report *r, const struct step_chart *s, struct 
                       .x = chart_axis_count(v.first, v.last, 8),
                       .y = chart_axis_round(s->from_zero ? 0 : v.lo, v.hi, 5)};
     chart_begin(&c);
-    rc = events_draw(r, &c, err);
-    if (rc == 0)
-        rc = marks_draw(r, s->column, bin, &c, err);
+    if ((rc = events_draw(r, &c, err)) < 0)
+        return rc;
+    if ((rc = marks_draw(r, s->column, bin, &c, err)) < 0)
+        return rc;
     chart_end(&c);
     if (bin > 1)
         str_addf(r->out,
@@ -131,7 +132,7 @@ static int step_chart_draw(struct report *r, const struct step_chart *s, struct 
     if (v.rows > v.values)
         str_addf(r->out, "<p class=\"why\">%lld of %lld executions %s.</p>\n",
                  (long long)(v.rows - v.values), (long long)v.rows, s->missing);
-    return rc;
+    return 0;
 }
 
 int report_steps(struct report *r, struct err *err)
@@ -150,12 +151,14 @@ int report_steps(struct report *r, struct err *err)
         str_add(r->out,
                 "<p class=\"why\">Dots: steps done for the first time. Rings: steps done again "
                 "after a restart. Dashed lines: where an attempt ended, and why.</p>\n");
-    int rc = step_chart_draw(r, &charts[0], err);
+    int rc;
+    if ((rc = step_chart_draw(r, &charts[0], err)) < 0)
+        return rc;
     str_add(r->out, "</section>\n<section><h2>Loss over steps</h2>\n");
-    if (rc == 0)
-        rc = step_chart_draw(r, &charts[1], err);
+    if ((rc = step_chart_draw(r, &charts[1], err)) < 0)
+        return rc;
     str_add(r->out, "</section>\n");
-    return rc;
+    return 0;
 }
 
 /* ---- time ---- */
@@ -291,30 +294,32 @@ static void strip_axis(struct strip *s)
 
 static int strip_draw(struct report *r, struct err *err)
 {
+    static const char range[] =
+        "SELECT min(\"from\"), max(\"to\"), count(*) FROM v_time WHERE run = ?1";
+    static const char spans[] =
+        "SELECT cause, \"from\", \"to\" FROM v_time WHERE run = ?1 ORDER BY \"from\"";
+    static const char attempts[] =
+        "SELECT attempt, started_at FROM v_attempt WHERE run = ?1 ORDER BY attempt";
+    const char *run = r->scope->run;
     struct strip s = {.out = r->out};
-    int rc = report_each(r->db,
-                         "SELECT min(\"from\"), max(\"to\"), count(*) FROM v_time WHERE run = ?1",
-                         r->scope->run, strip_range_row, &s, err);
-    if (rc < 0 || !(s.to > s.from))
+    int rc;
+    if ((rc = report_each(r->db, range, run, strip_range_row, &s, err)) < 0 || !(s.to > s.from))
         return rc;
     str_addf(r->out,
              "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"the run's time from left to "
              "right, by cause\">\n"
              "%s",
              STRIP_WIDTH, STRIP_TOP + STRIP_HEIGHT + 44, patterns);
-    rc = report_each(r->db,
-                     "SELECT cause, \"from\", \"to\" FROM v_time WHERE run = ?1 ORDER BY \"from\"",
-                     r->scope->run, strip_row, &s, err);
+    if ((rc = report_each(r->db, spans, run, strip_row, &s, err)) < 0)
+        return rc;
     strip_flush(&s, s.to);
     str_addf(r->out, "<rect class=\"frame\" x=\"1\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n",
              STRIP_TOP, STRIP_WIDTH - 2, STRIP_HEIGHT);
-    if (rc == 0)
-        rc = report_each(
-            r->db, "SELECT attempt, started_at FROM v_attempt WHERE run = ?1 ORDER BY attempt",
-            r->scope->run, strip_attempt_row, &s, err);
+    if ((rc = report_each(r->db, attempts, run, strip_attempt_row, &s, err)) < 0)
+        return rc;
     strip_axis(&s);
     str_add(r->out, "</svg>\n");
-    return rc;
+    return 0;
 }
 
 struct bars {
@@ -345,27 +350,27 @@ static void bar_row(struct store_query *q, void *ctx)
 
 int report_time(struct report *r, struct err *err)
 {
+    static const char sql[] = "SELECT cause, sum(seconds) s FROM v_time WHERE run = ?1"
+                              " GROUP BY cause ORDER BY s DESC, cause";
     struct str bars = STR_INIT;
     struct bars b = {&bars, r->n->wall_s, 0, 0};
+    int rc;
     str_add(r->out, "<section><h2>Where the time went</h2>\n");
-    int rc = report_each(r->db,
-                         "SELECT cause, sum(seconds) s FROM v_time WHERE run = ?1 GROUP BY cause"
-                         " ORDER BY s DESC, cause",
-                         r->scope->run, bar_row, &b, err);
-    if (rc == 0 && b.row == 0)
-        str_add(r->out, "<p>No time was recorded.</p>\n");
-    if (rc == 0 && b.row) {
-        rc = strip_draw(r, err);
-        str_addf(
-            r->out,
-            "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"seconds by cause\">\n%s</svg>\n",
-            STRIP_WIDTH, 10 + BAR_ROW * b.row, bars.p);
-        str_add(r->out, "<p class=\"why\">train: first executions of steps. replay: steps done "
-                        "again. start: from an attempt's start to its first step. down: no "
-                        "attempt ran, after one ended so. other: within an attempt, none of "
-                        "these.</p>\n");
+    if ((rc = report_each(r->db, sql, r->scope->run, bar_row, &b, err)) < 0)
+        goto out;
+    if (b.row == 0) {
+        str_add(r->out, "<p>No time was recorded.</p>\n</section>\n");
+        goto out;
     }
-    str_add(r->out, "</section>\n");
+    if ((rc = strip_draw(r, err)) < 0)
+        goto out;
+    str_addf(r->out,
+             "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"seconds by cause\">\n%s</svg>\n",
+             STRIP_WIDTH, 10 + BAR_ROW * b.row, bars.p);
+    str_add(r->out, "<p class=\"why\">train: first executions of steps. replay: steps done again. "
+                    "start: from an attempt's start to its first step. down: no attempt ran, after "
+                    "one ended so. other: within an attempt, none of these.</p>\n</section>\n");
+out:
     str_release(&bars);
     return rc;
 }
@@ -424,6 +429,10 @@ static int untold(struct report *r, struct err *err)
 
 int report_attempts(struct report *r, struct err *err)
 {
+    static const char sql[] =
+        "SELECT attempt, scheduler, job_id, started_at, ended_at, cause, first_step, last_step"
+        " FROM v_attempt WHERE run = ?1 ORDER BY attempt";
+    int rc;
     str_add(r->out, "<section><h2>Attempts</h2>\n");
     if (r->n->attempts == 0) {
         str_add(r->out, "<p>No attempt has started.</p></section>\n");
@@ -434,13 +443,11 @@ int report_attempts(struct report *r, struct err *err)
         "<table class=\"attempts\"><tr><th>attempt</th><th>scheduler</th><th>job</th>"
         "<th>started (UTC)</th><th class=\"n\">lasted</th><th>ended by</th>"
         "<th class=\"n\">first step</th><th class=\"n\">last step</th></tr>\n");
-    int rc = report_each(r->db,
-                         "SELECT attempt, scheduler, job_id, started_at, ended_at, cause,"
-                         " first_step, last_step FROM v_attempt WHERE run = ?1 ORDER BY attempt",
-                         r->scope->run, attempt_row, r->out, err);
+    if ((rc = report_each(r->db, sql, r->scope->run, attempt_row, r->out, err)) < 0)
+        return rc;
     str_add(r->out, "</table>\n");
-    if (rc == 0)
-        rc = untold(r, err);
+    if ((rc = untold(r, err)) < 0)
+        return rc;
     str_add(r->out, "</section>\n");
-    return rc;
+    return 0;
 }

@@ -105,12 +105,14 @@ static int chart_draw(struct report *r, double hi, struct err *err)
     chart_begin(&c);
     str_addf(r->out, "<line class=\"ideal\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
              chart_x(&c, 0), chart_y(&c, 0), chart_x(&c, c.x.hi), chart_y(&c, c.y.hi));
-    int rc = report_each(r->db, TRIALS, r->scope->tune, mark_row, &c, err);
-    if (rc == 0)
-        rc = report_each(r->db, TRIALS, r->scope->tune, label_row, &c, err);
+    int rc;
+    if ((rc = report_each(r->db, TRIALS, r->scope->tune, mark_row, &c, err)) < 0)
+        return rc;
+    if ((rc = report_each(r->db, TRIALS, r->scope->tune, label_row, &c, err)) < 0)
+        return rc;
     chart_label(&c, 0.35 * c.x.hi, 0.35 * c.y.hi, "as predicted");
     chart_end(&c);
-    return rc;
+    return 0;
 }
 
 /* ---- the table ---- */
@@ -148,20 +150,26 @@ static void reason_row(struct store_query *q, void *ctx)
 
 int report_trials(struct report *r, struct err *err)
 {
+    static const char reason[] = "SELECT json_extract(json, '$.reason') FROM event WHERE run = ?1"
+                                 " AND kind = 'tune_ended' AND json_extract(json, '$.reason') <> ''"
+                                 " ORDER BY seq DESC LIMIT 1";
+    const char *tune = r->scope->tune;
     struct extent e = {0};
+    int rc;
     str_add(r->out, "<section><h2>Layouts tried: predicted against measured</h2>\n");
     if (r->n->trials == 0) {
         str_add(r->out, "<p>No trial is recorded: 'reel tune' measures layouts.</p></section>\n");
         return 0;
     }
     str_add(r->out, "<p class=\"why\">Tuning ");
-    html_escape(r->out, r->scope->tune);
+    html_escape(r->out, tune);
     str_add(r->out, ". Each prediction was stored before its measurement; error is predicted over "
                     "measured, less one. Numbers are the table's.</p>\n");
-    int rc = report_each(r->db, TRIALS, r->scope->tune, extent_row, &e, err);
-    if (rc == 0 && e.both)
-        rc = chart_draw(r, e.hi, err);
-    else
+    if ((rc = report_each(r->db, TRIALS, tune, extent_row, &e, err)) < 0)
+        return rc;
+    if (e.both && (rc = chart_draw(r, e.hi, err)) < 0)
+        return rc;
+    if (!e.both)
         str_add(r->out, "<p>No trial has both a prediction and a measurement.</p>\n");
     if (e.measured < r->n->trials)
         str_addf(r->out,
@@ -174,17 +182,13 @@ int report_trials(struct report *r, struct err *err)
         "<th class=\"n\">predicted s</th><th class=\"n\">measured s</th>"
         "<th class=\"n\">error %</th><th class=\"n\">MFU %</th><th class=\"n\">peak MiB</th>"
         "<th>state</th></tr>\n");
-    if (rc == 0)
-        rc = report_each(r->db, TRIALS, r->scope->tune, table_row, r->out, err);
+    if ((rc = report_each(r->db, TRIALS, tune, table_row, r->out, err)) < 0)
+        return rc;
     str_add(r->out, "</table>\n");
-    if (rc == 0)
-        rc = report_each(r->db,
-                         "SELECT json_extract(json, '$.reason') FROM event WHERE run = ?1"
-                         " AND kind = 'tune_ended' AND json_extract(json, '$.reason') <> ''"
-                         " ORDER BY seq DESC LIMIT 1",
-                         r->scope->tune, reason_row, r->out, err);
+    if ((rc = report_each(r->db, reason, tune, reason_row, r->out, err)) < 0)
+        return rc;
     str_add(r->out, "</section>\n");
-    return rc;
+    return 0;
 }
 
 /* ---- curation ---- */
@@ -213,27 +217,29 @@ static void source_row(struct store_query *q, void *ctx)
 
 int report_curation(struct report *r, struct err *err)
 {
-    if (!*r->scope->curation)
-        return 0;
-    str_add(r->out, "<section><h2>Data</h2>\n<p class=\"why\">Made by curation ");
-    html_escape(r->out, r->scope->curation);
-    str_add(r->out, ".</p>\n");
-    int rc = report_each(
-        r->db,
+    static const char total[] =
         "SELECT json_extract(json, '$.clips'), json_extract(json, '$.shards'),"
         " json_extract(json, '$.bytes'), json_extract(json, '$.seconds') FROM event WHERE run = ?1"
-        " AND kind = 'curate_ended' ORDER BY wall DESC, seq DESC LIMIT 1",
-        r->scope->curation, total_row, r->out, err);
+        " AND kind = 'curate_ended' ORDER BY wall DESC, seq DESC LIMIT 1";
+    static const char sources[] =
+        "SELECT json_extract(json, '$.source'), json_extract(json, '$.frames'),"
+        " json_extract(json, '$.shots'), json_extract(json, '$.clips'),"
+        " json_extract(json, '$.rejected'), json_extract(json, '$.reason')"
+        " FROM event WHERE run = ?1 AND kind = 'curate_source' ORDER BY seq";
+    const char *curation = r->scope->curation;
+    int rc;
+    if (!*curation)
+        return 0;
+    str_add(r->out, "<section><h2>Data</h2>\n<p class=\"why\">Made by curation ");
+    html_escape(r->out, curation);
+    str_add(r->out, ".</p>\n");
+    if ((rc = report_each(r->db, total, curation, total_row, r->out, err)) < 0)
+        return rc;
     str_add(r->out, "<table class=\"sources\"><tr><th>source</th><th class=\"n\">frames</th>"
                     "<th class=\"n\">shots</th><th class=\"n\">clips</th>"
                     "<th class=\"n\">rejected</th><th>reason</th></tr>\n");
-    if (rc == 0)
-        rc = report_each(r->db,
-                         "SELECT json_extract(json, '$.source'), json_extract(json, '$.frames'),"
-                         " json_extract(json, '$.shots'), json_extract(json, '$.clips'),"
-                         " json_extract(json, '$.rejected'), json_extract(json, '$.reason')"
-                         " FROM event WHERE run = ?1 AND kind = 'curate_source' ORDER BY seq",
-                         r->scope->curation, source_row, r->out, err);
+    if ((rc = report_each(r->db, sources, curation, source_row, r->out, err)) < 0)
+        return rc;
     str_add(r->out, "</table></section>\n");
-    return rc;
+    return 0;
 }

@@ -68,19 +68,21 @@ static void head_row(struct store_query *q, void *ctx)
 /* Writes the newest validation, bin by bin. */
 static int bins_draw(struct report *r, struct err *err)
 {
+    static const char bins[] = "SELECT DISTINCT bin FROM v_validation WHERE run = ?1 ORDER BY 1";
+    static const char newest[] =
+        "SELECT weights = 'average', bin, max(loss), weights = 'average' AND bin = 0"
+        " FROM v_validation WHERE run = ?1"
+        " AND step = (SELECT max(step) FROM v_validation WHERE run = ?1)"
+        " GROUP BY weights, bin ORDER BY 1, 2";
+    int rc;
     str_add(r->out, "<table class=\"bins\"><tr><th>part of the noise levels</th>");
-    int rc = report_each(r->db, "SELECT DISTINCT bin FROM v_validation WHERE run = ?1 ORDER BY 1",
-                         r->scope->run, head_row, r, err);
+    if ((rc = report_each(r->db, bins, r->scope->run, head_row, r, err)) < 0)
+        return rc;
     str_add(r->out, "</tr>\n");
-    if (rc == 0)
-        rc = report_each(r->db,
-                         "SELECT weights = 'average', bin, max(loss), weights = 'average'"
-                         " AND bin = 0 FROM v_validation WHERE run = ?1 AND step ="
-                         " (SELECT max(step) FROM v_validation WHERE run = ?1)"
-                         " GROUP BY weights, bin ORDER BY 1, 2",
-                         r->scope->run, cell_row, r, err);
+    if ((rc = report_each(r->db, newest, r->scope->run, cell_row, r, err)) < 0)
+        return rc;
     str_add(r->out, "</tr></table>\n");
-    return rc;
+    return 0;
 }
 
 int report_validation(struct report *r, struct err *err)
@@ -95,9 +97,10 @@ int report_validation(struct report *r, struct err *err)
                     "<p class=\"why\">Loss on fixed draws. Diamonds: the weights. Rings: their "
                     "average. Below, after the last step measured, by noise level: equally "
                     "probable parts of the run's distribution, rising noise.</p>\n");
-    rc = means_draw(r, &e, err);
-    if (rc == 0)
-        rc = bins_draw(r, err);
+    if ((rc = means_draw(r, &e, err)) < 0)
+        return rc;
+    if ((rc = bins_draw(r, err)) < 0)
+        return rc;
     str_add(r->out, "</section>\n");
-    return rc;
+    return 0;
 }
