@@ -110,18 +110,25 @@ int cmd_cancel_run(const struct opt_values *v, struct cmd_env *env, struct err *
     struct run_state state;
     enum launch_kept kept = LAUNCH_LOGGED;
     bool json = opt_bool(v, "json"), dry = opt_bool(v, "dry-run");
+    int rc;
     opt_operands(v, &operands);
     run_state_init(&state);
-    int rc = launch_open(env->home, env->bin_dir, operands[0], &l, err);
-    if (rc == 0)
-        rc = run_state_load(l.run_dir, &state, err);
+    if ((rc = launch_open(env->home, env->bin_dir, operands[0], &l, err)) < 0)
+        goto out;
+    if ((rc = run_state_load(l.run_dir, &state, err)) < 0)
+        goto out;
     const char *kind = state.sched[0] ? state.sched : l.wrapped ? "none" : "local";
-    if (rc == 0 && (state.done || (!dry && !l.wrapped)) && strcmp(kind, "none") != 0)
-        rc = sched_open(kind, env->home, &s, err);
-    if (rc == 0 && state.done)
+    bool asks = (state.done || (!dry && !l.wrapped)) && strcmp(kind, "none") != 0;
+    if (asks && (rc = sched_open(kind, env->home, &s, err)) < 0)
+        goto out;
+    if (state.done) {
         rc = done_cancel(&l, s, &state, json, dry, err);
-    else if (rc == 0 && (dry || (rc = launch_cancel(&l, s, &kept, err)) == 0))
-        rc = cancelled_print(&l, json, dry, kept, err);
+        goto out;
+    }
+    if (!dry && (rc = launch_cancel(&l, s, &kept, err)) < 0)
+        goto out;
+    rc = cancelled_print(&l, json, dry, kept, err);
+out:
     sched_close(s);
     run_state_release(&state);
     return rc;

@@ -106,22 +106,24 @@ static int lease_answer(const char *path, struct err *err)
     str_addf(&host, "%s\n", clock_host());
     int rc = cmd_print(&host, err);
     str_release(&host);
-    if (rc == 0 && lease_take(path, 0, &l, NULL) != ERR_BUSY)
-        rc = err_set(err, ERR_NO, "nobody holds the lease '%s', as host %s sees it", path,
-                     clock_host());
+    if (rc < 0 || lease_take(path, 0, &l, NULL) == ERR_BUSY)
+        return rc;
     lease_drop(l);
-    return rc;
+    return err_set(err, ERR_NO, "nobody holds the lease '%s', as host %s sees it", path,
+                   clock_host());
 }
 
 static int locks_ask(const struct opt_values *v, const struct cmd_env *env, struct locks_facts *f,
                      struct err *err)
 {
     char reel[LIMIT_PATH_BYTES];
-    int rc = locks_probe(env->home, f, err);
+    int rc;
+    if ((rc = locks_probe(env->home, f, err)) < 0)
+        return rc;
+    if (!f->tried || !opt_bool(v, "second-node"))
+        return 0;
     snprintf(reel, sizeof reel, "%s/reel", env->bin_dir);
-    return rc == 0 && f->tried && opt_bool(v, "second-node")
-               ? locks_probe_elsewhere(env->home, reel, opt_text(v, "partition"), f, err)
-               : rc;
+    return locks_probe_elsewhere(env->home, reel, opt_text(v, "partition"), f, err);
 }
 
 int cmd_check_site_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
@@ -132,26 +134,27 @@ int cmd_check_site_run(const struct opt_values *v, struct cmd_env *env, struct e
     struct str text = STR_INIT, mpi = STR_INIT;
     if (opt_text(v, "lease"))
         return lease_answer(opt_text(v, "lease"), err);
-    int rc = sched_open("slurm", env->home, &s, err);
-    if (rc == 0)
-        rc = sched_slurm_site(s, &site, err);
+    int rc;
+    if ((rc = sched_open("slurm", env->home, &s, err)) < 0)
+        return rc;
+    if ((rc = sched_slurm_site(s, &site, err)) < 0)
+        goto out;
     struct site_facts f = {.site = &site,
                            .save_s = opt_given(v, "save") ? opt_num(v, "save")
                                                           : lead_save_s(env, NULL),
                            .file_system = site_file_system(env->home)};
-    if (rc == 0)
-        rc = lead_partition(&site.site, opt_text(v, "partition"), &f.partition, err);
-    if (rc == 0)
-        rc = locks_ask(v, env, &f.locks, err);
-    if (rc == 0) {
-        mpi_list(&mpi);
-        f.mpi = mpi.len ? mpi.p : "";
-        site_check(&f, promises);
-        opt_bool(v, "json") ? json_format(&f, promises, &text) : text_format(&f, promises, &text);
-        rc = cmd_print(&text, err);
-    }
-    if (rc == 0)
-        rc = verdict(promises, err);
+    if ((rc = lead_partition(&site.site, opt_text(v, "partition"), &f.partition, err)) < 0)
+        goto out;
+    if ((rc = locks_ask(v, env, &f.locks, err)) < 0)
+        goto out;
+    mpi_list(&mpi);
+    f.mpi = mpi.len ? mpi.p : "";
+    site_check(&f, promises);
+    opt_bool(v, "json") ? json_format(&f, promises, &text) : text_format(&f, promises, &text);
+    if ((rc = cmd_print(&text, err)) < 0)
+        goto out;
+    rc = verdict(promises, err);
+out:
     str_release(&text);
     str_release(&mpi);
     sched_close(s);

@@ -56,22 +56,25 @@ int cmd_curate_run(const struct opt_values *v, struct cmd_env *env, struct err *
     pid_t pid;
     arena_init(&arena, 0);
     const char **argv = arena_array(&arena, n + 3, sizeof *argv);
-    int rc = argv && (argv[at++] = arena_printf(&arena, "%s/reel-curate", env->bin_dir)) &&
-                     (!out || (argv[at++] = arena_printf(&arena, "--out=%s", out)))
-                 ? 0
-                 : err_set(err, ERR_NOMEM, "out of memory");
-    for (size_t i = 0; rc == 0 && i < n; i++)
+    int rc;
+    if (!argv || !(argv[at++] = arena_printf(&arena, "%s/reel-curate", env->bin_dir)) ||
+        (out && !(argv[at++] = arena_printf(&arena, "--out=%s", out)))) {
+        rc = err_set(err, ERR_NOMEM, "out of memory");
+        goto out;
+    }
+    for (size_t i = 0; i < n; i++)
         argv[at++] = operands[i];
     spawn.argv = argv;
     spawn.die_with_parent = true;
-    if (rc == 0)
-        rc = spawn_start(&spawn, &pid, err);
-    if (rc == 0)
-        rc = spawn_wait(pid, -1, &end, err);
-    if (rc == 0 && spawn_status(&end) != 0) /* the child has said why, and its exit code is ours */
+    if ((rc = spawn_start(&spawn, &pid, err)) < 0)
+        goto out;
+    if ((rc = spawn_wait(pid, -1, &end, err)) < 0)
+        goto out;
+    if (spawn_status(&end) != 0) /* the child has said why, and its exit code is ours */
         exit(spawn_status(&end));
-    if (rc == 0 && out)
+    if (out)
         record(env, out);
+out:
     arena_release(&arena);
     return rc;
 }

@@ -130,12 +130,17 @@ static int ingest(const struct opt_values *v, const struct cmd_env *env, const c
         return err->code;
     if (opt_bool(v, "dry-run"))
         return dry_print(env, all, n + 1, rebuild, json, err);
-    int rc = rebuild ? ingest_rebuild(env->db_path, all, n + 1, wait_s, &report, err)
-                     : store_open(env->db_path, STORE_WRITE, &db, err);
-    if (rc == 0 && !rebuild)
-        rc = ingest_run(db, all, n + 1, wait_s, &report, err);
+    int rc;
+    if (rebuild && (rc = ingest_rebuild(env->db_path, all, n + 1, wait_s, &report, err)) < 0)
+        return rc;
+    if (!rebuild && (rc = store_open(env->db_path, STORE_WRITE, &db, err)) < 0)
+        return rc;
+    if (!rebuild && (rc = ingest_run(db, all, n + 1, wait_s, &report, err)) < 0)
+        goto out;
+    rc = report_print(&report, env->db_path, json, err);
+out:
     store_close(db);
-    return rc < 0 ? rc : report_print(&report, env->db_path, json, err);
+    return rc;
 }
 
 void cmd_ingest(const struct cmd_env *env)
@@ -189,12 +194,12 @@ static int rows_add(struct store_query *q, bool json, struct str *text, struct e
             json ? cell_json(q, i, &o) : cell_text(q, i, text);
         json ? json_obj_end(&o) : str_addc(text, '\n');
     }
-    if (json && rc == 0) {
-        json_arr_end(&o);
-        json_obj_end(&o);
-        str_addc(text, '\n');
-    }
-    return rc;
+    if (rc < 0 || !json)
+        return rc;
+    json_arr_end(&o);
+    json_obj_end(&o);
+    str_addc(text, '\n');
+    return 0;
 }
 
 /* Adds the names of the views to the error of a query that asked for one that does not exist. */
@@ -257,17 +262,20 @@ static int query(const struct cmd_env *env, const char *sql, bool json, struct e
     struct store *db = NULL;
     struct store_query *q = NULL;
     struct str text = STR_INIT;
-    int rc = store_open(env->db_path, STORE_READ, &db, err);
-    if (rc == 0)
-        rc = store_ask(db, sql, &q, err);
-    if (rc == ERR_INPUT && strstr(err->text, "no such table"))
-        views_name(err);
-    else if (rc == ERR_INPUT && strstr(err->text, "no such column: "))
-        columns_name(db, sql, err);
-    if (rc == 0)
-        rc = rows_add(q, json, &text, err);
-    if (rc == 0)
-        rc = cmd_print(&text, err);
+    int rc;
+    if ((rc = store_open(env->db_path, STORE_READ, &db, err)) < 0)
+        return rc;
+    if ((rc = store_ask(db, sql, &q, err)) < 0) {
+        if (rc == ERR_INPUT && strstr(err->text, "no such table"))
+            views_name(err);
+        else if (rc == ERR_INPUT && strstr(err->text, "no such column: "))
+            columns_name(db, sql, err);
+        goto out;
+    }
+    if ((rc = rows_add(q, json, &text, err)) < 0)
+        goto out;
+    rc = cmd_print(&text, err);
+out:
     store_end(q);
     store_close(db);
     str_release(&text);
@@ -276,45 +284,55 @@ static int query(const struct cmd_env *env, const char *sql, bool json, struct e
 
 static const double MFU_TOLERANCE = 1e-9; /* the two computations differ by rounding only */
 
-static int check(const struct cmd_env *env, bool json, struct err *err)
+struct check {
+    int64_t n, missing; /* MFU that were recorded; those of them that cannot be recomputed */
+    double worst;       /* largest relative difference */
+};
+
+static int check_read(const struct cmd_env *env, struct check *out, struct err *err)
 {
+    static const char sql[] = "SELECT count(*), count(*) - count(difference),"
+                              " coalesce(max(difference), 0) FROM check_mfu";
     struct store *db = NULL;
     struct store_query *q = NULL;
-    struct str text = STR_INIT;
-    int64_t n = 0, missing = 0;
-    double worst = 0;
-    int rc = store_open(env->db_path, STORE_READ | STORE_CHECK, &db, err);
-    if (rc == 0)
-        rc = store_ask(db,
-                       "SELECT count(*), count(*) - count(difference),"
-                       " coalesce(max(difference), 0) FROM check_mfu",
-                       &q, err);
-    if (rc == 0 && (rc = store_next(q, err)) > 0) {
-        n = store_int(q, 0), missing = store_int(q, 1), worst = store_num(q, 2);
-        rc = 0;
-    }
+    int rc;
+    if ((rc = store_open(env->db_path, STORE_READ | STORE_CHECK, &db, err)) < 0)
+        return rc;
+    if ((rc = store_ask(db, sql, &q, err)) < 0)
+        goto out;
+    if ((rc = store_next(q, err)) > 0)
+        *out = (struct check){store_int(q, 0), store_int(q, 1), store_num(q, 2)};
+out:
     store_end(q);
     store_close(db);
-    if (rc < 0)
+    return rc < 0 ? rc : 0;
+}
+
+static int check(const struct cmd_env *env, bool json, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct check c = {0};
+    int rc;
+    if ((rc = check_read(env, &c, err)) < 0)
         return rc;
     if (json)
         str_addf(&text,
                  "{\"schema\": \"reel.db.check/1\", \"mfu\": %lld, \"not_recomputable\": %lld, "
                  "\"largest_difference\": %.3g}\n",
-                 (long long)n, (long long)missing, worst);
+                 (long long)c.n, (long long)c.missing, c.worst);
     else
         str_addf(&text,
                  "%lld MFU recomputed from tokens, step time and peak: largest relative difference "
                  "%.2g; %lld not recomputable\n",
-                 (long long)n, worst, (long long)missing);
+                 (long long)c.n, c.worst, (long long)c.missing);
     rc = cmd_print(&text, err);
     str_release(&text);
-    if (rc == 0 && (worst > MFU_TOLERANCE || missing))
-        rc = err_set(err, ERR_NO,
-                     "%s: recorded MFU and recomputed MFU differ by up to %.3g, %lld cannot be "
-                     "recomputed: ask view check_mfu",
-                     env->db_path, worst, (long long)missing);
-    return rc;
+    if (rc < 0 || (c.worst <= MFU_TOLERANCE && !c.missing))
+        return rc;
+    return err_set(err, ERR_NO,
+                   "%s: recorded MFU and recomputed MFU differ by up to %.3g, %lld cannot be "
+                   "recomputed: ask view check_mfu",
+                   env->db_path, c.worst, (long long)c.missing);
 }
 
 static int schema(bool all, bool json, struct err *err)
@@ -322,8 +340,10 @@ static int schema(bool all, bool json, struct err *err)
     struct str text = STR_INIT, object = STR_INIT;
     struct json_out o;
     schema_describe(&text, all);
-    int rc = str_check(&text, err);
-    if (rc == 0 && json) {
+    int rc;
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    if (json) {
         json_out_init(&o, &object, 2);
         json_obj_begin(&o, NULL);
         json_put_text(&o, "schema", "reel.db.schema/1");
@@ -331,8 +351,8 @@ static int schema(bool all, bool json, struct err *err)
         json_obj_end(&o);
         str_addc(&object, '\n');
     }
-    if (rc == 0)
-        rc = cmd_print(json ? &object : &text, err);
+    rc = cmd_print(json ? &object : &text, err);
+out:
     str_release(&text);
     str_release(&object);
     return rc;

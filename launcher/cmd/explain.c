@@ -232,25 +232,25 @@ int cmd_explain_run(const struct opt_values *v, struct cmd_env *env, struct err 
     struct str text = STR_INIT;
     struct json_out o;
     char why[STATE_TEXT_BYTES], missing[LIMIT_PATH_BYTES];
+    int rc;
     opt_operands(v, &operands);
     run_state_init(&state);
-    int rc = launch_open(env->home, env->bin_dir, operands[0], &l, err);
-    if (rc == 0)
-        rc = launch_state_load(&l, &state, err);
-    if (rc == 0) {
-        waits_why(env->home, &state, &l.budget, why);
-        saves_look(&l, &state, missing);
-    }
-    if (rc == 0 && opt_bool(v, "json")) {
+    if ((rc = launch_open(env->home, env->bin_dir, operands[0], &l, err)) < 0)
+        goto out;
+    if ((rc = launch_state_load(&l, &state, err)) < 0)
+        goto out;
+    waits_why(env->home, &state, &l.budget, why);
+    saves_look(&l, &state, missing);
+    if (opt_bool(v, "json")) {
         json_out_init(&o, &text, 2);
         explain_json(&state, &l.budget, why, missing, &o);
         str_addc(&text, '\n');
-    } else if (rc == 0) {
+    } else {
         explain_text(&state, &l.budget, why, missing, &text);
         str_addf(&text, "  its folder, with logs: %s\n", l.run_dir);
     }
-    if (rc == 0)
-        rc = cmd_print(&text, err);
+    rc = cmd_print(&text, err);
+out:
     run_state_release(&state);
     str_release(&text);
     return rc;

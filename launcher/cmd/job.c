@@ -71,9 +71,11 @@ static int record_save(const struct job *j, struct err *err)
     json_put_text(&o, "token", j->token);
     json_put_text(&o, "job_id", j->id);
     json_obj_end(&o);
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = file_publish(in_dir(j, "job.json", path), text.p, text.len, err);
+    int rc;
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = file_publish(in_dir(j, "job.json", path), text.p, text.len, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -125,33 +127,47 @@ static int submit(struct job *j, struct err *err)
     return sched_submit(j->s, &spec, j->id, err);
 }
 
+/* Begins a new submission: it has a token of its own, and records that before it is made. */
+static int intent_make(struct job *j, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 32];
+    struct stat st;
+    struct id id;
+    int rc;
+    if ((rc = id_random(&id, err)) < 0)
+        return rc;
+    id_format(id, j->token);
+    j->id[0] = '\0';
+    unlink(in_dir(j, "result", path));
+    /* What earlier jobs said was shown in their time. */
+    j->shown = stat(in_dir(j, "log", path), &st) == 0 ? (int64_t)st.st_size : 0;
+    return record_save(j, err);
+}
+
 /* Finds the job that answers this question: the one that runs, or a new one. */
 static int job_find(struct job *j, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
     struct sched_job job;
-    struct id id;
     bool live = false;
     struct lease *lock = NULL;
-    int rc = file_mkdirs(j->q->dir, err);
-    if (rc == 0)
-        rc = lease_take(in_dir(j, "lock", path), 30, &lock, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = file_mkdirs(j->q->dir, err)) < 0)
+        return rc;
+    if ((rc = lease_take(in_dir(j, "lock", path), 30, &lock, err)) < 0)
         return rc;
     record_load(j);
-    if (j->id[0])
-        rc = look(j, &live, &job, err);
-    /* Without an open intent, a new submission begins. */
-    if (rc == 0 && !live && (j->id[0] || !j->token[0]) && (rc = id_random(&id, err)) == 0) {
-        id_format(id, j->token);
-        j->id[0] = '\0';
-        unlink(in_dir(j, "result", path));
-        struct stat st; /* what earlier jobs said was shown in their time */
-        j->shown = stat(in_dir(j, "log", path), &st) == 0 ? (int64_t)st.st_size : 0;
-        rc = record_save(j, err);
-    }
-    if (rc == 0 && !live && (rc = submit(j, err)) == 0)
-        rc = record_save(j, err);
+    if (j->id[0] && (rc = look(j, &live, &job, err)) < 0)
+        goto out;
+    if (live)
+        goto out;
+    bool intended = !j->id[0] && j->token[0];
+    if (!intended && (rc = intent_make(j, err)) < 0)
+        goto out;
+    if ((rc = submit(j, err)) < 0)
+        goto out;
+    rc = record_save(j, err);
+out:
     lease_drop(lock);
     return rc;
 }
@@ -234,13 +250,15 @@ int job_run(const struct job_question *q, const struct cmd_env *env, struct err 
 {
     struct job j = {.q = q, .env = env};
     struct sigaction action = {.sa_handler = on_interrupt}, before;
-    int rc = sched_open("slurm", env->home, &j.s, err);
-    if (rc == 0)
-        rc = job_find(&j, err);
+    int rc;
+    if ((rc = sched_open("slurm", env->home, &j.s, err)) < 0)
+        goto out;
+    if ((rc = job_find(&j, err)) < 0)
+        goto out;
     sigaction(SIGINT, &action, &before);
-    if (rc == 0)
-        rc = follow(&j, err);
+    rc = follow(&j, err);
     sigaction(SIGINT, &before, NULL);
+out:
     sched_close(j.s);
     arena_release(&j.arena);
     return rc;

@@ -76,26 +76,32 @@ static int path_resolve(struct run *run, const char **path, const char *what, st
 static int data_resolve(struct run *run, const char **data, const char *what, struct err *err)
 {
     int64_t thw[3];
-    int rc = run_synthetic(*data, what, thw, err);
-    return rc == 0 ? path_resolve(run, data, what, err) : rc < 0 ? rc : 0;
+    int rc;
+    if ((rc = run_synthetic(*data, what, thw, err)) != 0)
+        return rc < 0 ? rc : 0;
+    return path_resolve(run, data, what, err);
 }
 
 /* Makes the paths of a run file absolute, because the run's own folder keeps a copy of the file. */
 static int paths_resolve(struct run *run, struct err *err)
 {
     char what[64];
-    int rc = run->validation.data ? data_resolve(run, &run->validation.data, "validation.data", err)
-                                  : 0;
-    for (int64_t i = 0; i < run->n_stages && rc == 0; i++) {
+    const char **held_out = &run->validation.data;
+    int rc;
+    if (*held_out && (rc = data_resolve(run, held_out, "validation.data", err)) < 0)
+        return rc;
+    for (int64_t i = 0; i < run->n_stages; i++) {
+        struct run_stage *stage = &run->stages[i];
         snprintf(what, sizeof what, "stages[%lld].data", (long long)i);
-        rc = data_resolve(run, &run->stages[i].data, what, err);
+        if ((rc = data_resolve(run, &stage->data, what, err)) < 0)
+            return rc;
         snprintf(what, sizeof what, "stages[%lld].plan", (long long)i);
-        if (rc == 0 && run->stages[i].plan)
-            rc = path_resolve(run, &run->stages[i].plan, what, err);
+        if (stage->plan && (rc = path_resolve(run, &stage->plan, what, err)) < 0)
+            return rc;
     }
-    if (rc == 0 && run->warm.from)
-        rc = path_resolve(run, &run->warm.from, "init.from", err);
-    return rc < 0 ? rc : run_bind_data(run, err);
+    if (run->warm.from && (rc = path_resolve(run, &run->warm.from, "init.from", err)) < 0)
+        return rc;
+    return run_bind_data(run, err);
 }
 
 /* Takes the number of ranks from the plan that was given. */
@@ -270,14 +276,17 @@ static int weights_check(const struct cmd_env *env, const char *run_path, const 
     struct str sentence = STR_INIT;
     snprintf(program, sizeof program, "%s/reel-train", env->bin_dir);
     int status = run->warm.from ? fits_ask(program, run_path, &sentence) : 0;
-    int rc = str_check(&sentence, err);
-    if (rc == 0 && status == err_exit_code(ERR_INPUT))
+    int rc;
+    if ((rc = str_check(&sentence, err)) < 0)
+        goto out;
+    if (status == err_exit_code(ERR_INPUT))
         rc = err_set(err, ERR_INPUT, "%s", sentence.p);
-    else if (rc == 0 && status != 0)
+    else if (status != 0)
         fprintf(stderr,
                 "reel: whether the model can begin with init.from '%s' could not be checked here, "
                 "for '%s' ended with %d (%s): the job will see\n",
                 run->warm.from, program, status, sentence.p ? sentence.p : "");
+out:
     str_release(&sentence);
     return rc;
 }
@@ -288,18 +297,21 @@ static int checks_run(const struct opt_values *v, const struct cmd_env *env, str
                       const struct run *run, const char *run_path, const struct plan *plan,
                       struct str *script, struct err *err)
 {
+    enum lead_rule rule = (enum lead_rule)opt_enum(v, "lead");
     struct launch l;
-    int rc = gpus_check(run, run_path, err);
-    if (rc == 0)
-        rc = launch_plans_check(run, layout_world(&plan->layout), err);
-    if (rc == 0)
-        rc = weights_check(env, run_path, run, err);
-    if (rc == 0)
-        rc = lead_check(env, s, run->resources.partition, run->resources.time_limit_s,
-                        run->model.name, (enum lead_rule)opt_enum(v, "lead"), err);
+    int rc;
+    if ((rc = gpus_check(run, run_path, err)) < 0)
+        return rc;
+    if ((rc = launch_plans_check(run, layout_world(&plan->layout), err)) < 0)
+        return rc;
+    if ((rc = weights_check(env, run_path, run, err)) < 0)
+        return rc;
+    if ((rc = lead_check(env, s, run->resources.partition, run->resources.time_limit_s,
+                         run->model.name, rule, err)) < 0)
+        return rc;
     launch_init(&l, env->home, env->bin_dir, "<id>", &run->budget);
     l.save_s = fmax(0, lead_save_s(env, run->model.name));
-    return rc < 0 ? rc : launch_check(&l, s, run, script, err);
+    return launch_check(&l, s, run, script, err);
 }
 
 /* Says how a run that existed before goes on. */
@@ -309,8 +321,10 @@ static int word_find(const struct launch *l, struct str *word, char job[STATE_JO
     struct run_state state;
     char why[STATE_TEXT_BYTES];
     run_state_init(&state);
-    int rc = run_state_load(l->run_dir, &state, err);
-    enum run_next next = rc == 0 ? run_state_next(&state, &l->budget, why) : RUN_NEXT_WAIT;
+    int rc;
+    if ((rc = run_state_load(l->run_dir, &state, err)) < 0)
+        goto out;
+    enum run_next next = run_state_next(&state, &l->budget, why);
     snprintf(job, STATE_JOB_BYTES, "%s", state.job_id);
     if (next == RUN_NEXT_DONE || next == RUN_NEXT_CANCELLED || next == RUN_NEXT_PAUSED)
         str_add(word, next == RUN_NEXT_DONE        ? "is done"
@@ -320,6 +334,7 @@ static int word_find(const struct launch *l, struct str *word, char job[STATE_JO
         str_addf(word, "failed: %s", why);
     else
         str_addf(word, "goes on, job %s", job);
+out:
     run_state_release(&state);
     return rc;
 }
@@ -330,7 +345,9 @@ static int submitted_print(const struct launch *l, bool existed, const struct ch
     struct str text = STR_INIT, word = STR_INIT;
     struct json_out o;
     char job[STATE_JOB_BYTES] = "";
-    int rc = word_find(l, &word, job, err);
+    int rc;
+    if ((rc = word_find(l, &word, job, err)) < 0)
+        goto out;
     if (!existed)
         str_clear(&word), str_addf(&word, "submitted, job %s", job);
     json_out_init(&o, &text, 2);
@@ -348,8 +365,10 @@ static int submitted_print(const struct launch *l, bool existed, const struct ch
                  l->run_id);
     }
     str_addc(&text, '\n');
-    if (rc == 0 && (rc = str_check(&word, err)) == 0)
-        rc = cmd_print(&text, err);
+    if ((rc = str_check(&word, err)) < 0)
+        goto out;
+    rc = cmd_print(&text, err);
+out:
     str_release(&text);
     str_release(&word);
     return rc;
@@ -361,12 +380,14 @@ static int detach(const struct launch *l, struct sched *s, bool existed,
                   const struct change_told *told, bool json, struct err *err)
 {
     enum run_next next = RUN_NEXT_WAIT;
-    int rc = existed ? launch_settle(l, s, &next, err) : 0;
     struct err why = {0};
-    int verdict = rc == 0 ? cmd_follow_verdict(l, next, &why) : rc;
-    if (rc == 0 && (json || verdict == 0))
-        rc = submitted_print(l, existed, told, json, err);
-    return rc == 0 && verdict < 0 ? err_set(err, verdict, "%s", why.text) : rc;
+    int rc;
+    if (existed && (rc = launch_settle(l, s, &next, err)) < 0)
+        return rc;
+    int verdict = cmd_follow_verdict(l, next, &why);
+    if ((json || verdict == 0) && (rc = submitted_print(l, existed, told, json, err)) < 0)
+        return rc;
+    return verdict < 0 ? err_set(err, verdict, "%s", why.text) : 0;
 }
 
 /* Adds to the error that the run exists with this name, and may have no job. */
@@ -413,8 +434,10 @@ static int change_ask(const struct opt_values *v, const char *path, const struct
 {
     const char *keys[8];
     struct json_doc file = {0};
+    int rc;
     options_said(v, keys);
-    int rc = json_load(path, &file, err);
+    if ((rc = json_load(path, &file, err)) < 0)
+        return rc;
     struct change_ask ask = {.run = run,
                              .plan = plan,
                              .plan_given = opt_given(v, "plan") || opt_given(v, "layout"),
@@ -423,8 +446,7 @@ static int change_ask(const struct opt_values *v, const char *path, const struct
                              .extend = opt_bool(v, "extend"),
                              .rate = opt_given(v, "change"),
                              .dry = opt_bool(v, "dry-run")};
-    if (rc == 0)
-        rc = change_apply(l, &ask, told, err);
+    rc = change_apply(l, &ask, told, err);
     json_release(&file);
     return rc;
 }
@@ -443,12 +465,14 @@ static int existing_change(const struct opt_values *v, const char *path, const s
         fprintf(stderr, "run '%s' exists (%s): taking it up\n", run->name, l->run_id);
     changes_say(told, run->name);
     /* The run's budget may have changed. */
-    if ((rc = launch_open(l->home, l->bin_dir, l->run_id, l, err)) == 0)
-        rc = launch_renew(l, s, old, new, err);
-    if (rc == 0 && new[0])
+    if ((rc = launch_open(l->home, l->bin_dir, l->run_id, l, err)) < 0)
+        return rc;
+    if ((rc = launch_renew(l, s, old, new, err)) < 0)
+        return rc;
+    if (new[0])
         fprintf(stderr, "run '%s': job %s was submitted%s%s\n", run->name, new,
                 old[0] ? " in place of job " : "", old);
-    return rc;
+    return 0;
 }
 
 /* Checks that the run exists if --extend or --change is given. */
@@ -475,24 +499,30 @@ static int dry_run(const struct opt_values *v, const struct cmd_env *env, struct
     struct change_told told = {0};
     struct launch_dry d = {run, plan, "create", "", home_run_dir(env->home, "<id>", new_dir),
                            script, &told};
+    int rc;
     run_state_init(&state);
-    int rc = home_name_find(env->home, run->name, id, NULL);
-    if (rc == 0 && (rc = launch_open(env->home, env->bin_dir, id, &l, err)) == 0 &&
-        (rc = run_state_load(l.run_dir, &state, err)) == 0) {
+    if ((rc = home_name_find(env->home, run->name, id, err)) < 0 && rc != ERR_NOT_FOUND)
+        goto out;
+    if (rc == 0) {
+        if ((rc = launch_open(env->home, env->bin_dir, id, &l, err)) < 0)
+            goto out;
+        if ((rc = run_state_load(l.run_dir, &state, err)) < 0)
+            goto out;
+        bool unborn = launch_unborn(&state);
         d.state = run_state_word(&state, &l.budget);
-        d.word = launch_unborn(&state) ? "replace" : "take up";
-        d.run_dir = launch_unborn(&state) ? d.run_dir : l.run_dir;
-        if (l.wrapped)
+        d.word = unborn ? "replace" : "take up";
+        d.run_dir = unborn ? d.run_dir : l.run_dir;
+        if (l.wrapped) {
             rc = err_set(err, ERR_EXISTS,
                          "run '%s' is one of 'reel wrap': give this one another name (--name)",
                          run->name);
-        else if (!launch_unborn(&state))
-            rc = change_ask(v, path, run, plan, &l, &told, err);
-    } else if (rc == ERR_NOT_FOUND) {
-        rc = 0;
+            goto out;
+        }
+        if (!unborn && (rc = change_ask(v, path, run, plan, &l, &told, err)) < 0)
+            goto out;
     }
-    if (rc == 0)
-        rc = launch_dry_print(&d, s, opt_bool(v, "json"), err);
+    rc = launch_dry_print(&d, s, opt_bool(v, "json"), err);
+out:
     run_state_release(&state);
     str_release(&told.lines);
     return rc;

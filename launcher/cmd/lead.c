@@ -97,10 +97,10 @@ int lead_check(const struct cmd_env *env, struct sched *s, const char *partition
     char save[32], step[32], lead[32], said[256];
     if (rule == LEAD_IGNORE || strcmp(s->ops->kind, "slurm") != 0)
         return 0;
-    int rc = sched_slurm_site(s, &site, err);
-    if (rc == 0)
-        rc = lead_partition(&site.site, partition, &p, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = sched_slurm_site(s, &site, err)) < 0)
+        return rc;
+    if ((rc = lead_partition(&site.site, partition, &p, err)) < 0)
         return rc;
     double save_s = lead_save_s(env, model), one_s = step_s(env, model),
            lead_s = site_lead_s(&site, p);

@@ -61,12 +61,12 @@ static int report_make(const char *operand, const char *seq, struct report *r, s
     struct err why;
     if (seq && seq_parse(seq, "--seq", &r->seq, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text); /* about an option's value, not a file's */
-    int rc = model_load(operand, &r->m, err);
-    if (rc == 0)
-        rc = params_build(&r->m, &r->list, err);
-    if (rc == 0 && seq)
-        rc = flops_reel_sample(&r->m, r->seq, r->m.text_len, &r->reel, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = model_load(operand, &r->m, err)) < 0)
+        return rc;
+    if ((rc = params_build(&r->m, &r->list, err)) < 0)
+        return rc;
+    if (seq && (rc = flops_reel_sample(&r->m, r->seq, r->m.text_len, &r->reel, err)) < 0)
         return rc;
     for (int64_t i = 0; i < r->list.n; i++)
         r->part[r->list.items[i].part] += r->list.items[i].count;
@@ -321,22 +321,21 @@ int cmd_model_run(const struct opt_values *v, struct cmd_env *env, struct err *e
     const char *const *operands;
     struct report r = {0};
     struct str out = STR_INIT;
-    bool json = opt_bool(v, "json");
+    bool json = opt_bool(v, "json"), listed = opt_operands(v, &operands) == 0;
     int rc;
 
     (void)env;
-    if (opt_operands(v, &operands) == 0) {
-        rc = opt_given(v, "seq")
-                 ? err_set(err, ERR_USAGE,
-                           "--seq without a model: give a NAME or FILE, see 'reel model'")
-                 : list_models(json, &out, err);
-    } else {
-        rc = report_make(operands[0], opt_text(v, "seq"), &r, err);
-        if (rc == 0)
-            (json ? report_json : report_text)(&r, &out);
-    }
-    if (rc == 0)
-        rc = cmd_print(&out, err);
+    if (listed && opt_given(v, "seq"))
+        return err_set(err, ERR_USAGE,
+                       "--seq without a model: give a NAME or FILE, see 'reel model'");
+    if (listed && (rc = list_models(json, &out, err)) < 0)
+        goto out;
+    if (!listed && (rc = report_make(operands[0], opt_text(v, "seq"), &r, err)) < 0)
+        goto out;
+    if (!listed)
+        (json ? report_json : report_text)(&r, &out);
+    rc = cmd_print(&out, err);
+out:
     params_release(&r.list);
     str_release(&out);
     return rc;

@@ -45,16 +45,19 @@ int cmd_pause_run(const struct opt_values *v, struct cmd_env *env, struct err *e
     struct wish w;
     char line[512];
     enum launch_kept kept = LAUNCH_LOGGED;
-    int rc = wish_open(&w, v, env, err);
-    if (rc == 0 && w.dry_run)
-        rc = control_may(&w.l, w.s, &w.state, CONTROL_PAUSE, err);
-    if (rc == 0 && !w.dry_run && (rc = control_pause(&w.l, w.s, &kept, err)) == 0)
-        rc = run_state_load(w.l.run_dir, &w.state, err);
+    int rc;
+    if ((rc = wish_open(&w, v, env, err)) < 0)
+        goto out;
+    if (w.dry_run && (rc = control_may(&w.l, w.s, &w.state, CONTROL_PAUSE, err)) < 0)
+        goto out;
+    if (!w.dry_run && (rc = control_pause(&w.l, w.s, &kept, err)) < 0)
+        goto out;
+    if (!w.dry_run && (rc = run_state_load(w.l.run_dir, &w.state, err)) < 0)
+        goto out;
     snprintf(line, sizeof line, "%s run '%s': 'reel resume' brings it back%s",
-             w.dry_run ? "would pause" : "pausing", w.state.name,
-             rc == 0 ? consequence(&w, kept) : "");
-    if (rc == 0)
-        rc = wish_print(&w, "reel.pause/1", line, err);
+             w.dry_run ? "would pause" : "pausing", w.state.name, consequence(&w, kept));
+    rc = wish_print(&w, "reel.pause/1", line, err);
+out:
     wish_close(&w);
     return rc;
 }

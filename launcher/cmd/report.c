@@ -44,11 +44,13 @@ static int page_publish(struct store *db, const struct report_scope *scope,
                         const struct report_numbers *n, const char *path, struct err *err)
 {
     struct str page = STR_INIT;
-    int rc = report_html(db, scope, n, &page, err);
-    if (rc == 0)
-        rc = file_publish(path, page.p, page.len, err);
-    if (rc == 0)
-        fprintf(stderr, "report: %s\n", path);
+    int rc;
+    if ((rc = report_html(db, scope, n, &page, err)) < 0)
+        goto out;
+    if ((rc = file_publish(path, page.p, page.len, err)) < 0)
+        goto out;
+    fprintf(stderr, "report: %s\n", path);
+out:
     str_release(&page);
     return rc;
 }
@@ -57,9 +59,11 @@ static int json_print(struct store *db, const struct report_scope *scope,
                       const struct report_numbers *n, struct err *err)
 {
     struct str text = STR_INIT;
-    int rc = report_json(db, scope, n, &text, err);
-    if (rc == 0)
-        rc = cmd_print(&text, err);
+    int rc;
+    if ((rc = report_json(db, scope, n, &text, err)) < 0)
+        goto out;
+    rc = cmd_print(&text, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -70,21 +74,20 @@ static int database_check(const struct cmd_env *env, const char *run, const char
                           struct err *err)
 {
     char id[ID_TEXT_BYTES], path[LIMIT_PATH_BYTES];
-    int rc = 0;
     if (file_exists(env->db_path))
         return 0;
     snprintf(path, sizeof path, "%.3900s/tunes/%.100s", env->home, tune ? tune : "");
     if (run ? home_run_find(env->home, run, id, NULL) < 0 : !file_exists(path))
-        rc = err_set(err, ERR_NOT_FOUND, "there is no database %s, and no %s '%s' under %s",
-                     env->db_path, run ? "run" : "tuning", run ? run : tune, env->home);
+        return err_set(err, ERR_NOT_FOUND, "there is no database %s, and no %s '%s' under %s",
+                       env->db_path, run ? "run" : "tuning", run ? run : tune, env->home);
     snprintf(path, sizeof path, "%s", env->db_path);
     char *slash = strrchr(path, '/');
     if (slash && slash != path)
         *slash = 0;
-    if (rc == 0 && slash && !file_exists(path))
-        rc = err_set(err, ERR_NOT_FOUND,
-                     "there is no folder '%s' for a database: make it, or give another --db", path);
-    return rc;
+    if (!slash || file_exists(path))
+        return 0;
+    return err_set(err, ERR_NOT_FOUND,
+                   "there is no folder '%s' for a database: make it, or give another --db", path);
 }
 
 int cmd_report_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
@@ -98,24 +101,30 @@ int cmd_report_run(const struct opt_values *v, struct cmd_env *env, struct err *
         return err_set(err, ERR_USAGE,
                        "reel report: give a RUN ('reel status' lists them) or --tune ID");
     bool dry = opt_bool(v, "dry-run");
-    int rc = database_check(env, opt_operands(v, &operands) ? operands[0] : NULL,
-                            opt_text(v, "tune"), err);
-    if (rc == 0)
-        rc = dry ? store_open(env->db_path, STORE_READ, &db, err)
-                 : ingest_open(env->db_path, dirs, 1, 5, &db, &stale, err);
-    if (rc == 0 && stale)
+    const char *run = opt_operands(v, &operands) ? operands[0] : NULL;
+    int rc;
+    if ((rc = database_check(env, run, opt_text(v, "tune"), err)) < 0)
+        return rc;
+    if (dry && (rc = store_open(env->db_path, STORE_READ, &db, err)) < 0)
+        return rc;
+    if (!dry && (rc = ingest_open(env->db_path, dirs, 1, 5, &db, &stale, err)) < 0)
+        return rc;
+    if (stale)
         fprintf(stderr, "reel: another process fills the database, or it may only be read: the "
                         "report may lack the newest events\n");
-    if (rc == 0)
-        rc = scope_find(v, env, db, &scope, err);
-    if (rc == 0)
-        rc = report_numbers_read(db, &scope, &n, err);
-    if (rc == 0 && dry)
-        fprintf(stderr, "would write %s from %s as it is\n", opt_text(v, "out"), env->db_path);
-    if (rc == 0 && !dry && (!json || opt_given(v, "out")))
-        rc = page_publish(db, &scope, &n, opt_text(v, "out"), err);
-    if (rc == 0 && json) /* a dry run prints numbers too, because that changes nothing */
+    if ((rc = scope_find(v, env, db, &scope, err)) < 0)
+        goto out;
+    if ((rc = report_numbers_read(db, &scope, &n, err)) < 0)
+        goto out;
+    const char *page = opt_text(v, "out");
+    bool paged = !dry && (!json || opt_given(v, "out"));
+    if (dry)
+        fprintf(stderr, "would write %s from %s as it is\n", page, env->db_path);
+    if (paged && (rc = page_publish(db, &scope, &n, page, err)) < 0)
+        goto out;
+    if (json) /* a dry run prints numbers too, because that changes nothing */
         rc = json_print(db, &scope, &n, err);
+out:
     store_close(db);
     return rc;
 }

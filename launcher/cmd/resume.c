@@ -20,15 +20,21 @@ int cmd_resume_run(const struct opt_values *v, struct cmd_env *env, struct err *
 {
     struct wish w;
     char line[256];
-    int rc = wish_open(&w, v, env, err);
-    if (rc == 0 && w.dry_run)
-        rc = control_may(&w.l, w.s, &w.state, CONTROL_RESUME, err);
-    snprintf(line, sizeof line, "would let run '%s' go on, which is %s", w.state.name,
-             rc == 0 ? run_state_word(&w.state, &w.l.budget) : "");
-    if (rc == 0 && w.dry_run)
+    int rc;
+    if ((rc = wish_open(&w, v, env, err)) < 0)
+        goto out;
+    if (w.dry_run) {
+        if ((rc = control_may(&w.l, w.s, &w.state, CONTROL_RESUME, err)) < 0)
+            goto out;
+        snprintf(line, sizeof line, "would let run '%s' go on, which is %s", w.state.name,
+                 run_state_word(&w.state, &w.l.budget));
         rc = wish_print(&w, "reel.resume/1", line, err);
-    else if (rc == 0 && (rc = wish_go_on(&w, NULL, err)) == 0)
-        rc = wish_bring_back(&w, v, env, err);
+        goto out;
+    }
+    if ((rc = wish_go_on(&w, NULL, err)) < 0)
+        goto out;
+    rc = wish_bring_back(&w, v, env, err);
+out:
     wish_close(&w);
     return rc;
 }

@@ -26,15 +26,21 @@ int cmd_retry_run(const struct opt_values *v, struct cmd_env *env, struct err *e
     struct wish w;
     char line[256];
     struct control_retry how = {opt_bool(v, "reset-budget"), opt_text(v, "exclude")};
-    int rc = wish_open(&w, v, env, err);
-    if (rc == 0 && w.dry_run)
-        rc = control_may(&w.l, w.s, &w.state, CONTROL_RETRY, err);
-    snprintf(line, sizeof line, "would retry run '%s', which is %s", w.state.name,
-             rc == 0 ? run_state_word(&w.state, &w.l.budget) : "");
-    if (rc == 0 && w.dry_run)
+    int rc;
+    if ((rc = wish_open(&w, v, env, err)) < 0)
+        goto out;
+    if (w.dry_run) {
+        if ((rc = control_may(&w.l, w.s, &w.state, CONTROL_RETRY, err)) < 0)
+            goto out;
+        snprintf(line, sizeof line, "would retry run '%s', which is %s", w.state.name,
+                 run_state_word(&w.state, &w.l.budget));
         rc = wish_print(&w, "reel.retry/1", line, err);
-    else if (rc == 0 && (rc = wish_go_on(&w, &how, err)) == 0)
-        rc = wish_bring_back(&w, v, env, err);
+        goto out;
+    }
+    if ((rc = wish_go_on(&w, &how, err)) < 0)
+        goto out;
+    rc = wish_bring_back(&w, v, env, err);
+out:
     wish_close(&w);
     return rc;
 }

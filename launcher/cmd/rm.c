@@ -52,20 +52,20 @@ static int unused_check(const struct removal *r, const struct cmd_env *env,
     struct launch l;
     struct sched *s = NULL;
     char what[STATE_TEXT_BYTES];
-    bool lives = false;
-    int rc = 0;
+    bool lives = false, scheduled = state->sched[0] && strcmp(state->sched, "none") != 0;
+    int rc;
     if (launch_open(env->home, env->bin_dir, r->id, &l, NULL) < 0)
         launch_init(&l, env->home, env->bin_dir, r->id, &usual);
-    if (state->sched[0] && strcmp(state->sched, "none") != 0 &&
-        (rc = sched_open(state->sched, env->home, &s, err)) < 0)
-        err_context(err, "whether a job of run '%s' lives cannot be asked", r->name);
-    if (rc == 0)
-        rc = control_lives(&l, s, state, &lives, what, err);
-    if (rc == 0 && lives)
+    if (scheduled && (rc = sched_open(state->sched, env->home, &s, err)) < 0)
+        return err_context(err, "whether a job of run '%s' lives cannot be asked", r->name);
+    if ((rc = control_lives(&l, s, state, &lives, what, err)) < 0)
+        goto out;
+    if (lives)
         rc = err_set(err, ERR_NO, "run '%s' is in use: %s; end it by 'reel cancel', or pause it",
                      r->name, what);
-    else if (rc == 0)
+    else
         rc = control_left_over_check(&l, s, state, err);
+out:
     sched_close(s);
     return rc;
 }
@@ -91,14 +91,14 @@ static int run_remove(struct removal *r, const struct cmd_env *env, struct err *
     run_state_init(&state);
     launch_init(&l, env->home, env->bin_dir, r->id, &usual);
     r->gone = !file_exists(r->dir);
-    if (!r->gone)
-        rc = state_look(r, &l, &lock, &state, err);
-    if (rc == 0 && !r->gone)
-        rc = unused_check(r, env, &state, err);
-    if (rc == 0)
-        measure(r);
-    if (rc == 0 && !r->dry)
+    if (!r->gone && (rc = state_look(r, &l, &lock, &state, err)) < 0)
+        goto out;
+    if (!r->gone && (rc = unused_check(r, env, &state, err)) < 0)
+        goto out;
+    measure(r);
+    if (!r->dry)
         rc = home_run_remove(env->home, r->id, err);
+out:
     lease_drop(lock);
     run_state_release(&state);
     return rc;

@@ -136,18 +136,19 @@ static int row_add(const struct cmd_env *env, const char *run, struct str *text,
     struct launch l;
     struct run_state state;
     char why[STATE_TEXT_BYTES];
+    int rc;
     run_state_init(&state);
-    int rc = launch_open(env->home, env->bin_dir, run, &l, err);
-    if (rc == 0)
-        rc = launch_state_load(&l, &state, err);
-    if (rc == 0) {
-        waits_why(env->home, &state, &l.budget, why);
-        bool mute = is_mute(env->home, &state, &l.budget);
-        if (json)
-            row_json(&state, &l.budget, why, mute, json);
-        else
-            row_text(&state, &l.budget, why, mute, text);
-    }
+    if ((rc = launch_open(env->home, env->bin_dir, run, &l, err)) < 0)
+        goto out;
+    if ((rc = launch_state_load(&l, &state, err)) < 0)
+        goto out;
+    waits_why(env->home, &state, &l.budget, why);
+    bool mute = is_mute(env->home, &state, &l.budget);
+    if (json)
+        row_json(&state, &l.budget, why, mute, json);
+    else
+        row_text(&state, &l.budget, why, mute, text);
+out:
     run_state_release(&state);
     return rc;
 }
@@ -160,7 +161,7 @@ int cmd_status_run(const struct opt_values *v, struct cmd_env *env, struct err *
     char **ids = NULL;
     struct str text = STR_INIT;
     struct json_out o;
-    int rc = 0;
+    int rc;
 
     json_out_init(&o, &text, 2);
     if (json) {
@@ -168,11 +169,11 @@ int cmd_status_run(const struct opt_values *v, struct cmd_env *env, struct err *
         json_put_text(&o, "schema", "reel.status/1");
         json_arr_begin(&o, "runs");
     }
-    if (n)
-        rc = row_add(env, operands[0], &text, json ? &o : NULL, err);
-    else
-        rc = home_runs_list(env->home, &ids, &n_ids, err);
-    for (size_t i = 0; rc == 0 && i < n_ids; i++)
+    if (n && (rc = row_add(env, operands[0], &text, json ? &o : NULL, err)) < 0)
+        goto out;
+    if (!n && (rc = home_runs_list(env->home, &ids, &n_ids, err)) < 0)
+        goto out;
+    for (size_t i = 0; i < n_ids; i++)
         if (row_add(env, ids[i], &text, json ? &o : NULL, err) < 0 && !json)
             /* One bad folder must not hide the other runs. */
             str_addf(&text, "%-20s %.8s unreadable: %s\n", "?", ids[i], err->text);
@@ -184,8 +185,8 @@ int cmd_status_run(const struct opt_values *v, struct cmd_env *env, struct err *
         str_addf(&text, "no runs under %s%s\n", env->home,
                  file_exists(env->home) ? "" : ", which is not there");
     }
-    if (rc == 0)
-        rc = cmd_print(&text, err);
+    rc = cmd_print(&text, err);
+out:
     home_runs_free(ids, n_ids);
     str_release(&text);
     return rc;

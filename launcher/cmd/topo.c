@@ -55,15 +55,18 @@ int topo_live_xml(const struct cmd_env *env, bool whole, double deadline_s, stru
     struct spawn spawn = SPAWN_INIT;
     spawn.argv = argv;
     spawn.die_with_parent = true;
-    int rc = spawn_run(&spawn, NULL, deadline_s, xml, &errors, &end, err);
-    if (rc == 0 && end.timed_out)
+    int rc;
+    if ((rc = spawn_run(&spawn, NULL, deadline_s, xml, &errors, &end, err)) < 0)
+        goto out;
+    if (end.timed_out)
         rc = err_set(
             err, ERR_TIMEOUT,
             "hwloc did not finish within %g s: a device driver may hang; look with 'lstopo'",
             deadline_s);
-    else if (rc == 0 && spawn_status(&end) != 0)
+    else if (spawn_status(&end) != 0)
         rc = err_set(err, ERR_ENV, "discovery failed with exit status %d: %s", spawn_status(&end),
                      errors.p);
+out:
     free(program);
     str_release(&errors);
     return rc;

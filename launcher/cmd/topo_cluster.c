@@ -69,16 +69,17 @@ static int step_run(struct look *l, struct err *err)
     struct sched_step *step = NULL;
     if (!argv[0] || !argv[2] || !argv[3])
         return err_set(err, ERR_NOMEM, "out of memory");
-    int rc = command_environment((const char *const *)environ, NULL, &l->arena, &env, err);
+    int rc;
+    if ((rc = command_environment((const char *const *)environ, NULL, &l->arena, &env, err)) < 0)
+        return rc;
     spec.argv = argv;
     spec.env = (const char *const *)env;
     spec.log_path = arena_printf(&l->arena, "%s/log", l->dir);
     spec.per_node = true;
     spec.deadline_s = opt_num(l->v, "deadline") + STEP_BEYOND_S;
-    if (rc == 0)
-        rc = sched_step_start(l->s, &spec, &step, err);
-    if (rc == 0)
-        rc = sched_step_poll(step, -1, &end, err); /* what the nodes left shows how it ended */
+    if ((rc = sched_step_start(l->s, &spec, &step, err)) < 0)
+        return rc;
+    rc = sched_step_poll(step, -1, &end, err); /* what the nodes left shows how it ended */
     sched_step_free(step);
     return rc;
 }
@@ -104,20 +105,20 @@ static int nodes_ask(struct look *l, struct err *err)
     char hex[ID_TEXT_BYTES];
     struct id id;
     size_t n;
-    int rc = hosts_expand(list ? list : "", &l->arena, &asked, &n, err);
-    if (rc == 0)
-        rc = id_random(&id, err);
-    if (rc == 0) {
-        snprintf(l->dir, sizeof l->dir, "%s/step-%s", l->home, id_format(id, hex));
-        rc = file_mkdirs(l->dir, err);
-    }
-    if (rc == 0)
-        rc = step_run(l, err);
-    if (rc == 0)
-        rc = survey_read(&l->survey, asked, n, l->dir, err);
-    if (rc == 0)
-        files_keep(l);
-    return rc;
+    int rc;
+    if ((rc = hosts_expand(list ? list : "", &l->arena, &asked, &n, err)) < 0)
+        return rc;
+    if ((rc = id_random(&id, err)) < 0)
+        return rc;
+    snprintf(l->dir, sizeof l->dir, "%s/step-%s", l->home, id_format(id, hex));
+    if ((rc = file_mkdirs(l->dir, err)) < 0)
+        return rc;
+    if ((rc = step_run(l, err)) < 0)
+        return rc;
+    if ((rc = survey_read(&l->survey, asked, n, l->dir, err)) < 0)
+        return rc;
+    files_keep(l);
+    return 0;
 }
 
 /* ---- what is printed ---- */
@@ -133,11 +134,12 @@ static int show(struct look *l, struct err *err)
     } else {
         survey_format(&l->survey, &text);
     }
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = opt_given(l->v, "result")
-                 ? file_publish(opt_text(l->v, "result"), text.p, text.len, err)
-                 : cmd_print(&text, err);
+    int rc;
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = opt_given(l->v, "result") ? file_publish(opt_text(l->v, "result"), text.p, text.len, err)
+                                   : cmd_print(&text, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -161,10 +163,10 @@ static int spec_fill(struct look *l, struct sched_spec *spec, struct err *err)
     const struct sched_partition *p;
     struct survey usable;
     int64_t n = 0, gpus = -1;
-    int rc = lead_partition(&l->site.site, opt_text(l->v, "partition"), &p, err);
-    if (rc == 0)
-        rc = survey_init(&usable, &l->site, &l->net, p->name, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = lead_partition(&l->site.site, opt_text(l->v, "partition"), &p, err)) < 0)
+        return rc;
+    if ((rc = survey_init(&usable, &l->site, &l->net, p->name, err)) < 0)
         return rc;
     for (size_t i = 0; i < usable.n; i++)
         if (survey_node_usable(usable.nodes[i].slurm)) {
@@ -191,7 +193,9 @@ static int job_ask(struct look *l, struct err *err)
     char dir[LIMIT_PATH_BYTES];
     struct job_question q = {.dir = dir, .argv = argv, .spec = SCHED_SPEC_INIT};
     struct str key = STR_INIT;
-    int n = 2, rc = spec_fill(l, &q.spec, err);
+    int n = 2, rc;
+    if ((rc = spec_fill(l, &q.spec, err)) < 0)
+        return rc;
     argv[n++] = arena_printf(&l->arena, "--deadline=%.17gs", opt_num(l->v, "deadline"));
     if (opt_bool(l->v, "json"))
         argv[n++] = "--json";
@@ -201,15 +205,16 @@ static int job_ask(struct look *l, struct err *err)
         str_addf(&key, "%s\n", argv[i] ? argv[i] : "");
     str_addf(&key, "%s, %d nodes of %s\n", l->site.site.name, q.spec.nodes,
              q.spec.partition ? q.spec.partition : "");
-    if (rc == 0)
-        rc = str_check(&key, err);
-    for (int i = 0; rc == 0 && i < n; i++)
-        if (!argv[i])
+    if ((rc = str_check(&key, err)) < 0)
+        goto out;
+    for (int i = 0; i < n; i++)
+        if (!argv[i]) {
             rc = err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0) {
-        job_dir(l->env->home, "topo", &key, dir);
-        rc = job_run(&q, l->env, err);
-    }
+            goto out;
+        }
+    job_dir(l->env->home, "topo", &key, dir);
+    rc = job_run(&q, l->env, err);
+out:
     str_release(&key);
     return rc;
 }
@@ -218,18 +223,21 @@ static int job_ask(struct look *l, struct err *err)
 
 static int load(struct look *l, struct err *err)
 {
-    int rc = sched_open("slurm", l->env->home, &l->s, err);
-    if (rc == 0)
-        rc = sched_slurm_site(l->s, &l->site, err);
-    if (rc == 0)
-        rc = sched_slurm_net(l->s, &l->arena, &l->net, err);
-    if (rc == 0)
-        rc = survey_init(&l->survey, &l->site, &l->net, opt_text(l->v, "partition"), err);
-    if (rc == 0 && (size_t)snprintf(l->home, sizeof l->home, "%s/topo/%s", l->env->home,
-                                    l->site.site.name) >= sizeof l->home)
-        rc = err_set(err, ERR_LIMIT,
-                     "the state folder's path is too long: choose a shorter REEL_HOME");
-    return rc;
+    const char *partition = opt_text(l->v, "partition");
+    int rc;
+    if ((rc = sched_open("slurm", l->env->home, &l->s, err)) < 0)
+        return rc;
+    if ((rc = sched_slurm_site(l->s, &l->site, err)) < 0)
+        return rc;
+    if ((rc = sched_slurm_net(l->s, &l->arena, &l->net, err)) < 0)
+        return rc;
+    if ((rc = survey_init(&l->survey, &l->site, &l->net, partition, err)) < 0)
+        return rc;
+    if ((size_t)snprintf(l->home, sizeof l->home, "%s/topo/%s", l->env->home, l->site.site.name) >=
+        sizeof l->home)
+        return err_set(err, ERR_LIMIT,
+                       "the state folder's path is too long: choose a shorter REEL_HOME");
+    return 0;
 }
 
 int topo_cluster_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
@@ -240,17 +248,19 @@ int topo_cluster_run(const struct opt_values *v, struct cmd_env *env, struct err
         return err_set(
             err, ERR_USAGE,
             "--cluster looks at the nodes themselves: give it without --xml and --dump-xml");
-    int rc = load(&l, err);
-    if (rc == 0 && !alone && !getenv("SLURM_JOB_ID")) {
+    int rc;
+    if ((rc = load(&l, err)) < 0)
+        goto out;
+    if (!alone && !getenv("SLURM_JOB_ID")) {
         rc = job_ask(&l, err);
-    } else {
-        if (rc == 0 && !alone)
-            rc = nodes_ask(&l, err);
-        if (rc == 0)
-            rc = show(&l, err);
-        if (rc == 0)
-            rc = verdict(&l, err);
+        goto out;
     }
+    if (!alone && (rc = nodes_ask(&l, err)) < 0)
+        goto out;
+    if ((rc = show(&l, err)) < 0)
+        goto out;
+    rc = verdict(&l, err);
+out:
     survey_release(&l.survey);
     sched_close(l.s);
     arena_release(&l.arena);

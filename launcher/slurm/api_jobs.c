@@ -82,10 +82,10 @@ static int load(const char *id, job_info_msg_t **out, struct err *err)
     if (!id)
         return slurm_load_job_user(out, getuid(), SHOW) == SLURM_SUCCESS ? 0
                                                                          : api_error("jobs", err);
-    int rc = job_parse(id, &job, err);
-    if (rc == 0 && slurm_load_job(out, job, SHOW) != SLURM_SUCCESS)
-        rc = api_error("job", err);
-    return rc;
+    int rc;
+    if ((rc = job_parse(id, &job, err)) < 0)
+        return rc;
+    return slurm_load_job(out, job, SHOW) == SLURM_SUCCESS ? 0 : api_error("job", err);
 }
 
 int api_jobs(const char *id, struct arena *arena, struct slurm_jobs *out, struct err *err)
@@ -95,21 +95,24 @@ int api_jobs(const char *id, struct arena *arena, struct slurm_jobs *out, struct
     if (rc < 0)
         return rc;
     struct slurm_jobs jobs = {.v = arena_array(arena, msg->record_count + 1, sizeof *jobs.v)};
-    if (!jobs.v)
+    if (!jobs.v) {
         rc = err_set(err, ERR_NOMEM, "out of memory");
-    for (uint32_t i = 0; rc == 0 && i < msg->record_count; i++)
-        rc = job_fill(&msg->job_array[i], arena, &jobs.v[jobs.n++], err);
+        goto out;
+    }
+    for (uint32_t i = 0; i < msg->record_count; i++)
+        if ((rc = job_fill(&msg->job_array[i], arena, &jobs.v[jobs.n++], err)) < 0)
+            goto out;
+    *out = jobs;
+out:
     slurm_free_job_info_msg(msg);
-    if (rc == 0)
-        *out = jobs;
     return rc;
 }
 
 int api_requeue(const char *id, struct err *err)
 {
     job_arg job;
-    int rc = job_parse(id, &job, err);
-    if (rc == 0 && slurm_requeue(job, 0) != SLURM_SUCCESS)
-        rc = api_error("requeue", err);
-    return rc;
+    int rc;
+    if ((rc = job_parse(id, &job, err)) < 0)
+        return rc;
+    return slurm_requeue(job, 0) == SLURM_SUCCESS ? 0 : api_error("requeue", err);
 }

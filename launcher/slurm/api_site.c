@@ -80,15 +80,23 @@ static int write_both(partition_info_msg_t *p, const node_info_msg_t *n, struct 
     return rc < 0 ? rc : str_check(nodes, err);
 }
 
+/* Loads partitions and nodes; the caller frees them after a failure too. */
+static int both_load(partition_info_msg_t **p, node_info_msg_t **n, struct err *err)
+{
+    if (slurm_load_partitions(0, p, SHOW) != SLURM_SUCCESS)
+        return api_error("partitions", err);
+    return slurm_load_node(0, n, SHOW) == SLURM_SUCCESS ? 0 : api_error("nodes", err);
+}
+
 static int partitions_write(struct str *partitions, struct str *nodes, struct err *err)
 {
     partition_info_msg_t *p = NULL;
     node_info_msg_t *n = NULL;
-    int rc = slurm_load_partitions(0, &p, SHOW) == SLURM_SUCCESS ? 0 : api_error("partitions", err);
-    if (rc == 0 && slurm_load_node(0, &n, SHOW) != SLURM_SUCCESS)
-        rc = api_error("nodes", err);
-    if (rc == 0)
-        rc = write_both(p, n, partitions, nodes, err);
+    int rc;
+    if ((rc = both_load(&p, &n, err)) < 0)
+        goto out;
+    rc = write_both(p, n, partitions, nodes, err);
+out:
     slurm_free_partition_info_msg(p);
     slurm_free_node_info_msg(n);
     return rc;
@@ -97,11 +105,13 @@ static int partitions_write(struct str *partitions, struct str *nodes, struct er
 int api_site(struct arena *arena, struct slurm_site *out, struct err *err)
 {
     struct str config = STR_INIT, partitions = STR_INIT, nodes = STR_INIT;
-    int rc = config_write(&config, err);
-    if (rc == 0)
-        rc = partitions_write(&partitions, &nodes, err);
-    if (rc == 0)
-        rc = slurm_text_site(config.p, partitions.p, nodes.p, arena, out, err);
+    int rc;
+    if ((rc = config_write(&config, err)) < 0)
+        goto out;
+    if ((rc = partitions_write(&partitions, &nodes, err)) < 0)
+        goto out;
+    rc = slurm_text_site(config.p, partitions.p, nodes.p, arena, out, err);
+out:
     str_release(&config);
     str_release(&partitions);
     str_release(&nodes);
@@ -116,18 +126,19 @@ static int nodes_print(struct str *out, struct err *err)
     char *text = NULL;
     size_t size;
     FILE *f = NULL;
-    int rc = slurm_load_partitions(0, &p, SHOW) == SLURM_SUCCESS ? 0 : api_error("partitions", err);
-    if (rc == 0 && slurm_load_node(0, &n, SHOW) != SLURM_SUCCESS)
-        rc = api_error("nodes", err);
-    if (rc == 0 && !(f = open_memstream(&text, &size)))
+    int rc;
+    if ((rc = both_load(&p, &n, err)) < 0)
+        goto out;
+    if (!(f = open_memstream(&text, &size))) {
         rc = err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0) {
-        slurm_populate_node_partitions(n, p);
-        for (uint32_t i = 0; i < n->record_count; i++)
-            if (n->node_array[i].name)
-                slurm_print_node_table(f, &n->node_array[i], 1);
-        rc = printed(f, &text, out, err);
+        goto out;
     }
+    slurm_populate_node_partitions(n, p);
+    for (uint32_t i = 0; i < n->record_count; i++)
+        if (n->node_array[i].name)
+            slurm_print_node_table(f, &n->node_array[i], 1);
+    rc = printed(f, &text, out, err);
+out:
     slurm_free_partition_info_msg(p);
     slurm_free_node_info_msg(n);
     return rc;
@@ -152,11 +163,13 @@ static int topology_print(struct str *out, struct err *err)
 int api_net(bool with_nodes, struct arena *arena, struct slurm_net *out, struct err *err)
 {
     struct str nodes = STR_INIT, topology = STR_INIT;
-    int rc = with_nodes ? nodes_print(&nodes, err) : 0;
-    if (rc == 0)
-        rc = topology_print(&topology, err);
-    if (rc == 0)
-        rc = slurm_text_net(nodes.p, topology.p, arena, out, err);
+    int rc;
+    if (with_nodes && (rc = nodes_print(&nodes, err)) < 0)
+        goto out;
+    if ((rc = topology_print(&topology, err)) < 0)
+        goto out;
+    rc = slurm_text_net(nodes.p, topology.p, arena, out, err);
+out:
     str_release(&nodes);
     str_release(&topology);
     return rc;

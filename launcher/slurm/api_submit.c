@@ -178,16 +178,18 @@ int api_submit(const struct slurm_submit *what, char id[SCHED_ID_BYTES], struct 
         d.tres_per_node = arena_printf(&arena, GRES_PREFIX "gpu:%d", s->gpus_per_node);
     if (s->after)
         d.dependency = arena_printf(&arena, "afterany:%s", s->after);
-    int rc = env_fill(what, &arena, &d, err);
-    if (rc == 0 &&
-        (!d.std_out || (s->after && !d.dependency) || (s->gpus_per_node > 0 && !d.tres_per_node)))
+    int rc;
+    if ((rc = env_fill(what, &arena, &d, err)) < 0)
+        goto out;
+    if (!d.std_out || (s->after && !d.dependency) || (s->gpus_per_node > 0 && !d.tres_per_node))
         rc = err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0 && slurm_submit_batch_job(&d, &answer) != SLURM_SUCCESS)
+    else if (slurm_submit_batch_job(&d, &answer) != SLURM_SUCCESS)
         rc = api_error("submit", err);
-    else if (rc == 0 && !answer)
+    else if (!answer)
         rc = err_set(err, ERR_TEMP, "submit: the controller answered without a job id");
-    else if (rc == 0)
+    else
         snprintf(id, SCHED_ID_BYTES, "%u", (unsigned)ANSWERED_ID(answer));
+out:
     slurm_free_submit_response_response_msg(answer);
     arena_release(&arena);
     return rc;

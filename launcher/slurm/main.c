@@ -222,17 +222,17 @@ static int env_read(const cJSON *list, struct arena *arena, const char *const **
 {
     const cJSON *v;
     size_t n = 0;
-    int rc = 0;
+    int rc;
     if (cJSON_GetArraySize(list) < 1)
         return err_set(err, ERR_INPUT, "request: 'env' has no variable");
     const char **env = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *env);
     if (!env)
         return err_set(err, ERR_NOMEM, "out of memory");
     cJSON_ArrayForEach(v, list)
-        if (rc == 0)
-            rc = bytes_read(v, "env", &env[n++], err);
+        if ((rc = bytes_read(v, "env", &env[n++], err)) < 0)
+            return rc;
     *out = env;
-    return rc;
+    return 0;
 }
 
 static int do_submit(const struct json_doc *request, struct arena *arena, struct json_out *o,
@@ -265,10 +265,10 @@ static int do_submit(const struct json_doc *request, struct arena *arena, struct
     what.nice = (int)n.nice;
     if (!spec.name || !what.comment)
         return err_set(err, ERR_INPUT, "request: 'name' or 'comment' is no text");
-    rc = api_submit(&what, id, err);
-    if (rc == 0)
-        json_put_text(o, "id", id);
-    return rc;
+    if ((rc = api_submit(&what, id, err)) < 0)
+        return rc;
+    json_put_text(o, "id", id);
+    return 0;
 }
 
 static int dispatch(const struct json_doc *request, struct arena *arena, struct json_out *o,
@@ -288,30 +288,38 @@ static int dispatch(const struct json_doc *request, struct arena *arena, struct 
                    op);
 }
 
-static void serve(const char *line, size_t n)
+/* Writes the reply to a request. */
+static int answer(const char *line, size_t n, struct str *text, struct err *err)
 {
     struct arena arena;
     struct json_doc request = {0};
-    struct str text = STR_INIT;
     struct json_out o;
-    struct err err = {0};
+    int rc;
     arena_init(&arena, 0);
-    json_out_init(&o, &text, 0);
+    json_out_init(&o, text, 0);
     json_obj_begin(&o, NULL);
-    int rc = json_parse(line, n, "request", &request, &err);
-    if (rc == 0)
-        rc = dispatch(&request, &arena, &o, &err);
-    if (rc == 0) {
-        json_obj_end(&o);
-        rc = str_check(&text, &err);
-    }
-    if (rc == 0)
-        reply(&text);
-    else
-        reply_error(rc, err.text);
+    if ((rc = json_parse(line, n, "request", &request, err)) < 0)
+        goto out;
+    if ((rc = dispatch(&request, &arena, &o, err)) < 0)
+        goto out;
+    json_obj_end(&o);
+    rc = str_check(text, err);
+out:
     json_release(&request);
-    str_release(&text);
     arena_release(&arena);
+    return rc;
+}
+
+static void serve(const char *line, size_t n)
+{
+    struct str text = STR_INIT;
+    struct err err = {0};
+    int rc;
+    if ((rc = answer(line, n, &text, &err)) < 0)
+        reply_error(rc, err.text);
+    else
+        reply(&text);
+    str_release(&text);
 }
 
 /* ---- the program ---- */

@@ -124,9 +124,10 @@ int command_trainer(const char *bin_dir, int64_t ranks, bool starts_ranks, const
     for (size_t i = 0; i < n; i++)
         if (!argv[i])
             return err_set(err, ERR_NOMEM, "out of memory building the trainer's command");
-    int rc = command_environment(environ_list, geteuid() == 0 ? as_root : threads, arena, &out->env,
-                                 err);
-    if (rc == 0)
-        out->argv = argv;
-    return rc;
+    const char *const *extra = geteuid() == 0 ? as_root : threads;
+    int rc;
+    if ((rc = command_environment(environ_list, extra, arena, &out->env, err)) < 0)
+        return rc;
+    out->argv = argv;
+    return 0;
 }
