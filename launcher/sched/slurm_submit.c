@@ -57,11 +57,14 @@ int slurm_record_load(const struct sched_slurm *s, const char *token, struct slu
     record_path(s, token, path);
     if (!file_exists(path))
         return 0;
-    int rc = json_load(path, &doc, err);
-    if (rc == 0 && (rc = json_check_schema(&doc, record_schema, err)) == 0) {
-        out->exists = true;
-        snprintf(out->id, sizeof out->id, "%s", json_text(doc.root, "job_id", ""));
-    }
+    int rc;
+    if ((rc = json_load(path, &doc, err)) < 0)
+        return rc;
+    if ((rc = json_check_schema(&doc, record_schema, err)) < 0)
+        goto out;
+    out->exists = true;
+    snprintf(out->id, sizeof out->id, "%s", json_text(doc.root, "job_id", ""));
+out:
     json_release(&doc);
     return rc;
 }
@@ -91,6 +94,7 @@ static int record_save(const struct sched_slurm *s, const char *token, const cha
     char path[LIMIT_PATH_BYTES + 64];
     struct str text = STR_INIT;
     struct json_out o;
+    int rc;
     json_out_init(&o, &text, 0);
     json_obj_begin(&o, NULL);
     json_put_text(&o, "schema", record_schema);
@@ -99,9 +103,10 @@ static int record_save(const struct sched_slurm *s, const char *token, const cha
     json_obj_end(&o);
     str_addc(&text, '\n');
     record_path(s, token, path);
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = file_publish(path, text.p, text.len, err);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = file_publish(path, text.p, text.len, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -213,13 +218,14 @@ static int submit(struct sched_slurm *s, const struct sched_spec *wanted, char i
     slurm_script(spec, &script);
     struct slurm_submit what = {spec, comment, script.p, job_env(spec, &arena),
                                 -spec->priority * SLURM_NICE};
-    int rc = str_check(&script, err);
-    if (rc == 0)
-        rc = after_of(s, wanted->after, &spec->after, err);
-    if (rc == 0 && !what.env)
-        rc = err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0)
-        rc = s->rpc->ops->submit(s->rpc, &what, id, err);
+    int rc;
+    if ((rc = str_check(&script, err)) < 0)
+        goto out;
+    if ((rc = after_of(s, wanted->after, &spec->after, err)) < 0)
+        goto out;
+    rc = what.env ? s->rpc->ops->submit(s->rpc, &what, id, err)
+                  : err_set(err, ERR_NOMEM, "out of memory");
+out:
     str_release(&script);
     arena_release(&arena);
     return rc;
@@ -307,23 +313,24 @@ static int once_locked(struct sched_slurm *s, const struct sched_spec *spec,
 {
     struct slurm_record record;
     char got[SCHED_ID_BYTES];
-    int rc = slurm_record_load(s, spec->token, &record, err);
-    if (rc == 0 && !record.exists && (rc = slurm_fits(s, spec, err)) == 0)
-        rc = record_save(s, spec->token, "", err);
-    if (rc < 0)
+    int rc;
+    if ((rc = slurm_record_load(s, spec->token, &record, err)) < 0)
         return rc;
     if (record.id[0]) {
         memcpy(id, record.id, sizeof record.id);
         return 0;
     }
-    rc = carry_out(s, spec, record.exists, got, err);
-    if (rc == 0) {
-        rc = record_save(s, spec->token, got, err);
-        memcpy(id, got, sizeof got);
-    } else if (rc != ERR_TEMP && rc != ERR_NOMEM) {
-        record_remove(s, spec->token);
+    if (!record.exists && (rc = slurm_fits(s, spec, err)) < 0)
+        return rc;
+    if (!record.exists && (rc = record_save(s, spec->token, "", err)) < 0)
+        return rc;
+    if ((rc = carry_out(s, spec, record.exists, got, err)) < 0) {
+        if (rc != ERR_TEMP && rc != ERR_NOMEM)
+            record_remove(s, spec->token);
+        return rc;
     }
-    return rc;
+    memcpy(id, got, sizeof got);
+    return record_save(s, spec->token, got, err);
 }
 
 static int log_dir_make(const char *log_path, struct err *err)
@@ -338,18 +345,20 @@ int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec,
 {
     char path[LIMIT_PATH_BYTES + 64];
     struct lease *lock = NULL;
-    int rc = log_dir_make(spec->log_path, err);
+    int rc;
+    if ((rc = log_dir_make(spec->log_path, err)) < 0)
+        goto out;
     snprintf(path, sizeof path, "%s/jobs", s->dir);
-    if (rc == 0)
-        rc = file_mkdirs(path, err);
+    if ((rc = file_mkdirs(path, err)) < 0)
+        goto out;
     /* A few files serve all tokens. */
     snprintf(path, sizeof path, "%s/jobs/lock-%.2s", s->dir, spec->token);
-    if (rc == 0)
-        rc = lease_take(path, LOCK_WAIT_S, &lock, err);
-    if (rc == 0)
-        rc = once_locked(s, spec, id, err);
-    if (rc == 0)
-        slurm_poll_forget(s);
+    if ((rc = lease_take(path, LOCK_WAIT_S, &lock, err)) < 0)
+        goto out;
+    if ((rc = once_locked(s, spec, id, err)) < 0)
+        goto out;
+    slurm_poll_forget(s);
+out:
     lease_drop(lock);
     if (rc < 0)
         err_context(err, "job '%s' (%d nodes, %d cores a node, partition %s)", spec->name,
