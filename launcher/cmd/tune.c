@@ -180,11 +180,17 @@ static int inputs_load(const struct opt_values *v, struct inputs *in, struct err
     if (opt_given(v, "ranks") && opt_given(v, "layout"))
         return err_set(err, ERR_USAGE,
                        "--ranks and --layout both say how many ranks there are: give one of them");
-    int rc = opt_given(v, "layout") ? layout_take(opt_text(v, "layout"), in, err)
-                                    : ranks_parse(opt_text(v, "ranks"), in, err);
-    if (rc == 0)
-        rc = path ? run_load(path, &in->run, err) : run_from_options(v, operands[0], in, err);
-    return rc < 0 ? rc : data_bind(&in->run, &in->seq, err);
+    bool one = opt_given(v, "layout");
+    int rc;
+    if (one && (rc = layout_take(opt_text(v, "layout"), in, err)) < 0)
+        return rc;
+    if (!one && (rc = ranks_parse(opt_text(v, "ranks"), in, err)) < 0)
+        return rc;
+    if (path && (rc = run_load(path, &in->run, err)) < 0)
+        return rc;
+    if (!path && (rc = run_from_options(v, operands[0], in, err)) < 0)
+        return rc;
+    return data_bind(&in->run, &in->seq, err);
 }
 
 static volatile sig_atomic_t stop;
@@ -206,15 +212,14 @@ static void stops_take(void)
 static int come_back(struct sched *s, struct err *err)
 {
     struct sched_self self;
-    int rc = sched_self(s, &self, err);
-    if (rc == 0)
-        rc = sched_requeue(s, self.id, err);
-    return rc < 0
-               ? rc
-               : err_set(
-                     err, ERR_TEMP,
-                     "asked to stop: job %s goes on with the remaining trials when it runs again",
-                     self.id);
+    int rc;
+    if ((rc = sched_self(s, &self, err)) < 0)
+        return rc;
+    if ((rc = sched_requeue(s, self.id, err)) < 0)
+        return rc;
+    return err_set(err, ERR_TEMP,
+                   "asked to stop: job %s goes on with the remaining trials when it runs again",
+                   self.id);
 }
 
 static void say(void *ctx, const char *line)
@@ -395,10 +400,12 @@ static int tune_print(const struct tune *t, const struct plan *winner, const cha
     } else {
         text_items(t, &text);
     }
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = opt_given(v, "result") ? file_publish(opt_text(v, "result"), text.p, text.len, err)
-                                    : cmd_print(&text, err);
+    int rc;
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = opt_given(v, "result") ? file_publish(opt_text(v, "result"), text.p, text.len, err)
+                                : cmd_print(&text, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -430,6 +437,15 @@ static int scheduler_open(const struct cmd_env *env, struct sched **s, struct er
     return sched_open(kind && *kind ? kind : "local", env->home, s, err);
 }
 
+/* Searches for the fastest layout and saves its plan. */
+static int winner_find(struct tune *t, const char *path, struct plan *winner, struct err *err)
+{
+    int rc;
+    if ((rc = tune_search(t, winner, err)) < 0)
+        return rc;
+    return plan_save(winner, path, err);
+}
+
 int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     struct inputs in = {0};
@@ -439,28 +455,29 @@ int cmd_tune_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     struct plan winner;
     bool dry = opt_bool(v, "dry-run");
     const char *path = opt_text(v, "output");
-    int rc = inputs_load(v, &in, err);
-    if (rc == 0 && !dry)
-        rc = output_check(path, err);
-    if (rc == 0 && !dry && opt_given(v, "nodes")) {
+    int rc;
+    if ((rc = inputs_load(v, &in, err)) < 0)
+        goto out;
+    if (!dry && (rc = output_check(path, err)) < 0)
+        goto out;
+    if (!dry && opt_given(v, "nodes")) {
         rc = tune_job_run(v, env, &in.run, err);
-        run_release(&in.run);
-        return rc;
+        goto out;
     }
-    if (rc == 0)
-        rc = scheduler_open(env, &s, err);
+    if ((rc = scheduler_open(env, &s, err)) < 0)
+        goto out;
     if (getenv("REEL_JOB_ID"))
         stops_take();
-    if (rc == 0)
-        rc = conf_make(v, env, &in, s, &conf, err);
-    if (rc == 0)
-        rc = tune_open(&t, &conf, err);
-    if (rc == 0 && !dry && (rc = tune_search(&t, &winner, err)) == 0)
-        rc = plan_save(&winner, path, err);
+    if ((rc = conf_make(v, env, &in, s, &conf, err)) < 0)
+        goto out;
+    if ((rc = tune_open(&t, &conf, err)) < 0)
+        goto out;
+    if (!dry && (rc = winner_find(&t, path, &winner, err)) < 0)
+        goto out;
+    rc = tune_print(&t, dry ? NULL : &winner, path, v, err);
+out:
     if (rc == ERR_TEMP && stop)
         rc = come_back(s, err);
-    if (rc == 0)
-        rc = tune_print(&t, dry ? NULL : &winner, path, v, err);
     if (t.log)
         cmd_ingest(env);
     tune_release(&t);

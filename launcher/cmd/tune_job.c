@@ -61,9 +61,11 @@ static int question_make(struct tune_job *j, const char *run_text, struct err *e
         else
             key.failed = true;
     str_addf(&key, "%lld nodes\n%s", (long long)opt_int(v, "nodes"), run_text);
-    int rc = str_check(&key, err);
-    if (rc == 0)
-        job_dir(j->home, "tunes", &key, j->dir);
+    int rc;
+    if ((rc = str_check(&key, err)) < 0)
+        goto out;
+    job_dir(j->home, "tunes", &key, j->dir);
+out:
     str_release(&key);
     return rc;
 }
@@ -76,15 +78,21 @@ int tune_job_run(const struct opt_values *v, struct cmd_env *env, const struct r
     struct json_out o;
     json_out_init(&o, &text, 2);
     run_write(run, &o);
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = question_make(&j, text.p, err);
-    const char *path = rc == 0 ? arena_printf(&j.arena, "%s/run.json", j.dir) : NULL;
+    int rc;
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    if ((rc = question_make(&j, text.p, err)) < 0)
+        goto out;
+    const char *path = arena_printf(&j.arena, "%s/run.json", j.dir);
     word(&j, path ? arena_printf(&j.arena, "--run=%s", path) : NULL);
-    if (rc == 0 && (!path || !j.argv[j.argc - 1]))
+    if (!path || !j.argv[j.argc - 1]) {
         rc = err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0 && (rc = file_mkdirs(j.dir, err)) == 0)
-        rc = file_publish(path, text.p, text.len, err);
+        goto out;
+    }
+    if ((rc = file_mkdirs(j.dir, err)) < 0)
+        goto out;
+    if ((rc = file_publish(path, text.p, text.len, err)) < 0)
+        goto out;
     struct job_question q = {
         .dir = j.dir, .argv = j.argv, .spec = SCHED_SPEC_INIT, .quiet = opt_bool(v, "quiet")};
     q.spec.name = "reel-tune";
@@ -95,8 +103,8 @@ int tune_job_run(const struct opt_values *v, struct cmd_env *env, const struct r
     q.spec.time_limit_s = opt_given(v, "time") ? opt_num(v, "time") + TIME_BEYOND_S : 0;
     q.spec.requeue = true;
     q.spec.signal = SIGUSR1;
-    if (rc == 0)
-        rc = job_run(&q, env, err);
+    rc = job_run(&q, env, err);
+out:
     arena_release(&j.arena);
     str_release(&text);
     return rc;

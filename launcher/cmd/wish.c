@@ -16,18 +16,18 @@ int wish_open(struct wish *w, const struct opt_values *v, const struct cmd_env *
     const char *const *operands;
     opt_operands(v, &operands);
     *w = (struct wish){.json = opt_bool(v, "json"), .dry_run = opt_bool(v, "dry-run")};
+    int rc;
     run_state_init(&w->state);
-    int rc = launch_open(env->home, env->bin_dir, operands[0], &w->l, err);
-    if (rc == 0)
-        rc = run_state_load(w->l.run_dir, &w->state, err);
-    if (rc == 0)
-        w->l.save_s = fmax(0, lead_save_s(env, w->state.model)); /* NaN becomes 0 */
+    if ((rc = launch_open(env->home, env->bin_dir, operands[0], &w->l, err)) < 0)
+        return rc;
+    if ((rc = run_state_load(w->l.run_dir, &w->state, err)) < 0)
+        return rc;
+    w->l.save_s = fmax(0, lead_save_s(env, w->state.model)); /* NaN becomes 0 */
     const char *kind = w->state.sched;
-    if (rc == 0 && kind[0] && strcmp(kind, "none") != 0)
-        rc = sched_open(kind, env->home, &w->s, err);
-    else if (rc == 0 && !w->l.wrapped) /* the run was made and never submitted */
-        rc = sched_open("local", env->home, &w->s, err);
-    return rc;
+    if (kind[0] && strcmp(kind, "none") != 0)
+        return sched_open(kind, env->home, &w->s, err);
+    /* A run of our own that has no scheduler was made and never submitted. */
+    return w->l.wrapped ? 0 : sched_open("local", env->home, &w->s, err);
 }
 
 void wish_close(struct wish *w)
@@ -103,11 +103,12 @@ int wish_bring_back(struct wish *w, const struct opt_values *v, struct cmd_env *
         return wish_print(w, "reel.launch/1", line, err);
     char token[ID_TEXT_BYTES]; /* of the run's job, which has ended */
     snprintf(token, sizeof token, "%s", w->state.job_token);
-    rc = launch_submit(&w->l, w->s, token, err);
-    if (rc == 0)
-        rc = run_state_load(w->l.run_dir, &w->state, err);
-    if (rc < 0 || opt_bool(v, "detach"))
-        return rc < 0 ? rc : wish_print(w, "reel.launch/1", line, err);
+    if ((rc = launch_submit(&w->l, w->s, token, err)) < 0)
+        return rc;
+    if ((rc = run_state_load(w->l.run_dir, &w->state, err)) < 0)
+        return rc;
+    if (opt_bool(v, "detach"))
+        return wish_print(w, "reel.launch/1", line, err);
     if (!opt_bool(v, "quiet"))
         fprintf(stderr, "%s\n", line);
     rc = cmd_follow(&w->l, w->s, w->json, opt_bool(v, "quiet"), err);

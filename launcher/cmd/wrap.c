@@ -217,14 +217,17 @@ static int wrap_make(const struct opt_values *v, const char *job_id, struct wrap
     struct wrap_rate rate = {opt_text(v, "model"),  opt_text(v, "seq"),
                              opt_int(v, "gbs"),     opt_num(v, "flops-per-step"),
                              opt_text(v, "device"), opt_int(v, "gpus")};
-    int rc = id_name_check(opt_given(v, "name") ? opt_text(v, "name") : w->name, "--name", err);
-    if (rc == 0)
-        rc = words_check(argv, err);
-    if (rc == 0)
-        rc = steps_check(w, err);
-    if (rc == 0)
-        rc = wrap_rate_fill(w, &rate, err);
-    return rc < 0 ? rc : program_find(operands[0], &w->arena, &argv[0], err);
+    const char *name = opt_given(v, "name") ? opt_text(v, "name") : w->name;
+    int rc;
+    if ((rc = id_name_check(name, "--name", err)) < 0)
+        return rc;
+    if ((rc = words_check(argv, err)) < 0)
+        return rc;
+    if ((rc = steps_check(w, err)) < 0)
+        return rc;
+    if ((rc = wrap_rate_fill(w, &rate, err)) < 0)
+        return rc;
+    return program_find(operands[0], &w->arena, &argv[0], err);
 }
 
 /* Says what lets the run go on where no scheduler starts the command again. */
@@ -248,17 +251,20 @@ int cmd_wrap_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     struct wrap w;
     struct launch l;
     int exit_code = 5;
+    bool unnamed = !opt_given(v, "name");
+    int rc;
     wrap_init(&w);
-    int rc = wrap_make(v, job_id, &w, err);
-    if (rc == 0)
-        rc = wrapped_open(env->home, env->bin_dir, &w, job_id, !first, !opt_given(v, "name"), &l,
-                          err);
+    if ((rc = wrap_make(v, job_id, &w, err)) < 0)
+        goto out;
+    rc = wrapped_open(env->home, env->bin_dir, &w, job_id, !first, unnamed, &l, err);
+out:
     wrap_release(&w);
     if (rc < 0)
         return rc;
     struct agent_conf conf = {l.run_dir, env->home, env->bin_dir};
-    rc = guard_run(&conf, &exit_code, err);
-    if (rc == 0 && exit_code == WRAP_AGAIN && !job)
+    if ((rc = guard_run(&conf, &exit_code, err)) < 0)
+        return rc;
+    if (exit_code == WRAP_AGAIN && !job)
         again_say(env, &l);
-    return rc < 0 ? rc : cmd_agent_status(exit_code);
+    return cmd_agent_status(exit_code);
 }
