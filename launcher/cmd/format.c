@@ -34,13 +34,16 @@ static const struct own_page {
 } own_pages[] = {
     {"config", "settings: what stands for options in files and in the environment",
      "Lines 'key = value', where # begins a comment. REEL_KEY in the environment stands for a key, "
-     "with underscores for dashes.\n\n" SETTINGS_TEXT, 5, NULL},
+     "with underscores for dashes.\n\n" SETTINGS_TEXT,
+     5, NULL},
     {"environment", "variables that reel heeds",
-     "A variable REEL_KEY stands for each key of reel-config(5) too. " SETTINGS_TEXT, 7, cmd_environment},
+     "A variable REEL_KEY stands for each key of reel-config(5) too. " SETTINGS_TEXT, 7,
+     cmd_environment},
     {"files", "files and folders of reel",
      "REEL_HOME is a folder of the user: $XDG_STATE_HOME/reel, else ~/.local/state/reel. "
      "Checkpoints of runs lie there too. On Slurm it has to be one that login and compute nodes "
-     "see.", 7, cmd_files},
+     "see.",
+     7, cmd_files},
 };
 
 typedef void add_entry_fn(struct str *out, const char *name, const char *text);
@@ -82,7 +85,8 @@ static void settings_add(struct str *out, add_entry_fn *add)
     for (size_t i = 0; i < ARRAY_LEN(tables); i++)
         for (size_t k = 0; k < tables[i]->n_opts; k++) {
             const struct opt *o = &tables[i]->opts[k];
-            if (o->flags & OPT_SETTING && !is_told(tables + i + 1, ARRAY_LEN(tables) - i - 1, o->name))
+            if (o->flags & OPT_SETTING &&
+                !is_told(tables + i + 1, ARRAY_LEN(tables) - i - 1, o->name))
                 add(out, o->name, o->help);
         }
 }
@@ -137,14 +141,14 @@ int cmd_format_run(const struct opt_values *v, struct cmd_env *env, struct err *
 {
     struct str out = STR_INIT;
     const char *const *names;
-    int rc = 0;
+    int rc;
     (void)env;
     if (opt_operands(v, &names) == 0)
         cmd_format_pages(&out);
-    else
-        rc = page_add(names[0], opt_bool(v, "man"), &out, err);
-    if (rc == 0)
-        rc = cmd_print(&out, err);
+    else if ((rc = page_add(names[0], opt_bool(v, "man"), &out, err)) < 0)
+        goto out;
+    rc = cmd_print(&out, err);
+out:
     str_release(&out);
     return rc;
 }
