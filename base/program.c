@@ -278,18 +278,34 @@ static int help(const struct program *p, int argc, char **argv, struct err *err)
     return rc;
 }
 
-int program_parse(const struct program *p, const struct opt_cmd *cmd, int argc, char **argv,
-                  const struct settings *settings, struct opt_values **out, struct err *err)
+static int command_help_print(const struct program *p, const struct opt_cmd *cmd, struct err *err)
 {
     struct str text = STR_INIT;
-    bool wanted = false;
-    *out = NULL;
-    int rc = opt_parse(cmd, argc, argv, settings, out, &wanted, err);
-    if (rc == 0 && wanted) {
-        command_help(p, cmd, &text);
-        rc = program_print(&text, err);
-    }
+    command_help(p, cmd, &text);
+    int rc = program_print(&text, err);
     str_release(&text);
+    return rc;
+}
+
+/* Parses a command's options and runs it, or prints its help when that was asked for. */
+static int command_run(const struct program *p, const struct opt_cmd *cmd, int argc, char **argv,
+                       struct err *err)
+{
+    struct settings *settings = NULL;
+    struct opt_values *values = NULL;
+    bool wanted = false;
+    int rc;
+    if (p->settings && (rc = p->settings(&settings, err)) < 0)
+        return rc;
+    if ((rc = opt_parse(cmd, argc, argv, settings, &values, &wanted, err)) < 0)
+        goto out;
+    struct program_call call = {
+        .cmd = cmd, .values = values, .settings = settings,
+        .argc = argc, .argv = argv};
+    rc = wanted ? command_help_print(p, cmd, err) : p->run(&call, err);
+out:
+    opt_free(values);
+    settings_free(settings);
     return rc;
 }
 
@@ -304,14 +320,14 @@ static int dispatch(const struct program *p, const struct build *b, int argc, ch
     const char *word = argc > 1 ? argv[1] : p->alone ? "" : "help";
     const struct opt_cmd *cmd = find(p, word);
     if (cmd)
-        return p->run(cmd, argc - 1, argv + 1, err);
+        return command_run(p, cmd, argc - 1, argv + 1, err);
     if (is_one_of(word, "help", "--help", "-h"))
         return help(p, argc > 2 ? argc - 2 : 0, argv + 2, err);
     if (is_one_of(word, "version", "--version", "-V"))
         return version(p, b, err);
     if (!p->alone || is_slip(p, word))
         return unknown(p, word, err);
-    return p->run(p->alone, argc, argv, err);
+    return command_run(p, p->alone, argc, argv, err);
 }
 
 int program_main(const struct program *p, const struct build *b, int argc, char **argv)

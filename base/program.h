@@ -21,6 +21,15 @@ struct build {
 };
 extern const struct build build;
 
+/* What a command is called with; all of it is borrowed. */
+struct program_call {
+    const struct opt_cmd *cmd;
+    const struct opt_values *values;
+    const struct settings *settings; /* NULL in a program without any */
+    int argc; /* the command's name and what follows it, as they were given */
+    char **argv;
+};
+
 struct program {
     struct opt_page page;
     const char *summary; /* one line, as under NAME in its page */
@@ -28,19 +37,18 @@ struct program {
     size_t n_commands;
     const struct opt_cmd *const *hidden; /* commands that are not listed; may be NULL */
     size_t n_hidden;
-    const struct opt_cmd *alone;                   /* may be NULL */
-    int (*run)(const struct opt_cmd *cmd, int argc, char **argv, struct err *err);
-    void (*about)(struct str *out);                /* adds lines to --version; may be NULL */
-    void (*words)(const char *kind, struct str *out); /* adds the values of an argument like RUN or
-                                                    * MODEL, one a line; may be NULL */
+    const struct opt_cmd *alone; /* may be NULL */
+    /* Loads the settings that options may come from; *out is new. NULL: the program has none. */
+    int (*settings)(struct settings **out, struct err *err);
+    /* Runs a command. It is not called when help was asked for, which is then printed. */
+    int (*run)(const struct program_call *call, struct err *err);
+    void (*about)(struct str *out); /* adds lines to --version; may be NULL */
+    /* Adds the values of an argument like RUN or MODEL, one a line; may be NULL. */
+    void (*words)(const char *kind, struct str *out);
 };
 
 /* Runs the program to its exit status. Logs and the error of the command go to standard error. */
 int program_main(const struct program *p, const struct build *b, int argc, char **argv);
-
-/* Parses a command's options. When help was asked for, prints it and leaves *out NULL. */
-int program_parse(const struct program *p, const struct opt_cmd *cmd, int argc, char **argv,
-                  const struct settings *settings, struct opt_values **out, struct err *err);
 
 /* Prints text to standard output; a failed write (full disk, closed pipe) is ERR_IO. */
 int program_print(const struct str *text, struct err *err);

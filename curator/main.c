@@ -454,7 +454,16 @@ static const struct opt_note files[] = {
     {NULL, NULL, NULL},
 };
 static const struct opt_cmd *const commands[] = {&decode_command};
-static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct err *err);
+static int command_run(const struct program_call *call, struct err *err)
+{
+    struct str text = STR_INIT;
+    int rc = call->cmd == &decode_command ? decode_run(call->values, &text, err)
+                                          : run(call->values, err);
+    if (rc == 0 && text.len)
+        rc = program_print(&text, err);
+    str_release(&text);
+    return rc;
+}
 
 static const struct program program = {
     .page = {.program = "reel-curate", .examples = examples, .files = files},
@@ -464,20 +473,6 @@ static const struct program program = {
     .alone = &command,
     .run = command_run,
 };
-
-static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct err *err)
-{
-    struct opt_values *v = NULL;
-    struct str text = STR_INIT;
-    int rc = program_parse(&program, cmd, argc, argv, NULL, &v, err);
-    if (rc == 0 && v)
-        rc = cmd == &decode_command ? decode_run(v, &text, err) : run(v, err);
-    if (rc == 0 && text.len)
-        rc = program_print(&text, err);
-    str_release(&text);
-    opt_free(v);
-    return rc;
-}
 
 int main(int argc, char **argv)
 {

@@ -160,7 +160,23 @@ static void words(const char *kind, struct str *out)
 
 /* ---- the program ---- */
 
-static int command_run(const struct opt_cmd *table, int argc, char **argv, struct err *err);
+static int settings_open(struct settings **out, struct err *err)
+{
+    const char *known[MAX_SETTINGS + 1];
+    settings_known(known);
+    return settings_load(known, (const char *const *)environ, out, err);
+}
+
+static int command_run(const struct program_call *call, struct err *err)
+{
+    char home[LIMIT_PATH_BYTES], bin_dir[LIMIT_PATH_BYTES], db_path[LIMIT_PATH_BYTES];
+    int rc;
+    if ((rc = home_find(home, err)) < 0 || (rc = bin_dir_find(bin_dir, err)) < 0)
+        return rc;
+    db_path_find(call->cmd, call->values, home, db_path);
+    struct cmd_env env = {home, bin_dir, db_path, call->settings, isatty(STDERR_FILENO)};
+    return run_of(call->cmd)(call->values, &env, err);
+}
 
 static const struct program program = {
     .page = {.program = "reel",
@@ -175,33 +191,10 @@ static const struct program program = {
     .n_commands = ARRAY_LEN(commands),
     .hidden = hidden,
     .n_hidden = ARRAY_LEN(hidden),
+    .settings = settings_open,
     .run = command_run,
     .words = words,
 };
-
-static int command_run(const struct opt_cmd *table, int argc, char **argv, struct err *err)
-{
-    char home[LIMIT_PATH_BYTES], bin_dir[LIMIT_PATH_BYTES], db_path[LIMIT_PATH_BYTES];
-    const char *known[MAX_SETTINGS + 1];
-    struct settings *settings = NULL;
-    struct opt_values *values = NULL;
-    int rc;
-
-    settings_known(known);
-    if ((rc = home_find(home, err)) < 0 || (rc = bin_dir_find(bin_dir, err)) < 0)
-        goto out;
-    if ((rc = settings_load(known, (const char *const *)environ, &settings, err)) < 0)
-        goto out;
-    if ((rc = program_parse(&program, table, argc, argv, settings, &values, err)) < 0 || !values)
-        goto out;
-    db_path_find(table, values, home, db_path);
-    struct cmd_env env = {home, bin_dir, db_path, settings, isatty(STDERR_FILENO)};
-    rc = run_of(table)(values, &env, err);
-out:
-    opt_free(values);
-    settings_free(settings);
-    return rc;
-}
 
 int main(int argc, char **argv)
 {

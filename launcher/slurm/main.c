@@ -368,7 +368,19 @@ static void about(struct str *out)
     str_addf(out, "Slurm: %s\n", api_release());
 }
 
-static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct err *err);
+static int command_run(const struct program_call *call, struct err *err)
+{
+    (void)err;
+    setenv("SLURM_TIME_FORMAT", "%s", 1); /* times within texts that libslurm writes */
+    signal(SIGALRM, SIG_DFL);
+    /* In a job these signals come to this process too, when its agent needs it most. It ends at the
+     * end of its input instead. */
+    for (const int *s = (const int[]){SIGTERM, SIGINT, SIGHUP, SIGUSR1, 0}; *s; s++)
+        signal(*s, SIG_IGN);
+    stderr_take();
+    atexit(last_words);
+    return run((unsigned)opt_num(call->values, "deadline"));
+}
 
 static const struct program program = {
     .page = {.program = "reel-slurm",
@@ -380,25 +392,6 @@ static const struct program program = {
     .run = command_run,
     .about = about,
 };
-
-static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct err *err)
-{
-    struct opt_values *v = NULL;
-    int rc = program_parse(&program, cmd, argc, argv, NULL, &v, err);
-    if (rc < 0 || !v)
-        return rc;
-    setenv("SLURM_TIME_FORMAT", "%s", 1); /* times within texts that libslurm writes */
-    signal(SIGALRM, SIG_DFL);
-    /* In a job these signals come to this process too, when its agent needs it most. It ends at the
-     * end of its input instead. */
-    for (const int *s = (const int[]){SIGTERM, SIGINT, SIGHUP, SIGUSR1, 0}; *s; s++)
-        signal(*s, SIG_IGN);
-    stderr_take();
-    atexit(last_words);
-    rc = run((unsigned)opt_num(v, "deadline"));
-    opt_free(v);
-    return rc;
-}
 
 int main(int argc, char **argv)
 {

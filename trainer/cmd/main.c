@@ -69,7 +69,13 @@ static void words(const char *kind, struct str *out)
         str_addf(out, "%s\t\n", catalog_model_names[i]);
 }
 
-static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct err *err);
+static int command_run(const struct program_call *call, struct err *err)
+{
+    size_t i = 0;
+    while (commands[i] != call->cmd)
+        i++;
+    return runs[i](call->values, call->argc, call->argv, err);
+}
 
 static const struct program program = {
     .page = {.program = "reel-train",
@@ -86,19 +92,6 @@ static const struct program program = {
     .about = about,
     .words = words,
 };
-
-static int command_run(const struct opt_cmd *cmd, int argc, char **argv, struct err *err)
-{
-    struct opt_values *v = NULL;
-    size_t i = 0;
-    while (commands[i] != cmd)
-        i++;
-    int rc = program_parse(&program, cmd, argc, argv, NULL, &v, err);
-    if (rc == 0 && v)
-        rc = runs[i](v, argc, argv, err);
-    opt_free(v);
-    return rc;
-}
 
 int main(int argc, char **argv)
 {
