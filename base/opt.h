@@ -109,8 +109,8 @@ void opt_complete(const struct opt_cmd *cmd, struct str *out); /* lines "--name<
 void opt_man(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out);
 
 /* Write the parts of a program's own pages: the end of its overview; the head of a page, up to and
- * with the heading SYNOPSIS, which pages of section 1 have; the sections behind the options (cmd NULL: of the program as a whole);
- * text with roff's own characters escaped. */
+ * with the heading SYNOPSIS, which pages of section 1 have; the sections behind the options (cmd
+ * NULL: of the program as a whole); text with roff's own characters escaped. */
 void opt_help_end(const struct opt_page *page, struct str *out);
 void opt_man_head(const char *title, int section, const char *summary, struct str *out);
 void opt_man_end(const struct opt_cmd *cmd, const struct opt_page *page, struct str *out);

@@ -21,7 +21,7 @@ struct build {
 };
 extern const struct build build;
 
-/* What a command is called with; all of it is borrowed. */
+/* A command is called with this; it borrows all of it. */
 struct program_call {
     const struct opt_cmd *cmd;
     const struct opt_values *values;

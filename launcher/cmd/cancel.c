@@ -14,7 +14,7 @@ const struct opt_cmd cmd_cancel = {
     "RUN", opts, ARRAY_LEN(opts), 1, 1,
     NULL};
 
-/* What the user is told, by where the wish is kept. */
+/* The user is told this, by where the wish is kept. */
 static const char *const kept_say[] = {
     [LAUNCH_LOGGED] = "",
     [LAUNCH_MARKED] = ": its disk has no room for a word, so that is kept in the name of a file, "

@@ -139,7 +139,7 @@ static int intent_make(struct job *j, struct err *err)
     id_format(id, j->token);
     j->id[0] = '\0';
     unlink(in_dir(j, "result", path));
-    /* What earlier jobs said was shown in their time. */
+    /* The words of earlier jobs were shown in their time. */
     j->shown = stat(in_dir(j, "log", path), &st) == 0 ? (int64_t)st.st_size : 0;
     return record_save(j, err);
 }

@@ -56,8 +56,8 @@ int topo_capture(bool whole, struct str *xml, struct err *err);
 int topo_parse(const char *xml, size_t len, const char *source, struct topo *out, struct err *err);
 void topo_release(struct topo *t);
 
-/* What this process may really use: affinity mask, cgroup v2 cpu.max and memory.max (of the live
- * machine only) */
+/* This process may really use so much, by its affinity mask and by cgroup v2's cpu.max and
+ * memory.max. It is known of the live machine only. */
 struct topo_allowed {
     int64_t affinity_cpus;
     double quota_cpus;    /* 0: no quota */

@@ -551,8 +551,12 @@ static void examples(void **state)
     assert_ok(plan_parse(formats[1]->example, strlen(formats[1]->example), "plan", &p, &err), &err);
     for (size_t i = 2; formats[i]; i++) {
         assert_ok(json_parse(formats[i]->example, strlen(formats[i]->example), "it", &doc, &err), &err);
-        assert_ok(i == 2 ? model_read(&doc, doc.root, "", &m, &err) : i == 3 ? device_read(&doc, doc.root, "", &d, &err)
-                                                                         : cluster_read(&doc, doc.root, "", &c, &err), &err);
+        if (i == 2)
+            assert_ok(model_read(&doc, doc.root, "", &m, &err), &err);
+        else if (i == 3)
+            assert_ok(device_read(&doc, doc.root, "", &d, &err), &err);
+        else
+            assert_ok(cluster_read(&doc, doc.root, "", &c, &err), &err);
         json_release(&doc);
     }
 }
