@@ -142,6 +142,19 @@ SELECT
   seconds -- to - from
 FROM span;
 
+DROP VIEW IF EXISTS notice;
+CREATE VIEW notice AS
+-- Events of notices to stop, with `at`, when the notice was heard or seen. The event is written after
+-- that, and others may have heard of it meanwhile.
+SELECT
+  t.run, t.attempt, t.kind,
+  t.at + min(0, coalesce(json_extract(t.json, CASE t.kind WHEN 'stop_seen' THEN '$.seen_at'
+                                              ELSE '$.heard_at' END) - t.wall, 0))
+    AS at, -- UTC s
+  t.json
+FROM event_time t
+WHERE t.kind IN ('signal', 'stop_heard', 'stop_seen');
+
 DROP VIEW IF EXISTS v_notice;
 CREATE VIEW v_notice AS
 -- One row an attempt that was told to stop: who heard first, and how long the word took to the trainer.
@@ -163,12 +176,12 @@ FROM (SELECT run, attempt, min(at) AS at, json_extract(json, '$.signal') AS sign
         CASE WHEN kind = 'stop_heard' THEN 'rank'
              WHEN json_extract(json, '$.node') IS NULL THEN 'batch'
              ELSE 'node' END AS level
-      FROM event_time WHERE kind IN ('signal', 'stop_heard') GROUP BY run, attempt) f
+      FROM notice WHERE kind IN ('signal', 'stop_heard') GROUP BY run, attempt) f
 LEFT JOIN (SELECT run, attempt, min(at) AS at, json_extract(json, '$.phase') AS phase
-           FROM event_time WHERE kind = 'stop_heard' GROUP BY run, attempt) h
+           FROM notice WHERE kind = 'stop_heard' GROUP BY run, attempt) h
   ON h.run = f.run AND h.attempt = f.attempt
 LEFT JOIN (SELECT run, attempt, min(at) AS at
-           FROM event_time WHERE kind = 'stop_seen' GROUP BY run, attempt) s
+           FROM notice WHERE kind = 'stop_seen' GROUP BY run, attempt) s
   ON s.run = f.run AND s.attempt = f.attempt
 LEFT JOIN (SELECT run, attempt, max(at) AS at
            FROM event_time WHERE kind = 'train_ended' GROUP BY run, attempt) e
@@ -274,7 +287,7 @@ SELECT
   t.run, t.attempt, t.at, -- UTC s
   json_extract(t.json, '$.signal') AS signal,
   json_extract(t.json, '$.from') AS sender
-FROM event_time t
+FROM notice t
 WHERE t.kind = 'signal';
 
 DROP VIEW IF EXISTS check_mfu;

@@ -36,7 +36,8 @@ static void event_started(struct agent *a)
     attempt_event(&a->attempt, &e);
 }
 
-static void event_signal(struct agent *a, int signo)
+/* Says which notice has come, and when: the ranks may have heard of it since. */
+static void event_signal(struct agent *a, int signo, double heard_at)
 {
     struct evlog_event e;
     char name[SIGNAL_NAME_BYTES];
@@ -44,6 +45,7 @@ static void event_signal(struct agent *a, int signo)
     event_text(&e, signal, signal, signal_name(signo, name));
     event_int(&e, signal, number, signo);
     event_text(&e, signal, from, "scheduler");
+    event_num(&e, signal, heard_at, heard_at);
     attempt_event(&a->attempt, &e);
 }
 
@@ -147,9 +149,10 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
         return err_set_errno(err, ERR_IO, "cannot wait for signals");
     while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
         if (info.ssi_signo != SIGCHLD) {
+            double heard_at = clock_wall_s();
             agent_stop_request(a, (int)info.ssi_signo, "here");
             if (a->attempt.log) /* else the attempt still waits for room to begin */
-                event_signal(a, (int)info.ssi_signo);
+                event_signal(a, (int)info.ssi_signo, heard_at);
             a->term |= info.ssi_signo == SIGTERM;
         }
     if (node_agents_heard(a->nodes)) { /* the node agent wrote the event */

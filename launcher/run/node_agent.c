@@ -145,7 +145,8 @@ static void asked(struct node *n, const char *by)
 }
 
 /* Takes a signal. It is the scheduler's, or srun has passed it on: then the word is there. The
- * first that hears, on any node, leaves the word. */
+ * first that hears, on any node, leaves the word. Ranks of other nodes may have heard of it before
+ * its event is written, so the event says when it came. */
 static void notice_take(struct node *n, int signo)
 {
     char name[SIGNAL_NAME_BYTES];
@@ -163,6 +164,7 @@ static void notice_take(struct node *n, int signo)
     event_int(&e, signal, number, signo);
     event_text(&e, signal, from, "scheduler");
     event_text(&e, signal, node, node_name());
+    event_num(&e, signal, heard_at, n->asked_at);
     commit(n, &e);
 }
 

@@ -199,37 +199,6 @@ static void apply_end(struct run_attempt *a, const cJSON *event, double wall)
     text_set(a->detail, sizeof a->detail, event, "detail");
 }
 
-static void apply_agent(struct run_attempt *a, const char *kind, const cJSON *event, double wall)
-{
-    if (strcmp(kind, "attempt_started") == 0) {
-        a->started_at = wall;
-        text_set(a->job_id, sizeof a->job_id, event, "job_id");
-        text_set(a->token, sizeof a->token, event, "token");
-    } else if (strcmp(kind, "trainer_started") == 0) {
-        a->trainer_started_at = wall;
-        if (cJSON_IsTrue(json_member(event, "foreign")) &&
-            !cJSON_IsTrue(json_member(event, "prints_steps")))
-            apply_moving(a, wall);
-    } else if (strcmp(kind, "signal") == 0) {
-        apply_notice(a, event, wall, json_text(event, "node", NULL) != NULL);
-    } else if (strcmp(kind, "requeue") == 0) {
-        a->requeued_at = wall;
-    } else if (strcmp(kind, "requeue_withheld") == 0) {
-        a->withheld = true;
-    } else if (strcmp(kind, "held") == 0) {
-        a->held_until = json_num(event, "until", 0);
-    } else if (strcmp(kind, "node_lost") == 0) {
-        text_set(a->node_lost, sizeof a->node_lost, event, "node");
-    } else if (strcmp(kind, "told_by_srun") == 0) {
-        text_set(a->told_by_srun, sizeof a->told_by_srun, event, "node");
-    } else if (strcmp(kind, "progress") == 0) {
-        a->progressed = true;
-        apply_moving(a, wall);
-    } else if (strcmp(kind, "attempt_ended") == 0) {
-        apply_end(a, event, wall);
-    }
-}
-
 /* Returns by how many seconds the wall clock of an event's host has been stepped since the first
  * event of that host. */
 static double stepped_s(struct run_state *s, const cJSON *event, double wall)
@@ -255,6 +224,47 @@ static double time_of(const struct run_state *s, const cJSON *event, const char 
 {
     double at = json_num(event, key, 0);
     return at > 0 ? at - s->shift_s : at;
+}
+
+/* Returns when an agent heard the notice that this event tells. Older versions did not say it, and
+ * an event is never written before that. */
+static double agent_heard_at(const struct run_state *s, const cJSON *event, double wall)
+{
+    double heard_at = time_of(s, event, "heard_at");
+    return heard_at > 0 && heard_at < wall ? heard_at : wall;
+}
+
+static void apply_agent(const struct run_state *s, struct run_attempt *a, const char *kind,
+                        const cJSON *event, double wall)
+{
+    if (strcmp(kind, "attempt_started") == 0) {
+        a->started_at = wall;
+        text_set(a->job_id, sizeof a->job_id, event, "job_id");
+        text_set(a->token, sizeof a->token, event, "token");
+    } else if (strcmp(kind, "trainer_started") == 0) {
+        a->trainer_started_at = wall;
+        if (cJSON_IsTrue(json_member(event, "foreign")) &&
+            !cJSON_IsTrue(json_member(event, "prints_steps")))
+            apply_moving(a, wall);
+    } else if (strcmp(kind, "signal") == 0) {
+        apply_notice(a, event, agent_heard_at(s, event, wall),
+                     json_text(event, "node", NULL) != NULL);
+    } else if (strcmp(kind, "requeue") == 0) {
+        a->requeued_at = wall;
+    } else if (strcmp(kind, "requeue_withheld") == 0) {
+        a->withheld = true;
+    } else if (strcmp(kind, "held") == 0) {
+        a->held_until = json_num(event, "until", 0);
+    } else if (strcmp(kind, "node_lost") == 0) {
+        text_set(a->node_lost, sizeof a->node_lost, event, "node");
+    } else if (strcmp(kind, "told_by_srun") == 0) {
+        text_set(a->told_by_srun, sizeof a->told_by_srun, event, "node");
+    } else if (strcmp(kind, "progress") == 0) {
+        a->progressed = true;
+        apply_moving(a, wall);
+    } else if (strcmp(kind, "attempt_ended") == 0) {
+        apply_end(a, event, wall);
+    }
 }
 
 static void apply_step(struct run_state *s, struct run_attempt *a, const cJSON *event)
@@ -378,7 +388,7 @@ int run_state_apply(struct run_state *s, const cJSON *event, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory folding attempt %lld", (long long)number);
     if (a) {
         s->shift_s = stepped_s(s, event, wall);
-        apply_agent(a, kind, event, wall - s->shift_s);
+        apply_agent(s, a, kind, event, wall - s->shift_s);
         apply_trainer(s, a, kind, event);
     } else {
         apply_submission(s, kind, event, wall);

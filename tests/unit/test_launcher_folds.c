@@ -102,6 +102,24 @@ static void attempt_same(const char *what, const char *run, const struct run_att
                  ask_of(run, a->number, table[i].column, i < 2 ? 0 : -1));
 }
 
+/* Who heard the first notice and when, where an event of its own tells it. */
+static void notice_same(const char *what, const char *run, const struct run_attempt *a)
+{
+    char sql[300], of[200];
+    snprintf(of, sizeof of, "FROM v_notice WHERE run = '%s' AND attempt = %lld", run,
+             (long long)a->number);
+    snprintf(sql, sizeof sql, "SELECT count(*) %s", of);
+    if (ask_num(sql) == 0)
+        return;
+    snprintf(sql, sizeof sql, "SELECT noticed_at %s", of);
+    same(what, a->number, "the notice", a->signal_at, ask_num(sql));
+    snprintf(sql, sizeof sql, "SELECT count(*) %s AND signal = '%s' AND (level <> 'batch') = %d",
+             of, a->signal, a->signal_at_step);
+    if (ask_num(sql) != 1)
+        fail_msg("%s: attempt %lld heard '%s' to the state, not to v_notice", what,
+                 (long long)a->number, a->signal);
+}
+
 /* Between two attempts v_time has the cause that the state knows, for as long as the state says. */
 static void gap_same(const char *what, const char *run, const struct run_attempt *a,
                      const struct run_attempt *b)
@@ -127,6 +145,7 @@ static void histories_same(void)
         assert_int_equal(s.n_attempts, cases[i].attempts);
         for (int64_t k = 0; k < s.n_attempts; k++) {
             attempt_same(cases[i].what, run, &s.attempts[k]);
+            notice_same(cases[i].what, run, &s.attempts[k]);
             if (k + 1 < s.n_attempts)
                 gap_same(cases[i].what, run, &s.attempts[k], &s.attempts[k + 1]);
         }

@@ -277,6 +277,10 @@ static void notices(void **state)
         {{NOTICE(1, 112), at_step, TRAINED(1, 114, "stop")}, "SIGUSR1", 112, 113, false, true},
         {{at_step, NOTICE(1, 120)}, "SIGTERM", 112.5, 113, true, false},
         {{at_step, TRAINED(1, 114, "done")}, "SIGTERM", 112.5, 113, true, false},
+        {{at_step, {1, "signal", 114, "\"signal\":\"SIGUSR2\",\"node\":\"n1\",\"heard_at\":112"}}, "SIGUSR2", 112, 113, true, false},
+        {{at_step, {1, "signal", 114, "\"signal\":\"SIGUSR2\",\"heard_at\":112"}}, "SIGUSR2", 112, 113, false, false},
+        {{at_step, {1, "signal", 114, "\"signal\":\"SIGUSR2\",\"heard_at\":112.75"}}, "SIGTERM", 112.5, 113, true, false},
+        {{NOTICE(1, 112), {1, "signal", 112.5, "\"signal\":\"SIGTERM\",\"heard_at\":9000"}}, "SIGUSR1", 112, 0, false, false}, /* the clock went back meanwhile */
         {{{1, "stop_seen", 113, "\"seen_at\":113"}, TRAINED(1, 114, "stop")}, "", 0, 113, false, true},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {

@@ -1,0 +1,1 @@
+-- v_notice and signal tell when a notice was heard, not when its event was written.
