@@ -173,19 +173,28 @@ static inline double gradients(struct rig *r, struct comm *part)
     struct pipe_work w = {.micros = layout_micro_batches(l, SAMPLES, l->zero >= 2 ? 0 : r->sh.place.dp), .inv_norm = INV_NORM,
                           .batch = micro_batch, .ctx = r};
     struct pipe_result out;
-    struct scan scan;
-    scan_attach(&scan, r->b.ops);
     units_begin(&r->units, w.micros, l->vpp);
     must(pipe_run(&r->pipe, &w, &out, &err), &err);
     units_flush(&r->units);
     must(units_failed(&r->units, &err), &err);
-    scan_detach(&scan);
-    if (scan.found.any && fault_active == FAULT_POINT_NONE) /* fresh memory is NaN: what is not finite was read before it was written */
-        fail_msg("rank %d: %s of layer %lld %s what is not finite", part->rank, meter_kind_names[scan.found.op], (long long)scan.found.layer,
-                 scan.found.made ? "made" : "read");
     double loss = l->tp == 1 || l->sp || r->sh.place.tp == 0 ? out.loss_sum : 0;
     must(comm_sum(part, &loss, 1, &err), &err);
     return loss * INV_NORM;
+}
+
+/* The same, and no operation reads or makes what is not finite. Fresh memory is NaN: who reads it
+ * before it is written is seen. */
+static inline double gradients_scanned(struct rig *r, struct comm *part)
+{
+    struct scan scan;
+    scan_attach(&scan, r->b.ops);
+    double loss = gradients(r, part);
+    scan_detach(&scan);
+    if (scan.found.any && fault_active == FAULT_POINT_NONE)
+        fail_msg("rank %d: %s of layer %lld %s what is not finite", part->rank,
+                 meter_kind_names[scan.found.op], (long long)scan.found.layer,
+                 scan.found.made ? "made" : "read");
+    return loss;
 }
 
 static inline void run_init_for(struct run *run, const struct model_case *c, bool clip)
@@ -227,13 +236,19 @@ static inline void compare_whole(struct compare *c, const struct param_list *lis
         differs(c, state, list->items[i].name, largest(got + at, want + at, list->items[i].count), largest(want + at, NULL, list->items[i].count));
 }
 
-/* Where flat element e of unit u stands in a buffer; -1: in another rank's piece. */
-static inline int64_t place_of(const struct rig *r, const struct shard_unit *u, int64_t e, bool pieces)
+/* Of n flat elements from e on, all of unit u, those that this rank holds in a buffer of pieces or of
+ * everything: `skip` stand before them, `n` are here, from `at` on. */
+struct held_run { int64_t skip, n, at; };
+
+static inline struct held_run held_of(const struct rig *r, const struct shard_unit *u, int64_t e,
+                                  int64_t n, bool pieces)
 {
-    int64_t piece = u->elements / r->sh.group, in = e - u->offset;
+    int64_t piece = u->elements / r->sh.group, in = e - u->offset, first = r->sh.group_rank * piece;
     if (!pieces)
-        return e;
-    return in / piece == r->sh.group_rank ? u->offset / r->sh.group + in % piece : -1;
+        return (struct held_run){0, n, e};
+    int64_t from = num_max_i64(in, first), to = num_min_i64(in + n, first + piece);
+    return (struct held_run){from - in, num_max_i64(to - from, 0),
+                         u->offset / r->sh.group + from - first};
 }
 
 /* All that this rank holds of a buffer, copies included; `save` instead: the whole, when it is all here. */
@@ -250,14 +265,12 @@ static inline void compare_own(struct compare *c, struct rig *r, int state, cons
         double most = 0, scale = save ? 0 : largest(c->want->state[state] + at[i], NULL, r->list.items[i].count);
         for (int64_t j = 0, run; j < t->count; j += run) {
             int64_t g = at[i] + shard_to_global(t, &r->list.items[i], j, &run);
-            for (int64_t k = 0, p; k < run; k++)
-                if ((p = place_of(r, &r->sh.units[t->unit], t->offset + j + k, pieces)) >= 0) {
-                    const double *got = (const double *)buffer + p;
-                    if (save)
-                        save[g + k] = *got;
-                    else
-                        most = fmax(most, largest(got, c->want->state[state] + g + k, 1));
-                }
+            struct held_run h = held_of(r, &r->sh.units[t->unit], t->offset + j, run, pieces);
+            const double *got = (const double *)buffer + h.at;
+            if (save)
+                memcpy(save + g + h.skip, got, (size_t)h.n * sizeof *got);
+            else if (h.n > 0)
+                most = fmax(most, largest(got, c->want->state[state] + g + h.skip, h.n));
         }
         if (!save)
             differs(c, state, r->list.items[i].name, most, scale);
@@ -281,7 +294,7 @@ static inline struct optim_result step_run(struct rig *r, struct comm *part, int
     struct optim_result done;
     struct err err = {0};
     r->units.sums = s == 0 && gradient ? NULL : &r->optim.sums; /* the first step's gradients are read before their sums */
-    *loss = gradients(r, part);
+    *loss = s == 0 ? gradients_scanned(r, part) : gradients(r, part);
     if (s == 0 && gradient)
         *gradient = whole_gradient(r, part);
     must(optim_step(&r->optim, s, INFINITY, &done, &err), &err);

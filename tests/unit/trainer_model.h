@@ -80,14 +80,30 @@ static inline int64_t rig_elements(const struct rig *r, int level)
     return r->layout.zero >= level ? all / r->sh.group : all;
 }
 
-/* Tensor i of the whole model. All random and non-zero: zero gates and outputs would hide a broken attention. */
-static inline double *rig_tensor(const struct rig *r, int64_t i)
+/* Tensor i of the whole model. All random and non-zero: zero gates and outputs would hide a broken
+ * attention. */
+static inline double *rig_tensor_draw(const struct param *p, int64_t i)
 {
-    const struct param *p = &r->list.items[i];
-    double *w = new_normal(p->count, 1000 + (uint64_t)i), scale = p->nd > 1 ? 0.8 / sqrt((double)p->dim[1]) : 0.3;
+    double *w = new_normal(p->count, 1000 + (uint64_t)i);
+    double scale = p->nd > 1 ? 0.8 / sqrt((double)p->dim[1]) : 0.3;
     for (int64_t j = 0; j < p->count; j++)
         w[j] = scale * w[j] + (p->init == PARAM_ONE ? 1 : 0);
     return w;
+}
+
+/* The same, drawn once for all the layouts of a process. It belongs to this function until another
+ * model's tensor i takes its place. */
+static inline const double *rig_tensor(const struct rig *r, int64_t i)
+{
+    static struct { struct param as; double *w; } kept[1024];
+    const struct param *p = &r->list.items[i];
+    assert_true(i < (int64_t)(sizeof kept / sizeof *kept));
+    if (kept[i].w && kept[i].as.count == p->count && kept[i].as.init == p->init &&
+        (kept[i].as.nd > 1) == (p->nd > 1) && (p->nd < 2 || kept[i].as.dim[1] == p->dim[1]))
+        return kept[i].w;
+    free(kept[i].w);
+    kept[i].as = *p;
+    return kept[i].w = rig_tensor_draw(p, i);
 }
 
 /* This rank's whole flat buffer of weights. */
@@ -96,12 +112,11 @@ static inline double *rig_flat(const struct rig *r)
     double *flat = calloc((size_t)r->sh.total, sizeof *flat);
     for (int64_t i = 0; i < r->list.n; i++) {
         const struct shard_tensor *t = &r->sh.tensors[i];
-        double *whole = rig_tensor(r, i);
+        const double *whole = rig_tensor(r, i);
         for (int64_t j = 0, run; t->offset >= 0 && j < t->count; j += run) {
             int64_t g = shard_to_global(t, &r->list.items[i], j, &run);
             memcpy(flat + t->offset + j, whole + g, (size_t)run * sizeof *flat);
         }
-        free(whole);
     }
     return flat;
 }
