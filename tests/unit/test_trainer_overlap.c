@@ -29,7 +29,7 @@ struct size { int64_t layers, hidden, heads; const char *data; };
 #else
 #define MIDDLE "synthetic:1x32x32"
 #endif
-static const struct size small = {4, 48, 4, "synthetic:1x8x8"}, middle = {4, 384, 6, MIDDLE}, large = {4, 384, 6, "synthetic:1x64x64"};
+static const struct size small = {4, 48, 4, "synthetic:1x8x8"}, middle = {2, 384, 6, MIDDLE}, large = {4, 384, 6, "synthetic:1x64x64"};
 
 static void run_make_size(struct run *run, const struct size *s, int64_t gbs)
 {
