@@ -318,7 +318,8 @@ static bool same_hash(const struct source *a, const struct source *b)
 }
 
 /* Drops all but the first by name of the sources that are the same. The keys of samples are made
- * from the content, so each content may have one source only. */
+ * from the content, so each content may have one source only. What is kept is in the order of names
+ * behind it, so that what is said first does not depend on places on the disk. */
 static void duplicates_drop(struct curation *k, int (*order)(const void *, const void *),
                             bool (*same)(const struct source *, const struct source *))
 {
@@ -334,6 +335,7 @@ static void duplicates_drop(struct curation *k, int (*order)(const void *, const
         }
     }
     k->n = kept;
+    qsort(k->sources, (size_t)k->n, sizeof *k->sources, by_name);
 }
 
 /* Keeps the sources for which fn returns 0, and counts those for which it returns ERR_INPUT as bad.
@@ -429,10 +431,8 @@ int sources_find(struct curation *k, const char *const *operands, size_t n, stru
         rc = hashes_take(k, err);
     if (rc == 0)
         duplicates_drop(k, by_hash, same_hash);
-    if (rc == 0) {
-        qsort(k->sources, (size_t)k->n, sizeof *k->sources, by_name);
+    if (rc == 0)
         rc = sources_keep(k, "captions", caption_take, err);
-    }
     if (rc < 0)
         return rc;
     skipped_say(k);
