@@ -21,7 +21,6 @@ enum {
     HELD_LOOK_MS = 100,   /* for the end of those that outlive their step */
     TELL_EVERY_S = 1,     /* a trainer that starts up may not hear yet: it is told until it ends */
     SPACE_LOOK_MS = 1000, /* between two looks whether the disk has room again */
-    AWAY_S = 3,           /* if two looks are further apart, the trainer was not what stood still */
 };
 
 /* ---- events ---- */
@@ -116,27 +115,19 @@ static void limit_tell(struct agent *a)
     agent_stop_request(a, SIGUSR1, "before the end of the time limit");
 }
 
-/* Has the trainer's pulse not grown for so long that nothing moves any more? It does not count
- * where there is no room for it to grow. The log's size is looked at by our own clock, for its
- * times may be another host's. */
+/* Has the trainer given no sign for so long that nothing moves any more? Silence does not count
+ * where there is no room for words. */
 static bool hangs(struct agent *a)
 {
     char path[LIMIT_PATH_BYTES];
     struct stat st;
-    double limit_s = a->work.budget.hang_s, now_s = clock_mono_s();
-    const char *pulse = a->trainer.kind->pulse(&a->trainer, path);
-    int64_t bytes = stat(pulse, &st) == 0 ? (int64_t)st.st_size : 0;
-    double away_s = now_s - a->looked_mono;
-    a->looked_mono = now_s;
-    a->moved_mono += away_s > AWAY_S ? away_s : 0; /* we were suspended, and the trainer with us */
-    if (bytes != a->log_bytes || a->log_bytes < 0) {
-        a->log_bytes = bytes;
-        a->moved_mono = now_s;
-    }
-    if (limit_s <= 0 || now_s - a->moved_mono <= limit_s)
+    double limit_s = a->work.budget.hang_s;
+    int64_t bytes = stat(a->trainer.kind->pulse(&a->trainer, path), &st) == 0 ? st.st_size : 0;
+    if (pulse_look(&a->pulse, clock_mono_s(), bytes) <= limit_s || limit_s <= 0)
         return false;
     bool heard = space_for_words(&a->attempt);
-    a->moved_mono = heard ? a->moved_mono : now_s;
+    if (!heard)
+        pulse_forgive(&a->pulse);
     return heard;
 }
 
@@ -420,7 +411,7 @@ static int fold_open(struct agent *a, struct err *err)
 
 int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
 {
-    struct agent a = {.conf = conf, .signal_fd = -1, .log_bytes = -1};
+    struct agent a = {.conf = conf, .signal_fd = -1};
     bool spent = false;
     int rc;
     attempt_init(&a.attempt, conf->run_dir, &a.work.self);

@@ -8,6 +8,7 @@
 #include "launcher/run/limit.h"
 #include "launcher/run/node_agent.h"
 #include "launcher/run/owner.h"
+#include "launcher/run/pulse.h"
 #include "launcher/run/trainer.h"
 #include "launcher/run/work.h"
 
@@ -32,9 +33,8 @@ struct agent {
     int notice_signo;      /* of the first notice */
     double notice_after_s; /* from the attempt's start to the first notice */
     struct attempt_ending before; /* how the attempt before ended, as the scheduler has it */
-    /* When the attempt started; when rank 0's log grew last, and when it was looked at. */
-    double started_mono, moved_mono, looked_mono;
-    int64_t log_bytes;
+    double started_mono;   /* the attempt started */
+    struct pulse pulse;    /* of the trainer */
     struct owner_watch owner;
     struct arena arena;
 };
