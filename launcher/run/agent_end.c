@@ -45,11 +45,12 @@ static bool near_time_limit(const struct agent *a)
  * and srun may be ended before it has said why. */
 static void node_lost_look(struct agent *a)
 {
+    static const struct sched_loss till_now = {.booted_after = INFINITY, .down_by = INFINITY};
     char node[SCHED_ID_BYTES];
     struct err err = {0};
     if (a->node_lost[0] || !a->work.sched)
         return;
-    if (sched_lost_node(a->work.sched, NULL, INFINITY, node, &err) < 0)
+    if (sched_lost_node(a->work.sched, NULL, &till_now, node, &err) < 0)
         log_msg(LOG_WARN, "whether a node was lost is not known: %s", err.text);
     else if (node[0])
         agent_node_lost_note(a, node);

@@ -286,18 +286,33 @@ static int former_self_evict(const struct attempt *a, const char *lock, struct e
                : 0;
 }
 
-/* Asks about the nodes of this attempt. They worked when its job began: one that was given up
- * before the others heard of it, or at any time when nobody heard anything, is why it ended. */
-static void nodes_ask(const struct attempt *a, const struct run_attempt *last, struct sched *sched,
-                      struct attempt_ending *out)
+/* Returns by when a node was given up for lost with which this attempt ended: before the others
+ * heard of it, or before the scheduler ended the job. Where neither is known, a scheduler that hears
+ * nothing gives a node up a while after the attempt's last word. What is lost later has another
+ * reason. */
+static double lost_by(const struct run_attempt *last, double ended_at, struct sched *sched)
 {
-    double until = last->signal_at > 0 ? last->signal_at + SKEW_S : INFINITY;
+    struct sched_site site = {.node_timeout_s = 0};
+    if (last->signal_at > 0 || ended_at > 0)
+        return (last->signal_at > 0 ? last->signal_at : ended_at) + SKEW_S;
+    sched_describe(sched, &site, NULL); /* without an answer: at once */
+    return last->last_event_at + site.node_timeout_s + SKEW_S;
+}
+
+/* Asks about the nodes of this attempt. They worked when its job began: one that was lost with it is
+ * why it ended. ended_at: of its job; 0 not known. */
+static void nodes_ask(const struct attempt *a, const struct run_attempt *last, double ended_at,
+                      struct sched *sched, struct attempt_ending *out)
+{
     struct err err = {0};
     struct claim claim;
     claim_load(a, last->number, &claim);
     if (!claim.nodes[0])
         return;
-    out->nodes_told = sched_lost_node(sched, claim.nodes, until, out->node_lost, &err) == 0;
+    bool dated = last->started_at > 0;
+    struct sched_loss loss = {.booted_after = dated ? last->started_at + SKEW_S : INFINITY,
+                              .down_by = lost_by(last, ended_at, sched)};
+    out->nodes_told = sched_lost_node(sched, claim.nodes, &loss, out->node_lost, &err) == 0;
     if (!out->nodes_told)
         log_msg(LOG_WARN, "whether attempt %lld lost a node is not known: %s",
                 (long long)last->number, err.text);
@@ -307,14 +322,14 @@ void attempt_before(const struct attempt *a, const struct run_state *s, struct s
                     struct attempt_ending *out)
 {
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
-    struct sched_ending ending;
+    struct sched_ending ending = {.why = SCHED_END_UNKNOWN};
     *out = (struct attempt_ending){.why = SCHED_END_UNKNOWN};
     if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !sched)
         return;
     bool again = strcmp(last->job_id, a->self->id) == 0;
     if (!again && sched_ending(sched, last->job_id, &ending, NULL) == 0)
         out->why = ending.why;
-    nodes_ask(a, last, sched, out);
+    nodes_ask(a, last, ending.ended_at, sched, out);
 }
 
 int attempt_lock(struct attempt *a, struct err *err)

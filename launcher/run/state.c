@@ -388,6 +388,7 @@ int run_state_apply(struct run_state *s, const cJSON *event, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory folding attempt %lld", (long long)number);
     if (a) {
         s->shift_s = stepped_s(s, event, wall);
+        a->last_event_at = fmax(a->last_event_at, wall - s->shift_s);
         apply_agent(s, a, kind, event, wall - s->shift_s);
         apply_trainer(s, a, kind, event);
     } else {

@@ -60,6 +60,7 @@ struct run_attempt {
      * token. */
     char job_id[STATE_JOB_BYTES], token[ID_TEXT_BYTES];
     double started_at, trainer_started_at, first_step_at, ended_at;
+    double last_event_at; /* of all its writers */
     double signal_at;    /* first notice to stop, at the agent or at the trainer; 0 none */
     char signal[16];     /* its name */
     /* The notice reached the trainer's step and not (yet) the agent, as Slurm's do within a grace

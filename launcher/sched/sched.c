@@ -325,9 +325,9 @@ void sched_step_free(struct sched_step *step)
         step->ops->step_free(step);
 }
 
-int sched_lost_node(struct sched *s, const char *nodes, double until, char node[SCHED_ID_BYTES],
-                    struct err *err)
+int sched_lost_node(struct sched *s, const char *nodes, const struct sched_loss *loss,
+                    char node[SCHED_ID_BYTES], struct err *err)
 {
     node[0] = 0;
-    return s->ops->lost_node ? s->ops->lost_node(s, nodes, until, node, err) : 0;
+    return s->ops->lost_node ? s->ops->lost_node(s, nodes, loss, node, err) : 0;
 }

@@ -110,6 +110,7 @@ struct sched_site {
     double kill_wait_s;
     bool user_signal;        /* spec.signal is sent at preemption */
     double requeue_delay_s;  /* least time from the end of an execution to the next, 0 if none */
+    double node_timeout_s;   /* a node that is silent for so long is given up; 0: it never is */
     size_t n_partitions;
     const struct sched_partition *partitions;
 };
@@ -201,11 +202,20 @@ struct sched_ending {
     /* When its time limit ends the execution that runs, UTC Unix seconds; 0: none, or none runs. */
     double limit_at;
     double limit_s; /* how long that execution may last in all, where limit_at is known */
+    double ended_at; /* when it ended, UTC Unix seconds; 0: it has not, or that is not known */
     char who[SCHED_ID_BYTES]; /* who cancelled it, where that is known: "root"; else "" */
 };
 
 /* Says who gets a signal. */
 enum sched_to { SCHED_TO_BATCH, SCHED_TO_ALL };
+
+/* Says when a node was lost, if it was lost with a job: the scheduler has given it up by then, or it
+ * is back and was booted after the job's beginning, at most half an hour later than that. UTC Unix
+ * seconds. */
+struct sched_loss {
+    double booted_after; /* INFINITY: nobody asks when nodes were booted */
+    double down_by;
+};
 
 /* This is the job that this process runs in. */
 struct sched_self {
@@ -289,8 +299,8 @@ struct sched_ops {
     int (*step_signal)(struct sched_step *step, int signo, struct err *err);
     void (*step_free)(struct sched_step *step);
     /* NULL: no node is ever lost. */
-    int (*lost_node)(struct sched *s, const char *nodes, double until, char node[SCHED_ID_BYTES],
-                     struct err *err);
+    int (*lost_node)(struct sched *s, const char *nodes, const struct sched_loss *loss,
+                     char node[SCHED_ID_BYTES], struct err *err);
     void (*close)(struct sched *s);
 };
 /* Implementations put these first in their own structs. */
@@ -372,10 +382,9 @@ int sched_step_signal(struct sched_step *step, int signo, struct err *err);
 /* Kills what still runs of the step; NULL is fine. Call it before sched_close. */
 void sched_step_free(struct sched_step *step);
 
-/* Names one of these nodes that the scheduler has given up for lost, and did so before this time
- * (UTC Unix seconds); "" when there is none. nodes: as the scheduler writes such a list; NULL:
- * those of the allocation that this process runs in. */
-int sched_lost_node(struct sched *s, const char *nodes, double until, char node[SCHED_ID_BYTES],
-                    struct err *err);
+/* Names one of these nodes that was lost then; "" when there is none. nodes: as the scheduler writes
+ * such a list; NULL: those of the allocation that this process runs in. */
+int sched_lost_node(struct sched *s, const char *nodes, const struct sched_loss *loss,
+                    char node[SCHED_ID_BYTES], struct err *err);
 
 #endif

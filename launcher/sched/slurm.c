@@ -424,7 +424,8 @@ static int ending(struct sched *s, const char *id, struct sched_ending *out, str
     if (rc == 0)
         rc = end_find(slurm_of(s), &job, now, &why, err);
     if (rc == 0) {
-        *out = (struct sched_ending){.why = why};
+        bool over = sched_state_ended(slurm_state(&job, now));
+        *out = (struct sched_ending){.why = why, .ended_at = over ? job.ended_at : 0};
         if (out->why == SCHED_END_NONE && slurm_state(&job, now) == SCHED_RUNNING)
             out->limit_at = job.ended_at, out->limit_s = job.ended_at - job.started_at;
         if (out->why == SCHED_END_CANCELLED)
@@ -529,15 +530,20 @@ static void close_(struct sched *s)
     free(l);
 }
 
-/* Was the node down by then? sinfo(1) NODE STATE CODES: the base state DOWN, with flags behind
- * it. */
-static bool was_down(const struct slurm_node *n, double until)
+static const double BOOT_S = 1800; /* from a node's loss until it has booted, at most */
+
+/* Was the node lost then? sinfo(1) NODE STATE CODES: it is down, the base state with flags behind
+ * it. Of one that is back Slurm forgets why it was down, and since when, but not when it was
+ * booted. SlurmdStartTime tells nothing: jobs outlive a new start of their slurmd. */
+static bool was_lost(const struct slurm_node *n, const struct sched_loss *loss)
 {
-    return strncasecmp(n->state, "DOWN", strlen("DOWN")) == 0 && n->reason_at <= until;
+    bool down = strncasecmp(n->state, "DOWN", strlen("DOWN")) == 0;
+    return (down && n->reason_at <= loss->down_by) ||
+           (n->boot_at > loss->booted_after && n->boot_at <= loss->down_by + BOOT_S);
 }
 
-static int lost_node(struct sched *s, const char *nodes, double until, char node[SCHED_ID_BYTES],
-                     struct err *err)
+static int lost_node(struct sched *s, const char *nodes, const struct sched_loss *loss,
+                     char node[SCHED_ID_BYTES], struct err *err)
 {
     const char *own = getenv("SLURM_JOB_NODELIST"), *list = nodes ? nodes : own, **names;
     size_t n, least = nodes ? 1 : 2; /* the loss of its only node ends the process that asks */
@@ -548,7 +554,7 @@ static int lost_node(struct sched *s, const char *nodes, double until, char node
     if (rc == 0 && n >= least)
         rc = sched_slurm_net(s, &arena, &net, err);
     for (size_t i = 0; rc == 0 && i < net.n_nodes; i++)
-        if (was_down(&net.nodes[i], until) && in_list(names, net.nodes[i].name))
+        if (was_lost(&net.nodes[i], loss) && in_list(names, net.nodes[i].name))
             snprintf(node, SCHED_ID_BYTES, "%s", net.nodes[i].name);
     arena_release(&arena);
     return rc;

@@ -65,6 +65,7 @@ struct slurm_node {
     const char *state;      /* "IDLE", "ALLOCATED+DRAIN", "DOWN*": as scontrol writes it */
     const char *reason;     /* why it is drained or down, "" when it is not */
     double reason_at;       /* when that was said, UTC Unix seconds; 0: it is not told */
+    double boot_at;         /* when it was booted, UTC Unix seconds; 0: it is not told */
     const char *gres;       /* "gpu:h100:8(S:0-1)", "" for none */
     const char *partitions; /* "low,high" */
     int cpus, sockets, cores_per_socket, threads_per_core, gpus;

@@ -430,7 +430,8 @@ int slurm_text_site(const char *config, const char *partitions, const char *node
         .name = setting(config, "ClusterName", arena),
         .partitions = v,
         .kill_wait_s = strtod(setting(config, "KillWait", arena), NULL),
-        .requeue_delay_s = requeue_delay_of(setting(config, "AuthInfo", arena))};
+        .requeue_delay_s = requeue_delay_of(setting(config, "AuthInfo", arena)),
+        .node_timeout_s = strtod(setting(config, "SlurmdTimeout", arena), NULL)};
     s.site.user_signal = strstr(setting(config, "SlurmctldParameters", arena),
                                 "preempt_send_user_signal") ||
                          strstr(setting(config, "PreemptParameters", arena), "send_user_signal");
@@ -497,12 +498,13 @@ static int number_of(const char *line, const char *key)
 
 static bool node_fill(const char *line, struct arena *arena, struct slurm_node *n)
 {
-    char memory[32];
+    char memory[32], boot[32];
     *n = (struct slurm_node){
         .name = value_of(line, "NodeName", arena),
         .state = value_of(line, "State", arena),
         .reason = reason_of(line, arena),
         .reason_at = reason_time_of(line),
+        .boot_at = time_of(pair(line, "BootTime", boot, sizeof boot)),
         .gres = value_of(line, "Gres", arena),
         .partitions = value_of(line, "Partitions", arena),
         .cpus = number_of(line, "CPUTot"),

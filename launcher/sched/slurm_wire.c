@@ -65,6 +65,7 @@ void slurm_wire_site_write(const struct slurm_site *s, struct json_out *o)
     json_put_num(o, "min_job_age_s", s->min_job_age_s);
     json_put_num(o, "kill_wait_s", s->site.kill_wait_s);
     json_put_num(o, "requeue_delay_s", s->site.requeue_delay_s);
+    json_put_num(o, "node_timeout_s", s->site.node_timeout_s);
     json_put_bool(o, "user_signal", s->site.user_signal);
     json_arr_begin(o, "partitions");
     for (size_t i = 0; i < s->site.n_partitions; i++) {
@@ -102,6 +103,7 @@ int slurm_wire_site_read(const cJSON *v, struct arena *arena, struct slurm_site 
                  .partitions = p,
                  .kill_wait_s = json_num(v, "kill_wait_s", 0),
                  .requeue_delay_s = json_num(v, "requeue_delay_s", 0),
+                 .node_timeout_s = json_num(v, "node_timeout_s", 0),
                  .user_signal = cJSON_IsTrue(json_member(v, "user_signal"))},
         .version = text_of(v, "version", arena, &failed),
         .preempt_type = text_of(v, "preempt_type", arena, &failed),
@@ -140,6 +142,7 @@ void slurm_wire_net_write(const struct slurm_net *net, struct json_out *o)
         json_put_text(o, "state", n->state);
         json_put_text(o, "reason", n->reason);
         json_put_num(o, "reason_at", n->reason_at);
+        json_put_num(o, "boot_at", n->boot_at);
         json_put_text(o, "gres", n->gres);
         json_put_text(o, "partitions", n->partitions);
         json_put_int(o, "cpus", n->cpus);
@@ -179,6 +182,7 @@ int slurm_wire_net_read(const cJSON *v, struct arena *arena, struct slurm_net *o
                 .state = text_of(item, "state", arena, &failed),
                 .reason = text_of(item, "reason", arena, &failed),
                 .reason_at = json_num(item, "reason_at", 0),
+                .boot_at = json_num(item, "boot_at", 0),
                 .gres = text_of(item, "gres", arena, &failed),
                 .partitions = text_of(item, "partitions", arena, &failed),
                 .cpus = (int)json_int(item, "cpus", 0),

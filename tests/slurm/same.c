@@ -188,6 +188,7 @@ static void test_site(void **state)
     assert_true(a.min_job_age_s == b.min_job_age_s);
     assert_true(a.site.kill_wait_s == b.site.kill_wait_s);
     assert_true(a.site.requeue_delay_s == b.site.requeue_delay_s);
+    assert_true(a.site.node_timeout_s == b.site.node_timeout_s);
     assert_int_equal(a.site.user_signal, b.site.user_signal);
     assert_int_equal(a.site.n_partitions, b.site.n_partitions);
     assert_int_equal(a.site.n_partitions, 2);
@@ -222,6 +223,7 @@ static void test_net(void **state)
         assert_string_equal(p->state, q->state);
         assert_string_equal(p->reason, q->reason);
         assert_string_equal(p->reason, i ? "a [new] fan" : "");
+        assert_true(p->boot_at == q->boot_at && p->boot_at > 1e9);
         assert_string_equal(p->gres, q->gres);
         assert_string_equal(p->partitions, q->partitions);
         assert_string_equal(p->partitions, "low,high");

@@ -32,7 +32,7 @@ static int fake_describe(struct sched *s, struct sched_site *out, struct err *er
     static struct sched_partition partition;
     (void)s, (void)err;
     partition = (struct sched_partition){.name = "p", .is_default = true, .preempt = preempt, .nodes = 1, .cores_per_node = 4};
-    *out = (struct sched_site){.kind = "local", .name = "fake", .n_partitions = 1, .partitions = &partition};
+    *out = (struct sched_site){.kind = "local", .name = "fake", .node_timeout_s = 300, .n_partitions = 1, .partitions = &partition};
     return 0;
 }
 
@@ -91,6 +91,8 @@ static int fake_cancel(struct sched *s, const char *id, struct err *err)
     return 0;
 }
 
+static double job_ended_at; /* 0: nobody knows */
+
 static int fake_ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err)
 {
     int i = atoi(id) - 1;
@@ -99,19 +101,21 @@ static int fake_ending(struct sched *s, const char *id, struct sched_ending *out
         return err_set(err, ERR_TEMP, "no answer");
     if (i < 0 || i >= n_jobs || jobs[i].state == SCHED_UNKNOWN)
         return err_set(err, ERR_NOT_FOUND, "there is no job %s", id);
-    *out = (struct sched_ending){.why = jobs[i].state == SCHED_CANCELLED ? SCHED_END_CANCELLED : SCHED_END_NONE};
+    *out = (struct sched_ending){.why = jobs[i].state == SCHED_CANCELLED ? SCHED_END_CANCELLED : SCHED_END_NONE, .ended_at = job_ended_at};
     return 0;
 }
 
 static double down_at; /* since when n1 is lost */
+static struct sched_loss loss_asked;
 static char nodes_asked[32];
 
-static int fake_lost_node(struct sched *s, const char *nodes, double until,
+static int fake_lost_node(struct sched *s, const char *nodes, const struct sched_loss *loss,
                           char node[SCHED_ID_BYTES], struct err *err)
 {
     (void)s, (void)err;
+    loss_asked = *loss;
     snprintf(nodes_asked, sizeof nodes_asked, "%s", nodes);
-    snprintf(node, SCHED_ID_BYTES, "%s", down_at <= until ? "n1" : "");
+    snprintf(node, SCHED_ID_BYTES, "%s", down_at <= loss->down_by ? "n1" : "");
     return 0;
 }
 
@@ -174,6 +178,24 @@ static int claim(int job)
     attempt_init(&a, l.run_dir, &self);
     assert_int_equal(attempt_lock(&a, NULL), 0);
     int rc = attempt_claim(&a, &s, &untold, &err);
+    attempt_release(&a);
+    run_state_release(&s);
+    return rc;
+}
+
+/* It takes the next attempt, and the last that is heard of it is that it began. */
+static int claim_and_say(int job)
+{
+    struct sched_self self = self_of(job);
+    struct run_state s = state_now();
+    struct attempt a;
+    struct evlog_event e;
+    attempt_init(&a, l.run_dir, &self);
+    assert_int_equal(attempt_lock(&a, NULL), 0);
+    int rc = attempt_claim(&a, &s, &untold, NULL);
+    evlog_begin(a.log, &e, "attempt_started");
+    json_put_text(&e.out, "job_id", self.id);
+    attempt_event(&a, &e);
     attempt_release(&a);
     run_state_release(&s);
     return rc;
@@ -343,6 +365,42 @@ static void node_lost_silently(void **state)
     unsetenv("SLURM_JOB_NODELIST");
 }
 
+/* Of an attempt that ended without any word or notice a node is told that was lost before its job
+ * ended; where nobody knows when, before the scheduler gives up one that is silent since the
+ * attempt's last word. One that is lost hours later has another reason. */
+static void node_lost_without_notice(void **state)
+{
+    static const struct { double job_ended_s, down_s; bool same_job, named; } table[] = {
+        {0, 250, true, true}, {0, 3600, true, false}, {0, 250, false, true}, {0, 3600, false, false},
+        {2000, 2010, false, true}, {2000, 2100, false, false}, {20, 250, false, false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        struct attempt a;
+        struct attempt_ending before;
+        struct sched_self self, next;
+        scratch_teardown(state);
+        scratch_setup(state);
+        make_run("successor");
+        setenv("SLURM_JOB_NODELIST", "n[0-1]", 1);
+        assert_int_equal(claim_and_say(0), 0);
+        unsetenv("SLURM_JOB_NODELIST");
+        struct run_state s = state_now();
+        self = next = self_of(0);
+        snprintf(next.id, sizeof next.id, "5");
+        double began = s.attempts[0].started_at;
+        down_at = began + table[i].down_s;
+        job_ended_at = table[i].job_ended_s > 0 ? began + table[i].job_ended_s : 0;
+        attempt_init(&a, l.run_dir, table[i].same_job ? &self : &next);
+        attempt_before(&a, &s, &sched, &before);
+        if ((strcmp(before.node_lost, "n1") == 0) != table[i].named)
+            fail_msg("case %zu: node '%s'", i, before.node_lost);
+        assert_true(loss_asked.booted_after > began && loss_asked.booted_after < began + 100);
+        attempt_release(&a);
+        run_state_release(&s);
+    }
+    job_ended_at = 0;
+}
+
 /* A first job that comes back goes on while its successor waits, and no longer once that has begun. */
 static void one_lives(void **state)
 {
@@ -491,7 +549,7 @@ int main(void)
     const struct CMUnitTest all[] = {
         IN_SCRATCH(decides), IN_SCRATCH(once), IN_SCRATCH(one_lives),
         IN_SCRATCH(cancelled_silently), IN_SCRATCH(stopped_silently),
-        IN_SCRATCH(node_lost_silently), IN_SCRATCH(taken_up), IN_SCRATCH(forgotten),
+        IN_SCRATCH(node_lost_silently), IN_SCRATCH(node_lost_without_notice), IN_SCRATCH(taken_up), IN_SCRATCH(forgotten),
         IN_SCRATCH(gone), IN_SCRATCH(followed), IN_SCRATCH(followed_to_the_end)};
     return cmocka_run_group_tests_name("successors", all, NULL, NULL);
 }

@@ -1,4 +1,6 @@
 /* What the scheduler "slurm" decides without a Slurm: texts of several versions read, states, errors, records, the shared answer. */
+#include <math.h>
+
 #include "sched_helpers.h"
 
 #include "base/str.h"
@@ -486,6 +488,37 @@ static void test_several_clusters(void **state)
     unsetenv("SLURM_CLUSTERS");
 }
 
+/* A node of the job that is down since then is lost with it, and so is one that has been booted
+ * since; what slurmd's own start tells is nothing. */
+static void test_lost_node(void **state)
+{
+    static const struct { const char *of_n1; double booted_after, down_by; const char *node; } table[] = {
+        {"State=DOWN* BootTime=500 Reason=Not responding [slurm@1000]", 900, 1030, "n1"},
+        {"State=DOWN* BootTime=500 Reason=Not responding [slurm@5000]", 900, 1030, ""},
+        {"State=IDLE BootTime=500 SlurmdStartTime=1100", 900, 1030, ""},
+        {"State=IDLE BootTime=1100 SlurmdStartTime=1110", 900, 1030, "n1"},
+        {"State=IDLE BootTime=9000 SlurmdStartTime=9010", 900, 1030, ""},
+        {"State=DRAIN BootTime=1100 Reason=fan [root@1200]", 900, 1030, "n1"},
+        {"State=IDLE BootTime=1100", INFINITY, INFINITY, ""},
+        {"State=IDLE BootTime=None", 900, 1030, ""},
+    };
+    char node[SCHED_ID_BYTES], body[400];
+    struct err err = {0};
+    (void)state;
+    struct sched *s = fake_open();
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        struct sched_loss loss = {table[i].booted_after, table[i].down_by};
+        snprintf(body, sizeof body, "[ \"$2\" != node ] || { echo 'NodeName=n0 State=IDLE BootTime=500'; echo 'NodeName=n1 %s'; "
+                 "echo 'NodeName=n7 State=DOWN BootTime=1100 Reason=gone [root@1000]'; }", table[i].of_n1);
+        fake_command("scontrol", body);
+        if (sched_lost_node(s, "n[0-1]", &loss, node, &err) < 0)
+            fail_msg("%s", err.text);
+        if (strcmp(node, table[i].node) != 0)
+            fail_msg("case %zu: '%s'", i, node);
+    }
+    sched_close(s);
+}
+
 /* ---- the site ---- */
 
 static void test_site(void **state)
@@ -494,7 +527,7 @@ static void test_site(void **state)
     static const char config[] =
         "Configuration data as of 2026-11-21T07:50:15\nAuthInfo                = socket=/m,cred_expire=5\nClusterName             = west\n"
         "JobRequeue              = 1\nKillWait                = 30 sec\nMinJobAge               = 300 sec\n"
-        "PreemptMode             = REQUEUE\nPreemptType             = preempt/partition_prio\n"
+        "SlurmdTimeout           = 250 sec\nPreemptMode             = REQUEUE\nPreemptType             = preempt/partition_prio\n"
         "ProctrackType           = proctrack/cgroup\nSLURM_VERSION           = 22.05.8\n"
         "SlurmctldParameters     = preempt_send_user_signal\nTopologyPlugin          = topology/tree\n"
         "AccountingStorageType   = accounting_storage/none\n";
@@ -509,6 +542,7 @@ static void test_site(void **state)
     assert_string_equal(s.version, "22.05.8");
     assert_string_equal(s.proctrack, "proctrack/cgroup");
     assert_true(s.site.kill_wait_s == 30 && s.site.requeue_delay_s == 5 && s.site.user_signal && s.job_requeue && s.min_job_age_s == 300);
+    assert_true(s.site.node_timeout_s == 250);
     assert_int_equal(s.site.n_partitions, 3);
     const struct sched_partition *p = s.site.partitions;
     assert_true(p[0].is_default && p[0].preempt == SCHED_PREEMPT_REQUEUE && p[0].grace_s == 8 && p[0].max_time_s == 86400);
@@ -620,7 +654,7 @@ int main(void)
         TEST(states), TEST(token), TEST(squeue_text), TEST(squeue_text_refused), TEST(ending), TEST(ending_json), TEST(squeue_json), TEST(site),
         TEST(durations_and_gpus), TEST(errors), TEST(wire), TEST(history),
 #define FAKED(name) cmocka_unit_test_setup_teardown(test_##name, fake_setup, fake_teardown)
-        FAKED(forgotten), FAKED(environment), FAKED(after), FAKED(shared_answer), FAKED(answer_unshared), FAKED(several_clusters),
+        FAKED(forgotten), FAKED(environment), FAKED(after), FAKED(shared_answer), FAKED(answer_unshared), FAKED(several_clusters), FAKED(lost_node),
     };
     return cmocka_run_group_tests_name("sched slurm", tests, NULL, NULL);
 }
