@@ -13,6 +13,7 @@
 #include "launcher/cmd/lead.h"
 #include "launcher/run/change.h"
 #include "launcher/run/home.h"
+#include "launcher/run/next.h"
 #include "profiles/dataset.h"
 
 static const struct opt opts[] = {
@@ -196,8 +197,33 @@ static int place_take(const struct opt_values *v, struct run *run, struct err *e
     return 0;
 }
 
-static int load_all(const struct opt_values *v, const char *run_path, struct run *run,
-                    struct plan *plan, struct err *err)
+/* Takes the plan that the run of this name has. It stays when no other is given, unless it is the
+ * one that is made for any number of ranks, or the run gets other nodes. Returns whether it was
+ * taken: a run that is not there, or cannot be read, has none, and whoever opens it says why. */
+static bool plan_keep(const char *home, struct run *run, struct plan *plan)
+{
+    char id[ID_TEXT_BYTES], dir[LIMIT_PATH_BYTES];
+    struct run_state state;
+    struct next now = {0};
+    run_state_init(&state);
+    bool there = home_name_find(home, run->name, id, NULL) == 0 &&
+                 run_state_load(home_run_dir(home, id, dir), &state, NULL) == 0 &&
+                 !launch_unborn(&state) && next_load(dir, &now, NULL) == 0;
+    int64_t ranks = there ? now.run.resources.ranks_per_node : 0;
+    bool kept = there && !change_plan_is_plain(&now.plan) &&
+                layout_world(&now.plan.layout) == run->resources.nodes * ranks;
+    if (kept) {
+        *plan = now.plan;
+        run->resources.ranks_per_node = ranks;
+    }
+    if (there)
+        next_release(&now);
+    run_state_release(&state);
+    return kept;
+}
+
+static int load_all(const struct opt_values *v, const char *home, const char *run_path,
+                    struct run *run, struct plan *plan, struct err *err)
 {
     struct err why = {0};
     if (opt_given(v, "plan") && opt_given(v, "layout"))
@@ -217,8 +243,11 @@ static int load_all(const struct opt_values *v, const char *run_path, struct run
         return rc;
     if ((rc = paths_resolve(run, err)) < 0)
         return err_context(err, "%s", run_path);
-    return opt_given(v, "plan") ? plan_take(opt_text(v, "plan"), run, plan, err)
-                                : plan_make(opt_text(v, "layout"), run, plan, err);
+    if (opt_given(v, "plan"))
+        return plan_take(opt_text(v, "plan"), run, plan, err);
+    if (!opt_given(v, "layout") && plan_keep(home, run, plan))
+        return 0;
+    return plan_make(opt_text(v, "layout"), run, plan, err);
 }
 
 /* Checks, before anything is recorded, that the programs exist which the job will start. */
@@ -493,13 +522,14 @@ static int dry_run(const struct opt_values *v, const struct cmd_env *env, struct
                    const char *path, const struct run *run, const struct plan *plan,
                    const struct str *script, struct err *err)
 {
-    char id[ID_TEXT_BYTES], new_dir[LIMIT_PATH_BYTES];
+    char id[ID_TEXT_BYTES], new_dir[LIMIT_PATH_BYTES], reason[STATE_TEXT_BYTES];
     struct launch l;
     struct run_state state;
     struct change_told told = {0};
+    struct err why = {0};
     struct launch_dry d = {run, plan, "create", "", home_run_dir(env->home, "<id>", new_dir),
                            script, &told};
-    int rc;
+    int rc, verdict = 0;
     run_state_init(&state);
     if ((rc = home_name_find(env->home, run->name, id, err)) < 0 && rc != ERR_NOT_FOUND)
         goto out;
@@ -520,16 +550,17 @@ static int dry_run(const struct opt_values *v, const struct cmd_env *env, struct
         }
         if (!unborn && (rc = change_ask(v, path, run, plan, &l, &told, err)) < 0)
             goto out;
+        if (!unborn)
+            verdict = cmd_follow_verdict(&l, run_state_next(&state, &l.budget, reason), &why);
     }
-    rc = launch_dry_print(&d, s, opt_bool(v, "json"), err);
+    if ((rc = launch_dry_print(&d, s, opt_bool(v, "json"), err)) == 0 && verdict < 0)
+        rc = err_set(err, verdict, "%s", why.text);
 out:
     run_state_release(&state);
     str_release(&told.lines);
     return rc;
 }
 
-/* Checks whether memory and disk suffice. A run that exists has checkpoints which make room for the
- * next one. */
 /* Opens the scheduler that runs the job. Where Slurm is not to be had, this machine may do. */
 static int scheduler_open(const struct opt_values *v, const struct cmd_env *env, struct sched **s,
                           struct err *err)
@@ -541,6 +572,8 @@ static int scheduler_open(const struct opt_values *v, const struct cmd_env *env,
     return rc < 0 ? err_set(err, rc, "%s%s", why.text, advise ? ", or --scheduler local" : "") : 0;
 }
 
+/* Checks whether memory and disk suffice. A run that exists has checkpoints which make room for the
+ * next one. */
 static int room_check(const struct cmd_env *env, const struct sched *s, const struct run *run,
                       const struct plan *plan, struct err *err)
 {
@@ -562,7 +595,7 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
     struct change_told told = {0};
     bool existed = false;
     opt_operands(v, &operands);
-    int rc = load_all(v, operands[0], &run, &plan, err);
+    int rc = load_all(v, env->home, operands[0], &run, &plan, err);
     if (rc < 0 || (rc = programs_check(env->bin_dir, err)) < 0 ||
         (rc = existed_check(v, env, run.name, err)) < 0)
         goto out;

@@ -323,7 +323,7 @@ static bool plan_is_bare(const struct plan *p)
     return p->peak_flops == 0 && p->n_terms == 0 && p->n_evidence == 0;
 }
 
-static bool plan_is_plain(const struct plan *p)
+bool change_plan_is_plain(const struct plan *p)
 {
     struct layout plain = layout_default();
     plain.dp = p->layout.dp;
@@ -476,12 +476,18 @@ static void length_tell(struct comparison *c, const struct run *run)
 /* Refuses the change of a run that is done: its owner would wait in vain for it to take effect. */
 static int done_refuse(struct comparison *c, struct err *err)
 {
-    for (char *p = c->lines.p; (p = strchr(p, '\n'));)
-        *p = ';';
-    return err_set(err, ERR_INPUT,
-                   "run '%s' is done and makes no other attempt, in which this could hold: "
-                   "%s: give more steps with --extend, or another name (--name)",
-                   c->old->name, c->lines.p);
+    struct str line = STR_INIT;
+    for (const char *p = c->lines.p; p; p = *p ? p + 1 : NULL) {
+        size_t len = strcspn(p, "\n");
+        str_addf(&line, "%.*s%s", (int)len, p, p[len] ? "; " : "");
+        p += len;
+    }
+    int rc = err_set(err, ERR_INPUT,
+                     "run '%s' is done and makes no other attempt, in which this could hold: "
+                     "%s: give more steps with --extend, or another name (--name)",
+                     c->old->name, line.p ? line.p : "");
+    str_release(&line);
+    return rc;
 }
 
 /* Leaves the change to the next attempt. */
@@ -504,7 +510,7 @@ static int changes_find(struct comparison *c, const struct launch *l, const stru
 {
     int rc;
     c->old = &before->run;
-    c->plain_plan = plan_is_plain(&before->plan);
+    c->plain_plan = change_plan_is_plain(&before->plan);
     json_out_init(&c->out, &c->changes, 0);
     json_arr_begin(&c->out, NULL);
     if ((rc = runs_compare(c, &after->run, err)) < 0)

@@ -42,4 +42,8 @@ struct change_told { struct str lines; int64_t n, attempt; };
 int change_apply(const struct launch *l, const struct change_ask *ask, struct change_told *told,
                  struct err *err);
 
+/* Is the plan the one that is made when none is given: data parallelism, nothing measured? It
+ * follows the number of ranks; any other stays with its run. */
+bool change_plan_is_plain(const struct plan *p);
+
 #endif
