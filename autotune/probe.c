@@ -130,8 +130,8 @@ void probe_rates(const struct probe *one, const struct probe *many, enum dtype d
                        .gemm_efficiency = one->gemm_flops / one->fma_flops};
     d.peak_flops[dtype] = one->fma_flops;
     d.attn_fwd_efficiency = d.attn_bwd_efficiency = d.gemm_efficiency / 2;
-    snprintf(d.peak_source, sizeof d.peak_source, "measured FMA rate x %lld core%s",
-             (long long)cores, cores == 1 ? "" : "s");
+    /* of a rank, and a rank computes on one core */
+    snprintf(d.peak_source, sizeof d.peak_source, "measured FMA rate x 1 core");
     struct cost_rates r = cost_rates_prior(&d, dtype);
     if (many->ranks > 1) {
         /* cost prices this part as shared cores */

@@ -103,7 +103,10 @@ static int64_t next_untried(struct search *s)
         s->stop_reason = NULL;
         return at;
     }
-    s->stop_reason = "no untried layout fits the memory";
+    bool tried = true;
+    for (size_t i = 0; i < s->n; i++)
+        tried = tried && s->items[i].state != TRIAL_UNTRIED && s->items[i].state != TRIAL_SKIPPED;
+    s->stop_reason = tried ? "every layout was tried" : "no untried layout fits the memory";
     at = most_promising(s, false, &optimistic_s);
     if (at < 0)
         return -1;

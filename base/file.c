@@ -270,6 +270,12 @@ static int fsync_parent(const char *path, struct err *err)
 
 /* Opens a file beside the target under a name that nobody uses. Exclusive create settles clashes,
  * such as with the same pid of another host. */
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 static int open_temporary(struct file_pub *p, struct err *err)
 {
     static atomic_uint counter;
@@ -319,8 +325,10 @@ int file_pub_open(struct file_pub *p, const char *path, struct err *err)
 {
     int rc;
 
-    *p = (struct file_pub){.fd = -1, .path = strdup(path)};
-    if (!p->path)
+    *p = (struct file_pub){.fd = -1};
+    if (is_folder(path))
+        return err_set(err, ERR_INPUT, "cannot write '%s': it is a folder: give a file", path);
+    if (!(p->path = strdup(path)))
         return err_set(err, ERR_NOMEM, "out of memory while opening '%s'", path);
     rc = leads_to_device(path) ? open_device(p, err) : open_temporary(p, err);
     if (rc < 0)

@@ -415,6 +415,34 @@ static int summary_print(const struct curation *k, const struct told *told, bool
     return rc;
 }
 
+/* Prints the names of the sources, as --dry-run asks. */
+static int sources_print(const struct curation *k, bool json, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct json_out o;
+    json_out_init(&o, &text, 2);
+    if (json) {
+        json_obj_begin(&o, NULL);
+        json_put_text(&o, "schema", "reel.curate/1");
+        json_put_bool(&o, "dry_run", true);
+        json_put_text(&o, "out", k->out);
+        json_arr_begin(&o, "sources");
+    }
+    for (int64_t i = 0; i < k->n; i++)
+        if (json)
+            json_put_text(&o, NULL, k->sources[i].name);
+        else
+            str_addf(&text, "%s\n", k->sources[i].name);
+    if (json) {
+        json_arr_end(&o);
+        json_obj_end(&o);
+        str_addc(&text, '\n');
+    }
+    int rc = program_print(&text, err);
+    str_release(&text);
+    return rc;
+}
+
 static int run(const struct opt_values *v, struct err *err)
 {
     static struct curation k;
@@ -424,9 +452,9 @@ static int run(const struct opt_values *v, struct err *err)
     int rc = conf_read(&k, v, err);
     if (rc == 0)
         rc = sources_find(&k, operands, n, err);
-    for (int64_t i = 0; rc == 0 && opt_bool(v, "dry-run") && i < k.n; i++)
-        fprintf(stderr, "  %s\n", k.sources[i].name);
-    if (rc == 0 && !opt_bool(v, "dry-run")) {
+    if (rc == 0 && opt_bool(v, "dry-run"))
+        rc = sources_print(&k, opt_bool(v, "json"), err);
+    else if (rc == 0) {
         rc = curate(&k, opt_bool(v, "update"), &told, err);
         if (rc == 0)
             rc = summary_print(&k, &told, opt_bool(v, "json"), err);
@@ -446,8 +474,8 @@ static const struct opt_note examples[] = {
 };
 static const struct opt_note files[] = {
     {"OUT/*.tar", "the shards: latents and captions, as webdataset has them", NULL},
-    {"OUT/dataset.json", "the index: what each shard holds, and its checksum", NULL},
-    {"OUT/.reel/", "record, events, and the indexes of before each update", "reel-curate"},
+    {"OUT/.reel/index", "what each shard holds, and its checksum; see reel-dataset(5)", NULL},
+    {"OUT/.reel/", "index, record, events, and the indexes of before each update", "reel-curate"},
     {"OUT.partial/", "a curation that is at work or was killed; the next one takes it over", "reel-curate"},
     {"NAME.txt, NAME.json", "the caption of NAME.mp4, beside it", "reel-curate"},
     {"<number>.npy, <number>.png", "a latent, and its picture", "decode"},

@@ -57,12 +57,18 @@ int cmd_curate_run(const struct opt_values *v, struct cmd_env *env, struct err *
     arena_init(&arena, 0);
     const char **argv = arena_array(&arena, n + 3, sizeof *argv);
     int rc;
-    if (!argv || !(argv[at++] = arena_printf(&arena, "%s/reel-curate", env->bin_dir)) ||
-        (out && !(argv[at++] = arena_printf(&arena, "--out=%s", out)))) {
+    size_t first = n > 0 && operands[0][0] != '-'; /* a command of reel-curate comes first */
+    if (!argv || !(argv[at++] = arena_printf(&arena, "%s/reel-curate", env->bin_dir))) {
         rc = err_set(err, ERR_NOMEM, "out of memory");
         goto out;
     }
-    for (size_t i = 0; i < n; i++)
+    if (first)
+        argv[at++] = operands[0];
+    if (out && !(argv[at++] = arena_printf(&arena, *out ? "-o%s" : "--out=%s", out))) {
+        rc = err_set(err, ERR_NOMEM, "out of memory");
+        goto out;
+    }
+    for (size_t i = first; i < n; i++)
         argv[at++] = operands[i];
     spawn.argv = argv;
     spawn.die_with_parent = true;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/arena.h"
 #include "base/file.h"
@@ -120,8 +121,9 @@ static int ingest(const struct opt_values *v, const struct cmd_env *env, const c
     struct store *db = NULL;
     if (n > 63)
         return err_set(err, ERR_USAGE, "%zu folders: give at most 63 at a time", n);
+    struct stat st;
     for (size_t i = 0; i < n; i++)
-        if (!file_exists(dirs[i]))
+        if (stat(dirs[i], &st) != 0 || !S_ISDIR(st.st_mode))
             return err_set(err, ERR_NOT_FOUND,
                            "no folder '%s': give a run, a dataset or a folder of event logs",
                            dirs[i]);

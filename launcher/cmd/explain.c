@@ -51,7 +51,8 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     else if (a->signal_at > 0 && a->ended_at > 0)
         str_add(out, ", stopped at once");
     if (a->saved_step >= 0)
-        str_addf(out, ", %lld steps saved", (long long)a->saved_step);
+        str_addf(out, ", %lld step%s saved", (long long)a->saved_step,
+                 a->saved_step == 1 ? "" : "s");
     seconds_add(out, ", waited", g.waiting);
     seconds_add(out, ", started in", g.starting);
     if (isfinite(g.starting))
@@ -183,8 +184,8 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
     str_addf(out, "%lld attempt%s\n", (long long)s->n_attempts, s->n_attempts == 1 ? "" : "s");
     if (*why)
         str_addf(out, "  %s\n", why);
-    if (s->n_attempts && s->attempts[0].number == 1 && s->attempts[0].first_step_at > 0 &&
-        s->submitted_at > 0 && s->created_at > 0)
+    if (s->n_attempts && s->attempts[0].number == 1 && s->attempts[0].first_step >= 0 &&
+        s->attempts[0].first_step_at > 0 && s->submitted_at > 0 && s->created_at > 0)
         str_addf(out, "  first step %s after the run was made\n",
                  num_format_seconds(fmax(0, s->attempts[0].first_step_at - s->created_at), buf,
                                     sizeof buf));

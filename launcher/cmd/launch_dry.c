@@ -22,9 +22,12 @@ static double space_free(const char *dir)
     char path[LIMIT_PATH_BYTES];
     struct statvfs fs;
     snprintf(path, sizeof path, "%s", dir);
-    for (char *slash; statvfs(path, &fs) != 0; *slash = 0)
-        if (!(slash = strrchr(path, '/')) || slash == path)
+    while (statvfs(path, &fs) != 0) {
+        char *slash = strrchr(path, '/');
+        if (!slash || !slash[1])
             return 0;
+        slash[slash == path] = 0; /* the folder above all others keeps its slash */
+    }
     return (double)fs.f_bavail * (double)fs.f_frsize;
 }
 

@@ -366,8 +366,9 @@ static void text_winner(const struct tune *t, const struct plan *p, const char *
         str_addf(out, "  %.2f times as fast as plain data parallelism (dp=%lld zero=0 mbs=1)\n",
                  t->items[base].measured_s / p->measured_step_s,
                  (long long)t->items[base].layout.dp);
-    str_addf(out, "  %lld layouts measured, %lld measured again%s, stopped: %s\n",
-             (long long)t->search.trials, (long long)t->search.repeated,
+    str_addf(out, "  %lld layout%s measured, %lld measured again%s, stopped: %s\n",
+             (long long)t->search.trials, t->search.trials == 1 ? "" : "s",
+             (long long)t->search.repeated,
              t->reused ? ", beside those of an earlier search" : "", t->search.stop_reason);
     str_addf(out, "plan written to %s; records in %s\n", path, t->dir);
     str_release(&layout);

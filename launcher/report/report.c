@@ -87,7 +87,8 @@ static void match_row(struct store_query *q, void *ctx)
 
 /* Finds the one id that `text` names. The SQL gives candidates and says for each whether it is
  * named in full. */
-static int match_find(struct store *db, const char *sql, const char *what, const char *text,
+static int match_find(struct store *db, const char *sql, const char *what, const char *list,
+                      const char *text,
                       char out[LIMIT_NAME_BYTES], struct err *err)
 {
     struct match m = {.n = 0};
@@ -95,10 +96,10 @@ static int match_find(struct store *db, const char *sql, const char *what, const
     if (rc < 0)
         return rc;
     if (m.n == 0)
-        return err_set(
-            err, ERR_NOT_FOUND,
-            "%s holds no %s '%s': 'reel db query \"select run, name from v_run\"' lists its runs",
-            store_path(db), what, text);
+        return err_set(err, ERR_NOT_FOUND,
+                       "%s holds no %s '%s'%s%s%s", store_path(db), what, text,
+                       *list ? ": 'reel db query \"select " : "", list,
+                       *list ? "\"' lists what it holds" : "");
     if (m.n > 1)
         return err_set(err, ERR_INPUT, "%s '%s' fits %d of them in %s: give more of the id", what,
                        text, m.n, store_path(db));
@@ -116,7 +117,7 @@ static int run_find(struct store *db, const char *run, struct report_scope *s, s
     static const char sql[] =
         "SELECT run, run = ?1 OR name = ?1 FROM run WHERE run = ?1 OR name = ?1"
         " OR (length(?1) >= 4 AND substr(run, 1, length(?1)) = ?1)";
-    return run ? match_find(db, sql, "run", run, s->run, err) : 0;
+    return run ? match_find(db, sql, "run", "run, name from v_run", run, s->run, err) : 0;
 }
 
 /* Finds the tuning that `tune` names; without a name, the newest of the run's model. */
@@ -130,7 +131,7 @@ static int tune_find(struct store *db, const char *tune, struct report_scope *s,
         " (SELECT layout FROM train_start s WHERE s.run = ?1 ORDER BY attempt DESC LIMIT 1) DESC,"
         " predicted_at DESC LIMIT 1";
     if (tune)
-        return match_find(db, named, "tuning", tune, s->tune, err);
+        return match_find(db, named, "tuning", "distinct tune from v_trial", tune, s->tune, err);
     return *s->run ? report_each(db, newest, s->run, first_row, s->tune, err) : 0;
 }
 
@@ -149,7 +150,7 @@ static int curation_find(struct store *db, const char *curation, struct report_s
         " ORDER BY instr(json_extract(r.json, '$.data_fingerprints'),"
         " json_extract(c.json, '$.fingerprint')), c.wall DESC LIMIT 1";
     if (curation)
-        return match_find(db, named, "curation", curation, s->curation, err);
+        return match_find(db, named, "curation", "", curation, s->curation, err);
     return *s->run ? report_each(db, makers, s->run, first_row, s->curation, err) : 0;
 }
 

@@ -121,6 +121,13 @@ static void ending_ask(struct agent *a)
         agent_stop_request(a, SIGTERM, "at the scheduler");
 }
 
+/* Did a wrapped trainer exit with 0, unasked, without the file that says it is done? */
+static bool is_unfinished(const struct agent *a, const struct sched_step_status *exit)
+{
+    return !a->trainer.kind->ours && a->work.wrap.done_file && !a->stop_requested &&
+           exit->exit_code == 0 && exit->exit_signal == 0;
+}
+
 /* Tells for people why the attempt ended. */
 static void detail_make(const struct agent *a, const struct sched_step_status *exit,
                         const struct trainer_end *end, const struct run_attempt *told,
@@ -142,6 +149,8 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
     if (end->is_short)
         snprintf(more, sizeof more, " at step %lld of %lld",
                  (long long)num_max_i64(0, end->steps), (long long)a->work.wrap.total_steps);
+    else if (is_unfinished(a, exit))
+        snprintf(more, sizeof more, " without its done file '%.300s'", a->work.wrap.done_file);
     else if (a->learned)
         attempt_ending_format(a->ending.why, more, sizeof more);
     else

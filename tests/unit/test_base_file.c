@@ -227,7 +227,9 @@ static void publish_bad_targets(void **state)
     (void)state;
     assert_int_equal(publish_once(in_scratch("no/such/folder/f"), "x", &err), ERR_NOT_FOUND);
     assert_int_equal(mkdir(in_scratch("dir"), 0777), 0);
-    assert_int_equal(publish_once(in_scratch("dir"), "x", &err), ERR_IO);
+    assert_int_equal(publish_once(in_scratch("dir"), "x", &err), ERR_INPUT);
+    assert_non_null(strstr(err.text, "it is a folder: give a file"));
+    assert_int_equal(publish_in_pieces(in_scratch("dir"), "x", &err), ERR_INPUT);
     assert_int_equal(count_entries(scratch), 1);
     assert_int_equal(symlink("elsewhere", in_scratch("link")), 0);
     assert_int_equal(publish_once(in_scratch("link"), "x", &err), 0);
