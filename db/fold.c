@@ -8,8 +8,8 @@
  * This gives the same rows as folding all events at once, as long as no event that is folded
  * already would have come out otherwise. Where one would, the run is folded from its first event.
  * The cases are these; each is rare, and the first pass finds each:
- *     a clock's offset or the run's beginning came out otherwise (the wall clock was stepped; an
- *     older log came late)
+ *     a clock's offset, the beginning of an attempt on it or the run's came out otherwise (the wall
+ *     clock was stepped; an older log came late)
  *     an event stands before a folded one of the same writer (a hole in a log was filled; a copy
  *     of the log held more)
  *     a step was done before its execution that is folded as the first one
@@ -21,23 +21,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "db/fold_priv.h"
 #include "fold/end.h"
 
 enum { ACTS = 4096, WHOLE = 1 };
-
-int fold_grow(void **list, size_t n, size_t *cap, size_t size, struct err *err)
-{
-    if (n < *cap)
-        return 0;
-    size_t more = *cap ? 2 * *cap : 64;
-    void *grown = realloc(*list, more * size);
-    if (!grown)
-        return err_set(err, ERR_NOMEM, "out of memory folding a run's events");
-    *list = grown;
-    *cap = more;
-    return 0;
-}
+static const char folding[] = "folding a run's events";
 
 int fold_no_memory(const struct fold *f, struct err *err)
 {
@@ -88,10 +77,10 @@ static void event_read(struct store_query *q, bool times, struct fold_event *e)
                              .attempt = store_int(q, 1),
                              .writer = store_text(q, 2),
                              .seq = store_int(q, 3),
-                             .host = store_text(q, 4),
-                             .boot = store_text(q, 5),
-                             .mono = store_num(q, 6),
-                             .wall = store_num(q, 7)};
+                             .clocks = {.host = store_text(q, 4),
+                                        .boot = store_text(q, 5),
+                                        .mono = store_num(q, 6),
+                                        .wall = store_num(q, 7)}};
     if (times) {
         e->started_at = store_num(q, 8);
         e->seconds = store_num(q, 9);
@@ -137,8 +126,8 @@ static int writer_get(struct fold *f, int64_t attempt, const char *name, struct 
             *out = &f->writers[i];
             return 0;
         }
-    int rc = fold_grow((void **)&f->writers, f->n_writers, &f->cap_writers, sizeof *f->writers,
-                       err);
+    int rc = list_grow((void **)&f->writers, f->n_writers, &f->cap_writers, sizeof *f->writers,
+                       folding, err);
     if (rc < 0)
         return rc;
     struct fold_writer w = {.attempt = attempt,
@@ -155,6 +144,7 @@ static int writer_get(struct fold *f, int64_t attempt, const char *name, struct 
 static int clock_take(struct fold *f, const struct fold_event *e, struct err *err)
 {
     struct fold_writer *w = NULL;
+    struct fold_time at;
     int rc = writer_get(f, e->attempt, e->writer, &w, err);
     if (rc < 0)
         return rc;
@@ -162,7 +152,7 @@ static int clock_take(struct fold *f, const struct fold_event *e, struct err *er
         return WHOLE;
     w->last_seq = e->seq;
     w->dirty = true;
-    return fold_clock_add(f, e, err);
+    return fold_clocks_add(&f->clocks, &e->clocks, e->attempt, e->kind == FOLD_SUBMIT, &at, err);
 }
 
 /* ---- the second pass: attempts and activities ---- */
@@ -173,8 +163,8 @@ static int attempt_get(struct fold *f, int64_t number, struct fold_attempt **out
     while (at > 0 && f->attempts[at - 1].number >= number)
         at--;
     if (at == f->n_attempts || f->attempts[at].number != number) {
-        int rc = fold_grow((void **)&f->attempts, f->n_attempts, &f->cap_attempts,
-                           sizeof *f->attempts, err);
+        int rc = list_grow((void **)&f->attempts, f->n_attempts, &f->cap_attempts,
+                           sizeof *f->attempts, folding, err);
         if (rc < 0)
             return rc;
         memmove(f->attempts + at + 1, f->attempts + at, (f->n_attempts - at) * sizeof *f->attempts);
@@ -191,16 +181,12 @@ static int attempt_get(struct fold *f, int64_t number, struct fold_attempt **out
 
 /* Returns when an activity began that `e` recorded after its end. A writer that read of it in a log
  * says by its own clock how long ago it ended. Otherwise the wall clock says how long before the
- * event it began. If the wall clock was stepped in between, the activity is taken to have ended
- * just before its event. */
+ * event it began, which cannot be before its writer's previous step. */
 static double activity_begin(const struct fold_event *e, double at, double previous_at)
 {
-    double lag = e->wall - e->started_at;
     if (e->ended_ago_s >= 0)
         return at - e->ended_ago_s - e->seconds;
-    if (!(lag >= e->seconds) || at - lag < previous_at)
-        lag = e->seconds;
-    return at - lag;
+    return at - fold_ago_s(e->clocks.wall - e->started_at, e->seconds, at - previous_at);
 }
 
 static int end_take(struct fold *f, struct fold_attempt *a, const struct fold_event *e, double at,
@@ -217,8 +203,8 @@ static int end_take(struct fold *f, struct fold_attempt *a, const struct fold_ev
     return a->end_writer && a->down ? 0 : fold_no_memory(f, err);
 }
 
-static int activity_take(struct fold *f, const struct fold_event *e, double at, double *begin,
-                         struct err *err)
+static int activity_take(struct fold *f, const struct fold_event *e, int clock, double at,
+                         double *begin, struct err *err)
 {
     static const int causes[] = {
         [FOLD_STEP] = C_TRAIN, [FOLD_SAVED] = C_SAVE, [FOLD_LOADED] = C_LOAD};
@@ -226,7 +212,8 @@ static int activity_take(struct fold *f, const struct fold_event *e, double at, 
     int rc = writer_get(f, e->attempt, e->writer, &w, err);
     if (rc < 0)
         return rc;
-    *begin = activity_begin(e, at, w->step_at);
+    double first_at = fold_clocks_first(&f->clocks, e->attempt, clock);
+    *begin = activity_begin(e, at, fmax(w->step_at, first_at));
     double end = fmin(*begin + e->seconds, at);
     if (end > *begin)
         f->acts[f->n_acts++] = (struct fold_interval){*begin, end,
@@ -242,14 +229,16 @@ static int event_take(struct fold *f, const struct fold_event *e, struct err *er
     bool activity = (e->kind == FOLD_STEP || e->kind == FOLD_SAVED || e->kind == FOLD_LOADED) &&
                     e->seconds >= 0;
     bool full = f->n_acts == ACTS || e->attempt != f->acts_attempt;
-    int rc, domain;
-    if ((domain = fold_domain_find(f, e->host, e->boot, err)) < 0)
-        return domain;
-    double begin = INFINITY, at = e->mono + f->domains[domain].offset;
+    int rc, clock;
+    if ((rc = fold_clock_get(&f->clocks, e->clocks.host, e->clocks.boot, &clock, err)) < 0)
+        return rc;
+    double begin = INFINITY,
+           at = fold_clocks_utc(&f->clocks, clock,
+                                clock == FOLD_NO_CLOCK ? e->clocks.wall : e->clocks.mono);
     if (full && (rc = fold_spans_write(f, err)) < 0)
         return rc;
     f->acts_attempt = e->attempt;
-    if (activity && (rc = activity_take(f, e, at, &begin, err)) < 0)
+    if (activity && (rc = activity_take(f, e, clock, at, &begin, err)) < 0)
         return rc;
     if ((rc = attempt_get(f, e->attempt, &a, err)) < 0)
         return rc;
@@ -443,12 +432,22 @@ static void fold_release(struct fold *f)
 {
     fold_spans_close(f);
     arena_release(&f->arena);
-    free(f->domains);
-    free(f->diffs);
-    free(f->parts);
+    fold_clocks_release(&f->clocks);
     free(f->attempts);
     free(f->writers);
     free(f->acts);
+}
+
+/* Computes the clocks, and of what time the run has spans. */
+static void clocks_settle(struct fold *f)
+{
+    double first;
+    fold_clocks_settle(&f->clocks);
+    f->is_run = fold_clocks_is_run(&f->clocks);
+    f->from = fold_clocks_submitted(&f->clocks);
+    fold_clocks_span(&f->clocks, &first, &f->until);
+    if (!isfinite(f->from))
+        f->from = first;
 }
 
 /* Folds the new events on top of what is kept. Returns 0, WHOLE when that does not hold any more
@@ -466,8 +465,8 @@ static int fold_on(struct fold *f, const struct fold_news *news, struct err *err
         return rc;
     if ((rc = events_each(f, first, news, false, clock_take, err)) != 0)
         return rc;
-    fold_clocks_settle(f);
-    if (f->known && (fold_clocks_moved(f) || f->from != from || f->is_run != was_run))
+    clocks_settle(f);
+    if (f->known && (fold_clocks_moved(&f->clocks) || f->from != from || f->is_run != was_run))
         return WHOLE;
     if ((rc = fold_spans_open(f, err)) < 0)
         return rc;

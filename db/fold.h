@@ -1,10 +1,7 @@
 /* fold: computes what follows from all of one run's events together: its clocks and where its time
  * went (tables run_clock and span).
  *
- * Time. Each (host, boot) has a monotonic clock. Its offset to UTC is the median of wall - mono, in
- * whole milliseconds, over the run's events there, so a stepped wall clock moves nothing. If the
- * clock of a host that is first met in attempt n would place it before the end of attempt n-1, that
- * clock is set forward by the difference, because causes come before effects.
+ * Time is what fold/clock.h makes of the hosts' clocks.
  *
  * Spans. Every activity is an interval with a cause. Where several hold, the first in this order
  * counts: train, replay, save, load, start, queue, down (of several reasons for being down, the

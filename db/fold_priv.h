@@ -1,12 +1,13 @@
 /* fold, inside: what its three files share. fold.c reads events and keeps what is known of attempts
- * and writers, fold_clock.c relates the hosts' clocks to each other, fold_span.c cuts the run's
- * time by cause. */
+ * and writers, fold_clock.c stores what fold/clock.h knows of the hosts' clocks, fold_span.c cuts
+ * the run's time by cause. */
 #ifndef DB_FOLD_PRIV_H
 #define DB_FOLD_PRIV_H
 
 #include "base/arena.h"
 #include "base/json.h"
 #include "db/fold.h"
+#include "fold/clock.h"
 
 enum fold_kind {
     FOLD_OTHER,
@@ -33,31 +34,14 @@ enum { C_OTHER = MAX_CAUSES - 1 };
 struct fold_event { /* its texts are borrowed until the query's next row */
     enum fold_kind kind;
     int64_t attempt, seq;
-    const char *writer, *host, *boot, *cause; /* cause is set for FOLD_ENDED only */
-    double mono, wall;
+    const char *writer, *cause; /* cause is set for FOLD_ENDED only */
+    struct fold_reading clocks;
     /* set for steps, saves and loads; NaN where unknown */
     double started_at, seconds, ended_ago_s;
     bool replayed;
     bool overtakes; /* a step whose later execution is folded already */
 };
 
-struct fold_domain { /* a clock: one boot of one host */
-    const char *host, *boot;
-    /* `was` is the offset that the run's rows were made with; NaN for a clock that is new */
-    double offset, was;
-    bool settled;
-};
-struct fold_diff { /* how many events saw this difference of wall and mono */
-    int domain;
-    int64_t ms, n;
-    bool dirty;
-};
-struct fold_part { /* what one clock showed in one attempt; +-infinity where nothing was seen */
-    int64_t attempt;
-    int domain;
-    double first_mono, last_mono, submit_mono;
-    bool dirty;
-};
 struct fold_attempt { /* on the run's clock; +-infinity where nothing was seen */
     int64_t number;
     double begin, first_step, last, end;
@@ -88,19 +72,15 @@ struct fold {
     struct store *db;
     const char *run;
     struct arena arena;
-    /* The run was folded before; it has attempts or a submission. Tunings and curations have
-     * neither, and no spans. */
+    /* The run was folded before; it has attempts or a submission, and therefore spans. */
     bool known, is_run;
     double from, until; /* of all its spans */
     /* the `until` that the rows in the database were made with; -infinity: there are no rows */
     double done_to;
-    struct fold_domain *domains;
-    struct fold_diff *diffs;       /* sorted by domain, ms */
-    struct fold_part *parts;       /* sorted by attempt, domain */
+    struct fold_clocks clocks;
     struct fold_attempt *attempts; /* sorted by number */
     struct fold_writer *writers;
-    size_t n_domains, n_diffs, n_parts, n_attempts, n_writers;
-    size_t cap_domains, cap_diffs, cap_parts, cap_attempts, cap_writers;
+    size_t n_attempts, n_writers, cap_attempts, cap_writers;
     struct fold_interval *acts;    /* activities that are not in the rows yet */
     size_t n_acts;
     int64_t acts_attempt;
@@ -108,24 +88,12 @@ struct fold {
     struct store_query *q[N_SPAN_QUERIES];
 };
 
-/* Makes room for one more element of `size` bytes in an array of which n of `cap` elements are
- * used. */
-int fold_grow(void **list, size_t n, size_t *cap, size_t size, struct err *err);
 int fold_no_memory(const struct fold *f, struct err *err);
 
 /* ---- clocks ---- */
 int fold_clocks_load(struct fold *f, struct err *err);
-int fold_clocks_save(struct fold *f,
-                     struct err *err); /* saves run_clock and what it follows from */
-/* Returns the index of the clock that an event was read on, and adds the clock if it is new. */
-int fold_domain_find(struct fold *f, const char *host, const char *boot, struct err *err);
-int fold_clock_add(struct fold *f, const struct fold_event *e, struct err *err);
-/* Computes the offsets, `from` and `until` of everything that was added. */
-void fold_clocks_settle(struct fold *f);
-/* Says whether a clock has another offset than when the rows were made with it. */
-bool fold_clocks_moved(const struct fold *f);
-/* Returns when the run was first submitted; -infinity when it never was. */
-double fold_submit_time(const struct fold *f);
+/* Saves run_clock and what it follows from. */
+int fold_clocks_save(struct fold *f, struct err *err);
 
 /* ---- spans ---- */
 int fold_spans_open(struct fold *f, struct err *err);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "db/fold_priv.h"
 
 static const char *const cause_names[] = {"train", "replay", "save", "load", "start", "queue"};
@@ -33,7 +34,7 @@ static double attempt_end(const struct fold_attempt *a) { return a->end_writer ?
 
 int fold_phases_make(const struct fold *f, double until, struct fold_phases *out, struct err *err)
 {
-    double submitted = fold_submit_time(f);
+    double submitted = fold_clocks_submitted(&f->clocks);
     const struct fold_attempt *before = NULL;
     *out = (struct fold_phases){malloc((2 * f->n_attempts + 2) * sizeof *out->list), 0};
     if (!out->list)
@@ -133,7 +134,8 @@ struct cut {
 static int cut_add(struct cut *c, double from, double to, int cause, struct err *err)
 {
     int rc;
-    if ((rc = fold_grow((void **)&c->in, c->n, &c->cap, sizeof *c->in, err)) < 0)
+    if ((rc = list_grow((void **)&c->in, c->n, &c->cap, sizeof *c->in, "cutting a run's time",
+                        err)) < 0)
         return rc;
     c->in[c->n++] = (struct fold_interval){from, to, cause};
     return 0;
