@@ -42,8 +42,7 @@ static enum fold_kind kind_of(const char *name)
         enum fold_kind kind;
     } table[] = {
         {"step", FOLD_STEP},           {"ckpt_saved", FOLD_SAVED},
-        {"ckpt_loaded", FOLD_LOADED},  {"submit_intent", FOLD_SUBMIT},
-        {"submitted", FOLD_SUBMIT},    {"attempt_started", FOLD_STARTED},
+        {"ckpt_loaded", FOLD_LOADED},  {"attempt_started", FOLD_STARTED},
         {"attempt_ended", FOLD_ENDED},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
@@ -77,7 +76,8 @@ static void event_read(struct store_query *q, bool times, struct fold_event *e)
                              .attempt = store_int(q, 1),
                              .writer = store_text(q, 2),
                              .seq = store_int(q, 3),
-                             .clocks = {.host = store_text(q, 4),
+                             .clocks = {.kind = store_text(q, 0),
+                                        .host = store_text(q, 4),
                                         .boot = store_text(q, 5),
                                         .mono = store_num(q, 6),
                                         .wall = store_num(q, 7)}};
@@ -152,7 +152,7 @@ static int clock_take(struct fold *f, const struct fold_event *e, struct err *er
         return WHOLE;
     w->last_seq = e->seq;
     w->dirty = true;
-    return fold_clocks_add(&f->clocks, &e->clocks, e->attempt, e->kind == FOLD_SUBMIT, &at, err);
+    return fold_clocks_add(&f->clocks, &e->clocks, e->attempt, &at, err);
 }
 
 /* ---- the second pass: attempts and activities ---- */
@@ -170,6 +170,7 @@ static int attempt_get(struct fold *f, int64_t number, struct fold_attempt **out
         memmove(f->attempts + at + 1, f->attempts + at, (f->n_attempts - at) * sizeof *f->attempts);
         f->attempts[at] = (struct fold_attempt){.number = number,
                                                 .begin = INFINITY,
+                                                .started = INFINITY,
                                                 .first_step = INFINITY,
                                                 .last = -INFINITY,
                                                 .end = -INFINITY};
@@ -243,7 +244,9 @@ static int event_take(struct fold *f, const struct fold_event *e, struct err *er
     if ((rc = attempt_get(f, e->attempt, &a, err)) < 0)
         return rc;
     double first = e->kind == FOLD_STEP ? begin : INFINITY;
-    a->begin = fmin(a->begin, e->kind == FOLD_STARTED ? at : fmin(at, first));
+    a->begin = fmin(a->begin, fmin(at, first));
+    if (e->kind == FOLD_STARTED)
+        a->started = fmin(a->started, at);
     a->first_step = fmin(a->first_step, first);
     a->last = fmax(a->last, at);
     a->dirty = true;
@@ -258,7 +261,7 @@ static int attempts_load(struct fold *f, struct err *err)
     struct fold_attempt *a;
     int rc = store_ask(f->db,
                        "SELECT attempt, begin_at, first_step_at, last_at, ended_at, ended_writer,"
-                       " ended_seq, cause FROM fold_attempt WHERE run = ?1 ORDER BY attempt",
+                       " ended_seq, cause, started_at FROM fold_attempt WHERE run = ?1 ORDER BY attempt",
                        &q, err);
     if (rc < 0)
         return rc;
@@ -268,7 +271,8 @@ static int attempts_load(struct fold *f, struct err *err)
             break;
         *a = (struct fold_attempt){.number = a->number, .begin = store_num(q, 1),
                                    .first_step = store_num(q, 2), .last = store_num(q, 3),
-                                   .end = store_num(q, 4), .end_seq = store_int(q, 6)};
+                                   .end = store_num(q, 4), .end_seq = store_int(q, 6),
+                                   .started = store_num(q, 8)};
         if (store_column_type(q, 5) == STORE_NULL)
             continue;
         a->end_writer = arena_strdup(&f->arena, store_text(q, 5));
@@ -330,7 +334,8 @@ static int attempts_save(struct fold *f, struct err *err)
 {
     static const char sql[] =
         "INSERT OR REPLACE INTO fold_attempt(run, attempt, begin_at, first_step_at, last_at,"
-        " ended_at, ended_writer, ended_seq, cause) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+        " ended_at, ended_writer, ended_seq, cause, started_at)"
+        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     struct store_query *q = NULL;
     int rc;
     if ((rc = store_ask(f->db, sql, &q, err)) < 0)
@@ -347,6 +352,7 @@ static int attempts_save(struct fold *f, struct err *err)
         store_bind_text(q, 7, a->end_writer);
         store_bind_int(q, 8, a->end_seq);
         store_bind_text(q, 9, a->down);
+        store_bind_num(q, 10, a->started);
         rc = store_next(q, err);
         store_reset(q);
         if (rc < 0)

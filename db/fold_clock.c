@@ -33,6 +33,7 @@ static int part_take(struct fold *f, int clock, struct store_query *q, struct er
     p->first_mono = p->first_was = store_num(q, 3);
     p->last_mono = store_num(q, 4);
     p->submit_mono = store_num(q, 5);
+    p->start_mono = store_num(q, 6);
     return 0;
 }
 
@@ -59,8 +60,8 @@ int fold_clocks_load(struct fold *f, struct err *err)
 {
     static const char clocks[] = "SELECT host, boot, offset_s FROM run_clock WHERE run = ?1";
     static const char diffs[] = "SELECT host, boot, ms, n FROM fold_diff WHERE run = ?1";
-    static const char parts[] = "SELECT host, boot, attempt, first_mono, last_mono, submit_mono"
-                                " FROM fold_part WHERE run = ?1";
+    static const char parts[] = "SELECT host, boot, attempt, first_mono, last_mono, submit_mono,"
+                                " start_mono FROM fold_part WHERE run = ?1";
     int rc;
     if ((rc = rows_load(f, clocks, clock_take, err)) < 0)
         return rc;
@@ -127,7 +128,7 @@ static int parts_save(struct fold *f, struct err *err)
 {
     static const char sql[] =
         "INSERT OR REPLACE INTO fold_part(run, host, boot, attempt, first_mono, last_mono,"
-        " submit_mono) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        " submit_mono, start_mono) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     struct store_query *q = NULL;
     int rc;
     if ((rc = store_ask(f->db, sql, &q, err)) < 0)
@@ -140,6 +141,7 @@ static int parts_save(struct fold *f, struct err *err)
         store_bind_num(q, 5, p->first_mono);
         store_bind_num(q, 6, p->last_mono);
         store_bind_num(q, 7, p->submit_mono);
+        store_bind_num(q, 8, p->start_mono);
         if ((rc = row_put(q, f, p->clock, err)) < 0)
             break;
     }

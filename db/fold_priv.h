@@ -11,7 +11,6 @@
 
 enum fold_kind {
     FOLD_OTHER,
-    FOLD_SUBMIT,
     FOLD_STARTED,
     FOLD_STEP,
     FOLD_SAVED,
@@ -44,7 +43,8 @@ struct fold_event { /* its texts are borrowed until the query's next row */
 
 struct fold_attempt { /* on the run's clock; +-infinity where nothing was seen */
     int64_t number;
-    double begin, first_step, last, end;
+    /* begin: of its first event; it counts where the agent has not told when it started it */
+    double begin, started, first_step, last, end;
     const char *end_writer, *down; /* of the end that counts: who told it, and its cause */
     int64_t end_seq;
     bool dirty;

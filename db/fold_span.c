@@ -30,6 +30,10 @@ static const char *attempt_down(const struct fold_attempt *a)
 {
     return a->end_writer ? a->down : "unknown";
 }
+static double attempt_begin(const struct fold_attempt *a)
+{
+    return isfinite(a->started) ? a->started : a->begin;
+}
 static double attempt_end(const struct fold_attempt *a) { return a->end_writer ? a->end : a->last; }
 
 int fold_phases_make(const struct fold *f, double until, struct fold_phases *out, struct err *err)
@@ -41,13 +45,14 @@ int fold_phases_make(const struct fold *f, double until, struct fold_phases *out
         return fold_no_memory(f, err);
     for (size_t i = 0; i < f->n_attempts; i++) {
         const struct fold_attempt *a = &f->attempts[i];
+        double begin = attempt_begin(a);
         if (a->number < 1)
             continue;
         if (before)
-            phase_add(out, attempt_end(before), a->begin, C_DOWN, attempt_down(before));
+            phase_add(out, attempt_end(before), begin, C_DOWN, attempt_down(before));
         else if (isfinite(submitted))
-            phase_add(out, submitted, a->begin, C_QUEUE, NULL);
-        phase_add(out, a->begin, fmin(a->first_step, attempt_end(a)), C_START, NULL);
+            phase_add(out, submitted, begin, C_QUEUE, NULL);
+        phase_add(out, begin, fmin(a->first_step, attempt_end(a)), C_START, NULL);
         before = a;
     }
     if (!before && isfinite(submitted))

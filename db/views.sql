@@ -145,15 +145,20 @@ FROM span;
 DROP VIEW IF EXISTS notice;
 CREATE VIEW notice AS
 -- Events of notices to stop, with `at`, when the notice was heard or seen. The event is written after
--- that, and others may have heard of it meanwhile.
+-- that, and others may have heard of it meanwhile. Where the wall clock was stepped in between, it is the
+-- event's own time (fold/clock.h, fold_ago_s).
 SELECT
   t.run, t.attempt, t.kind,
-  t.at + min(0, coalesce(json_extract(t.json, CASE t.kind WHEN 'stop_seen' THEN '$.seen_at'
-                                              ELSE '$.heard_at' END) - t.wall, 0))
+  t.at - CASE WHEN t.ago_s > 0 AND t.ago_s <= coalesce(e.mono - p.first_mono, t.ago_s)
+              THEN t.ago_s ELSE 0 END
     AS at, -- UTC s
   t.json
-FROM event_time t
-WHERE t.kind IN ('signal', 'stop_heard', 'stop_seen');
+FROM (SELECT *, wall - json_extract(json, CASE kind WHEN 'stop_seen' THEN '$.seen_at'
+                                          ELSE '$.heard_at' END) AS ago_s
+      FROM event_time WHERE kind IN ('signal', 'stop_heard', 'stop_seen')) t
+JOIN event e ON e.id = t.id
+LEFT JOIN fold_part p ON p.run = e.run AND p.attempt = e.attempt AND p.host = e.host AND p.boot = e.boot
+  AND e.boot <> 'unknown';
 
 DROP VIEW IF EXISTS v_notice;
 CREATE VIEW v_notice AS

@@ -111,7 +111,7 @@ int fold_part_get(struct fold_clocks *c, int64_t attempt, int clock, struct fold
         memset(p, 0, sizeof *p);
         p->attempt = attempt;
         p->clock = clock;
-        p->first_mono = p->submit_mono = INFINITY;
+        p->first_mono = p->submit_mono = p->start_mono = INFINITY;
         p->first_was = NAN;
         p->last_mono = -INFINITY;
         c->n_parts++;
@@ -133,8 +133,19 @@ static int diff_count(struct fold_clocks *c, int clock, const struct fold_readin
     return 0;
 }
 
+static void part_add(struct fold_part *p, const char *kind, double at)
+{
+    p->first_mono = fmin(p->first_mono, at);
+    p->last_mono = fmax(p->last_mono, at);
+    if (strcmp(kind, "submit_intent") == 0 || strcmp(kind, "submitted") == 0)
+        p->submit_mono = fmin(p->submit_mono, at);
+    if (strcmp(kind, "attempt_started") == 0)
+        p->start_mono = fmin(p->start_mono, at);
+    p->changed = true;
+}
+
 int fold_clocks_add(struct fold_clocks *c, const struct fold_reading *reading, int64_t attempt,
-                    bool submits, struct fold_time *out, struct err *err)
+                    struct fold_time *out, struct err *err)
 {
     struct fold_part *part;
     int rc, clock = FOLD_NO_CLOCK;
@@ -146,11 +157,7 @@ int fold_clocks_add(struct fold_clocks *c, const struct fold_reading *reading, i
         return rc;
     if (clock != FOLD_NO_CLOCK && (rc = diff_count(c, clock, reading, err)) < 0)
         return rc;
-    part->first_mono = fmin(part->first_mono, at);
-    part->last_mono = fmax(part->last_mono, at);
-    if (submits)
-        part->submit_mono = fmin(part->submit_mono, at);
-    part->changed = true;
+    part_add(part, reading->kind, at);
     *out = (struct fold_time){clock, at};
     return 0;
 }
@@ -178,8 +185,8 @@ double fold_clocks_utc(const struct fold_clocks *c, int clock, double at)
 double fold_clocks_first(const struct fold_clocks *c, int64_t attempt, int clock)
 {
     size_t at = part_place(c, attempt, clock);
-    return part_is(c, at, attempt, clock) ? fold_clocks_utc(c, clock, c->parts[at].first_mono)
-                                          : -INFINITY;
+    bool seen = clock != FOLD_NO_CLOCK && part_is(c, at, attempt, clock);
+    return seen ? fold_clocks_utc(c, clock, c->parts[at].first_mono) : -INFINITY;
 }
 
 double fold_clocks_submitted(const struct fold_clocks *c)
@@ -188,6 +195,24 @@ double fold_clocks_submitted(const struct fold_clocks *c)
     for (size_t i = 0; i < c->n_parts; i++)
         t = fmin(t, fold_clocks_utc(c, c->parts[i].clock, c->parts[i].submit_mono));
     return isinf(t) ? -INFINITY : t;
+}
+
+double fold_clocks_started(const struct fold_clocks *c, int64_t attempt)
+{
+    double t = INFINITY;
+    for (size_t i = part_place(c, attempt, FOLD_NO_CLOCK);
+         i < c->n_parts && c->parts[i].attempt == attempt; i++)
+        t = fmin(t, fold_clocks_utc(c, c->parts[i].clock, c->parts[i].start_mono));
+    return isinf(t) ? -INFINITY : t;
+}
+
+double fold_clocks_last(const struct fold_clocks *c, int64_t attempt)
+{
+    double t = -INFINITY;
+    for (size_t i = part_place(c, attempt, FOLD_NO_CLOCK);
+         i < c->n_parts && c->parts[i].attempt == attempt; i++)
+        t = fmax(t, fold_clocks_utc(c, c->parts[i].clock, c->parts[i].last_mono));
+    return t;
 }
 
 /* Places a clock that is first met in this part, not before anything that came earlier. */
@@ -202,17 +227,20 @@ static void clock_place(struct fold_clocks *c, const struct fold_part *part, dou
     clock->settled = true;
 }
 
-/* Goes through the attempts in order. */
+/* Goes through the attempts in order, and in each to the host that started it first. */
 static void offsets_order(struct fold_clocks *c)
 {
     double floor_at = fold_clocks_submitted(c);
     for (size_t first = 0, end; first < c->n_parts; first = end) {
         int64_t attempt = c->parts[first].attempt;
         for (end = first; end < c->n_parts && c->parts[end].attempt == attempt; end++)
-            clock_place(c, &c->parts[end], floor_at);
-        for (size_t i = first; i < end && attempt > 0; i++)
-            floor_at = fmax(floor_at,
-                            fold_clocks_utc(c, c->parts[i].clock, c->parts[i].last_mono));
+            if (isfinite(c->parts[end].start_mono))
+                clock_place(c, &c->parts[end], floor_at);
+        floor_at = fmax(floor_at, fold_clocks_started(c, attempt));
+        for (size_t i = first; i < end; i++)
+            clock_place(c, &c->parts[i], floor_at);
+        if (attempt > 0)
+            floor_at = fmax(floor_at, fold_clocks_last(c, attempt));
     }
 }
 

@@ -3,14 +3,14 @@
  * Each boot of each host has a monotonic clock, which goes on whatever is done to the host's wall
  * clock. Its offset to UTC is the median of wall - mono, in whole milliseconds, over the run's
  * events there, so a stepped wall clock moves nothing. If the clock of a host that is first met in
- * attempt n would place it before the end of attempt n - 1, that clock is set forward by the
- * difference, because causes come before effects.
+ * attempt n would place it before the end of attempt n - 1, or before the agent started attempt n,
+ * that clock is set forward by the difference, because causes come before effects.
  *
  * An event's time is therefore known when all events were seen. Until then it is kept as it was
  * told, as a clock and what that clock showed (struct fold_time):
  *
  *     struct fold_clocks c = {0};
- *     fold_clocks_add(&c, &reading, attempt, submits, &time, err);   // for each event
+ *     fold_clocks_add(&c, &reading, attempt, &time, err);   // for each event
  *     fold_clocks_settle(&c);
  *     fold_clocks_utc(&c, time.clock, time.at);                      // holds until the next event
  *     fold_clocks_release(&c);
@@ -54,7 +54,7 @@ struct fold_diff { /* how many events saw this difference of wall and mono */
 struct fold_part {
     int64_t attempt;
     int clock;
-    double first_mono, last_mono, submit_mono;
+    double first_mono, last_mono, submit_mono, start_mono; /* start: of the attempt */
     double first_was; /* first_mono as it was loaded; NaN: it was not */
     bool changed;     /* since it was loaded */
 };
@@ -65,8 +65,8 @@ struct fold_clocks {
     size_t n, n_diffs, n_parts, cap, cap_diffs, cap_parts;
 };
 
-struct fold_reading { /* an event's two clocks; borrowed */
-    const char *host, *boot;
+struct fold_reading { /* an event's kind, and its two clocks; borrowed */
+    const char *kind, *host, *boot;
     double mono, wall; /* mono: NaN where it was not told */
 };
 struct fold_time { /* at: what the clock showed, or UTC without one */
@@ -75,17 +75,22 @@ struct fold_time { /* at: what the clock showed, or UTC without one */
 };
 
 void fold_clocks_release(struct fold_clocks *c); /* zeroes it, too */
-/* Adds an event. submits: it is of the run's submission. *out: when it was. */
+/* Adds an event. *out: when it was. */
 int fold_clocks_add(struct fold_clocks *c, const struct fold_reading *reading, int64_t attempt,
-                    bool submits, struct fold_time *out, struct err *err);
+                    struct fold_time *out, struct err *err);
 /* Computes the offset of each clock from all that was added. */
 void fold_clocks_settle(struct fold_clocks *c);
 /* Returns the UTC s when this clock showed `at`. */
 double fold_clocks_utc(const struct fold_clocks *c, int clock, double at);
-/* Returns the UTC s of the first event that this clock saw in this attempt; -infinity: none. */
+/* Returns the UTC s of the first event that this clock saw in this attempt; -infinity: none, or the
+ * wall clock is believed. */
 double fold_clocks_first(const struct fold_clocks *c, int64_t attempt, int clock);
 /* Returns when the run was first submitted; -infinity when it never was. */
 double fold_clocks_submitted(const struct fold_clocks *c);
+/* Returns when the agent started this attempt; -infinity: it did not say so. */
+double fold_clocks_started(const struct fold_clocks *c, int64_t attempt);
+/* Returns when any host told the last event of this attempt; -infinity: none did. */
+double fold_clocks_last(const struct fold_clocks *c, int64_t attempt);
 /* Returns the UTC s of all first and last events. *to is -infinity where there is none. */
 void fold_clocks_span(const struct fold_clocks *c, double *from, double *to);
 /* Says whether a clock has another offset than it was loaded with, or an attempt that was loaded an

@@ -1,9 +1,7 @@
 /* gap: the time between the training of two attempts, taken apart.
  *
- * Attempts run on hosts whose clocks differ. Each part is measured on the clocks of one attempt,
- * but for the wait between the two, which is none where the later clock is behind; and the whole is
- * the sum of its parts. So the view v_time says the same (db/fold.h), which sets such a clock
- * forward.
+ * Attempts run on hosts whose clocks differ. Their times are those of the run's one clock
+ * (fold/clock.h), which the view v_time has too, and the whole is the sum of its parts.
  */
 #ifndef LAUNCHER_RUN_GAP_H
 #define LAUNCHER_RUN_GAP_H

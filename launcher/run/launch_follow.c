@@ -123,7 +123,7 @@ static int cancelled_note(struct follow *f, const struct run_state *state, const
     struct evlog_event e;
     char by[STATE_TEXT_BYTES];
     *noted = false;
-    if (state->wish_turn > 0 && state->wish_at >= state->submitted_at)
+    if (state->wish_turn > 0 && state->wish_at >= state->submitted_wall)
         return 0; /* its owner has spoken since: a pause, perhaps, and a resume */
     int rc = sched_ending(f->s, job, &ending, err);
     if (rc < 0 || ending.why != SCHED_END_CANCELLED)

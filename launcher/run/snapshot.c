@@ -11,17 +11,25 @@
 
 enum { MAX_BYTES = 64 << 20 };
 
-/* The file holds this, the state, its attempts, the logs, their damage, and a hash of all before
- * it. */
+/* The lists that follow the state, in this order. The logs and their damage do not hang on it. */
+enum { ATTEMPTS, CLOCKS, DIFFS, PARTS, TOLD, LOGS, DAMAGE, N_LISTS };
+
+/* The file holds this, the state, the lists, and a hash of all before it. */
 struct head {
     char magic[8];
     /* Who wrote it: the layout of what follows is that program's own. */
-    int64_t program_bytes, program_mtime_ns;
-    int64_t state_bytes, attempt_bytes, log_bytes, damage_bytes, n_attempts, n_logs, n_damage;
+    int64_t program_bytes, program_mtime_ns, state_bytes;
+    struct { int64_t n, size; } lists[N_LISTS]; /* elements, and bytes of one */
 };
 
-static bool head_make(int64_t n_attempts, int64_t n_logs, int64_t n_damage, struct head *out)
+static bool head_make(const int64_t n[N_LISTS], struct head *out)
 {
+    static const int64_t sizes[N_LISTS] = {
+        [ATTEMPTS] = sizeof(struct run_attempt), [CLOCKS] = sizeof(struct fold_clock),
+        [DIFFS] = sizeof(struct fold_diff),      [PARTS] = sizeof(struct fold_part),
+        [TOLD] = sizeof(struct told),            [LOGS] = sizeof(struct snapshot_log),
+        [DAMAGE] = sizeof(struct evlog_damage),
+    };
     struct stat st;
     if (stat("/proc/self/exe", &st) != 0)
         return false;
@@ -29,37 +37,42 @@ static bool head_make(int64_t n_attempts, int64_t n_logs, int64_t n_damage, stru
                          st.st_size,
                          (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
                          sizeof(struct run_state),
-                         sizeof(struct run_attempt),
-                         sizeof(struct snapshot_log),
-                         sizeof(struct evlog_damage),
-                         n_attempts,
-                         n_logs,
-                         n_damage};
+                         {{0, 0}}};
+    for (int i = 0; i < N_LISTS; i++) {
+        out->lists[i].n = n[i];
+        out->lists[i].size = sizes[i];
+    }
     return true;
 }
 
-static bool count_is_sane(int64_t n)
+static size_t list_bytes(const struct head *head, int list)
 {
-    return n >= 0 && n <= MAX_BYTES;
+    return (size_t)head->lists[list].n * (size_t)head->lists[list].size;
+}
+
+/* Was it this program that wrote this head? */
+static bool head_is_ours(const struct head *head)
+{
+    int64_t n[N_LISTS];
+    struct head ours;
+    for (int i = 0; i < N_LISTS; i++)
+        if ((n[i] = head->lists[i].n) < 0 || n[i] > MAX_BYTES)
+            return false;
+    return head_make(n, &ours) && memcmp(head, &ours, sizeof ours) == 0;
 }
 
 /* Does the text begin with our head and have the length it tells, and the hash at its end? */
 static bool is_whole(const struct str *text, struct head *head)
 {
-    struct head ours;
     struct hash128 hash;
     if (text->len < sizeof *head + sizeof hash)
         return false;
     memcpy(head, text->p, sizeof *head);
-    if (!count_is_sane(head->n_attempts) || !count_is_sane(head->n_logs) ||
-        !count_is_sane(head->n_damage) ||
-        !head_make(head->n_attempts, head->n_logs, head->n_damage, &ours) ||
-        memcmp(head, &ours, sizeof ours) != 0)
+    if (!head_is_ours(head))
         return false;
-    size_t bytes = sizeof *head + sizeof(struct run_state) +
-                   (size_t)head->n_attempts * sizeof(struct run_attempt) +
-                   (size_t)head->n_logs * sizeof(struct snapshot_log) +
-                   (size_t)head->n_damage * sizeof(struct evlog_damage);
+    size_t bytes = sizeof *head + sizeof(struct run_state);
+    for (int i = 0; i < N_LISTS; i++)
+        bytes += list_bytes(head, i);
     if (text->len != bytes + sizeof hash)
         return false;
     struct hash128 now = hash_128(text->p, bytes);
@@ -106,35 +119,43 @@ bool snapshot_logs_go_on(const char *run_dir, const struct snapshot_logs *logs)
     return true;
 }
 
-/* Returns the next bytes of the text as a new array, and goes on behind them; NULL when out of
- * memory. */
-static void *part_take(const char **p, size_t bytes)
+/* Makes new arrays of the lists behind the state; returns false when out of memory. */
+static bool lists_take(const char *p, const struct head *head, void *lists[N_LISTS])
 {
-    void *part = malloc(bytes + 1);
-    if (part)
-        memcpy(part, *p, bytes);
-    *p += bytes;
-    return part;
+    bool all = true;
+    for (int i = 0; i < N_LISTS; p += list_bytes(head, i++)) {
+        lists[i] = malloc(list_bytes(head, i) + 1);
+        if (lists[i])
+            memcpy(lists[i], p, list_bytes(head, i));
+        all = all && lists[i];
+    }
+    for (int i = 0; i < N_LISTS && !all; i++)
+        free(lists[i]);
+    return all;
 }
 
-/* Takes the parts behind the head; returns false when out of memory. */
+/* Takes what is behind the head; returns false when out of memory. */
 static bool parts_take(const struct str *text, const struct head *head, struct run_state *state,
                        struct snapshot_logs *logs)
 {
-    const char *p = text->p + sizeof *head, *state_at = p;
-    p += sizeof *state;
-    struct run_attempt *attempts = part_take(&p, (size_t)head->n_attempts * sizeof *attempts);
-    logs->n = (size_t)head->n_logs;
-    logs->n_damage = (size_t)head->n_damage;
-    logs->list = part_take(&p, logs->n * sizeof *logs->list);
-    logs->damage = part_take(&p, logs->n_damage * sizeof *logs->damage);
-    if (!attempts || !logs->list || !logs->damage) {
-        free(attempts);
-        snapshot_logs_release(logs);
+    const char *p = text->p + sizeof *head;
+    void *lists[N_LISTS];
+    if (!lists_take(p + sizeof *state, head, lists))
         return false;
-    }
-    memcpy(state, state_at, sizeof *state);
-    state->attempts = attempts;
+    memcpy(state, p, sizeof *state);
+    state->attempts = lists[ATTEMPTS];
+    state->clocks.list = lists[CLOCKS];
+    state->clocks.diffs = lists[DIFFS];
+    state->clocks.parts = lists[PARTS];
+    state->told.list = lists[TOLD];
+    state->clocks.cap = state->clocks.n;
+    state->clocks.cap_diffs = state->clocks.n_diffs;
+    state->clocks.cap_parts = state->clocks.n_parts;
+    state->told.cap = state->told.n;
+    *logs = (struct snapshot_logs){.list = lists[LOGS],
+                                   .damage = lists[DAMAGE],
+                                   .n = (size_t)head->lists[LOGS].n,
+                                   .n_damage = (size_t)head->lists[DAMAGE].n};
     return true;
 }
 
@@ -160,18 +181,29 @@ void snapshot_save(const char *run_dir, const struct run_state *state,
     char path[LIMIT_PATH_BYTES];
     struct str text = STR_INIT;
     struct head head;
-    bool known = head_make(state->n_attempts, (int64_t)logs->n, (int64_t)logs->n_damage, &head);
+    const struct fold_clocks *c = &state->clocks;
+    const void *lists[N_LISTS] = {
+        [ATTEMPTS] = state->attempts, [CLOCKS] = c->list,  [DIFFS] = c->diffs,
+        [PARTS] = c->parts,           [TOLD] = state->told.list,
+        [LOGS] = logs->list,          [DAMAGE] = logs->damage,
+    };
+    const int64_t n[N_LISTS] = {
+        [ATTEMPTS] = state->n_attempts,     [CLOCKS] = (int64_t)c->n,
+        [DIFFS] = (int64_t)c->n_diffs,      [PARTS] = (int64_t)c->n_parts,
+        [TOLD] = (int64_t)state->told.n,    [LOGS] = (int64_t)logs->n,
+        [DAMAGE] = (int64_t)logs->n_damage,
+    };
+    if (!head_make(n, &head))
+        return;
     str_addn(&text, &head, sizeof head);
     str_addn(&text, state, sizeof *state);
-    if (state->n_attempts)
-        str_addn(&text, state->attempts, (size_t)state->n_attempts * sizeof *state->attempts);
-    str_addn(&text, logs->list, logs->n * sizeof *logs->list);
-    if (logs->n_damage)
-        str_addn(&text, logs->damage, logs->n_damage * sizeof *logs->damage);
+    for (int i = 0; i < N_LISTS; i++)
+        if (n[i])
+            str_addn(&text, lists[i], list_bytes(&head, i));
     struct hash128 hash = hash_128(text.p, text.len);
     str_addn(&text, &hash, sizeof hash);
     snprintf(path, sizeof path, "%s/state.snapshot", run_dir);
-    if (known && str_check(&text, NULL) == 0)
+    if (str_check(&text, NULL) == 0)
         file_publish(path, text.p, text.len, NULL);
     str_release(&text);
 }

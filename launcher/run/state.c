@@ -5,16 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "fold/end.h"
 
 const char *const attempt_cause_names[] = {
     "", "done", "preempt", "time_limit", "crash", "node_fail", "cancel", "hang", "diverged",
     "early_exit", "pause", "disk_full", NULL};
 
-/* Two readings of a host's clocks differ by less than this, unless the wall clock was stepped. */
-static const double STEPPED_S = 1;
 static const double FULL_PAUSE_S = 60, FULL_PAUSE_MOST_S = 1800;
+
+/* An event that is being folded, and when it was. */
+struct told_event {
+    const cJSON *json;
+    const char *kind;
+    double wall;
+    struct fold_time time;
+};
 
 void run_state_init(struct run_state *s)
 {
@@ -25,6 +30,8 @@ void run_state_init(struct run_state *s)
 void run_state_release(struct run_state *s)
 {
     free(s->attempts);
+    fold_clocks_release(&s->clocks);
+    told_release(&s->told);
     run_state_init(s);
 }
 
@@ -64,7 +71,7 @@ static bool is_newer(int64_t order, double wall, int64_t than_order, double than
 
 static void apply_intent(struct run_state *s, const cJSON *event, int64_t order, double wall)
 {
-    s->intent_at = wall;
+    s->intent_wall = wall;
     s->intent_order = order;
     s->after[0] = s->after_job[0] = '\0';
     text_set(s->token, sizeof s->token, event, "token");
@@ -126,20 +133,43 @@ static bool apply_owner(struct run_state *s, const char *kind, const cJSON *even
     return false;
 }
 
+/* Notes when something was. text: the signal's name, for a notice. */
+static int time_note(struct run_state *s, int64_t attempt, enum told_kind kind,
+                     struct told_time time, const char *text, struct err *err)
+{
+    struct told t = {.attempt = attempt, .kind = kind, .time = time};
+    snprintf(t.text, sizeof t.text, "%s", text);
+    return told_add(&s->told, &t, err);
+}
+
+/* Returns the time of the event itself. */
+static struct told_time time_now(const struct told_event *e)
+{
+    return (struct told_time){.event = e->time};
+}
+
+/* Returns a time that the event tells by the wall clock. */
+static struct told_time time_of(const struct told_event *e, const char *key)
+{
+    return (struct told_time){.event = e->time, .ago_s = e->wall - json_num(e->json, key, NAN)};
+}
+
 /* Folds an event of the submitting side. The newest wins, so that the order of folding does not
  * matter. */
-static void apply_submission(struct run_state *s, const char *kind, const cJSON *event, double wall)
+static int apply_submission(struct run_state *s, const struct told_event *e, struct err *err)
 {
+    const char *kind = e->kind;
+    const cJSON *event = e->json;
     int64_t order = json_int(event, "order", 0);
     if (strcmp(kind, "submit_refused") == 0)
         s->refused_order = order > s->refused_order ? order : s->refused_order;
-    if (apply_owner(s, kind, event, wall))
-        return;
+    if (apply_owner(s, kind, event, e->wall))
+        return 0;
     if (strcmp(kind, "run_created") == 0) {
-        s->created_at = wall;
         text_set(s->name, sizeof s->name, event, "name");
         text_set(s->model, sizeof s->model, event, "model");
         length_raise(s, event);
+        return time_note(s, 0, TOLD_CREATED, time_now(e), "", err);
     } else if (strcmp(kind, "extended") == 0) {
         length_raise(s, event);
     } else if (strcmp(kind, "changed") == 0) {
@@ -147,16 +177,18 @@ static void apply_submission(struct run_state *s, const char *kind, const cJSON 
                           ? json_int(event, "revision", 0)
                           : s->revision;
     } else if (strcmp(kind, "submit_intent") == 0 &&
-               is_newer(order, wall, s->intent_order, s->intent_at)) {
-        apply_intent(s, event, order, wall);
+               is_newer(order, e->wall, s->intent_order, s->intent_wall)) {
+        apply_intent(s, event, order, e->wall);
     } else if (strcmp(kind, "submitted") == 0 &&
-               is_newer(order, wall, s->submitted_order, s->submitted_at)) {
-        s->submitted_at = wall;
+               is_newer(order, e->wall, s->submitted_order, s->submitted_wall)) {
+        s->submitted_wall = e->wall;
+        s->submitted_time = e->time;
         s->submitted_order = order;
         text_set(s->job_id, sizeof s->job_id, event, "job_id");
         text_set(s->job_token, sizeof s->job_token, event, "token");
         text_set(s->sched, sizeof s->sched, event, "sched");
     }
+    return 0;
 }
 
 static enum attempt_cause cause_parse(const char *text)
@@ -167,25 +199,17 @@ static enum attempt_cause cause_parse(const char *text)
     return CAUSE_CRASH; /* a newer version wrote another cause: the careful reading is a crash */
 }
 
-static void apply_notice(struct run_attempt *a, const cJSON *event, double heard_at, bool at_step)
+static int apply_notice(struct run_state *s, const struct run_attempt *a,
+                        const struct told_event *e, enum told_kind kind, struct told_time time,
+                        struct err *err)
 {
-    if (heard_at <= 0 || (a->signal_at > 0 && a->signal_at <= heard_at))
-        return;
-    a->signal_at = heard_at;
-    a->signal_at_step = at_step;
-    text_set(a->signal, sizeof a->signal, event, "signal");
+    return time_note(s, a->number, kind, time, json_text(e->json, "signal", ""), err);
 }
 
-/* Notes that a foreign trainer moves. One of which nobody said how it prints its steps counts as
- * training from its start. */
-static void apply_moving(struct run_attempt *a, double wall)
+static void apply_end(struct run_attempt *a, const struct told_event *e)
 {
-    if (a->first_step_at == 0 || wall < a->first_step_at)
-        a->first_step_at = wall;
-}
-
-static void apply_end(struct run_attempt *a, const cJSON *event, double wall)
-{
+    const cJSON *event = e->json;
+    double wall = e->wall;
     struct fold_end known = {a->end_told.writer, a->end_told.seq, a->end_told.wall};
     struct fold_end told = {json_text(event, "writer", ""), json_int(event, "seq", 0), wall};
     if (a->cause != CAUSE_NONE && !fold_end_counts(&told, &known))
@@ -193,64 +217,45 @@ static void apply_end(struct run_attempt *a, const cJSON *event, double wall)
     a->end_told.seq = told.seq;
     a->end_told.wall = wall;
     snprintf(a->end_told.writer, sizeof a->end_told.writer, "%s", told.writer);
-    a->ended_at = wall;
+    a->end_time = e->time;
     a->cause = cause_parse(json_text(event, "cause", ""));
     a->exit_code = (int)json_int(event, "exit_code", 0);
     text_set(a->detail, sizeof a->detail, event, "detail");
 }
 
-/* Returns by how many seconds the wall clock of an event's host has been stepped since the first
- * event of that host. */
-static double stepped_s(struct run_state *s, const cJSON *event, double wall)
+/* Folds the times that an event of the agent tells. */
+static int apply_agent_time(struct run_state *s, const struct run_attempt *a,
+                            const struct told_event *e, struct err *err)
 {
-    const char *boot = json_text(event, "boot", "unknown"); /* a host may hide it */
-    double mono = json_num(event, "mono", 0);
-    uint64_t key = hash_64(boot, strlen(boot));
-    int i = 0;
-    while (i < s->n_clocks && s->clocks[i].boot != key)
-        i++;
-    if (mono <= 0 || strcmp(boot, "unknown") == 0 || i == STATE_CLOCKS)
-        return 0;
-    if (i == s->n_clocks) {
-        s->clocks[s->n_clocks].boot = key;
-        s->clocks[s->n_clocks++].wall_minus_mono = wall - mono;
-    }
-    double step_s = wall - mono - s->clocks[i].wall_minus_mono;
-    return fabs(step_s) > STEPPED_S ? step_s : 0;
+    /* A foreign trainer of which nobody said how it prints its steps counts as training from its
+     * start. */
+    bool moves = strcmp(e->kind, "progress") == 0 ||
+                 (strcmp(e->kind, "trainer_started") == 0 &&
+                  cJSON_IsTrue(json_member(e->json, "foreign")) &&
+                  !cJSON_IsTrue(json_member(e->json, "prints_steps")));
+    int rc;
+    if (moves && (rc = time_note(s, a->number, TOLD_MOVING, time_now(e), "", err)) < 0)
+        return rc;
+    if (strcmp(e->kind, "attempt_started") == 0)
+        return time_note(s, a->number, TOLD_STARTED, time_now(e), "", err);
+    if (strcmp(e->kind, "trainer_started") == 0)
+        return time_note(s, a->number, TOLD_TRAINER_STARTED, time_now(e), "", err);
+    if (strcmp(e->kind, "requeue") == 0)
+        return time_note(s, a->number, TOLD_REQUEUED, time_now(e), "", err);
+    if (strcmp(e->kind, "signal") == 0)
+        return apply_notice(s, a, e, json_text(e->json, "node", NULL) ? TOLD_NOTICE_NODE
+                                                                      : TOLD_NOTICE_AGENT,
+                            time_of(e, "heard_at"), err); /* an older log has the event's own */
+    return 0;
 }
 
-/* Returns a time that the event tells, corrected like the event's own; 0 none. */
-static double time_of(const struct run_state *s, const cJSON *event, const char *key)
+static void apply_agent(struct run_attempt *a, const struct told_event *e)
 {
-    double at = json_num(event, key, 0);
-    return at > 0 ? at - s->shift_s : at;
-}
-
-/* Returns when an agent heard the notice that this event tells. Older versions did not say it, and
- * an event is never written before that. */
-static double agent_heard_at(const struct run_state *s, const cJSON *event, double wall)
-{
-    double heard_at = time_of(s, event, "heard_at");
-    return heard_at > 0 && heard_at < wall ? heard_at : wall;
-}
-
-static void apply_agent(const struct run_state *s, struct run_attempt *a, const char *kind,
-                        const cJSON *event, double wall)
-{
+    const char *kind = e->kind;
+    const cJSON *event = e->json;
     if (strcmp(kind, "attempt_started") == 0) {
-        a->started_at = wall;
         text_set(a->job_id, sizeof a->job_id, event, "job_id");
         text_set(a->token, sizeof a->token, event, "token");
-    } else if (strcmp(kind, "trainer_started") == 0) {
-        a->trainer_started_at = wall;
-        if (cJSON_IsTrue(json_member(event, "foreign")) &&
-            !cJSON_IsTrue(json_member(event, "prints_steps")))
-            apply_moving(a, wall);
-    } else if (strcmp(kind, "signal") == 0) {
-        apply_notice(a, event, agent_heard_at(s, event, wall),
-                     json_text(event, "node", NULL) != NULL);
-    } else if (strcmp(kind, "requeue") == 0) {
-        a->requeued_at = wall;
     } else if (strcmp(kind, "requeue_withheld") == 0) {
         a->withheld = true;
     } else if (strcmp(kind, "held") == 0) {
@@ -261,22 +266,35 @@ static void apply_agent(const struct run_state *s, struct run_attempt *a, const 
         text_set(a->told_by_srun, sizeof a->told_by_srun, event, "node");
     } else if (strcmp(kind, "progress") == 0) {
         a->progressed = true;
-        apply_moving(a, wall);
     } else if (strcmp(kind, "attempt_ended") == 0) {
-        apply_end(a, event, wall);
+        apply_end(a, e);
     }
 }
 
-static void apply_step(struct run_state *s, struct run_attempt *a, const cJSON *event)
+/* Returns when a step began. A foreign trainer's says by the agent's monotonic clock when it
+ * ended. */
+static struct told_time step_began(const struct told_event *e)
 {
+    struct told_time began = time_of(e, "started_at");
+    double step_s = fmax(0, json_num(e->json, "step_s", 0));
+    double ended_ago_s = json_num(e->json, "ended_ago_s", -1);
+    began.least_s = step_s;
+    began.exact = ended_ago_s >= 0;
+    if (began.exact)
+        began.ago_s = ended_ago_s + step_s;
+    return began;
+}
+
+static void apply_step(struct run_state *s, struct run_attempt *a, const struct told_event *e)
+{
+    const cJSON *event = e->json;
     /* A foreign trainer's line may cover several steps. */
     int64_t step = json_int(event, "step", -1), covers = json_int(event, "steps", 1);
-    double started = time_of(s, event, "started_at");
     if (step < 0 || covers < 1)
         return;
     if (a->first_step < 0 || step - covers + 1 < a->first_step) {
         a->first_step = step - covers + 1;
-        a->first_step_at = started;
+        a->first_step_time = step_began(e);
     }
     a->last_step = step > a->last_step ? step : a->last_step;
     if (step > s->last.step || (step == s->last.step && a->number >= s->last_attempt_of_step)) {
@@ -305,11 +323,27 @@ static void apply_every(struct run_state *s, const struct run_attempt *a, const 
     s->every.mtbf_measured = cJSON_IsTrue(json_member(event, "mtbf_measured"));
 }
 
-static void apply_trainer(struct run_state *s, struct run_attempt *a, const char *kind,
-                          const cJSON *event)
+/* Folds the times that an event of the trainer tells, but for those of its steps. */
+static int apply_trainer_time(struct run_state *s, const struct run_attempt *a,
+                              const struct told_event *e, struct err *err)
 {
+    struct told_time heard = time_of(e, "heard_at");
+    int rc;
+    if (strcmp(e->kind, "stop_heard") == 0)
+        return apply_notice(s, a, e, TOLD_NOTICE_HEARD, heard, err);
+    if (strcmp(e->kind, "stop_seen") != 0)
+        return 0;
+    if ((rc = time_note(s, a->number, TOLD_STOP_SEEN, time_of(e, "seen_at"), "", err)) < 0)
+        return rc;
+    return isnan(heard.ago_s) ? 0 : apply_notice(s, a, e, TOLD_NOTICE_SEEN, heard, err);
+}
+
+static void apply_trainer(struct run_state *s, struct run_attempt *a, const struct told_event *e)
+{
+    const char *kind = e->kind;
+    const cJSON *event = e->json;
     if (strcmp(kind, "step") == 0) {
-        apply_step(s, a, event);
+        apply_step(s, a, e);
     } else if (strcmp(kind, "progress") == 0) { /* steps done, as it printed them */
         int64_t last = json_int(event, "step", 0) - 1;
         a->last_step = last > a->last_step ? last : a->last_step;
@@ -349,11 +383,6 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const char
         a->stopped |= strcmp(json_text(event, "reason", ""), "stop") == 0;
         a->refused_input |= strcmp(json_text(event, "reason", ""), "refused") == 0;
         text_set(a->failed, sizeof a->failed, event, "detail");
-    } else if (strcmp(kind, "stop_heard") == 0) {
-        apply_notice(a, event, time_of(s, event, "heard_at"), true);
-    } else if (strcmp(kind, "stop_seen") == 0) {
-        a->stop_seen_at = time_of(s, event, "seen_at");
-        apply_notice(a, event, time_of(s, event, "heard_at"), true);
     }
 }
 
@@ -375,27 +404,46 @@ static void done_judge(struct run_state *s)
     s->done = steps >= 0 && steps >= s->total_steps;
 }
 
+/* Adds an event to the clocks, and tells its time. */
+static int event_time(struct run_state *s, struct told_event *e, int64_t attempt, struct err *err)
+{
+    struct fold_reading reading = {.kind = e->kind,
+                                   .host = json_text(e->json, "host", "unknown"),
+                                   .boot = json_text(e->json, "boot", "unknown"),
+                                   .mono = json_num(e->json, "mono", NAN),
+                                   .wall = e->wall};
+    return fold_clocks_add(&s->clocks, &reading, attempt, &e->time, err);
+}
+
+static int apply_attempt(struct run_state *s, struct run_attempt *a, const struct told_event *e,
+                         struct err *err)
+{
+    int rc;
+    apply_agent(a, e);
+    apply_trainer(s, a, e);
+    if ((rc = apply_agent_time(s, a, e, err)) < 0)
+        return rc;
+    return apply_trainer_time(s, a, e, err);
+}
+
 int run_state_apply(struct run_state *s, const cJSON *event, struct err *err)
 {
-    const char *kind = json_text(event, "ev", "");
-    double wall = json_num(event, "wall", 0);
+    struct told_event e = {.json = event,
+                           .kind = json_text(event, "ev", ""),
+                           .wall = json_num(event, "wall", 0)};
     int64_t number = json_int(event, "attempt", 0);
+    int rc;
 
     text_set(s->run, sizeof s->run, event, "run");
-    s->last_event_at = wall > s->last_event_at ? wall : s->last_event_at;
+    s->last_event_at = fmax(s->last_event_at, e.wall);
     struct run_attempt *a = number < 1 ? NULL : attempt_get(s, number);
     if (!a && number >= 1)
         return err_set(err, ERR_NOMEM, "out of memory folding attempt %lld", (long long)number);
-    if (a) {
-        s->shift_s = stepped_s(s, event, wall);
-        a->last_event_at = fmax(a->last_event_at, wall - s->shift_s);
-        apply_agent(s, a, kind, event, wall - s->shift_s);
-        apply_trainer(s, a, kind, event);
-    } else {
-        apply_submission(s, kind, event, wall);
-    }
+    if ((rc = event_time(s, &e, number, err)) < 0)
+        return rc;
+    rc = a ? apply_attempt(s, a, &e, err) : apply_submission(s, &e, err);
     done_judge(s);
-    return 0;
+    return rc;
 }
 
 int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause,
@@ -408,6 +456,7 @@ int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause
         return 0;
     a->cause = cause;
     a->ended_at = s->last_event_at;
+    a->end_time = (struct fold_time){FOLD_NO_CLOCK, s->last_event_at};
     snprintf(a->detail, sizeof a->detail, "%s", detail);
     if (cause == CAUSE_DONE && s->done_steps < 0)
         s->done_steps = INT64_MAX;

@@ -2,9 +2,8 @@
  *
  * There is no other source of truth. run_state_apply is pure and commutative: every event sets
  * fields of its own attempt or raises a maximum. So the logs of several writers may be folded in
- * any order, twice, or in part. One thing depends on the order: the times of a host whose wall
- * clock was stepped are told by that clock as it went at the host's event that was folded first
- * (`clocks`). Another order may shift all times of that host alike; it changes no length.
+ * any order, twice, or in part. Times are kept on the clocks that told them (launcher/run/told.h);
+ * run_state_settle makes UTC of them when all events are folded.
  *
  * What is to be done next (run_state_next) is a pure function of the folded state. The agent and
  * the launcher do it.
@@ -15,8 +14,9 @@
  *     switch (run_state_next(&s, &budget, &why)) …
  *     run_state_release(&s);
  *
- * Fields are what events said, and -1 or 0 where none has spoken yet. Times are UTC seconds of the
- * host that wrote the event.
+ * Fields are what events said, and -1 or 0 where none has spoken yet. Times are UTC seconds: those
+ * named *_at of attempts, created_at and submitted_at on the run's one time (fold/clock.h), the
+ * others by the wall clock of the host that wrote the event.
  */
 #ifndef LAUNCHER_RUN_STATE_H
 #define LAUNCHER_RUN_STATE_H
@@ -28,6 +28,8 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "fold/clock.h"
+#include "launcher/run/told.h"
 #include "profiles/run.h"
 
 enum attempt_cause { /* why an attempt ended */
@@ -52,7 +54,7 @@ extern const char *const attempt_cause_names[]; /* ended by NULL; "" for CAUSE_N
  * stronger wish. */
 enum run_wish { WISH_RUN, WISH_PAUSE, WISH_CANCEL };
 
-enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 512, STATE_CLOCKS = 16 };
+enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 512 };
 
 struct run_attempt {
     int64_t number; /* from 1 */
@@ -90,6 +92,8 @@ struct run_attempt {
     /* Why it would not go on from any checkpoint, and ended; "" it did not refuse. */
     char refused[STATE_TEXT_BYTES];
     struct { int64_t seq; double wall; char writer[32]; } end_told; /* see fold/end.h */
+    struct fold_time end_time;        /* of ended_at */
+    struct told_time first_step_time; /* of first_step_at, where first_step is known */
     enum attempt_cause cause;
     int exit_code;
     char detail[STATE_TEXT_BYTES];
@@ -109,7 +113,9 @@ struct run_state {
     /* The revision of the newest change (launcher/run/next.h), and the one that the newest
      * submission knew. */
     int64_t revision, job_revision;
-    double created_at, intent_at, submitted_at;
+    double created_at, submitted_at;
+    double intent_wall, submitted_wall; /* as they were told */
+    struct fold_time submitted_time;    /* of submitted_at */
     enum run_wish wish;
     int64_t wish_turn;              /* counts what its owner said */
     double wish_at;
@@ -133,25 +139,22 @@ struct run_state {
     } last;
     int64_t last_attempt_of_step;
     char layout[STATE_TEXT_BYTES], device[LIMIT_NAME_BYTES];
-    /* Sorted by number. This is the one pointer in this struct and in an attempt, because snapshots
-     * store their bytes. */
-    struct run_attempt *attempts;
+    /* Snapshots store the bytes of this struct and of what the pointers in it point to:
+     * launcher/run/snapshot.c lists them. */
+    struct run_attempt *attempts; /* sorted by number */
     int64_t n_attempts;
+    struct fold_clocks clocks;
+    struct told_list told;
     int64_t claimed;                /* newest attempt that the run's folder knows of; 0 none */
     int64_t damaged_records;        /* of the logs, see evlog */
-    /* The times of attempts are those of each host's wall clock as it went at the host's first
-     * event here. Where a clock was stepped since, the host's monotonic clock corrects it. The wall
-     * clocks of more than STATE_CLOCKS hosts are believed. shift_s: the correction of the event
-     * that is being folded now. */
-    struct { uint64_t boot; double wall_minus_mono; } clocks[STATE_CLOCKS];
-    int n_clocks;
-    double shift_s;
 };
 
 void run_state_init(struct run_state *s);
 void run_state_release(struct run_state *s);
 /* Folds one event. Kinds that it does not know are ignored. Fails only for lack of memory. */
 int run_state_apply(struct run_state *s, const cJSON *event, struct err *err);
+/* Brings the times up to date with all that was applied. */
+void run_state_settle(struct run_state *s);
 /* Folds what the owner said where there was no room for an event (launcher/run/mark.h). by: how
  * it was said, where not by a command of reel's. */
 void run_state_wish(struct run_state *s, enum run_wish wish, int64_t turn, int64_t met_attempt,

@@ -258,6 +258,7 @@ int run_fold_update(struct run_fold *f, struct err *err)
         rc = log_fold(f, &f->logs[i], err);
         f->state.damaged_records += (int64_t)evlog_reader_damage(f->logs[i].reader, &list);
     }
+    run_state_settle(&f->state);
     f->spoilt = f->spoilt || rc < 0;
     return rc;
 }
@@ -306,7 +307,7 @@ int run_state_load(const char *run_dir, struct run_state *s, struct err *err)
     snapshot_keep(f);
     run_state_release(s);
     *s = f->state;
-    f->state.attempts = NULL;
+    run_state_init(&f->state);
 out:
     run_fold_close(f);
     return rc;

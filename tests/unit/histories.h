@@ -10,7 +10,7 @@
 
 #include "launcher/run/state.h"
 
-enum { MAX_EVENTS = 32 };
+enum { MAX_EVENTS = 32, MAX_CLOCKS = 8 };
 
 /* Shorthand of an event: attempt, kind, seconds, and the kind's own fields as JSON members. */
 struct ev {
@@ -25,6 +25,9 @@ struct ev {
 #define STARTED(n, t) {n, "attempt_started", t, "\"job_id\":\"7\""}
 #define STEP(n, t, s) \
     {n, "step", t, "\"step\":" #s ",\"started_at\":" #t ",\"step_s\":1,\"loss\":0.5"}
+/* Told at t by a wall clock that had shown `began` when the step began. */
+#define BEGUN(n, t, began, s) \
+    {n, "step", t, "\"step\":" #s ",\"started_at\":" #began ",\"step_s\":1,\"loss\":0.5"}
 #define SAVED(n, t, s) {n, "ckpt_saved", t, "\"step\":" #s ",\"seconds\":0.1"}
 #define NOTICE(n, t) {n, "signal", t, "\"signal\":\"SIGUSR1\""}
 #define ENDED(n, t, cause) \
@@ -39,12 +42,24 @@ struct ev {
     {0, "retry_requested", t, \
      "\"turn\":" #turn ",\"after_attempt\":" #after ",\"reset_budget\":" reset}
 
+/* The host that tells event number `from` and those behind it, and its clocks: how far its wall
+ * clock is ahead of the true time, which the events have, and what its monotonic one showed at the
+ * true time 0. */
+struct host_clocks {
+    size_t from;
+    const char *host, *boot;
+    double ahead_s, mono_s;
+};
+#define HOST(from, host, ahead, mono) {from, host, host "-boot", ahead, mono}
+
+/* clocks: at first those of a host that tells the true time. */
 static const struct fold_case {
     const char *what;
     struct ev events[MAX_EVENTS];
     enum run_next next;
     const char *word;
     int64_t max_step, saved, attempts, without;
+    struct host_clocks clocks[MAX_CLOCKS];
 } cases[] = {
     {"done by its agent's word, that of its trainer lost", {CREATED, INTENT, SUBMITTED, STARTED(1, 110),
      STEP(1, 111, 9), SAVED(1, 112, 10), ENDED(1, 113, "done")}, RUN_NEXT_DONE, "done", 9, 10, 1, 0},
@@ -233,7 +248,62 @@ static const struct fold_case {
      ENDED(1, 114, "done")}, RUN_NEXT_DONE, "done", 9, -1, 1, 0},
     {"unknown kinds are ignored", {CREATED, {0, "of_the_future", 101, "\"x\":1"}, SUBMITTED},
      RUN_NEXT_WAIT, "queued", -1, -1, 0, 0},
+#define TWO_ATTEMPTS                                                                            \
+    {CREATED, INTENT, SUBMITTED, STARTED(1, 110), BEGUN(1, 112, 111, 0), BEGUN(1, 114, 113, 1),           \
+     NOTICE(1, 115), SAVED(1, 116, 2), ENDED(1, 117, "preempt"), STARTED(2, 130),               \
+     BEGUN(2, 133, 132, 2), BEGUN(2, 135, 134, 3), TRAINED(2, 136, "done"), ENDED(2, 137, "done")},       \
+        RUN_NEXT_DONE, "done", 3, 2, 2, 0
+    {"one host, and its clock is right", TWO_ATTEMPTS},
+    {"the clock is set forward by 2 h between two steps", TWO_ATTEMPTS,
+     {HOST(0, "a", 0, 9), HOST(5, "a", 7200, 9)}},
+    {"it is set back by 2 h", TWO_ATTEMPTS, {HOST(0, "a", 0, 9), HOST(5, "a", -7200, 9)}},
+    {"it is set forward and back again", TWO_ATTEMPTS,
+     {HOST(0, "a", 0, 9), HOST(7, "a", 7200, 9), HOST(10, "a", 0, 9)}},
+    {"it is set back while nothing runs", TWO_ATTEMPTS,
+     {HOST(0, "a", 0, 9), HOST(9, "a", -7200, 9)}},
+    {"the next attempt runs on a host that is 90 s behind", TWO_ATTEMPTS,
+     {HOST(0, "a", 0, 9), HOST(9, "b", -90, 50)}},
+    {"on one that is 2 h ahead", TWO_ATTEMPTS, {HOST(0, "a", 0, 9), HOST(9, "b", 7200, 50)}},
+    {"both are 90 s behind the host that submits", TWO_ATTEMPTS,
+     {HOST(0, "a", 0, 9), HOST(3, "b", -90, 50)}},
+    {"rank 0 is on a host 90 s behind its agent's", TWO_ATTEMPTS,
+     {HOST(0, "a", 0, 9), HOST(4, "b", -90, 50), HOST(8, "a", 0, 9), HOST(10, "b", -90, 50),
+      HOST(13, "a", 0, 9)}},
+    {"the host is booted between the attempts", TWO_ATTEMPTS,
+     {HOST(0, "a", 0, 9), {9, "a", "another boot", 0, -120}}},
+    {"and its clock is an hour behind then", TWO_ATTEMPTS,
+     {HOST(0, "a", 0, 9), {9, "a", "another boot", -3600, -120}}},
+    {"and it hides its boot id", TWO_ATTEMPTS,
+     {{0, "a", "unknown", 0, 9}, {9, "a", "unknown", 0, -120}}},
+    {"a laptop sleeps 8 h between two steps", {CREATED, INTENT, SUBMITTED, STARTED(1, 110),
+     BEGUN(1, 112, 111, 0), BEGUN(1, 28914, 28913, 1), ENDED(1, 28915, "preempt")}, RUN_NEXT_REQUEUE, "waiting",
+     1, -1, 1, 0},
+    {"and its wall clock has stood still meanwhile", {CREATED, INTENT, SUBMITTED, STARTED(1, 110),
+     BEGUN(1, 112, 111, 0), BEGUN(1, 28914, 28913, 1), ENDED(1, 28915, "preempt")}, RUN_NEXT_REQUEUE, "waiting",
+     1, -1, 1, 0, {HOST(0, "a", 0, 9), HOST(5, "a", -28800, 9)}},
+    {"the clock is set forward between a notice and its event", {CREATED, INTENT, SUBMITTED,
+     STARTED(1, 110), BEGUN(1, 112, 111, 0), {1, "stop_heard", 113,
+     "\"signal\":\"SIGTERM\",\"heard_at\":-7088,\"phase\":\"step\""},
+     ENDED(1, 114, "preempt")}, RUN_NEXT_REQUEUE, "waiting", 0, -1, 1, 0,
+     {HOST(0, "a", 0, 9), HOST(5, "a", 7200, 9)}},
+    {"it is set back", {CREATED, INTENT, SUBMITTED, STARTED(1, 110), BEGUN(1, 112, 111, 0), {1,
+     "stop_heard", 113, "\"signal\":\"SIGTERM\",\"heard_at\":7312,\"phase\":\"step\""},
+     ENDED(1, 114, "preempt")}, RUN_NEXT_REQUEUE, "waiting", 0, -1, 1, 0,
+     {HOST(0, "a", 0, 9), HOST(5, "a", -7200, 9)}},
+    {"the clock is set forward during the first step", {CREATED, INTENT, SUBMITTED,
+     STARTED(1, 110), BEGUN(1, 113, -7088, 0), BEGUN(1, 114, 113, 1), ENDED(1, 115, "preempt")},
+     RUN_NEXT_REQUEUE, "waiting", 1, -1, 1, 0, {HOST(0, "a", 0, 9), HOST(4, "a", 7200, 9)}},
 };
+
+/* The clocks that tell event k. */
+static inline struct host_clocks clocks_of(const struct fold_case *c, size_t k)
+{
+    struct host_clocks now = HOST(0, "node1", 0, 0);
+    for (size_t i = 0; i < MAX_CLOCKS && c->clocks[i].host; i++)
+        if (c->clocks[i].from <= k)
+            now = c->clocks[i];
+    return now;
+}
 
 static inline size_t count_events(const struct fold_case *c)
 {

@@ -14,23 +14,27 @@ static const char *writer_of(const struct ev *e)
     return e->attempt ? "agent" : "submit-1";
 }
 
-/* Writes an event as its writer would have, at its own time. */
-static void event_put(const char *dir, const char *run, const struct ev *e)
+/* Writes an event as its writer would have, at its own time, by these clocks. */
+static void event_put(const char *dir, const char *run, const struct ev *e,
+                      struct host_clocks clocks)
 {
     char text[300];
     struct json_doc doc;
     struct evlog_event out;
     struct err err = {0};
     const cJSON *field;
-    fx.wall = 1.8e9 + e->wall;
-    fx.mono = e->wall;
+    double later_s = 1.8e9 + clocks.ahead_s;
+    fx.wall = e->wall + later_s;
+    fx.mono = e->wall + clocks.mono_s;
+    fx.host = clocks.host;
+    fx.boot = clocks.boot;
     struct evlog *log = fx_open(dir, run, e->attempt, writer_of(e));
     snprintf(text, sizeof text, "{%s}", e->fields);
     assert_int_equal(json_parse(text, strlen(text), e->kind, &doc, &err), 0);
     evlog_begin(log, &out, e->kind);
     cJSON_ArrayForEach(field, doc.root)
         if (str_ends(field->string, "_at"))
-            json_put_num(&out.out, field->string, 1.8e9 + field->valuedouble);
+            json_put_num(&out.out, field->string, field->valuedouble + later_s);
         else if (strcmp(field->string, "token") != 0) /* the log adds it */
             json_put_tree(&out.out, field->string, field);
     assert_int_equal(evlog_commit(log, &out, false, &err), 0);
@@ -61,7 +65,7 @@ static void histories_write(void)
         char dir[400], run[ID_TEXT_BYTES];
         snprintf(dir, sizeof dir, "%s/runs/%s/events", home, run_of(i, run));
         for (size_t k = 0; k < count_events(&cases[i]); k++)
-            event_put(dir, run, &cases[i].events[k]);
+            event_put(dir, run, &cases[i].events[k], clocks_of(&cases[i], k));
     }
 }
 
@@ -90,6 +94,10 @@ static void attempt_same(const char *what, const char *run, const struct run_att
         {"started_at", a->started_at, a->started_at > 0}, {"ended_at", a->ended_at, true},
         {"first_step", (double)a->first_step, true},
         {"last_step", (double)a->last_step, a->first_step >= 0},
+        {"(SELECT sum(seconds) FROM v_time t WHERE t.run = a.run AND t.cause = 'start'"
+         " AND t.\"from\" >= a.started_at - 1e-2 AND t.\"to\" <= a.ended_at + 1e-2)",
+         a->first_step_at - a->started_at,
+         a->started_at > 0 && a->first_step_at > a->started_at && a->ended_at > a->first_step_at},
     };
     char is_cause[80];
     snprintf(is_cause, sizeof is_cause, "coalesce(a.cause, '') = '%s'", cause);
@@ -133,6 +141,24 @@ static void gap_same(const char *what, const char *run, const struct run_attempt
     same(what, a->number, "time down after it", b->started_at - a->ended_at, ask_num(sql));
 }
 
+/* Returns when the history says that an attempt had this kind of event; 0 never. */
+static double true_time(const struct fold_case *c, int64_t attempt, const char *kind)
+{
+    for (size_t k = 0; k < count_events(c); k++)
+        if (c->events[k].attempt == attempt && strcmp(c->events[k].kind, kind) == 0)
+            return c->events[k].wall;
+    return 0;
+}
+
+/* Whatever was done to wall clocks, an attempt lasted as long as it did, by its agent's host. */
+static void lasted_true(const struct fold_case *c, const struct run_attempt *a)
+{
+    double from = true_time(c, a->number, "attempt_started");
+    double to = true_time(c, a->number, "attempt_ended");
+    if (c->clocks[0].host && from > 0 && to > 0)
+        same(c->what, a->number, "the time that it lasted", a->ended_at - a->started_at, to - from);
+}
+
 static void histories_same(void)
 {
     histories_write();
@@ -146,6 +172,7 @@ static void histories_same(void)
         for (int64_t k = 0; k < s.n_attempts; k++) {
             attempt_same(cases[i].what, run, &s.attempts[k]);
             notice_same(cases[i].what, run, &s.attempts[k]);
+            lasted_true(&cases[i], &s.attempts[k]);
             if (k + 1 < s.n_attempts)
                 gap_same(cases[i].what, run, &s.attempts[k], &s.attempts[k + 1]);
         }
@@ -170,10 +197,10 @@ static void test_two_agents_in_one_log(void **state)
     (void)state;
     snprintf(dir, sizeof dir, "%s/runs/%s/events", home, run_of(0, run));
     for (size_t k = 0; k < count_events(&before); k++)
-        event_put(dir, run, &before.events[k]);
+        event_put(dir, run, &before.events[k], clocks_of(&before, k));
     struct evlog *late = fx_open(dir, run, 1, "agent");
-    event_put(dir, run, &(struct ev)ENDED(1, 120, "node_fail"));
-    event_put(dir, run, &next);
+    event_put(dir, run, &(struct ev)ENDED(1, 120, "node_fail"), clocks_of(&before, 0));
+    event_put(dir, run, &next, clocks_of(&before, 0));
     fx.mono += 10;
     fx.wall += 10;
     fx_event(late, "trainer_exited", "code", 'i', 75, NULL);

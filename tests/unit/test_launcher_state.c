@@ -9,29 +9,45 @@
 
 #include <cmocka.h>
 
+#include "base/str.h"
 #include "launcher/run/attempt.h"
 #include "launcher/run/limit.h"
 #include "launcher/run/pace.h"
 #include "launcher/run/state.h"
 #include "tests/unit/histories.h"
 
-/* Applies the event that has this number in its writer's log. */
-static void apply_nth(struct run_state *s, const struct ev *e, size_t seq)
+/* Applies an event whose log says this before its own fields, its times later by later_s. */
+static void apply_with(struct run_state *s, const struct ev *e, const char *common, double later_s)
 {
-    char text[512];
+    char text[700];
     struct json_doc doc;
     struct err err = {0};
-    snprintf(text, sizeof text, "{\"ev\":\"%s\",\"wall\":%g,\"run\":\"r\",\"attempt\":%d,"
-             "\"seq\":%zu,%s}", e->kind, e->wall, e->attempt, seq, e->fields);
+    cJSON *field;
+    snprintf(text, sizeof text, "{\"ev\":\"%s\",\"wall\":%.17g,\"run\":\"r\",\"attempt\":%d,%s%s}",
+             e->kind, e->wall + later_s, e->attempt, common, e->fields);
     if (json_parse(text, strlen(text), e->kind, &doc, &err) < 0)
         fail_msg("%s", err.text);
+    cJSON_ArrayForEach(field, doc.root)
+        if (str_ends(field->string, "_at"))
+            cJSON_SetNumberValue(field, field->valuedouble + later_s);
     assert_int_equal(run_state_apply(s, doc.root, &err), 0);
+    run_state_settle(s);
     json_release(&doc);
+}
+
+/* Applies the history's event k, which has this number in its writer's log. */
+static void apply_nth(struct run_state *s, const struct fold_case *c, size_t k)
+{
+    struct host_clocks clocks = clocks_of(c, k);
+    char common[300];
+    snprintf(common, sizeof common, "\"seq\":%zu,\"host\":\"%s\",\"boot\":\"%s\",\"mono\":%.17g,", k,
+             clocks.host, clocks.boot, c->events[k].wall + clocks.mono_s);
+    apply_with(s, &c->events[k], common, 1.8e9 + clocks.ahead_s);
 }
 
 static void apply(struct run_state *s, const struct ev *e)
 {
-    apply_nth(s, e, 0);
+    apply_with(s, e, "\"seq\":0,", 0);
 }
 
 static void expect(const struct fold_case *c, const struct run_state *s, const char *how)
@@ -54,17 +70,28 @@ static void folds(void **state)
         struct run_state s;
         run_state_init(&s);
         for (size_t k = 0; k < n; k++)
-            apply_nth(&s, &cases[i].events[k], k);
+            apply_nth(&s, &cases[i], k);
         expect(&cases[i], &s, "in order");
         for (size_t k = 0; k < n; k++)
-            apply_nth(&s, &cases[i].events[k], k);
+            apply_nth(&s, &cases[i], k);
         expect(&cases[i], &s, "twice");
         run_state_release(&s);
         for (size_t k = n; k-- > 0;)
-            apply_nth(&s, &cases[i].events[k], k);
+            apply_nth(&s, &cases[i], k);
         expect(&cases[i], &s, "backwards");
         run_state_release(&s);
     }
+}
+
+static void times_same(const struct fold_case *c, const struct run_state *a, const struct run_state *b)
+{
+    for (int64_t i = 0; i < a->n_attempts; i++) {
+        const struct run_attempt *x = &a->attempts[i], *y = &b->attempts[i];
+        if (x->started_at != y->started_at || x->first_step_at != y->first_step_at || x->signal_at != y->signal_at ||
+            x->ended_at != y->ended_at || strcmp(x->signal, y->signal) != 0)
+            fail_msg("%s: attempt %lld has other times in another order", c->what, (long long)x->number);
+    }
+    assert_true(a->created_at == b->created_at && a->submitted_at == b->submitted_at);
 }
 
 /* Every rotation of the events gives the same state: no order is special. */
@@ -73,14 +100,20 @@ static void order_does_not_matter(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         size_t n = count_events(&cases[i]);
+        struct run_state in_order;
+        run_state_init(&in_order);
+        for (size_t k = 0; k < n; k++)
+            apply_nth(&in_order, &cases[i], k);
         for (size_t from = 0; from < n; from++) {
             struct run_state s;
             run_state_init(&s);
             for (size_t k = 0; k < n; k++)
-                apply_nth(&s, &cases[i].events[(from + k) % n], (from + k) % n);
+                apply_nth(&s, &cases[i], (from + k) % n);
             expect(&cases[i], &s, "rotated");
+            times_same(&cases[i], &in_order, &s);
             run_state_release(&s);
         }
+        run_state_release(&in_order);
     }
 }
 
@@ -144,7 +177,8 @@ static void wall_budget(void **state)
     }
 }
 
-/* The host's wall clock goes back by two hours in attempt 1, and another host's is five hours ahead all the time. */
+/* The host's wall clock goes back by two hours in attempt 1, and is right for most of the run. Another host's is five hours ahead all
+ * the time. */
 static void a_clock_that_is_stepped(void **state)
 {
 #define AT(mono) "\"boot\":\"b\",\"mono\":" #mono
@@ -163,8 +197,9 @@ static void a_clock_that_is_stepped(void **state)
     run_state_init(&s);
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
         apply(&s, &events[i]);
-    assert_true(s.attempts[0].signal_at == 10104.25 && s.attempts[0].stop_seen_at == 10104.5 && s.attempts[0].ended_at == 10105);
-    assert_true(s.attempts[1].started_at == 10110 && s.attempts[1].first_step_at == 10112);
+    assert_true(s.attempts[0].started_at == 2900 && s.attempts[0].first_step_at == 2902);
+    assert_true(s.attempts[0].signal_at == 2904.25 && s.attempts[0].stop_seen_at == 2904.5 && s.attempts[0].ended_at == 2905);
+    assert_true(s.attempts[1].started_at == 2910 && s.attempts[1].first_step_at == 2912);
     assert_true(s.attempts[2].started_at == 20000);
     run_state_release(&s);
 #undef AT

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "launcher/run/attempt.h"
 #include "launcher/run/launch.h"
 #include "scratch.h"
@@ -305,7 +306,7 @@ static enum attempt_cause cause_told(const struct attempt_ending *told)
     attempt_event(&a, &e);
     evlog_begin(a.log, &e, "stop_heard");
     json_put_text(&e.out, "signal", "SIGTERM");
-    json_put_num(&e.out, "heard_at", 1000);
+    json_put_num(&e.out, "heard_at", clock_wall_s());
     attempt_event(&a, &e);
     attempt_release(&a);
     run_state_release(&s);
@@ -353,13 +354,13 @@ static void node_lost_silently(void **state)
 {
     (void)state;
     setenv("SLURM_JOB_NODELIST", "n[0-1]", 1);
-    down_at = 1001;
+    down_at = clock_wall_s();
     assert_int_equal(cause_told(NULL), CAUSE_NODE_FAIL);
     assert_string_equal(detail, "node n1 was lost");
     assert_string_equal(nodes_asked, "n[0-1]");
     scratch_teardown(state);
     scratch_setup(state);
-    down_at = 2000; /* long after they were told to stop */
+    down_at = clock_wall_s() + 1000; /* long after they were told to stop */
     assert_int_equal(cause_told(NULL), CAUSE_PREEMPT);
     assert_string_equal(detail, "killed before it had finished stopping");
     unsetenv("SLURM_JOB_NODELIST");
