@@ -1,20 +1,14 @@
 /* The index of a dataset, `<root>/.reel/index`: one file, little-endian, no padding, read and
  * written as a whole.
  *
- *     at  bytes
- *      0      8  magic "REELIDX1"
- *      8      8  u64 bytes of the whole file
- *     16      8  i64 n_shards        24  8  i64 n_samples
- *     32      8  i64 channels        40  8  i64 text_width (0: no text embeddings)
- *     48      8  f64 latent_mean     56  8  f64 latent_std
- *     64    128  tokenizer          192 128 text_encoder     NUL-padded
- *    320         n_shards  x 32: i64 samples, u64 bytes_hash, i64 bytes, u32 path length, u32 zero
- *                n_samples x 112: u32 shard, u32 index_in_shard, i64 offset, i64 bytes,
- *                    i64 latent_offset, i64 latent_bytes, i64 text_offset, i64 text_bytes,
- *                    i32 t, h, w, i32 frames, height, width, i32 text_len, f32 fps, f32 motion,
- *                    f32 sharpness, u64 key_hash, u64 zero
- *                the shards' paths, one after the other, not terminated
- *    end-16  16  XXH3-128 of all before it: high half, low half
+ *     header       320 bytes
+ *     shards       32 bytes each
+ *     samples      112 bytes each, in the shards' order
+ *     paths        of the shards, one after the other, not terminated
+ *     checksum     XXH3-128 of all before it: u64 high half, u64 low half
+ *
+ * The three tables below hold each record's fields in their order. Reading, writing and the page
+ * reel-dataset(5) are made of them.
  *
  * The checksum is the dataset's fingerprint: equal content has equal bytes and an equal fingerprint
  * on any machine. Each byte of the file is covered by the checksum or part of it, so any truncation
@@ -27,19 +21,20 @@
 #include "profiles/dataset.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/num.h"
 
 enum {
     HEADER_BYTES = 320,
     SHARD_BYTES = 32,
     SAMPLE_BYTES = 112,
-    SUM_BYTES = 16,
-    RESERVED_BYTES = 8
+    SUM_BYTES = 16
 };
 static const char magic[8] = "REELIDX1";
 /* This is room for 500 million samples. A larger file is no index. */
@@ -119,55 +114,103 @@ static void move_f32(struct cursor *c, float *v)
     memcpy(v, &bits, sizeof bits);
 }
 
-static void move_header(struct cursor *c, struct dataset *d, int64_t *file_bytes)
+/* ---- the records ---- */
+
+enum { BESIDE = -1 }; /* the value is no member of the record's struct but stands beside it */
+
+#define AT(type, member) (long)offsetof(struct type, member)
+static const struct dataset_field header_fields[] = {
+    {"magic", DATASET_MAGIC, BESIDE, "\"REELIDX1\""},
+    {"bytes", DATASET_I64, BESIDE, "bytes of the whole file"},
+    {"n_shards", DATASET_I64, AT(dataset, n_shards), "shards, 1 or more"},
+    {"n_samples", DATASET_I64, AT(dataset, n_samples), "samples, 1 or more"},
+    {"channels", DATASET_I64, AT(dataset, channels), "channels of a latent cell, 1 to 4096"},
+    {"text_width", DATASET_I64, AT(dataset, text_width),
+     "width of a text embedding; 0: there is none"},
+    {"latent_mean", DATASET_F64, AT(dataset, latent_mean),
+     "mean of the latents as written; the loader subtracts it"},
+    {"latent_std", DATASET_F64, AT(dataset, latent_std),
+     "their standard deviation, above 0; the loader divides by it"},
+    {"tokenizer", DATASET_TEXT, AT(dataset, tokenizer), "what made the latents"},
+    {"text_encoder", DATASET_TEXT, AT(dataset, text_encoder), "what made the embeddings"},
+};
+static const struct dataset_field shard_fields[] = {
+    {"samples", DATASET_I64, AT(dataset_shard, samples), "samples in it, 1 or more"},
+    {"bytes_hash", DATASET_U64, AT(dataset_shard, bytes_hash),
+     "low half of the XXH3-128 of the tar"},
+    {"bytes", DATASET_I64, AT(dataset_shard, bytes), "size of the tar"},
+    {"path_bytes", DATASET_U32, BESIDE, "length of its path, which is relative to the folder"},
+    {"zero", DATASET_ZERO4, BESIDE, "0"},
+};
+static const struct dataset_field sample_fields[] = {
+    {"shard", DATASET_U32, AT(dataset_sample, shard), "number of its shard, from 0"},
+    {"index_in_shard", DATASET_U32, AT(dataset_sample, index_in_shard),
+     "its number there, from 0"},
+    {"offset", DATASET_I64, AT(dataset_sample, offset),
+     "byte of the tar where its first file begins, with that file's header"},
+    {"bytes", DATASET_I64, AT(dataset_sample, bytes), "of all its files, with their headers"},
+    {"latent_offset", DATASET_I64, AT(dataset_sample, latent_offset),
+     "byte of the tar where the content of latent.npy begins"},
+    {"latent_bytes", DATASET_I64, AT(dataset_sample, latent_bytes), "its length"},
+    {"text_offset", DATASET_I64, AT(dataset_sample, text_offset), "the same of text.npy"},
+    {"text_bytes", DATASET_I64, AT(dataset_sample, text_bytes), "its length; 0: there is none"},
+    {"t", DATASET_I32, AT(dataset_sample, t), "latent cells: frames"},
+    {"h", DATASET_I32, AT(dataset_sample, h), "latent cells: rows"},
+    {"w", DATASET_I32, AT(dataset_sample, w), "latent cells: columns"},
+    {"frames", DATASET_I32, AT(dataset_sample, frames), "frames of the clip"},
+    {"height", DATASET_I32, AT(dataset_sample, height), "its height in pixels"},
+    {"width", DATASET_I32, AT(dataset_sample, width), "its width in pixels"},
+    {"text_len", DATASET_I32, AT(dataset_sample, text_len),
+     "tokens of its caption; 0: it has no caption"},
+    {"fps", DATASET_F32, AT(dataset_sample, fps), "frames a second; 0: not known"},
+    {"motion", DATASET_F32, AT(dataset_sample, motion), "the curator's score of motion"},
+    {"sharpness", DATASET_F32, AT(dataset_sample, sharpness), "the curator's score of sharpness"},
+    {"key_hash", DATASET_U64, AT(dataset_sample, key_hash), "hash of the sample's key"},
+    {"zero", DATASET_ZERO8, BESIDE, "0"},
+};
+#undef AT
+const struct dataset_record dataset_records[DATASET_RECORDS] = {
+    {"header", header_fields, ARRAY_LEN(header_fields)},
+    {"shard", shard_fields, ARRAY_LEN(shard_fields)},
+    {"sample", sample_fields, ARRAY_LEN(sample_fields)},
+};
+
+size_t dataset_field_bytes(enum dataset_number type)
 {
-    char mark[sizeof magic];
-    memcpy(mark, magic, sizeof mark);
-    move_bytes(c, mark, sizeof mark);
-    move_i64(c, file_bytes);
-    move_i64(c, &d->n_shards);
-    move_i64(c, &d->n_samples);
-    move_i64(c, &d->channels);
-    move_i64(c, &d->text_width);
-    move_f64(c, &d->latent_mean);
-    move_f64(c, &d->latent_std);
-    move_bytes(c, d->tokenizer, LIMIT_NAME_BYTES);
-    move_bytes(c, d->text_encoder, LIMIT_NAME_BYTES);
+    static const size_t bytes[] = {
+        [DATASET_MAGIC] = sizeof magic, [DATASET_TEXT] = LIMIT_NAME_BYTES,
+        [DATASET_U32] = 4, [DATASET_I32] = 4, [DATASET_F32] = 4, [DATASET_ZERO4] = 4,
+        [DATASET_U64] = 8, [DATASET_I64] = 8, [DATASET_F64] = 8, [DATASET_ZERO8] = 8};
+    return bytes[type];
 }
 
-static void move_shard(struct cursor *c, struct dataset_shard *s, uint32_t *path_bytes)
+static void move_field(struct cursor *c, enum dataset_number type, void *v)
 {
-    uint32_t zero = 0;
-    move_i64(c, &s->samples);
-    move_u64(c, &s->bytes_hash);
-    move_i64(c, &s->bytes);
-    move_u32(c, path_bytes);
-    move_u32(c, &zero);
+    char fixed[8] = {0};
+    switch (type) {
+    case DATASET_U32: move_u32(c, v); return;
+    case DATASET_U64: move_u64(c, v); return;
+    case DATASET_I32: move_i32(c, v); return;
+    case DATASET_I64: move_i64(c, v); return;
+    case DATASET_F32: move_f32(c, v); return;
+    case DATASET_F64: move_f64(c, v); return;
+    case DATASET_TEXT: move_bytes(c, v, LIMIT_NAME_BYTES); return;
+    case DATASET_MAGIC: memcpy(fixed, magic, sizeof magic); break;
+    case DATASET_ZERO4:
+    case DATASET_ZERO8: break;
+    }
+    move_bytes(c, fixed, dataset_field_bytes(type));
 }
 
-static void move_sample(struct cursor *c, struct dataset_sample *s)
+/* Moves a record. `beside` is the one number of it that its struct does not hold, and may be NULL
+ * where there is none. */
+static void move_record(struct cursor *c, int which, void *record, void *beside)
 {
-    unsigned char zero[RESERVED_BYTES] = {0};
-    move_u32(c, &s->shard);
-    move_u32(c, &s->index_in_shard);
-    move_i64(c, &s->offset);
-    move_i64(c, &s->bytes);
-    move_i64(c, &s->latent_offset);
-    move_i64(c, &s->latent_bytes);
-    move_i64(c, &s->text_offset);
-    move_i64(c, &s->text_bytes);
-    move_i32(c, &s->t);
-    move_i32(c, &s->h);
-    move_i32(c, &s->w);
-    move_i32(c, &s->frames);
-    move_i32(c, &s->height);
-    move_i32(c, &s->width);
-    move_i32(c, &s->text_len);
-    move_f32(c, &s->fps);
-    move_f32(c, &s->motion);
-    move_f32(c, &s->sharpness);
-    move_u64(c, &s->key_hash);
-    move_bytes(c, zero, sizeof zero);
+    const struct dataset_record *r = &dataset_records[which];
+    for (size_t i = 0; i < r->n; i++) {
+        const struct dataset_field *f = &r->fields[i];
+        move_field(c, f->type, f->at == BESIDE ? beside : (char *)record + f->at);
+    }
 }
 
 /* ---- rules ---- */
@@ -311,13 +354,13 @@ static int index_bytes(const struct dataset *d, int64_t *out, struct err *err)
 static void index_encode(struct dataset *d, unsigned char *buf, int64_t n)
 {
     struct cursor c = {buf, true};
-    move_header(&c, d, &n);
+    move_record(&c, 0, d, &n);
     for (int64_t i = 0; i < d->n_shards; i++) {
         uint32_t path_bytes = (uint32_t)strlen(d->shards[i].path);
-        move_shard(&c, &d->shards[i], &path_bytes);
+        move_record(&c, 1, &d->shards[i], &path_bytes);
     }
     for (int64_t i = 0; i < d->n_samples; i++)
-        move_sample(&c, &d->samples[i]);
+        move_record(&c, 2, &d->samples[i], NULL);
     for (int64_t i = 0; i < d->n_shards; i++)
         move_bytes(&c, d->shards[i].path, strlen(d->shards[i].path));
     d->fingerprint = hash_128(buf, (size_t)(c.p - buf));
@@ -431,9 +474,9 @@ static int tables_decode(struct cursor *c, struct dataset *d, int64_t room, cons
                      (long long)d->n_samples);
     if (rc == 0) {
         for (int64_t i = 0; i < d->n_shards; i++)
-            move_shard(c, &d->shards[i], &lengths[i]);
+            move_record(c, 1, &d->shards[i], &lengths[i]);
         for (int64_t i = 0; i < d->n_samples; i++)
-            move_sample(c, &d->samples[i]);
+            move_record(c, 2, &d->samples[i], NULL);
         rc = paths_decode(c, d, lengths, room, path, err);
     }
     free(lengths);
@@ -448,7 +491,7 @@ static int index_decode(const char *path, const struct str *bytes, struct datase
     int rc = envelope_check(path, bytes, &d->fingerprint, err);
     if (rc < 0)
         return rc;
-    move_header(&c, d, &length);
+    move_record(&c, 0, d, &length);
     struct dataset counts = {.n_shards = d->n_shards, .n_samples = d->n_samples};
     if (d->n_shards < 1 || d->n_samples < 1 || index_bytes(&counts, &least, NULL) < 0 ||
         least > length) {

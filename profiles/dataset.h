@@ -1,7 +1,7 @@
 /* dataset: reads and writes our own index over WebDataset shards (`<root>/.reel/index`). It tells
  * what is in each sample before any payload is read; order, packs and balance are computed from it
  * alone. The curator writes it, loader and tuner read it. The byte format's essay is at the top of
- * dataset.c.
+ * dataset.c, and its fields are in dataset_records.
  *
  * Invariants (dataset_check): there is at least one shard, and none is empty. Samples are listed
  * shard by shard, numbered from 0, at rising offsets without overlap, inside their shard; payloads
@@ -63,5 +63,24 @@ void dataset_release(struct dataset *d); /* Frees what load allocated. Safe on a
 /* Checks the rules that an index keeps (order, ranges, sums); a broken one is ERR_INPUT with
  * `where` in front. load and save call it. */
 int dataset_check(const struct dataset *d, const char *where, struct err *err);
+
+/* A number of the index, little-endian, without padding. */
+enum dataset_number {
+    DATASET_MAGIC, DATASET_TEXT, /* LIMIT_NAME_BYTES, padded with NUL */
+    DATASET_U32, DATASET_I32, DATASET_F32, DATASET_U64, DATASET_I64, DATASET_F64,
+    DATASET_ZERO4, DATASET_ZERO8
+};
+struct dataset_field {
+    const char *name;
+    enum dataset_number type;
+    long at; /* in the struct that it is read into; below 0: not there */
+    const char *help;
+};
+struct dataset_record { const char *name; const struct dataset_field *fields; size_t n; };
+/* The index's records in their order: one header, a record a shard, a record a sample. It is read
+ * and written by these tables, and its page (reel-dataset(5)) is made of them. */
+enum { DATASET_RECORDS = 3 };
+extern const struct dataset_record dataset_records[DATASET_RECORDS];
+size_t dataset_field_bytes(enum dataset_number type);
 
 #endif

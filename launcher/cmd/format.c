@@ -5,6 +5,8 @@
 
 #include "base/json.h"
 #include "launcher/cmd/cmd.h"
+#include "profiles/dataset.h"
+#include "profiles/environment.h"
 #include "profiles/format.h"
 
 static const struct opt opts[] = {
@@ -14,8 +16,8 @@ const struct opt_cmd cmd_format = {
     "format",
     "say what may stand in a file: run, plan, model, and where files lie",
     "[PAGE]", opts, ARRAY_LEN(opts), 0, 1,
-    "PAGE is run, plan, model, device or cluster, which are files in JSON; config, environment or "
-    "files. "
+    "PAGE is run, plan, model, device or cluster, which are files in JSON; dataset, config, "
+    "environment or files. "
     "Without it the names are listed, with what they are.\n\n"
     "Reading is strict: a field that is not known, one that is given twice and a value outside its "
     "bounds are errors, which name the file and the field.",
@@ -30,14 +32,28 @@ const struct opt_cmd cmd_format = {
 static const struct own_page {
     const char *name, *title, *text;
     int section;
-    const struct opt_note *notes; /* NULL: the settings */
+    const struct opt_note *notes; /* NULL: the settings, or the records of a dataset's index */
 } own_pages[] = {
+    {"dataset", "a dataset: a folder of shards, with the index that the trainer reads",
+     "'reel curate' makes it: shards in the form of WebDataset, the files that Megatron-Energon "
+     "reads beside them (.nv-meta, *.tar.idx), and .reel/index, which alone tells the trainer what "
+     "there is. The indexes of before an update stay as .reel/generations/FINGERPRINT.index.\n\n"
+     "A sample of a shard is four files: latent.npy, float16 or float32 [channels, t, h, w]; "
+     "text.npy, float32 [tokens, width]; txt, the caption; json, where the clip is from.\n\n"
+     "The index is one file, little-endian, without padding: the header; a record for each shard; "
+     "a record for each sample, shard by shard; the shards' paths, one after the other, not "
+     "terminated; and the XXH3-128 of all before it, high half first, which is the dataset's "
+     "fingerprint. A text has 128 bytes, padded with NUL. Behind a field's name stand its place in "
+     "the record and its type.",
+     5, NULL},
     {"config", "settings: what stands for options in files and in the environment",
      "Lines 'key = value', where # begins a comment. REEL_KEY in the environment stands for a key, "
      "with underscores for dashes.\n\n" SETTINGS_TEXT,
      5, NULL},
-    {"environment", "variables that reel heeds",
-     "A variable REEL_KEY stands for each key of reel-config(5) too. " SETTINGS_TEXT, 7,
+    {"environment", "variables that reel and reel-train heed",
+     "A variable REEL_KEY stands for each key of reel-config(5) too. " SETTINGS_TEXT "\n\n"
+     "The last ones are those of reel-train, which jobs take over from the shell that submits "
+     "them.", 7,
      cmd_environment},
     {"files", "files and folders of reel",
      "REEL_HOME is a folder of the user: $XDG_STATE_HOME/reel, else ~/.local/state/reel. "
@@ -47,6 +63,18 @@ static const struct own_page {
 };
 
 typedef void add_entry_fn(struct str *out, const char *name, const char *text);
+typedef void add_head_fn(struct str *out, const char *name);
+
+static void markdown_head(struct str *out, const char *name)
+{
+    bool empty = out->len >= 2 && strcmp(out->p + out->len - 2, "\n\n") == 0;
+    str_addf(out, "%s### %s in dataset\n\n", empty ? "" : "\n", name);
+}
+
+static void man_head(struct str *out, const char *name)
+{
+    str_addf(out, ".SH %s\n", name);
+}
 
 static void markdown_entry(struct str *out, const char *name, const char *text)
 {
@@ -91,11 +119,35 @@ static void settings_add(struct str *out, add_entry_fn *add)
         }
 }
 
-static void entries_add(const struct own_page *page, struct str *out, add_entry_fn *add)
+/* Adds the fields of the index's records, each with its place in the record. */
+static void records_add(struct str *out, add_entry_fn *add, add_head_fn *head)
 {
-    if (!page->notes)
+    static const char *const types[] = {"8 bytes", "text", "u32", "i32", "f32",
+                                        "u64", "i64", "f64", "u32", "u64"};
+    char text[256];
+    for (size_t i = 0; i < DATASET_RECORDS; i++) {
+        size_t at = 0;
+        head(out, dataset_records[i].name);
+        for (size_t k = 0; k < dataset_records[i].n; k++) {
+            const struct dataset_field *f = &dataset_records[i].fields[k];
+            snprintf(text, sizeof text, "at %zu, %s; %s", at, types[f->type], f->help);
+            add(out, f->name, text);
+            at += dataset_field_bytes(f->type);
+        }
+    }
+}
+
+static void entries_add(const struct own_page *page, struct str *out, add_entry_fn *add,
+                        add_head_fn *head)
+{
+    if (strcmp(page->name, "dataset") == 0)
+        records_add(out, add, head);
+    else if (!page->notes)
         settings_add(out, add);
     for (const struct opt_note *note = page->notes; note && note->name; note++)
+        add(out, note->name, note->text);
+    bool both = page->notes == cmd_environment;
+    for (const struct opt_note *note = train_environment; both && note->name; note++)
         add(out, note->name, note->text);
 }
 
@@ -103,7 +155,7 @@ static void own_markdown(const struct own_page *page, struct str *out)
 {
     str_addf(out, "## %s\n\n%s.\n\n", page->name, page->title);
     format_paragraphs(out, page->text);
-    entries_add(page, out, markdown_entry);
+    entries_add(page, out, markdown_entry, markdown_head);
 }
 
 static void own_man(const struct own_page *page, struct str *out)
@@ -114,7 +166,7 @@ static void own_man(const struct own_page *page, struct str *out)
     str_add(out, ".SH DESCRIPTION\n");
     opt_roff(out, page->text);
     str_addc(out, '\n');
-    entries_add(page, out, man_entry);
+    entries_add(page, out, man_entry, man_head);
     str_add(out, ".SH SEE ALSO\n.BR reel (1)\n");
 }
 

@@ -288,6 +288,21 @@ static void no_dataset(void **state)
     assert_damaged();
 }
 
+/* The page is made of these tables: each record has its known size, and each field its sentence. */
+static void records_are_told(void **state)
+{
+    static const size_t bytes[DATASET_RECORDS] = {320, 32, 112};
+    (void)state;
+    for (size_t i = 0; i < DATASET_RECORDS; i++) {
+        size_t at = 0;
+        for (size_t k = 0; k < dataset_records[i].n; k++) {
+            assert_true(strlen(dataset_records[i].fields[k].help) > 0);
+            at += dataset_field_bytes(dataset_records[i].fields[k].type);
+        }
+        assert_int_equal(at, bytes[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -298,6 +313,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(lies_under_a_good_checksum, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(rules, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(no_dataset, scratch_setup, scratch_teardown),
+        cmocka_unit_test(records_are_told),
     };
     return cmocka_run_group_tests_name("profiles_dataset", tests, NULL, NULL);
 }

@@ -1,12 +1,13 @@
 /* reel-train: the program that runs on every rank. */
-#include "trainer/cmd/main.h"
-
-#include <string.h>
-
 #include "base/json.h"
 #include "base/program.h"
 #include "profiles/catalog.h"
+#include "profiles/environment.h"
+#include "trainer/cmd/main.h"
 #include "trainer/ops/simd.h"
+
+#include <string.h>
+
 
 static const struct opt_cmd *const commands[] = {
     &train_cmd_train, &train_cmd_ckpt, &train_cmd_probe, &train_cmd_layouts, &train_cmd_generate};
@@ -38,17 +39,6 @@ static const struct opt_note files[] = {
     {"libopenblas.so.0", "loaded where --blas=openblas asks for it", "train probe generate"},
     {NULL, NULL, NULL},
 };
-static const struct opt_note environment[] = {
-    {"REEL_SIMD",
-     "generic, v3 (AVX2) or v4 (AVX-512): the vectors to compute with (default: the widest that "
-     "the "
-     "processors of all ranks have); results differ in their last bits between these",
-     "train probe generate"},
-    {"OMPI_ALLOW_RUN_AS_ROOT, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
-     "both 1: Open MPI's mpirun starts ranks of root, as in containers", "train probe generate"},
-    {NULL, NULL, NULL},
-};
-
 static void about(struct str *out)
 {
     enum simd simd = SIMD_GENERIC;
@@ -81,7 +71,7 @@ static const struct program program = {
     .page = {.program = "reel-train",
              .examples = examples,
              .files = files,
-             .environment = environment,
+             .environment = train_environment,
              .exit_status = "0 done or yes, 1 no, 2 usage, 3 invalid input, 4 environment missing, "
                             "5 operation failed, 6 training diverged, "
                             "75 saved or temporary: run it again."},

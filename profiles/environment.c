@@ -1,0 +1,13 @@
+#include "profiles/environment.h"
+
+#include <stddef.h>
+
+const struct opt_note train_environment[] = {
+    {"REEL_SIMD",
+     "generic, v3 (AVX2) or v4 (AVX-512): the vectors to compute with (default: the widest that "
+     "the processors of all ranks have); results differ in their last bits between these",
+     "train probe generate"},
+    {"OMPI_ALLOW_RUN_AS_ROOT, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+     "both 1: Open MPI's mpirun starts ranks of root, as in containers", "train probe generate"},
+    {NULL, NULL, NULL},
+};
