@@ -62,7 +62,7 @@ static const struct opt_cmd command = {
     "worker that was killed, had no memory or could not read is tried three times, the last time "
     "alone; then nothing is published, status 75. Pictures are what a player shows: the matrix "
     "and range the frames are marked with (unmarked: BT.709 from 1280 columns or 577 lines on, "
-    "else BT.601; narrow range), pixel aspect and turned upright; HDR is not tone-mapped, "
+    "else BT.601; narrow range, grey full), pixel aspect and turned upright; HDR is not tone-mapped, "
     "transparency and interlacing stay, and this is said. --update takes the options DIR was "
     "made with. It adds what is new as further shards and a new index; shards that are there are "
     "never written again, and the older indexes stay in .reel/generations. Clips of a source "

@@ -28,6 +28,8 @@ struct decoder {
     AVFormatContext *format;
     AVCodecContext *codec;
     int stream;
+    int64_t *promised;   /* [n_promised] frames of each stream that the container says it has */
+    unsigned n_promised;
     AVPacket *packet;
     AVFrame *frame;
     struct SwsContext *to_rgb, *to_planes;
@@ -93,16 +95,45 @@ static int open_container(struct decoder *d, struct err *err)
     return rc < 0 ? refuse(d, rc, "cannot open as video", err) : 0;
 }
 
+/* Returns how many frames the container says a stream has, 0 where it does not say. The number in
+ * its head counts more than a reader gets: what an edit list cuts away, and in AVI the empty chunks
+ * that stand for dropped frames. The index, where there is one, has only what is there. */
+static int64_t frames_promised(AVStream *s)
+{
+    int entries = avformat_index_get_entries_count(s);
+    int64_t filled = 0;
+    for (int i = 0; i < entries; i++)
+        filled += avformat_index_get_entry(s, i)->size > 0;
+    return entries > 0 && filled < s->nb_frames ? filled : s->nb_frames;
+}
+
+/* Notes what the streams promise. This comes before packets are read, which some demuxers add to
+ * the index. */
+static int promises_note(struct decoder *d, struct err *err)
+{
+    d->n_promised = d->format->nb_streams;
+    d->promised = av_calloc(d->n_promised + 1, sizeof *d->promised);
+    if (!d->promised)
+        return err_set(err, ERR_NOMEM, "out of memory opening the file");
+    for (unsigned i = 0; i < d->n_promised; i++)
+        d->promised[i] = frames_promised(d->format->streams[i]);
+    return 0;
+}
+
 static int open_stream(struct decoder *d, struct err *err)
 {
     const AVCodec *codec = NULL;
-    int rc = avformat_find_stream_info(d->format, NULL);
+    int rc = promises_note(d, err);
     if (rc < 0)
+        return rc;
+    if ((rc = avformat_find_stream_info(d->format, NULL)) < 0)
         return refuse(d, rc, "cannot read its streams", err);
     d->stream = av_find_best_stream(d->format, AVMEDIA_TYPE_VIDEO, -1, -1, &codec, 0);
     if (d->stream < 0 || !codec)
         return d->io->error < 0 ? refuse(d, d->io->error, "cannot read its streams", err)
             : err_set(err, ERR_INPUT, "holds no video stream that can be decoded");
+    if (d->format->streams[d->stream]->disposition & AV_DISPOSITION_ATTACHED_PIC)
+        return err_set(err, ERR_INPUT, "holds no video, only a picture such as a record's cover");
     d->codec = avcodec_alloc_context3(codec);
     if (!d->codec || avcodec_parameters_to_context(d->codec, d->format->streams[d->stream]->codecpar) < 0)
         return err_set(err, ERR_NOMEM, "out of memory opening the decoder");
@@ -175,9 +206,7 @@ static int matrix_of(const AVFrame *f, struct video_info *info)
     return f->width >= 1280 || f->height > 576 ? SWS_CS_ITU709 : SWS_CS_ITU601;
 }
 
-/* Returns the pixel format without its range, which the scaler is told separately. The scaler
- * renames a YUVJ format internally; asked for that one again, it would be made anew for every frame
- * and forget the colours. */
+/* Returns the pixel format without its range, which the scaler is told separately. */
 static enum AVPixelFormat layout_of(const AVFrame *f)
 {
     switch (f->format) {
@@ -190,21 +219,43 @@ static enum AVPixelFormat layout_of(const AVFrame *f)
     }
 }
 
-static bool is_full_range(const AVFrame *f)
+/* Says whether this is grey of up to 16 bits, with alpha or without: FFmpeg takes that as full
+ * range where nothing is marked. */
+static bool is_grey(const AVFrame *f)
 {
-    return f->color_range == AVCOL_RANGE_JPEG || (int)layout_of(f) != f->format;
+    const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(f->format);
+    const uint64_t others = AV_PIX_FMT_FLAG_RGB | AV_PIX_FMT_FLAG_PAL | AV_PIX_FMT_FLAG_BITSTREAM |
+        AV_PIX_FMT_FLAG_FLOAT;
+    return desc && desc->nb_components <= 2 && desc->comp[0].depth <= 16 && !(desc->flags & others);
 }
 
-/* Tells a scaler which colours it is given. Its output is RGB, or narrow-range planes of the same
- * matrix. */
-static void colours_set(struct SwsContext *to, const AVFrame *f, int matrix, int full, struct colours *set)
+static bool is_full_range(const AVFrame *f)
 {
-    if (set->width == f->width && set->height == f->height && set->format == f->format &&
-        set->matrix == matrix && set->full == full)
-        return;
-    const int *table = sws_getCoefficients(matrix);
-    sws_setColorspaceDetails(to, table, full, table, 0, 0, 1 << 16, 1 << 16);
-    *set = (struct colours){matrix, full, f->width, f->height, f->format};
+    return f->color_range == AVCOL_RANGE_JPEG || (int)layout_of(f) != f->format ||
+        (f->color_range == AVCOL_RANGE_UNSPECIFIED && is_grey(f));
+}
+
+/* Holds what a scaler makes of a frame, and how well. */
+struct scaled { int width, height, flags; enum AVPixelFormat format; };
+
+/* Sets up a scaler, which knows the colours it is given, unless it was set up for just this.
+ * sws_getCachedContext() is of no use here: it does not know the names again that a scaler gives
+ * some formats, makes it anew for each frame, and the colours are forgotten. */
+static int scaler_make(struct SwsContext **to, const AVFrame *f, const struct colours *wanted,
+                       const struct scaled *out, struct colours *set)
+{
+    const int *table = sws_getCoefficients(wanted->matrix);
+    if (*to && memcmp(set, wanted, sizeof *set) == 0)
+        return 0;
+    sws_freeContext(*to);
+    *to = sws_getContext(f->width, f->height, layout_of(f), out->width, out->height, out->format,
+                         out->flags | SWS_BITEXACT, NULL, NULL, NULL);
+    if (!*to)
+        return ERR_INPUT;
+    /* The output is RGB, or narrow-range planes of the same matrix. */
+    sws_setColorspaceDetails(*to, table, wanted->full, table, 0, 0, 1 << 16, 1 << 16);
+    *set = *wanted;
+    return 0;
 }
 
 static bool is_interlaced(const AVFrame *f)
@@ -232,8 +283,29 @@ static void notes_take(struct video_info *info, const AVFrame *f)
 
 /* ---- shape ---- */
 
-/* Finds the largest centred window of the frame, on even pixels, that has the aspect of width x
- * height when its pixels count with their own aspect ratio. */
+/* Cuts the frame down to its window. FFmpeg leaves the left and upper edges of formats that have
+ * several pixels in a byte, of which the scaler knows those of one bit a pixel. */
+static void window_cut(AVFrame *f, bool packed)
+{
+    if (packed) {
+        f->data[0] += (ptrdiff_t)f->crop_top * f->linesize[0] + (ptrdiff_t)f->crop_left / 8;
+        f->width -= (int)f->crop_left;
+        f->height -= (int)f->crop_top;
+        f->crop_left = f->crop_top = 0;
+    }
+    av_frame_apply_cropping(f, AV_FRAME_CROP_UNALIGNED);
+}
+
+/* Returns where the window begins that leaves out so much: in the middle, or at the place before
+ * it where a colour sample begins as well, so that luma and chroma stay together. */
+static size_t window_begin(int64_t left_out, int log2_chroma)
+{
+    size_t step = (size_t)1 << (log2_chroma > 1 ? log2_chroma : 1);
+    return (size_t)(left_out / 2) & ~(step - 1);
+}
+
+/* Finds the largest centred window of the frame, on pixels at which all its planes can be cut, that
+ * has the aspect of width x height when its pixels count with their own aspect ratio. */
 static void crop_centre(struct decoder *d, int height, int width)
 {
     AVFrame *f = d->frame;
@@ -248,11 +320,13 @@ static void crop_centre(struct decoder *d, int height, int width)
         h = (int64_t)((double)w / aspect + 1e-6);
     w = w < 1 ? 1 : w;
     h = h < 1 ? 1 : h;
-    f->crop_left = (size_t)((f->width - w) / 2) & ~(size_t)1;
-    f->crop_top = (size_t)((f->height - h) / 2) & ~(size_t)1;
+    const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(f->format);
+    bool packed = desc->flags & AV_PIX_FMT_FLAG_BITSTREAM;
+    f->crop_left = window_begin(f->width - w, packed ? 3 : desc->log2_chroma_w);
+    f->crop_top = window_begin(f->height - h, desc->log2_chroma_h);
     f->crop_right = (size_t)(f->width - w) - f->crop_left;
     f->crop_bottom = (size_t)(f->height - h) - f->crop_top;
-    av_frame_apply_cropping(f, AV_FRAME_CROP_UNALIGNED);
+    window_cut(f, packed);
     if (d->info->frames == 0)
         d->info->cropped = 1 - (double)(w * h) / (double)whole;
 }
@@ -275,17 +349,20 @@ static int scale_failed(const struct decoder *d, struct err *err)
     return err_set(err, ERR_INPUT, "frame %lld cannot be scaled", (long long)d->info->frames);
 }
 
-static int planes_make(struct decoder *d, int matrix, int full, struct err *err)
+static struct colours colours_of(const AVFrame *f, int matrix)
 {
+    return (struct colours){matrix, is_full_range(f), f->width, f->height, f->format};
+}
+
+static int planes_make(struct decoder *d, int matrix, struct err *err)
+{
+    static const struct scaled small = {SHOTS_W, SHOTS_H, SWS_AREA, AV_PIX_FMT_YUV444P};
     const AVFrame *f = d->frame;
     uint8_t *planes[] = {d->planes, d->planes + SHOTS_PLANE, d->planes + 2 * SHOTS_PLANE};
     int stride[] = {SHOTS_W, SHOTS_W, SHOTS_W};
-    d->to_planes = sws_getCachedContext(d->to_planes, f->width, f->height, layout_of(f), SHOTS_W,
-                                        SHOTS_H, AV_PIX_FMT_YUV444P,
-                                        SWS_AREA | SWS_BITEXACT, NULL, NULL, NULL);
-    if (!d->to_planes)
+    struct colours wanted = colours_of(f, matrix);
+    if (scaler_make(&d->to_planes, f, &wanted, &small, &d->planes_set) < 0)
         return scale_failed(d, err);
-    colours_set(d->to_planes, f, matrix, full, &d->planes_set);
     return sws_scale(d->to_planes, (const uint8_t *const *)f->data, f->linesize, 0, f->height,
                      planes, stride) < 0 ? scale_failed(d, err) : 0;
 }
@@ -293,22 +370,19 @@ static int planes_make(struct decoder *d, int matrix, int full, struct err *err)
 static int convert(struct decoder *d, struct err *err)
 {
     AVFrame *f = d->frame;
-    int height = d->turn.swap ? d->width : d->height, width = d->turn.swap ? d->height : d->width;
-    int matrix = matrix_of(f, d->info), full = is_full_range(f);
     bool turns = d->turn.swap || d->turn.flip_x || d->turn.flip_y;
+    struct scaled lying = {d->turn.swap ? d->height : d->width, d->turn.swap ? d->width : d->height,
+                           SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT, AV_PIX_FMT_RGB24};
     uint8_t *rgb[] = {turns ? d->lying : d->rgb};
-    int stride[] = {3 * width}, rc = planes_make(d, matrix, full, err);
+    int stride[] = {3 * lying.width}, matrix = matrix_of(f, d->info);
+    int rc = planes_make(d, matrix, err);
     if (rc < 0)
         return rc;
-    crop_centre(d, height, width);
-    d->to_rgb = sws_getCachedContext(d->to_rgb, f->width, f->height, layout_of(f), width, height, AV_PIX_FMT_RGB24,
-                                     SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT |
-                                         SWS_BITEXACT,
-                                     NULL, NULL, NULL);
-    if (!d->to_rgb)
-        return scale_failed(d, err);
-    colours_set(d->to_rgb, f, matrix, full, &d->rgb_set);
-    if (sws_scale(d->to_rgb, (const uint8_t *const *)f->data, f->linesize, 0, f->height, rgb, stride) < 0)
+    crop_centre(d, lying.height, lying.width);
+    struct colours wanted = colours_of(f, matrix);
+    if (scaler_make(&d->to_rgb, f, &wanted, &lying, &d->rgb_set) < 0 ||
+        sws_scale(d->to_rgb, (const uint8_t *const *)f->data, f->linesize, 0, f->height, rgb,
+                  stride) < 0)
         return scale_failed(d, err);
     if (turns)
         turn_upright(d);
@@ -411,8 +485,8 @@ static int drain(struct decoder *d, const AVPacket *packet, struct err *err)
 
 static int decode_all(struct decoder *d, struct err *err)
 {
-    /* includes what an edit list cuts away, which gives no frame */
-    int64_t packets = 0, promised = d->format->streams[d->stream]->nb_frames;
+    bool told = d->stream < (int)d->n_promised;
+    int64_t packets = 0, promised = told ? d->promised[d->stream] : 0;
     int rc = 0, read;
     while (rc == 0 && (read = av_read_frame(d->format, d->packet)) >= 0) {
         if (d->packet->stream_index == d->stream)
@@ -447,6 +521,7 @@ static void decoder_close(struct decoder *d)
 {
     sws_freeContext(d->to_rgb);
     sws_freeContext(d->to_planes);
+    av_free(d->promised);
     av_free(d->rgb);
     av_free(d->lying);
     av_free(d->planes);

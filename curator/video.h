@@ -3,7 +3,8 @@
  * A frame is what a player shows. It is centre-cropped to the aspect of the wanted size, where its
  * pixels count with their aspect ratio, scaled (bicubic) to RGB24 by the matrix and range it is
  * marked with, and turned as the container's display matrix says. Where no matrix is marked it is
- * BT.709 from 1280 columns or 577 lines on, else BT.601; where no range is marked, the narrow one.
+ * BT.709 from 1280 columns or 577 lines on, else BT.601; where no range is marked, the narrow one,
+ * and for grey the full one.
  * Each frame is also shrunk to the small planes that shot detection works on, so nobody decodes
  * twice.
  *
@@ -29,7 +30,7 @@
 #include "base/err.h"
 #include "curator/shots.h"
 
-#define VIDEO_NAME "video/3" /* changes when the same file may give other pictures */
+#define VIDEO_NAME "video/4" /* changes when the same file may give other pictures */
 
 struct video_frame {
     int64_t index;       /* from 0 */

@@ -172,6 +172,80 @@ static void test_shape(void **state)
     }
 }
 
+/* Formats of which a plain crop or the plain range would make another picture: grey that nobody marked is full, a crop of 4:1:1 has to keep luma
+ * and chroma together, eight pixels of black and white lie in one byte. */
+static void test_formats(void **state)
+{
+    static const struct { const char *size, *format, *filters; } rows[] = {
+        {"288x192", "gray", ""},
+        {"288x192", "gray10le", ""},
+        {"288x192", "ya8", ""},
+        {"412x192", "yuv411p", "format=yuv444p,crop=288:192:60:0:exact=1,"},
+        {"412x192", "yuv420p", "format=yuv444p,crop=288:192:62:0:exact=1,"},
+        {"192x292", "yuv410p", "format=yuv444p,crop=192:128:0:80:exact=1,"},
+        {"400x192", "monob", "format=yuv444p,crop=288:192:56:0:exact=1,"},
+        {"400x192", "monow", "format=yuv444p,crop=288:192:56:0:exact=1,"},
+        {"192x292", "monob", "format=yuv444p,crop=192:128:0:82:exact=1,"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct means a, b;
+        char filters[256];
+        shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=%s:r=10:d=0.2 -c:v rawvideo -pix_fmt %s f.nut", rows[i].size, rows[i].format);
+        snprintf(filters, sizeof filters, "%sscale=%d:%d:flags=bicubic+accurate_rnd+full_chroma_int", rows[i].filters, WIDE, HIGH);
+        ours("f.nut", &a);
+        theirs("f.nut", filters, &b);
+        assert_near(rows[i].format, &a, &b);
+    }
+}
+
+static int planes_same(void *ctx, const struct video_frame *f, struct err *err)
+{
+    uint8_t *first = ctx;
+    (void)err;
+    if (f->index == 0)
+        memcpy(first, f->planes, SHOTS_BYTES);
+    assert_memory_equal(first, f->planes, SHOTS_BYTES);
+    return 0;
+}
+
+/* Shot detection sees no difference between frames that are alike, in any format: those of 32 bits without alpha are renamed by the scaler. */
+static void test_still(void **state)
+{
+    static const char *const formats[] = {"bgr0", "0rgb", "rgb24", "gbrp", "pal8", "yuvj420p", "gray"};
+    static uint8_t first[SHOTS_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        struct video_info info;
+        struct err err = {0};
+        shell("ffmpeg -nostdin -v error -y -f lavfi -i color=c=0xC03020:s=1280x720:r=10:d=0.3 -c:v rawvideo -pix_fmt %s still.nut", formats[i]);
+        assert_int_equal(video_decode(in_scratch("still.nut"), HIGH, WIDE, planes_same, first, &info, &err), 0);
+        assert_int_equal(info.frames, 3);
+    }
+}
+
+/* The picture on a record's cover is no video, and beside one it is not taken for it. */
+static void test_covers(void **state)
+{
+    static const struct { const char *make; int64_t frames; } rows[] = {
+        {"-i sound.m4a -i cover.png -map 0 -map 1 -c copy -disposition:v:0 attached_pic c.mp4", 0},
+        {"-i sound.m4a -attach cover.png -metadata:s:t mimetype=image/png -c copy -f matroska c.mp4", 0},
+        {"-i cover.png -i film.mp4 -map 0 -map 1 -c copy -disposition:v:0 attached_pic c.mp4", 2},
+    };
+    (void)state;
+    shell("ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=128x96:r=10:d=0.2 -pix_fmt yuv420p film.mp4 && "
+          "ffmpeg -nostdin -v error -y -i film.mp4 -frames:v 1 cover.png && ffmpeg -nostdin -v error -y -f lavfi -i sine=d=1 sound.m4a");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct video_info info;
+        struct means m;
+        struct err err = {0};
+        shell("ffmpeg -nostdin -v error -y %s", rows[i].make);
+        int rc = video_decode(in_scratch("c.mp4"), HIGH, WIDE, first_frame, &m, &info, &err);
+        if (rc != (rows[i].frames ? 0 : ERR_INPUT) || info.frames != rows[i].frames || (rc < 0 && !strstr(err.text, "cover")))
+            fail_msg("row %zu: %d, %lld frames: %s", i, rc, (long long)info.frames, err.text);
+    }
+}
+
 /* What is not undone is said. */
 static void test_notes(void **state)
 {
@@ -264,6 +338,12 @@ static void test_times(void **state)
         {COPY "even.mp4 -vf 'setpts=if(lt(N\\,25)\\,N/25\\,13+N/25)/TB' -vsync passthrough still.gif", "still.gif", 24, 0},
         {"ffmpeg -nostdin -v error -y -itsoffset -3 -i rates.mkv -c copy -copyts before.mkv", "before.mkv", 24, 0},
         {"ffmpeg -nostdin -v error -y -ss 0.6 -i even.mp4 -c copy part.mp4", "part.mp4", 24, 0},
+        /* an edit list that shows 0.4 s from second 1 on, and cuts whole groups of pictures away on either side */
+        {MAKE "-g 5 cut.mp4 && printf '\\000\\000\\001\\220\\000\\000\\066\\000' | "
+              "dd of=cut.mp4 bs=1 seek=$(($(grep -abo elst cut.mp4 | head -n 1 | cut -d: -f1) + 12)) conv=notrunc status=none", "cut.mp4", 24, 0},
+        /* AVI has an empty chunk for each frame that was dropped; these films go on, and end, so */
+        {MAKE "-vf 'setpts=if(lt(N\\,25)\\,N/25\\,N/25+1)/TB' -c:v ffv1 gap.avi", "gap.avi", 24, 0},
+        {MAKE "-vf 'setpts=N/25/TB*(1+eq(N\\,49)/5),select=1-eq(n\\,49)' -c:v ffv1 ends.avi && cp ends.avi gap.avi", "gap.avi", 24, 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -286,6 +366,30 @@ static void test_times(void **state)
         if (n != want)
             fail_msg("%s at %g: %lld pictures, not %lld", rows[i].name, rows[i].fps, (long long)n, (long long)want);
         str_release(&raw);
+    }
+}
+
+#define TORN "ffmpeg -nostdin -v error -y -f lavfi -i testsrc2=s=320x240:r=25:d=2 -vsync passthrough -pix_fmt yuv420p "
+
+/* A file that breaks off says so, wherever it is cut. */
+static void test_torn(void **state)
+{
+    static const struct { const char *make, *name; } rows[] = {
+        {TORN "-c:v libx264 -g 5 -movflags +faststart torn.mp4", "torn.mp4"},
+        {TORN "-c:v ffv1 torn.avi", "torn.avi"},
+        {TORN "-vf 'setpts=if(lt(N\\,5)\\,N/25\\,N/25+1)/TB' -c:v ffv1 torn.avi", "torn.avi"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        shell("%s && cp %s whole", rows[i].make, rows[i].name);
+        for (int percent = 50; percent < 80; percent += 3) {
+            struct video_info info;
+            struct means m;
+            shell("head -c $(($(stat -c %%s whole) * %d / 100)) whole > %s", percent, rows[i].name);
+            info = ours(rows[i].name, &m);
+            if (!info.damaged)
+                fail_msg("%d percent of %s are said to be whole", percent, rows[i].name);
+        }
     }
 }
 
@@ -325,7 +429,8 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_colours), cmocka_unit_test(test_numbers), cmocka_unit_test(test_shape),
-                                       cmocka_unit_test(test_notes), cmocka_unit_test(test_times),
+                                       cmocka_unit_test(test_formats), cmocka_unit_test(test_still), cmocka_unit_test(test_covers),
+                                       cmocka_unit_test(test_notes), cmocka_unit_test(test_times), cmocka_unit_test(test_torn),
                                        cmocka_unit_test(test_playlists)};
     return cmocka_run_group_tests(tests, begin, end);
 }
