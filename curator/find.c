@@ -125,6 +125,17 @@ static char *name_text(const char *name)
     return str_detach(&text);
 }
 
+/* Says that a file or folder of this name is left out. */
+static int left_out_say(const char *name, const char *why, struct err *err)
+{
+    char *said = name_text(name);
+    if (!said)
+        return err_set(err, ERR_NOMEM, "out of memory for the name '%s'", name);
+    log_msg(LOG_WARN, "%s: %s, left out", said, why);
+    free(said);
+    return 0;
+}
+
 enum kind { KIND_OTHER, KIND_CAPTION, KIND_VIDEO, KIND_MAYBE };
 
 /* Returns what a file's name promises. A file without an ending, or with one that other kinds of
@@ -212,9 +223,7 @@ static int entry_add(struct walk *w, const char *path, const char *name, bool fo
     if (S_ISREG(st.st_mode))
         return kind == KIND_VIDEO || kind == KIND_MAYBE
             ? source_add(w->k, path, name, &st, kind == KIND_MAYBE, err) : 0;
-    if (kind == KIND_VIDEO)
-        log_msg(LOG_WARN, "%s: neither a file nor a folder, left out", name);
-    return 0;
+    return kind == KIND_VIDEO ? left_out_say(name, "neither a file nor a folder", err) : 0;
 }
 
 static int folder_add(struct walk *w, const char *path, const char *name, const struct stat *st, struct err *err)
@@ -222,9 +231,9 @@ static int folder_add(struct walk *w, const char *path, const char *name, const 
     struct dirent **entries = NULL;
     int rc = folder_seen(w, st, err);
     if (rc == 1)
-        log_msg(LOG_WARN, "%s: a folder that is searched already under another name, left out", *name ? name : path);
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
+        return left_out_say(*name ? name : path, "a folder that is searched already under another name", err);
+    if (rc < 0)
+        return rc;
     int n = scandir(path, &entries, NULL, alphasort);
     if (n < 0) {
         struct err why = {0};

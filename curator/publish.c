@@ -63,22 +63,55 @@ void set_release(struct set *s)
     record_release(&s->record);
 }
 
+/* Finds the shards that the index names, each as long as it says. Their content is the loader's to
+ * check. */
+static int shards_check(const char *out, const struct dataset *d, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct stat st;
+    for (int64_t i = 0; i < d->n_shards; i++) {
+        snprintf(path, sizeof path, "%.3000s/%.1000s", out, d->shards[i].path);
+        if (stat(path, &st) < 0)
+            return err_set(err, ERR_CORRUPT, "shard '%s', which the index names, cannot be looked "
+                                             "at (%s): restore it, or remove '%s' and curate again",
+                           path, strerror(errno), out);
+        if (st.st_size != d->shards[i].bytes)
+            return err_set(err, ERR_CORRUPT, "shard '%s' has %lld bytes, the index says %lld: "
+                                             "restore it, or remove '%s' and curate again",
+                           path, (long long)st.st_size, (long long)d->shards[i].bytes, out);
+    }
+    return 0;
+}
+
+/* Loads the dataset and its record. ERR_EXISTS: what is there is no dataset. */
+static int set_load(const char *out, struct set *s, struct err *err)
+{
+    struct err why = {0};
+    int rc = dataset_load(out, &s->data, &why);
+    if (rc == ERR_NOT_FOUND)
+        return err_set(err, ERR_EXISTS, "'%s' exists and holds something else: give another "
+                                        "--out, or remove it", out);
+    if (rc < 0)
+        return err_set(err, rc, "%s (copies of the indexes there were lie in "
+                                "'%s/.reel/generations')", why.text, out);
+    if ((rc = record_load(out, s->data.fingerprint, &s->record, &why)) < 0)
+        return err_set(err, rc, "'%s' holds a dataset whose record cannot be read: %s: restore "
+                                "it, or give another --out", out, why.text);
+    return shards_check(out, &s->data, err);
+}
+
 int set_open(const char *out, struct set *s, struct err *err)
 {
     struct stat st;
-    struct err why = {0};
     *s = (struct set){0};
     if (stat(out, &st) < 0)
         return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot look at '%s'", out);
     if (S_ISDIR(st.st_mode) && rmdir(out) == 0)
         return 0; /* an empty folder makes room */
-    if (S_ISDIR(st.st_mode) && dataset_load(out, &s->data, &why) == 0 &&
-        record_load(out, s->data.fingerprint, &s->record, &why) == 0)
-        return 1;
-    set_release(s);
-    if (why.code == ERR_NOMEM)
-        return err_set(err, why.code, "%s", why.text);
-    return err_set(err, ERR_EXISTS, "'%s' exists and holds something else: give another --out, or remove it", out);
+    int rc = set_load(out, s, err);
+    if (rc < 0)
+        set_release(s);
+    return rc < 0 ? rc : 1;
 }
 
 /* Writes the index and the record of one generation below root. The fingerprint of the index is

@@ -22,7 +22,8 @@ int publish_place_check(const char *partial, const char *out, struct err *err);
 struct set { struct dataset data; struct record record; };
 void set_release(struct set *s);
 /* Returns 1 when OUT holds a dataset of ours, and 0 when nothing is there (an empty folder is
- * removed). ERR_EXISTS: it holds something else. */
+ * removed). ERR_EXISTS: it holds something else. ERR_CORRUPT: it holds a dataset that is damaged,
+ * and the error names the file. */
 int set_open(const char *out, struct set *s, struct err *err);
 
 /* Publishes a new dataset: `partial` holds the shards of d, and a folder `work` that is removed. */

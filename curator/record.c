@@ -125,39 +125,11 @@ static int sources_read(const cJSON *list, struct record *r, struct err *err)
     return 0;
 }
 
-int record_load(const char *root, struct hash128 fingerprint, struct record *out, struct err *err)
+/* Appends the record as it stands in its file, without its checksum where that is NULL. */
+static void record_format(const struct record *r, const char *checksum, struct str *out)
 {
-    char path[LIMIT_PATH_BYTES];
-    struct str text = STR_INIT;
-    struct json_doc doc = {0};
-    struct record r = {0};
-    record_path(root, fingerprint, path);
-    int rc = file_read(path, RECORD_BYTES_MAX, &text, err);
-    if (rc == 0)
-        rc = json_parse(text.p, text.len, path, &doc, err);
-    if (rc == 0)
-        rc = json_check_schema(&doc, "reel.curation/2", err);
-    str_release(&text);
-    if (rc == 0 && !(r.options.root = cJSON_DetachItemFromObject(doc.root, "options")))
-        rc = err_set(err, ERR_INPUT, "%s: options are missing", path);
-    if (rc == 0)
-        rc = sources_read(json_member(doc.root, "sources"), &r, err);
-    if (rc == 0)
-        rc = index_make(&r, err);
-    json_release(&doc);
-    if (rc < 0)
-        record_release(&r);
-    else
-        *out = r;
-    return rc;
-}
-
-int record_save(const char *root, struct hash128 fingerprint, const struct record *r, struct err *err)
-{
-    char path[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES + 32];
-    struct str text = STR_INIT;
     struct json_out o;
-    json_out_init(&o, &text, 1);
+    json_out_init(&o, out, 1);
     json_obj_begin(&o, NULL);
     json_put_text(&o, "schema", "reel.curation/2");
     json_put_tree(&o, "options", r->options.root);
@@ -172,11 +144,76 @@ int record_save(const char *root, struct hash128 fingerprint, const struct recor
         json_obj_end(&o);
     }
     json_arr_end(&o);
+    if (checksum)
+        json_put_text(&o, "checksum", checksum);
     json_obj_end(&o);
-    str_addc(&text, '\n');
+    str_addc(out, '\n');
+}
+
+/* Computes the checksum of a record: the hash of its text without it. */
+static int record_checksum(const struct record *r, char out[HASH_TEXT_BYTES], struct err *err)
+{
+    struct str text = STR_INIT;
+    record_format(r, NULL, &text);
+    int rc = str_check(&text, err);
+    if (rc == 0)
+        hash_format(hash_128(text.p, text.len), out);
+    str_release(&text);
+    return rc;
+}
+
+/* Compares a record with the checksum in its file. Those of before there were checksums have
+ * none. */
+static int checksum_check(const struct record *r, const char *stored, const char *path,
+                          struct err *err)
+{
+    char found[HASH_TEXT_BYTES];
+    int rc = stored ? record_checksum(r, found, err) : 0;
+    if (rc < 0 || !stored || strcmp(found, stored) == 0)
+        return rc;
+    return err_set(err, ERR_CORRUPT, "%s is damaged: its checksum does not fit its content", path);
+}
+
+int record_load(const char *root, struct hash128 fingerprint, struct record *out, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    struct json_doc doc = {0};
+    struct record r = {0};
+    int rc;
+    record_path(root, fingerprint, path);
+    if ((rc = file_read(path, RECORD_BYTES_MAX, &text, err)) < 0 ||
+        (rc = json_parse(text.p, text.len, path, &doc, err)) < 0 ||
+        (rc = json_check_schema(&doc, "reel.curation/2", err)) < 0)
+        goto out;
+    if (!(r.options.root = cJSON_DetachItemFromObject(doc.root, "options"))) {
+        rc = err_set(err, ERR_INPUT, "%s: options are missing", path);
+        goto out;
+    }
+    if ((rc = sources_read(json_member(doc.root, "sources"), &r, err)) < 0 ||
+        (rc = checksum_check(&r, json_text(doc.root, "checksum", NULL), path, err)) < 0 ||
+        (rc = index_make(&r, err)) < 0)
+        goto out;
+    *out = r;
+    r = (struct record){0};
+out:
+    str_release(&text);
+    json_release(&doc);
+    record_release(&r);
+    return rc;
+}
+
+int record_save(const char *root, struct hash128 fingerprint, const struct record *r, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES + 32], checksum[HASH_TEXT_BYTES];
+    struct str text = STR_INIT;
     record_path(root, fingerprint, path);
     snprintf(dir, sizeof dir, "%s/.reel/generations", root);
-    int rc = str_check(&text, err);
+    int rc = record_checksum(r, checksum, err);
+    if (rc == 0) {
+        record_format(r, checksum, &text);
+        rc = str_check(&text, err);
+    }
     if (rc == 0)
         rc = file_mkdirs(dir, err);
     if (rc == 0)

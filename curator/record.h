@@ -1,6 +1,7 @@
 /* record: the options and sources that a dataset was made of. One record lies beside each
  * generation of the dataset's index, `<root>/.reel/generations/<fingerprint>.json`, together with a
- * copy of that index, `<fingerprint>.index`.
+ * copy of that index, `<fingerprint>.index`. A record ends with a checksum of all before it: one
+ * wrong digit in it would make an update add clips a second time.
  *
  * The dataset's state is `<root>/.reel/index` alone, which is replaced by rename. The record that
  * counts is the one with that index's fingerprint, so both change at the same moment.

@@ -179,6 +179,7 @@ static int source_copy(struct merge *m, const struct source *s, struct err *err)
 static int base_take(struct merge *m, const struct dataset *base, struct err *err)
 {
     struct dataset *d = &m->d;
+    d->fingerprint = base->fingerprint; /* until its index is written anew */
     d->shards = calloc((size_t)base->n_shards + 1, sizeof *d->shards);
     d->samples = calloc((size_t)base->n_samples + 1, sizeof *d->samples);
     if (!d->shards || !d->samples)

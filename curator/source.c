@@ -1,10 +1,12 @@
 #include "curator/source.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -14,7 +16,7 @@
 #include "base/wds.h"
 #include "curator/video.h"
 
-enum { CAPTION_BYTES = 8192 };
+enum { CAPTION_BYTES = 8192, CAPTION_FILE_BYTES = 1 << 20 };
 
 /* Collects what one pass over the video leaves: the kept frames as RGB in an unlinked spool file,
  * so that memory stays bounded, and their places in the source. */
@@ -134,17 +136,26 @@ void source_release(struct source *s)
 
 /* ---- captions ---- */
 
-/* Reads the file beside the video that has another ending; the text is "" when there is none. */
+/* Reads the file beside the video that has another ending. Returns 1 when there is one, and 0 when
+ * there is none. One that is there and cannot be read, as a link to nothing, is an error. */
 static int sidecar_read(const char *video, const char *ending, struct str *out, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 8];
+    struct stat st;
     const char *slash = strrchr(video, '/'), *dot = strrchr(video, '.');
     int stem = dot && dot > (slash ? slash : video) ? (int)(dot - video) : (int)strlen(video);
     snprintf(path, sizeof path, "%.*s%s", stem, video, ending);
-    if (!file_exists(path))
+    if (lstat(path, &st) < 0 && (errno == ENOENT || errno == ENAMETOOLONG))
         return 0;
-    int rc = file_read(path, 1 << 20, out, err);
+    int rc = file_read(path, CAPTION_FILE_BYTES, out, err);
     return rc < 0 ? rc : 1;
+}
+
+/* Returns the text behind the mark that some editors write at the beginning of a file in UTF-8. */
+static const char *mark_skip(const struct str *text)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    return text->p + (strncmp(text->p, mark, strlen(mark)) == 0 ? strlen(mark) : 0);
 }
 
 /* Stores the caption, whole and valid UTF-8. */
@@ -186,7 +197,9 @@ static int json_caption(const struct source *s, bool strict, struct json_doc *do
     struct str text = STR_INIT;
     int rc = sidecar_read(s->path, ".json", &text, err);
     snprintf(name, sizeof name, "caption of %s", s->name);
-    if (rc == 1 && (rc = json_parse(text.p, text.len, name, doc, err)) == 0) {
+    const char *json = rc == 1 ? mark_skip(&text) : text.p;
+    size_t n = text.len - (size_t)(json - text.p);
+    if (rc == 1 && (rc = json_parse(json, n, name, doc, err)) == 0) {
         *unused_keys = strict ? 0 : other_keys_drop(doc->root);
         *missing = !strict && cJSON_IsObject(doc->root) && !doc->root->child;
         rc = *missing ? 0 : json_read(doc, doc->root, "", fields, ARRAY_LEN(fields), NULL, out, err);
@@ -203,8 +216,8 @@ int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, boo
     size_t n = 0;
     int rc = sidecar_read(s->path, ".txt", &text, err);
     if (rc == 1) {
-        caption = text.p;
-        while (n < text.len && caption[n] != '\r' && caption[n] != '\n')
+        caption = mark_skip(&text);
+        while (caption + n < text.p + text.len && caption[n] != '\r' && caption[n] != '\n')
             n++;
         rc = 0;
     } else if (rc == 0 && (rc = json_caption(s, strict, &doc, &caption, unused_keys, missing, err)) == 0) {

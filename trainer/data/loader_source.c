@@ -51,17 +51,17 @@ static int shard_check(const struct loader_source *s, int64_t i, bool verify, st
         return err_set_errno(err, ERR_INPUT, "cannot read shard '%s'", path);
     if (st.st_size != shard->bytes)
         return err_set(err, ERR_CORRUPT,
-                       "shard '%s' has %lld bytes, the index says %lld: curate again, or restore "
-                       "it",
-                       path, (long long)st.st_size, (long long)shard->bytes);
+                       "shard '%s' has %lld bytes, the index says %lld: restore it, or remove '%s' "
+                       "and curate again",
+                       path, (long long)st.st_size, (long long)shard->bytes, s->root);
     if (!verify)
         return 0;
     int rc = hash_file(path, &hash, err);
     if (rc == 0 && hash.lo != shard->bytes_hash)
         rc = err_set(err, ERR_CORRUPT,
-                     "shard '%s' is damaged: its checksum is not the index's: curate again, or "
-                     "restore it",
-                     path);
+                     "shard '%s' is damaged: its checksum is not the index's: restore it, or "
+                     "remove '%s' and curate again",
+                     path, s->root);
     return rc;
 }
 
