@@ -316,7 +316,7 @@ check: ## install what the tests need, build, run every ordinary test and the li
 check-quick: tests ## a part of check for while one works: unit programs and fast scripts
 	@tests/run --build $(B) --quick $(T)
 
-check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shots, 400 killed submitters, every legal layout, memory of larger models, eight clips learnt by heart
+check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shots, 400 killed submitters, every legal layout, memory of larger models, eight clips learnt by heart, MPICH where it is installed
 	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 tests/run --build $(B) 't6100-resume\|curator_shots\|sched'
 	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 tests/run --build $(B) 't6010\|t6040\|t6050-traffic\|t6060\|t6120-resume'
 	@for l in tp=2,pp=2,vpp=2 cp=2,dp=2,zero=3,fsdp=4 tp=2,sp=1,cp=2,cp_kind=a2a; do \
@@ -325,6 +325,7 @@ check-slow: tests ## the long proofs: 310 kills of a training, 300 seeds of shot
 	@REEL_BIN=$(abspath $(B)) tests/slow/learning
 	@REEL_BIN=$(abspath $(B)) tests/slow/all-layouts
 	@REEL_BIN=$(abspath $(B)) tests/slow/static
+	@REEL_BIN=$(abspath $(B)) tests/slow/mpich
 
 check-peers: tests ## webdataset and Megatron-Energon read our shards and PyTorch computes our model (see tests/peers)
 	@REEL_BIN=$(abspath $(B)) REEL_SRC=$(CURDIR) tests/peers/readers
