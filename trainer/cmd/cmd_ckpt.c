@@ -75,13 +75,14 @@ static int verify(const char *dir, struct err *err)
 {
     struct ckpt_manifest m = {0};
     struct str text = STR_INIT;
-    int rc = ckpt_manifest_load(dir, &m, err);
-    if (rc == 0)
-        rc = ckpt_verify(dir, &m, 0, 1, err);
-    if (rc == 0) {
-        str_addf(&text, "%s: %lld files as written\n", dir, (long long)m.n_files);
-        rc = train_print(&text, err);
-    }
+    int rc;
+    if ((rc = ckpt_manifest_load(dir, &m, err)) < 0)
+        return rc;
+    if ((rc = ckpt_verify(dir, &m, 0, 1, err)) < 0)
+        goto out;
+    str_addf(&text, "%s: %lld files as written\n", dir, (long long)m.n_files);
+    rc = train_print(&text, err);
+out:
     ckpt_manifest_release(&m);
     str_release(&text);
     return rc;
@@ -164,36 +165,45 @@ static bool has_step(const struct ckpt_list *l, int64_t step)
     return has;
 }
 
+/* Compares the step that both runs have kept, as one member of the list. */
+static int step_diff(struct diffs *s, const char *a, const char *b, int64_t step, struct err *err)
+{
+    char step_a[LIMIT_PATH_BYTES], step_b[LIMIT_PATH_BYTES];
+    ckpt_dir_format(a, step, step_a), ckpt_dir_format(b, step, step_b);
+    if (s->is_json)
+        json_obj_begin(&s->json, NULL), json_put_int(&s->json, "step", step);
+    int rc = pair_diff(s, step_a, step_b, true, err);
+    if (s->is_json)
+        json_obj_end(&s->json);
+    return rc;
+}
+
 /* Compares every step that both runs have kept, the first ones first: a run that goes wrong shows
  * where. */
 static int common_diff(struct diffs *s, const char *run_a, const char *run_b, struct err *err)
 {
-    char a[LIMIT_PATH_BYTES], b[LIMIT_PATH_BYTES], step_a[LIMIT_PATH_BYTES],
-        step_b[LIMIT_PATH_BYTES];
+    char a[LIMIT_PATH_BYTES], b[LIMIT_PATH_BYTES];
     struct ckpt_list list_a = {0}, list_b = {0};
+    int rc;
     snprintf(a, sizeof a, "%s/ckpt", run_a), snprintf(b, sizeof b, "%s/ckpt", run_b);
-    int rc = ckpt_list_load(a, &list_a, err);
-    if (rc == 0)
-        rc = ckpt_list_load(b, &list_b, err);
+    if ((rc = ckpt_list_load(a, &list_a, err)) < 0)
+        goto out;
+    if ((rc = ckpt_list_load(b, &list_b, err)) < 0)
+        goto out;
     if (s->is_json)
         json_arr_begin(&s->json, "steps");
-    for (int64_t i = list_a.n - 1; i >= 0 && rc == 0; i--) {
-        if (!has_step(&list_b, list_a.steps[i]))
-            continue;
-        ckpt_dir_format(a, list_a.steps[i], step_a), ckpt_dir_format(b, list_a.steps[i], step_b);
-        if (s->is_json)
-            json_obj_begin(&s->json, NULL), json_put_int(&s->json, "step", list_a.steps[i]);
-        rc = pair_diff(s, step_a, step_b, true, err);
-        if (s->is_json)
-            json_obj_end(&s->json);
-    }
+    for (int64_t i = list_a.n - 1; i >= 0; i--)
+        if (has_step(&list_b, list_a.steps[i]) &&
+            (rc = step_diff(s, a, b, list_a.steps[i], err)) < 0)
+            goto out;
     if (s->is_json)
         json_arr_end(&s->json);
-    if (rc == 0 && s->n == 0)
+    if (s->n == 0)
         rc = err_set(err, ERR_INPUT,
                      "'%s' and '%s' have no step's checkpoint in common: leave --all out to "
                      "compare the newest ones",
                      run_a, run_b);
+out:
     free(list_a.steps), free(list_b.steps);
     return rc;
 }
@@ -201,10 +211,12 @@ static int common_diff(struct diffs *s, const char *run_a, const char *run_b, st
 static int newest_diff(struct diffs *s, const char *a, const char *b, struct err *err)
 {
     char dir_a[LIMIT_PATH_BYTES], dir_b[LIMIT_PATH_BYTES];
-    int rc = ckpt_dir_find(a, dir_a, err);
-    if (rc == 0)
-        rc = ckpt_dir_find(b, dir_b, err);
-    return rc < 0 ? rc : pair_diff(s, dir_a, dir_b, ckpt_is_run(a) || ckpt_is_run(b), err);
+    int rc;
+    if ((rc = ckpt_dir_find(a, dir_a, err)) < 0)
+        return rc;
+    if ((rc = ckpt_dir_find(b, dir_b, err)) < 0)
+        return rc;
+    return pair_diff(s, dir_a, dir_b, ckpt_is_run(a) || ckpt_is_run(b), err);
 }
 
 static int diff(const char *a, const char *b, const struct opt_values *v, struct err *err)
@@ -213,19 +225,22 @@ static int diff(const char *a, const char *b, const struct opt_values *v, struct
         .text = STR_INIT, .tol = opt_num(v, "tol"), .floor_value = opt_num(v, "floor"),
         .is_json = opt_bool(v, "json")};
     bool all = opt_bool(v, "all");
+    int rc;
     if (all && !(ckpt_is_run(a) && ckpt_is_run(b)))
         return err_set(err, ERR_USAGE, "--all compares runs: give two folders that hold ckpt/");
     json_out_init(&s.json, &s.text, 0);
     if (s.is_json)
         json_obj_begin(&s.json, NULL), json_put_text(&s.json, "schema", "reel.ckpt-diff/1");
-    int rc = all ? common_diff(&s, a, b, err) : newest_diff(&s, a, b, err);
+    if ((rc = all ? common_diff(&s, a, b, err) : newest_diff(&s, a, b, err)) < 0)
+        goto out;
     if (s.is_json)
         json_obj_end(&s.json), str_addc(&s.text, '\n');
-    if (rc == 0)
-        rc = train_print(&s.text, err);
-    if (rc == 0 && s.beyond > 0)
+    if ((rc = train_print(&s.text, err)) < 0)
+        goto out;
+    if (s.beyond > 0)
         rc = err_set(err, ERR_NO, "%lld tensors differ by more than %g", (long long)s.beyond,
                      s.tol);
+out:
     str_release(&s.text);
     return rc;
 }
@@ -270,10 +285,10 @@ static int adapters_merge(struct ckpt_source *source, const struct ckpt_manifest
     int64_t rank = m->tuning.lora.rank;
     char *b = spare + rank * w->dim[1] * dtype_bytes(m->dtype);
     double scale = tuning_lora_scale(&m->tuning);
-    int rc = ckpt_source_read(source, buffer, t + 1, spare, err);
-    if (rc == 0)
-        rc = ckpt_source_read(source, buffer, t + 2, b, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = ckpt_source_read(source, buffer, t + 1, spare, err)) < 0)
+        return rc;
+    if ((rc = ckpt_source_read(source, buffer, t + 2, b, err)) < 0)
         return rc;
     if (m->dtype == DTYPE_F64)
         merge_double(raw, (double *)spare, (double *)b, w->dim[0], w->dim[1], rank, scale);
@@ -290,6 +305,20 @@ struct export {
     bool merge;
 };
 
+/* Exports tensor t through `raw`, merging adapters that stand in `spare`. */
+static int tensor_export(const struct export *e, struct ckpt_source *source, int64_t t, void *raw,
+                         void *spare, struct safetensors_writer *w, struct err *err)
+{
+    const struct ckpt_manifest *m = e->m;
+    bool adapted = e->merge && t + 1 < m->n_tensors && is_adapter(m, t + 1);
+    int rc;
+    if ((rc = ckpt_source_read(source, e->buffer, t, raw, err)) < 0)
+        return rc;
+    if (adapted && (rc = adapters_merge(source, m, e->buffer, t, raw, spare, err)) < 0)
+        return rc;
+    return safetensors_add(w, raw, m->tensors[t].count * dtype_bytes(m->dtype), err);
+}
+
 /* Exports one tensor at a time, through memory for the largest and its adapters. */
 static int tensors_export(const struct export *e, struct ckpt_source *source,
                           struct safetensors_writer *w, struct err *err)
@@ -302,45 +331,59 @@ static int tensors_export(const struct export *e, struct ckpt_source *source,
                                              m->tuning.lora.rank * bytes);
     }
     void *raw = malloc((size_t)most), *spare = malloc((size_t)adapters);
-    int rc = raw && spare ? 0 : err_set(err, ERR_NOMEM, "out of memory exporting");
-    for (int64_t i = 0; i < m->n_tensors && rc == 0; i++) {
-        if (e->merge && is_adapter(m, i))
-            continue;
-        rc = ckpt_source_read(source, e->buffer, i, raw, err);
-        if (rc == 0 && e->merge && i + 1 < m->n_tensors && is_adapter(m, i + 1))
-            rc = adapters_merge(source, m, e->buffer, i, raw, spare, err);
-        if (rc == 0)
-            rc = safetensors_add(w, raw, m->tensors[i].count * bytes, err);
+    int rc = 0;
+    if (!raw || !spare) {
+        rc = err_set(err, ERR_NOMEM, "out of memory exporting");
+        goto out;
     }
+    for (int64_t i = 0; i < m->n_tensors; i++)
+        if ((!e->merge || !is_adapter(m, i)) &&
+            (rc = tensor_export(e, source, i, raw, spare, w, err)) < 0)
+            goto out;
+out:
     free(raw);
     free(spare);
     return rc;
 }
 
-static int manifest_export(const struct export *e, struct err *err)
+/* Writes the file with these tensors, or none. */
+static int file_export(const struct export *e, struct ckpt_source *source,
+                       struct safetensors_tensor *list, int64_t n, struct err *err)
 {
     const struct ckpt_manifest *m = e->m;
-    int64_t n = 0;
-    struct safetensors_tensor *list = calloc((size_t)m->n_tensors + 1, sizeof *list);
     struct safetensors_writer *w = NULL;
-    struct ckpt_source *source = NULL;
     char step[32], hash[HASH_TEXT_BYTES];
+    int rc;
     snprintf(step, sizeof step, "%lld", (long long)m->meta.step);
     const struct safetensors_meta meta[] = {
         {"source", "reel.ckpt/1"}, {"model", m->model.name},
         {"step", step}, {"buffer", ckpt_buffer_names[e->buffer]},
         {"config_hash", hash_format(m->meta.config_hash, hash)}};
-    int rc = list ? ckpt_source_open(e->dir, m, &source, err)
-                  : err_set(err, ERR_NOMEM, "out of memory exporting");
-    for (int64_t i = 0; i < m->n_tensors && rc == 0; i++)
+    if ((rc = safetensors_create(e->path, list, n, meta, (int64_t)ARRAY_LEN(meta), &w, err)) < 0)
+        return rc;
+    if ((rc = tensors_export(e, source, w, err)) < 0) {
+        safetensors_abort(w);
+        return rc;
+    }
+    return safetensors_commit(w, err);
+}
+
+static int manifest_export(const struct export *e, struct err *err)
+{
+    const struct ckpt_manifest *m = e->m;
+    struct safetensors_tensor *list = calloc((size_t)m->n_tensors + 1, sizeof *list);
+    struct ckpt_source *source = NULL;
+    int64_t n = 0;
+    int rc;
+    if (!list)
+        return err_set(err, ERR_NOMEM, "out of memory exporting");
+    if ((rc = ckpt_source_open(e->dir, m, &source, err)) < 0)
+        goto out;
+    for (int64_t i = 0; i < m->n_tensors; i++)
         if (!e->merge || !is_adapter(m, i))
             list[n++] = exported(&m->tensors[i], m->dtype);
-    if (rc == 0)
-        rc = safetensors_create(e->path, list, n, meta, (int64_t)ARRAY_LEN(meta), &w, err);
-    if (rc == 0) {
-        rc = tensors_export(e, source, w, err);
-        rc < 0 ? safetensors_abort(w) : (void)(rc = safetensors_commit(w, err));
-    }
+    rc = file_export(e, source, list, n, err);
+out:
     ckpt_source_close(source);
     free(list);
     return rc;
@@ -348,21 +391,27 @@ static int manifest_export(const struct export *e, struct err *err)
 
 static int export(const char *dir, const struct opt_values *v, struct err *err)
 {
-    const char *path = opt_text(v, "safetensors");
-    enum ckpt_buffer buffer = opt_bool(v, "ema") ? CKPT_EMA : CKPT_WEIGHTS;
     struct ckpt_manifest m = {0};
-    if (!path)
+    struct export e = {
+        dir, opt_text(v, "safetensors"), &m,
+        opt_bool(v, "ema") ? CKPT_EMA : CKPT_WEIGHTS, opt_bool(v, "merge-lora")};
+    int rc;
+    if (!e.path)
         return err_set(err, ERR_USAGE, "reel-train ckpt export: give --safetensors FILE");
-    int rc = ckpt_manifest_load(dir, &m, err);
-    if (rc == 0 && buffer == CKPT_EMA && !m.ema)
+    if ((rc = ckpt_manifest_load(dir, &m, err)) < 0)
+        return rc;
+    if (e.buffer == CKPT_EMA && !m.ema) {
         rc = err_set(err, ERR_INPUT, "%s: holds no average (EMA): export without --ema", dir);
-    if (rc == 0)
-        rc = ckpt_verify(dir, &m, 0, 1, err);
-    if (rc == 0 && opt_bool(v, "merge-lora") && !m.tuning.lora.rank)
+        goto out;
+    }
+    if ((rc = ckpt_verify(dir, &m, 0, 1, err)) < 0)
+        goto out;
+    if (e.merge && !m.tuning.lora.rank) {
         rc = err_set(err, ERR_INPUT, "%s: has no adapters: export without --merge-lora", dir);
-    if (rc == 0)
-        rc = manifest_export(&(struct export){dir, path, &m, buffer, opt_bool(v, "merge-lora")},
-                             err);
+        goto out;
+    }
+    rc = manifest_export(&e, err);
+out:
     ckpt_manifest_release(&m);
     return rc;
 }
@@ -374,18 +423,20 @@ static int fits(const char *run_path, struct err *err)
     struct run run = {0};
     struct warm_count c;
     struct str text = STR_INIT;
-    int rc = run_load(run_path, &run, err);
-    if (rc == 0 && !run.warm.from)
+    int rc;
+    if ((rc = run_load(run_path, &run, err)) < 0)
+        goto out;
+    if (!run.warm.from) {
         rc = err_set(err, ERR_INPUT, "%s: begins with no weights of others: give init.from",
                      run_path);
-    if (rc == 0)
-        rc = warm_fits(&run, &c, err);
-    if (rc == 0) {
-        str_addf(&text,
-                 "%s: %lld of the model's %lld tensors are there, %lld others are not used\n",
-                 run.warm.from, (long long)c.taken, (long long)c.tensors, (long long)c.unused);
-        rc = train_print(&text, err);
+        goto out;
     }
+    if ((rc = warm_fits(&run, &c, err)) < 0)
+        goto out;
+    str_addf(&text, "%s: %lld of the model's %lld tensors are there, %lld others are not used\n",
+             run.warm.from, (long long)c.taken, (long long)c.tensors, (long long)c.unused);
+    rc = train_print(&text, err);
+out:
     run_release(&run);
     str_release(&text);
     return rc;

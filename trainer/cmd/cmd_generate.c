@@ -103,26 +103,41 @@ static int generate_all(const struct opt_values *v, struct comm *world, int64_t 
     struct generate_conf conf;
     struct generate *g = NULL;
     int rc = conf_make(v, world, &run, ckpt, &conf, err);
-    if (rc == 0)
+    if (rc == 0) /* all ranks agree on what follows */
         rc = generate_open(&conf, &g, err);
-    if ((rc = comm_agree(world, rc, err)) == 0)
-        rc = comm_agree(world, generate_make(g, made, err), err);
+    if ((rc = comm_agree(world, rc, err)) < 0)
+        goto out;
+    rc = comm_agree(world, generate_make(g, made, err), err);
+out:
     generate_close(g);
     run_release(&run);
     return rc;
+}
+
+/* Says how many samples all ranks together have made. */
+static int made_say(struct comm *world, int64_t made, struct err *err)
+{
+    double all = (double)made;
+    int rc;
+    if ((rc = comm_sum(world, &all, 1, err)) < 0)
+        return rc;
+    if (world->rank == 0)
+        log_msg(LOG_INFO, "%.0f samples, made by %d ranks", all, world->size);
+    return 0;
 }
 
 int train_cmd_generate_run(const struct opt_values *v, int argc, char **argv, struct err *err)
 {
     struct comm *world = NULL;
     int64_t made = 0;
-    int rc = train_world_open(&argc, &argv, &world, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = train_world_open(&argc, &argv, &world, err)) < 0)
         return rc;
-    rc = generate_all(v, world, &made, err);
-    double all = (double)made;
-    if (rc == 0 && world->size > 1 && (rc = comm_sum(world, &all, 1, err)) == 0 && world->rank == 0)
-        log_msg(LOG_INFO, "%.0f samples, made by %d ranks", all, world->size);
+    if ((rc = generate_all(v, world, &made, err)) < 0)
+        goto out;
+    if (world->size > 1)
+        rc = made_say(world, made, err);
+out:
     if (rc < 0)
         train_sentence_say(world, err);
     comm_close(world);

@@ -105,13 +105,14 @@ static int one_write(const char *wanted, const struct space_spec *spec, struct s
 static int list_write(const struct space_spec *spec, bool json, struct str *text, struct err *err)
 {
     struct space space = {0};
-    int rc = space_build(spec, &space, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = space_build(spec, &space, err)) < 0)
         return rc;
     json ? json_write(spec, &space, text) : text_write(&space, text);
-    rc = train_print(text, err);
-    if (rc == 0)
-        rc = space_check(spec, &space, err);
+    if ((rc = train_print(text, err)) < 0)
+        goto out;
+    rc = space_check(spec, &space, err);
+out:
     space_release(&space);
     return rc;
 }
@@ -127,6 +128,7 @@ int train_cmd_layouts_run(const struct opt_values *v, int argc, char **argv, str
         .all = opt_bool(v, "all")};
     struct str text = STR_INIT;
     struct err why = {0};
+    int rc;
     (void)argc, (void)argv;
     if (one && (opt_bool(v, "all") || opt_bool(v, "json")))
         return err_set(err, ERR_USAGE,
@@ -134,10 +136,10 @@ int train_cmd_layouts_run(const struct opt_values *v, int argc, char **argv, str
                        "of them");
     if (seq_parse(opt_text(v, "seq"), "--seq", &spec.seq, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
-    int rc = model_load(opt_text(v, "model"), &model, err);
-    if (rc == 0)
-        rc = one ? one_write(one, &spec, &text, err)
-                 : list_write(&spec, opt_bool(v, "json"), &text, err);
+    if ((rc = model_load(opt_text(v, "model"), &model, err)) < 0)
+        return rc;
+    rc = one ? one_write(one, &spec, &text, err)
+             : list_write(&spec, opt_bool(v, "json"), &text, err);
     str_release(&text);
     return rc;
 }

@@ -230,15 +230,17 @@ static int generations_recall(const struct opt_values *v, struct run *run, struc
     char path[LIMIT_PATH_BYTES];
     struct run began = {0};
     bool anew = opt_given(v, "resume") && !opt_bool(v, "resume");
+    int rc;
     snprintf(path, sizeof path, "%.4000s/began.json", opt_text(v, "run-dir"));
     if (anew || opt_bool(v, "trial") || !file_exists(path))
         return 0;
-    int rc = run_load(path, &began, err);
-    for (int64_t i = 0; rc == 0 && i < run->n_stages; i++)
+    if ((rc = run_load(path, &began, err)) < 0)
+        goto out;
+    for (int64_t i = 0; i < run->n_stages; i++)
         if (stage_is_open(&run->stages[i]))
             run->stages[i].data_fingerprint = run_data_generation(&began, run->stages[i].data);
-    if (rc == 0)
-        rc = validation_recall(run, &began, err);
+    rc = validation_recall(run, &began, err);
+out:
     run_release(&began);
     return rc;
 }
@@ -256,46 +258,49 @@ static int generations_keep(const struct run *run, const char *dir, struct err *
                                                                        : run_save(run, path, err);
 }
 
-/* Loads the run and its plans; plans[i] is stage i's own, or the one given. */
-static int inputs_load(const struct opt_values *v, const struct comm *world, struct run *run,
-                       struct plan plans[LIMIT_STAGES], struct err *err)
+static int run_inputs_load(const struct opt_values *v, const struct comm *world, struct run *run,
+                           struct err *err)
 {
-    const char *run_path = opt_text(v, "run"), *plan_path = opt_text(v, "plan");
-    struct plan given;
-    int rc = options_check(v, err);
-    if (rc == 0)
-        rc = run_path ? run_load(run_path, run, err) : run_from_options(v, run, err);
-    if (rc == 0)
-        rc = stage_plans_check(v, run, world, err);
-    if (rc == 0)
-        rc = generations_recall(v, run, err);
-    if (rc == 0)
-        rc = run_bind_data(run, err);
-    if (rc == 0)
-        rc = plan_path ? plan_load(plan_path, &given, err) : plan_from_options(v, run, &given, err);
-    for (int64_t i = 0; i < run->n_stages && rc == 0; i++) {
-        plans[i] = given;
-        if (run->stages[i].plan)
-            rc = plan_load(run->stages[i].plan, &plans[i], err);
-        /* It was made for the first stage, and its layout serves the others. */
-        else if (i > 0)
-            plans[i].gbs = run->stages[i].gbs, rc = run_stage_seq(run, i, &plans[i].seq, err);
-    }
-    return rc;
+    const char *path = opt_text(v, "run");
+    int rc;
+    if ((rc = options_check(v, err)) < 0)
+        return rc;
+    if ((rc = path ? run_load(path, run, err) : run_from_options(v, run, err)) < 0)
+        return rc;
+    if ((rc = stage_plans_check(v, run, world, err)) < 0)
+        return rc;
+    if ((rc = generations_recall(v, run, err)) < 0)
+        return rc;
+    return run_bind_data(run, err);
 }
 
-/* Writes reel.trial/1 on stdout and as <run-dir>/trial.json. state is ok, or oom when the plan was
- * past --memory-limit (then the measured fields are null). planned_bytes is that of rank 0, the
- * fullest; peak_bytes the greatest resident memory of all ranks; segments_bytes, part of it, growth
- * of the memory through which MPI passes messages between ranks of a node, which is not in the
- * plan. */
-static int trial_print(const struct train_report *r, const char *state, const char *dir,
-                       struct err *err)
+/* Loads the plans; plans[i] is stage i's own, or the one given. */
+static int plans_load(const struct opt_values *v, const struct run *run,
+                      struct plan plans[LIMIT_STAGES], struct err *err)
 {
-    char path[LIMIT_PATH_BYTES];
-    struct str text = STR_INIT;
+    const char *path = opt_text(v, "plan");
+    struct plan given;
+    int rc;
+    if ((rc = path ? plan_load(path, &given, err) : plan_from_options(v, run, &given, err)) < 0)
+        return rc;
+    for (int64_t i = 0; i < run->n_stages; i++) {
+        plans[i] = given;
+        if (run->stages[i].plan) {
+            if ((rc = plan_load(run->stages[i].plan, &plans[i], err)) < 0)
+                return rc;
+        } else if (i > 0) { /* It was made for the first stage, and its layout serves the others. */
+            plans[i].gbs = run->stages[i].gbs;
+            if ((rc = run_stage_seq(run, i, &plans[i].seq, err)) < 0)
+                return rc;
+        }
+    }
+    return 0;
+}
+
+static void trial_json(const struct train_report *r, const char *state, struct str *text)
+{
     struct json_out o;
-    json_out_init(&o, &text, 0);
+    json_out_init(&o, text, 0);
     json_obj_begin(&o, NULL);
     json_put_text(&o, "schema", "reel.trial/1");
     json_put_text(&o, "state", state);
@@ -318,11 +323,28 @@ static int trial_print(const struct train_report *r, const char *state, const ch
     json_put_int(&o, "peak_bytes", r->peak_bytes);
     json_put_int(&o, "segments_bytes", r->segments_bytes);
     json_obj_end(&o);
-    str_addc(&text, '\n');
+    str_addc(text, '\n');
+}
+
+/* Writes reel.trial/1 on stdout and as <run-dir>/trial.json. state is ok, or oom when the plan was
+ * past --memory-limit (then the measured fields are null). planned_bytes is that of rank 0, the
+ * fullest; peak_bytes the greatest resident memory of all ranks; segments_bytes, part of it, growth
+ * of the memory through which MPI passes messages between ranks of a node, which is not in the
+ * plan. */
+static int trial_print(const struct train_report *r, const char *state, const char *dir,
+                       struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct str text = STR_INIT;
+    int rc;
+    trial_json(r, state, &text);
     snprintf(path, sizeof path, "%s/trial.json", dir);
-    int rc = file_publish(path, text.p, text.len, err);
-    if (rc == 0)
-        rc = train_print(&text, err);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    if ((rc = file_publish(path, text.p, text.len, err)) < 0)
+        goto out;
+    rc = train_print(&text, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -383,24 +405,26 @@ static int peak_measure(const struct run *run, struct comm *world, struct plan *
                         struct err *err)
 {
     bool known = true;
+    int rc;
     for (int64_t i = 0; i < run->n_stages; i++)
         known = known && plans[i].peak_flops > 0;
     if (known)
         return 0;
-    int rc = comm_barrier(world, err);
+    if ((rc = comm_barrier(world, err)) < 0)
+        return rc;
     double slowest = -fma_rate(run->dtype);
-    if (rc == 0)
-        rc = comm_max(world, &slowest, 1, err);
-    for (int64_t i = 0; i < run->n_stages && rc == 0; i++)
+    if ((rc = comm_max(world, &slowest, 1, err)) < 0)
+        return rc;
+    for (int64_t i = 0; i < run->n_stages; i++)
         if (!(plans[i].peak_flops > 0)) {
             plans[i].peak_flops = -slowest;
             snprintf(plans[i].peak_source, sizeof plans[i].peak_source,
                      "FMA rate of a core, measured at the start");
         }
-    if (rc == 0 && world->rank == 0 && say_it)
+    if (world->rank == 0 && say_it)
         log_msg(LOG_INFO, "MFU is of %.4g FLOP/s a rank: the FMA rate of a core, measured now",
                 -slowest);
-    return rc;
+    return 0;
 }
 
 static enum run_verify verify_of(const struct opt_values *v, const struct run *run)
@@ -417,26 +441,43 @@ static void rejection_record(const struct train_conf *conf, int rc, const struct
         record_rejected(conf->run_dir, conf->attempt, err->text);
 }
 
-/* Trains. *end says how training ended, when 0 is returned. */
-static int train_here(const struct opt_values *v, struct comm *world, struct notice *notice,
-                      enum train_end *end, struct err *err)
+/* Loads, on this rank, the run and its plans, and makes the run's folder. */
+static int inputs_load(const struct opt_values *v, const struct comm *world, struct run *run,
+                       struct plan plans[LIMIT_STAGES], struct err *err)
 {
-    struct run run = {0};
-    static struct plan plans[LIMIT_STAGES];
-    struct train_report report = {0};
     const char *dir = opt_text(v, "run-dir");
-    int rc = inputs_load(v, world, &run, plans, err);
-    if (opt_bool(v, "trial"))
-        run.text_dropout = 0; /* its steps are alike, with the captions that a prediction counts */
-    if (rc == 0)
-        rc = folder_open(v, world->rank, dir, err);
-    if (rc == 0 && world->rank == 0 && !opt_bool(v, "trial"))
-        rc = generations_keep(&run, dir, err);
-    struct train_conf conf = {
-        .run = &run, .plans = plans,
-        .run_dir = dir, .attempt = opt_int(v, "attempt"), .trial = opt_bool(v, "trial"),
+    bool trial = opt_bool(v, "trial");
+    int rc;
+    if ((rc = run_inputs_load(v, world, run, err)) < 0)
+        return rc;
+    if ((rc = plans_load(v, run, plans, err)) < 0)
+        return rc;
+    if (trial)
+        run->text_dropout = 0; /* its steps are alike, with the captions that a prediction counts */
+    if ((rc = folder_open(v, world->rank, dir, err)) < 0)
+        return rc;
+    return world->rank == 0 && !trial ? generations_keep(run, dir, err) : 0;
+}
+
+static int attempt_prepare(const struct opt_values *v, struct comm *world, struct run *run,
+                           struct plan plans[LIMIT_STAGES], struct err *err)
+{
+    int rc;
+    if ((rc = comm_agree(world, inputs_load(v, world, run, plans, err), err)) < 0)
+        return rc;
+    return opt_bool(v, "trial") ? 0 : peak_measure(run, world, plans, !opt_bool(v, "quiet"), err);
+}
+
+static struct train_conf conf_of(const struct opt_values *v, const struct run *run,
+                                 const struct plan *plans, struct comm *world,
+                                 struct notice *notice)
+{
+    return (struct train_conf){
+        .run = run, .plans = plans,
+        .run_dir = opt_text(v, "run-dir"), .attempt = opt_int(v, "attempt"),
+        .trial = opt_bool(v, "trial"),
         .resume = opt_bool(v, "resume"), .anew = opt_given(v, "resume") && !opt_bool(v, "resume"),
-        .max_steps = steps_wanted(v), .verify = verify_of(v, &run),
+        .max_steps = steps_wanted(v), .verify = verify_of(v, run),
         .blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN,
         .memory_limit_bytes = opt_given(v, "memory-limit") ? opt_int(v, "memory-limit") : 0,
         .world = world,
@@ -446,19 +487,30 @@ static int train_here(const struct opt_values *v, struct comm *world, struct not
         .mtbf_s = opt_given(v, "mtbf") ? opt_num(v, "mtbf") : 0,
         .save_s = opt_given(v, "save-took") ? opt_num(v, "save-took") : 0,
         .give_up_s = opt_given(v, "give-up") ? opt_num(v, "give-up") : 0};
-    rc = comm_agree(world, rc, err);
-    if (rc == 0 && !conf.trial)
-        rc = peak_measure(&run, world, plans, !opt_bool(v, "quiet"), err);
-    bool trained = rc == 0;
-    if (trained && world->rank == 0 && !conf.trial)
-        notice_record(notice, dir, conf.attempt);
-    else if (rc < 0 && !trained && world->rank == 0 && !conf.trial)
-        rejection_record(&conf, rc, err);
-    if (rc == 0)
-        rc = train_run(&conf, &report, err);
-    if (trained && conf.trial && world->rank == 0)
-        rc = trial_end(&report, rc, dir, err);
+}
+
+/* Trains. *end says how training ended, when 0 is returned. */
+static int train_here(const struct opt_values *v, struct comm *world, struct notice *notice,
+                      enum train_end *end, struct err *err)
+{
+    struct run run = {0};
+    static struct plan plans[LIMIT_STAGES];
+    struct train_report report = {0};
+    int rc = attempt_prepare(v, world, &run, plans, err);
+    struct train_conf conf = conf_of(v, &run, plans, world, notice);
+    bool recorded = world->rank == 0 && !conf.trial;
+    if (rc < 0) {
+        if (recorded)
+            rejection_record(&conf, rc, err);
+        goto out;
+    }
+    if (recorded)
+        notice_record(notice, conf.run_dir, conf.attempt);
+    rc = train_run(&conf, &report, err);
+    if (conf.trial && world->rank == 0)
+        rc = trial_end(&report, rc, conf.run_dir, err);
     *end = conf.trial ? TRAIN_DONE : report.end;
+out:
     run_release(&run);
     return rc;
 }

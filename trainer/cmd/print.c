@@ -13,19 +13,22 @@ int train_print(const struct str *text, struct err *err)
 static int simd_agree(struct comm *world, struct err *err)
 {
     enum simd simd = SIMD_GENERIC;
-    int rc = comm_agree(world, simd_choose(&simd, err), err);
+    int rc;
+    if ((rc = comm_agree(world, simd_choose(&simd, err), err)) < 0)
+        return rc;
     double widest = -(double)simd;
-    if (rc == 0)
-        rc = comm_max(world, &widest, 1, err);
-    if (rc == 0)
-        simd_limit((enum simd)-widest);
-    return rc;
+    if ((rc = comm_max(world, &widest, 1, err)) < 0)
+        return rc;
+    simd_limit((enum simd)-widest);
+    return 0;
 }
 
 int train_world_open(int *argc, char ***argv, struct comm **out, struct err *err)
 {
     int rc = comm_mpi_started() ? comm_mpi_open(argc, argv, out, err) : comm_self_open(out, err);
-    if (rc == 0 && (rc = simd_agree(*out, err)) < 0)
+    if (rc < 0)
+        return rc;
+    if ((rc = simd_agree(*out, err)) < 0)
         comm_close(*out);
     return rc;
 }

@@ -89,14 +89,16 @@ static int copy_rate(struct probe *p, struct err *err)
 
 static int rates_measure(struct probe *p, struct err *err)
 {
-    int rc = comm_barrier(p->world, err);
+    int rc;
+    if ((rc = comm_barrier(p->world, err)) < 0)
+        return rc;
     p->dev->zero(p->dev, p->a, COPY_BYTES, p->stream);
     p->dev->zero(p->dev, p->b, COPY_BYTES, p->stream);
     p->fma = fma_rate(p->dtype);
-    for (int i = 0; i < SHAPES && rc == 0; i++)
+    for (int i = 0; i < SHAPES; i++)
         if ((p->gemm[i] = gemm_rate(p, &shapes[i], err)) < 0)
-            rc = err ? err->code : ERR_IO;
-    return rc < 0 ? rc : copy_rate(p, err);
+            return err ? err->code : ERR_IO;
+    return copy_rate(p, err);
 }
 
 /* ---- MPI ---- */
@@ -105,13 +107,13 @@ static int reduce_seconds(struct probe *p, int64_t bytes, double *best, struct e
 {
     struct comm_op op = {.kind = COMM_ALL_REDUCE, .what = "probe", .recv = p->a, .dtype = p->dtype,
                          .n = num_max_i64(bytes / dtype_bytes(p->dtype), p->world->size)};
+    int rc;
     *best = INFINITY;
     for (int i = 0; i < REPEATS; i++) {
-        int rc = comm_barrier(p->world, err);
+        if ((rc = comm_barrier(p->world, err)) < 0)
+            return rc;
         double start = clock_mono_s();
-        if (rc == 0)
-            rc = comm_do(p->world, &op, NULL, err);
-        if (rc < 0)
+        if ((rc = comm_do(p->world, &op, NULL, err)) < 0)
             return rc;
         *best = fmin(*best, clock_mono_s() - start);
     }
@@ -124,14 +126,14 @@ static int reduce_seconds(struct probe *p, int64_t bytes, double *best, struct e
 static int comm_measure(struct probe *p, struct err *err)
 {
     double small_s, large_s, W = p->world->size;
+    int rc;
     if (p->world->size < 2)
         return 0;
-    int rc = comm_reserve(p->world, 1, REDUCE_BYTES, err);
-    if (rc == 0)
-        rc = reduce_seconds(p, 1, &small_s, err);
-    if (rc == 0)
-        rc = reduce_seconds(p, REDUCE_BYTES, &large_s, err);
-    if (rc < 0)
+    if ((rc = comm_reserve(p->world, 1, REDUCE_BYTES, err)) < 0)
+        return rc;
+    if ((rc = reduce_seconds(p, 1, &small_s, err)) < 0)
+        return rc;
+    if ((rc = reduce_seconds(p, REDUCE_BYTES, &large_s, err)) < 0)
         return rc;
     p->latency_s = small_s / (2 * (W - 1));
     p->bus_bytes = 2 * (W - 1) / W * REDUCE_BYTES / large_s;
@@ -151,12 +153,21 @@ static int slowest(struct probe *p, struct err *err)
     return rc;
 }
 
-static int probe_print(const struct probe *p, const char *path, struct err *err)
+static void shape_json(const struct shape *s, double flops, struct json_out *o)
 {
-    struct str text = STR_INIT;
+    json_obj_begin(o, NULL);
+    json_put_int(o, "m", s->m);
+    json_put_int(o, "n", s->n);
+    json_put_int(o, "k", s->k);
+    json_put_num(o, "flops", flops);
+    json_obj_end(o);
+}
+
+static void probe_json(const struct probe *p, struct str *text)
+{
     struct json_out o;
     double flops = 0, seconds = 0;
-    json_out_init(&o, &text, 0);
+    json_out_init(&o, text, 0);
     json_obj_begin(&o, NULL);
     json_put_text(&o, "schema", "reel.probe/1");
     json_put_int(&o, "ranks", p->world->size);
@@ -167,12 +178,7 @@ static int probe_print(const struct probe *p, const char *path, struct err *err)
         double work = 2.0 * (double)shapes[i].m * (double)shapes[i].n * (double)shapes[i].k;
         flops += work;
         seconds += work / p->gemm[i];
-        json_obj_begin(&o, NULL);
-        json_put_int(&o, "m", shapes[i].m);
-        json_put_int(&o, "n", shapes[i].n);
-        json_put_int(&o, "k", shapes[i].k);
-        json_put_num(&o, "flops", p->gemm[i]);
-        json_obj_end(&o);
+        shape_json(&shapes[i], p->gemm[i], &o);
     }
     json_arr_end(&o);
     json_put_num(&o, "gemm_flops", flops / seconds); /* of all the shapes, one after the other */
@@ -180,26 +186,36 @@ static int probe_print(const struct probe *p, const char *path, struct err *err)
     json_put_num(&o, "latency_s", p->latency_s);
     json_put_num(&o, "bus_bytes_per_s", p->bus_bytes);
     json_obj_end(&o);
-    str_addc(&text, '\n');
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = path ? file_publish(path, text.p, text.len, err) : train_print(&text, err);
+    str_addc(text, '\n');
+}
+
+static int probe_print(const struct probe *p, const char *path, struct err *err)
+{
+    struct str text = STR_INIT;
+    int rc;
+    probe_json(p, &text);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = path ? file_publish(path, text.p, text.len, err) : train_print(&text, err);
+out:
     str_release(&text);
     return rc;
 }
 
 static int probe_open(struct probe *p, enum ops_blas blas, struct err *err)
 {
-    int rc = dev_cpu_open(false, &p->dev, err);
-    if (rc == 0)
-        rc = p->dev->stream_new(p->dev, "compute", &p->stream, err);
-    if (rc == 0)
-        rc = ops_cpu_open(p->dev, p->dtype, blas, &p->ops, err);
-    if (rc == 0)
-        rc = p->dev->alloc(p->dev, "probe a", COPY_BYTES, &p->a, err);
-    if (rc == 0)
-        rc = p->dev->alloc(p->dev, "probe b", COPY_BYTES, &p->b, err);
-    return rc < 0 ? rc : p->dev->alloc(p->dev, "probe c", COPY_BYTES, &p->c, err);
+    int rc;
+    if ((rc = dev_cpu_open(false, &p->dev, err)) < 0)
+        return rc;
+    if ((rc = p->dev->stream_new(p->dev, "compute", &p->stream, err)) < 0)
+        return rc;
+    if ((rc = ops_cpu_open(p->dev, p->dtype, blas, &p->ops, err)) < 0)
+        return rc;
+    if ((rc = p->dev->alloc(p->dev, "probe a", COPY_BYTES, &p->a, err)) < 0)
+        return rc;
+    if ((rc = p->dev->alloc(p->dev, "probe b", COPY_BYTES, &p->b, err)) < 0)
+        return rc;
+    return p->dev->alloc(p->dev, "probe c", COPY_BYTES, &p->c, err);
 }
 
 static void probe_close(struct probe *p)
@@ -216,21 +232,30 @@ static void probe_close(struct probe *p)
     p->dev->close(p->dev);
 }
 
+static int probe_all(struct probe *p, enum ops_blas blas, struct err *err)
+{
+    int rc;
+    if ((rc = comm_agree(p->world, probe_open(p, blas, err), err)) < 0)
+        return rc;
+    if ((rc = comm_agree(p->world, rates_measure(p, err), err)) < 0)
+        return rc;
+    if ((rc = comm_measure(p, err)) < 0)
+        return rc;
+    return slowest(p, err);
+}
+
 int train_cmd_probe_run(const struct opt_values *v, int argc, char **argv, struct err *err)
 {
     struct probe p = {.dtype = (enum dtype)opt_enum(v, "dtype")};
-    int rc = train_world_open(&argc, &argv, &p.world, err);
-    if (rc < 0)
+    enum ops_blas blas = opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN;
+    int rc;
+    if ((rc = train_world_open(&argc, &argv, &p.world, err)) < 0)
         return rc;
-    rc = probe_open(&p, opt_enum(v, "blas") == 1 ? OPS_BLAS_OPENBLAS : OPS_BLAS_OWN, err);
-    if ((rc = comm_agree(p.world, rc, err)) == 0)
-        rc = rates_measure(&p, err);
-    if ((rc = comm_agree(p.world, rc, err)) == 0)
-        rc = comm_measure(&p, err);
-    if (rc == 0)
-        rc = slowest(&p, err);
-    if (rc == 0 && p.world->rank == 0)
+    if ((rc = probe_all(&p, blas, err)) < 0)
+        goto out;
+    if (p.world->rank == 0)
         rc = probe_print(&p, opt_text(v, "out"), err);
+out:
     probe_close(&p);
     comm_close(p.world);
     return rc;

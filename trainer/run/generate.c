@@ -44,23 +44,25 @@ struct generate {
 
 static int checkpoint_open(struct generate *g, struct err *err)
 {
-    int rc = ckpt_manifest_load(g->conf->ckpt, &g->manifest, err);
-    if (rc == 0)
-        rc = ckpt_verify(g->conf->ckpt, &g->manifest, 0, 1, err);
-    if (rc == 0 && g->conf->average && !g->manifest.ema)
-        rc = err_set(err, ERR_INPUT, "%s: holds no average (EMA): sample the weights themselves",
-                     g->conf->ckpt);
+    int rc;
+    if ((rc = ckpt_manifest_load(g->conf->ckpt, &g->manifest, err)) < 0)
+        return rc;
+    if ((rc = ckpt_verify(g->conf->ckpt, &g->manifest, 0, 1, err)) < 0)
+        return rc;
+    if (g->conf->average && !g->manifest.ema)
+        return err_set(err, ERR_INPUT, "%s: holds no average (EMA): sample the weights themselves",
+                       g->conf->ckpt);
     g->run = *g->conf->run;
     g->run.model = g->manifest.model;
     g->run.dtype = g->manifest.run_dtype;
     g->run.residual = g->manifest.residual;
     g->run.text_dropout = 0;
     g->run.condition_probability = g->conf->first_frames ? 1 : 0;
-    if (rc == 0 && g->conf->first_frames && !model_cond_frames(&g->run.model))
-        rc = err_set(err, ERR_INPUT,
-                     "model %s has no channels for first frames: leave --first-frames out",
-                     g->run.model.name);
-    return rc;
+    if (g->conf->first_frames && !model_cond_frames(&g->run.model))
+        return err_set(err, ERR_INPUT,
+                       "model %s has no channels for first frames: leave --first-frames out",
+                       g->run.model.name);
+    return 0;
 }
 
 static int device_open(struct generate *g, struct err *err)
@@ -128,17 +130,19 @@ static int data_open(struct generate *g, struct err *err)
     const char *data = g->conf->data;
     struct run_stage stage = {
         .data = data, .data_fingerprint = run_data_generation(&g->run, data), .gbs = 1};
+    struct dataset d;
     int64_t thw[3];
+    int rc;
     g->std = 1;
-    int rc = loader_open(&g->run, &stage, g->conf->batch, false, 0, 1, &g->loader, err);
-    if (rc == 0 && (rc = run_synthetic(g->conf->data, "--data", thw, err)) == 0) {
-        struct dataset d;
-        if ((rc = dataset_load_generation(stage.data, stage.data_fingerprint, &d, err)) < 0)
-            return rc;
-        g->mean = d.latent_mean, g->std = d.latent_std;
-        dataset_release(&d);
-    }
-    return rc < 0 ? rc : 0;
+    if ((rc = loader_open(&g->run, &stage, g->conf->batch, false, 0, 1, &g->loader, err)) < 0)
+        return rc;
+    if ((rc = run_synthetic(g->conf->data, "--data", thw, err)) != 0)
+        return rc < 0 ? rc : 0;
+    if ((rc = dataset_load_generation(stage.data, stage.data_fingerprint, &d, err)) < 0)
+        return rc;
+    g->mean = d.latent_mean, g->std = d.latent_std;
+    dataset_release(&d);
+    return 0;
 }
 
 static int model_open(struct generate *g, struct err *err)
@@ -224,20 +228,22 @@ static int denoise(void *ctx, const double *x, double s, double *clean, struct e
     struct objective_coef k;
     double level = log(s), guidance = g->conf->guidance;
     int64_t n = g->cells[g->batch.n];
+    int rc;
     objective_rows[g->run.objective].coef(level, &k);
     for (int64_t j = 0; j < n; j++)
         g->x_t[j] = k.alpha * x[j];
-    int rc = network(g, level, false, g->out, err);
-    if (rc == 0 && guidance != 1)
-        rc = network(g, level, true, g->null_out, err);
-    for (int64_t j = 0; j < n && rc == 0; j++) {
+    if ((rc = network(g, level, false, g->out, err)) < 0)
+        return rc;
+    if (guidance != 1 && (rc = network(g, level, true, g->null_out, err)) < 0)
+        return rc;
+    for (int64_t j = 0; j < n; j++) {
         double f = guidance == 1 ? g->out[j]
                                  : g->null_out[j] + guidance * (g->out[j] - g->null_out[j]);
         clean[j] = k.c_skip * g->x_t[j] + k.c_out * f;
     }
-    for (int64_t i = 0; i < g->batch.n && rc == 0; i++)
+    for (int64_t i = 0; i < g->batch.n; i++)
         padding_clear(&g->batch.samples[i], g->run.model.latent_channels, clean + g->cells[i]);
-    return rc;
+    return 0;
 }
 
 static void path_format(const struct generate *g, int64_t number, char path[LIMIT_PATH_BYTES])
@@ -245,39 +251,49 @@ static void path_format(const struct generate *g, int64_t number, char path[LIMI
     snprintf(path, LIMIT_PATH_BYTES, "%s/%06lld.npy", g->conf->out, (long long)number);
 }
 
-/* Writes a sample without its padding, in the dataset's units. ERR_INPUT when a number is not
- * finite. */
-static int sample_write(const struct generate *g, int64_t i, int64_t number, struct err *err)
+/* Converts a sample, without its padding, to the dataset's units. Returns whether all its numbers
+ * are finite. */
+static bool sample_convert(const struct generate *g, int64_t i, float *to)
 {
     const struct batch_sample *s = &g->batch.samples[i];
-    const int64_t C = g->run.model.latent_channels,
-                  shape[] = {C, s->valid_t, s->valid_h, s->valid_w};
     double scale = g->std / objective_rows[g->run.objective].data_scale;
     const double *from = g->x + g->cells[i];
-    size_t n = (size_t)(C * s->valid_t * s->valid_h * s->valid_w);
-    float *values = calloc(n, sizeof *values), *to = values;
     bool finite = true;
-    struct str file = STR_INIT;
-    char path[LIMIT_PATH_BYTES];
-    if (!values)
-        return err_set(err, ERR_NOMEM, "out of memory for a sample");
-    for (int64_t c = 0; c < C; c++)
+    for (int64_t c = 0; c < g->run.model.latent_channels; c++)
         for (int64_t t = 0; t < s->valid_t; t++)
             for (int64_t h = 0; h < s->valid_h; h++)
                 for (int64_t w = 0; w < s->valid_w; w++) {
                     *to = (float)(from[((c * s->t + t) * s->h + h) * s->w + w] * scale + g->mean);
                     finite = finite && isfinite(*to++);
                 }
-    npy_format(values, shape, 4, &file);
-    path_format(g, number, path);
-    int rc = str_check(&file, err);
-    if (rc == 0 && !finite)
+    return finite;
+}
+
+/* Writes a sample's file. Returns ERR_INPUT when a number is not finite. */
+static int sample_write(const struct generate *g, int64_t i, int64_t number, struct err *err)
+{
+    const struct batch_sample *s = &g->batch.samples[i];
+    const int64_t C = g->run.model.latent_channels,
+                  shape[] = {C, s->valid_t, s->valid_h, s->valid_w};
+    float *values = calloc((size_t)(C * s->valid_t * s->valid_h * s->valid_w), sizeof *values);
+    struct str file = STR_INIT;
+    char path[LIMIT_PATH_BYTES];
+    int rc;
+    if (!values)
+        return err_set(err, ERR_NOMEM, "out of memory for a sample");
+    if (!sample_convert(g, i, values)) {
         rc = err_set(err, ERR_INPUT,
                      "sample %lld is not finite: take an earlier checkpoint, less guidance or "
                      "closer levels",
                      (long long)number);
-    if (rc == 0)
-        rc = file_publish(path, file.p, file.len, err);
+        goto out;
+    }
+    npy_format(values, shape, 4, &file);
+    if ((rc = str_check(&file, err)) < 0)
+        goto out;
+    path_format(g, number, path);
+    rc = file_publish(path, file.p, file.len, err);
+out:
     str_release(&file);
     free(values);
     return rc;
@@ -288,6 +304,20 @@ static int64_t number_of(const struct generate *g, int64_t draw)
     return loader_sample(g->loader, loader_draw(g->loader, draw).pack, 0);
 }
 
+/* Draws the noise that each sample in hand begins with, from its own number. */
+static void noise_draw(struct generate *g, int64_t first, int64_t n, double level)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const struct batch_sample *s = &g->batch.samples[i];
+        int64_t count = (int64_t)s->t * s->h * s->w * g->run.model.latent_channels;
+        g->cells[i + 1] = g->cells[i] + count;
+        philox_normal_fill(g->conf->seed, PHILOX_SAMPLE, (uint64_t)number_of(g, first + i), 0,
+                           (size_t)count, g->x + g->cells[i]);
+    }
+    for (int64_t j = 0; j < g->cells[n]; j++)
+        g->x[j] *= level;
+}
+
 static int batch_run(struct generate *g, int64_t first, int64_t n, struct err *err)
 {
     const struct generate_conf *c = g->conf;
@@ -295,21 +325,16 @@ static int batch_run(struct generate *g, int64_t first, int64_t n, struct err *e
         .kind = c->sampler, .steps = c->steps,
         .level_max = c->level_max, .level_min = c->level_min, .rho = 7,
         .denoise = denoise, .ctx = g};
-    int rc = loader_read(g->loader, first, n, 0, &g->batch, err);
-    for (int64_t i = 0; i < n && rc == 0; i++) {
-        const struct batch_sample *s = &g->batch.samples[i];
-        int64_t count = (int64_t)s->t * s->h * s->w * g->run.model.latent_channels;
-        g->cells[i + 1] = g->cells[i] + count;
-        philox_normal_fill(c->seed, PHILOX_SAMPLE, (uint64_t)number_of(g, first + i), 0,
-                           (size_t)count, g->x + g->cells[i]);
-    }
-    for (int64_t j = 0; j < g->cells[n] && rc == 0; j++)
-        g->x[j] *= sampler_level(&p, 0);
-    if (rc == 0)
-        rc = sampler_run(&p, g->x, g->cells[n], g->work, err);
-    for (int64_t i = 0; i < n && rc == 0; i++)
-        rc = sample_write(g, i, number_of(g, first + i), err);
-    return rc;
+    int rc;
+    if ((rc = loader_read(g->loader, first, n, 0, &g->batch, err)) < 0)
+        return rc;
+    noise_draw(g, first, n, sampler_level(&p, 0));
+    if ((rc = sampler_run(&p, g->x, g->cells[n], g->work, err)) < 0)
+        return rc;
+    for (int64_t i = 0; i < n; i++)
+        if ((rc = sample_write(g, i, number_of(g, first + i), err)) < 0)
+            return rc;
+    return 0;
 }
 
 /* Returns how many of `samples` this rank makes: whole batches, and what is left of the last
@@ -357,25 +382,31 @@ static int outputs_check(const struct generate *g, struct err *err)
     return 0;
 }
 
+static int parts_open(struct generate *g, struct err *err)
+{
+    int rc;
+    if ((rc = checkpoint_open(g, err)) < 0)
+        return rc;
+    if ((rc = device_open(g, err)) < 0)
+        return rc;
+    if ((rc = weights_load(g, err)) < 0)
+        return rc;
+    if ((rc = data_open(g, err)) < 0)
+        return rc;
+    if ((rc = outputs_check(g, err)) < 0)
+        return rc;
+    return model_open(g, err);
+}
+
 int generate_open(const struct generate_conf *conf, struct generate **out, struct err *err)
 {
     struct generate *g = calloc(1, sizeof *g);
+    int rc;
     if (!g)
         return err_set(err, ERR_NOMEM, "out of memory for sampling");
     g->conf = conf;
     g->layout = layout_default();
-    int rc = checkpoint_open(g, err);
-    if (rc == 0)
-        rc = device_open(g, err);
-    if (rc == 0)
-        rc = weights_load(g, err);
-    if (rc == 0)
-        rc = data_open(g, err);
-    if (rc == 0)
-        rc = outputs_check(g, err);
-    if (rc == 0)
-        rc = model_open(g, err);
-    if (rc < 0)
+    if ((rc = parts_open(g, err)) < 0)
         generate_close(g);
     else
         *out = g;
@@ -385,22 +416,23 @@ int generate_open(const struct generate_conf *conf, struct generate **out, struc
 int generate_make(struct generate *g, int64_t *made, struct err *err)
 {
     const struct generate_conf *c = g->conf;
-    int64_t samples = samples_of(g), own = share(c, samples);
+    int64_t samples = samples_of(g), own = share(c, samples), step = c->ranks * c->batch;
     char line[160];
-    int rc = file_mkdirs(c->out, err);
+    int rc;
+    if ((rc = file_mkdirs(c->out, err)) < 0)
+        return rc;
     snprintf(line, sizeof line,
              "the data has %lld samples from draw %lld on: behind them the same come again, and "
              "are not made",
              (long long)samples, (long long)c->first);
     if (samples < c->samples && c->say)
         c->say(c->say_ctx, line);
-    for (int64_t i = c->rank * c->batch, done = 0; i < samples && rc == 0;
-         i += c->ranks * c->batch) {
+    for (int64_t i = c->rank * c->batch, done = 0; i < samples; i += step) {
         int64_t n = num_min_i64(c->batch, samples - i);
-        if ((rc = batch_run(g, c->first + i, n, err)) == 0)
-            progress_say(c, done += n, own);
+        if ((rc = batch_run(g, c->first + i, n, err)) < 0)
+            return rc;
+        progress_say(c, done += n, own);
     }
-    if (rc == 0)
-        *made = own;
-    return rc;
+    *made = own;
+    return 0;
 }

@@ -12,25 +12,30 @@
 
 enum { STACK_BYTES = 256 << 10 };
 
-static void write_event(struct notice *n)
+static int log_write(struct notice *n, struct err *err)
 {
     struct evlog *log = NULL;
     struct evlog_event e;
-    struct err err = {0};
     char name[SIGNAL_NAME_BYTES];
-    n->written = true;
-    int rc = record_log_open(n->run_dir, n->attempt, "rank0-notice", &log, &err);
-    if (rc == 0) {
-        event_begin(log, &e, stop_heard);
-        event_text(&e, stop_heard, signal, signal_name(n->signo, name));
-        event_num(&e, stop_heard, heard_at,
-                  (double)n->heard.tv_sec + 1e-9 * (double)n->heard.tv_nsec);
-        event_text(&e, stop_heard, phase, n->heard_in);
-        rc = evlog_commit(log, &e, true, &err);
-    }
-    if (rc < 0)
-        log_msg(LOG_WARN, "event lost: %s", err.text);
+    int rc;
+    if ((rc = record_log_open(n->run_dir, n->attempt, "rank0-notice", &log, err)) < 0)
+        return rc;
+    event_begin(log, &e, stop_heard);
+    event_text(&e, stop_heard, signal, signal_name(n->signo, name));
+    event_num(&e, stop_heard, heard_at,
+              (double)n->heard.tv_sec + 1e-9 * (double)n->heard.tv_nsec);
+    event_text(&e, stop_heard, phase, n->heard_in);
+    rc = evlog_commit(log, &e, true, err);
     evlog_close(log);
+    return rc;
+}
+
+static void write_event(struct notice *n)
+{
+    struct err err = {0};
+    n->written = true;
+    if (log_write(n, &err) < 0)
+        log_msg(LOG_WARN, "event lost: %s", err.text);
 }
 
 static void signals_set(sigset_t *set)
@@ -69,17 +74,17 @@ int notice_listen(struct notice *n, struct err *err)
     sigset_t set;
     *n = (struct notice){.phase = "start", .lock = PTHREAD_MUTEX_INITIALIZER};
     signals_set(&set);
-    int rc = pthread_sigmask(SIG_BLOCK, &set, NULL);
+    int no = pthread_sigmask(SIG_BLOCK, &set, NULL);
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    if (rc == 0)
-        rc = pthread_create(&thread, &attr, listen_main, n);
+    if (no == 0)
+        no = pthread_create(&thread, &attr, listen_main, n);
     pthread_attr_destroy(&attr);
-    return rc == 0
-               ? 0
-               : err_set(err, ERR_ENV, "cannot start the thread that hears the request to stop: %s",
-                         strerror(rc));
+    if (no == 0)
+        return 0;
+    return err_set(err, ERR_ENV, "cannot start the thread that hears the request to stop: %s",
+                   strerror(no));
 }
 
 void notice_record(struct notice *n, const char *run_dir, int64_t attempt)

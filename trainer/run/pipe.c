@@ -133,12 +133,13 @@ static int forward_step(struct pipe *p, const struct pipe_step *s, const struct 
 static int validate_step(struct pipe *p, const struct pipe_step *s, const struct pipe_work *w,
                          struct pipe_result *r, struct err *err)
 {
+    int rc;
     if (s->kind != PIPE_FORWARD)
         return 0;
-    int rc = forward_step(p, s, w, r, err);
-    if (rc == 0)
-        p->holder[slot_find(p, holder_of(p, s))] = -1;
-    return rc;
+    if ((rc = forward_step(p, s, w, r, err)) < 0)
+        return rc;
+    p->holder[slot_find(p, holder_of(p, s))] = -1;
+    return 0;
 }
 
 static int backward_step(struct pipe *p, const struct pipe_step *s, struct pipe_result *r,
@@ -161,24 +162,29 @@ static int backward_step(struct pipe *p, const struct pipe_step *s, struct pipe_
                : 0;
 }
 
+static int step_do(struct pipe *p, const struct pipe_step *s, const struct pipe_work *w,
+                   struct pipe_result *r, struct err *err)
+{
+    if (w->forward_only)
+        return validate_step(p, s, w, r, err);
+    return s->kind == PIPE_FORWARD ? forward_step(p, s, w, r, err) : backward_step(p, s, r, err);
+}
+
 int pipe_run(struct pipe *p, const struct pipe_work *w, struct pipe_result *out, struct err *err)
 {
     const struct layout *l = p->layout;
     struct pipe_result r = {0};
-    int rc = 0;
+    int rc;
     BUG_ON(w->micros < 1 || w->micros > p->most);
     schedule_build(l->pp, l->vpp, w->micros, p->place.pp, p->steps);
     for (int64_t i = 0; i < p->slots; i++)
         p->holder[i] = -1;
-    for (int64_t i = 0, n = schedule_length(l->pp, l->vpp, w->micros); i < n && rc == 0; i++) {
-        const struct pipe_step *s = &p->steps[i];
-        rc = w->forward_only           ? validate_step(p, s, w, &r, err)
-             : s->kind == PIPE_FORWARD ? forward_step(p, s, w, &r, err)
-                                       : backward_step(p, s, &r, err);
-    }
-    for (int kind = 0; kind < 2 && rc == 0; kind++)
-        rc = sent_wait(p, kind, err);
-    if (rc == 0)
-        *out = r;
-    return rc;
+    for (int64_t i = 0, n = schedule_length(l->pp, l->vpp, w->micros); i < n; i++)
+        if ((rc = step_do(p, &p->steps[i], w, &r, err)) < 0)
+            return rc;
+    for (int kind = 0; kind < 2; kind++)
+        if ((rc = sent_wait(p, kind, err)) < 0)
+            return rc;
+    *out = r;
+    return 0;
 }

@@ -38,10 +38,11 @@ int record_log_open(const char *run_dir, int64_t attempt, const char *writer, st
 
 int record_open(struct record *r, const char *run_dir, int64_t attempt, struct err *err)
 {
-    int rc = record_log_open(run_dir, attempt, "rank0", &r->log, err);
-    if (rc == 0)
-        evlog_keep(r->log, KEEP_BYTES);
-    return rc;
+    int rc;
+    if ((rc = record_log_open(run_dir, attempt, "rank0", &r->log, err)) < 0)
+        return rc;
+    evlog_keep(r->log, KEEP_BYTES);
+    return 0;
 }
 
 void record_close(struct record *r)
@@ -290,12 +291,12 @@ static int log_search(const char *path, search_fn *fn, struct search *s, struct 
 {
     struct evlog_reader *log = NULL;
     const cJSON *event;
-    int rc = evlog_reader_open(path, &log, err);
-    while (rc == 0 && (rc = evlog_reader_next(log, &event, err)) == 1) {
+    int rc;
+    if ((rc = evlog_reader_open(path, &log, err)) < 0)
+        return rc;
+    while ((rc = evlog_reader_next(log, &event, err)) == 1)
         if (strcmp(json_text(event, "ev", ""), s->kind) == 0)
             fn(s, json_int(event, "step", 0));
-        rc = 0;
-    }
     evlog_reader_close(log);
     return rc;
 }
@@ -306,14 +307,16 @@ static int events_search(const char *run_dir, search_fn *fn, struct search *s, s
     int rc = 0;
     snprintf(events, sizeof events, "%s/events", run_dir);
     DIR *dir = opendir(events);
-    if (!dir && errno != ENOENT)
-        return err_set_errno(err, ERR_IO, "cannot list '%s'", events);
-    for (struct dirent *d; dir && rc == 0 && (d = readdir(dir));)
-        if (str_starts(d->d_name, "rank0.") && str_ends(d->d_name, ".evlog") &&
-            snprintf(path, sizeof path, "%s/%s", events, d->d_name) > 0)
-            rc = log_search(path, fn, s, err);
-    if (dir)
-        closedir(dir);
+    if (!dir)
+        return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot list '%s'", events);
+    for (struct dirent *d; (d = readdir(dir));) {
+        if (!str_starts(d->d_name, "rank0.") || !str_ends(d->d_name, ".evlog") ||
+            snprintf(path, sizeof path, "%s/%s", events, d->d_name) <= 0)
+            continue;
+        if ((rc = log_search(path, fn, s, err)) < 0)
+            break;
+    }
+    closedir(dir);
     return rc;
 }
 
@@ -323,19 +326,21 @@ static void wanted(struct search *s, int64_t step) { s->found |= step == s->step
 int record_saved_step(const char *run_dir, int64_t *step, struct err *err)
 {
     struct search s = {"ckpt_saved", 0, false};
-    int rc = events_search(run_dir, greatest, &s, err);
-    if (rc == 0)
-        *step = s.step;
-    return rc;
+    int rc;
+    if ((rc = events_search(run_dir, greatest, &s, err)) < 0)
+        return rc;
+    *step = s.step;
+    return 0;
 }
 
 int record_has(const char *run_dir, const char *kind, int64_t step, bool *found, struct err *err)
 {
     struct search s = {kind, step, false};
-    int rc = events_search(run_dir, wanted, &s, err);
-    if (rc == 0)
-        *found = s.found;
-    return rc;
+    int rc;
+    if ((rc = events_search(run_dir, wanted, &s, err)) < 0)
+        return rc;
+    *found = s.found;
+    return 0;
 }
 
 void record_stop_seen(struct record *r, int signo, const volatile struct timespec *heard)

@@ -43,11 +43,12 @@ static int replaced_judge(struct train *t, int status, struct err *err)
 static int stop_agree(struct train *t, bool *stop, struct err *err)
 {
     double asked = *t->conf->stop || train_is_replaced(t) ? 1 : 0;
-    int rc = comm_max(t->conf->world, &asked, 1, err);
-    *stop = asked > 0;
-    if (rc == 0 && *stop)
+    int rc;
+    if ((rc = comm_max(t->conf->world, &asked, 1, err)) < 0)
+        return rc;
+    if ((*stop = asked > 0))
         stop_record(t);
-    return rc;
+    return 0;
 }
 
 /* ---- validation ---- */
@@ -118,17 +119,19 @@ static int validation_try(struct train *t, bool *stop, struct err *err)
  * stop after it had validated, or before. */
 static int validation_owed(struct train *t, bool *stop, struct err *err)
 {
+    struct comm *world = t->conf->world;
     bool found = false;
+    int rc = 0;
     if (!validation_due(t))
         return 0;
-    int rc = 0;
-    if (t->conf->world->rank == 0)
+    if (world->rank == 0)
         rc = record_has(t->conf->run_dir, "validation", t->next_step, &found, err);
-    rc = comm_agree(t->conf->world, rc, err);
+    if ((rc = comm_agree(world, rc, err)) < 0)
+        return rc;
     double told = found;
-    if (rc == 0)
-        rc = comm_max(t->conf->world, &told, 1, err);
-    return rc < 0 || told > 0 ? rc : validation_try(t, stop, err);
+    if ((rc = comm_max(world, &told, 1, err)) < 0)
+        return rc;
+    return told > 0 ? 0 : validation_try(t, stop, err);
 }
 
 /* ---- the attempt ---- */
@@ -148,12 +151,14 @@ static int save_due(struct train *t, bool last, struct err *err)
 static int cadence_try(struct train *t, struct err *err)
 {
     bool changed = false;
+    int rc;
     if (t->conf->trial || t->run->ckpt_every_steps != 0 || !cadence_is_due(&t->cadence))
         return 0;
-    int rc = cadence_decide(&t->cadence, t->conf->world, &changed, err);
-    if (rc == 0 && changed)
+    if ((rc = cadence_decide(&t->cadence, t->conf->world, &changed, err)) < 0)
+        return rc;
+    if (changed)
         train_cadence_tell(t);
-    return rc;
+    return 0;
 }
 
 /* Tells whether a checkpoint of the step just done is due, when the newest is of step `saved`, or
@@ -171,24 +176,46 @@ static bool save_is_due(const struct train *t, int64_t saved)
 static int between_steps(struct train *t, int64_t end, int64_t *saved, bool *stop, struct err *err)
 {
     struct err why = {0};
-    int rc = t->leg.all_written ? train_save_finish(t, err) : 0;
-    if (rc == 0)
-        rc = validation_try(t, stop, err);
-    bool last = *stop || t->next_step == end;
-    if (rc == 0 && !last)
-        rc = cadence_try(t, err);
-    if (rc < 0 || *saved == t->next_step || !(last || t->leg.space_back || save_is_due(t, *saved)))
+    int rc;
+    if (t->leg.all_written && (rc = train_save_finish(t, err)) < 0)
         return rc;
+    if ((rc = validation_try(t, stop, err)) < 0)
+        return rc;
+    bool last = *stop || t->next_step == end;
+    if (!last && (rc = cadence_try(t, err)) < 0)
+        return rc;
+    if (*saved == t->next_step || !(last || t->leg.space_back || save_is_due(t, *saved)))
+        return 0;
     double begun = clock_mono_s();
     rc = save_due(t, last, &why);
     if (rc == ERR_FULL && !last)
-        rc = train_save_put_off(t, &why);
+        train_save_put_off(t, &why);
     else if (rc < 0)
         return err_set(err, rc, "%s", why.text);
     *saved = t->next_step;
     if (!t->save_owed)
         cadence_saved(&t->cadence, clock_mono_s() - begun);
-    return rc == 0 && !last ? stop_agree(t, stop, err) : rc; /* no further step, no further save */
+    return last ? 0 : stop_agree(t, stop, err); /* no further step, no further save */
+}
+
+/* Trains the next step of those before `end`, and does what is due after it. */
+static int step_do(struct train *t, int64_t end, int64_t *saved, struct train_report *out,
+                   bool *stop, struct record_step *s, struct err *err)
+{
+    int rc;
+    if ((rc = train_step_run(t, t->next_step, stop, s, err)) < 0)
+        return rc;
+    record_step(&t->record, s);
+    if (*stop)
+        stop_record(t);
+    t->next_step++;
+    out->steps++;
+    train_step_line(t, s, out->steps == 1 || *stop || t->next_step == end);
+    train_phases_add(t, s);
+    cadence_step(&t->cadence, s->step_s);
+    if ((rc = train_health_check(t, s, err)) < 0)
+        return rc;
+    return between_steps(t, end, saved, stop, err);
 }
 
 /* Runs to the end of the leg, or of the attempt. */
@@ -197,31 +224,22 @@ static int steps_run(struct train *t, struct train_report *out, bool *stop, stru
 {
     int64_t end = num_min_i64(t->end_step, run_stage_first(t->run, t->leg.end_stage)),
             saved = t->next_step;
+    int rc;
     /* If a rank was asked while we were starting, there is not even one step. */
-    int rc = stop_agree(t, stop, err);
+    if ((rc = stop_agree(t, stop, err)) < 0)
+        return rc;
     train_phase_set(t, "step");
-    if (rc == 0 && out->steps == 0)
-        rc = validation_owed(t, stop, err);
-    while (t->next_step < end && !*stop && rc == 0) {
-        if ((rc = train_step_run(t, t->next_step, stop, s, err)) < 0)
+    if (out->steps == 0 && (rc = validation_owed(t, stop, err)) < 0)
+        return rc;
+    while (t->next_step < end && !*stop)
+        if ((rc = step_do(t, end, &saved, out, stop, s, err)) < 0)
             return rc;
-        record_step(&t->record, s);
-        if (*stop)
-            stop_record(t);
-        t->next_step++;
-        out->steps++;
-        train_step_line(t, s, out->steps == 1 || *stop || t->next_step == end);
-        train_phases_add(t, s);
-        cadence_step(&t->cadence, s->step_s);
-        rc = train_health_check(t, s, err);
-        if (rc == 0)
-            rc = between_steps(t, end, &saved, stop, err);
-    }
-    if (rc == 0)
-        rc = train_save_finish(t, err); /* it was asked to stop while that was begun */
-    if (rc == 0 && t->save_owed)
-        rc = train_state_save(t, err);
-    return rc < 0 ? rc : train_report_make(t, s, out, err);
+    /* It was asked to stop while that was begun. */
+    if ((rc = train_save_finish(t, err)) < 0)
+        return rc;
+    if (t->save_owed && (rc = train_state_save(t, err)) < 0)
+        return rc;
+    return train_report_make(t, s, out, err);
 }
 
 static bool in_leg(const struct train *t, int64_t step)
@@ -248,17 +266,22 @@ static int leg_run(struct train *t, struct train_report *out, bool *stop, bool *
         .weight_norm = NAN, .update_norm = NAN,
         .tokens = NAN, .model_flops = NAN};
     int rc = train_open(t, t->next_step, err);
+    /* What was planned is reported in particular when it was too much. */
     out->planned_bytes = num_max_i64(out->planned_bytes, t->leg.memory.total);
     out->process_bytes = num_max_i64(out->process_bytes, t->leg.process_bytes);
-    if (rc == 0)
-        rc = train_state_load(t, err);
+    if (rc < 0)
+        goto out;
+    if ((rc = train_state_load(t, err)) < 0)
+        goto out;
     /* Otherwise the newest checkpoint was damaged, and an older one lies in another leg. */
-    if (rc == 0 && in_leg(t, t->next_step)) {
+    if (in_leg(t, t->next_step)) {
         attempt_bounds(t);
         record_started(&t->record, t->run, t->leg.plan, t->next_step, t->peak_flops);
-        rc = steps_run(t, out, stop, &s, err);
+        if ((rc = steps_run(t, out, stop, &s, err)) < 0)
+            goto out;
     }
-    *more = rc == 0 && !*stop && (t->end_step < 0 || t->next_step < t->end_step);
+    *more = !*stop && (t->end_step < 0 || t->next_step < t->end_step);
+out:
     train_close(t);
     return rc;
 }
@@ -277,23 +300,34 @@ static int newest_step(struct train *t, struct err *err)
 /* Makes the run's folder, if need be, this attempt's; on rank 0. */
 static int folder_take(struct train *t, struct err *err)
 {
-    int rc = file_mkdirs(t->conf->run_dir, err);
-    if (rc == 0)
-        rc = owner_take(t->conf->run_dir, t->conf->attempt, &t->writer.lease, err);
-    return rc < 0 ? rc : record_open(&t->record, t->conf->run_dir, t->conf->attempt, err);
+    const struct train_conf *c = t->conf;
+    int rc;
+    if ((rc = file_mkdirs(c->run_dir, err)) < 0)
+        return rc;
+    if ((rc = owner_take(c->run_dir, c->attempt, &t->writer.lease, err)) < 0)
+        return rc;
+    return record_open(&t->record, c->run_dir, c->attempt, err);
+}
+
+/* Takes what this rank needs for the attempt. */
+static int attempt_take(struct train *t, struct err *err)
+{
+    int rc;
+    if ((rc = train_plans_check(t, err)) < 0)
+        return rc;
+    if (!(t->times = calloc(TRAIN_TIMES_MAX, sizeof *t->times)))
+        return err_set(err, ERR_NOMEM, "out of memory");
+    return !t->conf->trial && t->conf->world->rank == 0 ? folder_take(t, err) : 0;
 }
 
 static int attempt_open(struct train *t, struct err *err)
 {
-    int rc = train_plans_check(t, err);
-    if (rc == 0 && !(t->times = calloc(TRAIN_TIMES_MAX, sizeof *t->times)))
-        rc = err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0 && !t->conf->trial && t->conf->world->rank == 0)
-        rc = folder_take(t, err);
-    rc = comm_agree(t->conf->world, rc, err);
-    if (rc == 0)
-        rc = train_profile_open(t, err);
-    return rc < 0 ? rc : newest_step(t, err);
+    int rc;
+    if ((rc = comm_agree(t->conf->world, attempt_take(t, err), err)) < 0)
+        return rc;
+    if ((rc = train_profile_open(t, err)) < 0)
+        return rc;
+    return newest_step(t, err);
 }
 
 /* Says of a run that was done before this attempt how it gets longer. */
@@ -307,37 +341,52 @@ static void done_say(const struct train *t)
     train_say(t, line);
 }
 
+static int legs_run(struct train *t, struct train_report *out, bool *stop, struct err *err)
+{
+    int rc;
+    if ((rc = attempt_open(t, err)) < 0)
+        return rc;
+    for (bool more = true; more;)
+        if ((rc = leg_run(t, out, stop, &more, err)) < 0)
+            return rc;
+    return 0;
+}
+
+/* Tells the record, and whoever looks on, how the attempt ended. */
+static void end_tell(struct train *t, const struct train_report *out, int rc, const struct err *err)
+{
+    const struct train_conf *conf = t->conf;
+    bool refused = rc == ERR_INPUT && out->steps == 0;
+    const char *failed = rc == ERR_FULL ? "disk_full" : refused ? "refused" : "error";
+    const char *reason = rc < 0 ? failed : out->end == TRAIN_DONE ? "done" : "stop";
+    if (rc == 0 && out->end == TRAIN_DONE && out->steps == 0 && !conf->trial)
+        done_say(t);
+    if (refused && !t->record.log && conf->world->rank == 0 && !conf->trial)
+        record_rejected(conf->run_dir, conf->attempt, err->text);
+    record_ended(&t->record, t->next_step, reason, rc < 0 ? err->text : "");
+}
+
 int train_run(const struct train_conf *conf, struct train_report *out, struct err *err)
 {
     struct train t = {
         .conf = conf, .run = conf->run, .end_step = -1,
         .config_hash = run_config_hash(conf->run),
         .writer = {.run_dir = conf->run_dir, .attempt = conf->attempt}};
-    bool stop = false, more = true;
+    bool stop = false;
     *out = (struct train_report){
         .loss = NAN, .grad_norm = NAN,
         .tokens = NAN, .model_flops = NAN, .mfu = NAN,
         .median_step_s = NAN, .min_step_s = NAN, .max_step_s = NAN, .named_share = NAN,
         .phases = {NAN, NAN, NAN, NAN, NAN, NAN}};
     cadence_init(&t.cadence, conf->mtbf_s, conf->save_s, conf->run->resources.nodes);
-    int rc = attempt_open(&t, err);
-    while (rc == 0 && more)
-        rc = leg_run(&t, out, &stop, &more, err);
-    rc = replaced_judge(&t, rc, err);
+    int rc = replaced_judge(&t, legs_run(&t, out, &stop, err), err);
     train_means_report(&t, out);
     out->mfu = t.peak_flops > 0 ? out->model_flops / out->median_step_s / t.peak_flops : NAN;
     if (rc == 0)
         out->end = t.next_step == run_total_steps(t.run) && !t.owed ? TRAIN_DONE
                    : stop                                          ? TRAIN_STOPPED
                                                                    : TRAIN_LIMIT;
-    if (rc == 0 && out->end == TRAIN_DONE && out->steps == 0 && !conf->trial)
-        done_say(&t);
-    bool refused = rc == ERR_INPUT && out->steps == 0;
-    const char *failed = rc == ERR_FULL ? "disk_full" : refused ? "refused" : "error";
-    const char *reason = rc < 0 ? failed : out->end == TRAIN_DONE ? "done" : "stop";
-    if (refused && !t.record.log && conf->world->rank == 0 && !conf->trial)
-        record_rejected(conf->run_dir, conf->attempt, err->text);
-    record_ended(&t.record, t.next_step, reason, rc < 0 ? err->text : "");
+    end_tell(&t, out, rc, err);
     if (rc == 0)
         rc = train_profile_end(&t, out, err);
     train_profile_close(&t);

@@ -26,25 +26,32 @@ int64_t train_profile_bytes(const struct train *t)
 static int trace_try(const char *path, struct err *err)
 {
     struct file_pub file;
-    int rc = file_pub_open(&file, path, err);
-    if (rc == 0)
-        file_pub_abort(&file);
-    return rc;
+    int rc;
+    if ((rc = file_pub_open(&file, path, err)) < 0)
+        return rc;
+    file_pub_abort(&file);
+    return 0;
+}
+
+/* Takes what this rank needs to measure with. */
+static int profile_take(struct train *t, struct err *err)
+{
+    int rc;
+    if (!(t->named = calloc(TRAIN_TIMES_MAX, sizeof *t->named)))
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if ((rc = meter_open(&t->meter, t->conf->trace ? METER_SPANS : 0, err)) < 0)
+        return rc;
+    return t->conf->trace && t->conf->world->rank == 0 ? trace_try(t->conf->trace, err) : 0;
 }
 
 int train_profile_open(struct train *t, struct err *err)
 {
-    int rc = 0;
+    int rc;
     if (!measured(t))
         return 0;
-    if (!(t->named = calloc(TRAIN_TIMES_MAX, sizeof *t->named)))
-        rc = err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0)
-        rc = meter_open(&t->meter, t->conf->trace ? METER_SPANS : 0, err);
-    if (rc == 0 && t->conf->trace && t->conf->world->rank == 0)
-        rc = trace_try(t->conf->trace, err);
-    rc = comm_agree(t->conf->world, rc, err);
-    return rc == 0 && t->conf->trace ? trace_align(t->conf->world, &t->trace_clock, err) : rc;
+    if ((rc = comm_agree(t->conf->world, profile_take(t, err), err)) < 0)
+        return rc;
+    return t->conf->trace ? trace_align(t->conf->world, &t->trace_clock, err) : 0;
 }
 
 void train_profile_attach(struct train *t)

@@ -21,33 +21,34 @@ static void damage_told(void *ctx, const char *dir, const char *reason)
 
 static void line_said(void *ctx, const char *line) { train_say(ctx, line); }
 
-/* Checks whether the run may begin at step 0, as no checkpoint can be used. It may not when
- * --resume asked for one, nor when the events know of one. */
+/* Checks on rank 0 whether the run may begin at step 0, as no checkpoint can be used. It may not
+ * when --resume asked for one, nor when the events know of one. */
 static int anew_check(const struct train *t, struct err *err)
 {
+    const char *dir = t->conf->run_dir;
     int64_t saved = 0;
-    if (t->conf->anew)
-        return 0;
-    int rc = t->conf->world->rank == 0 ? record_saved_step(t->conf->run_dir, &saved, err) : 0;
-    if (rc == 0 && saved > 0)
-        rc = err_set(err, ERR_INPUT,
-                     "none of the checkpoints in '%s/ckpt' can be used, and %lld steps were saved: "
-                     "restore one (damaged ones are there as step-*.damaged), or begin at step 0 "
-                     "with --no-resume",
-                     t->conf->run_dir, (long long)saved);
-    else if (rc == 0 && t->conf->resume)
-        rc = err_set(err, ERR_INPUT,
-                     "none of the checkpoints in '%s/ckpt' can be used: restore one, or begin at "
-                     "step 0 with --no-resume",
-                     t->conf->run_dir);
-    return comm_agree(t->conf->world, rc, err);
+    int rc;
+    if (t->conf->world->rank == 0 && (rc = record_saved_step(dir, &saved, err)) < 0)
+        return rc;
+    if (saved > 0)
+        return err_set(err, ERR_INPUT,
+                       "none of the checkpoints in '%s/ckpt' can be used, and %lld steps were "
+                       "saved: restore one (damaged ones are there as step-*.damaged), or begin at "
+                       "step 0 with --no-resume",
+                       dir, (long long)saved);
+    if (t->conf->resume)
+        return err_set(err, ERR_INPUT,
+                       "none of the checkpoints in '%s/ckpt' can be used: restore one, or begin at "
+                       "step 0 with --no-resume",
+                       dir);
+    return 0;
 }
 
 static int ckpt_find(struct train *t, struct ckpt_meta *meta, bool *found, struct err *err)
 {
     int rc = ckpt_load(&t->writer, &t->leg.optim, t->config_hash, damage_told, t, meta, found, err);
-    if (rc == 0 && !*found)
-        rc = anew_check(t, err);
+    if (rc == 0 && !*found && !t->conf->anew)
+        rc = comm_agree(t->conf->world, anew_check(t, err), err);
     if (rc == ERR_INPUT)
         record_refused(&t->record, err->text);
     return rc;
@@ -170,27 +171,38 @@ int train_save_finish(struct train *t, struct err *err)
 int train_save_begin(struct train *t, struct err *err)
 {
     struct ckpt_meta meta = meta_now(t);
-    int rc = train_save_finish(t, err);
-    if (rc == 0)
-        rc = room_find(t, false, err);
+    int rc;
+    if ((rc = train_save_finish(t, err)) < 0)
+        return owe(t, rc);
+    if ((rc = room_find(t, false, err)) < 0)
+        return owe(t, rc);
     t->leg.async_wall = clock_wall_s(), t->leg.async_mono = clock_mono_s();
-    return owe(t, rc < 0
-                      ? rc
-                      : ckpt_async_begin(&t->leg.async, &t->writer, &meta, t->run->ckpt_keep, err));
+    return owe(t, ckpt_async_begin(&t->leg.async, &t->writer, &meta, t->run->ckpt_keep, err));
+}
+
+/* Saves where room is found, or made when the disk is full. */
+static int room_save(struct train *t, bool full, struct ckpt_meta *written, struct err *err)
+{
+    struct ckpt_meta meta = meta_now(t);
+    int rc;
+    if ((rc = room_find(t, full, err)) < 0)
+        return rc;
+    return ckpt_save(&t->writer, &t->leg.optim, &meta, t->run->ckpt_keep, written, err);
 }
 
 int train_state_save(struct train *t, struct err *err)
 {
-    struct ckpt_meta meta = meta_now(t), written;
+    struct ckpt_meta written;
+    int rc;
     if (t->conf->trial)
         return 0;
-    int rc = train_save_finish(t, err);
+    if ((rc = train_save_finish(t, err)) < 0)
+        return owe(t, rc);
     double wall = clock_wall_s(), mono = clock_mono_s();
-    if (rc == 0 && (rc = room_find(t, false, err)) == 0)
-        rc = ckpt_save(&t->writer, &t->leg.optim, &meta, t->run->ckpt_keep, &written, err);
+    rc = room_save(t, false, &written, err);
     /* Room was found, so this is a quota, or somebody else was faster. */
-    if (rc == ERR_FULL && t->room.enough && (rc = room_find(t, true, err)) == 0)
-        rc = ckpt_save(&t->writer, &t->leg.optim, &meta, t->run->ckpt_keep, &written, err);
+    if (rc == ERR_FULL && t->room.enough)
+        rc = room_save(t, true, &written, err);
     if (rc == 0)
         saved_record(t, &written, wall, mono);
     return owe(t, rc);

@@ -90,15 +90,17 @@ static int micro_batches(struct share *s, double inv_norm, struct record_step *r
     units_begin(&t->leg.units, w.micros, l->vpp);
     int rc = pipe_run(&t->leg.pipe, &w, &out, err);
     units_flush(&t->leg.units);
-    if (rc == 0)
-        rc = units_failed(&t->leg.units, err);
+    if (rc < 0)
+        return rc;
+    if ((rc = units_failed(&t->leg.units, err)) < 0)
+        return rc;
     /* Where sequences are not split, tp ranks have the same loss, and one of them counts. */
     double share = l->tp == 1 || l->sp || t->leg.sh.place.tp == 0 ? inv_norm : 0;
     loss[0] = out.loss_sum * share, loss[1] = out.loss_x0_sum * share;
     r->data_s = s->data_s;
     r->forward_s += out.stage_s + out.forward_s;
     r->backward_s += out.backward_s;
-    return rc;
+    return 0;
 }
 
 static int err_step(int64_t step, int status, struct err *err)
@@ -229,11 +231,31 @@ static int pass_again(struct train *t, struct share *share, int64_t step, double
     scan_attach(&scan, t->leg.ops);
     int rc = pass_run(t, share, step, norm, s, p, err);
     scan_detach(&scan);
-    if (rc == 0 && p->opt.nonfinite)
-        rc = train_found_find(t, scan.found, s, err);
-    if (rc == 0 && t->conf->world->rank == 0)
+    if (rc < 0)
+        return rc;
+    if (p->opt.nonfinite && (rc = train_found_find(t, scan.found, s, err)) < 0)
+        return rc;
+    if (t->conf->world->rank == 0)
         pass_again_tell(p, s);
-    return rc;
+    return 0;
+}
+
+/* Takes what the step came to into its record. */
+static void step_fill(const struct train *t, const struct pass *p, const struct batch_facts *facts,
+                      struct record_step *s)
+{
+    s->other_s = s->step_s - s->data_s - s->forward_s - s->backward_s - s->comm_s - s->optim_s;
+    s->loss = p->loss[0];
+    s->loss_x0 = p->loss[1];
+    s->grad_norm = p->opt.grad_norm;
+    s->weight_norm = p->opt.weight_norm;
+    s->update_norm = p->opt.update_norm;
+    s->skipped = p->opt.skipped;
+    s->nonfinite = p->opt.nonfinite;
+    s->tokens = facts->tokens;
+    s->model_flops = facts->flops;
+    s->mfu = t->peak_flops > 0 ? facts->flops / s->step_s / t->peak_flops : NAN;
+    s->peak_bytes = train_resident_peak_bytes();
 }
 
 int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step *s,
@@ -245,6 +267,7 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
     uint64_t ordinal = run_ordinal_at(t->run, first);
     double mono = clock_mono_s(), waited = comm_waited_s(t->conf->world);
     struct pass p = {0};
+    int rc;
     if (step == first)
         t->spikes.n = 0;
     train_profile_step_begin(t);
@@ -255,27 +278,16 @@ int train_step_run(struct train *t, int64_t step, bool *stop, struct record_step
     struct share share = {
         .t = t, .loader = t->leg.loaders[stage],
         .first_draw = draw, .gbs = gbs, .ordinal = ordinal};
-    int rc = pass_run(t, &share, step, facts.norm, s, &p, err);
-    if (rc == 0 && p.opt.nonfinite && t->leg.dev->host_memory)
-        rc = pass_again(t, &share, step, facts.norm, s, &p, err);
-    if (rc < 0)
+    if ((rc = pass_run(t, &share, step, facts.norm, s, &p, err)) < 0)
+        return err_step(step, rc, err);
+    if (p.opt.nonfinite && t->leg.dev->host_memory &&
+        (rc = pass_again(t, &share, step, facts.norm, s, &p, err)) < 0)
         return err_step(step, rc, err);
     s->comm_s = comm_waited_s(t->conf->world) - waited;
     meter_span(t->leg.dev->meter, whole, "step", step);
     s->step_s = clock_mono_s() - mono;
-    s->other_s = s->step_s - s->data_s - s->forward_s - s->backward_s - s->comm_s - s->optim_s;
-    s->loss = p.loss[0];
-    s->loss_x0 = p.loss[1];
-    s->grad_norm = p.opt.grad_norm;
-    s->weight_norm = p.opt.weight_norm;
-    s->update_norm = p.opt.update_norm;
-    s->skipped = p.opt.skipped;
-    s->nonfinite = p.opt.nonfinite;
+    step_fill(t, &p, &facts, s);
     spike_after(t, s);
-    s->tokens = facts.tokens;
-    s->model_flops = facts.flops;
-    s->mfu = t->peak_flops > 0 ? facts.flops / s->step_s / t->peak_flops : NAN;
-    s->peak_bytes = train_resident_peak_bytes();
     train_profile_step_end(t, s);
     *stop = p.stop;
     t->leg.all_written = p.written;

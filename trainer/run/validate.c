@@ -92,20 +92,31 @@ static int stop_agree(struct comm *world, const volatile sig_atomic_t *stop, str
     return rc < 0 ? rc : asked > 0;
 }
 
+/* Adds up each bin's losses of this rank. Returns 1 when a rank was asked to stop. */
+static int bins_sum(struct validate *v, struct pipe *pipe, struct comm *world,
+                    const volatile sig_atomic_t *stop, double *sums, struct err *err)
+{
+    int64_t samples = v->run->validation.samples, bins = v->run->validation.bins;
+    int rc;
+    for (v->bin = 0; v->bin < bins; v->bin++)
+        for (v->first = 0; v->first < samples; v->first += v->n) {
+            v->n = num_min_i64(v->most, samples - v->first);
+            if ((rc = stop_agree(world, stop, err)) != 0)
+                return rc;
+            if ((rc = pass(v, pipe, &sums[v->bin], err)) < 0)
+                return rc;
+        }
+    return 0;
+}
+
 int validate_run(struct validate *v, struct pipe *pipe, struct comm *world, bool counted,
                  const volatile sig_atomic_t *stop, struct validate_loss *out, struct err *err)
 {
     int64_t samples = v->run->validation.samples, bins = v->run->validation.bins;
     double sums[RUN_BINS_MAX + 1] = {0};
-    int rc = 0;
+    int rc;
     v->failed = 0;
-    for (v->bin = 0; v->bin < bins && rc == 0; v->bin++)
-        for (v->first = 0; v->first < samples && rc == 0; v->first += v->n) {
-            v->n = num_min_i64(v->most, samples - v->first);
-            if ((rc = stop_agree(world, stop, err)) == 0)
-                rc = pass(v, pipe, &sums[v->bin], err);
-        }
-    if (rc != 0)
+    if ((rc = bins_sum(v, pipe, world, stop, sums, err)) != 0)
         return rc;
     for (int64_t b = 0; b < bins; b++)
         sums[b] = counted ? sums[b] / (double)samples : 0;
