@@ -131,21 +131,35 @@ static int pack_made(struct loader *l, int64_t tokens, int64_t pack_tokens, stru
                          (long long)tokens, (long long)pack_tokens);
 }
 
+/* Builds the packs that draws come from, given how many tokens each sample has. */
+static int packs_make(struct loader *l, const struct run_stage *stage, const int64_t *tokens,
+                      int64_t n, struct err *err)
+{
+    int rc;
+    if (l->source.is_synthetic)
+        return pack_made(l, tokens[0], stage->pack_tokens, err);
+    if (!stage->pack_tokens)
+        return 0;
+    if ((rc = packs_build(tokens, n, stage->pack_tokens, l->run->seed, &l->packs, err)) < 0)
+        err_context(err, "%s", l->source.root);
+    return rc;
+}
+
 static int measure(struct loader *l, const struct run_stage *stage, struct err *err)
 {
     int64_t n = l->source.is_synthetic ? 1 : loader_source_count(&l->source),
             *tokens = calloc((size_t)n, sizeof *tokens);
+    int rc;
     l->work = calloc((size_t)n, sizeof *l->work);
-    int rc = l->work && tokens
-                 ? 0
-                 : err_set(err, ERR_NOMEM, "out of memory for %lld samples", (long long)n);
-    for (int64_t i = 0; i < n && rc == 0; i++)
-        rc = measure_sample(l, i, &tokens[i], err);
-    if (rc == 0 && l->source.is_synthetic)
-        rc = pack_made(l, tokens[0], stage->pack_tokens, err);
-    else if (rc == 0 && stage->pack_tokens &&
-             (rc = packs_build(tokens, n, stage->pack_tokens, l->run->seed, &l->packs, err)) < 0)
-        err_context(err, "%s", l->source.root);
+    if (!l->work || !tokens) {
+        rc = err_set(err, ERR_NOMEM, "out of memory for %lld samples", (long long)n);
+        goto out;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if ((rc = measure_sample(l, i, &tokens[i], err)) < 0)
+            goto out;
+    rc = packs_make(l, stage, tokens, n, err);
+out:
     free(tokens);
     return rc;
 }
@@ -191,21 +205,22 @@ int loader_open(const struct run *run, const struct run_stage *stage, int64_t mb
                 int rank, int world, struct loader **out, struct err *err)
 {
     struct loader *l = calloc(1, sizeof *l);
+    int rc;
     if (!l)
         return err_set(err, ERR_NOMEM, "out of memory");
     *l = (struct loader){.run = run, .mbs = mbs, .together = 1, .source.fd = -1};
-    int rc = loader_source_open(&l->source, run, stage->data, stage->data_fingerprint, verify, rank,
-                                world, err);
-    if (rc == 0)
-        rc = measure(l, stage, err);
-    if (rc == 0) {
-        measure_packs(l);
-        rc = buffers_take(l, err);
-    }
-    if (rc < 0)
-        loader_close(l);
-    else
-        *out = l;
+    if ((rc = loader_source_open(&l->source, run, stage->data, stage->data_fingerprint, verify,
+                                 rank, world, err)) < 0)
+        goto out;
+    if ((rc = measure(l, stage, err)) < 0)
+        goto out;
+    measure_packs(l);
+    if ((rc = buffers_take(l, err)) < 0)
+        goto out;
+    *out = l;
+    l = NULL; /* the caller's */
+out:
+    loader_close(l);
     return rc;
 }
 
@@ -342,13 +357,14 @@ static int fill(struct loader *l, int64_t sample, const struct batch_sample *b, 
 int loader_read(struct loader *l, int64_t first, int64_t n, uint64_t ordinal_base,
                 struct batch *out, struct err *err)
 {
-    int rc = 0;
+    int rc;
     BUG_ON(n > l->mbs);
     *out = (struct batch){l->samples, describe_all(l, first, n, ordinal_base)};
-    for (int64_t i = first, at = 0; i < first + n && rc == 0; i++) {
+    for (int64_t i = first, at = 0; i < first + n; i++) {
         struct loader_draw d = loader_draw(l, i);
-        for (int64_t j = 0; j < d.samples && rc == 0; j++, at++)
-            rc = fill(l, loader_sample(l, d.pack, j), &l->samples[at], err);
+        for (int64_t j = 0; j < d.samples; j++, at++)
+            if ((rc = fill(l, loader_sample(l, d.pack, j), &l->samples[at], err)) < 0)
+                return rc;
     }
-    return rc;
+    return 0;
 }

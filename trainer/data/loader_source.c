@@ -46,6 +46,7 @@ static int shard_check(const struct loader_source *s, int64_t i, bool verify, st
     struct stat st;
     struct hash128 hash;
     const struct dataset_shard *shard = &s->data.shards[i];
+    int rc;
     shard_path(s, i, path);
     if (access(path, R_OK) < 0 || stat(path, &st) < 0)
         return err_set_errno(err, ERR_INPUT, "cannot read shard '%s'", path);
@@ -56,13 +57,14 @@ static int shard_check(const struct loader_source *s, int64_t i, bool verify, st
                        path, (long long)st.st_size, (long long)shard->bytes, s->root);
     if (!verify)
         return 0;
-    int rc = hash_file(path, &hash, err);
-    if (rc == 0 && hash.lo != shard->bytes_hash)
-        rc = err_set(err, ERR_CORRUPT,
-                     "shard '%s' is damaged: its checksum is not the index's: restore it, or "
-                     "remove '%s' and curate again",
-                     path, s->root);
-    return rc;
+    if ((rc = hash_file(path, &hash, err)) < 0)
+        return rc;
+    if (hash.lo != shard->bytes_hash)
+        return err_set(err, ERR_CORRUPT,
+                       "shard '%s' is damaged: its checksum is not the index's: restore it, or "
+                       "remove '%s' and curate again",
+                       path, s->root);
+    return 0;
 }
 
 static int model_fits(const struct loader_source *s, struct err *err)
@@ -95,15 +97,18 @@ static int model_fits(const struct loader_source *s, struct err *err)
 static int stored_open(struct loader_source *s, struct hash128 generation, bool verify, int rank,
                        int world, struct err *err)
 {
-    int rc = dataset_load_generation(s->root, generation, &s->data, err);
-    for (int64_t i = 0; i < s->data.n_shards && rc == 0; i++)
-        rc = shard_check(s, i, verify && i % world == rank, err);
-    if (rc == 0)
-        rc = model_fits(s, err);
+    int rc;
+    if ((rc = dataset_load_generation(s->root, generation, &s->data, err)) < 0)
+        return rc;
+    for (int64_t i = 0; i < s->data.n_shards; i++)
+        if ((rc = shard_check(s, i, verify && i % world == rank, err)) < 0)
+            return rc;
+    if ((rc = model_fits(s, err)) < 0)
+        return rc;
     for (int64_t i = 0; i < s->data.n_samples; i++)
         s->raw_bytes = num_max_i64(s->raw_bytes, num_max_i64(s->data.samples[i].latent_bytes,
                                                              s->data.samples[i].text_bytes));
-    return rc;
+    return 0;
 }
 
 /* Makes the synthetic caption. It is half a million numbers in a large model, so it is made once
@@ -115,23 +120,31 @@ static void made_text(struct loader_source *s)
         text[i] = (float)philox_normal_at(s->seed, PHILOX_SYNTH, SYNTHETIC_SAMPLES, (uint64_t)i);
 }
 
+static int parts_open(struct loader_source *s, struct hash128 generation, bool verify, int rank,
+                      int world, struct err *err)
+{
+    int rc;
+    if (s->is_synthetic)
+        s->raw_bytes = s->model->text_len * s->model->text_width * (int64_t)sizeof(float);
+    else if ((rc = stored_open(s, generation, verify, rank, world, err)) < 0)
+        return rc;
+    if (!(s->raw = malloc((size_t)s->raw_bytes + 1)))
+        return err_set(err, ERR_NOMEM, "out of memory for the loader's buffers");
+    if (s->is_synthetic)
+        made_text(s);
+    return 0;
+}
+
 int loader_source_open(struct loader_source *s, const struct run *run, const char *data,
                        struct hash128 generation, bool verify, int rank, int world, struct err *err)
 {
     *s = (struct loader_source){.model = &run->model, .seed = run->seed, .fd = -1};
-    int rc = run_synthetic(data, "data", s->synthetic, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = run_synthetic(data, "data", s->synthetic, err)) < 0)
         return rc;
     s->is_synthetic = rc == 1;
     snprintf(s->root, sizeof s->root, "%s", data);
-    rc = s->is_synthetic ? 0 : stored_open(s, generation, verify, rank, world, err);
-    if (s->is_synthetic)
-        s->raw_bytes = s->model->text_len * s->model->text_width * (int64_t)sizeof(float);
-    if (rc == 0 && !(s->raw = malloc((size_t)s->raw_bytes + 1)))
-        rc = err_set(err, ERR_NOMEM, "out of memory for the loader's buffers");
-    if (rc == 0 && s->is_synthetic)
-        made_text(s);
-    if (rc < 0)
+    if ((rc = parts_open(s, generation, verify, rank, world, err)) < 0)
         loader_source_close(s);
     return rc;
 }
@@ -212,6 +225,15 @@ static void made_read(const struct loader_source *s, uint64_t sample, float *lat
     memcpy(text, s->raw, (size_t)s->raw_bytes);
 }
 
+static int sample_read(struct loader_source *s, const struct dataset_sample *d, float *latent,
+                       float *text, struct err *err)
+{
+    int rc;
+    if ((rc = latent_read(s, d, latent, err)) < 0)
+        return rc;
+    return text_read(s, d, text, err);
+}
+
 int loader_source_read(struct loader_source *s, int64_t sample, float *latent, float *text,
                        struct err *err)
 {
@@ -220,10 +242,8 @@ int loader_source_read(struct loader_source *s, int64_t sample, float *latent, f
         return 0;
     }
     const struct dataset_sample *d = &s->data.samples[sample];
-    int rc = latent_read(s, d, latent, err);
-    if (rc == 0)
-        rc = text_read(s, d, text, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = sample_read(s, d, latent, text, err)) < 0)
         return err_context(err, "shard '%s/%s', sample %u at offset %lld", s->root,
                            s->data.shards[d->shard].path, d->index_in_shard, (long long)d->offset);
     return 0;

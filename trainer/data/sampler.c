@@ -35,16 +35,18 @@ static int euler_step(struct walk *w, double from, double to)
 static int heun_step(struct walk *w, double from, double to, struct err *err)
 {
     double *d = w->before;
+    int rc;
     for (int64_t j = 0; j < w->n; j++) {
         d[j] = (w->x[j] - w->clean[j]) / from;
         w->x[j] += (to - from) * d[j];
     }
     if (to == 0)
         return 0;
-    int rc = w->p->denoise(w->p->ctx, w->x, to, w->clean, err);
-    for (int64_t j = 0; j < w->n && rc == 0; j++)
+    if ((rc = w->p->denoise(w->p->ctx, w->x, to, w->clean, err)) < 0)
+        return rc;
+    for (int64_t j = 0; j < w->n; j++)
         w->x[j] += (to - from) / 2 * ((w->x[j] - w->clean[j]) / to - d[j]);
-    return rc;
+    return 0;
 }
 
 static int res_step(struct walk *w, double from, double to)
@@ -83,10 +85,11 @@ int sampler_run_part(const struct sampler *p, int64_t first, int64_t end, double
                      double *work, struct err *err)
 {
     struct walk w = {.p = p, .x = x, .clean = work, .before = work + n, .n = n};
-    int rc = 0;
-    for (int64_t i = first; i < end && rc == 0; i++)
-        rc = step(&w, sampler_level(p, i), sampler_level(p, i + 1), err);
-    return rc;
+    int rc;
+    for (int64_t i = first; i < end; i++)
+        if ((rc = step(&w, sampler_level(p, i), sampler_level(p, i + 1), err)) < 0)
+            return rc;
+    return 0;
 }
 
 int sampler_run(const struct sampler *p, double *x, int64_t n, double *work, struct err *err)

@@ -60,12 +60,13 @@ static int take_workspace(struct ops_cpu *c, const struct ops_cpu_kind *kind, st
     static const char *const names[OPS_CPU_PARTS] = {"GEMM rows", "GEMM columns", "attention tiles",
                                                      "row sums",  "rows as f32",  "GEMM sums"};
     int64_t parts[OPS_CPU_PARTS];
-    int rc = 0;
+    struct dev *dev = c->ops.dev;
+    int rc;
     c->ops.workspace_bytes = kind->workspace(parts);
-    for (int i = 0; i < OPS_CPU_PARTS && rc == 0; i++)
-        if (parts[i] > 0)
-            rc = c->ops.dev->alloc(c->ops.dev, names[i], parts[i], to[i], err);
-    return rc;
+    for (int i = 0; i < OPS_CPU_PARTS; i++)
+        if (parts[i] > 0 && (rc = dev->alloc(dev, names[i], parts[i], to[i], err)) < 0)
+            return rc;
+    return 0;
 }
 
 /* Finds a function. ISO C has no conversion from dlsym's object pointer to a function pointer;
@@ -97,15 +98,16 @@ static int load_openblas(struct ops_cpu *c, struct err *err)
     return 0;
 }
 
-int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct ops **out,
-                 struct err *err)
+/* Finds the table of this type for this processor, which must have the products that are asked
+ * for. */
+static int kind_find(enum dtype dtype, enum ops_blas blas, const struct ops_cpu_kind **out,
+                     struct err *err)
 {
     enum simd simd;
-    int rc = simd_choose(&simd, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = simd_choose(&simd, err)) < 0)
         return rc;
-    const struct ops_cpu_kind *kind = kind_of(&variants[simd], dtype);
-    if (!kind)
+    if (!(*out = kind_of(&variants[simd], dtype)))
         return err_set(err, ERR_INPUT,
                        "dtype '%s': the CPU computes in f64, f32 and bf16: give one of them",
                        dtype_names[dtype]);
@@ -113,6 +115,16 @@ int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct o
         return err_set(err, ERR_INPUT,
                        "BLAS 'openblas': it has no product of bf16 that is summed in f32 and "
                        "rounded once: give --blas own");
+    return 0;
+}
+
+int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct ops **out,
+                 struct err *err)
+{
+    const struct ops_cpu_kind *kind;
+    int rc;
+    if ((rc = kind_find(dtype, blas, &kind, err)) < 0)
+        return rc;
     struct ops_cpu *c = calloc(1, sizeof *c);
     if (!c)
         return err_set(err, ERR_NOMEM, "CPU operations: no memory for the table");
@@ -123,12 +135,14 @@ int ops_cpu_open(struct dev *dev, enum dtype dtype, enum ops_blas blas, struct o
     c->ops.self = c;
     c->ops.close = cpu_close;
     kind->fill(&c->ops);
-    rc = take_workspace(c, kind, err);
-    if (rc == 0 && blas == OPS_BLAS_OPENBLAS)
-        rc = load_openblas(c, err);
-    if (rc < 0)
+    if ((rc = take_workspace(c, kind, err)) < 0)
+        goto out;
+    if (blas == OPS_BLAS_OPENBLAS && (rc = load_openblas(c, err)) < 0)
+        goto out;
+    *out = &c->ops;
+    c = NULL; /* the caller's */
+out:
+    if (c)
         cpu_close(&c->ops);
-    else
-        *out = &c->ops;
     return rc;
 }

@@ -52,10 +52,11 @@ int simd_choose(enum simd *out, struct err *err)
 {
     const char *name = getenv("REEL_SIMD");
     enum simd kind = widest();
-    int rc = name && name[0] ? given(name, &kind, err) : 0;
-    if (rc == 0)
-        *out = kind < limit ? kind : limit;
-    return rc;
+    int rc;
+    if (name && name[0] && (rc = given(name, &kind, err)) < 0)
+        return rc;
+    *out = kind < limit ? kind : limit;
+    return 0;
 }
 
 void simd_limit(enum simd most)

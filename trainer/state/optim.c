@@ -38,13 +38,14 @@ static int scratch_reserve(const struct optim_conf *c, struct err *err)
     struct comm *groups[BUFFER_GROUPS] = {g->shard, g->replica, g->tp, g->kv, g->pp};
     struct buffer_scratch scratch[BUFFER_GROUPS];
     struct buffer_state state;
-    int rc = state_of(c, &state, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = state_of(c, &state, err)) < 0)
         return rc;
     buffers_scratch(&state, scratch);
-    for (int i = 0; i < BUFFER_GROUPS && rc == 0; i++)
-        rc = comm_reserve(groups[i], (int)scratch[i].works, scratch[i].bytes, err);
-    return rc;
+    for (int i = 0; i < BUFFER_GROUPS; i++)
+        if ((rc = comm_reserve(groups[i], (int)scratch[i].works, scratch[i].bytes, err)) < 0)
+            return rc;
+    return 0;
 }
 
 static int take_as(struct optim *o, const char *what, int64_t elements, enum dtype t, void **out,
@@ -60,14 +61,15 @@ static int take(struct optim *o, const char *what, int64_t elements, void **out,
 
 static int runs_open(struct optim *o, int64_t *pack, struct err *err)
 {
-    int rc = 0;
+    int rc;
     *pack = 0;
-    for (enum piece_rule rule = 0; rule < PIECE_RULES && rc == 0; rule++) {
-        rc = piece_runs_build(o->c.sh, o->c.params, rule, &o->runs[rule], err);
+    for (enum piece_rule rule = 0; rule < PIECE_RULES; rule++) {
+        if ((rc = piece_runs_build(o->c.sh, o->c.params, rule, &o->runs[rule], err)) < 0)
+            return rc;
         if (rule != PIECE_ONCE)
             *pack = num_max_i64(*pack, o->runs[rule].elements);
     }
-    return rc;
+    return 0;
 }
 
 static int buffers_take(struct optim *o, int64_t pack, struct err *err)
@@ -99,9 +101,24 @@ static int buffers_take(struct optim *o, int64_t pack, struct err *err)
     return dev->alloc(dev, "change", sizeof *o->change, (void **)&o->change, err);
 }
 
+static int parts_open(struct optim *o, struct err *err)
+{
+    const struct optim_conf *c = &o->c;
+    int64_t pack;
+    int rc;
+    if ((rc = runs_open(o, &pack, err)) < 0)
+        return rc;
+    if ((rc = buffers_take(o, pack, err)) < 0)
+        return rc;
+    if ((rc = scratch_reserve(c, err)) < 0)
+        return rc;
+    return sums_open(&o->sums, c->sh, (int)c->layout->zero, c->grid->shard, c->grid->replica,
+                     c->ops->stat, c->stream, o->grads, err);
+}
+
 int optim_open(struct optim *o, const struct optim_conf *c, struct err *err)
 {
-    int64_t pack, all = c->sh->trained, own = all / c->sh->group;
+    int64_t all = c->sh->trained, own = all / c->sh->group;
     BUG_ON(dtype_stat(c->ops->act) != c->ops->stat);
     BUG_ON(c->grid->shard->size != c->sh->group || c->grid->shard->rank != c->sh->group_rank);
     *o = (struct optim){
@@ -109,15 +126,8 @@ int optim_open(struct optim *o, const struct optim_conf *c, struct err *err)
         .n_weights = c->layout->zero < 3 ? c->sh->total : c->sh->total / c->sh->group,
         .n_grads = c->layout->zero < 2 ? all : own, .n_state = c->layout->zero < 1 ? all : own,
         .moments = c->run->moments == MOMENTS_BF16 ? DTYPE_BF16 : c->ops->stat};
-    int rc = runs_open(o, &pack, err);
-    if (rc == 0)
-        rc = buffers_take(o, pack, err);
-    if (rc == 0)
-        rc = scratch_reserve(c, err);
-    if (rc == 0)
-        rc = sums_open(&o->sums, c->sh, (int)c->layout->zero, c->grid->shard, c->grid->replica,
-                       c->ops->stat, c->stream, o->grads, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = parts_open(o, err)) < 0)
         optim_close(o);
     return rc;
 }
@@ -215,15 +225,18 @@ int optim_fill(struct optim *o, optim_values_fn *values, void *ctx, struct err *
     bool whole = o->c.layout->zero < 1;
     struct filled weights = {o->weights, o->c.ops->act, o->c.layout->zero < 3};
     struct filled trained[] = {{o->master, o->c.ops->stat, whole}, {o->ema, o->c.ops->stat, whole}};
-    int rc = optim_zero(o, err);
-    for (int64_t i = 0; i < o->c.sh->n_tensors && rc == 0; i++) {
-        if (o->c.sh->tensors[i].unit >= 0)
-            rc = tensor_set(&f, i, &weights, err);
-        for (int k = 0; k < 2 && rc == 0; k++)
-            if (trained[k].buffer && shards_trained(o->c.sh, i))
-                rc = tensor_set(&f, i, &trained[k], err);
+    int rc;
+    if ((rc = optim_zero(o, err)) < 0)
+        return rc;
+    for (int64_t i = 0; i < o->c.sh->n_tensors; i++) {
+        if (o->c.sh->tensors[i].unit >= 0 && (rc = tensor_set(&f, i, &weights, err)) < 0)
+            return rc;
+        for (int k = 0; k < 2; k++)
+            if (trained[k].buffer && shards_trained(o->c.sh, i) &&
+                (rc = tensor_set(&f, i, &trained[k], err)) < 0)
+                return rc;
     }
-    return rc;
+    return 0;
 }
 
 static int first_values(void *ctx, int64_t tensor, int64_t global, int64_t n, double *out,
@@ -299,11 +312,12 @@ static int axes_sum(struct optim *o, struct err *err)
         {g->kv, PIECE_SUM_KV, FAULT_POINT_SUM_KV, "gradients of copied k/v heads"},
         {g->pp, PIECE_SUM_PP, FAULT_POINT_SUM_PP, "gradients of the conditioning"},
     };
-    int rc = 0;
-    for (size_t i = 0; i < sizeof sums / sizeof *sums && rc == 0; i++)
-        if (fault_active != (int)sums[i].fault)
-            rc = axis_sum(o, sums[i].axis, sums[i].rule, sums[i].what, err);
-    return rc;
+    int rc;
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+        if (fault_active != (int)sums[i].fault &&
+            (rc = axis_sum(o, sums[i].axis, sums[i].rule, sums[i].what, err)) < 0)
+            return rc;
+    return 0;
 }
 
 /* Begins to gather trained unit k from the own pieces of the shard group into a whole buffer. */
@@ -338,13 +352,15 @@ static int gather_wait(struct optim *o, struct comm_work **work, struct err *err
 
 static int weights_gather(struct optim *o, struct err *err)
 {
-    int rc = 0;
-    for (int64_t k = 0; k < o->c.sh->n_trained && rc == 0; k++) {
+    int rc;
+    for (int64_t k = 0; k < o->c.sh->n_trained; k++) {
         struct comm_work *work = NULL;
-        if ((rc = weights_start(o, k, &work, err)) == 0)
-            rc = gather_wait(o, &work, err);
+        if ((rc = weights_start(o, k, &work, err)) < 0)
+            return rc;
+        if ((rc = gather_wait(o, &work, err)) < 0)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 /* Exchanges n elements of the weights from `weight` on and of the average from `at` on. */
@@ -533,31 +549,39 @@ static int update_own(struct optim *o, struct err *err)
 {
     struct comm_work *work[2] = {0};
     int64_t n = o->c.sh->n_trained;
-    int rc = 0;
-    for (int64_t k = 0; k < n && rc == 0; k++) {
+    int rc;
+    for (int64_t k = 0; k < n; k++) {
         unit_update(o, k);
-        if (o->c.layout->zero < 3 && (rc = gather_wait(o, &work[k % 2], err)) == 0)
-            rc = weights_start(o, k, &work[k % 2], err);
+        if (o->c.layout->zero == 3)
+            continue;
+        if ((rc = gather_wait(o, &work[k % 2], err)) < 0)
+            return rc;
+        if ((rc = weights_start(o, k, &work[k % 2], err)) < 0)
+            return rc;
     }
-    for (int64_t k = n; k < n + 2 && rc == 0; k++)
-        rc = gather_wait(o, &work[k % 2], err);
-    return rc;
+    for (int64_t k = n; k < n + 2; k++)
+        if ((rc = gather_wait(o, &work[k % 2], err)) < 0)
+            return rc;
+    return 0;
 }
 
 static int update(struct optim *o, struct optim_result *out, struct err *err)
 {
     struct dev *dev = o->c.ops->dev;
+    int rc;
     dev->zero(dev, o->change, sizeof *o->change, o->c.stream);
-    int rc = o->c.layout->zero == 0 ? update_gathered(o, err) : update_own(o, err);
-    o->updates += rc == 0;
-    if (rc < 0 || (rc = dev->stream_sync(dev, o->c.stream, err)) < 0)
+    if ((rc = o->c.layout->zero == 0 ? update_gathered(o, err) : update_own(o, err)) < 0)
+        return rc;
+    o->updates++;
+    if ((rc = dev->stream_sync(dev, o->c.stream, err)) < 0)
         return rc;
     BUG_ON(!dev->host_memory);
     double sums[2] = {o->change->weight_sumsq, o->change->update_sumsq};
-    rc = comm_sum(o->c.world, sums, 2, err);
+    if ((rc = comm_sum(o->c.world, sums, 2, err)) < 0)
+        return rc;
     out->weight_norm = sqrt(sums[0]);
     out->update_norm = sqrt(sums[1]);
-    return rc;
+    return 0;
 }
 
 static void step_block_set(struct optim *o, int64_t step, double norm)

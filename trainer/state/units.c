@@ -12,34 +12,50 @@ static int take(struct units *u, const char *what, int64_t elements, enum dtype 
     return u->ops->dev->alloc(u->ops->dev, what, elements * dtype_bytes(t), out, err);
 }
 
+/* Takes the places of one of the two units in hand. */
+static int slot_take(struct units *u, int i, struct err *err)
+{
+    int rc;
+    u->w[i].unit = u->g[i].unit = -1;
+    if (u->zero == 3 &&
+        (rc = take(u, "gathered weights", u->most, u->ops->act, &u->w[i].ptr, err)) < 0)
+        return rc;
+    if (u->zero < 2)
+        return 0;
+    if ((rc = take(u, "gradients of a unit", u->most_trained, u->ops->stat, &u->g[i].ptr, err)) < 0)
+        return rc;
+    return take(u, "summed gradients of a unit", u->most_trained / u->sh->group, u->ops->stat,
+                &u->summed[i], err);
+}
+
+static int places_take(struct units *u, struct err *err)
+{
+    const struct shards *sh = u->sh;
+    struct dev *dev = u->ops->dev;
+    int64_t health_bytes = (sh->n_trained + 1) * (int64_t)sizeof *u->health;
+    int rc;
+    u->written = calloc((size_t)sh->n_trained + 1, sizeof *u->written);
+    u->left = calloc((size_t)sh->n_trained + 1, sizeof *u->left);
+    if (!u->written || !u->left)
+        return err_set(err, ERR_NOMEM, "out of memory for %lld units", (long long)sh->n_units);
+    if ((rc = dev->alloc(dev, "health of units", health_bytes, (void **)&u->health, err)) < 0)
+        return rc;
+    for (int i = 0; i < 2; i++)
+        if ((rc = slot_take(u, i, err)) < 0)
+            return rc;
+    return 0;
+}
+
 int units_open(struct units *u, const struct shards *sh, int zero, struct comm *shard_group,
                struct ops *ops, struct dev_stream *stream, void *weights, void *grads,
                struct err *err)
 {
-    int rc = 0;
     *u = (struct units){
         .sh = sh, .zero = zero, .group = shard_group, .ops = ops, .stream = stream,
         .weights = weights, .grads = grads,
         .most = shards_most_elements(sh), .most_trained = shards_most_trained(sh)};
-    u->written = calloc((size_t)sh->n_trained + 1, sizeof *u->written);
-    u->left = calloc((size_t)sh->n_trained + 1, sizeof *u->left);
-    if (!u->written || !u->left)
-        rc = err_set(err, ERR_NOMEM, "out of memory for %lld units", (long long)sh->n_units);
-    if (rc == 0)
-        rc = ops->dev->alloc(ops->dev, "health of units",
-                             (sh->n_trained + 1) * (int64_t)sizeof *u->health, (void **)&u->health,
-                             err);
-    for (int i = 0; i < 2 && rc == 0; i++) {
-        u->w[i].unit = u->g[i].unit = -1;
-        if (zero == 3)
-            rc = take(u, "gathered weights", u->most, ops->act, &u->w[i].ptr, err);
-        if (rc == 0 && zero >= 2)
-            rc = take(u, "gradients of a unit", u->most_trained, ops->stat, &u->g[i].ptr, err);
-        if (rc == 0 && zero >= 2)
-            rc = take(u, "summed gradients of a unit", u->most_trained / sh->group, ops->stat,
-                      &u->summed[i], err);
-    }
-    if (rc < 0)
+    int rc;
+    if ((rc = places_take(u, err)) < 0)
         units_close(u);
     return rc;
 }
