@@ -189,29 +189,40 @@ static void log_show(struct job *j)
     fclose(f);
 }
 
-static int ended(const struct job *j, const struct sched_job *job, struct err *err)
+/* Prints the job's result. Even a job that failed may have left one. */
+static int result_print(const struct job *j, bool is_due, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
     struct str text = STR_INIT;
-    int rc = file_read(in_dir(j, "result", path), 1 << 26, &text,
-                       job->state == SCHED_DONE ? err : NULL);
-    if (rc == 0) /* even a job that failed may have left a result to print */
-        rc = cmd_print(&text, err);
-    if (job->state != SCHED_DONE && rc == ERR_NOT_FOUND)
-        rc = 0;
-    if (rc == 0 && job->state == SCHED_FAILED && job->exit_code > 0)
-        rc = err_set(err,
-                     job->exit_code == 1   ? ERR_NO
-                     : job->exit_code == 3 ? ERR_INPUT
-                                           : ERR_CHILD,
-                     "job %s ended with exit status %d: see %s", j->id, job->exit_code,
-                     in_dir(j, "log", path));
-    else if (rc == 0 && job->state != SCHED_DONE)
-        rc = err_set(err, ERR_TEMP,
-                     "job %s is %s: the same command goes on where it stopped (log: %s)", j->id,
-                     sched_state_name(job->state), in_dir(j, "log", path));
+    int rc;
+    if ((rc = file_read(in_dir(j, "result", path), 1 << 26, &text, is_due ? err : NULL)) < 0) {
+        rc = !is_due && rc == ERR_NOT_FOUND ? 0 : rc;
+        goto out;
+    }
+    rc = cmd_print(&text, err);
+out:
     str_release(&text);
     return rc;
+}
+
+static int ended(const struct job *j, const struct sched_job *job, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 32];
+    int rc;
+    if ((rc = result_print(j, job->state == SCHED_DONE, err)) < 0)
+        return rc;
+    if (job->state == SCHED_DONE)
+        return 0;
+    if (job->state == SCHED_FAILED && job->exit_code > 0)
+        return err_set(err,
+                       job->exit_code == 1   ? ERR_NO
+                       : job->exit_code == 3 ? ERR_INPUT
+                                             : ERR_CHILD,
+                       "job %s ended with exit status %d: see %s", j->id, job->exit_code,
+                       in_dir(j, "log", path));
+    return err_set(err, ERR_TEMP,
+                   "job %s is %s: the same command goes on where it stopped (log: %s)", j->id,
+                   sched_state_name(job->state), in_dir(j, "log", path));
 }
 
 static int follow(struct job *j, struct err *err)

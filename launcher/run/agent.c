@@ -409,6 +409,36 @@ static int fold_open(struct agent *a, struct err *err)
     return 0;
 }
 
+/* Takes what one needs to look at the run, and the lock on it. */
+static int agent_open(struct agent *a, struct err *err)
+{
+    int rc;
+    if ((rc = signals_take(a, err)) < 0)
+        return rc;
+    if ((rc = work_load(&a->work, a->conf->run_dir, a->conf->home, err)) < 0)
+        return rc;
+    if ((rc = fold_open(a, err)) < 0)
+        return rc;
+    if ((rc = begin_wait(a, lock_take, err)) < 0)
+        return rc;
+    return run_fold_renew(a->fold, err);
+}
+
+/* Tells whether nothing is left for this job: the run is over, or another job goes on with it. */
+static bool work_is_over(const struct agent *a, int *exit_code)
+{
+    if (a->state->done || a->state->wish != WISH_RUN) {
+        log_msg(LOG_INFO, "run %s is %s: nothing to do", a->state->run,
+                run_state_word(a->state, &a->work.budget));
+        *exit_code = a->state->done ? 0 : 1;
+        return true;
+    }
+    if (!successor_aside(a->conf, &a->work, a->fold))
+        return false;
+    *exit_code = 0;
+    return true;
+}
+
 int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
 {
     struct agent a = {.conf = conf, .signal_fd = -1};
@@ -416,26 +446,10 @@ int agent_run(const struct agent_conf *conf, int *exit_code, struct err *err)
     int rc;
     attempt_init(&a.attempt, conf->run_dir, &a.work.self);
     arena_init(&a.arena, 0);
-    if ((rc = signals_take(&a, err)) < 0)
+    if ((rc = agent_open(&a, err)) < 0)
         goto out;
-    if ((rc = work_load(&a.work, conf->run_dir, conf->home, err)) < 0)
+    if (work_is_over(&a, exit_code))
         goto out;
-    if ((rc = fold_open(&a, err)) < 0)
-        goto out;
-    if ((rc = begin_wait(&a, lock_take, err)) < 0)
-        goto out;
-    if ((rc = run_fold_renew(a.fold, err)) < 0)
-        goto out;
-    if (a.state->done || a.state->wish != WISH_RUN) {
-        log_msg(LOG_INFO, "run %s is %s: nothing to do", a.state->run,
-                run_state_word(a.state, &a.work.budget));
-        *exit_code = a.state->done ? 0 : 1;
-        goto out;
-    }
-    if (successor_aside(conf, &a.work, a.fold)) {
-        *exit_code = 0;
-        goto out;
-    }
     attempt_before(&a.attempt, a.state, a.work.sched, &a.before);
     if ((rc = begin_wait(&a, claim, err)) < 0)
         goto out;

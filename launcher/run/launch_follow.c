@@ -122,12 +122,14 @@ static int cancelled_note(struct follow *f, const struct run_state *state, const
     struct evlog *log = NULL;
     struct evlog_event e;
     char by[STATE_TEXT_BYTES];
+    int rc;
     *noted = false;
     if (state->wish_turn > 0 && state->wish_at >= state->submitted_wall)
         return 0; /* its owner has spoken since: a pause, perhaps, and a resume */
-    int rc = sched_ending(f->s, job, &ending, err);
-    if (rc < 0 || ending.why != SCHED_END_CANCELLED)
+    if ((rc = sched_ending(f->s, job, &ending, err)) < 0)
         return rc == ERR_NOT_FOUND ? 0 : rc;
+    if (ending.why != SCHED_END_CANCELLED)
+        return 0;
     snprintf(by, sizeof by, "job %s was cancelled at the scheduler%s%s", job,
              ending.who[0] ? " by " : "", ending.who);
     if ((rc = launch_log_open(f->l, NULL, &log, err)) < 0)
@@ -184,10 +186,14 @@ int launch_follow(const struct launch *l, struct sched *s, const volatile int *s
     struct follow f = {.l = l, .s = s, .job_state = ""};
     int64_t attempts_at_submit = -1;
     bool over = false;
+    int rc;
     watched_reset(&f.newest, "");
     watched_reset(&f.before, "");
-    int rc = run_fold_open(l->run_dir, &f.fold, err);
-    while (rc == 0 && (rc = follow_once(&f, &attempts_at_submit, next, &over, err)) == 0) {
+    if ((rc = run_fold_open(l->run_dir, &f.fold, err)) < 0)
+        goto out;
+    for (;;) {
+        if ((rc = follow_once(&f, &attempts_at_submit, next, &over, err)) < 0)
+            goto out;
         if (attempts_at_submit < 0)
             attempts_at_submit = 0;
         if (show)
@@ -196,6 +202,7 @@ int launch_follow(const struct launch *l, struct sched *s, const volatile int *s
             break;
         clock_sleep_s(FOLLOW_EVERY_S);
     }
+out:
     sched_jobs_release(&f.jobs);
     run_fold_close(f.fold);
     return rc;
@@ -216,6 +223,25 @@ static bool dying_note(struct follow *f)
     return noted;
 }
 
+struct warned { bool silent, unlisted; }; /* what the user has been told of while we wait */
+
+/* Tells the user, once each, what the run's start waits for. */
+static void waiting_tell(const struct follow *f, double until_s, struct warned *warned)
+{
+    double now = clock_mono_s();
+    bool unlisted = f->newest.vanished && now - f->newest.absent_since >= UNLISTED_S;
+    if (f->silent && !warned->silent)
+        log_msg(LOG_WARN,
+                "the scheduler does not say how the run's job stands: it is asked again for "
+                "%.0f s at most", until_s - now);
+    if (unlisted && !warned->unlisted)
+        log_msg(LOG_WARN,
+                "the scheduler does not list job %s: if that stays so for %g s another is "
+                "submitted", f->newest.id, f->s->absence_s);
+    warned->silent = warned->silent || f->silent;
+    warned->unlisted = warned->unlisted || unlisted;
+}
+
 int launch_settle(const struct launch *l, struct sched *s, enum run_next *next, struct err *err)
 {
     struct follow f = {.l = l, .s = s, .job_state = ""};
@@ -223,33 +249,30 @@ int launch_settle(const struct launch *l, struct sched *s, enum run_next *next, 
      * once. */
     int64_t attempts_at_submit = -1;
     double until_s = clock_mono_s() + s->absence_s + SETTLE_S;
-    bool over = false, said = false, asks = false;
+    struct warned warned = {0};
+    bool over = false;
+    int rc;
     watched_reset(&f.newest, "");
     watched_reset(&f.before, "");
-    int rc = run_fold_open(l->run_dir, &f.fold, err);
-    while (rc == 0 && (rc = follow_once(&f, &attempts_at_submit, next, &over, err)) == 0) {
+    if ((rc = run_fold_open(l->run_dir, &f.fold, err)) < 0)
+        goto out;
+    for (;;) {
+        if ((rc = follow_once(&f, &attempts_at_submit, next, &over, err)) < 0)
+            goto out;
         bool alive = watched_lives(&f.newest) || watched_lives(&f.before);
         if (over || is_over(*next) || (alive && !dying_note(&f)))
             break;
-        if (f.silent && !asks)
-            log_msg(LOG_WARN,
-                    "the scheduler does not say how the run's job stands: it is asked again for "
-                    "%.0f s at most", until_s - clock_mono_s());
-        asks = asks || f.silent;
-        bool unlisted = f.newest.vanished && clock_mono_s() - f.newest.absent_since >= UNLISTED_S;
-        if (unlisted && !said)
-            log_msg(LOG_WARN,
-                    "the scheduler does not list job %s: if that stays so for %g s another is "
-                    "submitted", f.newest.id, s->absence_s);
-        said = said || unlisted;
-        if (clock_mono_s() >= until_s)
+        waiting_tell(&f, until_s, &warned);
+        if (clock_mono_s() >= until_s) {
             rc = err_set(err, ERR_TEMP,
                          "the scheduler does not say how job %s of run %s stands: give the same "
                          "command again",
                          run_fold_state(f.fold)->job_id, l->run_id);
-        else
-            clock_sleep_s(FOLLOW_EVERY_S);
+            goto out;
+        }
+        clock_sleep_s(FOLLOW_EVERY_S);
     }
+out:
     sched_jobs_release(&f.jobs);
     run_fold_close(f.fold);
     return rc;

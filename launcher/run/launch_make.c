@@ -208,6 +208,37 @@ out:
     return rc < 0 ? rc : unborn;
 }
 
+/* Finds whether a run has the name. One that was never born gives it back. */
+static int name_look(const char *home, const char *bin_dir, const char *name,
+                     char taken[ID_TEXT_BYTES], bool *existed, struct err *err)
+{
+    int rc;
+    if ((rc = home_name_find(home, name, taken, err)) < 0)
+        return rc == ERR_NOT_FOUND ? 0 : rc;
+    if ((rc = unborn_remove(home, bin_dir, taken, err)) < 0)
+        return rc == ERR_NOT_FOUND ? 0 : rc;
+    *existed = rc == 0;
+    return 0;
+}
+
+/* Writes a new run's folder. The name comes last: whoever finds it finds a whole run. A folder that
+ * gets no name, because another run was faster (*existed, `taken` is its id) or the disk is full,
+ * is removed. */
+static int run_make(struct launch *l, const struct run *run, const struct plan *plan,
+                    const char *settings_json, char taken[ID_TEXT_BYTES], bool *existed,
+                    struct err *err)
+{
+    int rc;
+    if ((rc = folder_write(l, run, plan, settings_json, err)) < 0)
+        goto out;
+    rc = home_name_claim(l->home, run->name, l->run_id, taken, err);
+    *existed = rc == ERR_EXISTS;
+out:
+    if (rc < 0)
+        file_remove_tree(l->run_dir, NULL);
+    return rc;
+}
+
 int launch_create(const char *home, const char *bin_dir, const struct run *run,
                   const struct plan *plan, const char *settings_json, struct launch *out,
                   bool *existed, struct err *err)
@@ -217,29 +248,15 @@ int launch_create(const char *home, const char *bin_dir, const struct run *run,
     struct launch l;
     int rc;
     *existed = false;
-    rc = home_name_find(home, run->name, taken, err);
-    if (rc == 0 && (rc = unborn_remove(home, bin_dir, taken, err)) == 0) {
-        *existed = true;
-        return existing_take(home, bin_dir, taken, out, err);
-    }
-    if (rc < 0 && rc != ERR_NOT_FOUND)
+    if ((rc = name_look(home, bin_dir, run->name, taken, existed, err)) < 0)
         return rc;
+    if (*existed)
+        return existing_take(home, bin_dir, taken, out, err);
     if ((rc = id_random(&unique, err)) < 0)
         return rc;
     launch_init(&l, home, bin_dir, id_format(unique, id), &run->budget);
-    /* The name comes last: whoever finds it finds a whole run. A folder that gets no name, because
-     * the race was lost or the disk is full, is removed. */
-    rc = folder_write(&l, run, plan, settings_json, err);
-    bool whole = rc == 0;
-    if (whole)
-        rc = home_name_claim(home, run->name, id, taken, err);
-    if (rc < 0) {
-        file_remove_tree(l.run_dir, NULL);
-        if (!whole || rc != ERR_EXISTS)
-            return rc;
-        *existed = true;
-        return existing_take(home, bin_dir, taken, out, err);
-    }
+    if ((rc = run_make(&l, run, plan, settings_json, taken, existed, err)) < 0)
+        return *existed ? existing_take(home, bin_dir, taken, out, err) : rc;
     *out = l;
     return 0;
 }

@@ -67,19 +67,27 @@ out:
     return rc;
 }
 
+static int readers_resume(struct run_fold *f, const struct snapshot_logs *logs)
+{
+    const struct evlog_damage *damage = logs->damage;
+    int rc;
+    for (size_t i = 0; i < logs->n; i++) {
+        const struct snapshot_log *log = &logs->list[i];
+        size_t n = (size_t)log->n_damage;
+        if ((rc = log_add(f, log->name, NULL)) < 0)
+            return rc;
+        if ((rc = evlog_reader_resume(f->logs[i].reader, log->offset, log->seq, damage, n,
+                                      NULL)) < 0)
+            return rc;
+        damage += n;
+    }
+    return 0;
+}
+
 /* Opens the logs where reading them stopped. If that fails nothing of the run is kept. */
 static void logs_resume(struct run_fold *f, const struct snapshot_logs *logs)
 {
-    const struct evlog_damage *damage = logs->damage;
-    int rc = 0;
-    for (size_t i = 0; i < logs->n && rc == 0; i++) {
-        const struct snapshot_log *log = &logs->list[i];
-        size_t n = (size_t)log->n_damage;
-        if ((rc = log_add(f, log->name, NULL)) == 0)
-            rc = evlog_reader_resume(f->logs[i].reader, log->offset, log->seq, damage, n, NULL);
-        damage += n;
-    }
-    if (rc == 0)
+    if (readers_resume(f, logs) == 0)
         return;
     logs_close(f);
     run_state_release(&f->state);

@@ -90,64 +90,14 @@ static struct local *local_of(struct sched *s)
     return (struct local *)s;
 }
 
-/* ---- settings ---- */
-
-static int env_seconds(const char *name, double *out, struct err *err)
-{
-    const char *text = getenv(name);
-    double v;
-    int rc;
-    if (!text || !text[0])
-        return 0;
-    if ((rc = num_parse_seconds(text, name, &v, err)) < 0)
-        return rc;
-    if (v < 0 || v > 1e6)
-        return err_set(err, ERR_INPUT, "%s is %s: give 0 to 1000000 seconds", name, text);
-    *out = v;
-    return 0;
-}
-
-static int env_cores(int64_t *out, struct err *err)
-{
-    const char *text = getenv("REEL_LOCAL_CORES");
-    int64_t v;
-    int rc;
-    if (!text || !text[0])
-        return 0;
-    if ((rc = num_parse_i64(text, "REEL_LOCAL_CORES", &v, err)) < 0)
-        return rc;
-    if (v < 1 || v > LIMIT_RANKS)
-        return err_set(err, ERR_INPUT, "REEL_LOCAL_CORES is %s: give 1 to %d", text, LIMIT_RANKS);
-    *out = v;
-    return 0;
-}
-
-/* Reads the spool's settings and puts the environment's over them. *changed: the environment says
- * something new. */
-static int machine_now(const struct local_spool *sp, struct local_machine *out, bool *changed,
-                       struct err *err)
-{
-    struct local_machine kept, m;
-    int rc = local_machine_load(sp, &kept, err);
-    if (rc < 0)
-        return rc;
-    m = kept;
-    if ((rc = env_cores(&m.cores, err)) < 0 ||
-        (rc = env_seconds("REEL_LOCAL_GRACE", &m.grace_s, err)) < 0 ||
-        (rc = env_seconds("REEL_LOCAL_KILL_WAIT", &m.kill_wait_s, err)) < 0)
-        return rc;
-    *changed = m.cores != kept.cores || m.grace_s != kept.grace_s ||
-               m.kill_wait_s != kept.kill_wait_s;
-    *out = m;
-    return 0;
-}
+/* ---- the site ---- */
 
 static int local_describe(struct sched *s, struct sched_site *out, struct err *err)
 {
     struct local *l = local_of(s);
     struct local_machine m;
     bool changed;
-    int rc = machine_now(&l->spool, &m, &changed, err);
+    int rc = local_machine_now(&l->spool, &m, &changed, err);
     if (rc < 0)
         return rc;
     l->partition = (struct sched_partition){.name = PARTITION,
@@ -194,19 +144,27 @@ static int check_fits(const struct sched_spec *spec, const struct local_machine 
     return 0;
 }
 
+static int after_find(struct local *l, const char *after, int64_t *out, struct err *err)
+{
+    struct local_rec r;
+    int rc;
+    if ((rc = id_of(after, out, err)) < 0)
+        return rc;
+    rc = local_rec_load(&l->spool, *out, &l->spool.texts, &r, err);
+    arena_reset(&l->spool.texts);
+    return rc == ERR_NOT_FOUND ? rc : 0;
+}
+
 /* Finds the number of the job that spec.after names, 0: none. The job has a record, readable or
  * not. */
 static int after_of(struct local *l, const struct sched_spec *spec, int64_t *out,
                     struct err *err)
 {
-    struct local_rec r;
+    int rc;
     *out = 0;
-    int rc = spec->after ? id_of(spec->after, out, err) : 0;
-    if (rc == 0 && *out &&
-        local_rec_load(&l->spool, *out, &l->spool.texts, &r, err) == ERR_NOT_FOUND)
-        rc = ERR_NOT_FOUND;
-    arena_reset(&l->spool.texts);
-    if (rc < 0)
+    if (!spec->after)
+        return 0;
+    if ((rc = after_find(l, spec->after, out, err)) < 0)
         err_context(err, "job '%s' is to come after another", spec->name);
     return rc;
 }
@@ -216,7 +174,7 @@ static int submit_new(struct local *l, const struct sched_spec *spec, int64_t id
     struct local_machine m;
     bool changed;
     int64_t after;
-    int rc = machine_now(&l->spool, &m, &changed, err);
+    int rc = local_machine_now(&l->spool, &m, &changed, err);
     if (rc < 0 || (rc = check_fits(spec, &m, err)) < 0 ||
         (rc = after_of(l, spec, &after, err)) < 0)
         return rc;
@@ -273,7 +231,7 @@ static int local_check(struct sched *s, const struct sched_spec *spec, struct er
 {
     struct local_machine m;
     bool changed;
-    int rc = machine_now(&local_of(s)->spool, &m, &changed, err);
+    int rc = local_machine_now(&local_of(s)->spool, &m, &changed, err);
     return rc < 0 ? rc : check_fits(spec, &m, err);
 }
 
@@ -436,23 +394,34 @@ static bool comes_up(const struct local_rec *r)
            proc_alive(r->keeper);
 }
 
+/* Waits, though not for long, until a job that is coming up takes signals, and loads its record. */
+static int rec_await(struct local *l, int64_t job, struct local_rec *r, struct err *err)
+{
+    double end_s = clock_mono_s() + LOCK_WAIT_S;
+    int rc;
+    for (;;) {
+        if ((rc = local_rec_load(&l->spool, job, &l->spool.texts, r, err)) < 0)
+            return rc;
+        if (!comes_up(r) || clock_mono_s() > end_s)
+            return 0;
+        arena_reset(&l->spool.texts);
+        clock_sleep_s(0.01);
+    }
+}
+
 static int local_signal(struct sched *s, const char *id, int signo, enum sched_to to,
                         struct err *err)
 {
     struct local *l = local_of(s);
     struct local_rec r;
-    double end_s = clock_mono_s() + LOCK_WAIT_S;
     int64_t job;
-    int rc = id_of(id, &job, err);
-    while (rc == 0) {
-        rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err);
-        if (rc < 0 || !comes_up(&r) || clock_mono_s() > end_s)
-            break;
-        arena_reset(&l->spool.texts);
-        clock_sleep_s(0.01);
-    }
-    if (rc == 0)
-        rc = signal_rec(l, &r, signo, to, err);
+    int rc;
+    if ((rc = id_of(id, &job, err)) < 0)
+        return rc;
+    if ((rc = rec_await(l, job, &r, err)) < 0)
+        goto out;
+    rc = signal_rec(l, &r, signo, to, err);
+out:
     arena_reset(&l->spool.texts);
     return rc;
 }
@@ -490,27 +459,36 @@ static int ask_cancel(struct local *l, struct local_rec *r, struct err *err)
 
 typedef int ask_fn(struct local *l, struct local_rec *r, struct err *err);
 
+static int ask_locked(struct local *l, int64_t job, ask_fn *fn, struct err *err)
+{
+    struct local_rec r;
+    struct lease *lock = NULL;
+    int rc;
+    if ((rc = local_lock(&l->spool, LOCK_WAIT_S, &lock, err)) < 0)
+        return rc;
+    if ((rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err)) < 0)
+        goto out;
+    rc = fn(l, &r, err);
+out:
+    lease_drop(lock);
+    arena_reset(&l->spool.texts);
+    return rc;
+}
+
 static int ask(struct sched *s, const char *id, ask_fn *fn, struct err *err)
 {
     struct local *l = local_of(s);
-    struct local_rec r;
     int64_t job;
-    struct lease *lock = NULL;
-    int rc = id_of(id, &job, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = id_of(id, &job, err)) < 0)
         return rc;
     if (!file_exists(l->spool.dir))
         return err_set(err, ERR_NOT_FOUND, "there is no job '%s' on this machine", id);
-    if ((rc = local_lock(&l->spool, LOCK_WAIT_S, &lock, err)) < 0)
+    if ((rc = ask_locked(l, job, fn, err)) < 0)
         return rc;
-    if ((rc = local_rec_load(&l->spool, job, &l->spool.texts, &r, err)) == 0)
-        rc = fn(l, &r, err);
-    lease_drop(lock);
-    arena_reset(&l->spool.texts);
-    if (rc == 0)
-        /* A cancelled job may have held up the queue; a lost one is found. */
-        pass_or_log(l, LOCK_WAIT_S);
-    return rc;
+    /* A cancelled job may have held up the queue; a lost one is found. */
+    pass_or_log(l, LOCK_WAIT_S);
+    return 0;
 }
 
 static int local_requeue(struct sched *s, const char *id, struct err *err)
@@ -616,7 +594,7 @@ static int local_step_start_op(struct sched *s, const struct sched_step_spec *sp
     struct arena texts = {0};
     const char **env = NULL;
     bool changed;
-    int rc = machine_now(&l->spool, &l->steps.machine, &changed, err);
+    int rc = local_machine_now(&l->spool, &l->steps.machine, &changed, err);
     if (rc < 0)
         return rc;
     l->steps.cores = sched_self(s, &self, NULL) == 0 ? self.cores_per_node : l->steps.machine.cores;
@@ -653,26 +631,32 @@ static const struct sched_ops local_ops = {
     .close = local_close,
 };
 
-int sched_local_open(const char *home, struct sched **out, struct err *err)
+static int spool_open(struct local *l, const char *home, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];
     struct local_machine m;
     bool changed;
+    int rc;
+    if ((size_t)snprintf(dir, sizeof dir, "%s/sched/local/%s", home, clock_host()) >= sizeof dir)
+        return err_set(err, ERR_LIMIT,
+                       "the state folder's path is too long: choose a shorter REEL_HOME");
+    if ((rc = local_spool_init(&l->spool, dir, err)) < 0)
+        return rc;
+    /* Bad settings are told now, not at the first job. */
+    return local_machine_now(&l->spool, &m, &changed, err);
+}
+
+int sched_local_open(const char *home, struct sched **out, struct err *err)
+{
     struct local *l = calloc(1, sizeof *l);
+    int rc;
     if (!l)
         return err_set(err, ERR_NOMEM, "out of memory for the local scheduler");
-    int rc = 0;
-    if ((size_t)snprintf(dir, sizeof dir, "%s/sched/local/%s", home, clock_host()) >= sizeof dir)
-        rc = err_set(err, ERR_LIMIT,
-                     "the state folder's path is too long: choose a shorter REEL_HOME");
-    if (rc == 0 && (rc = local_spool_init(&l->spool, dir, err)) == 0)
-        /* Bad settings are told now, not at the first job. */
-        rc = machine_now(&l->spool, &m, &changed, err);
     l->base.ops = &local_ops;
     l->base.absence_s = 1.5;
     l->steps.spool = &l->spool;
     l->steps.ops = &local_ops;
-    if (rc < 0)
+    if ((rc = spool_open(l, home, err)) < 0)
         local_close(&l->base);
     else
         *out = &l->base;

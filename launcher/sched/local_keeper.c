@@ -64,23 +64,29 @@ struct keeper {
  * change any more. */
 typedef bool change_fn(struct keeper *k, struct local_rec *r);
 
-static int change_once(struct keeper *k, change_fn *change, bool *done, struct err *err)
+static int rec_change(struct keeper *k, change_fn *change, bool *done, struct err *err)
 {
     struct local_rec r;
-    struct lease *lock = NULL;
-    int rc = local_lock(&k->spool, LOCK_WAIT_S, &lock, err);
-    if (rc < 0)
-        return rc;
-    rc = local_rec_load(&k->spool, k->rec.id, &k->spool.texts, &r, err);
-    if (rc == ERR_CORRUPT || rc == ERR_INPUT) { /* it is damaged: what we know last stands */
+    int rc = local_rec_load(&k->spool, k->rec.id, &k->spool.texts, &r, err);
+    if (rc == ERR_CORRUPT || rc == ERR_INPUT) /* it is damaged: what we know last stands */
         r = k->rec;
-        rc = 0;
-    }
-    if (rc == 0) {
-        *done = change(k, &r);
-        if (*done && (rc = local_rec_save(&k->spool, &r, err)) == 0)
-            k->rec = r;
-    }
+    else if (rc < 0)
+        return rc;
+    if (!(*done = change(k, &r)))
+        return 0;
+    if ((rc = local_rec_save(&k->spool, &r, err)) < 0)
+        return rc;
+    k->rec = r;
+    return 0;
+}
+
+static int change_once(struct keeper *k, change_fn *change, bool *done, struct err *err)
+{
+    struct lease *lock = NULL;
+    int rc;
+    if ((rc = local_lock(&k->spool, LOCK_WAIT_S, &lock, err)) < 0)
+        return rc;
+    rc = rec_change(k, change, done, err);
     lease_drop(lock);
     return rc;
 }

@@ -195,16 +195,17 @@ int local_rec_ask(const struct local_spool *sp, struct local_rec *r, enum local_
                   const char *reason, struct err *err)
 {
     struct local_rec next = *r;
+    int rc;
     if (r->stop >= (int)stop)
         return 0;
     next.stop = (int)stop;
     next.reason = reason;
     if (next.state == SCHED_RUNNING)
         next.state = SCHED_STOPPING;
-    int rc = local_rec_save(sp, &next, err);
-    if (rc == 0)
-        *r = next;
-    return rc;
+    if ((rc = local_rec_save(sp, &next, err)) < 0)
+        return rc;
+    *r = next;
+    return 0;
 }
 
 /* ---- keepers ---- */
@@ -227,7 +228,9 @@ static int keeper_start(const struct local_spool *sp, int64_t id, struct err *er
     char log[LIMIT_PATH_BYTES], job[32];
     struct arena texts = {0};
     size_t n = 0;
-    int rc = local_spool_path(sp, "keeper.log", log, err);
+    int rc;
+    if ((rc = local_spool_path(sp, "keeper.log", log, err)) < 0)
+        return rc;
     for (size_t i = 0; kept[i]; i++) {
         const char *value = getenv(kept[i]);
         char *entry = value ? arena_printf(&texts, "%s=%s", kept[i], value) : NULL;
@@ -240,8 +243,7 @@ static int keeper_start(const struct local_spool *sp, int64_t id, struct err *er
     env[n] = NULL;
     snprintf(job, sizeof job, "%lld", (long long)id);
     const char *argv[] = {"reel", "keeper", sp->dir, job, NULL};
-    if (rc == 0)
-        rc = proc_detach_self(argv, env, log, err);
+    rc = proc_detach_self(argv, env, log, err);
     arena_release(&texts);
     return rc;
 }
@@ -308,6 +310,7 @@ static int apply(const struct local_spool *sp, struct local_recs *recs, size_t i
 {
     struct local_rec *r = &recs->v[i];
     char reason[64];
+    int rc;
     if (d->act == ACT_PREEMPT) {
         snprintf(reason, sizeof reason, "preempted by job %lld", (long long)d->by);
         return local_rec_ask(sp, r, STOP_PREEMPT, keep(&recs->arena, reason), err);
@@ -316,10 +319,10 @@ static int apply(const struct local_spool *sp, struct local_recs *recs, size_t i
     next.starting_at = clock_wall_s();
     next.starts = 0;
     next.reason = "";
-    int rc = local_rec_save(sp, &next, err);
-    if (rc == 0)
-        *r = next;
-    return rc;
+    if ((rc = local_rec_save(sp, &next, err)) < 0)
+        return rc;
+    *r = next;
+    return 0;
 }
 
 /* Brings the records up to date, under the lock. start[i]: a keeper is to be started for job i
@@ -329,19 +332,25 @@ static int pass_records(const struct local_spool *sp, struct local_recs *recs, b
 {
     struct local_machine machine;
     struct local_decision *d = arena_array(&recs->arena, recs->n + 1, sizeof *d);
-    int rc = d ? local_machine_load(sp, &machine, err)
-               : err_set(err, ERR_NOMEM, "out of memory in the scheduling pass");
-    double now = clock_wall_s();
-    for (size_t i = 0; rc == 0 && i < recs->n; i++)
-        if (recover(&recs->v[i], now, &recs->arena, &start[i]))
-            rc = local_rec_save(sp, &recs->v[i], err);
-    if (rc < 0)
+    int rc;
+    if (!d)
+        return err_set(err, ERR_NOMEM, "out of memory in the scheduling pass");
+    if ((rc = local_machine_load(sp, &machine, err)) < 0)
         return rc;
+    double now = clock_wall_s();
+    for (size_t i = 0; i < recs->n; i++)
+        if (recover(&recs->v[i], now, &recs->arena, &start[i]) &&
+            (rc = local_rec_save(sp, &recs->v[i], err)) < 0)
+            return rc;
     local_decide(recs, machine.cores, d);
-    for (size_t i = 0; rc == 0 && i < recs->n; i++)
-        if (d[i].act != ACT_NONE && (rc = apply(sp, recs, i, &d[i], err)) == 0)
-            start[i] = start[i] || d[i].act == ACT_START;
-    return rc;
+    for (size_t i = 0; i < recs->n; i++) {
+        if (d[i].act == ACT_NONE)
+            continue;
+        if ((rc = apply(sp, recs, i, &d[i], err)) < 0)
+            return rc;
+        start[i] = start[i] || d[i].act == ACT_START;
+    }
+    return 0;
 }
 
 int local_pass(const struct local_spool *sp, double wait_s, struct err *err)

@@ -97,6 +97,10 @@ void local_program_release(struct local_program *p);
 int local_machine_load(const struct local_spool *sp, struct local_machine *out, struct err *err);
 int local_machine_save(const struct local_spool *sp, const struct local_machine *m,
                        struct err *err);
+/* Loads the settings and puts the environment's over them. *changed: the environment says something
+ * new. */
+int local_machine_now(const struct local_spool *sp, struct local_machine *out, bool *changed,
+                      struct err *err);
 
 /* ---- decisions: pure ---- */
 

@@ -4,7 +4,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,6 @@
 #include "base/num.h"
 
 #define REC_SCHEMA "reel.sched-job/1"
-#define MACHINE_SCHEMA "reel.sched-local/1"
 #define PROGRAM_MAGIC "reel.sched-program/1"
 
 enum { PROGRAM_BYTES = 16 << 20 }; /* argv and environment: beyond what execve takes */
@@ -369,76 +367,6 @@ void local_program_release(struct local_program *p)
     free(p->env);
     str_release(&p->text);
     *p = (struct local_program){.text = STR_INIT};
-}
-
-/* ---- the machine ---- */
-
-static const struct json_field machine_fields[] = {
-    {.name = "schema", .type = JSON_ANY},
-    {.name = "cores", .type = JSON_INT, .offset = offsetof(struct local_machine, cores),
-     .min = 1, .max = LIMIT_RANKS},
-    {.name = "grace_s", .type = JSON_NUM, .offset = offsetof(struct local_machine, grace_s),
-     .min = 0, .max = 1e6},
-    {.name = "kill_wait_s", .type = JSON_NUM, .offset = offsetof(struct local_machine, kill_wait_s),
-     .min = 0, .max = 1e6},
-};
-
-static int64_t cores_here(void)
-{
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                        : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? n : 1;
-}
-
-int local_machine_load(const struct local_spool *sp, struct local_machine *out, struct err *err)
-{
-    char path[LIMIT_PATH_BYTES];
-    struct json_doc doc = {0};
-    struct local_machine m = {.cores = cores_here(), .grace_s = 30, .kill_wait_s = 10};
-    int rc;
-    if ((rc = local_spool_path(sp, "machine.json", path, err)) < 0)
-        return rc;
-    if (!file_exists(path)) {
-        *out = m;
-        return 0;
-    }
-    if ((rc = json_load(path, &doc, err)) < 0)
-        return rc;
-    if ((rc = json_check_schema(&doc, MACHINE_SCHEMA, err)) < 0)
-        goto out;
-    if ((rc = json_read(&doc, doc.root, "", machine_fields, ARRAY_LEN(machine_fields), NULL, &m,
-                        err)) < 0)
-        goto out;
-    *out = m;
-out:
-    json_release(&doc);
-    return rc;
-}
-
-int local_machine_save(const struct local_spool *sp, const struct local_machine *m,
-                       struct err *err)
-{
-    char path[LIMIT_PATH_BYTES];
-    struct str text = STR_INIT;
-    struct json_out o;
-    int rc;
-    json_out_init(&o, &text, 1);
-    json_obj_begin(&o, NULL);
-    json_put_text(&o, "schema", MACHINE_SCHEMA);
-    json_put_int(&o, "cores", m->cores);
-    json_put_num(&o, "grace_s", m->grace_s);
-    json_put_num(&o, "kill_wait_s", m->kill_wait_s);
-    json_obj_end(&o);
-    str_addc(&text, '\n');
-    if ((rc = str_check(&text, err)) < 0)
-        goto out;
-    if ((rc = local_spool_path(sp, "machine.json", path, err)) < 0)
-        goto out;
-    rc = file_publish(path, text.p, text.len, err);
-out:
-    str_release(&text);
-    return rc;
 }
 
 /* ---- environments ---- */

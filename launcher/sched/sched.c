@@ -300,11 +300,13 @@ int sched_step_start(struct sched *s, const struct sched_step_spec *spec, struct
 int sched_place(struct sched *s, const struct sched_step_spec *spec, struct arena *arena,
                 struct sched_placement *out, struct err *err)
 {
-    int rc = check_step(spec, err);
-    if (rc == 0 && !s->ops->place)
-        rc = err_set(err, ERR_NOT_FOUND, "'%s' has one machine: there is nothing to place",
-                     s->ops->kind);
-    return rc < 0 ? rc : s->ops->place(s, spec, arena, out, err);
+    int rc;
+    if ((rc = check_step(spec, err)) < 0)
+        return rc;
+    if (!s->ops->place)
+        return err_set(err, ERR_NOT_FOUND, "'%s' has one machine: there is nothing to place",
+                       s->ops->kind);
+    return s->ops->place(s, spec, arena, out, err);
 }
 
 int sched_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out,

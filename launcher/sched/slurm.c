@@ -169,13 +169,14 @@ static int job_convert(const struct slurm_job *j, double now, struct arena *aren
 int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *out,
                    struct err *err)
 {
-    int rc = 0;
+    int rc;
     out->jobs = arena_array(&out->arena, in->n + 1, sizeof *out->jobs);
     if (!out->jobs)
         return err_set(err, ERR_NOMEM, "out of memory for %zu jobs", in->n);
-    for (size_t i = 0; rc == 0 && i < in->n; i++)
-        rc = job_convert(&in->v[i], now, &out->arena, &out->jobs[out->n++], err);
-    return rc;
+    for (size_t i = 0; i < in->n; i++)
+        if ((rc = job_convert(&in->v[i], now, &out->arena, &out->jobs[out->n++], err)) < 0)
+            return rc;
+    return 0;
 }
 
 /* ---- what there is ---- */
@@ -183,22 +184,25 @@ int slurm_to_sched(const struct slurm_jobs *in, double now, struct sched_jobs *o
 static int describe(struct sched *s, struct sched_site *out, struct err *err)
 {
     struct sched_slurm *l = slurm_of(s);
+    int rc;
     arena_release(&l->site_arena);
     arena_init(&l->site_arena, 0);
-    int rc = l->rpc->ops->site(l->rpc, &l->site_arena, &l->site, err);
-    l->described = rc == 0;
-    if (rc == 0)
-        *out = l->site.site;
-    return rc;
+    l->described = false;
+    if ((rc = l->rpc->ops->site(l->rpc, &l->site_arena, &l->site, err)) < 0)
+        return rc;
+    l->described = true;
+    *out = l->site.site;
+    return 0;
 }
 
 int sched_slurm_site(struct sched *s, struct slurm_site *out, struct err *err)
 {
     struct sched_site common;
-    int rc = describe(s, &common, err);
-    if (rc == 0)
-        *out = slurm_of(s)->site;
-    return rc;
+    int rc;
+    if ((rc = describe(s, &common, err)) < 0)
+        return rc;
+    *out = slurm_of(s)->site;
+    return 0;
 }
 
 int sched_slurm_net(struct sched *s, struct arena *arena, struct slurm_net *out, struct err *err)
@@ -304,16 +308,17 @@ static int poll_(struct sched *s, const struct sched_filter *filter, struct sche
 {
     struct arena arena;
     struct slurm_jobs jobs = {0};
+    int rc;
     arena_init(&arena, 0);
-    int rc = slurm_poll_shared(slurm_of(s), &arena, &jobs, err);
-    if (rc == 0) {
-        keep_only(&jobs, filter);
-        const char **absent = absent_ids(filter, &jobs, &arena);
-        if (absent)
-            recall(slurm_of(s), absent, &jobs, &arena);
-        arena_init(&out->arena, 0);
-        rc = slurm_to_sched(&jobs, clock_wall_s(), out, err);
-    }
+    if ((rc = slurm_poll_shared(slurm_of(s), &arena, &jobs, err)) < 0)
+        goto out;
+    keep_only(&jobs, filter);
+    const char **absent = absent_ids(filter, &jobs, &arena);
+    if (absent)
+        recall(slurm_of(s), absent, &jobs, &arena);
+    arena_init(&out->arena, 0);
+    rc = slurm_to_sched(&jobs, clock_wall_s(), out, err);
+out:
     arena_release(&arena);
     return rc;
 }
@@ -328,12 +333,13 @@ static int look(struct sched *s, const char *id, struct sched_jobs *out, struct 
     struct arena arena;
     struct slurm_jobs jobs = {0};
     struct slurm_rpc *rpc = slurm_of(s)->rpc;
+    int rc;
     arena_init(&arena, 0);
-    int rc = is_number(id) ? rpc->ops->jobs(rpc, id, &arena, &jobs, err) : 0;
-    if (rc == 0) {
-        arena_init(&out->arena, 0);
-        rc = slurm_to_sched(&jobs, clock_wall_s(), out, err);
-    }
+    if (is_number(id) && (rc = rpc->ops->jobs(rpc, id, &arena, &jobs, err)) < 0)
+        goto out;
+    arena_init(&out->arena, 0);
+    rc = slurm_to_sched(&jobs, clock_wall_s(), out, err);
+out:
     arena_release(&arena);
     return rc;
 }
@@ -347,37 +353,43 @@ static bool is_own(const char *id)
     return own && strcmp(own, id) == 0;
 }
 
+static bool is_bound(const struct sched_slurm *l, const char *token, const char *id)
+{
+    struct slurm_record record;
+    return token[0] && slurm_record_load(l, token, &record, NULL) == 0 && record.exists &&
+           (!record.id[0] || strcmp(record.id, id) == 0);
+}
+
 /* Finds a job of ours. Ids are handed out again after a controller lost its state: ours is the one
  * whose comment names a token bound to this id. */
 static int job_ours(struct sched_slurm *l, const char *id, struct arena *arena,
                     struct slurm_job *out, struct err *err)
 {
     struct slurm_jobs jobs = {0};
-    struct slurm_record record;
+    int rc;
     if (!is_number(id))
         return err_set(err, ERR_NOT_FOUND, "'%s' is not the id of a Slurm job", id);
-    int rc = l->rpc->ops->jobs(l->rpc, id, arena, &jobs, err);
-    const char *token = rc == 0 && jobs.n ? slurm_token(jobs.v[0].comment) : "";
-    if (rc == 0 && !jobs.n)
-        rc = err_set(err, ERR_NOT_FOUND, "Slurm knows no job %s", id);
-    else if (rc == 0 && !is_own(id) &&
-             (!token[0] || slurm_record_load(l, token, &record, NULL) < 0 || !record.exists ||
-              (record.id[0] && strcmp(record.id, id) != 0)))
-        rc = err_set(err, ERR_NOT_FOUND, "job %s ('%s') was not submitted from %s", id,
-                     jobs.v[0].name, l->home);
-    if (rc == 0)
-        *out = jobs.v[0];
-    return rc;
+    if ((rc = l->rpc->ops->jobs(l->rpc, id, arena, &jobs, err)) < 0)
+        return rc;
+    if (!jobs.n)
+        return err_set(err, ERR_NOT_FOUND, "Slurm knows no job %s", id);
+    if (!is_own(id) && !is_bound(l, slurm_token(jobs.v[0].comment), id))
+        return err_set(err, ERR_NOT_FOUND, "job %s ('%s') was not submitted from %s", id,
+                       jobs.v[0].name, l->home);
+    *out = jobs.v[0];
+    return 0;
 }
 
 int slurm_job_ours(struct sched_slurm *l, const char *id, enum sched_state *state, struct err *err)
 {
     struct arena arena;
     struct slurm_job job;
+    int rc;
     arena_init(&arena, 0);
-    int rc = job_ours(l, id, &arena, &job, err);
-    if (rc == 0)
-        *state = slurm_state(&job, clock_wall_s());
+    if ((rc = job_ours(l, id, &arena, &job, err)) < 0)
+        goto out;
+    *state = slurm_state(&job, clock_wall_s());
+out:
     arena_release(&arena);
     return rc;
 }
@@ -407,10 +419,11 @@ static int end_find(struct sched_slurm *l, const struct slurm_job *job, double n
 {
     struct sched_site site;
     bool is_open = !job->base[0] && ended_as_preempted(job);
-    int rc = is_open && !l->described ? sched_describe(&l->base, &site, err) : 0;
-    if (rc == 0)
-        *out = slurm_end(job, is_open ? &l->site : NULL, now);
-    return rc;
+    int rc;
+    if (is_open && !l->described && (rc = sched_describe(&l->base, &site, err)) < 0)
+        return rc;
+    *out = slurm_end(job, is_open ? &l->site : NULL, now);
+    return 0;
 }
 
 static int ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err)
@@ -419,18 +432,19 @@ static int ending(struct sched *s, const char *id, struct sched_ending *out, str
     struct slurm_job job;
     enum sched_end why = SCHED_END_UNKNOWN;
     double now = clock_wall_s();
+    int rc;
     arena_init(&arena, 0);
-    int rc = job_ours(slurm_of(s), id, &arena, &job, err);
-    if (rc == 0)
-        rc = end_find(slurm_of(s), &job, now, &why, err);
-    if (rc == 0) {
-        bool over = sched_state_ended(slurm_state(&job, now));
-        *out = (struct sched_ending){.why = why, .ended_at = over ? job.ended_at : 0};
-        if (out->why == SCHED_END_NONE && slurm_state(&job, now) == SCHED_RUNNING)
-            out->limit_at = job.ended_at, out->limit_s = job.ended_at - job.started_at;
-        if (out->why == SCHED_END_CANCELLED)
-            canceller(slurm_of(s), id, &arena, out->who);
-    }
+    if ((rc = job_ours(slurm_of(s), id, &arena, &job, err)) < 0)
+        goto out;
+    if ((rc = end_find(slurm_of(s), &job, now, &why, err)) < 0)
+        goto out;
+    bool over = sched_state_ended(slurm_state(&job, now));
+    *out = (struct sched_ending){.why = why, .ended_at = over ? job.ended_at : 0};
+    if (out->why == SCHED_END_NONE && slurm_state(&job, now) == SCHED_RUNNING)
+        out->limit_at = job.ended_at, out->limit_s = job.ended_at - job.started_at;
+    if (out->why == SCHED_END_CANCELLED)
+        canceller(slurm_of(s), id, &arena, out->who);
+out:
     arena_release(&arena);
     return rc;
 }
@@ -440,12 +454,12 @@ static int signal_(struct sched *s, const char *id, int signo, enum sched_to to,
 {
     struct sched_slurm *l = slurm_of(s);
     enum sched_state state;
-    int rc = slurm_job_ours(l, id, &state, err);
-    if (rc == 0 && state != SCHED_RUNNING && state != SCHED_UNKNOWN)
-        rc = err_set(err, ERR_STATE, "job %s is %s: only a running job takes a signal", id,
-                     sched_state_name(state));
-    if (rc < 0)
+    int rc;
+    if ((rc = slurm_job_ours(l, id, &state, err)) < 0)
         return rc;
+    if (state != SCHED_RUNNING && state != SCHED_UNKNOWN)
+        return err_set(err, ERR_STATE, "job %s is %s: only a running job takes a signal", id,
+                       sched_state_name(state));
     rc = l->rpc->ops->signal(l->rpc, id, signo, to == SCHED_TO_ALL, err);
     bool ended = rc == ERR_TEMP && slurm_job_ours(l, id, &state, NULL) == 0 &&
                  state != SCHED_RUNNING && state != SCHED_UNKNOWN;
@@ -464,12 +478,13 @@ static int requeue_look(struct sched_slurm *l, const char *id, struct requeue_lo
 {
     struct arena arena;
     struct slurm_job job;
+    int rc;
     arena_init(&arena, 0);
-    int rc = job_ours(l, id, &arena, &job, err);
-    if (rc == 0) {
-        out->state = slurm_state(&job, clock_wall_s());
-        rc = end_find(l, &job, clock_wall_s(), &out->end, err);
-    }
+    if ((rc = job_ours(l, id, &arena, &job, err)) < 0)
+        goto out;
+    out->state = slurm_state(&job, clock_wall_s());
+    rc = end_find(l, &job, clock_wall_s(), &out->end, err);
+out:
     arena_release(&arena);
     return rc;
 }
@@ -478,14 +493,16 @@ static int requeue(struct sched *s, const char *id, struct err *err)
 {
     struct sched_slurm *l = slurm_of(s);
     struct requeue_look look;
-    int rc = requeue_look(l, id, &look, err);
-    if (rc == 0 && sched_state_ended(look.state))
-        rc = err_set(err, ERR_STATE, "job %s has ended (%s): it cannot run again", id,
-                     sched_state_name(look.state));
-    if (rc == 0 && look.end == SCHED_END_CANCELLED)
-        rc = err_set(err, ERR_STATE, "job %s is being cancelled and does not run again", id);
-    if (rc < 0 || look.state == SCHED_PENDING || look.state == SCHED_REQUEUED)
+    int rc;
+    if ((rc = requeue_look(l, id, &look, err)) < 0)
         return rc;
+    if (sched_state_ended(look.state))
+        return err_set(err, ERR_STATE, "job %s has ended (%s): it cannot run again", id,
+                       sched_state_name(look.state));
+    if (look.end == SCHED_END_CANCELLED)
+        return err_set(err, ERR_STATE, "job %s is being cancelled and does not run again", id);
+    if (look.state == SCHED_PENDING || look.state == SCHED_REQUEUED)
+        return 0;
     rc = l->rpc->ops->requeue(l->rpc, id, err);
     if (rc == ERR_STATE && requeue_look(l, id, &look, NULL) == 0 &&
         !sched_state_ended(look.state) && look.end != SCHED_END_CANCELLED)
@@ -549,13 +566,16 @@ static int lost_node(struct sched *s, const char *nodes, const struct sched_loss
     size_t n, least = nodes ? 1 : 2; /* the loss of its only node ends the process that asks */
     struct slurm_net net = {0};
     struct arena arena;
+    int rc;
     arena_init(&arena, 0);
-    int rc = hosts_expand(list ? list : "", &arena, &names, &n, err);
-    if (rc == 0 && n >= least)
-        rc = sched_slurm_net(s, &arena, &net, err);
-    for (size_t i = 0; rc == 0 && i < net.n_nodes; i++)
+    if ((rc = hosts_expand(list ? list : "", &arena, &names, &n, err)) < 0)
+        goto out;
+    if (n >= least && (rc = sched_slurm_net(s, &arena, &net, err)) < 0)
+        goto out;
+    for (size_t i = 0; i < net.n_nodes; i++)
         if (was_lost(&net.nodes[i], loss) && in_list(names, net.nodes[i].name))
             snprintf(node, SCHED_ID_BYTES, "%s", net.nodes[i].name);
+out:
     arena_release(&arena);
     return rc;
 }
@@ -620,40 +640,53 @@ static int rpc_open(struct sched_slurm *l, struct err *err)
 static int seconds_from_env(const char *name, double fallback, double *out, struct err *err)
 {
     const char *text = getenv(name);
+    int rc;
     *out = fallback;
-    int rc = text && *text ? num_parse_f64(text, name, out, err) : 0;
-    return rc == 0 && *out < 0
-               ? err_set(err, ERR_INPUT, "%s is %s: give 0 or more seconds", name, text)
-               : rc;
+    if (!text || !*text)
+        return 0;
+    if ((rc = num_parse_f64(text, name, out, err)) < 0)
+        return rc;
+    if (*out < 0)
+        return err_set(err, ERR_INPUT, "%s is %s: give 0 or more seconds", name, text);
+    return 0;
+}
+
+static int settings_take(struct sched_slurm *l, const char *home, struct err *err)
+{
+    int rc;
+    if (getenv("SLURM_CLUSTERS") || getenv("SBATCH_CLUSTERS"))
+        return err_set(err, ERR_ENV,
+                       "SLURM_CLUSTERS or SBATCH_CLUSTERS is set: a job could go to one cluster "
+                       "and be looked for on another; unset it, and choose the cluster by "
+                       "SLURM_CONF");
+    if ((rc = seconds_from_env("REEL_SLURM_POLL_S", POLL_S, &l->poll_s, err)) < 0)
+        return rc;
+    if ((rc = seconds_from_env("REEL_SLURM_LOOK_S", LOOK_APART_S, &l->look_apart_s, err)) < 0)
+        return rc;
+    if ((rc = seconds_from_env("REEL_SLURM_ABSENCE_S", ABSENCE_S, &l->base.absence_s, err)) < 0)
+        return rc;
+    if ((size_t)snprintf(l->home, sizeof l->home, "%s", home) >= sizeof l->home ||
+        (size_t)snprintf(l->dir, sizeof l->dir, "%s/sched/slurm", home) >= sizeof l->dir - 128)
+        return err_set(err, ERR_LIMIT,
+                       "the state folder's path is too long: choose a shorter REEL_HOME");
+    return 0;
 }
 
 int sched_slurm_open(const char *home, struct sched **out, struct err *err)
 {
     struct sched_slurm *l = calloc(1, sizeof *l);
-    int rc = 0;
+    int rc;
     if (!l)
         return err_set(err, ERR_NOMEM, "out of memory for the scheduler");
     l->base.ops = &slurm_ops;
-    if (getenv("SLURM_CLUSTERS") || getenv("SBATCH_CLUSTERS"))
-        rc = err_set(err, ERR_ENV,
-                     "SLURM_CLUSTERS or SBATCH_CLUSTERS is set: a job could go to one cluster and "
-                     "be looked for on another; unset it, and choose the cluster by SLURM_CONF");
-    if (rc == 0)
-        rc = seconds_from_env("REEL_SLURM_POLL_S", POLL_S, &l->poll_s, err);
-    if (rc == 0)
-        rc = seconds_from_env("REEL_SLURM_LOOK_S", LOOK_APART_S, &l->look_apart_s, err);
-    if (rc == 0)
-        rc = seconds_from_env("REEL_SLURM_ABSENCE_S", ABSENCE_S, &l->base.absence_s, err);
-    if (rc == 0 &&
-        ((size_t)snprintf(l->home, sizeof l->home, "%s", home) >= sizeof l->home ||
-         (size_t)snprintf(l->dir, sizeof l->dir, "%s/sched/slurm", home) >= sizeof l->dir - 128))
-        rc = err_set(err, ERR_LIMIT,
-                     "the state folder's path is too long: choose a shorter REEL_HOME");
-    if (rc == 0)
-        rc = rpc_open(l, err);
-    if (rc < 0)
+    if ((rc = settings_take(l, home, err)) < 0)
+        goto out;
+    if ((rc = rpc_open(l, err)) < 0)
+        goto out;
+    *out = &l->base;
+    l = NULL; /* the caller's */
+out:
+    if (l)
         close_(&l->base);
-    else
-        *out = &l->base;
     return rc;
 }

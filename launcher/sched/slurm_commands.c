@@ -63,13 +63,16 @@ static int ask_with(const char *const *argv, const char *const *env, const char 
     s.die_with_parent = true;
     s.slow_s = SLURM_SLOW_S;
     s.slow = slurm_slow_tell;
-    int rc = spawn_run(&s, input, SLURM_DEADLINE_S, out, &said, &end, err);
-    if (rc == 0 && end.timed_out)
+    int rc;
+    if ((rc = spawn_run(&s, input, SLURM_DEADLINE_S, out, &said, &end, err)) < 0)
+        goto out;
+    if (end.timed_out)
         rc = err_set(err, ERR_TEMP, "%s did not answer within %d s", argv[0], SLURM_DEADLINE_S);
-    else if (rc == 0 && end.signal)
+    else if (end.signal)
         rc = err_set(err, ERR_TEMP, "%s died of signal %d", argv[0], end.signal);
-    else if (rc == 0 && end.code != 0)
+    else if (end.code != 0)
         rc = slurm_text_error(argv[0], said.len ? said.p : "", err);
+out:
     slurm_slow_settle(rc);
     str_release(&said);
     return rc;
@@ -147,24 +150,26 @@ static int jobs(struct slurm_rpc *r, const char *id, struct arena *arena, struct
 {
     char user[32];
     struct str text = STR_INIT;
-    int version, rc = version_of((struct commands *)r, &version, err);
+    int version, n = 7, rc;
+    if ((rc = version_of((struct commands *)r, &version, err)) < 0)
+        return rc;
     snprintf(user, sizeof user, "%u", (unsigned)getuid());
     const char *argv[12] = {"squeue", "-a", "-h", "-t", "all", id ? "-j" : "-u", id ? id : user};
-    int n = 7;
     if (version >= JSON_FROM)
         argv[n++] = "--json";
     else
         argv[n++] = "-O", argv[n++] = slurm_text_squeue_format();
-    if (rc == 0)
-        rc = ask(argv, &text, err);
-    if (rc == ERR_NOT_FOUND) {
+    if ((rc = ask(argv, &text, err)) == ERR_NOT_FOUND) {
         *out = (struct slurm_jobs){0};
         rc = 0;
-    } else if (rc == 0) {
-        const char *p = text.len ? text.p : "";
-        rc = version >= JSON_FROM ? slurm_text_jobs_json(p, arena, out, err)
-                                  : slurm_text_jobs(p, arena, out, err);
+        goto out;
     }
+    if (rc < 0)
+        goto out;
+    const char *p = text.len ? text.p : "";
+    rc = version >= JSON_FROM ? slurm_text_jobs_json(p, arena, out, err)
+                              : slurm_text_jobs(p, arena, out, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -196,15 +201,17 @@ int slurm_history(const char *const *ids, struct arena *arena, struct slurm_jobs
                   struct err *err)
 {
     struct str list = STR_INIT, text = STR_INIT;
+    int rc;
     for (const char *const *id = ids; *id; id++)
         str_addf(&list, "%s%s", list.len ? "," : "", *id);
     const char *argv[] = {"sacct", "-n", "-P", "-X", "-j", list.p, "-o", SLURM_SACCT_FIELDS,
                           NULL};
-    int rc = str_check(&list, err);
-    if (rc == 0)
-        rc = ask(argv, &text, err);
-    if (rc == 0)
-        rc = slurm_text_history(text.len ? text.p : "", arena, out, err);
+    if ((rc = str_check(&list, err)) < 0)
+        goto out;
+    if ((rc = ask(argv, &text, err)) < 0)
+        goto out;
+    rc = slurm_text_history(text.len ? text.p : "", arena, out, err);
+out:
     str_release(&list);
     str_release(&text);
     return rc;
@@ -281,29 +288,41 @@ static void args_fill(struct args *a, const struct slurm_submit *w)
         arg(a, "--signal=B:%d@%lld", s->signal, (long long)(s->signal_lead_s + 0.5));
 }
 
+/* Reads the id that sbatch printed: "123" or "123;cluster". */
+static int id_read(const struct str *text, char id[SCHED_ID_BYTES], struct err *err)
+{
+    const char *p = text->len ? text->p : "";
+    size_t digits = strspn(p, "0123456789");
+    if (digits == 0 || digits >= SCHED_ID_BYTES)
+        return err_set(err, ERR_TEMP, "sbatch printed no job id: '%.60s'", p);
+    snprintf(id, SCHED_ID_BYTES, "%.*s", (int)digits, p);
+    return 0;
+}
+
 static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCHED_ID_BYTES],
                   struct err *err)
 {
     struct arena arena;
     struct str text = STR_INIT;
+    int rc;
     (void)r;
     arena_init(&arena, 0);
     struct args a = {.arena = &arena};
     args_fill(&a, w);
-    int rc = a.failed ? err_set(err, ERR_NOMEM, "out of memory")
-                      : ask_with(a.v, w->env, w->script, &text, err);
+    if (a.failed) {
+        rc = err_set(err, ERR_NOMEM, "out of memory");
+        goto out;
+    }
+    rc = ask_with(a.v, w->env, w->script, &text, err);
     if (rc == ERR_CHILD) { /* nobody knows the words, and who can tell what became of the job */
         if (err)
             err->code = ERR_TEMP;
         rc = ERR_TEMP;
     }
-    /* It prints "123" or "123;cluster". */
-    size_t digits = rc == 0 && text.len ? strspn(text.p, "0123456789") : 0;
-    if (rc == 0 && (digits == 0 || digits >= SCHED_ID_BYTES))
-        rc = err_set(err, ERR_TEMP, "sbatch printed no job id: '%.60s'",
-                     text.len ? text.p : "");
-    if (rc == 0)
-        snprintf(id, SCHED_ID_BYTES, "%.*s", (int)digits, text.p);
+    if (rc < 0)
+        goto out;
+    rc = id_read(&text, id, err);
+out:
     str_release(&text);
     arena_release(&arena);
     return rc;

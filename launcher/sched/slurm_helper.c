@@ -81,18 +81,18 @@ static int hear(struct helper *h, char **line, struct err *err)
 /* Parses the reply into a tree, or returns the error it tells of. */
 static int reply_parse(char *line, struct json_doc *doc, struct err *err)
 {
-    int rc = json_parse(line, strlen(line), "reel-slurm's answer", doc, err);
-    const char *name = rc == 0 ? json_text(doc->root, "error", "") : "";
-    if (rc < 0)
+    int code = ERR_TEMP;
+    if (json_parse(line, strlen(line), "reel-slurm's answer", doc, err) < 0)
         return err_set(err, ERR_TEMP, "reel-slurm answered with something that is no JSON");
+    const char *name = json_text(doc->root, "error", "");
     if (!name[0])
         return 0;
-#define CODE(code, value, exit_code, text) \
-    if (strcmp(name, #code) == 0)          \
-        rc = code;
+#define CODE(name_, value, exit_code, text) \
+    if (strcmp(name, #name_) == 0)          \
+        code = name_;
     ERR_LIST(CODE)
 #undef CODE
-    return err_set(err, rc < 0 ? rc : ERR_TEMP, "%s", json_text(doc->root, "text", ""));
+    return err_set(err, code, "%s", json_text(doc->root, "text", ""));
 }
 
 static int receive(struct helper *h, struct json_doc *doc, struct err *err)
@@ -113,16 +113,11 @@ static int receive(struct helper *h, struct json_doc *doc, struct err *err)
     return rc;
 }
 
-static int start(struct helper *h, struct err *err)
+static int helper_spawn(struct helper *h, struct err *err)
 {
     const char *argv[] = {h->path, NULL};
     struct spawn s = SPAWN_INIT;
-    struct json_doc doc = {0};
     int fds[2], rc;
-    if (h->pid && clock_mono_s() - h->used_at > IDLE_S)
-        stop(h);
-    if (h->pid)
-        return 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
         return err_set_errno(err, ERR_TEMP, "cannot make a socket for reel-slurm");
     s.argv = argv;
@@ -130,41 +125,72 @@ static int start(struct helper *h, struct err *err)
     s.die_with_parent = true;
     rc = spawn_start(&s, &h->pid, err);
     close(fds[1]);
-    h->fd = fds[0];
     if (rc < 0) {
         close(fds[0]);
         h->pid = 0;
         return rc;
     }
-    rc = receive(h, &doc, err);
-    if (rc == 0 && strcmp(json_text(doc.root, "schema", ""), SLURM_WIRE_SCHEMA) != 0)
+    h->fd = fds[0];
+    return 0;
+}
+
+/* Hears which protocol the helper speaks. */
+static int greeting_check(struct helper *h, struct err *err)
+{
+    struct json_doc doc = {0};
+    int rc;
+    if ((rc = receive(h, &doc, err)) < 0)
+        goto out;
+    if (strcmp(json_text(doc.root, "schema", ""), SLURM_WIRE_SCHEMA) != 0)
         rc = err_set(err, ERR_ENV,
                      "%s speaks '%s', not " SLURM_WIRE_SCHEMA
                      ": install reel and reel-slurm together",
                      h->path, json_text(doc.root, "schema", ""));
+out:
     json_release(&doc);
-    if (rc < 0)
+    return rc;
+}
+
+static int start(struct helper *h, struct err *err)
+{
+    int rc;
+    if (h->pid && clock_mono_s() - h->used_at > IDLE_S)
+        stop(h);
+    if (h->pid)
+        return 0;
+    if ((rc = helper_spawn(h, err)) < 0)
+        return rc;
+    if ((rc = greeting_check(h, err)) < 0)
         stop(h);
     return rc;
+}
+
+static int send_all(struct helper *h, const struct str *request, struct err *err)
+{
+    for (size_t done = 0; done < request->len;) {
+        ssize_t n = send(h->fd, request->p + done, request->len - done, MSG_NOSIGNAL);
+        if (n > 0)
+            done += (size_t)n;
+        else if (errno != EINTR)
+            return err_set_errno(err, ERR_TEMP, "reel-slurm takes no requests");
+    }
+    return 0;
 }
 
 /* Sends what was written and takes the reply. */
 static int ask(struct helper *h, struct str *request, struct json_doc *doc, struct err *err)
 {
-    int rc = str_check(request, err);
+    int rc;
     str_addc(request, '\n');
-    if (rc == 0)
-        rc = start(h, err);
-    for (size_t done = 0; rc == 0 && done < request->len;) {
-        ssize_t n = send(h->fd, request->p + done, request->len - done, MSG_NOSIGNAL);
-        if (n > 0)
-            done += (size_t)n;
-        else if (errno != EINTR) {
-            rc = err_set_errno(err, ERR_TEMP, "reel-slurm takes no requests");
-            stop(h);
-        }
+    if ((rc = str_check(request, err)) < 0)
+        return rc;
+    if ((rc = start(h, err)) < 0)
+        return rc;
+    if ((rc = send_all(h, request, err)) < 0) {
+        stop(h);
+        return rc;
     }
-    return rc < 0 ? rc : receive(h, doc, err);
+    return receive(h, doc, err);
 }
 
 /* ---- the calls ---- */
@@ -187,11 +213,13 @@ static int site(struct slurm_rpc *r, struct arena *arena, struct slurm_site *out
     struct str text = STR_INIT;
     struct json_doc doc = {0};
     struct json_out o;
+    int rc;
     request_begin(&o, &text, "site");
     json_obj_end(&o);
-    int rc = ask(helper_of(r), &text, &doc, err);
-    if (rc == 0)
-        rc = slurm_wire_site_read(json_member(doc.root, "site"), arena, out, err);
+    if ((rc = ask(helper_of(r), &text, &doc, err)) < 0)
+        goto out;
+    rc = slurm_wire_site_read(json_member(doc.root, "site"), arena, out, err);
+out:
     json_release(&doc);
     str_release(&text);
     return rc;
@@ -203,29 +231,16 @@ static int net(struct slurm_rpc *r, bool with_nodes, struct arena *arena, struct
     struct str text = STR_INIT;
     struct json_doc doc = {0};
     struct json_out o;
+    int rc;
     request_begin(&o, &text, "net");
     json_put_bool(&o, "nodes", with_nodes);
     json_obj_end(&o);
-    int rc = ask(helper_of(r), &text, &doc, err);
-    if (rc == 0)
-        rc = slurm_wire_net_read(json_member(doc.root, "net"), arena, out, err);
+    if ((rc = ask(helper_of(r), &text, &doc, err)) < 0)
+        goto out;
+    rc = slurm_wire_net_read(json_member(doc.root, "net"), arena, out, err);
+out:
     json_release(&doc);
     str_release(&text);
-    return rc;
-}
-
-static int jobs_read(const cJSON *list, struct arena *arena, struct slurm_jobs *out,
-                     struct err *err)
-{
-    const cJSON *v;
-    struct slurm_jobs jobs = {
-        .v = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *jobs.v)};
-    int rc = jobs.v ? 0 : err_set(err, ERR_NOMEM, "out of memory");
-    cJSON_ArrayForEach(v, list)
-        if (rc == 0)
-            rc = slurm_wire_job_read(v, arena, &jobs.v[jobs.n++], err);
-    if (rc == 0)
-        *out = jobs;
     return rc;
 }
 
@@ -235,12 +250,14 @@ static int jobs(struct slurm_rpc *r, const char *id, struct arena *arena, struct
     struct str text = STR_INIT;
     struct json_doc doc = {0};
     struct json_out o;
+    int rc;
     request_begin(&o, &text, "jobs");
     json_put_text(&o, "id", id);
     json_obj_end(&o);
-    int rc = ask(helper_of(r), &text, &doc, err);
-    if (rc == 0)
-        rc = jobs_read(json_member(doc.root, "jobs"), arena, out, err);
+    if ((rc = ask(helper_of(r), &text, &doc, err)) < 0)
+        goto out;
+    rc = slurm_wire_jobs_read(json_member(doc.root, "jobs"), arena, out, err);
+out:
     if (rc == ERR_NOT_FOUND) {
         *out = (struct slurm_jobs){0};
         rc = 0;
@@ -292,15 +309,18 @@ static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCH
     struct str text = STR_INIT;
     struct json_doc doc = {0};
     struct json_out o;
+    int rc;
     request_begin(&o, &text, "submit");
     submit_write(w, &o);
     json_obj_end(&o);
-    int rc = ask(helper_of(r), &text, &doc, err);
-    const char *got = rc == 0 ? json_text(doc.root, "id", "") : "";
-    if (rc == 0 && !got[0])
-        rc = err_set(err, ERR_TEMP, "reel-slurm answered a submission without a job id");
-    if (rc == 0)
+    if ((rc = ask(helper_of(r), &text, &doc, err)) < 0)
+        goto out;
+    const char *got = json_text(doc.root, "id", "");
+    if (got[0])
         snprintf(id, SCHED_ID_BYTES, "%s", got);
+    else
+        rc = err_set(err, ERR_TEMP, "reel-slurm answered a submission without a job id");
+out:
     json_release(&doc);
     str_release(&text);
     return rc;

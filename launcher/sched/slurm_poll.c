@@ -47,28 +47,26 @@ struct answer {
     struct slurm_jobs jobs;
 };
 
+static int answer_read(const struct json_doc *doc, struct arena *arena, struct answer *out,
+                       struct err *err)
+{
+    out->asked_at = json_num(doc->root, "asked_at", 0);
+    out->answered_at = json_num(doc->root, "answered_at", 0);
+    out->said = arena_strdup(arena, json_text(doc->root, "said", ""));
+    if (!out->said)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    return slurm_wire_jobs_read(json_member(doc->root, "jobs"), arena, &out->jobs, err);
+}
+
 /* Loads the answer. A file that is absent or cannot be read is an answer never asked for: it is
  * only a cache. */
 static int answer_load(const char *path, struct arena *arena, struct answer *out, struct err *err)
 {
     struct json_doc doc = {0};
-    const cJSON *v;
     int rc = 0;
     *out = (struct answer){.said = ""};
-    if (json_load(path, &doc, NULL) < 0 || json_check_schema(&doc, poll_schema, NULL) < 0) {
-        json_release(&doc);
-        return 0;
-    }
-    const cJSON *list = json_member(doc.root, "jobs");
-    out->jobs.v = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *out->jobs.v);
-    out->asked_at = json_num(doc.root, "asked_at", 0);
-    out->answered_at = json_num(doc.root, "answered_at", 0);
-    out->said = arena_strdup(arena, json_text(doc.root, "said", ""));
-    if (!out->jobs.v || !out->said)
-        rc = err_set(err, ERR_NOMEM, "out of memory");
-    cJSON_ArrayForEach(v, list)
-        if (rc == 0)
-            rc = slurm_wire_job_read(v, arena, &out->jobs.v[out->jobs.n++], err);
+    if (json_load(path, &doc, NULL) == 0 && json_check_schema(&doc, poll_schema, NULL) == 0)
+        rc = answer_read(&doc, arena, out, err);
     json_release(&doc);
     return rc;
 }
@@ -77,6 +75,7 @@ static int answer_save(const char *path, const struct answer *a, struct err *err
 {
     struct str text = STR_INIT;
     struct json_out o;
+    int rc;
     json_out_init(&o, &text, 0);
     json_obj_begin(&o, NULL);
     json_put_text(&o, "schema", poll_schema);
@@ -88,9 +87,10 @@ static int answer_save(const char *path, const struct answer *a, struct err *err
         slurm_wire_job_write(&a->jobs.v[i], &o);
     json_arr_end(&o);
     json_obj_end(&o);
-    int rc = str_check(&text, err);
-    if (rc == 0)
-        rc = file_publish(path, text.p, text.len, err);
+    if ((rc = str_check(&text, err)) < 0)
+        goto out;
+    rc = file_publish(path, text.p, text.len, err);
+out:
     str_release(&text);
     return rc;
 }
@@ -153,28 +153,47 @@ void slurm_poll_forget(struct sched_slurm *s)
     unlink(file); /* it is only a cache: what stays is old for poll_s at most */
 }
 
+/* Asks the controller in this process's turn, unless another had the answer before. */
+static int turn_ask(struct sched_slurm *s, const char *file, struct arena *arena, struct answer *a,
+                    struct err *err)
+{
+    int rc;
+    if ((rc = answer_load(file, arena, a, err)) < 0)
+        return rc;
+    return fresh(s, a) ? 0 : ask(s, file, arena, a, err);
+}
+
+/* Brings the answer up to date. Where another is asking, an older answer will do. */
+static int answer_renew(struct sched_slurm *s, const char *file, const char *lock,
+                        struct arena *arena, struct answer *a, struct err *err)
+{
+    struct lease *held = NULL;
+    int rc;
+    if ((rc = turn_take(lock, a, &held, err)) < 0)
+        return rc == ERR_BUSY && a->answered_at > 0 ? 0 : rc;
+    rc = turn_ask(s, file, arena, a, err);
+    lease_drop(held);
+    return rc;
+}
+
 /* Polls by the file in which whoever asked last left the answer. */
 static int poll_by_file(struct sched_slurm *s, struct arena *arena, struct slurm_jobs *out,
                         struct err *err)
 {
     char file[LIMIT_PATH_BYTES + 64], lock[LIMIT_PATH_BYTES + 64];
     struct answer a;
-    struct lease *held = NULL;
     int rc;
     paths(s, file, lock);
-    if ((rc = file_mkdirs(s->dir, err)) < 0 || (rc = answer_load(file, arena, &a, err)) < 0)
+    if ((rc = file_mkdirs(s->dir, err)) < 0)
         return rc;
-    if (!fresh(s, &a)) {
-        rc = turn_take(lock, &a, &held, err);
-        if (rc == 0 && (rc = answer_load(file, arena, &a, err)) == 0 && !fresh(s, &a))
-            rc = ask(s, file, arena, &a, err);
-        lease_drop(held);
-        if (rc == ERR_BUSY && a.answered_at > 0)
-            rc = 0;
-    }
-    if (rc == 0 && (rc = verdict(&a, err)) == 0)
-        *out = a.jobs;
-    return rc;
+    if ((rc = answer_load(file, arena, &a, err)) < 0)
+        return rc;
+    if (!fresh(s, &a) && (rc = answer_renew(s, file, lock, arena, &a, err)) < 0)
+        return rc;
+    if ((rc = verdict(&a, err)) < 0)
+        return rc;
+    *out = a.jobs;
+    return 0;
 }
 
 static int poll_alone(struct sched_slurm *s, struct slurm_jobs *out, struct err *err)

@@ -45,28 +45,33 @@ static int from_env(const char *name, int64_t fallback, int64_t *out, struct err
 /* Counts the cores of all nodes of the allocation we are in. */
 static int allocation(int64_t *nodes, int64_t *cores, struct err *err)
 {
+    int rc;
     if (!getenv("SLURM_JOB_ID"))
         return err_set(err, ERR_ENV,
                        "this process runs in no Slurm job: steps need an allocation ('reel tune "
                        "--nodes N' asks for one)");
-    int rc = from_env("SLURM_JOB_NUM_NODES", 1, nodes, err);
-    if (rc == 0)
-        rc = from_env("SLURM_CPUS_ON_NODE", 1, cores, err);
+    if ((rc = from_env("SLURM_JOB_NUM_NODES", 1, nodes, err)) < 0)
+        return rc;
+    if ((rc = from_env("SLURM_CPUS_ON_NODE", 1, cores, err)) < 0)
+        return rc;
     *cores *= *nodes;
-    return rc;
+    return 0;
 }
 
 /* Writes the CPUs of a node's ranks as srun wants them. */
 static const char *cpu_bind(const char *const *cpus, struct arena *arena)
 {
     struct str text = STR_INIT;
-    int rc = 0;
+    const char *word = NULL;
     str_add(&text, "--cpu-bind=mask_cpu:");
-    for (const char *const *c = cpus; rc == 0 && *c; c++) {
+    for (const char *const *c = cpus; *c; c++) {
         str_add(&text, c == cpus ? "" : ",");
-        rc = place_mask(*c, &text, NULL);
+        if (place_mask(*c, &text, NULL) < 0)
+            goto out;
     }
-    const char *word = rc == 0 && !text.failed ? arena_strdup(arena, text.p) : NULL;
+    if (!text.failed)
+        word = arena_strdup(arena, text.p);
+out:
     str_release(&text);
     return word;
 }
@@ -136,13 +141,13 @@ static int step_place(struct sched_slurm *s, const struct sched_step_spec *spec,
 {
     struct sched_placement p;
     const char *path;
-    int rc = slurm_place(s, spec, arena, &p, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = slurm_place(s, spec, arena, &p, err)) < 0)
         return rc == ERR_NOMEM ? rc : 0;
-    rc = slurm_host_file_write(s, &p, arena, &path, err);
-    if (rc == 0 && !(st->host_file = strdup(path)))
-        rc = err_set(err, ERR_NOMEM, "out of memory");
-    return rc;
+    if ((rc = slurm_host_file_write(s, &p, arena, &path, err)) < 0)
+        return rc;
+    st->host_file = strdup(path);
+    return st->host_file ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
 static void step_release(struct slurm_step *st)
@@ -154,36 +159,44 @@ static void step_release(struct slurm_step *st)
     free(st);
 }
 
+static int srun_start(struct sched_slurm *s, const struct sched_step_spec *spec, int64_t nodes,
+                      struct slurm_step *st, struct arena *arena, struct err *err)
+{
+    struct sched_step_spec watched = *spec;
+    int64_t per_node = st->steps.cores / nodes;
+    int rc;
+    if (!spec->per_node)
+        nodes = spec->nodes ? spec->nodes : num_min_i64(nodes, spec->ranks);
+    if ((rc = step_place(s, spec, st, arena, err)) < 0)
+        return rc;
+    watched.argv = srun_argv(spec, nodes, per_node, st->host_file != NULL, arena);
+    const char **env = srun_env(spec, st->host_file, arena);
+    if (!watched.argv || !env)
+        return err_set(err, ERR_NOMEM, "out of memory for a step");
+    return local_step_start(&st->steps, &watched, env, &st->inner, err);
+}
+
 int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec,
                      struct sched_step **out, struct err *err)
 {
     struct arena arena;
-    struct sched_step_spec watched = *spec;
     int64_t nodes, cores;
-    int rc = allocation(&nodes, &cores, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = allocation(&nodes, &cores, err)) < 0)
         return rc;
     if (spec->cores <= cores && access(spec->argv[0], X_OK) != 0)
         return err_set_errno(err, ERR_ENV, "cannot run '%s'", spec->argv[0]);
     struct slurm_step *st = calloc(1, sizeof *st);
     if (!st)
         return err_set(err, ERR_NOMEM, "out of memory for a step");
-    arena_init(&arena, 0);
     st->base.ops = s->base.ops;
     st->steps = (struct local_steps){.ops = s->base.ops,
                                      .machine = {.kill_wait_s = KILL_WAIT_S},
                                      .cores = cores};
-    int64_t per_node = cores / nodes;
-    if (!spec->per_node)
-        nodes = spec->nodes ? spec->nodes : num_min_i64(nodes, spec->ranks);
     st->log_path = spec->log_path ? strdup(spec->log_path) : NULL;
     st->read_to = spec->log_path ? log_size(spec->log_path) : 0;
-    rc = step_place(s, spec, st, &arena, err);
-    watched.argv = srun_argv(spec, nodes, per_node, st->host_file != NULL, &arena);
-    const char **env = srun_env(spec, st->host_file, &arena);
-    if (rc == 0)
-        rc = watched.argv && env ? local_step_start(&st->steps, &watched, env, &st->inner, err)
-                                 : err_set(err, ERR_NOMEM, "out of memory for a step");
+    arena_init(&arena, 0);
+    rc = srun_start(s, spec, nodes, st, &arena, err);
     arena_release(&arena);
     if (rc < 0)
         step_release(st);
@@ -221,11 +234,13 @@ int slurm_step_poll(struct sched_step *step, double wait_s, struct sched_step_st
     int rc = local_step_poll(st->inner, wait_s, out, err);
     node_failure_find(st);
     snprintf(out->node_lost, sizeof out->node_lost, "%s", st->node_lost);
-    if (rc == 0 && out->exit_code > SIGNAL_CODES && out->exit_code <= SIGNAL_CODES + SIGNALS) {
+    if (rc < 0)
+        return rc;
+    if (out->exit_code > SIGNAL_CODES && out->exit_code <= SIGNAL_CODES + SIGNALS) {
         out->exit_signal = out->exit_code - SIGNAL_CODES;
         out->exit_code = -1;
     }
-    return rc;
+    return 0;
 }
 
 int slurm_step_signal(struct sched_step *step, int signo, struct err *err)

@@ -199,11 +199,14 @@ static int after_of(struct sched_slurm *s, const char *after, const char **out,
                     struct err *err)
 {
     enum sched_state state;
+    int rc;
     *out = NULL;
-    int rc = after ? slurm_job_ours(s, after, &state, err) : 0;
-    if (rc == 0)
-        *out = after;
-    return rc == ERR_NOT_FOUND && slurm_record_of_id(s, after) ? 0 : rc;
+    if (!after)
+        return 0;
+    if ((rc = slurm_job_ours(s, after, &state, err)) < 0)
+        return rc == ERR_NOT_FOUND && slurm_record_of_id(s, after) ? 0 : rc;
+    *out = after;
+    return 0;
 }
 
 static int submit(struct sched_slurm *s, const struct sched_spec *wanted, char id[SCHED_ID_BYTES],
@@ -237,13 +240,16 @@ static int look(struct sched_slurm *s, const char *token, char id[SCHED_ID_BYTES
 {
     struct arena arena;
     struct slurm_jobs jobs = {0};
+    int rc;
     arena_init(&arena, 0);
-    int rc = s->rpc->ops->jobs(s->rpc, NULL, &arena, &jobs, err);
-    for (size_t i = 0; rc == 0 && i < jobs.n; i++)
+    if ((rc = s->rpc->ops->jobs(s->rpc, NULL, &arena, &jobs, err)) < 0)
+        goto out;
+    for (size_t i = 0; i < jobs.n && rc == 0; i++)
         if (strcmp(slurm_token(jobs.v[i].comment), token) == 0) {
             snprintf(id, SCHED_ID_BYTES, "%s", jobs.v[i].id);
             rc = 1;
         }
+out:
     arena_release(&arena);
     return rc;
 }

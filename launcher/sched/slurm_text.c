@@ -272,22 +272,29 @@ static int job_from_json(const cJSON *job, struct arena *arena, struct slurm_job
     return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
+static int jobs_from_json(const cJSON *list, struct arena *arena, struct slurm_jobs *out,
+                          struct err *err)
+{
+    const cJSON *job;
+    struct slurm_jobs jobs = {
+        .v = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *jobs.v)};
+    int rc;
+    if (!jobs.v)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    if (!cJSON_IsArray(list))
+        return err_set(err, ERR_INPUT, "squeue --json printed no list of jobs");
+    cJSON_ArrayForEach(job, list)
+        if ((rc = job_from_json(job, arena, &jobs.v[jobs.n++], err)) < 0)
+            return rc;
+    *out = jobs;
+    return 0;
+}
+
 int slurm_text_jobs_json(const char *text, struct arena *arena, struct slurm_jobs *out,
                          struct err *err)
 {
     cJSON *root = cJSON_Parse(text);
-    const cJSON *list = json_member(root, "jobs"), *job;
-    struct slurm_jobs jobs = {
-        .v = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *jobs.v)};
-    int rc = !jobs.v ? err_set(err, ERR_NOMEM, "out of memory")
-             : cJSON_IsArray(list)
-                 ? 0
-                 : err_set(err, ERR_INPUT, "squeue --json printed no list of jobs");
-    cJSON_ArrayForEach(job, list)
-        if (rc == 0)
-            rc = job_from_json(job, arena, &jobs.v[jobs.n++], err);
-    if (rc == 0)
-        *out = jobs;
+    int rc = jobs_from_json(json_member(root, "jobs"), arena, out, err);
     cJSON_Delete(root);
     return rc;
 }

@@ -51,6 +51,22 @@ int slurm_wire_job_read(const cJSON *v, struct arena *arena, struct slurm_job *j
     return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
+int slurm_wire_jobs_read(const cJSON *list, struct arena *arena, struct slurm_jobs *out,
+                         struct err *err)
+{
+    const cJSON *v;
+    struct slurm_jobs jobs = {
+        .v = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *jobs.v)};
+    int rc;
+    if (!jobs.v)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    cJSON_ArrayForEach(v, list)
+        if ((rc = slurm_wire_job_read(v, arena, &jobs.v[jobs.n++], err)) < 0)
+            return rc;
+    *out = jobs;
+    return 0;
+}
+
 /* ---- the site ---- */
 
 void slurm_wire_site_write(const struct slurm_site *s, struct json_out *o)

@@ -34,6 +34,8 @@
 
 void slurm_wire_job_write(const struct slurm_job *j, struct json_out *o);
 int slurm_wire_job_read(const cJSON *v, struct arena *arena, struct slurm_job *j, struct err *err);
+int slurm_wire_jobs_read(const cJSON *list, struct arena *arena, struct slurm_jobs *out,
+                         struct err *err);
 
 /* Write and read members of the object that is open. */
 void slurm_wire_site_write(const struct slurm_site *s, struct json_out *o);
