@@ -346,14 +346,30 @@ static int buffers_check(const struct buffer_spec *spec, struct err *err)
     return 0;
 }
 
+static int row_add(const struct buffer_spec *spec, const struct layout *l, const struct shape *t,
+                   struct buffer_list *list, struct err *err)
+{
+    struct buffer b = {.each = 0};
+    int rc;
+    if (t->has)
+        copies_set(&b, t->keep, t->has, l, num_ceil_div(spec->model->layers, l->pp * l->vpp),
+                   num_max_i64(1, spec->slots));
+    if ((rc = buffer_list_add(list, t->name, t->category, dtype_of(spec, t), b.count, t->rows,
+                              t->cols, err)) < 0)
+        return rc;
+    struct buffer *added = &list->items[list->n - 1];
+    added->each = b.each, added->shared = b.shared, added->per = b.per;
+    return 0;
+}
+
 int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err)
 {
     struct layout plain = layout_default();
     const struct layout *l = spec->layout ? spec->layout : &plain;
     struct shape table[DIT_BUFFERS] = {0};
+    int rc;
     BUG_ON(list->n != 0);
-    int rc = buffers_check(spec, err);
-    if (rc < 0)
+    if ((rc = buffers_check(spec, err)) < 0)
         return rc;
     struct dims v = dims_of(spec, l);
     input_shapes(spec, &v, table);
@@ -362,18 +378,8 @@ int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct
     work_shapes(&v, table);
     cp_shapes(&v, table);
     lora_shapes(spec, &v, table);
-    for (int i = 0; i < DIT_BUFFERS && rc == 0; i++) {
-        const struct shape *t = &table[i];
-        struct buffer b = {.each = 0};
-        if (t->has)
-            copies_set(&b, t->keep, t->has, l, num_ceil_div(spec->model->layers, l->pp * l->vpp),
-                       num_max_i64(1, spec->slots));
-        rc = buffer_list_add(list, t->name, t->category, dtype_of(spec, t), b.count, t->rows,
-                             t->cols, err);
-        if (rc == 0) {
-            struct buffer *added = &list->items[list->n - 1];
-            added->each = b.each, added->shared = b.shared, added->per = b.per;
-        }
-    }
-    return rc;
+    for (int i = 0; i < DIT_BUFFERS; i++)
+        if ((rc = row_add(spec, l, &table[i], list, err)) < 0)
+            return rc;
+    return 0;
 }

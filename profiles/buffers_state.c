@@ -24,14 +24,15 @@ int buffer_state_of(const struct shards *sh, const struct param_list *params,
 static int units_add(const struct buffer_state *spec, struct buffer_list *list, struct err *err)
 {
     int64_t weights = spec->zero == 3 ? 2 : 0, grads = spec->zero >= 2 ? 2 : 0;
-    int rc = buffer_list_add(list, "gathered weights", BUFFER_WORK, spec->act, weights, 1,
-                             spec->unit, err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "gradients of a unit", BUFFER_WORK, spec->stat, grads, 1,
-                             spec->trained_unit, err);
-    return rc < 0 ? rc
-                  : buffer_list_add(list, "summed gradients of a unit", BUFFER_COMM, spec->stat,
-                                    grads, 1, spec->trained_unit / spec->group, err);
+    int rc;
+    if ((rc = buffer_list_add(list, "gathered weights", BUFFER_WORK, spec->act, weights, 1,
+                              spec->unit, err)) < 0)
+        return rc;
+    if ((rc = buffer_list_add(list, "gradients of a unit", BUFFER_WORK, spec->stat, grads, 1,
+                              spec->trained_unit, err)) < 0)
+        return rc;
+    return buffer_list_add(list, "summed gradients of a unit", BUFFER_COMM, spec->stat, grads, 1,
+                           spec->trained_unit / spec->group, err);
 }
 
 /* Returns the elements of the longest packed sum over tp, kv or pp. */
@@ -76,42 +77,47 @@ static int scratch_add(const struct buffer_state *spec, struct buffer_list *list
                                                      "others' parts of sums of k/v heads",
                                                      "others' parts of sums over stages"};
     struct buffer_scratch scratch[BUFFER_GROUPS];
-    int rc = 0;
+    int rc;
     buffers_scratch(spec, scratch);
-    for (int i = 0; i < BUFFER_GROUPS && rc == 0; i++)
-        rc = buffer_list_add(list, names[i], BUFFER_COMM, DTYPE_BYTE, 1, 1,
-                             buffer_scratch_bytes(&scratch[i]), err);
-    return rc;
+    for (int i = 0; i < BUFFER_GROUPS; i++)
+        if ((rc = buffer_list_add(list, names[i], BUFFER_COMM, DTYPE_BYTE, 1, 1,
+                                  buffer_scratch_bytes(&scratch[i]), err)) < 0)
+            return rc;
+    return 0;
 }
 
 int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err)
 {
-    int64_t all = spec->trained, own = all / spec->group;
+    int64_t all = spec->trained, own = all / spec->group, states = spec->zero < 1 ? all : own;
     bool master = spec->act != spec->stat;
     enum dtype t = spec->stat;
     BUG_ON(all % spec->group || spec->elements % spec->group);
-    int rc = buffer_list_add(list, "weights", BUFFER_WEIGHT, spec->act, 1, 1,
-                             spec->zero < 3 ? spec->elements : spec->elements / spec->group, err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "master weights", BUFFER_OPTIM, t, master, 1,
-                             spec->zero < 1 ? all : own, err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "gradients", BUFFER_GRAD, t, 1, 1, spec->zero < 2 ? all : own,
-                             err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "adamw m, v", BUFFER_OPTIM, spec->moments_bf16 ? DTYPE_BF16 : t,
-                             2, 1, spec->zero < 1 ? all : own, err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "ema", BUFFER_EMA, t, spec->ema, 1, spec->zero < 1 ? all : own,
-                             err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "exchange of weights and average", BUFFER_WORK, t,
-                             spec->ema && !master, 1, BUFFER_SWAP_ELEMENTS, err);
-    if (rc == 0)
-        rc = units_add(spec, list, err);
-    if (rc == 0)
-        rc = buffer_list_add(list, "partial sums", BUFFER_COMM, t, 1, 1, pack_elements(spec), err);
-    return rc < 0 ? rc : scratch_add(spec, list, err);
+    const struct {
+        const char *name;
+        enum buffer_category category;
+        enum dtype dtype;
+        int64_t count, elements;
+    } rows[] = {
+        {"weights", BUFFER_WEIGHT, spec->act, 1,
+         spec->zero < 3 ? spec->elements : spec->elements / spec->group},
+        {"master weights", BUFFER_OPTIM, t, master, states},
+        {"gradients", BUFFER_GRAD, t, 1, spec->zero < 2 ? all : own},
+        {"adamw m, v", BUFFER_OPTIM, spec->moments_bf16 ? DTYPE_BF16 : t, 2, states},
+        {"ema", BUFFER_EMA, t, spec->ema, states},
+        {"exchange of weights and average", BUFFER_WORK, t, spec->ema && !master,
+         BUFFER_SWAP_ELEMENTS},
+    };
+    int rc;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if ((rc = buffer_list_add(list, rows[i].name, rows[i].category, rows[i].dtype,
+                                  rows[i].count, 1, rows[i].elements, err)) < 0)
+            return rc;
+    if ((rc = units_add(spec, list, err)) < 0)
+        return rc;
+    if ((rc = buffer_list_add(list, "partial sums", BUFFER_COMM, t, 1, 1, pack_elements(spec),
+                              err)) < 0)
+        return rc;
+    return scratch_add(spec, list, err);
 }
 
 enum { KIB = 1024, MIB = 1024 * KIB };

@@ -47,27 +47,31 @@ static int not_found(const struct catalog_kind *kind, const char *name, struct e
     return rc;
 }
 
+static int text_find(const struct catalog_kind *kind, const char *name_or_path,
+                     struct json_doc *doc, struct err *err)
+{
+    if (catalog_is_path(name_or_path))
+        return json_load(name_or_path, doc, err);
+    const struct catalog_entry *e = entry_find(kind, name_or_path);
+    if (!e)
+        return not_found(kind, name_or_path, err);
+    return json_parse(e->text, e->bytes, e->name, doc, err);
+}
+
 int catalog_open(const struct catalog_kind *kind, const char *name_or_path, struct json_doc *doc,
                  struct err *err)
 {
     struct json_doc got = {0};
     int rc;
-    if (catalog_is_path(name_or_path)) {
-        rc = json_load(name_or_path, &got, err);
-    } else {
-        const struct catalog_entry *e = entry_find(kind, name_or_path);
-        if (!e)
-            return not_found(kind, name_or_path, err);
-        rc = json_parse(e->text, e->bytes, e->name, &got, err);
-    }
-    if (rc == 0)
-        rc = json_check_schema(&got, kind->schema, err);
-    if (rc < 0) {
-        json_release(&got);
-        return rc;
-    }
+    if ((rc = text_find(kind, name_or_path, &got, err)) < 0)
+        goto out;
+    if ((rc = json_check_schema(&got, kind->schema, err)) < 0)
+        goto out;
     *doc = got;
-    return 0;
+    got = (struct json_doc){0}; /* the caller's */
+out:
+    json_release(&got);
+    return rc;
 }
 
 int catalog_check_inner_schema(const struct catalog_kind *kind, const struct json_doc *doc,

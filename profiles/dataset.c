@@ -313,15 +313,18 @@ static int shard_check(const struct dataset *d, int64_t shard, int64_t first, co
 int dataset_check(const struct dataset *d, const char *where, struct err *err)
 {
     int64_t first = 0;
-    int rc = header_check(d, where, err);
-    for (int64_t i = 0; i < d->n_shards && rc == 0; i++) {
-        rc = shard_check(d, i, first, where, err);
+    int rc;
+    if ((rc = header_check(d, where, err)) < 0)
+        return rc;
+    for (int64_t i = 0; i < d->n_shards; i++) {
+        if ((rc = shard_check(d, i, first, where, err)) < 0)
+            return rc;
         first += d->shards[i].samples;
     }
-    if (rc == 0 && first != d->n_samples)
-        rc = err_set(err, ERR_INPUT, "%s: the shards hold %lld samples, the index lists %lld",
-                     where, (long long)first, (long long)d->n_samples);
-    return rc;
+    if (first != d->n_samples)
+        return err_set(err, ERR_INPUT, "%s: the shards hold %lld samples, the index lists %lld",
+                       where, (long long)first, (long long)d->n_samples);
+    return 0;
 }
 
 void dataset_release(struct dataset *d)
@@ -384,30 +387,35 @@ static int index_path(const char *root, char out[LIMIT_PATH_BYTES], struct err *
     return 0;
 }
 
+/* Writes the n bytes of an index that was checked. */
+static int index_write(const char *path, struct dataset *d, int64_t n, struct err *err)
+{
+    unsigned char *buf = malloc((size_t)n);
+    if (!buf)
+        return err_set(err, ERR_NOMEM, "no memory for a dataset index of %lld bytes", (long long)n);
+    text_clean(d->tokenizer);
+    text_clean(d->text_encoder);
+    index_encode(d, buf, n);
+    int rc = file_publish(path, buf, (size_t)n, err);
+    free(buf);
+    return rc;
+}
+
 int dataset_save(const char *root, struct dataset *d, struct err *err)
 {
     char path[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES];
     int64_t n = 0;
-    unsigned char *buf = NULL;
-    int rc = index_path(root, path, err);
-    if (rc == 0)
-        rc = dataset_check(d, path, err);
-    if (rc == 0)
-        rc = index_bytes(d, &n, err);
-    if (rc == 0) {
-        snprintf(dir, sizeof dir, "%.*s", (int)(strlen(path) - strlen("/index")), path);
-        rc = file_mkdirs(dir, err);
-    }
-    if (rc == 0 && !(buf = malloc((size_t)n)))
-        rc = err_set(err, ERR_NOMEM, "no memory for a dataset index of %lld bytes", (long long)n);
-    if (rc == 0) {
-        text_clean(d->tokenizer);
-        text_clean(d->text_encoder);
-        index_encode(d, buf, n);
-        rc = file_publish(path, buf, (size_t)n, err);
-    }
-    free(buf);
-    return rc;
+    int rc;
+    if ((rc = index_path(root, path, err)) < 0)
+        return rc;
+    if ((rc = dataset_check(d, path, err)) < 0)
+        return rc;
+    if ((rc = index_bytes(d, &n, err)) < 0)
+        return rc;
+    snprintf(dir, sizeof dir, "%.*s", (int)(strlen(path) - strlen("/index")), path);
+    if ((rc = file_mkdirs(dir, err)) < 0)
+        return rc;
+    return index_write(path, d, n, err);
 }
 
 /* ---- reading ---- */
@@ -466,19 +474,20 @@ static int tables_decode(struct cursor *c, struct dataset *d, int64_t room, cons
                          struct err *err)
 {
     uint32_t *lengths = calloc((size_t)d->n_shards, sizeof *lengths);
-    int rc = 0;
+    int rc;
     d->shards = calloc((size_t)d->n_shards, sizeof *d->shards);
     d->samples = calloc((size_t)d->n_samples, sizeof *d->samples);
-    if (!lengths || !d->shards || !d->samples)
+    if (!lengths || !d->shards || !d->samples) {
         rc = err_set(err, ERR_NOMEM, "%s: no memory for an index of %lld samples", path,
                      (long long)d->n_samples);
-    if (rc == 0) {
-        for (int64_t i = 0; i < d->n_shards; i++)
-            move_record(c, 1, &d->shards[i], &lengths[i]);
-        for (int64_t i = 0; i < d->n_samples; i++)
-            move_record(c, 2, &d->samples[i], NULL);
-        rc = paths_decode(c, d, lengths, room, path, err);
+        goto out;
     }
+    for (int64_t i = 0; i < d->n_shards; i++)
+        move_record(c, 1, &d->shards[i], &lengths[i]);
+    for (int64_t i = 0; i < d->n_samples; i++)
+        move_record(c, 2, &d->samples[i], NULL);
+    rc = paths_decode(c, d, lengths, room, path, err);
+out:
     free(lengths);
     return rc;
 }
@@ -488,8 +497,9 @@ static int index_decode(const char *path, const struct str *bytes, struct datase
 {
     struct cursor c = {(unsigned char *)bytes->p, false};
     int64_t length, least;
-    int rc = envelope_check(path, bytes, &d->fingerprint, err);
-    if (rc < 0)
+    struct err why;
+    int rc;
+    if ((rc = envelope_check(path, bytes, &d->fingerprint, err)) < 0)
         return rc;
     move_record(&c, 0, d, &length);
     struct dataset counts = {.n_shards = d->n_shards, .n_samples = d->n_samples};
@@ -498,40 +508,44 @@ static int index_decode(const char *path, const struct str *bytes, struct datase
         d->n_shards = 0;
         return damaged(path, "its tables are larger than the file", err);
     }
-    rc = tables_decode(&c, d, length - least, path, err);
-    struct err why;
-    if (rc == 0 && dataset_check(d, path, &why) < 0)
-        rc =
-            err_set(err, ERR_CORRUPT,
-                    "%s: the index is damaged: restore it from a copy, or curate the sources again",
-                    why.text);
-    return rc;
+    if ((rc = tables_decode(&c, d, length - least, path, err)) < 0)
+        return rc;
+    if (dataset_check(d, path, &why) < 0)
+        return err_set(err, ERR_CORRUPT,
+                       "%s: the index is damaged: restore it from a copy, or curate the sources "
+                       "again",
+                       why.text);
+    return 0;
 }
 
 static int file_load(const char *path, struct dataset *out, struct err *err)
 {
     struct str bytes = STR_INIT;
     struct dataset d = {0};
-    int rc = file_read(path, max_index_bytes, &bytes, err);
-    if (rc == 0)
-        rc = index_decode(path, &bytes, &d, err);
+    int rc;
+    if ((rc = file_read(path, max_index_bytes, &bytes, err)) < 0)
+        goto out;
+    if ((rc = index_decode(path, &bytes, &d, err)) < 0)
+        goto out;
+    *out = d;
+    d = (struct dataset){0}; /* the caller's */
+out:
     str_release(&bytes);
-    if (rc < 0)
-        dataset_release(&d);
-    else
-        *out = d;
+    dataset_release(&d);
     return rc;
 }
 
 int dataset_load(const char *root, struct dataset *out, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
-    int rc = index_path(root, path, err);
-    if (rc == 0 && !file_exists(path))
-        rc = err_set(err, ERR_NOT_FOUND,
-                     "'%s' is no dataset: there is no file %s; make one with 'reel curate -o %s'",
-                     root, path, root);
-    return rc < 0 ? rc : file_load(path, out, err);
+    int rc;
+    if ((rc = index_path(root, path, err)) < 0)
+        return rc;
+    if (!file_exists(path))
+        return err_set(err, ERR_NOT_FOUND,
+                       "'%s' is no dataset: there is no file %s; make one with 'reel curate -o %s'",
+                       root, path, root);
+    return file_load(path, out, err);
 }
 
 int dataset_load_generation(const char *root, struct hash128 wanted, struct dataset *out,

@@ -79,23 +79,25 @@ int device_read(const struct json_doc *doc, const cJSON *obj, const char *path, 
                 struct err *err)
 {
     struct device_text t = {0};
+    const cJSON *peak_flops = json_member(obj, "peak_flops");
     char peaks[LIMIT_NAME_BYTES];
-
+    int rc;
     field_path(peaks, sizeof peaks, path, "peak_flops");
-    int rc = json_read(doc, obj, path, device_fields, ARRAY_LEN(device_fields), NULL, &t, err);
-    if (rc == 0)
-        rc = json_read(doc, json_member(obj, "peak_flops"), peaks, peak_fields,
-                       ARRAY_LEN(peak_fields), NULL, &t.d, err);
-    if (rc == 0)
-        rc = catalog_check_inner_schema(&catalog_gpus, doc, obj, path, err);
-    if (rc == 0)
-        rc = field_copy_text(t.d.name, sizeof t.d.name, t.name, doc, path, "name", err);
-    if (rc == 0)
-        rc = field_copy_text(t.d.peak_source, sizeof t.d.peak_source, t.peak_source, doc, path,
-                             "peak_source", err);
-    if (rc == 0)
-        *out = t.d;
-    return rc;
+    if ((rc = json_read(doc, obj, path, device_fields, ARRAY_LEN(device_fields), NULL, &t,
+                        err)) < 0)
+        return rc;
+    if ((rc = json_read(doc, peak_flops, peaks, peak_fields, ARRAY_LEN(peak_fields), NULL, &t.d,
+                        err)) < 0)
+        return rc;
+    if ((rc = catalog_check_inner_schema(&catalog_gpus, doc, obj, path, err)) < 0)
+        return rc;
+    if ((rc = field_copy_text(t.d.name, sizeof t.d.name, t.name, doc, path, "name", err)) < 0)
+        return rc;
+    if ((rc = field_copy_text(t.d.peak_source, sizeof t.d.peak_source, t.peak_source, doc, path,
+                              "peak_source", err)) < 0)
+        return rc;
+    *out = t.d;
+    return 0;
 }
 
 void device_write(const struct device *d, struct json_out *o, const char *key)
@@ -120,9 +122,10 @@ void device_write(const struct device *d, struct json_out *o, const char *key)
 int device_load(const char *name_or_path, struct device *out, struct err *err)
 {
     struct json_doc doc = {0};
-    int rc = catalog_open(&catalog_gpus, name_or_path, &doc, err);
-    if (rc == 0)
-        rc = device_read(&doc, doc.root, "", out, err);
+    int rc;
+    if ((rc = catalog_open(&catalog_gpus, name_or_path, &doc, err)) < 0)
+        return rc;
+    rc = device_read(&doc, doc.root, "", out, err);
     json_release(&doc);
     return rc;
 }
@@ -204,23 +207,24 @@ int cluster_read(const struct json_doc *doc, const cJSON *obj, const char *path,
 {
     struct cluster_text t = cluster_defaults;
     char node[LIMIT_NAME_BYTES];
-
+    int rc;
     field_path(node, sizeof node, path, "node");
-    int rc = json_read(doc, obj, path, cluster_fields, ARRAY_LEN(cluster_fields), NULL, &t, err);
-    if (rc == 0)
-        rc = catalog_check_inner_schema(&catalog_clusters, doc, obj, path, err);
-    if (rc == 0)
-        rc = field_copy_text(t.c.name, sizeof t.c.name, t.name, doc, path, "name", err);
-    if (rc == 0)
-        rc = json_read(doc, json_member(obj, "node"), node, node_fields, ARRAY_LEN(node_fields),
-                       NULL, &t.c.node, err);
-    if (rc == 0)
-        rc = cluster_device(doc, obj, path, &t.c.device, err);
-    if (rc == 0)
-        rc = cluster_rules(&t.c, doc->name, err);
-    if (rc == 0)
-        *out = t.c;
-    return rc;
+    if ((rc = json_read(doc, obj, path, cluster_fields, ARRAY_LEN(cluster_fields), NULL, &t,
+                        err)) < 0)
+        return rc;
+    if ((rc = catalog_check_inner_schema(&catalog_clusters, doc, obj, path, err)) < 0)
+        return rc;
+    if ((rc = field_copy_text(t.c.name, sizeof t.c.name, t.name, doc, path, "name", err)) < 0)
+        return rc;
+    if ((rc = json_read(doc, json_member(obj, "node"), node, node_fields, ARRAY_LEN(node_fields),
+                        NULL, &t.c.node, err)) < 0)
+        return rc;
+    if ((rc = cluster_device(doc, obj, path, &t.c.device, err)) < 0)
+        return rc;
+    if ((rc = cluster_rules(&t.c, doc->name, err)) < 0)
+        return rc;
+    *out = t.c;
+    return 0;
 }
 
 void cluster_write(const struct cluster *c, struct json_out *o, const char *key)
@@ -243,8 +247,9 @@ void cluster_write(const struct cluster *c, struct json_out *o, const char *key)
  * counts only in the last component of a path. */
 static int spec_split(const char *spec, char *base, size_t size, int64_t *nodes, struct err *err)
 {
-    const char *slash = strrchr(spec, '/'), *colon = strchr(slash ? slash : spec, ':');
+    const char *slash = strrchr(spec, '/'), *colon = strrchr(slash ? slash : spec, ':');
     size_t len = colon ? (size_t)(colon - spec) : strlen(spec);
+    int rc;
     *nodes = 0;
     if (len >= size)
         return err_set(err, ERR_INPUT,
@@ -253,11 +258,12 @@ static int spec_split(const char *spec, char *base, size_t size, int64_t *nodes,
     snprintf(base, size, "%.*s", (int)len, spec);
     if (!colon)
         return 0;
-    int rc = num_parse_i64(colon + 1, "cluster: the number of nodes", nodes, err);
-    if (rc == 0 && (*nodes < 1 || *nodes > LIMIT_RANKS))
-        rc = err_set(err, ERR_INPUT, "cluster '%s': %lld nodes: give 1 to %d", spec,
-                     (long long)*nodes, LIMIT_RANKS);
-    return rc;
+    if ((rc = num_parse_i64(colon + 1, "cluster: the number of nodes", nodes, err)) < 0)
+        return rc;
+    if (*nodes < 1 || *nodes > LIMIT_RANKS)
+        return err_set(err, ERR_INPUT, "cluster '%s': %lld nodes: give 1 to %d", spec,
+                       (long long)*nodes, LIMIT_RANKS);
+    return 0;
 }
 
 int cluster_load(const char *spec, struct cluster *out, struct err *err)
@@ -266,12 +272,12 @@ int cluster_load(const char *spec, struct cluster *out, struct err *err)
     int64_t nodes;
     struct json_doc doc = {0};
     struct cluster c = {0};
-
-    int rc = spec_split(spec, base, sizeof base, &nodes, err);
-    if (rc == 0)
-        rc = catalog_open(&catalog_clusters, base, &doc, err);
-    if (rc == 0)
-        rc = cluster_read(&doc, doc.root, "", &c, err);
+    int rc;
+    if ((rc = spec_split(spec, base, sizeof base, &nodes, err)) < 0)
+        return rc;
+    if ((rc = catalog_open(&catalog_clusters, base, &doc, err)) < 0)
+        return rc;
+    rc = cluster_read(&doc, doc.root, "", &c, err);
     json_release(&doc);
     if (rc < 0)
         return rc;
@@ -280,10 +286,10 @@ int cluster_load(const char *spec, struct cluster *out, struct err *err)
     if (c.nodes == 0)
         return err_set(err, ERR_INPUT, "cluster '%s' has no number of nodes: give it as %s:N", spec,
                        base);
-    rc = cluster_rules(&c, spec, err);
-    if (rc == 0)
-        *out = c;
-    return rc;
+    if ((rc = cluster_rules(&c, spec, err)) < 0)
+        return rc;
+    *out = c;
+    return 0;
 }
 
 int64_t cluster_devices(const struct cluster *c)

@@ -38,13 +38,14 @@ int layout_read(const struct json_doc *doc, const cJSON *obj, const char *path, 
 {
     struct layout l = layout_default();
     int rc;
-    if (cJSON_IsString(obj))
-        rc = layout_parse(obj->valuestring, &l, err) < 0 ? err_context(err, "%s", doc->name) : 0;
-    else
-        rc = json_read(doc, obj, path, fields, ARRAY_LEN(fields), NULL, &l, err);
-    if (rc == 0)
-        *out = l;
-    return rc;
+    if (cJSON_IsString(obj)) {
+        if (layout_parse(obj->valuestring, &l, err) < 0)
+            return err_context(err, "%s", doc->name);
+    } else if ((rc = json_read(doc, obj, path, fields, ARRAY_LEN(fields), NULL, &l, err)) < 0) {
+        return rc;
+    }
+    *out = l;
+    return 0;
 }
 
 void layout_write(const struct layout *l, struct json_out *o, const char *key)
@@ -148,15 +149,16 @@ int layout_parse(const char *text, struct layout *out, struct err *err)
 {
     struct layout l = layout_default();
     unsigned seen = 0;
-    int rc = 0;
     char *copy = *text ? strdup(text) : NULL;
+    int rc = 0;
     if (*text && !copy)
         return err_set(err, ERR_NOMEM, "layout: no memory to read '%.40s'", text);
-    for (char *rest = copy, *pair; rc == 0 && (pair = strsep(&rest, ","));)
-        rc = pair_set(pair, &l, &seen, err);
+    for (char *rest = copy, *pair; (pair = strsep(&rest, ","));)
+        if ((rc = pair_set(pair, &l, &seen, err)) < 0)
+            goto out;
+    *out = l;
+out:
     free(copy);
-    if (rc == 0)
-        *out = l;
     return rc;
 }
 

@@ -222,20 +222,19 @@ int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, s
 {
     struct model_text t = defaults;
     char where[LIMIT_NAME_BYTES + 64];
-
-    int rc = json_read(doc, obj, path, fields, ARRAY_LEN(fields), NULL, &t, err);
-    if (rc == 0)
-        rc = catalog_check_inner_schema(&catalog_models, doc, obj, path, err);
-    if (rc == 0)
-        rc = field_copy_text(t.m.name, sizeof t.m.name, t.name, doc, path, "name", err);
-    if (rc == 0) {
-        defaults_fill(&t, obj);
-        snprintf(where, sizeof where, "%s%s%s", doc->name, *path ? ": " : "", path);
-        rc = model_check(&t.m, where, err);
-    }
-    if (rc == 0)
-        *out = t.m;
-    return rc;
+    int rc;
+    if ((rc = json_read(doc, obj, path, fields, ARRAY_LEN(fields), NULL, &t, err)) < 0)
+        return rc;
+    if ((rc = catalog_check_inner_schema(&catalog_models, doc, obj, path, err)) < 0)
+        return rc;
+    if ((rc = field_copy_text(t.m.name, sizeof t.m.name, t.name, doc, path, "name", err)) < 0)
+        return rc;
+    defaults_fill(&t, obj);
+    snprintf(where, sizeof where, "%s%s%s", doc->name, *path ? ": " : "", path);
+    if ((rc = model_check(&t.m, where, err)) < 0)
+        return rc;
+    *out = t.m;
+    return 0;
 }
 
 void model_write(const struct model *m, struct json_out *o, const char *key)
@@ -303,33 +302,38 @@ static int variant_apply(struct model *m, const char *variant, struct err *err)
                    m->name, variant, near ? ", did you mean " : "", near ? near : "");
 }
 
+/* Loads the model of a file, or of the catalogue, without a variant. */
+static int plain_load(const char *operand, struct model *out, struct err *err)
+{
+    struct json_doc doc = {0};
+    int rc;
+    if ((rc = catalog_open(&catalog_models, operand, &doc, err)) < 0)
+        return rc;
+    rc = model_read(&doc, doc.root, "", out, err);
+    json_release(&doc);
+    return rc;
+}
+
 int model_load(const char *name_or_path, struct model *out, struct err *err)
 {
     char base[LIMIT_NAME_BYTES];
-    const char *operand = name_or_path,
-               *plus = catalog_is_path(operand) ? NULL : strchr(operand, '+');
-    struct json_doc doc = {0};
+    const char *plus = catalog_is_path(name_or_path) ? NULL : strchr(name_or_path, '+');
     struct model m;
-
-    if (plus) {
-        if (strlen(operand) >= sizeof base)
-            return err_set(err, ERR_NOT_FOUND,
-                           "there is no model '%.40s...': the name is longer than %d bytes",
-                           operand, LIMIT_NAME_BYTES - 1);
-        snprintf(base, sizeof base, "%.*s", (int)(plus - operand), operand);
-        operand = base;
-    }
-    int rc = catalog_open(&catalog_models, operand, &doc, err);
-    if (rc == 0)
-        rc = model_read(&doc, doc.root, "", &m, err);
-    if (rc == 0 && plus) {
-        snprintf(m.name, sizeof m.name, "%s", name_or_path);
-        rc = variant_apply(&m, plus + 1, err);
-    }
-    json_release(&doc);
-    if (rc == 0)
-        *out = m;
-    return rc;
+    int rc;
+    if (!plus)
+        return plain_load(name_or_path, out, err);
+    if (strlen(name_or_path) >= sizeof base)
+        return err_set(err, ERR_NOT_FOUND,
+                       "there is no model '%.40s...': the name is longer than %d bytes",
+                       name_or_path, LIMIT_NAME_BYTES - 1);
+    snprintf(base, sizeof base, "%.*s", (int)(plus - name_or_path), name_or_path);
+    if ((rc = plain_load(base, &m, err)) < 0)
+        return rc;
+    snprintf(m.name, sizeof m.name, "%s", name_or_path);
+    if ((rc = variant_apply(&m, plus + 1, err)) < 0)
+        return rc;
+    *out = m;
+    return 0;
 }
 
 int model_read_ref(const struct json_doc *doc, const cJSON *value, const char *path,

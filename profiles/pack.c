@@ -91,19 +91,23 @@ int packs_build(const int64_t *tokens, int64_t n, int64_t most, uint64_t seed, s
 {
     int64_t *pack_of = malloc((size_t)n * sizeof *pack_of + 1);
     struct packs p = {.members = malloc((size_t)n * sizeof *p.members + 1)};
-    int rc =
-        pack_of && p.members ? choose_all(tokens, n, most, seed, pack_of, &p.n, err) : ERR_NOMEM;
-    if (rc == 0 && !(p.first = calloc((size_t)p.n + 1, sizeof *p.first)))
+    int rc = ERR_NOMEM;
+    if (!pack_of || !p.members)
+        goto out;
+    if ((rc = choose_all(tokens, n, most, seed, pack_of, &p.n, err)) < 0)
+        goto out;
+    if (!(p.first = calloc((size_t)p.n + 1, sizeof *p.first))) {
         rc = ERR_NOMEM;
+        goto out;
+    }
+    sort_members(pack_of, n, seed, &p);
+    *out = p;
+    p = (struct packs){0}; /* the caller's */
+out:
     if (rc == ERR_NOMEM)
         err_set(err, rc, "out of memory packing %lld samples", (long long)n);
-    if (rc == 0)
-        sort_members(pack_of, n, seed, &p);
     free(pack_of);
-    if (rc < 0)
-        packs_release(&p);
-    else
-        *out = p;
+    packs_release(&p);
     return rc;
 }
 

@@ -83,88 +83,112 @@ static const struct json_field term_fields[] = {
      .help = "what it adds to the prediction"},
 };
 
+static int term_read(const struct json_doc *doc, int i, struct plan *p, struct err *err)
+{
+    const cJSON *item = cJSON_GetArrayItem(json_member(doc->root, "terms"), i);
+    struct term_text t = {0};
+    char path[32];
+    int rc;
+    snprintf(path, sizeof path, "terms[%d]", i);
+    if ((rc = json_read(doc, item, path, term_fields, ARRAY_LEN(term_fields), NULL, &t, err)) < 0)
+        return rc;
+    p->terms[i].seconds = t.seconds;
+    return field_copy_text(p->terms[i].name, sizeof p->terms[i].name, t.name, doc, path, "name",
+                           err);
+}
+
 static int terms_read(const struct json_doc *doc, struct plan *p, struct err *err)
 {
-    int n = array_length(doc, "terms", PLAN_TERMS, err), rc = n < 0 ? n : 0;
-    for (int i = 0; i < n && rc == 0; i++) {
-        struct term_text t = {0};
-        char path[32];
-        snprintf(path, sizeof path, "terms[%d]", i);
-        rc = json_read(doc, cJSON_GetArrayItem(json_member(doc->root, "terms"), i), path,
-                       term_fields, ARRAY_LEN(term_fields), NULL, &t, err);
-        if (rc == 0)
-            rc = field_copy_text(p->terms[i].name, sizeof p->terms[i].name, t.name, doc, path,
-                                 "name", err);
-        p->terms[i].seconds = t.seconds;
-    }
+    int rc, n = array_length(doc, "terms", PLAN_TERMS, err);
+    if (n < 0)
+        return n;
+    for (int i = 0; i < n; i++)
+        if ((rc = term_read(doc, i, p, err)) < 0)
+            return rc;
     p->n_terms = n;
-    return rc;
+    return 0;
 }
 
 static int evidence_read(const struct json_doc *doc, struct plan *p, struct err *err)
 {
-    int n = array_length(doc, "evidence", PLAN_EVIDENCE, err), rc = n < 0 ? n : 0;
-    for (int i = 0; i < n && rc == 0; i++) {
+    int rc, n = array_length(doc, "evidence", PLAN_EVIDENCE, err);
+    if (n < 0)
+        return n;
+    for (int i = 0; i < n; i++) {
         const cJSON *item = cJSON_GetArrayItem(json_member(doc->root, "evidence"), i);
         char path[32];
         snprintf(path, sizeof path, "evidence[%d]", i);
         if (!cJSON_IsString(item))
             return err_set(err, ERR_INPUT, "%s: %s is no text: give a trial id", doc->name, path);
-        rc = field_copy_text(p->evidence[i], sizeof p->evidence[i], item->valuestring, doc, "",
-                             path, err);
+        if ((rc = field_copy_text(p->evidence[i], sizeof p->evidence[i], item->valuestring, doc, "",
+                                  path, err)) < 0)
+            return rc;
     }
     p->n_evidence = n;
-    return rc;
+    return 0;
 }
 
 static int texts_read(const struct json_doc *doc, struct plan_text *t, struct err *err)
 {
     struct plan *p = &t->p;
-    int rc = field_copy_text(p->model, sizeof p->model, t->model, doc, "", "model", err);
-    if (rc == 0 && t->model_hash)
-        rc = field_read_hash(t->model_hash, doc, "", "model_hash", &p->model_hash, err);
-    if (rc == 0 && t->device)
-        rc = field_copy_text(p->device, sizeof p->device, t->device, doc, "", "device", err);
-    if (rc == 0 && t->peak_source)
-        rc = field_copy_text(p->peak_source, sizeof p->peak_source, t->peak_source, doc, "",
-                             "peak_source", err);
-    return rc;
+    int rc;
+    if ((rc = field_copy_text(p->model, sizeof p->model, t->model, doc, "", "model", err)) < 0)
+        return rc;
+    if (t->model_hash && (rc = field_read_hash(t->model_hash, doc, "", "model_hash",
+                                               &p->model_hash, err)) < 0)
+        return rc;
+    if (t->device && (rc = field_copy_text(p->device, sizeof p->device, t->device, doc, "",
+                                           "device", err)) < 0)
+        return rc;
+    if (!t->peak_source)
+        return 0;
+    return field_copy_text(p->peak_source, sizeof p->peak_source, t->peak_source, doc, "",
+                           "peak_source", err);
+}
+
+/* Reads the objects and lists inside the plan. */
+static int parts_read(const struct json_doc *doc, struct plan *p, struct err *err)
+{
+    const cJSON *seq = json_member(doc->root, "seq"),
+                *predicted = json_member(doc->root, "predicted");
+    int rc;
+    if ((rc = layout_read(doc, json_member(doc->root, "layout"), "layout", &p->layout, err)) < 0)
+        return rc;
+    if ((rc = json_read(doc, seq, "seq", seq_fields, ARRAY_LEN(seq_fields), NULL, p, err)) < 0)
+        return rc;
+    if (predicted && (rc = json_read(doc, predicted, "predicted", predicted_fields,
+                                     ARRAY_LEN(predicted_fields), NULL, p, err)) < 0)
+        return rc;
+    if ((rc = terms_read(doc, p, err)) < 0)
+        return rc;
+    return evidence_read(doc, p, err);
 }
 
 static int plan_read(const struct json_doc *doc, struct plan *out, struct err *err)
 {
     struct plan_text t = {.p.layout = layout_default()};
-    const cJSON *root = doc->root, *predicted;
-    int rc = json_check_schema(doc, plan_schema, err);
-    if (rc == 0)
-        rc = json_read(doc, root, "", top_fields, ARRAY_LEN(top_fields), NULL, &t, err);
-    if (rc == 0)
-        rc = texts_read(doc, &t, err);
-    if (rc == 0)
-        rc = layout_read(doc, json_member(root, "layout"), "layout", &t.p.layout, err);
-    if (rc == 0)
-        rc = json_read(doc, json_member(root, "seq"), "seq", seq_fields, ARRAY_LEN(seq_fields),
-                       NULL, &t.p, err);
-    if (rc == 0 && (predicted = json_member(root, "predicted")))
-        rc = json_read(doc, predicted, "predicted", predicted_fields, ARRAY_LEN(predicted_fields),
-                       NULL, &t.p, err);
-    if (rc == 0)
-        rc = terms_read(doc, &t.p, err);
-    if (rc == 0)
-        rc = evidence_read(doc, &t.p, err);
-    if (rc == 0)
-        rc = plan_check(&t.p, doc->name, err);
-    if (rc == 0)
-        *out = t.p;
-    return rc;
+    int rc;
+    if ((rc = json_check_schema(doc, plan_schema, err)) < 0)
+        return rc;
+    if ((rc = json_read(doc, doc->root, "", top_fields, ARRAY_LEN(top_fields), NULL, &t, err)) < 0)
+        return rc;
+    if ((rc = texts_read(doc, &t, err)) < 0)
+        return rc;
+    if ((rc = parts_read(doc, &t.p, err)) < 0)
+        return rc;
+    if ((rc = plan_check(&t.p, doc->name, err)) < 0)
+        return rc;
+    *out = t.p;
+    return 0;
 }
 
 int plan_parse(const char *text, size_t len, const char *name, struct plan *out, struct err *err)
 {
     struct json_doc doc = {0};
-    int rc = json_parse(text, len, name, &doc, err);
-    if (rc == 0)
-        rc = plan_read(&doc, out, err);
+    int rc;
+    if ((rc = json_parse(text, len, name, &doc, err)) < 0)
+        return rc;
+    rc = plan_read(&doc, out, err);
     json_release(&doc);
     return rc;
 }
@@ -172,9 +196,10 @@ int plan_parse(const char *text, size_t len, const char *name, struct plan *out,
 int plan_load(const char *path, struct plan *out, struct err *err)
 {
     struct json_doc doc = {0};
-    int rc = json_load(path, &doc, err);
-    if (rc == 0)
-        rc = plan_read(&doc, out, err);
+    int rc;
+    if ((rc = json_load(path, &doc, err)) < 0)
+        return rc;
+    rc = plan_read(&doc, out, err);
     json_release(&doc);
     return rc;
 }
@@ -253,15 +278,16 @@ int plan_save(const struct plan *p, const char *path, struct err *err)
 {
     struct str s = STR_INIT;
     struct json_out o;
-    int rc = plan_check(p, path, err);
-    if (rc == 0) {
-        json_out_init(&o, &s, 2);
-        plan_write(p, &o);
-        str_addc(&s, '\n');
-        rc = str_check(&s, err);
-    }
-    if (rc == 0)
-        rc = file_publish(path, s.p, s.len, err);
+    int rc;
+    if ((rc = plan_check(p, path, err)) < 0)
+        return rc;
+    json_out_init(&o, &s, 2);
+    plan_write(p, &o);
+    str_addc(&s, '\n');
+    if ((rc = str_check(&s, err)) < 0)
+        goto out;
+    rc = file_publish(path, s.p, s.len, err);
+out:
     str_release(&s);
     return rc;
 }

@@ -294,16 +294,17 @@ static int stage_read(const struct json_doc *doc, const cJSON *obj, const char *
                       struct err *err)
 {
     struct stage_text t = {0};
-    int rc = json_read(doc, obj, path, stage_fields, ARRAY_LEN(stage_fields), &r->arena, &t, err);
-    if (rc == 0 && t.fingerprint)
-        rc = field_read_hash(t.fingerprint, doc, path, "data_fingerprint", &t.s.data_fingerprint,
-                             err);
-    if (rc == 0 && !*t.s.data)
-        rc = err_set(err, ERR_INPUT,
-                     "%s: %s.data is empty: give a dataset folder or synthetic:TxHxW", doc->name,
-                     path);
-    if (rc < 0)
+    int rc;
+    if ((rc = json_read(doc, obj, path, stage_fields, ARRAY_LEN(stage_fields), &r->arena, &t,
+                        err)) < 0)
         return rc;
+    if (t.fingerprint && (rc = field_read_hash(t.fingerprint, doc, path, "data_fingerprint",
+                                               &t.s.data_fingerprint, err)) < 0)
+        return rc;
+    if (!*t.s.data)
+        return err_set(err, ERR_INPUT,
+                       "%s: %s.data is empty: give a dataset folder or synthetic:TxHxW", doc->name,
+                       path);
     r->stages[r->n_stages++] = t.s;
     return 0;
 }
@@ -381,31 +382,37 @@ static void warmup_default(const struct json_doc *doc, struct run *r)
         r->warmup_steps = run_total_steps(r) / 10;
 }
 
+/* Checks the text of the fingerprint, which is kept as it stands. */
+static int fingerprint_check(const struct json_doc *doc, const char *text, struct err *err)
+{
+    struct hash128 ignored;
+    return text ? field_read_hash(text, doc, "validation", "data_fingerprint", &ignored, err) : 0;
+}
+
 static int run_read(const struct json_doc *doc, struct run *r, struct err *err)
 {
     struct run_top top = {"run"};
-    struct hash128 ignored;
-    int rc = json_check_schema(doc, run_schema, err);
-    if (rc == 0)
-        rc = json_read(doc, doc->root, "", top_fields, ARRAY_LEN(top_fields), NULL, &top, err);
-    if (rc == 0)
-        rc = field_copy_text(r->name, sizeof r->name, top.name, doc, "", "name", err);
-    if (rc == 0)
-        rc = model_read_ref(doc, json_member(doc->root, "model"), "model", &r->model, err);
-    if (rc == 0)
-        rc = stages_read(doc, r, err);
-    if (rc == 0)
-        rc = sections_read(doc, r, err);
-    if (rc == 0 && r->validation.data_fingerprint)
-        rc = field_read_hash(r->validation.data_fingerprint, doc, "validation", "data_fingerprint",
-                             &ignored, err);
-    if (rc == 0)
-        rc = past_read(doc, r, err);
-    if (rc == 0)
-        rc = tuning_read(doc, doc->root, &r->tuning, err);
-    if (rc == 0)
-        rc = warm_read(doc, doc->root, &r->arena, &r->warm, err);
-    if (rc < 0)
+    const cJSON *root = doc->root;
+    int rc;
+    if ((rc = json_check_schema(doc, run_schema, err)) < 0)
+        return rc;
+    if ((rc = json_read(doc, root, "", top_fields, ARRAY_LEN(top_fields), NULL, &top, err)) < 0)
+        return rc;
+    if ((rc = field_copy_text(r->name, sizeof r->name, top.name, doc, "", "name", err)) < 0)
+        return rc;
+    if ((rc = model_read_ref(doc, json_member(root, "model"), "model", &r->model, err)) < 0)
+        return rc;
+    if ((rc = stages_read(doc, r, err)) < 0)
+        return rc;
+    if ((rc = sections_read(doc, r, err)) < 0)
+        return rc;
+    if ((rc = fingerprint_check(doc, r->validation.data_fingerprint, err)) < 0)
+        return rc;
+    if ((rc = past_read(doc, r, err)) < 0)
+        return rc;
+    if ((rc = tuning_read(doc, root, &r->tuning, err)) < 0)
+        return rc;
+    if ((rc = warm_read(doc, root, &r->arena, &r->warm, err)) < 0)
         return rc;
     warmup_default(doc, r);
     return run_check(r, doc->name, err);
@@ -426,9 +433,10 @@ static int run_from_doc(const struct json_doc *doc, struct run *out, struct err 
 int run_parse(const char *text, size_t len, const char *name, struct run *out, struct err *err)
 {
     struct json_doc doc = {0};
-    int rc = json_parse(text, len, name, &doc, err);
-    if (rc == 0)
-        rc = run_from_doc(&doc, out, err);
+    int rc;
+    if ((rc = json_parse(text, len, name, &doc, err)) < 0)
+        return rc;
+    rc = run_from_doc(&doc, out, err);
     json_release(&doc);
     return rc;
 }
@@ -436,9 +444,10 @@ int run_parse(const char *text, size_t len, const char *name, struct run *out, s
 int run_load(const char *path, struct run *out, struct err *err)
 {
     struct json_doc doc = {0};
-    int rc = json_load(path, &doc, err);
-    if (rc == 0)
-        rc = run_from_doc(&doc, out, err);
+    int rc;
+    if ((rc = json_load(path, &doc, err)) < 0)
+        return rc;
+    rc = run_from_doc(&doc, out, err);
     json_release(&doc);
     return rc;
 }
@@ -518,15 +527,16 @@ int run_save(const struct run *r, const char *path, struct err *err)
 {
     struct str s = STR_INIT;
     struct json_out o;
-    int rc = run_check(r, path, err);
-    if (rc == 0) {
-        json_out_init(&o, &s, 2);
-        run_write(r, &o);
-        str_addc(&s, '\n');
-        rc = str_check(&s, err);
-    }
-    if (rc == 0)
-        rc = file_publish(path, s.p, s.len, err);
+    int rc;
+    if ((rc = run_check(r, path, err)) < 0)
+        return rc;
+    json_out_init(&o, &s, 2);
+    run_write(r, &o);
+    str_addc(&s, '\n');
+    if ((rc = str_check(&s, err)) < 0)
+        goto out;
+    rc = file_publish(path, s.p, s.len, err);
+out:
     str_release(&s);
     return rc;
 }

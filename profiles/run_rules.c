@@ -250,20 +250,8 @@ static int averages_check(const struct run *r, const char *where, struct err *er
     return 0;
 }
 
-int run_check(const struct run *r, const char *where, struct err *err)
+static int numerics_check(const struct run *r, const char *where, struct err *err)
 {
-    char what[LIMIT_PATH_BYTES];
-    int64_t steps = run_total_steps(r);
-    snprintf(what, sizeof what, "%s: name", where);
-    int rc = id_name_check(r->name, what, err);
-    if (rc < 0)
-        return rc;
-    if (r->n_stages < 1)
-        return err_set(err, ERR_INPUT, "%s: stages is empty: give at least one stage", where);
-    if (!model_is_video(&r->model))
-        return err_set(err, ERR_INPUT,
-                       "%s: model %s is of family %s, which is for planning only: give a dit model",
-                       where, r->model.name, model_family_names[r->model.family]);
     if (r->dtype == DTYPE_FP8)
         return err_set(err, ERR_INPUT,
                        "%s: numerics.dtype is fp8, which weights are not stored in: give f64, f32 "
@@ -273,8 +261,11 @@ int run_check(const struct run *r, const char *where, struct err *err)
         return err_set(err, ERR_INPUT,
                        "%s: numerics.residual is f32 with dtype %s, it is for bf16: leave it out",
                        where, dtype_names[r->dtype]);
-    if ((rc = averages_check(r, where, err)) < 0)
-        return rc;
+    return 0;
+}
+
+static int channels_check(const struct run *r, const char *where, struct err *err)
+{
     int64_t C = r->model.latent_channels, cond = r->model.cond_channels;
     if (cond != 0 && cond != 1 && cond != C + 1 && cond != C + 2)
         return err_set(err, ERR_INPUT,
@@ -286,6 +277,12 @@ int run_check(const struct run *r, const char *where, struct err *err)
                        "%s: objective.condition_probability is %g, and model %s has no channels "
                        "for first frames: give it cond_channels %lld",
                        where, r->condition_probability, r->model.name, (long long)C + 1);
+    return 0;
+}
+
+static int schedule_check(const struct run *r, const char *where, struct err *err)
+{
+    int64_t steps = run_total_steps(r);
     if (r->level.min > r->level.max)
         return err_set(err, ERR_INPUT,
                        "%s: objective.level_min %g is above level_max %g: give a smaller one",
@@ -295,13 +292,46 @@ int run_check(const struct run *r, const char *where, struct err *err)
                        "%s: schedule.warmup_steps is %lld, the stages have %lld steps in all: give "
                        "fewer",
                        where, (long long)r->warmup_steps, (long long)steps);
-    if ((rc = past_check(r, where, err)) == 0)
-        rc = draws_check(r, where, err);
-    for (int64_t i = 0; i < r->n_stages && rc == 0; i++)
-        rc = stage_check(r, i, where, err);
-    if (rc == 0)
-        rc = validation_check(r, where, err);
-    return rc < 0 ? rc : tuning_check(r, where, err);
+    return past_check(r, where, err);
+}
+
+static int stages_check(const struct run *r, const char *where, struct err *err)
+{
+    int rc;
+    if ((rc = draws_check(r, where, err)) < 0)
+        return rc;
+    for (int64_t i = 0; i < r->n_stages; i++)
+        if ((rc = stage_check(r, i, where, err)) < 0)
+            return rc;
+    return 0;
+}
+
+int run_check(const struct run *r, const char *where, struct err *err)
+{
+    char what[LIMIT_PATH_BYTES];
+    int rc;
+    snprintf(what, sizeof what, "%s: name", where);
+    if ((rc = id_name_check(r->name, what, err)) < 0)
+        return rc;
+    if (r->n_stages < 1)
+        return err_set(err, ERR_INPUT, "%s: stages is empty: give at least one stage", where);
+    if (!model_is_video(&r->model))
+        return err_set(err, ERR_INPUT,
+                       "%s: model %s is of family %s, which is for planning only: give a dit model",
+                       where, r->model.name, model_family_names[r->model.family]);
+    if ((rc = numerics_check(r, where, err)) < 0)
+        return rc;
+    if ((rc = averages_check(r, where, err)) < 0)
+        return rc;
+    if ((rc = channels_check(r, where, err)) < 0)
+        return rc;
+    if ((rc = schedule_check(r, where, err)) < 0)
+        return rc;
+    if ((rc = stages_check(r, where, err)) < 0)
+        return rc;
+    if ((rc = validation_check(r, where, err)) < 0)
+        return rc;
+    return tuning_check(r, where, err);
 }
 
 /* ---- data ---- */
@@ -343,15 +373,16 @@ static int data_bind(const struct run *r, const char *name, const char *data, st
     char what[LIMIT_PATH_BYTES];
     struct dataset d = {0};
     int64_t thw[3];
-    int rc = run_synthetic(data, "data", thw, err);
-    if (rc != 0)
+    int rc;
+    if ((rc = run_synthetic(data, "data", thw, err)) != 0)
         return rc < 0 ? rc : 0;
     snprintf(what, sizeof what, "%s '%.3900s'", name, data);
-    rc = dataset_load_generation(data, want, &d, err);
-    if (rc == 0)
-        rc = data_fits(r, what, want, &d, err);
-    if (rc == 0)
-        *bound = d.fingerprint;
+    if ((rc = dataset_load_generation(data, want, &d, err)) < 0)
+        return rc;
+    if ((rc = data_fits(r, what, want, &d, err)) < 0)
+        goto out;
+    *bound = d.fingerprint;
+out:
     dataset_release(&d);
     return rc;
 }
@@ -401,20 +432,26 @@ struct hash128 run_data_generation(const struct run *r, const char *data)
     return found;
 }
 
+/* Finds the size of the stage's first latent. */
+static int latent_find(const char *data, int64_t thw[3], struct err *err)
+{
+    struct dataset d;
+    int rc;
+    if ((rc = run_synthetic(data, "data", thw, err)) != 0)
+        return rc < 0 ? rc : 0;
+    if ((rc = dataset_load(data, &d, err)) < 0)
+        return rc;
+    BUG_ON(d.n_samples < 1); /* dataset_check */
+    thw[0] = d.samples[0].t, thw[1] = d.samples[0].h, thw[2] = d.samples[0].w;
+    dataset_release(&d);
+    return 0;
+}
+
 int run_stage_seq(const struct run *r, int64_t stage, struct seq *out, struct err *err)
 {
     int64_t thw[3], padded[3];
-    const char *data = r->stages[stage].data;
-    int rc = run_synthetic(data, "data", thw, err);
-    if (rc == 0) {
-        struct dataset d;
-        if ((rc = dataset_load(data, &d, err)) < 0)
-            return rc;
-        BUG_ON(d.n_samples < 1); /* dataset_check */
-        thw[0] = d.samples[0].t, thw[1] = d.samples[0].h, thw[2] = d.samples[0].w;
-        dataset_release(&d);
-    }
-    if (rc < 0)
+    int rc;
+    if ((rc = latent_find(r->stages[stage].data, thw, err)) < 0)
         return rc;
     model_pad_latent(&r->model, thw, padded);
     return seq_from_latent(&r->model, padded[0], padded[1], padded[2], out, err);

@@ -104,25 +104,27 @@ static void thinned_count(const struct space_spec *spec, struct space *s, struct
 static int consider_recompute(const struct space_spec *spec, struct space *s, struct layout l,
                               int64_t world, struct err *err)
 {
-    int rc = 0;
+    int rc;
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
         int64_t partial = spec->all && r == RECOMPUTE_FULL ? recompute_counts(spec, &l) : 0;
         l.recompute = (enum recompute)r;
-        for (l.recompute_layers = 0; l.recompute_layers <= partial && rc == 0; l.recompute_layers++)
-            rc = consider(spec, s, &l, world, err);
+        for (l.recompute_layers = 0; l.recompute_layers <= partial; l.recompute_layers++)
+            if ((rc = consider(spec, s, &l, world, err)) < 0)
+                return rc;
     }
-    return rc;
+    return 0;
 }
 
 static int consider_mbs(const struct space_spec *spec, struct space *s, struct layout l,
                         int64_t world, struct err *err)
 {
     int64_t share = num_ceil_div(spec->gbs, l.dp);
-    int rc = 0;
-    for (l.mbs = 1; l.mbs <= share && rc == 0; l.mbs++)
-        if (spec->all || mbs_worth(l.mbs, share))
-            rc = consider_recompute(spec, s, l, world, err);
-    return rc;
+    int rc;
+    for (l.mbs = 1; l.mbs <= share; l.mbs++)
+        if ((spec->all || mbs_worth(l.mbs, share)) &&
+            (rc = consider_recompute(spec, s, l, world, err)) < 0)
+            return rc;
+    return 0;
 }
 
 /* Considers the ways to shard the state. */
@@ -130,17 +132,18 @@ static int consider_state(const struct space_spec *spec, struct space *s, struct
                           int64_t world, struct err *err)
 {
     int64_t group = l.dp * l.cp;
-    int rc = 0;
+    int rc;
     for (l.zero = 0; l.zero <= 3; l.zero++)
-        for (int64_t fsdp = 0; fsdp <= group && (fsdp == 0 || l.zero > 0) && rc == 0; fsdp++) {
+        for (int64_t fsdp = 0; fsdp <= group && (fsdp == 0 || l.zero > 0); fsdp++) {
             if (fsdp == 1 || (fsdp && group % fsdp) || (fsdp && fsdp == l.dp))
                 continue; /* one rank shards nothing; dp is spelt 0 */
             l.fsdp = fsdp;
             thinned_count(spec, s, l, world);
-            if (spec->all || vpp_worth(l.vpp))
-                rc = consider_mbs(spec, s, l, world, err);
+            if ((spec->all || vpp_worth(l.vpp)) &&
+                (rc = consider_mbs(spec, s, l, world, err)) < 0)
+                return rc;
         }
-    return rc;
+    return 0;
 }
 
 /* Considers the ways to write one grid: sp, the kind of cp, virtual stages. */
@@ -148,30 +151,32 @@ static int consider_grid(const struct space_spec *spec, struct space *s, struct 
                          int64_t world, struct err *err)
 {
     int64_t vpp = l.pp > 1 ? num_max_i64(4, spec->model->layers / l.pp) : 1;
-    int rc = 0;
+    int rc;
     for (l.sp = 0; l.sp <= (l.tp > 1); l.sp++)
         for (int k = CP_RING; k <= (l.cp > 1 ? CP_2D : CP_RING); k++)
-            for (l.vpp = 1; l.vpp <= vpp && rc == 0; l.vpp++) {
+            for (l.vpp = 1; l.vpp <= vpp; l.vpp++) {
                 l.cp_kind = (enum cp_kind)k;
-                rc = consider_state(spec, s, l, world, err);
+                if ((rc = consider_state(spec, s, l, world, err)) < 0)
+                    return rc;
             }
-    return rc;
+    return 0;
 }
 
 static int consider_world(const struct space_spec *spec, struct space *s, int64_t world,
                           struct err *err)
 {
     struct layout l = layout_default();
-    int rc = 0;
+    int rc;
     for (l.tp = 1; l.tp <= world; l.tp++)
         for (l.cp = 1; world % l.tp == 0 && l.cp <= world / l.tp; l.cp++)
-            for (l.pp = 1; world / l.tp % l.cp == 0 && l.pp <= world / l.tp / l.cp && rc == 0;
-                 l.pp++)
-                if (world / l.tp / l.cp % l.pp == 0) {
-                    l.dp = world / l.tp / l.cp / l.pp;
-                    rc = consider_grid(spec, s, l, world, err);
-                }
-    return rc;
+            for (l.pp = 1; world / l.tp % l.cp == 0 && l.pp <= world / l.tp / l.cp; l.pp++) {
+                if (world / l.tp / l.cp % l.pp != 0)
+                    continue;
+                l.dp = world / l.tp / l.cp / l.pp;
+                if ((rc = consider_grid(spec, s, l, world, err)) < 0)
+                    return rc;
+            }
+    return 0;
 }
 
 static int spec_check(const struct space_spec *spec, struct err *err)
@@ -196,15 +201,17 @@ static int spec_check(const struct space_spec *spec, struct err *err)
 int space_build(const struct space_spec *spec, struct space *out, struct err *err)
 {
     struct space s = {0};
-    int rc = spec_check(spec, err);
-    for (size_t i = 0; i < spec->n_ranks && rc == 0; i++)
-        rc = consider_world(spec, &s, spec->ranks[i], err);
-    if (rc < 0) {
-        space_release(&s);
+    int rc;
+    if ((rc = spec_check(spec, err)) < 0)
         return rc;
-    }
+    for (size_t i = 0; i < spec->n_ranks; i++)
+        if ((rc = consider_world(spec, &s, spec->ranks[i], err)) < 0)
+            goto out;
     *out = s;
-    return 0;
+    s = (struct space){0}; /* the caller's */
+out:
+    space_release(&s);
+    return rc;
 }
 
 int space_check(const struct space_spec *spec, const struct space *s, struct err *err)

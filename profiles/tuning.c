@@ -74,11 +74,12 @@ static int group_read(const struct json_doc *doc, const cJSON *obj, struct tunin
     struct tuning_group *g = &t->groups[t->n_groups];
     struct group_row row = {.lr_scale = 1};
     char path[32];
+    int rc;
     snprintf(path, sizeof path, "groups[%lld]", (long long)t->n_groups);
-    int rc = json_read(doc, obj, path, group_fields, ARRAY_LEN(group_fields), NULL, &row, err);
-    if (rc == 0)
-        rc = field_copy_text(g->match, sizeof g->match, row.match, doc, path, "match", err);
-    if (rc < 0)
+    if ((rc = json_read(doc, obj, path, group_fields, ARRAY_LEN(group_fields), NULL, &row,
+                        err)) < 0)
+        return rc;
+    if ((rc = field_copy_text(g->match, sizeof g->match, row.match, doc, path, "match", err)) < 0)
         return rc;
     g->lr_scale = row.lr_scale;
     g->decay = switch_of(obj, "decay", row.decay);
@@ -104,10 +105,10 @@ static int lora_read(const struct json_doc *doc, const cJSON *obj, struct tuning
                      struct err *err)
 {
     const cJSON *list = json_member(obj, "match"), *item;
-    int rc = json_read(doc, obj, "lora", lora_fields, ARRAY_LEN(lora_fields), NULL, t, err);
-    if (rc == 0)
-        rc = list_check(doc, list, "lora.match", TUNING_MATCHES, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = json_read(doc, obj, "lora", lora_fields, ARRAY_LEN(lora_fields), NULL, t, err)) < 0)
+        return rc;
+    if ((rc = list_check(doc, list, "lora.match", TUNING_MATCHES, err)) < 0)
         return rc;
     cJSON_ArrayForEach(item, list) {
         char field[32];
@@ -127,9 +128,11 @@ static int lora_read(const struct json_doc *doc, const cJSON *obj, struct tuning
 int tuning_read(const struct json_doc *doc, const cJSON *root, struct tuning *out, struct err *err)
 {
     const cJSON *groups = json_member(root, "groups"), *lora = json_member(root, "lora");
+    int rc;
     *out = (struct tuning){0};
-    int rc = groups ? groups_read(doc, groups, out, err) : 0;
-    return rc == 0 && lora ? lora_read(doc, lora, out, err) : rc;
+    if (groups && (rc = groups_read(doc, groups, out, err)) < 0)
+        return rc;
+    return lora ? lora_read(doc, lora, out, err) : 0;
 }
 
 /* ---- writing ---- */
@@ -291,19 +294,19 @@ int tuning_params(const struct model *m, const struct tuning *t, struct param_li
                   struct err *err)
 {
     struct param_list list;
-    int rc = params_build(m, &list, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = params_build(m, &list, err)) < 0)
         return rc;
-    if (t->lora.rank)
-        rc = lora_add(t, &list, err);
-    if (rc == 0)
-        rc = groups_apply(t, &list, err);
-    if (rc == 0)
-        rc = something_trained(&list, err);
-    if (rc < 0)
-        params_release(&list);
-    else
-        *out = list;
+    if (t->lora.rank && (rc = lora_add(t, &list, err)) < 0)
+        goto out;
+    if ((rc = groups_apply(t, &list, err)) < 0)
+        goto out;
+    if ((rc = something_trained(&list, err)) < 0)
+        goto out;
+    *out = list;
+    list = (struct param_list){0}; /* the caller's */
+out:
+    params_release(&list);
     return rc;
 }
 

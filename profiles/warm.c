@@ -51,50 +51,62 @@ static int map_read(const struct json_doc *doc, const cJSON *item, struct warm *
 {
     struct map_row row = {0};
     char path[32];
+    int rc;
     snprintf(path, sizeof path, "init.map[%lld]", (long long)w->n_maps);
     if (w->n_maps == WARM_MAPS)
         return err_set(err, ERR_INPUT, "%s: init.map is too long: give at most %d rules", doc->name,
                        WARM_MAPS);
-    int rc = json_read(doc, item, path, map_fields, ARRAY_LEN(map_fields), NULL, &row, err);
-    if (rc == 0 && (stars(row.from) > 1 || stars(row.to) != stars(row.from)))
-        rc = err_set(err, ERR_INPUT,
-                     "%s: %s maps '%.100s' to '%.100s': give one * in both, or in none", doc->name,
-                     path, row.from, row.to);
-    if (rc == 0)
-        rc = field_copy_text(w->map[w->n_maps].from, LIMIT_NAME_BYTES, row.from, doc, path, "from",
-                             err);
-    if (rc == 0)
-        rc = field_copy_text(w->map[w->n_maps].to, LIMIT_NAME_BYTES, row.to, doc, path, "to", err);
-    w->n_maps += rc == 0;
-    return rc;
+    if ((rc = json_read(doc, item, path, map_fields, ARRAY_LEN(map_fields), NULL, &row, err)) < 0)
+        return rc;
+    if (stars(row.from) > 1 || stars(row.to) != stars(row.from))
+        return err_set(err, ERR_INPUT,
+                       "%s: %s maps '%.100s' to '%.100s': give one * in both, or in none",
+                       doc->name, path, row.from, row.to);
+    if ((rc = field_copy_text(w->map[w->n_maps].from, LIMIT_NAME_BYTES, row.from, doc, path, "from",
+                              err)) < 0)
+        return rc;
+    if ((rc = field_copy_text(w->map[w->n_maps].to, LIMIT_NAME_BYTES, row.to, doc, path, "to",
+                              err)) < 0)
+        return rc;
+    w->n_maps++;
+    return 0;
+}
+
+static int maps_read(const struct json_doc *doc, const cJSON *list, struct warm *w, struct err *err)
+{
+    const cJSON *item;
+    int rc;
+    if (list && !cJSON_IsArray(list))
+        return err_set(err, ERR_INPUT,
+                       "%s: init.map is no array: give rules {\"from\": …, \"to\": …}", doc->name);
+    cJSON_ArrayForEach(item, list)
+        if ((rc = map_read(doc, item, w, err)) < 0)
+            return rc;
+    return 0;
 }
 
 int warm_read(const struct json_doc *doc, const cJSON *root, struct arena *arena, struct warm *out,
               struct err *err)
 {
-    const cJSON *obj = json_member(root, "init"), *list = json_member(obj, "map"), *item;
+    const cJSON *obj = json_member(root, "init");
     struct warm_row row = {0};
+    int rc;
     *out = (struct warm){0};
     if (!obj)
         return 0;
-    int rc = json_read(doc, obj, "init", warm_fields, ARRAY_LEN(warm_fields), arena, &row, err);
-    if (rc == 0 && !*row.from)
-        rc = err_set(err, ERR_INPUT,
-                     "%s: init.from is empty: give a safetensors file or a checkpoint's folder",
-                     doc->name);
-    if (rc == 0 && row.hash)
-        rc = field_read_hash(row.hash, doc, "init", "source_hash", &out->hash, err);
-    if (rc == 0 && list && !cJSON_IsArray(list))
-        rc = err_set(err, ERR_INPUT,
-                     "%s: init.map is no array: give rules {\"from\": …, \"to\": …}", doc->name);
-    if (rc < 0)
+    if ((rc = json_read(doc, obj, "init", warm_fields, ARRAY_LEN(warm_fields), arena, &row,
+                        err)) < 0)
+        return rc;
+    if (!*row.from)
+        return err_set(err, ERR_INPUT,
+                       "%s: init.from is empty: give a safetensors file or a checkpoint's folder",
+                       doc->name);
+    if (row.hash && (rc = field_read_hash(row.hash, doc, "init", "source_hash", &out->hash,
+                                          err)) < 0)
         return rc;
     out->from = row.from;
     out->partial = row.partial;
-    cJSON_ArrayForEach(item, list)
-        if ((rc = map_read(doc, item, out, err)) < 0)
-            return rc;
-    return 0;
+    return maps_read(doc, json_member(obj, "map"), out, err);
 }
 
 void warm_write(const struct warm *w, struct json_out *o, bool for_hash)
