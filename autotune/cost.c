@@ -140,26 +140,15 @@ static int inputs_check(const struct cost_rates *r, const struct layout *l, stru
     return rates_check(r, err);
 }
 
-int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l,
-               double terms[COST_TERMS], struct err *err)
+/* Computes what the network's own work takes, without communication. */
+static void compute_terms(const struct cost_spec *spec, const struct cost_rates *r,
+                          const struct layout *l, double P, double t[COST_TERMS])
 {
     const struct model *model = spec->model;
-    double matrices = 0, attention = 0, P = 0;
-    double n = (double)layout_replica_samples(l, spec->gbs, 0),
-           m = (double)layout_micro_batches(l, spec->gbs, 0);
-    double w = (double)dtype_bytes(spec->dtype), f = (double)dtype_bytes(dtype_stat(spec->dtype)),
-           d = (double)l->dp, t[COST_TERMS] = {0};
-    int rc = inputs_check(r, l, err);
-    if (rc == 0)
-        rc = work_of(spec, n, &matrices, &attention, err);
-    if (rc == 0)
-        rc = parameters_of(model, &P, err);
-    if (rc < 0)
-        return rc;
-    double tokens = n * (double)seq_tokens(spec->seq), L = (double)model->layers;
-    double ranks_a_core = spec->cores > 0 ? d / (double)spec->cores : 1;
-    t[COST_GEMM] = matrices / r->gemm_flops;
-    t[COST_ATTENTION] = attention / r->attn_flops;
+    double tokens = (double)layout_replica_samples(l, spec->gbs, 0) *
+                    (double)seq_tokens(spec->seq),
+           L = (double)model->layers, m = (double)layout_micro_batches(l, spec->gbs, 0);
+    double w = (double)dtype_bytes(spec->dtype), f = (double)dtype_bytes(dtype_stat(spec->dtype));
     double stream = spec->residual_wide
                         ? 6 * (f - w) *
                               (double)((model_self_attentions(model) + model_has_cross(model) + 1) *
@@ -171,6 +160,16 @@ int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const s
     t[COST_WEIGHT_IO] = m * 2 * P * (w + f) / r->copy_bytes;
     if (l->recompute == RECOMPUTE_FULL)
         t[COST_RECOMPUTE] = (t[COST_GEMM] + t[COST_ATTENTION] + t[COST_ELEMENTWISE]) / 3;
+    t[COST_LAUNCH] = 60 * L * m * r->launch_s;
+}
+
+/* Computes what the ranks cost each other, and the update. */
+static void rank_terms(const struct cost_spec *spec, const struct cost_rates *r,
+                       const struct layout *l, double P, double t[COST_TERMS])
+{
+    double d = (double)l->dp, w = (double)dtype_bytes(spec->dtype),
+           f = (double)dtype_bytes(dtype_stat(spec->dtype));
+    double ranks_a_core = spec->cores > 0 ? d / (double)spec->cores : 1;
     double compute = t[COST_GEMM] + t[COST_ATTENTION] + t[COST_ELEMENTWISE] + t[COST_WEIGHT_IO] +
                      t[COST_RECOMPUTE];
     t[COST_CONTENTION] = compute * (r->rank_loss * (d - 1) + fmax(0, ranks_a_core - 1));
@@ -180,7 +179,24 @@ int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const s
     t[COST_OPTIMIZER] = P *
                         (2 * f + ((spec->ema ? 9 : 7) * f + (w < f ? w : 0)) / (l->zero ? d : 1)) /
                         r->copy_bytes;
-    t[COST_LAUNCH] = 60 * L * m * r->launch_s;
+}
+
+int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l,
+               double terms[COST_TERMS], struct err *err)
+{
+    double matrices = 0, attention = 0, P = 0, t[COST_TERMS] = {0};
+    double n = (double)layout_replica_samples(l, spec->gbs, 0);
+    int rc;
+    if ((rc = inputs_check(r, l, err)) < 0)
+        return rc;
+    if ((rc = work_of(spec, n, &matrices, &attention, err)) < 0)
+        return rc;
+    if ((rc = parameters_of(spec->model, &P, err)) < 0)
+        return rc;
+    t[COST_GEMM] = matrices / r->gemm_flops;
+    t[COST_ATTENTION] = attention / r->attn_flops;
+    compute_terms(spec, r, l, P, t);
+    rank_terms(spec, r, l, P, t);
     t[COST_OVERHEAD] = r->overhead_s;
     memcpy(terms, t, sizeof t);
     return 0;
@@ -189,14 +205,14 @@ int cost_terms(const struct cost_spec *spec, const struct cost_rates *r, const s
 int cost_bound(const struct cost_spec *spec, const struct cost_rates *r, const struct layout *l,
                double *out, struct err *err)
 {
-    double matrices = 0, attention = 0;
-    int rc = inputs_check(r, l, err);
-    if (rc == 0)
-        rc = work_of(spec, (double)layout_replica_samples(l, spec->gbs, 0), &matrices, &attention,
-                     err);
-    if (rc == 0)
-        *out = (matrices + attention) / fmax(r->gemm_flops, r->attn_flops);
-    return rc;
+    double matrices = 0, attention = 0, n = (double)layout_replica_samples(l, spec->gbs, 0);
+    int rc;
+    if ((rc = inputs_check(r, l, err)) < 0)
+        return rc;
+    if ((rc = work_of(spec, n, &matrices, &attention, err)) < 0)
+        return rc;
+    *out = (matrices + attention) / fmax(r->gemm_flops, r->attn_flops);
+    return 0;
 }
 
 /* ---- learning ---- */

@@ -8,26 +8,37 @@
  * it computes with in place of narrow ones. */
 enum { TILE_ELEMENTS = 512 * 1024, WIDENED_ELEMENTS = 768 * 1024 };
 
+static int state_of(const struct memory_spec *spec, const struct layout *l, int64_t tp_bytes,
+                    const struct param_list *params, struct buffer_state *out, struct err *err)
+{
+    struct shards sh = {0};
+    int rc;
+    if ((rc = shards_build(spec->model, params, l, 0, &sh, err)) < 0)
+        return rc;
+    if ((rc = buffer_state_of(&sh, params, l, out, err)) < 0)
+        goto out;
+    out->ema = spec->ema, out->moments_bf16 = spec->moments_bf16;
+    out->act = spec->dtype, out->stat = dtype_stat(spec->dtype);
+    out->tp_bytes = tp_bytes;
+out:
+    shards_release(&sh);
+    return rc;
+}
+
 /* Adds the state of rank 0, which holds the embedding besides its layers. */
 static int state_add(const struct memory_spec *spec, const struct layout *l, int64_t tp_bytes,
                      struct buffer_list *list, struct err *err)
 {
     struct param_list params;
+    struct buffer_state state = {0};
     int rc = spec->tuning ? tuning_params(spec->model, spec->tuning, &params, err)
                           : params_build(spec->model, &params, err);
     if (rc < 0)
         return rc;
-    struct shards sh = {0};
-    struct buffer_state state = {0};
-    rc = shards_build(spec->model, &params, l, 0, &sh, err);
-    if (rc == 0)
-        rc = buffer_state_of(&sh, &params, l, &state, err);
-    state.ema = spec->ema, state.moments_bf16 = spec->moments_bf16;
-    state.act = spec->dtype, state.stat = dtype_stat(spec->dtype);
-    state.tp_bytes = tp_bytes;
-    if (rc == 0)
-        rc = buffers_state(&state, list, err);
-    shards_release(&sh);
+    if ((rc = state_of(spec, l, tp_bytes, &params, &state, err)) < 0)
+        goto out;
+    rc = buffers_state(&state, list, err);
+out:
     params_release(&params);
     return rc;
 }
@@ -37,10 +48,9 @@ static double bytes_of(const struct buffer_list *list, enum buffer_category cate
     return (double)buffer_list_bytes(list, category);
 }
 
-int memory_predict(const struct memory_spec *spec, const struct layout *l, struct memory_bytes *out,
-                   struct err *err)
+static int buffers_add(const struct memory_spec *spec, const struct layout *l,
+                       struct buffer_list *list, struct err *err)
 {
-    struct buffer_list list = {0};
     const struct model *m = spec->model;
     struct buffer_spec buffers = {m,
                                   spec->dtype,
@@ -53,14 +63,21 @@ int memory_predict(const struct memory_spec *spec, const struct layout *l, struc
                                   seq_longest_segment(spec->seq),
                                   spec->tuning ? spec->tuning->lora.rank : 0,
                                   spec->residual_wide};
-    int rc = buffers_dit(&buffers, &list, err);
-    if (rc == 0)
-        rc = state_add(spec, l, buffers_tp_sum_bytes(&buffers), &list, err);
-    if (rc == 0)
-        rc = buffer_list_add(&list, "tiles", BUFFER_WORK, dtype_stat(spec->dtype), 1, 1,
-                             TILE_ELEMENTS + (spec->dtype == DTYPE_BF16 ? WIDENED_ELEMENTS : 0),
-                             err);
-    if (rc < 0)
+    int64_t tiles = TILE_ELEMENTS + (spec->dtype == DTYPE_BF16 ? WIDENED_ELEMENTS : 0);
+    int rc;
+    if ((rc = buffers_dit(&buffers, list, err)) < 0)
+        return rc;
+    if ((rc = state_add(spec, l, buffers_tp_sum_bytes(&buffers), list, err)) < 0)
+        return rc;
+    return buffer_list_add(list, "tiles", BUFFER_WORK, dtype_stat(spec->dtype), 1, 1, tiles, err);
+}
+
+int memory_predict(const struct memory_spec *spec, const struct layout *l, struct memory_bytes *out,
+                   struct err *err)
+{
+    struct buffer_list list = {0};
+    int rc;
+    if ((rc = buffers_add(spec, l, &list, err)) < 0)
         return rc;
     int64_t ranks = layout_world(l);
     struct memory_bytes b = {

@@ -27,30 +27,50 @@ static int number(const struct json_doc *doc, const char *key, bool zero_ok, dou
     return 0;
 }
 
+static int probe_read(const struct json_doc *doc, struct probe *p, struct err *err)
+{
+    int rc;
+    if ((rc = json_check_schema(doc, "reel.probe/1", err)) < 0)
+        return rc;
+    p->ranks = json_int(doc->root, "ranks", 0);
+    if (p->ranks < 1)
+        return err_set(err, ERR_INPUT, "%s: ranks is missing or below 1", doc->name);
+    if ((rc = number(doc, "fma_flops", false, &p->fma_flops, err)) < 0)
+        return rc;
+    if ((rc = number(doc, "gemm_flops", false, &p->gemm_flops, err)) < 0)
+        return rc;
+    if ((rc = number(doc, "copy_bytes_per_s", false, &p->copy_bytes, err)) < 0)
+        return rc;
+    if ((rc = number(doc, "latency_s", p->ranks == 1, &p->latency_s, err)) < 0)
+        return rc;
+    return number(doc, "bus_bytes_per_s", p->ranks == 1, &p->bus_bytes, err);
+}
+
 int probe_parse(const char *text, size_t len, const char *name, struct probe *out, struct err *err)
 {
     struct json_doc doc = {0};
     struct probe p = {0};
-    int rc = json_parse(text, len, name, &doc, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = json_parse(text, len, name, &doc, err)) < 0)
         return rc;
-    p.ranks = json_int(doc.root, "ranks", 0);
-    rc = json_check_schema(&doc, "reel.probe/1", err);
-    if (rc == 0 && p.ranks < 1)
-        rc = err_set(err, ERR_INPUT, "%s: ranks is missing or below 1", name);
-    if (rc == 0)
-        rc = number(&doc, "fma_flops", false, &p.fma_flops, err);
-    if (rc == 0)
-        rc = number(&doc, "gemm_flops", false, &p.gemm_flops, err);
-    if (rc == 0)
-        rc = number(&doc, "copy_bytes_per_s", false, &p.copy_bytes, err);
-    if (rc == 0)
-        rc = number(&doc, "latency_s", p.ranks == 1, &p.latency_s, err);
-    if (rc == 0)
-        rc = number(&doc, "bus_bytes_per_s", p.ranks == 1, &p.bus_bytes, err);
+    if ((rc = probe_read(&doc, &p, err)) < 0)
+        goto out;
+    *out = p;
+out:
     json_release(&doc);
-    if (rc == 0)
-        *out = p;
+    return rc;
+}
+
+/* Says of a probe that failed what the first line of its log does. */
+static int failed(const struct sched_step_status *end, int64_t ranks, const char *log,
+                  struct err *err)
+{
+    struct str text = STR_INIT;
+    file_read(log, LIMIT_CAPTURE_BYTES, &text, NULL);
+    int rc = err_set(err, ERR_CHILD, "the probe on %lld ranks failed with exit status %d: %.*s",
+                     (long long)ranks, end->exit_signal ? 128 + end->exit_signal : end->exit_code,
+                     text.len ? (int)strcspn(text.p, "\n") : 0, text.len ? text.p : "");
+    str_release(&text);
     return rc;
 }
 
@@ -60,25 +80,37 @@ static int step_run(struct sched *s, const struct command *command, int64_t rank
     struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
     struct sched_step_status end;
     struct sched_step *step = NULL;
-    struct str text = STR_INIT;
+    int rc;
     spec.argv = command->argv;
     spec.env = command->env;
     spec.log_path = log;
     spec.ranks = (int)ranks;
     spec.deadline_s = PROBE_DEADLINE_S;
-    int rc = sched_step_start(s, &spec, &step, err);
-    if (rc == 0)
-        rc = sched_step_poll(step, -1, &end, err);
+    if ((rc = sched_step_start(s, &spec, &step, err)) < 0)
+        return rc;
+    rc = sched_step_poll(step, -1, &end, err);
     sched_step_free(step);
-    if (rc == 0 && end.timed_out)
-        rc = err_set(err, ERR_TIMEOUT, "the probe on %lld ranks did not end within %d s",
-                     (long long)ranks, PROBE_DEADLINE_S);
-    else if (rc == 0 && end.exit_code != 0) {
-        file_read(log, LIMIT_CAPTURE_BYTES, &text, NULL);
-        rc = err_set(err, ERR_CHILD, "the probe on %lld ranks failed with exit status %d: %.*s",
-                     (long long)ranks, end.exit_signal ? 128 + end.exit_signal : end.exit_code,
-                     text.len ? (int)strcspn(text.p, "\n") : 0, text.len ? text.p : "");
-    }
+    if (rc < 0)
+        return rc;
+    if (end.timed_out)
+        return err_set(err, ERR_TIMEOUT, "the probe on %lld ranks did not end within %d s",
+                       (long long)ranks, PROBE_DEADLINE_S);
+    return end.exit_code != 0 ? failed(&end, ranks, log, err) : 0;
+}
+
+/* Loads what the probe on so many ranks wrote. */
+static int result_load(const char *path, int64_t ranks, struct probe *out, struct err *err)
+{
+    struct str text = STR_INIT;
+    int rc;
+    if ((rc = file_read(path, LIMIT_CAPTURE_BYTES, &text, err)) < 0)
+        goto out;
+    if ((rc = probe_parse(text.p, text.len, "reel-train probe", out, err)) < 0)
+        goto out;
+    if (out->ranks != ranks)
+        rc = err_set(err, ERR_CHILD, "the probe was started on %lld ranks and ran on %lld",
+                     (long long)ranks, (long long)out->ranks);
+out:
     str_release(&text);
     return rc;
 }
@@ -88,24 +120,22 @@ static int probe_in(struct sched *s, const char *dir, const char *bin_dir, int64
 {
     struct arena arena = {0};
     struct command command;
-    struct str text = STR_INIT;
     const char *log = arena_printf(&arena, "%s/log", dir),
                *json = arena_printf(&arena, "%s/probe.json", dir);
     const char *args[] = {"probe", "--json", "--dtype", dtype_names[dtype], "--blas", blas,
                           "--out", json,     NULL};
-    int rc = log && json ? command_trainer(bin_dir, ranks, s->ops->starts_ranks, args,
-                                           (const char *const *)environ, &arena, &command, err)
-                         : err_set(err, ERR_NOMEM, "out of memory");
-    if (rc == 0)
-        rc = step_run(s, &command, ranks, log, err);
-    if (rc == 0)
-        rc = file_read(json, LIMIT_CAPTURE_BYTES, &text, err);
-    if (rc == 0)
-        rc = probe_parse(text.p, text.len, "reel-train probe", out, err);
-    if (rc == 0 && out->ranks != ranks)
-        rc = err_set(err, ERR_CHILD, "the probe was started on %lld ranks and ran on %lld",
-                     (long long)ranks, (long long)out->ranks);
-    str_release(&text);
+    int rc;
+    if (!log || !json) {
+        rc = err_set(err, ERR_NOMEM, "out of memory");
+        goto out;
+    }
+    if ((rc = command_trainer(bin_dir, ranks, s->ops->starts_ranks, args,
+                              (const char *const *)environ, &arena, &command, err)) < 0)
+        goto out;
+    if ((rc = step_run(s, &command, ranks, log, err)) < 0)
+        goto out;
+    rc = result_load(json, ranks, out, err);
+out:
     arena_release(&arena);
     return rc;
 }

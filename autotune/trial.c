@@ -70,12 +70,14 @@ static int files_save(const struct trial_conf *c, const struct run *run, const s
                       struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
-    int rc = file_mkdirs(c->dir, err);
+    int rc;
+    if ((rc = file_mkdirs(c->dir, err)) < 0)
+        return rc;
     snprintf(path, sizeof path, "%s/run.json", c->dir);
-    if (rc == 0)
-        rc = run_save(run, path, err);
+    if ((rc = run_save(run, path, err)) < 0)
+        return rc;
     snprintf(path, sizeof path, "%s/plan.json", c->dir);
-    return rc < 0 ? rc : plan_save(plan, path, err);
+    return plan_save(plan, path, err);
 }
 
 static int command_make(const struct trial_conf *c, const struct plan *plan, struct arena *arena,
@@ -101,6 +103,21 @@ static int command_make(const struct trial_conf *c, const struct plan *plan, str
                            args, (const char *const *)environ, arena, out, err);
 }
 
+/* Waits for the trial's end, or until we are asked to stop. */
+static int step_await(const struct trial_conf *c, struct sched_step *step,
+                      struct sched_step_status *end, struct err *err)
+{
+    int rc;
+    for (;;) {
+        if ((rc = sched_step_poll(step, POLL_S, end, err)) < 0)
+            return rc;
+        if (end->ended)
+            return 0;
+        if (c->stop && *c->stop)
+            return err_set(err, ERR_TEMP, "asked to stop in the middle of a trial");
+    }
+}
+
 static int step_run(const struct trial_conf *c, const struct plan *plan,
                     struct sched_step_status *end, struct err *err)
 {
@@ -108,19 +125,19 @@ static int step_run(const struct trial_conf *c, const struct plan *plan,
     struct command command;
     struct sched_step *step = NULL;
     struct sched_step_spec spec = SCHED_STEP_SPEC_INIT;
-    int rc = command_make(c, plan, &arena, &command, &spec.log_path, err);
-    if (rc == 0) {
-        spec.argv = command.argv;
-        spec.env = command.env;
-        spec.ranks = (int)layout_world(&plan->layout);
-        command_groups(&plan->layout, spec.groups);
-        spec.cores = (int)c->cores;
-        spec.deadline_s = c->deadline_s;
-        rc = sched_step_start(c->sched, &spec, &step, err);
-    }
-    while (rc == 0 && (rc = sched_step_poll(step, POLL_S, end, err)) == 0 && !end->ended)
-        if (c->stop && *c->stop)
-            rc = err_set(err, ERR_TEMP, "asked to stop in the middle of a trial");
+    int rc;
+    if ((rc = command_make(c, plan, &arena, &command, &spec.log_path, err)) < 0)
+        goto out;
+    spec.argv = command.argv;
+    spec.env = command.env;
+    spec.ranks = (int)layout_world(&plan->layout);
+    command_groups(&plan->layout, spec.groups);
+    spec.cores = (int)c->cores;
+    spec.deadline_s = c->deadline_s;
+    if ((rc = sched_step_start(c->sched, &spec, &step, err)) < 0)
+        goto out;
+    rc = step_await(c, step, end, err);
+out:
     sched_step_free(step);
     arena_release(&arena);
     return rc;
@@ -185,21 +202,20 @@ int trial_run(const struct trial_conf *conf, const struct run *run, const struct
     struct sched_step_status end = {0};
     struct trial_result r = {.mfu = NAN};
     struct str log = STR_INIT;
-    int rc = files_save(conf, run, plan, err);
-    if (rc == 0)
-        rc = step_run(conf, plan, &end, err);
-    if (rc == 0)
-        rc = log_tail_read(conf, &log, err);
-    if (rc == 0) {
-        r.state =
-            trial_classify(&end,
-                           log.len > LOG_TAIL_BYTES ? log.p + log.len - LOG_TAIL_BYTES : log.p,
-                           r.cause);
-        if (r.state == TRIAL_OK)
-            report_read(conf, &r);
-        rc = word_wait(conf, &end, r.state, err);
-        *out = r;
-    }
+    int rc;
+    if ((rc = files_save(conf, run, plan, err)) < 0)
+        return rc;
+    if ((rc = step_run(conf, plan, &end, err)) < 0)
+        return rc;
+    if ((rc = log_tail_read(conf, &log, err)) < 0)
+        goto out;
+    const char *tail = log.len > LOG_TAIL_BYTES ? log.p + log.len - LOG_TAIL_BYTES : log.p;
+    r.state = trial_classify(&end, tail, r.cause);
+    if (r.state == TRIAL_OK)
+        report_read(conf, &r);
+    rc = word_wait(conf, &end, r.state, err);
+    *out = r;
+out:
     str_release(&log);
     return rc;
 }

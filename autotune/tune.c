@@ -29,20 +29,29 @@ static void tuning_key(const struct tuning *tuning, struct str *key)
     json_obj_end(&o);
 }
 
-static int identity_make(struct tune *t, struct err *err)
+/* Adds to the key what makes a fresh search another one than those before. */
+static int fresh_add(const struct tune_conf *c, struct str *key, struct err *err)
 {
-    const struct tune_conf *c = &t->conf;
-    struct str key = STR_INIT;
     struct id random;
-    char model[HASH_TEXT_BYTES], data[HASH_TEXT_BYTES], binary[HASH_TEXT_BYTES],
-        path[LIMIT_PATH_BYTES];
-    const struct run *r = c->run;
-    struct hash128 trainer;
-    snprintf(path, sizeof path, "%s/reel-train", c->bin_dir);
-    int rc = hash_file(path, &trainer, err);
-    if (rc < 0)
+    int rc;
+    if (!c->fresh)
+        return 0;
+    if (c->salt[0]) {
+        str_addf(key, " fresh %s", c->salt);
+        return 0;
+    }
+    if ((rc = id_random(&random, err)) < 0)
         return rc;
-    str_addf(&key,
+    str_addf(key, " fresh %016llx%016llx", (unsigned long long)random.hi,
+             (unsigned long long)random.lo);
+    return 0;
+}
+
+static void key_add(const struct tune_conf *c, struct hash128 trainer, struct str *key)
+{
+    const struct run *r = c->run;
+    char model[HASH_TEXT_BYTES], data[HASH_TEXT_BYTES], binary[HASH_TEXT_BYTES];
+    str_addf(key,
              "%s %lldx%lldx%lld gbs %lld %s moments %s residual %s cpu %s %lld cores, %lld bytes, "
              "steps %lld blas %s trainer %s data %s %s ema %d ranks",
              hash_format(model_hash(&r->model), model), (long long)c->seq.t, (long long)c->seq.h,
@@ -52,20 +61,31 @@ static int identity_make(struct tune *t, struct err *err)
              hash_format(trainer, binary), r->stages[0].data,
              hash_format(r->stages[0].data_fingerprint, data), r->adamw.ema_decay > 0);
     for (size_t i = 0; i < c->n_ranks; i++)
-        str_addf(&key, " %lld", (long long)c->ranks[i]);
+        str_addf(key, " %lld", (long long)c->ranks[i]);
     if (c->layout)
-        layout_format(c->layout, &key);
-    tuning_key(&r->tuning, &key);
-    rc = str_check(&key, err);
-    if (rc == 0 && c->fresh && c->salt[0])
-        str_addf(&key, " fresh %s", c->salt);
-    else if (rc == 0 && c->fresh && (rc = id_random(&random, err)) == 0)
-        str_addf(&key, " fresh %016llx%016llx", (unsigned long long)random.hi,
-                 (unsigned long long)random.lo);
-    if (rc == 0)
-        hash_format(hash_128(key.p, key.len), t->id);
-    str_release(&key);
+        layout_format(c->layout, key);
+    tuning_key(&r->tuning, key);
+}
+
+static int identity_make(struct tune *t, struct err *err)
+{
+    const struct tune_conf *c = &t->conf;
+    struct str key = STR_INIT;
+    char path[LIMIT_PATH_BYTES];
+    struct hash128 trainer;
+    int rc;
+    snprintf(path, sizeof path, "%s/reel-train", c->bin_dir);
+    if ((rc = hash_file(path, &trainer, err)) < 0)
+        return rc;
+    key_add(c, trainer, &key);
+    if ((rc = fresh_add(c, &key, err)) < 0)
+        goto out;
+    if ((rc = str_check(&key, err)) < 0)
+        goto out;
+    hash_format(hash_128(key.p, key.len), t->id);
     snprintf(t->dir, sizeof t->dir, "%s/tunes/%s", c->home, t->id);
+out:
+    str_release(&key);
     return rc;
 }
 
@@ -86,18 +106,20 @@ static int machine_probe(struct tune *t, struct err *err)
     const struct tune_conf *c = &t->conf;
     struct probe one, many;
     int64_t most = 1;
+    int rc;
     for (size_t i = 0; i < c->n_ranks; i++)
         most = num_max_i64(most, c->ranks[i]);
     probe_say(c, 1);
-    int rc = probe_run(c->sched, c->bin_dir, 1, c->run->dtype, c->blas, &one, err);
+    if ((rc = probe_run(c->sched, c->bin_dir, 1, c->run->dtype, c->blas, &one, err)) < 0)
+        return rc;
     many = one;
-    if (rc == 0 && most > 1)
+    if (most > 1) {
         probe_say(c, most);
-    if (rc == 0 && most > 1)
-        rc = probe_run(c->sched, c->bin_dir, most, c->run->dtype, c->blas, &many, err);
-    if (rc == 0)
-        probe_rates(&one, &many, c->run->dtype, num_min_i64(most, c->cores), &t->device, &t->rates);
-    return rc;
+        if ((rc = probe_run(c->sched, c->bin_dir, most, c->run->dtype, c->blas, &many, err)) < 0)
+            return rc;
+    }
+    probe_rates(&one, &many, c->run->dtype, num_min_i64(most, c->cores), &t->device, &t->rates);
+    return 0;
 }
 
 /* Checks that the memory fits at least one layout. Otherwise the machine need not be measured. */
@@ -154,6 +176,7 @@ static int items_plan(struct tune *t, struct err *err)
 static int items_predict(struct tune *t, struct err *err)
 {
     const struct run *run = t->conf.run;
+    int rc;
     t->cost = (struct cost_spec){&run->model,
                                  t->conf.seq,
                                  run->stages[0].gbs,
@@ -163,10 +186,9 @@ static int items_predict(struct tune *t, struct err *err)
                                  run->residual == RESIDUAL_F32};
     for (size_t i = 0; i < t->space.n; i++) {
         struct search_item *item = &t->items[i];
-        int rc = cost_terms(&t->cost, &t->rates, &item->layout, item->terms, err);
-        if (rc == 0)
-            rc = cost_bound(&t->cost, &t->rates, &item->layout, &item->bound_s, err);
-        if (rc < 0)
+        if ((rc = cost_terms(&t->cost, &t->rates, &item->layout, item->terms, err)) < 0)
+            return rc;
+        if ((rc = cost_bound(&t->cost, &t->rates, &item->layout, &item->bound_s, err)) < 0)
             return rc;
     }
     return 0;
@@ -177,12 +199,12 @@ static int items_predict(struct tune *t, struct err *err)
 static int space_of_one(const struct space_spec *spec, const struct layout *l, struct space *out,
                         struct err *err)
 {
-    int rc = layout_check(l, spec->model, spec->seq, spec->gbs, spec->ranks[0], err);
-    for (size_t i = 0; rc == 0 && i < spec->n_limits; i++)
-        if (!spec->limits[i].holds(l))
-            rc = err_set(err, ERR_NO, "--layout: %s", spec->limits[i].sentence);
-    if (rc < 0)
+    int rc;
+    if ((rc = layout_check(l, spec->model, spec->seq, spec->gbs, spec->ranks[0], err)) < 0)
         return rc;
+    for (size_t i = 0; i < spec->n_limits; i++)
+        if (!spec->limits[i].holds(l))
+            return err_set(err, ERR_NO, "--layout: %s", spec->limits[i].sentence);
     struct layout *items = malloc(sizeof *items);
     if (!items)
         return err_set(err, ERR_NOMEM, "out of memory for a layout");
@@ -199,15 +221,17 @@ int tune_open(struct tune *t, const struct tune_conf *conf, struct err *err)
                               cost_limits, COST_LIMITS};
     int rc = conf->layout ? space_of_one(&spec, conf->layout, &t->space, err)
                           : space_build(&spec, &t->space, err);
-    if (rc == 0)
-        rc = space_check(&spec, &t->space, err);
-    if (rc == 0)
-        rc = items_plan(t, err);
-    if (rc == 0)
-        rc = machine_probe(t, err);
-    if (rc == 0)
-        rc = identity_make(t, err);
-    return rc < 0 ? rc : items_predict(t, err);
+    if (rc < 0)
+        return rc;
+    if ((rc = space_check(&spec, &t->space, err)) < 0)
+        return rc;
+    if ((rc = items_plan(t, err)) < 0)
+        return rc;
+    if ((rc = machine_probe(t, err)) < 0)
+        return rc;
+    if ((rc = identity_make(t, err)) < 0)
+        return rc;
+    return items_predict(t, err);
 }
 
 void tune_release(struct tune *t)
@@ -403,18 +427,19 @@ static int events_reuse(struct tune *t, struct err *err)
 
 static int events_open(struct tune *t, struct err *err)
 {
-    char path[LIMIT_PATH_BYTES + 32];
+    char events[LIMIT_PATH_BYTES + 32], lock[LIMIT_PATH_BYTES + 32];
     struct evlog_ids ids = {t->id, 0, "tune", NULL};
-    snprintf(path, sizeof path, "%s/events", t->dir);
-    int rc = file_mkdirs(path, err);
-    /* the same question may be asked twice at a time */
-    snprintf(path, sizeof path, "%s/tuning", t->dir);
-    if (rc == 0)
-        rc = lease_take(path, 0.05, &t->lease, err);
-    snprintf(path, sizeof path, "%s/events", t->dir);
-    if (rc == 0)
-        rc = evlog_open(path, &ids, &t->log, err);
-    return rc < 0 ? rc : events_reuse(t, err);
+    int rc;
+    snprintf(events, sizeof events, "%s/events", t->dir);
+    snprintf(lock, sizeof lock, "%s/tuning", t->dir);
+    if ((rc = file_mkdirs(events, err)) < 0)
+        return rc;
+    /* The same question may be asked twice at a time. */
+    if ((rc = lease_take(lock, 0.05, &t->lease, err)) < 0)
+        return rc;
+    if ((rc = evlog_open(events, &ids, &t->log, err)) < 0)
+        return rc;
+    return events_reuse(t, err);
 }
 
 /* ---- the loop ---- */
@@ -476,8 +501,8 @@ static int measure(struct tune *t, int64_t i, struct err *err)
     struct plan plan;
     struct run run = trial_run_of(t);
     struct trial_result result;
-    int rc = id_random(&id, err);
-    if (rc < 0)
+    int rc;
+    if ((rc = id_random(&id, err)) < 0)
         return rc;
     id_format(id, t->trial);
     tune_plan(t, i, &plan);
@@ -492,12 +517,11 @@ static int measure(struct tune *t, int64_t i, struct err *err)
                               0,
                               t->conf.blas,
                               t->conf.stop};
-    rc = event_predicted(t, &plan, err);
-    if (rc == 0)
-        rc = trial_run(&conf, &run, &plan, &result, err);
-    if (rc == 0)
-        rc = event_trial_ended(t, &plan, &result, err);
-    if (rc < 0)
+    if ((rc = event_predicted(t, &plan, err)) < 0)
+        return rc;
+    if ((rc = trial_run(&conf, &run, &plan, &result, err)) < 0)
+        return rc;
+    if ((rc = event_trial_ended(t, &plan, &result, err)) < 0)
         return rc;
     search_tell(&t->search, i, result.state, result.step_s, (double)result.peak_bytes, false);
     trial_named(t, i, result.step_s);
@@ -505,28 +529,39 @@ static int measure(struct tune *t, int64_t i, struct err *err)
     return 0;
 }
 
-int tune_search(struct tune *t, struct plan *winner, struct err *err)
+/* Measures one layout after the other until the search, the time or the user ends it. */
+static int trials_run(struct tune *t, struct err *err)
 {
-    int64_t i = -1;
-    int rc = events_open(t, err);
-    if (rc == 0)
-        rc = event_tune_started(t, err);
-    while (rc == 0 && (i = search_next(&t->search)) >= 0) {
+    int64_t i;
+    int rc;
+    while ((i = search_next(&t->search)) >= 0) {
         if (t->conf.stop && *t->conf.stop)
             return err_set(err, ERR_TEMP, "asked to stop after %lld trials",
                            (long long)t->search.trials);
         if (t->conf.budget_s > 0 && clock_mono_s() - t->started_mono > t->conf.budget_s) {
             t->search.stop_reason = "the time budget is spent";
-            break;
+            return 0;
         }
-        rc = measure(t, i, err);
+        if ((rc = measure(t, i, err)) < 0)
+            return rc;
     }
-    if (rc == 0)
-        rc = event_tune_ended(t, err);
-    if (rc == 0 && t->search.best < 0)
-        rc = err_set(err, ERR_NO, "no trial came to its end (%s): see the logs under %s/trials",
-                     t->search.stop_reason, t->dir);
-    if (rc == 0)
-        tune_plan(t, t->search.best, winner);
-    return rc;
+    return 0;
+}
+
+int tune_search(struct tune *t, struct plan *winner, struct err *err)
+{
+    int rc;
+    if ((rc = events_open(t, err)) < 0)
+        return rc;
+    if ((rc = event_tune_started(t, err)) < 0)
+        return rc;
+    if ((rc = trials_run(t, err)) < 0)
+        return rc;
+    if ((rc = event_tune_ended(t, err)) < 0)
+        return rc;
+    if (t->search.best < 0)
+        return err_set(err, ERR_NO, "no trial came to its end (%s): see the logs under %s/trials",
+                       t->search.stop_reason, t->dir);
+    tune_plan(t, t->search.best, winner);
+    return 0;
 }
