@@ -31,7 +31,7 @@ static int state_add(const struct memory_spec *spec, const struct layout *l, int
 {
     struct param_list params;
     struct buffer_state state = {0};
-    int rc = spec->tuning ? tuning_params(spec->model, spec->tuning, &params, err)
+    int rc = spec->finetune ? finetune_params(spec->model, spec->finetune, &params, err)
                           : params_build(spec->model, &params, err);
     if (rc < 0)
         return rc;
@@ -61,7 +61,7 @@ static int buffers_add(const struct memory_spec *spec, const struct layout *l,
                                   l,
                                   1,
                                   seq_longest_segment(spec->seq),
-                                  spec->tuning ? spec->tuning->lora.rank : 0,
+                                  spec->finetune ? spec->finetune->lora.rank : 0,
                                   spec->residual_wide};
     int64_t tiles = TILE_ELEMENTS + (spec->dtype == DTYPE_BF16 ? WIDENED_ELEMENTS : 0);
     int rc;

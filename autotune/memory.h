@@ -10,7 +10,7 @@
 
 #include "profiles/buffers.h"
 #include "profiles/layout.h"
-#include "profiles/tuning.h"
+#include "profiles/finetune.h"
 
 struct memory_bytes { /* bytes of the fullest rank */
     double weights, gradients, optimizer, ema, activations, work, comm, process;
@@ -21,7 +21,7 @@ struct memory_spec {
     struct seq seq;
     enum dtype dtype;
     bool ema;
-    const struct tuning *tuning; /* NULL: everything is trained */
+    const struct finetune *finetune; /* NULL: everything is trained */
     bool moments_bf16, residual_wide;
 };
 /* Predicts the bytes of the fullest rank. ERR_INPUT for a model whose buffers are not known (a

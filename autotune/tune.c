@@ -20,12 +20,12 @@
 /* ---- identity ---- */
 
 /* Adds what of the model is trained to the key, because it decides memory. */
-static void tuning_key(const struct tuning *tuning, struct str *key)
+static void finetune_key(const struct finetune *finetune, struct str *key)
 {
     struct json_out o;
     json_out_init(&o, key, 0);
     json_obj_begin(&o, NULL);
-    tuning_write(tuning, &o);
+    finetune_write(finetune, &o);
     json_obj_end(&o);
 }
 
@@ -64,7 +64,7 @@ static void key_add(const struct tune_conf *c, struct hash128 trainer, struct st
         str_addf(key, " %lld", (long long)c->ranks[i]);
     if (c->layout)
         layout_format(c->layout, key);
-    tuning_key(&r->tuning, key);
+    finetune_key(&r->finetune, key);
 }
 
 static int identity_make(struct tune *t, struct err *err)
@@ -151,7 +151,7 @@ static int items_plan(struct tune *t, struct err *err)
                                  t->conf.seq,
                                  run->dtype,
                                  run->adamw.ema_decay > 0,
-                                 &run->tuning,
+                                 &run->finetune,
                                  run->moments == MOMENTS_BF16,
                                  run->residual == RESIDUAL_F32};
     t->items = calloc(t->space.n, sizeof *t->items);

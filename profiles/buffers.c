@@ -61,9 +61,9 @@ struct dims {
     int64_t cond, shared, cross, low, gated, rope, sp, cp, pp, narrow;
 };
 
-int64_t buffers_run_tokens(const struct buffer_spec *spec, int64_t runs)
+int64_t buffers_span_tokens(const struct buffer_spec *spec, int64_t spans)
 {
-    return (spec->tokens + spec->samples * (runs - 1)) / runs;
+    return (spec->tokens + spec->samples * (spans - 1)) / spans;
 }
 
 int64_t buffers_dealt_tokens(const struct buffer_spec *spec)
@@ -88,8 +88,8 @@ static void dims_cut(struct dims *v, const struct buffer_spec *b, const struct l
     v->cp = l->cp > 1;
     v->pp = l->pp > 1;
     v->narrow = b->act != b->stat;
-    v->s = buffers_run_tokens(b, l->cp);
-    v->u = buffers_run_tokens(b, v->ring);
+    v->s = buffers_span_tokens(b, l->cp);
+    v->u = buffers_span_tokens(b, v->ring);
     v->g = buffers_dealt_tokens(b);
     v->r = l->sp ? num_ceil_div(v->s, l->tp) : v->s;
     v->H = m->heads / l->tp;

@@ -118,9 +118,9 @@ struct buffer_spec {
     int64_t lora_rank;      /* rank of the run's adapters; 0: none */
     bool residual_wide;     /* the residual stream and its gradient have type `stat` */
 };
-/* Returns the most tokens of a micro-batch that one of `runs` context-parallel ranks holds, when
- * each has a run of every sample. */
-int64_t buffers_run_tokens(const struct buffer_spec *spec, int64_t runs);
+/* Returns the most tokens of a micro-batch that one of `spans` context-parallel ranks holds, when
+ * each has a span of every sample. */
+int64_t buffers_span_tokens(const struct buffer_spec *spec, int64_t spans);
 
 /* Returns the most tokens of a micro-batch whose spatial or temporal segments are dealt to one
  * context-parallel rank; 0 when the model has no such attentions. buffers.c derives the formula. */

@@ -37,7 +37,7 @@ void format_paragraphs(struct str *out, const char *text);
 
 /* Write the parts that these files own to `out`, and return how many there are. */
 size_t run_format(struct format_part *out);
-size_t tuning_format(struct format_part *out);
+size_t finetune_format(struct format_part *out);
 size_t warm_format(struct format_part *out);
 size_t plan_format(struct format_part *out);
 size_t layout_format_part(struct format_part *out);

@@ -8,10 +8,10 @@
  *    copied to tp / kv_heads ranks, hence "one divides the other".
  *  - Sequence parallelism (sp) shards the residual stream over the TP group, so every TP rank needs
  *    a token.
- *  - Ring CP cuts a sample into cp near-equal runs of tokens (uneven is fine, empty is not).
+ *  - Ring CP cuts a sample into cp near-equal spans of tokens (uneven is fine, empty is not).
  *    All-to-all CP (DeepSpeed Ulysses) regroups by heads, so tp·cp must divide heads. 2d is a ring
  *    of all-to-all groups and needs a split cp = a·b, both above 1, with tp·a dividing heads.
- *  - PP cuts the layers into pp·vpp runs (uneven is fine, empty is not). A replica's micro-batches
+ *  - PP cuts the layers into pp·vpp spans (uneven is fine, empty is not). A replica's micro-batches
  *    may be any number.
  *  - Replicas take gbs as evenly as it goes. A replica without a sample would be a wasted rank, and
  *    a micro-batch larger than a replica's share would never be full, so both are refused rather
@@ -137,7 +137,7 @@ static const struct {
     {"tokens-for-cp", "each of the cp ranks needs a token of every sample: give a smaller cp",
      tokens_for_cp},
     {"tokens-for-sp",
-     "with sp each tp rank needs a token of its cp rank's run: give sp=0 or smaller tp or cp",
+     "with sp each tp rank needs a token of its cp rank's span: give sp=0 or smaller tp or cp",
      tokens_for_sp},
     {"cp-kind-needs-cp", "cp_kind other than ring means nothing when cp is 1: give cp_kind=ring",
      cp_kind_needs_cp},
@@ -259,7 +259,7 @@ int64_t layout_tp_slices(const struct layout *l, int64_t rows)
                : 1;
 }
 
-int64_t layout_run_first(int64_t tokens, int64_t cp, int64_t r)
+int64_t layout_span_first(int64_t tokens, int64_t cp, int64_t r)
 {
     return tokens * r / cp;
 }

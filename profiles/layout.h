@@ -88,9 +88,9 @@ int64_t layout_chunk_first(const struct layout *l, int64_t layers, int64_t chunk
  * rank. */
 enum { LAYOUT_TP_SLICES = 2, LAYOUT_TP_SLICE_ROWS = 4 /* the least rows of a slice */ };
 int64_t layout_tp_slices(const struct layout *l, int64_t rows);
-/* Returns the first token of cp rank r's run in a sample. Rank r has tokens first(r) ..
- * first(r+1)-1: near-equal runs, n·r/cp. */
-int64_t layout_run_first(int64_t tokens, int64_t cp, int64_t r);
+/* Returns the first token of cp rank r's span in a sample. Rank r has tokens first(r) ..
+ * first(r+1)-1: near-equal spans, n·r/cp. */
+int64_t layout_span_first(int64_t tokens, int64_t cp, int64_t r);
 /* Returns the turn of a sample, by which its segments are dealt to cp ranks. Segment k of n
  * (frames, or places in a frame) goes to cp rank floor(k · cp / n) - turn, modulo cp. Where cp does
  * not divide n, the ranks take turns at having one more. Where it does, the turn is 0, and frames

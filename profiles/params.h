@@ -31,7 +31,7 @@ enum {
     PARAM_PER_SAMPLE = 8,  /* met once per sample (conditioning, AdaLN) */
     PARAM_PER_TEXT = 16,   /* met by every text token (cross K/V) */
 };
-/* A run's adapters (tuning.h): A stands behind its base, B behind A. */
+/* A run's adapters (finetune.h): A stands behind its base, B behind A. */
 enum param_lora { PARAM_LORA_NONE, PARAM_LORA_A, PARAM_LORA_B };
 /* Which axis is split over TP: none, dim 0 (out), dim 1 (in), dim 0 by heads. */
 enum param_tp { PARAM_TP_NONE, PARAM_TP_ROW, PARAM_TP_COL, PARAM_TP_HEADS };

@@ -32,20 +32,20 @@ static void rule_range(const struct shard_tensor *t, enum piece_rule rule, int64
 }
 
 /* Adds a span, or extends the last one when the new span follows it directly in the same unit. */
-static void run_add(struct piece_runs *runs, struct piece_run run)
+static void span_add(struct piece_spans *spans, struct piece_span span)
 {
-    struct piece_run *last = runs->n ? &runs->items[runs->n - 1] : NULL;
-    runs->elements += run.n;
-    if (last && last->unit == run.unit && last->at + last->n == run.at)
-        last->n += run.n;
+    struct piece_span *last = spans->n ? &spans->items[spans->n - 1] : NULL;
+    spans->elements += span.n;
+    if (last && last->unit == span.unit && last->at + last->n == span.at)
+        last->n += span.n;
     else
-        runs->items[runs->n++] = run;
+        spans->items[spans->n++] = span;
 }
 
 /* Collects the spans of a unit. A range that reaches a tensor's end is extended to the next
  * tensor's beginning: the zeros between them join what lies on both sides. */
-static void unit_runs(const struct shards *sh, int64_t unit, enum piece_rule rule,
-                      struct piece_runs *runs)
+static void unit_spans(const struct shards *sh, int64_t unit, enum piece_rule rule,
+                       struct piece_spans *spans)
 {
     const struct shard_unit *u = &sh->units[unit];
     for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++) {
@@ -57,27 +57,27 @@ static void unit_runs(const struct shards *sh, int64_t unit, enum piece_rule rul
         struct piece p =
             piece_of(sh, u, t, first, end == t->count ? num_round_up(end, BUFFER_FLAT_ALIGN) : end);
         if (p.n > 0)
-            run_add(runs, (struct piece_run){unit, p.at, p.n});
+            span_add(spans, (struct piece_span){unit, p.at, p.n});
     }
 }
 
-int piece_runs_build(const struct shards *sh, const struct param_list *params, enum piece_rule rule,
-                     struct piece_runs *out, struct err *err)
+int piece_spans_build(const struct shards *sh, const struct param_list *params,
+                      enum piece_rule rule, struct piece_spans *out, struct err *err)
 {
-    struct piece_runs runs = {.items = malloc((size_t)(params->n + 1) * sizeof *runs.items)};
-    if (!runs.items)
-        return err_set(err, ERR_NOMEM, "no memory for the runs of %lld tensors",
+    struct piece_spans spans = {.items = malloc((size_t)(params->n + 1) * sizeof *spans.items)};
+    if (!spans.items)
+        return err_set(err, ERR_NOMEM, "no memory for the spans of %lld tensors",
                        (long long)params->n);
     for (int64_t u = 0; u < sh->n_trained; u++)
-        unit_runs(sh, u, rule, &runs);
-    *out = runs;
+        unit_spans(sh, u, rule, &spans);
+    *out = spans;
     return 0;
 }
 
-void piece_runs_release(struct piece_runs *runs)
+void piece_spans_release(struct piece_spans *spans)
 {
-    free(runs->items);
-    *runs = (struct piece_runs){0};
+    free(spans->items);
+    *spans = (struct piece_spans){0};
 }
 
 int piece_sum_elements(const struct shards *sh, const struct param_list *params,
@@ -85,12 +85,12 @@ int piece_sum_elements(const struct shards *sh, const struct param_list *params,
 {
     out[PIECE_ONCE] = 0;
     for (enum piece_rule rule = PIECE_SUM_TP; rule < PIECE_RULES; rule++) {
-        struct piece_runs runs;
-        int rc = piece_runs_build(sh, params, rule, &runs, err);
+        struct piece_spans spans;
+        int rc = piece_spans_build(sh, params, rule, &spans, err);
         if (rc < 0)
             return rc;
-        out[rule] = runs.elements;
-        piece_runs_release(&runs);
+        out[rule] = spans.elements;
+        piece_spans_release(&spans);
     }
     return 0;
 }

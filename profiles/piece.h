@@ -10,11 +10,11 @@
  * a norm takes few calls. Ranks that sum together have equal lists. The lists are about gradients,
  * so they leave out what is frozen.
  *
- *     struct piece_runs runs;
- *     piece_runs_build(&sh, &params, PIECE_SUM_TP, &runs, err);
- *     for (int64_t i = 0; i < runs.n; i++)
- *         use(piece_whole(&sh, runs.items[i].unit, runs.items[i].at), runs.items[i].n);
- *     piece_runs_release(&runs);
+ *     struct piece_spans spans;
+ *     piece_spans_build(&sh, &params, PIECE_SUM_TP, &spans, err);
+ *     for (int64_t i = 0; i < spans.n; i++)
+ *         use(piece_whole(&sh, spans.items[i].unit, spans.items[i].at), spans.items[i].n);
+ *     piece_spans_release(&spans);
  */
 #ifndef PROFILES_PIECE_H
 #define PROFILES_PIECE_H
@@ -46,11 +46,11 @@ enum piece_rule {
     PIECE_RULES,
 };
 /* A span of own pieces. Gaps between the tensors of a span hold zeros. */
-struct piece_run { int64_t unit, at, n; };
-struct piece_runs { struct piece_run *items; int64_t n, elements; };
-int piece_runs_build(const struct shards *sh, const struct param_list *params, enum piece_rule rule,
-                     struct piece_runs *out, struct err *err);
-void piece_runs_release(struct piece_runs *runs); /* safe on a zeroed struct */
+struct piece_span { int64_t unit, at, n; };
+struct piece_spans { struct piece_span *items; int64_t n, elements; };
+int piece_spans_build(const struct shards *sh, const struct param_list *params,
+                      enum piece_rule rule, struct piece_spans *out, struct err *err);
+void piece_spans_release(struct piece_spans *spans); /* safe on a zeroed struct */
 /* Computes how many elements each rule's sum has; 0 for PIECE_ONCE. One buffer of the largest
  * number serves to pack each of them. */
 int piece_sum_elements(const struct shards *sh, const struct param_list *params,

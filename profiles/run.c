@@ -410,7 +410,7 @@ static int run_read(const struct json_doc *doc, struct run *r, struct err *err)
         return rc;
     if ((rc = past_read(doc, r, err)) < 0)
         return rc;
-    if ((rc = tuning_read(doc, root, &r->tuning, err)) < 0)
+    if ((rc = finetune_read(doc, root, &r->finetune, err)) < 0)
         return rc;
     if ((rc = warm_read(doc, root, &r->arena, &r->warm, err)) < 0)
         return rc;
@@ -513,7 +513,7 @@ static void run_put(const struct run *r, struct json_out *o, bool for_hash)
         json_obj_end(o);
     }
     past_write(r, o);
-    tuning_write(&r->tuning, o);
+    finetune_write(&r->finetune, o);
     warm_write(&r->warm, o, for_hash);
     json_obj_end(o);
 }
@@ -613,6 +613,6 @@ size_t run_format(struct format_part *out)
         out[n++] = (struct format_part){sections[i].key, sections[i].fields, sections[i].n_fields,
                                         &defaults};
     out[n++] = (struct format_part){"past[]", past_fields, ARRAY_LEN(past_fields), NULL};
-    n += tuning_format(&out[n]);
+    n += finetune_format(&out[n]);
     return n + warm_format(&out[n]);
 }

@@ -17,7 +17,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "profiles/model.h"
-#include "profiles/tuning.h"
+#include "profiles/finetune.h"
 #include "profiles/warm.h"
 
 enum objective { OBJECTIVE_EDM, OBJECTIVE_RECTIFIED_FLOW, OBJECTIVE_V };
@@ -143,7 +143,7 @@ struct run {
         const char *partition, *account, *qos, *exclude; /* NULL: the scheduler's default */
         enum run_again again;
     } resources;
-    struct tuning tuning;           /* groups of parameters, adapters */
+    struct finetune finetune;           /* groups of parameters, adapters */
     struct warm warm;               /* where first weights come from */
     struct arena arena;             /* owns the texts */
 };

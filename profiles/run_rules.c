@@ -217,11 +217,11 @@ static int past_check(const struct run *r, const char *where, struct err *err)
 }
 
 /* Checks the patterns of groups and lora against the model's names. */
-static int tuning_check(const struct run *r, const char *where, struct err *err)
+static int finetune_check(const struct run *r, const char *where, struct err *err)
 {
     struct param_list list = {0};
-    int rc = r->tuning.n_groups || r->tuning.lora.rank
-                 ? tuning_params(&r->model, &r->tuning, &list, err)
+    int rc = r->finetune.n_groups || r->finetune.lora.rank
+                 ? finetune_params(&r->model, &r->finetune, &list, err)
                  : 0;
     params_release(&list);
     return rc < 0 ? err_context(err, "%s", where) : 0;
@@ -331,7 +331,7 @@ int run_check(const struct run *r, const char *where, struct err *err)
         return rc;
     if ((rc = validation_check(r, where, err)) < 0)
         return rc;
-    return tuning_check(r, where, err);
+    return finetune_check(r, where, err);
 }
 
 /* ---- data ---- */

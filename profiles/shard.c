@@ -295,28 +295,28 @@ int64_t shards_unit(const struct shards *sh, int64_t layer)
 /* ---- local and global elements ---- */
 
 /* Returns how many rows, from row `row` of range i on, follow one another globally too. */
-static int64_t rows_run(const struct shard_tensor *t, int i, int64_t row)
+static int64_t rows_span(const struct shard_tensor *t, int i, int64_t row)
 {
-    int64_t run = t->n_rows[i] - row;
+    int64_t span = t->n_rows[i] - row;
     for (; i + 1 < t->n && t->first[i] + t->n_rows[i] == t->first[i + 1]; i++)
-        run += t->n_rows[i + 1];
-    return run;
+        span += t->n_rows[i + 1];
+    return span;
 }
 
 int64_t shard_to_global(const struct shard_tensor *t, const struct param *p, int64_t local,
-                        int64_t *run)
+                        int64_t *span)
 {
     int64_t cols = param_cols(p), row = local / t->cols, col = local % t->cols;
     int i = 0;
     BUG_ON(local < 0 || local >= t->count);
     for (; row >= t->n_rows[i]; i++)
         row -= t->n_rows[i];
-    *run = (t->cols == cols ? rows_run(t, i, row) * cols : t->cols) - col;
+    *span = (t->cols == cols ? rows_span(t, i, row) * cols : t->cols) - col;
     return (t->first[i] + row) * cols + t->col + col;
 }
 
 /* Returns how many global elements from g on, which is not in the shard, are not in it either. */
-static int64_t outside_run(const struct shard_tensor *t, const struct param *p, int64_t g)
+static int64_t outside_span(const struct shard_tensor *t, const struct param *p, int64_t g)
 {
     int64_t cols = param_cols(p), next = p->count;
     for (int i = 0; i < t->n; i++) {
@@ -329,19 +329,19 @@ static int64_t outside_run(const struct shard_tensor *t, const struct param *p, 
 }
 
 int64_t shard_to_local(const struct shard_tensor *t, const struct param *p, int64_t global,
-                       int64_t *run)
+                       int64_t *span)
 {
     int64_t cols = param_cols(p), row = global / cols, col = global % cols - t->col, before = 0;
     BUG_ON(global < 0 || global >= p->count);
     for (int i = 0; i < t->n && col >= 0 && col < t->cols; i++) {
         int64_t in_range = row - t->first[i];
         if (in_range >= 0 && in_range < t->n_rows[i]) {
-            *run = (t->cols == cols ? rows_run(t, i, in_range) * cols : t->cols) - col;
+            *span = (t->cols == cols ? rows_span(t, i, in_range) * cols : t->cols) - col;
             return (before + in_range) * t->cols + col;
         }
         before += t->n_rows[i];
     }
-    *run = outside_run(t, p, global);
+    *span = outside_span(t, p, global);
     return -1;
 }
 

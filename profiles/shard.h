@@ -20,8 +20,8 @@
  *     shards_release(&sh);
  *
  * The layout must have passed layout_check() for the model, and the list must be params_build()'s
- * of it, or tuning_params()'s; otherwise the program aborts. Errors: ERR_NOMEM; ERR_LIMIT past 2^62
- * elements.
+ * of it, or finetune_params()'s; otherwise the program aborts. Errors: ERR_NOMEM; ERR_LIMIT past
+ * 2^62 elements.
  */
 #ifndef PROFILES_SHARD_H
 #define PROFILES_SHARD_H
@@ -109,13 +109,13 @@ static inline bool shards_trained(const struct shards *sh, int64_t i)
     return sh->tensors[i].unit >= 0 && sh->tensors[i].unit < sh->n_trained;
 }
 
-/* Converts a local element of a tensor to its global element. *run: how many elements from there on
- * follow one another in both. */
+/* Converts a local element of a tensor to its global element. *span: how many elements from there
+ * on follow one another in both. */
 int64_t shard_to_global(const struct shard_tensor *t, const struct param *p, int64_t local,
-                        int64_t *run);
-/* Converts a global element of a tensor to its local element, and sets *run likewise. -1: the
- * element is not in this shard, and then neither are the *run global elements from it on. */
+                        int64_t *span);
+/* Converts a global element of a tensor to its local element, and sets *span likewise. -1: the
+ * element is not in this shard, and then neither are the *span global elements from it on. */
 int64_t shard_to_local(const struct shard_tensor *t, const struct param *p, int64_t global,
-                       int64_t *run);
+                       int64_t *span);
 
 #endif

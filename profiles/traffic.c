@@ -174,7 +174,7 @@ static int64_t chunk_rows(int64_t rows, int64_t c, int64_t chunks)
 static int64_t part_rows(const struct walk *w, const struct extent *e, int64_t r)
 {
     int64_t tp = w->spec->layout->tp;
-    return layout_run_first(e->s, tp, r + 1) - layout_run_first(e->s, tp, r);
+    return layout_span_first(e->s, tp, r + 1) - layout_span_first(e->s, tp, r);
 }
 
 static void rows_sum(struct walk *w, const struct extent *e, int64_t chunks, const char *what)
@@ -227,7 +227,7 @@ static int64_t periodic_before(int64_t token, int64_t period, int64_t first, int
 }
 
 /* How many of one sample's tokens are in a rank's segments, and how many of those are in its own
- * run of tokens. */
+ * span of tokens. */
 struct dealt { int64_t all, own; };
 
 static struct dealt sample_dealt(const struct walk *w, struct seq q, int64_t i, bool spatial)
@@ -237,8 +237,8 @@ static struct dealt sample_dealt(const struct walk *w, struct seq q, int64_t i, 
     int64_t turn = (w->place.cp + layout_segment_turn(segments, cp, i)) % cp;
     int64_t first = num_ceil_div(turn * segments, cp),
             end = num_ceil_div((turn + 1) * segments, cp);
-    int64_t from = layout_run_first(n, cp, w->place.cp),
-            to = layout_run_first(n, cp, w->place.cp + 1);
+    int64_t from = layout_span_first(n, cp, w->place.cp),
+            to = layout_span_first(n, cp, w->place.cp + 1);
     if (spatial)
         return (struct dealt){(end - first) * frame,
                               between(end * frame, from, to) - between(first * frame, from, to)};
@@ -276,7 +276,7 @@ static int64_t group_tokens(const struct walk *w, const struct extent *e, int64_
     for (int64_t i = 0; i < e->micro->n; i++) {
         int64_t n = seq_tokens(e->micro->samples[i]);
         tokens +=
-            layout_run_first(n, cp, (group + 1) * w->a) - layout_run_first(n, cp, group * w->a);
+            layout_span_first(n, cp, (group + 1) * w->a) - layout_span_first(n, cp, group * w->a);
     }
     return tokens;
 }
@@ -537,10 +537,10 @@ static struct extent extent_of(const struct walk *w, int64_t micro)
     for (int64_t i = 0; i < e.micro->n; i++) {
         int64_t n = seq_tokens(e.micro->samples[i]);
         e.s +=
-            layout_run_first(n, l->cp, w->place.cp + 1) - layout_run_first(n, l->cp, w->place.cp);
+            layout_span_first(n, l->cp, w->place.cp + 1) - layout_span_first(n, l->cp, w->place.cp);
     }
-    e.rows = l->sp ? layout_run_first(e.s, l->tp, w->place.tp + 1) -
-                         layout_run_first(e.s, l->tp, w->place.tp)
+    e.rows = l->sp ? layout_span_first(e.s, l->tp, w->place.tp + 1) -
+                         layout_span_first(e.s, l->tp, w->place.tp)
                    : e.s;
     return e;
 }
@@ -587,13 +587,13 @@ static int partial_sums(struct walk *w, struct err *err)
         {PIECE_SUM_PP, TRAFFIC_PP, "gradients of the conditioning"},
     };
     for (size_t i = 0; i < ARRAY_LEN(sums); i++) {
-        struct piece_runs runs;
-        int rc = piece_runs_build(w->spec->shards, w->spec->params, sums[i].rule, &runs, err);
+        struct piece_spans spans;
+        int rc = piece_spans_build(w->spec->shards, w->spec->params, sums[i].rule, &spans, err);
         if (rc < 0)
             return rc;
-        if (runs.n > 0)
-            all_reduce(w, sums[i].group, sums[i].what, runs.elements, w->spec->stat);
-        piece_runs_release(&runs);
+        if (spans.n > 0)
+            all_reduce(w, sums[i].group, sums[i].what, spans.elements, w->spec->stat);
+        piece_spans_release(&spans);
     }
     return 0;
 }

@@ -38,7 +38,7 @@ static double ckpt_bytes(const struct run *run)
     struct param_list list = {0};
     double all = 0, trained = 0, number = (double)dtype_bytes(dtype_stat(run->dtype));
     double moment = run->moments == MOMENTS_BF16 ? (double)dtype_bytes(DTYPE_BF16) : number;
-    if (tuning_params(&run->model, &run->tuning, &list, NULL) < 0)
+    if (finetune_params(&run->model, &run->finetune, &list, NULL) < 0)
         return 0;
     for (int64_t i = 0; i < list.n; i++) {
         all += (double)list.items[i].count;
@@ -53,7 +53,7 @@ static void budget_make(const struct launch_dry *d, struct budget *b)
     const struct run *run = d->run;
     struct memory_spec spec = {&run->model, d->plan->seq, run->dtype,
                                run->adamw.ema_decay > 0,
-                               &run->tuning,
+                               &run->finetune,
                                run->moments == MOMENTS_BF16,
                                run->residual == RESIDUAL_F32};
     struct memory_bytes bytes;

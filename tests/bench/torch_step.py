@@ -61,7 +61,7 @@ def read_weights(path):
 def texts(path):
     with open(path) as f:
         m = json.load(f)
-    return {"pos_t": "0", "tuning": "", "gated_mlp": "0", "rope_theta": "10000", "objective": "edm", "kv_heads": str(m["heads"]), **{k: str(v) for k, v in m.items()}}
+    return {"pos_t": "0", "finetune": "", "gated_mlp": "0", "rope_theta": "10000", "objective": "edm", "kv_heads": str(m["heads"]), **{k: str(v) for k, v in m.items()}}
 
 
 def batch(m, seq, samples):

@@ -6,7 +6,7 @@
  *   out/prediction/I [C, t, h, w], out/sample_loss [n], out/loss_sum, out/loss_x0_sum (trainer/dit/dit.h)
  *   out/grad/NAME             of inv_norm · loss_sum, of what is trained
  *
- * The model's fields, the objective and the tuning (profiles/tuning.c, with ' for ") are texts.
+ * The model's fields, the objective and the finetune (profiles/finetune.c, with ' for ") are texts.
  */
 #include "tests/unit/trainer_model.h"
 
@@ -22,7 +22,7 @@ struct variant {
     enum objective objective;
     int32_t shape[SAMPLES][3]; /* latent cells of the samples; all 0: the rig's */
     enum captions captions;
-    const char *tuning; /* NULL: everything is trained */
+    const char *finetune; /* NULL: everything is trained */
     bool padded;        /* a part of each sample counts in the loss */
 };
 
@@ -85,13 +85,13 @@ static const struct variant variants[] = {
     {"stdit-tables", {.family = MODEL_STDIT, TABLES, .adaln = ADALN_FULL, .patch_h = 1}, true, OBJECTIVE_V, SPREAD},
 
     /* adapters beside every matrix, or some; what a group says is trained or not */
-    {"adapters", {.adaln = ADALN_FULL}, true, OBJECTIVE_EDM, .tuning = EVERY_ADAPTER},
-    {"adapters-separate", {.adaln = ADALN_LORA_SEPARATE, .cond_channels = 1}, true, OBJECTIVE_V, .tuning = EVERY_ADAPTER},
-    {"adapters-fused-moviegen", {LLAMA, TABLES, .adaln = ADALN_LORA_FUSED}, true, OBJECTIVE_RECTIFIED_FLOW, .tuning = EVERY_ADAPTER},
-    {"adapters-single-stdit", {.family = MODEL_STDIT, .adaln = ADALN_LORA_SINGLE, .patch_h = 1}, true, OBJECTIVE_EDM, SPREAD, .tuning = EVERY_ADAPTER},
-    {"adapters-some", {LLAMA, TABLES, .adaln = ADALN_FULL}, true, OBJECTIVE_EDM, .tuning = SOME_ADAPTERS},
-    {"adapters-some-none", {.adaln = ADALN_NONE}, true, OBJECTIVE_V, .tuning = SOME_ADAPTERS},
-    {"frozen", {.family = MODEL_STDIT, .adaln = ADALN_FULL}, true, OBJECTIVE_EDM, .tuning = LAST_LAYER_FROZEN},
+    {"adapters", {.adaln = ADALN_FULL}, true, OBJECTIVE_EDM, .finetune = EVERY_ADAPTER},
+    {"adapters-separate", {.adaln = ADALN_LORA_SEPARATE, .cond_channels = 1}, true, OBJECTIVE_V, .finetune = EVERY_ADAPTER},
+    {"adapters-fused-moviegen", {LLAMA, TABLES, .adaln = ADALN_LORA_FUSED}, true, OBJECTIVE_RECTIFIED_FLOW, .finetune = EVERY_ADAPTER},
+    {"adapters-single-stdit", {.family = MODEL_STDIT, .adaln = ADALN_LORA_SINGLE, .patch_h = 1}, true, OBJECTIVE_EDM, SPREAD, .finetune = EVERY_ADAPTER},
+    {"adapters-some", {LLAMA, TABLES, .adaln = ADALN_FULL}, true, OBJECTIVE_EDM, .finetune = SOME_ADAPTERS},
+    {"adapters-some-none", {.adaln = ADALN_NONE}, true, OBJECTIVE_V, .finetune = SOME_ADAPTERS},
+    {"frozen", {.family = MODEL_STDIT, .adaln = ADALN_FULL}, true, OBJECTIVE_EDM, .finetune = LAST_LAYER_FROZEN},
 };
 
 static int64_t or_else(int64_t value, int64_t otherwise) { return value ? value : otherwise; }
@@ -256,13 +256,13 @@ static void set_samples(struct rig *r, const struct variant *v)
 }
 
 /* Of the text with ' for ". */
-static struct tuning quoted_tuning(const char *text)
+static struct finetune quoted_finetune(const char *text)
 {
     char quoted[DUMP_TEXT_BYTES];
     snprintf(quoted, sizeof quoted, "%s", text);
     for (char *c = quoted; *c; c++)
         *c = *c == '\'' ? '"' : *c;
-    return tuning_of(quoted);
+    return finetune_of(quoted);
 }
 
 static void write_variant(struct dump *d, const struct variant *v, const char *dir)
@@ -270,13 +270,13 @@ static void write_variant(struct dump *d, const struct variant *v, const char *d
     static const struct layout plain = {.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .mbs = 1};
     struct model m = complete(v);
     struct rig r;
-    const char *text = v->tuning ? v->tuning : "{}";
-    struct tuning tuning = quoted_tuning(text);
-    rig_open_tuned(&r, NULL, &m, &plain, v->objective, DTYPE_F64, NULL, &tuning);
+    const char *text = v->finetune ? v->finetune : "{}";
+    struct finetune finetune = quoted_finetune(text);
+    rig_open_tuned(&r, NULL, &m, &plain, v->objective, DTYPE_F64, NULL, &finetune);
     set_samples(&r, v);
     struct dit_result result = step(&r, 0, SAMPLES, false);
     write_model(d, &m, v->objective);
-    dump_text(d, "tuning", "%s", text);
+    dump_text(d, "finetune", "%s", text);
     write_params(d, &r, "in/weight", r.weights, false);
     write_batch(d, &r);
     dump_vector(d, "out/sample_loss", result.sample_loss, SAMPLES);

@@ -1,7 +1,7 @@
 """model_torch.py DIR: the model in PyTorch, from its documentation, against the cases that model_dump wrote to DIR.
 
 Sources: the names and shapes at the top of profiles/params.c, profiles/model.h for the families, the essays of trainer/dit/dit_block.c,
-trainer/dit/dit_cond.c and trainer/data/objective.h, trainer/ops/ops.h for norms, positions, patches and sinusoids, and the top of profiles/tuning.c for
+trainer/dit/dit_cond.c and trainer/data/objective.h, trainer/ops/ops.h for norms, positions, patches and sinusoids, and the top of profiles/finetune.c for
 what is trained. Each sample goes through the network alone, ST-DiT's short attentions are masks over all its tokens, an adapter is a change of
 its weight, gradients are autograd's: packing, order of rows and sums and every backward formula of the trainer are its own.
 """
@@ -124,15 +124,15 @@ class Model:
     def __init__(self, texts, weights):
         self.m = {k: int(v) if v.isdigit() else v for k, v in texts.items()}
         self.w = weights
-        self.tuning = Tuning(texts["tuning"])
+        self.finetune = Tuning(texts["finetune"])
         self.patch = (self.m["patch_t"], self.m["patch_h"], self.m["patch_w"])
         self.head_dim = self.m["hidden"] // self.m["heads"]
         self.subs = (["spatial", "temporal"] if self.m["family"] == "stdit" else []) + ["attn"]
         self.subs += ["cross", "mlp"] if self.m["text_width"] else ["mlp"]
 
     def linear(self, x, name):
-        weight, lora = self.w[name + ".weight"], self.tuning.lora
-        if self.tuning.adapts(name + ".weight"):
+        weight, lora = self.w[name + ".weight"], self.finetune.lora
+        if self.finetune.adapts(name + ".weight"):
             weight = weight + lora["alpha"] / lora["rank"] * self.w[name + ".lora_b"] @ self.w[name + ".lora_a"]
         return x @ weight.T
 
@@ -247,7 +247,7 @@ def sample_run(model, given, i):
 def reference(texts, given):
     weights = {n[len("weight/"):]: t for n, t in given.items() if n.startswith("weight/")}
     model = Model(texts, weights)
-    trained = {n: w.requires_grad_() for n, w in weights.items() if model.tuning.trains(n)}
+    trained = {n: w.requires_grad_() for n, w in weights.items() if model.finetune.trains(n)}
     runs = [sample_run(model, given, i) for i in range(len(given["level"]))]
     loss = sum(r[2] for r in runs)
     (given["inv_norm"] * loss).backward()

@@ -124,7 +124,7 @@ static const struct { const char *layout; int64_t gbs, world; const char *rule; 
     {"tp=2,sp=1", 1, 2, NULL},
     {"sp=1", 1, 1, "sp-needs-tp"},
     {"cp=16", 1, 16, NULL},
-    {"cp=5", 1, 5, NULL}, /* near-equal runs */
+    {"cp=5", 1, 5, NULL}, /* near-equal spans */
     {"cp=17", 1, 17, "tokens-for-cp"},
     {"tp=2,sp=1,cp=8", 1, 16, NULL},
     {"tp=2,sp=1,cp=9", 1, 18, "tokens-for-sp"},
@@ -298,15 +298,15 @@ static void chunks_of_layers(void **state)
             }
 }
 
-static void runs_of_tokens(void **state)
+static void spans_of_tokens(void **state)
 {
     (void)state;
     for (int64_t cp = 1; cp <= 8; cp++)
         for (int64_t tokens = cp; tokens <= 40; tokens++) {
-            assert_int_equal(layout_run_first(tokens, cp, 0), 0);
-            assert_int_equal(layout_run_first(tokens, cp, cp), tokens);
+            assert_int_equal(layout_span_first(tokens, cp, 0), 0);
+            assert_int_equal(layout_span_first(tokens, cp, cp), tokens);
             for (int64_t r = 0; r < cp; r++) {
-                int64_t has = layout_run_first(tokens, cp, r + 1) - layout_run_first(tokens, cp, r);
+                int64_t has = layout_span_first(tokens, cp, r + 1) - layout_span_first(tokens, cp, r);
                 assert_true(has == tokens / cp || has == tokens / cp + 1);
             }
         }
@@ -343,7 +343,7 @@ int main(void)
         cmocka_unit_test(parse_good), cmocka_unit_test(parse_bad),         cmocka_unit_test(json_both_ways),
         cmocka_unit_test(rules),      cmocka_unit_test(every_rule_is_met), cmocka_unit_test(shares),
         cmocka_unit_test(micro_batches), cmocka_unit_test(places), cmocka_unit_test(chunks_of_layers),
-        cmocka_unit_test(runs_of_tokens), cmocka_unit_test(a2a_groups),
+        cmocka_unit_test(spans_of_tokens), cmocka_unit_test(a2a_groups),
     };
     return cmocka_run_group_tests_name("profiles_layout", tests, NULL, NULL);
 }

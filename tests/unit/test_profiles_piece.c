@@ -1,4 +1,4 @@
-/* Pieces of units and lists of runs: every element of the model counts once over all owners, and ranks that sum together list the same. */
+/* Pieces of units and lists of spans: every element of the model counts once over all owners, and ranks that sum together list the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,14 +27,14 @@ static void shards_of(const char *text, int64_t rank, struct layout *l, struct s
     assert_int_equal(shards_build(&model, &params, l, rank, sh, &err), 0);
 }
 
-/* Elements of a run that belong to a tensor. */
-static int64_t run_elements(const struct shards *sh, const struct piece_run *run)
+/* Elements of a span that belong to a tensor. */
+static int64_t span_elements(const struct shards *sh, const struct piece_span *span)
 {
-    const struct shard_unit *u = &sh->units[run->unit];
-    int64_t first = piece_whole(sh, run->unit, run->at), n = 0;
-    assert_true(first >= u->offset && first + run->n <= u->offset + u->elements);
+    const struct shard_unit *u = &sh->units[span->unit];
+    int64_t first = piece_whole(sh, span->unit, span->at), n = 0;
+    assert_true(first >= u->offset && first + span->n <= u->offset + u->elements);
     for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++)
-        for (int64_t e = first; e < first + run->n; e++)
+        for (int64_t e = first; e < first + span->n; e++)
             n += e >= sh->tensors[i].offset && e < sh->tensors[i].offset + sh->tensors[i].count;
     return n;
 }
@@ -46,16 +46,16 @@ static int64_t counted_elements(const char *layout)
     int64_t counted = 0;
     for (int64_t rank = 0, world = 1; rank < world; rank++) {
         struct shards sh;
-        struct piece_runs runs;
+        struct piece_spans spans;
         struct err err = {0};
         shards_of(layout, rank, &l, &sh);
         world = layout_world(&l);
-        assert_int_equal(piece_runs_build(&sh, &params, PIECE_ONCE, &runs, &err), 0);
-        for (int64_t i = 0; i < runs.n && layout_data_rank(&l, sh.place) < sh.group; i++) {
-            counted += run_elements(&sh, &runs.items[i]);
-            assert_true(i == 0 || runs.items[i].at >= runs.items[i - 1].at + runs.items[i - 1].n);
+        assert_int_equal(piece_spans_build(&sh, &params, PIECE_ONCE, &spans, &err), 0);
+        for (int64_t i = 0; i < spans.n && layout_data_rank(&l, sh.place) < sh.group; i++) {
+            counted += span_elements(&sh, &spans.items[i]);
+            assert_true(i == 0 || spans.items[i].at >= spans.items[i - 1].at + spans.items[i - 1].n);
         }
-        piece_runs_release(&runs);
+        piece_spans_release(&spans);
         shards_release(&sh);
     }
     return counted;
@@ -83,21 +83,21 @@ static void counted_rows_end_anywhere(void **state)
     assert_int_equal(counted, total);
 }
 
-static void same_runs(const char *layout, int64_t a, int64_t b, enum piece_rule rule)
+static void same_spans(const char *layout, int64_t a, int64_t b, enum piece_rule rule)
 {
     struct layout l;
     struct shards sa, sb;
-    struct piece_runs ra, rb;
+    struct piece_spans ra, rb;
     struct err err = {0};
     shards_of(layout, a, &l, &sa);
     shards_of(layout, b, &l, &sb);
-    assert_int_equal(piece_runs_build(&sa, &params, rule, &ra, &err), 0);
-    assert_int_equal(piece_runs_build(&sb, &params, rule, &rb, &err), 0);
+    assert_int_equal(piece_spans_build(&sa, &params, rule, &ra, &err), 0);
+    assert_int_equal(piece_spans_build(&sb, &params, rule, &rb, &err), 0);
     assert_true(ra.n > 0 && ra.n == rb.n && ra.elements == rb.elements);
     for (int64_t i = 0; i < ra.n; i++)
         assert_int_equal(ra.items[i].n, rb.items[i].n);
-    piece_runs_release(&ra);
-    piece_runs_release(&rb);
+    piece_spans_release(&ra);
+    piece_spans_release(&rb);
     shards_release(&sa);
     shards_release(&sb);
 }
@@ -105,11 +105,11 @@ static void same_runs(const char *layout, int64_t a, int64_t b, enum piece_rule 
 static void partners_have_equal_lists(void **state)
 {
     (void)state;
-    same_runs("tp=4,dp=2", 0, 3, PIECE_SUM_TP);
-    same_runs("tp=4,dp=2", 4, 7, PIECE_SUM_TP);
-    same_runs("tp=8,sp=1", 0, 3, PIECE_SUM_KV);
-    same_runs("tp=4,sp=1,pp=2,vpp=2", 1, 5, PIECE_SUM_PP);
-    same_runs("pp=4", 0, 3, PIECE_SUM_PP);
+    same_spans("tp=4,dp=2", 0, 3, PIECE_SUM_TP);
+    same_spans("tp=4,dp=2", 4, 7, PIECE_SUM_TP);
+    same_spans("tp=8,sp=1", 0, 3, PIECE_SUM_KV);
+    same_spans("tp=4,sp=1,pp=2,vpp=2", 1, 5, PIECE_SUM_PP);
+    same_spans("pp=4", 0, 3, PIECE_SUM_PP);
 }
 
 /* A row of own pieces: tensor by tensor they are what the whole has. */
@@ -143,11 +143,11 @@ static void packing(void **state)
         shards_of(layouts[k], 0, &l, &sh);
         assert_int_equal(piece_sum_elements(&sh, &params, sums, &err), 0);
         for (enum piece_rule rule = PIECE_SUM_TP; rule < PIECE_RULES; rule++) {
-            struct piece_runs runs;
-            assert_int_equal(piece_runs_build(&sh, &params, rule, &runs, &err), 0);
-            assert_int_equal(sums[rule], runs.elements);
-            all += runs.elements;
-            piece_runs_release(&runs);
+            struct piece_spans spans;
+            assert_int_equal(piece_spans_build(&sh, &params, rule, &spans, &err), 0);
+            assert_int_equal(sums[rule], spans.elements);
+            all += spans.elements;
+            piece_spans_release(&spans);
         }
         assert_int_equal(all == 0, l.tp * l.pp == 1);
         shards_release(&sh);

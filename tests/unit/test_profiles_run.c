@@ -246,13 +246,13 @@ static void set_schedule(struct run *r) { r->lr_schedule = LR_LINEAR; }
 static void set_warmup(struct run *r) { r->warmup_steps = 0; }
 static void set_final(struct run *r) { r->lr_final_scale = 0; }
 static void set_seed(struct run *r) { r->seed--; }
-static void set_group(struct run *r) { r->tuning.groups[0].lr_scale = 0.2; }
-static void set_switch(struct run *r) { r->tuning.groups[0].trainable = TUNING_ON; }
-static void drop_groups(struct run *r) { r->tuning.n_groups = 0; }
-static void set_rank(struct run *r) { r->tuning.lora.rank = 9; }
-static void set_alpha(struct run *r) { r->tuning.lora.alpha = 9; }
-static void set_adapted(struct run *r) { snprintf(r->tuning.lora.match[0], LIMIT_NAME_BYTES, "*.out.weight"); }
-static void drop_lora(struct run *r) { r->tuning.lora.rank = 0; }
+static void set_group(struct run *r) { r->finetune.groups[0].lr_scale = 0.2; }
+static void set_switch(struct run *r) { r->finetune.groups[0].trainable = FINETUNE_ON; }
+static void drop_groups(struct run *r) { r->finetune.n_groups = 0; }
+static void set_rank(struct run *r) { r->finetune.lora.rank = 9; }
+static void set_alpha(struct run *r) { r->finetune.lora.alpha = 9; }
+static void set_adapted(struct run *r) { snprintf(r->finetune.lora.match[0], LIMIT_NAME_BYTES, "*.out.weight"); }
+static void drop_lora(struct run *r) { r->finetune.lora.rank = 0; }
 static void set_source(struct run *r) { r->warm.from = "other.safetensors"; }
 static void set_source_hash(struct run *r) { r->warm.hash = (struct hash128){1, 2}; }
 static void set_map(struct run *r) { snprintf(r->warm.map[0].to, LIMIT_NAME_BYTES, "x.*"); }

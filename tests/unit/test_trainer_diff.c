@@ -25,7 +25,7 @@ static void folder_of(const char *name, const struct model *m, const char *layou
     char dir[LIMIT_PATH_BYTES];
     snprintf(dir, sizeof dir, "%s", in_scratch(name));
     must(params_build(m, &params, &err), &err);
-    folder_write(dir, m, &(struct tuning){0}, &params, &l, 9, put_small);
+    folder_write(dir, m, &(struct finetune){0}, &params, &l, 9, put_small);
     params_release(&params);
 }
 

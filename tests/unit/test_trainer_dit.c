@@ -111,12 +111,12 @@ static void test_gradients(void **state)
 static void test_adapters(void **state)
 {
     (void)state;
-    struct tuning tuning = tuning_of("{\"lora\": {\"rank\": 2, \"alpha\": 1, \"match\": [\"*\"]},"
+    struct finetune finetune = finetune_of("{\"lora\": {\"rank\": 2, \"alpha\": 1, \"match\": [\"*\"]},"
                                      " \"groups\": [{\"match\": \"*_n*\", \"trainable\": true}]}");
     for (int v = 0; v < LEN(variants); v++) {
         struct model m = model_of(&variants[v]);
         struct rig r;
-        rig_open_tuned(&r, NULL, &m, &plain, variants[v].objective, DTYPE_F64, NULL, &tuning);
+        rig_open_tuned(&r, NULL, &m, &plain, variants[v].objective, DTYPE_F64, NULL, &finetune);
         assert_true(r.sh.trained < r.sh.total);
         gradients_check(&r, variants[v].name);
         rig_close(&r);

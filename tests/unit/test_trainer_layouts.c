@@ -206,11 +206,11 @@ static void nothing_check(int model, const struct outcome *o)
 {
     static const char *const parts[] = {"cross.q.", "cross.q_norm.", "cross.k_norm."};
     struct model m = model_of(&models[model]);
-    struct tuning tuning = tuning_of(models[model].tuning);
+    struct finetune finetune = finetune_of(models[model].finetune);
     struct param_list list;
     struct err err = {0};
     int met = 0;
-    must(tuning_params(&m, &tuning, &list, &err), &err);
+    must(finetune_params(&m, &finetune, &list, &err), &err);
     for (int64_t i = 0, at = 0; i < list.n; at += list.items[i].count, i++)
         for (int k = 0; k < LEN(parts); k++)
             if (strstr(list.items[i].name, parts[k]) && (list.items[i].flags & PARAM_TRAINABLE)) {

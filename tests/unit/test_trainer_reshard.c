@@ -35,26 +35,26 @@ static const char *const layouts[] = {
     "tp=2,pp=2,dp=2,zero=1", "tp=2,cp=2,dp=2,zero=2,fsdp=2", "dp=8,zero=3",
 };
 
-static const struct tuning plain;
+static const struct finetune plain;
 
 /* Frozen weights, adapters beside some of them, groups that train others. */
-static struct tuning adapted(void)
+static struct finetune adapted(void)
 {
-    return (struct tuning){.n_groups = 1, .groups = {{.match = "*.cross.*", .lr_scale = 1, .trainable = TUNING_ON}},
+    return (struct finetune){.n_groups = 1, .groups = {{.match = "*.cross.*", .lr_scale = 1, .trainable = FINETUNE_ON}},
                            .lora = {.rank = 3, .alpha = 1, .n_matches = 3, .match = {"*.attn.qkv.*", "*.fc?.*", "time_mlp.0.*"}}};
 }
 
 /* Every layout's files under every layout: all pairs of the first model, of the others each with two. */
-static void pairs(const struct model *m, const struct tuning *tuning, int stride)
+static void pairs(const struct model *m, const struct finetune *finetune, int stride)
 {
     struct param_list params;
     struct err err = {0};
-    must(tuning_params(m, tuning, &params, &err), &err);
+    must(finetune_params(m, finetune, &params, &err), &err);
     for (int a = 0; a < LEN(layouts); a++) {
         struct layout from = layout_of(layouts[a]);
         char path[LIMIT_PATH_BYTES];
         snprintf(path, sizeof path, "%s", in_scratch("folder"));
-        folder_write(path, m, tuning, &params, &from, a + 1, state_put);
+        folder_write(path, m, finetune, &params, &from, a + 1, state_put);
         for (int b = a % stride; b < LEN(layouts); b += stride) {
             struct layout to = layout_of(layouts[b]);
             for (int64_t rank = 0; rank < layout_world(&to); rank++)
@@ -74,9 +74,9 @@ static void any_layout_reads_any_layout(void **state)
 static void of_other_families_too(void **state)
 {
     struct model m[] = {wide_model(MODEL_MOVIEGEN, ADALN_FULL), wide_model(MODEL_STDIT, ADALN_LORA_FUSED), wide_model(MODEL_DIT, ADALN_NONE)};
-    struct tuning tuning = adapted();
+    struct finetune finetune = adapted();
     (void)state;
-    pairs(&m[1], &tuning, 5);
+    pairs(&m[1], &finetune, 5);
     for (int i = 0; i < LEN(m); i++)
         pairs(&m[i], &plain, 10);
 }
@@ -112,11 +112,11 @@ static void the_old_layout_reads_its_own_files(void **state)
 static void a_source_reads_whole_tensors(void **state)
 {
     struct model m = wide_model(MODEL_DIT, ADALN_LORA_SINGLE);
-    struct tuning tuning = adapted();
+    struct finetune finetune = adapted();
     struct param_list params;
     struct err err = {0};
     (void)state;
-    must(tuning_params(&m, &tuning, &params, &err), &err);
+    must(finetune_params(&m, &finetune, &params, &err), &err);
     double *all = malloc((size_t)params.total * sizeof *all);
     for (int a = 0; a < LEN(layouts); a++) {
         struct layout l = layout_of(layouts[a]);
@@ -124,7 +124,7 @@ static void a_source_reads_whole_tensors(void **state)
         struct ckpt_source *source;
         char dir[LIMIT_PATH_BYTES];
         snprintf(dir, sizeof dir, "%s", in_scratch("folder"));
-        folder_write(dir, &m, &tuning, &params, &l, 5, state_put);
+        folder_write(dir, &m, &finetune, &params, &l, 5, state_put);
         must(ckpt_manifest_load(dir, &manifest, &err), &err);
         must(ckpt_source_open(dir, &manifest, &source, &err), &err);
         for (int b = 0; b < CKPT_BUFFERS; b++)

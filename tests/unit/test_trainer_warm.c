@@ -37,7 +37,7 @@ static void rig_open(struct rig *r, const char *layout)
     r->run.model.family = MODEL_MOVIEGEN;
     r->run.adamw.ema_decay = 0.9;
     must(layout_parse(layout, &r->layout, &err), &err);
-    must(tuning_params(&r->run.model, &r->run.tuning, &r->params, &err), &err);
+    must(finetune_params(&r->run.model, &r->run.finetune, &r->params, &err), &err);
     must(shards_build(&r->run.model, &r->params, &r->layout, world->rank, &r->sh, &err), &err);
     must(comm_grid_open(world, &r->layout, &r->run.model, &r->grid, &err), &err);
     struct optim_conf conf = {&r->params, &r->sh, &r->run, &r->layout, world, &r->grid, r->b.ops, r->b.stream};

@@ -62,7 +62,7 @@ static const struct model_case {
     enum objective objective;
     enum loss_norm norm;
     bool tables;
-    const char *tuning; /* groups of parameters, adapters */
+    const char *finetune; /* groups of parameters, adapters */
 } models[] = {
     [FULL] = {"full", MODEL_DIT, ADALN_FULL, 8, false, true, 0, 5, OBJECTIVE_EDM, LOSS_NORM_TOKEN},
     [STDIT] = {"stdit, 4 kv heads", MODEL_STDIT, ADALN_LORA_SINGLE, 4, false, true, 0, 4, OBJECTIVE_RECTIFIED_FLOW, LOSS_NORM_TOKEN},
@@ -201,7 +201,7 @@ static inline void run_init_for(struct run *run, const struct model_case *c, boo
 {
     run_init(run);
     run->model = model_of(c);
-    run->tuning = tuning_of(c->tuning);
+    run->finetune = finetune_of(c->finetune);
     run->loss_norm = c->norm;
     run->adamw.lr = 1e-3;
     run->adamw.clip_norm = clip ? 0.5 : 0;
@@ -345,10 +345,10 @@ static inline void run_layout(struct comm *part, const struct model_case *c, con
 static inline void moved_check(int model, const struct outcome *o)
 {
     struct model m = model_of(&models[model]);
-    struct tuning tuning = tuning_of(models[model].tuning);
+    struct finetune finetune = finetune_of(models[model].finetune);
     struct layout one = layout_default();
     struct rig r;
-    rig_open_tuned(&r, NULL, &m, &one, models[model].objective, DTYPE_F64, NULL, &tuning);
+    rig_open_tuned(&r, NULL, &m, &one, models[model].objective, DTYPE_F64, NULL, &finetune);
     double *before = calloc((size_t)r.list.total, sizeof *before);
     compare_own(NULL, &r, WEIGHTS, r.weights, false, before);
     for (int64_t i = 0, at = 0; i < r.list.n; at += r.list.items[i].count, i++) {

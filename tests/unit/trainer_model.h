@@ -58,7 +58,7 @@ static inline void data_init(struct data *d)
 struct rig {
     struct bench b;
     struct model m;
-    struct tuning tuning;
+    struct finetune finetune;
     struct layout layout;
     struct comm *self; /* opened here: a world of one */
     struct param_list list;
@@ -179,7 +179,7 @@ static inline void rig_memory(struct rig *r, struct comm *world, const struct ru
 
 /* world NULL: alone. run: with an optimizer, whose weights and gradients they are then. */
 static inline void rig_open_tuned(struct rig *r, struct comm *world, const struct model *m, const struct layout *l, enum objective objective,
-                                  enum dtype dtype, const struct run *run, const struct tuning *tuning)
+                                  enum dtype dtype, const struct run *run, const struct finetune *finetune)
 {
     struct err err = {0};
     memset(r, 0, sizeof *r);
@@ -191,15 +191,15 @@ static inline void rig_open_tuned(struct rig *r, struct comm *world, const struc
         fail_msg("%s", err.text);
     world = world ? world : r->self;
     comm_bind(world, r->b.dev);
-    if (tuning_params(&r->m, tuning, &r->list, &err) < 0 || shards_build(&r->m, &r->list, l, world->rank, &r->sh, &err) < 0 ||
+    if (finetune_params(&r->m, finetune, &r->list, &err) < 0 || shards_build(&r->m, &r->list, l, world->rank, &r->sh, &err) < 0 ||
         comm_grid_open(world, l, m, &r->grid, &err) < 0)
         fail_msg("%s", err.text);
     rig_memory(r, world, run);
     rig_weights(r);
     if (units_open(&r->units, &r->sh, (int)l->zero, r->grid.shard, r->b.ops, r->b.stream, r->weights, r->grads, &err) < 0)
         fail_msg("%s", err.text);
-    r->tuning = *tuning;
-    r->config = (struct dit_config){.model = &r->m, .tuning = &r->tuning, .params = &r->list, .shards = &r->sh, .layout = &r->layout, .grid = &r->grid,
+    r->finetune = *finetune;
+    r->config = (struct dit_config){.model = &r->m, .finetune = &r->finetune, .params = &r->list, .shards = &r->sh, .layout = &r->layout, .grid = &r->grid,
                                     .objective = objective, .seed = SEED, .max_tokens = BATCH_TOKENS, .max_samples = SAMPLES, .max_text_tokens = BATCH_TEXT,
                                     .slots = pipe_slots(l, SAMPLES, r->sh.place.pp), .residual_wide = run && run->residual == RESIDUAL_F32};
     if (dit_new(&r->config, r->b.ops, r->b.stream, &r->units, &r->dit, &err) < 0 ||
@@ -210,19 +210,19 @@ static inline void rig_open_tuned(struct rig *r, struct comm *world, const struc
 static inline void rig_open_run(struct rig *r, struct comm *world, const struct model *m, const struct layout *l, enum objective objective,
                                 enum dtype dtype, const struct run *run)
 {
-    static const struct tuning plain;
-    rig_open_tuned(r, world, m, l, objective, dtype, run, run ? &run->tuning : &plain);
+    static const struct finetune plain;
+    rig_open_tuned(r, world, m, l, objective, dtype, run, run ? &run->finetune : &plain);
 }
 
 /* Of the members "groups" and "lora" of an object; NULL: none. */
-static inline struct tuning tuning_of(const char *text)
+static inline struct finetune finetune_of(const char *text)
 {
     struct json_doc doc;
-    struct tuning t = {0};
+    struct finetune t = {0};
     struct err err = {0};
     if (!text)
         return t;
-    if (json_parse(text, strlen(text), "tuning", &doc, &err) < 0 || tuning_read(&doc, doc.root, &t, &err) < 0)
+    if (json_parse(text, strlen(text), "finetune", &doc, &err) < 0 || finetune_read(&doc, doc.root, &t, &err) < 0)
         fail_msg("%s", err.text);
     json_release(&doc);
     return t;

@@ -98,11 +98,11 @@ static inline struct layout layout_of(const char *text)
 }
 
 /* A folder as the ranks of l would leave it; salt = its step. */
-static inline void folder_write(const char *dir, const struct model *m, const struct tuning *tuning, const struct param_list *params,
+static inline void folder_write(const char *dir, const struct model *m, const struct finetune *finetune, const struct param_list *params,
                                 const struct layout *l, int64_t step, state_fn *put)
 {
     struct ckpt_file files[64];
-    struct ckpt_manifest manifest = {.meta = {.step = step}, .model = *m, .tuning = *tuning, .layout = *l, .dtype = DTYPE_F64, .ema = true, .files = files};
+    struct ckpt_manifest manifest = {.meta = {.step = step}, .model = *m, .finetune = *finetune, .layout = *l, .dtype = DTYPE_F64, .ema = true, .files = files};
     struct err err = {0};
     must(file_remove_tree(dir, &err), &err);
     must(file_mkdirs(dir, &err), &err);

@@ -20,7 +20,7 @@
  *
  * "layout" is the canonical text of the layout that wrote (profiles/layout.h). "tensors" are the
  * model's parameters by their global names and shapes, in the parameter list's order. "groups" and
- * "lora" are the run's (profiles/tuning.c), left out where it has none. From the model, these and
+ * "lora" are the run's (profiles/finetune.c), left out where it has none. From the model, these and
  * the layout follows where every element is (profiles/shard.h, piece.h).
  *
  * Files: each rank of the first replica of the shard group (data rank below its size) writes one,
@@ -335,7 +335,7 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m,
     if (m->residual != RESIDUAL_SAME)
         json_put_text(&j, "residual", residual_names[m->residual]);
     json_put_bool(&j, "ema", m->ema);
-    tuning_write(&m->tuning, &j);
+    finetune_write(&m->finetune, &j);
     spikes_write(&m->meta.spikes, &j);
     tensors_write(params, &j);
     files_write(m->files, m->n_files, &j);
@@ -429,7 +429,7 @@ static int manifest_publish(const struct ckpt_save *s, const char *final, struct
     const struct optim *o = s->o;
     struct ckpt_manifest m = {
         .meta = s->meta, .model = o->c.run->model, .layout = *o->c.layout,
-        .tuning = o->c.run->tuning,
+        .finetune = o->c.run->finetune,
         .dtype = o->c.ops->stat, .run_dtype = o->c.ops->act,
         .moments = o->c.run->moments, .residual = o->c.run->residual,
         .ema = o->ema != NULL, .files = files

@@ -81,7 +81,7 @@ struct ckpt_manifest {
     struct ckpt_meta meta;
     struct model model;
     struct layout layout;
-    struct tuning tuning;
+    struct finetune finetune;
     enum dtype dtype;     /* of the files' numbers: dtype_stat(run_dtype) */
     enum dtype run_dtype; /* numerics.dtype of the run that wrote */
     enum run_moments moments;
@@ -128,7 +128,7 @@ int64_t ckpt_file_of_rank(const struct layout *l, int64_t rank);
 /* Writes a rank's file, syncs it, and hashes it from memory as it goes out. */
 int ckpt_file_write(const char *dir, const struct ckpt_state *s, int64_t rank,
                     struct ckpt_file *out, struct err *err);
-/* Writes the manifest. Of *m it takes meta, model, layout, tuning, dtype, run_dtype, moments,
+/* Writes the manifest. Of *m it takes meta, model, layout, finetune, dtype, run_dtype, moments,
  * residual, ema and files; the tensors are those of `params`. */
 int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m,
                         const struct param_list *params, struct err *err);

@@ -199,7 +199,7 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
         return rc;
     if ((rc = layout_read_text(doc, head.layout, &m->model, &m->layout, err)) < 0)
         return rc;
-    if ((rc = tuning_read(doc, doc->root, &m->tuning, err)) < 0)
+    if ((rc = finetune_read(doc, doc->root, &m->finetune, err)) < 0)
         return rc;
     if ((rc = hash_parse(head.config_hash, &m->meta.config_hash, err)) < 0)
         return rc;

@@ -397,7 +397,7 @@ static int places_open(struct ckpt_source *s, const struct ckpt_manifest *m, str
     struct layout alone = layout_default();
     int64_t tp = m->layout.tp, n = tp * m->layout.pp;
     int rc;
-    if ((rc = tuning_params(&m->model, &m->tuning, &s->params, err)) < 0)
+    if ((rc = finetune_params(&m->model, &m->finetune, &s->params, err)) < 0)
         return rc;
     if ((rc = tensors_check(s->r.dir, m, &s->params, err)) < 0)
         return rc;

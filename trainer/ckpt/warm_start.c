@@ -424,7 +424,7 @@ int warm_fits(const struct run *run, struct warm_count *count, struct err *err)
         .file = {.fd = -1}, .whole_of = -1
     };
     int rc;
-    if ((rc = tuning_params(&run->model, &run->tuning, &params, err)) < 0)
+    if ((rc = finetune_params(&run->model, &run->finetune, &params, err)) < 0)
         goto out;
     if ((rc = hash_check(s.w, err)) < 0)
         goto out;

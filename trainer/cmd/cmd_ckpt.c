@@ -259,7 +259,7 @@ static struct safetensors_tensor exported(const struct ckpt_tensor *t, enum dtyp
 /* Tells whether tensor t is an adapter of the one before it, or of the one before that. */
 static bool is_adapter(const struct ckpt_manifest *m, int64_t t)
 {
-    return m->tuning.lora.rank &&
+    return m->finetune.lora.rank &&
            (str_ends(m->tensors[t].name, ".lora_a") || str_ends(m->tensors[t].name, ".lora_b"));
 }
 
@@ -282,9 +282,9 @@ static int adapters_merge(struct ckpt_source *source, const struct ckpt_manifest
                           struct err *err)
 {
     const struct ckpt_tensor *w = &m->tensors[t];
-    int64_t rank = m->tuning.lora.rank;
+    int64_t rank = m->finetune.lora.rank;
     char *b = spare + rank * w->dim[1] * dtype_bytes(m->dtype);
-    double scale = tuning_lora_scale(&m->tuning);
+    double scale = finetune_lora_scale(&m->finetune);
     int rc;
     if ((rc = ckpt_source_read(source, buffer, t + 1, spare, err)) < 0)
         return rc;
@@ -328,7 +328,7 @@ static int tensors_export(const struct export *e, struct ckpt_source *source,
     for (int64_t i = 0; i < m->n_tensors; i++) {
         most = num_max_i64(most, m->tensors[i].count * bytes);
         adapters = num_max_i64(adapters, (m->tensors[i].dim[0] + m->tensors[i].dim[1]) *
-                                             m->tuning.lora.rank * bytes);
+                                             m->finetune.lora.rank * bytes);
     }
     void *raw = malloc((size_t)most), *spare = malloc((size_t)adapters);
     int rc = 0;
@@ -406,7 +406,7 @@ static int export(const char *dir, const struct opt_values *v, struct err *err)
     }
     if ((rc = ckpt_verify(dir, &m, 0, 1, err)) < 0)
         goto out;
-    if (e.merge && !m.tuning.lora.rank) {
+    if (e.merge && !m.finetune.lora.rank) {
         rc = err_set(err, ERR_INPUT, "%s: has no adapters: export without --merge-lora", dir);
         goto out;
     }

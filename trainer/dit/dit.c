@@ -158,7 +158,7 @@ static struct buffer_spec buffer_spec_of(const struct dit_config *c, enum dtype 
         .model = c->model, .act = act, .stat = stat,
         .tokens = c->max_tokens, .samples = c->max_samples, .text_tokens = c->max_text_tokens,
         .layout = c->layout, .slots = c->slots, .segment_tokens = c->max_segment,
-        .lora_rank = c->tuning ? c->tuning->lora.rank : 0,
+        .lora_rank = c->finetune ? c->finetune->lora.rank : 0,
         .residual_wide = c->residual_wide
     };
 }
@@ -167,7 +167,7 @@ static struct dit_index_most index_most(const struct dit_config *c)
 {
     struct buffer_spec spec = buffer_spec_of(c, DTYPE_F64, DTYPE_F64);
     return (struct dit_index_most){
-        .tokens = buffers_run_tokens(&spec, c->layout->cp), .samples = c->max_samples,
+        .tokens = buffers_span_tokens(&spec, c->layout->cp), .samples = c->max_samples,
         .ring = c->layout->cp / layout_a2a_group(c->layout, c->model),
         .dealt = buffers_dealt_tokens(&spec), .cp = c->layout->cp
     };
@@ -291,7 +291,7 @@ int dit_new(const struct dit_config *c, struct ops *ops, struct dev_stream *stre
         .kept = -1
     };
     d->c.slots = num_max_i64(1, c->slots);
-    d->lora_scale = c->tuning ? tuning_lora_scale(c->tuning) : 0;
+    d->lora_scale = c->finetune ? finetune_lora_scale(c->finetune) : 0;
     cut(d);
     subs_set(d);
     int rc;

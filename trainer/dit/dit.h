@@ -35,7 +35,7 @@
 #include "profiles/buffers.h"
 #include "profiles/params.h"
 #include "profiles/run.h"
-#include "profiles/tuning.h"
+#include "profiles/finetune.h"
 #include "trainer/comm/comm.h"
 #include "trainer/data/batch.h"
 #include "trainer/ops/ops.h"
@@ -43,7 +43,7 @@
 
 struct dit_config {
     const struct model *model;   /* borrowed, like all pointers here: must outlive the dit */
-    const struct tuning *tuning; /* gives the adapters; NULL: there are none */
+    const struct finetune *finetune; /* gives the adapters; NULL: there are none */
     const struct param_list *params;
     const struct shards *shards;
     const struct layout *layout;

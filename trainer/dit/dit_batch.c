@@ -95,7 +95,7 @@ static int check_sample(const struct dit *d, const struct dit_view *v, int64_t i
 /* Returns the first token, of a sample of `tokens` tokens, in the span of the ring's group `r`. */
 static int64_t ring_first(const struct dit *d, int64_t tokens, int64_t r)
 {
-    return layout_run_first(tokens, d->c.layout->cp, r * (d->c.layout->cp / d->ring));
+    return layout_span_first(tokens, d->c.layout->cp, r * (d->c.layout->cp / d->ring));
 }
 
 /* Notes where the keys of sample i stand among those of each group of the ring, behind the keys of
@@ -125,9 +125,9 @@ static void add_tokens(struct dit *d, const struct dit_view *v, int64_t i)
     int32_t nt = v->t / (int32_t)m->patch_t, nh = v->h / (int32_t)m->patch_h,
             nw = v->w / (int32_t)m->patch_w;
     int64_t tokens = (int64_t)nt * nh * nw, cp = d->c.layout->cp,
-            end = layout_run_first(tokens, cp, d->place.cp + 1);
+            end = layout_span_first(tokens, cp, d->place.cp + 1);
     *s = (struct ops_sample){
-        .first = layout_run_first(tokens, cp, d->place.cp), .cell = e->cells,
+        .first = layout_span_first(tokens, cp, d->place.cp), .cell = e->cells,
         .t = v->t, .h = v->h, .w = v->w
     };
     d->slot->host.q_start[i] = (int32_t)e->s;
@@ -147,8 +147,8 @@ void dit_parts(struct dit *d)
 {
     int64_t parts = d->c.layout->sp ? d->c.layout->tp : 1, D = d->m->hidden;
     for (int64_t r = 0; r < parts; r++) {
-        d->part_at[r] = layout_run_first(d->slot->now.s, parts, r) * D;
-        d->part_n[r] = layout_run_first(d->slot->now.s, parts, r + 1) * D - d->part_at[r];
+        d->part_at[r] = layout_span_first(d->slot->now.s, parts, r) * D;
+        d->part_n[r] = layout_span_first(d->slot->now.s, parts, r + 1) * D - d->part_at[r];
     }
 }
 

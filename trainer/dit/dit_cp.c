@@ -47,7 +47,7 @@ static int64_t run_first(const struct dit *d, int64_t i, int64_t r)
 {
     const struct ops_sample *s = &d->slot->host.samples[i];
     int64_t tokens = (int64_t)s->t * s->h * s->w / model_patch_cells(d->m);
-    return layout_run_first(tokens, d->c.layout->cp, r);
+    return layout_span_first(tokens, d->c.layout->cp, r);
 }
 
 static int64_t cp_rank(const struct dit *d, int64_t p) { return d->ring_rank * group_size(d) + p; }

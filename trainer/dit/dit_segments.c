@@ -65,8 +65,8 @@ static int64_t send_to(struct dit *d, enum dit_reach reach, int64_t r, int64_t a
     int64_t cp = d->c.layout->cp, me = d->place.cp;
     for (int64_t i = 0; i < d->slot->now.n; i++) {
         struct cut c = cut_of(d, i, reach);
-        int64_t first = layout_run_first(c.tokens, cp, me),
-                end = layout_run_first(c.tokens, cp, me + 1);
+        int64_t first = layout_span_first(c.tokens, cp, me),
+                end = layout_span_first(c.tokens, cp, me + 1);
         struct range theirs = dealt(d, &c, r);
         for (int64_t k = theirs.first; k < theirs.end; k++)
             for (int64_t m = 0; m < c.length; m++) {

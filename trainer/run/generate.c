@@ -100,7 +100,7 @@ static int average_load(struct generate *g, struct err *err)
 static int weights_load(struct generate *g, struct err *err)
 {
     int rc;
-    if ((rc = tuning_params(&g->run.model, &g->manifest.tuning, &g->params, err)) < 0)
+    if ((rc = finetune_params(&g->run.model, &g->manifest.finetune, &g->params, err)) < 0)
         return rc;
     if ((rc = shards_build(&g->run.model, &g->params, &g->layout, 0, &g->sh, err)) < 0)
         return rc;
@@ -149,7 +149,7 @@ static int model_open(struct generate *g, struct err *err)
 {
     struct loader_bounds b = loader_bounds(g->loader);
     struct dit_config c = {
-        .model = &g->run.model, .tuning = &g->manifest.tuning, .params = &g->params,
+        .model = &g->run.model, .finetune = &g->manifest.finetune, .params = &g->params,
         .shards = &g->sh, .layout = &g->layout, .grid = &g->grid,
         .objective = g->run.objective, .seed = g->run.seed,
         .max_tokens = b.tokens, .max_samples = b.samples, .max_text_tokens = b.text_tokens,

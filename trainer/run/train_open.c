@@ -159,7 +159,7 @@ static int loaders_open(struct train *t, struct loader_bounds *most, struct err 
 static struct dit_config dit_config_of(const struct train *t, const struct loader_bounds *b)
 {
     return (struct dit_config){
-        .model = &t->run->model, .tuning = &t->run->tuning, .params = &t->leg.params,
+        .model = &t->run->model, .finetune = &t->run->finetune, .params = &t->leg.params,
         .shards = &t->leg.sh, .layout = t->leg.layout, .grid = &t->leg.grid,
         .objective = t->run->objective, .seed = t->run->seed,
         .max_tokens = b->tokens, .max_samples = b->samples, .max_text_tokens = b->text_tokens,
@@ -268,7 +268,7 @@ static int inputs_open(struct train *t, struct loader_bounds *bounds, struct err
     int rc;
     if ((rc = loaders_open(t, bounds, err)) < 0)
         return rc;
-    if ((rc = tuning_params(&t->run->model, &t->run->tuning, &t->leg.params, err)) < 0)
+    if ((rc = finetune_params(&t->run->model, &t->run->finetune, &t->leg.params, err)) < 0)
         return rc;
     return shards_build(&t->run->model, &t->leg.params, t->leg.layout, t->conf->world->rank,
                         &t->leg.sh, err);

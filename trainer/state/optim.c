@@ -59,15 +59,15 @@ static int take(struct optim *o, const char *what, int64_t elements, void **out,
     return take_as(o, what, elements, o->c.ops->stat, out, err);
 }
 
-static int runs_open(struct optim *o, int64_t *pack, struct err *err)
+static int spans_open(struct optim *o, int64_t *pack, struct err *err)
 {
     int rc;
     *pack = 0;
     for (enum piece_rule rule = 0; rule < PIECE_RULES; rule++) {
-        if ((rc = piece_runs_build(o->c.sh, o->c.params, rule, &o->runs[rule], err)) < 0)
+        if ((rc = piece_spans_build(o->c.sh, o->c.params, rule, &o->spans[rule], err)) < 0)
             return rc;
         if (rule != PIECE_ONCE)
-            *pack = num_max_i64(*pack, o->runs[rule].elements);
+            *pack = num_max_i64(*pack, o->spans[rule].elements);
     }
     return 0;
 }
@@ -106,7 +106,7 @@ static int parts_open(struct optim *o, struct err *err)
     const struct optim_conf *c = &o->c;
     int64_t pack;
     int rc;
-    if ((rc = runs_open(o, &pack, err)) < 0)
+    if ((rc = spans_open(o, &pack, err)) < 0)
         return rc;
     if ((rc = buffers_take(o, pack, err)) < 0)
         return rc;
@@ -142,7 +142,7 @@ void optim_close(struct optim *o)
         o->c.ops->dev->free(o->c.ops->dev, all[i]);
     sums_close(&o->sums);
     for (int rule = 0; rule < PIECE_RULES; rule++)
-        piece_runs_release(&o->runs[rule]);
+        piece_spans_release(&o->spans[rule]);
     memset(o, 0, sizeof *o);
 }
 
@@ -199,9 +199,9 @@ static int values_set(const struct fill *f, int64_t i, int64_t first, int64_t en
     double values[PIECE];
     int rc;
     for (int64_t j = first, n; j < end; j += n, at += n) {
-        int64_t run,
-            global = shard_to_global(&f->o->c.sh->tensors[i], &f->o->c.params->items[i], j, &run);
-        n = num_min_i64(num_min_i64(run, end - j), PIECE);
+        int64_t span,
+            global = shard_to_global(&f->o->c.sh->tensors[i], &f->o->c.params->items[i], j, &span);
+        n = num_min_i64(num_min_i64(span, end - j), PIECE);
         if ((rc = f->values(f->ctx, i, global, n, values, err)) < 0)
             return rc;
         init_store(to->buffer, to->dtype, at, values, n);
@@ -267,13 +267,13 @@ static int64_t unit_piece(const struct optim *o, int64_t unit)
     return o->c.sh->units[unit].elements / o->c.sh->group;
 }
 
-/* Copies all runs of one rule to or from the packing buffer. */
-static void pack_copy(struct optim *o, const struct piece_runs *runs, bool out)
+/* Copies all spans of one rule to or from the packing buffer. */
+static void pack_copy(struct optim *o, const struct piece_spans *spans, bool out)
 {
     struct dev *dev = o->c.ops->dev;
     int64_t at = 0, bytes = dtype_bytes(o->c.ops->stat);
-    for (int64_t i = 0; i < runs->n; i++) {
-        const struct piece_run *r = &runs->items[i];
+    for (int64_t i = 0; i < spans->n; i++) {
+        const struct piece_span *r = &spans->items[i];
         char *grads = own_grads(o, r->unit, r->at), *packed = element(o, o->pack, at);
         dev->copy(dev, out ? grads : packed, out ? packed : grads, r->n * bytes, DEV_D2D,
                   o->c.stream);
@@ -285,17 +285,17 @@ static void pack_copy(struct optim *o, const struct piece_runs *runs, bool out)
 static int axis_sum(struct optim *o, struct comm *axis, enum piece_rule rule, const char *what,
                     struct err *err)
 {
-    const struct piece_runs *runs = &o->runs[rule];
+    const struct piece_spans *spans = &o->spans[rule];
     struct comm_op op = {
         .kind = COMM_ALL_REDUCE, .what = what,
-        .recv = o->pack, .n = runs->elements, .dtype = o->c.ops->stat};
-    if (runs->n == 0 || axis->size == 1)
+        .recv = o->pack, .n = spans->elements, .dtype = o->c.ops->stat};
+    if (spans->n == 0 || axis->size == 1)
         return 0;
-    pack_copy(o, runs, false);
+    pack_copy(o, spans, false);
     int rc;
     if ((rc = comm_do(axis, &op, o->c.stream, err)) < 0)
         return rc;
-    pack_copy(o, runs, true);
+    pack_copy(o, spans, true);
     return 0;
 }
 
@@ -364,7 +364,7 @@ static int weights_gather(struct optim *o, struct err *err)
 }
 
 /* Exchanges n elements of the weights from `weight` on and of the average from `at` on. */
-static void swap_run(struct optim *o, int64_t weight, int64_t at, int64_t n)
+static void span_swap(struct optim *o, int64_t weight, int64_t at, int64_t n)
 {
     struct dev *dev = o->c.ops->dev;
     int64_t size = dtype_bytes(o->c.ops->stat);
@@ -379,7 +379,7 @@ static void swap_run(struct optim *o, int64_t weight, int64_t at, int64_t n)
 
 /* Does the same for weights that have masters: they become what the other of master and average
  * rounds to. */
-static void round_run(struct optim *o, int64_t weight, int64_t at, int64_t n)
+static void span_round(struct optim *o, int64_t weight, int64_t at, int64_t n)
 {
     struct ops_copy args = {
         .src = run_of(o, o->averaged ? o->master : o->ema, at, n),
@@ -391,8 +391,8 @@ int optim_average_swap(struct optim *o, struct err *err)
 {
     /* Both are whole, or both hold own pieces. */
     bool alike = o->c.layout->zero == 0 || o->c.layout->zero == 3;
-    void (*run)(struct optim *, int64_t weight, int64_t at, int64_t n) = o->master ? round_run
-                                                                                   : swap_run;
+    void (*run)(struct optim *, int64_t weight, int64_t at, int64_t n) = o->master ? span_round
+                                                                                   : span_swap;
     BUG_ON(!o->ema);
     if (alike)
         run(o, 0, 0, o->n_state);
@@ -415,7 +415,7 @@ static void run_measure(struct optim *o, int64_t unit, int64_t at, int64_t n)
  * first. */
 static void own_measure(struct optim *o)
 {
-    const struct piece_runs *once = &o->runs[PIECE_ONCE];
+    const struct piece_spans *once = &o->spans[PIECE_ONCE];
     if (fault_active == FAULT_POINT_COUNT_ONCE) {
         for (int64_t k = 0; k < o->c.sh->n_trained; k++)
             run_measure(o, k, unit_own(o, k), unit_piece(o, k));
@@ -445,12 +445,12 @@ static int health_take(struct optim *o, double *norm, double *bad, struct err *e
 
 /* Updates local elements first, first+1 .. of tensor i, span by span of those that follow one
  * another in the model, for the numbers to round by. */
-static void runs_update(struct optim *o, int64_t i, int64_t first, const struct ops_adamw *all)
+static void spans_update(struct optim *o, int64_t i, int64_t first, const struct ops_adamw *all)
 {
     for (int64_t done = 0, n; done < all->master.cols; done += n) {
-        int64_t run, global = shard_to_global(&o->c.sh->tensors[i], &o->c.params->items[i],
-                                              first + done, &run);
-        n = num_min_i64(run, all->master.cols - done);
+        int64_t span, global = shard_to_global(&o->c.sh->tensors[i], &o->c.params->items[i],
+                                               first + done, &span);
+        n = num_min_i64(span, all->master.cols - done);
         struct ops_adamw args = *all;
         args.grad = tensor_cols(all->grad, done, n),
         args.master = tensor_cols(all->master, done, n);
@@ -510,7 +510,7 @@ static void tensor_update(struct optim *o, int64_t i, int64_t number)
         .counted = counted(o, i, all ? 0 : own.local, n),
     };
     if (o->moments == DTYPE_BF16)
-        runs_update(o, i, all ? 0 : own.local, &args);
+        spans_update(o, i, all ? 0 : own.local, &args);
     else
         o->c.ops->adamw(o->c.ops, o->c.stream, &args);
 }

@@ -66,7 +66,7 @@ struct optim {
     enum dtype moments;        /* of m and v */
     void *swap;    /* [BUFFER_SWAP_ELEMENTS] with ema and without master, for validation */
     bool averaged; /* weights are the average, between two calls of optim_average_swap */
-    struct piece_runs runs[PIECE_RULES];
+    struct piece_spans spans[PIECE_RULES];
     /* Sums over data-parallel ranks: optim_step begins what units.c has not begun in backward. */
     struct sums sums;
     void *pack;            /* of the longest of the sums over tp, kv, pp; NULL without any */

@@ -13,7 +13,7 @@
  * A frozen tensor is not updated. It has no gradient, no moments and no average, and its gradient
  * is not computed; gradients pass through it to the tensors before it.
  */
-#include "profiles/tuning.h"
+#include "profiles/finetune.h"
 
 #include <fnmatch.h>
 #include <math.h>
@@ -45,9 +45,9 @@ static const struct json_field group_fields[] = {
      .help = "left out: true; with lora: true for adapters only"},
 };
 static const struct json_field lora_fields[] = {
-    {"rank", JSON_INT, offsetof(struct tuning, lora.rank), .min = 1, .max = 1 << 16,
+    {"rank", JSON_INT, offsetof(struct finetune, lora.rank), .min = 1, .max = 1 << 16,
      .help = "of the adapters"},
-    {"alpha", JSON_NUM, offsetof(struct tuning, lora.alpha), .min = 1e-6, .max = 1e6,
+    {"alpha", JSON_NUM, offsetof(struct finetune, lora.alpha), .min = 1e-6, .max = 1e6,
      .help = "y = x W^T + (alpha / rank) (x A^T) B^T"},
     {"match", JSON_ANY, .help = "array of patterns: matrices that get an adapter"},
 };
@@ -63,15 +63,15 @@ static int list_check(const struct json_doc *doc, const cJSON *list, const char 
                    !cJSON_IsArray(list) ? "is no array" : n ? "is too long" : "is empty", most);
 }
 
-static enum tuning_switch switch_of(const cJSON *obj, const char *key, bool value)
+static enum finetune_switch switch_of(const cJSON *obj, const char *key, bool value)
 {
-    return !json_member(obj, key) ? TUNING_DEFAULT : value ? TUNING_ON : TUNING_OFF;
+    return !json_member(obj, key) ? FINETUNE_DEFAULT : value ? FINETUNE_ON : FINETUNE_OFF;
 }
 
-static int group_read(const struct json_doc *doc, const cJSON *obj, struct tuning *t,
+static int group_read(const struct json_doc *doc, const cJSON *obj, struct finetune *t,
                       struct err *err)
 {
-    struct tuning_group *g = &t->groups[t->n_groups];
+    struct finetune_group *g = &t->groups[t->n_groups];
     struct group_row row = {.lr_scale = 1};
     char path[32];
     int rc;
@@ -88,10 +88,10 @@ static int group_read(const struct json_doc *doc, const cJSON *obj, struct tunin
     return 0;
 }
 
-static int groups_read(const struct json_doc *doc, const cJSON *list, struct tuning *t,
+static int groups_read(const struct json_doc *doc, const cJSON *list, struct finetune *t,
                        struct err *err)
 {
-    int rc = list_check(doc, list, "groups", TUNING_GROUPS, err);
+    int rc = list_check(doc, list, "groups", FINETUNE_GROUPS, err);
     const cJSON *item;
     if (rc < 0)
         return rc;
@@ -101,14 +101,14 @@ static int groups_read(const struct json_doc *doc, const cJSON *list, struct tun
     return 0;
 }
 
-static int lora_read(const struct json_doc *doc, const cJSON *obj, struct tuning *t,
+static int lora_read(const struct json_doc *doc, const cJSON *obj, struct finetune *t,
                      struct err *err)
 {
     const cJSON *list = json_member(obj, "match"), *item;
     int rc;
     if ((rc = json_read(doc, obj, "lora", lora_fields, ARRAY_LEN(lora_fields), NULL, t, err)) < 0)
         return rc;
-    if ((rc = list_check(doc, list, "lora.match", TUNING_MATCHES, err)) < 0)
+    if ((rc = list_check(doc, list, "lora.match", FINETUNE_MATCHES, err)) < 0)
         return rc;
     cJSON_ArrayForEach(item, list) {
         char field[32];
@@ -125,11 +125,12 @@ static int lora_read(const struct json_doc *doc, const cJSON *obj, struct tuning
     return 0;
 }
 
-int tuning_read(const struct json_doc *doc, const cJSON *root, struct tuning *out, struct err *err)
+int finetune_read(const struct json_doc *doc, const cJSON *root, struct finetune *out,
+                  struct err *err)
 {
     const cJSON *groups = json_member(root, "groups"), *lora = json_member(root, "lora");
     int rc;
-    *out = (struct tuning){0};
+    *out = (struct finetune){0};
     if (groups && (rc = groups_read(doc, groups, out, err)) < 0)
         return rc;
     return lora ? lora_read(doc, lora, out, err) : 0;
@@ -137,17 +138,17 @@ int tuning_read(const struct json_doc *doc, const cJSON *root, struct tuning *ou
 
 /* ---- writing ---- */
 
-static void switch_put(struct json_out *o, const char *key, enum tuning_switch s)
+static void switch_put(struct json_out *o, const char *key, enum finetune_switch s)
 {
-    if (s != TUNING_DEFAULT)
-        json_put_bool(o, key, s == TUNING_ON);
+    if (s != FINETUNE_DEFAULT)
+        json_put_bool(o, key, s == FINETUNE_ON);
 }
 
-static void groups_write(const struct tuning *t, struct json_out *o)
+static void groups_write(const struct finetune *t, struct json_out *o)
 {
     json_arr_begin(o, "groups");
     for (int64_t i = 0; i < t->n_groups; i++) {
-        const struct tuning_group *g = &t->groups[i];
+        const struct finetune_group *g = &t->groups[i];
         json_obj_begin(o, NULL);
         json_put_text(o, "match", g->match);
         json_put_num(o, "lr_scale", g->lr_scale);
@@ -158,7 +159,7 @@ static void groups_write(const struct tuning *t, struct json_out *o)
     json_arr_end(o);
 }
 
-static void lora_write(const struct tuning *t, struct json_out *o)
+static void lora_write(const struct finetune *t, struct json_out *o)
 {
     json_obj_begin(o, "lora");
     json_put_int(o, "rank", t->lora.rank);
@@ -170,7 +171,7 @@ static void lora_write(const struct tuning *t, struct json_out *o)
     json_obj_end(o);
 }
 
-void tuning_write(const struct tuning *t, struct json_out *o)
+void finetune_write(const struct finetune *t, struct json_out *o)
 {
     if (t->n_groups)
         groups_write(t, o);
@@ -180,7 +181,7 @@ void tuning_write(const struct tuning *t, struct json_out *o)
 
 /* ---- adapters ---- */
 
-double tuning_lora_scale(const struct tuning *t)
+double finetune_lora_scale(const struct finetune *t)
 { return t->lora.rank ? t->lora.alpha / (double)t->lora.rank : 0; }
 
 static bool takes_adapter(const struct param *p)
@@ -203,7 +204,7 @@ static struct param adapter(const struct param *base, enum param_lora kind, int6
     return p;
 }
 
-static bool lora_matches(const struct tuning *t, const struct param *p, bool *met)
+static bool lora_matches(const struct finetune *t, const struct param *p, bool *met)
 {
     bool any = false;
     for (int64_t k = 0; k < t->lora.n_matches && takes_adapter(p); k++)
@@ -213,11 +214,11 @@ static bool lora_matches(const struct tuning *t, const struct param *p, bool *me
 }
 
 /* Freezes every tensor of the model and puts its adapters behind it. */
-static int lora_add(const struct tuning *t, struct param_list *list, struct err *err)
+static int lora_add(const struct finetune *t, struct param_list *list, struct err *err)
 {
     struct param_list out = {.items = calloc((size_t)list->n, 3 * sizeof *out.items),
                              .total = list->total};
-    bool met[TUNING_MATCHES] = {false};
+    bool met[FINETUNE_MATCHES] = {false};
     if (!out.items)
         return err_set(err, ERR_NOMEM, "no memory for the adapters of %lld tensors",
                        (long long)list->n);
@@ -244,16 +245,16 @@ static int lora_add(const struct tuning *t, struct param_list *list, struct err 
 
 /* ---- groups ---- */
 
-static void flag_set(struct param *p, unsigned flag, enum tuning_switch s)
+static void flag_set(struct param *p, unsigned flag, enum finetune_switch s)
 {
-    if (s == TUNING_ON)
+    if (s == FINETUNE_ON)
         p->flags |= flag;
-    if (s == TUNING_OFF)
+    if (s == FINETUNE_OFF)
         p->flags &= ~flag;
 }
 
 /* Returns the first group that matches; -1: none. */
-static int64_t group_of(const struct tuning *t, const struct param *p)
+static int64_t group_of(const struct finetune *t, const struct param *p)
 {
     for (int64_t k = 0; k < t->n_groups; k++)
         if (fnmatch(t->groups[k].match, p->name, 0) == 0)
@@ -261,9 +262,9 @@ static int64_t group_of(const struct tuning *t, const struct param *p)
     return -1;
 }
 
-static int groups_apply(const struct tuning *t, struct param_list *list, struct err *err)
+static int groups_apply(const struct finetune *t, struct param_list *list, struct err *err)
 {
-    bool met[TUNING_GROUPS] = {false};
+    bool met[FINETUNE_GROUPS] = {false};
     for (int64_t i = 0; i < list->n; i++) {
         int64_t k = group_of(t, &list->items[i]);
         if (k < 0)
@@ -290,8 +291,8 @@ static int something_trained(const struct param_list *list, struct err *err)
     return err_set(err, ERR_INPUT, "the groups leave no tensor trainable: there is nothing to do");
 }
 
-int tuning_params(const struct model *m, const struct tuning *t, struct param_list *out,
-                  struct err *err)
+int finetune_params(const struct model *m, const struct finetune *t, struct param_list *out,
+                    struct err *err)
 {
     struct param_list list;
     int rc;
@@ -310,7 +311,7 @@ out:
     return rc;
 }
 
-size_t tuning_format(struct format_part *out)
+size_t finetune_format(struct format_part *out)
 {
     out[0] = (struct format_part){"groups[]", group_fields, ARRAY_LEN(group_fields), NULL};
     out[1] = (struct format_part){"lora", lora_fields, ARRAY_LEN(lora_fields), NULL};

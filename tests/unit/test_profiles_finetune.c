@@ -2,7 +2,7 @@
 #include "test_profiles.h"
 
 #include "profiles/shard.h"
-#include "profiles/tuning.h"
+#include "profiles/finetune.h"
 
 static struct model small(void)
 {
@@ -13,12 +13,12 @@ static struct model small(void)
     return m;
 }
 
-static int read_text(const char *text, struct tuning *t, struct err *err)
+static int read_text(const char *text, struct finetune *t, struct err *err)
 {
     struct json_doc doc = {0};
     int rc = json_parse(text, strlen(text), "t.json", &doc, err);
     if (rc == 0)
-        rc = tuning_read(&doc, doc.root, t, err);
+        rc = finetune_read(&doc, doc.root, t, err);
     json_release(&doc);
     return rc;
 }
@@ -26,11 +26,11 @@ static int read_text(const char *text, struct tuning *t, struct err *err)
 static struct param_list list_of(const char *text)
 {
     struct model m = small();
-    struct tuning t;
+    struct finetune t;
     struct param_list list;
     struct err err;
     assert_ok(read_text(text, &t, &err), &err);
-    assert_ok(tuning_params(&m, &t, &list, &err), &err);
+    assert_ok(finetune_params(&m, &t, &list, &err), &err);
     return list;
 }
 
@@ -135,16 +135,16 @@ static void what_is_written_reads_alike(void **state)
 {
     static const char text[] = "{\"groups\":[{\"match\":\"a*\",\"lr_scale\":0.5,\"decay\":false},{\"match\":\"b\",\"lr_scale\":1,\"trainable\":true}],"
                                "\"lora\":{\"rank\":4,\"alpha\":8,\"match\":[\"x\",\"y\"]}}";
-    struct tuning t;
+    struct finetune t;
     struct err err;
     struct str s = STR_INIT;
     struct json_out o;
     (void)state;
     assert_ok(read_text(text, &t, &err), &err);
-    assert_true(tuning_lora_scale(&t) == 2);
+    assert_true(finetune_lora_scale(&t) == 2);
     json_out_init(&o, &s, 0);
     json_obj_begin(&o, NULL);
-    tuning_write(&t, &o);
+    finetune_write(&t, &o);
     json_obj_end(&o);
     char *tight = s.p; /* without the spaces of the writer */
     for (char *p = s.p; *p; p++)
@@ -177,12 +177,12 @@ static void refused(void **state)
     struct model m = small();
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        struct tuning t;
+        struct finetune t;
         struct param_list list = {0};
         struct err err;
         int rc = read_text(rows[i].text, &t, &err);
         if (rc == 0)
-            rc = tuning_params(&m, &t, &list, &err);
+            rc = finetune_params(&m, &t, &list, &err);
         assert_fails(rc, ERR_INPUT, &err, rows[i].says);
         assert_null(list.items);
     }
